@@ -1,0 +1,130 @@
+/* comm.h - collective communication between ranks.
+ *
+ * A communicator joins n_ranks peers, numbered 0 .. n_ranks-1; each peer holds its own tutti_comm.
+ * All ranks must issue the same collectives in the same order, with equal n_elems, dtype and op;
+ * that is checked: a call that differs fails on every rank with TUTTI_E_MISMATCH and a text that
+ * names the rank and both calls.
+ *
+ * Sums:     bf16 and f16 accumulate in f32.  There is no average: counts travel beside sums and
+ *           are divided once.
+ * Order:    TUTTI_ALG_DIRECT adds the ranks' terms in one fixed binary tree, whatever the
+ *           transport; TUTTI_ALG_TREE too; TUTTI_ALG_RING in an order that depends on n_ranks.
+ * Threads:  one tutti_comm is used by one thread at a time.  Different tutti_comm objects may be
+ *           used concurrently, also by threads of one process.
+ * Errors:   the text behind a status is in tutti_last_error().  Every wait ends after timeout_ms.
+ *           A collective that fails with anything but TUTTI_E_INVALID breaks the group: every later
+ *           collective on this tutti_comm returns the same status, and only destroy remains.
+ */
+#ifndef TUTTI_COMM_H
+#define TUTTI_COMM_H
+
+#include "tutti/types.h"
+
+typedef struct tutti_comm tutti_comm;
+typedef struct tutti_comm_group tutti_comm_group;
+
+typedef enum tutti_reduce_op {
+    TUTTI_SUM,
+    TUTTI_MIN,
+    TUTTI_MAX,
+    TUTTI_N_REDUCE_OPS
+} tutti_reduce_op;
+
+typedef enum tutti_comm_alg {
+    TUTTI_ALG_AUTO, /* by size */
+    TUTTI_ALG_RING,
+    TUTTI_ALG_TREE,
+    TUTTI_ALG_DIRECT,
+    TUTTI_N_ALGS
+} tutti_comm_alg;
+
+/* Where ranks of one host meet: shared memory (a memfd, no name anywhere).  Made once, before the
+ * ranks start; threads share the object, processes inherit its descriptor. */
+TUTTI_EXTERN_C_BEGIN
+
+/* A meeting place for n_ranks ranks of this host.  On success *out is owned by the caller. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_group_create(int n_ranks, tutti_comm_group **out);
+
+/* The descriptor to let a child process inherit (close-on-exec is set: dup2 it in the child). */
+TUTTI_API int tutti_comm_group_fd(const tutti_comm_group *group);
+
+/* The same meeting place, from an inherited descriptor, which is kept open and owned. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_group_open(int fd, tutti_comm_group **out);
+
+/* Marks the group as broken from outside (a supervisor saw rank die): every wait of every rank
+ * ends at once with TUTTI_E_PEER and text.  rank -1: no particular one. */
+TUTTI_API void tutti_comm_group_abort(tutti_comm_group *group, int rank, const char *text);
+
+/* Unmaps and closes.  NULL is a no-op.  Every tutti_comm of the group must be gone before. */
+TUTTI_API void tutti_comm_group_destroy(tutti_comm_group *group);
+
+/* What to join.  Zero is the default of every field except group and n_ranks. */
+typedef struct tutti_comm_desc {
+    const char *transport;   /* "shm"; NULL: the best that can run       */
+    tutti_comm_group *group; /* borrowed, must outlive the tutti_comm    */
+    int rank;                /* 0 .. n_ranks-1, unique in the group      */
+    int n_ranks;             /* >= 1                                     */
+    int timeout_ms;          /* longest wait for a peer, in ms; 0: 60000 */
+} tutti_comm_desc;
+
+/* Joins the group; blocks until all n_ranks ranks have called, or desc->timeout_ms.
+ * On success *out is owned by the caller; on failure *out is NULL.  desc is not kept.
+ * Returns TUTTI_E_INVALID (bad desc), TUTTI_E_UNSUPPORTED (no transport can run here),
+ * TUTTI_E_TIMEOUT (a rank is missing), TUTTI_E_NOMEM or TUTTI_E_PEER. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_create(const tutti_comm_desc *desc,
+                                                         tutti_comm **out);
+
+/* Leaves the group and frees comm.  NULL is a no-op.  Does not wait for the peers. */
+TUTTI_API void tutti_comm_destroy(tutti_comm *comm);
+
+TUTTI_API int tutti_comm_rank(const tutti_comm *comm);
+TUTTI_API int tutti_comm_n_ranks(const tutti_comm *comm);
+
+/* Memory that peers can read without a copy (collective: every rank calls with the same n_bytes, in
+ * the same order).  64-byte aligned, zeroed; lives until the comm is destroyed.  Collectives on
+ * buffers from here move the fewest bytes; any other buffer works too. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_alloc(tutti_comm *comm, size_t n_bytes,
+                                                        void **out);
+
+/* dst[i] = op over all ranks of src[i], 0 <= i < n_elems; the same bits on every rank.
+ *   src, dst  n_elems elements of dtype, contiguous; src == dst (in place) or no overlap
+ *   n_elems   0 is allowed, and then nothing is sent */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_all_reduce(tutti_comm *comm, const void *src,
+                                                             void *dst, size_t n_elems,
+                                                             tutti_dtype dtype, tutti_reduce_op op,
+                                                             tutti_comm_alg alg);
+
+/* Rank r gets dst[0 .. n_elems) = op over all ranks of src[r*n_elems .. (r+1)*n_elems).
+ *   src  n_ranks*n_elems elements; dst may be src + rank*n_elems, else no overlap */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_reduce_scatter(tutti_comm *comm, const void *src,
+                                                                 void *dst, size_t n_elems,
+                                                                 tutti_dtype dtype,
+                                                                 tutti_reduce_op op);
+
+/* dst[r*n_elems ..) = src of rank r; dst has n_ranks*n_elems elements; src may be its own place. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_all_gather(tutti_comm *comm, const void *src,
+                                                             void *dst, size_t n_elems,
+                                                             tutti_dtype dtype);
+
+/* buf of rank root goes to every rank. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_broadcast(tutti_comm *comm, void *buf,
+                                                            size_t n_elems, tutti_dtype dtype,
+                                                            int root);
+
+/* Rank r sends src[p*n_elems ..) to rank p, which stores it at dst[r*n_elems ..).  No overlap. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_all_to_all(tutti_comm *comm, const void *src,
+                                                             void *dst, size_t n_elems,
+                                                             tutti_dtype dtype);
+
+/* Point to point; the peer calls recv with the same n_elems and dtype.  Both block. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_send(tutti_comm *comm, const void *src,
+                                                       size_t n_elems, tutti_dtype dtype, int peer);
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_recv(tutti_comm *comm, void *dst, size_t n_elems,
+                                                       tutti_dtype dtype, int peer);
+
+/* Returns when every rank has called it. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_barrier(tutti_comm *comm);
+
+TUTTI_EXTERN_C_END
+
+#endif /* TUTTI_COMM_H */

@@ -1,0 +1,83 @@
+/* graph.h - a static graph of one training step, built once.
+ *
+ * Builder calls are sticky: a call with bad shapes returns NULL, later calls pass NULL on, and
+ * tutti_graph_check reports the first culprit by layer name with the shapes involved.  So model
+ * code needs no error handling and still nothing is lost.
+ *
+ * Ownership: values and names belong to the graph and die with it.
+ * Threads:   one graph is built by one thread at a time; a finished graph is read-only.
+ */
+#ifndef TUTTI_GRAPH_H
+#define TUTTI_GRAPH_H
+
+#include "tutti/types.h"
+
+typedef struct tutti_graph tutti_graph;
+typedef struct tutti_value tutti_value;
+
+/* How a parameter starts.  Zero is TUTTI_INIT_ZEROS.  fan_in and fan_out follow PyTorch:
+ * dim 1 (times the kernel's area) and dim 0 (times the area). */
+typedef enum tutti_init_kind {
+    TUTTI_INIT_ZEROS,
+    TUTTI_INIT_CONSTANT,      /* a: the value                                             */
+    TUTTI_INIT_UNIFORM,       /* a, b: the bounds                                         */
+    TUTTI_INIT_NORMAL,        /* a: mean, b: standard deviation                           */
+    TUTTI_INIT_HE_NORMAL,     /* std = sqrt(2 / fan_in)  (He et al. 2015)                 */
+    TUTTI_INIT_HE_UNIFORM,    /* bound = sqrt(6 / fan_in)                                 */
+    TUTTI_INIT_XAVIER_NORMAL, /* std = sqrt(2 / (fan_in + fan_out))  (Glorot, Bengio 2010) */
+    TUTTI_INIT_XAVIER_UNIFORM,
+    TUTTI_INIT_FAN_IN_UNIFORM, /* bound = 1 / sqrt(fan_in): PyTorch's default of linear, conv */
+    TUTTI_N_INIT_KINDS
+} tutti_init_kind;
+
+typedef struct tutti_init {
+    tutti_init_kind kind;
+    double a, b;    /* see the kind; unused ones are ignored */
+    int64_t fan_in; /* 0: from the shape; a bias names its layer's */
+} tutti_init;
+
+TUTTI_EXTERN_C_BEGIN
+
+/* An empty graph.  training: whether dropout and the like act.  NULL when out of memory. */
+TUTTI_API tutti_graph *tutti_graph_create(bool training);
+
+/* Frees the graph with all its values.  NULL is a no-op. */
+TUTTI_API void tutti_graph_destroy(tutti_graph *g);
+
+/* TUTTI_OK, or the first failure of any builder call, with its text in tutti_last_error(). */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_graph_check(const tutti_graph *g);
+
+/* True while the graph is built for training. */
+TUTTI_API bool tutti_graph_is_training(const tutti_graph *g);
+
+/* A value that is fed at every step. */
+TUTTI_API tutti_value *tutti_input(tutti_graph *g, const char *name, tutti_dtype dtype,
+                                   const tutti_shape *shape);
+
+/* An f32 parameter.  Names are unique in the graph, "conv1.weight"; the name and the seed decide
+ * the initial bits.  decay: whether weight decay applies (weights yes, biases and norms no). */
+TUTTI_API tutti_value *tutti_param(tutti_graph *g, const char *name, const tutti_shape *shape,
+                                   const tutti_init *init, bool decay);
+
+/* A constant filled with value. */
+TUTTI_API tutti_value *tutti_constant(tutti_graph *g, tutti_dtype dtype, const tutti_shape *shape,
+                                      double value);
+
+/* Names value as a result of the graph, such as "logits" or "loss_sum". */
+TUTTI_API void tutti_output(tutti_graph *g, const char *name, tutti_value *value);
+
+/* The type of a value; NULL (which stands for a failed call) gives a scalar f32. */
+TUTTI_API tutti_type tutti_value_type(const tutti_value *value);
+
+/* The text form, which tutti_graph_parse reads back.  Owned by the caller, freed with free();
+ * NULL when out of memory. */
+TUTTI_API char *tutti_graph_print(const tutti_graph *g);
+
+/* Reads the text form.  source names the text in messages ("file:line:column: error: ...").
+ * On success *out is owned by the caller; on failure it is NULL. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_graph_parse(const char *text, const char *source,
+                                                         tutti_graph **out);
+
+TUTTI_EXTERN_C_END
+
+#endif /* TUTTI_GRAPH_H */

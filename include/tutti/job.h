@@ -1,0 +1,55 @@
+/* job.h - what to train: a job file, overrides, and the model.
+ *
+ * A job starts with every default, then takes a YAML file and `key=value` assignments, later ones
+ * win.  Problems are collected and reported all at once by tutti_job_check, in the form
+ * "job.yaml:12:7: error: optimizer.lrr: unknown key (did you mean "lr"?)", one per line.
+ *
+ * Threads: one job is used by one thread at a time; different jobs are independent.
+ */
+#ifndef TUTTI_JOB_H
+#define TUTTI_JOB_H
+
+#include "tutti/graph.h"
+
+typedef struct tutti_job tutti_job;
+
+/* Builds a model: x [N, ...] -> logits [N, n_classes].  Called once per graph, with user as given
+ * to tutti_job_set_model.  Shapes are those of one shard. */
+typedef tutti_value *(*tutti_model_fn)(tutti_graph *g, tutti_value *x, const void *user);
+
+TUTTI_EXTERN_C_BEGIN
+
+/* A job with every default.  On success *out is owned by the caller; on failure it is NULL. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_job_create(tutti_job **out);
+
+/* Frees the job.  NULL is a no-op. */
+TUTTI_API void tutti_job_destroy(tutti_job *job);
+
+/* Reads a YAML job file.  Fails only if it cannot be read at all or is not YAML; problems with
+ * keys and values are kept for tutti_job_check. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_job_load(tutti_job *job, const char *path);
+
+/* Takes one assignment such as "optimizer.lr=3e-4" or "model.hidden=[512,512]"; "key=null" goes
+ * back to the default.  origin names the source in messages, such as "command line". */
+TUTTI_API void tutti_job_set(tutti_job *job, const char *assignment, const char *origin);
+
+/* TUTTI_OK, or TUTTI_E_CONFIG with every problem so far in tutti_last_error(). */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_job_check(tutti_job *job);
+
+/* The value of a key as text, NULL for an unknown key.  Borrowed until the job changes. */
+TUTTI_API const char *tutti_job_get(tutti_job *job, const char *key);
+
+/* Trains a model of the caller's instead of model.name.  user is borrowed as long as the job. */
+TUTTI_API void tutti_job_set_model(tutti_job *job, tutti_model_fn fn, const void *user);
+
+/* The job as YAML; with origins, each line ends in a comment saying where its value is from.
+ * Owned by the caller, freed with free(); NULL when out of memory. */
+TUTTI_API char *tutti_job_print(tutti_job *job, bool origins);
+
+/* The JSON schema of job files, and the reference page in Markdown.  Freed with free(). */
+TUTTI_API char *tutti_job_schema_json(void);
+TUTTI_API char *tutti_job_reference_md(void);
+
+TUTTI_EXTERN_C_END
+
+#endif /* TUTTI_JOB_H */

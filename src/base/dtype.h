@@ -1,0 +1,37 @@
+/* dtype.h - reading and writing one element of any dtype as double, and the 16-bit formats. */
+#ifndef TTI_BASE_DTYPE_H
+#define TTI_BASE_DTYPE_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "tutti/types.h"
+
+/* Element i of an array of dtype, as double (exact for every dtype but large i64). */
+double tti_load_elem(tutti_dtype dtype, const void *base, size_t i);
+
+/* Stores a double, rounded to nearest even for floating dtypes. */
+void tti_store_elem(tutti_dtype dtype, void *base, size_t i, double x);
+
+/* The dtype of a name such as "f32"; false if there is none. */
+bool tti_dtype_find(const char *text, size_t n_bytes, tutti_dtype *out);
+
+static inline float tti_bf16_to_f32(uint16_t h) {
+    uint32_t bits = (uint32_t)h << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline uint16_t tti_f32_to_bf16(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return (uint16_t)((bits >> 16) | 0x40u); /* quiet NaN */
+    bits += 0x7FFFu + ((bits >> 16) & 1u);
+    return (uint16_t)(bits >> 16);
+}
+
+float tti_f16_to_f32(uint16_t h);
+uint16_t tti_f32_to_f16(float x);
+
+#endif /* TTI_BASE_DTYPE_H */

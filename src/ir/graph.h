@@ -1,0 +1,133 @@
+/* graph.h - nodes, values and the graph that holds them, as passes see them.
+ *
+ * Nodes stand in execution order: a node comes after the producers of its inputs.  A pass either
+ * appends nodes or makes a new graph (tti_graph_clone_node); nodes are not changed in place except
+ * for attributes and layouts, by the passes that own these. */
+#ifndef TTI_IR_GRAPH_H
+#define TTI_IR_GRAPH_H
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/str.h"
+#include "ir/op.h"
+#include "tutti/graph.h"
+
+/* How the elements of a 4-D value lie in memory.  Shapes are always N,C,H,W. */
+typedef enum tti_layout {
+    TTI_PLAIN,              /* row-major                */
+    TTI_CHANNELS_LAST_BYTES /* N,H,W,C            */
+} tti_layout;
+
+struct tutti_value {
+    tutti_type type;
+    tti_layout layout;
+    tti_node *node; /* the producer */
+    int out;        /* which of its outputs */
+    int id;         /* unique in the graph, dense, in order of creation */
+};
+
+struct tti_node {
+    const tti_op *op;
+    const char *name; /* layer, input or parameter name; "" where none was given */
+    int id;           /* position in graph->nodes */
+    int n_in;
+    tutti_value **in;              /* [n_in] */
+    tutti_value *out[TTI_MAX_OUT]; /* [op->n_out] */
+    tti_attr *attrs;               /* as many as op->attrs */
+    tti_node **body;               /* TTI_FUSED: the chain, in order; its values are this graph's */
+    int n_body;
+};
+
+typedef struct tti_output {
+    const char *name;
+    tutti_value *value;
+} tti_output;
+
+struct tutti_graph {
+    tti_arena arena;
+    tti_node **nodes;
+    int n_nodes, cap_nodes;
+    int n_values;
+    tti_output *outputs;
+    int n_outputs, cap_outputs;
+    bool training;
+    tutti_status failed; /* sticky: the first failure of a builder call */
+    char *failed_text;   /* in the arena */
+};
+
+/* One attribute given to a new node. */
+typedef struct tti_attr_arg {
+    const char *name; /* NULL ends the list */
+    tti_attr value;
+} tti_attr_arg;
+
+#define TTI_INT(key, x) ((tti_attr_arg){(key), {.i = (x)}})
+#define TTI_FLOAT(key, x) ((tti_attr_arg){(key), {.f = (x)}})
+tti_attr_arg TTI_INTS(const char *key, int n, const int64_t *v);
+
+typedef struct tti_node_desc {
+    const tti_op *op;
+    const char *name; /* copied; NULL: "" */
+    tutti_value *const *in;
+    int n_in;
+    const tti_attr_arg *attrs; /* NULL: all defaults */
+} tti_node_desc;
+
+/* Appends a node, infers its output types, and returns it; NULL when anything failed before or
+ * now (sticky).  An input that is NULL counts as failed before. */
+tti_node *tti_graph_add(tutti_graph *g, const tti_node_desc *desc);
+
+/* Notes a failure of a builder, if it is the first; takes the text from tutti_last_error(). */
+void tti_graph_fail(tutti_graph *g, tutti_status status);
+
+/* The value of a named output, or of an input or parameter node; NULL if there is none. */
+tutti_value *tti_graph_output(const tutti_graph *g, const char *name);
+tti_node *tti_graph_find_source(const tutti_graph *g, const char *name);
+
+/* Attributes by name; asking for one that the op does not have is a bug and asserts. */
+int64_t tti_attr_int(const tti_node *node, const char *name);
+double tti_attr_float(const tti_node *node, const char *name);
+const tti_attr *tti_attr_get(const tti_node *node, const char *name);
+bool tti_attr_has(const tti_node *node, const char *name);
+int tti_n_attrs(const tti_op *op);
+
+/* Fails with "OP 'NAME': text" and TUTTI_E_INVALID. */
+tutti_status tti_node_fail(const tti_node *node, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Elements and bytes of a value. */
+int64_t tti_value_n_elems(const tutti_value *value);
+size_t tti_value_n_bytes(const tutti_value *value);
+bool tti_shape_equal(const tutti_shape *a, const tutti_shape *b);
+
+/* The product of the dimensions with a check: TUTTI_E_INVALID on a negative dimension, too many
+ * dimensions, or more than 2^40 elements. */
+tutti_status tti_shape_check(const tutti_shape *shape);
+
+/* "f32[16,1,28,28]" added to str. */
+void tti_type_print(tti_str *str, const tutti_type *type);
+void tti_shape_print(tti_str *str, const tutti_shape *shape);
+/* The same as a short text in buf, which is returned. */
+const char *tti_type_text(const tutti_type *type, char *buf, size_t n_bytes);
+
+/* Reads a type such as "f32[3,5]" at *text and moves *text past it. */
+tutti_status tti_type_parse(const char **text, tutti_type *out);
+
+/* Reads attributes such as "stride=[2,2] p=0.5" (also with commas) up to '}' or the end. */
+tutti_status tti_attrs_parse(const tti_op *op, const char **text, tti_attr_arg *out, int max);
+
+/* Prints and reads with a table of ops given by the caller (ops/ has the real one). */
+void tti_graph_print(const tutti_graph *g, tti_str *str);
+typedef const tti_op *(*tti_op_finder)(const char *name);
+tutti_status tti_graph_read(const char *text, const char *source, tti_op_finder find,
+                            tutti_graph **out);
+
+/* Checks every invariant of a graph: order, ids, arity, inferred types, names, outputs.
+ * A failure is TUTTI_E_INTERNAL and names the node. */
+tutti_status tti_graph_verify(const tutti_graph *g);
+
+/* Copies node into g with its inputs replaced through map (old value id -> new value); stores
+ * the new outputs in map.  NULL on failure (sticky in g). */
+tti_node *tti_graph_clone_node(tutti_graph *g, const tti_node *node, tutti_value **map);
+
+#endif /* TTI_IR_GRAPH_H */

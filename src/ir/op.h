@@ -1,0 +1,124 @@
+/* op.h - the record that says everything about one operation.
+ *
+ * An op is added in one place: one record at the end of its family file in ops/.  Passes look at
+ * traits and callbacks, never at names; a pass that needs a name is a missing trait.  From the
+ * record alone an op can be built, differentiated, split, planned, printed, read back and tested.
+ * The record type lives here, below ops/, because graph nodes point to it (docs/adr/0002).
+ */
+#ifndef TTI_IR_OP_H
+#define TTI_IR_OP_H
+
+#include "base/run.h"
+#include "tutti/types.h"
+
+typedef struct tutti_graph tutti_graph;
+typedef struct tutti_value tutti_value;
+typedef struct tti_node tti_node;
+
+enum { TTI_MAX_IN = 16, TTI_MAX_OUT = 4, TTI_MAX_ATTRS = 10 };
+
+/* ---- attributes: integers, numbers and integer lists, fixed when the node is made ---- */
+
+typedef enum tti_attr_kind { TTI_ATTR_INT, TTI_ATTR_FLOAT, TTI_ATTR_INTS } tti_attr_kind;
+
+typedef struct tti_attr_spec {
+    const char *name; /* NULL ends the list */
+    tti_attr_kind kind;
+    double fallback; /* default of an INT or FLOAT; an INTS is empty by default */
+    const char *doc; /* meaning and unit, a few words */
+} tti_attr_spec;
+
+typedef struct tti_attr {
+    int64_t i;                 /* TTI_ATTR_INT                    */
+    double f;                  /* TTI_ATTR_FLOAT                  */
+    int n;                     /* TTI_ATTR_INTS: 0 .. TUTTI_MAX_DIMS */
+    int64_t v[TUTTI_MAX_DIMS]; /* TTI_ATTR_INTS                   */
+} tti_attr;
+
+/* ---- traits: what passes and backends may rely on ---- */
+
+typedef enum tti_trait {
+    TTI_ELEMENTWISE = 1 << 0,   /* every out[.][i] depends on in[.][i] only; shapes all equal     */
+    TTI_BROADCAST = 1 << 1,     /* elementwise after numpy broadcasting of the inputs             */
+    TTI_IN_PLACE = 1 << 2,      /* out 0 may be written over in 0 while running                   */
+    TTI_VIEW = 1 << 3,          /* out 0 is in 0's bytes in plain layout under another shape      */
+    TTI_COMMUTATIVE = 1 << 4,   /* in 0 and in 1 may be exchanged                                 */
+    TTI_SOURCE = 1 << 5,        /* no inputs: an input, a parameter, a constant                   */
+    TTI_RANDOM = 1 << 6,        /* reads tti_run                                                  */
+    TTI_UPDATE = 1 << 7,        /* out k replaces in k: optimizers                                */
+    TTI_CHANNELS_LAST = 1 << 8, /* has fast kernels for N,H,W,C bytes; 4-D values follow          */
+    TTI_TAKES_EPILOGUE = 1 << 9, /* has the attribute "act" and an optional last bias input */
+    TTI_EVAL_IDENTITY = 1 << 10, /* out 0 = in 0 when not training: dropout */
+    TTI_PARAM = 1 << 11,    /* a source that is trained                                       */
+    TTI_INPUT = 1 << 12,    /* a source that is fed every step                                */
+    TTI_CONSTANT = 1 << 13, /* a source filled once with attribute "value"                    */
+    TTI_FUSED = 1 << 14     /* runs node->body, a chain of elementwise nodes                  */
+} tti_trait;
+
+/* What an op can be as the epilogue of a TTI_TAKES_EPILOGUE op; the value of its "act". */
+typedef enum tti_epilogue {
+    TTI_EPILOGUE_NONE,
+    TTI_EPILOGUE_RELU,
+    TTI_EPILOGUE_BIAS /* an addition of a per-channel bias; becomes the bias input, not an act */
+} tti_epilogue;
+
+/* ---- how a value lies over the workers of one mesh axis (data now, tensor later) ---- */
+
+typedef enum tti_spread {
+    TTI_WHOLE,  /* every worker holds all of it                  */
+    TTI_SPLIT,  /* cut along dimension dim                       */
+    TTI_PARTIAL /* every worker holds a term of a sum            */
+} tti_spread;
+
+typedef struct tti_placement {
+    tti_spread spread;
+    int dim; /* of TTI_SPLIT; 0 otherwise */
+} tti_placement;
+
+typedef struct tti_cost {
+    double flops; /* multiply and add count two */
+    double bytes; /* read and written, each input and output once */
+} tti_cost;
+
+/* ---- the plain-C meaning: double in, double out, row-major ---- */
+
+typedef struct tti_args {
+    const tti_node *node;    /* types of in and out, attributes                            */
+    const double *const *in; /* [n_in], each n_elems of node->in[i]->type, row-major       */
+    double *const *out;      /* [n_out], likewise; never overlaps an input; not zeroed     */
+    const tti_run *run;
+} tti_args;
+
+/* One case of the generic tests (tests/ops/op_table_test.c). */
+typedef struct tti_sample {
+    const char *in;         /* types of the inputs: "f32[3,5] f32[5]"; NULL ends the list      */
+    const char *attrs;      /* as in the text form: "stride=[2,2] p=0.5"; NULL: defaults      */
+    double lo, hi;          /* floating inputs are uniform in [lo, hi]; both 0: [-1, 1]        */
+    int64_t int_lo, int_hi; /* integer inputs are uniform in int_lo .. int_hi             */
+    tutti_status expect;    /* TUTTI_OK, or what infer must answer                        */
+} tti_sample;
+
+typedef struct tti_op {
+    const char *name;           /* unique; also in files and in the text form */
+    const char *doc;            /* one line of mathematics */
+    int n_in_min, n_in_max;     /* 0 <= min <= max <= TTI_MAX_IN */
+    int n_out;                  /* 1 .. TTI_MAX_OUT */
+    const tti_attr_spec *attrs; /* NULL: none */
+    unsigned traits;            /* of tti_trait */
+    tti_epilogue epilogue;
+
+    /* Types of the outputs, or the reason why not (tti_node_fail). */
+    tutti_status (*infer)(const tti_node *node, tutti_type *out);
+    /* Appends the nodes of the gradient: dx[i] = d(loss)/d(in i), or leaves dx[i] NULL where an
+     * input has none.  dy[k] is NULL where nothing flows into output k.  NULL: no gradient.
+     * need[i] is false where dx[i] would go unused: skip the work. */
+    tutti_status (*grad)(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
+                         const bool *need, tutti_value **dx);
+    /* Placement of the outputs for placements of the inputs, or TUTTI_E_UNSUPPORTED. */
+    tutti_status (*shard)(const tti_node *node, const tti_placement *in, tti_placement *out);
+    void (*cost)(const tti_node *node, tti_cost *cost); /* NULL: 1 flop per output element */
+    void (*reference)(const tti_args *args);            /* NULL only for sources and fused */
+    const tti_sample *samples;                          /* ended by .in == NULL */
+} tti_op;
+
+#endif /* TTI_IR_OP_H */

@@ -1,0 +1,25 @@
+/* op_table.h - the vocabulary: every op, by family, and how a node is emitted by name. */
+#ifndef TTI_OPS_OP_TABLE_H
+#define TTI_OPS_OP_TABLE_H
+
+#include "ir/graph.h"
+
+/* The op of that name, NULL if there is none. */
+const tti_op *tti_op_find(const char *name);
+
+/* Ops in order of their families: i = 0, 1, ... until NULL. */
+const tti_op *tti_op_at(int i);
+
+/* Emits a node by op name and returns its first output, NULL on a (sticky) failure.  An unknown
+ * op is a bug and asserts.  attrs may be NULL; name may be NULL. */
+tutti_value *tti_emit(tutti_graph *g, const char *op, const char *name, tutti_value *const *in,
+                      int n_in, const tti_attr_arg *attrs);
+
+/* The same with all outputs: out[0 .. op->n_out-1]; all NULL on failure. */
+void tti_emit_n(tutti_graph *g, const char *op, const char *name, tutti_value *const *in, int n_in,
+                const tti_attr_arg *attrs, tutti_value **out);
+
+/* Asserts that the table is complete: names unique, callbacks present, samples there. */
+void tti_op_table_check(void);
+
+#endif /* TTI_OPS_OP_TABLE_H */
