@@ -12,7 +12,7 @@ function(tutti_flag flag)
   endif()
 endfunction()
 
-foreach(flag -Wall -Wextra -Wconversion -Wshadow -Wformat=2 -Wimplicit-fallthrough -Wvla
+foreach(flag -Wall -Wextra -Wno-format-truncation -Wconversion -Wshadow -Wformat=2 -Wimplicit-fallthrough -Wvla
         -Wstrict-prototypes -Wmissing-prototypes -Wundef -Werror
         -fstack-protector-strong -fstack-clash-protection -fcf-protection=full
         -fno-delete-null-pointer-checks -fno-strict-overflow

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static _Thread_local char last_error[2048];
+static _Thread_local char last_error[8192];
 
 tutti_status tti_fail(tutti_status code, const char *format, ...) {
     va_list args;
