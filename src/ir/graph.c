@@ -1,0 +1,232 @@
+/* graph.c - building a graph: nodes in one arena, failures kept until asked for.
+ *
+ * The one idea: a builder call never reports to its caller.  The first failure is stored with its
+ * text, everything after it returns NULL, and tutti_graph_check tells the story. */
+#include "ir/graph.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+tutti_graph *tutti_graph_create(bool training) {
+    tutti_graph *g = calloc(1, sizeof *g);
+    if (g) g->training = training;
+    return g;
+}
+
+void tutti_graph_destroy(tutti_graph *g) {
+    if (!g) return;
+    tti_arena_free(&g->arena);
+    free(g->nodes);
+    free(g->outputs);
+    free(g);
+}
+
+bool tutti_graph_is_training(const tutti_graph *g) { return g->training; }
+
+tutti_status tutti_graph_check(const tutti_graph *g) {
+    if (g->failed == TUTTI_OK) return TUTTI_OK;
+    return tti_fail(g->failed, "%s", g->failed_text ? g->failed_text : "graph: out of memory");
+}
+
+void tti_graph_fail(tutti_graph *g, tutti_status status) {
+    if (g->failed != TUTTI_OK) return;
+    g->failed = status;
+    g->failed_text = tti_arena_strdup(&g->arena, tutti_last_error());
+}
+
+tutti_type tutti_value_type(const tutti_value *value) {
+    return value ? value->type : (tutti_type){TUTTI_F32, {0}};
+}
+
+/* Room for one more element in a growing array. */
+static void *grow(void *array, int n, int *capacity, size_t elem_bytes) {
+    if (n < *capacity) return array;
+    int wanted = *capacity ? *capacity * 2 : 32;
+    void *bigger = realloc(array, (size_t)wanted * elem_bytes);
+    if (bigger) *capacity = wanted;
+    return bigger;
+}
+
+/* ---- attributes ---- */
+
+int tti_n_attrs(const tti_op *op) {
+    int n = 0;
+    while (op->attrs && op->attrs[n].name) n++;
+    return n;
+}
+
+tti_attr_arg TTI_INTS(const char *key, int n, const int64_t *v) {
+    tti_attr_arg arg = {key, {.n = n}};
+    TTI_ASSERT(n >= 0 && n <= TUTTI_MAX_DIMS);
+    for (int i = 0; i < n; i++) arg.value.v[i] = v[i];
+    return arg;
+}
+
+static int find_attr(const tti_op *op, const char *name) {
+    for (int i = 0; op->attrs && op->attrs[i].name; i++)
+        if (strcmp(op->attrs[i].name, name) == 0) return i;
+    return -1;
+}
+
+bool tti_attr_has(const tti_node *node, const char *name) { return find_attr(node->op, name) >= 0; }
+
+const tti_attr *tti_attr_get(const tti_node *node, const char *name) {
+    int i = find_attr(node->op, name);
+    TTI_ASSERT(i >= 0);
+    return &node->attrs[i];
+}
+
+int64_t tti_attr_int(const tti_node *node, const char *name) { return tti_attr_get(node, name)->i; }
+
+double tti_attr_float(const tti_node *node, const char *name) {
+    return tti_attr_get(node, name)->f;
+}
+
+static tti_attr *make_attrs(tutti_graph *g, const tti_op *op, const tti_attr_arg *args) {
+    tti_attr *attrs = tti_arena_alloc(&g->arena, (size_t)tti_n_attrs(op) * sizeof *attrs);
+    if (!attrs) return NULL;
+    for (int i = 0; op->attrs && op->attrs[i].name; i++) {
+        attrs[i].i = op->attrs[i].kind == TTI_ATTR_INT ? (int64_t)op->attrs[i].fallback : 0;
+        attrs[i].f = op->attrs[i].kind == TTI_ATTR_FLOAT ? op->attrs[i].fallback : 0;
+    }
+    for (; args && args->name; args++) {
+        int i = find_attr(op, args->name);
+        TTI_ASSERT(i >= 0);
+        attrs[i] = args->value;
+    }
+    return attrs;
+}
+
+/* ---- nodes ---- */
+
+tutti_status tti_node_fail(const tti_node *node, const char *format, ...) {
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (!node->name[0]) return tti_fail(TUTTI_E_INVALID, "%s: %s", node->op->name, text);
+    return tti_fail(TUTTI_E_INVALID, "%s '%s': %s", node->op->name, node->name, text);
+}
+
+static bool inputs_present(tutti_graph *g, const tti_node_desc *desc) {
+    for (int i = 0; i < desc->n_in; i++)
+        if (!desc->in[i]) {
+            tti_fail(TUTTI_E_INVALID, "%s '%s': input %d is missing (NULL)", desc->op->name,
+                     desc->name ? desc->name : "", i);
+            tti_graph_fail(g, TUTTI_E_INVALID);
+            return false;
+        }
+    return true;
+}
+
+static tti_node *make_node(tutti_graph *g, const tti_node_desc *desc) {
+    tti_node *node = tti_arena_alloc(&g->arena, sizeof *node);
+    if (!node) return NULL;
+    node->op = desc->op;
+    node->name = tti_arena_strdup(&g->arena, desc->name ? desc->name : "");
+    node->n_in = desc->n_in;
+    node->in = tti_arena_copy(&g->arena, desc->in, (size_t)desc->n_in * sizeof(tutti_value *));
+    node->attrs = make_attrs(g, desc->op, desc->attrs);
+    return node->name && node->in && node->attrs ? node : NULL;
+}
+
+static tutti_status check_arity(const tti_node *node) {
+    const tti_op *op = node->op;
+    if (node->n_in >= op->n_in_min && node->n_in <= op->n_in_max) return TUTTI_OK;
+    return tti_node_fail(node, "%d inputs, %d to %d are allowed", node->n_in, op->n_in_min,
+                         op->n_in_max);
+}
+
+static tutti_status add_outputs(tutti_graph *g, tti_node *node) {
+    tutti_type types[TTI_MAX_OUT] = {0};
+    TTI_TRY(check_arity(node));
+    TTI_TRY(node->op->infer(node, types));
+    for (int k = 0; k < node->op->n_out; k++) {
+        if (tti_shape_check(&types[k].shape) != TUTTI_OK)
+            return tti_node_fail(node, "output %d: %s", k, tutti_last_error());
+        tutti_value *value = tti_arena_alloc(&g->arena, sizeof *value);
+        if (!value) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
+        *value = (tutti_value){.type = types[k], .node = node, .out = k, .id = g->n_values + k};
+        node->out[k] = value;
+    }
+    return TUTTI_OK;
+}
+
+tti_node *tti_graph_add(tutti_graph *g, const tti_node_desc *desc) {
+    if (!g || g->failed != TUTTI_OK || !inputs_present(g, desc)) return NULL;
+    tti_node **nodes = grow(g->nodes, g->n_nodes, &g->cap_nodes, sizeof *g->nodes);
+    if (nodes) g->nodes = nodes;
+    tti_node *node = nodes ? make_node(g, desc) : NULL;
+    if (!node) {
+        tti_graph_fail(g, tti_fail(TUTTI_E_NOMEM, "graph: out of memory"));
+        return NULL;
+    }
+    tutti_status st = add_outputs(g, node);
+    if (st != TUTTI_OK) {
+        tti_graph_fail(g, st);
+        return NULL;
+    }
+    node->id = g->n_nodes;
+    g->nodes[g->n_nodes++] = node;
+    g->n_values += node->op->n_out;
+    return node;
+}
+
+tti_node *tti_graph_clone_node(tutti_graph *g, const tti_node *node, tutti_value **map) {
+    tutti_value *in[TTI_MAX_IN] = {0};
+    tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
+    for (int i = 0; i < node->n_in; i++) in[i] = map[node->in[i]->id];
+    for (int i = 0; i < tti_n_attrs(node->op); i++)
+        attrs[i] = (tti_attr_arg){node->op->attrs[i].name, node->attrs[i]};
+    tti_node *copy = tti_graph_add(
+        g, &(tti_node_desc){
+               .op = node->op, .name = node->name, .in = in, .n_in = node->n_in, .attrs = attrs});
+    if (!copy) return NULL;
+    for (int k = 0; k < node->op->n_out; k++) {
+        copy->out[k]->layout = node->out[k]->layout;
+        map[node->out[k]->id] = copy->out[k];
+    }
+    return copy;
+}
+
+/* ---- names ---- */
+
+void tutti_output(tutti_graph *g, const char *name, tutti_value *value) {
+    if (!g || g->failed != TUTTI_OK || !value) return;
+    if (tti_graph_output(g, name)) {
+        tti_graph_fail(g, tti_fail(TUTTI_E_INVALID, "output '%s' is named twice", name));
+        return;
+    }
+    tti_output *outputs = grow(g->outputs, g->n_outputs, &g->cap_outputs, sizeof *outputs);
+    if (outputs) g->outputs = outputs;
+    char *copy = outputs ? tti_arena_strdup(&g->arena, name) : NULL;
+    if (!copy) {
+        tti_graph_fail(g, tti_fail(TUTTI_E_NOMEM, "graph: out of memory"));
+        return;
+    }
+    g->outputs[g->n_outputs++] = (tti_output){copy, value};
+}
+
+tutti_value *tti_graph_output(const tutti_graph *g, const char *name) {
+    for (int i = 0; i < g->n_outputs; i++)
+        if (strcmp(g->outputs[i].name, name) == 0) return g->outputs[i].value;
+    return NULL;
+}
+
+tti_node *tti_graph_find_source(const tutti_graph *g, const char *name) {
+    for (int i = 0; i < g->n_nodes; i++)
+        if ((g->nodes[i]->op->traits & TTI_SOURCE) && strcmp(g->nodes[i]->name, name) == 0)
+            return g->nodes[i];
+    return NULL;
+}
+
+int64_t tti_value_n_elems(const tutti_value *value) {
+    return tutti_shape_n_elems(&value->type.shape);
+}
+
+size_t tti_value_n_bytes(const tutti_value *value) {
+    return (size_t)tti_value_n_elems(value) * tutti_dtype_bytes(value->type.dtype);
+}
