@@ -1,0 +1,25 @@
+/* clock.c - the monotonic clock in nanoseconds.
+ * Dates for people (file names, log lines) are not made here: nothing that is compared or waited
+ * for may depend on the wall clock. */
+#include "base/clock.h"
+
+#include <errno.h>
+#include <time.h>
+
+int64_t tti_now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+int tti_ms_until(int64_t deadline_ns) {
+    int64_t left_ns = deadline_ns - tti_now_ns();
+    if (left_ns <= 0) return 0;
+    int64_t left_ms = (left_ns + TTI_NS_PER_MS - 1) / TTI_NS_PER_MS;
+    return left_ms < 3600000 ? (int)left_ms : 3600000;
+}
+
+void tti_sleep_ms(int t_ms) {
+    struct timespec t = {.tv_sec = t_ms / 1000, .tv_nsec = (long)(t_ms % 1000) * 1000000};
+    while (clock_nanosleep(CLOCK_MONOTONIC, 0, &t, &t) == EINTR) continue;
+}

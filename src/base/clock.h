@@ -1,0 +1,19 @@
+/* clock.h - time for logic: monotonic, never the wall clock, which may jump. */
+#ifndef TTI_BASE_CLOCK_H
+#define TTI_BASE_CLOCK_H
+
+#include <stdint.h>
+
+/* Nanoseconds since some fixed moment of this boot, the same in every process of the host. */
+int64_t tti_now_ns(void);
+
+/* Milliseconds from now until deadline_ns, rounded up, for poll: 0 when it has passed, at most
+ * 1 hour. */
+int tti_ms_until(int64_t deadline_ns);
+
+/* Sleeps for t_ms, whatever signals arrive. */
+void tti_sleep_ms(int t_ms);
+
+#define TTI_NS_PER_MS INT64_C(1000000)
+
+#endif /* TTI_BASE_CLOCK_H */
