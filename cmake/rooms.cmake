@@ -1,4 +1,4 @@
-# A room of src/ is a static library of its own, so that a test links one room and what is below.
+# A room of src/ is an object library of its own, so that a test links one room and what is below it.
 set(TUTTI_ROOMS "" CACHE INTERNAL "")
 
 function(tutti_room name)
@@ -41,6 +41,7 @@ function(tutti_room name)
   set(TUTTI_ROOMS ${TUTTI_ROOMS} ${name} CACHE INTERNAL "")
 endfunction()
 
+# libtutti, shared and static, from the objects of all rooms.
 function(tutti_library)
   set(objects "")
   set(libs "")
@@ -55,16 +56,24 @@ function(tutti_library)
     add_library(${target} ${kind} ${objects})
     set_target_properties(${target} PROPERTIES OUTPUT_NAME tutti LINKER_LANGUAGE C
                           VERSION ${PROJECT_VERSION} SOVERSION 0)
-    target_include_directories(${target} PUBLIC
-      $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
+    target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>
+                               $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
     target_link_libraries(${target} PRIVATE ${libs})
   endforeach()
+  set(map ${CMAKE_SOURCE_DIR}/cmake/libtutti.map)
+  target_link_options(tutti_shared PRIVATE -Wl,--version-script=${map})
+  set_target_properties(tutti_shared PROPERTIES LINK_DEPENDS ${map} EXPORT_NAME tutti)
+  add_library(tutti::tutti ALIAS tutti_shared) # the same name in this tree as when installed
+  set(TUTTI_OBJECTS_all "${objects}" CACHE INTERNAL "")
+  set(TUTTI_LIBS_all "${libs}" CACHE INTERNAL "")
 endfunction()
 
+# The program holds the static library: one file, nothing to find when it starts.
 function(tutti_program)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.c)
   if(sources)
     add_executable(tutti ${sources})
+    target_include_directories(tutti PRIVATE ${CMAKE_SOURCE_DIR}/src)
     target_link_libraries(tutti PRIVATE tutti_static)
     target_compile_definitions(tutti PRIVATE TUTTI_VERSION="${PROJECT_VERSION}")
   endif()
