@@ -1,8 +1,10 @@
 # Warnings, hardening, sanitizers.  Every flag is probed: gcc 12, gcc 13 and clang 14 differ.
 include(CheckCCompilerFlag)
-include(CheckLinkerFlag)
+include(CheckPIESupported)
+check_pie_supported(LANGUAGES C)
 
 set(TUTTI_SANITIZE "" CACHE STRING "empty, address (ASan+UBSan) or thread (TSan)")
+option(TUTTI_FUZZ "build the fuzz targets of tests/fuzz instead of the tests (needs clang)" OFF)
 
 function(tutti_flag flag)
   string(MAKE_C_IDENTIFIER "TUTTI_HAS${flag}" var)
@@ -22,13 +24,19 @@ foreach(flag -Wall -Wextra -Wno-format-truncation -Wconversion -Wshadow -Wformat
 endforeach()
 add_compile_definitions(_GNU_SOURCE)
 
-if(TUTTI_SANITIZE STREQUAL "address")
+if(TUTTI_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined
+                      -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+elseif(TUTTI_SANITIZE STREQUAL "address")
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined
                       -fno-omit-frame-pointer)
   add_link_options(-fsanitize=address,undefined)
 elseif(TUTTI_SANITIZE STREQUAL "thread")
   add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
   add_link_options(-fsanitize=thread)
+elseif(NOT TUTTI_SANITIZE STREQUAL "")
+  message(FATAL_ERROR "TUTTI_SANITIZE is '${TUTTI_SANITIZE}': want empty, address or thread")
 elseif(CMAKE_BUILD_TYPE MATCHES "Rel")
   tutti_flag(-ftrivial-auto-var-init=zero)
   add_compile_options(-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
