@@ -1,0 +1,42 @@
+/* line_merge.h - the output of many ranks as one readable stream of lines.
+ *
+ * Each line gets a prefix "[rank 1] "; a line that several ranks write within 100 ms is given once,
+ * as "[rank 0-3] ".  The lines of one rank and stream keep their order.  With a single rank there
+ * is no prefix and no delay.  Pure logic: bytes and times come in, whole lines go out; one thread.
+ *
+ * A carriage return starts the line anew, as on a terminal.  Lines above 64 KiB are cut in pieces.
+ * Memory is bounded: above 1 MiB or 1024 waiting lines the oldest are given early. */
+#ifndef TTI_LAUNCH_LINE_MERGE_H
+#define TTI_LAUNCH_LINE_MERGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tutti/status.h"
+
+typedef struct tti_line_merge tti_line_merge;
+
+enum { TTI_STDOUT, TTI_STDERR, TTI_N_OUTPUTS };
+
+/* One or more whole lines with prefix and newline; output is TTI_STDOUT or TTI_STDERR. */
+typedef void (*tti_line_fn)(void *user, int output, const char *bytes, size_t n_bytes);
+
+/* On success *out is owned by the caller. */
+TUTTI_NODISCARD tutti_status tti_line_merge_create(int n_ranks, tti_line_fn emit, void *user,
+                                                   tti_line_merge **out);
+void tti_line_merge_destroy(tti_line_merge *merge);
+
+/* n_bytes that rank wrote to output, at any boundaries. */
+void tti_line_merge_feed(tti_line_merge *merge, int rank, int output, const char *bytes,
+                         size_t n_bytes, int64_t now_ns);
+
+/* The rank closed output: what is left without a newline becomes a line. */
+void tti_line_merge_end(tti_line_merge *merge, int rank, int output, int64_t now_ns);
+
+/* When tick is due; INT64_MAX: nothing waits. */
+int64_t tti_line_merge_deadline_ns(const tti_line_merge *merge);
+
+/* Gives the lines that have waited 100 ms; with now_ns INT64_MAX, all of them. */
+void tti_line_merge_tick(tti_line_merge *merge, int64_t now_ns);
+
+#endif /* TTI_LAUNCH_LINE_MERGE_H */

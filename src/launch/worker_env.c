@@ -1,0 +1,164 @@
+/* worker_env.c - rank and size from the environment, as a table of launchers in order of trust.
+ *
+ * Only reads; nothing is joined or started here.  A row counts when both its rank and its size are
+ * set; a lone WORLD_SIZE, as batch scripts export it, is passed over and mentioned in the text. */
+#include "launch/worker_env.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+typedef struct environment {
+    tti_getenv_fn get;
+    void *user;
+} environment;
+
+static const char *process_getenv(void *user, const char *name) {
+    (void)user;
+    return getenv(name);
+}
+
+static const char *look(const environment *env, const char *name) {
+    const char *value = name ? env->get(env->user, name) : NULL;
+    return value && *value ? value : NULL;
+}
+
+typedef struct launcher_row {
+    const char *launcher;
+    const char *rank, *size, *local_rank, *local_size; /* names of variables, NULL: none */
+    bool (*applies)(const environment *env);           /* NULL: when rank and size are set */
+} launcher_row;
+
+static bool in_slurm_step(const environment *env);
+
+static const launcher_row launchers[] = {
+    {"environment", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", NULL},
+    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE", NULL},
+    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL},
+    {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL, in_slurm_step},
+    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", NULL, in_slurm_step},
+};
+
+/* A whole decimal number in [0, max]. */
+static bool parse_int(const char *text, long max, int *out) {
+    char *end;
+    errno = 0;
+    long n = strtol(text, &end, 10);
+    if (errno || end == text || *end || *text < '0' || *text > '9' || n > max) return false;
+    *out = (int)n;
+    return true;
+}
+
+/* Batch, interactive and external steps have ids near 2^32; they are shells, not tasks. */
+static bool in_slurm_step(const environment *env) {
+    const char *step = look(env, "SLURM_STEP_ID"), *job = look(env, "SLURM_JOB_NAME");
+    int id;
+    if (!step || !parse_int(step, INT_MAX, &id)) return false;
+    return !job || (strcmp(job, "bash") != 0 && strcmp(job, "interactive") != 0);
+}
+
+/* Tasks on node i of a list such as "4(x2),3": 4 and 4 and 3; 0 if there is no such node. */
+static int tasks_on_node(const char *list, int i) {
+    while (*list) {
+        int n = 0, times = 1, used = 0;
+        if (sscanf(list, "%6d%n", &n, &used) != 1 || n < 1) return 0;
+        list += used;
+        if (sscanf(list, "(x%6d)%n", &times, &used) == 1) list += used;
+        if (i < times) return n;
+        i -= times;
+        if (*list && *list++ != ',') return 0;
+    }
+    return 0;
+}
+
+/* Slurm says how many tasks this node has only in a list over nodes. */
+static int slurm_local_size(const environment *env) {
+    const char *list = look(env, "SLURM_STEP_TASKS_PER_NODE"), *node = look(env, "SLURM_NODEID");
+    if (!list) list = look(env, "SLURM_TASKS_PER_NODE");
+    int i = 0;
+    if (!list || (node && !parse_int(node, TTI_MAX_RANKS, &i))) return 0;
+    return tasks_on_node(list, i);
+}
+
+static tutti_status read_number(const environment *env, const char *name, long max, int *out) {
+    const char *text = look(env, name);
+    if (parse_int(text, max, out)) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG, "launch: %s=%.40s: expected a number from 0 to %ld", name, text,
+                    max);
+}
+
+/* 0 of 1 unless both local numbers are there and agree. */
+static void read_local(const environment *env, const launcher_row *row, tti_worker_env *out) {
+    const char *rank = look(env, row->local_rank), *size = look(env, row->local_size);
+    int r, n = 0;
+    out->local_rank = 0;
+    out->local_n_ranks = 1;
+    if (!rank || !parse_int(rank, TTI_MAX_RANKS, &r)) return;
+    if (row->applies == in_slurm_step)
+        n = slurm_local_size(env);
+    else if (!size || !parse_int(size, TTI_MAX_RANKS, &n))
+        return;
+    if (r >= n) return;
+    out->local_rank = r;
+    out->local_n_ranks = n;
+}
+
+/* RANK and WORLD_SIZE are set by several launchers; a variable of its own tells which. */
+static const char *launcher_name(const environment *env, const launcher_row *row) {
+    if (row != &launchers[0]) return row->launcher;
+    if (look(env, "TUTTI_SUPERVISOR_PID")) return "tutti";
+    return look(env, "TORCHELASTIC_RUN_ID") ? "torchrun" : row->launcher;
+}
+
+static tutti_status read_row(const environment *env, const launcher_row *row, tti_worker_env *out) {
+    tti_worker_env found = {.launcher = launcher_name(env, row)};
+    TTI_TRY(read_number(env, row->size, TTI_MAX_RANKS, &found.n_ranks));
+    TTI_TRY(read_number(env, row->rank, TTI_MAX_RANKS, &found.rank));
+    if (found.rank >= found.n_ranks)
+        return tti_fail(TUTTI_E_CONFIG, "launch: %s=%d must be below %s=%d", row->rank, found.rank,
+                        row->size, found.n_ranks);
+    read_local(env, row, &found);
+    snprintf(found.text, sizeof found.text, "rank %d of %d, by %s (%s=%d, %s=%d)", found.rank,
+             found.n_ranks, found.launcher, row->rank, found.rank, row->size, found.n_ranks);
+    *out = found;
+    return TUTTI_OK;
+}
+
+static tutti_status read_flags(const tti_rank_flags *flags, tti_worker_env *out) {
+    if (flags->n_ranks < 1 || flags->n_ranks > TTI_MAX_RANKS || flags->rank < 0 ||
+        flags->rank >= flags->n_ranks)
+        return tti_fail(TUTTI_E_CONFIG, "launch: rank %d of %d: expected 0 <= rank < size <= %d",
+                        flags->rank, flags->n_ranks, TTI_MAX_RANKS);
+    *out = (tti_worker_env){
+        .rank = flags->rank, .n_ranks = flags->n_ranks, .local_n_ranks = 1, .launcher = "flags"};
+    snprintf(out->text, sizeof out->text, "rank %d of %d, by flags", out->rank, out->n_ranks);
+    return TUTTI_OK;
+}
+
+static void single(const environment *env, tti_worker_env *out) {
+    const char *rank = look(env, "RANK"), *size = look(env, "WORLD_SIZE");
+    *out = (tti_worker_env){.n_ranks = 1, .local_n_ranks = 1, .launcher = "none"};
+    const char *note = rank   ? " (RANK without WORLD_SIZE is ignored)"
+                       : size ? " (WORLD_SIZE without RANK is ignored)"
+                              : "";
+    snprintf(out->text, sizeof out->text, "a single process, no launcher%s", note);
+}
+
+tutti_status tti_worker_env_detect(const tti_rank_flags *flags, tti_getenv_fn get, void *user,
+                                   tti_worker_env *out) {
+    environment env = {get ? get : process_getenv, user};
+    if (flags && flags->n_ranks != 0) return read_flags(flags, out);
+    for (size_t i = 0; i < TTI_COUNT(launchers); i++) {
+        const launcher_row *row = &launchers[i];
+        if (!look(&env, row->rank) || !look(&env, row->size)) continue;
+        if (!row->applies || row->applies(&env)) return read_row(&env, row, out);
+    }
+    single(&env, out);
+    return TUTTI_OK;
+}

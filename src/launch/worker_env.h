@@ -1,0 +1,34 @@
+/* worker_env.h - which rank of how many am I: read from the environment of any launcher.
+ *
+ * Order: explicit flags; RANK + WORLD_SIZE (tutti launch, torchrun, Kubeflow); OMPI_COMM_WORLD_*;
+ * PMI_*; SLURM_*; else a single process.  Slurm is last and only believed inside a real step:
+ * the shell of a batch script also has SLURM_NTASKS=8 and SLURM_PROCID=0, although it is alone. */
+#ifndef TTI_LAUNCH_WORKER_ENV_H
+#define TTI_LAUNCH_WORKER_ENV_H
+
+#include "tutti/status.h"
+
+enum { TTI_MAX_RANKS = 1 << 20 };
+
+typedef struct tti_worker_env {
+    int rank, n_ranks;
+    int local_rank, local_n_ranks; /* on this host; 0 of 1 where the launcher does not say */
+    const char *launcher;          /* "none", "flags", "tutti", "torchrun", "environment",
+                                      "Open MPI", "PMI", "Slurm" */
+    char text[256];                /* one line for people: "rank 1 of 4, by tutti (RANK=1, ...)" */
+} tti_worker_env;
+
+/* What the command line said; n_ranks 0: nothing. */
+typedef struct tti_rank_flags {
+    int rank, n_ranks;
+} tti_rank_flags;
+
+/* getenv's contract: NULL if the variable is not set. */
+typedef const char *(*tti_getenv_fn)(void *user, const char *name);
+
+/* A pure function of its arguments.  A launcher's variables that are set but make no sense
+ * (not a number, rank >= size) are TUTTI_E_CONFIG with the variable named.  get NULL: getenv. */
+TUTTI_NODISCARD tutti_status tti_worker_env_detect(const tti_rank_flags *flags, tti_getenv_fn get,
+                                                   void *user, tti_worker_env *out);
+
+#endif /* TTI_LAUNCH_WORKER_ENV_H */
