@@ -15,7 +15,7 @@ typedef struct tti_piece {
     void *data; /* n_elems elements, best from tutti_comm_alloc; NULL in a list of another rank */
 } tti_piece;
 
-enum { TTI_MAX_PIECES = 2 * 20 };
+enum { TTI_MAX_PIECES = 2 * 20, TTI_MAX_SHARDS = 1 << 20 };
 
 /* First shard of rank r: floor(r*V/W).  The runs differ by at most one shard. */
 int tti_shard_first(int rank, int n_ranks, int n_shards);
@@ -24,10 +24,19 @@ int tti_shard_first(int rank, int n_ranks, int n_shards);
  * data is set to NULL. */
 int tti_shard_pieces(int first, int last, tti_piece *out);
 
-/* dst[i] = sum over all V shards, in tree order, the same bits for every W and on every rank.
- * pieces: this rank's canonical pieces with their data, as many as tti_shard_pieces says.  The data
- * may be overwritten; dst may be pieces[0].data.  Otherwise as tutti_comm_all_reduce. */
-tutti_status tti_comm_reduce_shards(tutti_comm *comm, const tti_piece *pieces, int n_pieces,
-                                    void *dst, size_t n_elems, tutti_dtype dtype, int n_shards);
+typedef struct tti_reduce_desc {
+    const tti_piece *pieces; /* this rank's canonical pieces with their data, as many as     */
+    int n_pieces;            /* tti_shard_pieces says; the data may be overwritten           */
+    void *dst;               /* n_elems elements; may be pieces[0].data, else no overlap     */
+    size_t n_elems;          /* 0: nothing is sent                                           */
+    tutti_dtype dtype;       /* f16 and bf16 accumulate in f32                               */
+    int n_shards;            /* V, a power of two, W <= V <= TTI_MAX_SHARDS                  */
+    tutti_comm_alg alg;      /* AUTO, DIRECT or TREE, which give the same bits; RING is
+                                TUTTI_E_INVALID: its order depends on the number of ranks    */
+} tti_reduce_desc;
+
+/* dst[i] = sum over all V shards, in tree order, the same bits for every W, on every rank, with
+ * every algorithm and transport.  A collective: errors as in tutti/comm.h. */
+TUTTI_NODISCARD tutti_status tti_comm_reduce_shards(tutti_comm *comm, const tti_reduce_desc *desc);
 
 #endif /* TTI_COMM_SHARDS_H */

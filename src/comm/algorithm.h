@@ -1,0 +1,64 @@
+/* algorithm.h - a collective in progress, as the algorithm files see it.
+ *
+ * comm.c has checked the arguments and the ranks have agreed on the call when an algorithm runs.
+ * An algorithm is one file: it moves bytes with the transport's four services only, and the order
+ * of its additions is either tti_sum_order's (direct, tree) or its own (ring). */
+#ifndef TTI_COMM_ALGORITHM_H
+#define TTI_COMM_ALGORITHM_H
+
+#include "base/error.h"
+#include "comm/local_sum.h"
+#include "comm/transport.h"
+
+struct tutti_comm {
+    const tti_transport *transport;
+    void *state;                 /* the transport's; NULL until joined                        */
+    tutti_comm_group *own_group; /* made for a single rank that gave none; NULL otherwise     */
+    int rank, n_ranks;
+    tutti_status broken;         /* first failure that may have parted the ranks              */
+    char broken_text[512];
+    tti_sum_order by_rank;       /* one term per rank                                         */
+    tti_sum_order by_shard;      /* of the last reduce_shards; n_shards 0: none yet           */
+    unsigned char *scratch;      /* grown on demand, 64-byte aligned                          */
+    size_t scratch_bytes;
+    tti_message *messages;       /* likewise */
+    int cap_messages;
+};
+
+/* A reduction: dst[i] = op over the terms of order of src[i]. */
+typedef struct tti_work {
+    tutti_comm *comm;
+    const tti_sum_order *order;
+    void *bufs[TTI_MAX_BUFS]; /* this rank's terms, by piece; then dst at [n_pieces]            */
+    int n_pieces;
+    void *dst;
+    size_t n_elems;
+    tutti_dtype dtype;
+    tutti_reduce_op op;
+    bool direct;       /* view(rank, piece) works, and view(rank, n_pieces of that rank) is its dst */
+    bool keeps_terms;  /* the terms must not be changed (but where dst is one) */
+} tti_work;
+
+/* The algorithms of all_reduce and reduce_shards. */
+tutti_status tti_direct_reduce(const tti_work *work);
+tutti_status tti_tree_reduce(const tti_work *work);
+tutti_status tti_ring_reduce(const tti_work *work); /* one term per rank only */
+
+/* Every term lies in the payloads of the last agree, piece after piece. */
+tutti_status tti_inline_reduce(const tti_work *work);
+
+/* dst[0 .. n_elems) of this rank = op over ranks of src[rank*n_elems ..). */
+tutti_status tti_direct_reduce_scatter(const tti_work *work);
+
+/* Elements from .. of part i of n_parts of n_elems; a multiple of 64, the last part may be
+ * shorter or empty.  Part n_parts starts at n_elems. */
+size_t tti_part_first(size_t n_elems, int i, int n_parts);
+
+/* Scratch memory of at least n_bytes; the same memory at every call.  NULL when out of memory,
+ * with the text set. */
+void *tti_comm_scratch(tutti_comm *comm, size_t n_bytes);
+
+/* Room for n messages; NULL likewise. */
+tti_message *tti_comm_messages(tutti_comm *comm, int n);
+
+#endif /* TTI_COMM_ALGORITHM_H */

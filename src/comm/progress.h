@@ -1,0 +1,30 @@
+/* progress.h - what a rank is doing, readable by a supervisor while it runs and after its death.
+ *
+ * Each rank writes a page in the group's shared memory at the begin and end of every call; the
+ * page survives the rank, so a post-mortem never depends on the victim. */
+#ifndef TTI_COMM_PROGRESS_H
+#define TTI_COMM_PROGRESS_H
+
+#include "tutti/comm.h"
+
+typedef struct tti_progress {
+    bool joined, left;   /* has called tutti_comm_create; tutti_comm_destroy               */
+    bool in_call;        /* is inside the call below, since entered_ns                     */
+    uint64_t n_calls;    /* communicator calls begun; 0: none, and call is ""              */
+    char call[96];       /* the last one: "all_reduce(n_elems=20, f32, sum, auto)"         */
+    uint64_t entered_ns; /* when it began, CLOCK_MONOTONIC                                 */
+    uint64_t step;       /* as given to tti_comm_note, 0 before                            */
+    char phase[32];      /* likewise, "" before                                            */
+    int pid;             /* of the rank's process, 0 before it joined                      */
+} tti_progress;
+
+/* Says what the rank is doing between calls: the training step and a word such as "backward",
+ * cut at 31 bytes.  Costs some ten stores; comm may be NULL. */
+void tti_comm_note(tutti_comm *comm, uint64_t step, const char *phase);
+
+/* Reads the page of a rank of the group, from any process and at any time.
+ * TUTTI_E_INVALID if there is no such rank. */
+TUTTI_NODISCARD tutti_status tti_comm_group_progress(const tutti_comm_group *group, int rank,
+                                                     tti_progress *out);
+
+#endif /* TTI_COMM_PROGRESS_H */

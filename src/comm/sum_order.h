@@ -1,0 +1,37 @@
+/* sum_order.h - the one order in which terms are added.
+ *
+ * Terms are leaves, or complete subtrees, of a binary tree over 0 .. V-1, listed from left to
+ * right.  Read as a stack machine: push term i, then n_adds[i] times replace the two topmost
+ * entries a, b by a + b.  Subtrees that are missing at the right end (ranks that are no power of
+ * two) leave their sibling as it is: 5 ranks give ((0+1)+(2+3))+4. */
+#ifndef TTI_COMM_SUM_ORDER_H
+#define TTI_COMM_SUM_ORDER_H
+
+#include "tutti/status.h"
+
+enum { TTI_SUM_DEPTH = 24 }; /* more than the stack ever holds, for V <= 2^20 */
+
+typedef struct tti_term {
+    int rank;   /* that holds the term                                     */
+    int piece;  /* which of that rank's: 0, 1, ...                         */
+    int n_adds; /* additions after pushing this term                       */
+} tti_term;
+
+typedef struct tti_sum_order {
+    tti_term *terms; /* owned */
+    int n_terms;
+    int n_shards; /* 0: one term per rank */
+} tti_sum_order;
+
+/* One term per rank. */
+TUTTI_NODISCARD tutti_status tti_sum_order_ranks(int n_ranks, tti_sum_order *out);
+
+/* The canonical pieces of n_shards shards over n_ranks ranks. */
+TUTTI_NODISCARD tutti_status tti_sum_order_shards(int n_ranks, int n_shards, tti_sum_order *out);
+
+void tti_sum_order_free(tti_sum_order *order);
+
+/* How many terms lie on rank. */
+int tti_sum_order_n_pieces(const tti_sum_order *order, int rank);
+
+#endif /* TTI_COMM_SUM_ORDER_H */

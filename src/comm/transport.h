@@ -1,0 +1,92 @@
+/* transport.h - the seam between algorithms and what carries the bytes.
+ *
+ * A transport is a folder with one tti_transport record (shm/ now; MPI and NCCL modules later).
+ * It offers four things, and algorithms use nothing else:
+ *   agree     a barrier that also shows every rank's call and a small payload to all;
+ *   exchange  a list of sends and receives done together (NCCL group, MPI Isend/Irecv/Waitall);
+ *   barrier;
+ *   view      a pointer straight into a peer's buffer, where the transport can give one.
+ * Every wait in a transport ends: ready, the group failed, or the deadline passed.  Any failure
+ * but TUTTI_E_INVALID marks the group, so that all ranks get the first cause at once. */
+#ifndef TTI_COMM_TRANSPORT_H
+#define TTI_COMM_TRANSPORT_H
+
+#include "comm/shards.h"
+
+typedef enum tti_call_kind {
+    TTI_CALL_NONE,
+    TTI_CALL_ALLOC,
+    TTI_CALL_BARRIER,
+    TTI_CALL_ALL_REDUCE,
+    TTI_CALL_REDUCE_SCATTER,
+    TTI_CALL_ALL_GATHER,
+    TTI_CALL_BROADCAST,
+    TTI_CALL_ALL_TO_ALL,
+    TTI_CALL_REDUCE_SHARDS,
+    TTI_CALL_SEND,
+    TTI_CALL_RECV,
+    TTI_N_CALLS
+} tti_call_kind;
+
+/* What ranks must agree on; fields that a kind does not use are 0. */
+typedef struct tti_call {
+    int32_t kind, dtype, op, alg;
+    int32_t peer;     /* root of a broadcast, peer of send and recv, V of reduce_shards */
+    int32_t unused;   /* 0: the records are compared as bytes */
+    uint64_t n_elems; /* ALLOC: bytes */
+} tti_call;
+
+/* "broadcast(n_elems=10, f32, root=0)" in buf, which is returned. */
+const char *tti_call_text(const tti_call *call, char *buf, size_t n_bytes);
+
+enum { TTI_MAX_BUFS = TTI_MAX_PIECES + 1, TTI_INLINE_BYTES = 4096, TTI_MAX_RANKS = 64 };
+
+/* What a rank brings to agree. */
+typedef struct tti_offer {
+    tti_call call;
+    const void *inline_data; /* shown to every rank until its next agree but one; NULL: none    */
+    size_t inline_bytes;     /* <= TTI_INLINE_BYTES */
+    void *bufs[TTI_MAX_BUFS]; /* buffers that peers may want to look into */
+    int n_bufs;
+    size_t buf_bytes; /* of each */
+} tti_offer;
+
+/* One send (out) or one receive (in) of an exchange.  Messages between two ranks match in order;
+ * both sides state the same n_bytes.  n_bytes 0: nothing is sent. */
+typedef struct tti_message {
+    int peer;
+    const void *out; /* NULL: a receive */
+    void *in;        /* NULL: a send    */
+    size_t n_bytes;
+    size_t done; /* the transport's own; 0 before */
+} tti_message;
+
+typedef struct tti_transport {
+    const char *name;
+    const char *doc; /* one line, for tutti transports */
+    /* NULL if it can serve this desc, else the reason why not. */
+    const char *(*refusal)(const tutti_comm_desc *desc);
+    tutti_status (*join)(const tutti_comm_desc *desc, void **state);
+    void (*leave)(void *state); /* takes NULL */
+    /* Symmetric memory, zeroed; every rank is here with the same n_bytes (checked before). */
+    tutti_status (*alloc)(void *state, size_t n_bytes, void **out);
+    /* calls: [n_ranks], written on success.  *direct: whether view works for every buffer of every
+     * rank, the same answer on every rank. */
+    tutti_status (*agree)(void *state, const tti_offer *mine, tti_call *calls, bool *direct);
+    tutti_status (*barrier)(void *state);
+    tutti_status (*exchange)(void *state, tti_message *messages, int n_messages);
+    /* Buffer buf of rank, as offered in the last agree; writable.  Only after *direct. */
+    void *(*view)(void *state, int rank, int buf);
+    /* The payload of rank in the last agree. */
+    const void *(*payload)(void *state, int rank);
+    /* Marks the group as failed with this cause, unless it has one, and wakes everybody.  The
+     * text is tutti_last_error() of the calling thread. */
+    void (*fail)(void *state, tutti_status status);
+    /* Progress: call NULL: the last one is over.  phase NULL: step and phase stay. */
+    void (*note_call)(void *state, const tti_call *call);
+    void (*note_step)(void *state, uint64_t step, const char *phase);
+} tti_transport;
+
+extern const tti_transport tti_transport_shm;
+
+#endif /* TTI_COMM_TRANSPORT_H */
