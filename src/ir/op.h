@@ -106,6 +106,9 @@ typedef struct tti_op {
     const tti_attr_spec *attrs; /* NULL: none */
     unsigned traits;            /* of tti_trait */
     tti_epilogue epilogue;
+    /* TTI_CHANNELS_LAST: 4-D inputs and outputs that are weights, not activations, and so stay
+     * in plain layout; bit i stands for input or output i. */
+    unsigned weights_in, weights_out;
 
     /* Types of the outputs, or the reason why not (tti_node_fail). */
     tutti_status (*infer)(const tti_node *node, tutti_type *out);

@@ -1,0 +1,101 @@
+/* autodiff.c - reverse-mode differentiation by appending nodes.
+ *
+ * Nodes are visited backwards; each op's grad callback emits the nodes of its inputs' gradients.
+ * The seed is d(loss_sum) = 1: gradients are sums over samples, divided by the global count once,
+ * in the update.  Terms of a value used several times are added in the order they are met, which
+ * depends on the graph alone. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "ops/op_table.h"
+#include "passes/passes.h"
+
+typedef struct autodiff {
+    tutti_graph *g;
+    bool *wanted;       /* [n_values before]: a parameter lies behind the value */
+    tutti_value **grad; /* [n_values before]: gradient so far, NULL: none */
+    int n_values;
+} autodiff;
+
+static void find_wanted(autodiff *ad) {
+    for (int i = 0; i < ad->g->n_nodes; i++) {
+        const tti_node *node = ad->g->nodes[i];
+        bool wanted = (node->op->traits & TTI_PARAM) != 0;
+        for (int k = 0; k < node->n_in; k++) wanted = wanted || ad->wanted[node->in[k]->id];
+        for (int k = 0; k < node->op->n_out; k++) {
+            const tutti_value *out = node->out[k];
+            bool is_float = out->type.dtype <= TUTTI_BF16;
+            ad->wanted[out->id] = wanted && is_float;
+        }
+    }
+}
+
+static void add_gradient(autodiff *ad, const tutti_value *value, tutti_value *term) {
+    tutti_value **grad = &ad->grad[value->id];
+    *grad = *grad ? tti_emit(ad->g, "add", NULL, (tutti_value *[]){*grad, term}, 2, NULL) : term;
+}
+
+static tutti_status visit(autodiff *ad, const tti_node *node) {
+    tutti_value *dy[TTI_MAX_OUT] = {0}, *dx[TTI_MAX_IN] = {0};
+    bool need[TTI_MAX_IN] = {0}, any_dy = false, any_need = false;
+    for (int k = 0; k < node->op->n_out; k++) {
+        dy[k] = ad->grad[node->out[k]->id];
+        any_dy = any_dy || dy[k];
+    }
+    for (int i = 0; i < node->n_in; i++) {
+        need[i] = ad->wanted[node->in[i]->id];
+        any_need = any_need || need[i];
+    }
+    if (!any_dy || !any_need) return TUTTI_OK;
+    if (!node->op->grad)
+        return tti_fail(TUTTI_E_UNSUPPORTED, "autodiff: %s '%s' has no gradient", node->op->name,
+                        node->name);
+    TTI_TRY(node->op->grad(ad->g, node, dy, need, dx));
+    for (int i = 0; i < node->n_in; i++)
+        if (need[i] && dx[i]) add_gradient(ad, node->in[i], dx[i]);
+    return tutti_graph_check(ad->g);
+}
+
+/* The gradient of a parameter becomes a named output.  A value that serves two parameters, or is
+ * no node's own result, is copied: each parameter's slot is written by its own node. */
+static tutti_status name_gradient(autodiff *ad, const tti_node *param) {
+    tutti_value *grad = ad->grad[param->out[0]->id];
+    if (!grad)
+        return tti_fail(TUTTI_E_INVALID, "autodiff: the loss does not depend on parameter '%s'",
+                        param->name);
+    bool taken = (grad->node->op->traits & (TTI_SOURCE | TTI_VIEW)) != 0;
+    for (int i = 0; i < ad->g->n_outputs; i++) taken = taken || ad->g->outputs[i].value == grad;
+    if (taken) grad = tti_emit(ad->g, "affine", NULL, &grad, 1, NULL);
+    char name[600];
+    snprintf(name, sizeof name, "grad.%s", param->name);
+    tutti_output(ad->g, name, grad);
+    return tutti_graph_check(ad->g);
+}
+
+static tutti_status differentiate(autodiff *ad, tutti_value *loss) {
+    int n_forward = ad->g->n_nodes;
+    ad->grad[loss->id] = tutti_constant(ad->g, loss->type.dtype, &loss->type.shape, 1.0);
+    for (int i = n_forward - 1; i >= 0; i--) TTI_TRY(visit(ad, ad->g->nodes[i]));
+    for (int i = 0; i < n_forward; i++)
+        if (ad->g->nodes[i]->op->traits & TTI_PARAM) TTI_TRY(name_gradient(ad, ad->g->nodes[i]));
+    return tutti_graph_check(ad->g);
+}
+
+tutti_status tti_pass_autodiff(tutti_graph **g, const tti_target *target) {
+    (void)target;
+    if (!(*g)->training) return TUTTI_OK;
+    tutti_value *loss = tti_graph_output(*g, "loss_sum");
+    if (!loss) return tti_fail(TUTTI_E_INVALID, "autodiff: the graph has no output 'loss_sum'");
+    size_t n = (size_t)(*g)->n_values + 1;
+    autodiff ad = {.g = *g, .n_values = (*g)->n_values};
+    ad.wanted = calloc(n, sizeof *ad.wanted);
+    ad.grad = calloc(n, sizeof *ad.grad);
+    tutti_status st = tti_fail(TUTTI_E_NOMEM, "autodiff: out of memory");
+    if (ad.wanted && ad.grad) {
+        find_wanted(&ad);
+        st = differentiate(&ad, loss);
+    }
+    free(ad.wanted);
+    free(ad.grad);
+    return st;
+}

@@ -1,0 +1,68 @@
+/* bucket.c - where parameters lie in the flat arrays, and which ranges are reduced together.
+ *
+ * Slots stand in the order in which the shard program completes their gradients, so a bucket, a
+ * run of neighbouring slots, is complete early and is one contiguous range. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "passes/plan.h"
+
+static int step_of(const tti_program *program, const tti_node *node) {
+    for (int i = 0; i < program->n_steps; i++)
+        if (program->steps[i] == node) return i;
+    return -1;
+}
+
+static tutti_status make_slot(const tti_plan *plan, const tti_node *param, tti_slot *slot) {
+    char name[600];
+    snprintf(name, sizeof name, "grad.%s", param->name);
+    const tutti_value *grad = tti_graph_output(plan->shard.graph, name);
+    if (!grad)
+        return tti_fail(TUTTI_E_INTERNAL, "plan: parameter '%s' has no gradient", param->name);
+    *slot = (tti_slot){.param = param,
+                       .n_elems = (size_t)tti_value_n_elems(param->out[0]),
+                       .decay = tti_attr_int(param, "decay") != 0,
+                       .ready_after = step_of(&plan->shard, grad->node)};
+    TTI_ASSERT(slot->ready_after >= 0);
+    return TUTTI_OK;
+}
+
+/* By readiness; gradients of one node in order of their parameters. */
+static int by_readiness(const void *a, const void *b) {
+    const tti_slot *x = a, *y = b;
+    if (x->ready_after != y->ready_after) return x->ready_after < y->ready_after ? -1 : 1;
+    return x->param->id < y->param->id ? -1 : 1;
+}
+
+static tutti_status make_slots(tti_plan *plan) {
+    const tutti_graph *g = plan->shard.graph;
+    plan->slots = calloc((size_t)g->n_nodes + 1, sizeof *plan->slots);
+    if (!plan->slots) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    for (int i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i]->op->traits & TTI_PARAM)
+            TTI_TRY(make_slot(plan, g->nodes[i], &plan->slots[plan->n_slots++]));
+    qsort(plan->slots, (size_t)plan->n_slots, sizeof *plan->slots, by_readiness);
+    for (int i = 0; i < plan->n_slots; i++) {
+        plan->slots[i].first = plan->n_flat;
+        plan->n_params += plan->slots[i].n_elems;
+        plan->n_flat += (plan->slots[i].n_elems + 15) & ~(size_t)15;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_plan_buckets(tti_plan *plan, size_t bucket_bytes) {
+    TTI_TRY(make_slots(plan));
+    plan->buckets = calloc((size_t)plan->n_slots + 1, sizeof *plan->buckets);
+    if (!plan->buckets) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    for (int i = 0; i < plan->n_slots; i++) {
+        const tti_slot *slot = &plan->slots[i];
+        tti_bucket *bucket = &plan->buckets[plan->n_buckets];
+        size_t end = i + 1 < plan->n_slots ? plan->slots[i + 1].first : plan->n_flat;
+        if (bucket->n_elems == 0) bucket->first = slot->first;
+        bucket->n_elems = end - bucket->first;
+        bucket->ready_after = slot->ready_after;
+        if (bucket->n_elems * sizeof(float) >= bucket_bytes) plan->n_buckets++;
+    }
+    if (plan->buckets[plan->n_buckets].n_elems > 0) plan->n_buckets++;
+    return TUTTI_OK;
+}

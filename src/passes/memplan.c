@@ -1,0 +1,193 @@
+/* memplan.c - a place for every value, by liveness.
+ *
+ * A value lives from the step that makes it to the last step that reads it.  Views share the bytes
+ * of what they look at, in-place ops write over an input that nobody reads afterwards, and the rest
+ * is packed greedily, largest first, each at the lowest offset where it overlaps no other that
+ * lives at the same time (Pisarchyk, Lee 2020, "greedy by size"). */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "passes/plan.h"
+
+enum { ALIGN = 64 };
+
+typedef struct piece {
+    int first, last; /* steps; first > last: no bytes of its own */
+    size_t n_bytes;
+    size_t offset;
+    int value; /* root value id */
+} piece;
+
+typedef struct memplan {
+    const tti_plan *plan;
+    tti_program *program;
+    int *root;     /* [n_values]: the value whose bytes this one shares */
+    piece *pieces; /* [n_values]: by root value id */
+    bool *fixed;   /* [n_values]: root has a place outside the arena */
+} memplan;
+
+static size_t aligned(size_t n_bytes) { return (n_bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1); }
+
+/* Sources: fed inputs, parameters in their slots, constants. */
+static tutti_status place_source(memplan *m, const tti_node *node, int *n_inputs) {
+    int id = node->out[0]->id;
+    tti_buf *buf = &m->program->bufs[id];
+    m->fixed[id] = true;
+    if (node->op->traits & TTI_INPUT) {
+        *buf = (tti_buf){TTI_SPACE_INPUT, (size_t)(*n_inputs)++};
+    } else if (node->op->traits & TTI_PARAM) {
+        int slot = tti_plan_find_slot(m->plan, node->name);
+        if (slot < 0) return tti_fail(TUTTI_E_INVALID, "plan: unknown parameter '%s'", node->name);
+        *buf = (tti_buf){TTI_SPACE_PARAM, m->plan->slots[slot].first * sizeof(float)};
+    } else {
+        *buf = (tti_buf){TTI_SPACE_CONST, m->program->const_bytes};
+        m->program->const_bytes += aligned(tti_value_n_bytes(node->out[0]));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status place_sources(memplan *m) {
+    const tutti_graph *g = m->program->graph;
+    int n_inputs = 0;
+    for (int i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i]->op->traits & TTI_SOURCE) TTI_TRY(place_source(m, g->nodes[i], &n_inputs));
+    return TUTTI_OK;
+}
+
+static void find_roots(memplan *m) {
+    const tutti_graph *g = m->program->graph;
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int k = 0; k < g->nodes[i]->op->n_out; k++) {
+            int id = g->nodes[i]->out[k]->id;
+            bool view = (g->nodes[i]->op->traits & TTI_VIEW) != 0;
+            m->root[id] = view ? m->root[g->nodes[i]->in[0]->id] : id;
+        }
+}
+
+/* Gradients go to their slots, other outputs to the results. */
+static void place_outputs(memplan *m) {
+    const tutti_graph *g = m->program->graph;
+    for (int i = 0; i < g->n_outputs; i++) {
+        int id = m->root[g->outputs[i].value->id];
+        if (m->fixed[id]) continue;
+        m->fixed[id] = true;
+        if (strncmp(g->outputs[i].name, "grad.", 5) == 0) {
+            int slot = tti_plan_find_slot(m->plan, g->outputs[i].name + 5);
+            TTI_ASSERT(slot >= 0);
+            m->program->bufs[id] =
+                (tti_buf){TTI_SPACE_GRAD, m->plan->slots[slot].first * sizeof(float)};
+            continue;
+        }
+        m->program->bufs[id] = (tti_buf){TTI_SPACE_RESULT, m->program->result_bytes};
+        m->program->result_bytes += aligned(tti_value_n_bytes(g->outputs[i].value));
+    }
+}
+
+static void find_lives(memplan *m) {
+    for (int id = 0; id < m->program->graph->n_values; id++)
+        m->pieces[id] = (piece){.first = INT32_MAX, .last = -1, .value = id};
+    for (int s = 0; s < m->program->n_steps; s++) {
+        const tti_node *node = m->program->steps[s];
+        for (int i = 0; i < node->n_in; i++) m->pieces[m->root[node->in[i]->id]].last = s;
+        for (int k = 0; k < node->op->n_out; k++) {
+            piece *p = &m->pieces[m->root[node->out[k]->id]];
+            p->first = TTI_MIN(p->first, s);
+            p->last = TTI_MAX(p->last, s);
+            p->n_bytes = aligned(tti_value_n_bytes(node->out[k]));
+        }
+    }
+}
+
+static bool is_used_twice(const tti_node *node) {
+    for (int i = 1; i < node->n_in; i++)
+        if (node->in[i] == node->in[0]) return true;
+    return false;
+}
+
+/* out 0 takes over the bytes of in 0 where in 0 dies here. */
+static void share_in_place(memplan *m) {
+    for (int s = 0; s < m->program->n_steps; s++) {
+        const tti_node *node = m->program->steps[s];
+        if (!(node->op->traits & TTI_IN_PLACE) || is_used_twice(node)) continue;
+        int in = m->root[node->in[0]->id], out = m->root[node->out[0]->id];
+        piece *from = &m->pieces[in], *to = &m->pieces[out];
+        bool same_bytes = tti_value_n_bytes(node->in[0]) == tti_value_n_bytes(node->out[0]) &&
+                          from->n_bytes == to->n_bytes;
+        bool allowed = same_bytes && !m->fixed[in] && !m->fixed[out] && from->last == s &&
+                       node->in[0]->layout == node->out[0]->layout;
+        if (!allowed) continue;
+        from->last = to->last;
+        *to = (piece){.first = INT32_MAX, .last = -1, .value = out};
+        for (int id = 0; id < m->program->graph->n_values; id++)
+            if (m->root[id] == out) m->root[id] = in;
+    }
+}
+
+static int by_size(const void *a, const void *b) {
+    const piece *x = *(piece *const *)a, *y = *(piece *const *)b;
+    if (x->n_bytes != y->n_bytes) return x->n_bytes > y->n_bytes ? -1 : 1;
+    return x->value < y->value ? -1 : 1;
+}
+
+/* The lowest offset for p among the n placed ones (sorted by nothing): try 0 and every end. */
+static size_t lowest_offset(const piece *p, piece *const *placed, int n) {
+    size_t offset = 0;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int i = 0; i < n; i++) {
+            const piece *q = placed[i];
+            bool together = q->first <= p->last && p->first <= q->last;
+            if (together && offset < q->offset + q->n_bytes && q->offset < offset + p->n_bytes) {
+                offset = q->offset + q->n_bytes;
+                moved = true;
+            }
+        }
+    }
+    return offset;
+}
+
+static tutti_status pack_arena(memplan *m) {
+    int n_values = m->program->graph->n_values, n = 0;
+    piece **order = calloc((size_t)n_values + 1, sizeof *order);
+    if (!order) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    for (int id = 0; id < n_values; id++)
+        if (!m->fixed[id] && m->root[id] == id && m->pieces[id].n_bytes > 0)
+            order[n++] = &m->pieces[id];
+    qsort(order, (size_t)n, sizeof *order, by_size);
+    for (int i = 0; i < n; i++) {
+        order[i]->offset = lowest_offset(order[i], order, i);
+        size_t end = order[i]->offset + order[i]->n_bytes;
+        m->program->arena_bytes = TTI_MAX(m->program->arena_bytes, end);
+        m->program->unshared_bytes += order[i]->n_bytes;
+        m->program->bufs[order[i]->value] = (tti_buf){TTI_SPACE_ARENA, order[i]->offset};
+    }
+    free(order);
+    return TUTTI_OK;
+}
+
+static tutti_status run(memplan *m) {
+    TTI_TRY(place_sources(m));
+    find_roots(m);
+    place_outputs(m);
+    find_lives(m);
+    share_in_place(m);
+    TTI_TRY(pack_arena(m));
+    for (int id = 0; id < m->program->graph->n_values; id++)
+        m->program->bufs[id] = m->program->bufs[m->root[id]];
+    return TUTTI_OK;
+}
+
+tutti_status tti_plan_memory(const tti_plan *plan, tti_program *program) {
+    size_t n = (size_t)program->graph->n_values + 1;
+    memplan m = {.plan = plan, .program = program};
+    m.root = calloc(n, sizeof *m.root);
+    m.pieces = calloc(n, sizeof *m.pieces);
+    m.fixed = calloc(n, sizeof *m.fixed);
+    tutti_status st = tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    if (m.root && m.pieces && m.fixed) st = run(&m);
+    free(m.root);
+    free(m.pieces);
+    free(m.fixed);
+    return st;
+}

@@ -1,0 +1,31 @@
+/* pipeline.c - the ordered table of passes, with the verifier between them. */
+#include <string.h>
+
+#include "passes/passes.h"
+
+static const tti_pass pipeline[] = {
+    {"simplify", "drop dead, repeated and identity nodes", tti_pass_simplify},
+    {"autodiff", "append the gradient of loss_sum for every parameter", tti_pass_autodiff},
+    {"split", "prove that the graph may be cut along the batch", tti_pass_split},
+    {"layout", "choose N,H,W,C bytes where the backend is faster on them", tti_pass_layout},
+    {"fuse", "bias and activation into linear and conv; elementwise chains", tti_pass_fuse},
+    {"schedule", "gradients as early as possible", tti_pass_schedule},
+};
+
+const tti_pass *tti_pass_at(int i) {
+    return i >= 0 && (size_t)i < TTI_COUNT(pipeline) ? &pipeline[i] : NULL;
+}
+
+tutti_status tti_pipeline_run(tutti_graph **g, const tti_target *target, const char *until) {
+    TTI_TRY(tti_graph_verify(*g));
+    for (size_t i = 0; i < TTI_COUNT(pipeline); i++) {
+        TTI_TRY(pipeline[i].run(g, target));
+        tutti_status st = tti_graph_verify(*g);
+        if (st != TUTTI_OK) {
+            tti_fail_context("after pass %s: ", pipeline[i].name);
+            return st;
+        }
+        if (until && strcmp(pipeline[i].name, until) == 0) return TUTTI_OK;
+    }
+    return until ? tti_fail(TUTTI_E_INVALID, "no pass is called '%s'", until) : TUTTI_OK;
+}

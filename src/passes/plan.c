@@ -1,0 +1,97 @@
+/* plan.c - from two graphs to the three programs. */
+#include "passes/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Sources are data and views are other names of their input: neither runs. */
+static bool runs(const tti_node *node) { return !(node->op->traits & (TTI_SOURCE | TTI_VIEW)); }
+
+static tutti_status make_program(tti_program *program) {
+    const tutti_graph *g = program->graph;
+    program->steps = calloc((size_t)g->n_nodes + 1, sizeof(tti_node *));
+    program->bufs = calloc((size_t)g->n_values + 1, sizeof *program->bufs);
+    if (!program->steps || !program->bufs) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    for (int i = 0; i < g->n_nodes; i++) {
+        if (runs(g->nodes[i])) program->steps[program->n_steps++] = g->nodes[i];
+        if (g->nodes[i]->op->traits & TTI_INPUT) program->n_inputs++;
+    }
+    return TUTTI_OK;
+}
+
+static void program_fini(tti_program *program) {
+    tutti_graph_destroy(program->graph);
+    free(program->steps);
+    free(program->bufs);
+}
+
+static tutti_status check_same_params(const tti_plan *plan) {
+    const tutti_graph *g = plan->eval.graph;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const tti_node *node = g->nodes[i];
+        if (!(node->op->traits & TTI_PARAM)) continue;
+        int slot = tti_plan_find_slot(plan, node->name);
+        if (slot < 0 || !tti_shape_equal(&plan->slots[slot].param->out[0]->type.shape,
+                                         &node->out[0]->type.shape))
+            return tti_fail(TUTTI_E_INVALID,
+                            "plan: parameter '%s' differs between training and evaluation: a model "
+                            "must build the same parameters in both",
+                            node->name);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status build(tti_plan *plan, const tti_plan_desc *desc) {
+    TTI_TRY(tti_pipeline_run(&plan->shard.graph, desc->target, NULL));
+    TTI_TRY(make_program(&plan->shard));
+    TTI_TRY(tti_plan_buckets(plan, desc->bucket_bytes));
+    TTI_TRY(tti_plan_memory(plan, &plan->shard));
+    TTI_TRY(tti_plan_update(plan, desc));
+    if (!plan->eval.graph) return TUTTI_OK;
+    TTI_TRY(tti_pipeline_run(&plan->eval.graph, desc->target, NULL));
+    TTI_TRY(make_program(&plan->eval));
+    TTI_TRY(check_same_params(plan));
+    return tti_plan_memory(plan, &plan->eval);
+}
+
+tutti_status tti_plan_create(const tti_plan_desc *desc, tti_plan **out) {
+    *out = NULL;
+    tti_plan *plan = calloc(1, sizeof *plan);
+    if (!plan) {
+        tutti_graph_destroy(desc->train);
+        tutti_graph_destroy(desc->eval);
+        return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    }
+    plan->shard.graph = desc->train;
+    plan->eval.graph = desc->eval;
+    tutti_status st = build(plan, desc);
+    if (st != TUTTI_OK) {
+        tti_plan_destroy(plan);
+        return st;
+    }
+    *out = plan;
+    return TUTTI_OK;
+}
+
+void tti_plan_destroy(tti_plan *plan) {
+    if (!plan) return;
+    program_fini(&plan->shard);
+    program_fini(&plan->eval);
+    tutti_graph_destroy(plan->update_graph);
+    free(plan->slots);
+    free(plan->buckets);
+    free(plan->updates);
+    free(plan);
+}
+
+int tti_plan_find_slot(const tti_plan *plan, const char *name) {
+    for (int i = 0; i < plan->n_slots; i++)
+        if (strcmp(plan->slots[i].param->name, name) == 0) return i;
+    return -1;
+}
+
+int tti_program_input(const tti_program *program, const char *name) {
+    const tti_node *node = tti_graph_find_source(program->graph, name);
+    if (!node || !(node->op->traits & TTI_INPUT)) return -1;
+    return (int)program->bufs[node->out[0]->id].offset;
+}

@@ -1,0 +1,111 @@
+/* plan.h - the flat result of the passes: what runs, in which order, in which bytes.
+ *
+ * A step of training is three programs.  The shard program is forward and backward of one virtual
+ * shard, run V times per step over all workers.  The reduce program adds the gradients of all
+ * shards, bucket by bucket, each as soon as its last gradient is there.  The update program is the
+ * optimizer, block by block over the flat parameters.  An evaluation program runs forward only.
+ *
+ * Parameters, gradients and optimizer state are flat f32 arrays of n_flat elements with the same
+ * offsets.  Slots stand in the order in which their gradients become ready, so a bucket is one
+ * contiguous range.  The order follows from the graph alone, never from bucket size or workers. */
+#ifndef TTI_PASSES_PLAN_H
+#define TTI_PASSES_PLAN_H
+
+#include "passes/passes.h"
+
+/* Where a value lives while a program runs. */
+typedef enum tti_space {
+    TTI_SPACE_ARENA,  /* of a lane; reused while the program runs    */
+    TTI_SPACE_CONST,  /* of a lane; filled once                      */
+    TTI_SPACE_RESULT, /* of a lane; outputs such as loss_sum         */
+    TTI_SPACE_INPUT,  /* fed: offset is the index of the input       */
+    TTI_SPACE_PARAM,  /* flat parameters, bytes                      */
+    TTI_SPACE_GRAD,   /* flat gradients of one shard, bytes          */
+    TTI_N_SPACES
+} tti_space;
+
+typedef struct tti_buf {
+    tti_space space;
+    size_t offset; /* bytes, a multiple of 64 (TTI_SPACE_INPUT: an index) */
+} tti_buf;
+
+/* A graph with an order and places. */
+typedef struct tti_program {
+    tutti_graph *graph; /* owned */
+    tti_node **steps;   /* [n_steps], owned array: nodes that run; views and sources do not */
+    int n_steps;
+    tti_buf *bufs; /* [graph->n_values], owned */
+    size_t arena_bytes, const_bytes, result_bytes;
+    size_t unshared_bytes; /* arena if no byte were used twice, for inspect */
+    int n_inputs;
+} tti_program;
+
+/* A parameter in the flat arrays. */
+typedef struct tti_slot {
+    const tti_node *param; /* in plan->shard.graph: name, shape, initialisation */
+    size_t first;          /* element offset, a multiple of 16 */
+    size_t n_elems;
+    bool decay;
+    int ready_after; /* step of the shard program after which its gradient is complete */
+} tti_slot;
+
+typedef struct tti_bucket {
+    size_t first, n_elems; /* flat range, padding included */
+    int ready_after;       /* step of the shard program after which it is complete */
+} tti_bucket;
+
+/* One run of an optimizer node over the flat range first .. first+n_elems-1. */
+typedef struct tti_update_step {
+    const tti_node *node; /* inputs: w, states, g, hyper */
+    size_t first, n_elems;
+} tti_update_step;
+
+typedef struct tti_plan {
+    tti_program shard, eval;
+    tti_slot *slots;
+    int n_slots;
+    size_t n_flat; /* elements of the flat arrays, padding included */
+    size_t n_params;
+    tti_bucket *buckets;
+    int n_buckets;
+    tutti_graph *update_graph; /* a template node for each block length */
+    tti_update_step *updates;
+    int n_updates;
+    int n_states; /* flat state arrays per parameter: 1 sgd, 2 adam */
+} tti_plan;
+
+/* Elements of a block of the update: fixed, so that partial sums never depend on workers. */
+enum { TTI_UPDATE_BLOCK = 16 * 1024 };
+
+typedef struct tti_plan_desc {
+    tutti_graph *train; /* handed over, also on failure; built for training */
+    tutti_graph *eval;  /* likewise; the same parameters, not for training */
+    const tti_target *target;
+    const char *optimizer;               /* name of an op with TTI_UPDATE */
+    const tti_attr_arg *optimizer_attrs; /* without "decay" */
+    double weight_decay;                 /* attribute "decay" of slots with decay */
+    size_t bucket_bytes;                 /* > 0 */
+} tti_plan_desc;
+
+/* Runs all passes and lays everything out.  On success *out is owned by the caller. */
+tutti_status tti_plan_create(const tti_plan_desc *desc, tti_plan **out);
+void tti_plan_destroy(tti_plan *plan);
+
+/* The slot of a parameter name, -1 if there is none. */
+int tti_plan_find_slot(const tti_plan *plan, const char *name);
+
+/* The index of a named input in TTI_SPACE_INPUT, -1 if there is none. */
+int tti_program_input(const tti_program *program, const char *name);
+
+/* ---- the parts, one file each ---- */
+
+/* bucket.c: slots in order of readiness, and buckets over them.  program->steps is set. */
+tutti_status tti_plan_buckets(tti_plan *plan, size_t bucket_bytes);
+
+/* memplan.c: bufs of every value, by liveness.  slots are set. */
+tutti_status tti_plan_memory(const tti_plan *plan, tti_program *program);
+
+/* update.c: the template nodes and the steps over the flat range. */
+tutti_status tti_plan_update(tti_plan *plan, const tti_plan_desc *desc);
+
+#endif /* TTI_PASSES_PLAN_H */

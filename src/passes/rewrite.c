@@ -1,0 +1,64 @@
+/* rewrite.c - the bookkeeping that passes share. */
+#include "passes/rewrite.h"
+
+#include <stdlib.h>
+
+int *tti_count_uses(const tutti_graph *g) {
+    int *n_uses = calloc((size_t)g->n_values + 1, sizeof *n_uses);
+    if (!n_uses) return NULL;
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int k = 0; k < g->nodes[i]->n_in; k++) n_uses[g->nodes[i]->in[k]->id]++;
+    for (int i = 0; i < g->n_outputs; i++) n_uses[g->outputs[i].value->id]++;
+    return n_uses;
+}
+
+bool tti_is_output(const tutti_graph *g, const tutti_value *value) {
+    for (int i = 0; i < g->n_outputs; i++)
+        if (g->outputs[i].value == value) return true;
+    return false;
+}
+
+const tti_node *tti_only_user(const tutti_graph *g, const tutti_value *value) {
+    const tti_node *user = NULL;
+    for (int i = value->node->id + 1; i < g->n_nodes; i++)
+        for (int k = 0; k < g->nodes[i]->n_in; k++)
+            if (g->nodes[i]->in[k] == value) {
+                if (user) return NULL;
+                user = g->nodes[i];
+            }
+    return user;
+}
+
+tutti_status tti_rewrite_begin(tti_rewrite *rw, const tutti_graph *from) {
+    *rw = (tti_rewrite){.from = from, .to = tutti_graph_create(from->training)};
+    rw->map = calloc((size_t)from->n_values + 1, sizeof *rw->map);
+    rw->n_uses = tti_count_uses(from);
+    if (rw->to && rw->map && rw->n_uses) return TUTTI_OK;
+    tutti_graph_destroy(rw->to);
+    free(rw->map);
+    free(rw->n_uses);
+    *rw = (tti_rewrite){0};
+    return tti_fail(TUTTI_E_NOMEM, "passes: out of memory");
+}
+
+void tti_rewrite_copy(tti_rewrite *rw, const tti_node *node) {
+    tti_graph_clone_node(rw->to, node, rw->map);
+}
+
+tutti_status tti_rewrite_finish(tti_rewrite *rw, tutti_graph **g) {
+    for (int i = 0; i < rw->from->n_outputs; i++)
+        tutti_output(rw->to, rw->from->outputs[i].name, rw->map[rw->from->outputs[i].value->id]);
+    tutti_status st = tutti_graph_check(rw->to);
+    if (st == TUTTI_OK && rw->to->n_outputs != rw->from->n_outputs)
+        st = tti_fail(TUTTI_E_INTERNAL, "passes: a rewrite lost an output");
+    if (st == TUTTI_OK) {
+        tutti_graph_destroy(*g);
+        *g = rw->to;
+    } else {
+        tutti_graph_destroy(rw->to);
+    }
+    free(rw->map);
+    free(rw->n_uses);
+    *rw = (tti_rewrite){0};
+    return st;
+}

@@ -1,0 +1,35 @@
+/* rewrite.h - making a new graph out of an old one, node by node.
+ *
+ * A pass that changes structure walks the old nodes in order, copies or replaces each, and keeps a
+ * map from old values to new ones.  Outputs follow through the map at the end. */
+#ifndef TTI_PASSES_REWRITE_H
+#define TTI_PASSES_REWRITE_H
+
+#include "ir/graph.h"
+
+typedef struct tti_rewrite {
+    const tutti_graph *from;
+    tutti_graph *to;
+    tutti_value **map; /* [from->n_values]: old value id -> new value, NULL: dropped */
+    int *n_uses;       /* [from->n_values]: users, an output counts as one */
+} tti_rewrite;
+
+/* Starts with an empty new graph. */
+tutti_status tti_rewrite_begin(tti_rewrite *rw, const tutti_graph *from);
+
+/* Copies a node with its inputs mapped; failures are sticky in rw->to. */
+void tti_rewrite_copy(tti_rewrite *rw, const tti_node *node);
+
+/* Names the outputs, checks the new graph, replaces *g by it and destroys the old one.  On failure
+ * the new graph is destroyed and *g stays as it was.  Frees rw either way. */
+tutti_status tti_rewrite_finish(tti_rewrite *rw, tutti_graph **g);
+
+/* Users of every value, outputs included: [g->n_values], freed by the caller; NULL: no memory. */
+int *tti_count_uses(const tutti_graph *g);
+
+/* The only user of a value that has exactly one user node; NULL if there are none or several. */
+const tti_node *tti_only_user(const tutti_graph *g, const tutti_value *value);
+
+bool tti_is_output(const tutti_graph *g, const tutti_value *value);
+
+#endif /* TTI_PASSES_REWRITE_H */

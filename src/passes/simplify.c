@@ -1,0 +1,81 @@
+/* simplify.c - dead, repeated and identity nodes go.
+ *
+ * Identity: an op with TTI_EVAL_IDENTITY in a graph that is not for training; a view to the same
+ * shape.  Repeated: a pure node with the same op, attributes and inputs as an earlier one. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+/* Marks what outputs need; inputs and parameters always stay, so that a program keeps its slots. */
+static bool *find_live(const tutti_graph *g) {
+    bool *live = calloc((size_t)g->n_nodes + 1, sizeof *live);
+    if (!live) return NULL;
+    for (int i = 0; i < g->n_outputs; i++) live[g->outputs[i].value->node->id] = true;
+    for (int i = g->n_nodes - 1; i >= 0; i--) {
+        const tti_node *node = g->nodes[i];
+        if (node->op->traits & (TTI_INPUT | TTI_PARAM)) live[i] = true;
+        if (!live[i]) continue;
+        for (int k = 0; k < node->n_in; k++) live[node->in[k]->node->id] = true;
+    }
+    return live;
+}
+
+static bool is_identity(const tutti_graph *g, const tti_node *node) {
+    if ((node->op->traits & TTI_EVAL_IDENTITY) && !g->training) return true;
+    return (node->op->traits & TTI_VIEW) && node->op->n_out == 1 &&
+           tti_shape_equal(&node->in[0]->type.shape, &node->out[0]->type.shape);
+}
+
+static bool same_work(const tti_node *a, const tti_node *b) {
+    if (a->op != b->op || a->n_in != b->n_in || a->n_body || b->n_body) return false;
+    for (int i = 0; i < a->n_in; i++)
+        if (a->in[i] != b->in[i]) return false;
+    for (int k = 0; k < a->op->n_out; k++)
+        if (a->out[k]->layout != b->out[k]->layout) return false;
+    return memcmp(a->attrs, b->attrs, (size_t)tti_n_attrs(a->op) * sizeof *a->attrs) == 0;
+}
+
+/* An earlier node of the new graph that does the same.  The last added node is the candidate. */
+static const tti_node *find_twin(const tutti_graph *to, const tti_node *node) {
+    if (node->op->traits & (TTI_INPUT | TTI_PARAM | TTI_UPDATE)) return NULL;
+    for (int i = 0; i < node->id; i++)
+        if (same_work(to->nodes[i], node)) return to->nodes[i];
+    return NULL;
+}
+
+static void simplify_node(tti_rewrite *rw, const tti_node *node) {
+    if (is_identity(rw->from, node)) {
+        rw->map[node->out[0]->id] = rw->map[node->in[0]->id];
+        return;
+    }
+    tti_rewrite_copy(rw, node);
+    tutti_value *copied = rw->map[node->out[0]->id];
+    if (!copied) return;
+    const tti_node *copy = copied->node;
+    const tti_node *twin = find_twin(rw->to, copy);
+    /* A gradient must stay a value of its own: it is written into its parameter's slot. */
+    if (!twin || tti_is_output(rw->from, node->out[0])) return;
+    for (int k = 0; k < node->op->n_out; k++) rw->map[node->out[k]->id] = twin->out[k];
+}
+
+static tutti_status sweep(tutti_graph **g) {
+    tti_rewrite rw;
+    bool *live = find_live(*g);
+    if (!live) return tti_fail(TUTTI_E_NOMEM, "simplify: out of memory");
+    tutti_status st = tti_rewrite_begin(&rw, *g);
+    if (st == TUTTI_OK) {
+        for (int i = 0; i < (*g)->n_nodes; i++)
+            if (live[i]) simplify_node(&rw, (*g)->nodes[i]);
+        st = tti_rewrite_finish(&rw, g);
+    }
+    free(live);
+    return st;
+}
+
+tutti_status tti_pass_simplify(tutti_graph **g, const tti_target *target) {
+    (void)target;
+    TTI_TRY(sweep(g)); /* replaces identities and twins */
+    return sweep(g);   /* drops what these left dead */
+}

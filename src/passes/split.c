@@ -1,0 +1,59 @@
+/* split.c - how every value lies over the workers of a mesh axis, by the ops' shard rules.
+ *
+ * For the data axis the inputs are cut along the batch and the parameters are whole.  Gradients and
+ * loss sums must come out as terms of a sum, which the reduce program then adds.  An op that mixes
+ * samples has no rule for that and is named.  Tensor and pipeline axes use the same walk with other
+ * placements of the sources. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "passes/passes.h"
+
+tutti_status tti_split_placements(const tutti_graph *g, tti_source_placement source,
+                                  const void *user, tti_placement *out) {
+    for (int i = 0; i < g->n_nodes; i++) {
+        const tti_node *node = g->nodes[i];
+        tti_placement in[TTI_MAX_IN] = {0}, placed[TTI_MAX_OUT] = {0};
+        bool all_whole = true;
+        for (int k = 0; k < node->n_in; k++) {
+            in[k] = out[node->in[k]->id];
+            all_whole = all_whole && in[k].spread == TTI_WHOLE;
+        }
+        if (node->op->traits & TTI_SOURCE)
+            placed[0] = source(node, user);
+        else if (!all_whole)
+            TTI_TRY(node->op->shard(node, in, placed));
+        for (int k = 0; k < node->op->n_out; k++) out[node->out[k]->id] = placed[k];
+    }
+    return TUTTI_OK;
+}
+
+static tti_placement data_axis(const tti_node *source, const void *user) {
+    (void)user;
+    bool cut = (source->op->traits & TTI_INPUT) && source->out[0]->type.shape.n_dims > 0;
+    return cut ? (tti_placement){TTI_SPLIT, 0} : (tti_placement){TTI_WHOLE, 0};
+}
+
+static tutti_status check_outputs(const tutti_graph *g, const tti_placement *placed) {
+    for (int i = 0; i < g->n_outputs; i++) {
+        const char *name = g->outputs[i].name;
+        tti_spread spread = placed[g->outputs[i].value->id].spread;
+        bool is_sum = strncmp(name, "grad.", 5) == 0 || g->outputs[i].value->type.shape.n_dims == 0;
+        if (is_sum && spread != TTI_PARTIAL)
+            return tti_fail(TUTTI_E_INVALID,
+                            "split: output '%s' is not a sum over samples, so it cannot be added "
+                            "over the workers",
+                            name);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_pass_split(tutti_graph **g, const tti_target *target) {
+    (void)target;
+    tti_placement *placed = calloc((size_t)(*g)->n_values + 1, sizeof *placed);
+    if (!placed) return tti_fail(TUTTI_E_NOMEM, "split: out of memory");
+    tutti_status st = tti_split_placements(*g, data_axis, NULL, placed);
+    if (st == TUTTI_OK) st = check_outputs(*g, placed);
+    free(placed);
+    return st;
+}
