@@ -1,0 +1,64 @@
+# The everyday commands.  The build itself is CMake and Ninja: see CMakePresets.json.
+BUILD  ?= build
+PREFIX ?= /usr/local
+JOBS   ?= 2
+FUZZ_SECONDS ?= 60
+
+CTEST = ctest --output-on-failure -j $(JOBS)
+ASAN  = ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1
+TSAN  = TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+
+.PHONY: help run build test test-long check install asan tsan fuzz format clean
+
+help: ## this list
+	@echo "make TARGET, where TARGET is one of:"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+
+run: build ## build, then train the built-in digits with 1 worker and with one per core
+	@$(BUILD)/tutti demo
+
+build: $(BUILD)/build.ninja ## the program build/tutti and the library build/libtutti.so, .a
+	@tools/install-deps build
+	@ninja -C $(BUILD) product
+
+test: ## every test but the slow ones; under 5 minutes on 2 cores
+	@tools/install-deps build test
+	@cmake -S . -B $(BUILD) -G Ninja > /dev/null
+	@ninja -C $(BUILD)
+	@cd $(BUILD) && $(CTEST) -LE slow
+
+test-long: test fuzz ## the slow tests too, and every fuzz target for a minute
+	@cd $(BUILD) && $(CTEST) -L slow
+
+check: $(BUILD)/build.ninja ## the rules of the house: layers, sizes, names, format, docs
+	@tools/install-deps build check
+	@ninja -C $(BUILD) product
+	@tools/check --build $(BUILD)
+
+install: build ## program, library, headers and man page into PREFIX (/usr/local)
+	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
+
+asan: ## the tests under AddressSanitizer and UBSan, in build-asan
+	@tools/install-deps build test
+	@cmake --preset asan > /dev/null && ninja -C build-asan
+	@cd build-asan && $(ASAN) $(CTEST) -L unit -LE slow
+
+tsan: ## the tests under ThreadSanitizer, in build-tsan
+	@tools/install-deps build test
+	@cmake --preset tsan > /dev/null && ninja -C build-tsan
+	@cd build-tsan && $(TSAN) $(CTEST) -L unit -LE slow
+
+fuzz: ## each fuzz target for FUZZ_SECONDS (60), in build-fuzz
+	@tools/install-deps build fuzz
+	@cmake --preset fuzz -DTUTTI_FUZZ_SECONDS=$(FUZZ_SECONDS) > /dev/null && ninja -C build-fuzz
+	@cd build-fuzz && $(CTEST) -L fuzz
+
+format: ## clang-format every C file
+	@tools/check-format --fix
+
+clean: ## remove every build folder
+	rm -rf build build-asan build-tsan build-fuzz build-clang build-plain
+
+$(BUILD)/build.ninja:
+	@tools/install-deps build
+	@cmake -S . -B $(BUILD) -G Ninja > /dev/null

@@ -1,0 +1,231 @@
+"""Each house tool says no to a small tree that breaks its rule, and yes to one that does not."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+TOOLS = os.path.join(os.environ.get("TUTTI_SOURCE", "."), "tools")
+
+GOOD = {
+    "include/tutti/noun.h": "/* noun.h - a thing. */\n#include <stdint.h>\n",
+    "src/base/a.h": "/* a.h */\n",
+    "src/base/a.c": '#include "base/a.h"\n#include <stdio.h>\nint a(void) { return 0; }\n',
+    "src/base/README.md": "# base\n\nEntry: src/base/a.h\n",
+    "src/ir/b.c": '#include "base/a.h"\n#include "tutti/noun.h"\nint b(int x) {\n    return x;\n}\n',
+    "src/ir/README.md": "# ir\n",
+    "tests/base/a_test.c": "int main(void) { return 0; }\n",
+    "tests/EXEMPT": "src/ir/b.c: covered by a_test\n",
+    "src/cli/main.c": 'static const int commands[] = {{"train", 0}};\n',
+    "src/cli/README.md": "# cli\n",
+    "tests/cli/main_test.sh": "exit 0\n",
+    "Makefile": "build:\n\ttrue\n",
+    "README.md": "# Top\n\nSee [below](#the-map) and [base](src/base/README.md).\n\n## The map\n\n"
+                 "```\nmake build\ntutti train job.yaml -n 4\n```\nPlaceholders: src/ROOM/NAME.c\n",
+}
+
+
+class House(unittest.TestCase):
+    def setUp(self):
+        self.root = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.root)
+        for path, text in GOOD.items():
+            self.write(path, text)
+
+    def write(self, path, text):
+        full = os.path.join(self.root, path)
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        with open(full, "w") as f:
+            f.write(text)
+
+    def run_tool(self, tool):
+        return subprocess.run([os.path.join(TOOLS, tool), self.root], capture_output=True, text=True)
+
+    def accepts(self, tool):
+        run = self.run_tool(tool)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+
+    def refuses(self, tool, path, text, *expected):
+        self.write(path, text)
+        run = self.run_tool(tool)
+        self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+        for part in expected:
+            self.assertIn(part, run.stdout)
+
+
+class Layers(House):
+    def test_good(self):
+        self.accepts("check-layers")
+
+    def test_upwards(self):
+        self.write("src/ir/b.h", "")
+        self.refuses("check-layers", "src/base/a.c", '\n#include "ir/b.h"\n',
+                     "src/base/a.c:2:", "base may include: public headers only")
+
+    def test_without_room(self):
+        self.refuses("check-layers", "src/base/a.c", '#include "a.h"\n', "write the room too")
+
+    def test_relative(self):
+        self.refuses("check-layers", "src/ir/b.c", '#include "../base/a.h"\n', "write the room too")
+
+    def test_not_there(self):
+        self.refuses("check-layers", "src/ir/b.c", '#include "base/none.h"\n', "no such file")
+
+    def test_cli_sees_public_headers_only(self):
+        self.refuses("check-layers", "src/cli/main.c", '#include "base/a.h"\n', "public headers only")
+
+    def test_twins(self):
+        self.write("src/backend/cuda/k.h", "")
+        self.refuses("check-layers", "src/backend/cpu/k.c", '#include "backend/cuda/k.h"\n',
+                     "twins and never see each other")
+
+    def test_nobody_looks_into_a_backend(self):
+        self.write("src/backend/cpu/k.h", "")
+        self.refuses("check-layers", "src/exec/run.c", '#include "backend/cpu/k.h"\n',
+                     "only backend/ itself looks into backend/cpu")
+
+    def test_unknown_room(self):
+        self.refuses("check-layers", "src/attic/x.c", '#include "base/a.h"\n', "not in the table")
+
+    def test_public_header(self):
+        self.refuses("check-layers", "include/tutti/noun.h", '#include "base/a.h"\n',
+                     "only tutti/*.h")
+        self.refuses("check-layers", "include/tutti/noun.h", "#include <pthread.h>\n", "std*.h")
+
+    def test_foreign_header(self):
+        self.refuses("check-layers", "src/ir/b.c", "#include <yaml.h>\n", "seen only by src/base/")
+        self.write("src/ir/b.c", "")
+        self.write("src/backend/cpu/x.c", "#include <dnnl.h>\n")
+        self.refuses("check-layers", "src/backend/cpu/y.c", "#include <dnnl.h>\n", "at most 1")
+
+
+class Sizes(House):
+    def test_good(self):
+        self.accepts("sizes")
+        self.assertIn("median", self.run_tool("sizes").stdout)
+
+    def test_file(self):
+        self.refuses("sizes", "src/ir/b.c", "int x;\n" * 801, "801 lines, at most 800")
+
+    def test_function(self):
+        self.write("src/ir/b.c", "int f(void) {\n" + "    g();\n" * 98 + "}\n")
+        self.accepts("sizes")
+        self.refuses("sizes", "src/ir/b.c", "\nint f(void) {\n" + "    g();\n" * 99 + "}\n",
+                     "src/ir/b.c:2: f has 101 lines")
+
+    def test_parameters(self):
+        self.refuses("sizes", "src/ir/b.c", "int f(int a, int b, int c, int d, int e, int g, "
+                     "int h, int i) {\n}\n", "8 parameters")
+
+    def test_columns(self):
+        self.refuses("sizes", "tests/base/a_test.c", "//" + "x" * 99, "101 columns")
+
+    def test_public_header_without_contract(self):
+        self.refuses("sizes", "include/tutti/noun.h", "/* x */\nint a;\nint b;\n", "33 %")
+
+
+class Names(House):
+    def test_good(self):
+        self.accepts("check-names")
+
+    def test_no_test(self):
+        self.refuses("check-names", "src/ir/c.c", "", "src/ir/c.c: no test")
+
+    def test_stale_exempt(self):
+        self.write("tests/ir/b_test.c", "")
+        self.refuses("check-names", "tests/EXEMPT", "src/ir/b.c: x y\nsrc/ir/gone.c: x y\n",
+                     "remove the line", "src/ir/gone.c does not exist")
+
+    def test_reason(self):
+        self.refuses("check-names", "tests/EXEMPT", "src/ir/b.c:\n", "want 'path: reason'")
+
+    def test_same_name(self):
+        self.write("tests/ir/a_test.c", "")
+        self.refuses("check-names", "src/ir/a.c", "", "src/base/a.c has the same name")
+
+    def test_twins_may_share(self):
+        for twin in ("cpu", "cuda"):
+            self.write("src/backend/%s/a.c" % twin, "")
+            self.write("tests/backend/%s/a_test.c" % twin, "")
+        self.accepts("check-names")
+
+    def test_leftover(self):
+        self.refuses("check-names", "src/base/a.h", "/* TO" "DO: later */\n", "src/base/a.h:1:")
+
+
+class Docs(House):
+    def test_good(self):
+        self.accepts("check-docs")
+
+    def test_problems(self):
+        self.refuses("check-docs", "README.md",
+                     "[a](no.md)\n[b](#none)\n`make all`\n`tutti fly x`\nsee src/ir/none.c\n",
+                     "README.md:1: link to no.md", "README.md:2: link to #none",
+                     "make all: no such target", "tutti fly: no such command",
+                     "names src/ir/none.c")
+
+    def test_room_without_readme(self):
+        self.refuses("check-docs", "src/ops/x.c", "", "src/ops/README.md")
+
+
+@unittest.skipUnless("version 14." in subprocess.run(
+    ["sh", "-c", "clang-format-14 --version || clang-format --version || true"],
+    capture_output=True, text=True).stdout, "needs clang-format 14")
+class Format(House):
+    def test_ugly(self):
+        self.write(".clang-format", "BasedOnStyle: Google\n")
+        self.refuses("check-format", "src/ir/b.c", "int  f( void ){return 0 ;}\n", "src/ir/b.c:1")
+
+
+class InstallDeps(unittest.TestCase):
+    """Runs with a PATH of our own, so nothing is ever installed."""
+
+    def run_with(self, commands, **environment):
+        bin_folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, bin_folder)
+        for name in ("sh", "awk", "tr", "sort", "cat", "mkdir", "env"):
+            os.symlink(shutil.which(name), os.path.join(bin_folder, name))
+        for name, script in commands.items():
+            path = os.path.join(bin_folder, name)
+            with open(path, "w") as f:
+                f.write("#!/bin/sh\n" + script + "\n")
+            os.chmod(path, 0o755)
+        return subprocess.run([os.path.join(TOOLS, "install-deps"), "fuzz"], cwd=bin_folder,
+                              env=dict(PATH=bin_folder, **environment), capture_output=True,
+                              text=True, stdin=subprocess.DEVNULL)
+
+    def test_all_there(self):
+        run = self.run_with({"clang": ""})
+        self.assertEqual((run.returncode, run.stdout + run.stderr), (0, ""))
+
+    def test_forbidden(self):
+        run = self.run_with({"apt-get": "exit 1", "id": "echo 0"}, TUTTI_NO_INSTALL="1")
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("apt-get install -y --no-install-recommends clang", run.stderr)
+
+    def test_no_sudo(self):
+        run = self.run_with({"apt-get": "exit 1", "id": "echo 1000"})
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("there is no sudo", run.stderr)
+
+    def test_no_network(self):
+        run = self.run_with({"apt-get": "exit 100", "id": "echo 0"})
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("no network?", run.stderr)
+        self.assertIn("installing clang", run.stderr)
+
+    def test_installs_by_sudo(self):
+        run = self.run_with({"apt-get": 'case "$*" in install*) printf "" > clang && '
+                                        '/bin/chmod +x clang ;; esac',
+                             "id": "echo 1000", "sudo": '[ "$1" = -n ] || "$@"'})
+        self.assertEqual((run.returncode, run.stdout), (0, ""), run.stderr)
+
+    def test_no_package_manager(self):
+        run = self.run_with({"id": "echo 0"})
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("install by hand", run.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
