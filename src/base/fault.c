@@ -1,0 +1,193 @@
+/* fault.c - reads TUTTI_FAULT and acts at the points.  Nothing of this is in a release build.
+ *
+ * The one idea to know: the table is written before the program's own threads pass a point (once,
+ * under pthread_once, or by a test), and afterwards only the counters change, atomically.  It is
+ * global state on purpose: a fault belongs to the process, not to an object. */
+#include "base/fault.h"
+
+#if TUTTI_FAULTS
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+enum { MAX_FAULTS = 16, MAX_NAME = 64, MAX_SPEC = 256 };
+
+typedef enum action { ACTION_KILL, ACTION_STOP, ACTION_DELAY, ACTION_FAIL } action;
+
+typedef struct fault {
+    char point[MAX_NAME];
+    action action;
+    int64_t value;      /* ACTION_DELAY: ms; ACTION_FAIL: errno */
+    int64_t first;      /* the time it acts, from 1; 0: every time */
+    bool and_later;     /* and all later times */
+    int64_t rank, step; /* -1: any */
+} fault;
+
+static struct {
+    pthread_once_t once;
+    fault faults[MAX_FAULTS];
+    atomic_llong n_hits[MAX_FAULTS];
+    atomic_int n_faults;
+    atomic_llong n_fired;
+} table = {.once = PTHREAD_ONCE_INIT};
+
+static const struct {
+    const char *name;
+    int code;
+} errnos[] = {
+    {"EIO", EIO},       {"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EACCES", EACCES},
+    {"EMFILE", EMFILE}, {"EROFS", EROFS},   {"ENOMEM", ENOMEM},
+};
+
+static bool parse_number(const char *text, int64_t *out, const char **end) {
+    char *stop;
+    errno = 0;
+    long long x = strtoll(text, &stop, 10);
+    if (stop == text || errno || x < 0) return false;
+    *out = x;
+    *end = stop;
+    return true;
+}
+
+static bool parse_errno(const char *text, int64_t *out) {
+    for (size_t i = 0; i < TTI_COUNT(errnos); i++)
+        if (strcmp(text, errnos[i].name) == 0) {
+            *out = errnos[i].code;
+            return true;
+        }
+    return false;
+}
+
+/* "rank=1", "step=10", "3" or "3+" */
+static bool parse_condition(const char *text, fault *out) {
+    const char *end;
+    int64_t *field = &out->first;
+    if (strncmp(text, "rank=", 5) == 0)
+        field = &out->rank, text += 5;
+    else if (strncmp(text, "step=", 5) == 0)
+        field = &out->step, text += 5;
+    if (!parse_number(text, field, &end)) return false;
+    if (field == &out->first && *end == '+') {
+        out->and_later = true;
+        end++;
+    }
+    return *end == '\0' && !(field == &out->first && out->first == 0);
+}
+
+static bool parse_action(const char *text, fault *out) {
+    const char *end;
+    out->value = EIO;
+    if (strcmp(text, "kill") == 0)
+        out->action = ACTION_KILL;
+    else if (strcmp(text, "stop") == 0)
+        out->action = ACTION_STOP;
+    else if (strcmp(text, "fail") == 0)
+        out->action = ACTION_FAIL;
+    else if (strncmp(text, "fail=", 5) == 0) {
+        out->action = ACTION_FAIL;
+        return parse_errno(text + 5, &out->value);
+    } else if (strncmp(text, "delay_ms=", 9) == 0) {
+        out->action = ACTION_DELAY;
+        return parse_number(text + 9, &out->value, &end) && *end == '\0';
+    } else
+        return false;
+    return true;
+}
+
+static bool parse_fault(char *text, fault *out) {
+    *out = (fault){.rank = -1, .step = -1};
+    char *conditions = strchr(text, '@');
+    if (conditions) *conditions++ = '\0';
+    char *verb = strchr(text, ':');
+    if (!verb || verb == text || (size_t)(verb - text) >= sizeof out->point) return false;
+    *verb++ = '\0';
+    memcpy(out->point, text, strlen(text) + 1);
+    if (!parse_action(verb, out)) return false;
+    char *rest = conditions, *one;
+    while ((one = strsep(&rest, ",")) != NULL)
+        if (!parse_condition(one, out)) return false;
+    return true;
+}
+
+static tutti_status parse_table(const char *text) {
+    int n = 0;
+    atomic_store(&table.n_faults, 0);
+    atomic_store(&table.n_fired, 0);
+    while (text && *text) {
+        size_t n_bytes = strcspn(text, ";");
+        char one[MAX_SPEC];
+        if (n == MAX_FAULTS || n_bytes >= sizeof one)
+            return tti_fail(TUTTI_E_INVALID, "TUTTI_FAULT: more than %d faults, or one too long",
+                            MAX_FAULTS);
+        memcpy(one, text, n_bytes);
+        one[n_bytes] = '\0';
+        if (!parse_fault(one, &table.faults[n]))
+            return tti_fail(TUTTI_E_INVALID, "TUTTI_FAULT: cannot understand '%.*s'", (int)n_bytes,
+                            text);
+        atomic_store(&table.n_hits[n++], 0);
+        text += n_bytes + (text[n_bytes] == ';');
+    }
+    atomic_store(&table.n_faults, n);
+    return TUTTI_OK;
+}
+
+static void read_environment(void) {
+    bool understood = parse_table(getenv("TUTTI_FAULT")) == TUTTI_OK;
+    TTI_ASSERT(understood && "the environment variable TUTTI_FAULT, see base/fault.h");
+}
+
+static void ignore_environment(void) {}
+
+tutti_status tti_fault_set(const char *faults) {
+    pthread_once(&table.once, ignore_environment);
+    return parse_table(faults);
+}
+
+int64_t tti_fault_n_fired(void) { return atomic_load(&table.n_fired); }
+
+static bool matches(const fault *f, const char *point, int rank, int64_t step) {
+    return (strcmp(f->point, "*") == 0 || strcmp(f->point, point) == 0) &&
+           (f->rank < 0 || f->rank == rank) && (f->step < 0 || f->step == step);
+}
+
+static bool act(const fault *f) {
+    switch (f->action) {
+        case ACTION_KILL:
+            kill(getpid(), SIGKILL);
+            return false;
+        case ACTION_STOP:
+            kill(getpid(), SIGSTOP);
+            return false;
+        case ACTION_DELAY:
+            nanosleep(&(struct timespec){f->value / 1000, f->value % 1000 * 1000000}, NULL);
+            return false;
+        case ACTION_FAIL:
+            errno = (int)f->value;
+            return true;
+    }
+    return false;
+}
+
+bool tti_fault_hit(const char *point, int rank, int64_t step) {
+    pthread_once(&table.once, read_environment);
+    bool failed = false;
+    for (int i = 0; i < atomic_load(&table.n_faults); i++) {
+        const fault *f = &table.faults[i];
+        if (!matches(f, point, rank, step)) continue;
+        int64_t hit = atomic_fetch_add(&table.n_hits[i], 1) + 1;
+        if (f->first && hit != f->first && !(f->and_later && hit > f->first)) continue;
+        atomic_fetch_add(&table.n_fired, 1);
+        failed |= act(f);
+    }
+    return failed;
+}
+
+#endif
