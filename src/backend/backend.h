@@ -40,6 +40,15 @@ typedef struct tti_backend {
     /* Device memory, 64-byte aligned, zeroed.  NULL when out of memory.  release takes NULL. */
     void *(*alloc)(size_t n_bytes);
     void (*release)(void *memory, size_t n_bytes);
+    /* Called once by every thread that runs kernels (denormals off, one OpenMP thread). */
+    void (*thread_init)(void);
+    /* The parameter hash of n_elems floats whose first has flat index first: sum mod 2^64 of
+     * bits(w[i]) * ((2*(first+i)+1) * 0x9E3779B97F4A7C15).  Order-free: parts just add. */
+    uint64_t (*hash)(const float *w, size_t n_elems, uint64_t first);
+    /* The sum of squares in double, with a fixed order of additions. */
+    double (*sum_squares)(const float *x, size_t n_elems);
+    /* dst[i] += src[i]. */
+    void (*accumulate)(float *dst, const float *src, size_t n_elems);
     /* One line for doctor and the manifest: libraries, versions, instruction set. */
     void (*describe)(tti_str *str);
 } tti_backend;

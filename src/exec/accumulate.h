@@ -1,0 +1,39 @@
+/* accumulate.h - which buffer each shard's gradient goes to, and who is added to whom.
+ *
+ * A worker owns shards first .. last-1 and computes n_lanes of them side by side, wave after wave.
+ * Gradients are added along the one binary tree over all shards, as a binary counter adds carries,
+ * so that few buffers live at once: n_lanes + log2 of the shards.  What is left at the end are the
+ * canonical pieces of the run (comm/shards.h).  All of it is known before the first step. */
+#ifndef TTI_EXEC_ACCUMULATE_H
+#define TTI_EXEC_ACCUMULATE_H
+
+#include "comm/shards.h"
+
+enum { TTI_MAX_LANES = 256 };
+
+/* buffer dst += buffer src; src is free afterwards. */
+typedef struct tti_merge {
+    int dst, src;
+} tti_merge;
+
+typedef struct tti_wave {
+    int first, n_shards;       /* shards of this wave, by global number          */
+    int buffer[TTI_MAX_LANES]; /* [n_shards]: where lane i's gradient goes       */
+    int first_merge, n_merges; /* in accumulation->merges, to do after the wave  */
+} tti_wave;
+
+typedef struct tti_accumulation {
+    tti_wave *waves;
+    int n_waves;
+    tti_merge *merges;
+    int n_merges;
+    int n_buffers;
+    tti_piece pieces[TTI_MAX_PIECES]; /* data NULL */
+    int piece_buffer[TTI_MAX_PIECES];
+    int n_pieces;
+} tti_accumulation;
+
+tutti_status tti_accumulation_init(tti_accumulation *acc, int first, int last, int n_lanes);
+void tti_accumulation_fini(tti_accumulation *acc);
+
+#endif /* TTI_EXEC_ACCUMULATE_H */

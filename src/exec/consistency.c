@@ -1,0 +1,78 @@
+/* consistency.c - all workers must hold the same parameters.
+ *
+ * The hash of each step's update travels with the sums of the next step.  When hashes differ, or on
+ * a full check, hashes by tensor are gathered and the rank that disagrees is named. */
+#include <stdlib.h>
+
+#include "exec/worker.h"
+
+uint64_t tti_exec_params_hash(tti_exec *x) {
+    uint64_t hash = 0;
+    for (int i = 0; i < x->desc.plan->n_slots; i++) {
+        const tti_slot *slot = &x->desc.plan->slots[i];
+        hash += x->desc.backend->hash(x->params + slot->first, slot->n_elems, slot->first);
+    }
+    return hash;
+}
+
+/* The rank whose hash is the odd one out; with two ranks nobody can say, and -1 comes back. */
+static int odd_rank(const int64_t *hashes, int n_ranks, int stride) {
+    for (int r = 0; r < n_ranks && n_ranks > 2; r++) {
+        int n_same = 0;
+        for (int q = 0; q < n_ranks; q++) n_same += hashes[q * stride] == hashes[r * stride];
+        if (2 * n_same < n_ranks) return r;
+    }
+    return -1;
+}
+
+static tutti_status compare(const tti_exec *x, const int64_t *all, uint64_t step) {
+    int n_slots = x->desc.plan->n_slots;
+    for (int i = 0; i < n_slots; i++)
+        for (int r = 1; r < x->n_ranks; r++) {
+            if (all[r * n_slots + i] == all[i]) continue;
+            const char *name = x->desc.plan->slots[i].param->name;
+            int odd = odd_rank(all + i, x->n_ranks, n_slots);
+            if (odd >= 0)
+                return tti_fail(TUTTI_E_MISMATCH,
+                                "step %llu: parameter '%s' of rank %d differs from the other ranks",
+                                (unsigned long long)step, name, odd);
+            return tti_fail(TUTTI_E_MISMATCH,
+                            "step %llu: parameter '%s' differs between rank 0 and rank %d",
+                            (unsigned long long)step, name, r);
+        }
+    return TUTTI_OK;
+}
+
+tutti_status tti_exec_check_params(tti_exec *x, uint64_t step) {
+    int n_slots = x->desc.plan->n_slots;
+    if (x->n_ranks == 1) return TUTTI_OK;
+    int64_t *mine = calloc((size_t)n_slots + 1, sizeof *mine);
+    int64_t *all = calloc((size_t)n_slots * (size_t)x->n_ranks + 1, sizeof *all);
+    tutti_status st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    if (!mine || !all) goto cleanup;
+    for (int i = 0; i < n_slots; i++) {
+        const tti_slot *slot = &x->desc.plan->slots[i];
+        mine[i] = (int64_t)x->desc.backend->hash(x->params + slot->first, slot->n_elems, 0);
+    }
+    TTI_TRY_GOTO(tutti_comm_all_gather(x->desc.comm, mine, all, (size_t)n_slots, TUTTI_I64),
+                 cleanup);
+    st = compare(x, all, step);
+cleanup:
+    free(mine);
+    free(all);
+    return st;
+}
+
+tutti_status tti_exec_compare_hashes(tti_exec *x, uint64_t step) {
+    const double *hashes = x->sums + (size_t)x->desc.n_shards * TTI_SUMS;
+    if (!x->has_hash) return TUTTI_OK;
+    for (int r = 1; r < x->n_ranks; r++) {
+        if (hashes[2 * r] == hashes[0] && hashes[2 * r + 1] == hashes[1]) continue;
+        TTI_TRY(tti_exec_check_params(x, step));
+        return tti_fail(TUTTI_E_MISMATCH,
+                        "step %llu: rank %d computed other parameters than rank 0, but they agree "
+                        "in memory: a fault of its processor is likely",
+                        (unsigned long long)step, r);
+    }
+    return TUTTI_OK;
+}

@@ -1,0 +1,183 @@
+/* exec.c - building a worker: lanes, kernels, memory, the first parameters. */
+#include "exec/exec.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/worker.h"
+#include "ops/init.h"
+
+static tutti_status bind_update(tti_exec *x, tti_lane *lane) {
+    const tutti_graph *g = x->desc.plan->update_graph;
+    lane->updates = calloc((size_t)g->n_nodes + 1, sizeof *lane->updates);
+    if (!lane->updates) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    for (int i = 0; i < g->n_nodes; i++) {
+        const tti_node *node = g->nodes[i];
+        tti_bound_update *u = &lane->updates[i];
+        if (node->op->traits & TTI_SOURCE) continue;
+        u->kernel = x->desc.backend->select(node, x->desc.reference);
+        if (u->kernel->prepare) TTI_TRY(u->kernel->prepare(node, &u->state));
+        if (u->kernel->scratch_bytes) u->scratch_bytes = u->kernel->scratch_bytes(node, u->state);
+        u->scratch = x->desc.backend->alloc(u->scratch_bytes + 64);
+        if (!u->scratch) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status build_lane(tti_exec *x, tti_lane *lane) {
+    const tti_plan *plan = x->desc.plan;
+    lane->arena = x->desc.backend->alloc(x->arena_bytes + 64);
+    if (!lane->arena)
+        return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of activations", x->arena_bytes);
+    tti_instance_desc desc = {.program = &plan->shard,
+                              .backend = x->desc.backend,
+                              .reference = x->desc.reference,
+                              .arena = lane->arena,
+                              .params = x->params};
+    TTI_TRY(tti_instance_create(&desc, &lane->shard));
+    if (plan->eval.graph) {
+        desc.program = &plan->eval;
+        TTI_TRY(tti_instance_create(&desc, &lane->eval));
+    }
+    return bind_update(x, lane);
+}
+
+/* Buffers that peers read directly; all ranks must ask for equally many. */
+static tutti_status alloc_buffers(tti_exec *x) {
+    size_t n_bytes = x->desc.plan->n_flat * sizeof(float) + 64;
+    int32_t n = x->acc.n_buffers, n_max = n;
+    if (x->n_ranks > 1)
+        TTI_TRY(tutti_comm_all_reduce(x->desc.comm, &n, &n_max, 1, TUTTI_I32, TUTTI_MAX,
+                                      TUTTI_ALG_AUTO));
+    x->buffers = calloc((size_t)n_max, sizeof *x->buffers);
+    if (!x->buffers) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    for (int b = 0; b < n_max; b++) {
+        void *memory = NULL;
+        if (x->n_ranks > 1)
+            TTI_TRY(tutti_comm_alloc(x->desc.comm, n_bytes, &memory));
+        else
+            memory = x->desc.backend->alloc(n_bytes);
+        if (!memory) return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of gradients", n_bytes);
+        x->buffers[b] = memory;
+        if (x->n_ranks == 1) x->n_own_buffers = b + 1;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status alloc_flat(tti_exec *x) {
+    const tti_plan *plan = x->desc.plan;
+    size_t n_bytes = plan->n_flat * sizeof(float) + 64;
+    x->params = x->desc.backend->alloc(n_bytes);
+    bool ok = x->params != NULL;
+    for (int k = 0; k < plan->n_states; k++) {
+        x->states[k] = x->desc.backend->alloc(n_bytes);
+        ok = ok && x->states[k];
+    }
+    x->n_sums = (size_t)x->desc.n_shards * TTI_SUMS + 2 * (size_t)x->n_ranks + 1;
+    x->sums = calloc(x->n_sums, sizeof *x->sums);
+    x->partials = calloc((size_t)plan->n_updates + 1, sizeof *x->partials);
+    x->lane = calloc((size_t)x->desc.n_lanes, sizeof *x->lane);
+    if (!ok || !x->sums || !x->partials || !x->lane)
+        return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of parameters", n_bytes);
+    for (int i = 0; i < plan->n_slots; i++)
+        tti_init_param(plan->slots[i].param, x->desc.seed, x->params + plan->slots[i].first);
+    return TUTTI_OK;
+}
+
+static tutti_status reduce_bucket(int bucket, void *user) {
+    tti_exec *x = user;
+    const tti_bucket *b = &x->desc.plan->buckets[bucket];
+    tti_exec_merge(x, &x->acc.waves[x->acc.n_waves - 1], b->first, b->first + b->n_elems);
+    return tti_exec_reduce(x, b->first, b->n_elems);
+}
+
+static tutti_status find_inputs(tti_exec *x) {
+    const tti_plan *plan = x->desc.plan;
+    x->x_input = tti_program_input(&plan->shard, "x");
+    x->target_input = tti_program_input(&plan->shard, "target");
+    if (x->x_input < 0 || x->target_input < 0)
+        return tti_fail(TUTTI_E_INVALID, "exec: the graph needs the inputs 'x' and 'target'");
+    if (plan->eval.graph) {
+        x->eval_x_input = tti_program_input(&plan->eval, "x");
+        x->eval_target_input = tti_program_input(&plan->eval, "target");
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status build(tti_exec *x) {
+    const tti_plan *plan = x->desc.plan;
+    TTI_TRY(find_inputs(x));
+    TTI_TRY(tti_accumulation_init(&x->acc, x->first_shard, x->last_shard, x->desc.n_lanes));
+    TTI_TRY(alloc_flat(x));
+    TTI_TRY(alloc_buffers(x));
+    TTI_TRY(
+        tti_lanes_create(x->desc.n_lanes, x->desc.cores, x->desc.backend->thread_init, &x->lanes));
+    x->arena_bytes = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
+    for (int i = 0; i < x->desc.n_lanes; i++) TTI_TRY(build_lane(x, &x->lane[i]));
+    if (x->n_ranks == 1 || plan->n_buckets < 2) return TUTTI_OK;
+    int core = x->desc.cores ? x->desc.cores[x->desc.n_lanes - 1] : -1;
+    return tti_overlap_create(plan->n_buckets, core, reduce_bucket, x, &x->overlap);
+}
+
+tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
+    *out = NULL;
+    tti_exec *x = calloc(1, sizeof *x);
+    if (!x) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    x->desc = *desc;
+    x->rank = desc->comm ? tutti_comm_rank(desc->comm) : 0;
+    x->n_ranks = desc->comm ? tutti_comm_n_ranks(desc->comm) : 1;
+    x->first_shard = tti_shard_first(x->rank, x->n_ranks, desc->n_shards);
+    x->last_shard = tti_shard_first(x->rank + 1, x->n_ranks, desc->n_shards);
+    x->desc.n_lanes = TTI_MAX(1, TTI_MIN(desc->n_lanes, x->last_shard - x->first_shard));
+    x->desc.n_lanes = TTI_MIN(x->desc.n_lanes, TTI_MAX_LANES);
+    tutti_status st = build(x);
+    if (st != TUTTI_OK) {
+        tti_exec_destroy(x);
+        return st;
+    }
+    *out = x;
+    return TUTTI_OK;
+}
+
+static void destroy_lane(tti_exec *x, tti_lane *lane) {
+    tti_instance_destroy(lane->shard);
+    tti_instance_destroy(lane->eval);
+    x->desc.backend->release(lane->arena, x->arena_bytes + 64);
+    for (int i = 0; lane->updates && i < x->desc.plan->update_graph->n_nodes; i++) {
+        tti_bound_update *u = &lane->updates[i];
+        if (u->kernel && u->kernel->release) u->kernel->release(u->state);
+        x->desc.backend->release(u->scratch, u->scratch_bytes + 64);
+    }
+    free(lane->updates);
+}
+
+void tti_exec_destroy(tti_exec *x) {
+    if (!x) return;
+    size_t n_bytes = x->desc.plan->n_flat * sizeof(float) + 64;
+    tti_overlap_destroy(x->overlap);
+    tti_lanes_destroy(x->lanes);
+    for (int i = 0; x->lane && i < x->desc.n_lanes; i++) destroy_lane(x, &x->lane[i]);
+    for (int b = 0; b < x->n_own_buffers; b++) x->desc.backend->release(x->buffers[b], n_bytes);
+    x->desc.backend->release(x->params, n_bytes);
+    for (int k = 0; k < TTI_MAX_OUT; k++) x->desc.backend->release(x->states[k], n_bytes);
+    tti_accumulation_fini(&x->acc);
+    free(x->lane);
+    free(x->buffers);
+    free(x->sums);
+    free(x->partials);
+    free(x);
+}
+
+int tti_exec_first_shard(const tti_exec *x) { return x->first_shard; }
+int tti_exec_last_shard(const tti_exec *x) { return x->last_shard; }
+float *tti_exec_params(tti_exec *x) { return x->params; }
+float *tti_exec_state(tti_exec *x, int k) { return x->states[k]; }
+
+tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
+    size_t flat = x->desc.plan->n_flat * sizeof(float);
+    return (tti_exec_memory){.params = flat,
+                             .states = flat * (size_t)x->desc.plan->n_states,
+                             .grads = flat * (size_t)x->acc.n_buffers,
+                             .arena = x->arena_bytes * (size_t)x->desc.n_lanes};
+}

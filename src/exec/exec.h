@@ -1,0 +1,87 @@
+/* exec.h - one worker: a plan bound to lanes, memory and a communicator.
+ *
+ * The same code runs every worker, whether it is a thread or a process, alone or one of many.  A
+ * step is: shards side by side on the lanes; gradients added along the fixed tree, first inside the
+ * worker, then between workers; one small all-reduce of sums and counts; the update on every
+ * worker. Whatever is logged or stored is the same on all of them, bit for bit, in exact mode. */
+#ifndef TTI_EXEC_EXEC_H
+#define TTI_EXEC_EXEC_H
+
+#include "backend/backend.h"
+#include "passes/plan.h"
+#include "tutti/comm.h"
+
+typedef struct tti_exec tti_exec;
+
+typedef struct tti_exec_desc {
+    const tti_plan *plan;       /* borrowed */
+    const tti_backend *backend; /* borrowed */
+    tutti_comm *comm;           /* borrowed; NULL: alone */
+    int n_shards;               /* V, a power of two, >= the number of ranks */
+    int n_lanes;                /* shards computed side by side, >= 1 */
+    const int *cores;           /* [n_lanes]; NULL: not pinned */
+    tutti_comm_alg alg;         /* of the reduction */
+    bool fast;                  /* any order of sums; false: exact mode */
+    bool reference;             /* plain-C kernels */
+    bool watch_gradients;       /* look for NaN in gradients, not only in the loss */
+    uint64_t seed;
+    double clip_norm;    /* 0: off */
+    double beta1, beta2; /* of Adam, for the bias corrections */
+} tti_exec_desc;
+
+/* Prepares everything and initialises the parameters from the seed.  Collective.  On success *out
+ * is owned by the caller. */
+tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out);
+void tti_exec_destroy(tti_exec *exec);
+
+/* Shards of this worker: first .. last-1 of V. */
+int tti_exec_first_shard(const tti_exec *exec);
+int tti_exec_last_shard(const tti_exec *exec);
+
+/* The flat parameters and state arrays (plan->n_flat elements each), for checkpoints. */
+float *tti_exec_params(tti_exec *exec);
+float *tti_exec_state(tti_exec *exec, int k);
+
+/* The data of one shard: x [b, ...] and targets [b, ...], with "ignore" labels on missing rows. */
+typedef struct tti_shard_data {
+    const void *x, *target;
+} tti_shard_data;
+
+typedef struct tti_step_desc {
+    uint64_t step; /* updates done before this one */
+    double lr;
+    const tti_shard_data *shards; /* [last - first] of this worker */
+    int64_t shard_size;           /* rows per shard, b */
+    bool vote;                    /* this worker wants something done, such as a stop */
+} tti_step_desc;
+
+typedef struct tti_step_result {
+    double loss_sum, count, correct; /* over the global batch */
+    double grad_norm;                /* of the mean gradient; 0 unless it was needed */
+    uint64_t params_hash;            /* after the update */
+    int n_votes;                     /* workers that voted, the same number on all of them */
+    bool skipped;                    /* the update was left out: a gradient or loss is not finite */
+    int64_t compute_ns, comm_ns, update_ns;
+} tti_step_result;
+
+/* One step of training.  A loss or gradient that is not finite leaves the parameters alone and
+ * gives TUTTI_E_NUMERICS with the step and the first layer.  Parameters that differ between workers
+ * give TUTTI_E_MISMATCH with tensor, rank and step.  Collective. */
+tutti_status tti_exec_step(tti_exec *exec, const tti_step_desc *desc, tti_step_result *result);
+
+/* Sums over one batch of evaluation data, added to loss_sum, count and correct.  Collective. */
+tutti_status tti_exec_eval(tti_exec *exec, const tti_step_desc *desc, tti_step_result *result);
+
+/* The hash of the parameters as they are in memory now. */
+uint64_t tti_exec_params_hash(tti_exec *exec);
+
+/* Compares parameters between all workers by a full read.  Collective. */
+tutti_status tti_exec_check_params(tti_exec *exec, uint64_t step);
+
+/* Bytes that this worker allocated: parameters, state, gradients, activations. */
+typedef struct tti_exec_memory {
+    size_t params, states, grads, arena;
+} tti_exec_memory;
+tti_exec_memory tti_exec_memory_use(const tti_exec *exec);
+
+#endif /* TTI_EXEC_EXEC_H */

@@ -1,0 +1,199 @@
+/* instance.c - binding: every pointer a kernel needs is worked out once, before the first run.
+ *
+ * Only inputs and gradients move between runs; the places where their pointers stand are kept in a
+ * short list of patches. */
+#include "exec/instance.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dtype.h"
+
+typedef struct bound_step {
+    const tti_kernel *kernel;
+    void *state;
+    tti_kargs args;
+    void *in[TTI_MAX_IN];
+    void *out[TTI_MAX_OUT];
+} bound_step;
+
+typedef struct patch {
+    void **where;
+    tti_buf buf;
+} patch;
+
+struct tti_instance {
+    tti_instance_desc desc;
+    bound_step *steps; /* [program->n_steps] */
+    patch *patches;
+    int n_patches;
+    void *consts, *results, *scratch;
+    size_t scratch_bytes;
+};
+
+static void bind_pointer(tti_instance *it, const tutti_value *value, void **where) {
+    tti_buf buf = it->desc.program->bufs[value->id];
+    switch (buf.space) {
+        case TTI_SPACE_ARENA:
+            *where = (char *)it->desc.arena + buf.offset;
+            break;
+        case TTI_SPACE_CONST:
+            *where = (char *)it->consts + buf.offset;
+            break;
+        case TTI_SPACE_RESULT:
+            *where = (char *)it->results + buf.offset;
+            break;
+        case TTI_SPACE_PARAM:
+            *where = (char *)it->desc.params + buf.offset;
+            break;
+        case TTI_SPACE_INPUT:
+        case TTI_SPACE_GRAD:
+            it->patches[it->n_patches++] = (patch){where, buf};
+            break;
+        case TTI_N_SPACES:
+            break;
+    }
+}
+
+static tutti_status bind_step(tti_instance *it, const tti_node *node, bound_step *step) {
+    step->kernel = it->desc.backend->select(node, it->desc.reference);
+    if (!step->kernel)
+        return tti_fail(TUTTI_E_UNSUPPORTED, "backend %s has no kernel for %s '%s'",
+                        it->desc.backend->name, node->op->name, node->name);
+    if (step->kernel->prepare) TTI_TRY(step->kernel->prepare(node, &step->state));
+    if (step->kernel->scratch_bytes) {
+        size_t n = step->kernel->scratch_bytes(node, step->state);
+        it->scratch_bytes = TTI_MAX(it->scratch_bytes, n);
+    }
+    for (int i = 0; i < node->n_in; i++) bind_pointer(it, node->in[i], &step->in[i]);
+    for (int k = 0; k < node->op->n_out; k++) bind_pointer(it, node->out[k], &step->out[k]);
+    step->args = (tti_kargs){.node = node, .in = step->in, .out = step->out};
+    return TUTTI_OK;
+}
+
+static void fill_consts(tti_instance *it) {
+    const tutti_graph *g = it->desc.program->graph;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const tti_node *node = g->nodes[i];
+        if (!(node->op->traits & TTI_CONSTANT)) continue;
+        char *base = (char *)it->consts + it->desc.program->bufs[node->out[0]->id].offset;
+        size_t n = (size_t)tti_value_n_elems(node->out[0]);
+        for (size_t k = 0; k < n; k++)
+            tti_store_elem(node->out[0]->type.dtype, base, k, tti_attr_float(node, "value"));
+    }
+}
+
+static tutti_status allocate(tti_instance *it, size_t n_pointers) {
+    const tti_program *program = it->desc.program;
+    it->steps = calloc((size_t)program->n_steps + 1, sizeof *it->steps);
+    it->patches = calloc(n_pointers + 1, sizeof *it->patches);
+    it->consts = it->desc.backend->alloc(program->const_bytes + 64);
+    it->results = it->desc.backend->alloc(program->result_bytes + 64);
+    if (it->steps && it->patches && it->consts && it->results) return TUTTI_OK;
+    return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+}
+
+static tutti_status build(tti_instance *it) {
+    const tti_program *program = it->desc.program;
+    size_t n_pointers = 0;
+    for (int s = 0; s < program->n_steps; s++)
+        n_pointers += (size_t)(program->steps[s]->n_in + program->steps[s]->op->n_out);
+    TTI_TRY(allocate(it, n_pointers));
+    for (int s = 0; s < program->n_steps; s++)
+        TTI_TRY(bind_step(it, program->steps[s], &it->steps[s]));
+    fill_consts(it);
+    it->scratch = it->desc.backend->alloc(it->scratch_bytes + 64);
+    if (!it->scratch) return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes", it->scratch_bytes);
+    for (int s = 0; s < program->n_steps; s++) it->steps[s].args.scratch = it->scratch;
+    return TUTTI_OK;
+}
+
+tutti_status tti_instance_create(const tti_instance_desc *desc, tti_instance **out) {
+    *out = NULL;
+    tti_instance *it = calloc(1, sizeof *it);
+    if (!it) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    it->desc = *desc;
+    tutti_status st = build(it);
+    if (st != TUTTI_OK) {
+        tti_instance_destroy(it);
+        return st;
+    }
+    *out = it;
+    return TUTTI_OK;
+}
+
+void tti_instance_destroy(tti_instance *it) {
+    if (!it) return;
+    const tti_program *program = it->desc.program;
+    for (int s = 0; it->steps && s < program->n_steps; s++)
+        if (it->steps[s].kernel && it->steps[s].kernel->release)
+            it->steps[s].kernel->release(it->steps[s].state);
+    it->desc.backend->release(it->consts, program->const_bytes + 64);
+    it->desc.backend->release(it->results, program->result_bytes + 64);
+    it->desc.backend->release(it->scratch, it->scratch_bytes + 64);
+    free(it->steps);
+    free(it->patches);
+    free(it);
+}
+
+void tti_instance_set_input(tti_instance *it, int input, const void *data) {
+    for (int i = 0; i < it->n_patches; i++) {
+        const patch *p = &it->patches[i];
+        /* Inputs are only ever read; kernels take one kind of pointer for both directions. */
+        if (p->buf.space == TTI_SPACE_INPUT && p->buf.offset == (size_t)input)
+            memcpy(p->where, &data, sizeof data);
+    }
+}
+
+void tti_instance_set_grads(tti_instance *it, float *grads) {
+    for (int i = 0; i < it->n_patches; i++)
+        if (it->patches[i].buf.space == TTI_SPACE_GRAD)
+            *it->patches[i].where = (char *)grads + it->patches[i].buf.offset;
+}
+
+static tutti_status run_step(bound_step *step, const tti_run *run) {
+    step->args.run = run;
+    return step->kernel->run(step->state, &step->args);
+}
+
+tutti_status tti_instance_run(tti_instance *it, const tti_run *run, tti_after_step after,
+                              void *user) {
+    for (int s = 0; s < it->desc.program->n_steps; s++) {
+        TTI_TRY(run_step(&it->steps[s], run));
+        if (after) after(s, user);
+    }
+    return TUTTI_OK;
+}
+
+const void *tti_instance_output(const tti_instance *it, const char *name) {
+    const tutti_value *value = tti_graph_output(it->desc.program->graph, name);
+    TTI_ASSERT(value != NULL);
+    tti_buf buf = it->desc.program->bufs[value->id];
+    TTI_ASSERT(buf.space == TTI_SPACE_RESULT);
+    return (const char *)it->results + buf.offset;
+}
+
+static bool all_finite(const float *x, size_t n_elems) {
+    for (size_t i = 0; i < n_elems; i++)
+        if (!isfinite(x[i])) return false;
+    return true;
+}
+
+const tti_node *tti_instance_find_nonfinite(tti_instance *it, const tti_run *run) {
+    for (int s = 0; s < it->desc.program->n_steps; s++) {
+        bound_step *step = &it->steps[s];
+        if (run_step(step, run) != TUTTI_OK) return step->args.node;
+        for (int k = 0; k < step->args.node->op->n_out; k++) {
+            const tutti_value *out = step->args.node->out[k];
+            if (out->type.dtype == TUTTI_F32 &&
+                !all_finite(step->out[k], (size_t)tti_value_n_elems(out)))
+                return step->args.node;
+        }
+    }
+    return NULL;
+}
+
+const char *tti_instance_kernel(const tti_instance *it, int step) {
+    return it->steps[step].kernel->name;
+}

@@ -1,0 +1,43 @@
+/* instance.h - a program bound to kernels and to the memory of one lane. */
+#ifndef TTI_EXEC_INSTANCE_H
+#define TTI_EXEC_INSTANCE_H
+
+#include "backend/backend.h"
+#include "passes/plan.h"
+
+typedef struct tti_instance tti_instance;
+
+typedef struct tti_instance_desc {
+    const tti_program *program; /* borrowed */
+    const tti_backend *backend; /* borrowed */
+    bool reference;             /* the plain-C meaning for every op */
+    void *arena;                /* program->arena_bytes, borrowed; shared by programs of the lane */
+    float *params;              /* flat parameters, borrowed */
+} tti_instance_desc;
+
+/* Selects and prepares a kernel for every step.  On success *out is owned by the caller. */
+tutti_status tti_instance_create(const tti_instance_desc *desc, tti_instance **out);
+void tti_instance_destroy(tti_instance *instance);
+
+/* Where a fed input and the gradients of this run lie.  Borrowed for the next run. */
+void tti_instance_set_input(tti_instance *instance, int input, const void *data);
+void tti_instance_set_grads(tti_instance *instance, float *grads);
+
+/* Called after a step of the program, for the reduction that may now start. */
+typedef void (*tti_after_step)(int step, void *user);
+
+/* Runs every step in order.  after may be NULL. */
+tutti_status tti_instance_run(tti_instance *instance, const tti_run *run, tti_after_step after,
+                              void *user);
+
+/* The bytes of a named output after a run; the output must exist. */
+const void *tti_instance_output(const tti_instance *instance, const char *name);
+
+/* Runs once more and looks for the first node with a NaN or an infinity in an f32 output.  NULL if
+ * there is none.  For the message when a loss went bad, not for speed. */
+const tti_node *tti_instance_find_nonfinite(tti_instance *instance, const tti_run *run);
+
+/* Name of the kernel chosen for step i. */
+const char *tti_instance_kernel(const tti_instance *instance, int step);
+
+#endif /* TTI_EXEC_INSTANCE_H */

@@ -1,0 +1,245 @@
+/* step.c - one step of training: compute, reduce, sums, update; and evaluation.
+ *
+ * Everything a result depends on is indexed by shard, never by rank or lane. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "comm/progress.h"
+#include "exec/worker.h"
+
+typedef struct dispatch {
+    tti_exec *x;
+    const tti_step_desc *desc;
+    bool eval;
+} dispatch;
+
+typedef struct arrival {
+    tti_exec *x;
+    int next; /* the next bucket this lane will complete */
+} arrival;
+
+tti_run tti_exec_shard_run(const tti_exec *x, const tti_step_desc *desc, int shard) {
+    return (tti_run){.seed = x->desc.seed,
+                     .step = desc->step,
+                     .sample0 = (uint64_t)shard * (uint64_t)desc->shard_size};
+}
+
+void tti_exec_lane_failed(tti_lane *lane, tutti_status status) {
+    if (lane->status != TUTTI_OK) return;
+    lane->status = status;
+    snprintf(lane->error, sizeof lane->error, "%s", tutti_last_error());
+}
+
+tutti_status tti_exec_lane_status(tti_exec *x) {
+    for (int i = 0; i < x->desc.n_lanes; i++)
+        if (x->lane[i].status != TUTTI_OK)
+            return tti_fail(x->lane[i].status, "%s", x->lane[i].error);
+    return TUTTI_OK;
+}
+
+/* ---- compute ---- */
+
+static void after_step(int step, void *user) {
+    arrival *a = user;
+    const tti_plan *plan = a->x->desc.plan;
+    while (a->next < plan->n_buckets && plan->buckets[a->next].ready_after == step)
+        tti_overlap_arrive(a->x->overlap, a->next++);
+}
+
+static void keep_sums(tti_exec *x, tti_instance *instance, int shard) {
+    double *sums = x->sums + (size_t)shard * TTI_SUMS;
+    static const char *const names[TTI_SUMS] = {"loss_sum", "count", "correct"};
+    for (int i = 0; i < TTI_SUMS; i++)
+        sums[i] = *(const float *)tti_instance_output(instance, names[i]);
+}
+
+static void run_shard(dispatch *d, tti_lane *lane, int shard, float *grads, bool report) {
+    tti_exec *x = d->x;
+    tti_instance *instance = d->eval ? lane->eval : lane->shard;
+    const tti_shard_data *data = &d->desc->shards[shard - x->first_shard];
+    tti_instance_set_input(instance, d->eval ? x->eval_x_input : x->x_input, data->x);
+    tti_instance_set_input(instance, d->eval ? x->eval_target_input : x->target_input,
+                           data->target);
+    if (grads) tti_instance_set_grads(instance, grads);
+    tti_run run = tti_exec_shard_run(x, d->desc, shard);
+    arrival a = {.x = x};
+    tutti_status st = tti_instance_run(instance, &run, report ? after_step : NULL, &a);
+    if (st != TUTTI_OK) tti_exec_lane_failed(lane, st);
+    while (report && a.next < x->desc.plan->n_buckets) tti_overlap_arrive(x->overlap, a.next++);
+    if (st == TUTTI_OK) keep_sums(x, instance, shard);
+}
+
+void tti_exec_merge(tti_exec *x, const tti_wave *wave, size_t first, size_t last) {
+    if (first >= last) return;
+    for (int i = 0; i < wave->n_merges; i++) {
+        const tti_merge *m = &x->acc.merges[wave->first_merge + i];
+        x->desc.backend->accumulate(x->buffers[m->dst] + first, x->buffers[m->src] + first,
+                                    last - first);
+    }
+}
+
+static void compute_lane(int lane, void *arg) {
+    dispatch *d = arg;
+    tti_exec *x = d->x;
+    tti_range mine = tti_lane_range(x->desc.plan->n_flat, 16, lane, x->desc.n_lanes);
+    for (int w = 0; w < x->acc.n_waves; w++) {
+        const tti_wave *wave = &x->acc.waves[w];
+        bool overlapped = x->overlap && w == x->acc.n_waves - 1 && !d->eval;
+        if (lane < wave->n_shards)
+            run_shard(d, &x->lane[lane], wave->first + lane,
+                      d->eval ? NULL : x->buffers[wave->buffer[lane]], overlapped);
+        if (d->eval) continue;
+        tti_lanes_barrier(x->lanes);
+        if (!overlapped) tti_exec_merge(x, wave, mine.first, mine.last);
+        tti_lanes_barrier(x->lanes);
+    }
+}
+
+static tutti_status compute(tti_exec *x, const tti_step_desc *desc, bool eval) {
+    dispatch d = {.x = x, .desc = desc, .eval = eval};
+    for (int i = 0; i < x->desc.n_lanes; i++) x->lane[i].status = TUTTI_OK;
+    memset(x->sums, 0, x->n_sums * sizeof *x->sums);
+    if (x->overlap && !eval)
+        tti_overlap_begin(x->overlap, x->acc.waves[x->acc.n_waves - 1].n_shards);
+    tti_lanes_run(x->lanes, compute_lane, &d);
+    return tti_exec_lane_status(x);
+}
+
+/* ---- reduce ---- */
+
+float *tti_exec_grads(tti_exec *x) { return x->buffers[x->acc.piece_buffer[0]]; }
+
+/* Fast mode: one sum per worker in any order, then the chosen all-reduce. */
+static tutti_status reduce_fast(tti_exec *x, size_t first, size_t n_elems) {
+    float *sum = tti_exec_grads(x) + first;
+    for (int i = 1; i < x->acc.n_pieces; i++)
+        x->desc.backend->accumulate(sum, x->buffers[x->acc.piece_buffer[i]] + first, n_elems);
+    if (x->n_ranks == 1) return TUTTI_OK;
+    return tutti_comm_all_reduce(x->desc.comm, sum, sum, n_elems, TUTTI_F32, TUTTI_SUM,
+                                 x->desc.alg);
+}
+
+tutti_status tti_exec_reduce(tti_exec *x, size_t first, size_t n_elems) {
+    if (x->desc.fast) return reduce_fast(x, first, n_elems);
+    if (x->n_ranks == 1) return TUTTI_OK; /* the merges have left one piece: the whole tree */
+    tti_piece pieces[TTI_MAX_PIECES];
+    for (int i = 0; i < x->acc.n_pieces; i++) {
+        pieces[i] = x->acc.pieces[i];
+        pieces[i].data = x->buffers[x->acc.piece_buffer[i]] + first;
+    }
+    return tti_comm_reduce_shards(x->desc.comm, &(tti_reduce_desc){.pieces = pieces,
+                                                                   .n_pieces = x->acc.n_pieces,
+                                                                   .dst = tti_exec_grads(x) + first,
+                                                                   .n_elems = n_elems,
+                                                                   .dtype = TUTTI_F32,
+                                                                   .n_shards = x->desc.n_shards,
+                                                                   .alg = x->desc.alg});
+}
+
+/* Sums and hashes of all workers in one small vector.  Every entry is set by one rank and zero on
+ * the others (votes are small integers), so the order of the additions does not matter. */
+static tutti_status exchange_sums(tti_exec *x, bool vote) {
+    double *hashes = x->sums + (size_t)x->desc.n_shards * TTI_SUMS;
+    hashes[2 * x->rank] = (double)(uint32_t)(x->last_hash >> 32);
+    hashes[2 * x->rank + 1] = (double)(uint32_t)x->last_hash;
+    x->sums[x->n_sums - 1] = vote ? 1 : 0;
+    if (x->n_ranks == 1) return TUTTI_OK;
+    return tutti_comm_all_reduce(x->desc.comm, x->sums, x->sums, x->n_sums, TUTTI_F64, TUTTI_SUM,
+                                 TUTTI_ALG_AUTO);
+}
+
+static void add_sums(const tti_exec *x, tti_step_result *result) {
+    result->n_votes = (int)x->sums[x->n_sums - 1];
+    for (int s = 0; s < x->desc.n_shards; s++) {
+        result->loss_sum += x->sums[s * TTI_SUMS];
+        result->count += x->sums[s * TTI_SUMS + 1];
+        result->correct += x->sums[s * TTI_SUMS + 2];
+    }
+}
+
+/* ---- a loss that is not finite ---- */
+
+static int first_bad_shard(const tti_exec *x) {
+    for (int s = 0; s < x->desc.n_shards; s++)
+        if (!isfinite(x->sums[s * TTI_SUMS])) return s;
+    return -1;
+}
+
+static int owner_of(const tti_exec *x, int shard) {
+    int rank = 0;
+    while (tti_shard_first(rank + 1, x->n_ranks, x->desc.n_shards) <= shard) rank++;
+    return rank;
+}
+
+/* The worker that owns the shard computes it again and tells all the others the layer. */
+static tutti_status report_nonfinite(tti_exec *x, const tti_step_desc *desc, int shard) {
+    char layer[128] = "";
+    int owner = owner_of(x, shard);
+    if (owner == x->rank) {
+        tti_run run = tti_exec_shard_run(x, desc, shard);
+        tti_instance *instance = x->lane[0].shard;
+        const tti_shard_data *data = &desc->shards[shard - x->first_shard];
+        tti_instance_set_input(instance, x->x_input, data->x);
+        tti_instance_set_input(instance, x->target_input, data->target);
+        tti_instance_set_grads(instance, x->buffers[0]);
+        const tti_node *node = tti_instance_find_nonfinite(instance, &run);
+        if (node) snprintf(layer, sizeof layer, "%s '%s'", node->op->name, node->name);
+    }
+    if (x->n_ranks > 1)
+        TTI_TRY(tutti_comm_broadcast(x->desc.comm, layer, sizeof layer, TUTTI_U8, owner));
+    layer[sizeof layer - 1] = '\0';
+    return tti_fail(TUTTI_E_NUMERICS,
+                    "step %llu: the loss is not finite (shard %d of %d, first in %s); the "
+                    "parameters are as before this step.  A lower learning rate or "
+                    "train.clip_norm may help; train.on_nan=skip leaves such steps out",
+                    (unsigned long long)desc->step + 1, shard, x->desc.n_shards,
+                    layer[0] ? layer : "the sums");
+}
+
+/* ---- the two calls ---- */
+
+static void note(tti_exec *x, const tti_step_desc *desc, const char *phase) {
+    if (x->desc.comm) tti_comm_note(x->desc.comm, desc->step, phase);
+}
+
+static tutti_status reduce_all(tti_exec *x) {
+    if (x->overlap) return tti_overlap_finish(x->overlap);
+    return tti_exec_reduce(x, 0, x->desc.plan->n_flat);
+}
+
+tutti_status tti_exec_step(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
+    *result = (tti_step_result){0};
+    int64_t start = tti_now_ns();
+    note(x, desc, "compute");
+    tutti_status st = compute(x, desc, false);
+    int64_t computed = tti_now_ns();
+    note(x, desc, "reduce");
+    tutti_status reduced = reduce_all(x);
+    if (st != TUTTI_OK) return tti_exec_lane_status(x);
+    TTI_TRY(reduced);
+    TTI_TRY(exchange_sums(x, desc->vote));
+    int64_t exchanged = tti_now_ns();
+    TTI_TRY(tti_exec_compare_hashes(x, desc->step));
+    add_sums(x, result);
+    int bad = first_bad_shard(x);
+    if (bad >= 0) {
+        result->skipped = true;
+        return report_nonfinite(x, desc, bad);
+    }
+    note(x, desc, "update");
+    TTI_TRY(tti_exec_apply(x, desc, result->count > 0 ? 1.0 / result->count : 0, result));
+    result->compute_ns = computed - start;
+    result->comm_ns = exchanged - computed;
+    result->update_ns = tti_now_ns() - exchanged;
+    return TUTTI_OK;
+}
+
+tutti_status tti_exec_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
+    note(x, desc, "evaluate");
+    TTI_TRY(compute(x, desc, true));
+    TTI_TRY(exchange_sums(x, desc->vote));
+    add_sums(x, result);
+    return TUTTI_OK;
+}

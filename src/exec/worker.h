@@ -1,0 +1,77 @@
+/* worker.h - what the files of exec/ share about one worker. */
+#ifndef TTI_EXEC_WORKER_H
+#define TTI_EXEC_WORKER_H
+
+#include "exec/accumulate.h"
+#include "exec/exec.h"
+#include "exec/instance.h"
+#include "exec/lanes.h"
+#include "exec/overlap.h"
+
+enum { TTI_SUMS = 3 /* loss_sum, count, correct of a shard */, TTI_N_HYPER = 8 };
+
+/* A kernel of the update program, bound for one lane. */
+typedef struct tti_bound_update {
+    const tti_kernel *kernel; /* NULL: the node is a source */
+    void *state;
+    void *scratch;
+    size_t scratch_bytes;
+} tti_bound_update;
+
+typedef struct tti_lane {
+    tti_instance *shard, *eval;
+    void *arena;
+    tti_bound_update *updates; /* [update_graph->n_nodes] */
+    uint64_t hash;             /* of the parameters it updated in this step */
+    tutti_status status;       /* of the last dispatch, with its text */
+    char error[512];
+} tti_lane;
+
+struct tti_exec {
+    tti_exec_desc desc;
+    int rank, n_ranks, first_shard, last_shard;
+    tti_lanes *lanes;
+    tti_lane *lane; /* [n_lanes] */
+    tti_accumulation acc;
+    float *
+        *buffers; /* [acc.n_buffers]: flat gradients, shared with the peers where there are any */
+    int n_own_buffers; /* of them allocated by the backend (alone) and so released here */
+    float *params;
+    float *states[TTI_MAX_OUT];
+    double *sums; /* [V * TTI_SUMS + 2 * n_ranks + 1]: sums of shards; halves of hashes; votes */
+    size_t n_sums;
+    double *partials; /* [n_updates]: sums of squares by block */
+    float hyper[TTI_N_HYPER];
+    uint64_t last_hash;
+    bool has_hash;
+    tti_overlap *overlap; /* NULL: one bucket or alone */
+    int x_input, target_input, eval_x_input, eval_target_input;
+    size_t arena_bytes;
+};
+
+/* Adds buffers along the tree for the elements first .. last-1, after the given wave. */
+void tti_exec_merge(tti_exec *exec, const tti_wave *wave, size_t first, size_t last);
+
+/* Reduces the flat range of a bucket between workers; its pieces are complete. */
+tutti_status tti_exec_reduce(tti_exec *exec, size_t first, size_t n_elems);
+
+/* The summed gradients after the reduction. */
+float *tti_exec_grads(tti_exec *exec);
+
+/* Turns the first failure of the lanes into this thread's error. */
+tutti_status tti_exec_lane_status(tti_exec *exec);
+
+/* Notes the failure of a lane, from its own thread. */
+void tti_exec_lane_failed(tti_lane *lane, tutti_status status);
+
+/* What is the same for every worker about shard s of this step. */
+tti_run tti_exec_shard_run(const tti_exec *exec, const tti_step_desc *desc, int shard);
+
+/* consistency.c: compares the hashes that all ranks sent with the sums of this step. */
+tutti_status tti_exec_compare_hashes(tti_exec *exec, uint64_t step);
+
+/* apply.c: clip, optimizer, hash.  inv_count: 1 / number of counted samples. */
+tutti_status tti_exec_apply(tti_exec *exec, const tti_step_desc *desc, double inv_count,
+                            tti_step_result *result);
+
+#endif /* TTI_EXEC_WORKER_H */
