@@ -8,13 +8,6 @@
 #include "base/option.h"
 #include "tutti/job.h"
 
-enum { TTI_TEXT_MAX = 512, TTI_LIST_MAX = 16 };
-
-typedef struct tti_int_list {
-    int n;
-    int64_t v[TTI_LIST_MAX];
-} tti_int_list;
-
 /* Text fields are NUL-terminated.  -1 stands for "auto" where the schema says so. */
 typedef struct tti_job_config {
     struct {
@@ -79,6 +72,17 @@ struct tutti_job {
     const void *model_user;
     char *path; /* of the job file, owned; NULL: none */
 };
+
+/* The schema: every key of a job file, in the order of the reference page. */
+extern const tti_option_table tti_job_table;
+
+/* As tutti_job_load, from memory; source names the text in messages. */
+tutti_status tti_job_load_text(tutti_job *job, const char *text, size_t n_bytes,
+                               const char *source);
+
+/* Conflicts between keys, as problems of job->options; what is not known yet (auto) is passed
+ * over. */
+void tti_job_find_conflicts(tutti_job *job);
 
 /* Values that follow from others (auto shards, auto workers) and conflicts between keys.
  * Reports every problem at once. */

@@ -1,0 +1,130 @@
+/* option.h - one table of options serves file, command line, help, JSON schema and reference.
+ *
+ * A row says what a key is: type, place in a config struct, default, range, words, help.  A
+ * tti_options binds a table to such a struct, takes YAML and `key=value` assignments, later ones
+ * win, and knows for each key where its value is from.  What is wrong is collected, with place,
+ * key and the nearest name, and told all at once by tti_options_check.
+ *
+ * Values are read by the row's type and not by YAML's guesses: 1e-4 is a number where a number is
+ * wanted, `no` is a name where a name is wanted.  `null` goes back to the default.  Numbers do not
+ * depend on the locale.
+ *
+ * Threads: one tti_options is used by one thread at a time; tables are constant. */
+#ifndef TTI_BASE_OPTION_H
+#define TTI_BASE_OPTION_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/problem.h"
+#include "base/str.h"
+
+enum { TTI_TEXT_MAX = 512, TTI_LIST_MAX = 16 };
+
+#define TTI_NO_LIMIT HUGE_VAL
+
+typedef struct tti_int_list {
+    int n;
+    int64_t v[TTI_LIST_MAX];
+} tti_int_list;
+
+typedef enum tti_option_type {
+    TTI_OPTION_INT,      /* int64_t                                          */
+    TTI_OPTION_FLOAT,    /* double                                           */
+    TTI_OPTION_BOOL,     /* bool: true, false, yes, no, on, off              */
+    TTI_OPTION_TEXT,     /* char[TTI_TEXT_MAX]: one line of printable UTF-8  */
+    TTI_OPTION_CHOICE,   /* char[TTI_TEXT_MAX]: one of choices               */
+    TTI_OPTION_INT_LIST, /* tti_int_list: [512, 256], or one integer         */
+    TTI_OPTION_SIZE,     /* int64_t bytes: 4096, 64MiB, 1.5GB                */
+    TTI_N_OPTION_TYPES
+} tti_option_type;
+
+typedef struct tti_option {
+    const char *key; /* "optimizer.lr": group, dot, name */
+    tti_option_type type;
+    size_t offset;       /* of the field in the config struct */
+    const char *value;   /* the default, written as in an assignment */
+    double min, max;     /* numbers and elements of lists; TEXT: min is the fewest bytes */
+    const char *word;    /* INT, SIZE: stands for -1, such as "auto"; or NULL */
+    const char *choices; /* CHOICE: "sgd|adam|adamw" */
+    const char *also;    /* other names that people try, "learning_rate|step_size": for hints */
+    const char *help;    /* one sentence without a full stop */
+    const char *example; /* a value worth showing; or NULL */
+} tti_option;
+
+typedef struct tti_option_group {
+    const char *name, *help;
+} tti_option_group;
+
+typedef struct tti_option_table {
+    const tti_option *rows; /* those of a group stand together, in the order of groups */
+    size_t n_rows;
+    const tti_option_group *groups;
+    size_t n_groups;
+    size_t n_config_bytes; /* of the config struct */
+} tti_option_table;
+
+/* What is known of one key beside its value. */
+typedef struct tti_option_state {
+    tti_place place; /* of the value; source NULL: the default */
+    tti_place last;  /* where load number n_load named the key, to find duplicates */
+    int n_load;
+    bool bad;   /* some value for it was refused */
+    char *text; /* what tti_options_get gave last; owned */
+} tti_option_state;
+
+typedef struct tti_options {
+    const tti_option_table *table;
+    void *config;            /* borrowed */
+    tti_option_state *state; /* one per row; owned */
+    tti_problems problems;
+    tti_arena sources; /* names of files */
+    int n_loads;
+} tti_options;
+
+/* Binds table to config and sets every default.  config must outlive o.  Only memory can lack. */
+tutti_status tti_options_init(tti_options *o, const tti_option_table *table, void *config);
+void tti_options_fini(tti_options *o);
+
+/* Takes a YAML text.  Fails if it is not YAML; unknown keys, bad values and duplicates are kept for
+ * tti_options_check. */
+tutti_status tti_options_load(tti_options *o, const char *text, size_t n_bytes, const char *source);
+
+/* Takes "key=value" (also "--key=value").  A value that starts with a quote or a bracket is read
+ * as YAML; any other is taken as it stands, without the blanks around it.  Problems are kept. */
+void tti_options_assign(tti_options *o, const char *assignment, const char *origin);
+
+/* Sets a value that the program itself worked out; one that does not fit is a bug. */
+void tti_options_put(tti_options *o, const char *key, const char *value, const char *origin);
+
+/* Keeps a problem with a key, placed where its value is from. */
+void tti_options_problem(tti_options *o, const char *key, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* TUTTI_OK, or TUTTI_E_CONFIG with every problem, one per line. */
+tutti_status tti_options_check(const tti_options *o);
+
+/* The row of a key and what is known of it; NULL for an unknown key. */
+const tti_option *tti_options_find(const tti_options *o, const char *key);
+const tti_option_state *tti_options_state(const tti_options *o, const char *key);
+
+/* The value as text, NULL for an unknown key or when out of memory.  Borrowed until the next call
+ * for the same key. */
+const char *tti_options_get(tti_options *o, const char *key);
+
+/* The config as YAML that reads back to the same values; with origins, each line ends in a comment
+ * that says where the value is from. */
+void tti_options_print(const tti_options *o, bool origins, tti_str *out);
+
+/* JSON schema (draft 2020-12) of the files that a table reads. */
+void tti_option_schema(const tti_option_table *table, const char *title, tti_str *out);
+
+/* A Markdown table for each group. */
+void tti_option_reference(const tti_option_table *table, tti_str *out);
+
+/* What a row wants, for messages and the reference: "an integer from 1 to 1024 or auto". */
+void tti_option_expect(const tti_option *row, tti_str *out);
+
+#endif /* TTI_BASE_OPTION_H */

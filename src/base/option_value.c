@@ -1,0 +1,290 @@
+/* option_value.c - values of options by type.
+ *
+ * One reader and one formatter per type, in a table.  A reader gets a raw scalar and must use all
+ * of it; ranges are checked in one place.  Whatever is wrong is told by what the row expects, so a
+ * message teaches the whole rule and not the part that was broken. */
+#include "base/option_value.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/nearest.h"
+#include "base/number.h"
+#include "base/utf8.h"
+
+/* ---- words ---- */
+
+void tti_each_word(const char *words, tti_word_fn visit, void *arg) {
+    while (words && *words) {
+        char word[TTI_CLIP];
+        size_t n_bytes = strcspn(words, "|");
+        snprintf(word, sizeof word, "%.*s", (int)TTI_MIN(n_bytes, sizeof word - 1), words);
+        if (!visit(word, arg)) return;
+        words += n_bytes + (words[n_bytes] == '|');
+    }
+}
+
+typedef struct word_search {
+    const char *typed;
+    char best[TTI_CLIP];
+    int distance; /* 0: found */
+} word_search;
+
+static bool visit_search(const char *word, void *arg) {
+    word_search *s = arg;
+    int distance = strcmp(word, s->typed) ? tti_nearness(s->typed, word) + 1 : 0;
+    if (distance < s->distance) {
+        s->distance = distance;
+        strcpy(s->best, word);
+    }
+    return distance > 0;
+}
+
+static word_search search_word(const char *words, const char *typed) {
+    word_search s = {.typed = typed, .distance = TTI_NOT_NEAR};
+    tti_each_word(words, visit_search, &s);
+    return s;
+}
+
+static bool visit_list(const char *word, void *arg) {
+    tti_str *out = arg;
+    if (out->n_bytes > 0 && out->text[out->n_bytes - 1] != ' ') tti_str_add(out, ", ");
+    tti_str_add(out, word);
+    return true;
+}
+
+/* ---- reading ---- */
+
+static bool in_range(const tti_option *row, double x) { return x >= row->min && x <= row->max; }
+
+static bool read_int(const tti_option *row, const char *text, void *field) {
+    int64_t x;
+    if (row->word && !strcmp(text, row->word)) {
+        *(int64_t *)field = -1;
+        return true;
+    }
+    tti_number form =
+        row->type == TTI_OPTION_SIZE ? tti_parse_bytes(text, &x) : tti_parse_int(text, &x);
+    if (form != TTI_NUMBER_OK || !in_range(row, (double)x)) return false;
+    *(int64_t *)field = x;
+    return true;
+}
+
+static bool read_float(const tti_option *row, const char *text, void *field) {
+    double x;
+    if (tti_parse_double(text, &x) != TTI_NUMBER_OK || !in_range(row, x)) return false;
+    *(double *)field = x;
+    return true;
+}
+
+static bool read_bool(const tti_option *row, const char *text, void *field) {
+    static const char *const words[] = {"false", "true", "no", "yes", "off", "on"};
+    (void)row;
+    for (size_t i = 0; i < TTI_COUNT(words); i++) {
+        if (strcasecmp(text, words[i])) continue;
+        *(bool *)field = i % 2 == 1;
+        return true;
+    }
+    return false;
+}
+
+static bool read_text(const tti_option *row, const char *text, void *field) {
+    size_t n_bytes = strlen(text), at = 0;
+    if (n_bytes >= TTI_TEXT_MAX || (double)n_bytes < row->min) return false;
+    while (at < n_bytes) {
+        uint32_t c;
+        size_t n = tti_utf8_decode(text + at, n_bytes - at, &c);
+        if (n == 0 || !tti_utf8_printable(c)) return false;
+        at += n;
+    }
+    memcpy(field, text, n_bytes + 1);
+    return true;
+}
+
+static bool read_choice(const tti_option *row, const char *text, void *field) {
+    if (search_word(row->choices, text).distance != 0) return false;
+    strcpy(field, text); /* as short as the choice */
+    return true;
+}
+
+/* *culprit: the element that is wrong, or the list when it is too long. */
+static bool read_list(const tti_option *row, const tti_yaml *node, tti_int_list *field,
+                      const tti_yaml **culprit) {
+    bool sequence = node->kind == TTI_YAML_SEQUENCE;
+    tti_int_list list = {0};
+    for (const tti_yaml *item = sequence ? node->first : node; item;
+         item = sequence ? item->next : NULL) {
+        if (list.n == TTI_LIST_MAX) return false;
+        tti_option element = {.type = TTI_OPTION_INT, .min = row->min, .max = row->max};
+        bool scalar = item->kind == TTI_YAML_SCALAR;
+        if (!scalar || !read_int(&element, item->text, &list.v[list.n++])) {
+            *culprit = item;
+            return false;
+        }
+    }
+    *field = list;
+    return true;
+}
+
+typedef bool (*read_fn)(const tti_option *row, const char *text, void *field);
+
+static const read_fn readers[TTI_N_OPTION_TYPES] = {
+    [TTI_OPTION_INT] = read_int,   [TTI_OPTION_FLOAT] = read_float,
+    [TTI_OPTION_BOOL] = read_bool, [TTI_OPTION_TEXT] = read_text,
+    [TTI_OPTION_SIZE] = read_int,  [TTI_OPTION_CHOICE] = read_choice,
+};
+
+static bool read_any(const tti_option *row, const tti_yaml *node, void *field,
+                     const tti_yaml **culprit) {
+    if (node->kind == TTI_YAML_MAPPING) return false;
+    if (row->type == TTI_OPTION_INT_LIST) return read_list(row, node, field, culprit);
+    return node->kind == TTI_YAML_SCALAR && readers[row->type](row, node->text, field);
+}
+
+static int n_items(const tti_yaml *node) {
+    int n = 0;
+    for (const tti_yaml *item = node->first; item; item = item->next) n++;
+    return n;
+}
+
+static void explain(const tti_option *row, const tti_yaml *node, tti_str *why) {
+    char clipped[TTI_CLIP];
+    tti_str_add(why, "expected ");
+    tti_option_expect(row, why);
+    if (node->kind == TTI_YAML_SEQUENCE) tti_str_printf(why, ", got a list of %d", n_items(node));
+    if (node->kind == TTI_YAML_MAPPING) tti_str_add(why, ", got keys and values");
+    if (node->kind != TTI_YAML_SCALAR) return;
+    tti_str_printf(why, ", got \"%s\"", tti_clip(clipped, node->text));
+    if (row->type != TTI_OPTION_CHOICE) return;
+    word_search near = search_word(row->choices, clipped);
+    if (near.distance < TTI_NOT_NEAR) tti_str_printf(why, " (did you mean \"%s\"?)", near.best);
+}
+
+bool tti_option_read(const tti_option *row, const tti_yaml *node, void *config, tti_str *why,
+                     const tti_yaml **culprit) {
+    *culprit = node;
+    if (node->kind == TTI_YAML_SCALAR && node->plain && !*node->text) {
+        tti_str_add(why, "the value is missing (null stands for the default, \"\" for no text)");
+        return false;
+    }
+    if (read_any(row, node, tti_option_field(row, config), culprit)) return true;
+    explain(row, *culprit, why);
+    return false;
+}
+
+/* ---- text of an assignment ---- */
+
+static tutti_status raw_node(const char *text, tti_arena *arena, const tti_yaml **out) {
+    const char *end = text + strlen(text);
+    while (end > text && (end[-1] == ' ' || end[-1] == '\t')) end--;
+    tti_yaml *node = tti_arena_alloc(arena, sizeof *node);
+    char *copy = tti_arena_alloc(arena, (size_t)(end - text) + 1);
+    if (!node || !copy) return tti_fail(TUTTI_E_NOMEM, "options: out of memory");
+    memcpy(copy, text, (size_t)(end - text));
+    *node = (tti_yaml){.kind = TTI_YAML_SCALAR, .plain = true, .text = copy};
+    *out = node;
+    return TUTTI_OK;
+}
+
+tutti_status tti_option_node(const char *text, const char *source, tti_arena *arena,
+                             const tti_yaml **out) {
+    text += strspn(text, " \t");
+    if (!*text || !strchr("[{\"'", *text)) return raw_node(text, arena, out);
+    return tti_yaml_parse(text, strlen(text), source, arena, out);
+}
+
+/* ---- writing ---- */
+
+/* Limits of integers are written as integers: 1000000000 and not 1e+09. */
+static void format_limit(const tti_option *row, double limit, char text[TTI_NUMBER_TEXT]) {
+    if (row->type == TTI_OPTION_FLOAT || fabs(limit) > 0x1p53)
+        tti_format_double(text, limit);
+    else
+        snprintf(text, TTI_NUMBER_TEXT, "%.0f", limit);
+}
+
+void tti_option_expect(const tti_option *row, tti_str *out) {
+    static const char *const nouns[TTI_N_OPTION_TYPES] = {
+        [TTI_OPTION_INT] = "an integer",
+        [TTI_OPTION_FLOAT] = "a number",
+        [TTI_OPTION_BOOL] = "true or false",
+        [TTI_OPTION_TEXT] = "one line of text",
+        [TTI_OPTION_CHOICE] = "one of ",
+        [TTI_OPTION_INT_LIST] = "a list of at most 16 integers",
+        [TTI_OPTION_SIZE] = "a size such as 64MiB",
+    };
+    char min[TTI_NUMBER_TEXT], max[TTI_NUMBER_TEXT];
+    tti_str_add(out, nouns[row->type]);
+    if (row->type == TTI_OPTION_BOOL) return;
+    if (row->type == TTI_OPTION_CHOICE) {
+        tti_each_word(row->choices, visit_list, out);
+        return;
+    }
+    if (row->type == TTI_OPTION_TEXT) {
+        tti_str_printf(out, " of %s%d bytes", row->min > 0 ? "1 to " : "at most ",
+                       TTI_TEXT_MAX - 1);
+        return;
+    }
+    format_limit(row, row->min, min);
+    format_limit(row, row->max, max);
+    if (row->max < TTI_NO_LIMIT)
+        tti_str_printf(out, " from %s to %s", min, max);
+    else if (row->min > -TTI_NO_LIMIT)
+        tti_str_printf(out, " >= %s", min);
+    if (row->word) tti_str_printf(out, " or %s", row->word);
+}
+
+/* Whether text may stand in YAML without quotes, whatever surrounds it. */
+static bool is_bare(const char *text) {
+    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
+    return *text && *text != '-' && strspn(text, safe) == strlen(text) &&
+           strcasecmp(text, "null") != 0;
+}
+
+static void format_text(const char *text, bool yaml, tti_str *out) {
+    if (!yaml || is_bare(text)) {
+        tti_str_add(out, text);
+        return;
+    }
+    tti_str_add(out, "\"");
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\') tti_str_add(out, "\\");
+        tti_str_add_bytes(out, text, 1);
+    }
+    tti_str_add(out, "\"");
+}
+
+static void format_list(const tti_int_list *list, tti_str *out) {
+    tti_str_add(out, "[");
+    for (int i = 0; i < list->n; i++)
+        tti_str_printf(out, "%s%" PRId64, i > 0 ? ", " : "", list->v[i]);
+    tti_str_add(out, "]");
+}
+
+void tti_option_format(const tti_option *row, const void *config, bool yaml, tti_str *out) {
+    char text[TTI_NUMBER_TEXT];
+    const void *field = tti_option_field(row, config);
+    switch (row->type) {
+        case TTI_OPTION_INT:
+        case TTI_OPTION_SIZE:
+            if (row->word && *(const int64_t *)field == -1)
+                tti_str_add(out, row->word);
+            else
+                tti_str_printf(out, "%" PRId64, *(const int64_t *)field);
+            break;
+        case TTI_OPTION_FLOAT:
+            tti_str_add(out, tti_format_double(text, *(const double *)field));
+            break;
+        case TTI_OPTION_BOOL:
+            tti_str_add(out, *(const bool *)field ? "true" : "false");
+            break;
+        case TTI_OPTION_INT_LIST:
+            format_list(field, out);
+            break;
+        default:
+            format_text(field, yaml, out);
+    }
+}

@@ -1,0 +1,170 @@
+/* job.c - a job: the schema table bound to a config struct, and what follows from its values.
+ *
+ * The keys are in job_schema.c, the rules between keys in job_conflicts.c; reading, messages and
+ * printing are the option engine's (base/option.h).  Conflicts are looked for at each check and
+ * forgotten after it, so that a later assignment can still mend them. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/yaml.h"
+#include "train/job.h"
+
+/* ---- life ---- */
+
+tutti_status tutti_job_create(tutti_job **out) {
+    *out = NULL;
+    tutti_job *job = calloc(1, sizeof *job);
+    if (!job) return tti_fail(TUTTI_E_NOMEM, "job: out of memory");
+    tutti_status st = tti_options_init(&job->options, &tti_job_table, &job->config);
+    if (st != TUTTI_OK) {
+        tutti_job_destroy(job);
+        return st;
+    }
+    *out = job;
+    return TUTTI_OK;
+}
+
+void tutti_job_destroy(tutti_job *job) {
+    if (!job) return;
+    tti_options_fini(&job->options);
+    free(job->path);
+    free(job);
+}
+
+/* ---- values in ---- */
+
+tutti_status tti_job_load_text(tutti_job *job, const char *text, size_t n_bytes,
+                               const char *source) {
+    return tti_options_load(&job->options, text, n_bytes, source);
+}
+
+tutti_status tutti_job_load(tutti_job *job, const char *path) {
+    tti_arena arena = {0};
+    const char *text = NULL;
+    size_t n_bytes = 0;
+    tutti_status st = tti_yaml_read_file(path, &arena, &text, &n_bytes);
+    if (st == TUTTI_OK) st = tti_job_load_text(job, text, n_bytes, path);
+    tti_arena_free(&arena);
+    TTI_TRY(st);
+    char *copy = strdup(path);
+    if (!copy) return tti_fail(TUTTI_E_NOMEM, "job: out of memory");
+    free(job->path);
+    job->path = copy;
+    return TUTTI_OK;
+}
+
+void tutti_job_set(tutti_job *job, const char *assignment, const char *origin) {
+    tti_options_assign(&job->options, assignment, origin);
+}
+
+void tutti_job_set_model(tutti_job *job, tutti_model_fn fn, const void *user) {
+    job->model_fn = fn;
+    job->model_user = user;
+}
+
+/* ---- check and resolve ---- */
+
+tutti_status tutti_job_check(tutti_job *job) {
+    tti_problems *problems = &job->options.problems;
+    int n = problems->n;
+    size_t n_bytes = problems->text.n_bytes;
+    tti_job_find_conflicts(job);
+    tutti_status st = tti_options_check(&job->options);
+    problems->n = n;
+    problems->text.n_bytes = n_bytes;
+    if (problems->text.text) problems->text.text[n_bytes] = '\0';
+    return st;
+}
+
+static void put_int(tutti_job *job, const char *key, int64_t value, const char *origin) {
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, value);
+    tti_options_put(&job->options, key, text, origin);
+}
+
+static int64_t shards_for(int64_t n_workers) {
+    int64_t shards = 1;
+    while (shards < n_workers) shards *= 2;
+    return shards;
+}
+
+/* Workers: one per core, but none without a shard; a batch too small for all cores gets fewer. */
+static void resolve_workers(tutti_job *job, int n_cores) {
+    const tti_job_config *c = &job->config;
+    if (c->parallel.workers != -1) return;
+    int64_t workers = TTI_MIN(TTI_MAX(n_cores, 1), 1024);
+    if (c->parallel.shards > 0) workers = TTI_MIN(workers, c->parallel.shards);
+    while (workers > 1 && shards_for(workers) > c->train.batch) workers--;
+    char origin[64];
+    snprintf(origin, sizeof origin, "auto, %d core%s", n_cores, n_cores == 1 ? "" : "s");
+    put_int(job, "parallel.workers", workers, origin);
+}
+
+static void resolve_shards(tutti_job *job) {
+    const tti_job_config *c = &job->config;
+    if (c->parallel.shards != -1) return;
+    char origin[64];
+    snprintf(origin, sizeof origin, "auto, %" PRId64 " worker%s", c->parallel.workers,
+             c->parallel.workers == 1 ? "" : "s");
+    put_int(job, "parallel.shards", shards_for(c->parallel.workers), origin);
+}
+
+/* Digits are drawn, so there is no "all" of them. */
+static void resolve_digits(tutti_job *job) {
+    if (strcmp(job->config.data.format, "digits") != 0) return;
+    if (job->config.data.n_train == 0) put_int(job, "data.n_train", 20000, "auto, digits");
+    if (job->config.data.n_test == 0) put_int(job, "data.n_test", 4000, "auto, digits");
+}
+
+tutti_status tti_job_resolve(tutti_job *job, int n_cores) {
+    TTI_TRY(tutti_job_check(job)); /* also finds every conflict that auto values could bring */
+    resolve_workers(job, n_cores);
+    resolve_shards(job);
+    resolve_digits(job);
+    return TUTTI_OK;
+}
+
+/* ---- values out ---- */
+
+const char *tutti_job_get(tutti_job *job, const char *key) {
+    return tti_options_get(&job->options, key);
+}
+
+/* The text handed over to the caller, NULL when memory ran out. */
+static char *take_text(tti_str *str) {
+    if (!str->failed) return str->text;
+    tti_str_free(str);
+    return NULL;
+}
+
+char *tutti_job_print(tutti_job *job, bool origins) {
+    tti_str text = {0};
+    tti_options_print(&job->options, origins, &text);
+    return take_text(&text);
+}
+
+char *tutti_job_schema_json(void) {
+    tti_str text = {0};
+    tti_option_schema(&tti_job_table, "Tutti job", &text);
+    return take_text(&text);
+}
+
+char *tutti_job_reference_md(void) {
+    tti_str text = {0};
+    tti_str_add(&text,
+                "# Job files\n\n"
+                "A job is a YAML file of groups and keys, and `key=value` assignments on the "
+                "command line,\nwhich win:\n\n"
+                "```sh\ntutti train job.yaml optimizer.lr=3e-4 model.hidden=[512,256]\n```\n\n"
+                "Keys may be nested (`optimizer: {lr: 1e-3}`) or flat (`optimizer.lr: 1e-3`); "
+                "`null` stands for the\ndefault. Anchors, aliases, tags and second documents are "
+                "refused, and so is every unknown or\nrepeated key. `tutti config show JOB` "
+                "prints all values and where each is from, `tutti config schema`\na JSON schema; "
+                "with it, an editor completes and checks a file that starts with\n"
+                "`# yaml-language-server: $schema=job.schema.json`.\n\n"
+                "This page is made by `tutti config reference`.\n");
+    tti_option_reference(&tti_job_table, &text);
+    return take_text(&text);
+}

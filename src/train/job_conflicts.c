@@ -1,0 +1,131 @@
+/* job_conflicts.c - what concerns more than one key of a job.
+ *
+ * A rule names the keys it reads.  It is passed over when one of them was refused already, so that
+ * one mistake gives one message; each message stands at the first of the rule's keys that was
+ * given, and says what would help. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "train/job.h"
+
+enum { MAX_KEYS = 4, WHY = 400 };
+
+/* Writes the conflict into why, or leaves it empty. */
+typedef struct rule {
+    const char *keys[MAX_KEYS];
+    void (*find)(const tti_job_config *c, char why[WHY]);
+} rule;
+
+static bool is(const char *text, const char *word) { return strcmp(text, word) == 0; }
+
+static int64_t power_of_two_from(int64_t n) {
+    int64_t power = 1;
+    while (power < n) power *= 2;
+    return power;
+}
+
+static void find_odd_shards(const tti_job_config *c, char why[WHY]) {
+    int64_t shards = c->parallel.shards, above = power_of_two_from(shards);
+    if (shards < 1 || shards == above) return;
+    snprintf(why, WHY,
+             "must be a power of two, got %" PRId64 "; the nearest are %" PRId64 " and %" PRId64,
+             shards, above / 2, above);
+}
+
+static void find_idle_workers(const tti_job_config *c, char why[WHY]) {
+    int64_t workers = c->parallel.workers, shards = c->parallel.shards;
+    if (workers <= shards || shards != power_of_two_from(shards)) return;
+    snprintf(why, WHY,
+             "%" PRId64 " workers for %" PRId64
+             " shards: each worker needs at least one; give "
+             "parallel.shards=%" PRId64 " (changes the result) or at most %" PRId64 " workers",
+             workers, shards, power_of_two_from(workers), shards);
+}
+
+static void find_empty_shards(const tti_job_config *c, char why[WHY]) {
+    int64_t batch = c->train.batch, shards = c->parallel.shards;
+    if (shards < 1 || batch >= shards) return;
+    snprintf(why, WHY,
+             "a batch of %" PRId64 " is smaller than the %" PRId64
+             " shards it is cut into; give "
+             "at least %" PRId64 " samples or fewer shards",
+             batch, shards, shards);
+}
+
+static void find_small_batch(const tti_job_config *c, char why[WHY]) {
+    int64_t batch = c->train.batch, workers = c->parallel.workers;
+    if (c->parallel.shards > 0 || workers < 1 || batch >= power_of_two_from(workers)) return;
+    snprintf(why, WHY,
+             "a batch of %" PRId64 " is too small for %" PRId64
+             " workers, which cut it into %" PRId64 " shards; give at least %" PRId64
+             " samples or fewer workers",
+             batch, workers, power_of_two_from(workers), power_of_two_from(workers));
+}
+
+static void find_ring_in_exact(const tti_job_config *c, char why[WHY]) {
+    if (!is(c->parallel.mode, "exact") || !is(c->parallel.algorithm, "ring")) return;
+    snprintf(why, WHY,
+             "ring adds in an order that depends on the number of workers, and exact mode promises "
+             "bits that do not; give direct, tree or auto, or parallel.mode=fast");
+}
+
+static void find_missing_dir(const tti_job_config *c, char why[WHY]) {
+    if (!is(c->data.format, "idx") || *c->data.dir) return;
+    snprintf(why, WHY, "idx needs data.dir, the folder of the files, such as data.dir=data/mnist");
+}
+
+static void find_lost_nesterov(const tti_job_config *c, char why[WHY]) {
+    if (!c->optimizer.nesterov) return;
+    if (!is(c->optimizer.name, "sgd"))
+        snprintf(why, WHY, "nesterov is for sgd, and optimizer.name is %s", c->optimizer.name);
+    else if (c->optimizer.momentum <= 0)
+        snprintf(why, WHY, "nesterov needs a momentum greater than 0, such as 0.9");
+}
+
+static void find_lost_smoothing(const tti_job_config *c, char why[WHY]) {
+    if (c->train.label_smoothing <= 0 || is(c->train.loss, "cross-entropy")) return;
+    snprintf(why, WHY, "is for cross-entropy, and train.loss is %s", c->train.loss);
+}
+
+static void find_rising_cosine(const tti_job_config *c, char why[WHY]) {
+    if (!is(c->schedule.name, "cosine") || c->schedule.min_lr <= c->optimizer.lr) return;
+    snprintf(why, WHY, "the last learning rate, %g, is above the highest, optimizer.lr %g",
+             c->schedule.min_lr, c->optimizer.lr);
+}
+
+static void find_endless_warmup(const tti_job_config *c, char why[WHY]) {
+    if (c->train.steps < 1 || c->schedule.warmup_steps <= c->train.steps) return;
+    snprintf(why, WHY, "a warm-up of %" PRId64 " steps in a run of %" PRId64 " steps never ends",
+             c->schedule.warmup_steps, c->train.steps);
+}
+
+static const rule rules[] = {
+    {{"parallel.shards"}, find_odd_shards},
+    {{"parallel.workers", "parallel.shards"}, find_idle_workers},
+    {{"train.batch", "parallel.shards"}, find_empty_shards},
+    {{"train.batch", "parallel.workers", "parallel.shards"}, find_small_batch},
+    {{"parallel.algorithm", "parallel.mode"}, find_ring_in_exact},
+    {{"data.format", "data.dir"}, find_missing_dir},
+    {{"optimizer.nesterov", "optimizer.name", "optimizer.momentum"}, find_lost_nesterov},
+    {{"train.label_smoothing", "train.loss"}, find_lost_smoothing},
+    {{"schedule.min_lr", "schedule.name", "optimizer.lr"}, find_rising_cosine},
+    {{"schedule.warmup_steps", "train.steps"}, find_endless_warmup},
+};
+
+static void apply(const rule *r, tutti_job *job) {
+    char why[WHY] = "";
+    const char *place = NULL;
+    for (int i = 0; i < MAX_KEYS && r->keys[i]; i++) {
+        const tti_option_state *state = tti_options_state(&job->options, r->keys[i]);
+        TTI_ASSERT(state);
+        if (state->bad) return;
+        if (!place && state->place.source) place = r->keys[i];
+    }
+    r->find(&job->config, why);
+    if (*why) tti_options_problem(&job->options, place ? place : r->keys[0], "%s", why);
+}
+
+void tti_job_find_conflicts(tutti_job *job) {
+    for (size_t i = 0; i < TTI_COUNT(rules); i++) apply(&rules[i], job);
+}
