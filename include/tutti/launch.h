@@ -1,0 +1,76 @@
+/* launch.h - runs a program as N ranks on this host, and watches them.
+ *
+ * Each worker is a process with RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE in its
+ * environment, as torchrun sets them, and TUTTI_COMM_FD: the descriptor of a tutti_comm_group for
+ * tutti_comm_group_open.  When one worker fails, the others are ended and the first cause is
+ * reported; when the launching process is killed, the workers die too.
+ *
+ * The workers' output lines go to standard output and standard error with a prefix "[rank 1] ",
+ * the same line of several ranks once, as "[rank 0-3] ".  If standard error is a terminal, rank 0
+ * has it directly, for a progress line that redraws itself.
+ *
+ * SIGINT, SIGTERM and SIGHUP are forwarded once, so that workers stop at a step boundary; a second
+ * one kills them at once.
+ *
+ * Threads: call from the main thread of a process that has no other threads.
+ */
+#ifndef TUTTI_LAUNCH_H
+#define TUTTI_LAUNCH_H
+
+#include "tutti/types.h"
+
+TUTTI_EXTERN_C_BEGIN
+
+/* What to run.  Zero is the default of every field except n_workers and argv.  Not kept. */
+typedef struct tutti_launch_desc {
+    int n_workers;          /* 1 .. 4096                                                     */
+    char *const *argv;      /* NULL-terminated; argv[0] is looked up in PATH                 */
+    const char *log_dir;    /* raw output of each worker in log_dir/rank-N.txt; NULL: none   */
+    const char *error_file; /* JSON with the first cause, written on failure; NULL: none     */
+    int grace_ms;           /* a worker that does not leave after a failure is killed after
+                               this time; 0: 1000                                            */
+    int max_restarts;       /* all workers are started again after a failure, up to so often;
+                               they continue from their last checkpoint                      */
+    bool resume_stopped;    /* a worker stopped by a signal is continued, not a failure      */
+
+    /* Called when the workers are about to be started again, with one line for people. */
+    void (*on_restart)(void *user, const char *text);
+    void *user; /* borrowed for the call */
+} tutti_launch_desc;
+
+/* How it ended. */
+typedef struct tutti_launch_result {
+    int exit_code;  /* for the launching program: 0; the code of the worker that failed first; 5 if
+                       it was killed or stopped by a signal; 93 if restarts made no progress three
+                       times; 130 or 143 after Ctrl-C or SIGTERM                              */
+    int rank;       /* of the first cause, -1: none                                           */
+    int n_restarts; /* made                                                                   */
+    char text[512]; /* the first cause in one line, such as
+                       "rank 2 (pid 71) was killed by signal 9 (Killed)"; "" if all is well   */
+} tutti_launch_result;
+
+/* Runs the workers to their end.  TUTTI_OK: they ran, and *out says how it ended, be it well or
+ * not. Else nothing was left running: TUTTI_E_INVALID (n_workers, argv), TUTTI_E_IO (the program
+ * cannot be run, a folder cannot be written), TUTTI_E_NOMEM. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_launch(const tutti_launch_desc *desc,
+                                                    tutti_launch_result *out);
+
+/* Which rank of how many this process is, by the environment of tutti, torchrun, Open MPI, MPICH,
+ * Intel MPI or Slurm. */
+typedef struct tutti_worker_place {
+    int rank, n_ranks;
+    int local_rank, local_n_ranks; /* on this host; 0 of 1 if the launcher does not say */
+    int comm_fd;                   /* for tutti_comm_group_open; -1: not under tutti    */
+    char text[256];                /* one line: what was detected and by what           */
+} tutti_worker_place;
+
+/* TUTTI_E_CONFIG: a launcher's variables make no sense; the text names them. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_worker_detect(tutti_worker_place *out);
+
+/* For wrappers: ties this process to the supervisor that started it and becomes the program argv,
+ * which dies when the supervisor does.  Returns only on failure. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_worker_exec(char *const *argv);
+
+TUTTI_EXTERN_C_END
+
+#endif /* TUTTI_LAUNCH_H */

@@ -1,0 +1,92 @@
+/* cause.c - texts, exit codes and the error file for the way a worker ended.
+ * No processes here: a siginfo_t of waitid goes in. */
+#include "launch/cause.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/json.h"
+
+enum { EXIT_PEER = 5, EXIT_PREEMPTED = 75 };
+
+static bool is_exit(const siginfo_t *info) { return info->si_code == CLD_EXITED; }
+
+tti_severity tti_cause_severity(const siginfo_t *info) {
+    if (!is_exit(info)) return TTI_KILLED;
+    switch (info->si_status) {
+        case 0:
+            return TTI_FINE;
+        case EXIT_PREEMPTED:
+        case 128 + SIGINT:
+        case 128 + SIGTERM:
+            return TTI_ORDERLY;
+        case EXIT_PEER:
+            return TTI_VICTIM;
+        default:
+            return TTI_FAILED;
+    }
+}
+
+void tti_cause_fill(const siginfo_t *info, int rank, tti_supervisor_report *report) {
+    int n = info->si_status;
+    report->rank = rank;
+    report->pid = info->si_pid;
+    report->worker_code = is_exit(info) ? n : -1;
+    report->worker_signal = is_exit(info) ? 0 : n;
+    report->exit_code = is_exit(info) ? n : EXIT_PEER;
+    if (is_exit(info))
+        snprintf(report->text, sizeof report->text, "rank %d (pid %d) exited with code %d", rank,
+                 (int)info->si_pid, n);
+    else if (info->si_code == CLD_STOPPED)
+        snprintf(report->text, sizeof report->text, "rank %d (pid %d) was stopped (signal %d)",
+                 rank, (int)info->si_pid, n);
+    else
+        snprintf(report->text, sizeof report->text,
+                 "rank %d (pid %d) was killed by signal %d (%s)%s", rank, (int)info->si_pid, n,
+                 strsignal(n), info->si_code == CLD_DUMPED ? ", core dumped" : "");
+}
+
+void tti_cause_json(const tti_supervisor_report *report, tti_str *out) {
+    tti_json j = tti_json_begin(out, 0);
+    tti_json_object(&j, NULL);
+    tti_json_text(&j, "event", "failure");
+    tti_json_text(&j, "text", report->text);
+    tti_json_int(&j, "rank", report->rank);
+    tti_json_int(&j, "pid", report->pid);
+    if (report->worker_code >= 0) tti_json_int(&j, "worker_exit_code", report->worker_code);
+    if (report->worker_signal > 0) tti_json_int(&j, "worker_signal", report->worker_signal);
+    tti_json_int(&j, "exit_code", report->exit_code);
+    tti_json_int(&j, "last_step", (int64_t)report->last_step);
+    tti_json_int(&j, "noticed_ns", report->noticed_ns);
+    tti_json_int(&j, "gone_ns", report->gone_ns);
+    tti_json_end(&j);
+    tti_str_add(out, "\n");
+}
+
+/* A short file whose loss costs a diagnosis, not data: renamed into place, not synced. */
+static tutti_status write_whole(const char *path, const tti_str *text) {
+    char temporary[4096];
+    if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
+        return tti_fail(TUTTI_E_IO, "launch: the path of the error file is too long");
+    FILE *f = fopen(temporary, "we");
+    if (!f) return tti_fail(TUTTI_E_IO, "launch: cannot write '%s': %s", path, strerror(errno));
+    bool good = fwrite(text->text, 1, text->n_bytes, f) == text->n_bytes;
+    good = fclose(f) == 0 && good;
+    if (good && rename(temporary, path) == 0) return TUTTI_OK;
+    int error = errno;
+    unlink(temporary);
+    return tti_fail(TUTTI_E_IO, "launch: cannot write '%s': %s", path, strerror(error));
+}
+
+tutti_status tti_cause_write(const tti_supervisor_report *report, const char *path) {
+    tti_str text = {0};
+    tti_cause_json(report, &text);
+    tutti_status st =
+        text.failed ? tti_fail(TUTTI_E_NOMEM, "launch: out of memory") : write_whole(path, &text);
+    tti_str_free(&text);
+    return st;
+}

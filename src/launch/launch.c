@@ -1,0 +1,138 @@
+/* launch.c - the public calls: a communicator group and a supervisor together, with restarts.
+ *
+ * Each start of the workers gets a new group, because a broken one stays broken.  Restarts know
+ * progress only as "a higher step was committed": three starts without any are a crash loop. */
+#include "tutti/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "comm/progress.h"
+#include "launch/cause.h"
+#include "launch/supervisor.h"
+#include "launch/worker.h"
+#include "launch/worker_env.h"
+
+enum { MAX_IDLE_STARTS = 3, EXIT_CONFIG = 2, EXIT_DO_NOT_REQUEUE = 93, BACK_OFF_MS = 100 };
+
+static void break_group(void *user, int rank, const char *text) {
+    tutti_comm_group_abort(user, rank, text);
+}
+
+/* ", 12 ms in all_reduce(...), call 7, step 40 backward". */
+static void describe_rank(void *user, int rank, tti_str *text) {
+    tti_progress p;
+    if (tti_comm_group_progress(user, rank, &p) != TUTTI_OK || !p.joined) return;
+    if (p.step > 0 || p.phase[0])
+        tti_str_printf(text, ", step %llu %s", (unsigned long long)p.step, p.phase);
+    if (p.n_calls == 0) return;
+    tti_str_printf(text, ", %s %s, call %llu", p.in_call ? "in" : "after", p.call,
+                   (unsigned long long)p.n_calls);
+}
+
+/* One start of all workers, until all have ended. */
+static tutti_status run_once(const tutti_launch_desc *desc, int restart,
+                             tti_supervisor_report *out) {
+    tutti_comm_group *group;
+    TTI_TRY(tutti_comm_group_create(desc->n_workers, &group));
+    tti_spawn_fd comm = {"TUTTI_COMM_FD", tutti_comm_group_fd(group)};
+    tti_supervisor_desc run = {.n_workers = desc->n_workers,
+                               .argv = desc->argv,
+                               .restart = restart,
+                               .grace_ms = desc->grace_ms,
+                               .out_fd = STDOUT_FILENO,
+                               .err_fd = STDERR_FILENO,
+                               .log_dir = desc->log_dir,
+                               .fds = &comm,
+                               .n_fds = 1,
+                               .resume_stopped = desc->resume_stopped,
+                               .on_failure = break_group,
+                               .describe = describe_rank,
+                               .user = group};
+    tutti_status st = tti_supervisor_run(&run, out);
+    tutti_comm_group_destroy(group);
+    return st;
+}
+
+/* A wrong job stays wrong, and who was asked to stop must not start again. */
+static bool may_restart(const tti_supervisor_report *report) {
+    return report->exit_code != 0 && report->exit_code != EXIT_CONFIG && !report->stopped_by_user;
+}
+
+static void back_off(const tutti_launch_desc *desc, int n_restarts, const char *cause) {
+    int t_ms = BACK_OFF_MS << TTI_MIN(n_restarts, 7);
+    char text[700];
+    snprintf(text, sizeof text, "%s; starting again in %d ms (%d of %d)", cause, t_ms,
+             n_restarts + 1, desc->max_restarts);
+    if (desc->on_restart) desc->on_restart(desc->user, text);
+    tti_sleep_ms(t_ms);
+}
+
+static void give_result(const tti_supervisor_report *report, tutti_launch_result *out) {
+    out->exit_code = report->exit_code;
+    out->rank = report->rank;
+    memcpy(out->text, report->text, sizeof out->text);
+}
+
+static tutti_status run_with_restarts(const tutti_launch_desc *desc, tti_supervisor_report *report,
+                                      int *n_restarts) {
+    uint64_t best_step = 0;
+    int n_idle = 0;
+    for (*n_restarts = 0;; ++*n_restarts) {
+        TTI_TRY(run_once(desc, *n_restarts, report));
+        if (!may_restart(report)) return TUTTI_OK;
+        n_idle = report->last_step > best_step ? 1 : n_idle + 1;
+        best_step = TTI_MAX(best_step, report->last_step);
+        if (n_idle >= MAX_IDLE_STARTS) {
+            char cause[400];
+            snprintf(cause, sizeof cause, "%s", report->text);
+            snprintf(report->text, sizeof report->text,
+                     "%d starts without a new step, the last: %s", n_idle, cause);
+            report->exit_code = EXIT_DO_NOT_REQUEUE;
+            return TUTTI_OK;
+        }
+        if (*n_restarts >= desc->max_restarts) return TUTTI_OK;
+        back_off(desc, *n_restarts, report->text);
+    }
+}
+
+tutti_status tutti_launch(const tutti_launch_desc *desc, tutti_launch_result *out) {
+    if (desc->n_workers < 1 || desc->n_workers > 4096)
+        return tti_fail(TUTTI_E_INVALID, "launch: %d workers: expected 1 to 4096", desc->n_workers);
+    tti_supervisor_report report;
+    tutti_launch_result result = {.rank = -1};
+    TTI_TRY(run_with_restarts(desc, &report, &result.n_restarts));
+    give_result(&report, &result);
+    *out = result;
+    if (desc->error_file && report.noticed_ns != 0)
+        return tti_cause_write(&report, desc->error_file);
+    return TUTTI_OK;
+}
+
+/* A descriptor is believed only if the launcher is ours and it is open. */
+static int inherited_comm_fd(const tti_worker_env *env) {
+    const char *text = getenv("TUTTI_COMM_FD");
+    char *end;
+    if (strcmp(env->launcher, "tutti") != 0 || !text || !*text) return -1;
+    long fd = strtol(text, &end, 10);
+    if (*end || fd < 0 || fd > 1 << 20) return -1;
+    return fcntl((int)fd, F_GETFD) >= 0 ? (int)fd : -1;
+}
+
+tutti_status tutti_worker_detect(tutti_worker_place *out) {
+    tti_worker_env env;
+    TTI_TRY(tti_worker_env_detect(NULL, NULL, NULL, &env));
+    *out = (tutti_worker_place){.rank = env.rank,
+                                .n_ranks = env.n_ranks,
+                                .local_rank = env.local_rank,
+                                .local_n_ranks = env.local_n_ranks,
+                                .comm_fd = inherited_comm_fd(&env)};
+    memcpy(out->text, env.text, sizeof out->text);
+    return TUTTI_OK;
+}

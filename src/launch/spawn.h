@@ -1,0 +1,33 @@
+/* spawn.h - starts one worker process. */
+#ifndef TTI_LAUNCH_SPAWN_H
+#define TTI_LAUNCH_SPAWN_H
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include "tutti/status.h"
+
+/* A descriptor that the worker inherits under the same number, told to it in variable name. */
+typedef struct tti_spawn_fd {
+    const char *name;
+    int fd;
+} tti_spawn_fd;
+
+typedef struct tti_spawn_desc {
+    char *const *argv; /* NULL-terminated; argv[0] is looked up in PATH */
+    int rank, n_ranks;
+    int restart;             /* how many times the workers were started before */
+    int out_fd, err_fd;      /* become 1 and 2 */
+    const tti_spawn_fd *fds; /* close-on-exec is lifted for this worker only */
+    int n_fds;
+    const sigset_t *signal_mask; /* of the worker */
+} tti_spawn_desc;
+
+/* Starts argv in a process group of its own, with /dev/null as input and the environment of this
+ * process with RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, TUTTI_SUPERVISOR_PID,
+ * TUTTI_RESTART_COUNT and the descriptors' variables; OMP_NUM_THREADS is set to this worker's share
+ * of the cores unless the user did.
+ * TUTTI_E_IO: the program cannot be run; the text says why. */
+TUTTI_NODISCARD tutti_status tti_spawn(const tti_spawn_desc *desc, pid_t *out);
+
+#endif /* TTI_LAUNCH_SPAWN_H */

@@ -1,0 +1,397 @@
+/* supervisor.c - one loop over everything that can happen to workers.
+ *
+ * Deaths come by pidfd and SIGCHLD, stops by SIGCHLD, output by pipes, the user by signalfd: all of
+ * it through one poll, so nothing is sampled and nothing blocks.  Every step of winding down has a
+ * moment of its own (failed_ns + something), so no state machine is needed.
+ * A worker leads a process group; signals go to the group, also to the shell's children in it, and
+ * a dead leader's group is killed before the leader is reaped, while its number cannot be reused.
+ */
+#include "launch/supervisor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "launch/cause.h"
+#include "launch/relay.h"
+#include "launch/worker.h"
+
+enum {
+    MAX_WORKERS = 4096,
+    DEFAULT_GRACE_MS = 1000,
+    LOOK_EVERY_MS = 1000, /* in case a SIGCHLD went to another thread */
+    DOUBLE_MS = 100,      /* two signals within this time are one */
+    DRAIN_MS = 2000
+};
+
+typedef struct worker {
+    pid_t pid;
+    int pidfd;   /* -1: not supported here, SIGCHLD does */
+    int control; /* our end of the socket pair, -1: closed */
+    bool alive;
+} worker;
+
+typedef struct supervisor {
+    const tti_supervisor_desc *desc;
+    tti_supervisor_report report;
+    worker *workers;
+    int n_alive;
+    tti_relay *relay;
+    struct pollfd *fds;
+    int signal_fd;
+    int64_t grace_ns;
+
+    tti_severity severity; /* of the cause in report */
+    uint64_t batch;        /* counts looks at the workers */
+    uint64_t cause_batch;  /* in which the cause was found */
+    int64_t failed_ns;     /* INT64_MAX: no failure */
+    bool term_sent, kill_sent;
+    int forwarded;      /* signal that was passed on, 0: none */
+    int64_t stop_ns;    /* when the user asked first, INT64_MAX: never */
+    int stop_exit_code; /* of the first worker that stopped in order */
+    int user_kill;      /* the second signal of the user, 0: none */
+} supervisor;
+
+/* ---- signals to workers ---- */
+
+static void signal_worker(const worker *w, int sig) {
+    if (w->alive && kill(-w->pid, sig) != 0) kill(w->pid, sig);
+}
+
+static void signal_all(const supervisor *s, int sig) {
+    for (int r = 0; r < s->desc->n_workers; r++) signal_worker(&s->workers[r], sig);
+}
+
+static void kill_all(supervisor *s) {
+    if (!s->kill_sent) signal_all(s, SIGKILL);
+    s->kill_sent = true;
+}
+
+static void forward(supervisor *s, int sig) {
+    if (s->forwarded) return;
+    s->forwarded = sig;
+    signal_all(s, sig);
+}
+
+/* ---- what happened to a worker ---- */
+
+/* A worker failed: on the first one the others are told, then they get time to leave. */
+static void note_cause(supervisor *s, int rank, const siginfo_t *info, tti_severity severity) {
+    bool first = s->failed_ns == INT64_MAX;
+    bool better =
+        severity > s->severity && (s->severity == TTI_VICTIM || s->cause_batch == s->batch);
+    if (!first && !better) return;
+    s->severity = severity;
+    s->cause_batch = s->batch;
+    tti_supervisor_report *report = &s->report;
+    tti_cause_fill(info, rank, report);
+    if (s->desc->describe) {
+        tti_str more = {0};
+        s->desc->describe(s->desc->user, rank, &more);
+        size_t n = strlen(report->text);
+        strncat(report->text, tti_str_text(&more), sizeof report->text - 1 - n);
+        tti_str_free(&more);
+    }
+    if (!first) return;
+    s->failed_ns = report->noticed_ns = tti_now_ns();
+    if (s->desc->on_failure) s->desc->on_failure(s->desc->user, rank, report->text);
+}
+
+/* True if the worker ended by a signal that we sent. */
+static bool we_did_it(const supervisor *s, const siginfo_t *info) {
+    if (info->si_code == CLD_EXITED || info->si_code == CLD_STOPPED) return false;
+    int sig = info->si_status;
+    return (sig == SIGKILL && s->kill_sent) || (sig == SIGTERM && s->term_sent) ||
+           (sig == s->forwarded && sig != 0);
+}
+
+static void note_end(supervisor *s, int rank, const siginfo_t *info) {
+    tti_severity severity = tti_cause_severity(info);
+    int code = info->si_status;
+    if (we_did_it(s, info)) {
+        severity = TTI_ORDERLY;
+        code = 128 + info->si_status;
+    }
+    if (severity >= TTI_VICTIM) note_cause(s, rank, info, severity);
+    if (severity != TTI_ORDERLY || s->failed_ns != INT64_MAX || s->kill_sent) return;
+    s->report.stopped_by_user = true;
+    if (s->stop_exit_code == 0) s->stop_exit_code = code;
+    forward(s, SIGTERM); /* the others stop too */
+}
+
+static void close_fd(int *fd) {
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+}
+
+/* The zombie leader keeps the number of its group until it is reaped, after the kill. */
+static void reap(supervisor *s, int rank, const siginfo_t *info) {
+    worker *w = &s->workers[rank];
+    siginfo_t ignored;
+    kill(-w->pid, SIGKILL);
+    waitid(P_PID, (id_t)w->pid, &ignored, WEXITED | WNOHANG);
+    w->alive = false;
+    s->n_alive--;
+    close_fd(&w->pidfd);
+    note_end(s, rank, info);
+}
+
+static void note_stop(supervisor *s, int rank, const siginfo_t *info) {
+    if (s->desc->resume_stopped) {
+        signal_worker(&s->workers[rank], SIGCONT);
+        return;
+    }
+    note_cause(s, rank, info, TTI_KILLED);
+    signal_worker(&s->workers[rank], SIGKILL); /* it cannot do anything else any more */
+}
+
+static void look_at(supervisor *s, int rank) {
+    worker *w = &s->workers[rank];
+    siginfo_t info = {0};
+    if (!w->alive) return;
+    int failed = waitid(P_PID, (id_t)w->pid, &info, WEXITED | WNOHANG | WNOWAIT);
+    if (failed && errno == ECHILD) { /* somebody else waited for it: the code is lost */
+        info = (siginfo_t){.si_code = CLD_EXITED};
+        info.si_pid = w->pid;
+        info.si_status = 1;
+    }
+    if (info.si_pid == w->pid) {
+        reap(s, rank, &info);
+        return;
+    }
+    info = (siginfo_t){0};
+    if (waitid(P_PID, (id_t)w->pid, &info, WSTOPPED | WNOHANG) == 0 && info.si_pid == w->pid)
+        note_stop(s, rank, &info);
+}
+
+static void look_at_all(supervisor *s) {
+    s->batch++;
+    for (int r = 0; r < s->desc->n_workers; r++) look_at(s, r);
+    if (s->n_alive == 0 && s->report.gone_ns == 0) s->report.gone_ns = tti_now_ns();
+}
+
+/* ---- what the user wants ---- */
+
+static void note_user(supervisor *s, int sig) {
+    int64_t now_ns = tti_now_ns();
+    if (s->stop_ns == INT64_MAX) {
+        s->stop_ns = now_ns;
+        forward(s, sig == SIGHUP ? SIGTERM : sig);
+    } else if (now_ns - s->stop_ns >= DOUBLE_MS * TTI_NS_PER_MS && !s->kill_sent) {
+        s->report.stopped_by_user = true;
+        s->user_kill = sig;
+        kill_all(s);
+    }
+}
+
+/* Returns true if a child changed. */
+static bool read_signals(supervisor *s) {
+    struct signalfd_siginfo info;
+    bool child = false;
+    while (read(s->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (info.ssi_signo == SIGCHLD) child = true;
+        if (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM || info.ssi_signo == SIGHUP)
+            note_user(s, (int)info.ssi_signo);
+    }
+    return child;
+}
+
+static void read_control(supervisor *s, worker *w) {
+    tti_control_message m;
+    while (w->control >= 0) {
+        ssize_t n = recv(w->control, &m, sizeof m, MSG_DONTWAIT);
+        if (n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_MAGIC)
+            s->report.last_step = TTI_MAX(s->report.last_step, m.step);
+        else if (n == 0)
+            close_fd(&w->control);
+        else if (n < 0)
+            return;
+    }
+}
+
+/* ---- the loop ---- */
+
+static int64_t next_deadline_ns(const supervisor *s) {
+    int64_t next = tti_now_ns() + LOOK_EVERY_MS * TTI_NS_PER_MS;
+    next = TTI_MIN(next, tti_relay_deadline_ns(s->relay));
+    if (s->failed_ns == INT64_MAX) return next;
+    if (!s->term_sent) next = TTI_MIN(next, s->failed_ns + s->grace_ns / 4);
+    if (!s->kill_sent) next = TTI_MIN(next, s->failed_ns + s->grace_ns);
+    return next;
+}
+
+static void wind_down(supervisor *s) {
+    if (s->failed_ns == INT64_MAX) return;
+    int64_t since_ns = tti_now_ns() - s->failed_ns;
+    if (since_ns >= s->grace_ns / 4 && !s->term_sent) {
+        s->term_sent = true;
+        signal_all(s, SIGTERM);
+    }
+    if (since_ns >= s->grace_ns) kill_all(s);
+}
+
+/* Waits for something; true if a worker may have died. */
+static bool wait_for_event(supervisor *s) {
+    int n = 0, n_pidfds = 0;
+    s->fds[n++] = (struct pollfd){.fd = s->signal_fd, .events = POLLIN};
+    for (int r = 0; r < s->desc->n_workers; r++)
+        if (s->workers[r].alive && s->workers[r].pidfd >= 0)
+            s->fds[n++] = (struct pollfd){.fd = s->workers[r].pidfd, .events = POLLIN};
+    n_pidfds = n - 1;
+    for (int r = 0; r < s->desc->n_workers; r++)
+        if (s->workers[r].control >= 0)
+            s->fds[n++] = (struct pollfd){.fd = s->workers[r].control, .events = POLLIN};
+    n += tti_relay_poll_fds(s->relay, s->fds + n);
+    int n_ready = poll(s->fds, (nfds_t)n, tti_ms_until(next_deadline_ns(s)));
+    bool ended = n_ready == 0;
+    for (int i = 1; i <= n_pidfds && n_ready > 0; i++) ended |= s->fds[i].revents != 0;
+    return ended;
+}
+
+static void run_to_the_end(supervisor *s) {
+    while (s->n_alive > 0) {
+        bool look = wait_for_event(s);
+        look |= read_signals(s);
+        if (look) look_at_all(s);
+        for (int r = 0; r < s->desc->n_workers; r++) read_control(s, &s->workers[r]);
+        tti_relay_move(s->relay);
+        wind_down(s);
+    }
+    for (int r = 0; r < s->desc->n_workers; r++) read_control(s, &s->workers[r]);
+    tti_relay_finish(s->relay, DRAIN_MS);
+}
+
+/* ---- start ---- */
+
+/* The control socket's two ends; the worker's one is inherited by number. */
+static tutti_status start_worker(supervisor *s, int rank, tti_spawn_desc *spawn,
+                                 tti_spawn_fd *fds) {
+    worker *w = &s->workers[rank];
+    int ends[2], out[TTI_N_OUTPUTS];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+        return tti_fail(TUTTI_E_IO, "launch: no socket for rank %d: %s", rank, strerror(errno));
+    w->control = ends[0];
+    tutti_status st = tti_relay_open(s->relay, rank, out);
+    if (st == TUTTI_OK) {
+        fds[0] = (tti_spawn_fd){"TUTTI_CONTROL_FD", ends[1]};
+        spawn->rank = rank;
+        spawn->out_fd = out[TTI_STDOUT];
+        spawn->err_fd = out[TTI_STDERR] >= 0 ? out[TTI_STDERR] : s->desc->err_fd;
+        st = tti_spawn(spawn, &w->pid);
+        for (int o = 0; o < TTI_N_OUTPUTS; o++) close_fd(&out[o]);
+    }
+    close(ends[1]);
+    if (st != TUTTI_OK) return st;
+    w->alive = true;
+    s->n_alive++;
+    w->pidfd = (int)syscall(SYS_pidfd_open, w->pid, 0);
+    return TUTTI_OK;
+}
+
+static tutti_status start_workers(supervisor *s, const sigset_t *worker_mask) {
+    const tti_supervisor_desc *desc = s->desc;
+    tti_spawn_fd *fds = calloc((size_t)desc->n_fds + 1, sizeof *fds);
+    if (!fds) return tti_fail(TUTTI_E_NOMEM, "launch: out of memory");
+    for (int i = 0; i < desc->n_fds; i++) fds[i + 1] = desc->fds[i];
+    tti_spawn_desc spawn = {.argv = desc->argv,
+                            .n_ranks = desc->n_workers,
+                            .restart = desc->restart,
+                            .fds = fds,
+                            .n_fds = desc->n_fds + 1,
+                            .signal_mask = worker_mask};
+    tutti_status st = TUTTI_OK;
+    for (int r = 0; r < desc->n_workers && st == TUTTI_OK; r++)
+        st = start_worker(s, r, &spawn, fds);
+    free(fds);
+    return st;
+}
+
+static void finish_report(supervisor *s) {
+    if (s->failed_ns == INT64_MAX) s->report.exit_code = s->stop_exit_code;
+    if (s->user_kill) s->report.exit_code = 128 + s->user_kill;
+}
+
+static tutti_status supervise(supervisor *s, const sigset_t *blocked, const sigset_t *old_mask) {
+    const tti_supervisor_desc *desc = s->desc;
+    size_t n = (size_t)desc->n_workers;
+    tti_relay_desc relay = {desc->n_workers, {desc->out_fd, desc->err_fd}, desc->log_dir};
+    tutti_status st = TUTTI_OK;
+    s->workers = calloc(n, sizeof *s->workers);
+    s->fds = calloc(4 * n + 3, sizeof *s->fds);
+    if (!s->workers || !s->fds) return tti_fail(TUTTI_E_NOMEM, "launch: out of memory");
+    for (size_t r = 0; r < n; r++) s->workers[r] = (worker){.pidfd = -1, .control = -1};
+    s->signal_fd = signalfd(-1, blocked, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (s->signal_fd < 0) return tti_fail(TUTTI_E_IO, "launch: signalfd: %s", strerror(errno));
+    TTI_TRY(tti_relay_create(&relay, &s->relay));
+    st = start_workers(s, old_mask);
+    if (st != TUTTI_OK) kill_all(s);
+    run_to_the_end(s);
+    finish_report(s);
+    return st;
+}
+
+static void free_supervisor(supervisor *s) {
+    for (int r = 0; s->workers && r < s->desc->n_workers; r++) {
+        close_fd(&s->workers[r].pidfd);
+        close_fd(&s->workers[r].control);
+    }
+    close_fd(&s->signal_fd);
+    tti_relay_destroy(s->relay);
+    free(s->workers);
+    free(s->fds);
+}
+
+/* A SIGPIPE of our own output must not hit the caller after all. */
+static void restore_signals(const sigset_t *old_mask, const struct sigaction *old_child) {
+    sigset_t pipe_only;
+    sigemptyset(&pipe_only);
+    sigaddset(&pipe_only, SIGPIPE);
+    if (!sigismember(old_mask, SIGPIPE)) sigtimedwait(&pipe_only, NULL, &(struct timespec){0});
+    pthread_sigmask(SIG_SETMASK, old_mask, NULL);
+    sigaction(SIGCHLD, old_child, NULL);
+}
+
+static tutti_status check(const tti_supervisor_desc *desc) {
+    if (desc->n_workers < 1 || desc->n_workers > MAX_WORKERS)
+        return tti_fail(TUTTI_E_INVALID, "launch: %d workers: expected 1 to %d", desc->n_workers,
+                        MAX_WORKERS);
+    if (!desc->argv || !desc->argv[0] || !*desc->argv[0])
+        return tti_fail(TUTTI_E_INVALID, "launch: no program to run");
+    if (desc->grace_ms < 0)
+        return tti_fail(TUTTI_E_INVALID, "launch: grace of %d ms", desc->grace_ms);
+    return TUTTI_OK;
+}
+
+tutti_status tti_supervisor_run(const tti_supervisor_desc *desc, tti_supervisor_report *out) {
+    TTI_TRY(check(desc));
+    static const int taken[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGPIPE};
+    supervisor s = {.desc = desc,
+                    .report = {.rank = -1, .worker_code = -1},
+                    .signal_fd = -1,
+                    .failed_ns = INT64_MAX,
+                    .stop_ns = INT64_MAX};
+    s.grace_ns = (desc->grace_ms ? desc->grace_ms : DEFAULT_GRACE_MS) * TTI_NS_PER_MS;
+    sigset_t blocked, old_mask;
+    /* An inherited SIG_IGN would make the kernel forget how children ended. */
+    struct sigaction child = {.sa_handler = SIG_DFL}, old_child;
+    sigemptyset(&blocked);
+    for (size_t i = 0; i < TTI_COUNT(taken); i++) sigaddset(&blocked, taken[i]);
+    pthread_sigmask(SIG_BLOCK, &blocked, &old_mask);
+    sigaction(SIGCHLD, &child, &old_child);
+    sigdelset(&blocked, SIGPIPE); /* blocked, but write's EPIPE says it already */
+    tutti_status st = supervise(&s, &blocked, &old_mask);
+    free_supervisor(&s);
+    restore_signals(&old_mask, &old_child);
+    if (st == TUTTI_OK) *out = s.report;
+    return st;
+}

@@ -1,0 +1,66 @@
+/* supervisor.h - starts N worker processes, watches them, and ends them all when one fails.
+ *
+ * What it promises: a death or a stop (SIGSTOP) is noticed at once, without polling intervals; the
+ * first cause is what is reported, not its victims; after a failure nothing is left alive after
+ * grace_ms; when the supervisor itself is killed, workers that called tti_worker_init die with it.
+ *
+ * After a failure, at time 0 on_failure is called (it breaks the communicator, so that workers can
+ * say what they were doing and leave), at grace_ms/4 the rest get SIGTERM, at grace_ms SIGKILL.
+ * A worker that leaves with 5, peer lost, is a victim: a better cause in that time replaces it.
+ *
+ * SIGINT, SIGTERM and SIGHUP are forwarded once (SIGHUP as SIGTERM), for a stop at a step boundary;
+ * a second one, at least 100 ms later, kills at once.  A worker that leaves with 75, 130 or 143
+ * stops in order, and the others are asked to stop too.
+ *
+ * Exit codes: 0 all well; the code of the worker that failed first; 5 if it was killed by a signal
+ * or stopped; 128+n after a second signal n or when workers ended by the signal n we forwarded. */
+#ifndef TTI_LAUNCH_SUPERVISOR_H
+#define TTI_LAUNCH_SUPERVISOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/str.h"
+#include "launch/spawn.h"
+
+typedef struct tti_supervisor_desc {
+    int n_workers;     /* 1 .. 4096 */
+    char *const *argv; /* NULL-terminated */
+    int restart;       /* told to the workers */
+    int grace_ms;      /* 0: 1000 */
+    int out_fd, err_fd;
+    const char *log_dir;     /* NULL: no logs */
+    const tti_spawn_fd *fds; /* inherited by every worker */
+    int n_fds;
+    bool resume_stopped; /* SIGCONT for a stopped worker instead of failing */
+
+    /* The first failure, when it is noticed; text is one line.  May be NULL. */
+    void (*on_failure)(void *user, int rank, const char *text);
+    /* Adds what the rank did last, such as ", last call: all_reduce".  May be NULL. */
+    void (*describe)(void *user, int rank, tti_str *text);
+    void *user;
+} tti_supervisor_desc;
+
+typedef struct tti_supervisor_report {
+    int exit_code;        /* of the whole, see above */
+    int rank;             /* of the first cause; -1: none */
+    pid_t pid;            /* its process */
+    int worker_code;      /* its exit code, -1 if it has none */
+    int worker_signal;    /* what killed or stopped it, 0: nothing did */
+    bool stopped_by_user; /* a signal or an orderly stop of a worker ended the run */
+    int64_t noticed_ns;   /* tti_now_ns when the first cause was seen, 0: none */
+    int64_t gone_ns;      /* tti_now_ns when no worker was left */
+    uint64_t last_step;   /* highest step reported by tti_worker_report_step */
+    char text[512];       /* "rank 2 (pid 71) was killed by signal 9 (Killed)"; "" without cause */
+} tti_supervisor_report;
+
+/* Runs the workers to their end.  Call from the main thread: workers die with the thread that
+ * started them.  For the time of the call SIGINT, SIGTERM, SIGHUP, SIGCHLD and SIGPIPE are blocked
+ * on the calling thread; if the process has other threads, they must block them too.
+ * TUTTI_OK: they ran, *out says how it ended.  Else nothing is left running: TUTTI_E_IO (a program
+ * that cannot be run, no log folder), TUTTI_E_INVALID, TUTTI_E_NOMEM. */
+TUTTI_NODISCARD tutti_status tti_supervisor_run(const tti_supervisor_desc *desc,
+                                                tti_supervisor_report *out);
+
+#endif /* TTI_LAUNCH_SUPERVISOR_H */

@@ -1,0 +1,102 @@
+/* worker.c - dies with the supervisor, in two ways because each has a hole.
+ *
+ * PR_SET_PDEATHSIG acts at once and survives exec, but only for a direct child.  A thread that
+ * waits for the end of the control socket also serves a process below a shell or a wrapper. */
+#include "launch/worker.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "tutti/launch.h"
+
+/* The number in a variable, -1 if there is none. */
+static int number_of(const char *name) {
+    const char *text = getenv(name);
+    char *end;
+    if (!text || !*text) return -1;
+    errno = 0;
+    long n = strtol(text, &end, 10);
+    return errno || *end || n < 0 || n > INT_MAX ? -1 : (int)n;
+}
+
+/* -1 unless the variable names a socket that our supervisor made: variables are inherited further
+ * than descriptors, and the number may be anything by now. */
+static int control_fd(void) {
+    int fd = number_of("TUTTI_CONTROL_FD"), pid = number_of("TUTTI_SUPERVISOR_PID");
+    struct ucred maker;
+    socklen_t n_bytes = sizeof maker;
+    if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &maker, &n_bytes) != 0) return -1;
+    return maker.pid == pid ? fd : -1;
+}
+
+/* Waits t_ms (-1: for ever) for the supervisor to go; the events seen, 0: none. */
+static int wait_for_end(int fd, int t_ms) {
+    struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+    return poll(&p, 1, t_ms) == 1 ? p.revents : 0;
+}
+
+/* The one unbounded wait of this room: it ends with the process.  A descriptor that the program
+ * closed (POLLNVAL) says nothing about the supervisor. */
+static void *watch(void *arg) {
+    int fd = (int)(intptr_t)arg, events;
+    while ((events = wait_for_end(fd, -1)) == 0) continue;
+    if (!(events & POLLNVAL)) kill(getpid(), SIGKILL);
+    return NULL;
+}
+
+/* Signals are for the main thread, and the stack need not be large. */
+static int start_watch(int fd) {
+    sigset_t all, old;
+    pthread_attr_t attr;
+    pthread_t thread;
+    sigfillset(&all);
+    int e = pthread_attr_init(&attr);
+    if (e) return e;
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attr, 256 << 10);
+    pthread_sigmask(SIG_BLOCK, &all, &old);
+    e = pthread_create(&thread, &attr, watch, (void *)(intptr_t)fd);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attr);
+    return e;
+}
+
+/* The supervisor may have died before the prctl; then the socket has ended. */
+static tutti_status tie(int fd) {
+    if (number_of("TUTTI_SUPERVISOR_PID") == (int)getppid()) prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (wait_for_end(fd, 0) == 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_PEER, "worker: the supervisor is gone");
+}
+
+tutti_status tti_worker_init(void) {
+    int fd = control_fd();
+    if (fd < 0) return TUTTI_OK;
+    fcntl(fd, F_SETFD, FD_CLOEXEC); /* not for the children of this worker */
+    TTI_TRY(tie(fd));
+    int e = start_watch(fd);
+    if (e) return tti_fail(TUTTI_E_INTERNAL, "worker: cannot start a thread: %s", strerror(e));
+    return TUTTI_OK;
+}
+
+tutti_status tutti_worker_exec(char *const *argv) {
+    int fd = control_fd();
+    if (fd >= 0) TTI_TRY(tie(fd));
+    execvp(argv[0], argv);
+    return tti_fail(TUTTI_E_IO, "launch: cannot run '%s': %s", argv[0], strerror(errno));
+}
+
+void tti_worker_report_step(uint64_t step) {
+    tti_control_message message = {TTI_CONTROL_MAGIC, step};
+    int fd = control_fd();
+    if (fd >= 0) send(fd, &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}

@@ -1,0 +1,30 @@
+/* worker.h - the worker's side of the supervisor: no orphans, and word of progress.
+ *
+ * TUTTI_CONTROL_FD is one end of a socket pair; the supervisor holds the other end, so its death,
+ * however it comes, is an end of file here. */
+#ifndef TTI_LAUNCH_WORKER_H
+#define TTI_LAUNCH_WORKER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tutti/status.h"
+
+/* What a worker writes to the control socket, one record per message. */
+typedef struct tti_control_message {
+    uint64_t magic; /* TTI_CONTROL_MAGIC */
+    uint64_t step;  /* steps committed so far */
+} tti_control_message;
+
+#define TTI_CONTROL_MAGIC UINT64_C(0x5455545449435431) /* "TUTTICT1" */
+
+/* Ties this process to its supervisor: when that dies, this is killed.  Once, from the main thread,
+ * before other threads start.  A process without a supervisor gets TUTTI_OK and nothing happens.
+ * TUTTI_E_PEER: the supervisor is dead already, so this process should end. */
+TUTTI_NODISCARD tutti_status tti_worker_init(void);
+
+/* Tells the supervisor that a step is safe in a checkpoint: a restart after it is no crash loop.
+ * Never waits; without a supervisor nothing happens. */
+void tti_worker_report_step(uint64_t step);
+
+#endif /* TTI_LAUNCH_WORKER_H */
