@@ -5,13 +5,16 @@ include(CMakePackageConfigHelpers)
 set(cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
 set(generated ${CMAKE_BINARY_DIR}/package)
 
-# What a static link needs beside libtutti.a.
-set(TUTTI_PRIVATE_LIBS "-lm -lpthread")
-set(TUTTI_PRIVATE_TARGETS "yaml;jansson;z;m;pthread")
-if(TUTTI_HAVE_ONEDNN)
-  string(PREPEND TUTTI_PRIVATE_LIBS "-ldnnl ")
-  string(PREPEND TUTTI_PRIVATE_TARGETS "dnnl;")
-endif()
+# What a static link needs beside libtutti.a, by the names of the linker.
+set(TUTTI_PRIVATE_TARGETS "")
+foreach(lib ${TUTTI_LIBS_all})
+  string(REGEX REPLACE "^(PkgConfig|DNNL)::" "" lib ${lib})
+  string(REPLACE "ZLIB::ZLIB" "z" lib ${lib})
+  string(REPLACE "Threads::Threads" "pthread" lib ${lib})
+  list(APPEND TUTTI_PRIVATE_TARGETS ${lib})
+endforeach()
+list(JOIN TUTTI_PRIVATE_TARGETS " -l" TUTTI_PRIVATE_LIBS)
+set(TUTTI_PRIVATE_LIBS "-l${TUTTI_PRIVATE_LIBS}")
 
 file(RELATIVE_PATH TUTTI_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/tutti.pc.in ${generated}/tutti.pc @ONLY)
