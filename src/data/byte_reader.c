@@ -1,0 +1,226 @@
+/* byte_reader.c - one bounded reader for plain and gzipped files and for memory.
+ *
+ * The one idea: raw bytes come from take_raw only, which never gives more than the file had when it
+ * was opened; plain data is copied from there, gzipped data is inflated straight into the caller's
+ * memory, so no file can make the reader allocate more than its fixed buffer.
+ * Files are read with pread, never mapped: a file that is cut while it is read gives an error and
+ * not SIGBUS. */
+#include "data/byte_reader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/error.h"
+
+enum { BUFFER_BYTES = 128 * 1024, MAX_RATIO = 1032 /* deflate's own limit */ };
+
+struct tti_reader {
+    char *path;
+    int fd;               /* -1: memory                                     */
+    const uint8_t *bytes; /* of a reader over memory                        */
+    uint64_t n_raw, raw;  /* bytes in the file when it was opened, bytes taken */
+    bool gzip;
+    bool ended; /* gzip: the end of the stream, with its checksum, was seen */
+    z_stream z;
+    uint8_t *buffer; /* gzip: raw bytes on their way to inflate */
+};
+
+static tutti_status open_regular(const char *path, int *out_fd, uint64_t *out_n_bytes) {
+    /* O_NONBLOCK: opening a pipe must not wait for its writer. */
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 && errno == ELOOP)
+        return tti_fail(TUTTI_E_DATA, "%s: is a symbolic link; a regular file is expected", path);
+    if (fd < 0)
+        return tti_fail(errno == ENOENT ? TUTTI_E_DATA : TUTTI_E_IO, "%s: cannot open: %s", path,
+                        strerror(errno));
+    struct stat info;
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        close(fd);
+        return tti_fail(TUTTI_E_DATA, "%s: is not a regular file", path);
+    }
+    *out_fd = fd;
+    *out_n_bytes = (uint64_t)info.st_size;
+    return TUTTI_OK;
+}
+
+/* At most n_bytes raw bytes at the current place; 0 at the end. */
+static tutti_status take_raw(tti_reader *r, void *dst, size_t n_bytes, size_t *taken) {
+    size_t n = (size_t)TTI_MIN((uint64_t)n_bytes, r->n_raw - r->raw);
+    *taken = 0;
+    if (n == 0) return TUTTI_OK;
+    if (r->fd < 0) {
+        memcpy(dst, r->bytes + r->raw, n);
+    } else {
+        ssize_t got;
+        do {
+            got = pread(r->fd, dst, n, (off_t)r->raw);
+        } while (got < 0 && errno == EINTR);
+        if (got < 0) return tti_fail(TUTTI_E_IO, "%s: cannot read: %s", r->path, strerror(errno));
+        if (got == 0)
+            return tti_fail(TUTTI_E_DATA, "%s: became shorter while it was read", r->path);
+        n = (size_t)got;
+    }
+    r->raw += n;
+    *taken = n;
+    return TUTTI_OK;
+}
+
+/* Looks at the first bytes and prepares inflate; the place stays at the start. */
+static tutti_status start(tti_reader *r) {
+    uint8_t head[2];
+    size_t n;
+    TTI_TRY(take_raw(r, head, 2, &n));
+    r->raw = 0;
+    r->gzip = n == 2 && head[0] == 0x1F && head[1] == 0x8B;
+    if (!r->gzip) return TUTTI_OK;
+    r->buffer = malloc(BUFFER_BYTES);
+    if (!r->buffer || inflateInit2(&r->z, 15 + 16) != Z_OK) {
+        free(r->buffer);
+        r->buffer = NULL; /* close ends inflate only if there is a buffer */
+        return tti_fail(TUTTI_E_NOMEM, "%s: out of memory for decompression", r->path);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status reader_create(tti_reader init, const char *path, tti_reader **out) {
+    tti_reader *r = malloc(sizeof *r);
+    char *copy = strdup(path);
+    if (!r || !copy) {
+        free(r);
+        free(copy);
+        if (init.fd >= 0) close(init.fd);
+        return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", path);
+    }
+    *r = init;
+    r->path = copy;
+    tutti_status st = start(r);
+    if (st == TUTTI_OK)
+        *out = r;
+    else
+        tti_reader_close(r);
+    return st;
+}
+
+tutti_status tti_reader_open(const char *path, tti_reader **out) {
+    *out = NULL;
+    int fd = -1;
+    uint64_t n_bytes = 0;
+    TTI_TRY(open_regular(path, &fd, &n_bytes));
+    return reader_create((tti_reader){.fd = fd, .n_raw = n_bytes}, path, out);
+}
+
+tutti_status tti_reader_open_memory(const void *bytes, size_t n_bytes, const char *name,
+                                    tti_reader **out) {
+    *out = NULL;
+    return reader_create((tti_reader){.fd = -1, .bytes = bytes, .n_raw = n_bytes}, name, out);
+}
+
+static tutti_status read_plain(tti_reader *r, uint8_t *dst, size_t n_bytes, size_t *got) {
+    for (*got = 0; *got < n_bytes;) {
+        size_t n;
+        TTI_TRY(take_raw(r, dst + *got, n_bytes - *got, &n));
+        if (n == 0) break;
+        *got += n;
+    }
+    return TUTTI_OK;
+}
+
+/* One call of inflate, with fresh input when the old is used up. */
+static tutti_status inflate_some(tti_reader *r, bool *at_end_of_file) {
+    if (r->z.avail_in == 0) {
+        size_t n;
+        TTI_TRY(take_raw(r, r->buffer, BUFFER_BYTES, &n));
+        r->z.next_in = r->buffer;
+        r->z.avail_in = (uInt)n;
+        *at_end_of_file = n == 0;
+        if (n == 0) return TUTTI_OK;
+    }
+    int code = inflate(&r->z, Z_NO_FLUSH);
+    if (code == Z_STREAM_END)
+        r->ended = true;
+    else if (code == Z_MEM_ERROR)
+        return tti_fail(TUTTI_E_NOMEM, "%s: out of memory for decompression", r->path);
+    else if (code != Z_OK && code != Z_BUF_ERROR)
+        return tti_fail(TUTTI_E_DATA, "%s: damaged gzip data (%s)", r->path,
+                        r->z.msg ? r->z.msg : "inflate failed");
+    return TUTTI_OK;
+}
+
+static tutti_status read_gzip(tti_reader *r, uint8_t *dst, size_t n_bytes, size_t *got) {
+    bool at_end_of_file = false;
+    for (*got = 0; *got < n_bytes && !r->ended && !at_end_of_file;) {
+        uInt room = (uInt)TTI_MIN(n_bytes - *got, (size_t)1 << 30);
+        r->z.next_out = dst + *got;
+        r->z.avail_out = room;
+        TTI_TRY(inflate_some(r, &at_end_of_file));
+        *got += room - r->z.avail_out;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_reader_read(tti_reader *r, void *dst, size_t n_bytes, const char *what) {
+    size_t got;
+    TTI_TRY(r->gzip ? read_gzip(r, dst, n_bytes, &got) : read_plain(r, dst, n_bytes, &got));
+    if (got < n_bytes)
+        return tti_fail(TUTTI_E_DATA, "%s: truncated in the %s: %zu bytes expected, %zu found",
+                        r->path, what, n_bytes, got);
+    return TUTTI_OK;
+}
+
+tutti_status tti_reader_finish(tti_reader *r) {
+    if (!r->gzip) {
+        if (r->raw < r->n_raw)
+            return tti_fail(TUTTI_E_DATA, "%s: %llu trailing bytes after the data", r->path,
+                            (unsigned long long)(r->n_raw - r->raw));
+        return TUTTI_OK;
+    }
+    uint8_t extra;
+    size_t n;
+    TTI_TRY(read_gzip(r, &extra, 1, &n)); /* runs into the end of the stream and its checksum */
+    if (n > 0) return tti_fail(TUTTI_E_DATA, "%s: trailing bytes after the data", r->path);
+    if (!r->ended)
+        return tti_fail(TUTTI_E_DATA, "%s: truncated: the gzip checksum is missing", r->path);
+    if (r->z.avail_in > 0 || r->raw < r->n_raw)
+        return tti_fail(TUTTI_E_DATA, "%s: trailing bytes after the gzip data", r->path);
+    return TUTTI_OK;
+}
+
+tutti_status tti_reader_expect(const tti_reader *r, uint64_t n_bytes) {
+    if (!r->gzip && n_bytes > r->n_raw - r->raw)
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: truncated: %llu bytes expected after the header, %llu found", r->path,
+                        (unsigned long long)n_bytes, (unsigned long long)(r->n_raw - r->raw));
+    if (r->gzip && n_bytes / MAX_RATIO > r->n_raw)
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: the header declares %llu bytes, more than %llu gzipped bytes can hold",
+                        r->path, (unsigned long long)n_bytes, (unsigned long long)r->n_raw);
+    return TUTTI_OK;
+}
+
+const char *tti_reader_path(const tti_reader *r) { return r->path; }
+
+bool tti_reader_is_gzip(const tti_reader *r) { return r->gzip; }
+
+tutti_status tti_reader_take_fd(tti_reader *r, uint64_t n_bytes, int *out) {
+    TTI_ASSERT(!r->gzip && r->fd >= 0);
+    TTI_TRY(tti_reader_expect(r, n_bytes));
+    r->raw += n_bytes;
+    TTI_TRY(tti_reader_finish(r));
+    *out = r->fd;
+    r->fd = -1;
+    return TUTTI_OK;
+}
+
+void tti_reader_close(tti_reader *r) {
+    if (!r) return;
+    if (r->buffer) inflateEnd(&r->z);
+    free(r->buffer);
+    if (r->fd >= 0) close(r->fd);
+    free(r->path);
+    free(r);
+}

@@ -1,0 +1,42 @@
+/* byte_reader.h - bytes of an untrusted file in order, plain or gzipped, never more than asked for.
+ *
+ * Whether a file is gzipped is seen from its first bytes, not from its name.  Every failure names
+ * the file.  One reader is used by one thread at a time. */
+#ifndef TTI_DATA_BYTE_READER_H
+#define TTI_DATA_BYTE_READER_H
+
+#include "tutti/types.h"
+
+typedef struct tti_reader tti_reader;
+
+/* Opens a regular file; a symbolic link, a folder or a device is TUTTI_E_DATA, and so is a file
+ * that is missing (TUTTI_E_IO for any other reason).  *out is NULL on failure. */
+tutti_status tti_reader_open(const char *path, tti_reader **out);
+
+/* The same over n_bytes at bytes, borrowed as long as the reader; name stands for the path. */
+tutti_status tti_reader_open_memory(const void *bytes, size_t n_bytes, const char *name,
+                                    tti_reader **out);
+
+/* The next n_bytes.  Fewer left, or damaged compression: TUTTI_E_DATA; what names the part that was
+ * being read, as in "truncated in the header". */
+tutti_status tti_reader_read(tti_reader *reader, void *dst, size_t n_bytes, const char *what);
+
+/* Checks that nothing follows, and the checksum of a gzipped file. */
+tutti_status tti_reader_finish(tti_reader *reader);
+
+/* TUTTI_E_DATA unless n_bytes more can be there at all: exact for a plain file; for a gzipped one
+ * from the bytes it has and the most that they can expand to.  To be called before memory is taken
+ * for a size that the file itself declares. */
+tutti_status tti_reader_expect(const tti_reader *reader, uint64_t n_bytes);
+
+const char *tti_reader_path(const tti_reader *reader);
+bool tti_reader_is_gzip(const tti_reader *reader);
+
+/* The descriptor of a plain file, for random access from here on, now the caller's to close; the
+ * reader is at its end.  Fails unless exactly n_bytes were left. */
+tutti_status tti_reader_take_fd(tti_reader *reader, uint64_t n_bytes, int *out);
+
+/* NULL is a no-op. */
+void tti_reader_close(tti_reader *reader);
+
+#endif /* TTI_DATA_BYTE_READER_H */

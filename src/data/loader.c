@@ -1,0 +1,405 @@
+/* loader.c - a ring of batches, filled by threads ahead of the one who trains.
+ *
+ * The one idea: a batch is cut into chunks of rows, every chunk is a job of its own, and threads
+ * always take the first chunk of the earliest batch that has one left.  So the next batch is made
+ * by all threads together, and a chunk writes only its own rows: nothing depends on who makes it.
+ *
+ * Slots of the ring: batch number k lives in slot k % n_slots from the moment the batch that was
+ * there before is given back.  One mutex guards the numbers; rows are written outside of it. */
+#include "data/loader.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "data/sampler.h"
+
+enum {
+    CHUNK_ROWS = 16,
+    ALIGN_BYTES = 64,
+    MAX_THREADS = 256,
+    MAX_PREFETCH = 1024,
+    TEXT_BYTES = 1024,
+    MAX_BATCH = 1 << 30
+};
+
+typedef struct slot {
+    uint8_t *x, *y;
+    tti_permutation order; /* of the batch's epoch, unless sequential           */
+    tti_batch batch;
+    int64_t n_chunks, next_chunk, n_done;
+    int64_t failed_chunk; /* the first one that failed, so that the text does not depend on time */
+    tutti_status status;
+    char text[TEXT_BYTES];
+} slot;
+
+typedef struct scratch {
+    uint8_t *memory; /* two buffers of the chain */
+    tti_loader *loader;
+} scratch;
+
+struct tti_loader {
+    tti_loader_desc desc;
+    tti_chain chain; /* the data set's own steps and the loader's; all borrowed */
+    tutti_type x_type;
+    size_t chain_bytes, x_row_bytes, y_row_elems, stored_bytes;
+    int64_t rows_per_shard, steps_per_epoch, end; /* end: number of batches, INT64_MAX: endless */
+
+    int n_slots;
+    slot *slots;
+    int n_scratch, n_started; /* threads, or one scratch for the caller */
+    scratch *scratches;
+    pthread_t *threads;
+
+    pthread_mutex_t mutex;              /* guards the next line, stop and the slots' counters */
+    int64_t n_opened, n_given, n_freed; /* batches that got a slot; the caller got; gave back */
+    bool stop;
+    pthread_cond_t work, ready; /* for the threads; for the caller */
+
+    tutti_status failed; /* the caller's: what every later call returns */
+    char text[TEXT_BYTES];
+};
+
+int64_t tti_rows_per_shard(int64_t batch, int n_shards) {
+    return batch / n_shards + (batch % n_shards != 0);
+}
+
+/* ---- what a batch is made of ---- */
+
+/* Prepares the slot of batch number k: no row is there yet. */
+static void open_slot(tti_loader *l, int64_t k) {
+    slot *s = &l->slots[k % l->n_slots];
+    int64_t at = l->desc.step + k;
+    tti_batch *b = &s->batch;
+    int n_shards = l->desc.last_shard - l->desc.first_shard;
+    *b = (tti_batch){.epoch = l->desc.epoch + at / l->steps_per_epoch,
+                     .step = at % l->steps_per_epoch,
+                     .rows_per_shard = l->rows_per_shard,
+                     .n_shards = n_shards,
+                     .x = s->x,
+                     .y = s->y,
+                     .x_shard_bytes = b->x_shard_bytes,
+                     .y_shard_bytes = b->y_shard_bytes};
+    int64_t n = l->desc.dataset->info.n_samples;
+    b->n_rows_global = tti_batch_n_rows(n, l->desc.batch, b->step);
+    int64_t first = TTI_MIN(l->desc.first_shard * l->rows_per_shard, b->n_rows_global);
+    int64_t last = TTI_MIN(l->desc.last_shard * l->rows_per_shard, b->n_rows_global);
+    b->n_rows = last - first;
+    if (!l->desc.sequential)
+        s->order = tti_sampler_epoch((uint64_t)n, l->desc.seed, (uint64_t)b->epoch);
+    s->next_chunk = s->n_done = 0;
+    s->status = TUTTI_OK;
+    s->failed_chunk = INT64_MAX;
+}
+
+static void clear_row(const tti_loader *l, uint8_t *x, int32_t *y) {
+    memset(x, 0, l->x_row_bytes);
+    for (size_t i = 0; i < l->y_row_elems; i++) y[i] = -1;
+}
+
+/* Row i of the slot, counted over the worker's shards. */
+static tutti_status load_row(const tti_loader *l, slot *s, int64_t i, void *const buffers[2]) {
+    const tti_batch *b = &s->batch;
+    int64_t shard = i / b->rows_per_shard, row = i % b->rows_per_shard;
+    int64_t in_batch = (l->desc.first_shard + shard) * b->rows_per_shard + row;
+    uint8_t *x = s->x + (size_t)shard * b->x_shard_bytes + (size_t)row * l->x_row_bytes;
+    int32_t *y =
+        (int32_t *)(void *)(s->y + (size_t)shard * b->y_shard_bytes) + (size_t)row * l->y_row_elems;
+    if (in_batch >= b->n_rows_global) {
+        clear_row(l, x, y);
+        return TUTTI_OK;
+    }
+    uint64_t position = (uint64_t)(b->step * l->desc.batch + in_batch);
+    uint64_t index = l->desc.sequential ? position : tti_permutation_at(&s->order, position);
+    tti_sample_key key = {l->desc.seed, (uint64_t)b->epoch, index};
+    const tutti_dataset *ds = l->desc.dataset;
+    TTI_TRY(ds->read(ds, (int64_t)index, buffers[0], y));
+    tti_chain_apply(&l->chain, &key, buffers, l->stored_bytes, x);
+    return TUTTI_OK;
+}
+
+static tutti_status load_chunk(const tti_loader *l, slot *s, int64_t chunk, const scratch *mine) {
+    void *const buffers[2] = {mine->memory, mine->memory + l->chain_bytes};
+    int64_t n = s->batch.rows_per_shard * s->batch.n_shards;
+    int64_t end = TTI_MIN((chunk + 1) * CHUNK_ROWS, n);
+    for (int64_t i = chunk * CHUNK_ROWS; i < end; i++) TTI_TRY(load_row(l, s, i, buffers));
+    return TUTTI_OK;
+}
+
+/* ---- threads ---- */
+
+static void open_slots(tti_loader *l) {
+    while (l->n_opened < l->end && l->n_opened < l->n_freed + l->n_slots) {
+        open_slot(l, l->n_opened);
+        l->n_opened++;
+    }
+}
+
+/* The earliest batch with a chunk left, NULL if there is none. */
+static slot *find_work(tti_loader *l) {
+    for (int64_t k = l->n_given; k < l->n_opened; k++) {
+        slot *s = &l->slots[k % l->n_slots];
+        if (s->next_chunk < s->n_chunks) return s;
+    }
+    return NULL;
+}
+
+/* Copies the last error of this thread. */
+static void keep_text(char text[TEXT_BYTES]) {
+    size_t n = strnlen(tutti_last_error(), TEXT_BYTES - 1);
+    memcpy(text, tutti_last_error(), n);
+    text[n] = '\0';
+}
+
+/* Called with the mutex held, which is let go while rows are loaded. */
+static void run_chunk(tti_loader *l, slot *s, const scratch *mine) {
+    int64_t chunk = s->next_chunk++;
+    pthread_mutex_unlock(&l->mutex);
+    tutti_status st = load_chunk(l, s, chunk, mine);
+    pthread_mutex_lock(&l->mutex);
+    if (st != TUTTI_OK && chunk < s->failed_chunk) {
+        s->status = st;
+        s->failed_chunk = chunk;
+        keep_text(s->text);
+    }
+    if (++s->n_done == s->n_chunks) pthread_cond_signal(&l->ready);
+}
+
+static void *thread_main(void *arg) {
+    const scratch *mine = arg;
+    tti_loader *l = mine->loader;
+    pthread_mutex_lock(&l->mutex);
+    while (!l->stop) {
+        slot *s = find_work(l);
+        if (s)
+            run_chunk(l, s, mine);
+        else
+            pthread_cond_wait(&l->work, &l->mutex); /* until next or destroy */
+    }
+    pthread_mutex_unlock(&l->mutex);
+    return NULL;
+}
+
+/* Signals are for the program's own threads: Ctrl-C must not land here. */
+static tutti_status start_threads(tti_loader *l) {
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int code = 0;
+    while (l->n_started < l->desc.n_threads && code == 0) {
+        code = pthread_create(&l->threads[l->n_started], NULL, thread_main,
+                              &l->scratches[l->n_started]);
+        if (code == 0) l->n_started++;
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (code != 0)
+        return tti_fail(TUTTI_E_NOMEM, "loader: cannot start thread %d: %s", l->n_started,
+                        strerror(code));
+    return TUTTI_OK;
+}
+
+/* ---- create and destroy ---- */
+
+static tutti_status check_desc(const tti_loader_desc *d) {
+    if (!d->dataset || d->batch < 1 || d->batch > MAX_BATCH || d->n_shards < 1)
+        return tti_fail(TUTTI_E_INVALID,
+                        "loader: a data set, batch >= 1 and n_shards >= 1 are "
+                        "needed, got batch %lld and %d shards",
+                        (long long)d->batch, d->n_shards);
+    if (d->first_shard < 0 || d->first_shard > d->last_shard || d->last_shard > d->n_shards)
+        return tti_fail(TUTTI_E_INVALID, "loader: shards %d .. %d of %d do not exist",
+                        d->first_shard, d->last_shard, d->n_shards);
+    if (d->n_threads < 0 || d->n_threads > MAX_THREADS || d->n_prefetch < 0 ||
+        d->n_prefetch > MAX_PREFETCH)
+        return tti_fail(TUTTI_E_INVALID, "loader: %d threads (0 .. %d), prefetch %d (0 .. %d)",
+                        d->n_threads, MAX_THREADS, d->n_prefetch, MAX_PREFETCH);
+    if (d->epoch < 0 || d->n_steps < 0 || d->timeout_ms < 0)
+        return tti_fail(TUTTI_E_INVALID, "loader: epoch, n_steps or timeout_ms is negative");
+    int64_t steps = tti_steps_per_epoch(d->dataset->info.n_samples, d->batch);
+    if (d->step < 0 || d->step >= steps)
+        return tti_fail(TUTTI_E_INVALID, "loader: step %lld of an epoch of %lld steps",
+                        (long long)d->step, (long long)steps);
+    return TUTTI_OK;
+}
+
+static tutti_status plan(tti_loader *l) {
+    const tti_loader_desc *d = &l->desc;
+    const tutti_dataset *ds = d->dataset;
+    TTI_TRY(tti_chain_append(&l->chain, &ds->decode));
+    TTI_TRY(tti_chain_append(&l->chain, &d->transforms));
+    TTI_TRY(tti_chain_infer(&l->chain, &ds->stored, &l->x_type, &l->chain_bytes));
+    l->stored_bytes = tti_type_bytes(&ds->stored);
+    l->x_row_bytes = tti_type_bytes(&l->x_type);
+    l->y_row_elems = (size_t)tutti_shape_n_elems(&ds->info.y.shape);
+    l->rows_per_shard = tti_rows_per_shard(d->batch, d->n_shards);
+    l->steps_per_epoch = tti_steps_per_epoch(ds->info.n_samples, d->batch);
+    l->end = d->sequential ? l->steps_per_epoch - d->step : INT64_MAX;
+    if (d->n_steps > 0) l->end = TTI_MIN(l->end, d->n_steps);
+    l->n_slots = d->n_threads == 0 ? 1 : TTI_MAX(d->n_prefetch, 1) + 1;
+    return TUTTI_OK;
+}
+
+/* n_rows * row_bytes, rounded up to the alignment. */
+static bool shard_bytes(int64_t n_rows, size_t row_bytes, size_t *out) {
+    size_t n;
+    if (__builtin_mul_overflow((size_t)n_rows, row_bytes, &n) || n > SIZE_MAX - ALIGN_BYTES)
+        return false;
+    *out = (n + ALIGN_BYTES - 1) & ~(size_t)(ALIGN_BYTES - 1);
+    return true;
+}
+
+/* At least one shard's worth, so that a worker without shards has valid pointers too. */
+static uint8_t *alloc_shards(size_t n_bytes, int n_shards) {
+    size_t n;
+    if (__builtin_mul_overflow(n_bytes, (size_t)TTI_MAX(n_shards, 1), &n)) return NULL;
+    return aligned_alloc(ALIGN_BYTES, TTI_MAX(n, (size_t)ALIGN_BYTES));
+}
+
+static tutti_status alloc_slots(tti_loader *l) {
+    int n_shards = l->desc.last_shard - l->desc.first_shard;
+    size_t x_bytes, y_bytes;
+    bool fits = shard_bytes(l->rows_per_shard, l->x_row_bytes, &x_bytes) &&
+                shard_bytes(l->rows_per_shard, l->y_row_elems * sizeof(int32_t), &y_bytes);
+    l->slots = fits ? calloc((size_t)l->n_slots, sizeof *l->slots) : NULL;
+    for (int i = 0; l->slots && i < l->n_slots; i++) {
+        slot *s = &l->slots[i];
+        s->x = alloc_shards(x_bytes, n_shards);
+        s->y = alloc_shards(y_bytes, n_shards);
+        if (!s->x || !s->y) fits = false;
+        if (!fits) break;
+        s->batch.x_shard_bytes = x_bytes;
+        s->batch.y_shard_bytes = y_bytes;
+        int64_t n_rows = l->rows_per_shard * n_shards;
+        s->n_chunks = (n_rows + CHUNK_ROWS - 1) / CHUNK_ROWS;
+    }
+    if (!l->slots || !fits)
+        return tti_fail(TUTTI_E_NOMEM, "loader: out of memory for %d batches of %d shards of %lld",
+                        l->n_slots, n_shards, (long long)l->rows_per_shard);
+    return TUTTI_OK;
+}
+
+static tutti_status alloc_scratch(tti_loader *l) {
+    l->n_scratch = TTI_MAX(l->desc.n_threads, 1);
+    l->scratches = calloc((size_t)l->n_scratch, sizeof *l->scratches);
+    l->threads = calloc((size_t)l->n_scratch, sizeof *l->threads);
+    bool fits = l->scratches && l->threads;
+    for (int i = 0; fits && i < l->n_scratch; i++) {
+        l->scratches[i].loader = l;
+        l->scratches[i].memory =
+            aligned_alloc(ALIGN_BYTES, 2 * TTI_MAX(l->chain_bytes, (size_t)64));
+        fits = l->scratches[i].memory != NULL;
+    }
+    return fits ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "loader: out of memory");
+}
+
+static void init_sync(tti_loader *l) {
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&l->mutex, NULL);
+    pthread_cond_init(&l->work, NULL);
+    pthread_cond_init(&l->ready, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+tutti_status tti_loader_create(const tti_loader_desc *desc, tti_loader **out) {
+    *out = NULL;
+    TTI_TRY(check_desc(desc));
+    tti_loader *l = calloc(1, sizeof *l);
+    if (!l) return tti_fail(TUTTI_E_NOMEM, "loader: out of memory");
+    l->desc = *desc;
+    init_sync(l);
+    tutti_status st;
+    TTI_TRY_GOTO(plan(l), cleanup);
+    TTI_TRY_GOTO(alloc_slots(l), cleanup);
+    TTI_TRY_GOTO(alloc_scratch(l), cleanup);
+    open_slots(l);
+    if (desc->n_threads > 0) TTI_TRY_GOTO(start_threads(l), cleanup);
+    *out = l;
+cleanup:
+    if (st != TUTTI_OK) tti_loader_destroy(l);
+    return st;
+}
+
+void tti_loader_destroy(tti_loader *l) {
+    if (!l) return;
+    pthread_mutex_lock(&l->mutex);
+    l->stop = true;
+    pthread_cond_broadcast(&l->work);
+    pthread_mutex_unlock(&l->mutex);
+    for (int i = 0; i < l->n_started; i++) pthread_join(l->threads[i], NULL);
+    for (int i = 0; l->slots && i < l->n_slots; i++) {
+        free(l->slots[i].x);
+        free(l->slots[i].y);
+    }
+    for (int i = 0; l->scratches && i < l->n_scratch; i++) free(l->scratches[i].memory);
+    free(l->slots);
+    free(l->scratches);
+    free(l->threads);
+    pthread_cond_destroy(&l->work);
+    pthread_cond_destroy(&l->ready);
+    pthread_mutex_destroy(&l->mutex);
+    free(l);
+}
+
+/* ---- the caller's side ---- */
+
+static struct timespec deadline_after(int timeout_ms) {
+    int64_t t_ns = tti_now_ns() + (timeout_ms > 0 ? timeout_ms : 60000) * TTI_NS_PER_MS;
+    return (struct timespec){.tv_sec = (time_t)(t_ns / 1000000000),
+                             .tv_nsec = (long)(t_ns % 1000000000)};
+}
+
+/* With the mutex held: until every chunk of the slot is done. */
+static tutti_status wait_for(tti_loader *l, slot *s) {
+    struct timespec deadline = deadline_after(l->desc.timeout_ms);
+    while (l->desc.n_threads == 0 && s->next_chunk < s->n_chunks) run_chunk(l, s, &l->scratches[0]);
+    while (s->n_done < s->n_chunks)
+        if (pthread_cond_timedwait(&l->ready, &l->mutex, &deadline) == ETIMEDOUT &&
+            s->n_done < s->n_chunks)
+            return tti_fail(TUTTI_E_TIMEOUT,
+                            "loader: epoch %lld step %lld was not ready after %d ms",
+                            (long long)s->batch.epoch, (long long)s->batch.step,
+                            l->desc.timeout_ms > 0 ? l->desc.timeout_ms : 60000);
+    if (s->status != TUTTI_OK)
+        return tti_fail(s->status, "loader: epoch %lld step %lld: %s", (long long)s->batch.epoch,
+                        (long long)s->batch.step, s->text);
+    return TUTTI_OK;
+}
+
+static tutti_status take(tti_loader *l, tti_batch *out) {
+    if (l->n_given >= l->end)
+        return tti_fail(TUTTI_E_INVALID, "loader: all %lld batches were taken", (long long)l->end);
+    l->n_freed = l->n_given; /* what the caller held until now */
+    open_slots(l);
+    pthread_cond_broadcast(&l->work);
+    slot *s = &l->slots[l->n_given % l->n_slots];
+    TTI_TRY(wait_for(l, s));
+    l->n_given++;
+    *out = s->batch;
+    return TUTTI_OK;
+}
+
+tutti_status tti_loader_next(tti_loader *l, tti_batch *out) {
+    if (l->failed != TUTTI_OK) return tti_fail(l->failed, "%s", l->text);
+    int64_t start_ns = tti_now_ns();
+    pthread_mutex_lock(&l->mutex);
+    tutti_status st = take(l, out);
+    pthread_mutex_unlock(&l->mutex);
+    if (st != TUTTI_OK) {
+        l->failed = st;
+        keep_text(l->text);
+        return st;
+    }
+    out->wait_ns = tti_now_ns() - start_ns;
+    return TUTTI_OK;
+}
+
+const tutti_type *tti_loader_x_type(const tti_loader *l) { return &l->x_type; }
+
+int64_t tti_loader_steps_per_epoch(const tti_loader *l) { return l->steps_per_epoch; }

@@ -1,0 +1,73 @@
+/* loader.h - the batches of one worker: its run of virtual shards, step after step.
+ *
+ * The global batch of B samples is cut into V shards of b = ceil(B/V) rows: shard s of step t
+ * covers positions t*B + s*b .. of the epoch's order, as far as the batch and the epoch reach.  A
+ * loader delivers shards first_shard .. last_shard-1; rows that do not exist (a short last batch, a
+ * B that V does not divide) are zeros with label -1, so every shard has the same shape.
+ *
+ * What is delivered is a function of data set, seed, B, V, epoch and step alone: never of the
+ * number of workers or threads, nor of time. Threads: one loader is used by one thread at a time;
+ * its own threads are its business. */
+#ifndef TTI_DATA_LOADER_H
+#define TTI_DATA_LOADER_H
+
+#include "data/dataset.h"
+
+typedef struct tti_loader tti_loader;
+
+/* Zero is the default of every field except dataset, batch, n_shards and last_shard. */
+typedef struct tti_loader_desc {
+    const tutti_dataset *dataset; /* borrowed, must outlive the loader                           */
+    int64_t batch;                /* B, global                                                   */
+    int n_shards;                 /* V                                                           */
+    int first_shard, last_shard;  /* this worker's: first <= s < last                            */
+    uint64_t seed;                /* of the job: keys the epochs' orders and random transforms   */
+    bool sequential;              /* evaluation: every sample once, in order; ends after an epoch */
+    int64_t epoch, step;          /* where to start: step in the epoch, 0 <= step < steps        */
+    int64_t n_steps;              /* end after so many; 0: never, sequential: with the epoch     */
+    int n_threads;                /* 0: load in the caller                                       */
+    int n_prefetch;               /* batches made ahead with threads, 0: 1                       */
+    int timeout_ms;               /* longest wait for a batch; 0: 60000                          */
+    tti_chain transforms;         /* after the data set's own; steps borrowed like dataset       */
+} tti_loader_desc;
+
+/* One step of this worker. */
+typedef struct tti_batch {
+    int64_t epoch, step;                 /* step in its epoch                                    */
+    int64_t n_rows_global;               /* real samples in the whole batch, over all V shards   */
+    int64_t n_rows;                      /* real samples in these shards                         */
+    int64_t rows_per_shard;              /* b                                                    */
+    int n_shards;                        /* last_shard - first_shard                             */
+    const uint8_t *x;                    /* shard i at x + i*x_shard_bytes: [b, ...]             */
+    const uint8_t *y;                    /* shard i at y + i*y_shard_bytes: i32 [b, ...]         */
+    size_t x_shard_bytes, y_shard_bytes; /* from shard to shard, multiples of 64     */
+    int64_t wait_ns;                     /* how long the caller waited; without threads: loaded  */
+} tti_batch;
+
+/* Checks desc, takes the memory and starts the threads.  *out is NULL on failure. */
+tutti_status tti_loader_create(const tti_loader_desc *desc, tti_loader **out);
+
+/* The next batch; its memory, 64-byte aligned, is valid until the next call.  After a failure
+ * every later call fails in the same way; past the end it is TUTTI_E_INVALID. */
+tutti_status tti_loader_next(tti_loader *loader, tti_batch *out);
+
+/* Type of one sample of x, after all transforms. */
+const tutti_type *tti_loader_x_type(const tti_loader *loader);
+
+int64_t tti_loader_steps_per_epoch(const tti_loader *loader);
+
+/* Stops the threads, at any moment, and frees everything.  NULL is a no-op. */
+void tti_loader_destroy(tti_loader *loader);
+
+/* Rows of one shard: ceil(batch / n_shards). */
+int64_t tti_rows_per_shard(int64_t batch, int n_shards);
+
+/* Shard i (0 .. n_shards-1) of a batch. */
+static inline const void *tti_batch_x(const tti_batch *batch, int i) {
+    return batch->x + (size_t)i * batch->x_shard_bytes;
+}
+static inline const int32_t *tti_batch_y(const tti_batch *batch, int i) {
+    return (const int32_t *)(const void *)(batch->y + (size_t)i * batch->y_shard_bytes);
+}
+
+#endif /* TTI_DATA_LOADER_H */

@@ -1,0 +1,182 @@
+/* byte_reader_test.c - plain, gzipped and memory readers agree; every way to be damaged is told. */
+#include "data/byte_reader.h"
+
+#include "data/idx_files.h"
+#include "t.h"
+
+enum { N = 300000 };
+
+static uint8_t bytes[N], packed[2 * N];
+
+static void fill(void) {
+    for (size_t i = 0; i < N; i++) bytes[i] = (uint8_t)(i * i >> 3);
+}
+
+static void assert_reads_all(tti_reader *reader) {
+    static uint8_t got[N];
+    size_t at = 0;
+    for (size_t step = 1; at < N; step = step * 3 + 1) {
+        size_t n = step < N - at ? step : N - at;
+        T_OK(tti_reader_read(reader, got + at, n, "data"));
+        at += n;
+    }
+    assert_memory_equal(got, bytes, N);
+    T_OK(tti_reader_finish(reader));
+    uint8_t more;
+    T_FAILS(tti_reader_read(reader, &more, 1, "data"), TUTTI_E_DATA, "truncated in the data");
+    tti_reader_close(reader);
+}
+
+T_CASE(all_sources_agree) {
+    T_UNUSED;
+    fill();
+    const char *dir = t_make_dir(), *path = t_path(dir, "train-images-idx3-ubyte");
+    size_t n_packed = t_gzip(bytes, N, packed, sizeof packed);
+    tti_reader *reader;
+    for (int gzip = 0; gzip < 2; gzip++) {
+        t_write(path, gzip ? packed : bytes, gzip ? n_packed : N);
+        T_OK(tti_reader_open(path, &reader));
+        T_EQ(tti_reader_is_gzip(reader), gzip);
+        assert_string_equal(tti_reader_path(reader), path);
+        assert_reads_all(reader);
+        T_OK(tti_reader_open_memory(gzip ? packed : bytes, gzip ? n_packed : N, "memory", &reader));
+        assert_reads_all(reader);
+    }
+    t_remove_dir(dir);
+}
+
+static uint8_t got[N]; /* what read_memory read */
+
+/* Reads n_bytes from memory and looks for the end. */
+static tutti_status read_memory(const uint8_t *memory, size_t n_memory, size_t n_bytes) {
+    tti_reader *reader;
+    tutti_status st = tti_reader_open_memory(memory, n_memory, "mem", &reader);
+    if (st != TUTTI_OK) return st;
+    st = tti_reader_read(reader, got, n_bytes, "data");
+    if (st == TUTTI_OK) st = tti_reader_finish(reader);
+    tti_reader_close(reader);
+    return st;
+}
+
+T_CASE(plain_too_short_or_too_long) {
+    T_UNUSED;
+    fill();
+    T_OK(read_memory(bytes + 1, 10, 10));
+    T_OK(read_memory(bytes, 0, 0));
+    T_FAILS(read_memory(bytes + 1, 9, 10), TUTTI_E_DATA,
+            "mem: truncated in the data: 10 bytes expected, 9 found");
+    T_FAILS(read_memory(bytes + 1, 12, 10), TUTTI_E_DATA, "mem: 2 trailing bytes");
+}
+
+T_CASE(gzip_cut_anywhere) {
+    T_UNUSED;
+    fill();
+    size_t n = t_gzip(bytes, 2000, packed, sizeof packed);
+    T_OK(read_memory(packed, n, 2000));
+    for (size_t cut = 2; cut < n; cut++)
+        T_FAILS(read_memory(packed, cut, 2000), TUTTI_E_DATA, "mem: truncated");
+}
+
+T_CASE(gzip_damaged) {
+    T_UNUSED;
+    fill();
+    size_t n = t_gzip(bytes, 2000, packed, sizeof packed);
+    packed[n - 6] ^= 1; /* checksum */
+    T_FAILS(read_memory(packed, n, 2000), TUTTI_E_DATA, "mem: damaged gzip data");
+    packed[n - 6] ^= 1;
+    packed[n] = 0;
+    T_FAILS(read_memory(packed, n + 1, 2000), TUTTI_E_DATA, "mem: trailing bytes after the gzip");
+    T_FAILS(read_memory(packed, n, 1999), TUTTI_E_DATA, "mem: trailing bytes after the data");
+    for (size_t i = 2; i < n; i++) { /* a flip is seen, or was in a byte without a meaning */
+        packed[i] ^= 0x40;
+        memset(got, 0, 2000);
+        if (read_memory(packed, n, 2000) == TUTTI_OK) assert_memory_equal(got, bytes, 2000);
+        packed[i] ^= 0x40;
+    }
+}
+
+T_CASE(declared_sizes_are_bounded) {
+    T_UNUSED;
+    fill();
+    tti_reader *reader;
+    T_OK(tti_reader_open_memory(bytes, 100, "mem", &reader));
+    T_OK(tti_reader_expect(reader, 100));
+    T_FAILS(tti_reader_expect(reader, 101), TUTTI_E_DATA, "101 bytes expected");
+    tti_reader_close(reader);
+    size_t n = t_gzip(bytes, 2000, packed, sizeof packed);
+    T_OK(tti_reader_open_memory(packed, n, "mem", &reader));
+    T_OK(tti_reader_expect(reader, 1000 * n));
+    T_FAILS(tti_reader_expect(reader, 2000 * n), TUTTI_E_DATA, "more than");
+    T_FAILS(tti_reader_expect(reader, UINT64_MAX), TUTTI_E_DATA, "more than");
+    tti_reader_close(reader);
+}
+
+T_CASE(only_regular_files) {
+    T_UNUSED;
+    const char *dir = t_make_dir();
+    char path[512], link[512];
+    snprintf(path, sizeof path, "%s/train-images-idx3-ubyte", dir);
+    snprintf(link, sizeof link, "%s/train-labels-idx1-ubyte", dir);
+    tti_reader *reader = (tti_reader *)path; /* must become NULL */
+    T_FAILS(tti_reader_open(path, &reader), TUTTI_E_DATA, "cannot open: No such file");
+    assert_null(reader);
+    T_FAILS(tti_reader_open(dir, &reader), TUTTI_E_DATA, "is not a regular file");
+    t_write(path, "abc", 3);
+    assert_int_equal(symlink(path, link), 0);
+    T_FAILS(tti_reader_open(link, &reader), TUTTI_E_DATA, "is a symbolic link");
+    unlink(link);
+    assert_int_equal(mkfifo(link, 0600), 0); /* must not wait for a writer */
+    T_FAILS(tti_reader_open(link, &reader), TUTTI_E_DATA, "is not a regular file");
+    t_remove_dir(dir);
+}
+
+T_CASE(cut_while_open) {
+    T_UNUSED;
+    fill();
+    const char *dir = t_make_dir(), *path = t_path(dir, "train-images-idx3-ubyte");
+    t_write(path, bytes, 1000);
+    tti_reader *reader;
+    T_OK(tti_reader_open(path, &reader));
+    assert_int_equal(truncate(path, 500), 0);
+    T_FAILS(tti_reader_read(reader, got, 1000, "data"), TUTTI_E_DATA, "became shorter");
+    tti_reader_close(reader);
+    t_remove_dir(dir);
+}
+
+T_CASE(descriptor_is_handed_over) {
+    T_UNUSED;
+    fill();
+    const char *dir = t_make_dir(), *path = t_path(dir, "train-images-idx3-ubyte");
+    t_write(path, bytes, 1000);
+    tti_reader *reader;
+    int fd = -1;
+    T_OK(tti_reader_open(path, &reader));
+    T_OK(tti_reader_read(reader, got, 10, "header"));
+    T_FAILS(tti_reader_take_fd(reader, 991, &fd), TUTTI_E_DATA, "truncated");
+    tti_reader_close(reader);
+    T_OK(tti_reader_open(path, &reader));
+    T_FAILS(tti_reader_take_fd(reader, 999, &fd), TUTTI_E_DATA, "1 trailing bytes");
+    tti_reader_close(reader);
+    T_EQ(fd, -1);
+    T_OK(tti_reader_open(path, &reader));
+    T_OK(tti_reader_take_fd(reader, 1000, &fd));
+    tti_reader_close(reader);
+    T_EQ(pread(fd, got, 10, 990), 10);
+    assert_memory_equal(got, bytes + 990, 10);
+    close(fd);
+    t_remove_dir(dir);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_sources_agree),
+        cmocka_unit_test(plain_too_short_or_too_long),
+        cmocka_unit_test(gzip_cut_anywhere),
+        cmocka_unit_test(gzip_damaged),
+        cmocka_unit_test(declared_sizes_are_bounded),
+        cmocka_unit_test(only_regular_files),
+        cmocka_unit_test(cut_while_open),
+        cmocka_unit_test(descriptor_is_handed_over),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
