@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import unittest
 
-TOOLS = os.path.join(os.environ.get("TUTTI_SOURCE", "."), "tools")
+TOOLS = os.path.abspath(os.path.join(os.environ.get("TUTTI_SOURCE", "."), "tools"))
 
 GOOD = {
     "include/tutti/noun.h": "/* noun.h - a thing. */\n#include <stdint.h>\n",
@@ -202,7 +202,7 @@ class InstallDeps(unittest.TestCase):
     def test_forbidden(self):
         run = self.run_with({"apt-get": "exit 1", "id": "echo 0"}, TUTTI_NO_INSTALL="1")
         self.assertEqual(run.returncode, 1)
-        self.assertIn("apt-get install -y --no-install-recommends clang", run.stderr)
+        self.assertIn("  apt-get install -y --no-install-recommends clang", run.stderr)
 
     def test_no_sudo(self):
         run = self.run_with({"apt-get": "exit 1", "id": "echo 1000"})
