@@ -1,0 +1,49 @@
+/* cpu.h - what the CPU backend offers beside tti_backend_cpu, and how its files find each other.
+ *
+ * The vector files are compiled once for each instruction set (flags.cmake); each compilation gives
+ * one tti_cpu_isa.  All of them compute the same bits: loops keep their order of sums, and nothing
+ * is contracted to fused multiply-adds (cpu_backend_test compares them). */
+#ifndef TTI_CPU_H
+#define TTI_CPU_H
+
+#include "backend/backend.h"
+
+/* One instruction set. */
+typedef struct tti_cpu_isa {
+    const char *name;                 /* "avx512", "avx2", "generic" */
+    const tti_kernel *const *kernels; /* families, each ended by .op == NULL; NULL ends the list */
+    uint64_t (*hash_params)(const float *w, size_t n_elems, uint64_t first_index);
+    /* y[j] = sum over rows of x[n_rows][n_cols], rows in order. */
+    void (*sum_columns)(const float *x, size_t n_rows, size_t n_cols, float *y);
+} tti_cpu_isa;
+
+/* The instruction sets that this machine runs, best first: i = 0, 1, ... until NULL. */
+const tti_cpu_isa *tti_cpu_isa_at(int i);
+
+/* Every kernel in the order of selection, the reference last: i = 0, 1, ... until NULL. */
+const tti_kernel *tti_cpu_kernel_at(int i);
+
+/* Called once by each lane (an OS thread) before it prepares or runs a kernel: one OpenMP thread,
+ * denormals are zero.  Concerns only the calling thread. */
+void tti_cpu_thread_init(void);
+
+/* A hash of parameters that does not depend on the order of additions:
+ *   sum over i of bits(w[i]) * (2*(first_index+i)+1) * 0x9E3779B97F4A7C15, mod 2^64.
+ * Every factor is odd, so one flipped bit always changes it; so does exchanging two unequal
+ * elements less than 2^31 apart.  Hashes of parts are added up. */
+uint64_t tti_cpu_hash_params(const float *w, size_t n_elems, uint64_t first_index);
+
+/* ---- between the files of this folder ---- */
+
+/* Kernels of onednn.c, ended by .op == NULL; empty without oneDNN. */
+extern const tti_kernel tti_onednn_kernels[];
+void tti_onednn_thread_init(void);
+/* "oneDNN 2.6.3", or "no oneDNN". */
+void tti_onednn_describe(tti_str *str);
+
+/* Body nodes of a fused node that run. */
+enum { TTI_MAX_BODY = 64 };
+
+extern const tti_kernel tti_reference_kernel;
+
+#endif /* TTI_CPU_H */

@@ -1,0 +1,33 @@
+# The vector files are compiled once for each instruction set; the best one is taken at run time.
+# The bits are the same for all: no contraction (cmake/flags.cmake), fixed order of sums.
+set(TUTTI_CPU_VECTOR "")
+foreach(name elementwise activation binary matmul gemm conv pool shape softmax loss reduce random
+        optim fused isa)
+  if(EXISTS ${CMAKE_SOURCE_DIR}/src/backend/cpu/${name}.c)
+    list(APPEND TUTTI_CPU_VECTOR ${CMAKE_SOURCE_DIR}/src/backend/cpu/${name}.c)
+  endif()
+endforeach()
+# -fno-math-errno and -fno-trapping-math change no result, only what errno and fenv would say.
+set_source_files_properties(${TUTTI_CPU_VECTOR} PROPERTIES COMPILE_OPTIONS
+                            "-O3;-fno-math-errno;-fno-trapping-math;-Wno-psabi")
+
+function(tutti_cpu_variant name)
+  add_library(tutti_backend_${name} OBJECT ${TUTTI_CPU_VECTOR})
+  target_compile_options(tutti_backend_${name} PRIVATE ${ARGN})
+  target_compile_definitions(tutti_backend_${name} PRIVATE TTI_ISA=${name})
+  target_link_libraries(tutti_backend_${name} PUBLIC tutti_backend)
+endfunction()
+
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
+  tutti_cpu_variant(avx2 -march=x86-64-v3)
+  tutti_cpu_variant(avx512 -march=x86-64-v4 -mprefer-vector-width=512)
+  set(TUTTI_CPU_OBJECTS $<TARGET_OBJECTS:tutti_backend_avx2> $<TARGET_OBJECTS:tutti_backend_avx512>)
+else()
+  set(TUTTI_CPU_OBJECTS "")
+endif()
+
+# The OpenMP run time that oneDNN is linked with: a lane sets its number of threads to one.
+set(TUTTI_CPU_LIBS "")
+if(TUTTI_HAVE_ONEDNN)
+  set(TUTTI_CPU_LIBS gomp)
+endif()

@@ -1,0 +1,135 @@
+/* reduce.c - sum, mean, max_reduce and argmax; f32.
+ *
+ * The walk goes through x in memory order (nd.h), so x is read once; the innermost loop either
+ * folds a run into one output (16 lanes) or a row into a row of outputs. */
+#include "backend/cpu/nd.h"
+#include "backend/cpu/simd.h"
+
+static bool can_run(const tti_node *node) {
+    return tti_all_f32(node) && tti_all_plain(node) && tti_n_elems(node->in[0]) > 0;
+}
+
+/* Whether dimension d of x is reduced: no axes means all. */
+static bool is_reduced(const tti_node *node, int d) {
+    const tti_attr *axes = tti_attr_get(node, "axes");
+    int n_dims = node->in[0]->type.shape.n_dims;
+    for (int i = 0; i < axes->n; i++)
+        if (axes->v[i] == d || axes->v[i] + n_dims == d) return true;
+    return axes->n == 0;
+}
+
+/* Operand 0 is x, operand 1 the output with stride 0 where it is reduced. */
+static tti_nd make_nd(const tti_node *node) {
+    const tutti_shape *shape = &node->in[0]->type.shape;
+    tti_nd nd = {.n_dims = shape->n_dims, .n_operands = 2};
+    size_t n = 1;
+    tti_value_strides(node->in[0], nd.stride[0]);
+    for (int d = shape->n_dims - 1; d >= 0; d--) {
+        nd.dim[d] = (size_t)shape->dim[d];
+        if (is_reduced(node, d)) continue;
+        nd.stride[1][d] = n;
+        n *= nd.dim[d];
+    }
+    if (!nd.n_dims) nd.n_dims = 1, nd.dim[0] = 1, nd.stride[0][0] = 1;
+    tti_nd_tidy(&nd);
+    return nd;
+}
+
+typedef void (*fold_fn)(const float *x, size_t n, float *y, size_t y_step);
+
+static void fold_sum(const float *x, size_t n, float *y, size_t y_step) {
+    if (y_step == 0) {
+        *y += tti_sum_n(x, n);
+        return;
+    }
+    TTI_IVDEP
+    for (size_t i = 0; i < n; i++) y[i * y_step] += x[i];
+}
+
+/* NaN stays: it is neither smaller nor replaced. */
+static void fold_max(const float *x, size_t n, float *y, size_t y_step) {
+    if (y_step == 0) {
+        float m = *y;
+        for (size_t i = 0; i < n; i++) m = (x[i] > m) | (x[i] != x[i]) ? x[i] : m;
+        *y = m;
+        return;
+    }
+    TTI_IVDEP
+    for (size_t i = 0; i < n; i++) {
+        float m = y[i * y_step];
+        y[i * y_step] = (x[i] > m) | (x[i] != x[i]) ? x[i] : m;
+    }
+}
+
+static void reduce(const tti_kargs *a, float start, fold_fn fold) {
+    tti_nd nd = make_nd(a->node);
+    int last = nd.n_dims - 1;
+    size_t n_outer = tti_nd_n_outer(&nd, 1), n_out = tti_n_elems(a->node->out[0]);
+    const float *x = a->in[0];
+    float *y = a->out[0];
+    tti_nd_at at = {0};
+    for (size_t i = 0; i < n_out; i++) y[i] = start;
+    for (size_t o = 0; o < n_outer; o++, tti_nd_next(&nd, 1, &at))
+        fold(x + at.offset[0], nd.dim[last], y + at.offset[1], nd.stride[1][last]);
+}
+
+static tutti_status sum_run(void *state, const tti_kargs *a) {
+    (void)state;
+    reduce(a, 0.0f, fold_sum);
+    return TUTTI_OK;
+}
+
+static tutti_status mean_run(void *state, const tti_kargs *a) {
+    size_t n_out = tti_n_elems(a->node->out[0]);
+    float *y = a->out[0];
+    (void)state;
+    reduce(a, 0.0f, fold_sum);
+    float scale = (float)((double)n_out / (double)tti_n_elems(a->node->in[0]));
+    for (size_t i = 0; i < n_out; i++) y[i] *= scale;
+    return TUTTI_OK;
+}
+
+static tutti_status max_run(void *state, const tti_kargs *a) {
+    (void)state;
+    reduce(a, -__builtin_inff(), fold_max);
+    return TUTTI_OK;
+}
+
+/* ---- argmax: the first maximum along one axis ---- */
+
+static bool argmax_can_run(const tti_node *node) {
+    return node->in[0]->type.dtype == TUTTI_F32 && node->out[0]->type.dtype == TUTTI_I32 &&
+           tti_all_plain(node) && tti_n_elems(node->in[0]) > 0;
+}
+
+static tutti_status argmax_run(void *state, const tti_kargs *a) {
+    const tutti_shape *shape = &a->node->in[0]->type.shape;
+    int64_t axis = tti_attr_int(a->node, "axis");
+    size_t outer = 1, inner = 1, n;
+    const float *x = a->in[0];
+    int32_t *y = a->out[0];
+    (void)state;
+    if (axis < 0) axis += shape->n_dims;
+    for (int d = 0; d < axis; d++) outer *= (size_t)shape->dim[d];
+    for (int d = (int)axis + 1; d < shape->n_dims; d++) inner *= (size_t)shape->dim[d];
+    n = (size_t)shape->dim[axis];
+    for (size_t o = 0; o < outer; o++, x += n * inner)
+        for (size_t i = 0; i < inner; i++) {
+            size_t best = 0;
+            for (size_t k = 1; k < n; k++) best = x[k * inner + i] > x[best * inner + i] ? k : best;
+            *y++ = (int32_t)best;
+        }
+    return TUTTI_OK;
+}
+
+#define ROW(op_name, run_fn) \
+    { .op = op_name, .name = TTI_ISA_TEXT, .can_run = can_run, .run = run_fn }
+
+extern const tti_kernel TTI_VARIANT(tti_kernels_reduce)[];
+const tti_kernel TTI_VARIANT(tti_kernels_reduce)[] = {
+    ROW("sum", sum_run),
+    ROW("mean", mean_run),
+    ROW("max_reduce", max_run),
+    {.op = "argmax", .name = TTI_ISA_TEXT, .can_run = argmax_can_run, .run = argmax_run},
+    {0},
+};
