@@ -1,0 +1,192 @@
+/* ops.h - the vocabulary for models: every call adds a node to a graph and returns its value.
+ *
+ * Sticky: a call with bad shapes returns NULL, a call given NULL returns NULL, and
+ * tutti_graph_check reports the first culprit by layer name with the shapes involved.
+ *
+ * Types:     floating inputs of one call have one dtype, which the result has too, unless said
+ *            otherwise.  Negative axes count from the end.
+ * Names:     layers with parameters and dropout need a name, unique in the graph, up to 200 bytes.
+ * Structs:   descs are zero-default and not kept.
+ * Ownership: values belong to the graph.   Threads: one graph is built by one thread at a time.
+ */
+#ifndef TUTTI_OPS_H
+#define TUTTI_OPS_H
+
+#include "tutti/graph.h"
+
+TUTTI_EXTERN_C_BEGIN
+
+/* ---- layers with parameters ---- */
+
+typedef struct tutti_linear_desc {
+    int64_t n_out;          /* features of the result, >= 1                                     */
+    bool no_bias;           /* no parameter NAME.bias                                           */
+    const tutti_init *init; /* of the weight, and the bias is then zero; NULL: PyTorch's, both
+                               uniform within 1 / sqrt(n_in)                                    */
+} tutti_linear_desc;
+
+/* y[..,n_out] = x[..,K] w^T + b, with parameters NAME.weight [n_out,K] and NAME.bias [n_out]. */
+TUTTI_API tutti_value *tutti_linear(tutti_graph *g, tutti_value *x, int64_t n_out,
+                                    const char *name);
+TUTTI_API tutti_value *tutti_linear_with(tutti_graph *g, tutti_value *x,
+                                         const tutti_linear_desc *desc, const char *name);
+
+typedef struct tutti_conv2d_desc {
+    int64_t n_out;              /* output channels, >= 1                               */
+    int64_t kernel;             /* height and width, >= 1                              */
+    int64_t kernel_h, kernel_w; /* 0: kernel                                           */
+    int64_t stride;             /* 0: 1                                                */
+    int64_t pad;                /* zeros on each side                                  */
+    int64_t dilation;           /* step between kernel elements; 0: 1                  */
+    int64_t groups;             /* divides input and output channels; 0: 1             */
+    bool no_bias;               /* no parameter NAME.bias                              */
+    const tutti_init *init;     /* as in tutti_linear_desc, fan_in = C/groups * area   */
+} tutti_conv2d_desc;
+
+/* x[N,C,H,W] -> y[N,n_out,P,Q], P = (H + 2 pad - dilation (kernel_h - 1) - 1) / stride + 1, with
+ * parameters NAME.weight [n_out, C/groups, kernel_h, kernel_w] and NAME.bias [n_out]. */
+TUTTI_API tutti_value *tutti_conv2d(tutti_graph *g, tutti_value *x, const tutti_conv2d_desc *desc,
+                                    const char *name);
+
+/* ---- random ---- */
+
+/* In training y = x / (1 - p) with probability 1 - p, else 0; otherwise y = x.  0 <= p < 1.  The
+ * mask follows from seed, name, step and the sample's place in the global batch. */
+TUTTI_API tutti_value *tutti_dropout(tutti_graph *g, tutti_value *x, double p, const char *name);
+
+/* ---- element by element: y has x's shape ---- */
+
+TUTTI_API tutti_value *tutti_relu(tutti_graph *g, tutti_value *x);      /* max(x, 0)       */
+TUTTI_API tutti_value *tutti_sigmoid(tutti_graph *g, tutti_value *x);   /* 1 / (1 + e^-x)  */
+TUTTI_API tutti_value *tutti_tanh(tutti_graph *g, tutti_value *x);      /* tanh x          */
+TUTTI_API tutti_value *tutti_gelu(tutti_graph *g, tutti_value *x);      /* x Phi(x), exact */
+TUTTI_API tutti_value *tutti_gelu_tanh(tutti_graph *g, tutti_value *x); /* Phi by tanh     */
+TUTTI_API tutti_value *tutti_neg(tutti_graph *g, tutti_value *x);       /* -x              */
+TUTTI_API tutti_value *tutti_exp(tutti_graph *g, tutti_value *x);       /* e^x             */
+TUTTI_API tutti_value *tutti_log(tutti_graph *g, tutti_value *x);       /* ln x            */
+TUTTI_API tutti_value *tutti_sqrt(tutti_graph *g, tutti_value *x);      /* x^(1/2)         */
+TUTTI_API tutti_value *tutti_abs(tutti_graph *g, tutti_value *x);       /* |x|             */
+TUTTI_API tutti_value *tutti_square(tutti_graph *g, tutti_value *x);    /* x^2             */
+TUTTI_API tutti_value *tutti_sign(tutti_graph *g, tutti_value *x);      /* -1, 0, 1; no gradient */
+
+/* alpha x + beta */
+TUTTI_API tutti_value *tutti_affine(tutti_graph *g, tutti_value *x, double alpha, double beta);
+
+/* x in another dtype, integers too.  To integers: towards zero, held at the ends of the range. */
+TUTTI_API tutti_value *tutti_cast(tutti_graph *g, tutti_value *x, tutti_dtype dtype);
+
+/* ---- two inputs, broadcast as in numpy ---- */
+
+TUTTI_API tutti_value *tutti_add(tutti_graph *g, tutti_value *a, tutti_value *b);
+TUTTI_API tutti_value *tutti_sub(tutti_graph *g, tutti_value *a, tutti_value *b);
+TUTTI_API tutti_value *tutti_mul(tutti_graph *g, tutti_value *a, tutti_value *b);
+TUTTI_API tutti_value *tutti_div(tutti_graph *g, tutti_value *a, tutti_value *b);
+TUTTI_API tutti_value *tutti_maximum(tutti_graph *g, tutti_value *a, tutti_value *b);
+TUTTI_API tutti_value *tutti_minimum(tutti_graph *g, tutti_value *a, tutti_value *b);
+
+/* x repeated to shape; x summed to a shape that broadcasts to x's. */
+TUTTI_API tutti_value *tutti_broadcast_to(tutti_graph *g, tutti_value *x, const tutti_shape *shape);
+TUTTI_API tutti_value *tutti_sum_to(tutti_graph *g, tutti_value *x, const tutti_shape *shape);
+
+/* ---- products ---- */
+
+/* y[..,M,N] = a[..,M,K] b[..,K,N]; leading dimensions are equal, or b is 2-D and serves them all.
+ * trans: the operand is stored with its last two dimensions exchanged. */
+TUTTI_API tutti_value *tutti_matmul(tutti_graph *g, tutti_value *a, tutti_value *b);
+TUTTI_API tutti_value *tutti_matmul_with(tutti_graph *g, tutti_value *a, tutti_value *b,
+                                         bool trans_a, bool trans_b);
+
+/* ---- pooling: x[N,C,H,W] -> y[N,C,P,Q] ---- */
+
+typedef struct tutti_pool2d_desc {
+    int64_t kernel;             /* height and width                                    */
+    int64_t kernel_h, kernel_w; /* 0: kernel                                           */
+    int64_t stride;             /* 0: as the kernel                                    */
+    int64_t pad;                /* on each side, at most half the kernel               */
+    bool exclude_pad;           /* average: divide by the elements inside x only       */
+} tutti_pool2d_desc;
+
+/* The maximum of each window of at most 255 elements; without a desc stride = kernel. */
+TUTTI_API tutti_value *tutti_max_pool2d(tutti_graph *g, tutti_value *x, int64_t kernel);
+TUTTI_API tutti_value *tutti_max_pool2d_with(tutti_graph *g, tutti_value *x,
+                                             const tutti_pool2d_desc *desc);
+
+/* The mean of each window, outside x counted as zeros unless exclude_pad. */
+TUTTI_API tutti_value *tutti_avg_pool2d(tutti_graph *g, tutti_value *x, int64_t kernel);
+TUTTI_API tutti_value *tutti_avg_pool2d_with(tutti_graph *g, tutti_value *x,
+                                             const tutti_pool2d_desc *desc);
+
+/* Windows chosen so that y is [N,C,out_h,out_w]: rows floor(p H / out_h) to
+ * ceil((p + 1) H / out_h) - 1, columns likewise. */
+TUTTI_API tutti_value *tutti_adaptive_avg_pool2d(tutti_graph *g, tutti_value *x, int64_t out_h,
+                                                 int64_t out_w);
+TUTTI_API tutti_value *tutti_adaptive_max_pool2d(tutti_graph *g, tutti_value *x, int64_t out_h,
+                                                 int64_t out_w);
+
+/* ---- shape ---- */
+
+/* The same elements in row-major order; one dimension of shape may be -1 and takes the rest. */
+TUTTI_API tutti_value *tutti_reshape(tutti_graph *g, tutti_value *x, const tutti_shape *shape);
+
+/* x[N, ...] -> y[N, everything else] */
+TUTTI_API tutti_value *tutti_flatten(tutti_graph *g, tutti_value *x);
+
+/* Two dimensions exchanged; or dimension d of y taken from dimension perm[d] of x. */
+TUTTI_API tutti_value *tutti_transpose(tutti_graph *g, tutti_value *x, int dim_a, int dim_b);
+TUTTI_API tutti_value *tutti_permute(tutti_graph *g, tutti_value *x, const int *perm, int n_perm);
+
+/* 1 to 16 values, equal but for dimension axis, one after the other along it. */
+TUTTI_API tutti_value *tutti_concat(tutti_graph *g, tutti_value *const *values, int n_values,
+                                    int axis);
+
+/* len elements from start on, along axis. */
+TUTTI_API tutti_value *tutti_slice(tutti_graph *g, tutti_value *x, int axis, int64_t start,
+                                   int64_t len);
+
+/* out[0 .. n_parts-1] = equal slices along axis; all NULL on a failure. */
+TUTTI_API void tutti_split(tutti_graph *g, tutti_value *x, int axis, int n_parts,
+                           tutti_value **out);
+
+/* ---- reductions ---- */
+
+typedef struct tutti_axes {
+    int n;                    /* axes named below; 0: all                   */
+    int axis[TUTTI_MAX_DIMS]; /* negative: from the end                     */
+    bool keep;                /* reduced dimensions stay in the shape as 1  */
+} tutti_axes;
+
+/* axes NULL: all, giving a scalar.  The mean over the samples of a batch cannot be split over
+ * workers; use tutti_sum and a count. */
+TUTTI_API tutti_value *tutti_sum(tutti_graph *g, tutti_value *x, const tutti_axes *axes);
+TUTTI_API tutti_value *tutti_mean(tutti_graph *g, tutti_value *x, const tutti_axes *axes);
+TUTTI_API tutti_value *tutti_max(tutti_graph *g, tutti_value *x, const tutti_axes *axes);
+
+/* Place of the first maximum along axis, i32, without that axis; no gradient. */
+TUTTI_API tutti_value *tutti_argmax(tutti_graph *g, tutti_value *x, int axis);
+
+/* y_i = e^x_i / sum_j e^x_j along axis, and its logarithm. */
+TUTTI_API tutti_value *tutti_softmax(tutti_graph *g, tutti_value *x, int axis);
+TUTTI_API tutti_value *tutti_log_softmax(tutti_graph *g, tutti_value *x, int axis);
+
+/* ---- losses: sums with their counts, f32 scalars, divided by whoever has all of them ---- */
+
+typedef struct tutti_loss {
+    tutti_value *sum;     /* over the rows that count; the gradient flows from here */
+    tutti_value *count;   /* rows (cross entropy) or elements (squared error)       */
+    tutti_value *correct; /* rows whose first maximum is the label; NULL: no such   */
+} tutti_loss;
+
+/* logits[N,C], labels i32[N].  Per row -sum_c t_c ln softmax(logits)_c with target
+ * t = (1 - smoothing) [c = label] + smoothing / C.  Rows with label == ignore (usually -1) do not
+ * count; any other label outside 0 .. C-1 makes the sum NaN. */
+TUTTI_API tutti_loss tutti_cross_entropy(tutti_graph *g, tutti_value *logits, tutti_value *labels,
+                                         double smoothing, int64_t ignore);
+
+/* pred[N,...], target alike: the sum of (pred - target)^2.  labels i32[N] or NULL: rows with
+ * label == ignore do not count. */
+TUTTI_API tutti_loss tutti_mse(tutti_graph *g, tutti_value *pred, tutti_value *target,
+                               tutti_value *labels, int64_t ignore);
+
+TUTTI_EXTERN_C_END
+
+#endif /* TUTTI_OPS_H */

@@ -1,0 +1,39 @@
+/* fused.c - a chain of elementwise nodes run as one.
+ *
+ * Only the fuse pass makes such nodes, after differentiation, so there is no gradient.  The idea to
+ * know: its meaning is its body, node by node; it has no reference of its own. */
+#include "ops/rules.h"
+
+/* Elementwise: the shape is that of the inputs; the body's last node decides the dtype. */
+static tutti_status fused_infer(const tti_node *node, tutti_type *out) {
+    for (int i = 1; i < node->n_in; i++) TTI_TRY(tti_need_same_shape(node, 0, i));
+    for (int i = 0; i < node->n_body; i++)
+        if (!(node->body[i]->op->traits & TTI_ELEMENTWISE) || node->body[i]->op->n_out != 1)
+            return tti_node_fail(node, "%s cannot be part of a chain", node->body[i]->op->name);
+    out[0] = node->in[0]->type;
+    if (node->n_body > 0) out[0].dtype = node->body[node->n_body - 1]->out[0]->type.dtype;
+    return TUTTI_OK;
+}
+
+static void fused_cost(const tti_node *node, tti_cost *cost) {
+    double flops = 0;
+    for (int i = 0; i < node->n_body; i++) {
+        tti_cost part;
+        node->body[i]->op->cost(node->body[i], &part);
+        flops += part.flops;
+    }
+    tti_cost_flops(node, flops, cost);
+}
+
+const tti_op tti_ops_fused[] = {
+    {.name = "fused",
+     .doc = "a chain of elementwise ops in one pass over memory",
+     .n_in_min = 1,
+     .n_in_max = TTI_MAX_IN,
+     .n_out = 1,
+     .traits = TTI_FUSED | TTI_ELEMENTWISE,
+     .infer = fused_infer,
+     .shard = tti_shard_same,
+     .cost = fused_cost},
+    {0},
+};

@@ -1,0 +1,11 @@
+/* init.h - how parameters start: numbers that follow from seed, name and position alone. */
+#ifndef TTI_OPS_INIT_H
+#define TTI_OPS_INIT_H
+
+#include "ir/graph.h"
+
+/* Writes the initial values of a parameter node to out, one float for each element.  The numbers
+ * are a function of seed, the parameter's name, its shape and its initialisation. */
+void tti_init_param(const tti_node *param, uint64_t seed, float *out);
+
+#endif /* TTI_OPS_INIT_H */

@@ -1,0 +1,135 @@
+/* layers.c - builders that make parameters: linear, conv2d; and dropout, which needs its name.
+ *
+ * A layer's name gives its parameters theirs ("conv1.weight") and stands in every message.  The
+ * idea to know: shapes are checked here only as far as the parameters' shapes need it; the rest is
+ * the op's own infer, so nothing is said twice. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/philox.h"
+#include "ops/rules.h"
+#include "tutti/ops.h"
+
+enum { MAX_NAME = 200 };
+
+/* True if a layer can be built: a graph without failure, an input, a name of sensible length. */
+static bool can_build(tutti_graph *g, const char *op, const tutti_value *x, const char *name) {
+    if (!g || g->failed != TUTTI_OK) return false;
+    if (!name || !name[0])
+        tti_build_fail(g, "%s: the layer needs a name", op);
+    else if (strnlen(name, MAX_NAME + 1) > MAX_NAME)
+        tti_build_fail(g, "%s: the name is too long", op);
+    else if (!x)
+        tti_build_fail(g, "%s '%s': the input is missing (NULL)", op, name);
+    return g->failed == TUTTI_OK;
+}
+
+/* Parameter NAME.SUFFIX. */
+static tutti_value *layer_param(tutti_graph *g, const char *name, const char *suffix,
+                                const tutti_shape *shape, const tutti_init *init) {
+    char full[MAX_NAME + 16];
+    snprintf(full, sizeof full, "%s.%s", name, suffix);
+    return tutti_param(g, full, shape, init, shape->n_dims > 1);
+}
+
+/* Weight and bias [n_out] of a layer; *bias stays NULL without one.  A layer's own init is for the
+ * weight; the bias is then zero.  Otherwise both are uniform within 1 / sqrt(fan_in). */
+static tutti_value *layer_params(tutti_graph *g, const char *name, const tutti_shape *shape,
+                                 const tutti_init *init, tutti_value **bias) {
+    int64_t fan_in = 1;
+    for (int d = 1; d < shape->n_dims; d++) fan_in *= shape->dim[d];
+    const tutti_init usual = {.kind = TUTTI_INIT_FAN_IN_UNIFORM, .fan_in = fan_in}, zero = {0};
+    tutti_value *weight = layer_param(g, name, "weight", shape, init ? init : &usual);
+    if (bias)
+        *bias = layer_param(g, name, "bias", &TUTTI_SHAPE(shape->dim[0]), init ? &zero : &usual);
+    return weight;
+}
+
+/* ---- linear ---- */
+
+tutti_value *tutti_linear_with(tutti_graph *g, tutti_value *x, const tutti_linear_desc *desc,
+                               const char *name) {
+    if (!can_build(g, "linear", x, name)) return NULL;
+    const tutti_shape *shape = &x->type.shape;
+    char text[128];
+    if (!desc || desc->n_out < 1)
+        return tti_build_fail(g, "linear '%s': n_out must be >= 1, is %lld", name,
+                              desc ? (long long)desc->n_out : 0LL);
+    if (shape->n_dims < 1 || shape->dim[shape->n_dims - 1] < 1)
+        return tti_build_fail(g, "linear '%s': input %s has no features", name,
+                              tti_type_text(&x->type, text, sizeof text));
+    tutti_shape dims = TUTTI_SHAPE(desc->n_out, shape->dim[shape->n_dims - 1]);
+    tutti_value *in[3] = {x};
+    in[1] = layer_params(g, name, &dims, desc->init, desc->no_bias ? NULL : &in[2]);
+    return tti_emit(g, "linear", name, in, desc->no_bias ? 2 : 3, NULL);
+}
+
+tutti_value *tutti_linear(tutti_graph *g, tutti_value *x, int64_t n_out, const char *name) {
+    return tutti_linear_with(g, x, &(tutti_linear_desc){.n_out = n_out}, name);
+}
+
+/* ---- conv2d ---- */
+
+static int64_t or_one(int64_t x) { return x ? x : 1; }
+
+/* The weight's shape [O,C/groups,Kh,Kw], or a failure noted in g. */
+static bool conv_weight(tutti_graph *g, const tutti_value *x, const tutti_conv2d_desc *desc,
+                        const char *name, tutti_shape *out) {
+    const tutti_shape *shape = &x->type.shape;
+    int64_t groups = or_one(desc->groups);
+    int64_t kernel_h = desc->kernel_h ? desc->kernel_h : desc->kernel;
+    int64_t kernel_w = desc->kernel_w ? desc->kernel_w : desc->kernel;
+    char text[128];
+    if (shape->n_dims != 4 || shape->dim[1] < 1)
+        tti_build_fail(g, "conv2d '%s': input must be [N,C,H,W], is %s", name,
+                       tti_type_text(&x->type, text, sizeof text));
+    else if (desc->n_out < 1 || kernel_h < 1 || kernel_w < 1)
+        tti_build_fail(g, "conv2d '%s': n_out %lld and kernel %lldx%lld must be >= 1", name,
+                       (long long)desc->n_out, (long long)kernel_h, (long long)kernel_w);
+    else if (groups < 1 || shape->dim[1] % groups || desc->n_out % groups)
+        tti_build_fail(g,
+                       "conv2d '%s': groups %lld must divide %lld input and %lld output channels",
+                       name, (long long)groups, (long long)shape->dim[1], (long long)desc->n_out);
+    if (g->failed != TUTTI_OK) return false;
+    *out = TUTTI_SHAPE(desc->n_out, shape->dim[1] / groups, kernel_h, kernel_w);
+    return true;
+}
+
+/* Two times the same number, as the attribute key. */
+static tti_attr_arg twice(const char *key, int64_t x) {
+    return TTI_INTS(key, 2, (int64_t[]){x, x});
+}
+
+tutti_value *tutti_conv2d(tutti_graph *g, tutti_value *x, const tutti_conv2d_desc *desc,
+                          const char *name) {
+    tutti_shape dims;
+    if (!can_build(g, "conv2d", x, name)) return NULL;
+    if (!desc) return tti_build_fail(g, "conv2d '%s': desc is NULL", name);
+    if (!conv_weight(g, x, desc, name, &dims)) return NULL;
+    tutti_value *in[3] = {x};
+    in[1] = layer_params(g, name, &dims, desc->init, desc->no_bias ? NULL : &in[2]);
+    tti_attr_arg attrs[] = {twice("stride", or_one(desc->stride)),
+                            twice("pad", desc->pad),
+                            twice("dilation", or_one(desc->dilation)),
+                            TTI_INT("groups", or_one(desc->groups)),
+                            {0}};
+    return tti_emit(g, "conv2d", name, in, desc->no_bias ? 2 : 3, attrs);
+}
+
+/* ---- dropout ---- */
+
+/* Two layers of one name would drop the same elements. */
+static bool key_is_taken(const tutti_graph *g, int64_t key) {
+    for (int i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i]->op->traits & TTI_RANDOM && tti_attr_int(g->nodes[i], "key") == key)
+            return true;
+    return false;
+}
+
+tutti_value *tutti_dropout(tutti_graph *g, tutti_value *x, double p, const char *name) {
+    if (!can_build(g, "dropout", x, name)) return NULL;
+    int64_t key = (int64_t)tti_hash_name(name);
+    if (key_is_taken(g, key)) return tti_build_fail(g, "dropout '%s': the name is taken", name);
+    return tti_emit(g, "dropout", name, &x, 1,
+                    (tti_attr_arg[]){TTI_FLOAT("p", p), TTI_INT("key", key), {0}});
+}

@@ -1,0 +1,357 @@
+/* loss.c - what training makes small: cross entropy and squared error, as sums with their counts.
+ *
+ * Losses are never divided here: the sum and the count of kept rows go side by side through every
+ * shard and worker and are divided once (design: virtual shards).  Rows whose label is `ignore` are
+ * padding: they add nothing, and their gradient is exactly 0. */
+#include <math.h>
+#include <string.h>
+
+#include "ops/rules.h"
+#include "tutti/ops.h"
+
+static const tutti_type scalar = {TUTTI_F32, {0}};
+
+/* ---- cross_entropy ---- */
+
+static const tti_attr_spec entropy_attrs[] = {
+    {"smoothing", TTI_ATTR_FLOAT, 0, "share of the target spread evenly over the classes, 0 .. 1"},
+    {"ignore", TTI_ATTR_INT, -1, "label of rows that do not count"},
+    {0},
+};
+
+static tutti_status check_entropy(const tti_node *node) {
+    double smoothing = tti_attr_float(node, "smoothing");
+    TTI_TRY(tti_need_floats(node, 0, 1));
+    TTI_TRY(tti_need_n_dims(node, 0, 2));
+    TTI_TRY(tti_need_dtype(node, 1, TUTTI_I32));
+    TTI_TRY(tti_need_n_dims(node, 1, 1));
+    if (tti_in_dim(node, 0, 0) != tti_in_dim(node, 1, 0))
+        return tti_node_fail(node, "%lld rows of logits, %lld labels",
+                             (long long)tti_in_dim(node, 0, 0), (long long)tti_in_dim(node, 1, 0));
+    if (tti_in_dim(node, 0, 1) < 1) return tti_node_fail(node, "at least one class is needed");
+    if (!(smoothing >= 0 && smoothing <= 1))
+        return tti_node_fail(node, "smoothing must be 0 .. 1, is %g", smoothing);
+    return TUTTI_OK;
+}
+
+static tutti_status cross_entropy_infer(const tti_node *node, tutti_type *out) {
+    TTI_TRY(check_entropy(node));
+    for (int k = 0; k < 3; k++) out[k] = scalar;
+    return TUTTI_OK;
+}
+
+/* The loss is a scalar, so its gradient is one too. */
+static tutti_status need_scalar(const tti_node *node, int i) {
+    TTI_TRY(tti_need_dtype(node, i, TUTTI_F32));
+    return tti_need_n_dims(node, i, 0);
+}
+
+static tutti_status cross_entropy_grad_infer(const tti_node *node, tutti_type *out) {
+    TTI_TRY(check_entropy(node));
+    TTI_TRY(need_scalar(node, 2));
+    out[0] = node->in[0]->type;
+    return TUTTI_OK;
+}
+
+static double log_sum_exp(const double *x, size_t n) {
+    double max = -INFINITY, sum = 0;
+    for (size_t i = 0; i < n; i++) max = fmax(max, x[i]);
+    for (size_t i = 0; i < n; i++) sum += exp(x[i] - max);
+    return max + log(sum);
+}
+
+/* The share of class c in the target of label: (1 - s) [c == label] + s / C. */
+static double target_of(size_t c, double label, double smoothing, size_t n_classes) {
+    return (c == (size_t)label ? 1 - smoothing : 0) + smoothing / (double)n_classes;
+}
+
+/* A label that is no class makes the loss NaN, which stops the run, instead of reading beyond. */
+static bool is_class(double label, size_t n_classes) {
+    return label >= 0 && label < (double)n_classes;
+}
+
+static double entropy_of_row(const double *x, double label, double smoothing, size_t n_classes) {
+    double total = log_sum_exp(x, n_classes), sum = 0;
+    if (!is_class(label, n_classes)) return NAN;
+    for (size_t c = 0; c < n_classes; c++) {
+        double target = target_of(c, label, smoothing, n_classes);
+        if (target != 0) sum -= target * (x[c] - total);
+    }
+    return sum;
+}
+
+static size_t first_max(const double *x, size_t n) {
+    size_t best = 0;
+    for (size_t i = 1; i < n; i++)
+        if (x[i] > x[best]) best = i;
+    return best;
+}
+
+static void cross_entropy_reference(const tti_args *a) {
+    double smoothing = tti_attr_float(a->node, "smoothing"), loss = 0, count = 0, correct = 0;
+    double ignore = (double)tti_attr_int(a->node, "ignore");
+    size_t n = (size_t)tti_in_dim(a->node, 0, 0), n_classes = (size_t)tti_in_dim(a->node, 0, 1);
+    for (size_t r = 0; r < n; r++) {
+        const double *x = a->in[0] + r * n_classes;
+        double label = a->in[1][r];
+        if (label == ignore) continue;
+        loss += entropy_of_row(x, label, smoothing, n_classes);
+        count += 1;
+        correct += (double)first_max(x, n_classes) == label;
+    }
+    a->out[0][0] = loss, a->out[1][0] = count, a->out[2][0] = correct;
+}
+
+/* dx = (softmax(x) - target) dloss */
+static void cross_entropy_grad_reference(const tti_args *a) {
+    double smoothing = tti_attr_float(a->node, "smoothing"), dloss = a->in[2][0];
+    double ignore = (double)tti_attr_int(a->node, "ignore");
+    size_t n = (size_t)tti_in_dim(a->node, 0, 0), n_classes = (size_t)tti_in_dim(a->node, 0, 1);
+    for (size_t r = 0; r < n; r++) {
+        const double *x = a->in[0] + r * n_classes;
+        double *dx = a->out[0] + r * n_classes, label = a->in[1][r];
+        double total = log_sum_exp(x, n_classes);
+        bool good = is_class(label, n_classes);
+        for (size_t c = 0; c < n_classes; c++) {
+            double target = good ? target_of(c, label, smoothing, n_classes) : NAN;
+            dx[c] = label == ignore ? 0 : (exp(x[c] - total) - target) * dloss;
+        }
+    }
+}
+
+static tutti_status cross_entropy_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
+                                       const bool *need, tutti_value **dx) {
+    if (!need[0] || !dy[0]) return TUTTI_OK;
+    tti_attr_arg attrs[] = {tti_same_attr(node, "smoothing"), tti_same_attr(node, "ignore"), {0}};
+    dx[0] = tti_grad_emit(g, node, "cross_entropy_grad",
+                          (tutti_value *[]){node->in[0], node->in[1], dy[0]}, 3, attrs);
+    return tutti_graph_check(g);
+}
+
+static tutti_status cross_entropy_shard(const tti_node *node, const tti_placement *in,
+                                        tti_placement *out) {
+    static const tti_shard_rule rules[] = {{"00", "PPP"}};
+    return tti_shard_match(node, rules, 1, in, out, "only rows can be split, logits and labels");
+}
+
+static tutti_status cross_entropy_grad_shard(const tti_node *node, const tti_placement *in,
+                                             tti_placement *out) {
+    static const tti_shard_rule rules[] = {{"00W", "0"}, {"WWP", "P"}};
+    return tti_shard_match(node, rules, 2, in, out, "only rows can be split, logits and labels");
+}
+
+static void entropy_cost(const tti_node *node, tti_cost *cost) {
+    tti_cost_flops(node, 20.0 * (double)tti_in_n(node, 0), cost);
+}
+
+/* ---- mse ---- */
+
+static const tti_attr_spec mse_attrs[] = {
+    {"ignore", TTI_ATTR_INT, -1, "label of rows that do not count"}, {0}};
+
+/* pred and target alike, and labels, if there, one for each row; n_in without dloss. */
+static tutti_status check_mse(const tti_node *node, int n_in) {
+    TTI_TRY(tti_need_floats(node, 0, 2));
+    TTI_TRY(tti_need_same_shape(node, 0, 1));
+    if (tti_in_shape(node, 0)->n_dims < 1) return tti_node_fail(node, "input 0 has no rows");
+    if (n_in < 3) return TUTTI_OK;
+    TTI_TRY(tti_need_dtype(node, 2, TUTTI_I32));
+    TTI_TRY(tti_need_n_dims(node, 2, 1));
+    if (tti_in_dim(node, 2, 0) != tti_in_dim(node, 0, 0))
+        return tti_node_fail(node, "%lld rows, %lld labels", (long long)tti_in_dim(node, 0, 0),
+                             (long long)tti_in_dim(node, 2, 0));
+    return TUTTI_OK;
+}
+
+static tutti_status mse_infer(const tti_node *node, tutti_type *out) {
+    TTI_TRY(check_mse(node, node->n_in));
+    out[0] = out[1] = scalar;
+    return TUTTI_OK;
+}
+
+static tutti_status mse_grad_infer(const tti_node *node, tutti_type *out) {
+    TTI_TRY(check_mse(node, node->n_in - 1));
+    TTI_TRY(need_scalar(node, node->n_in - 1));
+    out[0] = node->in[0]->type;
+    return TUTTI_OK;
+}
+
+static bool row_is_kept(const tti_args *a, bool has_labels, size_t r) {
+    return !has_labels || a->in[2][r] != (double)tti_attr_int(a->node, "ignore");
+}
+
+static size_t row_elems(const tti_node *node) {
+    size_t n = 1;
+    for (int d = 1; d < tti_in_shape(node, 0)->n_dims; d++) n *= (size_t)tti_in_dim(node, 0, d);
+    return n;
+}
+
+static void mse_reference(const tti_args *a) {
+    size_t rows = (size_t)tti_in_dim(a->node, 0, 0), width = row_elems(a->node);
+    double loss = 0, count = 0;
+    for (size_t r = 0; r < rows; r++) {
+        if (!row_is_kept(a, a->node->n_in == 3, r)) continue;
+        for (size_t i = r * width; i < (r + 1) * width; i++) {
+            double d = a->in[0][i] - a->in[1][i];
+            loss += d * d;
+        }
+        count += (double)width;
+    }
+    a->out[0][0] = loss, a->out[1][0] = count;
+}
+
+static void mse_grad_reference(const tti_args *a) {
+    size_t rows = (size_t)tti_in_dim(a->node, 0, 0), width = row_elems(a->node);
+    double dloss = a->in[a->node->n_in - 1][0];
+    for (size_t r = 0; r < rows; r++) {
+        bool kept = row_is_kept(a, a->node->n_in == 4, r);
+        for (size_t i = r * width; i < (r + 1) * width; i++)
+            a->out[0][i] = kept ? 2 * (a->in[0][i] - a->in[1][i]) * dloss : 0;
+    }
+}
+
+/* Squared error is symmetric, so the target's gradient is the same op the other way round. */
+static tutti_status mse_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
+                             const bool *need, tutti_value **dx) {
+    tti_attr_arg attrs[] = {tti_same_attr(node, "ignore"), {0}};
+    for (int i = 0; dy[0] && i < 2; i++) {
+        tutti_value *in[4] = {node->in[i], node->in[1 - i], dy[0]};
+        if (node->n_in == 3) in[2] = node->in[2], in[3] = dy[0];
+        if (need[i]) dx[i] = tti_grad_emit(g, node, "mse_grad", in, node->n_in + 1, attrs);
+    }
+    return tutti_graph_check(g);
+}
+
+static tutti_status mse_shard(const tti_node *node, const tti_placement *in, tti_placement *out) {
+    static const tti_shard_rule rules[] = {{"000", "PP"}};
+    return tti_shard_match(node, rules, 1, in, out, "only rows can be split, all inputs alike");
+}
+
+static tutti_status mse_grad_shard(const tti_node *node, const tti_placement *in,
+                                   tti_placement *out) {
+    static const tti_shard_rule without[] = {{"00W", "0"}, {"WWP", "P"}};
+    static const tti_shard_rule with_labels[] = {{"000W", "0"}, {"WWWP", "P"}};
+    return tti_shard_match(node, node->n_in == 3 ? without : with_labels, 2, in, out,
+                           "only rows can be split, all inputs alike");
+}
+
+static void mse_cost(const tti_node *node, tti_cost *cost) {
+    tti_cost_flops(node, 3.0 * (double)tti_in_n(node, 0), cost);
+}
+
+/* ---- builders ---- */
+
+tutti_loss tutti_cross_entropy(tutti_graph *g, tutti_value *logits, tutti_value *labels,
+                               double smoothing, int64_t ignore) {
+    tutti_value *out[3];
+    tti_emit_n(g, "cross_entropy", NULL, (tutti_value *[]){logits, labels}, 2,
+               (tti_attr_arg[]){TTI_FLOAT("smoothing", smoothing), TTI_INT("ignore", ignore), {0}},
+               out);
+    return (tutti_loss){out[0], out[1], out[2]};
+}
+
+tutti_loss tutti_mse(tutti_graph *g, tutti_value *pred, tutti_value *target, tutti_value *labels,
+                     int64_t ignore) {
+    tutti_value *out[2];
+    tti_emit_n(g, "mse", NULL, (tutti_value *[]){pred, target, labels}, labels ? 3 : 2,
+               (tti_attr_arg[]){TTI_INT("ignore", ignore), {0}}, out);
+    return (tutti_loss){out[0], out[1], NULL};
+}
+
+/* ---- records ---- */
+
+static const tti_sample entropy_samples[] = {
+    {.in = "f32[4,10] i32[4]", .lo = -3, .hi = 3, .int_hi = 9},
+    {.in = "f32[6,5] i32[6]", .attrs = "smoothing=0.1", .int_lo = -1, .int_hi = 4},
+    {.in = "f32[6,3] i32[6]", .attrs = "ignore=0", .int_hi = 2},
+    {.in = "f32[2,7] i32[2]", .attrs = "smoothing=1", .lo = 500, .hi = 800, .int_hi = 6},
+    {.in = "f64[1,1] i32[1]"},
+    {.in = "f32[0,10] i32[0]"},
+    {.in = "f32[4,10] i32[5]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,10] f32[4]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4] i32[4]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,0] i32[4]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,10] i32[4]", .attrs = "smoothing=1.5", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,10] i32[4]", .attrs = "smoothing=-0.1", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
+static const tti_sample entropy_grad_samples[] = {
+    {.in = "f32[4,10] i32[4] f32[]", .lo = -3, .hi = 3, .int_hi = 9},
+    {.in = "f32[6,5] i32[6] f32[]", .attrs = "smoothing=0.1", .int_lo = -1, .int_hi = 4},
+    {.in = "f32[0,10] i32[0] f32[]"},
+    {.in = "f32[4,10] i32[4] f32[1]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,10] i32[3] f32[]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
+static const tti_sample mse_samples[] = {
+    {.in = "f32[4,6] f32[4,6]"},
+    {.in = "f32[6,2,3] f32[6,2,3] i32[6]", .int_lo = -1, .int_hi = 0},
+    {.in = "f32[4] f32[4] i32[4]", .attrs = "ignore=1", .int_hi = 2},
+    {.in = "f32[0,6] f32[0,6]"},
+    {.in = "f32[4,6] f32[4,5]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[4,6] i32[3]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[] f32[]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
+static const tti_sample mse_grad_samples[] = {
+    {.in = "f32[4,6] f32[4,6] f32[]"},
+    {.in = "f32[6,3] f32[6,3] i32[6] f32[]", .int_lo = -1, .int_hi = 0},
+    {.in = "f32[0,6] f32[0,6] f32[]"},
+    {.in = "f32[4,6] f32[4,6] i32[4]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[4,6] i32[3] f32[]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
+const tti_op tti_ops_loss[] = {
+    {.name = "cross_entropy",
+     .doc = "loss_sum, count, correct: sum over rows of -sum_c t_c ln softmax(x)_c, kept rows, "
+            "rows whose first maximum is the label; t = (1-s) [c = label] + s/C",
+     .n_in_min = 2,
+     .n_in_max = 2,
+     .n_out = 3,
+     .attrs = entropy_attrs,
+     .infer = cross_entropy_infer,
+     .grad = cross_entropy_grad,
+     .shard = cross_entropy_shard,
+     .cost = entropy_cost,
+     .reference = cross_entropy_reference,
+     .samples = entropy_samples},
+    {.name = "cross_entropy_grad",
+     .doc = "dx = (softmax(x) - t) dloss; inputs logits, labels, dloss",
+     .n_in_min = 3,
+     .n_in_max = 3,
+     .n_out = 1,
+     .attrs = entropy_attrs,
+     .infer = cross_entropy_grad_infer,
+     .shard = cross_entropy_grad_shard,
+     .cost = entropy_cost,
+     .reference = cross_entropy_grad_reference,
+     .samples = entropy_grad_samples},
+    {.name = "mse",
+     .doc = "loss_sum, count: sum of (pred - target)^2 over kept rows, kept elements",
+     .n_in_min = 2,
+     .n_in_max = 3,
+     .n_out = 2,
+     .attrs = mse_attrs,
+     .infer = mse_infer,
+     .grad = mse_grad,
+     .shard = mse_shard,
+     .cost = mse_cost,
+     .reference = mse_reference,
+     .samples = mse_samples},
+    {.name = "mse_grad",
+     .doc = "dpred = 2 (pred - target) dloss; inputs pred, target, labels?, dloss",
+     .n_in_min = 3,
+     .n_in_max = 4,
+     .n_out = 1,
+     .attrs = mse_attrs,
+     .infer = mse_grad_infer,
+     .shard = mse_grad_shard,
+     .cost = mse_cost,
+     .reference = mse_grad_reference,
+     .samples = mse_grad_samples},
+    {0},
+};

@@ -1,0 +1,92 @@
+/* random.c - dropout: elements set to 0 at random, the others scaled so that the mean stays.
+ *
+ * The idea to know: the random bits of an element depend on the seed, the layer, the step, the
+ * position of its sample in the global batch and its index inside the sample, and on nothing else;
+ * so every cut of the batch over shards and workers, and the backward pass, see the same mask. */
+#include "base/philox.h"
+#include "ops/rules.h"
+
+static const tti_attr_spec dropout_attrs[] = {
+    {"p", TTI_ATTR_FLOAT, 0, "probability of 0, 0 <= p < 1"},
+    {"key", TTI_ATTR_INT, 0, "tti_hash_name of the layer"},
+    {0},
+};
+
+enum { SAMPLE_BITS = 28 }; /* draws of four elements per sample */
+
+static size_t sample_elems(const tti_node *node) {
+    size_t n = 1;
+    for (int d = 1; d < tti_in_shape(node, 0)->n_dims; d++) n *= (size_t)tti_in_dim(node, 0, d);
+    return n;
+}
+
+static tutti_status dropout_infer(const tti_node *node, tutti_type *out) {
+    double p = tti_attr_float(node, "p");
+    if (!(p >= 0 && p < 1)) return tti_node_fail(node, "p must be >= 0 and < 1, is %g", p);
+    if (sample_elems(node) >= (size_t)4 << SAMPLE_BITS)
+        return tti_node_fail(node, "a sample has %zu elements, fewer than 2^30 are allowed",
+                             sample_elems(node));
+    return tti_infer_same(node, out);
+}
+
+static void dropout_reference(const tti_args *a) {
+    double p = tti_attr_float(a->node, "p"), scale = 1 / (1 - p);
+    uint64_t key = tti_mix64(a->run->seed, (uint64_t)tti_attr_int(a->node, "key"));
+    size_t n = tti_in_n(a->node, 0), per_sample = sample_elems(a->node);
+    for (size_t i = 0; i < n; i++) {
+        size_t e = i % per_sample;
+        uint64_t sample = a->run->sample0 + i / per_sample;
+        tti_philox r = tti_philox_draw(key, a->run->step, (sample << SAMPLE_BITS) + e / 4);
+        a->out[0][i] = tti_philox_unit(r.v[e % 4]) >= (float)p ? a->in[0][i] * scale : 0;
+    }
+}
+
+static tutti_status dropout_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
+                                 const bool *need, tutti_value **dx) {
+    tti_attr_arg attrs[] = {tti_same_attr(node, "p"), tti_same_attr(node, "key"), {0}};
+    if (need[0]) dx[0] = tti_grad_emit(g, node, "dropout_grad", dy, 1, attrs);
+    return tutti_graph_check(g);
+}
+
+/* The mask follows the samples, and is the same for every term of a sum. */
+static tutti_status dropout_shard(const tti_node *node, const tti_placement *in,
+                                  tti_placement *out) {
+    static const tti_shard_rule rules[] = {{"0", "0"}, {"P", "P"}};
+    return tti_shard_match(node, rules, 2, in, out, "masks are counted inside whole samples");
+}
+
+static void dropout_cost(const tti_node *node, tti_cost *cost) {
+    tti_cost_flops(node, 12.0 * (double)tti_out_n(node, 0), cost); /* Philox: 40 per draw of 4 */
+}
+
+static const tti_sample samples[] = {
+    {.in = "f32[4,6]", .attrs = "p=0.5 key=7"},
+    {.in = "f32[2,3,5]", .attrs = "p=0.25 key=-1"},
+    {.in = "f32[4,4]"},
+    {.in = "f64[1]", .attrs = "p=0.9 key=1"},
+    {.in = "f32[0,6]", .attrs = "p=0.5"},
+    {.in = "f32[4,6]", .attrs = "p=1", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6]", .attrs = "p=-0.1", .expect = TUTTI_E_INVALID},
+    {.in = "f32[1,1073741824]", .attrs = "p=0.5", .expect = TUTTI_E_INVALID},
+    {.in = "i32[4]", .attrs = "p=0.5", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
+/* What both records have. */
+#define DROPOUT                                                                               \
+    .n_in_min = 1, .n_in_max = 1, .n_out = 1, .attrs = dropout_attrs, .infer = dropout_infer, \
+    .shard = dropout_shard, .cost = dropout_cost, .reference = dropout_reference,             \
+    .samples = samples
+
+const tti_op tti_ops_random[] = {
+    {.name = "dropout",
+     .doc = "y = x / (1 - p) with probability 1 - p, else 0",
+     DROPOUT,
+     .traits = TTI_RANDOM | TTI_EVAL_IDENTITY,
+     .grad = dropout_grad},
+    {.name = "dropout_grad",
+     .doc = "dx = dy with dropout's mask and scale",
+     DROPOUT,
+     .traits = TTI_RANDOM},
+    {0},
+};

@@ -1,0 +1,128 @@
+/* rules.h - what the ops share: shape checks, split rules, costs, index arithmetic.
+ *
+ * Infer helpers fail with tti_node_fail, so that every message starts with the op and the layer.
+ * Split rules are tables of short texts (tti_shard_rule), tried in order. */
+#ifndef TTI_OPS_RULES_H
+#define TTI_OPS_RULES_H
+
+#include "ops/op_table.h"
+
+/* ---- access ---- */
+
+static inline const tutti_shape *tti_in_shape(const tti_node *node, int i) {
+    return &node->in[i]->type.shape;
+}
+static inline int64_t tti_in_dim(const tti_node *node, int i, int dim) {
+    return node->in[i]->type.shape.dim[dim];
+}
+static inline size_t tti_in_n(const tti_node *node, int i) {
+    return (size_t)tutti_shape_n_elems(&node->in[i]->type.shape);
+}
+static inline size_t tti_out_n(const tti_node *node, int k) {
+    return (size_t)tutti_shape_n_elems(&node->out[k]->type.shape);
+}
+
+/* ---- infer: TUTTI_OK, or TUTTI_E_INVALID with a text ---- */
+
+bool tti_is_float(tutti_dtype dtype);
+
+/* Inputs first .. last-1 are floating and of one dtype. */
+tutti_status tti_need_floats(const tti_node *node, int first, int last);
+tutti_status tti_need_dtype(const tti_node *node, int i, tutti_dtype dtype);
+tutti_status tti_need_n_dims(const tti_node *node, int i, int n_dims);
+tutti_status tti_need_same_shape(const tti_node *node, int i, int j);
+
+/* All inputs floating and of one type, which every output has. */
+tutti_status tti_infer_same(const tti_node *node, tutti_type *out);
+
+/* numpy's rule for two shapes. */
+tutti_status tti_broadcast_shapes(const tti_node *node, const tutti_shape *a, const tutti_shape *b,
+                                  tutti_shape *out);
+/* True if a value of shape part can be repeated to shape full. */
+bool tti_can_broadcast(const tutti_shape *part, const tutti_shape *full);
+
+/* The attribute "axis" for n_dims dimensions; negative ones count from the end. */
+tutti_status tti_get_axis(const tti_node *node, int n_dims, int *axis);
+/* An attribute that is a list of dimensions, as a shape. */
+tutti_shape tti_get_shape(const tti_node *node, const char *attr);
+/* An attribute that is a pair, each lo .. 2^24; an empty list gives fallback (unless NULL). */
+tutti_status tti_get_pair(const tti_node *node, const char *attr, int64_t lo,
+                          const int64_t *fallback, int64_t out[2]);
+
+/* Passes on an attribute of node to a new one. */
+tti_attr_arg tti_same_attr(const tti_node *node, const char *name);
+
+/* ---- gradients ---- */
+
+/* value summed to the shape of like, which was repeated to value's shape; value if equal. */
+tutti_value *tti_grad_sum_to(tutti_graph *g, const tti_node *node, tutti_value *value,
+                             const tutti_value *like);
+/* One node with node's name: op(in...) -> first output. */
+tutti_value *tti_grad_emit(tutti_graph *g, const tti_node *node, const char *op,
+                           tutti_value *const *in, int n_in, const tti_attr_arg *attrs);
+/* dy for an epilogue: dy through the "act" of node, whose output is y. */
+tutti_value *tti_grad_act(tutti_graph *g, const tti_node *node, tutti_value *dy);
+
+/* ---- shard ---- */
+
+/* Fails with TUTTI_E_UNSUPPORTED: why, and the placements of the inputs. */
+tutti_status tti_shard_refuse(const tti_node *node, const tti_placement *in, const char *why);
+
+/* One character for each input, one for each output:
+ *   W whole, P partial, 0..7 split along that dimension, L split along the last one,
+ *   d split along any dimension but the last, a along any, the same for every d and a;
+ *   - input is absent.
+ * Characters beyond the inputs present are skipped. */
+typedef struct tti_shard_rule {
+    const char *in, *out;
+} tti_shard_rule;
+
+/* The first rule that fits; all inputs whole gives whole outputs; else refuses with why. */
+tutti_status tti_shard_match(const tti_node *node, const tti_shard_rule *rules, int n_rules,
+                             const tti_placement *in, tti_placement *out, const char *why);
+
+tutti_status tti_shard_same(const tti_node *node, const tti_placement *in, tti_placement *out);
+/* As same, and a term of a sum stays a term of a sum: ops linear in their one input. */
+tutti_status tti_shard_linear(const tti_node *node, const tti_placement *in, tti_placement *out);
+/* As same, and linear in the last input: f(x, dy). */
+tutti_status tti_shard_grad(const tti_node *node, const tti_placement *in, tti_placement *out);
+/* Only along dimension 0 (the samples) or 1 (the channels), all inputs alike. */
+tutti_status tti_shard_planes(const tti_node *node, const tti_placement *in, tti_placement *out);
+
+bool tti_is_split(tti_placement p, int dim);
+tti_placement tti_split_along(int dim);
+
+/* ---- cost ---- */
+
+/* flops as given; bytes: every input and output once. */
+void tti_cost_flops(const tti_node *node, double flops, tti_cost *cost);
+/* One flop for each element of out 0. */
+void tti_cost_elementwise(const tti_node *node, tti_cost *cost);
+/* No flops, only bytes. */
+void tti_cost_move(const tti_node *node, tti_cost *cost);
+/* Nothing at all: sources and views. */
+void tti_cost_free(const tti_node *node, tti_cost *cost);
+
+/* ---- index arithmetic of the references ---- */
+
+/* Where element flat of a value of shape full comes from in one of shape part, which is repeated
+ * to full (aligned at the last dimension, dimensions of 1 repeat). */
+size_t tti_broadcast_index(const tutti_shape *full, const tutti_shape *part, size_t flat);
+
+/* A shape around an axis: [outer, n, inner]. */
+typedef struct tti_axis_view {
+    size_t outer, n, inner;
+} tti_axis_view;
+tti_axis_view tti_view_axis(const tutti_shape *shape, int axis);
+
+/* ---- builders ---- */
+
+/* The node op(a) or op(a, b) -> out 0. */
+tutti_value *tti_build1(tutti_graph *g, const char *op, tutti_value *a, const tti_attr_arg *attrs);
+tutti_value *tti_build2(tutti_graph *g, const char *op, tutti_value *a, tutti_value *b,
+                        const tti_attr_arg *attrs);
+/* Notes a failure of a builder with the text of tti_fail and returns NULL. */
+tutti_value *tti_build_fail(tutti_graph *g, const char *format, ...)
+    __attribute__((format(printf, 2, 3), cold));
+
+#endif /* TTI_OPS_RULES_H */

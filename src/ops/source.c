@@ -1,0 +1,175 @@
+/* source.c - values that no op computes: inputs, parameters, constants.
+ *
+ * They have no reference: the executor feeds inputs, keeps parameters and fills constants once.
+ * The idea to know: how a parameter starts is part of its node, so a graph alone says everything
+ * (ops/init.h draws the numbers). */
+#include <math.h>
+
+#include "ops/rules.h"
+
+static const tti_attr_spec input_attrs[] = {
+    {"dtype", TTI_ATTR_INT, TUTTI_F32, "tutti_dtype"}, {"dims", TTI_ATTR_INTS, 0, "shape"}, {0}};
+
+static const tti_attr_spec param_attrs[] = {
+    {"dims", TTI_ATTR_INTS, 0, "shape"},
+    {"init", TTI_ATTR_INT, TUTTI_INIT_ZEROS, "tutti_init_kind"},
+    {"a", TTI_ATTR_FLOAT, 0, "see tutti_init_kind"},
+    {"b", TTI_ATTR_FLOAT, 0, "see tutti_init_kind"},
+    {"fan_in", TTI_ATTR_INT, 0, "0: from the shape"},
+    {"decay", TTI_ATTR_INT, 0, "1: weight decay applies"},
+    {0},
+};
+
+static const tti_attr_spec constant_attrs[] = {
+    {"dtype", TTI_ATTR_INT, TUTTI_F32, "tutti_dtype"},
+    {"dims", TTI_ATTR_INTS, 0, "shape"},
+    {"value", TTI_ATTR_FLOAT, 0, "of every element"},
+    {0},
+};
+
+static tutti_status source_infer(const tti_node *node, tutti_type *out) {
+    int64_t dtype = tti_attr_int(node, "dtype");
+    if (dtype < 0 || dtype >= TUTTI_N_DTYPES)
+        return tti_node_fail(node, "dtype %lld does not exist", (long long)dtype);
+    out[0] = (tutti_type){(tutti_dtype)dtype, tti_get_shape(node, "dims")};
+    return TUTTI_OK;
+}
+
+static tutti_status param_infer(const tti_node *node, tutti_type *out) {
+    int64_t init = tti_attr_int(node, "init"), decay = tti_attr_int(node, "decay");
+    if (init < 0 || init >= TUTTI_N_INIT_KINDS)
+        return tti_node_fail(node, "init %lld does not exist", (long long)init);
+    if (!isfinite(tti_attr_float(node, "a")) || !isfinite(tti_attr_float(node, "b")))
+        return tti_node_fail(node, "a and b of the initialisation must be finite");
+    if (tti_attr_int(node, "fan_in") < 0)
+        return tti_node_fail(node, "fan_in must be >= 0, is %lld",
+                             (long long)tti_attr_int(node, "fan_in"));
+    if (decay != 0 && decay != 1)
+        return tti_node_fail(node, "decay must be 0 or 1, is %lld", (long long)decay);
+    out[0] = (tutti_type){TUTTI_F32, tti_get_shape(node, "dims")};
+    return TUTTI_OK;
+}
+
+/* Where a source lies is the split pass's decision; left alone, everybody has all of it. */
+static tutti_status source_shard(const tti_node *node, const tti_placement *in,
+                                 tti_placement *out) {
+    (void)node, (void)in;
+    out[0] = (tti_placement){TTI_WHOLE, 0};
+    return TUTTI_OK;
+}
+
+/* ---- builders ---- */
+
+static tutti_value *add_source(tutti_graph *g, const char *op, const char *name,
+                               const tti_attr_arg *attrs) {
+    tutti_value *none = NULL;
+    return tti_emit(g, op, name, &none, 0, attrs);
+}
+
+/* A named source: the name must be there and new. */
+static bool name_is_good(tutti_graph *g, const char *op, const char *name) {
+    if (g->failed != TUTTI_OK) return false;
+    if (!name || !name[0])
+        tti_build_fail(g, "%s: it needs a name", op);
+    else if (tti_graph_find_source(g, name))
+        tti_build_fail(g, "%s '%s': the name is taken", op, name);
+    return g->failed == TUTTI_OK;
+}
+
+/* A shape from outside may lie about its number of dimensions. */
+static bool dims_are_good(tutti_graph *g, const char *op, const char *name,
+                          const tutti_shape *shape) {
+    if (!shape || shape->n_dims < 0 || shape->n_dims > TUTTI_MAX_DIMS)
+        tti_build_fail(g, "%s '%s': a shape of 0 to %d dimensions is needed", op, name,
+                       TUTTI_MAX_DIMS);
+    return g->failed == TUTTI_OK;
+}
+
+tutti_value *tutti_input(tutti_graph *g, const char *name, tutti_dtype dtype,
+                         const tutti_shape *shape) {
+    if (!g || !name_is_good(g, "input", name) || !dims_are_good(g, "input", name, shape))
+        return NULL;
+    return add_source(
+        g, "input", name,
+        (tti_attr_arg[]){
+            TTI_INT("dtype", (int64_t)dtype), TTI_INTS("dims", shape->n_dims, shape->dim), {0}});
+}
+
+tutti_value *tutti_param(tutti_graph *g, const char *name, const tutti_shape *shape,
+                         const tutti_init *init, bool decay) {
+    const tutti_init zeros = {0};
+    if (!g || !name_is_good(g, "param", name) || !dims_are_good(g, "param", name, shape))
+        return NULL;
+    if (!init) init = &zeros;
+    return add_source(g, "param", name,
+                      (tti_attr_arg[]){TTI_INTS("dims", shape->n_dims, shape->dim),
+                                       TTI_INT("init", (int64_t)init->kind),
+                                       TTI_FLOAT("a", init->a),
+                                       TTI_FLOAT("b", init->b),
+                                       TTI_INT("fan_in", init->fan_in),
+                                       TTI_INT("decay", decay),
+                                       {0}});
+}
+
+tutti_value *tutti_constant(tutti_graph *g, tutti_dtype dtype, const tutti_shape *shape,
+                            double value) {
+    if (!g || g->failed != TUTTI_OK || !dims_are_good(g, "constant", "", shape)) return NULL;
+    return add_source(g, "constant", NULL,
+                      (tti_attr_arg[]){TTI_INT("dtype", (int64_t)dtype),
+                                       TTI_INTS("dims", shape->n_dims, shape->dim),
+                                       TTI_FLOAT("value", value),
+                                       {0}});
+}
+
+/* ---- records ---- */
+
+static const tti_sample input_samples[] = {
+    {.in = "", .attrs = "dims=[2,3]"},
+    {.in = "", .attrs = "dtype=4 dims=[0]"},
+    {.in = ""},
+    {.in = "", .attrs = "dtype=99", .expect = TUTTI_E_INVALID},
+    {.in = "", .attrs = "dims=[-1]", .expect = TUTTI_E_INVALID},
+    {.in = "", .attrs = "dims=[1099511627776,1099511627776]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
+static const tti_sample param_samples[] = {
+    {.in = "", .attrs = "dims=[2,3] init=8 decay=1"},
+    {.in = "", .attrs = "dims=[5] init=1 a=1"},
+    {.in = "", .attrs = "dims=[5] init=9", .expect = TUTTI_E_INVALID},
+    {.in = "", .attrs = "dims=[5] init=-1", .expect = TUTTI_E_INVALID},
+    {.in = "", .attrs = "dims=[5] fan_in=-2", .expect = TUTTI_E_INVALID},
+    {.in = "", .attrs = "dims=[5] decay=2", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
+const tti_op tti_ops_source[] = {
+    {.name = "input",
+     .doc = "fed at every step",
+     .n_out = 1,
+     .attrs = input_attrs,
+     .traits = TTI_SOURCE | TTI_INPUT,
+     .infer = source_infer,
+     .shard = source_shard,
+     .cost = tti_cost_free,
+     .samples = input_samples},
+    {.name = "param",
+     .doc = "an f32 tensor that is trained",
+     .n_out = 1,
+     .attrs = param_attrs,
+     .traits = TTI_SOURCE | TTI_PARAM,
+     .infer = param_infer,
+     .shard = source_shard,
+     .cost = tti_cost_free,
+     .samples = param_samples},
+    {.name = "constant",
+     .doc = "filled once with value",
+     .n_out = 1,
+     .attrs = constant_attrs,
+     .traits = TTI_SOURCE | TTI_CONSTANT,
+     .infer = source_infer,
+     .shard = source_shard,
+     .cost = tti_cost_free,
+     .samples = input_samples},
+    {0},
+};
