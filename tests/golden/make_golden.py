@@ -6,8 +6,8 @@ Usage: python3 tests/golden/make_golden.py > tests/golden/golden_losses.h
 Weights, inputs and labels come from Philox4x32-10 as in src/base/philox.h, so a C test makes the
 same bits without a file:
   parameter NAME  key mix64(SEED, hash(NAME)), draw element/4, lane element%4; u = unit(bits);
-                  (2u - 1) * bound in double, rounded to float; bound = 1/sqrt(fan_in), of the
-                  layer for weight and bias
+                  -bound + 2 * bound * u in double, rounded to float; bound = 1/sqrt(fan_in), of
+                  the layer for weight and bias (src/ops/init.c)
   inputs          key mix64(7, hash("golden.x")), draw (step%2, element/4), lane element%4; 2u-1
   labels          key mix64(7, hash("golden.labels")), draw (step%2, sample/4), lane sample%4;
                   bits % 10
@@ -72,19 +72,20 @@ def layer(shape, fan_in, name):
     def draw(part, shape):
         n = int(np.prod(shape))
         u = unit(philox(mix64(SEED, hash_name(name + "." + part)), 0, n))
-        return torch.tensor(((2.0 * u - 1.0) * bound).astype(np.float32)).reshape(shape)
+        return torch.tensor((-bound + (bound + bound) * u).astype(np.float32)).reshape(shape)
     return {name + ".weight": draw("weight", shape), name + ".bias": draw("bias", shape[:1])}
 
 
 def mlp(widths):
+    names = ["fc%d" % (i + 1) for i in range(len(widths) - 2)] + ["out"]
     params = {}
-    for i in range(len(widths) - 1):
-        params.update(layer((widths[i + 1], widths[i]), widths[i], "fc%d" % (i + 1)))
+    for i, name in enumerate(names):
+        params.update(layer((widths[i + 1], widths[i]), widths[i], name))
 
     def forward(p, x):
-        for i in range(len(widths) - 1):
-            x = F.linear(x, p["fc%d.weight" % (i + 1)], p["fc%d.bias" % (i + 1)])
-            x = F.relu(x) if i + 2 < len(widths) else x
+        for name in names:
+            x = F.linear(x, p[name + ".weight"], p[name + ".bias"])
+            x = F.relu(x) if name != "out" else x
         return x
     return params, (widths[0],), forward
 
@@ -188,7 +189,7 @@ HEAD = """\
  * Generated: python3 tests/golden/make_golden.py > tests/golden/golden_losses.h
  * That script says how weights, inputs and labels are made from Philox; batch %(batch)d, seed \
 %(seed)d.
- * Parameters: fc1.weight, fc1.bias, ...; conv1, conv2, fc1, fc2 for lenet. */
+ * Layers: fc1, fc2, ..., out; conv1, conv2, fc1, fc2 for lenet. */
 #ifndef TTI_TESTS_GOLDEN_LOSSES_H
 #define TTI_TESTS_GOLDEN_LOSSES_H
 
