@@ -1,7 +1,8 @@
 /* line_merge.c - a queue of lines that wait to be joined by the same line of other ranks.
  *
- * The one idea: a rank may only join a waiting line that is newer than the last line it gave, so
- * joining never reorders what one rank said.  Lines leave the queue in order of arrival, when all
+ * The one idea: joining never reorders what one rank said.  So a rank joins a waiting line that is
+ * newer than the last line it gave itself, or an older one that can be moved to the end because it
+ * is still the last line of all its members.  Lines leave the queue in order of arrival, when all
  * ranks have joined or 100 ms have passed. */
 #include "launch/line_merge.h"
 
@@ -131,12 +132,43 @@ static void give_due(tti_line_merge *merge, int64_t now_ns) {
     }
 }
 
-static line *find_same(const tti_line_merge *merge, const source *src, int output, const char *text,
+/* True if no member of l has said anything on this output since. */
+static bool is_last_of_members(const tti_line_merge *merge, const line *l) {
+    for (int r = 0; r < merge->n_ranks; r++)
+        if (is_member(l, r) && merge->sources[r * TTI_N_OUTPUTS + l->output].last_seq != l->seq)
+            return false;
+    return true;
+}
+
+static void put_last(tti_line_merge *merge, line *l) {
+    l->next = NULL;
+    l->seq = ++merge->n_lines;
+    *merge->tail = l;
+    merge->tail = &l->next;
+}
+
+static void move_last(tti_line_merge *merge, line **link) {
+    line *l = *link;
+    if (!l->next) return;
+    *link = l->next;
+    put_last(merge, l);
+    for (int r = 0; r < merge->n_ranks; r++)
+        if (is_member(l, r)) merge->sources[r * TTI_N_OUTPUTS + l->output].last_seq = l->seq;
+}
+
+/* The waiting line that a source may join with this text, where it may join it; NULL: none. */
+static line *find_same(tti_line_merge *merge, int rank, int output, const char *text,
                        size_t n_bytes) {
-    for (line *l = merge->head; l; l = l->next)
-        if (l->seq > src->last_seq && l->output == output && l->n_bytes == n_bytes &&
-            memcmp(l->text, text, n_bytes) == 0)
-            return l;
+    const source *src = &merge->sources[rank * TTI_N_OUTPUTS + output];
+    for (line **link = &merge->head, *l; (l = *link); link = &l->next) {
+        if (l->output != output || l->n_bytes != n_bytes || is_member(l, rank) ||
+            memcmp(l->text, text, n_bytes) != 0)
+            continue;
+        if (l->seq > src->last_seq) return l;
+        if (!is_last_of_members(merge, l)) continue;
+        move_last(merge, link);
+        return l;
+    }
     return NULL;
 }
 
@@ -145,15 +177,13 @@ static line *append_line(tti_line_merge *merge, int output, const char *text, si
     size_t set_bytes = merge->n_words * sizeof(uint64_t);
     line *l = calloc(1, sizeof *l + set_bytes + n_bytes + 1);
     if (!l) return NULL; /* the line is lost; the process is about to be in deeper trouble */
-    l->seq = ++merge->n_lines;
     l->first_ns = now_ns;
     l->output = output;
     l->members = (uint64_t *)(l + 1);
     l->text = (char *)l->members + set_bytes;
     l->n_bytes = n_bytes;
     memcpy(l->text, text, n_bytes);
-    *merge->tail = l;
-    merge->tail = &l->next;
+    put_last(merge, l);
     merge->waiting_bytes += n_bytes;
     merge->n_waiting++;
     return l;
@@ -164,7 +194,7 @@ static void end_line(tti_line_merge *merge, int rank, int output, int64_t now_ns
     source *src = &merge->sources[rank * TTI_N_OUTPUTS + output];
     const char *text = tti_str_text(&src->partial);
     size_t n_bytes = src->partial.n_bytes;
-    line *l = find_same(merge, src, output, text, n_bytes);
+    line *l = find_same(merge, rank, output, text, n_bytes);
     if (!l) l = append_line(merge, output, text, n_bytes, now_ns);
     tti_str_clear(&src->partial);
     src->after_cr = false;

@@ -67,6 +67,20 @@ T_CASE(a_rank_keeps_its_order) {
     finish("[rank 0] x\n[rank 0-1] y\n[rank 1] x\n[rank 1] x\n");
 }
 
+T_CASE(a_common_line_after_own_lines) {
+    T_UNUSED;
+    start(3);
+    for (int r = 0; r < 3; r++) {
+        feed(r, r == 0 ? "i am 0\n" : r == 1 ? "i am 1\n" : "i am 2\n", r);
+        feed(r, "same\n", r);
+    }
+    finish("[rank 0] i am 0\n[rank 1] i am 1\n[rank 2] i am 2\n[rank 0-2] same\n");
+    start(3);
+    feed(0, "same\nmore\n", 0); /* cannot move behind "more" */
+    feed(1, "own\nsame\n", 0);
+    finish("[rank 0] same\n[rank 0] more\n[rank 1] own\n[rank 1] same\n");
+}
+
 T_CASE(one_rank_has_no_prefix_and_no_delay) {
     T_UNUSED;
     start(1);
@@ -128,6 +142,7 @@ int main(void) {
         cmocka_unit_test(all_ranks_merge_at_once),
         cmocka_unit_test(some_ranks_merge_after_the_window),
         cmocka_unit_test(a_rank_keeps_its_order),
+        cmocka_unit_test(a_common_line_after_own_lines),
         cmocka_unit_test(one_rank_has_no_prefix_and_no_delay),
         cmocka_unit_test(any_boundaries),
         cmocka_unit_test(streams_do_not_merge),

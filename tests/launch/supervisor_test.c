@@ -94,6 +94,8 @@ static int worker_main(int rank, char **argv) {
         return 0;
     }
     if (strcmp(mode, "steps") == 0) return run_steps();
+    if (strcmp(mode, "below-a-shell") == 0) /* the worker is not a child of the supervisor */
+        return execlp("sh", "sh", "-c", "\"$0\" worker linked; true", self, (char *)NULL);
     if (strcmp(mode, "linked") == 0) {
         if (tti_worker_init() != TUTTI_OK) return 96;
         say_ready();
@@ -273,7 +275,7 @@ T_CASE(what_cannot_start) {
     T_FAILS(tti_supervisor_run(&desc, &report), TUTTI_E_IO, "cannot start '/nonexistent/program'");
     desc.argv = none;
     T_FAILS(tti_supervisor_run(&desc, &report), TUTTI_E_INVALID, "no program");
-    desc = with_args(argv, 0, 0, ARGS("codes"));
+    desc.n_workers = 0;
     T_FAILS(tti_supervisor_run(&desc, &report), TUTTI_E_INVALID, "0 workers");
     char *again[MAX_ARGS];
     desc = with_args(again, 2, 0, ARGS("codes", "0", "0"));
@@ -506,6 +508,17 @@ T_CASE(no_orphans) {
     assert_true(sum_ms / N_KILLS < 100);
 }
 
+T_CASE(no_orphans_below_a_shell) {
+    T_UNUSED;
+    for (int i = 0; i < 5; i++) {
+        remote r = start_remote("2", "100", ARGS("below-a-shell"));
+        wait_ready(&r, 2);
+        kill(r.pid, SIGKILL);
+        assert_true(wait_gone(&r) < 2000);
+        T_EQ(exit_code_of(&r), 1000 + SIGKILL);
+    }
+}
+
 T_CASE(first_signal_stops_in_order) {
     T_UNUSED;
     static const int signals[][2] = {{SIGINT, 130}, {SIGTERM, 143}, {SIGHUP, 143}};
@@ -578,6 +591,7 @@ int main(int argc, char **argv) {
         CASE(a_broken_output_is_survived),
         CASE(kills_are_noticed_at_once),
         CASE(no_orphans),
+        CASE(no_orphans_below_a_shell),
         CASE(first_signal_stops_in_order),
         CASE(one_worker_stopped_stops_all),
         CASE(second_signal_kills),

@@ -1,0 +1,12 @@
+/* cmd.h - the commands of the program: one file cmd_NAME.c and one row in main.c each.
+ *
+ * A command gets its own name as argv[0] and returns the exit code of the program
+ * (docs/ARCHITECTURE.md, "Exit codes"); wrong usage is 2.  Results go to standard output,
+ * everything else to standard error. */
+#ifndef TUTTI_CLI_CMD_H
+#define TUTTI_CLI_CMD_H
+
+int tutti_cmd_config(int argc, char **argv);
+int tutti_cmd_launch(int argc, char **argv);
+
+#endif /* TUTTI_CLI_CMD_H */

@@ -1,0 +1,91 @@
+/* main.c - the program: a table of commands, help, and a suggestion for a mistyped name.
+ * Uses public headers only, so that the program proves the library's interface.
+ * To add a command: write cmd_NAME.c, declare it in cmd.h, add a row here. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cmd.h"
+
+typedef struct command {
+    const char *name;
+    const char *help; /* one line */
+    int (*run)(int argc, char **argv);
+} command;
+
+static int version(int argc, char **argv);
+
+/* In the order in which a newcomer needs them. */
+static const command commands[] = {
+    {"config", "show a job with the origin of every value; schema; reference", tutti_cmd_config},
+    {"launch", "run any program as N ranks of this host", tutti_cmd_launch},
+    {"version", "print the version", version},
+};
+
+enum { N_COMMANDS = sizeof commands / sizeof commands[0], NAME_MAX_BYTES = 32, EXIT_USAGE = 2 };
+
+static int version(int argc, char **argv) {
+    (void)argc;
+    (void)argv;
+    printf("tutti %s\n", TUTTI_VERSION);
+    return 0;
+}
+
+static void help(FILE *out) {
+    fprintf(out,
+            "tutti trains neural networks on many devices at once.\n\n"
+            "usage: tutti COMMAND [ARGUMENT...]\n"
+            "       tutti COMMAND --help\n\n");
+    for (int i = 0; i < N_COMMANDS; i++)
+        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
+}
+
+static int min3(int a, int b, int c) {
+    int m = a < b ? a : b;
+    return m < c ? m : c;
+}
+
+/* Edits between a name of the table and what was typed, by Levenshtein's row by row. */
+static int distance(const char *name, const char *typed) {
+    int row[NAME_MAX_BYTES + 1], n = (int)strlen(typed);
+    if (n > NAME_MAX_BYTES) return NAME_MAX_BYTES;
+    for (int j = 0; j <= n; j++) row[j] = j;
+    for (int i = 1; name[i - 1]; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= n; j++) {
+            int cost = diagonal + (name[i - 1] != typed[j - 1]);
+            diagonal = row[j];
+            row[j] = min3(row[j] + 1, row[j - 1] + 1, cost);
+        }
+    }
+    return row[n];
+}
+
+static int unknown(const char *typed) {
+    const command *best = NULL;
+    int best_edits = 3; /* more is no typing error */
+    for (int i = 0; i < N_COMMANDS; i++) {
+        int edits = distance(commands[i].name, typed);
+        if (edits < best_edits) best = &commands[i], best_edits = edits;
+    }
+    fprintf(stderr, "tutti: no command '%s'", typed);
+    if (best) fprintf(stderr, ", did you mean '%s'?", best->name);
+    fprintf(stderr, " (tutti --help lists them)\n");
+    return EXIT_USAGE;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) {
+        help(stderr);
+        return EXIT_USAGE;
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+        help(stdout);
+        return 0;
+    }
+    if (strcmp(name, "--version") == 0) return version(0, NULL);
+    for (int i = 0; i < N_COMMANDS; i++)
+        if (strcmp(commands[i].name, name) == 0) return commands[i].run(argc - 1, argv + 1);
+    return unknown(name);
+}

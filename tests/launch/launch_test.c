@@ -1,0 +1,231 @@
+/* launch_test.c - the public call: the workers meet in a communicator, and when one goes the others
+ * are told, the last collective is named, and a restart continues or gives up. */
+#include "tutti/launch.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "launch/worker.h"
+#include "t.h"
+#include "tutti/comm.h"
+
+static char self[4096];
+
+/* ---- the worker program ---- */
+
+/* Joins the group of the environment. */
+static tutti_status join(tutti_worker_place *place, tutti_comm_group **group, tutti_comm **comm) {
+    TTI_TRY(tti_worker_init());
+    TTI_TRY(tutti_worker_detect(place));
+    TTI_TRY(tutti_comm_group_open(place->comm_fd, group));
+    tutti_comm_desc desc = {.group = *group, .rank = place->rank, .n_ranks = place->n_ranks};
+    return tutti_comm_create(&desc, comm);
+}
+
+/* Sums until rank 2 dies by the signal; 0 steps: one sum of ranks, to be checked. */
+static tutti_status run_worker(int n_steps, int sig) {
+    tutti_worker_place place;
+    tutti_comm_group *group;
+    tutti_comm *comm;
+    TTI_TRY(join(&place, &group, &comm));
+    tutti_status st = TUTTI_OK;
+    for (int i = 0; i <= n_steps && st == TUTTI_OK; i++) {
+        float x = (float)place.rank, sum = 0;
+        if (i > 0 && i == n_steps && place.rank == 2) raise(sig);
+        st = tutti_comm_all_reduce(comm, &x, &sum, 1, TUTTI_F32, TUTTI_SUM, TUTTI_ALG_AUTO);
+        float expected = (float)(place.n_ranks * (place.n_ranks - 1) / 2);
+        if (st == TUTTI_OK && fabsf(sum - expected) > 0) st = TUTTI_E_MISMATCH;
+    }
+    tutti_comm_destroy(comm);
+    tutti_comm_group_destroy(group);
+    return st;
+}
+
+/* Fails in the first two starts, having committed a step each time if told so. */
+static int run_flapping(const char *commits) {
+    int restart = atoi(getenv("TUTTI_RESTART_COUNT"));
+    if (strcmp(commits, "commits") == 0) tti_worker_report_step((uint64_t)restart + 1);
+    return restart < 3 ? 9 : 0;
+}
+
+static int worker_main(char **argv) {
+    if (strcmp(argv[0], "flap") == 0) return run_flapping(argv[1]);
+    tutti_status st = run_worker(atoi(argv[1]), strcmp(argv[0], "stop") == 0 ? SIGSTOP : SIGKILL);
+    if (st != TUTTI_OK) fprintf(stderr, "%s\n", tutti_last_error());
+    return tutti_status_exit_code(st);
+}
+
+/* ---- the tests ---- */
+
+static int saved_err;
+static FILE *err_file;
+
+/* The launcher writes to this process's own standard error: it goes to a file for a while. */
+static int catch_stderr(void **state) {
+    T_UNUSED;
+    fflush(stderr);
+    saved_err = dup(2);
+    err_file = tmpfile();
+    return !err_file || dup2(fileno(err_file), 2) < 0;
+}
+
+static int release_stderr(void **state) {
+    T_UNUSED;
+    dup2(saved_err, 2);
+    close(saved_err);
+    fclose(err_file);
+    return 0;
+}
+
+static tutti_launch_result launch(tutti_launch_desc *desc, const char *mode, const char *value) {
+    char *argv[] = {self, (char *)"worker", (char *)mode, (char *)value, NULL};
+    tutti_launch_result result;
+    desc->argv = argv;
+    T_OK(tutti_launch(desc, &result));
+    return result;
+}
+
+T_CASE(workers_meet) {
+    T_UNUSED;
+    tutti_launch_result result = launch(&(tutti_launch_desc){.n_workers = 4}, "sum", "0");
+    T_EQ(result.exit_code, 0);
+    T_EQ(result.rank, -1);
+    T_EQ(result.n_restarts, 0);
+    assert_string_equal(result.text, "");
+}
+
+static void expect_in_stderr(const char *part) {
+    char text[4096];
+    ssize_t n = pread(fileno(err_file), text, sizeof text - 1, 0);
+    text[n < 0 ? 0 : n] = '\0';
+    if (!strstr(text, part)) fail_msg("no '%s' in '%s'", part, text);
+}
+
+T_CASE(a_death_is_told_to_the_others) {
+    T_UNUSED;
+    char dir[] = "/tmp/tutti_launch_XXXXXX", path[64];
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/error.json", dir);
+    tutti_launch_desc desc = {.n_workers = 4, .error_file = path};
+    int64_t t0 = tti_now_ns();
+    tutti_launch_result result = launch(&desc, "sum", "10");
+    T_EQ(result.exit_code, 5);
+    T_EQ(result.rank, 2);
+    assert_non_null(strstr(result.text, "killed by signal 9"));
+    assert_non_null(strstr(result.text, "after all_reduce(n_elems=1"));
+    expect_in_stderr("rank 2 (pid "); /* the survivors say whom they lost */
+    assert_true(tti_now_ns() - t0 < 1500 * TTI_NS_PER_MS);
+    struct stat info;
+    T_EQ(stat(path, &info), 0);
+    assert_true(info.st_size > 100);
+    unlink(path);
+    rmdir(dir);
+}
+
+T_CASE(a_stopped_rank_is_told_to_the_others) {
+    T_UNUSED;
+    tutti_launch_result result = launch(&(tutti_launch_desc){.n_workers = 3}, "stop", "3");
+    T_EQ(result.exit_code, 5);
+    T_EQ(result.rank, 2);
+    assert_non_null(strstr(result.text, "was stopped (signal 19)"));
+    expect_in_stderr("was stopped (signal 19)");
+}
+
+static int n_notes;
+
+static void note(void *user, const char *text) {
+    T_EQ(user == &n_notes, 1);
+    assert_non_null(strstr(text, "starting again"));
+    n_notes++;
+}
+
+T_CASE(restarts_with_progress) {
+    T_UNUSED;
+    n_notes = 0;
+    tutti_launch_desc desc = {
+        .n_workers = 2, .grace_ms = 100, .max_restarts = 5, .on_restart = note, .user = &n_notes};
+    tutti_launch_result result = launch(&desc, "flap", "commits");
+    T_EQ(result.exit_code, 0);
+    T_EQ(result.n_restarts, 3);
+    T_EQ(n_notes, 3);
+}
+
+T_CASE(restarts_run_out) {
+    T_UNUSED;
+    tutti_launch_desc desc = {.n_workers = 2, .grace_ms = 100, .max_restarts = 1};
+    tutti_launch_result result = launch(&desc, "flap", "commits");
+    T_EQ(result.exit_code, 9);
+    T_EQ(result.n_restarts, 1);
+}
+
+T_CASE(a_crash_loop_is_ended) {
+    T_UNUSED;
+    tutti_launch_desc desc = {.n_workers = 2, .grace_ms = 100, .max_restarts = 50};
+    tutti_launch_result result = launch(&desc, "flap", "no");
+    T_EQ(result.exit_code, 93);
+    T_EQ(result.n_restarts, 2);
+    assert_non_null(strstr(result.text, "3 starts without a new step"));
+    assert_non_null(strstr(result.text, "exited with code 9"));
+}
+
+T_CASE(bad_arguments) {
+    T_UNUSED;
+    tutti_launch_result result = {.exit_code = 77};
+    char *argv[] = {(char *)"/nonexistent/program", NULL};
+    T_FAILS(tutti_launch(&(tutti_launch_desc){.n_workers = 0, .argv = argv}, &result),
+            TUTTI_E_INVALID, "0 workers");
+    T_FAILS(tutti_launch(&(tutti_launch_desc){.n_workers = 5000, .argv = argv}, &result),
+            TUTTI_E_INVALID, "5000 workers");
+    T_FAILS(tutti_launch(&(tutti_launch_desc){.n_workers = 2}, &result), TUTTI_E_INVALID,
+            "no program");
+    T_FAILS(tutti_launch(&(tutti_launch_desc){.n_workers = 2, .argv = argv}, &result), TUTTI_E_IO,
+            "cannot start");
+    T_EQ(result.exit_code, 77);
+}
+
+T_CASE(the_place_of_a_worker) {
+    T_UNUSED;
+    tutti_worker_place place;
+    setenv("RANK", "1", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    setenv("TUTTI_COMM_FD", "1", 1);
+    T_OK(tutti_worker_detect(&place));
+    T_EQ(place.rank, 1);
+    T_EQ(place.comm_fd, -1); /* not started by tutti: the variable is a leftover */
+    setenv("TUTTI_SUPERVISOR_PID", "1", 1);
+    T_OK(tutti_worker_detect(&place));
+    T_EQ(place.comm_fd, 1);
+    setenv("TUTTI_COMM_FD", "1000", 1);
+    T_OK(tutti_worker_detect(&place));
+    T_EQ(place.comm_fd, -1); /* not open */
+    setenv("RANK", "7", 1);
+    T_FAILS(tutti_worker_detect(&place), TUTTI_E_CONFIG, "RANK=7 must be below WORLD_SIZE=2");
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+    unsetenv("TUTTI_COMM_FD");
+    unsetenv("TUTTI_SUPERVISOR_PID");
+}
+
+int main(int argc, char **argv) {
+    if (argc > 2 && strcmp(argv[1], "worker") == 0) return worker_main(argv + 2);
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n <= 0) return 1;
+#define CASE(name) cmocka_unit_test_setup_teardown(name, catch_stderr, release_stderr)
+    const struct CMUnitTest tests[] = {
+        CASE(workers_meet),
+        CASE(a_death_is_told_to_the_others),
+        CASE(a_stopped_rank_is_told_to_the_others),
+        CASE(restarts_with_progress),
+        CASE(restarts_run_out),
+        CASE(a_crash_loop_is_ended),
+        CASE(bad_arguments),
+        CASE(the_place_of_a_worker),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

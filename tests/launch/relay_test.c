@@ -1,0 +1,174 @@
+/* relay_test.c - slow readers, terminals and log files; what lines look like is line_merge_test. */
+#include "launch/relay.h"
+
+#include <fcntl.h>
+#include <pty.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "t.h"
+
+/* A pipe as the relay's two outputs. */
+typedef struct outlet {
+    int read_fd, write_fd;
+} outlet;
+
+static outlet make_outlet(void) {
+    int ends[2];
+    T_EQ(pipe2(ends, O_CLOEXEC), 0);
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    return (outlet){ends[0], ends[1]};
+}
+
+static tti_relay *make_relay(int n_ranks, int fd, const char *log_dir) {
+    tti_relay *relay;
+    tti_relay_desc desc = {n_ranks, {fd, fd}, log_dir};
+    T_OK(tti_relay_create(&desc, &relay));
+    return relay;
+}
+
+static void expect_text(int fd, const char *expected) {
+    char text[512];
+    ssize_t n = read(fd, text, sizeof text - 1);
+    text[n < 0 ? 0 : n] = '\0';
+    assert_string_equal(text, expected);
+}
+
+T_CASE(lines_come_through) {
+    T_UNUSED;
+    outlet o = make_outlet();
+    tti_relay *relay = make_relay(1, o.write_fd, NULL);
+    int fd[2];
+    T_OK(tti_relay_open(relay, 0, fd));
+    struct pollfd fds[4];
+    T_EQ(tti_relay_poll_fds(relay, fds), 2);
+    T_EQ(write(fd[TTI_STDOUT], "a\nb", 3), 3);
+    tti_relay_move(relay);
+    expect_text(o.read_fd, "a\n");
+    close(fd[TTI_STDOUT]);
+    tti_relay_move(relay); /* the end makes a line of the rest */
+    expect_text(o.read_fd, "b\n");
+    T_EQ(tti_relay_poll_fds(relay, fds), 1);
+    T_EQ(write(fd[TTI_STDERR], "last", 4), 4);
+    tti_relay_finish(relay, 1000); /* does not wait for the open end */
+    expect_text(o.read_fd, "last\n");
+    close(fd[TTI_STDERR]);
+    tti_relay_destroy(relay);
+    close(o.read_fd);
+    close(o.write_fd);
+}
+
+/* Nobody reads: the relay stops taking input after a bounded amount, and never waits. */
+T_CASE(a_slow_reader_makes_workers_wait) {
+    T_UNUSED;
+    outlet o = make_outlet();
+    tti_relay *relay = make_relay(1, o.write_fd, NULL);
+    int fd[2];
+    static char bytes[4096];
+    T_OK(tti_relay_open(relay, 0, fd));
+    fcntl(fd[TTI_STDOUT], F_SETFL, O_NONBLOCK);
+    memset(bytes, 'x', sizeof bytes);
+    bytes[sizeof bytes - 1] = '\n';
+    size_t n_written = 0;
+    int64_t t0 = tti_now_ns();
+    for (int i = 0; i < 2000; i++) {
+        ssize_t n = write(fd[TTI_STDOUT], bytes, sizeof bytes);
+        if (n > 0) n_written += (size_t)n;
+        tti_relay_move(relay);
+    }
+    assert_true(tti_now_ns() - t0 < 3000 * TTI_NS_PER_MS);
+    assert_true(n_written > 1 << 20 && n_written < 2 << 20);
+    struct pollfd fds[4];
+    T_EQ(tti_relay_poll_fds(relay, fds), 1); /* only the output is waited for */
+    T_EQ(fds[0].events, POLLOUT);
+    size_t n_read = 0; /* the reader wakes up: everything is there */
+    for (int i = 0; i < 1000; i++) {
+        ssize_t n = read(o.read_fd, bytes, sizeof bytes);
+        if (n > 0) n_read += (size_t)n;
+        tti_relay_move(relay);
+    }
+    T_EQ(n_read, n_written);
+    t0 = tti_now_ns();
+    for (int i = 0; i < 100; i++) {
+        T_EQ(write(fd[TTI_STDOUT], bytes, sizeof bytes), (int)sizeof bytes);
+        tti_relay_move(relay);
+    }
+    tti_relay_finish(relay, 50); /* gives up on a reader that sleeps */
+    assert_true(tti_now_ns() - t0 < 1000 * TTI_NS_PER_MS);
+    close(fd[0]);
+    close(fd[1]);
+    tti_relay_destroy(relay);
+    close(o.read_fd);
+    close(o.write_fd);
+}
+
+T_CASE(rank_0_has_the_terminal) {
+    T_UNUSED;
+    int terminal, slave;
+    T_EQ(openpty(&terminal, &slave, NULL, NULL, NULL), 0);
+    fcntl(terminal, F_SETFL, O_NONBLOCK);
+    tti_relay *relay = make_relay(2, slave, NULL);
+    int fd[2];
+    T_OK(tti_relay_open(relay, 0, fd));
+    T_EQ(fd[TTI_STDERR], -1); /* the caller gives it the terminal itself */
+    close(fd[TTI_STDOUT]);
+    T_OK(tti_relay_open(relay, 1, fd));
+    assert_true(fd[TTI_STDERR] >= 0);
+    T_EQ(write(fd[TTI_STDERR], "oops\n", 5), 5);
+    tti_relay_finish(relay, 1000);
+    expect_text(terminal, "\r\033[K[rank 1] oops\r\n"); /* over the progress line */
+    close(fd[0]);
+    close(fd[1]);
+    tti_relay_destroy(relay);
+    close(terminal);
+    close(slave);
+}
+
+T_CASE(logs_are_kept_and_appended) {
+    T_UNUSED;
+    char dir[] = "/tmp/tutti_relay_XXXXXX", log_dir[64], path[96];
+    assert_non_null(mkdtemp(dir));
+    snprintf(log_dir, sizeof log_dir, "%s/log", dir);
+    snprintf(path, sizeof path, "%s/rank-0.txt", log_dir);
+    outlet o = make_outlet();
+    for (int i = 0; i < 2; i++) {
+        int fd[2];
+        tti_relay *relay = make_relay(1, o.write_fd, log_dir);
+        T_OK(tti_relay_open(relay, 0, fd));
+        T_EQ(write(fd[TTI_STDOUT], "x\ry\n", 4), 4);
+        tti_relay_finish(relay, 1000);
+        close(fd[0]);
+        close(fd[1]);
+        tti_relay_destroy(relay);
+    }
+    int log = open(path, O_RDONLY);
+    assert_true(log >= 0);
+    expect_text(log, "x\ry\nx\ry\n");
+    close(log);
+    unlink(path);
+    T_EQ(mkdir(path, 0700), 0); /* something else is in the way */
+    tti_relay *relay;
+    T_FAILS(tti_relay_create(&(tti_relay_desc){1, {1, 2}, log_dir}, &relay), TUTTI_E_IO, path);
+    assert_null(relay);
+    rmdir(path);
+    rmdir(log_dir);
+    rmdir(dir);
+    close(o.read_fd);
+    close(o.write_fd);
+}
+
+int main(void) {
+    signal(SIGPIPE, SIG_IGN);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lines_come_through),
+        cmocka_unit_test(a_slow_reader_makes_workers_wait),
+        cmocka_unit_test(rank_0_has_the_terminal),
+        cmocka_unit_test(logs_are_kept_and_appended),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
