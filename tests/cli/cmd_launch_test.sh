@@ -1,0 +1,62 @@
+# cmd_launch_test.sh - `tutti launch` as a user types it; the supervisor's own tests are in
+# tests/launch/.
+set -u
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+fail() {
+    echo "cmd_launch_test: $*" >&2
+    exit 1
+}
+
+# expect CODE PART ARGUMENT...: exit code, and a part of the output.
+expect() {
+    want_code=$1 part=$2
+    shift 2
+    out=$("$TUTTI_PROGRAM" launch "$@" 2>&1)
+    code=$?
+    [ "$code" -eq "$want_code" ] || fail "$*: exit code $code instead of $want_code: $out"
+    case $out in *"$part"*) ;; *) fail "$*: no '$part' in: $out" ;; esac
+}
+
+expect 0 "usage: tutti launch -n N" --help
+expect 2 "how many workers?" true
+expect 2 "no program" -n 2
+expect 2 "no program" -n 2 --
+expect 2 "not a number: x" -n x true
+expect 2 "not a number: -1" -n -1 true
+expect 2 "unknown option --frobnicate" -n 2 --frobnicate true
+expect 2 "no value after -n" -n
+expect 2 "5000 workers" -n 5000 true
+expect 127 "cannot run 'no-such-program-here'" -n 2 no-such-program-here
+expect 127 "cannot run './no/such'" -n 2 ./no/such
+expect 0 "" -n 4 true
+expect 0 "[rank 0-2] hello" -n 3 echo hello
+expect 0 "[rank 1] 1 of 2, 1 of 2" -n 2 -- sh -c 'echo $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE'
+expect 0 "[rank 0-1] socket" -n 2 sh -c '[ -e /proc/self/fd/$TUTTI_COMM_FD ] && echo socket'
+expect 3 "exited with code 3" -n 2 sh -c '[ $RANK = 0 ] || exit 3; sleep 10'
+expect 5 "was killed by signal 9 (Killed)" -n 2 sh -c 'kill -9 $$'
+expect 93 "3 starts without a new step" -n 1 --max-restarts 9 false
+expect 1 "exited with code 1" -n 2 --log-dir "$dir/log" --error-file "$dir/e.json" sh -c 'echo x; exit 1'
+[ "$(cat "$dir/log/rank-1.txt")" = x ] || fail "no log of rank 1"
+grep -q '"worker_exit_code":1' "$dir/e.json" || fail "no error file"
+expect 1 "cannot make the log folder" -n 2 --log-dir "$dir/a/b" true
+
+# No program outlives its launcher, even one that knows nothing of it.
+"$TUTTI_PROGRAM" launch -n 2 sh -c 'echo $$ > "$0/pid-$RANK"; exec sleep 60' "$dir" &
+launcher=$!
+for i in 1 2 3 4 5 6 7 8 9 10; do
+    [ -s "$dir/pid-0" ] && [ -s "$dir/pid-1" ] && break
+    sleep 0.1
+done
+kill -9 $launcher
+wait $launcher 2>/dev/null
+for i in 1 2 3 4 5 6 7 8 9 10; do
+    alive=
+    for r in 0 1; do
+        state=$(sed 's/.*) \(.\).*/\1/' "/proc/$(cat "$dir/pid-$r")/stat" 2>/dev/null)
+        case $state in '' | Z | X) ;; *) alive=yes ;; esac
+    done
+    [ -z "$alive" ] && exit 0
+    sleep 0.1
+done
+fail "workers are left after their launcher was killed"

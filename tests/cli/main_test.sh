@@ -1,0 +1,29 @@
+# main_test.sh - the front of the program: help, version, a mistyped command.
+set -u
+fail() {
+    echo "main_test: $*" >&2
+    exit 1
+}
+
+# expect CODE PART ARGUMENT...: exit code, and a part of the output.
+expect() {
+    want_code=$1 part=$2
+    shift 2
+    out=$("$TUTTI_PROGRAM" "$@" 2>&1)
+    code=$?
+    [ "$code" -eq "$want_code" ] || fail "tutti $*: exit code $code instead of $want_code: $out"
+    case $out in *"$part"*) ;; *) fail "tutti $*: no '$part' in: $out" ;; esac
+}
+
+expect 2 "usage: tutti COMMAND"
+expect 0 "usage: tutti COMMAND" --help
+expect 0 "launch" help
+expect 0 "tutti 0." --version
+expect 0 "tutti 0." version
+expect 2 "did you mean 'launch'?" lanuch -n 2 true
+expect 2 "did you mean 'config'?" confg
+expect 2 "no command 'xyzzyxyzzy' (tutti --help" xyzzyxyzzy
+expect 2 "no command ''" ""
+expect 2 "no command '--lunch'" --lunch
+long=$(printf '%0200d' 0)
+expect 2 "no command '000" "$long"
