@@ -55,13 +55,17 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_group_open(int fd, tutti_comm_
  * ends at once with TUTTI_E_PEER and text.  rank -1: no particular one. */
 TUTTI_API void tutti_comm_group_abort(tutti_comm_group *group, int rank, const char *text);
 
+/* How many ranks the group is for. */
+TUTTI_API int tutti_comm_group_n_ranks(const tutti_comm_group *group);
+
 /* Unmaps and closes.  NULL is a no-op.  Every tutti_comm of the group must be gone before. */
 TUTTI_API void tutti_comm_group_destroy(tutti_comm_group *group);
 
 /* What to join.  Zero is the default of every field except group and n_ranks. */
 typedef struct tutti_comm_desc {
     const char *transport;   /* "shm"; NULL: the best that can run       */
-    tutti_comm_group *group; /* borrowed, must outlive the tutti_comm    */
+    tutti_comm_group *group; /* borrowed, must outlive the tutti_comm; NULL
+                                only with n_ranks 1                      */
     int rank;                /* 0 .. n_ranks-1, unique in the group      */
     int n_ranks;             /* >= 1                                     */
     int timeout_ms;          /* longest wait for a peer, in ms; 0: 60000 */
@@ -77,6 +81,11 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_create(const tutti_comm_desc *
 /* Leaves the group and frees comm.  NULL is a no-op.  Does not wait for the peers. */
 TUTTI_API void tutti_comm_destroy(tutti_comm *comm);
 
+/* Transports in order of preference, i = 0, 1, ...: "shm", and one line about it; NULL after the
+ * last. */
+TUTTI_API const char *tutti_comm_transport_name(int i);
+TUTTI_API const char *tutti_comm_transport_doc(int i);
+
 TUTTI_API int tutti_comm_rank(const tutti_comm *comm);
 TUTTI_API int tutti_comm_n_ranks(const tutti_comm *comm);
 
@@ -88,7 +97,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_alloc(tutti_comm *comm, size_t
 
 /* dst[i] = op over all ranks of src[i], 0 <= i < n_elems; the same bits on every rank.
  *   src, dst  n_elems elements of dtype, contiguous; src == dst (in place) or no overlap
- *   n_elems   0 is allowed, and then nothing is sent */
+ *   n_elems   0 is allowed: the call is matched with the peers', and nothing moves
+ * Small ones (<= 4 KiB) of TUTTI_ALG_AUTO and DIRECT cost one barrier. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_comm_all_reduce(tutti_comm *comm, const void *src,
                                                              void *dst, size_t n_elems,
                                                              tutti_dtype dtype, tutti_reduce_op op,

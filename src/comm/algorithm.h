@@ -15,13 +15,13 @@ struct tutti_comm {
     void *state;                 /* the transport's; NULL until joined                        */
     tutti_comm_group *own_group; /* made for a single rank that gave none; NULL otherwise     */
     int rank, n_ranks;
-    tutti_status broken;         /* first failure that may have parted the ranks              */
+    tutti_status broken; /* first failure that may have parted the ranks              */
     char broken_text[512];
-    tti_sum_order by_rank;       /* one term per rank                                         */
-    tti_sum_order by_shard;      /* of the last reduce_shards; n_shards 0: none yet           */
-    unsigned char *scratch;      /* grown on demand, 64-byte aligned                          */
+    tti_sum_order by_rank;  /* one term per rank                                         */
+    tti_sum_order by_shard; /* of the last reduce_shards; n_shards 0: none yet           */
+    unsigned char *scratch; /* grown on demand, 64-byte aligned                          */
     size_t scratch_bytes;
-    tti_message *messages;       /* likewise */
+    tti_message *messages; /* likewise */
     int cap_messages;
 };
 
@@ -35,8 +35,8 @@ typedef struct tti_work {
     size_t n_elems;
     tutti_dtype dtype;
     tutti_reduce_op op;
-    bool direct;       /* view(rank, piece) works, and view(rank, n_pieces of that rank) is its dst */
-    bool keeps_terms;  /* the terms must not be changed (but where dst is one) */
+    bool direct; /* view(rank, piece) works, and view(rank, n_pieces of that rank) is its dst */
+    bool keeps_terms; /* the terms must not be changed (but where dst is one) */
 } tti_work;
 
 /* The algorithms of all_reduce and reduce_shards. */

@@ -44,8 +44,8 @@ enum { TTI_MAX_BUFS = TTI_MAX_PIECES + 1, TTI_INLINE_BYTES = 4096, TTI_MAX_RANKS
 /* What a rank brings to agree. */
 typedef struct tti_offer {
     tti_call call;
-    const void *inline_data; /* shown to every rank until its next agree but one; NULL: none    */
-    size_t inline_bytes;     /* <= TTI_INLINE_BYTES */
+    const void *inline_data;  /* shown to every rank until its next agree but one; NULL: none    */
+    size_t inline_bytes;      /* <= TTI_INLINE_BYTES */
     void *bufs[TTI_MAX_BUFS]; /* buffers that peers may want to look into */
     int n_bufs;
     size_t buf_bytes; /* of each */

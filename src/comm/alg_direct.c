@@ -1,0 +1,211 @@
+/* alg_direct.c - each rank sums one part of the vector over all ranks, in canonical order.
+ *
+ * Where peers' memory can be seen, the owner of a part reads every term of it in place and writes
+ * the result into every rank's dst: nothing is staged, each byte crosses once, and no rank waits
+ * between the two halves.  That is safe in place, because nobody else reads the owner's part.
+ * Without a view: parts are exchanged, summed, and exchanged back, block by block. */
+#include <string.h>
+
+#include "comm/algorithm.h"
+
+enum { EXCHANGE_BLOCK_BYTES = 1 << 20 };
+
+size_t tti_part_first(size_t n_elems, int i, int n_parts) {
+    size_t n = (size_t)n_parts, k = (size_t)i;
+    size_t first = n_elems / n * k + n_elems % n * k / n;
+    first = (first + 63) & ~(size_t)63;
+    return i == n_parts || first > n_elems ? n_elems : first;
+}
+
+/* Where the terms of a sum start, and where its result goes. */
+typedef struct places {
+    const void **srcs; /* by term */
+    void **dsts;
+    int n_dsts;
+} places;
+
+/* Sums elements first .. last-1 of the terms and stores them in every dst. */
+static void sum_range(const tti_work *work, const places *at, size_t first, size_t last,
+                      void *scratch) {
+    size_t elem = tutti_dtype_bytes(work->dtype);
+    for (size_t i = first; i < last; i += TTI_SUM_BLOCK) {
+        size_t n = TTI_MIN(last - i, (size_t)TTI_SUM_BLOCK);
+        const void *sum =
+            tti_sum_block(work->order, at->srcs, i * elem, work->dtype, work->op, n, scratch);
+        for (int d = 0; d < at->n_dsts; d++) memmove((char *)at->dsts[d] + i * elem, sum, n * elem);
+    }
+}
+
+/* Pointer tables and the summing scratch, laid one after the other in the comm's scratch. */
+static tutti_status places_init(const tti_work *work, places *at, size_t extra_bytes,
+                                void **sum_scratch, unsigned char **extra) {
+    size_t n_tables = (size_t)work->order->n_terms + TTI_MAX_RANKS;
+    size_t table_bytes = (n_tables * sizeof(void *) + 63) & ~(size_t)63;
+    unsigned char *memory =
+        tti_comm_scratch(work->comm, table_bytes + tti_sum_scratch_bytes() + extra_bytes);
+    if (!memory) return TUTTI_E_NOMEM;
+    at->srcs = (const void **)(void *)memory;
+    at->dsts = (void **)(void *)memory + work->order->n_terms;
+    *sum_scratch = memory + table_bytes;
+    if (extra) *extra = memory + table_bytes + tti_sum_scratch_bytes();
+    return TUTTI_OK;
+}
+
+static tutti_status reduce_viewed(const tti_work *work) {
+    tutti_comm *comm = work->comm;
+    places at = {.n_dsts = comm->n_ranks};
+    void *scratch;
+    TTI_TRY(places_init(work, &at, 0, &scratch, NULL));
+    for (int t = 0; t < work->order->n_terms; t++)
+        at.srcs[t] = comm->transport->view(comm->state, work->order->terms[t].rank,
+                                           work->order->terms[t].piece);
+    for (int r = 0; r < comm->n_ranks; r++) /* mine first, each rank in another order */
+        at.dsts[r] = comm->transport->view(
+            comm->state, (comm->rank + r) % comm->n_ranks,
+            tti_sum_order_n_pieces(work->order, (comm->rank + r) % comm->n_ranks));
+    sum_range(work, &at, tti_part_first(work->n_elems, comm->rank, comm->n_ranks),
+              tti_part_first(work->n_elems, comm->rank + 1, comm->n_ranks), scratch);
+    return comm->transport->barrier(comm->state);
+}
+
+/* One block of a sum by exchange: elements [first, last) of it in parts over the ranks. */
+typedef struct block {
+    size_t first, last;
+    int n_ranks;
+} block;
+
+static size_t block_part(const block *b, int rank) {
+    return b->first + tti_part_first(b->last - b->first, rank, b->n_ranks);
+}
+
+/* Sends the parts of my terms to their owners and receives the terms of my part into staging. */
+static tutti_status exchange_terms(const tti_work *work, const block *b, places *at,
+                                   unsigned char *staging) {
+    tutti_comm *comm = work->comm;
+    size_t elem = tutti_dtype_bytes(work->dtype), mine = block_part(b, comm->rank);
+    size_t n_mine = block_part(b, comm->rank + 1) - mine;
+    int n = 0, n_max = work->order->n_terms + work->n_pieces * comm->n_ranks;
+    tti_message *messages = tti_comm_messages(comm, n_max);
+    if (!messages) return TUTTI_E_NOMEM;
+    for (int t = 0; t < work->order->n_terms; t++) {
+        const tti_term *term = &work->order->terms[t];
+        if (term->rank == comm->rank) {
+            at->srcs[t] = (char *)work->bufs[term->piece] + mine * elem;
+        } else {
+            at->srcs[t] = staging;
+            messages[n++] =
+                (tti_message){.peer = term->rank, .in = staging, .n_bytes = n_mine * elem};
+            staging += n_mine * elem;
+        }
+    }
+    for (int i = 1; i < comm->n_ranks; i++) {
+        int peer = (comm->rank + i) % comm->n_ranks;
+        size_t from = block_part(b, peer), n_bytes = (block_part(b, peer + 1) - from) * elem;
+        for (int k = 0; k < work->n_pieces; k++)
+            messages[n++] = (tti_message){
+                .peer = peer, .out = (char *)work->bufs[k] + from * elem, .n_bytes = n_bytes};
+    }
+    return comm->transport->exchange(comm->state, messages, n);
+}
+
+/* Sends my part of dst to everybody and receives theirs. */
+static tutti_status exchange_results(const tti_work *work, const block *b) {
+    tutti_comm *comm = work->comm;
+    size_t elem = tutti_dtype_bytes(work->dtype), mine = block_part(b, comm->rank);
+    tti_message *messages = tti_comm_messages(comm, 2 * comm->n_ranks);
+    if (!messages) return TUTTI_E_NOMEM;
+    int n = 0;
+    for (int i = 1; i < comm->n_ranks; i++) {
+        int peer = (comm->rank + i) % comm->n_ranks;
+        size_t from = block_part(b, peer);
+        messages[n++] = (tti_message){.peer = peer,
+                                      .out = (char *)work->dst + mine * elem,
+                                      .n_bytes = (block_part(b, comm->rank + 1) - mine) * elem};
+        messages[n++] = (tti_message){.peer = peer,
+                                      .in = (char *)work->dst + from * elem,
+                                      .n_bytes = (block_part(b, peer + 1) - from) * elem};
+    }
+    return comm->transport->exchange(comm->state, messages, n);
+}
+
+static tutti_status reduce_exchanged(const tti_work *work) {
+    tutti_comm *comm = work->comm;
+    size_t elem = tutti_dtype_bytes(work->dtype), n_block = EXCHANGE_BLOCK_BYTES / elem;
+    size_t n_part = (TTI_MIN(n_block, work->n_elems) / (size_t)comm->n_ranks + 64) * elem;
+    for (size_t i = 0; i < work->n_elems; i += n_block) {
+        block b = {i, i + TTI_MIN(n_block, work->n_elems - i), comm->n_ranks};
+        places at = {.n_dsts = 1};
+        void *scratch;
+        unsigned char *staging;
+        TTI_TRY(places_init(work, &at, n_part * (size_t)work->order->n_terms, &scratch, &staging));
+        TTI_TRY(exchange_terms(work, &b, &at, staging));
+        size_t mine = block_part(&b, comm->rank);
+        at.dsts[0] = (char *)work->dst + mine * elem;
+        sum_range(work, &at, 0, block_part(&b, comm->rank + 1) - mine, scratch);
+        TTI_TRY(exchange_results(work, &b));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_direct_reduce(const tti_work *work) {
+    return work->direct ? reduce_viewed(work) : reduce_exchanged(work);
+}
+
+tutti_status tti_inline_reduce(const tti_work *work) {
+    tutti_comm *comm = work->comm;
+    size_t n_bytes = work->n_elems * tutti_dtype_bytes(work->dtype);
+    places at = {.n_dsts = 1};
+    void *scratch;
+    TTI_TRY(places_init(work, &at, 0, &scratch, NULL));
+    for (int t = 0; t < work->order->n_terms; t++)
+        at.srcs[t] =
+            (const char *)comm->transport->payload(comm->state, work->order->terms[t].rank) +
+            n_bytes * (size_t)work->order->terms[t].piece;
+    at.dsts[0] = work->dst;
+    sum_range(work, &at, 0, work->n_elems, scratch);
+    return TUTTI_OK;
+}
+
+/* The terms of my part, block by block; work->n_elems is that of one part. */
+static tutti_status scatter_exchanged(const tti_work *work) {
+    tutti_comm *comm = work->comm;
+    size_t elem = tutti_dtype_bytes(work->dtype);
+    size_t n_block = EXCHANGE_BLOCK_BYTES / elem / (size_t)comm->n_ranks;
+    tti_message *messages = tti_comm_messages(comm, 2 * comm->n_ranks);
+    if (!messages) return TUTTI_E_NOMEM;
+    for (size_t i = 0; i < work->n_elems; i += n_block) {
+        size_t n_bytes = TTI_MIN(n_block, work->n_elems - i) * elem;
+        places at = {.n_dsts = 1};
+        void *scratch;
+        unsigned char *staging;
+        TTI_TRY(places_init(work, &at, n_bytes * (size_t)comm->n_ranks, &scratch, &staging));
+        int n = 0;
+        for (int p = 0; p < comm->n_ranks; p++) {
+            char *part = (char *)work->bufs[0] + ((size_t)p * work->n_elems + i) * elem;
+            at.srcs[p] = p == comm->rank ? (void *)part : staging + (size_t)p * n_bytes;
+            if (p == comm->rank) continue;
+            messages[n++] = (tti_message){.peer = p, .out = part, .n_bytes = n_bytes};
+            messages[n++] =
+                (tti_message){.peer = p, .in = staging + (size_t)p * n_bytes, .n_bytes = n_bytes};
+        }
+        TTI_TRY(comm->transport->exchange(comm->state, messages, n));
+        at.dsts[0] = (char *)work->dst + i * elem;
+        sum_range(work, &at, 0, n_bytes / elem, scratch);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_direct_reduce_scatter(const tti_work *work) {
+    tutti_comm *comm = work->comm;
+    if (!work->direct) return scatter_exchanged(work);
+    size_t elem = tutti_dtype_bytes(work->dtype);
+    places at = {.n_dsts = 1};
+    void *scratch;
+    TTI_TRY(places_init(work, &at, 0, &scratch, NULL));
+    for (int p = 0; p < comm->n_ranks; p++)
+        at.srcs[p] = (const char *)comm->transport->view(comm->state, p, 0) +
+                     (size_t)comm->rank * work->n_elems * elem;
+    at.dsts[0] = work->dst;
+    sum_range(work, &at, 0, work->n_elems, scratch);
+    return comm->transport->barrier(comm->state);
+}

@@ -1,0 +1,95 @@
+/* alg_ring.c - all-reduce around a ring: W-1 steps of adding, W-1 steps of passing on.
+ *
+ * Each rank talks to two neighbours only.  The order of the additions starts at another rank for
+ * each part of the vector, so the bits depend on the number of ranks and on the cut: not for
+ * exact mode.  f16 and bf16 travel as f32 while they are added. */
+#include "comm/algorithm.h"
+
+enum { RING_BLOCK_BYTES = 1 << 20 };
+
+/* One block of the vector, cut into n_ranks parts. */
+typedef struct ring {
+    const tti_work *work;
+    size_t first, n_elems;
+    tutti_dtype wide;
+    size_t elem, wide_elem;
+    char *sums;           /* the block in the wide dtype: dst itself where dtype is wide */
+    unsigned char *inbox; /* one part, wide */
+    unsigned char *term;  /* one part of src, wide; unused where dtype is wide */
+} ring;
+
+static size_t part_first(const ring *r, int part) {
+    return tti_part_first(r->n_elems, part, r->work->comm->n_ranks);
+}
+
+static size_t part_elems(const ring *r, int part) {
+    return part_first(r, part + 1) - part_first(r, part);
+}
+
+/* Part of src in the wide dtype. */
+static const void *wide_term(const ring *r, int part) {
+    const char *src = (const char *)r->work->bufs[0] + (r->first + part_first(r, part)) * r->elem;
+    if (r->wide == r->work->dtype) return src;
+    tti_widen(r->work->dtype, src, r->term, part_elems(r, part));
+    return r->term;
+}
+
+static tutti_status pass(const ring *r, const void *out, size_t n_out, void *in, size_t n_in) {
+    tutti_comm *comm = r->work->comm;
+    int n = comm->n_ranks;
+    tti_message messages[2] = {
+        {.peer = (comm->rank + 1) % n, .out = out, .n_bytes = n_out},
+        {.peer = (comm->rank + n - 1) % n, .in = in, .n_bytes = n_in},
+    };
+    return comm->transport->exchange(comm->state, messages, 2);
+}
+
+/* After step s, part rank-s-1 holds the terms of s+2 ranks. */
+static tutti_status add_around(const ring *r) {
+    int n = r->work->comm->n_ranks, rank = r->work->comm->rank;
+    for (int s = 0; s < n - 1; s++) {
+        int give = (rank - s + 2 * n) % n, take = (rank - s - 1 + 2 * n) % n;
+        const void *out =
+            s == 0 ? wide_term(r, give) : r->sums + part_first(r, give) * r->wide_elem;
+        TTI_TRY(pass(r, out, part_elems(r, give) * r->wide_elem, r->inbox,
+                     part_elems(r, take) * r->wide_elem));
+        tti_combine(r->wide, r->work->op, r->sums + part_first(r, take) * r->wide_elem, r->inbox,
+                    wide_term(r, take), part_elems(r, take));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status gather_around(const ring *r) {
+    int n = r->work->comm->n_ranks, rank = r->work->comm->rank, own = (rank + 1) % n;
+    char *dst = (char *)r->work->dst + r->first * r->elem;
+    tti_narrow(r->work->dtype, r->sums + part_first(r, own) * r->wide_elem,
+               dst + part_first(r, own) * r->elem, part_elems(r, own));
+    for (int s = 0; s < n - 1; s++) {
+        int give = (rank + 1 - s + n) % n, take = (rank - s + n) % n;
+        TTI_TRY(pass(r, dst + part_first(r, give) * r->elem, part_elems(r, give) * r->elem,
+                     dst + part_first(r, take) * r->elem, part_elems(r, take) * r->elem));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_ring_reduce(const tti_work *work) {
+    tutti_comm *comm = work->comm;
+    ring r = {.work = work, .wide = tti_wide_dtype(work->dtype)};
+    r.elem = tutti_dtype_bytes(work->dtype);
+    r.wide_elem = tutti_dtype_bytes(r.wide);
+    if (comm->n_ranks == 1) return tti_direct_reduce(work);
+    size_t n_block = RING_BLOCK_BYTES / r.wide_elem;
+    size_t part_bytes = (n_block / (size_t)comm->n_ranks + 64) * r.wide_elem;
+    unsigned char *scratch = tti_comm_scratch(comm, 2 * part_bytes + n_block * r.wide_elem);
+    if (!scratch) return TUTTI_E_NOMEM;
+    r.inbox = scratch;
+    r.term = scratch + part_bytes;
+    for (r.first = 0; r.first < work->n_elems; r.first += n_block) {
+        r.n_elems = TTI_MIN(n_block, work->n_elems - r.first);
+        r.sums = r.wide == work->dtype ? (char *)work->dst + r.first * r.elem
+                                       : (char *)scratch + 2 * part_bytes;
+        TTI_TRY(add_around(&r));
+        TTI_TRY(gather_around(&r));
+    }
+    return TUTTI_OK;
+}

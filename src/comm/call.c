@@ -1,0 +1,119 @@
+/* call.c - the frame around every communicator call, and the words for calls.
+ *
+ * The idea to know: the agreement shows every rank's call to every rank, and all compare alike, so
+ * all come to the same verdict and the same text without another message. */
+#include "comm/call.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/progress.h"
+
+static const char *const kind_texts[TTI_N_CALLS] = {
+    "nothing",   "comm_alloc", "barrier",       "all_reduce", "reduce_scatter", "all_gather",
+    "broadcast", "all_to_all", "reduce_shards", "send",       "recv",
+};
+static const char *const op_texts[TUTTI_N_REDUCE_OPS] = {"sum", "min", "max"};
+static const char *const alg_texts[TUTTI_N_ALGS] = {"auto", "ring", "tree", "direct"};
+
+/* What the words after "n_elems=N, dtype" are. */
+static void call_rest(const tti_call *call, char *buf, size_t n_bytes) {
+    const char *op = (unsigned)call->op < TUTTI_N_REDUCE_OPS ? op_texts[call->op] : "?";
+    const char *alg = (unsigned)call->alg < TUTTI_N_ALGS ? alg_texts[call->alg] : "?";
+    buf[0] = '\0';
+    switch (call->kind) {
+        case TTI_CALL_ALL_REDUCE:
+            snprintf(buf, n_bytes, ", %s, %s", op, alg);
+            break;
+        case TTI_CALL_REDUCE_SCATTER:
+            snprintf(buf, n_bytes, ", %s", op);
+            break;
+        case TTI_CALL_BROADCAST:
+            snprintf(buf, n_bytes, ", root=%d", call->peer);
+            break;
+        case TTI_CALL_REDUCE_SHARDS:
+            snprintf(buf, n_bytes, ", shards=%d, %s", call->peer, alg);
+            break;
+        case TTI_CALL_SEND:
+        case TTI_CALL_RECV:
+            snprintf(buf, n_bytes, ", peer=%d", call->peer);
+            break;
+        default:
+            break;
+    }
+}
+
+const char *tti_call_text(const tti_call *call, char *buf, size_t n_bytes) {
+    char rest[64];
+    const char *kind = (unsigned)call->kind < TTI_N_CALLS ? kind_texts[call->kind] : "?";
+    call_rest(call, rest, sizeof rest);
+    if (call->kind == TTI_CALL_NONE || call->kind == TTI_CALL_BARRIER)
+        snprintf(buf, n_bytes, "%s()", kind);
+    else if (call->kind == TTI_CALL_ALLOC)
+        snprintf(buf, n_bytes, "%s(n_bytes=%" PRIu64 ")", kind, call->n_elems);
+    else
+        snprintf(buf, n_bytes, "%s(n_elems=%" PRIu64 ", %s%s)", kind, call->n_elems,
+                 tutti_dtype_text((tutti_dtype)call->dtype), rest);
+    return buf;
+}
+
+tutti_status tti_check_comm(const char *who, const tutti_comm *comm) {
+    if (!comm) return tti_fail(TUTTI_E_INVALID, "%s: comm is NULL", who);
+    if (comm->broken)
+        return tti_fail(comm->broken, "%s: an earlier call failed: %s", who, comm->broken_text);
+    return TUTTI_OK;
+}
+
+tutti_status tti_check_elems(const char *who, size_t n_elems, int n_parts, tutti_dtype dtype) {
+    size_t n_bytes = tutti_dtype_bytes(dtype);
+    if (n_bytes == 0) return tti_fail(TUTTI_E_INVALID, "%s: no dtype %d", who, (int)dtype);
+    if (__builtin_mul_overflow(n_bytes, n_elems, &n_bytes) ||
+        __builtin_mul_overflow(n_bytes, (size_t)n_parts, &n_bytes) || n_bytes > PTRDIFF_MAX)
+        return tti_fail(TUTTI_E_INVALID, "%s: %zu elements of %s have no size", who, n_elems,
+                        tutti_dtype_text(dtype));
+    return TUTTI_OK;
+}
+
+tutti_status tti_check_buffers(const char *who, const void *src, size_t src_bytes, const void *dst,
+                               size_t dst_bytes) {
+    uintptr_t s = (uintptr_t)src, d = (uintptr_t)dst;
+    if (src_bytes == 0 && dst_bytes == 0) return TUTTI_OK;
+    if (!src || !dst) return tti_fail(TUTTI_E_INVALID, "%s: %s is NULL", who, src ? "dst" : "src");
+    if (s != d && s < d + dst_bytes && d < s + src_bytes)
+        return tti_fail(TUTTI_E_INVALID, "%s: src and dst overlap without being the same place",
+                        who);
+    return TUTTI_OK;
+}
+
+tutti_status tti_call_mismatch(int rank, const tti_call *call, int other, const tti_call *theirs) {
+    char a[128], b[128];
+    return tti_fail(TUTTI_E_MISMATCH, "rank %d called %s where rank %d called %s", rank,
+                    tti_call_text(call, a, sizeof a), other, tti_call_text(theirs, b, sizeof b));
+}
+
+tutti_status tti_call_begin(tutti_comm *comm, const tti_offer *offer, bool *direct) {
+    tti_call calls[TTI_MAX_RANKS];
+    bool unused;
+    comm->transport->note_call(comm->state, &offer->call);
+    TTI_TRY(comm->transport->agree(comm->state, offer, calls, direct ? direct : &unused));
+    for (int r = 1; r < comm->n_ranks; r++)
+        if (memcmp(&calls[r], &calls[0], sizeof calls[0]) != 0)
+            return tti_call_mismatch(r, &calls[r], 0, &calls[0]);
+    return TUTTI_OK;
+}
+
+tutti_status tti_call_end(tutti_comm *comm, tutti_status status) {
+    if (status == TUTTI_OK) {
+        comm->transport->note_call(comm->state, NULL);
+        return TUTTI_OK;
+    }
+    comm->broken = status;
+    snprintf(comm->broken_text, sizeof comm->broken_text, "%s", tutti_last_error());
+    comm->transport->fail(comm->state, status);
+    return status;
+}
+
+void tti_comm_note(tutti_comm *comm, uint64_t step, const char *phase) {
+    if (comm) comm->transport->note_step(comm->state, step, phase);
+}

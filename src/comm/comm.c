@@ -1,0 +1,234 @@
+/* comm.c - communicators: joining, memory, barrier, and the reductions with their choice of an
+ * algorithm.  The calls that only move bytes are in move.c, the sum over shards in shards.c.
+ *
+ * No bytes move here.  To add a transport: write comm/NAME/ with one tti_transport and list it. */
+#include "tutti/comm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/call.h"
+
+/* Best first: a desc that names none gets the first that can serve it. */
+static const tti_transport *const transports[] = {&tti_transport_shm};
+
+const char *tutti_comm_transport_name(int i) {
+    return i >= 0 && i < (int)TTI_COUNT(transports) ? transports[i]->name : NULL;
+}
+
+const char *tutti_comm_transport_doc(int i) {
+    return i >= 0 && i < (int)TTI_COUNT(transports) ? transports[i]->doc : NULL;
+}
+
+static tutti_status find_transport(const tutti_comm_desc *desc, const tti_transport **out) {
+    const char *why = NULL;
+    for (size_t i = 0; i < TTI_COUNT(transports); i++) {
+        const tti_transport *t = transports[i];
+        if (desc->transport && strcmp(desc->transport, t->name) != 0) continue;
+        why = t->refusal(desc);
+        if (why) continue;
+        *out = t;
+        return TUTTI_OK;
+    }
+    if (why && desc->transport)
+        return tti_fail(TUTTI_E_UNSUPPORTED, "comm_create: transport \"%s\" cannot run: %s",
+                        desc->transport, why);
+    if (why) return tti_fail(TUTTI_E_UNSUPPORTED, "comm_create: no transport can run: %s", why);
+    return tti_fail(TUTTI_E_INVALID, "comm_create: no transport \"%s\"; there is: shm",
+                    desc->transport);
+}
+
+static tutti_status check_desc(const tutti_comm_desc *desc) {
+    if (!desc) return tti_fail(TUTTI_E_INVALID, "comm_create: desc is NULL");
+    if (desc->n_ranks < 1 || desc->n_ranks > TTI_MAX_RANKS)
+        return tti_fail(TUTTI_E_INVALID, "comm_create: n_ranks must be in 1 .. %d, got %d",
+                        TTI_MAX_RANKS, desc->n_ranks);
+    if (desc->rank < 0 || desc->rank >= desc->n_ranks)
+        return tti_fail(TUTTI_E_INVALID, "comm_create: rank must be in 0 .. %d, got %d",
+                        desc->n_ranks - 1, desc->rank);
+    if (desc->timeout_ms < 0)
+        return tti_fail(TUTTI_E_INVALID, "comm_create: timeout_ms must be >= 0, got %d",
+                        desc->timeout_ms);
+    return TUTTI_OK;
+}
+
+/* The rest of creation, on a comm that is destroyed if this fails. */
+static tutti_status join(tutti_comm *comm, tutti_comm_desc *desc) {
+    if (!desc->group && desc->n_ranks == 1) {
+        TTI_TRY(tutti_comm_group_create(1, &comm->own_group));
+        desc->group = comm->own_group;
+    }
+    TTI_TRY(find_transport(desc, &comm->transport));
+    TTI_TRY(tti_sum_order_ranks(comm->n_ranks, &comm->by_rank));
+    return comm->transport->join(desc, &comm->state);
+}
+
+tutti_status tutti_comm_create(const tutti_comm_desc *desc, tutti_comm **out) {
+    if (!out) return tti_fail(TUTTI_E_INVALID, "comm_create: out is NULL");
+    *out = NULL;
+    TTI_TRY(check_desc(desc));
+    tutti_comm_desc full = *desc;
+    if (full.timeout_ms == 0) full.timeout_ms = 60000;
+    tutti_comm *comm = calloc(1, sizeof *comm);
+    if (!comm) return tti_fail(TUTTI_E_NOMEM, "comm_create: %zu bytes", sizeof *comm);
+    comm->rank = full.rank;
+    comm->n_ranks = full.n_ranks;
+    tutti_status st = join(comm, &full);
+    if (st != TUTTI_OK) {
+        tutti_comm_destroy(comm);
+        return st;
+    }
+    *out = comm;
+    return TUTTI_OK;
+}
+
+void tutti_comm_destroy(tutti_comm *comm) {
+    if (!comm) return;
+    if (comm->state) comm->transport->leave(comm->state);
+    tti_sum_order_free(&comm->by_rank);
+    tti_sum_order_free(&comm->by_shard);
+    tutti_comm_group_destroy(comm->own_group);
+    free(comm->scratch);
+    free(comm->messages);
+    free(comm);
+}
+
+int tutti_comm_rank(const tutti_comm *comm) { return comm->rank; }
+int tutti_comm_n_ranks(const tutti_comm *comm) { return comm->n_ranks; }
+
+void *tti_comm_scratch(tutti_comm *comm, size_t n_bytes) {
+    if (n_bytes <= comm->scratch_bytes) return comm->scratch;
+    size_t rounded = (n_bytes + 4095) & ~(size_t)4095;
+    free(comm->scratch);
+    comm->scratch_bytes = 0;
+    comm->scratch = aligned_alloc(64, rounded);
+    if (!comm->scratch) {
+        (void)tti_fail(TUTTI_E_NOMEM, "comm: no memory for %zu bytes of scratch", n_bytes);
+        return NULL;
+    }
+    comm->scratch_bytes = rounded;
+    return comm->scratch;
+}
+
+tti_message *tti_comm_messages(tutti_comm *comm, int n) {
+    if (n <= comm->cap_messages) return comm->messages;
+    free(comm->messages);
+    comm->cap_messages = 0;
+    comm->messages = calloc((size_t)n, sizeof *comm->messages);
+    if (!comm->messages) {
+        (void)tti_fail(TUTTI_E_NOMEM, "comm: no memory for %d messages", n);
+        return NULL;
+    }
+    comm->cap_messages = n;
+    return comm->messages;
+}
+
+tutti_status tutti_comm_alloc(tutti_comm *comm, size_t n_bytes, void **out) {
+    TTI_TRY(tti_check_comm("comm_alloc", comm));
+    if (!out) return tti_fail(TUTTI_E_INVALID, "comm_alloc: out is NULL");
+    if (n_bytes > PTRDIFF_MAX / TTI_MAX_RANKS / 2)
+        return tti_fail(TUTTI_E_INVALID, "comm_alloc: %zu bytes are too many", n_bytes);
+    tti_offer offer = {.call = {.kind = TTI_CALL_ALLOC, .n_elems = n_bytes}};
+    tutti_status st = tti_call_begin(comm, &offer, NULL);
+    if (st == TUTTI_OK) st = comm->transport->alloc(comm->state, n_bytes, out);
+    return tti_call_end(comm, st);
+}
+
+tutti_status tutti_comm_barrier(tutti_comm *comm) {
+    TTI_TRY(tti_check_comm("barrier", comm));
+    tti_offer offer = {.call = {.kind = TTI_CALL_BARRIER}};
+    return tti_call_end(comm, tti_call_begin(comm, &offer, NULL));
+}
+
+static tutti_status check_reduction(const char *who, const tutti_comm *comm, const tti_work *w) {
+    TTI_TRY(tti_check_elems(who, w->n_elems, comm->n_ranks, w->dtype));
+    if ((unsigned)w->op >= TUTTI_N_REDUCE_OPS)
+        return tti_fail(TUTTI_E_INVALID, "%s: no operation %d", who, (int)w->op);
+    return TUTTI_OK;
+}
+
+/* By size, from measurements: docs/algorithms.md. */
+static tutti_status run_reduce(const tti_work *work, tutti_comm_alg alg) {
+    if (alg == TUTTI_ALG_RING) return tti_ring_reduce(work);
+    if (alg == TUTTI_ALG_TREE) return tti_tree_reduce(work);
+    return tti_direct_reduce(work);
+}
+
+static tutti_status all_reduce(tti_work *work, tutti_comm_alg alg) {
+    tutti_comm *comm = work->comm;
+    tti_offer offer = {.call = {.kind = TTI_CALL_ALL_REDUCE,
+                                .dtype = work->dtype,
+                                .op = work->op,
+                                .alg = alg,
+                                .n_elems = work->n_elems}};
+    size_t n_bytes = work->n_elems * tutti_dtype_bytes(work->dtype);
+    bool is_inline =
+        n_bytes <= TTI_INLINE_BYTES && (alg == TUTTI_ALG_AUTO || alg == TUTTI_ALG_DIRECT);
+    if (is_inline) {
+        offer.inline_data = work->bufs[0];
+        offer.inline_bytes = n_bytes;
+    } else {
+        offer.bufs[0] = work->bufs[0];
+        offer.bufs[1] = work->dst;
+        offer.n_bufs = 2;
+        offer.buf_bytes = n_bytes;
+    }
+    TTI_TRY(tti_call_begin(comm, &offer, &work->direct));
+    if (work->n_elems == 0) return TUTTI_OK;
+    return is_inline ? tti_inline_reduce(work) : run_reduce(work, alg);
+}
+
+tutti_status tutti_comm_all_reduce(tutti_comm *comm, const void *src, void *dst, size_t n_elems,
+                                   tutti_dtype dtype, tutti_reduce_op op, tutti_comm_alg alg) {
+    TTI_TRY(tti_check_comm("all_reduce", comm));
+    tti_work work = {.comm = comm,
+                     .order = &comm->by_rank,
+                     .bufs = {(void *)(uintptr_t)src},
+                     .n_pieces = 1,
+                     .dst = dst,
+                     .n_elems = n_elems,
+                     .dtype = dtype,
+                     .op = op,
+                     .keeps_terms = true};
+    TTI_TRY(check_reduction("all_reduce", comm, &work));
+    if ((unsigned)alg >= TUTTI_N_ALGS)
+        return tti_fail(TUTTI_E_INVALID, "all_reduce: no algorithm %d", (int)alg);
+    size_t n_bytes = n_elems * tutti_dtype_bytes(dtype);
+    TTI_TRY(tti_check_buffers("all_reduce", src, n_bytes, dst, n_bytes));
+    return tti_call_end(comm, all_reduce(&work, alg));
+}
+
+static tutti_status reduce_scatter(tti_work *work) {
+    tti_offer offer = {
+        .call = {.kind = TTI_CALL_REDUCE_SCATTER,
+                 .dtype = work->dtype,
+                 .op = work->op,
+                 .n_elems = work->n_elems},
+        .bufs = {work->bufs[0]},
+        .n_bufs = 1,
+        .buf_bytes = work->n_elems * (size_t)work->comm->n_ranks * tutti_dtype_bytes(work->dtype)};
+    TTI_TRY(tti_call_begin(work->comm, &offer, &work->direct));
+    return work->n_elems == 0 ? TUTTI_OK : tti_direct_reduce_scatter(work);
+}
+
+tutti_status tutti_comm_reduce_scatter(tutti_comm *comm, const void *src, void *dst, size_t n_elems,
+                                       tutti_dtype dtype, tutti_reduce_op op) {
+    TTI_TRY(tti_check_comm("reduce_scatter", comm));
+    tti_work work = {.comm = comm,
+                     .order = &comm->by_rank,
+                     .bufs = {(void *)(uintptr_t)src},
+                     .n_pieces = 1,
+                     .dst = dst,
+                     .n_elems = n_elems,
+                     .dtype = dtype,
+                     .op = op};
+    TTI_TRY(check_reduction("reduce_scatter", comm, &work));
+    size_t n_bytes = n_elems * tutti_dtype_bytes(dtype);
+    if (dst != (const char *)src + (size_t)comm->rank * n_bytes || !dst)
+        TTI_TRY(tti_check_buffers("reduce_scatter", src, n_bytes * (size_t)comm->n_ranks, dst,
+                                  n_bytes));
+    if (src == dst && comm->rank != 0 && n_bytes)
+        return tti_fail(TUTTI_E_INVALID,
+                        "reduce_scatter: dst in place is src + rank*n_elems, not src");
+    return tti_call_end(comm, reduce_scatter(&work));
+}

@@ -1,0 +1,203 @@
+/* local_sum.c - vectorised sums, minima and maxima of arrays, and the f16/bf16 conversions.
+ *
+ * The idea to know: every loop is elementwise, so wider vectors change no bits; each kernel is
+ * compiled once for the baseline and once for AVX2, and chosen by the CPU at run time.  A term is
+ * never copied: the stack of tti_sum_block holds pointers, and only sums lie in blocks. */
+#include "comm/local_sum.h"
+
+#include <string.h>
+
+#include "base/error.h"
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("O3")
+#define NO_ALIAS _Pragma("GCC ivdep") /* dst may be a or b, but then element for element */
+#else
+#define NO_ALIAS
+#endif
+
+#if defined(__x86_64__)
+#define WITH_AVX2 1
+#define AVX2 __attribute__((target("avx2")))
+#else
+#define WITH_AVX2 0
+#define AVX2
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+
+typedef void (*combine_fn)(void *dst, const void *a, const void *b, size_t n_elems);
+typedef void (*convert_fn)(const void *src, void *dst, size_t n_elems);
+
+#define ADD_FLOAT(T, x, y) ((x) + (y))
+#define ADD_INT(T, x, y) ((T)((x) + (y))) /* T is unsigned: wraps */
+#define MIN_OF(T, x, y) ((x) < (y) || (x) != (x) ? (x) : (y))
+#define MAX_OF(T, x, y) ((x) > (y) || (x) != (x) ? (x) : (y))
+
+/* One kernel: name_base and, where there is AVX2, name_wide. */
+#define COMBINE(name, T, EXPR)                                                              \
+    INLINE void name##_body(T *dst, const T *a, const T *b, size_t n_elems) {               \
+        NO_ALIAS                                                                            \
+        for (size_t i = 0; i < n_elems; i++) dst[i] = EXPR(T, a[i], b[i]);                  \
+    }                                                                                       \
+    static void name##_base(void *dst, const void *a, const void *b, size_t n_elems) {      \
+        name##_body(dst, a, b, n_elems);                                                    \
+    }                                                                                       \
+    AVX2 static void name##_wide(void *dst, const void *a, const void *b, size_t n_elems) { \
+        name##_body(dst, a, b, n_elems);                                                    \
+    }
+
+COMBINE(sum_f32, float, ADD_FLOAT)
+COMBINE(min_f32, float, MIN_OF)
+COMBINE(max_f32, float, MAX_OF)
+COMBINE(sum_f64, double, ADD_FLOAT)
+COMBINE(min_f64, double, MIN_OF)
+COMBINE(max_f64, double, MAX_OF)
+COMBINE(sum_i32, uint32_t, ADD_INT)
+COMBINE(min_i32, int32_t, MIN_OF)
+COMBINE(max_i32, int32_t, MAX_OF)
+COMBINE(sum_i64, uint64_t, ADD_INT)
+COMBINE(min_i64, int64_t, MIN_OF)
+COMBINE(max_i64, int64_t, MAX_OF)
+COMBINE(sum_u8, uint8_t, ADD_INT)
+COMBINE(min_u8, uint8_t, MIN_OF)
+COMBINE(max_u8, uint8_t, MAX_OF)
+
+#define ROW(type)                                                                       \
+    {                                                                                   \
+        {sum_##type##_base, sum_##type##_wide}, {min_##type##_base, min_##type##_wide}, \
+            {max_##type##_base, max_##type##_wide},                                     \
+    }
+static const combine_fn combines[TUTTI_N_DTYPES][TUTTI_N_REDUCE_OPS][2] = {
+    [TUTTI_F32] = ROW(f32), [TUTTI_F64] = ROW(f64), [TUTTI_I32] = ROW(i32),
+    [TUTTI_I64] = ROW(i64), [TUTTI_U8] = ROW(u8),
+};
+
+/* 1 if the CPU has AVX2. */
+static int variant(void) {
+#if WITH_AVX2
+    return __builtin_cpu_supports("avx2") != 0;
+#else
+    return 0;
+#endif
+}
+
+INLINE float float_of_bits(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+INLINE uint32_t bits_of_float(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+/* Branch-free, and through normal numbers only, so that flush-to-zero modes change nothing. */
+INLINE float f16_to_f32(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, magnitude = (uint32_t)(h & 0x7FFFu) << 13;
+    uint32_t normal = magnitude + (112u << 23);
+    uint32_t infinite = magnitude | 0x7F800000u | (magnitude > 0x0F800000u ? 0x400000u : 0);
+    float tiny = float_of_bits(magnitude + (113u << 23)) - 0x1p-14f;
+    uint32_t bits = magnitude >= 0x0F800000u ? infinite : normal;
+    bits = magnitude < (1u << 23) ? bits_of_float(tiny) : bits;
+    return float_of_bits(bits | sign);
+}
+
+INLINE uint16_t f32_to_f16(float x) {
+    uint32_t bits = bits_of_float(x), sign = (bits >> 16) & 0x8000u, a = bits & 0x7FFFFFFFu;
+    uint32_t normal = (a + 0xFFFu + ((a >> 13) & 1u) - (112u << 23)) >> 13;
+    uint32_t tiny = bits_of_float(float_of_bits(a) + 0.5f) - 0x3F000000u; /* ulp of 0.5 is 2^-24 */
+    uint32_t h = a < 0x38800000u ? tiny : normal;                         /* 2^-14 */
+    h = a >= 0x477FF000u ? 0x7C00u : h;                                   /* 65520 */
+    h = a > 0x7F800000u ? 0x7E00u : h;
+    return (uint16_t)(h | sign);
+}
+
+INLINE float bf16_to_f32(uint16_t h) { return float_of_bits((uint32_t)h << 16); }
+
+INLINE uint16_t f32_to_bf16(float x) {
+    uint32_t bits = bits_of_float(x);
+    uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+    uint32_t nan = (bits >> 16) | 0x40u;
+    return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? nan : rounded);
+}
+
+#define CONVERT(name, FROM, TO)                                                           \
+    INLINE void name##_body(const FROM *restrict src, TO *restrict dst, size_t n_elems) { \
+        for (size_t i = 0; i < n_elems; i++) dst[i] = name(src[i]);                       \
+    }                                                                                     \
+    static void name##_base(const void *src, void *dst, size_t n_elems) {                 \
+        name##_body(src, dst, n_elems);                                                   \
+    }                                                                                     \
+    AVX2 static void name##_wide(const void *src, void *dst, size_t n_elems) {            \
+        name##_body(src, dst, n_elems);                                                   \
+    }
+
+CONVERT(f16_to_f32, uint16_t, float)
+CONVERT(f32_to_f16, float, uint16_t)
+CONVERT(bf16_to_f32, uint16_t, float)
+CONVERT(f32_to_bf16, float, uint16_t)
+
+tutti_dtype tti_wide_dtype(tutti_dtype dtype) {
+    return dtype == TUTTI_F16 || dtype == TUTTI_BF16 ? TUTTI_F32 : dtype;
+}
+
+void tti_combine(tutti_dtype wide, tutti_reduce_op op, void *dst, const void *a, const void *b,
+                 size_t n_elems) {
+    combines[wide][op][variant()](dst, a, b, n_elems);
+}
+
+void tti_widen(tutti_dtype dtype, const void *src, void *dst, size_t n_elems) {
+    static const convert_fn f16[2] = {f16_to_f32_base, f16_to_f32_wide};
+    static const convert_fn bf16[2] = {bf16_to_f32_base, bf16_to_f32_wide};
+    if (dtype == TUTTI_F16)
+        f16[variant()](src, dst, n_elems);
+    else if (dtype == TUTTI_BF16)
+        bf16[variant()](src, dst, n_elems);
+    else
+        memmove(dst, src, n_elems * tutti_dtype_bytes(dtype));
+}
+
+void tti_narrow(tutti_dtype dtype, const void *src, void *dst, size_t n_elems) {
+    static const convert_fn f16[2] = {f32_to_f16_base, f32_to_f16_wide};
+    static const convert_fn bf16[2] = {f32_to_bf16_base, f32_to_bf16_wide};
+    if (dtype == TUTTI_F16)
+        f16[variant()](src, dst, n_elems);
+    else if (dtype == TUTTI_BF16)
+        bf16[variant()](src, dst, n_elems);
+    else
+        memmove(dst, src, n_elems * tutti_dtype_bytes(dtype));
+}
+
+enum { STACK_BLOCK_BYTES = TTI_SUM_BLOCK * 8 };
+
+size_t tti_sum_scratch_bytes(void) { return (size_t)(TTI_SUM_DEPTH + 1) * STACK_BLOCK_BYTES; }
+
+const void *tti_sum_block(const tti_sum_order *order, const void *const *srcs, size_t offset_bytes,
+                          tutti_dtype dtype, tutti_reduce_op op, size_t n_elems, void *scratch) {
+    tutti_dtype wide = tti_wide_dtype(dtype);
+    combine_fn combine = combines[wide][op][variant()];
+    unsigned char *blocks = scratch;
+    const void *stack[TTI_SUM_DEPTH];
+    int n = 0;
+    if (order->n_terms == 1) return (const char *)srcs[0] + offset_bytes;
+    for (int t = 0; t < order->n_terms; t++) {
+        stack[n] = (const char *)srcs[t] + offset_bytes;
+        if (wide != dtype) {
+            tti_widen(dtype, stack[n], blocks + n * STACK_BLOCK_BYTES, n_elems);
+            stack[n] = blocks + n * STACK_BLOCK_BYTES;
+        }
+        n++;
+        for (int k = order->terms[t].n_adds; k > 0; k--, n--) {
+            void *sum = blocks + (n - 2) * STACK_BLOCK_BYTES;
+            combine(sum, stack[n - 2], stack[n - 1], n_elems);
+            stack[n - 2] = sum;
+        }
+    }
+    if (wide == dtype) return stack[0];
+    void *result = blocks + TTI_SUM_DEPTH * STACK_BLOCK_BYTES;
+    tti_narrow(dtype, stack[0], result, n_elems);
+    return result;
+}

@@ -1,0 +1,200 @@
+/* move.c - the calls that only move bytes: all_gather, broadcast, all_to_all, send, recv.
+ *
+ * Where peers' memory can be seen each rank reads what it needs and a barrier ends the call; small
+ * payloads travel in the agreement itself; else the transport exchanges messages. */
+#include <string.h>
+
+#include "comm/call.h"
+
+/* A call that moves n_bytes per rank (or per pair of ranks). */
+typedef struct move {
+    tutti_comm *comm;
+    char *src, *dst;
+    size_t n_bytes;
+    bool direct;
+} move;
+
+/* A table of at most two messages per peer. */
+static tutti_status exchange_all(const move *m, size_t out_stride) {
+    tutti_comm *comm = m->comm;
+    tti_message *messages = tti_comm_messages(comm, 2 * comm->n_ranks);
+    if (!messages) return TUTTI_E_NOMEM;
+    int n = 0;
+    for (int i = 1; i < comm->n_ranks; i++) {
+        int peer = (comm->rank + i) % comm->n_ranks;
+        messages[n++] = (tti_message){
+            .peer = peer, .out = m->src + (size_t)peer * out_stride, .n_bytes = m->n_bytes};
+        messages[n++] = (tti_message){
+            .peer = peer, .in = m->dst + (size_t)peer * m->n_bytes, .n_bytes = m->n_bytes};
+    }
+    return comm->transport->exchange(comm->state, messages, n);
+}
+
+static tutti_status all_gather(move *m, tti_offer *offer) {
+    tutti_comm *comm = m->comm;
+    bool is_inline = m->n_bytes <= TTI_INLINE_BYTES;
+    if (is_inline) {
+        offer->inline_data = m->src;
+        offer->inline_bytes = m->n_bytes;
+    } else {
+        offer->bufs[offer->n_bufs++] = m->src;
+        offer->buf_bytes = m->n_bytes;
+    }
+    TTI_TRY(tti_call_begin(comm, offer, &m->direct));
+    if (m->n_bytes == 0) return TUTTI_OK;
+    memmove(m->dst + (size_t)comm->rank * m->n_bytes, m->src, m->n_bytes);
+    if (!is_inline && !m->direct) return exchange_all(m, 0);
+    for (int i = 1; i < comm->n_ranks; i++) {
+        int p = (comm->rank + i) % comm->n_ranks;
+        memcpy(m->dst + (size_t)p * m->n_bytes,
+               is_inline ? comm->transport->payload(comm->state, p)
+                         : comm->transport->view(comm->state, p, 0),
+               m->n_bytes);
+    }
+    return is_inline ? TUTTI_OK : comm->transport->barrier(comm->state);
+}
+
+tutti_status tutti_comm_all_gather(tutti_comm *comm, const void *src, void *dst, size_t n_elems,
+                                   tutti_dtype dtype) {
+    TTI_TRY(tti_check_comm("all_gather", comm));
+    TTI_TRY(tti_check_elems("all_gather", n_elems, comm->n_ranks, dtype));
+    move m = {.comm = comm,
+              .src = (char *)(uintptr_t)src,
+              .dst = dst,
+              .n_bytes = n_elems * tutti_dtype_bytes(dtype)};
+    if (m.src != m.dst + (size_t)comm->rank * m.n_bytes || !dst)
+        TTI_TRY(tti_check_buffers("all_gather", src, m.n_bytes, dst,
+                                  m.n_bytes * (size_t)comm->n_ranks));
+    if (src == dst && comm->rank != 0 && m.n_bytes)
+        return tti_fail(TUTTI_E_INVALID, "all_gather: src in place is dst + rank*n_elems, not dst");
+    tti_offer offer = {.call = {.kind = TTI_CALL_ALL_GATHER, .dtype = dtype, .n_elems = n_elems}};
+    return tti_call_end(comm, all_gather(&m, &offer));
+}
+
+/* Without a view the root sends to each rank in turn. */
+static tutti_status broadcast_exchanged(const move *m, int root) {
+    tutti_comm *comm = m->comm;
+    tti_message *messages = tti_comm_messages(comm, comm->n_ranks);
+    if (!messages) return TUTTI_E_NOMEM;
+    int n = 0;
+    if (comm->rank != root)
+        messages[n++] = (tti_message){.peer = root, .in = m->dst, .n_bytes = m->n_bytes};
+    for (int p = 0; comm->rank == root && p < comm->n_ranks; p++)
+        if (p != root)
+            messages[n++] = (tti_message){.peer = p, .out = m->dst, .n_bytes = m->n_bytes};
+    return comm->transport->exchange(comm->state, messages, n);
+}
+
+static tutti_status broadcast(move *m, tti_offer *offer, int root) {
+    tutti_comm *comm = m->comm;
+    bool is_inline = m->n_bytes <= TTI_INLINE_BYTES;
+    if (is_inline && comm->rank == root) {
+        offer->inline_data = m->dst;
+        offer->inline_bytes = m->n_bytes;
+    } else if (!is_inline) {
+        offer->bufs[offer->n_bufs++] = m->dst;
+        offer->buf_bytes = m->n_bytes;
+    }
+    TTI_TRY(tti_call_begin(comm, offer, &m->direct));
+    if (m->n_bytes == 0) return TUTTI_OK;
+    if (!is_inline && !m->direct) return broadcast_exchanged(m, root);
+    if (comm->rank != root)
+        memcpy(m->dst,
+               is_inline ? comm->transport->payload(comm->state, root)
+                         : comm->transport->view(comm->state, root, 0),
+               m->n_bytes);
+    return is_inline ? TUTTI_OK : comm->transport->barrier(comm->state);
+}
+
+tutti_status tutti_comm_broadcast(tutti_comm *comm, void *buf, size_t n_elems, tutti_dtype dtype,
+                                  int root) {
+    TTI_TRY(tti_check_comm("broadcast", comm));
+    TTI_TRY(tti_check_elems("broadcast", n_elems, 1, dtype));
+    if (root < 0 || root >= comm->n_ranks)
+        return tti_fail(TUTTI_E_INVALID, "broadcast: root must be in 0 .. %d, got %d",
+                        comm->n_ranks - 1, root);
+    if (!buf && n_elems) return tti_fail(TUTTI_E_INVALID, "broadcast: buf is NULL");
+    move m = {.comm = comm, .dst = buf, .n_bytes = n_elems * tutti_dtype_bytes(dtype)};
+    tti_offer offer = {
+        .call = {.kind = TTI_CALL_BROADCAST, .dtype = dtype, .peer = root, .n_elems = n_elems}};
+    return tti_call_end(comm, broadcast(&m, &offer, root));
+}
+
+static tutti_status all_to_all(move *m, tti_offer *offer) {
+    tutti_comm *comm = m->comm;
+    offer->bufs[offer->n_bufs++] = m->src;
+    offer->buf_bytes = m->n_bytes * (size_t)comm->n_ranks;
+    TTI_TRY(tti_call_begin(comm, offer, &m->direct));
+    if (m->n_bytes == 0) return TUTTI_OK;
+    size_t mine = (size_t)comm->rank * m->n_bytes;
+    memcpy(m->dst + mine, m->src + mine, m->n_bytes);
+    if (!m->direct) return exchange_all(m, m->n_bytes);
+    for (int i = 1; i < comm->n_ranks; i++) {
+        int p = (comm->rank + i) % comm->n_ranks;
+        memcpy(m->dst + (size_t)p * m->n_bytes,
+               (const char *)comm->transport->view(comm->state, p, 0) + mine, m->n_bytes);
+    }
+    return comm->transport->barrier(comm->state);
+}
+
+tutti_status tutti_comm_all_to_all(tutti_comm *comm, const void *src, void *dst, size_t n_elems,
+                                   tutti_dtype dtype) {
+    TTI_TRY(tti_check_comm("all_to_all", comm));
+    TTI_TRY(tti_check_elems("all_to_all", n_elems, comm->n_ranks, dtype));
+    move m = {.comm = comm,
+              .src = (char *)(uintptr_t)src,
+              .dst = dst,
+              .n_bytes = n_elems * tutti_dtype_bytes(dtype)};
+    size_t all = m.n_bytes * (size_t)comm->n_ranks;
+    TTI_TRY(tti_check_buffers("all_to_all", src, all, dst, all));
+    if (src == dst && all)
+        return tti_fail(TUTTI_E_INVALID, "all_to_all: src and dst must not be the same place");
+    tti_offer offer = {.call = {.kind = TTI_CALL_ALL_TO_ALL, .dtype = dtype, .n_elems = n_elems}};
+    return tti_call_end(comm, all_to_all(&m, &offer));
+}
+
+/* The two sides first show each other their calls, so that both see a difference. */
+static tutti_status point_to_point(tutti_comm *comm, const tti_call *call, tti_message *body) {
+    tti_call theirs, want = *call;
+    tti_message calls[2] = {{.peer = call->peer, .out = call, .n_bytes = sizeof *call},
+                            {.peer = call->peer, .in = &theirs, .n_bytes = sizeof theirs}};
+    comm->transport->note_call(comm->state, call);
+    TTI_TRY(comm->transport->exchange(comm->state, calls, 2));
+    want.kind = call->kind == TTI_CALL_SEND ? TTI_CALL_RECV : TTI_CALL_SEND;
+    want.peer = comm->rank;
+    if (memcmp(&want, &theirs, sizeof want) != 0) {
+        if (comm->rank > call->peer)
+            return tti_call_mismatch(comm->rank, call, call->peer, &theirs);
+        return tti_call_mismatch(call->peer, &theirs, comm->rank, call);
+    }
+    return comm->transport->exchange(comm->state, body, 1);
+}
+
+static tutti_status check_peer(const char *who, const tutti_comm *comm, int peer) {
+    if (peer < 0 || peer >= comm->n_ranks || peer == comm->rank)
+        return tti_fail(TUTTI_E_INVALID, "%s: peer must be another rank in 0 .. %d, got %d", who,
+                        comm->n_ranks - 1, peer);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_comm_send(tutti_comm *comm, const void *src, size_t n_elems, tutti_dtype dtype,
+                             int peer) {
+    TTI_TRY(tti_check_comm("send", comm));
+    TTI_TRY(tti_check_elems("send", n_elems, 1, dtype));
+    TTI_TRY(check_peer("send", comm, peer));
+    if (!src && n_elems) return tti_fail(TUTTI_E_INVALID, "send: src is NULL");
+    tti_call call = {.kind = TTI_CALL_SEND, .dtype = dtype, .peer = peer, .n_elems = n_elems};
+    tti_message body = {.peer = peer, .out = src, .n_bytes = n_elems * tutti_dtype_bytes(dtype)};
+    return tti_call_end(comm, point_to_point(comm, &call, &body));
+}
+
+tutti_status tutti_comm_recv(tutti_comm *comm, void *dst, size_t n_elems, tutti_dtype dtype,
+                             int peer) {
+    TTI_TRY(tti_check_comm("recv", comm));
+    TTI_TRY(tti_check_elems("recv", n_elems, 1, dtype));
+    TTI_TRY(check_peer("recv", comm, peer));
+    if (!dst && n_elems) return tti_fail(TUTTI_E_INVALID, "recv: dst is NULL");
+    tti_call call = {.kind = TTI_CALL_RECV, .dtype = dtype, .peer = peer, .n_elems = n_elems};
+    tti_message body = {.peer = peer, .in = dst, .n_bytes = n_elems * tutti_dtype_bytes(dtype)};
+    return tti_call_end(comm, point_to_point(comm, &call, &body));
+}

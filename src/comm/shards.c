@@ -1,0 +1,111 @@
+/* shards.c - the exact sum over virtual shards: checks, agreement, choice of the algorithm.
+ *
+ * The arithmetic is in alg_direct.c and alg_tree.c; both follow tti_sum_order_shards, which is the
+ * one binary tree over all shards whatever their division over ranks. */
+#include "comm/shards.h"
+
+#include <string.h>
+
+#include "comm/call.h"
+
+static tutti_status check_pieces(const tutti_comm *comm, const tti_reduce_desc *desc) {
+    tti_piece want[TTI_MAX_PIECES];
+    int first = tti_shard_first(comm->rank, comm->n_ranks, desc->n_shards);
+    int last = tti_shard_first(comm->rank + 1, comm->n_ranks, desc->n_shards);
+    int n = tti_shard_pieces(first, last, want);
+    if (desc->n_pieces != n || !desc->pieces)
+        return tti_fail(TUTTI_E_INVALID,
+                        "reduce_shards: rank %d has %d pieces of shards %d..%d, got %d", comm->rank,
+                        n, first, last - 1, desc->n_pieces);
+    for (int k = 0; k < n; k++) {
+        const tti_piece *p = &desc->pieces[k];
+        if (p->level != want[k].level || p->index != want[k].index)
+            return tti_fail(TUTTI_E_INVALID,
+                            "reduce_shards: piece %d is level %d index %d, want level %d index %d",
+                            k, p->level, p->index, want[k].level, want[k].index);
+        if (!p->data && desc->n_elems > 0)
+            return tti_fail(TUTTI_E_INVALID, "reduce_shards: piece %d has no data", k);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status check_desc(const tutti_comm *comm, const tti_reduce_desc *desc) {
+    if (!desc) return tti_fail(TUTTI_E_INVALID, "reduce_shards: desc is NULL");
+    int v = desc->n_shards;
+    if (v < comm->n_ranks || v > TTI_MAX_SHARDS || (v & (v - 1)) != 0)
+        return tti_fail(TUTTI_E_INVALID,
+                        "reduce_shards: shards must be a power of two in %d .. %d, got %d",
+                        comm->n_ranks, TTI_MAX_SHARDS, v);
+    if (desc->alg == TUTTI_ALG_RING)
+        return tti_fail(TUTTI_E_INVALID,
+                        "reduce_shards: the ring algorithm adds in an order that depends on the "
+                        "number of workers, so its result cannot be exact; take auto, direct or "
+                        "tree");
+    if ((unsigned)desc->alg >= TUTTI_N_ALGS)
+        return tti_fail(TUTTI_E_INVALID, "reduce_shards: no algorithm %d", (int)desc->alg);
+    TTI_TRY(tti_check_elems("reduce_shards", desc->n_elems, 1, desc->dtype));
+    if (!desc->dst && desc->n_elems > 0)
+        return tti_fail(TUTTI_E_INVALID, "reduce_shards: dst is NULL");
+    return check_pieces(comm, desc);
+}
+
+/* The order of V shards over the ranks, remembered until another V comes. */
+static tutti_status order_of(tutti_comm *comm, int n_shards) {
+    if (comm->by_shard.n_shards == n_shards) return TUTTI_OK;
+    tti_sum_order order;
+    TTI_TRY(tti_sum_order_shards(comm->n_ranks, n_shards, &order));
+    tti_sum_order_free(&comm->by_shard);
+    comm->by_shard = order;
+    return TUTTI_OK;
+}
+
+/* Small sums travel in the agreement itself: whether that is so must not depend on the rank. */
+static bool fits_inline(const tutti_comm *comm, const tti_reduce_desc *desc, size_t n_bytes) {
+    if (desc->alg == TUTTI_ALG_TREE || n_bytes > TTI_INLINE_BYTES) return false;
+    for (int r = 0; r < comm->n_ranks; r++)
+        if ((size_t)tti_sum_order_n_pieces(&comm->by_shard, r) * n_bytes > TTI_INLINE_BYTES)
+            return false;
+    return true;
+}
+
+static tutti_status run(tutti_comm *comm, const tti_reduce_desc *desc) {
+    size_t n_bytes = desc->n_elems * tutti_dtype_bytes(desc->dtype);
+    tti_work work = {.comm = comm,
+                     .order = &comm->by_shard,
+                     .n_pieces = desc->n_pieces,
+                     .dst = desc->dst,
+                     .n_elems = desc->n_elems,
+                     .dtype = desc->dtype,
+                     .op = TUTTI_SUM};
+    tti_offer offer = {.call = {.kind = TTI_CALL_REDUCE_SHARDS,
+                                .dtype = desc->dtype,
+                                .alg = desc->alg,
+                                .peer = desc->n_shards,
+                                .n_elems = desc->n_elems}};
+    unsigned char payload[TTI_INLINE_BYTES];
+    bool is_inline = fits_inline(comm, desc, n_bytes);
+    for (int k = 0; k < desc->n_pieces; k++) {
+        work.bufs[k] = offer.bufs[k] = desc->pieces[k].data;
+        if (is_inline && n_bytes)
+            memcpy(payload + n_bytes * (size_t)k, desc->pieces[k].data, n_bytes);
+    }
+    if (is_inline) {
+        offer.inline_data = payload;
+        offer.inline_bytes = n_bytes * (size_t)desc->n_pieces;
+    } else {
+        work.bufs[desc->n_pieces] = offer.bufs[desc->n_pieces] = desc->dst;
+        offer.n_bufs = desc->n_pieces + 1;
+        offer.buf_bytes = n_bytes;
+    }
+    TTI_TRY(tti_call_begin(comm, &offer, &work.direct));
+    if (desc->n_elems == 0) return TUTTI_OK;
+    if (is_inline) return tti_inline_reduce(&work);
+    return desc->alg == TUTTI_ALG_TREE ? tti_tree_reduce(&work) : tti_direct_reduce(&work);
+}
+
+tutti_status tti_comm_reduce_shards(tutti_comm *comm, const tti_reduce_desc *desc) {
+    TTI_TRY(tti_check_comm("reduce_shards", comm));
+    TTI_TRY(check_desc(comm, desc));
+    TTI_TRY(order_of(comm, desc->n_shards));
+    return tti_call_end(comm, run(comm, desc));
+}

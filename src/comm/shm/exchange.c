@@ -1,0 +1,129 @@
+/* exchange.c - messages between ranks through channels of two slots.
+ *
+ * A short message, or one from memory that the peer cannot see, is copied through the bounce
+ * slots piece by piece, copying in and out overlapped.  Else the sender posts where the message
+ * lies, the receiver copies it from there once, and the sender waits until that is done. */
+#include <string.h>
+
+#include "comm/shm/shm.h"
+
+static shm_channel *channel_of(const shm_state *s, int from, int to) {
+    return &shm_rank_of(s->header, from)->channels[to];
+}
+
+/* Posts as much of m as there is room for; true if anything was posted. */
+static bool push(shm_state *s, tti_message *m) {
+    shm_channel *c = channel_of(s, s->rank, m->peer);
+    uint64_t posted = atomic_load_explicit(&c->posted, memory_order_relaxed);
+    uint64_t address =
+        m->n_bytes > s->header->slot_bytes ? tti_shm_address(s, m->out, m->n_bytes) : 0;
+    bool any = false;
+    while (m->done < m->n_bytes && posted - atomic_load(&c->taken) < SHM_N_SLOTS) {
+        shm_slot *slot = &c->slots[posted % SHM_N_SLOTS];
+        size_t n = m->n_bytes - m->done;
+        if (!address) {
+            n = TTI_MIN(n, (size_t)s->header->slot_bytes);
+            memcpy(tti_shm_bounce(s->header, s->rank, m->peer, posted),
+                   (const char *)m->out + m->done, n);
+        }
+        *slot = (shm_slot){address, n, m->n_bytes};
+        atomic_store(&c->posted, ++posted);
+        m->done += n;
+        any = true;
+        tti_shm_ring(s->header, s->rank, m->peer);
+    }
+    return any;
+}
+
+/* Takes what is there of m. */
+static tutti_status pull(shm_state *s, tti_message *m, bool *any) {
+    shm_channel *c = channel_of(s, m->peer, s->rank);
+    uint64_t taken = atomic_load_explicit(&c->taken, memory_order_relaxed);
+    while (m->done < m->n_bytes && atomic_load(&c->posted) > taken) {
+        const shm_slot slot = c->slots[taken % SHM_N_SLOTS];
+        const void *from = tti_shm_bounce(s->header, m->peer, s->rank, taken);
+        if (slot.address) from = tti_shm_locate(s, m->peer, slot.address, slot.n_bytes);
+        if (slot.n_total != m->n_bytes || slot.n_bytes > m->n_bytes - m->done || !from)
+            return tti_fail(TUTTI_E_INTERNAL,
+                            "comm: rank %d sent %llu bytes where rank %d expects %zu", m->peer,
+                            (unsigned long long)slot.n_total, s->rank, m->n_bytes);
+        memcpy((char *)m->in + m->done, from, slot.n_bytes);
+        atomic_store(&c->taken, ++taken);
+        m->done += slot.n_bytes;
+        *any = true;
+        tti_shm_ring(s->header, s->rank, m->peer);
+    }
+    return TUTTI_OK;
+}
+
+/* Whether everything of mine to peer has been taken. */
+static bool is_drained(const shm_state *s, int peer) {
+    const shm_channel *c = channel_of(s, s->rank, peer);
+    return atomic_load(&c->taken) == atomic_load_explicit(&c->posted, memory_order_relaxed);
+}
+
+typedef struct batch {
+    tti_message *messages;
+    int n;
+} batch;
+
+/* Moves what can be moved.  Messages of one direction and peer go in order. */
+static tutti_status move_some(shm_state *s, const batch *b, bool *any, int *blame) {
+    uint64_t busy_out = 0, busy_in = 0;
+    *blame = -1;
+    for (int i = 0; i < b->n; i++) {
+        tti_message *m = &b->messages[i];
+        uint64_t bit = UINT64_C(1) << m->peer, *busy = m->out ? &busy_out : &busy_in;
+        if (m->done == m->n_bytes || (*busy & bit)) continue;
+        if (m->out)
+            *any |= push(s, m);
+        else
+            TTI_TRY(pull(s, m, any));
+        if (m->done == m->n_bytes) continue;
+        *busy |= bit;
+        if (*blame < 0) *blame = m->peer;
+    }
+    return TUTTI_OK;
+}
+
+/* Something can be moved. */
+static bool can_move(const shm_state *s, const void *arg) {
+    const batch *b = arg;
+    for (int i = 0; i < b->n; i++) {
+        const tti_message *m = &b->messages[i];
+        if (m->done == m->n_bytes) continue;
+        const shm_channel *c =
+            m->out ? channel_of(s, s->rank, m->peer) : channel_of(s, m->peer, s->rank);
+        uint64_t waiting = atomic_load(&c->posted) - atomic_load(&c->taken);
+        if (m->out ? waiting < SHM_N_SLOTS : waiting > 0) return true;
+    }
+    return false;
+}
+
+static bool peer_has_taken(const shm_state *s, const void *arg) {
+    return is_drained(s, *(const int *)arg);
+}
+
+/* A message that was only pointed at is the caller's again when the peer has copied it. */
+static tutti_status drain(shm_state *s, const batch *b) {
+    for (int i = 0; i < b->n; i++) {
+        const tti_message *m = &b->messages[i];
+        if (!m->out || m->n_bytes <= s->header->slot_bytes || is_drained(s, m->peer)) continue;
+        shm_wait wait = {peer_has_taken, &m->peer, m->peer, m->peer};
+        TTI_TRY(tti_shm_wait_for(s, &wait));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_shm_exchange(void *state, tti_message *messages, int n_messages) {
+    shm_state *s = state;
+    batch b = {messages, n_messages};
+    for (;;) {
+        bool any = false;
+        int blame;
+        TTI_TRY(move_some(s, &b, &any, &blame));
+        if (blame < 0) return drain(s, &b);
+        shm_wait wait = {can_move, &b, SHM_ANYBODY, blame};
+        if (!any) TTI_TRY(tti_shm_wait_for(s, &wait));
+    }
+}

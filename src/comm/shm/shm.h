@@ -1,0 +1,172 @@
+/* shm.h - the layout of a group's shared memory, and the parts of this transport.
+ *
+ *   offset 0                 header: magic, sizes, the first failure, how many ranks sleep
+ *   HEADER_BYTES             area of rank 0: flags, progress page, two agreement records,
+ *   + area_bytes             area of rank 1  a channel and two bounce slots to each peer
+ *   ...
+ *   heap                     allocation 0: part of rank 0, part of rank 1, ...; allocation 1; ...
+ *
+ * One memfd, sparse: a page that is not touched takes no memory.  Who writes what: a rank writes
+ * its own area only, except that anybody may ring its bell, a receiver writes `taken` of the
+ * sender's channel, and anybody may set the first failure. */
+#ifndef TTI_COMM_SHM_H
+#define TTI_COMM_SHM_H
+
+#include <pthread.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+
+#include "base/error.h"
+#include "comm/progress.h"
+#include "comm/transport.h"
+
+enum {
+    SHM_HEADER_BYTES = 4096,
+    SHM_PAGE_BYTES = 4096,
+    SHM_N_SLOTS = 2,
+    SHM_NOBODY = -1, /* sleeping_on: not asleep */
+    SHM_ANYBODY = -2 /* sleeping_on: any rank's news */
+};
+
+/* The first failure of the group.  state: 0 none, 1 being written, 2 written. */
+typedef struct shm_cause {
+    _Atomic uint32_t state;
+    int32_t status;
+    char text[1024];
+} shm_cause;
+
+typedef struct shm_header {
+    uint64_t magic;
+    uint32_t version, n_ranks;
+    uint64_t area_bytes, slot_bytes, heap_offset;
+    shm_cause cause;
+    alignas(64) _Atomic uint32_t n_sleepers;
+} shm_header;
+
+/* Written by its rank under a sequence lock; a reader that meets a half-written page of a dead
+ * rank takes it as it is. */
+typedef struct shm_progress {
+    _Atomic uint64_t version; /* odd while being written */
+    _Atomic uint64_t call[sizeof(tti_call) / 8];
+    _Atomic uint64_t n_calls, in_call, entered_ns, step;
+    _Atomic uint64_t phase[4];
+} shm_progress;
+
+typedef struct shm_record {
+    tti_call call;
+    uint32_t n_bufs;
+    uint64_t bufs[TTI_MAX_BUFS]; /* address in one process, else offset in the memfd; 0: hidden */
+    alignas(64) unsigned char payload[TTI_INLINE_BYTES];
+} shm_record;
+
+/* A piece of a message: in the bounce slot, or where the sender has it. */
+typedef struct shm_slot {
+    uint64_t address; /* 0: in the bounce slot; else as shm_record.bufs */
+    uint64_t n_bytes; /* of this piece */
+    uint64_t n_total; /* of the message */
+} shm_slot;
+
+typedef struct shm_channel {
+    alignas(64) _Atomic uint64_t posted; /* pieces, by the sender */
+    shm_slot slots[SHM_N_SLOTS];
+    alignas(64) _Atomic uint64_t taken; /* pieces, by the receiver */
+} shm_channel;
+
+typedef struct shm_rank {
+    alignas(64) _Atomic uint64_t arrived; /* agreements and barriers reached */
+    alignas(64) _Atomic uint32_t bell;    /* futex: rung when news for this rank are there */
+    _Atomic int32_t sleeping_on;
+    alignas(64) _Atomic uint32_t joined;
+    _Atomic uint32_t left;
+    _Atomic int32_t pid;
+    _Atomic uint64_t process;   /* pid and group object: equal for threads that share one */
+    _Atomic uint64_t cores[16]; /* affinity mask */
+    alignas(64) shm_progress progress;
+    alignas(64) shm_record records[2];  /* by parity of the agreement */
+    alignas(64) shm_channel channels[]; /* [n_ranks], by receiver; then the bounce slots */
+} shm_rank;
+
+typedef struct shm_segment {
+    uint64_t offset;
+    size_t part_bytes; /* of each rank */
+    unsigned char *base;
+} shm_segment;
+
+struct tutti_comm_group {
+    int fd;
+    shm_header *header;
+    size_t n_bytes;       /* mapped at header */
+    uint64_t token;       /* random: tells group objects of different processes apart */
+    pthread_mutex_t lock; /* over segments */
+    shm_segment *segments;
+    int n_segments;
+};
+
+/* A rank's side.  Used by one thread at a time. */
+typedef struct shm_state {
+    tutti_comm_group *group;
+    shm_header *header;
+    shm_rank *me;
+    int rank, n_ranks, timeout_ms;
+    int n_spins;
+    bool one_process;
+    uint64_t n_arrived, n_agreed, n_calls, heap_end;
+    tti_call call; /* the current one, for texts */
+    shm_segment *segments;
+    int n_segments;
+} shm_state;
+
+static inline shm_rank *shm_rank_of(const shm_header *header, int rank) {
+    return (shm_rank *)((uintptr_t)header + SHM_HEADER_BYTES +
+                        (size_t)rank * (size_t)header->area_bytes);
+}
+
+/* The bounce slot of a piece from one rank to another. */
+unsigned char *tti_shm_bounce(const shm_header *header, int from, int to, uint64_t piece);
+
+/* ---- wait.c: waits that always end ---- */
+
+typedef struct shm_wait {
+    bool (*ready)(const shm_state *s, const void *arg);
+    const void *arg;
+    int on;    /* rank whose news end the wait, or SHM_ANYBODY */
+    int blame; /* rank to name on a timeout */
+} shm_wait;
+
+/* Until ready; else the group's failure, a rank that left, or the timeout. */
+tutti_status tti_shm_wait_for(shm_state *s, const shm_wait *wait);
+
+/* Wakes rank `to` if it waits for rank `from`; to -1: everybody who does.  The news must have been
+ * stored with sequential consistency before. */
+void tti_shm_ring(shm_header *header, int from, int to);
+
+/* Sets the first failure, if there is none yet, and wakes everybody. */
+void tti_shm_set_cause(shm_header *header, tutti_status status, const char *text);
+
+/* TUTTI_OK, or the first failure with its text. */
+tutti_status tti_shm_check_cause(const shm_header *header);
+
+/* ---- group.c ---- */
+
+/* Maps an allocation, once per group object. */
+tutti_status tti_shm_group_map(tutti_comm_group *group, uint64_t offset, size_t part_bytes,
+                               shm_segment *out);
+
+/* ---- transport.c ---- */
+
+/* How a peer can find n_bytes at memory of this rank; 0: not at all. */
+uint64_t tti_shm_address(const shm_state *s, const void *memory, size_t n_bytes);
+
+/* The reverse, for memory of rank; NULL if that is no memory of the rank. */
+void *tti_shm_locate(const shm_state *s, int rank, uint64_t address, size_t n_bytes);
+
+/* ---- exchange.c ---- */
+
+tutti_status tti_shm_exchange(void *state, tti_message *messages, int n_messages);
+
+/* ---- progress.c ---- */
+
+void tti_shm_note_call(void *state, const tti_call *call);
+void tti_shm_note_step(void *state, uint64_t step, const char *phase);
+
+#endif /* TTI_COMM_SHM_H */

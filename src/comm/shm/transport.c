@@ -1,0 +1,227 @@
+/* transport.c - the shared-memory transport: joining, agreement, barrier, symmetric memory.
+ *
+ * The idea to know: a rank posts a record and counts up its `arrived`; when every rank's count has
+ * come that far, all records may be read.  There are two records, by parity: a rank writes its
+ * next but one only after everybody has arrived at the next, and so is done with this one.  Hence
+ * an agreement is one barrier and needs no second to protect the records. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/shm/shm.h"
+
+enum { SPINS = 2000, SPINS_CROWDED = 8 };
+
+static const char *shm_refusal(const tutti_comm_desc *desc) {
+    return desc->group ? NULL : "no group was given (tutti_comm_group_create)";
+}
+
+typedef struct arrival {
+    int rank;
+    uint64_t count;
+} arrival;
+
+static bool has_arrived(const shm_state *s, const void *arg) {
+    const arrival *a = arg;
+    return atomic_load(&shm_rank_of(s->header, a->rank)->arrived) >= a->count;
+}
+
+static tutti_status shm_barrier(void *state) {
+    shm_state *s = state;
+    s->n_arrived++;
+    atomic_store(&s->me->arrived, s->n_arrived);
+    tti_shm_ring(s->header, s->rank, -1);
+    for (int i = 1; i < s->n_ranks; i++) {
+        arrival a = {(s->rank + i) % s->n_ranks, s->n_arrived};
+        shm_wait wait = {has_arrived, &a, a.rank, a.rank};
+        if (!has_arrived(s, &a)) TTI_TRY(tti_shm_wait_for(s, &wait));
+    }
+    return TUTTI_OK;
+}
+
+/* Publishes this process and its cores. */
+static void introduce(shm_state *s) {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    uint64_t words[16] = {0};
+    if (sched_getaffinity(0, sizeof cores, &cores) == 0)
+        for (int c = 0; c < 1024; c++)
+            if (CPU_ISSET((size_t)c, &cores)) words[c / 64] |= UINT64_C(1) << (c % 64);
+    for (int i = 0; i < 16; i++) atomic_store(&s->me->cores[i], words[i]);
+    atomic_store(&s->me->process, s->group->token ^ ((uint64_t)getpid() << 32));
+    atomic_store(&s->me->pid, (int32_t)getpid());
+}
+
+/* What follows from everybody's introduction: whether addresses are shared, and whether each rank
+ * can have a core for itself, so that spinning takes it from nobody. */
+static void get_acquainted(shm_state *s) {
+    uint64_t process = atomic_load(&s->me->process);
+    int n_cores = 0;
+    s->one_process = true;
+    for (int r = 0; r < s->n_ranks; r++)
+        if (atomic_load(&shm_rank_of(s->header, r)->process) != process) s->one_process = false;
+    for (int i = 0; i < 16; i++) {
+        uint64_t word = 0;
+        for (int r = 0; r < s->n_ranks; r++)
+            word |= atomic_load(&shm_rank_of(s->header, r)->cores[i]);
+        n_cores += __builtin_popcountll(word);
+    }
+    s->n_spins = n_cores >= s->n_ranks ? SPINS : SPINS_CROWDED;
+}
+
+static void shm_fail(void *state, tutti_status status) {
+    tti_shm_set_cause(((shm_state *)state)->header, status, tutti_last_error());
+}
+
+static void shm_leave(void *state) {
+    shm_state *s = state;
+    if (!s) return;
+    atomic_store(&s->me->left, 1);
+    tti_shm_ring(s->header, s->rank, -1);
+    free(s->segments);
+    free(s);
+}
+
+static tutti_status shm_join(const tutti_comm_desc *desc, void **state) {
+    shm_header *header = desc->group->header;
+    if (desc->n_ranks != (int)header->n_ranks)
+        return tti_fail(TUTTI_E_INVALID, "comm_create: the group is for %u ranks, not %d",
+                        header->n_ranks, desc->n_ranks);
+    shm_state *s = calloc(1, sizeof *s);
+    if (!s) return tti_fail(TUTTI_E_NOMEM, "comm_create: %zu bytes", sizeof *s);
+    *s = (shm_state){.group = desc->group,
+                     .header = header,
+                     .me = shm_rank_of(header, desc->rank),
+                     .rank = desc->rank,
+                     .n_ranks = desc->n_ranks,
+                     .timeout_ms = desc->timeout_ms,
+                     .n_spins = SPINS_CROWDED,
+                     .heap_end = header->heap_offset};
+    if (atomic_exchange(&s->me->joined, 1) != 0) {
+        free(s);
+        return tti_fail(TUTTI_E_INVALID, "comm_create: rank %d has already joined this group",
+                        desc->rank);
+    }
+    introduce(s);
+    tutti_status st = tti_shm_check_cause(header);
+    if (st == TUTTI_OK) st = shm_barrier(s);
+    if (st != TUTTI_OK) {
+        shm_fail(s, st);
+        shm_leave(s);
+        return st;
+    }
+    get_acquainted(s);
+    *state = s;
+    return TUTTI_OK;
+}
+
+uint64_t tti_shm_address(const shm_state *s, const void *memory, size_t n_bytes) {
+    if (s->one_process) return (uintptr_t)memory;
+    const unsigned char *p = memory;
+    for (int i = s->n_segments - 1; i >= 0; i--) {
+        const shm_segment *g = &s->segments[i];
+        const unsigned char *part = g->base + (size_t)s->rank * g->part_bytes;
+        if (p >= part && p <= part + g->part_bytes && n_bytes <= (size_t)(part + g->part_bytes - p))
+            return g->offset + (uint64_t)(p - g->base);
+    }
+    return 0;
+}
+
+void *tti_shm_locate(const shm_state *s, int rank, uint64_t address, size_t n_bytes) {
+    if (s->one_process) return (void *)(uintptr_t)address;
+    for (int i = s->n_segments - 1; i >= 0; i--) {
+        const shm_segment *g = &s->segments[i];
+        uint64_t part = g->offset + (uint64_t)rank * g->part_bytes;
+        if (address >= part && address <= part + g->part_bytes &&
+            n_bytes <= part + g->part_bytes - address)
+            return g->base + (address - g->offset);
+    }
+    return NULL;
+}
+
+static shm_record *record_of(const shm_state *s, int rank) {
+    return &shm_rank_of(s->header, rank)->records[s->n_agreed % 2];
+}
+
+static tutti_status shm_agree(void *state, const tti_offer *mine, tti_call *calls, bool *direct) {
+    shm_state *s = state;
+    TTI_TRY(tti_shm_check_cause(s->header));
+    s->n_agreed++;
+    shm_record *record = record_of(s, s->rank);
+    record->call = mine->call;
+    record->n_bufs = (uint32_t)mine->n_bufs;
+    for (int i = 0; i < mine->n_bufs; i++)
+        record->bufs[i] = tti_shm_address(s, mine->bufs[i], mine->buf_bytes);
+    if (mine->inline_bytes) memcpy(record->payload, mine->inline_data, mine->inline_bytes);
+    TTI_TRY(shm_barrier(s));
+    bool all = true;
+    for (int r = 0; r < s->n_ranks; r++) {
+        const shm_record *other = record_of(s, r);
+        calls[r] = other->call;
+        for (uint32_t i = 0; i < TTI_MIN(other->n_bufs, (uint32_t)TTI_MAX_BUFS); i++)
+            all = all &&
+                  tti_shm_locate(s, r, other->bufs[i], s->one_process ? 0 : mine->buf_bytes) &&
+                  other->bufs[i] != 0;
+    }
+    *direct = all;
+    return TUTTI_OK;
+}
+
+static void *shm_view(void *state, int rank, int buf) {
+    const shm_state *s = state;
+    return tti_shm_locate(s, rank, record_of(s, rank)->bufs[buf], 0);
+}
+
+static const void *shm_payload(void *state, int rank) { return record_of(state, rank)->payload; }
+
+/* Takes the memory now, so that a lack of it is an error here and not a signal later. */
+static tutti_status take_part(const shm_state *s, uint64_t offset, size_t part_bytes) {
+    int rc;
+    do rc = fallocate(s->group->fd, 0, (off_t)offset, (off_t)part_bytes);
+    while (rc != 0 && errno == EINTR);
+    if (rc == 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_NOMEM, "comm_alloc: rank %d cannot have %zu bytes: %s", s->rank,
+                    part_bytes, strerror(errno));
+}
+
+static tutti_status shm_alloc(void *state, size_t n_bytes, void **out) {
+    shm_state *s = state;
+    size_t part_bytes =
+        (TTI_MAX(n_bytes, (size_t)1) + SHM_PAGE_BYTES - 1) & ~(size_t)(SHM_PAGE_BYTES - 1);
+    uint64_t end;
+    if (__builtin_add_overflow(s->heap_end, (uint64_t)part_bytes * (uint64_t)s->n_ranks, &end) ||
+        end > INT64_MAX)
+        return tti_fail(TUTTI_E_NOMEM, "comm_alloc: %zu bytes are too many", n_bytes);
+    size_t n = (size_t)s->n_segments + 1;
+    shm_segment *segments = realloc(s->segments, n * sizeof *segments);
+    if (!segments) return tti_fail(TUTTI_E_NOMEM, "comm_alloc: no memory for %zu segments", n);
+    s->segments = segments;
+    shm_segment *segment = &segments[s->n_segments];
+    TTI_TRY(take_part(s, s->heap_end + (uint64_t)s->rank * part_bytes, part_bytes));
+    TTI_TRY(tti_shm_group_map(s->group, s->heap_end, part_bytes, segment));
+    TTI_TRY(shm_barrier(s));
+    s->n_segments++;
+    s->heap_end = end;
+    *out = segment->base + (size_t)s->rank * part_bytes;
+    return TUTTI_OK;
+}
+
+const tti_transport tti_transport_shm = {
+    .name = "shm",
+    .doc = "threads and processes of one host, through shared memory without a name (memfd)",
+    .refusal = shm_refusal,
+    .join = shm_join,
+    .leave = shm_leave,
+    .alloc = shm_alloc,
+    .agree = shm_agree,
+    .barrier = shm_barrier,
+    .exchange = tti_shm_exchange,
+    .view = shm_view,
+    .payload = shm_payload,
+    .fail = shm_fail,
+    .note_call = tti_shm_note_call,
+    .note_step = tti_shm_note_step,
+};

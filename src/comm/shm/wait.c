@@ -1,0 +1,146 @@
+/* wait.c - waits that always end, and the failure that ends them all.
+ *
+ * A waiter spins a little, then sleeps on its bell (a futex) until a rank that it waits for rings,
+ * the group fails, or the deadline passes.  The idea to know: a waiter first says on whom it
+ * sleeps, then counts itself in, then looks again; a poster first stores its news, then looks at
+ * the count.  With sequential consistency one of the two sees the other, so no bell is missed; a
+ * rank that is killed between news and bell costs one slice of sleep, not a hang. */
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "comm/shm/shm.h"
+
+#if defined(__x86_64__)
+#define PAUSE() __builtin_ia32_pause()
+#else
+#define PAUSE() (void)0
+#endif
+
+enum { SLICE_MS = 100 }; /* of sleep */
+
+static void futex_sleep(_Atomic uint32_t *word, uint32_t value, int64_t n_ns) {
+    struct timespec t = {.tv_sec = n_ns / 1000000000, .tv_nsec = n_ns % 1000000000};
+    syscall(SYS_futex, word, FUTEX_WAIT, value, &t, NULL, 0);
+}
+
+static void ring_bell(shm_rank *r) {
+    atomic_fetch_add(&r->bell, 1);
+    syscall(SYS_futex, &r->bell, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+void tti_shm_ring(shm_header *header, int from, int to) {
+    if (atomic_load(&header->n_sleepers) == 0) return;
+    for (int r = 0; r < (int)header->n_ranks; r++) {
+        if (to >= 0 && r != to) continue;
+        shm_rank *rank = shm_rank_of(header, r);
+        int on = atomic_load(&rank->sleeping_on);
+        if (on == from || on == SHM_ANYBODY) ring_bell(rank);
+    }
+}
+
+void tti_shm_set_cause(shm_header *header, tutti_status status, const char *text) {
+    shm_cause *cause = &header->cause;
+    uint32_t none = 0;
+    if (!atomic_compare_exchange_strong(&cause->state, &none, 1)) return;
+    cause->status = (int32_t)status;
+    snprintf(cause->text, sizeof cause->text, "%s", text);
+    atomic_store(&cause->state, 2);
+    for (int r = 0; r < (int)header->n_ranks; r++) ring_bell(shm_rank_of(header, r));
+}
+
+tutti_status tti_shm_check_cause(const shm_header *header) {
+    const shm_cause *cause = &header->cause;
+    if (atomic_load_explicit(&cause->state, memory_order_acquire) == 0) return TUTTI_OK;
+    /* Being written: a moment, unless its writer was killed in it. */
+    for (int i = 0; i < 50 && atomic_load(&cause->state) != 2; i++) tti_sleep_ms(1);
+    if (atomic_load(&cause->state) != 2 || (unsigned)cause->status >= TUTTI_N_STATUS)
+        return tti_fail(TUTTI_E_PEER, "comm: a rank failed and died before it could say why");
+    return tti_fail((tutti_status)cause->status, "%.*s", (int)sizeof cause->text - 1, cause->text);
+}
+
+/* "rank 2, which ..." for a timeout. */
+static void describe_peer(const shm_state *s, int peer, char *buf, size_t n_bytes) {
+    tti_progress p;
+    char where[64] = "";
+    if (tti_comm_group_progress(s->group, peer, &p) != TUTTI_OK || !p.joined) {
+        snprintf(buf, n_bytes, "rank %d, which has not joined", peer);
+        return;
+    }
+    if (p.phase[0])
+        snprintf(where, sizeof where, " (step %llu, %s)", (unsigned long long)p.step, p.phase);
+    if (p.in_call)
+        snprintf(buf, n_bytes, "rank %d, which has been in %s for %llu ms%s", peer, p.call,
+                 (unsigned long long)((uint64_t)tti_now_ns() - p.entered_ns) / 1000000, where);
+    else
+        snprintf(buf, n_bytes, "rank %d, which is in no call; its last was %s%s", peer,
+                 p.n_calls ? p.call : "none", where);
+}
+
+static tutti_status fail_timeout(shm_state *s, int blame) {
+    char call[128], peer[256];
+    describe_peer(s, blame, peer, sizeof peer);
+    bool joining = s->call.kind == TTI_CALL_NONE;
+    return tti_fail(TUTTI_E_TIMEOUT, "%s: rank %d waited %d ms for %s",
+                    joining ? "comm_create" : tti_call_text(&s->call, call, sizeof call), s->rank,
+                    s->timeout_ms, peer);
+}
+
+/* A peer that waits for us in an agreement cannot take part in our send or receive. */
+static tutti_status check_deadlock(shm_state *s, const shm_wait *wait) {
+    tti_progress p;
+    char call[128];
+    bool alone = s->call.kind == TTI_CALL_SEND || s->call.kind == TTI_CALL_RECV;
+    if (!alone || atomic_load(&shm_rank_of(s->header, wait->blame)->arrived) <= s->n_arrived ||
+        wait->ready(s, wait->arg) || tti_comm_group_progress(s->group, wait->blame, &p) != TUTTI_OK)
+        return TUTTI_OK;
+    return tti_fail(TUTTI_E_MISMATCH, "rank %d called %s where rank %d called %s", wait->blame,
+                    p.call, s->rank, tti_call_text(&s->call, call, sizeof call));
+}
+
+/* Whether the wait is over: *st is set then. */
+static bool is_over(shm_state *s, const shm_wait *wait, int64_t deadline_ns, tutti_status *st) {
+    *st = TUTTI_OK;
+    if (wait->ready(s, wait->arg)) return true;
+    if ((*st = tti_shm_check_cause(s->header)) != TUTTI_OK) return true;
+    if (atomic_load(&shm_rank_of(s->header, wait->blame)->left) && !wait->ready(s, wait->arg)) {
+        char call[128];
+        *st = tti_fail(TUTTI_E_PEER, "%s: rank %d waits for rank %d, which left the group",
+                       tti_call_text(&s->call, call, sizeof call), s->rank, wait->blame);
+        return true;
+    }
+    if ((*st = check_deadlock(s, wait)) != TUTTI_OK) return true;
+    if (tti_now_ns() < deadline_ns) return false;
+    *st = fail_timeout(s, wait->blame);
+    return true;
+}
+
+static tutti_status sleep_for(shm_state *s, const shm_wait *wait) {
+    int64_t deadline_ns = tti_now_ns() + s->timeout_ms * TTI_NS_PER_MS;
+    tutti_status st;
+    atomic_store(&s->me->sleeping_on, wait->on);
+    atomic_fetch_add(&s->header->n_sleepers, 1);
+    for (;;) {
+        uint32_t bell = atomic_load(&s->me->bell);
+        if (is_over(s, wait, deadline_ns, &st)) break;
+        int64_t left_ns = deadline_ns - tti_now_ns();
+        futex_sleep(&s->me->bell, bell, TTI_MAX(1, TTI_MIN(left_ns, SLICE_MS * TTI_NS_PER_MS)));
+    }
+    atomic_fetch_sub(&s->header->n_sleepers, 1);
+    atomic_store(&s->me->sleeping_on, SHM_NOBODY);
+    return st;
+}
+
+tutti_status tti_shm_wait_for(shm_state *s, const shm_wait *wait) {
+    for (int i = 0; i < s->n_spins; i++) {
+        if (wait->ready(s, wait->arg)) return TUTTI_OK;
+        if (atomic_load_explicit(&s->header->cause.state, memory_order_relaxed)) break;
+        PAUSE();
+    }
+    return sleep_for(s, wait);
+}

@@ -1,0 +1,90 @@
+/* sum_order.c - the canonical binary tree as a list of terms with a stack machine's additions.
+ *
+ * The idea to know: a list of complete subtrees from left to right, pushed on a stack on which
+ * equal siblings merge at once, is a binary counter; its merges are exactly the tree's. */
+#include "comm/sum_order.h"
+
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "comm/shards.h"
+
+int tti_shard_first(int rank, int n_ranks, int n_shards) {
+    return (int)((int64_t)rank * n_shards / n_ranks);
+}
+
+int tti_shard_pieces(int first, int last, tti_piece *out) {
+    int n = 0;
+    while (first < last) {
+        int level = 0;
+        while (first % (2 << level) == 0 && first + (2 << level) <= last) level++;
+        out[n++] = (tti_piece){level, first >> level, NULL};
+        first += 1 << level;
+    }
+    return n;
+}
+
+/* The subtrees on the stack while n_adds are counted. */
+typedef struct counter {
+    int level[TTI_SUM_DEPTH], index[TTI_SUM_DEPTH];
+    int n;
+} counter;
+
+/* Pushes a subtree and merges siblings; returns the number of merges. */
+static int counter_push(counter *c, int level, int index) {
+    int n_adds = 0;
+    TTI_ASSERT(c->n < TTI_SUM_DEPTH);
+    c->level[c->n] = level;
+    c->index[c->n++] = index;
+    while (c->n >= 2) {
+        int a = c->n - 2, b = c->n - 1;
+        if (c->level[a] != c->level[b] || c->index[a] + 1 != c->index[b] || c->index[a] % 2 != 0)
+            break;
+        c->level[a]++;
+        c->index[a] /= 2;
+        c->n--;
+        n_adds++;
+    }
+    return n_adds;
+}
+
+tutti_status tti_sum_order_ranks(int n_ranks, tti_sum_order *out) {
+    tti_term *terms = calloc((size_t)n_ranks, sizeof *terms);
+    if (!terms) return tti_fail(TUTTI_E_NOMEM, "comm: no memory for %d terms", n_ranks);
+    counter c = {.n = 0};
+    for (int r = 0; r < n_ranks; r++)
+        terms[r] = (tti_term){.rank = r, .n_adds = counter_push(&c, 0, r)};
+    terms[n_ranks - 1].n_adds += c.n - 1; /* no more siblings will come: from the right */
+    *out = (tti_sum_order){.terms = terms, .n_terms = n_ranks};
+    return TUTTI_OK;
+}
+
+tutti_status tti_sum_order_shards(int n_ranks, int n_shards, tti_sum_order *out) {
+    tti_piece pieces[TTI_MAX_PIECES];
+    int n_terms = 0;
+    for (int r = 0; r < n_ranks; r++)
+        n_terms += tti_shard_pieces(tti_shard_first(r, n_ranks, n_shards),
+                                    tti_shard_first(r + 1, n_ranks, n_shards), pieces);
+    tti_term *terms = calloc((size_t)n_terms, sizeof *terms);
+    if (!terms) return tti_fail(TUTTI_E_NOMEM, "comm: no memory for %d terms", n_terms);
+    counter c = {.n = 0};
+    for (int r = 0, t = 0; r < n_ranks; r++) {
+        int n = tti_shard_pieces(tti_shard_first(r, n_ranks, n_shards),
+                                 tti_shard_first(r + 1, n_ranks, n_shards), pieces);
+        for (int k = 0; k < n; k++)
+            terms[t++] = (tti_term){r, k, counter_push(&c, pieces[k].level, pieces[k].index)};
+    }
+    *out = (tti_sum_order){terms, n_terms, n_shards};
+    return TUTTI_OK;
+}
+
+void tti_sum_order_free(tti_sum_order *order) {
+    free(order->terms);
+    *order = (tti_sum_order){0};
+}
+
+int tti_sum_order_n_pieces(const tti_sum_order *order, int rank) {
+    int n = 0;
+    for (int t = 0; t < order->n_terms; t++) n += order->terms[t].rank == rank;
+    return n;
+}

@@ -1,0 +1,89 @@
+/* ranks.h - ranks of one group as threads: each gets its own communicator. */
+#ifndef TTI_TESTS_COMM_RANKS_H
+#define TTI_TESTS_COMM_RANKS_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "comm/progress.h"
+#include "comm/shards.h"
+#include "t.h"
+
+/* A rank's part of a test; returns NULL, or a text that stays valid (comm_text). */
+typedef const char *(*comm_fn)(tutti_comm *comm, void *arg);
+
+typedef struct comm_ranks {
+    tutti_comm_group *group;
+    comm_fn fn;
+    void *arg;
+    int timeout_ms;
+    bool apart; /* each rank opens the group by itself, as a process would */
+} comm_ranks;
+
+/* A formatted text, kept per thread slot; good enough for a failing test. */
+static inline const char *comm_text(const char *format, ...) {
+    static char texts[64][512];
+    static _Atomic unsigned next;
+    char *text = texts[next++ % 64];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof texts[0], format, args);
+    va_end(args);
+    return text;
+}
+
+#define COMM_OK(call)                                                                         \
+    do {                                                                                      \
+        if ((call) != TUTTI_OK)                                                               \
+            return comm_text("%s:%d: %s: %s", __FILE__, __LINE__, #call, tutti_last_error()); \
+    } while (0)
+
+#define COMM_FAILS(call, status, text)                                                         \
+    do {                                                                                       \
+        tutti_status t_st = (call);                                                            \
+        if (t_st != (status) || !strstr(tutti_last_error(), (text)))                           \
+            return comm_text("%s:%d: %s: got '%s' (%s), want '%s'", __FILE__, __LINE__, #call, \
+                             tutti_status_text(t_st), tutti_last_error(), (text));             \
+    } while (0)
+
+#define COMM_TRUE(condition)                                                             \
+    do {                                                                                 \
+        if (!(condition)) return comm_text("%s:%d: %s", __FILE__, __LINE__, #condition); \
+    } while (0)
+
+static inline const char *comm_rank_main(int rank, int n_ranks, void *arg) {
+    const comm_ranks *c = arg;
+    tutti_comm_group *group = c->group;
+    if (c->apart) {
+        char path[64];
+        snprintf(path, sizeof path, "/proc/self/fd/%d", tutti_comm_group_fd(c->group));
+        FILE *file = fopen(path, "r+"); /* another descriptor of the same memory */
+        COMM_TRUE(file);
+        COMM_OK(tutti_comm_group_open(dup(fileno(file)), &group));
+        fclose(file);
+    }
+    tutti_comm_desc desc = {
+        .group = group, .rank = rank, .n_ranks = n_ranks, .timeout_ms = c->timeout_ms};
+    tutti_comm *comm;
+    COMM_OK(tutti_comm_create(&desc, &comm));
+    const char *failure = c->fn(comm, c->arg);
+    tutti_comm_destroy(comm);
+    if (c->apart) tutti_comm_group_destroy(group);
+    return failure;
+}
+
+/* Runs fn on n_ranks communicators; timeout_ms 0: 20 s. */
+static inline void comm_run_with(int n_ranks, bool apart, int timeout_ms, comm_fn fn, void *arg) {
+    comm_ranks c = {
+        .fn = fn, .arg = arg, .apart = apart, .timeout_ms = timeout_ms ? timeout_ms : 20000};
+    T_OK(tutti_comm_group_create(n_ranks, &c.group));
+    t_ranks(n_ranks, comm_rank_main, &c);
+    tutti_comm_group_destroy(c.group);
+}
+
+static inline void comm_run(int n_ranks, comm_fn fn, void *arg) {
+    comm_run_with(n_ranks, false, 0, fn, arg);
+}
+
+#endif /* TTI_TESTS_COMM_RANKS_H */

@@ -1,0 +1,181 @@
+/* shards_test.c - the sum over V shards has the bits of a serial tree sum for every W <= V. */
+#include "base/dtype.h"
+#include "comm/ranks.h"
+
+typedef struct job {
+    int n_shards;
+    size_t n_elems;
+    tutti_dtype dtype;
+    tutti_comm_alg alg;
+    bool registered, in_place;
+} job;
+
+static float noise(uint64_t i, int shard) {
+    uint64_t x = (i + 1) * 0x9E3779B97F4A7C15u ^ (uint64_t)(shard + 1) * 0xD1B54A32D192ED03u;
+    x ^= x >> 29;
+    x *= 0xBF58476D1CE4E5B9u;
+    x ^= x >> 32;
+    return ((float)(x & 0xFFFFFF) / 8388608.0f - 1.0f) * (1.0f + (float)(x >> 57));
+}
+
+static double tree_sum(uint64_t i, int lo, int hi, tutti_dtype dtype) {
+    if (hi - lo == 1) return noise(i, lo);
+    double a = tree_sum(i, lo, (lo + hi) / 2, dtype), b = tree_sum(i, (lo + hi) / 2, hi, dtype);
+    return dtype == TUTTI_F64 ? a + b : (double)((float)a + (float)b);
+}
+
+/* What a worker does inside: its shards' terms added into canonical pieces. */
+static void fill_pieces(const job *j, const tti_piece *pieces, int n_pieces) {
+    for (int k = 0; k < n_pieces; k++) {
+        int width = 1 << pieces[k].level, first = pieces[k].index * width;
+        for (size_t i = 0; i < j->n_elems; i++)
+            tti_store_elem(j->dtype, pieces[k].data, i,
+                           tree_sum(i, first, first + width, j->dtype));
+    }
+}
+
+static const char *reduce_and_check(tutti_comm *comm, const job *j, const tti_piece *pieces,
+                                    int n_pieces, void *dst) {
+    fill_pieces(j, pieces, n_pieces);
+    tti_reduce_desc desc = {pieces, n_pieces, dst, j->n_elems, j->dtype, j->n_shards, j->alg};
+    COMM_OK(tti_comm_reduce_shards(comm, &desc));
+    for (size_t i = 0; i < j->n_elems; i++) {
+        double want = tree_sum(i, 0, j->n_shards, j->dtype);
+        double got = tti_load_elem(j->dtype, dst, i);
+        if (got != want)
+            return comm_text("V %d alg %d n %zu [%zu]: got %.9g, want %.9g", j->n_shards,
+                             (int)j->alg, j->n_elems, i, got, want);
+    }
+    return NULL;
+}
+
+enum { N_BUFFERS = 12 }; /* enough pieces for V = 64, and dst */
+
+static const char *job_rank(tutti_comm *comm, void *arg) {
+    const job *j = arg;
+    tti_piece pieces[TTI_MAX_PIECES];
+    void *memory[N_BUFFERS];
+    size_t n_bytes = j->n_elems * 8 + 8;
+    int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
+    int n = tti_shard_pieces(tti_shard_first(rank, n_ranks, j->n_shards),
+                             tti_shard_first(rank + 1, n_ranks, j->n_shards), pieces);
+    COMM_TRUE(n < N_BUFFERS);
+    for (int k = 0; k < N_BUFFERS; k++) {
+        if (j->registered)
+            COMM_OK(tutti_comm_alloc(comm, n_bytes, &memory[k]));
+        else
+            memory[k] = malloc(n_bytes);
+        if (k < n) pieces[k].data = memory[k];
+    }
+    void *dst = j->in_place ? memory[0] : memory[N_BUFFERS - 1];
+    const char *failure = NULL;
+    for (int repeat = 0; repeat < 2 && !failure; repeat++)
+        failure = reduce_and_check(comm, j, pieces, n, dst);
+    for (int k = 0; k < N_BUFFERS && !j->registered; k++) free(memory[k]);
+    return failure;
+}
+
+static const int shard_counts[] = {1, 2, 4, 8, 16, 64};
+
+T_CASE(every_division_gives_the_bits_of_the_tree) {
+    T_UNUSED;
+    const tutti_comm_alg algs[] = {TUTTI_ALG_AUTO, TUTTI_ALG_DIRECT, TUTTI_ALG_TREE};
+    for (int v = 0; v < 6; v++)
+        for (int w = 1; w <= 8 && w <= shard_counts[v]; w++)
+            for (int a = 0; a < 3; a++)
+                for (int bits = 0; bits < 4; bits++) {
+                    job j = {shard_counts[v], a == 0 ? 37 : 1301, TUTTI_F32,
+                             algs[a],         bits & 1,           bits & 2};
+                    comm_run_with(w, true, 0, job_rank, &j);
+                }
+}
+
+T_CASE(threads_that_see_all_memory) {
+    T_UNUSED;
+    for (int w = 1; w <= 8; w++)
+        for (int alg = 0; alg < 2; alg++) {
+            job j = {16, 2050, TUTTI_F64, alg ? TUTTI_ALG_TREE : TUTTI_ALG_DIRECT, false, true};
+            comm_run(w, job_rank, &j);
+        }
+}
+
+T_CASE(many_blocks) {
+    T_UNUSED;
+    for (int bits = 0; bits < 4; bits++) {
+        job j = {4,        300001, TUTTI_F32, bits & 1 ? TUTTI_ALG_TREE : TUTTI_ALG_DIRECT,
+                 bits & 2, true};
+        comm_run_with(3, true, 0, job_rank, &j);
+    }
+}
+
+/* ---- the division ---- */
+
+T_CASE(pieces_cover_the_shards) {
+    T_UNUSED;
+    for (int v = 1; v <= 1024; v *= 2)
+        for (int w = 1; w <= v && w <= 64; w++) {
+            int next = 0;
+            for (int r = 0; r < w; r++) {
+                tti_piece pieces[TTI_MAX_PIECES];
+                int first = tti_shard_first(r, w, v), last = tti_shard_first(r + 1, w, v);
+                assert_true(last - first == v / w || last - first == v / w + 1);
+                int n = tti_shard_pieces(first, last, pieces);
+                assert_true(n <= TTI_MAX_PIECES);
+                for (int k = 0; k < n; k++) {
+                    T_EQ(pieces[k].index << pieces[k].level, next);
+                    assert_null(pieces[k].data);
+                    next += 1 << pieces[k].level;
+                }
+            }
+            T_EQ(next, v);
+        }
+}
+
+/* ---- refusals ---- */
+
+static const char *refused_rank(tutti_comm *comm, void *arg) {
+    (void)arg;
+    float x[4] = {1, 2, 3, 4};
+    tti_piece piece = {1, tutti_comm_rank(comm), x};
+    tti_reduce_desc desc = {&piece, 1, x, 4, TUTTI_F32, 4, TUTTI_ALG_RING};
+    COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID,
+               "order that depends on the number of workers");
+    desc.alg = TUTTI_ALG_AUTO;
+    desc.n_shards = 3;
+    COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "power of two in 2");
+    desc.n_shards = 1;
+    COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "power of two in 2");
+    desc.n_shards = 8;
+    COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "piece 0 is level 1");
+    desc.n_shards = 4;
+    desc.n_pieces = 2;
+    COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "got 2");
+    desc.n_pieces = 1;
+    piece.data = NULL;
+    COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "has no data");
+    piece.data = x;
+    COMM_OK(tti_comm_reduce_shards(comm, &desc));
+    COMM_TRUE(x[0] == 2 && x[3] == 8);
+    piece.level = 1 + tutti_comm_rank(comm);
+    desc.n_shards = tutti_comm_rank(comm) == 1 ? 8 : 4;
+    COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_MISMATCH,
+               "rank 1 called reduce_shards(n_elems=4, f32, shards=8, auto) where rank 0 called "
+               "reduce_shards(n_elems=4, f32, shards=4, auto)");
+    return NULL;
+}
+
+T_CASE(refusals_and_mismatch) {
+    T_UNUSED;
+    comm_run(2, refused_rank, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_division_gives_the_bits_of_the_tree),
+        cmocka_unit_test(threads_that_see_all_memory),
+        cmocka_unit_test(many_blocks),
+        cmocka_unit_test(pieces_cover_the_shards),
+        cmocka_unit_test(refusals_and_mismatch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
