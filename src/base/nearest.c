@@ -45,6 +45,7 @@ static bool extends(const char *text, const char *word) {
 int tti_nearness(const char *typed, const char *name) {
     int distance = tti_edit_distance(typed, name);
     int limit = TTI_MAX(1, (int)strlen(name) / 3);
-    if (distance <= limit && distance < (int)strlen(name)) return distance;
-    return extends(typed, name) || extends(name, typed) ? 1 : TTI_NOT_NEAR;
+    bool near = distance <= limit && distance < (int)strlen(name);
+    if (distance > 1 && (extends(typed, name) || extends(name, typed))) return 1;
+    return near ? distance : TTI_NOT_NEAR;
 }
