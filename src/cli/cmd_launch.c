@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd.h"
+#include "cli/cmd.h"
 #include "tutti/launch.h"
 
 enum { EXIT_USAGE = 2, EXIT_NOT_FOUND = 127 };

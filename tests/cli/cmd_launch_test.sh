@@ -31,12 +31,14 @@ expect 127 "cannot run 'no-such-program-here'" -n 2 no-such-program-here
 expect 127 "cannot run './no/such'" -n 2 ./no/such
 expect 0 "" -n 4 true
 expect 0 "[rank 0-2] hello" -n 3 echo hello
-expect 0 "[rank 1] 1 of 2, 1 of 2" -n 2 -- sh -c 'echo $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE'
+expect 0 "[rank 1] 1 of 2, 1 of 2" -n 2 -- \
+    sh -c 'echo $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE'
 expect 0 "[rank 0-1] socket" -n 2 sh -c '[ -e /proc/self/fd/$TUTTI_COMM_FD ] && echo socket'
 expect 3 "exited with code 3" -n 2 sh -c '[ $RANK = 0 ] || exit 3; sleep 10'
 expect 5 "was killed by signal 9 (Killed)" -n 2 sh -c 'kill -9 $$'
 expect 93 "3 starts without a new step" -n 1 --max-restarts 9 false
-expect 1 "exited with code 1" -n 2 --log-dir "$dir/log" --error-file "$dir/e.json" sh -c 'echo x; exit 1'
+expect 1 "exited with code 1" -n 2 --log-dir "$dir/log" --error-file "$dir/e.json" \
+    sh -c 'echo x; exit 1'
 [ "$(cat "$dir/log/rank-1.txt")" = x ] || fail "no log of rank 1"
 grep -q '"worker_exit_code":1' "$dir/e.json" || fail "no error file"
 expect 1 "cannot make the log folder" -n 2 --log-dir "$dir/a/b" true
