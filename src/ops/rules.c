@@ -174,7 +174,7 @@ tutti_status tti_shard_refuse(const tti_node *node, const tti_placement *in, con
 static bool code_fits(char code, tti_placement p, int n_dims, int *any) {
     if (code == 'W') return p.spread == TTI_WHOLE;
     if (code == 'P') return p.spread == TTI_PARTIAL;
-    if (p.spread != TTI_SPLIT) return false;
+    if (code == '-' || p.spread != TTI_SPLIT) return false;
     if (code == 'L') return p.dim == n_dims - 1;
     if (code >= '0' && code <= '7') return p.dim == code - '0';
     if (code == 'd' && p.dim == n_dims - 1) return false;

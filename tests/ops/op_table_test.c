@@ -1,0 +1,521 @@
+/* op_table_test.c - what must hold for every op of the table, on every one of its samples:
+ * inference says yes or no as the sample does, the text form reads back, the reference writes every
+ * element, the gradient is that of finite differences, and every accepted split over two workers
+ * gives the same numbers as no split. */
+#include <stdlib.h>
+
+#include "ops/op_samples.h"
+#include "ops/op_table.h"
+#include "reference_run.h"
+#include "t.h"
+#include "tutti/ops.h"
+
+static const tti_run run0 = {.seed = 3, .step = 5, .sample0 = 40};
+
+static bool is_float(tutti_dtype dtype) { return dtype <= TUTTI_BF16; }
+
+/* One sample, ready to be built. */
+typedef struct sample_case {
+    const tti_op *op;
+    const tti_sample *sample;
+    tutti_type types[TTI_MAX_IN];
+    tti_attr_arg attrs[TTI_MAX_ATTRS + 1];
+    int n_in;
+    char label[256];
+} sample_case;
+
+static void each_sample(tutti_status expect, void (*fn)(const sample_case *c)) {
+    const tti_op *op;
+    for (int i = 0; (op = tti_op_at(i)) != NULL; i++)
+        for (const tti_sample *s = op->samples; s && s->in; s++) {
+            sample_case c = {.op = op, .sample = s};
+            if (s->expect != expect) continue;
+            c.n_in = t_parse_sample(op, s, c.types, c.attrs);
+            snprintf(c.label, sizeof c.label, "%s(%s){%s}", op->name, s->in,
+                     s->attrs ? s->attrs : "");
+            fn(&c);
+        }
+}
+
+static tti_node *build(tutti_graph *g, const sample_case *c) {
+    tti_node *node = t_add_node(g, c->op, c->types, c->n_in, c->attrs);
+    if (!node && tutti_graph_check(g) != TUTTI_OK) fail_msg("%s: %s", c->label, tutti_last_error());
+    return node;
+}
+
+static void fill_inputs(const t_reference *r, const tti_node *node, const tti_sample *sample) {
+    for (int i = 0; i < node->n_in; i++) {
+        double *x = t_reference_of(r, node->in[i]);
+        size_t n = (size_t)tti_value_n_elems(node->in[i]);
+        for (size_t e = 0; e < n; e++) x[e] = t_sample_elem(sample, node->in[i]->type.dtype, i, e);
+    }
+}
+
+/* ---- the table ---- */
+
+T_CASE(table_is_complete) {
+    T_UNUSED;
+    int n = 0;
+    tti_op_table_check();
+    while (tti_op_at(n)) n++;
+    assert_true(n >= 60);
+    assert_null(tti_op_find("no such op"));
+    assert_null(tti_op_find(""));
+    assert_non_null(tti_op_find("conv2d"));
+}
+
+/* ---- infer ---- */
+
+static void check_accepted(const sample_case *c) {
+    tutti_graph *g = tutti_graph_create(true);
+    build(g, c);
+    T_OK(tti_graph_verify(g));
+    tutti_graph_destroy(g);
+}
+
+static void check_refused(const sample_case *c) {
+    tutti_graph *g = tutti_graph_create(true);
+    if (t_add_node(g, c->op, c->types, c->n_in, c->attrs)) fail_msg("%s: accepted", c->label);
+    tutti_status st = tutti_graph_check(g);
+    if (st != c->sample->expect) fail_msg("%s: %s", c->label, tutti_status_text(st));
+    char start[80];
+    snprintf(start, sizeof start, "%s 'layer': ", c->op->name);
+    if (strncmp(tutti_last_error(), start, strlen(start)) != 0)
+        fail_msg("%s: message '%s' does not name op and layer", c->label, tutti_last_error());
+    tutti_graph_destroy(g);
+}
+
+T_CASE(good_samples_are_inferred) {
+    T_UNUSED;
+    each_sample(TUTTI_OK, check_accepted);
+}
+
+T_CASE(bad_samples_are_refused_by_op_and_layer) {
+    T_UNUSED;
+    each_sample(TUTTI_E_INVALID, check_refused);
+}
+
+static void check_text(const sample_case *c) {
+    tutti_graph *g = tutti_graph_create(true), *back = NULL;
+    tti_str first = {0}, second = {0};
+    build(g, c);
+    tti_graph_print(g, &first);
+    T_OK(tti_graph_read(tti_str_text(&first), "sample", tti_op_find, &back));
+    tti_graph_print(back, &second);
+    assert_string_equal(tti_str_text(&first), tti_str_text(&second));
+    tti_str_free(&first);
+    tti_str_free(&second);
+    tutti_graph_destroy(back);
+    tutti_graph_destroy(g);
+}
+
+T_CASE(text_form_reads_back) {
+    T_UNUSED;
+    each_sample(TUTTI_OK, check_text);
+}
+
+/* ---- reference and cost ---- */
+
+static void check_reference(const sample_case *c) {
+    if (c->op->traits & TTI_SOURCE) return;
+    tutti_graph *g = tutti_graph_create(true);
+    tti_node *node = build(g, c);
+    t_reference *r = t_reference_create(g);
+    fill_inputs(r, node, c->sample);
+    for (int k = 0; k < c->op->n_out; k++)
+        for (int64_t e = 0; e < tti_value_n_elems(node->out[k]); e++)
+            t_reference_of(r, node->out[k])[e] = NAN;
+    t_reference_run(r, &run0);
+    for (int k = 0; k < c->op->n_out; k++)
+        for (int64_t e = 0; e < tti_value_n_elems(node->out[k]); e++)
+            if (!isfinite(t_reference_of(r, node->out[k])[e]))
+                fail_msg("%s: output %d element %lld is not written", c->label, k, (long long)e);
+    t_reference_destroy(r);
+    tutti_graph_destroy(g);
+}
+
+T_CASE(references_write_every_element) {
+    T_UNUSED;
+    each_sample(TUTTI_OK, check_reference);
+}
+
+static void check_cost(const sample_case *c) {
+    tutti_graph *g = tutti_graph_create(true);
+    tti_cost cost = {-1, -1};
+    c->op->cost(build(g, c), &cost);
+    if (!(cost.flops >= 0 && cost.bytes >= 0 && isfinite(cost.flops + cost.bytes)))
+        fail_msg("%s: cost %g flops, %g bytes", c->label, cost.flops, cost.bytes);
+    tutti_graph_destroy(g);
+}
+
+T_CASE(costs_are_sane) {
+    T_UNUSED;
+    each_sample(TUTTI_OK, check_cost);
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(4, 6));
+    tutti_value *y = tutti_linear(g, x, 8, "fc");
+    tti_cost cost;
+    T_OK(tutti_graph_check(g));
+    y->node->op->cost(y->node, &cost);
+    T_NEAR(cost.flops, 2 * 4 * 6 * 8, 0);
+    T_NEAR(cost.bytes, 4 * (4 * 6 + 8 * 6 + 8 + 4 * 8), 0);
+    tutti_graph_destroy(g);
+}
+
+/* ---- gradients ---- */
+
+/* The number whose gradient is tested: every floating output, projected on fixed random numbers. */
+static double weight_of(int k, size_t e) {
+    return 2 * (double)tti_philox_unit(tti_philox_draw(23, (uint64_t)k, e).v[0]) - 1;
+}
+
+static double projection(const t_reference *r, const tti_node *node) {
+    double sum = 0;
+    for (int k = 0; k < node->op->n_out; k++) {
+        size_t n = (size_t)tti_value_n_elems(node->out[k]);
+        if (!is_float(node->out[k]->type.dtype)) continue;
+        for (size_t e = 0; e < n; e++) sum += weight_of(k, e) * t_reference_of(r, node->out[k])[e];
+    }
+    return sum;
+}
+
+/* d projection / d element e of input i, by central differences. */
+static double difference(const t_reference *r, const tti_node *node, int i, size_t e) {
+    double *x = t_reference_of(r, node->in[i]), old = x[e], h = 1e-5 * fmax(1, fabs(old)), p[2];
+    for (int side = 0; side < 2; side++) {
+        x[e] = old + (side ? h : -h);
+        t_reference_run((t_reference *)(uintptr_t)r, &run0);
+        p[side] = projection(r, node);
+    }
+    x[e] = old;
+    return (p[1] - p[0]) / (2 * h);
+}
+
+/* Emits the gradient of node, asking for input only (-1: all); dx as the op gives it. */
+static void emit_gradient(tutti_graph *g, tti_node *node, int only, tutti_value **dx) {
+    tutti_value *dy[TTI_MAX_OUT] = {NULL};
+    bool need[TTI_MAX_IN];
+    for (int k = 0; k < node->op->n_out; k++) {
+        char name[16];
+        snprintf(name, sizeof name, "dy%d", k);
+        if (is_float(node->out[k]->type.dtype))
+            dy[k] = tutti_input(g, name, node->out[k]->type.dtype, &node->out[k]->type.shape);
+    }
+    for (int i = 0; i < node->n_in; i++) {
+        need[i] = is_float(node->in[i]->type.dtype) && (only < 0 || only == i);
+        dx[i] = NULL;
+    }
+    T_OK(node->op->grad(g, node, dy, need, dx));
+    for (int i = 0; i < node->n_in; i++)
+        if (dx[i]) {
+            assert_true(need[i]);
+            T_EQ(dx[i]->type.dtype, node->in[i]->type.dtype);
+            assert_true(tti_shape_equal(&dx[i]->type.shape, &node->in[i]->type.shape));
+        }
+}
+
+static void fill_dy(const t_reference *r, const tutti_graph *g, const tti_node *node) {
+    for (int k = 0; k < node->op->n_out; k++) {
+        char name[16];
+        snprintf(name, sizeof name, "dy%d", k);
+        tti_node *dy = tti_graph_find_source(g, name);
+        for (size_t e = 0; dy && e < (size_t)tti_value_n_elems(dy->out[0]); e++)
+            t_reference_of(r, dy->out[0])[e] = weight_of(k, e);
+    }
+}
+
+/* The gradient graph's dx against the differences, for one choice of what is needed. */
+static void compare_gradient(const sample_case *c, int only, double *const *expected) {
+    tutti_graph *g = tutti_graph_create(true);
+    tti_node *node = build(g, c);
+    tutti_value *dx[TTI_MAX_IN];
+    emit_gradient(g, node, only, dx);
+    t_reference *r = t_reference_create(g);
+    fill_inputs(r, node, c->sample);
+    fill_dy(r, g, node);
+    t_reference_run(r, &run0);
+    for (int i = 0; i < node->n_in; i++) {
+        if (!is_float(node->in[i]->type.dtype) || (only >= 0 && only != i)) continue;
+        for (size_t e = 0; e < (size_t)tti_value_n_elems(node->in[i]); e++) {
+            double got = dx[i] ? t_reference_of(r, dx[i])[e] : 0, want = expected[i][e];
+            if (!(fabs(got - want) <= 1e-6 * fmax(1, fabs(want))))
+                fail_msg("%s: dx[%d][%zu] = %.9g, differences give %.9g", c->label, i, e, got,
+                         want);
+        }
+    }
+    t_reference_destroy(r);
+    tutti_graph_destroy(g);
+}
+
+static void check_gradient(const sample_case *c) {
+    if (!c->op->grad) return;
+    tutti_graph *g = tutti_graph_create(true);
+    tti_node *node = build(g, c);
+    t_reference *r = t_reference_create(g);
+    double *expected[TTI_MAX_IN] = {NULL};
+    bool any = false;
+    for (int k = 0; k < c->op->n_out; k++) any |= is_float(node->out[k]->type.dtype);
+    fill_inputs(r, node, c->sample);
+    for (int i = 0; i < node->n_in; i++) {
+        size_t n = (size_t)tti_value_n_elems(node->in[i]);
+        expected[i] = calloc(n + 1, sizeof(double));
+        for (size_t e = 0; is_float(node->in[i]->type.dtype) && e < n; e++)
+            expected[i][e] = difference(r, node, i, e);
+    }
+    for (int only = -1; any && only < node->n_in; only++) compare_gradient(c, only, expected);
+    for (int i = 0; i < node->n_in; i++) free(expected[i]);
+    t_reference_destroy(r);
+    tutti_graph_destroy(g);
+}
+
+T_CASE(gradients_are_those_of_finite_differences) {
+    T_UNUSED;
+    each_sample(TUTTI_OK, check_gradient);
+}
+
+/* ---- splits over two workers ---- */
+
+enum { N_WORKERS = 2 };
+
+/* Element e of a part -> its element in the whole, for dimension dim cut in equal parts. */
+static size_t whole_index(const tutti_shape *whole, int dim, int worker, size_t e) {
+    size_t inner = 1, n = (size_t)whole->dim[dim] / N_WORKERS;
+    for (int d = dim + 1; d < whole->n_dims; d++) inner *= (size_t)whole->dim[d];
+    size_t outer = e / (n * inner), rest = e % (n * inner);
+    return (outer * N_WORKERS + (size_t)worker) * n * inner + rest;
+}
+
+/* What a worker holds of an input: x[e], its part of x, or a term of x. */
+static double part_of_input(const tutti_shape *whole, tti_placement p, int worker, size_t e,
+                            const double *x) {
+    if (p.spread == TTI_SPLIT) return x[whole_index(whole, p.dim, worker, e)];
+    if (p.spread == TTI_WHOLE) return x[e];
+    double term = 0.5 * x[e] + weight_of(7, e);
+    return worker == 0 ? term : x[e] - term;
+}
+
+/* Builds the node that one worker runs; NULL where a dimension of an output cannot be cut. */
+static tti_node *build_part(tutti_graph *g, const sample_case *c, const tti_node *whole,
+                            const tti_placement *in, const tti_placement *out) {
+    tutti_type types[TTI_MAX_IN];
+    tti_attr_arg attrs[TTI_MAX_ATTRS + 1];
+    memcpy(attrs, c->attrs, sizeof attrs);
+    for (int i = 0; i < c->n_in; i++) {
+        types[i] = c->types[i];
+        if (in[i].spread == TTI_SPLIT) types[i].shape.dim[in[i].dim] /= N_WORKERS;
+    }
+    for (int k = 0; k < c->op->n_out; k++)
+        if (out[k].spread == TTI_SPLIT && whole->out[k]->type.shape.dim[out[k].dim] % N_WORKERS)
+            return NULL;
+    for (int a = 0; attrs[a].name; a++)
+        if (strcmp(attrs[a].name, "dims") == 0 && out[0].spread == TTI_SPLIT)
+            attrs[a].value.v[out[0].dim] /= N_WORKERS;
+    tti_node *node = t_add_node(g, c->op, types, c->n_in, attrs);
+    if (!node && tutti_graph_check(g) != TUTTI_OK)
+        fail_msg("%s: the part does not build: %s", c->label, tutti_last_error());
+    return node;
+}
+
+static void compare_part(const sample_case *c, const tti_node *whole, const t_reference *r,
+                         const tti_placement *out, t_reference *const parts[N_WORKERS],
+                         const tti_node *const nodes[N_WORKERS]) {
+    for (int k = 0; k < c->op->n_out; k++) {
+        const tutti_shape *shape = &whole->out[k]->type.shape;
+        const double *want = t_reference_of(r, whole->out[k]);
+        for (int w = 0; w < N_WORKERS; w++) {
+            size_t n = (size_t)tti_value_n_elems(nodes[w]->out[k]);
+            const double *got = t_reference_of(parts[w], nodes[w]->out[k]);
+            const double *other = t_reference_of(parts[1 - w], nodes[1 - w]->out[k]);
+            for (size_t e = 0; e < n; e++) {
+                size_t at = out[k].spread == TTI_SPLIT ? whole_index(shape, out[k].dim, w, e) : e;
+                double value = out[k].spread == TTI_PARTIAL ? got[e] + other[e] : got[e];
+                if (!(fabs(value - want[at]) <= 1e-9 * fmax(1, fabs(want[at]))))
+                    fail_msg("%s: worker %d, output %d (%d along %d), element %zu: %g, not %g",
+                             c->label, w, k, (int)out[k].spread, out[k].dim, e, value, want[at]);
+            }
+        }
+    }
+}
+
+static void check_split(const sample_case *c, const tti_node *whole, const t_reference *r,
+                        const tti_placement *in, const tti_placement *out) {
+    tutti_graph *g[N_WORKERS];
+    t_reference *parts[N_WORKERS] = {NULL};
+    const tti_node *nodes[N_WORKERS];
+    bool built = true;
+    for (int w = 0; w < N_WORKERS; w++) {
+        g[w] = tutti_graph_create(true);
+        nodes[w] = build_part(g[w], c, whole, in, out);
+        built &= nodes[w] != NULL;
+    }
+    for (int w = 0; built && w < N_WORKERS; w++) {
+        parts[w] = t_reference_create(g[w]);
+        for (int i = 0; i < c->n_in; i++) {
+            double *x = t_reference_of(parts[w], nodes[w]->in[i]);
+            for (size_t e = 0; e < (size_t)tti_value_n_elems(nodes[w]->in[i]); e++)
+                x[e] =
+                    part_of_input(&c->types[i].shape, in[i], w, e, t_reference_of(r, whole->in[i]));
+        }
+        tti_run run = run0;
+        if (in[0].spread == TTI_SPLIT && in[0].dim == 0)
+            run.sample0 += (uint64_t)w * (uint64_t)nodes[w]->in[0]->type.shape.dim[0];
+        t_reference_run(parts[w], &run);
+    }
+    if (built) compare_part(c, whole, r, out, parts, nodes);
+    for (int w = 0; w < N_WORKERS; w++) {
+        t_reference_destroy(parts[w]);
+        tutti_graph_destroy(g[w]);
+    }
+}
+
+/* Placement number `number` of an input; false where the dimension cannot be cut. */
+static bool placement_number(const tutti_type *type, int number, tti_placement *out) {
+    *out = (tti_placement){TTI_WHOLE, 0};
+    if (number == 0) return true;
+    if (number > type->shape.n_dims) {
+        *out = (tti_placement){TTI_PARTIAL, 0};
+        return is_float(type->dtype);
+    }
+    *out = (tti_placement){TTI_SPLIT, number - 1};
+    return type->shape.dim[number - 1] % N_WORKERS == 0;
+}
+
+static int n_splits; /* accepted with at least one input that is not whole */
+
+static void try_placements(const sample_case *c, const tti_node *whole, const t_reference *r,
+                           tti_placement *in, int i) {
+    if (i < c->n_in) {
+        for (int n = 0; n <= c->types[i].shape.n_dims + 1; n++)
+            if (placement_number(&c->types[i], n, &in[i])) try_placements(c, whole, r, in, i + 1);
+        return;
+    }
+    tti_placement out[TTI_MAX_OUT] = {{TTI_WHOLE, 0}};
+    tutti_status st = c->op->shard(whole, in, out);
+    bool all_whole = true;
+    for (int k = 0; k < c->n_in; k++) all_whole &= in[k].spread == TTI_WHOLE;
+    if (all_whole) {
+        if (st != TUTTI_OK) fail_msg("%s: whole inputs are refused", c->label);
+        for (int k = 0; k < c->op->n_out; k++) T_EQ(out[k].spread, TTI_WHOLE);
+        return;
+    }
+    if (st != TUTTI_OK) {
+        T_EQ(st, TUTTI_E_UNSUPPORTED);
+        assert_true(strncmp(tutti_last_error(), c->op->name, strlen(c->op->name)) == 0);
+        return;
+    }
+    n_splits++;
+    check_split(c, whole, r, in, out);
+}
+
+static void check_shard(const sample_case *c) {
+    if (c->op->traits & TTI_SOURCE) return;
+    tutti_graph *g = tutti_graph_create(true);
+    tti_node *node = build(g, c);
+    t_reference *r = t_reference_create(g);
+    tti_placement in[TTI_MAX_IN];
+    fill_inputs(r, node, c->sample);
+    t_reference_run(r, &run0);
+    try_placements(c, node, r, in, 0);
+    t_reference_destroy(r);
+    tutti_graph_destroy(g);
+}
+
+T_CASE(accepted_splits_give_the_same_numbers) {
+    T_UNUSED;
+    n_splits = 0;
+    each_sample(TUTTI_OK, check_shard);
+    assert_true(n_splits > 400);
+}
+
+/* What must be accepted, written as the placements of inputs and outputs; the numbers are checked
+ * above. */
+static tti_placement placement_code(char code) {
+    if (code == 'W') return (tti_placement){TTI_WHOLE, 0};
+    if (code == 'P') return (tti_placement){TTI_PARTIAL, 0};
+    return (tti_placement){TTI_SPLIT, code - '0'};
+}
+
+T_CASE(splits_that_training_needs_are_accepted) {
+    T_UNUSED;
+    static const struct {
+        const char *op, *types, *attrs, *in, *out;
+    } rows[] = {
+        {"linear", "f32[4,6] f32[8,6] f32[8]", NULL, "0WW", "0"},
+        {"linear", "f32[4,6] f32[8,6] f32[8]", NULL, "W00", "1"},
+        {"linear", "f32[4,6] f32[8,6]", NULL, "11", "P"},
+        {"linear", "f32[4,6] f32[8,6] f32[8]", NULL, "11W", "!"},
+        {"linear", "f32[4,6] f32[8,6]", "act=1", "11", "!"},
+        {"linear_grad_w", "f32[4,8] f32[4,6]", NULL, "00", "PP"},
+        {"linear_grad_w", "f32[4,8] f32[4,6]", NULL, "0W", "!"},
+        {"matmul", "f32[4,6] f32[6,8]", NULL, "0W", "0"},
+        {"matmul", "f32[4,6] f32[6,8]", NULL, "10", "P"},
+        {"matmul", "f32[4,6] f32[6,8]", NULL, "00", "!"},
+        {"conv2d", "f32[2,4,5,5] f32[6,4,3,3] f32[6]", NULL, "0WW", "0"},
+        {"conv2d", "f32[2,4,5,5] f32[6,4,3,3] f32[6]", NULL, "W00", "1"},
+        {"conv2d", "f32[2,4,5,5] f32[6,4,3,3]", NULL, "11", "P"},
+        {"conv2d", "f32[2,4,5,5] f32[6,4,3,3] f32[6]", NULL, "2WW", "!"},
+        {"conv2d", "f32[2,4,5,5] f32[6,2,3,3]", "groups=2", "11", "!"},
+        {"conv2d_grad_w", "f32[2,6,3,3] f32[2,4,5,5]", "kernel=[3,3]", "00", "PP"},
+        {"max_pool2d", "f32[2,4,6,4]", "kernel=[2,2]", "0", "00"},
+        {"max_pool2d", "f32[2,4,6,4]", "kernel=[2,2]", "2", "!"},
+        {"cross_entropy", "f32[4,10] i32[4]", NULL, "00", "PPP"},
+        {"cross_entropy", "f32[4,10] i32[4]", NULL, "0W", "!"},
+        {"cross_entropy", "f32[4,10] i32[4]", NULL, "1W", "!"},
+        {"cross_entropy_grad", "f32[4,10] i32[4] f32[]", NULL, "00W", "0"},
+        {"mse", "f32[4,6] f32[4,6] i32[4]", NULL, "000", "PP"},
+        {"softmax", "f32[4,6]", NULL, "0", "0"},
+        {"softmax", "f32[4,6]", NULL, "1", "!"},
+        {"mean", "f32[4,6]", "axes=[0]", "0", "!"},
+        {"sum", "f32[4,6]", "axes=[0]", "0", "P"},
+        {"reshape", "f32[4,6,2]", "dims=[4,12]", "0", "0"},
+        {"reshape", "f32[4,6,2]", "dims=[4,12]", "1", "1"},
+        {"reshape", "f32[4,6,2]", "dims=[4,12]", "2", "!"},
+        {"transpose", "f32[4,6]", "perm=[1,0]", "0", "1"},
+        {"concat", "f32[4,6] f32[4,2]", "axis=1", "00", "0"},
+        {"concat", "f32[4,6] f32[2,6]", "axis=0", "00", "!"},
+        {"slice", "f32[4,6]", "len=2", "0", "!"},
+        {"add", "f32[4,6] f32[6]", NULL, "0W", "0"},
+        {"add", "f32[4,6] f32[6]", NULL, "10", "1"},
+        {"add", "f32[4,6] f32[4,6]", NULL, "0W", "!"},
+        {"add", "f32[4,6] f32[4,6]", NULL, "PW", "!"},
+        {"relu", "f32[4,6]", NULL, "P", "!"},
+        {"dropout", "f32[4,6]", "p=0.5", "0", "0"},
+        {"dropout", "f32[4,6]", "p=0.5", "1", "!"},
+        {"sgd", "f32[4] f32[4] f32[4] f32[8]", NULL, "000W", "00"},
+        {"sgd", "f32[4] f32[4] f32[4] f32[8]", NULL, "WWPW", "!"},
+    };
+    for (size_t i = 0; i < TTI_COUNT(rows); i++) {
+        sample_case c = {.op = tti_op_find(rows[i].op)};
+        tti_sample sample = {.in = rows[i].types, .attrs = rows[i].attrs};
+        c.n_in = t_parse_sample(c.op, &sample, c.types, c.attrs);
+        snprintf(c.label, sizeof c.label, "row %zu, %s", i, rows[i].op);
+        tutti_graph *g = tutti_graph_create(true);
+        tti_node *node = build(g, &c);
+        tti_placement in[TTI_MAX_IN], out[TTI_MAX_OUT];
+        for (int k = 0; k < c.n_in; k++) in[k] = placement_code(rows[i].in[k]);
+        tutti_status st = c.op->shard(node, in, out);
+        bool accept = rows[i].out[0] != '!';
+        if ((st == TUTTI_OK) != accept) fail_msg("%s: %s", c.label, tutti_last_error());
+        for (int k = 0; accept && k < c.op->n_out; k++) {
+            tti_placement want = placement_code(rows[i].out[k]);
+            T_EQ(out[k].spread, want.spread);
+            T_EQ(out[k].dim, want.dim);
+        }
+        tutti_graph_destroy(g);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(table_is_complete),
+        cmocka_unit_test(good_samples_are_inferred),
+        cmocka_unit_test(bad_samples_are_refused_by_op_and_layer),
+        cmocka_unit_test(text_form_reads_back),
+        cmocka_unit_test(references_write_every_element),
+        cmocka_unit_test(costs_are_sane),
+        cmocka_unit_test(gradients_are_those_of_finite_differences),
+        cmocka_unit_test(accepted_splits_give_the_same_numbers),
+        cmocka_unit_test(splits_that_training_needs_are_accepted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
