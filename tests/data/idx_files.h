@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
+#include "data/gzip_stored.h"
 #include "t.h"
 
 /* A fresh folder under $TMPDIR or /tmp; the text is static. */
@@ -30,19 +30,6 @@ static inline void t_write(const char *path, const void *bytes, size_t n_bytes) 
     assert_non_null(f);
     assert_int_equal(fwrite(bytes, 1, n_bytes, f), n_bytes);
     assert_int_equal(fclose(f), 0);
-}
-
-/* gzip in memory; returns the bytes written to out, which has room. */
-static inline size_t t_gzip(const void *bytes, size_t n_bytes, uint8_t *out, size_t room) {
-    z_stream z = {.next_in = (uint8_t *)(uintptr_t)bytes,
-                  .avail_in = (uInt)n_bytes,
-                  .next_out = out,
-                  .avail_out = (uInt)room};
-    assert_int_equal(deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
-    assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
-    size_t n = room - z.avail_out;
-    deflateEnd(&z);
-    return n;
 }
 
 /* An IDX file in memory: header and elements elem(i) = (i * 7 + 3) % modulus. */

@@ -18,7 +18,7 @@ static void put(const char *name, const void *bytes, size_t n_bytes, int gzip) {
     unlink(t_path(dir, name));
     unlink(t_path(dir, gz_name));
     if (gzip)
-        t_write(t_path(dir, gz_name), packed, t_gzip(bytes, n_bytes, packed, sizeof packed));
+        t_write(t_path(dir, gz_name), packed, t_gzip(bytes, n_bytes, packed));
     else
         t_write(t_path(dir, name), bytes, n_bytes);
 }
