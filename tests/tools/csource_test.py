@@ -43,7 +43,8 @@ class Functions(unittest.TestCase):
         self.assertEqual(found(text), [("f", 3, 2)])
 
     def test_nested_blocks_count_once(self):
-        self.assertEqual(found("int f(int a) {\n if (a) {\n {\n }\n }\n return 0;\n}"), [("f", 7, 1)])
+        self.assertEqual(found("int f(int a) {\n if (a) {\n {\n }\n }\n return 0;\n}"),
+                         [("f", 7, 1)])
 
     def test_extern_c(self):
         self.assertEqual(found('extern "C" {\nint f(void) {\n return 0;\n}\n}\n'), [("f", 3, 0)])
@@ -52,8 +53,8 @@ class Functions(unittest.TestCase):
         self.assertEqual(found("T_CASE(adds_up) {\n}\n"), [("T_CASE(adds_up)", 2, 1)])
 
     def test_macro_with_braces_is_no_function(self):
-        self.assertEqual(found("#define M(x) \\\n    do {   \\\n    } while (0)\nint f(void) {\n}\n"),
-                         [("f", 2, 0)])
+        text = "#define M(x) \\\n    do {   \\\n    } while (0)\nint f(void) {\n}\n"
+        self.assertEqual(found(text), [("f", 2, 0)])
 
     def test_unbalanced(self):
         self.assertFalse(csource.is_balanced("int f(void) {\n#if A\n if (a) {\n#endif\n}\n"))
@@ -67,7 +68,8 @@ class Rest(unittest.TestCase):
                          [(1, "quoted", "ir/graph.h"), (6, "system", "math.h")])
 
     def test_comment_lines(self):
-        self.assertEqual(csource.comment_lines('/* a\n b */\nint x; // c\nint y = "/*";\n'), {0, 1, 2})
+        self.assertEqual(csource.comment_lines('/* a\n b */\nint x; // c\nint y = "/*";\n'),
+                         {0, 1, 2})
 
 
 if __name__ == "__main__":

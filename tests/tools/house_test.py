@@ -13,7 +13,8 @@ GOOD = {
     "src/base/a.h": "/* a.h */\n",
     "src/base/a.c": '#include "base/a.h"\n#include <stdio.h>\nint a(void) { return 0; }\n',
     "src/base/README.md": "# base\n\nEntry: src/base/a.h\n",
-    "src/ir/b.c": '#include "base/a.h"\n#include "tutti/noun.h"\nint b(int x) {\n    return x;\n}\n',
+    "src/ir/b.c": '#include "base/a.h"\n#include "tutti/noun.h"\n'
+                  "int b(int x) {\n    return x;\n}\n",
     "src/ir/README.md": "# ir\n",
     "tests/base/a_test.c": "int main(void) { return 0; }\n",
     "tests/EXEMPT": "src/ir/b.c: covered by a_test\n",
@@ -40,7 +41,8 @@ class House(unittest.TestCase):
             f.write(text)
 
     def run_tool(self, tool):
-        return subprocess.run([os.path.join(TOOLS, tool), self.root], capture_output=True, text=True)
+        return subprocess.run([os.path.join(TOOLS, tool), self.root], capture_output=True,
+                              text=True)
 
     def accepts(self, tool):
         run = self.run_tool(tool)
@@ -73,7 +75,8 @@ class Layers(House):
         self.refuses("check-layers", "src/ir/b.c", '#include "base/none.h"\n', "no such file")
 
     def test_cli_sees_public_headers_only(self):
-        self.refuses("check-layers", "src/cli/main.c", '#include "base/a.h"\n', "public headers only")
+        self.refuses("check-layers", "src/cli/main.c", '#include "base/a.h"\n',
+                     "public headers only")
 
     def test_twins(self):
         self.write("src/backend/cuda/k.h", "")
