@@ -12,6 +12,7 @@
 
 #include <dnnl.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "backend/cpu/nd.h"
 
@@ -25,6 +26,12 @@ typedef struct recipe {
     dnnl_dims_t stride, dilation, pad; /* dilation as oneDNN counts: 0 is dense */
 } recipe;
 
+/* oneDNN declares arrays of its longest rank. */
+static void copy_dims(dnnl_dims_t to, const int64_t *from, int n) {
+    memset(to, 0, sizeof(dnnl_dims_t));
+    memcpy(to, from, (size_t)n * sizeof *from);
+}
+
 #if DNNL_VERSION_MAJOR >= 3
 
 typedef const_dnnl_memory_desc_t desc_ref;
@@ -33,11 +40,15 @@ static desc_ref ref(const dnnl_memory_desc_t *desc) { return *desc; }
 
 static dnnl_status_t make_desc(dnnl_memory_desc_t *desc, int n, const int64_t *dims,
                                const int64_t *strides) {
-    return dnnl_memory_desc_create_with_strides(desc, n, dims, dnnl_f32, strides);
+    dnnl_dims_t d, s;
+    copy_dims(d, dims, n), copy_dims(s, strides, n);
+    return dnnl_memory_desc_create_with_strides(desc, n, d, dnnl_f32, s);
 }
 
 static dnnl_status_t make_desc_any(dnnl_memory_desc_t *desc, int n, const int64_t *dims) {
-    return dnnl_memory_desc_create_with_tag(desc, n, dims, dnnl_f32, dnnl_format_tag_any);
+    dnnl_dims_t d;
+    copy_dims(d, dims, n);
+    return dnnl_memory_desc_create_with_tag(desc, n, d, dnnl_f32, dnnl_format_tag_any);
 }
 
 static void free_desc(dnnl_memory_desc_t *desc) {
@@ -86,11 +97,15 @@ static desc_ref ref(const dnnl_memory_desc_t *desc) { return desc; }
 
 static dnnl_status_t make_desc(dnnl_memory_desc_t *desc, int n, const int64_t *dims,
                                const int64_t *strides) {
-    return dnnl_memory_desc_init_by_strides(desc, n, dims, dnnl_f32, strides);
+    dnnl_dims_t d, s;
+    copy_dims(d, dims, n), copy_dims(s, strides, n);
+    return dnnl_memory_desc_init_by_strides(desc, n, d, dnnl_f32, s);
 }
 
 static dnnl_status_t make_desc_any(dnnl_memory_desc_t *desc, int n, const int64_t *dims) {
-    return dnnl_memory_desc_init_by_tag(desc, n, dims, dnnl_f32, dnnl_format_tag_any);
+    dnnl_dims_t d;
+    copy_dims(d, dims, n);
+    return dnnl_memory_desc_init_by_tag(desc, n, d, dnnl_f32, dnnl_format_tag_any);
 }
 
 static void free_desc(dnnl_memory_desc_t *desc) { (void)desc; }
