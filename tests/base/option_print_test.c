@@ -1,8 +1,7 @@
 /* option_print_test.c - YAML, JSON schema and Markdown from a small table. */
-#include <jansson.h>
-#include <stdlib.h>
-
 #include "base/option.h"
+
+#include "base/yaml.h"
 #include "t.h"
 
 typedef struct demo {
@@ -80,34 +79,59 @@ T_CASE(yaml) {
     tti_options_fini(&o);
 }
 
-static json_t *at(json_t *node, const char *a, const char *b) {
-    node = json_object_get(node, a);
-    return b ? json_object_get(node, b) : node;
+/* The entry of a path such as "a/properties/n/anyOf/0" (JSON is YAML). */
+static const tti_yaml *at(const tti_yaml *node, const char *path) {
+    while (*path) {
+        size_t n = strcspn(path, "/");
+        const tti_yaml *item = node->first;
+        if (node->kind == TTI_YAML_SEQUENCE)
+            for (char i = *path; item && i > '0'; i--) item = item->next;
+        else
+            while (item && (strncmp(item->key->text, path, n) || item->key->text[n]))
+                item = item->next;
+        if (!item) fail_msg("no %s", path);
+        node = item;
+        path += n + (path[n] == '/');
+    }
+    return node;
+}
+
+static int n_children(const tti_yaml *node) {
+    int n = 0;
+    for (const tti_yaml *item = node->first; item; item = item->next) n++;
+    return n;
 }
 
 T_CASE(schema) {
     T_UNUSED;
+    static const struct {
+        const char *path, *text;
+    } expected[] = {
+        {"additionalProperties", "false"},
+        {"properties/a/additionalProperties", "false"},
+        {"properties/a/description", "First"},
+        {"properties/a/properties/n/default", "auto"},
+        {"properties/a/properties/n/description", "Count"},
+        {"properties/a/properties/n/anyOf/0/type", "integer"},
+        {"properties/a/properties/n/anyOf/0/maximum", "10"},
+        {"properties/a/properties/n/anyOf/1/const", "auto"},
+        {"properties/a/properties/n/anyOf/2/type", "null"},
+        {"properties/b/properties/kind/anyOf/0/enum/1", "green"},
+        {"properties/b/properties/list/default/1", "2"},
+        {"properties/b/properties/list/anyOf/0/items/maximum", "99"},
+        {"properties/b/properties/name/anyOf/0/maxLength", "511"},
+        {"properties/b/properties/bytes/default", "4096"},
+        {"properties/b.kind/$ref", "#/properties/b/properties/kind"},
+    };
     tti_str out = {0};
+    tti_arena arena = {0};
+    const tti_yaml *root = NULL;
     tti_option_schema(&table, "Demo", &out);
-    json_error_t error;
-    json_t *root = json_loads(tti_str_text(&out), JSON_REJECT_DUPLICATES, &error);
-    if (!root) fail_msg("%d: %s", error.line, error.text);
-    assert_true(json_is_false(json_object_get(root, "additionalProperties")));
-    json_t *properties = json_object_get(root, "properties");
-    T_EQ(json_object_size(properties), 2 + TTI_COUNT(rows));
-    json_t *n = at(at(properties, "a", "properties"), "n", NULL);
-    assert_string_equal(json_string_value(at(n, "default", NULL)), "auto");
-    assert_string_equal(json_string_value(at(n, "description", NULL)), "Count");
-    json_t *any = at(n, "anyOf", NULL);
-    T_EQ(json_array_size(any), 3);
-    T_EQ(json_integer_value(at(json_array_get(any, 0), "maximum", NULL)), 10);
-    json_t *b = at(properties, "b", "properties");
-    T_EQ(json_array_size(at(json_array_get(at(b, "kind", "anyOf"), 0), "enum", NULL)), 2);
-    T_EQ(json_integer_value(json_array_get(at(b, "list", "default"), 1)), 2);
-    T_EQ(json_integer_value(at(b, "bytes", "default")), 4096);
-    assert_string_equal(json_string_value(at(properties, "b.kind", "$ref")),
-                        "#/properties/b/properties/kind");
-    json_decref(root);
+    T_OK(tti_yaml_parse(tti_str_text(&out), out.n_bytes, "schema", &arena, &root));
+    T_EQ(n_children(at(root, "properties")), 2 + TTI_COUNT(rows));
+    for (size_t i = 0; i < TTI_COUNT(expected); i++)
+        assert_string_equal(at(root, expected[i].path)->text, expected[i].text);
+    tti_arena_free(&arena);
     tti_str_free(&out);
 }
 
