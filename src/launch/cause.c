@@ -2,12 +2,11 @@
  * No processes here: a siginfo_t of waitid goes in. */
 #include "launch/cause.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
+#include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/json.h"
 
@@ -67,26 +66,11 @@ void tti_cause_json(const tti_supervisor_report *report, tti_str *out) {
     tti_str_add(out, "\n");
 }
 
-/* A short file whose loss costs a diagnosis, not data: renamed into place, not synced. */
-static tutti_status write_whole(const char *path, const tti_str *text) {
-    char temporary[4096];
-    if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
-        return tti_fail(TUTTI_E_IO, "launch: the path of the error file is too long");
-    FILE *f = fopen(temporary, "we");
-    if (!f) return tti_fail(TUTTI_E_IO, "launch: cannot write '%s': %s", path, strerror(errno));
-    bool good = fwrite(text->text, 1, text->n_bytes, f) == text->n_bytes;
-    good = fclose(f) == 0 && good;
-    if (good && rename(temporary, path) == 0) return TUTTI_OK;
-    int error = errno;
-    unlink(temporary);
-    return tti_fail(TUTTI_E_IO, "launch: cannot write '%s': %s", path, strerror(error));
-}
-
 tutti_status tti_cause_write(const tti_supervisor_report *report, const char *path) {
     tti_str text = {0};
     tti_cause_json(report, &text);
-    tutti_status st =
-        text.failed ? tti_fail(TUTTI_E_NOMEM, "launch: out of memory") : write_whole(path, &text);
+    tutti_status st = text.failed ? tti_fail(TUTTI_E_NOMEM, "launch: out of memory")
+                                  : tti_atomic_file_save(path, text.text, text.n_bytes);
     tti_str_free(&text);
     return st;
 }

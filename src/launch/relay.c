@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -108,8 +109,14 @@ void tti_relay_destroy(tti_relay *relay) {
     free(relay);
 }
 
+/* A terminal on which a background process may write: with TOSTOP it would be stopped. */
+static bool can_share_terminal(int fd) {
+    struct termios t;
+    return tcgetattr(fd, &t) == 0 && !(t.c_lflag & TOSTOP);
+}
+
 tutti_status tti_relay_open(tti_relay *relay, int rank, int write_fd[TTI_N_OUTPUTS]) {
-    bool direct = rank == 0 && isatty(relay->sinks[TTI_STDERR].fd);
+    bool direct = rank == 0 && can_share_terminal(relay->sinks[TTI_STDERR].fd);
     write_fd[TTI_STDOUT] = write_fd[TTI_STDERR] = -1;
     for (int o = 0; o < TTI_N_OUTPUTS; o++) {
         int ends[2];

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -122,6 +123,16 @@ T_CASE(rank_0_has_the_terminal) {
     T_EQ(write(fd[TTI_STDERR], "oops\n", 5), 5);
     tti_relay_finish(relay, 1000);
     expect_text(terminal, "\r\033[K[rank 1] oops\r\n"); /* over the progress line */
+    close(fd[0]);
+    close(fd[1]);
+    tti_relay_destroy(relay);
+    struct termios t; /* one that stops background writers is not shared */
+    T_EQ(tcgetattr(slave, &t), 0);
+    t.c_lflag |= TOSTOP;
+    T_EQ(tcsetattr(slave, TCSANOW, &t), 0);
+    relay = make_relay(2, slave, NULL);
+    T_OK(tti_relay_open(relay, 0, fd));
+    assert_true(fd[TTI_STDERR] >= 0);
     close(fd[0]);
     close(fd[1]);
     tti_relay_destroy(relay);

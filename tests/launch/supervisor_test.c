@@ -267,8 +267,37 @@ T_CASE(hooks_are_called_once) {
     assert_non_null(strstr(report.text, ", in a test"));
 }
 
+/* The lowest free descriptor, which rises when one is leaked. */
+static int lowest_free_fd(void) {
+    int fd = dup(0);
+    close(fd);
+    return fd;
+}
+
+static void expect_signals_untouched(void) {
+    sigset_t mask;
+    struct sigaction child;
+    pthread_sigmask(SIG_SETMASK, NULL, &mask);
+    T_EQ(sigismember(&mask, SIGINT) + sigismember(&mask, SIGCHLD) + sigismember(&mask, SIGPIPE), 0);
+    sigaction(SIGCHLD, NULL, &child);
+    assert_true(child.sa_handler == SIG_IGN);
+}
+
+/* A caller that ignores SIGCHLD would otherwise never learn how a child ended. */
+T_CASE(nothing_is_left_behind) {
+    T_UNUSED;
+    int before = lowest_free_fd();
+    signal(SIGCHLD, SIG_IGN);
+    T_EQ(run(3, 100, ARGS("codes", "-", "4", "0")).exit_code, 4);
+    expect_signals_untouched();
+    signal(SIGCHLD, SIG_DFL);
+    T_EQ(lowest_free_fd(), before);
+    T_EQ(waitpid(-1, NULL, WNOHANG), -1);
+}
+
 T_CASE(what_cannot_start) {
     T_UNUSED;
+    int before = lowest_free_fd();
     char *argv[] = {(char *)"/nonexistent/program", NULL}, *none[] = {NULL};
     tti_supervisor_desc desc = {.n_workers = 3, .argv = argv, .out_fd = out_fd, .err_fd = err_fd};
     tti_supervisor_report report = {.exit_code = 77};
@@ -283,6 +312,7 @@ T_CASE(what_cannot_start) {
     T_FAILS(tti_supervisor_run(&desc, &report), TUTTI_E_IO, "log folder");
     T_EQ(report.exit_code, 77);
     T_EQ(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
+    T_EQ(lowest_free_fd(), before);
 }
 
 T_CASE(children_of_workers_go_too) {
@@ -582,6 +612,7 @@ int main(int argc, char **argv) {
         CASE(a_stopped_worker_is_a_failure),
         CASE(a_stopped_worker_can_be_resumed),
         CASE(hooks_are_called_once),
+        CASE(nothing_is_left_behind),
         CASE(what_cannot_start),
         CASE(children_of_workers_go_too),
         CASE(progress_is_reported),
