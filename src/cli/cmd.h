@@ -6,7 +6,12 @@
 #ifndef TUTTI_CLI_CMD_H
 #define TUTTI_CLI_CMD_H
 
+int tutti_cmd_bench(int argc, char **argv);
 int tutti_cmd_config(int argc, char **argv);
+int tutti_cmd_demo(int argc, char **argv);
+int tutti_cmd_inspect(int argc, char **argv);
 int tutti_cmd_launch(int argc, char **argv);
+int tutti_cmd_list(int argc, char **argv);
+int tutti_cmd_train(int argc, char **argv);
 
 #endif /* TUTTI_CLI_CMD_H */

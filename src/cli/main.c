@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cmd.h"
+#include "cli/cmd.h"
 
 typedef struct command {
     const char *name;
@@ -16,8 +16,19 @@ static int version(int argc, char **argv);
 
 /* In the order in which a newcomer needs them. */
 static const command commands[] = {
+    {"demo", "learn drawn digits with 1 worker and with one per core; compare", tutti_cmd_demo},
+    {"train", "train a job, or continue a run", tutti_cmd_train},
+    {"inspect", "what a job would run: steps, kernels, memory, graphs", tutti_cmd_inspect},
     {"config", "show a job with the origin of every value; schema; reference", tutti_cmd_config},
     {"launch", "run any program as N ranks of this host", tutti_cmd_launch},
+    {"ops", "the operations, with their formulas and attributes", tutti_cmd_list},
+    {"passes", "the passes, in order", tutti_cmd_list},
+    {"models", "models that a job can name", tutti_cmd_list},
+    {"formats", "formats of data sets", tutti_cmd_list},
+    {"optimizers", "optimizers", tutti_cmd_list},
+    {"schedules", "learning rate schedules", tutti_cmd_list},
+    {"algorithms", "all-reduce algorithms", tutti_cmd_list},
+    {"bench", "measure the communicator", tutti_cmd_bench},
     {"version", "print the version", version},
 };
 

@@ -129,11 +129,23 @@ static void describe(tti_str *str) {
     tti_str_add(str, ", 1 thread per lane");
 }
 
+static double sum_squares(const float *x, size_t n_elems) {
+    return tti_cpu_isa_at(0)->sum_squares(x, n_elems);
+}
+
+static void accumulate(float *dst, const float *src, size_t n_elems) {
+    tti_cpu_isa_at(0)->accumulate(dst, src, n_elems);
+}
+
 const tti_backend tti_backend_cpu = {
     .name = "cpu",
     .select = select_kernel,
     .prefers_channels_last = prefers_channels_last,
     .alloc = alloc_memory,
     .release = release_memory,
+    .thread_init = tti_cpu_thread_init,
+    .hash = tti_cpu_hash_params,
+    .sum_squares = sum_squares,
+    .accumulate = accumulate,
     .describe = describe,
 };

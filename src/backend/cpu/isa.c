@@ -26,6 +26,23 @@ static uint64_t hash_params(const float *w, size_t n_elems, uint64_t first_index
     return hash;
 }
 
+/* Sixteen partial sums in double, joined in one fixed tree. */
+static double sum_squares(const float *x, size_t n_elems) {
+    double lane[TTI_LANES] = {0};
+    size_t i = 0;
+    for (; i + TTI_LANES <= n_elems; i += TTI_LANES)
+        for (int k = 0; k < TTI_LANES; k++) lane[k] += (double)x[i + (size_t)k] * x[i + (size_t)k];
+    for (int k = 0; i < n_elems; i++, k++) lane[k] += (double)x[i] * x[i];
+    for (int n = TTI_LANES / 2; n; n /= 2)
+        for (int k = 0; k < n; k++) lane[k] += lane[k + n];
+    return lane[0];
+}
+
+static void accumulate(float *dst, const float *src, size_t n_elems) {
+    TTI_IVDEP
+    for (size_t i = 0; i < n_elems; i++) dst[i] += src[i];
+}
+
 #define TTI_FAMILIES(X) \
     X(fused)            \
     X(elementwise)      \
@@ -37,4 +54,5 @@ TTI_FAMILIES(TTI_DECLARE)
 static const tti_kernel *const kernels[] = {TTI_FAMILIES(TTI_LIST) NULL};
 
 extern const tti_cpu_isa TTI_VARIANT(tti_cpu_isa);
-const tti_cpu_isa TTI_VARIANT(tti_cpu_isa) = {TTI_ISA_TEXT, kernels, hash_params, tti_sum_columns};
+const tti_cpu_isa TTI_VARIANT(tti_cpu_isa) = {TTI_ISA_TEXT, kernels,    hash_params,
+                                              sum_squares,  accumulate, tti_sum_columns};

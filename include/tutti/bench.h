@@ -1,0 +1,55 @@
+/* bench.h - how fast the ranks of a group reduce, by size and algorithm.
+ *
+ * Definitions are those of nccl-tests: algorithm bandwidth = bytes / time, where bytes is the size
+ * of the vector on one rank; bus bandwidth = algorithm bandwidth * 2(n-1)/n, which is what a link
+ * must carry and is comparable between numbers of ranks.  Beside them stands the machine's ceiling:
+ * the time in which all ranks at once memcpy the bytes that each of them must move, 2(n-1)/n times
+ * the vector's.
+ */
+#ifndef TUTTI_BENCH_H
+#define TUTTI_BENCH_H
+
+#include "tutti/comm.h"
+
+/* What to measure.  Zero is the default of every field. */
+typedef struct tutti_bench_comm_desc {
+    int n_ranks;        /* of tutti_bench_comm; 0: one per core            */
+    tutti_comm_alg alg; /* of all_reduce, f32, sum, in place               */
+    size_t min_bytes;   /* 0: 4                                            */
+    size_t max_bytes;   /* 0: 64 MiB; sizes go up by factors of 4          */
+    bool plain;         /* buffers from malloc, not from tutti_comm_alloc  */
+    int min_ms;         /* time spent per size; 0: 100                     */
+} tutti_bench_comm_desc;
+
+/* One line of the result. */
+typedef struct tutti_bench_comm_row {
+    int n_ranks;
+    tutti_comm_alg alg;
+    size_t n_bytes;    /* of the vector on one rank                        */
+    int n_repeats;     /* per round; the best of several rounds counts     */
+    double latency_us; /* of one all_reduce                                */
+    double alg_gb_s;   /* 1e9 bytes per second                             */
+    double bus_gb_s;
+    double memcpy_us;    /* all ranks copying the bytes each must move at once */
+    double memcpy_ratio; /* latency_us / memcpy_us; 0 with one rank        */
+} tutti_bench_comm_row;
+
+/* Takes one row; called by rank 0, between measurements. */
+typedef void (*tutti_bench_comm_fn)(const tutti_bench_comm_row *row, void *user);
+
+TUTTI_EXTERN_C_BEGIN
+
+/* Measures on a communicator: collective, every rank calls with the same desc; rank 0 reports.
+ * report may be NULL on the others.  Returns TUTTI_E_INVALID, TUTTI_E_NOMEM, or what a collective
+ * returned; TUTTI_E_NUMERICS if a sum was wrong. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_bench_comm_run(tutti_comm *comm,
+                                                            const tutti_bench_comm_desc *desc,
+                                                            tutti_bench_comm_fn report, void *user);
+
+/* The same with ranks that are threads of this process, made for the purpose. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_bench_comm(const tutti_bench_comm_desc *desc,
+                                                        tutti_bench_comm_fn report, void *user);
+
+TUTTI_EXTERN_C_END
+
+#endif /* TUTTI_BENCH_H */

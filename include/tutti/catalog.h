@@ -1,0 +1,16 @@
+/* catalog.h - the tables of the library, as text: they document themselves. */
+#ifndef TUTTI_CATALOG_H
+#define TUTTI_CATALOG_H
+
+#include "tutti/status.h"
+
+TUTTI_EXTERN_C_BEGIN
+
+/* One line per row of the table called what: "ops", "passes", "models", "formats", "optimizers",
+ * "schedules" or "algorithms".  Owned by the caller, freed with free(); TUTTI_E_INVALID for another
+ * name, with *text NULL. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_catalog(const char *what, char **text);
+
+TUTTI_EXTERN_C_END
+
+#endif /* TUTTI_CATALOG_H */

@@ -1,0 +1,242 @@
+/* cmd_bench.c - `tutti bench comm`: all_reduce by size, against the machine's memcpy.
+ *
+ * Ranks are threads, or processes that are forked before anything else has made a thread. */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/cmd.h"
+#include "tutti/bench.h"
+
+static const char usage[] =
+    "usage: tutti bench comm [options]\n"
+    "\n"
+    "Times all_reduce (f32, sum, in place) by size and prints latency, algorithm and bus "
+    "bandwidth\n"
+    "as nccl-tests define them, and the time in which memcpy moves the same bytes on all ranks.\n"
+    "\n"
+    "  -n N               ranks; default: one per core\n"
+    "  --place PLACE      threads (default) or processes\n"
+    "  --algorithm ALG    auto (default), ring, tree, direct or all\n"
+    "  --min BYTES        smallest vector, with K, M or G; default 4\n"
+    "  --max BYTES        largest vector; default 64M\n"
+    "  --ms T             time per size and measurement, in ms; default 100\n"
+    "  --plain            buffers from malloc, which other processes cannot see\n"
+    "  --json             one JSON object per line\n"
+    "  -h, --help         this text\n";
+
+static const char *const algorithms[TUTTI_N_ALGS] = {"auto", "ring", "tree", "direct"};
+
+typedef struct options {
+    tutti_bench_comm_desc desc;
+    bool processes, json, all, help;
+} options;
+
+static int fail_usage(const char *what, const char *value) {
+    fprintf(stderr, "tutti bench comm: %s: %s\n", what, value);
+    return 2;
+}
+
+/* "64M" and the like; false if it is no size. */
+static bool parse_bytes(const char *text, size_t *out) {
+    char *end;
+    unsigned long long n = strtoull(text, &end, 10), unit = 1;
+    if (end == text || text[0] == '-') return false;
+    if (*end == 'K' || *end == 'k')
+        unit = 1ull << 10, end++;
+    else if (*end == 'M')
+        unit = 1ull << 20, end++;
+    else if (*end == 'G')
+        unit = 1ull << 30, end++;
+    if (*end || n == 0 || n > (1ull << 40) / unit) return false;
+    *out = (size_t)(n * unit);
+    return true;
+}
+
+static bool parse_int(const char *text, int min, int max, int *out) {
+    char *end;
+    long n = strtol(text, &end, 10);
+    if (end == text || *end || n < min || n > max) return false;
+    *out = (int)n;
+    return true;
+}
+
+static bool parse_algorithm(const char *text, options *o) {
+    o->all = strcmp(text, "all") == 0;
+    for (int a = 0; a < TUTTI_N_ALGS; a++)
+        if (strcmp(text, algorithms[a]) == 0) {
+            o->desc.alg = (tutti_comm_alg)a;
+            return true;
+        }
+    return o->all;
+}
+
+static bool parse_place(const char *text, options *o) {
+    o->processes = strcmp(text, "processes") == 0;
+    return o->processes || strcmp(text, "threads") == 0;
+}
+
+/* 0, or the exit code. */
+static int parse(int argc, char **argv, options *o) {
+    static const struct option longs[] = {
+        {"place", required_argument, NULL, 'p'},
+        {"algorithm", required_argument, NULL, 'a'},
+        {"min", required_argument, NULL, 'm'},
+        {"max", required_argument, NULL, 'M'},
+        {"ms", required_argument, NULL, 't'},
+        {"plain", no_argument, NULL, 'P'},
+        {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    optind = 1;
+    for (int c; (c = getopt_long(argc, argv, "n:h", longs, NULL)) != -1;) {
+        bool good = true;
+        switch (c) {
+            case 'n':
+                good = parse_int(optarg, 1, 64, &o->desc.n_ranks);
+                break;
+            case 'p':
+                good = parse_place(optarg, o);
+                break;
+            case 'a':
+                good = parse_algorithm(optarg, o);
+                break;
+            case 'm':
+                good = parse_bytes(optarg, &o->desc.min_bytes);
+                break;
+            case 'M':
+                good = parse_bytes(optarg, &o->desc.max_bytes);
+                break;
+            case 't':
+                good = parse_int(optarg, 1, 60000, &o->desc.min_ms);
+                break;
+            case 'P':
+                o->desc.plain = true;
+                break;
+            case 'j':
+                o->json = true;
+                break;
+            case 'h':
+                o->help = true;
+                return 0;
+            default:
+                return 2; /* getopt has said why */
+        }
+        if (!good) return fail_usage("bad value", optarg);
+    }
+    return optind < argc ? fail_usage("unexpected argument", argv[optind]) : 0;
+}
+
+static void print_row(const tutti_bench_comm_row *row, void *user) {
+    const options *o = user;
+    if (o->json)
+        printf(
+            "{\"n_ranks\":%d,\"place\":\"%s\",\"algorithm\":\"%s\",\"n_bytes\":%zu,"
+            "\"latency_us\":%.3f,\"alg_gb_s\":%.3f,\"bus_gb_s\":%.3f,\"memcpy_us\":%.3f,"
+            "\"memcpy_ratio\":%.3f}\n",
+            row->n_ranks, o->processes ? "processes" : "threads", algorithms[row->alg],
+            row->n_bytes, row->latency_us, row->alg_gb_s, row->bus_gb_s, row->memcpy_us,
+            row->memcpy_ratio);
+    else
+        printf("%12zu  %-6s  %12.2f  %9.2f  %9.2f  %12.2f  %6.2f\n", row->n_bytes,
+               algorithms[row->alg], row->latency_us, row->alg_gb_s, row->bus_gb_s, row->memcpy_us,
+               row->memcpy_ratio);
+    fflush(stdout);
+}
+
+static void print_head(const options *o, int n_ranks) {
+    if (o->json) return;
+    printf("# all_reduce f32 sum in place, %d %s, %s memory\n", n_ranks,
+           o->processes ? "processes" : "threads", o->desc.plain ? "plain" : "registered");
+    printf("# %10s  %-6s  %12s  %9s  %9s  %12s  %6s\n", "bytes", "alg", "time us", "alg GB/s",
+           "bus GB/s", "memcpy us", "ratio");
+    fflush(stdout);
+}
+
+/* One rank as a process: returns its exit code. */
+static int rank_process(tutti_comm_group *group, int rank, options *o) {
+    tutti_comm_desc desc = {.group = group, .rank = rank, .n_ranks = o->desc.n_ranks};
+    tutti_comm *comm = NULL;
+    tutti_status st = tutti_comm_create(&desc, &comm);
+    if (st == TUTTI_OK) st = tutti_bench_comm_run(comm, &o->desc, print_row, o);
+    if (st != TUTTI_OK && st != TUTTI_E_PEER)
+        fprintf(stderr, "tutti bench comm: rank %d: %s\n", rank, tutti_last_error());
+    tutti_comm_destroy(comm);
+    return tutti_status_exit_code(st);
+}
+
+/* Waits for every child; a lost one ends the others' waits.  Returns the first bad exit code. */
+static int wait_for_ranks(tutti_comm_group *group, const pid_t *pids, int n) {
+    int code = 0;
+    for (int left = n; left > 0; left--) {
+        int status = 0, rank = 0;
+        pid_t pid = wait(&status);
+        if (pid < 0) break;
+        while (rank < n - 1 && pids[rank] != pid) rank++;
+        if (status == 0) continue;
+        if (code == 0) code = WIFEXITED(status) ? WEXITSTATUS(status) : 5;
+        tutti_comm_group_abort(group, rank, "a rank has ended early");
+        if (WIFSIGNALED(status))
+            fprintf(stderr, "tutti bench comm: rank %d was killed by signal %d\n", rank,
+                    WTERMSIG(status));
+    }
+    return code;
+}
+
+static int run_processes(options *o) {
+    tutti_comm_group *group;
+    pid_t pids[64];
+    int n = 0;
+    if (tutti_comm_group_create(o->desc.n_ranks, &group) != TUTTI_OK) {
+        fprintf(stderr, "tutti bench comm: %s\n", tutti_last_error());
+        return 1;
+    }
+    for (; n < o->desc.n_ranks; n++) {
+        pids[n] = fork();
+        if (pids[n] == 0) exit(rank_process(group, n, o));
+        if (pids[n] < 0) {
+            tutti_comm_group_abort(group, n, "a process could not be started");
+            break;
+        }
+    }
+    int code = wait_for_ranks(group, pids, n);
+    tutti_comm_group_destroy(group);
+    return n < o->desc.n_ranks ? 1 : code;
+}
+
+static int run_one(options *o) {
+    print_head(o, o->desc.n_ranks);
+    if (o->processes) return run_processes(o);
+    tutti_status st = tutti_bench_comm(&o->desc, print_row, o);
+    if (st != TUTTI_OK) fprintf(stderr, "tutti bench comm: %s\n", tutti_last_error());
+    return tutti_status_exit_code(st);
+}
+
+static int bench_comm(int argc, char **argv) {
+    options o = {0};
+    int code = parse(argc, argv, &o);
+    if (code) return code;
+    if (o.help) {
+        fputs(usage, stdout);
+        return 0;
+    }
+    long n_cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (o.desc.n_ranks == 0) o.desc.n_ranks = n_cores < 1 ? 1 : n_cores > 64 ? 64 : (int)n_cores;
+    if (!o.all) return run_one(&o);
+    for (int a = TUTTI_ALG_RING; a < TUTTI_N_ALGS && code == 0; a++) {
+        o.desc.alg = (tutti_comm_alg)a;
+        code = run_one(&o);
+    }
+    return code;
+}
+
+int tutti_cmd_bench(int argc, char **argv) {
+    if (argc >= 2 && strcmp(argv[1], "comm") == 0) return bench_comm(argc - 1, argv + 1);
+    bool help = argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+    fputs(usage, help ? stdout : stderr);
+    return help ? 0 : 2;
+}

@@ -1,0 +1,26 @@
+/* cmd_list.c - `tutti ops`, `tutti passes` and the like: the tables print themselves. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd.h"
+#include "tutti/catalog.h"
+
+int tutti_cmd_list(int argc, char **argv) {
+    char *text;
+    if (argc > 1) {
+        bool help = strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0;
+        fprintf(help ? stdout : stderr, "usage: tutti %s\n\nPrints the table of %s.\n", argv[0],
+                argv[0]);
+        return help ? 0 : 2;
+    }
+    tutti_status st = tutti_catalog(argv[0], &text);
+    if (st != TUTTI_OK) {
+        fprintf(stderr, "tutti: error: %s\n", tutti_last_error());
+        return tutti_status_exit_code(st);
+    }
+    fputs(text, stdout);
+    free(text);
+    return 0;
+}

@@ -1,0 +1,73 @@
+/* cmd_train.c - `tutti train JOB.yaml`: one job to its end. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd.h"
+#include "job_args.h"
+#include "progress.h"
+#include "tutti/train.h"
+
+static const char usage[] =
+    "usage: tutti train [JOB.yaml] [key=value ...] [-n N] [--resume RUN] [--backend NAME] [-q]\n\n"
+    "Trains the job on N workers (default: one per core) and leaves a run folder with job.yaml,\n"
+    "metrics.jsonl and checkpoints.  Without a job file every key has its default.\n\n"
+    "  -n N             parallel.workers=N\n"
+    "  --backend NAME   parallel.backend=NAME: auto, cpu or reference\n"
+    "  --resume RUN     continue the run in folder RUN, on any number of workers, bit for bit;\n"
+    "                   its job.yaml is used if no job file is given\n"
+    "  -q, --quiet      warnings only\n\n"
+    "'tutti config reference' lists all keys.  Ctrl-C and SIGTERM stop at a step boundary with a\n"
+    "checkpoint; a second Ctrl-C ends at once.\n\n"
+    "Exit code: 0; 2 wrong usage or job; 3 data; 4 checkpoint; 5 a worker was lost; 6 timeout;\n"
+    "7 loss not finite; 8 out of memory; 9 workers disagree; 130, 143 stopped by a signal.\n";
+
+/* The command of a worker process: this one again. */
+static char **worker_argv(int argc, char **argv) {
+    char **again = calloc((size_t)argc + 2, sizeof *again);
+    if (!again) return NULL;
+    static char self[] = "/proc/self/exe";
+    again[0] = self;
+    for (int i = 0; i < argc; i++) again[i + 1] = argv[i];
+    return again;
+}
+
+static void print_result(const tutti_train_result *r) {
+    if (r->n_params == 0) return; /* a supervisor: the worker of rank 0 has printed it */
+    if (r->stop_signal) {
+        fprintf(stderr, "stopped at step %" PRId64 "; continue with: tutti train --resume %s\n",
+                r->n_steps, r->run_dir);
+        return;
+    }
+    printf("accuracy %.4f  loss %.6f  samples/s %.0f  steps %" PRId64 "  params_hash %016" PRIx64
+           "\nrun %s\n",
+           r->accuracy, r->loss, r->samples_per_s, r->n_steps, r->params_hash, r->run_dir);
+}
+
+int tutti_cmd_train(int argc, char **argv) {
+    job_args args;
+    int code = job_args_read(argc, argv, &args);
+    if (code) return code;
+    if (args.help) {
+        fputs(usage, stdout);
+        job_args_free(&args);
+        return 0;
+    }
+    progress p = progress_begin(args.quiet);
+    char **again = worker_argv(argc, argv);
+    tutti_train_result result;
+    tutti_status st = tutti_train(
+        args.job,
+        &(tutti_train_desc){
+            .resume = args.resume, .worker_argv = again, .on_event = progress_event, .user = &p},
+        &result);
+    progress_end(&p);
+    if (st == TUTTI_OK)
+        print_result(&result);
+    else
+        report_failure(st);
+    free(again);
+    job_args_free(&args);
+    return result.exit_code;
+}

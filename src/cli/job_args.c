@@ -1,0 +1,117 @@
+/* job_args.c - one way to say which job, for every command. */
+#include "job_args.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int report_failure(tutti_status status) {
+    const char *text = tutti_last_error();
+    /* Problems of a job come with their own places; anything else gets the program's name. */
+    bool placed = status == TUTTI_E_CONFIG && strstr(text, "error:") != NULL;
+    fprintf(stderr, "%s%s\n",
+            placed ? "" : "tutti: error: ", text[0] ? text : tutti_status_text(status));
+    return tutti_status_exit_code(status);
+}
+
+static void assign(job_args *args, const char *key, const char *value) {
+    char text[1024];
+    snprintf(text, sizeof text, "%s=%s", key, value);
+    tutti_job_set(args->job, text, "command line");
+}
+
+/* Options with a value; NULL key: kept in args. */
+typedef struct flag {
+    const char *name, *key;
+    const char **text;
+} flag;
+
+static int take_flag(job_args *args, int argc, char **argv, int *i) {
+    const flag flags[] = {{"-n", "parallel.workers", NULL},
+                          {"--backend", "parallel.backend", NULL},
+                          {"--resume", NULL, &args->resume},
+                          {"--after", NULL, &args->after}};
+    for (size_t k = 0; k < sizeof flags / sizeof flags[0]; k++) {
+        if (strcmp(argv[*i], flags[k].name) != 0) continue;
+        if (++*i == argc) {
+            fprintf(stderr, "tutti: no value after %s\n", flags[k].name);
+            return 2;
+        }
+        if (flags[k].text)
+            *flags[k].text = argv[*i];
+        else
+            assign(args, flags[k].key, argv[*i]);
+        return 0;
+    }
+    if (strncmp(argv[*i], "--", 2) == 0 && strchr(argv[*i], '=')) {
+        tutti_job_set(args->job, argv[*i] + 2, "command line");
+        return 0;
+    }
+    fprintf(stderr, "tutti: unknown option %s\n", argv[*i]);
+    return 2;
+}
+
+static bool wants_help(const char *arg) {
+    return strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0;
+}
+
+/* The job file first: assignments win whatever their place on the command line. */
+static int load(job_args *args, int argc, char **argv) {
+    char resumed[1024];
+    for (int i = 1; i < argc; i++) {
+        if (wants_help(argv[i])) args->help = true;
+        if (strcmp(argv[i], "--resume") == 0 && i + 1 < argc)
+            args->resume = argv[++i];
+        else if (argv[i][0] == '-' && argv[i][1] != '-' && i + 1 < argc)
+            i++;
+        else if (strcmp(argv[i], "--backend") == 0 || strcmp(argv[i], "--after") == 0)
+            i++;
+        else if (argv[i][0] != '-' && !strchr(argv[i], '=') && !args->path)
+            args->path = argv[i];
+    }
+    if (args->help) return 0;
+    const char *path = args->path;
+    if (!path && args->resume) {
+        snprintf(resumed, sizeof resumed, "%s/job.yaml", args->resume);
+        path = resumed;
+    }
+    tutti_status st = path ? tutti_job_load(args->job, path) : TUTTI_OK;
+    return st == TUTTI_OK ? 0 : report_failure(st);
+}
+
+static int take(job_args *args, int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        if (args->path && strcmp(argv[i], args->path) == 0) continue;
+        if (strcmp(argv[i], "--quiet") == 0 || strcmp(argv[i], "-q") == 0) {
+            args->quiet = true;
+        } else if (argv[i][0] == '-') {
+            int code = take_flag(args, argc, argv, &i);
+            if (code) return code;
+        } else if (strchr(argv[i], '=')) {
+            tutti_job_set(args->job, argv[i], "command line");
+        } else {
+            fprintf(stderr, "tutti: unexpected argument '%s' (one job file is enough)\n", argv[i]);
+            return 2;
+        }
+    }
+    return 0;
+}
+
+int job_args_read(int argc, char **argv, job_args *out) {
+    *out = (job_args){0};
+    tutti_status st = tutti_job_create(&out->job);
+    if (st != TUTTI_OK) return report_failure(st);
+    int code = load(out, argc, argv);
+    if (code == 0 && !out->help) code = take(out, argc, argv);
+    if (code == 0 && !out->help) {
+        st = tutti_job_check(out->job);
+        if (st != TUTTI_OK) code = report_failure(st);
+    }
+    if (code) job_args_free(out);
+    return code;
+}
+
+void job_args_free(job_args *args) {
+    tutti_job_destroy(args->job);
+    args->job = NULL;
+}

@@ -1,0 +1,23 @@
+/* job_args.h - the arguments that commands about a job share:
+ * JOB.yaml, key=value assignments, -n N, --backend NAME. */
+#ifndef TUTTI_CLI_JOB_ARGS_H
+#define TUTTI_CLI_JOB_ARGS_H
+
+#include "tutti/job.h"
+
+typedef struct job_args {
+    tutti_job *job;     /* owned */
+    const char *path;   /* NULL: no job file, all defaults */
+    const char *resume; /* --resume RUN; NULL: a new run */
+    const char *after;  /* --after PASS */
+    bool help, quiet;
+} job_args;
+
+/* Reads argv[1 ...] into a job.  Returns 0, or the exit code after a message. */
+int job_args_read(int argc, char **argv, job_args *out);
+void job_args_free(job_args *args);
+
+/* Prints "tutti: TEXT" of the last error, one line per problem as it is, and returns its code. */
+int report_failure(tutti_status status);
+
+#endif /* TUTTI_CLI_JOB_ARGS_H */

@@ -1,0 +1,25 @@
+/* progress.h - a run on the terminal: one line that redraws itself, or plain lines. */
+#ifndef TUTTI_CLI_PROGRESS_H
+#define TUTTI_CLI_PROGRESS_H
+
+#include <stdint.h>
+
+#include "tutti/train.h"
+
+typedef struct progress {
+    bool terminal; /* stderr is one that can redraw a line */
+    bool quiet;    /* warnings only */
+    bool drawn;    /* the line stands there */
+    double last_s; /* when a plain line was last printed */
+} progress;
+
+/* Looks at stderr, TERM and NO_COLOR. */
+progress progress_begin(bool quiet);
+
+/* tutti_train_desc.on_event with a progress as user. */
+void progress_event(void *user, const tutti_event *event);
+
+/* Ends the line, so that other text may follow. */
+void progress_end(progress *p);
+
+#endif /* TUTTI_CLI_PROGRESS_H */

@@ -1,0 +1,181 @@
+/* blueprint.c - from a job to data sets, graphs and a plan. */
+#include "train/blueprint.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/backend.h"
+#include "data/loader.h"
+#include "data/sampler.h"
+#include "ops/op_table.h"
+#include "train/optimizer.h"
+
+static tutti_status open_split(const tti_job_config *c, tutti_split split, int64_t n_classes,
+                               tutti_dataset **out) {
+    bool digits = strcmp(c->data.format, "digits") == 0;
+    int64_t n = split == TUTTI_TRAIN ? c->data.n_train : c->data.n_test;
+    if (n == 0 && digits) n = split == TUTTI_TRAIN ? 20000 : 4000;
+    return tutti_dataset_open(&(tutti_dataset_desc){.format = c->data.format,
+                                                    .dir = c->data.dir,
+                                                    .split = split,
+                                                    .n_samples = n,
+                                                    .n_classes = n_classes,
+                                                    .mean = c->data.mean,
+                                                    .std = c->data.std,
+                                                    .seed = (uint64_t)c->train.seed},
+                              out);
+}
+
+static tutti_status open_data(tti_blueprint *b) {
+    TTI_TRY(open_split(&b->config, TUTTI_TRAIN, 0, &b->train));
+    int64_t n_classes = tutti_dataset_get_info(b->train)->n_classes;
+    TTI_TRY(open_split(&b->config, TUTTI_TEST, n_classes, &b->test));
+    const tutti_type *x = &tutti_dataset_get_info(b->train)->x;
+    if (!tti_shape_equal(&x->shape, &tutti_dataset_get_info(b->test)->x.shape))
+        return tti_fail(TUTTI_E_DATA, "data: training and test samples differ in shape");
+    return TUTTI_OK;
+}
+
+static void count_steps(tti_blueprint *b) {
+    const tti_job_config *c = &b->config;
+    b->n_workers = (int)c->parallel.workers;
+    b->n_shards = (int)c->parallel.shards;
+    b->rows_per_shard = tti_rows_per_shard(c->train.batch, b->n_shards);
+    b->steps_per_epoch =
+        tti_steps_per_epoch(tutti_dataset_get_info(b->train)->n_samples, c->train.batch);
+    b->n_steps = c->train.steps > 0 ? c->train.steps : c->train.epochs * b->steps_per_epoch;
+}
+
+/* ---- the graph of one shard ---- */
+
+static void fill_model_params(tti_blueprint *b) {
+    const tti_job_config *c = &b->config;
+    b->model_params = (tutti_model_params){.n_classes = tutti_dataset_get_info(b->train)->n_classes,
+                                           .dropout = c->model.dropout};
+    b->model_params.n_hidden = TTI_MIN(c->model.hidden.n, TUTTI_MODEL_MAX_HIDDEN);
+    for (int i = 0; i < b->model_params.n_hidden; i++)
+        b->model_params.hidden[i] = c->model.hidden.v[i];
+}
+
+/* loss_sum, count and correct of classification. */
+static void add_loss(tutti_graph *g, const tti_job_config *c, tutti_value *logits,
+                     tutti_value *target, int64_t n_classes) {
+    tutti_value *sums[TTI_MAX_OUT] = {0}, *mse[TTI_MAX_OUT] = {0};
+    bool is_mse = strcmp(c->train.loss, "mse") == 0;
+    double smoothing = is_mse ? 0 : c->train.label_smoothing;
+    tti_emit_n(g, "cross_entropy", "loss", (tutti_value *[]){logits, target}, 2,
+               (tti_attr_arg[]){TTI_FLOAT("smoothing", smoothing), {0}}, sums);
+    if (is_mse) {
+        tutti_value *wanted = tti_emit(g, "one_hot", NULL, &target, 1,
+                                       (tti_attr_arg[]){TTI_INT("n", n_classes), {0}});
+        tti_emit_n(g, "mse", "loss", (tutti_value *[]){logits, wanted, target}, 3, NULL, mse);
+    }
+    tutti_output(g, "loss_sum", is_mse ? mse[0] : sums[0]);
+    tutti_output(g, "count", is_mse ? mse[1] : sums[1]);
+    tutti_output(g, "correct", sums[2]);
+}
+
+static tutti_status check_logits(const tutti_graph *g, const tutti_value *logits, int64_t rows,
+                                 int64_t n_classes) {
+    TTI_TRY(tutti_graph_check(g));
+    if (!logits) return tti_fail(TUTTI_E_INVALID, "model: the builder returned NULL");
+    const tutti_shape *shape = &logits->type.shape;
+    char text[128];
+    if (shape->n_dims == 2 && shape->dim[0] == rows && shape->dim[1] == n_classes) return TUTTI_OK;
+    return tti_fail(TUTTI_E_INVALID, "model: logits must be [%lld,%lld], got %s", (long long)rows,
+                    (long long)n_classes, tti_type_text(&logits->type, text, sizeof text));
+}
+
+static tutti_status build_graph(const tutti_job *job, const tti_blueprint *b, tutti_graph *g) {
+    const tutti_dataset_info *info = tutti_dataset_get_info(b->train);
+    tutti_shape x_shape = {.n_dims = info->x.shape.n_dims + 1, .dim = {b->rows_per_shard}};
+    for (int i = 0; i < info->x.shape.n_dims; i++) x_shape.dim[i + 1] = info->x.shape.dim[i];
+    tutti_shape y_shape = TUTTI_SHAPE(b->rows_per_shard);
+    tutti_value *x = tutti_input(g, "x", info->x.dtype, &x_shape);
+    tutti_value *target = tutti_input(g, "target", TUTTI_I32, &y_shape);
+    const tutti_model *model = job->model_fn ? NULL : tutti_model_find(b->config.model.name);
+    if (!job->model_fn && !model)
+        return tti_fail(TUTTI_E_CONFIG, "model.name: no model is called '%s'",
+                        b->config.model.name);
+    tutti_value *logits =
+        job->model_fn ? job->model_fn(g, x, job->model_user) : model->build(g, x, &b->model_params);
+    TTI_TRY(check_logits(g, logits, b->rows_per_shard, info->n_classes));
+    add_loss(g, &b->config, logits, target, info->n_classes);
+    return tutti_graph_check(g);
+}
+
+tutti_status tti_blueprint_graph(const tutti_job *job, const tti_blueprint *b, bool training,
+                                 tutti_graph **out) {
+    *out = NULL;
+    tutti_graph *g = tutti_graph_create(training);
+    if (!g) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
+    tutti_status st = build_graph(job, b, g);
+    if (st != TUTTI_OK) {
+        tutti_graph_destroy(g);
+        return st;
+    }
+    *out = g;
+    return TUTTI_OK;
+}
+
+/* ---- the plan ---- */
+
+tti_target tti_blueprint_target(const tti_job_config *config) {
+    bool reference = strcmp(config->parallel.backend, "reference") == 0;
+    return (tti_target){
+        .prefers_channels_last = reference ? NULL : tti_backend_cpu.prefers_channels_last,
+        .fuse = !reference};
+}
+
+static tutti_status make_plan(const tutti_job *job, tti_blueprint *b) {
+    const tti_job_config *c = &b->config;
+    const tti_optimizer *optimizer = tti_optimizer_find(c->optimizer.name);
+    if (!optimizer)
+        return tti_fail(TUTTI_E_CONFIG, "optimizer.name: unknown '%s'", c->optimizer.name);
+    tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
+    optimizer->attrs(c, attrs);
+    tti_target target = tti_blueprint_target(c);
+    tutti_graph *train, *eval;
+    TTI_TRY(tti_blueprint_graph(job, b, true, &train));
+    tutti_status st = tti_blueprint_graph(job, b, false, &eval);
+    if (st != TUTTI_OK) {
+        tutti_graph_destroy(train);
+        return st;
+    }
+    return tti_plan_create(
+        &(tti_plan_desc){.train = train,
+                         .eval = eval,
+                         .target = &target,
+                         .optimizer = optimizer->name,
+                         .optimizer_attrs = attrs,
+                         .weight_decay = c->optimizer.weight_decay,
+                         .bucket_bytes = (size_t)(c->parallel.bucket_mb * 1048576.0)},
+        &b->plan);
+}
+
+tutti_status tti_blueprint_create(const tutti_job *job, tti_blueprint **out) {
+    *out = NULL;
+    tti_blueprint *b = calloc(1, sizeof *b);
+    if (!b) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    b->config = job->config;
+    tutti_status st = open_data(b);
+    if (st == TUTTI_OK) {
+        count_steps(b);
+        fill_model_params(b);
+        st = make_plan(job, b);
+    }
+    if (st != TUTTI_OK) {
+        tti_blueprint_destroy(b);
+        return st;
+    }
+    *out = b;
+    return TUTTI_OK;
+}
+
+void tti_blueprint_destroy(tti_blueprint *b) {
+    if (!b) return;
+    tti_plan_destroy(b->plan);
+    tutti_dataset_destroy(b->train);
+    tutti_dataset_destroy(b->test);
+    free(b);
+}

@@ -1,0 +1,33 @@
+/* blueprint.h - what all workers of a process share: data sets and the plan.
+ *
+ * Made once from a job; read-only afterwards, so any number of worker threads may use it. */
+#ifndef TTI_TRAIN_BLUEPRINT_H
+#define TTI_TRAIN_BLUEPRINT_H
+
+#include "passes/plan.h"
+#include "train/job.h"
+#include "tutti/data.h"
+#include "tutti/models.h"
+
+typedef struct tti_blueprint {
+    tti_job_config config; /* resolved */
+    tutti_dataset *train, *test;
+    tti_plan *plan;
+    tutti_model_params model_params;
+    int n_workers, n_shards;
+    int64_t rows_per_shard;
+    int64_t steps_per_epoch, n_steps; /* n_steps: of the whole run */
+} tti_blueprint;
+
+/* job must have passed tti_job_resolve.  On success *out is owned by the caller. */
+tutti_status tti_blueprint_create(const tutti_job *job, tti_blueprint **out);
+void tti_blueprint_destroy(tti_blueprint *blueprint);
+
+/* The graph of one shard before any pass; owned by the caller. */
+tutti_status tti_blueprint_graph(const tutti_job *job, const tti_blueprint *blueprint,
+                                 bool training, tutti_graph **out);
+
+/* What the passes should aim at for this job. */
+tti_target tti_blueprint_target(const tti_job_config *config);
+
+#endif /* TTI_TRAIN_BLUEPRINT_H */

@@ -1,0 +1,91 @@
+/* inspect.c - what a job would run: steps, kernels and memory, or the graph after a pass. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/affinity.h"
+#include "exec/instance.h"
+#include "train/blueprint.h"
+#include "tutti/train.h"
+
+static double mib(size_t n_bytes) { return (double)n_bytes / 1048576.0; }
+
+static void print_steps(tti_str *out, const tti_program *program, const tti_instance *instance) {
+    tti_str_printf(out, "%-4s %-26s %-14s %-10s %-26s %10s %9s\n", "step", "op", "name", "kernel",
+                   "result", "MFLOP", "MiB");
+    for (int i = 0; i < program->n_steps; i++) {
+        const tti_node *node = program->steps[i];
+        char type[64];
+        tti_cost cost = {.flops = (double)tti_value_n_elems(node->out[0])};
+        if (node->op->cost) node->op->cost(node, &cost);
+        tti_type_text(&node->out[0]->type, type, sizeof type);
+        tti_str_printf(out, "%-4d %-26s %-14s %-10s %-26s %10.3f %9.3f\n", i, node->op->name,
+                       node->name, tti_instance_kernel(instance, i), type, cost.flops / 1e6,
+                       cost.bytes / 1048576.0);
+    }
+}
+
+static void print_memory(tti_str *out, const tti_blueprint *b) {
+    const tti_plan *plan = b->plan;
+    size_t flat = plan->n_flat * sizeof(float);
+    tti_str_printf(out,
+                   "\nparameters        %10.3f MiB  (%zu in %d tensors)\n"
+                   "optimizer state   %10.3f MiB\n"
+                   "gradients         %10.3f MiB  per shard in flight, in %d buckets\n"
+                   "activations, peak %10.3f MiB  per shard in flight (%.3f without reuse)\n"
+                   "evaluation, peak  %10.3f MiB\n",
+                   mib(flat), plan->n_params, plan->n_slots, mib(flat * (size_t)plan->n_states),
+                   mib(flat), plan->n_buckets, mib(plan->shard.arena_bytes),
+                   mib(plan->shard.unshared_bytes), mib(plan->eval.arena_bytes));
+}
+
+static tutti_status print_plan(const tti_blueprint *b, tti_str *out) {
+    void *arena = tti_backend_cpu.alloc(b->plan->shard.arena_bytes + 64);
+    void *params = tti_backend_cpu.alloc(b->plan->n_flat * sizeof(float) + 64);
+    tti_instance *instance = NULL;
+    tutti_status st = tti_fail(TUTTI_E_NOMEM, "inspect: out of memory");
+    if (arena && params)
+        st = tti_instance_create(
+            &(tti_instance_desc){.program = &b->plan->shard,
+                                 .backend = &tti_backend_cpu,
+                                 .reference = strcmp(b->config.parallel.backend, "reference") == 0,
+                                 .arena = arena,
+                                 .params = params},
+            &instance);
+    if (st == TUTTI_OK) {
+        tti_str_printf(out, "shard program of %s: %lld rows, %d shards per step\n\n",
+                       b->config.model.name, (long long)b->rows_per_shard, b->n_shards);
+        print_steps(out, &b->plan->shard, instance);
+        print_memory(out, b);
+    }
+    tti_instance_destroy(instance);
+    tti_backend_cpu.release(arena, b->plan->shard.arena_bytes + 64);
+    tti_backend_cpu.release(params, b->plan->n_flat * sizeof(float) + 64);
+    return st;
+}
+
+static tutti_status print_graph(const tutti_job *job, const tti_blueprint *b, const char *after,
+                                tti_str *out) {
+    tutti_graph *g;
+    tti_target target = tti_blueprint_target(&b->config);
+    TTI_TRY(tti_blueprint_graph(job, b, true, &g));
+    tutti_status st = TUTTI_OK;
+    if (strcmp(after, "none") != 0) st = tti_pipeline_run(&g, &target, after);
+    if (st == TUTTI_OK) tti_graph_print(g, out);
+    tutti_graph_destroy(g);
+    return st;
+}
+
+tutti_status tutti_inspect_job(tutti_job *job, const char *after_pass, char **text) {
+    *text = NULL;
+    tti_blueprint *b;
+    tti_str out = {0};
+    TTI_TRY(tti_job_resolve(job, tti_cores_usable()));
+    TTI_TRY(tti_blueprint_create(job, &b));
+    tutti_status st = after_pass ? print_graph(job, b, after_pass, &out) : print_plan(b, &out);
+    tti_blueprint_destroy(b);
+    if (st == TUTTI_OK && out.failed) st = tti_fail(TUTTI_E_NOMEM, "inspect: out of memory");
+    if (st != TUTTI_OK) tti_str_free(&out);
+    *text = out.text;
+    return st;
+}

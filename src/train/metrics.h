@@ -1,0 +1,27 @@
+/* metrics.h - metrics.jsonl, the source of truth about a run: one JSON object per line.
+ *
+ * Records: start, step, eval, checkpoint, warning, end, told apart by "event".  A record is written
+ * with one write(2), so a run that is killed leaves whole lines. */
+#ifndef TTI_TRAIN_METRICS_H
+#define TTI_TRAIN_METRICS_H
+
+#include "base/json.h"
+#include "tutti/status.h"
+
+typedef struct tti_metrics {
+    int fd;       /* -1: closed */
+    tti_str line; /* being written */
+    tti_json json;
+} tti_metrics;
+
+/* Opens run_dir/metrics.jsonl for appending. */
+tutti_status tti_metrics_open(tti_metrics *metrics, const char *run_dir);
+void tti_metrics_close(tti_metrics *metrics);
+
+/* Starts a record: {"event":EVENT,"time":seconds since 1970, ...}; fields go to metrics->json. */
+void tti_metrics_begin(tti_metrics *metrics, const char *event);
+
+/* Ends and writes it. */
+tutti_status tti_metrics_end(tti_metrics *metrics);
+
+#endif /* TTI_TRAIN_METRICS_H */

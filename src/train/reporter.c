@@ -1,0 +1,216 @@
+/* reporter.c - figures of a run, kept and told. */
+#include "train/reporter.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+
+static const double ns = 1e-9;
+
+void tti_reporter_init(tti_reporter *r, int64_t call_ns) {
+    *r = (tti_reporter){.call_ns = call_ns, .metrics = {.fd = -1}};
+}
+
+tutti_status tti_reporter_open(tti_reporter *r, const tutti_train_desc *train,
+                               const tti_blueprint *b, const char *run_dir, bool active) {
+    r->train = train;
+    r->b = b;
+    r->run_dir = run_dir;
+    if (!active) return TUTTI_OK;
+    TTI_TRY(tti_metrics_open(&r->metrics, run_dir));
+    r->active = true;
+    return TUTTI_OK;
+}
+
+void tti_reporter_close(tti_reporter *r) { tti_metrics_close(&r->metrics); }
+
+static void tell(const tti_reporter *r, const tutti_event *event) {
+    if (r->train->on_event) r->train->on_event(r->train->user, event);
+}
+
+static tutti_event event_at(const tti_reporter *r, tutti_event_kind kind, int64_t step) {
+    return (tutti_event){.kind = kind,
+                         .step = step,
+                         .n_steps = r->b->n_steps,
+                         .epoch = step > 0 ? (step - 1) / r->b->steps_per_epoch : 0};
+}
+
+tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t step) {
+    if (!r->active) return TUTTI_OK;
+    tti_str backend = {0};
+    tti_backend_cpu.describe(&backend);
+    tti_json *j = &r->metrics.json;
+    tti_metrics_begin(&r->metrics, "start");
+    tti_json_int(j, "step", step);
+    tti_json_int(j, "n_steps", r->b->n_steps);
+    tti_json_int(j, "workers", r->b->n_workers);
+    tti_json_int(j, "shards", r->b->n_shards);
+    tti_json_int(j, "params", (int64_t)r->b->plan->n_params);
+    tti_json_int(j, "bytes_params", (int64_t)memory.params);
+    tti_json_int(j, "bytes_states", (int64_t)memory.states);
+    tti_json_int(j, "bytes_grads", (int64_t)memory.grads);
+    tti_json_int(j, "bytes_activations", (int64_t)memory.arena);
+    tti_json_text(j, "backend", tti_str_text(&backend));
+    tti_json_text(j, "version", TUTTI_VERSION);
+    char text[512];
+    snprintf(text, sizeof text, "%s: %zu parameters, %d worker%s (%s), %d shard%s of %lld, %s",
+             r->b->config.model.name, r->b->plan->n_params, r->b->n_workers,
+             r->b->n_workers == 1 ? "" : "s", r->b->config.parallel.place, r->b->n_shards,
+             r->b->n_shards == 1 ? "" : "s", (long long)r->b->rows_per_shard,
+             tti_str_text(&backend));
+    tti_str_free(&backend);
+    tutti_event event = event_at(r, TUTTI_EVENT_START, step);
+    event.text = text;
+    tell(r, &event);
+    r->mark_ns = tti_now_ns();
+    return tti_metrics_end(&r->metrics);
+}
+
+static bool record_is_due(const tti_reporter *r, int64_t step) {
+    int64_t every = r->b->config.run.log_every;
+    if (every > 0) return step % every == 0 || step == r->b->n_steps;
+    return r->window_ns > 500 * TTI_NS_PER_MS || step == r->b->n_steps ||
+           r->n_samples == r->window_samples;
+}
+
+static tutti_status write_step(tti_reporter *r, const tutti_event *e,
+                               const tti_step_result *result) {
+    tti_json *j = &r->metrics.json;
+    tti_metrics_begin(&r->metrics, "step");
+    tti_json_int(j, "step", e->step);
+    tti_json_int(j, "epoch", e->epoch);
+    tti_json_text(j, "split", "train");
+    tti_json_double(j, "loss", e->loss);
+    tti_json_double(j, "accuracy", e->accuracy);
+    tti_json_double(j, "lr", e->lr);
+    if (result->grad_norm > 0) tti_json_double(j, "grad_norm", result->grad_norm);
+    tti_json_double(j, "samples_per_s", e->samples_per_s);
+    tti_json_double(j, "wait_share", e->wait_share);
+    tti_json_double(j, "comm_share", e->comm_share);
+    tti_json_hex64(j, "params_hash", result->params_hash);
+    return tti_metrics_end(&r->metrics);
+}
+
+tutti_status tti_reporter_step(tti_reporter *r, int64_t step, double lr,
+                               const tti_step_result *result, const tti_batch *batch) {
+    if (!r->active) return TUTTI_OK;
+    int64_t now = tti_now_ns(), spent = now - r->mark_ns;
+    if (r->first_step_ns == 0) r->first_step_ns = now - r->call_ns;
+    r->mark_ns = now;
+    r->train_ns += spent;
+    r->n_samples += batch->n_rows_global;
+    r->window_ns += spent;
+    r->window_samples += batch->n_rows_global;
+    r->window_wait_ns += batch->wait_ns;
+    r->window_comm_ns += result->comm_ns;
+    if (!record_is_due(r, step)) return TUTTI_OK;
+    double window = (double)(r->window_ns > 0 ? r->window_ns : 1);
+    tutti_event e = event_at(r, TUTTI_EVENT_STEP, step);
+    e.loss = result->count > 0 ? result->loss_sum / result->count : 0;
+    e.accuracy = result->correct / (double)TTI_MAX(batch->n_rows_global, 1);
+    e.lr = lr;
+    e.samples_per_s = (double)r->window_samples / (window * ns);
+    e.eta_s = (double)(r->b->n_steps - step) * (double)r->b->config.train.batch /
+              TTI_MAX(e.samples_per_s, 1e-9);
+    e.wait_share = (double)r->window_wait_ns / window;
+    e.comm_share = (double)r->window_comm_ns / window;
+    r->window_ns = r->window_samples = r->window_wait_ns = r->window_comm_ns = 0;
+    tell(r, &e);
+    return write_step(r, &e, result);
+}
+
+tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_step_result *sums,
+                               int64_t n_rows) {
+    if (!r->active) return TUTTI_OK;
+    r->eval_loss = sums->count > 0 ? sums->loss_sum / sums->count : 0;
+    r->eval_accuracy = sums->correct / (double)TTI_MAX(n_rows, 1);
+    tutti_event e = event_at(r, TUTTI_EVENT_EVAL, step);
+    e.loss = r->eval_loss;
+    e.accuracy = r->eval_accuracy;
+    tell(r, &e);
+    tti_json *j = &r->metrics.json;
+    tti_metrics_begin(&r->metrics, "eval");
+    tti_json_int(j, "step", step);
+    tti_json_int(j, "epoch", e.epoch);
+    tti_json_text(j, "split", "test");
+    tti_json_double(j, "loss", e.loss);
+    tti_json_double(j, "accuracy", e.accuracy);
+    tti_json_int(j, "samples", n_rows);
+    r->mark_ns = tti_now_ns();
+    return tti_metrics_end(&r->metrics);
+}
+
+void tti_reporter_pause(tti_reporter *r, int64_t t_ns) { r->mark_ns += t_ns; }
+
+tutti_status tti_reporter_checkpoint(tti_reporter *r, int64_t step) {
+    if (!r->active) return TUTTI_OK;
+    char path[700];
+    snprintf(path, sizeof path, "%s/checkpoints/step-%09lld", r->run_dir, (long long)step);
+    tutti_event e = event_at(r, TUTTI_EVENT_CHECKPOINT, step);
+    e.text = path;
+    tell(r, &e);
+    tti_metrics_begin(&r->metrics, "checkpoint");
+    tti_json_int(&r->metrics.json, "step", step);
+    tti_json_text(&r->metrics.json, "path", path);
+    return tti_metrics_end(&r->metrics);
+}
+
+tutti_status tti_reporter_warn(tti_reporter *r, const char *text) {
+    if (!r->active) return TUTTI_OK;
+    tutti_event e = {.kind = TUTTI_EVENT_WARNING, .text = text};
+    tell(r, &e);
+    tti_metrics_begin(&r->metrics, "warning");
+    tti_json_text(&r->metrics.json, "text", text);
+    return tti_metrics_end(&r->metrics);
+}
+
+static void fill_result(const tti_reporter *r, int64_t step, uint64_t params_hash, int stop_signal,
+                        tutti_train_result *result) {
+    result->n_steps = step;
+    result->n_params = (int64_t)r->b->plan->n_params;
+    result->loss = r->eval_loss;
+    result->accuracy = r->eval_accuracy;
+    result->samples_per_s = (double)r->n_samples / TTI_MAX((double)r->train_ns * ns, 1e-9);
+    result->wall_s = (double)(tti_now_ns() - r->call_ns) * ns;
+    result->first_step_s = (double)r->first_step_ns * ns;
+    result->params_hash = params_hash;
+    result->stop_signal = stop_signal;
+}
+
+tutti_status tti_reporter_end(tti_reporter *r, int64_t step, uint64_t params_hash, int stop_signal,
+                              tutti_train_result *result) {
+    if (!r->active) return TUTTI_OK;
+    fill_result(r, step, params_hash, stop_signal, result);
+    tutti_event e = event_at(r, TUTTI_EVENT_END, step);
+    e.loss = result->loss;
+    e.accuracy = result->accuracy;
+    e.samples_per_s = result->samples_per_s;
+    tell(r, &e);
+    tti_json *j = &r->metrics.json;
+    tti_metrics_begin(&r->metrics, "end");
+    tti_json_int(j, "step", step);
+    tti_json_bool(j, "stopped", stop_signal != 0);
+    tti_json_hex64(j, "params_hash", params_hash);
+    if (!stop_signal) {
+        tti_json_double(j, "loss", result->loss);
+        tti_json_double(j, "accuracy", result->accuracy);
+    }
+    tti_json_double(j, "samples_per_s", result->samples_per_s);
+    tti_json_double(j, "wall_s", result->wall_s);
+    tti_json_double(j, "first_step_s", result->first_step_s);
+    return tti_metrics_end(&r->metrics);
+}
+
+void tti_reporter_failed(tti_reporter *r, int64_t step, tutti_status status) {
+    if (!r->active) return;
+    char text[2048];
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    tti_metrics_begin(&r->metrics, "failed");
+    tti_json_int(&r->metrics.json, "step", step);
+    tti_json_text(&r->metrics.json, "status", tutti_status_text(status));
+    tti_json_text(&r->metrics.json, "text", text);
+    tutti_status st = tti_metrics_end(&r->metrics);
+    (void)st; /* the first failure is the one to report */
+    tti_fail(status, "%s", text);
+}

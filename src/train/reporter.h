@@ -1,0 +1,57 @@
+/* reporter.h - what a run tells: metrics.jsonl and events, by the worker of rank 0 alone.
+ *
+ * On other ranks every call does nothing, so the loop need not ask. */
+#ifndef TTI_TRAIN_REPORTER_H
+#define TTI_TRAIN_REPORTER_H
+
+#include "data/loader.h"
+#include "exec/exec.h"
+#include "train/blueprint.h"
+#include "train/metrics.h"
+#include "tutti/train.h"
+
+typedef struct tti_reporter {
+    bool active;
+    const tutti_train_desc *train;
+    const tti_blueprint *b;
+    const char *run_dir;
+    tti_metrics metrics;
+    int64_t call_ns;       /* when tutti_train was called                        */
+    int64_t mark_ns;       /* end of the last step, evaluation or checkpoint     */
+    int64_t train_ns;      /* spent in steps so far                              */
+    int64_t n_samples;     /* trained so far in this call                        */
+    int64_t first_step_ns; /* from the call to the end of the first step         */
+    int64_t window_ns, window_samples, window_wait_ns, window_comm_ns; /* since the last record */
+    double eval_loss, eval_accuracy;
+} tti_reporter;
+
+/* An inactive reporter, good for every other call. */
+void tti_reporter_init(tti_reporter *r, int64_t call_ns);
+
+tutti_status tti_reporter_open(tti_reporter *r, const tutti_train_desc *train,
+                               const tti_blueprint *b, const char *run_dir, bool active);
+void tti_reporter_close(tti_reporter *r);
+
+/* Everything is ready; step: done by earlier parts of the run. */
+tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t step);
+
+/* A step was done; records are written every run.log_every steps or about twice a second. */
+tutti_status tti_reporter_step(tti_reporter *r, int64_t step, double lr,
+                               const tti_step_result *result, const tti_batch *batch);
+
+/* sums over the test split of n_rows samples. */
+tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_step_result *sums,
+                               int64_t n_rows);
+
+/* Time that is not training, such as a checkpoint. */
+void tti_reporter_pause(tti_reporter *r, int64_t t_ns);
+
+tutti_status tti_reporter_checkpoint(tti_reporter *r, int64_t step);
+tutti_status tti_reporter_warn(tti_reporter *r, const char *text);
+tutti_status tti_reporter_end(tti_reporter *r, int64_t step, uint64_t params_hash, int stop_signal,
+                              tutti_train_result *result);
+
+/* Notes the failure that ends the run; the error text of the thread stays. */
+void tti_reporter_failed(tti_reporter *r, int64_t step, tutti_status status);
+
+#endif /* TTI_TRAIN_REPORTER_H */

@@ -1,0 +1,73 @@
+/* run_dir.c - making the folder of a run, without ever writing into an older one. */
+#include "train/run_dir.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+enum { MAX_RUNS = 100000 };
+
+/* Creates path and its parents; an existing folder is fine. */
+static tutti_status make_dirs(const char *path) {
+    char part[600];
+    size_t n = strlen(path);
+    if (n == 0 || n >= sizeof part) return tti_fail(TUTTI_E_IO, "run folder '%s': bad path", path);
+    for (size_t i = 1; i <= n; i++) {
+        if (path[i] != '/' && path[i] != '\0') continue;
+        memcpy(part, path, i);
+        part[i] = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            return tti_fail(TUTTI_E_IO, "run folder '%s': %s", part, strerror(errno));
+    }
+    struct stat info;
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
+        return tti_fail(TUTTI_E_IO, "run folder '%s': not a folder", path);
+    if (access(path, W_OK | X_OK) != 0)
+        return tti_fail(TUTTI_E_IO, "run folder '%s': not writable", path);
+    return TUTTI_OK;
+}
+
+bool tti_run_dir_exists(const char *dir) {
+    char path[700];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    return access(path, F_OK) == 0;
+}
+
+static tutti_status make_inside(const char *dir) {
+    static const char *const parts[] = {"checkpoints", "log"};
+    for (size_t i = 0; i < TTI_COUNT(parts); i++) {
+        char path[700];
+        snprintf(path, sizeof path, "%s/%s", dir, parts[i]);
+        TTI_TRY(make_dirs(path));
+    }
+    return TUTTI_OK;
+}
+
+/* The first runs/NAME-N that nobody has: mkdir decides, so two runs at once get two folders. */
+static tutti_status make_next(const char *name, char *out, size_t n_bytes) {
+    TTI_TRY(make_dirs("runs"));
+    for (int i = 1; i < MAX_RUNS; i++) {
+        snprintf(out, n_bytes, "runs/%s-%d", name, i);
+        if (mkdir(out, 0777) == 0) return make_inside(out);
+        if (errno != EEXIST)
+            return tti_fail(TUTTI_E_IO, "run folder '%s': %s", out, strerror(errno));
+    }
+    return tti_fail(TUTTI_E_IO, "run folder runs/%s-*: none is free", name);
+}
+
+tutti_status tti_run_dir_create(const char *dir, const char *name, char *out, size_t n_bytes) {
+    if (strcmp(dir, "auto") == 0) return make_next(name, out, n_bytes);
+    if (tti_run_dir_exists(dir))
+        return tti_fail(
+            TUTTI_E_CONFIG,
+            "run.dir: '%s' already holds a run; continue it with --resume %s, or choose "
+            "another folder",
+            dir, dir);
+    snprintf(out, n_bytes, "%s", dir);
+    TTI_TRY(make_dirs(out));
+    return make_inside(out);
+}

@@ -1,0 +1,14 @@
+/* run_dir.h - the folder of a run: job.yaml, metrics.jsonl, checkpoints/, log/. */
+#ifndef TTI_TRAIN_RUN_DIR_H
+#define TTI_TRAIN_RUN_DIR_H
+
+#include "tutti/types.h"
+
+/* Decides on the folder: dir itself, or for "auto" the first free runs/NAME-N.  A folder that
+ * already holds a run is refused.  Creates it with checkpoints/ and log/; out has n_bytes. */
+tutti_status tti_run_dir_create(const char *dir, const char *name, char *out, size_t n_bytes);
+
+/* True if dir holds a run. */
+bool tti_run_dir_exists(const char *dir);
+
+#endif /* TTI_TRAIN_RUN_DIR_H */

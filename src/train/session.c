@@ -1,0 +1,246 @@
+/* session.c - the life of a worker: prepare, resume, step until done, evaluate, save. */
+#include "train/session.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/affinity.h"
+#include "base/clock.h"
+#include "data/loader.h"
+#include "exec/exec.h"
+#include "launch/stop.h"
+#include "launch/worker.h"
+#include "train/lr_schedule.h"
+#include "train/reporter.h"
+#include "train/snapshot.h"
+
+typedef struct session {
+    const tti_session_desc *desc;
+    const tti_blueprint *b;
+    const tti_job_config *c;
+    tti_exec *exec;
+    tti_loader *loader;
+    tti_shard_data *shards; /* [this worker's shards] */
+    tti_reporter reporter;  /* silent on other ranks than 0 */
+    int64_t step;           /* updates done, over all resumed parts */
+    int64_t saved_step;     /* step of the newest checkpoint, -1: none */
+    int64_t n_skipped;
+    int stop_signal;
+    tti_step_result last;
+    tti_step_result eval; /* sums over the test split */
+    int64_t eval_rows;
+} session;
+
+/* ---- preparation ---- */
+
+static tutti_status make_exec(session *s) {
+    const tti_job_config *c = s->c;
+    tti_core_share share;
+    tti_cores_share(s->desc->local_rank, s->desc->local_n_ranks, &share);
+    static const char *const algs[] = {"auto", "ring", "tree", "direct"};
+    tutti_comm_alg alg = TUTTI_ALG_AUTO;
+    for (int i = 0; i < TUTTI_N_ALGS; i++)
+        if (strcmp(algs[i], c->parallel.algorithm) == 0) alg = (tutti_comm_alg)i;
+    return tti_exec_create(
+        &(tti_exec_desc){.plan = s->b->plan,
+                         .backend = &tti_backend_cpu,
+                         .comm = s->desc->comm,
+                         .n_shards = s->b->n_shards,
+                         .n_lanes = share.n_threads,
+                         .cores = share.pinned ? share.cores.id : NULL,
+                         .alg = alg,
+                         .fast = strcmp(c->parallel.mode, "fast") == 0,
+                         .reference = strcmp(c->parallel.backend, "reference") == 0,
+                         .watch_gradients = strcmp(c->train.on_nan, "skip") == 0,
+                         .seed = (uint64_t)c->train.seed,
+                         .clip_norm = c->train.clip_norm,
+                         .beta1 = c->optimizer.beta1,
+                         .beta2 = c->optimizer.beta2},
+        &s->exec);
+}
+
+static tutti_status make_loader(session *s) {
+    tti_loader_desc desc = {.dataset = s->b->train,
+                            .batch = s->c->train.batch,
+                            .n_shards = s->b->n_shards,
+                            .first_shard = tti_exec_first_shard(s->exec),
+                            .last_shard = tti_exec_last_shard(s->exec),
+                            .seed = (uint64_t)s->c->train.seed,
+                            .epoch = s->step / s->b->steps_per_epoch,
+                            .step = s->step % s->b->steps_per_epoch,
+                            .n_threads = (int)s->c->data.threads,
+                            .n_prefetch = (int)s->c->data.prefetch,
+                            .timeout_ms = (int)s->c->parallel.timeout_ms};
+    TTI_TRY(tti_loader_create(&desc, &s->loader));
+    s->shards = calloc((size_t)(desc.last_shard - desc.first_shard), sizeof *s->shards);
+    return s->shards ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+}
+
+static tutti_status resume(session *s) {
+    s->saved_step = -1;
+    if (!s->desc->resume) return TUTTI_OK;
+    TTI_TRY(tti_snapshot_load(s->b, s->exec, s->desc->run_dir, &s->reporter, &s->step));
+    s->saved_step = s->step;
+    return tti_exec_check_params(s->exec, (uint64_t)s->step);
+}
+
+static tutti_status prepare(session *s) {
+    const tti_session_desc *d = s->desc;
+    TTI_TRY(tti_reporter_open(&s->reporter, d->train, s->b, d->run_dir, d->rank == 0));
+    TTI_TRY(make_exec(s));
+    TTI_TRY(resume(s));
+    TTI_TRY(make_loader(s));
+    return tti_reporter_start(&s->reporter, tti_exec_memory_use(s->exec), s->step);
+}
+
+/* ---- evaluation ---- */
+
+static void point_at(session *s, const tti_batch *batch) {
+    for (int i = 0; i < batch->n_shards; i++)
+        s->shards[i] = (tti_shard_data){tti_batch_x(batch, i), tti_batch_y(batch, i)};
+}
+
+static tutti_status eval_batches(session *s, tti_loader *loader) {
+    int64_t n_steps = tti_loader_steps_per_epoch(loader);
+    for (int64_t t = 0; t < n_steps; t++) {
+        tti_batch batch;
+        TTI_TRY(tti_loader_next(loader, &batch));
+        point_at(s, &batch);
+        s->eval_rows += batch.n_rows_global;
+        TTI_TRY(tti_exec_eval(
+            s->exec,
+            &(tti_step_desc){
+                .step = (uint64_t)s->step, .shards = s->shards, .shard_size = s->b->rows_per_shard},
+            &s->eval));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status evaluate(session *s) {
+    tti_loader *loader;
+    s->eval = (tti_step_result){0};
+    s->eval_rows = 0;
+    TTI_TRY(tti_loader_create(&(tti_loader_desc){.dataset = s->b->test,
+                                                 .batch = s->c->train.batch,
+                                                 .n_shards = s->b->n_shards,
+                                                 .first_shard = tti_exec_first_shard(s->exec),
+                                                 .last_shard = tti_exec_last_shard(s->exec),
+                                                 .sequential = true,
+                                                 .n_threads = (int)s->c->data.threads,
+                                                 .n_prefetch = (int)s->c->data.prefetch,
+                                                 .timeout_ms = (int)s->c->parallel.timeout_ms},
+                              &loader));
+    tutti_status st = eval_batches(s, loader);
+    tti_loader_destroy(loader);
+    TTI_TRY(st);
+    return tti_reporter_eval(&s->reporter, s->step, &s->eval, s->eval_rows);
+}
+
+/* ---- checkpoints ---- */
+
+static tutti_status save(session *s) {
+    if (s->saved_step == s->step) return TUTTI_OK;
+    s->saved_step = s->step;
+    TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->step));
+    if (s->desc->rank != 0) return TUTTI_OK;
+    int64_t start = tti_now_ns();
+    tutti_status st =
+        tti_snapshot_save(s->b, s->exec, s->desc->run_dir, s->desc->job_yaml, s->step);
+    tti_reporter_pause(&s->reporter, tti_now_ns() - start);
+    if (st == TUTTI_OK) {
+        tti_worker_report_step((uint64_t)s->step);
+        return tti_reporter_checkpoint(&s->reporter, s->step);
+    }
+    /* The run goes on without: the last checkpoint is still there.  The final one must succeed. */
+    bool is_final = s->step >= s->b->n_steps || s->stop_signal;
+    return is_final ? st : tti_reporter_warn(&s->reporter, tutti_last_error());
+}
+
+static bool save_is_due(const session *s) {
+    int64_t every = s->c->run.checkpoint_every;
+    if (every > 0) return s->step % every == 0;
+    return every == 0 && s->step % s->b->steps_per_epoch == 0;
+}
+
+/* ---- the loop ---- */
+
+static double lr_of(const session *s) {
+    return tti_lr(&(tti_lr_desc){.name = s->c->schedule.name,
+                                 .lr = s->c->optimizer.lr,
+                                 .warmup_steps = s->c->schedule.warmup_steps,
+                                 .n_steps = s->b->n_steps,
+                                 .steps_per_epoch = s->b->steps_per_epoch,
+                                 .step_size = s->c->schedule.step_size,
+                                 .gamma = s->c->schedule.gamma,
+                                 .min_lr = s->c->schedule.min_lr},
+                  s->step);
+}
+
+/* A memory fault after the update would go unseen until the value is used: look now and then. */
+enum { REREAD_EVERY = 100 };
+
+static tutti_status reread_params(session *s) {
+    if (s->step % REREAD_EVERY != 0 || s->last.skipped) return TUTTI_OK;
+    if (tti_exec_params_hash(s->exec) == s->last.params_hash) return TUTTI_OK;
+    return tti_fail(TUTTI_E_MISMATCH,
+                    "step %lld: the parameters of rank %d changed in memory after the update",
+                    (long long)s->step, s->desc->rank);
+}
+
+static tutti_status one_step(session *s) {
+    tti_batch batch;
+    TTI_TRY(tti_loader_next(s->loader, &batch));
+    point_at(s, &batch);
+    tti_step_desc desc = {.step = (uint64_t)s->step,
+                          .lr = lr_of(s),
+                          .shards = s->shards,
+                          .shard_size = s->b->rows_per_shard,
+                          .vote = tti_stop_requested()};
+    tutti_status st = tti_exec_step(s->exec, &desc, &s->last);
+    bool skip =
+        st == TUTTI_E_NUMERICS && s->last.skipped && strcmp(s->c->train.on_nan, "skip") == 0;
+    if (st != TUTTI_OK && !skip) return st;
+    s->n_skipped += skip;
+    if (skip) TTI_TRY(tti_reporter_warn(&s->reporter, tutti_last_error()));
+    s->step++;
+    TTI_TRY(reread_params(s));
+    if (s->last.n_votes > 0) s->stop_signal = tti_stop_signal() ? tti_stop_signal() : SIGTERM;
+    return tti_reporter_step(&s->reporter, s->step, desc.lr, &s->last, &batch);
+}
+
+static tutti_status train(session *s) {
+    while (s->step < s->b->n_steps && !s->stop_signal) {
+        TTI_TRY(one_step(s));
+        bool epoch_ends = s->step % s->b->steps_per_epoch == 0;
+        int64_t epoch = s->step / s->b->steps_per_epoch, every = s->c->train.eval_every;
+        bool more = s->step < s->b->n_steps;
+        if (more && epoch_ends && every > 0 && epoch % every == 0) TTI_TRY(evaluate(s));
+        if (more && save_is_due(s)) TTI_TRY(save(s));
+    }
+    TTI_TRY(save(s));
+    return s->stop_signal ? TUTTI_OK : evaluate(s);
+}
+
+static tutti_status finish(session *s, tutti_train_result *result) {
+    TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->step));
+    return tti_reporter_end(&s->reporter, s->step, tti_exec_params_hash(s->exec), s->stop_signal,
+                            result);
+}
+
+tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *result) {
+    session s = {.desc = desc, .b = desc->blueprint, .c = &desc->blueprint->config};
+    tti_reporter_init(&s.reporter, desc->start_ns);
+    tutti_status st = prepare(&s);
+    if (st == TUTTI_OK) st = train(&s);
+    if (st == TUTTI_OK)
+        st = finish(&s, result);
+    else
+        tti_reporter_failed(&s.reporter, s.step, st);
+    tti_loader_destroy(s.loader);
+    tti_exec_destroy(s.exec);
+    tti_reporter_close(&s.reporter);
+    free(s.shards);
+    return st;
+}

@@ -1,0 +1,27 @@
+/* session.h - one worker's part of a run: the loop over steps, evaluation, checkpoints.
+ *
+ * Every worker runs the same loop and takes the same decisions, since what these depend on (sums,
+ * votes, counts) is the same on all of them.  The worker of rank 0 also writes: metrics,
+ * checkpoints, events. */
+#ifndef TTI_TRAIN_SESSION_H
+#define TTI_TRAIN_SESSION_H
+
+#include "train/blueprint.h"
+#include "tutti/comm.h"
+#include "tutti/train.h"
+
+typedef struct tti_session_desc {
+    const tti_blueprint *blueprint; /* borrowed, shared by the workers of a process */
+    const tutti_train_desc *train;  /* borrowed: events */
+    tutti_comm *comm;               /* borrowed; NULL: alone */
+    int rank, local_rank, local_n_ranks;
+    const char *run_dir;
+    const char *job_yaml; /* the resolved job, kept in checkpoints */
+    bool resume;          /* from the newest valid checkpoint of run_dir */
+    int64_t start_ns;     /* when tutti_train was called */
+} tti_session_desc;
+
+/* Runs to the end.  result is filled on rank 0, as far as the run came. */
+tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *result);
+
+#endif /* TTI_TRAIN_SESSION_H */

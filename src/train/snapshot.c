@@ -1,0 +1,141 @@
+/* snapshot.c - parameters by name, states as state.NAME.STATE, and what must not change. */
+#include "train/snapshot.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/philox.h"
+#include "ckpt/ckpt.h"
+#include "train/optimizer.h"
+
+typedef struct tensors {
+    tti_arena arena;
+    tti_ckpt_tensor *params, *states;
+    size_t n_params, n_states;
+} tensors;
+
+static tutti_status list_tensors(const tti_blueprint *b, tti_exec *exec, tensors *t) {
+    const tti_plan *plan = b->plan;
+    const tti_optimizer *optimizer = tti_optimizer_find(b->config.optimizer.name);
+    size_t n = (size_t)plan->n_slots;
+    *t = (tensors){.n_params = n, .n_states = n * (size_t)plan->n_states};
+    t->params = tti_arena_alloc(&t->arena, (t->n_params + 1) * sizeof *t->params);
+    t->states = tti_arena_alloc(&t->arena, (t->n_states + 1) * sizeof *t->states);
+    for (int i = 0; !t->arena.failed && i < plan->n_slots; i++) {
+        const tti_slot *slot = &plan->slots[i];
+        t->params[i] = (tti_ckpt_tensor){slot->param->name, slot->param->out[0]->type,
+                                         tti_exec_params(exec) + slot->first};
+        for (int k = 0; k < plan->n_states; k++) {
+            char *name =
+                tti_arena_printf(&t->arena, "state.%s.%s", slot->param->name, optimizer->states[k]);
+            if (!name) break;
+            t->states[i * plan->n_states + k] = (tti_ckpt_tensor){
+                name, slot->param->out[0]->type, tti_exec_state(exec, k) + slot->first};
+        }
+    }
+    return t->arena.failed ? tti_fail(TUTTI_E_NOMEM, "checkpoint: out of memory") : TUTTI_OK;
+}
+
+/* What the bits of the rest of the run depend on beside the tensors. */
+static void print_identity(const tti_blueprint *b, char *out, size_t n_bytes) {
+    const tti_job_config *c = &b->config;
+    snprintf(out, n_bytes,
+             "parallel.shards=%d train.batch=%" PRId64 " train.seed=%" PRId64
+             " optimizer.name=%s train.loss=%s data.format=%s samples=%" PRId64,
+             b->n_shards, c->train.batch, c->train.seed, c->optimizer.name, c->train.loss,
+             c->data.format, tutti_dataset_get_info(b->train)->n_samples);
+}
+
+tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const char *run_dir,
+                               const char *job_yaml, int64_t step) {
+    tensors t;
+    tti_str backend = {0};
+    char identity[1024];
+    print_identity(b, identity, sizeof identity);
+    tti_backend_cpu.describe(&backend);
+    tutti_status st = list_tensors(b, exec, &t);
+    tti_ckpt_text texts[] = {{"identity", identity}, {"job", job_yaml}};
+    int64_t in_epoch = step % b->steps_per_epoch;
+    if (st == TUTTI_OK)
+        st = tti_ckpt_save(
+            &(tti_ckpt_save_desc){.run_dir = run_dir,
+                                  .meta = {.step = step,
+                                           .epoch = step / b->steps_per_epoch,
+                                           .position = in_epoch * b->config.train.batch,
+                                           .n_shards = b->n_shards,
+                                           .seed = b->config.train.seed,
+                                           .job_digest = tti_hash_name(identity),
+                                           .params_hash = tti_exec_params_hash(exec),
+                                           .backend = tti_str_text(&backend)},
+                                  .texts = texts,
+                                  .n_texts = TTI_COUNT(texts),
+                                  .params = t.params,
+                                  .n_params = t.n_params,
+                                  .optimizer = t.states,
+                                  .n_optimizer = t.n_states,
+                                  .keep = (int)b->config.run.keep});
+    tti_arena_free(&t.arena);
+    tti_str_free(&backend);
+    return st;
+}
+
+static tutti_status check_identity(const tti_blueprint *b, const tti_ckpt *ckpt) {
+    char identity[1024];
+    print_identity(b, identity, sizeof identity);
+    if (tti_ckpt_get_meta(ckpt)->job_digest == tti_hash_name(identity)) return TUTTI_OK;
+    const char *saved = tti_ckpt_get_text(ckpt, "identity");
+    return tti_fail(TUTTI_E_CHECKPOINT,
+                    "%s was made by another job and cannot be continued bit for bit:\n"
+                    "  there: %s\n  here:  %s",
+                    tti_ckpt_dir(ckpt), saved ? saved : "(not said)", identity);
+}
+
+static tutti_status check_backend(const tti_ckpt *ckpt, tti_reporter *reporter) {
+    tti_str backend = {0};
+    tti_backend_cpu.describe(&backend);
+    const char *saved = tti_ckpt_get_meta(ckpt)->backend;
+    tutti_status st = TUTTI_OK;
+    if (saved && strcmp(saved, tti_str_text(&backend)) != 0) {
+        char text[1024];
+        snprintf(text, sizeof text,
+                 "the checkpoint was made with other kernels (%s; here: %s): the run goes on, but "
+                 "its bits may differ from an uninterrupted one",
+                 saved, tti_str_text(&backend));
+        st = tti_reporter_warn(reporter, text);
+    }
+    tti_str_free(&backend);
+    return st;
+}
+
+static void warn(const char *text, void *user) {
+    tutti_status st = tti_reporter_warn(user, text);
+    (void)st; /* a warning that cannot be written must not stop a rescue */
+}
+
+static tutti_status read_all(const tti_blueprint *b, tti_exec *exec, const tti_ckpt *ckpt) {
+    tensors t;
+    tutti_status st = list_tensors(b, exec, &t);
+    if (st == TUTTI_OK) st = tti_ckpt_read(ckpt, TTI_CKPT_MODEL, t.params, t.n_params);
+    if (st == TUTTI_OK) st = tti_ckpt_read(ckpt, TTI_CKPT_OPTIMIZER, t.states, t.n_states);
+    tti_arena_free(&t.arena);
+    TTI_TRY(st);
+    uint64_t found = tti_exec_params_hash(exec), said = tti_ckpt_get_meta(ckpt)->params_hash;
+    if (found == said) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CHECKPOINT,
+                    "%s: the parameter hash is %016" PRIx64 ", its manifest says %016" PRIx64,
+                    tti_ckpt_dir(ckpt), found, said);
+}
+
+tutti_status tti_snapshot_load(const tti_blueprint *b, tti_exec *exec, const char *run_dir,
+                               tti_reporter *reporter, int64_t *step) {
+    tti_ckpt *ckpt;
+    TTI_TRY(tti_ckpt_open(run_dir, warn, reporter, &ckpt));
+    tutti_status st = check_identity(b, ckpt);
+    if (st == TUTTI_OK) st = check_backend(ckpt, reporter);
+    if (st == TUTTI_OK) st = read_all(b, exec, ckpt);
+    if (st == TUTTI_OK) *step = tti_ckpt_get_meta(ckpt)->step;
+    tti_ckpt_close(ckpt);
+    return st;
+}

@@ -1,0 +1,260 @@
+/* trainer.c - tutti_train: decides on workers, places them as threads or processes, ends them.
+ *
+ *   threads    this process runs every rank; they share data sets and plan
+ *   processes  this process supervises; each worker runs tutti_train again and finds its rank and
+ *              the meeting place in its environment
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/affinity.h"
+#include "base/atomic_file.h"
+#include "base/clock.h"
+#include "launch/stop.h"
+#include "launch/worker.h"
+#include "train/run_dir.h"
+#include "train/session.h"
+#include "tutti/launch.h"
+
+enum { MAX_ARGV = 512 };
+
+typedef struct trainer {
+    tutti_job *job;
+    const tutti_train_desc *desc;
+    tutti_train_result *result;
+    int64_t start_ns;
+    tutti_worker_place place;
+    bool is_worker; /* started by a supervisor: one rank of several */
+    char *yaml;     /* the resolved job */
+} trainer;
+
+/* ---- the run folder ---- */
+
+static void run_name(const tutti_job *job, char *out, size_t n_bytes) {
+    const char *path = job->path ? job->path : job->config.model.name;
+    const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    snprintf(out, n_bytes, "%s", base);
+    char *dot = strrchr(out, '.');
+    if (dot && dot != out) *dot = '\0';
+}
+
+static tutti_status write_job(const trainer *t) {
+    char path[700];
+    snprintf(path, sizeof path, "%s/job.yaml", t->result->run_dir);
+    return tti_atomic_file_save(path, t->yaml, strlen(t->yaml));
+}
+
+/* A worker finds its folder made by the supervisor; a resumed run has one. */
+static tutti_status make_run_dir(trainer *t) {
+    char *dir = t->result->run_dir;
+    size_t n_bytes = sizeof t->result->run_dir;
+    if (t->desc->resume) {
+        if (!tti_run_dir_exists(t->desc->resume))
+            return tti_fail(TUTTI_E_CONFIG, "--resume %s: no run there (no metrics.jsonl)",
+                            t->desc->resume);
+        snprintf(dir, n_bytes, "%s", t->desc->resume);
+        return TUTTI_OK;
+    }
+    if (t->is_worker) {
+        snprintf(dir, n_bytes, "%s", t->job->config.run.dir);
+        return TUTTI_OK;
+    }
+    char name[128];
+    run_name(t->job, name, sizeof name);
+    TTI_TRY(tti_run_dir_create(t->job->config.run.dir, name, dir, n_bytes));
+    return write_job(t);
+}
+
+/* ---- one rank ---- */
+
+static tutti_status join(const trainer *t, tutti_comm_group *group, int rank, tutti_comm **out) {
+    *out = NULL;
+    int n = (int)t->job->config.parallel.workers;
+    if (n == 1) return TUTTI_OK;
+    return tutti_comm_create(
+        &(tutti_comm_desc){.group = group,
+                           .rank = rank,
+                           .n_ranks = n,
+                           .timeout_ms = (int)t->job->config.parallel.timeout_ms},
+        out);
+}
+
+static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_comm_group *group,
+                             int rank) {
+    tutti_comm *comm;
+    TTI_TRY(join(t, group, rank, &comm));
+    tutti_status st = tti_session_run(&(tti_session_desc){.blueprint = b,
+                                                          .train = t->desc,
+                                                          .comm = comm,
+                                                          .rank = rank,
+                                                          .local_rank = rank,
+                                                          .local_n_ranks = b->n_workers,
+                                                          .run_dir = t->result->run_dir,
+                                                          .job_yaml = t->yaml,
+                                                          .resume = t->desc->resume != NULL,
+                                                          .start_ns = t->start_ns},
+                                      t->result);
+    /* The others wait for this rank: they must hear why it will not come. */
+    if (st != TUTTI_OK && group) tutti_comm_group_abort(group, rank, tutti_last_error());
+    tutti_comm_destroy(comm);
+    return st;
+}
+
+/* ---- workers as threads ---- */
+
+typedef struct rank_thread {
+    const trainer *t;
+    const tti_blueprint *b;
+    tutti_comm_group *group;
+    int rank;
+    pthread_t thread;
+    tutti_status status;
+    int64_t failed_ns;
+    char error[4096];
+} rank_thread;
+
+static void *run_thread(void *arg) {
+    rank_thread *r = arg;
+    r->status = run_rank(r->t, r->b, r->group, r->rank);
+    if (r->status != TUTTI_OK) {
+        r->failed_ns = tti_now_ns();
+        snprintf(r->error, sizeof r->error, "%s", tutti_last_error());
+    }
+    return NULL;
+}
+
+/* The rank that failed first is the cause; the others only heard of it. */
+static tutti_status first_failure(const rank_thread *ranks, int n_ranks) {
+    const rank_thread *first = NULL;
+    for (int r = 0; r < n_ranks; r++) {
+        if (ranks[r].status == TUTTI_OK) continue;
+        bool own = ranks[r].status != TUTTI_E_PEER;
+        bool first_own = first && first->status != TUTTI_E_PEER;
+        if (!first || (own && !first_own) ||
+            (own == first_own && ranks[r].failed_ns < first->failed_ns))
+            first = &ranks[r];
+    }
+    return first ? tti_fail(first->status, "%s", first->error) : TUTTI_OK;
+}
+
+/* Rank 0 runs on the calling thread, after it has started the others. */
+static tutti_status run_threads(const trainer *t, const tti_blueprint *b) {
+    int n = b->n_workers;
+    tutti_comm_group *group;
+    TTI_TRY(tutti_comm_group_create(n, &group));
+    rank_thread *ranks = calloc((size_t)n, sizeof *ranks);
+    tutti_status st = ranks ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    int n_started = ranks ? 1 : 0;
+    for (int r = 0; ranks && r < n; r++)
+        ranks[r] = (rank_thread){.t = t, .b = b, .group = group, .rank = r};
+    for (int r = 1; st == TUTTI_OK && r < n; r++) {
+        if (pthread_create(&ranks[r].thread, NULL, run_thread, &ranks[r]) == 0)
+            n_started++;
+        else
+            st = tti_fail(TUTTI_E_NOMEM, "train: cannot start worker thread %d of %d", r, n);
+    }
+    if (st != TUTTI_OK)
+        tutti_comm_group_abort(group, -1, tutti_last_error());
+    else
+        run_thread(&ranks[0]);
+    for (int r = 1; r < n_started; r++) pthread_join(ranks[r].thread, NULL);
+    if (st == TUTTI_OK) st = first_failure(ranks, n);
+    free(ranks);
+    tutti_comm_group_destroy(group);
+    return st;
+}
+
+/* ---- workers as processes ---- */
+
+static tutti_status run_as_worker(const trainer *t, const tti_blueprint *b) {
+    tutti_comm_group *group;
+    if (t->place.comm_fd < 0)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "train: %s; workers of a foreign launcher need a transport between hosts, "
+                        "start them with 'tutti train -n N' or 'tutti launch'",
+                        t->place.text);
+    TTI_TRY(tutti_comm_group_open(t->place.comm_fd, &group));
+    tutti_status st = run_rank(t, b, group, t->place.rank);
+    tutti_comm_group_destroy(group);
+    return st;
+}
+
+static tutti_status supervise(trainer *t) {
+    if (!t->desc->worker_argv)
+        return tti_fail(TUTTI_E_INVALID,
+                        "train: parallel.place=processes needs the command of a worker "
+                        "(tutti_train_desc.worker_argv)");
+    char *argv[MAX_ARGV] = {0}, run_dir[600], log_dir[600], error_file[600];
+    int n = 0;
+    for (; t->desc->worker_argv[n] && n < MAX_ARGV - 2; n++) argv[n] = t->desc->worker_argv[n];
+    snprintf(run_dir, sizeof run_dir, "run.dir=%s", t->result->run_dir);
+    snprintf(log_dir, sizeof log_dir, "%s/log", t->result->run_dir);
+    snprintf(error_file, sizeof error_file, "%s/error.json", t->result->run_dir);
+    argv[n] = run_dir;
+    tutti_launch_result ended;
+    TTI_TRY(tutti_launch(&(tutti_launch_desc){.n_workers = (int)t->job->config.parallel.workers,
+                                              .argv = argv,
+                                              .log_dir = log_dir,
+                                              .error_file = error_file},
+                         &ended));
+    t->result->exit_code = ended.exit_code;
+    if (ended.exit_code == 130) t->result->stop_signal = SIGINT;
+    if (ended.exit_code == 143) t->result->stop_signal = SIGTERM;
+    if (ended.exit_code == 0 || t->result->stop_signal) return TUTTI_OK;
+    return tti_fail(TUTTI_E_PEER, "%s; its last words are in %s", ended.text, log_dir);
+}
+
+/* ---- the call ---- */
+
+static tutti_status train_here(trainer *t) {
+    tti_blueprint *b;
+    tti_stop stop;
+    TTI_TRY(tti_blueprint_create(t->job, &b));
+    t->result->n_workers = b->n_workers;
+    t->result->n_shards = b->n_shards;
+    tutti_status st = tti_stop_install(&stop);
+    if (st == TUTTI_OK) {
+        if (t->is_worker)
+            st = run_as_worker(t, b);
+        else
+            st = b->n_workers > 1 ? run_threads(t, b) : run_rank(t, b, NULL, 0);
+        tti_stop_remove(&stop);
+    }
+    tti_blueprint_destroy(b);
+    return st;
+}
+
+static tutti_status prepare(trainer *t) {
+    TTI_TRY(tutti_worker_detect(&t->place));
+    TTI_TRY(tti_job_resolve(t->job, tti_cores_usable()));
+    t->is_worker = t->place.n_ranks > 1;
+    if (t->is_worker) TTI_TRY(tti_worker_init());
+    if (t->is_worker && t->job->config.parallel.workers != t->place.n_ranks)
+        return tti_fail(TUTTI_E_CONFIG, "parallel.workers is %lld, but the launcher says: %s",
+                        (long long)t->job->config.parallel.workers, t->place.text);
+    t->yaml = tutti_job_print(t->job, false);
+    if (!t->yaml) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    return make_run_dir(t);
+}
+
+tutti_status tutti_train(tutti_job *job, const tutti_train_desc *desc, tutti_train_result *result) {
+    static const tutti_train_desc defaults;
+    *result = (tutti_train_result){0};
+    trainer t = {
+        .job = job, .desc = desc ? desc : &defaults, .result = result, .start_ns = tti_now_ns()};
+    tutti_status st = prepare(&t);
+    bool processes = strcmp(job->config.parallel.place, "processes") == 0;
+    if (st == TUTTI_OK) {
+        bool many = job->config.parallel.workers > 1;
+        st = processes && many && !t.is_worker ? supervise(&t) : train_here(&t);
+    }
+    if (st != TUTTI_OK && result->exit_code == 0) result->exit_code = tutti_status_exit_code(st);
+    if (st == TUTTI_OK && result->stop_signal) result->exit_code = 128 + result->stop_signal;
+    free(t.yaml);
+    return st;
+}
