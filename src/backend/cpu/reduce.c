@@ -49,9 +49,7 @@ static void fold_sum(const float *x, size_t n, float *y, size_t y_step) {
 /* NaN stays: it is neither smaller nor replaced. */
 static void fold_max(const float *x, size_t n, float *y, size_t y_step) {
     if (y_step == 0) {
-        float m = *y;
-        for (size_t i = 0; i < n; i++) m = (x[i] > m) | (x[i] != x[i]) ? x[i] : m;
-        *y = m;
+        *y = tti_max_n(x, n, *y);
         return;
     }
     TTI_IVDEP

@@ -70,7 +70,23 @@ static inline float tti_sum_n(const float *x, size_t n) {
     return tti_sum_lanes(lane);
 }
 
-/* y[j] (+)= sum over rows i of x[i*n_cols + j]; rows are added in order. */
+/* The largest of start and n elements; NaN if one is NaN. */
+static inline float tti_max_n(const float *x, size_t n, float start) {
+    tti_v16 acc = {0};
+    float lane[TTI_LANES], m = start;
+    size_t i = 0;
+    acc = acc + start;
+    for (; i + TTI_LANES <= n; i += TTI_LANES) {
+        tti_v16 v = tti_load16(x + i);
+        acc = tti_select16((tti_v16i)(v > acc) | (tti_v16i)(v != v), v, acc);
+    }
+    tti_store16(lane, acc);
+    for (int l = 0; l < TTI_LANES; l++) m = (lane[l] > m) | (lane[l] != lane[l]) ? lane[l] : m;
+    for (; i < n; i++) m = (x[i] > m) | (x[i] != x[i]) ? x[i] : m;
+    return m;
+}
+
+/* y[j] = sum over rows i of x[i*n_cols + j]; rows are added in order. */
 static inline void tti_sum_columns(const float *x, size_t n_rows, size_t n_cols, float *y) {
     memset(y, 0, n_cols * sizeof *y);
     for (size_t i = 0; i < n_rows; i++, x += n_cols) {

@@ -21,14 +21,8 @@ static tutti_status rows(const tti_kargs *args, row_fn fn) {
     return TUTTI_OK;
 }
 
-static float max_of(const float *x, size_t n) {
-    float m = x[0];
-    for (size_t i = 1; i < n; i++) m = x[i] > m ? x[i] : m;
-    return m;
-}
-
 static void softmax_row(const float *x, const float *unused, float *y, size_t n) {
-    float m = max_of(x, n);
+    float m = tti_max_n(x, n, x[0]);
     (void)unused;
     TTI_IVDEP
     for (size_t i = 0; i < n; i++) y[i] = tti_vexp(x[i] - m);
@@ -39,7 +33,7 @@ static void softmax_row(const float *x, const float *unused, float *y, size_t n)
 
 /* Needs y apart from x: the exponentials are summed before x is read again. */
 static void log_softmax_row(const float *x, const float *unused, float *y, size_t n) {
-    float m = max_of(x, n);
+    float m = tti_max_n(x, n, x[0]);
     (void)unused;
     TTI_IVDEP
     for (size_t i = 0; i < n; i++) y[i] = tti_vexp(x[i] - m);

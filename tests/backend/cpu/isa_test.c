@@ -1,0 +1,88 @@
+/* isa_test.c - the parameter hash: its definition, its parts, and what it must notice. */
+#include <stdlib.h>
+
+#include "backend/cpu/cpu.h"
+#include "base/philox.h"
+#include "t.h"
+
+enum { N = 1000 };
+
+static void fill(float *w, size_t n) {
+    for (size_t i = 0; i < n; i++) w[i] = tti_philox_unit(tti_philox_draw(5, 0, i).v[0]) - 0.5f;
+}
+
+/* Straight from the definition in cpu.h. */
+static uint64_t plain_hash(const float *w, size_t n, uint64_t first) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &w[i], sizeof bits);
+        sum += bits * ((2 * (first + i) + 1) * 0x9E3779B97F4A7C15u);
+    }
+    return sum;
+}
+
+T_CASE(every_instruction_set_follows_the_definition) {
+    T_UNUSED;
+    float w[N];
+    const tti_cpu_isa *isa;
+    fill(w, N);
+    for (int k = 0; (isa = tti_cpu_isa_at(k)) != NULL; k++)
+        for (size_t n = 0; n <= N; n += n < 70 ? 1 : 93) {
+            assert_true(isa->hash_params(w, n, 0) == plain_hash(w, n, 0));
+            assert_true(isa->hash_params(w, n, 0x123456789ABu) == plain_hash(w, n, 0x123456789ABu));
+        }
+}
+
+T_CASE(hashes_of_parts_add_up) {
+    T_UNUSED;
+    float w[N];
+    fill(w, N);
+    uint64_t whole = tti_cpu_hash_params(w, N, 7);
+    for (size_t cut = 0; cut <= N; cut += 37)
+        assert_true(tti_cpu_hash_params(w, cut, 7) +
+                        tti_cpu_hash_params(w + cut, N - cut, 7 + cut) ==
+                    whole);
+}
+
+T_CASE(any_flipped_bit_changes_it) {
+    T_UNUSED;
+    float w[N];
+    fill(w, N);
+    uint64_t before = tti_cpu_hash_params(w, N, 0);
+    for (size_t i = 0; i < N; i++)
+        for (int b = 0; b < 32; b++) {
+            float kept = w[i];
+            uint32_t bits;
+            memcpy(&bits, &w[i], sizeof bits);
+            bits ^= 1u << b;
+            memcpy(&w[i], &bits, sizeof bits);
+            assert_true(tti_cpu_hash_params(w, N, 0) != before);
+            w[i] = kept;
+        }
+}
+
+T_CASE(any_exchange_of_unequal_elements_changes_it) {
+    T_UNUSED;
+    float w[N];
+    fill(w, N);
+    uint64_t before = tti_cpu_hash_params(w, N, 0);
+    for (size_t i = 0; i < N; i += 3)
+        for (size_t j = i + 1; j < N; j += 17) {
+            float a = w[i], b = w[j];
+            if (a == b) continue;
+            w[i] = b, w[j] = a;
+            assert_true(tti_cpu_hash_params(w, N, 0) != before);
+            w[i] = a, w[j] = b;
+        }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_instruction_set_follows_the_definition),
+        cmocka_unit_test(hashes_of_parts_add_up),
+        cmocka_unit_test(any_flipped_bit_changes_it),
+        cmocka_unit_test(any_exchange_of_unequal_elements_changes_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
