@@ -134,7 +134,7 @@ static tutti_status sync_parent(const char *path) {
     return st;
 }
 
-tutti_status tti_atomic_file_commit(tti_atomic_file *f) {
+tutti_status tti_atomic_file_commit_unsynced(tti_atomic_file *f) {
     if (f->failed) return tti_fail(f->failed, "%s: commit after a failure", f->path);
     if (f->fd < 0) return tti_fail(TUTTI_E_INVALID, "%s: committed twice", f->path);
     TTI_TRY(finish_bytes(f));
@@ -144,6 +144,11 @@ tutti_status tti_atomic_file_commit(tti_atomic_file *f) {
     }
     free(f->temporary);
     f->temporary = NULL;
+    return TUTTI_OK;
+}
+
+tutti_status tti_atomic_file_commit(tti_atomic_file *f) {
+    TTI_TRY(tti_atomic_file_commit_unsynced(f));
     return sync_parent(f->path);
 }
 

@@ -32,6 +32,11 @@ TUTTI_NODISCARD tutti_status tti_atomic_file_write(tti_atomic_file *file, const 
  * last step fails, the file stands at path but may not survive a power loss. */
 TUTTI_NODISCARD tutti_status tti_atomic_file_commit(tti_atomic_file *file);
 
+/* The same without the last step, for several files in one folder: the caller ends with
+ * tti_dir_sync.
+ */
+TUTTI_NODISCARD tutti_status tti_atomic_file_commit_unsynced(tti_atomic_file *file);
+
 /* Frees file, and removes the temporary file if it was not committed.  NULL is a no-op. */
 void tti_atomic_file_destroy(tti_atomic_file *file);
 

@@ -1,0 +1,96 @@
+/* ckpt.h - checkpoints: the state of a run, saved and found again.
+ *
+ *     RUN/checkpoints/step-000001000/model.safetensors       parameters by name
+ *                                    optimizer.safetensors   state.NAME.exp_avg and the like
+ *                                    manifest.json           what belongs to them, with CRC-32Cs
+ *
+ * A folder named step-N with a manifest that fits is a generation.  save writes a new folder
+ * (step-N.tmp), makes it durable, reads it back from the disk against the checksums, and only then
+ * gives it its name; older generations go when `keep` newer ones have been verified.  So at every
+ * moment, whatever is killed, there is at least the generation that was there before, and after
+ * save has returned TUTTI_OK, the new one.
+ *
+ * Tensors are plain host memory; nothing here knows of graphs or ranks: one rank saves.
+ *
+ * Errors:  TUTTI_E_CHECKPOINT (bad, missing or unwritable, with file, place, checksums found and
+ *          expected), TUTTI_E_INVALID (bad arguments), TUTTI_E_NOMEM.
+ * Threads: one tti_ckpt is used by one thread at a time.  Of two processes that save into one run
+ *          at once, the second fails. */
+#ifndef TTI_CKPT_CKPT_H
+#define TTI_CKPT_CKPT_H
+
+#include "ckpt/safetensors.h"
+
+typedef enum tti_ckpt_part { TTI_CKPT_MODEL, TTI_CKPT_OPTIMIZER, TTI_CKPT_N_PARTS } tti_ckpt_part;
+
+/* What a checkpoint says beside its tensors.  Texts are borrowed: by save from the caller, after
+ * open from the tti_ckpt. */
+typedef struct tti_ckpt_meta {
+    int64_t step;        /* optimizer steps done; names the folder; 0 .. 10^15 */
+    int64_t epoch;       /* epochs finished                      */
+    int64_t position;    /* samples of the current epoch taken   */
+    int64_t n_shards;    /* V                                    */
+    int64_t seed;        /* any value                            */
+    uint64_t job_digest; /* of what must not change on resume    */
+    uint64_t params_hash;
+    const char *backend; /* description, "" or NULL: none */
+} tti_ckpt_meta;
+
+/* Free-form text kept with the checkpoint, such as {"job", the job's YAML}. */
+typedef struct tti_ckpt_text {
+    const char *key, *text;
+} tti_ckpt_text;
+
+typedef struct tti_ckpt_save_desc {
+    const char *run_dir; /* must exist */
+    tti_ckpt_meta meta;
+    const tti_ckpt_text *texts;
+    size_t n_texts; /* at most 64, keys unique */
+    const tti_ckpt_tensor *params, *optimizer;
+    size_t n_params, n_optimizer;
+    int keep; /* generations to keep, at least 2; 0: 2 */
+} tti_ckpt_save_desc;
+
+/* Saves; returns when the checkpoint is durable and verified.  On failure nothing temporary stays
+ * and the generations before are as they were.  A generation of the same step is replaced. */
+TUTTI_NODISCARD tutti_status tti_ckpt_save(const tti_ckpt_save_desc *desc);
+
+typedef struct tti_ckpt tti_ckpt;
+
+/* Told about each generation that was passed over, and why. */
+typedef void (*tti_ckpt_warn_fn)(const char *text, void *user);
+
+/* Opens the newest generation of a run that verifies completely: every byte of it has been read and
+ * compared with its checksums.  warn may be NULL.  With no good generation the error is that of the
+ * newest.  On success *out is owned by the caller; on failure it is NULL. */
+TUTTI_NODISCARD tutti_status tti_ckpt_open(const char *run_dir, tti_ckpt_warn_fn warn, void *user,
+                                           tti_ckpt **out);
+
+/* The same for one folder, RUN/checkpoints/step-N; with verify false only the manifest and the
+ * headers are checked, which is quick. */
+TUTTI_NODISCARD tutti_status tti_ckpt_open_dir(const char *dir, bool verify, tti_ckpt **out);
+
+/* Steps of the generations there are, good or bad, newest first; *out is freed with free() and NULL
+ * if there are none.  A run without the folder has none. */
+TUTTI_NODISCARD tutti_status tti_ckpt_list(const char *run_dir, int64_t **out, size_t *n_steps);
+
+/* Borrowed until close. */
+const char *tti_ckpt_dir(const tti_ckpt *ckpt);
+const tti_ckpt_meta *tti_ckpt_get_meta(const tti_ckpt *ckpt);
+const char *tti_ckpt_get_text(const tti_ckpt *ckpt, const char *key); /* NULL: none */
+
+/* The tensors of a part in the order of the file.  entry->crc is the manifest's. */
+size_t tti_ckpt_n_tensors(const tti_ckpt *ckpt, tti_ckpt_part part);
+const tti_safetensors_entry *tti_ckpt_tensor_at(const tti_ckpt *ckpt, tti_ckpt_part part, size_t i);
+
+/* Fills tensors from a part.  Names, dtypes and shapes must be exactly those of the checkpoint; if
+ * not, the error names up to 10 tensors that are missing, not wanted or of another type, and no
+ * memory has been touched.  Checksums are compared once more; after a failure there the contents of
+ * the tensors are undefined. */
+TUTTI_NODISCARD tutti_status tti_ckpt_read(const tti_ckpt *ckpt, tti_ckpt_part part,
+                                           const tti_ckpt_tensor *tensors, size_t n_tensors);
+
+/* NULL is a no-op. */
+void tti_ckpt_close(tti_ckpt *ckpt);
+
+#endif /* TTI_CKPT_CKPT_H */

@@ -1,0 +1,33 @@
+/* ckpt_dir.h - the folder RUN/checkpoints: which generations are there, and how folders go. */
+#ifndef TTI_CKPT_CKPT_DIR_H
+#define TTI_CKPT_CKPT_DIR_H
+
+#include "base/arena.h"
+#include "ckpt/ckpt.h"
+
+#define TTI_CKPT_FOLDER "checkpoints"
+
+/* A folder named like a checkpoint; whether it is good is not known. */
+typedef struct tti_generation {
+    int64_t step;
+    bool replaced; /* "step-N.old": put aside while another of the same step took its place */
+    char name[40]; /* of the folder, in RUN/checkpoints */
+} tti_generation;
+
+/* The step of a folder's name, "step-N", "step-N.old" or "step-N.tmp"; -1 if it is none. */
+int64_t tti_ckpt_name_step(const char *name);
+
+/* Newest first.  *out is freed with free(), NULL if there are none; no folder: none. */
+tutti_status tti_ckpt_scan(const char *run_dir, tti_generation **out, size_t *n);
+
+/* Removes dir/name: first it loses its name in one stroke, then its files go.  What cannot be
+ * removed stays, as "*.tmp". */
+void tti_ckpt_remove(const char *dir, const char *name);
+
+/* Removes every "*.tmp" of dir. */
+void tti_ckpt_remove_leftovers(const char *dir);
+
+/* Joins with '/'.  NULL only when arena is out of memory. */
+char *tti_ckpt_path(tti_arena *arena, const char *dir, const char *name);
+
+#endif /* TTI_CKPT_CKPT_DIR_H */

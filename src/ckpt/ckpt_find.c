@@ -1,0 +1,65 @@
+/* ckpt_find.c - which checkpoint of a run to continue from: the newest that verifies. */
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "ckpt/ckpt.h"
+#include "ckpt/ckpt_dir.h"
+
+tutti_status tti_ckpt_list(const char *run_dir, int64_t **out, size_t *n_steps) {
+    *out = NULL;
+    *n_steps = 0;
+    tti_generation *list;
+    size_t n;
+    TTI_TRY(tti_ckpt_scan(run_dir, &list, &n));
+    int64_t *steps = n ? malloc(n * sizeof *steps) : NULL;
+    tutti_status st = TUTTI_OK;
+    if (n && !steps) st = tti_fail(TUTTI_E_NOMEM, "%s: out of memory", run_dir);
+    for (size_t i = 0; i < n && steps; i++) steps[i] = list[i].step;
+    free(list);
+    if (st != TUTTI_OK) return st;
+    *out = steps;
+    *n_steps = n;
+    return TUTTI_OK;
+}
+
+/* Tells of a generation that cannot be used; keeps the text of the newest one. */
+static void pass_over(tti_ckpt_warn_fn warn, void *user, tti_str *newest) {
+    tti_str text = {0};
+    tti_str_printf(&text, "checkpoint passed over: %s", tutti_last_error());
+    if (newest->n_bytes == 0) tti_str_add(newest, tutti_last_error());
+    if (warn) warn(tti_str_text(text.failed ? newest : &text), user);
+    tti_str_free(&text);
+}
+
+static tutti_status open_newest(const char *run_dir, const tti_generation *list, size_t n,
+                                tti_ckpt_warn_fn warn, void *user, tti_ckpt **out) {
+    tti_str newest = {0};
+    tti_arena arena = {0};
+    tutti_status st = TUTTI_E_CHECKPOINT;
+    for (size_t i = 0; i < n; i++) {
+        const char *dir =
+            tti_arena_printf(&arena, "%s/" TTI_CKPT_FOLDER "/%s", run_dir, list[i].name);
+        st = dir ? tti_ckpt_open_dir(dir, true, out)
+                 : tti_fail(TUTTI_E_NOMEM, "%s: out of memory", run_dir);
+        if (st != TUTTI_E_CHECKPOINT) break;
+        pass_over(warn, user, &newest);
+    }
+    if (st == TUTTI_E_CHECKPOINT)
+        st = tti_fail(st, "%s: none of its %zu checkpoints is good; the newest: %s", run_dir, n,
+                      tti_str_text(&newest));
+    tti_arena_free(&arena);
+    tti_str_free(&newest);
+    return st;
+}
+
+tutti_status tti_ckpt_open(const char *run_dir, tti_ckpt_warn_fn warn, void *user, tti_ckpt **out) {
+    *out = NULL;
+    tti_generation *list;
+    size_t n;
+    TTI_TRY(tti_ckpt_scan(run_dir, &list, &n));
+    if (n == 0)
+        return tti_fail(TUTTI_E_CHECKPOINT, "%s: no checkpoint in " TTI_CKPT_FOLDER "/", run_dir);
+    tutti_status st = open_newest(run_dir, list, n, warn, user, out);
+    free(list);
+    return st;
+}

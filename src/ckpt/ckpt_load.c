@@ -1,0 +1,292 @@
+/* ckpt_load.c - opens one checkpoint folder, verifies it, and reads tensors from it.
+ *
+ * The one idea to know: the manifest has the last word.  Its own checksum is checked first, then
+ * sizes and headers against it, then every tensor; a file is never believed on its own. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/crc32c.h"
+#include "base/error.h"
+#include "ckpt/ckpt.h"
+#include "ckpt/ckpt_dir.h"
+#include "ckpt/manifest.h"
+
+struct tti_ckpt {
+    tti_arena arena;
+    const char *dir;
+    tti_manifest manifest;
+    tti_safetensors *files[TTI_CKPT_N_PARTS];
+};
+
+/* Reading trouble of any kind is, for a caller, a bad checkpoint. */
+static tutti_status as_checkpoint(tutti_status st) {
+    return st == TUTTI_E_IO || st == TUTTI_E_UNSUPPORTED ? TUTTI_E_CHECKPOINT : st;
+}
+
+static tutti_status fail_crc(const char *path, const char *place, uint32_t found,
+                             uint32_t expected) {
+    return tti_fail(TUTTI_E_CHECKPOINT,
+                    "%s: %s: CRC-32C %08" PRIx32 " found, %08" PRIx32 " expected", path, place,
+                    found, expected);
+}
+
+/* Reads a whole file of at most max bytes; *out is freed with free(). */
+static tutti_status slurp(const char *path, uint64_t max, char **out, size_t *n_bytes) {
+    int fd;
+    uint64_t n;
+    TTI_TRY(tti_ckpt_open_file(path, &fd, &n));
+    char *text = NULL;
+    tutti_status st = TUTTI_OK;
+    if (n > max)
+        st = tti_fail(TUTTI_E_CHECKPOINT, "%s: %llu bytes, at most %llu are allowed", path,
+                      (unsigned long long)n, (unsigned long long)max);
+    else if (!(text = malloc(n + 1)))
+        st = tti_fail(TUTTI_E_NOMEM, "%s: out of memory", path);
+    else
+        st = tti_ckpt_pread(path, fd, text, n, 0);
+    close(fd);
+    if (st != TUTTI_OK) {
+        free(text);
+        return st;
+    }
+    *out = text;
+    *n_bytes = n;
+    return TUTTI_OK;
+}
+
+static tutti_status load_manifest(tti_ckpt *ckpt) {
+    const char *path = tti_ckpt_path(&ckpt->arena, ckpt->dir, TTI_MANIFEST_NAME);
+    if (!path) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", ckpt->dir);
+    char *text;
+    size_t n_bytes;
+    TTI_TRY(slurp(path, TTI_MANIFEST_MAX_BYTES, &text, &n_bytes));
+    tutti_status st = tti_manifest_parse(text, n_bytes, &ckpt->manifest);
+    free(text);
+    if (st != TUTTI_OK) {
+        tti_fail_context("%s: ", path);
+        return st;
+    }
+    const char *slash = strrchr(ckpt->dir, '/');
+    int64_t step = tti_ckpt_name_step(slash ? slash + 1 : ckpt->dir);
+    if (step >= 0 && step != ckpt->manifest.meta.step)
+        return tti_fail(TUTTI_E_CHECKPOINT, "%s: is of step %lld, the folder's name is not", path,
+                        (long long)ckpt->manifest.meta.step);
+    return TUTTI_OK;
+}
+
+/* Size and header as the manifest says, before the header is parsed. */
+static tutti_status check_head(const char *path, const tti_manifest_file *expected) {
+    int fd;
+    uint64_t n_bytes;
+    TTI_TRY(tti_ckpt_open_file(path, &fd, &n_bytes));
+    tutti_status st = TUTTI_OK;
+    char *head = malloc(expected->n_header_bytes);
+    if (!head)
+        st = tti_fail(TUTTI_E_NOMEM, "%s: out of memory", path);
+    else if (n_bytes != expected->n_bytes)
+        st = tti_fail(TUTTI_E_CHECKPOINT, "%s: %llu bytes, the manifest says %llu (%s)", path,
+                      (unsigned long long)n_bytes, (unsigned long long)expected->n_bytes,
+                      n_bytes < expected->n_bytes ? "truncated" : "trailing bytes");
+    else
+        st = tti_ckpt_pread(path, fd, head, expected->n_header_bytes, 0);
+    close(fd);
+    uint32_t crc = st == TUTTI_OK ? tti_crc32c(0, head, expected->n_header_bytes) : 0;
+    free(head);
+    if (st == TUTTI_OK && crc != expected->header_crc)
+        st = fail_crc(path, "the header, from byte 0", crc, expected->header_crc);
+    return st;
+}
+
+static bool same_type(const tutti_type *a, const tutti_type *b) {
+    bool same = a->dtype == b->dtype && a->shape.n_dims == b->shape.n_dims;
+    for (int i = 0; same && i < a->shape.n_dims; i++) same = a->shape.dim[i] == b->shape.dim[i];
+    return same;
+}
+
+static tutti_status open_part(tti_ckpt *ckpt, tti_ckpt_part part) {
+    const tti_manifest_file *expected = &ckpt->manifest.files[part];
+    const char *path = tti_ckpt_path(&ckpt->arena, ckpt->dir, tti_ckpt_file_name(part));
+    if (!path) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", ckpt->dir);
+    TTI_TRY(check_head(path, expected));
+    TTI_TRY(tti_safetensors_open(path, &ckpt->files[part]));
+    tti_safetensors *file = ckpt->files[part];
+    bool same = file->n_bytes == expected->n_bytes && file->n_entries == expected->n_entries &&
+                file->n_header_bytes == expected->n_header_bytes;
+    for (size_t i = 0; same && i < file->n_entries; i++) {
+        same = strcmp(file->entries[i].name, expected->entries[i].name) == 0 &&
+               same_type(&file->entries[i].type, &expected->entries[i].type);
+        file->entries[i].crc = expected->entries[i].crc;
+    }
+    if (same) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CHECKPOINT, "%s: its tensors are not those of the manifest", path);
+}
+
+/* Reads one tensor, into dst or just to look at it, and compares its checksum. */
+static tutti_status read_tensor(const tti_safetensors *file, const tti_safetensors_entry *entry,
+                                void *dst) {
+    uint32_t crc;
+    TTI_TRY(tti_safetensors_read(file, entry, dst, &crc));
+    if (crc == entry->crc) return TUTTI_OK;
+    tti_str place = {0};
+    tti_str_printf(&place, "tensor '%s' at bytes %llu .. %llu", entry->name,
+                   (unsigned long long)entry->offset,
+                   (unsigned long long)(entry->offset + entry->n_bytes));
+    tutti_status st = fail_crc(file->path, tti_str_text(&place), crc, entry->crc);
+    tti_str_free(&place);
+    return st;
+}
+
+static tutti_status verify_part(const tti_ckpt *ckpt, tti_ckpt_part part) {
+    const tti_manifest_file *expected = &ckpt->manifest.files[part];
+    const tti_safetensors *file = ckpt->files[part];
+    uint32_t crc = file->header_crc;
+    for (size_t i = 0; i < file->n_entries; i++) {
+        TTI_TRY(read_tensor(file, &file->entries[i], NULL));
+        crc = tti_crc32c_join(crc, file->entries[i].crc, file->entries[i].n_bytes);
+    }
+    return crc == expected->crc ? TUTTI_OK
+                                : fail_crc(file->path, "the whole file", crc, expected->crc);
+}
+
+static tutti_status open_parts(tti_ckpt *ckpt, bool verify) {
+    TTI_TRY(load_manifest(ckpt));
+    for (int p = 0; p < TTI_CKPT_N_PARTS; p++) TTI_TRY(open_part(ckpt, (tti_ckpt_part)p));
+    for (int p = 0; verify && p < TTI_CKPT_N_PARTS; p++)
+        TTI_TRY(verify_part(ckpt, (tti_ckpt_part)p));
+    return TUTTI_OK;
+}
+
+tutti_status tti_ckpt_open_dir(const char *dir, bool verify, tti_ckpt **out) {
+    *out = NULL;
+    tti_ckpt *ckpt = calloc(1, sizeof *ckpt);
+    if (!ckpt) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", dir);
+    ckpt->dir = tti_arena_strdup(&ckpt->arena, dir);
+    tutti_status st =
+        ckpt->dir ? open_parts(ckpt, verify) : tti_fail(TUTTI_E_NOMEM, "%s: out of memory", dir);
+    if (st != TUTTI_OK) {
+        tti_ckpt_close(ckpt);
+        return as_checkpoint(st);
+    }
+    *out = ckpt;
+    return TUTTI_OK;
+}
+
+void tti_ckpt_close(tti_ckpt *ckpt) {
+    if (!ckpt) return;
+    for (int p = 0; p < TTI_CKPT_N_PARTS; p++) tti_safetensors_close(ckpt->files[p]);
+    tti_manifest_free(&ckpt->manifest);
+    tti_arena_free(&ckpt->arena);
+    free(ckpt);
+}
+
+const char *tti_ckpt_dir(const tti_ckpt *ckpt) { return ckpt->dir; }
+
+const tti_ckpt_meta *tti_ckpt_get_meta(const tti_ckpt *ckpt) { return &ckpt->manifest.meta; }
+
+const char *tti_ckpt_get_text(const tti_ckpt *ckpt, const char *key) {
+    for (size_t i = 0; i < ckpt->manifest.n_texts; i++)
+        if (strcmp(ckpt->manifest.texts[i].key, key) == 0) return ckpt->manifest.texts[i].text;
+    return NULL;
+}
+
+size_t tti_ckpt_n_tensors(const tti_ckpt *ckpt, tti_ckpt_part part) {
+    return ckpt->files[part]->n_entries;
+}
+
+const tti_safetensors_entry *tti_ckpt_tensor_at(const tti_ckpt *ckpt, tti_ckpt_part part,
+                                                size_t i) {
+    TTI_ASSERT(i < ckpt->files[part]->n_entries);
+    return &ckpt->files[part]->entries[i];
+}
+
+/* ---- matching the caller's tensors with those of a file, both sorted by name ---- */
+
+typedef struct matching {
+    const tti_ckpt_tensor **wanted;
+    const tti_safetensors_entry **found;
+    size_t n_wanted, n_found;
+    size_t n_differences;
+    tti_str text; /* the first of them, a line each */
+} matching;
+
+static int by_wanted_name(const void *a, const void *b) {
+    const tti_ckpt_tensor *const *x = a, *const *y = b;
+    return strcmp((*x)->name, (*y)->name);
+}
+
+static int by_found_name(const void *a, const void *b) {
+    const tti_safetensors_entry *const *x = a, *const *y = b;
+    return strcmp((*x)->name, (*y)->name);
+}
+
+static tutti_status matching_init(matching *m, const tti_safetensors *file,
+                                  const tti_ckpt_tensor *tensors, size_t n_tensors) {
+    *m = (matching){.n_wanted = n_tensors, .n_found = file->n_entries};
+    m->wanted = calloc(n_tensors + 1, sizeof *m->wanted);
+    m->found = calloc(file->n_entries + 1, sizeof *m->found);
+    if (!m->wanted || !m->found) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", file->path);
+    for (size_t i = 0; i < n_tensors; i++) m->wanted[i] = &tensors[i];
+    for (size_t i = 0; i < file->n_entries; i++) m->found[i] = &file->entries[i];
+    qsort(m->wanted, n_tensors, sizeof *m->wanted, by_wanted_name);
+    qsort(m->found, file->n_entries, sizeof *m->found, by_found_name);
+    return TUTTI_OK;
+}
+
+static void matching_fini(matching *m) {
+    free(m->wanted);
+    free(m->found);
+    tti_str_free(&m->text);
+}
+
+/* Notes one difference; either side may be NULL. */
+static void differ(matching *m, const tti_ckpt_tensor *wanted, const tti_safetensors_entry *found) {
+    enum { MAX_SHOWN = 10 };
+    if (m->n_differences++ >= MAX_SHOWN) return;
+    tti_str_printf(&m->text, "\n  %s: ", wanted ? wanted->name : found->name);
+    if (wanted) tti_safetensors_type(&m->text, &wanted->type);
+    tti_str_add(&m->text, wanted ? " wanted, " : "not wanted, ");
+    if (found) tti_safetensors_type(&m->text, &found->type);
+    tti_str_add(&m->text, found ? " in the checkpoint" : "not in the checkpoint");
+}
+
+static void compare_sorted(matching *m) {
+    size_t i = 0, k = 0;
+    while (i < m->n_wanted || k < m->n_found) {
+        int order = i == m->n_wanted  ? 1
+                    : k == m->n_found ? -1
+                                      : strcmp(m->wanted[i]->name, m->found[k]->name);
+        if (order < 0)
+            differ(m, m->wanted[i++], NULL);
+        else if (order > 0)
+            differ(m, NULL, m->found[k++]);
+        else {
+            if (!same_type(&m->wanted[i]->type, &m->found[k]->type))
+                differ(m, m->wanted[i], m->found[k]);
+            i++, k++;
+        }
+    }
+}
+
+static tutti_status read_matched(const tti_safetensors *file, matching *m) {
+    compare_sorted(m);
+    if (m->n_differences == 0) { /* so both lists are the same, one by one */
+        for (size_t i = 0; i < m->n_found; i++)
+            TTI_TRY(read_tensor(file, m->found[i], m->wanted[i]->data));
+        return TUTTI_OK;
+    }
+    if (m->n_differences > 10) tti_str_add(&m->text, "\n  ...");
+    return tti_fail(TUTTI_E_CHECKPOINT, "%s: is of another model: %zu tensors differ%s", file->path,
+                    m->n_differences, tti_str_text(&m->text));
+}
+
+tutti_status tti_ckpt_read(const tti_ckpt *ckpt, tti_ckpt_part part, const tti_ckpt_tensor *tensors,
+                           size_t n_tensors) {
+    matching m;
+    const tti_safetensors *file = ckpt->files[part];
+    tutti_status st = matching_init(&m, file, tensors, n_tensors);
+    if (st == TUTTI_OK) st = read_matched(file, &m);
+    matching_fini(&m);
+    return as_checkpoint(st);
+}

@@ -1,0 +1,87 @@
+/* safetensors.h - files of named tensors, readable by others (huggingface.co/docs/safetensors).
+ *
+ *     u64 little-endian N    bytes of the header
+ *     N bytes                JSON: {"__metadata__":{text:text}, "NAME":{"dtype":"F32",
+ *                            "shape":[2,3],"data_offsets":[BEGIN,END]}, ...}, padded with spaces
+ *     the rest               tensors, row-major, little-endian, without gaps, at BEGIN .. END
+ *
+ * The reader takes what the reference reader takes, with narrower limits: a header of at most
+ * 16 MiB, names of at most 512 bytes without control characters, at most 8 dimensions, the dtypes
+ * of Tutti.  It uses pread only, so a file that shrinks while it is read is an error and no signal.
+ *
+ * The format has no checksums: writer and reader compute CRC-32C on the way; a manifest keeps them.
+ *
+ * Errors:  TUTTI_E_CHECKPOINT for a bad file, TUTTI_E_IO for one that cannot be read or written,
+ *          both with the path.
+ * Threads: an open file may be read by several threads at once. */
+#ifndef TTI_CKPT_SAFETENSORS_H
+#define TTI_CKPT_SAFETENSORS_H
+
+#include "base/arena.h"
+#include "base/str.h"
+#include "tutti/types.h"
+
+enum { TTI_SAFETENSORS_MAX_HEADER = 16 << 20, TTI_SAFETENSORS_MAX_TENSORS = 1 << 20 };
+
+/* A tensor of the caller: host memory, row-major.  name and data are borrowed. */
+typedef struct tti_ckpt_tensor {
+    const char *name;
+    tutti_type type;
+    void *data; /* read when saving, written when loading */
+} tti_ckpt_tensor;
+
+/* A tensor of a file. */
+typedef struct tti_safetensors_entry {
+    const char *name; /* in the arena of the file */
+    tutti_type type;
+    uint64_t offset, n_bytes; /* of its bytes, from the start of the file */
+    uint32_t crc;             /* of its bytes; only the writer sets it */
+} tti_safetensors_entry;
+
+typedef struct tti_safetensors {
+    tti_arena arena;
+    char *path;
+    int fd;                           /* -1: none, as after writing */
+    uint64_t n_bytes, n_header_bytes; /* of the file; of the 8 bytes and the header */
+    uint32_t crc;                     /* of the whole file; only the writer sets it */
+    uint32_t header_crc;
+    size_t n_entries;
+    tti_safetensors_entry *entries; /* in the order of their bytes */
+} tti_safetensors;
+
+/* Writes a new file at path, atomically, with {"format":"pt"} as metadata; its bytes are durable,
+ * its name is after tti_dir_sync of the folder.  On success *out describes what was written
+ * (tti_safetensors_close it); on failure it is NULL. */
+TUTTI_NODISCARD tutti_status tti_safetensors_write(const char *path, const tti_ckpt_tensor *tensors,
+                                                   size_t n_tensors, tti_safetensors **out);
+
+/* Opens a file and checks its header.  On success *out is owned by the caller; on failure NULL. */
+TUTTI_NODISCARD tutti_status tti_safetensors_open(const char *path, tti_safetensors **out);
+
+/* The same for n_bytes at head: the beginning of a file of n_file_bytes, at least its header. */
+TUTTI_NODISCARD tutti_status tti_safetensors_parse(const char *path, const void *head,
+                                                   size_t n_bytes, uint64_t n_file_bytes,
+                                                   tti_safetensors **out);
+
+/* Reads the bytes of an entry into dst, entry->n_bytes; NULL: computes the checksum only. */
+TUTTI_NODISCARD tutti_status tti_safetensors_read(const tti_safetensors *file,
+                                                  const tti_safetensors_entry *entry, void *dst,
+                                                  uint32_t *crc);
+
+/* NULL is a no-op. */
+void tti_safetensors_close(tti_safetensors *file);
+
+/* "F32 [32,1,3,3]" added to str. */
+void tti_safetensors_type(tti_str *str, const tutti_type *type);
+
+/* The 8 bytes and the header of a file with these entries, in this order; offset is not used. */
+void tti_safetensors_header(const tti_safetensors_entry *entries, size_t n_entries, tti_str *out);
+
+/* Opens a regular file for reading, no link and no device; *n_bytes is its size. */
+TUTTI_NODISCARD tutti_status tti_ckpt_open_file(const char *path, int *fd, uint64_t *n_bytes);
+
+/* Reads exactly n_bytes at offset. */
+TUTTI_NODISCARD tutti_status tti_ckpt_pread(const char *path, int fd, void *dst, size_t n_bytes,
+                                            uint64_t offset);
+
+#endif /* TTI_CKPT_SAFETENSORS_H */
