@@ -94,7 +94,7 @@ static int64_t shards_for(int64_t n_workers) {
 static void resolve_workers(tutti_job *job, int n_cores) {
     const tti_job_config *c = &job->config;
     if (c->parallel.workers != -1) return;
-    int64_t workers = TTI_MIN(TTI_MAX(n_cores, 1), 1024);
+    int64_t workers = TTI_MIN(TTI_MAX(n_cores, 1), TTI_MAX_WORKERS);
     if (c->parallel.shards > 0) workers = TTI_MIN(workers, c->parallel.shards);
     while (workers > 1 && shards_for(workers) > c->train.batch) workers--;
     char origin[64];

@@ -8,6 +8,8 @@
 #include "base/option.h"
 #include "tutti/job.h"
 
+enum { TTI_MAX_WORKERS = 64 }; /* as many ranks as a communicator of one host joins */
+
 /* Text fields are NUL-terminated.  -1 stands for "auto" where the schema says so. */
 typedef struct tti_job_config {
     struct {

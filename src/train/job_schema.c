@@ -121,7 +121,7 @@ static const tti_option rows[] = {
      .also = "eta_min|final_lr|end_lr", .help = "cosine: the last learning rate"},
 
     /* parallel */
-    {"parallel.workers", TTI_OPTION_INT, AT(parallel.workers), "auto", RANGE(1, 1024),
+    {"parallel.workers", TTI_OPTION_INT, AT(parallel.workers), "auto", RANGE(1, TTI_MAX_WORKERS),
      .word = "auto", .also = "n|n_workers|num_workers|world_size|n_ranks|nproc|gpus|devices",
      .help = "Workers; auto: one per core", .example = "4"},
     {"parallel.place", TTI_OPTION_CHOICE, AT(parallel.place), "threads",

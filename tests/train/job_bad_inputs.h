@@ -126,7 +126,7 @@ static const bad_input bad_files[] = {
     {"run: {checkpoint_every: -2}", "run.checkpoint_every: expected an integer from -1"},
     {"run: {log_every: -1}", "run.log_every: expected"},
     {"parallel: {workers: 0}",
-     "j:1:21" E "parallel.workers: expected an integer from 1 to 1024 or auto"},
+     "j:1:21" E "parallel.workers: expected an integer from 1 to 64 or auto"},
     {"parallel: {workers: -1}", "parallel.workers: expected"},
     {"parallel: {workers: autos}", "got \"autos\""},
     {"parallel: {shards: 0}", "parallel.shards: expected"},

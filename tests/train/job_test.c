@@ -114,7 +114,7 @@ static const struct {
     {"run: {}", 2, 2, 2},
     {"run: {}", 6, 6, 8},
     {"run: {}", 0, 1, 1},
-    {"run: {}", 5000, 128, 128},
+    {"run: {}", 5000, 64, 64},
     {"parallel.workers: 3", 2, 3, 4},
     {"parallel.shards: 4", 16, 4, 4},
     {"parallel.shards: 8", 2, 2, 8},
