@@ -15,8 +15,8 @@
 #include "base/error.h"
 #include "comm/progress.h"
 #include "launch/cause.h"
+#include "launch/supervised.h"
 #include "launch/supervisor.h"
-#include "launch/worker.h"
 #include "launch/worker_env.h"
 
 enum { MAX_IDLE_STARTS = 3, EXIT_CONFIG = 2, EXIT_DO_NOT_REQUEUE = 93, BACK_OFF_MS = 100 };

@@ -24,7 +24,7 @@
 #include "base/error.h"
 #include "launch/cause.h"
 #include "launch/relay.h"
-#include "launch/worker.h"
+#include "launch/supervised.h"
 
 enum {
     MAX_WORKERS = 4096,

@@ -11,7 +11,7 @@
 #include "data/loader.h"
 #include "exec/exec.h"
 #include "launch/stop.h"
-#include "launch/worker.h"
+#include "launch/supervised.h"
 #include "train/lr_schedule.h"
 #include "train/reporter.h"
 #include "train/snapshot.h"

@@ -16,7 +16,7 @@
 #include "base/atomic_file.h"
 #include "base/clock.h"
 #include "launch/stop.h"
-#include "launch/worker.h"
+#include "launch/supervised.h"
 #include "train/run_dir.h"
 #include "train/session.h"
 #include "tutti/launch.h"

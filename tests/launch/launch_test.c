@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "launch/worker.h"
+#include "launch/supervised.h"
 #include "t.h"
 #include "tutti/comm.h"
 

@@ -20,7 +20,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "launch/stop.h"
-#include "launch/worker.h"
+#include "launch/supervised.h"
 #include "t.h"
 
 static char self[4096];

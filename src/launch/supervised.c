@@ -1,8 +1,8 @@
-/* worker.c - dies with the supervisor, in two ways because each has a hole.
+/* supervised.c - dies with the supervisor, in two ways because each has a hole.
  *
  * PR_SET_PDEATHSIG acts at once and survives exec, but only for a direct child.  A thread that
  * waits for the end of the control socket also serves a process below a shell or a wrapper. */
-#include "launch/worker.h"
+#include "launch/supervised.h"
 
 #include <errno.h>
 #include <fcntl.h>

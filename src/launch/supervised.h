@@ -1,9 +1,9 @@
-/* worker.h - the worker's side of the supervisor: no orphans, and word of progress.
+/* supervised.h - the worker's side of the supervisor: no orphans, and word of progress.
  *
  * TUTTI_CONTROL_FD is one end of a socket pair; the supervisor holds the other end, so its death,
  * however it comes, is an end of file here. */
-#ifndef TTI_LAUNCH_WORKER_H
-#define TTI_LAUNCH_WORKER_H
+#ifndef TTI_LAUNCH_SUPERVISED_H
+#define TTI_LAUNCH_SUPERVISED_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,4 +27,4 @@ TUTTI_NODISCARD tutti_status tti_worker_init(void);
  * Never waits; without a supervisor nothing happens. */
 void tti_worker_report_step(uint64_t step);
 
-#endif /* TTI_LAUNCH_WORKER_H */
+#endif /* TTI_LAUNCH_SUPERVISED_H */

@@ -1,6 +1,6 @@
-/* worker_test.c - without a supervisor nothing happens, and inherited variables are not believed;
- * that workers die with a supervisor is shown by supervisor_test. */
-#include "launch/worker.h"
+/* supervised_test.c - without a supervisor nothing happens, and inherited variables are not
+ * believed; that workers die with a supervisor is shown by supervisor_test. */
+#include "launch/supervised.h"
 
 #include <fcntl.h>
 #include <stdio.h>
