@@ -177,8 +177,15 @@ static void *shm_view(void *state, int rank, int buf) {
 
 static const void *shm_payload(void *state, int rank) { return record_of(state, rank)->payload; }
 
-/* Takes the memory now, so that a lack of it is an error here and not a signal later. */
+/* Takes the memory now, so that a lack of it is an error here and not a signal later.  The kernel
+ * would try in earnest to find any amount, so what cannot fit is refused before. */
 static tutti_status take_part(const shm_state *s, uint64_t offset, size_t part_bytes) {
+    uint64_t ram_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    if (part_bytes > ram_bytes / (uint64_t)s->n_ranks)
+        return tti_fail(TUTTI_E_NOMEM,
+                        "comm_alloc: %d ranks with %zu bytes each exceed the memory of this "
+                        "machine (%llu bytes)",
+                        s->n_ranks, part_bytes, (unsigned long long)ram_bytes);
     int rc;
     do rc = fallocate(s->group->fd, 0, (off_t)offset, (off_t)part_bytes);
     while (rc != 0 && errno == EINTR);
