@@ -16,17 +16,17 @@
 
 typedef struct tutti_dataset tutti_dataset;
 
-typedef enum tutti_split { TUTTI_TRAIN, TUTTI_TEST, TUTTI_N_SPLITS } tutti_split;
+typedef enum tutti_data_split { TUTTI_TRAIN, TUTTI_TEST, TUTTI_N_SPLITS } tutti_data_split;
 
 /* What to open.  Zero is the default of every field except format. */
 typedef struct tutti_dataset_desc {
-    const char *format; /* "idx" or "digits"                                           */
-    const char *dir;    /* idx: the folder with the four files                         */
-    tutti_split split;  /* only the files of this split are touched                    */
-    int64_t n_samples;  /* only the first so many; 0: all (digits: 60000 or 10000)      */
-    int64_t n_classes;  /* labels must be below this; 0: the largest label + 1          */
-    double mean, std;   /* x = (pixel/255 - mean) / std; std 0 stands for 1             */
-    uint64_t seed;      /* digits: another seed draws other digits                     */
+    const char *format;     /* "idx" or "digits"                                           */
+    const char *dir;        /* idx: the folder with the four files                         */
+    tutti_data_split split; /* only the files of this split are touched                    */
+    int64_t n_samples;      /* only the first so many; 0: all (digits: 60000 or 10000)      */
+    int64_t n_classes;      /* labels must be below this; 0: the largest label + 1          */
+    double mean, std;       /* x = (pixel/255 - mean) / std; std 0 stands for 1             */
+    uint64_t seed;          /* digits: another seed draws other digits                     */
 } tutti_dataset_desc;
 
 typedef struct tutti_dataset_info {

@@ -10,7 +10,7 @@
 #include "ops/op_table.h"
 #include "train/optimizer.h"
 
-static tutti_status open_split(const tti_job_config *c, tutti_split split, int64_t n_classes,
+static tutti_status open_split(const tti_job_config *c, tutti_data_split split, int64_t n_classes,
                                tutti_dataset **out) {
     bool digits = strcmp(c->data.format, "digits") == 0;
     int64_t n = split == TUTTI_TRAIN ? c->data.n_train : c->data.n_test;

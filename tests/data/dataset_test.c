@@ -29,7 +29,7 @@ T_CASE(unknown_format) {
 T_CASE(bad_desc) {
     T_UNUSED;
     tutti_dataset *ds;
-    tutti_dataset_desc desc = {.format = "digits", .split = (tutti_split)2};
+    tutti_dataset_desc desc = {.format = "digits", .split = (tutti_data_split)2};
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_INVALID, "split 2");
     desc = (tutti_dataset_desc){.format = "digits", .n_samples = -1};
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_INVALID, "out of range");

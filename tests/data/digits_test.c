@@ -3,7 +3,7 @@
 #include "data/digit_pen.h"
 #include "t.h"
 
-static tutti_dataset *open_digits(int64_t n, tutti_split split) {
+static tutti_dataset *open_digits(int64_t n, tutti_data_split split) {
     tutti_dataset *ds;
     T_OK(tutti_dataset_open(
         &(tutti_dataset_desc){.format = "digits", .n_samples = n, .split = split, .seed = 4}, &ds));
@@ -13,7 +13,7 @@ static tutti_dataset *open_digits(int64_t n, tutti_split split) {
 T_CASE(same_as_the_pen) {
     T_UNUSED;
     for (int split = 0; split < 2; split++) {
-        tutti_dataset *ds = open_digits(50, (tutti_split)split);
+        tutti_dataset *ds = open_digits(50, (tutti_data_split)split);
         uint64_t key = tti_digit_key(4, split);
         for (int pass = 0; pass < 2; pass++) /* drawn, then from the cache */
             for (int64_t i = 49; i >= 0; i--) {

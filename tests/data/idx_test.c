@@ -42,7 +42,7 @@ static int tear_down(void **state) {
     return 0;
 }
 
-static tutti_dataset_desc desc_of(tutti_split split) {
+static tutti_dataset_desc desc_of(tutti_data_split split) {
     return (tutti_dataset_desc){.format = "idx", .dir = dir, .split = split};
 }
 
@@ -57,7 +57,7 @@ static tutti_status open_only(tutti_dataset_desc desc) {
 T_CASE(samples_are_read) {
     T_UNUSED;
     for (int split = 0; split < 2; split++) {
-        tutti_dataset_desc desc = desc_of((tutti_split)split);
+        tutti_dataset_desc desc = desc_of((tutti_data_split)split);
         desc.mean = 0.25;
         desc.std = 0.5;
         tutti_dataset *ds;
