@@ -22,6 +22,9 @@ foreach(flag -Wall -Wextra -Wno-format-truncation -Wconversion -Wshadow -Wformat
         -ffp-contract=off)
   tutti_flag(${flag})
 endforeach()
+if(CMAKE_C_COMPILER_ID MATCHES "Clang")
+  add_compile_options(-Wno-sign-conversion) # of enums, which clang takes for unsigned; gcc looks
+endif()
 add_compile_definitions(_GNU_SOURCE)
 
 if(TUTTI_FUZZ)

@@ -38,6 +38,6 @@ double tti_lr(const tti_lr_desc *d, int64_t t) {
     if (t < d->warmup_steps) return d->lr * (double)(t + 1) / (double)d->warmup_steps;
     for (size_t i = 0; i < TTI_COUNT(schedules); i++)
         if (strcmp(schedules[i].name, d->name) == 0) return schedules[i].at(d, t - d->warmup_steps);
-    TTI_ASSERT(!"a schedule of the table");
+    TTI_ASSERT(false && "a schedule of the table");
     return 0;
 }

@@ -55,7 +55,7 @@ static void fold_max(const float *x, size_t n, float *y, size_t y_step) {
     TTI_IVDEP
     for (size_t i = 0; i < n; i++) {
         float m = y[i * y_step];
-        y[i * y_step] = (x[i] > m) | (x[i] != x[i]) ? x[i] : m;
+        y[i * y_step] = ((x[i] > m) | (x[i] != x[i])) ? x[i] : m;
     }
 }
 

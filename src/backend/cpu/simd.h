@@ -81,8 +81,8 @@ static inline float tti_max_n(const float *x, size_t n, float start) {
         acc = tti_select16((tti_v16i)(v > acc) | (tti_v16i)(v != v), v, acc);
     }
     tti_store16(lane, acc);
-    for (int l = 0; l < TTI_LANES; l++) m = (lane[l] > m) | (lane[l] != lane[l]) ? lane[l] : m;
-    for (; i < n; i++) m = (x[i] > m) | (x[i] != x[i]) ? x[i] : m;
+    for (int l = 0; l < TTI_LANES; l++) m = ((lane[l] > m) | (lane[l] != lane[l])) ? lane[l] : m;
+    for (; i < n; i++) m = ((x[i] > m) | (x[i] != x[i])) ? x[i] : m;
     return m;
 }
 
