@@ -1,0 +1,110 @@
+/* loss_test.c - special values of the losses: smoothing, ignored rows, infinite logits, bad labels.
+ * Numbers of PyTorch 1.13 in double. */
+#include "ir/graph.h"
+#include "reference_run.h"
+#include "t.h"
+#include "tutti/ops.h"
+
+enum { N_ROWS = 3, N_CLASSES = 3 };
+static const double logits3[N_ROWS * N_CLASSES] = {1, 2, -0.5, 0.25, 0.25, 0, 3, -1, 0.5};
+
+typedef struct entropy {
+    double loss, count, correct, dx[N_ROWS * N_CLASSES];
+} entropy;
+
+static entropy run_entropy(const double *x, const int *labels, double smoothing, int64_t ignore) {
+    entropy result;
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *in = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(N_ROWS, N_CLASSES));
+    tutti_value *label = tutti_input(g, "labels", TUTTI_I32, &TUTTI_SHAPE(N_ROWS));
+    tutti_value *dloss = tutti_constant(g, TUTTI_F32, &(tutti_shape){0}, 1);
+    tutti_loss loss = tutti_cross_entropy(g, in, label, smoothing, ignore);
+    tutti_value *dy[3] = {dloss, NULL, NULL}, *dx[2] = {NULL, NULL};
+    T_OK(tutti_graph_check(g));
+    T_OK(loss.sum->node->op->grad(g, loss.sum->node, dy, (bool[]){true, false}, dx));
+    t_reference *r = t_reference_create(g);
+    memcpy(t_reference_of(r, in), x, sizeof result.dx);
+    for (int i = 0; i < N_ROWS; i++) t_reference_of(r, label)[i] = labels[i];
+    t_reference_run(r, &(tti_run){0});
+    result.loss = *t_reference_of(r, loss.sum);
+    result.count = *t_reference_of(r, loss.count);
+    result.correct = *t_reference_of(r, loss.correct);
+    memcpy(result.dx, t_reference_of(r, dx[0]), sizeof result.dx);
+    t_reference_destroy(r);
+    tutti_graph_destroy(g);
+    return result;
+}
+
+T_CASE(cross_entropy_is_that_of_pytorch) {
+    T_UNUSED;
+    entropy plain = run_entropy(logits3, (int[]){1, 0, 2}, 0, -1);
+    T_NEAR(plain.loss, 3.9892328229056173, 1e-14);
+    T_NEAR(plain.count, 3, 0);
+    T_NEAR(plain.correct, 2, 0); /* the first of two equal maxima counts */
+    T_NEAR(run_entropy(logits3, (int[]){1, 0, 2}, 0.1, -1).loss, 4.0808994895722845, 1e-14);
+    T_NEAR(run_entropy(logits3, (int[]){1, 1, 2}, 0, -1).correct, 1, 0);
+}
+
+T_CASE(ignored_rows_are_exactly_nothing) {
+    T_UNUSED;
+    entropy all = run_entropy(logits3, (int[]){-1, -1, -1}, 0.1, -1);
+    T_NEAR(all.loss, 0, 0);
+    T_NEAR(all.count, 0, 0);
+    T_NEAR(all.correct, 0, 0);
+    for (int i = 0; i < N_ROWS * N_CLASSES; i++) assert_true(all.dx[i] == 0);
+    entropy two = run_entropy(logits3, (int[]){1, 2, 2}, 0, 2);
+    T_NEAR(two.count, 1, 0);
+    for (int i = N_CLASSES; i < N_ROWS * N_CLASSES; i++) assert_true(two.dx[i] == 0);
+    assert_true(two.dx[0] != 0);
+    double nan_row[N_ROWS * N_CLASSES] = {NAN, NAN, NAN, 1, 2, 3, 4, 5, 6};
+    entropy padded = run_entropy(nan_row, (int[]){-1, 1, 1}, 0, -1);
+    assert_true(isfinite(padded.loss));
+    for (int i = 0; i < N_CLASSES; i++) assert_true(padded.dx[i] == 0);
+}
+
+T_CASE(infinite_and_huge_logits_stay_finite) {
+    T_UNUSED;
+    double x[N_ROWS * N_CLASSES] = {1e4, 0, -1e4, -INFINITY, 0, 0, 700, 710, 720};
+    entropy e = run_entropy(x, (int[]){0, 1, 2}, 0, -1);
+    T_NEAR(e.loss, log(2) + log1p(exp(-10) + exp(-20)), 1e-12);
+    for (int i = 0; i < N_ROWS * N_CLASSES; i++) assert_true(isfinite(e.dx[i]));
+}
+
+T_CASE(labels_that_are_no_class_give_nan) {
+    T_UNUSED;
+    entropy high = run_entropy(logits3, (int[]){1, 3, 2}, 0, -1);
+    assert_true(isnan(high.loss));
+    assert_true(isnan(high.dx[3]) && !isnan(high.dx[0]));
+    assert_true(isnan(run_entropy(logits3, (int[]){1, -5, 2}, 0, -1).loss));
+    assert_true(isnan(run_entropy(logits3, (int[]){1, -1, 2}, 0, 0).loss));
+}
+
+T_CASE(squared_error_counts_kept_elements) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *pred = tutti_input(g, "pred", TUTTI_F32, &TUTTI_SHAPE(2, 2));
+    tutti_value *target = tutti_input(g, "target", TUTTI_F32, &TUTTI_SHAPE(2, 2));
+    tutti_value *labels = tutti_input(g, "labels", TUTTI_I32, &TUTTI_SHAPE(2));
+    tutti_loss loss = tutti_mse(g, pred, target, labels, -1);
+    T_OK(tutti_graph_check(g));
+    t_reference *r = t_reference_create(g);
+    memcpy(t_reference_of(r, pred), (double[]){1, 2, NAN, 4}, 4 * sizeof(double));
+    memcpy(t_reference_of(r, target), (double[]){0, 4, 0, 0}, 4 * sizeof(double));
+    t_reference_of(r, labels)[1] = -1;
+    t_reference_run(r, &(tti_run){0});
+    T_NEAR(*t_reference_of(r, loss.sum), 5, 0);
+    T_NEAR(*t_reference_of(r, loss.count), 2, 0);
+    t_reference_destroy(r);
+    tutti_graph_destroy(g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cross_entropy_is_that_of_pytorch),
+        cmocka_unit_test(ignored_rows_are_exactly_nothing),
+        cmocka_unit_test(infinite_and_huge_logits_stay_finite),
+        cmocka_unit_test(labels_that_are_no_class_give_nan),
+        cmocka_unit_test(squared_error_counts_kept_elements),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
