@@ -211,7 +211,7 @@ static void write_sink(sink *s) {
 
 void tti_relay_move(tti_relay *relay) {
     for (int r = 0; r < relay->n_ranks; r++)
-        for (int o = 0; o < TTI_N_OUTPUTS; o++)
+        for (int o = TTI_N_OUTPUTS; o-- > 0;) /* errors first: output is what stdio held back */
             if (relay->ranks[r].fd[o] >= 0 && !is_full(relay)) read_pipe(relay, r, o);
     tti_line_merge_tick(relay->merge, tti_now_ns());
     for (int o = 0; o < TTI_N_OUTPUTS; o++) write_sink(&relay->sinks[o]);
@@ -224,7 +224,7 @@ int64_t tti_relay_deadline_ns(const tti_relay *relay) {
 void tti_relay_finish(tti_relay *relay, int timeout_ms) {
     int64_t deadline_ns = tti_now_ns() + timeout_ms * TTI_NS_PER_MS;
     for (int r = 0; r < relay->n_ranks; r++)
-        for (int o = 0; o < TTI_N_OUTPUTS; o++) {
+        for (int o = TTI_N_OUTPUTS; o-- > 0;) {
             /* A pipe holds at most what it held at the death: no need to wait for its end. */
             while (relay->ranks[r].fd[o] >= 0 && tti_now_ns() < deadline_ns &&
                    read_pipe(relay, r, o))

@@ -603,6 +603,9 @@ int main(int argc, char **argv) {
     if (argc > 2 && strcmp(argv[1], "worker") == 0)
         return worker_main(atoi(getenv("RANK")), argv + 2);
     if (argc > 5 && strcmp(argv[1], "supervise") == 0) return supervise_main(argv + 2);
+    signal(SIGHUP, SIG_DFL); /* nohup and a shell's & leave some ignored */
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         CASE(all_well),
