@@ -43,7 +43,9 @@ static void count_steps(tti_blueprint *b) {
     b->rows_per_shard = tti_rows_per_shard(c->train.batch, b->n_shards);
     b->steps_per_epoch =
         tti_steps_per_epoch(tutti_dataset_get_info(b->train)->n_samples, c->train.batch);
-    b->n_steps = c->train.steps > 0 ? c->train.steps : c->train.epochs * b->steps_per_epoch;
+    int64_t by_epochs = c->train.epochs * b->steps_per_epoch;
+    b->schedule_steps = c->schedule.steps > 0 ? c->schedule.steps : by_epochs;
+    b->n_steps = c->train.steps > 0 ? c->train.steps : by_epochs;
 }
 
 /* ---- the graph of one shard ---- */

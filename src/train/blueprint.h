@@ -17,6 +17,7 @@ typedef struct tti_blueprint {
     int n_workers, n_shards;
     int64_t rows_per_shard;
     int64_t steps_per_epoch, n_steps; /* n_steps: of the whole run */
+    int64_t schedule_steps;           /* of the learning rate's curve */
 } tti_blueprint;
 
 /* job must have passed tti_job_resolve.  On success *out is owned by the caller. */

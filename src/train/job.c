@@ -118,11 +118,21 @@ static void resolve_digits(tutti_job *job) {
     if (job->config.data.n_test == 0) put_int(job, "data.n_test", 4000, "auto, digits");
 }
 
+/* train.steps alone is the length of the run; beside train.epochs it only cuts the run short. */
+static void resolve_schedule(tutti_job *job) {
+    if (job->config.schedule.steps != -1) return;
+    bool has_epochs = tti_options_state(&job->options, "train.epochs")->place.source != NULL;
+    bool by_steps = job->config.train.steps > 0 && !has_epochs;
+    put_int(job, "schedule.steps", by_steps ? job->config.train.steps : 0,
+            by_steps ? "auto, train.steps" : "auto, train.epochs");
+}
+
 tutti_status tti_job_resolve(tutti_job *job, int n_cores) {
     TTI_TRY(tutti_job_check(job)); /* also finds every conflict that auto values could bring */
     resolve_workers(job, n_cores);
     resolve_shards(job);
     resolve_digits(job);
+    resolve_schedule(job);
     return TUTTI_OK;
 }
 

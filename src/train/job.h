@@ -44,6 +44,7 @@ typedef struct tti_job_config {
     struct {
         char name[TTI_TEXT_MAX]; /* constant | step | cosine */
         int64_t warmup_steps;
+        int64_t steps;     /* length; 0: train.epochs; -1: auto */
         int64_t step_size; /* step: epochs between drops */
         double gamma;      /* step: factor of a drop */
         double min_lr;     /* cosine: the final learning rate */

@@ -94,12 +94,6 @@ static void find_rising_cosine(const tti_job_config *c, char why[WHY]) {
              c->schedule.min_lr, c->optimizer.lr);
 }
 
-static void find_endless_warmup(const tti_job_config *c, char why[WHY]) {
-    if (c->train.steps < 1 || c->schedule.warmup_steps <= c->train.steps) return;
-    snprintf(why, WHY, "a warm-up of %" PRId64 " steps in a run of %" PRId64 " steps never ends",
-             c->schedule.warmup_steps, c->train.steps);
-}
-
 static const rule rules[] = {
     {{"parallel.shards"}, find_odd_shards},
     {{"parallel.workers", "parallel.shards"}, find_idle_workers},
@@ -110,7 +104,6 @@ static const rule rules[] = {
     {{"optimizer.nesterov", "optimizer.name", "optimizer.momentum"}, find_lost_nesterov},
     {{"train.label_smoothing", "train.loss"}, find_lost_smoothing},
     {{"schedule.min_lr", "schedule.name", "optimizer.lr"}, find_rising_cosine},
-    {{"schedule.warmup_steps", "train.steps"}, find_endless_warmup},
 };
 
 static void apply(const rule *r, tutti_job *job) {

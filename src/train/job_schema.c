@@ -113,6 +113,12 @@ static const tti_option rows[] = {
     {"schedule.warmup_steps", TTI_OPTION_INT, AT(schedule.warmup_steps), "0", RANGE(0, 1e12),
      .also = "warmup|warm_up|warmup_iters|n_warmup",
      .help = "Steps in which the learning rate grows from 0", .example = "200"},
+    {"schedule.steps", TTI_OPTION_INT, AT(schedule.steps), "auto", RANGE(0, 1e12), .word = "auto",
+     .also = "n_steps|total_steps|max_steps|t_max|length",
+     .help =
+         "Steps from the first to the last learning rate; 0: those of train.epochs; auto: "
+         "train.steps if only that is given, else train.epochs, so that a run that is cut short "
+         "keeps its curve"},
     {"schedule.step_size", TTI_OPTION_INT, AT(schedule.step_size), "1", RANGE(1, 1e6),
      .also = "drop_every|step_epochs|period", .help = "step: epochs between drops"},
     {"schedule.gamma", TTI_OPTION_FLOAT, AT(schedule.gamma), "0.1", RANGE(0, 1),

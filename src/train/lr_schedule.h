@@ -8,7 +8,7 @@ typedef struct tti_lr_desc {
     const char *name;        /* a row of the table                                      */
     double lr;               /* the peak                                                */
     int64_t warmup_steps;    /* linear from 0: step t has lr * (t+1)/warmup_steps       */
-    int64_t n_steps;         /* of the whole run                                        */
+    int64_t n_steps;         /* length of the curve                                     */
     int64_t steps_per_epoch; /* for schedules that count epochs                         */
     int64_t step_size;       /* step: epochs between drops                              */
     double gamma;            /* step: factor of a drop                                  */

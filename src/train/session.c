@@ -170,7 +170,7 @@ static double lr_of(const session *s) {
     return tti_lr(&(tti_lr_desc){.name = s->c->schedule.name,
                                  .lr = s->c->optimizer.lr,
                                  .warmup_steps = s->c->schedule.warmup_steps,
-                                 .n_steps = s->b->n_steps,
+                                 .n_steps = s->b->schedule_steps,
                                  .steps_per_epoch = s->b->steps_per_epoch,
                                  .step_size = s->c->schedule.step_size,
                                  .gamma = s->c->schedule.gamma,

@@ -215,8 +215,6 @@ static const bad_input bad_files[] = {
      "j:1:37" E "train.label_smoothing: is for cross-entropy"},
     {"schedule: {name: cosine, min_lr: 1}",
      "j:1:34" E "schedule.min_lr: the last learning rate, 1, is above"},
-    {"schedule: {warmup_steps: 9}\ntrain.steps: 5",
-     "j:1:26" E "schedule.warmup_steps: a warm-up of 9 steps"},
 };
 
 #define C "command line" E

@@ -1,0 +1,23 @@
+/* tutti.h - everything.
+ *
+ * Where to begin: tutti/job.h and tutti/train.h run a job; tutti/graph.h and tutti/ops.h build
+ * models; tutti/comm.h is the communicator by itself, tutti/launch.h starts ranks, tutti/data.h
+ * reads data sets, tutti/ckpt.h checkpoints.  Every call is explained in its header. */
+#ifndef TUTTI_TUTTI_H
+#define TUTTI_TUTTI_H
+
+#include "tutti/bench.h"
+#include "tutti/catalog.h"
+#include "tutti/ckpt.h"
+#include "tutti/comm.h"
+#include "tutti/data.h"
+#include "tutti/graph.h"
+#include "tutti/job.h"
+#include "tutti/launch.h"
+#include "tutti/models.h"
+#include "tutti/ops.h"
+#include "tutti/status.h"
+#include "tutti/train.h"
+#include "tutti/types.h"
+
+#endif /* TUTTI_TUTTI_H */
