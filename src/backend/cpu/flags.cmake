@@ -9,7 +9,7 @@ foreach(name elementwise activation binary matmul gemm conv pool shape softmax l
 endforeach()
 # -fno-math-errno and -fno-trapping-math change no result, only what errno and fenv would say.
 set_source_files_properties(${TUTTI_CPU_VECTOR} PROPERTIES COMPILE_OPTIONS
-                            "-O3;-fno-math-errno;-fno-trapping-math;-Wno-psabi")
+                            "-O3;-fno-math-errno;-fno-trapping-math;-Wno-psabi;$<$<C_COMPILER_ID:Clang>:-Wno-pass-failed>")
 
 function(tutti_cpu_variant name)
   add_library(tutti_backend_${name} OBJECT ${TUTTI_CPU_VECTOR})

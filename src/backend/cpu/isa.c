@@ -1,4 +1,5 @@
-/* isa.c - one instruction set: the list of its kernels, fastest first, and the parameter hash.
+/* isa.c - one instruction set: the list of its kernels, fastest first, and what the
+ * executor does beside kernels: the parameter hash, sums of squares, accumulation.
  *
  * Compiled once for each set with the other vector files.  To add a kernel, add a row to the list
  * at the end of its family's file; to add a family, add its list here. */
@@ -43,6 +44,32 @@ static void accumulate(float *dst, const float *src, size_t n_elems) {
     for (size_t i = 0; i < n_elems; i++) dst[i] += src[i];
 }
 
+typedef float f32x8 __attribute__((vector_size(32)));
+typedef double f64x8 __attribute__((vector_size(64)));
+
+/* In eight lanes of double, joined in a fixed tree. */
+static double sum_squares(const float *x, size_t n) {
+    f64x8 acc = {0};
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        f32x8 v;
+        memcpy(&v, x + i, sizeof v);
+        f64x8 d = __builtin_convertvector(v, f64x8);
+        acc += d * d;
+    }
+    double lane[8];
+    memcpy(lane, &acc, sizeof lane);
+    for (size_t l = 0; i + l < n; l++) lane[l] += (double)x[i + l] * (double)x[i + l];
+    for (int half = 4; half; half /= 2)
+        for (int l = 0; l < half; l++) lane[l] += lane[l + half];
+    return lane[0];
+}
+
+static void accumulate(float *dst, const float *src, size_t n) {
+    TTI_IVDEP
+    for (size_t i = 0; i < n; i++) dst[i] += src[i];
+}
+
 #define TTI_FAMILIES(X) \
     X(fused)            \
     X(elementwise)      \
@@ -54,5 +81,11 @@ TTI_FAMILIES(TTI_DECLARE)
 static const tti_kernel *const kernels[] = {TTI_FAMILIES(TTI_LIST) NULL};
 
 extern const tti_cpu_isa TTI_VARIANT(tti_cpu_isa);
-const tti_cpu_isa TTI_VARIANT(tti_cpu_isa) = {TTI_ISA_TEXT, kernels,    hash_params,
-                                              sum_squares,  accumulate, tti_sum_columns};
+const tti_cpu_isa TTI_VARIANT(tti_cpu_isa) = {
+    .name = TTI_ISA_TEXT,
+    .kernels = kernels,
+    .hash_params = hash_params,
+    .sum_squares = sum_squares,
+    .accumulate = accumulate,
+    .sum_columns = tti_sum_columns,
+};

@@ -1,4 +1,5 @@
-/* isa_test.c - the parameter hash: its definition, its parts, and what it must notice. */
+/* isa_test.c - the parameter hash (definition, parts, what it must notice), sums of squares and
+ * accumulation, the same in every instruction set. */
 #include <stdlib.h>
 
 #include "backend/cpu/cpu.h"
@@ -77,12 +78,52 @@ T_CASE(any_exchange_of_unequal_elements_changes_it) {
         }
 }
 
+T_CASE(sums_of_squares_are_exact_to_double_and_the_same_everywhere) {
+    T_UNUSED;
+    float w[N];
+    const tti_cpu_isa *isa;
+    fill(w, N);
+    for (size_t n = 0; n <= N; n += n < 40 ? 1 : 93) {
+        double want = 0;
+        for (size_t i = 0; i < n; i++) want += (double)w[i] * (double)w[i];
+        double first = tti_backend_cpu.sum_squares(w, n);
+        T_NEAR(first, want, 1e-13);
+        for (int k = 0; (isa = tti_cpu_isa_at(k)) != NULL; k++)
+            assert_true(isa->sum_squares(w, n) == first);
+    }
+}
+
+T_CASE(accumulate_adds_elementwise) {
+    T_UNUSED;
+    float a[N], b[N];
+    const tti_cpu_isa *isa;
+    fill(b, N);
+    for (int k = 0; (isa = tti_cpu_isa_at(k)) != NULL; k++) {
+        for (size_t i = 0; i < N; i++) a[i] = (float)i;
+        isa->accumulate(a, b, N - 1);
+        for (size_t i = 0; i + 1 < N; i++) assert_true(a[i] == (float)i + b[i]);
+        assert_true(a[N - 1] == (float)(N - 1));
+    }
+}
+
+T_CASE(the_backend_hashes_with_the_best_set) {
+    T_UNUSED;
+    float w[N];
+    fill(w, N);
+    assert_true(tti_backend_cpu.hash(w, N, 5) == plain_hash(w, N, 5));
+    tti_backend_cpu.accumulate(w, w, 1);
+    assert_true(tti_backend_cpu.hash(w, N, 5) == plain_hash(w, N, 5));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_instruction_set_follows_the_definition),
         cmocka_unit_test(hashes_of_parts_add_up),
         cmocka_unit_test(any_flipped_bit_changes_it),
         cmocka_unit_test(any_exchange_of_unequal_elements_changes_it),
+        cmocka_unit_test(sums_of_squares_are_exact_to_double_and_the_same_everywhere),
+        cmocka_unit_test(accumulate_adds_elementwise),
+        cmocka_unit_test(the_backend_hashes_with_the_best_set),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
