@@ -31,12 +31,6 @@ t_reference *t_reference_create(const tutti_graph *g) {
             for (size_t e = 0; (node->op->traits & TTI_CONSTANT) && e < n; e++)
                 value[e] = constant_value(node);
         }
-        for (int b = 0; b < node->n_body; b++) {
-            const tutti_value *out = node->body[b]->out[0];
-            if (!r->value[out->id])
-                r->value[out->id] =
-                    must_alloc((size_t)tutti_shape_n_elems(&out->type.shape), sizeof(double));
-        }
     }
     return r;
 }
@@ -60,13 +54,29 @@ static void run_node(const t_reference *r, const tti_node *node, const tti_run *
     node->op->reference(&(tti_args){.node = node, .in = in, .out = out, .run = run});
 }
 
-/* A chain: its nodes in order, then the last one's value is the fused node's. */
-static void run_body(const t_reference *r, const tti_node *node, const tti_run *run) {
-    for (int b = 0; b < node->n_body; b++) run_node(r, node->body[b], run);
-    const tutti_value *last = node->body[node->n_body - 1]->out[0];
-    size_t n = (size_t)tutti_shape_n_elems(&last->type.shape);
-    if (last->id != node->out[0]->id)
-        memcpy(r->value[node->out[0]->id], r->value[last->id], n * sizeof(double));
+/* Where a part of a chain finds an input: an earlier part's output (which has no id in the graph),
+ * else a value of the graph. */
+static const double *part_input(const t_reference *r, const tti_node *chain, double *const *made,
+                                int n_made, const tutti_value *value) {
+    for (int b = 0; b < n_made; b++)
+        if (chain->body[b]->out[0] == value) return made[b];
+    return r->value[value->id];
+}
+
+/* A chain: its parts in order; the last one's output is the chain's. */
+static void run_chain(const t_reference *r, const tti_node *chain, const tti_run *run) {
+    size_t n = (size_t)tutti_shape_n_elems(&chain->out[0]->type.shape);
+    double **made = must_alloc((size_t)chain->n_body, sizeof *made);
+    for (int b = 0; b < chain->n_body; b++) {
+        const tti_node *part = chain->body[b];
+        const double *in[TTI_MAX_IN];
+        made[b] = must_alloc(n, sizeof **made);
+        for (int i = 0; i < part->n_in; i++) in[i] = part_input(r, chain, made, b, part->in[i]);
+        part->op->reference(&(tti_args){.node = part, .in = in, .out = &made[b], .run = run});
+    }
+    memcpy(r->value[chain->out[0]->id], made[chain->n_body - 1], n * sizeof **made);
+    for (int b = 0; b < chain->n_body; b++) free(made[b]);
+    free(made);
 }
 
 void t_reference_run(t_reference *r, const tti_run *run) {
@@ -74,7 +84,7 @@ void t_reference_run(t_reference *r, const tti_run *run) {
         const tti_node *node = r->g->nodes[i];
         if (node->op->traits & TTI_SOURCE) continue;
         if (node->op->traits & TTI_FUSED)
-            run_body(r, node, run);
+            run_chain(r, node, run);
         else
             run_node(r, node, run);
     }

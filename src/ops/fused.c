@@ -4,11 +4,21 @@
  * know: its meaning is its body, node by node; it has no reference of its own. */
 #include "ops/rules.h"
 
-/* Elementwise: the shape is that of the inputs; the body's last node decides the dtype. */
+/* True if every element of part's output depends on the same elements of its inputs only. */
+static bool is_elementwise(const tti_node *part) {
+    if (part->op->n_out != 1 || part->op->traits & TTI_UPDATE) return false;
+    if (part->op->traits & TTI_ELEMENTWISE) return true;
+    bool alike = part->op->traits & TTI_BROADCAST;
+    for (int i = 0; i < part->n_in; i++)
+        alike = alike && tti_shape_equal(tti_in_shape(part, i), &part->out[0]->type.shape);
+    return alike;
+}
+
+/* The shape is that of the inputs; the body's last node decides the dtype. */
 static tutti_status fused_infer(const tti_node *node, tutti_type *out) {
     for (int i = 1; i < node->n_in; i++) TTI_TRY(tti_need_same_shape(node, 0, i));
     for (int i = 0; i < node->n_body; i++)
-        if (!(node->body[i]->op->traits & TTI_ELEMENTWISE) || node->body[i]->op->n_out != 1)
+        if (!is_elementwise(node->body[i]))
             return tti_node_fail(node, "%s cannot be part of a chain", node->body[i]->op->name);
     out[0] = node->in[0]->type;
     if (node->n_body > 0) out[0].dtype = node->body[node->n_body - 1]->out[0]->type.dtype;

@@ -19,6 +19,7 @@
     X(conv)         \
     X(pool)         \
     X(shape)        \
+    X(embed)        \
     X(softmax)      \
     X(loss)         \
     X(reduce)       \
