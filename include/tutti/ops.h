@@ -164,6 +164,10 @@ TUTTI_API tutti_value *tutti_max(tutti_graph *g, tutti_value *x, const tutti_axe
 /* Place of the first maximum along axis, i32, without that axis; no gradient. */
 TUTTI_API tutti_value *tutti_argmax(tutti_graph *g, tutti_value *x, int axis);
 
+/* labels i32 [..] -> f32 [.., n_classes]: 1 at the label, else 0; a label outside 0 ..
+ * n_classes-1 gives a row of zeros; no gradient. */
+TUTTI_API tutti_value *tutti_one_hot(tutti_graph *g, tutti_value *labels, int64_t n_classes);
+
 /* y_i = e^x_i / sum_j e^x_j along axis, and its logarithm. */
 TUTTI_API tutti_value *tutti_softmax(tutti_graph *g, tutti_value *x, int axis);
 TUTTI_API tutti_value *tutti_log_softmax(tutti_graph *g, tutti_value *x, int axis);
