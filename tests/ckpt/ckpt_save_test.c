@@ -325,7 +325,7 @@ int main(void) {
         CASE(the_same_step_again),
         CASE(bad_arguments),
         CASE(two_savers),
-        CASE(every_injected_failure),
+        cmocka_unit_test_setup_teardown(every_injected_failure, fresh_run_in_memory, no_faults),
         cmocka_unit_test_setup_teardown(killed_at_every_point, fresh_run_in_memory, no_faults),
         cmocka_unit_test_setup_teardown(killed_at_random_times, fresh_run_in_memory, no_faults),
         CASE(real_full_disk),
