@@ -52,14 +52,6 @@ uint64_t tti_cpu_hash_params(const float *w, size_t n_elems, uint64_t first_inde
     return tti_cpu_isa_at(0)->hash_params(w, n_elems, first_index);
 }
 
-static double sum_squares(const float *x, size_t n_elems) {
-    return tti_cpu_isa_at(0)->sum_squares(x, n_elems);
-}
-
-static void accumulate(float *dst, const float *src, size_t n_elems) {
-    tti_cpu_isa_at(0)->accumulate(dst, src, n_elems);
-}
-
 /* The kernel at *i of a list ended by .op == NULL; else takes the list's length off *i. */
 static const tti_kernel *kernel_in(const tti_kernel *list, int *i) {
     for (; list->op; list++)
@@ -151,10 +143,6 @@ const tti_backend tti_backend_cpu = {
     .prefers_channels_last = prefers_channels_last,
     .alloc = alloc_memory,
     .release = release_memory,
-    .thread_init = tti_cpu_thread_init,
-    .hash = tti_cpu_hash_params,
-    .sum_squares = sum_squares,
-    .accumulate = accumulate,
     .thread_init = tti_cpu_thread_init,
     .hash = tti_cpu_hash_params,
     .sum_squares = sum_squares,

@@ -27,23 +27,6 @@ static uint64_t hash_params(const float *w, size_t n_elems, uint64_t first_index
     return hash;
 }
 
-/* Sixteen partial sums in double, joined in one fixed tree. */
-static double sum_squares(const float *x, size_t n_elems) {
-    double lane[TTI_LANES] = {0};
-    size_t i = 0;
-    for (; i + TTI_LANES <= n_elems; i += TTI_LANES)
-        for (int k = 0; k < TTI_LANES; k++) lane[k] += (double)x[i + (size_t)k] * x[i + (size_t)k];
-    for (int k = 0; i < n_elems; i++, k++) lane[k] += (double)x[i] * x[i];
-    for (int n = TTI_LANES / 2; n; n /= 2)
-        for (int k = 0; k < n; k++) lane[k] += lane[k + n];
-    return lane[0];
-}
-
-static void accumulate(float *dst, const float *src, size_t n_elems) {
-    TTI_IVDEP
-    for (size_t i = 0; i < n_elems; i++) dst[i] += src[i];
-}
-
 typedef float f32x8 __attribute__((vector_size(32)));
 typedef double f64x8 __attribute__((vector_size(64)));
 
