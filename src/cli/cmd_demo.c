@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd.h"
-#include "job_args.h"
-#include "progress.h"
+#include "cli/cmd.h"
+#include "cli/job_args.h"
+#include "cli/progress_line.h"
 #include "tutti/train.h"
 
 static const char usage[] =

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cmd.h"
-#include "job_args.h"
+#include "cli/cmd.h"
+#include "cli/job_args.h"
 #include "tutti/train.h"
 
 static const char usage[] =

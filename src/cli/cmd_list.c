@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd.h"
+#include "cli/cmd.h"
 #include "tutti/catalog.h"
 
 int tutti_cmd_list(int argc, char **argv) {

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd.h"
-#include "job_args.h"
-#include "progress.h"
+#include "cli/cmd.h"
+#include "cli/job_args.h"
+#include "cli/progress_line.h"
 #include "tutti/train.h"
 
 static const char usage[] =

@@ -1,5 +1,5 @@
 /* job_args.c - one way to say which job, for every command. */
-#include "job_args.h"
+#include "cli/job_args.h"
 
 #include <stdio.h>
 #include <stdlib.h>

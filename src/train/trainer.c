@@ -233,7 +233,7 @@ static tutti_status prepare(trainer *t) {
     TTI_TRY(tutti_worker_detect(&t->place));
     TTI_TRY(tti_job_resolve(t->job, tti_cores_usable()));
     t->is_worker = t->place.n_ranks > 1;
-    if (t->is_worker) TTI_TRY(tti_worker_init());
+    TTI_TRY(tti_worker_init());
     if (t->is_worker && t->job->config.parallel.workers != t->place.n_ranks)
         return tti_fail(TUTTI_E_CONFIG, "parallel.workers is %lld, but the launcher says: %s",
                         (long long)t->job->config.parallel.workers, t->place.text);

@@ -1,6 +1,6 @@
-/* progress.h - a run on the terminal: one line that redraws itself, or plain lines. */
-#ifndef TUTTI_CLI_PROGRESS_H
-#define TUTTI_CLI_PROGRESS_H
+/* progress_line.h - a run on the terminal: one line that redraws itself, or plain lines. */
+#ifndef TUTTI_CLI_PROGRESS_LINE_H
+#define TUTTI_CLI_PROGRESS_LINE_H
 
 #include <stdint.h>
 
@@ -22,4 +22,4 @@ void progress_event(void *user, const tutti_event *event);
 /* Ends the line, so that other text may follow. */
 void progress_end(progress *p);
 
-#endif /* TUTTI_CLI_PROGRESS_H */
+#endif /* TUTTI_CLI_PROGRESS_LINE_H */

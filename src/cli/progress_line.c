@@ -1,6 +1,6 @@
-/* progress.c - in the manner of tqdm: on stderr, redrawn on a terminal, a plain line every few
+/* progress_line.c - in the manner of tqdm: on stderr, redrawn on a terminal, a plain line every few
  * seconds elsewhere. */
-#include "progress.h"
+#include "cli/progress_line.h"
 
 #include <stdio.h>
 #include <stdlib.h>
