@@ -64,6 +64,20 @@ T_CASE(table_is_complete) {
     assert_non_null(tti_op_find("conv2d"));
 }
 
+/* The index by name is built by whoever asks first; so this case comes first. */
+static const char *find_all(int rank, int n_ranks, void *arg) {
+    (void)rank, (void)n_ranks, (void)arg;
+    const tti_op *op;
+    for (int i = 0; (op = tti_op_at(i)) != NULL; i++)
+        if (tti_op_find(op->name) != op) return "an op is not found by its name";
+    return NULL;
+}
+
+T_CASE(many_threads_may_ask_at_once) {
+    T_UNUSED;
+    t_ranks(4, find_all, NULL);
+}
+
 /* ---- infer ---- */
 
 static void check_accepted(const sample_case *c) {
@@ -507,6 +521,7 @@ T_CASE(splits_that_training_needs_are_accepted) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_threads_may_ask_at_once),
         cmocka_unit_test(table_is_complete),
         cmocka_unit_test(good_samples_are_inferred),
         cmocka_unit_test(bad_samples_are_refused_by_op_and_layer),
