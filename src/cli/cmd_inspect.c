@@ -1,21 +1,45 @@
-/* cmd_inspect.c - `tutti inspect JOB.yaml`: steps, kernels, memory; or the graph after a pass. */
+/* cmd_inspect.c - `tutti inspect JOB.yaml`: steps, kernels, memory; or the graph after a pass.
+ * `tutti inspect RUN`: its checkpoints, verified byte for byte. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
 #include "cli/cmd.h"
 #include "cli/job_args.h"
+#include "tutti/ckpt.h"
 #include "tutti/train.h"
 
 static const char usage[] =
-    "usage: tutti inspect [JOB.yaml] [key=value ...] [--after PASS]\n\n"
+    "usage: tutti inspect [JOB.yaml] [key=value ...] [--after PASS]\n"
+    "       tutti inspect RUN | CHECKPOINT | FILE.safetensors\n\n"
     "Prints what the job would run: the steps of the shard program with the kernel of each, and "
     "the\n"
     "peak of every kind of memory.  --after PASS prints the graph after a pass in its text form;\n"
-    "--after none prints it as the model builds it.  'tutti passes' lists the passes.\n";
+    "--after none prints it as the model builds it.  'tutti passes' lists the passes.\n"
+    "For a run, a checkpoint or a safetensors file: what is in it, with every checksum verified.\n";
+
+/* A folder or a tensor file, and no job. */
+static bool is_checkpoint(const char *path) {
+    struct stat info;
+    size_t n = strlen(path), n_end = strlen(".safetensors");
+    if (n > n_end && strcmp(path + n - n_end, ".safetensors") == 0) return true;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+static int print_checkpoint(const char *path) {
+    char *text;
+    tutti_status st = tutti_ckpt_describe(path, &text);
+    if (st != TUTTI_OK) return report_failure(st);
+    fputs(text, stdout);
+    free(text);
+    return 0;
+}
 
 int tutti_cmd_inspect(int argc, char **argv) {
     job_args args;
     char *text;
+    if (argc == 2 && is_checkpoint(argv[1])) return print_checkpoint(argv[1]);
     int code = job_args_read(argc, argv, &args);
     if (code) return code;
     if (args.help) {

@@ -28,7 +28,7 @@ static const command commands[] = {
     {"optimizers", "optimizers", tutti_cmd_list},
     {"schedules", "learning rate schedules", tutti_cmd_list},
     {"algorithms", "all-reduce algorithms", tutti_cmd_list},
-    {"bench", "measure the communicator", tutti_cmd_bench},
+    {"bench", "measure training, or the communicator", tutti_cmd_bench},
     {"version", "print the version", version},
 };
 

@@ -1,0 +1,118 @@
+/* cmd_bench_train.c - `tutti bench train MODEL`: the speed of a training step, as one JSON line.
+ *
+ * Runs a short training on drawn digits, all of which are drawn in the first steps, and takes the
+ * median over windows of steps after these.  Data loading is part of what is measured. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "cli/cmd.h"
+#include "cli/job_args.h"
+#include "tutti/train.h"
+
+static const char usage[] =
+    "usage: tutti bench train [MODEL] [key=value ...] [-n N]\n\n"
+    "Trains MODEL (lenet) on drawn digits for train.steps (400) steps and prints one JSON line:\n"
+    "median samples/s and ms per step after the first quarter of the steps, time to the first "
+    "step\n"
+    "from the start of the call, peak resident memory.  Any key of a job may be given.\n";
+
+enum { MAX_WINDOWS = 4096, MAX_ARGS = 64 };
+
+typedef struct windows {
+    double samples_per_s[MAX_WINDOWS];
+    int n;
+    int64_t skip_until; /* steps that do not count */
+} windows;
+
+static void on_event(void *user, const tutti_event *e) {
+    windows *w = user;
+    if (e->kind == TUTTI_EVENT_WARNING) fprintf(stderr, "warning: %s\n", e->text);
+    if (e->kind == TUTTI_EVENT_START) w->skip_until = e->n_steps / 4;
+    bool counts = e->kind == TUTTI_EVENT_STEP && e->step > w->skip_until && w->n < MAX_WINDOWS;
+    if (counts) w->samples_per_s[w->n++] = e->samples_per_s;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(windows *w) {
+    if (w->n == 0) return 0;
+    qsort(w->samples_per_s, (size_t)w->n, sizeof w->samples_per_s[0], by_value);
+    return w->samples_per_s[w->n / 2];
+}
+
+static void print_line(tutti_job *job, windows *w, const tutti_train_result *r) {
+    struct rusage use;
+    getrusage(RUSAGE_SELF, &use);
+    double per_s = median(w), batch = atof(tutti_job_get(job, "train.batch"));
+    printf(
+        "{\"what\":\"%s\",\"workers\":%d,\"shards\":%d,\"mode\":\"%s\",\"batch\":%.0f,"
+        "\"per_s\":%.0f,\"ms\":%.3f,\"first_step_s\":%.3f,\"peak_rss_mb\":%.1f,"
+        "\"params_hash\":\"%016" PRIx64 "\"}\n",
+        tutti_job_get(job, "model.name"), r->n_workers, r->n_shards,
+        tutti_job_get(job, "parallel.mode"), batch, per_s, per_s > 0 ? 1e3 * batch / per_s : 0,
+        r->first_step_s, (double)use.ru_maxrss / 1024, r->params_hash);
+}
+
+/* The arguments with what a measurement wants in front, so that the caller's win. */
+static int build_args(int argc, char **argv, const char *run_dir, char **out, char *assignment) {
+    static char *const defaults[] = {
+        (char *)"data.n_train=2048", (char *)"data.n_test=128",
+        (char *)"train.steps=400",   (char *)"train.eval_every=0",
+        (char *)"run.log_every=10",  (char *)"run.checkpoint_every=-1"};
+    int n = 0;
+    out[n++] = argv[0];
+    for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++) out[n++] = defaults[i];
+    snprintf(assignment, 600, "run.dir=%s", run_dir);
+    out[n++] = assignment;
+    for (int i = 1; i < argc && n < MAX_ARGS - 1; i++) out[n++] = argv[i];
+    return n;
+}
+
+static void remove_run(const char *dir) {
+    char command[700];
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    if (system(command) != 0) fprintf(stderr, "tutti: %s could not be removed\n", dir);
+}
+
+int tutti_cmd_bench_train(int argc, char **argv) {
+    char root[] = "/tmp/tutti-bench-XXXXXX", dir[64], name[128], run_dir[600], *args_in[MAX_ARGS];
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        fputs(usage, stdout);
+        return 0;
+    }
+    if (argc > 1 && argv[1][0] != '-' && !strchr(argv[1], '=')) {
+        snprintf(name, sizeof name, "model.name=%s", argv[1]);
+        argv[1] = name;
+    }
+    if (!mkdtemp(root)) {
+        perror("tutti: /tmp");
+        return 1;
+    }
+    snprintf(dir, sizeof dir, "%s/run", root);
+    int n = build_args(argc, argv, dir, args_in, run_dir);
+    job_args args;
+    int code = job_args_read(n, args_in, &args);
+    if (code == 0) {
+        windows *w = calloc(1, sizeof *w);
+        tutti_train_result result = {.exit_code = 8};
+        tutti_status st =
+            w ? tutti_train(args.job, &(tutti_train_desc){.on_event = on_event, .user = w}, &result)
+              : TUTTI_E_NOMEM;
+        if (st == TUTTI_OK)
+            print_line(args.job, w, &result);
+        else
+            report_failure(st);
+        code = result.exit_code;
+        free(w);
+        job_args_free(&args);
+    }
+    remove_run(root);
+    return code;
+}
