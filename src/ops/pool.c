@@ -80,11 +80,11 @@ static tutti_status pool_sizes_of(const tti_node *node, pool_sizes *s) {
     s->planes = first->dim[0] * first->dim[1];
     s->in[0] = first->dim[2], s->in[1] = first->dim[3];
     if (is_grad) TTI_TRY(tti_get_pair(node, "in_hw", 1, NULL, s->in));
-    if (!adaptive) TTI_TRY(read_pool(node, s));
-    if (adaptive && !is_grad) TTI_TRY(tti_get_pair(node, "out", 1, NULL, s->out));
-    if (adaptive && (s->in[0] < 1 || s->in[1] < 1))
+    if (s->in[0] < 1 || s->in[1] < 1) /* a window would see nothing but padding */
         return tti_node_fail(node, "a plane of %lldx%lld is empty", (long long)s->in[0],
                              (long long)s->in[1]);
+    if (!adaptive) TTI_TRY(read_pool(node, s));
+    if (adaptive && !is_grad) TTI_TRY(tti_get_pair(node, "out", 1, NULL, s->out));
     if (!is_grad) return TUTTI_OK;
     if (adaptive) memcpy(s->out, &first->dim[2], sizeof s->out);
     if (s->out[0] != first->dim[2] || s->out[1] != first->dim[3])
@@ -352,6 +352,7 @@ static const tti_sample max_samples[] = {
     {.in = "f32[1,1,15,17]", .attrs = "kernel=[15,17]"},
     {.in = "f32[1,1,16,16]", .attrs = "kernel=[16,16]", .expect = TUTTI_E_INVALID},
     {.in = "f32[2,4,6,4]", .attrs = "kernel=[2,5]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[2,4,0,4]", .attrs = "kernel=[2,2] pad=[1,1]", .expect = TUTTI_E_INVALID},
     {.in = "f32[2,4,6,4]", .attrs = "kernel=[2,2] pad=[2,2]", .expect = TUTTI_E_INVALID},
     {.in = "f32[2,4,6,4]", .attrs = "kernel=[2,2] stride=[0,1]", .expect = TUTTI_E_INVALID},
     {.in = "f32[2,4,6,4]", .expect = TUTTI_E_INVALID},
