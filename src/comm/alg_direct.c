@@ -20,7 +20,7 @@ size_t tti_part_first(size_t n_elems, int i, int n_parts) {
 /* Where the terms of a sum start, and where its result goes. */
 typedef struct places {
     const void **srcs; /* by term */
-    void **dsts;
+    char **dsts;
     int n_dsts;
 } places;
 
@@ -32,7 +32,8 @@ static void sum_range(const tti_work *work, const places *at, size_t first, size
         size_t n = TTI_MIN(last - i, (size_t)TTI_SUM_BLOCK);
         const void *sum =
             tti_sum_block(work->order, at->srcs, i * elem, work->dtype, work->op, n, scratch);
-        for (int d = 0; d < at->n_dsts; d++) memmove((char *)at->dsts[d] + i * elem, sum, n * elem);
+        for (int d = 0; d < at->n_dsts; d++)
+            if (at->dsts[d] + i * elem != sum) memcpy(at->dsts[d] + i * elem, sum, n * elem);
     }
 }
 
@@ -45,7 +46,7 @@ static tutti_status places_init(const tti_work *work, places *at, size_t extra_b
         tti_comm_scratch(work->comm, table_bytes + tti_sum_scratch_bytes() + extra_bytes);
     if (!memory) return TUTTI_E_NOMEM;
     at->srcs = (const void **)(void *)memory;
-    at->dsts = (void **)(void *)memory + work->order->n_terms;
+    at->dsts = (char **)(void *)memory + work->order->n_terms;
     *sum_scratch = memory + table_bytes;
     if (extra) *extra = memory + table_bytes + tti_sum_scratch_bytes();
     return TUTTI_OK;

@@ -42,7 +42,8 @@ static tutti_status all_gather(move *m, tti_offer *offer) {
     }
     TTI_TRY(tti_call_begin(comm, offer, &m->direct));
     if (m->n_bytes == 0) return TUTTI_OK;
-    memmove(m->dst + (size_t)comm->rank * m->n_bytes, m->src, m->n_bytes);
+    char *own = m->dst + (size_t)comm->rank * m->n_bytes;
+    if (own != m->src) memcpy(own, m->src, m->n_bytes); /* in place peers may be reading it */
     if (!is_inline && !m->direct) return exchange_all(m, 0);
     for (int i = 1; i < comm->n_ranks; i++) {
         int p = (comm->rank + i) % comm->n_ranks;
