@@ -122,6 +122,14 @@ static bool inputs_present(tutti_graph *g, const tti_node_desc *desc) {
     return true;
 }
 
+static bool name_is_short(tutti_graph *g, const tti_node_desc *desc) {
+    if (!desc->name || strlen(desc->name) <= TTI_MAX_NAME) return true;
+    tti_graph_fail(
+        g, tti_fail(TUTTI_E_INVALID, "%s '%.40s...': the name is too long, %d bytes are allowed",
+                    desc->op->name, desc->name, TTI_MAX_NAME));
+    return false;
+}
+
 static tti_node *make_node(tutti_graph *g, const tti_node_desc *desc) {
     tti_node *node = tti_arena_alloc(&g->arena, sizeof *node);
     if (!node) return NULL;
@@ -157,6 +165,7 @@ static tutti_status add_outputs(tutti_graph *g, tti_node *node) {
 
 tti_node *tti_graph_add(tutti_graph *g, const tti_node_desc *desc) {
     if (!g || g->failed != TUTTI_OK || !inputs_present(g, desc)) return NULL;
+    if (!name_is_short(g, desc)) return NULL;
     tti_node **nodes = grow(g->nodes, g->n_nodes, &g->cap_nodes, sizeof *g->nodes);
     if (nodes) g->nodes = nodes;
     tti_node *node = nodes ? make_node(g, desc) : NULL;

@@ -12,6 +12,9 @@
 #include "ir/op.h"
 #include "tutti/graph.h"
 
+/* Longest name of a node, in bytes: "grad." and a name still read back (read.c). */
+enum { TTI_MAX_NAME = 500 };
+
 /* How the elements of a 4-D value lie in memory.  Shapes are always N,C,H,W. */
 typedef enum tti_layout {
     TTI_PLAIN,              /* row-major                */

@@ -3,6 +3,7 @@
  * Every line is one statement.  Types behind ':' are checked against what infer says, so a text
  * that was edited by hand into nonsense is refused with its place.  Fused nodes are made by a pass
  * and do not read back: print before fuse. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -251,21 +252,26 @@ static const tti_attr_spec *find_spec(const tti_op *op, const char *name, size_t
 static bool parse_int(const char **p, int64_t *out) {
     char *end;
     if (**p != '-' && (**p < '0' || **p > '9')) return false;
+    errno = 0;
     *out = strtoll(*p, &end, 10);
+    bool good = end != *p && errno == 0;
+    *p = end;
+    return good;
+}
+
+/* As print_attr writes it.  Without leading blanks, which strtod would skip, line ends included. */
+static bool parse_float(const char **p, double *out) {
+    char *end;
+    if (!**p || strchr(" \t\r\n\v\f", **p)) return false;
+    *out = strtod(*p, &end);
     bool any = end != *p;
     *p = end;
     return any;
 }
 
 static bool parse_attr_value(const char **p, tti_attr_kind kind, tti_attr *out) {
-    char *end;
     if (kind == TTI_ATTR_INT) return parse_int(p, &out->i);
-    if (kind == TTI_ATTR_FLOAT) {
-        out->f = strtod(*p, &end);
-        bool any = end != *p;
-        *p = end;
-        return any;
-    }
+    if (kind == TTI_ATTR_FLOAT) return parse_float(p, &out->f);
     if (*(*p)++ != '[') return false;
     while (**p != ']') {
         if (out->n == TUTTI_MAX_DIMS || !parse_int(p, &out->v[out->n++])) return false;

@@ -1,4 +1,5 @@
 /* verify.c - the invariants of a graph as code, run between passes. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "ir/graph.h"
@@ -38,6 +39,21 @@ static tutti_status verify_outputs(const tutti_graph *g, const tti_node *node) {
     return TUTTI_OK;
 }
 
+/* Passes and plans keep arrays by value id. */
+static tutti_status verify_ids(const tutti_graph *g) {
+    bool *seen = calloc((size_t)g->n_values + 1, sizeof *seen);
+    if (!seen) return tti_fail(TUTTI_E_NOMEM, "verify: out of memory");
+    const tti_node *guilty = NULL;
+    for (int i = 0; i < g->n_nodes && !guilty; i++)
+        for (int k = 0; k < g->nodes[i]->op->n_out; k++) {
+            int id = g->nodes[i]->out[k]->id;
+            if (seen[id]) guilty = g->nodes[i];
+            seen[id] = true;
+        }
+    free(seen);
+    return guilty ? broken(guilty, "an output id is used twice") : TUTTI_OK;
+}
+
 static tutti_status verify_name(const tutti_graph *g, const tti_node *node) {
     if (!(node->op->traits & TTI_SOURCE) || (node->op->traits & TTI_CONSTANT)) return TUTTI_OK;
     if (!node->name[0]) return broken(node, "a source without a name");
@@ -56,6 +72,7 @@ tutti_status tti_graph_verify(const tutti_graph *g) {
         TTI_TRY(verify_outputs(g, node));
         TTI_TRY(verify_name(g, node));
     }
+    TTI_TRY(verify_ids(g));
     for (int i = 0; i < g->n_outputs; i++) {
         const tutti_value *value = g->outputs[i].value;
         if (!value || value->node->id >= g->n_nodes || g->nodes[value->node->id] != value->node)
