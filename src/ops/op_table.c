@@ -73,6 +73,10 @@ const tti_op *tti_op_at(int i) {
     return NULL;
 }
 
+tutti_status tutti_graph_parse(const char *text, const char *source, tutti_graph **out) {
+    return tti_graph_read(text, source, tti_op_find, out);
+}
+
 void tti_emit_n(tutti_graph *g, const char *op, const char *name, tutti_value *const *in, int n_in,
                 const tti_attr_arg *attrs, tutti_value **out) {
     const tti_op *found = tti_op_find(op);
