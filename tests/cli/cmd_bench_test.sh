@@ -1,0 +1,25 @@
+#!/bin/sh
+# tutti bench comm: rows in both places, JSON that parses, and usage errors with exit code 2.
+set -eu
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+
+[ -x "$TUTTI_PROGRAM" ] || exit 77
+
+for place in threads processes; do
+    "$TUTTI_PROGRAM" bench comm -n 3 --place $place --algorithm all --min 4K --max 16K --ms 1 \
+        --json >"$tmp/rows"
+    [ "$(wc -l <"$tmp/rows")" -eq 6 ] || { cat "$tmp/rows"; exit 1; }
+    grep -q "\"n_ranks\":3,\"place\":\"$place\",\"algorithm\":\"tree\",\"n_bytes\":16384" "$tmp/rows"
+done
+"$TUTTI_PROGRAM" bench comm -n 2 --max 64 --ms 1 --plain | grep -q "plain memory"
+"$TUTTI_PROGRAM" bench --help | grep -q "usage: tutti bench comm"
+
+for bad in "-n 0" "-n 65" "--place moon" "--algorithm star" "--min 0" "--max 4X" "extra" \
+    "--min 1M --max 4"; do
+    code=0
+    # shellcheck disable=SC2086
+    "$TUTTI_PROGRAM" bench comm $bad >"$tmp/out" 2>"$tmp/err" || code=$?
+    [ $code -eq 2 ] || { echo "bench comm $bad: exit $code"; exit 1; }
+    [ -s "$tmp/err" ] || { echo "bench comm $bad: no message"; exit 1; }
+done
