@@ -8,6 +8,7 @@
 
 #include "base/affinity.h"
 #include "base/clock.h"
+#include "ckpt/ckpt.h"
 #include "data/loader.h"
 #include "exec/exec.h"
 #include "launch/stop.h"
@@ -78,9 +79,24 @@ static tutti_status make_loader(session *s) {
     return s->shards ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
 }
 
+/* A run that was killed before its first checkpoint starts anew, and comes to the same bits. */
+static tutti_status find_checkpoints(session *s, bool *any) {
+    int64_t *steps;
+    size_t n_steps;
+    TTI_TRY(tti_ckpt_list(s->desc->run_dir, &steps, &n_steps));
+    free(steps);
+    *any = n_steps > 0;
+    return *any
+               ? TUTTI_OK
+               : tti_reporter_warn(&s->reporter,
+                                   "there is no checkpoint yet: the run starts from the beginning");
+}
+
 static tutti_status resume(session *s) {
+    bool any = false;
     s->saved_step = -1;
-    if (!s->desc->resume) return TUTTI_OK;
+    if (s->desc->resume) TTI_TRY(find_checkpoints(s, &any));
+    if (!any) return TUTTI_OK;
     TTI_TRY(tti_snapshot_load(s->b, s->exec, s->desc->run_dir, &s->reporter, &s->step));
     s->saved_step = s->step;
     return tti_exec_check_params(s->exec, (uint64_t)s->step);

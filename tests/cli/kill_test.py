@@ -1,0 +1,136 @@
+"""kill_test.py - a worker is killed, the run is killed while it writes checkpoints, the supervisor
+is killed: what is noticed, how soon, what is left, and that a resume comes to the same bits.
+
+Here a few of each; kill_slow_test.py has a hundred workers and two hundred checkpoints."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+
+import runs
+
+NOTICED_MS = 50
+GONE_S = 2
+PLACE = "parallel.place=processes"
+
+
+def expected(*arguments):
+    runs.tutti(*runs.small("expected", *arguments)).expect(0)
+    return runs.story("expected")
+
+
+def kill_a_worker(run, arguments, n_workers):
+    """Kills one worker at a random moment.  (rank, its number, when), None if it was too late."""
+    process = runs.start(*arguments)
+    runs.wait_until(lambda: len(runs.children(process.pid)) == n_workers or
+                    process.poll() is not None, what="all workers")
+    time.sleep(random.uniform(0, 0.25))
+    pids = runs.children(process.pid)
+    rank = random.randrange(n_workers)
+    if len(pids) < n_workers:
+        runs.finish(process).expect(0)
+        return None
+    killed_ns = time.monotonic_ns()
+    os.kill(pids[rank], signal.SIGKILL)
+    ended = runs.finish(process, GONE_S + 1)
+    gone_s = (time.monotonic_ns() - killed_ns) / 1e9
+    if ended.code == 0:
+        return None  # it had done its work
+    ended.expect(5, "rank %d (pid %d) was killed by signal 9" % (rank, pids[rank]))
+    left = runs.alive("run.dir=" + run)
+    if left or gone_s > GONE_S:
+        raise AssertionError("after %.2f s processes are left: %s" % (gone_s, left))
+    with open(run + "/error.json") as file:
+        report = json.load(file)
+    if (report["rank"], report["worker_signal"], report["exit_code"]) != (rank, 9, 5):
+        raise AssertionError("error.json says %s" % report)
+    return (report["noticed_ns"] - killed_ns) / 1e6, gone_s * 1e3
+
+
+def kill_workers(n_kills):
+    """n_kills runs of which a worker is killed; each is continued to the same end."""
+    story = expected("run.checkpoint_every=4")
+    noticed, gone = [], []
+    while len(noticed) < n_kills:
+        n_workers = random.choice((2, 3, 4))
+        shutil.rmtree("run", ignore_errors=True)
+        times = kill_a_worker("run", runs.small("run", "run.checkpoint_every=4", PLACE, "-n",
+                                                str(n_workers)), n_workers)
+        if times is None:
+            continue
+        noticed.append(times[0])
+        gone.append(times[1])
+        if os.path.exists("run/metrics.jsonl"):
+            if runs.checkpoints("run"):
+                runs.tutti("inspect", "run/checkpoints/step-%09d" %
+                           runs.checkpoints("run")[-1]).expect(0)
+            runs.tutti("train", "--resume", "run", "-n", str(random.choice((1, 2, 3)))).expect(0)
+            runs.same_story(story, "run")
+    print("killed %d workers: noticed after at most %.1f ms, all gone after at most %.0f ms"
+          % (n_kills, max(noticed), max(gone)))
+    if not runs.sanitized() and max(noticed) > NOTICED_MS:
+        raise AssertionError("a death was noticed after %.1f ms" % max(noticed))
+
+
+def kill_while_saving(n_kills):
+    """Kills runs that save after every step; there is a valid checkpoint once one was told of."""
+    story = expected("run.checkpoint_every=1")
+    n_told = 0
+    for _ in range(n_kills):
+        shutil.rmtree("run", ignore_errors=True)
+        process = runs.start(*runs.small("run", "run.checkpoint_every=1", "-n",
+                                         random.choice("12")))
+        runs.wait_until(lambda: runs.steps_told("run") > 0, what="the first step")
+        time.sleep(random.uniform(0, 0.3))
+        process.kill()
+        runs.finish(process)
+        told = [r["step"] for r in runs.records("run") if r["event"] == "checkpoint"]
+        n_told += bool(told)
+        if told and max(runs.checkpoints("run"), default=0) < told[-1]:
+            raise AssertionError("step %d was told, there are %s" % (told[-1],
+                                                                     runs.checkpoints("run")))
+        if told:
+            runs.tutti("inspect", "run").expect(0)
+        runs.tutti("train", "--resume", "run", "-n", "2").expect(0)
+        runs.same_story(story, "run")
+        left = [n for n in os.listdir("run/checkpoints") if not n[5:].isdigit()]
+        if left:
+            raise AssertionError("left in checkpoints/: %s" % left)
+    print("killed %d runs, %d of them with a checkpoint" % (n_kills, n_told))
+
+
+def test_killed_workers():
+    kill_workers(3)
+
+
+def test_killed_while_saving():
+    kill_while_saving(10)
+
+
+def test_no_orphans_of_a_killed_supervisor():
+    process = runs.start(*runs.small("run", PLACE, "-n", "3", "train.steps=1000000",
+                                     "run.checkpoint_every=-1"))
+    runs.wait_until(lambda: runs.steps_told("run") > 3, what="the first steps")
+    if len(runs.alive("run.dir=run")) != 4:
+        raise AssertionError("not a supervisor and 3 workers")
+    process.kill()
+    runs.finish(process)
+    runs.wait_until(lambda: not runs.alive("run.dir=run"), GONE_S, "the end of the workers")
+
+
+def test_a_stopped_worker_is_a_lost_one():
+    process = runs.start(*runs.small("run", PLACE, "-n", "3", "train.steps=1000000",
+                                     "run.checkpoint_every=-1"))
+    runs.wait_until(lambda: runs.steps_told("run") > 3, what="the first steps")
+    os.kill(runs.children(process.pid)[1], signal.SIGSTOP)
+    runs.finish(process, 5).expect(5, "rank 1 (pid ", "was stopped (signal 19)")
+    if runs.alive("run.dir=run"):
+        raise AssertionError("processes are left")
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])

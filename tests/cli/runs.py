@@ -1,0 +1,191 @@
+"""runs.py - for the scripts of this folder: starts the program, stops it, reads what it left.
+
+A script holds functions named test_*; main() gives each a folder of its own, which is its current
+directory, runs them in order and fails if one raises.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+PROGRAM = os.path.abspath(os.environ.get("TUTTI_PROGRAM", "build/tutti"))
+SEED = int(os.environ.get("TUTTI_TEST_SEED", "1"))
+
+# A run of a tenth of a second: 40 steps of an mlp with dropout, 9 to an epoch, the last one short.
+SMALL = ["model.name=mlp", "model.hidden=[16]", "model.dropout=0.2", "data.n_train=512",
+         "data.n_test=100", "train.batch=60", "train.steps=40", "parallel.shards=8",
+         "run.log_every=1"]
+
+
+def sanitized():
+    """True under a sanitizer, where times mean nothing."""
+    cache = os.path.join(os.environ.get("TUTTI_BUILD", "build"), "CMakeCache.txt")
+    with open(cache) as file:
+        return any(line.startswith("TUTTI_SANITIZE:") and line.strip()[-1] != "=" for line in file)
+
+
+class Ended:
+    """How a program ended; a death by signal S is code -S."""
+
+    def __init__(self, arguments, code, out, err):
+        self.arguments, self.code, self.out, self.err = arguments, code, out, err
+
+    def expect(self, code, *parts):
+        if self.code != code:
+            raise AssertionError("tutti %s: exit code %d instead of %d\n%s%s" % (
+                " ".join(self.arguments), self.code, code, self.out, self.err))
+        for part in parts:
+            if part not in self.out + self.err:
+                raise AssertionError("tutti %s: no '%s' in\n%s%s" % (
+                    " ".join(self.arguments), part, self.out, self.err))
+        return self
+
+
+def start(*arguments, **options):
+    """The program, running in a session of its own, its output in files out and err."""
+    with open("out", "w") as out, open("err", "w") as err:
+        return subprocess.Popen([PROGRAM, *arguments], stdin=subprocess.DEVNULL, stdout=out,
+                                stderr=err, start_new_session=True, **options)
+
+
+def finish(process, timeout_s=60):
+    try:
+        code = process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    with open("out", errors="replace") as out, open("err", errors="replace") as err:
+        return Ended(process.args[1:], code, out.read(), err.read())
+
+
+def tutti(*arguments, timeout_s=60, **options):
+    return finish(start(*arguments, **options), timeout_s)
+
+
+def small(run, *arguments):
+    """The arguments of a small run into folder run."""
+    return ["train", *SMALL, "run.dir=" + run, *arguments]
+
+
+def records(run):
+    """metrics.jsonl; a last line may be cut only if the machine itself had died, so never here."""
+    with open(os.path.join(run, "metrics.jsonl")) as file:
+        return [json.loads(line) for line in file]
+
+
+def steps_told(run):
+    """Step records in metrics.jsonl, 0 before there is one."""
+    try:
+        with open(os.path.join(run, "metrics.jsonl")) as file:
+            return file.read().count('"event":"step"')
+    except OSError:
+        return 0
+
+
+def story(run):
+    """What must be the same whatever the workers: {what: figures}.  A step that was done again
+    after a resume must have come to the same."""
+    figures = {}
+    for r in records(run):
+        if r["event"] in ("step", "eval"):
+            key = (r["event"], r["step"])
+            value = (r["loss"], r["accuracy"], r.get("params_hash"), r.get("grad_norm"))
+        elif r["event"] == "end" and not r["stopped"]:
+            key, value = ("end", r["step"]), (r["params_hash"], r["loss"], r["accuracy"])
+        else:
+            continue
+        if figures.setdefault(key, value) != value:
+            raise AssertionError("%s: %s was %s, and now %s" % (run, key, figures[key], value))
+    return figures
+
+
+def same_story(expected, run):
+    """run tells nothing else than expected, to the bit, and comes to the end."""
+    told = story(run)
+    for key, value in told.items():
+        if expected.get(key) != value:
+            raise AssertionError("%s: %s is %s instead of %s" % (run, key, value,
+                                                                 expected.get(key)))
+    missing = [key for key in expected if key not in told]
+    if missing:
+        raise AssertionError("%s: nothing about %s" % (run, missing))
+
+
+def wait_until(condition, timeout_s=20, what="what was waited for"):
+    end = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError("%s did not come in %g s" % (what, timeout_s))
+        time.sleep(0.001)
+
+
+def alive(mark):
+    """Processes other than zombies whose command line has mark as an argument."""
+    pids = []
+    for name in os.listdir("/proc"):
+        try:
+            with open("/proc/%s/cmdline" % name, "rb") as file:
+                if name.isdigit() and mark.encode() in file.read().split(b"\0"):
+                    pids.append(int(name))
+        except OSError:
+            pass
+    return pids
+
+
+def children(pid):
+    """The workers of a supervisor by rank, where they have come so far."""
+    try:
+        with open("/proc/%d/task/%d/children" % (pid, pid)) as file:
+            return [int(child) for child in file.read().split()]
+    except OSError:
+        return []
+
+
+def checkpoints(run):
+    """Steps of the checkpoints that have their final name."""
+    try:
+        names = os.listdir(os.path.join(run, "checkpoints"))
+    except OSError:
+        return []
+    return sorted(int(n[5:]) for n in names if n.startswith("step-") and n[5:].isdigit())
+
+
+def write_idx(folder, n_train=200, n_test=50, size=8, n_classes=4):
+    """A data set of noise in MNIST's files."""
+    draw = random.Random(1)
+    os.makedirs(folder, exist_ok=True)
+    for name, n in (("train", n_train), ("t10k", n_test)):
+        with open(os.path.join(folder, name + "-images-idx3-ubyte"), "wb") as file:
+            file.write(b"".join(x.to_bytes(4, "big") for x in (0x803, n, size, size)))
+            file.write(draw.randbytes(n * size * size))
+        with open(os.path.join(folder, name + "-labels-idx1-ubyte"), "wb") as file:
+            file.write(b"".join(x.to_bytes(4, "big") for x in (0x801, n)))
+            file.write(bytes(i % n_classes for i in range(n)))
+
+
+def main(module):
+    """Runs every test_* of a module in the order of the file."""
+    wanted = sys.argv[1:]
+    failed = 0
+    for name, function in list(vars(module).items()):
+        if not name.startswith("test_") or (wanted and name not in wanted):
+            continue
+        begin = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="tutti-") as folder:
+            os.chdir(folder)
+            try:
+                random.seed(SEED)
+                function()
+                text = "ok"
+            except Exception as error:  # the next test may still say something
+                text = "FAILED\n%s: %s" % (type(error).__name__, error)
+                failed += 1
+            finally:
+                os.chdir("/")
+        print("%-44s %6.2f s  %s" % (name, time.monotonic() - begin, text), flush=True)
+    sys.exit(1 if failed else 0)
