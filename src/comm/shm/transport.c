@@ -13,7 +13,7 @@
 
 #include "comm/shm/shm.h"
 
-enum { SPINS = 2000, SPINS_CROWDED = 8 };
+enum { SPINS = 2000, SPINS_CROWDED = 200 };
 
 static const char *shm_refusal(const tutti_comm_desc *desc) {
     return desc->group ? NULL : "no group was given (tutti_comm_group_create)";

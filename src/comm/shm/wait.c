@@ -7,6 +7,7 @@
  * rank that is killed between news and bell costs one slice of sleep, not a hang. */
 #include <errno.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -22,7 +23,7 @@
 #define PAUSE() (void)0
 #endif
 
-enum { SLICE_MS = 100 }; /* of sleep */
+enum { SLICE_MS = 100 /* of sleep */, SPINS_PER_YIELD = 48 };
 
 static void futex_sleep(_Atomic uint32_t *word, uint32_t value, int64_t n_ns) {
     struct timespec t = {.tv_sec = n_ns / 1000000000, .tv_nsec = n_ns % 1000000000};
@@ -140,6 +141,8 @@ tutti_status tti_shm_wait_for(shm_state *s, const shm_wait *wait) {
     for (int i = 0; i < s->n_spins; i++) {
         if (wait->ready(s, wait->arg)) return TUTTI_OK;
         if (atomic_load_explicit(&s->header->cause.state, memory_order_relaxed)) break;
+        /* Where the scheduler has put both on one core, spinning keeps the peer from its news. */
+        if (i % SPINS_PER_YIELD == SPINS_PER_YIELD - 1) sched_yield();
         PAUSE();
     }
     return sleep_for(s, wait);
