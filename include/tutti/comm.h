@@ -67,7 +67,7 @@ typedef struct tutti_comm_desc {
     tutti_comm_group *group; /* borrowed, must outlive the tutti_comm; NULL
                                 only with n_ranks 1                      */
     int rank;                /* 0 .. n_ranks-1, unique in the group      */
-    int n_ranks;             /* >= 1                                     */
+    int n_ranks;             /* 1 .. 64                                  */
     int timeout_ms;          /* longest wait for a peer, in ms; 0: 60000 */
 } tutti_comm_desc;
 
