@@ -42,8 +42,9 @@ typedef struct tti_backend {
     void (*release)(void *memory, size_t n_bytes);
     /* Called once by every thread that runs kernels (denormals off, one OpenMP thread). */
     void (*thread_init)(void);
-    /* The parameter hash of n_elems floats whose first has flat index first: sum mod 2^64 of
-     * bits(w[i]) * ((2*(first+i)+1) * 0x9E3779B97F4A7C15).  Order-free: parts just add. */
+    /* A 64-bit hash of n_elems floats that stand at flat index first: of their bits, their order
+     * and their place, the same on every machine.  Hashes of blocks are added mod 2^64, so the
+     * order in which blocks are visited does not matter, but where they are cut does. */
     uint64_t (*hash)(const float *w, size_t n_elems, uint64_t first);
     /* The sum of squares in double, with a fixed order of additions. */
     double (*sum_squares)(const float *x, size_t n_elems);

@@ -6,11 +6,12 @@
 
 #include "exec/worker.h"
 
+/* By the blocks of the update, as it hashes them. */
 uint64_t tti_exec_params_hash(tti_exec *x) {
     uint64_t hash = 0;
-    for (int i = 0; i < x->desc.plan->n_slots; i++) {
-        const tti_slot *slot = &x->desc.plan->slots[i];
-        hash += x->desc.backend->hash(x->params + slot->first, slot->n_elems, slot->first);
+    for (int i = 0; i < x->desc.plan->n_updates; i++) {
+        const tti_update_step *step = &x->desc.plan->updates[i];
+        hash += x->desc.backend->hash(x->params + step->first, step->n_elems, step->first);
     }
     return hash;
 }

@@ -29,10 +29,7 @@ const tti_kernel *tti_cpu_kernel_at(int i);
  * denormals are zero.  Concerns only the calling thread. */
 void tti_cpu_thread_init(void);
 
-/* A hash of parameters that does not depend on the order of additions:
- *   sum over i of bits(w[i]) * (2*(first_index+i)+1) * 0x9E3779B97F4A7C15, mod 2^64.
- * Every factor is odd, so one flipped bit always changes it; so does exchanging two unequal
- * elements less than 2^31 apart.  Hashes of parts are added up. */
+/* As hash of tti_backend.  A flipped bit, or two unequal elements exchanged, change it. */
 uint64_t tti_cpu_hash_params(const float *w, size_t n_elems, uint64_t first_index);
 
 /* ---- between the files of this folder ---- */

@@ -4,26 +4,37 @@
  * Compiled once for each set with the other vector files.  To add a kernel, add a row to the list
  * at the end of its family's file; to add a family, add its list here. */
 #include "backend/cpu/simd.h"
+#include "base/philox.h"
 
-/* With K odd and j the index in the chunk: sum bits*(2*(first+j)+1)*K
- * = K * ((2*first+1) * sum bits + 2 * sum bits*j), so an element costs one 32-bit multiplication.
- */
-static uint64_t hash_chunk(const float *w, uint32_t n, uint64_t first) {
-    uint64_t sum = 0, weighted = 0;
-    for (uint32_t j = 0; j < n; j++) {
-        uint32_t bits;
-        memcpy(&bits, w + j, sizeof bits);
-        sum += bits;
-        weighted += (uint64_t)bits * j;
+/* Horner's rule in each of 64 lanes mod 2^32: a load, a multiplication and an addition for 16
+ * elements, so that the hash costs no more than reading them.  Factors are odd, so a lane changes
+ * whenever one of its elements does. */
+enum { HASH_ROWS = 4, HASH_CHUNK = HASH_ROWS * TTI_LANES };
+typedef uint32_t u32x16 __attribute__((vector_size(64)));
+
+static inline void hash_chunk(u32x16 lanes[HASH_ROWS], const float *w) {
+    for (int r = 0; r < HASH_ROWS; r++) {
+        u32x16 bits;
+        memcpy(&bits, w + r * TTI_LANES, sizeof bits);
+        lanes[r] = lanes[r] * 0x9E3779B1u + bits;
     }
-    return 0x9E3779B97F4A7C15u * ((2 * first + 1) * sum + 2 * weighted);
 }
 
 static uint64_t hash_params(const float *w, size_t n_elems, uint64_t first_index) {
-    const size_t chunk = (size_t)1 << 30;
-    uint64_t hash = 0;
-    for (size_t i = 0; i < n_elems; i += chunk)
-        hash += hash_chunk(w + i, (uint32_t)TTI_MIN(chunk, n_elems - i), first_index + i);
+    u32x16 lanes[HASH_ROWS] = {{0}};
+    size_t i = 0;
+    for (; i + HASH_CHUNK <= n_elems; i += HASH_CHUNK) hash_chunk(lanes, w + i);
+    if (i < n_elems) {
+        float rest[HASH_CHUNK] = {0};
+        memcpy(rest, w + i, (n_elems - i) * sizeof *rest);
+        hash_chunk(lanes, rest);
+    }
+    for (int r = 1; r < HASH_ROWS; r++) lanes[0] = lanes[0] * 0x85EBCA6Bu + lanes[r];
+    uint32_t lane[TTI_LANES];
+    memcpy(lane, lanes, sizeof lane);
+    uint64_t hash = tti_mix64(first_index, n_elems);
+    for (int k = 0; k < TTI_LANES; k += 2)
+        hash = tti_mix64(hash ^ ((uint64_t)lane[k] << 32 | lane[k + 1]), (uint64_t)k);
     return hash;
 }
 
