@@ -318,6 +318,9 @@ static tutti_status start_workers(supervisor *s, const sigset_t *worker_mask) {
 
 static void finish_report(supervisor *s) {
     if (s->failed_ns == INT64_MAX) s->report.exit_code = s->stop_exit_code;
+    /* A worker that heard of a Ctrl-C from its peers first believes in a SIGTERM. */
+    if (s->report.exit_code == 128 + SIGTERM && s->stop_ns != INT64_MAX)
+        s->report.exit_code = 128 + s->forwarded;
     if (s->user_kill) s->report.exit_code = 128 + s->user_kill;
 }
 

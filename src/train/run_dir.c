@@ -1,6 +1,7 @@
 /* run_dir.c - making the folder of a run, without ever writing into an older one. */
 #include "train/run_dir.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,6 +46,31 @@ static tutti_status make_inside(const char *dir) {
         TTI_TRY(make_dirs(path));
     }
     return TUTTI_OK;
+}
+
+/* Removes dir/log with the logs in it. */
+static void discard_logs(const char *dir) {
+    char path[700];
+    snprintf(path, sizeof path, "%s/log", dir);
+    DIR *log = opendir(path);
+    for (struct dirent *entry; log && (entry = readdir(log));)
+        if (strncmp(entry->d_name, "rank-", 5) == 0) unlinkat(dirfd(log), entry->d_name, 0);
+    if (log) closedir(log);
+    rmdir(path);
+}
+
+void tti_run_dir_discard(const char *dir) {
+    static const char *const files[] = {"job.yaml", "error.json"};
+    char path[700];
+    if (tti_run_dir_exists(dir)) return;
+    for (size_t i = 0; i < TTI_COUNT(files); i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, files[i]);
+        unlink(path);
+    }
+    discard_logs(dir);
+    snprintf(path, sizeof path, "%s/checkpoints", dir);
+    rmdir(path);
+    rmdir(dir);
 }
 
 /* The first runs/NAME-N that nobody has: mkdir decides, so two runs at once get two folders. */

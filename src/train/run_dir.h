@@ -8,6 +8,10 @@
  * already holds a run is refused.  Creates it with checkpoints/ and log/; out has n_bytes. */
 tutti_status tti_run_dir_create(const char *dir, const char *name, char *out, size_t n_bytes);
 
+/* Removes what a run that failed before it started has left in dir, and dir if nothing else is in
+ * it.  Does nothing if dir holds a run. */
+void tti_run_dir_discard(const char *dir);
+
 /* True if dir holds a run. */
 bool tti_run_dir_exists(const char *dir);
 

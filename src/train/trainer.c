@@ -30,6 +30,7 @@ typedef struct trainer {
     int64_t start_ns;
     tutti_worker_place place;
     bool is_worker; /* started by a supervisor: one rank of several */
+    bool made_dir;  /* the run folder is new */
     char *yaml;     /* the resolved job */
 } trainer;
 
@@ -67,6 +68,7 @@ static tutti_status make_run_dir(trainer *t) {
     char name[128];
     run_name(t->job, name, sizeof name);
     TTI_TRY(tti_run_dir_create(t->job->config.run.dir, name, dir, n_bytes));
+    t->made_dir = true;
     return write_job(t);
 }
 
@@ -206,6 +208,7 @@ static tutti_status supervise(trainer *t) {
     if (ended.exit_code == 130) t->result->stop_signal = SIGINT;
     if (ended.exit_code == 143) t->result->stop_signal = SIGTERM;
     if (ended.exit_code == 0 || t->result->stop_signal) return TUTTI_OK;
+    if (!tti_run_dir_exists(t->result->run_dir)) return tti_fail(TUTTI_E_PEER, "%s", ended.text);
     return tti_fail(TUTTI_E_PEER, "%s; its last words are in %s", ended.text, log_dir);
 }
 
@@ -253,6 +256,7 @@ tutti_status tutti_train(tutti_job *job, const tutti_train_desc *desc, tutti_tra
         bool many = job->config.parallel.workers > 1;
         st = processes && many && !t.is_worker ? supervise(&t) : train_here(&t);
     }
+    if (st != TUTTI_OK && t.made_dir) tti_run_dir_discard(result->run_dir);
     if (st != TUTTI_OK && result->exit_code == 0) result->exit_code = tutti_status_exit_code(st);
     if (st == TUTTI_OK && result->stop_signal) result->exit_code = 128 + result->stop_signal;
     free(t.yaml);

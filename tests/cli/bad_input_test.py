@@ -1,0 +1,308 @@
+"""bad_input_test.py - what is wrong with files, jobs, folders and checkpoints: one clear message,
+the right exit code, nothing half-written, and nothing lost that was saved before."""
+
+import gzip
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+
+import runs
+
+CONFIG, DATA, CHECKPOINT, OTHER, NUMERICS = 2, 3, 4, 1, 7
+IDX = ["data.format=idx", "data.dir=set", "data.n_train=0", "data.n_test=0"]
+
+
+def refused(code, *parts, arguments=(), place="threads"):
+    """The run does not start: code, message, and no folder."""
+    ended = runs.tutti(*runs.small("run", "-n", "2", "parallel.place=" + place, *arguments))
+    ended.expect(code, *parts)
+    if ended.out:
+        raise AssertionError("printed: %s" % ended.out)
+    if os.path.exists("run"):
+        raise AssertionError("left a folder: %s" % os.listdir("run"))
+    return ended
+
+
+# ---- data ----
+
+IMAGES, LABELS = "set/train-images-idx3-ubyte", "set/train-labels-idx1-ubyte"
+
+
+def patch(path, at, data):
+    with open(path, "r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+def cut(path, n_bytes):
+    os.truncate(path, os.path.getsize(path) - n_bytes)
+
+
+def zip_images():
+    with open(IMAGES, "rb") as plain, gzip.open(IMAGES + ".gz", "wb") as file:
+        file.write(plain.read())
+    os.remove(IMAGES)
+
+
+DAMAGES = {
+    "missing": (lambda: os.remove(IMAGES), IMAGES.split("/")[1]),
+    "no test set": (lambda: os.remove("set/t10k-labels-idx1-ubyte"), "t10k-labels"),
+    "truncated": (lambda: cut(IMAGES, 1), "train-images"),
+    "empty": (lambda: os.truncate(LABELS, 0), "train-labels"),
+    "longer than it says": (lambda: open(LABELS, "ab").write(b"\0"), "train-labels"),
+    "wrong magic": (lambda: patch(IMAGES, 0, b"\x89PNG"), "train-images"),
+    "labels for images": (lambda: shutil.copy(LABELS, IMAGES), "train-images"),
+    "overflow": (lambda: patch(IMAGES, 4, b"\xff" * 12), "train-images"),
+    "no samples": (lambda: patch(IMAGES, 4, b"\0" * 4), "train-images"),
+    "count mismatch": (lambda: (patch(LABELS, 4, (199).to_bytes(4, "big")), cut(LABELS, 1)), "199"),
+    "label out of range": (lambda: patch("set/t10k-labels-idx1-ubyte", 8 + 17, b"\x09"), "9"),
+    "cut gzip": (lambda: (zip_images(), cut(IMAGES + ".gz", 100)), "train-images"),
+    "damaged gzip": (lambda: (zip_images(), patch(IMAGES + ".gz", 500, b"xxxx")), "train-images"),
+    "a folder": (lambda: (os.remove(IMAGES), os.mkdir(IMAGES)), "train-images"),
+}
+
+
+def test_data():
+    for name, (damage, part) in DAMAGES.items():
+        for place in ("threads", "processes"):
+            shutil.rmtree("set", ignore_errors=True)
+            runs.write_idx("set")
+            damage()
+            try:
+                text = refused(DATA, "error: ", part, arguments=IDX, place=place).err
+                if place == "threads" and len(text.splitlines()) != 1:
+                    raise AssertionError("more than one line: %s" % text)
+            except AssertionError as error:
+                raise AssertionError("%s, %s: %s" % (name, place, error))
+    runs.write_idx("good")
+    runs.tutti(*runs.small("run", *IDX, "data.dir=good", "-n", "2")).expect(0)
+
+
+# ---- jobs ----
+
+JOBS = [
+    (["optimizer.lrr=1"], 'optimizer.lrr: unknown key (did you mean "optimizer.lr"?)'),
+    (["train.batch=x"], "train.batch: expected an integer"),
+    (["train.batch=4"], "a batch of 4 is smaller than the 8 shards"),
+    (["parallel.shards=6"], "must be a power of two, got 6"),
+    (["-n", "9"], "9 workers for 8 shards"),
+    (["-n", "0"], "parallel.workers"),
+    (["-n", "two"], "parallel.workers"),
+    (["parallel.algorithm=ring"], "ring adds in an order that depends on the number of workers"),
+    (["--backend", "gpu"], "parallel.backend"),
+    (["--frobnicate"], "unknown option --frobnicate"),
+    (["-n"], "no value after -n"),
+    (["data.format=idx"], "idx needs data.dir"),
+    (["none.yaml"], "none.yaml"),
+    (["job.yaml", "other.yaml"], "unexpected argument 'other.yaml'"),
+]
+
+
+def test_jobs():
+    with open("job.yaml", "w") as file:
+        file.write("train: {batch: 60}\n")
+    for arguments, part in JOBS:
+        refused(CONFIG, part, arguments=arguments)
+
+
+def test_job_files():
+    for text, part in (("train: {batch: 60, batch: 61}\n", "job.yaml:1:20: error: "),
+                       ("train:\n  bathc: 60\n", 'job.yaml:2:3: error: train.bathc: unknown key '
+                        '(did you mean "batch"?)'),
+                       ("train: {batch: sixty}\n", "job.yaml:1:16: error: train.batch"),
+                       ("train: [1, 2]\n", "job.yaml:1:"),
+                       ("train: {batch: 60\n", "job.yaml:"),
+                       ("\0", "job.yaml")):
+        with open("job.yaml", "w") as file:
+            file.write(text)
+        refused(CONFIG, part, arguments=["job.yaml"])
+
+
+def test_all_problems_at_once():
+    text = refused(CONFIG, "optimizer.lrr", "train.bathc", "parallel.shards", arguments=[
+        "optimizer.lrr=1", "train.bathc=1", "parallel.shards=5"]).err
+    if len(text.splitlines()) != 3:
+        raise AssertionError("not 3 lines: %s" % text)
+
+
+# ---- folders ----
+
+def test_run_folders():
+    with open("file", "w"):
+        pass
+    for folder, part in (("file", "not a folder"), ("file/x", "Not a directory"),
+                         ("/proc/x", "run folder '/proc/x'"), ("x" * 400, "too long")):
+        ended = runs.tutti(*runs.small(folder)).expect(OTHER, "error: run folder", part)
+        if len(ended.err.splitlines()) != 1:
+            raise AssertionError(ended.err)
+
+
+def test_a_run_is_not_overwritten():
+    runs.tutti(*runs.small("run")).expect(0)
+    before = contents("run")
+    runs.tutti(*runs.small("run")).expect(CONFIG, "already holds a run", "--resume run")
+    runs.tutti("train", "--resume", "nothing").expect(CONFIG, "nothing")
+    os.mkdir("empty")
+    runs.tutti("train", "--resume", "empty").expect(CONFIG, "empty")
+    if contents("run") != before:
+        raise AssertionError("the run has changed")
+
+
+# ---- full disks ----
+
+def contents(folder):
+    found = {}
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with open(os.path.join(path, name), "rb") as file:
+                found[os.path.join(path, name)] = file.read()
+    return found
+
+
+BIG = ["model.hidden=[1000]", "train.steps=30", "run.checkpoint_every=10"]
+
+
+def test_no_file_may_be_as_large():
+    """Every checkpoint fails; the run says so, goes on, and fails in the end."""
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200000, 200000))
+    runs.tutti(*runs.small("run", *BIG, "-n", "1"), preexec_fn=limit, restore_signals=False).expect(
+        CHECKPOINT, "warning: ", "File too large")
+    if runs.checkpoints("run") or os.listdir("run/checkpoints"):
+        raise AssertionError("left: %s" % os.listdir("run/checkpoints"))
+    steps = [r["step"] for r in runs.records("run") if r["event"] == "step"]
+    if steps[-1] != 30:
+        raise AssertionError("the run did not go on: step %d" % steps[-1])
+
+
+def test_full_disk():
+    """A disk that fills up between two checkpoints: the first stays, and the run can go on later."""
+    os.mkdir("disk")
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", "disk"],
+                      stderr=subprocess.DEVNULL).returncode != 0:
+        print("no mount here: not tested")
+        return
+    try:
+        runs.tutti(*runs.small("disk/run", *BIG, "train.steps=10")).expect(0)
+        with open("disk/other", "wb") as file:
+            room = os.statvfs("disk")
+            file.write(bytes(max(0, room.f_bavail * room.f_frsize - 5000000)))
+        good = contents("disk/run/checkpoints")
+        runs.tutti("train", "--resume", "disk/run", "train.steps=30").expect(
+            CHECKPOINT, "No space left on device")
+        left = contents("disk/run/checkpoints")
+        if left != good:
+            raise AssertionError("the old checkpoint is touched, or something is left: %s"
+                                 % sorted(left))
+        os.remove("disk/other")
+        runs.tutti("train", "--resume", "disk/run", "train.steps=30").expect(0)
+        runs.tutti(*runs.small("expected", *BIG)).expect(0)
+        if runs.story("disk/run")[("end", 30)] != runs.story("expected")[("end", 30)]:
+            raise AssertionError("another end than without the full disk")
+    finally:
+        subprocess.run(["umount", "disk"], check=True)
+
+
+# ---- checkpoints ----
+
+def flips(path):
+    """Places in a file worth flipping a bit at: both ends, and some between."""
+    n_bytes = os.path.getsize(path)
+    return sorted({0, 7, 8, 20, n_bytes // 3, n_bytes // 2, n_bytes - 9, n_bytes - 1})
+
+
+def flip(path, at):
+    with open(path, "r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 0x10]))
+
+
+def test_damaged_checkpoints():
+    """The newest is damaged: the one before is taken, with a warning, and the end is the same."""
+    runs.tutti(*runs.small("run", "run.checkpoint_every=20")).expect(0)
+    story = runs.story("run")
+    steps = runs.checkpoints("run")
+    if len(steps) != 2:
+        raise AssertionError("checkpoints %s" % steps)
+    newest = "again/checkpoints/step-%09d/" % steps[1]
+    damages = [(name, at) for name in ("manifest.json", "model.safetensors",
+                                       "optimizer.safetensors")
+               for at in flips("run/checkpoints/step-%09d/%s" % (steps[1], name))]
+    for name, at in damages:
+        shutil.rmtree("again", ignore_errors=True)
+        shutil.copytree("run", "again")
+        flip(newest + name, at)
+        runs.tutti("inspect", "again/checkpoints/step-%09d" % steps[1]).expect(CHECKPOINT)
+        runs.tutti("train", "--resume", "again").expect(0, "warning: checkpoint passed over",
+                                                        "step-%09d" % steps[1])
+        runs.same_story(story, "again")
+    for name in ("manifest.json", "model.safetensors", "optimizer.safetensors"):
+        shutil.rmtree("again")
+        shutil.copytree("run", "again")
+        os.remove(newest + name)
+        runs.tutti("train", "--resume", "again").expect(0, "warning: checkpoint passed over")
+
+
+def test_no_good_checkpoint():
+    """Nothing to continue from: exit code 4, and what is there is left for a rescue."""
+    for place in ("threads", "processes"):
+        shutil.rmtree("run", ignore_errors=True)
+        runs.tutti(*runs.small("run", "run.checkpoint_every=20")).expect(0)
+        for step in runs.checkpoints("run"):
+            flip("run/checkpoints/step-%09d/model.safetensors" % step, 3000)
+        before = contents("run/checkpoints")
+        runs.tutti("train", "--resume", "run", "-n", "2", "parallel.place=" + place).expect(
+            CHECKPOINT, "none of its 2 checkpoints is good", "model.safetensors")
+        if contents("run/checkpoints") != before:
+            raise AssertionError("what is there was touched")
+
+
+def test_checkpoint_of_another():
+    runs.tutti(*runs.small("run")).expect(0)
+    before = contents("run/checkpoints")
+    for arguments, part in ((["model.hidden=[17]"], "fc1"),
+                            (["model.hidden=[16, 16]"], "fc2"),
+                            (["model.name=lenet"], "conv1"),
+                            (["train.batch=64"], "train.batch=60"),
+                            (["train.seed=2"], "train.seed=1"),
+                            (["parallel.shards=4"], "parallel.shards=8"),
+                            (["optimizer.name=sgd"], "optimizer.name=adamw"),
+                            (["data.n_train=500"], "samples=512")):
+        runs.tutti("train", "--resume", "run", *arguments).expect(CHECKPOINT, part)
+    if contents("run/checkpoints") != before:
+        raise AssertionError("the checkpoints were touched")
+    runs.tutti("train", "--resume", "run", "train.steps=41").expect(0)
+
+
+# ---- losses that are not finite ----
+
+WILD = ["optimizer.name=sgd", "optimizer.lr=1000", "optimizer.momentum=0.99", "train.steps=100"]
+
+
+def test_nan_stops():
+    for place in ("threads", "processes"):
+        shutil.rmtree("run", ignore_errors=True)
+        runs.tutti(*runs.small("run", *WILD, "-n", "2", "parallel.place=" + place)).expect(
+            NUMERICS, "the loss is not finite", "error: step ", "linear 'out'", "train.on_nan=skip")
+        runs.tutti("inspect", "run").expect(0)
+        if runs.records("run")[-1]["event"] != "failed":
+            raise AssertionError("the end is not noted")
+
+
+def test_nan_skips():
+    ended = runs.tutti(*runs.small("run", *WILD, "train.on_nan=skip", "-n", "2")).expect(
+        0, "warning: step ", "the loss is not finite")
+    runs.tutti(*runs.small("one", *WILD, "train.on_nan=skip", "-n", "1")).expect(0)
+    runs.same_story(runs.story("run"), "one")
+    if "error" in ended.err:
+        raise AssertionError(ended.err)
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])

@@ -1,0 +1,102 @@
+"""stop_test.py - Ctrl-C and SIGTERM, for threads and processes: the run stops at a step boundary
+with a checkpoint, says how to go on, exits with 130 or 143; a second one ends it at once."""
+
+import os
+import signal
+import sys
+import time
+
+import runs
+
+LONG = ["train.steps=1000000", "run.checkpoint_every=-1", "run.log_every=1"]
+
+
+def running(*arguments, run="run"):
+    """A run that is in the middle of its steps."""
+    process = runs.start(*runs.small(run, *LONG, *arguments))
+    runs.wait_until(lambda: runs.steps_told(run) > 5, what="the first steps")
+    return process
+
+
+def end_of(run):
+    return [r for r in runs.records(run) if r["event"] == "end"][-1]
+
+
+def stop(place, sig, code):
+    process = running("-n", "3", "parallel.place=" + place)
+    begin = time.monotonic()
+    process.send_signal(sig)
+    runs.finish(process, 10).expect(code, "continue with: tutti train --resume run")
+    if time.monotonic() - begin > 2 and not runs.sanitized():
+        raise AssertionError("stopped after %.1f s" % (time.monotonic() - begin))
+    end = end_of("run")
+    if not end["stopped"] or runs.checkpoints("run") != [end["step"]]:
+        raise AssertionError("%s, checkpoints %s" % (end, runs.checkpoints("run")))
+    last = str(end["step"] + 3)
+    runs.tutti("train", "--resume", "run", "-n", "2", "train.steps=" + last).expect(0)
+    if end_of("run")["step"] != end["step"] + 3:
+        raise AssertionError("continued to %s" % end_of("run"))
+    runs.story("run")
+
+
+def test_ctrl_c_threads():
+    stop("threads", signal.SIGINT, 130)
+
+
+def test_ctrl_c_processes():
+    stop("processes", signal.SIGINT, 130)
+
+
+def test_sigterm_threads():
+    stop("threads", signal.SIGTERM, 143)
+
+
+def test_sigterm_processes():
+    stop("processes", signal.SIGTERM, 143)
+
+
+def test_many_ctrl_c_are_told_from_sigterm():
+    """Whichever worker hears first, the exit code is that of the signal."""
+    for i in range(10):
+        process = running("-n", "4", "parallel.place=processes", run="run%d" % i)
+        process.send_signal(signal.SIGINT)
+        runs.finish(process, 10).expect(130)
+
+
+def second_ctrl_c(place):
+    """Steps of seconds, so that the first cannot be answered yet; the second needs no answer."""
+    process = runs.start("train", "model.name=mlp", "model.hidden=[2000, 2000, 2000]",
+                         "data.n_train=4096", "train.batch=4096", "parallel.shards=2", "-n", "2",
+                         "--backend", "reference", "run.dir=run", "parallel.place=" + place)
+    runs.wait_until(lambda: os.path.exists("run/metrics.jsonl") and runs.records("run"),
+                    what="the start")
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    begin = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    runs.finish(process).expect(130)
+    if time.monotonic() - begin > 1:
+        raise AssertionError("ended after %.1f s" % (time.monotonic() - begin))
+    runs.wait_until(lambda: not runs.alive("run.dir=run"), 2, "the end of all workers")
+
+
+def test_second_ctrl_c_threads():
+    second_ctrl_c("threads")
+
+
+def test_second_ctrl_c_processes():
+    second_ctrl_c("processes")
+
+
+def test_nohup_is_respected():
+    """A run whose SIGINT was ignored by its parent goes on."""
+    process = runs.start(*runs.small("run", "train.steps=400", "run.checkpoint_every=-1"),
+                         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    runs.wait_until(lambda: runs.steps_told("run") > 5, what="the first steps")
+    process.send_signal(signal.SIGINT)
+    runs.finish(process).expect(0)
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])
