@@ -7,10 +7,22 @@
 
 #include "passes/plan.h"
 
-static int step_of(const tti_program *program, const tti_node *node) {
+static bool reads(const tti_node *node, const tutti_value *value) {
+    for (int i = 0; i < node->n_in; i++) {
+        const tutti_value *in = node->in[i];
+        while (in != value && (in->node->op->traits & TTI_VIEW)) in = in->node->in[0];
+        if (in == value) return true;
+    }
+    return false;
+}
+
+/* The last step that makes or reads value: its slot is the reduction's from then on.  A gradient
+ * has readers where two parameters share it, as a and b do in x + (a + b). */
+static int last_use(const tti_program *program, const tutti_value *value) {
+    int last = -1;
     for (int i = 0; i < program->n_steps; i++)
-        if (program->steps[i] == node) return i;
-    return -1;
+        if (program->steps[i] == value->node || reads(program->steps[i], value)) last = i;
+    return last;
 }
 
 static tutti_status make_slot(const tti_plan *plan, const tti_node *param, tti_slot *slot) {
@@ -22,7 +34,7 @@ static tutti_status make_slot(const tti_plan *plan, const tti_node *param, tti_s
     *slot = (tti_slot){.param = param,
                        .n_elems = (size_t)tti_value_n_elems(param->out[0]),
                        .decay = tti_attr_int(param, "decay") != 0,
-                       .ready_after = step_of(&plan->shard, grad->node)};
+                       .ready_after = last_use(&plan->shard, grad)};
     TTI_ASSERT(slot->ready_after >= 0);
     return TUTTI_OK;
 }

@@ -99,9 +99,10 @@ static void find_lives(memplan *m) {
     }
 }
 
-static bool is_used_twice(const tti_node *node) {
+/* Also as another view of the same bytes. */
+static bool is_used_twice(const memplan *m, const tti_node *node) {
     for (int i = 1; i < node->n_in; i++)
-        if (node->in[i] == node->in[0]) return true;
+        if (m->root[node->in[i]->id] == m->root[node->in[0]->id]) return true;
     return false;
 }
 
@@ -109,7 +110,7 @@ static bool is_used_twice(const tti_node *node) {
 static void share_in_place(memplan *m) {
     for (int s = 0; s < m->program->n_steps; s++) {
         const tti_node *node = m->program->steps[s];
-        if (!(node->op->traits & TTI_IN_PLACE) || is_used_twice(node)) continue;
+        if (!(node->op->traits & TTI_IN_PLACE) || is_used_twice(m, node)) continue;
         int in = m->root[node->in[0]->id], out = m->root[node->out[0]->id];
         piece *from = &m->pieces[in], *to = &m->pieces[out];
         bool same_bytes = tti_value_n_bytes(node->in[0]) == tti_value_n_bytes(node->out[0]) &&

@@ -45,6 +45,13 @@ static const tti_node *find_twin(const tutti_graph *to, const tti_node *node) {
     return NULL;
 }
 
+/* A gradient must stay a value of its own: it is written into its parameter's slot. */
+static bool makes_output(const tutti_graph *g, const tti_node *node) {
+    for (int k = 0; k < node->op->n_out; k++)
+        if (tti_is_output(g, node->out[k])) return true;
+    return false;
+}
+
 static void simplify_node(tti_rewrite *rw, const tti_node *node) {
     if (is_identity(rw->from, node)) {
         rw->map[node->out[0]->id] = rw->map[node->in[0]->id];
@@ -55,8 +62,7 @@ static void simplify_node(tti_rewrite *rw, const tti_node *node) {
     if (!copied) return;
     const tti_node *copy = copied->node;
     const tti_node *twin = find_twin(rw->to, copy);
-    /* A gradient must stay a value of its own: it is written into its parameter's slot. */
-    if (!twin || tti_is_output(rw->from, node->out[0])) return;
+    if (!twin || makes_output(rw->from, node)) return;
     for (int k = 0; k < node->op->n_out; k++) rw->map[node->out[k]->id] = twin->out[k];
 }
 
