@@ -24,7 +24,8 @@ static int run(int argc, char **argv, const char *workers, tutti_train_result *r
     int code = job_args_read(argc, argv, &args);
     if (code) return code;
     tutti_job_set(args.job, workers, "demo");
-    progress p = progress_begin(args.quiet);
+    bool silent = args.quiet || strcmp(tutti_job_get(args.job, "run.progress"), "false") == 0;
+    progress p = progress_begin(silent);
     tutti_status st =
         tutti_train(args.job, &(tutti_train_desc){.on_event = progress_event, .user = &p}, result);
     progress_end(&p);

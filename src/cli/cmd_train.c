@@ -54,7 +54,8 @@ int tutti_cmd_train(int argc, char **argv) {
         job_args_free(&args);
         return 0;
     }
-    progress p = progress_begin(args.quiet);
+    bool silent = args.quiet || strcmp(tutti_job_get(args.job, "run.progress"), "false") == 0;
+    progress p = progress_begin(silent);
     char **again = worker_argv(argc, argv);
     tutti_train_result result;
     tutti_status st = tutti_train(

@@ -44,6 +44,8 @@ def kill_a_worker(run, arguments, n_workers):
     left = runs.alive("run.dir=" + run)
     if left or gone_s > GONE_S:
         raise AssertionError("after %.2f s processes are left: %s" % (gone_s, left))
+    if not os.path.exists(run):
+        return None  # killed before its start: what it had made was taken away again
     with open(run + "/error.json") as file:
         report = json.load(file)
     if (report["rank"], report["worker_signal"], report["exit_code"]) != (rank, 9, 5):

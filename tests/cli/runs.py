@@ -124,15 +124,21 @@ def wait_until(condition, timeout_s=20, what="what was waited for"):
         time.sleep(0.001)
 
 
+def is_alive(pid):
+    with open("/proc/%s/stat" % pid) as file:
+        return file.read().rpartition(")")[2].split()[0] not in "ZX"
+
+
 def alive(mark):
-    """Processes other than zombies whose command line has mark as an argument."""
+    """Processes of this folder that have mark as an argument."""
     pids = []
-    for name in os.listdir("/proc"):
+    for pid in os.listdir("/proc"):
         try:
-            with open("/proc/%s/cmdline" % name, "rb") as file:
-                if name.isdigit() and mark.encode() in file.read().split(b"\0"):
-                    pids.append(int(name))
-        except OSError:
+            with open("/proc/%s/cmdline" % pid, "rb") as file:
+                marked = mark.encode() in file.read().split(b"\0")
+            if marked and os.readlink("/proc/%s/cwd" % pid) == os.getcwd() and is_alive(pid):
+                pids.append(int(pid))
+        except OSError:  # it has gone meanwhile, or is no process
             pass
     return pids
 

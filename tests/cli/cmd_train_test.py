@@ -1,0 +1,175 @@
+"""cmd_train_test.py - what a user of `tutti train` sees and what scripts read: the records of
+metrics.jsonl, the run folder, output, backends, modes, placements, resume."""
+
+import json
+import os
+import re
+import sys
+
+import runs
+
+HASH = re.compile(r"^[0-9a-f]{16}$")
+
+RECORDS = {
+    "start": {"step", "n_steps", "workers", "shards", "params", "bytes_params", "bytes_states",
+              "bytes_grads", "bytes_activations", "backend", "version"},
+    "step": {"step", "epoch", "split", "loss", "accuracy", "lr", "samples_per_s", "wait_share",
+             "comm_share", "params_hash"},
+    "eval": {"step", "epoch", "split", "loss", "accuracy", "samples"},
+    "checkpoint": {"step", "path"},
+    "end": {"step", "stopped", "params_hash", "loss", "accuracy", "samples_per_s", "wall_s",
+            "first_step_s"},
+}
+
+
+def check_record(r):
+    event = r["event"]
+    if set(r) - {"event", "time"} != RECORDS[event]:
+        raise AssertionError("fields of %s: %s" % (event, sorted(r)))
+    if "params_hash" in r and not HASH.match(r["params_hash"]):
+        raise AssertionError("params_hash %s" % r["params_hash"])
+    if r.get("split") != {"step": "train", "eval": "test"}.get(event):
+        raise AssertionError("split of %s is %s" % (event, r.get("split")))
+    for share in ("wait_share", "comm_share", "accuracy"):
+        if not 0 <= r.get(share, 0) <= 1.0001:
+            raise AssertionError("%s is %g" % (share, r[share]))
+
+
+def test_metrics():
+    for place in ("threads", "processes"):
+        runs.tutti(*runs.small(place, "-n", "2", "parallel.place=" + place)).expect(0)
+        records = runs.records(place)
+        for r in records:
+            check_record(r)
+        events = [r["event"] for r in records]
+        if events[0] != "start" or events[-1] != "end" or set(events) != set(RECORDS):
+            raise AssertionError("events %s" % events)
+        steps = [r for r in records if r["event"] == "step"]
+        if [r["step"] for r in steps] != list(range(1, 41)):
+            raise AssertionError("steps %s" % [r["step"] for r in steps])
+        if [r["epoch"] for r in steps] != [(s - 1) // 9 for s in range(1, 41)]:
+            raise AssertionError("epochs %s" % [r["epoch"] for r in steps])
+        evals = [r for r in records if r["event"] == "eval"]
+        if [(r["step"], r["samples"]) for r in evals] != [(s, 100) for s in (9, 18, 27, 36, 40)]:
+            raise AssertionError("evaluations %s" % evals)
+        saved = [r["path"] for r in records if r["event"] == "checkpoint"]
+        if saved != ["%s/checkpoints/step-%09d" % (place, s) for s in (9, 18, 27, 36, 40)] or \
+           not os.path.exists(saved[-1] + "/manifest.json"):
+            raise AssertionError("checkpoints %s" % saved)
+        end = records[-1]
+        if (end["params_hash"], end["accuracy"]) != (steps[-1]["params_hash"],
+                                                     evals[-1]["accuracy"]):
+            raise AssertionError("the end %s is not that of the last step" % end)
+
+
+def test_run_folder():
+    runs.tutti(*runs.small("run", "-n", "2", "parallel.place=processes")).expect(0)
+    if sorted(os.listdir("run")) != ["checkpoints", "job.yaml", "log", "metrics.jsonl"]:
+        raise AssertionError(os.listdir("run"))
+    if runs.checkpoints("run") != [36, 40] or len(os.listdir("run/checkpoints")) != 2:
+        raise AssertionError("checkpoints %s" % os.listdir("run/checkpoints"))
+    if sorted(os.listdir("run/log")) != ["rank-0.txt", "rank-1.txt"]:
+        raise AssertionError(os.listdir("run/log"))
+    runs.tutti("train", "run/job.yaml", "run.dir=again").expect(0)  # the resolved job is a job
+    if runs.story("again") != runs.story("run"):
+        raise AssertionError("the resolved job is another")
+
+
+def test_names_of_run_folders():
+    with open("small.job.yaml", "w") as file:
+        file.write("model: {name: mlp, hidden: []}\ntrain: {steps: 1}\n"
+                   "data: {n_train: 200, n_test: 10}\n")
+    for n in (1, 2):
+        runs.tutti("train", "small.job.yaml").expect(0, "run runs/small.job-%d" % n)
+    runs.tutti("train", *runs.SMALL).expect(0, "run runs/mlp-1")
+
+
+def test_output():
+    ended = runs.tutti(*runs.small("run")).expect(0, "step 1/40",
+                                                  "epoch 5: test loss", "samples/s")
+    end = runs.records("run")[-1]
+    if len(ended.out.splitlines()) != 2 or "params_hash " + end["params_hash"] not in ended.out:
+        raise AssertionError("printed: %s" % ended.out)
+    for flag in ("-q", "--quiet"):
+        ended = runs.tutti(*runs.small("quiet" + flag, flag)).expect(0)
+        if ended.err or len(ended.out.splitlines()) != 2:
+            raise AssertionError("-q printed: %s%s" % (ended.out, ended.err))
+    if runs.tutti(*runs.small("no", "run.progress=false")).expect(0).err:
+        raise AssertionError("run.progress=false shows progress")
+    runs.tutti("train", "--help").expect(0, "usage: tutti train", "--resume RUN")
+
+
+def test_arguments_in_any_order():
+    with open("job.yaml", "w") as file:
+        file.write("model: {name: mlp, hidden: [16]}\ntrain: {steps: 3, batch: 32}\n"
+                   "data: {n_train: 200, n_test: 10}\n")
+    arguments = ["run.dir=a", "-n", "2", "train.batch=40", "parallel.shards=4"]
+    runs.tutti("train", "job.yaml", *arguments).expect(0)
+    arguments[0] = "run.dir=b"
+    runs.tutti("train", *arguments, "job.yaml").expect(0)
+    runs.same_story(runs.story("a"), "b")
+    runs.tutti("train", "--train.batch=40", "--parallel.shards=4", "-n", "1", "job.yaml",
+               "--run.dir=c").expect(0)
+    runs.same_story(runs.story("a"), "c")
+
+
+def end_loss(run):
+    return runs.records(run)[-1]["loss"]
+
+
+def test_reference_backend():
+    for model in ([], ["model.name=lenet", "data.n_train=60", "train.batch=20", "train.steps=3",
+                       "data.n_test=20"]):
+        fast, slow = "fast%d" % len(model), "slow%d" % len(model)
+        runs.tutti(*runs.small(fast, "model.dropout=0", *model)).expect(0)
+        runs.tutti(*runs.small(slow, "model.dropout=0", *model, "--backend", "reference")).expect(0)
+        if abs(end_loss(fast) - end_loss(slow)) > 1e-3 * end_loss(fast):
+            raise AssertionError("losses %g and %g" % (end_loss(fast), end_loss(slow)))
+        if runs.records(fast)[-1]["params_hash"] == runs.records(slow)[-1]["params_hash"]:
+            raise AssertionError("--backend reference changes nothing")
+
+
+def test_fast_mode():
+    runs.tutti(*runs.small("exact", "-n", "3")).expect(0)
+    for algorithm in ("auto", "ring", "tree", "direct"):
+        for place in ("threads", "processes"):
+            run = algorithm + "-" + place
+            runs.tutti(*runs.small(run, "-n", "3", "parallel.mode=fast", "parallel.place=" + place,
+                                   "parallel.algorithm=" + algorithm)).expect(0)
+            if abs(end_loss(run) - end_loss("exact")) > 1e-2 * end_loss("exact"):
+                raise AssertionError("%s: loss %g, exact %g" % (run, end_loss(run),
+                                                                end_loss("exact")))
+
+
+def test_resume_of_a_run_that_is_done():
+    runs.tutti(*runs.small("run")).expect(0)
+    story = runs.story("run")
+    runs.tutti("train", "--resume", "run", "-n", "2").expect(0, story[("end", 40)][0])
+    runs.same_story(story, "run")
+    runs.tutti("train", "--resume", "run", "train.steps=45").expect(0, "steps 45")
+    runs.tutti(*runs.small("long", "train.steps=45")).expect(0)
+    told = runs.story("run")
+    if told[("end", 45)] != runs.story("long")[("end", 45)]:
+        raise AssertionError("another end than without the stop at 40")
+
+
+def test_idx_is_learnt():
+    """From files: what can be learnt by heart is learnt."""
+    runs.write_idx("set", n_train=64, n_test=64)
+    for name in ("images-idx3", "labels-idx1"):
+        os.replace("set/train-%s-ubyte" % name, "set/t10k-%s-ubyte" % name)
+        with open("set/t10k-%s-ubyte" % name, "rb") as file, \
+             open("set/train-%s-ubyte" % name, "wb") as copy:
+            copy.write(file.read())
+    runs.tutti("train", "data.format=idx", "data.dir=set", "model.name=mlp", "model.hidden=[64]",
+               "train.batch=16", "train.epochs=20", "optimizer.lr=1e-2", "run.dir=run", "-q",
+               "train.eval_every=0").expect(0)
+    end = runs.records("run")[-1]
+    if end["accuracy"] < 0.95:
+        raise AssertionError(json.dumps(end))
+    if len([r for r in runs.records("run") if r["event"] == "eval"]) != 1:
+        raise AssertionError("train.eval_every=0 evaluates between")
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])
