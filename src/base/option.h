@@ -30,24 +30,30 @@ typedef struct tti_int_list {
     int64_t v[TTI_LIST_MAX];
 } tti_int_list;
 
+typedef struct tti_text_list {
+    int n;
+    char v[TTI_LIST_MAX][TTI_TEXT_MAX];
+} tti_text_list;
+
 typedef enum tti_option_type {
-    TTI_OPTION_INT,      /* int64_t                                          */
-    TTI_OPTION_FLOAT,    /* double                                           */
-    TTI_OPTION_BOOL,     /* bool: true, false, yes, no, on, off              */
-    TTI_OPTION_TEXT,     /* char[TTI_TEXT_MAX]: one line of printable UTF-8  */
-    TTI_OPTION_CHOICE,   /* char[TTI_TEXT_MAX]: one of choices               */
-    TTI_OPTION_INT_LIST, /* tti_int_list: [512, 256], or one integer         */
-    TTI_OPTION_SIZE,     /* int64_t bytes: 4096, 64MiB, 1.5GB                */
+    TTI_OPTION_INT,       /* int64_t                                          */
+    TTI_OPTION_FLOAT,     /* double                                           */
+    TTI_OPTION_BOOL,      /* bool: true, false, yes, no, on, off              */
+    TTI_OPTION_TEXT,      /* char[TTI_TEXT_MAX]: one line of printable UTF-8  */
+    TTI_OPTION_CHOICE,    /* char[TTI_TEXT_MAX]: one of choices               */
+    TTI_OPTION_INT_LIST,  /* tti_int_list: [512, 256], or one integer         */
+    TTI_OPTION_TEXT_LIST, /* tti_text_list: ["fc1.*", conv1], or one text     */
+    TTI_OPTION_SIZE,      /* int64_t bytes: 4096, 64MiB, 1.5GB                */
     TTI_N_OPTION_TYPES
 } tti_option_type;
 
 typedef struct tti_option {
     const char *key; /* "optimizer.lr": group, dot, name */
     tti_option_type type;
-    size_t offset;       /* of the field in the config struct */
-    const char *value;   /* the default, written as in an assignment */
-    double min, max;     /* numbers and elements of lists; TEXT: min is the fewest bytes */
-    const char *word;    /* INT, SIZE: stands for -1, such as "auto"; or NULL */
+    size_t offset;     /* of the field in the config struct */
+    const char *value; /* the default, written as in an assignment */
+    double min, max;   /* numbers and elements of lists; TEXT, TEXT_LIST: min is the fewest bytes */
+    const char *word;  /* INT, SIZE, FLOAT: stands for -1, such as "auto"; or NULL */
     const char *choices; /* CHOICE: "sgd|adam|adamw" */
     const char *also;    /* other names that people try, "learning_rate|step_size": for hints */
     const char *help;    /* one sentence without a full stop */

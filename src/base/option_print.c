@@ -69,7 +69,7 @@ static void add_type(tti_json *j, const tti_option *row) {
         [TTI_OPTION_INT] = "integer",   [TTI_OPTION_FLOAT] = "number",
         [TTI_OPTION_BOOL] = "boolean",  [TTI_OPTION_TEXT] = "string",
         [TTI_OPTION_CHOICE] = "string", [TTI_OPTION_INT_LIST] = "array",
-        [TTI_OPTION_SIZE] = "integer",
+        [TTI_OPTION_SIZE] = "integer",  [TTI_OPTION_TEXT_LIST] = "array",
     };
     tti_json_text(j, "type", types[row->type]);
     if (row->type == TTI_OPTION_CHOICE) {
@@ -84,6 +84,13 @@ static void add_type(tti_json *j, const tti_option *row) {
         tti_json_object(j, "items");
         tti_json_text(j, "type", "integer");
         add_range(j, row);
+        tti_json_end(j);
+    } else if (row->type == TTI_OPTION_TEXT_LIST) {
+        tti_json_int(j, "maxItems", TTI_LIST_MAX);
+        tti_json_object(j, "items");
+        tti_json_text(j, "type", "string");
+        if (row->min > 0) tti_json_int(j, "minLength", (int64_t)row->min);
+        tti_json_int(j, "maxLength", TTI_TEXT_MAX - 1);
         tti_json_end(j);
     } else if (row->type != TTI_OPTION_BOOL) {
         add_range(j, row);
@@ -102,6 +109,12 @@ static void add_list(tti_json *j, const char *key, const tti_int_list *list) {
     tti_json_end(j);
 }
 
+static void add_texts(tti_json *j, const char *key, const tti_text_list *list) {
+    tti_json_array(j, key);
+    for (int i = 0; i < list->n; i++) tti_json_text(j, NULL, list->v[i]);
+    tti_json_end(j);
+}
+
 static void add_default(tti_json *j, const tti_option *row, const void *config) {
     const void *field = tti_option_field(row, config);
     bool integer = row->type == TTI_OPTION_INT || row->type == TTI_OPTION_SIZE;
@@ -109,12 +122,16 @@ static void add_default(tti_json *j, const tti_option *row, const void *config) 
         tti_json_text(j, "default", row->word);
     else if (integer)
         tti_json_int(j, "default", *(const int64_t *)field);
+    else if (row->type == TTI_OPTION_FLOAT && row->word && *(const double *)field == -1)
+        tti_json_text(j, "default", row->word);
     else if (row->type == TTI_OPTION_FLOAT)
         tti_json_double(j, "default", *(const double *)field);
     else if (row->type == TTI_OPTION_BOOL)
         tti_json_bool(j, "default", *(const bool *)field);
     else if (row->type == TTI_OPTION_INT_LIST)
         add_list(j, "default", field);
+    else if (row->type == TTI_OPTION_TEXT_LIST)
+        add_texts(j, "default", field);
     else
         tti_json_text(j, "default", field);
 }

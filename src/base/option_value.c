@@ -75,6 +75,10 @@ static bool read_int(const tti_option *row, const char *text, void *field) {
 
 static bool read_float(const tti_option *row, const char *text, void *field) {
     double x;
+    if (row->word && !strcmp(text, row->word)) {
+        *(double *)field = -1;
+        return true;
+    }
     if (tti_parse_double(text, &x) != TTI_NUMBER_OK || !in_range(row, x)) return false;
     *(double *)field = x;
     return true;
@@ -129,6 +133,29 @@ static bool read_list(const tti_option *row, const tti_yaml *node, tti_int_list 
     return true;
 }
 
+/* As read_list, of texts; what is left of the field is zero, so that equal lists are equal bytes.
+ */
+static bool read_texts(const tti_option *row, const tti_yaml *node, tti_text_list *field,
+                       const tti_yaml **culprit) {
+    bool sequence = node->kind == TTI_YAML_SEQUENCE;
+    tti_option element = {.type = TTI_OPTION_TEXT, .min = row->min};
+    char text[TTI_TEXT_MAX];
+    int n = 0;
+    for (const tti_yaml *item = sequence ? node->first : node; item;
+         item = sequence ? item->next : NULL) {
+        if (n++ == TTI_LIST_MAX) return false;
+        bool scalar = item->kind == TTI_YAML_SCALAR;
+        if (scalar && read_text(&element, item->text, text)) continue;
+        *culprit = item;
+        return false;
+    }
+    memset(field, 0, sizeof *field);
+    for (const tti_yaml *item = sequence ? node->first : node; item;
+         item = sequence ? item->next : NULL)
+        strcpy(field->v[field->n++], item->text); /* checked above */
+    return true;
+}
+
 typedef bool (*read_fn)(const tti_option *row, const char *text, void *field);
 
 static const read_fn readers[TTI_N_OPTION_TYPES] = {
@@ -141,6 +168,7 @@ static bool read_any(const tti_option *row, const tti_yaml *node, void *field,
                      const tti_yaml **culprit) {
     if (node->kind == TTI_YAML_MAPPING) return false;
     if (row->type == TTI_OPTION_INT_LIST) return read_list(row, node, field, culprit);
+    if (row->type == TTI_OPTION_TEXT_LIST) return read_texts(row, node, field, culprit);
     return node->kind == TTI_YAML_SCALAR && readers[row->type](row, node->text, field);
 }
 
@@ -214,11 +242,12 @@ void tti_option_expect(const tti_option *row, tti_str *out) {
         [TTI_OPTION_TEXT] = "one line of text",
         [TTI_OPTION_CHOICE] = "one of ",
         [TTI_OPTION_INT_LIST] = "a list of at most 16 integers",
+        [TTI_OPTION_TEXT_LIST] = "a list of at most 16 texts",
         [TTI_OPTION_SIZE] = "a size such as 64MiB",
     };
     char min[TTI_NUMBER_TEXT], max[TTI_NUMBER_TEXT];
     tti_str_add(out, nouns[row->type]);
-    if (row->type == TTI_OPTION_BOOL) return;
+    if (row->type == TTI_OPTION_BOOL || row->type == TTI_OPTION_TEXT_LIST) return;
     if (row->type == TTI_OPTION_CHOICE) {
         tti_each_word(row->choices, visit_list, out);
         return;
@@ -264,8 +293,22 @@ static void format_list(const tti_int_list *list, tti_str *out) {
     tti_str_add(out, "]");
 }
 
-void tti_option_format(const tti_option *row, const void *config, bool yaml, tti_str *out) {
+/* Quoted wherever it must be, since commas and brackets mean something in a list. */
+static void format_texts(const tti_text_list *list, tti_str *out) {
+    tti_str_add(out, "[");
+    for (int i = 0; i < list->n; i++) {
+        if (i > 0) tti_str_add(out, ", ");
+        format_text(list->v[i], true, out);
+    }
+    tti_str_add(out, "]");
+}
+
+static void format_float(const tti_option *row, double x, tti_str *out) {
     char text[TTI_NUMBER_TEXT];
+    tti_str_add(out, row->word && x == -1 ? row->word : tti_format_double(text, x));
+}
+
+void tti_option_format(const tti_option *row, const void *config, bool yaml, tti_str *out) {
     const void *field = tti_option_field(row, config);
     switch (row->type) {
         case TTI_OPTION_INT:
@@ -276,13 +319,16 @@ void tti_option_format(const tti_option *row, const void *config, bool yaml, tti
                 tti_str_printf(out, "%" PRId64, *(const int64_t *)field);
             break;
         case TTI_OPTION_FLOAT:
-            tti_str_add(out, tti_format_double(text, *(const double *)field));
+            format_float(row, *(const double *)field, out);
             break;
         case TTI_OPTION_BOOL:
             tti_str_add(out, *(const bool *)field ? "true" : "false");
             break;
         case TTI_OPTION_INT_LIST:
             format_list(field, out);
+            break;
+        case TTI_OPTION_TEXT_LIST:
+            format_texts(field, out);
             break;
         default:
             format_text(field, yaml, out);

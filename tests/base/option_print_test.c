@@ -8,6 +8,8 @@ typedef struct demo {
     int64_t n, bytes;
     char name[TTI_TEXT_MAX], kind[TTI_TEXT_MAX];
     tti_int_list list;
+    tti_text_list texts;
+    double rate;
 } demo;
 
 static const tti_option rows[] = {
@@ -46,6 +48,20 @@ static const tti_option rows[] = {
      .min = 1,
      .max = TTI_NO_LIMIT,
      .help = "Size"},
+    {.key = "b.texts",
+     .type = TTI_OPTION_TEXT_LIST,
+     .offset = offsetof(demo, texts),
+     .value = "[x, \"y z\"]",
+     .min = 1,
+     .help = "Texts"},
+    {.key = "b.rate",
+     .type = TTI_OPTION_FLOAT,
+     .offset = offsetof(demo, rate),
+     .value = "auto",
+     .min = 0,
+     .max = 1,
+     .word = "auto",
+     .help = "Rate"},
 };
 
 static const tti_option_group groups[] = {{"a", "First"}, {"b", "Second"}};
@@ -69,12 +85,14 @@ T_CASE(yaml) {
                         "  name: \"a b\"                           # job?x.yaml:2\n"
                         "  kind: red                             # default\n"
                         "  list: [1, 2]                          # default\n"
-                        "  bytes: 4096                           # default\n");
+                        "  bytes: 4096                           # default\n"
+                        "  texts: [x, \"y z\"]                     # default\n"
+                        "  rate: auto                            # default\n");
     tti_str_clear(&out);
     tti_options_print(&o, false, &out);
     assert_string_equal(tti_str_text(&out),
                         "a:\n  n: 3\nb:\n  name: \"a b\"\n  kind: red\n  list: [1, 2]\n"
-                        "  bytes: 4096\n");
+                        "  bytes: 4096\n  texts: [x, \"y z\"]\n  rate: auto\n");
     tti_str_free(&out);
     tti_options_fini(&o);
 }
@@ -121,6 +139,10 @@ T_CASE(schema) {
         {"properties/b/properties/list/anyOf/0/items/maximum", "99"},
         {"properties/b/properties/name/anyOf/0/maxLength", "511"},
         {"properties/b/properties/bytes/default", "4096"},
+        {"properties/b/properties/texts/default/1", "y z"},
+        {"properties/b/properties/texts/anyOf/0/items/minLength", "1"},
+        {"properties/b/properties/rate/default", "auto"},
+        {"properties/b/properties/rate/anyOf/1/const", "auto"},
         {"properties/b.kind/$ref", "#/properties/b/properties/kind"},
     };
     tti_str out = {0};

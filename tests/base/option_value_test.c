@@ -13,6 +13,7 @@ typedef struct cell {
         bool on;
         char text[TTI_TEXT_MAX];
         tti_int_list list;
+        tti_text_list texts;
     };
 } cell;
 
@@ -20,6 +21,8 @@ static const tti_option int_row = {
     .key = "a.i", .type = TTI_OPTION_INT, .min = -5, .max = 100, .word = "auto"};
 static const tti_option float_row = {
     .key = "a.x", .type = TTI_OPTION_FLOAT, .min = -TTI_NO_LIMIT, .max = TTI_NO_LIMIT};
+static const tti_option auto_row = {
+    .key = "a.y", .type = TTI_OPTION_FLOAT, .min = 0, .max = 1, .word = "auto"};
 static const tti_option bool_row = {.key = "a.on", .type = TTI_OPTION_BOOL};
 static const tti_option text_row = {.key = "a.text", .type = TTI_OPTION_TEXT};
 static const tti_option name_row = {.key = "a.name", .type = TTI_OPTION_TEXT, .min = 1};
@@ -27,6 +30,7 @@ static const tti_option choice_row = {
     .key = "a.c", .type = TTI_OPTION_CHOICE, .choices = "sgd|adam|adamw"};
 static const tti_option list_row = {
     .key = "a.l", .type = TTI_OPTION_INT_LIST, .min = 0, .max = 1e15};
+static const tti_option texts_row = {.key = "a.t", .type = TTI_OPTION_TEXT_LIST, .min = 1};
 static const tti_option size_row = {
     .key = "a.s", .type = TTI_OPTION_SIZE, .min = 1, .max = TTI_NO_LIMIT};
 
@@ -72,6 +76,11 @@ static const value_row values[] = {
     {&float_row, ".inf", NULL},
     {&float_row, "1,5", NULL},
     {&float_row, "1 000", NULL},
+    {&auto_row, "auto", "auto"},
+    {&auto_row, "0.5", "0.5"},
+    {&auto_row, "-1", NULL},
+    {&auto_row, "Auto", NULL},
+    {&float_row, "auto", NULL},
     {&bool_row, "true", "true"},
     {&bool_row, "No", "false"},
     {&bool_row, "on", "true"},
@@ -115,6 +124,18 @@ static const value_row values[] = {
     {&list_row, "[1, ]]", NULL},
     {&list_row, "1,2", NULL},
     {&list_row, "{1: 2}", NULL},
+    {&texts_row, "[]", "[]"},
+    {&texts_row, "[a, 'b c', \"d, e\"]", "[a, \"b c\", \"d, e\"]"},
+    {&texts_row, "[\"*.bias: lr=2\", fc1.*]", "[\"*.bias: lr=2\", \"fc1.*\"]"},
+    {&texts_row, "fc1.*", "[\"fc1.*\"]"},
+    {&texts_row, "[7, no]", "[7, no]"},
+    {&texts_row, "[a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a]",
+     "[a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a]"},
+    {&texts_row, "[a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a]", NULL},
+    {&texts_row, "[\"\"]", NULL},
+    {&texts_row, "[a, [b]]", NULL},
+    {&texts_row, "[\"a\\nb\"]", NULL},
+    {&texts_row, "{a: b}", NULL},
     {&size_row, "64MiB", "67108864"},
     {&size_row, "1k", "1000"},
     {&size_row, "0", NULL},
@@ -167,6 +188,8 @@ T_CASE(expectations) {
     } expected[] = {
         {&int_row, "an integer from -5 to 100 or auto"},
         {&float_row, "a number"},
+        {&auto_row, "a number from 0 to 1 or auto"},
+        {&texts_row, "a list of at most 16 texts"},
         {&bool_row, "true or false"},
         {&text_row, "one line of text of at most 511 bytes"},
         {&name_row, "one line of text of 1 to 511 bytes"},
