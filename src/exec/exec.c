@@ -120,8 +120,17 @@ static tutti_status build(tti_exec *x) {
     return tti_overlap_create(plan->n_buckets, core, reduce_bucket, x, &x->overlap);
 }
 
+static tutti_status check_shards(const tti_exec_desc *desc) {
+    int n_ranks = desc->comm ? tutti_comm_n_ranks(desc->comm) : 1, v = desc->n_shards;
+    if (v >= n_ranks && v >= 1 && v <= TTI_MAX_SHARDS && (v & (v - 1)) == 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_INVALID,
+                    "exec: %d shards for %d ranks: want a power of two, at least one for each", v,
+                    n_ranks);
+}
+
 tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
     *out = NULL;
+    TTI_TRY(check_shards(desc));
     tti_exec *x = calloc(1, sizeof *x);
     if (!x) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     x->desc = *desc;

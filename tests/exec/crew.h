@@ -1,0 +1,149 @@
+/* crew.h - ranks as threads that train a small network together, for the tests of exec. */
+#ifndef TTI_TESTS_EXEC_CREW_H
+#define TTI_TESTS_EXEC_CREW_H
+
+#include "comm/ranks.h"
+#include "exec/exec.h"
+#include "passes/nets.h"
+
+enum { CREW_MAX_RANKS = 8, CREW_MAX_STEPS = 8, CREW_SHARDS = 8, CREW_X = 3 * NET_SIDE * NET_SIDE };
+
+typedef struct crew crew;
+
+/* What a rank does; NULL, or a text that stays valid. */
+typedef const char *(*crew_fn)(crew *c, tti_exec *exec, int rank);
+
+struct crew {
+    net_fn net; /* NULL: plan is given */
+    const tti_target *target;
+    int n_ranks, n_lanes, n_steps;
+    size_t bucket_bytes; /* 0: 1 MiB */
+    tti_exec_desc exec;  /* alg, fast, reference, watch_gradients, clip_norm */
+    crew_fn fn;          /* NULL: crew_train */
+    tti_plan *plan;
+    /* Results, by rank; params are owned, freed by crew_fini. */
+    float *params[CREW_MAX_RANKS], *states[CREW_MAX_RANKS];
+    tti_step_result result[CREW_MAX_RANKS][CREW_MAX_STEPS];
+};
+
+/* Data of one step for all shards. */
+typedef struct crew_batch {
+    _Alignas(64) float x[CREW_SHARDS][NET_ROWS * CREW_X];
+    _Alignas(64) int32_t target[CREW_SHARDS][NET_ROWS];
+    tti_shard_data shards[CREW_SHARDS];
+} crew_batch;
+
+static inline void crew_fill(crew_batch *batch, int step) {
+    for (uint64_t s = 0; s < CREW_SHARDS; s++) {
+        for (uint64_t e = 0; e < NET_ROWS * CREW_X; e++)
+            batch->x[s][e] =
+                2 * tti_philox_unit(tti_philox_draw(17, (uint64_t)step, s << 32 | e).v[0]) - 1;
+        for (int i = 0; i < NET_ROWS; i++)
+            batch->target[s][i] = (int32_t)((s * 3 + (uint64_t)i + (uint64_t)step) % NET_CLASSES);
+        batch->shards[s] = (tti_shard_data){batch->x[s], batch->target[s]};
+    }
+}
+
+static inline tti_step_desc crew_step(const crew_batch *batch, const tti_exec *exec, int step) {
+    return (tti_step_desc){.step = (uint64_t)step,
+                           .lr = 0.1,
+                           .shards = batch->shards + tti_exec_first_shard(exec),
+                           .shard_size = NET_ROWS};
+}
+
+/* Aligned as the kernels want it; freed with free(). */
+static inline crew_batch *crew_batch_new(void) {
+    crew_batch *batch = aligned_alloc(64, (sizeof *batch + 63) / 64 * 64);
+    if (!batch) abort();
+    return batch;
+}
+
+static inline const char *crew_train(crew *c, tti_exec *exec, int rank) {
+    crew_batch *batch = crew_batch_new();
+    const char *failure = NULL;
+    for (int step = 0; step < c->n_steps && !failure; step++) {
+        crew_fill(batch, step);
+        tti_step_desc desc = crew_step(batch, exec, step);
+        if (tti_exec_step(exec, &desc, &c->result[rank][step]) != TUTTI_OK)
+            failure = comm_text("step %d: %s", step, tutti_last_error());
+    }
+    free(batch);
+    return failure;
+}
+
+static inline void crew_keep(crew *c, tti_exec *exec, int rank) {
+    size_t n_bytes = c->plan->n_flat * sizeof(float);
+    c->params[rank] = malloc(n_bytes + 1);
+    c->states[rank] = malloc(n_bytes + 1);
+    memcpy(c->params[rank], tti_exec_params(exec), n_bytes);
+    memcpy(c->states[rank], tti_exec_state(exec, 0), n_bytes);
+}
+
+static inline const char *crew_rank(tutti_comm *comm, void *arg) {
+    crew *c = arg;
+    int rank = comm ? tutti_comm_rank(comm) : 0;
+    tti_exec_desc desc = c->exec;
+    desc.plan = c->plan;
+    desc.backend = &tti_backend_cpu;
+    desc.comm = comm;
+    desc.n_shards = CREW_SHARDS;
+    desc.n_lanes = c->n_lanes;
+    desc.seed = 7;
+    tti_exec *exec;
+    COMM_OK(tti_exec_create(&desc, &exec));
+    const char *failure = (c->fn ? c->fn : crew_train)(c, exec, rank);
+    if (!failure) crew_keep(c, exec, rank);
+    tti_exec_destroy(exec);
+    return failure;
+}
+
+static inline void crew_run(crew *c) {
+    if (c->net) c->plan = net_plan(c->net, c->target, c->bucket_bytes ? c->bucket_bytes : 1 << 20);
+    if (c->n_ranks > 1) {
+        comm_run(c->n_ranks, crew_rank, c);
+        return;
+    }
+    const char *failure = crew_rank(NULL, c);
+    if (failure) fail_msg("alone: %s", failure);
+}
+
+static inline void crew_fini(crew *c) {
+    for (int r = 0; r < CREW_MAX_RANKS; r++) {
+        free(c->params[r]);
+        free(c->states[r]);
+    }
+    tti_plan_destroy(c->plan);
+}
+
+/* The same bits of parameters, state and sums on every rank of c as on rank 0 of first. */
+static inline void crew_expect_same(const crew *c, const crew *first) {
+    size_t n_bytes = c->plan->n_flat * sizeof(float);
+    for (int r = 0; r < c->n_ranks; r++) {
+        for (int s = 0; s < c->n_steps; s++) {
+            const tti_step_result *a = &c->result[r][s], *b = &first->result[0][s];
+            bool same = a->loss_sum == b->loss_sum && a->count == b->count &&
+                        a->correct == b->correct && a->grad_norm == b->grad_norm &&
+                        a->params_hash == b->params_hash;
+            if (!same)
+                fail_msg("W %d, lanes %d: rank %d, step %d differs: loss %.17g, %.17g", c->n_ranks,
+                         c->n_lanes, r, s, a->loss_sum, b->loss_sum);
+        }
+        assert_memory_equal(c->params[r], first->params[0], n_bytes);
+        assert_memory_equal(c->states[r], first->states[0], n_bytes);
+    }
+}
+
+/* The largest difference between the parameters of two crews. */
+static inline double crew_distance(const crew *a, const crew *b) {
+    double distance = 0;
+    for (int i = 0; i < a->plan->n_slots; i++) {
+        const tti_slot *slot = &a->plan->slots[i];
+        int other = tti_plan_find_slot(b->plan, slot->param->name);
+        for (size_t e = 0; e < slot->n_elems; e++)
+            distance = fmax(distance, fabs((double)a->params[0][slot->first + e] -
+                                           (double)b->params[0][b->plan->slots[other].first + e]));
+    }
+    return distance;
+}
+
+#endif /* TTI_TESTS_EXEC_CREW_H */
