@@ -93,6 +93,7 @@ tutti_status tti_run_dir_create(const char *dir, const char *name, char *out, si
             "run.dir: '%s' already holds a run; continue it with --resume %s, or choose "
             "another folder",
             dir, dir);
+    if (strlen(dir) >= n_bytes) return tti_fail(TUTTI_E_IO, "run folder '%s': bad path", dir);
     snprintf(out, n_bytes, "%s", dir);
     TTI_TRY(make_dirs(out));
     return make_inside(out);

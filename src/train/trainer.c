@@ -55,7 +55,7 @@ static tutti_status make_run_dir(trainer *t) {
     char *dir = t->result->run_dir;
     size_t n_bytes = sizeof t->result->run_dir;
     if (t->desc->resume) {
-        if (!tti_run_dir_exists(t->desc->resume))
+        if (!tti_run_dir_exists(t->desc->resume) || strlen(t->desc->resume) >= n_bytes)
             return tti_fail(TUTTI_E_CONFIG, "--resume %s: no run there (no metrics.jsonl)",
                             t->desc->resume);
         snprintf(dir, n_bytes, "%s", t->desc->resume);

@@ -1,0 +1,96 @@
+/* metrics_test.c - whole lines, whoever else writes; numbers that JSON has no word for. */
+#include "train/metrics.h"
+
+#include <fcntl.h>
+
+#include "train/small_job.h"
+
+/* The file as text. */
+static char *read_all(const char *path) {
+    static char text[1 << 20];
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    size_t n = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[n] = '\0';
+    return text;
+}
+
+T_CASE(a_record_is_a_line) {
+    T_UNUSED;
+    tti_metrics m;
+    T_OK(tti_metrics_open(&m, "."));
+    tti_metrics_begin(&m, "step");
+    tti_json_int(&m.json, "step", 7);
+    tti_json_double(&m.json, "loss", 0.1);
+    tti_json_double(&m.json, "bad", NAN);
+    tti_json_text(&m.json, "text", "a\n\"b\"\\");
+    T_OK(tti_metrics_end(&m));
+    tti_metrics_close(&m);
+    tti_metrics_close(&m); /* twice is fine */
+    const char *text = read_all("metrics.jsonl");
+    assert_ptr_equal(strstr(text, "{\"event\":\"step\",\"time\":"), text);
+    assert_non_null(strstr(text, "\"step\":7,\"loss\":0.1,\"bad\":null,"));
+    assert_non_null(strstr(text, "\"text\":\"a\\n\\\"b\\\"\\\\\"}\n"));
+    assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
+}
+
+T_CASE(a_second_part_goes_on) {
+    T_UNUSED;
+    for (int i = 0; i < 2; i++) {
+        tti_metrics m;
+        T_OK(tti_metrics_open(&m, "."));
+        tti_metrics_begin(&m, i ? "second" : "first");
+        T_OK(tti_metrics_end(&m));
+        tti_metrics_close(&m);
+    }
+    const char *text = read_all("metrics.jsonl");
+    assert_non_null(strstr(text, "\"first\""));
+    assert_true(strstr(text, "\"second\"") > strstr(text, "\"first\""));
+}
+
+static const char *write_many(int rank, int n_ranks, void *arg) {
+    tti_metrics m;
+    (void)n_ranks;
+    (void)arg;
+    if (tti_metrics_open(&m, ".") != TUTTI_OK) return "cannot open";
+    for (int i = 0; i < 200; i++) {
+        tti_metrics_begin(&m, "mixed");
+        tti_json_int(&m.json, "rank", rank);
+        tti_json_text(&m.json, "long", "a long text, so that a record that is torn would show it");
+        if (tti_metrics_end(&m) != TUTTI_OK) return "cannot write";
+    }
+    tti_metrics_close(&m);
+    return NULL;
+}
+
+T_CASE(lines_of_many_writers_stay_whole) {
+    T_UNUSED;
+    t_ranks(4, write_many, NULL);
+    int n = 0;
+    for (char *line = read_all("metrics.jsonl"), *end; *line; line = end + 1, n++) {
+        end = strchr(line, '\n');
+        assert_non_null(end);
+        assert_memory_equal(line, "{\"event\":\"mixed\"", 16);
+        assert_memory_equal(end - 14, "would show it\"}" + 1, 14);
+    }
+    T_EQ(n, 800);
+}
+
+T_CASE(failures_are_told) {
+    T_UNUSED;
+    tti_metrics m;
+    T_FAILS(tti_metrics_open(&m, "nowhere"), TUTTI_E_IO, "nowhere/metrics.jsonl: No such file");
+    if (symlink("/dev/full", "metrics.jsonl") != 0 || access("/dev/full", W_OK) != 0) skip();
+    T_OK(tti_metrics_open(&m, "."));
+    tti_metrics_begin(&m, "x");
+    T_FAILS(tti_metrics_end(&m), TUTTI_E_IO, "metrics.jsonl: No space left");
+    tti_metrics_close(&m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(a_record_is_a_line), IN_FOLDER(a_second_part_goes_on),
+        IN_FOLDER(lines_of_many_writers_stay_whole), IN_FOLDER(failures_are_told)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
