@@ -1,12 +1,12 @@
 #!/bin/sh
 # cpu.sh - Tutti beside PyTorch on the same cores: samples per second of a training step.
 #
-# Usage: bench/cpu.sh [ROUNDS]            (5; PYTHON=/usr/bin/python3 names one that has torch)
+# Usage: bench/cpu.sh [ROUNDS]            (5; PYTHON names one that has torch, TUTTI the program)
 #
 # Two models at batch 128 with AdamW: mlp 784-512-512-10, and the small CNN (lenet).  In each round
 # Tutti and PyTorch take turns, so that both meet the same state of the machine.  PyTorch's figure
-# is the better of one process with all cores and one DDP process per core; Tutti's is the
-# `samples_per_s` of a whole run: it includes loading, shuffling and the parameter hash, which the
+# is the better of one process with all cores and one DDP process per core; Tutti's, in exact mode
+# with one worker thread per core, includes loading, shuffling and the parameter hash, which the
 # peer does not do.  Both sides quote their best round; the median is printed too.
 set -eu
 cd "$(dirname "$0")/.."
@@ -16,21 +16,18 @@ cores=$(nproc)
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-[ -x build/tutti ] || { echo "cpu.sh: no build/tutti: make build" >&2 && exit 1; }
+program=${TUTTI:-build/tutti}
+[ -x "$program" ] || { echo "cpu.sh: no $program: make build" >&2 && exit 1; }
 has_torch=1
 if ! "$python" -c 'import torch' 2> /dev/null; then
     echo "cpu.sh: $python has no torch; Tutti alone" >&2
     has_torch=0
 fi
 
-# tutti_run MODEL PLACE STEPS: samples per second.
+# tutti_run MODEL STEPS: samples per second.
 tutti_run() {
-    run=$tmp/run-$1-$2-$$
-    build/tutti train -q "model.name=$1" data.format=digits data.n_train=20000 data.n_test=128 \
-        train.batch=128 "train.steps=$3" train.eval_every=0 optimizer.name=adamw \
-        schedule.name=constant "parallel.place=$2" "run.dir=$run" -n "$cores" > /dev/null
-    sed -n 's/.*"event": *"end".*"samples_per_s": *\([0-9.e+]*\).*/\1/p' "$run/metrics.jsonl"
-    rm -rf "$run"
+    "$program" bench train "$1" "train.steps=$2" train.batch=128 optimizer.name=adamw \
+        parallel.place=threads -n "$cores" 2> /dev/null | sed -n 's/.*"per_s": *\([0-9]*\).*/\1/p'
 }
 
 # torch_run MODEL PROCESSES: samples per second.
@@ -43,13 +40,11 @@ best() { sort -g "$1" | tail -1; }
 median() { sort -g "$1" | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'; }
 
 echo "cpu.sh: $cores cores, $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1), $rounds rounds"
-for pair in mlp:mlp:600 cnn:lenet:200; do
+for pair in mlp:mlp:2000 cnn:lenet:400; do
     peer=${pair%%:*} model=$(echo "$pair" | cut -d: -f2) steps=${pair##*:}
     round=0
     while [ $round -lt "$rounds" ]; do
-        for place in threads processes; do
-            tutti_run "$model" $place "$steps" >> "$tmp/$peer.tutti-$place"
-        done
+        tutti_run "$model" "$steps" >> "$tmp/$peer.tutti-$cores"
         if [ $has_torch = 1 ]; then
             torch_run "$peer" 1 >> "$tmp/$peer.torch-1"
             torch_run "$peer" "$cores" >> "$tmp/$peer.torch-$cores"
@@ -61,9 +56,8 @@ for pair in mlp:mlp:600 cnn:lenet:200; do
             "$(best "$file")" "$(median "$file")"
     done
     if [ $has_torch = 1 ]; then
-        cat "$tmp/$peer".tutti-* > "$tmp/ours"
         cat "$tmp/$peer".torch-* > "$tmp/theirs"
-        awk -v a="$(best "$tmp/ours")" -v b="$(best "$tmp/theirs")" -v m="$peer" \
+        awk -v a="$(best "$tmp/$peer.tutti-$cores")" -v b="$(best "$tmp/theirs")" -v m="$peer" \
             'BEGIN {printf "%-4s tutti / torch   %.2f\n", m, a / b}'
     fi
 done
