@@ -18,15 +18,10 @@ typedef struct tti_job_config {
         double dropout;          /* probability, where the model has dropout */
     } model;
     struct {
-        char format[TTI_TEXT_MAX]; /* a row of data/dataset.c */
+        char format[TTI_TEXT_MAX]; /* digits | idx */
         char dir[TTI_TEXT_MAX];    /* relative to the current directory */
         int64_t n_train, n_test;   /* digits: how many are drawn; idx: 0 = all */
         double mean, std;          /* pixel/255 is normalised by these */
-        int64_t context, stride;   /* tokens of a sample, and from sample to sample; 0: context */
-        char tokenizer[TTI_TEXT_MAX]; /* auto | bytes | chars | gpt2 */
-        char tokenizer_dir[TTI_TEXT_MAX];
-        int64_t vocabulary;       /* tokens: how many there are; 0: as its files say */
-        char label[TTI_TEXT_MAX]; /* csv: the column */
         int64_t threads;           /* loader threads per worker */
         int64_t prefetch;          /* batches made ahead, >= 1 */
     } data;
