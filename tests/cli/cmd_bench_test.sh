@@ -10,7 +10,8 @@ for place in threads processes; do
     "$TUTTI_PROGRAM" bench comm -n 3 --place $place --algorithm all --min 4K --max 16K --ms 1 \
         --json >"$tmp/rows"
     [ "$(wc -l <"$tmp/rows")" -eq 6 ] || { cat "$tmp/rows"; exit 1; }
-    grep -q "\"n_ranks\":3,\"place\":\"$place\",\"algorithm\":\"tree\",\"n_bytes\":16384" "$tmp/rows"
+    grep -q "\"n_ranks\":3,\"place\":\"$place\",\"algorithm\":\"tree\",\"n_bytes\":16384" \
+        "$tmp/rows"
 done
 "$TUTTI_PROGRAM" bench comm -n 2 --max 64 --ms 1 --plain | grep -q "plain memory"
 "$TUTTI_PROGRAM" bench --help | grep -q "usage: tutti bench comm"

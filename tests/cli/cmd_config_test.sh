@@ -36,7 +36,8 @@ expect 0 "batch: 128                            # default" show
 expect 0 "batch: 64                             # $dir/job.yaml:3" show "$dir/job.yaml"
 expect 0 "batch: 32                             # command line" show train.batch=32 "$dir/job.yaml"
 expect 2 "bad.yaml:1:16: error: train.batch: expected an integer" show "$dir/bad.yaml"
-expect 2 "bad.yaml:2:13: error: optimizer.lrr: unknown key (did you mean \"lr\"?)" show "$dir/bad.yaml"
+expect 2 "bad.yaml:2:13: error: optimizer.lrr: unknown key (did you mean \"lr\"?)" \
+    show "$dir/bad.yaml"
 expect 2 "command line: error: lr: unknown key (did you mean \"optimizer.lr\"?)" show lr=1
 expect 2 "No such file or directory" show "$dir/none.yaml"
 expect 2 "not a regular file" show "$dir"

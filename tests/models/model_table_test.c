@@ -1,0 +1,75 @@
+/* model_table_test.c - every built-in model builds, for training and not, and says what is wrong
+ * with an input that it cannot take. */
+#include <stdlib.h>
+
+#include "t.h"
+#include "tutti/models.h"
+#include "tutti/ops.h"
+
+static const tutti_model_params params = {
+    .n_classes = 7, .n_hidden = 2, .hidden = {12, 5}, .dropout = 0.25};
+
+T_CASE(names_are_found_in_order) {
+    T_UNUSED;
+    int n = 0;
+    for (const tutti_model *m; (m = tutti_model_at(n)); n++) {
+        assert_ptr_equal(tutti_model_find(m->name), m);
+        assert_true(strlen(m->doc) > 10);
+        if (n > 0) assert_true(strcmp(tutti_model_at(n - 1)->name, m->name) < 0);
+    }
+    assert_true(n >= 2);
+    assert_null(tutti_model_at(-1));
+    assert_null(tutti_model_find("lenet5"));
+}
+
+T_CASE(each_gives_logits) {
+    T_UNUSED;
+    for (int i = 0; tutti_model_at(i); i++)
+        for (int training = 0; training < 2; training++) {
+            tutti_graph *g = tutti_graph_create(training);
+            tutti_value *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(3, 1, 28, 28));
+            tutti_value *logits = tutti_model_at(i)->build(g, x, &params);
+            T_OK(tutti_graph_check(g));
+            tutti_type type = tutti_value_type(logits);
+            T_EQ(type.dtype, TUTTI_F32);
+            T_EQ(type.shape.n_dims, 2);
+            T_EQ(type.shape.dim[0], 3);
+            T_EQ(type.shape.dim[1], 7);
+            tutti_graph_destroy(g);
+        }
+}
+
+/* Checkpoints and seeds go by these names. */
+T_CASE(parameters_keep_their_names) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(2, 1, 28, 28));
+    (void)tutti_model_find("lenet")->build(g, x, &params);
+    char *text = tutti_graph_print(g);
+    assert_non_null(text);
+    const char *names[] = {"conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias",
+                           "fc1.weight",   "fc1.bias",   "fc2.weight",   "fc2.bias"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        assert_non_null(strstr(text, names[i]));
+    free(text);
+    tutti_graph_destroy(g);
+}
+
+T_CASE(too_small_images_are_refused_by_layer) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(2, 1, 2, 2));
+    assert_null(tutti_model_find("lenet")->build(g, x, &params));
+    T_FAILS(tutti_graph_check(g), TUTTI_E_INVALID, "max_pool2d");
+    tutti_graph_destroy(g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_found_in_order),
+        cmocka_unit_test(each_gives_logits),
+        cmocka_unit_test(parameters_keep_their_names),
+        cmocka_unit_test(too_small_images_are_refused_by_layer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
