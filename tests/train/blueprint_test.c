@@ -155,10 +155,12 @@ T_CASE(missing_data_is_named) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_are_counted),        cmocka_unit_test(the_plan_is_that_of_the_model),
-        cmocka_unit_test(losses),                   cmocka_unit_test(a_model_of_the_callers),
-        cmocka_unit_test(wrong_models_are_refused), cmocka_unit_test(targets_of_backends),
-        cmocka_unit_test(missing_data_is_named)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(steps_are_counted),
+                                       cmocka_unit_test(the_plan_is_that_of_the_model),
+                                       cmocka_unit_test(losses),
+                                       cmocka_unit_test(a_model_of_the_callers),
+                                       cmocka_unit_test(wrong_models_are_refused),
+                                       cmocka_unit_test(targets_of_backends),
+                                       cmocka_unit_test(missing_data_is_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

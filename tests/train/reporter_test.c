@@ -53,7 +53,10 @@ static char *metrics_text(void) {
 
 /* A step that took t_ms of 32 rows, of which the loader made it wait 1 ms and reducing 2 ms. */
 static void step(fixture *f, int64_t number, int64_t t_ms) {
-    tti_step_result result = {.loss_sum = 16, .count = 32, .correct = 8, .params_hash = 0xabc,
+    tti_step_result result = {.loss_sum = 16,
+                              .count = 32,
+                              .correct = 8,
+                              .params_hash = 0xabc,
                               .comm_ns = 2 * TTI_NS_PER_MS};
     tti_batch batch = {.n_rows_global = 32, .wait_ns = TTI_NS_PER_MS};
     f->r.mark_ns = tti_now_ns() - t_ms * TTI_NS_PER_MS;
@@ -65,8 +68,9 @@ T_CASE(figures_of_a_step) {
     fixture f;
     begin(&f, "run.log_every=1", true);
     T_OK(tti_reporter_start(&f.r, (tti_exec_memory){1, 2, 3, 4}, 0));
-    assert_non_null(strstr(f.h.text[TUTTI_EVENT_START], "mlp: 6370 parameters, 1 worker (threads), "
-                                                        "4 shards of 8, "));
+    assert_non_null(strstr(f.h.text[TUTTI_EVENT_START],
+                           "mlp: 6370 parameters, 1 worker (threads), "
+                           "4 shards of 8, "));
     step(&f, 1, 1000);
     const tutti_event *e = &f.h.last[TUTTI_EVENT_STEP];
     T_EQ(e->step, 1);
@@ -77,8 +81,9 @@ T_CASE(figures_of_a_step) {
     T_NEAR(e->wait_share * 1000, 1, 0.05);
     T_NEAR(e->comm_share * 1000, 2, 0.05);
     const char *text = metrics_text();
-    assert_non_null(strstr(text, "\"step\":1,\"epoch\":0,\"split\":\"train\",\"loss\":0.5,"
-                                 "\"accuracy\":0.25,\"lr\":0.5,"));
+    assert_non_null(strstr(text,
+                           "\"step\":1,\"epoch\":0,\"split\":\"train\",\"loss\":0.5,"
+                           "\"accuracy\":0.25,\"lr\":0.5,"));
     assert_non_null(strstr(text, "\"params_hash\":\"0000000000000abc\""));
     assert_non_null(strstr(text, "\"bytes_params\":1,\"bytes_states\":2,\"bytes_grads\":3,"));
     step(&f, 6, 1000);
@@ -144,7 +149,8 @@ T_CASE(pauses_do_not_count) {
     assert_true(result.accuracy == 0.8 && result.loss == 2 && result.wall_s > 0);
     assert_true(result.first_step_s > 0 && result.first_step_s <= result.wall_s);
     assert_non_null(strstr(metrics_text(), "\"event\":\"end\""));
-    assert_non_null(strstr(metrics_text(), "\"stopped\":false,\"params_hash\":\"0000000000000123\""));
+    assert_non_null(
+        strstr(metrics_text(), "\"stopped\":false,\"params_hash\":\"0000000000000123\""));
     end(&f);
 }
 
@@ -190,9 +196,11 @@ T_CASE(other_ranks_are_silent) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_FOLDER(figures_of_a_step),          IN_FOLDER(windows_of_half_a_second),
-        IN_FOLDER(every_third_step_and_the_last), IN_FOLDER(pauses_do_not_count),
-        IN_FOLDER(a_stopped_run_and_a_failed_one), IN_FOLDER(other_ranks_are_silent)};
+    const struct CMUnitTest tests[] = {IN_FOLDER(figures_of_a_step),
+                                       IN_FOLDER(windows_of_half_a_second),
+                                       IN_FOLDER(every_third_step_and_the_last),
+                                       IN_FOLDER(pauses_do_not_count),
+                                       IN_FOLDER(a_stopped_run_and_a_failed_one),
+                                       IN_FOLDER(other_ranks_are_silent)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

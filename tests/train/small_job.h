@@ -12,9 +12,9 @@
 /* Ten steps of a small mlp, 5 to an epoch, the last one short; then more assignments up to NULL. */
 static inline tutti_job *small_job(const char *const *more) {
     static const char *const assignments[] = {
-        "model.name=mlp", "model.hidden=[8]", "data.n_train=140", "data.n_test=50",
-        "train.batch=32", "train.steps=10",   "parallel.shards=4", "parallel.workers=1",
-        "run.log_every=1"};
+        "model.name=mlp",    "model.hidden=[8]",   "data.n_train=140",
+        "data.n_test=50",    "train.batch=32",     "train.steps=10",
+        "parallel.shards=4", "parallel.workers=1", "run.log_every=1"};
     tutti_job *job = NULL;
     T_OK(tutti_job_create(&job));
     for (size_t i = 0; i < sizeof assignments / sizeof assignments[0]; i++)

@@ -27,8 +27,10 @@ static void begin(worker *w, const char *assignment) {
     w->job = SMALL_JOB(assignment);
     T_OK(tti_job_resolve(w->job, 1));
     T_OK(tti_blueprint_create(w->job, &w->b));
-    T_OK(tti_exec_create(&(tti_exec_desc){.plan = w->b->plan, .backend = &tti_backend_cpu,
-                                          .n_shards = 4, .n_lanes = 1,
+    T_OK(tti_exec_create(&(tti_exec_desc){.plan = w->b->plan,
+                                          .backend = &tti_backend_cpu,
+                                          .n_shards = 4,
+                                          .n_lanes = 1,
                                           .seed = (uint64_t)w->b->config.train.seed},
                          &w->exec));
     tti_reporter_init(&w->reporter, tti_now_ns());
@@ -176,8 +178,8 @@ static void forge(const char *backend, uint64_t hash_change) {
         T_OK(tti_ckpt_read(ckpt, (tti_ckpt_part)p, tensors[p], n[p]));
     }
     tti_ckpt_text text = {"identity", tti_ckpt_get_text(ckpt, "identity")};
-    tti_ckpt_save_desc desc = {".", *tti_ckpt_get_meta(ckpt), &text, 1, tensors[0], tensors[1],
-                               n[0], n[1], 0};
+    tti_ckpt_save_desc desc = {
+        ".", *tti_ckpt_get_meta(ckpt), &text, 1, tensors[0], tensors[1], n[0], n[1], 0};
     desc.meta.step++;
     desc.meta.params_hash += hash_change;
     if (backend) desc.meta.backend = backend;

@@ -1,0 +1,32 @@
+"""cmd_bench_train_test.py - `tutti bench train`: one line of JSON, and nothing left behind."""
+
+import json
+import os
+import sys
+
+import runs
+
+SHORT = ["train.steps=40", "data.n_train=200", "data.n_test=20"]
+
+
+def test_one_line():
+    ended = runs.tutti("bench", "train", "mlp", "model.hidden=[16]", "train.batch=32", "-n", "2",
+                       "parallel.shards=4", *SHORT).expect(0)
+    figures = json.loads(ended.out)
+    if (figures["what"], figures["workers"], figures["shards"], figures["batch"]) != \
+       ("mlp", 2, 4, 32):
+        raise AssertionError(ended.out)
+    if not all(figures[key] > 0 for key in ("per_s", "ms", "first_step_s", "peak_rss_mb")):
+        raise AssertionError(ended.out)
+    if os.path.exists("runs"):
+        raise AssertionError("left: %s" % os.listdir("runs"))
+
+
+def test_usage():
+    runs.tutti("bench", "train", "--help").expect(0, "usage: tutti bench train")
+    runs.tutti("bench", "train", "nonet").expect(2, "nonet")
+    runs.tutti("bench", "train", "mlp", "train.stesp=4").expect(2, "unknown key")
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])

@@ -1,0 +1,48 @@
+# cmd_inspect_test.sh - tutti inspect: jobs, graphs after passes, runs and checkpoints.
+set -u
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+fail() {
+    echo "cmd_inspect_test: $*" >&2
+    exit 1
+}
+
+# expect CODE PART ARGUMENT...: exit code, and a part of the output.
+expect() {
+    want_code=$1 part=$2
+    shift 2
+    out=$("$TUTTI_PROGRAM" inspect "$@" 2>&1)
+    code=$?
+    [ "$code" -eq "$want_code" ] || fail "$*: exit code $code instead of $want_code: $out"
+    case $out in *"$part"*) ;; *) fail "$*: no '$part' in: $out" ;; esac
+}
+
+cat >job.yaml <<'YAML'
+model: {name: mlp, hidden: [16]}
+data:  {n_train: 200, n_test: 20}
+train: {batch: 32, steps: 2}
+parallel: {workers: 1, shards: 4}
+YAML
+expect 0 "usage: tutti inspect" --help
+expect 0 "shard program of mlp: 8 rows, 4 shards per step" job.yaml
+expect 0 "activations, peak" job.yaml
+expect 0 "16 rows, 2 shards" job.yaml parallel.shards=2
+expect 0 "reference" job.yaml --backend reference
+expect 0 "shard program of lenet"
+expect 0 "cross_entropy" job.yaml --after none
+expect 0 "_grad" job.yaml --after autodiff
+expect 2 "fusion" job.yaml --after fusion
+expect 2 "no value after --after" job.yaml --after
+expect 2 "none.yaml" none.yaml
+expect 2 "unknown key" job.yaml optimizer.lrr=1
+expect 3 "/nowhere" job.yaml data.format=idx data.dir=/nowhere
+
+"$TUTTI_PROGRAM" train job.yaml run.dir=run -q >/dev/null || fail "train"
+expect 0 "fc1.weight" run
+expect 0 "state.fc1.weight.exp_avg" run/checkpoints/step-000000002
+expect 0 "fc1.weight" run/checkpoints/step-000000002/model.safetensors
+printf x | dd of=run/checkpoints/step-000000002/model.safetensors bs=1 seek=900 conv=notrunc 2>/dev/null
+expect 4 "model.safetensors" run
+expect 4 "model.safetensors" run/checkpoints/step-000000002
+expect 4 "" run/log
