@@ -50,6 +50,11 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_graph_check(const tutti_graph *g);
 /* True while the graph is built for training. */
 TUTTI_API bool tutti_graph_is_training(const tutti_graph *g);
 
+/* Whether batch norms built from now on take their statistics over all shards of the batch, as
+ * SyncBatchNorm does, also those that do not ask for it.  Off in a new graph: each shard has its
+ * own. */
+TUTTI_API void tutti_graph_set_sync_batch_norm(tutti_graph *g, bool sync);
+
 /* A value that is fed at every step. */
 TUTTI_API tutti_value *tutti_input(tutti_graph *g, const char *name, tutti_dtype dtype,
                                    const tutti_shape *shape);
@@ -58,6 +63,13 @@ TUTTI_API tutti_value *tutti_input(tutti_graph *g, const char *name, tutti_dtype
  * the initial bits.  decay: whether weight decay applies (weights yes, biases and norms no). */
 TUTTI_API tutti_value *tutti_param(tutti_graph *g, const char *name, const tutti_shape *shape,
                                    const tutti_init *init, bool decay);
+
+/* An f32 value that is kept from step to step and saved with the parameters, but not trained, such
+ * as a running mean; starts filled with value.  A training graph that names an output "stat.NAME",
+ * a sum over the samples of a shard, moves it: NAME = (1 - momentum) NAME + momentum * the mean of
+ * the output over the samples of the global batch.  0 < momentum <= 1. */
+TUTTI_API tutti_value *tutti_buffer(tutti_graph *g, const char *name, const tutti_shape *shape,
+                                    double value, double momentum);
 
 /* A constant filled with value. */
 TUTTI_API tutti_value *tutti_constant(tutti_graph *g, tutti_dtype dtype, const tutti_shape *shape,

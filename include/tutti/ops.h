@@ -48,6 +48,44 @@ typedef struct tutti_conv2d_desc {
 TUTTI_API tutti_value *tutti_conv2d(tutti_graph *g, tutti_value *x, const tutti_conv2d_desc *desc,
                                     const char *name);
 
+/* ---- normalisation ---- */
+
+typedef struct tutti_batch_norm_desc {
+    double momentum;        /* of the running statistics, 0 < momentum <= 1; 0: 0.1             */
+    double eps;             /* added to the variance; 0: 1e-5                                   */
+    bool sync;              /* statistics over all shards of the batch (SyncBatchNorm); always so
+                               after tutti_graph_set_sync_batch_norm                            */
+    const tutti_init *init; /* of the weight; NULL: ones                                        */
+} tutti_batch_norm_desc;
+
+/* y = weight (x - mean) / sqrt(var + eps) + bias for each channel of x[N,C,..], with parameters
+ * NAME.weight, NAME.bias [C] and buffers NAME.running_mean, NAME.running_var [C].  In training mean
+ * and variance are those of the real samples of the shard (or of all shards), and the graph gets
+ * the outputs "stat.NAME.running_mean" and "stat.NAME.running_var" and, once, the input "rows"
+ * i32[], the number of real samples of the shard, which come first; otherwise they are the running
+ * ones. desc NULL: all defaults. */
+TUTTI_API tutti_value *tutti_batch_norm2d(tutti_graph *g, tutti_value *x,
+                                          const tutti_batch_norm_desc *desc, const char *name);
+
+typedef struct tutti_norm_desc {
+    double eps;   /* added to the variance; 0: 1e-5               */
+    bool no_bias; /* layer norm without the parameter NAME.bias   */
+} tutti_norm_desc;
+
+/* By rows of the last dimension of x[..,K]: y = weight (x - mean) / sqrt(var + eps) + bias, with
+ * parameters NAME.weight, NAME.bias [K].  desc NULL: all defaults. */
+TUTTI_API tutti_value *tutti_layer_norm(tutti_graph *g, tutti_value *x, const tutti_norm_desc *desc,
+                                        const char *name);
+
+/* By rows: y = weight x / sqrt(mean of x^2 + eps), with the parameter NAME.weight [K]. */
+TUTTI_API tutti_value *tutti_rms_norm(tutti_graph *g, tutti_value *x, const tutti_norm_desc *desc,
+                                      const char *name);
+
+/* As layer norm over each of `groups` groups of channels of x[N,C,..] with all their positions;
+ * parameters NAME.weight, NAME.bias [C].  groups divides C. */
+TUTTI_API tutti_value *tutti_group_norm(tutti_graph *g, tutti_value *x, int64_t groups,
+                                        const tutti_norm_desc *desc, const char *name);
+
 /* ---- random ---- */
 
 /* In training y = x / (1 - p) with probability 1 - p, else 0; otherwise y = x.  0 <= p < 1.  The

@@ -25,6 +25,8 @@ void tutti_graph_destroy(tutti_graph *g) {
 
 bool tutti_graph_is_training(const tutti_graph *g) { return g->training; }
 
+void tutti_graph_set_sync_batch_norm(tutti_graph *g, bool sync) { g->sync_batch_norm = sync; }
+
 tutti_status tutti_graph_check(const tutti_graph *g) {
     if (g->failed == TUTTI_OK) return TUTTI_OK;
     return tti_fail(g->failed, "%s", g->failed_text ? g->failed_text : "graph: out of memory");
@@ -184,6 +186,46 @@ tti_node *tti_graph_add(tutti_graph *g, const tti_node_desc *desc) {
     return node;
 }
 
+/* A part of a chain: its value is in no list of the graph, and in map only for the parts after. */
+static tti_node *clone_part(tutti_graph *g, const tti_node *part, tutti_value **in) {
+    tti_node *copy = tti_arena_copy(&g->arena, part, sizeof *part);
+    tutti_value *out = tti_arena_copy(&g->arena, part->out[0], sizeof *out);
+    char *name = tti_arena_strdup(&g->arena, part->name);
+    tti_attr *attrs =
+        tti_arena_copy(&g->arena, part->attrs, (size_t)tti_n_attrs(part->op) * sizeof *attrs);
+    tutti_value **ins = tti_arena_copy(&g->arena, in, (size_t)part->n_in * sizeof *ins);
+    if (!copy || !out || !name || !attrs || !ins) return NULL;
+    copy->name = name;
+    copy->attrs = attrs;
+    copy->in = ins;
+    copy->out[0] = out;
+    out->node = copy;
+    return copy;
+}
+
+/* The value that a part of from reads, in the chain that is being made from it. */
+static tutti_value *part_input(const tti_node *from, tti_node *const *body, int n_done,
+                               const tutti_value *in, tutti_value *const *map) {
+    for (int b = 0; b < n_done; b++)
+        if (from->body[b]->out[0] == in) return body[b]->out[0];
+    return map[in->id];
+}
+
+static bool clone_body(tutti_graph *g, const tti_node *from, tutti_value *const *map,
+                       tti_node *copy) {
+    copy->body = tti_arena_alloc(&g->arena, (size_t)from->n_body * sizeof *copy->body);
+    for (int b = 0; copy->body && b < from->n_body; b++) {
+        tutti_value *in[TTI_MAX_IN] = {0};
+        const tti_node *part = from->body[b];
+        for (int i = 0; i < part->n_in; i++)
+            in[i] = part_input(from, copy->body, b, part->in[i], map);
+        copy->body[b] = clone_part(g, part, in);
+        if (!copy->body[b]) return false;
+    }
+    copy->n_body = from->n_body;
+    return copy->body != NULL;
+}
+
 tti_node *tti_graph_clone_node(tutti_graph *g, const tti_node *node, tutti_value **map) {
     tutti_value *in[TTI_MAX_IN] = {0};
     tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
@@ -194,6 +236,10 @@ tti_node *tti_graph_clone_node(tutti_graph *g, const tti_node *node, tutti_value
         g, &(tti_node_desc){
                .op = node->op, .name = node->name, .in = in, .n_in = node->n_in, .attrs = attrs});
     if (!copy) return NULL;
+    if (node->n_body && !clone_body(g, node, map, copy)) {
+        tti_graph_fail(g, tti_fail(TUTTI_E_NOMEM, "graph: out of memory"));
+        return NULL;
+    }
     for (int k = 0; k < node->op->n_out; k++) {
         copy->out[k]->layout = node->out[k]->layout;
         map[node->out[k]->id] = copy->out[k];

@@ -54,8 +54,9 @@ struct tutti_graph {
     tti_output *outputs;
     int n_outputs, cap_outputs;
     bool training;
-    tutti_status failed; /* sticky: the first failure of a builder call */
-    char *failed_text;   /* in the arena */
+    bool sync_batch_norm; /* statistics of batch norms are joined over all shards */
+    tutti_status failed;  /* sticky: the first failure of a builder call */
+    char *failed_text;    /* in the arena */
 };
 
 /* One attribute given to a new node. */

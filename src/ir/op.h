@@ -15,7 +15,7 @@ typedef struct tutti_graph tutti_graph;
 typedef struct tutti_value tutti_value;
 typedef struct tti_node tti_node;
 
-enum { TTI_MAX_IN = 16, TTI_MAX_OUT = 4, TTI_MAX_ATTRS = 10 };
+enum { TTI_MAX_IN = 16, TTI_MAX_OUT = 8, TTI_MAX_ATTRS = 10 };
 
 /* ---- attributes: integers, numbers and integer lists, fixed when the node is made ---- */
 
@@ -52,7 +52,13 @@ typedef enum tti_trait {
     TTI_PARAM = 1 << 11,    /* a source that is trained                                       */
     TTI_INPUT = 1 << 12,    /* a source that is fed every step                                */
     TTI_CONSTANT = 1 << 13, /* a source filled once with attribute "value"                    */
-    TTI_FUSED = 1 << 14     /* runs node->body, a chain of elementwise nodes                  */
+    TTI_FUSED = 1 << 14,    /* runs node->body, a chain of elementwise nodes                  */
+    TTI_SYNC = 1 << 15,     /* joins a value over all shards; alone (reference): out 0 = in 0 */
+    TTI_BUFFER = 1 << 16,   /* a source that is kept and saved, but not trained              */
+    TTI_COMPUTE = 1 << 17,  /* where the time goes: in 16 bits under mixed precision         */
+    TTI_FOLLOWS = 1 << 18,  /* moves or picks elements: in 16 bits where its input is        */
+    TTI_WIDE = 1 << 19,     /* elementwise, but grows or falls fast: always in f32           */
+    TTI_NORMS = 1 << 20     /* an optimizer whose last input is f32[2]: norms of w and of its step */
 } tti_trait;
 
 /* What an op can be as the epilogue of a TTI_TAKES_EPILOGUE op; the value of its "act". */
@@ -65,9 +71,10 @@ typedef enum tti_epilogue {
 /* ---- how a value lies over the workers of one mesh axis (data now, tensor later) ---- */
 
 typedef enum tti_spread {
-    TTI_WHOLE,  /* every worker holds all of it                  */
-    TTI_SPLIT,  /* cut along dimension dim                       */
-    TTI_PARTIAL /* every worker holds a term of a sum            */
+    TTI_WHOLE,   /* every worker holds all of it                  */
+    TTI_SPLIT,   /* cut along dimension dim                       */
+    TTI_PARTIAL, /* every worker holds a term of a sum            */
+    TTI_OWN /* every worker has one of its own, of its samples: statistics; neither part nor term */
 } tti_spread;
 
 typedef struct tti_placement {
@@ -109,6 +116,9 @@ typedef struct tti_op {
     /* TTI_CHANNELS_LAST: 4-D inputs and outputs that are weights, not activations, and so stay
      * in plain layout; bit i stands for input or output i. */
     unsigned weights_in, weights_out;
+    /* Outputs that are kept for the gradient only: nothing flows back from them, dy[k] is NULL.
+     * Bit k stands for output k. */
+    unsigned saved_out;
 
     /* Types of the outputs, or the reason why not (tti_node_fail). */
     tutti_status (*infer)(const tti_node *node, tutti_type *out);
@@ -121,7 +131,10 @@ typedef struct tti_op {
     tutti_status (*shard)(const tti_node *node, const tti_placement *in, tti_placement *out);
     void (*cost)(const tti_node *node, tti_cost *cost); /* NULL: 1 flop per output element */
     void (*reference)(const tti_args *args);            /* NULL only for sources and fused */
-    const tti_sample *samples;                          /* ended by .in == NULL */
+    /* TTI_SYNC: one value out of those of all shards, parts [n_parts][n_elems], in an order that
+     * depends on n_parts alone.  The executor calls it; for one shard it is the identity. */
+    void (*join)(const float *parts, size_t n_parts, size_t n_elems, float *out);
+    const tti_sample *samples; /* ended by .in == NULL */
 } tti_op;
 
 #endif /* TTI_IR_OP_H */

@@ -10,28 +10,6 @@
 #include "ops/rules.h"
 #include "tutti/ops.h"
 
-enum { MAX_NAME = 200 };
-
-/* True if a layer can be built: a graph without failure, an input, a name of sensible length. */
-static bool can_build(tutti_graph *g, const char *op, const tutti_value *x, const char *name) {
-    if (!g || g->failed != TUTTI_OK) return false;
-    if (!name || !name[0])
-        tti_build_fail(g, "%s: the layer needs a name", op);
-    else if (strnlen(name, MAX_NAME + 1) > MAX_NAME)
-        tti_build_fail(g, "%s: the name is too long", op);
-    else if (!x)
-        tti_build_fail(g, "%s '%s': the input is missing (NULL)", op, name);
-    return g->failed == TUTTI_OK;
-}
-
-/* Parameter NAME.SUFFIX. */
-static tutti_value *layer_param(tutti_graph *g, const char *name, const char *suffix,
-                                const tutti_shape *shape, const tutti_init *init) {
-    char full[MAX_NAME + 16];
-    snprintf(full, sizeof full, "%s.%s", name, suffix);
-    return tutti_param(g, full, shape, init, shape->n_dims > 1);
-}
-
 /* Weight and bias [n_out] of a layer; *bias stays NULL without one.  A layer's own init is for the
  * weight; the bias is then zero.  Otherwise both are uniform within 1 / sqrt(fan_in). */
 static tutti_value *layer_params(tutti_graph *g, const char *name, const tutti_shape *shape,
@@ -39,9 +17,10 @@ static tutti_value *layer_params(tutti_graph *g, const char *name, const tutti_s
     int64_t fan_in = 1;
     for (int d = 1; d < shape->n_dims; d++) fan_in *= shape->dim[d];
     const tutti_init usual = {.kind = TUTTI_INIT_FAN_IN_UNIFORM, .fan_in = fan_in}, zero = {0};
-    tutti_value *weight = layer_param(g, name, "weight", shape, init ? init : &usual);
+    tutti_value *weight = tti_layer_param(g, name, "weight", shape, init ? init : &usual);
     if (bias)
-        *bias = layer_param(g, name, "bias", &TUTTI_SHAPE(shape->dim[0]), init ? &zero : &usual);
+        *bias =
+            tti_layer_param(g, name, "bias", &TUTTI_SHAPE(shape->dim[0]), init ? &zero : &usual);
     return weight;
 }
 
@@ -49,7 +28,7 @@ static tutti_value *layer_params(tutti_graph *g, const char *name, const tutti_s
 
 tutti_value *tutti_linear_with(tutti_graph *g, tutti_value *x, const tutti_linear_desc *desc,
                                const char *name) {
-    if (!can_build(g, "linear", x, name)) return NULL;
+    if (!tti_can_build(g, "linear", x, name)) return NULL;
     const tutti_shape *shape = &x->type.shape;
     char text[128];
     if (!desc || desc->n_out < 1)
@@ -103,7 +82,7 @@ static tti_attr_arg twice(const char *key, int64_t x) {
 tutti_value *tutti_conv2d(tutti_graph *g, tutti_value *x, const tutti_conv2d_desc *desc,
                           const char *name) {
     tutti_shape dims;
-    if (!can_build(g, "conv2d", x, name)) return NULL;
+    if (!tti_can_build(g, "conv2d", x, name)) return NULL;
     if (!desc) return tti_build_fail(g, "conv2d '%s': desc is NULL", name);
     if (!conv_weight(g, x, desc, name, &dims)) return NULL;
     tutti_value *in[3] = {x};
@@ -127,7 +106,7 @@ static bool key_is_taken(const tutti_graph *g, int64_t key) {
 }
 
 tutti_value *tutti_dropout(tutti_graph *g, tutti_value *x, double p, const char *name) {
-    if (!can_build(g, "dropout", x, name)) return NULL;
+    if (!tti_can_build(g, "dropout", x, name)) return NULL;
     int64_t key = (int64_t)tti_hash_name(name);
     if (key_is_taken(g, key)) return tti_build_fail(g, "dropout '%s': the name is taken", name);
     return tti_emit(g, "dropout", name, &x, 1,

@@ -18,6 +18,8 @@
     X(matmul)       \
     X(conv)         \
     X(pool)         \
+    X(batch_norm)   \
+    X(norm)         \
     X(shape)        \
     X(embed)        \
     X(softmax)      \
@@ -99,6 +101,7 @@ static void check_callbacks(const tti_op *op) {
     TTI_ASSERT(source || fused ? !op->reference : op->reference != NULL);
     TTI_ASSERT(fused || (op->samples && op->samples[0].in));
     TTI_ASSERT(!source || op->n_in_max == 0);
+    TTI_ASSERT(!(op->traits & TTI_SYNC) == !op->join);
     TTI_ASSERT(!(op->traits & TTI_UPDATE) || op->n_out <= op->n_in_min);
 }
 

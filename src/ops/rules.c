@@ -154,6 +154,11 @@ bool tti_is_split(tti_placement p, int dim) { return p.spread == TTI_SPLIT && p.
 
 tti_placement tti_split_along(int dim) { return (tti_placement){TTI_SPLIT, dim}; }
 
+static const char *spread_text(tti_spread spread) {
+    if (spread == TTI_WHOLE) return "whole";
+    return spread == TTI_PARTIAL ? "partial" : "each worker's own";
+}
+
 tutti_status tti_shard_refuse(const tti_node *node, const tti_placement *in, const char *why) {
     char text[TTI_MAX_IN * 24] = "";
     size_t n = 0;
@@ -163,7 +168,7 @@ tutti_status tti_shard_refuse(const tti_node *node, const tti_placement *in, con
             n += (size_t)snprintf(text + n, sizeof text - n, "%ssplit along %d", comma, in[i].dim);
         else
             n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", comma,
-                                  in[i].spread == TTI_WHOLE ? "whole" : "partial");
+                                  spread_text(in[i].spread));
     }
     (void)tti_node_fail(node, "%s; the inputs are: %s", why, text);
     return TUTTI_E_UNSUPPORTED;
@@ -174,6 +179,7 @@ tutti_status tti_shard_refuse(const tti_node *node, const tti_placement *in, con
 static bool code_fits(char code, tti_placement p, int n_dims, int *any) {
     if (code == 'W') return p.spread == TTI_WHOLE;
     if (code == 'P') return p.spread == TTI_PARTIAL;
+    if (code == 'O') return p.spread == TTI_OWN;
     if (code == '-' || p.spread != TTI_SPLIT) return false;
     if (code == 'L') return p.dim == n_dims - 1;
     if (code >= '0' && code <= '7') return p.dim == code - '0';
@@ -195,6 +201,7 @@ static bool rule_fits(const tti_node *node, const char *codes, const tti_placeme
 static tti_placement placement_of(const tti_node *node, int k, char code, int any) {
     if (code == 'W') return (tti_placement){TTI_WHOLE, 0};
     if (code == 'P') return (tti_placement){TTI_PARTIAL, 0};
+    if (code == 'O') return (tti_placement){TTI_OWN, 0};
     if (code == 'L') return tti_split_along(node->out[k]->type.shape.n_dims - 1);
     return tti_split_along(code >= '0' && code <= '7' ? code - '0' : any);
 }
@@ -207,7 +214,7 @@ static int find_rule(const tti_node *node, const tti_shard_rule *rules, int n_ru
     return -1;
 }
 
-static const tti_shard_rule all_whole = {"WWWWWWWWWWWWWWWW", "WWWW"};
+static const tti_shard_rule all_whole = {"WWWWWWWWWWWWWWWW", "WWWWWWWW"};
 
 tutti_status tti_shard_match(const tti_node *node, const tti_shard_rule *rules, int n_rules,
                              const tti_placement *in, tti_placement *out, const char *why) {
@@ -225,7 +232,7 @@ tutti_status tti_shard_match(const tti_node *node, const tti_shard_rule *rules, 
 static const char same_why[] = "all inputs must lie alike, and a term of a sum cannot be used";
 
 tutti_status tti_shard_same(const tti_node *node, const tti_placement *in, tti_placement *out) {
-    static const tti_shard_rule rules[] = {{"aaaaaaaaaaaaaaaa", "aaaa"}};
+    static const tti_shard_rule rules[] = {{"aaaaaaaaaaaaaaaa", "aaaaaaaa"}};
     return tti_shard_match(node, rules, 1, in, out, same_why);
 }
 
@@ -304,4 +311,22 @@ tutti_value *tti_build_fail(tutti_graph *g, const char *format, ...) {
     va_end(args);
     tti_graph_fail(g, tti_fail(TUTTI_E_INVALID, "%s", text));
     return NULL;
+}
+
+bool tti_can_build(tutti_graph *g, const char *op, const tutti_value *x, const char *name) {
+    if (!g || g->failed != TUTTI_OK) return false;
+    if (!name || !name[0])
+        tti_build_fail(g, "%s: the layer needs a name", op);
+    else if (strnlen(name, TTI_MAX_LAYER_NAME + 1) > TTI_MAX_LAYER_NAME)
+        tti_build_fail(g, "%s: the name is too long", op);
+    else if (!x)
+        tti_build_fail(g, "%s '%s': the input is missing (NULL)", op, name);
+    return g->failed == TUTTI_OK;
+}
+
+tutti_value *tti_layer_param(tutti_graph *g, const char *name, const char *suffix,
+                             const tutti_shape *shape, const tutti_init *init) {
+    char full[TTI_MAX_LAYER_NAME + 16];
+    snprintf(full, sizeof full, "%s.%s", name, suffix);
+    return tutti_param(g, full, shape, init, shape->n_dims > 1);
 }

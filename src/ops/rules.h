@@ -71,7 +71,7 @@ tutti_status tti_shard_refuse(const tti_node *node, const tti_placement *in, con
 /* One character for each input, one for each output:
  *   W whole, P partial, 0..7 split along that dimension, L split along the last one,
  *   d split along any dimension but the last, a along any, the same for every d and a;
- *   - input is absent.
+ *   O own (TTI_OWN), - input is absent.
  * Characters beyond the inputs present are skipped. */
 typedef struct tti_shard_rule {
     const char *in, *out;
@@ -124,5 +124,13 @@ tutti_value *tti_build2(tutti_graph *g, const char *op, tutti_value *a, tutti_va
 /* Notes a failure of a builder with the text of tti_fail and returns NULL. */
 tutti_value *tti_build_fail(tutti_graph *g, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
+
+enum { TTI_MAX_LAYER_NAME = 200 };
+
+/* True if a layer can be built: a graph without failure, an input, a name of sensible length. */
+bool tti_can_build(tutti_graph *g, const char *op, const tutti_value *x, const char *name);
+/* Parameter NAME.SUFFIX; weight decay is for those of two dimensions or more. */
+tutti_value *tti_layer_param(tutti_graph *g, const char *name, const char *suffix,
+                             const tutti_shape *shape, const tutti_init *init);
 
 #endif /* TTI_OPS_RULES_H */

@@ -1,4 +1,4 @@
-/* source.c - values that no op computes: inputs, parameters, constants.
+/* source.c - values that no op computes: inputs, parameters, buffers, constants.
  *
  * They have no reference: the executor feeds inputs, keeps parameters and fills constants once.
  * The idea to know: how a parameter starts is part of its node, so a graph alone says everything
@@ -20,6 +20,16 @@ static const tti_attr_spec param_attrs[] = {
     {0},
 };
 
+static const tti_attr_spec buffer_attrs[] = {
+    {"dims", TTI_ATTR_INTS, 0, "shape"},
+    {"init", TTI_ATTR_INT, TUTTI_INIT_ZEROS, "tutti_init_kind"},
+    {"a", TTI_ATTR_FLOAT, 0, "see tutti_init_kind"},
+    {"b", TTI_ATTR_FLOAT, 0, "see tutti_init_kind"},
+    {"fan_in", TTI_ATTR_INT, 0, "0: from the shape"},
+    {"momentum", TTI_ATTR_FLOAT, 0.1, "share of the new value, 0 < momentum <= 1"},
+    {0},
+};
+
 static const tti_attr_spec constant_attrs[] = {
     {"dtype", TTI_ATTR_INT, TUTTI_F32, "tutti_dtype"},
     {"dims", TTI_ATTR_INTS, 0, "shape"},
@@ -35,8 +45,9 @@ static tutti_status source_infer(const tti_node *node, tutti_type *out) {
     return TUTTI_OK;
 }
 
-static tutti_status param_infer(const tti_node *node, tutti_type *out) {
-    int64_t init = tti_attr_int(node, "init"), decay = tti_attr_int(node, "decay");
+/* What says how a parameter or a buffer starts. */
+static tutti_status check_init(const tti_node *node) {
+    int64_t init = tti_attr_int(node, "init");
     if (init < 0 || init >= TUTTI_N_INIT_KINDS)
         return tti_node_fail(node, "init %lld does not exist", (long long)init);
     if (!isfinite(tti_attr_float(node, "a")) || !isfinite(tti_attr_float(node, "b")))
@@ -44,8 +55,23 @@ static tutti_status param_infer(const tti_node *node, tutti_type *out) {
     if (tti_attr_int(node, "fan_in") < 0)
         return tti_node_fail(node, "fan_in must be >= 0, is %lld",
                              (long long)tti_attr_int(node, "fan_in"));
+    return TUTTI_OK;
+}
+
+static tutti_status param_infer(const tti_node *node, tutti_type *out) {
+    int64_t decay = tti_attr_int(node, "decay");
+    TTI_TRY(check_init(node));
     if (decay != 0 && decay != 1)
         return tti_node_fail(node, "decay must be 0 or 1, is %lld", (long long)decay);
+    out[0] = (tutti_type){TUTTI_F32, tti_get_shape(node, "dims")};
+    return TUTTI_OK;
+}
+
+static tutti_status buffer_infer(const tti_node *node, tutti_type *out) {
+    double momentum = tti_attr_float(node, "momentum");
+    TTI_TRY(check_init(node));
+    if (!(momentum > 0 && momentum <= 1))
+        return tti_node_fail(node, "momentum must be > 0 and <= 1, is %g", momentum);
     out[0] = (tutti_type){TUTTI_F32, tti_get_shape(node, "dims")};
     return TUTTI_OK;
 }
@@ -111,6 +137,18 @@ tutti_value *tutti_param(tutti_graph *g, const char *name, const tutti_shape *sh
                                        {0}});
 }
 
+tutti_value *tutti_buffer(tutti_graph *g, const char *name, const tutti_shape *shape, double value,
+                          double momentum) {
+    if (!g || !name_is_good(g, "buffer", name) || !dims_are_good(g, "buffer", name, shape))
+        return NULL;
+    return add_source(g, "buffer", name,
+                      (tti_attr_arg[]){TTI_INTS("dims", shape->n_dims, shape->dim),
+                                       TTI_INT("init", TUTTI_INIT_CONSTANT),
+                                       TTI_FLOAT("a", value),
+                                       TTI_FLOAT("momentum", momentum),
+                                       {0}});
+}
+
 tutti_value *tutti_constant(tutti_graph *g, tutti_dtype dtype, const tutti_shape *shape,
                             double value) {
     if (!g || g->failed != TUTTI_OK || !dims_are_good(g, "constant", "", shape)) return NULL;
@@ -143,6 +181,15 @@ static const tti_sample param_samples[] = {
     {0},
 };
 
+static const tti_sample buffer_samples[] = {
+    {.in = "", .attrs = "dims=[5] init=1 a=1"},
+    {.in = "", .attrs = "dims=[2,3] momentum=1"},
+    {.in = "", .attrs = "dims=[5] init=9", .expect = TUTTI_E_INVALID},
+    {.in = "", .attrs = "dims=[5] momentum=0", .expect = TUTTI_E_INVALID},
+    {.in = "", .attrs = "dims=[5] momentum=1.5", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
 const tti_op tti_ops_source[] = {
     {.name = "input",
      .doc = "fed at every step",
@@ -162,6 +209,15 @@ const tti_op tti_ops_source[] = {
      .shard = source_shard,
      .cost = tti_cost_free,
      .samples = param_samples},
+    {.name = "buffer",
+     .doc = "an f32 tensor that is kept but not trained",
+     .n_out = 1,
+     .attrs = buffer_attrs,
+     .traits = TTI_SOURCE | TTI_BUFFER,
+     .infer = buffer_infer,
+     .shard = source_shard,
+     .cost = tti_cost_free,
+     .samples = buffer_samples},
     {.name = "constant",
      .doc = "filled once with value",
      .n_out = 1,

@@ -67,7 +67,7 @@ static bool is_small(const tutti_graph *g) {
 static void use_node(dice *d, tutti_graph *g, tti_node *node) {
     tti_cost cost;
     tti_placement in[TTI_MAX_IN], out[TTI_MAX_OUT];
-    tutti_value *dx[TTI_MAX_IN] = {NULL};
+    tutti_value *dx[TTI_MAX_IN] = {NULL}, *dy[TTI_MAX_OUT] = {NULL};
     bool need[TTI_MAX_IN];
     node->op->cost(node, &cost);
     assert_true(cost.flops >= 0 && cost.bytes >= 0);
@@ -82,8 +82,10 @@ static void use_node(dice *d, tutti_graph *g, tti_node *node) {
     for (int k = 0; st == TUTTI_OK && k < node->op->n_out; k++)
         if (out[k].spread == TTI_SPLIT)
             assert_true(out[k].dim >= 0 && out[k].dim < node->out[k]->type.shape.n_dims);
+    for (int k = 0; k < node->op->n_out; k++)
+        if (!(node->op->saved_out >> k & 1)) dy[k] = node->out[k];
     if (node->op->grad && node->out[0]->type.dtype <= TUTTI_BF16)
-        T_OK(node->op->grad(g, node, node->out, need, dx));
+        T_OK(node->op->grad(g, node, dy, need, dx));
     if (!is_small(g)) return;
     t_reference *r = t_reference_create(g);
     for (int i = 0; i < node->n_in; i++)

@@ -1,0 +1,660 @@
+/* batch_norm.c - batch normalisation (Ioffe & Szegedy 2015), as a chain of small ops.
+ *
+ *   training    stats = bn_stats(x); y = bn_apply(x, stats); bn_running(stats) feeds the buffers
+ *   joined      stats = sync_moments(bn_stats(x)): the moments of all shards, as in SyncBatchNorm
+ *   inference   y = bn_eval(x, running mean, running variance)
+ * The idea to know: bn_apply's gradient goes through the statistics too.  It looks behind its input
+ * stats for a TTI_SYNC node: where one stands, the sums of the gradient are joined as well.
+ * Statistics are {count, mean[C], M2[C]}, M2 = sum (x - mean)^2, in f32 whatever x is: that form
+ * can be joined without loss (Chan, Golub & LeVeque 1983).  `rows` says how many samples of the
+ * shard are real; the rest is padding, which counts nothing and gets gradient 0. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ops/rules.h"
+#include "tutti/ops.h"
+
+static const double default_eps = 1e-5, default_momentum = 0.1;
+
+static const tti_attr_spec eps_attrs[] = {{"eps", TTI_ATTR_FLOAT, 1e-5, "added to the variance"},
+                                          {0}};
+
+/* x[N,C,..]: element (n, c, s) is n * C * S + c * S + s. */
+typedef struct planes {
+    size_t n, c, s;
+} planes;
+
+static planes planes_of(const tti_node *node) {
+    const tutti_shape *x = tti_in_shape(node, 0);
+    planes p = {(size_t)x->dim[0], (size_t)x->dim[1], 1};
+    for (int d = 2; d < x->n_dims; d++) p.s *= (size_t)x->dim[d];
+    return p;
+}
+
+/* ---- infer ---- */
+
+static tutti_status need_planes(const tti_node *node) {
+    char text[128];
+    TTI_TRY(tti_need_floats(node, 0, 1));
+    if (tti_in_shape(node, 0)->n_dims >= 2) return TUTTI_OK;
+    return tti_node_fail(node, "input 0 must be [N,C,..], is %s",
+                         tti_type_text(&node->in[0]->type, text, sizeof text));
+}
+
+/* Input i is f32[n]. */
+static tutti_status need_vector(const tti_node *node, int i, int64_t n) {
+    TTI_TRY(tti_need_dtype(node, i, TUTTI_F32));
+    TTI_TRY(tti_need_n_dims(node, i, 1));
+    if (tti_in_dim(node, i, 0) == n) return TUTTI_OK;
+    return tti_node_fail(node, "input %d must have %lld elements, has %lld", i, (long long)n,
+                         (long long)tti_in_dim(node, i, 0));
+}
+
+/* Input i, if it is there, is the count of real samples, i32[]. */
+static tutti_status check_rows(const tti_node *node, int i) {
+    if (i >= node->n_in) return TUTTI_OK;
+    TTI_TRY(tti_need_dtype(node, i, TUTTI_I32));
+    return tti_need_n_dims(node, i, 0);
+}
+
+static tutti_status check_eps(const tti_node *node) {
+    double eps = tti_attr_float(node, "eps");
+    if (eps > 0 && isfinite(eps)) return TUTTI_OK;
+    return tti_node_fail(node, "eps must be > 0, is %g", eps);
+}
+
+static tutti_type stats_type(int64_t n_channels) {
+    return (tutti_type){TUTTI_F32, TUTTI_SHAPE(2 * n_channels + 1)};
+}
+
+static tutti_status bn_stats_infer(const tti_node *node, tutti_type *out) {
+    TTI_TRY(need_planes(node));
+    TTI_TRY(check_rows(node, 1));
+    out[0] = stats_type(tti_in_dim(node, 0, 1));
+    return TUTTI_OK;
+}
+
+/* Statistics alone: {count, C, C}. */
+static tutti_status need_stats(const tti_node *node) {
+    TTI_TRY(tti_need_dtype(node, 0, TUTTI_F32));
+    TTI_TRY(tti_need_n_dims(node, 0, 1));
+    if (tti_in_dim(node, 0, 0) % 2 == 1) return TUTTI_OK;
+    return tti_node_fail(node, "statistics have 2 C + 1 elements, not %lld",
+                         (long long)tti_in_dim(node, 0, 0));
+}
+
+static tutti_status sync_infer(const tti_node *node, tutti_type *out) {
+    TTI_TRY(need_stats(node));
+    out[0] = node->in[0]->type;
+    return TUTTI_OK;
+}
+
+static tutti_status bn_running_infer(const tti_node *node, tutti_type *out) {
+    TTI_TRY(need_stats(node));
+    TTI_TRY(check_rows(node, 1));
+    out[0] = (tutti_type){TUTTI_F32, TUTTI_SHAPE(tti_in_dim(node, 0, 0) - 1)};
+    return TUTTI_OK;
+}
+
+/* x, stats, gamma, beta */
+static tutti_status bn_apply_infer(const tti_node *node, tutti_type *out) {
+    TTI_TRY(check_eps(node));
+    TTI_TRY(need_planes(node));
+    int64_t n_channels = tti_in_dim(node, 0, 1);
+    TTI_TRY(need_vector(node, 1, 2 * n_channels + 1));
+    for (int i = 2; i < 4; i++) TTI_TRY(need_vector(node, i, n_channels));
+    out[0] = node->in[0]->type;
+    return TUTTI_OK;
+}
+
+/* x, mean, var, gamma, beta */
+static tutti_status bn_eval_infer(const tti_node *node, tutti_type *out) {
+    TTI_TRY(check_eps(node));
+    TTI_TRY(need_planes(node));
+    for (int i = 1; i < 5; i++) TTI_TRY(need_vector(node, i, tti_in_dim(node, 0, 1)));
+    out[0] = node->in[0]->type;
+    return TUTTI_OK;
+}
+
+/* dy, x, stats first */
+static tutti_status check_grad(const tti_node *node) {
+    TTI_TRY(check_eps(node));
+    TTI_TRY(need_planes(node));
+    TTI_TRY(tti_need_floats(node, 0, 2));
+    TTI_TRY(tti_need_same_shape(node, 0, 1));
+    return need_vector(node, 2, 2 * tti_in_dim(node, 0, 1) + 1);
+}
+
+static tutti_status bn_grad_sums_infer(const tti_node *node, tutti_type *out) {
+    TTI_TRY(check_grad(node));
+    TTI_TRY(check_rows(node, 3));
+    out[0] = stats_type(tti_in_dim(node, 0, 1));
+    return TUTTI_OK;
+}
+
+/* dy, x, stats, gamma, sums, rows? */
+static tutti_status bn_grad_apply_infer(const tti_node *node, tutti_type *out) {
+    TTI_TRY(check_grad(node));
+    TTI_TRY(need_vector(node, 3, tti_in_dim(node, 0, 1)));
+    TTI_TRY(need_vector(node, 4, 2 * tti_in_dim(node, 0, 1) + 1));
+    TTI_TRY(check_rows(node, 5));
+    out[0] = node->in[0]->type;
+    return TUTTI_OK;
+}
+
+/* ---- references ---- */
+
+/* The samples that count: input i if it is there, within 0 .. N. */
+static size_t rows_of(const tti_args *a, int i, size_t n) {
+    if (i >= a->node->n_in) return n;
+    double rows = a->in[i][0];
+    return rows <= 0 ? 0 : (size_t)fmin(rows, (double)n);
+}
+
+static double rstd_of(double count, double m2, double eps) {
+    return 1 / sqrt((count > 0 ? m2 / count : 0) + eps);
+}
+
+static void bn_stats_reference(const tti_args *a) {
+    planes p = planes_of(a->node);
+    size_t rows = rows_of(a, 1, p.n);
+    double count = (double)(rows * p.s);
+    a->out[0][0] = count;
+    for (size_t c = 0; c < p.c; c++) {
+        double sum = 0, m2 = 0;
+        for (size_t i = 0; i < rows * p.s; i++)
+            sum += a->in[0][(i / p.s * p.c + c) * p.s + i % p.s];
+        double mean = count > 0 ? sum / count : 0;
+        for (size_t i = 0; i < rows * p.s; i++) {
+            double d = a->in[0][(i / p.s * p.c + c) * p.s + i % p.s] - mean;
+            m2 += d * d;
+        }
+        a->out[0][1 + c] = mean;
+        a->out[0][1 + p.c + c] = m2;
+    }
+}
+
+static void sync_reference(const tti_args *a) {
+    memcpy(a->out[0], a->in[0], tti_in_n(a->node, 0) * sizeof(double));
+}
+
+/* ---- joining: in a tree over the shards, so that the order depends on their number alone ---- */
+
+typedef struct moments {
+    double count, mean, m2;
+} moments;
+
+/* Chan's formula. */
+static moments join_two(moments a, moments b) {
+    double count = a.count + b.count, d = b.mean - a.mean;
+    if (a.count == 0 || b.count == 0) return a.count == 0 ? b : a;
+    return (moments){count, a.mean + d * b.count / count,
+                     a.m2 + b.m2 + d * d * a.count * b.count / count};
+}
+
+/* The largest power of two below n >= 2: the left branch of a tree over n parts. */
+static size_t left_parts(size_t n) {
+    size_t left = 1;
+    while (2 * left < n) left *= 2;
+    return left;
+}
+
+/* Channel c of n parts of n_elems = 2 n_channels + 1 elements each. */
+static moments join_channel(const float *parts, size_t n, size_t n_elems, size_t c) {
+    if (n == 1) return (moments){parts[0], parts[1 + c], parts[1 + (n_elems - 1) / 2 + c]};
+    size_t left = left_parts(n);
+    return join_two(join_channel(parts, left, n_elems, c),
+                    join_channel(parts + left * n_elems, n - left, n_elems, c));
+}
+
+static double join_element(const float *parts, size_t n, size_t n_elems, size_t i) {
+    if (n == 1) return parts[i];
+    size_t left = left_parts(n);
+    return join_element(parts, left, n_elems, i) +
+           join_element(parts + left * n_elems, n - left, n_elems, i);
+}
+
+static void join_sums(const float *parts, size_t n_parts, size_t n_elems, float *out) {
+    for (size_t i = 0; i < n_elems; i++) out[i] = (float)join_element(parts, n_parts, n_elems, i);
+}
+
+static void join_moments(const float *parts, size_t n_parts, size_t n_elems, float *out) {
+    size_t n_channels = (n_elems - 1) / 2;
+    out[0] = (float)join_element(parts, n_parts, n_elems, 0);
+    for (size_t c = 0; c < n_channels; c++) {
+        moments m = join_channel(parts, n_parts, n_elems, c);
+        out[1 + c] = (float)m.mean;
+        out[1 + n_channels + c] = (float)m.m2;
+    }
+}
+
+static void bn_running_reference(const tti_args *a) {
+    size_t n_channels = (tti_in_n(a->node, 0) - 1) / 2;
+    double rows = fmax(a->in[1][0], 0), count = a->in[0][0];
+    for (size_t c = 0; c < n_channels; c++) {
+        a->out[0][c] = rows * a->in[0][1 + c];
+        a->out[0][n_channels + c] = rows * a->in[0][1 + n_channels + c] / fmax(count - 1, 1);
+    }
+}
+
+/* One channel of y = gamma (x - mean) rstd + beta. */
+typedef struct affine_of_channel {
+    double mean, scale, shift;
+} affine_of_channel;
+
+static void apply_channel(const tti_args *a, const planes *p, size_t c, affine_of_channel f) {
+    for (size_t n = 0; n < p->n; n++)
+        for (size_t i = (n * p->c + c) * p->s; i < (n * p->c + c + 1) * p->s; i++)
+            a->out[0][i] = (a->in[0][i] - f.mean) * f.scale + f.shift;
+}
+
+static void bn_apply_reference(const tti_args *a) {
+    planes p = planes_of(a->node);
+    double eps = tti_attr_float(a->node, "eps");
+    const double *stats = a->in[1], *gamma = a->in[2], *beta = a->in[3];
+    for (size_t c = 0; c < p.c; c++) {
+        double rstd = rstd_of(stats[0], stats[1 + p.c + c], eps);
+        apply_channel(a, &p, c, (affine_of_channel){stats[1 + c], gamma[c] * rstd, beta[c]});
+    }
+}
+
+static void bn_eval_reference(const tti_args *a) {
+    planes p = planes_of(a->node);
+    double eps = tti_attr_float(a->node, "eps");
+    for (size_t c = 0; c < p.c; c++) {
+        double scale = a->in[3][c] / sqrt(a->in[2][c] + eps);
+        apply_channel(a, &p, c, (affine_of_channel){a->in[1][c], scale, a->in[4][c]});
+    }
+}
+
+static void bn_grad_sums_reference(const tti_args *a) {
+    planes p = planes_of(a->node);
+    size_t rows = rows_of(a, 3, p.n);
+    double eps = tti_attr_float(a->node, "eps");
+    const double *dy = a->in[0], *x = a->in[1], *stats = a->in[2];
+    a->out[0][0] = (double)(rows * p.s);
+    for (size_t c = 0; c < p.c; c++) {
+        double mean = stats[1 + c], rstd = rstd_of(stats[0], stats[1 + p.c + c], eps);
+        double sum = 0, dot = 0;
+        for (size_t n = 0; n < rows; n++)
+            for (size_t i = (n * p.c + c) * p.s; i < (n * p.c + c + 1) * p.s; i++) {
+                sum += dy[i];
+                dot += dy[i] * (x[i] - mean) * rstd;
+            }
+        a->out[0][1 + c] = sum;
+        a->out[0][1 + p.c + c] = dot;
+    }
+}
+
+static void bn_grad_apply_reference(const tti_args *a) {
+    planes p = planes_of(a->node);
+    size_t rows = rows_of(a, 5, p.n);
+    double eps = tti_attr_float(a->node, "eps");
+    const double *dy = a->in[0], *x = a->in[1], *stats = a->in[2], *sums = a->in[4];
+    double count = fmax(sums[0], 1);
+    for (size_t c = 0; c < p.c; c++) {
+        double mean = stats[1 + c], rstd = rstd_of(stats[0], stats[1 + p.c + c], eps);
+        double dy_mean = sums[1 + c] / count, dot_mean = sums[1 + p.c + c] / count;
+        for (size_t n = 0; n < p.n; n++)
+            for (size_t i = (n * p.c + c) * p.s; i < (n * p.c + c + 1) * p.s; i++) {
+                double through = dy[i] - dy_mean - (x[i] - mean) * rstd * dot_mean;
+                a->out[0][i] = n < rows ? a->in[3][c] * rstd * through : 0;
+            }
+    }
+}
+
+/* ---- gradient ---- */
+
+/* The node that took the statistics, behind any TTI_SYNC; *synced says whether there is one. */
+static const tti_node *stats_maker(const tutti_value *stats, bool *synced) {
+    const tti_node *node = stats->node;
+    *synced = false;
+    while (node->op->traits & TTI_SYNC) {
+        *synced = true;
+        node = node->in[0]->node;
+    }
+    return node;
+}
+
+/* gamma's and beta's gradients are added over the shards anyway, so they come from own sums. */
+static tutti_value *slice_of_sums(tutti_graph *g, const tti_node *node, tutti_value *sums,
+                                  int64_t start) {
+    tti_attr_arg attrs[] = {TTI_INT("start", start), TTI_INT("len", tti_in_dim(node, 0, 1)), {0}};
+    return tti_grad_emit(g, node, "slice", &sums, 1, attrs);
+}
+
+static tutti_status bn_apply_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
+                                  const bool *need, tutti_value **dx) {
+    bool synced;
+    const tti_node *maker = stats_maker(node->in[1], &synced);
+    bool has_rows = maker->op->reference == bn_stats_reference && maker->n_in == 2;
+    tutti_value *rows = has_rows ? maker->in[1] : NULL;
+    int n_rows = has_rows ? 1 : 0;
+    tti_attr_arg attrs[] = {tti_same_attr(node, "eps"), {0}};
+    if (!need[0] && !need[2] && !need[3]) return TUTTI_OK;
+    tutti_value *sums =
+        tti_grad_emit(g, node, "bn_grad_sums",
+                      (tutti_value *[]){dy[0], node->in[0], node->in[1], rows}, 3 + n_rows, attrs);
+    if (need[2]) dx[2] = slice_of_sums(g, node, sums, 1 + tti_in_dim(node, 0, 1));
+    if (need[3]) dx[3] = slice_of_sums(g, node, sums, 1);
+    if (!need[0]) return tutti_graph_check(g);
+    if (synced) sums = tti_grad_emit(g, node, "sync_sum", &sums, 1, NULL);
+    dx[0] =
+        tti_grad_emit(g, node, "bn_grad_apply",
+                      (tutti_value *[]){dy[0], node->in[0], node->in[1], node->in[2], sums, rows},
+                      5 + n_rows, attrs);
+    return tutti_graph_check(g);
+}
+
+/* ---- shard: statistics of cut samples are each worker's own ---- */
+
+static const char planes_why[] = "only samples can be cut, and statistics are own or joined";
+
+static tutti_status bn_stats_shard(const tti_node *node, const tti_placement *in,
+                                   tti_placement *out) {
+    static const tti_shard_rule rules[] = {{"0W", "O"}, {"0P", "O"}};
+    return tti_shard_match(node, rules, 2, in, out, planes_why);
+}
+
+static tutti_status sync_moments_shard(const tti_node *node, const tti_placement *in,
+                                       tti_placement *out) {
+    static const tti_shard_rule rules[] = {{"O", "W"}};
+    return tti_shard_match(node, rules, 1, in, out, "only own statistics are joined");
+}
+
+static tutti_status sync_sum_shard(const tti_node *node, const tti_placement *in,
+                                   tti_placement *out) {
+    static const tti_shard_rule rules[] = {{"P", "W"}};
+    return tti_shard_match(node, rules, 1, in, out, "only terms of a sum are joined");
+}
+
+/* Statistics of everybody are weighted by own rows: terms of a sum over all samples. */
+static tutti_status bn_running_shard(const tti_node *node, const tti_placement *in,
+                                     tti_placement *out) {
+    static const tti_shard_rule rules[] = {{"OW", "P"}, {"OP", "P"}, {"WP", "P"}};
+    return tti_shard_match(node, rules, 3, in, out, planes_why);
+}
+
+static tutti_status bn_apply_shard(const tti_node *node, const tti_placement *in,
+                                   tti_placement *out) {
+    static const tti_shard_rule rules[] = {{"0OWW", "0"}, {"0WWW", "0"}};
+    return tti_shard_match(node, rules, 2, in, out, planes_why);
+}
+
+static tutti_status bn_eval_shard(const tti_node *node, const tti_placement *in,
+                                  tti_placement *out) {
+    static const tti_shard_rule rules[] = {{"0WWWW", "0"}, {"10000", "1"}};
+    return tti_shard_match(node, rules, 2, in, out, planes_why);
+}
+
+/* Without rows, as in a graph whose every sample counts, too. */
+static tutti_status bn_grad_sums_shard(const tti_node *node, const tti_placement *in,
+                                       tti_placement *out) {
+    static const tti_shard_rule rules[] = {
+        {"00OW", "P"}, {"00OP", "P"}, {"00WP", "P"}, {"00W-", "P"}};
+    return tti_shard_match(node, rules, node->n_in == 3 ? 4 : 3, in, out, planes_why);
+}
+
+static tutti_status bn_grad_apply_shard(const tti_node *node, const tti_placement *in,
+                                        tti_placement *out) {
+    static const tti_shard_rule rules[] = {
+        {"00OWPW", "0"}, {"00OWPP", "0"}, {"00WWWP", "0"}, {"00WWW-", "0"}};
+    return tti_shard_match(node, rules, node->n_in == 5 ? 4 : 3, in, out, planes_why);
+}
+
+static void bn_cost(const tti_node *node, tti_cost *cost) {
+    tti_cost_flops(node, 5.0 * (double)tti_in_n(node, 0), cost);
+}
+
+/* ---- builder ---- */
+
+enum { FULL_NAME = TTI_MAX_LAYER_NAME + 40 };
+
+typedef struct bn_layer {
+    tutti_graph *g;
+    const char *name;
+    tutti_shape shape; /* [C] */
+    double momentum, eps;
+} bn_layer;
+
+static const char *full_name(const bn_layer *bn, const char *prefix, const char *suffix,
+                             char text[FULL_NAME]) {
+    snprintf(text, FULL_NAME, "%s%s.%s", prefix, bn->name, suffix);
+    return text;
+}
+
+static tutti_value *bn_param(const bn_layer *bn, const char *suffix, const tutti_init *init) {
+    char text[FULL_NAME];
+    return tutti_param(bn->g, full_name(bn, "", suffix, text), &bn->shape, init, false);
+}
+
+static tutti_value *bn_buffer(const bn_layer *bn, const char *suffix, double value) {
+    char text[FULL_NAME];
+    return tutti_buffer(bn->g, full_name(bn, "", suffix, text), &bn->shape, value, bn->momentum);
+}
+
+/* Names a half of bn_running for the buffer of that suffix. */
+static void bn_stat(const bn_layer *bn, tutti_value *running, const char *suffix, int half) {
+    char text[FULL_NAME];
+    int64_t n_channels = bn->shape.dim[0];
+    tti_attr_arg attrs[] = {TTI_INT("start", half * n_channels), TTI_INT("len", n_channels), {0}};
+    tutti_value *stat = tti_emit(bn->g, "slice", bn->name, &running, 1, attrs);
+    if (stat) tutti_output(bn->g, full_name(bn, "stat.", suffix, text), stat);
+}
+
+/* The input with the number of real samples of the shard, made by the first layer that asks. */
+static tutti_value *rows_input(tutti_graph *g) {
+    tti_node *known = tti_graph_find_source(g, "rows");
+    return known ? known->out[0] : tutti_input(g, "rows", TUTTI_I32, &(tutti_shape){0});
+}
+
+static tutti_value *train_norm(const bn_layer *bn, tutti_value *const *in, bool sync) {
+    tutti_value *rows = rows_input(bn->g);
+    tutti_value *stats =
+        tti_emit(bn->g, "bn_stats", bn->name, (tutti_value *[]){in[0], rows}, 2, NULL);
+    if (sync) stats = tti_emit(bn->g, "sync_moments", bn->name, &stats, 1, NULL);
+    tutti_value *running =
+        tti_emit(bn->g, "bn_running", bn->name, (tutti_value *[]){stats, rows}, 2, NULL);
+    bn_stat(bn, running, "running_mean", 0);
+    bn_stat(bn, running, "running_var", 1);
+    return tti_emit(bn->g, "bn_apply", bn->name, (tutti_value *[]){in[0], stats, in[1], in[2]}, 4,
+                    (tti_attr_arg[]){TTI_FLOAT("eps", bn->eps), {0}});
+}
+
+tutti_value *tutti_batch_norm2d(tutti_graph *g, tutti_value *x, const tutti_batch_norm_desc *desc,
+                                const char *name) {
+    const tutti_batch_norm_desc usual = {0};
+    char text[128];
+    if (!tti_can_build(g, "batch_norm2d", x, name)) return NULL;
+    if (!desc) desc = &usual;
+    if (x->type.shape.n_dims < 2)
+        return tti_build_fail(g, "batch_norm2d '%s': input must be [N,C,..], is %s", name,
+                              tti_type_text(&x->type, text, sizeof text));
+    const bn_layer bn = {.g = g,
+                         .name = name,
+                         .shape = TUTTI_SHAPE(x->type.shape.dim[1]),
+                         .momentum = desc->momentum != 0 ? desc->momentum : default_momentum,
+                         .eps = desc->eps != 0 ? desc->eps : default_eps};
+    const tutti_init ones = {.kind = TUTTI_INIT_CONSTANT, .a = 1};
+    tutti_value *gamma = bn_param(&bn, "weight", desc->init ? desc->init : &ones);
+    tutti_value *beta = bn_param(&bn, "bias", NULL);
+    tutti_value *mean = bn_buffer(&bn, "running_mean", 0), *var = bn_buffer(&bn, "running_var", 1);
+    if (g->training)
+        return train_norm(&bn, (tutti_value *[]){x, gamma, beta}, desc->sync || g->sync_batch_norm);
+    return tti_emit(g, "bn_eval", name, (tutti_value *[]){x, mean, var, gamma, beta}, 5,
+                    (tti_attr_arg[]){TTI_FLOAT("eps", bn.eps), {0}});
+}
+
+/* ---- records ---- */
+
+static const tti_sample bn_stats_samples[] = {
+    {.in = "f32[4,6,3,5]"},
+    {.in = "f32[4,3,2,2] i32[]", .int_lo = 3, .int_hi = 3},
+    {.in = "f32[4,3] i32[]"}, /* no row counts */
+    {.in = "f32[2,3,5] i32[]", .int_lo = 9, .int_hi = 9},
+    {.in = "f64[1,1,1,1]"},
+    {.in = "f32[0,3,2,2]"},
+    {.in = "f32[4]", .expect = TUTTI_E_INVALID},
+    {.in = "i32[4,3]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,3] f32[]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,3] i32[1]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
+static const tti_sample sync_samples[] = {
+    {.in = "f32[7]", .lo = 0.5, .hi = 2},          {.in = "f32[1]"},
+    {.in = "f32[6]", .expect = TUTTI_E_INVALID},   {.in = "f64[7]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[7,1]", .expect = TUTTI_E_INVALID}, {0},
+};
+
+static const tti_sample bn_running_samples[] = {
+    {.in = "f32[7] i32[]", .lo = 0.5, .hi = 4, .int_lo = 3, .int_hi = 3},
+    {.in = "f32[3] i32[]", .lo = 0.5, .hi = 4},
+    {.in = "f32[1] i32[]", .lo = 0.5, .hi = 4, .int_hi = 2},
+    {.in = "f32[4] i32[]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[7] f32[]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
+static const tti_sample bn_apply_samples[] = {
+    {.in = "f32[4,6,3,5] f32[13] f32[6] f32[6]", .lo = 0.5, .hi = 2},
+    {.in = "f32[2,3] f32[7] f32[3] f32[3]", .attrs = "eps=0.01", .lo = 0.5, .hi = 2},
+    {.in = "bf16[2,2,3,3] f32[5] f32[2] f32[2]", .lo = 0.5, .hi = 2},
+    {.in = "f32[0,3,2,2] f32[7] f32[3] f32[3]", .lo = 0.5, .hi = 2},
+    {.in = "f32[4,6,3,5] f32[12] f32[6] f32[6]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6,3,5] f32[13] f32[5] f32[6]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[13] f32[6] f32[6]", .attrs = "eps=0", .expect = TUTTI_E_INVALID},
+    {.in = "f32[6] f32[13] f32[6] f32[6]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
+static const tti_sample bn_eval_samples[] = {
+    {.in = "f32[4,6,3,5] f32[6] f32[6] f32[6] f32[6]", .lo = 0.5, .hi = 2},
+    {.in = "f32[2,3] f32[3] f32[3] f32[3] f32[3]", .attrs = "eps=0.01", .lo = 0.5, .hi = 2},
+    {.in = "f32[0,2,3,3] f32[2] f32[2] f32[2] f32[2]", .lo = 0.5, .hi = 2},
+    {.in = "f32[4,6] f32[6] f32[6] f32[6] f32[5]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f64[6] f32[6] f32[6] f32[6]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
+static const tti_sample bn_grad_sums_samples[] = {
+    {.in = "f32[4,6,3,5] f32[4,6,3,5] f32[13]", .lo = 0.5, .hi = 2},
+    {.in = "f32[3,2,2,2] f32[3,2,2,2] f32[5] i32[]", .lo = 0.5, .hi = 2, .int_lo = 2, .int_hi = 2},
+    {.in = "f32[0,2] f32[0,2] f32[5]", .lo = 0.5, .hi = 2},
+    {.in = "f32[4,6] f32[4,5] f32[13]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[4,6] f32[11]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
+static const tti_sample bn_grad_apply_samples[] = {
+    {.in = "f32[4,6,3,5] f32[4,6,3,5] f32[13] f32[6] f32[13]", .lo = 0.5, .hi = 2},
+    {.in = "f32[3,2,2,2] f32[3,2,2,2] f32[5] f32[2] f32[5] i32[]",
+     .lo = 0.5,
+     .hi = 2,
+     .int_lo = 2,
+     .int_hi = 2},
+    {.in = "f32[0,2] f32[0,2] f32[5] f32[2] f32[5]", .lo = 0.5, .hi = 2},
+    {.in = "f32[4,6] f32[4,6] f32[13] f32[5] f32[13]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[4,6] f32[13] f32[6] f32[12]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
+const tti_op tti_ops_batch_norm[] = {
+    {.name = "bn_stats",
+     .doc = "{count, mean[C], M2[C]} over samples and positions; inputs x[N,C,..], rows?",
+     .n_in_min = 1,
+     .n_in_max = 2,
+     .n_out = 1,
+     .traits = TTI_CHANNELS_LAST,
+     .infer = bn_stats_infer,
+     .shard = bn_stats_shard,
+     .cost = bn_cost,
+     .reference = bn_stats_reference,
+     .samples = bn_stats_samples},
+    {.name = "sync_moments",
+     .doc = "{count, mean[C], M2[C]} of the samples of all shards",
+     .n_in_min = 1,
+     .n_in_max = 1,
+     .n_out = 1,
+     .traits = TTI_SYNC,
+     .infer = sync_infer,
+     .shard = sync_moments_shard,
+     .cost = tti_cost_move,
+     .reference = sync_reference,
+     .join = join_moments,
+     .samples = sync_samples},
+    {.name = "sync_sum",
+     .doc = "the sum over all shards",
+     .n_in_min = 1,
+     .n_in_max = 1,
+     .n_out = 1,
+     .traits = TTI_SYNC,
+     .infer = sync_infer,
+     .shard = sync_sum_shard,
+     .cost = tti_cost_move,
+     .reference = sync_reference,
+     .join = join_sums,
+     .samples = sync_samples},
+    {.name = "bn_apply",
+     .doc = "y = gamma (x - mean) / sqrt(M2/count + eps) + beta; inputs x, stats, gamma, beta",
+     .n_in_min = 4,
+     .n_in_max = 4,
+     .n_out = 1,
+     .attrs = eps_attrs,
+     .traits = TTI_CHANNELS_LAST,
+     .infer = bn_apply_infer,
+     .grad = bn_apply_grad,
+     .shard = bn_apply_shard,
+     .cost = bn_cost,
+     .reference = bn_apply_reference,
+     .samples = bn_apply_samples},
+    {.name = "bn_grad_sums",
+     .doc = "{count, sum dy[C], sum dy xhat[C]}; inputs dy, x, stats, rows?",
+     .n_in_min = 3,
+     .n_in_max = 4,
+     .n_out = 1,
+     .attrs = eps_attrs,
+     .traits = TTI_CHANNELS_LAST,
+     .infer = bn_grad_sums_infer,
+     .shard = bn_grad_sums_shard,
+     .cost = bn_cost,
+     .reference = bn_grad_sums_reference,
+     .samples = bn_grad_sums_samples},
+    {.name = "bn_grad_apply",
+     .doc = "dx = gamma rstd (dy - mean dy - xhat mean(dy xhat)), 0 beyond rows; inputs dy, x, "
+            "stats, gamma, sums, rows?",
+     .n_in_min = 5,
+     .n_in_max = 6,
+     .n_out = 1,
+     .attrs = eps_attrs,
+     .traits = TTI_CHANNELS_LAST,
+     .infer = bn_grad_apply_infer,
+     .shard = bn_grad_apply_shard,
+     .cost = bn_cost,
+     .reference = bn_grad_apply_reference,
+     .samples = bn_grad_apply_samples},
+    {.name = "bn_running",
+     .doc = "rows {mean, M2/(count-1)}: what moves the running statistics; inputs stats, rows",
+     .n_in_min = 2,
+     .n_in_max = 2,
+     .n_out = 1,
+     .infer = bn_running_infer,
+     .shard = bn_running_shard,
+     .cost = tti_cost_move,
+     .reference = bn_running_reference,
+     .samples = bn_running_samples},
+    {.name = "bn_eval",
+     .doc = "y = gamma (x - mean) / sqrt(var + eps) + beta; inputs x, mean, var, gamma, beta",
+     .n_in_min = 5,
+     .n_in_max = 5,
+     .n_out = 1,
+     .attrs = eps_attrs,
+     .traits = TTI_CHANNELS_LAST,
+     .infer = bn_eval_infer,
+     .shard = bn_eval_shard,
+     .cost = bn_cost,
+     .reference = bn_eval_reference,
+     .samples = bn_eval_samples},
+    {0},
+};

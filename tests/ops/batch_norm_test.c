@@ -1,0 +1,243 @@
+/* batch_norm_test.c - the chain of ops as a whole: its gradient goes through the statistics,
+ * padding counts nothing, joined shards give what one batch gives, and the builder names what it
+ * makes. */
+#include "ir/graph.h"
+#include "ops/op_table.h"
+#include "reference_run.h"
+#include "t.h"
+#include "tutti/ops.h"
+
+enum { N = 4, C = 3, S = 2, N_X = N * C * S };
+
+static double some(size_t i, double phase) { return 1.5 * sin(0.9 * (double)i + phase) + 0.25; }
+
+/* The training graph of one layer and the gradient of its output, dy given. */
+typedef struct layer {
+    tutti_graph *g;
+    tutti_value *x, *dy, *y, *dx[4];
+    t_reference *r;
+} layer;
+
+static layer make_layer(bool sync, double rows) {
+    layer l = {.g = tutti_graph_create(true)};
+    l.x = tutti_input(l.g, "x", TUTTI_F32, &TUTTI_SHAPE(N, C, S));
+    l.dy = tutti_input(l.g, "dy", TUTTI_F32, &TUTTI_SHAPE(N, C, S));
+    l.y = tutti_batch_norm2d(l.g, l.x, &(tutti_batch_norm_desc){.eps = 1e-3, .sync = sync}, "bn");
+    T_OK(tutti_graph_check(l.g));
+    T_OK(l.y->node->op->grad(l.g, l.y->node, &l.dy, (bool[]){true, true, true, true}, l.dx));
+    l.r = t_reference_create(l.g);
+    for (size_t i = 0; i < N_X; i++) {
+        t_reference_of(l.r, l.x)[i] = some(i, 0);
+        t_reference_of(l.r, l.dy)[i] = some(i, 2);
+    }
+    for (size_t c = 0; c < C; c++) {
+        t_reference_of(l.r, l.y->node->in[2])[c] = some(c, 4);
+        t_reference_of(l.r, l.y->node->in[3])[c] = some(c, 5);
+    }
+    *t_reference_of(l.r, tti_graph_find_source(l.g, "rows")->out[0]) = rows;
+    t_reference_run(l.r, &(tti_run){0});
+    return l;
+}
+
+static void free_layer(layer *l) {
+    t_reference_destroy(l->r);
+    tutti_graph_destroy(l->g);
+}
+
+static bool has_op(const tutti_graph *g, const char *op) {
+    for (int i = 0; i < g->n_nodes; i++)
+        if (strcmp(g->nodes[i]->op->name, op) == 0) return true;
+    return false;
+}
+
+/* sum of dy y over the first rows samples */
+static double loss_of(const layer *l, size_t rows) {
+    double sum = 0;
+    t_reference_run(l->r, &(tti_run){0});
+    for (size_t i = 0; i < rows * C * S; i++)
+        sum += t_reference_of(l->r, l->dy)[i] * t_reference_of(l->r, l->y)[i];
+    return sum;
+}
+
+static void check_gradient(const layer *l, size_t rows, const tutti_value *of,
+                           const tutti_value *dx) {
+    double *x = t_reference_of(l->r, of);
+    for (size_t i = 0; i < (size_t)tti_value_n_elems(of); i++) {
+        double old = x[i], want;
+        x[i] = old + 1e-5;
+        want = loss_of(l, rows);
+        x[i] = old - 1e-5;
+        want = (want - loss_of(l, rows)) / 2e-5;
+        x[i] = old;
+        t_reference_run(l->r, &(tti_run){0});
+        T_NEAR(t_reference_of(l->r, dx)[i], want, 1e-6);
+    }
+}
+
+T_CASE(gradient_goes_through_the_statistics) {
+    T_UNUSED;
+    for (int sync = 0; sync < 2; sync++)
+        for (size_t rows = 2; rows <= N; rows++) {
+            layer l = make_layer(sync, (double)rows);
+            T_EQ(has_op(l.g, "sync_moments"), sync);
+            T_EQ(has_op(l.g, "sync_sum"), sync);
+            check_gradient(&l, rows, l.x, l.dx[0]);
+            check_gradient(&l, rows, l.y->node->in[2], l.dx[2]);
+            check_gradient(&l, rows, l.y->node->in[3], l.dx[3]);
+            for (size_t i = rows * C * S; i < N_X; i++)
+                assert_true(t_reference_of(l.r, l.dx[0])[i] == 0);
+            free_layer(&l);
+        }
+}
+
+T_CASE(running_statistics_are_named_sums_of_rows) {
+    T_UNUSED;
+    layer l = make_layer(false, 3);
+    const double *mean = t_reference_of(l.r, tti_graph_output(l.g, "stat.bn.running_mean"));
+    const double *var = t_reference_of(l.r, tti_graph_output(l.g, "stat.bn.running_var"));
+    for (size_t c = 0; c < C; c++) {
+        double sum = 0, m2 = 0, n = 3 * S;
+        for (size_t i = 0; i < 3 * S; i++) sum += some(i / S * C * S + c * S + i % S, 0);
+        for (size_t i = 0; i < 3 * S; i++) {
+            double d = some(i / S * C * S + c * S + i % S, 0) - sum / n;
+            m2 += d * d;
+        }
+        T_NEAR(mean[c], 3 * sum / n, 1e-13);
+        T_NEAR(var[c], 3 * m2 / (n - 1), 1e-13);
+    }
+    free_layer(&l);
+}
+
+T_CASE(a_shard_of_padding_gives_zeros) {
+    T_UNUSED;
+    layer l = make_layer(false, 0);
+    for (size_t i = 0; i < N_X; i++) {
+        assert_true(isfinite(t_reference_of(l.r, l.y)[i]));
+        assert_true(t_reference_of(l.r, l.dx[0])[i] == 0);
+    }
+    for (size_t c = 0; c < C; c++) {
+        assert_true(t_reference_of(l.r, tti_graph_output(l.g, "stat.bn.running_var"))[c] == 0);
+        assert_true(t_reference_of(l.r, l.dx[2])[c] == 0);
+    }
+    free_layer(&l);
+}
+
+T_CASE(joined_moments_are_those_of_all_samples) {
+    T_UNUSED;
+    enum { N_PARTS = 5, ELEMS = 5, PER_PART = 6 };
+    const tti_op *moments = tti_op_find("sync_moments"), *sum = tti_op_find("sync_sum");
+    float parts[N_PARTS * ELEMS], out[ELEMS];
+    double all[2] = {0}, m2[2] = {0}, count = 0;
+    for (size_t p = 0; p < N_PARTS; p++) {
+        double n = p == 3 ? 0 : PER_PART; /* one has no samples */
+        parts[p * ELEMS] = (float)n;
+        for (size_t c = 0; c < 2; c++) {
+            double mean = 0, square = 0;
+            for (size_t i = 0; i < (size_t)n; i++) mean += some(p * PER_PART + i, (double)c) / n;
+            for (size_t i = 0; i < (size_t)n; i++)
+                square += pow(some(p * PER_PART + i, (double)c) - mean, 2);
+            parts[p * ELEMS + 1 + c] = (float)mean;
+            parts[p * ELEMS + 3 + c] = (float)square;
+            all[c] += n * mean;
+        }
+        count += n;
+    }
+    for (size_t c = 0; c < 2; c++)
+        for (size_t i = 0; i < (size_t)N_PARTS * PER_PART; i++)
+            if (i / PER_PART != 3) m2[c] += pow(some(i, (double)c) - all[c] / count, 2);
+    moments->join(parts, N_PARTS, ELEMS, out);
+    T_NEAR(out[0], count, 0);
+    for (size_t c = 0; c < 2; c++) {
+        T_NEAR(out[1 + c], all[c] / count, 1e-6);
+        T_NEAR(out[3 + c], m2[c], 1e-6);
+    }
+    moments->join(parts, 1, ELEMS, out);
+    assert_memory_equal(out, parts, sizeof out);
+    sum->join(parts, N_PARTS, ELEMS, out);
+    T_NEAR(out[0], count, 0);
+    sum->join(parts, 1, ELEMS, out);
+    assert_memory_equal(out, parts, sizeof out);
+}
+
+T_CASE(builder_makes_parameters_and_buffers) {
+    T_UNUSED;
+    for (int training = 0; training < 2; training++) {
+        tutti_graph *g = tutti_graph_create(training != 0);
+        tutti_value *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(N, C, 5, 5));
+        tutti_value *y = tutti_batch_norm2d(g, x, NULL, "bn1");
+        tutti_batch_norm2d(g, y, &(tutti_batch_norm_desc){.momentum = 0.3},
+                           "bn2"); /* shares rows */
+        T_OK(tutti_graph_check(g));
+        tti_node *var = tti_graph_find_source(g, "bn1.running_var");
+        assert_non_null(var);
+        assert_true(var->op->traits & TTI_BUFFER);
+        T_NEAR(tti_attr_float(var, "a"), 1, 0);
+        T_NEAR(tti_attr_float(var, "momentum"), 0.1, 0);
+        T_NEAR(tti_attr_float(tti_graph_find_source(g, "bn2.running_mean"), "momentum"), 0.3, 0);
+        T_NEAR(tti_attr_float(tti_graph_find_source(g, "bn1.weight"), "a"), 1, 0);
+        T_EQ(tti_attr_int(tti_graph_find_source(g, "bn1.weight"), "decay"), 0);
+        T_EQ(has_op(g, "bn_eval"), !training);
+        T_EQ(has_op(g, "bn_apply"), training);
+        T_EQ(tti_graph_find_source(g, "rows") != NULL, training);
+        tutti_graph_destroy(g);
+    }
+}
+
+T_CASE(a_graph_may_ask_for_joined_statistics) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(N, C, 5, 5));
+    tutti_graph_set_sync_batch_norm(g, true);
+    tutti_batch_norm2d(g, x, NULL, "bn");
+    T_OK(tutti_graph_check(g));
+    assert_true(has_op(g, "sync_moments"));
+    tutti_graph_destroy(g);
+}
+
+T_CASE(bad_layers_are_named) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(5));
+    assert_null(tutti_batch_norm2d(g, x, NULL, "bn7"));
+    T_FAILS(tutti_graph_check(g), TUTTI_E_INVALID, "batch_norm2d 'bn7': input must be [N,C,..]");
+    tutti_graph_destroy(g);
+    g = tutti_graph_create(true);
+    assert_null(tutti_buffer(g, "b", &TUTTI_SHAPE(5), 0, 2));
+    T_FAILS(tutti_graph_check(g), TUTTI_E_INVALID, "momentum must be > 0 and <= 1");
+    tutti_graph_destroy(g);
+}
+
+/* Own statistics come from cut samples, joined ones are everybody's. */
+T_CASE(statistics_are_own_or_joined) {
+    T_UNUSED;
+    const tti_placement own = {TTI_OWN, 0}, whole = {TTI_WHOLE, 0}, cut = {TTI_SPLIT, 0},
+                        term = {TTI_PARTIAL, 0};
+    layer l = make_layer(true, N);
+    const tti_node *apply = l.y->node, *sync = apply->in[1]->node, *stats = sync->in[0]->node;
+    tti_placement out[TTI_MAX_OUT];
+    T_OK(stats->op->shard(stats, (tti_placement[]){cut, term}, out));
+    T_EQ(out[0].spread, TTI_OWN);
+    T_OK(sync->op->shard(sync, &own, out));
+    T_EQ(out[0].spread, TTI_WHOLE);
+    T_FAILS(sync->op->shard(sync, &term, out), TUTTI_E_UNSUPPORTED, "own statistics");
+    T_OK(apply->op->shard(apply, (tti_placement[]){cut, own, whole, whole}, out));
+    T_EQ(out[0].spread, TTI_SPLIT);
+    T_OK(apply->op->shard(apply, (tti_placement[]){cut, whole, whole, whole}, out));
+    T_FAILS(apply->op->shard(apply, (tti_placement[]){cut, term, whole, whole}, out),
+            TUTTI_E_UNSUPPORTED, "bn_apply 'bn'");
+    free_layer(&l);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradient_goes_through_the_statistics),
+        cmocka_unit_test(running_statistics_are_named_sums_of_rows),
+        cmocka_unit_test(a_shard_of_padding_gives_zeros),
+        cmocka_unit_test(joined_moments_are_those_of_all_samples),
+        cmocka_unit_test(builder_makes_parameters_and_buffers),
+        cmocka_unit_test(a_graph_may_ask_for_joined_statistics),
+        cmocka_unit_test(bad_layers_are_named),
+        cmocka_unit_test(statistics_are_own_or_joined),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
