@@ -8,8 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "base/yaml.h"
 #include "train/job.h"
+#include "train/lr_schedule.h"
+#include "train/optimizer.h"
 
 /* ---- life ---- */
 
@@ -127,12 +130,35 @@ static void resolve_schedule(tutti_job *job) {
             by_steps ? "auto, train.steps" : "auto, train.epochs");
 }
 
+static void put_auto(tutti_job *job, const char *key, double now, double value,
+                     const char *reason) {
+    char text[TTI_NUMBER_TEXT], origin[TTI_CLIP];
+    if (now != -1) return;
+    snprintf(origin, sizeof origin, "auto, %s", reason);
+    tti_options_put(&job->options, key, tti_format_double(text, value), origin);
+}
+
+/* What each optimizer and each schedule is used with, unless the job says otherwise. */
+static void resolve_habits(tutti_job *job) {
+    const tti_job_config *c = &job->config;
+    const tti_optimizer *optimizer = tti_optimizer_find(c->optimizer.name);
+    const tti_lr_schedule *schedule = tti_lr_schedule_find(c->schedule.name);
+    TTI_ASSERT(optimizer && schedule); /* the choices of the schema */
+    put_auto(job, "optimizer.momentum", c->optimizer.momentum, optimizer->momentum,
+             optimizer->name);
+    put_auto(job, "optimizer.beta2", c->optimizer.beta2, optimizer->beta2, optimizer->name);
+    put_auto(job, "optimizer.eps", c->optimizer.eps, optimizer->eps, optimizer->name);
+    put_auto(job, "schedule.gamma", c->schedule.gamma, schedule->gamma, schedule->name);
+    put_auto(job, "schedule.rise", c->schedule.rise, schedule->rise, schedule->name);
+}
+
 tutti_status tti_job_resolve(tutti_job *job, int n_cores) {
     TTI_TRY(tutti_job_check(job)); /* also finds every conflict that auto values could bring */
     resolve_workers(job, n_cores);
     resolve_shards(job);
     resolve_digits(job);
     resolve_schedule(job);
+    resolve_habits(job);
     return TUTTI_OK;
 }
 

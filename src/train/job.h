@@ -16,14 +16,20 @@ typedef struct tti_job_config {
         char name[TTI_TEXT_MAX]; /* lenet, mlp, ... */
         tti_int_list hidden;     /* mlp: widths of the hidden layers */
         double dropout;          /* probability, where the model has dropout */
+        double drop_path;        /* probability, where the model has stochastic depth */
     } model;
     struct {
-        char format[TTI_TEXT_MAX]; /* digits | idx */
+        char format[TTI_TEXT_MAX]; /* a row of data/dataset.c */
         char dir[TTI_TEXT_MAX];    /* relative to the current directory */
         int64_t n_train, n_test;   /* digits: how many are drawn; idx: 0 = all */
         double mean, std;          /* pixel/255 is normalised by these */
-        int64_t threads;           /* loader threads per worker */
-        int64_t prefetch;          /* batches made ahead, >= 1 */
+        int64_t context, stride;   /* tokens of a sample, and from sample to sample; 0: context */
+        char tokenizer[TTI_TEXT_MAX]; /* auto | bytes | chars | gpt2 */
+        char tokenizer_dir[TTI_TEXT_MAX];
+        int64_t vocabulary;       /* tokens: how many there are; 0: as its files say */
+        char label[TTI_TEXT_MAX]; /* csv: the column */
+        int64_t threads;          /* loader threads per worker */
+        int64_t prefetch;         /* batches made ahead, >= 1 */
     } data;
     struct {
         int64_t batch;  /* global, whatever the number of workers */
@@ -33,21 +39,43 @@ typedef struct tti_job_config {
         char loss[TTI_TEXT_MAX]; /* cross-entropy | mse */
         double label_smoothing;
         double clip_norm;          /* 0: off */
+        double clip_value;         /* of an element of the mean gradient; 0: off */
+        double ema;                /* decay of the averaged weights; 0: none are kept */
         char on_nan[TTI_TEXT_MAX]; /* stop | skip */
         int64_t eval_every;        /* epochs between evaluations; 0: only at the end */
     } train;
     struct {
-        char name[TTI_TEXT_MAX]; /* sgd | adam | adamw */
-        double lr, momentum, weight_decay, beta1, beta2, eps;
+        char name[TTI_TEXT_MAX];                              /* a row of train/optimizer.c */
+        double lr, momentum, weight_decay, beta1, beta2, eps; /* momentum, beta2, eps: -1 auto */
+        double alpha;                                         /* rmsprop: as beta2 */
+        double trust;                                         /* lars */
         bool nesterov;
+        double l1;                   /* times sign(w), added to the gradient */
+        char scale_lr[TTI_TEXT_MAX]; /* none | linear | sqrt */
+        int64_t base_batch;          /* the batch that lr is for, where it is scaled */
+        tti_text_list groups;        /* "PATTERN: lr=FACTOR decay=VALUE", see param_groups.h */
+        tti_text_list freeze;        /* patterns */
     } optimizer;
     struct {
-        char name[TTI_TEXT_MAX]; /* constant | step | cosine */
+        char name[TTI_TEXT_MAX]; /* a row of train/lr_schedule.c */
         int64_t warmup_steps;
-        int64_t steps;     /* length; 0: train.epochs; -1: auto */
-        int64_t step_size; /* step: epochs between drops */
-        double gamma;      /* step: factor of a drop */
-        double min_lr;     /* cosine: the final learning rate */
+        char warmup_shape[TTI_TEXT_MAX]; /* linear | constant | exponential | cosine */
+        double warmup_start;             /* share of the peak where it begins */
+        int64_t steps;                   /* length; 0: train.epochs; -1: auto */
+        char unit[TTI_TEXT_MAX];         /* of step_size, milestones, gamma: epochs | steps */
+        int64_t step_size;               /* step: between drops */
+        tti_int_list milestones;         /* multi_step: where drops are */
+        double gamma;                    /* factor of a drop; -1: auto */
+        double min_lr;                   /* the final or the lowest learning rate */
+        double power;                    /* polynomial */
+        int64_t cycle_steps;             /* cyclic */
+        char cycle[TTI_TEXT_MAX];        /* cyclic: triangular | triangular2 | exp_range */
+        double rise;                     /* share of a cycle that rises; -1: auto */
+        double div, final_div;           /* one_cycle */
+        char anneal[TTI_TEXT_MAX];       /* one_cycle, wsd: cosine | linear | sqrt */
+        double decay_share;              /* wsd */
+        int64_t patience, cooldown;      /* plateau: evaluations */
+        double threshold;                /* plateau: relative */
     } schedule;
     struct {
         int64_t workers;              /* -1: auto */

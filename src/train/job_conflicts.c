@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "train/job.h"
+#include "train/optimizer.h"
+#include "train/param_groups.h"
 
 enum { MAX_KEYS = 4, WHY = 400 };
 
@@ -79,7 +81,7 @@ static void find_lost_nesterov(const tti_job_config *c, char why[WHY]) {
     if (!c->optimizer.nesterov) return;
     if (!is(c->optimizer.name, "sgd"))
         snprintf(why, WHY, "nesterov is for sgd, and optimizer.name is %s", c->optimizer.name);
-    else if (c->optimizer.momentum <= 0)
+    else if (c->optimizer.momentum == 0)
         snprintf(why, WHY, "nesterov needs a momentum greater than 0, such as 0.9");
 }
 
@@ -88,10 +90,45 @@ static void find_lost_smoothing(const tti_job_config *c, char why[WHY]) {
     snprintf(why, WHY, "is for cross-entropy, and train.loss is %s", c->train.loss);
 }
 
-static void find_rising_cosine(const tti_job_config *c, char why[WHY]) {
-    if (!is(c->schedule.name, "cosine") || c->schedule.min_lr <= c->optimizer.lr) return;
-    snprintf(why, WHY, "the last learning rate, %g, is above the highest, optimizer.lr %g",
-             c->schedule.min_lr, c->optimizer.lr);
+static void find_rising_rate(const tti_job_config *c, char why[WHY]) {
+    static const char *const falling[] = {"cosine",  "cyclic",     "linear",
+                                          "plateau", "polynomial", "wsd"};
+    double peak = tti_peak_lr(c);
+    for (size_t i = 0; i < TTI_COUNT(falling); i++)
+        if (is(c->schedule.name, falling[i]) && c->schedule.min_lr > peak)
+            snprintf(why, WHY, "the last learning rate, %g, is above the highest, %s %g",
+                     c->schedule.min_lr,
+                     is(c->optimizer.scale_lr, "none") ? "optimizer.lr" : "the scaled", peak);
+}
+
+static void find_bad_milestones(const tti_job_config *c, char why[WHY]) {
+    const tti_int_list *list = &c->schedule.milestones;
+    if (!is(c->schedule.name, "multi_step")) return;
+    if (list->n == 0)
+        snprintf(why, WHY, "multi_step needs schedule.milestones, such as [30, 60, 90]");
+    for (int i = 1; i < list->n; i++)
+        if (list->v[i] <= list->v[i - 1])
+            snprintf(why, WHY, "must rise, and %" PRId64 " follows %" PRId64, list->v[i],
+                     list->v[i - 1]);
+}
+
+static void find_warmup_from_nothing(const tti_job_config *c, char why[WHY]) {
+    bool grows = is(c->schedule.warmup_shape, "linear") || is(c->schedule.warmup_shape, "cosine");
+    if (grows || c->schedule.warmup_start > 0) return;
+    snprintf(why, WHY, "a warm-up that is %s cannot begin at 0; give schedule.warmup_start=0.01",
+             c->schedule.warmup_shape);
+}
+
+static void find_bad_groups(const tti_job_config *c, char why[WHY]) {
+    char pattern[TTI_TEXT_MAX], clipped[TTI_CLIP];
+    tti_param_group group;
+    for (int i = 0; i < c->optimizer.groups.n; i++) {
+        const char *text = c->optimizer.groups.v[i];
+        const char *wrong = tti_param_group_parse(text, pattern, &group);
+        if (!wrong) continue;
+        snprintf(why, WHY, "\"%s\" %s", tti_clip(clipped, text), wrong);
+        return;
+    }
 }
 
 static const rule rules[] = {
@@ -103,7 +140,10 @@ static const rule rules[] = {
     {{"data.format", "data.dir"}, find_missing_dir},
     {{"optimizer.nesterov", "optimizer.name", "optimizer.momentum"}, find_lost_nesterov},
     {{"train.label_smoothing", "train.loss"}, find_lost_smoothing},
-    {{"schedule.min_lr", "schedule.name", "optimizer.lr"}, find_rising_cosine},
+    {{"schedule.min_lr", "schedule.name", "optimizer.lr", "optimizer.scale_lr"}, find_rising_rate},
+    {{"schedule.milestones", "schedule.name"}, find_bad_milestones},
+    {{"schedule.warmup_shape", "schedule.warmup_start"}, find_warmup_from_nothing},
+    {{"optimizer.groups"}, find_bad_groups},
 };
 
 static void apply(const rule *r, tutti_job *job) {

@@ -93,6 +93,39 @@ T_CASE(defaults_are_a_job) {
     tutti_job_destroy(NULL);
 }
 
+/* What "auto" becomes depends on the optimizer and the schedule, and what is given stays. */
+static const struct {
+    const char *text, *key, *value;
+} habits[] = {
+    {"run: {}", "optimizer.beta2", "0.999"},
+    {"run: {}", "optimizer.eps", "1e-8"},
+    {"run: {}", "schedule.gamma", "0.1"},
+    {"run: {}", "schedule.rise", "0.3"},
+    {"optimizer: {name: sgd}", "optimizer.momentum", "0.9"},
+    {"optimizer: {name: rmsprop}", "optimizer.momentum", "0"},
+    {"optimizer: {name: rmsprop, momentum: 0.5}", "optimizer.momentum", "0.5"},
+    {"optimizer: {name: lion}", "optimizer.beta2", "0.99"},
+    {"optimizer: {name: lion, beta2: 0.95}", "optimizer.beta2", "0.95"},
+    {"optimizer: {name: adagrad}", "optimizer.eps", "1e-10"},
+    {"optimizer: {name: lamb}", "optimizer.eps", "1e-6"},
+    {"schedule: {name: exponential}", "schedule.gamma", "0.95"},
+    {"schedule: {name: cyclic}", "schedule.rise", "0.5"},
+};
+
+T_CASE(auto_follows_habit) {
+    T_UNUSED;
+    for (size_t i = 0; i < TTI_COUNT(habits); i++) {
+        tutti_job *job = job_of(habits[i].text);
+        T_OK(tti_job_resolve(job, 2));
+        tti_job_config once = job->config;
+        T_OK(tti_job_resolve(job, 2));
+        assert_memory_equal(&once, &job->config, sizeof once);
+        double got = strtod(tutti_job_get(job, habits[i].key), NULL);
+        assert_true(got == strtod(habits[i].value, NULL));
+        tutti_job_destroy(job);
+    }
+}
+
 /* A later assignment mends a conflict, and a check leaves nothing behind. */
 T_CASE(conflicts_can_be_mended) {
     T_UNUSED;
@@ -172,6 +205,8 @@ T_CASE(print_reads_back) {
         "run: {dir: \"a b: #c 'd' \\\"e\\\" \\\\ h\xC3\xA9\"}\nmodel: {hidden: []}",
         "run: {dir: \" - x \", progress: no}\ntrain: {seed: 9007199254740991}",
         "run: {dir: \"null\"}\ndata: {dir: \"~\", format: idx}\nparallel: {workers: 3}",
+        "optimizer: {groups: [\"*.bias: lr=2, decay=0\", \"a?: lr=0.5\"], freeze: conv1.*}",
+        "schedule: {name: multi_step, milestones: [3, 7], rise: 0}\noptimizer: {momentum: 0}",
         "data: {dir: \"\xF0\x9F\x98\x80 %x\", mean: -1e-300}\nmodel.hidden: 7",
     };
     for (size_t i = 0; i < TTI_COUNT(texts); i++) {
@@ -267,6 +302,7 @@ int main(void) {
         cmocka_unit_test(bad_inputs),
         cmocka_unit_test(bad_files_on_disk),
         cmocka_unit_test(defaults_are_a_job),
+        cmocka_unit_test(auto_follows_habit),
         cmocka_unit_test(conflicts_can_be_mended),
         cmocka_unit_test(resolve),
         cmocka_unit_test(resolve_reports_everything),

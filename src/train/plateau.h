@@ -1,0 +1,44 @@
+/* plateau.h - a learning rate that falls when the validation loss no longer does.
+ *
+ * The one schedule with a memory.  The memory is small and the same on every worker, since all see
+ * the same loss; it travels in a text of the checkpoint, so that a resumed run falls where the
+ * uninterrupted one does.  Follows torch.optim.lr_scheduler.ReduceLROnPlateau (mode min, threshold
+ * relative). */
+#ifndef TTI_TRAIN_PLATEAU_H
+#define TTI_TRAIN_PLATEAU_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tutti/status.h"
+
+typedef struct tti_plateau_desc {
+    double lr;                  /* the peak                                                 */
+    double gamma;               /* factor of a fall                                         */
+    double min_lr;              /* lr * scale never falls below                             */
+    double threshold;           /* a loss is better if it is < best * (1 - threshold)       */
+    int64_t patience, cooldown; /* evaluations without a better one that are borne; after a
+                                   fall, evaluations in which none is counted */
+} tti_plateau_desc;
+
+typedef struct tti_plateau {
+    double scale;       /* factor of the learning rate, 0 <= scale <= 1 */
+    double best;        /* the lowest loss so far; infinite: none */
+    int64_t n_bad;      /* evaluations since, without a better one */
+    int64_t n_cooldown; /* evaluations left in which none is counted */
+} tti_plateau;
+
+/* Longest text of a state, with the NUL. */
+enum { TTI_PLATEAU_TEXT = 128 };
+
+/* The state at the start of a run. */
+tti_plateau tti_plateau_begin(void);
+
+/* Takes the loss of an evaluation, in the order of the run.  True if the learning rate fell. */
+bool tti_plateau_see(const tti_plateau_desc *desc, tti_plateau *state, double loss);
+
+/* The state as one line, exactly, and back.  text comes from a file and may be anything. */
+void tti_plateau_print(const tti_plateau *state, char text[TTI_PLATEAU_TEXT]);
+tutti_status tti_plateau_read(const char *text, tti_plateau *out);
+
+#endif /* TTI_TRAIN_PLATEAU_H */
