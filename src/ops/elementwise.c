@@ -203,28 +203,30 @@ static const tti_sample cast_samples[] = {
 /* What every record of a function of one input has. */
 #define MAP_OP(op_name, op_doc)                                                \
     .name = #op_name, .doc = op_doc, .n_in_min = 1, .n_in_max = 1, .n_out = 1, \
-    .traits = TTI_ELEMENTWISE | TTI_IN_PLACE, .cost = tti_cost_elementwise,    \
-    .reference = op_name##_reference
+    .cost = tti_cost_elementwise, .reference = op_name##_reference
+
+enum { MAP_TRAITS = TTI_ELEMENTWISE | TTI_IN_PLACE };
 
 const tti_op tti_ops_elementwise[] = {
-    {MAP_OP(neg, "y = -x"), .infer = tti_infer_same, .grad = neg_grad, .shard = tti_shard_linear,
-     .samples = any_samples},
-    {MAP_OP(exp, "y = e^x"), .infer = tti_infer_same, .grad = exp_grad, .shard = tti_shard_same,
-     .samples = any_samples},
-    {MAP_OP(log, "y = ln x"), .infer = tti_infer_same, .grad = log_grad, .shard = tti_shard_same,
-     .samples = positive_samples},
-    {MAP_OP(sqrt, "y = x^(1/2)"), .infer = tti_infer_same, .grad = sqrt_grad,
+    {MAP_OP(neg, "y = -x"), .traits = MAP_TRAITS, .infer = tti_infer_same, .grad = neg_grad,
+     .shard = tti_shard_linear, .samples = any_samples},
+    {MAP_OP(exp, "y = e^x"), .traits = MAP_TRAITS | TTI_WIDE, .infer = tti_infer_same,
+     .grad = exp_grad, .shard = tti_shard_same, .samples = any_samples},
+    {MAP_OP(log, "y = ln x"), .traits = MAP_TRAITS | TTI_WIDE, .infer = tti_infer_same,
+     .grad = log_grad, .shard = tti_shard_same, .samples = positive_samples},
+    {MAP_OP(sqrt, "y = x^(1/2)"), .traits = MAP_TRAITS, .infer = tti_infer_same, .grad = sqrt_grad,
      .shard = tti_shard_same, .samples = positive_samples},
-    {MAP_OP(abs, "y = |x|; slope 0 at 0"), .infer = tti_infer_same, .grad = abs_grad,
+    {MAP_OP(abs, "y = |x|; slope 0 at 0"), .traits = MAP_TRAITS, .infer = tti_infer_same,
+     .grad = abs_grad, .shard = tti_shard_same, .samples = any_samples},
+    {MAP_OP(square, "y = x^2"), .traits = MAP_TRAITS | TTI_WIDE, .infer = tti_infer_same,
+     .grad = square_grad, .shard = tti_shard_same, .samples = any_samples},
+    {MAP_OP(sign, "y = -1, 0 or 1; no gradient"), .traits = MAP_TRAITS, .infer = tti_infer_same,
      .shard = tti_shard_same, .samples = any_samples},
-    {MAP_OP(square, "y = x^2"), .infer = tti_infer_same, .grad = square_grad,
-     .shard = tti_shard_same, .samples = any_samples},
-    {MAP_OP(sign, "y = -1, 0 or 1; no gradient"), .infer = tti_infer_same, .shard = tti_shard_same,
-     .samples = any_samples},
-    {MAP_OP(affine, "y = alpha x + beta"), .attrs = affine_attrs, .infer = tti_infer_same,
-     .grad = affine_grad, .shard = affine_shard, .samples = affine_samples},
+    {MAP_OP(affine, "y = alpha x + beta"), .traits = MAP_TRAITS, .attrs = affine_attrs,
+     .infer = tti_infer_same, .grad = affine_grad, .shard = affine_shard,
+     .samples = affine_samples},
     {MAP_OP(cast, "y = x in another dtype; to integers: towards zero, held at the range's ends"),
-     .attrs = cast_attrs, .infer = cast_infer, .grad = cast_grad, .shard = cast_shard,
-     .samples = cast_samples},
+     .traits = MAP_TRAITS, .attrs = cast_attrs, .infer = cast_infer, .grad = cast_grad,
+     .shard = cast_shard, .samples = cast_samples},
     {0},
 };

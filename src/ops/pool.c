@@ -423,13 +423,13 @@ static const tti_sample adaptive_max_grad_samples[] = {
 };
 
 /* What every record of this family has. */
-#define POOL(n, outs) \
-    .n_in_min = n, .n_in_max = n, .n_out = outs, .traits = TTI_CHANNELS_LAST, .cost = pool_cost
+#define POOL(n, outs) .n_in_min = n, .n_in_max = n, .n_out = outs, .cost = pool_cost
 
 const tti_op tti_ops_pool[] = {
     {.name = "max_pool2d",
      .doc = "y, index = maximum of each window and its place in it",
      POOL(1, 2),
+     .traits = TTI_CHANNELS_LAST | TTI_FOLLOWS,
      .attrs = max_attrs,
      .infer = max_pool2d_infer,
      .grad = max_pool2d_grad,
@@ -439,6 +439,7 @@ const tti_op tti_ops_pool[] = {
     {.name = "max_pool2d_grad",
      .doc = "dx of max_pool2d for dy, index",
      POOL(2, 1),
+     .traits = TTI_CHANNELS_LAST,
      .attrs = max_grad_attrs,
      .infer = max_grad_infer,
      .shard = tti_shard_planes,
@@ -447,6 +448,7 @@ const tti_op tti_ops_pool[] = {
     {.name = "avg_pool2d",
      .doc = "y = mean of each window, zeros outside x",
      POOL(1, 1),
+     .traits = TTI_CHANNELS_LAST,
      .attrs = avg_attrs,
      .infer = pool_infer,
      .grad = avg_pool2d_grad,
@@ -456,6 +458,7 @@ const tti_op tti_ops_pool[] = {
     {.name = "avg_pool2d_grad",
      .doc = "dx of avg_pool2d for dy",
      POOL(1, 1),
+     .traits = TTI_CHANNELS_LAST,
      .attrs = avg_grad_attrs,
      .infer = pool_infer,
      .shard = avg_shard,
@@ -464,6 +467,7 @@ const tti_op tti_ops_pool[] = {
     {.name = "adaptive_avg_pool2d",
      .doc = "y[P,Q] = mean over rows floor(pH/P) .. ceil((p+1)H/P)-1, columns likewise",
      POOL(1, 1),
+     .traits = TTI_CHANNELS_LAST,
      .attrs = adaptive_attrs,
      .infer = pool_infer,
      .grad = adaptive_avg_grad,
@@ -473,6 +477,7 @@ const tti_op tti_ops_pool[] = {
     {.name = "adaptive_avg_pool2d_grad",
      .doc = "dx of adaptive_avg_pool2d for dy",
      POOL(1, 1),
+     .traits = TTI_CHANNELS_LAST,
      .attrs = adaptive_grad_attrs,
      .infer = pool_infer,
      .shard = avg_shard,
@@ -481,6 +486,7 @@ const tti_op tti_ops_pool[] = {
     {.name = "adaptive_max_pool2d",
      .doc = "y, index = maximum of each window, h W + w of it",
      POOL(1, 2),
+     .traits = TTI_CHANNELS_LAST | TTI_FOLLOWS,
      .attrs = adaptive_attrs,
      .infer = adaptive_max_pool2d_infer,
      .grad = adaptive_max_grad,
@@ -490,6 +496,7 @@ const tti_op tti_ops_pool[] = {
     {.name = "adaptive_max_pool2d_grad",
      .doc = "dx of adaptive_max_pool2d for dy, index",
      POOL(2, 1),
+     .traits = TTI_CHANNELS_LAST,
      .attrs = adaptive_grad_attrs,
      .infer = max_grad_infer,
      .shard = tti_shard_planes,

@@ -82,7 +82,7 @@ const tti_op tti_ops_random[] = {
     {.name = "dropout",
      .doc = "y = x / (1 - p) with probability 1 - p, else 0",
      DROPOUT,
-     .traits = TTI_RANDOM | TTI_EVAL_IDENTITY,
+     .traits = TTI_RANDOM | TTI_EVAL_IDENTITY | TTI_FOLLOWS,
      .grad = dropout_grad},
     {.name = "dropout_grad",
      .doc = "dx = dy with dropout's mask and scale",

@@ -455,7 +455,7 @@ static const tti_sample concat_samples[] = {
 };
 
 /* What every record of one input has. */
-#define MOVE .n_in_min = 1, .n_in_max = 1, .n_out = 1, .cost = tti_cost_move
+#define MOVE .n_in_min = 1, .n_in_max = 1, .n_out = 1, .cost = tti_cost_move, .traits = TTI_FOLLOWS
 
 const tti_op tti_ops_shape[] = {
     {.name = "reshape",
@@ -512,6 +512,7 @@ const tti_op tti_ops_shape[] = {
      .n_in_max = TTI_MAX_IN,
      .n_out = 1,
      .cost = tti_cost_move,
+     .traits = TTI_FOLLOWS,
      .attrs = axis_attrs,
      .infer = concat_infer,
      .grad = concat_grad,

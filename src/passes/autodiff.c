@@ -72,9 +72,16 @@ static tutti_status name_gradient(autodiff *ad, const tti_node *param) {
     return tutti_graph_check(ad->g);
 }
 
+/* d(loss_sum): 1, or the scale that keeps 16-bit gradients away from 0. */
+static tutti_value *seed(const autodiff *ad, const tutti_value *loss) {
+    const tti_node *scale = tti_graph_find_source(ad->g, "loss_scale");
+    if (scale) return scale->out[0];
+    return tutti_constant(ad->g, loss->type.dtype, &loss->type.shape, 1.0);
+}
+
 static tutti_status differentiate(autodiff *ad, tutti_value *loss) {
     int n_forward = ad->g->n_nodes;
-    ad->grad[loss->id] = tutti_constant(ad->g, loss->type.dtype, &loss->type.shape, 1.0);
+    ad->grad[loss->id] = seed(ad, loss);
     for (int i = n_forward - 1; i >= 0; i--) TTI_TRY(visit(ad, ad->g->nodes[i]));
     for (int i = 0; i < n_forward; i++)
         if (ad->g->nodes[i]->op->traits & TTI_PARAM) TTI_TRY(name_gradient(ad, ad->g->nodes[i]));

@@ -6,11 +6,22 @@
 
 #include "ir/graph.h"
 
-/* What the passes need to know about the target; the backend fills it, so that passes and
- * backends do not see each other. */
+/* Which activations are made a second time in the backward pass instead of being kept. */
+typedef enum tti_recompute {
+    TTI_RECOMPUTE_NONE,
+    TTI_RECOMPUTE_BLOCK, /* all but the ends of blocks, which are chosen for the lowest peak */
+    TTI_RECOMPUTE_BUDGET /* as few operations as bring the peak down to recompute_bytes */
+} tti_recompute;
+
+/* What the passes need to know about the target and the wishes of the job; the backend fills its
+ * part, so that passes and backends do not see each other. */
 typedef struct tti_target {
     bool (*prefers_channels_last)(const tti_node *node); /* NULL: never */
     bool fuse;                                           /* epilogues and elementwise chains */
+    tutti_dtype compute_dtype; /* of the nodes that take the time: f32, or bf16, f16 */
+    bool loss_scale;           /* gradients come out times the input "loss_scale" */
+    tti_recompute recompute;
+    size_t recompute_bytes; /* TTI_RECOMPUTE_BUDGET */
 } tti_target;
 
 typedef struct tti_pass {
@@ -29,8 +40,14 @@ tutti_status tti_pipeline_run(tutti_graph **g, const tti_target *target, const c
 /* Removes nodes that no output needs, identities, and repeated pure nodes. */
 tutti_status tti_pass_simplify(tutti_graph **g, const tti_target *target);
 
+/* Mixed precision: TTI_COMPUTE nodes and what lies between them in target->compute_dtype, by cast
+ * nodes; parameters, sums, losses, outputs stay f32, and so do the gradients that autodiff appends
+ * after.  target->loss_scale adds the f32 scalar input "loss_scale" to a graph for training. */
+tutti_status tti_pass_precision(tutti_graph **g, const tti_target *target);
+
 /* Appends the gradient of output "loss_sum" with respect to every parameter, as outputs
- * "grad.NAME".  Does nothing on a graph that is not for training. */
+ * "grad.NAME".  Does nothing on a graph that is not for training.  The gradients are
+ * multiplied by the input "loss_scale" where the graph has one. */
 tutti_status tti_pass_autodiff(tutti_graph **g, const tti_target *target);
 
 /* Checks that the graph may be cut along the batch: every op has a shard rule for it, gradients and
@@ -51,5 +68,14 @@ tutti_status tti_pass_fuse(tutti_graph **g, const tti_target *target);
 
 /* Orders the nodes: gradients of parameters as early as they can be had. */
 tutti_status tti_pass_schedule(tutti_graph **g, const tti_target *target);
+
+/* Forward nodes again in the backward pass, so that their results need not be kept: the same bits
+ * in fewer bytes.  Fails with TUTTI_E_INVALID and the least that is possible when the activations
+ * cannot be brought down to target->recompute_bytes. */
+tutti_status tti_pass_recompute(tutti_graph **g, const tti_target *target);
+
+/* The most bytes of activations that live at the same time when the nodes of g run in order, with
+ * views and writing in place; what memplan.c needs at least. */
+tutti_status tti_graph_peak_bytes(const tutti_graph *g, size_t *n_bytes);
 
 #endif /* TTI_PASSES_PASSES_H */

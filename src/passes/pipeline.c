@@ -5,11 +5,13 @@
 
 static const tti_pass pipeline[] = {
     {"simplify", "drop dead, repeated and identity nodes", tti_pass_simplify},
+    {"precision", "16-bit floats where the time goes", tti_pass_precision},
     {"autodiff", "append the gradient of loss_sum for every parameter", tti_pass_autodiff},
     {"split", "prove that the graph may be cut along the batch", tti_pass_split},
     {"layout", "choose N,H,W,C bytes where the backend is faster on them", tti_pass_layout},
     {"fuse", "bias and activation into linear and conv; elementwise chains", tti_pass_fuse},
     {"schedule", "gradients as early as possible", tti_pass_schedule},
+    {"recompute", "make activations again instead of keeping them", tti_pass_recompute},
 };
 
 const tti_pass *tti_pass_at(int i) {

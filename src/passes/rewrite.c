@@ -45,6 +45,17 @@ void tti_rewrite_copy(tti_rewrite *rw, const tti_node *node) {
     tti_graph_clone_node(rw->to, node, rw->map);
 }
 
+/* The clone reads its inputs through the map.  Backwards, as an input may be there twice. */
+void tti_rewrite_copy_with(tti_rewrite *rw, const tti_node *node, tutti_value *const *in) {
+    tutti_value *before[TTI_MAX_IN] = {0};
+    for (int i = 0; i < node->n_in; i++) {
+        before[i] = rw->map[node->in[i]->id];
+        rw->map[node->in[i]->id] = in[i];
+    }
+    tti_rewrite_copy(rw, node);
+    for (int i = node->n_in - 1; i >= 0; i--) rw->map[node->in[i]->id] = before[i];
+}
+
 tutti_status tti_rewrite_finish(tti_rewrite *rw, tutti_graph **g) {
     for (int i = 0; i < rw->from->n_outputs; i++)
         tutti_output(rw->to, rw->from->outputs[i].name, rw->map[rw->from->outputs[i].value->id]);

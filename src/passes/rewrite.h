@@ -20,6 +20,9 @@ tutti_status tti_rewrite_begin(tti_rewrite *rw, const tutti_graph *from);
 /* Copies a node with its inputs mapped; failures are sticky in rw->to. */
 void tti_rewrite_copy(tti_rewrite *rw, const tti_node *node);
 
+/* Copies a node with other inputs, values of rw->to: in [node->n_in]. */
+void tti_rewrite_copy_with(tti_rewrite *rw, const tti_node *node, tutti_value *const *in);
+
 /* Names the outputs, checks the new graph, replaces *g by it and destroys the old one.  On failure
  * the new graph is destroyed and *g stays as it was.  Frees rw either way. */
 tutti_status tti_rewrite_finish(tti_rewrite *rw, tutti_graph **g);

@@ -1,0 +1,24 @@
+/* peak.h - how many bytes of activations live at once, for an order of nodes that is only planned.
+ */
+#ifndef TTI_PASSES_PEAK_H
+#define TTI_PASSES_PEAK_H
+
+#include "ir/graph.h"
+
+typedef struct tti_peak {
+    size_t n_bytes; /* that live at the same time, at most */
+    int at;         /* the first place in the order where they do */
+} tti_peak;
+
+/* order [n]: nodes of g, each after the producers of its inputs; a node that stands there a second
+ * time makes its results again, and what follows reads these.  Lives, views and writing in place
+ * are those of memplan.c; sources and outputs of the graph have their bytes elsewhere. */
+tutti_status tti_peak_of(const tutti_graph *g, const tti_node *const *order, int n, tti_peak *out);
+
+/* The value whose bytes this one shows: itself but for views. */
+const tutti_value *tti_behind_views(const tutti_value *value);
+
+/* Bytes of a value as memplan.c counts them. */
+size_t tti_arena_bytes(const tutti_value *value);
+
+#endif /* TTI_PASSES_PEAK_H */

@@ -1,0 +1,88 @@
+/* precision.c - mixed precision: 16-bit floats where the time goes, f32 everywhere else.
+ *
+ * The one idea: casts are put in before autodiff.  The gradient of a cast is a cast, so the
+ * backward pass runs in 16 bits exactly where the forward pass does, and the gradients of the f32
+ * parameters come out in f32, without a rule for any gradient op (docs/adr/0003).
+ *
+ * TTI_COMPUTE nodes take all f32 inputs in 16 bits.  Elementwise nodes, views and TTI_FOLLOWS
+ * nodes run in 16 bits where their inputs are so already; a parameter or a constant gives way, any
+ * other f32 input wins.  TTI_WIDE nodes and the rest (sums, softmax, norms, losses) run in f32. */
+#include <stdlib.h>
+
+#include "ops/op_table.h"
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+#include "tutti/ops.h"
+
+typedef struct precision {
+    tti_rewrite rw;
+    tutti_dtype low;
+    tutti_value **cast; /* [from->n_values]: a mapped value in the other dtype, NULL: not made */
+} precision;
+
+/* The mapped value of old in the wanted dtype; one cast serves all users. */
+static tutti_value *in_dtype(precision *p, const tutti_value *old, tutti_dtype wanted) {
+    tutti_value *value = p->rw.map[old->id];
+    if (!value || value->type.dtype == wanted) return value;
+    tutti_value **cast = &p->cast[old->id];
+    if (!*cast)
+        *cast = tti_emit(p->rw.to, "cast", NULL, &value, 1,
+                         (tti_attr_arg[]){TTI_INT("dtype", wanted), {0}});
+    return *cast;
+}
+
+/* Parameters and constants, also under another shape: they give way to 16-bit activations. */
+static bool gives_way(const tutti_value *value) {
+    while (value->node->op->traits & TTI_VIEW) value = value->node->in[0];
+    return (value->node->op->traits & (TTI_PARAM | TTI_CONSTANT)) != 0;
+}
+
+static bool follows(const precision *p, const tti_node *node) {
+    const unsigned may = TTI_ELEMENTWISE | TTI_BROADCAST | TTI_VIEW | TTI_FOLLOWS;
+    unsigned traits = node->op->traits;
+    if (!(traits & may) || (traits & TTI_WIDE)) return false;
+    if (node->out[0]->type.dtype != TUTTI_F32) return false;
+    bool any = false;
+    for (int i = 0; i < node->n_in; i++) {
+        const tutti_value *in = node->in[i], *mapped = p->rw.map[in->id];
+        bool is_low = mapped && mapped->type.dtype == p->low && in->type.dtype == TUTTI_F32;
+        if (in->type.dtype == TUTTI_F32 && !is_low && !gives_way(in)) return false;
+        any = any || is_low;
+    }
+    return any;
+}
+
+static void visit(precision *p, const tti_node *node) {
+    tutti_value *in[TTI_MAX_IN] = {0};
+    bool low = (node->op->traits & TTI_COMPUTE) || follows(p, node);
+    for (int i = 0; i < node->n_in; i++) {
+        tutti_dtype dtype = node->in[i]->type.dtype;
+        in[i] = in_dtype(p, node->in[i], low && dtype == TUTTI_F32 ? p->low : dtype);
+    }
+    tti_rewrite_copy_with(&p->rw, node, in);
+}
+
+static tutti_status lower(tutti_graph **g, tutti_dtype low) {
+    precision p = {.low = low};
+    TTI_TRY(tti_rewrite_begin(&p.rw, *g));
+    p.cast = calloc((size_t)(*g)->n_values + 1, sizeof(tutti_value *));
+    if (!p.cast) tti_graph_fail(p.rw.to, tti_fail(TUTTI_E_NOMEM, "precision: out of memory"));
+    for (int i = 0; p.cast && i < (*g)->n_nodes; i++) visit(&p, (*g)->nodes[i]);
+    for (int i = 0; p.cast && i < (*g)->n_outputs; i++) {
+        const tutti_value *old = (*g)->outputs[i].value;
+        p.rw.map[old->id] = in_dtype(&p, old, old->type.dtype);
+    }
+    tutti_status st = tti_rewrite_finish(&p.rw, g);
+    free(p.cast);
+    return st;
+}
+
+tutti_status tti_pass_precision(tutti_graph **g, const tti_target *target) {
+    tutti_dtype low = target->compute_dtype;
+    if (low != TUTTI_F32 && low != TUTTI_BF16 && low != TUTTI_F16)
+        return tti_fail(TUTTI_E_INVALID, "precision: compute in f32, bf16 or f16");
+    if (low != TUTTI_F32) TTI_TRY(lower(g, low));
+    if (!target->loss_scale || !(*g)->training) return TUTTI_OK;
+    tutti_input(*g, "loss_scale", TUTTI_F32, &(tutti_shape){0});
+    return tutti_graph_check(*g);
+}
