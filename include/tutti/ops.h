@@ -48,6 +48,17 @@ typedef struct tutti_conv2d_desc {
 TUTTI_API tutti_value *tutti_conv2d(tutti_graph *g, tutti_value *x, const tutti_conv2d_desc *desc,
                                     const char *name);
 
+typedef struct tutti_embedding_desc {
+    int64_t n_rows;         /* of the table: how many different ids there are, >= 1 */
+    int64_t n_out;          /* elements of a row, >= 1                              */
+    const tutti_init *init; /* of the table; NULL: normal with deviation 1          */
+} tutti_embedding_desc;
+
+/* ids i32[..] -> y[..,n_out]: rows of the parameter NAME.weight [n_rows,n_out]; an id outside 0 ..
+ * n_rows-1 gives zeros. */
+TUTTI_API tutti_value *tutti_embedding(tutti_graph *g, tutti_value *ids,
+                                       const tutti_embedding_desc *desc, const char *name);
+
 /* ---- normalisation ---- */
 
 typedef struct tutti_batch_norm_desc {
@@ -184,6 +195,13 @@ TUTTI_API tutti_value *tutti_slice(tutti_graph *g, tutti_value *x, int axis, int
 /* out[0 .. n_parts-1] = equal slices along axis; all NULL on a failure. */
 TUTTI_API void tutti_split(tutti_graph *g, tutti_value *x, int axis, int n_parts,
                            tutti_value **out);
+
+/* table[V,C], ids i32[..] -> y[..,C]: rows of the table; an id outside 0 .. V-1 gives zeros. */
+TUTTI_API tutti_value *tutti_lookup(tutti_graph *g, tutti_value *table, tutti_value *ids);
+
+/* The elements of x at ids i32[..] along axis; the shape of ids takes the place of that dimension.
+ * An id outside gives zeros. */
+TUTTI_API tutti_value *tutti_gather(tutti_graph *g, tutti_value *x, tutti_value *ids, int axis);
 
 /* ---- reductions ---- */
 
