@@ -3,6 +3,7 @@
  * Blocks are fixed by the plan, and sums over blocks are made in block order, so neither lanes nor
  * workers change a bit. */
 #include <math.h>
+#include <string.h>
 
 #include "exec/worker.h"
 
@@ -11,9 +12,12 @@ static void square_lane(int lane, void *arg) {
     const tti_plan *plan = x->desc.plan;
     tti_range mine = tti_lane_range((size_t)plan->n_updates, 1, lane, x->desc.n_lanes);
     const float *grads = tti_exec_grads(x);
-    for (size_t i = mine.first; i < mine.last; i++)
+    for (size_t i = mine.first; i < mine.last; i++) {
+        const tti_update_step *step = &plan->updates[i];
+        bool counts = !plan->slots[step->slot].buffer && step->node;
         x->partials[i] =
-            x->desc.backend->sum_squares(grads + plan->updates[i].first, plan->updates[i].n_elems);
+            counts ? x->desc.backend->sum_squares(grads + step->first, step->n_elems) : 0;
+    }
 }
 
 /* Norm of the mean gradient. */
@@ -24,19 +28,97 @@ static double global_norm(tti_exec *x, double inv_count) {
     return sqrt(sum) * inv_count;
 }
 
-static tutti_status update_block(tti_exec *x, tti_lane *lane, const tti_update_step *step) {
-    const tti_bound_update *bound = &lane->updates[step->node->id];
-    void *in[TTI_MAX_IN], *out[TTI_MAX_OUT];
-    int n = 0;
+/* Pointers of a block as the update ops want them: w, states, g, hyper, norms. */
+static int block_inputs(tti_exec *x, const tti_update_step *step, const tti_node *node,
+                        float *hyper, float *norms, void **in) {
+    bool buffer = x->desc.plan->slots[step->slot].buffer;
+    int n = 0, n_states = buffer ? 0 : x->desc.plan->n_states;
     in[n++] = x->params + step->first;
-    for (int k = 0; k < x->desc.plan->n_states; k++) in[n++] = x->states[k] + step->first;
-    for (int k = 0; k < n; k++) out[k] = in[k];
+    for (int k = 0; k < n_states; k++) in[n++] = x->states[k] + step->first;
     in[n++] = tti_exec_grads(x) + step->first;
-    in[n++] = x->hyper;
+    in[n++] = hyper;
+    if (tti_takes_norms(node->op)) in[n++] = norms;
+    return n_states + 1;
+}
+
+static void block_hyper(const tti_exec *x, const tti_update_step *step, float *hyper) {
+    memcpy(hyper, x->hyper, sizeof x->hyper);
+    hyper[0] = (float)(x->hyper[0] * x->desc.plan->slots[step->slot].rule.lr_factor);
+}
+
+static tutti_status run_block(tti_exec *x, tti_lane *lane, const tti_update_step *step,
+                              const tti_node *node, void **outs) {
+    const tti_bound_update *bound = &lane->updates[node->id];
+    const double *norm = &x->norms[2 * step->slot];
+    float hyper[TTI_N_HYPER], norms[2] = {(float)norm[0], (float)norm[1]};
+    void *in[TTI_MAX_IN], *out[TTI_MAX_OUT];
+    block_hyper(x, step, hyper);
+    int n_out = block_inputs(x, step, node, hyper, norms, in);
+    for (int k = 0; k < n_out; k++) out[k] = outs ? outs[k] : in[k];
     tti_run run = {.seed = x->desc.seed};
-    tti_kargs args = {
-        .node = step->node, .in = in, .out = out, .scratch = bound->scratch, .run = &run};
+    tti_kargs args = {.node = node, .in = in, .out = out, .scratch = bound->scratch, .run = &run};
     return bound->kernel->run(bound->state, &args);
+}
+
+/* ---- norms of whole parameters, for optimizers that scale by them ---- */
+
+/* Squares of a block of w, and of what the optimizer would add to it, or of its gradient. */
+static tutti_status square_block(tti_exec *x, tti_lane *lane, size_t i, double *squares) {
+    const tti_update_step *step = &x->desc.plan->updates[i];
+    squares[0] = squares[1] = 0;
+    if (!step->node || !tti_takes_norms(step->node->op)) return TUTTI_OK;
+    const float *direction = tti_exec_grads(x) + step->first;
+    double scale = (double)x->hyper[1] * x->hyper[2];
+    float block[TTI_UPDATE_BLOCK];
+    if (step->direction) {
+        TTI_TRY(run_block(x, lane, step, step->direction, (void *[]){block, NULL, NULL, NULL}));
+        direction = block;
+        scale = 1;
+    }
+    squares[0] = x->desc.backend->sum_squares(x->params + step->first, step->n_elems);
+    squares[1] = x->desc.backend->sum_squares(direction, step->n_elems) * scale * scale;
+    return TUTTI_OK;
+}
+
+static void norm_lane(int index, void *arg) {
+    tti_exec *x = arg;
+    tti_range mine = tti_lane_range((size_t)x->desc.plan->n_updates, 1, index, x->desc.n_lanes);
+    for (size_t i = mine.first; i < mine.last; i++) {
+        tutti_status st = square_block(x, &x->lane[index], i, &x->partials[2 * i]);
+        if (st != TUTTI_OK) tti_exec_lane_failed(&x->lane[index], st);
+    }
+}
+
+static void find_norms(tti_exec *x) {
+    const tti_plan *plan = x->desc.plan;
+    tti_lanes_run(x->lanes, norm_lane, x);
+    memset(x->norms, 0, 2 * (size_t)plan->n_slots * sizeof *x->norms);
+    for (int i = 0; i < plan->n_updates; i++)
+        for (int k = 0; k < 2; k++)
+            x->norms[2 * plan->updates[i].slot + k] += x->partials[2 * i + k];
+    for (int i = 0; i < 2 * plan->n_slots; i++) x->norms[i] = sqrt(x->norms[i]);
+}
+
+/* ---- the update ---- */
+
+/* What changes the sum of gradients before the optimizer sees it. */
+static void prepare_gradient(tti_exec *x, const tti_update_step *step) {
+    const tti_slot *slot = &x->desc.plan->slots[step->slot];
+    float *g = tti_exec_grads(x) + step->first;
+    const float *w = x->params + step->first;
+    float count = 1 / x->hyper[1], l1 = (float)x->desc.l1 * count;
+    float most = (float)x->desc.clip_value * count;
+    if (slot->buffer) return;
+    for (size_t i = 0; l1 > 0 && slot->decay && i < step->n_elems; i++)
+        g[i] += w[i] > 0 ? l1 : w[i] < 0 ? -l1 : 0;
+    for (size_t i = 0; most > 0 && i < step->n_elems; i++)
+        g[i] = g[i] > most ? most : g[i] < -most ? -most : g[i];
+}
+
+static void prepare_lane(int index, void *arg) {
+    tti_exec *x = arg;
+    tti_range mine = tti_lane_range((size_t)x->desc.plan->n_updates, 1, index, x->desc.n_lanes);
+    for (size_t i = mine.first; i < mine.last; i++) prepare_gradient(x, &x->desc.plan->updates[i]);
 }
 
 static void update_lane(int index, void *arg) {
@@ -47,7 +129,7 @@ static void update_lane(int index, void *arg) {
     lane->hash = 0;
     for (size_t i = mine.first; i < mine.last; i++) {
         const tti_update_step *step = &plan->updates[i];
-        tutti_status st = update_block(x, lane, step);
+        tutti_status st = step->node ? run_block(x, lane, step, step->node, NULL) : TUTTI_OK;
         if (st != TUTTI_OK) tti_exec_lane_failed(lane, st);
         lane->hash += x->desc.backend->hash(x->params + step->first, step->n_elems, step->first);
     }
@@ -55,14 +137,22 @@ static void update_lane(int index, void *arg) {
 
 static void set_hyper(tti_exec *x, const tti_step_desc *desc, double inv_count, double clip) {
     double t = (double)desc->step + 1;
-    double hyper[TTI_N_HYPER] = {
-        desc->lr, inv_count, clip, t, 1 - pow(x->desc.beta1, t), 1 - pow(x->desc.beta2, t)};
+    double hyper[TTI_N_HYPER] = {desc->lr,
+                                 inv_count,
+                                 clip,
+                                 t,
+                                 1 - pow(x->desc.beta1, t),
+                                 1 - pow(x->desc.beta2, t),
+                                 desc->n_rows > 0 ? 1.0 / (double)desc->n_rows : 0};
     for (int i = 0; i < TTI_N_HYPER; i++) x->hyper[i] = (float)hyper[i];
 }
 
 tutti_status tti_exec_apply(tti_exec *x, const tti_step_desc *desc, double inv_count,
                             tti_step_result *result) {
     double clip = 1;
+    inv_count /= x->loss_scale;
+    set_hyper(x, desc, inv_count, clip);
+    if (x->desc.l1 > 0 || x->desc.clip_value > 0) tti_lanes_run(x->lanes, prepare_lane, x);
     if (x->desc.clip_norm > 0 || x->desc.watch_gradients) {
         result->grad_norm = global_norm(x, inv_count);
         if (!isfinite(result->grad_norm)) {
@@ -76,6 +166,7 @@ tutti_status tti_exec_apply(tti_exec *x, const tti_step_desc *desc, double inv_c
             clip = x->desc.clip_norm / (result->grad_norm + 1e-6);
     }
     set_hyper(x, desc, inv_count, clip);
+    if (x->desc.plan->takes_norms) find_norms(x);
     tti_lanes_run(x->lanes, update_lane, x);
     TTI_TRY(tti_exec_lane_status(x));
     x->last_hash = 0;

@@ -76,9 +76,10 @@ static tutti_status alloc_flat(tti_exec *x) {
     }
     x->n_sums = (size_t)x->desc.n_shards * TTI_SUMS + 2 * (size_t)x->n_ranks + 1;
     x->sums = calloc(x->n_sums, sizeof *x->sums);
-    x->partials = calloc((size_t)plan->n_updates + 1, sizeof *x->partials);
-    x->lane = calloc((size_t)x->desc.n_lanes, sizeof *x->lane);
-    if (!ok || !x->sums || !x->partials || !x->lane)
+    x->partials = calloc(2 * (size_t)plan->n_updates + 2, sizeof *x->partials);
+    x->lane = calloc((size_t)x->n_in_flight, sizeof *x->lane);
+    x->norms = calloc(2 * (size_t)plan->n_slots + 2, sizeof *x->norms);
+    if (!ok || !x->sums || !x->partials || !x->lane || !x->norms)
         return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of parameters", n_bytes);
     for (int i = 0; i < plan->n_slots; i++)
         tti_init_param(plan->slots[i].param, x->desc.seed, x->params + plan->slots[i].first);
@@ -92,30 +93,40 @@ static tutti_status reduce_bucket(int bucket, void *user) {
     return tti_exec_reduce(x, b->first, b->n_elems);
 }
 
-static tutti_status find_inputs(tti_exec *x) {
-    const tti_plan *plan = x->desc.plan;
-    x->x_input = tti_program_input(&plan->shard, "x");
-    x->target_input = tti_program_input(&plan->shard, "target");
-    if (x->x_input < 0 || x->target_input < 0)
-        return tti_fail(TUTTI_E_INVALID, "exec: the graph needs the inputs 'x' and 'target'");
-    if (plan->eval.graph) {
-        x->eval_x_input = tti_program_input(&plan->eval, "x");
-        x->eval_target_input = tti_program_input(&plan->eval, "target");
-    }
-    return TUTTI_OK;
+static tutti_status find_inputs(const tti_program *program, tti_fed_inputs *out) {
+    *out = (tti_fed_inputs){.x = tti_program_input(program, "x"),
+                            .target = tti_program_input(program, "target"),
+                            .rows = tti_program_input(program, "rows"),
+                            .loss_scale = tti_program_input(program, "loss_scale")};
+    if (out->x >= 0 && out->target >= 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_INVALID, "exec: the graph needs the inputs 'x' and 'target'");
+}
+
+static tutti_status count_in_flight(tti_exec *x) {
+    int n_local = x->last_shard - x->first_shard;
+    x->n_in_flight = x->n_syncs > 0 ? n_local : x->desc.n_lanes;
+    if (x->n_in_flight <= TTI_MAX_LANES) return TUTTI_OK;
+    return tti_fail(TUTTI_E_UNSUPPORTED,
+                    "exec: %d shards of one worker joined inside a step, at most %d are possible; "
+                    "use more workers or fewer shards",
+                    n_local, TTI_MAX_LANES);
 }
 
 static tutti_status build(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
-    TTI_TRY(find_inputs(x));
-    TTI_TRY(tti_accumulation_init(&x->acc, x->first_shard, x->last_shard, x->desc.n_lanes));
+    TTI_TRY(find_inputs(&plan->shard, &x->shard_inputs));
+    if (plan->eval.graph) TTI_TRY(find_inputs(&plan->eval, &x->eval_inputs));
+    TTI_TRY(tti_exec_init_sync(x));
+    TTI_TRY(count_in_flight(x));
+    TTI_TRY(tti_accumulation_init(&x->acc, x->first_shard, x->last_shard, x->n_in_flight));
     TTI_TRY(alloc_flat(x));
     TTI_TRY(alloc_buffers(x));
     TTI_TRY(
         tti_lanes_create(x->desc.n_lanes, x->desc.cores, x->desc.backend->thread_init, &x->lanes));
     x->arena_bytes = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
-    for (int i = 0; i < x->desc.n_lanes; i++) TTI_TRY(build_lane(x, &x->lane[i]));
-    if (x->n_ranks == 1 || plan->n_buckets < 2) return TUTTI_OK;
+    for (int i = 0; i < x->n_in_flight; i++) TTI_TRY(build_lane(x, &x->lane[i]));
+    /* Joins inside the step use the communicator, which one thread may do at a time. */
+    if (x->n_ranks == 1 || plan->n_buckets < 2 || x->n_syncs > 0) return TUTTI_OK;
     int core = x->desc.cores ? x->desc.cores[x->desc.n_lanes - 1] : -1;
     return tti_overlap_create(plan->n_buckets, core, reduce_bucket, x, &x->overlap);
 }
@@ -166,11 +177,13 @@ void tti_exec_destroy(tti_exec *x) {
     size_t n_bytes = x->desc.plan->n_flat * sizeof(float) + 64;
     tti_overlap_destroy(x->overlap);
     tti_lanes_destroy(x->lanes);
-    for (int i = 0; x->lane && i < x->desc.n_lanes; i++) destroy_lane(x, &x->lane[i]);
+    for (int i = 0; x->lane && i < x->n_in_flight; i++) destroy_lane(x, &x->lane[i]);
     for (int b = 0; b < x->n_own_buffers; b++) x->desc.backend->release(x->buffers[b], n_bytes);
     x->desc.backend->release(x->params, n_bytes);
     for (int k = 0; k < TTI_MAX_OUT; k++) x->desc.backend->release(x->states[k], n_bytes);
     tti_accumulation_fini(&x->acc);
+    tti_exec_fini_sync(x);
+    free(x->norms);
     free(x->lane);
     free(x->buffers);
     free(x->sums);
@@ -188,5 +201,5 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
     return (tti_exec_memory){.params = flat,
                              .states = flat * (size_t)x->desc.plan->n_states,
                              .grads = flat * (size_t)x->acc.n_buffers,
-                             .arena = x->arena_bytes * (size_t)x->desc.n_lanes};
+                             .arena = x->arena_bytes * (size_t)x->n_in_flight};
 }

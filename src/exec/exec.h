@@ -25,7 +25,9 @@ typedef struct tti_exec_desc {
     bool reference;             /* plain-C kernels */
     bool watch_gradients;       /* look for NaN in gradients, not only in the loss */
     uint64_t seed;
-    double clip_norm;    /* 0: off */
+    double clip_norm;    /* of the mean gradient; 0: off */
+    double clip_value;   /* largest element of the mean gradient; 0: off */
+    double l1;           /* times sign(w) is added to the mean gradient of weights with decay */
     double beta1, beta2; /* of Adam, for the bias corrections */
 } tti_exec_desc;
 
@@ -42,9 +44,11 @@ int tti_exec_last_shard(const tti_exec *exec);
 float *tti_exec_params(tti_exec *exec);
 float *tti_exec_state(tti_exec *exec, int k);
 
-/* The data of one shard: x [b, ...] and targets [b, ...], with "ignore" labels on missing rows. */
+/* The data of one shard: x [b, ...] and targets [b, ...], with "ignore" labels on missing rows.
+ * The graph may also have the scalar inputs "rows" (i32) and "loss_scale" (f32). */
 typedef struct tti_shard_data {
     const void *x, *target;
+    int32_t n_rows; /* real samples, the first ones; the others are padding */
 } tti_shard_data;
 
 typedef struct tti_step_desc {
@@ -52,6 +56,8 @@ typedef struct tti_step_desc {
     double lr;
     const tti_shard_data *shards; /* [last - first] of this worker */
     int64_t shard_size;           /* rows per shard, b */
+    int64_t n_rows;               /* real samples of the global batch */
+    double loss_scale;            /* gradients come multiplied by it; 0: 1 */
     bool vote;                    /* this worker wants something done, such as a stop */
 } tti_step_desc;
 

@@ -157,14 +157,25 @@ static tutti_status run_step(bound_step *step, const tti_run *run) {
     return step->kernel->run(step->state, &step->args);
 }
 
-tutti_status tti_instance_run(tti_instance *it, const tti_run *run, tti_after_step after,
-                              void *user) {
-    for (int s = 0; s < it->desc.program->n_steps; s++) {
+tutti_status tti_instance_run_range(tti_instance *it, const tti_run *run, int first, int last,
+                                    tti_after_step after, void *user) {
+    for (int s = first; s < last; s++) {
         TTI_TRY(run_step(&it->steps[s], run));
         if (after) after(s, user);
     }
     return TUTTI_OK;
 }
+
+tutti_status tti_instance_run(tti_instance *it, const tti_run *run, tti_after_step after,
+                              void *user) {
+    return tti_instance_run_range(it, run, 0, it->desc.program->n_steps, after, user);
+}
+
+const void *tti_instance_step_in(const tti_instance *it, int step, int i) {
+    return it->steps[step].in[i];
+}
+
+void *tti_instance_step_out(tti_instance *it, int step, int k) { return it->steps[step].out[k]; }
 
 const void *tti_instance_output(const tti_instance *it, const char *name) {
     const tutti_value *value = tti_graph_output(it->desc.program->graph, name);

@@ -30,6 +30,14 @@ typedef void (*tti_after_step)(int step, void *user);
 tutti_status tti_instance_run(tti_instance *instance, const tti_run *run, tti_after_step after,
                               void *user);
 
+/* The same for the steps first .. last-1 only. */
+tutti_status tti_instance_run_range(tti_instance *instance, const tti_run *run, int first, int last,
+                                    tti_after_step after, void *user);
+
+/* The bytes of input i and output k of a step. */
+const void *tti_instance_step_in(const tti_instance *instance, int step, int i);
+void *tti_instance_step_out(tti_instance *instance, int step, int k);
+
 /* The bytes of a named output after a run; the output must exist. */
 const void *tti_instance_output(const tti_instance *instance, const char *name);
 

@@ -15,11 +15,6 @@ typedef struct dispatch {
     bool eval;
 } dispatch;
 
-typedef struct arrival {
-    tti_exec *x;
-    int next; /* the next bucket this lane will complete */
-} arrival;
-
 tti_run tti_exec_shard_run(const tti_exec *x, const tti_step_desc *desc, int shard) {
     return (tti_run){.seed = x->desc.seed,
                      .step = desc->step,
@@ -33,7 +28,7 @@ void tti_exec_lane_failed(tti_lane *lane, tutti_status status) {
 }
 
 tutti_status tti_exec_lane_status(tti_exec *x) {
-    for (int i = 0; i < x->desc.n_lanes; i++)
+    for (int i = 0; i < x->n_in_flight; i++)
         if (x->lane[i].status != TUTTI_OK)
             return tti_fail(x->lane[i].status, "%s", x->lane[i].error);
     return TUTTI_OK;
@@ -41,11 +36,18 @@ tutti_status tti_exec_lane_status(tti_exec *x) {
 
 /* ---- compute ---- */
 
+/* user is the shard in flight. */
+typedef struct flight {
+    tti_exec *x;
+    tti_lane *lane;
+} flight;
+
 static void after_step(int step, void *user) {
-    arrival *a = user;
-    const tti_plan *plan = a->x->desc.plan;
-    while (a->next < plan->n_buckets && plan->buckets[a->next].ready_after == step)
-        tti_overlap_arrive(a->x->overlap, a->next++);
+    flight *f = user;
+    const tti_plan *plan = f->x->desc.plan;
+    while (f->lane->next_bucket < plan->n_buckets &&
+           plan->buckets[f->lane->next_bucket].ready_after == step)
+        tti_overlap_arrive(f->x->overlap, f->lane->next_bucket++);
 }
 
 static void keep_sums(tti_exec *x, tti_instance *instance, int shard) {
@@ -55,20 +57,40 @@ static void keep_sums(tti_exec *x, tti_instance *instance, int shard) {
         sums[i] = *(const float *)tti_instance_output(instance, names[i]);
 }
 
-static void run_shard(dispatch *d, tti_lane *lane, int shard, float *grads, bool report) {
+static void feed(tti_exec *x, tti_instance *instance, const tti_fed_inputs *inputs,
+                 const tti_shard_data *data) {
+    tti_instance_set_input(instance, inputs->x, data->x);
+    tti_instance_set_input(instance, inputs->target, data->target);
+    if (inputs->rows >= 0) tti_instance_set_input(instance, inputs->rows, &data->n_rows);
+    if (inputs->loss_scale >= 0)
+        tti_instance_set_input(instance, inputs->loss_scale, &x->loss_scale);
+}
+
+/* A part of the program for one shard; the first part is fed, the last one leaves the sums. */
+static void run_part(dispatch *d, tti_lane *lane, int shard, tti_range steps, bool report) {
     tti_exec *x = d->x;
     tti_instance *instance = d->eval ? lane->eval : lane->shard;
-    const tti_shard_data *data = &d->desc->shards[shard - x->first_shard];
-    tti_instance_set_input(instance, d->eval ? x->eval_x_input : x->x_input, data->x);
-    tti_instance_set_input(instance, d->eval ? x->eval_target_input : x->target_input,
-                           data->target);
-    if (grads) tti_instance_set_grads(instance, grads);
+    int n_steps = d->eval ? x->desc.plan->eval.n_steps : x->desc.plan->shard.n_steps;
+    if (steps.first == 0) {
+        feed(x, instance, d->eval ? &x->eval_inputs : &x->shard_inputs,
+             &d->desc->shards[shard - x->first_shard]);
+        lane->next_bucket = 0;
+    }
+    if (lane->status != TUTTI_OK) return;
     tti_run run = tti_exec_shard_run(x, d->desc, shard);
-    arrival a = {.x = x};
-    tutti_status st = tti_instance_run(instance, &run, report ? after_step : NULL, &a);
-    if (st != TUTTI_OK) tti_exec_lane_failed(lane, st);
-    while (report && a.next < x->desc.plan->n_buckets) tti_overlap_arrive(x->overlap, a.next++);
-    if (st == TUTTI_OK) keep_sums(x, instance, shard);
+    flight f = {x, lane};
+    tutti_status st = tti_instance_run_range(instance, &run, (int)steps.first, (int)steps.last,
+                                             report ? after_step : NULL, &f);
+    if (st != TUTTI_OK)
+        tti_exec_lane_failed(lane, st);
+    else if ((int)steps.last == n_steps)
+        keep_sums(x, instance, shard);
+}
+
+/* A failed shard must not keep the other workers waiting for its buckets. */
+static void report_rest(tti_exec *x, tti_lane *lane) {
+    while (lane->next_bucket < x->desc.plan->n_buckets)
+        tti_overlap_arrive(x->overlap, lane->next_bucket++);
 }
 
 void tti_exec_merge(tti_exec *x, const tti_wave *wave, size_t first, size_t last) {
@@ -80,17 +102,44 @@ void tti_exec_merge(tti_exec *x, const tti_wave *wave, size_t first, size_t last
     }
 }
 
+/* Part p of the shard program lies between two joins. */
+static tti_range part_steps(const tti_exec *x, int p) {
+    size_t first = p > 0 ? (size_t)x->syncs[p - 1] + 1 : 0;
+    size_t last = p < x->n_syncs ? (size_t)x->syncs[p] : (size_t)x->desc.plan->shard.n_steps;
+    return (tti_range){first, last};
+}
+
+/* The wave's shards, dealt out to the lanes; all of them come to a join before any goes on. */
+static void train_wave(dispatch *d, const tti_wave *wave, int lane, bool overlapped) {
+    tti_exec *x = d->x;
+    for (int p = 0; p <= x->n_syncs; p++) {
+        for (int i = lane; i < wave->n_shards; i += x->desc.n_lanes) {
+            tti_instance_set_grads(x->lane[i].shard, x->buffers[wave->buffer[i]]);
+            run_part(d, &x->lane[i], wave->first + i, part_steps(x, p), overlapped);
+            if (overlapped) report_rest(x, &x->lane[i]);
+        }
+        if (p == x->n_syncs) return;
+        tti_lanes_barrier(x->lanes);
+        if (lane == 0) {
+            tutti_status st = tti_exec_join(x, p);
+            if (st != TUTTI_OK) tti_exec_lane_failed(&x->lane[0], st);
+        }
+        tti_lanes_barrier(x->lanes);
+    }
+}
+
 static void compute_lane(int lane, void *arg) {
     dispatch *d = arg;
     tti_exec *x = d->x;
     tti_range mine = tti_lane_range(x->desc.plan->n_flat, 16, lane, x->desc.n_lanes);
+    tti_range all = {0, (size_t)x->desc.plan->eval.n_steps};
     for (int w = 0; w < x->acc.n_waves; w++) {
         const tti_wave *wave = &x->acc.waves[w];
-        bool overlapped = x->overlap && w == x->acc.n_waves - 1 && !d->eval;
-        if (lane < wave->n_shards)
-            run_shard(d, &x->lane[lane], wave->first + lane,
-                      d->eval ? NULL : x->buffers[wave->buffer[lane]], overlapped);
+        for (int i = lane; d->eval && i < wave->n_shards; i += x->desc.n_lanes)
+            run_part(d, &x->lane[i], wave->first + i, all, false);
         if (d->eval) continue;
+        bool overlapped = x->overlap && w == x->acc.n_waves - 1;
+        train_wave(d, wave, lane, overlapped);
         tti_lanes_barrier(x->lanes);
         if (!overlapped) tti_exec_merge(x, wave, mine.first, mine.last);
         tti_lanes_barrier(x->lanes);
@@ -99,7 +148,8 @@ static void compute_lane(int lane, void *arg) {
 
 static tutti_status compute(tti_exec *x, const tti_step_desc *desc, bool eval) {
     dispatch d = {.x = x, .desc = desc, .eval = eval};
-    for (int i = 0; i < x->desc.n_lanes; i++) x->lane[i].status = TUTTI_OK;
+    for (int i = 0; i < x->n_in_flight; i++) x->lane[i].status = TUTTI_OK;
+    x->loss_scale = desc->loss_scale > 0 ? (float)desc->loss_scale : 1.0f;
     memset(x->sums, 0, x->n_sums * sizeof *x->sums);
     if (x->overlap && !eval)
         tti_overlap_begin(x->overlap, x->acc.waves[x->acc.n_waves - 1].n_shards);
@@ -180,9 +230,7 @@ static tutti_status report_nonfinite(tti_exec *x, const tti_step_desc *desc, int
     if (owner == x->rank) {
         tti_run run = tti_exec_shard_run(x, desc, shard);
         tti_instance *instance = x->lane[0].shard;
-        const tti_shard_data *data = &desc->shards[shard - x->first_shard];
-        tti_instance_set_input(instance, x->x_input, data->x);
-        tti_instance_set_input(instance, x->target_input, data->target);
+        feed(x, instance, &x->shard_inputs, &desc->shards[shard - x->first_shard]);
         tti_instance_set_grads(instance, x->buffers[0]);
         const tti_node *node = tti_instance_find_nonfinite(instance, &run);
         if (node) snprintf(layer, sizeof layer, "%s '%s'", node->op->name, node->name);

@@ -23,15 +23,28 @@ typedef struct tti_lane {
     void *arena;
     tti_bound_update *updates; /* [update_graph->n_nodes] */
     uint64_t hash;             /* of the parameters it updated in this step */
+    int next_bucket;           /* the next one that its shard will complete */
     tutti_status status;       /* of the last dispatch, with its text */
     char error[512];
 } tti_lane;
+
+/* Inputs of a program by what they are fed with; -1: it has none. */
+typedef struct tti_fed_inputs {
+    int x, target, rows, loss_scale;
+} tti_fed_inputs;
 
 struct tti_exec {
     tti_exec_desc desc;
     int rank, n_ranks, first_shard, last_shard;
     tti_lanes *lanes;
-    tti_lane *lane; /* [n_lanes] */
+    /* A shard in flight each: as many as lanes, or, in a program with TTI_SYNC, one for every shard
+     * of the worker, since all of them must come to the same point before any goes on. */
+    tti_lane *lane;
+    int n_in_flight;
+    int *syncs; /* [n_syncs]: steps of the shard program with TTI_SYNC */
+    int n_syncs;
+    float *sync_parts; /* [V][elements of the largest joined value] */
+    float *sync_joined;
     tti_accumulation acc;
     float *
         *buffers; /* [acc.n_buffers]: flat gradients, shared with the peers where there are any */
@@ -40,12 +53,14 @@ struct tti_exec {
     float *states[TTI_MAX_OUT];
     double *sums; /* [V * TTI_SUMS + 2 * n_ranks + 1]: sums of shards; halves of hashes; votes */
     size_t n_sums;
-    double *partials; /* [n_updates]: sums of squares by block */
+    double *partials; /* [n_updates][2]: sums of squares by block */
     float hyper[TTI_N_HYPER];
     uint64_t last_hash;
     bool has_hash;
     tti_overlap *overlap; /* NULL: one bucket or alone */
-    int x_input, target_input, eval_x_input, eval_target_input;
+    tti_fed_inputs shard_inputs, eval_inputs;
+    float loss_scale;
+    double *norms; /* [n_slots][2]: of parameters and of their steps, for optimizers with norms */
     size_t arena_bytes;
 };
 
@@ -66,6 +81,13 @@ void tti_exec_lane_failed(tti_lane *lane, tutti_status status);
 
 /* What is the same for every worker about shard s of this step. */
 tti_run tti_exec_shard_run(const tti_exec *exec, const tti_step_desc *desc, int shard);
+
+/* sync.c: which steps join values of all shards, and the memory for it; frees it. */
+tutti_status tti_exec_init_sync(tti_exec *exec);
+void tti_exec_fini_sync(tti_exec *exec);
+
+/* sync.c: joins the values of sync number i between all shards of all workers. */
+tutti_status tti_exec_join(tti_exec *exec, int i);
 
 /* consistency.c: compares the hashes that all ranks sent with the sums of this step. */
 tutti_status tti_exec_compare_hashes(tti_exec *exec, uint64_t step);

@@ -25,15 +25,19 @@ static int last_use(const tti_program *program, const tutti_value *value) {
     return last;
 }
 
+/* Buffers, such as running statistics, travel like parameters: what a shard adds to them stands
+ * where a gradient would. */
 static tutti_status make_slot(const tti_plan *plan, const tti_node *param, tti_slot *slot) {
     char name[600];
-    snprintf(name, sizeof name, "grad.%s", param->name);
+    bool buffer = (param->op->traits & TTI_BUFFER) != 0;
+    snprintf(name, sizeof name, "%s.%s", buffer ? "stat" : "grad", param->name);
     const tutti_value *grad = tti_graph_output(plan->shard.graph, name);
     if (!grad)
         return tti_fail(TUTTI_E_INTERNAL, "plan: parameter '%s' has no gradient", param->name);
     *slot = (tti_slot){.param = param,
                        .n_elems = (size_t)tti_value_n_elems(param->out[0]),
-                       .decay = tti_attr_int(param, "decay") != 0,
+                       .buffer = buffer,
+                       .decay = !buffer && tti_attr_int(param, "decay") != 0,
                        .ready_after = last_use(&plan->shard, grad)};
     TTI_ASSERT(slot->ready_after >= 0);
     return TUTTI_OK;
@@ -51,12 +55,12 @@ static tutti_status make_slots(tti_plan *plan) {
     plan->slots = calloc((size_t)g->n_nodes + 1, sizeof *plan->slots);
     if (!plan->slots) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     for (int i = 0; i < g->n_nodes; i++)
-        if (g->nodes[i]->op->traits & TTI_PARAM)
+        if (g->nodes[i]->op->traits & (TTI_PARAM | TTI_BUFFER))
             TTI_TRY(make_slot(plan, g->nodes[i], &plan->slots[plan->n_slots++]));
     qsort(plan->slots, (size_t)plan->n_slots, sizeof *plan->slots, by_readiness);
     for (int i = 0; i < plan->n_slots; i++) {
         plan->slots[i].first = plan->n_flat;
-        plan->n_params += plan->slots[i].n_elems;
+        if (!plan->slots[i].buffer) plan->n_params += plan->slots[i].n_elems;
         plan->n_flat += (plan->slots[i].n_elems + 15) & ~(size_t)15;
     }
     return TUTTI_OK;

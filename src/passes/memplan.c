@@ -36,7 +36,7 @@ static tutti_status place_source(memplan *m, const tti_node *node, int *n_inputs
     m->fixed[id] = true;
     if (node->op->traits & TTI_INPUT) {
         *buf = (tti_buf){TTI_SPACE_INPUT, (size_t)(*n_inputs)++};
-    } else if (node->op->traits & TTI_PARAM) {
+    } else if (node->op->traits & (TTI_PARAM | TTI_BUFFER)) {
         int slot = tti_plan_find_slot(m->plan, node->name);
         if (slot < 0) return tti_fail(TUTTI_E_INVALID, "plan: unknown parameter '%s'", node->name);
         *buf = (tti_buf){TTI_SPACE_PARAM, m->plan->slots[slot].first * sizeof(float)};
@@ -72,7 +72,9 @@ static void place_outputs(memplan *m) {
         int id = m->root[g->outputs[i].value->id];
         if (m->fixed[id]) continue;
         m->fixed[id] = true;
-        if (strncmp(g->outputs[i].name, "grad.", 5) == 0) {
+        bool reduced = strncmp(g->outputs[i].name, "grad.", 5) == 0 ||
+                       strncmp(g->outputs[i].name, "stat.", 5) == 0;
+        if (reduced) {
             int slot = tti_plan_find_slot(m->plan, g->outputs[i].name + 5);
             TTI_ASSERT(slot >= 0);
             m->program->bufs[id] =

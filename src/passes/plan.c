@@ -29,7 +29,7 @@ static tutti_status check_same_params(const tti_plan *plan) {
     const tutti_graph *g = plan->eval.graph;
     for (int i = 0; i < g->n_nodes; i++) {
         const tti_node *node = g->nodes[i];
-        if (!(node->op->traits & TTI_PARAM)) continue;
+        if (!(node->op->traits & (TTI_PARAM | TTI_BUFFER))) continue;
         int slot = tti_plan_find_slot(plan, node->name);
         if (slot < 0 || !tti_shape_equal(&plan->slots[slot].param->out[0]->type.shape,
                                          &node->out[0]->type.shape))

@@ -40,13 +40,22 @@ typedef struct tti_program {
     int n_inputs;
 } tti_program;
 
-/* A parameter in the flat arrays. */
+/* How one parameter is treated. */
+typedef struct tti_slot_rule {
+    double lr_factor; /* times the learning rate of the step */
+    double decay;     /* weight decay */
+    bool frozen;      /* stays as it is */
+} tti_slot_rule;
+
+/* A parameter or buffer in the flat arrays. */
 typedef struct tti_slot {
     const tti_node *param; /* in plan->shard.graph: name, shape, initialisation */
     size_t first;          /* element offset, a multiple of 16 */
     size_t n_elems;
+    bool buffer; /* not trained: a running statistic */
     bool decay;
     int ready_after; /* step of the shard program after which its gradient is complete */
+    tti_slot_rule rule;
 } tti_slot;
 
 typedef struct tti_bucket {
@@ -54,9 +63,11 @@ typedef struct tti_bucket {
     int ready_after;       /* step of the shard program after which it is complete */
 } tti_bucket;
 
-/* One run of an optimizer node over the flat range first .. first+n_elems-1. */
+/* One run of an optimizer node over the flat range first .. first+n_elems-1 of a slot. */
 typedef struct tti_update_step {
-    const tti_node *node; /* inputs: w, states, g, hyper */
+    const tti_node *node;      /* inputs: w, states, g, hyper, norms?; NULL: frozen */
+    const tti_node *direction; /* of an optimizer that needs the norm of its step; NULL: none */
+    int slot;
     size_t first, n_elems;
 } tti_update_step;
 
@@ -71,7 +82,8 @@ typedef struct tti_plan {
     tutti_graph *update_graph; /* a template node for each block length */
     tti_update_step *updates;
     int n_updates;
-    int n_states; /* flat state arrays per parameter: 1 sgd, 2 adam */
+    bool takes_norms; /* the optimizer reads norms of whole parameters */
+    int n_states;     /* flat state arrays per parameter: 1 sgd, 2 adam */
 } tti_plan;
 
 /* Elements of a block of the update: fixed, so that partial sums never depend on workers. */
@@ -85,6 +97,9 @@ typedef struct tti_plan_desc {
     const tti_attr_arg *optimizer_attrs; /* without "decay" */
     double weight_decay;                 /* attribute "decay" of slots with decay */
     size_t bucket_bytes;                 /* > 0 */
+    /* Changes the rule of a parameter, which holds the default; NULL: nothing to change. */
+    void (*rule)(const char *name, const void *user, tti_slot_rule *rule);
+    const void *rule_user;
 } tti_plan_desc;
 
 /* Runs all passes and lays everything out.  On success *out is owned by the caller. */
@@ -104,6 +119,10 @@ tutti_status tti_plan_buckets(tti_plan *plan, size_t bucket_bytes);
 
 /* memplan.c: bufs of every value, by liveness.  slots are set. */
 tutti_status tti_plan_memory(const tti_plan *plan, tti_program *program);
+
+/* True for an optimizer with the input norms f32[2]: of the whole parameter, and of its direction
+ * or gradient. */
+bool tti_takes_norms(const tti_op *op);
 
 /* update.c: the template nodes and the steps over the flat range. */
 tutti_status tti_plan_update(tti_plan *plan, const tti_plan_desc *desc);

@@ -20,7 +20,8 @@ typedef struct schedule {
 
 static void mark_gradients(schedule *s) {
     for (int i = 0; i < s->g->n_outputs; i++)
-        if (strncmp(s->g->outputs[i].name, "grad.", 5) == 0)
+        if (strncmp(s->g->outputs[i].name, "grad.", 5) == 0 ||
+            strncmp(s->g->outputs[i].name, "stat.", 5) == 0)
             s->makes_gradient[s->g->outputs[i].value->node->id] = true;
 }
 

@@ -15,7 +15,7 @@ static bool *find_live(const tutti_graph *g) {
     for (int i = 0; i < g->n_outputs; i++) live[g->outputs[i].value->node->id] = true;
     for (int i = g->n_nodes - 1; i >= 0; i--) {
         const tti_node *node = g->nodes[i];
-        if (node->op->traits & (TTI_INPUT | TTI_PARAM)) live[i] = true;
+        if (node->op->traits & (TTI_INPUT | TTI_PARAM | TTI_BUFFER)) live[i] = true;
         if (!live[i]) continue;
         for (int k = 0; k < node->n_in; k++) live[node->in[k]->node->id] = true;
     }
@@ -39,7 +39,7 @@ static bool same_work(const tti_node *a, const tti_node *b) {
 
 /* An earlier node of the new graph that does the same.  The last added node is the candidate. */
 static const tti_node *find_twin(const tutti_graph *to, const tti_node *node) {
-    if (node->op->traits & (TTI_INPUT | TTI_PARAM | TTI_UPDATE)) return NULL;
+    if (node->op->traits & (TTI_INPUT | TTI_PARAM | TTI_BUFFER | TTI_UPDATE)) return NULL;
     for (int i = 0; i < node->id; i++)
         if (same_work(to->nodes[i], node)) return to->nodes[i];
     return NULL;

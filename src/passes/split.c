@@ -38,7 +38,8 @@ static tutti_status check_outputs(const tutti_graph *g, const tti_placement *pla
     for (int i = 0; i < g->n_outputs; i++) {
         const char *name = g->outputs[i].name;
         tti_spread spread = placed[g->outputs[i].value->id].spread;
-        bool is_sum = strncmp(name, "grad.", 5) == 0 || g->outputs[i].value->type.shape.n_dims == 0;
+        bool is_sum = strncmp(name, "grad.", 5) == 0 || strncmp(name, "stat.", 5) == 0 ||
+                      g->outputs[i].value->type.shape.n_dims == 0;
         if (is_sum && spread != TTI_PARTIAL)
             return tti_fail(TUTTI_E_INVALID,
                             "split: output '%s' is not a sum over samples, so it cannot be added "

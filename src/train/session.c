@@ -114,8 +114,13 @@ static tutti_status prepare(session *s) {
 /* ---- evaluation ---- */
 
 static void point_at(session *s, const tti_batch *batch) {
-    for (int i = 0; i < batch->n_shards; i++)
-        s->shards[i] = (tti_shard_data){tti_batch_x(batch, i), tti_batch_y(batch, i)};
+    int first = tti_exec_first_shard(s->exec);
+    for (int i = 0; i < batch->n_shards; i++) {
+        int64_t left = batch->n_rows_global - (first + i) * batch->rows_per_shard;
+        int64_t n_rows = TTI_MAX(0, TTI_MIN(left, batch->rows_per_shard));
+        s->shards[i] =
+            (tti_shard_data){tti_batch_x(batch, i), tti_batch_y(batch, i), (int32_t)n_rows};
+    }
 }
 
 static tutti_status eval_batches(session *s, tti_loader *loader) {
@@ -213,6 +218,7 @@ static tutti_status one_step(session *s) {
                           .lr = lr_of(s),
                           .shards = s->shards,
                           .shard_size = s->b->rows_per_shard,
+                          .n_rows = batch.n_rows_global,
                           .vote = tti_stop_requested()};
     tutti_status st = tti_exec_step(s->exec, &desc, &s->last);
     bool skip =

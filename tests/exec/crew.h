@@ -40,7 +40,7 @@ static inline void crew_fill(crew_batch *batch, int step) {
                 2 * tti_philox_unit(tti_philox_draw(17, (uint64_t)step, s << 32 | e).v[0]) - 1;
         for (int i = 0; i < NET_ROWS; i++)
             batch->target[s][i] = (int32_t)((s * 3 + (uint64_t)i + (uint64_t)step) % NET_CLASSES);
-        batch->shards[s] = (tti_shard_data){batch->x[s], batch->target[s]};
+        batch->shards[s] = (tti_shard_data){batch->x[s], batch->target[s], NET_ROWS};
     }
 }
 
@@ -48,7 +48,8 @@ static inline tti_step_desc crew_step(const crew_batch *batch, const tti_exec *e
     return (tti_step_desc){.step = (uint64_t)step,
                            .lr = 0.1,
                            .shards = batch->shards + tti_exec_first_shard(exec),
-                           .shard_size = NET_ROWS};
+                           .shard_size = NET_ROWS,
+                           .n_rows = NET_ROWS * CREW_SHARDS};
 }
 
 /* Aligned as the kernels want it; freed with free(). */

@@ -102,7 +102,7 @@ static void run_steps(const golden_case *c, const setup *s, tti_exec *exec) {
         golden_labels(step, labels);
         tti_shard_data shards[GOLDEN_BATCH];
         for (size_t v = 0; v < (size_t)s->n_shards; v++)
-            shards[v] = (tti_shard_data){x + v * rows * n_elems, labels + v * rows};
+            shards[v] = (tti_shard_data){x + v * rows * n_elems, labels + v * rows, (int32_t)rows};
         tti_step_result result = {0};
         T_OK(tti_exec_step(
             exec,
