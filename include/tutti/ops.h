@@ -228,6 +228,48 @@ TUTTI_API tutti_value *tutti_one_hot(tutti_graph *g, tutti_value *labels, int64_
 TUTTI_API tutti_value *tutti_softmax(tutti_graph *g, tutti_value *x, int axis);
 TUTTI_API tutti_value *tutti_log_softmax(tutti_graph *g, tutti_value *x, int axis);
 
+/* ---- attention ---- */
+
+typedef struct tutti_attention_desc {
+    int64_t heads;    /* of queries; 0: 1                                              */
+    int64_t kv_heads; /* of keys and of values, divides heads; 0: heads                */
+    bool causal;      /* a position sees itself and those before (not for one cached)  */
+    double scale;     /* of the products of queries and keys; 0: 1 / sqrt(D)           */
+} tutti_attention_desc;
+
+/* qkv[B,T,(heads + 2 kv_heads) D] -> y[B,T,heads D].  A position of qkv holds the query heads, then
+ * the key heads, then the value heads, as one linear layer makes them; query head h uses key head
+ * h / (heads / kv_heads).  y = softmax(scale q k^T) v.  lengths i32[B] or NULL: in sample b keys
+ * from position lengths[b] on are not seen; a query that sees no key gives zeros. */
+TUTTI_API tutti_value *tutti_attention(tutti_graph *g, tutti_value *qkv, tutti_value *lengths,
+                                       const tutti_attention_desc *desc);
+
+typedef struct tutti_cached_attention {
+    tutti_value *y;                 /* [B,1,heads D]                        */
+    tutti_value *k_cache, *v_cache; /* the caches with the new row in place */
+} tutti_cached_attention;
+
+/* For decoding: qkv[B,1,..] is position pos, i32[1], of its sample; its key and value are put into
+ * row pos of the caches [B,Tmax,kv_heads D], and its query sees rows 0 .. pos.  A pos outside the
+ * cache gives zeros.  No gradient. */
+TUTTI_API tutti_cached_attention tutti_attention_cached(tutti_graph *g, tutti_value *qkv,
+                                                        tutti_value *k_cache, tutti_value *v_cache,
+                                                        tutti_value *pos,
+                                                        const tutti_attention_desc *desc);
+
+typedef struct tutti_rotary_desc {
+    int64_t heads; /* the first heads of each position are turned, the rest stays: for qkv, the
+                      query heads and the key heads                                            */
+    int64_t dim;   /* width D of a head, even                                                  */
+    double base;   /* of the wave lengths; 0: 10000                                            */
+    int64_t start; /* position of the first element                                            */
+} tutti_rotary_desc;
+
+/* Rotary positions: in x[B,T,..] elements (i, i + D/2) of each turned head are rotated by
+ * (start + pos + t) base^(-2 i / D), as in GPT-NeoX and LLaMA.  pos i32[1] or NULL: 0. */
+TUTTI_API tutti_value *tutti_rotary(tutti_graph *g, tutti_value *x, tutti_value *pos,
+                                    const tutti_rotary_desc *desc);
+
 /* ---- losses: sums with their counts, f32 scalars, divided by whoever has all of them ---- */
 
 typedef struct tutti_loss {

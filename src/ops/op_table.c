@@ -22,6 +22,7 @@
     X(norm)         \
     X(shape)        \
     X(embed)        \
+    X(attention)    \
     X(softmax)      \
     X(loss)         \
     X(reduce)       \
