@@ -7,7 +7,7 @@ FUZZ_SECONDS ?= 60
 CTEST = ctest --output-on-failure -j $(JOBS)
 # Without use-after-return: gcc 12's fake frames are not aligned for 64-byte vectors.
 ASAN  = ASAN_OPTIONS=detect_stack_use_after_return=0 UBSAN_OPTIONS=print_stacktrace=1
-TSAN  = TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+TSAN  = TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$(CURDIR)/tests/tsan.supp
 
 .PHONY: help run build test test-long check install asan tsan fuzz format clean
 

@@ -118,8 +118,8 @@ def end_loss(run):
 
 
 def test_reference_backend():
-    for model in ([], ["model.name=lenet", "data.n_train=60", "train.batch=20", "train.steps=3",
-                       "data.n_test=20"]):
+    for model in ([], ["model.name=lenet", "data.n_train=16", "train.batch=8", "train.steps=2",
+                       "data.n_test=8"]):
         fast, slow = "fast%d" % len(model), "slow%d" % len(model)
         runs.tutti(*runs.small(fast, "model.dropout=0", *model)).expect(0)
         runs.tutti(*runs.small(slow, "model.dropout=0", *model, "--backend", "reference")).expect(0)
