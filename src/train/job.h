@@ -38,11 +38,14 @@ typedef struct tti_job_config {
         int64_t seed;
         char loss[TTI_TEXT_MAX]; /* cross-entropy | mse */
         double label_smoothing;
-        double clip_norm;          /* 0: off */
-        double clip_value;         /* of an element of the mean gradient; 0: off */
-        double ema;                /* decay of the averaged weights; 0: none are kept */
-        char on_nan[TTI_TEXT_MAX]; /* stop | skip */
-        int64_t eval_every;        /* epochs between evaluations; 0: only at the end */
+        double clip_norm;             /* 0: off */
+        double clip_value;            /* of an element of the mean gradient; 0: off */
+        double ema;                   /* decay of the averaged weights; 0: none are kept */
+        char precision[TTI_TEXT_MAX]; /* f32 | bf16 | f16: of the nodes that take the time */
+        double loss_scale;            /* times the gradients; -1: dynamic for f16, else none */
+        char recompute[TTI_TEXT_MAX]; /* none | block | bytes: see tti_numerics_recompute */
+        char on_nan[TTI_TEXT_MAX];    /* stop | skip */
+        int64_t eval_every;           /* epochs between evaluations; 0: only at the end */
     } train;
     struct {
         char name[TTI_TEXT_MAX];                              /* a row of train/optimizer.c */

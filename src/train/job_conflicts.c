@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "train/job.h"
+#include "train/numerics.h"
 #include "train/optimizer.h"
 #include "train/param_groups.h"
 
@@ -131,6 +132,19 @@ static void find_bad_groups(const tti_job_config *c, char why[WHY]) {
     }
 }
 
+static void find_lost_scale(const tti_job_config *c, char why[WHY]) {
+    if (c->train.loss_scale < 0 || !is(c->train.precision, "f32")) return;
+    snprintf(why, WHY, "is for 16-bit gradients, and train.precision is f32");
+}
+
+static void find_bad_recompute(const tti_job_config *c, char why[WHY]) {
+    char clipped[TTI_CLIP];
+    tti_target target;
+    if (tti_numerics_recompute(c->train.recompute, &target)) return;
+    snprintf(why, WHY, "expected none, block or a number of bytes such as 512MiB, got \"%s\"",
+             tti_clip(clipped, c->train.recompute));
+}
+
 static const rule rules[] = {
     {{"parallel.shards"}, find_odd_shards},
     {{"parallel.workers", "parallel.shards"}, find_idle_workers},
@@ -144,6 +158,8 @@ static const rule rules[] = {
     {{"schedule.milestones", "schedule.name"}, find_bad_milestones},
     {{"schedule.warmup_shape", "schedule.warmup_start"}, find_warmup_from_nothing},
     {{"optimizer.groups"}, find_bad_groups},
+    {{"train.loss_scale", "train.precision"}, find_lost_scale},
+    {{"train.recompute"}, find_bad_recompute},
 };
 
 static void apply(const rule *r, tutti_job *job) {

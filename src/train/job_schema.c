@@ -116,6 +116,21 @@ static const tti_option rows[] = {
      .help = "Decay per step of averaged weights, which are kept beside the others and evaluated; "
              "0: none",
      .example = "0.999"},
+    {"train.precision", TTI_OPTION_CHOICE, AT(train.precision), "f32", .choices = "f32|bf16|f16",
+     .also = "dtype|amp|mixed_precision|autocast|compute_dtype|half|fp16",
+     .help = "Of matrix products, convolutions, attention and what lies between them; parameters, "
+             "sums and losses are f32 in any case"},
+    {"train.loss_scale", TTI_OPTION_FLOAT, AT(train.loss_scale), "auto", RANGE(1, 0x1p32),
+     .word = "auto", .also = "grad_scale|scale|scaler|grad_scaler|init_scale",
+     .help = "Times the loss when gradients are taken, divided out before the update, so that "
+             "small ones survive in f16; auto: for f16 as large as goes, otherwise none",
+     .example = "1024"},
+    {"train.recompute", TTI_OPTION_TEXT, AT(train.recompute), "none", AT_LEAST(1),
+     .also = "checkpointing|gradient_checkpointing|activation_checkpointing|remat|rematerialize",
+     .help = "Activations that are made again in the backward pass instead of being kept, with the "
+             "same results: none; block: all but the ends of blocks; or the bytes that those of a "
+             "shard may take, with the cheapest made again",
+     .example = "512MiB"},
     {"train.on_nan", TTI_OPTION_CHOICE, AT(train.on_nan), "stop", .choices = "stop|skip",
      .also = "nan|on_inf",
      .help = "When the loss or a gradient is not finite: end the run, or "

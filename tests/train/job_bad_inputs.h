@@ -211,6 +211,12 @@ static const bad_input bad_files[] = {
     {"data: {format: idx, dir: \"\"}", "idx needs data.dir"},
     {"optimizer: {nesterov: true}", "j:1:23" E "optimizer.nesterov: nesterov is for sgd"},
     {"optimizer: {name: sgd, nesterov: true, momentum: 0}", "nesterov needs a momentum"},
+    {"train: {loss_scale: 128}", "j:1:21" E "train.loss_scale: is for 16-bit gradients"},
+    {"train: {recompute: most}",
+     "train.recompute: expected none, block or a number of bytes such "
+     "as 512MiB, got \"most\""},
+    {"train: {recompute: -5}", "train.recompute: expected none, block or"},
+    {"train: {precision: f8}", "train.precision"},
     {"train: {loss: mse, label_smoothing: 0.1}",
      "j:1:37" E "train.label_smoothing: is for cross-entropy"},
     {"schedule: {name: wsd, min_lr: 1}", "schedule.min_lr: the last learning rate, 1, is above"},

@@ -1,0 +1,19 @@
+/* numerics.h - what a job says about precision, loss scale and recomputation, for the passes. */
+#ifndef TTI_TRAIN_NUMERICS_H
+#define TTI_TRAIN_NUMERICS_H
+
+#include "passes/passes.h"
+#include "train/job.h"
+#include "train/loss_scale.h"
+
+/* Fills in compute_dtype, loss_scale, recompute and recompute_bytes, and leaves the rest. */
+void tti_numerics_target(const tti_job_config *config, tti_target *target);
+
+/* The scale a run begins with. */
+void tti_numerics_loss_scale(const tti_job_config *config, tti_loss_scale *scale);
+
+/* Reads "none", "block" or a positive number of bytes ("512MiB") into recompute and
+ * recompute_bytes; false, with target as it was, for anything else. */
+bool tti_numerics_recompute(const char *text, tti_target *target);
+
+#endif /* TTI_TRAIN_NUMERICS_H */
