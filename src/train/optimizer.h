@@ -14,10 +14,6 @@ typedef struct tti_optimizer {
     const char *states[TTI_MAX_STATES]; /* names in checkpoints, as PyTorch has them; NULL ends */
     /* Fills the attributes of the op but "decay"; a NULL name ends them. */
     void (*attrs)(const tti_job_config *config, tti_attr_arg *out);
-    /* The op takes {norm of w, norm of its direction}, each of a whole parameter, as its last
-     * input.  direction: the op whose output that is, of the same inputs; NULL: the gradient. */
-    bool needs_norms;
-    const char *direction;
     double momentum, beta2, eps; /* what "auto" stands for */
 } tti_optimizer;
 
