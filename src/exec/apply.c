@@ -121,6 +121,14 @@ static void prepare_lane(int index, void *arg) {
     for (size_t i = mine.first; i < mine.last; i++) prepare_gradient(x, &x->desc.plan->updates[i]);
 }
 
+/* Running statistics are no average of their own past: they are taken as they are. */
+static void average_block(tti_exec *x, const tti_update_step *step) {
+    float decay = x->desc.plan->slots[step->slot].buffer ? 0 : (float)x->desc.ema;
+    float *ema = x->ema + step->first;
+    const float *w = x->params + step->first;
+    for (size_t i = 0; i < step->n_elems; i++) ema[i] = decay * ema[i] + (1 - decay) * w[i];
+}
+
 static void update_lane(int index, void *arg) {
     tti_exec *x = arg;
     tti_lane *lane = &x->lane[index];
@@ -131,6 +139,7 @@ static void update_lane(int index, void *arg) {
         const tti_update_step *step = &plan->updates[i];
         tutti_status st = step->node ? run_block(x, lane, step, step->node, NULL) : TUTTI_OK;
         if (st != TUTTI_OK) tti_exec_lane_failed(lane, st);
+        if (x->ema) average_block(x, step);
         lane->hash += x->desc.backend->hash(x->params + step->first, step->n_elems, step->first);
     }
 }

@@ -38,6 +38,7 @@ static tutti_status build_lane(tti_exec *x, tti_lane *lane) {
     TTI_TRY(tti_instance_create(&desc, &lane->shard));
     if (plan->eval.graph) {
         desc.program = &plan->eval;
+        if (x->ema) desc.params = x->ema;
         TTI_TRY(tti_instance_create(&desc, &lane->eval));
     }
     return bind_update(x, lane);
@@ -74,6 +75,10 @@ static tutti_status alloc_flat(tti_exec *x) {
         x->states[k] = x->desc.backend->alloc(n_bytes);
         ok = ok && x->states[k];
     }
+    if (x->desc.ema > 0) {
+        x->ema = x->desc.backend->alloc(n_bytes);
+        ok = ok && x->ema;
+    }
     x->n_sums = (size_t)x->desc.n_shards * TTI_SUMS + 2 * (size_t)x->n_ranks + 1;
     x->sums = calloc(x->n_sums, sizeof *x->sums);
     x->partials = calloc(2 * (size_t)plan->n_updates + 2, sizeof *x->partials);
@@ -83,6 +88,7 @@ static tutti_status alloc_flat(tti_exec *x) {
         return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of parameters", n_bytes);
     for (int i = 0; i < plan->n_slots; i++)
         tti_init_param(plan->slots[i].param, x->desc.seed, x->params + plan->slots[i].first);
+    if (x->ema) memcpy(x->ema, x->params, plan->n_flat * sizeof(float));
     return TUTTI_OK;
 }
 
@@ -180,6 +186,7 @@ void tti_exec_destroy(tti_exec *x) {
     for (int i = 0; x->lane && i < x->n_in_flight; i++) destroy_lane(x, &x->lane[i]);
     for (int b = 0; b < x->n_own_buffers; b++) x->desc.backend->release(x->buffers[b], n_bytes);
     x->desc.backend->release(x->params, n_bytes);
+    x->desc.backend->release(x->ema, n_bytes);
     for (int k = 0; k < TTI_MAX_OUT; k++) x->desc.backend->release(x->states[k], n_bytes);
     tti_accumulation_fini(&x->acc);
     tti_exec_fini_sync(x);
@@ -195,6 +202,7 @@ int tti_exec_first_shard(const tti_exec *x) { return x->first_shard; }
 int tti_exec_last_shard(const tti_exec *x) { return x->last_shard; }
 float *tti_exec_params(tti_exec *x) { return x->params; }
 float *tti_exec_state(tti_exec *x, int k) { return x->states[k]; }
+float *tti_exec_ema(tti_exec *x) { return x->ema; }
 
 tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
     size_t flat = x->desc.plan->n_flat * sizeof(float);

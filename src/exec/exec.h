@@ -28,6 +28,7 @@ typedef struct tti_exec_desc {
     double clip_norm;    /* of the mean gradient; 0: off */
     double clip_value;   /* largest element of the mean gradient; 0: off */
     double l1;           /* times sign(w) is added to the mean gradient of weights with decay */
+    double ema;          /* decay of averaged parameters, which evaluation then uses; 0: off */
     double beta1, beta2; /* of Adam, for the bias corrections */
 } tti_exec_desc;
 
@@ -43,6 +44,7 @@ int tti_exec_last_shard(const tti_exec *exec);
 /* The flat parameters and state arrays (plan->n_flat elements each), for checkpoints. */
 float *tti_exec_params(tti_exec *exec);
 float *tti_exec_state(tti_exec *exec, int k);
+float *tti_exec_ema(tti_exec *exec); /* NULL: none are kept */
 
 /* The data of one shard: x [b, ...] and targets [b, ...], with "ignore" labels on missing rows.
  * The graph may also have the scalar inputs "rows" (i32) and "loss_scale" (f32). */

@@ -51,6 +51,7 @@ struct tti_exec {
     int n_own_buffers; /* of them allocated by the backend (alone) and so released here */
     float *params;
     float *states[TTI_MAX_OUT];
+    float *ema;   /* averaged parameters, NULL: none */
     double *sums; /* [V * TTI_SUMS + 2 * n_ranks + 1]: sums of shards; halves of hashes; votes */
     size_t n_sums;
     double *partials; /* [n_updates][2]: sums of squares by block */

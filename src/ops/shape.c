@@ -48,7 +48,8 @@ static int matching_dim(const tutti_shape *from, int d, const tutti_shape *to) {
     for (int e = 0; e < to->n_dims; before *= to->dim[e++]) {
         int64_t x = from->dim[d], y = to->dim[e];
         if (before != wanted || (y == 1 && x != 1)) continue;
-        if (x == y || (x > 0 && y > 0 && (x % y == 0 || y % x == 0))) found = e;
+        if (x == y) return e; /* of several that start here, as with rows of 1, the same one */
+        if (x > 0 && y > 0 && (x % y == 0 || y % x == 0)) found = e;
     }
     return found;
 }

@@ -9,6 +9,7 @@
 #include "data/sampler.h"
 #include "ops/op_table.h"
 #include "train/optimizer.h"
+#include "train/param_groups.h"
 
 static tutti_status open_split(const tti_job_config *c, tutti_data_split split, int64_t n_classes,
                                tutti_dataset **out) {
@@ -59,7 +60,7 @@ static void fill_model_params(tti_blueprint *b) {
         b->model_params.hidden[i] = c->model.hidden.v[i];
 }
 
-/* loss_sum, count and correct of classification. */
+/* loss_sum, count and correct of classification; targets [rows] and logits [rows, classes]. */
 static void add_loss(tutti_graph *g, const tti_job_config *c, tutti_value *logits,
                      tutti_value *target, int64_t n_classes) {
     tutti_value *sums[TTI_MAX_OUT] = {0}, *mse[TTI_MAX_OUT] = {0};
@@ -77,22 +78,38 @@ static void add_loss(tutti_graph *g, const tti_job_config *c, tutti_value *logit
     tutti_output(g, "correct", sums[2]);
 }
 
-static tutti_status check_logits(const tutti_graph *g, const tutti_value *logits, int64_t rows,
-                                 int64_t n_classes) {
+/* Logits must be those of every target: its shape with the classes behind, or all rows flat. */
+static tutti_status check_logits(const tutti_graph *g, const tutti_value *logits,
+                                 const tutti_shape *target, int64_t n_classes) {
     TTI_TRY(tutti_graph_check(g));
     if (!logits) return tti_fail(TUTTI_E_INVALID, "model: the builder returned NULL");
     const tutti_shape *shape = &logits->type.shape;
-    char text[128];
-    if (shape->n_dims == 2 && shape->dim[0] == rows && shape->dim[1] == n_classes) return TUTTI_OK;
-    return tti_fail(TUTTI_E_INVALID, "model: logits must be [%lld,%lld], got %s", (long long)rows,
-                    (long long)n_classes, tti_type_text(&logits->type, text, sizeof text));
+    tutti_shape flat = TUTTI_SHAPE(tutti_shape_n_elems(target), n_classes), full = *target;
+    full.dim[full.n_dims++] = n_classes;
+    if (tti_shape_equal(shape, &flat) || tti_shape_equal(shape, &full)) return TUTTI_OK;
+    char text[128], want[128];
+    return tti_fail(TUTTI_E_INVALID, "model: logits must be %s, got %s",
+                    tti_type_text(&(tutti_type){TUTTI_F32, full}, want, sizeof want),
+                    tti_type_text(&logits->type, text, sizeof text));
+}
+
+static tutti_value *flatten_rows(tutti_graph *g, tutti_value *x, const tutti_shape *shape) {
+    if (tti_shape_equal(&x->type.shape, shape)) return x;
+    return tti_emit(g, "reshape", NULL, &x, 1,
+                    (tti_attr_arg[]){TTI_INTS("dims", shape->n_dims, shape->dim), {0}});
+}
+
+/* A shape with the rows of a shard in front. */
+static tutti_shape with_rows(const tti_blueprint *b, const tutti_shape *sample) {
+    tutti_shape shape = {.n_dims = sample->n_dims + 1, .dim = {b->rows_per_shard}};
+    for (int i = 0; i < sample->n_dims; i++) shape.dim[i + 1] = sample->dim[i];
+    return shape;
 }
 
 static tutti_status build_graph(const tutti_job *job, const tti_blueprint *b, tutti_graph *g) {
     const tutti_dataset_info *info = tutti_dataset_get_info(b->train);
-    tutti_shape x_shape = {.n_dims = info->x.shape.n_dims + 1, .dim = {b->rows_per_shard}};
-    for (int i = 0; i < info->x.shape.n_dims; i++) x_shape.dim[i + 1] = info->x.shape.dim[i];
-    tutti_shape y_shape = TUTTI_SHAPE(b->rows_per_shard);
+    tutti_shape x_shape = with_rows(b, &info->x.shape), y_shape = with_rows(b, &info->y.shape);
+    tutti_graph_set_sync_batch_norm(g, b->config.parallel.sync_batch_norm);
     tutti_value *x = tutti_input(g, "x", info->x.dtype, &x_shape);
     tutti_value *target = tutti_input(g, "target", TUTTI_I32, &y_shape);
     const tutti_model *model = job->model_fn ? NULL : tutti_model_find(b->config.model.name);
@@ -101,7 +118,10 @@ static tutti_status build_graph(const tutti_job *job, const tti_blueprint *b, tu
                         b->config.model.name);
     tutti_value *logits =
         job->model_fn ? job->model_fn(g, x, job->model_user) : model->build(g, x, &b->model_params);
-    TTI_TRY(check_logits(g, logits, b->rows_per_shard, info->n_classes));
+    TTI_TRY(check_logits(g, logits, &y_shape, info->n_classes));
+    int64_t n_targets = tutti_shape_n_elems(&y_shape);
+    logits = flatten_rows(g, logits, &TUTTI_SHAPE(n_targets, info->n_classes));
+    target = flatten_rows(g, target, &TUTTI_SHAPE(n_targets));
     add_loss(g, &b->config, logits, target, info->n_classes);
     return tutti_graph_check(g);
 }
@@ -129,6 +149,26 @@ tti_target tti_blueprint_target(const tti_job_config *config) {
         .fuse = !reference};
 }
 
+/* What optimizer.groups and optimizer.freeze say of a parameter. */
+static void apply_groups(const char *name, const void *user, tti_slot_rule *rule) {
+    tti_param_group group = tti_param_group_of(user, name);
+    rule->lr_factor = group.lr;
+    rule->frozen = group.frozen;
+    if (group.has_decay) rule->decay = group.decay;
+}
+
+/* A pattern that fits no parameter is a mistake. */
+static tutti_status check_groups(const tti_blueprint *b) {
+    const char **names = calloc((size_t)b->plan->n_slots + 1, sizeof *names);
+    int n = 0;
+    if (!names) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    for (int i = 0; i < b->plan->n_slots; i++)
+        if (!b->plan->slots[i].buffer) names[n++] = b->plan->slots[i].param->name;
+    tutti_status st = tti_param_groups_check(&b->config, names, n);
+    free(names);
+    return st;
+}
+
 static tutti_status make_plan(const tutti_job *job, tti_blueprint *b) {
     const tti_job_config *c = &b->config;
     const tti_optimizer *optimizer = tti_optimizer_find(c->optimizer.name);
@@ -151,6 +191,8 @@ static tutti_status make_plan(const tutti_job *job, tti_blueprint *b) {
                          .optimizer = optimizer->name,
                          .optimizer_attrs = attrs,
                          .weight_decay = c->optimizer.weight_decay,
+                         .rule = apply_groups,
+                         .rule_user = c,
                          .bucket_bytes = (size_t)(c->parallel.bucket_mb * 1048576.0)},
         &b->plan);
 }
@@ -165,6 +207,7 @@ tutti_status tti_blueprint_create(const tutti_job *job, tti_blueprint **out) {
         count_steps(b);
         fill_model_params(b);
         st = make_plan(job, b);
+        if (st == TUTTI_OK) st = check_groups(b);
     }
     if (st != TUTTI_OK) {
         tti_blueprint_destroy(b);

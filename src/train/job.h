@@ -28,6 +28,11 @@ typedef struct tti_job_config {
         char tokenizer_dir[TTI_TEXT_MAX];
         int64_t vocabulary;       /* tokens: how many there are; 0: as its files say */
         char label[TTI_TEXT_MAX]; /* csv: the column */
+        double val_fraction;      /* for testing, where the files do not say */
+        int64_t image_size;       /* pictures: side of what the model sees; 0: by format */
+        char augment[TTI_TEXT_MAX]; /* "auto", or steps: data/augment.h */
+        char channel_mean[TTI_TEXT_MAX], channel_std[TTI_TEXT_MAX]; /* "auto", or three numbers */
+        char on_error[TTI_TEXT_MAX];                                /* stop | skip */
         int64_t threads;          /* loader threads per worker */
         int64_t prefetch;         /* batches made ahead, >= 1 */
     } data;
@@ -85,6 +90,7 @@ typedef struct tti_job_config {
         char place[TTI_TEXT_MAX];     /* threads | processes */
         int64_t shards;               /* V; -1: auto */
         char mode[TTI_TEXT_MAX];      /* exact | fast */
+        bool sync_batch_norm;         /* statistics of batch norm over the global batch */
         char algorithm[TTI_TEXT_MAX]; /* auto | ring | tree | direct */
         double bucket_mb;             /* MiB of gradients per bucket */
         int64_t timeout_ms;           /* longest wait for a peer */

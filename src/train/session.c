@@ -14,6 +14,7 @@
 #include "launch/stop.h"
 #include "launch/supervised.h"
 #include "train/lr_schedule.h"
+#include "train/optimizer.h"
 #include "train/reporter.h"
 #include "train/snapshot.h"
 
@@ -25,7 +26,7 @@ typedef struct session {
     tti_loader *loader;
     tti_shard_data *shards; /* [this worker's shards] */
     tti_reporter reporter;  /* silent on other ranks than 0 */
-    int64_t step;           /* updates done, over all resumed parts */
+    tti_run_state state;    /* over all resumed parts */
     int64_t saved_step;     /* step of the newest checkpoint, -1: none */
     int64_t n_skipped;
     int stop_signal;
@@ -39,6 +40,8 @@ typedef struct session {
 static tutti_status make_exec(session *s) {
     const tti_job_config *c = s->c;
     tti_core_share share;
+    double auto_beta2 = tti_optimizer_find(c->optimizer.name)->beta2;
+    double beta2 = c->optimizer.beta2 < 0 ? auto_beta2 : c->optimizer.beta2;
     tti_cores_share(s->desc->local_rank, s->desc->local_n_ranks, &share);
     static const char *const algs[] = {"auto", "ring", "tree", "direct"};
     tutti_comm_alg alg = TUTTI_ALG_AUTO;
@@ -58,7 +61,10 @@ static tutti_status make_exec(session *s) {
                          .seed = (uint64_t)c->train.seed,
                          .clip_norm = c->train.clip_norm,
                          .beta1 = c->optimizer.beta1,
-                         .beta2 = c->optimizer.beta2},
+                         .beta2 = beta2,
+                         .clip_value = c->train.clip_value,
+                         .l1 = c->optimizer.l1,
+                         .ema = c->train.ema},
         &s->exec);
 }
 
@@ -69,8 +75,8 @@ static tutti_status make_loader(session *s) {
                             .first_shard = tti_exec_first_shard(s->exec),
                             .last_shard = tti_exec_last_shard(s->exec),
                             .seed = (uint64_t)s->c->train.seed,
-                            .epoch = s->step / s->b->steps_per_epoch,
-                            .step = s->step % s->b->steps_per_epoch,
+                            .epoch = s->state.step / s->b->steps_per_epoch,
+                            .step = s->state.step % s->b->steps_per_epoch,
                             .n_threads = (int)s->c->data.threads,
                             .n_prefetch = (int)s->c->data.prefetch,
                             .timeout_ms = (int)s->c->parallel.timeout_ms};
@@ -95,11 +101,12 @@ static tutti_status find_checkpoints(session *s, bool *any) {
 static tutti_status resume(session *s) {
     bool any = false;
     s->saved_step = -1;
+    s->state = (tti_run_state){.plateau = tti_plateau_begin()};
     if (s->desc->resume) TTI_TRY(find_checkpoints(s, &any));
     if (!any) return TUTTI_OK;
-    TTI_TRY(tti_snapshot_load(s->b, s->exec, s->desc->run_dir, &s->reporter, &s->step));
-    s->saved_step = s->step;
-    return tti_exec_check_params(s->exec, (uint64_t)s->step);
+    TTI_TRY(tti_snapshot_load(s->b, s->exec, s->desc->run_dir, &s->reporter, &s->state));
+    s->saved_step = s->state.step;
+    return tti_exec_check_params(s->exec, (uint64_t)s->state.step);
 }
 
 static tutti_status prepare(session *s) {
@@ -108,7 +115,7 @@ static tutti_status prepare(session *s) {
     TTI_TRY(make_exec(s));
     TTI_TRY(resume(s));
     TTI_TRY(make_loader(s));
-    return tti_reporter_start(&s->reporter, tti_exec_memory_use(s->exec), s->step);
+    return tti_reporter_start(&s->reporter, tti_exec_memory_use(s->exec), s->state.step);
 }
 
 /* ---- evaluation ---- */
@@ -130,11 +137,11 @@ static tutti_status eval_batches(session *s, tti_loader *loader) {
         TTI_TRY(tti_loader_next(loader, &batch));
         point_at(s, &batch);
         s->eval_rows += batch.n_rows_global;
-        TTI_TRY(tti_exec_eval(
-            s->exec,
-            &(tti_step_desc){
-                .step = (uint64_t)s->step, .shards = s->shards, .shard_size = s->b->rows_per_shard},
-            &s->eval));
+        TTI_TRY(tti_exec_eval(s->exec,
+                              &(tti_step_desc){.step = (uint64_t)s->state.step,
+                                               .shards = s->shards,
+                                               .shard_size = s->b->rows_per_shard},
+                              &s->eval));
     }
     return TUTTI_OK;
 }
@@ -156,65 +163,62 @@ static tutti_status evaluate(session *s) {
     tutti_status st = eval_batches(s, loader);
     tti_loader_destroy(loader);
     TTI_TRY(st);
-    return tti_reporter_eval(&s->reporter, s->step, &s->eval, s->eval_rows);
+    double loss = s->eval.count > 0 ? s->eval.loss_sum / s->eval.count : 0;
+    tti_plateau_desc plateau = tti_plateau_desc_of(s->c);
+    tti_plateau_see(&plateau, &s->state.plateau, loss);
+    return tti_reporter_eval(&s->reporter, s->state.step, &s->eval, s->eval_rows);
 }
 
 /* ---- checkpoints ---- */
 
 static tutti_status save(session *s) {
-    if (s->saved_step == s->step) return TUTTI_OK;
-    s->saved_step = s->step;
-    TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->step));
+    if (s->saved_step == s->state.step) return TUTTI_OK;
+    s->saved_step = s->state.step;
+    TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->state.step));
     if (s->desc->rank != 0) return TUTTI_OK;
     int64_t start = tti_now_ns();
     tutti_status st =
-        tti_snapshot_save(s->b, s->exec, s->desc->run_dir, s->desc->job_yaml, s->step);
+        tti_snapshot_save(s->b, s->exec, s->desc->run_dir, s->desc->job_yaml, &s->state);
     tti_reporter_pause(&s->reporter, tti_now_ns() - start);
     if (st == TUTTI_OK) {
-        tti_worker_report_step((uint64_t)s->step);
-        return tti_reporter_checkpoint(&s->reporter, s->step);
+        tti_worker_report_step((uint64_t)s->state.step);
+        return tti_reporter_checkpoint(&s->reporter, s->state.step);
     }
     /* The run goes on without: the last checkpoint is still there.  The final one must succeed. */
-    bool is_final = s->step >= s->b->n_steps || s->stop_signal;
+    bool is_final = s->state.step >= s->b->n_steps || s->stop_signal;
     return is_final ? st : tti_reporter_warn(&s->reporter, tutti_last_error());
 }
 
 static bool save_is_due(const session *s) {
     int64_t every = s->c->run.checkpoint_every;
-    if (every > 0) return s->step % every == 0;
-    return every == 0 && s->step % s->b->steps_per_epoch == 0;
+    if (every > 0) return s->state.step % every == 0;
+    return every == 0 && s->state.step % s->b->steps_per_epoch == 0;
 }
 
 /* ---- the loop ---- */
 
 static double lr_of(const session *s) {
-    return tti_lr(&(tti_lr_desc){.name = s->c->schedule.name,
-                                 .lr = s->c->optimizer.lr,
-                                 .warmup_steps = s->c->schedule.warmup_steps,
-                                 .n_steps = s->b->schedule_steps,
-                                 .steps_per_epoch = s->b->steps_per_epoch,
-                                 .step_size = s->c->schedule.step_size,
-                                 .gamma = s->c->schedule.gamma,
-                                 .min_lr = s->c->schedule.min_lr},
-                  s->step);
+    tti_lr_desc desc = tti_lr_desc_of(s->c, s->b->schedule_steps, s->b->steps_per_epoch);
+    desc.plateau = &s->state.plateau;
+    return tti_lr(&desc, s->state.step);
 }
 
 /* A memory fault after the update would go unseen until the value is used: look now and then. */
 enum { REREAD_EVERY = 100 };
 
 static tutti_status reread_params(session *s) {
-    if (s->step % REREAD_EVERY != 0 || s->last.skipped) return TUTTI_OK;
+    if (s->state.step % REREAD_EVERY != 0 || s->last.skipped) return TUTTI_OK;
     if (tti_exec_params_hash(s->exec) == s->last.params_hash) return TUTTI_OK;
     return tti_fail(TUTTI_E_MISMATCH,
                     "step %lld: the parameters of rank %d changed in memory after the update",
-                    (long long)s->step, s->desc->rank);
+                    (long long)s->state.step, s->desc->rank);
 }
 
 static tutti_status one_step(session *s) {
     tti_batch batch;
     TTI_TRY(tti_loader_next(s->loader, &batch));
     point_at(s, &batch);
-    tti_step_desc desc = {.step = (uint64_t)s->step,
+    tti_step_desc desc = {.step = (uint64_t)s->state.step,
                           .lr = lr_of(s),
                           .shards = s->shards,
                           .shard_size = s->b->rows_per_shard,
@@ -226,18 +230,18 @@ static tutti_status one_step(session *s) {
     if (st != TUTTI_OK && !skip) return st;
     s->n_skipped += skip;
     if (skip) TTI_TRY(tti_reporter_warn(&s->reporter, tutti_last_error()));
-    s->step++;
+    s->state.step++;
     TTI_TRY(reread_params(s));
     if (s->last.n_votes > 0) s->stop_signal = tti_stop_signal() ? tti_stop_signal() : SIGTERM;
-    return tti_reporter_step(&s->reporter, s->step, desc.lr, &s->last, &batch);
+    return tti_reporter_step(&s->reporter, s->state.step, desc.lr, &s->last, &batch);
 }
 
 static tutti_status train(session *s) {
-    while (s->step < s->b->n_steps && !s->stop_signal) {
+    while (s->state.step < s->b->n_steps && !s->stop_signal) {
         TTI_TRY(one_step(s));
-        bool epoch_ends = s->step % s->b->steps_per_epoch == 0;
-        int64_t epoch = s->step / s->b->steps_per_epoch, every = s->c->train.eval_every;
-        bool more = s->step < s->b->n_steps;
+        bool epoch_ends = s->state.step % s->b->steps_per_epoch == 0;
+        int64_t epoch = s->state.step / s->b->steps_per_epoch, every = s->c->train.eval_every;
+        bool more = s->state.step < s->b->n_steps;
         if (more && epoch_ends && every > 0 && epoch % every == 0) TTI_TRY(evaluate(s));
         if (more && save_is_due(s)) TTI_TRY(save(s));
     }
@@ -246,9 +250,9 @@ static tutti_status train(session *s) {
 }
 
 static tutti_status finish(session *s, tutti_train_result *result) {
-    TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->step));
-    return tti_reporter_end(&s->reporter, s->step, tti_exec_params_hash(s->exec), s->stop_signal,
-                            result);
+    TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->state.step));
+    return tti_reporter_end(&s->reporter, s->state.step, tti_exec_params_hash(s->exec),
+                            s->stop_signal, result);
 }
 
 tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *result) {
@@ -259,7 +263,7 @@ tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *r
     if (st == TUTTI_OK)
         st = finish(&s, result);
     else
-        tti_reporter_failed(&s.reporter, s.step, st);
+        tti_reporter_failed(&s.reporter, s.state.step, st);
     tti_loader_destroy(s.loader);
     tti_exec_destroy(s.exec);
     tti_reporter_close(&s.reporter);

@@ -16,24 +16,28 @@ typedef struct tensors {
     size_t n_params, n_states;
 } tensors;
 
+static void add_state(tensors *t, const tti_slot *slot, const char *state, float *flat) {
+    char *name = tti_arena_printf(&t->arena, "state.%s.%s", slot->param->name, state);
+    if (name)
+        t->states[t->n_states++] =
+            (tti_ckpt_tensor){name, slot->param->out[0]->type, flat + slot->first};
+}
+
+/* Every parameter and buffer by name; states of what is trained, averages of everything. */
 static tutti_status list_tensors(const tti_blueprint *b, tti_exec *exec, tensors *t) {
     const tti_plan *plan = b->plan;
     const tti_optimizer *optimizer = tti_optimizer_find(b->config.optimizer.name);
-    size_t n = (size_t)plan->n_slots;
-    *t = (tensors){.n_params = n, .n_states = n * (size_t)plan->n_states};
-    t->params = tti_arena_alloc(&t->arena, (t->n_params + 1) * sizeof *t->params);
-    t->states = tti_arena_alloc(&t->arena, (t->n_states + 1) * sizeof *t->states);
+    size_t n = (size_t)plan->n_slots, n_most = n * (size_t)(plan->n_states + 1);
+    *t = (tensors){.n_params = n};
+    t->params = tti_arena_alloc(&t->arena, (n + 1) * sizeof *t->params);
+    t->states = tti_arena_alloc(&t->arena, (n_most + 1) * sizeof *t->states);
     for (int i = 0; !t->arena.failed && i < plan->n_slots; i++) {
         const tti_slot *slot = &plan->slots[i];
         t->params[i] = (tti_ckpt_tensor){slot->param->name, slot->param->out[0]->type,
                                          tti_exec_params(exec) + slot->first};
-        for (int k = 0; k < plan->n_states; k++) {
-            char *name =
-                tti_arena_printf(&t->arena, "state.%s.%s", slot->param->name, optimizer->states[k]);
-            if (!name) break;
-            t->states[i * plan->n_states + k] = (tti_ckpt_tensor){
-                name, slot->param->out[0]->type, tti_exec_state(exec, k) + slot->first};
-        }
+        for (int k = 0; k < plan->n_states && !slot->buffer; k++)
+            add_state(t, slot, optimizer->states[k], tti_exec_state(exec, k));
+        if (tti_exec_ema(exec)) add_state(t, slot, "ema", tti_exec_ema(exec));
     }
     return t->arena.failed ? tti_fail(TUTTI_E_NOMEM, "checkpoint: out of memory") : TUTTI_OK;
 }
@@ -49,15 +53,17 @@ static void print_identity(const tti_blueprint *b, char *out, size_t n_bytes) {
 }
 
 tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const char *run_dir,
-                               const char *job_yaml, int64_t step) {
+                               const char *job_yaml, const tti_run_state *state) {
     tensors t;
     tti_str backend = {0};
     char identity[1024];
     print_identity(b, identity, sizeof identity);
     tti_backend_cpu.describe(&backend);
     tutti_status st = list_tensors(b, exec, &t);
-    tti_ckpt_text texts[] = {{"identity", identity}, {"job", job_yaml}};
-    int64_t in_epoch = step % b->steps_per_epoch;
+    char plateau[TTI_PLATEAU_TEXT];
+    tti_plateau_print(&state->plateau, plateau);
+    tti_ckpt_text texts[] = {{"identity", identity}, {"job", job_yaml}, {"plateau", plateau}};
+    int64_t step = state->step, in_epoch = step % b->steps_per_epoch;
     if (st == TUTTI_OK)
         st = tti_ckpt_save(
             &(tti_ckpt_save_desc){.run_dir = run_dir,
@@ -128,14 +134,21 @@ static tutti_status read_all(const tti_blueprint *b, tti_exec *exec, const tti_c
                     tti_ckpt_dir(ckpt), found, said);
 }
 
+static tutti_status read_state(const tti_ckpt *ckpt, tti_run_state *state) {
+    const char *plateau = tti_ckpt_get_text(ckpt, "plateau");
+    if (plateau) TTI_TRY(tti_plateau_read(plateau, &state->plateau));
+    state->step = tti_ckpt_get_meta(ckpt)->step;
+    return TUTTI_OK;
+}
+
 tutti_status tti_snapshot_load(const tti_blueprint *b, tti_exec *exec, const char *run_dir,
-                               tti_reporter *reporter, int64_t *step) {
+                               tti_reporter *reporter, tti_run_state *state) {
     tti_ckpt *ckpt;
     TTI_TRY(tti_ckpt_open(run_dir, warn, reporter, &ckpt));
     tutti_status st = check_identity(b, ckpt);
     if (st == TUTTI_OK) st = check_backend(ckpt, reporter);
     if (st == TUTTI_OK) st = read_all(b, exec, ckpt);
-    if (st == TUTTI_OK) *step = tti_ckpt_get_meta(ckpt)->step;
+    if (st == TUTTI_OK) st = read_state(ckpt, state);
     tti_ckpt_close(ckpt);
     return st;
 }

@@ -4,15 +4,22 @@
 
 #include "exec/exec.h"
 #include "train/blueprint.h"
+#include "train/plateau.h"
 #include "train/reporter.h"
 
-/* Saves parameters and optimizer state after step updates.  Called by one rank. */
-tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const char *run_dir,
-                               const char *job_yaml, int64_t step);
+/* What a run remembers beside tensors. */
+typedef struct tti_run_state {
+    int64_t step; /* updates done */
+    tti_plateau plateau;
+} tti_run_state;
 
-/* Loads the newest valid checkpoint of run_dir, on every rank; *step is where it stands.  A job
+/* Saves parameters, optimizer state and what the run remembers.  Called by one rank. */
+tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const char *run_dir,
+                               const char *job_yaml, const tti_run_state *state);
+
+/* Loads the newest valid checkpoint of run_dir, on every rank; *state is where it stands.  A job
  * that would continue it with other shards, batch, seed or optimizer is refused. */
 tutti_status tti_snapshot_load(const tti_blueprint *b, tti_exec *exec, const char *run_dir,
-                               tti_reporter *reporter, int64_t *step);
+                               tti_reporter *reporter, tti_run_state *state);
 
 #endif /* TTI_TRAIN_SNAPSHOT_H */

@@ -126,9 +126,9 @@ static void refuse(tutti_model_fn fn, const void *user, const char *text) {
 T_CASE(wrong_models_are_refused) {
     T_UNUSED;
     wish eleven = {.n_out = 11};
-    refuse(one_layer, &eleven, "model: logits must be [8,10], got f32[8,11]");
+    refuse(one_layer, &eleven, "model: logits must be f32[8,10], got f32[8,11]");
     refuse(nothing, NULL, "model: the builder returned NULL");
-    refuse(the_input, NULL, "model: logits must be [8,10], got f32[8,1,28,28]");
+    refuse(the_input, NULL, "model: logits must be f32[8,10], got f32[8,1,28,28]");
     refuse(wrong_shapes, NULL, "matmul");
 }
 

@@ -73,14 +73,15 @@ T_CASE(all_of_it_comes_back) {
     static const char *const optimizers[] = {"optimizer.name=sgd", "optimizer.name=adamw"};
     for (size_t i = 0; i < TTI_COUNT(optimizers); i++) {
         worker saved, loaded;
-        int64_t step = -1;
+        tti_run_state at = {.step = -1};
         begin(&saved, optimizers[i]);
         begin(&loaded, optimizers[i]);
         scribble(&saved);
         int64_t number = 7 + (int64_t)i;
-        T_OK(tti_snapshot_save(saved.b, saved.exec, ".", "job: here\n", number));
-        T_OK(tti_snapshot_load(loaded.b, loaded.exec, ".", &loaded.reporter, &step));
-        T_EQ(step, number);
+        T_OK(tti_snapshot_save(saved.b, saved.exec, ".", "job: here\n",
+                               &(tti_run_state){.step = number}));
+        T_OK(tti_snapshot_load(loaded.b, loaded.exec, ".", &loaded.reporter, &at));
+        T_EQ(at.step, number);
         expect_equal(&saved, &loaded);
         assert_string_equal(loaded.warning, "");
         end(&saved);
@@ -93,7 +94,7 @@ T_CASE(what_is_in_it) {
     worker w;
     tti_ckpt *ckpt;
     begin(&w, "train.seed=5");
-    T_OK(tti_snapshot_save(w.b, w.exec, ".", "job: here\n", 12));
+    T_OK(tti_snapshot_save(w.b, w.exec, ".", "job: here\n", &(tti_run_state){.step = 12}));
     T_OK(tti_ckpt_open(".", NULL, NULL, &ckpt));
     const tti_ckpt_meta *meta = tti_ckpt_get_meta(ckpt);
     T_EQ(meta->step, 12);
@@ -118,11 +119,11 @@ T_CASE(what_is_in_it) {
 /* Loading for another job fails with the text and leaves the worker as it was. */
 static void refuse(const char *assignment, const char *text) {
     worker w;
-    int64_t step = -1;
+    tti_run_state at = {.step = -1};
     begin(&w, assignment);
     uint64_t before = tti_exec_params_hash(w.exec);
-    T_FAILS(tti_snapshot_load(w.b, w.exec, ".", &w.reporter, &step), TUTTI_E_CHECKPOINT, text);
-    T_EQ(step, -1);
+    T_FAILS(tti_snapshot_load(w.b, w.exec, ".", &w.reporter, &at), TUTTI_E_CHECKPOINT, text);
+    T_EQ(at.step, -1);
     T_EQ(tti_exec_params_hash(w.exec) == before, 1);
     end(&w);
 }
@@ -131,7 +132,7 @@ T_CASE(other_jobs_are_refused) {
     T_UNUSED;
     worker w;
     begin(&w, "train.seed=1");
-    T_OK(tti_snapshot_save(w.b, w.exec, ".", "", 3));
+    T_OK(tti_snapshot_save(w.b, w.exec, ".", "", &(tti_run_state){.step = 3}));
     refuse("train.batch=36", "made by another job and cannot be continued bit for bit");
     refuse("train.batch=36", "there: parallel.shards=4 train.batch=32 ");
     refuse("train.batch=36", "here:  parallel.shards=4 train.batch=36 ");
@@ -151,12 +152,12 @@ T_CASE(free_choices_are_free) {
                                             "run.keep=5", "parallel.bucket_mb=1"};
     worker w;
     begin(&w, "train.seed=1");
-    T_OK(tti_snapshot_save(w.b, w.exec, ".", "", 3));
+    T_OK(tti_snapshot_save(w.b, w.exec, ".", "", &(tti_run_state){.step = 3}));
     for (size_t i = 0; i < TTI_COUNT(free_ones); i++) {
         worker other;
-        int64_t step;
+        tti_run_state at;
         begin(&other, free_ones[i]);
-        T_OK(tti_snapshot_load(other.b, other.exec, ".", &other.reporter, &step));
+        T_OK(tti_snapshot_load(other.b, other.exec, ".", &other.reporter, &at));
         end(&other);
     }
     end(&w);
@@ -192,12 +193,12 @@ static void forge(const char *backend, uint64_t hash_change) {
 T_CASE(other_kernels_give_a_warning) {
     T_UNUSED;
     worker w;
-    int64_t step;
+    tti_run_state at;
     begin(&w, "train.seed=1");
-    T_OK(tti_snapshot_save(w.b, w.exec, ".", "", 3));
+    T_OK(tti_snapshot_save(w.b, w.exec, ".", "", &(tti_run_state){.step = 3}));
     forge("cpu: abacus", 0);
-    T_OK(tti_snapshot_load(w.b, w.exec, ".", &w.reporter, &step));
-    T_EQ(step, 4);
+    T_OK(tti_snapshot_load(w.b, w.exec, ".", &w.reporter, &at));
+    T_EQ(at.step, 4);
     assert_non_null(strstr(w.warning, "made with other kernels (cpu: abacus; here: cpu: "));
     assert_non_null(strstr(w.warning, "its bits may differ"));
     end(&w);
@@ -206,11 +207,11 @@ T_CASE(other_kernels_give_a_warning) {
 T_CASE(a_wrong_hash_is_found) {
     T_UNUSED;
     worker w;
-    int64_t step;
+    tti_run_state at;
     begin(&w, "train.seed=1");
-    T_OK(tti_snapshot_save(w.b, w.exec, ".", "", 3));
+    T_OK(tti_snapshot_save(w.b, w.exec, ".", "", &(tti_run_state){.step = 3}));
     forge(NULL, 1);
-    T_FAILS(tti_snapshot_load(w.b, w.exec, ".", &w.reporter, &step), TUTTI_E_CHECKPOINT,
+    T_FAILS(tti_snapshot_load(w.b, w.exec, ".", &w.reporter, &at), TUTTI_E_CHECKPOINT,
             "its manifest says");
     end(&w);
 }
@@ -219,13 +220,13 @@ T_CASE(a_wrong_hash_is_found) {
 T_CASE(older_ones_are_a_rescue) {
     T_UNUSED;
     worker w;
-    int64_t step;
+    tti_run_state at;
     begin(&w, "train.seed=1");
-    T_OK(tti_snapshot_save(w.b, w.exec, ".", "", 3));
-    T_OK(tti_snapshot_save(w.b, w.exec, ".", "", 4));
+    T_OK(tti_snapshot_save(w.b, w.exec, ".", "", &(tti_run_state){.step = 3}));
+    T_OK(tti_snapshot_save(w.b, w.exec, ".", "", &(tti_run_state){.step = 4}));
     T_EQ(truncate("checkpoints/step-000000004/model.safetensors", 100), 0);
-    T_OK(tti_snapshot_load(w.b, w.exec, ".", &w.reporter, &step));
-    T_EQ(step, 3);
+    T_OK(tti_snapshot_load(w.b, w.exec, ".", &w.reporter, &at));
+    T_EQ(at.step, 3);
     assert_non_null(strstr(w.warning, "checkpoint passed over"));
     end(&w);
 }
