@@ -103,6 +103,9 @@ TUTTI_API tutti_value *tutti_group_norm(tutti_graph *g, tutti_value *x, int64_t 
  * mask follows from seed, name, step and the sample's place in the global batch. */
 TUTTI_API tutti_value *tutti_dropout(tutti_graph *g, tutti_value *x, double p, const char *name);
 
+/* The same with whole samples: one draw for each sample of x[N,..] (stochastic depth). */
+TUTTI_API tutti_value *tutti_drop_path(tutti_graph *g, tutti_value *x, double p, const char *name);
+
 /* ---- element by element: y has x's shape ---- */
 
 TUTTI_API tutti_value *tutti_relu(tutti_graph *g, tutti_value *x);      /* max(x, 0)       */
@@ -110,6 +113,7 @@ TUTTI_API tutti_value *tutti_sigmoid(tutti_graph *g, tutti_value *x);   /* 1 / (
 TUTTI_API tutti_value *tutti_tanh(tutti_graph *g, tutti_value *x);      /* tanh x          */
 TUTTI_API tutti_value *tutti_gelu(tutti_graph *g, tutti_value *x);      /* x Phi(x), exact */
 TUTTI_API tutti_value *tutti_gelu_tanh(tutti_graph *g, tutti_value *x); /* Phi by tanh     */
+TUTTI_API tutti_value *tutti_silu(tutti_graph *g, tutti_value *x);      /* x / (1 + e^-x)  */
 TUTTI_API tutti_value *tutti_neg(tutti_graph *g, tutti_value *x);       /* -x              */
 TUTTI_API tutti_value *tutti_exp(tutti_graph *g, tutti_value *x);       /* e^x             */
 TUTTI_API tutti_value *tutti_log(tutti_graph *g, tutti_value *x);       /* ln x            */
@@ -117,6 +121,9 @@ TUTTI_API tutti_value *tutti_sqrt(tutti_graph *g, tutti_value *x);      /* x^(1/
 TUTTI_API tutti_value *tutti_abs(tutti_graph *g, tutti_value *x);       /* |x|             */
 TUTTI_API tutti_value *tutti_square(tutti_graph *g, tutti_value *x);    /* x^2             */
 TUTTI_API tutti_value *tutti_sign(tutti_graph *g, tutti_value *x);      /* -1, 0, 1; no gradient */
+
+/* x[..,2K] = (a, b) -> y[..,K] = silu(a) b; the halves are those of the last dimension. */
+TUTTI_API tutti_value *tutti_swiglu(tutti_graph *g, tutti_value *x);
 
 /* alpha x + beta */
 TUTTI_API tutti_value *tutti_affine(tutti_graph *g, tutti_value *x, double alpha, double beta);

@@ -121,6 +121,95 @@ static tutti_status gelu_grad(tutti_graph *g, const tti_node *node, tutti_value 
     return tutti_graph_check(g);
 }
 
+/* ---- silu: y = x / (1 + e^-x) ---- */
+
+static double sigma(double x) { return 1 / (1 + exp(-x)); }
+
+static double silu_slope(double x) { return sigma(x) * (1 + x * (1 - sigma(x))); }
+
+static void silu_reference(const tti_args *a) {
+    size_t n = tti_in_n(a->node, 0);
+    for (size_t i = 0; i < n; i++) a->out[0][i] = a->in[0][i] * sigma(a->in[0][i]);
+}
+
+static void silu_grad_reference(const tti_args *a) {
+    size_t n = tti_in_n(a->node, 0);
+    for (size_t i = 0; i < n; i++) a->out[0][i] = a->in[1][i] * silu_slope(a->in[0][i]);
+}
+
+/* dx = OP_grad(x, dy) */
+static tutti_status by_input(tutti_graph *g, const tti_node *node, const char *op, tutti_value *dy,
+                             tutti_value **dx) {
+    *dx = tti_grad_emit(g, node, op, (tutti_value *[]){node->in[0], dy}, 2, NULL);
+    return tutti_graph_check(g);
+}
+
+static tutti_status silu_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
+                              const bool *need, tutti_value **dx) {
+    return need[0] ? by_input(g, node, "silu_grad", dy[0], &dx[0]) : TUTTI_OK;
+}
+
+/* ---- swiglu (Shazeer 2020): y[..,K] = silu(a) b for x[..,2K] = (a, b) ---- */
+
+/* Input i is [..,2K]; *half is [..,K]. */
+static tutti_status halve(const tti_node *node, int i, tutti_shape *half) {
+    char text[128];
+    *half = *tti_in_shape(node, i);
+    if (half->n_dims < 1 || half->dim[half->n_dims - 1] % 2)
+        return tti_node_fail(node, "input %d must be [..,2K], is %s", i,
+                             tti_type_text(&node->in[i]->type, text, sizeof text));
+    half->dim[half->n_dims - 1] /= 2;
+    return TUTTI_OK;
+}
+
+static tutti_status swiglu_infer(const tti_node *node, tutti_type *out) {
+    TTI_TRY(tti_need_floats(node, 0, 1));
+    out[0].dtype = node->in[0]->type.dtype;
+    return halve(node, 0, &out[0].shape);
+}
+
+static tutti_status swiglu_grad_infer(const tti_node *node, tutti_type *out) {
+    tutti_shape half;
+    TTI_TRY(tti_need_floats(node, 0, 2));
+    TTI_TRY(halve(node, 0, &half));
+    if (!tti_shape_equal(&half, tti_in_shape(node, 1)))
+        return tti_node_fail(node, "dy must have half of x's last dimension");
+    out[0] = node->in[0]->type;
+    return TUTTI_OK;
+}
+
+static void swiglu_reference(const tti_args *a) {
+    size_t n = tti_out_n(a->node, 0),
+           k = (size_t)tti_in_dim(a->node, 0, tti_in_shape(a->node, 0)->n_dims - 1) / 2;
+    for (size_t i = 0; i < n; i++) {
+        const double *x = a->in[0] + i / k * 2 * k + i % k;
+        a->out[0][i] = x[0] * sigma(x[0]) * x[k];
+    }
+}
+
+static void swiglu_grad_reference(const tti_args *a) {
+    size_t n = tti_in_n(a->node, 1),
+           k = (size_t)tti_in_dim(a->node, 0, tti_in_shape(a->node, 0)->n_dims - 1) / 2;
+    for (size_t i = 0; i < n; i++) {
+        const double *x = a->in[0] + i / k * 2 * k + i % k;
+        double *dx = a->out[0] + i / k * 2 * k + i % k;
+        dx[0] = a->in[1][i] * silu_slope(x[0]) * x[k];
+        dx[k] = a->in[1][i] * x[0] * sigma(x[0]);
+    }
+}
+
+static tutti_status swiglu_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
+                                const bool *need, tutti_value **dx) {
+    return need[0] ? by_input(g, node, "swiglu_grad", dy[0], &dx[0]) : TUTTI_OK;
+}
+
+/* The two halves of a row must lie on one worker. */
+static tutti_status swiglu_shard(const tti_node *node, const tti_placement *in,
+                                 tti_placement *out) {
+    static const tti_shard_rule rules[] = {{"dd", "d"}};
+    return tti_shard_match(node, rules, 1, in, out, "the halves of a row lie together");
+}
+
 /* About what exp, erf and tanh cost on a vector unit. */
 static void smooth_cost(const tti_node *node, tti_cost *cost) {
     tti_cost_flops(node, 16.0 * (double)tti_out_n(node, 0), cost);
@@ -136,6 +225,10 @@ tutti_value *tutti_tanh(tutti_graph *g, tutti_value *x) { return tti_build1(g, "
 tutti_value *tutti_gelu(tutti_graph *g, tutti_value *x) { return tti_build1(g, "gelu", x, NULL); }
 tutti_value *tutti_gelu_tanh(tutti_graph *g, tutti_value *x) {
     return tti_build1(g, "gelu", x, (tti_attr_arg[]){TTI_INT("approximate", 1), {0}});
+}
+tutti_value *tutti_silu(tutti_graph *g, tutti_value *x) { return tti_build1(g, "silu", x, NULL); }
+tutti_value *tutti_swiglu(tutti_graph *g, tutti_value *x) {
+    return tti_build1(g, "swiglu", x, NULL);
 }
 
 /* ---- records ---- */
@@ -177,6 +270,27 @@ static const tti_sample gelu_grad_samples[] = {
     {0},
 };
 
+static const tti_sample swiglu_samples[] = {
+    {.in = "f32[4,6]", .lo = -4, .hi = 4},
+    {.in = "f32[2,4,10]", .lo = -4, .hi = 4},
+    {.in = "bf16[2]"},
+    {.in = "f32[0,4]"},
+    {.in = "f32[4,0]"},
+    {.in = "f32[4,5]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[]", .expect = TUTTI_E_INVALID},
+    {.in = "i32[4]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
+static const tti_sample swiglu_grad_samples[] = {
+    {.in = "f32[4,6] f32[4,3]", .lo = -4, .hi = 4},
+    {.in = "f32[2,4,10] f32[2,4,5]", .lo = -4, .hi = 4},
+    {.in = "f32[0,4] f32[0,2]"},
+    {.in = "f32[4,6] f32[4,6]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,5] f32[4,2]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
 /* What every record of this family has; n is the number of inputs. */
 #define ACTIVATION(op_name, n, op_doc)                                         \
     .name = #op_name, .doc = op_doc, .n_in_min = n, .n_in_max = n, .n_out = 1, \
@@ -201,5 +315,32 @@ const tti_op tti_ops_activation[] = {
     {ACTIVATION(gelu_grad, 2, "dx = dy (Phi(x) + x Phi'(x)); inputs x, dy"), .attrs = gelu_attrs,
      .infer = gelu_infer, .shard = tti_shard_grad, .cost = smooth_cost,
      .samples = gelu_grad_samples},
+    {ACTIVATION(silu, 1, "y = x / (1 + e^-x)"), .infer = tti_infer_same, .grad = silu_grad,
+     .shard = tti_shard_same, .cost = smooth_cost, .samples = samples},
+    {ACTIVATION(silu_grad, 2, "dx = dy s (1 + x (1 - s)), s = 1 / (1 + e^-x); inputs x, dy"),
+     .infer = tti_infer_same, .shard = tti_shard_grad, .cost = smooth_cost,
+     .samples = grad_samples},
+    {.name = "swiglu",
+     .doc = "y[..,K] = silu(a) b for x[..,2K] = (a, b)",
+     .n_in_min = 1,
+     .n_in_max = 1,
+     .n_out = 1,
+     .traits = TTI_FOLLOWS,
+     .infer = swiglu_infer,
+     .grad = swiglu_grad,
+     .shard = swiglu_shard,
+     .cost = smooth_cost,
+     .reference = swiglu_reference,
+     .samples = swiglu_samples},
+    {.name = "swiglu_grad",
+     .doc = "dx of swiglu; inputs x, dy",
+     .n_in_min = 2,
+     .n_in_max = 2,
+     .n_out = 1,
+     .infer = swiglu_grad_infer,
+     .shard = swiglu_shard,
+     .cost = smooth_cost,
+     .reference = swiglu_grad_reference,
+     .samples = swiglu_grad_samples},
     {0},
 };

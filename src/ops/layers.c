@@ -1,4 +1,5 @@
-/* layers.c - builders that make parameters: linear, conv2d; and dropout, which needs its name.
+/* layers.c - builders that make parameters: linear, conv2d; and dropout, drop_path, which need names.
+ * their names.
  *
  * A layer's name gives its parameters theirs ("conv1.weight") and stands in every message.  The
  * idea to know: shapes are checked here only as far as the parameters' shapes need it; the rest is
@@ -105,10 +106,19 @@ static bool key_is_taken(const tutti_graph *g, int64_t key) {
     return false;
 }
 
-tutti_value *tutti_dropout(tutti_graph *g, tutti_value *x, double p, const char *name) {
-    if (!tti_can_build(g, "dropout", x, name)) return NULL;
+static tutti_value *random_layer(tutti_graph *g, const char *op, tutti_value *x, double p,
+                                 const char *name) {
+    if (!tti_can_build(g, op, x, name)) return NULL;
     int64_t key = (int64_t)tti_hash_name(name);
-    if (key_is_taken(g, key)) return tti_build_fail(g, "dropout '%s': the name is taken", name);
-    return tti_emit(g, "dropout", name, &x, 1,
+    if (key_is_taken(g, key)) return tti_build_fail(g, "%s '%s': the name is taken", op, name);
+    return tti_emit(g, op, name, &x, 1,
                     (tti_attr_arg[]){TTI_FLOAT("p", p), TTI_INT("key", key), {0}});
+}
+
+tutti_value *tutti_dropout(tutti_graph *g, tutti_value *x, double p, const char *name) {
+    return random_layer(g, "dropout", x, p, name);
+}
+
+tutti_value *tutti_drop_path(tutti_graph *g, tutti_value *x, double p, const char *name) {
+    return random_layer(g, "drop_path", x, p, name);
 }

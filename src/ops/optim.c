@@ -8,7 +8,8 @@
  * Inputs stand in this order: weights, states, gradient, hyper, norms.  norms (TTI_NORMS) is
  * f32[2],
  * {|w|, |step|} over the whole tensor, of which a block here is a part: the step is the scaled
- * gradient (lars) or what lamb_direction gives (lamb).  Every optimizer has the attribute decay. */
+ * gradient (lars) or what lamb_direction gives (lamb).  Every
+ * optimizer has the attribute decay. */
 #include <math.h>
 
 #include "ops/rules.h"
@@ -289,7 +290,6 @@ static void lamb_direction_reference(const tti_args *a) {
 
 static const tti_attr_spec buffer_attrs[] = {
     {"momentum", TTI_ATTR_FLOAT, 0.1, "share of the new value, 0 <= momentum <= 1"},
-    {"decay", TTI_ATTR_FLOAT, 0, "not used: every update has one"},
     {0},
 };
 static const tti_attr_spec ema_attrs[] = {

@@ -1,4 +1,5 @@
-/* random.c - dropout: elements set to 0 at random, the others scaled so that the mean stays.
+/* random.c - dropout: elements set to 0 at random, the others scaled so that the mean stays; and
+ * drop_path, the same with whole samples (stochastic depth, Huang et al. 2016).
  *
  * The idea to know: the random bits of an element depend on the seed, the layer, the step, the
  * position of its sample in the global batch and its index inside the sample, and on nothing else;
@@ -41,11 +42,38 @@ static void dropout_reference(const tti_args *a) {
     }
 }
 
+/* One draw for each sample. */
+static void drop_path_reference(const tti_args *a) {
+    double p = tti_attr_float(a->node, "p"), scale = 1 / (1 - p);
+    uint64_t key = tti_mix64(a->run->seed, (uint64_t)tti_attr_int(a->node, "key"));
+    size_t n = tti_in_n(a->node, 0), per_sample = sample_elems(a->node);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t sample = a->run->sample0 + i / per_sample;
+        tti_philox r = tti_philox_draw(key, a->run->step, sample << SAMPLE_BITS);
+        a->out[0][i] = tti_philox_unit(r.v[0]) >= (float)p ? a->in[0][i] * scale : 0;
+    }
+}
+
+static tutti_status drop_path_infer(const tti_node *node, tutti_type *out) {
+    if (tti_in_shape(node, 0)->n_dims < 1) return tti_node_fail(node, "a scalar has no samples");
+    return dropout_infer(node, out);
+}
+
+static tutti_status emit_masked(tutti_graph *g, const tti_node *node, const char *op,
+                                tutti_value *const *dy, tutti_value **dx) {
+    tti_attr_arg attrs[] = {tti_same_attr(node, "p"), tti_same_attr(node, "key"), {0}};
+    dx[0] = tti_grad_emit(g, node, op, dy, 1, attrs);
+    return tutti_graph_check(g);
+}
+
+static tutti_status drop_path_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
+                                   const bool *need, tutti_value **dx) {
+    return need[0] ? emit_masked(g, node, "drop_path_grad", dy, dx) : TUTTI_OK;
+}
+
 static tutti_status dropout_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
                                  const bool *need, tutti_value **dx) {
-    tti_attr_arg attrs[] = {tti_same_attr(node, "p"), tti_same_attr(node, "key"), {0}};
-    if (need[0]) dx[0] = tti_grad_emit(g, node, "dropout_grad", dy, 1, attrs);
-    return tutti_graph_check(g);
+    return need[0] ? emit_masked(g, node, "dropout_grad", dy, dx) : TUTTI_OK;
 }
 
 /* The mask follows the samples, and is the same for every term of a sum. */
@@ -72,11 +100,27 @@ static const tti_sample samples[] = {
     {0},
 };
 
-/* What both records have. */
+static const tti_sample path_samples[] = {
+    {.in = "f32[4,6]", .attrs = "p=0.5 key=7"},
+    {.in = "f32[8,3,5]", .attrs = "p=0.25 key=-1"},
+    {.in = "f32[4]"},
+    {.in = "f32[0,6]", .attrs = "p=0.5"},
+    {.in = "f32[4,0]", .attrs = "p=0.5"},
+    {.in = "f32[4,6]", .attrs = "p=1", .expect = TUTTI_E_INVALID},
+    {.in = "f32[]", .attrs = "p=0.5", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
+/* What records share. */
 #define DROPOUT                                                                               \
     .n_in_min = 1, .n_in_max = 1, .n_out = 1, .attrs = dropout_attrs, .infer = dropout_infer, \
     .shard = dropout_shard, .cost = dropout_cost, .reference = dropout_reference,             \
     .samples = samples
+
+#define PATH                                                                                    \
+    .n_in_min = 1, .n_in_max = 1, .n_out = 1, .attrs = dropout_attrs, .infer = drop_path_infer, \
+    .shard = dropout_shard, .cost = tti_cost_elementwise, .reference = drop_path_reference,     \
+    .samples = path_samples
 
 const tti_op tti_ops_random[] = {
     {.name = "dropout",
@@ -87,6 +131,15 @@ const tti_op tti_ops_random[] = {
     {.name = "dropout_grad",
      .doc = "dx = dy with dropout's mask and scale",
      DROPOUT,
+     .traits = TTI_RANDOM},
+    {.name = "drop_path",
+     .doc = "y = x / (1 - p) for a share 1 - p of the samples, else 0",
+     PATH,
+     .traits = TTI_RANDOM | TTI_EVAL_IDENTITY | TTI_FOLLOWS,
+     .grad = drop_path_grad},
+    {.name = "drop_path_grad",
+     .doc = "dx = dy with drop_path's mask and scale",
+     PATH,
      .traits = TTI_RANDOM},
     {0},
 };
