@@ -40,18 +40,21 @@ static tutti_status reshape_grad(tutti_graph *g, const tti_node *node, tutti_val
 }
 
 /* The output dimension that starts where dimension d of the input starts and is a multiple or a
- * divisor of it; -1: none.  Contiguous parts of one are then contiguous parts of the other. */
+ * divisor of it; -1: none.  Contiguous parts of one are then contiguous parts of the other.  One of
+ * the same size comes first: a batch of one row is no part of the axis behind it. */
 static int matching_dim(const tutti_shape *from, int d, const tutti_shape *to) {
-    int64_t before = 1, wanted = 1;
-    int found = -1;
+    int64_t before = 1, wanted = 1, x = from->dim[d];
+    int same = -1, other = -1;
     for (int i = 0; i < d; i++) wanted *= from->dim[i];
     for (int e = 0; e < to->n_dims; before *= to->dim[e++]) {
-        int64_t x = from->dim[d], y = to->dim[e];
+        int64_t y = to->dim[e];
         if (before != wanted || (y == 1 && x != 1)) continue;
-        if (x == y) return e; /* of several that start here, as with rows of 1, the same one */
-        if (x > 0 && y > 0 && (x % y == 0 || y % x == 0)) found = e;
+        if (x == y && (same < 0 || e == d))
+            same = e;
+        else if (x > 0 && y > 0 && (x % y == 0 || y % x == 0))
+            other = e;
     }
-    return found;
+    return same >= 0 ? same : other;
 }
 
 static tutti_status reshape_shard(const tti_node *node, const tti_placement *in,

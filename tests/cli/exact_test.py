@@ -98,6 +98,15 @@ def test_every_algorithm_with_convolutions():
                    (8, "threads", "tree", "undisturbed"), (2, "processes", "direct", "stopped")])
 
 
+def test_one_row_to_a_shard():
+    for model in MODELS:
+        for n_workers in ("1", "3"):
+            run = model + n_workers
+            runs.tutti(*job(model, run, "train.batch=8", "train.steps=3", "data.n_train=20", "-n",
+                            n_workers)).expect(0)
+        runs.same_story(runs.story(model + "1"), model + "3")
+
+
 def test_stopped_and_continued_again_and_again():
     story = expected("mlp")
     arguments = job("mlp", "run", "-n", "2")
