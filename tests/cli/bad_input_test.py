@@ -170,8 +170,9 @@ def test_no_file_may_be_as_large():
     def limit():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (200000, 200000))
-    runs.tutti(*runs.small("run", *BIG, "-n", "1"), preexec_fn=limit, restore_signals=False).expect(
-        CHECKPOINT, "warning: ", "File too large")
+    ended = runs.tutti(*runs.small("run", *BIG, "-n", "1"), preexec_fn=limit,
+                       restore_signals=False)
+    ended.expect(CHECKPOINT, "warning: ", "File too large")
     if runs.checkpoints("run") or os.listdir("run/checkpoints"):
         raise AssertionError("left: %s" % os.listdir("run/checkpoints"))
     steps = [r["step"] for r in runs.records("run") if r["event"] == "step"]

@@ -42,7 +42,8 @@ expect 3 "/nowhere" job.yaml data.format=idx data.dir=/nowhere
 expect 0 "fc1.weight" run
 expect 0 "state.fc1.weight.exp_avg" run/checkpoints/step-000000002
 expect 0 "fc1.weight" run/checkpoints/step-000000002/model.safetensors
-printf x | dd of=run/checkpoints/step-000000002/model.safetensors bs=1 seek=900 conv=notrunc 2>/dev/null
+model=run/checkpoints/step-000000002/model.safetensors
+printf x | dd of="$model" bs=1 seek=900 conv=notrunc 2>/dev/null
 expect 4 "model.safetensors" run
 expect 4 "model.safetensors" run/checkpoints/step-000000002
 expect 4 "" run/log
