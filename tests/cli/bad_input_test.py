@@ -181,7 +181,7 @@ def test_no_file_may_be_as_large():
 
 
 def test_full_disk():
-    """A disk that fills up between two checkpoints: the first stays, and the run can go on later."""
+    """The disk fills up between two checkpoints: the first stays, the run can go on later."""
     os.mkdir("disk")
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", "disk"],
                       stderr=subprocess.DEVNULL).returncode != 0:
