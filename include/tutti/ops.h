@@ -179,6 +179,13 @@ TUTTI_API tutti_value *tutti_adaptive_avg_pool2d(tutti_graph *g, tutti_value *x,
 TUTTI_API tutti_value *tutti_adaptive_max_pool2d(tutti_graph *g, tutti_value *x, int64_t out_h,
                                                  int64_t out_w);
 
+/* Larger planes.  Nearest: every element scale x scale times.  Bilinear: y is [N,C,out_h,out_w], on
+ * lines between the elements of x, which may also be larger; align_corners: corners stand on
+ * corners, otherwise the edges of the planes meet, as in PyTorch. */
+TUTTI_API tutti_value *tutti_upsample_nearest2d(tutti_graph *g, tutti_value *x, int64_t scale);
+TUTTI_API tutti_value *tutti_upsample_bilinear2d(tutti_graph *g, tutti_value *x, int64_t out_h,
+                                                 int64_t out_w, bool align_corners);
+
 /* ---- shape ---- */
 
 /* The same elements in row-major order; one dimension of shape may be -1 and takes the rest. */

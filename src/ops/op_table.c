@@ -20,6 +20,7 @@
     X(pool)         \
     X(batch_norm)   \
     X(norm)         \
+    X(resample)     \
     X(shape)        \
     X(embed)        \
     X(attention)    \
