@@ -28,10 +28,14 @@ tutti_status tti_split_placements(const tutti_graph *g, tti_source_placement sou
     return TUTTI_OK;
 }
 
+/* Inputs are cut by samples; a scalar of integers counts samples of the shard, other scalars are
+ * settings that all share. */
 static tti_placement data_axis(const tti_node *source, const void *user) {
     (void)user;
-    bool cut = (source->op->traits & TTI_INPUT) && source->out[0]->type.shape.n_dims > 0;
-    return cut ? (tti_placement){TTI_SPLIT, 0} : (tti_placement){TTI_WHOLE, 0};
+    const tutti_type *type = &source->out[0]->type;
+    if (!(source->op->traits & TTI_INPUT)) return (tti_placement){TTI_WHOLE, 0};
+    if (type->shape.n_dims > 0) return (tti_placement){TTI_SPLIT, 0};
+    return (tti_placement){type->dtype == TUTTI_I32 ? TTI_PARTIAL : TTI_WHOLE, 0};
 }
 
 static tutti_status check_outputs(const tutti_graph *g, const tti_placement *placed) {

@@ -17,6 +17,7 @@ struct crew {
     net_fn net; /* NULL: plan is given */
     const tti_target *target;
     int n_ranks, n_lanes, n_steps;
+    int n_shards;        /* 0: CREW_SHARDS */
     size_t bucket_bytes; /* 0: 1 MiB */
     tti_exec_desc exec;  /* alg, fast, reference, watch_gradients, clip_norm */
     crew_fn fn;          /* NULL: crew_train */
@@ -87,7 +88,7 @@ static inline const char *crew_rank(tutti_comm *comm, void *arg) {
     desc.plan = c->plan;
     desc.backend = &tti_backend_cpu;
     desc.comm = comm;
-    desc.n_shards = CREW_SHARDS;
+    desc.n_shards = c->n_shards ? c->n_shards : CREW_SHARDS;
     desc.n_lanes = c->n_lanes;
     desc.seed = 7;
     tti_exec *exec;
