@@ -8,6 +8,7 @@
 #include "data/loader.h"
 #include "data/sampler.h"
 #include "ops/op_table.h"
+#include "train/numerics.h"
 #include "train/optimizer.h"
 #include "train/param_groups.h"
 
@@ -144,9 +145,11 @@ tutti_status tti_blueprint_graph(const tutti_job *job, const tti_blueprint *b, b
 
 tti_target tti_blueprint_target(const tti_job_config *config) {
     bool reference = strcmp(config->parallel.backend, "reference") == 0;
-    return (tti_target){
+    tti_target target = {
         .prefers_channels_last = reference ? NULL : tti_backend_cpu.prefers_channels_last,
         .fuse = !reference};
+    tti_numerics_target(config, &target);
+    return target;
 }
 
 /* What optimizer.groups and optimizer.freeze say of a parameter. */

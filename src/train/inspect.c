@@ -6,6 +6,7 @@
 #include "base/affinity.h"
 #include "exec/instance.h"
 #include "train/blueprint.h"
+#include "train/numerics.h"
 #include "tutti/train.h"
 
 static double mib(size_t n_bytes) { return (double)n_bytes / 1048576.0; }
@@ -39,7 +40,35 @@ static void print_memory(tti_str *out, const tti_blueprint *b) {
                    mib(plan->shard.unshared_bytes), mib(plan->eval.arena_bytes));
 }
 
-static tutti_status print_plan(const tti_blueprint *b, tti_str *out) {
+/* What the activations of a shard come to, and how many nodes run, with another recomputation. */
+static tutti_status predict(const tutti_job *job, const tti_blueprint *b, tti_recompute recompute,
+                            size_t *n_bytes, int *n_nodes) {
+    tutti_graph *g;
+    tti_target target = tti_blueprint_target(&b->config);
+    tti_numerics_target(&b->config, &target);
+    target.recompute = recompute;
+    TTI_TRY(tti_blueprint_graph(job, b, true, &g));
+    tutti_status st = tti_pipeline_run(&g, &target, NULL);
+    if (st == TUTTI_OK) st = tti_graph_peak_bytes(g, n_bytes);
+    *n_nodes = g->n_nodes;
+    tutti_graph_destroy(g);
+    return st;
+}
+
+static tutti_status print_recompute(const tutti_job *job, const tti_blueprint *b, tti_str *out) {
+    size_t none, block;
+    int n_none, n_block;
+    TTI_TRY(predict(job, b, TTI_RECOMPUTE_NONE, &none, &n_none));
+    TTI_TRY(predict(job, b, TTI_RECOMPUTE_BLOCK, &block, &n_block));
+    tti_str_printf(out,
+                   "train.recompute is %s; alive at once, before packing:\n"
+                   "  none            %10.3f MiB\n"
+                   "  block           %10.3f MiB  %d of %d nodes run again\n",
+                   b->config.train.recompute, mib(none), mib(block), n_block - n_none, n_none);
+    return TUTTI_OK;
+}
+
+static tutti_status print_plan(const tutti_job *job, const tti_blueprint *b, tti_str *out) {
     void *arena = tti_backend_cpu.alloc(b->plan->shard.arena_bytes + 64);
     void *params = tti_backend_cpu.alloc(b->plan->n_flat * sizeof(float) + 64);
     tti_instance *instance = NULL;
@@ -57,6 +86,7 @@ static tutti_status print_plan(const tti_blueprint *b, tti_str *out) {
                        b->config.model.name, (long long)b->rows_per_shard, b->n_shards);
         print_steps(out, &b->plan->shard, instance);
         print_memory(out, b);
+        st = print_recompute(job, b, out);
     }
     tti_instance_destroy(instance);
     tti_backend_cpu.release(arena, b->plan->shard.arena_bytes + 64);
@@ -68,6 +98,7 @@ static tutti_status print_graph(const tutti_job *job, const tti_blueprint *b, co
                                 tti_str *out) {
     tutti_graph *g;
     tti_target target = tti_blueprint_target(&b->config);
+    tti_numerics_target(&b->config, &target);
     TTI_TRY(tti_blueprint_graph(job, b, true, &g));
     tutti_status st = TUTTI_OK;
     if (strcmp(after, "none") != 0) st = tti_pipeline_run(&g, &target, after);
@@ -82,7 +113,7 @@ tutti_status tutti_inspect_job(tutti_job *job, const char *after_pass, char **te
     tti_str out = {0};
     TTI_TRY(tti_job_resolve(job, tti_cores_usable()));
     TTI_TRY(tti_blueprint_create(job, &b));
-    tutti_status st = after_pass ? print_graph(job, b, after_pass, &out) : print_plan(b, &out);
+    tutti_status st = after_pass ? print_graph(job, b, after_pass, &out) : print_plan(job, b, &out);
     tti_blueprint_destroy(b);
     if (st == TUTTI_OK && out.failed) st = tti_fail(TUTTI_E_NOMEM, "inspect: out of memory");
     if (st != TUTTI_OK) tti_str_free(&out);

@@ -26,15 +26,15 @@ typedef struct tti_job_config {
         int64_t context, stride;   /* tokens of a sample, and from sample to sample; 0: context */
         char tokenizer[TTI_TEXT_MAX]; /* auto | bytes | chars | gpt2 */
         char tokenizer_dir[TTI_TEXT_MAX];
-        int64_t vocabulary;       /* tokens: how many there are; 0: as its files say */
-        char label[TTI_TEXT_MAX]; /* csv: the column */
-        double val_fraction;      /* for testing, where the files do not say */
-        int64_t image_size;       /* pictures: side of what the model sees; 0: by format */
+        int64_t vocabulary;         /* tokens: how many there are; 0: as its files say */
+        char label[TTI_TEXT_MAX];   /* csv: the column */
+        double val_fraction;        /* for testing, where the files do not say */
+        int64_t image_size;         /* pictures: side of what the model sees; 0: by format */
         char augment[TTI_TEXT_MAX]; /* "auto", or steps: data/augment.h */
         char channel_mean[TTI_TEXT_MAX], channel_std[TTI_TEXT_MAX]; /* "auto", or three numbers */
         char on_error[TTI_TEXT_MAX];                                /* stop | skip */
-        int64_t threads;          /* loader threads per worker */
-        int64_t prefetch;         /* batches made ahead, >= 1 */
+        int64_t threads;                                            /* loader threads per worker */
+        int64_t prefetch;                                           /* batches made ahead, >= 1 */
     } data;
     struct {
         int64_t batch;  /* global, whatever the number of workers */

@@ -74,8 +74,17 @@ static void find_ring_in_exact(const tti_job_config *c, char why[WHY]) {
 }
 
 static void find_missing_dir(const tti_job_config *c, char why[WHY]) {
-    if (!is(c->data.format, "idx") || *c->data.dir) return;
-    snprintf(why, WHY, "idx needs data.dir, the folder of the files, such as data.dir=data/mnist");
+    if (is(c->data.format, "digits") || *c->data.dir) return;
+    snprintf(why, WHY, "%s needs data.dir, the folder of the files, such as data.dir=data/mnist",
+             c->data.format);
+}
+
+static void find_missing_tokenizer(const tti_job_config *c, char why[WHY]) {
+    if (!is(c->data.format, "text") || !is(c->data.tokenizer, "gpt2")) return;
+    if (*c->data.tokenizer_dir) return;
+    snprintf(why, WHY,
+             "gpt2 needs data.tokenizer_dir, a tokenizer.json or a folder with vocab.json and "
+             "merges.txt");
 }
 
 static void find_lost_nesterov(const tti_job_config *c, char why[WHY]) {
@@ -152,6 +161,7 @@ static const rule rules[] = {
     {{"train.batch", "parallel.workers", "parallel.shards"}, find_small_batch},
     {{"parallel.algorithm", "parallel.mode"}, find_ring_in_exact},
     {{"data.format", "data.dir"}, find_missing_dir},
+    {{"data.tokenizer", "data.tokenizer_dir", "data.format"}, find_missing_tokenizer},
     {{"optimizer.nesterov", "optimizer.name", "optimizer.momentum"}, find_lost_nesterov},
     {{"train.label_smoothing", "train.loss"}, find_lost_smoothing},
     {{"schedule.min_lr", "schedule.name", "optimizer.lr", "optimizer.scale_lr"}, find_rising_rate},

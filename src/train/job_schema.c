@@ -39,7 +39,7 @@ static const tti_option rows[] = {
      .example = "0.1"},
 
     /* data */
-    {"data.format", TTI_OPTION_CHOICE, AT(data.format), "digits", 
+    {"data.format", TTI_OPTION_CHOICE, AT(data.format), "digits",
      .choices = "digits|idx|text|tokens|npy|csv|images|cifar10|cifar100|tar|packed",
      .also = "type|dataset|kind|name",
      .help = "digits: drawn by the program itself; idx: MNIST's files, plain or .gz"},

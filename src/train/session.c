@@ -14,6 +14,7 @@
 #include "launch/stop.h"
 #include "launch/supervised.h"
 #include "train/lr_schedule.h"
+#include "train/numerics.h"
 #include "train/optimizer.h"
 #include "train/reporter.h"
 #include "train/snapshot.h"
@@ -29,6 +30,7 @@ typedef struct session {
     tti_run_state state;    /* over all resumed parts */
     int64_t saved_step;     /* step of the newest checkpoint, -1: none */
     int64_t n_skipped;
+    bool is_scaled; /* gradients come times a loss scale */
     int stop_signal;
     tti_step_result last;
     tti_step_result eval; /* sums over the test split */
@@ -57,7 +59,7 @@ static tutti_status make_exec(session *s) {
                          .alg = alg,
                          .fast = strcmp(c->parallel.mode, "fast") == 0,
                          .reference = strcmp(c->parallel.backend, "reference") == 0,
-                         .watch_gradients = strcmp(c->train.on_nan, "skip") == 0,
+                         .watch_gradients = s->is_scaled || strcmp(c->train.on_nan, "skip") == 0,
                          .seed = (uint64_t)c->train.seed,
                          .clip_norm = c->train.clip_norm,
                          .beta1 = c->optimizer.beta1,
@@ -102,6 +104,7 @@ static tutti_status resume(session *s) {
     bool any = false;
     s->saved_step = -1;
     s->state = (tti_run_state){.plateau = tti_plateau_begin()};
+    tti_numerics_loss_scale(s->c, &s->state.loss_scale);
     if (s->desc->resume) TTI_TRY(find_checkpoints(s, &any));
     if (!any) return TUTTI_OK;
     TTI_TRY(tti_snapshot_load(s->b, s->exec, s->desc->run_dir, &s->reporter, &s->state));
@@ -214,6 +217,19 @@ static tutti_status reread_params(session *s) {
                     (long long)s->state.step, s->desc->rank);
 }
 
+/* What to do about a step whose loss or gradient was not finite: under a dynamic loss scale it is
+ * the scale that was too high, and only that changes. */
+static tutti_status judge(session *s, tutti_status st) {
+    bool skipped = st == TUTTI_E_NUMERICS && s->last.skipped;
+    bool overflow = skipped && s->is_scaled && !tti_loss_scale_is_blameless(&s->state.loss_scale);
+    if (s->is_scaled && (st == TUTTI_OK || overflow))
+        tti_loss_scale_step(&s->state.loss_scale, overflow);
+    if (st == TUTTI_OK || overflow) return TUTTI_OK;
+    if (!skipped || strcmp(s->c->train.on_nan, "skip") != 0) return st;
+    s->n_skipped++;
+    return tti_reporter_warn(&s->reporter, tutti_last_error());
+}
+
 static tutti_status one_step(session *s) {
     tti_batch batch;
     TTI_TRY(tti_loader_next(s->loader, &batch));
@@ -223,13 +239,10 @@ static tutti_status one_step(session *s) {
                           .shards = s->shards,
                           .shard_size = s->b->rows_per_shard,
                           .n_rows = batch.n_rows_global,
+                          .loss_scale = s->is_scaled ? s->state.loss_scale.scale : 1,
                           .vote = tti_stop_requested()};
     tutti_status st = tti_exec_step(s->exec, &desc, &s->last);
-    bool skip =
-        st == TUTTI_E_NUMERICS && s->last.skipped && strcmp(s->c->train.on_nan, "skip") == 0;
-    if (st != TUTTI_OK && !skip) return st;
-    s->n_skipped += skip;
-    if (skip) TTI_TRY(tti_reporter_warn(&s->reporter, tutti_last_error()));
+    TTI_TRY(judge(s, st));
     s->state.step++;
     TTI_TRY(reread_params(s));
     if (s->last.n_votes > 0) s->stop_signal = tti_stop_signal() ? tti_stop_signal() : SIGTERM;
@@ -257,6 +270,7 @@ static tutti_status finish(session *s, tutti_train_result *result) {
 
 tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *result) {
     session s = {.desc = desc, .b = desc->blueprint, .c = &desc->blueprint->config};
+    s.is_scaled = tti_blueprint_target(s.c).loss_scale;
     tti_reporter_init(&s.reporter, desc->start_ns);
     tutti_status st = prepare(&s);
     if (st == TUTTI_OK) st = train(&s);

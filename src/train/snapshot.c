@@ -60,9 +60,11 @@ tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const cha
     print_identity(b, identity, sizeof identity);
     tti_backend_cpu.describe(&backend);
     tutti_status st = list_tensors(b, exec, &t);
-    char plateau[TTI_PLATEAU_TEXT];
+    char plateau[TTI_PLATEAU_TEXT], scale[64];
     tti_plateau_print(&state->plateau, plateau);
-    tti_ckpt_text texts[] = {{"identity", identity}, {"job", job_yaml}, {"plateau", plateau}};
+    snprintf(scale, sizeof scale, "%.17g %d", state->loss_scale.scale, state->loss_scale.n_good);
+    tti_ckpt_text texts[] = {
+        {"identity", identity}, {"job", job_yaml}, {"plateau", plateau}, {"loss_scale", scale}};
     int64_t step = state->step, in_epoch = step % b->steps_per_epoch;
     if (st == TUTTI_OK)
         st = tti_ckpt_save(
@@ -134,9 +136,22 @@ static tutti_status read_all(const tti_blueprint *b, tti_exec *exec, const tti_c
                     tti_ckpt_dir(ckpt), found, said);
 }
 
+/* "SCALE STEPS"; a fixed scale of the job wins over what was saved. */
+static tutti_status read_loss_scale(const tti_ckpt *ckpt, const char *text, tti_loss_scale *out) {
+    char *end;
+    double scale = strtod(text, &end);
+    long n_good = strtol(end, &end, 10);
+    if (*end || !(scale >= 0x1p-126 && scale <= 0x1p126) || n_good < 0 || n_good > 1000000)
+        return tti_fail(TUTTI_E_CHECKPOINT, "%s: malformed loss scale", tti_ckpt_dir(ckpt));
+    if (out->dynamic) *out = (tti_loss_scale){scale, (int)n_good, true};
+    return TUTTI_OK;
+}
+
 static tutti_status read_state(const tti_ckpt *ckpt, tti_run_state *state) {
     const char *plateau = tti_ckpt_get_text(ckpt, "plateau");
     if (plateau) TTI_TRY(tti_plateau_read(plateau, &state->plateau));
+    const char *scale = tti_ckpt_get_text(ckpt, "loss_scale");
+    if (scale) TTI_TRY(read_loss_scale(ckpt, scale, &state->loss_scale));
     state->step = tti_ckpt_get_meta(ckpt)->step;
     return TUTTI_OK;
 }

@@ -4,6 +4,7 @@
 
 #include "exec/exec.h"
 #include "train/blueprint.h"
+#include "train/loss_scale.h"
 #include "train/plateau.h"
 #include "train/reporter.h"
 
@@ -11,6 +12,7 @@
 typedef struct tti_run_state {
     int64_t step; /* updates done */
     tti_plateau plateau;
+    tti_loss_scale loss_scale;
 } tti_run_state;
 
 /* Saves parameters, optimizer state and what the run remembers.  Called by one rank. */
