@@ -142,11 +142,11 @@ static void adagrad_loop(rms_step s, float *w, float *sum, const float *grad, si
 }
 
 static tutti_status adagrad_run(void *state, const tti_kargs *a) {
-    const float *hyper = a->in[3];
+    const float *hyper = a->in[3], lr_decay = (float)tti_attr_float(a->node, "lr_decay");
     rms_step s = {.scale = hyper[1] * hyper[2],
                   .decay = (float)tti_attr_float(a->node, "decay"),
                   .eps = (float)tti_attr_float(a->node, "eps"),
-                  .rate = hyper[0]};
+                  .rate = hyper[0] / (1.0f + (hyper[3] - 1.0f) * lr_decay)};
     (void)state;
     for (int k = 0; k < 2; k++) bring(a, k);
     adagrad_loop(s, a->out[0], a->out[1], a->in[2], tti_n_elems(a->node->out[0]));
