@@ -8,7 +8,7 @@ set(generated ${CMAKE_BINARY_DIR}/package)
 # What a static link needs beside libtutti.a, by the names of the linker.
 set(TUTTI_PRIVATE_TARGETS "")
 foreach(lib ${TUTTI_LIBS_all})
-  string(REGEX REPLACE "^(PkgConfig|DNNL)::" "" lib ${lib})
+  string(REGEX REPLACE "^(PkgConfig|DNNL)::(lib)?" "" lib ${lib})
   string(REPLACE "ZLIB::ZLIB" "z" lib ${lib})
   string(REPLACE "Threads::Threads" "pthread" lib ${lib})
   list(APPEND TUTTI_PRIVATE_TARGETS ${lib})

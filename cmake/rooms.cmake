@@ -41,7 +41,8 @@ function(tutti_room name)
   target_include_directories(tutti_${name} ${scope} ${CMAKE_SOURCE_DIR}/include
                              ${CMAKE_SOURCE_DIR}/src)
   target_compile_definitions(tutti_${name} ${scope} TUTTI_VERSION="${PROJECT_VERSION}"
-                             TUTTI_HAVE_ONEDNN=${TUTTI_HAVE_ONEDNN})
+                             TUTTI_HAVE_ONEDNN=${TUTTI_HAVE_ONEDNN}
+                             TUTTI_HAVE_JPEG=${TUTTI_HAVE_JPEG} TUTTI_HAVE_PNG=${TUTTI_HAVE_PNG})
   set(objects "")
   set(test_objects "")
   if(sources)

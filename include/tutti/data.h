@@ -1,10 +1,11 @@
 /* data.h - data sets: numbered samples, each a tensor x and its labels y.
  *
- * A data set is opened by the name of its format.  Formats: "idx" (the files of MNIST and its kin,
- * plain or gzipped) and "digits" (drawn by the program itself: synthetic, needs no files).
+ * A data set is opened by the name of its format; `tutti formats` lists them.  A tokenizer turns
+ * text into numbers and back.
  *
  * Samples: x is what a model is fed, already decoded and normalised: for images f32 [C,H,W] with
- *          (pixel/255 - mean)/std.  y is i32, a scalar class number for both formats.
+ *          (pixel/255 - mean)/std, for text i32 [T].  y is i32: a class number, or for text the
+ *          token that follows each one of x, [T].
  * Threads: an open data set is read-only; any number of threads may read it at once.
  * Errors:  a missing, damaged or hostile file gives TUTTI_E_DATA with its path and what was
  *          expected of it.
@@ -15,18 +16,37 @@
 #include "tutti/types.h"
 
 typedef struct tutti_dataset tutti_dataset;
+typedef struct tutti_tokenizer tutti_tokenizer;
 
 typedef enum tutti_data_split { TUTTI_TRAIN, TUTTI_TEST, TUTTI_N_SPLITS } tutti_data_split;
 
 /* What to open.  Zero is the default of every field except format. */
 typedef struct tutti_dataset_desc {
-    const char *format;     /* "idx" or "digits"                                           */
-    const char *dir;        /* idx: the folder with the four files                         */
+    const char *format;     /* "idx", "digits", "text", ...                                */
+    const char *dir;        /* the folder with the files; text, tokens: or a file or glob  */
     tutti_data_split split; /* only the files of this split are touched                    */
     int64_t n_samples;      /* only the first so many; 0: all (digits: 60000 or 10000)      */
     int64_t n_classes;      /* labels must be below this; 0: the largest label + 1          */
     double mean, std;       /* x = (pixel/255 - mean) / std; std 0 stands for 1             */
     uint64_t seed;          /* digits: another seed draws other digits                     */
+    double val_fraction;    /* where the files do not say what is for testing: this share   */
+    bool skip_bad;          /* a damaged sample is counted and masked: x zeros, y -1        */
+
+    /* Images (images, tar, packed, cifar10, cifar100). */
+    int64_t image_size;       /* S of x [3,S,S]; 0: 224, CIFAR 32                            */
+    const char *augment;      /* of the training split: "random_resized_crop, flip" (see
+                                 docs/job.md); "" none; NULL or "auto": what is usual        */
+    const char *channel_mean; /* "0.485, 0.456, 0.406"; NULL or "auto": ImageNet's or CIFAR's */
+    const char *channel_std;
+
+    /* Text (text, tokens) and tables (csv). */
+    int64_t context;           /* T, tokens per sample; 0: 256                                */
+    int64_t stride;            /* tokens from sample to sample; 0: context                    */
+    const char *tokenizer;     /* text: "bytes", "chars", "gpt2"; NULL, "", "auto": by its dir,
+                                  without one chars                                           */
+    const char *tokenizer_dir; /* its file or folder; NULL or "": none                        */
+    const char *label;         /* csv: name or number of a column; NULL or "": "label", "class",
+                                  "target" or "y", or else the last                           */
 } tutti_dataset_desc;
 
 typedef struct tutti_dataset_info {
@@ -51,8 +71,85 @@ TUTTI_API const tutti_dataset_info *tutti_dataset_get_info(const tutti_dataset *
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_get(const tutti_dataset *ds, int64_t index,
                                                          void *x, int32_t *y);
 
+/* Samples skipped so far under skip_bad, each counted once. */
+TUTTI_API int64_t tutti_dataset_n_skipped(const tutti_dataset *ds);
+
+/* Why: text i of the first 100, NULL past the last.  Borrowed until the data set is destroyed. */
+TUTTI_API const char *tutti_dataset_skip_reason(const tutti_dataset *ds, int64_t i);
+
+/* The name of a class, NULL where there are no names.  Borrowed until the data set is destroyed. */
+TUTTI_API const char *tutti_dataset_class_name(const tutti_dataset *ds, int64_t label);
+
+/* The tokenizer of a set of text, NULL if it has none.  Borrowed until the set is destroyed. */
+TUTTI_API const tutti_tokenizer *tutti_dataset_get_tokenizer(const tutti_dataset *ds);
+
 /* Closes the files and frees the memory.  NULL is a no-op.  Nobody may be reading. */
 TUTTI_API void tutti_dataset_destroy(tutti_dataset *ds);
+
+/* ---- text to numbers ----
+ *
+ * Tokenizers: "bytes" (256), "chars" (the Unicode characters of a text), "gpt2" (byte pairs, as
+ * Hugging Face's tokenizer.json or vocab.json and merges.txt describe them).  An open tokenizer
+ * is read-only: any number of threads may use it. */
+
+/* Which tokenizer.  Either dir, or name; chars needs one of dir and text. */
+typedef struct tutti_tokenizer_desc {
+    const char *name;    /* NULL, "" or "auto": what dir holds                             */
+    const char *dir;     /* a file that tutti_tokenizer_save wrote, a tokenizer.json, or a
+                            folder with tokenizer.json or vocab.json and merges.txt          */
+    const char *text;    /* chars: its characters become the vocabulary; UTF-8, not kept     */
+    size_t n_text_bytes; /* of text                                                          */
+} tutti_tokenizer_desc;
+
+/* Opens a tokenizer.  On success *out is owned by the caller, on failure NULL. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_tokenizer_open(const tutti_tokenizer_desc *desc,
+                                                            tutti_tokenizer **out);
+
+/* Writes one JSON file that tutti_tokenizer_open reads back to the same tokenizer; for gpt2 it is
+ * a tokenizer.json. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_tokenizer_save(const tutti_tokenizer *tokenizer,
+                                                            const char *path);
+
+/* "bytes", "chars" or "gpt2". */
+TUTTI_API const char *tutti_tokenizer_get_name(const tutti_tokenizer *tokenizer);
+
+/* Tokens are 0 .. size-1. */
+TUTTI_API int64_t tutti_tokenizer_get_size(const tutti_tokenizer *tokenizer);
+
+/* The token that ends a text ("<|endoftext|>"), -1 if there is none. */
+TUTTI_API int32_t tutti_tokenizer_get_end(const tutti_tokenizer *tokenizer);
+
+/* n_bytes of text as tokens; special tokens are not looked for.  *tokens is freed with free().
+ * TUTTI_E_DATA names the place of the first byte that has no token. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_tokenizer_encode(const tutti_tokenizer *tokenizer,
+                                                              const char *text, size_t n_bytes,
+                                                              int32_t **tokens, int64_t *n_tokens);
+
+/* The bytes of the tokens in a row; a NUL follows the n_bytes, which need not be UTF-8 where a
+ * character is cut.  *text is freed with free().  TUTTI_E_DATA for a token that does not exist. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_tokenizer_decode(const tutti_tokenizer *tokenizer,
+                                                              const int32_t *tokens,
+                                                              int64_t n_tokens, char **text,
+                                                              size_t *n_bytes);
+
+/* Frees it.  NULL is a no-op. */
+TUTTI_API void tutti_tokenizer_destroy(tutti_tokenizer *tokenizer);
+
+/* ---- packing ---- */
+
+/* How to pack.  Zero is the default of every field but dir. */
+typedef struct tutti_pack_desc {
+    const char *dir;      /* written to; made if it is not there                              */
+    int64_t shard_tokens; /* tokens per file; 0: 100 million                                  */
+} tutti_pack_desc;
+
+/* Writes the samples of the set that source describes (its split is ignored: both are written)
+ * in the form that loads fastest: text as token files of llm.c with tokenizer.json, to be opened
+ * as "tokens".  *report becomes one line per file, freed with free().  TUTTI_E_UNSUPPORTED for a
+ * format that has no packed form. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_pack(const tutti_dataset_desc *source,
+                                                          const tutti_pack_desc *desc,
+                                                          char **report);
 
 TUTTI_EXTERN_C_END
 

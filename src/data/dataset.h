@@ -6,7 +6,10 @@
 #ifndef TTI_DATA_DATASET_H
 #define TTI_DATA_DATASET_H
 
+#include "base/str.h"
+#include "data/skip_list.h"
 #include "data/transform.h"
+#include "data/workspace.h"
 #include "tutti/data.h"
 
 struct tutti_dataset {
@@ -17,8 +20,17 @@ struct tutti_dataset {
     /* Sample index (checked by the caller) into x, of type stored, and y.  Any thread, any order.
      * A failure names the file. */
     tutti_status (*read)(const tutti_dataset *ds, int64_t index, void *x, int32_t *y);
+    /* Instead of read, where samples differ in size: fetch puts sample index into ws->file as it
+     * lies in its file, unpack makes a sample of type stored of that; how (a random crop) may
+     * depend on the key. */
+    tutti_status (*fetch)(const tutti_dataset *ds, int64_t index, tti_workspace *ws, int32_t *y);
+    tutti_status (*unpack)(const tutti_dataset *ds, const tti_sample_key *key, tti_workspace *ws,
+                           void *x);
+    const char *(*class_name)(const tutti_dataset *ds, int64_t label); /* NULL: no names */
+    tti_skip_list *skips; /* NULL: a bad sample is a failure; owned, set by tutti_dataset_open */
     void (*close)(tutti_dataset *ds); /* frees state; cannot fail */
     void *state;                      /* of the format            */
+    tutti_tokenizer *tokenizer;       /* owned; NULL: none        */
 };
 
 /* One row of the table of formats. */
@@ -28,10 +40,28 @@ typedef struct tti_format {
     /* Fills stored, info (but info.x), decode, read, close and state of a zeroed ds.  On failure
      * everything it took is given back. */
     tutti_status (*open)(const tutti_dataset_desc *desc, tutti_dataset *ds);
+    /* Writes both splits in packed form into desc->dir, which exists, and a line per file into
+     * report; NULL: there is no packed form. */
+    tutti_status (*pack)(const tutti_dataset_desc *source, const tutti_pack_desc *desc,
+                         tti_str *report);
 } tti_format;
 
 extern const tti_format tti_format_idx;
 extern const tti_format tti_format_digits;
+extern const tti_format tti_format_text;
+extern const tti_format tti_format_tokens;
+extern const tti_format tti_format_npy;
+extern const tti_format tti_format_csv;
+extern const tti_format tti_format_images;
+extern const tti_format tti_format_cifar10;
+extern const tti_format tti_format_cifar100;
+extern const tti_format tti_format_tar;
+extern const tti_format tti_format_packed;
+
+/* Sample key->index as stored (type stored), and y, in whichever way the format has.  *skipped: it
+ * is bad, the policy is to go on without it, and x and y are undefined. */
+tutti_status tti_dataset_read(const tutti_dataset *ds, const tti_sample_key *key, tti_workspace *ws,
+                              void *x, int32_t *y, bool *skipped);
 
 /* Formats in order of the table: i = 0, 1, ... until NULL. */
 const tti_format *tti_format_at(int i);

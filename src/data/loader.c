@@ -40,6 +40,7 @@ typedef struct slot {
 
 typedef struct scratch {
     uint8_t *memory; /* two buffers of the chain */
+    tti_workspace workspace;
     tti_loader *loader;
 } scratch;
 
@@ -103,7 +104,8 @@ static void clear_row(const tti_loader *l, uint8_t *x, int32_t *y) {
 }
 
 /* Row i of the slot, counted over the worker's shards. */
-static tutti_status load_row(const tti_loader *l, slot *s, int64_t i, void *const buffers[2]) {
+static tutti_status load_row(const tti_loader *l, slot *s, int64_t i, scratch *mine) {
+    void *const buffers[2] = {mine->memory, mine->memory + l->chain_bytes};
     const tti_batch *b = &s->batch;
     int64_t shard = i / b->rows_per_shard, row = i % b->rows_per_shard;
     int64_t in_batch = (l->desc.first_shard + shard) * b->rows_per_shard + row;
@@ -117,17 +119,19 @@ static tutti_status load_row(const tti_loader *l, slot *s, int64_t i, void *cons
     uint64_t position = (uint64_t)(b->step * l->desc.batch + in_batch);
     uint64_t index = l->desc.sequential ? position : tti_permutation_at(&s->order, position);
     tti_sample_key key = {l->desc.seed, (uint64_t)b->epoch, index};
-    const tutti_dataset *ds = l->desc.dataset;
-    TTI_TRY(ds->read(ds, (int64_t)index, buffers[0], y));
-    tti_chain_apply(&l->chain, &key, buffers, l->stored_bytes, x);
+    bool skipped;
+    TTI_TRY(tti_dataset_read(l->desc.dataset, &key, &mine->workspace, buffers[0], y, &skipped));
+    if (skipped)
+        clear_row(l, x, y);
+    else
+        tti_chain_apply(&l->chain, &key, buffers, l->stored_bytes, x);
     return TUTTI_OK;
 }
 
-static tutti_status load_chunk(const tti_loader *l, slot *s, int64_t chunk, const scratch *mine) {
-    void *const buffers[2] = {mine->memory, mine->memory + l->chain_bytes};
+static tutti_status load_chunk(const tti_loader *l, slot *s, int64_t chunk, scratch *mine) {
     int64_t n = s->batch.rows_per_shard * s->batch.n_shards;
     int64_t end = TTI_MIN((chunk + 1) * CHUNK_ROWS, n);
-    for (int64_t i = chunk * CHUNK_ROWS; i < end; i++) TTI_TRY(load_row(l, s, i, buffers));
+    for (int64_t i = chunk * CHUNK_ROWS; i < end; i++) TTI_TRY(load_row(l, s, i, mine));
     return TUTTI_OK;
 }
 
@@ -157,7 +161,7 @@ static void keep_text(char text[TEXT_BYTES]) {
 }
 
 /* Called with the mutex held, which is let go while rows are loaded. */
-static void run_chunk(tti_loader *l, slot *s, const scratch *mine) {
+static void run_chunk(tti_loader *l, slot *s, scratch *mine) {
     int64_t chunk = s->next_chunk++;
     pthread_mutex_unlock(&l->mutex);
     tutti_status st = load_chunk(l, s, chunk, mine);
@@ -171,7 +175,7 @@ static void run_chunk(tti_loader *l, slot *s, const scratch *mine) {
 }
 
 static void *thread_main(void *arg) {
-    const scratch *mine = arg;
+    scratch *mine = arg;
     tti_loader *l = mine->loader;
     pthread_mutex_lock(&l->mutex);
     while (!l->stop) {
@@ -337,7 +341,10 @@ void tti_loader_destroy(tti_loader *l) {
         free(l->slots[i].x);
         free(l->slots[i].y);
     }
-    for (int i = 0; l->scratches && i < l->n_scratch; i++) free(l->scratches[i].memory);
+    for (int i = 0; l->scratches && i < l->n_scratch; i++) {
+        free(l->scratches[i].memory);
+        tti_workspace_free(&l->scratches[i].workspace);
+    }
     free(l->slots);
     free(l->scratches);
     free(l->threads);

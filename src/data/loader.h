@@ -6,7 +6,8 @@
  * B that V does not divide) are zeros with label -1, so every shard has the same shape.
  *
  * What is delivered is a function of data set, seed, B, V, epoch and step alone: never of the
- * number of workers or threads, nor of time. Threads: one loader is used by one thread at a time;
+ * number of workers or threads, nor of time.  A sample that the data set skips (data.h, skip_bad)
+ * is a row of zeros with label -1 too. Threads: one loader is used by one thread at a time;
  * its own threads are its business. */
 #ifndef TTI_DATA_LOADER_H
 #define TTI_DATA_LOADER_H

@@ -1,0 +1,78 @@
+/* image.h - pictures in memory: decoding of files, and resizing as PIL does it.
+ *
+ * A picture is u8 RGB, [H,W,3], rows without gaps.  Pixels are borrowed from the workspace that the
+ * call was given and last until its next use.  Results are the same bits on every machine. */
+#ifndef TTI_DATA_IMAGE_H
+#define TTI_DATA_IMAGE_H
+
+#include <stdbool.h>
+
+#include "data/workspace.h"
+
+enum {
+    TTI_MAX_IMAGE_SIDE = 65535,
+    TTI_MAX_IMAGE_PIXELS = 1 << 26, /* 67 million: 192 MiB as RGB */
+    TTI_IMAGE_PAD_BYTES = 16,       /* readable after the last pixel */
+};
+
+typedef struct tti_image {
+    int64_t h, w;
+    const uint8_t *rgb; /* [H,W,3], and TTI_IMAGE_PAD_BYTES more that may be read */
+} tti_image;
+
+/* A rectangle of pixels: rows y .. y+h-1, columns x .. x+w-1. */
+typedef struct tti_box {
+    int64_t y, x, h, w;
+} tti_box;
+
+/* An encoded picture; name stands for it in messages. */
+typedef struct tti_blob {
+    const uint8_t *bytes;
+    size_t n_bytes;
+    const char *name;
+} tti_blob;
+
+/* What a header says: the size as shown, that is after turning. */
+typedef struct tti_image_head {
+    int64_t h, w;
+    int orientation; /* of EXIF, 1 .. 8; 1: as stored */
+    bool is_png;     /* else JPEG                     */
+} tti_image_head;
+
+/* Reads the header.  TUTTI_E_DATA for what is neither JPEG nor PNG, damaged, too large, or declares
+ * more pixels than so few bytes can hold; TUTTI_E_UNSUPPORTED if this build lacks the library. */
+tutti_status tti_image_read_head(const tti_blob *blob, tti_image_head *out);
+
+/* Decodes at least the rows of box (in the picture as shown), and only them where that is faster:
+ * *out is the whole picture, pixels outside of the rows of box may be anything.  Grey becomes RGB,
+ * alpha is dropped, CMYK is converted as PIL does, the picture is turned upright.  head is what
+ * tti_image_read_head gave.  A damaged file is TUTTI_E_DATA. */
+tutti_status tti_image_decode(const tti_blob *blob, const tti_image_head *head, const tti_box *box,
+                              tti_workspace *ws, tti_image *out);
+
+/* The orientation in the EXIF data of a JPEG, 1 where there is none or it is damaged. */
+int tti_exif_orientation(const uint8_t *bytes, size_t n_bytes);
+
+/* The two decoders: rows first .. last-1 of the picture as stored, into rgb [H,W,3]. */
+tutti_status tti_jpeg_read_head(const tti_blob *blob, int64_t *h, int64_t *w);
+tutti_status tti_jpeg_decode(const tti_blob *blob, int64_t first, int64_t last, tti_buffer *row,
+                             uint8_t *rgb);
+tutti_status tti_png_read_head(const tti_blob *blob, int64_t *h, int64_t *w);
+tutti_status tti_png_decode(const tti_blob *blob, int64_t first, int64_t last, tti_buffer *row,
+                            uint8_t *rgb);
+
+/* The part `from` of a picture as a picture of h x w, of which the part `window` is written to out,
+ * u8 [window.h, window.w, 3], mirrored if flip. */
+typedef struct tti_resize {
+    tti_box from;
+    int64_t h, w;
+    tti_box window;
+    bool flip;
+} tti_resize;
+
+/* Antialiased bilinear, bit for bit what PIL's crop(from).resize((w, h), BILINEAR) gives.  All
+ * sizes >= 1 and every box inside of what it is a part of, asserted. */
+tutti_status tti_image_resize(const tti_image *image, const tti_resize *how, tti_workspace *ws,
+                              uint8_t *out);
+
+#endif /* TTI_DATA_IMAGE_H */

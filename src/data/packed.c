@@ -1,0 +1,220 @@
+/* packed.c - the format "packed": pictures decoded once, all of one size, read without decoding.
+ *
+ * DIR/train.pack and DIR/val.pack, little-endian: a record of [P,P,3] u8 and a label i32 for each
+ * sample, then 64 bytes that say what there is (so a file that was cut off is known by its end).
+ * `tutti data pack` writes them from any format of pictures: the shorter side becomes P and the
+ * middle is taken. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/atomic_file.h"
+#include "base/error.h"
+#include "base/str.h"
+#include "data/byte_reader.h"
+#include "data/image_set.h"
+
+enum { TRAILER = 64, VERSION = 1, MAX_PATH = 4096 };
+static const char magic[8] = "TUTTIIMG";
+
+typedef struct trailer {
+    char magic[8];
+    uint32_t version, side;
+    int64_t n_samples, n_classes;
+    uint8_t zero[TRAILER - 32];
+} trailer;
+
+_Static_assert(sizeof(trailer) == TRAILER, "the trailer is written as it lies in memory");
+
+typedef struct packed {
+    tti_image_set set; /* first */
+    char *path;
+    int fd; /* -1: none */
+    trailer about;
+} packed;
+
+static size_t picture_bytes(const trailer *t) { return (size_t)t->side * t->side * 3; }
+
+static tutti_status file_path(const char *dir, tutti_data_split split, char out[MAX_PATH]) {
+    int n = snprintf(out, MAX_PATH, "%s/%s.pack", dir, split == TUTTI_TRAIN ? "train" : "val");
+    if (n < 0 || n >= MAX_PATH) return tti_fail(TUTTI_E_INVALID, "packed: the path is too long");
+    return TUTTI_OK;
+}
+
+/* ---- reading ---- */
+
+static tutti_status check_trailer(const char *path, const trailer *t, uint64_t n_file) {
+    if (memcmp(t->magic, magic, sizeof magic) != 0 || t->version != VERSION)
+        return tti_fail(TUTTI_E_DATA, "%s: truncated, or no packed pictures of version %d", path,
+                        VERSION);
+    bool sane = t->side >= 1 && t->side <= TTI_MAX_IMAGE_SIZE && t->n_samples >= 1 &&
+                t->n_samples <= INT64_C(1) << 36 && t->n_classes >= 1 && t->n_classes <= INT32_MAX;
+    uint64_t n_bytes = 0; /* at most 2^36 * 2^26 */
+    if (sane) n_bytes = (uint64_t)t->n_samples * (picture_bytes(t) + 4) + TRAILER;
+    if (n_bytes == n_file && sane) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA,
+                    "%s: %lld samples of side %u do not make the %llu bytes of the file", path,
+                    (long long)t->n_samples, (unsigned)t->side, (unsigned long long)n_file);
+}
+
+static tutti_status read_trailer(const tutti_dataset_desc *desc, packed *p) {
+    char path[MAX_PATH];
+    uint64_t n_file;
+    TTI_TRY(file_path(desc->dir, desc->split, path));
+    if (!(p->path = strdup(path))) return tti_fail(TUTTI_E_NOMEM, "packed: out of memory");
+    TTI_TRY(tti_open_regular(path, &p->fd, &n_file));
+    if (n_file < TRAILER) return tti_fail(TUTTI_E_DATA, "%s: truncated", path);
+    TTI_TRY(tti_pread_all(p->fd, path, &p->about, TRAILER, n_file - TRAILER));
+    return check_trailer(path, &p->about, n_file);
+}
+
+static tutti_status packed_fetch(const tutti_dataset *ds, int64_t index, tti_workspace *ws,
+                                 int32_t *y) {
+    const packed *p = ds->state;
+    size_t n = picture_bytes(&p->about);
+    TTI_TRY(tti_buffer_reserve(&ws->file, n + TTI_IMAGE_PAD_BYTES));
+    TTI_TRY(tti_pread_all(p->fd, p->path, ws->file.bytes, n + 4, (uint64_t)index * (n + 4)));
+    memcpy(y, ws->file.bytes + n, 4);
+    if (*y < 0 || *y >= p->about.n_classes)
+        return tti_fail(TUTTI_E_DATA, "%s: label %d of sample %lld is out of range, 0 .. %lld",
+                        p->path, (int)*y, (long long)index, (long long)(p->about.n_classes - 1));
+    return TUTTI_OK;
+}
+
+static tutti_status packed_unpack(const tutti_dataset *ds, const tti_sample_key *key,
+                                  tti_workspace *ws, void *x) {
+    const packed *p = ds->state;
+    tti_image image = {p->about.side, p->about.side, ws->file.bytes};
+    return tti_image_set_place(&p->set, key, &image, ws, x);
+}
+
+static void packed_close(tutti_dataset *ds) {
+    packed *p = ds->state;
+    if (p->fd >= 0) close(p->fd);
+    free(p->path);
+    free(p);
+}
+
+static tutti_status check_wanted(const tutti_dataset_desc *desc, const packed *p) {
+    const trailer *t = &p->about;
+    if (desc->n_samples > t->n_samples)
+        return tti_fail(TUTTI_E_DATA, "%s: %lld samples are asked for, the file has %lld", p->path,
+                        (long long)desc->n_samples, (long long)t->n_samples);
+    if (desc->n_classes > 0 && desc->n_classes != t->n_classes)
+        return tti_fail(TUTTI_E_DATA, "%s: %lld classes, %lld are expected", p->path,
+                        (long long)t->n_classes, (long long)desc->n_classes);
+    return TUTTI_OK;
+}
+
+static tutti_status packed_open(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+    if (!desc->dir || !desc->dir[0])
+        return tti_fail(TUTTI_E_INVALID, "packed: data.dir is missing: the folder of train.pack");
+    packed *p = malloc(sizeof *p);
+    if (!p) return tti_fail(TUTTI_E_NOMEM, "packed: out of memory");
+    *p = (packed){.fd = -1};
+    ds->state = p;
+    tutti_status st;
+    TTI_TRY_GOTO(read_trailer(desc, p), cleanup);
+    TTI_TRY_GOTO(check_wanted(desc, p), cleanup);
+    tti_image_usual usual = tti_usual_photos;
+    usual.size = TTI_MIN((int64_t)p->about.side, usual.size);
+    bool as_packed = p->about.side == (desc->image_size > 0 ? desc->image_size : usual.size);
+    if (as_packed) usual.fit = TTI_FIT_FILL;
+    TTI_TRY_GOTO(tti_image_set_init(desc, &usual, ds, &p->set), cleanup);
+    ds->info.n_samples = desc->n_samples > 0 ? desc->n_samples : p->about.n_samples;
+    ds->info.n_classes = p->about.n_classes;
+    ds->fetch = packed_fetch;
+    ds->unpack = packed_unpack;
+    ds->close = packed_close;
+cleanup:
+    if (st != TUTTI_OK) packed_close(ds);
+    return st;
+}
+
+const tti_format tti_format_packed = {
+    .name = "packed",
+    .doc = "train.pack and val.pack: pictures of one size, as `tutti data pack` writes them",
+    .open = packed_open,
+};
+
+/* ---- writing ---- */
+
+/* Skipped samples are left out. */
+static tutti_status write_records(const tutti_dataset *ds, tti_atomic_file *file, uint8_t *record,
+                                  trailer *about) {
+    tti_workspace ws = {0};
+    tutti_status st = TUTTI_OK;
+    for (int64_t i = 0; st == TUTTI_OK && i < ds->info.n_samples; i++) {
+        bool skipped = false;
+        int32_t y;
+        st = tti_dataset_read(ds, &(tti_sample_key){.index = (uint64_t)i}, &ws, record, &y,
+                              &skipped);
+        if (st != TUTTI_OK || skipped) continue;
+        memcpy(record + picture_bytes(about), &y, 4);
+        st = tti_atomic_file_write(file, record, picture_bytes(about) + 4);
+        about->n_samples++;
+    }
+    tti_workspace_free(&ws);
+    return st;
+}
+
+static tutti_status write_file(const tutti_dataset *ds, const char *path, trailer *about) {
+    tti_atomic_file *file = NULL;
+    uint8_t *record = malloc(picture_bytes(about) + 4);
+    if (!record) return tti_fail(TUTTI_E_NOMEM, "packed: out of memory");
+    tutti_status st;
+    uint64_t n_bytes = (uint64_t)ds->info.n_samples * (picture_bytes(about) + 4) + TRAILER;
+    TTI_TRY_GOTO(tti_atomic_file_create(path, n_bytes, &file), cleanup);
+    TTI_TRY_GOTO(write_records(ds, file, record, about), cleanup);
+    if (about->n_samples == 0) {
+        st = tti_fail(TUTTI_E_DATA, "%s: every sample was skipped", path);
+        goto cleanup;
+    }
+    TTI_TRY_GOTO(tti_atomic_file_write(file, about, TRAILER), cleanup);
+    TTI_TRY_GOTO(tti_atomic_file_commit(file), cleanup);
+cleanup:
+    tti_atomic_file_destroy(file);
+    free(record);
+    return st;
+}
+
+/* For photographs 8/7 of what the model sees, so that evaluation sees the same pixels as without
+ * packing; a format whose pictures are taken whole keeps its size. */
+static int64_t pick_side(const tutti_dataset_desc *source) {
+    bool is_small = strncmp(source->format, "cifar", 5) == 0;
+    int64_t size = source->image_size > 0 ? source->image_size : tti_usual_photos.size;
+    return is_small ? source->image_size : (int64_t)rint((double)size * 8.0 / 7.0);
+}
+
+static tutti_status pack_split(const tutti_dataset_desc *source, const char *dir, tti_str *report) {
+    char path[MAX_PATH];
+    tutti_dataset *ds;
+    tutti_dataset_desc plain = *source;
+    plain.augment = "none";
+    plain.image_size = pick_side(source);
+    TTI_TRY(file_path(dir, source->split, path));
+    TTI_TRY(tutti_dataset_open(&plain, &ds));
+    tti_image_set *set = ds->state;
+    if (set->fit == TTI_FIT_MIDDLE) set->fit = TTI_FIT_SQUARE;
+    trailer about = {
+        .version = VERSION, .side = (uint32_t)set->size, .n_classes = ds->info.n_classes};
+    memcpy(about.magic, magic, sizeof magic);
+    tutti_status st = write_file(ds, path, &about);
+    if (st == TUTTI_OK)
+        tti_str_printf(report, "%s: %lld pictures of %lld x %lld, %lld classes, %lld skipped\n",
+                       path, (long long)about.n_samples, (long long)set->size, (long long)set->size,
+                       (long long)ds->info.n_classes, (long long)tutti_dataset_n_skipped(ds));
+    tutti_dataset_destroy(ds);
+    return st;
+}
+
+tutti_status tti_pack_images(const tutti_dataset_desc *source, const tutti_pack_desc *desc,
+                             tti_str *report) {
+    tutti_dataset_desc split = *source;
+    split.split = TUTTI_TRAIN;
+    TTI_TRY(pack_split(&split, desc->dir, report));
+    split.split = TUTTI_TEST;
+    return pack_split(&split, desc->dir, report);
+}

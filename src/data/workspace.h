@@ -1,0 +1,33 @@
+/* workspace.h - the memory of one thread that reads samples whose sizes differ.
+ *
+ * Buffers grow on demand and are kept from sample to sample.  One workspace is used by one thread
+ * at a time; zero to begin with. */
+#ifndef TTI_DATA_WORKSPACE_H
+#define TTI_DATA_WORKSPACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tutti/status.h"
+
+typedef struct tti_buffer {
+    uint8_t *bytes; /* 64-byte aligned; owned; NULL until something was reserved */
+    size_t n_bytes; /* in use, for whoever fills it                              */
+    size_t capacity;
+} tti_buffer;
+
+typedef struct tti_workspace {
+    tti_buffer file;   /* a sample as it lies in its file                           */
+    tti_buffer pixels; /* decoded                                                   */
+    tti_buffer turned; /* decoded and turned upright                                */
+    tti_buffer rows;   /* of a resize, between its two passes; a decoder's own rows */
+    tti_buffer coefs;  /* of a resize                                               */
+} tti_workspace;
+
+/* At least n_bytes at bytes; what was there may be lost.  n_bytes is set. */
+tutti_status tti_buffer_reserve(tti_buffer *buffer, size_t n_bytes);
+
+/* Frees all memory; the workspace is as new. */
+void tti_workspace_free(tti_workspace *ws);
+
+#endif /* TTI_DATA_WORKSPACE_H */
