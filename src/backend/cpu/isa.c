@@ -67,7 +67,8 @@ static void accumulate(float *dst, const float *src, size_t n) {
 #define TTI_FAMILIES(X) \
     X(fused)            \
     X(elementwise)      \
-    X(binary) X(matmul) X(conv) X(pool) X(shape) X(softmax) X(loss) X(reduce) X(random) X(optim)
+    X(binary) X(matmul) X(conv) X(pool) X(shape) X(softmax) X(loss) X(reduce) X(random) X(optim) \
+    X(norm) X(batch_norm) X(embed) X(attention)
 
 #define TTI_DECLARE(name) extern const tti_kernel TTI_VARIANT(tti_kernels_##name)[];
 #define TTI_LIST(name) TTI_VARIANT(tti_kernels_##name),

@@ -1,0 +1,446 @@
+/* attention.c - attention and its gradient in tiles; f32.  Never a T x T matrix: scratch is T x D.
+ *
+ * A tile is QUERIES rows of weights by KEYS columns; softmax goes on from tile to tile (Milakov &
+ * Gimelshein 2018), and the gradient finds the weights again from lse (Dao et al. 2022).  Keys that
+ * no row of a tile sees are not computed.  The one idea: the product of this file reads its left
+ * side with any strides and its right side with whole vectors in rows, so that only keys and values
+ * are ever rearranged, once for each head.  Each sum runs over its index in order: the bits are
+ * those of any instruction set. */
+#include "backend/cpu/simd.h"
+#include "backend/cpu/vmath.h"
+
+enum { QUERIES = 32, KEYS = 128 };
+
+/* ---- the product: c[m][n] (+)= a[m][k] b[k][n], n in whole vectors ---- */
+
+typedef struct product {
+    size_t m, n, k;
+    const float *a; /* a[i * a_row + k * a_col] */
+    size_t a_row, a_col;
+    const float *b; /* b[k * ldb + j] */
+    size_t ldb;
+    float *c; /* c[i * ldc + j] */
+    size_t ldc;
+    bool add; /* to what c holds */
+} product;
+
+#if defined(__AVX512F__)
+enum { MR = 8, NV = 2 };
+#elif defined(__AVX2__)
+enum { MR = 4, NV = 1 };
+#else
+enum { MR = 2, NV = 1 };
+#endif
+
+/* mr rows by nv vectors of c; both are constants where this is called. */
+static inline __attribute__((always_inline)) void tile(const product *g, const float *a,
+                                                       const float *b, float *c, int mr, int nv) {
+    tti_v16 acc[MR][NV];
+#pragma GCC unroll 8
+    for (int i = 0; i < mr; i++) {
+#pragma GCC unroll 2
+        for (int v = 0; v < nv; v++)
+            acc[i][v] = g->add ? tti_load16(c + (size_t)i * g->ldc + v * TTI_LANES) : (tti_v16){0};
+    }
+    for (size_t k = 0; k < g->k; k++, a += g->a_col, b += g->ldb) {
+        tti_v16 row[NV];
+#pragma GCC unroll 2
+        for (int v = 0; v < nv; v++) row[v] = tti_load16(b + v * TTI_LANES);
+#pragma GCC unroll 8
+        for (int i = 0; i < mr; i++) {
+#pragma GCC unroll 2
+            for (int v = 0; v < nv; v++) acc[i][v] += a[(size_t)i * g->a_row] * row[v];
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < mr; i++) {
+#pragma GCC unroll 2
+        for (int v = 0; v < nv; v++) tti_store16(c + (size_t)i * g->ldc + v * TTI_LANES, acc[i][v]);
+    }
+}
+
+static void multiply(const product *g) {
+    size_t j = 0;
+    for (; j + NV * TTI_LANES <= g->n; j += NV * TTI_LANES) {
+        size_t i = 0;
+        for (; i + MR <= g->m; i += MR)
+            tile(g, g->a + i * g->a_row, g->b + j, g->c + i * g->ldc + j, MR, NV);
+        for (; i < g->m; i++) tile(g, g->a + i * g->a_row, g->b + j, g->c + i * g->ldc + j, 1, NV);
+    }
+    for (; j < g->n; j += TTI_LANES)
+        for (size_t i = 0; i < g->m; i++)
+            tile(g, g->a + i * g->a_row, g->b + j, g->c + i * g->ldc + j, 1, 1);
+}
+
+/* ---- sizes ---- */
+
+static size_t padded(size_t n) { return (n + TTI_LANES - 1) / TTI_LANES * TTI_LANES; }
+
+typedef struct heads_view {
+    size_t n_batch, n_t, heads, kv_heads, dim;
+    size_t width;      /* of a position of qkv: (heads + 2 kv_heads) dim */
+    size_t wide, tall; /* dim and n_t in whole vectors */
+    bool causal;
+    float scale;
+} heads_view;
+
+static heads_view heads_of(const tti_node *node) {
+    const int64_t *dim = node->in[0]->type.shape.dim;
+    heads_view v = {.n_batch = (size_t)dim[0], .n_t = (size_t)dim[1], .width = (size_t)dim[2]};
+    double scale = tti_attr_float(node, "scale");
+    v.heads = (size_t)tti_attr_int(node, "heads");
+    v.kv_heads = (size_t)tti_attr_int(node, "kv_heads");
+    if (v.kv_heads == 0) v.kv_heads = v.heads;
+    v.dim = v.width / (v.heads + 2 * v.kv_heads);
+    v.wide = padded(v.dim), v.tall = padded(v.n_t);
+    v.causal = tti_attr_int(node, "causal") != 0;
+    v.scale = (float)(scale != 0 ? scale : 1 / __builtin_sqrt((double)v.dim));
+    return v;
+}
+
+/* qkv, lengths? -> y; or qkv, lengths?, y, lse, dy -> dqkv. */
+static bool has_lengths(const tti_node *node) { return node->n_in == 2 || node->n_in == 5; }
+
+static bool can_run(const tti_node *node) {
+    for (int i = 0; i < node->n_in; i++) {
+        tutti_dtype want = i == 1 && has_lengths(node) ? TUTTI_I32 : TUTTI_F32;
+        if (node->in[i]->type.dtype != want) return false;
+    }
+    return node->out[0]->type.dtype == TUTTI_F32;
+}
+
+/* Keys of sample b that count. */
+static size_t n_keys_of(const tti_kargs *a, const heads_view *v, size_t b) {
+    if (!has_lengths(a->node)) return v->n_t;
+    int32_t n = ((const int32_t *)a->in[1])[b];
+    return n <= 0 ? 0 : TTI_MIN((size_t)n, v->n_t);
+}
+
+/* Keys of a tile from first on that query t sees. */
+static size_t n_seen(const heads_view *v, size_t n_keys, size_t t, size_t first) {
+    size_t n = v->causal ? TTI_MIN(n_keys, t + 1) : n_keys;
+    return n <= first ? 0 : TTI_MIN(n - first, (size_t)KEYS);
+}
+
+/* ---- rearranging ---- */
+
+/* to[i][wide] = from[i * step], zeros beyond n columns. */
+static void copy_rows(const float *from, size_t step, size_t n_rows, size_t n, float *to) {
+    size_t wide = padded(n);
+    for (size_t i = 0; i < n_rows; i++, from += step, to += wide) {
+        memcpy(to, from, n * sizeof *to);
+        for (size_t j = n; j < wide; j++) to[j] = 0.0f;
+    }
+}
+
+/* to[d][tall] = from[i * step + d], zeros beyond n rows; by squares, so that both sides stay in
+ * cache. */
+static void transpose_rows(const float *from, size_t step, size_t n, size_t dim, float *to) {
+    size_t tall = padded(n);
+    for (size_t i0 = 0; i0 < tall; i0 += TTI_LANES)
+        for (size_t d = 0; d < dim; d++) {
+            float *line = to + d * tall + i0;
+            size_t m = n - TTI_MIN(i0, n);
+            for (size_t i = 0; i < TTI_LANES; i++)
+                line[i] = i < m ? from[(i0 + i) * step + d] : 0.0f;
+        }
+}
+
+static void write_rows(const float *from, size_t wide, size_t n_rows, size_t dim, size_t step,
+                       float *to) {
+    for (size_t i = 0; i < n_rows; i++, from += wide, to += step)
+        memcpy(to, from, dim * sizeof *to);
+}
+
+/* ---- forward ---- */
+
+typedef struct forward {  /* in scratch, for one key head */
+    float *keys;          /* [dim][tall] */
+    float *values;        /* [tall][wide] */
+    float *weights;       /* [QUERIES][KEYS] */
+    float *y;             /* [QUERIES][wide] */
+    float *largest, *sum; /* [QUERIES] of the row so far */
+} forward;
+
+static size_t forward_bytes(const tti_node *node, const void *state) {
+    heads_view v = heads_of(node);
+    (void)state;
+    size_t n = v.dim * v.tall + v.tall * v.wide + QUERIES * (KEYS + v.wide + 2);
+    return n * sizeof(float);
+}
+
+static forward place_forward(const heads_view *v, float *at) {
+    forward f = {.keys = at};
+    f.values = f.keys + v->dim * v->tall;
+    f.weights = f.values + v->tall * v->wide;
+    f.y = f.weights + QUERIES * KEYS;
+    f.largest = f.y + QUERIES * v->wide;
+    f.sum = f.largest + QUERIES;
+    return f;
+}
+
+/* w[j] = e^(scale w[j] - m) for j < n, zeros to n_all, both whole vectors but n. */
+static void exponentials(float *w, size_t n, size_t n_all, float scale, float m) {
+    size_t n_exp = padded(n);
+    TTI_IVDEP
+    for (size_t j = 0; j < n_exp; j++) w[j] = tti_vexp(scale * w[j] - m);
+    for (size_t j = n; j < n_all; j++) w[j] = 0.0f;
+}
+
+/* One row of products becomes weights relative to the largest so far; y follows. */
+static void softmax_row(const forward *f, const heads_view *v, size_t i, size_t n, size_t n_all) {
+    float *w = f->weights + i * KEYS, *y = f->y + i * v->wide;
+    if (n == 0) {
+        memset(w, 0, n_all * sizeof *w);
+        return;
+    }
+    float before = f->largest[i], largest = tti_max_n(w, n, w[0]) * v->scale;
+    largest = before > largest ? before : largest;
+    exponentials(w, n, n_all, v->scale, largest);
+    float fade = tti_vexp(before - largest);
+    f->sum[i] = f->sum[i] * fade + tti_sum_n(w, n_all);
+    f->largest[i] = largest;
+    if (fade == 1.0f) return;
+    TTI_IVDEP
+    for (size_t d = 0; d < v->wide; d++) y[d] *= fade;
+}
+
+/* Queries t .. t+n_rows-1 of one head against all keys. */
+static void attend_rows(const forward *f, const heads_view *v, const float *q, size_t n_keys,
+                        size_t t, size_t n_rows) {
+    memset(f->y, 0, n_rows * v->wide * sizeof *f->y);
+    for (size_t i = 0; i < n_rows; i++) f->largest[i] = -__builtin_inff(), f->sum[i] = 0.0f;
+    for (size_t first = 0; first < n_keys; first += KEYS) {
+        size_t n = n_seen(v, n_keys, t + n_rows - 1, first), n_all = padded(n);
+        if (n == 0) break;
+        multiply(&(product){.m = n_rows,
+                            .n = n_all,
+                            .k = v->dim,
+                            .a = q,
+                            .a_row = v->width,
+                            .a_col = 1,
+                            .b = f->keys + first,
+                            .ldb = v->tall,
+                            .c = f->weights,
+                            .ldc = KEYS});
+        for (size_t i = 0; i < n_rows; i++)
+            softmax_row(f, v, i, n_seen(v, n_keys, t + i, first), n_all);
+        multiply(&(product){.m = n_rows,
+                            .n = v->wide,
+                            .k = n,
+                            .a = f->weights,
+                            .a_row = KEYS,
+                            .a_col = 1,
+                            .b = f->values + first * v->wide,
+                            .ldb = v->wide,
+                            .c = f->y,
+                            .ldc = v->wide,
+                            .add = true});
+    }
+}
+
+/* y and lse of these queries; a row that sees no key gives zeros. */
+static void finish_rows(const forward *f, const heads_view *v, size_t n_rows, float *y,
+                        float *lse) {
+    for (size_t i = 0; i < n_rows; i++, y += v->heads * v->dim) {
+        const float *own = f->y + i * v->wide;
+        bool any = f->sum[i] != 0.0f;
+        float scale = any ? 1.0f / f->sum[i] : 0.0f;
+        TTI_IVDEP
+        for (size_t d = 0; d < v->dim; d++) y[d] = own[d] * scale;
+        lse[i] = any ? f->largest[i] + tti_vlog(f->sum[i]) : 0.0f;
+    }
+}
+
+/* The query heads of sample b that share one key head. */
+static void attend_group(const tti_kargs *a, const heads_view *v, const forward *f, size_t b,
+                         size_t kv) {
+    const float *qkv = (const float *)a->in[0] + b * v->n_t * v->width;
+    size_t n_keys = n_keys_of(a, v, b), group = v->heads / v->kv_heads;
+    float *y = a->out[0], *lse = a->out[1];
+    transpose_rows(qkv + (v->heads + kv) * v->dim, v->width, v->n_t, v->dim, f->keys);
+    copy_rows(qkv + (v->heads + v->kv_heads + kv) * v->dim, v->width, v->n_t, v->dim, f->values);
+    for (size_t h = kv * group; h < (kv + 1) * group; h++)
+        for (size_t t = 0; t < v->n_t; t += QUERIES) {
+            size_t n_rows = TTI_MIN((size_t)QUERIES, v->n_t - t);
+            attend_rows(f, v, qkv + t * v->width + h * v->dim, n_keys, t, n_rows);
+            finish_rows(f, v, n_rows, y + ((b * v->n_t + t) * v->heads + h) * v->dim,
+                        lse + (b * v->heads + h) * v->n_t + t);
+        }
+}
+
+static tutti_status attention_run(void *state, const tti_kargs *a) {
+    heads_view v = heads_of(a->node);
+    forward f = place_forward(&v, a->scratch);
+    (void)state;
+    for (size_t b = 0; b < v.n_batch; b++)
+        for (size_t kv = 0; kv < v.kv_heads; kv++) attend_group(a, &v, &f, b, kv);
+    return TUTTI_OK;
+}
+
+/* ---- gradient: p weights, dp = dy v^T, ds = scale p (dp - sum dy y), dv = p^T dy, dq = ds k,
+ * dk = ds^T q ---- */
+
+typedef struct backward {     /* in scratch, for one key head */
+    float *keys_t, *values_t; /* [dim][tall] */
+    float *keys, *dk, *dv;    /* [tall][wide] */
+    float *p, *dp;            /* [QUERIES][KEYS] */
+    float *q, *dy, *dq;       /* [QUERIES][wide] */
+    float *mean;              /* [QUERIES]: sum dy y */
+} backward;
+
+static size_t backward_bytes(const tti_node *node, const void *state) {
+    heads_view v = heads_of(node);
+    (void)state;
+    size_t n = 2 * v.dim * v.tall + 3 * v.tall * v.wide + QUERIES * (2 * KEYS + 3 * v.wide + 1);
+    return n * sizeof(float);
+}
+
+static backward place_backward(const heads_view *v, float *at) {
+    backward f = {.keys_t = at};
+    size_t n = v->tall * v->wide, rows = QUERIES * v->wide;
+    f.values_t = f.keys_t + v->dim * v->tall;
+    f.keys = f.values_t + v->dim * v->tall;
+    f.dk = f.keys + n, f.dv = f.dk + n;
+    f.p = f.dv + n, f.dp = f.p + QUERIES * KEYS;
+    f.q = f.dp + QUERIES * KEYS, f.dy = f.q + rows, f.dq = f.dy + rows;
+    f.mean = f.dq + rows;
+    return f;
+}
+
+/* p and ds of row i, which sees n keys, with zeros to n_all. */
+static void weigh_row(const backward *f, const heads_view *v, size_t i, size_t n, size_t n_all,
+                      float lse) {
+    float *p = f->p + i * KEYS, *dp = f->dp + i * KEYS, mean = f->mean[i];
+    exponentials(p, n, n_all, v->scale, lse);
+    TTI_IVDEP
+    for (size_t j = 0; j < n_all; j++) dp[j] = v->scale * p[j] * (dp[j] - mean);
+    for (size_t j = n; j < n_all; j++) dp[j] = 0.0f; /* what is not seen may be NaN */
+}
+
+/* What the tile of keys from first on gives to dq, dk and dv. */
+static void grad_tile(const backward *f, const heads_view *v, size_t first, size_t n_rows,
+                      const size_t *seen, const float *lse) {
+    size_t n = seen[n_rows - 1], n_all = padded(n), at = first * v->wide;
+    product g = {.m = n_rows,
+                 .n = n_all,
+                 .k = v->dim,
+                 .a = f->q,
+                 .a_row = v->wide,
+                 .a_col = 1,
+                 .b = f->keys_t + first,
+                 .ldb = v->tall,
+                 .c = f->p,
+                 .ldc = KEYS};
+    multiply(&g);
+    g.a = f->dy, g.b = f->values_t + first, g.c = f->dp;
+    multiply(&g);
+    for (size_t i = 0; i < n_rows; i++) weigh_row(f, v, i, seen[i], n_all, lse[i]);
+    g = (product){.m = n_rows,
+                  .n = v->wide,
+                  .k = n,
+                  .a = f->dp,
+                  .a_row = KEYS,
+                  .a_col = 1,
+                  .b = f->keys + at,
+                  .ldb = v->wide,
+                  .c = f->dq,
+                  .ldc = v->wide,
+                  .add = true};
+    multiply(&g);
+    g = (product){.m = n,
+                  .n = v->wide,
+                  .k = n_rows,
+                  .a = f->dp,
+                  .a_row = 1,
+                  .a_col = KEYS,
+                  .b = f->q,
+                  .ldb = v->wide,
+                  .c = f->dk + at,
+                  .ldc = v->wide,
+                  .add = true};
+    multiply(&g);
+    g.a = f->p, g.b = f->dy, g.c = f->dv + at;
+    multiply(&g);
+}
+
+/* Queries t .. t+n_rows-1 of a head: their dq, their part of dk and dv. */
+static void grad_rows(const backward *f, const heads_view *v, size_t n_keys, size_t t,
+                      size_t n_rows, const float *lse) {
+    size_t seen[QUERIES];
+    memset(f->dq, 0, n_rows * v->wide * sizeof *f->dq);
+    for (size_t first = 0; first < n_keys; first += KEYS) {
+        for (size_t i = 0; i < n_rows; i++) seen[i] = n_seen(v, n_keys, t + i, first);
+        if (seen[n_rows - 1] == 0) return;
+        grad_tile(f, v, first, n_rows, seen, lse);
+    }
+}
+
+/* sum dy y of each row. */
+static void row_means(const heads_view *v, const float *dy, const float *y, size_t n_rows,
+                      float *mean) {
+    size_t step = v->heads * v->dim;
+    for (size_t i = 0; i < n_rows; i++, dy += step, y += step) {
+        float lane[TTI_LANES] = {0};
+        for (size_t d = 0; d < v->dim; d++) lane[d % TTI_LANES] += dy[d] * y[d];
+        mean[i] = tti_sum_lanes(lane);
+    }
+}
+
+static void grad_head(const tti_kargs *a, const heads_view *v, const backward *f, size_t b,
+                      size_t h) {
+    int n_in = a->node->n_in;
+    size_t n_keys = n_keys_of(a, v, b), step = v->heads * v->dim;
+    const float *lse = (const float *)a->in[n_in - 2] + (b * v->heads + h) * v->n_t;
+    for (size_t t = 0; t < v->n_t; t += QUERIES) {
+        size_t n_rows = TTI_MIN((size_t)QUERIES, v->n_t - t);
+        size_t row = (b * v->n_t + t) * step + h * v->dim;
+        size_t at = (b * v->n_t + t) * v->width + h * v->dim;
+        const float *y = (const float *)a->in[n_in - 3] + row;
+        const float *dy = (const float *)a->in[n_in - 1] + row;
+        copy_rows((const float *)a->in[0] + at, v->width, n_rows, v->dim, f->q);
+        copy_rows(dy, step, n_rows, v->dim, f->dy);
+        row_means(v, dy, y, n_rows, f->mean);
+        grad_rows(f, v, n_keys, t, n_rows, lse + t);
+        write_rows(f->dq, v->wide, n_rows, v->dim, v->width, (float *)a->out[0] + at);
+    }
+}
+
+static void grad_group(const tti_kargs *a, const heads_view *v, const backward *f, size_t b,
+                       size_t kv) {
+    size_t start = b * v->n_t * v->width, group = v->heads / v->kv_heads;
+    size_t k_at = start + (v->heads + kv) * v->dim, v_at = k_at + v->kv_heads * v->dim;
+    const float *qkv = a->in[0];
+    float *dqkv = a->out[0];
+    transpose_rows(qkv + k_at, v->width, v->n_t, v->dim, f->keys_t);
+    transpose_rows(qkv + v_at, v->width, v->n_t, v->dim, f->values_t);
+    copy_rows(qkv + k_at, v->width, v->n_t, v->dim, f->keys);
+    memset(f->dk, 0, 2 * v->tall * v->wide * sizeof *f->dk); /* and dv */
+    for (size_t h = kv * group; h < (kv + 1) * group; h++) grad_head(a, v, f, b, h);
+    write_rows(f->dk, v->wide, v->n_t, v->dim, v->width, dqkv + k_at);
+    write_rows(f->dv, v->wide, v->n_t, v->dim, v->width, dqkv + v_at);
+}
+
+static tutti_status attention_grad_run(void *state, const tti_kargs *a) {
+    heads_view v = heads_of(a->node);
+    backward f = place_backward(&v, a->scratch);
+    (void)state;
+    for (size_t b = 0; b < v.n_batch; b++)
+        for (size_t kv = 0; kv < v.kv_heads; kv++) grad_group(a, &v, &f, b, kv);
+    return TUTTI_OK;
+}
+
+extern const tti_kernel TTI_VARIANT(tti_kernels_attention)[];
+const tti_kernel TTI_VARIANT(tti_kernels_attention)[] = {
+    {.op = "attention",
+     .name = TTI_ISA_TEXT,
+     .can_run = can_run,
+     .scratch_bytes = forward_bytes,
+     .run = attention_run},
+    {.op = "attention_grad",
+     .name = TTI_ISA_TEXT,
+     .can_run = can_run,
+     .scratch_bytes = backward_bytes,
+     .run = attention_grad_run},
+    {0},
+};
