@@ -303,6 +303,20 @@ TUTTI_API tutti_loss tutti_cross_entropy(tutti_graph *g, tutti_value *logits, tu
 TUTTI_API tutti_loss tutti_mse(tutti_graph *g, tutti_value *pred, tutti_value *target,
                                tutti_value *labels, int64_t ignore);
 
+/* x, target alike, target in 0 .. 1: the sum of -t ln s(x) - (1 - t) ln(1 - s(x)) with
+ * s(x) = 1 / (1 + e^-x); the count is of elements; labels as in tutti_mse. */
+TUTTI_API tutti_loss tutti_bce_with_logits(tutti_graph *g, tutti_value *x, tutti_value *target,
+                                           tutti_value *labels, int64_t ignore);
+
+/* log_p, target alike, target probabilities: the sum of t (ln t - log_p), 0 where t is 0; the count
+ * is of rows; labels as in tutti_mse. */
+TUTTI_API tutti_loss tutti_kl_div(tutti_graph *g, tutti_value *log_p, tutti_value *target,
+                                  tutti_value *labels, int64_t ignore);
+
+/* a . b / (max(|a|, 1e-8) max(|b|, 1e-8)) along axis, without that axis; a and b broadcast. */
+TUTTI_API tutti_value *tutti_cosine_similarity(tutti_graph *g, tutti_value *a, tutti_value *b,
+                                               int axis);
+
 TUTTI_EXTERN_C_END
 
 #endif /* TUTTI_OPS_H */

@@ -1,4 +1,4 @@
-/* layers.c - builders that make parameters: linear, conv2d; and dropout, drop_path: they need names.
+/* layers.c - builders that make parameters: linear, conv2d; and dropout, drop_path, by their names.
  * their names.
  *
  * A layer's name gives its parameters theirs ("conv1.weight") and stands in every message.  The

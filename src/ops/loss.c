@@ -1,4 +1,4 @@
-/* loss.c - what training makes small: cross entropy and squared error, as sums with their counts.
+/* loss.c - what training makes small: cross entropy, as a sum with its count.
  *
  * Losses are never divided here: the sum and the count of kept rows go side by side through every
  * shard and worker and are divided once (design: virtual shards).  Rows whose label is `ignore` are
@@ -144,101 +144,6 @@ static void entropy_cost(const tti_node *node, tti_cost *cost) {
     tti_cost_flops(node, 20.0 * (double)tti_in_n(node, 0), cost);
 }
 
-/* ---- mse ---- */
-
-static const tti_attr_spec mse_attrs[] = {
-    {"ignore", TTI_ATTR_INT, -1, "label of rows that do not count"}, {0}};
-
-/* pred and target alike, and labels, if there, one for each row; n_in without dloss. */
-static tutti_status check_mse(const tti_node *node, int n_in) {
-    TTI_TRY(tti_need_floats(node, 0, 2));
-    TTI_TRY(tti_need_same_shape(node, 0, 1));
-    if (tti_in_shape(node, 0)->n_dims < 1) return tti_node_fail(node, "input 0 has no rows");
-    if (n_in < 3) return TUTTI_OK;
-    TTI_TRY(tti_need_dtype(node, 2, TUTTI_I32));
-    TTI_TRY(tti_need_n_dims(node, 2, 1));
-    if (tti_in_dim(node, 2, 0) != tti_in_dim(node, 0, 0))
-        return tti_node_fail(node, "%lld rows, %lld labels", (long long)tti_in_dim(node, 0, 0),
-                             (long long)tti_in_dim(node, 2, 0));
-    return TUTTI_OK;
-}
-
-static tutti_status mse_infer(const tti_node *node, tutti_type *out) {
-    TTI_TRY(check_mse(node, node->n_in));
-    out[0] = out[1] = scalar;
-    return TUTTI_OK;
-}
-
-static tutti_status mse_grad_infer(const tti_node *node, tutti_type *out) {
-    TTI_TRY(check_mse(node, node->n_in - 1));
-    TTI_TRY(need_scalar(node, node->n_in - 1));
-    out[0] = node->in[0]->type;
-    return TUTTI_OK;
-}
-
-static bool row_is_kept(const tti_args *a, bool has_labels, size_t r) {
-    return !has_labels || a->in[2][r] != (double)tti_attr_int(a->node, "ignore");
-}
-
-static size_t row_elems(const tti_node *node) {
-    size_t n = 1;
-    for (int d = 1; d < tti_in_shape(node, 0)->n_dims; d++) n *= (size_t)tti_in_dim(node, 0, d);
-    return n;
-}
-
-static void mse_reference(const tti_args *a) {
-    size_t rows = (size_t)tti_in_dim(a->node, 0, 0), width = row_elems(a->node);
-    double loss = 0, count = 0;
-    for (size_t r = 0; r < rows; r++) {
-        if (!row_is_kept(a, a->node->n_in == 3, r)) continue;
-        for (size_t i = r * width; i < (r + 1) * width; i++) {
-            double d = a->in[0][i] - a->in[1][i];
-            loss += d * d;
-        }
-        count += (double)width;
-    }
-    a->out[0][0] = loss, a->out[1][0] = count;
-}
-
-static void mse_grad_reference(const tti_args *a) {
-    size_t rows = (size_t)tti_in_dim(a->node, 0, 0), width = row_elems(a->node);
-    double dloss = a->in[a->node->n_in - 1][0];
-    for (size_t r = 0; r < rows; r++) {
-        bool kept = row_is_kept(a, a->node->n_in == 4, r);
-        for (size_t i = r * width; i < (r + 1) * width; i++)
-            a->out[0][i] = kept ? 2 * (a->in[0][i] - a->in[1][i]) * dloss : 0;
-    }
-}
-
-/* Squared error is symmetric, so the target's gradient is the same op the other way round. */
-static tutti_status mse_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
-                             const bool *need, tutti_value **dx) {
-    tti_attr_arg attrs[] = {tti_same_attr(node, "ignore"), {0}};
-    for (int i = 0; dy[0] && i < 2; i++) {
-        tutti_value *in[4] = {node->in[i], node->in[1 - i], dy[0]};
-        if (node->n_in == 3) in[2] = node->in[2], in[3] = dy[0];
-        if (need[i]) dx[i] = tti_grad_emit(g, node, "mse_grad", in, node->n_in + 1, attrs);
-    }
-    return tutti_graph_check(g);
-}
-
-static tutti_status mse_shard(const tti_node *node, const tti_placement *in, tti_placement *out) {
-    static const tti_shard_rule rules[] = {{"000", "PP"}};
-    return tti_shard_match(node, rules, 1, in, out, "only rows can be split, all inputs alike");
-}
-
-static tutti_status mse_grad_shard(const tti_node *node, const tti_placement *in,
-                                   tti_placement *out) {
-    static const tti_shard_rule without[] = {{"00W", "0"}, {"WWP", "P"}};
-    static const tti_shard_rule with_labels[] = {{"000W", "0"}, {"WWWP", "P"}};
-    return tti_shard_match(node, node->n_in == 3 ? without : with_labels, 2, in, out,
-                           "only rows can be split, all inputs alike");
-}
-
-static void mse_cost(const tti_node *node, tti_cost *cost) {
-    tti_cost_flops(node, 3.0 * (double)tti_in_n(node, 0), cost);
-}
-
 /* ---- builders ---- */
 
 tutti_loss tutti_cross_entropy(tutti_graph *g, tutti_value *logits, tutti_value *labels,
@@ -248,14 +153,6 @@ tutti_loss tutti_cross_entropy(tutti_graph *g, tutti_value *logits, tutti_value 
                (tti_attr_arg[]){TTI_FLOAT("smoothing", smoothing), TTI_INT("ignore", ignore), {0}},
                out);
     return (tutti_loss){out[0], out[1], out[2]};
-}
-
-tutti_loss tutti_mse(tutti_graph *g, tutti_value *pred, tutti_value *target, tutti_value *labels,
-                     int64_t ignore) {
-    tutti_value *out[2];
-    tti_emit_n(g, "mse", NULL, (tutti_value *[]){pred, target, labels}, labels ? 3 : 2,
-               (tti_attr_arg[]){TTI_INT("ignore", ignore), {0}}, out);
-    return (tutti_loss){out[0], out[1], NULL};
 }
 
 /* ---- records ---- */
@@ -285,26 +182,6 @@ static const tti_sample entropy_grad_samples[] = {
     {0},
 };
 
-static const tti_sample mse_samples[] = {
-    {.in = "f32[4,6] f32[4,6]"},
-    {.in = "f32[6,2,3] f32[6,2,3] i32[6]", .int_lo = -1, .int_hi = 0},
-    {.in = "f32[4] f32[4] i32[4]", .attrs = "ignore=1", .int_hi = 2},
-    {.in = "f32[0,6] f32[0,6]"},
-    {.in = "f32[4,6] f32[4,5]", .expect = TUTTI_E_INVALID},
-    {.in = "f32[4,6] f32[4,6] i32[3]", .expect = TUTTI_E_INVALID},
-    {.in = "f32[] f32[]", .expect = TUTTI_E_INVALID},
-    {0},
-};
-
-static const tti_sample mse_grad_samples[] = {
-    {.in = "f32[4,6] f32[4,6] f32[]"},
-    {.in = "f32[6,3] f32[6,3] i32[6] f32[]", .int_lo = -1, .int_hi = 0},
-    {.in = "f32[0,6] f32[0,6] f32[]"},
-    {.in = "f32[4,6] f32[4,6] i32[4]", .expect = TUTTI_E_INVALID},
-    {.in = "f32[4,6] f32[4,6] i32[3] f32[]", .expect = TUTTI_E_INVALID},
-    {0},
-};
-
 const tti_op tti_ops_loss[] = {
     {.name = "cross_entropy",
      .doc = "loss_sum, count, correct: sum over rows of -sum_c t_c ln softmax(x)_c, kept rows, "
@@ -330,28 +207,5 @@ const tti_op tti_ops_loss[] = {
      .cost = entropy_cost,
      .reference = cross_entropy_grad_reference,
      .samples = entropy_grad_samples},
-    {.name = "mse",
-     .doc = "loss_sum, count: sum of (pred - target)^2 over kept rows, kept elements",
-     .n_in_min = 2,
-     .n_in_max = 3,
-     .n_out = 2,
-     .attrs = mse_attrs,
-     .infer = mse_infer,
-     .grad = mse_grad,
-     .shard = mse_shard,
-     .cost = mse_cost,
-     .reference = mse_reference,
-     .samples = mse_samples},
-    {.name = "mse_grad",
-     .doc = "dpred = 2 (pred - target) dloss; inputs pred, target, labels?, dloss",
-     .n_in_min = 3,
-     .n_in_max = 4,
-     .n_out = 1,
-     .attrs = mse_attrs,
-     .infer = mse_grad_infer,
-     .shard = mse_grad_shard,
-     .cost = mse_cost,
-     .reference = mse_grad_reference,
-     .samples = mse_grad_samples},
     {0},
 };

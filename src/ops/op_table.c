@@ -26,6 +26,7 @@
     X(attention)    \
     X(softmax)      \
     X(loss)         \
+    X(pair_loss)    \
     X(reduce)       \
     X(random)       \
     X(optim)        \
