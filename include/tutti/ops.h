@@ -284,6 +284,23 @@ typedef struct tutti_rotary_desc {
 TUTTI_API tutti_value *tutti_rotary(tutti_graph *g, tutti_value *x, tutti_value *pos,
                                     const tutti_rotary_desc *desc);
 
+/* ---- recurrent ---- */
+
+typedef struct tutti_recurrent_desc {
+    int64_t n_hidden; /* H, >= 1                                                       */
+    int n_layers;     /* one on top of the other; 0: 1                                 */
+    double dropout;   /* between layers, 0 <= dropout < 1, named NAME.dropout_l0, ..   */
+} tutti_recurrent_desc;
+
+/* x[B,T,I] -> y[B,T,H], the hidden state of the last layer after every step, from zeros; with
+ * parameters NAME.weight_ih_l0 [nH,I], NAME.weight_hh_l0 [nH,H], NAME.bias_ih_l0 and
+ * NAME.bias_hh_l0 [nH], and _l1 .. for further layers.  Equations and order of gates are PyTorch's:
+ * LSTM n = 4 (i, f, g, o), GRU n = 3 (r, z, n). */
+TUTTI_API tutti_value *tutti_lstm(tutti_graph *g, tutti_value *x, const tutti_recurrent_desc *desc,
+                                  const char *name);
+TUTTI_API tutti_value *tutti_gru(tutti_graph *g, tutti_value *x, const tutti_recurrent_desc *desc,
+                                 const char *name);
+
 /* ---- losses: sums with their counts, f32 scalars, divided by whoever has all of them ---- */
 
 typedef struct tutti_loss {

@@ -24,6 +24,7 @@
     X(shape)        \
     X(embed)        \
     X(attention)    \
+    X(recurrent)    \
     X(softmax)      \
     X(loss)         \
     X(pair_loss)    \
