@@ -191,6 +191,7 @@ static const tti_sample affine_samples[] = {
 
 static const tti_sample cast_samples[] = {
     {.in = "f32[3,5]", .attrs = "dtype=3"},
+    {.in = "f32[5,9]", .attrs = "dtype=2", .lo = -70000, .hi = 70000},
     {.in = "f16[2,3,2,2]", .attrs = "dtype=0"},
     {.in = "f64[4]", .attrs = "dtype=4", .lo = -9, .hi = 9},
     {.in = "u8[4,2]", .attrs = "dtype=0", .int_hi = 255},

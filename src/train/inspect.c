@@ -6,7 +6,6 @@
 #include "base/affinity.h"
 #include "exec/instance.h"
 #include "train/blueprint.h"
-#include "train/numerics.h"
 #include "tutti/train.h"
 
 static double mib(size_t n_bytes) { return (double)n_bytes / 1048576.0; }
@@ -45,7 +44,6 @@ static tutti_status predict(const tutti_job *job, const tti_blueprint *b, tti_re
                             size_t *n_bytes, int *n_nodes) {
     tutti_graph *g;
     tti_target target = tti_blueprint_target(&b->config);
-    tti_numerics_target(&b->config, &target);
     target.recompute = recompute;
     TTI_TRY(tti_blueprint_graph(job, b, true, &g));
     tutti_status st = tti_pipeline_run(&g, &target, NULL);
@@ -98,7 +96,6 @@ static tutti_status print_graph(const tutti_job *job, const tti_blueprint *b, co
                                 tti_str *out) {
     tutti_graph *g;
     tti_target target = tti_blueprint_target(&b->config);
-    tti_numerics_target(&b->config, &target);
     TTI_TRY(tti_blueprint_graph(job, b, true, &g));
     tutti_status st = TUTTI_OK;
     if (strcmp(after, "none") != 0) st = tti_pipeline_run(&g, &target, after);

@@ -24,7 +24,7 @@ static tti_target cpu_target(void) {
 
 T_CASE(recomputation_keeps_every_bit) {
     T_UNUSED;
-    static const net_fn nets[] = {net_lenet, net_chain, net_residual};
+    static const net_fn nets[] = {net_lenet, net_chain, net_residual, net_resnet, net_gpt};
     for (size_t n = 0; n < TTI_COUNT(nets); n++) {
         tti_target none = cpu_target(), block = none;
         block.recompute = TTI_RECOMPUTE_BLOCK;

@@ -33,6 +33,7 @@ def main():
     if gpu:
         state = (torch.tensor([65536.0], device="cuda"),
                  torch.tensor([0], dtype=torch.int32, device="cuda"))
+    rows = []
     print("/* golden_loss_scale.h - made by tests/golden/make_loss_scale.py. */")
     print("static const struct {\n    int step, log2;\n} golden_scales[] = {")
     for step in range(40000):
@@ -49,7 +50,9 @@ def main():
             kernel_step(state, overflow)
             assert state[0].item() == scale and state[1].item() == tracker
         if scale != before:
-            print("    {%d, %d}," % (step, int(np.log2(scale))))
+            rows.append("{%d, %d}," % (step, int(np.log2(scale))))
+    for i in range(0, len(rows), 7):  # as clang-format leaves it
+        print("    " + "".join(row.ljust(13) for row in rows[i:i + 7]).rstrip())
     print("};")
 
 

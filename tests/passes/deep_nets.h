@@ -39,6 +39,44 @@ static inline tutti_graph *net_residual(bool training) {
     return net_finish(g, tutti_linear(g, x, NET_CLASSES, "out"));
 }
 
-static const net_fn net_deep[] = {net_mlp, net_lenet, net_knots, net_chain, net_residual};
+/* Convolutions, batch norm over all shards, and a sum past both. */
+static inline tutti_graph *net_resnet(bool training) {
+    tutti_graph *g = tutti_graph_create(training);
+    tutti_conv2d_desc conv = {.n_out = 4, .kernel = 3, .pad = 1, .no_bias = true};
+    tutti_batch_norm_desc sync = {.sync = true};
+    tutti_value *x = tutti_conv2d(g, net_image(g, 3), &conv, "stem");
+    for (int i = 0; i < 4; i++) {
+        char name[32], norm[32];
+        snprintf(name, sizeof name, "conv%d", i);
+        snprintf(norm, sizeof norm, "bn%d", i);
+        tutti_value *y = tutti_conv2d(g, x, &conv, name);
+        y = tutti_batch_norm2d(g, y, i % 2 ? &sync : NULL, norm);
+        x = tutti_relu(g, tutti_add(g, x, y));
+    }
+    x = tutti_linear(g, tutti_flatten(g, tutti_max_pool2d(g, x, 4)), NET_CLASSES, "out");
+    return net_finish(g, x);
+}
+
+/* Two blocks of a transformer over the positions of each sample. */
+static inline tutti_graph *net_gpt(bool training) {
+    tutti_graph *g = tutti_graph_create(training);
+    tutti_attention_desc heads = {.heads = 2, .causal = true};
+    tutti_value *x = tutti_linear(g, net_x(g), 5 * 8, "embed");
+    x = tutti_reshape(g, x, &TUTTI_SHAPE(NET_ROWS, 5, 8));
+    for (int i = 0; i < 3; i++) {
+        char name[6][32];
+        static const char *const parts[] = {"ln1", "qkv", "proj", "ln2", "up", "down"};
+        for (int k = 0; k < 6; k++) snprintf(name[k], sizeof name[k], "h%d.%s", i, parts[k]);
+        tutti_value *y = tutti_linear(g, tutti_layer_norm(g, x, NULL, name[0]), 24, name[1]);
+        y = tutti_linear(g, tutti_attention(g, y, NULL, &heads), 8, name[2]);
+        x = tutti_add(g, x, tutti_dropout(g, y, 0.1, name[2]));
+        y = tutti_linear(g, tutti_layer_norm(g, x, NULL, name[3]), 32, name[4]);
+        x = tutti_add(g, x, tutti_linear(g, tutti_gelu(g, y), 8, name[5]));
+    }
+    return net_finish(g, tutti_linear(g, tutti_flatten(g, x), NET_CLASSES, "out"));
+}
+
+static const net_fn net_deep[] = {net_mlp, net_lenet,    net_knots, net_chain,
+                                  net_gpt, net_residual, net_resnet};
 
 #endif /* TTI_TESTS_PASSES_DEEP_NETS_H */

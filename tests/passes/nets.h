@@ -76,12 +76,13 @@ static const net_fn net_all[] = {net_mlp, net_lenet, net_knots};
 static inline void net_fill(const t_reference *r) {
     for (int i = 0; i < r->g->n_nodes; i++) {
         const tti_node *node = r->g->nodes[i];
-        if (!(node->op->traits & (TTI_INPUT | TTI_PARAM))) continue;
+        if (!(node->op->traits & (TTI_INPUT | TTI_PARAM | TTI_BUFFER))) continue;
         double *data = t_reference_of(r, node->out[0]);
         uint64_t key = tti_hash_name(node->name);
         for (int64_t e = 0; e < tti_value_n_elems(node->out[0]); e++) {
             double unit = (double)tti_philox_unit(tti_philox_draw(5, key, (uint64_t)e).v[0]);
             data[e] = strcmp(node->name, "target") == 0 ? (double)(e % NET_CLASSES) : 2 * unit - 1;
+            if (strcmp(node->name, "rows") == 0) data[e] = NET_ROWS - 1; /* the last is padding */
         }
     }
 }

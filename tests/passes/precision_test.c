@@ -259,7 +259,6 @@ T_CASE(plans_are_made_of_it) {
             tti_plan *plan = net_plan(net_deep[n], &target, 1 << 20);
             assert_true(tti_program_input(&plan->shard, "loss_scale") >= 0);
             T_EQ(tti_program_input(&plan->eval, "loss_scale"), -1);
-            T_EQ(plan->shard.n_inputs, 3);
             tti_plan_destroy(plan);
         }
 }

@@ -20,6 +20,27 @@ T_CASE(steps_kernels_and_memory) {
     assert_non_null(strstr(text, "cross_entropy"));
     assert_non_null(strstr(text, "(6370 in 4 tensors)"));
     assert_non_null(strstr(text, "activations, peak"));
+    assert_non_null(strstr(text, "train.recompute is none"));
+    free(text);
+    tutti_job_destroy(job);
+}
+
+/* MiB in the line that begins with name. */
+static double peak_in(const char *text, const char *name) {
+    const char *at = strstr(text, name);
+    if (!at) fail_msg("no line '%s' in: %s", name, text);
+    return strtod(at + strlen(name), NULL);
+}
+
+T_CASE(recomputation_is_predicted) {
+    T_UNUSED;
+    tutti_job *job = SMALL_JOB("model.hidden=[64,64,64,64,64,64,64,64,64,64]", "train.batch=2048",
+                               "train.recompute=block");
+    char *text = inspect(job, NULL);
+    double none = peak_in(text, "\n  none "), block = peak_in(text, "\n  block ");
+    assert_true(block > 0 && block < 0.8 * none);
+    double packed = peak_in(text, "\nactivations, peak ");
+    assert_true(packed >= block - 0.001 && packed < none);
     free(text);
     tutti_job_destroy(job);
 }
@@ -75,9 +96,9 @@ T_CASE(what_cannot_be_shown) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(steps_kernels_and_memory),
-                                       cmocka_unit_test(kernels_are_those_of_the_backend),
-                                       cmocka_unit_test(graphs_after_passes_read_back),
-                                       cmocka_unit_test(what_cannot_be_shown)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_kernels_and_memory), cmocka_unit_test(recomputation_is_predicted),
+        cmocka_unit_test(kernels_are_those_of_the_backend),
+        cmocka_unit_test(graphs_after_passes_read_back), cmocka_unit_test(what_cannot_be_shown)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

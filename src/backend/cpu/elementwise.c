@@ -75,14 +75,18 @@ enum {
     F32_TO_F32 = TUTTI_F32 * TUTTI_N_DTYPES + TUTTI_F32,
     F32_TO_BF16 = TUTTI_F32 * TUTTI_N_DTYPES + TUTTI_BF16,
     BF16_TO_F32 = TUTTI_BF16 * TUTTI_N_DTYPES + TUTTI_F32,
+    F32_TO_F16 = TUTTI_F32 * TUTTI_N_DTYPES + TUTTI_F16,
+    F16_TO_F32 = TUTTI_F16 * TUTTI_N_DTYPES + TUTTI_F32,
     U8_TO_F32 = TUTTI_U8 * TUTTI_N_DTYPES + TUTTI_F32,
     I32_TO_F32 = TUTTI_I32 * TUTTI_N_DTYPES + TUTTI_F32
 };
 
 static bool cast_can_run(const tti_node *node) {
     int pair = cast_pair(node);
-    return tti_one_layout(node) && (pair == F32_TO_F32 || pair == F32_TO_BF16 ||
-                                    pair == BF16_TO_F32 || pair == U8_TO_F32 || pair == I32_TO_F32);
+    bool known = pair == F32_TO_F32 || pair == F32_TO_BF16 || pair == BF16_TO_F32 ||
+                 pair == F32_TO_F16 || pair == F16_TO_F32 || pair == U8_TO_F32 ||
+                 pair == I32_TO_F32;
+    return known && tti_one_layout(node);
 }
 
 static void f32_to_bf16(const float *x, uint16_t *y, size_t n) {
@@ -91,6 +95,14 @@ static void f32_to_bf16(const float *x, uint16_t *y, size_t n) {
 
 static void bf16_to_f32(const uint16_t *x, float *y, size_t n) {
     for (size_t i = 0; i < n; i++) y[i] = tti_bf16_to_f32(x[i]);
+}
+
+static void f32_to_f16(const float *x, uint16_t *y, size_t n) {
+    for (size_t i = 0; i < n; i++) y[i] = tti_f32_to_f16(x[i]);
+}
+
+static void f16_to_f32(const uint16_t *x, float *y, size_t n) {
+    for (size_t i = 0; i < n; i++) y[i] = tti_f16_to_f32(x[i]);
 }
 
 static void u8_to_f32(const uint8_t *x, float *y, size_t n) {
@@ -112,6 +124,12 @@ static tutti_status cast_run(void *state, const tti_kargs *a) {
             break;
         case BF16_TO_F32:
             bf16_to_f32(a->in[0], a->out[0], n);
+            break;
+        case F32_TO_F16:
+            f32_to_f16(a->in[0], a->out[0], n);
+            break;
+        case F16_TO_F32:
+            f16_to_f32(a->in[0], a->out[0], n);
             break;
         case U8_TO_F32:
             u8_to_f32(a->in[0], a->out[0], n);
