@@ -85,8 +85,11 @@ static double one_cycle(const tti_lr_desc *d, int64_t t) {
     return top > 0 ? anneal(d->anneal, first, d->lr, now / top) : d->lr;
 }
 
-/* The state has lowered it; tti_lr does this for every schedule, so nothing is left. */
-static double plateau(const tti_lr_desc *d, int64_t t) { return constant(d, t); }
+/* What evaluations have left of lr. */
+static double plateau(const tti_lr_desc *d, int64_t t) {
+    (void)t;
+    return d->plateau ? d->lr * d->plateau->scale : d->lr;
+}
 
 static double polynomial(const tti_lr_desc *d, int64_t t) {
     return d->min_lr + (d->lr - d->min_lr) * pow(1 - done(d, t), d->power);
@@ -171,11 +174,9 @@ static double warmup(const tti_lr_desc *d, double p) {
     return start + (1 - start) * p;
 }
 
-double tti_lr(const tti_lr_desc *desc, int64_t t) {
-    tti_lr_desc d = *desc;
-    const tti_lr_schedule *schedule = tti_lr_schedule_find(d.name);
+double tti_lr(const tti_lr_desc *d, int64_t t) {
+    const tti_lr_schedule *schedule = tti_lr_schedule_find(d->name);
     TTI_ASSERT(schedule && "a schedule of the table");
-    if (d.plateau) d.lr *= d.plateau->scale;
-    if (t >= d.warmup_steps) return schedule->at(&d, t - d.warmup_steps);
-    return schedule->at(&d, 0) * warmup(&d, (double)(t + 1) / (double)d.warmup_steps);
+    if (t >= d->warmup_steps) return schedule->at(d, t - d->warmup_steps);
+    return schedule->at(d, 0) * warmup(d, (double)(t + 1) / (double)d->warmup_steps);
 }

@@ -63,6 +63,32 @@ T_CASE(warm_up_meets_the_curve) {
         }
 }
 
+/* A run keeps the state whatever its schedule; only plateau listens to it. */
+T_CASE(only_plateau_has_a_memory) {
+    T_UNUSED;
+    tti_plateau low = {.scale = 0.25};
+    for (int k = 0; tti_lr_schedule_at(k); k++) {
+        tti_lr_desc d = {.name = tti_lr_schedule_at(k)->name,
+                         .lr = 2,
+                         .warmup_steps = 3,
+                         .n_steps = 100,
+                         .gamma = 0.5,
+                         .power = 2,
+                         .cycle_steps = 10,
+                         .rise = 0.5,
+                         .div = 10,
+                         .final_div = 10,
+                         .decay_share = 0.5};
+        double factor = strcmp(d.name, "plateau") == 0 ? 0.25 : 1;
+        for (int64_t t = 0; t < 10; t++) {
+            d.plateau = NULL;
+            double without = tti_lr(&d, t);
+            d.plateau = &low;
+            assert_true(tti_lr(&d, t) == factor * without);
+        }
+    }
+}
+
 /* What a job says arrives in the schedule. */
 T_CASE(desc_of_a_job) {
     T_UNUSED;
@@ -201,11 +227,17 @@ T_CASE(the_table_is_sorted_and_ends) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(learning_rates_are_pytorchs),  cmocka_unit_test(every_schedule_is_golden),
-        cmocka_unit_test(warm_up_meets_the_curve),      cmocka_unit_test(desc_of_a_job),
-        cmocka_unit_test(constant_is_constant),         cmocka_unit_test(warm_up_is_linear),
-        cmocka_unit_test(cosine_is_pytorchs),           cmocka_unit_test(step_is_pytorchs),
-        cmocka_unit_test(step_counts_the_warm_up),      cmocka_unit_test(extremes_are_finite),
+        cmocka_unit_test(learning_rates_are_pytorchs),
+        cmocka_unit_test(every_schedule_is_golden),
+        cmocka_unit_test(warm_up_meets_the_curve),
+        cmocka_unit_test(only_plateau_has_a_memory),
+        cmocka_unit_test(desc_of_a_job),
+        cmocka_unit_test(constant_is_constant),
+        cmocka_unit_test(warm_up_is_linear),
+        cmocka_unit_test(cosine_is_pytorchs),
+        cmocka_unit_test(step_is_pytorchs),
+        cmocka_unit_test(step_counts_the_warm_up),
+        cmocka_unit_test(extremes_are_finite),
         cmocka_unit_test(the_table_is_sorted_and_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
