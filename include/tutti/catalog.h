@@ -7,8 +7,8 @@
 TUTTI_EXTERN_C_BEGIN
 
 /* One line per row of the table called what: "ops", "passes", "models", "formats", "optimizers",
- * "schedules" or "algorithms".  Owned by the caller, freed with free(); TUTTI_E_INVALID for another
- * name, with *text NULL. */
+ * "schedules", "transports" or "algorithms".  Owned by the caller, freed with free();
+ * TUTTI_E_INVALID for another name, with *text NULL. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_catalog(const char *what, char **text);
 
 TUTTI_EXTERN_C_END

@@ -8,6 +8,7 @@
 #include "passes/passes.h"
 #include "train/lr_schedule.h"
 #include "train/optimizer.h"
+#include "tutti/comm.h"
 #include "tutti/models.h"
 
 static void row(tti_str *out, const char *name, const char *doc) {
@@ -52,6 +53,11 @@ static void print_algorithms(tti_str *out) {
     row(out, "ring", "reduce-scatter and all-gather around a ring; fast mode only");
 }
 
+static void print_transports(tti_str *out) {
+    for (int i = 0; tutti_comm_transport_name(i); i++)
+        row(out, tutti_comm_transport_name(i), tutti_comm_transport_doc(i));
+}
+
 static const struct {
     const char *name;
     void (*print)(tti_str *out);
@@ -59,7 +65,7 @@ static const struct {
     {"algorithms", print_algorithms}, {"formats", print_formats},
     {"models", print_models},         {"ops", print_ops},
     {"optimizers", print_optimizers}, {"passes", print_passes},
-    {"schedules", print_schedules},
+    {"schedules", print_schedules},   {"transports", print_transports},
 };
 
 tutti_status tutti_catalog(const char *what, char **text) {

@@ -22,7 +22,7 @@ expect 0 "idx " formats
 expect 0 "adamw " optimizers
 expect 0 "cosine " schedules
 expect 0 "ring " algorithms
-for table in ops passes models formats optimizers schedules algorithms; do
+for table in ops passes models formats optimizers schedules transports algorithms; do
     expect 0 "usage: tutti $table" $table --help
     expect 2 "usage: tutti $table" $table extra
 done
