@@ -47,6 +47,10 @@ TUTTI_API void tutti_graph_destroy(tutti_graph *g);
 /* TUTTI_OK, or the first failure of any builder call, with its text in tutti_last_error(). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_graph_check(const tutti_graph *g);
 
+/* For model code that cannot go on: notes why, as a builder call with bad shapes does, unless there
+ * was a failure before.  Returns NULL. */
+TUTTI_API tutti_value *tutti_graph_refuse(tutti_graph *g, const char *why);
+
 /* True while the graph is built for training. */
 TUTTI_API bool tutti_graph_is_training(const tutti_graph *g);
 

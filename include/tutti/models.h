@@ -1,7 +1,9 @@
 /* models.h - models that are chosen by name, and what they are told.
  *
  * A model is one C function that builds a graph with the calls of tutti/ops.h; these are built in.
- * A caller's own function goes to tutti_job_set_model. */
+ * A caller's own function goes to tutti_job_set_model, one in a shared object to the job key
+ * model.plugin.  Parameters have the names that PyTorch's users know: torchvision's for lenet's
+ * bigger brothers, Hugging Face's for gpt2 and bert. */
 #ifndef TUTTI_MODELS_H
 #define TUTTI_MODELS_H
 
@@ -9,18 +11,61 @@
 
 enum { TUTTI_MODEL_MAX_HIDDEN = 16 };
 
-/* What a built-in model is told through its user pointer. */
+/* What a built-in model is told through its user pointer, and a plugin through its params.  Zero
+ * is the default of everything but n_classes. */
 typedef struct tutti_model_params {
-    int64_t n_classes;                      /* width of the logits, >= 1              */
-    int n_hidden;                           /* mlp: hidden layers                     */
-    int64_t hidden[TUTTI_MODEL_MAX_HIDDEN]; /* mlp: their widths                      */
-    double dropout;                         /* probability before the last layer; 0: none */
+    int64_t n_classes; /* width of the logits, >= 1: classes, or tokens of a language */
+    double dropout;    /* probability, in the places where the model has it; 0: none */
+    double drop_path;  /* resnet: probability of leaving out the last residual branch, less for
+                          those before it; 0: none */
+
+    /* mlp */
+    int n_hidden;                           /* hidden layers */
+    int64_t hidden[TUTTI_MODEL_MAX_HIDDEN]; /* their widths */
+
+    /* pictures */
+    bool small_images;       /* resnet: a first layer of 3x3 without stride or pooling; vgg: linear
+                                layers of 512 instead of 4096 */
+    bool batch_norm;         /* vgg: after every convolution */
+    bool zero_init_residual; /* resnet: every residual branch starts as zero */
+
+    /* tokens */
+    const char *size;   /* gpt2, bert: a row of their table; NULL: 124M, base */
+    int64_t n_layers;   /* this and the next two; 0: as size says */
+    int64_t n_heads;    /* divides the width */
+    int64_t width;      /* of a position between layers */
+    int64_t context;    /* most tokens of a sample, positions; 0: as many as x has */
+    int64_t vocabulary; /* different tokens; 0: n_classes */
+    bool classify;      /* bert: logits [N,n_classes] of the sample from its first token,
+                           not [N,T,vocabulary] of every token */
+    bool padded;        /* bert: samples may end in pad_token, which is not looked at */
+    int64_t pad_token;
 } tutti_model_params;
+
+/* What x is. */
+typedef enum tutti_model_input {
+    TUTTI_MODEL_ANY,    /* floats [N,...]                                         */
+    TUTTI_MODEL_IMAGES, /* floats [N,C,H,W]                                       */
+    TUTTI_MODEL_TOKENS, /* i32 [N,T]; logits [N,T,vocabulary] unless it classifies */
+} tutti_model_input;
+
+/* One token after the other, for generating: tokens i32[N,1] at position pos i32[1] -> logits
+ * [N,1,vocabulary], with the parameters of the model.  For layer i = 0, 1, ... it adds inputs
+ * "k_cache.i" and "v_cache.i" f32[N,context,width], and outputs of the same names that hold what
+ * they are at the next position. */
+typedef tutti_value *(*tutti_decode_fn)(tutti_graph *g, tutti_value *tokens, tutti_value *pos,
+                                        const tutti_model_params *params);
 
 typedef struct tutti_model {
     const char *name;
-    const char *doc;      /* one line */
-    tutti_model_fn build; /* its user is a const tutti_model_params * */
+    const char *doc; /* one line */
+    tutti_model_input input;
+    tutti_model_fn build;   /* its user is a const tutti_model_params * */
+    tutti_decode_fn decode; /* NULL: the model does not generate */
+
+    /* Patterns (* stands for any text) of the weights that are [out,in] here and [in,out] in
+     * Hugging Face's files, ending in NULL; NULL: none. */
+    const char *const *transposed;
 } tutti_model;
 
 TUTTI_EXTERN_C_BEGIN

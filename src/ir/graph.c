@@ -38,6 +38,12 @@ void tti_graph_fail(tutti_graph *g, tutti_status status) {
     g->failed_text = tti_arena_strdup(&g->arena, tutti_last_error());
 }
 
+tutti_value *tutti_graph_refuse(tutti_graph *g, const char *why) {
+    if (g && g->failed == TUTTI_OK)
+        tti_graph_fail(g, tti_fail(TUTTI_E_INVALID, "%s", why ? why : "model: it cannot be built"));
+    return NULL;
+}
+
 tutti_type tutti_value_type(const tutti_value *value) {
     return value ? value->type : (tutti_type){TUTTI_F32, {0}};
 }

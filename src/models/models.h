@@ -1,10 +1,43 @@
-/* models.h - the builders of the built-in models, one per file. */
+/* models.h - the builders of the built-in models, one per file, and what they share. */
 #ifndef TTI_MODELS_MODELS_H
 #define TTI_MODELS_MODELS_H
 
 #include "tutti/models.h"
 
+tutti_value *tti_model_bert(tutti_graph *g, tutti_value *x, const void *user);
+tutti_value *tti_model_gpt2(tutti_graph *g, tutti_value *x, const void *user);
 tutti_value *tti_model_lenet(tutti_graph *g, tutti_value *x, const void *user);
 tutti_value *tti_model_mlp(tutti_graph *g, tutti_value *x, const void *user);
+tutti_value *tti_model_resnet18(tutti_graph *g, tutti_value *x, const void *user);
+tutti_value *tti_model_resnet34(tutti_graph *g, tutti_value *x, const void *user);
+tutti_value *tti_model_resnet50(tutti_graph *g, tutti_value *x, const void *user);
+tutti_value *tti_model_resnet101(tutti_graph *g, tutti_value *x, const void *user);
+tutti_value *tti_model_vgg11(tutti_graph *g, tutti_value *x, const void *user);
+tutti_value *tti_model_vgg13(tutti_graph *g, tutti_value *x, const void *user);
+tutti_value *tti_model_vgg16(tutti_graph *g, tutti_value *x, const void *user);
+
+tutti_value *tti_gpt2_decode(tutti_graph *g, tutti_value *tokens, tutti_value *pos,
+                             const tutti_model_params *params);
+extern const char *const tti_gpt2_transposed[];
+
+/* ---- language models: sizes ---- */
+
+typedef struct tti_model_size {
+    const char *name;
+    int64_t n_layers, n_heads, width, context, vocabulary;
+} tti_model_size;
+
+/* *out: the row of sizes (the first one without params->size) with everything that params say
+ * put in its place; context and vocabulary are those of params, else T of x[N,T] and n_classes.
+ * False, with the reason noted in g, for an unknown size, for x that is not i32[N,T] with
+ * T <= context, and for heads that do not divide the width. */
+bool tti_model_pick_size(tutti_graph *g, const char *model, const tutti_value *x,
+                         const tutti_model_params *params, const tti_model_size *sizes,
+                         tti_model_size *out);
+
+/* "PREFIX.i.SUFFIX" in text. */
+enum { TTI_MODEL_NAME = 128 };
+const char *tti_layer_name(char text[TTI_MODEL_NAME], const char *prefix, int64_t i,
+                           const char *suffix);
 
 #endif /* TTI_MODELS_MODELS_H */

@@ -33,6 +33,16 @@ T_CASE(a_missing_input_is_named) {
     expect_failure(g, TUTTI_E_INVALID, "join 'j': input 1 is missing");
 }
 
+T_CASE(a_model_may_refuse) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *x = toy_feed(g, "x", 2, 3);
+    assert_null(tutti_graph_refuse(g, "net: the picture is 1% too dark"));
+    assert_null(tutti_graph_refuse(g, "net: and more"));
+    assert_null(toy_add(g, "halves", "fine", 1, &x));
+    expect_failure(g, TUTTI_E_INVALID, "net: the picture is 1% too dark");
+}
+
 T_CASE(arity_is_checked) {
     T_UNUSED;
     for (int n_in = 0; n_in < 6; n_in++) {
@@ -178,6 +188,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_failure_is_kept),
         cmocka_unit_test(a_missing_input_is_named),
+        cmocka_unit_test(a_model_may_refuse),
         cmocka_unit_test(arity_is_checked),
         cmocka_unit_test(shapes_of_results_are_limited),
         cmocka_unit_test(outputs_have_names_of_their_own),

@@ -22,19 +22,25 @@ T_CASE(names_are_found_in_order) {
     assert_null(tutti_model_find("lenet5"));
 }
 
+/* What a model of its kind is fed. */
+static tutti_value *input_of(tutti_graph *g, const tutti_model *m) {
+    if (m->input == TUTTI_MODEL_TOKENS) return tutti_input(g, "x", TUTTI_I32, &TUTTI_SHAPE(3, 16));
+    return tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(3, 1, 32, 32));
+}
+
 T_CASE(each_gives_logits) {
     T_UNUSED;
     for (int i = 0; tutti_model_at(i); i++)
         for (int training = 0; training < 2; training++) {
+            const tutti_model *m = tutti_model_at(i);
             tutti_graph *g = tutti_graph_create(training);
-            tutti_value *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(3, 1, 28, 28));
-            tutti_value *logits = tutti_model_at(i)->build(g, x, &params);
+            tutti_value *logits = m->build(g, input_of(g, m), &params);
             T_OK(tutti_graph_check(g));
             tutti_type type = tutti_value_type(logits);
             T_EQ(type.dtype, TUTTI_F32);
-            T_EQ(type.shape.n_dims, 2);
+            T_EQ(type.shape.n_dims, m->input == TUTTI_MODEL_TOKENS ? 3 : 2);
             T_EQ(type.shape.dim[0], 3);
-            T_EQ(type.shape.dim[1], 7);
+            T_EQ(type.shape.dim[type.shape.n_dims - 1], 7);
             tutti_graph_destroy(g);
         }
 }

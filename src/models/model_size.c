@@ -1,0 +1,66 @@
+/* model_size.c - what language models share: sizes by name, checks of tokens, names of layers.
+ *
+ * A size by name is only a row of defaults, so model.size=124M model.layers=6 is half of one. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "models/models.h"
+
+enum { WHY = 320 };
+
+static int64_t first_set(int64_t a, int64_t b) { return a > 0 ? a : b; }
+
+/* NULL with the known names in why. */
+static const tti_model_size *find_size(const char *model, const tti_model_size *sizes,
+                                       const char *name, char why[WHY]) {
+    if (!name || !name[0]) return sizes;
+    int n = snprintf(why, WHY, "%s: no size is called '%.40s', there are", model, name);
+    for (const tti_model_size *s = sizes; s->name; s++) {
+        if (strcmp(s->name, name) == 0) return s;
+        if (n < WHY) n += snprintf(why + n, (size_t)(WHY - n), " %s", s->name);
+    }
+    return NULL;
+}
+
+static bool check_tokens(const char *model, const tutti_value *x, int64_t context, char why[WHY]) {
+    tutti_type type = tutti_value_type(x);
+    if (type.dtype != TUTTI_I32 || type.shape.n_dims != 2)
+        snprintf(why, WHY, "%s: wants tokens, i32[N,T], as of data.format text or tokens", model);
+    else if (context > 0 && type.shape.dim[1] > context)
+        snprintf(why, WHY,
+                 "%s: samples of %" PRId64 " tokens are longer than model.context, %" PRId64, model,
+                 type.shape.dim[1], context);
+    else
+        return true;
+    return false;
+}
+
+bool tti_model_pick_size(tutti_graph *g, const char *model, const tutti_value *x,
+                         const tutti_model_params *params, const tti_model_size *sizes,
+                         tti_model_size *out) {
+    char why[WHY];
+    if (!x) return false;
+    const tti_model_size *size = find_size(model, sizes, params->size, why);
+    bool fine = size && check_tokens(model, x, params->context, why);
+    if (fine) {
+        *out = (tti_model_size){
+            .name = size->name,
+            .n_layers = first_set(params->n_layers, size->n_layers),
+            .n_heads = first_set(params->n_heads, size->n_heads),
+            .width = first_set(params->width, size->width),
+            .context = first_set(params->context, tutti_value_type(x).shape.dim[1]),
+            .vocabulary = first_set(params->vocabulary, params->n_classes)};
+        fine = out->width % out->n_heads == 0;
+        snprintf(why, WHY, "%s: %" PRId64 " heads do not divide a width of %" PRId64, model,
+                 out->n_heads, out->width);
+    }
+    if (!fine) (void)tutti_graph_refuse(g, why);
+    return fine;
+}
+
+const char *tti_layer_name(char text[TTI_MODEL_NAME], const char *prefix, int64_t i,
+                           const char *suffix) {
+    snprintf(text, TTI_MODEL_NAME, "%s.%" PRId64 ".%s", prefix, i, suffix);
+    return text;
+}
