@@ -123,6 +123,7 @@ static tutti_status build_graph(const tutti_job *job, const tti_blueprint *b, tu
     int64_t n_targets = tutti_shape_n_elems(&y_shape);
     logits = flatten_rows(g, logits, &TUTTI_SHAPE(n_targets, info->n_classes));
     target = flatten_rows(g, target, &TUTTI_SHAPE(n_targets));
+    if (b->gives_logits && !g->training) tutti_output(g, "logits", logits);
     add_loss(g, &b->config, logits, target, info->n_classes);
     return tutti_graph_check(g);
 }
@@ -200,11 +201,12 @@ static tutti_status make_plan(const tutti_job *job, tti_blueprint *b) {
         &b->plan);
 }
 
-tutti_status tti_blueprint_create(const tutti_job *job, tti_blueprint **out) {
+static tutti_status create(const tutti_job *job, bool gives_logits, tti_blueprint **out) {
     *out = NULL;
     tti_blueprint *b = calloc(1, sizeof *b);
     if (!b) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     b->config = job->config;
+    b->gives_logits = gives_logits;
     tutti_status st = open_data(b);
     if (st == TUTTI_OK) {
         count_steps(b);
@@ -218,6 +220,14 @@ tutti_status tti_blueprint_create(const tutti_job *job, tti_blueprint **out) {
     }
     *out = b;
     return TUTTI_OK;
+}
+
+tutti_status tti_blueprint_create(const tutti_job *job, tti_blueprint **out) {
+    return create(job, false, out);
+}
+
+tutti_status tti_blueprint_create_for_use(const tutti_job *job, tti_blueprint **out) {
+    return create(job, true, out);
 }
 
 void tti_blueprint_destroy(tti_blueprint *b) {
