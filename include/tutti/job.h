@@ -9,6 +9,7 @@
 #ifndef TUTTI_JOB_H
 #define TUTTI_JOB_H
 
+#include "tutti/data.h"
 #include "tutti/graph.h"
 
 typedef struct tutti_job tutti_job;
@@ -41,6 +42,17 @@ TUTTI_API const char *tutti_job_get(tutti_job *job, const char *key);
 
 /* Trains a model of the caller's instead of model.name.  user is borrowed as long as the job. */
 TUTTI_API void tutti_job_set_model(tutti_job *job, tutti_model_fn fn, const void *user);
+
+/* Opens a split of the job's data set, as training would.  On success *out is owned by the caller
+ * and independent of the job; on failure *out is NULL. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_job_open_dataset(tutti_job *job,
+                                                              tutti_data_split split,
+                                                              tutti_dataset **out);
+
+/* tutti_dataset_pack for the job's data set. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_job_pack_data(tutti_job *job,
+                                                           const tutti_pack_desc *how,
+                                                           char **report);
 
 /* The job as YAML; with origins, each line ends in a comment saying where its value is from.
  * Owned by the caller, freed with free(); NULL when out of memory. */

@@ -24,13 +24,14 @@ struct tti_reader {
     int fd;               /* -1: memory                                     */
     const uint8_t *bytes; /* of a reader over memory                        */
     uint64_t n_raw, raw;  /* bytes in the file when it was opened, bytes taken */
-    bool gzip;
+    bool gzip;  /* or deflated, where part */
+    bool part;  /* of a file; no header tells what it is */
     bool ended; /* gzip: the end of the stream, with its checksum, was seen */
     z_stream z;
     uint8_t *buffer; /* gzip: raw bytes on their way to inflate */
 };
 
-static tutti_status open_regular(const char *path, int *out_fd, uint64_t *out_n_bytes) {
+tutti_status tti_open_regular(const char *path, int *out_fd, uint64_t *out_n_bytes) {
     /* O_NONBLOCK: opening a pipe must not wait for its writer. */
     int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 && errno == ELOOP)
@@ -74,12 +75,14 @@ static tutti_status take_raw(tti_reader *r, void *dst, size_t n_bytes, size_t *t
 static tutti_status start(tti_reader *r) {
     uint8_t head[2];
     size_t n;
-    TTI_TRY(take_raw(r, head, 2, &n));
-    r->raw = 0;
-    r->gzip = n == 2 && head[0] == 0x1F && head[1] == 0x8B;
+    if (!r->part) {
+        TTI_TRY(take_raw(r, head, 2, &n));
+        r->raw = 0;
+        r->gzip = n == 2 && head[0] == 0x1F && head[1] == 0x8B;
+    }
     if (!r->gzip) return TUTTI_OK;
     r->buffer = malloc(BUFFER_BYTES);
-    if (!r->buffer || inflateInit2(&r->z, 15 + 16) != Z_OK) {
+    if (!r->buffer || inflateInit2(&r->z, r->part ? -15 : 15 + 16) != Z_OK) {
         free(r->buffer);
         r->buffer = NULL; /* close ends inflate only if there is a buffer */
         return tti_fail(TUTTI_E_NOMEM, "%s: out of memory for decompression", r->path);
@@ -110,8 +113,25 @@ tutti_status tti_reader_open(const char *path, tti_reader **out) {
     *out = NULL;
     int fd = -1;
     uint64_t n_bytes = 0;
-    TTI_TRY(open_regular(path, &fd, &n_bytes));
+    TTI_TRY(tti_open_regular(path, &fd, &n_bytes));
     return reader_create((tti_reader){.fd = fd, .n_raw = n_bytes}, path, out);
+}
+
+tutti_status tti_reader_open_part(const char *path, uint64_t offset, uint64_t n_bytes,
+                                  bool deflated, tti_reader **out) {
+    *out = NULL;
+    int fd = -1;
+    uint64_t n_file = 0, end = 0;
+    TTI_TRY(tti_open_regular(path, &fd, &n_file));
+    if (__builtin_add_overflow(offset, n_bytes, &end) || end > n_file) {
+        close(fd);
+        return tti_fail(TUTTI_E_DATA, "%s: truncated: %llu bytes at %llu of a file of %llu", path,
+                        (unsigned long long)n_bytes, (unsigned long long)offset,
+                        (unsigned long long)n_file);
+    }
+    return reader_create(
+        (tti_reader){.fd = fd, .n_raw = end, .raw = offset, .gzip = deflated, .part = true}, path,
+        out);
 }
 
 tutti_status tti_reader_open_memory(const void *bytes, size_t n_bytes, const char *name,
@@ -199,6 +219,61 @@ tutti_status tti_reader_expect(const tti_reader *r, uint64_t n_bytes) {
         return tti_fail(TUTTI_E_DATA,
                         "%s: the header declares %llu bytes, more than %llu gzipped bytes can hold",
                         r->path, (unsigned long long)n_bytes, (unsigned long long)r->n_raw);
+    return TUTTI_OK;
+}
+
+/* Room for one byte more than there is now, up to max_bytes + 1. */
+static tutti_status grow(const tti_reader *r, char **text, size_t *capacity, size_t max_bytes) {
+    size_t left = r->gzip ? 2 * *capacity + BUFFER_BYTES : (size_t)(r->n_raw - r->raw) + 1;
+    size_t wanted = TTI_MIN(left, max_bytes + 1);
+    char *more = realloc(*text, wanted + 1);
+    if (!more) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory for %zu bytes", r->path, wanted);
+    *text = more;
+    *capacity = wanted;
+    return TUTTI_OK;
+}
+
+tutti_status tti_reader_read_all(tti_reader *r, size_t max_bytes, char **out, size_t *n_bytes) {
+    TTI_ASSERT(max_bytes < SIZE_MAX / 2);
+    char *text = NULL;
+    size_t n = 0, capacity = 0, got = 0;
+    tutti_status st;
+    if (!r->gzip && r->n_raw - r->raw > max_bytes)
+        return tti_fail(TUTTI_E_DATA, "%s: has %llu bytes, at most %zu are possible", r->path,
+                        (unsigned long long)(r->n_raw - r->raw), max_bytes);
+    do { /* one byte more than there is: reading stops short at the end only */
+        TTI_TRY_GOTO(grow(r, &text, &capacity, max_bytes), cleanup);
+        uint8_t *to = (uint8_t *)text + n;
+        TTI_TRY_GOTO(r->gzip ? read_gzip(r, to, capacity - n, &got)
+                             : read_plain(r, to, capacity - n, &got),
+                     cleanup);
+        n += got;
+    } while (n == capacity && n <= max_bytes);
+    st = n > max_bytes
+             ? tti_fail(TUTTI_E_DATA, "%s: has more than %zu bytes once it is unpacked", r->path,
+                        max_bytes)
+             : tti_reader_finish(r);
+cleanup:
+    if (st == TUTTI_OK) {
+        text[n] = '\0';
+        *out = text;
+        *n_bytes = n;
+    } else {
+        free(text);
+    }
+    return st;
+}
+
+tutti_status tti_pread_all(int fd, const char *path, void *dst, size_t n_bytes, uint64_t offset) {
+    for (size_t done = 0; done < n_bytes;) {
+        ssize_t n = pread(fd, (char *)dst + done, n_bytes - done, (off_t)(offset + done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return tti_fail(TUTTI_E_IO, "%s: cannot read: %s", path, strerror(errno));
+        if (n == 0)
+            return tti_fail(TUTTI_E_DATA, "%s: truncated: %zu bytes at %llu are expected", path,
+                            n_bytes, (unsigned long long)offset);
+        done += (size_t)n;
+    }
     return TUTTI_OK;
 }
 

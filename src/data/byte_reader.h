@@ -36,6 +36,22 @@ bool tti_reader_is_gzip(const tti_reader *reader);
  * reader is at its end.  Fails unless exactly n_bytes were left. */
 tutti_status tti_reader_take_fd(tti_reader *reader, uint64_t n_bytes, int *out);
 
+/* All that follows, with a NUL behind it, in memory that is freed with free(); then the reader is
+ * finished.  More than max_bytes: TUTTI_E_DATA. */
+tutti_status tti_reader_read_all(tti_reader *reader, size_t max_bytes, char **out,
+                                 size_t *n_bytes);
+
+/* A part of a file as if it were one: n_bytes from offset, as they are or deflated without any
+ * header (a member of a zip archive). */
+tutti_status tti_reader_open_part(const char *path, uint64_t offset, uint64_t n_bytes,
+                                  bool deflated, tti_reader **out);
+
+/* The descriptor of a file to read with pread, by the rules of tti_reader_open, and its size. */
+tutti_status tti_open_regular(const char *path, int *out_fd, uint64_t *out_n_bytes);
+
+/* n_bytes at offset of such a file; TUTTI_E_DATA if they are not there (any more). */
+tutti_status tti_pread_all(int fd, const char *path, void *dst, size_t n_bytes, uint64_t offset);
+
 /* NULL is a no-op. */
 void tti_reader_close(tti_reader *reader);
 

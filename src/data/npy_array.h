@@ -1,0 +1,29 @@
+/* npy_array.h - one NumPy array in a file, or in a member of an .npz, read row by row. */
+#ifndef TTI_DATA_NPY_ARRAY_H
+#define TTI_DATA_NPY_ARRAY_H
+
+#include "tutti/types.h"
+
+typedef struct tti_npy_array {
+    char *name;     /* for messages; owned                                     */
+    int fd;         /* -1: the elements are at bytes                           */
+    uint8_t *bytes; /* owned                                                   */
+    uint64_t offset;
+    char kind;         /* 'b' bool, 'u', 'i', 'f'                                 */
+    int width;         /* bytes of an element                                     */
+    tutti_shape shape; /* first: rows */
+    size_t row_elems;
+} tti_npy_array;
+
+/* The array of a .npy file, or the member of an archive, NULL for none.  The elements of a file are
+ * not read yet; those of a packed member are. */
+tutti_status tti_npy_open(const char *path, const char *member, tti_npy_array *out);
+
+/* A row as u8 (kind 'u', 1 byte), i32 (whole numbers that fit) or f32.  Any thread. */
+tutti_status tti_npy_read_u8(const tti_npy_array *array, int64_t row, uint8_t *out);
+tutti_status tti_npy_read_i32(const tti_npy_array *array, int64_t row, int32_t *out);
+tutti_status tti_npy_read_f32(const tti_npy_array *array, int64_t row, float *out);
+
+void tti_npy_close(tti_npy_array *array);
+
+#endif /* TTI_DATA_NPY_ARRAY_H */

@@ -1,0 +1,55 @@
+/* token_stream.h - tokens in a row, in memory or in files, read from any place.
+ *
+ * Tokens are stored in 1, 2 or 4 bytes each, little endian.  Files are read with pread in small
+ * windows and never held in memory.  Read-only once made: any thread may read. */
+#ifndef TTI_DATA_TOKEN_STREAM_H
+#define TTI_DATA_TOKEN_STREAM_H
+
+#include "data/dataset.h"
+
+typedef struct tti_token_part {
+    char *path;     /* for messages; owned */
+    int fd;         /* -1: memory          */
+    uint8_t *bytes; /* owned               */
+    uint64_t offset;
+    int64_t n_tokens;
+    int width; /* bytes of a token */
+} tti_token_part;
+
+typedef struct tti_token_stream {
+    size_t n_parts;
+    tti_token_part *part;
+    int64_t first, n_tokens; /* the stream begins at token first of the parts in a row */
+    int64_t vocabulary;      /* a token must be below this; 0: not known, anything goes */
+} tti_token_stream;
+
+/* Appends a part and takes over what it owns, also on failure. */
+tutti_status tti_token_stream_add(tti_token_stream *stream, tti_token_part part);
+
+/* n tokens from place at; both within the stream.  TUTTI_E_DATA for one outside the vocabulary,
+ * with file and place. */
+tutti_status tti_token_stream_read(const tti_token_stream *stream, int64_t at, int64_t n,
+                                   int32_t *out);
+
+/* The largest token. */
+tutti_status tti_token_stream_max(const tti_token_stream *stream, int32_t *out);
+
+void tti_token_stream_free(tti_token_stream *stream);
+
+/* Bytes of a token of a vocabulary: 1, 2 or 4. */
+int tti_token_width(int64_t vocabulary);
+
+/* Cuts the stream down to the split that desc asks for. */
+void tti_token_stream_split(tti_token_stream *stream, const tutti_dataset_desc *desc);
+
+/* Makes ds the windows over a stream, which is taken over, also on failure: sample i is tokens
+ * i*stride .. i*stride + context, the last one only as a target.  Test windows never overlap.
+ * TUTTI_E_DATA if not one window fits; name is what messages begin with. */
+tutti_status tti_token_windows(const tutti_dataset_desc *desc, const char *name,
+                               tti_token_stream *stream, tutti_dataset *ds);
+
+/* Writes the stream as files of llm.c, dir/text_SPLIT_NNNNNN.bin, a line each into report. */
+tutti_status tti_token_files_write(const tti_token_stream *stream, const tutti_pack_desc *desc,
+                                   tutti_data_split split, tti_str *report);
+
+#endif /* TTI_DATA_TOKEN_STREAM_H */

@@ -1,0 +1,80 @@
+/* tokenizer.h - what a kind of tokenizer must provide, and the table of kinds.
+ *
+ * Every tokenizer knows the bytes of each of its tokens (pieces), so decoding is the same for all;
+ * a kind says how text is cut. */
+#ifndef TTI_DATA_TOKENIZER_H
+#define TTI_DATA_TOKENIZER_H
+
+#include "base/json.h"
+#include "tutti/data.h"
+
+#define TTI_TOKENIZER_FILE "tokenizer.json"
+#define TTI_MAX_TOKENS (1 << 20)
+
+/* The bytes of token i: bytes[start[i]] .. bytes[start[i+1]-1]; none: there is no such token. */
+typedef struct tti_pieces {
+    int64_t n;
+    uint32_t *start; /* [n+1] */
+    char *bytes;
+} tti_pieces;
+
+/* Takes tokens as they are made, a block at a time. */
+typedef struct tti_token_sink {
+    tutti_status (*take)(void *user, const int32_t *token, size_t n);
+    void *user;
+} tti_token_sink;
+
+typedef struct tti_tokenizer_kind {
+    const char *name, *doc;
+    /* A failure says at which byte of text. */
+    tutti_status (*encode)(const tutti_tokenizer *t, const char *text, size_t n_bytes,
+                           const tti_token_sink *sink);
+    /* Adds members to the open object of the tokenizer's file. */
+    void (*save)(const tutti_tokenizer *t, tti_json *j);
+    void (*close)(void *state);
+} tti_tokenizer_kind;
+
+struct tutti_tokenizer {
+    const tti_tokenizer_kind *kind;
+    tti_pieces pieces;
+    int32_t end; /* -1: none      */
+    void *state; /* of the kind   */
+};
+
+extern const tti_tokenizer_kind tti_tokenizer_bytes;
+extern const tti_tokenizer_kind tti_tokenizer_chars;
+extern const tti_tokenizer_kind tti_tokenizer_gpt2;
+
+/* Kinds in order of the table: i = 0, 1, ... until NULL. */
+const tti_tokenizer_kind *tti_tokenizer_kind_at(int i);
+
+/* ---- making one: each fills a zeroed t, or leaves it zeroed ---- */
+
+tutti_status tti_bytes_make(tutti_tokenizer *t);
+
+/* The n characters in strictly rising order, none a surrogate. */
+tutti_status tti_chars_make(tutti_tokenizer *t, const uint32_t *character, size_t n);
+
+/* The characters of a text; name is what messages begin with. */
+tutti_status tti_chars_make_of(tutti_tokenizer *t, const char *text, size_t n_bytes);
+
+/* A file that was saved, or a tokenizer.json. */
+tutti_status tti_tokenizer_read(const char *path, tutti_tokenizer *t);
+
+/* vocab.json and merges.txt of a folder. */
+tutti_status tti_tokenizer_read_pair(const char *dir, tutti_tokenizer *t);
+
+/* ---- for kinds ---- */
+
+/* Where text is not UTF-8. */
+tutti_status tti_not_utf8(const char *text, size_t n_bytes, size_t at);
+
+/* n bytes as one more piece; pieces->n counts up to n_max, for which start has room. */
+tutti_status tti_pieces_init(tti_pieces *pieces, size_t n_max, size_t n_bytes_max);
+void tti_pieces_free(tti_pieces *pieces);
+
+/* As tutti_tokenizer_encode, in blocks. */
+tutti_status tti_tokenizer_encode_to(const tutti_tokenizer *t, const char *text, size_t n_bytes,
+                                     const tti_token_sink *sink);
+
+#endif /* TTI_DATA_TOKENIZER_H */

@@ -1,0 +1,57 @@
+/* job_data.c - from the keys of a job to the description of a data set, in one place, so that
+ * training, packing and `tutti data info` all see the same samples. */
+#include "train/job_data.h"
+
+#include <string.h>
+
+tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *c, tutti_data_split split,
+                                        int64_t n_classes) {
+    int64_t n = split == TUTTI_TRAIN ? c->data.n_train : c->data.n_test;
+    bool digits = strcmp(c->data.format, "digits") == 0;
+    bool tokens = strcmp(c->data.format, "tokens") == 0;
+    if (n == 0 && digits) n = split == TUTTI_TRAIN ? 20000 : 4000;
+    return (tutti_dataset_desc){
+        .format = c->data.format,
+        .dir = c->data.dir,
+        .split = split,
+        .n_samples = n,
+        .n_classes = n_classes == 0 && tokens ? c->data.vocabulary : n_classes,
+        .mean = c->data.mean,
+        .std = c->data.std,
+        .seed = (uint64_t)c->train.seed,
+        .val_fraction = c->data.val_fraction,
+        .skip_bad = strcmp(c->data.on_error, "skip") == 0,
+        .image_size = c->data.image_size,
+        .augment = c->data.augment,
+        .channel_mean = c->data.channel_mean,
+        .channel_std = c->data.channel_std,
+        .context = c->data.context,
+        .stride = c->data.stride,
+        .tokenizer = c->data.tokenizer,
+        .tokenizer_dir = c->data.tokenizer_dir,
+        .label = c->data.label,
+    };
+}
+
+tutti_status tutti_job_open_dataset(tutti_job *job, tutti_data_split split, tutti_dataset **out) {
+    *out = NULL;
+    TTI_TRY(tutti_job_check(job));
+    tutti_dataset *train;
+    tutti_dataset_desc desc = tti_job_dataset_desc(&job->config, TUTTI_TRAIN, 0);
+    TTI_TRY(tutti_dataset_open(&desc, &train));
+    if (split == TUTTI_TRAIN) {
+        *out = train;
+        return TUTTI_OK;
+    }
+    int64_t n_classes = tutti_dataset_get_info(train)->n_classes;
+    tutti_dataset_destroy(train);
+    desc = tti_job_dataset_desc(&job->config, split, n_classes);
+    return tutti_dataset_open(&desc, out);
+}
+
+tutti_status tutti_job_pack_data(tutti_job *job, const tutti_pack_desc *how, char **report) {
+    *report = NULL;
+    TTI_TRY(tutti_job_check(job));
+    tutti_dataset_desc desc = tti_job_dataset_desc(&job->config, TUTTI_TRAIN, 0);
+    return tutti_dataset_pack(&desc, how, report);
+}
