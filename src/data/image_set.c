@@ -19,21 +19,23 @@ const tti_image_usual tti_usual_photos = {
     .std = {0.229, 0.224, 0.225},
 };
 
-static tutti_status append(tti_chain *chain, tutti_status st, tti_transform *step) {
-    if (st == TUTTI_OK) chain->step[chain->n++] = step;
-    return st;
-}
-
+/* On failure the chain is empty. */
 static tutti_status make_chain(const tti_image_set *set, const double mean[3], const double std[3],
                                tti_chain *chain) {
     const tti_augment *a = &set->augment;
-    tti_transform *step = NULL;
+    tti_transform **step = chain->step;
     tutti_status st = TUTTI_OK;
-    if (a->pad > 0) st = append(chain, tti_pad_crop_create(set->size, a->pad, &step), step);
-    if (st == TUTTI_OK && a->jitter > 0)
-        st = append(chain, tti_colour_jitter_create(set->size, a->jitter, &step), step);
-    if (st == TUTTI_OK)
-        st = append(chain, tti_to_float_create(set->size, mean, std, a->cutout, &step), step);
+    if (a->pad > 0) {
+        TTI_TRY_GOTO(tti_pad_crop_create(set->size, a->pad, &step[chain->n]), cleanup);
+        chain->n++;
+    }
+    if (a->jitter > 0) {
+        TTI_TRY_GOTO(tti_colour_jitter_create(set->size, a->jitter, &step[chain->n]), cleanup);
+        chain->n++;
+    }
+    TTI_TRY_GOTO(tti_to_float_create(set->size, mean, std, a->cutout, &step[chain->n]), cleanup);
+    chain->n++;
+cleanup:
     if (st != TUTTI_OK) tti_chain_destroy(chain);
     return st;
 }

@@ -119,7 +119,7 @@ def files():
         return out.getvalue()
 
     exif = Image.Exif()
-    base, cases = picture(19, 26), []
+    base, cases = picture(11, 14), []
     cases.append(("baseline", save(base, format="JPEG", quality=90)))
     cases.append(("progressive", save(base, format="JPEG", quality=80, progressive=True,
                                       subsampling=0)))
