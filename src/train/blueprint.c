@@ -8,24 +8,16 @@
 #include "data/loader.h"
 #include "data/sampler.h"
 #include "ops/op_table.h"
+#include "train/model_choice.h"
 #include "train/numerics.h"
+#include "train/job_data.h"
 #include "train/optimizer.h"
 #include "train/param_groups.h"
 
 static tutti_status open_split(const tti_job_config *c, tutti_data_split split, int64_t n_classes,
                                tutti_dataset **out) {
-    bool digits = strcmp(c->data.format, "digits") == 0;
-    int64_t n = split == TUTTI_TRAIN ? c->data.n_train : c->data.n_test;
-    if (n == 0 && digits) n = split == TUTTI_TRAIN ? 20000 : 4000;
-    return tutti_dataset_open(&(tutti_dataset_desc){.format = c->data.format,
-                                                    .dir = c->data.dir,
-                                                    .split = split,
-                                                    .n_samples = n,
-                                                    .n_classes = n_classes,
-                                                    .mean = c->data.mean,
-                                                    .std = c->data.std,
-                                                    .seed = (uint64_t)c->train.seed},
-                              out);
+    tutti_dataset_desc desc = tti_job_dataset_desc(c, split, n_classes);
+    return tutti_dataset_open(&desc, out);
 }
 
 static tutti_status open_data(tti_blueprint *b) {
@@ -51,15 +43,6 @@ static void count_steps(tti_blueprint *b) {
 }
 
 /* ---- the graph of one shard ---- */
-
-static void fill_model_params(tti_blueprint *b) {
-    const tti_job_config *c = &b->config;
-    b->model_params = (tutti_model_params){.n_classes = tutti_dataset_get_info(b->train)->n_classes,
-                                           .dropout = c->model.dropout};
-    b->model_params.n_hidden = TTI_MIN(c->model.hidden.n, TUTTI_MODEL_MAX_HIDDEN);
-    for (int i = 0; i < b->model_params.n_hidden; i++)
-        b->model_params.hidden[i] = c->model.hidden.v[i];
-}
 
 /* loss_sum, count and correct of classification; targets [rows] and logits [rows, classes]. */
 static void add_loss(tutti_graph *g, const tti_job_config *c, tutti_value *logits,
@@ -113,12 +96,8 @@ static tutti_status build_graph(const tutti_job *job, const tti_blueprint *b, tu
     tutti_graph_set_sync_batch_norm(g, b->config.parallel.sync_batch_norm);
     tutti_value *x = tutti_input(g, "x", info->x.dtype, &x_shape);
     tutti_value *target = tutti_input(g, "target", TUTTI_I32, &y_shape);
-    const tutti_model *model = job->model_fn ? NULL : tutti_model_find(b->config.model.name);
-    if (!job->model_fn && !model)
-        return tti_fail(TUTTI_E_CONFIG, "model.name: no model is called '%s'",
-                        b->config.model.name);
-    tutti_value *logits =
-        job->model_fn ? job->model_fn(g, x, job->model_user) : model->build(g, x, &b->model_params);
+    tutti_value *logits = NULL;
+    TTI_TRY(tti_model_build(job, &b->model_params, g, x, &logits));
     TTI_TRY(check_logits(g, logits, &y_shape, info->n_classes));
     int64_t n_targets = tutti_shape_n_elems(&y_shape);
     logits = flatten_rows(g, logits, &TUTTI_SHAPE(n_targets, info->n_classes));
@@ -210,7 +189,7 @@ static tutti_status create(const tutti_job *job, bool gives_logits, tti_blueprin
     tutti_status st = open_data(b);
     if (st == TUTTI_OK) {
         count_steps(b);
-        fill_model_params(b);
+        b->model_params = tti_model_params_of(&b->config, tutti_dataset_get_info(b->train));
         st = make_plan(job, b);
         if (st == TUTTI_OK) st = check_groups(b);
     }
