@@ -4,6 +4,7 @@
 #define TTI_TESTS_OP_SAMPLES_H
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/philox.h"
 #include "ops/op_table.h"
