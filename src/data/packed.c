@@ -180,8 +180,8 @@ cleanup:
     return st;
 }
 
-/* For photographs 8/7 of what the model sees, so that evaluation sees the same pixels as without
- * packing; a format whose pictures are taken whole keeps its size. */
+/* For photographs 8/7 of what the model sees: where that is a multiple of 28 (224, 112), evaluation
+ * sees the same pixels as without packing.  Small pictures keep their size. */
 static int64_t pick_side(const tutti_dataset_desc *source) {
     bool is_small = strncmp(source->format, "cifar", 5) == 0;
     int64_t size = source->image_size > 0 ? source->image_size : tti_usual_photos.size;
