@@ -22,18 +22,26 @@ static const float cubic = 0.044715f;        /* of the tanh form */
 
 static inline float gelu_erf(float x) { return 0.5f * x * (1.0f + tti_verf(x * root_half)); }
 
-static inline float gelu_tanh(float x) {
-    return 0.5f * x * (1.0f + tti_vtanh(root_2_pi * (x + cubic * x * x * x)));
+/* (1 + tanh u) / 2 is the logistic function of 2 u. */
+static inline float gelu_gate(float x) {
+    return tti_vsigmoid(2.0f * root_2_pi * (x + cubic * x * x * x));
 }
+
+static inline float gelu_tanh(float x) { return x * gelu_gate(x); }
 
 static inline float gelu_erf_slope(float x) {
     return 0.5f * (1.0f + tti_verf(x * root_half)) + x * root_1_2pi * tti_vexp(-0.5f * x * x);
 }
 
 static inline float gelu_tanh_slope(float x) {
-    float t = tti_vtanh(root_2_pi * (x + cubic * x * x * x));
-    return 0.5f * (1.0f + t) +
-           0.5f * x * (1.0f - t * t) * root_2_pi * (1.0f + 3.0f * cubic * x * x);
+    float s = gelu_gate(x);
+    return s + x * s * (1.0f - s) * (2.0f * root_2_pi) * (1.0f + 3.0f * cubic * x * x);
+}
+
+/* d/dx of x s(x), s the logistic function. */
+static inline float silu_slope(float x) {
+    float s = tti_vsigmoid(x);
+    return s + x * s * (1.0f - s);
 }
 
 FUNCTION(relu, x < 0.0f ? 0.0f : x)
@@ -46,6 +54,9 @@ FUNCTION(gelu_exact, gelu_erf(x))
 FUNCTION(gelu_approximate, gelu_tanh(x))
 FUNCTION(gelu_exact_grad, dy *gelu_erf_slope(x))
 FUNCTION(gelu_approximate_grad, dy *gelu_tanh_slope(x))
+
+FUNCTION(silu, x *tti_vsigmoid(x))
+FUNCTION(silu_grad, dy *silu_slope(x))
 
 static void gelu(const tti_node *node, const float *const *in, float *out, size_t n) {
     (tti_attr_int(node, "approximate") ? gelu_approximate : gelu_exact)(node, in, out, n);
@@ -64,5 +75,7 @@ const tti_elem TTI_VARIANT(tti_elems_activation)[] = {
     {"tanh_grad", tanh_grad},
     {"gelu", gelu},
     {"gelu_grad", gelu_grad},
+    {"silu", silu},
+    {"silu_grad", silu_grad},
     {0},
 };

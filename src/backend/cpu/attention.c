@@ -133,17 +133,36 @@ static void copy_rows(const float *from, size_t step, size_t n_rows, size_t n, f
     }
 }
 
-/* to[d][tall] = from[i * step + d], zeros beyond n rows; by squares, so that both sides stay in
- * cache. */
+typedef float v4 __attribute__((vector_size(16)));
+
+/* A square of 4 rows, step apart, into 4 rows tall apart. */
+static inline __attribute__((always_inline)) void transpose_square(const float *from, size_t step,
+                                                                   float *to, size_t tall) {
+    v4 r[4];
+    for (size_t i = 0; i < 4; i++) memcpy(&r[i], from + i * step, sizeof r[i]);
+    v4 a = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5);
+    v4 b = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7);
+    v4 c = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
+    v4 d = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
+    r[0] = __builtin_shufflevector(a, c, 0, 1, 4, 5);
+    r[1] = __builtin_shufflevector(a, c, 2, 3, 6, 7);
+    r[2] = __builtin_shufflevector(b, d, 0, 1, 4, 5);
+    r[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
+    for (size_t i = 0; i < 4; i++) memcpy(to + i * tall, &r[i], sizeof r[i]);
+}
+
+/* to[d][tall] = from[i * step + d], zeros beyond n rows. */
 static void transpose_rows(const float *from, size_t step, size_t n, size_t dim, float *to) {
-    size_t tall = padded(n);
-    for (size_t i0 = 0; i0 < tall; i0 += TTI_LANES)
-        for (size_t d = 0; d < dim; d++) {
-            float *line = to + d * tall + i0;
-            size_t m = n - TTI_MIN(i0, n);
-            for (size_t i = 0; i < TTI_LANES; i++)
-                line[i] = i < m ? from[(i0 + i) * step + d] : 0.0f;
-        }
+    size_t tall = padded(n), n4 = n / 4 * 4, dim4 = dim / 4 * 4;
+    for (size_t i = 0; i < n4; i += 4) {
+        const float *rows = from + i * step;
+        for (size_t d = 0; d < dim4; d += 4)
+            transpose_square(rows + d, step, to + d * tall + i, tall);
+        for (size_t d = dim4; d < dim; d++)
+            for (size_t k = 0; k < 4; k++) to[d * tall + i + k] = rows[k * step + d];
+    }
+    for (size_t d = 0; d < dim; d++)
+        for (size_t i = n4; i < tall; i++) to[d * tall + i] = i < n ? from[i * step + d] : 0.0f;
 }
 
 static void write_rows(const float *from, size_t wide, size_t n_rows, size_t dim, size_t step,
@@ -179,12 +198,35 @@ static forward place_forward(const heads_view *v, float *at) {
     return f;
 }
 
-/* w[j] = e^(scale w[j] - m) for j < n, zeros to n_all, both whole vectors but n. */
-static void exponentials(float *w, size_t n, size_t n_all, float scale, float m) {
-    size_t n_exp = padded(n);
-    TTI_IVDEP
-    for (size_t j = 0; j < n_exp; j++) w[j] = tti_vexp(scale * w[j] - m);
-    for (size_t j = n; j < n_all; j++) w[j] = 0.0f;
+/* w[j] = e^(scale w[j] - m) for j < n, zeros from there to n_all, which is whole vectors. */
+static inline void exponentials(float *w, size_t n, size_t n_all, float scale, float m) {
+    for (size_t first = 0; first < n_all; first += TTI_LANES) {
+        int left = n > first ? (int)TTI_MIN(n - first, (size_t)TTI_LANES) : 0;
+        float *to = w + first;
+        TTI_IVDEP
+        for (int l = 0; l < TTI_LANES; l++) {
+            float e = tti_vexp(scale * to[l] - m);
+            to[l] = l < left ? e : 0.0f;
+        }
+    }
+}
+
+/* The largest of n elements, n > 0, where whole vectors can be read. */
+static inline float largest_of(const float *w, size_t n) {
+    tti_v16 acc = {0};
+    float lane[TTI_LANES];
+    acc -= __builtin_inff();
+    for (size_t first = 0; first < n; first += TTI_LANES) {
+        int32_t left = (int32_t)TTI_MIN(n - first, (size_t)TTI_LANES);
+        tti_v16i lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+        tti_v16 x = tti_load16(w + first);
+        acc = tti_select16((lanes < left) & ~(tti_v16i)(x <= acc), x, acc);
+    }
+    tti_store16(lane, acc);
+    for (int half = TTI_LANES / 2; half; half /= 2)
+        for (int l = 0; l < half; l++)
+            lane[l] = lane[l + half] <= lane[l] ? lane[l] : lane[l + half];
+    return lane[0];
 }
 
 /* One row of products becomes weights relative to the largest so far; y follows. */
@@ -194,15 +236,18 @@ static void softmax_row(const forward *f, const heads_view *v, size_t i, size_t 
         memset(w, 0, n_all * sizeof *w);
         return;
     }
-    float before = f->largest[i], largest = tti_max_n(w, n, w[0]) * v->scale;
+    float before = f->largest[i], largest = largest_of(w, n) * v->scale;
     largest = before > largest ? before : largest;
     exponentials(w, n, n_all, v->scale, largest);
-    float fade = tti_vexp(before - largest);
-    f->sum[i] = f->sum[i] * fade + tti_sum_n(w, n_all);
+    float sum = tti_sum_n(w, n_all);
     f->largest[i] = largest;
-    if (fade == 1.0f) return;
-    TTI_IVDEP
-    for (size_t d = 0; d < v->wide; d++) y[d] *= fade;
+    if (before != -__builtin_inff()) { /* not the first tile: what was summed so far fades */
+        float fade = tti_vexp(before - largest);
+        sum += f->sum[i] * fade;
+        TTI_IVDEP
+        for (size_t d = 0; d < v->wide; d++) y[d] *= fade;
+    }
+    f->sum[i] = sum;
 }
 
 /* Queries t .. t+n_rows-1 of one head against all keys. */
@@ -242,13 +287,14 @@ static void attend_rows(const forward *f, const heads_view *v, const float *q, s
 /* y and lse of these queries; a row that sees no key gives zeros. */
 static void finish_rows(const forward *f, const heads_view *v, size_t n_rows, float *y,
                         float *lse) {
+    TTI_IVDEP
+    for (size_t i = 0; i < n_rows; i++)
+        lse[i] = f->sum[i] == 0.0f ? 0.0f : f->largest[i] + tti_vlog(f->sum[i]);
     for (size_t i = 0; i < n_rows; i++, y += v->heads * v->dim) {
         const float *own = f->y + i * v->wide;
-        bool any = f->sum[i] != 0.0f;
-        float scale = any ? 1.0f / f->sum[i] : 0.0f;
+        float scale = f->sum[i] == 0.0f ? 0.0f : 1.0f / f->sum[i];
         TTI_IVDEP
         for (size_t d = 0; d < v->dim; d++) y[d] = own[d] * scale;
-        lse[i] = any ? f->largest[i] + tti_vlog(f->sum[i]) : 0.0f;
     }
 }
 
@@ -308,14 +354,14 @@ static backward place_backward(const heads_view *v, float *at) {
     return f;
 }
 
-/* p and ds of row i, which sees n keys, with zeros to n_all. */
+/* p and ds of row i, which sees n keys, with zeros to n_all (what is not seen may be NaN). */
 static void weigh_row(const backward *f, const heads_view *v, size_t i, size_t n, size_t n_all,
                       float lse) {
     float *p = f->p + i * KEYS, *dp = f->dp + i * KEYS, mean = f->mean[i];
     exponentials(p, n, n_all, v->scale, lse);
     TTI_IVDEP
-    for (size_t j = 0; j < n_all; j++) dp[j] = v->scale * p[j] * (dp[j] - mean);
-    for (size_t j = n; j < n_all; j++) dp[j] = 0.0f; /* what is not seen may be NaN */
+    for (size_t j = 0; j < n; j++) dp[j] = v->scale * p[j] * (dp[j] - mean);
+    memset(dp + n, 0, (n_all - n) * sizeof *dp);
 }
 
 /* What the tile of keys from first on gives to dq, dk and dv. */
@@ -376,15 +422,15 @@ static void grad_rows(const backward *f, const heads_view *v, size_t n_keys, siz
     }
 }
 
-/* sum dy y of each row. */
-static void row_means(const heads_view *v, const float *dy, const float *y, size_t n_rows,
-                      float *mean) {
-    size_t step = v->heads * v->dim;
-    for (size_t i = 0; i < n_rows; i++, dy += step, y += step) {
-        float lane[TTI_LANES] = {0};
-        for (size_t d = 0; d < v->dim; d++) lane[d % TTI_LANES] += dy[d] * y[d];
-        mean[i] = tti_sum_lanes(lane);
-    }
+/* sum a b over the 16 lanes of n elements. */
+static float dot(const float *a, const float *b, size_t n) {
+    tti_v16 acc = {0};
+    float lane[TTI_LANES];
+    size_t i = 0;
+    for (; i + TTI_LANES <= n; i += TTI_LANES) acc += tti_load16(a + i) * tti_load16(b + i);
+    tti_store16(lane, acc);
+    for (size_t l = 0; i + l < n; l++) lane[l] += a[i + l] * b[i + l];
+    return tti_sum_lanes(lane);
 }
 
 static void grad_head(const tti_kargs *a, const heads_view *v, const backward *f, size_t b,
@@ -400,7 +446,7 @@ static void grad_head(const tti_kargs *a, const heads_view *v, const backward *f
         const float *dy = (const float *)a->in[n_in - 1] + row;
         copy_rows((const float *)a->in[0] + at, v->width, n_rows, v->dim, f->q);
         copy_rows(dy, step, n_rows, v->dim, f->dy);
-        row_means(v, dy, y, n_rows, f->mean);
+        for (size_t i = 0; i < n_rows; i++) f->mean[i] = dot(dy + i * step, y + i * step, v->dim);
         grad_rows(f, v, n_keys, t, n_rows, lse + t);
         write_rows(f->dq, v->wide, n_rows, v->dim, v->width, (float *)a->out[0] + at);
     }

@@ -51,12 +51,17 @@ static inline __attribute__((always_inline)) tti_v16 tti_select16(tti_v16i m, tt
 }
 
 /* The lanes' sum in the tree ((0+8)+(4+12))+... that halving gives. */
-static inline float tti_sum_lanes(const float lane[TTI_LANES]) {
-    float s[TTI_LANES];
-    memcpy(s, lane, sizeof s);
-    for (int n = TTI_LANES / 2; n; n /= 2)
-        for (int i = 0; i < n; i++) s[i] += s[i + n];
-    return s[0];
+static inline __attribute__((always_inline)) float tti_sum_lanes(const float lane[TTI_LANES]) {
+    typedef float v8 __attribute__((vector_size(32)));
+    typedef float v4 __attribute__((vector_size(16)));
+    v8 low, high;
+    v4 half[2];
+    memcpy(&low, lane, sizeof low);
+    memcpy(&high, lane + 8, sizeof high);
+    low += high;
+    memcpy(half, &low, sizeof half);
+    half[0] += half[1];
+    return (half[0][0] + half[0][2]) + (half[0][1] + half[0][3]);
 }
 
 /* The sum of n elements in 16 lanes. */
