@@ -98,6 +98,54 @@ T_CASE(squared_error_counts_kept_elements) {
     tutti_graph_destroy(g);
 }
 
+/* Two rows of two, the second one padding with NaN. */
+static void run_pair(bool kl, double *sum, double *count) {
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(2, 2));
+    tutti_value *t = tutti_input(g, "t", TUTTI_F32, &TUTTI_SHAPE(2, 2));
+    tutti_value *labels = tutti_input(g, "labels", TUTTI_I32, &TUTTI_SHAPE(2));
+    tutti_loss loss =
+        kl ? tutti_kl_div(g, x, t, labels, -1) : tutti_bce_with_logits(g, x, t, labels, -1);
+    T_OK(tutti_graph_check(g));
+    t_reference *r = t_reference_create(g);
+    memcpy(t_reference_of(r, x), (double[]){800, -800, NAN, NAN}, 4 * sizeof(double));
+    memcpy(t_reference_of(r, t), (double[]){1, 0, NAN, NAN}, 4 * sizeof(double));
+    t_reference_of(r, labels)[1] = -1;
+    t_reference_run(r, &(tti_run){0});
+    *sum = *t_reference_of(r, loss.sum), *count = *t_reference_of(r, loss.count);
+    t_reference_destroy(r);
+    tutti_graph_destroy(g);
+}
+
+T_CASE(huge_logits_and_zero_shares_stay_finite) {
+    T_UNUSED;
+    double sum, count;
+    run_pair(false, &sum, &count);
+    T_NEAR(sum, 0, 1e-12);
+    T_NEAR(count, 2, 0); /* elements */
+    run_pair(true, &sum, &count);
+    T_NEAR(sum, -800, 0); /* 1 (ln 1 - 800), and 0 ln 0 is 0 */
+    T_NEAR(count, 1, 0);  /* rows */
+}
+
+T_CASE(cosine_is_that_of_vectors) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *a = tutti_input(g, "a", TUTTI_F32, &TUTTI_SHAPE(3, 2));
+    tutti_value *b = tutti_input(g, "b", TUTTI_F32, &TUTTI_SHAPE(3, 2));
+    tutti_value *y = tutti_cosine_similarity(g, a, b, -1);
+    T_OK(tutti_graph_check(g));
+    assert_true(tti_shape_equal(&y->type.shape, &TUTTI_SHAPE(3)));
+    t_reference *r = t_reference_create(g);
+    memcpy(t_reference_of(r, a), (double[]){1, 0, 3, 4, 0, 0}, 6 * sizeof(double));
+    memcpy(t_reference_of(r, b), (double[]){0, 2, -3, -4, 1, 1}, 6 * sizeof(double));
+    t_reference_run(r, &(tti_run){0});
+    const double want[3] = {0, -1, 0}; /* a zero vector is like nothing */
+    for (int i = 0; i < 3; i++) T_NEAR(t_reference_of(r, y)[i], want[i], 1e-15);
+    t_reference_destroy(r);
+    tutti_graph_destroy(g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cross_entropy_is_that_of_pytorch),
@@ -105,6 +153,8 @@ int main(void) {
         cmocka_unit_test(infinite_and_huge_logits_stay_finite),
         cmocka_unit_test(labels_that_are_no_class_give_nan),
         cmocka_unit_test(squared_error_counts_kept_elements),
+        cmocka_unit_test(huge_logits_and_zero_shares_stay_finite),
+        cmocka_unit_test(cosine_is_that_of_vectors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,7 +58,7 @@ T_CASE(table_is_complete) {
     int n = 0;
     tti_op_table_check();
     while (tti_op_at(n)) n++;
-    assert_true(n >= 60);
+    assert_true(n >= 120);
     assert_null(tti_op_find("no such op"));
     assert_null(tti_op_find(""));
     assert_non_null(tti_op_find("conv2d"));
@@ -449,7 +449,7 @@ T_CASE(accepted_splits_give_the_same_numbers) {
     T_UNUSED;
     n_splits = 0;
     each_sample(TUTTI_OK, check_shard);
-    assert_true(n_splits > 400);
+    assert_true(n_splits > 800);
 }
 
 /* What must be accepted, written as the placements of inputs and outputs; the numbers are checked
@@ -506,7 +506,31 @@ T_CASE(splits_that_training_needs_are_accepted) {
         {"relu", "f32[4,6]", NULL, "P", "!"},
         {"dropout", "f32[4,6]", "p=0.5", "0", "0"},
         {"dropout", "f32[4,6]", "p=0.5", "1", "!"},
+        {"drop_path", "f32[4,6]", "p=0.5", "0", "0"},
+        {"drop_path", "f32[4,6]", "p=0.5", "1", "!"},
+        {"layer_norm", "f32[4,6] f32[6] f32[6]", NULL, "0WW", "000"},
+        {"layer_norm", "f32[4,6] f32[6] f32[6]", NULL, "100", "!"},
+        {"layer_norm_grad_w", "f32[4,6] f32[4,6] f32[4] f32[4]", NULL, "0000", "PP"},
+        {"rms_norm_grad_w", "f32[4,6] f32[4,6] f32[4]", NULL, "000", "P"},
+        {"group_norm", "f32[4,6,2] f32[6] f32[6]", "groups=2", "0WW", "000"},
+        {"group_norm", "f32[4,6,2] f32[6] f32[6]", "groups=2", "2WW", "!"},
+        {"bn_eval", "f32[4,6] f32[6] f32[6] f32[6] f32[6]", NULL, "0WWWW", "0"},
+        {"embedding", "f32[5,4] i32[2,6]", NULL, "W0", "0"},
+        {"embedding", "f32[4,4] i32[2,6]", NULL, "0W", "!"},
+        {"embedding_grad", "f32[2,6,4] i32[2,6]", "rows=5", "00", "P"},
+        {"attention", "f32[2,4,12] i32[2]", "heads=2", "00", "00"},
+        {"attention", "f32[2,4,12]", "heads=2", "1", "!"},
+        {"attention_grad", "f32[2,4,12] f32[2,4,4] f32[2,2,4] f32[2,4,4]", "heads=2", "0000", "0"},
+        {"rotary", "f32[2,4,12]", "dim=4", "0", "0"},
+        {"rotary", "f32[2,4,12]", "dim=4", "1", "!"},
+        {"swiglu", "f32[4,6]", NULL, "0", "0"},
+        {"swiglu", "f32[4,6]", NULL, "1", "!"},
+        {"upsample_bilinear2d", "f32[2,4,3,2]", "out=[6,4]", "0", "0"},
+        {"lstm", "f32[2,4,3] f32[8,3] f32[8,2] f32[8] f32[8]", NULL, "0WWWW", "000"},
+        {"lstm", "f32[2,4,3] f32[8,3] f32[8,2] f32[8] f32[8]", NULL, "1WWWW", "!"},
+        {"bce_with_logits", "f32[4,6] f32[4,6]", NULL, "00", "PP"},
         {"sgd", "f32[4] f32[4] f32[4] f32[8]", NULL, "000W", "00"},
+        {"lars", "f32[4] f32[4] f32[4] f32[8] f32[2]", NULL, "000WW", "00"},
         {"sgd", "f32[4] f32[4] f32[4] f32[8]", NULL, "WWPW", "!"},
     };
     for (size_t i = 0; i < TTI_COUNT(rows); i++) {

@@ -1,4 +1,4 @@
-/* random_test.c - dropout's mask: its rate, what it depends on, and what not. */
+/* random_test.c - masks of dropout and drop_path: rates, what they depend on, and what not. */
 #include "base/philox.h"
 #include "ir/graph.h"
 #include "reference_run.h"
@@ -101,6 +101,43 @@ T_CASE(bits_are_counted_as_written_down) {
     }
 }
 
+/* drop_path: whole samples, by place in the global batch; the gradient has the same mask. */
+static void run_path(int n_rows, const tti_run *run, double *y, double *dx) {
+    enum { N = 3 };
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *x = tutti_constant(g, TUTTI_F32, &TUTTI_SHAPE(n_rows, N), 1), *grad = NULL;
+    tutti_value *out = tutti_drop_path(g, x, 0.25, "path");
+    T_OK(tutti_graph_check(g));
+    T_OK(out->node->op->grad(g, out->node, &x, (bool[]){true}, &grad));
+    t_reference *r = t_reference_create(g);
+    t_reference_run(r, run);
+    for (int i = 0; i < n_rows; i++) {
+        y[i] = t_reference_of(r, out)[i * N];
+        dx[i] = t_reference_of(r, grad)[i * N];
+        for (int e = 1; e < N; e++) T_NEAR(t_reference_of(r, out)[i * N + e], y[i], 0);
+    }
+    t_reference_destroy(r);
+    tutti_graph_destroy(g);
+}
+
+T_CASE(paths_drop_whole_samples) {
+    T_UNUSED;
+    enum { N_ROWS = 4000 };
+    static double all[N_ROWS], slopes[N_ROWS], some[N_ROWS], more[N_ROWS];
+    double kept = 0;
+    run_path(N_ROWS, &base, all, slopes);
+    for (int i = 0; i < N_ROWS; i++) {
+        kept += all[i] != 0;
+        if (all[i] != 0) T_NEAR(all[i], 4.0 / 3, 1e-15);
+        T_NEAR(slopes[i], all[i], 0);
+    }
+    assert_true(fabs(kept - 0.75 * N_ROWS) < 4.5 * sqrt(N_ROWS * 0.25 * 0.75));
+    tti_run run = base;
+    run.sample0 = 1234;
+    run_path(100, &run, some, more);
+    assert_memory_equal(some, all + 1234, 100 * sizeof *some);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keeps_the_right_share_and_the_mean),
@@ -109,6 +146,7 @@ int main(void) {
         cmocka_unit_test(mask_of_the_gradient_is_that_of_the_value),
         cmocka_unit_test(mask_changes_with_seed_step_and_layer),
         cmocka_unit_test(bits_are_counted_as_written_down),
+        cmocka_unit_test(paths_drop_whole_samples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
