@@ -1,0 +1,88 @@
+/* eval.h - a trained run put to use: evaluated on its test split, asked about files.
+ *
+ * Both take the newest valid checkpoint of a run folder and the job that trained it (its job.yaml,
+ * with the caller's assignments on top).  One process with as many threads as it has cores; results
+ * do not depend on their number.
+ *
+ * Threads: a job is used by one thread at a time. */
+#ifndef TUTTI_EVAL_H
+#define TUTTI_EVAL_H
+
+#include "tutti/job.h"
+
+enum { TUTTI_PREDICT_TOP = 5 };
+
+/* Of one class; 0 where there is nothing to divide by. */
+typedef struct tutti_class_result {
+    const char *name;    /* NULL: the class has none; borrowed from the result  */
+    int64_t n_samples;   /* of this class                                       */
+    int64_t n_predicted; /* taken for this class                                */
+    int64_t n_correct;   /* both                                                */
+    double precision;    /* n_correct / n_predicted                             */
+    double recall;       /* n_correct / n_samples                               */
+    double f1;           /* the harmonic mean of both                           */
+} tutti_class_result;
+
+/* Filled by tutti_eval, emptied by tutti_eval_result_free. */
+typedef struct tutti_eval_result {
+    char checkpoint[1024];       /* its folder                                                  */
+    int64_t step;                /* updates it has seen                                         */
+    int64_t n_samples;           /* evaluated                                                   */
+    int64_t n_targets;           /* of them; of a text each sample has several                  */
+    double loss, accuracy;       /* mean over targets, as in training; perplexity: exp(loss)    */
+    bool is_sequence;            /* targets are tokens: perplexity, but no classes              */
+    double perplexity;           /* 0 unless is_sequence                                        */
+    double macro_f1;             /* mean over the classes that have samples                     */
+    int64_t n_classes;           /* 0: not counted by class                                     */
+    tutti_class_result *classes; /* [n_classes]                                                 */
+    int64_t *confusion; /* [n_classes, n_classes]: samples of a row's class taken for a column's */
+    double wall_s;      /* of the evaluation alone                                              */
+    char *names;        /* what classes point to                                                */
+} tutti_eval_result;
+
+/* Told of checkpoints that were passed over, in one line. */
+typedef void (*tutti_warn_fn)(void *user, const char *text);
+
+TUTTI_EXTERN_C_BEGIN
+
+/* Evaluates the test split.  warn may be NULL.  Returns TUTTI_E_CONFIG (no run there, bad job),
+ * TUTTI_E_CHECKPOINT (none, or of another model), TUTTI_E_DATA and the like. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_eval(tutti_job *job, const char *run_dir,
+                                                  tutti_warn_fn warn, void *user,
+                                                  tutti_eval_result *result);
+
+/* A table, or with json one JSON object on one line.  Freed with free(); NULL when out of
+ * memory. */
+TUTTI_API char *tutti_eval_print(const tutti_eval_result *result, bool json);
+
+TUTTI_API void tutti_eval_result_free(tutti_eval_result *result);
+
+/* What the model says of one picture. */
+typedef struct tutti_prediction {
+    const char *file;
+    int64_t index, n_in_file; /* picture index of the n_in_file of the file */
+    int n_top;                /* classes in top, at most TUTTI_PREDICT_TOP  */
+    struct {
+        int64_t label;
+        const char *name; /* NULL: the class has none */
+        double probability;
+    } top[TUTTI_PREDICT_TOP]; /* the likeliest first */
+} tutti_prediction;
+
+/* Called for each picture in order; what it is given is borrowed for the call. */
+typedef void (*tutti_predict_fn)(void *user, const tutti_prediction *prediction);
+
+/* Predicts every picture of the files: JPEG, PNG, and IDX (u8, [N,H,W]) plain or gzipped.  A
+ * picture is brought to what the model was trained on as the job's data set does it for testing.
+ * Stops at the first file that cannot be read (TUTTI_E_DATA); TUTTI_E_UNSUPPORTED for a model that
+ * is not fed with pictures. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_predict(tutti_job *job, const char *run_dir,
+                                                     const char *const *files, int n_files,
+                                                     tutti_predict_fn fn, void *user);
+
+/* As one JSON object on one line: file, class, probability, top5.  Freed with free(). */
+TUTTI_API char *tutti_prediction_print(const tutti_prediction *prediction);
+
+TUTTI_EXTERN_C_END
+
+#endif /* TUTTI_EVAL_H */

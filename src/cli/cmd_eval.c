@@ -1,0 +1,35 @@
+/* cmd_eval.c - `tutti eval RUN`: the newest checkpoint of a run on its test split. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cli/cmd.h"
+#include "cli/run_args.h"
+#include "tutti/eval.h"
+
+static const char usage[] =
+    "usage: tutti eval RUN [key=value ...] [--json]\n\n"
+    "Evaluates the newest valid checkpoint of run folder RUN on the test split of its job: loss,\n"
+    "accuracy, for every class precision, recall and F1, which classes are mixed up, and for text\n"
+    "the perplexity.\n\n"
+    "  key=value   another value of a key of RUN/job.yaml, such as data.n_test=1000\n"
+    "  --json      one JSON object, with the whole confusion matrix\n\n"
+    "Exit code: 0; 2 wrong usage, no run there; 3 data; 4 no good checkpoint, or another model.\n";
+
+int tutti_cmd_eval(int argc, char **argv) {
+    run_args args;
+    bool json = false;
+    run_flag flags[] = {{"--json", .on = &json}, {0}};
+    int code = run_args_read(argc, argv, usage, flags, &args);
+    if (code || !args.job) return code;
+    tutti_eval_result result;
+    tutti_status st = tutti_eval(args.job, args.run_dir, print_warning, NULL, &result);
+    char *text = st == TUTTI_OK ? tutti_eval_print(&result, json) : NULL;
+    if (st == TUTTI_OK && text)
+        fputs(text, stdout);
+    else
+        code = report_failure(st == TUTTI_OK ? TUTTI_E_NOMEM : st);
+    free(text);
+    tutti_eval_result_free(&result);
+    run_args_free(&args);
+    return code;
+}

@@ -1,0 +1,37 @@
+/* run_args.h - the arguments of commands about a run that is there: RUN, key=value assignments for
+ * its job, more arguments such as files, and options of the command. */
+#ifndef TUTTI_CLI_RUN_ARGS_H
+#define TUTTI_CLI_RUN_ARGS_H
+
+#include <stdint.h>
+
+#include "cli/job_args.h"
+
+enum { RUN_MAX_REST = 4096, RUN_MAX_ASSIGNMENTS = 128 };
+
+/* An option of the command; the last one of a list has no name.  One of the places is set. */
+typedef struct run_flag {
+    const char *name;
+    bool *on;          /* takes no value */
+    const char **text; /* takes a value  */
+    double *number;    /* takes a number */
+} run_flag;
+
+typedef struct run_args {
+    tutti_job *job; /* of RUN/job.yaml with the assignments; owned; NULL: help was asked for */
+    const char *run_dir;
+    const char *assignments[RUN_MAX_ASSIGNMENTS]; /* key=value, taken */
+    int n_assignments;
+    const char *rest[RUN_MAX_REST]; /* what is neither: files */
+    int n_rest;
+} run_args;
+
+/* Returns 0 or the exit code after a message.  With --help usage is printed and args->job NULL.
+ * After "--" everything is rest. */
+int run_args_read(int argc, char **argv, const char *usage, const run_flag *flags, run_args *args);
+void run_args_free(run_args *args);
+
+/* A tutti_warn_fn: one line on standard error. */
+void print_warning(void *user, const char *text);
+
+#endif /* TUTTI_CLI_RUN_ARGS_H */

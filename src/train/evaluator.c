@@ -1,0 +1,187 @@
+/* evaluator.c - tutti_eval: the test split through a checkpoint, counted class by class.
+ *
+ * Samples come in the batches and shards of training, so loss and accuracy are those that training
+ * logged. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "data/loader.h"
+#include "train/predictor.h"
+#include "tutti/eval.h"
+
+/* More classes are not counted one by one: their matrix would not fit anywhere. */
+enum { MAX_CLASSES = 4096 };
+
+typedef struct evaluation {
+    tti_predictor *p;
+    const tti_blueprint *b;
+    tutti_eval_result *result;
+    tti_loader *loader;
+    double loss_sum, count, correct;
+    int64_t targets_per_row;
+} evaluation;
+
+/* ---- counting ---- */
+
+static int64_t first_max(const float *x, int64_t n) {
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (x[i] > x[best]) best = i;
+    return best;
+}
+
+static void count_classes(tutti_eval_result *r, const float *logits, const int32_t *y,
+                          int64_t n_rows) {
+    for (int64_t i = 0; i < n_rows && r->n_classes > 0; i++) {
+        if (y[i] < 0 || y[i] >= r->n_classes) continue;
+        int64_t said = first_max(logits + i * r->n_classes, r->n_classes);
+        r->confusion[y[i] * r->n_classes + said]++;
+    }
+}
+
+static void take(evaluation *e, const tti_shard_data *data, const tti_predicted *out) {
+    e->loss_sum += out->loss_sum;
+    e->count += out->count;
+    e->correct += out->correct;
+    for (int64_t i = 0; i < e->b->rows_per_shard * e->targets_per_row; i++)
+        e->result->n_targets += ((const int32_t *)data->target)[i] >= 0;
+    count_classes(e->result, out->logits, data->target, e->b->rows_per_shard);
+}
+
+/* The shards of a batch, as many at a time as there are lanes. */
+static tutti_status run_batch(evaluation *e, const tti_batch *batch) {
+    int n_lanes = tti_predictor_n_lanes(e->p);
+    for (int first = 0; first < batch->n_shards; first += n_lanes) {
+        tti_shard_data shards[TTI_MAX_WORKERS];
+        tti_predicted out[TTI_MAX_WORKERS];
+        int n = TTI_MIN(n_lanes, batch->n_shards - first);
+        for (int i = 0; i < n; i++) {
+            int64_t left = batch->n_rows_global - (first + i) * batch->rows_per_shard;
+            shards[i] =
+                (tti_shard_data){tti_batch_x(batch, first + i), tti_batch_y(batch, first + i),
+                                 (int32_t)TTI_MAX(0, TTI_MIN(left, batch->rows_per_shard))};
+        }
+        TTI_TRY(tti_predictor_run(e->p, shards, n, out));
+        for (int i = 0; i < n; i++) take(e, &shards[i], &out[i]);
+    }
+    e->result->n_samples += batch->n_rows_global;
+    return TUTTI_OK;
+}
+
+static tutti_status run_all(evaluation *e) {
+    const tti_job_config *c = &e->b->config;
+    TTI_TRY(tti_loader_create(&(tti_loader_desc){.dataset = e->b->test,
+                                                 .batch = c->train.batch,
+                                                 .n_shards = e->b->n_shards,
+                                                 .last_shard = e->b->n_shards,
+                                                 .sequential = true,
+                                                 .n_threads = (int)c->data.threads,
+                                                 .n_prefetch = (int)c->data.prefetch,
+                                                 .timeout_ms = (int)c->parallel.timeout_ms},
+                              &e->loader));
+    int64_t n_steps = tti_loader_steps_per_epoch(e->loader);
+    for (int64_t t = 0; t < n_steps; t++) {
+        tti_batch batch;
+        TTI_TRY(tti_loader_next(e->loader, &batch));
+        TTI_TRY(run_batch(e, &batch));
+    }
+    return TUTTI_OK;
+}
+
+/* ---- the result ---- */
+
+static tutti_status copy_names(const tutti_dataset *ds, tutti_eval_result *r) {
+    tti_str names = {0};
+    for (int64_t i = 0; i < r->n_classes; i++) {
+        const char *name = tutti_dataset_class_name(ds, i);
+        tti_str_add_bytes(&names, name ? name : "", name ? strlen(name) + 1 : 1);
+    }
+    r->names = names.text;
+    if (names.failed) return tti_fail(TUTTI_E_NOMEM, "eval: out of memory");
+    const char *at = r->names;
+    for (int64_t i = 0; i < r->n_classes; i++, at += strlen(at) + 1)
+        r->classes[i].name = *at ? at : NULL;
+    return TUTTI_OK;
+}
+
+static tutti_status prepare_classes(evaluation *e) {
+    tutti_eval_result *r = e->result;
+    const tutti_dataset_info *info = tutti_dataset_get_info(e->b->test);
+    e->targets_per_row = tutti_shape_n_elems(&info->y.shape);
+    r->is_sequence = info->y.shape.n_dims > 0;
+    if (r->is_sequence || e->b->model_params.n_classes > MAX_CLASSES) return TUTTI_OK;
+    int64_t n = e->b->model_params.n_classes;
+    r->classes = calloc((size_t)n + 1, sizeof *r->classes);
+    r->confusion = calloc((size_t)(n * n) + 1, sizeof *r->confusion);
+    if (!r->classes || !r->confusion)
+        return tti_fail(TUTTI_E_NOMEM, "eval: out of memory for %lld classes", (long long)n);
+    r->n_classes = n;
+    return copy_names(e->b->test, r);
+}
+
+static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
+
+static void sum_class(const tutti_eval_result *r, int64_t class) {
+    tutti_class_result *c = &r->classes[class];
+    for (int64_t i = 0; i < r->n_classes; i++) {
+        c->n_samples += r->confusion[class * r->n_classes + i];
+        c->n_predicted += r->confusion[i * r->n_classes + class];
+    }
+    c->n_correct = r->confusion[class * r->n_classes + class];
+    c->precision = ratio((double)c->n_correct, (double)c->n_predicted);
+    c->recall = ratio((double)c->n_correct, (double)c->n_samples);
+    c->f1 = ratio(2 * c->precision * c->recall, c->precision + c->recall);
+}
+
+static void finish(const evaluation *e) {
+    tutti_eval_result *r = e->result;
+    double f1 = 0, n = 0;
+    for (int64_t i = 0; i < r->n_classes; i++) {
+        sum_class(r, i);
+        if (r->classes[i].n_samples > 0) f1 += r->classes[i].f1, n++;
+    }
+    bool nats = strcmp(e->b->config.train.loss, "cross-entropy") == 0;
+    r->macro_f1 = ratio(f1, n);
+    r->loss = ratio(e->loss_sum, e->count);
+    r->accuracy = ratio(e->correct, (double)r->n_targets);
+    if (r->is_sequence && nats) r->perplexity = exp(r->loss);
+    r->step = tti_predictor_step(e->p);
+    snprintf(r->checkpoint, sizeof r->checkpoint, "%s", tti_predictor_checkpoint(e->p));
+}
+
+typedef struct listener {
+    tutti_warn_fn warn;
+    void *user;
+} listener;
+
+static void pass_on(const char *text, void *user) {
+    const listener *l = user;
+    if (l->warn) l->warn(l->user, text);
+}
+
+tutti_status tutti_eval(tutti_job *job, const char *run_dir, tutti_warn_fn warn, void *user,
+                        tutti_eval_result *result) {
+    *result = (tutti_eval_result){0};
+    evaluation e = {.result = result};
+    TTI_TRY(tti_predictor_open(job, run_dir, pass_on, &(listener){warn, user}, &e.p));
+    e.b = tti_predictor_blueprint(e.p);
+    int64_t start_ns = tti_now_ns();
+    tutti_status st = prepare_classes(&e);
+    if (st == TUTTI_OK) st = run_all(&e);
+    if (st == TUTTI_OK) finish(&e);
+    result->wall_s = (double)(tti_now_ns() - start_ns) * 1e-9;
+    tti_loader_destroy(e.loader);
+    tti_predictor_close(e.p);
+    if (st != TUTTI_OK) tutti_eval_result_free(result);
+    return st;
+}
+
+void tutti_eval_result_free(tutti_eval_result *r) {
+    free(r->classes);
+    free(r->confusion);
+    free(r->names);
+    *r = (tutti_eval_result){0};
+}

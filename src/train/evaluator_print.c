@@ -1,0 +1,142 @@
+/* evaluator_print.c - the result of an evaluation as a table and as JSON.
+ *
+ * The confusion matrix is drawn where it fits a terminal; of more classes the pairs that are mixed
+ * up most often are listed.  JSON always has all of it. */
+#include <stdio.h>
+
+#include "base/json.h"
+#include "tutti/eval.h"
+
+enum { MAX_DRAWN = 16, MAX_PAIRS = 10, MAX_LISTED = 50 };
+
+static const char *class_label(const tutti_eval_result *r, int64_t i, char text[32]) {
+    if (r->classes[i].name) return r->classes[i].name;
+    snprintf(text, 32, "%lld", (long long)i);
+    return text;
+}
+
+static void print_classes(tti_str *out, const tutti_eval_result *r) {
+    char text[32];
+    tti_str_printf(out, "\n%-20s %9s %9s %9s %9s %9s\n", "class", "samples", "predicted",
+                   "precision", "recall", "f1");
+    for (int64_t i = 0; i < r->n_classes && i < MAX_LISTED; i++) {
+        const tutti_class_result *c = &r->classes[i];
+        tti_str_printf(out, "%-20.20s %9lld %9lld %9.4f %9.4f %9.4f\n", class_label(r, i, text),
+                       (long long)c->n_samples, (long long)c->n_predicted, c->precision, c->recall,
+                       c->f1);
+    }
+    if (r->n_classes > MAX_LISTED)
+        tti_str_printf(out, "... and %lld more (--json lists all)\n",
+                       (long long)(r->n_classes - MAX_LISTED));
+    tti_str_printf(out, "%-20s %9s %9s %9s %9s %9.4f\n", "mean of the classes", "", "", "", "",
+                   r->macro_f1);
+}
+
+static void draw_matrix(tti_str *out, const tutti_eval_result *r) {
+    char text[32];
+    tti_str_printf(out, "\nconfusion: row what it is, column what it was taken for\n%-12s", "");
+    for (int64_t j = 0; j < r->n_classes; j++)
+        tti_str_printf(out, " %6.6s", class_label(r, j, text));
+    for (int64_t i = 0; i < r->n_classes; i++) {
+        tti_str_printf(out, "\n%-12.12s", class_label(r, i, text));
+        for (int64_t j = 0; j < r->n_classes; j++)
+            if (r->confusion[i * r->n_classes + j])
+                tti_str_printf(out, " %6lld", (long long)r->confusion[i * r->n_classes + j]);
+            else
+                tti_str_printf(out, " %6s", ".");
+    }
+    tti_str_add(out, "\n");
+}
+
+/* The largest entry off the diagonal that comes after `after` in the order of size, then place. */
+static int64_t next_pair(const tutti_eval_result *r, int64_t after) {
+    int64_t best = -1, n = r->n_classes;
+    for (int64_t i = 0; i < n * n; i++) {
+        int64_t count = r->confusion[i];
+        bool wrong = i / n != i % n && count > 0;
+        bool later =
+            after < 0 || count < r->confusion[after] || (count == r->confusion[after] && i > after);
+        if (wrong && later && (best < 0 || count > r->confusion[best])) best = i;
+    }
+    return best;
+}
+
+static void list_pairs(tti_str *out, const tutti_eval_result *r) {
+    char is[32], said[32];
+    tti_str_add(out, "\nmixed up most often\n");
+    int64_t pair = -1;
+    for (int k = 0; k < MAX_PAIRS && (pair = next_pair(r, pair)) >= 0; k++)
+        tti_str_printf(out, "%9lld  %s taken for %s\n", (long long)r->confusion[pair],
+                       class_label(r, pair / r->n_classes, is),
+                       class_label(r, pair % r->n_classes, said));
+}
+
+static void print_table(tti_str *out, const tutti_eval_result *r) {
+    tti_str_printf(out, "checkpoint  %s (step %lld)\n", r->checkpoint, (long long)r->step);
+    tti_str_printf(out, "samples     %lld", (long long)r->n_samples);
+    if (r->is_sequence) tti_str_printf(out, ", %lld tokens", (long long)r->n_targets);
+    tti_str_printf(out, " in %.2f s\nloss        %.6f\naccuracy    %.4f\n", r->wall_s, r->loss,
+                   r->accuracy);
+    if (r->perplexity > 0) tti_str_printf(out, "perplexity  %.4f\n", r->perplexity);
+    if (r->n_classes == 0) return;
+    print_classes(out, r);
+    if (r->n_classes <= MAX_DRAWN)
+        draw_matrix(out, r);
+    else
+        list_pairs(out, r);
+}
+
+/* ---- JSON ---- */
+
+static void class_json(tti_json *j, const tutti_class_result *c) {
+    tti_json_object(j, NULL);
+    if (c->name) tti_json_text(j, "name", c->name);
+    tti_json_int(j, "samples", c->n_samples);
+    tti_json_int(j, "predicted", c->n_predicted);
+    tti_json_int(j, "correct", c->n_correct);
+    tti_json_double(j, "precision", c->precision);
+    tti_json_double(j, "recall", c->recall);
+    tti_json_double(j, "f1", c->f1);
+    tti_json_end(j);
+}
+
+static void classes_json(tti_json *j, const tutti_eval_result *r) {
+    tti_json_double(j, "macro_f1", r->macro_f1);
+    tti_json_array(j, "classes");
+    for (int64_t i = 0; i < r->n_classes; i++) class_json(j, &r->classes[i]);
+    tti_json_end(j);
+    tti_json_array(j, "confusion");
+    for (int64_t i = 0; i < r->n_classes; i++) {
+        tti_json_array(j, NULL);
+        for (int64_t k = 0; k < r->n_classes; k++)
+            tti_json_int(j, NULL, r->confusion[i * r->n_classes + k]);
+        tti_json_end(j);
+    }
+    tti_json_end(j);
+}
+
+static void print_json(tti_str *out, const tutti_eval_result *r) {
+    tti_json j = tti_json_begin(out, 0);
+    tti_json_object(&j, NULL);
+    tti_json_text(&j, "checkpoint", r->checkpoint);
+    tti_json_int(&j, "step", r->step);
+    tti_json_int(&j, "samples", r->n_samples);
+    tti_json_int(&j, "targets", r->n_targets);
+    tti_json_double(&j, "loss", r->loss);
+    tti_json_double(&j, "accuracy", r->accuracy);
+    if (r->perplexity > 0) tti_json_double(&j, "perplexity", r->perplexity);
+    tti_json_double(&j, "wall_s", r->wall_s);
+    if (r->n_classes > 0) classes_json(&j, r);
+    tti_json_end(&j);
+    tti_str_add(out, "\n");
+}
+
+char *tutti_eval_print(const tutti_eval_result *result, bool json) {
+    tti_str out = {0};
+    if (json)
+        print_json(&out, result);
+    else
+        print_table(&out, result);
+    if (out.failed) tti_str_free(&out);
+    return out.text;
+}

@@ -1,0 +1,41 @@
+/* predictor.h - a trained run, opened to be used: shards in, logits out.
+ *
+ * One process; shards side by side on lanes.  A shard has the rows that it had in training, and no
+ * sum goes from shard to shard, so what comes out does not depend on the number of lanes. */
+#ifndef TTI_TRAIN_PREDICTOR_H
+#define TTI_TRAIN_PREDICTOR_H
+
+#include "exec/exec.h"
+#include "train/blueprint.h"
+
+typedef struct tti_predictor tti_predictor;
+
+/* Told of checkpoints that were passed over.  NULL: nobody is. */
+typedef void (*tti_predictor_warn)(const char *text, void *user);
+
+/* Opens the newest valid checkpoint of run_dir with the model of job, which is resolved here; with
+ * train.ema the averaged parameters.  TUTTI_E_CONFIG if there is no run, TUTTI_E_CHECKPOINT if it
+ * has no good checkpoint or one of another model.  On success *out is owned by the caller. */
+tutti_status tti_predictor_open(tutti_job *job, const char *run_dir, tti_predictor_warn warn,
+                                void *user, tti_predictor **out);
+void tti_predictor_close(tti_predictor *p);
+
+/* Borrowed until the predictor is closed. */
+const tti_blueprint *tti_predictor_blueprint(const tti_predictor *p);
+const char *tti_predictor_checkpoint(const tti_predictor *p); /* its folder */
+int64_t tti_predictor_step(const tti_predictor *p);
+
+/* Shards that tti_predictor_run takes at a time. */
+int tti_predictor_n_lanes(const tti_predictor *p);
+
+/* What came out of a shard; logits are borrowed until the next run. */
+typedef struct tti_predicted {
+    const float *logits;             /* [targets of a shard, classes] */
+    double loss_sum, count, correct; /* as in training */
+} tti_predicted;
+
+/* Runs 1 .. n_lanes shards.  Targets may be -1 where they are not known. */
+tutti_status tti_predictor_run(tti_predictor *p, const tti_shard_data *shards, int n_shards,
+                               tti_predicted *out);
+
+#endif /* TTI_TRAIN_PREDICTOR_H */
