@@ -183,8 +183,7 @@ tutti_status tutti_tokenizer_save(const tutti_tokenizer *t, const char *path) {
     tti_str text = {0};
     tti_json j = tti_json_begin(&text, 0);
     tti_json_object(&j, NULL);
-    tti_json_text(&j, "tokenizer", t->kind->name);
-    if (t->kind->save) t->kind->save(t, &j);
+    t->kind->save(t, &j);
     tti_json_end(&j);
     tti_str_add(&text, "\n");
     tutti_status st = text.failed ? tti_fail(TUTTI_E_NOMEM, "%s: out of memory", path)

@@ -37,10 +37,15 @@ static tutti_status bytes_encode(const tutti_tokenizer *t, const char *text, siz
     return TUTTI_OK;
 }
 
+static void bytes_save(const tutti_tokenizer *t, tti_json *j) {
+    tti_json_text(j, "tokenizer", t->kind->name);
+}
+
 const tti_tokenizer_kind tti_tokenizer_bytes = {
     .name = "bytes",
     .doc = "one token per byte, 256 in all: any file",
     .encode = bytes_encode,
+    .save = bytes_save,
 };
 
 /* ---- characters ---- */
@@ -171,6 +176,7 @@ static tutti_status chars_encode(const tutti_tokenizer *t, const char *text, siz
 
 static void chars_save(const tutti_tokenizer *t, tti_json *j) {
     const chars_state *state = t->state;
+    tti_json_text(j, "tokenizer", t->kind->name);
     tti_json_array(j, "characters"); /* as numbers: JSON text has trouble with some */
     for (size_t i = 0; i < state->n; i++) tti_json_int(j, NULL, state->character[i]);
     tti_json_end(j);

@@ -1,0 +1,221 @@
+/* tokenizer_test.c - what all tokenizers share, bytes and chars, and files that are none. */
+#include "data/tokenizer.h"
+
+#include "data/text_files.h"
+
+T_CASE(table_is_complete) {
+    T_UNUSED;
+    int n = 0;
+    for (; tti_tokenizer_kind_at(n); n++) {
+        const tti_tokenizer_kind *kind = tti_tokenizer_kind_at(n);
+        assert_true(kind->name[0] && kind->doc[0]);
+        assert_true(kind->encode && kind->save);
+    }
+    T_EQ(n, 3);
+    assert_null(tti_tokenizer_kind_at(-1));
+}
+
+static void round_trip(const tutti_tokenizer *t, const char *text, size_t n_bytes,
+                       int64_t n_wanted) {
+    int32_t *token;
+    int64_t n;
+    char *back;
+    size_t n_back;
+    T_OK(tutti_tokenizer_encode(t, text, n_bytes, &token, &n));
+    T_EQ(n, n_wanted);
+    for (int64_t i = 0; i < n; i++) assert_in_range(token[i], 0, tutti_tokenizer_get_size(t) - 1);
+    T_OK(tutti_tokenizer_decode(t, token, n, &back, &n_back));
+    T_EQ(n_back, n_bytes);
+    assert_memory_equal(back, text, n_bytes);
+    T_EQ(back[n_back], 0);
+    free(token);
+    free(back);
+}
+
+/* Saves, reads back, and compares a text's tokens. */
+static void save_and_read(const tutti_tokenizer *t, const char *text, size_t n_bytes) {
+    const char *dir = t_make_dir();
+    tutti_tokenizer *again;
+    int32_t *a, *b;
+    int64_t n_a, n_b;
+    T_OK(tutti_tokenizer_save(t, t_path(dir, "tokenizer.json")));
+    T_OK(tutti_tokenizer_open(&(tutti_tokenizer_desc){.name = "auto", .dir = dir}, &again));
+    assert_string_equal(tutti_tokenizer_get_name(again), tutti_tokenizer_get_name(t));
+    T_EQ(tutti_tokenizer_get_size(again), tutti_tokenizer_get_size(t));
+    T_OK(tutti_tokenizer_encode(t, text, n_bytes, &a, &n_a));
+    T_OK(tutti_tokenizer_encode(again, text, n_bytes, &b, &n_b));
+    T_EQ(n_a, n_b);
+    assert_memory_equal(a, b, (size_t)n_a * sizeof *a);
+    free(a);
+    free(b);
+    tutti_tokenizer_destroy(again);
+    t_clear_dir(dir);
+}
+
+T_CASE(bytes) {
+    T_UNUSED;
+    tutti_tokenizer *t;
+    char text[10000];
+    for (size_t i = 0; i < sizeof text; i++) text[i] = (char)(i * 7 + i / 256);
+    T_OK(tutti_tokenizer_open(&(tutti_tokenizer_desc){.name = "bytes"}, &t));
+    T_EQ(tutti_tokenizer_get_size(t), 256);
+    T_EQ(tutti_tokenizer_get_end(t), -1);
+    round_trip(t, text, sizeof text, sizeof text);
+    round_trip(t, "", 0, 0);
+    save_and_read(t, text, sizeof text);
+    tutti_tokenizer_destroy(t);
+}
+
+T_CASE(chars) {
+    T_UNUSED;
+    static const char text[] = "hello\0 w\xC3\xB6rld \xE6\x97\xA5 \xF0\x9F\x99\x82";
+    size_t n = sizeof text - 1;
+    tutti_tokenizer *t;
+    tutti_tokenizer_desc desc = {.name = "chars", .text = text, .n_text_bytes = n};
+    T_OK(tutti_tokenizer_open(&desc, &t));
+    T_EQ(tutti_tokenizer_get_size(t), 12); /* NUL blank d e h l o r w o-umlaut sun smile */
+    round_trip(t, text, n, (int64_t)n - 1 - 2 - 3);
+    save_and_read(t, text, n);
+    int32_t *token;
+    int64_t n_tokens;
+    T_OK(tutti_tokenizer_encode(t, "\0 d", 3, &token, &n_tokens));
+    assert_memory_equal(token, ((int32_t[]){0, 1, 2}), sizeof(int32_t[3])); /* sorted */
+    free(token);
+    T_FAILS(tutti_tokenizer_encode(t, "held up", 7, &token, &n_tokens), TUTTI_E_DATA,
+            "text: character U+0075 at byte 5 is not in the vocabulary of 12");
+    T_FAILS(tutti_tokenizer_encode(t, "h\xE6\x97\xA6", 4, &token, &n_tokens), TUTTI_E_DATA,
+            "U+65E6");
+    T_FAILS(tutti_tokenizer_encode(t, "he\xC3", 3, &token, &n_tokens), TUTTI_E_DATA,
+            "not UTF-8 at byte 2");
+    tutti_tokenizer_destroy(t);
+}
+
+T_CASE(decode_checks_tokens) {
+    T_UNUSED;
+    tutti_tokenizer *t;
+    char *text;
+    size_t n;
+    T_OK(tutti_tokenizer_open(&(tutti_tokenizer_desc){.name = "bytes"}, &t));
+    T_FAILS(tutti_tokenizer_decode(t, (int32_t[]){1, 256}, 2, &text, &n), TUTTI_E_DATA,
+            "token 256 at place 1 is not one of 0 .. 255");
+    T_FAILS(tutti_tokenizer_decode(t, (int32_t[]){-1}, 1, &text, &n), TUTTI_E_DATA, "token -1");
+    tutti_tokenizer_destroy(t);
+    tutti_tokenizer_destroy(NULL);
+}
+
+T_CASE(bad_desc) {
+    T_UNUSED;
+    tutti_tokenizer *t;
+    T_FAILS(tutti_tokenizer_open(&(tutti_tokenizer_desc){.name = "bpe"}, &t), TUTTI_E_INVALID,
+            "no tokenizer is called 'bpe' (there are: bytes, chars, gpt2)");
+    assert_null(t);
+    T_FAILS(tutti_tokenizer_open(&(tutti_tokenizer_desc){.name = "gpt2"}, &t), TUTTI_E_INVALID,
+            "gpt2 needs a dir");
+    T_FAILS(tutti_tokenizer_open(&(tutti_tokenizer_desc){.name = "chars"}, &t), TUTTI_E_INVALID,
+            "chars needs a text or a dir");
+    T_FAILS(tutti_tokenizer_open(&(tutti_tokenizer_desc){0}, &t), TUTTI_E_INVALID, "auto needs");
+    tutti_tokenizer_desc desc = {.name = "chars", .text = "ok\xFF", .n_text_bytes = 3};
+    T_FAILS(tutti_tokenizer_open(&desc, &t), TUTTI_E_DATA, "not UTF-8 at byte 2");
+    desc.n_text_bytes = 0;
+    T_FAILS(tutti_tokenizer_open(&desc, &t), TUTTI_E_DATA, "no characters");
+    T_FAILS(tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = "/nonexistent/x"}, &t),
+            TUTTI_E_DATA, "/nonexistent/x: cannot open");
+}
+
+#define BPE "\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\","
+
+typedef struct bad_file {
+    const char *text;
+    tutti_status status;
+    const char *why;
+} bad_file;
+
+static const bad_file bad_files[] = {
+    {"", TUTTI_E_DATA, "not valid JSON"},
+    {"{\"a\":1}", TUTTI_E_DATA, "is no tokenizer"},
+    {"{\"tokenizer\":\"words\"}", TUTTI_E_DATA, "is no tokenizer"},
+    {"{\"tokenizer\":\"chars\"}", TUTTI_E_DATA, "\"characters\" must be a list"},
+    {"{\"tokenizer\":\"chars\",\"characters\":[]}", TUTTI_E_DATA, "must be a list"},
+    {"{\"tokenizer\":\"chars\",\"characters\":[5,5]}", TUTTI_E_DATA, "item 1 is not"},
+    {"{\"tokenizer\":\"chars\",\"characters\":[55296]}", TUTTI_E_DATA, "item 0 is not"},
+    {"{\"tokenizer\":\"chars\",\"characters\":[1114112]}", TUTTI_E_DATA, "item 0 is not"},
+    {"{\"tokenizer\":\"chars\",\"characters\":[\"a\"]}", TUTTI_E_DATA, "item 0 is not"},
+    {"{\"model\":{\"type\":\"Unigram\"}}", TUTTI_E_UNSUPPORTED, "a model that is not BPE"},
+    {"{\"model\":{\"type\":\"BPE\"}}", TUTTI_E_UNSUPPORTED, "a pre_tokenizer other than"},
+    {"{\"normalizer\":{}," BPE "\"vocab\":{}}}", TUTTI_E_UNSUPPORTED, "a normalizer"},
+    {"{" BPE "\"ignore_merges\":true}}", TUTTI_E_UNSUPPORTED, "ignore_merges"},
+    {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true},\"model\":{\"type\":"
+     "\"BPE\"}}",
+     TUTTI_E_UNSUPPORTED, "add_prefix_space"},
+    {"{" BPE "\"vocab\":[]}}", TUTTI_E_DATA, "0 tokens"},
+    {"{" BPE "\"vocab\":{\"a\":0}}}", TUTTI_E_DATA, "\"merges\" must be a list"},
+    {"{" BPE "\"vocab\":{\"a\":0},\"merges\":[\"ab\"]}}", TUTTI_E_DATA, "merge 1 is not a pair"},
+    {"{" BPE "\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]}}", TUTTI_E_DATA, "merge 1 is not a pair"},
+    {"{" BPE "\"vocab\":{\"a\":0},\"merges\":[[\"a\",\"a\"]]}}", TUTTI_E_DATA, "become"},
+    {"{\"added_tokens\":[{\"id\":7}]," BPE "\"vocab\":{\"a\":0},\"merges\":[]}}", TUTTI_E_DATA,
+     "token '' has the number 7"},
+};
+
+T_CASE(bad_tokenizer_files) {
+    T_UNUSED;
+    const char *dir = t_make_dir();
+    for (size_t i = 0; i < sizeof bad_files / sizeof *bad_files; i++) {
+        tutti_tokenizer *t;
+        t_put_text(dir, "tokenizer.json", bad_files[i].text);
+        T_FAILS(tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = dir}, &t), bad_files[i].status,
+                bad_files[i].why);
+        assert_null(t);
+        if (!strstr(tutti_last_error(), dir)) fail_msg("no path: %s", tutti_last_error());
+    }
+    t_clear_dir(dir);
+}
+
+T_CASE(the_file_must_be_what_is_asked_for) {
+    T_UNUSED;
+    const char *dir = t_make_dir();
+    tutti_tokenizer *t;
+    t_put_text(dir, "tokenizer.json", "{\"tokenizer\":\"bytes\"}");
+    T_FAILS(tutti_tokenizer_open(&(tutti_tokenizer_desc){.name = "gpt2", .dir = dir}, &t),
+            TUTTI_E_DATA, "holds the tokenizer bytes, not gpt2");
+    t_clear_dir(dir);
+}
+
+/* New files write merges as lists; special tokens are added by name. */
+T_CASE(lists_of_merges_and_added_tokens) {
+    T_UNUSED;
+    char dir[256];
+    strcpy(dir, t_make_dir());
+    tutti_tokenizer *t;
+    t_put_text(dir, "t.json",
+               "{\"added_tokens\":[{\"id\":3,\"content\":\"<|endoftext|>\"},{\"id\":4,\"content\":"
+               "\"<\xE6\x97\xA5>\"}]," BPE
+               "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"<|endoftext|>\":3},"
+               "\"merges\":[[\"a\",\"b\"]]}}");
+    T_OK(tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = t_path(dir, "t.json")}, &t));
+    T_EQ(tutti_tokenizer_get_size(t), 5);
+    T_EQ(tutti_tokenizer_get_end(t), 3);
+    char *text;
+    size_t n;
+    T_OK(tutti_tokenizer_decode(t, (int32_t[]){2, 3, 4, 0}, 4, &text, &n));
+    assert_string_equal(text,
+                        "ab<|endoftext|><\xE6\x97\xA5>"
+                        "a");
+    free(text);
+    save_and_read(t, "abba", 4);
+    tutti_tokenizer_destroy(t);
+    t_clear_dir(dir);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(table_is_complete),
+        cmocka_unit_test(bytes),
+        cmocka_unit_test(chars),
+        cmocka_unit_test(decode_checks_tokens),
+        cmocka_unit_test(bad_desc),
+        cmocka_unit_test(bad_tokenizer_files),
+        cmocka_unit_test(the_file_must_be_what_is_asked_for),
+        cmocka_unit_test(lists_of_merges_and_added_tokens),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
