@@ -7,6 +7,7 @@
 tutti_value *tti_model_bert(tutti_graph *g, tutti_value *x, const void *user);
 tutti_value *tti_model_gpt2(tutti_graph *g, tutti_value *x, const void *user);
 tutti_value *tti_model_lenet(tutti_graph *g, tutti_value *x, const void *user);
+tutti_value *tti_model_lstm(tutti_graph *g, tutti_value *x, const void *user);
 tutti_value *tti_model_mlp(tutti_graph *g, tutti_value *x, const void *user);
 tutti_value *tti_model_resnet18(tutti_graph *g, tutti_value *x, const void *user);
 tutti_value *tti_model_resnet34(tutti_graph *g, tutti_value *x, const void *user);

@@ -16,8 +16,7 @@ typedef struct net {
     const tutti_model_params *p;
     bool bottleneck;
     int n_blocks[N_STAGES];
-    int n_all;  /* blocks of all stages */
-    int n_done; /* so far */
+    int n_done, n_all; /* blocks, of all stages */
 } net;
 
 typedef struct layer {
@@ -62,13 +61,21 @@ static tutti_value *branch(const net *r, tutti_value *x, const char *block, int6
     return conv_norm(r, x, &l3);
 }
 
-static tutti_value *residual_block(net *r, tutti_value *x, const char *block, int64_t width,
+/* Stochastic depth (Huang et al. 2016): the last branch is left out with the full probability. */
+static tutti_value *drop_branch(const net *r, tutti_value *y, const char *block) {
+    char name[NAME];
+    if (r->p->drop_path <= 0) return y;
+    snprintf(name, sizeof name, "%sdrop_path", block);
+    return tutti_drop_path(r->g, y, r->p->drop_path * r->n_done / r->n_all, name);
+}
+
+static tutti_value *residual_block(const net *r, tutti_value *x, const char *block, int64_t width,
                                    int64_t stride) {
     int64_t n_out = r->bottleneck ? 4 * width : width;
     tutti_value *shortcut = x, *y = branch(r, x, block, width, stride);
     layer down = {block, "downsample.0", "downsample.1", n_out, 1, stride, false};
     if (stride != 1 || tutti_value_type(x).shape.dim[1] != n_out) shortcut = conv_norm(r, x, &down);
-    return tutti_relu(r->g, tutti_add(r->g, y, shortcut));
+    return tutti_relu(r->g, tutti_add(r->g, drop_branch(r, y, block), shortcut));
 }
 
 static tutti_value *stem(const net *r, tutti_value *x) {
@@ -82,10 +89,12 @@ static tutti_value *stem(const net *r, tutti_value *x) {
 static tutti_value *build(net *r, tutti_value *x) {
     if (!x) return NULL;
     x = stem(r, x);
+    for (int s = 0; s < N_STAGES; s++) r->n_all += r->n_blocks[s];
     for (int s = 0; s < N_STAGES; s++)
         for (int i = 0; i < r->n_blocks[s] && x; i++) {
             char block[NAME];
             snprintf(block, sizeof block, "layer%d.%d.", s + 1, i);
+            r->n_done++;
             x = residual_block(r, x, block, 64 << s, s > 0 && i == 0 ? 2 : 1);
         }
     x = tutti_flatten(r->g, tutti_adaptive_avg_pool2d(r->g, x, 1, 1));

@@ -13,10 +13,20 @@ enum { TTI_MAX_WORKERS = 64 }; /* as many ranks as a communicator of one host jo
 /* Text fields are NUL-terminated.  -1 stands for "auto" where the schema says so. */
 typedef struct tti_job_config {
     struct {
-        char name[TTI_TEXT_MAX]; /* lenet, mlp, ... */
-        tti_int_list hidden;     /* mlp: widths of the hidden layers */
-        double dropout;          /* probability, where the model has dropout */
-        double drop_path;        /* probability, where the model has stochastic depth */
+        char name[TTI_TEXT_MAX];      /* a row of models/model_table.c */
+        char plugin[TTI_TEXT_MAX];    /* a shared object with the model instead; "": none */
+        tti_int_list hidden;          /* mlp: widths of the hidden layers */
+        double dropout;               /* probability, where the model has dropout */
+        double drop_path;             /* probability, where the model has stochastic depth */
+        char stem[TTI_TEXT_MAX];      /* imagenet | cifar */
+        bool batch_norm;              /* vgg */
+        bool zero_init_residual;      /* resnet */
+        char size[TTI_TEXT_MAX];      /* language models: "auto", or a row of their table */
+        int64_t layers, heads, width; /* 0: as size says */
+        int64_t context;              /* positions; 0: as many as samples have */
+        int64_t vocabulary;           /* 0: as many tokens as the data has */
+        char head[TTI_TEXT_MAX];      /* bert: tokens | classify */
+        int64_t padding;              /* bert: the token that fills up samples; -1: none */
     } model;
     struct {
         char format[TTI_TEXT_MAX]; /* a row of data/dataset.c */

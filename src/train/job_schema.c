@@ -24,10 +24,16 @@ static const tti_option_group groups[] = {
 
 static const tti_option rows[] = {
     /* model */
-    {"model.name", TTI_OPTION_CHOICE, AT(model.name), "lenet", .choices = "lenet|mlp",
-     .also = "arch|architecture|net|network|type", .help = "The network"},
+    {"model.name", TTI_OPTION_CHOICE, AT(model.name), "lenet",
+     .choices = "bert|gpt2|lenet|lstm|mlp|resnet101|resnet18|resnet34|resnet50|vgg11|vgg13|vgg16",
+     .also = "arch|architecture|net|network|type", .help = "The network; see `tutti models`"},
+    {"model.plugin", TTI_OPTION_TEXT, AT(model.plugin), "\"\"",
+     .also = "library|shared_object|so|path|file",
+     .help = "A shared object that exports tutti_model, instead of model.name; see "
+             "examples/plugin",
+     .example = "./my_model.so"},
     {"model.hidden", TTI_OPTION_INT_LIST, AT(model.hidden), "[512, 512]", RANGE(1, 1 << 20),
-     .also = "layers|widths|hidden_size|hidden_sizes|hidden_dims",
+     .also = "widths|hidden_size|hidden_sizes|hidden_dims",
      .help = "mlp: widths of the hidden layers; [] for none", .example = "[256, 128]"},
     {"model.dropout", TTI_OPTION_FLOAT, AT(model.dropout), "0", RANGE(0, 0.99),
      .also = "drop|p_drop|drop_rate",
@@ -37,6 +43,44 @@ static const tti_option rows[] = {
      .help = "Probability of leaving a residual branch out, where the model has some; rises with "
              "depth up to this",
      .example = "0.1"},
+    {"model.stem", TTI_OPTION_CHOICE, AT(model.stem), "imagenet", .choices = "imagenet|cifar",
+     .also = "small_images|first_layer|input",
+     .help =
+         "resnet, vgg: for pictures of 224x224; or for those of about 32x32, with a first layer "
+         "3x3 that keeps their size (resnet), with narrower linear layers (vgg)"},
+    {"model.batch_norm", TTI_OPTION_BOOL, AT(model.batch_norm), "false", .also = "bn|batchnorm",
+     .help = "vgg: after every convolution"},
+    {"model.zero_init_residual", TTI_OPTION_BOOL, AT(model.zero_init_residual), "false",
+     .also = "zero_init|zero_gamma", .help = "resnet: residual branches start as zero"},
+    {"model.size", TTI_OPTION_CHOICE, AT(model.size), "auto",
+     .choices = "auto|124M|355M|774M|1558M|tiny|mini|small|medium|base|large",
+     .also = "preset|variant|scale",
+     .help = "Layers, heads and width by name, gpt2: 124M, 355M, 774M, 1558M; bert: tiny, mini, "
+             "small, medium, base, large; lstm: small, medium, large; auto: 124M, base, small"},
+    {"model.layers", TTI_OPTION_INT, AT(model.layers), "0", RANGE(0, 1000),
+     .also = "n_layer|n_layers|num_layers|num_hidden_layers|depth|blocks",
+     .help = "gpt2, bert, lstm: how many; 0: as model.size says", .example = "6"},
+    {"model.heads", TTI_OPTION_INT, AT(model.heads), "0", RANGE(0, 1024),
+     .also = "n_head|n_heads|num_heads|num_attention_heads",
+     .help = "gpt2, bert: of attention; 0: as model.size says", .example = "6"},
+    {"model.width", TTI_OPTION_INT, AT(model.width), "0", RANGE(0, 1 << 20),
+     .also = "n_embd|d_model|embed_dim|embedding_size|dim|channels",
+     .help = "gpt2, bert, lstm: features of a position; 0: as model.size says", .example = "384"},
+    {"model.context", TTI_OPTION_INT, AT(model.context), "0", RANGE(0, 1 << 20),
+     .also = "block_size|n_ctx|n_positions|max_position_embeddings|seq_len",
+     .help =
+         "gpt2, bert: positions that the model has, at least the tokens of a sample; 0: as many",
+     .example = "1024"},
+    {"model.vocabulary", TTI_OPTION_INT, AT(model.vocabulary), "0", RANGE(0, 1 << 24),
+     .also = "vocab_size|vocab|n_vocab|n_tokens",
+     .help = "gpt2, bert, lstm: different tokens that the model knows; 0: as many as the data has",
+     .example = "50257"},
+    {"model.head", TTI_OPTION_CHOICE, AT(model.head), "tokens", .choices = "tokens|classify",
+     .also = "task|objective", .help = "bert: guesses tokens, or classifies the sample"},
+    {"model.padding", TTI_OPTION_INT, AT(model.padding), "-1", RANGE(-1, 1 << 24),
+     .also = "pad_token|pad_token_id|pad_id",
+     .help = "bert: token that fills up the end of samples and is not looked at; -1: none",
+     .example = "0"},
 
     /* data */
     {"data.format", TTI_OPTION_CHOICE, AT(data.format), "digits",

@@ -78,6 +78,20 @@ T_CASE(small_images_keep_their_size_at_first) {
     tutti_graph_destroy(g);
 }
 
+/* Stochastic depth rises to the last block. */
+T_CASE(branches_may_be_left_out) {
+    T_UNUSED;
+    tutti_model_params params = {.n_classes = 10, .small_images = true, .drop_path = 0.4};
+    tutti_graph *g = model_build("resnet18", &params, &TUTTI_SHAPE(2, 3, 32, 32));
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        if (strcmp(g->nodes[i]->op->name, "drop_path") != 0) continue;
+        T_NEAR(tti_attr_float(g->nodes[i], "p"), 0.4 * ++n / 8, 1e-12);
+    }
+    T_EQ(n, 8);
+    tutti_graph_destroy(g);
+}
+
 T_CASE(other_inputs_are_refused) {
     T_UNUSED;
     tutti_model_params params = {.n_classes = 10};
@@ -94,6 +108,7 @@ int main(void) {
         cmocka_unit_test(names_and_shapes_are_torchvisions),
         cmocka_unit_test(initial_values_are_torchvisions),
         cmocka_unit_test(small_images_keep_their_size_at_first),
+        cmocka_unit_test(branches_may_be_left_out),
         cmocka_unit_test(other_inputs_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,46 @@
+/* model_choice.c - which model a job means, and what it is told.
+ *
+ * What is not said in the job follows from the data: classes, tokens, the length of samples. */
+#include "train/model_choice.h"
+
+#include <string.h>
+
+#include "train/plugin.h"
+
+/* Positions: one for every token of a sample, unless the job wants more. */
+static int64_t context_of(const tti_job_config *c, const tutti_dataset_info *info) {
+    bool tokens = info->x.dtype == TUTTI_I32 && info->x.shape.n_dims == 1;
+    return c->model.context > 0 || !tokens ? c->model.context : info->x.shape.dim[0];
+}
+
+tutti_model_params tti_model_params_of(const tti_job_config *c, const tutti_dataset_info *info) {
+    tutti_model_params p = {.n_classes = info->n_classes,
+                            .dropout = c->model.dropout,
+                            .drop_path = c->model.drop_path,
+                            .n_hidden = TTI_MIN(c->model.hidden.n, TUTTI_MODEL_MAX_HIDDEN),
+                            .small_images = strcmp(c->model.stem, "cifar") == 0,
+                            .batch_norm = c->model.batch_norm,
+                            .zero_init_residual = c->model.zero_init_residual,
+                            .size = strcmp(c->model.size, "auto") == 0 ? NULL : c->model.size,
+                            .n_layers = c->model.layers,
+                            .n_heads = c->model.heads,
+                            .width = c->model.width,
+                            .context = context_of(c, info),
+                            .vocabulary = c->model.vocabulary,
+                            .classify = strcmp(c->model.head, "classify") == 0,
+                            .padded = c->model.padding >= 0,
+                            .pad_token = TTI_MAX(c->model.padding, 0)};
+    for (int i = 0; i < p.n_hidden; i++) p.hidden[i] = c->model.hidden.v[i];
+    return p;
+}
+
+tutti_status tti_model_build(const tutti_job *job, const tutti_model_params *params, tutti_graph *g,
+                             tutti_value *x, tutti_value **logits) {
+    const char *plugin = job->config.model.plugin, *name = job->config.model.name;
+    if (!job->model_fn && plugin[0]) return tti_plugin_build(plugin, params, g, x, logits);
+    const tutti_model *model = job->model_fn ? NULL : tutti_model_find(name);
+    if (!job->model_fn && !model)
+        return tti_fail(TUTTI_E_CONFIG, "model.name: no model is called '%s'", name);
+    *logits = model ? model->build(g, x, params) : job->model_fn(g, x, job->model_user);
+    return TUTTI_OK;
+}

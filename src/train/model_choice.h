@@ -1,0 +1,19 @@
+/* model_choice.h - from the keys model.* of a job to a model that builds graphs. */
+#ifndef TTI_TRAIN_MODEL_CHOICE_H
+#define TTI_TRAIN_MODEL_CHOICE_H
+
+#include "train/job.h"
+#include "tutti/data.h"
+#include "tutti/models.h"
+
+/* What the model is told, by a job and the data it is trained on.  Borrows texts of config. */
+tutti_model_params tti_model_params_of(const tti_job_config *config,
+                                       const tutti_dataset_info *info);
+
+/* *logits: those of the caller's model, of model.plugin or of model.name, in this order, for x.
+ * They may be NULL when the builder failed; tutti_graph_check has its reason.  Returns
+ * TUTTI_E_CONFIG for an unknown name and as tti_plugin_build. */
+tutti_status tti_model_build(const tutti_job *job, const tutti_model_params *params, tutti_graph *g,
+                             tutti_value *x, tutti_value **logits);
+
+#endif /* TTI_TRAIN_MODEL_CHOICE_H */

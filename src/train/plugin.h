@@ -1,0 +1,14 @@
+/* plugin.h - a model in a shared object of the user's. */
+#ifndef TTI_TRAIN_PLUGIN_H
+#define TTI_TRAIN_PLUGIN_H
+
+#include "tutti/models.h"
+
+/* Opens the shared object at path, calls its tutti_model(g, x, params) and closes it again, as the
+ * graph keeps nothing of it.  *logits is what the function returned.  Relative paths start at the
+ * current directory; nothing is searched for.  It runs the user's code with the rights of this
+ * process.  Returns TUTTI_E_CONFIG with the loader's reason. */
+tutti_status tti_plugin_build(const char *path, const tutti_model_params *params, tutti_graph *g,
+                              tutti_value *x, tutti_value **logits);
+
+#endif /* TTI_TRAIN_PLUGIN_H */

@@ -1,0 +1,96 @@
+/* model_choice_test.c - what a model is told; the choices of the schema are the models there are.
+ */
+#include "train/model_choice.h"
+#include "train/small_job.h"
+#include "tutti/ops.h"
+
+static const tutti_dataset_info pictures = {.n_classes = 10,
+                                            .x = {TUTTI_F32, {.n_dims = 3, .dim = {3, 32, 32}}}};
+static const tutti_dataset_info texts = {.n_classes = 65,
+                                         .x = {TUTTI_I32, {.n_dims = 1, .dim = {48}}}};
+
+T_CASE(defaults) {
+    T_UNUSED;
+    tutti_job *job = SMALL_JOB("model.hidden=[8, 4]");
+    tutti_model_params p = tti_model_params_of(&job->config, &pictures);
+    T_EQ(p.n_classes, 10);
+    T_EQ(p.n_hidden, 2);
+    T_EQ(p.hidden[1], 4);
+    T_EQ(p.context, 0);
+    assert_null(p.size);
+    assert_false(p.small_images || p.batch_norm || p.zero_init_residual || p.classify || p.padded);
+    p = tti_model_params_of(&job->config, &texts);
+    T_EQ(p.n_classes, 65);
+    T_EQ(p.context, 48);
+    tutti_job_destroy(job);
+}
+
+T_CASE(every_key_arrives) {
+    T_UNUSED;
+    tutti_job *job =
+        SMALL_JOB("model.dropout=0.1", "model.drop_path=0.2", "model.stem=cifar",
+                  "model.batch_norm=true", "model.zero_init_residual=true", "model.size=355M",
+                  "model.layers=3", "model.heads=4", "model.width=64", "model.context=128",
+                  "model.vocabulary=50257", "model.head=classify", "model.padding=7");
+    tutti_model_params p = tti_model_params_of(&job->config, &texts);
+    T_NEAR(p.dropout, 0.1, 0);
+    T_NEAR(p.drop_path, 0.2, 0);
+    assert_true(p.small_images && p.batch_norm && p.zero_init_residual && p.classify && p.padded);
+    assert_string_equal(p.size, "355M");
+    T_EQ(p.n_layers, 3);
+    T_EQ(p.n_heads, 4);
+    T_EQ(p.width, 64);
+    T_EQ(p.context, 128);
+    T_EQ(p.vocabulary, 50257);
+    T_EQ(p.pad_token, 7);
+    tutti_job_destroy(job);
+}
+
+T_CASE(choices_are_the_models) {
+    T_UNUSED;
+    const char *choices = NULL;
+    for (size_t i = 0; i < tti_job_table.n_rows; i++)
+        if (strcmp(tti_job_table.rows[i].key, "model.name") == 0)
+            choices = tti_job_table.rows[i].choices;
+    char names[512] = "";
+    for (int i = 0; tutti_model_at(i); i++) {
+        if (i > 0) strcat(names, "|");
+        strcat(names, tutti_model_at(i)->name);
+    }
+    assert_string_equal(choices, names);
+}
+
+static tutti_value *own_model(tutti_graph *g, tutti_value *x, const void *user) {
+    T_EQ(*(const int *)user, 5);
+    return tutti_relu(g, x);
+}
+
+/* The caller's model goes before the plugin, the plugin before the name. */
+T_CASE(the_caller_is_first) {
+    T_UNUSED;
+    int user = 5;
+    tutti_job *job = SMALL_JOB("model.plugin=./no_such.so");
+    tutti_model_params p = tti_model_params_of(&job->config, &pictures);
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(2, 3, 32, 32)), *logits = NULL;
+    T_FAILS(tti_model_build(job, &p, g, x, &logits), TUTTI_E_CONFIG, "no_such.so");
+    tutti_job_set_model(job, own_model, &user);
+    T_OK(tti_model_build(job, &p, g, x, &logits));
+    T_EQ(tutti_value_type(logits).shape.n_dims, 4);
+    tutti_job_set_model(job, NULL, NULL);
+    tutti_job_set(job, "model.plugin=null", "test");
+    T_OK(tti_model_build(job, &p, g, x, &logits));
+    T_EQ(tutti_value_type(logits).shape.dim[1], 10);
+    tutti_graph_destroy(g);
+    tutti_job_destroy(job);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(every_key_arrives),
+        cmocka_unit_test(choices_are_the_models),
+        cmocka_unit_test(the_caller_is_first),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
