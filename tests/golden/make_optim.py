@@ -5,7 +5,8 @@ Usage: python3 tests/golden/make_optim.py tests/golden
 
 optim_steps.h      20 steps of each optimizer in float32 on a quadratic with noise:
                    gradient = a * (w - c) + noise(step), elementwise; a, c, noise are fractions
-                   that float32 holds exactly (see problem(), and make_gradient in tests/backend/cpu/optim_test.c)
+                   that float32 holds exactly (problem(), and make_gradient() in
+                   tests/backend/cpu/optim_test.c)
 optim_schedules.h  the learning rate of each of 30 steps, 3 to the epoch, in double
 
 Lion, LAMB and LARS are not in PyTorch.  They are written here from the papers (arXiv 2302.06675
@@ -148,7 +149,8 @@ enum { GOLDEN_OPTIM_N = %d, GOLDEN_OPTIM_STEPS = %d };
 
 typedef struct golden_optim {
     const char *op;
-    double %s; /* attributes, but lr */
+    /* lr, and attributes */
+    double %s;
     double w[GOLDEN_OPTIM_N]; /* after the last step */
 } golden_optim;
 

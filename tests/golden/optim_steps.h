@@ -8,7 +8,8 @@ enum { GOLDEN_OPTIM_N = 24, GOLDEN_OPTIM_STEPS = 20 };
 
 typedef struct golden_optim {
     const char *op;
-    double lr, momentum, nesterov, beta1, beta2, alpha, eps, trust, decay; /* attributes, but lr */
+    /* lr, and attributes */
+    double lr, momentum, nesterov, beta1, beta2, alpha, eps, trust, decay;
     double w[GOLDEN_OPTIM_N]; /* after the last step */
 } golden_optim;
 
