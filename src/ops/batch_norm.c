@@ -9,13 +9,9 @@
  * can be joined without loss (Chan, Golub & LeVeque 1983).  `rows` says how many samples of the
  * shard are real; the rest is padding, which counts nothing and gets gradient 0. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "ops/rules.h"
-#include "tutti/ops.h"
-
-static const double default_eps = 1e-5, default_momentum = 0.1;
 
 static const tti_attr_spec eps_attrs[] = {{"eps", TTI_ATTR_FLOAT, 1e-5, "added to the variance"},
                                           {0}};
@@ -405,85 +401,6 @@ static tutti_status bn_grad_apply_shard(const tti_node *node, const tti_placemen
 
 static void bn_cost(const tti_node *node, tti_cost *cost) {
     tti_cost_flops(node, 5.0 * (double)tti_in_n(node, 0), cost);
-}
-
-/* ---- builder ---- */
-
-enum { FULL_NAME = TTI_MAX_LAYER_NAME + 40 };
-
-typedef struct bn_layer {
-    tutti_graph *g;
-    const char *name;
-    tutti_shape shape; /* [C] */
-    double momentum, eps;
-} bn_layer;
-
-static const char *full_name(const bn_layer *bn, const char *prefix, const char *suffix,
-                             char text[FULL_NAME]) {
-    snprintf(text, FULL_NAME, "%s%s.%s", prefix, bn->name, suffix);
-    return text;
-}
-
-static tutti_value *bn_param(const bn_layer *bn, const char *suffix, const tutti_init *init) {
-    char text[FULL_NAME];
-    return tutti_param(bn->g, full_name(bn, "", suffix, text), &bn->shape, init, false);
-}
-
-static tutti_value *bn_buffer(const bn_layer *bn, const char *suffix, double value) {
-    char text[FULL_NAME];
-    return tutti_buffer(bn->g, full_name(bn, "", suffix, text), &bn->shape, value, bn->momentum);
-}
-
-/* Names a half of bn_running for the buffer of that suffix. */
-static void bn_stat(const bn_layer *bn, tutti_value *running, const char *suffix, int half) {
-    char text[FULL_NAME];
-    int64_t n_channels = bn->shape.dim[0];
-    tti_attr_arg attrs[] = {TTI_INT("start", half * n_channels), TTI_INT("len", n_channels), {0}};
-    tutti_value *stat = tti_emit(bn->g, "slice", bn->name, &running, 1, attrs);
-    if (stat) tutti_output(bn->g, full_name(bn, "stat.", suffix, text), stat);
-}
-
-/* The input with the number of real samples of the shard, made by the first layer that asks. */
-static tutti_value *rows_input(tutti_graph *g) {
-    tti_node *known = tti_graph_find_source(g, "rows");
-    return known ? known->out[0] : tutti_input(g, "rows", TUTTI_I32, &(tutti_shape){0});
-}
-
-static tutti_value *train_norm(const bn_layer *bn, tutti_value *const *in, bool sync) {
-    tutti_value *rows = rows_input(bn->g);
-    tutti_value *stats =
-        tti_emit(bn->g, "bn_stats", bn->name, (tutti_value *[]){in[0], rows}, 2, NULL);
-    if (sync) stats = tti_emit(bn->g, "sync_moments", bn->name, &stats, 1, NULL);
-    tutti_value *running =
-        tti_emit(bn->g, "bn_running", bn->name, (tutti_value *[]){stats, rows}, 2, NULL);
-    bn_stat(bn, running, "running_mean", 0);
-    bn_stat(bn, running, "running_var", 1);
-    return tti_emit(bn->g, "bn_apply", bn->name, (tutti_value *[]){in[0], stats, in[1], in[2]}, 4,
-                    (tti_attr_arg[]){TTI_FLOAT("eps", bn->eps), {0}});
-}
-
-tutti_value *tutti_batch_norm2d(tutti_graph *g, tutti_value *x, const tutti_batch_norm_desc *desc,
-                                const char *name) {
-    const tutti_batch_norm_desc usual = {0};
-    char text[128];
-    if (!tti_can_build(g, "batch_norm2d", x, name)) return NULL;
-    if (!desc) desc = &usual;
-    if (x->type.shape.n_dims < 2)
-        return tti_build_fail(g, "batch_norm2d '%s': input must be [N,C,..], is %s", name,
-                              tti_type_text(&x->type, text, sizeof text));
-    const bn_layer bn = {.g = g,
-                         .name = name,
-                         .shape = TUTTI_SHAPE(x->type.shape.dim[1]),
-                         .momentum = desc->momentum != 0 ? desc->momentum : default_momentum,
-                         .eps = desc->eps != 0 ? desc->eps : default_eps};
-    const tutti_init ones = {.kind = TUTTI_INIT_CONSTANT, .a = 1};
-    tutti_value *gamma = bn_param(&bn, "weight", desc->init ? desc->init : &ones);
-    tutti_value *beta = bn_param(&bn, "bias", NULL);
-    tutti_value *mean = bn_buffer(&bn, "running_mean", 0), *var = bn_buffer(&bn, "running_var", 1);
-    if (g->training)
-        return train_norm(&bn, (tutti_value *[]){x, gamma, beta}, desc->sync || g->sync_batch_norm);
-    return tti_emit(g, "bn_eval", name, (tutti_value *[]){x, mean, var, gamma, beta}, 5,
-                    (tti_attr_arg[]){TTI_FLOAT("eps", bn.eps), {0}});
 }
 
 /* ---- records ---- */

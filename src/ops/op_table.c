@@ -23,6 +23,7 @@
     X(resample)     \
     X(shape)        \
     X(embed)        \
+    X(rotary)       \
     X(attention)    \
     X(recurrent)    \
     X(softmax)      \

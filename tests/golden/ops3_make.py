@@ -113,7 +113,8 @@ case("layer_norm", "f64[3,5] f32[5] f32[5]", "", lambda x, g, b: F.layer_norm(x,
 case("rms_norm", "f64[3,5] f32[5]", "", rms_norm)
 case("group_norm", "f64[2,4,3] f32[4] f32[4]", "groups=2", lambda x, g, b: F.group_norm(x, 2, g, b))
 case("bn_eval", "f64[2,3,2] f32[3] f32[3] f32[3] f32[3]", "eps=0.001",
-     lambda x, m, v, g, b: F.batch_norm(x, m.detach(), v.detach(), g, b, eps=0.001), mid=1.5, half=1.0)
+     lambda x, m, v, g, b: F.batch_norm(x, m.detach(), v.detach(), g, b, eps=0.001),
+     mid=1.5, half=1.0)
 case("attention", "f64[2,4,12]", "heads=2 causal=1", attention(2, 2, True))
 case("attention", "f64[2,3,8] i32[2]", "heads=2 kv_heads=1 scale=0.3",
      attention(2, 1, False, 0.3), half=2.0, lo=1, hi=3)
