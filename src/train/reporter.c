@@ -3,13 +3,14 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "base/clock.h"
 
 static const double ns = 1e-9;
 
 void tti_reporter_init(tti_reporter *r, int64_t call_ns) {
-    *r = (tti_reporter){.call_ns = call_ns, .metrics = {.fd = -1}};
+    *r = (tti_reporter){.call_ns = call_ns, .metrics = {.fd = -1}, .tfevents = {.fd = -1}};
 }
 
 tutti_status tti_reporter_open(tti_reporter *r, const tutti_train_desc *train,
@@ -19,11 +20,15 @@ tutti_status tti_reporter_open(tti_reporter *r, const tutti_train_desc *train,
     r->run_dir = run_dir;
     if (!active) return TUTTI_OK;
     TTI_TRY(tti_metrics_open(&r->metrics, run_dir));
+    TTI_TRY(tti_tfevents_open(&r->tfevents, run_dir));
     r->active = true;
     return TUTTI_OK;
 }
 
-void tti_reporter_close(tti_reporter *r) { tti_metrics_close(&r->metrics); }
+void tti_reporter_close(tti_reporter *r) {
+    tti_metrics_close(&r->metrics);
+    tti_tfevents_close(&r->tfevents);
+}
 
 static void tell(const tti_reporter *r, const tutti_event *event) {
     if (r->train->on_event) r->train->on_event(r->train->user, event);
@@ -74,8 +79,26 @@ static bool record_is_due(const tti_reporter *r, int64_t step) {
            r->n_samples == r->window_samples;
 }
 
-static tutti_status write_step(tti_reporter *r, const tutti_event *e,
-                               const tti_step_result *result) {
+/* Of a text each row has many targets, which are counted with the loss. */
+static double accuracy_of(const tti_reporter *r, const tti_step_result *sums, int64_t n_rows) {
+    bool is_sequence = tutti_dataset_get_info(r->b->train)->y.shape.n_dims > 0;
+    return sums->correct / TTI_MAX(is_sequence ? sums->count : (double)n_rows, 1.0);
+}
+
+static tutti_status write_curves(tti_reporter *r, const tutti_event *e) {
+    const tti_scalar step[] = {{"train/loss", e->loss},
+                               {"train/accuracy", e->accuracy},
+                               {"train/lr", e->lr},
+                               {"perf/samples_per_s", e->samples_per_s}};
+    const tti_scalar eval[] = {{"test/loss", e->loss}, {"test/accuracy", e->accuracy}};
+    bool is_step = e->kind == TUTTI_EVENT_STEP;
+    return tti_tfevents_write(&r->tfevents, e->step, is_step ? step : eval,
+                              is_step ? TTI_COUNT(step) : TTI_COUNT(eval));
+}
+
+/* shares: computing and updating. */
+static tutti_status write_step(tti_reporter *r, const tutti_event *e, const tti_step_result *result,
+                               const double shares[2]) {
     tti_json *j = &r->metrics.json;
     tti_metrics_begin(&r->metrics, "step");
     tti_json_int(j, "step", e->step);
@@ -88,6 +111,8 @@ static tutti_status write_step(tti_reporter *r, const tutti_event *e,
     tti_json_double(j, "samples_per_s", e->samples_per_s);
     tti_json_double(j, "wait_share", e->wait_share);
     tti_json_double(j, "comm_share", e->comm_share);
+    tti_json_double(j, "compute_share", shares[0]);
+    tti_json_double(j, "update_share", shares[1]);
     tti_json_hex64(j, "params_hash", result->params_hash);
     return tti_metrics_end(&r->metrics);
 }
@@ -104,27 +129,33 @@ tutti_status tti_reporter_step(tti_reporter *r, int64_t step, double lr,
     r->window_samples += batch->n_rows_global;
     r->window_wait_ns += batch->wait_ns;
     r->window_comm_ns += result->comm_ns;
+    r->window_compute_ns += result->compute_ns;
+    r->window_update_ns += result->update_ns;
     if (!record_is_due(r, step)) return TUTTI_OK;
     double window = (double)(r->window_ns > 0 ? r->window_ns : 1);
     tutti_event e = event_at(r, TUTTI_EVENT_STEP, step);
     e.loss = result->count > 0 ? result->loss_sum / result->count : 0;
-    e.accuracy = result->correct / (double)TTI_MAX(batch->n_rows_global, 1);
+    e.accuracy = accuracy_of(r, result, batch->n_rows_global);
     e.lr = lr;
     e.samples_per_s = (double)r->window_samples / (window * ns);
     e.eta_s = (double)(r->b->n_steps - step) * (double)r->b->config.train.batch /
               TTI_MAX(e.samples_per_s, 1e-9);
     e.wait_share = (double)r->window_wait_ns / window;
     e.comm_share = (double)r->window_comm_ns / window;
+    double shares[2] = {(double)r->window_compute_ns / window,
+                        (double)r->window_update_ns / window};
     r->window_ns = r->window_samples = r->window_wait_ns = r->window_comm_ns = 0;
+    r->window_compute_ns = r->window_update_ns = 0;
     tell(r, &e);
-    return write_step(r, &e, result);
+    TTI_TRY(write_curves(r, &e));
+    return write_step(r, &e, result, shares);
 }
 
 tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_step_result *sums,
                                int64_t n_rows) {
     if (!r->active) return TUTTI_OK;
     r->eval_loss = sums->count > 0 ? sums->loss_sum / sums->count : 0;
-    r->eval_accuracy = sums->correct / (double)TTI_MAX(n_rows, 1);
+    r->eval_accuracy = accuracy_of(r, sums, n_rows);
     tutti_event e = event_at(r, TUTTI_EVENT_EVAL, step);
     e.loss = r->eval_loss;
     e.accuracy = r->eval_accuracy;
@@ -137,6 +168,7 @@ tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_step_res
     tti_json_double(j, "loss", e.loss);
     tti_json_double(j, "accuracy", e.accuracy);
     tti_json_int(j, "samples", n_rows);
+    TTI_TRY(write_curves(r, &e));
     r->mark_ns = tti_now_ns();
     return tti_metrics_end(&r->metrics);
 }
@@ -178,6 +210,12 @@ static void fill_result(const tti_reporter *r, int64_t step, uint64_t params_has
     result->stop_signal = stop_signal;
 }
 
+/* The most bytes that this process has had in memory. */
+static int64_t peak_rss(void) {
+    struct rusage use;
+    return getrusage(RUSAGE_SELF, &use) == 0 ? (int64_t)use.ru_maxrss * 1024 : 0;
+}
+
 tutti_status tti_reporter_end(tti_reporter *r, int64_t step, uint64_t params_hash, int stop_signal,
                               tutti_train_result *result) {
     if (!r->active) return TUTTI_OK;
@@ -199,6 +237,7 @@ tutti_status tti_reporter_end(tti_reporter *r, int64_t step, uint64_t params_has
     tti_json_double(j, "samples_per_s", result->samples_per_s);
     tti_json_double(j, "wall_s", result->wall_s);
     tti_json_double(j, "first_step_s", result->first_step_s);
+    tti_json_int(j, "peak_rss", peak_rss());
     return tti_metrics_end(&r->metrics);
 }
 

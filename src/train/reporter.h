@@ -1,4 +1,5 @@
-/* reporter.h - what a run tells: metrics.jsonl and events, by the worker of rank 0 alone.
+/* reporter.h - what a run tells: metrics.jsonl, TensorBoard's file and events, by the worker of
+ * rank 0 alone.
  *
  * On other ranks every call does nothing, so the loop need not ask. */
 #ifndef TTI_TRAIN_REPORTER_H
@@ -8,6 +9,7 @@
 #include "exec/exec.h"
 #include "train/blueprint.h"
 #include "train/metrics.h"
+#include "train/tfevents.h"
 #include "tutti/train.h"
 
 typedef struct tti_reporter {
@@ -16,12 +18,14 @@ typedef struct tti_reporter {
     const tti_blueprint *b;
     const char *run_dir;
     tti_metrics metrics;
+    tti_tfevents tfevents;
     int64_t call_ns;       /* when tutti_train was called                        */
     int64_t mark_ns;       /* end of the last step, evaluation or checkpoint     */
     int64_t train_ns;      /* spent in steps so far                              */
     int64_t n_samples;     /* trained so far in this call                        */
     int64_t first_step_ns; /* from the call to the end of the first step         */
     int64_t window_ns, window_samples, window_wait_ns, window_comm_ns; /* since the last record */
+    int64_t window_compute_ns, window_update_ns;
     double eval_loss, eval_accuracy;
 } tti_reporter;
 

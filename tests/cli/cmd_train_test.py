@@ -14,11 +14,11 @@ RECORDS = {
     "start": {"step", "n_steps", "workers", "shards", "params", "bytes_params", "bytes_states",
               "bytes_grads", "bytes_activations", "backend", "version"},
     "step": {"step", "epoch", "split", "loss", "accuracy", "lr", "samples_per_s", "wait_share",
-             "comm_share", "params_hash"},
+             "comm_share", "compute_share", "update_share", "params_hash"},
     "eval": {"step", "epoch", "split", "loss", "accuracy", "samples"},
     "checkpoint": {"step", "path"},
     "end": {"step", "stopped", "params_hash", "loss", "accuracy", "samples_per_s", "wall_s",
-            "first_step_s"},
+            "first_step_s", "peak_rss"},
 }
 
 
@@ -30,7 +30,7 @@ def check_record(r):
         raise AssertionError("params_hash %s" % r["params_hash"])
     if r.get("split") != {"step": "train", "eval": "test"}.get(event):
         raise AssertionError("split of %s is %s" % (event, r.get("split")))
-    for share in ("wait_share", "comm_share", "accuracy"):
+    for share in ("wait_share", "comm_share", "compute_share", "update_share", "accuracy"):
         if not 0 <= r.get(share, 0) <= 1.0001:
             raise AssertionError("%s is %g" % (share, r[share]))
 

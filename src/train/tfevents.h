@@ -1,0 +1,38 @@
+/* tfevents.h - TensorBoard's event file: the curves of a run where other tools look for them.
+ *
+ *     record   u64 n_bytes | u32 masked CRC-32C of these 8 | bytes | u32 masked CRC-32C of them
+ *     bytes    a protobuf Event: time, step, values by tag; in the first record the version
+ *
+ * All little-endian.  metrics.jsonl stays the source of truth. */
+#ifndef TTI_TRAIN_TFEVENTS_H
+#define TTI_TRAIN_TFEVENTS_H
+
+#include <stdint.h>
+
+#include "base/str.h"
+#include "tutti/status.h"
+
+typedef struct tti_tfevents {
+    int fd;       /* -1: closed */
+    tti_str line; /* being written */
+} tti_tfevents;
+
+typedef struct tti_scalar {
+    const char *tag; /* "train/loss": what is before the slash is the group */
+    double value;
+} tti_scalar;
+
+/* A new events.out.tfevents file in run_dir, each time the run is continued. */
+tutti_status tti_tfevents_open(tti_tfevents *t, const char *run_dir);
+void tti_tfevents_close(tti_tfevents *t);
+
+/* One record with the values of this moment, in one write(2).  Does nothing when closed. */
+tutti_status tti_tfevents_write(tti_tfevents *t, int64_t step, const tti_scalar *scalars,
+                                int n_scalars);
+
+/* The records alone, appended to out. */
+void tti_tfevents_add_head(tti_str *out, double time_s);
+void tti_tfevents_add(tti_str *out, double time_s, int64_t step, const tti_scalar *scalars,
+                      int n_scalars);
+
+#endif /* TTI_TRAIN_TFEVENTS_H */
