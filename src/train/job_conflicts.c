@@ -122,6 +122,11 @@ static void find_bad_milestones(const tti_job_config *c, char why[WHY]) {
                      list->v[i - 1]);
 }
 
+static void find_blind_plateau(const tti_job_config *c, char why[WHY]) {
+    if (!is(c->schedule.name, "plateau") || c->train.eval_every > 0) return;
+    snprintf(why, WHY, "plateau falls by what evaluations say; give train.eval_every=1 or more");
+}
+
 static void find_warmup_from_nothing(const tti_job_config *c, char why[WHY]) {
     bool grows = is(c->schedule.warmup_shape, "linear") || is(c->schedule.warmup_shape, "cosine");
     if (grows || c->schedule.warmup_start > 0) return;
@@ -166,6 +171,7 @@ static const rule rules[] = {
     {{"train.label_smoothing", "train.loss"}, find_lost_smoothing},
     {{"schedule.min_lr", "schedule.name", "optimizer.lr", "optimizer.scale_lr"}, find_rising_rate},
     {{"schedule.milestones", "schedule.name"}, find_bad_milestones},
+    {{"schedule.name", "train.eval_every"}, find_blind_plateau},
     {{"schedule.warmup_shape", "schedule.warmup_start"}, find_warmup_from_nothing},
     {{"optimizer.groups"}, find_bad_groups},
     {{"train.loss_scale", "train.precision"}, find_lost_scale},

@@ -238,6 +238,8 @@ static const bad_input bad_files[] = {
                                      "schedule.milestones, such as [30, 60, 90]"},
     {"schedule: {name: multi_step, milestones: [30, 60, 60]}",
      "schedule.milestones: must rise, and 60 follows 60"},
+    {"schedule: {name: plateau}\ntrain: {eval_every: 0}",
+     "j:1:18" E "schedule.name: plateau falls by what evaluations say"},
     {"schedule: {milestones: [0]}", "schedule.milestones: expected a list of at most 16 integers"},
     {"schedule: {warmup_shape: exponential}",
      "a warm-up that is exponential cannot begin at 0; give schedule.warmup_start=0.01"},
