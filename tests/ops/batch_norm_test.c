@@ -159,6 +159,74 @@ T_CASE(joined_moments_are_those_of_all_samples) {
     assert_memory_equal(out, parts, sizeof out);
 }
 
+/* What one worker runs on samples first .. first+n-1, with what comes from all as inputs. */
+typedef struct worker {
+    tutti_graph *g;
+    tutti_value *x, *dy, *stats, *sums, *own_stats, *own_sums, *y, *dx;
+    t_reference *r;
+} worker;
+
+static worker make_worker(int64_t first, int64_t n) {
+    worker w = {.g = tutti_graph_create(true)};
+    tti_attr_arg eps[] = {TTI_FLOAT("eps", 1e-3), {0}};
+    w.x = tutti_input(w.g, "x", TUTTI_F32, &TUTTI_SHAPE(n, C, S));
+    w.dy = tutti_input(w.g, "dy", TUTTI_F32, &TUTTI_SHAPE(n, C, S));
+    w.stats = tutti_input(w.g, "stats", TUTTI_F32, &TUTTI_SHAPE(2 * C + 1));
+    w.sums = tutti_input(w.g, "sums", TUTTI_F32, &TUTTI_SHAPE(2 * C + 1));
+    tutti_value *gamma = tutti_input(w.g, "gamma", TUTTI_F32, &TUTTI_SHAPE(C));
+    tutti_value *beta = tutti_input(w.g, "beta", TUTTI_F32, &TUTTI_SHAPE(C));
+    w.own_stats = tti_emit(w.g, "bn_stats", NULL, &w.x, 1, NULL);
+    w.y = tti_emit(w.g, "bn_apply", NULL, (tutti_value *[]){w.x, w.stats, gamma, beta}, 4, eps);
+    w.own_sums = tti_emit(w.g, "bn_grad_sums", NULL, (tutti_value *[]){w.dy, w.x, w.stats}, 3, eps);
+    w.dx = tti_emit(w.g, "bn_grad_apply", NULL,
+                    (tutti_value *[]){w.dy, w.x, w.stats, gamma, w.sums}, 5, eps);
+    T_OK(tutti_graph_check(w.g));
+    w.r = t_reference_create(w.g);
+    for (size_t i = 0; i < (size_t)n * C * S; i++) {
+        t_reference_of(w.r, w.x)[i] = some((size_t)first * C * S + i, 0);
+        t_reference_of(w.r, w.dy)[i] = some((size_t)first * C * S + i, 2);
+    }
+    for (size_t c = 0; c < C; c++) {
+        t_reference_of(w.r, gamma)[c] = some(c, 4);
+        t_reference_of(w.r, beta)[c] = some(c, 5);
+    }
+    t_reference_run(w.r, &(tti_run){0});
+    return w;
+}
+
+/* Joins own of both workers into the input all of both, and runs them again. */
+static void join_workers(worker *w, const char *op, bool sums) {
+    float parts[2 * (2 * C + 1)], all[2 * C + 1];
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < 2 * C + 1; i++)
+            parts[k * (2 * C + 1) + i] =
+                (float)t_reference_of(w[k].r, sums ? w[k].own_sums : w[k].own_stats)[i];
+    tti_op_find(op)->join(parts, 2, 2 * C + 1, all);
+    for (int k = 0; k < 2; k++) {
+        double *to = t_reference_of(w[k].r, sums ? w[k].sums : w[k].stats);
+        for (int i = 0; i < 2 * C + 1; i++) to[i] = all[i];
+        t_reference_run(w[k].r, &(tti_run){0});
+    }
+}
+
+T_CASE(joined_workers_give_what_one_batch_gives) {
+    T_UNUSED;
+    layer whole = make_layer(true, N);
+    worker w[2] = {make_worker(0, 1), make_worker(1, N - 1)};
+    join_workers(w, "sync_moments", false);
+    join_workers(w, "sync_sum", true);
+    for (int i = 0; i < N_X; i++) {
+        int k = i >= C * S, at = i - k * C * S;
+        T_NEAR(t_reference_of(w[k].r, w[k].y)[at], t_reference_of(whole.r, whole.y)[i], 1e-5);
+        T_NEAR(t_reference_of(w[k].r, w[k].dx)[at], t_reference_of(whole.r, whole.dx[0])[i], 1e-5);
+    }
+    for (int k = 0; k < 2; k++) {
+        t_reference_destroy(w[k].r);
+        tutti_graph_destroy(w[k].g);
+    }
+    free_layer(&whole);
+}
+
 T_CASE(builder_makes_parameters_and_buffers) {
     T_UNUSED;
     for (int training = 0; training < 2; training++) {
@@ -234,6 +302,7 @@ int main(void) {
         cmocka_unit_test(running_statistics_are_named_sums_of_rows),
         cmocka_unit_test(a_shard_of_padding_gives_zeros),
         cmocka_unit_test(joined_moments_are_those_of_all_samples),
+        cmocka_unit_test(joined_workers_give_what_one_batch_gives),
         cmocka_unit_test(builder_makes_parameters_and_buffers),
         cmocka_unit_test(a_graph_may_ask_for_joined_statistics),
         cmocka_unit_test(bad_layers_are_named),
