@@ -33,10 +33,11 @@ def losses(run):
 
 
 def test_sixteen_bits_are_exact_too():
-    full = told("f32", "-n", "1")
+    full = told("f32", "-n", "1", "train.steps=12")
     for precision in ("bf16", "f16"):
-        story = told(precision, "-n", "1", "train.precision=" + precision)
-        told(precision + "-2", "-n", "2", "train.precision=" + precision, "train.recompute=block",
+        arguments = ["train.steps=12", "train.precision=" + precision]
+        story = told(precision, "-n", "1", *arguments)
+        told(precision + "-2", "-n", "2", *arguments, "train.recompute=block",
              "parallel.place=processes")
         runs.same_story(story, precision + "-2")
         if story == full:
@@ -47,10 +48,10 @@ def test_sixteen_bits_are_exact_too():
 
 
 def test_the_dynamic_scale_goes_on_after_a_resume():
-    arguments = ["train.precision=f16", "train.steps=36", "run.checkpoint_every=3"]
+    arguments = ["train.precision=f16", "train.steps=24", "run.checkpoint_every=3"]
     story = told("expected", "-n", "1", *arguments)
     in_time = exact_test.disturb(
-        "stopped", runs.small("run", *DEEP, "-n", "2", *arguments), "run", 36)
+        "stopped", runs.small("run", *DEEP, "-n", "2", *arguments), "run", 24)
     if in_time:
         exact_test.resume("run", 1, "threads").expect(0)
     runs.same_story(story, "run")
