@@ -1,0 +1,67 @@
+/* table_fuzz.c - any bytes as CSV, as a .npy file, as an .npz archive and as a file of tokens. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "data/csv_table.h"
+#include "data/dataset.h"
+#include "data/npy_array.h"
+#include "data/zip_member.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
+
+static void as_csv(const uint8_t *data, size_t n_bytes) {
+    char *text = malloc(n_bytes + 1);
+    tti_csv_table t;
+    TTI_ASSERT(text);
+    if (n_bytes) memcpy(text, data, n_bytes);
+    text[n_bytes] = '\0';
+    if (tti_csv_parse("fuzz", text, n_bytes, "", &t) == TUTTI_OK) {
+        TTI_ASSERT(t.n_rows > 0 && t.n_columns > 0);
+        for (int64_t i = 0; i < t.n_rows; i++) TTI_ASSERT(t.y[i] >= 0);
+        tti_csv_table_free(&t);
+    }
+    free(text);
+}
+
+static void as_array(const char *path, const char *member) {
+    tti_npy_array a;
+    if (tti_npy_open(path, member, &a) != TUTTI_OK) return;
+    float *row = malloc(a.row_elems * sizeof *row);
+    if (row && a.row_elems < 1 << 20) {
+        tutti_status st = tti_npy_read_f32(&a, a.shape.dim[0] - 1, row);
+        TTI_ASSERT(st == TUTTI_OK); /* the size was checked */
+        st = tti_npy_read_f32(&a, 0, row);
+        TTI_ASSERT(st == TUTTI_OK);
+    }
+    free(row);
+    tti_npy_close(&a);
+}
+
+static void as_tokens(const char *path) {
+    tutti_dataset *ds;
+    int32_t x[4], y[4];
+    tutti_dataset_desc desc = {.format = "tokens", .dir = path, .context = 4};
+    if (tutti_dataset_open(&desc, &ds) != TUTTI_OK) return;
+    int64_t n = tutti_dataset_get_info(ds)->n_samples;
+    tutti_status st = tutti_dataset_get(ds, n - 1, x, y);
+    TTI_ASSERT(st == TUTTI_OK && x[1] == y[0]); /* the vocabulary came from the file */
+    tutti_dataset_destroy(ds);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
+    static char path[64];
+    if (!path[0]) {
+        snprintf(path, sizeof path, "/tmp/tutti-fuzz-XXXXXX");
+        TTI_ASSERT(mkstemp(path) >= 0);
+    }
+    as_csv(data, n_bytes);
+    FILE *file = fopen(path, "wb");
+    TTI_ASSERT(file && fwrite(data, 1, n_bytes, file) == n_bytes);
+    fclose(file);
+    as_array(path, NULL);
+    as_array(path, "x.npy");
+    as_tokens(path);
+    return 0;
+}
