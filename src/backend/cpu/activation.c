@@ -1,5 +1,5 @@
 /* activation.c - activations and their gradients as elementwise functions (elementwise.c runs
- * them).  The one idea: no branches, and exp, tanh and erf of our own (vmath.h). */
+ * them), and swiglu.  The one idea: no branches, and exp, tanh and erf of our own (vmath.h). */
 #include "backend/cpu/simd.h"
 #include "backend/cpu/vmath.h"
 
@@ -77,5 +77,59 @@ const tti_elem TTI_VARIANT(tti_elems_activation)[] = {
     {"gelu_grad", gelu_grad},
     {"silu", silu},
     {"silu_grad", silu_grad},
+    {0},
+};
+
+/* ---- swiglu: rows of (a, b) -> silu(a) b, which is not elementwise ---- */
+
+static bool swiglu_can_run(const tti_node *node) {
+    return tti_all_f32(node) && tti_all_plain(node);
+}
+
+/* The elements of half a row of input 0; rows are the rest. */
+static size_t half_row(const tti_node *node) {
+    const tutti_shape *x = &node->in[0]->type.shape;
+    return (size_t)x->dim[x->n_dims - 1] / 2;
+}
+
+static void swiglu_row(const float *x, float *y, size_t n) {
+    TTI_IVDEP
+    for (size_t i = 0; i < n; i++) y[i] = x[i] * tti_vsigmoid(x[i]) * x[n + i];
+}
+
+static void swiglu_grad_row(const float *x, const float *dy, float *dx, size_t n) {
+    TTI_IVDEP
+    for (size_t i = 0; i < n; i++) {
+        float s = tti_vsigmoid(x[i]), d = dy[i];
+        dx[i] = d * (s + x[i] * s * (1.0f - s)) * x[n + i];
+        dx[n + i] = d * x[i] * s;
+    }
+}
+
+static tutti_status swiglu_run(void *state, const tti_kargs *a) {
+    size_t n = half_row(a->node), n_all = tti_n_elems(a->node->out[0]);
+    const float *x = a->in[0];
+    float *y = a->out[0];
+    (void)state;
+    for (size_t i = 0; i < n_all; i += n) swiglu_row(x + 2 * i, y + i, n);
+    return TUTTI_OK;
+}
+
+static tutti_status swiglu_grad_run(void *state, const tti_kargs *a) {
+    size_t n = half_row(a->node), n_all = tti_n_elems(a->node->in[1]);
+    const float *x = a->in[0], *dy = a->in[1];
+    float *dx = a->out[0];
+    (void)state;
+    for (size_t i = 0; i < n_all; i += n) swiglu_grad_row(x + 2 * i, dy + i, dx + 2 * i, n);
+    return TUTTI_OK;
+}
+
+#define ROW(op_name, run_fn) \
+    { .op = op_name, .name = TTI_ISA_TEXT, .can_run = swiglu_can_run, .run = run_fn }
+
+extern const tti_kernel TTI_VARIANT(tti_kernels_activation)[];
+const tti_kernel TTI_VARIANT(tti_kernels_activation)[] = {
+    ROW("swiglu", swiglu_run),
+    ROW("swiglu_grad", swiglu_grad_run),
     {0},
 };

@@ -93,7 +93,7 @@ static heads_view heads_of(const tti_node *node) {
     if (v.kv_heads == 0) v.kv_heads = v.heads;
     v.dim = v.width / (v.heads + 2 * v.kv_heads);
     v.wide = padded(v.dim), v.tall = padded(v.n_t);
-    v.causal = tti_attr_int(node, "causal") != 0;
+    v.causal = tti_attr_has(node, "causal") && tti_attr_int(node, "causal") != 0;
     v.scale = (float)(scale != 0 ? scale : 1 / __builtin_sqrt((double)v.dim));
     return v;
 }
@@ -476,6 +476,65 @@ static tutti_status attention_grad_run(void *state, const tti_kargs *a) {
     return TUTTI_OK;
 }
 
+/* ---- attention_cached: one query of each head against the rows of its cache ---- */
+
+static size_t cached_bytes(const tti_node *node, const void *state) {
+    (void)state;
+    return padded((size_t)node->in[1]->type.shape.dim[1]) * sizeof(float);
+}
+
+/* Rows of k and v lie step apart; w is scratch for n weights, n > 0. */
+static void attend_one(const heads_view *v, const float *q, const float *k, const float *values,
+                       size_t n, float *w, float *y) {
+    size_t step = v->kv_heads * v->dim, n_all = padded(n);
+    for (size_t j = 0; j < n; j++) w[j] = dot(q, k + j * step, v->dim);
+    for (size_t j = n; j < n_all; j++) w[j] = 0.0f;
+    exponentials(w, n, n_all, v->scale, largest_of(w, n) * v->scale);
+    float scale = 1.0f / tti_sum_n(w, n_all);
+    memset(y, 0, v->dim * sizeof *y);
+    for (size_t j = 0; j < n; j++) {
+        float weight = w[j] * scale;
+        TTI_IVDEP
+        for (size_t d = 0; d < v->dim; d++) y[d] += weight * values[j * step + d];
+    }
+}
+
+/* The sample's caches get their new row; a position outside changes nothing and gives zeros. */
+static void attend_sample(const tti_kargs *a, const heads_view *v, size_t b, size_t n_max) {
+    const float *qkv = (const float *)a->in[0] + b * v->width;
+    size_t step = v->kv_heads * v->dim, own = v->heads * v->dim;
+    float *k = (float *)a->out[1] + b * n_max * step,
+          *values = (float *)a->out[2] + b * n_max * step;
+    float *y = (float *)a->out[0] + b * own;
+    int32_t pos = *(const int32_t *)a->in[3];
+    if (pos < 0 || (size_t)pos >= n_max) {
+        memset(y, 0, own * sizeof *y);
+        return;
+    }
+    memcpy(k + (size_t)pos * step, qkv + own, step * sizeof *k);
+    memcpy(values + (size_t)pos * step, qkv + own + step, step * sizeof *values);
+    for (size_t h = 0; h < v->heads; h++) {
+        size_t kv = h / (v->heads / v->kv_heads) * v->dim;
+        attend_one(v, qkv + h * v->dim, k + kv, values + kv, (size_t)pos + 1, a->scratch,
+                   y + h * v->dim);
+    }
+}
+
+static tutti_status cached_run(void *state, const tti_kargs *a) {
+    heads_view v = heads_of(a->node);
+    size_t n_max = (size_t)a->node->in[1]->type.shape.dim[1];
+    (void)state;
+    for (int i = 1; i < 3; i++)
+        if (a->out[i] != a->in[i])
+            memcpy(a->out[i], a->in[i], tti_n_elems(a->node->in[i]) * sizeof(float));
+    for (size_t b = 0; b < v.n_batch; b++) attend_sample(a, &v, b, n_max);
+    return TUTTI_OK;
+}
+
+static bool cached_can_run(const tti_node *node) {
+    return node->in[0]->type.dtype == TUTTI_F32 && node->in[1]->type.dtype == TUTTI_F32;
+}
+
 extern const tti_kernel TTI_VARIANT(tti_kernels_attention)[];
 const tti_kernel TTI_VARIANT(tti_kernels_attention)[] = {
     {.op = "attention",
@@ -488,5 +547,10 @@ const tti_kernel TTI_VARIANT(tti_kernels_attention)[] = {
      .can_run = can_run,
      .scratch_bytes = backward_bytes,
      .run = attention_grad_run},
+    {.op = "attention_cached",
+     .name = TTI_ISA_TEXT,
+     .can_run = cached_can_run,
+     .scratch_bytes = cached_bytes,
+     .run = cached_run},
     {0},
 };

@@ -98,9 +98,29 @@ static tutti_status run(void *state, const tti_kargs *a) {
     return TUTTI_OK;
 }
 
+/* ---- drop_path: one draw for each sample ---- */
+
+static tutti_status path_run(void *state, const tti_kargs *a) {
+    size_t n_samples = (size_t)a->node->out[0]->type.shape.dim[0];
+    size_t n = n_samples ? tti_n_elems(a->node->out[0]) / n_samples : 0;
+    dropout d = read_dropout(a);
+    const float *x = a->in[0];
+    float *y = a->out[0];
+    (void)state;
+    for (size_t s = 0; s < n_samples && n; s++, x += n, y += n) {
+        tti_philox r = tti_philox_draw(d.key, d.step, (a->run->sample0 + s) << 28);
+        float factor = (r.v[0] >> 8) >= d.limit ? d.scale : 0.0f;
+        TTI_IVDEP
+        for (size_t i = 0; i < n; i++) y[i] = factor == 0.0f ? 0.0f : x[i] * factor;
+    }
+    return TUTTI_OK;
+}
+
 extern const tti_kernel TTI_VARIANT(tti_kernels_random)[];
 const tti_kernel TTI_VARIANT(tti_kernels_random)[] = {
     {.op = "dropout", .name = TTI_ISA_TEXT, .can_run = can_run, .run = run},
     {.op = "dropout_grad", .name = TTI_ISA_TEXT, .can_run = can_run, .run = run},
+    {.op = "drop_path", .name = TTI_ISA_TEXT, .can_run = can_run, .run = path_run},
+    {.op = "drop_path_grad", .name = TTI_ISA_TEXT, .can_run = can_run, .run = path_run},
     {0},
 };
