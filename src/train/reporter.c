@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
+#include "train/optimizer.h"
 
 static const double ns = 1e-9;
 
@@ -43,8 +44,9 @@ static tutti_event event_at(const tti_reporter *r, tutti_event_kind kind, int64_
 
 tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t step) {
     if (!r->active) return TUTTI_OK;
-    tti_str backend = {0};
+    tti_str backend = {0}, lr = {0};
     tti_backend_cpu.describe(&backend);
+    tti_peak_lr_explain(&r->b->config, &lr);
     tti_json *j = &r->metrics.json;
     tti_metrics_begin(&r->metrics, "start");
     tti_json_int(j, "step", step);
@@ -58,13 +60,15 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     tti_json_int(j, "bytes_activations", (int64_t)memory.arena);
     tti_json_text(j, "backend", tti_str_text(&backend));
     tti_json_text(j, "version", TUTTI_VERSION);
-    char text[512];
-    snprintf(text, sizeof text, "%s: %zu parameters, %d worker%s (%s), %d shard%s of %lld, %s",
+    if (lr.n_bytes) tti_json_text(j, "lr_scaling", tti_str_text(&lr));
+    char text[768];
+    snprintf(text, sizeof text, "%s: %zu parameters, %d worker%s (%s), %d shard%s of %lld, %s%s%s",
              r->b->config.model.name, r->b->plan->n_params, r->b->n_workers,
              r->b->n_workers == 1 ? "" : "s", r->b->config.parallel.place, r->b->n_shards,
              r->b->n_shards == 1 ? "" : "s", (long long)r->b->rows_per_shard,
-             tti_str_text(&backend));
+             tti_str_text(&backend), lr.n_bytes ? "\n" : "", tti_str_text(&lr));
     tti_str_free(&backend);
+    tti_str_free(&lr);
     tutti_event event = event_at(r, TUTTI_EVENT_START, step);
     event.text = text;
     tell(r, &event);
