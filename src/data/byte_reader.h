@@ -38,8 +38,7 @@ tutti_status tti_reader_take_fd(tti_reader *reader, uint64_t n_bytes, int *out);
 
 /* All that follows, with a NUL behind it, in memory that is freed with free(); then the reader is
  * finished.  More than max_bytes: TUTTI_E_DATA. */
-tutti_status tti_reader_read_all(tti_reader *reader, size_t max_bytes, char **out,
-                                 size_t *n_bytes);
+tutti_status tti_reader_read_all(tti_reader *reader, size_t max_bytes, char **out, size_t *n_bytes);
 
 /* A part of a file as if it were one: n_bytes from offset, as they are or deflated without any
  * header (a member of a zip archive). */

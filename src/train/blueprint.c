@@ -8,9 +8,9 @@
 #include "data/loader.h"
 #include "data/sampler.h"
 #include "ops/op_table.h"
+#include "train/job_data.h"
 #include "train/model_choice.h"
 #include "train/numerics.h"
-#include "train/job_data.h"
 #include "train/optimizer.h"
 #include "train/param_groups.h"
 

@@ -93,11 +93,12 @@ def encode(text, vocab, rank):
 
 
 def texts():
-    yield from ["Hello world", " Hello world", "", "a", "  a", "   ", " \n b", "\n\nc\t\td  ", "it's",
-                "IT'S we'll they've I'd I'm 'tis ''s '", "x'", "don't  'LL'll", "1st 2nd 33", "½²³٣४ a1b2",
-                "naïve café", "日本語の文章", "Привет, мир!", "🙂🎵 🙂", "<|endoftext|>", "a\u00a0b",
-                "\u3000x\u2003\u2003y", "e\u0301te\u0301", "...!!! ?!", "a_b-c", "the" * 30,
-                "\x00\x1c\x7f\u200b\ufeff", "x" * 100, "ab" * 80, " " * 70, "\U0001D7D8\U00010330"]
+    yield from ["Hello world", " Hello world", "", "a", "  a", "   ", " \n b", "\n\nc\t\td  ",
+                "it's", "IT'S we'll they've I'd I'm 'tis ''s '", "x'", "don't  'LL'll",
+                "1st 2nd 33", "½²³٣४ a1b2", "naïve café", "日本語の文章", "Привет, мир!", "🙂🎵 🙂",
+                "<|endoftext|>", "a\u00a0b", "\u3000x\u2003\u2003y", "e\u0301te\u0301",
+                "...!!! ?!", "a_b-c", "the" * 30, "\x00\x1c\x7f\u200b\ufeff", "x" * 100,
+                "ab" * 80, " " * 70, "\U0001D7D8\U00010330"]
     draw = random.Random(7)
     pool = list("abehst 'ldm19.,!\n\t ") + [" ", " ", "th", "'s", "é", "ß", "мир", "日本", "🙂", "½",
                                            "\u00a0", "\u2003", "\u0301", "\r\n"]
