@@ -1,4 +1,4 @@
-/* bench.h - how fast the ranks of a group reduce, by size and algorithm.
+/* bench.h - how fast the ranks of a group reduce, by size and algorithm; how fast samples come.
  *
  * Definitions are those of nccl-tests: algorithm bandwidth = bytes / time, where bytes is the size
  * of the vector on one rank; bus bandwidth = algorithm bandwidth * 2(n-1)/n, which is what a link
@@ -10,6 +10,7 @@
 #define TUTTI_BENCH_H
 
 #include "tutti/comm.h"
+#include "tutti/job.h"
 
 /* What to measure.  Zero is the default of every field. */
 typedef struct tutti_bench_comm_desc {
@@ -37,6 +38,25 @@ typedef struct tutti_bench_comm_row {
 /* Takes one row; called by rank 0, between measurements. */
 typedef void (*tutti_bench_comm_fn)(const tutti_bench_comm_row *row, void *user);
 
+/* What to measure of a job's training samples.  Zero is the default of every field. */
+typedef struct tutti_bench_data_desc {
+    int n_threads; /* of the loader; 0: one per core             */
+    int min_ms;    /* for the stages, and for the loader; 0: 2000 */
+} tutti_bench_data_desc;
+
+/* Samples per second.  A stage that a format has not is 0. */
+typedef struct tutti_bench_data_result {
+    int64_t n_samples;   /* in the set                                                    */
+    int64_t n_skipped;   /* met and left out, where data.on_error is skip                 */
+    double sample_bytes; /* as stored, on average                                         */
+    double read_per_s;   /* one thread: bytes from files                                  */
+    double decode_per_s; /* one thread: to pixels of one size, with crop and flip         */
+    double steps_per_s;  /* one thread: the other steps, to what a model is fed           */
+    double thread_per_s; /* one thread: all of these                                      */
+    double loader_per_s; /* batches, by all threads                                       */
+    int n_threads;       /* that the loader had                                           */
+} tutti_bench_data_result;
+
 TUTTI_EXTERN_C_BEGIN
 
 /* Measures on a communicator: collective, every rank calls with the same desc; rank 0 reports.
@@ -49,6 +69,12 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_bench_comm_run(tutti_comm *comm,
 /* The same with ranks that are threads of this process, made for the purpose. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_bench_comm(const tutti_bench_comm_desc *desc,
                                                         tutti_bench_comm_fn report, void *user);
+
+/* Loads training samples of the job in the order of its first epochs, as training would, and
+ * throws them away.  Returns what opening or reading them returns. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_bench_data(tutti_job *job,
+                                                        const tutti_bench_data_desc *desc,
+                                                        tutti_bench_data_result *out);
 
 TUTTI_EXTERN_C_END
 

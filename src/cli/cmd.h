@@ -7,6 +7,7 @@
 #define TUTTI_CLI_CMD_H
 
 int tutti_cmd_bench(int argc, char **argv);
+int tutti_cmd_bench_data(int argc, char **argv);  /* of cmd_bench.c */
 int tutti_cmd_bench_train(int argc, char **argv); /* of cmd_bench.c */
 int tutti_cmd_config(int argc, char **argv);
 int tutti_cmd_data(int argc, char **argv);

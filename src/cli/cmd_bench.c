@@ -236,10 +236,14 @@ static int bench_comm(int argc, char **argv) {
 
 int tutti_cmd_bench(int argc, char **argv) {
     if (argc >= 2 && strcmp(argv[1], "comm") == 0) return bench_comm(argc - 1, argv + 1);
+    if (argc >= 2 && strcmp(argv[1], "data") == 0) return tutti_cmd_bench_data(argc - 1, argv + 1);
     if (argc >= 2 && strcmp(argv[1], "train") == 0)
         return tutti_cmd_bench_train(argc - 1, argv + 1);
     bool help = argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
     FILE *out = help ? stdout : stderr;
-    fputs("usage: tutti bench comm [options]\n       tutti bench train [MODEL] [options]\n", out);
+    fputs(
+        "usage: tutti bench comm [options]\n       tutti bench data JOB [options]\n"
+        "       tutti bench train [MODEL] [options]\n",
+        out);
     return help ? 0 : 2;
 }

@@ -9,15 +9,7 @@
 
 #include "base/error.h"
 #include "data/image.h"
-
-enum { PRECISION_BITS = 32 - 8 - 2, HALF = 1 << (PRECISION_BITS - 1) };
-
-/* The weights of one axis: output i is a sum over n[i] inputs from start[i] on. */
-typedef struct weights {
-    int64_t n_outputs, n_most; /* inputs of an output, at most */
-    int32_t *start, *n;
-    int32_t *weight; /* [n_outputs, n_most] */
-} weights;
+#include "data/image_passes.h"
 
 typedef struct axis {
     int64_t n_in, n_out, first, n_window; /* outputs first .. first+n_window-1 are wanted */
@@ -31,7 +23,7 @@ static int64_t count_most(const axis *a) {
 static size_t weights_elems(const axis *a) { return (size_t)(a->n_window * (2 + count_most(a))); }
 
 /* Output i in doubles first: they must add up to 1 before they are rounded. */
-static void fill_output(const axis *a, int64_t i, weights *out) {
+static void fill_output(const axis *a, int64_t i, tti_weights *out) {
     double scale = (double)a->n_in / (double)a->n_out, widen = fmax(scale, 1.0);
     double center = ((double)(a->first + i) + 0.5) * scale, sum = 0, inverse = 1.0 / widen;
     int64_t start = TTI_MAX((int64_t)(center - widen + 0.5), 0);
@@ -41,15 +33,15 @@ static void fill_output(const axis *a, int64_t i, weights *out) {
         sum += fmax(1.0 - fabs(((double)(k + start) - center + 0.5) * inverse), 0.0);
     for (int64_t k = 0; k < n; k++) {
         double w = fmax(1.0 - fabs(((double)(k + start) - center + 0.5) * inverse), 0.0);
-        weight[k] = (int32_t)(0.5 + w / sum * (double)(1 << PRECISION_BITS));
+        weight[k] = (int32_t)(0.5 + w / sum * (double)(1 << TTI_WEIGHT_BITS));
     }
     out->start[i] = (int32_t)start;
     out->n[i] = (int32_t)n;
 }
 
 /* memory holds weights_elems(a) numbers. */
-static weights make_weights(const axis *a, int32_t *memory) {
-    weights w = {.n_outputs = a->n_window, .n_most = count_most(a)};
+static tti_weights make_weights(const axis *a, int32_t *memory) {
+    tti_weights w = {.n_outputs = a->n_window, .n_most = count_most(a)};
     w.start = memory;
     w.n = memory + a->n_window;
     w.weight = memory + 2 * a->n_window;
@@ -57,89 +49,40 @@ static weights make_weights(const axis *a, int32_t *memory) {
     return w;
 }
 
-static inline uint8_t clip(int32_t x) { return (uint8_t)(x < 0 ? 0 : x > 255 ? 255 : x); }
+/* ---- the passes in plain C ---- */
 
-/* ---- the two passes, as plain C that a compiler makes vectors of ---- */
+static uint8_t clip(int32_t x) { return (uint8_t)(x > 255 ? 255 : x); }
 
-#define INLINE static inline __attribute__((always_inline))
+static size_t no_split_bytes(int64_t n_outputs, int64_t n_most) {
+    (void)n_outputs, (void)n_most;
+    return 0;
+}
 
-typedef uint8_t u8x4 __attribute__((vector_size(4)));
-typedef int32_t i32x4 __attribute__((vector_size(16)));
-typedef uint8_t u8x8 __attribute__((vector_size(8)));
-typedef int32_t i32x8 __attribute__((vector_size(32)));
+static void no_prepare(const tti_weights *across) { (void)across; }
 
-/* One row: in [W,3] with readable bytes after it, out [n_outputs,3]. */
-INLINE void columns_body(const uint8_t *in, const weights *w, bool flip, uint8_t *out) {
+static void columns_plain(const uint8_t *in, const tti_weights *w, bool flip, uint8_t *out) {
     for (int64_t i = 0; i < w->n_outputs; i++) {
         const uint8_t *pixel = in + (int64_t)w->start[i] * 3;
         const int32_t *weight = w->weight + i * w->n_most;
-        i32x4 sum = {HALF, HALF, HALF, HALF}; /* R, G, B, and a byte of the next pixel */
-        for (int32_t k = 0; k < w->n[i]; k++, pixel += 3) {
-            u8x4 bytes;
-            memcpy(&bytes, pixel, 4);
-            sum += __builtin_convertvector(bytes, i32x4) * weight[k];
-        }
-        sum >>= PRECISION_BITS;
+        int32_t sum[3] = {TTI_WEIGHT_HALF, TTI_WEIGHT_HALF, TTI_WEIGHT_HALF};
+        for (int32_t k = 0; k < w->n[i]; k++, pixel += 3)
+            for (int c = 0; c < 3; c++) sum[c] += pixel[c] * weight[k];
         uint8_t *to = out + (flip ? w->n_outputs - 1 - i : i) * 3;
-        for (int c = 0; c < 3; c++) to[c] = clip(sum[c]);
+        for (int c = 0; c < 3; c++) to[c] = clip(sum[c] >> TTI_WEIGHT_BITS);
     }
 }
 
-/* One output row: n rows of row_bytes at in, weighted. */
-INLINE void rows_body(const uint8_t *in, int64_t row_bytes, const int32_t *weight, int32_t n,
-                      uint8_t *out) {
-    int64_t x = 0;
-    for (; x + 8 <= row_bytes; x += 8) {
-        i32x8 sum = {HALF, HALF, HALF, HALF, HALF, HALF, HALF, HALF};
-        for (int32_t k = 0; k < n; k++) {
-            u8x8 bytes;
-            memcpy(&bytes, in + k * row_bytes + x, 8);
-            sum += __builtin_convertvector(bytes, i32x8) * weight[k];
-        }
-        sum >>= PRECISION_BITS;
-        sum = (sum | (sum > 255)) & ~(sum < 0) & 255; /* clip: comparisons give 0 or -1 */
-        u8x8 bytes = __builtin_convertvector(sum, u8x8);
-        memcpy(out + x, &bytes, 8);
-    }
-    for (; x < row_bytes; x++) {
-        int32_t sum = HALF;
-        for (int32_t k = 0; k < n; k++) sum += in[k * row_bytes + x] * weight[k];
-        out[x] = clip(sum >> PRECISION_BITS);
-    }
-}
-
-typedef struct passes {
-    void (*columns)(const uint8_t *in, const weights *w, bool flip, uint8_t *out);
-    void (*rows)(const uint8_t *in, int64_t row_bytes, const int32_t *weight, int32_t n,
-                 uint8_t *out);
-} passes;
-
-static void columns_plain(const uint8_t *in, const weights *w, bool flip, uint8_t *out) {
-    columns_body(in, w, flip, out);
-}
-static void rows_plain(const uint8_t *in, int64_t row_bytes, const int32_t *weight, int32_t n,
+static void rows_plain(const uint8_t *in, int64_t row_bytes, const tti_weights *down, int64_t i,
                        uint8_t *out) {
-    rows_body(in, row_bytes, weight, n, out);
+    const int32_t *weight = down->weight + i * down->n_most;
+    for (int64_t x = 0; x < row_bytes; x++) {
+        int32_t sum = TTI_WEIGHT_HALF;
+        for (int32_t k = 0; k < down->n[i]; k++) sum += in[k * row_bytes + x] * weight[k];
+        out[x] = clip(sum >> TTI_WEIGHT_BITS);
+    }
 }
 
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) static void columns_avx2(const uint8_t *in, const weights *w,
-                                                         bool flip, uint8_t *out) {
-    columns_body(in, w, flip, out);
-}
-__attribute__((target("avx2"))) static void rows_avx2(const uint8_t *in, int64_t row_bytes,
-                                                      const int32_t *weight, int32_t n,
-                                                      uint8_t *out) {
-    rows_body(in, row_bytes, weight, n, out);
-}
-
-static passes pick_passes(void) {
-    if (__builtin_cpu_supports("avx2")) return (passes){columns_avx2, rows_avx2};
-    return (passes){columns_plain, rows_plain};
-}
-#else
-static passes pick_passes(void) { return (passes){columns_plain, rows_plain}; }
-#endif
+const tti_passes tti_passes_plain = {no_split_bytes, no_prepare, columns_plain, rows_plain};
 
 /* ---- both together ---- */
 
@@ -148,39 +91,45 @@ static bool is_inside(const tti_box *box, int64_t h, int64_t w) {
            box->x + box->w <= w;
 }
 
-/* Rows of the source that the window needs, from *first on; into ws->rows, shrunk sideways. */
-static void run_columns(const tti_image *image, const tti_resize *how, const weights *across,
-                        int64_t first, int64_t n_rows, uint8_t *out) {
-    passes p = pick_passes();
-    for (int64_t y = 0; y < n_rows; y++) {
-        const uint8_t *row = image->rgb + ((how->from.y + first + y) * image->w + how->from.x) * 3;
-        p.columns(row, across, how->flip, out + y * how->window.w * 3);
-    }
+static size_t round_up(size_t n) { return (n + 63) & ~(size_t)63; }
+
+/* Both axes' weights in ws->coefs. */
+static tutti_status prepare(const tti_passes *passes, const axis *x, const axis *y,
+                            tti_workspace *ws, tti_weights *across, tti_weights *down) {
+    size_t x_bytes = round_up(weights_elems(x) * sizeof(int32_t));
+    size_t y_bytes = round_up(weights_elems(y) * sizeof(int32_t));
+    size_t split_bytes = passes->split_bytes(x->n_window, count_most(x));
+    TTI_TRY(tti_buffer_reserve(&ws->coefs, x_bytes + y_bytes + split_bytes));
+    uint8_t *memory = ws->coefs.bytes;
+    *across = make_weights(x, (int32_t *)(void *)memory);
+    *down = make_weights(y, (int32_t *)(void *)(memory + x_bytes));
+    across->split = memory + x_bytes + y_bytes;
+    passes->prepare(across);
+    return TUTTI_OK;
 }
 
-static void run_rows(const uint8_t *in, const tti_resize *how, const weights *down, int64_t first,
-                     uint8_t *out) {
-    passes p = pick_passes();
-    int64_t row_bytes = how->window.w * 3;
-    for (int64_t y = 0; y < down->n_outputs; y++)
-        p.rows(in + (down->start[y] - first) * row_bytes, row_bytes,
-               down->weight + y * down->n_most, down->n[y], out + y * row_bytes);
-}
-
-tutti_status tti_image_resize(const tti_image *image, const tti_resize *how, tti_workspace *ws,
-                              uint8_t *out) {
+tutti_status tti_image_resize_with(const tti_passes *passes, const tti_image *image,
+                                   const tti_resize *how, tti_workspace *ws, uint8_t *out) {
     TTI_ASSERT(is_inside(&how->from, image->h, image->w));
     TTI_ASSERT(is_inside(&how->window, how->h, how->w));
     axis x = {how->from.w, how->w, how->window.x, how->window.w};
     axis y = {how->from.h, how->h, how->window.y, how->window.h};
-    size_t n_x = weights_elems(&x), n_y = weights_elems(&y);
-    TTI_TRY(tti_buffer_reserve(&ws->coefs, (n_x + n_y) * sizeof(int32_t)));
-    int32_t *memory = (int32_t *)(void *)ws->coefs.bytes;
-    weights across = make_weights(&x, memory), down = make_weights(&y, memory + n_x);
-    int64_t last_y = down.n_outputs - 1, first = down.start[0];
-    int64_t n_rows = down.start[last_y] + down.n[last_y] - first;
-    TTI_TRY(tti_buffer_reserve(&ws->rows, (size_t)(n_rows * how->window.w * 3)));
-    run_columns(image, how, &across, first, n_rows, ws->rows.bytes);
-    run_rows(ws->rows.bytes, how, &down, first, out);
+    tti_weights across, down;
+    TTI_TRY(prepare(passes, &x, &y, ws, &across, &down));
+    int64_t last = down.n_outputs - 1, first = down.start[0], row_bytes = how->window.w * 3;
+    int64_t n_rows = down.start[last] + down.n[last] - first;
+    TTI_TRY(tti_buffer_reserve(&ws->rows, (size_t)(n_rows * row_bytes)));
+    const uint8_t *rgb = image->rgb + ((how->from.y + first) * image->w + how->from.x) * 3;
+    for (int64_t i = 0; i < n_rows; i++)
+        passes->columns(rgb + i * image->w * 3, &across, how->flip, ws->rows.bytes + i * row_bytes);
+    for (int64_t i = 0; i < down.n_outputs; i++)
+        passes->rows(ws->rows.bytes + (down.start[i] - first) * row_bytes, row_bytes, &down, i,
+                     out + i * row_bytes);
     return TUTTI_OK;
+}
+
+tutti_status tti_image_resize(const tti_image *image, const tti_resize *how, tti_workspace *ws,
+                              uint8_t *out) {
+    const tti_passes *vector = tti_passes_vector();
+    return tti_image_resize_with(vector ? vector : &tti_passes_plain, image, how, ws, out);
 }

@@ -1,0 +1,109 @@
+/* cmd_bench_data.c - `tutti bench data JOB`: samples per second, stage by stage and from the
+ * loader. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cmd.h"
+#include "cli/job_args.h"
+#include "tutti/bench.h"
+
+static const char usage[] =
+    "usage: tutti bench data JOB.yaml [key=value ...] [options]\n\n"
+    "Loads training samples of the job and prints samples per second: of each stage on one "
+    "thread,\n"
+    "and of whole batches with all threads.\n\n"
+    "  --threads N        loader threads; default: one per core\n"
+    "  --ms T             time for the stages, and for the loader, in ms; default 2000\n"
+    "  --json             one JSON line\n"
+    "  -h, --help         this text\n";
+
+enum { MAX_ARGS = 64 };
+
+typedef struct options {
+    tutti_bench_data_desc desc;
+    bool json;
+    int n_args;
+    char *arg[MAX_ARGS]; /* what is left, for the job */
+} options;
+
+static int fail_usage(const char *what, const char *value) {
+    fprintf(stderr, "tutti bench data: %s: %s\n", what, value);
+    return 2;
+}
+
+static bool parse_count(const char *text, int *out) {
+    char *end;
+    long n = strtol(text, &end, 10);
+    if (end == text || *end || n < 1 || n > 1000000) return false;
+    *out = (int)n;
+    return true;
+}
+
+/* 0, or the exit code. */
+static int parse(int argc, char **argv, options *o) {
+    for (int i = 0; i < argc; i++) {
+        bool threads = strcmp(argv[i], "--threads") == 0, ms = strcmp(argv[i], "--ms") == 0;
+        if (strcmp(argv[i], "--json") == 0) {
+            o->json = true;
+        } else if (threads || ms) {
+            int *field = threads ? &o->desc.n_threads : &o->desc.min_ms;
+            if (i + 1 == argc || !parse_count(argv[i + 1], field))
+                return fail_usage("want a number from 1 to 1000000 after", argv[i]);
+            i++;
+        } else if (o->n_args == MAX_ARGS) {
+            return fail_usage("too many arguments", argv[i]);
+        } else {
+            o->arg[o->n_args++] = argv[i];
+        }
+    }
+    return 0;
+}
+
+static void print_stage(const char *name, double per_s) {
+    if (per_s > 0) printf("%-10s %12.0f  %12.2f\n", name, per_s, 1e6 / per_s);
+}
+
+static void print_table(const tutti_bench_data_result *r) {
+    printf("# %" PRId64 " training samples, %.0f bytes each as stored; one thread, then %d\n",
+           r->n_samples, r->sample_bytes, r->n_threads);
+    printf("%-10s %12s  %12s\n", "# stage", "samples/s", "us/sample");
+    print_stage("read", r->read_per_s);
+    print_stage("decode", r->decode_per_s);
+    print_stage("steps", r->steps_per_s);
+    print_stage("together", r->thread_per_s);
+    print_stage("loader", r->loader_per_s);
+    if (r->n_skipped > 0) printf("# %" PRId64 " damaged samples were skipped\n", r->n_skipped);
+}
+
+static void print_json(const tutti_bench_data_result *r) {
+    printf("{\"n_samples\":%" PRId64 ",\"n_skipped\":%" PRId64
+           ",\"sample_bytes\":%.1f,\"read_per_s\":%.1f,\"decode_per_s\":%.1f,"
+           "\"steps_per_s\":%.1f,\"thread_per_s\":%.1f,\"loader_per_s\":%.1f,\"n_threads\":%d}\n",
+           r->n_samples, r->n_skipped, r->sample_bytes, r->read_per_s, r->decode_per_s,
+           r->steps_per_s, r->thread_per_s, r->loader_per_s, r->n_threads);
+}
+
+int tutti_cmd_bench_data(int argc, char **argv) {
+    options o = {0};
+    int code = parse(argc, argv, &o);
+    job_args args;
+    if (code == 0) code = job_args_read(o.n_args, o.arg, &args);
+    if (code) return code;
+    if (args.help) {
+        fputs(usage, stdout);
+        job_args_free(&args);
+        return 0;
+    }
+    tutti_bench_data_result result;
+    tutti_status st = tutti_bench_data(args.job, &o.desc, &result);
+    if (st == TUTTI_OK && o.json)
+        print_json(&result);
+    else if (st == TUTTI_OK)
+        print_table(&result);
+    else
+        code = report_failure(st);
+    job_args_free(&args);
+    return code;
+}
