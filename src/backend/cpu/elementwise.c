@@ -98,11 +98,11 @@ static void bf16_to_f32(const uint16_t *x, float *y, size_t n) {
 }
 
 static void f32_to_f16(const float *x, uint16_t *y, size_t n) {
-    for (size_t i = 0; i < n; i++) y[i] = tti_f32_to_f16(x[i]);
+    for (size_t i = 0; i < n; i++) y[i] = tti_vf32_to_f16(x[i]);
 }
 
 static void f16_to_f32(const uint16_t *x, float *y, size_t n) {
-    for (size_t i = 0; i < n; i++) y[i] = tti_f16_to_f32(x[i]);
+    for (size_t i = 0; i < n; i++) y[i] = tti_vf16_to_f32(x[i]);
 }
 
 static void u8_to_f32(const uint8_t *x, float *y, size_t n) {

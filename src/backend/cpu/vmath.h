@@ -1,4 +1,5 @@
-/* vmath.h - exp, log, tanh, erf for float, branch-free, for loops that the compiler vectorises.
+/* vmath.h - exp, log, tanh, erf and f16 for float, branch-free, for loops that the compiler
+ * vectorises.
  *
  * Own polynomials (minimax fits in 40 digits), because the C library's bits differ by version and
  * processor.  Error below 2 units in the last place over the whole range; NaN gives NaN, the limits
@@ -108,5 +109,24 @@ static inline float tti_verf(float x) {
 }
 
 static inline float tti_vsigmoid(float x) { return 1.0f / (1.0f + tti_vexp(-x)); }
+
+/* ---- f16, rounded as in base/dtype.h, without branches and without denormal floats ---- */
+
+static inline float tti_vf16_to_f32(uint16_t h) {
+    uint32_t rest = h & 0x7FFFu, exponent = rest >> 10;
+    uint32_t usual = (rest << 13) + (exponent == 31 ? 224u << 23 : 112u << 23);
+    uint32_t small = tti_bits_of((float)(int32_t)rest * 0x1p-24f);
+    return tti_of_bits((exponent == 0 ? small : usual) | (uint32_t)(h & 0x8000u) << 16);
+}
+
+static inline uint16_t tti_vf32_to_f16(float x) {
+    uint32_t a = tti_bits_of(x) & 0x7FFFFFFFu, sign = tti_bits_of(x) >> 16 & 0x8000u;
+    uint32_t usual = (a + 0xFFFu + (a >> 13 & 1u) - (112u << 23)) >> 13;
+    uint32_t small = tti_bits_of(tti_of_bits(a) + 0.5f) - 0x3F000000u; /* in steps of 2^-24 */
+    uint32_t h = a < 0x38800000u ? small : usual;
+    h = a >= 0x477FF000u ? 0x7C00u : h;
+    h = a > 0x7F800000u ? 0x7E00u : h;
+    return (uint16_t)(h | sign);
+}
 
 #endif /* TTI_CPU_VMATH_H */

@@ -1,11 +1,12 @@
 /* vmath_test.c - exp, log, tanh, erf against the C library in double: below 2 units in the last
- * place over a dense walk through all magnitudes, and right at the limits. */
+ * place over a dense walk through all magnitudes, and right at the limits; f16 bit for bit. */
 #include "backend/cpu/vmath.h"
 
 #include <float.h>
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include "t.h"
 
@@ -71,12 +72,29 @@ T_CASE(log_takes_denormals) {
     T_NEAR(tti_vlog(0x1.8p-130f), log(0x1.8p-130), 1e-6);
 }
 
+T_CASE(f16_is_converted_as_by_base) {
+    T_UNUSED;
+    for (uint32_t h = 0; h <= 0xFFFF; h++) {
+        float want = tti_f16_to_f32((uint16_t)h), got = tti_vf16_to_f32((uint16_t)h);
+        assert_true(isnan(want) ? isnan(got) : tti_bits_of(got) == tti_bits_of(want));
+    }
+    for (uint64_t u = 0; u <= UINT32_MAX; u += 4099) {
+        float x = tti_of_bits((uint32_t)u);
+        assert_int_equal(tti_vf32_to_f16(x), tti_f32_to_f16(x));
+    }
+    const float edges[] = {65519.0f,     65520.0f, 65536.0f,  0x1p-14f,
+                           0x1.ffcp-15f, 0x1p-25f, 0x1.8p-25f};
+    for (size_t i = 0; i < TTI_COUNT(edges); i++)
+        assert_int_equal(tti_vf32_to_f16(edges[i]), tti_f32_to_f16(edges[i]));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_are_below_two_ulp),
         cmocka_unit_test(sigmoid_is_close_where_it_vanishes),
         cmocka_unit_test(limits_are_right),
         cmocka_unit_test(log_takes_denormals),
+        cmocka_unit_test(f16_is_converted_as_by_base),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
