@@ -64,14 +64,12 @@ static void accumulate(float *dst, const float *src, size_t n) {
     for (size_t i = 0; i < n; i++) dst[i] += src[i];
 }
 
-#define TTI_FAMILIES(X)                                                                    \
-    X(fused)                                                                               \
-    X(elementwise)                                                                         \
-    X(binary)                                                                              \
-    X(matmul)                                                                              \
-    X(conv)                                                                                \
-    X(pool) X(shape) X(softmax) X(loss) X(reduce) X(random) X(optim) X(norm) X(batch_norm) \
-        X(embed) X(attention) X(rotary) X(activation) X(recurrent) X(resample) X(pair_loss)
+/* clang-format off */
+#define TTI_FAMILIES(X) \
+    X(fused) X(elementwise) X(activation) X(binary) X(matmul) X(conv) X(pool) X(resample) X(shape) \
+    X(softmax) X(loss) X(pair_loss) X(reduce) X(random) X(optim) X(norm) X(batch_norm) X(embed)    \
+    X(attention) X(rotary) X(recurrent)
+/* clang-format on */
 
 #define TTI_DECLARE(name) extern const tti_kernel TTI_VARIANT(tti_kernels_##name)[];
 #define TTI_LIST(name) TTI_VARIANT(tti_kernels_##name),

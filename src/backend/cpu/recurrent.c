@@ -145,8 +145,15 @@ static tutti_status lstm_run(void *state, const tti_kargs *a) {
     return TUTTI_OK;
 }
 
-static void lstm_cell_grad(size_t n, const float *dy, const float *cell, const float *gates,
-                           const float *before, float *dz, float *dh, float *dc) {
+/* One step of one sample on the way back: of n elements each, gates and dz of 4 n. */
+typedef struct lstm_step {
+    const float *dy, *cell, *gates, *before;
+    float *dz, *dh, *dc;
+} lstm_step;
+
+static void lstm_cell_grad(size_t n, const lstm_step *step) {
+    const float *dy = step->dy, *cell = step->cell, *gates = step->gates, *before = step->before;
+    float *dz = step->dz, *dh = step->dh, *dc = step->dc;
     TTI_IVDEP
     for (size_t j = 0; j < n; j++) {
         float i = gates[j], f = gates[n + j], g = gates[2 * n + j], o = gates[3 * n + j];
@@ -192,8 +199,9 @@ static tutti_status lstm_grad_run(void *state, const tti_kargs *a) {
         states c = states_before(&s, cell, s.given ? a->in[4] : NULL, t);
         for (size_t b = 0; b < s.b; b++) {
             size_t at = (b * s.t + t) * s.h;
-            lstm_cell_grad(s.h, dy + at, cell + at, gates + 4 * at, state_of(c, zeros, b),
-                           dz + 4 * at, dh + b * s.h, dc + b * s.h);
+            lstm_step step = {dy + at,     cell + at,    gates + 4 * at, state_of(c, zeros, b),
+                              dz + 4 * at, dh + b * s.h, dc + b * s.h};
+            lstm_cell_grad(s.h, &step);
         }
         back_to_states(&s, a, dz + t * 4 * s.h, dh, false);
     }
