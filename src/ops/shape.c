@@ -18,7 +18,10 @@ static tti_attr_arg dims_of(const char *key, const tutti_value *value) {
 
 /* ---- reshape ---- */
 
-static const tti_attr_spec reshape_attrs[] = {{"dims", TTI_ATTR_INTS, 0, "the new shape"}, {0}};
+static const tti_attr_spec reshape_attrs[] = {
+    {"dims", TTI_ATTR_INTS, 0, "the new shape"},
+    {"one_row", TTI_ATTR_INT, 0, "1: dimension 0, of size 1, is the batch and not the axis behind"},
+    {0}};
 
 static tutti_status reshape_infer(const tti_node *node, tutti_type *out) {
     tutti_type to = {node->in[0]->type.dtype, tti_get_shape(node, "dims")};
@@ -34,7 +37,9 @@ static tutti_status reshape_infer(const tti_node *node, tutti_type *out) {
 
 static tutti_status reshape_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
                                  const bool *need, tutti_value **dx) {
-    tti_attr_arg attrs[] = {dims_of("dims", node->in[0]), {0}};
+    const tutti_shape *x = tti_in_shape(node, 0);
+    bool one_row = x->n_dims > 0 && x->dim[0] == 1; /* sizes alone do not say what was the batch */
+    tti_attr_arg attrs[] = {dims_of("dims", node->in[0]), TTI_INT("one_row", one_row), {0}};
     if (need[0]) dx[0] = tti_grad_emit(g, node, "reshape", dy, 1, attrs);
     return tutti_graph_check(g);
 }
@@ -61,7 +66,10 @@ static tutti_status reshape_shard(const tti_node *node, const tti_placement *in,
                                   tti_placement *out) {
     out[0] = in[0];
     if (in[0].spread != TTI_SPLIT) return TUTTI_OK;
-    int d = matching_dim(tti_in_shape(node, 0), in[0].dim, &node->out[0]->type.shape);
+    const tutti_shape *to = &node->out[0]->type.shape;
+    if (in[0].dim == 0 && tti_attr_int(node, "one_row") && to->n_dims > 0 && to->dim[0] == 1)
+        return TUTTI_OK;
+    int d = matching_dim(tti_in_shape(node, 0), in[0].dim, to);
     if (d < 0) return tti_shard_refuse(node, in, "the split dimension is mixed with others");
     out[0] = tti_split_along(d);
     return TUTTI_OK;

@@ -19,6 +19,21 @@ T_CASE(networks_may_be_cut) {
     }
 }
 
+/* As many shards as samples: the batch of one row stays apart from the axis behind it, in the
+ * gradients too. */
+T_CASE(one_sequence_per_shard) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(1, 6, 3));
+    tutti_value *target = tutti_input(g, "target", TUTTI_I32, &TUTTI_SHAPE(1, 6));
+    x = tutti_reshape(g, tutti_linear(g, x, 4, "fc"), &TUTTI_SHAPE(6, 4));
+    target = tutti_reshape(g, target, &TUTTI_SHAPE(6));
+    tutti_output(g, "loss_sum", tutti_cross_entropy(g, x, target, 0, -1).sum);
+    T_OK(tti_pass_autodiff(&g, &net_plain));
+    T_OK(tti_pass_split(&g, &net_plain));
+    tutti_graph_destroy(g);
+}
+
 T_CASE(an_op_that_mixes_samples_is_named) {
     T_UNUSED;
     tutti_graph *g = tutti_graph_create(true);
@@ -123,6 +138,7 @@ T_CASE(two_layers_along_a_tensor_axis) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(networks_may_be_cut),
+        cmocka_unit_test(one_sequence_per_shard),
         cmocka_unit_test(an_op_that_mixes_samples_is_named),
         cmocka_unit_test(a_result_that_is_no_sum_is_named),
         cmocka_unit_test(results_by_sample_are_fine),

@@ -1,0 +1,213 @@
+/* models_golden_test.c - ten steps of model families lose as much as PyTorch's, by plain C and by
+ * fast kernels, in one shard and in several.
+ *
+ * make_models.py says how weights and data are made; batch norm over several shards is PyTorch's
+ * over the whole batch when the statistics are joined. */
+#include <stdlib.h>
+
+#include "exec/exec.h"
+#include "golden/golden_data.h"
+#include "golden/models_losses.h"
+#include "ops/op_table.h"
+#include "t.h"
+#include "tutti/models.h"
+#include "tutti/ops.h"
+
+enum { CLASSES = 10, SIDE = 16, PIXELS = 3 * SIDE * SIDE };
+
+typedef struct setup {
+    int n_shards, n_lanes;
+    bool reference;
+} setup;
+
+static const models_case *find_case(const char *model) {
+    for (size_t i = 0; i < sizeof models_cases / sizeof *models_cases; i++)
+        if (strcmp(models_cases[i].model, model) == 0) return &models_cases[i];
+    fail_msg("no numbers for %s", model);
+    return NULL;
+}
+
+static bool is_resnet(const models_case *c) { return strcmp(c->model, "resnet18") == 0; }
+static bool is_bert(const models_case *c) { return strcmp(c->model, "bert") == 0; }
+
+/* ---- the plan ---- */
+
+static tutti_graph *make_graph(const models_case *c, int64_t rows, bool training) {
+    const tutti_model_params tokens = {.n_classes = MODELS_VOCABULARY,
+                                       .n_layers = 2,
+                                       .n_heads = is_resnet(c) ? 0 : 2,
+                                       .width = MODELS_WIDTH,
+                                       .context = strcmp(c->model, "gpt2") == 0 ? 20 : 0,
+                                       .padded = true};
+    const tutti_model_params pictures = {.n_classes = CLASSES, .small_images = true};
+    const tutti_model *model = tutti_model_find(c->model);
+    tutti_graph *g = tutti_graph_create(training);
+    tutti_graph_set_sync_batch_norm(g, true);
+    tutti_shape x_shape = TUTTI_SHAPE(rows, MODELS_TOKENS), y_shape = x_shape;
+    if (is_resnet(c)) x_shape = TUTTI_SHAPE(rows, 3, SIDE, SIDE), y_shape = TUTTI_SHAPE(rows);
+    tutti_value *x = tutti_input(g, "x", is_resnet(c) ? TUTTI_F32 : TUTTI_I32, &x_shape);
+    tutti_value *target = tutti_input(g, "target", TUTTI_I32, &y_shape);
+    tutti_value *logits = model->build(g, x, is_resnet(c) ? &pictures : &tokens);
+    tutti_shape flat = tutti_value_type(logits).shape;
+    flat = TUTTI_SHAPE(-1, flat.dim[flat.n_dims - 1]);
+    tutti_loss loss = tutti_cross_entropy(g, tutti_reshape(g, logits, &flat),
+                                          tutti_reshape(g, target, &TUTTI_SHAPE(-1)), 0, -1);
+    tutti_output(g, "loss_sum", loss.sum);
+    tutti_output(g, "count", loss.count);
+    tutti_output(g, "correct", loss.correct);
+    T_OK(tutti_graph_check(g));
+    return g;
+}
+
+static tti_plan *make_plan(const models_case *c, const setup *s) {
+    tti_attr_arg of_sgd[] = {TTI_FLOAT("momentum", c->momentum), TTI_INT("nesterov", 0), {0}};
+    tti_attr_arg of_adam[] = {
+        TTI_FLOAT("beta1", 0.9), TTI_FLOAT("beta2", 0.999), TTI_FLOAT("eps", 1e-8), {0}};
+    tti_target target = {.fuse = !s->reference};
+    if (!s->reference) target.prefers_channels_last = tti_backend_cpu.prefers_channels_last;
+    int64_t rows = MODELS_BATCH / s->n_shards;
+    tti_plan *plan = NULL;
+    T_OK(tti_plan_create(
+        &(tti_plan_desc){.train = make_graph(c, rows, true),
+                         .eval = make_graph(c, rows, false),
+                         .target = &target,
+                         .optimizer = c->optimizer,
+                         .optimizer_attrs = strcmp(c->optimizer, "sgd") == 0 ? of_sgd : of_adam,
+                         .weight_decay = c->weight_decay,
+                         .bucket_bytes = 1 << 20},
+        &plan));
+    return plan;
+}
+
+/* ---- weights, as in make_models.py ---- */
+
+static void fill_slot(const tti_slot *slot, float *w) {
+    const tutti_shape *shape = &slot->param->out[0]->type.shape;
+    const char *name = slot->param->name;
+    bool matrix = shape->n_dims > 1, scale = strstr(name, ".weight") != NULL;
+    uint64_t key = tti_mix64(GOLDEN_SEED, tti_hash_name(name));
+    double bound = 0.1, middle = !matrix && scale ? 1 : 0;
+    if (matrix) bound = sqrt(3.0 / ((double)slot->n_elems / (double)shape->dim[0]));
+    for (size_t i = 0; i < (size_t)slot->n_elems; i++) {
+        double u = tti_philox_unit(tti_philox_draw(key, 0, i / 4).v[i % 4]);
+        w[i] = (float)(middle + bound * (2 * u - 1));
+    }
+}
+
+static void fill_weights(const models_case *c, const tti_plan *plan, tti_exec *exec) {
+    long n = 0;
+    for (int i = 0; i < plan->n_slots; i++) {
+        const tti_slot *slot = &plan->slots[i];
+        if (slot->buffer) continue;
+        fill_slot(slot, tti_exec_params(exec) + slot->first);
+        n += (long)slot->n_elems;
+    }
+    T_EQ(n, c->n_params);
+}
+
+/* ---- data ---- */
+
+typedef struct batch {
+    _Alignas(64) float pixels[MODELS_BATCH * PIXELS];
+    _Alignas(64) int32_t tokens[MODELS_BATCH * MODELS_TOKENS];
+    _Alignas(64) int32_t labels[MODELS_BATCH * MODELS_TOKENS];
+} batch;
+
+static void make_batch(const models_case *c, int step, batch *b) {
+    uint32_t classes = is_resnet(c) ? CLASSES : MODELS_VOCABULARY, pad = is_bert(c);
+    golden_x(step, b->pixels, MODELS_BATCH * PIXELS);
+    for (size_t i = 0; i < MODELS_BATCH * MODELS_TOKENS; i++) {
+        uint32_t token = golden_draw("golden.tokens", step, i) % (MODELS_VOCABULARY - pad);
+        b->tokens[i] = (int32_t)(token + pad);
+        b->labels[i] = (int32_t)(golden_draw("golden.labels", step, i) % classes);
+        size_t row = i / MODELS_TOKENS;
+        if (pad && i % MODELS_TOKENS >= MODELS_TOKENS - row % 5)
+            b->tokens[i] = 0, b->labels[i] = -1;
+    }
+}
+
+/* ---- steps ---- */
+
+static void run_steps(const models_case *c, const setup *s, tti_exec *exec) {
+    static batch data;
+    size_t rows = (size_t)(MODELS_BATCH / s->n_shards);
+    for (int step = 0; step < MODELS_STEPS; step++) {
+        make_batch(c, step, &data);
+        tti_shard_data shards[MODELS_BATCH];
+        for (size_t v = 0; v < (size_t)s->n_shards; v++) {
+            size_t first = v * rows;
+            shards[v] = (tti_shard_data){data.tokens + first * MODELS_TOKENS,
+                                         data.labels + first * MODELS_TOKENS, (int32_t)rows};
+            if (is_resnet(c)) shards[v].x = data.pixels + first * PIXELS;
+            if (is_resnet(c)) shards[v].target = data.labels + first;
+        }
+        tti_step_desc desc = {.step = (uint64_t)step,
+                              .lr = c->lr,
+                              .shards = shards,
+                              .shard_size = (int64_t)rows,
+                              .n_rows = MODELS_BATCH};
+        tti_step_result result = {0};
+        T_OK(tti_exec_step(exec, &desc, &result));
+        double loss = result.loss_sum / result.count, want = c->loss[step];
+        if (!(fabs(loss - want) <= 1e-4 * want))
+            fail_msg("%s, V = %d, step %d: loss %.9g, PyTorch %.9g, relative %.2g", c->model,
+                     s->n_shards, step, loss, want, fabs(loss - want) / want);
+    }
+}
+
+static void check_model(const char *model, const setup *s) {
+    const models_case *c = find_case(model);
+    tti_plan *plan = make_plan(c, s);
+    tti_exec *exec = NULL;
+    T_OK(tti_exec_create(&(tti_exec_desc){.plan = plan,
+                                          .backend = &tti_backend_cpu,
+                                          .n_shards = s->n_shards,
+                                          .n_lanes = s->n_lanes,
+                                          .alg = TUTTI_ALG_DIRECT,
+                                          .reference = s->reference,
+                                          .seed = GOLDEN_SEED,
+                                          .beta1 = 0.9,
+                                          .beta2 = 0.999},
+                         &exec));
+    fill_weights(c, plan, exec);
+    run_steps(c, s, exec);
+    tti_exec_destroy(exec);
+    tti_plan_destroy(plan);
+}
+
+static void check_small(const char *model) {
+    check_model(model, &(setup){.n_shards = 1, .n_lanes = 1, .reference = true});
+    check_model(model, &(setup){.n_shards = 1, .n_lanes = 1});
+    check_model(model, &(setup){.n_shards = 8, .n_lanes = 2});
+}
+
+T_CASE(gpt2) {
+    T_UNUSED;
+    check_small("gpt2");
+}
+
+T_CASE(bert) {
+    T_UNUSED;
+    check_small("bert");
+}
+
+T_CASE(lstm) {
+    T_UNUSED;
+    check_small("lstm");
+}
+
+T_CASE(resnet18) {
+    T_UNUSED;
+    check_model("resnet18", &(setup){.n_shards = 1, .n_lanes = 1});
+    check_model("resnet18", &(setup){.n_shards = 4, .n_lanes = 2});
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gpt2),
+        cmocka_unit_test(bert),
+        cmocka_unit_test(lstm),
+        cmocka_unit_test(resnet18),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
