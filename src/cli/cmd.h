@@ -16,6 +16,7 @@ int tutti_cmd_eval(int argc, char **argv);
 int tutti_cmd_inspect(int argc, char **argv);
 int tutti_cmd_launch(int argc, char **argv);
 int tutti_cmd_list(int argc, char **argv);
+int tutti_cmd_report(int argc, char **argv);
 int tutti_cmd_train(int argc, char **argv);
 
 #endif /* TUTTI_CLI_CMD_H */

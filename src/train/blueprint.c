@@ -180,13 +180,16 @@ static tutti_status make_plan(const tutti_job *job, tti_blueprint *b) {
         &b->plan);
 }
 
-static tutti_status create(const tutti_job *job, bool gives_logits, tti_blueprint **out) {
+static tutti_status create(const tutti_job *job, bool gives_logits, const tti_blueprint *like,
+                           tti_blueprint **out) {
     *out = NULL;
     tti_blueprint *b = calloc(1, sizeof *b);
     if (!b) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     b->config = job->config;
     b->gives_logits = gives_logits;
-    tutti_status st = open_data(b);
+    b->borrows_data = like != NULL;
+    if (like) b->train = like->train, b->test = like->test;
+    tutti_status st = like ? TUTTI_OK : open_data(b);
     if (st == TUTTI_OK) {
         count_steps(b);
         b->model_params = tti_model_params_of(&b->config, tutti_dataset_get_info(b->train));
@@ -202,17 +205,18 @@ static tutti_status create(const tutti_job *job, bool gives_logits, tti_blueprin
 }
 
 tutti_status tti_blueprint_create(const tutti_job *job, tti_blueprint **out) {
-    return create(job, false, out);
+    return create(job, false, NULL, out);
 }
 
-tutti_status tti_blueprint_create_for_use(const tutti_job *job, tti_blueprint **out) {
-    return create(job, true, out);
+tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_blueprint *like,
+                                          tti_blueprint **out) {
+    return create(job, true, like, out);
 }
 
 void tti_blueprint_destroy(tti_blueprint *b) {
     if (!b) return;
     tti_plan_destroy(b->plan);
-    tutti_dataset_destroy(b->train);
-    tutti_dataset_destroy(b->test);
+    if (!b->borrows_data) tutti_dataset_destroy(b->train);
+    if (!b->borrows_data) tutti_dataset_destroy(b->test);
     free(b);
 }

@@ -14,7 +14,7 @@ typedef struct tti_blueprint {
     tutti_dataset *train, *test;
     tti_plan *plan;
     tutti_model_params model_params;
-    bool gives_logits; /* see tti_blueprint_create_for_use */
+    bool gives_logits, borrows_data; /* see tti_blueprint_create_for_use */
     int n_workers, n_shards;
     int64_t rows_per_shard;
     int64_t steps_per_epoch, n_steps; /* n_steps: of the whole run */
@@ -25,8 +25,9 @@ typedef struct tti_blueprint {
 tutti_status tti_blueprint_create(const tutti_job *job, tti_blueprint **out);
 
 /* The same, but the evaluation program also gives the logits, f32 [targets of a shard, classes], as
- * the output "logits". */
-tutti_status tti_blueprint_create_for_use(const tutti_job *job, tti_blueprint **out);
+ * the output "logits".  like: of the same job, its data sets are borrowed; NULL: they are opened. */
+tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_blueprint *like,
+                                          tti_blueprint **out);
 void tti_blueprint_destroy(tti_blueprint *blueprint);
 
 /* The graph of one shard before any pass; owned by the caller. */

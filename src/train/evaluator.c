@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "data/loader.h"
 #include "train/predictor.h"
 #include "tutti/eval.h"
 
@@ -58,12 +57,7 @@ static tutti_status run_batch(evaluation *e, const tti_batch *batch) {
         tti_shard_data shards[TTI_MAX_WORKERS];
         tti_predicted out[TTI_MAX_WORKERS];
         int n = TTI_MIN(n_lanes, batch->n_shards - first);
-        for (int i = 0; i < n; i++) {
-            int64_t left = batch->n_rows_global - (first + i) * batch->rows_per_shard;
-            shards[i] =
-                (tti_shard_data){tti_batch_x(batch, first + i), tti_batch_y(batch, first + i),
-                                 (int32_t)TTI_MAX(0, TTI_MIN(left, batch->rows_per_shard))};
-        }
+        for (int i = 0; i < n; i++) shards[i] = tti_shard_of(batch, first + i);
         TTI_TRY(tti_predictor_run(e->p, shards, n, out));
         for (int i = 0; i < n; i++) take(e, &shards[i], &out[i]);
     }
@@ -72,16 +66,7 @@ static tutti_status run_batch(evaluation *e, const tti_batch *batch) {
 }
 
 static tutti_status run_all(evaluation *e) {
-    const tti_job_config *c = &e->b->config;
-    TTI_TRY(tti_loader_create(&(tti_loader_desc){.dataset = e->b->test,
-                                                 .batch = c->train.batch,
-                                                 .n_shards = e->b->n_shards,
-                                                 .last_shard = e->b->n_shards,
-                                                 .sequential = true,
-                                                 .n_threads = (int)c->data.threads,
-                                                 .n_prefetch = (int)c->data.prefetch,
-                                                 .timeout_ms = (int)c->parallel.timeout_ms},
-                              &e->loader));
+    TTI_TRY(tti_predictor_load_test(e->b, &e->loader));
     int64_t n_steps = tti_loader_steps_per_epoch(e->loader);
     for (int64_t t = 0; t < n_steps; t++) {
         tti_batch batch;

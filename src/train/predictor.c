@@ -162,12 +162,31 @@ static tutti_status make_lanes(tti_predictor *p) {
     return TUTTI_OK;
 }
 
-static tutti_status build(tti_predictor *p, tutti_job *job, const char *run_dir,
-                          tti_predictor_warn warn, void *user) {
-    TTI_TRY(tti_blueprint_create_for_use(job, &p->b));
+typedef struct opening {
+    const tutti_job *job;
+    const tti_blueprint *like;
+    const char *run_dir;
+    tti_predictor_warn warn;
+    void *user;
+} opening;
+
+static tutti_status build(tti_predictor *p, const opening *o) {
+    TTI_TRY(tti_blueprint_create_for_use(o->job, o->like, &p->b));
     TTI_TRY(find_places(p));
-    TTI_TRY(load(p, run_dir, warn, user));
+    TTI_TRY(load(p, o->run_dir, o->warn, o->user));
     return make_lanes(p);
+}
+
+static tutti_status open_one(const opening *o, tti_predictor **out) {
+    tti_predictor *p = calloc(1, sizeof *p);
+    if (!p) return tti_fail(TUTTI_E_NOMEM, "predictor: out of memory");
+    tutti_status st = build(p, o);
+    if (st != TUTTI_OK) {
+        tti_predictor_close(p);
+        return st;
+    }
+    *out = p;
+    return TUTTI_OK;
 }
 
 tutti_status tti_predictor_open(tutti_job *job, const char *run_dir, tti_predictor_warn warn,
@@ -176,15 +195,13 @@ tutti_status tti_predictor_open(tutti_job *job, const char *run_dir, tti_predict
     if (!tti_run_dir_exists(run_dir))
         return tti_fail(TUTTI_E_CONFIG, "%s: no run there (no metrics.jsonl)", run_dir);
     TTI_TRY(tti_job_resolve(job, tti_cores_usable()));
-    tti_predictor *p = calloc(1, sizeof *p);
-    if (!p) return tti_fail(TUTTI_E_NOMEM, "predictor: out of memory");
-    tutti_status st = build(p, job, run_dir, warn, user);
-    if (st != TUTTI_OK) {
-        tti_predictor_close(p);
-        return st;
-    }
-    *out = p;
-    return TUTTI_OK;
+    return open_one(&(opening){job, NULL, run_dir, warn, user}, out);
+}
+
+tutti_status tti_predictor_open_like(const tutti_job *job, const tti_blueprint *like,
+                                     const char *run_dir, tti_predictor **out) {
+    *out = NULL;
+    return open_one(&(opening){job, like, run_dir, NULL, NULL}, out);
 }
 
 void tti_predictor_close(tti_predictor *p) {
@@ -245,4 +262,24 @@ tutti_status tti_predictor_run(tti_predictor *p, const tti_shard_data *shards, i
                                  .count = sum_of(&p->lane[i], "count"),
                                  .correct = sum_of(&p->lane[i], "correct")};
     return TUTTI_OK;
+}
+
+/* ---- the test split ---- */
+
+tutti_status tti_predictor_load_test(const tti_blueprint *b, tti_loader **out) {
+    return tti_loader_create(&(tti_loader_desc){.dataset = b->test,
+                                                .batch = b->config.train.batch,
+                                                .n_shards = b->n_shards,
+                                                .last_shard = b->n_shards,
+                                                .sequential = true,
+                                                .n_threads = (int)b->config.data.threads,
+                                                .n_prefetch = (int)b->config.data.prefetch,
+                                                .timeout_ms = (int)b->config.parallel.timeout_ms},
+                             out);
+}
+
+tti_shard_data tti_shard_of(const tti_batch *batch, int i) {
+    int64_t left = batch->n_rows_global - i * batch->rows_per_shard;
+    return (tti_shard_data){tti_batch_x(batch, i), tti_batch_y(batch, i),
+                            (int32_t)TTI_MAX(0, TTI_MIN(left, batch->rows_per_shard))};
 }

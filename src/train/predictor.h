@@ -5,6 +5,7 @@
 #ifndef TTI_TRAIN_PREDICTOR_H
 #define TTI_TRAIN_PREDICTOR_H
 
+#include "data/loader.h"
 #include "exec/exec.h"
 #include "train/blueprint.h"
 
@@ -18,6 +19,11 @@ typedef void (*tti_predictor_warn)(const char *text, void *user);
  * has no good checkpoint or one of another model.  On success *out is owned by the caller. */
 tutti_status tti_predictor_open(tutti_job *job, const char *run_dir, tti_predictor_warn warn,
                                 void *user, tti_predictor **out);
+
+/* The same inside of a run that has just ended: like is its blueprint and outlives the predictor.
+ */
+tutti_status tti_predictor_open_like(const tutti_job *job, const tti_blueprint *like,
+                                     const char *run_dir, tti_predictor **out);
 void tti_predictor_close(tti_predictor *p);
 
 /* Borrowed until the predictor is closed. */
@@ -37,5 +43,11 @@ typedef struct tti_predicted {
 /* Runs 1 .. n_lanes shards.  Targets may be -1 where they are not known. */
 tutti_status tti_predictor_run(tti_predictor *p, const tti_shard_data *shards, int n_shards,
                                tti_predicted *out);
+
+/* The test split in the batches and shards of training; the loader is the caller's. */
+tutti_status tti_predictor_load_test(const tti_blueprint *b, tti_loader **out);
+
+/* Shard i of a batch of all shards. */
+tti_shard_data tti_shard_of(const tti_batch *batch, int i);
 
 #endif /* TTI_TRAIN_PREDICTOR_H */

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "launch/stop.h"
 #include "launch/supervised.h"
+#include "train/report.h"
 #include "train/run_dir.h"
 #include "train/session.h"
 #include "tutti/launch.h"
@@ -214,6 +215,18 @@ static tutti_status supervise(trainer *t) {
 
 /* ---- the call ---- */
 
+/* The page is a picture of the run, not the run: without it the run is as good. */
+static void write_report(const trainer *t, const tti_blueprint *b) {
+    if (t->is_worker && t->place.rank != 0) return;
+    const char *run_dir = t->result->run_dir;
+    bool hurry = t->result->stop_signal != 0;
+    tutti_status st =
+        hurry ? tti_report_write(run_dir, NULL, NULL) : tti_report_at_end(t->job, b, run_dir);
+    if (st == TUTTI_OK) return;
+    tutti_event warning = {.kind = TUTTI_EVENT_WARNING, .text = tutti_last_error()};
+    if (t->desc->on_event) t->desc->on_event(t->desc->user, &warning);
+}
+
 static tutti_status train_here(trainer *t) {
     tti_blueprint *b;
     tti_stop stop;
@@ -228,6 +241,7 @@ static tutti_status train_here(trainer *t) {
             st = b->n_workers > 1 ? run_threads(t, b) : run_rank(t, b, NULL, 0);
         tti_stop_remove(&stop);
     }
+    if (st == TUTTI_OK) write_report(t, b);
     tti_blueprint_destroy(b);
     return st;
 }

@@ -1,0 +1,28 @@
+/* cmd_report.c - `tutti report RUN`: the page of a run, drawn anew. */
+#include <stdio.h>
+
+#include "cli/cmd.h"
+#include "cli/run_args.h"
+#include "tutti/eval.h"
+
+static const char usage[] =
+    "usage: tutti report RUN [key=value ...]\n\n"
+    "Writes RUN/report.html, one file that needs no network: loss, accuracy, learning rate,\n"
+    "throughput, where the time went, memory, and for pictures what the newest checkpoint gets\n"
+    "wrong.  Training does this at its end; here it is done for a run that is on, was stopped or\n"
+    "killed.\n\n"
+    "Exit code: 0; 2 wrong usage, no run there.\n";
+
+int tutti_cmd_report(int argc, char **argv) {
+    run_args args;
+    const run_flag flags[] = {{0}};
+    int code = run_args_read(argc, argv, usage, flags, &args);
+    if (code || !args.job) return code;
+    tutti_status st = tutti_report(args.job, args.run_dir);
+    if (st == TUTTI_OK)
+        printf("%s/report.html\n", args.run_dir);
+    else
+        code = report_failure(st);
+    run_args_free(&args);
+    return code;
+}

@@ -1,0 +1,49 @@
+/* history.h - metrics.jsonl of a run, read back: what curves are drawn of. */
+#ifndef TTI_TRAIN_HISTORY_H
+#define TTI_TRAIN_HISTORY_H
+
+#include "base/arena.h"
+#include "base/str.h"
+#include "tutti/types.h"
+
+typedef struct tti_step_point {
+    double step, loss, accuracy, lr, samples_per_s;
+    double wait, comm, compute, update; /* shares of the time */
+    double time_s;
+} tti_step_point;
+
+typedef struct tti_eval_point {
+    double step, loss, accuracy;
+} tti_eval_point;
+
+/* A warning, or the failure that ended the run. */
+typedef struct tti_note {
+    const char *text;
+    bool failed;
+} tti_note;
+
+enum { TTI_HISTORY_NOTES = 100 };
+
+/* Numbers that were never said are 0. */
+typedef struct tti_history {
+    tti_step_point *steps; /* in order of their steps */
+    tti_eval_point *evals;
+    int n_steps, n_evals;
+    int64_t n_bad_lines; /* that are no records */
+    tti_note notes[TTI_HISTORY_NOTES];
+    int n_notes, n_notes_left_out;
+    double planned_steps, workers, shards, params;
+    double bytes_params, bytes_states, bytes_grads, bytes_activations, peak_rss;
+    double samples_per_s, wall_s, last_step;
+    bool ended, stopped;
+    const char *backend, *version; /* "" before they were said */
+    tti_arena arena;               /* of the texts */
+} tti_history;
+
+/* Reads run_dir/metrics.jsonl.  A line that is no record is counted and passed over.  Where a run
+ * was continued from an earlier step, what came after that step is what counts.  TUTTI_E_CONFIG if
+ * there is no run.  *out must be freed, on success only. */
+tutti_status tti_history_read(const char *run_dir, tti_history *out);
+void tti_history_free(tti_history *h);
+
+#endif /* TTI_TRAIN_HISTORY_H */
