@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "data/augment.h"
 #include "train/job.h"
 #include "train/numerics.h"
 #include "train/optimizer.h"
@@ -77,6 +78,22 @@ static void find_missing_dir(const tti_job_config *c, char why[WHY]) {
     if (is(c->data.format, "digits") || *c->data.dir) return;
     snprintf(why, WHY, "%s needs data.dir, the folder of the files, such as data.dir=data/mnist",
              c->data.format);
+}
+
+static void find_bad_augment(const tti_job_config *c, char why[WHY]) {
+    static const char *const pictures[] = {"images", "tar", "packed", "cifar10", "cifar100"};
+    bool known = false;
+    for (size_t i = 0; i < TTI_COUNT(pictures); i++) known |= is(c->data.format, pictures[i]);
+    tti_augment augment;
+    if (tti_augment_parse(c->data.augment, &(tti_augment){0}, &augment) != TUTTI_OK) {
+        const char *colon = strchr(tutti_last_error(), ' '); /* the key stands in front already */
+        snprintf(why, WHY, "%s", colon ? colon + 1 : tutti_last_error());
+    } else if (!known && *c->data.augment && !is(c->data.augment, "auto") &&
+               !is(c->data.augment, "none")) {
+        snprintf(why, WHY,
+                 "is for pictures (images, tar, packed, cifar10, cifar100), and data.format is %s",
+                 c->data.format);
+    }
 }
 
 static void find_missing_tokenizer(const tti_job_config *c, char why[WHY]) {
@@ -166,6 +183,7 @@ static const rule rules[] = {
     {{"train.batch", "parallel.workers", "parallel.shards"}, find_small_batch},
     {{"parallel.algorithm", "parallel.mode"}, find_ring_in_exact},
     {{"data.format", "data.dir"}, find_missing_dir},
+    {{"data.augment", "data.format"}, find_bad_augment},
     {{"data.tokenizer", "data.tokenizer_dir", "data.format"}, find_missing_tokenizer},
     {{"optimizer.nesterov", "optimizer.name", "optimizer.momentum"}, find_lost_nesterov},
     {{"train.label_smoothing", "train.loss"}, find_lost_smoothing},

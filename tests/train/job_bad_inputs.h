@@ -221,6 +221,8 @@ static const bad_input bad_files[] = {
     {"data: {format: text}", "data.format: text needs data.dir"},
     {"data: {format: text, dir: x, tokenizer: gpt2}", "gpt2 needs data.tokenizer_dir"},
     {"data: {format: idx, dir: \"\"}", "idx needs data.dir"},
+    {"data: {augment: flip}", "data.augment: is for pictures"},
+    {"data: {format: cifar10, dir: x, augment: spin}", "data.augment: unknown step 'spin'"},
     {"optimizer: {nesterov: true}", "j:1:23" E "optimizer.nesterov: nesterov is for sgd"},
     {"optimizer: {name: sgd, nesterov: true, momentum: 0}", "nesterov needs a momentum"},
     {"train: {loss_scale: 128}", "j:1:21" E "train.loss_scale: is for 16-bit gradients"},
