@@ -117,6 +117,7 @@ function(tutti_program)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.c)
   if(sources)
     add_executable(tutti ${sources})
+    set_target_properties(tutti PROPERTIES ENABLE_EXPORTS ON) # models in shared objects call back
     target_include_directories(tutti PRIVATE ${CMAKE_SOURCE_DIR}/src)
     target_link_libraries(tutti PRIVATE tutti_static)
     target_compile_definitions(tutti PRIVATE TUTTI_VERSION="${PROJECT_VERSION}")

@@ -1,9 +1,9 @@
 /* models.h - models that are chosen by name, and what they are told.
  *
  * A model is one C function that builds a graph with the calls of tutti/ops.h; these are built in.
- * A caller's own function goes to tutti_job_set_model, one in a shared object to the job key
- * model.plugin.  Parameters have the names that PyTorch's users know: torchvision's for lenet's
- * bigger brothers, Hugging Face's for gpt2 and bert. */
+ * A caller's own function goes to tutti_job_set_model, one in a shared object, named
+ * tutti_build_model, to the job key model.plugin.  Parameters have the names that PyTorch's users
+ * know: torchvision's for lenet's bigger brothers, Hugging Face's for gpt2 and bert. */
 #ifndef TUTTI_MODELS_H
 #define TUTTI_MODELS_H
 

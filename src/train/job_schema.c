@@ -29,7 +29,7 @@ static const tti_option rows[] = {
      .also = "arch|architecture|net|network|type", .help = "The network; see `tutti models`"},
     {"model.plugin", TTI_OPTION_TEXT, AT(model.plugin), "\"\"",
      .also = "library|shared_object|so|path|file",
-     .help = "A shared object that exports tutti_model, instead of model.name; see "
+     .help = "A shared object that exports tutti_build_model, instead of model.name; see "
              "examples/plugin",
      .example = "./my_model.so"},
     {"model.hidden", TTI_OPTION_INT_LIST, AT(model.hidden), "[512, 512]", RANGE(1, 1 << 20),

@@ -1,4 +1,5 @@
-/* plugin.c - opens a shared object that the user named and lets its tutti_model build the graph.
+/* plugin.c - opens a shared object that the user named and lets its tutti_build_model make the
+ * graph.
  *
  * The idea to know: the object is built against the public headers and linked with nothing; it
  * finds tutti_linear and the like in the program that opens it. */
@@ -22,10 +23,11 @@ tutti_status tti_plugin_build(const char *path, const tutti_model_params *params
     union { /* C has no cast from an object to a function */
         void *object;
         tutti_model_fn fn;
-    } symbol = {.object = dlsym(object, "tutti_model")};
+    } symbol = {.object = dlsym(object, "tutti_build_model")};
     if (!symbol.object) {
         dlclose(object);
-        return tti_fail(TUTTI_E_CONFIG, "model.plugin: %s exports no function tutti_model", path);
+        return tti_fail(TUTTI_E_CONFIG, "model.plugin: %s exports no function tutti_build_model",
+                        path);
     }
     *logits = symbol.fn(g, x, params);
     dlclose(object);

@@ -4,7 +4,8 @@
 
 #include "tutti/models.h"
 
-/* Opens the shared object at path, calls its tutti_model(g, x, params) and closes it again, as the
+/* Opens the shared object at path, calls its
+ * tutti_build_model(g, x, params) and closes it again, as the
  * graph keeps nothing of it.  *logits is what the function returned.  Relative paths start at the
  * current directory; nothing is searched for.  It runs the user's code with the rights of this
  * process.  Returns TUTTI_E_CONFIG with the loader's reason. */

@@ -46,7 +46,7 @@ T_CASE(a_shared_object_without_a_model) {
     fclose(maps);
     if (!path) skip();
     path[strcspn(path, "\n")] = '\0';
-    refuse(path, "exports no function tutti_model");
+    refuse(path, "exports no function tutti_build_model");
 }
 
 int main(void) {

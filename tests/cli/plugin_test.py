@@ -1,0 +1,54 @@
+"""plugin_test.py - a model of one's own in a shared object: the example is built and trained."""
+
+import os
+import subprocess
+import sys
+
+import runs
+
+EXAMPLE = os.path.join(os.environ.get("TUTTI_SOURCE", "."), "examples", "plugin")
+INCLUDE = os.path.join(os.environ.get("TUTTI_SOURCE", "."), "include")
+SMALL = ["data.n_train=64", "data.n_test=32", "train.batch=16", "train.steps=3",
+         "parallel.shards=2", "run.log_every=1"]
+
+
+def build(source, name):
+    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-Wall", "-Werror",
+                    "-I", INCLUDE, "-o", name, source], check=True)
+
+
+def test_the_example_trains_the_same_by_any_number_of_workers():
+    build(os.path.join(EXAMPLE, "my_model.c"), "my_model.so")
+    hashes = set()
+    for workers in ("1", "2"):
+        for place in ("threads", "processes"):
+            folder = "run-%s-%s" % (workers, place)
+            runs.tutti("train", os.path.join(EXAMPLE, "plugin.yaml"), "-n", workers, *SMALL,
+                       "parallel.place=" + place, "run.dir=" + folder).expect(0)
+            hashes.add(runs.records(folder)[-1]["params_hash"])
+    if len(hashes) != 1:
+        raise AssertionError("workers differ: %s" % hashes)
+
+
+def test_it_may_refuse():
+    build(os.path.join(EXAMPLE, "my_model.c"), "my_model.so")
+    with open("table.csv", "w") as file:
+        file.write("a,b,label\n" + "1,2,0\n2,1,1\n" * 20)
+    runs.tutti("train", "model.plugin=./my_model.so", "data.format=csv", "data.dir=table.csv",
+               "train.batch=4").expect(2, "my_model: wants pictures")
+
+
+def test_what_is_no_plugin():
+    with open("other.c", "w") as file:
+        file.write("int tutti_build_modell(void) { return 1; }\n")
+    build("other.c", "other.so")
+    for path, why in (("./none.so", "No such file"), ("libm.so.6", "No such file"),
+                      ("./other.so", "exports no function tutti_build_model"),
+                      ("./other.c", "other.c")):
+        runs.tutti("train", "model.plugin=" + path).expect(2, "model.plugin", why)
+    if os.path.exists("runs") and os.listdir("runs"):
+        raise AssertionError("left a folder")
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])
