@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "models/models_count.h"
+#include "reference_run.h"
 
 T_CASE(sizes_are_hugging_faces) {
     T_UNUSED;
@@ -93,6 +94,65 @@ T_CASE(decoding_has_the_parameters_of_training) {
     tutti_graph_destroy(g);
 }
 
+static const tutti_model_params small = {
+    .n_classes = 7, .n_layers = 2, .n_heads = 2, .width = 8, .context = 6};
+static const double text[5] = {3, 0, 6, 6, 1};
+
+/* A run with made-up parameters, the same for graphs of the same model. */
+static t_reference *prepare(const tutti_graph *g) {
+    t_reference *run = t_reference_create(g);
+    int k = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const tutti_value *value = g->nodes[i]->out[0];
+        if (!(g->nodes[i]->op->traits & TTI_PARAM)) continue;
+        for (int64_t e = 0; e < tti_value_n_elems(value); e++)
+            t_reference_of(run, value)[e] = 0.5 * sin(1.7 * (double)(e + 1) + k);
+        k++;
+    }
+    return run;
+}
+
+static double *input_of(const t_reference *run, const char *name) {
+    return t_reference_of(run, tti_graph_find_source(run->g, name)->out[0]);
+}
+
+/* The caches as they are at the next position. */
+static void keep_caches(const t_reference *run) {
+    for (int i = 0; i < run->g->n_outputs; i++) {
+        const tutti_value *value = run->g->outputs[i].value;
+        size_t n = (size_t)tti_value_n_elems(value);
+        memcpy(input_of(run, run->g->outputs[i].name), t_reference_of(run, value), n * 8);
+    }
+}
+
+/* Token after token gives what all tokens at once give. */
+T_CASE(decoding_is_the_same_model) {
+    T_UNUSED;
+    tutti_graph *whole = model_build_tokens("gpt2", &small, 1, 5);
+    t_reference *all = prepare(whole);
+    memcpy(input_of(all, "x"), text, sizeof text);
+    t_reference_run(all, &(tti_run){0});
+    const double *want = t_reference_of(all, model_output(whole, "logits"));
+
+    tutti_graph *g = tutti_graph_create(false);
+    tutti_value *x = tutti_input(g, "x", TUTTI_I32, &TUTTI_SHAPE(1, 1));
+    tutti_value *pos = tutti_input(g, "pos", TUTTI_I32, &TUTTI_SHAPE(1));
+    tutti_value *logits = tutti_model_find("gpt2")->decode(g, x, pos, &small);
+    T_OK(tutti_graph_check(g));
+    t_reference *one = prepare(g);
+    for (int t = 0; t < 5; t++) {
+        *input_of(one, "x") = text[t];
+        *input_of(one, "pos") = t;
+        t_reference_run(one, &(tti_run){0});
+        for (int c = 0; c < 7; c++) T_NEAR(t_reference_of(one, logits)[c], want[7 * t + c], 1e-9);
+        keep_caches(one);
+    }
+    t_reference_destroy(all);
+    t_reference_destroy(one);
+    tutti_graph_destroy(whole);
+    tutti_graph_destroy(g);
+}
+
 T_CASE(what_does_not_fit_is_refused) {
     T_UNUSED;
     tutti_model_params params = {.n_classes = 65, .context = 16};
@@ -114,6 +174,7 @@ int main(void) {
         cmocka_unit_test(names_and_initial_values),
         cmocka_unit_test(transposed_weights_are_named),
         cmocka_unit_test(decoding_has_the_parameters_of_training),
+        cmocka_unit_test(decoding_is_the_same_model),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
