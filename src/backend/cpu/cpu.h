@@ -17,6 +17,9 @@ typedef struct tti_cpu_isa {
     void (*accumulate)(float *dst, const float *src, size_t n_elems); /* as in tti_backend */
     /* y[j] = sum over rows of x[n_rows][n_cols], rows in order. */
     void (*sum_columns)(const float *x, size_t n_rows, size_t n_cols, float *y);
+    /* 16-bit floats to f32 and back: bf16, else f16. */
+    void (*widen)(bool bf16, const uint16_t *x, float *y, size_t n_elems);
+    void (*narrow)(bool bf16, const float *x, uint16_t *y, size_t n_elems);
 } tti_cpu_isa;
 
 /* The instruction sets that this machine runs, best first: i = 0, 1, ... until NULL. */
@@ -43,6 +46,8 @@ void tti_onednn_describe(tti_str *str);
 /* Body nodes of a fused node that run. */
 enum { TTI_MAX_BODY = 64 };
 
+/* For 16-bit floats, by the kernel for f32. */
+extern const tti_kernel tti_narrow_kernel;
 extern const tti_kernel tti_reference_kernel;
 
 #endif /* TTI_CPU_H */

@@ -1,8 +1,8 @@
 /* cpu_backend.c - the CPU's tti_backend: which kernel runs a node, memory, the line for doctor.
  *
  * No arithmetic here.  The order of selection is: oneDNN, the vector files in the best instruction
- * set of this machine, the reference.  Every list is ordered, and the first kernel whose can_run
- * accepts the node is taken; op "*" stands for any op. */
+ * set of this machine, these for 16-bit floats (narrow.c), the reference.  Every list is ordered,
+ * and the first kernel whose can_run accepts the node is taken; op "*" stands for any op. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -63,6 +63,7 @@ const tti_kernel *tti_cpu_kernel_at(int i) {
     const tti_kernel *kernel = kernel_in(tti_onednn_kernels, &i);
     const tti_kernel *const *family = tti_cpu_isa_at(0)->kernels;
     for (; !kernel && *family; family++) kernel = kernel_in(*family, &i);
+    if (!kernel && i-- == 0) kernel = &tti_narrow_kernel;
     if (!kernel && i == 0) kernel = &tti_reference_kernel;
     return kernel;
 }

@@ -4,6 +4,8 @@
  * Compiled once for each set with the other vector files.  To add a kernel, add a row to the list
  * at the end of its family's file; to add a family, add its list here. */
 #include "backend/cpu/simd.h"
+#include "backend/cpu/vmath.h"
+#include "base/dtype.h"
 #include "base/philox.h"
 
 /* Horner's rule in each of 64 lanes mod 2^32: a load, a multiplication and an addition for 16
@@ -64,6 +66,16 @@ static void accumulate(float *dst, const float *src, size_t n) {
     for (size_t i = 0; i < n; i++) dst[i] += src[i];
 }
 
+static void widen(bool bf16, const uint16_t *x, float *y, size_t n) {
+    for (size_t i = 0; bf16 && i < n; i++) y[i] = tti_bf16_to_f32(x[i]);
+    for (size_t i = 0; !bf16 && i < n; i++) y[i] = tti_vf16_to_f32(x[i]);
+}
+
+static void narrow(bool bf16, const float *x, uint16_t *y, size_t n) {
+    for (size_t i = 0; bf16 && i < n; i++) y[i] = tti_f32_to_bf16(x[i]);
+    for (size_t i = 0; !bf16 && i < n; i++) y[i] = tti_vf32_to_f16(x[i]);
+}
+
 /* clang-format off */
 #define TTI_FAMILIES(X) \
     X(fused) X(elementwise) X(activation) X(binary) X(matmul) X(conv) X(pool) X(resample) X(shape) \
@@ -84,4 +96,6 @@ const tti_cpu_isa TTI_VARIANT(tti_cpu_isa) = {
     .sum_squares = sum_squares,
     .accumulate = accumulate,
     .sum_columns = tti_sum_columns,
+    .widen = widen,
+    .narrow = narrow,
 };

@@ -1,0 +1,122 @@
+/* narrow.c - 16-bit floats by the f32 kernels: widened into scratch, run, rounded back.
+ *
+ * The one idea: a node with 16-bit values has a twin whose values are f32, and the twin's kernel is
+ * selected as ever.  Any op with a fast f32 kernel so has one for 16 bits; what it computes is
+ * rounded once, at the end. */
+#include <stdlib.h>
+
+#include "backend/cpu/cpu.h"
+
+/* A node like another one, with f32 in place of 16 bits.  Not to be copied: it points into itself.
+ */
+typedef struct twin {
+    tti_node node;
+    tutti_value in_values[TTI_MAX_IN], out_values[TTI_MAX_OUT];
+    tutti_value *in[TTI_MAX_IN];
+} twin;
+
+typedef struct narrowed {
+    twin twin;
+    const tti_kernel *kernel;
+    void *state;
+} narrowed;
+
+static bool is_narrow(const tutti_value *value) {
+    return value->type.dtype == TUTTI_F16 || value->type.dtype == TUTTI_BF16;
+}
+
+static tutti_value widened(const tutti_value *value) {
+    tutti_value wide = *value;
+    if (is_narrow(value)) wide.type.dtype = TUTTI_F32;
+    return wide;
+}
+
+static void make_twin(const tti_node *node, twin *t) {
+    t->node = *node;
+    t->node.in = t->in;
+    for (int i = 0; i < node->n_in; i++) {
+        t->in_values[i] = widened(node->in[i]);
+        t->in[i] = &t->in_values[i];
+    }
+    for (int k = 0; k < node->op->n_out; k++) {
+        t->out_values[k] = widened(node->out[k]);
+        t->node.out[k] = &t->out_values[k];
+    }
+}
+
+/* Fused chains have values inside, which a twin does not reach. */
+static bool can_run(const tti_node *node) {
+    bool any = false;
+    twin t;
+    for (int i = 0; i < node->n_in; i++) any |= is_narrow(node->in[i]);
+    for (int k = 0; k < node->op->n_out; k++) any |= is_narrow(node->out[k]);
+    if (!any || node->n_body > 0) return false;
+    make_twin(node, &t);
+    return tti_backend_cpu.select(&t.node, false) != &tti_reference_kernel;
+}
+
+static void release(void *state) {
+    narrowed *n = state;
+    if (n && n->kernel->release) n->kernel->release(n->state);
+    free(n);
+}
+
+static tutti_status prepare(const tti_node *node, void **state) {
+    narrowed *n = calloc(1, sizeof *n);
+    if (!n) return tti_fail(TUTTI_E_NOMEM, "%s '%s': no memory", node->op->name, node->name);
+    make_twin(node, &n->twin);
+    n->kernel = tti_backend_cpu.select(&n->twin.node, false);
+    tutti_status st = n->kernel->prepare ? n->kernel->prepare(&n->twin.node, &n->state) : TUTTI_OK;
+    if (st == TUTTI_OK)
+        *state = n;
+    else
+        free(n);
+    return st;
+}
+
+/* In whole cache lines. */
+static size_t wide_bytes(const tutti_value *value) {
+    return is_narrow(value) ? ((size_t)tti_value_n_elems(value) * sizeof(float) + 63) / 64 * 64 : 0;
+}
+
+/* The wide values first, then the scratch of the twin's kernel. */
+static size_t scratch_bytes(const tti_node *node, const void *state) {
+    const narrowed *n = state;
+    size_t bytes = n->kernel->scratch_bytes ? n->kernel->scratch_bytes(&n->twin.node, n->state) : 0;
+    for (int i = 0; i < node->n_in; i++) bytes += wide_bytes(node->in[i]);
+    for (int k = 0; k < node->op->n_out; k++) bytes += wide_bytes(node->out[k]);
+    return bytes;
+}
+
+static tutti_status run(void *state, const tti_kargs *a) {
+    narrowed *n = state;
+    const tti_node *node = a->node;
+    const tti_cpu_isa *isa = tti_cpu_isa_at(0);
+    void *in[TTI_MAX_IN], *out[TTI_MAX_OUT];
+    char *at = a->scratch;
+    for (int i = 0; i < node->n_in; i++) {
+        in[i] = is_narrow(node->in[i]) ? at : a->in[i];
+        if (is_narrow(node->in[i]))
+            isa->widen(node->in[i]->type.dtype == TUTTI_BF16, a->in[i], in[i],
+                       (size_t)tti_value_n_elems(node->in[i]));
+        at += wide_bytes(node->in[i]);
+    }
+    for (int k = 0; k < node->op->n_out; k++) {
+        out[k] = is_narrow(node->out[k]) ? at : a->out[k];
+        at += wide_bytes(node->out[k]);
+    }
+    TTI_TRY(n->kernel->run(n->state, &(tti_kargs){&n->twin.node, in, out, at, a->run}));
+    for (int k = 0; k < node->op->n_out; k++)
+        if (is_narrow(node->out[k]))
+            isa->narrow(node->out[k]->type.dtype == TUTTI_BF16, out[k], a->out[k],
+                        (size_t)tti_value_n_elems(node->out[k]));
+    return TUTTI_OK;
+}
+
+const tti_kernel tti_narrow_kernel = {.op = "*",
+                                      .name = "by f32",
+                                      .can_run = can_run,
+                                      .prepare = prepare,
+                                      .scratch_bytes = scratch_bytes,
+                                      .run = run,
+                                      .release = release};
