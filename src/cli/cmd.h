@@ -13,9 +13,11 @@ int tutti_cmd_config(int argc, char **argv);
 int tutti_cmd_data(int argc, char **argv);
 int tutti_cmd_demo(int argc, char **argv);
 int tutti_cmd_eval(int argc, char **argv);
+int tutti_cmd_export(int argc, char **argv);
 int tutti_cmd_inspect(int argc, char **argv);
 int tutti_cmd_launch(int argc, char **argv);
 int tutti_cmd_list(int argc, char **argv);
+int tutti_cmd_predict(int argc, char **argv);
 int tutti_cmd_report(int argc, char **argv);
 int tutti_cmd_train(int argc, char **argv);
 

@@ -19,6 +19,8 @@ static const command commands[] = {
     {"demo", "learn drawn digits with 1 worker and with one per core; compare", tutti_cmd_demo},
     {"train", "train a job, or continue a run", tutti_cmd_train},
     {"eval", "a run on its test split: classes, confusion, perplexity", tutti_cmd_eval},
+    {"export", "a trained model as files that other programs read", tutti_cmd_export},
+    {"predict", "what a trained model says of pictures, as JSON lines", tutti_cmd_predict},
     {"report", "draw report.html of a run: curves, times, memory, mistakes", tutti_cmd_report},
     {"inspect", "what a job would run: steps, kernels, memory, graphs", tutti_cmd_inspect},
     {"config", "show a job with the origin of every value; schema; reference", tutti_cmd_config},

@@ -120,19 +120,25 @@ static void y_tick(tti_str *out, const frame *f, double y) {
 static void draw_ticks(tti_str *out, const frame *f) {
     char text[32];
     double by = round_distance(f->y1 - f->y0);
-    if (f->log_y)
+    if (f->log_y) {
         for (double e = floor(f->y0); e <= f->y1; e++)
             for (int k = 1; k <= 5; k += k == 1 ? 1 : 3) {
                 bool inside = e + log10(k) >= f->y0 && e + log10(k) <= f->y1;
                 if (inside && (k == 1 || f->y1 - f->y0 < 3)) y_tick(out, f, k * pow(10, e));
             }
-    else
-        for (double k = ceil(f->y0 / by); k * by <= f->y1 + by * 1e-9; k++)
-            y_tick(out, f, fabs(k) < 0.5 ? 0 : k * by);
+    } else {
+        for (int i = 0; i <= 2 * N_TICKS; i++) {
+            double k = ceil(f->y0 / by) + i;
+            if (k * by <= f->y1 + by * 1e-9) y_tick(out, f, fabs(k) < 0.5 ? 0 : k * by);
+        }
+    }
     by = fmax(round_distance(f->x1 - f->x0), 1);
-    for (double k = ceil(f->x0 / by); k * by <= f->x1; k++)
-        tti_str_printf(out, "<text class=\"x\" x=\"%.1f\" y=\"%d\">%s</text>", x_at(f, k * by),
-                       HEIGHT - 8, tti_chart_number(k * by, text));
+    for (int i = 0; i <= 2 * N_TICKS; i++) {
+        double x = (ceil(f->x0 / by) + i) * by;
+        if (x <= f->x1)
+            tti_str_printf(out, "<text class=\"x\" x=\"%.1f\" y=\"%d\">%s</text>", x_at(f, x),
+                           HEIGHT - 8, tti_chart_number(x, text));
+    }
 }
 
 /* ---- series ---- */

@@ -13,11 +13,11 @@
 
 enum { MAX_FILE_BYTES = 1 << 30 };
 
-/* A finite number, else 0. */
+/* A number of a size that can be drawn, else 0. */
 static double number(const json_t *record, const char *key) {
     const json_t *value = json_object_get(record, key);
     double x = json_is_number(value) ? json_number_value(value) : 0;
-    return isfinite(x) ? x : 0;
+    return fabs(x) < 1e15 ? x : 0;
 }
 
 static const char *text(tti_history *h, const json_t *record, const char *key) {
