@@ -24,9 +24,9 @@ struct tti_reader {
     int fd;               /* -1: memory                                     */
     const uint8_t *bytes; /* of a reader over memory                        */
     uint64_t n_raw, raw;  /* bytes in the file when it was opened, bytes taken */
-    bool gzip;  /* or deflated, where part */
-    bool part;  /* of a file; no header tells what it is */
-    bool ended; /* gzip: the end of the stream, with its checksum, was seen */
+    bool gzip;            /* or deflated, where part */
+    bool part;            /* of a file; no header tells what it is */
+    bool ended;           /* gzip: the end of the stream, with its checksum, was seen */
     z_stream z;
     uint8_t *buffer; /* gzip: raw bytes on their way to inflate */
 };
@@ -244,15 +244,14 @@ tutti_status tti_reader_read_all(tti_reader *r, size_t max_bytes, char **out, si
     do { /* one byte more than there is: reading stops short at the end only */
         TTI_TRY_GOTO(grow(r, &text, &capacity, max_bytes), cleanup);
         uint8_t *to = (uint8_t *)text + n;
-        TTI_TRY_GOTO(r->gzip ? read_gzip(r, to, capacity - n, &got)
-                             : read_plain(r, to, capacity - n, &got),
-                     cleanup);
+        TTI_TRY_GOTO(
+            r->gzip ? read_gzip(r, to, capacity - n, &got) : read_plain(r, to, capacity - n, &got),
+            cleanup);
         n += got;
     } while (n == capacity && n <= max_bytes);
-    st = n > max_bytes
-             ? tti_fail(TUTTI_E_DATA, "%s: has more than %zu bytes once it is unpacked", r->path,
-                        max_bytes)
-             : tti_reader_finish(r);
+    st = n > max_bytes ? tti_fail(TUTTI_E_DATA, "%s: has more than %zu bytes once it is unpacked",
+                                  r->path, max_bytes)
+                       : tti_reader_finish(r);
 cleanup:
     if (st == TUTTI_OK) {
         text[n] = '\0';

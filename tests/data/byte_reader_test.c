@@ -188,13 +188,44 @@ T_CASE(descriptor_is_handed_over) {
     t_remove_dir(dir);
 }
 
+T_CASE(read_all_takes_everything_up_to_a_limit) {
+    T_UNUSED;
+    static uint8_t all[300000], small[600000];
+    for (size_t i = 0; i < sizeof all; i++) all[i] = (uint8_t)(i * 31 + i / 256);
+    size_t n_packed = t_gzip(all, sizeof all, small), n;
+    for (int gzip = 0; gzip < 2; gzip++) {
+        tti_reader *reader;
+        char *text;
+        const uint8_t *from = gzip ? small : all;
+        size_t n_from = gzip ? n_packed : sizeof all;
+        for (size_t limit = sizeof all; limit < sizeof all + 2; limit++) {
+            T_OK(tti_reader_open_memory(from, n_from, "memory", &reader));
+            T_OK(tti_reader_read_all(reader, limit, &text, &n));
+            T_EQ(n, sizeof all);
+            assert_memory_equal(text, all, n);
+            T_EQ(text[n], 0);
+            free(text);
+            tti_reader_close(reader);
+        }
+        T_OK(tti_reader_open_memory(from, n_from, "memory", &reader));
+        T_FAILS(tti_reader_read_all(reader, sizeof all - 1, &text, &n), TUTTI_E_DATA,
+                gzip ? "has more than 299999 bytes" : "has 300000 bytes, at most 299999");
+        tti_reader_close(reader);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_sources_agree),         cmocka_unit_test(plain_too_short_or_too_long),
-        cmocka_unit_test(gzip_cut_anywhere),         cmocka_unit_test(gzip_damaged),
-        cmocka_unit_test(gzip_compressed),           cmocka_unit_test(declared_sizes_are_bounded),
-        cmocka_unit_test(only_regular_files),        cmocka_unit_test(cut_while_open),
+        cmocka_unit_test(all_sources_agree),
+        cmocka_unit_test(plain_too_short_or_too_long),
+        cmocka_unit_test(gzip_cut_anywhere),
+        cmocka_unit_test(gzip_damaged),
+        cmocka_unit_test(gzip_compressed),
+        cmocka_unit_test(declared_sizes_are_bounded),
+        cmocka_unit_test(only_regular_files),
+        cmocka_unit_test(cut_while_open),
         cmocka_unit_test(descriptor_is_handed_over),
+        cmocka_unit_test(read_all_takes_everything_up_to_a_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
