@@ -220,9 +220,27 @@ static int64_t peak_rss(void) {
     return getrusage(RUSAGE_SELF, &use) == 0 ? (int64_t)use.ru_maxrss * 1024 : 0;
 }
 
+/* Samples left out under data.on_error=skip: how many, and why, for the first few. */
+static tutti_status tell_skipped(tti_reporter *r, const tutti_dataset *ds, const char *split) {
+    enum { REASONS = 5 };
+    int64_t n = tutti_dataset_n_skipped(ds);
+    tti_str text = {0};
+    if (n == 0) return TUTTI_OK;
+    tti_str_printf(&text, "%lld %s sample%s skipped", (long long)n, split, n == 1 ? "" : "s");
+    for (int64_t i = 0; i < n && i < REASONS; i++) {
+        const char *reason = tutti_dataset_skip_reason(ds, i);
+        if (reason) tti_str_printf(&text, "%s %s", i ? ";" : ":", reason);
+    }
+    tutti_status st = tti_reporter_warn(r, tti_str_text(&text));
+    tti_str_free(&text);
+    return st;
+}
+
 tutti_status tti_reporter_end(tti_reporter *r, int64_t step, uint64_t params_hash, int stop_signal,
                               tutti_train_result *result) {
     if (!r->active) return TUTTI_OK;
+    TTI_TRY(tell_skipped(r, r->b->train, "training"));
+    TTI_TRY(tell_skipped(r, r->b->test, "test"));
     fill_result(r, step, params_hash, stop_signal, result);
     tutti_event e = event_at(r, TUTTI_EVENT_END, step);
     e.loss = result->loss;
