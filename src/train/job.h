@@ -27,6 +27,8 @@ typedef struct tti_job_config {
         int64_t vocabulary;           /* 0: as many tokens as the data has */
         char head[TTI_TEXT_MAX];      /* bert: tokens | classify */
         int64_t padding;              /* bert: the token that fills up samples; -1: none */
+        char init[TTI_TEXT_MAX];      /* folder or file of weights to begin with; "": none */
+        tti_text_list init_except;    /* patterns of parameters that it does not give */
     } model;
     struct {
         char format[TTI_TEXT_MAX]; /* a row of data/dataset.c */

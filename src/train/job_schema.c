@@ -81,6 +81,15 @@ static const tti_option rows[] = {
      .also = "pad_token|pad_token_id|pad_id",
      .help = "bert: token that fills up the end of samples and is not looked at; -1: none",
      .example = "0"},
+    {"model.init", TTI_OPTION_TEXT, AT(model.init), "\"\"",
+     .also = "pretrained|weights|init_from|from|checkpoint",
+     .help = "Weights to begin with: a .safetensors file, or a folder with model.safetensors as of "
+             "Hugging Face or `tutti export`",
+     .example = "./gpt2"},
+    {"model.init_except", TTI_OPTION_TEXT_LIST, AT(model.init_except), "[]", AT_LEAST(1),
+     .also = "skip|init_skip|new_layers|exclude",
+     .help = "Patterns of parameters that model.init does not give: a new head",
+     .example = "[\"fc.*\"]"},
 
     /* data */
     {"data.format", TTI_OPTION_CHOICE, AT(data.format), "digits",

@@ -219,6 +219,7 @@ void tti_predictor_close(tti_predictor *p) {
 const tti_blueprint *tti_predictor_blueprint(const tti_predictor *p) { return p->b; }
 const char *tti_predictor_checkpoint(const tti_predictor *p) { return p->checkpoint; }
 int64_t tti_predictor_step(const tti_predictor *p) { return p->step; }
+float *tti_predictor_params(const tti_predictor *p) { return p->params; }
 int tti_predictor_n_lanes(const tti_predictor *p) { return p->n_lanes; }
 
 /* ---- a run ---- */

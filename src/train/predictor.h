@@ -30,6 +30,7 @@ void tti_predictor_close(tti_predictor *p);
 const tti_blueprint *tti_predictor_blueprint(const tti_predictor *p);
 const char *tti_predictor_checkpoint(const tti_predictor *p); /* its folder */
 int64_t tti_predictor_step(const tti_predictor *p);
+float *tti_predictor_params(const tti_predictor *p); /* [plan->n_flat] */
 
 /* Shards that tti_predictor_run takes at a time. */
 int tti_predictor_n_lanes(const tti_predictor *p);

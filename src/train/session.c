@@ -16,6 +16,7 @@
 #include "train/lr_schedule.h"
 #include "train/numerics.h"
 #include "train/optimizer.h"
+#include "train/pretrained.h"
 #include "train/reporter.h"
 #include "train/snapshot.h"
 
@@ -100,13 +101,21 @@ static tutti_status find_checkpoints(session *s, bool *any) {
                                    "there is no checkpoint yet: the run starts from the beginning");
 }
 
+/* The parameters are those of the seed, or of model.init. */
+static tutti_status begin_anew(session *s) {
+    const char *path = s->c->model.init;
+    if (!*path) return TUTTI_OK;
+    TTI_TRY(tti_pretrained_load(s->b, s->exec, path));
+    return tti_exec_check_params(s->exec, 0);
+}
+
 static tutti_status resume(session *s) {
     bool any = false;
     s->saved_step = -1;
     s->state = (tti_run_state){.plateau = tti_plateau_begin()};
     tti_numerics_loss_scale(s->c, &s->state.loss_scale);
     if (s->desc->resume) TTI_TRY(find_checkpoints(s, &any));
-    if (!any) return TUTTI_OK;
+    if (!any) return begin_anew(s);
     TTI_TRY(tti_snapshot_load(s->b, s->exec, s->desc->run_dir, &s->reporter, &s->state));
     s->saved_step = s->state.step;
     return tti_exec_check_params(s->exec, (uint64_t)s->state.step);

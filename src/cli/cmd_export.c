@@ -1,0 +1,56 @@
+/* cmd_export.c - `tutti export RUN`: a trained model as files that other programs read. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "cli/cmd.h"
+#include "cli/run_args.h"
+#include "tutti/export.h"
+
+static const char usage[] =
+    "usage: tutti export RUN --format FORMAT --out PATH [--max-shard-bytes N] [key=value ...]\n\n"
+    "Writes the newest valid checkpoint of run folder RUN for other programs.\n\n"
+    "  --format safetensors   a folder: model.safetensors, tensors as Tutti has them\n"
+    "  --format hf            gpt2, bert: a folder as of Hugging Face, with config.json\n"
+    "  --format torchvision   resnet, vgg: a folder; tensors as in torchvision's state dicts\n"
+    "  --out PATH             a new or an empty folder\n"
+    "  --max-shard-bytes N    split larger folders into files of at most N bytes, with an index\n"
+    "  key=value              another value of a key of RUN/job.yaml\n\n"
+    "A folder is read back by `tutti train JOB model.init=FOLDER`.\n\n"
+    "Exit code: 0; 1 cannot write, or the format does not have the model; 2 wrong usage, no run\n"
+    "there; 3 data; 4 no good checkpoint, or another model.\n";
+
+static int refuse(const char *text) {
+    fprintf(stderr, "tutti export: %s; see tutti export --help\n", text);
+    return 2;
+}
+
+static int run(const run_args *args, const char *format, tutti_export_desc *desc) {
+    tutti_export_result result;
+    if (!format || !tutti_export_find(format, &desc->format))
+        return refuse("--format must be safetensors, hf or torchvision");
+    if (!desc->out || !*desc->out) return refuse("--out PATH is missing");
+    tutti_status st = tutti_export(args->job, args->run_dir, desc, print_warning, NULL, &result);
+    if (st != TUTTI_OK) return report_failure(st);
+    printf("%s: step %" PRId64 ", %" PRId64 " tensors, %" PRId64 " bytes in %d file%s\n", desc->out,
+           result.step, result.n_tensors, result.n_bytes, result.n_files,
+           result.n_files == 1 ? "" : "s");
+    return 0;
+}
+
+int tutti_cmd_export(int argc, char **argv) {
+    run_args args;
+    const char *format = NULL;
+    double max_bytes = 0;
+    tutti_export_desc desc = {0};
+    run_flag flags[] = {{"--format", .text = &format},
+                        {"--out", .text = &desc.out},
+                        {"--max-shard-bytes", .number = &max_bytes},
+                        {0}};
+    int code = run_args_read(argc, argv, usage, flags, &args);
+    if (code || !args.job) return code;
+    desc.max_file_bytes = (int64_t)max_bytes;
+    bool good = max_bytes >= 0 && max_bytes <= 1e15;
+    code = good ? run(&args, format, &desc) : refuse("--max-shard-bytes must be from 0 to 1e15");
+    run_args_free(&args);
+    return code;
+}

@@ -1,0 +1,21 @@
+/* export.h - the parts of tutti_export. */
+#ifndef TTI_TRAIN_EXPORT_H
+#define TTI_TRAIN_EXPORT_H
+
+#include "base/str.h"
+#include "train/predictor.h"
+#include "tutti/export.h"
+
+/* What all formats are given. */
+typedef struct tti_exporting {
+    tutti_job *job;
+    const tti_blueprint *b;
+    const tti_predictor *predictor;
+    const tutti_export_desc *desc;
+    tutti_export_result *result;
+} tti_exporting;
+
+/* config.json of Hugging Face; TUTTI_E_UNSUPPORTED for models other than gpt2 and bert. */
+tutti_status tti_export_config(const tti_blueprint *b, tti_str *out);
+
+#endif /* TTI_TRAIN_EXPORT_H */

@@ -1,0 +1,103 @@
+/* export_config.c - config.json of Hugging Face's GPT-2 and BERT.
+ *
+ * Everything is read off the parameters of the plan, not off the job: so it is true of the tensors
+ * beside it, wherever the job took its sizes from. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "train/export.h"
+#include "train/param_groups.h"
+#include "train/weight_names.h"
+
+static int64_t dim_of(const tti_blueprint *b, const char *name, int dim) {
+    int slot = tti_plan_find_slot(b->plan, name);
+    return slot < 0 ? 0 : b->plan->slots[slot].param->out[0]->type.shape.dim[dim];
+}
+
+static int64_t count(const tti_blueprint *b, const char *pattern) {
+    int64_t n = 0;
+    for (int i = 0; i < b->plan->n_slots; i++)
+        n += tti_pattern_fits(pattern, b->plan->slots[i].param->name);
+    return n;
+}
+
+static void begin(tti_json *j, const char *type, const char *class) {
+    tti_json_object(j, NULL);
+    tti_json_array(j, "architectures");
+    tti_json_text(j, NULL, class);
+    tti_json_end(j);
+    tti_json_text(j, "model_type", type);
+    tti_json_text(j, "torch_dtype", "float32");
+    tti_json_double(j, "initializer_range", 0.02);
+    tti_json_bool(j, "use_cache", true);
+    tti_json_bool(j, "tie_word_embeddings", true);
+}
+
+/* The token that begins and ends texts is the last one of GPT-2's own vocabulary. */
+static void end_token(tti_json *j, const char *key, int64_t n_tokens) {
+    enum { GPT2_END = 50256 };
+    if (n_tokens > GPT2_END)
+        tti_json_int(j, key, GPT2_END);
+    else
+        tti_json_null(j, key);
+}
+
+static void gpt2(const tti_blueprint *b, tti_json *j) {
+    int64_t n_tokens = dim_of(b, "transformer.wte.weight", 0);
+    int64_t context = dim_of(b, "transformer.wpe.weight", 0);
+    begin(j, "gpt2", "GPT2LMHeadModel");
+    tti_json_int(j, "vocab_size", n_tokens);
+    tti_json_int(j, "n_positions", context);
+    tti_json_int(j, "n_ctx", context);
+    tti_json_int(j, "n_embd", dim_of(b, "transformer.wte.weight", 1));
+    tti_json_int(j, "n_layer", count(b, "transformer.h.*.attn.c_attn.weight"));
+    tti_json_int(j, "n_head", tti_model_n_heads(b));
+    tti_json_null(j, "n_inner");
+    tti_json_text(j, "activation_function", "gelu_new");
+    tti_json_double(j, "resid_pdrop", b->model_params.dropout);
+    tti_json_double(j, "embd_pdrop", b->model_params.dropout);
+    tti_json_double(j, "attn_pdrop", 0);
+    tti_json_double(j, "layer_norm_epsilon", 1e-5);
+    tti_json_bool(j, "scale_attn_weights", true);
+    end_token(j, "bos_token_id", n_tokens);
+    end_token(j, "eos_token_id", n_tokens);
+    tti_json_end(j);
+}
+
+static void bert(const tti_blueprint *b, tti_json *j) {
+    bool classifies = b->model_params.classify;
+    begin(j, "bert", classifies ? "BertForSequenceClassification" : "BertForMaskedLM");
+    tti_json_int(j, "vocab_size", dim_of(b, "bert.embeddings.word_embeddings.weight", 0));
+    tti_json_int(j, "hidden_size", dim_of(b, "bert.embeddings.word_embeddings.weight", 1));
+    tti_json_int(j, "num_hidden_layers",
+                 count(b, "bert.encoder.layer.*.attention.self.query.weight"));
+    tti_json_int(j, "num_attention_heads", tti_model_n_heads(b));
+    tti_json_int(j, "intermediate_size",
+                 dim_of(b, "bert.encoder.layer.0.intermediate.dense.weight", 0));
+    tti_json_int(j, "max_position_embeddings",
+                 dim_of(b, "bert.embeddings.position_embeddings.weight", 0));
+    tti_json_int(j, "type_vocab_size", 2);
+    tti_json_text(j, "hidden_act", "gelu");
+    tti_json_text(j, "position_embedding_type", "absolute");
+    tti_json_double(j, "hidden_dropout_prob", b->model_params.dropout);
+    tti_json_double(j, "attention_probs_dropout_prob", 0);
+    tti_json_double(j, "layer_norm_eps", 1e-12);
+    tti_json_int(j, "pad_token_id", b->model_params.padded ? b->model_params.pad_token : 0);
+    if (classifies) tti_json_int(j, "num_labels", b->model_params.n_classes);
+    tti_json_end(j);
+}
+
+tutti_status tti_export_config(const tti_blueprint *b, tti_str *out) {
+    tti_json j = tti_json_begin(out, 2);
+    const char *name = b->config.model.plugin[0] ? "plugin" : b->config.model.name;
+    if (strcmp(name, "gpt2") == 0)
+        gpt2(b, &j);
+    else if (strcmp(name, "bert") == 0)
+        bert(b, &j);
+    else
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "export: format hf is for gpt2 and bert, the model is %s", name);
+    tti_str_add(out, "\n");
+    return out->failed ? tti_fail(TUTTI_E_NOMEM, "export: out of memory") : TUTTI_OK;
+}

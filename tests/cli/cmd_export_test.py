@@ -1,0 +1,180 @@
+"""cmd_export_test.py - runs as files of other programs, and back: `tutti export`, model.init.
+
+What is written is read here by a reader of its own, a dozen lines of Python."""
+
+import json
+import os
+import struct
+import sys
+
+import runs
+
+GPT2 = ["model.name=gpt2", "model.layers=2", "model.heads=2", "model.width=16", "model.context=24",
+        "data.format=text", "data.dir=text", "data.context=16", "data.tokenizer=bytes",
+        "train.batch=8", "train.steps=3", "optimizer.name=adamw", "parallel.shards=2"]
+RESNET = ["model.name=resnet18", "model.stem=cifar", "data.n_train=4", "data.n_test=2",
+          "train.batch=4", "train.steps=1", "parallel.shards=2"]
+FROZEN = ["optimizer.freeze=*", "train.steps=1"]
+
+
+def read(path):
+    """name -> (dtype, shape, bytes)"""
+    with open(path, "rb") as file:
+        data = file.read()
+    n = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + n])
+    header.pop("__metadata__")
+    return {name: (info["dtype"], info["shape"],
+                   data[8 + n + info["data_offsets"][0]:8 + n + info["data_offsets"][1]])
+            for name, info in header.items()}
+
+
+def write(path, tensors):
+    header, body = {}, b""
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape,
+                        "data_offsets": [len(body), len(body) + len(data)]}
+        body += data
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + body)
+
+
+def expect_equal(a, b):
+    if a != b:
+        raise AssertionError("tensors differ: %s" % [n for n in a if a[n] != b.get(n)])
+
+
+def text_data():
+    os.mkdir("text")
+    with open("text/input.txt", "w") as file:
+        file.write("the quick brown fox jumps over the lazy dog. " * 60)
+
+
+def train(folder, *more):
+    return runs.tutti("train", "run.dir=" + folder, *more)
+
+
+def export(run, form, out, *more):
+    return runs.tutti("export", run, "--format", form, "--out", out, *more)
+
+
+def test_gpt2_goes_to_hugging_face_and_back():
+    text_data()
+    train("run", *GPT2).expect(0)
+    export("run", "hf", "hf").expect(0, "28 tensors")
+    export("run", "safetensors", "own").expect(0)
+    export("run", "hf", "split", "--max-shard-bytes", "9000").expect(0, "files")
+    with open("hf/config.json") as file:
+        config = json.load(file)
+    want = {"n_embd": 16, "n_head": 2, "n_layer": 2, "n_positions": 24, "vocab_size": 256}
+    if {key: config[key] for key in want} != want:
+        raise AssertionError("config.json: %s" % config)
+    theirs, ours = read("hf/model.safetensors"), read("own/model.safetensors")
+    name = "transformer.h.1.attn.c_attn.weight"
+    if theirs[name][1] != [16, 48] or ours[name][1] != [48, 16]:
+        raise AssertionError("not transposed: %s" % theirs[name][1])
+    rows = [struct.unpack_from("<16f", ours[name][2], 64 * i) for i in range(48)]
+    if theirs[name][2] != b"".join(struct.pack("<48f", *column) for column in zip(*rows)):
+        raise AssertionError("the transposed elements differ")
+    for source in ("hf", "own", "split", "hf/model.safetensors"):
+        back = source.replace("/", "-") + "-back"
+        train(back + "-run", *GPT2, *FROZEN, "model.init=" + source).expect(0)
+        export(back + "-run", "hf", back).expect(0)
+        expect_equal(theirs, read(back + "/model.safetensors"))
+
+
+def test_names_of_the_hub():
+    """No prefix, buffers that are no parameters, the tied head."""
+    text_data()
+    train("run", *GPT2).expect(0)
+    export("run", "hf", "hf").expect(0)
+    wanted = read("hf/model.safetensors")
+    hub = {name[len("transformer."):]: tensor for name, tensor in wanted.items()}
+    hub["h.0.attn.bias"] = ("U8", [1, 1, 2, 2], b"\1\0\1\1")
+    hub["h.1.attn.masked_bias"] = ("F32", [], b"\0\0\0\0")
+    hub["lm_head.weight"] = wanted["transformer.wte.weight"]
+    os.mkdir("hub")
+    write("hub/model.safetensors", hub)
+    hashes = set()
+    for workers in ("1", "2"):
+        run = "hub-run-" + workers
+        train(run, *GPT2, *FROZEN, "model.init=hub", "-n", workers).expect(0)
+        hashes.add(runs.records(run)[-1]["params_hash"])
+    export("hub-run-2", "hf", "back").expect(0)
+    expect_equal(wanted, read("back/model.safetensors"))
+    if len(hashes) != 1:
+        raise AssertionError("workers differ: %s" % hashes)
+
+
+def test_weights_that_do_not_fit():
+    text_data()
+    train("run", *GPT2).expect(0)
+    export("run", "hf", "hf").expect(0)
+    train("a", *GPT2, "model.init=hf", "model.layers=3").expect(
+        4, "model.init: hf", "(12 tensors)", "h.2.ln_2.weight is missing", "; ...")
+    train("b", *GPT2, "model.init=hf", "model.layers=1").expect(4, "is not in the model")
+    train("c", *GPT2, "model.init=hf", "model.heads=4").expect(4, "n_head = 2, the model has 4")
+    train("d", *GPT2, "model.init=hf", "model.context=20").expect(
+        4, "wpe.weight has f32[24,16], the model f32[20,16]")
+    train("e", *GPT2, "model.init=nothing").expect(1, "nothing")
+    with open("hf/model.safetensors", "r+b") as file:
+        file.truncate(2000)
+    train("f", *GPT2, "model.init=hf").expect(4, "truncated")
+
+
+def test_resnet_has_torchvision_names_and_a_new_head():
+    train("run", *RESNET).expect(0)
+    export("run", "torchvision", "tv").expect(0, "122 tensors")
+    tensors = read("tv/model.safetensors")
+    counter = tensors["layer4.1.bn2.num_batches_tracked"]
+    if counter != ("I64", [], struct.pack("<q", 1)):
+        raise AssertionError("num_batches_tracked: %s" % (counter,))
+    train("back", *RESNET, *FROZEN, "model.init=tv", "model.init_except=fc.*").expect(0)
+    export("back", "torchvision", "tv2").expect(0)
+    again = read("tv2/model.safetensors")
+    for name in tensors:
+        kept = "running" not in name and not name.startswith("fc.")
+        if kept and tensors[name] != again[name]:
+            raise AssertionError("%s differs" % name)
+    if tensors["fc.bias"] == again["fc.bias"]:
+        raise AssertionError("fc.bias was taken, though excepted")
+
+
+def test_bert_goes_to_hugging_face_and_back():
+    text_data()
+    job = [a for a in GPT2 if not a.startswith("model.name")] + ["model.name=bert"]
+    train("run", *job).expect(0)
+    export("run", "hf", "hf").expect(0)
+    with open("hf/config.json") as file:
+        if json.load(file)["architectures"] != ["BertForMaskedLM"]:
+            raise AssertionError("architectures")
+    tensors = read("hf/model.safetensors")
+    old = {n.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias",
+                                                                    "LayerNorm.beta"): t
+           for n, t in tensors.items()}
+    old["bert.embeddings.position_ids"] = ("I64", [1], b"\0" * 8)
+    write("old.safetensors", old)
+    train("back", *job, *FROZEN, "model.init=old.safetensors").expect(0)
+    export("back", "hf", "again").expect(0)
+    expect_equal(tensors, read("again/model.safetensors"))
+
+
+def test_usage():
+    train("run", *runs.SMALL, "train.steps=1").expect(0)
+    export("run", "hf", "made").expect(1, "format hf is for gpt2 and bert")
+    export("run", "torchvision", "made").expect(1, "for resnet and vgg")
+    export("run", "pickle", "made").expect(2, "--format must be")
+    runs.tutti("export", "run", "--format", "safetensors").expect(2, "--out PATH is missing")
+    export("run", "safetensors", "made", "--max-shard-bytes", "-1").expect(2, "from 0")
+    if os.path.exists("made"):
+        raise AssertionError("a refused export has made a folder")
+    os.mkdir("full")
+    with open("full/file", "w"):
+        pass
+    export("run", "safetensors", "full").expect(1, "is not empty")
+    export("nowhere", "safetensors", "made").expect(2, "nowhere")
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])
