@@ -33,7 +33,7 @@ const char *tti_chart_number(double x, char text[32]) {
     int unit = 0;
     double shown = x;
     for (; fabs(shown) >= 9999.5 && unit < 4; unit++) shown /= 1000;
-    snprintf(text, 32, "%.*g%s", unit == 0 && fabs(x) >= 1000 ? 4 : 3, shown, units[unit]);
+    snprintf(text, 32, fabs(shown) >= 1000 ? "%.0f%s" : "%.3g%s", shown, units[unit]);
     return text;
 }
 

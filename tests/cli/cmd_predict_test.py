@@ -1,0 +1,80 @@
+"""cmd_predict_test.py - `tutti predict`: pictures of IDX and PNG files, in order; bad files."""
+
+import gzip
+import json
+import struct
+import sys
+import zlib
+
+import runs
+
+
+def pictures(n, side=28):
+    """Noise with a bright bar that moves, so that predictions differ."""
+    rows = []
+    for i in range(n):
+        rows += [bytes(255 if (x // 4 + i) % 7 == 0 else (x * y * (i + 1)) % 90
+                       for x in range(side)) for y in range(side)]
+    return b"".join(rows)
+
+
+def write_idx(path, n, opener=open, side=28):
+    with opener(path, "wb") as file:
+        file.write(struct.pack(">BBBBIII", 0, 0, 8, 3, n, side, side) + pictures(n, side))
+
+
+def write_png(path, pixels, side=28):
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(
+            ">I", zlib.crc32(kind + data))
+    rows = b"".join(b"\0" + pixels[side * y:side * (y + 1)] for y in range(side))
+    with open(path, "wb") as file:
+        file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(
+            ">IIBBBBB", side, side, 8, 0, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) +
+            chunk(b"IEND", b""))
+
+
+def lines(ended):
+    return [json.loads(line) for line in ended.out.splitlines()]
+
+
+def test_pictures():
+    runs.tutti(*runs.small("run")).expect(0)
+    write_idx("plain.idx", 70)
+    write_idx("packed.idx.gz", 70, gzip.open)
+    said = lines(runs.tutti("predict", "run", "plain.idx", "packed.idx.gz").expect(0))
+    assert [p["index"] for p in said] == 2 * list(range(70))
+    assert [p["file"] for p in said] == 70 * ["plain.idx"] + 70 * ["packed.idx.gz"]
+    for a, b in zip(said[:70], said[70:]):
+        assert a["top5"] == b["top5"] and a["class"] == a["top5"][0]["class"]
+        p = [t["probability"] for t in a["top5"]]
+        assert len(p) == 5 and p == sorted(p, reverse=True) and 0 < sum(p) <= 1 + 1e-9
+        assert len({t["class"] for t in a["top5"]}) == 5
+    assert len({p["probability"] for p in said}) > 30
+    write_png("third.png", pictures(3)[2 * 784:])
+    one = runs.tutti("predict", "run", "third.png")
+    if one.code != 0 and "PNG" in one.err:
+        return  # built without libpng
+    assert lines(one.expect(0))[0]["top5"] == said[2]["top5"]
+    write_idx("large.idx", 2, side=56)
+    assert len(lines(runs.tutti("predict", "run", "large.idx").expect(0))) == 2
+
+
+def test_bad_files():
+    runs.tutti(*runs.small("run")).expect(0)
+    write_idx("good.idx", 3)
+    with open("good.idx", "rb") as file:
+        whole = file.read()
+    with open("short.idx", "wb") as file:
+        file.write(whole[:-1])
+    with open("empty", "wb"):
+        pass
+    for bad in ("short.idx", "empty", "run/job.yaml", "nowhere.png", "."):
+        ended = runs.tutti("predict", "run", "good.idx", bad).expect(3, bad)
+        assert len(lines(ended)) == 3  # what came before is said
+    runs.tutti("predict", "run").expect(2, "no file")
+    runs.tutti("predict", "nowhere", "good.idx").expect(2, "nowhere/job.yaml")
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])

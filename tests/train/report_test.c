@@ -1,0 +1,102 @@
+/* report_test.c - the page of a run: what is on it, that it stands alone, and hostile texts. */
+#include "train/report.h"
+
+#include "train/small_job.h"
+#include "tutti/eval.h"
+#include "tutti/train.h"
+
+static char *page_of(const char *path) {
+    static char text[1 << 20];
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    return text;
+}
+
+static int n_of(const char *text, const char *part) {
+    int n = 0;
+    for (; (text = strstr(text, part)); text += strlen(part)) n++;
+    return n;
+}
+
+T_CASE(of_a_run_with_pictures) {
+    T_UNUSED;
+    tutti_job *job = SMALL_JOB("run.dir=run", "parallel.workers=2");
+    tutti_train_result r;
+    T_OK(tutti_train(job, NULL, &r));
+    const char *page = page_of("run/report.html");
+    T_EQ(n_of(page, "<figure>"), 6);
+    assert_non_null(strstr(page, "2 workers, 4 shards"));
+    assert_non_null(strstr(page, "10 / 10"));
+    assert_non_null(strstr(page, "of 50 test pictures were taken for something else"));
+    int n_wrong = 50 - (int)(r.accuracy * 50 + 0.5);
+    T_EQ(n_of(page, "data:image/bmp;base64,Qk"), TTI_MIN(n_wrong, (int)TTI_MAX_MISTAKES));
+    assert_null(strstr(page, "http"));
+    assert_null(strstr(page, "<script"));
+    tutti_job_destroy(job);
+}
+
+/* Mistakes need the data and a checkpoint; the curves do not. */
+T_CASE(of_what_is_left) {
+    T_UNUSED;
+    tutti_job *job = SMALL_JOB("run.dir=run");
+    tutti_train_result r;
+    T_OK(tutti_train(job, NULL, &r));
+    T_EQ(system("rm -rf run/checkpoints/* run/report.html"), 0);
+    T_OK(tutti_report(job, "run"));
+    const char *page = page_of("run/report.html");
+    T_EQ(n_of(page, "<figure>"), 6);
+    assert_null(strstr(page, "Mistakes"));
+    T_FAILS(tutti_report(job, "nowhere"), TUTTI_E_CONFIG, "no run there");
+    tutti_job_destroy(job);
+}
+
+T_CASE(of_hostile_texts) {
+    T_UNUSED;
+    FILE *file = fopen("metrics.jsonl", "w");
+    fputs(
+        "{\"event\":\"start\",\"backend\":\"<b>x\",\"version\":\"&\"}\n"
+        "{\"event\":\"warning\",\"text\":\"<script>alert(1)</script>\"}\n"
+        "{\"event\":\"failed\",\"text\":\"nan\"}\n",
+        file);
+    fclose(file);
+    file = fopen("job.yaml", "w");
+    fputs("a: </pre><script>", file);
+    fclose(file);
+    T_OK(tti_report_write(".", NULL, NULL));
+    const char *page = page_of("report.html");
+    assert_null(strstr(page, "<script"));
+    assert_null(strstr(page, "<b>x"));
+    assert_non_null(strstr(page, "<p class=\"failed\">nan</p>"));
+    assert_non_null(strstr(page, "<p>failed &middot;"));
+}
+
+/* The surest mistakes first, as many as fit, all of them counted. */
+T_CASE(mistakes_in_order) {
+    T_UNUSED;
+    tutti_job *job = SMALL_JOB("run.dir=run");
+    tutti_train_result r;
+    tti_predictor *p;
+    tti_mistakes m;
+    T_OK(tutti_train(job, NULL, &r));
+    T_OK(tti_predictor_open(job, "run", NULL, NULL, &p));
+    T_OK(tti_mistakes_find(p, 60000, &m));
+    T_EQ(m.n_seen, 50);
+    T_EQ(m.n_wrong, 50 - (int)(r.accuracy * 50 + 0.5));
+    T_EQ(m.n, TTI_MIN(m.n_wrong, TTI_MAX_MISTAKES));
+    for (int i = 0; i < m.n; i++) {
+        assert_true(m.found[i].label != m.found[i].said && m.found[i].h == 28);
+        assert_true(i == 0 || m.found[i].probability <= m.found[i - 1].probability);
+    }
+    tti_mistakes_free(&m);
+    tti_predictor_close(p);
+    tutti_job_destroy(job);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {IN_FOLDER(of_a_run_with_pictures),
+                                       IN_FOLDER(of_what_is_left), IN_FOLDER(of_hostile_texts),
+                                       IN_FOLDER(mistakes_in_order)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
