@@ -25,7 +25,8 @@ typedef struct tti_blueprint {
 tutti_status tti_blueprint_create(const tutti_job *job, tti_blueprint **out);
 
 /* The same, but the evaluation program also gives the logits, f32 [targets of a shard, classes], as
- * the output "logits".  like: of the same job, its data sets are borrowed; NULL: they are opened. */
+ * the output "logits".  like: of the same job, its data sets are borrowed; NULL: they are opened.
+ */
 tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_blueprint *like,
                                           tti_blueprint **out);
 void tti_blueprint_destroy(tti_blueprint *blueprint);

@@ -78,7 +78,7 @@ tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const cha
                                            .params_hash = tti_exec_params_hash(exec),
                                            .backend = tti_str_text(&backend)},
                                   .texts = texts,
-                                  .n_texts = TTI_COUNT(texts),
+                                  .n_texts = TTI_COUNT(texts) - !state->loss_scale.dynamic,
                                   .params = t.params,
                                   .n_params = t.n_params,
                                   .optimizer = t.states,
@@ -136,14 +136,14 @@ static tutti_status read_all(const tti_blueprint *b, tti_exec *exec, const tti_c
                     tti_ckpt_dir(ckpt), found, said);
 }
 
-/* "SCALE STEPS"; a fixed scale of the job wins over what was saved. */
+/* "SCALE STEPS", of a dynamic scale. */
 static tutti_status read_loss_scale(const tti_ckpt *ckpt, const char *text, tti_loss_scale *out) {
     char *end;
     double scale = strtod(text, &end);
     long n_good = strtol(end, &end, 10);
     if (*end || !(scale >= 0x1p-126 && scale <= 0x1p126) || n_good < 0 || n_good > 1000000)
         return tti_fail(TUTTI_E_CHECKPOINT, "%s: malformed loss scale", tti_ckpt_dir(ckpt));
-    if (out->dynamic) *out = (tti_loss_scale){scale, (int)n_good, true};
+    *out = (tti_loss_scale){scale, (int)n_good, true};
     return TUTTI_OK;
 }
 
@@ -151,7 +151,8 @@ static tutti_status read_state(const tti_ckpt *ckpt, tti_run_state *state) {
     const char *plateau = tti_ckpt_get_text(ckpt, "plateau");
     if (plateau) TTI_TRY(tti_plateau_read(plateau, &state->plateau));
     const char *scale = tti_ckpt_get_text(ckpt, "loss_scale");
-    if (scale) TTI_TRY(read_loss_scale(ckpt, scale, &state->loss_scale));
+    if (scale && state->loss_scale.dynamic)
+        TTI_TRY(read_loss_scale(ckpt, scale, &state->loss_scale));
     state->step = tti_ckpt_get_meta(ckpt)->step;
     return TUTTI_OK;
 }
