@@ -88,6 +88,27 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_predict(tutti_job *job, const char 
 /* As one JSON object on one line: file, class, probability, top5.  Freed with free(). */
 TUTTI_API char *tutti_prediction_print(const tutti_prediction *prediction);
 
+/* How to write on.  Zero is the default of every field except prompt. */
+typedef struct tutti_generate_desc {
+    const char *prompt; /* UTF-8; "": from the start of a text                           */
+    int64_t max_tokens; /* 0: 200                                                        */
+    double temperature; /* logits are divided by it; 0: 1; below 0: always the likeliest */
+    int64_t top_k;      /* only the k likeliest tokens; 0: all                           */
+    double top_p;       /* only the likeliest that together have this share; 0: all      */
+    uint64_t seed;      /* the same seed writes the same text                            */
+    /* Called with the prompt, then the bytes of each token; a character may come in several pieces.
+     */
+    void (*on_text)(void *user, const char *text, size_t n_bytes);
+    void *user;
+} tutti_generate_desc;
+
+/* Writes on with a causal language model, token by token, until max_tokens or the token that ends a
+ * text.  Each token sees as many before it as the model was trained on.  TUTTI_E_UNSUPPORTED for a
+ * model of another kind or data without a tokenizer; TUTTI_E_DATA for a prompt that the tokenizer
+ * cannot say. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_generate(tutti_job *job, const char *run_dir,
+                                                      const tutti_generate_desc *desc);
+
 TUTTI_EXTERN_C_END
 
 #endif /* TUTTI_EVAL_H */

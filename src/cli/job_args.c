@@ -62,9 +62,8 @@ static int load(job_args *args, int argc, char **argv) {
         if (wants_help(argv[i])) args->help = true;
         if (strcmp(argv[i], "--resume") == 0 && i + 1 < argc)
             args->resume = argv[++i];
-        else if (argv[i][0] == '-' && argv[i][1] != '-' && i + 1 < argc)
-            i++;
-        else if (strcmp(argv[i], "--backend") == 0 || strcmp(argv[i], "--after") == 0)
+        else if (strcmp(argv[i], "-n") == 0 || strcmp(argv[i], "--backend") == 0 ||
+                 strcmp(argv[i], "--after") == 0)
             i++;
         else if (argv[i][0] != '-' && !strchr(argv[i], '=') && !args->path)
             args->path = argv[i];

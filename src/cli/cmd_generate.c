@@ -1,0 +1,64 @@
+/* cmd_generate.c - `tutti generate RUN --prompt TEXT`: a language model writes on. */
+#include <math.h>
+#include <stdio.h>
+
+#include "cli/cmd.h"
+#include "cli/run_args.h"
+#include "tutti/eval.h"
+
+static const char usage[] =
+    "usage: tutti generate RUN [--prompt TEXT] [options] [key=value ...]\n\n"
+    "Writes on from TEXT with the newest valid checkpoint of the language model in run folder\n"
+    "RUN, and prints the text as it comes.\n\n"
+    "  --prompt TEXT       default: the start of a text\n"
+    "  --max-tokens N      default 200; the token that ends a text ends it before\n"
+    "  --temperature T     default 1; less is surer, 0 takes the likeliest token always\n"
+    "  --top-k K           only the K likeliest tokens; default 0: all\n"
+    "  --top-p P           only the likeliest ones that together have share P; default 1: all\n"
+    "  --seed S            default 0; the same seed writes the same text\n\n"
+    "Exit code: 0; 2 wrong usage, no run there; 3 data or prompt; 4 no good checkpoint; 1 the\n"
+    "model writes no text.\n";
+
+static void print(void *user, const char *text, size_t n_bytes) {
+    (void)user;
+    fwrite(text, 1, n_bytes, stdout);
+    fflush(stdout);
+}
+
+static bool in_range(const char *name, double x, double most, bool whole) {
+    if (x >= 0 && x <= most && (!whole || x == floor(x))) return true;
+    fprintf(stderr, "tutti generate: %s: want %s from 0 to %g, got %g\n", name,
+            whole ? "a whole number" : "a number", most, x);
+    return false;
+}
+
+int tutti_cmd_generate(int argc, char **argv) {
+    run_args args;
+    const char *prompt = "";
+    double max_tokens = 200, temperature = 1, top_k = 0, top_p = 1, seed = 0;
+    const run_flag flags[] = {{"--prompt", .text = &prompt},
+                              {"--max-tokens", .number = &max_tokens},
+                              {"--temperature", .number = &temperature},
+                              {"--top-k", .number = &top_k},
+                              {"--top-p", .number = &top_p},
+                              {"--seed", .number = &seed},
+                              {0}};
+    int code = run_args_read(argc, argv, usage, flags, &args);
+    if (code || !args.job) return code;
+    bool good = in_range("--max-tokens", max_tokens, 1e9, true) &&
+                in_range("--temperature", temperature, 1e6, false) &&
+                in_range("--top-k", top_k, 1e9, true) && in_range("--top-p", top_p, 1, false) &&
+                in_range("--seed", seed, 0x1p53, true);
+    tutti_generate_desc desc = {.prompt = prompt,
+                                .max_tokens = (int64_t)max_tokens,
+                                .temperature = temperature > 0 ? temperature : -1,
+                                .top_k = (int64_t)top_k,
+                                .top_p = top_p,
+                                .seed = (uint64_t)seed,
+                                .on_text = print};
+    tutti_status st = good ? tutti_generate(args.job, args.run_dir, &desc) : TUTTI_E_INVALID;
+    if (good && st == TUTTI_OK) putchar('\n');
+    if (good && st != TUTTI_OK) code = report_failure(st);
+    run_args_free(&args);
+    return good ? code : 2;
+}

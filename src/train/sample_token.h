@@ -1,0 +1,25 @@
+/* sample_token.h - the next token from logits: temperature, top-k, top-p, one keyed draw. */
+#ifndef TTI_TRAIN_SAMPLE_TOKEN_H
+#define TTI_TRAIN_SAMPLE_TOKEN_H
+
+#include <stdint.h>
+
+typedef struct tti_sampling {
+    double temperature; /* > 0; below 0: the likeliest token always */
+    int64_t top_k;      /* 0: all */
+    double top_p;       /* 0 or 1: all */
+    uint64_t seed;
+} tti_sampling;
+
+typedef struct tti_candidate {
+    double weight;
+    int32_t token;
+} tti_candidate;
+
+/* One of the n tokens; the draw is keyed by the seed and position, nothing else.  room [n] is
+ * scratch.  Of equal logits the lower token comes first; NaN is never chosen if there is another.
+ */
+int32_t tti_sample_token(const tti_sampling *how, const float *logits, int64_t n, uint64_t position,
+                         tti_candidate *room);
+
+#endif /* TTI_TRAIN_SAMPLE_TOKEN_H */
