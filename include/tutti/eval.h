@@ -103,9 +103,9 @@ typedef struct tutti_generate_desc {
 } tutti_generate_desc;
 
 /* Writes on with a causal language model, token by token, until max_tokens or the token that ends a
- * text.  Each token sees as many before it as the model was trained on.  TUTTI_E_UNSUPPORTED for a
- * model of another kind or data without a tokenizer; TUTTI_E_DATA for a prompt that the tokenizer
- * cannot say. */
+ * text.  Each token sees at most as many before it as the model was trained on. TUTTI_E_UNSUPPORTED
+ * for a model of another kind or data without a tokenizer; TUTTI_E_DATA for a prompt that the
+ * tokenizer cannot say. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_generate(tutti_job *job, const char *run_dir,
                                                       const tutti_generate_desc *desc);
 

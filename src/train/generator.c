@@ -1,10 +1,13 @@
 /* generator.c - tutti_generate: a language model writes on, token by token.
  *
- * For each token the evaluation program runs over the whole window of the last tokens, which is
- * right for every causal model.  What stands behind the last token is not seen by it. */
+ * A model that can decode takes one token at a time (decoder.h); when its positions are used up it
+ * starts again from the newer half of the window.  For any other the evaluation program runs over
+ * the whole window for each token, which is right for every causal model: what stands behind the
+ * last token is not seen by it. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/decoder.h"
 #include "train/predictor.h"
 #include "train/sample_token.h"
 #include "tutti/eval.h"
@@ -21,6 +24,8 @@ typedef struct writer {
     int64_t n_tokens;
     int32_t *unknown; /* [context]: targets, -1 */
     tti_candidate *room;
+    tti_decoder *decoder; /* NULL: the model has none */
+    int64_t n_fed;        /* tokens of the window that the decoder has taken */
 } writer;
 
 static tutti_status check_model(const writer *w, const tti_blueprint *b) {
@@ -41,8 +46,10 @@ static tutti_status check_model(const writer *w, const tti_blueprint *b) {
 
 static void push(writer *w, int32_t token) {
     if (w->n_tokens == w->context) {
-        memmove(w->tokens, w->tokens + 1, (size_t)(w->context - 1) * sizeof *w->tokens);
-        w->n_tokens--;
+        int64_t n_out = w->decoder ? (w->context + 1) / 2 : 1;
+        w->n_tokens -= n_out;
+        w->n_fed = 0;
+        memmove(w->tokens, w->tokens + n_out, (size_t)w->n_tokens * sizeof *w->tokens);
     }
     w->tokens[w->n_tokens++] = token;
 }
@@ -80,15 +87,30 @@ static tutti_status say(const writer *w, int32_t token) {
     return TUTTI_OK;
 }
 
+static tutti_status decode(writer *w, const float **logits) {
+    if (w->n_fed == 0) tti_decoder_restart(w->decoder);
+    while (w->n_fed < w->n_tokens)
+        TTI_TRY(tti_decoder_step(w->decoder, w->tokens[w->n_fed++], logits));
+    return TUTTI_OK;
+}
+
+/* Logits of the token after the window. */
+static tutti_status next_logits(writer *w, const float **logits) {
+    tti_predicted out;
+    tti_shard_data data = {w->tokens, w->unknown, 1};
+    if (w->decoder) return decode(w, logits);
+    TTI_TRY(tti_predictor_run(w->p, &data, 1, &out));
+    *logits = out.logits + (w->n_tokens - 1) * w->n_classes;
+    return TUTTI_OK;
+}
+
 static tutti_status write_on(writer *w) {
     int64_t n = w->desc->max_tokens > 0 ? w->desc->max_tokens : DEFAULT_TOKENS;
     int64_t n_sayable = tutti_tokenizer_get_size(w->tokenizer);
     int32_t end = tutti_tokenizer_get_end(w->tokenizer);
     for (int64_t i = 0; i < n; i++) {
-        tti_predicted out;
-        tti_shard_data data = {w->tokens, w->unknown, 1};
-        TTI_TRY(tti_predictor_run(w->p, &data, 1, &out));
-        const float *logits = out.logits + (w->n_tokens - 1) * w->n_classes;
+        const float *logits = NULL;
+        TTI_TRY(next_logits(w, &logits));
         int32_t token = tti_sample_token(&w->sampling, logits, n_sayable, (uint64_t)i, w->room);
         if (token == end) break;
         TTI_TRY(say(w, token));
@@ -97,7 +119,7 @@ static tutti_status write_on(writer *w) {
     return TUTTI_OK;
 }
 
-static tutti_status prepare(writer *w) {
+static tutti_status prepare(writer *w, const tutti_job *job) {
     const tti_blueprint *b = tti_predictor_blueprint(w->p);
     w->context = tutti_dataset_get_info(b->train)->x.shape.dim[0];
     w->n_classes = b->model_params.n_classes;
@@ -109,6 +131,7 @@ static tutti_status prepare(writer *w) {
     if (!w->tokens || !w->unknown || !w->room)
         return tti_fail(TUTTI_E_NOMEM, "generate: out of memory");
     for (int64_t i = 0; i < w->context; i++) w->unknown[i] = -1;
+    TTI_TRY(tti_decoder_open(job, w->p, w->context, &w->decoder));
     return push_prompt(w);
 }
 
@@ -127,10 +150,11 @@ tutti_status tutti_generate(tutti_job *job, const char *run_dir, const tutti_gen
                              .seed = desc->seed}};
     take_one_row(job);
     TTI_TRY(tti_predictor_open(job, run_dir, NULL, NULL, &w.p));
-    tutti_status st = prepare(&w);
+    tutti_status st = prepare(&w, job);
     if (st == TUTTI_OK && desc->prompt)
         desc->on_text(desc->user, desc->prompt, strlen(desc->prompt));
     if (st == TUTTI_OK) st = write_on(&w);
+    tti_decoder_close(w.decoder);
     free(w.tokens);
     free(w.unknown);
     free(w.room);

@@ -1,4 +1,4 @@
-"""cmd_report_test.py - `tutti report`: the page of a run that ended, was killed, or is not there."""
+"""cmd_report_test.py - `tutti report`: the page of a run that ended, was killed, is not there."""
 
 import os
 import sys
