@@ -12,7 +12,9 @@ static const char usage[] =
     "  --format safetensors   a folder: model.safetensors, tensors as Tutti has them\n"
     "  --format hf            gpt2, bert: a folder as of Hugging Face, with config.json\n"
     "  --format torchvision   resnet, vgg: a folder; tensors as in torchvision's state dicts\n"
-    "  --out PATH             a new or an empty folder\n"
+    "  --format onnx          a file: the model from x [N,...] to logits, for onnxruntime and "
+    "others\n"
+    "  --out PATH             a new or an empty folder; the file\n"
     "  --max-shard-bytes N    split larger folders into files of at most N bytes, with an index\n"
     "  key=value              another value of a key of RUN/job.yaml\n\n"
     "A folder is read back by `tutti train JOB model.init=FOLDER`.\n\n"
@@ -27,7 +29,7 @@ static int refuse(const char *text) {
 static int run(const run_args *args, const char *format, tutti_export_desc *desc) {
     tutti_export_result result;
     if (!format || !tutti_export_find(format, &desc->format))
-        return refuse("--format must be safetensors, hf or torchvision");
+        return refuse("--format must be safetensors, hf, torchvision or onnx");
     if (!desc->out || !*desc->out) return refuse("--out PATH is missing");
     tutti_status st = tutti_export(args->job, args->run_dir, desc, print_warning, NULL, &result);
     if (st != TUTTI_OK) return report_failure(st);

@@ -12,10 +12,11 @@
 
 #include "base/atomic_file.h"
 #include "ckpt/weights.h"
+#include "train/onnx_emit.h"
 #include "train/weight_names.h"
 
-static const char *const format_names[TUTTI_N_EXPORT_FORMATS] = {"safetensors", "hf",
-                                                                 "torchvision"};
+static const char *const format_names[TUTTI_N_EXPORT_FORMATS] = {"safetensors", "hf", "torchvision",
+                                                                 "onnx"};
 
 bool tutti_export_find(const char *name, tutti_export_format *out) {
     for (int i = 0; i < TUTTI_N_EXPORT_FORMATS; i++) {
@@ -151,7 +152,7 @@ tutti_status tutti_export(tutti_job *job, const char *run_dir, const tutti_expor
                        .desc = desc,
                        .result = result};
     result->step = tti_predictor_step(p);
-    tutti_status st = write_folder(&e);
+    tutti_status st = desc->format == TUTTI_EXPORT_ONNX ? tti_export_onnx(&e) : write_folder(&e);
     tti_predictor_close(p);
     return st;
 }

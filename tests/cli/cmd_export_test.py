@@ -119,7 +119,7 @@ def test_weights_that_do_not_fit():
         4, "wpe.weight has f32[24,16], the model f32[20,16]")
     train("e", *GPT2, "model.init=nothing").expect(1, "nothing")
     with open("hf/model.safetensors", "r+b") as file:
-        file.truncate(2000)
+        file.truncate(20000)
     train("f", *GPT2, "model.init=hf").expect(4, "truncated")
 
 
@@ -158,6 +158,92 @@ def test_bert_goes_to_hugging_face_and_back():
     train("back", *job, *FROZEN, "model.init=old.safetensors").expect(0)
     export("back", "hf", "again").expect(0)
     expect_equal(tensors, read("again/model.safetensors"))
+
+
+def varint(data, at):
+    x = shift = 0
+    while True:
+        x |= (data[at] & 127) << shift
+        shift += 7
+        at += 1
+        if data[at - 1] < 128:
+            return x, at
+
+
+def fields(data):
+    """The (number, value) pairs of a protobuf message."""
+    at, found = 0, []
+    while at < len(data):
+        key, at = varint(data, at)
+        if key & 7 == 0:
+            value, at = varint(data, at)
+        else:
+            n, at = varint(data, at) if key & 7 == 2 else (4, at)
+            value, at = data[at:at + n], at + n
+        found.append((key >> 3, value))
+    return found
+
+
+def check_onnx(path, weights):
+    """Every value is made before it is used, parameters have their bytes; gives the ops used."""
+    with open(path, "rb") as file:
+        model = dict(fields(file.read()))
+    graph = fields(model[7])
+    tensors = {dict(fields(value))[8].decode(): dict(fields(value))[9]
+               for number, value in graph if number == 5}
+    known = set(tensors) | {dict(fields(value))[1].decode() for n, value in graph if n == 11}
+    for name, (_, _, data) in weights.items():
+        if name in tensors and tensors[name] != data:
+            raise AssertionError("%s differs" % name)
+    ops = set()
+    for node in (fields(value) for number, value in graph if number == 1):
+        for number, value in node:
+            if number == 1 and value and value.decode() not in known:
+                raise AssertionError("%s is used before it is made" % value)
+        known |= {value.decode() for number, value in node if number == 2}
+        ops.add(dict(node)[4].decode())
+    if "logits" not in known or not set(weights) & set(tensors):
+        raise AssertionError("no logits, or no parameters")
+    return ops
+
+
+def test_onnx_has_every_model():
+    text_data()
+    languages = {"gpt2": "Softmax", "bert": "LayerNormalization", "lstm": "LSTM"}
+    for model, op in languages.items():
+        train(model, *GPT2, "model.name=" + model).expect(0)
+    train("resnet18", *RESNET).expect(0)
+    for model, op in {"resnet18": "BatchNormalization", **languages}.items():
+        export(model, "onnx", model + ".onnx").expect(0)
+        export(model, "safetensors", model + "-own").expect(0)
+        ops = check_onnx(model + ".onnx", read(model + "-own/model.safetensors"))
+        if op not in ops:
+            raise AssertionError("%s has no %s: %s" % (model, op, ops))
+
+
+def test_onnx_computes_the_same():
+    """Where onnxruntime is installed: probabilities of pictures as `tutti predict` gives them."""
+    try:
+        import numpy
+        import onnx
+        import onnxruntime
+    except ImportError:
+        return
+    train("run", "model.name=lenet", "data.n_train=64", "data.n_test=8", "train.batch=16",
+          "train.steps=8", "data.mean=0.5", "data.std=0.25").expect(0)
+    export("run", "onnx", "model.onnx").expect(0)
+    onnx.checker.check_model("model.onnx", full_check=True)
+    pixels = numpy.random.default_rng(1).integers(0, 256, (5, 28, 28), dtype=numpy.uint8)
+    with open("pictures", "wb") as file:
+        file.write(struct.pack(">4BIII", 0, 0, 8, 3, 5, 28, 28) + pixels.tobytes())
+    lines = runs.tutti("predict", "run", "pictures").expect(0).out.splitlines()
+    x = ((pixels / 255 - 0.5) / 0.25).astype(numpy.float32)[:, None]
+    logits = onnxruntime.InferenceSession("model.onnx").run(None, {"x": x})[0]
+    p = numpy.exp(logits) / numpy.exp(logits).sum(1, keepdims=True)
+    for row, line in zip(p, lines):
+        said = json.loads(line)
+        if abs(said["probability"] - row.max()) > 1e-5:
+            raise AssertionError("%s instead of %s" % (row.max(), line))
 
 
 def test_usage():
