@@ -3,7 +3,10 @@
 #
 # Usage: bench/cpu.sh [ROUNDS]            (5; PYTHON names one that has torch, TUTTI the program)
 #
-# Two models at batch 128 with AdamW: mlp 784-512-512-10, and the small CNN (lenet).  In each round
+# Four models with AdamW: mlp 784-512-512-10 and the small CNN (lenet) at batch 128, a GPT (4 layers, 4
+# heads, width 128, context 128, vocabulary 65) at batch 32, ResNet-18 on 32x32 at batch 64; the GPT's
+# figures are tokens per second.  PyTorch should have a good BLAS: Debian's takes libopenblas0 where
+# that is installed and is ten times slower on linear layers without.  In each round
 # Tutti and PyTorch take turns, so that both meet the same state of the machine.  PyTorch's figure
 # is the better of one process with all cores and one DDP process per core; Tutti's, in exact mode
 # with one worker thread per core, includes loading, shuffling and the parameter hash, which the
@@ -24,15 +27,40 @@ if ! "$python" -c 'import torch' 2> /dev/null; then
     has_torch=0
 fi
 
-# tutti_run MODEL STEPS: samples per second.
-tutti_run() {
-    "$program" bench train "$1" "train.steps=$2" train.batch=128 optimizer.name=adamw \
-        parallel.place=threads -n "$cores" 2> /dev/null | sed -n 's/.*"per_s": *\([0-9]*\).*/\1/p'
+# Random text of 65 different characters, and random images as NumPy arrays.
+awk 'BEGIN {srand(1); for (i = 0; i < 400000; i++) printf "%c", 48 + int(65 * rand())}' > "$tmp/text.txt"
+if [ $has_torch = 1 ]; then
+    "$python" - "$tmp" << 'END'
+import sys, numpy as np
+rng = np.random.default_rng(1)
+for split, n in (("train", 2048), ("test", 128)):
+    np.save(f"{sys.argv[1]}/{split}_x.npy", rng.standard_normal((n, 3, 32, 32)).astype("f4"))
+    np.save(f"{sys.argv[1]}/{split}_y.npy", rng.integers(0, 10, n).astype("i4"))
+END
+fi
+
+# What the peer's model is called here, and on what it is trained.
+job() {
+    case $1 in
+    mlp) echo mlp train.batch=128 ;;
+    cnn) echo lenet train.batch=128 ;;
+    gpt) echo gpt2 train.batch=32 model.layers=4 model.heads=4 model.width=128 model.dropout=0 \
+        data.format=text "data.dir=$tmp/text.txt" data.tokenizer=chars data.context=128 ;;
+    resnet18) echo resnet18 train.batch=64 model.stem=cifar data.format=npy "data.dir=$tmp" ;;
+    esac
 }
 
-# torch_run MODEL PROCESSES: samples per second.
+# tutti_run MODEL STEPS: samples per second, or tokens.
+tutti_run() {
+    # shellcheck disable=SC2046
+    "$program" bench train $(job "$1") "train.steps=$2" optimizer.name=adamw \
+        parallel.place=threads -n "$cores" 2> /dev/null |
+        sed -n 's/.*"per_s": *\([0-9]*\).*/\1/p' | awk -v f="$3" '{print $1 * f}'
+}
+
+# torch_run MODEL PROCESSES BATCH: the same.
 torch_run() {
-    "$python" bench/peers/torch_cpu.py "$1" 128 "$2" 2> /dev/null |
+    "$python" bench/peers/torch_cpu.py "$1" "$3" "$2" 2> /dev/null |
         sed -n 's/.*"per_s": *\([0-9]*\).*/\1/p'
 }
 
@@ -40,19 +68,20 @@ best() { sort -g "$1" | tail -1; }
 median() { sort -g "$1" | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'; }
 
 echo "cpu.sh: $cores cores, $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1), $rounds rounds"
-for pair in mlp:mlp:2000 cnn:lenet:400; do
-    peer=${pair%%:*} model=$(echo "$pair" | cut -d: -f2) steps=${pair##*:}
+for row in ${MODELS:-mlp:2000:128:1 cnn:400:128:1 gpt:40:32:128 resnet18:12:64:1}; do
+    peer=$(echo "$row" | cut -d: -f1) steps=$(echo "$row" | cut -d: -f2)
+    batch=$(echo "$row" | cut -d: -f3) unit=$(echo "$row" | cut -d: -f4)
     round=0
     while [ $round -lt "$rounds" ]; do
-        tutti_run "$model" "$steps" >> "$tmp/$peer.tutti-$cores"
+        tutti_run "$peer" "$steps" "$unit" >> "$tmp/$peer.tutti-$cores"
         if [ $has_torch = 1 ]; then
-            torch_run "$peer" 1 >> "$tmp/$peer.torch-1"
-            torch_run "$peer" "$cores" >> "$tmp/$peer.torch-$cores"
+            torch_run "$peer" 1 "$batch" >> "$tmp/$peer.torch-1"
+            torch_run "$peer" "$cores" "$batch" >> "$tmp/$peer.torch-$cores"
         fi
         round=$((round + 1))
     done
     for file in "$tmp/$peer".*; do
-        printf '%-4s %-16s best %8.0f  median %8.0f samples/s\n' "$peer" "${file##*.}" \
+        printf '%-4s %-16s best %8.0f  median %8.0f per s\n' "$peer" "${file##*.}" \
             "$(best "$file")" "$(median "$file")"
     done
     if [ $has_torch = 1 ]; then
