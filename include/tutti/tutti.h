@@ -11,6 +11,8 @@
 #include "tutti/ckpt.h"
 #include "tutti/comm.h"
 #include "tutti/data.h"
+#include "tutti/eval.h"
+#include "tutti/export.h"
 #include "tutti/graph.h"
 #include "tutti/job.h"
 #include "tutti/launch.h"
