@@ -1,0 +1,56 @@
+"""models_exact_test.py - networks with batch norm, SyncBatchNorm, attention, dropout and recurrence:
+one story for any number of workers, threads or processes."""
+
+import random
+import sys
+
+import runs
+
+FEW = ["train.steps=6", "train.batch=24", "parallel.shards=4", "run.log_every=1",
+       "run.checkpoint_every=-1"]
+
+
+def text_arguments():
+    random.seed(runs.SEED)
+    with open("text.txt", "w") as file:
+        file.write("".join(random.choice("abcdefgh \n") for _ in range(6000)))
+    return ["data.format=text", "data.dir=text.txt", "data.tokenizer=chars", "data.context=16"]
+
+
+def check(name, *arguments):
+    arguments = FEW + list(arguments)
+    runs.tutti("train", "run.dir=%s-1" % name, "-n", "1", *arguments).expect(0)
+    story = runs.story(name + "-1")
+    crews = ((3, "threads"), (2, "processes"), (4, "threads"), (2, "threads"))
+    for n_workers, place in crews[:1] if runs.sanitized() else crews:
+        run = "%s-%d-%s" % (name, n_workers, place)
+        runs.tutti("train", "run.dir=" + run, "-n", str(n_workers), "parallel.place=" + place,
+                   *arguments).expect(0)
+        runs.same_story(story, run)
+
+
+def resnet(*arguments):
+    return ["model.name=resnet18", "model.stem=cifar", "data.n_train=120", "data.n_test=30",
+            "train.steps=2", "train.batch=10"] + list(arguments)
+
+
+def test_resnet_with_statistics_of_its_own():
+    check("own", *resnet("model.drop_path=0.2"))
+
+
+def test_resnet_with_joined_statistics():
+    check("joined", *resnet("parallel.sync_batch_norm=true"))
+
+
+def test_gpt_with_dropout():
+    check("gpt", "model.name=gpt2", "model.layers=2", "model.heads=2", "model.width=16",
+          "model.dropout=0.1", *text_arguments())
+
+
+def test_lstm():
+    check("lstm", "model.name=lstm", "model.width=16", "model.layers=2", "model.dropout=0.1",
+          *text_arguments())
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])
