@@ -1,4 +1,4 @@
-"""models_exact_test.py - networks with batch norm, SyncBatchNorm, attention, dropout and recurrence:
+"""models_exact_test.py - networks with batch norm, joined or not, attention, dropout, recurrence:
 one story for any number of workers, threads or processes."""
 
 import random
