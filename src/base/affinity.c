@@ -142,3 +142,8 @@ tutti_status tti_cores_pin(const tti_cores *cores) {
     return tti_fail(TUTTI_E_UNSUPPORTED, "affinity: cannot pin to %d cores from core %d: %s",
                     cores->n, cores->id[0], strerror(error));
 }
+
+void tti_core_pin(int core) {
+    tti_cores one = {.n = 1, .id = {core}};
+    if (core >= 0 && tti_cores_pin(&one) != TUTTI_OK) tti_clear_error();
+}

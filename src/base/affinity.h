@@ -45,4 +45,8 @@ void tti_cores_share(int r, int n_workers, tti_core_share *out);
 /* Binds the calling thread, and threads it starts later, to cores. */
 TUTTI_NODISCARD tutti_status tti_cores_pin(const tti_cores *cores);
 
+/* Binds the calling thread to one core if it may be used; -1, or a core that may not, changes
+ * nothing: pinning is for speed alone. */
+void tti_core_pin(int core);
+
 #endif /* TTI_BASE_AFFINITY_H */

@@ -4,11 +4,12 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "base/affinity.h"
 
 enum { SPINS = 4000 };
 
@@ -26,6 +27,7 @@ struct tti_lanes {
     tti_lane_fn fn;
     void *arg;
     bool stop;
+    tti_cores callers; /* of the calling thread before it became lane 0; n 0: as they were */
     _Atomic unsigned generation; /* of dispatches; futex */
     _Atomic int n_running;       /* lanes that have not finished; futex of lane 0 */
     _Atomic unsigned phase;      /* of the barrier; futex */
@@ -55,14 +57,6 @@ static void wait_change(_Atomic unsigned *word, unsigned seen) {
     while (atomic_load_explicit(word, memory_order_acquire) == seen) futex_wait(word, seen);
 }
 
-static void pin(int core) {
-    if (core < 0) return;
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET((size_t)core, &set);
-    sched_setaffinity(0, sizeof set, &set); /* a core that is not ours is no reason to fail */
-}
-
 static void finish(tti_lanes *lanes) {
     if (atomic_fetch_sub_explicit(&lanes->n_running, 1, memory_order_acq_rel) == 1)
         futex_wake(&lanes->n_running);
@@ -71,7 +65,7 @@ static void finish(tti_lanes *lanes) {
 static void *run_lane(void *arg) {
     lane *self = arg;
     tti_lanes *lanes = self->lanes;
-    pin(self->core);
+    tti_core_pin(self->core);
     if (lanes->init) lanes->init();
     unsigned seen = 0;
     for (;;) {
@@ -96,7 +90,8 @@ tutti_status tti_lanes_create(int n_lanes, const int *cores, void (*init)(void),
     lanes->init = init;
     for (int i = 0; i < n_lanes; i++)
         lanes->lane[i] = (lane){.lanes = lanes, .index = i, .core = cores ? cores[i] : -1};
-    pin(lanes->lane[0].core);
+    if (cores) tti_cores_allowed(&lanes->callers);
+    tti_core_pin(lanes->lane[0].core);
     if (init) init();
     for (int i = 1; i < n_lanes; i++) {
         if (pthread_create(&lanes->lane[i].thread, NULL, run_lane, &lanes->lane[i]) != 0) {
@@ -121,6 +116,7 @@ void tti_lanes_destroy(tti_lanes *lanes) {
     dispatch(lanes);
     for (int i = 1; i < lanes->n_lanes; i++)
         if (lanes->lane[i].started) pthread_join(lanes->lane[i].thread, NULL);
+    if (lanes->callers.n > 0 && tti_cores_pin(&lanes->callers) != TUTTI_OK) tti_clear_error();
     free(lanes->lane);
     free(lanes);
 }

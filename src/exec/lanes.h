@@ -1,8 +1,8 @@
 /* lanes.h - the threads of one worker that compute shards side by side.
  *
  * Lane 0 is the calling thread; the others are kept and pinned, so that a dispatch costs a wake-up
- * and not a thread.  Waiting spins for some microseconds (the cores are the lanes' own), then
- * sleeps. */
+ * and not a thread; its own cores come back with destroy.  Waiting spins for some microseconds (the
+ * cores are the lanes' own), then sleeps. */
 #ifndef TTI_EXEC_LANES_H
 #define TTI_EXEC_LANES_H
 

@@ -2,10 +2,11 @@
 #include "exec/overlap.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "base/affinity.h"
 
 struct tti_overlap {
     int n_buckets, core;
@@ -44,12 +45,7 @@ static void reduce_next(tti_overlap *o) {
 
 static void *run(void *arg) {
     tti_overlap *o = arg;
-    if (o->core >= 0) {
-        cpu_set_t set;
-        CPU_ZERO(&set);
-        CPU_SET((size_t)o->core, &set);
-        sched_setaffinity(0, sizeof set, &set);
-    }
+    tti_core_pin(o->core);
     pthread_mutex_lock(&o->mutex);
     while (!o->stop) {
         if (is_ready(o))

@@ -1,5 +1,6 @@
 /* lanes_test.c - dispatches and barriers, many of them; memory is handed over without a lock. */
 #include "exec/lanes.h"
+#include "base/affinity.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -119,6 +120,22 @@ T_CASE(ranges_cover_everything_once) {
             }
 }
 
+/* Whoever trains twice in one process must find all cores again. */
+T_CASE(the_caller_gets_its_cores_back) {
+    T_UNUSED;
+    tti_cores before, during, after;
+    tti_cores_allowed(&before);
+    tti_lanes *lanes;
+    T_OK(tti_lanes_create(1, &before.id[before.n - 1], NULL, &lanes));
+    tti_cores_allowed(&during);
+    tti_lanes_destroy(lanes);
+    tti_cores_allowed(&after);
+    T_EQ(during.n, 1);
+    T_EQ(during.id[0], before.id[before.n - 1]);
+    T_EQ(after.n, before.n);
+    for (int i = 0; i < before.n; i++) T_EQ(after.id[i], before.id[i]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_lane_runs_once_per_dispatch),
@@ -126,6 +143,7 @@ int main(void) {
         cmocka_unit_test(sleepers_are_woken),
         cmocka_unit_test(cores_that_are_not_there_do_no_harm),
         cmocka_unit_test(ranges_cover_everything_once),
+        cmocka_unit_test(the_caller_gets_its_cores_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
