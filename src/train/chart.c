@@ -246,3 +246,52 @@ void tti_chart_bars(tti_str *out, const char *title, const char *const *names, c
     }
     tti_str_add(out, "</svg></figure>\n");
 }
+
+static void draw_stack(tti_str *out, const tti_stacks *s, int row, double per_s, double y,
+                       double height) {
+    const double *seconds = &s->seconds[(size_t)row * (size_t)s->n_parts];
+    double sum = 0, x = LEFT;
+    for (int i = 0; i < s->n_parts; i++) sum += seconds[i];
+    for (int i = 0; i < s->n_parts; i++) {
+        if (seconds[i] <= 0) continue;
+        tti_str_printf(out,
+                       "<rect class=\"area c%d\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
+                       "height=\"%.1f\"><title>%s %d, %s: %.3g s, %.1f %%</title></rect>",
+                       s->colours[i], x, y, seconds[i] * per_s, height, s->row, row, s->parts[i],
+                       seconds[i], 100 * seconds[i] / sum);
+        x += seconds[i] * per_s;
+    }
+}
+
+static void draw_keys(tti_str *out, const tti_stacks *s) {
+    tti_str_add(out, "<figcaption><b>");
+    tti_html_text(out, s->title);
+    tti_str_add(out, "</b>");
+    for (int i = 0; i < s->n_parts; i++)
+        tti_str_printf(out, "<span class=\"key\"><i class=\"c%d\"></i>%s</span>", s->colours[i],
+                       s->parts[i]);
+    tti_str_add(out, "</figcaption>");
+}
+
+void tti_chart_stacks(tti_str *out, const tti_stacks *s) {
+    double most = 0, step = fmin(30, fmax(9, (HEIGHT - TOP) / (double)s->n_rows));
+    int every = (int)ceil(14 / step); /* rows that there is room to name */
+    for (int row = 0; row < s->n_rows; row++) {
+        double sum = 0;
+        for (int i = 0; i < s->n_parts; i++) sum += s->seconds[row * s->n_parts + i];
+        most = fmax(most, sum);
+    }
+    if (most <= 0) return;
+    tti_str_add(out, "<figure>");
+    draw_keys(out, s);
+    tti_str_printf(out, "<svg viewBox=\"0 0 %d %.0f\" role=\"img\">", WIDTH,
+                   TOP + step * s->n_rows);
+    for (int row = 0; row < s->n_rows; row++) {
+        double y = TOP + step * row;
+        if (row % every == 0)
+            tti_str_printf(out, "<text class=\"y\" x=\"%d\" y=\"%.1f\">%s %d</text>", LEFT - 6,
+                           y + step / 2 + 3, s->row, row);
+        draw_stack(out, s, row, (WIDTH - LEFT - RIGHT) / most, y, step * 0.8);
+    }
+    tti_str_add(out, "</svg></figure>\n");
+}

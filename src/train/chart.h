@@ -35,6 +35,17 @@ void tti_chart_draw(tti_str *out, const tti_chart *chart);
 void tti_chart_bars(tti_str *out, const char *title, const char *const *names, const double *bytes,
                     int n);
 
+/* Rows of parts that make up a whole: a bar for each, from the left. */
+typedef struct tti_stacks {
+    const char *title, *row; /* row: what a row is, "rank", before its number */
+    const char *const *parts;
+    const int *colours; /* [n_parts]: c0 .. c5 */
+    int n_parts, n_rows;
+    const double *seconds; /* [n_rows, n_parts]; the longest row fills the width */
+} tti_stacks;
+
+void tti_chart_stacks(tti_str *out, const tti_stacks *stacks);
+
 /* x in at most 3 digits: 0.031, 12.5k, 3.4M. */
 const char *tti_chart_number(double x, char text[32]);
 const char *tti_chart_bytes(double n_bytes, char text[32]);

@@ -9,9 +9,10 @@
 #include "base/error.h"
 #include "ckpt/json_read.h"
 #include "data/byte_reader.h"
+#include "train/job.h"
 #include "train/run_dir.h"
 
-enum { MAX_FILE_BYTES = 1 << 30 };
+enum { MAX_FILE_BYTES = 1 << 30, MAX_TIMES = 1 << 20 };
 
 /* A number of a size that can be drawn, else 0. */
 static double number(const json_t *record, const char *key) {
@@ -33,6 +34,7 @@ static void take_start(tti_history *h, const json_t *r) {
     double step = number(r, "step");
     while (h->n_steps > 0 && h->steps[h->n_steps - 1].step > step) h->n_steps--;
     while (h->n_evals > 0 && h->evals[h->n_evals - 1].step > step) h->n_evals--;
+    while (h->n_times > 0 && h->times[h->n_times - 1].step > step) h->n_times--;
     h->planned_steps = number(r, "n_steps");
     h->workers = number(r, "workers");
     h->shards = number(r, "shards");
@@ -57,6 +59,41 @@ static void take_step(tti_history *h, const json_t *r) {
                                               .compute = number(r, "compute_share"),
                                               .update = number(r, "update_share"),
                                               .time_s = number(r, "time")};
+}
+
+static tti_time_point *new_time(tti_history *h) {
+    if (h->n_times == h->max_times) {
+        int room = TTI_MAX(2 * h->max_times, 256);
+        if (room > MAX_TIMES) return NULL; /* far beyond what a run writes */
+        tti_time_point *more = realloc(h->times, (size_t)room * sizeof *more);
+        h->no_memory |= !more;
+        if (!more) return NULL;
+        h->times = more;
+        h->max_times = room;
+    }
+    return &h->times[h->n_times++];
+}
+
+/* Element i of an array of numbers, 0 where there is none. */
+static double element(const json_t *record, const char *key, size_t i) {
+    const json_t *value = json_array_get(json_object_get(record, key), i);
+    double x = json_is_number(value) ? json_number_value(value) : 0;
+    return x > 0 && x < 1e15 ? x : 0;
+}
+
+static void take_times(tti_history *h, const json_t *r) {
+    size_t n_ranks = json_array_size(json_object_get(r, "spent_s"));
+    for (size_t i = 0; i < TTI_MIN(n_ranks, (size_t)TTI_MAX_WORKERS); i++) {
+        tti_time_point *t = new_time(h);
+        if (!t) return;
+        *t = (tti_time_point){.step = number(r, "step"),
+                              .rank = (int)i,
+                              .data = element(r, "data_s", i),
+                              .compute = element(r, "compute_s", i),
+                              .comm = element(r, "comm_s", i),
+                              .update = element(r, "update_s", i),
+                              .spent = element(r, "spent_s", i)};
+    }
 }
 
 static void take_eval(tti_history *h, const json_t *r) {
@@ -85,6 +122,7 @@ static void take(tti_history *h, const json_t *r) {
     const char *event = json_is_string(name) ? json_string_value(name) : "";
     if (strcmp(event, "start") == 0) take_start(h, r);
     if (strcmp(event, "step") == 0) take_step(h, r);
+    if (strcmp(event, "times") == 0) take_times(h, r);
     if (strcmp(event, "eval") == 0) take_eval(h, r);
     if (strcmp(event, "end") == 0) take_end(h, r);
     if (strcmp(event, "warning") == 0) take_note(h, r, false);
@@ -121,6 +159,7 @@ static tutti_status read_lines(tti_history *h, const char *bytes, size_t n_bytes
         read_line(h, bytes + at, n);
         at += n + 1;
     }
+    if (h->no_memory) return tti_fail(TUTTI_E_NOMEM, "metrics.jsonl: out of memory");
     if (h->n_steps > 0) h->last_step = TTI_MAX(h->last_step, h->steps[h->n_steps - 1].step);
     return TUTTI_OK;
 }
@@ -148,5 +187,6 @@ tutti_status tti_history_read(const char *run_dir, tti_history *out) {
 void tti_history_free(tti_history *h) {
     free(h->steps);
     free(h->evals);
+    free(h->times);
     tti_arena_free(&h->arena);
 }

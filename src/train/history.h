@@ -12,6 +12,13 @@ typedef struct tti_step_point {
     double time_s;
 } tti_step_point;
 
+/* Seconds that a worker spent since the point before. */
+typedef struct tti_time_point {
+    double step;
+    int rank;
+    double data, compute, comm, update, spent; /* spent: all of it */
+} tti_time_point;
+
 typedef struct tti_eval_point {
     double step, loss, accuracy;
 } tti_eval_point;
@@ -28,7 +35,8 @@ enum { TTI_HISTORY_NOTES = 100 };
 typedef struct tti_history {
     tti_step_point *steps; /* in order of their steps */
     tti_eval_point *evals;
-    int n_steps, n_evals;
+    tti_time_point *times; /* ranks 0, 1, ... of a step next to each other */
+    int n_steps, n_evals, n_times;
     int64_t n_bad_lines; /* that are no records */
     tti_note notes[TTI_HISTORY_NOTES];
     int n_notes, n_notes_left_out;
@@ -38,6 +46,8 @@ typedef struct tti_history {
     bool ended, stopped;
     const char *backend, *version; /* "" before they were said */
     tti_arena arena;               /* of the texts */
+    int max_times;                 /* room in times */
+    bool no_memory;                /* times could not be kept */
 } tti_history;
 
 /* Reads run_dir/metrics.jsonl.  A line that is no record is counted and passed over.  Where a run

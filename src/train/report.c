@@ -12,6 +12,7 @@
 #include "data/byte_reader.h"
 #include "train/chart.h"
 #include "train/history.h"
+#include "train/job.h"
 #include "tutti/eval.h"
 
 /* Longer searches, larger models: only when asked for. */
@@ -204,11 +205,52 @@ static void add_time_split(page *p) {
         {.name = "updating", .colour = 2, .x = x, .y = update, .n = n},
         {.name = "reducing, waiting for workers", .colour = 3, .x = x, .y = comm, .n = n},
         {.name = "waiting for data", .colour = 1, .x = x, .y = wait, .n = n}};
-    tti_chart_draw(&p->out, &(tti_chart){.title = "Time of rank 0",
+    tti_chart_draw(&p->out, &(tti_chart){.title = "Time of rank 0, step by step",
                                          .unit = "%",
                                          .series = series,
                                          .n_series = 4,
                                          .stacked = true});
+}
+
+/* A step of training ends for all workers at once, so of their times of reducing the shortest is
+ * taken for what reducing costs, and the rest of each for waiting. */
+enum { COMPUTE, UPDATE, COMM, WAIT, DATA, OTHER, N_SHARES };
+
+static double shortest_comm(const tti_time_point *t, int n) {
+    double least = t[0].comm;
+    for (int i = 1; i < n; i++) least = TTI_MIN(least, t[i].comm);
+    return least;
+}
+
+static void add_time_point(double *share, const tti_time_point *t, double comm) {
+    share[COMPUTE] += t->compute;
+    share[UPDATE] += t->update;
+    share[COMM] += comm;
+    share[WAIT] += t->comm - comm;
+    share[DATA] += t->data;
+    share[OTHER] += TTI_MAX(0, t->spent - t->compute - t->update - t->comm - t->data);
+}
+
+static void add_times_of_ranks(page *p) {
+    static const char *const names[] = {"computing",           "updating",         "reducing",
+                                        "waiting for workers", "waiting for data", "other"};
+    static const int colours[] = {0, 2, 3, 5, 1, 4};
+    const tti_history *h = &p->h;
+    double seconds[TTI_MAX_WORKERS * N_SHARES] = {0};
+    int n_ranks = 0;
+    for (int i = 0, n; i < h->n_times; i += n) {
+        for (n = 1; i + n < h->n_times && h->times[i + n].rank == n;) n++;
+        double comm = shortest_comm(&h->times[i], n);
+        for (int r = 0; r < n; r++) add_time_point(&seconds[r * N_SHARES], &h->times[i + r], comm);
+        n_ranks = TTI_MAX(n_ranks, n);
+    }
+    tti_chart_stacks(&p->out, &(tti_stacks){.title = "Time of every rank",
+                                            .row = "rank",
+                                            .parts = names,
+                                            .colours = colours,
+                                            .n_parts = N_SHARES,
+                                            .n_rows = n_ranks,
+                                            .seconds = seconds});
 }
 
 static void add_memory(page *p) {
@@ -229,6 +271,7 @@ static void add_curves(page *p) {
         add_single(p, "Throughput", "samples per second", STEP_COLUMN(p, samples_per_s), 2);
         add_time_split(p);
     }
+    add_times_of_ranks(p);
     add_memory(p);
     tti_str_add(&p->out, "</div>\n");
 }

@@ -177,6 +177,21 @@ tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_step_res
     return tti_metrics_end(&r->metrics);
 }
 
+tutti_status tti_reporter_times(tti_reporter *r, int64_t step, const tti_times *times) {
+    static const char *const keys[] = {"data_s", "compute_s", "comm_s", "update_s", "spent_s"};
+    if (!r->active) return TUTTI_OK;
+    tti_json *j = &r->metrics.json;
+    tti_metrics_begin(&r->metrics, "times");
+    tti_json_int(j, "step", step);
+    for (int part = 0; part < TTI_N_TIME_PARTS; part++) {
+        tti_json_array(j, keys[part]);
+        for (int rank = 0; rank < times->n_ranks; rank++)
+            tti_json_float(j, NULL, (float)times->all[rank][part]);
+        tti_json_end(j);
+    }
+    return tti_metrics_end(&r->metrics);
+}
+
 void tti_reporter_pause(tti_reporter *r, int64_t t_ns) { r->mark_ns += t_ns; }
 
 tutti_status tti_reporter_checkpoint(tti_reporter *r, int64_t step) {

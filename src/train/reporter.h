@@ -10,6 +10,7 @@
 #include "train/blueprint.h"
 #include "train/metrics.h"
 #include "train/tfevents.h"
+#include "train/times.h"
 #include "tutti/train.h"
 
 typedef struct tti_reporter {
@@ -46,6 +47,9 @@ tutti_status tti_reporter_step(tti_reporter *r, int64_t step, double lr,
 /* sums over the test split of n_rows samples. */
 tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_step_result *sums,
                                int64_t n_rows);
+
+/* The times that were gathered after a step, of all workers. */
+tutti_status tti_reporter_times(tti_reporter *r, int64_t step, const tti_times *times);
 
 /* Time that is not training, such as a checkpoint. */
 void tti_reporter_pause(tti_reporter *r, int64_t t_ns);

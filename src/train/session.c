@@ -19,6 +19,7 @@
 #include "train/pretrained.h"
 #include "train/reporter.h"
 #include "train/snapshot.h"
+#include "train/times.h"
 
 typedef struct session {
     const tti_session_desc *desc;
@@ -30,7 +31,8 @@ typedef struct session {
     tti_reporter reporter;  /* silent on other ranks than 0 */
     tti_run_state state;    /* over all resumed parts */
     int64_t saved_step;     /* step of the newest checkpoint, -1: none */
-    int64_t n_skipped;
+    int64_t n_skipped;      /* under train.on_nan=skip, in this part of the run */
+    tti_times times;
     bool is_scaled; /* gradients come times a loss scale */
     int stop_signal;
     tti_step_result last;
@@ -82,7 +84,8 @@ static tutti_status make_loader(session *s) {
                             .step = s->state.step % s->b->steps_per_epoch,
                             .n_threads = (int)s->c->data.threads,
                             .n_prefetch = (int)s->c->data.prefetch,
-                            .timeout_ms = (int)s->c->parallel.timeout_ms};
+                            .timeout_ms = (int)s->c->parallel.timeout_ms,
+                            .mixup = s->c->data.mixup};
     TTI_TRY(tti_loader_create(&desc, &s->loader));
     s->shards = calloc((size_t)(desc.last_shard - desc.first_shard), sizeof *s->shards);
     return s->shards ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
@@ -127,6 +130,7 @@ static tutti_status prepare(session *s) {
     TTI_TRY(make_exec(s));
     TTI_TRY(resume(s));
     TTI_TRY(make_loader(s));
+    tti_times_init(&s->times, d->comm, s->state.step);
     return tti_reporter_start(&s->reporter, tti_exec_memory_use(s->exec), s->state.step);
 }
 
@@ -235,12 +239,29 @@ static tutti_status judge(session *s, tutti_status st) {
         tti_loss_scale_step(&s->state.loss_scale, overflow);
     if (st == TUTTI_OK || overflow) return TUTTI_OK;
     if (!skipped || strcmp(s->c->train.on_nan, "skip") != 0) return st;
+    /* Told of the first and then each time that their number has doubled; end_skips says all. */
+    bool is_told = (s->n_skipped & (s->n_skipped + 1)) == 0;
     s->n_skipped++;
-    return tti_reporter_warn(&s->reporter, tutti_last_error());
+    return is_told ? tti_reporter_warn(&s->reporter, tutti_last_error()) : TUTTI_OK;
+}
+
+static tutti_status end_skips(session *s) {
+    char text[160];
+    if (s->n_skipped < 2) return TUTTI_OK;
+    snprintf(text, sizeof text,
+             "%lld steps were left out under train.on_nan=skip; the warnings name only some",
+             (long long)s->n_skipped);
+    return tti_reporter_warn(&s->reporter, text);
+}
+
+static tutti_status tell_times(session *s) {
+    TTI_TRY(tti_times_gather(&s->times));
+    return tti_reporter_times(&s->reporter, s->state.step, &s->times);
 }
 
 static tutti_status one_step(session *s) {
     tti_batch batch;
+    int64_t start = tti_now_ns();
     TTI_TRY(tti_loader_next(s->loader, &batch));
     point_at(s, &batch);
     tti_step_desc desc = {.step = (uint64_t)s->state.step,
@@ -255,7 +276,10 @@ static tutti_status one_step(session *s) {
     s->state.step++;
     TTI_TRY(reread_params(s));
     if (s->last.n_votes > 0) s->stop_signal = tti_stop_signal() ? tti_stop_signal() : SIGTERM;
-    return tti_reporter_step(&s->reporter, s->state.step, desc.lr, &s->last, &batch);
+    TTI_TRY(tti_reporter_step(&s->reporter, s->state.step, desc.lr, &s->last, &batch));
+    tti_times_add(&s->times, &s->last, batch.wait_ns, tti_now_ns() - start);
+    bool is_last = s->state.step >= s->b->n_steps || s->stop_signal;
+    return is_last || tti_times_is_due(&s->times, s->state.step) ? tell_times(s) : TUTTI_OK;
 }
 
 static tutti_status train(session *s) {
@@ -273,6 +297,7 @@ static tutti_status train(session *s) {
 
 static tutti_status finish(session *s, tutti_train_result *result) {
     TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->state.step));
+    TTI_TRY(end_skips(s));
     return tti_reporter_end(&s->reporter, s->state.step, tti_exec_params_hash(s->exec),
                             s->stop_signal, result);
 }

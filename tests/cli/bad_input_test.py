@@ -301,6 +301,12 @@ def test_nan_skips():
         0, "warning: step ", "the loss is not finite")
     runs.tutti(*runs.small("one", *WILD, "train.on_nan=skip", "-n", "1")).expect(0)
     runs.same_story(runs.story("run"), "one")
+    told = [r["text"] for r in runs.records("run") if r["event"] == "warning"]
+    total = int(told[-1].split()[0])
+    if "were left out under train.on_nan=skip" not in told[-1] or total < 50:
+        raise AssertionError("no total of the skipped steps: %s" % told)
+    if len(told) - 1 != total.bit_length() or not told[0].startswith("step "):
+        raise AssertionError("%d warnings of %d skipped steps" % (len(told) - 1, total))
     if "error" in ended.err:
         raise AssertionError(ended.err)
 

@@ -10,12 +10,32 @@ def test_page():
     runs.tutti(*runs.small("run", "parallel.place=processes", "-n", "2")).expect(0)
     with open("run/report.html") as file:
         page = file.read()
-    assert page.count("<figure>") == 6 and "Mistakes" in page and "done" in page
+    assert page.count("<figure>") == 7 and "Mistakes" in page and "done" in page
+    assert "<title>rank 1, computing" in page and "<title>rank 2" not in page
     os.remove("run/report.html")
     runs.tutti("report", "run").expect(0, "run/report.html")
     with open("run/report.html") as file:
         again = file.read()
-    assert again.count("<svg") == 6 and "Mistakes" in again
+    assert again.count("<svg") == 7 and "Mistakes" in again
+
+
+def test_times_of_all_ranks():
+    """Of every rank the parts are there and are no more than the whole, however workers live."""
+    for place in ("threads", "processes"):
+        for n in (1, 2):
+            run = place + str(n)
+            runs.tutti(*runs.small(run, "parallel.place=" + place, "-n", str(n))).expect(0)
+            times = [r for r in runs.records(run) if r["event"] == "times"]
+            assert times[-1]["step"] == 40 and len({t["step"] for t in times}) == len(times) > 30
+            for t in times:
+                for rank in range(n):
+                    parts = [t[k][rank] for k in ("data_s", "compute_s", "comm_s", "update_s")]
+                    assert min(parts) >= 0 and t["compute_s"][rank] > 0, t
+                    assert sum(parts) <= t["spent_s"][rank] * 1.001, t
+                assert len(t["spent_s"]) == n
+            run_s = next(r["wall_s"] for r in runs.records(run) if r["event"] == "end")
+            for rank in range(n):
+                assert 0 < sum(t["spent_s"][rank] for t in times) < run_s
 
 
 def test_no_run():

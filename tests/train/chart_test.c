@@ -87,10 +87,38 @@ T_CASE(bars_without_what_is_nothing) {
     tti_str_free(&out);
 }
 
+T_CASE(stacks_as_long_as_their_parts) {
+    T_UNUSED;
+    tti_str out = {0};
+    const char *parts[] = {"a", "b"};
+    const int colours[] = {2, 5};
+    const double seconds[] = {3, 1, 0, 2};
+    tti_stacks s = {.title = "t",
+                    .row = "rank",
+                    .parts = parts,
+                    .colours = colours,
+                    .n_parts = 2,
+                    .n_rows = 2,
+                    .seconds = seconds};
+    tti_chart_stacks(&out, &s);
+    T_EQ(n_of(out.text, "<rect"), 3);
+    assert_non_null(strstr(out.text, "c2\" x=\"52.0\" y=\"10.0\" width=\"372.0\""));
+    assert_non_null(strstr(out.text, "c5\" x=\"424.0\" y=\"10.0\" width=\"124.0\""));
+    assert_non_null(strstr(out.text, "<title>rank 0, a: 3 s, 75.0 %</title>"));
+    assert_non_null(strstr(out.text, "c5\" x=\"52.0\" y=\"40.0\" width=\"248.0\""));
+    tti_str_clear(&out);
+    s.seconds = (const double[]){0, 0, 0, 0};
+    tti_chart_stacks(&out, &s);
+    T_EQ(out.n_bytes, 0);
+    tti_str_free(&out);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers), cmocka_unit_test(text_stays_text),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers),
+                                       cmocka_unit_test(text_stays_text),
                                        cmocka_unit_test(curves_of_any_shape),
                                        cmocka_unit_test(areas_fill_up_to_one),
-                                       cmocka_unit_test(bars_without_what_is_nothing)};
+                                       cmocka_unit_test(bars_without_what_is_nothing),
+                                       cmocka_unit_test(stacks_as_long_as_their_parts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

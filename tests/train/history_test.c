@@ -68,9 +68,30 @@ T_CASE(more_warnings_than_are_kept) {
     tti_history_free(&h);
 }
 
+#define TIMES(n, spent) \
+    "{\"event\":\"times\",\"step\":" #n ",\"compute_s\":[1,2],\"spent_s\":" spent "}\n"
+
+/* What is no array of numbers is none; a part of a run that was lost has no times. */
+T_CASE(times_of_ranks) {
+    T_UNUSED;
+    tti_history h;
+    write_metrics(START(0) TIMES(1, "[3,4]") TIMES(2, "[5,6]") TIMES(3, "[7,8]") START(1)
+                      TIMES(4, "[1e300,\"x\",-1]") TIMES(5, "7"));
+    T_OK(tti_history_read(".", &h));
+    T_EQ(h.n_times, 2 + 3);
+    for (int i = 0; i < 2; i++) {
+        T_EQ(h.times[i].rank, i);
+        assert_true(h.times[i].step == 1 && h.times[i].spent == 3 + i);
+        assert_true(h.times[i].compute == 1 + i && h.times[i].data == 0);
+    }
+    for (int i = 2; i < 5; i++) assert_true(h.times[i].step == 4 && h.times[i].spent == 0);
+    assert_true(h.times[4].rank == 2 && h.times[4].compute == 0);
+    tti_history_free(&h);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {IN_FOLDER(a_continued_run), IN_FOLDER(damaged_lines),
-                                       IN_FOLDER(nothing_and_no_run),
-                                       IN_FOLDER(more_warnings_than_are_kept)};
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(a_continued_run), IN_FOLDER(damaged_lines), IN_FOLDER(nothing_and_no_run),
+        IN_FOLDER(more_warnings_than_are_kept), IN_FOLDER(times_of_ranks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

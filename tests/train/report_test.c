@@ -26,7 +26,10 @@ T_CASE(of_a_run_with_pictures) {
     tutti_train_result r;
     T_OK(tutti_train(job, NULL, &r));
     const char *page = page_of("run/report.html");
-    T_EQ(n_of(page, "<figure>"), 6);
+    T_EQ(n_of(page, "<figure>"), 7);
+    assert_non_null(strstr(page, "<title>rank 0, computing: "));
+    assert_non_null(strstr(page, "<title>rank 1, computing: "));
+    assert_null(strstr(page, "<title>rank 2"));
     assert_non_null(strstr(page, "2 workers, 4 shards"));
     assert_non_null(strstr(page, "10 / 10"));
     assert_non_null(strstr(page, "of 50 test pictures were taken for something else"));
@@ -46,7 +49,7 @@ T_CASE(of_what_is_left) {
     T_EQ(system("rm -rf run/checkpoints/* run/report.html"), 0);
     T_OK(tutti_report(job, "run"));
     const char *page = page_of("run/report.html");
-    T_EQ(n_of(page, "<figure>"), 6);
+    T_EQ(n_of(page, "<figure>"), 7);
     assert_null(strstr(page, "Mistakes"));
     T_FAILS(tutti_report(job, "nowhere"), TUTTI_E_CONFIG, "no run there");
     tutti_job_destroy(job);
@@ -70,6 +73,29 @@ T_CASE(of_hostile_texts) {
     assert_null(strstr(page, "<b>x"));
     assert_non_null(strstr(page, "<p class=\"failed\">nan</p>"));
     assert_non_null(strstr(page, "<p>failed &middot;"));
+}
+
+/* Of the ranks' times of reducing the shortest is the cost of it, the rest waiting. */
+T_CASE(times_of_all_ranks) {
+    T_UNUSED;
+    FILE *file = fopen("metrics.jsonl", "w");
+    fputs(
+        "{\"event\":\"start\"}\n"
+        "{\"event\":\"times\",\"step\":1,\"data_s\":[1,0],\"compute_s\":[6,4],"
+        "\"comm_s\":[1,4],\"update_s\":[1,1],\"spent_s\":[10,10]}\n"
+        "{\"event\":\"times\",\"step\":2,\"data_s\":[0,0],\"compute_s\":[4,6],"
+        "\"comm_s\":[5,3],\"update_s\":[1,1],\"spent_s\":[10,10]}\n",
+        file);
+    fclose(file);
+    T_OK(tti_report_write(".", NULL, NULL));
+    const char *page = page_of("report.html");
+    assert_non_null(strstr(page, "<title>rank 0, computing: 10 s, 50.0 %</title>"));
+    assert_non_null(strstr(page, "<title>rank 0, reducing: 4 s, 20.0 %</title>"));
+    assert_non_null(strstr(page, "<title>rank 0, waiting for workers: 2 s, 10.0 %</title>"));
+    assert_non_null(strstr(page, "<title>rank 0, waiting for data: 1 s, 5.0 %</title>"));
+    assert_non_null(strstr(page, "<title>rank 0, other: 1 s, 5.0 %</title>"));
+    assert_non_null(strstr(page, "<title>rank 1, waiting for workers: 3 s, 15.0 %</title>"));
+    assert_null(strstr(page, "rank 1, waiting for data"));
 }
 
 /* The surest mistakes first, as many as fit, all of them counted. */
@@ -97,6 +123,6 @@ T_CASE(mistakes_in_order) {
 int main(void) {
     const struct CMUnitTest tests[] = {IN_FOLDER(of_a_run_with_pictures),
                                        IN_FOLDER(of_what_is_left), IN_FOLDER(of_hostile_texts),
-                                       IN_FOLDER(mistakes_in_order)};
+                                       IN_FOLDER(mistakes_in_order), IN_FOLDER(times_of_all_ranks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
