@@ -7,6 +7,7 @@
 #ifndef TTI_BACKEND_H
 #define TTI_BACKEND_H
 
+#include "backend/step_types.h"
 #include "ir/graph.h"
 
 /* What a prepared kernel is given for one run. */
@@ -15,7 +16,7 @@ typedef struct tti_kargs {
     void *const *in; /* [n_in] device pointers, in each value's dtype and layout, 64-byte aligned */
     void *const *out; /* [n_out]; out 0 == in 0 only for TTI_IN_PLACE and TTI_UPDATE ops */
     void *scratch; /* scratch_bytes(state), 64-byte aligned, undefined contents                  */
-    const tti_run *run;
+    const tti_run *run; /* in the memory of the device */
 } tti_kargs;
 
 typedef struct tti_kernel {
@@ -31,8 +32,77 @@ typedef struct tti_kernel {
     void (*release)(void *state); /* NULL where there is no prepare; takes NULL */
 } tti_kernel;
 
+/* ---- devices with memory and a clock of their own ---- */
+
+/* Work of one queue is done in order; queues run beside each other. */
+typedef enum tti_queue { TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY, TTI_N_QUEUES } tti_queue;
+
+typedef struct tti_device_desc {
+    int index;  /* of the device, 0 .. count-1 */
+    bool tf32;  /* matrix products of f32 values in tf32 */
+    bool exact; /* only kernels that always give the same bits */
+} tti_device_desc;
+
+/* The update program: clip, optimizer, averages, hash.  Pointers to device memory are borrowed. */
+typedef struct tti_update_desc {
+    const tti_node *node;           /* of any trained block: op and attributes; NULL: all frozen */
+    const tti_update_block *blocks; /* host memory, copied */
+    int n_blocks, n_slots, n_states, n_shards;
+    float *params, *grads, *ema; /* device; ema NULL: none */
+    float *const *states;        /* [n_states] device */
+    const tti_step_args *args;   /* device */
+    const double *sums;          /* device [n_shards][3]: loss_sum, count, correct */
+    tti_step_report *report;     /* device */
+    double clip_norm, clip_value, l1, ema_decay; /* 0: off */
+    bool watch_gradients;
+} tti_update_desc;
+
+/* The calling thread has one open device; memory, kernels and queues below are that one's.  All but
+ * the calls that say "waits" only put work into a queue. */
+typedef struct tti_device_ops {
+    int (*count)(void);
+    void (*describe)(int index, tti_str *str); /* one line: name, memory */
+    tutti_status (*open)(const tti_device_desc *desc);
+    void (*close)(void); /* waits */
+    /* Host memory that copies can read and write while the host goes on.  NULL: out of memory. */
+    void *(*alloc_host)(size_t n_bytes);
+    void (*release_host)(void *memory);
+    /* The same for memory that is there already, such as a loader's; unpin before it is freed. */
+    tutti_status (*pin)(void *memory, size_t n_bytes);
+    void (*unpin)(void *memory);
+    /* Between any two memories. */
+    tutti_status (*copy)(tti_queue queue, void *dst, const void *src, size_t n_bytes);
+    tutti_status (*clear)(tti_queue queue, void *dst, size_t n_bytes);
+    tutti_status (*order)(tti_queue after, tti_queue before); /* what comes waits for what is there */
+    tutti_status (*mark)(tti_queue queue, int mark);          /* mark 0 .. 15 */
+    tutti_status (*await)(int mark);                          /* waits for the mark */
+    tutti_status (*sync)(void);                               /* waits for everything */
+    /* A recording of what is put into the compute queue between the two calls; nothing runs. */
+    tutti_status (*record_begin)(void);
+    tutti_status (*record_end)(void **recording);
+    tutti_status (*replay)(void *recording);
+    void (*release_recording)(void *recording); /* takes NULL */
+    /* runs[i] = the tti_run of shard first_shard + i. */
+    tutti_status (*begin_step)(const tti_step_args *args, const tti_run *fixed, tti_run *runs,
+                               int n_runs);
+    /* sums[3] from the three results of a shard, f32 scalars each. */
+    tutti_status (*collect)(const float *loss_sum, const float *count, const float *correct,
+                            double *sums);
+    /* A TTI_SYNC op over parts [n_parts][n_elems]. */
+    tutti_status (*join)(const char *op, const float *parts, size_t n_parts, size_t n_elems,
+                         float *out);
+    tutti_status (*update_create)(const tti_update_desc *desc, void **update);
+    tutti_status (*update_run)(void *update);
+    tutti_status (*update_hash)(void *update, uint64_t *hash); /* of the parameters; waits */
+    void (*update_destroy)(void *update);                      /* takes NULL */
+    /* Bytes allocated now and at most, by this thread's device. */
+    void (*memory)(size_t *n_now, size_t *n_peak, size_t *n_free);
+} tti_device_ops;
+
 typedef struct tti_backend {
     const char *name; /* "cpu" */
+    /* NULL: kernels run at once, in the calling thread, on host memory. */
+    const tti_device_ops *device;
     /* The kernel for a node.  reference_only: the plain-C meaning, whatever is faster. */
     const tti_kernel *(*select)(const tti_node *node, bool reference_only);
     /* True if the backend prefers N,H,W,C bytes for the 4-D values around this node. */
@@ -50,11 +120,33 @@ typedef struct tti_backend {
     double (*sum_squares)(const float *x, size_t n_elems);
     /* dst[i] += src[i]. */
     void (*accumulate)(float *dst, const float *src, size_t n_elems);
+    /* Elementwise chains may have values of 16 bits, and casts. */
+    bool chains_any_float;
     /* One line for doctor and the manifest: libraries, versions, instruction set. */
     void (*describe)(tti_str *str);
 } tti_backend;
 
 /* The CPU backend, always present. */
 extern const tti_backend tti_backend_cpu;
+
+/* ---- modules: backends in shared objects of their own, loaded when asked for (module.c) ---- */
+
+/* What a module is given by the program that loads it. */
+typedef struct tti_module_host {
+    int abi; /* TTI_MODULE_ABI */
+    const char *version; /* of the library: must be the module's own */
+    void (*fail)(tutti_status code, const char *text); /* tti_fail of the program */
+} tti_module_host;
+
+enum { TTI_MODULE_ABI = 1 };
+
+/* The one symbol that a module exports, "tutti_backend_module".  NULL, after host->fail, when it
+ * cannot be used. */
+typedef const tti_backend *(*tti_backend_module)(const tti_module_host *host);
+
+/* The backend of a name: "cpu", or that of module tutti-NAME.so, looked for in $TUTTI_MODULE_PATH,
+ * beside the program or library, and in the folder it was installed to.  TUTTI_E_UNSUPPORTED says
+ * what was tried and why it did not do.  A module stays loaded. */
+tutti_status tti_backend_find(const char *name, const tti_backend **out);
 
 #endif /* TTI_BACKEND_H */

@@ -7,6 +7,9 @@
 #include <string.h>
 
 static _Thread_local char last_error[8192];
+static void (*forward_to)(tutti_status code, const char *text);
+
+void tti_error_forward(void (*fail)(tutti_status code, const char *text)) { forward_to = fail; }
 
 tutti_status tti_fail(tutti_status code, const char *format, ...) {
     va_list args;
@@ -15,6 +18,7 @@ tutti_status tti_fail(tutti_status code, const char *format, ...) {
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     memcpy(last_error, text, sizeof last_error);
+    if (forward_to) forward_to(code, last_error);
     return code;
 }
 

@@ -15,6 +15,10 @@ void tti_fail_context(const char *format, ...) __attribute__((format(printf, 1, 
 /* Forgets the last failure of this thread. */
 void tti_clear_error(void);
 
+/* A module has a copy of this file: its failures are told to the program's too.  Once, before
+ * anything can fail. */
+void tti_error_forward(void (*fail)(tutti_status code, const char *text));
+
 /* Ends the process with a message: a broken invariant is a bug of ours, never the user's. */
 void tti_assert_failed(const char *expr, const char *file, int line)
     __attribute__((noreturn, cold));

@@ -9,12 +9,20 @@
 
 #include <stdint.h>
 
+/* The same draws on a device: nvcc compiles these functions for both sides. */
+#ifdef __CUDACC__
+#define TTI_BOTH_SIDES __host__ __device__
+#else
+#define TTI_BOTH_SIDES
+#endif
+
 typedef struct tti_philox {
     uint32_t v[4];
 } tti_philox;
 
 /* 128 random bits for a 64-bit key and a 128-bit counter. */
-static inline tti_philox tti_philox_draw(uint64_t key, uint64_t counter_hi, uint64_t counter_lo) {
+TTI_BOTH_SIDES static inline tti_philox tti_philox_draw(uint64_t key, uint64_t counter_hi,
+                                                        uint64_t counter_lo) {
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
     uint32_t c0 = (uint32_t)counter_lo, c1 = (uint32_t)(counter_lo >> 32);
     uint32_t c2 = (uint32_t)counter_hi, c3 = (uint32_t)(counter_hi >> 32);
@@ -24,14 +32,17 @@ static inline tti_philox tti_philox_draw(uint64_t key, uint64_t counter_hi, uint
         c0 = n0, c1 = (uint32_t)p1, c2 = n2, c3 = (uint32_t)p0;
         k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
     }
-    return (tti_philox){{c0, c1, c2, c3}};
+    tti_philox draw = {{c0, c1, c2, c3}};
+    return draw;
 }
 
 /* Uniform in [0, 1) with 24 bits, exact in float and double. */
-static inline float tti_philox_unit(uint32_t bits) { return (float)(bits >> 8) * 0x1p-24f; }
+TTI_BOTH_SIDES static inline float tti_philox_unit(uint32_t bits) {
+    return (float)(bits >> 8) * 0x1p-24f;
+}
 
 /* Mixes two 64-bit words into a key (splitmix64's finaliser). */
-static inline uint64_t tti_mix64(uint64_t a, uint64_t b) {
+TTI_BOTH_SIDES static inline uint64_t tti_mix64(uint64_t a, uint64_t b) {
     uint64_t x = a + 0x9E3779B97F4A7C15u * (b + 1);
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;

@@ -1,0 +1,116 @@
+/* cache.c - what was tuned or compiled once is kept on disk for the next process.
+ *
+ * A file is "tutti-cache", the key, a checksum, the data.  Whatever does not fit is as good as
+ * absent: it is made again and written over.  Failures to write are no failures of the run. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "backend/cuda/cuda.h"
+#include "base/atomic_file.h"
+#include "base/crc32c.h"
+
+enum { MAX_PATH = 1024, MAX_BYTES = 256 << 20 };
+
+typedef struct header {
+    char magic[12]; /* "tutti-cache" */
+    uint32_t version, key_bytes, crc;
+    uint64_t data_bytes;
+} header;
+
+static char folder[MAX_PATH];
+
+static bool make_folder(const char *path) { return mkdir(path, 0700) == 0 || errno == EEXIST; }
+
+static void find_folder(void) {
+    const char *own = getenv("TUTTI_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    char parent[MAX_PATH / 2] = "", path[MAX_PATH] = "";
+    if (own && *own) {
+        snprintf(path, sizeof path, "%s", own);
+    } else {
+        if (xdg && *xdg)
+            snprintf(parent, sizeof parent, "%s", xdg);
+        else if (home && *home)
+            snprintf(parent, sizeof parent, "%s/.cache", home);
+        if (!*parent || !make_folder(parent)) return;
+        snprintf(path, sizeof path, "%s/tutti", parent);
+    }
+    if (make_folder(path)) memcpy(folder, path, sizeof folder);
+}
+
+const char *tti_cuda_cache_dir(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, find_folder);
+    return folder;
+}
+
+static bool path_of(const char *name, char *path, size_t n) {
+    const char *dir = tti_cuda_cache_dir();
+    return *dir && snprintf(path, n, "%s/%s", dir, name) < (int)n;
+}
+
+/* The whole file, NULL when it cannot be had. */
+static char *read_all(const char *path, size_t *n_bytes) {
+    FILE *file = fopen(path, "rb");
+    if (!file) return NULL;
+    struct stat info;
+    char *data = NULL;
+    if (fstat(fileno(file), &info) == 0 && info.st_size > 0 && info.st_size <= MAX_BYTES)
+        data = malloc((size_t)info.st_size);
+    *n_bytes = data ? fread(data, 1, (size_t)info.st_size, file) : 0;
+    if (data && *n_bytes != (size_t)info.st_size) {
+        free(data);
+        data = NULL;
+    }
+    fclose(file);
+    return data;
+}
+
+/* Where the data begins; 0: not a file of this key. */
+static size_t check(const char *file, size_t n_bytes, const char *key, size_t *n_data) {
+    header h;
+    size_t n_key = strlen(key);
+    if (n_bytes < sizeof h) return 0;
+    memcpy(&h, file, sizeof h);
+    bool fits = memcmp(h.magic, "tutti-cache", 12) == 0 && h.version == 1 &&
+                h.key_bytes == n_key && h.data_bytes <= MAX_BYTES &&
+                n_bytes == sizeof h + n_key + h.data_bytes;
+    if (!fits || memcmp(file + sizeof h, key, n_key) != 0) return 0;
+    if (tti_crc32c(0, file + sizeof h + n_key, h.data_bytes) != h.crc) return 0;
+    *n_data = h.data_bytes;
+    return sizeof h + n_key;
+}
+
+char *tti_cuda_cache_read(const char *name, const char *key, size_t *n_bytes) {
+    char path[MAX_PATH + 64];
+    size_t n_file = 0;
+    *n_bytes = 0;
+    if (!path_of(name, path, sizeof path)) return NULL;
+    char *file = read_all(path, &n_file);
+    if (!file) return NULL;
+    size_t at = check(file, n_file, key, n_bytes);
+    if (at == 0) {
+        free(file);
+        return NULL;
+    }
+    memmove(file, file + at, *n_bytes);
+    return file;
+}
+
+void tti_cuda_cache_write(const char *name, const char *key, const void *data, size_t n_bytes) {
+    char path[MAX_PATH + 64];
+    header h = {.magic = "tutti-cache", .version = 1, .key_bytes = (uint32_t)strlen(key)};
+    if (n_bytes > MAX_BYTES || !path_of(name, path, sizeof path)) return;
+    h.crc = tti_crc32c(0, data, n_bytes);
+    h.data_bytes = n_bytes;
+    tti_str file = {0};
+    tti_str_add_bytes(&file, &h, sizeof h);
+    tti_str_add(&file, key);
+    tti_str_add_bytes(&file, data, n_bytes);
+    if (!file.failed && tti_atomic_file_save(path, file.text, file.n_bytes) != TUTTI_OK)
+        tti_clear_error();
+    tti_str_free(&file);
+}

@@ -1,0 +1,91 @@
+/* cuda.h - what the files of the CUDA backend share: the open device, errors, tables.
+ *
+ * A family of ops is three files: NAME.cu with the kernels and their extern "C" launchers, NAME.h
+ * with the launchers' declarations, NAME.c with the table of tti_kernel rows.  Rules:
+ * - A launcher takes plain pointers and numbers and a stream, and returns cudaGetLastError().
+ * - run() only puts work into tti_cuda_stream(): no allocation, no waiting, no host copy of device
+ *   data, so that a step can be recorded as one graph.  prepare() may do all of that.
+ * - kargs->run points into device memory: hand it to the kernel, never read it on the host.
+ * - No float atomics, no order of sums that depends on timing: the same bits on every run.
+ * - Sums and statistics in f32 or wider, whatever the dtype of the values.
+ * - Empty values are legal: do not launch an empty grid. */
+#ifndef TTI_CUDA_H
+#define TTI_CUDA_H
+
+#include <cuda_runtime_api.h>
+
+#include "backend/backend.h"
+
+/* The device that the calling thread opened. */
+typedef struct tti_cuda {
+    tti_device_desc desc;
+    cudaStream_t streams[TTI_N_QUEUES];
+    cudaEvent_t marks[16];
+    cudaEvent_t orders[TTI_N_QUEUES];
+    int n_sms;        /* multiprocessors */
+    int capability;   /* 80, 90: major * 10 + minor */
+    size_t shared_optin; /* most shared memory of a block, bytes */
+    size_t n_bytes, n_peak;
+    char name[64];
+    void *blas;  /* matmul.c's: handle and tuned choices, made on first use */
+    void *dnn;   /* dnn.c's: handle and plans, made on first use */
+} tti_cuda;
+
+/* NULL: this thread has opened none. */
+tti_cuda *tti_cuda_device(void);
+
+/* The stream that kernels of this thread run in. */
+cudaStream_t tti_cuda_stream(void);
+
+/* TUTTI_OK, or the failure with the name of the call: TUTTI_E_NOMEM or TUTTI_E_DEVICE. */
+tutti_status tti_cuda_check(cudaError_t error, const char *what);
+#define TTI_CUDA(call) TTI_TRY(tti_cuda_check((call), #call))
+
+/* The folder of caches that outlive the process, "" when there is none; it exists.  Owned by the
+ * module.  $TUTTI_CACHE, else $XDG_CACHE_HOME/tutti, else ~/.cache/tutti. */
+const char *tti_cuda_cache_dir(void);
+
+/* A file of the cache: read whole (free it; NULL: absent, corrupt or made by other libraries), and
+ * written atomically.  key: whatever must be the same for the contents to be good. */
+char *tti_cuda_cache_read(const char *name, const char *key, size_t *n_bytes);
+void tti_cuda_cache_write(const char *name, const char *key, const void *data, size_t n_bytes);
+
+/* The backend itself. */
+extern const tti_backend tti_backend_cuda;
+
+/* Kernels by family, each list ended by .op == NULL, fastest first inside a list. */
+extern const tti_kernel tti_cuda_elementwise_kernels[]; /* elementwise.c */
+extern const tti_kernel tti_cuda_reduce_kernels[];      /* reduce.c      */
+extern const tti_kernel tti_cuda_random_kernels[];      /* random.c      */
+extern const tti_kernel tti_cuda_shape_kernels[];       /* shape.c       */
+extern const tti_kernel tti_cuda_embed_kernels[];       /* embed.c       */
+extern const tti_kernel tti_cuda_pool_kernels[];        /* pool.c        */
+extern const tti_kernel tti_cuda_resample_kernels[];    /* resample.c    */
+extern const tti_kernel tti_cuda_softmax_kernels[];     /* softmax.c     */
+extern const tti_kernel tti_cuda_loss_kernels[];        /* loss.c        */
+extern const tti_kernel tti_cuda_norm_kernels[];        /* norm.c        */
+extern const tti_kernel tti_cuda_batch_norm_kernels[];  /* batch_norm.c  */
+extern const tti_kernel tti_cuda_matmul_kernels[];      /* matmul.c      */
+extern const tti_kernel tti_cuda_recurrent_kernels[];   /* recurrent.c   */
+extern const tti_kernel tti_cuda_conv_kernels[];        /* conv.c        */
+extern const tti_kernel tti_cuda_attention_kernels[];   /* attention.c   */
+extern const tti_kernel tti_cuda_optim_kernels[];       /* optim.c       */
+
+/* batch_norm.c: join of the ops with TTI_SYNC, as in tti_device_ops. */
+tutti_status tti_cuda_join(const char *op, const float *parts, size_t n_parts, size_t n_elems,
+                           float *out);
+
+/* update.c: the update program, as in tti_device_ops. */
+tutti_status tti_cuda_update_create(const tti_update_desc *desc, void **update);
+tutti_status tti_cuda_update_run(void *update);
+tutti_status tti_cuda_update_hash(void *update, uint64_t *hash);
+void tti_cuda_update_destroy(void *update);
+
+/* matmul.c, dnn.c: give back what they keep in the device. */
+void tti_cuda_blas_release(void *blas);
+void tti_cuda_dnn_release(void *dnn);
+/* One part of the line for doctor each, such as "cublasLt 13.1"; "no cuDNN (why)". */
+void tti_cuda_blas_describe(tti_str *str);
+void tti_cuda_dnn_describe(tti_str *str);
+
+#endif /* TTI_CUDA_H */

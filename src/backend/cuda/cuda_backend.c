@@ -1,0 +1,122 @@
+/* cuda_backend.c - the table of the CUDA backend, and the one symbol that the module exports. */
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/cuda/device.h"
+
+/* In the order of selection. */
+static const tti_kernel *const families[] = {
+    tti_cuda_matmul_kernels,     tti_cuda_attention_kernels, tti_cuda_conv_kernels,
+    tti_cuda_norm_kernels,       tti_cuda_batch_norm_kernels, tti_cuda_elementwise_kernels,
+    tti_cuda_reduce_kernels,     tti_cuda_random_kernels,    tti_cuda_shape_kernels,
+    tti_cuda_embed_kernels,      tti_cuda_pool_kernels,      tti_cuda_resample_kernels,
+    tti_cuda_softmax_kernels,    tti_cuda_loss_kernels,      tti_cuda_recurrent_kernels,
+    tti_cuda_optim_kernels,
+};
+
+static const tti_kernel *find_in(const tti_kernel *list, const tti_node *node) {
+    for (; list->op; list++) {
+        bool named = strcmp(list->op, node->op->name) == 0;
+        if (named && (!list->can_run || list->can_run(node))) return list;
+    }
+    return NULL;
+}
+
+static const tti_kernel *select_kernel(const tti_node *node, bool reference_only) {
+    if ((node->op->traits & TTI_SOURCE) || reference_only) return NULL;
+    const tti_kernel *kernel = NULL;
+    for (size_t i = 0; i < TTI_COUNT(families) && !kernel; i++)
+        kernel = find_in(families[i], node);
+    return kernel;
+}
+
+static bool prefers_channels_last(const tti_node *node) {
+    return (node->op->traits & TTI_CHANNELS_LAST) != 0 && node->n_in > 0;
+}
+
+static void thread_init(void) {}
+
+static void describe(tti_str *str) {
+    int runtime = 0, driver = 0, n = tti_cuda_count();
+    cudaRuntimeGetVersion(&runtime);
+    cudaDriverGetVersion(&driver);
+    tti_str_printf(str, "cuda: runtime %d.%d, driver %d.%d, ", runtime / 1000, runtime % 1000 / 10,
+                   driver / 1000, driver % 1000 / 10);
+    tti_cuda_blas_describe(str);
+    tti_str_add(str, ", ");
+    tti_cuda_dnn_describe(str);
+    tti_str_printf(str, ", %d device%s", n, n == 1 ? "" : "s");
+}
+
+static const tti_device_ops device_ops = {
+    .count = tti_cuda_count,
+    .describe = tti_cuda_describe_device,
+    .open = tti_cuda_open,
+    .close = tti_cuda_close,
+    .alloc_host = tti_cuda_alloc_host,
+    .release_host = tti_cuda_release_host,
+    .pin = tti_cuda_pin,
+    .unpin = tti_cuda_unpin,
+    .copy = tti_cuda_copy,
+    .clear = tti_cuda_clear,
+    .order = tti_cuda_order,
+    .mark = tti_cuda_mark,
+    .await = tti_cuda_await,
+    .sync = tti_cuda_sync,
+    .record_begin = tti_cuda_record_begin,
+    .record_end = tti_cuda_record_end,
+    .replay = tti_cuda_replay,
+    .release_recording = tti_cuda_release_recording,
+    .begin_step = tti_cuda_begin_step,
+    .collect = tti_cuda_collect,
+    .join = tti_cuda_join,
+    .update_create = tti_cuda_update_create,
+    .update_run = tti_cuda_update_run,
+    .update_hash = tti_cuda_update_hash,
+    .update_destroy = tti_cuda_update_destroy,
+    .memory = tti_cuda_memory,
+};
+
+const tti_backend tti_backend_cuda = {
+    .name = "cuda",
+    .device = &device_ops,
+    .select = select_kernel,
+    .prefers_channels_last = prefers_channels_last,
+    .alloc = tti_cuda_alloc,
+    .release = tti_cuda_release,
+    .thread_init = thread_init,
+    .accumulate = tti_cuda_accumulate,
+    .chains_any_float = true,
+    .describe = describe,
+};
+
+/* A driver that is older than the runtime, or none: why there is no device. */
+static bool has_driver(void) {
+    int driver = 0, runtime = 0, n = 0;
+    cudaRuntimeGetVersion(&runtime);
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+        tti_fail(TUTTI_E_UNSUPPORTED, "cuda: there is no NVIDIA driver here (libcuda.so.1)");
+        return false;
+    }
+    cudaError_t error = cudaGetDeviceCount(&n);
+    if (error == cudaSuccess && n > 0) return true;
+    tti_fail(TUTTI_E_UNSUPPORTED,
+             "cuda: no device can be used: %s (driver for CUDA %d.%d, runtime %d.%d)",
+             error == cudaSuccess ? "none is there" : cudaGetErrorString(error), driver / 1000,
+             driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    return false;
+}
+
+TUTTI_API const tti_backend *tutti_backend_module(const tti_module_host *host);
+
+const tti_backend *tutti_backend_module(const tti_module_host *host) {
+    if (host->abi != TTI_MODULE_ABI || strcmp(host->version, TUTTI_VERSION) != 0) {
+        char text[160];
+        snprintf(text, sizeof text, "the module is of tutti " TUTTI_VERSION ", the program of %.32s",
+                 host->version);
+        host->fail(TUTTI_E_UNSUPPORTED, text);
+        return NULL;
+    }
+    tti_error_forward(host->fail);
+    return has_driver() ? &tti_backend_cuda : NULL;
+}

@@ -1,0 +1,234 @@
+/* device.c - the device that a thread has opened: queues, memory, copies, recordings. */
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/device.h"
+#include "backend/cuda/step.h"
+
+static _Thread_local tti_cuda *current;
+
+tti_cuda *tti_cuda_device(void) { return current; }
+
+cudaStream_t tti_cuda_stream(void) { return current->streams[TTI_QUEUE_COMPUTE]; }
+
+tutti_status tti_cuda_check(cudaError_t error, const char *what) {
+    if (error == cudaSuccess) return TUTTI_OK;
+    cudaGetLastError(); /* not sticky for what comes next, where it can be */
+    tutti_status st = error == cudaErrorMemoryAllocation ? TUTTI_E_NOMEM : TUTTI_E_DEVICE;
+    return tti_fail(st, "cuda: %.60s: %s (%s)", what, cudaGetErrorString(error),
+                    cudaGetErrorName(error));
+}
+
+int tti_cuda_count(void) {
+    int n = 0;
+    if (cudaGetDeviceCount(&n) == cudaSuccess) return n;
+    cudaGetLastError();
+    return 0;
+}
+
+void tti_cuda_describe_device(int index, tti_str *str) {
+    struct cudaDeviceProp p;
+    if (cudaGetDeviceProperties(&p, index) != cudaSuccess) {
+        tti_str_add(str, "not readable");
+        return;
+    }
+    tti_str_printf(str, "%s, %.1f GiB, sm_%d%d, %d multiprocessors", p.name,
+                   (double)p.totalGlobalMem / (1 << 30), p.major, p.minor, p.multiProcessorCount);
+}
+
+static tutti_status read_properties(tti_cuda *d) {
+    struct cudaDeviceProp p;
+    TTI_CUDA(cudaGetDeviceProperties(&p, d->desc.index));
+    d->n_sms = p.multiProcessorCount;
+    d->capability = p.major * 10 + p.minor;
+    d->shared_optin = p.sharedMemPerBlockOptin;
+    snprintf(d->name, sizeof d->name, "%.63s", p.name);
+    if (d->capability >= 80) return TUTTI_OK;
+    return tti_fail(TUTTI_E_UNSUPPORTED,
+                    "cuda: %s has compute capability %d.%d; 8.0 and later are supported", p.name,
+                    p.major, p.minor);
+}
+
+static tutti_status make_queues(tti_cuda *d) {
+    for (int i = 0; i < TTI_N_QUEUES; i++) {
+        TTI_CUDA(cudaStreamCreateWithFlags(&d->streams[i], cudaStreamNonBlocking));
+        TTI_CUDA(cudaEventCreateWithFlags(&d->orders[i], cudaEventDisableTiming));
+    }
+    for (size_t i = 0; i < TTI_COUNT(d->marks); i++)
+        TTI_CUDA(cudaEventCreateWithFlags(&d->marks[i], cudaEventDisableTiming));
+    return TUTTI_OK;
+}
+
+static tutti_status open_device(tti_cuda *d) {
+    int n = 0;
+    TTI_CUDA(cudaGetDeviceCount(&n));
+    if (d->desc.index < 0 || d->desc.index >= n)
+        return tti_fail(TUTTI_E_UNSUPPORTED, "cuda: there is no device %d, only %d", d->desc.index,
+                        n);
+    TTI_CUDA(cudaSetDevice(d->desc.index));
+    TTI_TRY(read_properties(d));
+    return make_queues(d);
+}
+
+tutti_status tti_cuda_open(const tti_device_desc *desc) {
+    if (current) return tti_fail(TUTTI_E_INTERNAL, "cuda: this thread has a device already");
+    tti_cuda *d = calloc(1, sizeof *d);
+    if (!d) return tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
+    d->desc = *desc;
+    current = d;
+    tutti_status st = open_device(d);
+    if (st != TUTTI_OK) tti_cuda_close();
+    return st;
+}
+
+void tti_cuda_close(void) {
+    tti_cuda *d = current;
+    if (!d) return;
+    cudaDeviceSynchronize();
+    if (d->blas) tti_cuda_blas_release(d->blas);
+    if (d->dnn) tti_cuda_dnn_release(d->dnn);
+    for (int i = 0; i < TTI_N_QUEUES; i++) {
+        if (d->streams[i]) cudaStreamDestroy(d->streams[i]);
+        if (d->orders[i]) cudaEventDestroy(d->orders[i]);
+    }
+    for (size_t i = 0; i < TTI_COUNT(d->marks); i++)
+        if (d->marks[i]) cudaEventDestroy(d->marks[i]);
+    free(d);
+    current = NULL;
+}
+
+/* ---- memory ---- */
+
+void *tti_cuda_alloc(size_t n_bytes) {
+    void *memory = NULL;
+    size_t n = n_bytes ? n_bytes : 64;
+    if (tti_cuda_check(cudaMalloc(&memory, n), "cudaMalloc") != TUTTI_OK) return NULL;
+    if (cudaMemset(memory, 0, n) != cudaSuccess) {
+        cudaFree(memory);
+        return NULL;
+    }
+    current->n_bytes += n;
+    current->n_peak = TTI_MAX(current->n_peak, current->n_bytes);
+    return memory;
+}
+
+void tti_cuda_release(void *memory, size_t n_bytes) {
+    if (!memory || !current) return;
+    current->n_bytes -= n_bytes ? n_bytes : 64;
+    cudaFree(memory);
+}
+
+void *tti_cuda_alloc_host(size_t n_bytes) {
+    void *memory = NULL;
+    if (tti_cuda_check(cudaMallocHost(&memory, n_bytes ? n_bytes : 64), "cudaMallocHost") !=
+        TUTTI_OK)
+        return NULL;
+    memset(memory, 0, n_bytes ? n_bytes : 64);
+    return memory;
+}
+
+void tti_cuda_release_host(void *memory) {
+    if (memory) cudaFreeHost(memory);
+}
+
+tutti_status tti_cuda_pin(void *memory, size_t n_bytes) {
+    return tti_cuda_check(cudaHostRegister(memory, n_bytes, cudaHostRegisterDefault),
+                          "cudaHostRegister");
+}
+
+void tti_cuda_unpin(void *memory) {
+    if (cudaHostUnregister(memory) != cudaSuccess) cudaGetLastError();
+}
+
+void tti_cuda_memory(size_t *n_now, size_t *n_peak, size_t *n_free) {
+    size_t n_total = 0;
+    *n_now = current->n_bytes;
+    *n_peak = current->n_peak;
+    if (cudaMemGetInfo(n_free, &n_total) != cudaSuccess) *n_free = 0;
+}
+
+/* ---- queues ---- */
+
+tutti_status tti_cuda_copy(tti_queue queue, void *dst, const void *src, size_t n_bytes) {
+    if (n_bytes == 0) return TUTTI_OK;
+    return tti_cuda_check(
+        cudaMemcpyAsync(dst, src, n_bytes, cudaMemcpyDefault, current->streams[queue]),
+        "cudaMemcpyAsync");
+}
+
+tutti_status tti_cuda_clear(tti_queue queue, void *dst, size_t n_bytes) {
+    if (n_bytes == 0) return TUTTI_OK;
+    return tti_cuda_check(cudaMemsetAsync(dst, 0, n_bytes, current->streams[queue]),
+                          "cudaMemsetAsync");
+}
+
+tutti_status tti_cuda_order(tti_queue after, tti_queue before) {
+    TTI_CUDA(cudaEventRecord(current->orders[before], current->streams[before]));
+    return tti_cuda_check(
+        cudaStreamWaitEvent(current->streams[after], current->orders[before], 0),
+        "cudaStreamWaitEvent");
+}
+
+tutti_status tti_cuda_mark(tti_queue queue, int mark) {
+    return tti_cuda_check(cudaEventRecord(current->marks[mark], current->streams[queue]),
+                          "cudaEventRecord");
+}
+
+tutti_status tti_cuda_await(int mark) {
+    return tti_cuda_check(cudaEventSynchronize(current->marks[mark]), "cudaEventSynchronize");
+}
+
+tutti_status tti_cuda_sync(void) {
+    return tti_cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
+/* ---- recordings ---- */
+
+tutti_status tti_cuda_record_begin(void) {
+    return tti_cuda_check(cudaStreamBeginCapture(current->streams[TTI_QUEUE_COMPUTE],
+                                                 cudaStreamCaptureModeThreadLocal),
+                          "cudaStreamBeginCapture");
+}
+
+tutti_status tti_cuda_record_end(void **recording) {
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t ready = NULL;
+    *recording = NULL;
+    TTI_CUDA(cudaStreamEndCapture(current->streams[TTI_QUEUE_COMPUTE], &graph));
+    cudaError_t error = cudaGraphInstantiate(&ready, graph, 0);
+    cudaGraphDestroy(graph);
+    TTI_TRY(tti_cuda_check(error, "cudaGraphInstantiate"));
+    *recording = ready;
+    return tti_cuda_check(cudaGraphUpload(ready, current->streams[TTI_QUEUE_COMPUTE]),
+                          "cudaGraphUpload");
+}
+
+tutti_status tti_cuda_replay(void *recording) {
+    return tti_cuda_check(cudaGraphLaunch(recording, current->streams[TTI_QUEUE_COMPUTE]),
+                          "cudaGraphLaunch");
+}
+
+void tti_cuda_release_recording(void *recording) {
+    if (recording) cudaGraphExecDestroy(recording);
+}
+
+/* ---- between the programs of a step ---- */
+
+tutti_status tti_cuda_begin_step(const tti_step_args *args, const tti_run *fixed, tti_run *runs,
+                                 int n_runs) {
+    return tti_cuda_check(tti_launch_begin_step(args, fixed, runs, n_runs, tti_cuda_stream()),
+                          "begin_step");
+}
+
+tutti_status tti_cuda_collect(const float *loss_sum, const float *count, const float *correct,
+                              double *sums) {
+    return tti_cuda_check(tti_launch_collect(loss_sum, count, correct, sums, tti_cuda_stream()),
+                          "collect");
+}
+
+void tti_cuda_accumulate(float *dst, const float *src, size_t n_elems) {
+    cudaError_t error = tti_launch_accumulate(dst, src, n_elems, tti_cuda_stream());
+    TTI_ASSERT(error == cudaSuccess); /* a launch with sizes made here cannot be refused */
+}

@@ -1,0 +1,38 @@
+/* device.h - the functions of device.c that stand in the backend's table; see tti_device_ops. */
+#ifndef TTI_CUDA_DEVICE_H
+#define TTI_CUDA_DEVICE_H
+
+#include "backend/cuda/cuda.h"
+
+int tti_cuda_count(void);
+void tti_cuda_describe_device(int index, tti_str *str);
+tutti_status tti_cuda_open(const tti_device_desc *desc);
+void tti_cuda_close(void);
+
+void *tti_cuda_alloc(size_t n_bytes);
+void tti_cuda_release(void *memory, size_t n_bytes);
+void *tti_cuda_alloc_host(size_t n_bytes);
+void tti_cuda_release_host(void *memory);
+tutti_status tti_cuda_pin(void *memory, size_t n_bytes);
+void tti_cuda_unpin(void *memory);
+void tti_cuda_memory(size_t *n_now, size_t *n_peak, size_t *n_free);
+
+tutti_status tti_cuda_copy(tti_queue queue, void *dst, const void *src, size_t n_bytes);
+tutti_status tti_cuda_clear(tti_queue queue, void *dst, size_t n_bytes);
+tutti_status tti_cuda_order(tti_queue after, tti_queue before);
+tutti_status tti_cuda_mark(tti_queue queue, int mark);
+tutti_status tti_cuda_await(int mark);
+tutti_status tti_cuda_sync(void);
+
+tutti_status tti_cuda_record_begin(void);
+tutti_status tti_cuda_record_end(void **recording);
+tutti_status tti_cuda_replay(void *recording);
+void tti_cuda_release_recording(void *recording);
+
+tutti_status tti_cuda_begin_step(const tti_step_args *args, const tti_run *fixed, tti_run *runs,
+                                 int n_runs);
+tutti_status tti_cuda_collect(const float *loss_sum, const float *count, const float *correct,
+                              double *sums);
+void tti_cuda_accumulate(float *dst, const float *src, size_t n_elems);
+
+#endif /* TTI_CUDA_DEVICE_H */

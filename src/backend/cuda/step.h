@@ -1,0 +1,30 @@
+/* step.h - launchers of step.cu: what stands between the programs of a step. */
+#ifndef TTI_CUDA_STEP_H
+#define TTI_CUDA_STEP_H
+
+#include <cuda_runtime_api.h>
+
+#include "backend/step_types.h"
+#include "base/run.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* runs[i] = fixed[i] with the step of args. */
+cudaError_t tti_launch_begin_step(const tti_step_args *args, const tti_run *fixed, tti_run *runs,
+                                  int n_runs, cudaStream_t stream);
+
+/* sums[0..2] = the three results of a shard. */
+cudaError_t tti_launch_collect(const float *loss_sum, const float *count, const float *correct,
+                               double *sums, cudaStream_t stream);
+
+/* dst[i] += src[i]. */
+cudaError_t tti_launch_accumulate(float *dst, const float *src, size_t n_elems,
+                                  cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TTI_CUDA_STEP_H */

@@ -1,0 +1,128 @@
+/* update.c - the update program: device copies of its tables, and the order of its kernels. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/cuda.h"
+#include "backend/cuda/optim_rule.h"
+
+typedef struct update {
+    tti_update_view view;
+    bool takes_norms;
+    void *memory; /* device: hyper, hash, partials, norms, slots, blocks */
+    uint64_t *hash;
+} update;
+
+static size_t aligned(size_t n_bytes) { return (n_bytes + 255) & ~(size_t)255; }
+
+/* A piece of the device memory, as long as there is some: with base NULL only the size counts. */
+static void *take(char *base, size_t *at, size_t n_bytes) {
+    void *piece = base ? base + *at : NULL;
+    *at += aligned(n_bytes);
+    return piece;
+}
+
+/* Points the view into base, and returns the bytes in all. */
+static size_t lay_out(update *u, char *base) {
+    size_t at = 0, n_blocks = (size_t)u->view.n_blocks, n_slots = (size_t)u->view.n_slots;
+    u->view.hyper = take(base, &at, sizeof(tti_hyper));
+    u->hash = take(base, &at, sizeof *u->hash);
+    u->view.partials = take(base, &at, 2 * n_blocks * sizeof(double));
+    u->view.norms = take(base, &at, 2 * n_slots * sizeof(float));
+    u->view.slot_first = take(base, &at, (n_slots + 1) * sizeof(int));
+    u->view.blocks = take(base, &at, n_blocks * sizeof(tti_update_block));
+    return at;
+}
+
+/* The first block of each slot; blocks of a slot are neighbours, slots in rising order. */
+static void find_slots(const tti_update_desc *desc, int *first) {
+    int block = 0;
+    for (int slot = 0; slot <= desc->n_slots; slot++) {
+        while (block < desc->n_blocks && desc->blocks[block].slot < slot) block++;
+        first[slot] = block;
+    }
+}
+
+static tutti_status upload(update *u, const tti_update_desc *desc) {
+    size_t n_slots = (size_t)desc->n_slots + 1;
+    int *first = calloc(n_slots, sizeof *first);
+    if (!first) return tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
+    find_slots(desc, first);
+    void *slots = NULL, *blocks = NULL;
+    memcpy(&slots, &u->view.slot_first, sizeof slots);
+    memcpy(&blocks, &u->view.blocks, sizeof blocks);
+    cudaError_t error = cudaMemcpy(slots, first, n_slots * sizeof *first, cudaMemcpyHostToDevice);
+    if (error == cudaSuccess)
+        error = cudaMemcpy(blocks, desc->blocks, (size_t)desc->n_blocks * sizeof *desc->blocks,
+                           cudaMemcpyHostToDevice);
+    free(first);
+    return tti_cuda_check(error, "cudaMemcpy");
+}
+
+static tutti_status build(update *u, const tti_update_desc *desc) {
+    size_t n_bytes = lay_out(u, NULL);
+    u->memory = tti_backend_cuda.alloc(n_bytes);
+    if (!u->memory) return tti_fail(TUTTI_E_NOMEM, "cuda: %zu bytes for the update", n_bytes);
+    lay_out(u, u->memory);
+    return upload(u, desc);
+}
+
+tutti_status tti_cuda_update_create(const tti_update_desc *desc, void **out) {
+    *out = NULL;
+    update *u = calloc(1, sizeof *u);
+    if (!u) return tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
+    u->view = (tti_update_view){.n_blocks = desc->n_blocks,
+                                .n_slots = desc->n_slots,
+                                .n_shards = desc->n_shards,
+                                .params = desc->params,
+                                .grads = desc->grads,
+                                .ema = desc->ema,
+                                .args = desc->args,
+                                .sums = desc->sums,
+                                .report = desc->report,
+                                .clip_norm = (float)desc->clip_norm,
+                                .clip_value = (float)desc->clip_value,
+                                .l1 = (float)desc->l1,
+                                .ema_decay = (float)desc->ema_decay,
+                                .watch = desc->watch_gradients};
+    for (int k = 0; k < desc->n_states && k < 2; k++) u->view.states[k] = desc->states[k];
+    tutti_status st = TUTTI_OK;
+    if (desc->node) {
+        st = tti_cuda_rule(desc->node, &u->view.rule);
+        u->takes_norms = (desc->node->op->traits & TTI_NORMS) != 0;
+    }
+    if (st == TUTTI_OK) st = build(u, desc);
+    if (st != TUTTI_OK) {
+        tti_cuda_update_destroy(u);
+        return st;
+    }
+    *out = u;
+    return TUTTI_OK;
+}
+
+tutti_status tti_cuda_update_run(void *state) {
+    update *u = state;
+    const tti_update_view *view = &u->view;
+    cudaStream_t stream = tti_cuda_stream();
+    TTI_CUDA(tti_launch_update_hyper(view, stream));
+    if (view->l1 > 0 || view->clip_value > 0) TTI_CUDA(tti_launch_update_prepare(view, stream));
+    if (view->clip_norm > 0 || view->watch) TTI_CUDA(tti_launch_update_clip(view, stream));
+    if (u->takes_norms) TTI_CUDA(tti_launch_update_norms(view, stream));
+    return tti_cuda_check(tti_launch_update_step(view, stream), "update");
+}
+
+tutti_status tti_cuda_update_hash(void *state, uint64_t *hash) {
+    update *u = state;
+    cudaStream_t stream = tti_cuda_stream();
+    TTI_CUDA(cudaMemsetAsync(u->hash, 0, sizeof *u->hash, stream));
+    TTI_CUDA(tti_launch_update_hash(&u->view, u->hash, stream));
+    TTI_CUDA(cudaMemcpyAsync(hash, u->hash, sizeof *hash, cudaMemcpyDeviceToHost, stream));
+    return tti_cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+}
+
+void tti_cuda_update_destroy(void *state) {
+    update *u = state;
+    if (!u) return;
+    tti_backend_cuda.release(u->memory, lay_out(u, NULL));
+    free(u);
+}

@@ -1,0 +1,92 @@
+/* update.h - launchers of update.cu: the optimizers, over single tensors and over all parameters. */
+#ifndef TTI_CUDA_UPDATE_H
+#define TTI_CUDA_UPDATE_H
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+
+#include "backend/step_types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum tti_rule_kind {
+    TTI_RULE_SGD,
+    TTI_RULE_ADAM,
+    TTI_RULE_ADAMW,
+    TTI_RULE_RMSPROP,
+    TTI_RULE_ADAGRAD,
+    TTI_RULE_LION,
+    TTI_RULE_LARS,
+    TTI_RULE_LAMB,
+    TTI_N_RULES
+} tti_rule_kind;
+
+/* An optimizer with its attributes; rest1 = 1 - beta1 (rmsprop: 1 - alpha), rest2 = 1 - beta2. */
+typedef struct tti_rule {
+    int kind, n_states, nesterov;
+    float beta1, beta2, rest1, rest2, eps, momentum, alpha, trust, lr_decay;
+} tti_rule;
+
+/* The input hyper of the optimizer ops, made on the device. */
+typedef struct tti_hyper {
+    float lr, inv_count, clip, step, bias1, bias2, inv_rows, unused;
+} tti_hyper;
+
+/* Every pointer is device memory. */
+typedef struct tti_update_view {
+    tti_rule rule;
+    const tti_update_block *blocks; /* [n_blocks] */
+    int n_blocks, n_slots, n_shards;
+    float *params, *grads, *ema; /* flat; ema NULL: none */
+    float *states[2];
+    const tti_step_args *args;
+    const double *sums; /* [n_shards][3] */
+    tti_step_report *report;
+    tti_hyper *hyper;
+    double *partials; /* [n_blocks][2] */
+    float *norms;     /* [n_slots][2] */
+    const int *slot_first; /* [n_slots + 1] the first block of each slot */
+    float clip_norm, clip_value, l1, ema_decay;
+    int watch;
+} tti_update_view;
+
+/* hyper and report from the sums; a loss that is not finite marks the step as bad. */
+cudaError_t tti_launch_update_hyper(const tti_update_view *view, cudaStream_t stream);
+/* L1 and clipping by value, in place in the gradients. */
+cudaError_t tti_launch_update_prepare(const tti_update_view *view, cudaStream_t stream);
+/* The norm of the mean gradient, and what to clip by. */
+cudaError_t tti_launch_update_clip(const tti_update_view *view, cudaStream_t stream);
+/* norms of lars and lamb. */
+cudaError_t tti_launch_update_norms(const tti_update_view *view, cudaStream_t stream);
+/* Optimizer, buffers, averages and hash in one pass over the parameters; nothing on a bad step. */
+cudaError_t tti_launch_update_step(const tti_update_view *view, cudaStream_t stream);
+/* *hash += the hash of the parameters by blocks. */
+cudaError_t tti_launch_update_hash(const tti_update_view *view, uint64_t *hash,
+                                   cudaStream_t stream);
+
+/* One tensor of n elements: the optimizer ops.  state[k] and w are replaced.  norms: of lars and
+ * lamb.  direction: written instead of everything else (lamb_direction); NULL otherwise. */
+typedef struct tti_update_tensor {
+    tti_rule rule;
+    float *w, *states[2];
+    const float *g, *norms;
+    const tti_hyper *hyper;
+    float *direction;
+    float decay;
+    size_t n_elems;
+} tti_update_tensor;
+cudaError_t tti_launch_update_tensor(const tti_update_tensor *t, cudaStream_t stream);
+
+/* w = (1 - momentum) w + momentum g inv_rows; a = decay a + (1 - decay) w. */
+cudaError_t tti_launch_buffer_update(float *w, const float *g, const tti_hyper *hyper,
+                                     float momentum, size_t n_elems, cudaStream_t stream);
+cudaError_t tti_launch_average(float *a, const float *w, float decay, size_t n_elems,
+                               cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TTI_CUDA_UPDATE_H */

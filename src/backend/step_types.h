@@ -1,0 +1,39 @@
+/* step_types.h - what host and device tell each other about a step; plain C and C++. */
+#ifndef TTI_STEP_TYPES_H
+#define TTI_STEP_TYPES_H
+
+#include <stdint.h>
+
+/* What changes from step to step: made by the host, read by the device. */
+typedef struct tti_step_args {
+    uint64_t step; /* updates done before this one */
+    float lr, loss_scale;
+    float correction1, correction2; /* 1 - beta^t of Adam, t = step + 1 */
+    float inv_rows;                 /* 1 / real samples of the global batch; 0: none */
+    float reserved;
+} tti_step_args;
+
+/* What a step leaves behind, written by the device. */
+typedef struct tti_step_report {
+    double grad_norm;     /* of the mean gradient; 0 unless it was needed */
+    uint64_t params_hash; /* after the update */
+    uint32_t bad;         /* TTI_BAD_*: the update was left out */
+    uint32_t reserved;
+} tti_step_report;
+
+enum { TTI_BAD_LOSS = 1, TTI_BAD_GRADIENT = 2 };
+
+typedef enum tti_block_kind { TTI_BLOCK_TRAINED, TTI_BLOCK_BUFFER, TTI_BLOCK_FROZEN } tti_block_kind;
+
+/* A block of the flat arrays, for the update of all parameters at once. */
+typedef struct tti_update_block {
+    uint64_t first;   /* element, a multiple of 16 */
+    uint32_t n_elems; /* at most 16 Ki */
+    int32_t slot;
+    float lr_factor;
+    float decay;    /* weight decay; of a buffer: its momentum */
+    uint32_t kind;  /* of tti_block_kind */
+    uint32_t takes_l1;
+} tti_update_block;
+
+#endif /* TTI_STEP_TYPES_H */
