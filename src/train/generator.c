@@ -3,137 +3,166 @@
  * A model that can decode takes one token at a time (decoder.h); when its positions are used up it
  * starts again from the newer half of the window.  For any other the evaluation program runs over
  * the whole window for each token, which is right for every causal model: what stands behind the
- * last token is not seen by it. */
+ * last token is not seen by it.  Of a program of several rows only the first is used. */
+#include "train/generator.h"
+
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "train/decoder.h"
-#include "train/predictor.h"
-#include "train/sample_token.h"
 #include "tutti/eval.h"
 
 enum { DEFAULT_TOKENS = 200 };
 
-typedef struct writer {
-    const tutti_generate_desc *desc;
+struct tti_generator {
     tti_predictor *p;
     const tutti_tokenizer *tokenizer;
-    tti_sampling sampling;
     int64_t context, n_classes;
-    int32_t *tokens; /* [context]: the window */
+    int32_t *tokens; /* [rows, context]: the window, then rows of zeros */
     int64_t n_tokens;
-    int32_t *unknown; /* [context]: targets, -1 */
+    int32_t *unknown; /* [rows, context]: targets, -1 */
     tti_candidate *room;
     tti_decoder *decoder; /* NULL: the model has none */
     int64_t n_fed;        /* tokens of the window that the decoder has taken */
-} writer;
+};
 
-static tutti_status check_model(const writer *w, const tti_blueprint *b) {
+/* ---- which models ---- */
+
+bool tti_writes_text(const tti_blueprint *b) {
     const tutti_dataset_info *info = tutti_dataset_get_info(b->train);
-    const char *name = b->config.model.name;
     bool sequence = info->x.dtype == TUTTI_I32 && info->x.shape.n_dims == 1 &&
                     tti_shape_equal(&info->x.shape, &info->y.shape);
-    if (!sequence || strcmp(name, "bert") == 0)
-        return tti_fail(TUTTI_E_UNSUPPORTED, "generate: %s on data.format=%s writes no text", name,
-                        b->config.data.format);
-    if (w->tokenizer && tutti_tokenizer_get_size(w->tokenizer) <= w->n_classes) return TUTTI_OK;
+    return sequence && strcmp(b->config.model.name, "bert") != 0;
+}
+
+static tutti_status check_model(const tti_generator *g, const tti_blueprint *b) {
+    if (!tti_writes_text(b))
+        return tti_fail(TUTTI_E_UNSUPPORTED, "generate: %s on data.format=%s writes no text",
+                        b->config.model.name, b->config.data.format);
+    if (g->tokenizer && tutti_tokenizer_get_size(g->tokenizer) <= g->n_classes) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED,
                     "generate: the data has no tokenizer that fits; data.tokenizer_dir says where "
                     "one is");
 }
 
+static tutti_status prepare(tti_generator *g, const tutti_job *job) {
+    const tti_blueprint *b = tti_predictor_blueprint(g->p);
+    g->context = tutti_dataset_get_info(b->train)->x.shape.dim[0];
+    g->n_classes = b->model_params.n_classes;
+    g->tokenizer = tutti_dataset_get_tokenizer(b->train);
+    TTI_TRY(check_model(g, b));
+    size_t n = (size_t)(b->rows_per_shard * g->context);
+    g->tokens = calloc(n, sizeof *g->tokens);
+    g->unknown = malloc(n * sizeof *g->unknown);
+    g->room = calloc((size_t)g->n_classes, sizeof *g->room);
+    if (!g->tokens || !g->unknown || !g->room)
+        return tti_fail(TUTTI_E_NOMEM, "generate: out of memory");
+    for (size_t i = 0; i < n; i++) g->unknown[i] = -1;
+    return tti_decoder_open(job, g->p, g->context, &g->decoder);
+}
+
+tutti_status tti_generator_open(const tutti_job *job, tti_predictor *p, tti_generator **out) {
+    tti_generator *g = calloc(1, sizeof *g);
+    if (!g) return tti_fail(TUTTI_E_NOMEM, "generate: out of memory");
+    g->p = p;
+    tutti_status st = prepare(g, job);
+    if (st == TUTTI_OK)
+        *out = g;
+    else
+        tti_generator_close(g);
+    return st;
+}
+
+void tti_generator_close(tti_generator *g) {
+    if (!g) return;
+    tti_decoder_close(g->decoder);
+    free(g->tokens);
+    free(g->unknown);
+    free(g->room);
+    free(g);
+}
+
+int64_t tti_generator_context(const tti_generator *g) { return g->context; }
+const tutti_tokenizer *tti_generator_tokenizer(const tti_generator *g) { return g->tokenizer; }
+
 /* ---- the window ---- */
 
-static void push(writer *w, int32_t token) {
-    if (w->n_tokens == w->context) {
-        int64_t n_out = w->decoder ? (w->context + 1) / 2 : 1;
-        w->n_tokens -= n_out;
-        w->n_fed = 0;
-        memmove(w->tokens, w->tokens + n_out, (size_t)w->n_tokens * sizeof *w->tokens);
+static void push(tti_generator *g, int32_t token) {
+    if (g->n_tokens == g->context) {
+        int64_t n_out = g->decoder ? (g->context + 1) / 2 : 1;
+        g->n_tokens -= n_out;
+        g->n_fed = 0;
+        memmove(g->tokens, g->tokens + n_out, (size_t)g->n_tokens * sizeof *g->tokens);
     }
-    w->tokens[w->n_tokens++] = token;
+    g->tokens[g->n_tokens++] = token;
 }
 
 /* A text begins after the end of another, or with a new line where there are no ends. */
-static tutti_status push_start(writer *w) {
-    int32_t end = tutti_tokenizer_get_end(w->tokenizer), *tokens = NULL;
+static int32_t start_token(const tti_generator *g) {
+    int32_t end = tutti_tokenizer_get_end(g->tokenizer), *tokens = NULL;
     int64_t n = 0;
-    if (end < 0 && tutti_tokenizer_encode(w->tokenizer, "\n", 1, &tokens, &n) == TUTTI_OK && n > 0)
+    if (end < 0 && tutti_tokenizer_encode(g->tokenizer, "\n", 1, &tokens, &n) == TUTTI_OK && n > 0)
         end = tokens[0];
     free(tokens);
-    push(w, TTI_MAX(end, 0));
-    return TUTTI_OK;
+    return TTI_MAX(end, 0);
 }
 
-static tutti_status push_prompt(writer *w) {
-    int32_t *tokens;
-    int64_t n;
-    const char *prompt = w->desc->prompt ? w->desc->prompt : "";
-    if (!prompt[0]) return push_start(w);
-    TTI_TRY(tutti_tokenizer_encode(w->tokenizer, prompt, strlen(prompt), &tokens, &n));
-    for (int64_t i = 0; i < n; i++) push(w, tokens[i]);
-    free(tokens);
+tutti_status tti_generator_begin(tti_generator *g, const int32_t *tokens, int64_t n) {
+    g->n_tokens = g->n_fed = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (tokens[i] < 0 || tokens[i] >= g->n_classes)
+            return tti_fail(TUTTI_E_DATA, "generate: the model has no token %d", tokens[i]);
+        push(g, tokens[i]);
+    }
+    if (n == 0) push(g, start_token(g));
     return TUTTI_OK;
 }
 
 /* ---- writing ---- */
 
-static tutti_status say(const writer *w, int32_t token) {
+static tutti_status say(const tti_generator *g, const tti_writing *how, int32_t token) {
     char *text;
     size_t n_bytes;
-    TTI_TRY(tutti_tokenizer_decode(w->tokenizer, &token, 1, &text, &n_bytes));
-    w->desc->on_text(w->desc->user, text, n_bytes);
+    TTI_TRY(tutti_tokenizer_decode(g->tokenizer, &token, 1, &text, &n_bytes));
+    how->on_text(how->user, text, n_bytes);
     free(text);
     return TUTTI_OK;
 }
 
-static tutti_status decode(writer *w, const float **logits) {
-    if (w->n_fed == 0) tti_decoder_restart(w->decoder);
-    while (w->n_fed < w->n_tokens)
-        TTI_TRY(tti_decoder_step(w->decoder, w->tokens[w->n_fed++], logits));
+static tutti_status decode(tti_generator *g, const float **logits) {
+    if (g->n_fed == 0) tti_decoder_restart(g->decoder);
+    while (g->n_fed < g->n_tokens)
+        TTI_TRY(tti_decoder_step(g->decoder, g->tokens[g->n_fed++], logits));
     return TUTTI_OK;
 }
 
 /* Logits of the token after the window. */
-static tutti_status next_logits(writer *w, const float **logits) {
+static tutti_status next_logits(tti_generator *g, const float **logits) {
     tti_predicted out;
-    tti_shard_data data = {w->tokens, w->unknown, 1};
-    if (w->decoder) return decode(w, logits);
-    TTI_TRY(tti_predictor_run(w->p, &data, 1, &out));
-    *logits = out.logits + (w->n_tokens - 1) * w->n_classes;
+    tti_shard_data data = {g->tokens, g->unknown, 1};
+    if (g->decoder) return decode(g, logits);
+    TTI_TRY(tti_predictor_run(g->p, &data, 1, &out));
+    *logits = out.logits + (g->n_tokens - 1) * g->n_classes;
     return TUTTI_OK;
 }
 
-static tutti_status write_on(writer *w) {
-    int64_t n = w->desc->max_tokens > 0 ? w->desc->max_tokens : DEFAULT_TOKENS;
-    int64_t n_sayable = tutti_tokenizer_get_size(w->tokenizer);
-    int32_t end = tutti_tokenizer_get_end(w->tokenizer);
-    for (int64_t i = 0; i < n; i++) {
+tutti_status tti_generator_write(tti_generator *g, const tti_writing *how) {
+    int64_t n_sayable = tutti_tokenizer_get_size(g->tokenizer);
+    int32_t end = tutti_tokenizer_get_end(g->tokenizer);
+    for (int64_t i = 0; i < how->max_tokens; i++) {
         const float *logits = NULL;
-        TTI_TRY(next_logits(w, &logits));
-        int32_t token = tti_sample_token(&w->sampling, logits, n_sayable, (uint64_t)i, w->room);
+        if (how->deadline_ns && tti_now_ns() > how->deadline_ns) break;
+        TTI_TRY(next_logits(g, &logits));
+        int32_t token = tti_sample_token(&how->sampling, logits, n_sayable, (uint64_t)i, g->room);
         if (token == end) break;
-        TTI_TRY(say(w, token));
-        push(w, token);
+        TTI_TRY(say(g, how, token));
+        push(g, token);
     }
     return TUTTI_OK;
 }
 
-static tutti_status prepare(writer *w, const tutti_job *job) {
-    const tti_blueprint *b = tti_predictor_blueprint(w->p);
-    w->context = tutti_dataset_get_info(b->train)->x.shape.dim[0];
-    w->n_classes = b->model_params.n_classes;
-    w->tokenizer = tutti_dataset_get_tokenizer(b->train);
-    TTI_TRY(check_model(w, b));
-    w->tokens = calloc((size_t)w->context, sizeof *w->tokens);
-    w->unknown = malloc((size_t)w->context * sizeof *w->unknown);
-    w->room = calloc((size_t)w->n_classes, sizeof *w->room);
-    if (!w->tokens || !w->unknown || !w->room)
-        return tti_fail(TUTTI_E_NOMEM, "generate: out of memory");
-    for (int64_t i = 0; i < w->context; i++) w->unknown[i] = -1;
-    TTI_TRY(tti_decoder_open(job, w->p, w->context, &w->decoder));
-    return push_prompt(w);
-}
+/* ---- the call ---- */
 
 /* One sample at a time: the shards of training would be computed for nothing. */
 static void take_one_row(tutti_job *job) {
@@ -142,22 +171,39 @@ static void take_one_row(tutti_job *job) {
     tutti_job_set(job, "parallel.workers=1", "generate");
 }
 
-tutti_status tutti_generate(tutti_job *job, const char *run_dir, const tutti_generate_desc *desc) {
-    writer w = {.desc = desc,
-                .sampling = {.temperature = desc->temperature == 0 ? 1 : desc->temperature,
-                             .top_k = desc->top_k,
-                             .top_p = desc->top_p,
-                             .seed = desc->seed}};
-    take_one_row(job);
-    TTI_TRY(tti_predictor_open(job, run_dir, NULL, NULL, &w.p));
-    tutti_status st = prepare(&w, job);
+static tutti_status begin(tti_generator *g, const char *prompt) {
+    int32_t *tokens = NULL;
+    int64_t n = 0;
+    if (*prompt) TTI_TRY(tutti_tokenizer_encode(g->tokenizer, prompt, strlen(prompt), &tokens, &n));
+    tutti_status st = tti_generator_begin(g, tokens, n);
+    free(tokens);
+    return st;
+}
+
+static tutti_status generate(const tutti_job *job, tti_predictor *p,
+                             const tutti_generate_desc *desc) {
+    tti_generator *g;
+    tti_writing how = {.sampling = {.temperature = desc->temperature == 0 ? 1 : desc->temperature,
+                                    .top_k = desc->top_k,
+                                    .top_p = desc->top_p,
+                                    .seed = desc->seed},
+                       .max_tokens = desc->max_tokens > 0 ? desc->max_tokens : DEFAULT_TOKENS,
+                       .on_text = desc->on_text,
+                       .user = desc->user};
+    TTI_TRY(tti_generator_open(job, p, &g));
+    tutti_status st = begin(g, desc->prompt ? desc->prompt : "");
     if (st == TUTTI_OK && desc->prompt)
         desc->on_text(desc->user, desc->prompt, strlen(desc->prompt));
-    if (st == TUTTI_OK) st = write_on(&w);
-    tti_decoder_close(w.decoder);
-    free(w.tokens);
-    free(w.unknown);
-    free(w.room);
-    tti_predictor_close(w.p);
+    if (st == TUTTI_OK) st = tti_generator_write(g, &how);
+    tti_generator_close(g);
+    return st;
+}
+
+tutti_status tutti_generate(tutti_job *job, const char *run_dir, const tutti_generate_desc *desc) {
+    tti_predictor *p;
+    take_one_row(job);
+    TTI_TRY(tti_predictor_open(job, run_dir, NULL, NULL, &p));
+    tutti_status st = generate(job, p, desc);
+    tti_predictor_close(p);
     return st;
 }

@@ -113,6 +113,7 @@ typedef struct tti_job_config {
         int64_t checkpoint_every; /* steps; 0: at the end of each epoch; -1: only at the end */
         int64_t keep;             /* generations kept, >= 2 */
         int64_t log_every;        /* steps between step records; 0: about twice a second */
+        int64_t text_samples;     /* texts of a language model in report.html */
         bool progress;
     } run;
 } tti_job_config;

@@ -372,6 +372,10 @@ static const tti_option rows[] = {
     {"run.log_every", TTI_OPTION_INT, AT(run.log_every), "0", RANGE(0, 1e12),
      .also = "log_interval|log_steps|print_every|logging_steps",
      .help = "Steps between step records in metrics.jsonl; 0: about twice a second"},
+    {"run.text_samples", TTI_OPTION_INT, AT(run.text_samples), "3", RANGE(0, 16),
+     .also = "samples|generations|n_texts",
+     .help = "Texts in report.html that a language model writes on from beginnings in the test "
+             "split, for at most two seconds; 0: none"},
     {"run.progress", TTI_OPTION_BOOL, AT(run.progress), "true", .also = "verbose|progress_bar|tqdm",
      .help = "Show progress on standard error"},
 };

@@ -11,6 +11,7 @@
 #include "base/atomic_file.h"
 #include "data/byte_reader.h"
 #include "train/chart.h"
+#include "train/generator.h"
 #include "train/history.h"
 #include "train/job.h"
 #include "tutti/eval.h"
@@ -61,14 +62,15 @@ static const char style[] =
     "overflow-wrap:anywhere}.wrong span,.wrong small{color:var(--soft);font-weight:400}"
     "details summary{cursor:pointer;font-size:18px;font-weight:600;margin:34px 0 12px}"
     "pre{overflow:auto;font:13px/1.45 ui-monospace,'DejaVu Sans Mono',monospace}"
+    "pre.text{white-space:pre-wrap;overflow-wrap:anywhere;margin:0 0 12px}"
+    ".text span{color:var(--soft)}"
     ".notes p{margin:4px 0;color:var(--ink)}.notes .failed{color:#d0342c;font-weight:600}";
 
 typedef struct page {
     tti_str out;
     tti_history h;
     const char *run_dir;
-    const tti_mistakes *mistakes;
-    const tutti_dataset *names;
+    tti_report_extras extras;
     tti_arena arena; /* columns of the history */
 } page;
 
@@ -314,19 +316,21 @@ static void add_all(page *p) {
     add_head(p);
     add_tiles(p);
     add_curves(p);
-    if (p->mistakes && p->mistakes->n_seen > 0) {
+    const tti_mistakes *mistakes = p->extras.mistakes;
+    if (mistakes && mistakes->n_seen > 0) {
         tti_str_add(&p->out, "<h2>Mistakes</h2>");
-        tti_mistakes_draw(&p->out, p->mistakes, p->names);
+        tti_mistakes_draw(&p->out, mistakes, p->extras.names);
     }
+    if (p->extras.texts) tti_text_samples_draw(&p->out, p->extras.texts);
     add_notes(p);
     add_job(p);
     tti_str_add(&p->out, "</body></html>\n");
 }
 
-tutti_status tti_report_write(const char *run_dir, const tti_mistakes *mistakes,
-                              const tutti_dataset *names) {
-    page p = {.run_dir = run_dir, .mistakes = mistakes, .names = names};
+tutti_status tti_report_write(const char *run_dir, const tti_report_extras *extras) {
+    page p = {.run_dir = run_dir};
     char path[4096];
+    if (extras) p.extras = *extras;
     TTI_TRY(tti_history_read(run_dir, &p.h));
     add_all(&p);
     tutti_status st = TUTTI_OK;
@@ -341,23 +345,40 @@ tutti_status tti_report_write(const char *run_dir, const tti_mistakes *mistakes,
     return st;
 }
 
-/* ---- with mistakes ---- */
+/* ---- with what the model can tell ---- */
 
-static tutti_status write_with(tti_predictor *predictor, int time_ms, const char *run_dir) {
+static tutti_status write_with(const tutti_job *job, tti_predictor *p, int time_ms,
+                               const char *run_dir) {
+    const tti_blueprint *b = tti_predictor_blueprint(p);
     tti_mistakes mistakes = {0};
-    TTI_TRY(tti_mistakes_find(predictor, time_ms, &mistakes));
-    tutti_status st =
-        tti_report_write(run_dir, &mistakes, tti_predictor_blueprint(predictor)->test);
+    tti_text_samples texts = {0};
+    bool pictures = tti_shows_pictures(b);
+    if (pictures) TTI_TRY(tti_mistakes_find(p, time_ms, &mistakes));
+    tti_text_samples_make(job, p, (int)b->config.run.text_samples, time_ms, &texts);
+    tutti_status st = tti_report_write(
+        run_dir, &(tti_report_extras){pictures ? &mistakes : NULL, b->test, &texts});
+    tti_text_samples_free(&texts);
     tti_mistakes_free(&mistakes);
     return st;
 }
 
+/* Opening a large model anew takes as long as a few steps, which nobody has asked for. */
+static tutti_status write_without(const tti_blueprint *b, const char *run_dir) {
+    tti_text_samples texts = {0};
+    if (b->config.run.text_samples > 0 && tti_writes_text(b))
+        snprintf(texts.note, sizeof texts.note,
+                 "No texts: the model is large; 'tutti report RUN' makes some.");
+    return tti_report_write(run_dir, &(tti_report_extras){.texts = &texts});
+}
+
 tutti_status tti_report_at_end(const tutti_job *job, const tti_blueprint *b, const char *run_dir) {
     tti_predictor *predictor;
-    bool cheap = b->plan->n_params <= END_MAX_PARAMS && tti_shows_pictures(b);
-    if (!cheap || tti_predictor_open_like(job, b, run_dir, &predictor) != TUTTI_OK)
-        return tti_report_write(run_dir, NULL, NULL);
-    tutti_status st = write_with(predictor, END_TIME_MS, run_dir);
+    bool has_texts = tti_writes_text(b) && b->config.run.text_samples > 0;
+    if (!has_texts && !tti_shows_pictures(b)) return tti_report_write(run_dir, NULL);
+    if (b->plan->n_params > END_MAX_PARAMS) return write_without(b, run_dir);
+    if (tti_predictor_open_like(job, b, run_dir, &predictor) != TUTTI_OK)
+        return tti_report_write(run_dir, NULL);
+    tutti_status st = write_with(job, predictor, END_TIME_MS, run_dir);
     tti_predictor_close(predictor);
     return st;
 }
@@ -368,10 +389,8 @@ tutti_status tutti_report(tutti_job *job, const char *run_dir) {
     bool no_run = st == TUTTI_E_CONFIG;
     if (no_run) return st;
     /* Without data or checkpoint the curves are still there. */
-    if (st != TUTTI_OK) return tti_report_write(run_dir, NULL, NULL);
-    bool pictures = tti_shows_pictures(tti_predictor_blueprint(predictor));
-    st = pictures ? write_with(predictor, ASKED_TIME_MS, run_dir)
-                  : tti_report_write(run_dir, NULL, NULL);
+    if (st != TUTTI_OK) return tti_report_write(run_dir, NULL);
+    st = write_with(job, predictor, ASKED_TIME_MS, run_dir);
     tti_predictor_close(predictor);
     return st;
 }

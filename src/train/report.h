@@ -3,14 +3,21 @@
 #define TTI_TRAIN_REPORT_H
 
 #include "train/mistakes.h"
+#include "train/text_samples.h"
 
-/* Writes run_dir/report.html from metrics.jsonl.  mistakes may be NULL; names: the test split, for
- * their classes. */
-tutti_status tti_report_write(const char *run_dir, const tti_mistakes *mistakes,
-                              const tutti_dataset *names);
+/* What only the model can tell; each may be NULL.  names: the test split, for the classes of
+ * mistakes. */
+typedef struct tti_report_extras {
+    const tti_mistakes *mistakes;
+    const tutti_dataset *names;
+    const tti_text_samples *texts;
+} tti_report_extras;
 
-/* At the end of a run, by one rank: the same, with mistakes where samples are pictures and looking
- * for them costs little.  b is the run's. */
+/* Writes run_dir/report.html from metrics.jsonl.  extras may be NULL. */
+tutti_status tti_report_write(const char *run_dir, const tti_report_extras *extras);
+
+/* At the end of a run, by one rank: the same, with mistakes where samples are pictures, and texts
+ * where the model writes some, if that costs little.  b is the run's. */
 tutti_status tti_report_at_end(const tutti_job *job, const tti_blueprint *b, const char *run_dir);
 
 #endif /* TTI_TRAIN_REPORT_H */

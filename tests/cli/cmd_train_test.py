@@ -15,6 +15,7 @@ RECORDS = {
               "bytes_grads", "bytes_activations", "backend", "version"},
     "step": {"step", "epoch", "split", "loss", "accuracy", "lr", "samples_per_s", "wait_share",
              "comm_share", "compute_share", "update_share", "params_hash"},
+    "times": {"step", "data_s", "compute_s", "comm_s", "update_s", "spent_s"},
     "eval": {"step", "epoch", "split", "loss", "accuracy", "samples"},
     "checkpoint": {"step", "path"},
     "end": {"step", "stopped", "params_hash", "loss", "accuracy", "samples_per_s", "wall_s",

@@ -67,7 +67,7 @@ T_CASE(of_hostile_texts) {
     file = fopen("job.yaml", "w");
     fputs("a: </pre><script>", file);
     fclose(file);
-    T_OK(tti_report_write(".", NULL, NULL));
+    T_OK(tti_report_write(".", NULL));
     const char *page = page_of("report.html");
     assert_null(strstr(page, "<script"));
     assert_null(strstr(page, "<b>x"));
@@ -87,7 +87,7 @@ T_CASE(times_of_all_ranks) {
         "\"comm_s\":[5,3],\"update_s\":[1,1],\"spent_s\":[10,10]}\n",
         file);
     fclose(file);
-    T_OK(tti_report_write(".", NULL, NULL));
+    T_OK(tti_report_write(".", NULL));
     const char *page = page_of("report.html");
     assert_non_null(strstr(page, "<title>rank 0, computing: 10 s, 50.0 %</title>"));
     assert_non_null(strstr(page, "<title>rank 0, reducing: 4 s, 20.0 %</title>"));
