@@ -5,7 +5,7 @@
  *
  * Samples: x is what a model is fed, already decoded and normalised: for images f32 [C,H,W] with
  *          (pixel/255 - mean)/std, for text i32 [T].  y is i32: a class number, or for text the
- *          token that follows each one of x, [T].
+ *          token that follows each one of x, [T]; of masked text the token that was there, or -1.
  * Threads: an open data set is read-only; any number of threads may read it at once.
  * Errors:  a missing, damaged or hostile file gives TUTTI_E_DATA with its path and what was
  *          expected of it.
@@ -45,6 +45,9 @@ typedef struct tutti_dataset_desc {
     const char *tokenizer;     /* text: "bytes", "chars", "gpt2"; NULL, "", "auto": by its dir,
                                   without one chars                                           */
     const char *tokenizer_dir; /* its file or folder; NULL or "": none                        */
+    double mask_prob;          /* share of the tokens to be guessed, of them 80 % masked, 10 % any,
+                                  10 % as they are; y is -1 elsewhere; 0: y is what follows   */
+    int64_t mask_token;        /* for mask_prob; -1: one more than the data has               */
     const char *label;         /* csv: name or number of a column; NULL or "": "label", "class",
                                   "target" or "y", or else the last                           */
 } tutti_dataset_desc;

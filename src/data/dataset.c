@@ -42,6 +42,8 @@ static tutti_status check_desc(const tutti_dataset_desc *desc) {
     if (!(desc->val_fraction >= 0 && desc->val_fraction < 1))
         return tti_fail(TUTTI_E_INVALID, "data: val_fraction %g is not in [0, 1)",
                         desc->val_fraction);
+    if (!(desc->mask_prob >= 0 && desc->mask_prob <= 1))
+        return tti_fail(TUTTI_E_INVALID, "data: mask_prob %g is not in [0, 1]", desc->mask_prob);
     if (desc->n_samples < 0 || desc->n_classes < 0 || desc->n_classes > INT32_MAX)
         return tti_fail(TUTTI_E_INVALID, "data: n_samples %lld or n_classes %lld is out of range",
                         (long long)desc->n_samples, (long long)desc->n_classes);
@@ -61,6 +63,9 @@ tutti_status tutti_dataset_open(const tutti_dataset_desc *desc, tutti_dataset **
         return st;
     }
     size_t max_bytes;
+    if (desc->mask_prob > 0 && ds->masking.prob == 0)
+        TTI_TRY_GOTO(tti_fail(TUTTI_E_INVALID, "data: %s has no tokens to mask", desc->format),
+                     cleanup);
     TTI_TRY_GOTO(tti_chain_infer(&ds->decode, &ds->stored, &ds->info.x, &max_bytes), cleanup);
     if (desc->skip_bad) TTI_TRY_GOTO(tti_skip_list_create(ds->info.n_samples, &ds->skips), cleanup);
     *out = ds;
@@ -74,6 +79,8 @@ tutti_status tti_dataset_read(const tutti_dataset *ds, const tti_sample_key *key
     int64_t index = (int64_t)key->index;
     tutti_status st = ds->read ? ds->read(ds, index, x, y) : ds->fetch(ds, index, ws, y);
     if (st == TUTTI_OK && !ds->read) st = ds->unpack(ds, key, ws, x);
+    if (st == TUTTI_OK && ds->masking.prob > 0)
+        tti_masking_apply(&ds->masking, key, tutti_shape_n_elems(&ds->stored.shape), x, y);
     *skipped = st == TUTTI_E_DATA && ds->skips;
     if (*skipped) tti_skip_list_add(ds->skips, index, tutti_last_error());
     return *skipped ? TUTTI_OK : st;

@@ -7,6 +7,7 @@
 #define TTI_DATA_DATASET_H
 
 #include "base/str.h"
+#include "data/masking.h"
 #include "data/skip_list.h"
 #include "data/transform.h"
 #include "data/workspace.h"
@@ -27,6 +28,7 @@ struct tutti_dataset {
     tutti_status (*unpack)(const tutti_dataset *ds, const tti_sample_key *key, tti_workspace *ws,
                            void *x);
     const char *(*class_name)(const tutti_dataset *ds, int64_t label); /* NULL: no names */
+    tti_masking masking;  /* of samples of tokens, by tti_dataset_read                */
     tti_skip_list *skips; /* NULL: a bad sample is a failure; owned, set by tutti_dataset_open */
     void (*close)(tutti_dataset *ds); /* frees state; cannot fail */
     void *state;                      /* of the format            */

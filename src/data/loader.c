@@ -3,12 +3,14 @@
  * The one idea: a batch is cut into chunks of rows, every chunk is a job of its own, and threads
  * always take the first chunk of the earliest batch that has one left.  So the next batch is made
  * by all threads together, and a chunk writes only its own rows: nothing depends on who makes it.
+ * Under mixup there follows a job per shard, which waits until all rows are there.
  *
  * Slots of the ring: batch number k lives in slot k % n_slots from the moment the batch that was
  * there before is given back.  One mutex guards the numbers; rows are written outside of it. */
 #include "data/loader.h"
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -17,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "data/mixup.h"
 #include "data/sampler.h"
 
 enum {
@@ -32,8 +35,9 @@ typedef struct slot {
     uint8_t *x, *y;
     tti_permutation order; /* of the batch's epoch, unless sequential           */
     tti_batch batch;
-    int64_t n_chunks, next_chunk, n_done;
-    int64_t failed_chunk; /* the first one that failed, so that the text does not depend on time */
+    int64_t n_chunks, n_jobs; /* chunks of rows come first, then shards to be mixed */
+    int64_t next_job, n_done;
+    int64_t failed_job; /* the first one that failed, so that the text does not depend on time */
     tutti_status status;
     char text[TEXT_BYTES];
 } slot;
@@ -93,9 +97,9 @@ static void open_slot(tti_loader *l, int64_t k) {
     b->n_rows = last - first;
     if (!l->desc.sequential)
         s->order = tti_sampler_epoch((uint64_t)n, l->desc.seed, (uint64_t)b->epoch);
-    s->next_chunk = s->n_done = 0;
+    s->next_job = s->n_done = 0;
     s->status = TUTTI_OK;
-    s->failed_chunk = INT64_MAX;
+    s->failed_job = INT64_MAX;
 }
 
 static void clear_row(const tti_loader *l, uint8_t *x, int32_t *y) {
@@ -135,6 +139,21 @@ static tutti_status load_chunk(const tti_loader *l, slot *s, int64_t chunk, scra
     return TUTTI_OK;
 }
 
+/* Shard i of this worker; all rows of the batch are loaded. */
+static void mix_shard(const tti_loader *l, const slot *s, int64_t i) {
+    const tti_batch *b = &s->batch;
+    int64_t first = (l->desc.first_shard + i) * b->rows_per_shard;
+    int64_t n_rows = TTI_MAX(0, TTI_MIN(b->n_rows_global - first, b->rows_per_shard));
+    tti_mixup_apply(&(tti_mixup){.alpha = l->desc.mixup,
+                                 .seed = l->desc.seed,
+                                 .epoch = (uint64_t)b->epoch,
+                                 .position = (uint64_t)(b->step * l->desc.batch + first),
+                                 .n_rows = n_rows,
+                                 .row_elems = l->x_row_bytes / sizeof(float),
+                                 .x = (float *)(void *)(s->x + (size_t)i * b->x_shard_bytes),
+                                 .y = (int32_t *)(void *)(s->y + (size_t)i * b->y_shard_bytes)});
+}
+
 /* ---- threads ---- */
 
 static void open_slots(tti_loader *l) {
@@ -144,11 +163,16 @@ static void open_slots(tti_loader *l) {
     }
 }
 
-/* The earliest batch with a chunk left, NULL if there is none. */
+/* A shard can be mixed when every chunk is done, a chunk can always be loaded. */
+static bool has_work(const slot *s) {
+    return s->next_job < s->n_chunks || (s->next_job < s->n_jobs && s->n_done >= s->n_chunks);
+}
+
+/* The earliest batch with something to do, NULL if there is none. */
 static slot *find_work(tti_loader *l) {
     for (int64_t k = l->n_given; k < l->n_opened; k++) {
         slot *s = &l->slots[k % l->n_slots];
-        if (s->next_chunk < s->n_chunks) return s;
+        if (has_work(s)) return s;
     }
     return NULL;
 }
@@ -161,17 +185,25 @@ static void keep_text(char text[TEXT_BYTES]) {
 }
 
 /* Called with the mutex held, which is let go while rows are loaded. */
-static void run_chunk(tti_loader *l, slot *s, scratch *mine) {
-    int64_t chunk = s->next_chunk++;
+static void run_job(tti_loader *l, slot *s, scratch *mine) {
+    int64_t job = s->next_job++;
+    bool is_good = s->status == TUTTI_OK; /* what failed to load is not mixed */
+    tutti_status st = TUTTI_OK;
     pthread_mutex_unlock(&l->mutex);
-    tutti_status st = load_chunk(l, s, chunk, mine);
+    if (job < s->n_chunks)
+        st = load_chunk(l, s, job, mine);
+    else if (is_good)
+        mix_shard(l, s, job - s->n_chunks);
     pthread_mutex_lock(&l->mutex);
-    if (st != TUTTI_OK && chunk < s->failed_chunk) {
+    if (st != TUTTI_OK && job < s->failed_job) {
         s->status = st;
-        s->failed_chunk = chunk;
+        s->failed_job = job;
         keep_text(s->text);
     }
-    if (++s->n_done == s->n_chunks) pthread_cond_signal(&l->ready);
+    if (++s->n_done == s->n_jobs)
+        pthread_cond_signal(&l->ready);
+    else if (s->n_done == s->n_chunks)
+        pthread_cond_broadcast(&l->work);
 }
 
 static void *thread_main(void *arg) {
@@ -181,7 +213,7 @@ static void *thread_main(void *arg) {
     while (!l->stop) {
         slot *s = find_work(l);
         if (s)
-            run_chunk(l, s, mine);
+            run_job(l, s, mine);
         else
             pthread_cond_wait(&l->work, &l->mutex); /* until next or destroy */
     }
@@ -224,6 +256,8 @@ static tutti_status check_desc(const tti_loader_desc *d) {
                         d->n_threads, MAX_THREADS, d->n_prefetch, MAX_PREFETCH);
     if (d->epoch < 0 || d->n_steps < 0 || d->timeout_ms < 0)
         return tti_fail(TUTTI_E_INVALID, "loader: epoch, n_steps or timeout_ms is negative");
+    if (!(d->mixup >= 0 && isfinite(d->mixup)))
+        return tti_fail(TUTTI_E_INVALID, "loader: mixup %g is not a number >= 0", d->mixup);
     int64_t steps = tti_steps_per_epoch(d->dataset->info.n_samples, d->batch);
     if (d->step < 0 || d->step >= steps)
         return tti_fail(TUTTI_E_INVALID, "loader: step %lld of an epoch of %lld steps",
@@ -240,6 +274,12 @@ static tutti_status plan(tti_loader *l) {
     l->stored_bytes = tti_type_bytes(&ds->stored);
     l->x_row_bytes = tti_type_bytes(&l->x_type);
     l->y_row_elems = (size_t)tutti_shape_n_elems(&ds->info.y.shape);
+    if (d->mixup > 0) {
+        if (l->x_type.dtype != TUTTI_F32 || ds->info.y.shape.n_dims != 0)
+            return tti_fail(TUTTI_E_INVALID,
+                            "loader: mixup needs samples of f32 with one label each");
+        l->y_row_elems = TTI_MIXUP_LABELS;
+    }
     l->rows_per_shard = tti_rows_per_shard(d->batch, d->n_shards);
     l->steps_per_epoch = tti_steps_per_epoch(ds->info.n_samples, d->batch);
     l->end = d->sequential ? l->steps_per_epoch - d->step : INT64_MAX;
@@ -280,6 +320,7 @@ static tutti_status alloc_slots(tti_loader *l) {
         s->batch.y_shard_bytes = y_bytes;
         int64_t n_rows = l->rows_per_shard * n_shards;
         s->n_chunks = (n_rows + CHUNK_ROWS - 1) / CHUNK_ROWS;
+        s->n_jobs = s->n_chunks + (l->desc.mixup > 0 ? n_shards : 0);
     }
     if (!l->slots || !fits)
         return tti_fail(TUTTI_E_NOMEM, "loader: out of memory for %d batches of %d shards of %lld",
@@ -362,13 +403,13 @@ static struct timespec deadline_after(int timeout_ms) {
                              .tv_nsec = (long)(t_ns % 1000000000)};
 }
 
-/* With the mutex held: until every chunk of the slot is done. */
+/* With the mutex held: until everything of the slot is done. */
 static tutti_status wait_for(tti_loader *l, slot *s) {
     struct timespec deadline = deadline_after(l->desc.timeout_ms);
-    while (l->desc.n_threads == 0 && s->next_chunk < s->n_chunks) run_chunk(l, s, &l->scratches[0]);
-    while (s->n_done < s->n_chunks)
+    while (l->desc.n_threads == 0 && s->next_job < s->n_jobs) run_job(l, s, &l->scratches[0]);
+    while (s->n_done < s->n_jobs)
         if (pthread_cond_timedwait(&l->ready, &l->mutex, &deadline) == ETIMEDOUT &&
-            s->n_done < s->n_chunks)
+            s->n_done < s->n_jobs)
             return tti_fail(TUTTI_E_TIMEOUT,
                             "loader: epoch %lld step %lld was not ready after %d ms",
                             (long long)s->batch.epoch, (long long)s->batch.step,

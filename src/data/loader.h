@@ -30,6 +30,7 @@ typedef struct tti_loader_desc {
     int n_prefetch;               /* batches made ahead with threads, 0: 1                       */
     int timeout_ms;               /* longest wait for a batch; 0: 60000                          */
     tti_chain transforms;         /* after the data set's own; steps borrowed like dataset       */
+    double mixup;                 /* alpha: samples are mixed (mixup.h), y is i32 [b,3]; 0: off  */
 } tti_loader_desc;
 
 /* One step of this worker. */

@@ -147,6 +147,7 @@ static tutti_status windows_read(const tutti_dataset *ds, int64_t index, void *x
     int32_t *token = x;
     int64_t at = index * w->stride, n = w->context;
     TTI_TRY(tti_token_stream_read(&w->stream, at, n, token));
+    if (ds->masking.prob > 0) return TUTTI_OK; /* targets are made with the masks */
     memcpy(y, token + 1, (size_t)(n - 1) * sizeof *y);
     return tti_token_stream_read(&w->stream, at + n, 1, &y[n - 1]);
 }
@@ -165,17 +166,33 @@ static tutti_status count_windows(const tutti_dataset_desc *desc, const char *na
     if (desc->context < 0 || desc->stride < 0 || w->context > MAX_CONTEXT)
         return tti_fail(TUTTI_E_INVALID, "%s: context %lld or stride %lld is out of range", name,
                         (long long)desc->context, (long long)desc->stride);
-    int64_t n = w->stream.n_tokens;
-    if (n <= w->context)
+    bool follows = desc->mask_prob == 0; /* a target follows the last token */
+    int64_t n = w->stream.n_tokens, n_needed = w->context + follows;
+    if (n < n_needed)
         return tti_fail(TUTTI_E_DATA,
-                        "%s: the %s part has %lld tokens, a sample needs data.context + 1 = %lld",
+                        "%s: the %s part has %lld tokens, a sample needs data.context%s = %lld",
                         name, desc->split == TUTTI_TRAIN ? "training" : "test", (long long)n,
-                        (long long)(w->context + 1));
-    int64_t n_windows = (n - 1 - w->context) / w->stride + 1;
+                        follows ? " + 1" : "", (long long)n_needed);
+    int64_t n_windows = (n - n_needed) / w->stride + 1;
     if (desc->n_samples > n_windows)
         return tti_fail(TUTTI_E_DATA, "%s: %lld samples are asked for, there are %lld", name,
                         (long long)desc->n_samples, (long long)n_windows);
     *out = desc->n_samples > 0 ? desc->n_samples : n_windows;
+    return TUTTI_OK;
+}
+
+/* Without a mask token of its own the vocabulary gets one more. */
+static tutti_status set_masking(const tutti_dataset_desc *desc, const char *name,
+                                tutti_dataset *ds) {
+    int64_t n = ds->info.n_classes, token = desc->mask_token < 0 ? n : desc->mask_token;
+    if (desc->mask_prob == 0) return TUTTI_OK;
+    if (n >= INT32_MAX || desc->mask_token >= n)
+        return tti_fail(TUTTI_E_INVALID,
+                        "%s: data.mask_token %lld is outside of the vocabulary, 0 .. %lld; auto "
+                        "adds one for it",
+                        name, (long long)desc->mask_token, (long long)(n - 1));
+    ds->masking = (tti_masking){desc->mask_prob, (int32_t)token, (int32_t)n};
+    ds->info.n_classes = TTI_MAX(n, token + 1);
     return TUTTI_OK;
 }
 
@@ -191,12 +208,13 @@ tutti_status tti_token_windows(const tutti_dataset_desc *desc, const char *name,
     ds->state = w;
     ds->read = windows_read;
     ds->close = windows_close;
+    ds->info.n_classes = w->stream.vocabulary;
     tutti_status st = count_windows(desc, name, w, &ds->info.n_samples);
+    if (st == TUTTI_OK) st = set_masking(desc, name, ds);
     if (st != TUTTI_OK) {
         windows_close(ds);
         return st;
     }
-    ds->info.n_classes = w->stream.vocabulary;
     ds->stored = ds->info.y = (tutti_type){TUTTI_I32, TUTTI_SHAPE(w->context)};
     return TUTTI_OK;
 }

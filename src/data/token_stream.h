@@ -44,6 +44,8 @@ void tti_token_stream_split(tti_token_stream *stream, const tutti_dataset_desc *
 
 /* Makes ds the windows over a stream, which is taken over, also on failure: sample i is tokens
  * i*stride .. i*stride + context, the last one only as a target.  Test windows never overlap.
+ * With desc->mask_prob there is no such last one: targets are the sample's own tokens, of which
+ * tti_dataset_read masks some.
  * TUTTI_E_DATA if not one window fits; name is what messages begin with. */
 tutti_status tti_token_windows(const tutti_dataset_desc *desc, const char *name,
                                tti_token_stream *stream, tutti_dataset *ds);

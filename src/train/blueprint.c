@@ -6,11 +6,13 @@
 
 #include "backend/backend.h"
 #include "data/loader.h"
+#include "data/mixup.h"
 #include "data/sampler.h"
 #include "ops/op_table.h"
 #include "train/job_data.h"
 #include "train/model_choice.h"
 #include "train/numerics.h"
+#include "train/objective.h"
 #include "train/optimizer.h"
 #include "train/param_groups.h"
 
@@ -42,25 +44,25 @@ static void count_steps(tti_blueprint *b) {
     b->n_steps = c->train.steps > 0 ? c->train.steps : by_epochs;
 }
 
-/* ---- the graph of one shard ---- */
-
-/* loss_sum, count and correct of classification; targets [rows] and logits [rows, classes]. */
-static void add_loss(tutti_graph *g, const tti_job_config *c, tutti_value *logits,
-                     tutti_value *target, int64_t n_classes) {
-    tutti_value *sums[TTI_MAX_OUT] = {0}, *mse[TTI_MAX_OUT] = {0};
-    bool is_mse = strcmp(c->train.loss, "mse") == 0;
-    double smoothing = is_mse ? 0 : c->train.label_smoothing;
-    tti_emit_n(g, "cross_entropy", "loss", (tutti_value *[]){logits, target}, 2,
-               (tti_attr_arg[]){TTI_FLOAT("smoothing", smoothing), {0}}, sums);
-    if (is_mse) {
-        tutti_value *wanted = tti_emit(g, "one_hot", NULL, &target, 1,
-                                       (tti_attr_arg[]){TTI_INT("n", n_classes), {0}});
-        tti_emit_n(g, "mse", "loss", (tutti_value *[]){logits, wanted, target}, 3, NULL, mse);
-    }
-    tutti_output(g, "loss_sum", is_mse ? mse[0] : sums[0]);
-    tutti_output(g, "count", is_mse ? mse[1] : sums[1]);
-    tutti_output(g, "correct", sums[2]);
+/* What only the data and the number of shards can tell about data.mixup. */
+static tutti_status check_mixup(const tti_blueprint *b) {
+    const tutti_dataset_info *info = tutti_dataset_get_info(b->train);
+    char text[64];
+    if (b->config.data.mixup == 0) return TUTTI_OK;
+    if (info->x.dtype != TUTTI_F32 || info->y.shape.n_dims != 0)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "data.mixup: mixes pictures and other samples of floats with one class "
+                        "each; those of data.format=%s are %s; give data.mixup=0",
+                        b->config.data.format, tti_type_text(&info->x, text, sizeof text));
+    if (b->rows_per_shard < 2)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "data.mixup: mixes samples of the same shard, and a batch of %lld in %d "
+                        "shards has one in each; give train.batch=%d or fewer shards",
+                        (long long)b->config.train.batch, b->n_shards, 2 * b->n_shards);
+    return TUTTI_OK;
 }
+
+/* ---- the graph of one shard ---- */
 
 /* Logits must be those of every target: its shape with the classes behind, or all rows flat. */
 static tutti_status check_logits(const tutti_graph *g, const tutti_value *logits,
@@ -93,17 +95,20 @@ static tutti_shape with_rows(const tti_blueprint *b, const tutti_shape *sample) 
 static tutti_status build_graph(const tutti_job *job, const tti_blueprint *b, tutti_graph *g) {
     const tutti_dataset_info *info = tutti_dataset_get_info(b->train);
     tutti_shape x_shape = with_rows(b, &info->x.shape), y_shape = with_rows(b, &info->y.shape);
+    bool is_mixed = g->training && b->config.data.mixup > 0;
+    const tutti_shape *fed =
+        is_mixed ? &TUTTI_SHAPE(b->rows_per_shard, TTI_MIXUP_LABELS) : &y_shape;
     tutti_graph_set_sync_batch_norm(g, b->config.parallel.sync_batch_norm);
     tutti_value *x = tutti_input(g, "x", info->x.dtype, &x_shape);
-    tutti_value *target = tutti_input(g, "target", TUTTI_I32, &y_shape);
+    tutti_value *target = tutti_input(g, "target", TUTTI_I32, fed);
     tutti_value *logits = NULL;
     TTI_TRY(tti_model_build(job, &b->model_params, g, x, &logits));
     TTI_TRY(check_logits(g, logits, &y_shape, info->n_classes));
     int64_t n_targets = tutti_shape_n_elems(&y_shape);
     logits = flatten_rows(g, logits, &TUTTI_SHAPE(n_targets, info->n_classes));
-    target = flatten_rows(g, target, &TUTTI_SHAPE(n_targets));
+    if (!is_mixed) target = flatten_rows(g, target, &TUTTI_SHAPE(n_targets));
     if (b->gives_logits && !g->training) tutti_output(g, "logits", logits);
-    add_loss(g, &b->config, logits, target, info->n_classes);
+    tti_objective_add(g, &b->config, logits, target);
     return tutti_graph_check(g);
 }
 
@@ -192,6 +197,9 @@ static tutti_status create(const tutti_job *job, bool gives_logits, const tti_bl
     tutti_status st = like ? TUTTI_OK : open_data(b);
     if (st == TUTTI_OK) {
         count_steps(b);
+        st = check_mixup(b);
+    }
+    if (st == TUTTI_OK) {
         b->model_params = tti_model_params_of(&b->config, tutti_dataset_get_info(b->train));
         st = make_plan(job, b);
         if (st == TUTTI_OK) st = check_groups(b);

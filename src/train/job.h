@@ -44,9 +44,12 @@ typedef struct tti_job_config {
         int64_t image_size;         /* pictures: side of what the model sees; 0: by format */
         char augment[TTI_TEXT_MAX]; /* "auto", or steps: data/augment.h */
         char channel_mean[TTI_TEXT_MAX], channel_std[TTI_TEXT_MAX]; /* "auto", or three numbers */
-        char on_error[TTI_TEXT_MAX];                                /* stop | skip */
-        int64_t threads;                                            /* loader threads per worker */
-        int64_t prefetch;                                           /* batches made ahead, >= 1 */
+        double mixup;                /* alpha of Beta(alpha, alpha); 0: off */
+        double mask_prob;            /* text, tokens: share of tokens to guess; 0: the next one */
+        int64_t mask_token;          /* that stands for them; -1: one more than the data has */
+        char on_error[TTI_TEXT_MAX]; /* stop | skip */
+        int64_t threads;             /* loader threads per worker */
+        int64_t prefetch;            /* batches made ahead, >= 1 */
     } data;
     struct {
         int64_t batch;  /* global, whatever the number of workers */

@@ -96,6 +96,40 @@ static void find_bad_augment(const tti_job_config *c, char why[WHY]) {
     }
 }
 
+static bool is_language(const tti_job_config *c) {
+    return is(c->data.format, "text") || is(c->data.format, "tokens");
+}
+
+static void find_mixed_tokens(const tti_job_config *c, char why[WHY]) {
+    if (c->data.mixup > 0 && is_language(c))
+        snprintf(why, WHY,
+                 "mixes samples of floats, such as pictures, and data.format=%s has tokens",
+                 c->data.format);
+}
+
+/* Masking is for text, and for a model that looks at both sides of a token and guesses it. */
+static void find_lost_masks(const tti_job_config *c, char why[WHY]) {
+    bool own = *c->model.plugin != 0;
+    if (c->data.mask_prob == 0 && c->data.mask_token >= 0)
+        snprintf(why, WHY, "is for masked tokens, and data.mask_prob is 0; give 0.15");
+    else if (c->data.mask_prob > 0 && !is_language(c))
+        snprintf(why, WHY, "masks the tokens of text and tokens, and data.format is %s",
+                 c->data.format);
+    else if (c->data.mask_prob > 0 && !own && !is(c->model.name, "bert"))
+        snprintf(why, WHY,
+                 "masked tokens are guessed by bert, and model.name is %s, which guesses the next "
+                 "token; leave data.mask_prob out",
+                 c->model.name);
+}
+
+static void find_bad_masked_model(const tti_job_config *c, char why[WHY]) {
+    if (c->data.mask_prob == 0 || *c->model.plugin || !is(c->model.name, "bert")) return;
+    if (is(c->model.head, "classify"))
+        snprintf(why, WHY, "masked tokens are guessed by model.head=tokens");
+    else if (c->model.padding >= 0)
+        snprintf(why, WHY, "samples of masked text are full, so there is no padding; leave it out");
+}
+
 static void find_missing_tokenizer(const tti_job_config *c, char why[WHY]) {
     if (!is(c->data.format, "text") || !is(c->data.tokenizer, "gpt2")) return;
     if (*c->data.tokenizer_dir) return;
@@ -184,6 +218,9 @@ static const rule rules[] = {
     {{"parallel.algorithm", "parallel.mode"}, find_ring_in_exact},
     {{"data.format", "data.dir"}, find_missing_dir},
     {{"data.augment", "data.format"}, find_bad_augment},
+    {{"data.mixup", "data.format"}, find_mixed_tokens},
+    {{"data.mask_prob", "data.mask_token", "data.format", "model.name"}, find_lost_masks},
+    {{"model.head", "model.padding", "data.mask_prob", "model.name"}, find_bad_masked_model},
     {{"data.tokenizer", "data.tokenizer_dir", "data.format"}, find_missing_tokenizer},
     {{"optimizer.nesterov", "optimizer.name", "optimizer.momentum"}, find_lost_nesterov},
     {{"train.label_smoothing", "train.loss"}, find_lost_smoothing},

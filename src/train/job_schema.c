@@ -111,7 +111,8 @@ static const tti_option rows[] = {
      .help = "Divides what is left"},
     {"data.context", TTI_OPTION_INT, AT(data.context), "256", RANGE(1, 1 << 20),
      .also = "block_size|seq_len|sequence_length|max_length|n_ctx|t|window",
-     .help = "text, tokens: tokens of a sample; the target of each is the one that follows",
+     .help = "text, tokens: tokens of a sample; the target of each is the one that follows, unless "
+             "data.mask_prob is given",
      .example = "1024"},
     {"data.stride", TTI_OPTION_INT, AT(data.stride), "0", RANGE(0, 1 << 20), .also = "step|overlap",
      .help = "text, tokens: tokens from one sample to the next; 0: data.context, no overlap",
@@ -152,6 +153,21 @@ static const tti_option rows[] = {
     {"data.channel_std", TTI_OPTION_TEXT, AT(data.channel_std), "auto", AT_LEAST(1),
      .help = "Pictures: divides what is left; auto: of ImageNet or CIFAR",
      .example = "\"0.229, 0.224, 0.225\""},
+    {"data.mixup", TTI_OPTION_FLOAT, AT(data.mixup), "0", RANGE(0, 100),
+     .also = "mixup_alpha|mix_up|mix",
+     .help =
+         "Training: each sample and its label are mixed with another of its shard, w and 1 - w, "
+         "w of Beta(mixup, mixup); hits are of the first label; 0: off",
+     .example = "0.2"},
+    {"data.mask_prob", TTI_OPTION_FLOAT, AT(data.mask_prob), "0", RANGE(0, 1),
+     .also = "mlm_probability|mask_probability|masking|mask_rate|masked_lm_prob|mlm",
+     .help = "text, tokens: share of the tokens that is to be guessed (BERT): of them 80 % become "
+             "data.mask_token, 10 % any token, 10 % stay; 0: each token's target is the next one",
+     .example = "0.15"},
+    {"data.mask_token", TTI_OPTION_INT, AT(data.mask_token), "auto", RANGE(0, 1 << 24),
+     .word = "auto", .also = "mask_token_id|mask_id|mask",
+     .help = "Token that stands for those to be guessed; auto: one more than the data has",
+     .example = "103"},
     {"data.on_error", TTI_OPTION_CHOICE, AT(data.on_error), "stop", .choices = "stop|skip",
      .also = "on_bad_sample|errors|skip_errors",
      .help = "A damaged sample ends the run, or is counted, listed and left out of the loss"},

@@ -84,7 +84,8 @@ static tutti_status make_loader(session *s) {
                             .step = s->state.step % s->b->steps_per_epoch,
                             .n_threads = (int)s->c->data.threads,
                             .n_prefetch = (int)s->c->data.prefetch,
-                            .timeout_ms = (int)s->c->parallel.timeout_ms};
+                            .timeout_ms = (int)s->c->parallel.timeout_ms,
+                            .mixup = s->c->data.mixup};
     TTI_TRY(tti_loader_create(&desc, &s->loader));
     s->shards = calloc((size_t)(desc.last_shard - desc.first_shard), sizeof *s->shards);
     return s->shards ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");

@@ -1,5 +1,5 @@
-"""models_exact_test.py - networks with batch norm, joined or not, attention, dropout, recurrence:
-one story for any number of workers, threads or processes."""
+"""models_exact_test.py - networks with batch norm, joined or not, attention, dropout, recurrence,
+masked tokens and mixed samples: one story for any number of workers, threads or processes."""
 
 import random
 import sys
@@ -45,6 +45,25 @@ def test_resnet_with_joined_statistics():
 def test_gpt_with_dropout():
     check("gpt", "model.name=gpt2", "model.layers=2", "model.heads=2", "model.width=16",
           "model.dropout=0.1", *text_arguments())
+
+
+def test_bert_guesses_masked_tokens():
+    check("bert", "model.name=bert", "model.layers=2", "model.heads=2", "model.width=16",
+          "model.dropout=0.1", "data.mask_prob=0.15", "data.threads=2", *text_arguments())
+
+
+def test_mixup():
+    check("mixup", "data.mixup=0.4", "train.label_smoothing=0.1", "data.n_train=100",
+          "data.n_test=30", "data.threads=2")
+    runs.tutti("train", "run.dir=plain", "data.n_train=100", "data.n_test=30",
+               "train.label_smoothing=0.1", *FEW).expect(0)
+    if runs.story("plain") == runs.story("mixup-1"):
+        raise AssertionError("mixup changes nothing")
+
+
+def test_mixup_needs_two_samples_in_a_shard():
+    runs.tutti("train", "data.mixup=0.4", "train.batch=4", "parallel.shards=4").expect(
+        2, "data.mixup: mixes samples of the same shard", "give train.batch=8 or fewer shards")
 
 
 def test_lstm():

@@ -352,6 +352,111 @@ T_CASE(real_data_set) {
     tutti_dataset_destroy(ds);
 }
 
+/* ---- mixup ---- */
+
+/* Samples of floats: index, index + 1/2, ...; label index % 7, or -1 by a rotten sample. */
+static tutti_status floats_read(const tutti_dataset *ds, int64_t index, void *x, int32_t *y) {
+    TTI_TRY(counting_read(ds, index, x, y));
+    for (int i = 0; i < DIM; i++) ((float *)x)[i] = (float)index + 0.5F * (float)i;
+    return TUTTI_OK;
+}
+
+static tutti_dataset make_floats(int64_t n, counting *state) {
+    tutti_dataset ds = make_dataset(n, state);
+    ds.stored = ds.info.x = (tutti_type){TUTTI_F32, {1, {DIM}}};
+    ds.read = floats_read;
+    return ds;
+}
+
+/* Every row is made of two samples of its shard by the weight that stands beside the labels. */
+static void assert_mixed(const tti_loader_desc *d, const tti_batch *batch, int s) {
+    const float *x = tti_batch_x(batch, s);
+    const int32_t *y = tti_batch_y(batch, s);
+    int64_t b = batch->rows_per_shard, first = (d->first_shard + s) * b;
+    for (int64_t r = 0; r < b; r++, x += DIM, y += 3) {
+        if (first + r >= batch->n_rows_global) {
+            T_EQ(y[0], -1);
+            T_EQ(y[1], -1);
+            for (int i = 0; i < DIM; i++) T_NEAR(x[i], 0, 0);
+            continue;
+        }
+        uint64_t n = (uint64_t)d->dataset->info.n_samples, epoch = (uint64_t)batch->epoch;
+        int64_t start = batch->step * d->batch + first;
+        double own = (double)tti_sampler_at(n, d->seed, epoch, (uint64_t)(start + r)), w, other;
+        T_EQ(y[0], (int64_t)own % 7);
+        w = y[2] / 16777216.0;
+        bool found = false;
+        for (int64_t k = 0; k < b && first + k < batch->n_rows_global && !found; k++) {
+            other = (double)tti_sampler_at(n, d->seed, epoch, (uint64_t)(start + k));
+            found = (int64_t)other % 7 == y[1] && fabs(w * own + (1 - w) * other - x[0]) < 1e-4;
+        }
+        if (!found) fail_msg("row %d is not made of two samples", (int)r);
+        for (int i = 1; i < DIM; i++) T_NEAR(x[i], x[0] + 0.5F * (float)i, 1e-6);
+    }
+}
+
+/* Batches of all workers, shard after shard, as one run of bytes. */
+static void collect_mixed(tti_loader_desc d, int n_workers, uint8_t *out) {
+    enum { SHARD_BYTES = 8 * (DIM + 3) * 4 };
+    int64_t steps = tti_steps_per_epoch(d.dataset->info.n_samples, d.batch);
+    for (int w = 0; w < n_workers; w++) {
+        d.first_shard = w * d.n_shards / n_workers;
+        d.last_shard = (w + 1) * d.n_shards / n_workers;
+        tti_loader *loader;
+        T_OK(tti_loader_create(&d, &loader));
+        for (int64_t t = 0; t < 2 * steps; t++) {
+            tti_batch batch;
+            T_OK(tti_loader_next(loader, &batch));
+            T_EQ(batch.rows_per_shard, 8);
+            for (int s = 0; s < batch.n_shards; s++) {
+                uint8_t *to = out + (t * d.n_shards + d.first_shard + s) * SHARD_BYTES;
+                assert_mixed(&d, &batch, s);
+                memcpy(to, tti_batch_x(&batch, s), 8 * DIM * 4);
+                memcpy(to + 8 * DIM * 4, tti_batch_y(&batch, s), 8 * 3 * 4);
+            }
+        }
+        tti_loader_destroy(loader);
+    }
+}
+
+T_CASE(mixed_by_any_workers_any_threads) {
+    T_UNUSED;
+    enum { BYTES = 2 * 4 * 4 * 8 * (DIM + 3) * 4 }; /* epochs, steps, shards, rows */
+    static uint8_t first[BYTES], other[BYTES];
+    counting how;
+    tutti_dataset ds = make_floats(109, &how); /* the last batch: 8 rows, 5, and none twice */
+    tti_loader_desc d = {.dataset = &ds, .batch = 32, .n_shards = 4, .seed = 5, .mixup = 0.4};
+    collect_mixed(d, 1, first);
+    T_EQ(how.n_reads, 2 * 109); /* no sample is read twice for being mixed */
+    for (int n_workers = 1; n_workers <= 4; n_workers *= 2) {
+        for (d.n_threads = 0; d.n_threads < 4; d.n_threads++) {
+            memset(other, 0xEE, sizeof other);
+            collect_mixed(d, n_workers, other);
+            assert_memory_equal(first, other, sizeof first);
+        }
+    }
+}
+
+T_CASE(mixup_hears_of_failures) {
+    T_UNUSED;
+    for (int n_threads = 0; n_threads < 3; n_threads++) {
+        counting how;
+        tutti_dataset ds = make_floats(90, &how);
+        how.bad_index = 20;
+        tti_loader_desc d = {.dataset = &ds,
+                             .batch = 90,
+                             .n_shards = 2,
+                             .last_shard = 2,
+                             .n_threads = n_threads,
+                             .mixup = 1};
+        tti_loader *loader;
+        tti_batch batch;
+        T_OK(tti_loader_create(&d, &loader));
+        T_FAILS(tti_loader_next(loader, &batch), TUTTI_E_DATA, "sample 20 is rotten");
+        tti_loader_destroy(loader);
+    }
+}
+
 static void expect_bad(tti_loader_desc d, tutti_status status, const char *text) {
     tti_loader *loader = (tti_loader *)&d; /* must become NULL */
     T_FAILS(tti_loader_create(&d, &loader), status, text);
@@ -384,6 +489,9 @@ T_CASE(bad_desc) {
     BAD(timeout_ms, -1, "negative");
     BAD(step, 5, "step 5 of an epoch of 5 steps");
     BAD(step, -1, "step -1");
+    BAD(mixup, -0.5, "mixup -0.5 is not a number");
+    BAD(mixup, (double)INFINITY, "mixup inf");
+    BAD(mixup, 1, "mixup needs samples of f32 with one label each");
     d.transforms.n = TTI_MAX_TRANSFORMS + 1;
     expect_bad(d, TUTTI_E_INVALID, "9 steps");
 }
@@ -411,6 +519,8 @@ int main(void) {
         cmocka_unit_test(can_be_stopped_at_any_time),
         cmocka_unit_test(a_worker_without_shards),
         cmocka_unit_test(real_data_set),
+        cmocka_unit_test(mixed_by_any_workers_any_threads),
+        cmocka_unit_test(mixup_hears_of_failures),
         cmocka_unit_test(bad_desc),
         cmocka_unit_test(too_large_for_memory),
     };

@@ -211,11 +211,105 @@ T_CASE(the_loader_delivers_rows_of_tokens) {
     t_clear_dir(dir);
 }
 
+/* ---- masked tokens ---- */
+
+static void check_masked(const tutti_dataset *ds, int64_t n_wanted, int32_t mask) {
+    const tutti_dataset_info *info = tutti_dataset_get_info(ds);
+    int32_t x[64], y[64], again_x[64], again_y[64];
+    int64_t n = info->x.shape.dim[0], n_chosen = 0, n_masked = 0;
+    T_EQ(info->n_samples, n_wanted);
+    for (int64_t i = 0; i < n_wanted; i++) {
+        T_OK(tutti_dataset_get(ds, i, x, y));
+        T_OK(tutti_dataset_get(ds, i, again_x, again_y));
+        assert_memory_equal(x, again_x, (size_t)n * sizeof *x);
+        assert_memory_equal(y, again_y, (size_t)n * sizeof *y);
+        for (int64_t k = 0; k < n; k++) {
+            int32_t was = (int32_t)token_at((size_t)(i * n + k));
+            assert_in_range(x[k], 0, info->n_classes - 1);
+            if (y[k] < 0)
+                T_EQ(x[k], was);
+            else
+                T_EQ(y[k], was);
+            n_chosen += y[k] >= 0;
+            n_masked += x[k] == mask;
+        }
+    }
+    assert_in_range(n_chosen, n * n_wanted / 10, n * n_wanted / 5);
+    assert_in_range(n_masked, n_chosen / 2, n_chosen);
+}
+
+/* A window needs no token behind it; a mask token of its own is one more class, in both splits. */
+T_CASE(masked_windows) {
+    T_UNUSED;
+    const char *dir = t_make_dir();
+    put(dir, "some_train_000.bin", 0, 0, 0, 1000);
+    put(dir, "some_val_000.bin", 0, 0, 0, 500);
+    tutti_dataset_desc desc = {
+        .format = "tokens", .dir = dir, .context = 50, .mask_prob = 0.15, .mask_token = -1};
+    tutti_dataset *ds = open_set(&desc);
+    T_EQ(tutti_dataset_get_info(ds)->n_classes, 501);
+    check_masked(ds, 20, 500);
+    tutti_dataset_destroy(ds);
+    desc.split = TUTTI_TEST;
+    desc.n_classes = 500;
+    ds = open_set(&desc);
+    T_EQ(tutti_dataset_get_info(ds)->n_classes, 501);
+    check_masked(ds, 10, 500);
+    tutti_dataset_destroy(ds);
+    desc.n_classes = 600;
+    desc.mask_token = 599;
+    ds = open_set(&desc);
+    T_EQ(tutti_dataset_get_info(ds)->n_classes, 600);
+    check_masked(ds, 10, 599);
+    tutti_dataset_destroy(ds);
+    desc.mask_token = 600;
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_INVALID,
+            "data.mask_token 600 is outside of the vocabulary, 0 .. 599");
+    desc.context = 501;
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "a sample needs data.context = 501");
+    desc.mask_prob = 1.5;
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_INVALID, "mask_prob 1.5 is not in [0, 1]");
+    desc = (tutti_dataset_desc){.format = "digits", .mask_prob = 0.5};
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_INVALID, "digits has no tokens to mask");
+    assert_null(ds);
+    t_clear_dir(dir);
+}
+
+/* Training masks other tokens in each epoch, evaluation always the same. */
+T_CASE(masks_by_epoch) {
+    T_UNUSED;
+    const char *dir = t_make_dir();
+    put(dir, "some.bin", 0, 0, 0, 60);
+    tutti_dataset_desc desc = {.format = "tokens", .dir = dir, .context = 50, .mask_prob = 0.3};
+    tutti_dataset *ds = open_set(&desc);
+    for (int sequential = 0; sequential < 2; sequential++) {
+        int32_t y[2][50];
+        for (int pass = 0; pass < 2; pass++) {
+            tti_loader_desc d = {.dataset = ds,
+                                 .batch = 1,
+                                 .n_shards = 1,
+                                 .last_shard = 1,
+                                 .sequential = sequential,
+                                 .epoch = sequential ? 0 : pass};
+            tti_loader *loader;
+            tti_batch batch;
+            T_OK(tti_loader_create(&d, &loader));
+            T_OK(tti_loader_next(loader, &batch));
+            memcpy(y[pass], tti_batch_y(&batch, 0), sizeof y[pass]);
+            tti_loader_destroy(loader);
+        }
+        T_EQ(memcmp(y[0], y[1], sizeof y[0]) == 0, sequential);
+    }
+    tutti_dataset_destroy(ds);
+    t_clear_dir(dir);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_layout),        cmocka_unit_test(one_file_is_cut_in_two),
         cmocka_unit_test(bad_files),           cmocka_unit_test(tokens_outside_of_the_vocabulary),
         cmocka_unit_test(a_file_that_shrinks), cmocka_unit_test(the_loader_delivers_rows_of_tokens),
+        cmocka_unit_test(masked_windows),      cmocka_unit_test(masks_by_epoch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
