@@ -58,7 +58,8 @@ typedef enum tti_trait {
     TTI_COMPUTE = 1 << 17,  /* where the time goes: in 16 bits under mixed precision         */
     TTI_FOLLOWS = 1 << 18,  /* moves or picks elements: in 16 bits where its input is        */
     TTI_WIDE = 1 << 19,     /* elementwise, but grows or falls fast: always in f32           */
-    TTI_NORMS = 1 << 20     /* an optimizer whose last input is f32[2]: |w| and |step|         */
+    TTI_NORMS = 1 << 20,    /* an optimizer whose last input is f32[2]: |w| and |step|         */
+    TTI_READS_LOW = 1 << 23 /* all outputs are f32; in 0 may have 16 bits and needs no cast     */
 } tti_trait;
 
 /* What an op can be as the epilogue of a TTI_TAKES_EPILOGUE op; the value of its "act". */

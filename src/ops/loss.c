@@ -2,7 +2,8 @@
  *
  * Losses are never divided here: the sum and the count of kept rows go side by side through every
  * shard and worker and are divided once (design: virtual shards).  Rows whose label is `ignore` are
- * padding: they add nothing, and their gradient is exactly 0. */
+ * padding: they add nothing, and their gradient is exactly 0.  The idea to know: each row's maximum
+ * and sum of e^(x - maximum) are kept (rows), so that the gradient needs no sums of its own. */
 #include <math.h>
 #include <string.h>
 
@@ -34,9 +35,15 @@ static tutti_status check_entropy(const tti_node *node) {
     return TUTTI_OK;
 }
 
+/* Maximum and sum of e^(x - maximum) of each row. */
+static tutti_type rows_type(const tti_node *node) {
+    return (tutti_type){TUTTI_F32, TUTTI_SHAPE(tti_in_dim(node, 0, 0), 2)};
+}
+
 static tutti_status cross_entropy_infer(const tti_node *node, tutti_type *out) {
     TTI_TRY(check_entropy(node));
     for (int k = 0; k < 3; k++) out[k] = scalar;
+    out[3] = rows_type(node);
     return TUTTI_OK;
 }
 
@@ -49,15 +56,21 @@ static tutti_status need_scalar(const tti_node *node, int i) {
 static tutti_status cross_entropy_grad_infer(const tti_node *node, tutti_type *out) {
     TTI_TRY(check_entropy(node));
     TTI_TRY(need_scalar(node, 2));
+    if (node->n_in == 4) {
+        tutti_type rows = rows_type(node);
+        TTI_TRY(tti_need_dtype(node, 3, TUTTI_F32));
+        if (!tti_shape_equal(tti_in_shape(node, 3), &rows.shape))
+            return tti_node_fail(node, "input 3 must have a maximum and a sum for each row");
+    }
     out[0] = node->in[0]->type;
     return TUTTI_OK;
 }
 
-static double log_sum_exp(const double *x, size_t n) {
-    double max = -INFINITY, sum = 0;
-    for (size_t i = 0; i < n; i++) max = fmax(max, x[i]);
-    for (size_t i = 0; i < n; i++) sum += exp(x[i] - max);
-    return max + log(sum);
+/* row[0]: the maximum, row[1]: the sum of e^(x - maximum). */
+static void sum_exponents(const double *x, size_t n, double row[2]) {
+    row[0] = -INFINITY, row[1] = 0;
+    for (size_t i = 0; i < n; i++) row[0] = fmax(row[0], x[i]);
+    for (size_t i = 0; i < n; i++) row[1] += exp(x[i] - row[0]);
 }
 
 /* The share of class c in the target of label: (1 - s) [c == label] + s / C. */
@@ -70,9 +83,9 @@ static bool is_class(double label, size_t n_classes) {
     return label >= 0 && label < (double)n_classes;
 }
 
-static double entropy_of_row(const double *x, double label, double smoothing, size_t n_classes) {
-    double total = log_sum_exp(x, n_classes), sum = 0;
-    if (!is_class(label, n_classes)) return NAN;
+static double entropy_of_row(const double *x, double label, double smoothing, size_t n_classes,
+                             const double row[2]) {
+    double total = row[0] + log(row[1]), sum = 0;
     for (size_t c = 0; c < n_classes; c++) {
         double target = target_of(c, label, smoothing, n_classes);
         if (target != 0) sum -= target * (x[c] - total);
@@ -93,10 +106,16 @@ static void cross_entropy_reference(const tti_args *a) {
     size_t n = (size_t)tti_in_dim(a->node, 0, 0), n_classes = (size_t)tti_in_dim(a->node, 0, 1);
     for (size_t r = 0; r < n; r++) {
         const double *x = a->in[0] + r * n_classes;
-        double label = a->in[1][r];
+        double label = a->in[1][r], *row = a->out[3] + 2 * r;
+        row[0] = 0, row[1] = 1;
         if (label == ignore) continue;
-        loss += entropy_of_row(x, label, smoothing, n_classes);
         count += 1;
+        if (!is_class(label, n_classes)) {
+            loss = NAN;
+            continue;
+        }
+        sum_exponents(x, n_classes, row);
+        loss += entropy_of_row(x, label, smoothing, n_classes, row);
         correct += (double)first_max(x, n_classes) == label;
     }
     a->out[0][0] = loss, a->out[1][0] = count, a->out[2][0] = correct;
@@ -110,11 +129,13 @@ static void cross_entropy_grad_reference(const tti_args *a) {
     for (size_t r = 0; r < n; r++) {
         const double *x = a->in[0] + r * n_classes;
         double *dx = a->out[0] + r * n_classes, label = a->in[1][r];
-        double total = log_sum_exp(x, n_classes);
+        double row[2];
         bool good = is_class(label, n_classes);
+        sum_exponents(x, n_classes, row);
+        if (a->node->n_in == 4) memcpy(row, a->in[3] + 2 * r, sizeof row);
         for (size_t c = 0; c < n_classes; c++) {
             double target = good ? target_of(c, label, smoothing, n_classes) : NAN;
-            dx[c] = label == ignore ? 0 : (exp(x[c] - total) - target) * dloss;
+            dx[c] = label == ignore ? 0 : (exp(x[c] - row[0]) / row[1] - target) * dloss;
         }
     }
 }
@@ -123,20 +144,21 @@ static tutti_status cross_entropy_grad(tutti_graph *g, const tti_node *node, tut
                                        const bool *need, tutti_value **dx) {
     if (!need[0] || !dy[0]) return TUTTI_OK;
     tti_attr_arg attrs[] = {tti_same_attr(node, "smoothing"), tti_same_attr(node, "ignore"), {0}};
-    dx[0] = tti_grad_emit(g, node, "cross_entropy_grad",
-                          (tutti_value *[]){node->in[0], node->in[1], dy[0]}, 3, attrs);
+    dx[0] =
+        tti_grad_emit(g, node, "cross_entropy_grad",
+                      (tutti_value *[]){node->in[0], node->in[1], dy[0], node->out[3]}, 4, attrs);
     return tutti_graph_check(g);
 }
 
 static tutti_status cross_entropy_shard(const tti_node *node, const tti_placement *in,
                                         tti_placement *out) {
-    static const tti_shard_rule rules[] = {{"00", "PPP"}};
+    static const tti_shard_rule rules[] = {{"00", "PPP0"}};
     return tti_shard_match(node, rules, 1, in, out, "only rows can be split, logits and labels");
 }
 
 static tutti_status cross_entropy_grad_shard(const tti_node *node, const tti_placement *in,
                                              tti_placement *out) {
-    static const tti_shard_rule rules[] = {{"00W", "0"}, {"WWP", "P"}};
+    static const tti_shard_rule rules[] = {{"00W0", "0"}, {"WWPW", "P"}};
     return tti_shard_match(node, rules, 2, in, out, "only rows can be split, logits and labels");
 }
 
@@ -148,7 +170,7 @@ static void entropy_cost(const tti_node *node, tti_cost *cost) {
 
 tutti_loss tutti_cross_entropy(tutti_graph *g, tutti_value *logits, tutti_value *labels,
                                double smoothing, int64_t ignore) {
-    tutti_value *out[3];
+    tutti_value *out[4];
     tti_emit_n(g, "cross_entropy", NULL, (tutti_value *[]){logits, labels}, 2,
                (tti_attr_arg[]){TTI_FLOAT("smoothing", smoothing), TTI_INT("ignore", ignore), {0}},
                out);
@@ -177,6 +199,15 @@ static const tti_sample entropy_grad_samples[] = {
     {.in = "f32[4,10] i32[4] f32[]", .lo = -3, .hi = 3, .int_hi = 9},
     {.in = "f32[6,5] i32[6] f32[]", .attrs = "smoothing=0.1", .int_lo = -1, .int_hi = 4},
     {.in = "f32[0,10] i32[0] f32[]"},
+    {.in = "f32[4,10] i32[4] f32[] f32[4,2]", .lo = 0.5, .hi = 3, .int_lo = -1, .int_hi = 9},
+    {.in = "f32[6,5] i32[6] f32[] f32[6,2]",
+     .attrs = "smoothing=0.1",
+     .lo = 0.5,
+     .hi = 3,
+     .int_hi = 4},
+    {.in = "f32[0,10] i32[0] f32[] f32[0,2]"},
+    {.in = "f32[4,10] i32[4] f32[] f32[4]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,10] i32[4] f32[] i32[4,2]", .expect = TUTTI_E_INVALID},
     {.in = "f32[4,10] i32[4] f32[1]", .expect = TUTTI_E_INVALID},
     {.in = "f32[4,10] i32[3] f32[]", .expect = TUTTI_E_INVALID},
     {0},
@@ -184,11 +215,14 @@ static const tti_sample entropy_grad_samples[] = {
 
 const tti_op tti_ops_loss[] = {
     {.name = "cross_entropy",
-     .doc = "loss_sum, count, correct: sum over rows of -sum_c t_c ln softmax(x)_c, kept rows, "
-            "rows whose first maximum is the label; t = (1-s) [c = label] + s/C",
+     .doc = "loss_sum, count, correct, rows: sum over rows of -sum_c t_c ln softmax(x)_c, kept "
+            "rows, rows whose first maximum is the label, max and sum e^(x-max) of each row; "
+            "t = (1-s) [c = label] + s/C",
      .n_in_min = 2,
      .n_in_max = 2,
-     .n_out = 3,
+     .n_out = 4,
+     .saved_out = 8,
+     .traits = TTI_READS_LOW,
      .attrs = entropy_attrs,
      .infer = cross_entropy_infer,
      .grad = cross_entropy_grad,
@@ -197,10 +231,11 @@ const tti_op tti_ops_loss[] = {
      .reference = cross_entropy_reference,
      .samples = entropy_samples},
     {.name = "cross_entropy_grad",
-     .doc = "dx = (softmax(x) - t) dloss; inputs logits, labels, dloss",
+     .doc = "dx = (softmax(x) - t) dloss; inputs logits, labels, dloss, rows?",
      .n_in_min = 3,
-     .n_in_max = 3,
+     .n_in_max = 4,
      .n_out = 1,
+     .traits = TTI_IN_PLACE,
      .attrs = entropy_attrs,
      .infer = cross_entropy_grad_infer,
      .shard = cross_entropy_grad_shard,

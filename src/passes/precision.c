@@ -6,7 +6,8 @@
  *
  * TTI_COMPUTE nodes take all f32 inputs in 16 bits.  Elementwise nodes, views and TTI_FOLLOWS
  * nodes run in 16 bits where their inputs are so already; a parameter or a constant gives way, any
- * other f32 input wins.  TTI_WIDE nodes and the rest (sums, softmax, norms, losses) run in f32. */
+ * other f32 input wins.  TTI_WIDE nodes and the rest (sums, softmax, norms, losses) run in f32;
+ * TTI_READS_LOW ones widen in 0 themselves, where a cast would only move bytes. */
 #include <stdlib.h>
 
 #include "ops/op_table.h"
@@ -57,7 +58,9 @@ static void visit(precision *p, const tti_node *node) {
     bool low = (node->op->traits & TTI_COMPUTE) || follows(p, node);
     for (int i = 0; i < node->n_in; i++) {
         tutti_dtype dtype = node->in[i]->type.dtype;
-        in[i] = in_dtype(p, node->in[i], low && dtype == TUTTI_F32 ? p->low : dtype);
+        bool as_it_is = i == 0 && (node->op->traits & TTI_READS_LOW);
+        in[i] = as_it_is ? p->rw.map[node->in[i]->id]
+                         : in_dtype(p, node->in[i], low && dtype == TUTTI_F32 ? p->low : dtype);
     }
     tti_rewrite_copy_with(&p->rw, node, in);
 }

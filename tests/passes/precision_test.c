@@ -29,7 +29,7 @@ T_CASE(products_are_low_and_the_rest_is_not) {
             tutti_graph *g = lowered(net_deep[n](true), lows[d], false);
             for (int i = 0; i < g->n_nodes; i++) {
                 const tti_node *node = g->nodes[i];
-                bool kept = (node->op->traits & TTI_SOURCE) || strstr(node->op->name, "entropy");
+                bool kept = node->op->traits & (TTI_SOURCE | TTI_READS_LOW);
                 if (kept) T_EQ(node->out[0]->type.dtype == lows[d], false);
                 if (!(node->op->traits & TTI_COMPUTE)) continue;
                 T_EQ(node->out[0]->type.dtype, lows[d]);
@@ -47,7 +47,7 @@ T_CASE(what_lies_between_follows) {
     T_EQ(in_of(g, "relu", "", 0), TUTTI_BF16);
     T_EQ(in_of(g, "max_pool2d", "", 0), TUTTI_BF16);
     T_EQ(in_of(g, "dropout", "drop1", 0), TUTTI_BF16);
-    T_EQ(in_of(g, "cross_entropy", "", 0), TUTTI_F32);
+    T_EQ(in_of(g, "cross_entropy", "", 0), TUTTI_BF16); /* which widens it itself */
     for (int i = 0; i < g->n_nodes;
          i++) { /* the gradient too: what goes up is a sum's or a loss's */
         const tti_node *node = g->nodes[i];

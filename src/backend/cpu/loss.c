@@ -55,8 +55,10 @@ static tutti_status cross_entropy_run(void *state, const tti_kargs *a) {
     float smoothing = (float)tti_attr_float(a->node, "smoothing");
     int64_t ignore = tti_attr_int(a->node, "ignore");
     double loss = 0.0, count = 0.0, correct = 0.0;
+    float *row = a->out[3]; /* [n_rows,2] */
     (void)state;
-    for (size_t i = 0; i < n_rows; i++, x += n) {
+    for (size_t i = 0; i < n_rows; i++, x += n, row += 2) {
+        row[0] = 0.0f, row[1] = 1.0f;
         if (label[i] == ignore) continue;
         count += 1.0;
         if (!is_class(label[i], n)) {
@@ -64,7 +66,8 @@ static tutti_status cross_entropy_run(void *state, const tti_kargs *a) {
             continue;
         }
         size_t best = argmax(x, n);
-        float log_sum = x[best] + tti_vlog(exponentials(x, n, x[best], a->scratch));
+        row[0] = x[best], row[1] = exponentials(x, n, x[best], a->scratch);
+        float log_sum = row[0] + tti_vlog(row[1]);
         float own = log_sum - x[label[i]];
         if (smoothing != 0.0f) {
             float mean = log_sum - tti_sum_n(x, n) / (float)n;
@@ -87,7 +90,8 @@ static void cross_entropy_grad_row(const float *e, size_t n, float scale, float 
 static tutti_status cross_entropy_grad_run(void *state, const tti_kargs *a) {
     const float *x = a->in[0], dloss = *(const float *)a->in[2];
     const int32_t *label = a->in[1];
-    float *dx = a->out[0], *e = a->scratch;
+    const float *rows = a->node->n_in == 4 ? a->in[3] : NULL; /* [n_rows,2] */
+    float *dx = a->out[0], *e = a->scratch;                   /* dx may be x */
     size_t n_rows = (size_t)a->node->in[0]->type.shape.dim[0];
     size_t n = (size_t)a->node->in[0]->type.shape.dim[1];
     float smoothing = (float)tti_attr_float(a->node, "smoothing");
@@ -99,7 +103,8 @@ static tutti_status cross_entropy_grad_run(void *state, const tti_kargs *a) {
             for (size_t j = 0; j < n; j++) dx[j] = fill;
             continue;
         }
-        float sum = exponentials(x, n, x[argmax(x, n)], e);
+        float sum = exponentials(x, n, rows ? rows[2 * i] : x[argmax(x, n)], e);
+        if (rows) sum = rows[2 * i + 1];
         cross_entropy_grad_row(e, n, dloss / sum, dloss * smoothing / (float)n, dx);
         dx[label[i]] -= dloss * (1.0f - smoothing);
     }
