@@ -47,7 +47,7 @@ typedef enum tti_trait {
     TTI_RANDOM = 1 << 6,        /* reads tti_run                                                  */
     TTI_UPDATE = 1 << 7,        /* out k replaces in k: optimizers                                */
     TTI_CHANNELS_LAST = 1 << 8, /* has fast kernels for N,H,W,C bytes; 4-D values follow          */
-    TTI_TAKES_EPILOGUE = 1 << 9, /* has the attribute "act" and an optional last bias input */
+    TTI_TAKES_EPILOGUE = 1 << 9, /* has the attribute "act" and an optional last bias input       */
     TTI_EVAL_IDENTITY = 1 << 10, /* out 0 = in 0 when not training: dropout */
     TTI_PARAM = 1 << 11,    /* a source that is trained                                       */
     TTI_INPUT = 1 << 12,    /* a source that is fed every step                                */
@@ -59,7 +59,11 @@ typedef enum tti_trait {
     TTI_FOLLOWS = 1 << 18,  /* moves or picks elements: in 16 bits where its input is        */
     TTI_WIDE = 1 << 19,     /* elementwise, but grows or falls fast: always in f32           */
     TTI_NORMS = 1 << 20,    /* an optimizer whose last input is f32[2]: |w| and |step|         */
-    TTI_READS_LOW = 1 << 23 /* all outputs are f32; in 0 may have 16 bits and needs no cast     */
+    TTI_TAKES_RESIDUAL = 1 << 21, /* takes epilogues; its optional last input is no bias but a
+                                   * value like out 0, added before act                      */
+    TTI_TAKES_MASK = 1 << 22, /* has the attribute "act"; where it is set, the last input is y, of
+                               * in 0's type, and in 0 is what comes into act, not out of it    */
+    TTI_READS_LOW = 1 << 23   /* all outputs are f32; in 0 may have 16 bits and needs no cast     */
 } tti_trait;
 
 /* What an op can be as the epilogue of a TTI_TAKES_EPILOGUE op; the value of its "act". */
@@ -114,6 +118,7 @@ typedef struct tti_op {
     const tti_attr_spec *attrs; /* NULL: none */
     unsigned traits;            /* of tti_trait */
     tti_epilogue epilogue;
+    tti_epilogue epilogue_grad; /* inputs y, dy: out 0 is dy through that epilogue */
     /* TTI_CHANNELS_LAST: 4-D inputs and outputs that are weights, not activations, and so stay
      * in plain layout; bit i stands for input or output i. */
     unsigned weights_in, weights_out;

@@ -299,8 +299,9 @@ static const tti_sample swiglu_grad_samples[] = {
 const tti_op tti_ops_activation[] = {
     {ACTIVATION(relu, 1, "y = max(x, 0)"), .epilogue = TTI_EPILOGUE_RELU, .infer = tti_infer_same,
      .grad = relu_grad, .shard = tti_shard_same, .cost = tti_cost_elementwise, .samples = samples},
-    {ACTIVATION(relu_grad, 2, "dx = dy where y > 0, else 0; inputs y, dy"), .infer = tti_infer_same,
-     .shard = tti_shard_grad, .cost = tti_cost_elementwise, .samples = grad_samples},
+    {ACTIVATION(relu_grad, 2, "dx = dy where y > 0, else 0; inputs y, dy"),
+     .epilogue_grad = TTI_EPILOGUE_RELU, .infer = tti_infer_same, .shard = tti_shard_grad,
+     .cost = tti_cost_elementwise, .samples = grad_samples},
     {ACTIVATION(sigmoid, 1, "y = 1 / (1 + e^-x)"), .infer = tti_infer_same, .grad = sigmoid_grad,
      .shard = tti_shard_same, .cost = smooth_cost, .samples = samples},
     {ACTIVATION(sigmoid_grad, 2, "dx = dy y (1 - y); inputs y, dy"), .infer = tti_infer_same,

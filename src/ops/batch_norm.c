@@ -7,14 +7,23 @@
  * stats for a TTI_SYNC node: where one stands, the sums of the gradient are joined as well.
  * Statistics are {count, mean[C], M2[C]}, M2 = sum (x - mean)^2, in f32 whatever x is: that form
  * can be joined without loss (Chan, Golub & LeVeque 1983).  `rows` says how many samples of the
- * shard are real; the rest is padding, which counts nothing and gets gradient 0. */
+ * shard are real; the rest is padding, which counts nothing and gets gradient 0.
+ *
+ * y = relu(bn(x) + r) is one node: r and act are bn_apply's and bn_eval's epilogue (passes/fuse.c).
+ * The gradient ops then read y, and dy counts where y > 0; no masked dy is kept. */
 #include <math.h>
 #include <string.h>
 
 #include "ops/rules.h"
 
-static const tti_attr_spec eps_attrs[] = {{"eps", TTI_ATTR_FLOAT, 1e-5, "added to the variance"},
-                                          {0}};
+static const tti_attr_spec apply_attrs[] = {
+    {"eps", TTI_ATTR_FLOAT, 1e-5, "added to the variance"},
+    {"act", TTI_ATTR_INT, TTI_EPILOGUE_NONE, "tti_epilogue: 0 none, 1 relu"},
+    {0}};
+static const tti_attr_spec grad_attrs[] = {
+    {"eps", TTI_ATTR_FLOAT, 1e-5, "added to the variance"},
+    {"act", TTI_ATTR_INT, TTI_EPILOGUE_NONE, "tti_epilogue: 1: the last input is y = relu(..)"},
+    {0}};
 
 /* x[N,C,..]: element (n, c, s) is n * C * S + c * S + s. */
 typedef struct planes {
@@ -54,10 +63,21 @@ static tutti_status check_rows(const tti_node *node, int i) {
     return tti_need_n_dims(node, i, 0);
 }
 
-static tutti_status check_eps(const tti_node *node) {
+static bool has_act(const tti_node *node) { return tti_attr_int(node, "act") == TTI_EPILOGUE_RELU; }
+
+static tutti_status check_attrs(const tti_node *node) {
     double eps = tti_attr_float(node, "eps");
-    if (eps > 0 && isfinite(eps)) return TUTTI_OK;
-    return tti_node_fail(node, "eps must be > 0, is %g", eps);
+    int64_t act = tti_attr_int(node, "act");
+    if (!(eps > 0 && isfinite(eps))) return tti_node_fail(node, "eps must be > 0, is %g", eps);
+    if (act == TTI_EPILOGUE_NONE || act == TTI_EPILOGUE_RELU) return TUTTI_OK;
+    return tti_node_fail(node, "act must be 0 or 1, is %lld", (long long)act);
+}
+
+/* Input i, if it is there, has the type of input 0. */
+static tutti_status check_like_first(const tti_node *node, int i) {
+    if (i >= node->n_in) return TUTTI_OK;
+    TTI_TRY(tti_need_dtype(node, i, node->in[0]->type.dtype));
+    return tti_need_same_shape(node, 0, i);
 }
 
 static tutti_type stats_type(int64_t n_channels) {
@@ -93,48 +113,56 @@ static tutti_status bn_running_infer(const tti_node *node, tutti_type *out) {
     return TUTTI_OK;
 }
 
-/* x, stats, gamma, beta */
+/* x, stats, gamma, beta, residual? */
 static tutti_status bn_apply_infer(const tti_node *node, tutti_type *out) {
-    TTI_TRY(check_eps(node));
+    TTI_TRY(check_attrs(node));
     TTI_TRY(need_planes(node));
     int64_t n_channels = tti_in_dim(node, 0, 1);
     TTI_TRY(need_vector(node, 1, 2 * n_channels + 1));
     for (int i = 2; i < 4; i++) TTI_TRY(need_vector(node, i, n_channels));
+    TTI_TRY(check_like_first(node, 4));
     out[0] = node->in[0]->type;
     return TUTTI_OK;
 }
 
-/* x, mean, var, gamma, beta */
+/* x, mean, var, gamma, beta, residual? */
 static tutti_status bn_eval_infer(const tti_node *node, tutti_type *out) {
-    TTI_TRY(check_eps(node));
+    TTI_TRY(check_attrs(node));
     TTI_TRY(need_planes(node));
     for (int i = 1; i < 5; i++) TTI_TRY(need_vector(node, i, tti_in_dim(node, 0, 1)));
+    TTI_TRY(check_like_first(node, 5));
     out[0] = node->in[0]->type;
     return TUTTI_OK;
 }
 
-/* dy, x, stats first */
-static tutti_status check_grad(const tti_node *node) {
-    TTI_TRY(check_eps(node));
+/* dy, x, stats first; rows? as input `rows`; y last where there is an act. */
+static tutti_status check_grad(const tti_node *node, int rows) {
+    TTI_TRY(check_attrs(node));
     TTI_TRY(need_planes(node));
     TTI_TRY(tti_need_floats(node, 0, 2));
     TTI_TRY(tti_need_same_shape(node, 0, 1));
+    int n_before = node->n_in - has_act(node);
+    if (n_before != rows && n_before != rows + 1)
+        return tti_node_fail(node, "with act %d there are %d inputs, or %d with rows, not %d",
+                             has_act(node), rows + has_act(node), rows + 1 + has_act(node),
+                             node->n_in);
+    if (n_before > rows) TTI_TRY(check_rows(node, rows));
+    if (has_act(node)) TTI_TRY(check_like_first(node, node->n_in - 1));
     return need_vector(node, 2, 2 * tti_in_dim(node, 0, 1) + 1);
 }
 
+/* dy, x, stats, rows?, y? */
 static tutti_status bn_grad_sums_infer(const tti_node *node, tutti_type *out) {
-    TTI_TRY(check_grad(node));
-    TTI_TRY(check_rows(node, 3));
+    TTI_TRY(check_grad(node, 3));
     out[0] = stats_type(tti_in_dim(node, 0, 1));
     return TUTTI_OK;
 }
 
-/* dy, x, stats, gamma, sums, rows? */
+/* dy, x, stats, gamma, sums, rows?, y? */
 static tutti_status bn_grad_apply_infer(const tti_node *node, tutti_type *out) {
-    TTI_TRY(check_grad(node));
+    TTI_TRY(check_grad(node, 5));
     TTI_TRY(need_vector(node, 3, tti_in_dim(node, 0, 1)));
     TTI_TRY(need_vector(node, 4, 2 * tti_in_dim(node, 0, 1) + 1));
-    TTI_TRY(check_rows(node, 5));
     out[0] = node->in[0]->type;
     return TUTTI_OK;
 }
@@ -146,6 +174,17 @@ static size_t rows_of(const tti_args *a, int i, size_t n) {
     if (i >= a->node->n_in) return n;
     double rows = a->in[i][0];
     return rows <= 0 ? 0 : (size_t)fmin(rows, (double)n);
+}
+
+/* As rows_of, for the gradients, where y may stand last. */
+static size_t grad_rows_of(const tti_args *a, int i, size_t n) {
+    return a->node->n_in - has_act(a->node) > i ? rows_of(a, i, n) : n;
+}
+
+/* Element i of dy, behind act. */
+static double dy_at(const tti_args *a, size_t i) {
+    if (has_act(a->node) && !(a->in[a->node->n_in - 1][i] > 0)) return 0;
+    return a->in[0][i];
 }
 
 static double rstd_of(double count, double m2, double eps) {
@@ -234,15 +273,19 @@ static void bn_running_reference(const tti_args *a) {
     }
 }
 
-/* One channel of y = gamma (x - mean) rstd + beta. */
+/* One channel of y = act(gamma (x - mean) rstd + beta + r); r, if there, is input `r`. */
 typedef struct affine_of_channel {
     double mean, scale, shift;
 } affine_of_channel;
 
-static void apply_channel(const tti_args *a, const planes *p, size_t c, affine_of_channel f) {
-    for (size_t n = 0; n < p->n; n++)
-        for (size_t i = (n * p->c + c) * p->s; i < (n * p->c + c + 1) * p->s; i++)
-            a->out[0][i] = (a->in[0][i] - f.mean) * f.scale + f.shift;
+static void apply_channel(const tti_args *a, size_t c, affine_of_channel f, int r) {
+    planes p = planes_of(a->node);
+    const double *add = r < a->node->n_in ? a->in[r] : NULL;
+    for (size_t n = 0; n < p.n; n++)
+        for (size_t i = (n * p.c + c) * p.s; i < (n * p.c + c + 1) * p.s; i++) {
+            double y = (a->in[0][i] - f.mean) * f.scale + f.shift + (add ? add[i] : 0);
+            a->out[0][i] = has_act(a->node) && y < 0 ? 0 : y;
+        }
 }
 
 static void bn_apply_reference(const tti_args *a) {
@@ -251,7 +294,7 @@ static void bn_apply_reference(const tti_args *a) {
     const double *stats = a->in[1], *gamma = a->in[2], *beta = a->in[3];
     for (size_t c = 0; c < p.c; c++) {
         double rstd = rstd_of(stats[0], stats[1 + p.c + c], eps);
-        apply_channel(a, &p, c, (affine_of_channel){stats[1 + c], gamma[c] * rstd, beta[c]});
+        apply_channel(a, c, (affine_of_channel){stats[1 + c], gamma[c] * rstd, beta[c]}, 4);
     }
 }
 
@@ -260,23 +303,23 @@ static void bn_eval_reference(const tti_args *a) {
     double eps = tti_attr_float(a->node, "eps");
     for (size_t c = 0; c < p.c; c++) {
         double scale = a->in[3][c] / sqrt(a->in[2][c] + eps);
-        apply_channel(a, &p, c, (affine_of_channel){a->in[1][c], scale, a->in[4][c]});
+        apply_channel(a, c, (affine_of_channel){a->in[1][c], scale, a->in[4][c]}, 5);
     }
 }
 
 static void bn_grad_sums_reference(const tti_args *a) {
     planes p = planes_of(a->node);
-    size_t rows = rows_of(a, 3, p.n);
+    size_t rows = grad_rows_of(a, 3, p.n);
     double eps = tti_attr_float(a->node, "eps");
-    const double *dy = a->in[0], *x = a->in[1], *stats = a->in[2];
+    const double *x = a->in[1], *stats = a->in[2];
     a->out[0][0] = (double)(rows * p.s);
     for (size_t c = 0; c < p.c; c++) {
         double mean = stats[1 + c], rstd = rstd_of(stats[0], stats[1 + p.c + c], eps);
         double sum = 0, dot = 0;
         for (size_t n = 0; n < rows; n++)
             for (size_t i = (n * p.c + c) * p.s; i < (n * p.c + c + 1) * p.s; i++) {
-                sum += dy[i];
-                dot += dy[i] * (x[i] - mean) * rstd;
+                sum += dy_at(a, i);
+                dot += dy_at(a, i) * (x[i] - mean) * rstd;
             }
         a->out[0][1 + c] = sum;
         a->out[0][1 + p.c + c] = dot;
@@ -285,16 +328,16 @@ static void bn_grad_sums_reference(const tti_args *a) {
 
 static void bn_grad_apply_reference(const tti_args *a) {
     planes p = planes_of(a->node);
-    size_t rows = rows_of(a, 5, p.n);
+    size_t rows = grad_rows_of(a, 5, p.n);
     double eps = tti_attr_float(a->node, "eps");
-    const double *dy = a->in[0], *x = a->in[1], *stats = a->in[2], *sums = a->in[4];
+    const double *x = a->in[1], *stats = a->in[2], *sums = a->in[4];
     double count = fmax(sums[0], 1);
     for (size_t c = 0; c < p.c; c++) {
         double mean = stats[1 + c], rstd = rstd_of(stats[0], stats[1 + p.c + c], eps);
         double dy_mean = sums[1 + c] / count, dot_mean = sums[1 + p.c + c] / count;
         for (size_t n = 0; n < p.n; n++)
             for (size_t i = (n * p.c + c) * p.s; i < (n * p.c + c + 1) * p.s; i++) {
-                double through = dy[i] - dy_mean - (x[i] - mean) * rstd * dot_mean;
+                double through = dy_at(a, i) - dy_mean - (x[i] - mean) * rstd * dot_mean;
                 a->out[0][i] = n < rows ? a->in[3][c] * rstd * through : 0;
             }
     }
@@ -328,18 +371,21 @@ static tutti_status bn_apply_grad(tutti_graph *g, const tti_node *node, tutti_va
     tutti_value *rows = has_rows ? maker->in[1] : NULL;
     int n_rows = has_rows ? 1 : 0;
     tti_attr_arg attrs[] = {tti_same_attr(node, "eps"), {0}};
-    if (!need[0] && !need[2] && !need[3]) return TUTTI_OK;
+    bool need_r = node->n_in > 4 && need[4];
+    if (!need[0] && !need[2] && !need[3] && !need_r) return TUTTI_OK;
+    tutti_value *dz = tti_grad_act(g, node, dy[0]); /* fuse.c gives it to the next two */
+    if (need_r) dx[4] = dz;
+    if (!need[0] && !need[2] && !need[3]) return tutti_graph_check(g);
     tutti_value *sums =
         tti_grad_emit(g, node, "bn_grad_sums",
-                      (tutti_value *[]){dy[0], node->in[0], node->in[1], rows}, 3 + n_rows, attrs);
+                      (tutti_value *[]){dz, node->in[0], node->in[1], rows}, 3 + n_rows, attrs);
     if (need[2]) dx[2] = slice_of_sums(g, node, sums, 1 + tti_in_dim(node, 0, 1));
     if (need[3]) dx[3] = slice_of_sums(g, node, sums, 1);
     if (!need[0]) return tutti_graph_check(g);
     if (synced) sums = tti_grad_emit(g, node, "sync_sum", &sums, 1, NULL);
-    dx[0] =
-        tti_grad_emit(g, node, "bn_grad_apply",
-                      (tutti_value *[]){dy[0], node->in[0], node->in[1], node->in[2], sums, rows},
-                      5 + n_rows, attrs);
+    dx[0] = tti_grad_emit(g, node, "bn_grad_apply",
+                          (tutti_value *[]){dz, node->in[0], node->in[1], node->in[2], sums, rows},
+                          5 + n_rows, attrs);
     return tutti_graph_check(g);
 }
 
@@ -374,33 +420,45 @@ static tutti_status bn_running_shard(const tti_node *node, const tti_placement *
 
 static tutti_status bn_apply_shard(const tti_node *node, const tti_placement *in,
                                    tti_placement *out) {
-    static const tti_shard_rule rules[] = {{"0OWW", "0"}, {"0WWW", "0"}};
+    static const tti_shard_rule rules[] = {{"0OWW0", "0"}, {"0WWW0", "0"}};
     return tti_shard_match(node, rules, 2, in, out, planes_why);
 }
 
 static tutti_status bn_eval_shard(const tti_node *node, const tti_placement *in,
                                   tti_placement *out) {
-    static const tti_shard_rule rules[] = {{"0WWWW", "0"}, {"10000", "1"}};
+    static const tti_shard_rule rules[] = {{"0WWWW0", "0"}, {"100001", "1"}};
     return tti_shard_match(node, rules, 2, in, out, planes_why);
 }
 
-/* Without rows, as in a graph whose every sample counts, too. */
+/* Without rows, as in a graph whose every sample counts, too; y lies as dy does. */
 static tutti_status bn_grad_sums_shard(const tti_node *node, const tti_placement *in,
                                        tti_placement *out) {
-    static const tti_shard_rule rules[] = {
-        {"00OW", "P"}, {"00OP", "P"}, {"00WP", "P"}, {"00W-", "P"}};
-    return tti_shard_match(node, rules, node->n_in == 3 ? 4 : 3, in, out, planes_why);
+    static const tti_shard_rule with_rows[] = {{"00OW0", "P"}, {"00OP0", "P"}, {"00WP0", "P"}};
+    static const tti_shard_rule without[] = {{"00O0", "P"}, {"00W0", "P"}};
+    if (node->n_in - has_act(node) == 3)
+        return tti_shard_match(node, without, 2, in, out, planes_why);
+    return tti_shard_match(node, with_rows, 3, in, out, planes_why);
 }
 
 static tutti_status bn_grad_apply_shard(const tti_node *node, const tti_placement *in,
                                         tti_placement *out) {
-    static const tti_shard_rule rules[] = {
-        {"00OWPW", "0"}, {"00OWPP", "0"}, {"00WWWP", "0"}, {"00WWW-", "0"}};
-    return tti_shard_match(node, rules, node->n_in == 5 ? 4 : 3, in, out, planes_why);
+    static const tti_shard_rule with_rows[] = {
+        {"00OWPW0", "0"}, {"00OWPP0", "0"}, {"00WWWP0", "0"}};
+    static const tti_shard_rule without[] = {{"00OWP0", "0"}, {"00WWW0", "0"}};
+    if (node->n_in - has_act(node) == 5)
+        return tti_shard_match(node, without, 2, in, out, planes_why);
+    return tti_shard_match(node, with_rows, 3, in, out, planes_why);
 }
 
 static void bn_cost(const tti_node *node, tti_cost *cost) {
     tti_cost_flops(node, 5.0 * (double)tti_in_n(node, 0), cost);
+}
+
+/* One flop for the mask, the residual or the activation each. */
+static void fusable_cost(const tti_node *node, tti_cost *cost) {
+    bool takes_mask = (node->op->traits & TTI_TAKES_MASK) != 0;
+    int more = has_act(node) + (!takes_mask && node->n_in == node->op->n_in_max);
+    tti_cost_flops(node, (5.0 + more) * (double)tti_in_n(node, 0), cost);
 }
 
 /* ---- records ---- */
@@ -443,6 +501,17 @@ static const tti_sample bn_apply_samples[] = {
     {.in = "f32[4,6,3,5] f32[13] f32[5] f32[6]", .expect = TUTTI_E_INVALID},
     {.in = "f32[4,6] f32[13] f32[6] f32[6]", .attrs = "eps=0", .expect = TUTTI_E_INVALID},
     {.in = "f32[6] f32[13] f32[6] f32[6]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6,3,5] f32[13] f32[6] f32[6]", .attrs = "act=1", .lo = 0.1, .hi = 2},
+    {.in = "f32[4,6,3,5] f32[13] f32[6] f32[6] f32[4,6,3,5]", .attrs = "act=1", .lo = 0.1, .hi = 2},
+    {.in = "f32[4,3] f32[7] f32[3] f32[3] f32[4,3]", .lo = 0.5, .hi = 2},
+    {.in = "bf16[2,2,3,3] f32[5] f32[2] f32[2] bf16[2,2,3,3]",
+     .attrs = "act=1",
+     .lo = 0.1,
+     .hi = 2},
+    {.in = "f16[2,2,3,3] f32[5] f32[2] f32[2] f16[2,2,3,3]", .attrs = "act=1", .lo = 0.1, .hi = 2},
+    {.in = "f32[4,6] f32[13] f32[6] f32[6]", .attrs = "act=2", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[13] f32[6] f32[6] f32[6]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[13] f32[6] f32[6] bf16[4,6]", .expect = TUTTI_E_INVALID},
     {0},
 };
 
@@ -450,6 +519,13 @@ static const tti_sample bn_eval_samples[] = {
     {.in = "f32[4,6,3,5] f32[6] f32[6] f32[6] f32[6]", .lo = 0.5, .hi = 2},
     {.in = "f32[2,3] f32[3] f32[3] f32[3] f32[3]", .attrs = "eps=0.01", .lo = 0.5, .hi = 2},
     {.in = "f32[0,2,3,3] f32[2] f32[2] f32[2] f32[2]", .lo = 0.5, .hi = 2},
+    {.in = "f32[4,6,3,5] f32[6] f32[6] f32[6] f32[6] f32[4,6,3,5]",
+     .attrs = "act=1",
+     .lo = 0.1,
+     .hi = 2},
+    {.in = "bf16[2,3] f32[3] f32[3] f32[3] f32[3] bf16[2,3]", .lo = 0.5, .hi = 2},
+    {.in = "f32[4,6] f32[6] f32[6] f32[6] f32[6] f32[6]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[6] f32[6] f32[6] f32[6]", .attrs = "act=2", .expect = TUTTI_E_INVALID},
     {.in = "f32[4,6] f32[6] f32[6] f32[6] f32[5]", .expect = TUTTI_E_INVALID},
     {.in = "f32[4,6] f64[6] f32[6] f32[6] f32[6]", .expect = TUTTI_E_INVALID},
     {0},
@@ -459,6 +535,21 @@ static const tti_sample bn_grad_sums_samples[] = {
     {.in = "f32[4,6,3,5] f32[4,6,3,5] f32[13]", .lo = 0.5, .hi = 2},
     {.in = "f32[3,2,2,2] f32[3,2,2,2] f32[5] i32[]", .lo = 0.5, .hi = 2, .int_lo = 2, .int_hi = 2},
     {.in = "f32[0,2] f32[0,2] f32[5]", .lo = 0.5, .hi = 2},
+    {.in = "f32[4,6,3,5] f32[4,6,3,5] f32[13] f32[4,6,3,5]",
+     .attrs = "act=1 eps=9",
+     .lo = -2,
+     .hi = 2},
+    {.in = "f32[4,2,2,2] f32[4,2,2,2] f32[5] i32[] f32[4,2,2,2]",
+     .attrs = "act=1 eps=9",
+     .lo = -2,
+     .hi = 2,
+     .int_lo = 2,
+     .int_hi = 2},
+    {.in = "bf16[4,2,3] bf16[4,2,3] f32[5] bf16[4,2,3]", .attrs = "act=1 eps=9", .lo = -2, .hi = 2},
+    {.in = "f32[4,6] f32[4,6] f32[13]", .attrs = "act=1", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[4,6] f32[13] f32[4,6]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[4,6] f32[13] i32[]", .attrs = "act=1", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[4,6] f32[13] i32[] f32[4,5]", .attrs = "act=1", .expect = TUTTI_E_INVALID},
     {.in = "f32[4,6] f32[4,5] f32[13]", .expect = TUTTI_E_INVALID},
     {.in = "f32[4,6] f32[4,6] f32[11]", .expect = TUTTI_E_INVALID},
     {0},
@@ -472,6 +563,22 @@ static const tti_sample bn_grad_apply_samples[] = {
      .int_lo = 2,
      .int_hi = 2},
     {.in = "f32[0,2] f32[0,2] f32[5] f32[2] f32[5]", .lo = 0.5, .hi = 2},
+    {.in = "f32[4,6,3,5] f32[4,6,3,5] f32[13] f32[6] f32[13] f32[4,6,3,5]",
+     .attrs = "act=1 eps=9",
+     .lo = -2,
+     .hi = 2},
+    {.in = "f32[4,2,2,2] f32[4,2,2,2] f32[5] f32[2] f32[5] i32[] f32[4,2,2,2]",
+     .attrs = "act=1 eps=9",
+     .lo = -2,
+     .hi = 2,
+     .int_lo = 2,
+     .int_hi = 2},
+    {.in = "bf16[4,2,3] bf16[4,2,3] f32[5] f32[2] f32[5] bf16[4,2,3]",
+     .attrs = "act=1 eps=9",
+     .lo = -2,
+     .hi = 2},
+    {.in = "f32[4,6] f32[4,6] f32[13] f32[6] f32[13]", .attrs = "act=1", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[4,6] f32[13] f32[6] f32[13] f32[4,6]", .expect = TUTTI_E_INVALID},
     {.in = "f32[4,6] f32[4,6] f32[13] f32[5] f32[13]", .expect = TUTTI_E_INVALID},
     {.in = "f32[4,6] f32[4,6] f32[13] f32[6] f32[12]", .expect = TUTTI_E_INVALID},
     {0},
@@ -514,41 +621,42 @@ const tti_op tti_ops_batch_norm[] = {
      .join = join_sums,
      .samples = sync_samples},
     {.name = "bn_apply",
-     .doc = "y = gamma (x - mean) / sqrt(M2/count + eps) + beta; inputs x, stats, gamma, beta",
+     .doc = "y = act(gamma (x - mean) / sqrt(M2/count + eps) + beta + r); inputs x, stats, gamma, "
+            "beta, r?",
      .n_in_min = 4,
-     .n_in_max = 4,
+     .n_in_max = 5,
      .n_out = 1,
-     .attrs = eps_attrs,
-     .traits = TTI_CHANNELS_LAST,
+     .attrs = apply_attrs,
+     .traits = TTI_CHANNELS_LAST | TTI_IN_PLACE | TTI_TAKES_EPILOGUE | TTI_TAKES_RESIDUAL,
      .infer = bn_apply_infer,
      .grad = bn_apply_grad,
      .shard = bn_apply_shard,
-     .cost = bn_cost,
+     .cost = fusable_cost,
      .reference = bn_apply_reference,
      .samples = bn_apply_samples},
     {.name = "bn_grad_sums",
-     .doc = "{count, sum dy[C], sum dy xhat[C]}; inputs dy, x, stats, rows?",
+     .doc = "{count, sum dy[C], sum dy xhat[C]}, dy where y > 0; inputs dy, x, stats, rows?, y?",
      .n_in_min = 3,
-     .n_in_max = 4,
+     .n_in_max = 5,
      .n_out = 1,
-     .attrs = eps_attrs,
-     .traits = TTI_CHANNELS_LAST,
+     .attrs = grad_attrs,
+     .traits = TTI_CHANNELS_LAST | TTI_TAKES_MASK,
      .infer = bn_grad_sums_infer,
      .shard = bn_grad_sums_shard,
-     .cost = bn_cost,
+     .cost = fusable_cost,
      .reference = bn_grad_sums_reference,
      .samples = bn_grad_sums_samples},
     {.name = "bn_grad_apply",
-     .doc = "dx = gamma rstd (dy - mean dy - xhat mean(dy xhat)), 0 beyond rows; inputs dy, x, "
-            "stats, gamma, sums, rows?",
+     .doc = "dx = gamma rstd (dy - mean dy - xhat mean(dy xhat)), dy where y > 0, 0 beyond rows; "
+            "inputs dy, x, stats, gamma, sums, rows?, y?",
      .n_in_min = 5,
-     .n_in_max = 6,
+     .n_in_max = 7,
      .n_out = 1,
-     .attrs = eps_attrs,
-     .traits = TTI_CHANNELS_LAST,
+     .attrs = grad_attrs,
+     .traits = TTI_CHANNELS_LAST | TTI_IN_PLACE | TTI_TAKES_MASK,
      .infer = bn_grad_apply_infer,
      .shard = bn_grad_apply_shard,
-     .cost = bn_cost,
+     .cost = fusable_cost,
      .reference = bn_grad_apply_reference,
      .samples = bn_grad_apply_samples},
     {.name = "bn_running",
@@ -562,15 +670,16 @@ const tti_op tti_ops_batch_norm[] = {
      .reference = bn_running_reference,
      .samples = bn_running_samples},
     {.name = "bn_eval",
-     .doc = "y = gamma (x - mean) / sqrt(var + eps) + beta; inputs x, mean, var, gamma, beta",
+     .doc = "y = act(gamma (x - mean) / sqrt(var + eps) + beta + r); inputs x, mean, var, gamma, "
+            "beta, r?",
      .n_in_min = 5,
-     .n_in_max = 5,
+     .n_in_max = 6,
      .n_out = 1,
-     .attrs = eps_attrs,
-     .traits = TTI_CHANNELS_LAST,
+     .attrs = apply_attrs,
+     .traits = TTI_CHANNELS_LAST | TTI_IN_PLACE | TTI_TAKES_EPILOGUE | TTI_TAKES_RESIDUAL,
      .infer = bn_eval_infer,
      .shard = bn_eval_shard,
-     .cost = bn_cost,
+     .cost = fusable_cost,
      .reference = bn_eval_reference,
      .samples = bn_eval_samples},
     {0},

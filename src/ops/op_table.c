@@ -110,7 +110,7 @@ static void check_callbacks(const tti_op *op) {
     TTI_ASSERT(!(op->traits & TTI_UPDATE) || op->n_out <= op->n_in_min);
 }
 
-/* TTI_TAKES_EPILOGUE promises an attribute "act". */
+/* TTI_TAKES_EPILOGUE and TTI_TAKES_MASK promise an attribute "act". */
 static void check_attrs(const tti_op *op) {
     bool act = false;
     int n = tti_n_attrs(op);
@@ -119,7 +119,8 @@ static void check_attrs(const tti_op *op) {
         TTI_ASSERT(op->attrs[i].doc && op->attrs[i].doc[0]);
         act |= strcmp(op->attrs[i].name, "act") == 0;
     }
-    TTI_ASSERT(act == ((op->traits & TTI_TAKES_EPILOGUE) != 0));
+    TTI_ASSERT(act == ((op->traits & (TTI_TAKES_EPILOGUE | TTI_TAKES_MASK)) != 0));
+    TTI_ASSERT(!(op->traits & TTI_TAKES_RESIDUAL) || (op->traits & TTI_TAKES_EPILOGUE));
 }
 
 void tti_op_table_check(void) {

@@ -1,4 +1,10 @@
-/* fuse.c - bias and activation into linear and conv; chains of elementwise nodes into one.
+/* fuse.c - bias, residual and activation into the node before them, its gradient into the nodes
+ * behind; chains of elementwise nodes into one.
+ *
+ * Hosts are found in the new graph, so that an addition and then an activation end up in one node.
+ * dy goes unmasked to the gradients of a batch norm only if all its readers take the mask: where
+ * somebody needs the masked dy, as the shortcut of a residual block does, it is made once and
+ * everybody reads that, which moves fewer bytes than masking it twice.
  *
  * A chain node ("fused") keeps its parts in node->body and runs them block by block, so that the
  * values between them stay in the nearest cache.  The bits are those of the separate nodes. */
@@ -12,56 +18,129 @@ enum { MAX_CHAIN = 16 };
 
 /* ---- epilogues ---- */
 
-/* The node whose epilogue this one can be: its only use, no activation there yet. */
-static const tti_node *epilogue_host(const tti_rewrite *rw, const tti_node *node) {
-    if (node->n_in < 1) return NULL;
-    const tti_node *host = node->in[0]->node;
-    bool takes = (host->op->traits & TTI_TAKES_EPILOGUE) && rw->n_uses[host->out[0]->id] == 1 &&
-                 tti_attr_int(host, "act") == TTI_EPILOGUE_NONE;
+/* The node of the new graph whose epilogue the user of this input can be: its only use, no
+ * activation there yet. */
+static const tti_node *epilogue_host(const tti_rewrite *rw, const tutti_value *in) {
+    const tutti_value *mapped = rw->map[in->id];
+    if (!mapped || rw->n_uses[in->id] != 1) return NULL;
+    const tti_node *host = mapped->node;
+    bool takes =
+        (host->op->traits & TTI_TAKES_EPILOGUE) && tti_attr_int(host, "act") == TTI_EPILOGUE_NONE;
     return takes ? host : NULL;
 }
 
-static bool is_channel_bias(const tti_node *host, const tutti_value *bias) {
-    const tutti_shape *y = &host->out[0]->type.shape, *b = &bias->type.shape;
-    return host->n_in == host->op->n_in_max - 1 && (bias->node->op->traits & TTI_PARAM) &&
-           b->n_dims == 1 && y->n_dims == 2 && b->dim[0] == y->dim[1];
+static bool same_kind(const tutti_value *a, const tutti_value *b) {
+    return a->type.dtype == b->type.dtype && a->layout == b->layout &&
+           tti_shape_equal(&a->type.shape, &b->type.shape);
 }
 
-static void add_with_epilogue(tti_rewrite *rw, const tti_node *host, const tti_node *node) {
+/* The host takes added as its last input: a bias, or a residual. */
+static bool takes_addend(const tti_node *host, const tutti_value *added) {
+    const tutti_shape *y = &host->out[0]->type.shape, *b = &added->type.shape;
+    if (host->n_in != host->op->n_in_max - 1) return false;
+    if (host->op->traits & TTI_TAKES_RESIDUAL) return same_kind(host->out[0], added);
+    return (added->node->op->traits & TTI_PARAM) && b->n_dims == 1 && y->n_dims == 2 &&
+           b->dim[0] == y->dim[1];
+}
+
+/* The copy of a node of the new graph with one more input (or NULL) and another act, whose result
+ * stands for what becomes. */
+static void add_again(tti_rewrite *rw, const tti_node *node, tutti_value *more, tti_epilogue act,
+                      const tutti_value *becomes) {
     tutti_value *in[TTI_MAX_IN] = {0};
     tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
-    int n_in = host->n_in;
-    for (int i = 0; i < n_in; i++) in[i] = rw->map[host->in[i]->id];
-    for (int i = 0; i < tti_n_attrs(host->op); i++)
-        attrs[i] = (tti_attr_arg){host->op->attrs[i].name, host->attrs[i]};
-    int n_attrs = tti_n_attrs(host->op);
-    if (node->op->epilogue == TTI_EPILOGUE_BIAS)
-        in[n_in++] = rw->map[node->in[1]->id];
-    else
-        attrs[n_attrs] = TTI_INT("act", node->op->epilogue); /* later ones win */
+    int n_in = node->n_in, n_attrs = tti_n_attrs(node->op);
+    for (int i = 0; i < n_in; i++) in[i] = node->in[i];
+    if (more) in[n_in++] = more;
+    for (int i = 0; i < n_attrs; i++)
+        attrs[i] = (tti_attr_arg){node->op->attrs[i].name, node->attrs[i]};
+    attrs[n_attrs] = TTI_INT("act", act); /* later ones win */
     tti_node *made = tti_graph_add(
         rw->to, &(tti_node_desc){
-                    .op = host->op, .name = host->name, .in = in, .n_in = n_in, .attrs = attrs});
+                    .op = node->op, .name = node->name, .in = in, .n_in = n_in, .attrs = attrs});
     if (!made) return;
-    made->out[0]->layout = host->out[0]->layout;
-    rw->map[node->out[0]->id] = made->out[0];
+    made->out[0]->layout = node->out[0]->layout;
+    rw->map[becomes->id] = made->out[0];
+}
+
+/* An addition goes into the host of one of its inputs, the first if both can. */
+static bool fuse_addition(tti_rewrite *rw, const tti_node *node) {
+    for (int i = 0; i < node->n_in; i++) {
+        const tti_node *host = epilogue_host(rw, node->in[i]);
+        tutti_value *added = rw->map[node->in[1 - i]->id];
+        if (!host || !added || host->out[0]->layout != node->out[0]->layout) continue;
+        if (!takes_addend(host, added)) continue;
+        add_again(rw, host, added, TTI_EPILOGUE_NONE, node->out[0]);
+        return true;
+    }
+    return false;
+}
+
+static bool fuse_activation(tti_rewrite *rw, const tti_node *node) {
+    const tti_node *host = epilogue_host(rw, node->in[0]);
+    if (!host || host->out[0]->layout != node->out[0]->layout) return false;
+    add_again(rw, host, NULL, node->op->epilogue, node->out[0]);
+    return true;
 }
 
 static void fuse_epilogue(tti_rewrite *rw, const tti_node *node) {
-    const tti_node *host = node->op->epilogue ? epilogue_host(rw, node) : NULL;
-    bool bias = node->op->epilogue == TTI_EPILOGUE_BIAS;
-    if (host && bias && !is_channel_bias(host, node->in[1])) host = NULL;
-    if (host && node->out[0]->layout != host->out[0]->layout) host = NULL;
-    if (host)
-        add_with_epilogue(rw, host, node);
-    else
-        tti_rewrite_copy(rw, node);
+    bool fused = false;
+    if (node->op->epilogue == TTI_EPILOGUE_BIAS)
+        fused = fuse_addition(rw, node);
+    else if (node->op->epilogue != TTI_EPILOGUE_NONE)
+        fused = fuse_activation(rw, node);
+    if (!fused) tti_rewrite_copy(rw, node);
 }
 
 static tutti_status fuse_epilogues(tutti_graph **g) {
     tti_rewrite rw;
     TTI_TRY(tti_rewrite_begin(&rw, *g));
     for (int i = 0; i < (*g)->n_nodes; i++) fuse_epilogue(&rw, (*g)->nodes[i]);
+    return tti_rewrite_finish(&rw, g);
+}
+
+/* ---- masks: dy through an activation, in the gradients behind it ---- */
+
+/* user reads dy, the result of mask, only where it can take the mask instead. */
+static bool takes_mask(const tti_node *user, const tti_node *mask) {
+    const tutti_value *dy = mask->out[0];
+    for (int i = 1; i < user->n_in; i++)
+        if (user->in[i] == dy) return false;
+    return (user->op->traits & TTI_TAKES_MASK) && user->in[0] == dy &&
+           user->n_in < user->op->n_in_max && tti_attr_int(user, "act") == TTI_EPILOGUE_NONE &&
+           same_kind(dy, mask->in[0]) && same_kind(dy, mask->in[1]);
+}
+
+/* Everybody who reads the result of mask takes the mask. */
+static bool all_take_mask(const tti_rewrite *rw, const tti_node *mask) {
+    int n = 0;
+    for (int i = mask->id + 1; i < rw->from->n_nodes; i++)
+        n += takes_mask(rw->from->nodes[i], mask);
+    return n > 0 && n == rw->n_uses[mask->out[0]->id];
+}
+
+/* The node with dy as it was before the mask, and y. */
+static void add_masked(tti_rewrite *rw, const tti_node *node) {
+    const tti_node *mask = node->in[0]->node;
+    tutti_value *in[TTI_MAX_IN] = {0};
+    for (int i = 0; i < node->n_in; i++) in[i] = rw->map[node->in[i]->id];
+    in[0] = rw->map[mask->in[1]->id];
+    tti_node old = *node; /* as a node of the new graph */
+    old.in = in;
+    add_again(rw, &old, rw->map[mask->in[0]->id], mask->op->epilogue_grad, node->out[0]);
+}
+
+static tutti_status fuse_masks(tutti_graph **g) {
+    tti_rewrite rw;
+    TTI_TRY(tti_rewrite_begin(&rw, *g));
+    for (int i = 0; i < (*g)->n_nodes; i++) {
+        const tti_node *node = (*g)->nodes[i];
+        const tti_node *mask = node->n_in > 0 ? node->in[0]->node : NULL;
+        if (mask && mask->op->epilogue_grad && takes_mask(node, mask) && all_take_mask(&rw, mask))
+            add_masked(&rw, node);
+        else
+            tti_rewrite_copy(&rw, node);
+    }
     return tti_rewrite_finish(&rw, g);
 }
 
@@ -190,7 +269,8 @@ static tutti_status fuse_chains(tutti_graph **g) {
 
 tutti_status tti_pass_fuse(tutti_graph **g, const tti_target *target) {
     if (!target->fuse) return TUTTI_OK;
-    TTI_TRY(fuse_epilogues(g)); /* leaves the hosts dead, with uses that would hide chains */
+    TTI_TRY(fuse_epilogues(g));
+    TTI_TRY(fuse_masks(g)); /* both leave dead nodes, with uses that would hide chains */
     TTI_TRY(tti_pass_simplify(g, target));
     return fuse_chains(g);
 }

@@ -90,6 +90,43 @@ T_CASE(gradient_goes_through_the_statistics) {
         }
 }
 
+/* sum of dy relu(bn(x) + r) over the first rows samples, and its gradient, by one node. */
+T_CASE(gradient_goes_through_residual_and_activation) {
+    T_UNUSED;
+    for (size_t rows = 2; rows <= N; rows++) {
+        layer l = make_layer(true, (double)rows);
+        const tti_node *bare = l.y->node;
+        tutti_value *r = tutti_input(l.g, "r", TUTTI_F32, &TUTTI_SHAPE(N, C, S)), *dx[5];
+        tutti_value *in[] = {bare->in[0], bare->in[1], bare->in[2], bare->in[3], r};
+        l.y = tti_emit(l.g, "bn_apply", "fused", in, 5,
+                       (tti_attr_arg[]){TTI_FLOAT("eps", 1e-3), TTI_INT("act", 1), {0}});
+        T_OK(tutti_graph_check(l.g));
+        bool need[] = {true, true, true, true, true};
+        T_OK(l.y->node->op->grad(l.g, l.y->node, &l.dy, need, dx));
+        t_reference *before = l.r;
+        l.r = t_reference_create(l.g);
+        for (int i = 0; i < before->g->n_nodes; i++) {
+            const tti_node *node = before->g->nodes[i];
+            if (!(node->op->traits & TTI_SOURCE) || node == r->node) continue;
+            memcpy(t_reference_of(l.r, node->out[0]), t_reference_of(before, node->out[0]),
+                   (size_t)tti_value_n_elems(node->out[0]) * sizeof(double));
+        }
+        for (size_t i = 0; i < N_X; i++) t_reference_of(l.r, r)[i] = some(i, 3);
+        check_gradient(&l, rows, l.x, dx[0]);
+        check_gradient(&l, rows, bare->in[2], dx[2]);
+        check_gradient(&l, rows, bare->in[3], dx[3]);
+        int n_cut = 0;
+        for (size_t i = 0; i < rows * C * S; i++) {
+            double y = t_reference_of(l.r, l.y)[i];
+            T_NEAR(t_reference_of(l.r, dx[4])[i], y > 0 ? t_reference_of(l.r, l.dy)[i] : 0, 0);
+            n_cut += y == 0;
+        }
+        assert_true(n_cut > 0);
+        t_reference_destroy(before);
+        free_layer(&l);
+    }
+}
+
 T_CASE(running_statistics_are_named_sums_of_rows) {
     T_UNUSED;
     layer l = make_layer(false, 3);
@@ -299,6 +336,7 @@ T_CASE(statistics_are_own_or_joined) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradient_goes_through_the_statistics),
+        cmocka_unit_test(gradient_goes_through_residual_and_activation),
         cmocka_unit_test(running_statistics_are_named_sums_of_rows),
         cmocka_unit_test(a_shard_of_padding_gives_zeros),
         cmocka_unit_test(joined_moments_are_those_of_all_samples),

@@ -89,6 +89,101 @@ T_CASE(an_added_parameter_becomes_the_bias) {
     tutti_graph_destroy(g);
 }
 
+T_CASE(an_addition_then_an_activation_go_into_one_layer) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *b = tutti_param(g, "b", &TUTTI_SHAPE(7), NULL, false);
+    tutti_linear_desc desc = {.n_out = 7, .no_bias = true};
+    tutti_value *y = tutti_linear_with(g, net_x(g), &desc, "fc");
+    tutti_output(g, "y", tutti_relu(g, tutti_add(g, b, y))); /* from either side */
+    g = fused(g);
+    const tti_node *fc = net_find(g, "linear", "fc");
+    T_EQ(fc->n_in, 3);
+    T_EQ(tti_attr_int(fc, "act"), TTI_EPILOGUE_RELU);
+    assert_ptr_equal(tti_graph_output(g, "y"), fc->out[0]);
+    tutti_graph_destroy(g);
+}
+
+/* ---- batch norm: residuals, activations, masks ---- */
+
+/* Three residual blocks, the second with a batch norm in its shortcut. */
+static tutti_graph *residual_net(bool training, bool sync) {
+    tutti_graph *g = tutti_graph_create(training);
+    tutti_conv2d_desc conv = {.n_out = 3, .kernel = 3, .pad = 1, .no_bias = true};
+    tutti_value *x = net_image(g, 2);
+    tutti_graph_set_sync_batch_norm(g, sync);
+    x = tutti_relu(g, tutti_batch_norm2d(g, tutti_conv2d(g, x, &conv, "conv0"), NULL, "bn0"));
+    for (int i = 1; i <= 3; i++) {
+        char name[3][16];
+        const char *const kinds[] = {"conv", "bn", "down"};
+        for (int k = 0; k < 3; k++) snprintf(name[k], sizeof name[k], "%s%d", kinds[k], i);
+        tutti_value *y = tutti_batch_norm2d(g, tutti_conv2d(g, x, &conv, name[0]), NULL, name[1]);
+        if (i == 2) x = tutti_batch_norm2d(g, x, NULL, name[2]);
+        x = tutti_relu(g, tutti_add(g, y, x));
+    }
+    x = tutti_flatten(g, tutti_adaptive_avg_pool2d(g, x, 1, 1));
+    return net_finish(g, tutti_linear(g, x, NET_CLASSES, "out"));
+}
+
+static bool takes(const tutti_graph *g, const char *op, const char *name, int n_in, bool act) {
+    const tti_node *node = net_find(g, op, name);
+    assert_non_null(node);
+    return node->n_in == n_in && tti_attr_int(node, "act") == act;
+}
+
+T_CASE(residuals_and_activations_go_into_batch_norms) {
+    T_UNUSED;
+    for (int training = 0; training < 2; training++) {
+        tutti_graph *plain = residual_net(training, false), *g = residual_net(training, false);
+        g = fused(g);
+        const char *op = training ? "bn_apply" : "bn_eval";
+        T_EQ(net_count_ops(g, "relu"), 0);
+        T_EQ(net_count_ops(g, "add"), 0);
+        T_EQ(net_count_ops(g, "fused"), 0);
+        int n_in = training ? 4 : 5;
+        assert_true(takes(g, op, "bn0", n_in, true));
+        for (int i = 1; i <= 3; i++)
+            assert_true(takes(g, op, (const char *[]){"bn1", "bn2", "bn3"}[i - 1], n_in + 1, true));
+        assert_true(takes(g, op, "down2", n_in, false)); /* one of two: the other adds */
+        net_expect_equal(plain, g);
+        tutti_graph_destroy(plain);
+        tutti_graph_destroy(g);
+    }
+}
+
+/* bn1's and bn3's masked dy goes into a shortcut too: it is made once.  bn0's and, through the
+ * shortcut's batch norm, bn2's is read by gradients of batch norms alone. */
+T_CASE(masks_go_where_nobody_needs_the_masked_gradient) {
+    T_UNUSED;
+    static const char *const names[] = {"bn0", "bn1", "bn2", "bn3", "down2"};
+    static const bool masks[] = {true, false, true, false, true};
+    for (int sync = 0; sync < 2; sync++) {
+        tutti_graph *plain = residual_net(true, sync), *g = residual_net(true, sync);
+        T_OK(tti_pipeline_run(&plain, &net_plain, "split"));
+        T_OK(tti_pipeline_run(&g, &net_fast, "fuse"));
+        for (size_t i = 0; i < TTI_COUNT(names); i++) {
+            assert_true(takes(g, "bn_grad_sums", names[i], masks[i] ? 5 : 4, masks[i]));
+            assert_true(takes(g, "bn_grad_apply", names[i], masks[i] ? 7 : 6, masks[i]));
+        }
+        T_EQ(net_count_ops(plain, "relu_grad"), 4);
+        net_expect_equal(plain, g);
+        tutti_graph_destroy(plain);
+        tutti_graph_destroy(g);
+    }
+}
+
+/* A parameter per channel is a bias of linear, and no residual; nor is a value of another type. */
+T_CASE(only_a_value_like_its_own_is_a_residual) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *x = net_x(g), *b = tutti_param(g, "b", &TUTTI_SHAPE(6), NULL, false);
+    tutti_output(g, "y", tutti_add(g, tutti_batch_norm2d(g, x, NULL, "bn"), b));
+    g = fused(g);
+    T_EQ(net_count_ops(g, "add"), 1);
+    assert_true(takes(g, "bn_apply", "bn", 4, false));
+    tutti_graph_destroy(g);
+}
+
 /* tanh(sigmoid(x) * y + x) with x and y from outside. */
 static tutti_graph *chain_graph(void) {
     tutti_graph *g = tutti_graph_create(true);
@@ -199,6 +294,10 @@ int main(void) {
         cmocka_unit_test(a_value_that_others_read_keeps_its_layer_bare),
         cmocka_unit_test(one_activation_per_layer),
         cmocka_unit_test(an_added_parameter_becomes_the_bias),
+        cmocka_unit_test(an_addition_then_an_activation_go_into_one_layer),
+        cmocka_unit_test(residuals_and_activations_go_into_batch_norms),
+        cmocka_unit_test(masks_go_where_nobody_needs_the_masked_gradient),
+        cmocka_unit_test(only_a_value_like_its_own_is_a_residual),
         cmocka_unit_test(chains_become_one_node),
         cmocka_unit_test(a_value_read_twice_ends_a_chain),
         cmocka_unit_test(an_output_ends_a_chain),

@@ -4,7 +4,8 @@
  * over blocks of positions that stay in cache.  Plain bytes are runs of one channel.  Blocks give
  * f32 sums, which are joined in double in their order: moments by Chan's formula.
  * The one idea: what is done to an element is (u - a) b + c with a, b, c for each channel; they are
- * made once in double and kept in scratch. */
+ * made once in double and kept in scratch.  A residual, an activation and its mask ride along in
+ * the same loops: one body, compiled once for each combination, with the bits of separate nodes. */
 #include "backend/cpu/moments.h"
 
 typedef struct planes {
@@ -20,7 +21,7 @@ static planes planes_of(const tti_node *node) {
     return p;
 }
 
-/* f32 but for the count of samples, the last input of some. */
+/* f32 but for the count of samples of some. */
 static bool can_run(const tti_node *node) {
     for (int i = 0; i < node->n_in; i++) {
         bool is_rows = node->in[i]->type.dtype == TUTTI_I32 && node->in[i]->type.shape.n_dims == 0;
@@ -35,6 +36,21 @@ static size_t rows_of(const tti_kargs *a, int i, size_t n) {
     int32_t rows = *(const int32_t *)a->in[i];
     return rows <= 0 ? 0 : TTI_MIN((size_t)rows, n);
 }
+
+static bool has_act(const tti_node *node) { return tti_attr_int(node, "act") == TTI_EPILOGUE_RELU; }
+
+/* As rows_of, for the gradients, where y may stand last. */
+static size_t grad_rows_of(const tti_kargs *a, int i, size_t n) {
+    return a->node->n_in - has_act(a->node) > i ? rows_of(a, i, n) : n;
+}
+
+/* The y whose relu dy has to go through; NULL: none. */
+static const float *mask_of(const tti_kargs *a) {
+    return has_act(a->node) ? a->in[a->node->n_in - 1] : NULL;
+}
+
+/* Bodies that are compiled for each combination of their constant arguments. */
+#define BODY static inline __attribute__((always_inline)) void
 
 static double rstd_of(double count, double m2, double eps) {
     return 1 / __builtin_sqrt((count > 0 ? m2 / count : 0) + eps);
@@ -118,22 +134,47 @@ static tutti_status stats_run(void *state, const tti_kargs *a) {
     return TUTTI_OK;
 }
 
-/* ---- y = (x - mean) scale + shift ---- */
+/* ---- y = act((x - mean) scale + shift + add) ---- */
 
 typedef struct affine {
     const float *mean, *scale, *shift; /* [C] */
 } affine;
 
-static void apply(const planes *p, const float *x, affine f, float *y) {
-    for (size_t r = 0; p->last && r < p->n * p->s; r++, x += p->c, y += p->c) {
-        TTI_IVDEP
-        for (size_t j = 0; j < p->c; j++) y[j] = (x[j] - f.mean[j]) * f.scale[j] + f.shift[j];
+static inline float relu_if(bool relu, float y) { return relu && y < 0.0f ? 0.0f : y; }
+
+/* add: NULL, or a residual of x's shape. */
+BODY apply_as(const planes *p, const float *x, const float *add, bool relu, affine f, float *y) {
+    size_t n_runs = p->n * (p->last ? p->s : p->c), len = p->last ? p->c : p->s;
+    for (size_t r = 0; r < n_runs; r++, x += len, y += len, add += add ? len : 0) {
+        if (p->last) {
+            TTI_IVDEP
+            for (size_t j = 0; j < len; j++) {
+                float z = (x[j] - f.mean[j]) * f.scale[j] + f.shift[j];
+                y[j] = relu_if(relu, add ? z + add[j] : z);
+            }
+        } else {
+            float mean = f.mean[r % p->c], scale = f.scale[r % p->c], shift = f.shift[r % p->c];
+            TTI_IVDEP
+            for (size_t i = 0; i < len; i++) {
+                float z = (x[i] - mean) * scale + shift;
+                y[i] = relu_if(relu, add ? z + add[i] : z);
+            }
+        }
     }
-    for (size_t r = 0; !p->last && r < p->n * p->c; r++, x += p->s, y += p->s) {
-        float mean = f.mean[r % p->c], scale = f.scale[r % p->c], shift = f.shift[r % p->c];
-        TTI_IVDEP
-        for (size_t i = 0; i < p->s; i++) y[i] = (x[i] - mean) * scale + shift;
-    }
+}
+
+/* The residual, if there is one, is input r. */
+static void apply(const tti_kargs *a, const planes *p, affine f, int r) {
+    const float *x = a->in[0], *add = a->node->n_in > r ? a->in[r] : NULL;
+    bool relu = has_act(a->node);
+    if (add && relu)
+        apply_as(p, x, add, true, f, a->out[0]);
+    else if (add)
+        apply_as(p, x, add, false, f, a->out[0]);
+    else if (relu)
+        apply_as(p, x, NULL, true, f, a->out[0]);
+    else
+        apply_as(p, x, NULL, false, f, a->out[0]);
 }
 
 static tutti_status apply_run(void *state, const tti_kargs *a) {
@@ -145,7 +186,7 @@ static tutti_status apply_run(void *state, const tti_kargs *a) {
     for (size_t c = 0; c < p.c; c++)
         scale[c] =
             (float)((double)gamma[c] * rstd_of((double)stats[0], (double)stats[1 + p.c + c], eps));
-    apply(&p, a->in[0], (affine){stats + 1, scale, a->in[3]}, a->out[0]);
+    apply(a, &p, (affine){stats + 1, scale, a->in[3]}, 4);
     return TUTTI_OK;
 }
 
@@ -157,60 +198,97 @@ static tutti_status eval_run(void *state, const tti_kargs *a) {
     (void)state;
     for (size_t c = 0; c < p.c; c++)
         scale[c] = (float)((double)gamma[c] / __builtin_sqrt((double)var[c] + eps));
-    apply(&p, a->in[0], (affine){a->in[1], scale, a->in[4]}, a->out[0]);
+    apply(a, &p, (affine){a->in[1], scale, a->in[4]}, 5);
     return TUTTI_OK;
 }
 
-/* ---- sum dy and sum dy (x - mean) ---- */
+/* ---- sum dy and sum dy (x - mean), dy where y > 0 ---- */
 
-static void column_dots(const float *dy, const float *x, size_t n_rows, size_t n_cols,
-                        const float *mean, float *sum, float *dot) {
+/* What the gradients read; all [N,C,..] in one layout. */
+typedef struct grad_in {
+    const float *dy, *x;
+    const float *y; /* NULL: no mask */
+} grad_in;
+
+static grad_in grad_in_of(const tti_kargs *a) { return (grad_in){a->in[0], a->in[1], mask_of(a)}; }
+
+static inline void advance(grad_in *in, size_t n) {
+    in->dy += n, in->x += n;
+    if (in->y) in->y += n;
+}
+
+static inline __attribute__((always_inline)) float masked(const float *dy, const float *y,
+                                                          size_t i) {
+    float d = dy[i]; /* read in any case, so that the loop vectorises */
+    return !y || y[i] > 0.0f ? d : 0.0f;
+}
+
+BODY column_dots_as(grad_in in, const float *y, size_t n_rows, size_t n_cols, const float *mean,
+                    float *sum, float *dot) {
+    const float *dy = in.dy, *x = in.x;
     memset(sum, 0, n_cols * sizeof *sum);
     memset(dot, 0, n_cols * sizeof *dot);
-    for (size_t i = 0; i < n_rows; i++, x += n_cols, dy += n_cols) {
+    for (size_t i = 0; i < n_rows; i++, x += n_cols, dy += n_cols, y += y ? n_cols : 0) {
         TTI_IVDEP
         for (size_t j = 0; j < n_cols; j++) {
-            sum[j] += dy[j];
-            dot[j] += dy[j] * (x[j] - mean[j]);
+            float d = masked(dy, y, j);
+            sum[j] += d;
+            dot[j] += d * (x[j] - mean[j]);
         }
     }
 }
 
-static void dots_last(const float *dy, const float *x, size_t n_rows, size_t c, const float *mean,
-                      double *sum) {
+static void dots_last(grad_in in, size_t n_rows, size_t c, const float *mean, double *sum) {
     double *dot = sum + c;
     float *block_sum = (float *)(dot + c), *block_dot = block_sum + c;
     size_t step = block_rows(c);
     memset(sum, 0, 2 * c * sizeof *sum);
-    for (size_t first = 0; first < n_rows; first += step, x += step * c, dy += step * c) {
-        column_dots(dy, x, TTI_MIN(step, n_rows - first), c, mean, block_sum, block_dot);
+    for (size_t first = 0; first < n_rows; first += step, advance(&in, step * c)) {
+        size_t n = TTI_MIN(step, n_rows - first);
+        if (in.y)
+            column_dots_as(in, in.y, n, c, mean, block_sum, block_dot);
+        else
+            column_dots_as(in, NULL, n, c, mean, block_sum, block_dot);
         TTI_IVDEP
         for (size_t j = 0; j < c; j++)
             sum[j] += (double)block_sum[j], dot[j] += (double)block_dot[j];
     }
 }
 
-static void dots_plain(const planes *p, const float *dy, const float *x, size_t rows,
-                       const float *mean, double *sum) {
+/* Over a run of one channel, its dy masked a block at a time. */
+static tti_two_sums masked_dots(grad_in in, size_t n, float mean) {
+    float dy[TTI_MOMENT_BLOCK];
+    tti_two_sums all = {0, 0};
+    for (size_t i = 0; i < n; i += TTI_MOMENT_BLOCK, advance(&in, TTI_MOMENT_BLOCK)) {
+        size_t m = TTI_MIN((size_t)TTI_MOMENT_BLOCK, n - i);
+        for (size_t k = 0; k < m; k++) dy[k] = masked(in.dy, in.y, k);
+        tti_two_sums one = tti_dots_n(dy, NULL, in.x, m, mean);
+        all.sum += one.sum, all.dot += one.dot;
+    }
+    return all;
+}
+
+static void dots_plain(const planes *p, grad_in in, size_t rows, const float *mean, double *sum) {
     memset(sum, 0, 2 * p->c * sizeof *sum);
     for (size_t n = 0; n < rows; n++)
-        for (size_t c = 0; c < p->c; c++, x += p->s, dy += p->s) {
-            tti_two_sums one = tti_run_dots(dy, NULL, x, p->s, mean[c]);
+        for (size_t c = 0; c < p->c; c++, advance(&in, p->s)) {
+            tti_two_sums one = in.y ? masked_dots(in, p->s, mean[c])
+                                    : tti_run_dots(in.dy, NULL, in.x, p->s, mean[c]);
             sum[c] += one.sum, sum[p->c + c] += one.dot;
         }
 }
 
 static tutti_status grad_sums_run(void *state, const tti_kargs *a) {
     planes p = planes_of(a->node);
-    size_t rows = rows_of(a, 3, p.n);
+    size_t rows = grad_rows_of(a, 3, p.n);
     double eps = tti_attr_float(a->node, "eps"), *sum = a->scratch;
     const float *stats = a->in[2];
     float *out = a->out[0];
     (void)state;
     if (p.last)
-        dots_last(a->in[0], a->in[1], rows * p.s, p.c, stats + 1, sum);
+        dots_last(grad_in_of(a), rows * p.s, p.c, stats + 1, sum);
     else
-        dots_plain(&p, a->in[0], a->in[1], rows, stats + 1, sum);
+        dots_plain(&p, grad_in_of(a), rows, stats + 1, sum);
     out[0] = (float)(rows * p.s);
     for (size_t c = 0; c < p.c; c++) {
         double rstd = rstd_of((double)stats[0], (double)stats[1 + p.c + c], eps);
@@ -227,30 +305,44 @@ typedef struct grad_factors {
     float *dy_mean, *slope, *scale; /* [C] */
 } grad_factors;
 
-static void grad_last(const float *dy, const float *x, size_t n_rows, size_t c,
-                      const grad_factors *f, float *dx) {
+BODY grad_last_as(grad_in in, const float *y, size_t n_rows, size_t c, const grad_factors *f,
+                  float *dx) {
     const float *mean = f->mean, *dy_mean = f->dy_mean, *slope = f->slope, *scale = f->scale;
-    for (size_t r = 0; r < n_rows; r++, x += c, dy += c, dx += c) {
+    const float *dy = in.dy, *x = in.x;
+    for (size_t r = 0; r < n_rows; r++, x += c, dy += c, dx += c, y += y ? c : 0) {
         TTI_IVDEP
         for (size_t j = 0; j < c; j++)
-            dx[j] = ((dy[j] - dy_mean[j]) - (x[j] - mean[j]) * slope[j]) * scale[j];
+            dx[j] = ((masked(dy, y, j) - dy_mean[j]) - (x[j] - mean[j]) * slope[j]) * scale[j];
     }
 }
 
-static void grad_plain(const planes *p, const float *dy, const float *x, size_t rows,
-                       const grad_factors *f, float *dx) {
-    for (size_t r = 0; r < rows * p->c; r++, x += p->s, dy += p->s, dx += p->s) {
+BODY grad_plain_as(grad_in in, const float *y, const planes *p, size_t rows, const grad_factors *f,
+                   float *dx) {
+    const float *dy = in.dy, *x = in.x;
+    size_t s = p->s;
+    for (size_t r = 0; r < rows * p->c; r++, x += s, dy += s, dx += s, y += y ? s : 0) {
         size_t c = r % p->c;
         float mean = f->mean[c], dy_mean = f->dy_mean[c], slope = f->slope[c], scale = f->scale[c];
         TTI_IVDEP
-        for (size_t i = 0; i < p->s; i++)
-            dx[i] = ((dy[i] - dy_mean) - (x[i] - mean) * slope) * scale;
+        for (size_t i = 0; i < s; i++)
+            dx[i] = ((masked(dy, y, i) - dy_mean) - (x[i] - mean) * slope) * scale;
     }
+}
+
+static void grad_apply(grad_in in, const planes *p, size_t rows, const grad_factors *f, float *dx) {
+    if (p->last && in.y)
+        grad_last_as(in, in.y, rows * p->s, p->c, f, dx);
+    else if (p->last)
+        grad_last_as(in, NULL, rows * p->s, p->c, f, dx);
+    else if (in.y)
+        grad_plain_as(in, in.y, p, rows, f, dx);
+    else
+        grad_plain_as(in, NULL, p, rows, f, dx);
 }
 
 static tutti_status grad_apply_run(void *state, const tti_kargs *a) {
     planes p = planes_of(a->node);
-    size_t rows = rows_of(a, 5, p.n), n_sample = p.c * p.s;
+    size_t rows = grad_rows_of(a, 5, p.n), n_sample = p.c * p.s;
     double eps = tti_attr_float(a->node, "eps");
     const float *stats = a->in[2], *gamma = a->in[3], *sums = a->in[4];
     double count = sums[0] > 1.0f ? (double)sums[0] : 1;
@@ -263,10 +355,7 @@ static tutti_status grad_apply_run(void *state, const tti_kargs *a) {
         f.slope[c] = (float)(rstd * (double)sums[1 + p.c + c] / count);
         f.scale[c] = (float)((double)gamma[c] * rstd);
     }
-    if (p.last)
-        grad_last(a->in[0], a->in[1], rows * p.s, p.c, &f, dx);
-    else
-        grad_plain(&p, a->in[0], a->in[1], rows, &f, dx);
+    grad_apply(grad_in_of(a), &p, rows, &f, dx);
     memset(dx + rows * n_sample, 0, (p.n - rows) * n_sample * sizeof *dx);
     return TUTTI_OK;
 }

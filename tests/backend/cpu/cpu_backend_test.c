@@ -337,6 +337,28 @@ static const big_sample big_samples[] = {
       .hi = 2,
       .int_lo = 2,
       .int_hi = 2}},
+    {"bn_apply",
+     {.in = "f32[3,70,13,11] f32[141] f32[70] f32[70] f32[3,70,13,11]",
+      .attrs = "act=1",
+      .lo = 0.1,
+      .hi = 2}},
+    {"bn_eval",
+     {.in = "f32[3,70,13,11] f32[70] f32[70] f32[70] f32[70]",
+      .attrs = "act=1",
+      .lo = 0.1,
+      .hi = 2}},
+    {"bn_grad_sums", /* eps: M2 is negative here and there */
+     {.in = "f32[3,70,53,41] f32[3,70,53,41] f32[141] f32[3,70,53,41]",
+      .attrs = "act=1 eps=9",
+      .lo = -2,
+      .hi = 2}},
+    {"bn_grad_apply",
+     {.in = "f32[3,70,13,11] f32[3,70,13,11] f32[141] f32[70] f32[141] i32[] f32[3,70,13,11]",
+      .attrs = "act=1 eps=9",
+      .lo = -2,
+      .hi = 2,
+      .int_lo = 2,
+      .int_hi = 2}},
     {"rotary", {.in = "f32[3,70,120]", .attrs = "heads=3 dim=34 start=5"}},
     {"rotary", {.in = "f32[3,1,120] i32[1]", .attrs = "heads=3 dim=34 inverse=1", .int_hi = 900}},
     {"attention_cached",
@@ -404,6 +426,67 @@ T_CASE(larger_sizes) {
     T_UNUSED;
     for_big_samples(check_all_kernels);
     for_big_samples(check_instruction_sets);
+}
+
+/* ---- what rides along gives the bits of separate nodes ---- */
+
+static void run_selected(bench *b, const char *op, const char *in, const char *attrs, int layouts) {
+    tti_sample sample = {.in = in, .attrs = attrs, .lo = -2, .hi = 2, .int_lo = 2, .int_hi = 2};
+    bench_open(b, tti_op_find(op), &sample);
+    set_layouts(b->node, layouts);
+    bench_run(b, tti_backend_cpu.select(b->node, false), 0);
+}
+
+static float relu_of(float x) { return x < 0.0f ? 0.0f : x; }
+
+T_CASE(batch_norm_with_residual_and_relu_is_the_chain) {
+    T_UNUSED;
+#define X "f32[3,70,13,11]"
+#define PLAIN X " f32[141] f32[70] f32[70]"
+    for (int layouts = 0; layouts < 4; layouts += 3) {
+        bench plain, act, both;
+        run_selected(&plain, "bn_apply", PLAIN, "eps=9", layouts);
+        run_selected(&act, "bn_apply", PLAIN, "eps=9 act=1", layouts);
+        run_selected(&both, "bn_apply", PLAIN " " X, "eps=9 act=1", layouts);
+        const float *y = plain.out[0], *r = both.in[4];
+        int n_cut = 0;
+        for (size_t i = 0; i < (size_t)tti_value_n_elems(both.node->out[0]); i++) {
+            float one = relu_of(y[i]), other = relu_of(y[i] + r[i]);
+            assert_memory_equal(&((float *)act.out[0])[i], &one, sizeof one);
+            assert_memory_equal(&((float *)both.out[0])[i], &other, sizeof other);
+            n_cut += other == 0.0f;
+        }
+        assert_true(n_cut > 0);
+        bench_close(&plain), bench_close(&act), bench_close(&both);
+    }
+}
+
+/* in 0, which is dy, masked by y as relu_grad does. */
+static void mask_first(bench *b, const float *y) {
+    float *dy = b->start[0];
+    for (size_t i = 0; i < (size_t)tti_value_n_elems(b->node->in[0]); i++)
+        dy[i] = y[i] > 0.0f ? dy[i] : 0.0f;
+    bench_run(b, tti_backend_cpu.select(b->node, false), 0);
+}
+
+T_CASE(masked_gradients_of_batch_norm_are_the_chain) {
+    T_UNUSED;
+    static const char *const ops[][3] = {
+        {"bn_grad_sums", X " " X " f32[141] i32[]", X " " X " f32[141] i32[] " X},
+        {"bn_grad_apply", X " " X " f32[141] f32[70] f32[141] i32[]",
+         X " " X " f32[141] f32[70] f32[141] i32[] " X},
+    };
+    for (int layouts = 0; layouts < 4; layouts += 3)
+        for (size_t i = 0; i < TTI_COUNT(ops); i++) {
+            bench chain, fused;
+            run_selected(&chain, ops[i][0], ops[i][1], "eps=9", layouts);
+            run_selected(&fused, ops[i][0], ops[i][2], "eps=9 act=1", layouts);
+            mask_first(&chain, fused.in[fused.node->n_in - 1]);
+            assert_memory_equal(chain.out[0], fused.out[0], tti_value_n_bytes(fused.node->out[0]));
+            bench_close(&chain), bench_close(&fused);
+        }
+#undef X
+#undef PLAIN
 }
 
 /* ---- selection ---- */
@@ -541,6 +624,8 @@ int main(void) {
         cmocka_unit_test(kernels_match_the_reference),
         cmocka_unit_test(instruction_sets_give_the_same_bits),
         cmocka_unit_test(larger_sizes),
+        cmocka_unit_test(batch_norm_with_residual_and_relu_is_the_chain),
+        cmocka_unit_test(masked_gradients_of_batch_norm_are_the_chain),
         cmocka_unit_test(the_fastest_kernel_is_selected),
         cmocka_unit_test(the_reference_can_be_asked_for_and_sources_run_nothing),
         cmocka_unit_test(fused_chains_run_in_blocks),
