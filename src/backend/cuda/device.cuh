@@ -94,6 +94,134 @@ __device__ __forceinline__ float tti_block_max(float x, float *shared) {
     return tti_warp_max(x);
 }
 
+/* ---- f64 in its own width; T's sums are in tti_acc<T>::type ---- */
+
+template <class T>
+struct tti_acc {
+    typedef float type;
+};
+template <>
+struct tti_acc<double> {
+    typedef double type;
+};
+
+__device__ __forceinline__ double tti_to_acc(double x) { return x; }
+template <class T>
+__device__ __forceinline__ float tti_to_acc(T x) { return tti_to_f32(x); }
+
+__device__ __forceinline__ void tti_from_acc(double *to, double x) { *to = x; }
+template <class T>
+__device__ __forceinline__ void tti_from_acc(T *to, float x) { *to = tti_from_f32<T>(x); }
+
+template <int N>
+__device__ __forceinline__ void tti_load(const double *p, double (&x)[N]) {
+    tti_vec<double, N> raw = *reinterpret_cast<const tti_vec<double, N> *>(p);
+#pragma unroll
+    for (int i = 0; i < N; i++) x[i] = raw.v[i];
+}
+
+template <int N>
+__device__ __forceinline__ void tti_store(double *p, const double (&x)[N]) {
+    tti_vec<double, N> raw;
+#pragma unroll
+    for (int i = 0; i < N; i++) raw.v[i] = x[i];
+    *reinterpret_cast<tti_vec<double, N> *>(p) = raw;
+}
+
+/* ---- one element of any dtype, for the slow paths: base/dtype.c's meaning ---- */
+
+__device__ __forceinline__ double tti_load_any(int dtype, const void *base, uint64_t i) {
+    switch (dtype) {
+        case TUTTI_F32:
+            return ((const float *)base)[i];
+        case TUTTI_F64:
+            return ((const double *)base)[i];
+        case TUTTI_F16:
+            return __half2float(((const tti_f16 *)base)[i]);
+        case TUTTI_BF16:
+            return __bfloat162float(((const tti_bf16 *)base)[i]);
+        case TUTTI_I32:
+            return ((const int32_t *)base)[i];
+        case TUTTI_I64:
+            return (double)((const int64_t *)base)[i];
+        default:
+            return ((const uint8_t *)base)[i];
+    }
+}
+
+/* x lies in the range of an integer dtype. */
+__device__ __forceinline__ void tti_store_any(int dtype, void *base, uint64_t i, double x) {
+    switch (dtype) {
+        case TUTTI_F32:
+            ((float *)base)[i] = (float)x;
+            break;
+        case TUTTI_F64:
+            ((double *)base)[i] = x;
+            break;
+        case TUTTI_F16:
+            ((tti_f16 *)base)[i] = __float2half_rn((float)x);
+            break;
+        case TUTTI_BF16:
+            ((tti_bf16 *)base)[i] = __float2bfloat16_rn((float)x);
+            break;
+        case TUTTI_I32:
+            ((int32_t *)base)[i] = (int32_t)x;
+            break;
+        case TUTTI_I64:
+            ((int64_t *)base)[i] = (int64_t)x;
+            break;
+        default:
+            ((uint8_t *)base)[i] = (uint8_t)x;
+    }
+}
+
+/* ---- division by a number that the launcher knows ---- */
+
+/* by >= 1.  Numerators below 2^31 take a multiplication, others a division of 64 bits. */
+typedef struct tti_divider {
+    uint64_t by;
+    uint32_t mul, shift; /* shift 32: by is too large for the fast way */
+} tti_divider;
+
+static inline tti_divider tti_divider_of(uint64_t by) {
+    tti_divider d = {by, 0, 0};
+    while (d.shift < 32 && ((uint64_t)1 << d.shift) < by) d.shift++;
+    if (d.shift < 32)
+        d.mul = (uint32_t)((((uint64_t)1 << 32) * (((uint64_t)1 << d.shift) - by)) / by + 1);
+    return d;
+}
+
+__device__ __forceinline__ uint64_t tti_divide(uint64_t n, const tti_divider &d) {
+    if ((n >> 31) == 0 && d.shift < 32)
+        return (__umulhi((uint32_t)n, d.mul) + (uint32_t)n) >> d.shift;
+    return n / d.by;
+}
+
+/* ---- division by a number that the host knows, in three instructions ---- */
+
+typedef struct tti_divisor {
+    uint32_t d, magic, shift;
+} tti_divisor;
+
+/* For d from 1 to 2^31 and dividends below 2^31. */
+static inline tti_divisor tti_make_divisor(uint32_t d) {
+    tti_divisor by = {d, 0, 0};
+    while (((uint64_t)1 << by.shift) < d) by.shift++;
+    by.magic = (uint32_t)((((uint64_t)1 << 32) * (((uint64_t)1 << by.shift) - d)) / d + 1);
+    return by;
+}
+
+__device__ __forceinline__ uint32_t tti_quotient(uint32_t n, tti_divisor by) {
+    return (__umulhi(n, by.magic) + n) >> by.shift;
+}
+
+/* n becomes n mod d; returns n / d. */
+__device__ __forceinline__ uint32_t tti_split_index(uint32_t &n, tti_divisor by) {
+    uint32_t q = tti_quotient(n, by);
+    n -= q * by.d;
+    return q;
+}
+
 /* ---- dtypes of the host as types of the kernels ---- */
 
 /* Runs the statement for the dtype with T as its type; does nothing for others. */
