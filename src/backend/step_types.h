@@ -10,7 +10,7 @@ typedef struct tti_step_args {
     float lr, loss_scale;
     float correction1, correction2; /* 1 - beta^t of Adam, t = step + 1 */
     float inv_rows;                 /* 1 / real samples of the global batch; 0: none */
-    float reserved;
+    uint32_t keep_bad;              /* after a bad step no other is taken */
 } tti_step_args;
 
 /* What a step leaves behind, written by the device. */

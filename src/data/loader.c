@@ -328,6 +328,15 @@ static tutti_status alloc_slots(tti_loader *l) {
     return TUTTI_OK;
 }
 
+void tti_loader_memory(const tti_loader *l, tti_loader_memory_fn fn, void *user) {
+    size_t n = (size_t)(l->desc.last_shard - l->desc.first_shard);
+    for (int i = 0; n > 0 && i < l->n_slots; i++) {
+        const slot *s = &l->slots[i];
+        fn(s->x, n * s->batch.x_shard_bytes, user);
+        fn(s->y, n * s->batch.y_shard_bytes, user);
+    }
+}
+
 static tutti_status alloc_scratch(tti_loader *l) {
     l->n_scratch = TTI_MAX(l->desc.n_threads, 1);
     l->scratches = calloc((size_t)l->n_scratch, sizeof *l->scratches);

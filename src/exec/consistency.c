@@ -9,6 +9,9 @@
 /* By the blocks of the update, as it hashes them. */
 uint64_t tti_exec_params_hash(tti_exec *x) {
     uint64_t hash = 0;
+    if (x->device) { /* a device that cannot tell has no parameters to agree with */
+        return tti_exec_device_hash(x, &hash) == TUTTI_OK ? hash : 0;
+    }
     for (int i = 0; i < x->desc.plan->n_updates; i++) {
         const tti_update_step *step = &x->desc.plan->updates[i];
         hash += x->desc.backend->hash(x->params + step->first, step->n_elems, step->first);
@@ -51,9 +54,11 @@ tutti_status tti_exec_check_params(tti_exec *x, uint64_t step) {
     int64_t *all = calloc((size_t)n_slots * (size_t)x->n_ranks + 1, sizeof *all);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     if (!mine || !all) goto cleanup;
+    TTI_TRY_GOTO(tti_exec_pull(x), cleanup);
+    const float *params = tti_exec_params(x);
     for (int i = 0; i < n_slots; i++) {
         const tti_slot *slot = &x->desc.plan->slots[i];
-        mine[i] = (int64_t)x->desc.backend->hash(x->params + slot->first, slot->n_elems, 0);
+        mine[i] = (int64_t)tti_backend_cpu.hash(params + slot->first, slot->n_elems, 0);
     }
     TTI_TRY_GOTO(tutti_comm_all_gather(x->desc.comm, mine, all, (size_t)n_slots, TUTTI_I64),
                  cleanup);

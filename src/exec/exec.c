@@ -41,7 +41,7 @@ static tutti_status build_lane(tti_exec *x, tti_lane *lane) {
         if (x->ema) desc.params = x->ema;
         TTI_TRY(tti_instance_create(&desc, &lane->eval));
     }
-    return bind_update(x, lane);
+    return x->device ? TUTTI_OK : bind_update(x, lane);
 }
 
 /* Buffers that peers read directly; all ranks must ask for equally many. */
@@ -55,15 +55,25 @@ static tutti_status alloc_buffers(tti_exec *x) {
     if (!x->buffers) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (int b = 0; b < n_max; b++) {
         void *memory = NULL;
-        if (x->n_ranks > 1)
+        if (x->n_ranks > 1 && !x->device)
             TTI_TRY(tutti_comm_alloc(x->desc.comm, n_bytes, &memory));
         else
             memory = x->desc.backend->alloc(n_bytes);
         if (!memory) return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of gradients", n_bytes);
         x->buffers[b] = memory;
-        if (x->n_ranks == 1) x->n_own_buffers = b + 1;
+        if (x->n_ranks == 1 || x->device) x->n_own_buffers = b + 1;
     }
     return TUTTI_OK;
+}
+
+static tutti_status init_flat(tti_exec *x) {
+    const tti_plan *plan = x->desc.plan;
+    TTI_TRY(tti_exec_pull(x)); /* the states are zero */
+    float *params = tti_exec_params(x), *ema = tti_exec_ema(x);
+    for (int i = 0; i < plan->n_slots; i++)
+        tti_init_param(plan->slots[i].param, x->desc.seed, params + plan->slots[i].first);
+    if (ema) memcpy(ema, params, plan->n_flat * sizeof(float));
+    return tti_exec_push(x);
 }
 
 static tutti_status alloc_flat(tti_exec *x) {
@@ -86,10 +96,7 @@ static tutti_status alloc_flat(tti_exec *x) {
     x->norms = calloc(2 * (size_t)plan->n_slots + 2, sizeof *x->norms);
     if (!ok || !x->sums || !x->partials || !x->lane || !x->norms)
         return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of parameters", n_bytes);
-    for (int i = 0; i < plan->n_slots; i++)
-        tti_init_param(plan->slots[i].param, x->desc.seed, x->params + plan->slots[i].first);
-    if (x->ema) memcpy(x->ema, x->params, plan->n_flat * sizeof(float));
-    return TUTTI_OK;
+    return init_flat(x);
 }
 
 static tutti_status reduce_bucket(int bucket, void *user) {
@@ -120,6 +127,7 @@ static tutti_status count_in_flight(tti_exec *x) {
 
 static tutti_status build(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
+    TTI_TRY(tti_exec_device_open(x));
     TTI_TRY(find_inputs(&plan->shard, &x->shard_inputs));
     if (plan->eval.graph) TTI_TRY(find_inputs(&plan->eval, &x->eval_inputs));
     TTI_TRY(tti_exec_init_sync(x));
@@ -131,6 +139,7 @@ static tutti_status build(tti_exec *x) {
         tti_lanes_create(x->desc.n_lanes, x->desc.cores, x->desc.backend->thread_init, &x->lanes));
     x->arena_bytes = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
     for (int i = 0; i < x->n_in_flight; i++) TTI_TRY(build_lane(x, &x->lane[i]));
+    if (x->device) return tti_exec_device_prepare(x);
     /* Joins inside the step use the communicator, which one thread may do at a time. */
     if (x->n_ranks == 1 || plan->n_buckets < 2 || x->n_syncs > 0) return TUTTI_OK;
     int core = x->desc.cores ? x->desc.cores[x->desc.n_lanes - 1] : -1;
@@ -156,7 +165,7 @@ tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
     x->first_shard = tti_shard_first(x->rank, x->n_ranks, desc->n_shards);
     x->last_shard = tti_shard_first(x->rank + 1, x->n_ranks, desc->n_shards);
     x->desc.n_lanes = TTI_MAX(1, TTI_MIN(desc->n_lanes, x->last_shard - x->first_shard));
-    x->desc.n_lanes = TTI_MIN(x->desc.n_lanes, TTI_MAX_LANES);
+    x->desc.n_lanes = desc->backend->device ? 1 : TTI_MIN(x->desc.n_lanes, TTI_MAX_LANES);
     tutti_status st = build(x);
     if (st != TUTTI_OK) {
         tti_exec_destroy(x);
@@ -181,6 +190,7 @@ static void destroy_lane(tti_exec *x, tti_lane *lane) {
 void tti_exec_destroy(tti_exec *x) {
     if (!x) return;
     size_t n_bytes = x->desc.plan->n_flat * sizeof(float) + 64;
+    tti_exec_device_release(x);
     tti_overlap_destroy(x->overlap);
     tti_lanes_destroy(x->lanes);
     for (int i = 0; x->lane && i < x->n_in_flight; i++) destroy_lane(x, &x->lane[i]);
@@ -188,6 +198,7 @@ void tti_exec_destroy(tti_exec *x) {
     x->desc.backend->release(x->params, n_bytes);
     x->desc.backend->release(x->ema, n_bytes);
     for (int k = 0; k < TTI_MAX_OUT; k++) x->desc.backend->release(x->states[k], n_bytes);
+    tti_exec_device_close(x);
     tti_accumulation_fini(&x->acc);
     tti_exec_fini_sync(x);
     free(x->norms);
@@ -200,9 +211,19 @@ void tti_exec_destroy(tti_exec *x) {
 
 int tti_exec_first_shard(const tti_exec *x) { return x->first_shard; }
 int tti_exec_last_shard(const tti_exec *x) { return x->last_shard; }
-float *tti_exec_params(tti_exec *x) { return x->params; }
-float *tti_exec_state(tti_exec *x, int k) { return x->states[k]; }
-float *tti_exec_ema(tti_exec *x) { return x->ema; }
+
+float *tti_exec_params(tti_exec *x) {
+    return x->device ? tti_exec_device_mirror(x, 0) : x->params;
+}
+
+float *tti_exec_state(tti_exec *x, int k) {
+    return x->device ? tti_exec_device_mirror(x, 2 + k) : x->states[k];
+}
+
+float *tti_exec_ema(tti_exec *x) { return x->device ? tti_exec_device_mirror(x, 1) : x->ema; }
+
+tutti_status tti_exec_pull(tti_exec *x) { return x->device ? tti_exec_device_pull(x) : TUTTI_OK; }
+tutti_status tti_exec_push(tti_exec *x) { return x->device ? tti_exec_device_push(x) : TUTTI_OK; }
 
 tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
     size_t flat = x->desc.plan->n_flat * sizeof(float);
@@ -210,4 +231,13 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
                              .states = flat * (size_t)x->desc.plan->n_states,
                              .grads = flat * (size_t)x->acc.n_buffers,
                              .arena = x->arena_bytes * (size_t)x->n_in_flight};
+}
+
+/* A copy from memory that cannot be pinned is slower, and no less right. */
+void tti_exec_pin(tti_exec *x, void *memory, size_t n_bytes) {
+    if (x->device && x->desc.backend->device->pin(memory, n_bytes) != TUTTI_OK) tti_clear_error();
+}
+
+void tti_exec_unpin(tti_exec *x, void *memory) {
+    if (x->device) x->desc.backend->device->unpin(memory);
 }

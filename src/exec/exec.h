@@ -16,6 +16,7 @@ typedef struct tti_exec tti_exec;
 typedef struct tti_exec_desc {
     const tti_plan *plan;       /* borrowed */
     const tti_backend *backend; /* borrowed */
+    tti_device_desc device;     /* of a backend with devices; opened by the calling thread */
     tutti_comm *comm;           /* borrowed; NULL: alone */
     int n_shards;               /* V, a power of two, >= the number of ranks */
     int n_lanes;                /* shards computed side by side, >= 1 */
@@ -41,7 +42,18 @@ void tti_exec_destroy(tti_exec *exec);
 int tti_exec_first_shard(const tti_exec *exec);
 int tti_exec_last_shard(const tti_exec *exec);
 
-/* The flat parameters and state arrays (plan->n_flat elements each), for checkpoints. */
+/* Where the arrays below are copies of what is on a device: brings them up to date, and takes what
+ * was written to them over.  On the host both do nothing. */
+tutti_status tti_exec_pull(tti_exec *exec);
+tutti_status tti_exec_push(tti_exec *exec);
+
+/* Memory of the host that batches lie in: copies to a device go on beside it until it is given
+ * back, before it is freed.  Without, or on the host, everything works as well. */
+void tti_exec_pin(tti_exec *exec, void *memory, size_t n_bytes);
+void tti_exec_unpin(tti_exec *exec, void *memory);
+
+/* The flat parameters and state arrays (plan->n_flat elements each), for checkpoints: to be read
+ * after tti_exec_pull, and followed by tti_exec_push when written. */
 float *tti_exec_params(tti_exec *exec);
 float *tti_exec_state(tti_exec *exec, int k);
 float *tti_exec_ema(tti_exec *exec); /* NULL: none are kept */
@@ -60,6 +72,7 @@ typedef struct tti_step_desc {
     int64_t shard_size;           /* rows per shard, b */
     int64_t n_rows;               /* real samples of the global batch */
     double loss_scale;            /* gradients come multiplied by it; 0: 1 */
+    bool stop_on_bad; /* a step that was begun after a bad one is left out too */
     bool vote;                    /* this worker wants something done, such as a stop */
 } tti_step_desc;
 
@@ -76,6 +89,13 @@ typedef struct tti_step_result {
  * gives TUTTI_E_NUMERICS with the step and the first layer.  Parameters that differ between workers
  * give TUTTI_E_MISMATCH with tensor, rank and step.  Collective. */
 tutti_status tti_exec_step(tti_exec *exec, const tti_step_desc *desc, tti_step_result *result);
+
+/* The same in two halves, so that a worker on a device is given a step before the one in front has
+ * told its results: at most two are at work.  Data of desc must stay until the end of that step. */
+tutti_status tti_exec_begin(tti_exec *exec, const tti_step_desc *desc);
+tutti_status tti_exec_end(tti_exec *exec, tti_step_result *result);
+/* Steps that may be at work together: 2 on a device that works alone, else 1. */
+int tti_exec_depth(const tti_exec *exec);
 
 /* Sums over one batch of evaluation data, added to loss_sum, count and correct.  Collective. */
 tutti_status tti_exec_eval(tti_exec *exec, const tti_step_desc *desc, tti_step_result *result);

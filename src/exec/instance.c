@@ -72,16 +72,33 @@ static tutti_status bind_step(tti_instance *it, const tti_node *node, bound_step
     return TUTTI_OK;
 }
 
-static void fill_consts(tti_instance *it) {
+/* Bytes made on the host, to where the backend has its memory. */
+static tutti_status upload(const tti_instance *it, void *dst, const void *src, size_t n_bytes) {
+    const tti_device_ops *device = it->desc.backend->device;
+    if (!device) {
+        memcpy(dst, src, n_bytes);
+        return TUTTI_OK;
+    }
+    TTI_TRY(device->copy(TTI_QUEUE_COMPUTE, dst, src, n_bytes));
+    return device->sync();
+}
+
+static tutti_status fill_consts(tti_instance *it) {
     const tutti_graph *g = it->desc.program->graph;
+    size_t n_bytes = it->desc.program->const_bytes;
+    char *consts = calloc(1, n_bytes + 1);
+    if (!consts) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (int i = 0; i < g->n_nodes; i++) {
         const tti_node *node = g->nodes[i];
         if (!(node->op->traits & TTI_CONSTANT)) continue;
-        char *base = (char *)it->consts + it->desc.program->bufs[node->out[0]->id].offset;
+        char *base = consts + it->desc.program->bufs[node->out[0]->id].offset;
         size_t n = (size_t)tti_value_n_elems(node->out[0]);
         for (size_t k = 0; k < n; k++)
             tti_store_elem(node->out[0]->type.dtype, base, k, tti_attr_float(node, "value"));
     }
+    tutti_status st = upload(it, it->consts, consts, n_bytes);
+    free(consts);
+    return st;
 }
 
 static tutti_status allocate(tti_instance *it, size_t n_pointers) {
@@ -102,7 +119,7 @@ static tutti_status build(tti_instance *it) {
     TTI_TRY(allocate(it, n_pointers));
     for (int s = 0; s < program->n_steps; s++)
         TTI_TRY(bind_step(it, program->steps[s], &it->steps[s]));
-    fill_consts(it);
+    TTI_TRY(fill_consts(it));
     it->scratch = it->desc.backend->alloc(it->scratch_bytes + 64);
     if (!it->scratch) return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes", it->scratch_bytes);
     for (int s = 0; s < program->n_steps; s++) it->steps[s].args.scratch = it->scratch;

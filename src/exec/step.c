@@ -190,7 +190,7 @@ tutti_status tti_exec_reduce(tti_exec *x, size_t first, size_t n_elems) {
 
 /* Sums and hashes of all workers in one small vector.  Every entry is set by one rank and zero on
  * the others (votes are small integers), so the order of the additions does not matter. */
-static tutti_status exchange_sums(tti_exec *x, bool vote) {
+tutti_status tti_exec_exchange_sums(tti_exec *x, bool vote) {
     double *hashes = x->sums + (size_t)x->desc.n_shards * TTI_SUMS;
     hashes[2 * x->rank] = (double)(uint32_t)(x->last_hash >> 32);
     hashes[2 * x->rank + 1] = (double)(uint32_t)x->last_hash;
@@ -200,7 +200,7 @@ static tutti_status exchange_sums(tti_exec *x, bool vote) {
                                  TUTTI_ALG_AUTO);
 }
 
-static void add_sums(const tti_exec *x, tti_step_result *result) {
+void tti_exec_add_sums(const tti_exec *x, tti_step_result *result) {
     result->n_votes = (int)x->sums[x->n_sums - 1];
     for (int s = 0; s < x->desc.n_shards; s++) {
         result->loss_sum += x->sums[s * TTI_SUMS];
@@ -257,7 +257,7 @@ static tutti_status reduce_all(tti_exec *x) {
     return tti_exec_reduce(x, 0, x->desc.plan->n_flat);
 }
 
-tutti_status tti_exec_step(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
+static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     *result = (tti_step_result){0};
     int64_t start = tti_now_ns();
     note(x, desc, "compute");
@@ -267,10 +267,10 @@ tutti_status tti_exec_step(tti_exec *x, const tti_step_desc *desc, tti_step_resu
     tutti_status reduced = reduce_all(x);
     if (st != TUTTI_OK) return tti_exec_lane_status(x);
     TTI_TRY(reduced);
-    TTI_TRY(exchange_sums(x, desc->vote));
+    TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
     int64_t exchanged = tti_now_ns();
     TTI_TRY(tti_exec_compare_hashes(x, desc->step));
-    add_sums(x, result);
+    tti_exec_add_sums(x, result);
     int bad = first_bad_shard(x);
     if (bad >= 0) {
         result->skipped = true;
@@ -284,10 +284,34 @@ tutti_status tti_exec_step(tti_exec *x, const tti_step_desc *desc, tti_step_resu
     return TUTTI_OK;
 }
 
+int tti_exec_depth(const tti_exec *x) { return x->device && x->n_ranks == 1 ? 2 : 1; }
+
+tutti_status tti_exec_begin(tti_exec *x, const tti_step_desc *desc) {
+    if (x->device) return tti_exec_device_begin(x, desc);
+    TTI_ASSERT(!x->has_begun);
+    x->begun = *desc;
+    x->has_begun = true;
+    return TUTTI_OK;
+}
+
+tutti_status tti_exec_end(tti_exec *x, tti_step_result *result) {
+    if (x->device) return tti_exec_device_end(x, result);
+    TTI_ASSERT(x->has_begun);
+    x->has_begun = false;
+    return step_on_host(x, &x->begun, result);
+}
+
+tutti_status tti_exec_step(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
+    *result = (tti_step_result){0};
+    TTI_TRY(tti_exec_begin(x, desc));
+    return tti_exec_end(x, result);
+}
+
 tutti_status tti_exec_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     note(x, desc, "evaluate");
+    if (x->device) return tti_exec_device_eval(x, desc, result);
     TTI_TRY(compute(x, desc, true));
-    TTI_TRY(exchange_sums(x, desc->vote));
-    add_sums(x, result);
+    TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
+    tti_exec_add_sums(x, result);
     return TUTTI_OK;
 }

@@ -3,6 +3,7 @@
 #define TTI_EXEC_WORKER_H
 
 #include "exec/accumulate.h"
+#include "exec/device.h"
 #include "exec/exec.h"
 #include "exec/instance.h"
 #include "exec/lanes.h"
@@ -63,6 +64,9 @@ struct tti_exec {
     float loss_scale;
     double *norms; /* [n_slots][2]: of parameters and of their steps, for optimizers with norms */
     size_t arena_bytes;
+    tti_exec_device *device; /* NULL: plan and memory are the host's */
+    tti_step_desc begun;     /* of the step that tti_exec_end runs, on the host */
+    bool has_begun;
 };
 
 /* Adds buffers along the tree for the elements first .. last-1, after the given wave. */
@@ -89,6 +93,10 @@ void tti_exec_fini_sync(tti_exec *exec);
 
 /* sync.c: joins the values of sync number i between all shards of all workers. */
 tutti_status tti_exec_join(tti_exec *exec, int i);
+
+/* Sums, hash and votes of this worker, exchanged with the others; and what they add up to. */
+tutti_status tti_exec_exchange_sums(tti_exec *exec, bool vote);
+void tti_exec_add_sums(const tti_exec *exec, tti_step_result *result);
 
 /* consistency.c: compares the hashes that all ranks sent with the sums of this step. */
 tutti_status tti_exec_compare_hashes(tti_exec *exec, uint64_t step);

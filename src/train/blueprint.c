@@ -128,12 +128,13 @@ tutti_status tti_blueprint_graph(const tutti_job *job, const tti_blueprint *b, b
 
 /* ---- the plan ---- */
 
-tti_target tti_blueprint_target(const tti_job_config *config) {
-    bool reference = strcmp(config->parallel.backend, "reference") == 0;
+tti_target tti_blueprint_target(const tti_blueprint *b) {
+    bool reference = strcmp(b->config.parallel.backend, "reference") == 0;
+    const tti_backend *backend = b->devices.backend;
     tti_target target = {
-        .prefers_channels_last = reference ? NULL : tti_backend_cpu.prefers_channels_last,
+        .prefers_channels_last = reference ? NULL : backend->prefers_channels_last,
         .fuse = !reference};
-    tti_numerics_target(config, &target);
+    tti_numerics_target(&b->config, &target);
     return target;
 }
 
@@ -164,7 +165,7 @@ static tutti_status make_plan(const tutti_job *job, tti_blueprint *b) {
         return tti_fail(TUTTI_E_CONFIG, "optimizer.name: unknown '%s'", c->optimizer.name);
     tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
     optimizer->attrs(c, attrs);
-    tti_target target = tti_blueprint_target(c);
+    tti_target target = tti_blueprint_target(b);
     tutti_graph *train, *eval;
     TTI_TRY(tti_blueprint_graph(job, b, true, &train));
     tutti_status st = tti_blueprint_graph(job, b, false, &eval);
@@ -194,7 +195,9 @@ static tutti_status create(const tutti_job *job, bool gives_logits, const tti_bl
     b->gives_logits = gives_logits;
     b->borrows_data = like != NULL;
     if (like) b->train = like->train, b->test = like->test;
-    tutti_status st = like ? TUTTI_OK : open_data(b);
+    b->devices.backend = &tti_backend_cpu; /* what uses a model for its answers runs on the host */
+    tutti_status st = gives_logits ? TUTTI_OK : tti_devices_find(&b->config, &b->devices);
+    if (st == TUTTI_OK && !like) st = open_data(b);
     if (st == TUTTI_OK) {
         count_steps(b);
         st = check_mixup(b);

@@ -5,12 +5,14 @@
 #define TTI_TRAIN_BLUEPRINT_H
 
 #include "passes/plan.h"
+#include "train/devices.h"
 #include "train/job.h"
 #include "tutti/data.h"
 #include "tutti/models.h"
 
 typedef struct tti_blueprint {
     tti_job_config config; /* resolved */
+    tti_devices devices;   /* where the plan is for */
     tutti_dataset *train, *test;
     tti_plan *plan;
     tutti_model_params model_params;
@@ -35,7 +37,7 @@ void tti_blueprint_destroy(tti_blueprint *blueprint);
 tutti_status tti_blueprint_graph(const tutti_job *job, const tti_blueprint *blueprint,
                                  bool training, tutti_graph **out);
 
-/* What the passes should aim at for this job. */
-tti_target tti_blueprint_target(const tti_job_config *config);
+/* What the passes should aim at for this job where it computes. */
+tti_target tti_blueprint_target(const tti_blueprint *blueprint);
 
 #endif /* TTI_TRAIN_BLUEPRINT_H */

@@ -60,7 +60,7 @@ static tutti_status make_program(tti_program *program) {
 
 static tutti_status make_steps(tti_decoder *d, const tutti_model *model, const tti_blueprint *b,
                                int64_t context) {
-    tti_target target = tti_blueprint_target(&b->config);
+    tti_target target = tti_blueprint_target(b);
     d->program.graph = tutti_graph_create(false);
     if (!d->program.graph) return tti_fail(TUTTI_E_NOMEM, "decode: out of memory");
     TTI_TRY(build_graph(model, b, context, d->program.graph));

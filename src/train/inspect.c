@@ -43,7 +43,7 @@ static void print_memory(tti_str *out, const tti_blueprint *b) {
 static tutti_status predict(const tutti_job *job, const tti_blueprint *b, tti_recompute recompute,
                             size_t *n_bytes, int *n_nodes) {
     tutti_graph *g;
-    tti_target target = tti_blueprint_target(&b->config);
+    tti_target target = tti_blueprint_target(b);
     target.recompute = recompute;
     TTI_TRY(tti_blueprint_graph(job, b, true, &g));
     tutti_status st = tti_pipeline_run(&g, &target, NULL);
@@ -67,14 +67,16 @@ static tutti_status print_recompute(const tutti_job *job, const tti_blueprint *b
 }
 
 static tutti_status print_plan(const tutti_job *job, const tti_blueprint *b, tti_str *out) {
-    void *arena = tti_backend_cpu.alloc(b->plan->shard.arena_bytes + 64);
-    void *params = tti_backend_cpu.alloc(b->plan->n_flat * sizeof(float) + 64);
+    const tti_backend *backend = b->devices.backend;
+    if (backend->device) TTI_TRY(backend->device->open(&(tti_device_desc){.index = b->devices.index[0]}));
+    void *arena = backend->alloc(b->plan->shard.arena_bytes + 64);
+    void *params = backend->alloc(b->plan->n_flat * sizeof(float) + 64);
     tti_instance *instance = NULL;
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "inspect: out of memory");
     if (arena && params)
         st = tti_instance_create(
             &(tti_instance_desc){.program = &b->plan->shard,
-                                 .backend = &tti_backend_cpu,
+                                 .backend = backend,
                                  .reference = strcmp(b->config.parallel.backend, "reference") == 0,
                                  .arena = arena,
                                  .params = params},
@@ -87,15 +89,16 @@ static tutti_status print_plan(const tutti_job *job, const tti_blueprint *b, tti
         st = print_recompute(job, b, out);
     }
     tti_instance_destroy(instance);
-    tti_backend_cpu.release(arena, b->plan->shard.arena_bytes + 64);
-    tti_backend_cpu.release(params, b->plan->n_flat * sizeof(float) + 64);
+    backend->release(arena, b->plan->shard.arena_bytes + 64);
+    backend->release(params, b->plan->n_flat * sizeof(float) + 64);
+    if (backend->device) backend->device->close();
     return st;
 }
 
 static tutti_status print_graph(const tutti_job *job, const tti_blueprint *b, const char *after,
                                 tti_str *out) {
     tutti_graph *g;
-    tti_target target = tti_blueprint_target(&b->config);
+    tti_target target = tti_blueprint_target(b);
     TTI_TRY(tti_blueprint_graph(job, b, true, &g));
     tutti_status st = TUTTI_OK;
     if (strcmp(after, "none") != 0) st = tti_pipeline_run(&g, &target, after);
@@ -108,7 +111,9 @@ tutti_status tutti_inspect_job(tutti_job *job, const char *after_pass, char **te
     *text = NULL;
     tti_blueprint *b;
     tti_str out = {0};
-    TTI_TRY(tti_job_resolve(job, tti_cores_usable()));
+    tti_devices devices;
+    TTI_TRY(tti_devices_resolve(job, &devices));
+    TTI_TRY(tti_job_resolve(job, devices.n ? devices.n : tti_cores_usable()));
     TTI_TRY(tti_blueprint_create(job, &b));
     tutti_status st = after_pass ? print_graph(job, b, after_pass, &out) : print_plan(job, b, &out);
     tti_blueprint_destroy(b);

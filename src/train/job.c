@@ -101,7 +101,9 @@ static void resolve_workers(tutti_job *job, int n_cores) {
     if (c->parallel.shards > 0) workers = TTI_MIN(workers, c->parallel.shards);
     while (workers > 1 && shards_for(workers) > c->train.batch) workers--;
     char origin[64];
-    snprintf(origin, sizeof origin, "auto, %d core%s", n_cores, n_cores == 1 ? "" : "s");
+    bool host = strcmp(c->parallel.devices, "cpu") == 0 || strcmp(c->parallel.devices, "auto") == 0;
+    snprintf(origin, sizeof origin, "auto, %d %s%s", n_cores, host ? "core" : "device",
+             n_cores == 1 ? "" : "s");
     put_int(job, "parallel.workers", workers, origin);
 }
 
@@ -152,8 +154,14 @@ static void resolve_habits(tutti_job *job) {
     put_auto(job, "schedule.rise", c->schedule.rise, schedule->rise, schedule->name);
 }
 
+static void resolve_precision(tutti_job *job) {
+    if (strcmp(job->config.train.precision, "auto") == 0)
+        tti_options_put(&job->options, "train.precision", "f32", "auto, on the host");
+}
+
 tutti_status tti_job_resolve(tutti_job *job, int n_cores) {
     TTI_TRY(tutti_job_check(job)); /* also finds every conflict that auto values could bring */
+    resolve_precision(job);
     resolve_workers(job, n_cores);
     resolve_shards(job);
     resolve_digits(job);

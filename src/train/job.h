@@ -61,7 +61,7 @@ typedef struct tti_job_config {
         double clip_norm;             /* 0: off */
         double clip_value;            /* of an element of the mean gradient; 0: off */
         double ema;                   /* decay of the averaged weights; 0: none are kept */
-        char precision[TTI_TEXT_MAX]; /* f32 | bf16 | f16: of the nodes that take the time */
+        char precision[TTI_TEXT_MAX]; /* auto | f32 | tf32 | bf16 | f16 */
         double loss_scale;            /* times the gradients; -1: dynamic for f16, else none */
         char recompute[TTI_TEXT_MAX]; /* none | block | bytes: see tti_numerics_recompute */
         char on_nan[TTI_TEXT_MAX];    /* stop | skip */
@@ -110,6 +110,7 @@ typedef struct tti_job_config {
         double bucket_mb;             /* MiB of gradients per bucket */
         int64_t timeout_ms;           /* longest wait for a peer */
         char backend[TTI_TEXT_MAX];   /* auto | cpu | reference */
+        char devices[TTI_TEXT_MAX];   /* auto | cpu | gpu | a list of numbers */
     } parallel;
     struct {
         char dir[TTI_TEXT_MAX];   /* "auto": runs/NAME-N */

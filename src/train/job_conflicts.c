@@ -198,8 +198,9 @@ static void find_bad_groups(const tti_job_config *c, char why[WHY]) {
 }
 
 static void find_lost_scale(const tti_job_config *c, char why[WHY]) {
-    if (c->train.loss_scale < 0 || !is(c->train.precision, "f32")) return;
-    snprintf(why, WHY, "is for 16-bit gradients, and train.precision is f32");
+    bool wide = is(c->train.precision, "f32") || is(c->train.precision, "tf32");
+    if (c->train.loss_scale < 0 || !wide) return;
+    snprintf(why, WHY, "is for 16-bit gradients, and train.precision is %s", c->train.precision);
 }
 
 static void find_bad_recompute(const tti_job_config *c, char why[WHY]) {

@@ -208,10 +208,12 @@ static const tti_option rows[] = {
      .help = "Decay per step of averaged weights, which are kept beside the others and evaluated; "
              "0: none",
      .example = "0.999"},
-    {"train.precision", TTI_OPTION_CHOICE, AT(train.precision), "f32", .choices = "f32|bf16|f16",
+    {"train.precision", TTI_OPTION_CHOICE, AT(train.precision), "auto",
+     .choices = "auto|f32|tf32|bf16|f16",
      .also = "dtype|amp|mixed_precision|autocast|compute_dtype|half|fp16",
      .help = "Of matrix products, convolutions, attention and what lies between them; parameters, "
-             "sums and losses are f32 in any case"},
+             "sums and losses are f32 in any case; auto: bf16 on a GPU, else f32; tf32: f32 with "
+             "products in tf32, on a GPU"},
     {"train.loss_scale", TTI_OPTION_FLOAT, AT(train.loss_scale), "auto", RANGE(1, 0x1p32),
      .word = "auto", .also = "grad_scale|scale|scaler|grad_scaler|init_scale",
      .help = "Times the loss when gradients are taken, divided out before the update, so that "
@@ -348,8 +350,8 @@ static const tti_option rows[] = {
 
     /* parallel */
     {"parallel.workers", TTI_OPTION_INT, AT(parallel.workers), "auto", RANGE(1, TTI_MAX_WORKERS),
-     .word = "auto", .also = "n|n_workers|num_workers|world_size|n_ranks|nproc|gpus|devices",
-     .help = "Workers; auto: one per core", .example = "4"},
+     .word = "auto", .also = "n|n_workers|num_workers|world_size|n_ranks|nproc",
+     .help = "Workers; auto: one per GPU, or one per core", .example = "4"},
     {"parallel.place", TTI_OPTION_CHOICE, AT(parallel.place), "threads",
      .choices = "threads|processes", .also = "placement|strategy|launcher",
      .help = "Workers are threads of one process, or processes"},
@@ -374,6 +376,11 @@ static const tti_option rows[] = {
     {"parallel.backend", TTI_OPTION_CHOICE, AT(parallel.backend), "auto",
      .choices = "auto|cpu|reference", .also = "device|accelerator",
      .help = "Kernels: the fastest for this machine, or plain C"},
+    {"parallel.devices", TTI_OPTION_TEXT, AT(parallel.devices), "auto", AT_LEAST(1),
+     .also = "gpu|gpus|cuda|cuda_visible_devices|device_ids",
+     .help = "Where to compute: cpu, gpu (all there are), or their numbers; auto: GPUs where there "
+             "are some",
+     .example = "0,1"},
 
     /* run */
     {"run.dir", TTI_OPTION_TEXT, AT(run.dir), "auto", AT_LEAST(1),

@@ -105,6 +105,22 @@ static void check_heads(loading *l) {
     }
 }
 
+/* transformers' ResNet can put strides elsewhere with the same shapes. */
+static void check_strides(loading *l) {
+    static const char *const keys[] = {"downsample_in_first_stage", "downsample_in_bottleneck"};
+    if (tti_weights_find(l->weights, "resnet.embedder.embedder.convolution.weight") < 0) return;
+    for (size_t k = 0; k < TTI_COUNT(keys); k++) {
+        bool is_so = false;
+        tti_str text = {0};
+        if (tti_weights_config_bool(l->weights, keys[k], false, &is_so) != TUTTI_OK)
+            tti_str_add(&text, tutti_last_error());
+        else if (is_so)
+            tti_str_printf(&text, "says %s, the model does not", keys[k]);
+        if (text.n_bytes) add_problem(l, "config.json", tti_str_text(&text));
+        tti_str_free(&text);
+    }
+}
+
 static tutti_status compare(loading *l, const char *path) {
     find_places(l);
     find_layout(l);
@@ -115,6 +131,7 @@ static tutti_status compare(loading *l, const char *path) {
             add_problem(l, name, "is not in the model");
     }
     check_heads(l);
+    check_strides(l);
     if (l->n_problems == 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_CHECKPOINT, "%s: does not fit the model (%d tensors): %s%s", path,
                     l->n_problems, tti_str_text(&l->problems),
@@ -148,8 +165,9 @@ static tutti_status load(loading *l, tti_exec *exec, const char *path) {
     l->used = calloc(tti_weights_n(l->weights) + 1, sizeof *l->used);
     if (!l->places || !l->used) return tti_fail(TUTTI_E_NOMEM, "model.init: out of memory");
     TTI_TRY(compare(l, path));
+    TTI_TRY(tti_exec_pull(exec));
     for (int i = 0; i < n_slots; i++) TTI_TRY(read_slot(l, exec, i));
-    return TUTTI_OK;
+    return tti_exec_push(exec);
 }
 
 tutti_status tti_pretrained_load(const tti_blueprint *b, tti_exec *exec, const char *path) {

@@ -45,7 +45,7 @@ static tutti_event event_at(const tti_reporter *r, tutti_event_kind kind, int64_
 tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t step) {
     if (!r->active) return TUTTI_OK;
     tti_str backend = {0}, lr = {0};
-    tti_backend_cpu.describe(&backend);
+    r->b->devices.backend->describe(&backend);
     tti_peak_lr_explain(&r->b->config, &lr);
     tti_json *j = &r->metrics.json;
     tti_metrics_begin(&r->metrics, "start");

@@ -54,12 +54,13 @@ static void print_identity(const tti_blueprint *b, char *out, size_t n_bytes) {
 
 tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const char *run_dir,
                                const char *job_yaml, const tti_run_state *state) {
-    tensors t;
+    tensors t = {0};
     tti_str backend = {0};
     char identity[1024];
     print_identity(b, identity, sizeof identity);
-    tti_backend_cpu.describe(&backend);
-    tutti_status st = list_tensors(b, exec, &t);
+    b->devices.backend->describe(&backend);
+    tutti_status st = tti_exec_pull(exec);
+    if (st == TUTTI_OK) st = list_tensors(b, exec, &t);
     char plateau[TTI_PLATEAU_TEXT], scale[64];
     tti_plateau_print(&state->plateau, plateau);
     snprintf(scale, sizeof scale, "%.17g %d", state->loss_scale.scale, state->loss_scale.n_good);
@@ -100,9 +101,10 @@ static tutti_status check_identity(const tti_blueprint *b, const tti_ckpt *ckpt)
                     tti_ckpt_dir(ckpt), saved ? saved : "(not said)", identity);
 }
 
-static tutti_status check_backend(const tti_ckpt *ckpt, tti_reporter *reporter) {
+static tutti_status check_backend(const tti_blueprint *b, const tti_ckpt *ckpt,
+                                  tti_reporter *reporter) {
     tti_str backend = {0};
-    tti_backend_cpu.describe(&backend);
+    b->devices.backend->describe(&backend);
     const char *saved = tti_ckpt_get_meta(ckpt)->backend;
     tutti_status st = TUTTI_OK;
     if (saved && strcmp(saved, tti_str_text(&backend)) != 0) {
@@ -123,10 +125,12 @@ static void warn(const char *text, void *user) {
 }
 
 static tutti_status read_all(const tti_blueprint *b, tti_exec *exec, const tti_ckpt *ckpt) {
-    tensors t;
-    tutti_status st = list_tensors(b, exec, &t);
+    tensors t = {0};
+    tutti_status st = tti_exec_pull(exec);
+    if (st == TUTTI_OK) st = list_tensors(b, exec, &t);
     if (st == TUTTI_OK) st = tti_ckpt_read(ckpt, TTI_CKPT_MODEL, t.params, t.n_params);
     if (st == TUTTI_OK) st = tti_ckpt_read(ckpt, TTI_CKPT_OPTIMIZER, t.states, t.n_states);
+    if (st == TUTTI_OK) st = tti_exec_push(exec);
     tti_arena_free(&t.arena);
     TTI_TRY(st);
     uint64_t found = tti_exec_params_hash(exec), said = tti_ckpt_get_meta(ckpt)->params_hash;
@@ -162,7 +166,7 @@ tutti_status tti_snapshot_load(const tti_blueprint *b, tti_exec *exec, const cha
     tti_ckpt *ckpt;
     TTI_TRY(tti_ckpt_open(run_dir, warn, reporter, &ckpt));
     tutti_status st = check_identity(b, ckpt);
-    if (st == TUTTI_OK) st = check_backend(ckpt, reporter);
+    if (st == TUTTI_OK) st = check_backend(b, ckpt, reporter);
     if (st == TUTTI_OK) st = read_all(b, exec, ckpt);
     if (st == TUTTI_OK) st = read_state(ckpt, state);
     tti_ckpt_close(ckpt);

@@ -31,7 +31,7 @@ __global__ void hyper_kernel(tti_update_view u) {
     tti_step_report r;
     r.grad_norm = 0;
     r.params_hash = 0;
-    r.bad = loss == 0 ? 0 : TTI_BAD_LOSS;
+    r.bad = (a.keep_bad ? u.report->bad : 0) | (loss == 0 ? 0 : TTI_BAD_LOSS);
     r.reserved = 0;
     *u.report = r;
 }

@@ -1,0 +1,562 @@
+/* device.c - the step on a device: feed, shard program, reduction, update, report.
+ *
+ * Two sets of inputs take turns.  Everything that a recording names (pointers, sizes, order) is
+ * fixed when the worker is made; only the bytes change. */
+#include "exec/device.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "comm/progress.h"
+#include "exec/worker.h"
+
+enum { N_SETS = 2, FED_MARK = N_SETS, N_MIRRORS = 2 + TTI_MAX_OUT };
+
+/* The inputs of one shard in a set. */
+typedef struct fed_shard {
+    void *x, *target;
+    int32_t *rows;
+} fed_shard;
+
+/* One of the two sets: pinned host memory and its place on the device. */
+typedef struct step_set {
+    fed_shard *shards; /* [n_local], device */
+    tti_step_args *args, *args_host;
+    int32_t *rows_host; /* [n_local] */
+    char *told;         /* pinned: tti_step_report, then the sums */
+    void *recording;    /* NULL: not yet made */
+    tti_step_desc desc; /* of the step at work; shards are not kept */
+    int64_t begun_ns;
+    bool at_work;
+} step_set;
+
+struct tti_exec_device {
+    const tti_device_ops *ops;
+    step_set sets[N_SETS];
+    tti_run *fixed, *runs; /* [n_local], device */
+    tti_step_args *args;   /* device: of the step that computes, copied from its set */
+    double *sums;          /* device [V][TTI_SUMS] */
+    tti_step_report *report;
+    float *sync_parts, *sync_joined; /* device, for programs with TTI_SYNC */
+    void *update;
+    float **host_pieces; /* [acc.n_pieces] shared with the peers; NULL: alone */
+    float *mirrors[N_MIRRORS];
+    size_t x_bytes, target_bytes, told_bytes;
+    uint64_t n_begun, n_ended;
+    int64_t last_end_ns;
+};
+
+static int n_local(const tti_exec *x) { return x->last_shard - x->first_shard; }
+
+static bool is_alone(const tti_exec *x) { return x->n_ranks == 1; }
+
+/* ---- preparation ---- */
+
+tutti_status tti_exec_device_open(tti_exec *x) {
+    const tti_device_ops *ops = x->desc.backend->device;
+    if (!ops) return TUTTI_OK;
+    x->device = calloc(1, sizeof *x->device);
+    if (!x->device) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    TTI_TRY(ops->open(&x->desc.device));
+    x->device->ops = ops;
+    return TUTTI_OK;
+}
+
+static tutti_status take(tti_exec *x, void *where, size_t n_bytes) {
+    void *memory = x->desc.backend->alloc(n_bytes);
+    memcpy(where, &memory, sizeof memory);
+    return memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes on the device", n_bytes);
+}
+
+static tutti_status take_host(tti_exec *x, void *where, size_t n_bytes) {
+    void *memory = x->device->ops->alloc_host(n_bytes);
+    memcpy(where, &memory, sizeof memory);
+    return memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of pinned memory", n_bytes);
+}
+
+static tutti_status make_set(tti_exec *x, step_set *set) {
+    tti_exec_device *d = x->device;
+    size_t n = (size_t)n_local(x);
+    set->shards = calloc(n, sizeof *set->shards);
+    if (!set->shards) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    for (size_t i = 0; i < n; i++) {
+        TTI_TRY(take(x, &set->shards[i].x, d->x_bytes));
+        TTI_TRY(take(x, &set->shards[i].target, d->target_bytes));
+        TTI_TRY(take(x, &set->shards[i].rows, sizeof(int32_t)));
+    }
+    TTI_TRY(take(x, &set->args, sizeof *set->args));
+    TTI_TRY(take_host(x, &set->args_host, sizeof *set->args_host));
+    TTI_TRY(take_host(x, &set->rows_host, n * sizeof *set->rows_host));
+    return take_host(x, &set->told, d->told_bytes);
+}
+
+/* Seed and place of every shard: what never changes of their runs. */
+static tutti_status make_runs(tti_exec *x) {
+    tti_exec_device *d = x->device;
+    size_t n_bytes = (size_t)n_local(x) * sizeof(tti_run);
+    const tti_program *program = &x->desc.plan->shard;
+    const tti_node *input = tti_graph_find_source(program->graph, "x");
+    int64_t rows = input->out[0]->type.shape.dim[0];
+    tti_run *runs = calloc(1, n_bytes + 1);
+    if (!runs) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    for (int s = 0; s < n_local(x); s++)
+        runs[s] = tti_exec_shard_run(x, &(tti_step_desc){.shard_size = rows}, x->first_shard + s);
+    tutti_status st = take(x, &d->fixed, n_bytes);
+    if (st == TUTTI_OK) st = take(x, &d->runs, n_bytes);
+    if (st == TUTTI_OK) st = d->ops->copy(TTI_QUEUE_COMPUTE, d->fixed, runs, n_bytes);
+    if (st == TUTTI_OK) st = d->ops->sync();
+    free(runs);
+    return st;
+}
+
+static tutti_status make_sync(tti_exec *x) {
+    size_t most = 0;
+    for (int i = 0; i < x->n_syncs; i++) {
+        const tti_node *node = x->desc.plan->shard.steps[x->syncs[i]];
+        most = TTI_MAX(most, (size_t)tti_value_n_elems(node->out[0]));
+    }
+    TTI_TRY(take(x, &x->device->sync_parts,
+                 most * (size_t)x->desc.n_shards * sizeof(float)));
+    return take(x, &x->device->sync_joined, most * sizeof(float));
+}
+
+static tti_update_block block_of(const tti_plan *plan, const tti_update_step *step) {
+    const tti_slot *slot = &plan->slots[step->slot];
+    tti_update_block block = {.first = step->first,
+                              .n_elems = (uint32_t)step->n_elems,
+                              .slot = step->slot,
+                              .lr_factor = (float)slot->rule.lr_factor,
+                              .decay = (float)slot->rule.decay,
+                              .kind = TTI_BLOCK_TRAINED,
+                              .takes_l1 = slot->decay};
+    if (slot->rule.frozen)
+        block.kind = TTI_BLOCK_FROZEN;
+    else if (slot->buffer) {
+        block.kind = TTI_BLOCK_BUFFER;
+        block.decay = (float)tti_attr_float(slot->param, "momentum");
+    }
+    return block;
+}
+
+static tutti_status make_update(tti_exec *x) {
+    const tti_plan *plan = x->desc.plan;
+    tti_exec_device *d = x->device;
+    tti_update_block *blocks = calloc((size_t)plan->n_updates + 1, sizeof *blocks);
+    if (!blocks) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    const tti_node *node = NULL;
+    for (int i = 0; i < plan->n_updates; i++) {
+        blocks[i] = block_of(plan, &plan->updates[i]);
+        if (blocks[i].kind == TTI_BLOCK_TRAINED) node = plan->updates[i].node;
+    }
+    tutti_status st = d->ops->update_create(
+        &(tti_update_desc){.node = node,
+                           .blocks = blocks,
+                           .n_blocks = plan->n_updates,
+                           .n_slots = plan->n_slots,
+                           .n_states = plan->n_states,
+                           .n_shards = x->desc.n_shards,
+                           .params = x->params,
+                           .grads = tti_exec_grads(x),
+                           .ema = x->ema,
+                           .states = x->states,
+                           .args = d->args,
+                           .sums = d->sums,
+                           .report = d->report,
+                           .clip_norm = x->desc.clip_norm,
+                           .clip_value = x->desc.clip_value,
+                           .l1 = x->desc.l1,
+                           .ema_decay = x->desc.ema,
+                           .watch_gradients = x->desc.watch_gradients},
+        &d->update);
+    free(blocks);
+    return st;
+}
+
+/* Host copies of the pieces that peers read; all ranks must ask for equally many. */
+static tutti_status make_host_pieces(tti_exec *x) {
+    tti_exec_device *d = x->device;
+    int32_t n = x->acc.n_pieces, n_max = n;
+    if (is_alone(x)) return TUTTI_OK;
+    TTI_TRY(tutti_comm_all_reduce(x->desc.comm, &n, &n_max, 1, TUTTI_I32, TUTTI_MAX,
+                                  TUTTI_ALG_AUTO));
+    d->host_pieces = calloc((size_t)n_max, sizeof *d->host_pieces);
+    if (!d->host_pieces) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    for (int i = 0; i < n_max; i++) {
+        void *memory = NULL;
+        TTI_TRY(tutti_comm_alloc(x->desc.comm, x->desc.plan->n_flat * sizeof(float) + 64, &memory));
+        d->host_pieces[i] = memory;
+    }
+    return TUTTI_OK;
+}
+
+static size_t input_bytes(const tti_program *program, const char *name) {
+    return tti_value_n_bytes(tti_graph_find_source(program->graph, name)->out[0]);
+}
+
+tutti_status tti_exec_device_prepare(tti_exec *x) {
+    tti_exec_device *d = x->device;
+    const tti_plan *plan = x->desc.plan;
+    size_t n_sums = (size_t)x->desc.n_shards * TTI_SUMS;
+    d->x_bytes = input_bytes(&plan->shard, "x");
+    d->target_bytes = input_bytes(&plan->shard, "target");
+    d->told_bytes = sizeof *d->report + n_sums * sizeof(double);
+    TTI_TRY(take(x, &d->args, sizeof *d->args));
+    TTI_TRY(take(x, &d->report, sizeof *d->report));
+    TTI_TRY(take(x, &d->sums, n_sums * sizeof *d->sums));
+    TTI_TRY(make_runs(x));
+    TTI_TRY(make_sync(x));
+    for (int i = 0; i < N_SETS; i++) TTI_TRY(make_set(x, &d->sets[i]));
+    TTI_TRY(make_host_pieces(x));
+    return make_update(x);
+}
+
+/* ---- copies on the host ---- */
+
+static float *device_array(const tti_exec *x, int which) {
+    return which == 0 ? x->params : which == 1 ? x->ema : x->states[which - 2];
+}
+
+float *tti_exec_device_mirror(tti_exec *x, int which) { return x->device->mirrors[which]; }
+
+/* mirrors to the device, or back. */
+static tutti_status copy_mirrors(tti_exec *x, bool push) {
+    tti_exec_device *d = x->device;
+    size_t n_bytes = x->desc.plan->n_flat * sizeof(float);
+    for (int i = 0; i < N_MIRRORS; i++) {
+        float *array = device_array(x, i);
+        if (!array) continue;
+        if (!d->mirrors[i]) d->mirrors[i] = calloc(1, n_bytes + 64);
+        if (!d->mirrors[i]) return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes", n_bytes);
+        void *dst = push ? array : d->mirrors[i], *src = push ? d->mirrors[i] : array;
+        TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, dst, src, n_bytes));
+    }
+    return d->ops->sync();
+}
+
+tutti_status tti_exec_device_pull(tti_exec *x) { return copy_mirrors(x, false); }
+tutti_status tti_exec_device_push(tti_exec *x) { return copy_mirrors(x, true); }
+
+tutti_status tti_exec_device_hash(tti_exec *x, uint64_t *hash) {
+    return x->device->ops->update_hash(x->device->update, hash);
+}
+
+/* ---- feeding ---- */
+
+static void fill_args(const tti_exec *x, const tti_step_desc *desc, tti_step_args *args) {
+    double t = (double)desc->step + 1;
+    *args = (tti_step_args){.step = desc->step,
+                            .lr = (float)desc->lr,
+                            .loss_scale = desc->loss_scale > 0 ? (float)desc->loss_scale : 1.0f,
+                            .correction1 = (float)(1 - pow(x->desc.beta1, t)),
+                            .correction2 = (float)(1 - pow(x->desc.beta2, t)),
+                            .keep_bad = desc->stop_on_bad,
+                            .inv_rows = desc->n_rows > 0 ? (float)(1.0 / (double)desc->n_rows) : 0};
+}
+
+/* Batch and numbers of a step into a set; what computes next waits for them. */
+static tutti_status feed(tti_exec *x, step_set *set, const tti_step_desc *desc) {
+    tti_exec_device *d = x->device;
+    fill_args(x, desc, set->args_host);
+    TTI_TRY(d->ops->copy(TTI_QUEUE_COPY, set->args, set->args_host, sizeof *set->args));
+    for (int s = 0; s < n_local(x); s++) {
+        const tti_shard_data *data = &desc->shards[s];
+        fed_shard *to = &set->shards[s];
+        set->rows_host[s] = data->n_rows;
+        TTI_TRY(d->ops->copy(TTI_QUEUE_COPY, to->x, data->x, d->x_bytes));
+        TTI_TRY(d->ops->copy(TTI_QUEUE_COPY, to->target, data->target, d->target_bytes));
+        TTI_TRY(d->ops->copy(TTI_QUEUE_COPY, to->rows, &set->rows_host[s], sizeof(int32_t)));
+    }
+    TTI_TRY(d->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY));
+    /* The loader may use the memory again once this returns; the device still computes the step
+     * before meanwhile. */
+    TTI_TRY(d->ops->mark(TTI_QUEUE_COPY, FED_MARK));
+    return d->ops->await(FED_MARK);
+}
+
+static void point_at(tti_exec *x, tti_instance *instance, const tti_fed_inputs *inputs,
+                     const step_set *set, int s) {
+    const fed_shard *from = &set->shards[s];
+    tti_instance_set_input(instance, inputs->x, from->x);
+    tti_instance_set_input(instance, inputs->target, from->target);
+    if (inputs->rows >= 0) tti_instance_set_input(instance, inputs->rows, from->rows);
+    if (inputs->loss_scale >= 0)
+        tti_instance_set_input(instance, inputs->loss_scale, &x->device->args->loss_scale);
+}
+
+/* ---- the shard program ---- */
+
+static tutti_status collect(tti_exec *x, const tti_instance *instance, int shard) {
+    return x->device->ops->collect(tti_instance_output(instance, "loss_sum"),
+                                   tti_instance_output(instance, "count"),
+                                   tti_instance_output(instance, "correct"),
+                                   x->device->sums + (size_t)shard * TTI_SUMS);
+}
+
+/* One value out of those of all shards of this worker, which are then all shards there are. */
+static tutti_status join(tti_exec *x, int i) {
+    tti_exec_device *d = x->device;
+    const tti_node *node = x->desc.plan->shard.steps[x->syncs[i]];
+    size_t n = (size_t)tti_value_n_elems(node->out[0]), n_bytes = n * sizeof(float);
+    for (int s = 0; s < n_local(x); s++)
+        TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, d->sync_parts + (size_t)s * n,
+                             tti_instance_step_in(x->lane[s].shard, x->syncs[i], 0), n_bytes));
+    TTI_TRY(d->ops->join(node->op->name, d->sync_parts, (size_t)n_local(x), n, d->sync_joined));
+    for (int s = 0; s < n_local(x); s++)
+        TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE,
+                             tti_instance_step_out(x->lane[s].shard, x->syncs[i], 0),
+                             d->sync_joined, n_bytes));
+    return TUTTI_OK;
+}
+
+/* The steps between two joins, for every shard of a wave. */
+static tutti_status run_part(tti_exec *x, const step_set *set, const tti_wave *wave, int part) {
+    int n_steps = x->desc.plan->shard.n_steps;
+    int first = part > 0 ? x->syncs[part - 1] + 1 : 0;
+    int last = part < x->n_syncs ? x->syncs[part] : n_steps;
+    for (int i = 0; i < wave->n_shards; i++) {
+        int shard = wave->first + i, s = shard - x->first_shard;
+        tti_instance *instance = x->lane[i].shard;
+        tti_instance_set_grads(instance, x->buffers[wave->buffer[i]]);
+        point_at(x, instance, &x->shard_inputs, set, s);
+        TTI_TRY(tti_instance_run_range(instance, &x->device->runs[s], first, last, NULL, NULL));
+        if (last == n_steps) TTI_TRY(collect(x, instance, shard));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status run_shards(tti_exec *x, const step_set *set) {
+    for (int w = 0; w < x->acc.n_waves; w++) {
+        const tti_wave *wave = &x->acc.waves[w];
+        for (int part = 0; part <= x->n_syncs; part++) {
+            TTI_TRY(run_part(x, set, wave, part));
+            if (part < x->n_syncs) TTI_TRY(join(x, part));
+        }
+        tti_exec_merge(x, wave, 0, x->desc.plan->n_flat);
+    }
+    for (int i = 1; x->desc.fast && i < x->acc.n_pieces; i++)
+        x->desc.backend->accumulate(tti_exec_grads(x), x->buffers[x->acc.piece_buffer[i]],
+                                    x->desc.plan->n_flat);
+    return TUTTI_OK;
+}
+
+/* ---- the step ---- */
+
+static tutti_status begin(tti_exec *x, const step_set *set) {
+    tti_exec_device *d = x->device;
+    TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, d->args, set->args, sizeof *d->args));
+    return d->ops->begin_step(d->args, d->fixed, d->runs, n_local(x));
+}
+
+static tutti_status update_and_tell(tti_exec *x, const step_set *set) {
+    tti_exec_device *d = x->device;
+    TTI_TRY(d->ops->update_run(d->update));
+    TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, set->told, d->report, sizeof *d->report));
+    return d->ops->copy(TTI_QUEUE_COMPUTE, set->told + sizeof *d->report, d->sums,
+                        d->told_bytes - sizeof *d->report);
+}
+
+static tutti_status whole_step(tti_exec *x, const step_set *set) {
+    TTI_TRY(begin(x, set));
+    TTI_TRY(run_shards(x, set));
+    return update_and_tell(x, set);
+}
+
+/* As a recording from the second step of the worker on: the first one loads kernels. */
+static tutti_status run_recorded(tti_exec *x, step_set *set) {
+    tti_exec_device *d = x->device;
+    if (d->n_begun == 0) return whole_step(x, set);
+    if (!set->recording) {
+        TTI_TRY(d->ops->record_begin());
+        tutti_status st = whole_step(x, set);
+        tutti_status ended = d->ops->record_end(&set->recording);
+        TTI_TRY(st);
+        TTI_TRY(ended);
+    }
+    return d->ops->replay(set->recording);
+}
+
+/* Between workers the sums travel through host memory: pieces out, the tree, the whole back. */
+static tutti_status reduce_on_host(tti_exec *x) {
+    tti_exec_device *d = x->device;
+    size_t n = x->desc.plan->n_flat;
+    tti_piece pieces[TTI_MAX_PIECES];
+    int n_pieces = x->desc.fast ? 1 : x->acc.n_pieces;
+    for (int i = 0; i < n_pieces; i++) {
+        pieces[i] = x->acc.pieces[i];
+        pieces[i].data = d->host_pieces[i];
+        TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, d->host_pieces[i],
+                             x->buffers[x->acc.piece_buffer[i]], n * sizeof(float)));
+    }
+    TTI_TRY(d->ops->sync());
+    float *sum = d->host_pieces[0];
+    if (x->desc.fast)
+        TTI_TRY(tutti_comm_all_reduce(x->desc.comm, sum, sum, n, TUTTI_F32, TUTTI_SUM,
+                                      x->desc.alg));
+    else
+        TTI_TRY(tti_comm_reduce_shards(x->desc.comm,
+                                       &(tti_reduce_desc){.pieces = pieces,
+                                                          .n_pieces = n_pieces,
+                                                          .dst = sum,
+                                                          .n_elems = n,
+                                                          .dtype = TUTTI_F32,
+                                                          .n_shards = x->desc.n_shards,
+                                                          .alg = x->desc.alg}));
+    return d->ops->copy(TTI_QUEUE_COMPUTE, tti_exec_grads(x), sum, n * sizeof(float));
+}
+
+/* Sums, hash and votes of all workers; the sums go back to the device for the update. */
+static tutti_status exchange(tti_exec *x, const step_set *set) {
+    tti_exec_device *d = x->device;
+    size_t n = (size_t)n_local(x) * TTI_SUMS;
+    memset(x->sums, 0, x->n_sums * sizeof *x->sums);
+    TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, x->sums + (size_t)x->first_shard * TTI_SUMS,
+                         d->sums + (size_t)x->first_shard * TTI_SUMS, n * sizeof(double)));
+    TTI_TRY(d->ops->sync());
+    TTI_TRY(tti_exec_exchange_sums(x, set->desc.vote));
+    return d->ops->copy(TTI_QUEUE_COMPUTE, d->sums, x->sums,
+                        (size_t)x->desc.n_shards * TTI_SUMS * sizeof(double));
+}
+
+static tutti_status run_with_peers(tti_exec *x, step_set *set) {
+    TTI_TRY(begin(x, set));
+    TTI_TRY(run_shards(x, set));
+    TTI_TRY(reduce_on_host(x));
+    TTI_TRY(exchange(x, set));
+    TTI_TRY(tti_exec_compare_hashes(x, set->desc.step));
+    return update_and_tell(x, set);
+}
+
+tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc) {
+    tti_exec_device *d = x->device;
+    int which = (int)(d->n_begun % N_SETS);
+    step_set *set = &d->sets[which];
+    TTI_ASSERT(!set->at_work);
+    if (x->desc.comm) tti_comm_note(x->desc.comm, desc->step, "compute");
+    set->begun_ns = tti_now_ns();
+    set->desc = *desc;
+    TTI_TRY(feed(x, set, desc));
+    TTI_TRY(is_alone(x) ? run_recorded(x, set) : run_with_peers(x, set));
+    TTI_TRY(d->ops->mark(TTI_QUEUE_COMPUTE, which));
+    set->at_work = true;
+    d->n_begun++;
+    return TUTTI_OK;
+}
+
+/* ---- what a step has told ---- */
+
+static int first_bad_shard(const tti_exec *x) {
+    for (int s = 0; s < x->desc.n_shards; s++)
+        if (!isfinite(x->sums[s * TTI_SUMS])) return s;
+    return 0;
+}
+
+static tutti_status report_bad(tti_exec *x, const step_set *set, uint32_t bad) {
+    unsigned long long step = (unsigned long long)set->desc.step + 1;
+    if (bad & TTI_BAD_LOSS)
+        return tti_fail(TUTTI_E_NUMERICS,
+                        "step %llu: the loss is not finite (shard %d of %d); the parameters are as "
+                        "before this step.  A lower learning rate or train.clip_norm may help; "
+                        "train.on_nan=skip leaves such steps out",
+                        step, first_bad_shard(x), x->desc.n_shards);
+    return tti_fail(TUTTI_E_NUMERICS,
+                    "step %llu: the gradient is not finite; the parameters are as before this step",
+                    step);
+}
+
+tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result) {
+    tti_exec_device *d = x->device;
+    int which = (int)(d->n_ended % N_SETS);
+    step_set *set = &d->sets[which];
+    tti_step_report report;
+    *result = (tti_step_result){0};
+    TTI_ASSERT(set->at_work);
+    set->at_work = false;
+    d->n_ended++;
+    TTI_TRY(d->ops->await(which));
+    memcpy(&report, set->told, sizeof report);
+    if (is_alone(x)) x->sums[x->n_sums - 1] = set->desc.vote ? 1 : 0;
+    memcpy(x->sums, set->told + sizeof report, d->told_bytes - sizeof report);
+    tti_exec_add_sums(x, result);
+    int64_t now = tti_now_ns();
+    result->compute_ns = now - TTI_MAX(set->begun_ns, d->last_end_ns);
+    d->last_end_ns = now;
+    result->grad_norm = report.grad_norm;
+    if (report.bad) {
+        result->skipped = true;
+        return report_bad(x, set, report.bad);
+    }
+    x->last_hash = result->params_hash = report.params_hash;
+    x->has_hash = true;
+    return TUTTI_OK;
+}
+
+/* ---- evaluation ---- */
+
+tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc,
+                                  tti_step_result *result) {
+    tti_exec_device *d = x->device;
+    step_set *set = &d->sets[d->n_begun % N_SETS];
+    size_t first = (size_t)x->first_shard * TTI_SUMS;
+    TTI_ASSERT(d->n_begun == d->n_ended);
+    set->desc = *desc;
+    TTI_TRY(feed(x, set, desc));
+    TTI_TRY(begin(x, set));
+    for (int s = 0; s < n_local(x); s++) {
+        tti_instance *instance = x->lane[0].eval;
+        point_at(x, instance, &x->eval_inputs, set, s);
+        TTI_TRY(tti_instance_run(instance, &d->runs[s], NULL, NULL));
+        TTI_TRY(collect(x, instance, x->first_shard + s));
+    }
+    memset(x->sums, 0, x->n_sums * sizeof *x->sums);
+    TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, x->sums + first, d->sums + first,
+                         (size_t)n_local(x) * TTI_SUMS * sizeof(double)));
+    TTI_TRY(d->ops->sync());
+    TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
+    tti_exec_add_sums(x, result);
+    return TUTTI_OK;
+}
+
+/* ---- the end ---- */
+
+static void release_set(tti_exec *x, step_set *set) {
+    const tti_device_ops *ops = x->device->ops;
+    const tti_backend *backend = x->desc.backend;
+    ops->release_recording(set->recording);
+    for (int s = 0; set->shards && s < n_local(x); s++) {
+        backend->release(set->shards[s].x, x->device->x_bytes);
+        backend->release(set->shards[s].target, x->device->target_bytes);
+        backend->release(set->shards[s].rows, sizeof(int32_t));
+    }
+    free(set->shards);
+    backend->release(set->args, sizeof *set->args);
+    ops->release_host(set->args_host);
+    ops->release_host(set->rows_host);
+    ops->release_host(set->told);
+}
+
+void tti_exec_device_release(tti_exec *x) {
+    tti_exec_device *d = x->device;
+    const tti_backend *backend = x->desc.backend;
+    if (!d || !d->ops) return;
+    if (d->ops->sync() != TUTTI_OK) tti_clear_error(); /* the run has its own failure to tell */
+    d->ops->update_destroy(d->update);
+    for (int i = 0; i < N_SETS; i++) release_set(x, &d->sets[i]);
+    backend->release(d->fixed, (size_t)n_local(x) * sizeof(tti_run));
+    backend->release(d->runs, (size_t)n_local(x) * sizeof(tti_run));
+    backend->release(d->args, sizeof *d->args);
+    backend->release(d->sums, d->told_bytes - sizeof *d->report);
+    backend->release(d->report, sizeof *d->report);
+    backend->release(d->sync_parts, 0);
+    backend->release(d->sync_joined, 0);
+    free(d->host_pieces);
+    for (int i = 0; i < N_MIRRORS; i++) free(d->mirrors[i]);
+}
+
+void tti_exec_device_close(tti_exec *x) {
+    if (!x->device) return;
+    if (x->device->ops) x->device->ops->close();
+    free(x->device);
+    x->device = NULL;
+}

@@ -1,0 +1,35 @@
+/* device.h - a worker whose plan runs on a device with memory of its own.
+ *
+ * The step is the same as on the host (step.c), but nothing in it waits for the host: what changes
+ * from step to step is copied in beside the batch, numbers of the step are made on the device, and
+ * what is told about it is copied out at its end.  From the second step on it is a recording, one
+ * for each of two sets of inputs, so that a batch can be copied in while the one before is computed.
+ */
+#ifndef TTI_EXEC_DEVICE_H
+#define TTI_EXEC_DEVICE_H
+
+#include "exec/exec.h"
+
+typedef struct tti_exec_device tti_exec_device;
+
+/* Opens the device for this thread, before any memory of the worker is taken. */
+tutti_status tti_exec_device_open(tti_exec *x);
+/* Memory and tables of the step; the lanes exist. */
+tutti_status tti_exec_device_prepare(tti_exec *x);
+void tti_exec_device_close(tti_exec *x); /* after everything else of x is released */
+void tti_exec_device_release(tti_exec *x);
+
+/* tti_exec_begin, _end and tti_exec_eval of a worker on a device. */
+tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc);
+tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result);
+tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result);
+
+/* Copies of parameters and states on the host, made on first use. */
+tutti_status tti_exec_device_pull(tti_exec *x);
+tutti_status tti_exec_device_push(tti_exec *x);
+float *tti_exec_device_mirror(tti_exec *x, int which); /* 0: parameters, 1: averages, 2 + k: state */
+
+/* The hash of the parameters on the device. */
+tutti_status tti_exec_device_hash(tti_exec *x, uint64_t *hash);
+
+#endif /* TTI_EXEC_DEVICE_H */

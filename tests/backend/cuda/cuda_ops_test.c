@@ -1,0 +1,417 @@
+/* cuda_ops_test.c - every op on the device against the reference: every sample, every layout, every
+ * legal mixture of float dtypes, and larger cases for the paths that small samples do not reach.
+ *
+ * The result is within TOLERANCE of the reference's, relative to the largest magnitude of the
+ * output; a second run gives the same bits; nothing is written outside outputs and scratch.  All
+ * failures are listed before the test fails, at most MAX_TOLD of them by name.  TUTTI_TEST_OPS: a
+ * text that the names of the ops to try contain.  Exit code 77 without a device. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "backend/backend.h"
+#include "backend/cpu/cpu.h"
+#include "base/dtype.h"
+#include "base/philox.h"
+#include "ops/op_table.h"
+#include "t.h"
+
+static const double TOLERANCE = 2e-5;
+static const double TOLERANCE_16 = 1e-2; /* one rounding of 8 bits */
+
+enum { GUARD_BYTES = 256, MAX_TOLD = 120 };
+
+static const tti_backend *cuda;
+static const tti_device_ops *ops;
+static int n_tried, n_failed, n_missing;
+static const tti_run test_run = {.seed = 11, .step = 3, .sample0 = 40};
+static tti_run *device_run;
+
+/* ---- a node, its values on both sides ---- */
+
+typedef struct bench {
+    tutti_graph *g;
+    tti_node *node;
+    char *in[TTI_MAX_IN], *want[TTI_MAX_OUT], *got[TTI_MAX_OUT], *first[TTI_MAX_OUT];
+} bench;
+
+static void tell(const bench *b, const char *what) {
+    tti_str str = {0};
+    n_failed++;
+    if (n_failed > MAX_TOLD) return;
+    tti_str_printf(&str, "%s(", b->node->op->name);
+    for (int i = 0; i < b->node->n_in; i++) {
+        tti_type_print(&str, &b->node->in[i]->type);
+        tti_str_add(&str, b->node->in[i]->layout ? "L " : " ");
+    }
+    for (int i = 0; i < tti_n_attrs(b->node->op); i++)
+        tti_str_printf(&str, " %s=%lld/%g", b->node->op->attrs[i].name,
+                       (long long)b->node->attrs[i].i, b->node->attrs[i].f);
+    printf("FAIL %s): %s\n", tti_str_text(&str), what);
+    fflush(stdout);
+    tti_str_free(&str);
+}
+
+static char *host_memory(size_t n_bytes) {
+    char *memory = calloc(1, n_bytes + GUARD_BYTES);
+    assert_non_null(memory);
+    return memory;
+}
+
+static bool is_float(tutti_dtype dtype) {
+    return dtype == TUTTI_F32 || dtype == TUTTI_F64 || dtype == TUTTI_F16 || dtype == TUTTI_BF16;
+}
+
+static void fill(const tutti_value *value, const tti_sample *sample, uint64_t stream, void *to) {
+    double lo = sample->lo, hi = sample->hi;
+    if (lo == 0 && hi == 0) lo = -1, hi = 1;
+    for (size_t i = 0; i < (size_t)tti_value_n_elems(value); i++) {
+        double u = (double)tti_philox_draw(99, stream, i).v[0] * 0x1p-32;
+        int64_t range = sample->int_hi - sample->int_lo + 1;
+        double x = is_float(value->type.dtype)
+                       ? lo + (hi - lo) * u
+                       : (double)(sample->int_lo + (int64_t)(u * (double)range));
+        tti_store_elem(value->type.dtype, to, i, x);
+    }
+}
+
+/* Which float inputs are turned to which dtype: bit i of mask stands for input i. */
+typedef struct variant {
+    tutti_dtype dtype;
+    unsigned mask;
+} variant;
+
+static int read_inputs(bench *b, const tti_sample *sample, variant v, tutti_value **in) {
+    const char *text = sample->in;
+    int n_in = 0;
+    while (*text) {
+        tutti_type type;
+        char name[16];
+        while (*text == ' ') text++;
+        if (!*text) break;
+        T_OK(tti_type_parse(&text, &type));
+        if (type.dtype == TUTTI_F32 && (v.mask >> n_in & 1)) type.dtype = v.dtype;
+        snprintf(name, sizeof name, "x%d", n_in);
+        in[n_in++] = tutti_input(b->g, name, type.dtype, &type.shape);
+    }
+    return n_in;
+}
+
+/* False where the op does not take these types. */
+static bool bench_open(bench *b, const tti_op *op, const tti_sample *sample, variant v) {
+    tutti_value *in[TTI_MAX_IN];
+    tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {{0}};
+    const char *attr_text = sample->attrs;
+    *b = (bench){.g = tutti_graph_create(true)};
+    int n_in = read_inputs(b, sample, v, in);
+    if (attr_text) T_OK(tti_attrs_parse(op, &attr_text, attrs, TTI_MAX_ATTRS));
+    b->node = tti_graph_add(
+        b->g, &(tti_node_desc){.op = op, .name = "it", .in = in, .n_in = n_in, .attrs = attrs});
+    if (!b->node) return false;
+    for (int i = 0; i < n_in; i++) {
+        b->in[i] = host_memory(tti_value_n_bytes(in[i]));
+        fill(in[i], sample, (uint64_t)i, b->in[i]);
+    }
+    for (int k = 0; k < op->n_out; k++) {
+        size_t n = tti_value_n_bytes(b->node->out[k]);
+        b->want[k] = host_memory(n), b->got[k] = host_memory(n), b->first[k] = host_memory(n);
+    }
+    return true;
+}
+
+static void bench_close(bench *b) {
+    for (int i = 0; i < TTI_MAX_IN; i++) free(b->in[i]);
+    for (int k = 0; k < TTI_MAX_OUT; k++) free(b->want[k]), free(b->got[k]), free(b->first[k]);
+    tutti_graph_destroy(b->g);
+}
+
+static void run_reference(bench *b) {
+    const tti_kernel *kernel = &tti_reference_kernel;
+    void *scratch = host_memory(kernel->scratch_bytes(b->node, NULL));
+    T_OK(kernel->run(NULL, &(tti_kargs){.node = b->node,
+                                        .in = (void *const *)b->in,
+                                        .out = (void *const *)b->want,
+                                        .scratch = scratch,
+                                        .run = &test_run}));
+    free(scratch);
+}
+
+/* ---- the device's side ---- */
+
+typedef struct device_value {
+    char *memory;
+    size_t n_bytes;
+} device_value;
+
+static device_value to_device(const void *from, size_t n_bytes) {
+    device_value v = {cuda->alloc(n_bytes + GUARD_BYTES), n_bytes};
+    char *host = malloc(n_bytes + GUARD_BYTES);
+    assert_true(v.memory && host);
+    memset(host, 0xA5, n_bytes + GUARD_BYTES);
+    if (from) memcpy(host, from, n_bytes);
+    T_OK(ops->copy(TTI_QUEUE_COMPUTE, v.memory, host, n_bytes + GUARD_BYTES));
+    T_OK(ops->sync());
+    free(host);
+    return v;
+}
+
+/* Back to the host; false when the guard behind it was written to. */
+static bool from_device(device_value v, void *to) {
+    unsigned char guard[GUARD_BYTES];
+    if (to) T_OK(ops->copy(TTI_QUEUE_COMPUTE, to, v.memory, v.n_bytes));
+    T_OK(ops->copy(TTI_QUEUE_COMPUTE, guard, v.memory + v.n_bytes, GUARD_BYTES));
+    T_OK(ops->sync());
+    for (int i = 0; i < GUARD_BYTES; i++)
+        if (guard[i] != 0xA5) return false;
+    return true;
+}
+
+typedef struct on_device {
+    device_value in[TTI_MAX_IN], out[TTI_MAX_OUT], scratch;
+    void *state;
+    const tti_kernel *kernel;
+} on_device;
+
+static int n_replaced(const tti_node *node) {
+    return node->op->traits & TTI_UPDATE ? node->op->n_out : 0;
+}
+
+static bool device_open(bench *b, on_device *d) {
+    const tti_node *node = b->node;
+    *d = (on_device){.kernel = cuda->select(node, false)};
+    if (!d->kernel) {
+        n_missing++;
+        tell(b, "there is no kernel");
+        return false;
+    }
+    if (d->kernel->prepare && d->kernel->prepare(node, &d->state) != TUTTI_OK) {
+        tell(b, tutti_last_error());
+        return false;
+    }
+    for (int i = 0; i < node->n_in; i++)
+        d->in[i] = to_device(b->in[i], tti_value_n_bytes(node->in[i]));
+    for (int k = 0; k < node->op->n_out; k++)
+        d->out[k] = to_device(NULL, tti_value_n_bytes(node->out[k]));
+    size_t n = d->kernel->scratch_bytes ? d->kernel->scratch_bytes(node, d->state) : 0;
+    d->scratch = to_device(NULL, n);
+    return true;
+}
+
+static void device_close(on_device *d) {
+    device_value *const lists[] = {d->in, d->out, &d->scratch};
+    const int counts[] = {TTI_MAX_IN, TTI_MAX_OUT, 1};
+    for (int l = 0; l < 3; l++)
+        for (int i = 0; i < counts[l]; i++)
+            cuda->release(lists[l][i].memory, lists[l][i].n_bytes + GUARD_BYTES);
+    if (d->kernel && d->kernel->release) d->kernel->release(d->state);
+}
+
+/* One run; false when it failed or wrote where it must not. */
+static bool device_run_once(bench *b, on_device *d, char *const *results) {
+    void *in[TTI_MAX_IN], *out[TTI_MAX_OUT];
+    int n_out = b->node->op->n_out, n_in_place = n_replaced(b->node);
+    for (int i = 0; i < b->node->n_in; i++) {
+        in[i] = d->in[i].memory;
+        T_OK(ops->copy(TTI_QUEUE_COMPUTE, in[i], b->in[i], d->in[i].n_bytes));
+    }
+    for (int k = 0; k < n_out; k++) out[k] = k < n_in_place ? in[k] : d->out[k].memory;
+    tutti_status st =
+        d->kernel->run(d->state, &(tti_kargs){b->node, in, out, d->scratch.memory, device_run});
+    if (st == TUTTI_OK) st = ops->sync();
+    if (st != TUTTI_OK) {
+        tell(b, tutti_last_error());
+        if (st == TUTTI_E_DEVICE) exit(3); /* nothing more can be told of this device */
+        return false;
+    }
+    bool intact = from_device(d->scratch, NULL);
+    for (int i = 0; i < b->node->n_in; i++) intact &= from_device(d->in[i], NULL);
+    for (int k = 0; k < n_out; k++)
+        intact &= from_device(k < n_in_place ? d->in[k] : d->out[k], results[k]);
+    if (!intact) tell(b, "wrote beyond the end");
+    return intact;
+}
+
+static void compare(bench *b) {
+    for (int k = 0; k < b->node->op->n_out; k++) {
+        const tutti_value *value = b->node->out[k];
+        tutti_dtype dtype = value->type.dtype;
+        size_t n = (size_t)tti_value_n_elems(value);
+        double largest = 1e-30, tolerance = is_float(dtype) ? TOLERANCE : 0;
+        for (int i = 0; i < b->node->n_in; i++) /* one rounding of what came in in 16 bits */
+            if (tti_value_n_bytes(b->node->in[i]) && b->node->in[i]->type.dtype != TUTTI_F32 &&
+                is_float(b->node->in[i]->type.dtype) && b->node->in[i]->type.dtype != TUTTI_F64)
+                tolerance = is_float(dtype) ? TOLERANCE_16 : 0;
+        if (dtype == TUTTI_F16 || dtype == TUTTI_BF16) tolerance = TOLERANCE_16;
+        for (size_t i = 0; i < n; i++)
+            largest = fmax(largest, fabs(tti_load_elem(dtype, b->want[k], i)));
+        for (size_t i = 0; i < n; i++) {
+            double got = tti_load_elem(dtype, b->got[k], i);
+            double want = tti_load_elem(dtype, b->want[k], i);
+            if (isnan(want) ? isnan(got) : fabs(got - want) <= tolerance * largest) continue;
+            char text[160];
+            snprintf(text, sizeof text, "out %d[%zu] is %.9g, want %.9g (largest %.3g) by %s", k, i,
+                     got, want, largest, cuda->select(b->node, false)->name);
+            tell(b, text);
+            return;
+        }
+    }
+}
+
+static void check(bench *b) {
+    on_device d;
+    n_tried++;
+    run_reference(b);
+    if (device_open(b, &d) && device_run_once(b, &d, b->got)) {
+        compare(b);
+        if (device_run_once(b, &d, b->first))
+            for (int k = 0; k < b->node->op->n_out; k++)
+                if (memcmp(b->got[k], b->first[k], tti_value_n_bytes(b->node->out[k])) != 0)
+                    tell(b, "a second run gives other bits");
+    }
+    device_close(&d);
+}
+
+/* Gives the 4-D values N,H,W,C bytes, where an op has kernels for them; weights stay plain. */
+static bool set_layouts(tti_node *node, int which) {
+    bool any = false, may = (node->op->traits & (TTI_CHANNELS_LAST | TTI_ELEMENTWISE)) != 0;
+    for (int i = 0; i < node->n_in; i++) {
+        bool is_weight = (node->op->weights_in >> i & 1) != 0;
+        bool last = which && node->in[i]->type.shape.n_dims == 4 && !is_weight;
+        node->in[i]->layout = last ? TTI_CHANNELS_LAST_BYTES : TTI_PLAIN;
+        any |= last;
+    }
+    for (int k = 0; k < node->op->n_out; k++) {
+        bool is_weight = (node->op->weights_out >> k & 1) != 0;
+        bool last = which && node->out[k]->type.shape.n_dims == 4 && !is_weight;
+        node->out[k]->layout = last ? TTI_CHANNELS_LAST_BYTES : TTI_PLAIN;
+    }
+    if (strcmp(node->op->name, "to_layout") == 0) { /* turns what it is given */
+        bool to_last = tti_attr_int(node, "layout") == TTI_CHANNELS_LAST_BYTES;
+        bool is_4d = node->in[0]->type.shape.n_dims == 4;
+        node->in[0]->layout = is_4d && !to_last ? TTI_CHANNELS_LAST_BYTES : TTI_PLAIN;
+        node->out[0]->layout = is_4d && to_last ? TTI_CHANNELS_LAST_BYTES : TTI_PLAIN;
+        return which == 0;
+    }
+    return which == 0 || (any && may);
+}
+
+static void check_sample(const tti_op *op, const tti_sample *sample, variant v) {
+    bench b;
+    if (bench_open(&b, op, sample, v))
+        for (int which = 0; which < 2; which++)
+            if (set_layouts(b.node, which)) check(&b);
+    bench_close(&b);
+    tti_clear_error();
+}
+
+/* As written; all floats in 16 bits; one input alone, and all but one. */
+static void check_variants(const tti_op *op, const tti_sample *sample) {
+    check_sample(op, sample, (variant){TUTTI_F32, 0});
+    check_sample(op, sample, (variant){TUTTI_BF16, ~0u});
+    check_sample(op, sample, (variant){TUTTI_F16, ~0u});
+    for (int i = 0; i < 4 && i < op->n_in_max && op->n_in_max > 1; i++) {
+        check_sample(op, sample, (variant){TUTTI_BF16, 1u << i});
+        check_sample(op, sample, (variant){TUTTI_BF16, ~(1u << i)});
+    }
+}
+
+static bool is_wanted(const tti_op *op) {
+    const char *text = getenv("TUTTI_TEST_OPS");
+    return !text || strstr(op->name, text);
+}
+
+static void end(const char *what) {
+    printf("%s: %d cases, %d failures, %d without a kernel\n", what, n_tried, n_failed, n_missing);
+    if (n_failed) fail_msg("%d of %d cases failed", n_failed, n_tried);
+}
+
+T_CASE(samples_match_the_reference) {
+    T_UNUSED;
+    const tti_op *op;
+    n_tried = n_failed = n_missing = 0;
+    for (int i = 0; (op = tti_op_at(i)) != NULL; i++) {
+        if ((op->traits & (TTI_SOURCE | TTI_FUSED | TTI_VIEW)) || !is_wanted(op)) continue;
+        for (const tti_sample *sample = op->samples; sample->in; sample++)
+            if (sample->expect == TUTTI_OK) check_variants(op, sample);
+    }
+    end("samples");
+}
+
+/* Shapes that reach the vector paths, several blocks and second passes. */
+static const struct {
+    const char *op;
+    tti_sample sample;
+} large[] = {
+    {"add", {.in = "f32[64,1031] f32[64,1031]"}},
+    {"add", {.in = "f32[8,64,28,28] f32[8,64,28,28]"}},
+    {"add", {.in = "f32[300,768] f32[768]"}},
+    {"relu", {.in = "f32[1000003]"}},
+    {"gelu", {.in = "f32[512,3072]", .attrs = "approximate=1", .lo = -4, .hi = 4}},
+    {"gelu_grad", {.in = "f32[512,3072] f32[512,3072]", .attrs = "approximate=1", .lo = -4, .hi = 4}},
+    {"cast", {.in = "f32[1000003]", .attrs = "dtype=3"}},
+    {"sum", {.in = "f32[4096,768]", .attrs = "axes=[0]"}},
+    {"sum", {.in = "f32[300,5000]", .attrs = "axes=[1]"}},
+    {"sum", {.in = "f32[2000000]"}},
+    {"sum_to", {.in = "f32[4096,768]", .attrs = "dims=[768]"}},
+    {"dropout", {.in = "f32[64,1000]", .attrs = "p=0.5 key=7"}},
+    {"transpose", {.in = "f32[8,12,100,64]", .attrs = "perm=[0,2,1,3]"}},
+    {"to_layout", {.in = "f32[8,3,65,67]", .attrs = "layout=1"}},
+    {"to_layout", {.in = "f32[8,64,33,31]", .attrs = "layout=1"}},
+    {"to_layout", {.in = "f32[8,64,33,31]", .attrs = "layout=0"}},
+    {"embedding", {.in = "f32[1000,768] i32[16,256]", .int_lo = 0, .int_hi = 999}},
+    {"embedding_grad", {.in = "f32[16,256,768] i32[16,256]", .attrs = "rows=1000", .int_lo = 0, .int_hi = 99}},
+    {"embedding_grad", {.in = "f32[8,256,64] i32[8,256]", .attrs = "rows=50000", .int_lo = 0, .int_hi = 49999}},
+    {"layer_norm", {.in = "f32[1000,768] f32[768] f32[768]"}},
+    {"layer_norm", {.in = "f32[100,1600] f32[1600] f32[1600]"}},
+    {"layer_norm_grad_x", {.in = "f32[1000,768] f32[1000,768] f32[1000] f32[1000] f32[768]"}},
+    {"layer_norm_grad_w", {.in = "f32[5000,768] f32[5000,768] f32[5000] f32[5000]"}},
+    {"softmax", {.in = "f32[512,1000]"}},
+    {"cross_entropy", {.in = "f32[300,50304] i32[300]", .int_lo = -1, .int_hi = 50303, .lo = -8, .hi = 8}},
+    {"cross_entropy", {.in = "f32[1000,10] i32[1000]", .int_lo = -1, .int_hi = 9}},
+    {"max_pool2d", {.in = "f32[8,64,56,56]", .attrs = "kernel=[3,3] stride=[2,2] pad=[1,1]"}},
+    {"bn_stats", {.in = "f32[16,64,56,56]"}},
+    {"bn_stats", {.in = "f32[32,2048,7,7]", .lo = 3, .hi = 5}},
+    {"linear", {.in = "f32[1024,768] f32[2304,768] f32[2304]"}},
+    {"linear_grad_w", {.in = "f32[4096,256] f32[4096,128]"}},
+    {"matmul", {.in = "f32[256,512] f32[512,384]"}},
+    {"conv2d", {.in = "f32[4,64,28,28] f32[64,64,3,3]", .attrs = "pad=[1,1]"}},
+    {"conv2d", {.in = "f32[4,3,64,64] f32[64,3,7,7]", .attrs = "stride=[2,2] pad=[3,3]"}},
+    {"conv2d", {.in = "f32[4,64,28,28] f32[256,64,1,1]"}},
+    {"conv2d_grad_x", {.in = "f32[4,64,28,28] f32[64,64,3,3]", .attrs = "pad=[1,1] in_hw=[28,28]"}},
+    {"conv2d_grad_w", {.in = "f32[4,64,28,28] f32[4,64,28,28]", .attrs = "pad=[1,1] kernel=[3,3]"}},
+    {"attention", {.in = "f32[4,256,768]", .attrs = "heads=4 causal=1"}},
+    {"attention", {.in = "f32[2,200,768]", .attrs = "heads=4 causal=0"}},
+    {"attention_grad", {.in = "f32[2,256,768] f32[2,256,256] f32[2,4,256] f32[2,256,256]", .attrs = "heads=4 causal=1"}},
+};
+
+T_CASE(large_cases_match_the_reference) {
+    T_UNUSED;
+    n_tried = n_failed = n_missing = 0;
+    for (size_t i = 0; i < TTI_COUNT(large); i++) {
+        const tti_op *op = tti_op_find(large[i].op);
+        assert_non_null(op);
+        if (!is_wanted(op)) continue;
+        int before = n_tried;
+        check_sample(op, &large[i].sample, (variant){TUTTI_F32, 0});
+        check_sample(op, &large[i].sample, (variant){TUTTI_BF16, ~0u});
+        check_sample(op, &large[i].sample, (variant){TUTTI_BF16, 1u});
+        if (n_tried == before) printf("no such case: %s(%s)\n", op->name, large[i].sample.in);
+        assert_true(n_tried > before);
+    }
+    end("large cases");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(samples_match_the_reference),
+                                       cmocka_unit_test(large_cases_match_the_reference)};
+    if (tti_backend_find("cuda", &cuda) != TUTTI_OK) {
+        printf("skipped: %s\n", tutti_last_error());
+        return 77;
+    }
+    ops = cuda->device;
+    if (ops->open(&(tti_device_desc){.index = 0, .exact = true}) != TUTTI_OK) return 2;
+    device_run = cuda->alloc(sizeof *device_run);
+    if (ops->copy(TTI_QUEUE_COMPUTE, device_run, &test_run, sizeof test_run) != TUTTI_OK) return 2;
+    int n = cmocka_run_group_tests(tests, NULL, NULL);
+    ops->close();
+    return n ? 1 : 0;
+}
