@@ -6,7 +6,7 @@
 
 typedef enum tutti_export_format {
     TUTTI_EXPORT_SAFETENSORS, /* a folder: tensors as Tutti has them                            */
-    TUTTI_EXPORT_HF,          /* gpt2, bert: a folder as of Hugging Face, with config.json      */
+    TUTTI_EXPORT_HF,          /* gpt2, bert, resnet: a folder as of Hugging Face, config.json too */
     TUTTI_EXPORT_TORCHVISION, /* resnet, vgg: a folder; tensors as in torchvision's state dicts */
     TUTTI_EXPORT_ONNX,        /* a file: the model from x to logits, with its parameters         */
     TUTTI_N_EXPORT_FORMATS

@@ -246,14 +246,28 @@ tutti_status tti_weights_read(const tti_weights *w, size_t i, float *dst) {
     return st;
 }
 
+/* *root stays NULL without a config.json, and then there are no members in it. */
+static tutti_status read_config(const tti_weights *w, json_t **root) {
+    *root = NULL;
+    return is_there(w->dir, "config.json") ? read_json(w, "config.json", root) : TUTTI_OK;
+}
+
 tutti_status tti_weights_config_int(const tti_weights *w, const char *key, int64_t fallback,
                                     int64_t *out) {
     json_t *root;
-    *out = fallback;
-    if (!is_there(w->dir, "config.json")) return TUTTI_OK;
-    TTI_TRY(read_json(w, "config.json", &root));
+    TTI_TRY(read_config(w, &root));
     const json_t *value = json_object_get(root, key);
-    if (json_is_integer(value)) *out = json_integer_value(value);
+    *out = json_is_integer(value) ? json_integer_value(value) : fallback;
+    json_decref(root);
+    return TUTTI_OK;
+}
+
+tutti_status tti_weights_config_bool(const tti_weights *w, const char *key, bool fallback,
+                                     bool *out) {
+    json_t *root;
+    TTI_TRY(read_config(w, &root));
+    const json_t *value = json_object_get(root, key);
+    *out = json_is_boolean(value) ? json_is_true(value) : fallback;
     json_decref(root);
     return TUTTI_OK;
 }

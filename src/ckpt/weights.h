@@ -40,6 +40,10 @@ TUTTI_NODISCARD tutti_status tti_weights_read(const tti_weights *weights, size_t
 TUTTI_NODISCARD tutti_status tti_weights_config_int(const tti_weights *weights, const char *key,
                                                     int64_t fallback, int64_t *out);
 
+/* The same of a truth value. */
+TUTTI_NODISCARD tutti_status tti_weights_config_bool(const tti_weights *weights, const char *key,
+                                                     bool fallback, bool *out);
+
 typedef struct tti_weights_written {
     int n_files;      /* of tensors */
     uint64_t n_bytes; /* of tensors */

@@ -10,7 +10,7 @@ static const char usage[] =
     "usage: tutti export RUN --format FORMAT --out PATH [--max-shard-bytes N] [key=value ...]\n\n"
     "Writes the newest valid checkpoint of run folder RUN for other programs.\n\n"
     "  --format safetensors   a folder: model.safetensors, tensors as Tutti has them\n"
-    "  --format hf            gpt2, bert: a folder as of Hugging Face, with config.json\n"
+    "  --format hf            gpt2, bert, resnet: a folder as of Hugging Face, with config.json\n"
     "  --format torchvision   resnet, vgg: a folder; tensors as in torchvision's state dicts\n"
     "  --format onnx          a file: the model from x [N,...] to logits, for onnxruntime and "
     "others\n"

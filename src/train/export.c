@@ -67,7 +67,15 @@ static void add_transposed(tensors *t, const tti_slot *slot, const float *data) 
     t->v[t->n++] = (tti_ckpt_tensor){slot->param->name, type, copy};
 }
 
-/* Each batch norm of torchvision also counts the batches that it has seen. */
+/* The name in the file, a copy in the arena where it is another one; NULL: out of memory. */
+static const char *name_of(const tti_exporting *e, tensors *t, const tti_slot *slot) {
+    char other[TTI_WEIGHT_NAME];
+    bool renamed = e->desc->format == TUTTI_EXPORT_HF && tti_is_resnet(e->b) &&
+                   tti_weight_hf_resnet(slot->param->name, other);
+    return renamed ? tti_arena_strdup(&t->arena, other) : slot->param->name;
+}
+
+/* Each batch norm of others also counts the batches that it has seen. */
 static void add_counter(tensors *t, const char *name, int64_t step) {
     static const char end[] = ".running_mean";
     size_t n = strlen(name), n_end = sizeof end - 1;
@@ -83,14 +91,15 @@ static tutti_status list_tensors(const tti_exporting *e, tensors *t) {
     for (int i = 0; i < plan->n_slots && !t->arena.failed; i++) {
         const tti_slot *slot = &plan->slots[i];
         float *data = tti_predictor_params(e->predictor) + slot->first;
-        bool turn =
-            e->desc->format == TUTTI_EXPORT_HF && tti_weight_is_transposed(e->b, slot->param->name);
-        if (turn)
+        const char *name = name_of(e, t, slot);
+        bool hf = e->desc->format == TUTTI_EXPORT_HF;
+        if (!name) break;
+        if (hf && tti_weight_is_transposed(e->b, slot->param->name))
             add_transposed(t, slot, data);
         else
-            t->v[t->n++] = (tti_ckpt_tensor){slot->param->name, slot->param->out[0]->type, data};
-        if (e->desc->format == TUTTI_EXPORT_TORCHVISION)
-            add_counter(t, slot->param->name, e->result->step);
+            t->v[t->n++] = (tti_ckpt_tensor){name, slot->param->out[0]->type, data};
+        if (hf || e->desc->format == TUTTI_EXPORT_TORCHVISION)
+            add_counter(t, name, e->result->step);
     }
     return t->arena.failed ? tti_fail(TUTTI_E_NOMEM, "export: out of memory") : TUTTI_OK;
 }

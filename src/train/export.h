@@ -15,7 +15,11 @@ typedef struct tti_exporting {
     tutti_export_result *result;
 } tti_exporting;
 
-/* config.json of Hugging Face; TUTTI_E_UNSUPPORTED for models other than gpt2 and bert. */
+/* Whether the model is one of resnet's. */
+bool tti_is_resnet(const tti_blueprint *b);
+
+/* config.json of Hugging Face; TUTTI_E_UNSUPPORTED for models other than gpt2, bert and resnet, and
+ * for a resnet whose first layer is for small pictures. */
 tutti_status tti_export_config(const tti_blueprint *b, tti_str *out);
 
 #endif /* TTI_TRAIN_EXPORT_H */

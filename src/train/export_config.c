@@ -1,4 +1,4 @@
-/* export_config.c - config.json of Hugging Face's GPT-2 and BERT.
+/* export_config.c - config.json of Hugging Face's GPT-2, BERT and ResNet.
  *
  * Everything is read off the parameters of the plan, not off the job: so it is true of the tensors
  * beside it, wherever the job took its sizes from. */
@@ -88,6 +88,47 @@ static void bert(const tti_blueprint *b, tti_json *j) {
     tti_json_end(j);
 }
 
+/* Widths and blocks of the four stages. */
+static void stages(const tti_blueprint *b, bool bottleneck, tti_json *j) {
+    char name[64];
+    tti_json_array(j, "hidden_sizes");
+    for (int s = 1; s <= 4; s++) {
+        snprintf(name, sizeof name, "layer%d.0.conv%d.weight", s, bottleneck ? 3 : 2);
+        tti_json_int(j, NULL, dim_of(b, name, 0));
+    }
+    tti_json_end(j);
+    tti_json_array(j, "depths");
+    for (int s = 1; s <= 4; s++) {
+        snprintf(name, sizeof name, "layer%d.*.conv1.weight", s);
+        tti_json_int(j, NULL, count(b, name));
+    }
+    tti_json_end(j);
+}
+
+/* Strides are where v1.5 has them. */
+static void resnet(const tti_blueprint *b, tti_json *j) {
+    bool bottleneck = tti_plan_find_slot(b->plan, "layer1.0.conv3.weight") >= 0;
+    tti_json_object(j, NULL);
+    tti_json_array(j, "architectures");
+    tti_json_text(j, NULL, "ResNetForImageClassification");
+    tti_json_end(j);
+    tti_json_text(j, "model_type", "resnet");
+    tti_json_text(j, "torch_dtype", "float32");
+    tti_json_int(j, "num_channels", dim_of(b, "conv1.weight", 1));
+    tti_json_int(j, "embedding_size", dim_of(b, "conv1.weight", 0));
+    stages(b, bottleneck, j);
+    tti_json_text(j, "layer_type", bottleneck ? "bottleneck" : "basic");
+    tti_json_text(j, "hidden_act", "relu");
+    tti_json_bool(j, "downsample_in_first_stage", false);
+    tti_json_bool(j, "downsample_in_bottleneck", false);
+    tti_json_int(j, "num_labels", b->model_params.n_classes);
+    tti_json_end(j);
+}
+
+bool tti_is_resnet(const tti_blueprint *b) {
+    return !b->config.model.plugin[0] && strncmp(b->config.model.name, "resnet", 6) == 0;
+}
+
 tutti_status tti_export_config(const tti_blueprint *b, tti_str *out) {
     tti_json j = tti_json_begin(out, 2);
     const char *name = b->config.model.plugin[0] ? "plugin" : b->config.model.name;
@@ -95,9 +136,15 @@ tutti_status tti_export_config(const tti_blueprint *b, tti_str *out) {
         gpt2(b, &j);
     else if (strcmp(name, "bert") == 0)
         bert(b, &j);
+    else if (tti_is_resnet(b) && b->model_params.small_images)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "export: format hf has no resnet with model.stem=cifar; torchvision and "
+                        "safetensors take it");
+    else if (tti_is_resnet(b))
+        resnet(b, &j);
     else
         return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "export: format hf is for gpt2 and bert, the model is %s", name);
+                        "export: format hf is for gpt2, bert and resnet, the model is %s", name);
     tti_str_add(out, "\n");
     return out->failed ? tti_fail(TUTTI_E_NOMEM, "export: out of memory") : TUTTI_OK;
 }

@@ -1,15 +1,14 @@
 /* weight_names.c - what files of Hugging Face and torchvision call our parameters.
  *
  * Our names are theirs, with the prefix that their classes with a head use; so little is left:
- * missing prefixes, names of older files, tensors that are no parameters. */
+ * missing prefixes, names of older files, tensors that are no parameters.  Of residual networks
+ * there are two sets of names; ours are torchvision's. */
 #include "train/weight_names.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "train/param_groups.h"
-
-enum { NAME_BYTES = 600 };
 
 bool tti_weight_is_transposed(const tti_blueprint *b, const char *name) {
     const tutti_model *model = tutti_model_find(b->config.model.name);
@@ -23,7 +22,8 @@ bool tti_weight_is_transposed(const tti_blueprint *b, const char *name) {
 static bool with_end(const char *name, const char *end, const char *other, char *out) {
     size_t n = strlen(name), n_end = strlen(end);
     if (n < n_end || strcmp(name + n - n_end, end) != 0) return false;
-    return snprintf(out, NAME_BYTES, "%.*s%s", (int)(n - n_end), name, other) < NAME_BYTES;
+    return snprintf(out, TTI_WEIGHT_NAME, "%.*s%s", (int)(n - n_end), name, other) <
+           TTI_WEIGHT_NAME;
 }
 
 static int64_t find_here(const tti_weights *w, const char *name) {
@@ -32,20 +32,63 @@ static int64_t find_here(const tti_weights *w, const char *name) {
         {".LayerNorm.bias", ".LayerNorm.beta"},
         {"cls.predictions.bias", "cls.predictions.decoder.bias"},
     };
-    char other[NAME_BYTES];
+    char other[TTI_WEIGHT_NAME];
     int64_t at = tti_weights_find(w, name);
     for (size_t i = 0; i < TTI_COUNT(ends) && at < 0; i++)
         if (with_end(name, ends[i][0], ends[i][1], other)) at = tti_weights_find(w, other);
     return at;
 }
 
+/* "layer2.0.conv1.weight" -> stage 1, block 0, "conv1", "weight"; part: conv, bn or downsample. */
+static bool part_of_block(const char *name, int *stage, int *block, char part[16], int *number,
+                          const char **rest) {
+    int n = 0;
+    if (sscanf(name, "layer%1d.%3d.%n", stage, block, &n) < 2 || n == 0) return false;
+    const char *at = name + n;
+    n = 0;
+    if (sscanf(at, "%15[a-z]%n", part, &n) < 1) return false;
+    at += n + (at[n] == '.');
+    n = 0;
+    if (sscanf(at, "%1d.%n", number, &n) < 1 || n == 0) return false;
+    *rest = at + n;
+    return *stage >= 1;
+}
+
+static bool put(char out[TTI_WEIGHT_NAME], const char *where, bool conv, const char *rest) {
+    int n = snprintf(out, TTI_WEIGHT_NAME, "resnet.%s.%s.%s", where,
+                     conv ? "convolution" : "normalization", rest);
+    return n < TTI_WEIGHT_NAME;
+}
+
+bool tti_weight_hf_resnet(const char *name, char out[TTI_WEIGHT_NAME]) {
+    static const char stem[] = "embedder.embedder";
+    int stage, block, number;
+    char part[16], where[96];
+    const char *rest;
+    if (strncmp(name, "fc.", 3) == 0)
+        return snprintf(out, TTI_WEIGHT_NAME, "classifier.1.%s", name + 3) < TTI_WEIGHT_NAME;
+    if (strncmp(name, "conv1.", 6) == 0) return put(out, stem, true, name + 6);
+    if (strncmp(name, "bn1.", 4) == 0) return put(out, stem, false, name + 4);
+    if (!part_of_block(name, &stage, &block, part, &number, &rest)) return false;
+    int n = snprintf(where, sizeof where, "encoder.stages.%d.layers.%d.", stage - 1, block);
+    if (strcmp(part, "downsample") == 0) {
+        snprintf(where + n, sizeof where - (size_t)n, "shortcut");
+        return put(out, where, number == 0, rest);
+    }
+    snprintf(where + n, sizeof where - (size_t)n, "layer.%d", number - 1);
+    bool conv = strcmp(part, "conv") == 0;
+    return (conv || strcmp(part, "bn") == 0) && put(out, where, conv, rest);
+}
+
 int64_t tti_weight_find(const tti_weights *w, const char *name) {
+    char other[TTI_WEIGHT_NAME];
     static const char *const prefixes[] = {"transformer.", "bert."};
     int64_t at = find_here(w, name);
     for (size_t i = 0; i < TTI_COUNT(prefixes) && at < 0; i++) {
         size_t n = strlen(prefixes[i]);
         if (strncmp(name, prefixes[i], n) == 0) at = find_here(w, name + n);
     }
+    if (at < 0 && tti_weight_hf_resnet(name, other)) at = tti_weights_find(w, other);
     return at;
 }
 

@@ -8,8 +8,15 @@
 /* Whether a matrix of ours is [out,in] and Hugging Face's [in,out]. */
 bool tti_weight_is_transposed(const tti_blueprint *b, const char *name);
 
+enum { TTI_WEIGHT_NAME = 600 };
+
+/* What transformers' ResNet calls a parameter of ours, which has torchvision's name; false for a
+ * name that is none of a resnet's. */
+bool tti_weight_hf_resnet(const char *name, char out[TTI_WEIGHT_NAME]);
+
 /* The place of a parameter in a file: under its own name, without its first part (the prefix of
- * the model: transformer., bert.), under old names of it.  -1: it is not there. */
+ * the model: transformer., bert.), under old names of it, as a part of transformers' ResNet.
+ * -1: it is not there. */
 int64_t tti_weight_find(const tti_weights *weights, const char *name);
 
 /* Whether a tensor of a file is none of a model's parameters, though files have it: buffers, tied

@@ -126,6 +126,7 @@ T_CASE(numbers_of_config) {
     tti_weights_written done;
     tti_weights *w;
     int64_t n;
+    bool is_so;
     T_OK(tti_weights_write("w", tensors, N, 0, &done));
     T_OK(tti_weights_open("w", &w));
     T_OK(tti_weights_config_int(w, "n_head", 12, &n));
@@ -137,6 +138,16 @@ T_CASE(numbers_of_config) {
     T_EQ(n, 9);
     save_text("w/config.json", "{");
     T_FAILS(tti_weights_config_int(w, "n_head", 12, &n), TUTTI_E_CHECKPOINT, "config.json");
+    T_FAILS(tti_weights_config_bool(w, "v1", false, &is_so), TUTTI_E_CHECKPOINT, "config.json");
+    save_text("w/config.json", "{\"v1\": true, \"v2\": false, \"v3\": 1}");
+    T_OK(tti_weights_config_bool(w, "v1", false, &is_so));
+    T_EQ(is_so, true);
+    T_OK(tti_weights_config_bool(w, "v2", true, &is_so));
+    T_EQ(is_so, false);
+    for (int i = 0; i < 2; i++) { /* a number is no truth value */
+        T_OK(tti_weights_config_bool(w, i ? "v3" : "v4", true, &is_so));
+        T_EQ(is_so, true);
+    }
     tti_weights_close(w);
 }
 

@@ -126,6 +126,7 @@ def test_weights_that_do_not_fit():
 def test_resnet_has_torchvision_names_and_a_new_head():
     train("run", *RESNET).expect(0)
     export("run", "torchvision", "tv").expect(0, "122 tensors")
+    export("run", "hf", "made").expect(1, "no resnet with model.stem=cifar")
     tensors = read("tv/model.safetensors")
     counter = tensors["layer4.1.bn2.num_batches_tracked"]
     if counter != ("I64", [], struct.pack("<q", 1)):
@@ -139,6 +140,31 @@ def test_resnet_has_torchvision_names_and_a_new_head():
             raise AssertionError("%s differs" % name)
     if tensors["fc.bias"] == again["fc.bias"]:
         raise AssertionError("fc.bias was taken, though excepted")
+
+
+def test_resnet_goes_to_hugging_face():
+    """A model that transformers has run, and the way back: tests/golden/exchange_golden_test.c."""
+    job = [a for a in RESNET if a != "model.stem=cifar"]
+    train("run", *job).expect(0)
+    export("run", "hf", "hf").expect(0, "122 tensors")
+    export("run", "torchvision", "tv").expect(0)
+    ours, theirs = read("tv/model.safetensors"), read("hf/model.safetensors")
+    for a, b in {"layer2.0.downsample.1.running_var":
+                 "resnet.encoder.stages.1.layers.0.shortcut.normalization.running_var",
+                 "bn1.num_batches_tracked":
+                 "resnet.embedder.embedder.normalization.num_batches_tracked"}.items():
+        if ours[a] != theirs[b]:
+            raise AssertionError("%s is not %s" % (a, b))
+    with open("hf/config.json") as file:
+        config = json.load(file)
+    if (config["depths"], config["hidden_sizes"], config["num_channels"], config["layer_type"]) != (
+            [2, 2, 2, 2], [64, 128, 256, 512], 1, "basic"):
+        raise AssertionError("config.json: %s" % config)
+    config["downsample_in_bottleneck"] = True
+    with open("hf/config.json", "w") as file:
+        json.dump(config, file)
+    train("refused", *job, "model.init=hf").expect(
+        4, "config.json says downsample_in_bottleneck, the model does not")
 
 
 def test_bert_goes_to_hugging_face_and_back():
@@ -248,7 +274,7 @@ def test_onnx_computes_the_same():
 
 def test_usage():
     train("run", *runs.SMALL, "train.steps=1").expect(0)
-    export("run", "hf", "made").expect(1, "format hf is for gpt2 and bert")
+    export("run", "hf", "made").expect(1, "format hf is for gpt2, bert and resnet")
     export("run", "torchvision", "made").expect(1, "for resnet and vgg")
     export("run", "pickle", "made").expect(2, "--format must be")
     runs.tutti("export", "run", "--format", "safetensors").expect(2, "--out PATH is missing")
