@@ -41,7 +41,8 @@ typedef void (*tutti_bench_comm_fn)(const tutti_bench_comm_row *row, void *user)
 /* What to measure of a job's training samples.  Zero is the default of every field. */
 typedef struct tutti_bench_data_desc {
     int n_threads; /* of the loader; 0: one per core             */
-    int min_ms;    /* for the stages, and for the loader; 0: 2000 */
+    int min_ms;    /* for the stages, for the loader, and for training; 0: 2000 */
+    bool no_training;
 } tutti_bench_data_desc;
 
 /* Samples per second.  A stage that a format has not is 0. */
@@ -55,6 +56,10 @@ typedef struct tutti_bench_data_result {
     double thread_per_s; /* one thread: all of these                                      */
     double loader_per_s; /* batches, by all threads                                       */
     int n_threads;       /* that the loader had                                           */
+    double train_per_s;  /* the job's own training; 0: it was not measured                */
+    double wait_share;   /* of the time of training: waiting for data, 0 .. 1             */
+    int n_workers;       /* of training, as threads                                       */
+    char why_not[512];   /* why training was not measured; "": it was, or nobody asked    */
 } tutti_bench_data_result;
 
 TUTTI_EXTERN_C_BEGIN
@@ -71,7 +76,9 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_bench_comm(const tutti_bench_comm_d
                                                         tutti_bench_comm_fn report, void *user);
 
 /* Loads training samples of the job in the order of its first epochs, as training would, and
- * throws them away.  Returns what opening or reading them returns. */
+ * throws them away; then trains the job itself for a moment, in a folder that is removed again.
+ * Returns what opening or reading samples returns; a job that cannot be trained is no failure
+ * (why_not). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_bench_data(tutti_job *job,
                                                         const tutti_bench_data_desc *desc,
                                                         tutti_bench_data_result *out);

@@ -42,6 +42,9 @@ typedef struct tutti_train_desc {
     /* The command that runs this very job as one worker, for parallel.place=processes;
      * "run.dir=..." is appended.  NULL: only threads are possible. */
     char *const *worker_argv;
+    /* > 0: a trial.  It ends so long after its first step and is not evaluated, saved or reported
+     * about; what is in the run folder is of no use. */
+    int trial_ms;
     void (*on_event)(void *user, const tutti_event *event); /* by the worker of rank 0 only */
     void *user;                                             /* borrowed for the call        */
 } tutti_train_desc;

@@ -1,5 +1,5 @@
 /* cmd_bench_data.c - `tutti bench data JOB`: samples per second, stage by stage and from the
- * loader. */
+ * loader, and the share of its time that training waits for them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,9 +13,11 @@ static const char usage[] =
     "usage: tutti bench data JOB.yaml [key=value ...] [options]\n\n"
     "Loads training samples of the job and prints samples per second: of each stage on one "
     "thread,\n"
-    "and of whole batches with all threads.\n\n"
-    "  --threads N        loader threads; default: one per core\n"
-    "  --ms T             time for the stages, and for the loader, in ms; default 2000\n"
+    "and of whole batches with all threads; then trains the job for a moment and prints the share\n"
+    "of the time that training waited for data.\n\n"
+    "  --threads N        loader threads; default: one per core, training: data.threads\n"
+    "  --ms T             time for the stages, the loader and training each, in ms; default 2000\n"
+    "  --no-training      leave training out\n"
     "  --json             one JSON line\n"
     "  -h, --help         this text\n";
 
@@ -47,6 +49,8 @@ static int parse(int argc, char **argv, options *o) {
         bool threads = strcmp(argv[i], "--threads") == 0, ms = strcmp(argv[i], "--ms") == 0;
         if (strcmp(argv[i], "--json") == 0) {
             o->json = true;
+        } else if (strcmp(argv[i], "--no-training") == 0) {
+            o->desc.no_training = true;
         } else if (threads || ms) {
             int *field = threads ? &o->desc.n_threads : &o->desc.min_ms;
             if (i + 1 == argc || !parse_count(argv[i + 1], field))
@@ -74,15 +78,22 @@ static void print_table(const tutti_bench_data_result *r) {
     print_stage("steps", r->steps_per_s);
     print_stage("together", r->thread_per_s);
     print_stage("loader", r->loader_per_s);
+    print_stage("training", r->train_per_s);
+    if (r->train_per_s > 0)
+        printf("# training by %d worker%s waited for data %.1f %% of the time\n", r->n_workers,
+               r->n_workers == 1 ? "" : "s", 100 * r->wait_share);
+    if (*r->why_not) printf("# training was not measured: %s\n", r->why_not);
     if (r->n_skipped > 0) printf("# %" PRId64 " damaged samples were skipped\n", r->n_skipped);
 }
 
 static void print_json(const tutti_bench_data_result *r) {
     printf("{\"n_samples\":%" PRId64 ",\"n_skipped\":%" PRId64
            ",\"sample_bytes\":%.1f,\"read_per_s\":%.1f,\"decode_per_s\":%.1f,"
-           "\"steps_per_s\":%.1f,\"thread_per_s\":%.1f,\"loader_per_s\":%.1f,\"n_threads\":%d}\n",
+           "\"steps_per_s\":%.1f,\"thread_per_s\":%.1f,\"loader_per_s\":%.1f,\"n_threads\":%d,"
+           "\"train_per_s\":%.1f,\"wait_share\":%.4f,\"n_workers\":%d}\n",
            r->n_samples, r->n_skipped, r->sample_bytes, r->read_per_s, r->decode_per_s,
-           r->steps_per_s, r->thread_per_s, r->loader_per_s, r->n_threads);
+           r->steps_per_s, r->thread_per_s, r->loader_per_s, r->n_threads, r->train_per_s,
+           r->wait_share, r->n_workers);
 }
 
 int tutti_cmd_bench_data(int argc, char **argv) {

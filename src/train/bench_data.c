@@ -1,8 +1,9 @@
 /* bench_data.c - the speed of a job's training samples: stage by stage on one thread, and as
- * batches from the loader.
+ * batches from the loader; then how long training waits for them (train/trial.h).
  *
  * The one idea: the stages are those of the loader's own thread (data/loader.c), with the clock
  * read between them; what is measured is what training does, in the same order of samples. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 #include "data/loader.h"
 #include "data/sampler.h"
 #include "train/job_data.h"
+#include "train/trial.h"
 #include "tutti/bench.h"
 
 enum { STAGE_READ, STAGE_DECODE, STAGE_STEPS, N_STAGES };
@@ -86,6 +88,16 @@ static tutti_status run_loader(bench *b, int n_threads, double *per_s) {
     return st;
 }
 
+/* How training goes with these samples; out->why_not if it does not. */
+static void run_training(const bench *b, const tutti_job *job, tutti_bench_data_result *out) {
+    tti_trial trial = {0};
+    tutti_status st = tti_trial_run(job, (int)(b->limit_ns / TTI_NS_PER_MS), &trial);
+    if (st != TUTTI_OK) snprintf(out->why_not, sizeof out->why_not, "%s", tutti_last_error());
+    out->train_per_s = trial.per_s;
+    out->wait_share = trial.wait_share;
+    out->n_workers = trial.n_workers;
+}
+
 static tutti_status take_memory(bench *b) {
     tutti_type x;
     size_t n_bytes;
@@ -143,6 +155,7 @@ tutti_status tutti_bench_data(tutti_job *job, const tutti_bench_data_desc *desc,
     TTI_TRY_GOTO(run_stages(&b), cleanup);
     TTI_TRY_GOTO(run_loader(&b, n_threads, &loader_per_s), cleanup);
     *out = summarise(&b, loader_per_s, n_threads);
+    if (!desc->no_training) run_training(&b, job, out);
 cleanup:
     free_memory(&b);
     tutti_dataset_destroy(ds);

@@ -1,0 +1,17 @@
+/* trial.h - a job's training for a moment, to see how fast it is; nothing of it is kept. */
+#ifndef TTI_TRAIN_TRIAL_H
+#define TTI_TRAIN_TRIAL_H
+
+#include "tutti/job.h"
+
+typedef struct tti_trial {
+    int n_workers;     /* threads of this process, whatever parallel.place says      */
+    double per_s;      /* samples trained per second, over all workers               */
+    double wait_share; /* of the time of the first worker: waiting for its next batch */
+} tti_trial;
+
+/* Trains for ms after the first step, which does not count, in a folder of its own under $TMPDIR
+ * or /tmp that is removed again.  job stays as it is.  Returns what tutti_train returns. */
+tutti_status tti_trial_run(const tutti_job *job, int ms, tti_trial *out);
+
+#endif /* TTI_TRAIN_TRIAL_H */
