@@ -127,9 +127,11 @@ static tutti_status resume(session *s) {
 
 static tutti_status prepare(session *s) {
     const tti_session_desc *d = s->desc;
-    TTI_TRY(tti_reporter_open(&s->reporter, d->train, s->b, d->run_dir, d->rank == 0));
     TTI_TRY(make_exec(s));
-    TTI_TRY(resume(s));
+    /* A run that cannot begin must not look like one: model.init comes before the first record. */
+    if (!d->resume) TTI_TRY(resume(s));
+    TTI_TRY(tti_reporter_open(&s->reporter, d->train, s->b, d->run_dir, d->rank == 0));
+    if (d->resume) TTI_TRY(resume(s));
     TTI_TRY(make_loader(s));
     tti_times_init(&s->times, d->comm, s->state.step);
     return tti_reporter_start(&s->reporter, tti_exec_memory_use(s->exec), s->state.step);

@@ -86,6 +86,26 @@ def test_names_of_run_folders():
     runs.tutti("train", *runs.SMALL).expect(0, "run runs/mlp-1")
 
 
+def test_a_run_that_cannot_begin_leaves_no_folder():
+    runs.tutti(*runs.small("wide", "model.hidden=[17]", "train.steps=1")).expect(0)
+    weights = "wide/checkpoints/step-000000001/model.safetensors"
+    os.mkdir("mine")
+    with open("mine/note", "w") as file:
+        file.write("kept")
+    for place in ("threads", "processes"):
+        for run in ("run", "auto", "mine"):
+            ended = runs.tutti(*runs.small(run, "-n", "2", "parallel.place=" + place,
+                                           "model.init=" + weights))
+            ended.expect(4 if place == "threads" else ended.code, "does not fit the model")
+            if ended.code == 0 or os.path.exists("run") or os.path.exists("runs/mlp-1"):
+                raise AssertionError("%s %s: %s" % (place, run, ended.err))
+            if run == "mine" and os.listdir("mine") != ["note"]:
+                raise AssertionError("mine has %s" % os.listdir("mine"))
+    runs.tutti(*runs.small("run", "model.init=nowhere")).expect(1, "nowhere")
+    if os.path.exists("run"):
+        raise AssertionError("a folder is left")
+
+
 def test_output():
     ended = runs.tutti(*runs.small("run")).expect(0, "step 1/40",
                                                   "epoch 5: test loss", "samples/s")
