@@ -1,0 +1,148 @@
+/* batch_norm.c - batch norm's chain of ops, and the joining of statistics over shards. */
+#include "backend/cuda/batch_norm.h"
+
+#include <string.h>
+
+#include "backend/cuda/cuda.h"
+
+/* Of input 0. */
+static tti_cuda_planes planes_of(const tti_node *node) {
+    const tutti_type *x = &node->in[0]->type;
+    tti_cuda_planes p = {(size_t)x->shape.dim[0], (size_t)x->shape.dim[1], 1, false, x->dtype};
+    for (int d = 2; d < x->shape.n_dims; d++) p.s *= (size_t)x->shape.dim[d];
+    p.last = node->in[0]->layout == TTI_CHANNELS_LAST_BYTES || p.s == 1;
+    return p;
+}
+
+static bool is_like_first(const tti_node *node, const tutti_value *value) {
+    return tti_shape_equal(&value->type.shape, &node->in[0]->type.shape);
+}
+
+/* Everything like x lies as x does; with one channel or one place both layouts are one. */
+static bool can_run(const tti_node *node) {
+    tti_layout layout = node->in[0]->layout;
+    tti_cuda_planes p = planes_of(node);
+    if (p.c == 1 || p.s == 1) return true;
+    for (int i = 1; i < node->n_in; i++)
+        if (is_like_first(node, node->in[i]) && node->in[i]->layout != layout) return false;
+    return !is_like_first(node, node->out[0]) || node->out[0]->layout == layout;
+}
+
+static bool has_act(const tti_node *node) { return tti_attr_int(node, "act") == TTI_EPILOGUE_RELU; }
+
+static size_t sums_scratch(const tti_node *node, const void *state) {
+    tti_cuda_planes p = planes_of(node);
+    (void)state;
+    return tti_cuda_bn_scratch(&p);
+}
+
+static tutti_status stats_run(void *state, const tti_kargs *a) {
+    tti_cuda_planes p = planes_of(a->node);
+    const int32_t *rows = a->node->n_in > 1 ? a->in[1] : NULL;
+    (void)state;
+    TTI_CUDA(tti_cuda_bn_stats(&p, a->in[0], rows, a->scratch, a->out[0], tti_cuda_stream()));
+    return TUTTI_OK;
+}
+
+/* The residual, if there is one, is input r. */
+static tutti_status forward(const tti_kargs *a, tti_cuda_bn_apply *f, int r) {
+    tti_cuda_planes p = planes_of(a->node);
+    f->x = a->in[0];
+    f->y = a->out[0];
+    f->add = a->node->n_in > r ? a->in[r] : NULL;
+    f->eps = tti_attr_float(a->node, "eps");
+    f->relu = has_act(a->node);
+    TTI_CUDA(tti_cuda_bn_forward(&p, f, tti_cuda_stream()));
+    return TUTTI_OK;
+}
+
+/* x, stats, gamma, beta, residual? */
+static tutti_status apply_run(void *state, const tti_kargs *a) {
+    const float *stats = a->in[1];
+    size_t n_channels = planes_of(a->node).c;
+    tti_cuda_bn_apply f = {.count = stats, .mean = stats + 1, .m2 = stats + 1 + n_channels};
+    (void)state;
+    f.gamma = a->in[2];
+    f.beta = a->in[3];
+    return forward(a, &f, 4);
+}
+
+/* x, mean, variance, gamma, beta, residual? */
+static tutti_status eval_run(void *state, const tti_kargs *a) {
+    tti_cuda_bn_apply f = {.mean = a->in[1], .m2 = a->in[2], .gamma = a->in[3], .beta = a->in[4]};
+    (void)state;
+    return forward(a, &f, 5);
+}
+
+/* dy, x, stats first; rows, if they are there, input `rows`; y last where there is an act. */
+static tti_cuda_bn_grad grad_of(const tti_kargs *a, int rows) {
+    const tti_node *node = a->node;
+    tti_cuda_bn_grad grad = {.dy = a->in[0], .x = a->in[1], .stats = a->in[2]};
+    bool act = has_act(node);
+    grad.y = act ? a->in[node->n_in - 1] : NULL;
+    grad.rows = node->n_in - (act ? 1 : 0) > rows ? a->in[rows] : NULL;
+    grad.eps = tti_attr_float(node, "eps");
+    return grad;
+}
+
+static tutti_status grad_sums_run(void *state, const tti_kargs *a) {
+    tti_cuda_planes p = planes_of(a->node);
+    tti_cuda_bn_grad grad = grad_of(a, 3);
+    (void)state;
+    TTI_CUDA(tti_cuda_bn_sums(&p, &grad, a->scratch, a->out[0], tti_cuda_stream()));
+    return TUTTI_OK;
+}
+
+static tutti_status grad_apply_run(void *state, const tti_kargs *a) {
+    tti_cuda_planes p = planes_of(a->node);
+    tti_cuda_bn_grad grad = grad_of(a, 5);
+    (void)state;
+    grad.gamma = a->in[3];
+    grad.sums = a->in[4];
+    TTI_CUDA(tti_cuda_bn_backward(&p, &grad, a->out[0], tti_cuda_stream()));
+    return TUTTI_OK;
+}
+
+static tutti_status running_run(void *state, const tti_kargs *a) {
+    size_t n_channels = (size_t)(tti_value_n_elems(a->node->in[0]) - 1) / 2;
+    (void)state;
+    TTI_CUDA(tti_cuda_bn_running(a->in[0], a->in[1], n_channels, a->out[0], tti_cuda_stream()));
+    return TUTTI_OK;
+}
+
+/* One shard: what is joined is what there is. */
+static tutti_status sync_run(void *state, const tti_kargs *a) {
+    (void)state;
+    TTI_CUDA(cudaMemcpyAsync(a->out[0], a->in[0], tti_value_n_bytes(a->node->in[0]),
+                             cudaMemcpyDeviceToDevice, tti_cuda_stream()));
+    return TUTTI_OK;
+}
+
+tutti_status tti_cuda_join(const char *op, const float *parts, size_t n_parts, size_t n_elems,
+                           float *out) {
+    bool moments = strcmp(op, "sync_moments") == 0;
+    if (!moments && strcmp(op, "sync_sum") != 0)
+        return tti_fail(TUTTI_E_INTERNAL, "cuda: op '%s' is not joined", op);
+    TTI_CUDA(tti_cuda_bn_join(moments, parts, n_parts, n_elems, out, tti_cuda_stream()));
+    return TUTTI_OK;
+}
+
+const tti_kernel tti_cuda_batch_norm_kernels[] = {
+    {.op = "bn_stats",
+     .name = "cuda",
+     .can_run = can_run,
+     .scratch_bytes = sums_scratch,
+     .run = stats_run},
+    {.op = "sync_moments", .name = "cuda", .run = sync_run},
+    {.op = "sync_sum", .name = "cuda", .run = sync_run},
+    {.op = "bn_apply", .name = "cuda", .can_run = can_run, .run = apply_run},
+    {.op = "bn_grad_sums",
+     .name = "cuda",
+     .can_run = can_run,
+     .scratch_bytes = sums_scratch,
+     .run = grad_sums_run},
+    {.op = "bn_grad_apply", .name = "cuda", .can_run = can_run, .run = grad_apply_run},
+    {.op = "bn_running", .name = "cuda", .run = running_run},
+    {.op = "bn_eval", .name = "cuda", .can_run = can_run, .run = eval_run},
+    {0},
+};

@@ -1,0 +1,71 @@
+/* batch_norm.h - launchers of batch norm: statistics, application, gradients, joining.
+ *
+ * x is [n,c,s] elements, or, with last set, [n*s,c].  Statistics are f32 {count, mean[c], M2[c]},
+ * sums {count, sum dy[c], sum dy xhat[c]}.  rows, i32[] in device memory, says how many samples
+ * count; NULL: all.  Pointers are device memory, aligned to 64 bytes. */
+#ifndef TTI_CUDA_BATCH_NORM_H
+#define TTI_CUDA_BATCH_NORM_H
+
+#include <cuda_runtime_api.h>
+
+#include "tutti/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tti_cuda_planes {
+    size_t n, c, s;    /* samples, channels, places */
+    bool last;         /* channels are the last dimension in memory */
+    tutti_dtype dtype; /* of x and what is like it */
+} tti_cuda_planes;
+
+/* Bytes of partials that the statistics and the sums need. */
+size_t tti_cuda_bn_scratch(const tti_cuda_planes *p);
+
+cudaError_t tti_cuda_bn_stats(const tti_cuda_planes *p, const void *x, const int32_t *rows,
+                              float *partials, float *stats, cudaStream_t stream);
+
+/* y = act((x - mean) gamma / sqrt(variance + eps) + beta + add); y may be x. */
+typedef struct tti_cuda_bn_apply {
+    const void *x, *add; /* add: NULL or like x */
+    void *y;
+    const float *mean, *m2; /* [c] */
+    const float *count;     /* of M2; NULL: m2 is the variance itself */
+    const float *gamma, *beta;
+    double eps;
+    bool relu;
+} tti_cuda_bn_apply;
+
+cudaError_t tti_cuda_bn_forward(const tti_cuda_planes *p, const tti_cuda_bn_apply *apply,
+                                cudaStream_t stream);
+
+/* What the gradients read; dy counts where y > 0 unless y is NULL. */
+typedef struct tti_cuda_bn_grad {
+    const void *dy, *x, *y;
+    const float *stats, *gamma, *sums; /* gamma and sums only for dx */
+    const int32_t *rows;
+    double eps;
+} tti_cuda_bn_grad;
+
+cudaError_t tti_cuda_bn_sums(const tti_cuda_planes *p, const tti_cuda_bn_grad *grad,
+                             float *partials, float *sums, cudaStream_t stream);
+
+/* dx = gamma rstd (dy - mean dy - xhat mean(dy xhat)), 0 beyond rows; dx may be dy. */
+cudaError_t tti_cuda_bn_backward(const tti_cuda_planes *p, const tti_cuda_bn_grad *grad, void *dx,
+                                 cudaStream_t stream);
+
+/* out [2 c] = rows {mean, M2 / (count - 1)}. */
+cudaError_t tti_cuda_bn_running(const float *stats, const int32_t *rows, size_t n_channels,
+                                float *out, cudaStream_t stream);
+
+/* parts [n_parts][n_elems], n_elems = 2 c + 1, added in a tree over the parts; moments: statistics,
+ * joined by Chan's formula. */
+cudaError_t tti_cuda_bn_join(bool moments, const float *parts, size_t n_parts, size_t n_elems,
+                             float *out, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TTI_CUDA_BATCH_NORM_H */
