@@ -21,6 +21,15 @@
 #include "train/snapshot.h"
 #include "train/times.h"
 
+/* A step that was begun: what its end needs. */
+typedef struct step_at_work {
+    tti_batch batch; /* its data are gone */
+    double lr;
+    int64_t start_ns;
+} step_at_work;
+
+enum { MAX_DEPTH = 2 };
+
 typedef struct session {
     const tti_session_desc *desc;
     const tti_blueprint *b;
@@ -34,7 +43,10 @@ typedef struct session {
     int64_t n_skipped;      /* under train.on_nan=skip, in this part of the run */
     tti_times times;
     bool is_scaled; /* gradients come times a loss scale */
+    step_at_work at_work[MAX_DEPTH]; /* by step: begun and not yet ended */
+    int64_t n_begun;                 /* steps of the run that were begun, state.step ended */
     int stop_signal;
+    int64_t last_end_ns; /* when the step before ended */
     int64_t first_step_ns; /* when it was done, 0: not yet */
     tti_step_result last;
     tti_step_result eval; /* sums over the test split */
@@ -45,6 +57,8 @@ typedef struct session {
 
 static tutti_status make_exec(session *s) {
     const tti_job_config *c = s->c;
+    const tti_devices *devices = &s->b->devices;
+    int place = devices->n ? s->desc->local_rank % devices->n : 0;
     tti_core_share share;
     double auto_beta2 = tti_optimizer_find(c->optimizer.name)->beta2;
     double beta2 = c->optimizer.beta2 < 0 ? auto_beta2 : c->optimizer.beta2;
@@ -55,7 +69,10 @@ static tutti_status make_exec(session *s) {
         if (strcmp(algs[i], c->parallel.algorithm) == 0) alg = (tutti_comm_alg)i;
     return tti_exec_create(
         &(tti_exec_desc){.plan = s->b->plan,
-                         .backend = &tti_backend_cpu,
+                         .backend = devices->backend,
+                         .device = {.index = devices->n ? devices->index[place] : 0,
+                                    .tf32 = strcmp(c->train.precision, "tf32") == 0,
+                                    .exact = strcmp(c->parallel.mode, "exact") == 0},
                          .comm = s->desc->comm,
                          .n_shards = s->b->n_shards,
                          .n_lanes = share.n_threads,
@@ -74,6 +91,13 @@ static tutti_status make_exec(session *s) {
         &s->exec);
 }
 
+static void pin(void *memory, size_t n_bytes, void *user) { tti_exec_pin(user, memory, n_bytes); }
+
+static void unpin(void *memory, size_t n_bytes, void *user) {
+    (void)n_bytes;
+    tti_exec_unpin(user, memory);
+}
+
 static tutti_status make_loader(session *s) {
     tti_loader_desc desc = {.dataset = s->b->train,
                             .batch = s->c->train.batch,
@@ -88,6 +112,7 @@ static tutti_status make_loader(session *s) {
                             .timeout_ms = (int)s->c->parallel.timeout_ms,
                             .mixup = s->c->data.mixup};
     TTI_TRY(tti_loader_create(&desc, &s->loader));
+    tti_loader_memory(s->loader, pin, s->exec);
     s->shards = calloc((size_t)(desc.last_shard - desc.first_shard), sizeof *s->shards);
     return s->shards ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
 }
@@ -216,10 +241,10 @@ static bool save_is_due(const session *s) {
 
 /* ---- the loop ---- */
 
-static double lr_of(const session *s) {
+static double lr_of(const session *s, int64_t step) {
     tti_lr_desc desc = tti_lr_desc_of(s->c, s->b->schedule_steps, s->b->steps_per_epoch);
     desc.plateau = &s->state.plateau;
-    return tti_lr(&desc, s->state.step);
+    return tti_lr(&desc, step);
 }
 
 /* A memory fault after the update would go unseen until the value is used: look now and then. */
@@ -270,32 +295,62 @@ static bool trial_is_over(const session *s) {
     return tti_now_ns() - s->first_step_ns >= s->desc->train->trial_ms * TTI_NS_PER_MS;
 }
 
+/* Something looks at the parameters as they are after so many steps. */
+static bool is_looked_at(const session *s, int64_t n_steps) {
+    int64_t every = s->c->run.checkpoint_every;
+    bool saved = every > 0 && n_steps % every == 0;
+    return saved || n_steps % s->b->steps_per_epoch == 0 || n_steps % REREAD_EVERY == 0 ||
+           n_steps >= s->b->n_steps;
+}
+
+/* The next step may be begun before the one at work has ended: nothing of it depends on that. */
+static bool may_go_ahead(const session *s) {
+    int64_t n = s->n_begun - s->state.step;
+    if (n == 0) return true;
+    bool free = !s->is_scaled && strcmp(s->c->train.on_nan, "stop") == 0 && !s->stop_signal;
+    return n < tti_exec_depth(s->exec) && free && !is_looked_at(s, s->n_begun) &&
+           !tti_stop_requested() && !is_trial(s);
+}
+
+static tutti_status begin_step(session *s) {
+    step_at_work *at = &s->at_work[s->n_begun % MAX_DEPTH];
+    at->start_ns = tti_now_ns();
+    at->lr = lr_of(s, s->n_begun);
+    TTI_TRY(tti_loader_next(s->loader, &at->batch));
+    point_at(s, &at->batch);
+    TTI_TRY(tti_exec_begin(
+        s->exec, &(tti_step_desc){.step = (uint64_t)s->n_begun,
+                                  .lr = at->lr,
+                                  .shards = s->shards,
+                                  .shard_size = s->b->rows_per_shard,
+                                  .n_rows = at->batch.n_rows_global,
+                                  .loss_scale = s->is_scaled ? s->state.loss_scale.scale : 1,
+                                  .stop_on_bad = strcmp(s->c->train.on_nan, "stop") == 0,
+                                  .vote = tti_stop_requested() || trial_is_over(s)}));
+    s->n_begun++;
+    return TUTTI_OK;
+}
+
 static tutti_status one_step(session *s) {
-    tti_batch batch;
-    int64_t start = tti_now_ns();
-    TTI_TRY(tti_loader_next(s->loader, &batch));
-    point_at(s, &batch);
-    tti_step_desc desc = {.step = (uint64_t)s->state.step,
-                          .lr = lr_of(s),
-                          .shards = s->shards,
-                          .shard_size = s->b->rows_per_shard,
-                          .n_rows = batch.n_rows_global,
-                          .loss_scale = s->is_scaled ? s->state.loss_scale.scale : 1,
-                          .vote = tti_stop_requested() || trial_is_over(s)};
-    tutti_status st = tti_exec_step(s->exec, &desc, &s->last);
+    if (s->n_begun < s->state.step) s->n_begun = s->state.step; /* resumed */
+    while (may_go_ahead(s)) TTI_TRY(begin_step(s));
+    step_at_work *at = &s->at_work[s->state.step % MAX_DEPTH];
+    tutti_status st = tti_exec_end(s->exec, &s->last);
     TTI_TRY(judge(s, st));
     s->state.step++;
     if (s->first_step_ns == 0) s->first_step_ns = tti_now_ns();
     TTI_TRY(reread_params(s));
     if (s->last.n_votes > 0) s->stop_signal = tti_stop_signal() ? tti_stop_signal() : SIGTERM;
-    TTI_TRY(tti_reporter_step(&s->reporter, s->state.step, desc.lr, &s->last, &batch));
-    tti_times_add(&s->times, &s->last, batch.wait_ns, tti_now_ns() - start);
+    TTI_TRY(tti_reporter_step(&s->reporter, s->state.step, at->lr, &s->last, &at->batch));
+    int64_t since = TTI_MAX(at->start_ns, s->last_end_ns);
+    s->last_end_ns = tti_now_ns();
+    tti_times_add(&s->times, &s->last, at->batch.wait_ns, s->last_end_ns - since);
     bool is_last = s->state.step >= s->b->n_steps || s->stop_signal;
     return is_last || tti_times_is_due(&s->times, s->state.step) ? tell_times(s) : TUTTI_OK;
 }
 
 static tutti_status train(session *s) {
-    while (s->state.step < s->b->n_steps && !s->stop_signal) {
+    while ((s->state.step < s->b->n_steps && !s->stop_signal) || s->n_begun > s->state.step) {
         TTI_TRY(one_step(s));
         bool epoch_ends = s->state.step % s->b->steps_per_epoch == 0;
         int64_t epoch = s->state.step / s->b->steps_per_epoch, every = s->c->train.eval_every;
@@ -317,7 +372,7 @@ static tutti_status finish(session *s, tutti_train_result *result) {
 
 tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *result) {
     session s = {.desc = desc, .b = desc->blueprint, .c = &desc->blueprint->config};
-    s.is_scaled = tti_blueprint_target(s.c).loss_scale;
+    s.is_scaled = tti_blueprint_target(s.b).loss_scale;
     tti_reporter_init(&s.reporter, desc->start_ns);
     tutti_status st = prepare(&s);
     if (st == TUTTI_OK) st = train(&s);
@@ -325,6 +380,7 @@ tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *r
         st = finish(&s, result);
     else
         tti_reporter_failed(&s.reporter, s.state.step, st);
+    if (s.loader && s.exec) tti_loader_memory(s.loader, unpin, s.exec);
     tti_loader_destroy(s.loader);
     tti_exec_destroy(s.exec);
     tti_reporter_close(&s.reporter);

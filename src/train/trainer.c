@@ -248,7 +248,9 @@ static tutti_status train_here(trainer *t) {
 
 static tutti_status prepare(trainer *t) {
     TTI_TRY(tutti_worker_detect(&t->place));
-    TTI_TRY(tti_job_resolve(t->job, tti_cores_usable()));
+    tti_devices devices;
+    TTI_TRY(tti_devices_resolve(t->job, &devices));
+    TTI_TRY(tti_job_resolve(t->job, devices.n ? devices.n : tti_cores_usable()));
     t->is_worker = t->place.n_ranks > 1;
     TTI_TRY(tti_worker_init());
     if (t->is_worker && t->job->config.parallel.workers != t->place.n_ranks)
