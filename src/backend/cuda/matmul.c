@@ -1,0 +1,318 @@
+/* matmul.c - matmul, linear, its weight gradient, and these with what fuse_linear.c puts into them:
+ * one product by cublasLt each, with as much of the rest as its epilogues can do.
+ *
+ * An op is described as a product with the epilogue it would like.  Where cublasLt has none, or
+ * where a pass of our own behind a plain product was timed to be faster, the tail runs by itself
+ * (gemm.cu).  In 16 bits the tail then reads what the product rounded, as separate ops would. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/blas.h"
+#include "backend/cuda/cuda.h"
+#include "backend/cuda/gemm.h"
+
+typedef struct product {
+    tti_blas_problem want; /* with the epilogue that does everything */
+    int a, b, c, bias;     /* which inputs; -1: none */
+    int aux_in;            /* which input is aux; -1: aux is out 1, if any */
+    bool has_tail;         /* there is more to do than the product: */
+    tti_cuda_tail tail;    /* .. this, unless .. */
+    bool sums;             /* .. it is out 1 = the column sums of a as it is stored */
+    tti_blas_plan *plan;   /* NULL: nothing to multiply */
+    bool fused;            /* the plan does the tail too */
+} product;
+
+enum { WORKSPACE_ALIGNMENT = 256 };
+
+/* ---- shapes ---- */
+
+static int64_t dim_from_end(const tutti_value *value, int i) {
+    return value->type.shape.dim[value->type.shape.n_dims - i];
+}
+
+/* The product of all dimensions but the last n. */
+static int64_t leading(const tutti_value *value, int n) {
+    int64_t rows = 1;
+    for (int d = 0; d + n < value->type.shape.n_dims; d++) rows *= value->type.shape.dim[d];
+    return rows;
+}
+
+static tti_blas_problem problem_of(const tti_node *node, int64_t m, int64_t n, int64_t k) {
+    tti_blas_problem p;
+    memset(&p, 0, sizeof p); /* its bytes are a key */
+    p.m = m, p.n = n, p.k = k, p.n_batch = 1;
+    p.lda = k, p.ldb = n, p.ldd = n;
+    p.in = (int32_t)node->in[0]->type.dtype;
+    p.out = (int32_t)node->out[0]->type.dtype;
+    return p;
+}
+
+/* ---- one function for each op ---- */
+
+/* d[..,M,N] = op(a) op(b).  A b for all batches makes one product of all rows where it can. */
+static product describe_matmul(const tti_node *node) {
+    const tutti_value *a = node->in[0], *b = node->in[1];
+    bool trans_a = tti_attr_int(node, "trans_a") != 0, trans_b = tti_attr_int(node, "trans_b") != 0;
+    int64_t m = dim_from_end(a, trans_a ? 1 : 2), k = dim_from_end(a, trans_a ? 2 : 1);
+    int64_t n = dim_from_end(b, trans_b ? 2 : 1), n_batch = leading(a, 2);
+    bool shared_b = b->type.shape.n_dims < a->type.shape.n_dims;
+    bool one = shared_b && !trans_a;
+    product made = {.want = problem_of(node, one ? m * n_batch : m, n, k), .b = 1, .c = -1};
+    tti_blas_problem *p = &made.want;
+    made.bias = made.aux_in = -1;
+    p->trans_a = trans_a, p->trans_b = trans_b;
+    p->lda = trans_a ? m : k, p->ldb = trans_b ? k : n;
+    if (one || n_batch == 1) return made;
+    p->n_batch = n_batch;
+    p->a_step = m * k, p->b_step = shared_b ? 0 : k * n, p->d_step = m * n;
+    return made;
+}
+
+/* in: a, b, c. */
+static product describe_matmul_add(const tti_node *node) {
+    product made = describe_matmul(node);
+    made.c = 2;
+    made.want.add = 1;
+    return made;
+}
+
+/* in: dy, w, z. */
+static product describe_matmul_gelu_grad(const tti_node *node) {
+    product made = describe_matmul(node);
+    made.want.epilogue = made.want.n_batch == 1 ? TTI_BLAS_DGELU : TTI_BLAS_PLAIN;
+    made.aux_in = 2;
+    made.has_tail = true;
+    made.tail = TTI_TAIL_GELU_GRAD;
+    return made;
+}
+
+/* x[rows][K] w[N][K]^T; bias: which input, -1: none. */
+static product linear_product(const tti_node *node, int bias) {
+    const tutti_value *x = node->in[0], *w = node->in[1];
+    int64_t n = w->type.shape.dim[0], k = w->type.shape.dim[1];
+    product made = {.want = problem_of(node, leading(x, 1), n, k), .b = 1, .c = -1};
+    made.want.trans_b = 1;
+    made.want.ldb = k;
+    made.bias = bias;
+    made.aux_in = -1;
+    made.has_tail = bias >= 0;
+    made.tail = TTI_TAIL_BIAS;
+    made.want.epilogue = bias >= 0 ? TTI_BLAS_BIAS : TTI_BLAS_PLAIN;
+    return made;
+}
+
+static product describe_linear(const tti_node *node) {
+    product made = linear_product(node, node->n_in == 3 ? 2 : -1);
+    if (tti_attr_int(node, "act") == 0) return made; /* infer allows 0 and 1, which is relu */
+    made.want.epilogue = made.bias >= 0 ? TTI_BLAS_RELU_BIAS : TTI_BLAS_RELU;
+    made.has_tail = true;
+    made.tail = TTI_TAIL_RELU;
+    return made;
+}
+
+static product describe_linear_gelu(const tti_node *node) {
+    product made = linear_product(node, node->n_in == 3 ? 2 : -1);
+    made.want.epilogue = made.bias >= 0 ? TTI_BLAS_GELU_AUX_BIAS : TTI_BLAS_GELU_AUX;
+    made.has_tail = true;
+    made.tail = TTI_TAIL_GELU;
+    return made;
+}
+
+/* in: x, w, b?, r. */
+static product describe_linear_add(const tti_node *node) {
+    product made = linear_product(node, node->n_in == 4 ? 2 : -1);
+    made.c = node->n_in - 1;
+    made.want.add = 1;
+    return made;
+}
+
+/* dw[N][K] = dy[rows][N]^T x[rows][K], db = the column sums of dy. */
+static product describe_linear_grad_w(const tti_node *node) {
+    const tutti_value *dy = node->in[0], *x = node->in[1];
+    int64_t n = dim_from_end(dy, 1), k = dim_from_end(x, 1);
+    product made = {.want = problem_of(node, n, k, leading(dy, 1)), .b = 1, .c = -1, .bias = -1};
+    made.want.trans_a = 1;
+    made.want.lda = n;
+    made.want.epilogue = TTI_BLAS_ROW_SUMS;
+    made.aux_in = -1;
+    made.has_tail = made.sums = true;
+    return made;
+}
+
+/* ---- prepare ---- */
+
+static bool is_empty(const tti_blas_problem *p) { return p->m * p->n * p->n_batch == 0; }
+
+/* About how long the tail takes by itself: its bytes at the speed of copies, and a start. */
+static double tail_us(const product *it) {
+    const tti_blas_problem *p = &it->want;
+    double n_passes = it->tail == TTI_TAIL_GELU || it->tail == TTI_TAIL_GELU_GRAD ? 3 : 2;
+    double n_bytes = n_passes * (double)(p->m * p->n * p->n_batch) *
+                     (double)tutti_dtype_bytes((tutti_dtype)p->out);
+    if (it->sums)
+        n_bytes = (double)p->m * (double)p->k * (double)tutti_dtype_bytes((tutti_dtype)p->in);
+    return n_bytes / 3.5e6 + (it->sums ? 8 : 4);
+}
+
+/* cublasLt's tanh is good enough for what 16 bits keep. */
+static bool may_fuse(const product *it) {
+    bool gelu = it->has_tail && (it->tail == TTI_TAIL_GELU || it->tail == TTI_TAIL_GELU_GRAD);
+    bool low = it->want.out == TUTTI_BF16 || it->want.out == TUTTI_F16;
+    return it->want.epilogue != TTI_BLAS_PLAIN && (low || !gelu);
+}
+
+/* The plan with the epilogue, or the plain one, whichever there is or is faster. */
+static tutti_status make_plan(product *it) {
+    tti_blas_problem plain = it->want;
+    tti_blas_plan *fused = NULL;
+    plain.epilogue = TTI_BLAS_PLAIN;
+    if (may_fuse(it)) TTI_TRY(tti_blas_plan_create(&it->want, &fused));
+    it->plan = fused;
+    it->fused = fused != NULL;
+    if (fused && tti_blas_time_us(fused) <= 0) return TUTTI_OK;
+    tti_blas_plan *other;
+    TTI_TRY(tti_blas_plan_create(&plain, &other));
+    double other_us = tti_blas_time_us(other);
+    bool better = !fused || (other_us > 0 && other_us + tail_us(it) < tti_blas_time_us(fused));
+    tti_blas_plan_destroy(better ? fused : other);
+    if (better) it->plan = other;
+    if (better) it->fused = false;
+    return TUTTI_OK;
+}
+
+static void release(void *state) {
+    product *it = state;
+    if (it) tti_blas_plan_destroy(it->plan);
+    free(it);
+}
+
+static tutti_status prepare(const product *described, void **state) {
+    product *it = malloc(sizeof *it);
+    if (!it) return tti_fail(TUTTI_E_NOMEM, "matrix product: out of memory for its state");
+    *it = *described;
+    tutti_status st = is_empty(&it->want) || it->want.k == 0 ? TUTTI_OK : make_plan(it);
+    if (st == TUTTI_OK)
+        *state = it;
+    else
+        release(it);
+    return st;
+}
+
+static size_t workspace_bytes(const product *it) {
+    size_t n = it->plan ? tti_blas_workspace(it->plan) : 0;
+    return (n + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT;
+}
+
+/* Workspace, then partial sums; room to align the former. */
+static size_t scratch_bytes(const tti_node *node, const void *state) {
+    const product *it = state;
+    size_t n = workspace_bytes(it);
+    (void)node;
+    if (it->sums && !it->fused)
+        n += tti_cuda_column_bytes((tutti_dtype)it->want.in, it->want.k, it->want.m);
+    return n ? n + WORKSPACE_ALIGNMENT : 0;
+}
+
+/* ---- run ---- */
+
+static const void *input(const tti_kargs *a, int i) { return i < 0 ? NULL : a->in[i]; }
+
+/* An empty sum: zeros, or c. */
+static tutti_status run_empty(const product *it, const tti_kargs *a) {
+    size_t n_bytes = tti_value_n_bytes(a->node->out[0]);
+    if (n_bytes == 0) return TUTTI_OK;
+    if (it->c >= 0)
+        TTI_CUDA(cudaMemcpyAsync(a->out[0], a->in[it->c], n_bytes, cudaMemcpyDeviceToDevice,
+                                 tti_cuda_stream()));
+    else
+        TTI_CUDA(cudaMemsetAsync(a->out[0], 0, n_bytes, tti_cuda_stream()));
+    return TUTTI_OK;
+}
+
+static tutti_status run_sums(const product *it, const tti_kargs *a, void *partials) {
+    tti_cuda_columns_desc sums = {(tutti_dtype)it->want.in,
+                                  (tutti_dtype)it->want.out,
+                                  it->want.k,
+                                  it->want.m,
+                                  a->in[it->a],
+                                  a->out[1],
+                                  partials};
+    TTI_CUDA(tti_cuda_column_sums(&sums, tti_cuda_stream()));
+    return TUTTI_OK;
+}
+
+static tutti_status run_tail(const product *it, const tti_kargs *a, void *aux) {
+    const tti_blas_problem *p = &it->want;
+    tti_cuda_tail_desc tail = {it->tail, (tutti_dtype)p->out, p->m * p->n_batch, p->n, a->out[0],
+                               aux,      input(a, it->bias)};
+    TTI_CUDA(tti_cuda_run_tail(&tail, tti_cuda_stream()));
+    return TUTTI_OK;
+}
+
+static void *align(void *memory) {
+    uintptr_t at = (uintptr_t)memory + WORKSPACE_ALIGNMENT - 1;
+    return (void *)(at / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT);
+}
+
+static tutti_status run(void *state, const tti_kargs *a) {
+    product *it = state;
+    char *workspace = align(a->scratch);
+    void *second = a->node->op->n_out > 1 ? a->out[1] : NULL;
+    void *aux = it->aux_in >= 0 ? a->in[it->aux_in] : second;
+    tti_blas_args args = {.a = a->in[it->a],
+                          .b = a->in[it->b],
+                          .c = input(a, it->c),
+                          .d = a->out[0],
+                          .aux = aux,
+                          .workspace = workspace};
+    args.bias = it->sums ? second : (void *)(uintptr_t)input(a, it->bias);
+    TTI_TRY(it->plan ? tti_blas_run(it->plan, &args) : run_empty(it, a));
+    if (!it->has_tail || it->fused) return TUTTI_OK;
+    return it->sums ? run_sums(it, a, workspace + workspace_bytes(it)) : run_tail(it, a, aux);
+}
+
+/* ---- the table ---- */
+
+static bool is_plain_float(const tutti_value *value) {
+    tutti_dtype t = value->type.dtype;
+    bool is_float = t == TUTTI_F32 || t == TUTTI_F64 || t == TUTTI_F16 || t == TUTTI_BF16;
+    return is_float && value->layout == TTI_PLAIN;
+}
+
+static bool can_run(const tti_node *node) {
+    for (int i = 0; i < node->n_in; i++)
+        if (!is_plain_float(node->in[i])) return false;
+    return is_plain_float(node->out[0]);
+}
+
+#define PREPARE(op)                                                        \
+    static tutti_status prepare_##op(const tti_node *node, void **state) { \
+        product described = describe_##op(node);                           \
+        return prepare(&described, state);                                 \
+    }
+PREPARE(matmul)
+PREPARE(matmul_add)
+PREPARE(matmul_gelu_grad)
+PREPARE(linear)
+PREPARE(linear_gelu)
+PREPARE(linear_add)
+PREPARE(linear_grad_w)
+
+#define ROW(op_name, describes)                                                                \
+    {                                                                                          \
+        .op = op_name, .name = "cublaslt", .can_run = can_run, .prepare = prepare_##describes, \
+        .scratch_bytes = scratch_bytes, .run = run, .release = release                         \
+    }
+
+const tti_kernel tti_cuda_matmul_kernels[] = {
+    ROW("matmul", matmul),
+    ROW("matmul_wide", matmul),
+    ROW("matmul_add", matmul_add),
+    ROW("matmul_gelu_grad", matmul_gelu_grad),
+    ROW("linear", linear),
+    ROW("linear_gelu", linear_gelu),
+    ROW("linear_add", linear_add),
+    ROW("linear_grad_w", linear_grad_w),
+    ROW("linear_grad_w_wide", linear_grad_w),
+    {0},
+};
