@@ -73,6 +73,17 @@ typedef enum tti_epilogue {
     TTI_EPILOGUE_BIAS /* an addition of a per-channel bias; becomes the bias input, not an act */
 } tti_epilogue;
 
+/* What an op is to the matrix product whose result it reads, where both can be one (passes/
+ * fuse_linear.c).  With it comes what the joint op has more than the product. */
+typedef enum tti_joint {
+    TTI_JOINT_NONE,
+    TTI_JOINT_GELU,      /* in 0 is the product z: outputs act(z), z       */
+    TTI_JOINT_GELU_GRAD, /* in 1 is the product: one more input, its in 0  */
+    TTI_JOINT_ADD,       /* either is the product: one more input          */
+    TTI_JOINT_WIDE,      /* 16 bits to f32: outputs in f32                 */
+    TTI_N_JOINTS
+} tti_joint;
+
 /* ---- how a value lies over the workers of one mesh axis (data now, tensor later) ---- */
 
 typedef enum tti_spread {
@@ -119,6 +130,8 @@ typedef struct tti_op {
     unsigned traits;            /* of tti_trait */
     tti_epilogue epilogue;
     tti_epilogue epilogue_grad; /* inputs y, dy: out 0 is dy through that epilogue */
+    tti_joint joint;
+    const char *joined[TTI_N_JOINTS]; /* of a matrix product: itself and such an op; NULL: none */
     /* TTI_CHANNELS_LAST: 4-D inputs and outputs that are weights, not activations, and so stay
      * in plain layout; bit i stands for input or output i. */
     unsigned weights_in, weights_out;

@@ -98,6 +98,10 @@ static double phi_slope(double x, bool approximate) {
     return 0.5 * (1 - t * t) * sqrt_2_pi * (1 + 3 * 0.044715 * x * x);
 }
 
+double tti_gelu_tanh(double x) { return x * phi(x, true); }
+
+double tti_gelu_tanh_slope(double x) { return phi(x, true) + x * phi_slope(x, true); }
+
 static void gelu_reference(const tti_args *a) {
     bool approximate = tti_attr_int(a->node, "approximate") != 0;
     size_t n = tti_in_n(a->node, 0);
@@ -311,10 +315,10 @@ const tti_op tti_ops_activation[] = {
     {ACTIVATION(tanh_grad, 2, "dx = dy (1 - y^2); inputs y, dy"), .infer = tti_infer_same,
      .shard = tti_shard_grad, .cost = tti_cost_elementwise, .samples = grad_samples},
     {ACTIVATION(gelu, 1, "y = x Phi(x), Phi: normal distribution function"), .attrs = gelu_attrs,
-     .infer = gelu_infer, .grad = gelu_grad, .shard = tti_shard_same, .cost = smooth_cost,
+     .joint = TTI_JOINT_GELU, .infer = gelu_infer, .grad = gelu_grad, .shard = tti_shard_same, .cost = smooth_cost,
      .samples = gelu_samples},
     {ACTIVATION(gelu_grad, 2, "dx = dy (Phi(x) + x Phi'(x)); inputs x, dy"), .attrs = gelu_attrs,
-     .infer = gelu_infer, .shard = tti_shard_grad, .cost = smooth_cost,
+     .joint = TTI_JOINT_GELU_GRAD, .infer = gelu_infer, .shard = tti_shard_grad, .cost = smooth_cost,
      .samples = gelu_grad_samples},
     {ACTIVATION(silu, 1, "y = x / (1 + e^-x)"), .infer = tti_infer_same, .grad = silu_grad,
      .shard = tti_shard_same, .cost = smooth_cost, .samples = samples},

@@ -340,7 +340,7 @@ static const tti_sample broadcast_to_samples[] = {
 enum { ZIP_TRAITS = TTI_BROADCAST | TTI_IN_PLACE };
 
 const tti_op tti_ops_binary[] = {
-    {ZIP_OP(add, "y = a + b"), .traits = ZIP_TRAITS | TTI_COMMUTATIVE,
+    {ZIP_OP(add, "y = a + b"), .traits = ZIP_TRAITS | TTI_COMMUTATIVE, .joint = TTI_JOINT_ADD,
      .epilogue = TTI_EPILOGUE_BIAS, .shard = add_shard, .samples = samples},
     {ZIP_OP(sub, "y = a - b"), .traits = ZIP_TRAITS, .shard = add_shard, .samples = samples},
     {ZIP_OP(mul, "y = a b"), .traits = ZIP_TRAITS | TTI_COMMUTATIVE, .shard = mul_shard,

@@ -227,7 +227,7 @@ const tti_op tti_ops_elementwise[] = {
      .infer = tti_infer_same, .grad = affine_grad, .shard = affine_shard,
      .samples = affine_samples},
     {MAP_OP(cast, "y = x in another dtype; to integers: towards zero, held at the range's ends"),
-     .traits = MAP_TRAITS, .attrs = cast_attrs, .infer = cast_infer, .grad = cast_grad,
-     .shard = cast_shard, .samples = cast_samples},
+     .traits = MAP_TRAITS, .joint = TTI_JOINT_WIDE, .attrs = cast_attrs, .infer = cast_infer,
+     .grad = cast_grad, .shard = cast_shard, .samples = cast_samples},
     {0},
 };

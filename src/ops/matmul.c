@@ -42,7 +42,7 @@ static tutti_status matmul_fit_fail(const tti_node *node) {
                          tti_attr_int(node, "trans_b") ? " (transposed)" : "");
 }
 
-static tutti_status matmul_infer(const tti_node *node, tutti_type *out) {
+tutti_status tti_matmul_infer(const tti_node *node, tutti_type *out) {
     const tutti_shape *a = tti_in_shape(node, 0), *b = tti_in_shape(node, 1);
     TTI_TRY(tti_need_floats(node, 0, 2));
     if ((tti_attr_int(node, "trans_a") | tti_attr_int(node, "trans_b")) & ~(int64_t)1)
@@ -68,7 +68,7 @@ static double matmul_element(const product *p, const double *a, const double *b,
     return sum;
 }
 
-static void matmul_reference(const tti_args *args) {
+void tti_matmul_product(const tti_args *args) {
     product p = product_of(args->node);
     double *y = args->out[0];
     for (size_t batch = 0; batch < p.n_batch; batch++) {
@@ -161,7 +161,7 @@ static tutti_status matmul_shard(const tti_node *node, const tti_placement *in,
     return TUTTI_OK;
 }
 
-static void matmul_cost(const tti_node *node, tti_cost *cost) {
+void tti_matmul_cost(const tti_node *node, tti_cost *cost) {
     product p = product_of(node);
     tti_cost_flops(node, 2.0 * (double)p.n_batch * (double)p.m * (double)p.n * (double)p.k, cost);
 }
@@ -171,26 +171,32 @@ static void matmul_cost(const tti_node *node, tti_cost *cost) {
 static const tti_attr_spec linear_attrs[] = {
     {"act", TTI_ATTR_INT, TTI_EPILOGUE_NONE, "tti_epilogue: 0 none, 1 relu"}, {0}};
 
-static tutti_status linear_infer(const tti_node *node, tutti_type *out) {
+tutti_status tti_linear_infer(const tti_node *node, int bias, tutti_type *out) {
     const tutti_shape *x = tti_in_shape(node, 0), *w = tti_in_shape(node, 1);
-    int64_t act = tti_attr_int(node, "act");
-    TTI_TRY(tti_need_floats(node, 0, node->n_in));
+    TTI_TRY(tti_need_floats(node, 0, bias < 0 ? 2 : 3));
     TTI_TRY(tti_need_n_dims(node, 1, 2));
-    if (act != TTI_EPILOGUE_NONE && act != TTI_EPILOGUE_RELU)
-        return tti_node_fail(node, "act must be 0 or 1, is %lld", (long long)act);
     if (x->n_dims < 1 || x->dim[x->n_dims - 1] != w->dim[1]) {
         char a[128], b[128];
         return tti_node_fail(node, "input %s does not fit weight %s",
                              tti_type_text(&node->in[0]->type, a, sizeof a),
                              tti_type_text(&node->in[1]->type, b, sizeof b));
     }
-    if (node->n_in == 3) TTI_TRY(tti_need_n_dims(node, 2, 1));
-    if (node->n_in == 3 && tti_in_dim(node, 2, 0) != w->dim[0])
+    if (bias >= 0) TTI_TRY(tti_need_n_dims(node, bias, 1));
+    if (bias >= 0 && tti_in_dim(node, bias, 0) != w->dim[0])
         return tti_node_fail(node, "bias has %lld elements, the weight has %lld rows",
-                             (long long)tti_in_dim(node, 2, 0), (long long)w->dim[0]);
+                             (long long)tti_in_dim(node, bias, 0), (long long)w->dim[0]);
     out[0] = node->in[0]->type;
     out[0].shape.dim[x->n_dims - 1] = w->dim[0];
     return TUTTI_OK;
+}
+
+static int bias_of(const tti_node *node) { return node->n_in == 3 ? 2 : -1; }
+
+static tutti_status linear_infer(const tti_node *node, tutti_type *out) {
+    int64_t act = tti_attr_int(node, "act");
+    if (act != TTI_EPILOGUE_NONE && act != TTI_EPILOGUE_RELU)
+        return tti_node_fail(node, "act must be 0 or 1, is %lld", (long long)act);
+    return tti_linear_infer(node, bias_of(node), out);
 }
 
 /* Rows of a value whose last dimension has n_cols elements. */
@@ -200,16 +206,22 @@ static size_t rows_of(const tutti_shape *shape) {
     return n;
 }
 
-static void linear_reference(const tti_args *a) {
+void tti_linear_product(const tti_args *a, int bias, double *y) {
     size_t rows = rows_of(tti_in_shape(a->node, 0));
     size_t n = (size_t)tti_in_dim(a->node, 1, 0), k = (size_t)tti_in_dim(a->node, 1, 1);
-    bool relu = tti_attr_int(a->node, "act") == TTI_EPILOGUE_RELU;
     for (size_t r = 0; r < rows; r++)
         for (size_t j = 0; j < n; j++) {
-            double sum = a->node->n_in == 3 ? a->in[2][j] : 0;
+            double sum = bias >= 0 ? a->in[bias][j] : 0;
             for (size_t i = 0; i < k; i++) sum += a->in[0][r * k + i] * a->in[1][j * k + i];
-            a->out[0][r * n + j] = relu && sum < 0 ? 0 : sum;
+            y[r * n + j] = sum;
         }
+}
+
+static void linear_reference(const tti_args *a) {
+    size_t n = tti_out_n(a->node, 0);
+    tti_linear_product(a, bias_of(a->node), a->out[0]);
+    if (tti_attr_int(a->node, "act") != TTI_EPILOGUE_RELU) return;
+    for (size_t i = 0; i < n; i++) a->out[0][i] = a->out[0][i] < 0 ? 0 : a->out[0][i];
 }
 
 static tutti_status linear_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
@@ -238,14 +250,14 @@ static tutti_status linear_shard(const tti_node *node, const tti_placement *in,
                            "x and w must meet, and neither bias nor activation may follow a term");
 }
 
-static void linear_cost(const tti_node *node, tti_cost *cost) {
+void tti_linear_cost(const tti_node *node, tti_cost *cost) {
     double n = (double)tti_in_dim(node, 1, 0), k = (double)tti_in_dim(node, 1, 1);
     tti_cost_flops(node, 2.0 * (double)rows_of(tti_in_shape(node, 0)) * n * k, cost);
 }
 
 /* ---- linear_grad_w: dw[N,K] = sum over rows of dy^T x, db[N] = sum over rows of dy ---- */
 
-static tutti_status linear_grad_w_infer(const tti_node *node, tutti_type *out) {
+tutti_status tti_linear_grad_w_infer(const tti_node *node, tutti_type *out) {
     const tutti_shape *dy = tti_in_shape(node, 0), *x = tti_in_shape(node, 1);
     TTI_TRY(tti_need_floats(node, 0, 2));
     bool fits = dy->n_dims >= 1 && dy->n_dims == x->n_dims;
@@ -258,7 +270,7 @@ static tutti_status linear_grad_w_infer(const tti_node *node, tutti_type *out) {
     return TUTTI_OK;
 }
 
-static void linear_grad_w_reference(const tti_args *a) {
+void tti_linear_grad_w_product(const tti_args *a) {
     const tutti_shape *dw = &a->node->out[0]->type.shape;
     size_t rows = rows_of(tti_in_shape(a->node, 0));
     size_t n = (size_t)dw->dim[0], k = (size_t)dw->dim[1];
@@ -279,7 +291,7 @@ static tutti_status linear_grad_w_shard(const tti_node *node, const tti_placemen
     return tti_shard_match(node, rules, 5, in, out, "dy and x must be cut alike");
 }
 
-static void linear_grad_w_cost(const tti_node *node, tti_cost *cost) {
+void tti_linear_grad_w_cost(const tti_node *node, tti_cost *cost) {
     double rows = (double)rows_of(tti_in_shape(node, 0));
     tti_cost_flops(node, rows * (2.0 * (double)tti_out_n(node, 0) + (double)tti_out_n(node, 1)),
                    cost);
@@ -355,11 +367,14 @@ const tti_op tti_ops_matmul[] = {
      .n_out = 1,
      .attrs = matmul_attrs,
      .traits = TTI_COMPUTE,
-     .infer = matmul_infer,
+     .joined = {[TTI_JOINT_GELU_GRAD] = "matmul_gelu_grad",
+                [TTI_JOINT_ADD] = "matmul_add",
+                [TTI_JOINT_WIDE] = "matmul_wide"},
+     .infer = tti_matmul_infer,
      .grad = matmul_grad,
      .shard = matmul_shard,
-     .cost = matmul_cost,
-     .reference = matmul_reference,
+     .cost = tti_matmul_cost,
+     .reference = tti_matmul_product,
      .samples = matmul_samples},
     {.name = "linear",
      .doc = "y[..,N] = act(x[..,K] w[N,K]^T + b[N])",
@@ -368,10 +383,11 @@ const tti_op tti_ops_matmul[] = {
      .n_out = 1,
      .attrs = linear_attrs,
      .traits = TTI_TAKES_EPILOGUE | TTI_COMPUTE,
+     .joined = {[TTI_JOINT_GELU] = "linear_gelu", [TTI_JOINT_ADD] = "linear_add"},
      .infer = linear_infer,
      .grad = linear_grad,
      .shard = linear_shard,
-     .cost = linear_cost,
+     .cost = tti_linear_cost,
      .reference = linear_reference,
      .samples = linear_samples},
     {.name = "linear_grad_w",
@@ -379,10 +395,11 @@ const tti_op tti_ops_matmul[] = {
      .n_in_min = 2,
      .n_in_max = 2,
      .n_out = 2,
-     .infer = linear_grad_w_infer,
+     .joined = {[TTI_JOINT_WIDE] = "linear_grad_w_wide"},
+     .infer = tti_linear_grad_w_infer,
      .shard = linear_grad_w_shard,
-     .cost = linear_grad_w_cost,
-     .reference = linear_grad_w_reference,
+     .cost = tti_linear_grad_w_cost,
+     .reference = tti_linear_grad_w_product,
      .samples = linear_grad_w_samples},
     {0},
 };

@@ -16,6 +16,7 @@
     X(activation)   \
     X(binary)       \
     X(matmul)       \
+    X(matmul_joint) \
     X(conv)         \
     X(pool)         \
     X(batch_norm)   \

@@ -115,6 +115,24 @@ typedef struct tti_axis_view {
 } tti_axis_view;
 tti_axis_view tti_view_axis(const tutti_shape *shape, int axis);
 
+/* ---- functions that several families need ---- */
+
+/* gelu by tanh, and its derivative (activation.c). */
+double tti_gelu_tanh(double x);
+double tti_gelu_tanh_slope(double x);
+
+/* matmul, linear and linear_grad_w without the checks and the meaning of further inputs (matmul.c);
+ * linear without act: bias is the bias' input, -1: none. */
+tutti_status tti_matmul_infer(const tti_node *node, tutti_type *out);
+void tti_matmul_product(const tti_args *args);
+void tti_matmul_cost(const tti_node *node, tti_cost *cost);
+tutti_status tti_linear_infer(const tti_node *node, int bias, tutti_type *out);
+void tti_linear_product(const tti_args *args, int bias, double *y);
+void tti_linear_cost(const tti_node *node, tti_cost *cost);
+tutti_status tti_linear_grad_w_infer(const tti_node *node, tutti_type *out);
+void tti_linear_grad_w_product(const tti_args *args);
+void tti_linear_grad_w_cost(const tti_node *node, tti_cost *cost);
+
 /* ---- builders ---- */
 
 /* The node op(a) or op(a, b) -> out 0. */
