@@ -260,9 +260,16 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- rotary ---- */
 
-/* table [n_t,dim/2]: cosine and sine of each position and pair. */
+/* A cosine and a sine. */
+template <class A>
+struct alignas(2 * sizeof(A)) turn {
+    A c, s;
+};
+
+/* table [n_t,half]: of each position and pair; the angles need more than f32. */
+template <class A>
 __global__ void __launch_bounds__(THREADS)
-    rotary_table(double2 *table, size_t n_t, uint32_t half, double base, double sign, int64_t start,
+    rotary_table(turn<A> *table, size_t n_t, uint32_t half, double base, double sign, int64_t start,
                  const int32_t *pos) {
     size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= n_t * half) return;
@@ -270,7 +277,7 @@ __global__ void __launch_bounds__(THREADS)
     double place = (double)start + (pos ? (double)*pos : 0) + (double)t;
     double angle = sign * place * pow(base, -(double)(i - t * half) / (double)half), c, s;
     sincos(angle, &s, &c);
-    table[i] = make_double2(c, s);
+    table[i].c = (A)c, table[i].s = (A)s;
 }
 
 struct turned {
@@ -282,7 +289,8 @@ struct turned {
 /* A thread has V pairs, or V elements that stay as they are. */
 template <class T, int V>
 __global__ void __launch_bounds__(THREADS)
-    rotary_kernel(const T *x, T *y, const double2 *table, uint32_t n_items, turned z) {
+    rotary_kernel(const T *x, T *y, const turn<typename tti_acc<T>::type> *table, uint32_t n_items,
+                  turned z) {
     typedef typename tti_acc<T>::type A;
     uint32_t u = blockIdx.x * THREADS + threadIdx.x;
     if (u >= n_items) return;
@@ -297,12 +305,12 @@ __global__ void __launch_bounds__(THREADS)
     }
     uint32_t i = u, head = tti_split_index(i, z.half_units);
     size_t at = (size_t)row * z.width + (size_t)head * z.dim + i * V;
-    const double2 *turn = table + (size_t)t * z.half + i * V;
+    const turn<A> *p = table + (size_t)t * z.half + i * V;
     tti_load(x + at, a);
     tti_load(x + at + z.half, b);
 #pragma unroll
     for (int k = 0; k < V; k++) {
-        A c = (A)turn[k].x, s = (A)turn[k].y, first = a[k];
+        A c = p[k].c, s = p[k].s, first = a[k];
         a[k] = first * c - b[k] * s;
         b[k] = b[k] * c + first * s;
     }
@@ -391,8 +399,10 @@ cudaError_t sum_positions(const tti_lookup *l, const void *dy, void *dx, const s
 }
 
 template <class T, int V>
-cudaError_t launch_rotary(const tti_rotation *r, const void *x, void *y, const double2 *table,
+cudaError_t launch_rotary(const tti_rotation *r, const void *x, void *y, void *scratch,
                           cudaStream_t stream) {
+    typedef turn<typename tti_acc<T>::type> entry;
+    entry *table = (entry *)scratch;
     uint32_t half = (uint32_t)r->dim / 2, pairs = (uint32_t)(r->heads * half / V);
     size_t units = pairs + (r->width - r->heads * r->dim) / V, n = r->n_rows * units;
     if (n > MOST_BLOCKS) return cudaErrorInvalidValue;
@@ -403,18 +413,20 @@ cudaError_t launch_rotary(const tti_rotation *r, const void *x, void *y, const d
                 tti_make_divisor((uint32_t)units),
                 tti_make_divisor(half / V),
                 tti_make_divisor((uint32_t)r->n_t)};
+    rotary_table<<<blocks_for(r->n_t * half, THREADS), THREADS, 0, stream>>>(
+        table, r->n_t, half, r->base, r->sign, r->start, r->pos);
     rotary_kernel<T, V><<<blocks_for(n, THREADS), THREADS, 0, stream>>>((const T *)x, (T *)y, table,
                                                                         (uint32_t)n, z);
     return cudaGetLastError();
 }
 
 template <class T>
-cudaError_t turn_rows(const tti_rotation *r, const void *x, void *y, const double2 *table,
+cudaError_t turn_rows(const tti_rotation *r, const void *x, void *y, void *scratch,
                       cudaStream_t stream) {
     enum { V = 16 / sizeof(T) };
     if (r->dim % (2 * V) == 0 && r->width % V == 0)
-        return launch_rotary<T, V>(r, x, y, table, stream);
-    return launch_rotary<T, 1>(r, x, y, table, stream);
+        return launch_rotary<T, V>(r, x, y, scratch, stream);
+    return launch_rotary<T, 1>(r, x, y, scratch, stream);
 }
 
 }  // namespace
@@ -457,16 +469,12 @@ extern "C" cudaError_t tti_launch_scatter(const tti_lookup *l, const void *dy, v
 }
 
 extern "C" size_t tti_rotary_scratch(const tti_rotation *r) {
-    return r->n_t * (r->dim / 2) * sizeof(double2);
+    return r->n_t * (r->dim / 2) * 2 * acc_bytes(r->dtype);
 }
 
 extern "C" cudaError_t tti_launch_rotary(const tti_rotation *r, const void *x, void *y,
                                          void *scratch, cudaStream_t stream) {
-    double2 *table = (double2 *)scratch;
-    uint32_t half = (uint32_t)(r->dim / 2);
     if (r->n_rows * r->width == 0) return cudaSuccess;
-    rotary_table<<<blocks_for(r->n_t * half, THREADS), THREADS, 0, stream>>>(
-        table, r->n_t, half, r->base, r->sign, r->start, r->pos);
-    TTI_FLOAT_DISPATCH(r->dtype, return turn_rows<T>(r, x, y, table, stream));
+    TTI_FLOAT_DISPATCH(r->dtype, return turn_rows<T>(r, x, y, scratch, stream));
     return cudaErrorInvalidValue;
 }
