@@ -59,6 +59,8 @@ extern const tti_format tti_format_cifar10;
 extern const tti_format tti_format_cifar100;
 extern const tti_format tti_format_tar;
 extern const tti_format tti_format_packed;
+extern const tti_format tti_format_random_images;
+extern const tti_format tti_format_random_tokens;
 
 /* Sample key->index as stored (type stored), and y, in whichever way the format has.  *skipped: it
  * is bad, the policy is to go on without it, and x and y are undefined. */

@@ -93,7 +93,8 @@ static const tti_option rows[] = {
 
     /* data */
     {"data.format", TTI_OPTION_CHOICE, AT(data.format), "digits",
-     .choices = "digits|idx|text|tokens|npy|csv|images|cifar10|cifar100|tar|packed",
+     .choices = "digits|idx|text|tokens|npy|csv|images|cifar10|cifar100|tar|packed|"
+                "random_images|random_tokens",
      .also = "type|dataset|kind|name",
      .help = "digits: drawn by the program itself; idx: MNIST's files, plain or .gz"},
     {"data.dir", TTI_OPTION_TEXT, AT(data.dir), "\"\"", .also = "path|root|folder|data_dir",
@@ -127,7 +128,7 @@ static const tti_option rows[] = {
      .example = "gpt2"},
     {"data.vocabulary", TTI_OPTION_INT, AT(data.vocabulary), "0", RANGE(0, 1 << 24),
      .also = "vocab_size|n_vocab|n_tokens",
-     .help = "tokens: how many different ones there are; 0: as many as the tokenizer has, without "
+     .help = "tokens, random_tokens: how many different ones there are; 0: as many as the tokenizer has, without "
              "one the largest token + 1",
      .example = "50304"},
     {"data.label", TTI_OPTION_TEXT, AT(data.label), "\"\"", .also = "target|label_column|y",
