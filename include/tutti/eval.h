@@ -59,7 +59,8 @@ TUTTI_API void tutti_eval_result_free(tutti_eval_result *result);
 
 /* Writes RUN/report.html: curves, times and memory from metrics.jsonl, and for pictures the test
  * samples that the newest checkpoint gets wrong, for language models texts that it writes on, if
- * data and checkpoint are there.  Training does it at its end.  TUTTI_E_CONFIG if there is no run. */
+ * data and checkpoint are there.  Training does it at its end.  TUTTI_E_CONFIG if there is no run.
+ */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_report(tutti_job *job, const char *run_dir);
 
 /* What the model says of one picture. */

@@ -129,11 +129,9 @@ def main():
             out.write("\nstatic const uint64_t exchange_hash_%s = 0x%016xu;" % (name, value))
         out.write("\n")
         for name, value in numbers.items():
-            out.write("\n/* %s */\nstatic const float exchange_%s[] = {" % (list(value.shape), name))
+            out.write("\n/* %s */\nstatic const float exchange_%s[] = {" % (value.shape, name))
             for i, x in enumerate(value.ravel()):
-                out.write("%s%.7gf," % ("\n    " if i % 6 == 0 else " ", float(x))
-                          if "." in "%.7g" % x or "e" in "%.7g" % x else
-                          "%s%.1ff," % ("\n    " if i % 6 == 0 else " ", float(x)))
+                out.write("%s%#.7gf," % ("\n    " if i % 6 == 0 else " ", float(x)))
             out.write("\n};\n")
 
 
