@@ -29,7 +29,13 @@ static const tti_attr_spec conv_attrs[] = {
 static const tti_attr_spec grad_x_attrs[] = {
     STRIDE, PAD, DILATION, GROUPS, {"in_hw", TTI_ATTR_INTS, 0, "[H, W] of x"}, {0}};
 static const tti_attr_spec grad_w_attrs[] = {
-    STRIDE, PAD, DILATION, GROUPS, {"kernel", TTI_ATTR_INTS, 0, "[Kh, Kw]"}, {0}};
+    STRIDE,
+    PAD,
+    DILATION,
+    GROUPS,
+    {"kernel", TTI_ATTR_INTS, 0, "[Kh, Kw]"},
+    {"bias", TTI_ATTR_INT, 1, "0: nobody reads db, which then may be left out"},
+    {0}};
 
 static const int64_t ones[2] = {1, 1}, zeros[2] = {0, 0};
 
@@ -157,7 +163,7 @@ static tutti_status conv2d_grad(tutti_graph *g, const tti_node *node, tutti_valu
     tutti_value *dz = tti_grad_act(g, node, dy[0]), *dw[2];
     const tutti_shape *x = tti_in_shape(node, 0), *w = tti_in_shape(node, 1);
     bool need_b = node->n_in == 3 && need[2];
-    tti_attr_arg attrs[6] = {tti_same_attr(node, "stride"), tti_same_attr(node, "pad"),
+    tti_attr_arg attrs[7] = {tti_same_attr(node, "stride"), tti_same_attr(node, "pad"),
                              tti_same_attr(node, "dilation"), tti_same_attr(node, "groups")};
     if (need[0]) {
         attrs[4] = TTI_INTS("in_hw", 2, &x->dim[2]);
@@ -166,6 +172,7 @@ static tutti_status conv2d_grad(tutti_graph *g, const tti_node *node, tutti_valu
     }
     if (!need[1] && !need_b) return tutti_graph_check(g);
     attrs[4] = TTI_INTS("kernel", 2, &w->dim[2]);
+    attrs[5] = TTI_INT("bias", need_b);
     tti_emit_n(g, "conv2d_grad_w", node->name, (tutti_value *[]){dz, node->in[0]}, 2, attrs, dw);
     if (need[1]) dx[1] = dw[0];
     if (need_b) dx[2] = dw[1];
