@@ -1,0 +1,436 @@
+/* attention_flash.cu - attention in plain arithmetic, for every dtype and every D.
+ *
+ * 256 threads hold a tile of 16 R queries by 16 R keys, R x R elements each.  Scores are made in
+ * chunks of D through shared memory; the output is cut into slices of 16 R columns, one block each,
+ * so that D has no limit (a slice more makes the scores again).  A thread's rows are ty R + i, its
+ * columns tx + 16 j; the 16 threads of a row are half a warp. */
+#include "backend/cuda/attention_flash.h"
+
+#include "backend/cuda/device.cuh"
+
+namespace {
+
+enum { THREADS = 256, CHUNK = 32 };
+
+template <class T>
+struct sum_type {
+    typedef float type;
+    static const int R = 4;
+};
+template <>
+struct sum_type<double> {
+    typedef double type;
+    static const int R = 2;
+};
+
+template <class A, class T>
+__device__ __forceinline__ A widen(T x) {
+    return (A)tti_to_f32(x);
+}
+template <>
+__device__ __forceinline__ double widen<double, double>(double x) {
+    return x;
+}
+template <class T>
+__device__ __forceinline__ T narrow(float x) {
+    return tti_from_f32<T>(x);
+}
+template <class T>
+__device__ __forceinline__ T narrow(double x) {
+    return (T)x;
+}
+
+__device__ __forceinline__ float exp_of(float x) { return expf(x); }
+__device__ __forceinline__ double exp_of(double x) { return exp(x); }
+__device__ __forceinline__ float log_of(float x) { return logf(x); }
+__device__ __forceinline__ double log_of(double x) { return log(x); }
+
+/* Over the 16 threads of a row. */
+template <class A>
+__device__ __forceinline__ A row_max(A x) {
+#pragma unroll
+    for (int d = 8; d > 0; d /= 2) {
+        A other = __shfl_xor_sync(0xffffffffu, x, d);
+        x = other > x ? other : x;
+    }
+    return x;
+}
+template <class A>
+__device__ __forceinline__ A row_sum(A x) {
+#pragma unroll
+    for (int d = 8; d > 0; d /= 2) x += __shfl_xor_sync(0xffffffffu, x, d);
+    return x;
+}
+
+/* Rows of D elements, step apart; rows from n on count as zeros. */
+template <class T>
+struct rows {
+    const T *first;
+    int64_t step;
+    int n;
+};
+
+/* Pointers and sizes of one head. */
+template <class T>
+struct head {
+    const T *q, *k, *v, *y, *dy;
+    int64_t width, y_width, lse_at;
+    int n_t, n_keys;
+};
+
+template <class T>
+__device__ __forceinline__ head<T> head_of(const tti_cuda_attention &a, int64_t b, int h) {
+    const tti_cuda_heads &v = a.heads;
+    head<T> o;
+    int kv = h / (v.heads / v.kv_heads);
+    o.width = (int64_t)(v.heads + 2 * v.kv_heads) * v.dim;
+    o.y_width = (int64_t)v.heads * v.dim;
+    o.q = (const T *)a.qkv + b * v.n_t * o.width + (int64_t)h * v.dim;
+    o.k = (const T *)a.qkv + b * v.n_t * o.width + (int64_t)(v.heads + kv) * v.dim;
+    o.v = o.k + (int64_t)v.kv_heads * v.dim;
+    int64_t y_at = b * v.n_t * o.y_width + (int64_t)h * v.dim;
+    o.y = (const T *)a.y + y_at, o.dy = (const T *)a.dy + y_at;
+    o.lse_at = (b * v.heads + h) * v.n_t;
+    o.n_t = (int)v.n_t;
+    int n = a.lengths ? a.lengths[b] : o.n_t;
+    o.n_keys = n < 0 ? 0 : n < o.n_t ? n : o.n_t;
+    return o;
+}
+
+template <class T>
+__device__ __forceinline__ rows<T> rows_at(const T *p, int64_t step, int first, int end) {
+    rows<T> r = {p + first * step, step, end - first};
+    return r;
+}
+
+/* tile[rows][columns]: chunk or slice from..from+n_columns of rows, zeros outside. */
+template <class T, class A>
+__device__ __forceinline__ void load(const rows<T> &r, int from, int dim, int n_rows, int n_columns,
+                                     int step, A *tile) {
+    for (int i = threadIdx.x; i < n_rows * n_columns; i += THREADS) {
+        int row = i / n_columns, d = i % n_columns;
+        bool inside = row < r.n && from + d < dim;
+        tile[row * step + d] = inside ? widen<A>(r.first[row * r.step + from + d]) : (A)0;
+    }
+}
+
+/* acc[i][j] = a's row ty R + i times b's row tx + 16 j. */
+template <class T, class A, int R>
+__device__ __forceinline__ void products(const rows<T> &a, const rows<T> &b, int dim, A *shared,
+                                         A (&acc)[R][R]) {
+    const int N = 16 * R, STEP = CHUNK + 1;
+    int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+    A *sa = shared, *sb = shared + N * STEP;
+#pragma unroll
+    for (int i = 0; i < R; i++)
+#pragma unroll
+        for (int j = 0; j < R; j++) acc[i][j] = 0;
+    for (int d0 = 0; d0 < dim; d0 += CHUNK) {
+        __syncthreads();
+        load(a, d0, dim, N, CHUNK, STEP, sa);
+        load(b, d0, dim, N, CHUNK, STEP, sb);
+        __syncthreads();
+        for (int d = 0; d < CHUNK; d++) {
+            A x[R], y[R];
+#pragma unroll
+            for (int i = 0; i < R; i++) x[i] = sa[(ty * R + i) * STEP + d];
+#pragma unroll
+            for (int j = 0; j < R; j++) y[j] = sb[(tx + 16 * j) * STEP + d];
+#pragma unroll
+            for (int i = 0; i < R; i++)
+#pragma unroll
+                for (int j = 0; j < R; j++) acc[i][j] += x[i] * y[j];
+        }
+    }
+}
+
+/* out[i][j] += sum over k of weights[ty R + i][k] values[k][slice + tx + 16 j]; the weights are
+ * each thread's own p, brought together in shared memory. */
+template <class T, class A, int R>
+__device__ __forceinline__ void add_products(const A (&p)[R][R], const rows<T> &values, int slice,
+                                             int dim, A *shared, A (&out)[R][R]) {
+    const int N = 16 * R, STEP = N + 1;
+    int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+    A *sp = shared, *sv = shared + N * STEP;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < R; i++)
+#pragma unroll
+        for (int j = 0; j < R; j++) sp[(ty * R + i) * STEP + tx + 16 * j] = p[i][j];
+    load(values, slice, dim, N, N, STEP, sv);
+    __syncthreads();
+    for (int k = 0; k < N; k++) {
+        A x[R], y[R];
+#pragma unroll
+        for (int i = 0; i < R; i++) x[i] = sp[(ty * R + i) * STEP + k];
+#pragma unroll
+        for (int j = 0; j < R; j++) y[j] = sv[k * STEP + tx + 16 * j];
+#pragma unroll
+        for (int i = 0; i < R; i++)
+#pragma unroll
+            for (int j = 0; j < R; j++) out[i][j] += x[i] * y[j];
+    }
+}
+
+template <class T, class A, int R>
+__device__ __forceinline__ void store(const A (&out)[R][R], int first, int end, int slice, int dim,
+                                      int64_t step, T *to) {
+    int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+    for (int i = 0; i < R; i++)
+        for (int j = 0; j < R; j++) {
+            int row = first + ty * R + i, column = slice + tx + 16 * j;
+            if (row < end && column < dim) to[row * step + column] = narrow<T>(out[i][j]);
+        }
+}
+
+/* What a block does: task -> tile, slice, head, sample, in this order. */
+struct task {
+    int tile, slice, h;
+    int64_t b;
+};
+
+__device__ __forceinline__ task task_of(int64_t at, int n_tiles, int n_slices, int n_heads) {
+    task t;
+    t.tile = (int)(at % n_tiles), at /= n_tiles;
+    t.slice = (int)(at % n_slices), at /= n_slices;
+    t.h = (int)(at % n_heads), t.b = at / n_heads;
+    return t;
+}
+
+template <class A, int R>
+struct shared_size {
+    static const int N = 16 * R;
+    static const int products = 2 * N * (CHUNK + 1), weights = 2 * N * (N + 1);
+    static const int value = products > weights ? products : weights;
+};
+
+/* ---- forward ---- */
+
+/* One tile of keys into the running maximum m, sum l and output. */
+template <class T, class A, int R>
+__device__ __forceinline__ void softmax_step(const tti_cuda_heads &v, const head<T> &o, int q0,
+                                             int k0, A (&s)[R][R], A (&m)[R], A (&l)[R],
+                                             A (&out)[R][R]) {
+    int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+#pragma unroll
+    for (int i = 0; i < R; i++) {
+        int query = q0 + ty * R + i;
+        A top = m[i];
+#pragma unroll
+        for (int j = 0; j < R; j++) {
+            int key = k0 + tx + 16 * j;
+            bool seen = key < o.n_keys && (!v.causal || key <= query);
+            s[i][j] = seen ? s[i][j] * (A)v.scale : (A)-INFINITY;
+            top = s[i][j] > top ? s[i][j] : top;
+        }
+        top = row_max(top);
+        A shrink = m[i] == top ? (A)1 : exp_of(m[i] - top), sum = 0;
+#pragma unroll
+        for (int j = 0; j < R; j++) {
+            s[i][j] = s[i][j] == (A)-INFINITY ? (A)0 : exp_of(s[i][j] - top);
+            sum += s[i][j];
+            out[i][j] *= shrink;
+        }
+        l[i] = l[i] * shrink + row_sum(sum);
+        m[i] = top;
+    }
+}
+
+template <class T>
+__global__ void __launch_bounds__(THREADS, 2)
+    forward_kernel(tti_cuda_attention a, int64_t n_tasks, int n_tiles, int n_slices) {
+    typedef typename sum_type<T>::type A;
+    const int R = sum_type<T>::R, N = 16 * R;
+    __shared__ A shared[shared_size<A, R>::value];
+    const tti_cuda_heads &v = a.heads;
+    int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+    for (int64_t at = blockIdx.x; at < n_tasks; at += gridDim.x) {
+        task t = task_of(at, n_tiles, n_slices, v.heads);
+        head<T> o = head_of<T>(a, t.b, t.h);
+        int q0 = (n_tiles - 1 - t.tile) * N, slice = t.slice * N;
+        int end = v.causal && q0 + N < o.n_keys ? q0 + N : o.n_keys;
+        A s[R][R], out[R][R], m[R], l[R];
+        for (int i = 0; i < R; i++) {
+            m[i] = (A)-INFINITY, l[i] = 0;
+            for (int j = 0; j < R; j++) out[i][j] = 0;
+        }
+        for (int k0 = 0; k0 < end; k0 += N) {
+            products(rows_at(o.q, o.width, q0, o.n_t), rows_at(o.k, o.width, k0, o.n_t), v.dim,
+                     shared, s);
+            softmax_step(v, o, q0, k0, s, m, l, out);
+            add_products(s, rows_at(o.v, o.width, k0, o.n_t), slice, v.dim, shared, out);
+        }
+        for (int i = 0; i < R; i++) {
+            int query = q0 + ty * R + i;
+            for (int j = 0; j < R; j++) out[i][j] = l[i] == 0 ? (A)0 : out[i][j] / l[i];
+            if (tx == 0 && slice == 0 && query < o.n_t)
+                a.lse[o.lse_at + query] = l[i] == 0 ? 0.0f : (float)(m[i] + log_of(l[i]));
+        }
+        store(out, q0, o.n_t, slice, v.dim, o.y_width, (T *)a.y + (o.y - (const T *)a.y));
+    }
+}
+
+/* ---- backward ---- */
+
+/* One warp for each row of y: delta[b,h,t]. */
+template <class T>
+__global__ void delta_kernel(tti_cuda_attention a, typename sum_type<T>::type *delta,
+                             int64_t n_rows) {
+    typedef typename sum_type<T>::type A;
+    const tti_cuda_heads &v = a.heads;
+    int lane = threadIdx.x % 32;
+    int64_t n_warps = (int64_t)gridDim.x * (blockDim.x / 32);
+    int64_t first = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    for (int64_t row = first; row < n_rows; row += n_warps) {
+        const T *y = (const T *)a.y + row * v.dim, *dy = (const T *)a.dy + row * v.dim;
+        int64_t h = row % v.heads, t = row / v.heads % v.n_t, b = row / v.heads / v.n_t;
+        A sum = 0;
+        for (int d = lane; d < v.dim; d += 32) sum += widen<A>(y[d]) * widen<A>(dy[d]);
+        sum = tti_warp_sum(sum);
+        if (lane == 0) delta[(b * v.heads + h) * v.n_t + t] = sum;
+    }
+}
+
+/* p = the weights and ds = p (dp - delta), both of one query and one key. */
+template <class A, class T>
+__device__ __forceinline__ void weigh(const tti_cuda_attention &a, const head<T> &o, int query,
+                                      int key, A &s, A &dp) {
+    const tti_cuda_heads &v = a.heads;
+    bool seen = query < o.n_t && key < o.n_keys && (!v.causal || key <= query);
+    if (!seen) {
+        s = dp = 0;
+        return;
+    }
+    s = exp_of(s * (A)v.scale - (A)a.lse[o.lse_at + query]);
+    dp = s * (dp - ((const A *)a.delta)[o.lse_at + query]) * (A)v.scale;
+}
+
+template <class T>
+__global__ void __launch_bounds__(THREADS, 2)
+    grad_q_kernel(tti_cuda_attention a, int64_t n_tasks, int n_tiles, int n_slices) {
+    typedef typename sum_type<T>::type A;
+    const int R = sum_type<T>::R, N = 16 * R;
+    __shared__ A shared[shared_size<A, R>::value];
+    const tti_cuda_heads &v = a.heads;
+    int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+    for (int64_t at = blockIdx.x; at < n_tasks; at += gridDim.x) {
+        task t = task_of(at, n_tiles, n_slices, v.heads);
+        head<T> o = head_of<T>(a, t.b, t.h);
+        int q0 = (n_tiles - 1 - t.tile) * N, slice = t.slice * N;
+        int end = v.causal && q0 + N < o.n_keys ? q0 + N : o.n_keys;
+        A s[R][R], dp[R][R], out[R][R];
+        for (int i = 0; i < R; i++)
+            for (int j = 0; j < R; j++) out[i][j] = 0;
+        for (int k0 = 0; k0 < end; k0 += N) {
+            products(rows_at(o.q, o.width, q0, o.n_t), rows_at(o.k, o.width, k0, o.n_t), v.dim,
+                     shared, s);
+            products(rows_at(o.dy, o.y_width, q0, o.n_t), rows_at(o.v, o.width, k0, o.n_t), v.dim,
+                     shared, dp);
+#pragma unroll
+            for (int i = 0; i < R; i++)
+#pragma unroll
+                for (int j = 0; j < R; j++)
+                    weigh(a, o, q0 + ty * R + i, k0 + tx + 16 * j, s[i][j], dp[i][j]);
+            add_products(dp, rows_at(o.k, o.width, k0, o.n_t), slice, v.dim, shared, out);
+        }
+        store(out, q0, o.n_t, slice, v.dim, o.width, (T *)a.dqkv + (o.q - (const T *)a.qkv));
+    }
+}
+
+/* One tile of keys of one key head: all queries of all heads that share it, head by head. */
+template <class T>
+__global__ void __launch_bounds__(THREADS, 2)
+    grad_kv_kernel(tti_cuda_attention a, int64_t n_tasks, int n_tiles, int n_slices) {
+    typedef typename sum_type<T>::type A;
+    const int R = sum_type<T>::R, N = 16 * R;
+    __shared__ A shared[shared_size<A, R>::value];
+    const tti_cuda_heads &v = a.heads;
+    int tx = threadIdx.x % 16, ty = threadIdx.x / 16, group = v.heads / v.kv_heads;
+    for (int64_t at = blockIdx.x; at < n_tasks; at += gridDim.x) {
+        task t = task_of(at, n_tiles, n_slices, v.kv_heads);
+        int k0 = t.tile * N, slice = t.slice * N;
+        A s[R][R], dp[R][R], dk[R][R], dv[R][R];
+        for (int i = 0; i < R; i++)
+            for (int j = 0; j < R; j++) dk[i][j] = dv[i][j] = 0;
+        head<T> o = head_of<T>(a, t.b, t.h * group);
+        for (int h = t.h * group; h < (t.h + 1) * group; h++) {
+            o = head_of<T>(a, t.b, h);
+            int first = v.causal ? k0 : 0, end = k0 < o.n_keys ? o.n_t : 0;
+            for (int q0 = first; q0 < end; q0 += N) {
+                products(rows_at(o.k, o.width, k0, o.n_t), rows_at(o.q, o.width, q0, o.n_t), v.dim,
+                         shared, s);
+                products(rows_at(o.v, o.width, k0, o.n_t), rows_at(o.dy, o.y_width, q0, o.n_t),
+                         v.dim, shared, dp);
+#pragma unroll
+                for (int i = 0; i < R; i++)
+#pragma unroll
+                    for (int j = 0; j < R; j++)
+                        weigh(a, o, q0 + tx + 16 * j, k0 + ty * R + i, s[i][j], dp[i][j]);
+                add_products(s, rows_at(o.dy, o.y_width, q0, o.n_t), slice, v.dim, shared, dv);
+                add_products(dp, rows_at(o.q, o.width, q0, o.n_t), slice, v.dim, shared, dk);
+            }
+        }
+        store(dk, k0, o.n_t, slice, v.dim, o.width, (T *)a.dqkv + (o.k - (const T *)a.qkv));
+        store(dv, k0, o.n_t, slice, v.dim, o.width, (T *)a.dqkv + (o.v - (const T *)a.qkv));
+    }
+}
+
+/* ---- launchers ---- */
+
+static unsigned grid_of(int64_t n) { return (unsigned)(n < (1 << 30) ? n : 1 << 30); }
+
+static bool is_empty(const tti_cuda_heads *v) { return v->n_batch == 0 || v->n_t == 0; }
+
+template <class T>
+static void forward(const tti_cuda_attention *a, cudaStream_t stream) {
+    const int N = 16 * sum_type<T>::R;
+    const tti_cuda_heads *v = &a->heads;
+    int tiles = (int)((v->n_t + N - 1) / N), slices = (v->dim + N - 1) / N;
+    int64_t n = v->n_batch * v->heads * tiles * slices;
+    forward_kernel<T><<<grid_of(n), THREADS, 0, stream>>>(*a, n, tiles, slices);
+}
+
+template <class T>
+static void backward(const tti_cuda_attention *a, cudaStream_t stream) {
+    const int N = 16 * sum_type<T>::R;
+    const tti_cuda_heads *v = &a->heads;
+    int tiles = (int)((v->n_t + N - 1) / N), slices = (v->dim + N - 1) / N;
+    int64_t n = v->n_batch * tiles * slices;
+    grad_kv_kernel<T>
+        <<<grid_of(n * v->kv_heads), THREADS, 0, stream>>>(*a, n * v->kv_heads, tiles, slices);
+    grad_q_kernel<T>
+        <<<grid_of(n * v->heads), THREADS, 0, stream>>>(*a, n * v->heads, tiles, slices);
+}
+
+template <class T>
+static void delta(const tti_cuda_attention *a, cudaStream_t stream) {
+    int64_t n = a->heads.n_batch * a->heads.n_t * a->heads.heads, blocks = (n + 7) / 8;
+    delta_kernel<T>
+        <<<grid_of(blocks), 256, 0, stream>>>(*a, (typename sum_type<T>::type *)a->delta, n);
+}
+
+}  // namespace
+
+extern "C" size_t tti_cuda_attention_delta_bytes(tutti_dtype dtype, const tti_cuda_heads *heads) {
+    return (size_t)(heads->n_batch * heads->heads * heads->n_t) * (dtype == TUTTI_F64 ? 8 : 4);
+}
+
+extern "C" cudaError_t tti_cuda_attention_delta(const tti_cuda_attention *a, cudaStream_t stream) {
+    if (is_empty(&a->heads)) return cudaSuccess;
+    TTI_FLOAT_DISPATCH(a->dtype, delta<T>(a, stream));
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t tti_cuda_attention_forward(const tti_cuda_attention *a,
+                                                  cudaStream_t stream) {
+    if (is_empty(&a->heads)) return cudaSuccess;
+    TTI_FLOAT_DISPATCH(a->dtype, forward<T>(a, stream));
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t tti_cuda_attention_backward(const tti_cuda_attention *a,
+                                                   cudaStream_t stream) {
+    if (is_empty(&a->heads)) return cudaSuccess;
+    TTI_FLOAT_DISPATCH(a->dtype, delta<T>(a, stream); backward<T>(a, stream));
+    return cudaGetLastError();
+}
