@@ -4,10 +4,7 @@
 #include <string.h>
 
 #include "backend/cuda/cuda.h"
-
-static bool is_float(const tutti_value *value) { return value->type.dtype <= TUTTI_BF16; }
-
-static size_t n_elems(const tutti_value *value) { return (size_t)tti_value_n_elems(value); }
+#include "backend/cuda/plain.h"
 
 /* ---- cross entropy ---- */
 
@@ -23,7 +20,7 @@ static tti_entropy_rows entropy_of(const tti_kargs *a) {
 
 /* A block for each row is the most. */
 static bool entropy_can_run(const tti_node *node) {
-    return is_float(node->in[0]) && node->in[0]->type.shape.dim[0] <= INT32_MAX;
+    return tti_cuda_is_float(node->in[0]) && node->in[0]->type.shape.dim[0] <= INT32_MAX;
 }
 
 static size_t entropy_scratch(const tti_node *node, const void *state) {
@@ -56,7 +53,7 @@ static bool is_grad(const tti_node *node) { return strstr(node->op->name, "_grad
 /* Element by element: any layout, if it is one. */
 static bool pair_can_run(const tti_node *node) {
     tti_layout layout = node->in[0]->layout;
-    if (!is_float(node->in[0]) || node->in[1]->layout != layout) return false;
+    if (!tti_cuda_is_float(node->in[0]) || node->in[1]->layout != layout) return false;
     return !is_grad(node) || node->out[0]->layout == layout;
 }
 
@@ -73,7 +70,7 @@ static tti_pair_rows pairs_of(const tti_kargs *a) {
                        .t = a->in[1]};
     if (strncmp(name, "bce", 3) == 0) r.kind = TTI_PAIR_BCE;
     if (strncmp(name, "kl", 2) == 0) r.kind = TTI_PAIR_KL;
-    r.width = r.n_rows ? n_elems(node->in[0]) / r.n_rows : 0;
+    r.width = r.n_rows ? tti_cuda_n_elems(node->in[0]) / r.n_rows : 0;
     return r;
 }
 

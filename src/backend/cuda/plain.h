@@ -4,20 +4,20 @@
 
 #include "ir/graph.h"
 
-/* Row-major bytes: the plain layout, or one that is the same bytes. */
-static inline bool tti_cuda_is_plain(const tutti_value *value) {
-    const tutti_shape *s = &value->type.shape;
-    if (value->layout == TTI_PLAIN || s->n_dims != 4) return true;
-    return s->dim[1] == 1 || s->dim[2] * s->dim[3] == 1;
+/* Every input and output lies so, or both layouts are the same bytes. */
+static inline bool tti_cuda_lies_as(const tti_node *node, tti_layout layout) {
+    for (int i = 0; i < node->n_in + node->op->n_out; i++) {
+        const tutti_value *value = i < node->n_in ? node->in[i] : node->out[i - node->n_in];
+        const int64_t *d = value->type.shape.dim;
+        bool is_free = value->type.shape.n_dims != 4 || d[1] == 1 || d[2] * d[3] == 1;
+        if (value->layout != layout && !is_free) return false;
+    }
+    return true;
 }
 
 /* Every input and output of the node is row-major. */
 static inline bool tti_cuda_all_plain(const tti_node *node) {
-    for (int i = 0; i < node->n_in; i++)
-        if (!tti_cuda_is_plain(node->in[i])) return false;
-    for (int k = 0; k < node->op->n_out; k++)
-        if (!tti_cuda_is_plain(node->out[k])) return false;
-    return true;
+    return tti_cuda_lies_as(node, TTI_PLAIN);
 }
 
 static inline bool tti_cuda_is_float(const tutti_value *value) {

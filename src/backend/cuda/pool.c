@@ -4,24 +4,9 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/plain.h"
 
-/* Both layouts are the same bytes. */
-static bool is_free(const tutti_value *value) {
-    const int64_t *d = value->type.shape.dim;
-    return d[1] == 1 || d[2] * d[3] == 1;
-}
-
-/* All values lie alike: plain, or N,H,W,C. */
-static bool lies_as(const tti_node *node, tti_layout layout) {
-    for (int i = 0; i < node->n_in; i++)
-        if (node->in[i]->layout != layout && !is_free(node->in[i])) return false;
-    for (int k = 0; k < node->op->n_out; k++)
-        if (node->out[k]->layout != layout && !is_free(node->out[k])) return false;
-    return true;
-}
-
 static bool can_run(const tti_node *node) {
     if (!tti_cuda_is_float(node->in[0])) return false;
-    return lies_as(node, TTI_PLAIN) || lies_as(node, TTI_CHANNELS_LAST_BYTES);
+    return tti_cuda_lies_as(node, TTI_PLAIN) || tti_cuda_lies_as(node, TTI_CHANNELS_LAST_BYTES);
 }
 
 static void read_pair(const tti_node *node, const char *name, const int32_t *fallback,
@@ -45,7 +30,7 @@ static tti_pool pool_of(const tti_node *node) {
         read_pair(node, "pad", zeros, p.pad);
     }
     p.count_pad = !tti_attr_has(node, "count_pad") || tti_attr_int(node, "count_pad") != 0;
-    p.channels_last = !lies_as(node, TTI_PLAIN);
+    p.channels_last = !tti_cuda_lies_as(node, TTI_PLAIN);
     return p;
 }
 
