@@ -13,11 +13,24 @@ __device__ __forceinline__ float tti_sigmoid(float x) {
 }
 __device__ __forceinline__ double tti_sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
+__device__ __forceinline__ float tti_exp_tail(float x) { return __expf(-fabsf(x)); }
+__device__ __forceinline__ double tti_exp_tail(double x) { return exp(-fabs(x)); }
+__device__ __forceinline__ float tti_inverse(float x) { return __fdividef(1.0f, x); }
+__device__ __forceinline__ double tti_inverse(double x) { return 1 / x; }
+
+/* sigmoid(x), and its slope without cancellation. */
+template <class F>
+__device__ __forceinline__ F tti_sigmoid_and_slope(F x, F *slope) {
+    F e = tti_exp_tail(x), r = tti_inverse(1 + e), tail = e * r;
+    *slope = r * tail;
+    return x < 0 ? tail : r;
+}
+
 /* d/dx of x sigmoid(x) */
 template <class F>
 __device__ __forceinline__ F tti_silu_slope(F x) {
-    F s = tti_sigmoid(x);
-    return s + x * s * (1 - s);
+    F slope, s = tti_sigmoid_and_slope(x, &slope);
+    return s + x * slope;
 }
 
 /* Phi(x), the normal distribution function, and *bell = exp(-x^2/2). */
@@ -37,17 +50,17 @@ __device__ __forceinline__ double tti_phi(double x, double *bell) {
     return 0.5 * (1 + erf(x * 0.70710678118654752440));
 }
 
-/* The tanh form of Phi: (1 + tanh u) / 2 is the logistic function of 2 u. */
+/* The tanh form of Phi: (1 + tanh u) / 2 is the logistic function of 2 u, given here. */
 template <class F>
 __device__ __forceinline__ F tti_gelu_gate(F x) {
-    return tti_sigmoid((F)(2 * 0.79788456080286535588) * (x + (F)0.044715 * x * x * x));
+    return (F)(2 * 0.79788456080286535588) * (x + (F)0.044715 * x * x * x);
 }
 
 template <class F>
 __device__ __forceinline__ F tti_gelu_tanh_slope(F x) {
-    F s = tti_gelu_gate(x);
+    F slope, s = tti_sigmoid_and_slope(tti_gelu_gate(x), &slope);
     F inner = (F)(2 * 0.79788456080286535588) * (1 + (F)(3 * 0.044715) * x * x);
-    return s + x * s * (1 - s) * inner;
+    return s + x * slope * inner;
 }
 
 template <class F>
@@ -77,7 +90,7 @@ __device__ __forceinline__ F tti_elem(F x, F y, F alpha, F beta) {
     if constexpr (FN == TTI_ELEM_SIGMOID) return tti_sigmoid(x);
     if constexpr (FN == TTI_ELEM_TANH) return tanh(x);
     if constexpr (FN == TTI_ELEM_GELU) return tti_gelu(x);
-    if constexpr (FN == TTI_ELEM_GELU_TANH) return x * tti_gelu_gate(x);
+    if constexpr (FN == TTI_ELEM_GELU_TANH) return x * tti_sigmoid(tti_gelu_gate(x));
     if constexpr (FN == TTI_ELEM_SILU) return x * tti_sigmoid(x);
     if constexpr (FN == TTI_ELEM_ADD) return x + y;
     if constexpr (FN == TTI_ELEM_SUB) return x - y;
