@@ -73,10 +73,15 @@ typedef struct tti_device_ops {
     /* Between any two memories. */
     tutti_status (*copy)(tti_queue queue, void *dst, const void *src, size_t n_bytes);
     tutti_status (*clear)(tti_queue queue, void *dst, size_t n_bytes);
-    tutti_status (*order)(tti_queue after, tti_queue before); /* what comes waits for what is there */
-    tutti_status (*mark)(tti_queue queue, int mark);          /* mark 0 .. 15 */
-    tutti_status (*await)(int mark);                          /* waits for the mark */
-    tutti_status (*sync)(void);                               /* waits for everything */
+    tutti_status (*order)(tti_queue after,
+                          tti_queue before);         /* what comes waits for what is there */
+    tutti_status (*mark)(tti_queue queue, int mark); /* mark 0 .. 15 */
+    tutti_status (*await)(int mark);                 /* waits for the mark */
+    tutti_status (*sync)(void);                      /* waits for everything */
+    /* A moment of the compute queue, numbered from 0 up; and when each of n came, in microseconds
+     * since moment 0 (waits). */
+    tutti_status (*stamp)(int moment);
+    tutti_status (*read_stamps)(int n, double *us);
     /* A recording of what is put into the compute queue between the two calls; nothing runs. */
     tutti_status (*record_begin)(void);
     tutti_status (*record_end)(void **recording);
@@ -133,7 +138,7 @@ extern const tti_backend tti_backend_cpu;
 
 /* What a module is given by the program that loads it. */
 typedef struct tti_module_host {
-    int abi; /* TTI_MODULE_ABI */
+    int abi;             /* TTI_MODULE_ABI */
     const char *version; /* of the library: must be the module's own */
     void (*fail)(tutti_status code, const char *text); /* tti_fail of the program */
 } tti_module_host;

@@ -12,6 +12,7 @@ int tutti_cmd_bench_train(int argc, char **argv); /* of cmd_bench.c */
 int tutti_cmd_config(int argc, char **argv);
 int tutti_cmd_data(int argc, char **argv);
 int tutti_cmd_demo(int argc, char **argv);
+int tutti_cmd_doctor(int argc, char **argv);
 int tutti_cmd_eval(int argc, char **argv);
 int tutti_cmd_export(int argc, char **argv);
 int tutti_cmd_generate(int argc, char **argv);
@@ -19,6 +20,7 @@ int tutti_cmd_inspect(int argc, char **argv);
 int tutti_cmd_launch(int argc, char **argv);
 int tutti_cmd_list(int argc, char **argv);
 int tutti_cmd_predict(int argc, char **argv);
+int tutti_cmd_profile(int argc, char **argv);
 int tutti_cmd_report(int argc, char **argv);
 int tutti_cmd_train(int argc, char **argv);
 

@@ -35,6 +35,8 @@ static const command commands[] = {
     {"schedules", "learning rate schedules", tutti_cmd_list},
     {"transports", "what carries bytes between ranks", tutti_cmd_list},
     {"algorithms", "all-reduce algorithms", tutti_cmd_list},
+    {"profile", "where the time of a training step goes; a trace", tutti_cmd_profile},
+    {"doctor", "what this machine has: cores, devices, modules, their speed", tutti_cmd_doctor},
     {"bench", "measure training, or the communicator", tutti_cmd_bench},
     {"version", "print the version", version},
 };

@@ -46,6 +46,7 @@ struct tti_exec_device {
     size_t x_bytes, target_bytes, told_bytes;
     uint64_t n_begun, n_ended;
     int64_t last_end_ns;
+    tti_profile *profile; /* NULL: nothing is timed */
 };
 
 static int n_local(const tti_exec *x) { return x->last_shard - x->first_shard; }
@@ -117,8 +118,7 @@ static tutti_status make_sync(tti_exec *x) {
         const tti_node *node = x->desc.plan->shard.steps[x->syncs[i]];
         most = TTI_MAX(most, (size_t)tti_value_n_elems(node->out[0]));
     }
-    TTI_TRY(take(x, &x->device->sync_parts,
-                 most * (size_t)x->desc.n_shards * sizeof(float)));
+    TTI_TRY(take(x, &x->device->sync_parts, most * (size_t)x->desc.n_shards * sizeof(float)));
     return take(x, &x->device->sync_joined, most * sizeof(float));
 }
 
@@ -150,26 +150,26 @@ static tutti_status make_update(tti_exec *x) {
         blocks[i] = block_of(plan, &plan->updates[i]);
         if (blocks[i].kind == TTI_BLOCK_TRAINED) node = plan->updates[i].node;
     }
-    tutti_status st = d->ops->update_create(
-        &(tti_update_desc){.node = node,
-                           .blocks = blocks,
-                           .n_blocks = plan->n_updates,
-                           .n_slots = plan->n_slots,
-                           .n_states = plan->n_states,
-                           .n_shards = x->desc.n_shards,
-                           .params = x->params,
-                           .grads = tti_exec_grads(x),
-                           .ema = x->ema,
-                           .states = x->states,
-                           .args = d->args,
-                           .sums = d->sums,
-                           .report = d->report,
-                           .clip_norm = x->desc.clip_norm,
-                           .clip_value = x->desc.clip_value,
-                           .l1 = x->desc.l1,
-                           .ema_decay = x->desc.ema,
-                           .watch_gradients = x->desc.watch_gradients},
-        &d->update);
+    tutti_status st =
+        d->ops->update_create(&(tti_update_desc){.node = node,
+                                                 .blocks = blocks,
+                                                 .n_blocks = plan->n_updates,
+                                                 .n_slots = plan->n_slots,
+                                                 .n_states = plan->n_states,
+                                                 .n_shards = x->desc.n_shards,
+                                                 .params = x->params,
+                                                 .grads = tti_exec_grads(x),
+                                                 .ema = x->ema,
+                                                 .states = x->states,
+                                                 .args = d->args,
+                                                 .sums = d->sums,
+                                                 .report = d->report,
+                                                 .clip_norm = x->desc.clip_norm,
+                                                 .clip_value = x->desc.clip_value,
+                                                 .l1 = x->desc.l1,
+                                                 .ema_decay = x->desc.ema,
+                                                 .watch_gradients = x->desc.watch_gradients},
+                              &d->update);
     free(blocks);
     return st;
 }
@@ -179,8 +179,8 @@ static tutti_status make_host_pieces(tti_exec *x) {
     tti_exec_device *d = x->device;
     int32_t n = x->acc.n_pieces, n_max = n;
     if (is_alone(x)) return TUTTI_OK;
-    TTI_TRY(tutti_comm_all_reduce(x->desc.comm, &n, &n_max, 1, TUTTI_I32, TUTTI_MAX,
-                                  TUTTI_ALG_AUTO));
+    TTI_TRY(
+        tutti_comm_all_reduce(x->desc.comm, &n, &n_max, 1, TUTTI_I32, TUTTI_MAX, TUTTI_ALG_AUTO));
     d->host_pieces = calloc((size_t)n_max, sizeof *d->host_pieces);
     if (!d->host_pieces) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (int i = 0; i < n_max; i++) {
@@ -288,10 +288,9 @@ static void point_at(tti_exec *x, tti_instance *instance, const tti_fed_inputs *
 /* ---- the shard program ---- */
 
 static tutti_status collect(tti_exec *x, const tti_instance *instance, int shard) {
-    return x->device->ops->collect(tti_instance_output(instance, "loss_sum"),
-                                   tti_instance_output(instance, "count"),
-                                   tti_instance_output(instance, "correct"),
-                                   x->device->sums + (size_t)shard * TTI_SUMS);
+    return x->device->ops->collect(
+        tti_instance_output(instance, "loss_sum"), tti_instance_output(instance, "count"),
+        tti_instance_output(instance, "correct"), x->device->sums + (size_t)shard * TTI_SUMS);
 }
 
 /* One value out of those of all shards of this worker, which are then all shards there are. */
@@ -310,6 +309,28 @@ static tutti_status join(tti_exec *x, int i) {
     return TUTTI_OK;
 }
 
+/* What is timed while a step is profiled. */
+typedef struct timing {
+    tti_exec *x;
+    const tti_instance *instance;
+    int shard;
+} timing;
+
+static tutti_status stamp(tti_exec *x, const tti_node *node, const char *name, int shard) {
+    tti_profile *profile = x->device->profile;
+    if (!profile) return TUTTI_OK;
+    tti_profile_add(profile, node, name, shard);
+    return x->device->ops->stamp(profile->n);
+}
+
+/* A failure to take the time shows when the moments are read. */
+static void after_step(int step, void *user) {
+    const timing *t = user;
+    tutti_status st = stamp(t->x, t->x->desc.plan->shard.steps[step],
+                            tti_instance_kernel(t->instance, step), t->shard);
+    (void)st;
+}
+
 /* The steps between two joins, for every shard of a wave. */
 static tutti_status run_part(tti_exec *x, const step_set *set, const tti_wave *wave, int part) {
     int n_steps = x->desc.plan->shard.n_steps;
@@ -320,7 +341,9 @@ static tutti_status run_part(tti_exec *x, const step_set *set, const tti_wave *w
         tti_instance *instance = x->lane[i].shard;
         tti_instance_set_grads(instance, x->buffers[wave->buffer[i]]);
         point_at(x, instance, &x->shard_inputs, set, s);
-        TTI_TRY(tti_instance_run_range(instance, &x->device->runs[s], first, last, NULL, NULL));
+        timing t = {x, instance, shard};
+        TTI_TRY(tti_instance_run_range(instance, &x->device->runs[s], first, last,
+                                       x->device->profile ? after_step : NULL, &t));
         if (last == n_steps) TTI_TRY(collect(x, instance, shard));
     }
     return TUTTI_OK;
@@ -334,6 +357,7 @@ static tutti_status run_shards(tti_exec *x, const step_set *set) {
             if (part < x->n_syncs) TTI_TRY(join(x, part));
         }
         tti_exec_merge(x, wave, 0, x->desc.plan->n_flat);
+        TTI_TRY(stamp(x, NULL, "add gradients of shards", -1));
     }
     for (int i = 1; x->desc.fast && i < x->acc.n_pieces; i++)
         x->desc.backend->accumulate(tti_exec_grads(x), x->buffers[x->acc.piece_buffer[i]],
@@ -359,14 +383,16 @@ static tutti_status update_and_tell(tti_exec *x, const step_set *set) {
 
 static tutti_status whole_step(tti_exec *x, const step_set *set) {
     TTI_TRY(begin(x, set));
+    TTI_TRY(stamp(x, NULL, "begin", -1));
     TTI_TRY(run_shards(x, set));
-    return update_and_tell(x, set);
+    TTI_TRY(update_and_tell(x, set));
+    return stamp(x, NULL, "update", -1);
 }
 
 /* As a recording from the second step of the worker on: the first one loads kernels. */
 static tutti_status run_recorded(tti_exec *x, step_set *set) {
     tti_exec_device *d = x->device;
-    if (d->n_begun == 0) return whole_step(x, set);
+    if (d->n_begun == 0 || d->profile) return whole_step(x, set);
     if (!set->recording) {
         TTI_TRY(d->ops->record_begin());
         tutti_status st = whole_step(x, set);
@@ -392,17 +418,17 @@ static tutti_status reduce_on_host(tti_exec *x) {
     TTI_TRY(d->ops->sync());
     float *sum = d->host_pieces[0];
     if (x->desc.fast)
-        TTI_TRY(tutti_comm_all_reduce(x->desc.comm, sum, sum, n, TUTTI_F32, TUTTI_SUM,
-                                      x->desc.alg));
+        TTI_TRY(
+            tutti_comm_all_reduce(x->desc.comm, sum, sum, n, TUTTI_F32, TUTTI_SUM, x->desc.alg));
     else
-        TTI_TRY(tti_comm_reduce_shards(x->desc.comm,
-                                       &(tti_reduce_desc){.pieces = pieces,
-                                                          .n_pieces = n_pieces,
-                                                          .dst = sum,
-                                                          .n_elems = n,
-                                                          .dtype = TUTTI_F32,
-                                                          .n_shards = x->desc.n_shards,
-                                                          .alg = x->desc.alg}));
+        TTI_TRY(
+            tti_comm_reduce_shards(x->desc.comm, &(tti_reduce_desc){.pieces = pieces,
+                                                                    .n_pieces = n_pieces,
+                                                                    .dst = sum,
+                                                                    .n_elems = n,
+                                                                    .dtype = TUTTI_F32,
+                                                                    .n_shards = x->desc.n_shards,
+                                                                    .alg = x->desc.alg}));
     return d->ops->copy(TTI_QUEUE_COMPUTE, tti_exec_grads(x), sum, n * sizeof(float));
 }
 
@@ -492,10 +518,30 @@ tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result) {
     return TUTTI_OK;
 }
 
+tutti_status tti_exec_device_profile(tti_exec *x, const tti_step_desc *desc, tti_profile *profile,
+                                     tti_step_result *result) {
+    tti_exec_device *d = x->device;
+    TTI_ASSERT(is_alone(x) && d->n_begun == d->n_ended);
+    d->profile = profile;
+    tutti_status st = d->ops->sync();
+    if (st == TUTTI_OK) st = d->ops->stamp(0);
+    if (st == TUTTI_OK) st = tti_exec_device_begin(x, desc);
+    if (st == TUTTI_OK) st = tti_exec_device_end(x, result);
+    d->profile = NULL;
+    double *us = calloc((size_t)profile->n + 1, sizeof *us);
+    if (!us || profile->failed) st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    if (st == TUTTI_OK) st = d->ops->read_stamps(profile->n + 1, us);
+    for (int i = 0; st == TUTTI_OK && i < profile->n; i++) {
+        profile->spans[i].start_us = us[i];
+        profile->spans[i].us = us[i + 1] - us[i];
+    }
+    free(us);
+    return st;
+}
+
 /* ---- evaluation ---- */
 
-tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc,
-                                  tti_step_result *result) {
+tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     tti_exec_device *d = x->device;
     step_set *set = &d->sets[d->n_begun % N_SETS];
     size_t first = (size_t)x->first_shard * TTI_SUMS;

@@ -24,6 +24,11 @@ tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc);
 tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result);
 tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result);
 
+/* A step that is timed part by part, not recorded. */
+typedef struct tti_profile tti_profile;
+tutti_status tti_exec_device_profile(tti_exec *x, const tti_step_desc *desc, tti_profile *profile,
+                                     tti_step_result *result);
+
 /* Copies of parameters and states on the host, made on first use. */
 tutti_status tti_exec_device_pull(tti_exec *x);
 tutti_status tti_exec_device_push(tti_exec *x);

@@ -100,6 +100,19 @@ int tti_exec_depth(const tti_exec *exec);
 /* Sums over one batch of evaluation data, added to loss_sum, count and correct.  Collective. */
 tutti_status tti_exec_eval(tti_exec *exec, const tti_step_desc *desc, tti_step_result *result);
 
+/* One part of a step and when it ran, in microseconds from the step's begin. */
+typedef struct tti_span {
+    const tti_node *node; /* NULL: no node of the shard program; name says what */
+    const char *name;     /* of the kernel, or of the part */
+    int shard;            /* global number; -1: of all */
+    double start_us, us;
+} tti_span;
+
+/* A step of training whose parts are timed on the device, or for the first shard on the host: spans
+ * [*n_spans], owned by the caller (free).  The parameters change as by tti_exec_step.  Only alone. */
+tutti_status tti_exec_profile(tti_exec *exec, const tti_step_desc *desc, tti_span **spans,
+                              int *n_spans, tti_step_result *result);
+
 /* The hash of the parameters as they are in memory now. */
 uint64_t tti_exec_params_hash(tti_exec *exec);
 

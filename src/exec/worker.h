@@ -98,6 +98,14 @@ tutti_status tti_exec_join(tti_exec *exec, int i);
 tutti_status tti_exec_exchange_sums(tti_exec *exec, bool vote);
 void tti_exec_add_sums(const tti_exec *exec, tti_step_result *result);
 
+/* profile.c: what is timed in a step. */
+typedef struct tti_profile {
+    tti_span *spans; /* us 0 until the moments are read */
+    int n, capacity;
+    bool failed; /* out of memory */
+} tti_profile;
+void tti_profile_add(tti_profile *profile, const tti_node *node, const char *name, int shard);
+
 /* consistency.c: compares the hashes that all ranks sent with the sums of this step. */
 tutti_status tti_exec_compare_hashes(tti_exec *exec, uint64_t step);
 

@@ -27,10 +27,11 @@ static tutti_status read_list(const char *text, int n_there, tti_devices *d) {
         char *end;
         long index = strtol(at, &end, 10);
         if (end == at || (*end && *end != ','))
-            return tti_fail(TUTTI_E_CONFIG,
-                            "parallel.devices: '%s' is neither auto, cpu, gpu nor a list of numbers "
-                            "such as 0,1",
-                            text);
+            return tti_fail(
+                TUTTI_E_CONFIG,
+                "parallel.devices: '%s' is neither auto, cpu, gpu nor a list of numbers "
+                "such as 0,1",
+                text);
         TTI_TRY(add(d, index, n_there));
         at = *end ? end + 1 : end;
     }

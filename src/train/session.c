@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/affinity.h"
 #include "base/clock.h"
 #include "ckpt/ckpt.h"
 #include "data/loader.h"
@@ -15,10 +14,10 @@
 #include "launch/supervised.h"
 #include "train/lr_schedule.h"
 #include "train/numerics.h"
-#include "train/optimizer.h"
 #include "train/pretrained.h"
 #include "train/reporter.h"
 #include "train/snapshot.h"
+#include "train/worker_exec.h"
 #include "train/times.h"
 
 /* A step that was begun: what its end needs. */
@@ -54,42 +53,6 @@ typedef struct session {
 } session;
 
 /* ---- preparation ---- */
-
-static tutti_status make_exec(session *s) {
-    const tti_job_config *c = s->c;
-    const tti_devices *devices = &s->b->devices;
-    int place = devices->n ? s->desc->local_rank % devices->n : 0;
-    tti_core_share share;
-    double auto_beta2 = tti_optimizer_find(c->optimizer.name)->beta2;
-    double beta2 = c->optimizer.beta2 < 0 ? auto_beta2 : c->optimizer.beta2;
-    tti_cores_share(s->desc->local_rank, s->desc->local_n_ranks, &share);
-    static const char *const algs[] = {"auto", "ring", "tree", "direct"};
-    tutti_comm_alg alg = TUTTI_ALG_AUTO;
-    for (int i = 0; i < TUTTI_N_ALGS; i++)
-        if (strcmp(algs[i], c->parallel.algorithm) == 0) alg = (tutti_comm_alg)i;
-    return tti_exec_create(
-        &(tti_exec_desc){.plan = s->b->plan,
-                         .backend = devices->backend,
-                         .device = {.index = devices->n ? devices->index[place] : 0,
-                                    .tf32 = strcmp(c->train.precision, "tf32") == 0,
-                                    .exact = strcmp(c->parallel.mode, "exact") == 0},
-                         .comm = s->desc->comm,
-                         .n_shards = s->b->n_shards,
-                         .n_lanes = share.n_threads,
-                         .cores = share.pinned ? share.cores.id : NULL,
-                         .alg = alg,
-                         .fast = strcmp(c->parallel.mode, "fast") == 0,
-                         .reference = strcmp(c->parallel.backend, "reference") == 0,
-                         .watch_gradients = s->is_scaled || strcmp(c->train.on_nan, "skip") == 0,
-                         .seed = (uint64_t)c->train.seed,
-                         .clip_norm = c->train.clip_norm,
-                         .beta1 = c->optimizer.beta1,
-                         .beta2 = beta2,
-                         .clip_value = c->train.clip_value,
-                         .l1 = c->optimizer.l1,
-                         .ema = c->train.ema},
-        &s->exec);
-}
 
 static void pin(void *memory, size_t n_bytes, void *user) { tti_exec_pin(user, memory, n_bytes); }
 
@@ -152,7 +115,7 @@ static tutti_status resume(session *s) {
 
 static tutti_status prepare(session *s) {
     const tti_session_desc *d = s->desc;
-    TTI_TRY(make_exec(s));
+    TTI_TRY(tti_worker_exec_create(s->b, d->comm, d->local_rank, d->local_n_ranks, &s->exec));
     /* A run that cannot begin must not look like one: model.init comes before the first record. */
     if (!d->resume) TTI_TRY(resume(s));
     TTI_TRY(tti_reporter_open(&s->reporter, d->train, s->b, d->run_dir, d->rank == 0));

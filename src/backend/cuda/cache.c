@@ -26,7 +26,8 @@ static char folder[MAX_PATH];
 static bool make_folder(const char *path) { return mkdir(path, 0700) == 0 || errno == EEXIST; }
 
 static void find_folder(void) {
-    const char *own = getenv("TUTTI_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const char *own = getenv("TUTTI_CACHE"), *xdg = getenv("XDG_CACHE_HOME"),
+               *home = getenv("HOME");
     char parent[MAX_PATH / 2] = "", path[MAX_PATH] = "";
     if (own && *own) {
         snprintf(path, sizeof path, "%s", own);
@@ -75,9 +76,8 @@ static size_t check(const char *file, size_t n_bytes, const char *key, size_t *n
     size_t n_key = strlen(key);
     if (n_bytes < sizeof h) return 0;
     memcpy(&h, file, sizeof h);
-    bool fits = memcmp(h.magic, "tutti-cache", 12) == 0 && h.version == 1 &&
-                h.key_bytes == n_key && h.data_bytes <= MAX_BYTES &&
-                n_bytes == sizeof h + n_key + h.data_bytes;
+    bool fits = memcmp(h.magic, "tutti-cache", 12) == 0 && h.version == 1 && h.key_bytes == n_key &&
+                h.data_bytes <= MAX_BYTES && n_bytes == sizeof h + n_key + h.data_bytes;
     if (!fits || memcmp(file + sizeof h, key, n_key) != 0) return 0;
     if (tti_crc32c(0, file + sizeof h + n_key, h.data_bytes) != h.crc) return 0;
     *n_data = h.data_bytes;

@@ -22,13 +22,15 @@ typedef struct tti_cuda {
     cudaStream_t streams[TTI_N_QUEUES];
     cudaEvent_t marks[16];
     cudaEvent_t orders[TTI_N_QUEUES];
-    int n_sms;        /* multiprocessors */
-    int capability;   /* 80, 90: major * 10 + minor */
+    cudaEvent_t *stamps; /* [n_stamps], made as they are asked for */
+    int n_stamps;
+    int n_sms;           /* multiprocessors */
+    int capability;      /* 80, 90: major * 10 + minor */
     size_t shared_optin; /* most shared memory of a block, bytes */
     size_t n_bytes, n_peak;
     char name[64];
-    void *blas;  /* matmul.c's: handle and tuned choices, made on first use */
-    void *dnn;   /* dnn.c's: handle and plans, made on first use */
+    void *blas; /* matmul.c's: handle and tuned choices, made on first use */
+    void *dnn;  /* dnn.c's: handle and plans, made on first use */
 } tti_cuda;
 
 /* NULL: this thread has opened none. */

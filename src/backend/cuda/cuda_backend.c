@@ -6,11 +6,11 @@
 
 /* In the order of selection. */
 static const tti_kernel *const families[] = {
-    tti_cuda_matmul_kernels,     tti_cuda_attention_kernels, tti_cuda_conv_kernels,
-    tti_cuda_norm_kernels,       tti_cuda_batch_norm_kernels, tti_cuda_elementwise_kernels,
-    tti_cuda_reduce_kernels,     tti_cuda_random_kernels,    tti_cuda_shape_kernels,
-    tti_cuda_embed_kernels,      tti_cuda_pool_kernels,      tti_cuda_resample_kernels,
-    tti_cuda_softmax_kernels,    tti_cuda_loss_kernels,      tti_cuda_recurrent_kernels,
+    tti_cuda_matmul_kernels,  tti_cuda_attention_kernels,  tti_cuda_conv_kernels,
+    tti_cuda_norm_kernels,    tti_cuda_batch_norm_kernels, tti_cuda_elementwise_kernels,
+    tti_cuda_reduce_kernels,  tti_cuda_random_kernels,     tti_cuda_shape_kernels,
+    tti_cuda_embed_kernels,   tti_cuda_pool_kernels,       tti_cuda_resample_kernels,
+    tti_cuda_softmax_kernels, tti_cuda_loss_kernels,       tti_cuda_recurrent_kernels,
     tti_cuda_optim_kernels,
 };
 
@@ -25,8 +25,7 @@ static const tti_kernel *find_in(const tti_kernel *list, const tti_node *node) {
 static const tti_kernel *select_kernel(const tti_node *node, bool reference_only) {
     if ((node->op->traits & TTI_SOURCE) || reference_only) return NULL;
     const tti_kernel *kernel = NULL;
-    for (size_t i = 0; i < TTI_COUNT(families) && !kernel; i++)
-        kernel = find_in(families[i], node);
+    for (size_t i = 0; i < TTI_COUNT(families) && !kernel; i++) kernel = find_in(families[i], node);
     return kernel;
 }
 
@@ -63,6 +62,8 @@ static const tti_device_ops device_ops = {
     .mark = tti_cuda_mark,
     .await = tti_cuda_await,
     .sync = tti_cuda_sync,
+    .stamp = tti_cuda_stamp,
+    .read_stamps = tti_cuda_read_stamps,
     .record_begin = tti_cuda_record_begin,
     .record_end = tti_cuda_record_end,
     .replay = tti_cuda_replay,
@@ -112,8 +113,8 @@ TUTTI_API const tti_backend *tutti_backend_module(const tti_module_host *host);
 const tti_backend *tutti_backend_module(const tti_module_host *host) {
     if (host->abi != TTI_MODULE_ABI || strcmp(host->version, TUTTI_VERSION) != 0) {
         char text[160];
-        snprintf(text, sizeof text, "the module is of tutti " TUTTI_VERSION ", the program of %.32s",
-                 host->version);
+        snprintf(text, sizeof text,
+                 "the module is of tutti " TUTTI_VERSION ", the program of %.32s", host->version);
         host->fail(TUTTI_E_UNSUPPORTED, text);
         return NULL;
     }

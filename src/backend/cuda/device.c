@@ -93,6 +93,8 @@ void tti_cuda_close(void) {
         if (d->streams[i]) cudaStreamDestroy(d->streams[i]);
         if (d->orders[i]) cudaEventDestroy(d->orders[i]);
     }
+    for (int i = 0; i < d->n_stamps; i++) cudaEventDestroy(d->stamps[i]);
+    free(d->stamps);
     for (size_t i = 0; i < TTI_COUNT(d->marks); i++)
         if (d->marks[i]) cudaEventDestroy(d->marks[i]);
     free(d);
@@ -166,9 +168,8 @@ tutti_status tti_cuda_clear(tti_queue queue, void *dst, size_t n_bytes) {
 
 tutti_status tti_cuda_order(tti_queue after, tti_queue before) {
     TTI_CUDA(cudaEventRecord(current->orders[before], current->streams[before]));
-    return tti_cuda_check(
-        cudaStreamWaitEvent(current->streams[after], current->orders[before], 0),
-        "cudaStreamWaitEvent");
+    return tti_cuda_check(cudaStreamWaitEvent(current->streams[after], current->orders[before], 0),
+                          "cudaStreamWaitEvent");
 }
 
 tutti_status tti_cuda_mark(tti_queue queue, int mark) {
@@ -182,6 +183,36 @@ tutti_status tti_cuda_await(int mark) {
 
 tutti_status tti_cuda_sync(void) {
     return tti_cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
+/* ---- moments ---- */
+
+static tutti_status more_stamps(int n) {
+    cudaEvent_t *more = realloc(current->stamps, (size_t)n * sizeof(cudaEvent_t));
+    if (!more) return tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
+    current->stamps = more;
+    while (current->n_stamps < n) {
+        TTI_CUDA(cudaEventCreate(&more[current->n_stamps]));
+        current->n_stamps++;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_cuda_stamp(int moment) {
+    if (moment >= current->n_stamps) TTI_TRY(more_stamps(moment + 256));
+    return tti_cuda_check(cudaEventRecord(current->stamps[moment], tti_cuda_stream()),
+                          "cudaEventRecord");
+}
+
+tutti_status tti_cuda_read_stamps(int n, double *us) {
+    if (n < 1) return TUTTI_OK;
+    TTI_CUDA(cudaEventSynchronize(current->stamps[n - 1]));
+    for (int i = 0; i < n; i++) {
+        float ms = 0;
+        TTI_CUDA(cudaEventElapsedTime(&ms, current->stamps[0], current->stamps[i]));
+        us[i] = 1e3 * (double)ms;
+    }
+    return TUTTI_OK;
 }
 
 /* ---- recordings ---- */

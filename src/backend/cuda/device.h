@@ -24,6 +24,9 @@ tutti_status tti_cuda_mark(tti_queue queue, int mark);
 tutti_status tti_cuda_await(int mark);
 tutti_status tti_cuda_sync(void);
 
+tutti_status tti_cuda_stamp(int moment);
+tutti_status tti_cuda_read_stamps(int n, double *us);
+
 tutti_status tti_cuda_record_begin(void);
 tutti_status tti_cuda_record_end(void **recording);
 tutti_status tti_cuda_replay(void *recording);

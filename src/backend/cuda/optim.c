@@ -1,4 +1,5 @@
-/* optim.c - the optimizer ops one by one, as the update program's own tests and others call them. */
+/* optim.c - the optimizer ops one by one, as the update program's own tests and others call them.
+ */
 #include <string.h>
 
 #include "backend/cuda/cuda.h"
@@ -9,9 +10,14 @@ static const struct {
     tti_rule_kind kind;
     int n_states;
 } rules[] = {
-    {"sgd", TTI_RULE_SGD, 1},         {"adam", TTI_RULE_ADAM, 2},       {"adamw", TTI_RULE_ADAMW, 2},
-    {"rmsprop", TTI_RULE_RMSPROP, 2}, {"adagrad", TTI_RULE_ADAGRAD, 1}, {"lion", TTI_RULE_LION, 1},
-    {"lars", TTI_RULE_LARS, 1},       {"lamb", TTI_RULE_LAMB, 2},
+    {"sgd", TTI_RULE_SGD, 1},
+    {"adam", TTI_RULE_ADAM, 2},
+    {"adamw", TTI_RULE_ADAMW, 2},
+    {"rmsprop", TTI_RULE_RMSPROP, 2},
+    {"adagrad", TTI_RULE_ADAGRAD, 1},
+    {"lion", TTI_RULE_LION, 1},
+    {"lars", TTI_RULE_LARS, 1},
+    {"lamb", TTI_RULE_LAMB, 2},
     {"lamb_direction", TTI_RULE_LAMB, 2},
 };
 
@@ -59,9 +65,9 @@ static bool can_run(const tti_node *node) {
 static tutti_status bring(const tti_kargs *a, int k) {
     size_t n_bytes = tti_value_n_bytes(a->node->out[k]);
     if (a->out[k] == a->in[k] || n_bytes == 0) return TUTTI_OK;
-    return tti_cuda_check(cudaMemcpyAsync(a->out[k], a->in[k], n_bytes, cudaMemcpyDeviceToDevice,
-                                          tti_cuda_stream()),
-                          "cudaMemcpyAsync");
+    return tti_cuda_check(
+        cudaMemcpyAsync(a->out[k], a->in[k], n_bytes, cudaMemcpyDeviceToDevice, tti_cuda_stream()),
+        "cudaMemcpyAsync");
 }
 
 /* Inputs: w, states, g, hyper, norms. */
@@ -85,24 +91,24 @@ static tutti_status optimizer_run(void *state, const tti_kargs *a) {
 static tutti_status buffer_run(void *state, const tti_kargs *a) {
     (void)state;
     TTI_TRY(bring(a, 0));
-    return tti_cuda_check(tti_launch_buffer_update(a->out[0], a->in[1], a->in[2],
-                                                   (float)tti_attr_float(a->node, "momentum"),
-                                                   (size_t)tti_value_n_elems(a->node->out[0]),
-                                                   tti_cuda_stream()),
-                          "buffer_update");
+    return tti_cuda_check(
+        tti_launch_buffer_update(a->out[0], a->in[1], a->in[2],
+                                 (float)tti_attr_float(a->node, "momentum"),
+                                 (size_t)tti_value_n_elems(a->node->out[0]), tti_cuda_stream()),
+        "buffer_update");
 }
 
 static tutti_status average_run(void *state, const tti_kargs *a) {
     (void)state;
     TTI_TRY(bring(a, 0));
-    return tti_cuda_check(tti_launch_average(a->out[0], a->in[1],
-                                             (float)tti_attr_float(a->node, "decay"),
-                                             (size_t)tti_value_n_elems(a->node->out[0]),
-                                             tti_cuda_stream()),
-                          "ema");
+    return tti_cuda_check(
+        tti_launch_average(a->out[0], a->in[1], (float)tti_attr_float(a->node, "decay"),
+                           (size_t)tti_value_n_elems(a->node->out[0]), tti_cuda_stream()),
+        "ema");
 }
 
-#define OPTIMIZER(op_name) {.op = op_name, .name = "cuda", .can_run = can_run, .run = optimizer_run}
+#define OPTIMIZER(op_name) \
+    { .op = op_name, .name = "cuda", .can_run = can_run, .run = optimizer_run }
 
 const tti_kernel tti_cuda_optim_kernels[] = {
     OPTIMIZER("sgd"),

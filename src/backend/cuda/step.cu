@@ -42,8 +42,7 @@ extern "C" cudaError_t tti_launch_begin_step(const tti_step_args *args, const tt
 }
 
 extern "C" cudaError_t tti_launch_collect(const float *loss_sum, const float *count,
-                                          const float *correct, double *sums,
-                                          cudaStream_t stream) {
+                                          const float *correct, double *sums, cudaStream_t stream) {
     collect_kernel<<<1, 1, 0, stream>>>(loss_sum, count, correct, sums);
     return cudaGetLastError();
 }

@@ -128,8 +128,8 @@ __global__ void slot_norms_kernel(tti_update_view u) {
 /* ---- the hash of a block: backend.h says what it is of, cpu/isa.c is the twin ---- */
 
 typedef struct block_hash {
-    uint32_t lane[HASH_LANES];   /* Horner's rule in 64 lanes */
-    uint32_t power[MAX_CHUNKS];  /* of its factor */
+    uint32_t lane[HASH_LANES];  /* Horner's rule in 64 lanes */
+    uint32_t power[MAX_CHUNKS]; /* of its factor */
 } block_hash;
 
 __device__ __forceinline__ void hash_begin(block_hash &h) {
@@ -219,8 +219,7 @@ __global__ void __launch_bounds__(THREADS) update_kernel(tti_update_view u) {
             float g[4];
             tti_load<float, 4>(u.grads + at, g);
 #pragma unroll
-            for (int k = 0; k < 4; k++)
-                w[k] = (1 - b.decay) * w[k] + b.decay * g[k] * h.inv_rows;
+            for (int k = 0; k < 4; k++) w[k] = (1 - b.decay) * w[k] + b.decay * g[k] * h.inv_rows;
             tti_store<float, 4>(u.params + at, w);
         }
         if (u.ema) average_four(u, b.kind == TTI_BLOCK_BUFFER, at, w);
@@ -282,23 +281,24 @@ __global__ void average_kernel(float *a, const float *w, float decay, size_t n) 
 /* ---- launchers ---- */
 
 /* Runs the statement with KIND and N_STATES as constants. */
-#define FOR_RULE(kind, ...)                                                         \
-    switch (kind) {                                                                 \
-        RULE_CASE(TTI_RULE_SGD, 1, __VA_ARGS__)                                     \
-        RULE_CASE(TTI_RULE_ADAM, 2, __VA_ARGS__)                                    \
-        RULE_CASE(TTI_RULE_ADAMW, 2, __VA_ARGS__)                                   \
-        RULE_CASE(TTI_RULE_RMSPROP, 2, __VA_ARGS__)                                 \
-        RULE_CASE(TTI_RULE_ADAGRAD, 1, __VA_ARGS__)                                 \
-        RULE_CASE(TTI_RULE_LION, 1, __VA_ARGS__)                                    \
-        RULE_CASE(TTI_RULE_LARS, 1, __VA_ARGS__)                                    \
-        RULE_CASE(TTI_RULE_LAMB, 2, __VA_ARGS__)                                    \
-        default: return cudaErrorInvalidValue;                                      \
+#define FOR_RULE(kind, ...)                         \
+    switch (kind) {                                 \
+        RULE_CASE(TTI_RULE_SGD, 1, __VA_ARGS__)     \
+        RULE_CASE(TTI_RULE_ADAM, 2, __VA_ARGS__)    \
+        RULE_CASE(TTI_RULE_ADAMW, 2, __VA_ARGS__)   \
+        RULE_CASE(TTI_RULE_RMSPROP, 2, __VA_ARGS__) \
+        RULE_CASE(TTI_RULE_ADAGRAD, 1, __VA_ARGS__) \
+        RULE_CASE(TTI_RULE_LION, 1, __VA_ARGS__)    \
+        RULE_CASE(TTI_RULE_LARS, 1, __VA_ARGS__)    \
+        RULE_CASE(TTI_RULE_LAMB, 2, __VA_ARGS__)    \
+        default:                                    \
+            return cudaErrorInvalidValue;           \
     }
-#define RULE_CASE(kind, states, ...)              \
-    case kind: {                                  \
-        enum { KIND = kind, N_STATES = states };  \
-        __VA_ARGS__;                              \
-        break;                                    \
+#define RULE_CASE(kind, states, ...)             \
+    case kind: {                                 \
+        enum { KIND = kind, N_STATES = states }; \
+        __VA_ARGS__;                             \
+        break;                                   \
     }
 
 extern "C" cudaError_t tti_launch_update_hyper(const tti_update_view *u, cudaStream_t stream) {

@@ -1,4 +1,5 @@
-/* update.h - launchers of update.cu: the optimizers, over single tensors and over all parameters. */
+/* update.h - launchers of update.cu: the optimizers, over single tensors and over all parameters.
+ */
 #ifndef TTI_CUDA_UPDATE_H
 #define TTI_CUDA_UPDATE_H
 
@@ -45,8 +46,8 @@ typedef struct tti_update_view {
     const double *sums; /* [n_shards][3] */
     tti_step_report *report;
     tti_hyper *hyper;
-    double *partials; /* [n_blocks][2] */
-    float *norms;     /* [n_slots][2] */
+    double *partials;      /* [n_blocks][2] */
+    float *norms;          /* [n_slots][2] */
     const int *slot_first; /* [n_slots + 1] the first block of each slot */
     float clip_norm, clip_value, l1, ema_decay;
     int watch;

@@ -1,0 +1,32 @@
+/* profile.h - where the time of a training step goes, and what this machine can do.
+ *
+ * Threads: a job is used by one thread at a time. */
+#ifndef TUTTI_PROFILE_H
+#define TUTTI_PROFILE_H
+
+#include "tutti/job.h"
+
+/* Zero is the default of every field. */
+typedef struct tutti_profile_desc {
+    int n_steps;            /* timed, 0: 3; the fastest is told                             */
+    int n_warm;             /* before them, 0: 4                                            */
+    const char *trace_path; /* of a Chrome/Perfetto trace to write; NULL: none              */
+    int max_rows;           /* of the table, 0: 25                                          */
+} tutti_profile_desc;
+
+TUTTI_EXTERN_C_BEGIN
+
+/* Trains a few steps of the job with one worker, times every part of some of them without waiting
+ * in between, and prints a table: time, TFLOP/s and GB/s of each kind of operation beside what this
+ * device was measured to reach, its share of the step, and what a perfect kernel would save.  Below
+ * it the time of a step as it runs in training.  *text is freed with free().  Writes no run. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_profile(tutti_job *job, const tutti_profile_desc *desc,
+                                                     char **text);
+
+/* What this machine has: cores, kernels, modules and why they are not loaded, devices, and with
+ * measure what a matrix product and a copy reach on each.  *text is freed with free(). */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_doctor(bool measure, char **text);
+
+TUTTI_EXTERN_C_END
+
+#endif /* TUTTI_PROFILE_H */

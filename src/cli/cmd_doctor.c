@@ -1,0 +1,36 @@
+/* cmd_doctor.c - `tutti doctor`: what this machine has, and what it reaches. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cmd.h"
+#include "cli/job_args.h"
+#include "tutti/profile.h"
+
+static const char usage[] =
+    "usage: tutti doctor [--quick]\n\n"
+    "Prints the cores and memory of this host, the kernels in use, the modules that were loaded "
+    "or\n"
+    "why they were not, the devices, their drivers, libraries and free memory, and what a matrix\n"
+    "product and a copy were measured to reach (a few seconds; not with --quick).\n";
+
+int tutti_cmd_doctor(int argc, char **argv) {
+    bool quick = false;
+    char *text;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            fputs(usage, stdout);
+            return 0;
+        }
+        if (strcmp(argv[i], "--quick") != 0) {
+            fprintf(stderr, "tutti doctor: unknown argument '%s'\n%s", argv[i], usage);
+            return 2;
+        }
+        quick = true;
+    }
+    tutti_status st = tutti_doctor(!quick, &text);
+    if (st != TUTTI_OK) return report_failure(st);
+    fputs(text, stdout);
+    free(text);
+    return 0;
+}

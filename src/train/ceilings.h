@@ -1,0 +1,18 @@
+/* ceilings.h - what a device is measured to reach: a large matrix product, a large copy. */
+#ifndef TTI_TRAIN_CEILINGS_H
+#define TTI_TRAIN_CEILINGS_H
+
+#include "backend/backend.h"
+
+typedef struct tti_ceilings {
+    double flops;   /* operations per second of a matrix product of dtype */
+    double bytes;   /* read and written per second by a copy */
+    tutti_dtype dtype;
+    int64_t side; /* of the square matrices */
+} tti_ceilings;
+
+/* On the device that the calling thread has open, or on one core of the host.  Takes a second or
+ * less; random data. */
+tutti_status tti_ceilings_measure(const tti_backend *backend, tutti_dtype dtype, tti_ceilings *out);
+
+#endif /* TTI_TRAIN_CEILINGS_H */

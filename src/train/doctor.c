@@ -1,0 +1,71 @@
+/* doctor.c - tutti_doctor: what this machine has, and why not more. */
+#include "tutti/profile.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "backend/backend.h"
+#include "base/affinity.h"
+#include "train/ceilings.h"
+
+static tutti_status describe_ceilings(const tti_backend *backend, tutti_dtype dtype, tti_str *out) {
+    tti_ceilings c;
+    TTI_TRY(tti_ceilings_measure(backend, dtype, &c));
+    tti_str_printf(out, "    matrix product %s %lldx%lldx%lld: %.1f GFLOP/s; copy: %.1f GB/s\n",
+                   dtype == TUTTI_F32 ? "f32" : "bf16", (long long)c.side, (long long)c.side,
+                   (long long)c.side, c.flops * 1e-9, c.bytes * 1e-9);
+    return TUTTI_OK;
+}
+
+static tutti_status describe_host(bool measure, tti_str *out) {
+    tti_cores cores;
+    tti_cores_allowed(&cores);
+    tti_str_printf(out, "host: %d cores allowed, %d usable, %.1f GiB of memory\n", cores.n,
+                   tti_cores_usable(),
+                   (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / (1 << 30));
+    tti_str_add(out, "  ");
+    tti_backend_cpu.describe(out);
+    tti_str_add(out, "\n");
+    return measure ? describe_ceilings(&tti_backend_cpu, TUTTI_F32, out) : TUTTI_OK;
+}
+
+static tutti_status describe_device(const tti_backend *backend, int index, bool measure,
+                                    tti_str *out) {
+    tti_str_printf(out, "  device %d: ", index);
+    backend->device->describe(index, out);
+    tti_str_add(out, "\n");
+    TTI_TRY(backend->device->open(&(tti_device_desc){.index = index}));
+    size_t n_now, n_peak, n_free;
+    backend->device->memory(&n_now, &n_peak, &n_free);
+    tti_str_printf(out, "    free memory: %.1f GiB\n", (double)n_free / (1 << 30));
+    tutti_status st = measure ? describe_ceilings(backend, TUTTI_BF16, out) : TUTTI_OK;
+    backend->device->close();
+    return st;
+}
+
+/* A machine without devices is no failure. */
+static tutti_status describe_module(const char *name, bool measure, tti_str *out) {
+    const tti_backend *backend;
+    if (tti_backend_find(name, &backend) != TUTTI_OK) {
+        tti_str_printf(out, "%s: not loaded: %s\n", name, tutti_last_error());
+        tti_clear_error();
+        return TUTTI_OK;
+    }
+    backend->describe(out);
+    tti_str_add(out, "\n");
+    for (int i = 0; i < backend->device->count(); i++)
+        TTI_TRY(describe_device(backend, i, measure, out));
+    return TUTTI_OK;
+}
+
+tutti_status tutti_doctor(bool measure, char **text) {
+    tti_str out = {0};
+    *text = NULL;
+    tti_str_printf(&out, "tutti %s\n", TUTTI_VERSION);
+    tutti_status st = describe_host(measure, &out);
+    if (st == TUTTI_OK) st = describe_module("cuda", measure, &out);
+    if (st == TUTTI_OK && out.failed) st = tti_fail(TUTTI_E_NOMEM, "doctor: out of memory");
+    if (st != TUTTI_OK) tti_str_free(&out);
+    *text = out.text;
+    return st;
+}
