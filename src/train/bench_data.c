@@ -27,6 +27,7 @@ typedef struct bench {
     const tutti_dataset *ds;
     uint64_t seed;
     int64_t batch, limit_ns;
+    double mixup;
     tti_workspace workspace;
     void *scratch[2];
     void *x;
@@ -72,7 +73,8 @@ static tutti_status run_loader(bench *b, int n_threads, double *per_s) {
                                                  .last_shard = 1,
                                                  .seed = b->seed,
                                                  .n_threads = n_threads,
-                                                 .n_prefetch = 4},
+                                                 .n_prefetch = 4,
+                                                 .mixup = b->mixup},
                               &loader));
     tti_batch batch;
     int64_t n_samples = 0, start_ns = 0, now_ns = 0;
@@ -147,6 +149,7 @@ tutti_status tutti_bench_data(tutti_job *job, const tutti_bench_data_desc *desc,
     bench b = {.ds = ds,
                .seed = (uint64_t)job->config.train.seed,
                .batch = job->config.train.batch,
+               .mixup = job->config.data.mixup,
                .limit_ns = (desc->min_ms > 0 ? desc->min_ms : 2000) * TTI_NS_PER_MS};
     int n_threads = desc->n_threads > 0 ? desc->n_threads : tti_cores_usable();
     double loader_per_s = 0;
