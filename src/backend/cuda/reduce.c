@@ -99,19 +99,19 @@ static size_t scratch_bytes(const tti_node *node, const void *state) {
     return tti_cuda_reduce_scratch(&((const reduce_state *)state)->plan);
 }
 
-static tutti_status run_divided(const reduce_state *s, const tti_kargs *a, double divisor) {
-    if (tti_value_n_elems(a->node->out[0]) == 0) return TUTTI_OK;
-    cudaError_t error =
-        tti_cuda_reduce(&s->plan, a->in[0], NULL, a->out[0], a->node->out[0]->type.dtype, divisor,
-                        a->scratch, tti_cuda_stream());
-    return tti_cuda_check(error, a->node->op->name);
+static tutti_status mean_prepare(const tti_node *node, void **state) {
+    TTI_TRY(prepare(node, TTI_FOLD_SUM, state));
+    reduce_state *s = *state;
+    s->plan.divisor = (double)s->plan.n_folded;
+    return TUTTI_OK;
 }
 
-static tutti_status run(void *state, const tti_kargs *a) { return run_divided(state, a, 1); }
-
-static tutti_status mean_run(void *state, const tti_kargs *a) {
+static tutti_status run(void *state, const tti_kargs *a) {
     const reduce_state *s = state;
-    return run_divided(s, a, (double)s->plan.n_folded);
+    if (tti_value_n_elems(a->node->out[0]) == 0) return TUTTI_OK;
+    cudaError_t error =
+        tti_cuda_reduce(&s->plan, a->in[0], NULL, a->out[0], a->scratch, tti_cuda_stream());
+    return tti_cuda_check(error, a->node->op->name);
 }
 
 /* ---- the gradient of a maximum: ties first ---- */
@@ -121,6 +121,7 @@ static tutti_status grad_prepare(const tti_node *node, void **state) {
     TTI_TRY(new_state(node, &s));
     tti_nest nest = fold_nest(node, node->in[1]);
     tti_cuda_reduce_make(TTI_FOLD_COUNT, node->in[0]->type.dtype, &nest, &s->plan);
+    s->plan.y_dtype = s->plan.dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
     s->spread = nest_over(node->in[0]);
     s->spread.n_operands = 4;
     tti_cuda_strides(node->out[0], s->spread.stride[0]);
@@ -148,10 +149,8 @@ static tutti_status grad_run(void *state, const tti_kargs *a) {
     tutti_dtype dtype = node->in[0]->type.dtype;
     char *parts = (char *)a->scratch + tie_bytes(node);
     if (tti_value_n_elems(node->out[0]) == 0) return TUTTI_OK;
-    TTI_CUDA(tti_cuda_reduce(&s->plan, a->in[0], a->in[1], a->scratch,
-                             dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32, 1, parts,
-                             tti_cuda_stream()));
-    TTI_CUDA(tti_cuda_max_spread(dtype, &s->spread, a->in[0], a->in[1], a->in[2], a->scratch,
+    TTI_CUDA(tti_cuda_reduce(&s->plan, a->in[0], a->in[1], a->scratch, parts, tti_cuda_stream()));
+    TTI_CUDA(tti_cuda_max_spread(dtype, &s->spread, (const void *const *)a->in, a->scratch,
                                  a->out[0], tti_cuda_stream()));
     return TUTTI_OK;
 }
@@ -180,17 +179,17 @@ static tutti_status argmax_run(void *state, const tti_kargs *a) {
     return tti_cuda_check(error, "argmax");
 }
 
-#define FOLD(op_name, prepare_fn, run_fn)                                         \
+#define FOLD(op_name, prepare_fn)                                                 \
     {                                                                             \
         .op = op_name, .name = "cuda", .can_run = can_run, .prepare = prepare_fn, \
-        .scratch_bytes = scratch_bytes, .run = run_fn, .release = free            \
+        .scratch_bytes = scratch_bytes, .run = run, .release = free               \
     }
 
 const tti_kernel tti_cuda_reduce_kernels[] = {
-    FOLD("sum", sum_prepare, run),
-    FOLD("mean", sum_prepare, mean_run),
-    FOLD("max_reduce", max_prepare, run),
-    FOLD("sum_to", sum_to_prepare, run),
+    FOLD("sum", sum_prepare),
+    FOLD("mean", mean_prepare),
+    FOLD("max_reduce", max_prepare),
+    FOLD("sum_to", sum_to_prepare),
     {.op = "max_reduce_grad",
      .name = "cuda",
      .can_run = can_run,

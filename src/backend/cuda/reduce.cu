@@ -275,18 +275,18 @@ static tti_reduce_plan plan_of_parts(const tti_reduce_plan *plan) {
 }
 
 extern "C" cudaError_t tti_cuda_reduce(const tti_reduce_plan *plan, const void *x,
-                                       const void *compare, void *y, tutti_dtype y_dtype,
-                                       double divisor, void *scratch, cudaStream_t stream) {
+                                       const void *compare, void *y, void *scratch,
+                                       cudaStream_t stream) {
     fold_args a = {};
     a.x = x, a.compare = compare;
-    a.divisor = divisor;
+    a.divisor = plan->divisor;
     if (plan->n_kept == 0) return cudaSuccess;
     bool split = plan->n_splits > 1;
-    a.y = split ? scratch : y, a.y_dtype = split ? (int)PARTIAL : (int)y_dtype;
+    a.y = split ? scratch : y, a.y_dtype = split ? (int)PARTIAL : (int)plan->y_dtype;
     cudaError_t error = fold(plan, &a, stream);
     if (!split || error != cudaSuccess) return error;
     tti_reduce_plan parts = plan_of_parts(plan);
-    a.x = scratch, a.y = y, a.y_dtype = y_dtype;
+    a.x = scratch, a.y = y, a.y_dtype = plan->y_dtype;
     return fold(&parts, &a, stream);
 }
 
@@ -318,11 +318,11 @@ __global__ void __launch_bounds__(THREADS) spread_kernel(const __grid_constant__
     tti_from_acc((T *)a.dx + at[0], dx);
 }
 
-extern "C" cudaError_t tti_cuda_max_spread(tutti_dtype dtype, const tti_nest *nest, const void *x,
-                                           const void *y, const void *dy, const void *ties,
-                                           void *dx, cudaStream_t stream) {
+extern "C" cudaError_t tti_cuda_max_spread(tutti_dtype dtype, const tti_nest *nest,
+                                           const void *const *in, const void *ties, void *dx,
+                                           cudaStream_t stream) {
     spread_args a = {};
-    a.x = x, a.y = y, a.dy = dy, a.ties = ties, a.dx = dx;
+    a.x = in[0], a.y = in[1], a.dy = in[2], a.ties = ties, a.dx = dx;
     a.n = 1, a.n_dims = nest->n_dims;
     for (int d = 0; d < nest->n_dims; d++) {
         a.n *= nest->dim[d];

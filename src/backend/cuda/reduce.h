@@ -18,6 +18,8 @@ typedef enum tti_fold { TTI_FOLD_SUM, TTI_FOLD_MAX, TTI_FOLD_COUNT } tti_fold;
 typedef struct tti_reduce_plan {
     tti_fold fold;
     tutti_dtype dtype;         /* of x: f32, bf16, f16, f64 */
+    tutti_dtype y_dtype;       /* of y; as x unless changed */
+    double divisor;            /* of sums; 1 unless changed */
     tti_nest kept, folded;     /* operand 0: x; 1: y, of kept alone */
     uint64_t n_kept, n_folded; /* elements of y; elements of x for one of y */
     bool by_columns;           /* the innermost loop of x is kept: threads stand side by side */
@@ -35,17 +37,15 @@ void tti_cuda_reduce_make(tti_fold fold, tutti_dtype dtype, const tti_nest *nest
 /* Bytes of scratch: partial results. */
 size_t tti_cuda_reduce_scratch(const tti_reduce_plan *plan);
 
-/* y = fold of x, divided by divisor (1: the sum itself).  COUNT: how many elements of x equal that
- * of compare, which lies as y does; elsewhere NULL. */
+/* y = fold of x.  COUNT: how many elements of x equal that of compare, which lies as y does;
+ * elsewhere NULL. */
 cudaError_t tti_cuda_reduce(const tti_reduce_plan *plan, const void *x, const void *compare,
-                            void *y, tutti_dtype y_dtype, double divisor, void *scratch,
-                            cudaStream_t stream);
+                            void *y, void *scratch, cudaStream_t stream);
 
-/* dx = dy / ties where x equals y, else 0.  nest: operands dx, x, y, dy; ties as y, f32, or f64 for
- * f64. */
-cudaError_t tti_cuda_max_spread(tutti_dtype dtype, const tti_nest *nest, const void *x,
-                                const void *y, const void *dy, const void *ties, void *dx,
-                                cudaStream_t stream);
+/* dx = dy / ties where x equals y, else 0.  in: x, y, dy; nest: operands dx, x, y, dy; ties as y,
+ * f32, or f64 for f64. */
+cudaError_t tti_cuda_max_spread(tutti_dtype dtype, const tti_nest *nest, const void *const *in,
+                                const void *ties, void *dx, cudaStream_t stream);
 
 /* y i32 = place of the first maximum along n elements of x that lie stride apart; kept: operands x
  * and y over the other dimensions; NaN is the largest. */

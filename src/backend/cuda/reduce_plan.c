@@ -73,7 +73,8 @@ static bool is_narrow(const tti_reduce_plan *p) {
 
 void tti_cuda_reduce_make(tti_fold fold, tutti_dtype dtype, const tti_nest *nest,
                           tti_reduce_plan *plan) {
-    tti_reduce_plan p = {.fold = fold, .dtype = dtype, .width = 1, .n_lanes = 1};
+    tti_reduce_plan p = {
+        .fold = fold, .dtype = dtype, .y_dtype = dtype, .divisor = 1, .width = 1, .n_lanes = 1};
     int last = nest->n_dims - 1;
     p.kept.n_operands = 2, p.folded.n_operands = 2;
     for (int d = 0; d <= last; d++)
