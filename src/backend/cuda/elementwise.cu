@@ -14,33 +14,37 @@ static unsigned blocks_for(uint64_t n, uint64_t per_block) {
 
 /* ---- one function, one dtype in, one out ---- */
 
+/* Whole vectors by every thread, two of them on their way at once; the last n % V elements one by
+ * one in the last block. */
 template <int FN, bool TWO, class TI, class TO>
 __global__ void __launch_bounds__(THREADS, 6)
     direct_kernel(const TI *a, const TI *b, TO *y, uint64_t n) {
     constexpr int BYTES = sizeof(TI) > sizeof(TO) ? sizeof(TI) : sizeof(TO);
     constexpr int V = 16 / BYTES, U = 2;
     uint64_t first = (uint64_t)blockIdx.x * (THREADS * V * U) + threadIdx.x * V;
-    float x[U][V], z[U][V];
-    if (((uint64_t)blockIdx.x + 1) * (THREADS * V * U) <= n) {
+    tti_vec<TI, V> left[U], right[U];
 #pragma unroll
-        for (int u = 0; u < U; u++) {
-            uint64_t i = first + u * (THREADS * V);
-            tti_load(a + i, x[u]);
-            if (TWO) tti_load(b + i, z[u]);
-        }
-#pragma unroll
-        for (int u = 0; u < U; u++) {
-#pragma unroll
-            for (int j = 0; j < V; j++)
-                x[u][j] = tti_elem<FN, float>(x[u][j], TWO ? z[u][j] : 0.0f, 0.0f, 0.0f);
-            tti_store(y + first + u * (THREADS * V), x[u]);
-        }
-        return;
+    for (int u = 0; u < U; u++) {
+        uint64_t i = first + u * (THREADS * V);
+        if (i + V > n) continue;
+        left[u] = *(const tti_vec<TI, V> *)(a + i);
+        if (TWO) right[u] = *(const tti_vec<TI, V> *)(b + i);
     }
-    uint64_t start = (uint64_t)blockIdx.x * (THREADS * V * U);
-    for (uint64_t i = start + threadIdx.x; i < n; i += THREADS)
-        y[i] = tti_from_f32<TO>(
-            tti_elem<FN, float>(tti_to_f32(a[i]), TWO ? tti_to_f32(b[i]) : 0.0f, 0.0f, 0.0f));
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+        uint64_t i = first + u * (THREADS * V);
+        float x[V];
+        if (i + V > n) continue;
+#pragma unroll
+        for (int j = 0; j < V; j++)
+            x[j] = tti_elem<FN, float>(tti_to_f32(left[u].v[j]),
+                                       TWO ? tti_to_f32(right[u].v[j]) : 0.0f, 0.0f, 0.0f);
+        tti_store(y + i, x);
+    }
+    uint64_t rest = n - n % V + threadIdx.x;
+    if (blockIdx.x + 1 < gridDim.x || rest >= n) return;
+    y[rest] = tti_from_f32<TO>(
+        tti_elem<FN, float>(tti_to_f32(a[rest]), TWO ? tti_to_f32(b[rest]) : 0.0f, 0.0f, 0.0f));
 }
 
 template <int FN, bool TWO, class TI, class TO>
