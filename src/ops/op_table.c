@@ -21,6 +21,7 @@
     X(pool)         \
     X(batch_norm)   \
     X(norm)         \
+    X(norm_joint)   \
     X(resample)     \
     X(shape)        \
     X(embed)        \
