@@ -128,8 +128,8 @@ static const tti_option rows[] = {
      .example = "gpt2"},
     {"data.vocabulary", TTI_OPTION_INT, AT(data.vocabulary), "0", RANGE(0, 1 << 24),
      .also = "vocab_size|n_vocab|n_tokens",
-     .help = "tokens, random_tokens: how many different ones there are; 0: as many as the tokenizer has, without "
-             "one the largest token + 1",
+     .help = "tokens, random_tokens: how many different ones there are; 0: as many as the "
+             "tokenizer has, without one the largest token + 1",
      .example = "50304"},
     {"data.label", TTI_OPTION_TEXT, AT(data.label), "\"\"", .also = "target|label_column|y",
      .help = "csv: name or number (from 0) of the column of labels; \"\": label, class, target "
@@ -163,7 +163,8 @@ static const tti_option rows[] = {
     {"data.mask_prob", TTI_OPTION_FLOAT, AT(data.mask_prob), "0", RANGE(0, 1),
      .also = "mlm_probability|mask_probability|masking|mask_rate|masked_lm_prob|mlm",
      .help = "text, tokens: share of the tokens that is to be guessed (BERT): of them 80 % become "
-             "data.mask_token, 10 % any token, 10 % stay; 0: each token's target is the next one",
+             "data.mask_token, 10 % any token, 10 % stay; 0: each token's target is the next one, "
+             "which bert sees",
      .example = "0.15"},
     {"data.mask_token", TTI_OPTION_INT, AT(data.mask_token), "auto", RANGE(0, 1 << 24),
      .word = "auto", .also = "mask_token_id|mask_id|mask",
