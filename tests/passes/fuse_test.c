@@ -1,4 +1,6 @@
 /* fuse_test.c - epilogues and chains: where they are made, where not, and the same results. */
+#include <stdio.h>
+
 #include "passes/nets.h"
 
 static const tti_target fusing = {.fuse = true};
