@@ -9,6 +9,7 @@
 /* Which activations are made a second time in the backward pass instead of being kept. */
 typedef enum tti_recompute {
     TTI_RECOMPUTE_NONE,
+    TTI_RECOMPUTE_LIGHT, /* those of few operations per byte, as long as the peak falls */
     TTI_RECOMPUTE_BLOCK, /* all but the ends of blocks, which are chosen for the lowest peak */
     TTI_RECOMPUTE_BUDGET /* as few operations as bring the peak down to recompute_bytes */
 } tti_recompute;

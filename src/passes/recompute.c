@@ -8,7 +8,8 @@
  *
  * By block (Chen et al. 2016): places where few bytes cross from before to after are found by
  * counting, what crosses is kept, the rest dropped but for the last block.  By budget: one node
- * after the other of those that lie idle at the peak, the most bytes per operation first. */
+ * after the other of those that lie idle at the peak, the most bytes per operation first.  Light:
+ * likewise, but only nodes that do little more than move bytes, without a mark to reach. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,11 +17,16 @@
 #include "passes/peak.h"
 #include "passes/rewrite.h"
 
+/* Light: operations and bytes moved for each byte that need not be kept, with what the node needs.
+ * A batch norm with its activation takes 4, a layer norm or a GELU up to 9, a product hundreds. */
+static const double LIGHT = 16;
+
 typedef struct recompute {
     const tutti_graph *g;
     bool *forward;          /* [n_nodes]: some output beside the gradients needs it */
     bool *fixed;            /* [n_nodes]: must not run twice, or has its bytes elsewhere */
     bool *dropped;          /* [n_nodes]: the set; a view goes with what it shows */
+    bool *barred;           /* [n_nodes]: did no good in the set */
     bool *is_again;         /* [n_nodes]: has been made again while the order is written */
     const tti_node **order; /* [2 n_nodes] */
     bool *second;           /* [2 n_nodes]: this place is the second run of its node */
@@ -199,14 +205,15 @@ static double cost_again(const recompute *r, const tti_node *node, bool *paid) {
     return sum;
 }
 
-/* The node that lies idle over the peak with the most bytes per operation; -1: there is none. */
-static int next_to_drop(const recompute *r, const reads *of, bool *paid) {
+/* The node that lies idle over the peak with the most bytes per operation, at least min_gain; -1:
+ * there is none. */
+static int next_to_drop(const recompute *r, const reads *of, double min_gain, bool *paid) {
     int best = -1, at = r->peak.at;
-    double best_gain = 0;
+    double best_gain = min_gain;
     for (int n = 0; n < r->g->n_nodes; n++) {
         bool idle = of[n].made < at && of[n].last_forward < at && of[n].first_backward > at &&
                     of[n].first_backward != INT32_MAX;
-        if (!idle || !can_drop(r, n) || r->dropped[n]) continue;
+        if (!idle || !can_drop(r, n) || r->dropped[n] || r->barred[n]) continue;
         memset(paid, 0, (size_t)r->g->n_nodes * sizeof *paid);
         double bytes = (double)node_bytes(r->g->nodes[n]);
         double gain = bytes / (cost_again(r, r->g->nodes[n], paid) + 1);
@@ -218,7 +225,7 @@ static int next_to_drop(const recompute *r, const reads *of, bool *paid) {
 static tutti_status drop_until(recompute *r, size_t budget, size_t *least, reads *of, bool *paid) {
     while (r->peak.n_bytes > budget) {
         find_reads(r, of);
-        int n = next_to_drop(r, of, paid);
+        int n = next_to_drop(r, of, 0, paid);
         if (n < 0) return TUTTI_OK;
         r->dropped[n] = true;
         TTI_TRY(write_order(r));
@@ -227,15 +234,37 @@ static tutti_status drop_until(recompute *r, size_t budget, size_t *least, reads
     return TUTTI_OK;
 }
 
+/* Products are never light, however small. */
+static void bar_products(recompute *r) {
+    for (int n = 0; n < r->g->n_nodes; n++)
+        r->barred[n] = (r->g->nodes[n]->op->traits & TTI_COMPUTE) != 0;
+}
+
+/* A node that does not lower the peak is kept until another one does: what it needs would live
+ * longer instead. */
+static tutti_status drop_light(recompute *r, reads *of, bool *paid) {
+    bar_products(r);
+    for (;;) {
+        size_t before = r->peak.n_bytes;
+        find_reads(r, of);
+        int n = next_to_drop(r, of, 1 / LIGHT, paid);
+        if (n < 0) return TUTTI_OK;
+        r->dropped[n] = true;
+        TTI_TRY(write_order(r));
+        if (r->peak.n_bytes < before) {
+            bar_products(r);
+            continue;
+        }
+        r->dropped[n] = false;
+        r->barred[n] = true;
+        TTI_TRY(write_order(r));
+    }
+}
+
 /* Blocks are the way out where the greedy choice gets stuck above the budget. */
-static tutti_status by_budget(recompute *r, size_t budget) {
+static tutti_status by_budget(recompute *r, size_t budget, reads *of, bool *paid) {
     size_t n = (size_t)r->g->n_nodes + 1, least = r->peak.n_bytes;
-    reads *of = calloc(n, sizeof *of);
-    bool *paid = calloc(n, sizeof *paid);
-    tutti_status st = tti_fail(TUTTI_E_NOMEM, "recompute: out of memory");
-    if (of && paid) st = drop_until(r, budget, &least, of, paid);
-    free(of);
-    free(paid);
+    tutti_status st = drop_until(r, budget, &least, of, paid);
     if (st != TUTTI_OK || r->peak.n_bytes <= budget) return st;
     memset(r->dropped, 0, n * sizeof *r->dropped);
     TTI_TRY(write_order(r));
@@ -254,7 +283,17 @@ static tutti_status choose(recompute *r, const tti_target *target) {
     find_forward(r);
     TTI_TRY(write_order(r));
     if (target->recompute == TTI_RECOMPUTE_BLOCK) return by_block(r);
-    return by_budget(r, target->recompute_bytes);
+    size_t n = (size_t)r->g->n_nodes + 1;
+    reads *of = calloc(n, sizeof *of);
+    bool *paid = calloc(n, sizeof *paid);
+    tutti_status st = tti_fail(TUTTI_E_NOMEM, "recompute: out of memory");
+    if (of && paid && target->recompute == TTI_RECOMPUTE_LIGHT)
+        st = drop_light(r, of, paid);
+    else if (of && paid)
+        st = by_budget(r, target->recompute_bytes, of, paid);
+    free(of);
+    free(paid);
+    return st;
 }
 
 tutti_status tti_pass_recompute(tutti_graph **g, const tti_target *target) {
@@ -264,16 +303,18 @@ tutti_status tti_pass_recompute(tutti_graph **g, const tti_target *target) {
     r.forward = calloc(n, sizeof *r.forward);
     r.fixed = calloc(n, sizeof *r.fixed);
     r.dropped = calloc(n, sizeof *r.dropped);
+    r.barred = calloc(n, sizeof *r.barred);
     r.is_again = calloc(n, sizeof *r.is_again);
     r.order = calloc(2 * n, sizeof *r.order);
     r.second = calloc(2 * n, sizeof *r.second);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "recompute: out of memory");
-    if (r.forward && r.fixed && r.dropped && r.is_again && r.order && r.second)
+    if (r.forward && r.fixed && r.dropped && r.barred && r.is_again && r.order && r.second)
         st = choose(&r, target);
     if (st == TUTTI_OK && r.n_order > (*g)->n_nodes) st = apply(&r, g);
     free(r.forward);
     free(r.fixed);
     free(r.dropped);
+    free(r.barred);
     free(r.is_again);
     free(r.order);
     free(r.second);

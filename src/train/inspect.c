@@ -54,15 +54,18 @@ static tutti_status predict(const tutti_job *job, const tti_blueprint *b, tti_re
 }
 
 static tutti_status print_recompute(const tutti_job *job, const tti_blueprint *b, tti_str *out) {
-    size_t none, block;
-    int n_none, n_block;
+    size_t none, light, block;
+    int n_none, n_light, n_block;
     TTI_TRY(predict(job, b, TTI_RECOMPUTE_NONE, &none, &n_none));
+    TTI_TRY(predict(job, b, TTI_RECOMPUTE_LIGHT, &light, &n_light));
     TTI_TRY(predict(job, b, TTI_RECOMPUTE_BLOCK, &block, &n_block));
     tti_str_printf(out,
                    "train.recompute is %s; alive at once, before packing:\n"
                    "  none            %10.3f MiB\n"
+                   "  light           %10.3f MiB  %d of %d nodes run again\n"
                    "  block           %10.3f MiB  %d of %d nodes run again\n",
-                   b->config.train.recompute, mib(none), mib(block), n_block - n_none, n_none);
+                   b->config.train.recompute, mib(none), mib(light), n_light - n_none, n_none,
+                   mib(block), n_block - n_none, n_none);
     return TUTTI_OK;
 }
 

@@ -208,7 +208,8 @@ static void find_bad_recompute(const tti_job_config *c, char why[WHY]) {
     char clipped[TTI_CLIP];
     tti_target target;
     if (tti_numerics_recompute(c->train.recompute, &target)) return;
-    snprintf(why, WHY, "expected none, block or a number of bytes such as 512MiB, got \"%s\"",
+    snprintf(why, WHY,
+             "expected none, light, block or a number of bytes such as 512MiB, got \"%s\"",
              tti_clip(clipped, c->train.recompute));
 }
 

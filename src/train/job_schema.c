@@ -224,8 +224,9 @@ static const tti_option rows[] = {
     {"train.recompute", TTI_OPTION_TEXT, AT(train.recompute), "none", AT_LEAST(1),
      .also = "checkpointing|gradient_checkpointing|activation_checkpointing|remat|rematerialize",
      .help = "Activations that are made again in the backward pass instead of being kept, with the "
-             "same results: none; block: all but the ends of blocks; or the bytes that those of a "
-             "shard may take, with the cheapest made again",
+             "same results: none; light: those that cost little more than moving their bytes, such "
+             "as normalisations and activations; block: all but the ends of blocks; or the bytes "
+             "that those of a shard may take, with the cheapest made again",
      .example = "512MiB"},
     {"train.on_nan", TTI_OPTION_CHOICE, AT(train.on_nan), "stop", .choices = "stop|skip",
      .also = "nan|on_inf",

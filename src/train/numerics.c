@@ -22,6 +22,8 @@ bool tti_numerics_recompute(const char *text, tti_target *target) {
     tti_recompute recompute = TTI_RECOMPUTE_BUDGET;
     if (strcmp(text, "none") == 0)
         recompute = TTI_RECOMPUTE_NONE;
+    else if (strcmp(text, "light") == 0)
+        recompute = TTI_RECOMPUTE_LIGHT;
     else if (strcmp(text, "block") == 0)
         recompute = TTI_RECOMPUTE_BLOCK;
     else if (tti_parse_bytes(text, &n_bytes) != TTI_NUMBER_OK || n_bytes < 1)

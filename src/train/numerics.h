@@ -12,7 +12,7 @@ void tti_numerics_target(const tti_job_config *config, tti_target *target);
 /* The scale a run begins with. */
 void tti_numerics_loss_scale(const tti_job_config *config, tti_loss_scale *scale);
 
-/* Reads "none", "block" or a positive number of bytes ("512MiB") into recompute and
+/* Reads "none", "light", "block" or a positive number of bytes ("512MiB") into recompute and
  * recompute_bytes; false, with target as it was, for anything else. */
 bool tti_numerics_recompute(const char *text, tti_target *target);
 

@@ -102,6 +102,27 @@ T_CASE(no_node_runs_more_than_twice) {
     tutti_graph_destroy(g);
 }
 
+/* No convolution runs again, and what does saves bytes; without anything light nothing changes. */
+T_CASE(light_makes_only_cheap_nodes_again) {
+    T_UNUSED;
+    for (size_t n = 0; n < TTI_COUNT(net_deep); n++) {
+        tutti_graph *none = scheduled(net_deep[n], &net_fast, TTI_RECOMPUTE_NONE, 0);
+        tutti_graph *light = scheduled(net_deep[n], &net_fast, TTI_RECOMPUTE_LIGHT, 0);
+        expect_same_bits(none, light);
+        T_EQ(net_count_ops(light, "conv2d"), net_count_ops(none, "conv2d"));
+        if (light->n_nodes > none->n_nodes)
+            assert_true(peak_of(light) < peak_of(none));
+        else
+            T_EQ(peak_of(light), peak_of(none));
+        if (net_deep[n] == net_resnet) { /* batch norm, residual and activation, as one node */
+            assert_true(net_count_ops(light, "bn_apply") > net_count_ops(none, "bn_apply"));
+            assert_true((double)peak_of(light) <= 0.9 * (double)peak_of(none));
+        }
+        tutti_graph_destroy(none);
+        tutti_graph_destroy(light);
+    }
+}
+
 T_CASE(evaluation_keeps_nothing_anyway) {
     T_UNUSED;
     tti_target target = {.recompute = TTI_RECOMPUTE_BLOCK};
@@ -176,6 +197,7 @@ int main(void) {
         cmocka_unit_test(slots_stay_where_they_are),
         cmocka_unit_test(deep_networks_need_far_less),
         cmocka_unit_test(no_node_runs_more_than_twice),
+        cmocka_unit_test(light_makes_only_cheap_nodes_again),
         cmocka_unit_test(evaluation_keeps_nothing_anyway),
         cmocka_unit_test(a_budget_is_kept),
         cmocka_unit_test(cheap_operations_go_first),

@@ -241,9 +241,9 @@ static const bad_input bad_files[] = {
     {"optimizer: {name: sgd, nesterov: true, momentum: 0}", "nesterov needs a momentum"},
     {"train: {loss_scale: 128}", "j:1:21" E "train.loss_scale: is for 16-bit gradients"},
     {"train: {recompute: most}",
-     "train.recompute: expected none, block or a number of bytes such "
+     "train.recompute: expected none, light, block or a number of bytes such "
      "as 512MiB, got \"most\""},
-    {"train: {recompute: -5}", "train.recompute: expected none, block or"},
+    {"train: {recompute: -5}", "train.recompute: expected none, light, block or"},
     {"train: {precision: f8}", "train.precision"},
     {"train: {loss: mse, label_smoothing: 0.1}",
      "j:1:37" E "train.label_smoothing: is for cross-entropy"},

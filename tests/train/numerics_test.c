@@ -49,6 +49,7 @@ T_CASE(ways_to_recompute) {
         size_t n_bytes;
     } rows[] = {
         {"none", TTI_RECOMPUTE_NONE, 0},
+        {"light", TTI_RECOMPUTE_LIGHT, 0},
         {"block", TTI_RECOMPUTE_BLOCK, 0},
         {"1", TTI_RECOMPUTE_BUDGET, 1},
         {"512MiB", TTI_RECOMPUTE_BUDGET, (size_t)512 << 20},
