@@ -355,6 +355,7 @@ __global__ void add_partials(const float *partials, int n_partials, size_t strid
     size_t col = (size_t)blockIdx.x * WARP + threadIdx.x, n_cols = dbeta ? 2 * width : width;
     float sum = 0;
     if (col < n_cols)
+#pragma unroll 8
         for (int p = threadIdx.y; p < n_partials; p += WARP) sum += partials[p * stride + col];
     runs[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
