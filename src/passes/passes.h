@@ -19,7 +19,8 @@ typedef enum tti_recompute {
 typedef struct tti_target {
     bool (*prefers_channels_last)(const tti_node *node); /* NULL: never */
     bool fuse;                                           /* epilogues and elementwise chains */
-    bool fuse_residual_norm;   /* fuse: layer norms and the additions and casts beside them */
+    bool fuse_linear_grad;   /* fuse: gelu, additions, casts to f32 into the products before them */
+    bool fuse_residual_norm; /* fuse: layer norms and the additions and casts beside them */
     tutti_dtype compute_dtype; /* of the nodes that take the time: f32, or bf16, f16 */
     bool loss_scale;           /* gradients come out times the input "loss_scale" */
     tti_recompute recompute;
@@ -70,6 +71,9 @@ tutti_status tti_pass_fuse(tutti_graph **g, const tti_target *target);
 
 /* A part of the fuse pass (fuse_norm.c): does nothing unless target->fuse_residual_norm. */
 tutti_status tti_fuse_norm(tutti_graph **g, const tti_target *target);
+
+/* A part of the fuse pass (fuse_linear.c): does nothing unless target->fuse_linear_grad. */
+tutti_status tti_fuse_linear(tutti_graph **g, const tti_target *target);
 
 /* Orders the nodes: gradients of parameters as early as they can be had. */
 tutti_status tti_pass_schedule(tutti_graph **g, const tti_target *target);

@@ -1,0 +1,168 @@
+/* fuse_linear.c - a gelu, its gradient, an addition or a cast to f32 into the matrix product before
+ * them, where the backend has kernels that do both at once (tti_target.fuse_linear_grad).
+ *
+ * What can be joined, and to which op, the records say: tti_op.joint and .joined.  A joint op
+ * stands where its product stood, so nothing has to live longer than before: whatever else it needs
+ * must be there already.  Joint ops may be joined once more, so the pass goes on while it finds
+ * any. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ops/op_table.h"
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+enum { MAX_ROUNDS = 3 };
+
+/* A product and those who become one with it; of WIDE one for each output that is used. */
+typedef struct pairing {
+    tti_joint joint;                   /* TTI_JOINT_NONE: none */
+    const tti_node *with[TTI_MAX_OUT]; /* [0] but for WIDE; NULL: none */
+} pairing;
+
+/* The only user of a value that is no output of the graph; NULL: others, several, none. */
+static const tti_node *sole_user(const tti_rewrite *rw, const tutti_value *value) {
+    return rw->n_uses[value->id] == 1 ? tti_only_user(rw->from, value) : NULL;
+}
+
+static bool same_type(const tutti_value *a, const tutti_value *b) {
+    return a->type.dtype == b->type.dtype && a->layout == b->layout &&
+           tti_shape_equal(&a->type.shape, &b->type.shape);
+}
+
+/* gelu is exact or by tanh: joint ops are by tanh. */
+static bool is_by_tanh(const tti_node *node) {
+    return !tti_attr_has(node, "approximate") || tti_attr_int(node, "approximate") == 1;
+}
+
+/* z goes to the gelu and, in training, to others. */
+static bool pair_gelu(const tti_rewrite *rw, const tti_node *node, pairing *out) {
+    const tutti_value *z = node->out[0];
+    for (int i = node->id + 1; i < rw->from->n_nodes && rw->n_uses[z->id] > 1; i++) {
+        const tti_node *user = rw->from->nodes[i];
+        if (user->op->joint != TTI_JOINT_GELU || user->in[0] != z || !is_by_tanh(user)) continue;
+        if (!same_type(user->out[0], z)) continue;
+        *out = (pairing){TTI_JOINT_GELU, {user}};
+        return true;
+    }
+    return false;
+}
+
+static bool pair_gelu_grad(const tti_rewrite *rw, const tti_node *node, pairing *out) {
+    const tti_node *user = sole_user(rw, node->out[0]);
+    if (!user || user->op->joint != TTI_JOINT_GELU_GRAD || !is_by_tanh(user)) return false;
+    const tutti_value *z = user->in[0];
+    if (user->in[1] != node->out[0] || z->node->id > node->id || !same_type(z, user->in[1]))
+        return false;
+    *out = (pairing){TTI_JOINT_GELU_GRAD, {user}};
+    return true;
+}
+
+/* The other term of an addition. */
+static const tutti_value *other_term(const tti_node *node, const tti_node *sum) {
+    return sum->in[sum->in[0] == node->out[0] ? 1 : 0];
+}
+
+static bool pair_add(const tti_rewrite *rw, const tti_node *node, pairing *out) {
+    const tti_node *user = sole_user(rw, node->out[0]);
+    if (!user || user->op->joint != TTI_JOINT_ADD) return false;
+    const tutti_value *other = other_term(node, user);
+    if (other->node->id > node->id || !same_type(other, node->out[0]) ||
+        !same_type(user->out[0], node->out[0]))
+        return false;
+    *out = (pairing){TTI_JOINT_ADD, {user}};
+    return true;
+}
+
+/* Every output that is used goes to a cast to f32 and nowhere else. */
+static bool pair_wide(const tti_rewrite *rw, const tti_node *node, pairing *out) {
+    pairing found = {TTI_JOINT_WIDE, {NULL}};
+    tutti_dtype dtype = node->out[0]->type.dtype;
+    if (dtype != TUTTI_BF16 && dtype != TUTTI_F16) return false;
+    for (int k = 0; k < node->op->n_out; k++) {
+        if (rw->n_uses[node->out[k]->id] == 0) continue;
+        const tti_node *user = sole_user(rw, node->out[k]);
+        if (!user || user->op->joint != TTI_JOINT_WIDE || user->out[0]->type.dtype != TUTTI_F32 ||
+            user->out[0]->layout != node->out[k]->layout)
+            return false;
+        found.with[k] = user;
+    }
+    if (!found.with[0]) return false;
+    *out = found;
+    return true;
+}
+
+static pairing pair(const tti_rewrite *rw, const tti_node *node) {
+    typedef bool (*pair_fn)(const tti_rewrite *rw, const tti_node *node, pairing *out);
+    static const pair_fn ways[TTI_N_JOINTS] = {[TTI_JOINT_GELU] = pair_gelu,
+                                               [TTI_JOINT_GELU_GRAD] = pair_gelu_grad,
+                                               [TTI_JOINT_ADD] = pair_add,
+                                               [TTI_JOINT_WIDE] = pair_wide};
+    pairing found = {TTI_JOINT_NONE, {NULL}};
+    if ((node->op->traits & TTI_TAKES_EPILOGUE) && tti_attr_int(node, "act") != TTI_EPILOGUE_NONE)
+        return found;
+    for (int j = TTI_JOINT_NONE + 1; j < TTI_N_JOINTS; j++)
+        if (node->op->joined[j] && ways[j](rw, node, &found)) break;
+    return found;
+}
+
+/* The attributes of node that op has too. */
+static void shared_attrs(const tti_node *node, const tti_op *op, tti_attr_arg *attrs) {
+    for (int i = 0, n = 0; i < tti_n_attrs(node->op); i++)
+        for (int k = 0; k < tti_n_attrs(op); k++)
+            if (strcmp(node->op->attrs[i].name, op->attrs[k].name) == 0)
+                attrs[n++] = (tti_attr_arg){op->attrs[k].name, node->attrs[i]};
+}
+
+static void join(tti_rewrite *rw, const tti_node *node, const pairing *with) {
+    const tti_op *op = tti_op_find(node->op->joined[with->joint]);
+    const tti_node *other = with->with[0];
+    tutti_value *in[TTI_MAX_IN] = {NULL};
+    tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
+    int n_in = node->n_in;
+    TTI_ASSERT(op);
+    for (int i = 0; i < n_in; i++) in[i] = rw->map[node->in[i]->id];
+    if (with->joint == TTI_JOINT_GELU_GRAD) in[n_in++] = rw->map[other->in[0]->id];
+    if (with->joint == TTI_JOINT_ADD) in[n_in++] = rw->map[other_term(node, other)->id];
+    shared_attrs(node, op, attrs);
+    tti_node *made = tti_graph_add(
+        rw->to,
+        &(tti_node_desc){.op = op, .name = node->name, .in = in, .n_in = n_in, .attrs = attrs});
+    if (!made) return; /* sticky */
+    if (with->joint == TTI_JOINT_GELU) rw->map[node->out[0]->id] = made->out[1];
+    for (int k = 0; k < TTI_MAX_OUT; k++)
+        if (with->with[k]) rw->map[with->with[k]->out[0]->id] = made->out[k];
+}
+
+/* Once over the graph. */
+static tutti_status join_all(tutti_graph **g, int *n_joined) {
+    tti_rewrite rw;
+    *n_joined = 0;
+    TTI_TRY(tti_rewrite_begin(&rw, *g));
+    bool *taken = calloc((size_t)(*g)->n_nodes + 1, sizeof *taken);
+    if (!taken) tti_graph_fail(rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
+    for (int i = 0; taken && i < (*g)->n_nodes; i++) {
+        const tti_node *node = (*g)->nodes[i];
+        if (taken[i]) continue;
+        pairing found = pair(&rw, node);
+        bool fits = found.joint != TTI_JOINT_NONE;
+        for (int k = 0; k < TTI_MAX_OUT; k++)
+            if (found.with[k] && taken[found.with[k]->id]) fits = false;
+        if (!fits) {
+            tti_rewrite_copy(&rw, node);
+            continue;
+        }
+        for (int k = 0; k < TTI_MAX_OUT; k++)
+            if (found.with[k]) taken[found.with[k]->id] = true;
+        join(&rw, node, &found);
+        ++*n_joined;
+    }
+    free(taken);
+    return tti_rewrite_finish(&rw, g);
+}
+
+tutti_status tti_fuse_linear(tutti_graph **g, const tti_target *target) {
+    int n_joined = target->fuse_linear_grad ? 1 : 0;
+    for (int i = 0; i < MAX_ROUNDS && n_joined > 0; i++) TTI_TRY(join_all(g, &n_joined));
+    return TUTTI_OK;
+}
