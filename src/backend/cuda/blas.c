@@ -7,7 +7,7 @@
  * BGRADB, which sums its B over k, sums the rows of our op(a).
  *
  * Large products are timed on the device: the algorithm that cublasLt puts first is often 5 % from
- * the best of the first sixteen.  What was chosen is kept for the process and, by its 64 bytes, on
+ * the best of those behind it.  What was chosen is kept for the process and, by its 64 bytes, on
  * disk.  Exact mode takes the first one always: a choice by the clock, or by a file, would let the
  * bits of two machines differ.  Algorithms that add parts of k in the output are never allowed;
  * those that add them from the workspace do so in a fixed order. */
@@ -43,7 +43,7 @@
     X(cublasLtMatrixLayoutSetAttribute)
 
 enum {
-    MAX_CANDIDATES = 16,
+    MAX_CANDIDATES = 32,
     ALIGNMENT = 64, /* of every pointer, bytes */
     LARGE_WORKSPACE = 32 << 20,
     SMALL_WORKSPACE = 4 << 20,
@@ -435,7 +435,7 @@ static double candidate_us(cublasLtHandle_t handle, const tti_blas_plan *plan, c
                            const cublasLtMatmulHeuristicResult_t *candidate, double best) {
     double us[N_SAMPLES], first = run_timed(handle, plan, t, candidate, 1); /* loads the kernel */
     if (first >= 0) first = run_timed(handle, plan, t, candidate, 1);
-    if (first < 0 || (best > 0 && first > 1.5 * best + 20)) return -1;
+    if (first < 0 || (best > 0 && first > 1.25 * best + 20)) return -1;
     int n = first > 100 ? 1 : (int)(100 / TTI_MAX(first, 5.0)) + 1; /* the clock ticks in 0.5 us */
     for (int i = 0; i < N_SAMPLES; i++)
         if ((us[i] = run_timed(handle, plan, t, candidate, n)) < 0) return -1;

@@ -39,15 +39,22 @@ __device__ __forceinline__ void store_as<double, double>(double *x, double value
 
 enum { TILE = 64, DEPTH = 16, EACH = 4, GEMM_THREADS = 256 };
 
-/* A tile of rows x DEPTH of a matrix with any strides, as [depth][row]; zeros beyond the edges. */
+/* A matrix of n_rows x k with any strides. */
+template <class T>
+struct operand {
+    const T *x;
+    int64_t n_rows, k, row_step, k_step;
+};
+
+/* TILE rows from row0 on, DEPTH of k from k0 on, as [depth][row]; zeros beyond the edges. */
 template <class T, class A>
-__device__ void load_tile(const T *x, int64_t row0, int64_t n_rows, int64_t row_step, int64_t k0,
-                          int64_t k, int64_t k_step, A (*tile)[TILE + 1]) {
+__device__ void load_tile(const operand<T> &m, int64_t row0, int64_t k0, A (*tile)[TILE + 1]) {
     for (int i = threadIdx.x; i < TILE * DEPTH; i += GEMM_THREADS) {
         /* neighbours in memory go to neighbouring threads */
-        int r = k_step == 1 ? i / DEPTH : i % TILE, d = k_step == 1 ? i % DEPTH : i / TILE;
-        bool inside = row0 + r < n_rows && k0 + d < k;
-        tile[d][r] = inside ? load_as<A>(x + (row0 + r) * row_step + (k0 + d) * k_step) : (A)0;
+        int r = m.k_step == 1 ? i / DEPTH : i % TILE, d = m.k_step == 1 ? i % DEPTH : i / TILE;
+        bool inside = row0 + r < m.n_rows && k0 + d < m.k;
+        tile[d][r] =
+            inside ? load_as<A>(m.x + (row0 + r) * m.row_step + (k0 + d) * m.k_step) : (A)0;
     }
 }
 
@@ -71,11 +78,12 @@ __global__ void __launch_bounds__(GEMM_THREADS) gemm_kernel(tti_cuda_gemm_desc g
     int64_t row0 = (int64_t)(blockIdx.x / n_cols) * TILE, col0 = blockIdx.x % n_cols * TILE;
     int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
     for (int64_t batch = blockIdx.y; batch < g.n_batch; batch += gridDim.y) {
-        const T *a = (const T *)g.a + batch * g.a_step, *b = (const T *)g.b + batch * g.b_step;
+        operand<T> a = {(const T *)g.a + batch * g.a_step, g.m, g.k, g.a_row, g.a_col};
+        operand<T> b = {(const T *)g.b + batch * g.b_step, g.n, g.k, g.b_col, g.b_row};
         A sum[EACH][EACH] = {};
         for (int64_t k0 = 0; k0 < g.k; k0 += DEPTH) {
-            load_tile<T, A>(a, row0, g.m, g.a_row, k0, g.k, g.a_col, a_tile);
-            load_tile<T, A>(b, col0, g.n, g.b_col, k0, g.k, g.b_row, b_tile);
+            load_tile(a, row0, k0, a_tile);
+            load_tile(b, col0, k0, b_tile);
             __syncthreads();
 #pragma unroll
             for (int d = 0; d < DEPTH; d++) {
