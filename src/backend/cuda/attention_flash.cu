@@ -3,7 +3,7 @@
  * 256 threads hold a tile of 16 R queries by 16 R keys, R x R elements each.  Scores are made in
  * chunks of D through shared memory; the output is cut into slices of 16 R columns, one block each,
  * so that D has no limit (a slice more makes the scores again).  A thread's rows are ty R + i, its
- * columns tx + 16 j; the 16 threads of a row are half a warp. */
+ * columns tx R + j; the 16 threads of a row are half a warp. */
 #include "backend/cuda/attention_flash.h"
 
 #include "backend/cuda/device.cuh"
@@ -103,73 +103,70 @@ __device__ __forceinline__ rows<T> rows_at(const T *p, int64_t step, int first, 
     return r;
 }
 
-/* tile[rows][columns]: chunk or slice from..from+n_columns of rows, zeros outside. */
+/* Elements from .. from + n_columns of rows into shared memory, zeros outside. */
 template <class T, class A>
 __device__ __forceinline__ void load(const rows<T> &r, int from, int dim, int n_rows, int n_columns,
-                                     int step, A *tile) {
+                                     int row_step, int column_step, A *tile) {
     for (int i = threadIdx.x; i < n_rows * n_columns; i += THREADS) {
         int row = i / n_columns, d = i % n_columns;
         bool inside = row < r.n && from + d < dim;
-        tile[row * step + d] = inside ? widen<A>(r.first[row * r.step + from + d]) : (A)0;
+        tile[row * row_step + d * column_step] =
+            inside ? widen<A>(r.first[row * r.step + from + d]) : (A)0;
     }
 }
 
-/* acc[i][j] = a's row ty R + i times b's row tx + 16 j. */
+/* acc[i][j] += x[i] y[j], R elements each in 16 bytes of shared memory. */
+template <class A, int R>
+__device__ __forceinline__ void outer(const A *px, const A *py, A (&acc)[R][R]) {
+    tti_vec<A, R> x = *reinterpret_cast<const tti_vec<A, R> *>(px);
+    tti_vec<A, R> y = *reinterpret_cast<const tti_vec<A, R> *>(py);
+#pragma unroll
+    for (int i = 0; i < R; i++)
+#pragma unroll
+        for (int j = 0; j < R; j++) acc[i][j] += x.v[i] * y.v[j];
+}
+
+/* acc[i][j] = a's row ty R + i times b's row tx R + j. */
 template <class T, class A, int R>
 __device__ __forceinline__ void products(const rows<T> &a, const rows<T> &b, int dim, A *shared,
                                          A (&acc)[R][R]) {
-    const int N = 16 * R, STEP = CHUNK + 1;
+    const int N = 16 * R, STEP = N + R;
     int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
-    A *sa = shared, *sb = shared + N * STEP;
+    A *sa = shared, *sb = shared + CHUNK * STEP;
 #pragma unroll
     for (int i = 0; i < R; i++)
 #pragma unroll
         for (int j = 0; j < R; j++) acc[i][j] = 0;
     for (int d0 = 0; d0 < dim; d0 += CHUNK) {
         __syncthreads();
-        load(a, d0, dim, N, CHUNK, STEP, sa);
-        load(b, d0, dim, N, CHUNK, STEP, sb);
+        load(a, d0, dim, N, CHUNK, 1, STEP, sa);
+        load(b, d0, dim, N, CHUNK, 1, STEP, sb);
         __syncthreads();
-        for (int d = 0; d < CHUNK; d++) {
-            A x[R], y[R];
-#pragma unroll
-            for (int i = 0; i < R; i++) x[i] = sa[(ty * R + i) * STEP + d];
-#pragma unroll
-            for (int j = 0; j < R; j++) y[j] = sb[(tx + 16 * j) * STEP + d];
-#pragma unroll
-            for (int i = 0; i < R; i++)
-#pragma unroll
-                for (int j = 0; j < R; j++) acc[i][j] += x[i] * y[j];
-        }
+#pragma unroll 4
+        for (int d = 0; d < CHUNK; d++) outer(sa + d * STEP + ty * R, sb + d * STEP + tx * R, acc);
     }
 }
 
-/* out[i][j] += sum over k of weights[ty R + i][k] values[k][slice + tx + 16 j]; the weights are
+/* out[i][j] += sum over k of weights[ty R + i][k] values[k][slice + tx R + j]; the weights are
  * each thread's own p, brought together in shared memory. */
 template <class T, class A, int R>
 __device__ __forceinline__ void add_products(const A (&p)[R][R], const rows<T> &values, int slice,
                                              int dim, A *shared, A (&out)[R][R]) {
-    const int N = 16 * R, STEP = N + 1;
+    const int N = 16 * R, STEP = N + R;
     int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
     A *sp = shared, *sv = shared + N * STEP;
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < R; i++)
+    for (int j = 0; j < R; j++) {
+        tti_vec<A, R> column;
 #pragma unroll
-        for (int j = 0; j < R; j++) sp[(ty * R + i) * STEP + tx + 16 * j] = p[i][j];
-    load(values, slice, dim, N, N, STEP, sv);
-    __syncthreads();
-    for (int k = 0; k < N; k++) {
-        A x[R], y[R];
-#pragma unroll
-        for (int i = 0; i < R; i++) x[i] = sp[(ty * R + i) * STEP + k];
-#pragma unroll
-        for (int j = 0; j < R; j++) y[j] = sv[k * STEP + tx + 16 * j];
-#pragma unroll
-        for (int i = 0; i < R; i++)
-#pragma unroll
-            for (int j = 0; j < R; j++) out[i][j] += x[i] * y[j];
+        for (int i = 0; i < R; i++) column.v[i] = p[i][j];
+        *reinterpret_cast<tti_vec<A, R> *>(sp + (tx * R + j) * STEP + ty * R) = column;
     }
+    load(values, slice, dim, N, N, STEP, 1, sv);
+    __syncthreads();
+#pragma unroll 4
+    for (int k = 0; k < N; k++) outer(sp + k * STEP + ty * R, sv + k * STEP + tx * R, out);
 }
 
 template <class T, class A, int R>
@@ -178,7 +175,7 @@ __device__ __forceinline__ void store(const A (&out)[R][R], int first, int end, 
     int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
     for (int i = 0; i < R; i++)
         for (int j = 0; j < R; j++) {
-            int row = first + ty * R + i, column = slice + tx + 16 * j;
+            int row = first + ty * R + i, column = slice + tx * R + j;
             if (row < end && column < dim) to[row * step + column] = narrow<T>(out[i][j]);
         }
 }
@@ -200,7 +197,7 @@ __device__ __forceinline__ task task_of(int64_t at, int n_tiles, int n_slices, i
 template <class A, int R>
 struct shared_size {
     static const int N = 16 * R;
-    static const int products = 2 * N * (CHUNK + 1), weights = 2 * N * (N + 1);
+    static const int products = 2 * CHUNK * (N + R), weights = 2 * N * (N + R);
     static const int value = products > weights ? products : weights;
 };
 
@@ -218,7 +215,7 @@ __device__ __forceinline__ void softmax_step(const tti_cuda_heads &v, const head
         A top = m[i];
 #pragma unroll
         for (int j = 0; j < R; j++) {
-            int key = k0 + tx + 16 * j;
+            int key = k0 + tx * R + j;
             bool seen = key < o.n_keys && (!v.causal || key <= query);
             s[i][j] = seen ? s[i][j] * (A)v.scale : (A)-INFINITY;
             top = s[i][j] > top ? s[i][j] : top;
@@ -241,7 +238,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     forward_kernel(tti_cuda_attention a, int64_t n_tasks, int n_tiles, int n_slices) {
     typedef typename sum_type<T>::type A;
     const int R = sum_type<T>::R, N = 16 * R;
-    __shared__ A shared[shared_size<A, R>::value];
+    __shared__ __align__(16) A shared[shared_size<A, R>::value];
     const tti_cuda_heads &v = a.heads;
     int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
     for (int64_t at = blockIdx.x; at < n_tasks; at += gridDim.x) {
@@ -310,7 +307,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     grad_q_kernel(tti_cuda_attention a, int64_t n_tasks, int n_tiles, int n_slices) {
     typedef typename sum_type<T>::type A;
     const int R = sum_type<T>::R, N = 16 * R;
-    __shared__ A shared[shared_size<A, R>::value];
+    __shared__ __align__(16) A shared[shared_size<A, R>::value];
     const tti_cuda_heads &v = a.heads;
     int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
     for (int64_t at = blockIdx.x; at < n_tasks; at += gridDim.x) {
@@ -330,7 +327,7 @@ __global__ void __launch_bounds__(THREADS, 2)
             for (int i = 0; i < R; i++)
 #pragma unroll
                 for (int j = 0; j < R; j++)
-                    weigh(a, o, q0 + ty * R + i, k0 + tx + 16 * j, s[i][j], dp[i][j]);
+                    weigh(a, o, q0 + ty * R + i, k0 + tx * R + j, s[i][j], dp[i][j]);
             add_products(dp, rows_at(o.k, o.width, k0, o.n_t), slice, v.dim, shared, out);
         }
         store(out, q0, o.n_t, slice, v.dim, o.width, (T *)a.dqkv + (o.q - (const T *)a.qkv));
@@ -343,7 +340,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     grad_kv_kernel(tti_cuda_attention a, int64_t n_tasks, int n_tiles, int n_slices) {
     typedef typename sum_type<T>::type A;
     const int R = sum_type<T>::R, N = 16 * R;
-    __shared__ A shared[shared_size<A, R>::value];
+    __shared__ __align__(16) A shared[shared_size<A, R>::value];
     const tti_cuda_heads &v = a.heads;
     int tx = threadIdx.x % 16, ty = threadIdx.x / 16, group = v.heads / v.kv_heads;
     for (int64_t at = blockIdx.x; at < n_tasks; at += gridDim.x) {
@@ -365,7 +362,7 @@ __global__ void __launch_bounds__(THREADS, 2)
                 for (int i = 0; i < R; i++)
 #pragma unroll
                     for (int j = 0; j < R; j++)
-                        weigh(a, o, q0 + tx + 16 * j, k0 + ty * R + i, s[i][j], dp[i][j]);
+                        weigh(a, o, q0 + tx * R + j, k0 + ty * R + i, s[i][j], dp[i][j]);
                 add_products(s, rows_at(o.dy, o.y_width, q0, o.n_t), slice, v.dim, shared, dv);
                 add_products(dp, rows_at(o.q, o.width, q0, o.n_t), slice, v.dim, shared, dk);
             }
