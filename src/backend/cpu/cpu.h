@@ -40,6 +40,20 @@ uint64_t tti_cpu_hash_params(const float *w, size_t n_elems, uint64_t first_inde
 /* Kernels of onednn.c, ended by .op == NULL; empty without oneDNN. */
 extern const tti_kernel tti_onednn_kernels[];
 void tti_onednn_thread_init(void);
+/* c[m][n] (+)= a[m][k] b[k][n]; trans: a is [k][m], b is [n][k]. */
+typedef struct tti_product {
+    size_t m, n, k;
+    const float *a, *b;
+    float *c;
+    size_t a_row, b_row, c_row; /* elements from one row to the next, as they are stored */
+    bool trans_a, trans_b;
+    bool add; /* to what c holds */
+} tti_product;
+
+/* oneDNN's product on the calling thread, for kernels of others.  Fails without oneDNN. */
+tutti_status tti_onednn_product(const tti_product *product);
+/* Convolutions by products, of conv_taps.c; empty without oneDNN. */
+extern const tti_kernel tti_conv_taps_kernels[];
 /* "oneDNN 2.6.3", or "no oneDNN". */
 void tti_onednn_describe(tti_str *str);
 

@@ -60,7 +60,8 @@ static const tti_kernel *kernel_in(const tti_kernel *list, int *i) {
 }
 
 const tti_kernel *tti_cpu_kernel_at(int i) {
-    const tti_kernel *kernel = kernel_in(tti_onednn_kernels, &i);
+    const tti_kernel *kernel = kernel_in(tti_conv_taps_kernels, &i);
+    if (!kernel) kernel = kernel_in(tti_onednn_kernels, &i);
     const tti_kernel *const *family = tti_cpu_isa_at(0)->kernels;
     for (; !kernel && *family; family++) kernel = kernel_in(*family, &i);
     if (!kernel && i-- == 0) kernel = &tti_narrow_kernel;

@@ -510,6 +510,18 @@ static tutti_status run_linear_grad_w(void *state, const tti_kargs *args) {
     return TUTTI_OK;
 }
 
+/* ---- a product without preparation ---- */
+
+tutti_status tti_onednn_product(const tti_product *p) {
+    dnnl_dim_t m = (dnnl_dim_t)p->m, n = (dnnl_dim_t)p->n, k = (dnnl_dim_t)p->k;
+    dnnl_status_t st = dnnl_sgemm(p->trans_a ? 'T' : 'N', p->trans_b ? 'T' : 'N', m, n, k, 1.0f,
+                                  p->a, (dnnl_dim_t)p->a_row, p->b, (dnnl_dim_t)p->b_row,
+                                  p->add ? 1.0f : 0.0f, p->c, (dnnl_dim_t)p->c_row);
+    if (st == dnnl_success) return TUTTI_OK;
+    return tti_fail(TUTTI_E_INTERNAL, "oneDNN status %d in a product of %zu x %zu x %zu", (int)st,
+                    p->m, p->n, p->k);
+}
+
 /* ---- kernels ---- */
 
 typedef dnnl_status_t (*build_fn)(prepared *p, const tti_node *node, recipe *r);
@@ -614,6 +626,11 @@ void tti_onednn_describe(tti_str *str) {
 const tti_kernel tti_onednn_kernels[] = {{0}};
 
 void tti_onednn_thread_init(void) {}
+
+tutti_status tti_onednn_product(const tti_product *p) {
+    (void)p;
+    return tti_fail(TUTTI_E_UNSUPPORTED, "this build has no oneDNN");
+}
 
 void tti_onednn_describe(tti_str *str) { tti_str_add(str, "no oneDNN"); }
 

@@ -291,6 +291,13 @@ static const big_sample big_samples[] = {
     {"conv2d_grad_x", {.in = "f32[2,64,14,14] f32[64,32,3,3]", .attrs = "pad=[1,1] in_hw=[14,14]"}},
     {"conv2d_grad_w", {.in = "f32[2,64,14,14] f32[2,32,14,14]", .attrs = "pad=[1,1] kernel=[3,3]"}},
     {"conv2d_grad_w", {.in = "f32[2,32,28,28] f32[2,1,28,28]", .attrs = "pad=[1,1] kernel=[3,3]"}},
+    /* by taps, in N,H,W,C order: padding, a stride, taps that see nothing */
+    {"conv2d", {.in = "f32[16,130,2,2] f32[128,130,3,3] f32[128]", .attrs = "pad=[1,1] act=1"}},
+    {"conv2d", {.in = "f32[32,128,2,1] f32[128,128,2,1]", .attrs = "stride=[2,3] pad=[2,1]"}},
+    {"conv2d_grad_x", {.in = "f32[16,128,2,2] f32[128,130,2,2]", .attrs = "in_hw=[3,3]"}},
+    {"conv2d_grad_w", {.in = "f32[16,128,3,2] f32[16,130,2,2]", .attrs = "pad=[1,0] kernel=[2,1]"}},
+    {"conv2d_grad_w",
+     {.in = "f32[32,128,3,1] f32[32,128,2,1]", .attrs = "stride=[2,3] pad=[2,1] kernel=[2,2]"}},
     {"max_pool2d", {.in = "f32[2,35,8,8]", .attrs = "kernel=[2,2]"}},
     {"max_pool2d", {.in = "f32[2,35,9,9]", .attrs = "kernel=[3,3] stride=[2,2] pad=[1,1]"}},
     {"max_pool2d_grad",

@@ -1,0 +1,340 @@
+/* conv_taps.c - convolutions of many channels over small planes, as products by tap of the kernel.
+ *
+ * Where a plane is 4x4, a third of what a 3x3 kernel multiplies is padding, and a direct
+ * convolution has only 4 outputs in a row to keep its registers busy.  The one idea: activations in
+ * H,W,N,C order, so that the rows of all samples at neighbouring places are one matrix.  A tap
+ * (i, j) then is
+ *   y[p, q0..q1] += x[p+i, q0+j..q1+j] W_ij^T    of  (q1-q0) N rows, without any padding
+ * for each row p of the plane, and the gradients are the same walk with other roles.  Taps and rows
+ * are added in one order.  N,H,W,C comes and goes in whole rows of channels; W is [tap][O][C]. */
+#include <string.h>
+
+#include "backend/cpu/cpu.h"
+
+#if TUTTI_HAVE_ONEDNN
+
+/* Where this beats oneDNN's convolutions, as measured (docs/performance.md): places of a plane, of
+ * y's in the forward pass; channels; rows of a product.  MAX_WEIGHTS: floats of a block by taps. */
+enum { MAX_PLANE = 64, MAX_FORWARD = 49, MIN_CHANNELS = 128, MIN_ROWS = 32 };
+enum { MAX_WEIGHTS = 640 * 1024 };
+
+typedef struct taps {
+    size_t n, c, o;
+    size_t in[2], out[2], kernel[2], stride[2], pad[2], dilation[2]; /* down, across */
+} taps;
+
+/* ---- what a node says ---- */
+
+static void read_pair(const tti_node *node, const char *name, size_t fallback, size_t out[2]) {
+    const tti_attr *attr = tti_attr_get(node, name);
+    out[0] = attr->n > 0 ? (size_t)attr->v[0] : fallback;
+    out[1] = attr->n > 1 ? (size_t)attr->v[1] : out[0];
+}
+
+/* The values in their forward roles. */
+static taps read_taps(const tti_node *node, const tutti_value *x, const tutti_value *w,
+                      const tutti_value *y) {
+    const int64_t *xd = x->type.shape.dim, *wd = w->type.shape.dim, *yd = y->type.shape.dim;
+    taps t = {.n = (size_t)xd[0], .c = (size_t)xd[1], .o = (size_t)yd[1]};
+    for (int d = 0; d < 2; d++) {
+        t.in[d] = (size_t)xd[2 + d];
+        t.out[d] = (size_t)yd[2 + d];
+        t.kernel[d] = (size_t)wd[2 + d];
+    }
+    read_pair(node, "stride", 1, t.stride);
+    read_pair(node, "pad", 0, t.pad);
+    read_pair(node, "dilation", 1, t.dilation);
+    return t;
+}
+
+static taps of_forward(const tti_node *node) {
+    return read_taps(node, node->in[0], node->in[1], node->out[0]);
+}
+static taps of_grad_x(const tti_node *node) {
+    return read_taps(node, node->out[0], node->in[1], node->in[0]);
+}
+static taps of_grad_w(const tti_node *node) {
+    return read_taps(node, node->in[1], node->out[0], node->in[0]);
+}
+
+static bool is_f32(const tutti_value *value) { return value->type.dtype == TUTTI_F32; }
+
+static bool is_last(const tutti_value *value) {
+    return is_f32(value) && value->layout == TTI_CHANNELS_LAST_BYTES;
+}
+
+/* x and y in N,H,W,C order, w plain, and sizes at which it pays. */
+static bool pays(const tti_node *node, const tutti_value *x, const tutti_value *w,
+                 const tutti_value *y) {
+    if (!is_last(x) || !is_last(y) || !is_f32(w) || w->layout != TTI_PLAIN) return false;
+    if (node->n_in > 2 && !is_f32(node->in[2])) return false;
+    if (tti_attr_int(node, "groups") != 1) return false;
+    taps t = read_taps(node, x, w, y);
+    size_t across = t.stride[1] == 1 ? t.out[1] : 1;
+    return t.kernel[0] * t.kernel[1] > 1 && t.out[0] * t.out[1] <= MAX_PLANE &&
+           t.in[0] * t.in[1] <= MAX_PLANE && t.c >= MIN_CHANNELS && t.o >= MIN_CHANNELS &&
+           t.n * across >= MIN_ROWS;
+}
+
+static bool forward_can_run(const tti_node *node) {
+    const int64_t *y = node->out[0]->type.shape.dim;
+    return pays(node, node->in[0], node->in[1], node->out[0]) && y[2] * y[3] <= MAX_FORWARD;
+}
+static bool grad_x_can_run(const tti_node *node) {
+    return pays(node, node->out[0], node->in[1], node->in[0]);
+}
+static bool grad_w_can_run(const tti_node *node) {
+    return pays(node, node->in[1], node->out[0], node->in[0]);
+}
+
+/* ---- scratch: x and y in H,W,N,C order, a block of w by taps ---- */
+
+static size_t plane_of(const size_t size[2]) { return size[0] * size[1]; }
+static size_t n_x(const taps *t) { return plane_of(t->in) * t->n * t->c; }
+static size_t n_y(const taps *t) { return plane_of(t->out) * t->n * t->o; }
+static size_t lines(size_t n_floats) { return (n_floats + 15) / 16 * 16; }
+
+/* Output channels at a time: whole tiles of a product, so that the taps of 512 channels do not need
+ * the bytes of a whole weight beside it. */
+static size_t block_of(const taps *t) {
+    size_t n = MAX_WEIGHTS / (plane_of(t->kernel) * t->c) / MIN_CHANNELS * MIN_CHANNELS;
+    return TTI_MIN(TTI_MAX(n, (size_t)MIN_CHANNELS), t->o);
+}
+
+typedef struct places {
+    float *x, *y, *w;
+} places;
+
+static places place(const taps *t, void *scratch) {
+    places p = {.x = scratch};
+    p.y = p.x + lines(n_x(t));
+    p.w = p.y + lines(n_y(t));
+    return p;
+}
+
+static size_t total_bytes(const taps *t) {
+    size_t n_w = plane_of(t->kernel) * block_of(t) * t->c;
+    return (lines(n_x(t)) + lines(n_y(t)) + lines(n_w)) * sizeof(float);
+}
+
+static size_t forward_scratch(const tti_node *node, const void *state) {
+    taps t = of_forward(node);
+    (void)state;
+    return total_bytes(&t);
+}
+static size_t grad_x_scratch(const tti_node *node, const void *state) {
+    taps t = of_grad_x(node);
+    (void)state;
+    return total_bytes(&t);
+}
+static size_t grad_w_scratch(const tti_node *node, const void *state) {
+    taps t = of_grad_w(node);
+    (void)state;
+    return total_bytes(&t);
+}
+
+/* to[b][a] = from[a][b] of rows of c floats. */
+static void turn_rows(const float *from, size_t n_a, size_t n_b, size_t c, float *to) {
+    for (size_t b = 0; b < n_b; b++)
+        for (size_t a = 0; a < n_a; a++, to += c)
+            memcpy(to, from + (a * n_b + b) * c, c * sizeof *to);
+}
+
+/* w[o][c][tap] of n_out outputs to [tap][o][c]. */
+static void weights_to_taps(const taps *t, const float *w, size_t n_out, float *by_tap) {
+    size_t n_taps = plane_of(t->kernel), n = n_out * t->c;
+    for (size_t i = 0; i < n; i += t->c, w += t->c * n_taps)
+        for (size_t k = 0; k < n_taps; k++)
+            for (size_t c = 0; c < t->c; c++) by_tap[k * n + i + c] = w[c * n_taps + k];
+}
+
+static void weights_from_taps(const taps *t, const float *by_tap, size_t n_out, float *w) {
+    size_t n_taps = plane_of(t->kernel), n = n_out * t->c;
+    for (size_t i = 0; i < n; i += t->c, w += t->c * n_taps)
+        for (size_t k = 0; k < n_taps; k++)
+            for (size_t c = 0; c < t->c; c++) w[c * n_taps + k] = by_tap[k * n + i + c];
+}
+
+/* ---- the walk ---- */
+
+/* Outputs first .. last-1 of dimension d see a place inside x through tap i. */
+typedef struct span {
+    size_t first, last;
+} span;
+
+static span seen_by(const taps *t, int d, size_t i) {
+    size_t at = i * t->dilation[d], pad = t->pad[d], stride = t->stride[d];
+    size_t end = t->in[d] + pad > at ? (t->in[d] + pad - at - 1) / stride + 1 : 0;
+    span s = {at < pad ? (pad - at + stride - 1) / stride : 0, TTI_MIN(end, t->out[d])};
+    return s;
+}
+
+/* One product: n_rows rows of x and of n_out channels of y, and the tap. */
+typedef struct part {
+    float *x, *y, *w;
+    size_t n_rows, n_out;
+    bool first; /* of its tap */
+} part;
+
+typedef tutti_status (*part_fn)(const taps *t, const part *p);
+
+/* Neighbouring outputs of a row are one matrix unless a stride lies between them. */
+static tutti_status run_tap(const taps *t, const places *p, size_t i, size_t j, part one,
+                            part_fn fn) {
+    span down = seen_by(t, 0, i), across = seen_by(t, 1, j);
+    size_t step = 1;
+    if (t->stride[1] == 1 && across.last > across.first) step = across.last - across.first;
+    one.w = p->w + (i * t->kernel[1] + j) * one.n_out * t->c;
+    one.n_rows = step * t->n;
+    one.first = true;
+    for (size_t row = down.first; row < down.last; row++)
+        for (size_t q = across.first; q < across.last; q += step, one.first = false) {
+            size_t h = row * t->stride[0] + i * t->dilation[0] - t->pad[0];
+            size_t v = q * t->stride[1] + j * t->dilation[1] - t->pad[1];
+            part now = one;
+            now.x = p->x + (h * t->in[1] + v) * t->n * t->c;
+            now.y = one.y + (row * t->out[1] + q) * t->n * t->o;
+            TTI_TRY(fn(t, &now));
+        }
+    if (one.first) memset(one.w, 0, one.n_out * t->c * sizeof *one.w); /* as a gradient it is 0 */
+    return TUTTI_OK;
+}
+
+/* All taps of the outputs first .. first + n_out - 1. */
+static tutti_status run_taps(const taps *t, const places *p, size_t first, size_t n_out,
+                             part_fn fn) {
+    part one = {.y = p->y + first, .n_out = n_out};
+    for (size_t i = 0; i < t->kernel[0]; i++)
+        for (size_t j = 0; j < t->kernel[1]; j++) TTI_TRY(run_tap(t, p, i, j, one, fn));
+    return TUTTI_OK;
+}
+
+/* The same with the weights brought to taps before. */
+static tutti_status run_blocks(const taps *t, const places *p, const float *w, part_fn fn) {
+    size_t block = block_of(t), n_filter = plane_of(t->kernel) * t->c;
+    for (size_t o = 0; o < t->o; o += block) {
+        size_t n = TTI_MIN(block, t->o - o);
+        weights_to_taps(t, w + o * n_filter, n, p->w);
+        TTI_TRY(run_taps(t, p, o, n, fn));
+    }
+    return TUTTI_OK;
+}
+
+/* ---- forward ---- */
+
+/* y += x w^T */
+static tutti_status forward_part(const taps *t, const part *p) {
+    tti_product product = {.m = p->n_rows,
+                           .n = p->n_out,
+                           .k = t->c,
+                           .a = p->x,
+                           .b = p->w,
+                           .c = p->y,
+                           .a_row = t->c,
+                           .b_row = t->c,
+                           .c_row = t->o,
+                           .trans_b = true,
+                           .add = true};
+    return tti_onednn_product(&product);
+}
+
+/* b: NULL for none. */
+static void start_rows(float *y, size_t n_rows, size_t o, const float *b) {
+    if (!b) memset(y, 0, n_rows * o * sizeof *y);
+    for (size_t r = 0; b && r < n_rows; r++) memcpy(y + r * o, b, o * sizeof *y);
+}
+
+static tutti_status forward_run(void *state, const tti_kargs *a) {
+    taps t = of_forward(a->node);
+    places p = place(&t, a->scratch);
+    float *y = a->out[0];
+    size_t n_places = plane_of(t.out);
+    (void)state;
+    turn_rows(a->in[0], t.n, plane_of(t.in), t.c, p.x);
+    start_rows(p.y, n_places * t.n, t.o, a->node->n_in > 2 ? a->in[2] : NULL);
+    TTI_TRY(run_blocks(&t, &p, a->in[1], forward_part));
+    turn_rows(p.y, n_places, t.n, t.o, y);
+    if (tti_attr_int(a->node, "act") == TTI_EPILOGUE_RELU)
+        for (size_t i = 0; i < n_y(&t); i++) y[i] = y[i] < 0.0f ? 0.0f : y[i];
+    return TUTTI_OK;
+}
+
+/* ---- gradients ---- */
+
+/* dx += dy w */
+static tutti_status grad_x_part(const taps *t, const part *p) {
+    tti_product product = {.m = p->n_rows,
+                           .n = t->c,
+                           .k = p->n_out,
+                           .a = p->y,
+                           .b = p->w,
+                           .c = p->x,
+                           .a_row = t->o,
+                           .b_row = t->c,
+                           .c_row = t->c,
+                           .add = true};
+    return tti_onednn_product(&product);
+}
+
+static tutti_status grad_x_run(void *state, const tti_kargs *a) {
+    taps t = of_grad_x(a->node);
+    places p = place(&t, a->scratch);
+    (void)state;
+    turn_rows(a->in[0], t.n, plane_of(t.out), t.o, p.y);
+    memset(p.x, 0, n_x(&t) * sizeof *p.x);
+    TTI_TRY(run_blocks(&t, &p, a->in[1], grad_x_part));
+    turn_rows(p.x, plane_of(t.in), t.n, t.c, a->out[0]);
+    return TUTTI_OK;
+}
+
+/* dw += dy^T x; the first of a tap replaces what was there. */
+static tutti_status grad_w_part(const taps *t, const part *p) {
+    tti_product product = {.m = p->n_out,
+                           .n = t->c,
+                           .k = p->n_rows,
+                           .a = p->y,
+                           .b = p->x,
+                           .c = p->w,
+                           .a_row = t->o,
+                           .b_row = t->c,
+                           .c_row = t->c,
+                           .trans_a = true,
+                           .add = !p->first};
+    return tti_onednn_product(&product);
+}
+
+static tutti_status grad_w_run(void *state, const tti_kargs *a) {
+    taps t = of_grad_w(a->node);
+    places p = place(&t, a->scratch);
+    float *dw = a->out[0];
+    size_t block = block_of(&t);
+    (void)state;
+    turn_rows(a->in[0], t.n, plane_of(t.out), t.o, p.y);
+    turn_rows(a->in[1], t.n, plane_of(t.in), t.c, p.x);
+    for (size_t o = 0; o < t.o; o += block) {
+        size_t n = TTI_MIN(block, t.o - o);
+        TTI_TRY(run_taps(&t, &p, o, n, grad_w_part));
+        weights_from_taps(&t, p.w, n, dw + o * plane_of(t.kernel) * t.c);
+    }
+    tti_cpu_isa_at(0)->sum_columns(a->in[0], plane_of(t.out) * t.n, t.o, a->out[1]);
+    return TUTTI_OK;
+}
+
+#define ROW(op_name, role)                                           \
+    {                                                                \
+        .op = op_name, .name = "by taps", .can_run = role##_can_run, \
+        .scratch_bytes = role##_scratch, .run = role##_run           \
+    }
+
+const tti_kernel tti_conv_taps_kernels[] = {
+    ROW("conv2d", forward),
+    ROW("conv2d_grad_x", grad_x),
+    ROW("conv2d_grad_w", grad_w),
+    {0},
+};
+
+#else
+
+const tti_kernel tti_conv_taps_kernels[] = {{0}};
+
+#endif
