@@ -82,6 +82,7 @@ static inline void net_fill(const t_reference *r) {
         for (int64_t e = 0; e < tti_value_n_elems(node->out[0]); e++) {
             double unit = (double)tti_philox_unit(tti_philox_draw(5, key, (uint64_t)e).v[0]);
             data[e] = strcmp(node->name, "target") == 0 ? (double)(e % NET_CLASSES) : 2 * unit - 1;
+            if (node->op->traits & TTI_BUFFER) data[e] = unit + 0.1; /* a variance is positive */
             if (strcmp(node->name, "rows") == 0) data[e] = NET_ROWS - 1; /* the last is padding */
         }
     }
