@@ -107,7 +107,7 @@ function(tutti_cuda_module)
   tutti_cuda_objects(objects)
   set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
   add_library(tutti_cuda MODULE ${sources} ${objects} ${TUTTI_OBJECTS_ops})
-  set_target_properties(tutti_cuda PROPERTIES PREFIX "" OUTPUT_NAME tutti-cuda LINKER_LANGUAGE CXX
+  set_target_properties(tutti_cuda PROPERTIES PREFIX "" OUTPUT_NAME tutti-cuda LINKER_LANGUAGE C
                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
   target_include_directories(tutti_cuda PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
   target_include_directories(tutti_cuda SYSTEM PRIVATE ${TUTTI_CUDART_INCLUDE}
@@ -118,7 +118,7 @@ function(tutti_cuda_module)
   target_compile_definitions(tutti_cuda PRIVATE TUTTI_VERSION="${PROJECT_VERSION}"
                              TUTTI_HAVE_CUDNN=${TUTTI_HAVE_CUDNN}
                              TUTTI_CUDA_FOLDERS="${TUTTI_CUDA_FOLDERS}")
-  target_link_libraries(tutti_cuda PRIVATE ${TUTTI_CUDART} ${TUTTI_LIBS_ops} rt dl m)
-  target_link_options(tutti_cuda PRIVATE -Wl,--exclude-libs,ALL)
+  target_link_libraries(tutti_cuda PRIVATE ${TUTTI_CUDART} ${TUTTI_LIBS_ops} stdc++ rt dl m)
+  target_link_options(tutti_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined)
   install(TARGETS tutti_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tutti)
 endfunction()

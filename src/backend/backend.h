@@ -125,8 +125,9 @@ typedef struct tti_backend {
     double (*sum_squares)(const float *x, size_t n_elems);
     /* dst[i] += src[i]. */
     void (*accumulate)(float *dst, const float *src, size_t n_elems);
-    /* Elementwise chains may have values of 16 bits, and casts. */
-    bool chains_any_float;
+    /* Has kernels for elementwise chains of 16-bit values, and for the ops of fuse_norm.c and
+     * fuse_linear.c. */
+    bool fuses_training;
     /* One line for doctor and the manifest: libraries, versions, instruction set. */
     void (*describe)(tti_str *str);
 } tti_backend;

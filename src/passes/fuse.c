@@ -146,17 +146,22 @@ static tutti_status fuse_masks(tutti_graph **g) {
 
 /* ---- chains ---- */
 
-/* One f32 output, all inputs of its shape and layout, no in-between state. */
-static bool can_chain(const tti_node *node) {
+static bool is_chained(tutti_dtype dtype, bool any_float) {
+    return dtype == TUTTI_F32 || (any_float && (dtype == TUTTI_BF16 || dtype == TUTTI_F16));
+}
+
+/* One float output, all inputs of its shape and layout, no in-between state. */
+static bool can_chain(const tti_node *node, bool any_float) {
     unsigned traits = node->op->traits;
     if (!(traits & (TTI_ELEMENTWISE | TTI_BROADCAST)) || node->op->n_out != 1) return false;
     if (traits & (TTI_UPDATE | TTI_FUSED | TTI_RANDOM | TTI_SOURCE)) return false;
     for (int i = 0; i < node->n_in; i++) {
         const tutti_value *in = node->in[i];
-        if (in->type.dtype != TUTTI_F32 || in->layout != node->out[0]->layout) return false;
+        if (!is_chained(in->type.dtype, any_float) || in->layout != node->out[0]->layout)
+            return false;
         if (!tti_shape_equal(&in->type.shape, &node->out[0]->type.shape)) return false;
     }
-    return node->n_in > 0 && node->out[0]->type.dtype == TUTTI_F32;
+    return node->n_in > 0 && is_chained(node->out[0]->type.dtype, any_float);
 }
 
 typedef struct chain {
@@ -165,13 +170,13 @@ typedef struct chain {
 } chain;
 
 /* The longest chain that starts at node: each part is used once, by the next part. */
-static chain find_chain(const tti_rewrite *rw, const tti_node *node) {
+static chain find_chain(const tti_rewrite *rw, const tti_node *node, bool any_float) {
     chain c = {.part = {node}, .n_parts = 1};
     while (c.n_parts < MAX_CHAIN) {
         const tti_node *last = c.part[c.n_parts - 1];
         if (rw->n_uses[last->out[0]->id] != 1) break;
         const tti_node *next = tti_only_user(rw->from, last->out[0]);
-        if (!next || !can_chain(next)) break;
+        if (!next || !can_chain(next, any_float)) break;
         c.part[c.n_parts++] = next;
     }
     return c;
@@ -235,12 +240,13 @@ static bool fuse_chain(tti_rewrite *rw, const chain *c) {
     made->n_body = c->n_parts;
     const tti_node *last = c->part[c->n_parts - 1];
     made->out[0]->layout = last->out[0]->layout;
+    made->out[0]->type.dtype = last->out[0]->type.dtype;
     rw->map[last->out[0]->id] = made->out[0];
     return true;
 }
 
 /* Parts of a chain stand where its last part stood, when all outside inputs exist. */
-static tutti_status fuse_chains(tutti_graph **g) {
+static tutti_status fuse_chains(tutti_graph **g, bool any_float) {
     tti_rewrite rw;
     TTI_TRY(tti_rewrite_begin(&rw, *g));
     int n_nodes = (*g)->n_nodes;
@@ -248,8 +254,8 @@ static tutti_status fuse_chains(tutti_graph **g) {
     bool *taken = calloc((size_t)n_nodes + 1, sizeof *taken);
     if (!at || !taken) tti_graph_fail(rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
     for (int i = 0; at && taken && i < n_nodes; i++) {
-        if (taken[i] || !can_chain((*g)->nodes[i])) continue;
-        chain c = find_chain(&rw, (*g)->nodes[i]);
+        if (taken[i] || !can_chain((*g)->nodes[i], any_float)) continue;
+        chain c = find_chain(&rw, (*g)->nodes[i], any_float);
         bool clash = c.n_parts < 2;
         for (int p = 0; p < c.n_parts; p++) clash = clash || taken[c.part[p]->id];
         if (clash) continue;
@@ -274,5 +280,5 @@ tutti_status tti_pass_fuse(tutti_graph **g, const tti_target *target) {
     TTI_TRY(tti_pass_simplify(g, target));
     TTI_TRY(tti_fuse_norm(g, target)); /* first: it reads casts that products would take */
     TTI_TRY(tti_fuse_linear(g, target));
-    return fuse_chains(g);
+    return fuse_chains(g, target->chains_any_float);
 }

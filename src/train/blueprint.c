@@ -133,7 +133,10 @@ tti_target tti_blueprint_target(const tti_blueprint *b) {
     const tti_backend *backend = b->devices.backend;
     tti_target target = {
         .prefers_channels_last = reference ? NULL : backend->prefers_channels_last,
-        .fuse = !reference};
+        .fuse = !reference,
+        .chains_any_float = backend->fuses_training,
+        .fuse_residual_norm = backend->fuses_training,
+        .fuse_linear_grad = backend->fuses_training};
     tti_numerics_target(&b->config, &target);
     return target;
 }

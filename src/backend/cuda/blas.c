@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/fill.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/library.h"
 

@@ -87,7 +87,7 @@ const tti_backend tti_backend_cuda = {
     .release = tti_cuda_release,
     .thread_init = thread_init,
     .accumulate = tti_cuda_accumulate,
-    .chains_any_float = true,
+    .fuses_training = true,
     .describe = describe,
 };
 

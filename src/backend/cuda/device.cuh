@@ -21,13 +21,21 @@ __device__ __forceinline__ float tti_to_f32(tti_f16 x) { return __half2float(x);
 template <class T>
 __device__ __forceinline__ T tti_from_f32(float x);
 template <>
-__device__ __forceinline__ float tti_from_f32<float>(float x) { return x; }
+__device__ __forceinline__ float tti_from_f32<float>(float x) {
+    return x;
+}
 template <>
-__device__ __forceinline__ double tti_from_f32<double>(float x) { return x; }
+__device__ __forceinline__ double tti_from_f32<double>(float x) {
+    return x;
+}
 template <>
-__device__ __forceinline__ tti_bf16 tti_from_f32<tti_bf16>(float x) { return __float2bfloat16_rn(x); }
+__device__ __forceinline__ tti_bf16 tti_from_f32<tti_bf16>(float x) {
+    return __float2bfloat16_rn(x);
+}
 template <>
-__device__ __forceinline__ tti_f16 tti_from_f32<tti_f16>(float x) { return __float2half_rn(x); }
+__device__ __forceinline__ tti_f16 tti_from_f32<tti_f16>(float x) {
+    return __float2half_rn(x);
+}
 
 /* ---- N elements at once, aligned to their bytes ---- */
 
@@ -107,11 +115,15 @@ struct tti_acc<double> {
 
 __device__ __forceinline__ double tti_to_acc(double x) { return x; }
 template <class T>
-__device__ __forceinline__ float tti_to_acc(T x) { return tti_to_f32(x); }
+__device__ __forceinline__ float tti_to_acc(T x) {
+    return tti_to_f32(x);
+}
 
 __device__ __forceinline__ void tti_from_acc(double *to, double x) { *to = x; }
 template <class T>
-__device__ __forceinline__ void tti_from_acc(T *to, float x) { *to = tti_from_f32<T>(x); }
+__device__ __forceinline__ void tti_from_acc(T *to, float x) {
+    *to = tti_from_f32<T>(x);
+}
 
 template <int N>
 __device__ __forceinline__ void tti_load(const double *p, double (&x)[N]) {
@@ -225,30 +237,30 @@ __device__ __forceinline__ uint32_t tti_split_index(uint32_t &n, tti_divisor by)
 /* ---- dtypes of the host as types of the kernels ---- */
 
 /* Runs the statement for the dtype with T as its type; does nothing for others. */
-#define TTI_FLOAT_DISPATCH(dtype, ...)            \
-    switch (dtype) {                              \
-        case TUTTI_F32: {                         \
-            typedef float T;                      \
-            __VA_ARGS__;                          \
-            break;                                \
-        }                                         \
-        case TUTTI_BF16: {                        \
-            typedef tti_bf16 T;                   \
-            __VA_ARGS__;                          \
-            break;                                \
-        }                                         \
-        case TUTTI_F16: {                         \
-            typedef tti_f16 T;                    \
-            __VA_ARGS__;                          \
-            break;                                \
-        }                                         \
-        case TUTTI_F64: {                         \
-            typedef double T;                     \
-            __VA_ARGS__;                          \
-            break;                                \
-        }                                         \
-        default:                                  \
-            break;                                \
+#define TTI_FLOAT_DISPATCH(dtype, ...) \
+    switch (dtype) {                   \
+        case TUTTI_F32: {              \
+            typedef float T;           \
+            __VA_ARGS__;               \
+            break;                     \
+        }                              \
+        case TUTTI_BF16: {             \
+            typedef tti_bf16 T;        \
+            __VA_ARGS__;               \
+            break;                     \
+        }                              \
+        case TUTTI_F16: {              \
+            typedef tti_f16 T;         \
+            __VA_ARGS__;               \
+            break;                     \
+        }                              \
+        case TUTTI_F64: {              \
+            typedef double T;          \
+            __VA_ARGS__;               \
+            break;                     \
+        }                              \
+        default:                       \
+            break;                     \
     }
 
 #endif /* TTI_DEVICE_CUH */

@@ -310,24 +310,3 @@ extern "C" cudaError_t tti_cuda_column_sums(const tti_cuda_columns_desc *c, cuda
     TTI_FLOAT_DISPATCH(c->in, error = column_launch<T>(*c, stream))
     return error;
 }
-
-/* ---- random numbers for timing ---- */
-
-template <class T>
-__global__ void fill_random_kernel(T *x, size_t n_elems, uint32_t seed) {
-    size_t step = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n_elems; i += step) {
-        uint32_t h = ((uint32_t)i ^ seed * 0x9E3779B9u) * 0x85EBCA6Bu; /* a mixer of MurmurHash */
-        h = (h ^ h >> 13) * 0xC2B2AE35u;
-        h ^= h >> 16;
-        x[i] = tti_from_f32<T>((float)(int32_t)h * 0x1p-31f);
-    }
-}
-
-extern "C" cudaError_t tti_cuda_fill_random(tutti_dtype dtype, void *x, size_t n_elems,
-                                            uint32_t seed, cudaStream_t stream) {
-    if (n_elems == 0) return cudaSuccess;
-    TTI_FLOAT_DISPATCH(dtype,
-                       fill_random_kernel<T><<<1024, 256, 0, stream>>>((T *)x, n_elems, seed))
-    return cudaGetLastError();
-}

@@ -54,10 +54,6 @@ typedef struct tti_cuda_columns_desc {
 size_t tti_cuda_column_bytes(tutti_dtype in, int64_t rows, int64_t n);
 cudaError_t tti_cuda_column_sums(const tti_cuda_columns_desc *desc, cudaStream_t stream);
 
-/* Numbers between -1 and 1 that no kernel runs faster on than on others. */
-cudaError_t tti_cuda_fill_random(tutti_dtype dtype, void *x, size_t n_elems, uint32_t seed,
-                                 cudaStream_t stream);
-
 #ifdef __cplusplus
 }
 #endif

@@ -1,6 +1,6 @@
-/* dnn_fill.h - random numbers to time kernels with: zeros draw less power and run faster. */
-#ifndef TTI_CUDA_DNN_FILL_H
-#define TTI_CUDA_DNN_FILL_H
+/* fill.h - random numbers to time kernels with: zeros draw less power and run faster. */
+#ifndef TTI_CUDA_FILL_H
+#define TTI_CUDA_FILL_H
 
 #include <cuda_runtime_api.h>
 
@@ -18,4 +18,4 @@ cudaError_t tti_cuda_fill_random(tutti_dtype dtype, void *data, size_t n, uint32
 }
 #endif
 
-#endif /* TTI_CUDA_DNN_FILL_H */
+#endif /* TTI_CUDA_FILL_H */

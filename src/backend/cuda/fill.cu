@@ -1,5 +1,5 @@
-/* dnn_fill.cu - random numbers to time kernels with. */
-#include "backend/cuda/dnn_fill.h"
+/* fill.cu - random numbers to time kernels with. */
+#include "backend/cuda/fill.h"
 
 #include "backend/cuda/device.cuh"
 
