@@ -63,7 +63,10 @@ typedef enum tti_trait {
                                    * value like out 0, added before act                      */
     TTI_TAKES_MASK = 1 << 22, /* has the attribute "act"; where it is set, the last input is y, of
                                * in 0's type, and in 0 is what comes into act, not out of it    */
-    TTI_READS_LOW = 1 << 23   /* all outputs are f32; in 0 may have 16 bits and needs no cast     */
+    TTI_READS_LOW = 1 << 23,  /* in 0 may have 16 bits and needs no cast; sums in f32 all the
+                               * same; outputs are f32, or out 0 has in 0's type               */
+    TTI_STREAM = 1 << 24      /* what it gives runs through the whole model: lookups; in 16 bits
+                               * where target->low_stream asks for it                           */
 } tti_trait;
 
 /* What an op can be as the epilogue of a TTI_TAKES_EPILOGUE op; the value of its "act". */

@@ -324,7 +324,7 @@ const tti_op tti_ops_embed[] = {
      .reference = one_hot_reference,
      .samples = one_hot_samples},
     {LOOKUP(embedding, "y[..,C] = table[ids[..],C], zeros where an id is outside"),
-     .grad = embedding_gradient},
+     .traits = TTI_STREAM, .grad = embedding_gradient},
     {LOOKUP(embedding_grad, "dtable[rows,C] = sum of dy[..,C] at each id"), .attrs = rows_attrs},
     {LOOKUP(gather, "y = x at ids along axis, zeros where an id is outside"), .attrs = gather_attrs,
      .traits = TTI_FOLLOWS, .grad = gather_grad},

@@ -412,7 +412,7 @@ static const tti_sample group_norm_grad_w_samples[] = {
 #define NORM(op_name, op_doc, min, max, outputs)                                         \
     .name = #op_name, .doc = op_doc, .n_in_min = min, .n_in_max = max, .n_out = outputs, \
     .saved_out = outputs == 3 ? 6 : 2, .infer = norm_infer, .grad = op_name##_grad,      \
-    .shard = norm_shard, .cost = norm_cost, .samples = op_name##_samples
+    .shard = norm_shard, .cost = norm_cost, .samples = op_name##_samples, .traits = TTI_READS_LOW
 #define GRAD_X(op_name, op_doc, n)                                             \
     .name = #op_name, .doc = op_doc, .n_in_min = n, .n_in_max = n, .n_out = 1, \
     .infer = grad_x_infer, .shard = grad_x_shard, .cost = norm_cost, .samples = op_name##_samples

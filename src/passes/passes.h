@@ -23,6 +23,7 @@ typedef struct tti_target {
     bool fuse_linear_grad;   /* fuse: gelu, additions, casts to f32 into the products before them */
     bool fuse_residual_norm; /* fuse: layer norms and the additions and casts beside them */
     tutti_dtype compute_dtype; /* of the nodes that take the time: f32, or bf16, f16 */
+    bool low_stream;           /* also what runs past the blocks of a transformer */
     bool loss_scale;           /* gradients come out times the input "loss_scale" */
     tti_recompute recompute;
     size_t recompute_bytes; /* TTI_RECOMPUTE_BUDGET */

@@ -7,7 +7,8 @@
  * TTI_COMPUTE nodes take all f32 inputs in 16 bits.  Elementwise nodes, views and TTI_FOLLOWS
  * nodes run in 16 bits where their inputs are so already; a parameter or a constant gives way, any
  * other f32 input wins.  TTI_WIDE nodes and the rest (sums, softmax, norms, losses) run in f32;
- * TTI_READS_LOW ones widen in 0 themselves, where a cast would only move bytes. */
+ * TTI_READS_LOW ones widen in 0 themselves, where a cast would only move bytes.  TTI_STREAM nodes
+ * are in f32, and with them all that is added to what they give, unless target->low_stream. */
 #include <stdlib.h>
 
 #include "ops/op_table.h"
@@ -18,6 +19,7 @@
 typedef struct precision {
     tti_rewrite rw;
     tutti_dtype low;
+    bool low_stream;
     tutti_value **cast; /* [from->n_values]: a mapped value in the other dtype, NULL: not made */
 } precision;
 
@@ -55,7 +57,8 @@ static bool follows(const precision *p, const tti_node *node) {
 
 static void visit(precision *p, const tti_node *node) {
     tutti_value *in[TTI_MAX_IN] = {0};
-    bool low = (node->op->traits & TTI_COMPUTE) || follows(p, node);
+    bool stream = p->low_stream && (node->op->traits & TTI_STREAM);
+    bool low = (node->op->traits & TTI_COMPUTE) || stream || follows(p, node);
     for (int i = 0; i < node->n_in; i++) {
         tutti_dtype dtype = node->in[i]->type.dtype;
         bool as_it_is = i == 0 && (node->op->traits & TTI_READS_LOW);
@@ -65,8 +68,8 @@ static void visit(precision *p, const tti_node *node) {
     tti_rewrite_copy_with(&p->rw, node, in);
 }
 
-static tutti_status lower(tutti_graph **g, tutti_dtype low) {
-    precision p = {.low = low};
+static tutti_status lower(tutti_graph **g, const tti_target *target) {
+    precision p = {.low = target->compute_dtype, .low_stream = target->low_stream};
     TTI_TRY(tti_rewrite_begin(&p.rw, *g));
     p.cast = calloc((size_t)(*g)->n_values + 1, sizeof(tutti_value *));
     if (!p.cast) tti_graph_fail(p.rw.to, tti_fail(TUTTI_E_NOMEM, "precision: out of memory"));
@@ -84,7 +87,7 @@ tutti_status tti_pass_precision(tutti_graph **g, const tti_target *target) {
     tutti_dtype low = target->compute_dtype;
     if (low != TUTTI_F32 && low != TUTTI_BF16 && low != TUTTI_F16)
         return tti_fail(TUTTI_E_INVALID, "precision: compute in f32, bf16 or f16");
-    if (low != TUTTI_F32) TTI_TRY(lower(g, low));
+    if (low != TUTTI_F32) TTI_TRY(lower(g, target));
     if (!target->loss_scale || !(*g)->training) return TUTTI_OK;
     tutti_input(*g, "loss_scale", TUTTI_F32, &(tutti_shape){0});
     return tutti_graph_check(*g);

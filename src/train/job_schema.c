@@ -216,6 +216,10 @@ static const tti_option rows[] = {
      .help = "Of matrix products, convolutions, attention and what lies between them; parameters, "
              "sums and losses are f32 in any case; auto: bf16 on a GPU, else f32; tf32: f32 with "
              "products in tf32, on a GPU"},
+    {"train.low_stream", TTI_OPTION_BOOL, AT(train.low_stream), "false",
+     .also = "bf16_residual|residual_in_fp32|pure_bf16",
+     .help = "bf16, f16: embeddings and the sums that run past the blocks of a transformer have 16 "
+             "bits too; fewer bytes, as llm.c does it"},
     {"train.loss_scale", TTI_OPTION_FLOAT, AT(train.loss_scale), "auto", RANGE(1, 0x1p32),
      .word = "auto", .also = "grad_scale|scale|scaler|grad_scaler|init_scale",
      .help = "Times the loss when gradients are taken, divided out before the update, so that "

@@ -22,6 +22,15 @@ static tutti_dtype in_of(const tutti_graph *g, const char *op, const char *name,
 
 static const tutti_dtype lows[] = {TUTTI_BF16, TUTTI_F16};
 
+/* Out 0 may be as in 0 is; statistics, their readers' other inputs and losses are f32. */
+static void expect_sums_in_f32(const tti_node *node) {
+    for (int k = 1; k < node->op->n_out; k++) T_EQ(node->out[k]->type.dtype, TUTTI_F32);
+    for (int i = 1; i < node->n_in; i++)
+        if (node->in[i]->type.dtype != TUTTI_I32) T_EQ(node->in[i]->type.dtype, TUTTI_F32);
+    if (node->out[0]->type.dtype != TUTTI_F32)
+        T_EQ(node->out[0]->type.dtype, node->in[0]->type.dtype);
+}
+
 T_CASE(products_are_low_and_the_rest_is_not) {
     T_UNUSED;
     for (size_t n = 0; n < TTI_COUNT(net_deep); n++)
@@ -29,8 +38,8 @@ T_CASE(products_are_low_and_the_rest_is_not) {
             tutti_graph *g = lowered(net_deep[n](true), lows[d], false);
             for (int i = 0; i < g->n_nodes; i++) {
                 const tti_node *node = g->nodes[i];
-                bool kept = node->op->traits & (TTI_SOURCE | TTI_READS_LOW);
-                if (kept) T_EQ(node->out[0]->type.dtype == lows[d], false);
+                if (node->op->traits & TTI_SOURCE) T_EQ(node->out[0]->type.dtype == lows[d], false);
+                if (node->op->traits & TTI_READS_LOW) expect_sums_in_f32(node);
                 if (!(node->op->traits & TTI_COMPUTE)) continue;
                 T_EQ(node->out[0]->type.dtype, lows[d]);
                 for (int k = 0; k < node->n_in; k++) T_EQ(node->in[k]->type.dtype, lows[d]);
@@ -56,6 +65,26 @@ T_CASE(what_lies_between_follows) {
             T_EQ(node->in[0]->type.dtype, TUTTI_BF16);
     }
     tutti_graph_destroy(g);
+}
+
+/* x = table[ids] + linear(x): in f32, or under low_stream in 16 bits. */
+static tutti_dtype stream_dtype(bool low_stream) {
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *ids = tutti_input(g, "x", TUTTI_I32, &TUTTI_SHAPE(4, 3));
+    tutti_value *x = tutti_embedding(g, ids, 10, 8, "wte");
+    tutti_output(g, "sum", tutti_add(g, x, tutti_linear(g, x, 8, "fc")));
+    tti_target target = {.compute_dtype = TUTTI_BF16, .low_stream = low_stream};
+    T_OK(tti_pass_precision(&g, &target));
+    T_EQ(tti_graph_output(g, "sum")->type.dtype, TUTTI_F32);
+    tutti_dtype dtype = net_find(g, "add", "")->out[0]->type.dtype;
+    tutti_graph_destroy(g);
+    return dtype;
+}
+
+T_CASE(the_stream_is_wide_unless_asked_otherwise) {
+    T_UNUSED;
+    T_EQ(stream_dtype(false), TUTTI_F32);
+    T_EQ(stream_dtype(true), TUTTI_BF16);
 }
 
 T_CASE(one_cast_serves_all_users) {
@@ -267,6 +296,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_are_low_and_the_rest_is_not),
         cmocka_unit_test(what_lies_between_follows),
+        cmocka_unit_test(the_stream_is_wide_unless_asked_otherwise),
         cmocka_unit_test(one_cast_serves_all_users),
         cmocka_unit_test(wide_ops_and_wide_inputs_stay_wide),
         cmocka_unit_test(f32_changes_nothing),
