@@ -71,7 +71,8 @@ T_CASE(what_lies_between_follows) {
 static tutti_dtype stream_dtype(bool low_stream) {
     tutti_graph *g = tutti_graph_create(true);
     tutti_value *ids = tutti_input(g, "x", TUTTI_I32, &TUTTI_SHAPE(4, 3));
-    tutti_value *x = tutti_embedding(g, ids, 10, 8, "wte");
+    tutti_value *x =
+        tutti_embedding(g, ids, &(tutti_embedding_desc){.n_rows = 10, .n_out = 8}, "wte");
     tutti_output(g, "sum", tutti_add(g, x, tutti_linear(g, x, 8, "fc")));
     tti_target target = {.compute_dtype = TUTTI_BF16, .low_stream = low_stream};
     T_OK(tti_pass_precision(&g, &target));
