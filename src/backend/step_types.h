@@ -23,7 +23,11 @@ typedef struct tti_step_report {
 
 enum { TTI_BAD_LOSS = 1, TTI_BAD_GRADIENT = 2 };
 
-typedef enum tti_block_kind { TTI_BLOCK_TRAINED, TTI_BLOCK_BUFFER, TTI_BLOCK_FROZEN } tti_block_kind;
+typedef enum tti_block_kind {
+    TTI_BLOCK_TRAINED,
+    TTI_BLOCK_BUFFER,
+    TTI_BLOCK_FROZEN
+} tti_block_kind;
 
 /* A block of the flat arrays, for the update of all parameters at once. */
 typedef struct tti_update_block {
@@ -31,8 +35,8 @@ typedef struct tti_update_block {
     uint32_t n_elems; /* at most 16 Ki */
     int32_t slot;
     float lr_factor;
-    float decay;    /* weight decay; of a buffer: its momentum */
-    uint32_t kind;  /* of tti_block_kind */
+    float decay;   /* weight decay; of a buffer: its momentum */
+    uint32_t kind; /* of tti_block_kind */
     uint32_t takes_l1;
 } tti_update_block;
 

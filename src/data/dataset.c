@@ -11,9 +11,9 @@
 #include "base/str.h"
 
 static const tti_format *const formats[] = {
-    &tti_format_digits,   &tti_format_idx, &tti_format_text,   &tti_format_tokens,
-    &tti_format_npy,      &tti_format_csv, &tti_format_images, &tti_format_cifar10,
-    &tti_format_cifar100, &tti_format_tar, &tti_format_packed, &tti_format_random_images,
+    &tti_format_digits,        &tti_format_idx, &tti_format_text,   &tti_format_tokens,
+    &tti_format_npy,           &tti_format_csv, &tti_format_images, &tti_format_cifar10,
+    &tti_format_cifar100,      &tti_format_tar, &tti_format_packed, &tti_format_random_images,
     &tti_format_random_tokens,
 };
 

@@ -1,5 +1,5 @@
-/* synthetic.c - the formats "random_images" and "random_tokens": nothing to learn and nothing to read,
- * for measuring how fast a model trains.
+/* synthetic.c - the formats "random_images" and "random_tokens": nothing to learn and nothing to
+ * read, for measuring how fast a model trains.
  *
  * A few samples are drawn when the set is opened; sample i is a copy of one of them with a label of
  * its own, so that a sample costs no more than its bytes. */

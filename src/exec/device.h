@@ -3,7 +3,8 @@
  * The step is the same as on the host (step.c), but nothing in it waits for the host: what changes
  * from step to step is copied in beside the batch, numbers of the step are made on the device, and
  * what is told about it is copied out at its end.  From the second step on it is a recording, one
- * for each of two sets of inputs, so that a batch can be copied in while the one before is computed.
+ * for each of two sets of inputs, so that a batch can be copied in while the one before is
+ * computed.
  */
 #ifndef TTI_EXEC_DEVICE_H
 #define TTI_EXEC_DEVICE_H
@@ -32,7 +33,8 @@ tutti_status tti_exec_device_profile(tti_exec *x, const tti_step_desc *desc, tti
 /* Copies of parameters and states on the host, made on first use. */
 tutti_status tti_exec_device_pull(tti_exec *x);
 tutti_status tti_exec_device_push(tti_exec *x);
-float *tti_exec_device_mirror(tti_exec *x, int which); /* 0: parameters, 1: averages, 2 + k: state */
+/* which: 0 the parameters, 1 their averages, 2 + k state k. */
+float *tti_exec_device_mirror(tti_exec *x, int which);
 
 /* The hash of the parameters on the device. */
 tutti_status tti_exec_device_hash(tti_exec *x, uint64_t *hash);

@@ -212,9 +212,7 @@ void tti_exec_destroy(tti_exec *x) {
 int tti_exec_first_shard(const tti_exec *x) { return x->first_shard; }
 int tti_exec_last_shard(const tti_exec *x) { return x->last_shard; }
 
-float *tti_exec_params(tti_exec *x) {
-    return x->device ? tti_exec_device_mirror(x, 0) : x->params;
-}
+float *tti_exec_params(tti_exec *x) { return x->device ? tti_exec_device_mirror(x, 0) : x->params; }
 
 float *tti_exec_state(tti_exec *x, int k) {
     return x->device ? tti_exec_device_mirror(x, 2 + k) : x->states[k];

@@ -72,7 +72,7 @@ typedef struct tti_step_desc {
     int64_t shard_size;           /* rows per shard, b */
     int64_t n_rows;               /* real samples of the global batch */
     double loss_scale;            /* gradients come multiplied by it; 0: 1 */
-    bool stop_on_bad; /* a step that was begun after a bad one is left out too */
+    bool stop_on_bad;             /* a step that was begun after a bad one is left out too */
     bool vote;                    /* this worker wants something done, such as a stop */
 } tti_step_desc;
 
@@ -109,7 +109,7 @@ typedef struct tti_span {
 } tti_span;
 
 /* A step of training whose parts are timed on the device, or for the first shard on the host: spans
- * [*n_spans], owned by the caller (free).  The parameters change as by tti_exec_step.  Only alone. */
+ * [*n_spans], owned by the caller (free).  Parameters change as by tti_exec_step.  Only alone. */
 tutti_status tti_exec_profile(tti_exec *exec, const tti_step_desc *desc, tti_span **spans,
                               int *n_spans, tti_step_result *result);
 

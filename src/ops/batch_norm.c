@@ -627,7 +627,8 @@ const tti_op tti_ops_batch_norm[] = {
      .n_in_max = 5,
      .n_out = 1,
      .attrs = apply_attrs,
-     .traits = TTI_CHANNELS_LAST | TTI_READS_LOW | TTI_IN_PLACE | TTI_TAKES_EPILOGUE | TTI_TAKES_RESIDUAL,
+     .traits =
+         TTI_CHANNELS_LAST | TTI_READS_LOW | TTI_IN_PLACE | TTI_TAKES_EPILOGUE | TTI_TAKES_RESIDUAL,
      .infer = bn_apply_infer,
      .grad = bn_apply_grad,
      .shard = bn_apply_shard,
@@ -676,7 +677,8 @@ const tti_op tti_ops_batch_norm[] = {
      .n_in_max = 6,
      .n_out = 1,
      .attrs = apply_attrs,
-     .traits = TTI_CHANNELS_LAST | TTI_READS_LOW | TTI_IN_PLACE | TTI_TAKES_EPILOGUE | TTI_TAKES_RESIDUAL,
+     .traits =
+         TTI_CHANNELS_LAST | TTI_READS_LOW | TTI_IN_PLACE | TTI_TAKES_EPILOGUE | TTI_TAKES_RESIDUAL,
      .infer = bn_eval_infer,
      .shard = bn_eval_shard,
      .cost = fusable_cost,

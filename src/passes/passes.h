@@ -18,8 +18,8 @@ typedef enum tti_recompute {
  * part, so that passes and backends do not see each other. */
 typedef struct tti_target {
     bool (*prefers_channels_last)(const tti_node *node); /* NULL: never */
-    bool chains_any_float; /* fuse: elementwise chains may hold values of 16 bits, and casts */
-    bool fuse;                                           /* epilogues and elementwise chains */
+    bool chains_any_float;   /* fuse: elementwise chains may hold values of 16 bits, and casts */
+    bool fuse;               /* epilogues and elementwise chains */
     bool fuse_linear_grad;   /* fuse: gelu, additions, casts to f32 into the products before them */
     bool fuse_residual_norm; /* fuse: layer norms and the additions and casts beside them */
     tutti_dtype compute_dtype; /* of the nodes that take the time: f32, or bf16, f16 */

@@ -131,12 +131,11 @@ tutti_status tti_blueprint_graph(const tutti_job *job, const tti_blueprint *b, b
 tti_target tti_blueprint_target(const tti_blueprint *b) {
     bool reference = strcmp(b->config.parallel.backend, "reference") == 0;
     const tti_backend *backend = b->devices.backend;
-    tti_target target = {
-        .prefers_channels_last = reference ? NULL : backend->prefers_channels_last,
-        .fuse = !reference,
-        .chains_any_float = backend->fuses_training,
-        .fuse_residual_norm = backend->fuses_training,
-        .fuse_linear_grad = backend->fuses_training};
+    tti_target target = {.prefers_channels_last = reference ? NULL : backend->prefers_channels_last,
+                         .fuse = !reference,
+                         .chains_any_float = backend->fuses_training,
+                         .fuse_residual_norm = backend->fuses_training,
+                         .fuse_linear_grad = backend->fuses_training};
     tti_numerics_target(&b->config, &target);
     return target;
 }

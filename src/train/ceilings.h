@@ -5,8 +5,8 @@
 #include "backend/backend.h"
 
 typedef struct tti_ceilings {
-    double flops;   /* operations per second of a matrix product of dtype */
-    double bytes;   /* read and written per second by a copy */
+    double flops; /* operations per second of a matrix product of dtype */
+    double bytes; /* read and written per second by a copy */
     tutti_dtype dtype;
     int64_t side; /* of the square matrices */
 } tti_ceilings;

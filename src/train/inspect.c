@@ -71,7 +71,8 @@ static tutti_status print_recompute(const tutti_job *job, const tti_blueprint *b
 
 static tutti_status print_plan(const tutti_job *job, const tti_blueprint *b, tti_str *out) {
     const tti_backend *backend = b->devices.backend;
-    if (backend->device) TTI_TRY(backend->device->open(&(tti_device_desc){.index = b->devices.index[0]}));
+    if (backend->device)
+        TTI_TRY(backend->device->open(&(tti_device_desc){.index = b->devices.index[0]}));
     void *arena = backend->alloc(b->plan->shard.arena_bytes + 64);
     void *params = backend->alloc(b->plan->n_flat * sizeof(float) + 64);
     tti_instance *instance = NULL;

@@ -8,8 +8,8 @@ tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *c, tutti_data_spli
                                         int64_t n_classes) {
     int64_t n = split == TUTTI_TRAIN ? c->data.n_train : c->data.n_test;
     bool digits = strcmp(c->data.format, "digits") == 0;
-    bool tokens = strcmp(c->data.format, "tokens") == 0 ||
-                  strcmp(c->data.format, "random_tokens") == 0;
+    bool tokens =
+        strcmp(c->data.format, "tokens") == 0 || strcmp(c->data.format, "random_tokens") == 0;
     /* The mask token that is added is none of the data's. */
     bool adds_mask = c->data.mask_prob > 0 && c->data.mask_token < 0;
     if (n_classes > 0 && adds_mask) n_classes--;

@@ -17,8 +17,8 @@
 #include "train/pretrained.h"
 #include "train/reporter.h"
 #include "train/snapshot.h"
-#include "train/worker_exec.h"
 #include "train/times.h"
+#include "train/worker_exec.h"
 
 /* A step that was begun: what its end needs. */
 typedef struct step_at_work {
@@ -41,11 +41,11 @@ typedef struct session {
     int64_t saved_step;     /* step of the newest checkpoint, -1: none */
     int64_t n_skipped;      /* under train.on_nan=skip, in this part of the run */
     tti_times times;
-    bool is_scaled; /* gradients come times a loss scale */
+    bool is_scaled;                  /* gradients come times a loss scale */
     step_at_work at_work[MAX_DEPTH]; /* by step: begun and not yet ended */
     int64_t n_begun;                 /* steps of the run that were begun, state.step ended */
     int stop_signal;
-    int64_t last_end_ns; /* when the step before ended */
+    int64_t last_end_ns;   /* when the step before ended */
     int64_t first_step_ns; /* when it was done, 0: not yet */
     tti_step_result last;
     tti_step_result eval; /* sums over the test split */

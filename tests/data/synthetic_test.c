@@ -1,4 +1,4 @@
-/* synthetic_test.c - drawn samples: the same on every opening, within their ranges, unlike others. */
+/* synthetic_test.c - drawn samples: the same on every opening, in their ranges, unlike others. */
 #include "tutti/data.h"
 
 #include <stdlib.h>

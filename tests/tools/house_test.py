@@ -102,6 +102,18 @@ class Layers(House):
         self.write("src/backend/cpu/x.c", "#include <dnnl.h>\n")
         self.refuses("check-layers", "src/backend/cpu/y.c", "#include <dnnl.h>\n", "at most 1")
 
+    def test_cuda_is_seen_by_its_backend_alone(self):
+        text = "#include <cuda_runtime_api.h>\n"
+        self.write("src/backend/cuda/x.cuh", text)
+        self.write("src/backend/cuda/y.h", text)
+        self.accepts("check-layers")
+        self.refuses("check-layers", "src/backend/cuda/x.cuh", "#include <cudnn.h>\n"
+                     "#include <cuda.h>\n", "x.cuh: (cu|", "at most 0")
+        self.write("src/backend/cuda/x.cuh", "")
+        self.refuses("check-layers", "src/backend/cuda/z.cu", "#include <cublasLt.h>\n"
+                     '#include "x.cuh"\n', "src/backend/cuda/z.cu:2:")
+        self.refuses("check-layers", "src/exec/b.c", text, "seen only by src/backend/cuda/")
+
 
 class Sizes(House):
     def test_good(self):
@@ -179,6 +191,10 @@ class Format(House):
     def test_ugly(self):
         self.write(".clang-format", "BasedOnStyle: Google\n")
         self.refuses("check-format", "src/ir/b.c", "int  f( void ){return 0 ;}\n", "src/ir/b.c:1")
+
+    def test_ugly_kernel(self):
+        self.write(".clang-format", "BasedOnStyle: Google\n")
+        self.refuses("check-format", "src/ir/b.cu", "int  f( void ){return 0 ;}\n", "src/ir/b.cu:1")
 
 
 class InstallDeps(unittest.TestCase):

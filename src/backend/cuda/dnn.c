@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/cuda/fill.h"
 #include "backend/cuda/dnn_lib.h"
+#include "backend/cuda/fill.h"
 
 enum { MAX_CONFIGS = 48, MAX_NOTES = 32, N_WARM = 2, N_TIMED = 5 };
 

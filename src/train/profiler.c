@@ -1,4 +1,4 @@
-/* profile.c - tutti_profile: a few steps of a job, timed part by part. */
+/* profiler.c - tutti_profile: a few steps of a job, timed part by part. */
 #include "tutti/profile.h"
 
 #include <stdlib.h>
