@@ -293,15 +293,32 @@ static tutti_status collect(tti_exec *x, const tti_instance *instance, int shard
         tti_instance_output(instance, "correct"), x->device->sums + (size_t)shard * TTI_SUMS);
 }
 
-/* One value out of those of all shards of this worker, which are then all shards there are. */
+/* The parts of all workers, each in its slot of d->sync_parts, by way of the host. */
+static tutti_status exchange_parts(tti_exec *x, size_t n) {
+    tti_exec_device *d = x->device;
+    size_t n_all = n * (size_t)x->desc.n_shards, first = n * (size_t)x->first_shard;
+    size_t n_own = n * (size_t)n_local(x);
+    memset(x->sync_parts, 0, n_all * sizeof *x->sync_parts);
+    TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, x->sync_parts + first, d->sync_parts + first,
+                         n_own * sizeof(float)));
+    TTI_TRY(d->ops->sync());
+    TTI_TRY(tutti_comm_all_reduce(x->desc.comm, x->sync_parts, x->sync_parts, n_all, TUTTI_F32,
+                                  TUTTI_SUM, TUTTI_ALG_AUTO));
+    TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, d->sync_parts, x->sync_parts, n_all * sizeof(float)));
+    return d->ops->sync(); /* the host's copy is used again by the next join */
+}
+
+/* One value out of those of all shards. */
 static tutti_status join(tti_exec *x, int i) {
     tti_exec_device *d = x->device;
     const tti_node *node = x->desc.plan->shard.steps[x->syncs[i]];
     size_t n = (size_t)tti_value_n_elems(node->out[0]), n_bytes = n * sizeof(float);
     for (int s = 0; s < n_local(x); s++)
-        TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, d->sync_parts + (size_t)s * n,
+        TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, d->sync_parts + (size_t)(x->first_shard + s) * n,
                              tti_instance_step_in(x->lane[s].shard, x->syncs[i], 0), n_bytes));
-    TTI_TRY(d->ops->join(node->op->name, d->sync_parts, (size_t)n_local(x), n, d->sync_joined));
+    if (!is_alone(x)) TTI_TRY(exchange_parts(x, n));
+    TTI_TRY(d->ops->join(node->op->name, d->sync_parts, (size_t)x->desc.n_shards, n,
+                         d->sync_joined));
     for (int s = 0; s < n_local(x); s++)
         TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE,
                              tti_instance_step_out(x->lane[s].shard, x->syncs[i], 0),

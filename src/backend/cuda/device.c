@@ -107,7 +107,10 @@ void *tti_cuda_alloc(size_t n_bytes) {
     void *memory = NULL;
     size_t n = n_bytes ? n_bytes : 64;
     if (tti_cuda_check(cudaMalloc(&memory, n), "cudaMalloc") != TUTTI_OK) return NULL;
-    if (cudaMemset(memory, 0, n) != cudaSuccess) {
+    /* Our queues do not wait for the default one: zeros that come late would fall on data. */
+    cudaError_t error = cudaMemsetAsync(memory, 0, n, tti_cuda_stream());
+    if (error == cudaSuccess) error = cudaStreamSynchronize(tti_cuda_stream());
+    if (tti_cuda_check(error, "cudaMemset") != TUTTI_OK) {
         cudaFree(memory);
         return NULL;
     }

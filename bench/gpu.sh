@@ -1,0 +1,98 @@
+#!/bin/sh
+# gpu.sh - Tutti beside PyTorch and JAX on one GPU, in one call: checks first, then a table.
+#
+# Usage: bench/gpu.sh [WORKLOAD...]       (gpt2 gpt2-350m resnet50 bert small exact; all but named)
+#        TUTTI names the program (build/tutti), PYTHON one that has torch; SECONDS_PEER limits a peer.
+#
+# Both sides: bf16 with f32 master weights (small: tf32), the same batch and optimizer, random data,
+# warm-up left out, medians over steps.  Tutti's side loads and shuffles its samples and hashes all
+# parameters after every step, which the peers do not do; theirs lie on the device from the start.
+# torch.compile and JAX compile first: a workload takes them one to two minutes.
+set -eu
+cd "$(dirname "$0")/.."
+program=${TUTTI:-build/tutti}
+python=${PYTHON:-python3}
+limit=${SECONDS_PEER:-180}
+[ -x "$program" ] || { echo "gpu.sh: no $program: make build" >&2 && exit 1; }
+"$program" doctor --quick | grep -q 'device 0' || {
+    "$program" doctor --quick >&2
+    echo "gpu.sh: no GPU that Tutti can use" >&2
+    exit 1
+}
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+export NCCL_NVLS_ENABLE=0
+
+common="parallel.devices=gpu parallel.workers=1 parallel.shards=1 train.precision=bf16"
+common="$common run.text_samples=0 run.log_every=5"
+
+job() {
+    case $1 in
+    gpt2) echo gpt2 model.size=124M model.context=1024 data.format=random_tokens data.context=1024 \
+        data.vocabulary=50304 data.n_test=64 train.batch=64 train.steps=80 train.clip_norm=1 \
+        train.low_stream=true optimizer.name=adamw optimizer.weight_decay=0.1 data.threads=4 ;;
+    gpt2-350m) echo gpt2 model.size=355M model.context=1024 data.format=random_tokens \
+        data.context=1024 data.vocabulary=50304 data.n_test=32 train.batch=32 train.steps=40 \
+        train.clip_norm=1 train.low_stream=true optimizer.name=adamw data.threads=4 \
+        optimizer.weight_decay=0.1 ;;
+    resnet50) echo resnet50 data.format=random_images data.image_size=224 data.n_test=256 \
+        train.batch=256 train.steps=120 optimizer.name=sgd optimizer.lr=0.1 data.threads=14 \
+        optimizer.weight_decay=1e-4 data.prefetch=3 ;;
+    bert) echo bert model.size=base model.context=512 data.format=random_tokens data.context=512 \
+        data.vocabulary=30528 data.n_test=64 train.batch=64 train.steps=80 optimizer.name=adamw \
+        optimizer.lr=1e-4 data.threads=4 ;;
+    small) echo lenet data.format=digits data.n_train=60000 train.batch=128 train.steps=8000 \
+        train.precision=tf32 optimizer.name=adam data.threads=8 ;;
+    esac
+}
+
+# How many tokens or images a sample is.
+unit() { case $1 in gpt2*) echo 1024 ;; bert) echo 512 ;; *) echo 1 ;; esac; }
+
+# tutti WORKLOAD MODE: one line of JSON.
+tutti() {
+    # shellcheck disable=SC2046,SC2086
+    "$program" bench train $(set -- $(job "$1"); echo "$1") $common \
+        $(set -- $(job "$1"); shift; echo "$@") "parallel.mode=$2" 2> "$tmp/err" ||
+        { tail -2 "$tmp/err" >&2; echo '{}'; }
+}
+
+field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([0-9.]*\).*/\1/p" | tail -1; }
+
+# row WORKLOAD SIDE PER_SECOND FIRST_STEP PEAK_GB
+row() { printf '%-10s %-22s %12s /s  first step %6s s  peak %6s GB\n' "$@"; }
+
+peer() {
+    name=$1 side=$2
+    shift 2
+    timeout "$limit" "$python" "$@" > "$tmp/peer" 2> "$tmp/err" || tail -1 "$tmp/err" >&2
+    for key in tok_s img_s img_s_scan; do
+        value=$(field $key < "$tmp/peer")
+        [ -z "$value" ] || row "$name" "$side $key" "$value" "$(field first_step_s < "$tmp/peer")" \
+            "$(field peak_gb < "$tmp/peer")"
+    done
+}
+
+ours() {
+    for mode in fast exact; do
+        line=$(tutti "$1" $mode)
+        per_s=$(echo "$line" | field per_s)
+        row "$1" "tutti $mode" "$(awk -v p="${per_s:-0}" -v u="$(unit "$1")" 'BEGIN {print int(p * u)}')" \
+            "$(echo "$line" | field first_step_s)" "$(echo "$line" | field peak_device_gb)"
+    done
+}
+
+"$program" doctor
+for workload in ${*:-gpt2 gpt2-350m resnet50 bert small}; do
+    ours "$workload"
+    case $workload in
+    gpt2) peer gpt2 torch.compile bench/peers/torch_gpt2.py --compile
+        peer gpt2 jax bench/peers/jax_peer.py gpt2 64 ;;
+    gpt2-350m) peer gpt2-350m torch.compile bench/peers/torch_gpt2.py --compile --layers 24 \
+        --dim 1024 --heads 16 --batch 32 ;;
+    resnet50) peer resnet50 torch.compile bench/peers/torch_resnet50.py --compile ;;
+    bert) peer bert torch.compile bench/peers/torch_bert.py --compile ;;
+    small) peer small "torch reduce-overhead" bench/peers/torch_small.py --compile reduce-overhead
+        peer small jax bench/peers/jax_peer.py cnn ;;
+    esac
+done
