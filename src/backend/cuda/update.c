@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/device.h"
 #include "backend/cuda/optim_rule.h"
 
 typedef struct update {
@@ -51,12 +51,13 @@ static tutti_status upload(update *u, const tti_update_desc *desc) {
     void *slots = NULL, *blocks = NULL;
     memcpy(&slots, &u->view.slot_first, sizeof slots);
     memcpy(&blocks, &u->view.blocks, sizeof blocks);
-    cudaError_t error = cudaMemcpy(slots, first, n_slots * sizeof *first, cudaMemcpyHostToDevice);
-    if (error == cudaSuccess)
-        error = cudaMemcpy(blocks, desc->blocks, (size_t)desc->n_blocks * sizeof *desc->blocks,
-                           cudaMemcpyHostToDevice);
+    tutti_status st = tti_cuda_copy(TTI_QUEUE_COMPUTE, slots, first, n_slots * sizeof *first);
+    if (st == TUTTI_OK)
+        st = tti_cuda_copy(TTI_QUEUE_COMPUTE, blocks, desc->blocks,
+                           (size_t)desc->n_blocks * sizeof *desc->blocks);
+    if (st == TUTTI_OK) st = tti_cuda_sync();
     free(first);
-    return tti_cuda_check(error, "cudaMemcpy");
+    return st;
 }
 
 static tutti_status build(update *u, const tti_update_desc *desc) {
