@@ -212,6 +212,34 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
     return make_update(x);
 }
 
+/* ---- does it fit? ---- */
+
+/* What is known before anything is allocated; scratch of kernels comes on top. */
+static size_t predicted_bytes(const tti_exec *x) {
+    const tti_plan *plan = x->desc.plan;
+    size_t n_arrays = 1 + (size_t)plan->n_states + (size_t)x->acc.n_buffers + (x->desc.ema > 0);
+    size_t inputs = input_bytes(&plan->shard, "x") + input_bytes(&plan->shard, "target");
+    size_t arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
+    return n_arrays * plan->n_flat * sizeof(float) + (size_t)x->n_in_flight * arena +
+           N_SETS * (size_t)n_local(x) * inputs;
+}
+
+tutti_status tti_exec_device_check_memory(const tti_exec *x) {
+    size_t n_now, n_peak, n_free, n = predicted_bytes(x);
+    const double gib = 1.0 / (1 << 30);
+    x->device->ops->memory(&n_now, &n_peak, &n_free);
+    if (n <= n_free) return TUTTI_OK;
+    size_t arena = x->desc.plan->shard.arena_bytes, flat = x->desc.plan->n_flat * sizeof(float);
+    return tti_fail(
+        TUTTI_E_NOMEM,
+        "the step needs %.2f GiB of device memory and %.2f GiB are free: activations "
+        "of a shard %.2f GiB, parameters %.2f, optimizer state %.2f, gradients %.2f.  "
+        "More shards (parallel.shards), a smaller train.batch, train.recompute=block or "
+        "train.precision=bf16 make it smaller",
+        (double)n * gib, (double)n_free * gib, (double)arena * gib, (double)flat * gib,
+        (double)flat * x->desc.plan->n_states * gib, (double)flat * x->acc.n_buffers * gib);
+}
+
 /* ---- copies on the host ---- */
 
 static float *device_array(const tti_exec *x, int which) {
@@ -317,8 +345,8 @@ static tutti_status join(tti_exec *x, int i) {
         TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, d->sync_parts + (size_t)(x->first_shard + s) * n,
                              tti_instance_step_in(x->lane[s].shard, x->syncs[i], 0), n_bytes));
     if (!is_alone(x)) TTI_TRY(exchange_parts(x, n));
-    TTI_TRY(d->ops->join(node->op->name, d->sync_parts, (size_t)x->desc.n_shards, n,
-                         d->sync_joined));
+    TTI_TRY(
+        d->ops->join(node->op->name, d->sync_parts, (size_t)x->desc.n_shards, n, d->sync_joined));
     for (int s = 0; s < n_local(x); s++)
         TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE,
                              tti_instance_step_out(x->lane[s].shard, x->syncs[i], 0),

@@ -133,6 +133,7 @@ static tutti_status build(tti_exec *x) {
     TTI_TRY(tti_exec_init_sync(x));
     TTI_TRY(count_in_flight(x));
     TTI_TRY(tti_accumulation_init(&x->acc, x->first_shard, x->last_shard, x->n_in_flight));
+    if (x->device) TTI_TRY(tti_exec_device_check_memory(x));
     TTI_TRY(alloc_flat(x));
     TTI_TRY(alloc_buffers(x));
     TTI_TRY(

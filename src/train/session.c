@@ -282,14 +282,15 @@ static tutti_status begin_step(session *s) {
     TTI_TRY(tti_loader_next(s->loader, &at->batch));
     point_at(s, &at->batch);
     TTI_TRY(tti_exec_begin(
-        s->exec, &(tti_step_desc){.step = (uint64_t)s->n_begun,
-                                  .lr = at->lr,
-                                  .shards = s->shards,
-                                  .shard_size = s->b->rows_per_shard,
-                                  .n_rows = at->batch.n_rows_global,
-                                  .loss_scale = s->is_scaled ? s->state.loss_scale.scale : 1,
-                                  .stop_on_bad = strcmp(s->c->train.on_nan, "stop") == 0,
-                                  .vote = tti_stop_requested() || trial_is_over(s)}));
+        s->exec,
+        &(tti_step_desc){.step = (uint64_t)s->n_begun,
+                         .lr = at->lr,
+                         .shards = s->shards,
+                         .shard_size = s->b->rows_per_shard,
+                         .n_rows = at->batch.n_rows_global,
+                         .loss_scale = s->is_scaled ? s->state.loss_scale.scale : 1,
+                         .stop_on_bad = !s->is_scaled && strcmp(s->c->train.on_nan, "stop") == 0,
+                         .vote = tti_stop_requested() || trial_is_over(s)}));
     s->n_begun++;
     return TUTTI_OK;
 }
