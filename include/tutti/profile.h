@@ -23,6 +23,12 @@ TUTTI_EXTERN_C_BEGIN
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_profile(tutti_job *job, const tutti_profile_desc *desc,
                                                      char **text);
 
+/* What a large matrix product in the job's precision, in operations per second, and a large copy,
+ * in bytes read and written per second, were measured to reach on the device the job computes on,
+ * or on one core.  Takes a second or less. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_measure_ceilings(tutti_job *job, double *flops,
+                                                              double *bytes);
+
 /* What this machine has: cores, kernels, modules and why they are not loaded, devices, and with
  * measure what a matrix product and a copy reach on each.  *text is freed with free(). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_doctor(bool measure, char **text);

@@ -11,6 +11,7 @@
 
 #include "cli/cmd.h"
 #include "cli/job_args.h"
+#include "tutti/profile.h"
 #include "tutti/train.h"
 
 static const char usage[] =
@@ -18,7 +19,10 @@ static const char usage[] =
     "Trains MODEL (lenet) on drawn digits for train.steps (400) steps and prints one JSON line:\n"
     "median samples/s and ms per step after the first quarter of the steps, time to the first "
     "step\n"
-    "from the start of the call, peak resident memory.  Any key of a job may be given.\n";
+    "from the start of the call, peak memory of host and device, TFLOP/s, and their share of what "
+    "a\n"
+    "large matrix product was measured to reach on as many cores or devices (mfu).  Any key of a\n"
+    "job may be given.\n";
 
 enum { MAX_WINDOWS = 4096, MAX_ARGS = 64 };
 
@@ -51,13 +55,17 @@ static void print_line(tutti_job *job, windows *w, const tutti_train_result *r) 
     struct rusage use;
     getrusage(RUSAGE_SELF, &use);
     double per_s = median(w), batch = atof(tutti_job_get(job, "train.batch"));
+    double reached = r->step_flops * per_s / batch, ceiling = 0, bytes;
+    if (tutti_measure_ceilings(job, &ceiling, &bytes) == TUTTI_OK) ceiling *= r->n_workers;
     printf(
         "{\"what\":\"%s\",\"workers\":%d,\"shards\":%d,\"mode\":\"%s\",\"batch\":%.0f,"
         "\"per_s\":%.0f,\"ms\":%.3f,\"first_step_s\":%.3f,\"peak_rss_mb\":%.1f,"
-        "\"params_hash\":\"%016" PRIx64 "\"}\n",
+        "\"peak_device_gb\":%.2f,\"tflops\":%.2f,\"mfu\":%.4f,\"params_hash\":\"%016" PRIx64
+        "\"}\n",
         tutti_job_get(job, "model.name"), r->n_workers, r->n_shards,
         tutti_job_get(job, "parallel.mode"), batch, per_s, per_s > 0 ? 1e3 * batch / per_s : 0,
-        r->first_step_s, (double)use.ru_maxrss / 1024, r->params_hash);
+        r->first_step_s, (double)use.ru_maxrss / 1024, (double)r->peak_device_bytes * 1e-9,
+        reached * 1e-12, ceiling > 0 ? reached / ceiling : 0, r->params_hash);
 }
 
 /* The arguments with what a measurement wants in front, so that the caller's win. */

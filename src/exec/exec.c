@@ -226,10 +226,13 @@ tutti_status tti_exec_push(tti_exec *x) { return x->device ? tti_exec_device_pus
 
 tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
     size_t flat = x->desc.plan->n_flat * sizeof(float);
+    size_t n_now = 0, n_peak = 0, n_free = 0;
+    if (x->device) x->desc.backend->device->memory(&n_now, &n_peak, &n_free);
     return (tti_exec_memory){.params = flat,
                              .states = flat * (size_t)x->desc.plan->n_states,
                              .grads = flat * (size_t)x->acc.n_buffers,
-                             .arena = x->arena_bytes * (size_t)x->n_in_flight};
+                             .arena = x->arena_bytes * (size_t)x->n_in_flight,
+                             .device_peak = n_peak};
 }
 
 /* A copy from memory that cannot be pinned is slower, and no less right. */

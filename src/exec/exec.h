@@ -122,6 +122,7 @@ tutti_status tti_exec_check_params(tti_exec *exec, uint64_t step);
 /* Bytes that this worker allocated: parameters, state, gradients, activations. */
 typedef struct tti_exec_memory {
     size_t params, states, grads, arena;
+    size_t device_peak; /* all of the device's at their most so far; 0 on the host */
 } tti_exec_memory;
 tti_exec_memory tti_exec_memory_use(const tti_exec *exec);
 

@@ -95,3 +95,13 @@ int tti_program_input(const tti_program *program, const char *name) {
     if (!node || !(node->op->traits & TTI_INPUT)) return -1;
     return (int)program->bufs[node->out[0]->id].offset;
 }
+
+double tti_program_flops(const tti_program *program) {
+    double flops = 0;
+    for (int i = 0; i < program->n_steps; i++) {
+        tti_cost cost = {0};
+        if (program->steps[i]->op->cost) program->steps[i]->op->cost(program->steps[i], &cost);
+        flops += cost.flops;
+    }
+    return flops;
+}

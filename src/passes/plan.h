@@ -109,6 +109,9 @@ void tti_plan_destroy(tti_plan *plan);
 /* The slot of a parameter name, -1 if there is none. */
 int tti_plan_find_slot(const tti_plan *plan, const char *name);
 
+/* Operations of one run of a program, by the costs of its nodes. */
+double tti_program_flops(const tti_program *program);
+
 /* The index of a named input in TTI_SPACE_INPUT, -1 if there is none. */
 int tti_program_input(const tti_program *program, const char *name);
 

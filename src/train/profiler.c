@@ -8,6 +8,7 @@
 #include "base/atomic_file.h"
 #include "base/clock.h"
 #include "data/loader.h"
+#include "train/numerics.h"
 #include "train/profile_trace.h"
 #include "train/worker_exec.h"
 
@@ -137,5 +138,21 @@ tutti_status tutti_profile(tutti_job *job, const tutti_profile_desc *desc, char 
     free(p.shards);
     if (st != TUTTI_OK) tti_str_free(&out);
     *text = out.text;
+    return st;
+}
+
+tutti_status tutti_measure_ceilings(tutti_job *job, double *flops, double *bytes) {
+    tti_devices devices;
+    tti_target target = {0};
+    tti_ceilings ceilings;
+    TTI_TRY(tti_devices_resolve(job, &devices));
+    TTI_TRY(tti_job_resolve(job, devices.n ? devices.n : tti_cores_usable()));
+    tti_numerics_target(&job->config, &target);
+    const tti_device_ops *ops = devices.backend->device;
+    bool tf32 = strcmp(job->config.train.precision, "tf32") == 0;
+    if (ops) TTI_TRY(ops->open(&(tti_device_desc){.index = devices.index[0], .tf32 = tf32}));
+    tutti_status st = tti_ceilings_measure(devices.backend, target.compute_dtype, &ceilings);
+    if (ops) ops->close();
+    *flops = ceilings.flops, *bytes = ceilings.bytes;
     return st;
 }

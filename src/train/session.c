@@ -328,6 +328,7 @@ static tutti_status train(session *s) {
 }
 
 static tutti_status finish(session *s, tutti_train_result *result) {
+    result->peak_device_bytes = tti_exec_memory_use(s->exec).device_peak;
     TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->state.step));
     TTI_TRY(end_skips(s));
     return tti_reporter_end(&s->reporter, s->state.step, tti_exec_params_hash(s->exec),

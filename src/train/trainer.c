@@ -233,6 +233,7 @@ static tutti_status train_here(trainer *t) {
     TTI_TRY(tti_blueprint_create(t->job, &b));
     t->result->n_workers = b->n_workers;
     t->result->n_shards = b->n_shards;
+    t->result->step_flops = tti_program_flops(&b->plan->shard) * b->n_shards;
     tutti_status st = tti_stop_install(&stop);
     if (st == TUTTI_OK) {
         if (t->is_worker)
