@@ -54,15 +54,15 @@ typedef struct tutti_train_result {
     int n_workers, n_shards;
     int64_t n_steps; /* done, over all resumed parts                                  */
     int64_t n_params;
-    double loss, accuracy; /* of the test split                                             */
-    double samples_per_s;  /* trained samples over the time of training, without evaluation */
-    double wall_s;         /* of this call                                                  */
-    double first_step_s;   /* from the call to the end of the first step                    */
-    uint64_t params_hash;  /* of the final parameters                                       */
-    double step_flops;     /* operations of a step over all shards, by the ops' own counts  */
+    double loss, accuracy;      /* of the test split                                             */
+    double samples_per_s;       /* trained samples over the time of training, without evaluation */
+    double wall_s;              /* of this call                                                  */
+    double first_step_s;        /* from the call to the end of the first step                    */
+    uint64_t params_hash;       /* of the final parameters                                       */
+    double step_flops;          /* operations of a step over all shards, by the ops' own counts  */
     uint64_t peak_device_bytes; /* rank 0's, at most, on its device; 0 on the host          */
-    int stop_signal;       /* SIGINT or SIGTERM ended the run early, with a checkpoint; 0   */
-    int exit_code;         /* what a program should exit with                               */
+    int stop_signal;            /* SIGINT or SIGTERM ended the run early, with a checkpoint; 0   */
+    int exit_code;              /* what a program should exit with                               */
 } tutti_train_result;
 
 TUTTI_EXTERN_C_BEGIN
