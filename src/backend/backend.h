@@ -150,9 +150,9 @@ enum { TTI_MODULE_ABI = 1 };
  * cannot be used. */
 typedef const tti_backend *(*tti_backend_module)(const tti_module_host *host);
 
-/* The backend of a name: "cpu", or that of module tutti-NAME.so, looked for in $TUTTI_MODULE_PATH,
- * beside the program or library, and in the folder it was installed to.  TUTTI_E_UNSUPPORTED says
- * what was tried and why it did not do.  A module stays loaded. */
+/* The backend of a name: "cpu", or that of module tutti-NAME.so, looked for in $TUTTI_MODULE_PATH
+ * alone where that is set, else beside the program or library and in the folder it was installed
+ * to.  TUTTI_E_UNSUPPORTED says what was tried and why it did not do.  A module stays loaded. */
 tutti_status tti_backend_find(const char *name, const tti_backend **out);
 
 #endif /* TTI_BACKEND_H */

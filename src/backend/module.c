@@ -11,6 +11,10 @@
 
 #include "backend/backend.h"
 
+/* From the folder of the program to that of the modules, and where it was to be installed to. */
+#ifndef TUTTI_MODULE_FROM_BIN
+#define TUTTI_MODULE_FROM_BIN "../lib/tutti"
+#endif
 #ifndef TUTTI_MODULE_DIR
 #define TUTTI_MODULE_DIR "/usr/local/lib/tutti"
 #endif
@@ -19,7 +23,7 @@ enum { MAX_PATH = 4096 };
 
 static void fail_for_module(tutti_status code, const char *text) { tti_fail(code, "%s", text); }
 
-/* Adds "FOLDER/tutti-NAME.so" of the folder that holds the file of this code. */
+/* The folder of the file that holds this code; "" when it is not known. */
 static void own_folder(char *folder, size_t n) {
     Dl_info info;
     char path[MAX_PATH] = "";
@@ -37,43 +41,69 @@ static void own_folder(char *folder, size_t n) {
     snprintf(folder, n, "%s", path);
 }
 
+/* What the module of an open file has to offer; NULL: why says what is wrong with it. */
+static const tti_backend *ask_module(void *handle, const char *name, tti_str *why) {
+    static const tti_module_host host = {TTI_MODULE_ABI, TUTTI_VERSION, fail_for_module};
+    void *symbol = dlsym(handle, "tutti_backend_module");
+    tti_backend_module open = NULL;
+    memcpy(&open, &symbol, sizeof open);
+    if (!open) {
+        tti_str_add(why, "not a module of this program");
+        return NULL;
+    }
+    tti_clear_error();
+    const tti_backend *backend = open(&host);
+    if (!backend)
+        tti_str_add(why, *tutti_last_error() ? tutti_last_error() : "it cannot be used");
+    else if (strcmp(backend->name, name) != 0)
+        tti_str_printf(why, "it is the module of '%s'", backend->name);
+    else
+        return backend;
+    return NULL;
+}
+
 static const tti_backend *open_module(const char *path, const char *name, tti_str *tried) {
+    tti_str_printf(tried, "\n  %s: ", path);
     if (access(path, R_OK) != 0) {
-        tti_str_printf(tried, "\n  %s: not there", path);
+        tti_str_add(tried, "not there");
         return NULL;
     }
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
-        tti_str_printf(tried, "\n  %s: %s", path, dlerror());
+        tti_str_add(tried, dlerror());
         return NULL;
     }
-    void *symbol = dlsym(handle, "tutti_backend_module");
-    tti_backend_module open = NULL;
-    memcpy(&open, &symbol, sizeof open);
-    static const tti_module_host host = {TTI_MODULE_ABI, TUTTI_VERSION, fail_for_module};
-    const tti_backend *backend = open ? open(&host) : NULL;
-    if (backend && strcmp(backend->name, name) == 0) return backend;
-    tti_str_printf(tried, "\n  %s: %s", path,
-                   open ? tutti_last_error() : "not a module of this program");
-    dlclose(handle);
-    return NULL;
+    const tti_backend *backend = ask_module(handle, name, tried);
+    if (!backend) dlclose(handle);
+    return backend;
 }
 
+/* Sets *out if it is NULL and the folder holds a module that can be used. */
+static void try_folder(const char *folder, const char *below, const char *name, tti_str *tried,
+                       const tti_backend **out) {
+    char path[2 * MAX_PATH];
+    if (*out || !*folder) return;
+    snprintf(path, sizeof path, "%s%s/tutti-%s.so", folder, below, name);
+    *out = open_module(path, name, tried);
+}
+
+/* Whoever sets $TUTTI_MODULE_PATH wants the modules of that folder and no others. */
 static tutti_status find_module(const char *name, const tti_backend **out) {
-    char own[MAX_PATH], beside[MAX_PATH + 16], path[MAX_PATH + 128];
+    char own[MAX_PATH];
     const char *given = getenv("TUTTI_MODULE_PATH");
-    own_folder(own, sizeof own);
-    snprintf(beside, sizeof beside, "%s/tutti", own);
-    const char *const folders[] = {given, own, beside, TUTTI_MODULE_DIR};
     tti_str tried = {0};
-    for (size_t i = 0; i < TTI_COUNT(folders) && !*out; i++) {
-        if (!folders[i] || !*folders[i]) continue;
-        snprintf(path, sizeof path, "%s/tutti-%s.so", folders[i], name);
-        *out = open_module(path, name, &tried);
+    if (given && *given) {
+        try_folder(given, "", name, &tried, out);
+    } else {
+        own_folder(own, sizeof own);
+        try_folder(own, "", name, &tried, out);
+        try_folder(own, "/tutti", name, &tried, out);
+        try_folder(own, "/" TUTTI_MODULE_FROM_BIN, name, &tried, out);
+        try_folder(TUTTI_MODULE_DIR, "", name, &tried, out);
     }
     if (!*out)
         tti_fail(TUTTI_E_UNSUPPORTED, "there is no backend '%s' here; tried:%s", name,
-                 tried.text ? tried.text : "");
+                 tti_str_text(&tried));
     tti_str_free(&tried);
     return *out ? TUTTI_OK : TUTTI_E_UNSUPPORTED;
 }

@@ -1,17 +1,15 @@
 /* devices.c - from parallel.devices to a backend. */
 #include "train/devices.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 
-static tutti_status add(tti_devices *d, long index, int n_there) {
-    if (index < 0 || index >= n_there)
-        return tti_fail(TUTTI_E_CONFIG,
-                        "parallel.devices: there is no device %ld; this machine has %d (tutti "
-                        "doctor lists them)",
-                        index, n_there);
+static tutti_status add(tti_devices *d, long index) {
+    if (index < 0 || index > INT_MAX)
+        return tti_fail(TUTTI_E_CONFIG, "parallel.devices: there is no device %ld", index);
     for (int i = 0; i < d->n; i++)
         if (d->index[i] == (int)index)
             return tti_fail(TUTTI_E_CONFIG, "parallel.devices: device %ld is named twice", index);
@@ -22,48 +20,60 @@ static tutti_status add(tti_devices *d, long index, int n_there) {
 }
 
 /* "0,2,3" */
-static tutti_status read_list(const char *text, int n_there, tti_devices *d) {
-    for (const char *at = text; *at;) {
+static tutti_status read_list(const char *text, tti_devices *d) {
+    for (const char *at = text;;) {
         char *end;
         long index = strtol(at, &end, 10);
         if (end == at || (*end && *end != ','))
-            return tti_fail(
-                TUTTI_E_CONFIG,
-                "parallel.devices: '%s' is neither auto, cpu, gpu nor a list of numbers "
-                "such as 0,1",
-                text);
-        TTI_TRY(add(d, index, n_there));
-        at = *end ? end + 1 : end;
+            return tti_fail(TUTTI_E_CONFIG,
+                            "parallel.devices: '%.60s' is neither auto, cpu, gpu nor a list of "
+                            "numbers such as 0,1",
+                            text);
+        TTI_TRY(add(d, index));
+        if (!*end) return TUTTI_OK;
+        at = end + 1;
     }
-    return TUTTI_OK;
 }
 
-static tutti_status all_devices(int n_there, tti_devices *d) {
-    for (int i = 0; i < n_there && i < TTI_MAX_DEVICES; i++) TTI_TRY(add(d, i, n_there));
+static tutti_status check_there(const tti_devices *d, int n_there) {
+    for (int i = 0; i < d->n; i++)
+        if (d->index[i] >= n_there)
+            return tti_fail(TUTTI_E_CONFIG,
+                            "parallel.devices: there is no device %d; this machine has %d (tutti "
+                            "doctor lists them)",
+                            d->index[i], n_there);
     return TUTTI_OK;
 }
 
 tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out) {
     const char *text = config->parallel.devices;
-    bool is_auto = strcmp(text, "auto") == 0;
-    *out = (tti_devices){.backend = &tti_backend_cpu};
+    bool is_auto = strcmp(text, "auto") == 0, all = is_auto || strcmp(text, "gpu") == 0;
     bool host = strcmp(config->parallel.backend, "auto") != 0;
+    const tti_backend *cuda;
+    *out = (tti_devices){.backend = &tti_backend_cpu};
     if (strcmp(text, "cpu") == 0 || (is_auto && host)) return TUTTI_OK;
+    tti_devices found = *out;
+    if (!all) TTI_TRY(read_list(text, &found));
     if (host)
         return tti_fail(TUTTI_E_CONFIG,
-                        "parallel.devices=%s: parallel.backend=%s computes on the host; leave one "
-                        "of the two out",
+                        "parallel.devices=%.60s: parallel.backend=%s computes on the host; leave "
+                        "one of the two out",
                         text, config->parallel.backend);
-    const tti_backend *cuda;
     if (tti_backend_find("cuda", &cuda) != TUTTI_OK) {
-        if (!is_auto) return tti_fail(TUTTI_E_CONFIG, "parallel.devices: %s", tutti_last_error());
+        if (!is_auto)
+            return tti_fail(TUTTI_E_CONFIG,
+                            "parallel.devices=%.60s: no GPU can be used; parallel.devices=cpu "
+                            "computes on the host, and `tutti doctor` shows what is missing: %s",
+                            text, tutti_last_error());
         tti_clear_error();
         return TUTTI_OK;
     }
     int n_there = cuda->device->count();
-    out->backend = cuda;
-    bool all = is_auto || strcmp(text, "gpu") == 0;
-    return all ? all_devices(n_there, out) : read_list(text, n_there, out);
+    found.backend = cuda;
+    for (int i = 0; all && i < n_there && i < TTI_MAX_DEVICES; i++) TTI_TRY(add(&found, i));
+    TTI_TRY(check_there(&found, n_there));
+    *out = found;
+    return TUTTI_OK;
 }
 
 tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
@@ -80,5 +90,5 @@ tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
     if (strcmp(precision, "auto") == 0)
         tti_options_put(&job->options, "train.precision", out->n ? "bf16" : "f32",
                         out->n ? "auto, on a GPU" : "auto, on the host");
-    return TUTTI_OK;
+    return tutti_job_check(job); /* conflicts with what was auto until now */
 }

@@ -154,14 +154,17 @@ static void resolve_habits(tutti_job *job) {
     put_auto(job, "schedule.rise", c->schedule.rise, schedule->rise, schedule->name);
 }
 
-static void resolve_precision(tutti_job *job) {
-    if (strcmp(job->config.train.precision, "auto") == 0)
-        tti_options_put(&job->options, "train.precision", "f32", "auto, on the host");
+/* Where nobody said what devices there are, the job computes on the host.  What does not go with
+ * f32 shows only now. */
+static tutti_status resolve_precision(tutti_job *job) {
+    if (strcmp(job->config.train.precision, "auto") != 0) return TUTTI_OK;
+    tti_options_put(&job->options, "train.precision", "f32", "auto, on the host");
+    return tutti_job_check(job);
 }
 
 tutti_status tti_job_resolve(tutti_job *job, int n_cores) {
-    TTI_TRY(tutti_job_check(job)); /* also finds every conflict that auto values could bring */
-    resolve_precision(job);
+    TTI_TRY(tutti_job_check(job)); /* also finds what the auto values below could bring */
+    TTI_TRY(resolve_precision(job));
     resolve_workers(job, n_cores);
     resolve_shards(job);
     resolve_digits(job);

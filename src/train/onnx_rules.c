@@ -249,6 +249,8 @@ RULE(adaptive_avg_pool) {
 RULE(bn_eval) {
     tti_onnx_attr attrs[] = {TTI_ONNX_F("epsilon", tti_attr_float(node, "eps")), {0}};
     *out = TTI_ONNX_OP(e, "BatchNormalization", attrs, IN(0), IN(3), IN(4), IN(1), IN(2));
+    if (node->n_in > 5) *out = OP("Add", *out, IN(5));
+    *out = activate(e, node, *out);
     return TUTTI_OK;
 }
 

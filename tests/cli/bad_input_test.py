@@ -1,6 +1,7 @@
 """bad_input_test.py - what is wrong with files, jobs, folders and checkpoints: one clear message,
 the right exit code, nothing half-written, and nothing lost that was saved before."""
 
+import ctypes
 import gzip
 import os
 import resource
@@ -119,6 +120,38 @@ def test_job_files():
         with open("job.yaml", "w") as file:
             file.write(text)
         refused(CONFIG, part, arguments=["job.yaml"])
+
+
+def test_no_device():
+    """A machine without GPUs: asked for, they are missed; by auto, the host computes."""
+    os.environ["TUTTI_MODULE_PATH"] = "/nowhere"
+    missed = ["no GPU can be used", "parallel.devices=cpu", "tutti doctor",
+              "/nowhere/tutti-cuda.so: not there"]
+    for place in ("threads", "processes"):
+        refused(CONFIG, *missed, arguments=["parallel.devices=gpu"], place=place)
+    refused(CONFIG, *missed, arguments=["parallel.devices=0,1"])
+    refused(CONFIG, "'gpu0' is neither", arguments=["parallel.devices=gpu0"])
+    refused(CONFIG, "leave one of the two out",
+            arguments=["parallel.devices=gpu", "parallel.backend=reference"])
+    refused(CONFIG, "train.precision=f32", arguments=["train.precision=tf32"])
+    refused(CONFIG, "train.loss_scale: is for 16-bit", arguments=["train.loss_scale=128"])
+    runs.tutti(*runs.small("run", "train.steps=1", "parallel.devices=auto")).expect(0)
+    with open("run/job.yaml") as file:
+        if "devices: cpu" not in file.read():
+            raise AssertionError("job.yaml does not say where it was computed")
+    module = os.path.join(os.environ.get("TUTTI_BUILD", "build"), "tutti-cuda.so")
+    if os.path.exists(module) and not has_driver():
+        os.environ["TUTTI_MODULE_PATH"] = os.path.dirname(os.path.abspath(module))
+        shutil.rmtree("run")
+        refused(CONFIG, "no NVIDIA driver here (libcuda.so.1)", arguments=["parallel.devices=gpu"])
+
+
+def has_driver():
+    try:
+        ctypes.CDLL("libcuda.so.1")
+        return True
+    except OSError:
+        return False
 
 
 def test_all_problems_at_once():

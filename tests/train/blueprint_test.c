@@ -132,16 +132,22 @@ T_CASE(wrong_models_are_refused) {
     refuse(wrong_shapes, NULL, "matmul");
 }
 
+/* parallel.backend=reference: nothing is fused, nothing turned.  Else what the backend likes. */
 T_CASE(targets_of_backends) {
     T_UNUSED;
-    tutti_job *job = SMALL_JOB("parallel.backend=reference");
-    tti_target target = tti_blueprint_target(&job->config);
-    assert_false(target.fuse);
-    assert_true(target.prefers_channels_last == NULL);
-    tutti_job_set(job, "parallel.backend=auto", "test");
-    target = tti_blueprint_target(&job->config);
-    assert_true(target.fuse);
-    tutti_job_destroy(job);
+    static const char *const backends[] = {"parallel.backend=reference", "parallel.backend=cpu"};
+    for (int fast = 0; fast < 2; fast++) {
+        tutti_job *job = SMALL_JOB(backends[fast]);
+        tti_blueprint *b = blueprint_of(job);
+        tti_target target = tti_blueprint_target(b);
+        assert_true(target.fuse == fast);
+        assert_true((target.prefers_channels_last != NULL) == fast);
+        assert_true(target.fuse_linear_grad == tti_backend_cpu.fuses_training);
+        T_EQ(target.compute_dtype, TUTTI_F32);
+        T_EQ(b->devices.n, 0);
+        tti_blueprint_destroy(b);
+        tutti_job_destroy(job);
+    }
 }
 
 T_CASE(missing_data_is_named) {

@@ -239,7 +239,8 @@ static const bad_input bad_files[] = {
      "model.padding: samples of masked text are full"},
     {"optimizer: {nesterov: true}", "j:1:23" E "optimizer.nesterov: nesterov is for sgd"},
     {"optimizer: {name: sgd, nesterov: true, momentum: 0}", "nesterov needs a momentum"},
-    {"train: {loss_scale: 128}", "j:1:21" E "train.loss_scale: is for 16-bit gradients"},
+    {"train: {precision: f32, loss_scale: 128}",
+     "j:1:37" E "train.loss_scale: is for 16-bit gradients"},
     {"train: {recompute: most}",
      "train.recompute: expected none, light, block or a number of bytes such "
      "as 512MiB, got \"most\""},

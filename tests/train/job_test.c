@@ -56,6 +56,18 @@ T_CASE(bad_inputs) {
         expect_refusal(&bad_assignments[i], true);
 }
 
+/* What does not go with a value that was auto is found when it is no longer auto. */
+T_CASE(conflicts_with_auto_values) {
+    T_UNUSED;
+    tutti_job *job = job_of("train: {loss_scale: 128}");
+    T_OK(tutti_job_check(job));
+    T_FAILS(tti_job_resolve(job, 2), TUTTI_E_CONFIG,
+            "j:1:21: error: train.loss_scale: is for 16-bit gradients, and train.precision is f32");
+    tutti_job_set(job, "train.precision=f16", "command line");
+    T_OK(tti_job_resolve(job, 2));
+    tutti_job_destroy(job);
+}
+
 T_CASE(bad_files_on_disk) {
     T_UNUSED;
     char dir[] = "/tmp/job_test_XXXXXX", path[64];
@@ -300,6 +312,7 @@ T_CASE(examples_are_jobs) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_inputs),
+        cmocka_unit_test(conflicts_with_auto_values),
         cmocka_unit_test(bad_files_on_disk),
         cmocka_unit_test(defaults_are_a_job),
         cmocka_unit_test(auto_follows_habit),

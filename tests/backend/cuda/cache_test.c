@@ -1,0 +1,171 @@
+/* cache_test.c - what was tuned once: read back whole, or not at all.  No device is needed. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "backend/cuda/cuda.h"
+#include "base/error.h"
+#include "t.h"
+
+static char folder[] = "/tmp/cache_test_XXXXXX";
+
+static int enter(void **state) {
+    T_UNUSED;
+    return mkdtemp(folder) ? setenv("TUTTI_CACHE", folder, 1) : -1;
+}
+
+static int leave(void **state) {
+    char command[128];
+    T_UNUSED;
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command);
+}
+
+static void path_of(const char *name, char path[128]) {
+    snprintf(path, 128, "%s/%s", folder, name);
+}
+
+/* The bytes of a file of the cache; the caller frees them. */
+static char *file_bytes(const char *name, size_t *n) {
+    char path[128], *bytes = malloc(4096);
+    path_of(name, path);
+    FILE *file = fopen(path, "rb");
+    assert_true(file && bytes);
+    *n = fread(bytes, 1, 4096, file);
+    fclose(file);
+    return bytes;
+}
+
+static void put_bytes(const char *name, const char *bytes, size_t n) {
+    char path[128];
+    path_of(name, path);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    T_EQ(fwrite(bytes, 1, n, file), n);
+    fclose(file);
+}
+
+static void expect(const char *name, const char *key, const void *data, size_t n) {
+    size_t got = 99;
+    char *read = tti_cuda_cache_read(name, key, &got);
+    assert_non_null(read);
+    T_EQ(got, n);
+    assert_memory_equal(read, data, n);
+    free(read);
+}
+
+static void expect_none(const char *name, const char *key) {
+    size_t got = 99;
+    assert_null(tti_cuda_cache_read(name, key, &got));
+    T_EQ(got, 0);
+}
+
+T_CASE(what_was_written_is_read) {
+    T_UNUSED;
+    static const char data[] = "tuned\0with zeros";
+    expect_none("absent", "key");
+    tti_cuda_cache_write("a", "key", data, sizeof data);
+    expect("a", "key", data, sizeof data);
+    tti_cuda_cache_write("a", "key", "less", 4); /* written over */
+    expect("a", "key", "less", 4);
+    tti_cuda_cache_write("none", "", data, 0);
+    expect("none", "", data, 0);
+}
+
+T_CASE(another_key_is_another_file) {
+    T_UNUSED;
+    tti_cuda_cache_write("k", "driver 13", "xyz", 3);
+    expect_none("k", "driver 12");
+    expect_none("k", "driver 1");
+    expect_none("k", "driver 13x"); /* a key that goes on into the data */
+    expect_none("k", "");
+    expect("k", "driver 13", "xyz", 3);
+}
+
+/* Each byte changed, and the file cut at each length or longer, is as good as absent. */
+T_CASE(damaged_files) {
+    T_UNUSED;
+    size_t n;
+    tti_cuda_cache_write("d", "key", "0123456789", 10);
+    char *bytes = file_bytes("d", &n);
+    T_EQ(n, 32 + 3 + 10);
+    for (size_t i = 0; i < n; i++) {
+        bytes[i] = (char)(bytes[i] ^ 0x10);
+        put_bytes("d", bytes, n);
+        expect_none("d", "key");
+        bytes[i] = (char)(bytes[i] ^ 0x10);
+        put_bytes("d", bytes, i);
+        expect_none("d", "key");
+    }
+    bytes[n] = 0;
+    put_bytes("d", bytes, n + 1);
+    expect_none("d", "key");
+    put_bytes("d", bytes, n);
+    expect("d", "key", "0123456789", 10);
+    memset(bytes + 24, 0xFF, 8); /* a length that no file has */
+    put_bytes("d", bytes, n);
+    expect_none("d", "key");
+    free(bytes);
+}
+
+/* A cache that cannot be written is no failure of the run. */
+T_CASE(no_place_to_write) {
+    T_UNUSED;
+    tti_clear_error();
+    tti_cuda_cache_write("no/such/folder", "key", "x", 1);
+    assert_string_equal(tutti_last_error(), "");
+    expect_none("no/such/folder", "key");
+    tti_cuda_cache_write("huge", "key", "x", (size_t)1 << 40);
+    expect_none("huge", "key");
+    char path[128];
+    path_of("folder", path);
+    T_EQ(mkdir(path, 0700), 0);
+    expect_none("folder", "key");
+}
+
+/* The folder is found once in a process: each row has one of its own. */
+static const char *folder_of(const char *cache, const char *xdg, const char *home) {
+    unsetenv("TUTTI_CACHE"), unsetenv("XDG_CACHE_HOME"), unsetenv("HOME");
+    if (cache) setenv("TUTTI_CACHE", cache, 1);
+    if (xdg) setenv("XDG_CACHE_HOME", xdg, 1);
+    if (home) setenv("HOME", home, 1);
+    return tti_cuda_cache_dir();
+}
+
+static int judge(const char *cache, const char *xdg, const char *home, const char *want) {
+    pid_t child = fork();
+    int status = -1;
+    if (child == 0) {
+        const char *got = folder_of(cache, xdg, home);
+        struct stat info;
+        if (strcmp(got, want) != 0) fprintf(stderr, "got '%s', not '%s'\n", got, want);
+        _exit(strcmp(got, want) == 0 && (!*want || stat(want, &info) == 0) ? 0 : 1);
+    }
+    return waitpid(child, &status, 0) == child ? status : -1;
+}
+
+T_CASE(where_it_is) {
+    T_UNUSED;
+    char own[64], xdg[64], home[64], xdg_tutti[80], home_tutti[80];
+    snprintf(own, sizeof own, "%s/own", folder);
+    snprintf(xdg, sizeof xdg, "%s/xdg", folder);
+    snprintf(home, sizeof home, "%s", folder);
+    snprintf(xdg_tutti, sizeof xdg_tutti, "%s/tutti", xdg);
+    snprintf(home_tutti, sizeof home_tutti, "%s/.cache/tutti", home);
+    T_EQ(judge(own, xdg, home, own), 0);
+    T_EQ(judge("", xdg, home, xdg_tutti), 0);
+    T_EQ(judge(NULL, "", home, home_tutti), 0);
+    T_EQ(judge(NULL, NULL, NULL, ""), 0);
+    T_EQ(judge("/proc/no/cache", NULL, NULL, ""), 0);
+}
+
+int main(void) {
+    /* where_it_is comes first: its children must not know the folder yet. */
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(where_it_is), cmocka_unit_test(what_was_written_is_read),
+        cmocka_unit_test(another_key_is_another_file), cmocka_unit_test(damaged_files),
+        cmocka_unit_test(no_place_to_write)};
+    return cmocka_run_group_tests(tests, enter, leave);
+}

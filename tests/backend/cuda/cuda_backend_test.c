@@ -1,0 +1,78 @@
+/* cuda_backend_test.c - what the module says to a program that it does not fit, and on a machine
+ * without a driver or a device.  Needs the module, and no device. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "backend/backend.h"
+#include "t.h"
+
+static tti_backend_module open_module;
+static char told[512];
+static tutti_status told_status;
+
+static void note(tutti_status code, const char *text) {
+    told_status = code;
+    snprintf(told, sizeof told, "%s", text);
+}
+
+static const tti_backend *ask(int abi, const char *version) {
+    told[0] = '\0';
+    return open_module(&(tti_module_host){abi, version, note});
+}
+
+static void expect_refusal(int abi, const char *version, const char *part) {
+    assert_null(ask(abi, version));
+    T_EQ(told_status, TUTTI_E_UNSUPPORTED);
+    if (!strstr(told, part)) fail_msg("'%s' lacks '%s'", told, part);
+}
+
+T_CASE(programs_of_other_versions) {
+    T_UNUSED;
+    char both[80];
+    snprintf(both, sizeof both, "the module is of tutti %s, the program of 0.0.0", TUTTI_VERSION);
+    expect_refusal(TTI_MODULE_ABI, "0.0.0", both);
+    expect_refusal(TTI_MODULE_ABI + 1, TUTTI_VERSION, "the module is of tutti ");
+    expect_refusal(TTI_MODULE_ABI, "", "the program of ");
+    char long_one[300];
+    memset(long_one, '9', sizeof long_one - 1);
+    long_one[sizeof long_one - 1] = '\0';
+    expect_refusal(TTI_MODULE_ABI, long_one, "the program of 99999999999999999999999999999999");
+}
+
+/* Either it can be used, or the missing driver or device is named. */
+T_CASE(this_machine) {
+    T_UNUSED;
+    const tti_backend *backend = ask(TTI_MODULE_ABI, TUTTI_VERSION);
+    if (backend) {
+        assert_string_equal(backend->name, "cuda");
+        assert_true(backend->device->count() > 0);
+        return;
+    }
+    T_EQ(told_status, TUTTI_E_UNSUPPORTED);
+    bool no_driver = strstr(told, "no NVIDIA driver here (libcuda.so.1)") != NULL;
+    bool no_device = strstr(told, "cuda: no device can be used: ") != NULL;
+    if (!no_driver && !no_device) fail_msg("'%s'", told);
+}
+
+int main(void) {
+    char path[4200];
+    const char *folder = getenv("TUTTI_MODULE_PATH");
+    snprintf(path, sizeof path, "%s/tutti-cuda.so", folder ? folder : ".");
+    if (access(path, R_OK) != 0) {
+        printf("skipped: %s is not there\n", path);
+        return 77;
+    }
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) {
+        printf("%s\n", dlerror());
+        return 1;
+    }
+    void *symbol = dlsym(handle, "tutti_backend_module");
+    memcpy(&open_module, &symbol, sizeof open_module);
+    if (!open_module) return 1;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(programs_of_other_versions),
+                                       cmocka_unit_test(this_machine)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,93 @@
+"""cuda_train_test.py - training on a GPU: the losses of the host, the same bits again, after a
+resume and for any number of workers; precisions, models, reports.  Exit code 77 without a GPU."""
+
+import os
+import subprocess
+import sys
+
+import runs
+
+LENET = ["model.name=lenet", "data.n_train=1024", "data.n_test=200", "train.batch=64",
+         "train.steps=24", "parallel.shards=4", "run.log_every=1"]
+GPT = ["model.name=gpt2", "model.layers=2", "model.width=32", "model.heads=2",
+       "data.format=random_tokens", "data.vocabulary=64", "data.context=64", "data.n_train=256",
+       "data.n_test=16", "train.batch=8", "train.steps=8", "parallel.shards=2",
+       "run.log_every=1", "run.text_samples=0"]
+
+
+def train(run, job, *arguments, devices="gpu"):
+    return runs.tutti("train", *job, "run.dir=" + run, "parallel.devices=" + devices, *arguments,
+                      timeout_s=110).expect(0)
+
+
+def losses(run):
+    return [r["loss"] for r in runs.records(run) if r["event"] == "step"]
+
+
+def near(run, other, tolerance):
+    a, b = losses(run), losses(other)
+    if len(a) != len(b) or not a:
+        raise AssertionError("%d and %d steps" % (len(a), len(b)))
+    worst = max(abs(x - y) / max(1.0, abs(y)) for x, y in zip(a, b))
+    if not worst < tolerance:
+        raise AssertionError("%s differs from %s by %g" % (run, other, worst))
+
+
+def test_as_the_host():
+    """f32 on the GPU and on the host: only the order of sums differs."""
+    train("host", LENET, "train.precision=f32", devices="cpu")
+    train("gpu", LENET, "train.precision=f32")
+    near("gpu", "host", 2e-3)
+    train("low", LENET)  # bf16
+    near("low", "host", 0.1)
+    with open("low/job.yaml") as file:
+        if "precision: bf16" not in file.read():
+            raise AssertionError("auto is not bf16 on a GPU")
+
+
+def test_same_bits():
+    """Again, on one worker or several, threads or processes, and after a stop in between."""
+    train("one", LENET, "-n", "1")
+    told = runs.story("one")
+    for run, place in (("again", ["-n", "1"]), ("threads", ["-n", "2"]),
+                       ("processes", ["-n", "2", "parallel.place=processes"])):
+        train(run, LENET, *place)
+        runs.same_story(told, run)
+    train("cut", LENET, "-n", "1", "train.steps=10", "schedule.steps=24")
+    runs.tutti("train", "--resume", "cut", "train.steps=24", "-n", "2", timeout_s=110).expect(0)
+    train("whole", LENET, "-n", "1", "schedule.steps=24")
+    runs.same_story(runs.story("whole"), "cut")
+
+
+def test_a_transformer():
+    train("host", GPT, "train.precision=f32", devices="cpu")
+    train("gpu", GPT, "train.precision=f32")
+    near("gpu", "host", 2e-3)
+    train("low", GPT, "train.low_stream=true")
+    near("low", "host", 0.1)
+
+
+def test_what_is_used_of_a_run():
+    train("run", LENET, "-n", "1")
+    runs.tutti("eval", "run").expect(0, "accuracy")
+    if not os.path.getsize("run/report.html"):
+        raise AssertionError("no report")
+    runs.tutti("profile", *LENET, "--steps", "1").expect(0, "conv2d", "update", "ceilings")
+    runs.tutti("inspect", *LENET).expect(0, "shard program of lenet")
+
+
+def test_bad_devices():
+    """What is not there is named, and a model that does not fit is refused before it runs."""
+    job = ["train", *LENET, "run.dir=none"]
+    runs.tutti(*job, "parallel.devices=99").expect(2, "there is no device 99; this machine has")
+    runs.tutti(*job, "parallel.devices=0,0").expect(2, "device 0 is named twice")
+    if os.path.exists("none"):
+        raise AssertionError("left a folder: %s" % os.listdir("none"))
+
+
+if __name__ == "__main__":
+    if "device 0:" not in subprocess.run([runs.PROGRAM, "doctor", "--quick"],
+                                         capture_output=True, text=True).stdout:
+        print("skipped: no device")
+        sys.exit(77)
+    runs.main(sys.modules[__name__])

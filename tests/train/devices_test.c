@@ -1,0 +1,148 @@
+/* devices_test.c - what parallel.devices stands for: on a machine without devices, and beside a
+ * module with three that cannot do anything else (tests/backend/modules). */
+#include "train/devices.h"
+
+#include "train/small_job.h"
+
+static tti_devices found;
+
+static void use_module(const char *folder) {
+    T_EQ(setenv("TUTTI_MODULE_PATH", folder, 1), 0);
+    T_EQ(setenv("TUTTI_TEST_MODULE", "fit", 1), 0);
+}
+
+static tutti_status find(const char *assignment, const char *more) {
+    tutti_job *job = SMALL_JOB(assignment, more);
+    tutti_status st = tti_devices_find(&job->config, &found);
+    tutti_job_destroy(job);
+    return st;
+}
+
+static void expect_host(const char *assignment, const char *more) {
+    T_OK(find(assignment, more));
+    T_EQ(found.n, 0);
+    assert_ptr_equal(found.backend, &tti_backend_cpu);
+}
+
+static void refuse(const char *assignment, const char *more, const char *text) {
+    T_FAILS(find(assignment, more), TUTTI_E_CONFIG, text);
+    T_EQ(found.n, 0);
+    T_EQ(tutti_status_exit_code(TUTTI_E_CONFIG), 2);
+}
+
+/* Resolved values and where they are from, of a job with auto devices and precision. */
+static void expect_resolved(tutti_job *job, const char *devices, const char *precision,
+                            const char *origin) {
+    T_OK(tti_devices_resolve(job, &found));
+    assert_string_equal(tutti_job_get(job, "parallel.devices"), devices);
+    assert_string_equal(tutti_job_get(job, "train.precision"), precision);
+    char *text = tutti_job_print(job, true);
+    assert_non_null(text);
+    assert_non_null(strstr(text, origin));
+    free(text);
+}
+
+static const char SEED[] = "train.seed=1";
+
+T_CASE(without_devices) {
+    T_UNUSED;
+    use_module("/nowhere");
+    expect_host("parallel.devices=auto", SEED);
+    assert_string_equal(tutti_last_error(), ""); /* auto: that there is none is no failure */
+    expect_host("parallel.devices=cpu", SEED);
+    refuse("parallel.devices=gpu", SEED, "parallel.devices=gpu: no GPU can be used");
+    refuse("parallel.devices=gpu", SEED, "parallel.devices=cpu computes on the host");
+    refuse("parallel.devices=gpu", SEED, "/nowhere/tutti-cuda.so: not there");
+    refuse("parallel.devices=0", SEED, "parallel.devices=0: no GPU can be used");
+    tutti_job *job = SMALL_JOB(SEED);
+    expect_resolved(job, "cpu", "f32", "auto, no GPU");
+    T_EQ(found.n, 0);
+    tutti_job_destroy(job);
+}
+
+T_CASE(precisions_of_the_host) {
+    T_UNUSED;
+    use_module("/nowhere");
+    tutti_job *job = SMALL_JOB("train.precision=tf32");
+    T_FAILS(tti_devices_resolve(job, &found), TUTTI_E_CONFIG, "give train.precision=f32");
+    tutti_job_set(job, "train.precision=bf16", "test");
+    expect_resolved(job, "cpu", "bf16", "test");
+    tutti_job_destroy(job);
+    job = SMALL_JOB("train.loss_scale=128"); /* with auto, which becomes f32 */
+    T_FAILS(tti_devices_resolve(job, &found), TUTTI_E_CONFIG, "train.loss_scale: is for 16-bit");
+    tutti_job_destroy(job);
+}
+
+/* What is no list is said before anybody looks for devices. */
+T_CASE(lists_that_are_none) {
+    T_UNUSED;
+    static const char *const rows[][2] = {
+        {"parallel.devices=gpus", "'gpus' is neither auto, cpu, gpu nor a list of numbers"},
+        {"parallel.devices=GPU", "'GPU' is neither"},
+        {"parallel.devices=0,", "'0,' is neither"},
+        {"parallel.devices=,0", "',0' is neither"},
+        {"parallel.devices=0;1", "'0;1' is neither"},
+        {"parallel.devices=0 1", "'0 1' is neither"},
+        {"parallel.devices=cuda:0", "'cuda:0' is neither"},
+        {"parallel.devices=-1", "there is no device -1"},
+        {"parallel.devices=4294967296", "there is no device 4294967296"},
+        {"parallel.devices=99999999999999999999", "there is no device 9223372036854775807"},
+        {"parallel.devices=1,2,1", "device 1 is named twice"}};
+    use_module("/nowhere");
+    for (size_t i = 0; i < TTI_COUNT(rows); i++) refuse(rows[i][0], SEED, rows[i][1]);
+    char many[400] = "parallel.devices=0";
+    size_t n = strlen(many);
+    for (int i = 1; i <= TTI_MAX_DEVICES; i++)
+        n += (size_t)snprintf(many + n, sizeof many - n, ",%d", i);
+    refuse(many, SEED, "more than 64");
+}
+
+/* parallel.backend names kernels of the host; devices beside it contradict. */
+T_CASE(backends_of_the_host) {
+    T_UNUSED;
+    static const char *const backends[] = {"parallel.backend=cpu", "parallel.backend=reference"};
+    use_module(TUTTI_TEST_MODULES "/fake");
+    for (size_t i = 0; i < TTI_COUNT(backends); i++) {
+        expect_host("parallel.devices=auto", backends[i]);
+        expect_host("parallel.devices=cpu", backends[i]);
+        refuse("parallel.devices=gpu", backends[i], "computes on the host; leave one of the two");
+        refuse("parallel.devices=0", backends[i], "computes on the host; leave one of the two");
+    }
+}
+
+static void expect_devices(const char *assignment, int n, const int *index) {
+    T_OK(find(assignment, SEED));
+    assert_string_equal(found.backend->name, "cuda");
+    T_EQ(found.n, n);
+    for (int i = 0; i < n; i++) T_EQ(found.index[i], index[i]);
+}
+
+/* From here on the module stays loaded. */
+T_CASE(with_devices) {
+    T_UNUSED;
+    use_module(TUTTI_TEST_MODULES "/fake");
+    expect_devices("parallel.devices=auto", 3, (int[]){0, 1, 2});
+    expect_devices("parallel.devices=gpu", 3, (int[]){0, 1, 2});
+    expect_devices("parallel.devices=2,0", 2, (int[]){2, 0});
+    expect_devices("parallel.devices=1", 1, (int[]){1});
+    expect_host("parallel.devices=cpu", SEED);
+    refuse("parallel.devices=0,3", SEED, "there is no device 3; this machine has 3");
+    tutti_job *job = SMALL_JOB(SEED);
+    expect_resolved(job, "gpu", "bf16", "auto, there are some");
+    T_EQ(found.n, 3);
+    tutti_job_destroy(job);
+    job = SMALL_JOB("parallel.devices=1", "train.precision=tf32");
+    expect_resolved(job, "1", "tf32", "test");
+    tutti_job_destroy(job);
+    job = SMALL_JOB("train.loss_scale=128"); /* bf16 may have one */
+    expect_resolved(job, "gpu", "bf16", "auto, on a GPU");
+    tutti_job_destroy(job);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_devices), cmocka_unit_test(precisions_of_the_host),
+        cmocka_unit_test(lists_that_are_none), cmocka_unit_test(backends_of_the_host),
+        cmocka_unit_test(with_devices)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
