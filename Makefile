@@ -3,13 +3,14 @@ BUILD  ?= build
 PREFIX ?= /usr/local
 JOBS   ?= 2
 FUZZ_SECONDS ?= 60
+CUDA_ARCH ?= 90
 
 CTEST = ctest --output-on-failure -j $(JOBS)
 # Without use-after-return: gcc 12's fake frames are not aligned for 64-byte vectors.
 ASAN  = ASAN_OPTIONS=detect_stack_use_after_return=0 UBSAN_OPTIONS=print_stacktrace=1
 TSAN  = TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$(CURDIR)/tests/tsan.supp
 
-.PHONY: help run build test test-long check install asan tsan fuzz format clean
+.PHONY: help run build test gpu-test cuda-module test-long check install asan tsan fuzz format clean
 
 help: ## this list
 	@echo "make TARGET, where TARGET is one of:"
@@ -27,6 +28,16 @@ test: ## every test but the slow ones; under 5 minutes on 2 cores
 	@cmake -S . -B $(BUILD) -G Ninja > /dev/null
 	@ninja -C $(BUILD)
 	@cd $(BUILD) && $(CTEST) -LE slow
+
+gpu-test: $(BUILD)/build.ninja ## what needs an NVIDIA GPU: every kernel, training; skipped without one
+	@tools/install-deps build test
+	@ninja -C $(BUILD)
+	@cd $(BUILD) && $(CTEST) -L gpu
+
+cuda-module: ## the CUDA module alone, for one target (CUDA_ARCH=90), in build-cuda; no GPU needed
+	@tools/install-deps build cuda
+	@cmake -S . -B build-cuda -G Ninja -DTUTTI_WITH_CUDA=ON -DBUILD_TESTING=OFF \
+	    -DTUTTI_CUDA_ARCHS=$(CUDA_ARCH)-real > /dev/null && ninja -C build-cuda tutti_cuda
 
 test-long: test fuzz ## the slow tests too, and every fuzz target for a minute
 	@cd $(BUILD) && $(CTEST) -L slow
@@ -58,7 +69,7 @@ format: ## clang-format every C file
 	@tools/check-format --fix
 
 clean: ## remove every build folder
-	rm -rf build build-asan build-tsan build-fuzz build-clang build-plain
+	rm -rf build build-cuda build-asan build-tsan build-fuzz build-clang build-plain
 
 $(BUILD)/build.ninja:
 	@tools/install-deps build

@@ -200,7 +200,7 @@ class Format(House):
 class InstallDeps(unittest.TestCase):
     """Runs with a PATH of our own, so nothing is ever installed."""
 
-    def run_with(self, commands, **environment):
+    def run_with(self, commands, group="fuzz", **environment):
         bin_folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, bin_folder)
         for name in ("sh", "awk", "tr", "sort", "cat", "mkdir", "env"):
@@ -210,9 +210,24 @@ class InstallDeps(unittest.TestCase):
             with open(path, "w") as f:
                 f.write("#!/bin/sh\n" + script + "\n")
             os.chmod(path, 0o755)
-        return subprocess.run([os.path.join(TOOLS, "install-deps"), "fuzz"], cwd=bin_folder,
+        return subprocess.run([os.path.join(TOOLS, "install-deps"), group], cwd=bin_folder,
                               env=dict(PATH=bin_folder, **environment), capture_output=True,
                               text=True, stdin=subprocess.DEVNULL)
+
+    def test_cuda_is_told_and_never_installed(self):
+        nvcc = 'echo "Cuda compilation tools, release 13.1, V13.1.80"'
+        run = self.run_with({"nvcc": nvcc, "apt-get": "exit 9"}, group="cuda",
+                            TUTTI_NVIDIA_DEVICE="/nowhere")
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        self.assertIn("/nvcc (13.1, V13.1.80), no driver", run.stdout)
+        run = self.run_with({"nvcc": nvcc}, group="cuda", TUTTI_NVIDIA_DEVICE="/")
+        self.assertIn("with a driver", run.stdout)
+
+    def test_no_cuda(self):
+        run = self.run_with({"apt-get": "exit 9"}, group="cuda",
+                            TUTTI_CUDA_DEFAULT="/nowhere")
+        self.assertEqual((run.returncode, run.stdout), (1, ""))
+        self.assertIn("no nvcc here", run.stderr)
 
     def test_all_there(self):
         run = self.run_with({"clang": ""})
