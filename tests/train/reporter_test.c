@@ -67,7 +67,7 @@ T_CASE(figures_of_a_step) {
     T_UNUSED;
     fixture f;
     begin(&f, "run.log_every=1", true);
-    T_OK(tti_reporter_start(&f.r, (tti_exec_memory){1, 2, 3, 4}, 0));
+    T_OK(tti_reporter_start(&f.r, (tti_exec_memory){1, 2, 3, 4, 5}, 0));
     assert_non_null(strstr(f.h.text[TUTTI_EVENT_START],
                            "mlp: 6370 parameters, 1 worker (threads), "
                            "4 shards of 8, "));
