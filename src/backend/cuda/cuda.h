@@ -69,6 +69,7 @@ extern const tti_kernel tti_cuda_norm_kernels[];        /* norm.c        */
 extern const tti_kernel tti_cuda_batch_norm_kernels[];  /* batch_norm.c  */
 extern const tti_kernel tti_cuda_matmul_kernels[];      /* matmul.c      */
 extern const tti_kernel tti_cuda_recurrent_kernels[];   /* recurrent.c   */
+extern const tti_kernel tti_cuda_small_conv_kernels[];  /* conv_small.c  */
 extern const tti_kernel tti_cuda_conv_kernels[];        /* conv.c        */
 extern const tti_kernel tti_cuda_attention_kernels[];   /* attention.c   */
 extern const tti_kernel tti_cuda_optim_kernels[];       /* optim.c       */

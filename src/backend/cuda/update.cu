@@ -8,7 +8,15 @@
 #include "backend/cuda/optim.cuh"
 #include "base/philox.h"
 
-enum { THREADS = 256, STRIDE = THREADS * 4, HASH_LANES = 64, MAX_CHUNKS = 256 };
+/* FEW_BLOCKS: up to so many leave multiprocessors idle, and get more threads each. */
+enum {
+    THREADS = 256,
+    STRIDE = THREADS * 4,
+    MOST_THREADS = 1024,
+    FEW_BLOCKS = 256,
+    HASH_LANES = 64,
+    MAX_CHUNKS = 256
+};
 
 /* ---- numbers of the step ---- */
 
@@ -136,7 +144,7 @@ __device__ __forceinline__ void hash_begin(block_hash &h) {
     uint32_t factor = 0x9E3779B1u, power = 1;
     for (uint32_t k = threadIdx.x; k; k >>= 1, factor *= factor)
         if (k & 1) power *= factor;
-    h.power[threadIdx.x] = power;
+    if (threadIdx.x < MAX_CHUNKS) h.power[threadIdx.x] = power;
     if (threadIdx.x < HASH_LANES) h.lane[threadIdx.x] = 0;
     __syncthreads();
 }
@@ -200,7 +208,7 @@ __device__ __forceinline__ void train_four(const tti_update_view &u, const tti_u
 
 /* Slots are padded to 16 elements, so four at once may run over the end of a block's own. */
 template <int KIND, int N_STATES>
-__global__ void __launch_bounds__(THREADS) update_kernel(tti_update_view u) {
+__global__ void __launch_bounds__(MOST_THREADS) update_kernel(tti_update_view u) {
     __shared__ block_hash shared;
     const tti_update_block b = u.blocks[blockIdx.x];
     tti_hyper h = *u.hyper;
@@ -209,7 +217,7 @@ __global__ void __launch_bounds__(THREADS) update_kernel(tti_update_view u) {
     hash_begin(shared);
     uint32_t acc[4] = {0, 0, 0, 0};
 #pragma unroll 2
-    for (uint32_t i = threadIdx.x * 4; i < b.n_elems; i += STRIDE) {
+    for (uint32_t i = threadIdx.x * 4; i < b.n_elems; i += blockDim.x * 4) {
         size_t at = b.first + i;
         float w[4];
         tti_load<float, 4>(u.params + at, w);
@@ -326,7 +334,9 @@ extern "C" cudaError_t tti_launch_update_norms(const tti_update_view *u, cudaStr
 
 extern "C" cudaError_t tti_launch_update_step(const tti_update_view *u, cudaStream_t stream) {
     if (u->n_blocks == 0) return cudaSuccess;
-    FOR_RULE(u->rule.kind, update_kernel<KIND, N_STATES><<<u->n_blocks, THREADS, 0, stream>>>(*u));
+    int n_threads = u->n_blocks <= FEW_BLOCKS ? MOST_THREADS : THREADS;
+    FOR_RULE(u->rule.kind,
+             update_kernel<KIND, N_STATES><<<u->n_blocks, n_threads, 0, stream>>>(*u));
     return cudaGetLastError();
 }
 

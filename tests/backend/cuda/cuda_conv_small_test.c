@@ -1,0 +1,154 @@
+/* cuda_conv_small_test.c - small convolutions on tensor cores, exactly.
+ *
+ * Values are multiples of 1/8 up to 1, which tf32 holds, and every sum of their products fits into
+ * f32: so any order of additions gives the bits of the reference.  Exit code 77 without a device.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "backend/backend.h"
+#include "backend/cpu/cpu.h"
+#include "base/dtype.h"
+#include "base/philox.h"
+#include "ops/op_table.h"
+#include "t.h"
+
+static const tti_backend *cuda;
+static const tti_device_ops *ops;
+
+typedef struct conv_case {
+    const char *op, *in, *attrs, *kernel;
+} conv_case;
+
+static tti_node *make_node(tutti_graph *g, const conv_case *c) {
+    const tti_op *op = tti_op_find(c->op);
+    const char *text = c->in, *attr_text = c->attrs;
+    tutti_value *in[3];
+    tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {{0}};
+    int n_in = 0;
+    while (*text) {
+        tutti_type type;
+        char name[8];
+        while (*text == ' ') text++;
+        T_OK(tti_type_parse(&text, &type));
+        snprintf(name, sizeof name, "x%d", n_in);
+        in[n_in++] = tutti_input(g, name, type.dtype, &type.shape);
+    }
+    T_OK(tti_attrs_parse(op, &attr_text, attrs, TTI_MAX_ATTRS));
+    tti_node *node = tti_graph_add(
+        g, &(tti_node_desc){.op = op, .name = "it", .in = in, .n_in = n_in, .attrs = attrs});
+    assert_non_null(node);
+    for (int i = 0; i < n_in; i++)
+        if (in[i]->type.shape.n_dims == 4 && !(op->weights_in >> i & 1))
+            in[i]->layout = TTI_CHANNELS_LAST_BYTES;
+    for (int k = 0; k < op->n_out; k++)
+        if (node->out[k]->type.shape.n_dims == 4 && !(op->weights_out >> k & 1))
+            node->out[k]->layout = TTI_CHANNELS_LAST_BYTES;
+    return node;
+}
+
+static void *eighths(const tutti_value *value, uint64_t stream) {
+    size_t n = (size_t)tti_value_n_elems(value);
+    float *x = malloc(n * sizeof *x + 4);
+    assert_non_null(x);
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)((int)(tti_philox_draw(5, stream, i).v[0] % 17) - 8) / 8;
+    return x;
+}
+
+static void *on_device(const void *from, size_t n_bytes) {
+    void *memory = cuda->alloc(n_bytes);
+    assert_non_null(memory);
+    if (from) T_OK(ops->copy(TTI_QUEUE_COMPUTE, memory, from, n_bytes));
+    return memory;
+}
+
+static void run(const tti_kernel *kernel, const tti_node *node, void *const *in, void *const *out,
+                bool device) {
+    size_t n = kernel->scratch_bytes ? kernel->scratch_bytes(node, NULL) : 0;
+    void *scratch = device ? on_device(NULL, n) : calloc(1, n + 1);
+    T_OK(kernel->run(NULL, &(tti_kargs){.node = node, .in = in, .out = out, .scratch = scratch}));
+    if (device) T_OK(ops->sync());
+    if (device)
+        cuda->release(scratch, n);
+    else
+        free(scratch);
+}
+
+static void check(const conv_case *c) {
+    tutti_graph *g = tutti_graph_create(true);
+    tti_node *node = make_node(g, c);
+    const tti_kernel *kernel = cuda->select(node, false);
+    assert_string_equal(kernel->name, c->kernel);
+    void *in[3], *din[3], *want[2], *got[2], *dout[2];
+    for (int i = 0; i < node->n_in; i++) {
+        in[i] = eighths(node->in[i], (uint64_t)i);
+        din[i] = on_device(in[i], tti_value_n_bytes(node->in[i]));
+    }
+    for (int k = 0; k < node->op->n_out; k++) {
+        size_t n = tti_value_n_bytes(node->out[k]);
+        want[k] = calloc(1, n), got[k] = calloc(1, n), dout[k] = on_device(NULL, n);
+    }
+    run(&tti_reference_kernel, node, in, want, false);
+    run(kernel, node, din, dout, true);
+    for (int k = 0; k < node->op->n_out; k++) {
+        size_t n = tti_value_n_bytes(node->out[k]);
+        T_OK(ops->copy(TTI_QUEUE_COMPUTE, got[k], dout[k], n));
+        T_OK(ops->sync());
+        for (size_t i = 0; i < n / sizeof(float); i++)
+            if (((float *)want[k])[i] != ((float *)got[k])[i])
+                fail_msg("%s(%s): out %d[%zu] is %g, want %g", c->op, c->in, k, i,
+                         (double)((float *)got[k])[i], (double)((float *)want[k])[i]);
+        free(want[k]);
+        free(got[k]);
+        cuda->release(dout[k], n);
+    }
+    for (int i = 0; i < node->n_in; i++) {
+        cuda->release(din[i], tti_value_n_bytes(node->in[i]));
+        free(in[i]);
+    }
+    tutti_graph_destroy(g);
+}
+
+T_CASE(forward) {
+    T_UNUSED;
+    static const conv_case cases[] = {
+        {"conv2d", "f32[128,1,28,28] f32[32,1,3,3] f32[32]", "pad=[1,1] act=1", "image"},
+        {"conv2d", "f32[3,3,9,7] f32[16,3,3,3]", "pad=[1,1]", "image"},
+        {"conv2d", "f32[2,4,5,4] f32[64,4,3,3] f32[64]", "pad=[1,1]", "image"},
+        {"conv2d", "f32[128,32,14,14] f32[64,32,3,3] f32[64]", "pad=[1,1] act=1", "small"},
+        {"conv2d", "f32[3,32,7,5] f32[32,32,3,3]", "pad=[1,1]", "small"},
+        {"conv2d", "f32[5,64,33,20] f32[64,64,3,3] f32[64]", "pad=[1,1]", "small"},
+        {"conv2d", "f32[200,64,1,1] f32[32,64,3,3] f32[32]", "pad=[1,1] act=1", "small"},
+    };
+    for (size_t i = 0; i < TTI_COUNT(cases); i++) check(&cases[i]);
+}
+
+T_CASE(gradients) {
+    T_UNUSED;
+    static const conv_case cases[] = {
+        {"conv2d_grad_x", "f32[128,64,14,14] f32[64,32,3,3]", "pad=[1,1] in_hw=[14,14]", "small"},
+        {"conv2d_grad_x", "f32[3,32,7,5] f32[32,64,3,3]", "pad=[1,1] in_hw=[7,5]", "small"},
+        {"conv2d_grad_x", "f32[2,64,33,20] f32[64,64,3,3]", "pad=[1,1] in_hw=[33,20]", "small"},
+        {"conv2d_grad_w", "f32[128,64,14,14] f32[128,32,14,14]", "pad=[1,1] kernel=[3,3]", "small"},
+        {"conv2d_grad_w", "f32[3,32,7,5] f32[3,32,7,5]", "pad=[1,1] kernel=[3,3]", "small"},
+        {"conv2d_grad_w", "f32[5,64,33,20] f32[5,64,33,20]", "pad=[1,1] kernel=[3,3]", "small"},
+        {"conv2d_grad_w", "f32[300,32,2,2] f32[300,64,2,2]", "pad=[1,1] kernel=[3,3]", "small"},
+        {"conv2d_grad_w", "f32[128,32,28,28] f32[128,1,28,28]", "pad=[1,1] kernel=[3,3]", "small"},
+        {"conv2d_grad_w", "f32[3,16,9,7] f32[3,3,9,7]", "pad=[1,1] kernel=[3,3]", "small"},
+    };
+    for (size_t i = 0; i < TTI_COUNT(cases); i++) check(&cases[i]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(forward), cmocka_unit_test(gradients)};
+    if (tti_backend_find("cuda", &cuda) != TUTTI_OK) {
+        printf("skipped: %s\n", tutti_last_error());
+        return 77;
+    }
+    ops = cuda->device;
+    if (ops->open(&(tti_device_desc){.index = 0, .tf32 = true}) != TUTTI_OK) return 2;
+    int n = cmocka_run_group_tests(tests, NULL, NULL);
+    ops->close();
+    return n ? 1 : 0;
+}
