@@ -275,6 +275,7 @@ static tutti_status fuse_chains(tutti_graph **g, bool any_float) {
 
 tutti_status tti_pass_fuse(tutti_graph **g, const tti_target *target) {
     if (!target->fuse) return TUTTI_OK;
+    TTI_TRY(tti_sink_masks(g));
     TTI_TRY(fuse_epilogues(g));
     TTI_TRY(fuse_masks(g)); /* both leave dead nodes, with uses that would hide chains */
     TTI_TRY(tti_pass_simplify(g, target));

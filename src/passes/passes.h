@@ -77,6 +77,10 @@ tutti_status tti_fuse_norm(tutti_graph **g, const tti_target *target);
 /* A part of the fuse pass (fuse_linear.c): does nothing unless target->fuse_linear_grad. */
 tutti_status tti_fuse_linear(tutti_graph **g, const tti_target *target);
 
+/* The same, first of all: masks of relus go from in front of a max pooling's gradient, where all
+ * elements of its input are, to behind it (sink_mask.c).  Leaves dead nodes. */
+tutti_status tti_sink_masks(tutti_graph **g);
+
 /* Orders the nodes: gradients of parameters as early as they can be had. */
 tutti_status tti_pass_schedule(tutti_graph **g, const tti_target *target);
 

@@ -1,0 +1,49 @@
+/* sink_mask.c - the mask of a relu behind a max pooling is taken where there are fewer elements.
+ *
+ * relu_grad(y, max_pool2d_grad(dp, index)) of p, index = max_pool2d(y) becomes
+ * max_pool2d_grad(relu_grad(p, dp), index): a gradient goes where the window's maximum was, and
+ * that is positive exactly where p is.  The bits are the same, for windows that overlap too: the
+ * same terms are added in the same order, or none at all. */
+#include <string.h>
+
+#include "ops/op_table.h"
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+static bool is_op(const tti_node *node, const char *name) {
+    return strcmp(node->op->name, name) == 0;
+}
+
+/* The pooling whose gradient this mask reads, NULL: this is not such a mask. */
+static const tti_node *pooling_of(const tti_rewrite *rw, const tti_node *mask) {
+    if (!is_op(mask, "relu_grad")) return NULL;
+    const tti_node *grad = mask->in[1]->node;
+    if (!is_op(grad, "max_pool2d_grad") || rw->n_uses[mask->in[1]->id] != 1) return NULL;
+    const tti_node *pool = grad->in[1]->node;
+    bool same = is_op(pool, "max_pool2d") && pool->in[0] == mask->in[0];
+    return same && pool->out[0]->layout == grad->in[0]->layout ? pool : NULL;
+}
+
+static void sink(tti_rewrite *rw, const tti_node *mask, const tti_node *pool) {
+    const tti_node *grad = mask->in[1]->node;
+    tutti_value *in[2] = {rw->map[pool->out[0]->id], rw->map[grad->in[0]->id]};
+    tutti_value *masked = tti_emit(rw->to, "relu_grad", mask->name, in, 2, NULL);
+    if (!masked) return;
+    masked->layout = grad->in[0]->layout;
+    tutti_value *with[2] = {masked, rw->map[grad->in[1]->id]};
+    tti_rewrite_copy_with(rw, grad, with);
+    rw->map[mask->out[0]->id] = rw->map[grad->out[0]->id];
+}
+
+tutti_status tti_sink_masks(tutti_graph **g) {
+    tti_rewrite rw;
+    TTI_TRY(tti_rewrite_begin(&rw, *g));
+    for (int i = 0; i < (*g)->n_nodes; i++) {
+        const tti_node *node = (*g)->nodes[i], *pool = pooling_of(&rw, node);
+        if (pool)
+            sink(&rw, node, pool);
+        else
+            tti_rewrite_copy(&rw, node);
+    }
+    return tti_rewrite_finish(&rw, g);
+}
