@@ -254,7 +254,7 @@ static tutti_status copy_mirrors(tti_exec *x, bool push) {
     size_t n_bytes = x->desc.plan->n_flat * sizeof(float);
     for (int i = 0; i < N_MIRRORS; i++) {
         float *array = device_array(x, i);
-        if (!array) continue;
+        if (!array || (push && !d->mirrors[i])) continue;
         if (!d->mirrors[i]) d->mirrors[i] = calloc(1, n_bytes + 64);
         if (!d->mirrors[i]) return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes", n_bytes);
         void *dst = push ? array : d->mirrors[i], *src = push ? d->mirrors[i] : array;
@@ -265,6 +265,21 @@ static tutti_status copy_mirrors(tti_exec *x, bool push) {
 
 tutti_status tti_exec_device_pull(tti_exec *x) { return copy_mirrors(x, false); }
 tutti_status tti_exec_device_push(tti_exec *x) { return copy_mirrors(x, true); }
+
+tutti_status tti_exec_device_params(tti_exec *x, float **params) {
+    float **mirror = &x->device->mirrors[0];
+    if (!*mirror) *mirror = calloc(1, x->desc.plan->n_flat * sizeof(float) + 64);
+    *params = *mirror;
+    return *mirror ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of memory for the parameters");
+}
+
+tutti_status tti_exec_device_put_params(tti_exec *x) {
+    tti_exec_device *d = x->device;
+    size_t n_bytes = x->desc.plan->n_flat * sizeof(float);
+    TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, x->params, d->mirrors[0], n_bytes));
+    if (x->ema) TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, x->ema, x->params, n_bytes));
+    return d->ops->sync();
+}
 
 tutti_status tti_exec_device_hash(tti_exec *x, uint64_t *hash) {
     return x->device->ops->update_hash(x->device->update, hash);

@@ -66,14 +66,36 @@ static tutti_status alloc_buffers(tti_exec *x) {
     return TUTTI_OK;
 }
 
-static tutti_status init_flat(tti_exec *x) {
-    const tti_plan *plan = x->desc.plan;
-    TTI_TRY(tti_exec_pull(x)); /* the states are zero */
-    float *params = tti_exec_params(x), *ema = tti_exec_ema(x);
-    for (int i = 0; i < plan->n_slots; i++)
-        tti_init_param(plan->slots[i].param, x->desc.seed, params + plan->slots[i].first);
-    if (ema) memcpy(ema, params, plan->n_flat * sizeof(float));
-    return tti_exec_push(x);
+/* The first parameters, dealt out to all threads of the worker in blocks of the update. */
+typedef struct first_params {
+    const tti_exec *x;
+    float *params;
+    int n_threads;
+} first_params;
+
+static void init_lane(int lane, void *arg) {
+    const first_params *f = arg;
+    const tti_plan *plan = f->x->desc.plan;
+    for (int i = lane; i < plan->n_updates; i += f->n_threads) {
+        const tti_update_step *step = &plan->updates[i];
+        const tti_slot *slot = &plan->slots[step->slot];
+        size_t first = step->first - slot->first;
+        tti_init_param_range(slot->param, f->x->desc.seed, first, first + step->n_elems,
+                             f->params + step->first);
+    }
+}
+
+static tutti_status init_flat(tti_exec *x, int n_threads) {
+    size_t n_bytes = x->desc.plan->n_flat * sizeof(float);
+    first_params f = {x, x->params, n_threads};
+    tti_lanes *lanes;
+    if (x->device) TTI_TRY(tti_exec_device_params(x, &f.params));
+    TTI_TRY(tti_lanes_create(n_threads, NULL, NULL, &lanes));
+    tti_lanes_run(lanes, init_lane, &f);
+    tti_lanes_destroy(lanes);
+    if (x->device) return tti_exec_device_put_params(x);
+    if (x->ema) memcpy(x->ema, x->params, n_bytes);
+    return TUTTI_OK;
 }
 
 static tutti_status alloc_flat(tti_exec *x) {
@@ -96,7 +118,7 @@ static tutti_status alloc_flat(tti_exec *x) {
     x->norms = calloc(2 * (size_t)plan->n_slots + 2, sizeof *x->norms);
     if (!ok || !x->sums || !x->partials || !x->lane || !x->norms)
         return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of parameters", n_bytes);
-    return init_flat(x);
+    return init_flat(x, TTI_MAX(1, TTI_MIN(x->n_threads, TTI_MAX_LANES)));
 }
 
 static tutti_status reduce_bucket(int bucket, void *user) {
@@ -165,6 +187,7 @@ tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
     x->n_ranks = desc->comm ? tutti_comm_n_ranks(desc->comm) : 1;
     x->first_shard = tti_shard_first(x->rank, x->n_ranks, desc->n_shards);
     x->last_shard = tti_shard_first(x->rank + 1, x->n_ranks, desc->n_shards);
+    x->n_threads = desc->n_lanes;
     x->desc.n_lanes = TTI_MAX(1, TTI_MIN(desc->n_lanes, x->last_shard - x->first_shard));
     x->desc.n_lanes = desc->backend->device ? 1 : TTI_MIN(x->desc.n_lanes, TTI_MAX_LANES);
     tutti_status st = build(x);

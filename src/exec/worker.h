@@ -37,6 +37,7 @@ typedef struct tti_fed_inputs {
 struct tti_exec {
     tti_exec_desc desc;
     int rank, n_ranks, first_shard, last_shard;
+    int n_threads; /* that the worker may run at a time */
     tti_lanes *lanes;
     /* A shard in flight each: as many as lanes, or, in a program with TTI_SYNC, one for every shard
      * of the worker, since all of them must come to the same point before any goes on. */

@@ -60,20 +60,34 @@ static distribution distribution_of(const tti_node *param) {
 }
 
 /* Box and Muller (1958): lanes 0, 1 and lanes 2, 3 are pairs.  1 - u lies in (0, 1]. */
-static double normal_of(const tti_philox *r, size_t lane) {
-    double u = tti_philox_unit(r->v[lane & 2]), v = tti_philox_unit(r->v[lane | 1]);
-    double radius = sqrt(-2 * log(1 - u));
-    return radius * (lane & 1 ? sin(2 * pi * v) : cos(2 * pi * v));
+static void draw_normal(const tti_philox *r, double x[4]) {
+    for (int pair = 0; pair < 4; pair += 2) {
+        double u = tti_philox_unit(r->v[pair]), v = tti_philox_unit(r->v[pair + 1]);
+        double radius = sqrt(-2 * log(1 - u));
+        x[pair] = radius * cos(2 * pi * v);
+        x[pair + 1] = radius * sin(2 * pi * v);
+    }
+}
+
+static void draw_uniform(const tti_philox *r, double x[4]) {
+    for (int lane = 0; lane < 4; lane++) x[lane] = (double)tti_philox_unit(r->v[lane]);
+}
+
+void tti_init_param_range(const tti_node *param, uint64_t seed, size_t first, size_t last,
+                          float *out) {
+    distribution d = distribution_of(param);
+    uint64_t key = tti_mix64(seed, tti_hash_name(param->name));
+    double offset = d.lo, scale = d.normal ? d.hi : d.hi - d.lo;
+    for (size_t i = first; i < last && scale == 0; i++) out[i - first] = (float)offset;
+    for (size_t i = first; i < last && scale != 0; i += 4) {
+        double x[4];
+        tti_philox r = tti_philox_draw(key, 0, i / 4);
+        (d.normal ? draw_normal : draw_uniform)(&r, x);
+        for (size_t k = 0; k < 4 && i + k < last; k++)
+            out[i - first + k] = (float)(offset + scale * x[k]);
+    }
 }
 
 void tti_init_param(const tti_node *param, uint64_t seed, float *out) {
-    distribution d = distribution_of(param);
-    uint64_t key = tti_mix64(seed, tti_hash_name(param->name));
-    size_t n = (size_t)tti_value_n_elems(param->out[0]);
-    for (size_t i = 0; i < n; i++) {
-        tti_philox r = tti_philox_draw(key, 0, i / 4);
-        double x = d.normal ? d.lo + d.hi * normal_of(&r, i % 4)
-                            : d.lo + (d.hi - d.lo) * (double)tti_philox_unit(r.v[i % 4]);
-        out[i] = (float)x;
-    }
+    tti_init_param_range(param, seed, 0, (size_t)tti_value_n_elems(param->out[0]), out);
 }
