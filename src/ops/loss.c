@@ -140,6 +140,36 @@ static void cross_entropy_grad_reference(const tti_args *a) {
     }
 }
 
+/* ---- both, where dloss is known before: the logits are read once ---- */
+
+static tutti_status cross_entropy_and_grad_infer(const tti_node *node, tutti_type *out) {
+    TTI_TRY(check_entropy(node));
+    TTI_TRY(need_scalar(node, 2));
+    out[0] = node->in[0]->type;
+    for (int k = 1; k < 4; k++) out[k] = scalar;
+    return TUTTI_OK;
+}
+
+static void cross_entropy_and_grad_reference(const tti_args *a) {
+    double smoothing = tti_attr_float(a->node, "smoothing"), loss = 0, count = 0, correct = 0;
+    double ignore = (double)tti_attr_int(a->node, "ignore");
+    size_t n = (size_t)tti_in_dim(a->node, 0, 0), n_classes = (size_t)tti_in_dim(a->node, 0, 1);
+    for (size_t r = 0; r < n; r++) {
+        const double *x = a->in[0] + r * n_classes;
+        double *dx = a->out[0] + r * n_classes, label = a->in[1][r], row[2];
+        bool kept = label != ignore, good = is_class(label, n_classes);
+        sum_exponents(x, n_classes, row);
+        for (size_t c = 0; c < n_classes; c++) {
+            double target = good ? target_of(c, label, smoothing, n_classes) : NAN;
+            dx[c] = kept ? (exp(x[c] - row[0]) / row[1] - target) * a->in[2][0] : 0;
+        }
+        count += kept;
+        if (kept) loss += good ? entropy_of_row(x, label, smoothing, n_classes, row) : NAN;
+        correct += kept && good && (double)first_max(x, n_classes) == label;
+    }
+    a->out[1][0] = loss, a->out[2][0] = count, a->out[3][0] = correct;
+}
+
 static tutti_status cross_entropy_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
                                        const bool *need, tutti_value **dx) {
     if (!need[0] || !dy[0]) return TUTTI_OK;
@@ -160,6 +190,12 @@ static tutti_status cross_entropy_grad_shard(const tti_node *node, const tti_pla
                                              tti_placement *out) {
     static const tti_shard_rule rules[] = {{"00W0", "0"}, {"WWPW", "P"}};
     return tti_shard_match(node, rules, 2, in, out, "only rows can be split, logits and labels");
+}
+
+static tutti_status cross_entropy_and_grad_shard(const tti_node *node, const tti_placement *in,
+                                                 tti_placement *out) {
+    static const tti_shard_rule rules[] = {{"00W", "0PPP"}};
+    return tti_shard_match(node, rules, 1, in, out, "only rows can be split, logits and labels");
 }
 
 static void entropy_cost(const tti_node *node, tti_cost *cost) {
@@ -213,6 +249,18 @@ static const tti_sample entropy_grad_samples[] = {
     {0},
 };
 
+static const tti_sample entropy_both_samples[] = {
+    {.in = "f32[4,10] i32[4] f32[]", .lo = -3, .hi = 3, .int_hi = 9},
+    {.in = "f32[6,5] i32[6] f32[]", .attrs = "smoothing=0.1", .int_lo = -1, .int_hi = 4},
+    {.in = "f32[6,3] i32[6] f32[]", .attrs = "ignore=0", .int_hi = 2},
+    {.in = "bf16[5,24] i32[5] f32[]", .lo = -3, .hi = 3, .int_lo = -1, .int_hi = 23},
+    {.in = "f16[3,2056] i32[3] f32[]", .attrs = "smoothing=0.2", .int_hi = 2055},
+    {.in = "f32[0,10] i32[0] f32[]"},
+    {.in = "f32[4,10] i32[4] f32[1]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,10] i32[3] f32[]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
 const tti_op tti_ops_loss[] = {
     {.name = "cross_entropy",
      .doc = "loss_sum, count, correct, rows: sum over rows of -sum_c t_c ln softmax(x)_c, kept "
@@ -242,5 +290,19 @@ const tti_op tti_ops_loss[] = {
      .cost = entropy_cost,
      .reference = cross_entropy_grad_reference,
      .samples = entropy_grad_samples},
+    {.name = "cross_entropy_and_grad",
+     .doc =
+         "dx, loss_sum, count, correct of cross_entropy and its gradient; inputs logits, labels, "
+         "dloss; made by a pass",
+     .n_in_min = 3,
+     .n_in_max = 3,
+     .n_out = 4,
+     .traits = TTI_IN_PLACE,
+     .attrs = entropy_attrs,
+     .infer = cross_entropy_and_grad_infer,
+     .shard = cross_entropy_and_grad_shard,
+     .cost = entropy_cost,
+     .reference = cross_entropy_and_grad_reference,
+     .samples = entropy_both_samples},
     {0},
 };

@@ -81,7 +81,7 @@ static tutti_status add_norm_infer(const tti_node *node, tutti_type *out) {
     return TUTTI_OK;
 }
 
-/* dy, x, mean, rstd, gamma, residual? -> dx, dgamma, dbeta, copy of dx? */
+/* dy, x, mean, rstd, gamma, residual? -> dx, dgamma, dbeta */
 static tutti_status grads_infer(const tti_node *node, tutti_type *out) {
     TTI_TRY(check_rows(node));
     tutti_shape stats = stats_shape(node), params = TUTTI_SHAPE((int64_t)width_of(node));
@@ -93,9 +93,19 @@ static tutti_status grads_infer(const tti_node *node, tutti_type *out) {
     }
     out[0] = node->in[1]->type;
     out[1] = out[2] = (tutti_type){TUTTI_F32, params};
-    if (node->op->n_out == 3) return TUTTI_OK;
+    return TUTTI_OK;
+}
+
+static tutti_status grads_cast_infer(const tti_node *node, tutti_type *out) {
+    TTI_TRY(grads_infer(node, out));
     out[3] = out[0];
     return get_dtype(node, &out[3].dtype);
+}
+
+static tutti_status grads_sums_infer(const tti_node *node, tutti_type *out) {
+    TTI_TRY(grads_infer(node, out));
+    out[3] = out[1];
+    return TUTTI_OK;
 }
 
 /* ---- references ---- */
@@ -137,11 +147,21 @@ static void grads_reference(const tti_args *a) {
             double xhat = (a->in[1][i] - mean) * rstd, d = a->in[0][i] * gamma[e];
             double dx = rstd * (d - sum / (double)width - xhat * dot / (double)width);
             a->out[0][i] = dx + (residual ? residual[i] : 0);
-            if (a->node->op->n_out > 3) a->out[3][i] = a->out[0][i];
         }
     }
 }
 
+static void grads_cast_reference(const tti_args *a) {
+    grads_reference(a);
+    memcpy(a->out[3], a->out[0], tti_out_n(a->node, 0) * sizeof(double));
+}
+
+static void grads_sums_reference(const tti_args *a) {
+    size_t width = width_of(a->node), n = tti_out_n(a->node, 0);
+    grads_reference(a);
+    memset(a->out[3], 0, width * sizeof(double));
+    for (size_t i = 0; i < n; i++) a->out[3][i % width] += a->out[0][i];
+}
 /* ---- shard and cost ---- */
 
 static const char rows_why[] = "rows must lie whole on one worker, all inputs cut alike";
@@ -150,6 +170,12 @@ static tutti_status add_norm_shard(const tti_node *node, const tti_placement *in
                                    tti_placement *out) {
     static const tti_shard_rule rules[] = {{"ddWW", "dddd"}};
     return tti_shard_match(node, rules, 1, in, out, rows_why);
+}
+
+static tutti_status grads_sums_shard(const tti_node *node, const tti_placement *in,
+                                     tti_placement *out) {
+    static const tti_shard_rule rules[] = {{"ddaaWd", "dPPP"}, {"PWWWWP", "PPPP"}};
+    return tti_shard_match(node, rules, 2, in, out, rows_why);
 }
 
 static tutti_status grads_shard(const tti_node *node, const tti_placement *in, tti_placement *out) {
@@ -172,6 +198,7 @@ static const tti_sample add_norm_samples[] = {
     {.in = "f32[2,4,8] bf16[2,4,8] f32[8]", .attrs = "dtype=3 eps=0.01", .lo = -3, .hi = 5},
     {.in = "f32[3,7] f16[3,7] f32[7] f32[7]", .attrs = "dtype=2"},
     {.in = "f32[3,132] bf16[3,132] f32[132] f32[132]", .attrs = "dtype=3"},
+    {.in = "bf16[9,776] bf16[9,776] f32[776] f32[776]", .attrs = "dtype=3"},
     {.in = "f32[0,6] f32[0,6] f32[6] f32[6]"},
     {.in = "f32[4,0] f32[4,0] f32[0] f32[0]"},
     {.in = "f32[4,6] f32[4,5] f32[6] f32[6]", .expect = TUTTI_E_INVALID},
@@ -205,6 +232,17 @@ static const tti_sample grads_cast_samples[] = {
     {0},
 };
 
+static const tti_sample grads_sums_samples[] = {
+    {.in = "f32[4,6] f32[4,6] f32[4] f32[4] f32[6]"},
+    {.in = "f32[2,4,8] f32[2,4,8] f32[2,4] f32[2,4] f32[8] f32[2,4,8]"},
+    {.in = "bf16[9,136] bf16[9,136] f32[9] f32[9] f32[136] bf16[9,136]", .lo = 0.1, .hi = 1},
+    {.in = "f16[70,776] f16[70,776] f32[70] f32[70] f32[776]", .lo = 0.1, .hi = 1},
+    {.in = "bf16[7,1024] bf16[7,1024] f32[7] f32[7] f32[1024] bf16[7,1024]", .lo = 0.1, .hi = 1},
+    {.in = "f32[0,6] f32[0,6] f32[0] f32[0] f32[6]"},
+    {.in = "f32[4,6] f32[4,6] f32[4] f32[4] f32[4]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
 const tti_op tti_ops_norm_joint[] = {
     {.name = "add_layer_norm",
      .doc =
@@ -226,6 +264,7 @@ const tti_op tti_ops_norm_joint[] = {
      .n_in_min = 5,
      .n_in_max = 6,
      .n_out = 3,
+     .summed = "layer_norm_grads_sums",
      .infer = grads_infer,
      .shard = grads_shard,
      .cost = grads_cost,
@@ -237,10 +276,20 @@ const tti_op tti_ops_norm_joint[] = {
      .n_in_max = 6,
      .n_out = 4,
      .attrs = cast_attrs,
-     .infer = grads_infer,
+     .infer = grads_cast_infer,
      .shard = grads_shard,
      .cost = grads_cost,
-     .reference = grads_reference,
+     .reference = grads_cast_reference,
      .samples = grads_cast_samples},
+    {.name = "layer_norm_grads_sums",
+     .doc = "layer_norm_grads, and the sums of the columns of dx in f32 as output 3",
+     .n_in_min = 5,
+     .n_in_max = 6,
+     .n_out = 4,
+     .infer = grads_sums_infer,
+     .shard = grads_sums_shard,
+     .cost = grads_cost,
+     .reference = grads_sums_reference,
+     .samples = grads_sums_samples},
     {0},
 };

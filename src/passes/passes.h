@@ -22,6 +22,8 @@ typedef struct tti_target {
     bool fuse;               /* epilogues and elementwise chains */
     bool fuse_linear_grad;   /* fuse: gelu, additions, casts to f32 into the products before them */
     bool fuse_residual_norm; /* fuse: layer norms and the additions and casts beside them */
+    bool fuse_loss;          /* fuse: a loss and its gradient */
+    bool fuse_sums;          /* fuse: the gradient of a bias into what makes its terms */
     tutti_dtype compute_dtype; /* of the nodes that take the time: f32, or bf16, f16 */
     bool low_stream;           /* also what runs past the blocks of a transformer */
     bool loss_scale;           /* gradients come out times the input "loss_scale" */
@@ -80,6 +82,12 @@ tutti_status tti_fuse_linear(tutti_graph **g, const tti_target *target);
 /* The same, first of all: masks of relus go from in front of a max pooling's gradient, where all
  * elements of its input are, to behind it (sink_mask.c).  Leaves dead nodes. */
 tutti_status tti_sink_masks(tutti_graph **g);
+
+/* A part of the fuse pass (fuse_sums.c): does nothing unless target->fuse_sums. */
+tutti_status tti_fuse_sums(tutti_graph **g, const tti_target *target);
+
+/* A part of the fuse pass (fuse_loss.c): does nothing unless target->fuse_loss. */
+tutti_status tti_fuse_loss(tutti_graph **g, const tti_target *target);
 
 /* Orders the nodes: gradients of parameters as early as they can be had. */
 tutti_status tti_pass_schedule(tutti_graph **g, const tti_target *target);

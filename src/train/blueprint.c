@@ -135,7 +135,9 @@ tti_target tti_blueprint_target(const tti_blueprint *b) {
                          .fuse = !reference,
                          .chains_any_float = backend->fuses_training,
                          .fuse_residual_norm = backend->fuses_training,
-                         .fuse_linear_grad = backend->fuses_training};
+                         .fuse_linear_grad = backend->fuses_training,
+                         .fuse_loss = backend->fuses_training,
+                         .fuse_sums = backend->fuses_training};
     tti_numerics_target(&b->config, &target);
     return target;
 }

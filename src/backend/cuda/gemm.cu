@@ -222,11 +222,18 @@ extern "C" cudaError_t tti_cuda_run_tail(const tti_cuda_tail_desc *t, cudaStream
 
 /* ---- sums of columns, in two steps of fixed order ---- */
 
-enum { COLUMN_LANES = 32, COLUMN_ROWS = 8, MOST_PARTS = 512, ROWS_OF_PART = 64 };
+enum {
+    COLUMN_LANES = 32,
+    COLUMN_ROWS = 8,
+    COLUMN_AHEAD = 8,   /* loads of a thread that are under way together */
+    COLUMN_BLOCKS = 528 /* at most; 4 on each of 132 multiprocessors */
+};
 
-static int64_t n_parts_of(int64_t rows) {
-    int64_t n = (rows + ROWS_OF_PART - 1) / ROWS_OF_PART;
-    return n < MOST_PARTS ? n : MOST_PARTS;
+/* As many parts as fill the device; the number depends on the shape alone. */
+static int64_t n_parts_of(int64_t rows, int64_t n, int64_t width) {
+    int64_t n_cols = (n + width - 1) / width, least = COLUMN_ROWS * COLUMN_AHEAD;
+    int64_t most = (rows + least - 1) / least, parts = COLUMN_BLOCKS / (n_cols > 0 ? n_cols : 1);
+    return parts < 1 ? (rows > 0) : parts < most ? parts : most;
 }
 
 /* partials[part][n]: rows part * COLUMN_ROWS + y, then on by as many as all parts take at once. */
@@ -237,15 +244,26 @@ __global__ void __launch_bounds__(COLUMN_LANES *COLUMN_ROWS)
     __shared__ A shared[COLUMN_ROWS][COLUMN_LANES * N];
     A *partials = (A *)c.partials;
     int64_t col = ((int64_t)blockIdx.x * COLUMN_LANES + threadIdx.x) * N;
+    int64_t step = n_parts * COLUMN_ROWS, r = (int64_t)blockIdx.y * COLUMN_ROWS + threadIdx.y;
     A sum[N] = {};
-    if (col < c.n)
-        for (int64_t r = (int64_t)blockIdx.y * COLUMN_ROWS + threadIdx.y; r < c.rows;
-             r += n_parts * COLUMN_ROWS) {
-            A x[N];
-            load_n<N, T>(c.x, r * c.n + col, x);
+    if (col >= c.n) r = c.rows;
+    for (; r + (COLUMN_AHEAD - 1) * step < c.rows; r += COLUMN_AHEAD * step) {
+        tti_vec<T, N> raw[COLUMN_AHEAD];
 #pragma unroll
-            for (int i = 0; i < N; i++) sum[i] += x[i];
-        }
+        for (int u = 0; u < COLUMN_AHEAD; u++)
+            raw[u] = *reinterpret_cast<const tti_vec<T, N> *>((const T *)c.x +
+                                                              (r + u * step) * c.n + col);
+#pragma unroll
+        for (int u = 0; u < COLUMN_AHEAD; u++)
+#pragma unroll
+            for (int i = 0; i < N; i++) sum[i] += load_as<A>(&raw[u].v[i]);
+    }
+    for (; r < c.rows; r += step) {
+        A x[N];
+        load_n<N, T>(c.x, r * c.n + col, x);
+#pragma unroll
+        for (int i = 0; i < N; i++) sum[i] += x[i];
+    }
 #pragma unroll
     for (int i = 0; i < N; i++) shared[threadIdx.y][threadIdx.x * N + i] = sum[i];
     __syncthreads();
@@ -276,8 +294,17 @@ __global__ void __launch_bounds__(SUM_LANES *SUM_ROWS)
     store_as<U, A>(sums + col, sum);
 }
 
+/* Columns of a block. */
+template <class T>
+static int64_t columns_of(int64_t n) {
+    const int N = 16 / sizeof(T);
+    return COLUMN_LANES * (n % N == 0 ? N : 1);
+}
+
 extern "C" size_t tti_cuda_column_bytes(tutti_dtype in, int64_t rows, int64_t n) {
-    return (size_t)n_parts_of(rows) * (size_t)n * (in == TUTTI_F64 ? 8 : 4);
+    int64_t width = COLUMN_LANES;
+    TTI_FLOAT_DISPATCH(in, width = columns_of<T>(n))
+    return (size_t)n_parts_of(rows, n, width) * (size_t)n * (in == TUTTI_F64 ? 8 : 4);
 }
 
 template <class T>
@@ -285,7 +312,7 @@ static cudaError_t column_launch(const tti_cuda_columns_desc &c, cudaStream_t st
     typedef typename wide<T>::type A;
     const int N = 16 / sizeof(T);
     bool vectors = c.n % N == 0;
-    int64_t n_parts = n_parts_of(c.rows), width = COLUMN_LANES * (vectors ? N : 1);
+    int64_t width = columns_of<T>(c.n), n_parts = n_parts_of(c.rows, c.n, width);
     dim3 grid((unsigned)((c.n + width - 1) / width), (unsigned)n_parts);
     dim3 block(COLUMN_LANES, COLUMN_ROWS);
     if (n_parts > 0 && vectors)

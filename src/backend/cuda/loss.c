@@ -46,6 +46,20 @@ static tutti_status entropy_grad_run(void *state, const tti_kargs *a) {
         "cross_entropy_grad");
 }
 
+static size_t entropy_both_scratch(const tti_node *node, const void *state) {
+    (void)state;
+    return tti_entropy_both_scratch((size_t)node->in[0]->type.shape.dim[0]);
+}
+
+static tutti_status entropy_both_run(void *state, const tti_kargs *a) {
+    tti_entropy_rows r = entropy_of(a);
+    float *const out[3] = {a->out[1], a->out[2], a->out[3]};
+    (void)state;
+    return tti_cuda_check(tti_launch_entropy_both(&r, a->in[0], a->in[2], a->out[0], out,
+                                                  a->scratch, tti_cuda_stream()),
+                          "cross_entropy_and_grad");
+}
+
 /* ---- pairs: x, target, labels?, and dloss for a gradient ---- */
 
 static bool is_grad(const tti_node *node) { return strstr(node->op->name, "_grad") != NULL; }
@@ -116,6 +130,11 @@ const tti_kernel tti_cuda_loss_kernels[] = {
      .name = "cuda",
      .can_run = entropy_can_run,
      .run = entropy_grad_run},
+    {.op = "cross_entropy_and_grad",
+     .name = "cuda",
+     .can_run = entropy_can_run,
+     .scratch_bytes = entropy_both_scratch,
+     .run = entropy_both_run},
     LOSS("mse"),
     LOSS("bce_with_logits"),
     LOSS("kl_div"),

@@ -93,7 +93,7 @@ __device__ __forceinline__ seen<A> join(const seen<A> &a, const seen<A> &b) {
 /* All threads of a group of G (a warp, or the block) get what the group saw. */
 template <int G, class A>
 __device__ __forceinline__ seen<A> join_group(seen<A> s) {
-    __shared__ seen<A> shared[THREADS / 32];
+    __shared__ seen<A> shared[G / 32];
 #pragma unroll
     for (int d = 16; d > 0; d /= 2) {
         seen<A> other;
@@ -279,6 +279,135 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
+/* ---- loss and gradient of rows that fit in shared memory ---- */
+
+/* Two blocks on each multiprocessor of 227 KB: one reads while the other writes. */
+enum { STAGED_THREADS = 512, STAGED_BLOCKS = 2, STAGED_GROUPS = 4, MOST_STAGED = 112 << 10 };
+static_assert(MOST_STAGED <= STAGED_GROUPS * UNROLL * STAGED_THREADS * 16, "groups hold a row");
+
+#define LOG2_E 1.4426950408889634f
+
+__device__ __forceinline__ float power_of_2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* What see does, for numbers of 16 bits: e^(x - max) in one multiplication and one power of two. */
+__device__ __forceinline__ void see_low(seen<float> &s, const float (&x)[8], unsigned first,
+                                        const wanted<float> &w) {
+    float best = x[0];
+#pragma unroll
+    for (int i = 1; i < 8; i++) best = fmaxf(best, x[i]);
+    float max = fmaxf(s.max, best), base = max == -INFINITY ? 0 : max * LOG2_E;
+    if (max > s.max) s.sum *= power_of_2(fmaf(s.max, LOG2_E, -base));
+    s.max = max;
+#pragma unroll
+    for (int i = 0; i < 8; i++) s.sum += power_of_2(fmaf(x[i], LOG2_E, -base));
+    if (w.total)
+#pragma unroll
+        for (int i = 0; i < 8; i++) s.total += x[i];
+    unsigned label = (unsigned)w.label;
+    if (label - first >= 8) { /* unsigned: not in this vector */
+        s.beaten |= first < label ? best >= w.own : best > w.own;
+    } else {
+#pragma unroll
+        for (int i = 0; i < 8; i++) s.beaten |= first + i < label ? x[i] >= w.own : x[i] > w.own;
+    }
+}
+
+__device__ __forceinline__ void copy_ahead(void *to, const void *from) {
+    unsigned at = (unsigned)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from));
+}
+
+/* Waits for all groups of copies of this thread but the last n. */
+template <int N>
+__device__ __forceinline__ void await_copies() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/* Group g of a thread's vectors, which it has itself copied. */
+template <class T>
+__device__ __forceinline__ void see_group(int g, unsigned n_vectors, const wanted<float> &w,
+                                          const tti_vec<T, 8> *staged, seen<float> &s) {
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+        unsigned v = (g * UNROLL + u) * STAGED_THREADS + threadIdx.x;
+        float x[8];
+        if (v >= n_vectors) return;
+        tti_load(staged[v].v, x);
+        see_low(s, x, v * 8, w);
+    }
+}
+
+/* see_row for rows of whole vectors, all of which are under way before the first is looked at. */
+template <class T>
+__device__ __forceinline__ seen<float> stage_row(const T *x, unsigned n_vectors,
+                                                 const wanted<float> &w, tti_vec<T, 8> *staged) {
+    seen<float> s = {-INFINITY, 0, 0, 0};
+#pragma unroll
+    for (int g = 0; g < STAGED_GROUPS; g++) {
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+            unsigned v = (g * UNROLL + u) * STAGED_THREADS + threadIdx.x;
+            if (v < n_vectors) copy_ahead(staged + v, x + (size_t)v * 8);
+        }
+        asm volatile("cp.async.commit_group;");
+    }
+    static_assert(STAGED_GROUPS == 4, "one wait for each group");
+    await_copies<3>();
+    see_group(0, n_vectors, w, staged, s);
+    await_copies<2>();
+    see_group(1, n_vectors, w, staged, s);
+    await_copies<1>();
+    see_group(2, n_vectors, w, staged, s);
+    await_copies<0>();
+    see_group(3, n_vectors, w, staged, s);
+    return join_group<STAGED_THREADS>(s);
+}
+
+/* A block for each row of whole 16-byte vectors; out may be logits. */
+template <class T>
+__global__ void __launch_bounds__(STAGED_THREADS, STAGED_BLOCKS)
+    entropy_staged_kernel(const T *logits, entropy e, const float *dloss, float2 *found, T *out) {
+    extern __shared__ uint4 memory[];
+    enum { G = STAGED_THREADS, V = 8 };
+    tti_vec<T, V> *staged = reinterpret_cast<tti_vec<T, V> *>(memory);
+    size_t row = blockIdx.x;
+    int32_t label = e.labels[row];
+    bool ignored = label == e.ignore, good = label >= 0 && (size_t)label < e.n;
+    T *dx = out + row * e.n;
+    if (ignored || !good) {
+        if (threadIdx.x == 0) found[row] = make_float2(ignored ? 0 : nanf(""), 0);
+        return fill_row<T, G>(dx, e.n, threadIdx.x, ignored ? 0 : nanf(""));
+    }
+    const T *x = logits + row * e.n;
+    unsigned n_vectors = (unsigned)(e.n / V);
+    wanted<float> w = {tti_to_f32(x[label]), (size_t)label, e.smoothing != 0};
+    seen<float> s = stage_row(x, n_vectors, w, staged); /* after it all have read their w.own */
+    float d = *dloss, share = (float)e.smoothing;
+    if (threadIdx.x == 0) {
+        float log_sum = logf(s.sum), loss = log_sum + (s.max - w.own);
+        if (w.total) loss = (1 - share) * loss + share * (log_sum + (s.max - s.total / (float)e.n));
+        found[row] = make_float2(loss, s.beaten || w.own != w.own ? 0 : 1);
+    }
+    float scale = d / s.sum, even = d * share / (float)e.n, base = s.max * LOG2_E;
+#pragma unroll 4
+    for (unsigned v = threadIdx.x; v < n_vectors; v += G) {
+        float some[V];
+        tti_load(staged[v].v, some);
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            some[i] = fmaf(power_of_2(fmaf(some[i], LOG2_E, -base)), scale, -even);
+        if ((unsigned)label / V == v)
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                if ((unsigned)label % V == i) some[i] -= d * (1 - share);
+        tti_store(dx + (size_t)v * V, some);
+    }
+}
+
 /* ---- pairs ---- */
 
 template <class A>
@@ -447,6 +576,46 @@ extern "C" cudaError_t tti_launch_cross_entropy_grad(const tti_entropy_rows *r, 
     if (r->n_rows == 0) return cudaSuccess;
     TTI_FLOAT_DISPATCH(r->dtype,
                        launch_entropy_grad<T>(r, logits, dloss, (const float2 *)rows, dx, stream));
+    return cudaGetLastError();
+}
+
+/* Bytes of shared memory for a row; 0: rows of this kind are not staged. */
+static size_t staged_bytes(const tti_entropy_rows *r) {
+    bool low = r->dtype == TUTTI_BF16 || r->dtype == TUTTI_F16;
+    size_t n_bytes = r->n_classes * 2;
+    return low && n_bytes % 16 == 0 && n_bytes > SMALL_ROW * 2 && n_bytes <= MOST_STAGED ? n_bytes
+                                                                                         : 0;
+}
+
+template <class T>
+static cudaError_t launch_staged(const tti_entropy_rows *r, const void *logits, const float *dloss,
+                                 float2 *found, void *dx, cudaStream_t stream) {
+    size_t n_bytes = staged_bytes(r);
+    cudaError_t error = cudaFuncSetAttribute(
+        entropy_staged_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n_bytes);
+    if (error != cudaSuccess) return error;
+    entropy_staged_kernel<T><<<(unsigned)r->n_rows, STAGED_THREADS, n_bytes, stream>>>(
+        (const T *)logits, entropy_of(r), dloss, found, (T *)dx);
+    return cudaGetLastError();
+}
+
+extern "C" size_t tti_entropy_both_scratch(size_t n_rows) { return 2 * n_rows * sizeof(float2); }
+
+extern "C" cudaError_t tti_launch_entropy_both(const tti_entropy_rows *r, const void *logits,
+                                               const float *dloss, void *dx, float *const out[3],
+                                               void *scratch, cudaStream_t stream) {
+    float2 *found = (float2 *)scratch, *rows = found + r->n_rows;
+    float *const apart[4] = {out[0], out[1], out[2], (float *)rows};
+    cudaError_t error = cudaSuccess;
+    if (r->n_rows == 0 || staged_bytes(r) == 0) {
+        error = tti_launch_cross_entropy(r, logits, apart, found, stream);
+        if (error != cudaSuccess) return error;
+        return tti_launch_cross_entropy_grad(r, logits, dloss, (const float *)rows, dx, stream);
+    }
+    error = r->dtype == TUTTI_BF16 ? launch_staged<tti_bf16>(r, logits, dloss, found, dx, stream)
+                                   : launch_staged<tti_f16>(r, logits, dloss, found, dx, stream);
+    if (error != cudaSuccess) return error;
+    entropy_finish<<<1, FINISH_THREADS, 0, stream>>>(found, entropy_of(r), out[0], out[1], out[2]);
     return cudaGetLastError();
 }
 

@@ -32,6 +32,13 @@ cudaError_t tti_launch_cross_entropy_grad(const tti_entropy_rows *r, const void 
                                           const float *dloss, const float *rows, void *dx,
                                           cudaStream_t stream);
 
+/* Both at once, reading the logits once where a row fits in shared memory: dx as above, out:
+ * loss_sum, count, correct; scratch: tti_entropy_both_scratch bytes. */
+size_t tti_entropy_both_scratch(size_t n_rows);
+cudaError_t tti_launch_entropy_both(const tti_entropy_rows *r, const void *logits,
+                                    const float *dloss, void *dx, float *const out[3],
+                                    void *scratch, cudaStream_t stream);
+
 typedef enum tti_pair_kind { TTI_PAIR_MSE, TTI_PAIR_BCE, TTI_PAIR_KL } tti_pair_kind;
 
 /* Losses of two values [n_rows,width]. */

@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/gemm.h"
+#include "backend/cuda/norm_low.h"
 
 /* The view of input i as rows; group norm has the attribute groups, RMS norm no mean. */
 static tti_cuda_rows rows_of(const tti_node *node, int i) {
@@ -34,6 +36,14 @@ static tti_cuda_floats out_of(const tti_kargs *a, int k) {
     return (tti_cuda_floats){a->out[k], a->node->out[k]->type.dtype};
 }
 
+static tutti_status forward(const tti_cuda_norm *norm) {
+    if (tti_cuda_norm_low_forward_can(norm))
+        TTI_CUDA(tti_cuda_norm_low_forward(norm, tti_cuda_stream()));
+    else
+        TTI_CUDA(tti_cuda_norm_forward(norm, tti_cuda_stream()));
+    return TUTTI_OK;
+}
+
 /* x, gamma, beta? -> y, mean, rstd; RMS norm without mean. */
 static tutti_status forward_run(void *state, const tti_kargs *a) {
     tti_cuda_norm norm = {.rows = rows_of(a->node, 0), .eps = tti_attr_float(a->node, "eps")};
@@ -44,8 +54,7 @@ static tutti_status forward_run(void *state, const tti_kargs *a) {
     norm.y = out_of(a, 0);
     norm.mean = norm.rows.centred ? a->out[1] : NULL;
     norm.rstd = a->out[norm.rows.centred ? 2 : 1];
-    TTI_CUDA(tti_cuda_norm_forward(&norm, tti_cuda_stream()));
-    return TUTTI_OK;
+    return forward(&norm);
 }
 
 /* x, branch, gamma, beta? -> y, sum, mean, rstd. */
@@ -60,8 +69,7 @@ static tutti_status add_forward_run(void *state, const tti_kargs *a) {
     norm.sum = out_of(a, 1);
     norm.mean = a->out[2];
     norm.rstd = a->out[3];
-    TTI_CUDA(tti_cuda_norm_forward(&norm, tti_cuda_stream()));
-    return TUTTI_OK;
+    return forward(&norm);
 }
 
 /* dy, x, mean?, rstd: what all gradients begin with. */
@@ -100,20 +108,49 @@ static tutti_status grad_w_run(void *state, const tti_kargs *a) {
     return TUTTI_OK;
 }
 
-/* dy, x, mean, rstd, gamma, residual? -> dx, dgamma, dbeta, and a copy of dx where there is a
- * fourth output. */
+static bool has_sums(const tti_node *node) { return strstr(node->op->name, "_sums") != NULL; }
+
+static size_t grads_scratch(const tti_node *node, const void *state) {
+    tti_cuda_rows rows = rows_of(node, 1);
+    size_t n = TTI_MAX(sums_scratch(node, state), tti_cuda_norm_low_scratch(&rows));
+    if (!has_sums(node)) return n;
+    tutti_dtype dtype = node->in[1]->type.dtype;
+    return TTI_MAX(n, tti_cuda_column_bytes(dtype, (int64_t)rows.n_rows, (int64_t)rows.width));
+}
+
+/* By itself, behind. */
+static tutti_status sum_columns(const tti_cuda_norm_grad *grad, float *sums) {
+    tti_cuda_columns_desc desc = {.in = grad->dx.dtype,
+                                  .out = TUTTI_F32,
+                                  .rows = (int64_t)grad->rows.n_rows,
+                                  .n = (int64_t)grad->rows.width,
+                                  .x = grad->dx.at,
+                                  .sums = sums,
+                                  .partials = grad->partials};
+    TTI_CUDA(tti_cuda_column_sums(&desc, tti_cuda_stream()));
+    return TUTTI_OK;
+}
+
+/* dy, x, mean, rstd, gamma, residual? -> dx, dgamma, dbeta, and a copy of dx, or its column sums,
+ * where there is a fourth output. */
 static tutti_status grads_run(void *state, const tti_kargs *a) {
     tti_cuda_norm_grad grad = grad_of(a);
+    bool sums = has_sums(a->node);
     (void)state;
     grad.gamma = a->in[4];
     if (a->node->n_in > 5) grad.residual = in_of(a, 5);
     grad.dx = out_of(a, 0);
     grad.dgamma = a->out[1];
     grad.dbeta = a->out[2];
-    if (a->node->op->n_out > 3) grad.copy = out_of(a, 3);
+    if (a->node->op->n_out > 3 && !sums) grad.copy = out_of(a, 3);
+    grad.dsums = sums ? a->out[3] : NULL;
     grad.partials = a->scratch;
+    if (tti_cuda_norm_low_backward_can(&grad)) {
+        TTI_CUDA(tti_cuda_norm_low_backward(&grad, tti_cuda_stream()));
+        return TUTTI_OK;
+    }
     TTI_CUDA(tti_cuda_norm_backward(&grad, tti_cuda_stream()));
-    return TUTTI_OK;
+    return sums ? sum_columns(&grad, grad.dsums) : TUTTI_OK;
 }
 
 #define NORM(op_name)                                                                              \
@@ -122,7 +159,7 @@ static tutti_status grads_run(void *state, const tti_kargs *a) {
         .op = #op_name "_grad_w", .name = "cuda", .scratch_bytes = sums_scratch, .run = grad_w_run \
     }
 #define GRADS(op_name) \
-    { .op = op_name, .name = "cuda", .scratch_bytes = sums_scratch, .run = grads_run }
+    { .op = op_name, .name = "cuda", .scratch_bytes = grads_scratch, .run = grads_run }
 
 const tti_kernel tti_cuda_norm_kernels[] = {
     NORM(layer_norm),
@@ -131,5 +168,6 @@ const tti_kernel tti_cuda_norm_kernels[] = {
     {.op = "add_layer_norm", .name = "cuda", .run = add_forward_run},
     GRADS("layer_norm_grads"),
     GRADS("layer_norm_grads_cast"),
+    GRADS("layer_norm_grads_sums"),
     {0},
 };

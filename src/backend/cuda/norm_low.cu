@@ -1,0 +1,328 @@
+/* norm_low.cu - layer norm of rows whose values all have 16 bits, with what stands beside it.
+ *
+ * A warp has a row, in vectors of 16 bytes: vector k of lane t is number 32 k + t of the row.  The
+ * idea to know: what was read is kept as it came, in words of two elements, and widened where it is
+ * used, twice, so that there are registers for the column sums and for the next row, which is on
+ * its way meanwhile. */
+#include "backend/cuda/device.cuh"
+#include "backend/cuda/norm_low.h"
+
+namespace {
+
+enum {
+    WARP = 32,
+    V = 8, /* elements of a vector */
+    FORWARD_THREADS = 256,
+    BACKWARD_THREADS = 128,
+    BACKWARD_BLOCKS = 396, /* 3 on each of 132 multiprocessors; the bits depend on it */
+    MOST_VECTORS = 4       /* of a lane */
+};
+
+/* A row as it came. */
+template <int NV>
+struct row_of {
+    uint4 v[NV];
+};
+
+/* Where this lane's vectors lie; n: vectors of a row. */
+struct place {
+    unsigned lane, n;
+};
+
+__device__ __forceinline__ bool has(place at, int k) { return at.lane + k * WARP < at.n; }
+
+template <int NV>
+__device__ __forceinline__ void load(const void *from, size_t row, place at, row_of<NV> &x) {
+    const uint4 *p = (const uint4 *)from + row * at.n + at.lane;
+#pragma unroll
+    for (int k = 0; k < NV; k++) x.v[k] = has(at, k) ? p[k * WARP] : make_uint4(0, 0, 0, 0);
+}
+
+__device__ __forceinline__ float2 widen(uint32_t w, tti_bf16) {
+    return make_float2(__uint_as_float(w << 16), __uint_as_float(w & 0xffff0000u));
+}
+__device__ __forceinline__ float2 widen(uint32_t w, tti_f16) {
+    return __half22float2(*reinterpret_cast<__half2 *>(&w));
+}
+
+template <class T>
+__device__ __forceinline__ void widen(uint4 v, float (&x)[V]) {
+    float2 a = widen(v.x, T()), b = widen(v.y, T()), c = widen(v.z, T()), d = widen(v.w, T());
+    x[0] = a.x, x[1] = a.y, x[2] = b.x, x[3] = b.y;
+    x[4] = c.x, x[5] = c.y, x[6] = d.x, x[7] = d.y;
+}
+
+/* What was widened before must not be kept in registers: the compiler forgets that it was. */
+template <int NV>
+__device__ __forceinline__ void forget(row_of<NV> &x) {
+#pragma unroll
+    for (int k = 0; k < NV; k++)
+        asm volatile("" : "+r"(x.v[k].x), "+r"(x.v[k].y), "+r"(x.v[k].z), "+r"(x.v[k].w));
+}
+
+template <class T>
+__device__ __forceinline__ void store(void *to, size_t row, place at, int k, const float (&x)[V]) {
+    if (has(at, k)) tti_store((T *)to + (row * at.n + at.lane + k * WARP) * V, x);
+}
+
+/* Vector k of gamma or beta, zeros where this lane has none. */
+__device__ __forceinline__ void load_params(const float *from, place at, int k, float (&x)[V]) {
+#pragma unroll
+    for (int i = 0; i < V; i++) x[i] = 0;
+    if (!from || !has(at, k)) return;
+    const float4 *p = (const float4 *)from + 2 * (at.lane + k * WARP);
+    float4 a = p[0], b = p[1];
+    x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
+    x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
+}
+
+/* ---- forward ---- */
+
+template <class T, int NV>
+__global__ void __launch_bounds__(FORWARD_THREADS, NV > 3 ? 3 : 4) forward_low(tti_cuda_norm a) {
+    place at = {threadIdx.x % WARP, (unsigned)(a.rows.width / V)};
+    size_t row = (size_t)blockIdx.x * (FORWARD_THREADS / WARP) + threadIdx.x / WARP;
+    float n = (float)a.rows.width, x[NV][V], sum = 0, squares = 0;
+    row_of<NV> raw, more;
+    if (row >= a.rows.n_rows) return;
+    load(a.x.at, row, at, raw);
+    if (a.branch.at) load(a.branch.at, row, at, more);
+#pragma unroll
+    for (int k = 0; k < NV; k++) {
+        float b[V] = {};
+        widen<T>(raw.v[k], x[k]);
+        if (a.branch.at) widen<T>(more.v[k], b);
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            x[k][i] += b[i];
+            sum += x[k][i];
+        }
+        if (a.branch.at) store<T>(a.sum.at, row, at, k, x[k]);
+    }
+    float mean = tti_warp_sum(sum) / n;
+#pragma unroll
+    for (int k = 0; k < NV; k++)
+        if (has(at, k))
+#pragma unroll
+            for (int i = 0; i < V; i++) squares += (x[k][i] - mean) * (x[k][i] - mean);
+    float rstd = 1.0f / sqrtf(tti_warp_sum(squares) / n + (float)a.eps);
+#pragma unroll
+    for (int k = 0; k < NV; k++) {
+        float gamma[V], beta[V];
+        load_params(a.gamma, at, k, gamma);
+        load_params(a.beta, at, k, beta);
+#pragma unroll
+        for (int i = 0; i < V; i++) x[k][i] = (x[k][i] - mean) * rstd * gamma[i] + beta[i];
+        store<T>(a.y.at, row, at, k, x[k]);
+    }
+    if (at.lane == 0) a.mean[row] = mean, a.rstd[row] = rstd;
+}
+
+/* ---- backward ---- */
+
+enum { DGAMMA, DBETA, DSUM, N_SUMS };
+
+template <int NV>
+struct read_ahead {
+    row_of<NV> dy, x;
+    float mean, rstd;
+};
+
+template <int NV>
+__device__ __forceinline__ void read(const tti_cuda_norm_grad &a, size_t row, place at,
+                                     read_ahead<NV> &r) {
+    load(a.dy.at, row, at, r.dy);
+    load(a.x.at, row, at, r.x);
+    r.mean = a.mean[row];
+    r.rstd = a.rstd[row];
+}
+
+/* The sums over the row of d = dy gamma, and of d xhat; adds to the sums of columns. */
+template <class T, int NV>
+__device__ __forceinline__ float2 row_sums(const read_ahead<NV> &r, const float *gamma, place at,
+                                           float (&sums)[N_SUMS][NV][V]) {
+    float sum = 0, dot = 0;
+#pragma unroll
+    for (int k = 0; k < NV; k++) {
+        float g[V], dy[V], x[V];
+        load_params(gamma, at, k, g);
+        widen<T>(r.dy.v[k], dy);
+        widen<T>(r.x.v[k], x);
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            float xhat = (x[i] - r.mean) * r.rstd;
+            sums[DGAMMA][k][i] += dy[i] * xhat;
+            sums[DBETA][k][i] += dy[i];
+            sum += dy[i] * g[i];
+            dot += dy[i] * g[i] * xhat;
+        }
+    }
+    return make_float2(tti_warp_sum(sum), tti_warp_sum(dot));
+}
+
+template <class T, int NV>
+__device__ __forceinline__ void one_row(const tti_cuda_norm_grad &a, size_t row, place at,
+                                        read_ahead<NV> &r, float (&sums)[N_SUMS][NV][V]) {
+    row_of<NV> more;
+    float n = (float)a.rows.width;
+    if (a.residual.at) load(a.residual.at, row, at, more);
+    float2 s = row_sums<T>(r, a.gamma, at, sums);
+    s.x /= n, s.y /= n;
+    forget(r.dy);
+    forget(r.x);
+#pragma unroll
+    for (int k = 0; k < NV; k++) {
+        float g[V], dy[V], dx[V], b[V] = {};
+        load_params(a.gamma, at, k, g);
+        widen<T>(r.dy.v[k], dy);
+        widen<T>(r.x.v[k], dx);
+        if (a.residual.at) widen<T>(more.v[k], b);
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            float xhat = (dx[i] - r.mean) * r.rstd;
+            dx[i] = r.rstd * (dy[i] * g[i] - s.x - xhat * s.y) + b[i];
+            if (has(at, k)) sums[DSUM][k][i] += dx[i];
+        }
+        store<T>(a.dx.at, row, at, k, dx);
+    }
+}
+
+/* The warps of a block add theirs in order: shared [NV * V * WARP]; own [N_SUMS][width]. */
+template <int NV>
+__device__ __forceinline__ void leave(const float (&sums)[N_SUMS][NV][V], place at, size_t width,
+                                      float *shared, float *own) {
+#pragma unroll
+    for (int s = 0; s < N_SUMS; s++) {
+        for (unsigned turn = 0; turn < BACKWARD_THREADS / WARP; turn++) {
+            if (turn == threadIdx.x / WARP)
+#pragma unroll
+                for (int k = 0; k < NV; k++)
+#pragma unroll
+                    for (int i = 0; i < V; i++) {
+                        float *to = &shared[(k * V + i) * WARP + at.lane];
+                        *to = (turn ? *to : 0.0f) + sums[s][k][i];
+                    }
+            __syncthreads();
+        }
+        for (unsigned e = threadIdx.x; e < width; e += BACKWARD_THREADS) {
+            unsigned k = e / (V * WARP), lane = e / V % WARP, i = e % V;
+            own[s * width + e] = shared[(k * V + i) * WARP + lane];
+        }
+        __syncthreads();
+    }
+}
+
+template <class T, int NV>
+__global__ void __launch_bounds__(BACKWARD_THREADS, NV > 3 ? 2 : 3)
+    backward_low(tti_cuda_norm_grad a) {
+    __shared__ float shared[NV * V * WARP];
+    place at = {threadIdx.x % WARP, (unsigned)(a.rows.width / V)};
+    size_t step = (size_t)gridDim.x * (BACKWARD_THREADS / WARP);
+    size_t row = (size_t)blockIdx.x * (BACKWARD_THREADS / WARP) + threadIdx.x / WARP;
+    float sums[N_SUMS][NV][V] = {};
+    read_ahead<NV> next;
+    if (row < a.rows.n_rows) read(a, row, at, next);
+    for (; row < a.rows.n_rows; row += step) {
+        read_ahead<NV> r = next;
+        if (row + step < a.rows.n_rows) read(a, row + step, at, next);
+        one_row<T>(a, row, at, r, sums);
+    }
+    leave(sums, at, a.rows.width, shared, a.partials + (size_t)blockIdx.x * N_SUMS * a.rows.width);
+}
+
+/* Sums of columns over the blocks, in order of 32 runs. */
+__global__ void add_blocks(const float *partials, int n_blocks, tti_cuda_norm_grad a) {
+    __shared__ float runs[WARP][WARP + 1];
+    size_t width = a.rows.width, n_cols = N_SUMS * width;
+    size_t col = (size_t)blockIdx.x * WARP + threadIdx.x;
+    float sum = 0;
+    if (col < n_cols)
+#pragma unroll 8
+        for (int p = threadIdx.y; p < n_blocks; p += WARP) sum += partials[p * n_cols + col];
+    runs[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y || col >= n_cols) return;
+    sum = 0;
+#pragma unroll
+    for (int y = 0; y < WARP; y++) sum += runs[y][threadIdx.x];
+    float *to = col < width ? a.dgamma : col < 2 * width ? a.dbeta : a.dsums;
+    if (to) to[col % width] = sum;
+}
+
+bool is_low(tutti_dtype dtype) { return dtype == TUTTI_BF16 || dtype == TUTTI_F16; }
+
+bool is_like(tti_cuda_floats value, tutti_dtype dtype) { return !value.at || value.dtype == dtype; }
+
+bool rows_fit(const tti_cuda_rows *v) {
+    return v->groups == 1 && v->inner == 1 && v->centred && v->width % V == 0 && v->width > 0 &&
+           v->width <= MOST_VECTORS * V * WARP && v->n_rows > 0;
+}
+
+unsigned blocks_of(size_t n_rows) {
+    size_t n = (n_rows + BACKWARD_THREADS / WARP - 1) / (BACKWARD_THREADS / WARP);
+    return (unsigned)(n < BACKWARD_BLOCKS ? n : BACKWARD_BLOCKS);
+}
+
+template <class T, int NV>
+void launch_forward(const tti_cuda_norm *a, cudaStream_t stream) {
+    size_t each = FORWARD_THREADS / WARP;
+    forward_low<T, NV>
+        <<<(unsigned)((a->rows.n_rows + each - 1) / each), FORWARD_THREADS, 0, stream>>>(*a);
+}
+
+template <class T, int NV>
+void launch_backward(const tti_cuda_norm_grad *a, cudaStream_t stream) {
+    unsigned n_blocks = blocks_of(a->rows.n_rows);
+    backward_low<T, NV><<<n_blocks, BACKWARD_THREADS, 0, stream>>>(*a);
+    unsigned n_cols = (unsigned)(N_SUMS * a->rows.width);
+    add_blocks<<<(n_cols + WARP - 1) / WARP, dim3(WARP, WARP), 0, stream>>>(a->partials,
+                                                                            (int)n_blocks, *a);
+}
+
+/* The least vectors of a lane that hold the row. */
+#define PICK(T, LAUNCH)                                                 \
+    do {                                                                \
+        size_t n = (a->rows.width + V * WARP - 1) / ((size_t)V * WARP); \
+        if (n <= 1)                                                     \
+            LAUNCH<T, 1>(a, stream);                                    \
+        else if (n <= 3)                                                \
+            LAUNCH<T, 3>(a, stream);                                    \
+        else                                                            \
+            LAUNCH<T, 4>(a, stream);                                    \
+    } while (0)
+
+}  // namespace
+
+extern "C" bool tti_cuda_norm_low_forward_can(const tti_cuda_norm *a) {
+    tutti_dtype dtype = a->x.dtype;
+    return rows_fit(&a->rows) && is_low(dtype) && is_like(a->branch, dtype) &&
+           is_like(a->sum, dtype) && is_like(a->y, dtype) && a->rows.n_rows < ((size_t)1 << 32);
+}
+
+extern "C" cudaError_t tti_cuda_norm_low_forward(const tti_cuda_norm *a, cudaStream_t stream) {
+    if (a->x.dtype == TUTTI_BF16)
+        PICK(tti_bf16, launch_forward);
+    else
+        PICK(tti_f16, launch_forward);
+    return cudaGetLastError();
+}
+
+extern "C" bool tti_cuda_norm_low_backward_can(const tti_cuda_norm_grad *a) {
+    tutti_dtype dtype = a->x.dtype;
+    return rows_fit(&a->rows) && is_low(dtype) && is_like(a->dy, dtype) && a->dx.at &&
+           is_like(a->dx, dtype) && is_like(a->residual, dtype) && !a->copy.at && a->dgamma &&
+           a->dbeta;
+}
+
+extern "C" size_t tti_cuda_norm_low_scratch(const tti_cuda_rows *v) {
+    return rows_fit(v) ? (size_t)blocks_of(v->n_rows) * N_SUMS * v->width * sizeof(float) : 0;
+}
+
+extern "C" cudaError_t tti_cuda_norm_low_backward(const tti_cuda_norm_grad *a,
+                                                  cudaStream_t stream) {
+    if (a->x.dtype == TUTTI_BF16)
+        PICK(tti_bf16, launch_backward);
+    else
+        PICK(tti_f16, launch_backward);
+    return cudaGetLastError();
+}

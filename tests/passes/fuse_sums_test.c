@@ -1,0 +1,63 @@
+/* fuse_sums_test.c - where the gradient of a bias comes from what makes its terms. */
+#include "passes/nets.h"
+
+static const tti_target apart = {.fuse = true,
+                                 .fuse_residual_norm = true,
+                                 .fuse_linear_grad = true,
+                                 .compute_dtype = TUTTI_BF16};
+
+static tutti_value *branch(tutti_graph *g, tutti_value *x, const char *norm, const char *linear) {
+    return tutti_linear(g, tutti_layer_norm(g, x, &(tutti_norm_desc){0}, norm), 6, linear);
+}
+
+/* A residual stream in 16 bits. */
+static tutti_graph *stream(void) {
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *x = tutti_linear(g, net_x(g), 6, "in");
+    x = tutti_add(g, x, branch(g, x, "ln0", "fc0"));
+    x = tutti_add(g, x, branch(g, x, "ln1", "fc1"));
+    return net_finish(g, tutti_linear(g, x, NET_CLASSES, "head"));
+}
+
+static tutti_graph *after_fuse(tutti_graph *g, bool fuse_sums) {
+    tti_target target = apart;
+    target.fuse_sums = fuse_sums;
+    T_OK(tutti_graph_check(g));
+    T_OK(tti_pipeline_run(&g, &target, "fuse"));
+    return g;
+}
+
+T_CASE(norms_sum_what_they_make) {
+    T_UNUSED;
+    tutti_graph *before = after_fuse(stream(), false), *g = after_fuse(stream(), true);
+    T_EQ(net_count_ops(before, "layer_norm_grads_sums"), 0);
+    T_EQ(net_count_ops(before, "linear_grad_w_wide"), 4);
+    T_EQ(net_count_ops(g, "layer_norm_grads_sums"), 2);
+    T_EQ(net_count_ops(g, "linear_grad_w_wide"), 2); /* of fc1 and head: no norm is above */
+    T_EQ(net_count_ops(g, "matmul_wide"), 2);
+    T_EQ(tti_graph_output(g, "grad.fc0.bias")->node->op->n_out, 4);
+    net_expect_equal(before, g);
+    tutti_graph_destroy(before);
+    tutti_graph_destroy(g);
+}
+
+/* Each gradient needs a result of its own. */
+T_CASE(two_layers_of_one_stream_stay) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *x = net_x(g);
+    x = tutti_add(g, tutti_linear(g, x, 6, "one"), tutti_linear(g, x, 6, "two"));
+    x = tutti_add(g, x, branch(g, x, "ln", "fc"));
+    g = after_fuse(net_finish(g, tutti_linear(g, x, NET_CLASSES, "head")), true);
+    T_EQ(net_count_ops(g, "layer_norm_grads"), 1);
+    T_EQ(net_count_ops(g, "layer_norm_grads_sums"), 0);
+    tutti_graph_destroy(g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(norms_sum_what_they_make),
+        cmocka_unit_test(two_layers_of_one_stream_stay),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
