@@ -24,6 +24,10 @@ def losses(run):
     return [r["loss"] for r in runs.records(run) if r["event"] == "step"]
 
 
+def last_hash(run):
+    return [r["params_hash"] for r in runs.records(run) if r["event"] == "end"][-1]
+
+
 def near(run, other, tolerance):
     a, b = losses(run), losses(other)
     if len(a) != len(b) or not a:
@@ -56,7 +60,8 @@ def test_same_bits():
     train("cut", LENET, "-n", "1", "train.steps=10", "schedule.steps=24")
     runs.tutti("train", "--resume", "cut", "train.steps=24", "-n", "2", timeout_s=110).expect(0)
     train("whole", LENET, "-n", "1", "schedule.steps=24")
-    runs.same_story(runs.story("whole"), "cut")
+    if losses("cut") != losses("whole") or last_hash("cut") != last_hash("whole"):
+        raise AssertionError("a resume on two workers comes to something else")
 
 
 def test_a_transformer():

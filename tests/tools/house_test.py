@@ -165,6 +165,12 @@ class Names(House):
             self.write("tests/backend/%s/a_test.c" % twin, "")
         self.accepts("check-names")
 
+    def test_a_twin_has_its_name_in_front(self):
+        self.write("src/backend/cuda/conv.cu", "")
+        self.refuses("check-names", "src/backend/cuda/conv.c", "", "conv.c: no test", "conv.cu: no")
+        self.write("tests/backend/cuda/cuda_conv_test.c", "")
+        self.accepts("check-names")
+
     def test_leftover(self):
         self.refuses("check-names", "src/base/a.h", "/* TO" "DO: later */\n", "src/base/a.h:1:")
 
