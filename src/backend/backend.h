@@ -90,6 +90,10 @@ typedef struct tti_device_ops {
     /* runs[i] = the tti_run of shard first_shard + i. */
     tutti_status (*begin_step)(const tti_step_args *args, const tti_run *fixed, tti_run *runs,
                                int n_runs);
+    /* A step over samples on the device: args, runs as begin_step makes them, and the batch. */
+    tutti_status (*gather)(const tti_gather *gather, const tti_run *fixed, tti_run *runs);
+    /* What a step has told, into pinned host memory: report, then n_sums sums. */
+    tutti_status (*tell)(const tti_step_report *report, const double *sums, int n_sums, void *told);
     /* sums[3] from the three results of a shard, f32 scalars each. */
     tutti_status (*collect)(const float *loss_sum, const float *count, const float *correct,
                             double *sums);

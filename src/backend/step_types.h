@@ -11,6 +11,7 @@ typedef struct tti_step_args {
     float correction1, correction2; /* 1 - beta^t of Adam, t = step + 1 */
     float inv_rows;                 /* 1 / real samples of the global batch; 0: none */
     uint32_t keep_bad;              /* after a bad step no other is taken */
+    uint32_t vote;                  /* of this worker */
 } tti_step_args;
 
 /* What a step leaves behind, written by the device. */
@@ -20,6 +21,28 @@ typedef struct tti_step_report {
     uint32_t bad;         /* TTI_BAD_*: the update was left out */
     uint32_t reserved;
 } tti_step_report;
+
+/* Samples that stay on a device: bytes, and the float that each stands for.  More than one channel:
+ * pixels of so many bytes become planes. */
+typedef struct tti_samples {
+    const uint8_t *x;   /* [n][n_elems] */
+    const int32_t *y;   /* [n] */
+    const float *value; /* [n_channels][256] */
+    int32_t n_elems, n_channels;
+} tti_samples;
+
+/* The beginning of a step over such samples.  args_from and index are pinned host memory, which the
+ * device reads; everything else is its own. */
+typedef struct tti_gather {
+    tti_samples samples;
+    const tti_step_args *args_from;
+    tti_step_args *args;
+    const int32_t *index; /* [n_shards][1 + b]: real rows, then samples, -1: none */
+    int32_t n_shards, b;
+    float *x; /* of shard s at s * x_stride: [b][n_elems]; strides in elements */
+    int32_t *y, *rows;
+    int64_t x_stride, y_stride, rows_stride;
+} tti_gather;
 
 enum { TTI_BAD_LOSS = 1, TTI_BAD_GRADIENT = 2 };
 

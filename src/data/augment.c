@@ -94,6 +94,10 @@ tutti_status tti_augment_parse(const char *text, const tti_augment *usual, tti_a
     return TUTTI_OK;
 }
 
+bool tti_augment_is_none(const tti_augment *a) {
+    return a->min_area == 0 && a->flip == 0 && a->jitter == 0 && a->pad == 0 && a->cutout == 0;
+}
+
 tutti_status tti_channels_parse(const char *text, const char *key, const double usual[3],
                                 double out[3]) {
     if (!text || strcmp(text, "auto") == 0) {

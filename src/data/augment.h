@@ -24,6 +24,9 @@ typedef struct tti_augment {
  * TUTTI_E_INVALID says which words there are. */
 tutti_status tti_augment_parse(const char *text, const tti_augment *usual, tti_augment *out);
 
+/* Whether it is nothing at all. */
+bool tti_augment_is_none(const tti_augment *a);
+
 /* Three numbers between commas; NULL and "auto": usual. */
 tutti_status tti_channels_parse(const char *text, const char *key, const double usual[3],
                                 double out[3]);

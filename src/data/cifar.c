@@ -183,6 +183,7 @@ static tutti_status open_variant(const variant *v, const tutti_dataset_desc *des
     TTI_TRY_GOTO(tti_image_set_init(desc, &v->usual, ds, &c->set), cleanup);
     ds->info.n_samples = c->n_samples;
     ds->info.n_classes = v->n_classes;
+    ds->is_fixed = tti_augment_is_none(&c->set.augment);
     ds->fetch = cifar_fetch;
     ds->unpack = cifar_unpack;
     ds->close = cifar_close;

@@ -66,6 +66,7 @@ static tutti_status digits_open(const tutti_dataset_desc *desc, tutti_dataset *d
     if (!state) return tti_fail(TUTTI_E_NOMEM, "digits: out of memory");
     ds->state = state;
     ds->read = digits_read;
+    ds->is_fixed = true;
     ds->close = digits_close;
     ds->info = (tutti_dataset_info){
         .n_samples = n, .n_classes = desc->n_classes ? desc->n_classes : 10, .y = {TUTTI_I32, {0}}};

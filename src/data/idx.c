@@ -215,6 +215,7 @@ static tutti_status idx_open(const tutti_dataset_desc *desc, tutti_dataset *ds) 
     *state = (idx_state){.fd = -1};
     ds->state = state;
     ds->read = idx_read;
+    ds->is_fixed = true;
     ds->close = idx_close;
     tutti_shape shape = {0};
     int64_t n_classes = desc->n_classes;

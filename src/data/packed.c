@@ -125,6 +125,7 @@ static tutti_status packed_open(const tutti_dataset_desc *desc, tutti_dataset *d
     TTI_TRY_GOTO(tti_image_set_init(desc, &usual, ds, &p->set), cleanup);
     ds->info.n_samples = desc->n_samples > 0 ? desc->n_samples : p->about.n_samples;
     ds->info.n_classes = p->about.n_classes;
+    ds->is_fixed = tti_augment_is_none(&p->set.augment);
     ds->fetch = packed_fetch;
     ds->unpack = packed_unpack;
     ds->close = packed_close;

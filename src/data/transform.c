@@ -80,6 +80,13 @@ static void normalise_apply(const tti_transform *self, const tti_sample_key *key
 
 static void normalise_destroy(tti_transform *self) { free(self); }
 
+static bool normalise_table(const tti_transform *self, tti_pixel_table *out) {
+    const normalise *step = (const normalise *)self;
+    out->n_channels = 1;
+    memcpy(out->value[0], step->value, sizeof step->value);
+    return true;
+}
+
 tutti_status tti_normalise_create(double mean, double std, const tutti_shape *shape,
                                   tti_transform **out) {
     *out = NULL;
@@ -89,7 +96,8 @@ tutti_status tti_normalise_create(double mean, double std, const tutti_shape *sh
                         std);
     normalise *step = malloc(sizeof *step);
     if (!step) return tti_fail(TUTTI_E_NOMEM, "normalise: out of memory");
-    step->base = (tti_transform){"normalise", normalise_infer, normalise_apply, normalise_destroy};
+    step->base = (tti_transform){"normalise", normalise_infer, normalise_apply, normalise_destroy,
+                                 normalise_table};
     step->n_elems = (size_t)tutti_shape_n_elems(shape);
     for (int i = 0; i < 256; i++)
         step->value[i] = (float)((i / 255.0 - mean) / (std > 0 ? std : 1.0));

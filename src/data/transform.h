@@ -15,6 +15,14 @@ typedef struct tti_sample_key {
     uint64_t index; /* of the sample in its data set */
 } tti_sample_key;
 
+/* A step that maps every byte by itself, the same in every epoch.  One channel: elements stay in
+ * order.  More: pixels of so many bytes become planes, and each channel has its own values. */
+enum { TTI_MAX_TABLES = 4 };
+typedef struct tti_pixel_table {
+    int n_channels;
+    float value[TTI_MAX_TABLES][256];
+} tti_pixel_table;
+
 typedef struct tti_transform tti_transform;
 struct tti_transform {
     const char *name;
@@ -23,6 +31,8 @@ struct tti_transform {
     /* in and out do not overlap.  Any thread. */
     void (*apply)(const tti_transform *self, const tti_sample_key *key, const void *in, void *out);
     void (*destroy)(tti_transform *self); /* frees self */
+    /* The step as a table; NULL or false: it is none. */
+    bool (*table)(const tti_transform *self, tti_pixel_table *out);
 };
 
 enum { TTI_MAX_TRANSFORMS = 8 };

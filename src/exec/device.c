@@ -1,7 +1,9 @@
 /* device.c - the step on a device: feed, shard program, reduction, update, report.
  *
- * Two sets of inputs take turns.  Everything that a recording names (pointers, sizes, order) is
- * fixed when the worker is made; only the bytes change. */
+ * Two sets of inputs take turns, or up to TTI_MAX_AHEAD where the device has the samples: then a
+ * step begins by reading its numbers and indices out of the host's memory, and ends by writing what
+ * it tells there, so that nothing of it waits for the host.  Everything that a recording names
+ * (pointers, sizes, order) is fixed when the worker is made; only the bytes change. */
 #include "exec/device.h"
 
 #include <math.h>
@@ -12,7 +14,8 @@
 #include "comm/progress.h"
 #include "exec/worker.h"
 
-enum { N_SETS = 2, FED_MARK = N_SETS, N_MIRRORS = 2 + TTI_MAX_OUT };
+/* Sets whose batches the host feeds; marks of the steps come first. */
+enum { N_FED = 2, FED_MARK = TTI_MAX_AHEAD, N_MIRRORS = 2 + TTI_MAX_OUT };
 
 /* The inputs of one shard in a set. */
 typedef struct fed_shard {
@@ -20,11 +23,13 @@ typedef struct fed_shard {
     int32_t *rows;
 } fed_shard;
 
-/* One of the two sets: pinned host memory and its place on the device. */
+/* What one step that is at work has: pinned host memory and its place on the device. */
 typedef struct step_set {
-    fed_shard *shards; /* [n_local], device */
+    fed_shard *shards; /* [n_local], device; empty in sets that are never fed */
     tti_step_args *args, *args_host;
     int32_t *rows_host; /* [n_local] */
+    int32_t *index;     /* pinned [n_local][1 + b], of kept samples */
+    bool gathers;       /* the step at work is one over kept samples */
     char *told;         /* pinned: tti_step_report, then the sums */
     void *recording;    /* NULL: not yet made */
     tti_step_desc desc; /* of the step at work; shards are not kept */
@@ -34,7 +39,10 @@ typedef struct step_set {
 
 struct tti_exec_device {
     const tti_device_ops *ops;
-    step_set sets[N_SETS];
+    step_set sets[TTI_MAX_AHEAD];
+    int n_sets;        /* that take turns in training */
+    tti_gather gather; /* samples.x NULL: none are kept */
+    size_t n_kept;
     tti_run *fixed, *runs; /* [n_local], device */
     tti_step_args *args;   /* device: of the step that computes, copied from its set */
     double *sums;          /* device [V][TTI_SUMS] */
@@ -77,12 +85,12 @@ static tutti_status take_host(tti_exec *x, void *where, size_t n_bytes) {
     return memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of pinned memory", n_bytes);
 }
 
-static tutti_status make_set(tti_exec *x, step_set *set) {
+static tutti_status make_set(tti_exec *x, step_set *set, bool is_fed) {
     tti_exec_device *d = x->device;
     size_t n = (size_t)n_local(x);
     set->shards = calloc(n, sizeof *set->shards);
     if (!set->shards) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; is_fed && i < n; i++) {
         TTI_TRY(take(x, &set->shards[i].x, d->x_bytes));
         TTI_TRY(take(x, &set->shards[i].target, d->target_bytes));
         TTI_TRY(take(x, &set->shards[i].rows, sizeof(int32_t)));
@@ -207,7 +215,8 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
     TTI_TRY(take(x, &d->sums, n_sums * sizeof *d->sums));
     TTI_TRY(make_runs(x));
     TTI_TRY(make_sync(x));
-    for (int i = 0; i < N_SETS; i++) TTI_TRY(make_set(x, &d->sets[i]));
+    d->n_sets = N_FED;
+    for (int i = 0; i < N_FED; i++) TTI_TRY(make_set(x, &d->sets[i], true));
     TTI_TRY(make_host_pieces(x));
     return make_update(x);
 }
@@ -221,7 +230,7 @@ static size_t predicted_bytes(const tti_exec *x) {
     size_t inputs = input_bytes(&plan->shard, "x") + input_bytes(&plan->shard, "target");
     size_t arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
     return n_arrays * plan->n_flat * sizeof(float) + (size_t)x->n_in_flight * arena +
-           N_SETS * (size_t)n_local(x) * inputs;
+           N_FED * (size_t)n_local(x) * inputs;
 }
 
 tutti_status tti_exec_device_check_memory(const tti_exec *x) {
@@ -238,6 +247,70 @@ tutti_status tti_exec_device_check_memory(const tti_exec *x) {
         "train.precision=bf16 make it smaller",
         (double)n * gib, (double)n_free * gib, (double)arena * gib, (double)flat * gib,
         (double)flat * x->desc.plan->n_states * gib, (double)flat * x->acc.n_buffers * gib);
+}
+
+/* ---- samples that stay on the device ---- */
+
+/* Elements of 4 bytes from one shard's values to the next. */
+static int64_t stride_of(size_t n_bytes) { return (int64_t)((n_bytes + 255) / 256 * 64); }
+
+static tutti_status take_gather(tti_exec *x, const tti_kept_samples *from) {
+    tti_exec_device *d = x->device;
+    tti_gather *g = &d->gather;
+    size_t n = (size_t)n_local(x), element = sizeof(float);
+    g->n_shards = n_local(x);
+    g->b = (int32_t)(d->target_bytes / sizeof(int32_t));
+    g->x_stride = stride_of(d->x_bytes), g->y_stride = stride_of(d->target_bytes);
+    g->rows_stride = stride_of(sizeof(int32_t));
+    g->args = d->args;
+    g->samples.n_elems = from->n_elems, g->samples.n_channels = from->n_channels;
+    TTI_TRY(take(x, &g->x, n * (size_t)g->x_stride * element));
+    TTI_TRY(take(x, &g->y, n * (size_t)g->y_stride * element));
+    TTI_TRY(take(x, &g->rows, n * (size_t)g->rows_stride * element));
+    for (int i = 0; i < d->n_sets; i++) {
+        if (i >= N_FED) TTI_TRY(make_set(x, &d->sets[i], false));
+        TTI_TRY(take_host(x, &d->sets[i].index, n * (size_t)(1 + g->b) * sizeof(int32_t)));
+    }
+    return TUTTI_OK;
+}
+
+/* A copy on the device of an array of the host. */
+static tutti_status upload(tti_exec *x, void *where, const void *from, size_t n_bytes) {
+    void *memory;
+    TTI_TRY(take(x, &memory, n_bytes));
+    memcpy(where, &memory, sizeof memory);
+    return x->device->ops->copy(TTI_QUEUE_COMPUTE, memory, from, n_bytes);
+}
+
+tutti_status tti_exec_device_keep(tti_exec *x, const tti_kept_samples *from, int ahead,
+                                  bool *kept) {
+    tti_exec_device *d = x->device;
+    size_t n_elems = (size_t)from->n_elems, n_bytes = (size_t)from->n * n_elems, now, peak, n_free;
+    TTI_ASSERT(d->n_begun == 0 && !d->gather.samples.x);
+    d->ops->memory(&now, &peak, &n_free);
+    bool fits = from->n > 0 && n_bytes + (size_t)from->n * sizeof(int32_t) <= n_free / 4;
+    if (!fits || d->x_bytes != d->target_bytes * n_elems) return TUTTI_OK;
+    d->n_kept = (size_t)from->n;
+    d->n_sets = ahead > 0 ? TTI_MIN(ahead, TTI_MAX_AHEAD) : TTI_MAX_AHEAD;
+    TTI_TRY(take_gather(x, from));
+    tti_samples *s = &d->gather.samples;
+    TTI_TRY(upload(x, &s->y, from->y, (size_t)from->n * sizeof *from->y));
+    TTI_TRY(upload(x, &s->value, from->value, (size_t)from->n_channels * sizeof *from->value));
+    TTI_TRY(upload(x, &s->x, from->x, n_bytes));
+    *kept = true;
+    return d->ops->sync();
+}
+
+int tti_exec_device_depth(const tti_exec *x) { return x->device->n_sets; }
+
+/* Indices and numbers of a step, into host memory that the device reads when it comes to it. */
+static void note_indices(tti_exec *x, step_set *set, const tti_step_desc *desc) {
+    size_t b = (size_t)x->device->gather.b;
+    for (int s = 0; s < n_local(x); s++) {
+        int32_t *to = set->index + (size_t)s * (1 + b);
+        to[0] = desc->shards[s].n_rows;
+        memcpy(to + 1, desc->index + (size_t)s * b, b * sizeof *to);
+    }
 }
 
 /* ---- copies on the host ---- */
@@ -302,6 +375,11 @@ static void fill_args(const tti_exec *x, const tti_step_desc *desc, tti_step_arg
 static tutti_status feed(tti_exec *x, step_set *set, const tti_step_desc *desc) {
     tti_exec_device *d = x->device;
     fill_args(x, desc, set->args_host);
+    set->gathers = desc->index != NULL;
+    if (set->gathers) {
+        note_indices(x, set, desc);
+        return TUTTI_OK;
+    }
     TTI_TRY(d->ops->copy(TTI_QUEUE_COPY, set->args, set->args_host, sizeof *set->args));
     for (int s = 0; s < n_local(x); s++) {
         const tti_shard_data *data = &desc->shards[s];
@@ -320,7 +398,10 @@ static tutti_status feed(tti_exec *x, step_set *set, const tti_step_desc *desc) 
 
 static void point_at(tti_exec *x, tti_instance *instance, const tti_fed_inputs *inputs,
                      const step_set *set, int s) {
-    const fed_shard *from = &set->shards[s];
+    const tti_gather *g = &x->device->gather;
+    const fed_shard kept = {g->x + s * g->x_stride, g->y + s * g->y_stride,
+                            g->rows + s * g->rows_stride};
+    const fed_shard *from = set->gathers ? &kept : &set->shards[s];
     tti_instance_set_input(instance, inputs->x, from->x);
     tti_instance_set_input(instance, inputs->target, from->target);
     if (inputs->rows >= 0) tti_instance_set_input(instance, inputs->rows, from->rows);
@@ -429,6 +510,9 @@ static tutti_status run_shards(tti_exec *x, const step_set *set) {
 
 static tutti_status begin(tti_exec *x, const step_set *set) {
     tti_exec_device *d = x->device;
+    tti_gather g = d->gather;
+    g.args_from = set->args_host, g.index = set->index;
+    if (set->gathers) return d->ops->gather(&g, d->fixed, d->runs);
     TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, d->args, set->args, sizeof *d->args));
     return d->ops->begin_step(d->args, d->fixed, d->runs, n_local(x));
 }
@@ -436,9 +520,7 @@ static tutti_status begin(tti_exec *x, const step_set *set) {
 static tutti_status update_and_tell(tti_exec *x, const step_set *set) {
     tti_exec_device *d = x->device;
     TTI_TRY(d->ops->update_run(d->update));
-    TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, set->told, d->report, sizeof *d->report));
-    return d->ops->copy(TTI_QUEUE_COMPUTE, set->told + sizeof *d->report, d->sums,
-                        d->told_bytes - sizeof *d->report);
+    return d->ops->tell(d->report, d->sums, x->desc.n_shards * TTI_SUMS, set->told);
 }
 
 static tutti_status whole_step(tti_exec *x, const step_set *set) {
@@ -516,7 +598,7 @@ static tutti_status run_with_peers(tti_exec *x, step_set *set) {
 
 tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc) {
     tti_exec_device *d = x->device;
-    int which = (int)(d->n_begun % N_SETS);
+    int which = (int)(d->n_begun % (uint64_t)d->n_sets);
     step_set *set = &d->sets[which];
     TTI_ASSERT(!set->at_work);
     if (x->desc.comm) tti_comm_note(x->desc.comm, desc->step, "compute");
@@ -553,7 +635,7 @@ static tutti_status report_bad(tti_exec *x, const step_set *set, uint32_t bad) {
 
 tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result) {
     tti_exec_device *d = x->device;
-    int which = (int)(d->n_ended % N_SETS);
+    int which = (int)(d->n_ended % (uint64_t)d->n_sets);
     step_set *set = &d->sets[which];
     tti_step_report report;
     *result = (tti_step_result){0};
@@ -603,7 +685,7 @@ tutti_status tti_exec_device_profile(tti_exec *x, const tti_step_desc *desc, tti
 
 tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     tti_exec_device *d = x->device;
-    step_set *set = &d->sets[d->n_begun % N_SETS];
+    step_set *set = &d->sets[0]; /* all are at rest */
     size_t first = (size_t)x->first_shard * TTI_SUMS;
     TTI_ASSERT(d->n_begun == d->n_ended);
     set->desc = *desc;
@@ -639,7 +721,24 @@ static void release_set(tti_exec *x, step_set *set) {
     backend->release(set->args, sizeof *set->args);
     ops->release_host(set->args_host);
     ops->release_host(set->rows_host);
+    ops->release_host(set->index);
     ops->release_host(set->told);
+}
+
+static void release_gather(tti_exec *x) {
+    const tti_backend *backend = x->desc.backend;
+    tti_gather *g = &x->device->gather;
+    size_t n = (size_t)n_local(x), element = sizeof(float);
+    void *x_kept = NULL, *y_kept = NULL, *value = NULL; /* ours, though kernels only read them */
+    memcpy(&x_kept, &g->samples.x, sizeof x_kept);
+    memcpy(&y_kept, &g->samples.y, sizeof y_kept);
+    memcpy(&value, &g->samples.value, sizeof value);
+    backend->release(x_kept, x->device->n_kept * (size_t)g->samples.n_elems);
+    backend->release(y_kept, x->device->n_kept * sizeof(int32_t));
+    backend->release(value, (size_t)g->samples.n_channels * 256 * sizeof(float));
+    backend->release(g->x, n * (size_t)g->x_stride * element);
+    backend->release(g->y, n * (size_t)g->y_stride * element);
+    backend->release(g->rows, n * (size_t)g->rows_stride * element);
 }
 
 void tti_exec_device_release(tti_exec *x) {
@@ -648,7 +747,8 @@ void tti_exec_device_release(tti_exec *x) {
     if (!d || !d->ops) return;
     if (d->ops->sync() != TUTTI_OK) tti_clear_error(); /* the run has its own failure to tell */
     d->ops->update_destroy(d->update);
-    for (int i = 0; i < N_SETS; i++) release_set(x, &d->sets[i]);
+    for (int i = 0; i < TTI_MAX_AHEAD; i++) release_set(x, &d->sets[i]);
+    release_gather(x);
     backend->release(d->fixed, (size_t)n_local(x) * sizeof(tti_run));
     backend->release(d->runs, (size_t)n_local(x) * sizeof(tti_run));
     backend->release(d->args, sizeof *d->args);

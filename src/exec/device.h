@@ -22,7 +22,10 @@ tutti_status tti_exec_device_prepare(tti_exec *x);
 void tti_exec_device_close(tti_exec *x); /* after everything else of x is released */
 void tti_exec_device_release(tti_exec *x);
 
-/* tti_exec_begin, _end and tti_exec_eval of a worker on a device. */
+/* tti_exec_keep, tti_exec_depth, tti_exec_begin, _end and tti_exec_eval of a worker on a device. */
+tutti_status tti_exec_device_keep(tti_exec *x, const tti_kept_samples *samples, int ahead,
+                                  bool *kept);
+int tti_exec_device_depth(const tti_exec *x);
 tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc);
 tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result);
 tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result);

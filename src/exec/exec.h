@@ -58,6 +58,25 @@ float *tti_exec_params(tti_exec *exec);
 float *tti_exec_state(tti_exec *exec, int k);
 float *tti_exec_ema(tti_exec *exec); /* NULL: none are kept */
 
+/* A data set that a device may keep: bytes, and the float that each stands for.  More than one
+ * channel: pixels of so many bytes become planes. */
+typedef struct tti_kept_samples {
+    const uint8_t *x;          /* [n][n_elems] */
+    const int32_t *y;          /* [n] */
+    const float (*value)[256]; /* [n_channels] */
+    int64_t n;
+    int32_t n_elems, n_channels;
+} tti_kept_samples;
+
+enum { TTI_MAX_AHEAD = 8 };
+
+/* Copies the samples to the device, before the first step; steps of training then give their index
+ * alone.  ahead: as tti_exec_depth then says, 1 .. TTI_MAX_AHEAD; less: as is best.  *kept false:
+ * there is no device, they take more than a quarter of its free memory, or the graph wants other
+ * inputs.
+ */
+tutti_status tti_exec_keep(tti_exec *exec, const tti_kept_samples *samples, int ahead, bool *kept);
+
 /* The data of one shard: x [b, ...] and targets [b, ...], with "ignore" labels on missing rows.
  * The graph may also have the scalar inputs "rows" (i32) and "loss_scale" (f32). */
 typedef struct tti_shard_data {
@@ -69,6 +88,7 @@ typedef struct tti_step_desc {
     uint64_t step; /* updates done before this one */
     double lr;
     const tti_shard_data *shards; /* [last - first] of this worker */
+    const int32_t *index;         /* [last - first][b] of kept samples, -1: padding; or NULL */
     int64_t shard_size;           /* rows per shard, b */
     int64_t n_rows;               /* real samples of the global batch */
     double loss_scale;            /* gradients come multiplied by it; 0: 1 */
@@ -91,10 +111,12 @@ typedef struct tti_step_result {
 tutti_status tti_exec_step(tti_exec *exec, const tti_step_desc *desc, tti_step_result *result);
 
 /* The same in two halves, so that a worker on a device is given a step before the one in front has
- * told its results: at most two are at work.  Data of desc must stay until the end of that step. */
+ * told its results: as many are at work as tti_exec_depth says.  Data of desc must stay until the
+ * end of that step, but for indices. */
 tutti_status tti_exec_begin(tti_exec *exec, const tti_step_desc *desc);
 tutti_status tti_exec_end(tti_exec *exec, tti_step_result *result);
-/* Steps that may be at work together: 2 on a device that works alone, else 1. */
+/* Steps that may be at work together: 1, on a device that works alone 2, or more over kept samples.
+ */
 int tti_exec_depth(const tti_exec *exec);
 
 /* Sums over one batch of evaluation data, added to loss_sum, count and correct.  Collective. */

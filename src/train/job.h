@@ -50,6 +50,7 @@ typedef struct tti_job_config {
         char on_error[TTI_TEXT_MAX]; /* stop | skip */
         int64_t threads;             /* loader threads per worker */
         int64_t prefetch;            /* batches made ahead, >= 1 */
+        char resident[TTI_TEXT_MAX]; /* auto | yes | no: the samples stay on the device */
     } data;
     struct {
         int64_t batch;  /* global, whatever the number of workers */
@@ -110,6 +111,7 @@ typedef struct tti_job_config {
         char algorithm[TTI_TEXT_MAX]; /* auto | ring | tree | direct */
         double bucket_mb;             /* MiB of gradients per bucket */
         int64_t timeout_ms;           /* longest wait for a peer */
+        int64_t ahead;                /* steps a device is given at once; -1: auto */
         char backend[TTI_TEXT_MAX];   /* auto | cpu | reference */
         char devices[TTI_TEXT_MAX];   /* auto | cpu | gpu | a list of numbers */
     } parallel;

@@ -3,6 +3,7 @@
  * A row and a field of tti_job_config (job.h) make a key: parser, overrides, messages, `tutti
  * config`, the JSON schema and docs/job.md follow from the row.  What concerns two keys at once is
  * in job_conflicts.c. */
+#include "exec/exec.h"
 #include "train/job.h"
 
 #define AT(field) offsetof(tti_job_config, field)
@@ -178,6 +179,11 @@ static const tti_option rows[] = {
      .help = "Loader threads per worker; 0: the worker loads its own batches"},
     {"data.prefetch", TTI_OPTION_INT, AT(data.prefetch), "4", RANGE(1, 1024),
      .also = "prefetch_factor|buffer", .help = "Batches made ahead"},
+    {"data.resident", TTI_OPTION_CHOICE, AT(data.resident), "auto", .choices = "auto|yes|no",
+     .also = "cache|on_device",
+     .help =
+         "Samples of bytes without random changes are copied to the device once, which makes its "
+         "own batches, the same bits; auto: where they take a quarter of its memory at most"},
 
     /* train */
     {"train.batch", TTI_OPTION_INT, AT(train.batch), "128", RANGE(1, 1 << 24),
@@ -367,6 +373,10 @@ static const tti_option rows[] = {
      .help = "Equal parts of the batch, a power of two; the result depends on it and not on the "
              "number of workers; auto: the smallest that serves the workers",
      .example = "8"},
+    {"parallel.ahead", TTI_OPTION_INT, AT(parallel.ahead), "auto", RANGE(1, TTI_MAX_AHEAD),
+     .word = "auto", .also = "steps_per_launch|scan",
+     .help = "Steps over resident samples that a GPU is given before it has told the first one's "
+             "results; these do not depend on it"},
     {"parallel.mode", TTI_OPTION_CHOICE, AT(parallel.mode), "exact", .choices = "exact|fast",
      .also = "exact|deterministic|precision|reproducible",
      .help = "exact: the same bits for any number of workers; fast: the same mathematics"},

@@ -28,6 +28,7 @@ typedef struct tti_reporter {
     int64_t window_ns, window_samples, window_wait_ns, window_comm_ns; /* since the last record */
     int64_t window_compute_ns, window_update_ns;
     double eval_loss, eval_accuracy;
+    bool is_resident; /* the samples stay on the device: set before the start is told */
 } tti_reporter;
 
 /* An inactive reporter, good for every other call. */

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "ckpt/ckpt.h"
-#include "data/loader.h"
+#include "data/resident.h"
 #include "exec/exec.h"
 #include "launch/stop.h"
 #include "launch/supervised.h"
@@ -27,8 +27,6 @@ typedef struct step_at_work {
     int64_t start_ns;
 } step_at_work;
 
-enum { MAX_DEPTH = 2 };
-
 typedef struct session {
     const tti_session_desc *desc;
     const tti_blueprint *b;
@@ -36,14 +34,16 @@ typedef struct session {
     tti_exec *exec;
     tti_loader *loader;
     tti_shard_data *shards; /* [this worker's shards] */
+    tti_loader_desc order;  /* of the training batches */
+    int32_t *index;         /* [shards][rows] over resident samples, then without a loader */
     tti_reporter reporter;  /* silent on other ranks than 0 */
     tti_run_state state;    /* over all resumed parts */
     int64_t saved_step;     /* step of the newest checkpoint, -1: none */
     int64_t n_skipped;      /* under train.on_nan=skip, in this part of the run */
     tti_times times;
-    bool is_scaled;                  /* gradients come times a loss scale */
-    step_at_work at_work[MAX_DEPTH]; /* by step: begun and not yet ended */
-    int64_t n_begun;                 /* steps of the run that were begun, state.step ended */
+    bool is_scaled;                      /* gradients come times a loss scale */
+    step_at_work at_work[TTI_MAX_AHEAD]; /* by step: begun and not yet ended */
+    int64_t n_begun;                     /* steps of the run that were begun, state.step ended */
     int stop_signal;
     int64_t last_end_ns;   /* when the step before ended */
     int64_t first_step_ns; /* when it was done, 0: not yet */
@@ -61,6 +61,48 @@ static void unpin(void *memory, size_t n_bytes, void *user) {
     tti_exec_unpin(user, memory);
 }
 
+/* Largest data set that is taken to the device unasked: reading it must not delay the first step.
+ */
+static const size_t max_resident = (size_t)2 << 30;
+
+/* NULL, or why batches must be made by the host. */
+static const char *why_not_resident(const session *s) {
+    if (s->c->data.mixup > 0) return "data.mixup mixes samples";
+    if (!s->b->devices.backend->device) return "there is no GPU";
+    return tti_resident_why_not(s->b->train);
+}
+
+/* s->index stays NULL where the loader makes the batches. */
+static tutti_status keep_samples(session *s) {
+    const char *wish = s->c->data.resident, *why = why_not_resident(s);
+    bool must = strcmp(wish, "yes") == 0, kept = false;
+    if (must && why) return tti_fail(TUTTI_E_CONFIG, "data.resident=yes: %s", why);
+    if (why || strcmp(wish, "no") == 0) return TUTTI_OK;
+    if (!must && tti_resident_bytes(s->b->train) > max_resident) return TUTTI_OK;
+    tti_resident set = {0};
+    tutti_status st = tti_resident_load(s->b->train, &set);
+    const tti_kept_samples samples = {.x = set.x,
+                                      .y = set.y,
+                                      .value = (const float(*)[256])set.table.value,
+                                      .n = set.n,
+                                      .n_elems = set.n_elems,
+                                      .n_channels = set.table.n_channels};
+    if (st == TUTTI_OK) st = tti_exec_keep(s->exec, &samples, (int)s->c->parallel.ahead, &kept);
+    tti_resident_free(&set);
+    TTI_TRY(st);
+    if (!kept && must)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "data.resident=yes: %zu bytes are more than a quarter of the device's free "
+                        "memory",
+                        tti_resident_bytes(s->b->train));
+    if (!kept) return TUTTI_OK;
+    int64_t n = tti_rows_per_shard(s->order.batch, s->order.n_shards);
+    n *= s->order.last_shard - s->order.first_shard;
+    s->index = calloc((size_t)n + 1, sizeof *s->index);
+    s->reporter.is_resident = true;
+    return s->index ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+}
+
 static tutti_status make_loader(session *s) {
     tti_loader_desc desc = {.dataset = s->b->train,
                             .batch = s->c->train.batch,
@@ -74,10 +116,14 @@ static tutti_status make_loader(session *s) {
                             .n_prefetch = (int)s->c->data.prefetch,
                             .timeout_ms = (int)s->c->parallel.timeout_ms,
                             .mixup = s->c->data.mixup};
+    s->order = desc;
+    s->shards = calloc((size_t)(desc.last_shard - desc.first_shard), sizeof *s->shards);
+    if (!s->shards) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    TTI_TRY(keep_samples(s));
+    if (s->index) return TUTTI_OK;
     TTI_TRY(tti_loader_create(&desc, &s->loader));
     tti_loader_memory(s->loader, pin, s->exec);
-    s->shards = calloc((size_t)(desc.last_shard - desc.first_shard), sizeof *s->shards);
-    return s->shards ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    return TUTTI_OK;
 }
 
 /* A run that was killed before its first checkpoint starts anew, and comes to the same bits. */
@@ -127,13 +173,16 @@ static tutti_status prepare(session *s) {
 
 /* ---- evaluation ---- */
 
+/* Over resident samples the batch has no memory, only indices. */
 static void point_at(session *s, const tti_batch *batch) {
     int first = tti_exec_first_shard(s->exec);
     for (int i = 0; i < batch->n_shards; i++) {
         int64_t left = batch->n_rows_global - (first + i) * batch->rows_per_shard;
         int64_t n_rows = TTI_MAX(0, TTI_MIN(left, batch->rows_per_shard));
-        s->shards[i] =
-            (tti_shard_data){tti_batch_x(batch, i), tti_batch_y(batch, i), (int32_t)n_rows};
+        s->shards[i] = (tti_shard_data){NULL, NULL, (int32_t)n_rows};
+        if (!batch->x) continue;
+        s->shards[i].x = tti_batch_x(batch, i);
+        s->shards[i].target = tti_batch_y(batch, i);
     }
 }
 
@@ -276,16 +325,20 @@ static bool may_go_ahead(const session *s) {
 }
 
 static tutti_status begin_step(session *s) {
-    step_at_work *at = &s->at_work[s->n_begun % MAX_DEPTH];
+    step_at_work *at = &s->at_work[s->n_begun % TTI_MAX_AHEAD];
     at->start_ns = tti_now_ns();
     at->lr = lr_of(s, s->n_begun);
-    TTI_TRY(tti_loader_next(s->loader, &at->batch));
+    if (s->index)
+        tti_resident_batch(&s->order, s->n_begun, &at->batch, s->index);
+    else
+        TTI_TRY(tti_loader_next(s->loader, &at->batch));
     point_at(s, &at->batch);
     TTI_TRY(tti_exec_begin(
         s->exec,
         &(tti_step_desc){.step = (uint64_t)s->n_begun,
                          .lr = at->lr,
                          .shards = s->shards,
+                         .index = s->index,
                          .shard_size = s->b->rows_per_shard,
                          .n_rows = at->batch.n_rows_global,
                          .loss_scale = s->is_scaled ? s->state.loss_scale.scale : 1,
@@ -298,7 +351,7 @@ static tutti_status begin_step(session *s) {
 static tutti_status one_step(session *s) {
     if (s->n_begun < s->state.step) s->n_begun = s->state.step; /* resumed */
     while (may_go_ahead(s)) TTI_TRY(begin_step(s));
-    step_at_work *at = &s->at_work[s->state.step % MAX_DEPTH];
+    step_at_work *at = &s->at_work[s->state.step % TTI_MAX_AHEAD];
     tutti_status st = tti_exec_end(s->exec, &s->last);
     TTI_TRY(judge(s, st));
     s->state.step++;
@@ -350,5 +403,6 @@ tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *r
     tti_exec_destroy(s.exec);
     tti_reporter_close(&s.reporter);
     free(s.shards);
+    free(s.index);
     return st;
 }

@@ -59,7 +59,7 @@ static void jitter_apply(const tti_transform *self, const tti_sample_key *key, c
 
 static void jitter_destroy(tti_transform *self) { (void)self; }
 
-static tti_transform jitter = {"jitter", jitter_infer, jitter_apply, jitter_destroy};
+static tti_transform jitter = {"jitter", jitter_infer, jitter_apply, jitter_destroy, NULL};
 
 /* ---- what should come, made the slow way ---- */
 

@@ -20,7 +20,7 @@ static void twist_apply(const tti_transform *self, const tti_sample_key *key, co
 
 static void twist_destroy(tti_transform *self) { (void)self; }
 
-static tti_transform twist = {"twist", twist_infer, twist_apply, twist_destroy};
+static tti_transform twist = {"twist", twist_infer, twist_apply, twist_destroy, NULL};
 
 static const tutti_type pixels = {TUTTI_U8, {2, {2, 3}}};
 

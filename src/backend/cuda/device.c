@@ -256,6 +256,16 @@ tutti_status tti_cuda_begin_step(const tti_step_args *args, const tti_run *fixed
                           "begin_step");
 }
 
+tutti_status tti_cuda_gather(const tti_gather *gather, const tti_run *fixed, tti_run *runs) {
+    return tti_cuda_check(tti_launch_begin_gather(gather, fixed, runs, tti_cuda_stream()),
+                          "gather");
+}
+
+tutti_status tti_cuda_tell(const tti_step_report *report, const double *sums, int n_sums,
+                           void *told) {
+    return tti_cuda_check(tti_launch_tell(report, sums, n_sums, told, tti_cuda_stream()), "tell");
+}
+
 tutti_status tti_cuda_collect(const float *loss_sum, const float *count, const float *correct,
                               double *sums) {
     return tti_cuda_check(tti_launch_collect(loss_sum, count, correct, sums, tti_cuda_stream()),
