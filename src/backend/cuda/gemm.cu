@@ -167,7 +167,8 @@ __device__ __forceinline__ void store_n(void *x, int64_t at, const A (&from)[N])
 
 enum { TAIL_THREADS = 256, TAIL_BLOCKS = 132 * 16 };
 
-template <class T, int N>
+/* S: of what the product gave. */
+template <class T, class S, int N>
 __global__ void __launch_bounds__(TAIL_THREADS) tail_kernel(tti_cuda_tail_desc t) {
     typedef typename wide<T>::type A;
     int64_t n_elems = t.rows * t.n, step = (int64_t)gridDim.x * TAIL_THREADS * N;
@@ -175,7 +176,7 @@ __global__ void __launch_bounds__(TAIL_THREADS) tail_kernel(tti_cuda_tail_desc t
     int64_t col = at % t.n, col_step = step % t.n; /* N divides n: a vector stays in its row */
     for (; at < n_elems; at += step) {
         A d[N], other[N];
-        load_n<N, T>(t.d, at, d);
+        load_n<N, S>(t.wide ? (const void *)t.wide : t.d, at, d);
         if (t.kind == TTI_TAIL_GELU_GRAD) {
             load_n<N, T>(t.aux, at, other);
 #pragma unroll
@@ -201,17 +202,25 @@ __global__ void __launch_bounds__(TAIL_THREADS) tail_kernel(tti_cuda_tail_desc t
     }
 }
 
-template <class T>
-static void tail_launch(const tti_cuda_tail_desc &t, cudaStream_t stream) {
+template <class T, class S>
+static void tail_launch_from(const tti_cuda_tail_desc &t, cudaStream_t stream) {
     const int N = 16 / sizeof(T);
     bool vectors = t.n % N == 0;
     int64_t n = t.rows * t.n / (vectors ? N : 1);
     int64_t n_blocks = (n + TAIL_THREADS - 1) / TAIL_THREADS;
     unsigned grid = (unsigned)(n_blocks < TAIL_BLOCKS ? n_blocks : TAIL_BLOCKS);
     if (vectors)
-        tail_kernel<T, N><<<grid, TAIL_THREADS, 0, stream>>>(t);
+        tail_kernel<T, S, N><<<grid, TAIL_THREADS, 0, stream>>>(t);
     else
-        tail_kernel<T, 1><<<grid, TAIL_THREADS, 0, stream>>>(t);
+        tail_kernel<T, S, 1><<<grid, TAIL_THREADS, 0, stream>>>(t);
+}
+
+template <class T>
+static void tail_launch(const tti_cuda_tail_desc &t, cudaStream_t stream) {
+    if constexpr (sizeof(T) == 2) {
+        if (t.wide) return tail_launch_from<T, float>(t, stream);
+    }
+    tail_launch_from<T, T>(t, stream);
 }
 
 extern "C" cudaError_t tti_cuda_run_tail(const tti_cuda_tail_desc *t, cudaStream_t stream) {

@@ -39,6 +39,8 @@ typedef struct tti_cuda_tail_desc {
     int64_t rows, n;
     void *d, *aux;    /* [rows][n] */
     const void *bias; /* [n], NULL: none */
+    const float
+        *wide; /* [rows][n]: the product of a d in 16 bits, not yet rounded; NULL: it is d */
 } tti_cuda_tail_desc;
 
 cudaError_t tti_cuda_run_tail(const tti_cuda_tail_desc *desc, cudaStream_t stream);

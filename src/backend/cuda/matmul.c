@@ -3,7 +3,9 @@
  *
  * An op is described as a product with the epilogue it would like.  Where cublasLt has none, or
  * where a pass of our own behind a plain product was timed to be faster, the tail runs by itself
- * (gemm.cu).  In 16 bits the tail then reads what the product rounded, as separate ops would. */
+ * (gemm.cu).  In 16 bits the tail then reads what the product rounded, as separate ops would; but
+ * product and bias are one op and rounded once, so where cublasLt cannot do both the product stays
+ * in f32 until the tail is done. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +22,7 @@ typedef struct product {
     bool sums;             /* .. it is out 1 = the column sums of a as it is stored */
     tti_blas_plan *plan;   /* NULL: nothing to multiply */
     bool fused;            /* the plan does the tail too */
+    bool wide;             /* the product goes to scratch in f32, and the tail rounds it */
 } product;
 
 enum { WORKSPACE_ALIGNMENT = 256 };
@@ -154,11 +157,14 @@ static double tail_us(const product *it) {
     return n_bytes / 3.5e6 + (it->sums ? 8 : 4);
 }
 
+static bool is_low(const product *it) {
+    return it->want.out == TUTTI_BF16 || it->want.out == TUTTI_F16;
+}
+
 /* cublasLt's tanh is good enough for what 16 bits keep. */
 static bool may_fuse(const product *it) {
     bool gelu = it->has_tail && (it->tail == TTI_TAIL_GELU || it->tail == TTI_TAIL_GELU_GRAD);
-    bool low = it->want.out == TUTTI_BF16 || it->want.out == TUTTI_F16;
-    return it->want.epilogue != TTI_BLAS_PLAIN && (low || !gelu);
+    return it->want.epilogue != TTI_BLAS_PLAIN && (is_low(it) || !gelu);
 }
 
 /* The plan with the epilogue, or the plain one, whichever there is or is faster. */
@@ -169,6 +175,8 @@ static tutti_status make_plan(product *it) {
     if (may_fuse(it)) TTI_TRY(tti_blas_plan_create(&it->want, &fused));
     it->plan = fused;
     it->fused = fused != NULL;
+    it->wide = !fused && is_low(it) && it->bias >= 0 && !it->want.add;
+    if (it->wide) plain.out = TUTTI_F32;
     if (fused && tti_blas_time_us(fused) <= 0) return TUTTI_OK;
     tti_blas_plan *other;
     TTI_TRY(tti_blas_plan_create(&plain, &other));
@@ -203,13 +211,14 @@ static size_t workspace_bytes(const product *it) {
     return (n + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT;
 }
 
-/* Workspace, then partial sums; room to align the former. */
+/* Workspace, then partial sums or a wide product; room to align the former. */
 static size_t scratch_bytes(const tti_node *node, const void *state) {
     const product *it = state;
     size_t n = workspace_bytes(it);
     (void)node;
     if (it->sums && !it->fused)
         n += tti_cuda_column_bytes((tutti_dtype)it->want.in, it->want.k, it->want.m);
+    if (it->wide) n += (size_t)(it->want.m * it->want.n * it->want.n_batch) * sizeof(float);
     return n ? n + WORKSPACE_ALIGNMENT : 0;
 }
 
@@ -241,10 +250,11 @@ static tutti_status run_sums(const product *it, const tti_kargs *a, void *partia
     return TUTTI_OK;
 }
 
-static tutti_status run_tail(const product *it, const tti_kargs *a, void *aux) {
+static tutti_status run_tail(const product *it, const tti_kargs *a, void *aux, const float *wide) {
     const tti_blas_problem *p = &it->want;
-    tti_cuda_tail_desc tail = {it->tail, (tutti_dtype)p->out, p->m * p->n_batch, p->n, a->out[0],
-                               aux,      input(a, it->bias)};
+    tti_cuda_tail_desc tail = {
+        it->tail, (tutti_dtype)p->out, p->m * p->n_batch, p->n, a->out[0], aux, input(a, it->bias),
+        wide};
     TTI_CUDA(tti_cuda_run_tail(&tail, tti_cuda_stream()));
     return TUTTI_OK;
 }
@@ -259,16 +269,17 @@ static tutti_status run(void *state, const tti_kargs *a) {
     char *workspace = align(a->scratch);
     void *second = a->node->op->n_out > 1 ? a->out[1] : NULL;
     void *aux = it->aux_in >= 0 ? a->in[it->aux_in] : second;
+    float *wide = it->wide && it->plan ? (float *)(void *)(workspace + workspace_bytes(it)) : NULL;
     tti_blas_args args = {.a = a->in[it->a],
                           .b = a->in[it->b],
                           .c = input(a, it->c),
-                          .d = a->out[0],
+                          .d = wide ? wide : a->out[0],
                           .aux = aux,
                           .workspace = workspace};
     args.bias = it->sums ? second : (void *)(uintptr_t)input(a, it->bias);
     TTI_TRY(it->plan ? tti_blas_run(it->plan, &args) : run_empty(it, a));
     if (!it->has_tail || it->fused) return TUTTI_OK;
-    return it->sums ? run_sums(it, a, workspace + workspace_bytes(it)) : run_tail(it, a, aux);
+    return it->sums ? run_sums(it, a, workspace + workspace_bytes(it)) : run_tail(it, a, aux, wide);
 }
 
 /* ---- the table ---- */
