@@ -8,7 +8,7 @@
  * are a function of seed, the parameter's name, its shape and its initialisation. */
 void tti_init_param(const tti_node *param, uint64_t seed, float *out);
 
-/* The same for the elements first .. last-1, to out[0 .. last-first-1]; first is a multiple of 4. */
+/* The same for elements first .. last-1, to out[0 .. last-first-1]; first is a multiple of 4. */
 void tti_init_param_range(const tti_node *param, uint64_t seed, size_t first, size_t last,
                           float *out);
 
