@@ -75,7 +75,8 @@ static void pad_crop_apply(const tti_transform *self, const tti_sample_key *key,
 tutti_status tti_pad_crop_create(int64_t size, int64_t pad, tti_transform **out) {
     *out = NULL;
     step *s;
-    TTI_TRY(create(&(tti_transform){"pad_crop", infer_same, pad_crop_apply, destroy, NULL}, size, &s));
+    TTI_TRY(
+        create(&(tti_transform){"pad_crop", infer_same, pad_crop_apply, destroy, NULL}, size, &s));
     s->pad = pad;
     *out = &s->base;
     return TUTTI_OK;
@@ -134,7 +135,8 @@ static void jitter_apply(const tti_transform *self, const tti_sample_key *key, c
 tutti_status tti_colour_jitter_create(int64_t size, double strength, tti_transform **out) {
     *out = NULL;
     step *s;
-    TTI_TRY(create(&(tti_transform){"colour_jitter", infer_same, jitter_apply, destroy, NULL}, size, &s));
+    TTI_TRY(create(&(tti_transform){"colour_jitter", infer_same, jitter_apply, destroy, NULL}, size,
+                   &s));
     s->strength = strength;
     *out = &s->base;
     return TUTTI_OK;
@@ -192,7 +194,9 @@ tutti_status tti_to_float_create(int64_t size, const double mean[3], const doubl
                             "data: channel %d: mean %g and std %g; both must be finite and std > 0",
                             c, mean[c], std[c]);
     step *s;
-    TTI_TRY(create(&(tti_transform){"to_float", infer_float, to_float_apply, destroy, to_float_table}, size, &s));
+    TTI_TRY(
+        create(&(tti_transform){"to_float", infer_float, to_float_apply, destroy, to_float_table},
+               size, &s));
     s->cutout = cutout;
     for (int c = 0; c < 3; c++)
         for (int i = 0; i < 256; i++) s->value[c][i] = (float)((i / 255.0 - mean[c]) / std[c]);

@@ -12,7 +12,7 @@ HASH = re.compile(r"^[0-9a-f]{16}$")
 
 RECORDS = {
     "start": {"step", "n_steps", "workers", "shards", "params", "bytes_params", "bytes_states",
-              "bytes_grads", "bytes_activations", "backend", "version"},
+              "bytes_grads", "bytes_activations", "resident", "backend", "version"},
     "step": {"step", "epoch", "split", "loss", "accuracy", "lr", "samples_per_s", "wait_share",
              "comm_share", "compute_share", "update_share", "params_hash"},
     "times": {"step", "data_s", "compute_s", "comm_s", "update_s", "spent_s"},
