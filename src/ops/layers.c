@@ -125,13 +125,10 @@ static tutti_value *bn_buffer(const bn_layer *bn, const char *suffix, double val
     return tutti_buffer(bn->g, full_name(bn, "", suffix, text), &bn->shape, value, bn->momentum);
 }
 
-/* Names a half of bn_running for the buffer of that suffix. */
-static void bn_stat(const bn_layer *bn, tutti_value *running, const char *suffix, int half) {
+/* What moves the buffer of that suffix. */
+static void bn_stat(const bn_layer *bn, tutti_value *stat, const char *suffix) {
     char text[FULL_NAME];
-    int64_t n_channels = bn->shape.dim[0];
-    tti_attr_arg attrs[] = {TTI_INT("start", half * n_channels), TTI_INT("len", n_channels), {0}};
-    tutti_value *stat = tti_emit(bn->g, "slice", bn->name, &running, 1, attrs);
-    if (stat) tutti_output(bn->g, full_name(bn, "stat.", suffix, text), stat);
+    tutti_output(bn->g, full_name(bn, "stat.", suffix, text), stat);
 }
 
 /* The input with the number of real samples of the shard, made by the first layer that asks. */
@@ -147,8 +144,10 @@ static tutti_value *train_norm(const bn_layer *bn, tutti_value *const *in, bool 
     if (sync) stats = tti_emit(bn->g, "sync_moments", bn->name, &stats, 1, NULL);
     tutti_value *running =
         tti_emit(bn->g, "bn_running", bn->name, (tutti_value *[]){stats, rows}, 2, NULL);
-    bn_stat(bn, running, "running_mean", 0);
-    bn_stat(bn, running, "running_var", 1);
+    if (running) {
+        bn_stat(bn, running->node->out[0], "running_mean");
+        bn_stat(bn, running->node->out[1], "running_var");
+    }
     return tti_emit(bn->g, "bn_apply", bn->name, (tutti_value *[]){in[0], stats, in[1], in[2]}, 4,
                     (tti_attr_arg[]){TTI_FLOAT("eps", bn->eps), {0}});
 }

@@ -467,7 +467,7 @@ const tti_op tti_ops_pool[] = {
     {.name = "adaptive_avg_pool2d",
      .doc = "y[P,Q] = mean over rows floor(pH/P) .. ceil((p+1)H/P)-1, columns likewise",
      POOL(1, 1),
-     .traits = TTI_CHANNELS_LAST,
+     .traits = TTI_CHANNELS_LAST | TTI_FOLLOWS, /* sums in f32 all the same */
      .attrs = adaptive_attrs,
      .infer = pool_infer,
      .grad = adaptive_avg_grad,

@@ -43,10 +43,10 @@ static bool takes_addend(const tti_node *host, const tutti_value *added) {
            b->dim[0] == y->dim[1];
 }
 
-/* The copy of a node of the new graph with one more input (or NULL) and another act, whose result
- * stands for what becomes. */
+/* The copy of a node of the new graph with one more input (or NULL) and another act, whose results
+ * stand for those of becomes. */
 static void add_again(tti_rewrite *rw, const tti_node *node, tutti_value *more, tti_epilogue act,
-                      const tutti_value *becomes) {
+                      const tti_node *becomes) {
     tutti_value *in[TTI_MAX_IN] = {0};
     tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
     int n_in = node->n_in, n_attrs = tti_n_attrs(node->op);
@@ -59,8 +59,10 @@ static void add_again(tti_rewrite *rw, const tti_node *node, tutti_value *more, 
         rw->to, &(tti_node_desc){
                     .op = node->op, .name = node->name, .in = in, .n_in = n_in, .attrs = attrs});
     if (!made) return;
-    made->out[0]->layout = node->out[0]->layout;
-    rw->map[becomes->id] = made->out[0];
+    for (int k = 0; k < becomes->op->n_out; k++) {
+        made->out[k]->layout = node->out[k]->layout;
+        rw->map[becomes->out[k]->id] = made->out[k];
+    }
 }
 
 /* An addition goes into the host of one of its inputs, the first if both can. */
@@ -70,7 +72,7 @@ static bool fuse_addition(tti_rewrite *rw, const tti_node *node) {
         tutti_value *added = rw->map[node->in[1 - i]->id];
         if (!host || !added || host->out[0]->layout != node->out[0]->layout) continue;
         if (!takes_addend(host, added)) continue;
-        add_again(rw, host, added, TTI_EPILOGUE_NONE, node->out[0]);
+        add_again(rw, host, added, TTI_EPILOGUE_NONE, node);
         return true;
     }
     return false;
@@ -79,7 +81,7 @@ static bool fuse_addition(tti_rewrite *rw, const tti_node *node) {
 static bool fuse_activation(tti_rewrite *rw, const tti_node *node) {
     const tti_node *host = epilogue_host(rw, node->in[0]);
     if (!host || host->out[0]->layout != node->out[0]->layout) return false;
-    add_again(rw, host, NULL, node->op->epilogue, node->out[0]);
+    add_again(rw, host, NULL, node->op->epilogue, node);
     return true;
 }
 
@@ -127,7 +129,7 @@ static void add_masked(tti_rewrite *rw, const tti_node *node) {
     in[0] = rw->map[mask->in[1]->id];
     tti_node old = *node; /* as a node of the new graph */
     old.in = in;
-    add_again(rw, &old, rw->map[mask->in[0]->id], mask->op->epilogue_grad, node->out[0]);
+    add_again(rw, &old, rw->map[mask->in[0]->id], mask->op->epilogue_grad, node);
 }
 
 static tutti_status fuse_masks(tutti_graph **g) {
@@ -277,7 +279,9 @@ tutti_status tti_pass_fuse(tutti_graph **g, const tti_target *target) {
     if (!target->fuse) return TUTTI_OK;
     TTI_TRY(tti_sink_masks(g));
     TTI_TRY(fuse_epilogues(g));
+    TTI_TRY(tti_fuse_bn_join(g, target));
     TTI_TRY(fuse_masks(g)); /* both leave dead nodes, with uses that would hide chains */
+    TTI_TRY(tti_fuse_bn_masks(g, target));
     TTI_TRY(tti_pass_simplify(g, target));
     TTI_TRY(tti_fuse_norm(g, target)); /* first: it reads casts that products would take */
     TTI_TRY(tti_fuse_linear(g, target));

@@ -21,6 +21,7 @@ typedef struct tti_target {
     bool chains_any_float;   /* fuse: elementwise chains may hold values of 16 bits, and casts */
     bool fuse;               /* epilogues and elementwise chains */
     bool fuse_linear_grad;   /* fuse: gelu, additions, casts to f32 into the products before them */
+    bool fuse_batch_norm;    /* fuse: masks and sums of batch norms' gradients */
     bool fuse_residual_norm; /* fuse: layer norms and the additions and casts beside them */
     bool fuse_loss;          /* fuse: a loss and its gradient */
     bool fuse_sums;          /* fuse: the gradient of a bias into what makes its terms */
@@ -88,6 +89,11 @@ tutti_status tti_fuse_sums(tutti_graph **g, const tti_target *target);
 
 /* A part of the fuse pass (fuse_loss.c): does nothing unless target->fuse_loss. */
 tutti_status tti_fuse_loss(tutti_graph **g, const tti_target *target);
+
+/* Parts of the fuse pass (fuse_bn.c), before and behind the masks: do nothing unless
+ * target->fuse_batch_norm. */
+tutti_status tti_fuse_bn_join(tutti_graph **g, const tti_target *target);
+tutti_status tti_fuse_bn_masks(tutti_graph **g, const tti_target *target);
 
 /* Orders the nodes: gradients of parameters as early as they can be had. */
 tutti_status tti_pass_schedule(tutti_graph **g, const tti_target *target);

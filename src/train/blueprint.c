@@ -134,6 +134,7 @@ tti_target tti_blueprint_target(const tti_blueprint *b) {
     tti_target target = {.prefers_channels_last = reference ? NULL : backend->prefers_channels_last,
                          .fuse = !reference,
                          .chains_any_float = backend->fuses_training,
+                         .fuse_batch_norm = backend->fuses_training,
                          .fuse_residual_norm = backend->fuses_training,
                          .fuse_linear_grad = backend->fuses_training,
                          .fuse_loss = backend->fuses_training,

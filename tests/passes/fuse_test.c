@@ -108,25 +108,6 @@ T_CASE(an_addition_then_an_activation_go_into_one_layer) {
 
 /* ---- batch norm: residuals, activations, masks ---- */
 
-/* Three residual blocks, the second with a batch norm in its shortcut. */
-static tutti_graph *residual_net(bool training, bool sync) {
-    tutti_graph *g = tutti_graph_create(training);
-    tutti_conv2d_desc conv = {.n_out = 3, .kernel = 3, .pad = 1, .no_bias = true};
-    tutti_value *x = net_image(g, 2);
-    tutti_graph_set_sync_batch_norm(g, sync);
-    x = tutti_relu(g, tutti_batch_norm2d(g, tutti_conv2d(g, x, &conv, "conv0"), NULL, "bn0"));
-    for (int i = 1; i <= 3; i++) {
-        char name[3][16];
-        const char *const kinds[] = {"conv", "bn", "down"};
-        for (int k = 0; k < 3; k++) snprintf(name[k], sizeof name[k], "%s%d", kinds[k], i);
-        tutti_value *y = tutti_batch_norm2d(g, tutti_conv2d(g, x, &conv, name[0]), NULL, name[1]);
-        if (i == 2) x = tutti_batch_norm2d(g, x, NULL, name[2]);
-        x = tutti_relu(g, tutti_add(g, y, x));
-    }
-    x = tutti_flatten(g, tutti_adaptive_avg_pool2d(g, x, 1, 1));
-    return net_finish(g, tutti_linear(g, x, NET_CLASSES, "out"));
-}
-
 static bool takes(const tutti_graph *g, const char *op, const char *name, int n_in, bool act) {
     const tti_node *node = net_find(g, op, name);
     assert_non_null(node);
@@ -136,7 +117,7 @@ static bool takes(const tutti_graph *g, const char *op, const char *name, int n_
 T_CASE(residuals_and_activations_go_into_batch_norms) {
     T_UNUSED;
     for (int training = 0; training < 2; training++) {
-        tutti_graph *plain = residual_net(training, false), *g = residual_net(training, false);
+        tutti_graph *plain = net_blocks(training, false), *g = net_blocks(training, false);
         g = fused(g);
         const char *op = training ? "bn_apply" : "bn_eval";
         T_EQ(net_count_ops(g, "relu"), 0);
@@ -160,7 +141,7 @@ T_CASE(masks_go_where_nobody_needs_the_masked_gradient) {
     static const char *const names[] = {"bn0", "bn1", "bn2", "bn3", "down2"};
     static const bool masks[] = {true, false, true, false, true};
     for (int sync = 0; sync < 2; sync++) {
-        tutti_graph *plain = residual_net(true, sync), *g = residual_net(true, sync);
+        tutti_graph *plain = net_blocks(true, sync), *g = net_blocks(true, sync);
         T_OK(tti_pipeline_run(&plain, &net_plain, "split"));
         T_OK(tti_pipeline_run(&g, &net_fast, "fuse"));
         for (size_t i = 0; i < TTI_COUNT(names); i++) {

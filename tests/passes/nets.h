@@ -2,6 +2,8 @@
 #ifndef TTI_TESTS_PASSES_NETS_H
 #define TTI_TESTS_PASSES_NETS_H
 
+#include <stdio.h>
+
 #include "base/philox.h"
 #include "ops/op_table.h"
 #include "passes/plan.h"
@@ -68,6 +70,25 @@ static inline tutti_graph *net_knots(bool training) {
     x = tutti_matmul(g, x, w); /* the same weights */
     x = tutti_add(g, x, tutti_add(g, tutti_add(g, a, b), tutti_tanh(g, b)));
     return net_finish(g, tutti_linear(g, tutti_mul(g, x, c), NET_CLASSES, "out"));
+}
+
+/* Three residual blocks, the second with a batch norm in its shortcut. */
+static inline tutti_graph *net_blocks(bool training, bool sync) {
+    tutti_graph *g = tutti_graph_create(training);
+    tutti_conv2d_desc conv = {.n_out = 3, .kernel = 3, .pad = 1, .no_bias = true};
+    tutti_value *x = net_image(g, 2);
+    tutti_graph_set_sync_batch_norm(g, sync);
+    x = tutti_relu(g, tutti_batch_norm2d(g, tutti_conv2d(g, x, &conv, "conv0"), NULL, "bn0"));
+    for (int i = 1; i <= 3; i++) {
+        char name[3][16];
+        const char *const kinds[] = {"conv", "bn", "down"};
+        for (int k = 0; k < 3; k++) snprintf(name[k], sizeof name[k], "%s%d", kinds[k], i);
+        tutti_value *y = tutti_batch_norm2d(g, tutti_conv2d(g, x, &conv, name[0]), NULL, name[1]);
+        if (i == 2) x = tutti_batch_norm2d(g, x, NULL, name[2]);
+        x = tutti_relu(g, tutti_add(g, y, x));
+    }
+    x = tutti_flatten(g, tutti_adaptive_avg_pool2d(g, x, 1, 1));
+    return net_finish(g, tutti_linear(g, x, NET_CLASSES, "out"));
 }
 
 static const net_fn net_all[] = {net_mlp, net_lenet, net_knots};

@@ -21,8 +21,10 @@ static planes planes_of(const tti_node *node) {
     return p;
 }
 
-/* f32 but for the count of samples of some. */
+/* f32 but for the count of samples of some; a mask is y itself. */
 static bool can_run(const tti_node *node) {
+    bool has_mask = (node->op->traits & TTI_TAKES_MASK) && tti_attr_int(node, "act");
+    if (has_mask && node->in[node->n_in - 1]->type.shape.n_dims == 1) return false;
     for (int i = 0; i < node->n_in; i++) {
         bool is_rows = node->in[i]->type.dtype == TUTTI_I32 && node->in[i]->type.shape.n_dims == 0;
         if (node->in[i]->type.dtype != TUTTI_F32 && !is_rows) return false;
@@ -283,7 +285,7 @@ static tutti_status grad_sums_run(void *state, const tti_kargs *a) {
     size_t rows = grad_rows_of(a, 3, p.n);
     double eps = tti_attr_float(a->node, "eps"), *sum = a->scratch;
     const float *stats = a->in[2];
-    float *out = a->out[0];
+    float *out = a->out[0], *dgamma = a->out[1], *dbeta = a->out[2];
     (void)state;
     if (p.last)
         dots_last(grad_in_of(a), rows * p.s, p.c, stats + 1, sum);
@@ -292,8 +294,8 @@ static tutti_status grad_sums_run(void *state, const tti_kargs *a) {
     out[0] = (float)(rows * p.s);
     for (size_t c = 0; c < p.c; c++) {
         double rstd = rstd_of((double)stats[0], (double)stats[1 + p.c + c], eps);
-        out[1 + c] = (float)sum[c];
-        out[1 + p.c + c] = (float)(sum[p.c + c] * rstd);
+        out[1 + c] = dbeta[c] = (float)sum[c];
+        out[1 + p.c + c] = dgamma[c] = (float)(sum[p.c + c] * rstd);
     }
     return TUTTI_OK;
 }

@@ -74,28 +74,49 @@ static tutti_status eval_run(void *state, const tti_kargs *a) {
     return forward(a, &f, 5);
 }
 
-/* dy, x, stats first; rows, if they are there, input `rows`; y last where there is an act. */
-static tti_cuda_bn_grad grad_of(const tti_kargs *a, int rows) {
+/* dy, x, stats first; rows, if they are there, input `rows`; where there is an act y last, or
+ * n_made values that make it, with beta the last of them. */
+static tti_cuda_bn_grad grad_of(const tti_kargs *a, int rows, int n_made) {
     const tti_node *node = a->node;
     tti_cuda_bn_grad grad = {.dy = a->in[0], .x = a->in[1], .stats = a->in[2]};
-    bool act = has_act(node);
-    grad.y = act ? a->in[node->n_in - 1] : NULL;
-    grad.rows = node->n_in - (act ? 1 : 0) > rows ? a->in[rows] : NULL;
+    int last = node->n_in - 1;
+    bool act = has_act(node), makes_y = act && node->in[last]->type.shape.n_dims == 1;
+    grad.y = act && !makes_y ? a->in[last] : NULL;
+    grad.beta = makes_y ? a->in[last] : NULL;
+    grad.gamma = makes_y ? a->in[last - 1] : NULL; /* sums; dx has its own place for it */
+    grad.rows = node->n_in - (makes_y ? n_made : act) > rows ? a->in[rows] : NULL;
     grad.eps = tti_attr_float(node, "eps");
     return grad;
 }
 
 static tutti_status grad_sums_run(void *state, const tti_kargs *a) {
     tti_cuda_planes p = planes_of(a->node);
-    tti_cuda_bn_grad grad = grad_of(a, 3);
+    tti_cuda_bn_grad grad = grad_of(a, 3, 2);
+    tti_cuda_bn_sums_out out = {a->out[0], a->out[1], a->out[2]};
     (void)state;
-    TTI_CUDA(tti_cuda_bn_sums(&p, &grad, a->scratch, a->out[0], tti_cuda_stream()));
+    TTI_CUDA(tti_cuda_bn_sums(&p, &grad, a->scratch, &out, tti_cuda_stream()));
+    return TUTTI_OK;
+}
+
+/* dy, y, x, stats, rows?, more? */
+static tutti_status grad_join_run(void *state, const tti_kargs *a) {
+    tti_cuda_planes p = planes_of(a->node);
+    const tti_node *node = a->node;
+    tti_cuda_bn_grad grad = {.dy = a->in[0], .y = a->in[1], .x = a->in[2], .stats = a->in[3]};
+    tti_cuda_bn_sums_out out = {a->out[1], a->out[2], a->out[3]};
+    int next = 4;
+    (void)state;
+    if (next < node->n_in && node->in[next]->type.dtype == TUTTI_I32) grad.rows = a->in[next++];
+    if (next < node->n_in) grad.more = a->in[next];
+    grad.dz = a->out[0];
+    grad.eps = tti_attr_float(node, "eps");
+    TTI_CUDA(tti_cuda_bn_sums(&p, &grad, a->scratch, &out, tti_cuda_stream()));
     return TUTTI_OK;
 }
 
 static tutti_status grad_apply_run(void *state, const tti_kargs *a) {
     tti_cuda_planes p = planes_of(a->node);
-    tti_cuda_bn_grad grad = grad_of(a, 5);
+    tti_cuda_bn_grad grad = grad_of(a, 5, 1);
     (void)state;
     grad.gamma = a->in[3];
     grad.sums = a->in[4];
@@ -106,7 +127,8 @@ static tutti_status grad_apply_run(void *state, const tti_kargs *a) {
 static tutti_status running_run(void *state, const tti_kargs *a) {
     size_t n_channels = (size_t)(tti_value_n_elems(a->node->in[0]) - 1) / 2;
     (void)state;
-    TTI_CUDA(tti_cuda_bn_running(a->in[0], a->in[1], n_channels, a->out[0], tti_cuda_stream()));
+    TTI_CUDA(tti_cuda_bn_running(a->in[0], a->in[1], n_channels, a->out[0], a->out[1],
+                                 tti_cuda_stream()));
     return TUTTI_OK;
 }
 
@@ -141,6 +163,11 @@ const tti_kernel tti_cuda_batch_norm_kernels[] = {
      .can_run = can_run,
      .scratch_bytes = sums_scratch,
      .run = grad_sums_run},
+    {.op = "bn_grad_join",
+     .name = "cuda",
+     .can_run = can_run,
+     .scratch_bytes = sums_scratch,
+     .run = grad_join_run},
     {.op = "bn_grad_apply", .name = "cuda", .can_run = can_run, .run = grad_apply_run},
     {.op = "bn_running", .name = "cuda", .run = running_run},
     {.op = "bn_eval", .name = "cuda", .can_run = can_run, .run = eval_run},

@@ -40,24 +40,32 @@ typedef struct tti_cuda_bn_apply {
 cudaError_t tti_cuda_bn_forward(const tti_cuda_planes *p, const tti_cuda_bn_apply *apply,
                                 cudaStream_t stream);
 
-/* What the gradients read; dy counts where y > 0 unless y is NULL. */
+/* What the gradients read.  dy counts where y > 0; where there is a beta instead of y, where
+ * gamma xhat + beta > 0; with neither everywhere. */
 typedef struct tti_cuda_bn_grad {
     const void *dy, *x, *y;
-    const float *stats, *gamma, *sums; /* gamma and sums only for dx */
+    const void *more; /* sums only: added to dy, rounded; NULL: nothing */
+    void *dz;         /* sums only: what counted, like dy (may be dy); NULL: not wanted */
+    const float *stats, *gamma, *beta, *sums; /* gamma for dx or with beta; sums for dx */
     const int32_t *rows;
     double eps;
 } tti_cuda_bn_grad;
 
+/* sums [2 c + 1], and its two parts once more [c]. */
+typedef struct tti_cuda_bn_sums_out {
+    float *sums, *dgamma, *dbeta;
+} tti_cuda_bn_sums_out;
+
 cudaError_t tti_cuda_bn_sums(const tti_cuda_planes *p, const tti_cuda_bn_grad *grad,
-                             float *partials, float *sums, cudaStream_t stream);
+                             float *partials, const tti_cuda_bn_sums_out *out, cudaStream_t stream);
 
 /* dx = gamma rstd (dy - mean dy - xhat mean(dy xhat)), 0 beyond rows; dx may be dy. */
 cudaError_t tti_cuda_bn_backward(const tti_cuda_planes *p, const tti_cuda_bn_grad *grad, void *dx,
                                  cudaStream_t stream);
 
-/* out [2 c] = rows {mean, M2 / (count - 1)}. */
+/* [c] each: rows mean, rows M2 / (count - 1). */
 cudaError_t tti_cuda_bn_running(const float *stats, const int32_t *rows, size_t n_channels,
-                                float *out, cudaStream_t stream);
+                                float *mean, float *variance, cudaStream_t stream);
 
 /* parts [n_parts][n_elems], n_elems = 2 c + 1, added in a tree over the parts; moments: statistics,
  * joined by Chan's formula. */

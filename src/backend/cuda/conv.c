@@ -1,4 +1,5 @@
-/* conv.c - conv2d and its gradients: cuDNN's engines, or the plain kernels of conv_direct.cu.
+/* conv.c - conv2d and its gradients: cuDNN's engines, own ones for a network's first layer
+ * (conv_stem.cu), or the plain kernels of conv_direct.cu.
  *
  * cuDNN is at its best with N,H,W,C values, O,R,S,C weights and whole vectors of channels.  So
  * weights are turned into scratch on the way in (dw on the way out; a 1x1 is both already), and an
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 
 #include "backend/cuda/conv_direct.h"
+#include "backend/cuda/conv_stem.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/dnn.h"
 #include "ir/graph.h"
@@ -268,6 +270,42 @@ static tutti_status run_grad_w(void *state, const tti_kargs *a) {
     return run_grad_b(s, a);
 }
 
+/* ---- the first layer ---- */
+
+static bool can_run_stem(const tti_node *node, conv_kind kind) {
+    tti_cuda_conv v = read_conv(node, kind);
+    return tti_cuda_stem_fits(node->in[0]->type.dtype, &v);
+}
+
+static bool can_run_stem_forward(const tti_node *node) { return can_run_stem(node, FORWARD); }
+static bool can_run_stem_grad_w(const tti_node *node) { return can_run_stem(node, GRAD_W); }
+
+static tutti_status run_stem_forward(void *state, const tti_kargs *a) {
+    tti_cuda_conv v = read_conv(a->node, FORWARD);
+    bool relu = tti_attr_int(a->node, "act") == TTI_EPILOGUE_RELU;
+    (void)state;
+    TTI_CUDA(tti_cuda_stem_forward(a->node->in[0]->type.dtype, &v, a->in[0], a->in[1],
+                                   a->node->n_in > 2 ? a->in[2] : NULL, relu, a->out[0],
+                                   tti_cuda_stream()));
+    return TUTTI_OK;
+}
+
+static size_t stem_scratch(const tti_node *node, const void *state) {
+    tti_cuda_conv v = read_conv(node, GRAD_W);
+    tti_cuda_planes y = y_planes(&v);
+    (void)state;
+    return TTI_MAX(tti_cuda_stem_bytes(&v), tti_cuda_conv_sum_bytes(node->in[0]->type.dtype, &y));
+}
+
+/* The sum for db comes after: it has the same scratch. */
+static tutti_status run_stem_grad_w(void *state, const tti_kargs *a) {
+    conv_state s = {.dtype = a->node->in[0]->type.dtype, .conv = read_conv(a->node, GRAD_W)};
+    (void)state;
+    TTI_CUDA(tti_cuda_stem_grad_w(s.dtype, &s.conv, a->in[0], a->in[1], a->scratch, a->out[0],
+                                  tti_cuda_stream()));
+    return run_grad_b(&s, a);
+}
+
 /* ---- rows ---- */
 
 static bool can_run_dnn(const tti_node *node, conv_kind kind) {
@@ -300,6 +338,12 @@ static tutti_status prepare_grad_w_direct(const tti_node *node, void **state) {
 }
 
 const tti_kernel tti_cuda_conv_kernels[] = {
+    {.op = "conv2d", .name = "stem", .can_run = can_run_stem_forward, .run = run_stem_forward},
+    {.op = "conv2d_grad_w",
+     .name = "stem",
+     .can_run = can_run_stem_grad_w,
+     .scratch_bytes = stem_scratch,
+     .run = run_stem_grad_w},
     {"conv2d", "cudnn", can_run_forward, prepare_forward, scratch_bytes, run_forward, free},
     {"conv2d", "direct", NULL, prepare_forward_direct, scratch_bytes, run_forward, free},
     {"conv2d_grad_x", "cudnn", can_run_grad_x, prepare_grad_x, scratch_bytes, run_grad_x, free},

@@ -286,6 +286,7 @@ cudaError_t max_grad_of(const tti_pool *p, const void *dy, const void *index, vo
 
 extern "C" cudaError_t tti_launch_max_pool(const tti_pool *p, const void *x, void *y, void *index,
                                            cudaStream_t stream) {
+    if (tti_pool_three_fits(p)) return tti_launch_max_pool_three(p, x, y, index, stream);
     TTI_FLOAT_DISPATCH(p->dtype, return vectors_fit<T>(p)
                                             ? max_of<T, 16 / sizeof(T)>(p, x, y, index, stream)
                                             : max_of<T, 1>(p, x, y, index, stream));
@@ -294,6 +295,7 @@ extern "C" cudaError_t tti_launch_max_pool(const tti_pool *p, const void *x, voi
 
 extern "C" cudaError_t tti_launch_max_pool_grad(const tti_pool *p, const void *dy,
                                                 const void *index, void *dx, cudaStream_t stream) {
+    if (tti_pool_three_fits(p)) return tti_launch_max_pool_three_grad(p, dy, index, dx, stream);
     TTI_FLOAT_DISPATCH(p->dtype,
                        return vectors_fit<T>(p)
                                   ? max_grad_of<T, 16 / sizeof(T)>(p, dy, index, dx, stream)

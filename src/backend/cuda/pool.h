@@ -19,6 +19,13 @@ typedef struct tti_pool {
 } tti_pool;
 
 /* index: u8 place in the window, i32 place in the plane for adaptive windows. */
+/* The first two in pool_three.cu's way, where it fits; they take it by themselves. */
+bool tti_pool_three_fits(const tti_pool *pool);
+cudaError_t tti_launch_max_pool_three(const tti_pool *pool, const void *x, void *y, void *index,
+                                      cudaStream_t stream);
+cudaError_t tti_launch_max_pool_three_grad(const tti_pool *pool, const void *dy, const void *index,
+                                           void *dx, cudaStream_t stream);
+
 cudaError_t tti_launch_max_pool(const tti_pool *p, const void *x, void *y, void *index,
                                 cudaStream_t stream);
 cudaError_t tti_launch_max_pool_grad(const tti_pool *p, const void *dy, const void *index, void *dx,

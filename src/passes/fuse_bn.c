@@ -1,0 +1,141 @@
+/* fuse_bn.c - batch norms behind a relu, backward: fewer passes over what comes back.
+ *
+ *   dz = relu_grad(y, dy [+ more])                     dz, sums = bn_grad_join(dy, y, x, [more])
+ *   sums = bn_grad_sums(dz, x), and dz is read         where the masked dy is wanted by others as
+ *   by others: a shortcut's branch                     well: it is written while it is summed
+ *
+ *   bn_grad_sums, bn_grad_apply with y = relu(bn(x))   with beta (and gamma) instead of y: they
+ *                                                      have x at hand, and make y again
+ * Only for backends that ask for it (tti_target.fuse_batch_norm).  The ops are named here, once, as
+ * in fuse_norm.c: that they are about the same normalisation is no property of another op. */
+#include <stdlib.h>
+
+#include "ops/op_table.h"
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+static bool same_kind(const tutti_value *a, const tutti_value *b) {
+    return a->type.dtype == b->type.dtype && a->layout == b->layout &&
+           tti_shape_equal(&a->type.shape, &b->type.shape);
+}
+
+/* ---- masked gradients that are kept ---- */
+
+typedef struct joining {
+    tti_rewrite rw;
+    const tti_op *sums;
+    const tti_node **with; /* [n_nodes], by the mask's id: the sums that are made with it */
+    bool *gone;            /* [n_nodes]: these sums */
+} joining;
+
+/* The first sums over the result of a mask, if others than the gradient of the same batch norm
+ * read it too; all the rest that it reads is there before the mask. */
+static const tti_node *sums_of(const joining *j, const tti_node *mask) {
+    const tutti_value *dz = mask->out[0];
+    if (!mask->op->epilogue_grad || j->rw.n_uses[dz->id] < 3) return NULL;
+    if (!same_kind(dz, mask->in[0]) || !same_kind(dz, mask->in[1])) return NULL;
+    for (int i = mask->id + 1; i < j->rw.from->n_nodes; i++) {
+        const tti_node *node = j->rw.from->nodes[i];
+        if (node->op != j->sums || node->in[0] != dz) continue;
+        if (tti_attr_int(node, "act") != TTI_EPILOGUE_NONE || !same_kind(dz, node->in[1])) continue;
+        bool there = true;
+        for (int k = 1; k < node->n_in; k++) there = there && node->in[k]->node->id < mask->id;
+        if (there) return node;
+    }
+    return NULL;
+}
+
+/* dy, if it is nobody else's addition of two values like it; else NULL. */
+static const tti_node *addition_of(const joining *j, const tutti_value *dy) {
+    const tti_node *node = dy->node;
+    if (node->op->joint != TTI_JOINT_ADD || j->rw.n_uses[dy->id] != 1) return NULL;
+    return same_kind(node->in[0], dy) && same_kind(node->in[1], dy) ? node : NULL;
+}
+
+static void join(joining *j, const tti_node *mask, const tti_node *sums) {
+    tti_rewrite *rw = &j->rw;
+    const tti_node *add = addition_of(j, mask->in[1]);
+    const tutti_value *dy = add ? add->in[0] : mask->in[1];
+    tutti_value *in[6] = {rw->map[dy->id], rw->map[mask->in[0]->id]};
+    int n_in = 2;
+    for (int k = 1; k < sums->n_in; k++) in[n_in++] = rw->map[sums->in[k]->id];
+    if (add) in[n_in++] = rw->map[add->in[1]->id];
+    tutti_value *dz =
+        tti_emit(rw->to, "bn_grad_join", sums->name, in, n_in,
+                 (tti_attr_arg[]){TTI_FLOAT("eps", tti_attr_float(sums, "eps")), {0}});
+    if (!dz) return; /* sticky */
+    dz->layout = mask->out[0]->layout;
+    rw->map[mask->out[0]->id] = dz;
+    for (int k = 0; k < sums->op->n_out; k++) rw->map[sums->out[k]->id] = dz->node->out[1 + k];
+}
+
+tutti_status tti_fuse_bn_join(tutti_graph **g, const tti_target *target) {
+    joining j = {.sums = tti_op_find("bn_grad_sums")};
+    int n_nodes = (*g)->n_nodes;
+    if (!target->fuse_batch_norm) return TUTTI_OK;
+    TTI_TRY(tti_rewrite_begin(&j.rw, *g));
+    j.with = calloc((size_t)n_nodes + 1, sizeof *j.with);
+    j.gone = calloc((size_t)n_nodes + 1, sizeof *j.gone);
+    bool fits = j.with && j.gone;
+    if (!fits) tti_graph_fail(j.rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
+    for (int i = 0; fits && i < n_nodes; i++) {
+        const tti_node *node = (*g)->nodes[i];
+        if (node->n_in == 2) j.with[i] = sums_of(&j, node);
+        if (j.with[i]) j.gone[j.with[i]->id] = true;
+        if (j.with[i])
+            join(&j, node, j.with[i]);
+        else if (!j.gone[i])
+            tti_rewrite_copy(&j.rw, node);
+    }
+    free(j.with);
+    free(j.gone);
+    return tti_rewrite_finish(&j.rw, g);
+}
+
+/* ---- masks that are made again ---- */
+
+/* The batch norm whose y masks this gradient of it, if y is nothing but relu(bn(x)). */
+static const tti_node *norm_of(const tti_node *node, const tti_op *norm) {
+    if (!(node->op->traits & TTI_TAKES_MASK) || tti_attr_int(node, "act") == TTI_EPILOGUE_NONE)
+        return NULL;
+    const tti_node *made = node->in[node->n_in - 1]->node;
+    bool same = made->op == norm && made->n_in == 4 && made->in[0] == node->in[1] &&
+                made->in[1] == node->in[2] &&
+                tti_attr_float(made, "eps") == tti_attr_float(node, "eps") &&
+                tti_attr_int(made, "act") == tti_attr_int(node, "act");
+    return same ? made : NULL;
+}
+
+/* The gradient with gamma, where it does not have it, and beta in the place of y. */
+static void mask_again(tti_rewrite *rw, const tti_node *node, const tti_node *norm,
+                       bool has_gamma) {
+    tutti_value *in[TTI_MAX_IN] = {NULL};
+    tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
+    int n_in = node->n_in - 1;
+    for (int i = 0; i < n_in; i++) in[i] = rw->map[node->in[i]->id];
+    if (!has_gamma) in[n_in++] = rw->map[norm->in[2]->id];
+    in[n_in++] = rw->map[norm->in[3]->id];
+    for (int i = 0; i < tti_n_attrs(node->op); i++)
+        attrs[i] = (tti_attr_arg){node->op->attrs[i].name, node->attrs[i]};
+    tutti_value *out = tti_emit(rw->to, node->op->name, node->name, in, n_in, attrs);
+    if (!out) return; /* sticky */
+    for (int k = 0; k < node->op->n_out; k++) {
+        out->node->out[k]->layout = node->out[k]->layout;
+        rw->map[node->out[k]->id] = out->node->out[k];
+    }
+}
+
+tutti_status tti_fuse_bn_masks(tutti_graph **g, const tti_target *target) {
+    const tti_op *norm = tti_op_find("bn_apply"), *apply = tti_op_find("bn_grad_apply");
+    tti_rewrite rw;
+    if (!target->fuse_batch_norm) return TUTTI_OK;
+    TTI_TRY(tti_rewrite_begin(&rw, *g));
+    for (int i = 0; i < (*g)->n_nodes; i++) {
+        const tti_node *node = (*g)->nodes[i], *made = norm_of(node, norm);
+        if (made)
+            mask_again(&rw, node, made, node->op == apply);
+        else
+            tti_rewrite_copy(&rw, node);
+    }
+    return tti_rewrite_finish(&rw, g);
+}

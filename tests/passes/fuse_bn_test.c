@@ -1,0 +1,70 @@
+/* fuse_bn_test.c - what the gradients of batch norms behind a relu read, and that the results stay.
+ */
+#include "passes/nets.h"
+
+static const tti_target joint = {
+    .prefers_channels_last = net_likes_channels_last, .fuse = true, .fuse_batch_norm = true};
+
+static const tti_node *gradient(const tutti_graph *g, const char *op, const char *name) {
+    const tti_node *node = net_find(g, op, name);
+    assert_non_null(node);
+    return node;
+}
+
+/* bn1's and bn3's shortcut, and bn2's batch norm in it, want the masked gradient: it comes with the
+ * sums, where two gradients meet added there.  bn0's mask is made again from what it normalises. */
+T_CASE(masked_gradients_come_with_their_sums) {
+    T_UNUSED;
+    for (int sync = 0; sync < 2; sync++) {
+        tutti_graph *plain = net_blocks(true, sync), *g = net_blocks(true, sync);
+        T_OK(tti_pipeline_run(&plain, &net_plain, "split"));
+        T_OK(tti_pipeline_run(&g, &joint, "fuse"));
+        T_EQ(net_count_ops(plain, "bn_grad_sums"), 5);
+        T_EQ(net_count_ops(g, "bn_grad_join"), 3);
+        T_EQ(net_count_ops(g, "bn_grad_sums"), 2);
+        T_EQ(net_count_ops(g, "relu_grad"), 0);
+        T_EQ(gradient(g, "bn_grad_join", "bn3")->n_in, 5); /* the last block: nothing to add */
+        T_EQ(gradient(g, "bn_grad_join", "bn1")->n_in, 6);
+        T_EQ(gradient(g, "bn_grad_join", "down2")->n_in, 6);
+        T_EQ(gradient(g, "bn_grad_sums", "bn2")->n_in, 4);
+        const tti_node *join = gradient(g, "bn_grad_join", "bn1");
+        T_EQ(join->out[0]->layout, join->in[0]->layout);
+        net_expect_equal(plain, g);
+        tutti_graph_destroy(plain);
+        tutti_graph_destroy(g);
+    }
+}
+
+T_CASE(a_mask_is_made_again_from_what_was_normalised) {
+    T_UNUSED;
+    tutti_graph *g = net_blocks(true, false);
+    T_OK(tti_pipeline_run(&g, &joint, "fuse"));
+    const tti_node *norm = gradient(g, "bn_apply", "bn0");
+    const tti_node *sums = gradient(g, "bn_grad_sums", "bn0");
+    const tti_node *dx = gradient(g, "bn_grad_apply", "bn0");
+    T_EQ(sums->n_in, 6);
+    assert_ptr_equal(sums->in[4], norm->in[2]);
+    assert_ptr_equal(sums->in[5], norm->in[3]);
+    T_EQ(dx->n_in, 7);
+    assert_ptr_equal(dx->in[6], norm->in[3]);
+    T_EQ(dx->out[0]->layout, sums->in[0]->layout);
+    tutti_graph_destroy(g);
+}
+
+T_CASE(nothing_is_done_unasked) {
+    T_UNUSED;
+    tutti_graph *g = net_blocks(true, false);
+    T_OK(tti_pipeline_run(&g, &net_fast, "fuse"));
+    T_EQ(net_count_ops(g, "bn_grad_join"), 0);
+    T_EQ(gradient(g, "bn_grad_sums", "bn0")->n_in, 5);
+    tutti_graph_destroy(g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(masked_gradients_come_with_their_sums),
+        cmocka_unit_test(a_mask_is_made_again_from_what_was_normalised),
+        cmocka_unit_test(nothing_is_done_unasked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
