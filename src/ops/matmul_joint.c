@@ -3,6 +3,8 @@
  *
  * The idea to know: they come into a graph by the pass fuse_linear.c alone, after autodiff, so they
  * need no gradients. */
+#include <string.h>
+
 #include "ops/rules.h"
 
 static const tti_attr_spec product_attrs[] = {
@@ -40,6 +42,20 @@ static void matmul_gelu_grad_reference(const tti_args *a) {
     for (size_t i = 0; i < n; i++) a->out[0][i] *= tti_gelu_tanh_slope(a->in[2][i]);
 }
 
+static tutti_status matmul_gelu_grad_sums_infer(const tti_node *node, tutti_type *out) {
+    TTI_TRY(matmul_gelu_grad_infer(node, out));
+    int64_t width = out[0].shape.dim[out[0].shape.n_dims - 1];
+    out[1] = (tutti_type){TUTTI_F32, TUTTI_SHAPE(width)};
+    return TUTTI_OK;
+}
+
+static void matmul_gelu_grad_sums_reference(const tti_args *a) {
+    size_t n = tti_out_n(a->node, 0), width = tti_out_n(a->node, 1);
+    matmul_gelu_grad_reference(a);
+    memset(a->out[1], 0, width * sizeof(double));
+    for (size_t i = 0; i < n; i++) a->out[1][i % width] += a->out[0][i];
+}
+
 static tutti_status matmul_add_infer(const tti_node *node, tutti_type *out) {
     TTI_TRY(tti_matmul_infer(node, out));
     TTI_TRY(need_like(node, 2, &out[0], out[0].dtype != TUTTI_F64));
@@ -66,6 +82,12 @@ static bool has_rows(const tti_node *node) {
 
 static tutti_status rows_shard(const tti_node *node, const tti_placement *in, tti_placement *out) {
     static const tti_shard_rule rows[] = {{"dWd", "d"}};
+    return tti_shard_match(node, rows, has_rows(node) ? 1 : 0, in, out, "only rows can be cut");
+}
+
+static tutti_status rows_sums_shard(const tti_node *node, const tti_placement *in,
+                                    tti_placement *out) {
+    static const tti_shard_rule rows[] = {{"dWd", "dP"}};
     return tti_shard_match(node, rows, has_rows(node) ? 1 : 0, in, out, "only rows can be cut");
 }
 
@@ -150,6 +172,17 @@ static const tti_sample matmul_gelu_grad_samples[] = {
     {0},
 };
 
+static const tti_sample matmul_gelu_grad_sums_samples[] = {
+    {.in = "f32[4,6] f32[6,8] f32[4,8]", .lo = -2, .hi = 2},
+    {.in = "bf16[2,35,32] bf16[32,24] bf16[2,35,24]", .lo = 0.1, .hi = 1},
+    {.in = "f16[9,16] f16[16,7] f16[9,7]", .lo = 0.1, .hi = 1},
+    {.in = "f32[2,3,4] f32[2,4,5] f32[2,3,5]"},
+    {.in = "f32[4,0] f32[0,8] f32[4,8]"},
+    {.in = "f32[0,6] f32[6,8] f32[0,8]"},
+    {.in = "f32[4,6] f32[6,8] f32[4,7]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
 static const tti_sample matmul_add_samples[] = {
     {.in = "f32[4,6] f32[6,8] f32[4,8]"},
     {.in = "f32[2,3,6] f32[6,8] f32[2,3,8]"},
@@ -222,7 +255,19 @@ const tti_op tti_ops_matmul_joint[] = {
      .shard = rows_shard,
      .cost = tti_matmul_cost,
      .reference = matmul_gelu_grad_reference,
-     .samples = matmul_gelu_grad_samples},
+     .samples = matmul_gelu_grad_samples,
+     .summed = "matmul_gelu_grad_sums"},
+    {.name = "matmul_gelu_grad_sums",
+     .doc = "matmul_gelu_grad, and the sums of its columns over all rows in f32",
+     .n_in_min = 3,
+     .n_in_max = 3,
+     .n_out = 2,
+     .attrs = product_attrs,
+     .infer = matmul_gelu_grad_sums_infer,
+     .shard = rows_sums_shard,
+     .cost = tti_matmul_cost,
+     .reference = matmul_gelu_grad_sums_reference,
+     .samples = matmul_gelu_grad_sums_samples},
     {.name = "matmul_add",
      .doc = "a b + c, in c's dtype; inputs a, b, c",
      .n_in_min = 3,

@@ -41,6 +41,23 @@ T_CASE(norms_sum_what_they_make) {
     tutti_graph_destroy(g);
 }
 
+T_CASE(products_sum_what_goes_through_a_gelu) {
+    T_UNUSED;
+    tutti_graph *graphs[2];
+    for (int i = 0; i < 2; i++) {
+        tutti_graph *g = tutti_graph_create(true);
+        tutti_value *x = tutti_gelu_tanh(g, tutti_linear(g, net_x(g), 6, "fc"));
+        x = tutti_linear(g, x, NET_CLASSES, "head");
+        graphs[i] = after_fuse(net_finish(g, x), i == 1);
+    }
+    T_EQ(net_count_ops(graphs[0], "matmul_gelu_grad"), 1);
+    T_EQ(net_count_ops(graphs[1], "matmul_gelu_grad"), 0);
+    T_EQ(net_count_ops(graphs[1], "matmul_gelu_grad_sums"), 1);
+    T_EQ(net_count_ops(graphs[1], "linear_grad_w_wide"), 1); /* of head */
+    net_expect_equal(graphs[0], graphs[1]);
+    for (int i = 0; i < 2; i++) tutti_graph_destroy(graphs[i]);
+}
+
 /* Each gradient needs a result of its own. */
 T_CASE(two_layers_of_one_stream_stay) {
     T_UNUSED;
@@ -57,6 +74,7 @@ T_CASE(two_layers_of_one_stream_stay) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norms_sum_what_they_make),
+        cmocka_unit_test(products_sum_what_goes_through_a_gelu),
         cmocka_unit_test(two_layers_of_one_stream_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

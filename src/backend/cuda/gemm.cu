@@ -245,13 +245,27 @@ static int64_t n_parts_of(int64_t rows, int64_t n, int64_t width) {
     return parts < 1 ? (rows > 0) : parts < most ? parts : most;
 }
 
+/* Adds the sums of the rows of threads in order: partials[blockIdx.y][n]. */
+template <class T, int N>
+__device__ void leave_columns(const tti_cuda_columns_desc &c, int64_t col,
+                              typename wide<T>::type (&sum)[N]) {
+    typedef typename wide<T>::type A;
+    __shared__ A shared[COLUMN_ROWS][COLUMN_LANES * N];
+    A *partials = (A *)c.partials;
+#pragma unroll
+    for (int i = 0; i < N; i++) shared[threadIdx.y][threadIdx.x * N + i] = sum[i];
+    __syncthreads();
+    if (threadIdx.y != 0 || col >= c.n) return;
+    for (int y = 1; y < COLUMN_ROWS; y++)
+        for (int i = 0; i < N; i++) sum[i] += shared[y][threadIdx.x * N + i];
+    for (int i = 0; i < N; i++) partials[blockIdx.y * c.n + col + i] = sum[i];
+}
+
 /* partials[part][n]: rows part * COLUMN_ROWS + y, then on by as many as all parts take at once. */
 template <class T, int N>
 __global__ void __launch_bounds__(COLUMN_LANES *COLUMN_ROWS)
     column_parts_kernel(tti_cuda_columns_desc c, int64_t n_parts) {
     typedef typename wide<T>::type A;
-    __shared__ A shared[COLUMN_ROWS][COLUMN_LANES * N];
-    A *partials = (A *)c.partials;
     int64_t col = ((int64_t)blockIdx.x * COLUMN_LANES + threadIdx.x) * N;
     int64_t step = n_parts * COLUMN_ROWS, r = (int64_t)blockIdx.y * COLUMN_ROWS + threadIdx.y;
     A sum[N] = {};
@@ -273,13 +287,61 @@ __global__ void __launch_bounds__(COLUMN_LANES *COLUMN_ROWS)
 #pragma unroll
         for (int i = 0; i < N; i++) sum[i] += x[i];
     }
+    leave_columns<T, N>(c, col, sum);
+}
+
+/* gelu_slope with the tanh of fast instructions: 1e-6 off, which 16 bits do not see. */
+template <class T>
+__device__ __forceinline__ typename wide<T>::type slope_for(typename wide<T>::type x) {
+    return gelu_slope(x);
+}
+__device__ __forceinline__ float fast_slope(float x) {
+    const float root = 0.79788456080286535588f;
+    float cube = 0.044715f * x * x, u = root * x * (1 + cube);
+    float t = 1 - __fdividef(2.0f, 1 + __expf(2 * u));
+    return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * root * (1 + 3 * cube);
+}
+template <>
+__device__ __forceinline__ float slope_for<tti_bf16>(float x) {
+    return fast_slope(x);
+}
+template <>
+__device__ __forceinline__ float slope_for<tti_f16>(float x) {
+    return fast_slope(x);
+}
+
+/* The sums of x gelu'(aux), which is stored in x. */
+template <class T, int N>
+__global__ void __launch_bounds__(COLUMN_LANES *COLUMN_ROWS)
+    gelu_grad_parts_kernel(tti_cuda_columns_desc c, T *x, const T *aux, int64_t n_parts) {
+    typedef typename wide<T>::type A;
+    enum { AHEAD = COLUMN_AHEAD / 2 };
+    int64_t col = ((int64_t)blockIdx.x * COLUMN_LANES + threadIdx.x) * N;
+    int64_t step = n_parts * COLUMN_ROWS, r = (int64_t)blockIdx.y * COLUMN_ROWS + threadIdx.y;
+    A sum[N] = {};
+    if (col >= c.n) r = c.rows;
+    for (; r < c.rows; r += AHEAD * step) {
+        tti_vec<T, N> d[AHEAD], z[AHEAD];
 #pragma unroll
-    for (int i = 0; i < N; i++) shared[threadIdx.y][threadIdx.x * N + i] = sum[i];
-    __syncthreads();
-    if (threadIdx.y != 0 || col >= c.n) return;
-    for (int y = 1; y < COLUMN_ROWS; y++)
-        for (int i = 0; i < N; i++) sum[i] += shared[y][threadIdx.x * N + i];
-    for (int i = 0; i < N; i++) partials[blockIdx.y * c.n + col + i] = sum[i];
+        for (int u = 0; u < AHEAD; u++) {
+            int64_t at = (r + u * step) * c.n + col;
+            if (r + u * step >= c.rows) continue;
+            d[u] = *reinterpret_cast<const tti_vec<T, N> *>(x + at);
+            z[u] = *reinterpret_cast<const tti_vec<T, N> *>(aux + at);
+        }
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            A made[N];
+            if (r + u * step >= c.rows) continue;
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                made[i] = load_as<A>(&d[u].v[i]) * slope_for<T>(load_as<A>(&z[u].v[i]));
+                sum[i] += made[i];
+            }
+            store_n<N, T>(x, (r + u * step) * c.n + col, made);
+        }
+    }
+    leave_columns<T, N>(c, col, sum);
 }
 
 enum { SUM_LANES = 32, SUM_ROWS = 32 };
@@ -316,18 +378,22 @@ extern "C" size_t tti_cuda_column_bytes(tutti_dtype in, int64_t rows, int64_t n)
     return (size_t)n_parts_of(rows, n, width) * (size_t)n * (in == TUTTI_F64 ? 8 : 4);
 }
 
+struct column_grid {
+    int64_t n_parts;
+    dim3 grid, block;
+};
+
 template <class T>
-static cudaError_t column_launch(const tti_cuda_columns_desc &c, cudaStream_t stream) {
-    typedef typename wide<T>::type A;
-    const int N = 16 / sizeof(T);
-    bool vectors = c.n % N == 0;
+static column_grid column_grid_of(const tti_cuda_columns_desc &c) {
     int64_t width = columns_of<T>(c.n), n_parts = n_parts_of(c.rows, c.n, width);
-    dim3 grid((unsigned)((c.n + width - 1) / width), (unsigned)n_parts);
-    dim3 block(COLUMN_LANES, COLUMN_ROWS);
-    if (n_parts > 0 && vectors)
-        column_parts_kernel<T, N><<<grid, block, 0, stream>>>(c, n_parts);
-    else if (n_parts > 0)
-        column_parts_kernel<T, 1><<<grid, block, 0, stream>>>(c, n_parts);
+    column_grid g = {n_parts, dim3((unsigned)((c.n + width - 1) / width), (unsigned)n_parts),
+                     dim3(COLUMN_LANES, COLUMN_ROWS)};
+    return g;
+}
+
+template <class T>
+static cudaError_t add_parts(const tti_cuda_columns_desc &c, int64_t n_parts, cudaStream_t stream) {
+    typedef typename wide<T>::type A;
     unsigned n_blocks = (unsigned)((c.n + SUM_LANES - 1) / SUM_LANES);
     dim3 sum_block(SUM_LANES, SUM_ROWS);
     const A *partials = (const A *)c.partials;
@@ -338,6 +404,37 @@ static cudaError_t column_launch(const tti_cuda_columns_desc &c, cudaStream_t st
         column_sums_kernel<A, T>
             <<<n_blocks, sum_block, 0, stream>>>(partials, n_parts, c.n, (T *)c.sums);
     return cudaGetLastError();
+}
+
+template <class T>
+static cudaError_t column_launch(const tti_cuda_columns_desc &c, cudaStream_t stream) {
+    const int N = 16 / sizeof(T);
+    column_grid g = column_grid_of<T>(c);
+    if (g.n_parts > 0 && c.n % N == 0)
+        column_parts_kernel<T, N><<<g.grid, g.block, 0, stream>>>(c, g.n_parts);
+    else if (g.n_parts > 0)
+        column_parts_kernel<T, 1><<<g.grid, g.block, 0, stream>>>(c, g.n_parts);
+    return add_parts<T>(c, g.n_parts, stream);
+}
+
+template <class T>
+static cudaError_t gelu_grad_launch(const tti_cuda_columns_desc &c, T *x, const T *aux,
+                                    cudaStream_t stream) {
+    const int N = 16 / sizeof(T);
+    column_grid g = column_grid_of<T>(c);
+    if (g.n_parts > 0 && c.n % N == 0)
+        gelu_grad_parts_kernel<T, N><<<g.grid, g.block, 0, stream>>>(c, x, aux, g.n_parts);
+    else if (g.n_parts > 0)
+        gelu_grad_parts_kernel<T, 1><<<g.grid, g.block, 0, stream>>>(c, x, aux, g.n_parts);
+    return add_parts<T>(c, g.n_parts, stream);
+}
+
+extern "C" cudaError_t tti_cuda_gelu_grad_sums(const tti_cuda_columns_desc *c, void *x,
+                                               const void *aux, cudaStream_t stream) {
+    if (c->n == 0) return cudaSuccess;
+    cudaError_t error = cudaErrorInvalidValue;
+    TTI_FLOAT_DISPATCH(c->in, error = gelu_grad_launch<T>(*c, (T *)x, (const T *)aux, stream))
+    return error;
 }
 
 extern "C" cudaError_t tti_cuda_column_sums(const tti_cuda_columns_desc *c, cudaStream_t stream) {

@@ -53,6 +53,10 @@ typedef struct tti_cuda_columns_desc {
     void *sums, *partials;
 } tti_cuda_columns_desc;
 
+/* TTI_TAIL_GELU_GRAD on the way: x, which is written over, times gelu'(aux), is what is summed. */
+cudaError_t tti_cuda_gelu_grad_sums(const tti_cuda_columns_desc *desc, void *x, const void *aux,
+                                    cudaStream_t stream);
+
 size_t tti_cuda_column_bytes(tutti_dtype in, int64_t rows, int64_t n);
 cudaError_t tti_cuda_column_sums(const tti_cuda_columns_desc *desc, cudaStream_t stream);
 

@@ -90,12 +90,11 @@ __device__ __forceinline__ seen<A> join(const seen<A> &a, const seen<A> &b) {
     return s;
 }
 
-/* All threads of a group of G (a warp, or the block) get what the group saw. */
-template <int G, class A>
-__device__ __forceinline__ seen<A> join_group(seen<A> s) {
-    __shared__ seen<A> shared[G / 32];
+/* All lanes of a warp get what those of their 2 * FROM neighbours saw. */
+template <int FROM, class A>
+__device__ __forceinline__ seen<A> join_lanes(seen<A> s) {
 #pragma unroll
-    for (int d = 16; d > 0; d /= 2) {
+    for (int d = FROM; d > 0; d /= 2) {
         seen<A> other;
         other.max = __shfl_xor_sync(0xffffffffu, s.max, d);
         other.sum = __shfl_xor_sync(0xffffffffu, s.sum, d);
@@ -103,12 +102,19 @@ __device__ __forceinline__ seen<A> join_group(seen<A> s) {
         other.beaten = __shfl_xor_sync(0xffffffffu, s.beaten, d);
         s = join(s, other);
     }
+    return s;
+}
+
+/* All threads of a group of G (a warp, or the block) get what the group saw. */
+template <int G, class A>
+__device__ __forceinline__ seen<A> join_group(seen<A> s) {
+    __shared__ seen<A> shared[G / 32]; /* a power of 2, at most 32 */
+    s = join_lanes<16>(s);
     if (G == 32) return s;
     if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = s;
     __syncthreads();
-    s = shared[0];
-    for (int i = 1; i < G / 32; i++) s = join(s, shared[i]);
-    return s;
+    s = shared[threadIdx.x % (G / 32)];
+    return join_lanes<G / 64>(s);
 }
 
 template <class T, int G>
@@ -307,13 +313,17 @@ __device__ __forceinline__ void see_low(seen<float> &s, const float (&x)[8], uns
     if (w.total)
 #pragma unroll
         for (int i = 0; i < 8; i++) s.total += x[i];
-    unsigned label = (unsigned)w.label;
-    if (label - first >= 8) { /* unsigned: not in this vector */
-        s.beaten |= first < label ? best >= w.own : best > w.own;
-    } else {
-#pragma unroll
-        for (int i = 0; i < 8; i++) s.beaten |= first + i < label ? x[i] >= w.own : x[i] > w.own;
-    }
+    s.beaten |= best > w.own || (best == w.own && first + 8 <= (unsigned)w.label);
+}
+
+/* What see_low leaves out: equals of the label before it, in its own vector. */
+template <class T>
+__device__ __forceinline__ void see_equals(const tti_vec<T, 8> *staged, const wanted<float> &w,
+                                           seen<float> &s) {
+    unsigned v = (unsigned)w.label / 8;
+    if (v % STAGED_THREADS != threadIdx.x) return;
+    for (unsigned i = 0; i < (unsigned)w.label % 8; i++)
+        s.beaten |= tti_to_f32(staged[v].v[i]) >= w.own;
 }
 
 __device__ __forceinline__ void copy_ahead(void *to, const void *from) {
@@ -364,6 +374,7 @@ __device__ __forceinline__ seen<float> stage_row(const T *x, unsigned n_vectors,
     see_group(2, n_vectors, w, staged, s);
     await_copies<0>();
     see_group(3, n_vectors, w, staged, s);
+    see_equals(staged, w, s);
     return join_group<STAGED_THREADS>(s);
 }
 
@@ -400,12 +411,11 @@ __global__ void __launch_bounds__(STAGED_THREADS, STAGED_BLOCKS)
 #pragma unroll
         for (int i = 0; i < V; i++)
             some[i] = fmaf(power_of_2(fmaf(some[i], LOG2_E, -base)), scale, -even);
-        if ((unsigned)label / V == v)
-#pragma unroll
-            for (int i = 0; i < V; i++)
-                if ((unsigned)label % V == i) some[i] -= d * (1 - share);
         tti_store(dx + (size_t)v * V, some);
     }
+    if ((unsigned)label / V % G != threadIdx.x) return; /* behind its own store */
+    float own = fmaf(power_of_2(fmaf(w.own, LOG2_E, -base)), scale, -even);
+    dx[label] = tti_from_f32<T>(own - d * (1 - share));
 }
 
 /* ---- pairs ---- */
@@ -593,6 +603,11 @@ static cudaError_t launch_staged(const tti_entropy_rows *r, const void *logits, 
     size_t n_bytes = staged_bytes(r);
     cudaError_t error = cudaFuncSetAttribute(
         entropy_staged_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n_bytes);
+    /* Without the wish the driver leaves room for one block of this size alone. */
+    if (error == cudaSuccess)
+        error = cudaFuncSetAttribute(entropy_staged_kernel<T>,
+                                     cudaFuncAttributePreferredSharedMemoryCarveout,
+                                     cudaSharedmemCarveoutMaxShared);
     if (error != cudaSuccess) return error;
     entropy_staged_kernel<T><<<(unsigned)r->n_rows, STAGED_THREADS, n_bytes, stream>>>(
         (const T *)logits, entropy_of(r), dloss, found, (T *)dx);

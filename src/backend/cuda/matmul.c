@@ -20,6 +20,7 @@ typedef struct product {
     bool has_tail;         /* there is more to do than the product: */
     tti_cuda_tail tail;    /* .. this, unless .. */
     bool sums;             /* .. it is out 1 = the column sums of a as it is stored */
+    bool end_sums;         /* behind all that, out 1 = the column sums of out 0, in f32 */
     tti_blas_plan *plan;   /* NULL: nothing to multiply */
     bool fused;            /* the plan does the tail too */
     bool wide;             /* the product goes to scratch in f32, and the tail rounds it */
@@ -89,6 +90,12 @@ static product describe_matmul_gelu_grad(const tti_node *node) {
     return made;
 }
 
+static product describe_matmul_gelu_grad_sums(const tti_node *node) {
+    product made = describe_matmul_gelu_grad(node);
+    made.end_sums = true;
+    return made;
+}
+
 /* x[rows][K] w[N][K]^T; bias: which input, -1: none. */
 static product linear_product(const tti_node *node, int bias) {
     const tutti_value *x = node->in[0], *w = node->in[1];
@@ -146,6 +153,8 @@ static product describe_linear_grad_w(const tti_node *node) {
 
 static bool is_empty(const tti_blas_problem *p) { return p->m * p->n * p->n_batch == 0; }
 
+static const double copy_bytes_per_us = 4e6;
+
 /* About how long the tail takes by itself: its bytes at the speed of copies, and a start. */
 static double tail_us(const product *it) {
     const tti_blas_problem *p = &it->want;
@@ -154,7 +163,17 @@ static double tail_us(const product *it) {
                      (double)tutti_dtype_bytes((tutti_dtype)p->out);
     if (it->sums)
         n_bytes = (double)p->m * (double)p->k * (double)tutti_dtype_bytes((tutti_dtype)p->in);
-    return n_bytes / 3.5e6 + (it->sums ? 8 : 4);
+    return n_bytes / copy_bytes_per_us + (it->sums ? 6 : 4);
+}
+
+/* What the sums at the end cost where nobody else has read the product: its bytes once. */
+static double end_us(const product *it) {
+    const tti_blas_problem *p = &it->want;
+    return it->end_sums
+               ? (double)(p->m * p->n * p->n_batch) *
+                         (double)tutti_dtype_bytes((tutti_dtype)p->out) / copy_bytes_per_us +
+                     6
+               : 0;
 }
 
 static bool is_low(const product *it) {
@@ -181,7 +200,8 @@ static tutti_status make_plan(product *it) {
     tti_blas_plan *other;
     TTI_TRY(tti_blas_plan_create(&plain, &other));
     double other_us = tti_blas_time_us(other);
-    bool better = !fused || (other_us > 0 && other_us + tail_us(it) < tti_blas_time_us(fused));
+    bool better =
+        !fused || (other_us > 0 && other_us + tail_us(it) < tti_blas_time_us(fused) + end_us(it));
     tti_blas_plan_destroy(better ? fused : other);
     if (better) it->plan = other;
     if (better) it->fused = false;
@@ -218,6 +238,9 @@ static size_t scratch_bytes(const tti_node *node, const void *state) {
     (void)node;
     if (it->sums && !it->fused)
         n += tti_cuda_column_bytes((tutti_dtype)it->want.in, it->want.k, it->want.m);
+    if (it->end_sums)
+        n += tti_cuda_column_bytes((tutti_dtype)it->want.out, it->want.m * it->want.n_batch,
+                                   it->want.n);
     if (it->wide) n += (size_t)(it->want.m * it->want.n * it->want.n_batch) * sizeof(float);
     return n ? n + WORKSPACE_ALIGNMENT : 0;
 }
@@ -250,6 +273,18 @@ static tutti_status run_sums(const product *it, const tti_kargs *a, void *partia
     return TUTTI_OK;
 }
 
+/* The sums at the end, and the tail, if it is still to be done, on the way. */
+static tutti_status run_end(const product *it, const tti_kargs *a, void *aux, void *partials) {
+    const tti_blas_problem *p = &it->want;
+    tti_cuda_columns_desc sums = {(tutti_dtype)p->out, TUTTI_F32, p->m * p->n_batch, p->n,
+                                  a->out[0],           a->out[1], partials};
+    if (it->fused)
+        TTI_CUDA(tti_cuda_column_sums(&sums, tti_cuda_stream()));
+    else
+        TTI_CUDA(tti_cuda_gelu_grad_sums(&sums, a->out[0], aux, tti_cuda_stream()));
+    return TUTTI_OK;
+}
+
 static tutti_status run_tail(const product *it, const tti_kargs *a, void *aux, const float *wide) {
     const tti_blas_problem *p = &it->want;
     tti_cuda_tail_desc tail = {
@@ -278,6 +313,7 @@ static tutti_status run(void *state, const tti_kargs *a) {
                           .workspace = workspace};
     args.bias = it->sums ? second : (void *)(uintptr_t)input(a, it->bias);
     TTI_TRY(it->plan ? tti_blas_run(it->plan, &args) : run_empty(it, a));
+    if (it->end_sums) return run_end(it, a, aux, workspace + workspace_bytes(it));
     if (!it->has_tail || it->fused) return TUTTI_OK;
     return it->sums ? run_sums(it, a, workspace + workspace_bytes(it)) : run_tail(it, a, aux, wide);
 }
@@ -304,6 +340,7 @@ static bool can_run(const tti_node *node) {
 PREPARE(matmul)
 PREPARE(matmul_add)
 PREPARE(matmul_gelu_grad)
+PREPARE(matmul_gelu_grad_sums)
 PREPARE(linear)
 PREPARE(linear_gelu)
 PREPARE(linear_add)
@@ -320,6 +357,7 @@ const tti_kernel tti_cuda_matmul_kernels[] = {
     ROW("matmul_wide", matmul),
     ROW("matmul_add", matmul_add),
     ROW("matmul_gelu_grad", matmul_gelu_grad),
+    ROW("matmul_gelu_grad_sums", matmul_gelu_grad_sums),
     ROW("linear", linear),
     ROW("linear_gelu", linear_gelu),
     ROW("linear_add", linear_add),
