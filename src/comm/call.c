@@ -117,3 +117,10 @@ tutti_status tti_call_end(tutti_comm *comm, tutti_status status) {
 void tti_comm_note(tutti_comm *comm, uint64_t step, const char *phase) {
     if (comm) comm->transport->note_step(comm->state, step, phase);
 }
+
+tutti_status tti_comm_check(tutti_comm *comm) {
+    TTI_TRY(tti_check_comm("comm_check", comm));
+    return comm->transport->check(comm->state);
+}
+
+int tti_comm_timeout_ms(const tutti_comm *comm) { return comm->timeout_ms; }

@@ -73,6 +73,7 @@ tutti_status tutti_comm_create(const tutti_comm_desc *desc, tutti_comm **out) {
     if (!comm) return tti_fail(TUTTI_E_NOMEM, "comm_create: %zu bytes", sizeof *comm);
     comm->rank = full.rank;
     comm->n_ranks = full.n_ranks;
+    comm->timeout_ms = full.timeout_ms;
     tutti_status st = join(comm, &full);
     if (st != TUTTI_OK) {
         tutti_comm_destroy(comm);

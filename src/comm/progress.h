@@ -22,6 +22,13 @@ typedef struct tti_progress {
  * cut at 31 bytes.  Costs some ten stores; comm may be NULL. */
 void tti_comm_note(tutti_comm *comm, uint64_t step, const char *phase);
 
+/* TUTTI_OK, or why the group cannot go on: its first failure, or a rank that left.  Takes part in
+ * no call, so that a rank that waits for something else can look. */
+TUTTI_NODISCARD tutti_status tti_comm_check(tutti_comm *comm);
+
+/* The longest wait for a peer, as given to tutti_comm_create. */
+int tti_comm_timeout_ms(const tutti_comm *comm);
+
 /* Reads the page of a rank of the group, from any process and at any time.
  * TUTTI_E_INVALID if there is no such rank. */
 TUTTI_NODISCARD tutti_status tti_comm_group_progress(const tutti_comm_group *group, int rank,

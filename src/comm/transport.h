@@ -82,6 +82,8 @@ typedef struct tti_transport {
     /* Marks the group as failed with this cause, unless it has one, and wakes everybody.  The
      * text is tutti_last_error() of the calling thread. */
     void (*fail)(void *state, tutti_status status);
+    /* TUTTI_OK, or the group's failure, or TUTTI_E_PEER when a rank has left; waits for nobody. */
+    tutti_status (*check)(void *state);
     /* Progress: call NULL: the last one is over.  phase NULL: step and phase stay. */
     void (*note_call)(void *state, const tti_call *call);
     void (*note_step)(void *state, uint64_t step, const char *phase);

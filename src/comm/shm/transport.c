@@ -216,6 +216,16 @@ static tutti_status shm_alloc(void *state, size_t n_bytes, void **out) {
     return TUTTI_OK;
 }
 
+static tutti_status shm_check(void *state) {
+    shm_state *s = state;
+    TTI_TRY(tti_shm_check_cause(s->header));
+    for (int r = 0; r < (int)s->header->n_ranks; r++)
+        if (atomic_load(&shm_rank_of(s->header, r)->left))
+            return tti_fail(TUTTI_E_PEER, "comm: rank %d waits for rank %d, which left the group",
+                            s->rank, r);
+    return TUTTI_OK;
+}
+
 const tti_transport tti_transport_shm = {
     .name = "shm",
     .doc = "threads and processes of one host, through shared memory without a name (memfd)",
@@ -229,6 +239,7 @@ const tti_transport tti_transport_shm = {
     .view = shm_view,
     .payload = shm_payload,
     .fail = shm_fail,
+    .check = shm_check,
     .note_call = tti_shm_note_call,
     .note_step = tti_shm_note_step,
 };
