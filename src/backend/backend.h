@@ -35,7 +35,12 @@ typedef struct tti_kernel {
 /* ---- devices with memory and a clock of their own ---- */
 
 /* Work of one queue is done in order; queues run beside each other. */
-typedef enum tti_queue { TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY, TTI_N_QUEUES } tti_queue;
+typedef enum tti_queue {
+    TTI_QUEUE_COMPUTE,
+    TTI_QUEUE_COPY,
+    TTI_QUEUE_COMM,
+    TTI_N_QUEUES
+} tti_queue;
 
 typedef struct tti_device_desc {
     int index;  /* of the device, 0 .. count-1 */
@@ -56,6 +61,45 @@ typedef struct tti_update_desc {
     double clip_norm, clip_value, l1, ema_decay; /* 0: off */
     bool watch_gradients;
 } tti_update_desc;
+
+/* A summand of a sum between devices: comm/sum_order.h says how a list of them is read. */
+typedef struct tti_device_term {
+    int rank, piece, n_adds;
+} tti_device_term;
+
+/* What adds between devices. */
+typedef enum tti_device_way {
+    TTI_WAY_AUTO,
+    TTI_WAY_PEERS,  /* kernels that read the other devices' memory */
+    TTI_WAY_LIBRARY /* the vendor's library */
+} tti_device_way;
+
+/* The workers of a job, each with a device of its own.  Pointers are borrowed until they part. */
+typedef struct tti_device_peers {
+    int rank, n_ranks, timeout_ms;
+    const tti_device_term *terms; /* of a sum */
+    int n_terms;
+    float *const *pieces; /* [n_pieces] device: this rank's summands; the first one takes the sum */
+    int n_pieces;
+    size_t n_flat;  /* elements of a piece, a multiple of 4 */
+    size_t n_most;  /* elements that are summed at once, at most */
+    size_t n_words; /* that are spread at once, at most */
+    bool fast;      /* any order of the additions */
+    tti_device_way way;
+    void *user;
+    /* Of the host; every rank calls it equally often.  dst [n_ranks][n_bytes]. */
+    tutti_status (*all_gather)(void *user, const void *src, void *dst, size_t n_bytes);
+    /* A failure of any worker that the host knows of. */
+    tutti_status (*check)(void *user);
+} tti_device_peers;
+
+/* What a worker adds to the sums of a step before they are spread; pointers into the device. */
+typedef struct tti_device_told {
+    double *sums; /* [n_shards][3], hashes [n_ranks][2], votes [n_ranks]: all but its own turn 0 */
+    const tti_step_args *args;
+    const tti_step_report *report; /* of the step before */
+    int n_shards, first_shard, last_shard, rank, n_ranks;
+} tti_device_told;
 
 /* The calling thread has one open device; memory, kernels and queues below are that one's.  All but
  * the calls that say "waits" only put work into a queue. */
@@ -104,6 +148,20 @@ typedef struct tti_device_ops {
     tutti_status (*update_run)(void *update);
     tutti_status (*update_hash)(void *update, uint64_t *hash); /* of the parameters; waits */
     void (*update_destroy)(void *update);                      /* takes NULL */
+    /* Several devices; all ranks do the same in the same order.  TUTTI_E_UNSUPPORTED, on all of
+     * them: two share a device, or nothing connects them.  The pieces are used for a trial. */
+    tutti_status (*peers_meet)(const tti_device_peers *peers, void **group);
+    void (*peers_part)(void *group); /* takes NULL; waits */
+    void (*peers_describe)(const void *group, tti_str *str);
+    /* The sum of elements first .. of the pieces into the first piece of every rank; multiples of
+     * 4.  Into TTI_QUEUE_COMM. */
+    tutti_status (*peers_sum)(void *group, size_t first, size_t n_elems);
+    /* Words of 32 bits: first .. last-1 are this rank's, or 0 where they are another's. */
+    tutti_status (*peers_spread)(void *group, void *words, size_t n_words, size_t first,
+                                 size_t last);
+    tutti_status (*peers_tell)(const tti_device_told *told);
+    /* await, which ends when a peer is lost or does not come in time. */
+    tutti_status (*peers_await)(void *group, int mark);
     /* Bytes allocated now and at most, by this thread's device. */
     void (*memory)(size_t *n_now, size_t *n_peak, size_t *n_free);
 } tti_device_ops;

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "comm/progress.h"
+#include "exec/device_reduce.h"
 #include "exec/worker.h"
 
 /* Sets whose batches the host feeds; marks of the steps come first. */
@@ -49,9 +50,11 @@ struct tti_exec_device {
     tti_step_report *report;
     float *sync_parts, *sync_joined; /* device, for programs with TTI_SYNC */
     void *update;
-    float **host_pieces; /* [acc.n_pieces] shared with the peers; NULL: alone */
+    tti_device_reduce *reduce; /* NULL: alone, or sums go by way of the host */
+    float **host_pieces;       /* [acc.n_pieces] shared with the peers; NULL: not by that way */
     float *mirrors[N_MIRRORS];
     size_t x_bytes, target_bytes, told_bytes;
+    int n_told; /* of sums, that a step tells */
     uint64_t n_begun, n_ended;
     int64_t last_end_ns;
     tti_profile *profile; /* NULL: nothing is timed */
@@ -186,7 +189,7 @@ static tutti_status make_update(tti_exec *x) {
 static tutti_status make_host_pieces(tti_exec *x) {
     tti_exec_device *d = x->device;
     int32_t n = x->acc.n_pieces, n_max = n;
-    if (is_alone(x)) return TUTTI_OK;
+    if (is_alone(x) || d->reduce) return TUTTI_OK;
     TTI_TRY(
         tutti_comm_all_reduce(x->desc.comm, &n, &n_max, 1, TUTTI_I32, TUTTI_MAX, TUTTI_ALG_AUTO));
     d->host_pieces = calloc((size_t)n_max, sizeof *d->host_pieces);
@@ -206,7 +209,9 @@ static size_t input_bytes(const tti_program *program, const char *name) {
 tutti_status tti_exec_device_prepare(tti_exec *x) {
     tti_exec_device *d = x->device;
     const tti_plan *plan = x->desc.plan;
-    size_t n_sums = (size_t)x->desc.n_shards * TTI_SUMS;
+    TTI_TRY(tti_device_reduce_create(x, &d->reduce));
+    d->n_told = d->reduce ? tti_device_reduce_n_told(x) : x->desc.n_shards * TTI_SUMS;
+    size_t n_sums = (size_t)d->n_told;
     d->x_bytes = input_bytes(&plan->shard, "x");
     d->target_bytes = input_bytes(&plan->shard, "target");
     d->told_bytes = sizeof *d->report + n_sums * sizeof(double);
@@ -282,6 +287,16 @@ static tutti_status upload(tti_exec *x, void *where, const void *from, size_t n_
     return x->device->ops->copy(TTI_QUEUE_COMPUTE, memory, from, n_bytes);
 }
 
+/* Yes if all workers say so: they go ahead by the same number of steps. */
+static tutti_status agree(tti_exec *x, bool *yes) {
+    int32_t all = *yes;
+    if (!is_alone(x))
+        TTI_TRY(tutti_comm_all_reduce(x->desc.comm, &all, &all, 1, TUTTI_I32, TUTTI_MIN,
+                                      TUTTI_ALG_AUTO));
+    *yes = all != 0;
+    return TUTTI_OK;
+}
+
 tutti_status tti_exec_device_keep(tti_exec *x, const tti_kept_samples *from, int ahead,
                                   bool *kept) {
     tti_exec_device *d = x->device;
@@ -289,7 +304,9 @@ tutti_status tti_exec_device_keep(tti_exec *x, const tti_kept_samples *from, int
     TTI_ASSERT(d->n_begun == 0 && !d->gather.samples.x);
     d->ops->memory(&now, &peak, &n_free);
     bool fits = from->n > 0 && n_bytes + (size_t)from->n * sizeof(int32_t) <= n_free / 4;
-    if (!fits || d->x_bytes != d->target_bytes * n_elems) return TUTTI_OK;
+    fits = fits && d->x_bytes == d->target_bytes * n_elems;
+    TTI_TRY(agree(x, &fits));
+    if (!fits) return TUTTI_OK;
     d->n_kept = (size_t)from->n;
     d->n_sets = ahead > 0 ? TTI_MIN(ahead, TTI_MAX_AHEAD) : TTI_MAX_AHEAD;
     TTI_TRY(take_gather(x, from));
@@ -301,7 +318,9 @@ tutti_status tti_exec_device_keep(tti_exec *x, const tti_kept_samples *from, int
     return d->ops->sync();
 }
 
-int tti_exec_device_depth(const tti_exec *x) { return x->device->n_sets; }
+int tti_exec_device_depth(const tti_exec *x) {
+    return is_alone(x) || x->device->reduce ? x->device->n_sets : 1;
+}
 
 /* Indices and numbers of a step, into host memory that the device reads when it comes to it. */
 static void note_indices(tti_exec *x, step_set *set, const tti_step_desc *desc) {
@@ -368,6 +387,7 @@ static void fill_args(const tti_exec *x, const tti_step_desc *desc, tti_step_arg
                             .correction1 = (float)(1 - pow(x->desc.beta1, t)),
                             .correction2 = (float)(1 - pow(x->desc.beta2, t)),
                             .keep_bad = desc->stop_on_bad,
+                            .vote = desc->vote,
                             .inv_rows = desc->n_rows > 0 ? (float)(1.0 / (double)desc->n_rows) : 0};
 }
 
@@ -440,7 +460,10 @@ static tutti_status join(tti_exec *x, int i) {
     for (int s = 0; s < n_local(x); s++)
         TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, d->sync_parts + (size_t)(x->first_shard + s) * n,
                              tti_instance_step_in(x->lane[s].shard, x->syncs[i], 0), n_bytes));
-    if (!is_alone(x)) TTI_TRY(exchange_parts(x, n));
+    if (d->reduce)
+        TTI_TRY(tti_device_reduce_parts(d->reduce, d->sync_parts, n));
+    else if (!is_alone(x))
+        TTI_TRY(exchange_parts(x, n));
     TTI_TRY(
         d->ops->join(node->op->name, d->sync_parts, (size_t)x->desc.n_shards, n, d->sync_joined));
     for (int s = 0; s < n_local(x); s++)
@@ -472,6 +495,17 @@ static void after_step(int step, void *user) {
     (void)st;
 }
 
+static void after_last_shard(int step, void *user) {
+    const timing *t = user;
+    tti_device_reduce_after(t->x->device->reduce, step);
+}
+
+/* What is done after each step of a shard. */
+static tti_after_step after_of(const tti_exec *x, int shard) {
+    if (x->device->profile) return after_step;
+    return x->device->reduce && shard == x->last_shard - 1 ? after_last_shard : NULL;
+}
+
 /* The steps between two joins, for every shard of a wave. */
 static tutti_status run_part(tti_exec *x, const step_set *set, const tti_wave *wave, int part) {
     int n_steps = x->desc.plan->shard.n_steps;
@@ -484,19 +518,22 @@ static tutti_status run_part(tti_exec *x, const step_set *set, const tti_wave *w
         point_at(x, instance, &x->shard_inputs, set, s);
         timing t = {x, instance, shard};
         TTI_TRY(tti_instance_run_range(instance, &x->device->runs[s], first, last,
-                                       x->device->profile ? after_step : NULL, &t));
+                                       after_of(x, shard), &t));
         if (last == n_steps) TTI_TRY(collect(x, instance, shard));
     }
     return TUTTI_OK;
 }
 
 static tutti_status run_shards(tti_exec *x, const step_set *set) {
+    tti_device_reduce *reduce = x->device->reduce;
+    bool beside = reduce && tti_device_reduce_merges(reduce, x->acc.n_waves - 1);
     for (int w = 0; w < x->acc.n_waves; w++) {
         const tti_wave *wave = &x->acc.waves[w];
         for (int part = 0; part <= x->n_syncs; part++) {
             TTI_TRY(run_part(x, set, wave, part));
             if (part < x->n_syncs) TTI_TRY(join(x, part));
         }
+        if (beside && w == x->acc.n_waves - 1) return TUTTI_OK;
         tti_exec_merge(x, wave, 0, x->desc.plan->n_flat);
         TTI_TRY(stamp(x, NULL, "add gradients of shards", -1));
     }
@@ -520,28 +557,46 @@ static tutti_status begin(tti_exec *x, const step_set *set) {
 static tutti_status update_and_tell(tti_exec *x, const step_set *set) {
     tti_exec_device *d = x->device;
     TTI_TRY(d->ops->update_run(d->update));
-    return d->ops->tell(d->report, d->sums, x->desc.n_shards * TTI_SUMS, set->told);
+    return d->ops->tell(d->report, d->sums, d->n_told, set->told);
 }
 
-static tutti_status whole_step(tti_exec *x, const step_set *set) {
+/* beside: other devices are read while shards compute. */
+static tutti_status whole_step(tti_exec *x, const step_set *set, bool beside) {
+    tti_exec_device *d = x->device;
+    if (d->reduce) tti_device_reduce_begin(d->reduce, beside);
     TTI_TRY(begin(x, set));
     TTI_TRY(stamp(x, NULL, "begin", -1));
     TTI_TRY(run_shards(x, set));
+    if (d->reduce) TTI_TRY(tti_device_reduce_finish(d->reduce, d->args, d->report, d->sums));
     TTI_TRY(update_and_tell(x, set));
     return stamp(x, NULL, "update", -1);
+}
+
+static tutti_status record(tti_exec *x, step_set *set) {
+    tti_exec_device *d = x->device;
+    TTI_TRY(d->ops->record_begin());
+    tutti_status st = whole_step(x, set, true);
+    tutti_status ended = d->ops->record_end(&set->recording);
+    TTI_TRY(st);
+    return ended;
+}
+
+/* Making a recording may wait for devices, which one that waits for its peers must not see: all of
+ * them are made before any runs. */
+static tutti_status record_all(tti_exec *x, const step_set *like) {
+    tti_exec_device *d = x->device;
+    for (int i = 0; i < d->n_sets; i++) {
+        d->sets[i].gathers = like->gathers;
+        TTI_TRY(record(x, &d->sets[i]));
+    }
+    return tti_device_reduce_meet(d->reduce);
 }
 
 /* As a recording from the second step of the worker on: the first one loads kernels. */
 static tutti_status run_recorded(tti_exec *x, step_set *set) {
     tti_exec_device *d = x->device;
-    if (d->n_begun == 0 || d->profile) return whole_step(x, set);
-    if (!set->recording) {
-        TTI_TRY(d->ops->record_begin());
-        tutti_status st = whole_step(x, set);
-        tutti_status ended = d->ops->record_end(&set->recording);
-        TTI_TRY(st);
-        TTI_TRY(ended);
-    }
+    if (d->n_begun == 0 || d->profile) return whole_step(x, set, false);
+    if (!set->recording) TTI_TRY(d->reduce ? record_all(x, set) : record(x, set));
     return d->ops->replay(set->recording);
 }
 
@@ -605,7 +660,7 @@ tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc) {
     set->begun_ns = tti_now_ns();
     set->desc = *desc;
     TTI_TRY(feed(x, set, desc));
-    TTI_TRY(is_alone(x) ? run_recorded(x, set) : run_with_peers(x, set));
+    TTI_TRY(is_alone(x) || d->reduce ? run_recorded(x, set) : run_with_peers(x, set));
     TTI_TRY(d->ops->mark(TTI_QUEUE_COMPUTE, which));
     set->at_work = true;
     d->n_begun++;
@@ -633,6 +688,16 @@ static tutti_status report_bad(tti_exec *x, const step_set *set, uint32_t bad) {
                     step);
 }
 
+static tutti_status take_sums(tti_exec *x, const step_set *set) {
+    tti_exec_device *d = x->device;
+    const char *sums = set->told + sizeof(tti_step_report);
+    if (d->reduce)
+        return tti_device_reduce_take(d->reduce, (const double *)(const void *)sums,
+                                      set->desc.step);
+    memcpy(x->sums, sums, (size_t)d->n_told * sizeof *x->sums);
+    return TUTTI_OK;
+}
+
 tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result) {
     tti_exec_device *d = x->device;
     int which = (int)(d->n_ended % (uint64_t)d->n_sets);
@@ -642,10 +707,10 @@ tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result) {
     TTI_ASSERT(set->at_work);
     set->at_work = false;
     d->n_ended++;
-    TTI_TRY(d->ops->await(which));
+    TTI_TRY(d->reduce ? tti_device_reduce_await(d->reduce, which) : d->ops->await(which));
     memcpy(&report, set->told, sizeof report);
     if (is_alone(x)) x->sums[x->n_sums - 1] = set->desc.vote ? 1 : 0;
-    memcpy(x->sums, set->told + sizeof report, d->told_bytes - sizeof report);
+    TTI_TRY(take_sums(x, set));
     tti_exec_add_sums(x, result);
     int64_t now = tti_now_ns();
     result->compute_ns = now - TTI_MAX(set->begun_ns, d->last_end_ns);
@@ -746,6 +811,7 @@ void tti_exec_device_release(tti_exec *x) {
     const tti_backend *backend = x->desc.backend;
     if (!d || !d->ops) return;
     if (d->ops->sync() != TUTTI_OK) tti_clear_error(); /* the run has its own failure to tell */
+    tti_device_reduce_destroy(d->reduce);
     d->ops->update_destroy(d->update);
     for (int i = 0; i < TTI_MAX_AHEAD; i++) release_set(x, &d->sets[i]);
     release_gather(x);

@@ -284,9 +284,7 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
     return TUTTI_OK;
 }
 
-int tti_exec_depth(const tti_exec *x) {
-    return x->device && x->n_ranks == 1 ? tti_exec_device_depth(x) : 1;
-}
+int tti_exec_depth(const tti_exec *x) { return x->device ? tti_exec_device_depth(x) : 1; }
 
 tutti_status tti_exec_keep(tti_exec *x, const tti_kept_samples *samples, int ahead, bool *kept) {
     *kept = false;

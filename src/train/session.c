@@ -315,13 +315,19 @@ static bool is_looked_at(const session *s, int64_t n_steps) {
            n_steps >= s->b->n_steps;
 }
 
-/* The next step may be begun before the one at work has ended: nothing of it depends on that. */
+static bool is_alone(const session *s) {
+    return !s->desc->comm || tutti_comm_n_ranks(s->desc->comm) == 1;
+}
+
+/* The next step may be begun before the one at work has ended: nothing of it depends on that.  The
+ * same on all workers, which therefore stop where a vote says so and not by a signal of their own.
+ */
 static bool may_go_ahead(const session *s) {
     int64_t n = s->n_begun - s->state.step;
     if (n == 0) return true;
     bool free = !s->is_scaled && strcmp(s->c->train.on_nan, "stop") == 0 && !s->stop_signal;
     return n < tti_exec_depth(s->exec) && free && !is_looked_at(s, s->n_begun) &&
-           !tti_stop_requested() && !is_trial(s);
+           !(is_alone(s) && tti_stop_requested()) && !is_trial(s);
 }
 
 static tutti_status begin_step(session *s) {

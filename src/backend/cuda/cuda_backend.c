@@ -77,6 +77,13 @@ static const tti_device_ops device_ops = {
     .update_run = tti_cuda_update_run,
     .update_hash = tti_cuda_update_hash,
     .update_destroy = tti_cuda_update_destroy,
+    .peers_meet = tti_cuda_peers_meet,
+    .peers_part = tti_cuda_peers_part,
+    .peers_describe = tti_cuda_peers_describe,
+    .peers_sum = tti_cuda_peers_sum,
+    .peers_spread = tti_cuda_peers_spread,
+    .peers_tell = tti_cuda_peers_tell,
+    .peers_await = tti_cuda_peers_await,
     .memory = tti_cuda_memory,
 };
 

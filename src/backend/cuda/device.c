@@ -51,9 +51,13 @@ static tutti_status read_properties(tti_cuda *d) {
                     p.major, p.minor);
 }
 
+/* What is added between devices goes first, so that the others need not wait for it. */
 static tutti_status make_queues(tti_cuda *d) {
+    int lowest = 0, highest = 0;
+    TTI_CUDA(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
     for (int i = 0; i < TTI_N_QUEUES; i++) {
-        TTI_CUDA(cudaStreamCreateWithFlags(&d->streams[i], cudaStreamNonBlocking));
+        TTI_CUDA(cudaStreamCreateWithPriority(&d->streams[i], cudaStreamNonBlocking,
+                                              i == TTI_QUEUE_COMM ? highest : lowest));
         TTI_CUDA(cudaEventCreateWithFlags(&d->orders[i], cudaEventDisableTiming));
     }
     for (size_t i = 0; i < TTI_COUNT(d->marks); i++)

@@ -41,4 +41,14 @@ tutti_status tti_cuda_collect(const float *loss_sum, const float *count, const f
                               double *sums);
 void tti_cuda_accumulate(float *dst, const float *src, size_t n_elems);
 
+/* peers.c: the devices of a job. */
+tutti_status tti_cuda_peers_meet(const tti_device_peers *peers, void **group);
+void tti_cuda_peers_part(void *group);
+void tti_cuda_peers_describe(const void *group, tti_str *str);
+tutti_status tti_cuda_peers_sum(void *group, size_t first, size_t n_elems);
+tutti_status tti_cuda_peers_spread(void *group, void *words, size_t n_words, size_t first,
+                                   size_t last);
+tutti_status tti_cuda_peers_tell(const tti_device_told *told);
+tutti_status tti_cuda_peers_await(void *group, int mark);
+
 #endif /* TTI_CUDA_DEVICE_H */

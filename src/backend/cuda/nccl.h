@@ -1,0 +1,59 @@
+/* nccl.h - the few calls of NCCL that are used, loaded when they are needed.
+ *
+ * A communicator belongs to the thread whose device was open when it was made.  Calls put work into
+ * a stream; all ranks issue the same ones in the same order. */
+#ifndef TTI_CUDA_NCCL_H
+#define TTI_CUDA_NCCL_H
+
+#include <cuda_runtime_api.h>
+
+#include "base/str.h"
+#include "tutti/status.h"
+
+typedef struct tti_nccl tti_nccl;
+
+/* What rank 0 makes and every other rank is given. */
+typedef struct tti_nccl_id {
+    char bytes[128];
+} tti_nccl_id;
+
+/* One send (in NULL) or receive (out NULL) of n_bytes. */
+typedef struct tti_nccl_message {
+    int peer;
+    const void *out;
+    void *in;
+    size_t n_bytes;
+} tti_nccl_message;
+
+/* Whether the library is there; false: why says what to do. */
+bool tti_nccl_load(tti_str *why);
+
+tutti_status tti_nccl_make_id(tti_nccl_id *id);
+
+/* Meets the other ranks and tries every call once, on the device of the calling thread.
+ * TUTTI_E_TIMEOUT after timeout_ms.  On success *out is owned by the caller. */
+tutti_status tti_nccl_create(const tti_nccl_id *id, int rank, int n_ranks, int timeout_ms,
+                             tti_nccl **out);
+void tti_nccl_destroy(tti_nccl *nccl); /* takes NULL */
+
+/* Ends what is at work; only destroy remains. */
+void tti_nccl_abort(tti_nccl *nccl);
+
+/* A failure that came after a call had returned. */
+tutti_status tti_nccl_check(tti_nccl *nccl);
+
+/* Sums in place, in an order of the library's own. */
+tutti_status tti_nccl_sum(tti_nccl *nccl, float *data, size_t n_elems, cudaStream_t stream);
+
+/* dst [n_ranks][n_bytes]; src may be its own place in it. */
+tutti_status tti_nccl_gather(tti_nccl *nccl, const void *src, void *dst, size_t n_bytes,
+                             cudaStream_t stream);
+
+/* All messages together; those between two ranks match in order. */
+tutti_status tti_nccl_exchange(tti_nccl *nccl, const tti_nccl_message *messages, int n_messages,
+                               cudaStream_t stream);
+
+/* "NCCL 2.28.9", or "no NCCL (why)". */
+void tti_nccl_describe(tti_str *str);
+
+#endif /* TTI_CUDA_NCCL_H */

@@ -1,0 +1,284 @@
+/* peers.cu - sums in a fixed order between devices, by kernels that read each other's memory.
+ *
+ * Each device sums one chunk: it reads that chunk of every term, adds in the order of the tree and
+ * writes the sum to all devices, with a meeting before (all terms are there) and after (all sums
+ * are).  The bytes are those of a ring, in one kernel.
+ *
+ * A meeting is counted on the device, so that a recording can be replayed.  A wait ends when the
+ * host says so or the time is over; the group is broken then, and its numbers are worth nothing. */
+#include "backend/cuda/device.cuh"
+#include "backend/cuda/peers.h"
+
+enum { SUM_THREADS = 512, SPREAD_THREADS = 256, STACK = 24, PATIENCE = 1024 };
+
+__device__ __forceinline__ uint64_t now_ns() {
+    uint64_t t;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+    return t;
+}
+
+/* Whether a wait since start is to be given up. */
+__device__ __noinline__ bool is_hopeless(const tti_peers_view &v, uint64_t start) {
+    volatile uint32_t *state = v.state;
+    if (*state) return true;
+    if (now_ns() - start < v.timeout_ns) return false;
+    *state = TTI_PEERS_LATE;
+    __threadfence_system();
+    return true;
+}
+
+/* Returns when the same block of every rank has come to this meeting. */
+__device__ __forceinline__ void meet(const tti_peers_view &v, int channel, uint32_t epoch) {
+    __syncthreads();
+    if (threadIdx.x < v.n_ranks) {
+        uint32_t *there = &v.arena[threadIdx.x]->flags[channel][blockIdx.x][v.rank], seen;
+        uint32_t *here = &v.arena[v.rank]->flags[channel][blockIdx.x][threadIdx.x];
+        uint64_t start = now_ns();
+        asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(there), "r"(epoch) : "memory");
+        for (uint32_t n = 1;; n++) {
+            asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(seen) : "l"(here) : "memory");
+            if ((int32_t)(seen - epoch) >= 0) break;
+            if (n % PATIENCE == 0 && is_hopeless(v, start)) break;
+        }
+    }
+    __syncthreads();
+}
+
+__device__ __forceinline__ float4 add(float4 a, float4 b) {
+    return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
+/* Not from the cache of this multiprocessor: a peer may have just written it. */
+__device__ __forceinline__ float4 load(const float *p, size_t unit) {
+    return __ldcg((const float4 *)p + unit);
+}
+
+/* The sum of N terms in a complete tree, for U units at once. */
+template <int N, int U>
+__device__ __forceinline__ void add_terms(const tti_peers_terms &t, size_t unit, size_t step,
+                                          float4 (&sum)[U]) {
+    float4 a[U][N];
+#pragma unroll
+    for (int u = 0; u < U; u++)
+#pragma unroll
+        for (int i = 0; i < N; i++) a[u][i] = load(t.data[i], unit + u * step);
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+#pragma unroll
+        for (int s = 1; s < N; s *= 2)
+#pragma unroll
+            for (int i = 0; i + s < N; i += 2 * s) a[u][i] = add(a[u][i], a[u][i + s]);
+        sum[u] = a[u][0];
+    }
+}
+
+/* Any list of terms, as a stack machine. */
+__device__ __noinline__ float4 add_any(const tti_peers_terms &t, size_t unit) {
+    float4 stack[STACK];
+    int n = 0;
+    for (int i = 0; i < t.n; i++) {
+        stack[n++] = load(t.data[i], unit);
+        for (int k = 0; k < t.n_adds[i]; k++, n--) stack[n - 2] = add(stack[n - 2], stack[n - 1]);
+    }
+    return stack[0];
+}
+
+/* put(unit, sum) for the units first .. last-1 of a grid.  N 0: any list of terms. */
+template <int N, class Put>
+__device__ __forceinline__ void sum_units(const tti_peers_terms &t, size_t first, size_t last,
+                                          const Put &put) {
+    constexpr int U = N == 0 ? 1 : N == 2 ? 4 : N == 4 ? 2 : 1;
+    size_t step = (size_t)gridDim.x * blockDim.x;
+    size_t i = first + (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if constexpr (N == 0) {
+        for (; i < last; i += step) put(i, add_any(t, i));
+    } else {
+        float4 sum[U], one[1];
+        for (; i + (U - 1) * step < last; i += U * step) {
+            add_terms<N, U>(t, i, step, sum);
+#pragma unroll
+            for (int u = 0; u < U; u++) put(i + u * step, sum[u]);
+        }
+        for (; i < last; i += step) {
+            add_terms<N, 1>(t, i, step, one);
+            put(i, one[0]);
+        }
+    }
+}
+
+template <int N>
+__global__ void __launch_bounds__(SUM_THREADS)
+    peers_sum_kernel(const __grid_constant__ tti_peers_view v, size_t first, size_t last) {
+    uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SUM][blockIdx.x];
+    uint32_t epoch = *counter;
+    meet(v, TTI_CHANNEL_SUM, epoch + 1);
+    sum_units<N>(v.terms, first, last, [&](size_t unit, float4 sum) {
+        for (int r = 0; r < v.n_ranks; r++) {
+            int to = v.rank + r < v.n_ranks ? v.rank + r : v.rank + r - v.n_ranks;
+            ((float4 *)v.sum[to])[unit] = sum;
+        }
+    });
+    meet(v, TTI_CHANNEL_SUM, epoch + 2);
+    if (threadIdx.x == 0) *counter = epoch + 2;
+}
+
+template <int N>
+__global__ void __launch_bounds__(SUM_THREADS)
+    terms_sum_kernel(const __grid_constant__ tti_peers_terms t, float *dst, size_t n_units) {
+    sum_units<N>(t, 0, n_units, [&](size_t unit, float4 sum) { ((float4 *)dst)[unit] = sum; });
+}
+
+/* Two places take turns: a rank that is one meeting ahead writes into the other one, and nobody
+ * can be two ahead. */
+__global__ void __launch_bounds__(SPREAD_THREADS)
+    peers_spread_kernel(const __grid_constant__ tti_peers_view v, uint32_t *words, size_t n,
+                        size_t first, size_t last) {
+    uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SPREAD][blockIdx.x];
+    uint32_t epoch = *counter;
+    size_t step = (size_t)gridDim.x * TTI_PEERS_SEGMENT;
+    for (size_t base = (size_t)blockIdx.x * TTI_PEERS_SEGMENT; base < n; base += step) {
+        uint32_t *mine = v.arena[v.rank]->staging[blockIdx.x][epoch & 1];
+        for (uint32_t k = threadIdx.x; k < TTI_PEERS_SEGMENT && base + k < n; k += SPREAD_THREADS) {
+            size_t i = base + k;
+            mine[k] = i >= first && i < last ? words[i] : 0;
+        }
+        meet(v, TTI_CHANNEL_SPREAD, epoch + 1);
+        for (uint32_t k = threadIdx.x; k < TTI_PEERS_SEGMENT && base + k < n; k += SPREAD_THREADS) {
+            uint32_t all = 0;
+            for (int r = 0; r < v.n_ranks; r++)
+                all |= __ldcg(&v.arena[r]->staging[blockIdx.x][epoch & 1][k]);
+            words[base + k] = all;
+        }
+        epoch++;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) *counter = epoch;
+}
+
+__global__ void words_keep_kernel(uint32_t *words, size_t n, size_t first, size_t last) {
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n && (i < first || i >= last)) words[i] = 0;
+}
+
+__global__ void words_or_kernel(uint32_t *words, const uint32_t *all, size_t n, int n_ranks) {
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    uint32_t word = 0;
+    for (int r = 0; r < n_ranks; r++) word |= all[r * n + i];
+    words[i] = word;
+}
+
+/* One block: sums of other shards and what other ranks say turn 0, its own hash and vote come. */
+__global__ void peers_tell_kernel(tti_device_told t) {
+    int n_sums = 3 * t.n_shards, n_hashes = 2 * t.n_ranks;
+    for (int i = threadIdx.x; i < n_sums + n_hashes + t.n_ranks; i += blockDim.x) {
+        double value = 0;
+        int hash = i - n_sums, vote = hash - n_hashes;
+        uint64_t h = t.report->params_hash;
+        if (i < n_sums)
+            value = i >= 3 * t.first_shard && i < 3 * t.last_shard ? t.sums[i] : 0.0;
+        else if (hash < n_hashes)
+            value = hash / 2 != t.rank ? 0.0 : (double)(uint32_t)(hash % 2 ? h : h >> 32);
+        else
+            value = vote == t.rank ? (double)t.args->vote : 0.0;
+        t.sums[i] = value;
+    }
+}
+
+/* ---- launchers ---- */
+
+static unsigned blocks_for(size_t n, size_t each, unsigned most) {
+    size_t n_blocks = (n + each - 1) / each;
+    return (unsigned)(n_blocks > most ? most : n_blocks ? n_blocks : 1);
+}
+
+template <class Kernel>
+static cudaError_t load_kernel(Kernel *kernel) {
+    cudaFuncAttributes attributes;
+    return cudaFuncGetAttributes(&attributes, kernel);
+}
+
+extern "C" cudaError_t tti_launch_peers_load(void) {
+    cudaError_t errors[] = {load_kernel(peers_sum_kernel<0>), load_kernel(peers_sum_kernel<2>),
+                            load_kernel(peers_sum_kernel<4>), load_kernel(peers_sum_kernel<8>),
+                            load_kernel(terms_sum_kernel<0>), load_kernel(terms_sum_kernel<2>),
+                            load_kernel(terms_sum_kernel<4>), load_kernel(terms_sum_kernel<8>),
+                            load_kernel(peers_spread_kernel), load_kernel(words_keep_kernel),
+                            load_kernel(words_or_kernel),     load_kernel(peers_tell_kernel)};
+    for (cudaError_t error : errors)
+        if (error != cudaSuccess) return error;
+    return cudaSuccess;
+}
+
+/* The same grid on every rank, whatever the length of its own chunk. */
+extern "C" cudaError_t tti_launch_peers_sum(const tti_peers_view *view, size_t first, size_t n,
+                                            cudaStream_t stream) {
+    if (n == 0) return cudaSuccess;
+    tti_peers_view v = *view;
+    tti_chunk longest = tti_chunk_of(n, 0, v.n_ranks), mine = tti_chunk_of(n, v.rank, v.n_ranks);
+    unsigned most = longest.n_elems > (4 << 20) ? TTI_PEERS_BLOCKS : TTI_PEERS_BLOCKS / 2;
+    unsigned grid = blocks_for(longest.n_elems / 4, SUM_THREADS, most);
+    size_t begin = (first + mine.first) / 4, end = begin + mine.n_elems / 4;
+    switch (v.terms.balanced) {
+        case 2:
+            peers_sum_kernel<2><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end);
+            break;
+        case 4:
+            peers_sum_kernel<4><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end);
+            break;
+        case 8:
+            peers_sum_kernel<8><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end);
+            break;
+        default:
+            peers_sum_kernel<0><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end);
+    }
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t tti_launch_peers_spread(const tti_peers_view *view, uint32_t *words,
+                                               size_t n, size_t first, size_t last,
+                                               cudaStream_t stream) {
+    if (n == 0) return cudaSuccess;
+    unsigned grid = blocks_for(n, TTI_PEERS_SEGMENT, TTI_PEERS_BLOCKS);
+    peers_spread_kernel<<<grid, SPREAD_THREADS, 0, stream>>>(*view, words, n, first, last);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t tti_launch_terms_sum(const tti_peers_terms *terms, float *dst, size_t n,
+                                            cudaStream_t stream) {
+    if (n == 0) return cudaSuccess;
+    unsigned grid = blocks_for(n / 4, SUM_THREADS, 1024);
+    switch (terms->balanced) {
+        case 2:
+            terms_sum_kernel<2><<<grid, SUM_THREADS, 0, stream>>>(*terms, dst, n / 4);
+            break;
+        case 4:
+            terms_sum_kernel<4><<<grid, SUM_THREADS, 0, stream>>>(*terms, dst, n / 4);
+            break;
+        case 8:
+            terms_sum_kernel<8><<<grid, SUM_THREADS, 0, stream>>>(*terms, dst, n / 4);
+            break;
+        default:
+            terms_sum_kernel<0><<<grid, SUM_THREADS, 0, stream>>>(*terms, dst, n / 4);
+    }
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t tti_launch_words_keep(uint32_t *words, size_t n, size_t first, size_t last,
+                                             cudaStream_t stream) {
+    if (n == 0) return cudaSuccess;
+    words_keep_kernel<<<(unsigned)((n + 255) / 256), 256, 0, stream>>>(words, n, first, last);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t tti_launch_words_or(uint32_t *words, const uint32_t *all, size_t n,
+                                           int n_ranks, cudaStream_t stream) {
+    if (n == 0) return cudaSuccess;
+    words_or_kernel<<<(unsigned)((n + 255) / 256), 256, 0, stream>>>(words, all, n, n_ranks);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t tti_launch_peers_tell(const tti_device_told *told, cudaStream_t stream) {
+    peers_tell_kernel<<<1, 256, 0, stream>>>(*told);
+    return cudaGetLastError();
+}

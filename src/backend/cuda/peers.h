@@ -1,0 +1,86 @@
+/* peers.h - launchers of peers.cu: sums and small vectors between devices that reach each other's
+ * memory, and what the library's way needs of kernels.
+ *
+ * Blocks of one kernel meet the blocks of the same number on the other devices, by flags in their
+ * memory.  All ranks launch the same sequence of calls with the same sizes in each channel. */
+#ifndef TTI_CUDA_PEERS_H
+#define TTI_CUDA_PEERS_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+#include "backend/chunk.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    TTI_PEERS_MAX = 16,
+    TTI_PEERS_TERMS = 64,
+    TTI_PEERS_BLOCKS = 128,   /* of a channel, at most */
+    TTI_PEERS_SEGMENT = 1024, /* words that a block spreads at once */
+};
+
+/* Sums and spreads may run beside each other: each has flags of its own. */
+typedef enum tti_channel { TTI_CHANNEL_SUM, TTI_CHANNEL_SPREAD, TTI_N_CHANNELS } tti_channel;
+
+/* What every rank shares with the others: one allocation, zero in the beginning. */
+typedef struct tti_peers_arena {
+    uint32_t flags[TTI_N_CHANNELS][TTI_PEERS_BLOCKS][TTI_PEERS_MAX]; /* [from]: written by it */
+    uint32_t epochs[TTI_N_CHANNELS][TTI_PEERS_BLOCKS];               /* its own: meetings so far */
+    uint32_t staging[TTI_PEERS_BLOCKS][2][TTI_PEERS_SEGMENT];
+} tti_peers_arena;
+
+/* The order of a sum, and where its terms begin. */
+typedef struct tti_peers_terms {
+    const float *data[TTI_PEERS_TERMS];
+    uint8_t n_adds[TTI_PEERS_TERMS];
+    int n;
+    int balanced; /* 2, 4 or 8: as many terms in a complete tree; 0: read it as a stack machine */
+} tti_peers_terms;
+
+typedef struct tti_peers_view {
+    int rank, n_ranks;
+    tti_peers_arena *arena[TTI_PEERS_MAX];
+    tti_peers_terms terms;
+    float *sum[TTI_PEERS_MAX]; /* where each rank wants it */
+    uint32_t *state;           /* memory of the host; not 0: the group has failed */
+    uint64_t timeout_ns;
+} tti_peers_view;
+
+/* What state says. */
+enum { TTI_PEERS_LATE = 1, TTI_PEERS_ENDED = 2 };
+
+/* Loads the kernels: that may wait for the device, which a kernel that waits for a peer must not
+ * see. */
+cudaError_t tti_launch_peers_load(void);
+
+/* sum[r][first + i] of every rank r = the sum over the terms; first and n_elems multiples of 4. */
+cudaError_t tti_launch_peers_sum(const tti_peers_view *view, size_t first, size_t n_elems,
+                                 cudaStream_t stream);
+
+/* words[i] of every rank = words[i] of the rank whose first .. last-1 holds i, or of the one where
+ * it is not 0. */
+cudaError_t tti_launch_peers_spread(const tti_peers_view *view, uint32_t *words, size_t n_words,
+                                    size_t first, size_t last, cudaStream_t stream);
+
+/* dst[i] = the sum over the terms, at offset i of each; multiples of 4. */
+cudaError_t tti_launch_terms_sum(const tti_peers_terms *terms, float *dst, size_t n_elems,
+                                 cudaStream_t stream);
+
+/* words first .. last-1 stay, the others turn 0; then words[i] |= all[r][i] for every rank. */
+cudaError_t tti_launch_words_keep(uint32_t *words, size_t n_words, size_t first, size_t last,
+                                  cudaStream_t stream);
+cudaError_t tti_launch_words_or(uint32_t *words, const uint32_t *all, size_t n_words, int n_ranks,
+                                cudaStream_t stream);
+
+cudaError_t tti_launch_peers_tell(const tti_device_told *told, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TTI_CUDA_PEERS_H */

@@ -1,0 +1,223 @@
+/* device_reduce.c - which range is summed when, and in which order its terms are added.
+ *
+ * The order is comm/sum_order.h's, as on the host, so the sums are the same bits. */
+#include "exec/device_reduce.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/progress.h"
+#include "comm/sum_order.h"
+#include "exec/worker.h"
+
+struct tti_device_reduce {
+    tti_exec *x;
+    const tti_device_ops *ops;
+    void *group;
+    int next_bucket;
+    bool beside;
+    tutti_status status; /* of what went wrong while shards were put to work */
+};
+
+/* ---- meeting ---- */
+
+static tutti_status all_gather(void *user, const void *src, void *dst, size_t n_bytes) {
+    tti_exec *x = user;
+    return tutti_comm_all_gather(x->desc.comm, src, dst, n_bytes, TUTTI_U8);
+}
+
+static tutti_status check(void *user) {
+    tti_exec *x = user;
+    return tti_comm_check(x->desc.comm);
+}
+
+/* The terms of the sum: in fast mode one of each rank, which has added its own before. */
+static tutti_status make_terms(const tti_exec *x, tti_device_term **out, int *n_terms) {
+    tti_sum_order order;
+    if (x->desc.fast)
+        TTI_TRY(tti_sum_order_ranks(x->n_ranks, &order));
+    else
+        TTI_TRY(tti_sum_order_shards(x->n_ranks, x->desc.n_shards, &order));
+    tti_device_term *terms = calloc((size_t)order.n_terms, sizeof *terms);
+    for (int t = 0; terms && t < order.n_terms; t++)
+        terms[t] =
+            (tti_device_term){order.terms[t].rank, order.terms[t].piece, order.terms[t].n_adds};
+    *n_terms = order.n_terms;
+    *out = terms;
+    tti_sum_order_free(&order);
+    return terms ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+}
+
+static size_t longest_bucket(const tti_plan *plan) {
+    size_t n = 0;
+    for (int b = 0; b < plan->n_buckets; b++) n = TTI_MAX(n, plan->buckets[b].n_elems);
+    return n;
+}
+
+/* 32-bit words of the longest small vector. */
+static size_t most_words(const tti_exec *x) {
+    size_t n = 2 * (size_t)tti_device_reduce_n_told(x);
+    for (int i = 0; i < x->n_syncs; i++) {
+        const tti_node *node = x->desc.plan->shard.steps[x->syncs[i]];
+        n = TTI_MAX(n, (size_t)x->desc.n_shards * (size_t)tti_value_n_elems(node->out[0]));
+    }
+    return n;
+}
+
+/* As parallel.algorithm says of the host. */
+static tti_device_way way_of(tutti_comm_alg alg) {
+    return alg == TUTTI_ALG_DIRECT ? TTI_WAY_PEERS
+           : alg == TUTTI_ALG_AUTO ? TTI_WAY_AUTO
+                                   : TTI_WAY_LIBRARY;
+}
+
+static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int n_terms) {
+    tti_exec *x = r->x;
+    float *pieces[TTI_MAX_PIECES];
+    int n_pieces = x->desc.fast ? 1 : x->acc.n_pieces;
+    for (int i = 0; i < n_pieces; i++) pieces[i] = x->buffers[x->acc.piece_buffer[i]];
+    return r->ops->peers_meet(&(tti_device_peers){.rank = x->rank,
+                                                  .n_ranks = x->n_ranks,
+                                                  .timeout_ms = tti_comm_timeout_ms(x->desc.comm),
+                                                  .terms = terms,
+                                                  .n_terms = n_terms,
+                                                  .pieces = pieces,
+                                                  .n_pieces = n_pieces,
+                                                  .n_flat = x->desc.plan->n_flat,
+                                                  .n_most = longest_bucket(x->desc.plan),
+                                                  .n_words = most_words(x),
+                                                  .fast = x->desc.fast,
+                                                  .way = way_of(x->desc.alg),
+                                                  .user = x,
+                                                  .all_gather = all_gather,
+                                                  .check = check},
+                              &r->group);
+}
+
+tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out) {
+    const tti_device_ops *ops = x->desc.backend->device;
+    tti_device_term *terms = NULL;
+    int n_terms = 0;
+    *out = NULL;
+    if (x->n_ranks == 1 || !ops->peers_meet) return TUTTI_OK;
+    if (x->desc.alg == TUTTI_ALG_RING && !x->desc.fast)
+        return tti_fail(TUTTI_E_INVALID,
+                        "exec: the ring algorithm adds in an order that depends on the number of "
+                        "workers, so its result cannot be exact; take auto, direct or tree");
+    tti_device_reduce *r = calloc(1, sizeof *r);
+    if (!r) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    *r = (tti_device_reduce){.x = x, .ops = ops};
+    tutti_status st = make_terms(x, &terms, &n_terms);
+    if (st == TUTTI_OK) st = meet(r, terms, n_terms);
+    free(terms);
+    if (st == TUTTI_OK) {
+        *out = r;
+        return TUTTI_OK;
+    }
+    free(r);
+    if (st != TUTTI_E_UNSUPPORTED) return st;
+    tti_clear_error();
+    return TUTTI_OK;
+}
+
+void tti_device_reduce_destroy(tti_device_reduce *r) {
+    if (!r) return;
+    r->ops->peers_part(r->group);
+    free(r);
+}
+
+/* ---- a step ---- */
+
+void tti_device_reduce_begin(tti_device_reduce *r, bool beside) {
+    r->next_bucket = 0;
+    r->beside = beside;
+    r->status = TUTTI_OK;
+}
+
+bool tti_device_reduce_merges(const tti_device_reduce *r, int w) {
+    return r->beside && w == r->x->acc.n_waves - 1;
+}
+
+/* What run_shards leaves to be done for the range of a bucket. */
+static void merge(tti_exec *x, const tti_bucket *b) {
+    tti_exec_merge(x, &x->acc.waves[x->acc.n_waves - 1], b->first, b->first + b->n_elems);
+    for (int i = 1; x->desc.fast && i < x->acc.n_pieces; i++)
+        x->desc.backend->accumulate(tti_exec_grads(x) + b->first,
+                                    x->buffers[x->acc.piece_buffer[i]] + b->first, b->n_elems);
+}
+
+static tutti_status sum_next(tti_device_reduce *r) {
+    const tti_bucket *b = &r->x->desc.plan->buckets[r->next_bucket++];
+    if (r->beside) {
+        merge(r->x, b);
+        TTI_TRY(r->ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
+    }
+    return r->ops->peers_sum(r->group, b->first, b->n_elems);
+}
+
+void tti_device_reduce_after(tti_device_reduce *r, int step) {
+    const tti_plan *plan = r->x->desc.plan;
+    while (r->beside && r->status == TUTTI_OK && r->next_bucket < plan->n_buckets &&
+           plan->buckets[r->next_bucket].ready_after <= step)
+        r->status = sum_next(r);
+}
+
+static tutti_status spread_sums(tti_device_reduce *r, const tti_step_args *args,
+                                const tti_step_report *report, double *sums) {
+    tti_exec *x = r->x;
+    size_t n_words = 2 * (size_t)tti_device_reduce_n_told(x);
+    TTI_TRY(r->ops->peers_tell(&(tti_device_told){.sums = sums,
+                                                  .args = args,
+                                                  .report = report,
+                                                  .n_shards = x->desc.n_shards,
+                                                  .first_shard = x->first_shard,
+                                                  .last_shard = x->last_shard,
+                                                  .rank = x->rank,
+                                                  .n_ranks = x->n_ranks}));
+    return r->ops->peers_spread(r->group, sums, n_words, 0, n_words);
+}
+
+tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args *args,
+                                      const tti_step_report *report, double *sums) {
+    TTI_TRY(r->status);
+    if (!r->beside) {
+        TTI_TRY(tti_device_reduce_meet(r));
+        while (r->next_bucket < r->x->desc.plan->n_buckets) TTI_TRY(sum_next(r));
+    }
+    TTI_ASSERT(r->next_bucket == r->x->desc.plan->n_buckets);
+    TTI_TRY(spread_sums(r, args, report, sums));
+    TTI_TRY(r->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
+    return r->beside ? TUTTI_OK : r->ops->sync();
+}
+
+tutti_status tti_device_reduce_parts(tti_device_reduce *r, float *parts, size_t n) {
+    const tti_exec *x = r->x;
+    size_t first = (size_t)x->first_shard * n, last = (size_t)x->last_shard * n;
+    if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));
+    TTI_TRY(r->ops->peers_spread(r->group, parts, n * (size_t)x->desc.n_shards, first, last));
+    return r->beside ? TUTTI_OK : r->ops->sync();
+}
+
+tutti_status tti_device_reduce_meet(tti_device_reduce *r) {
+    TTI_TRY(r->ops->sync());
+    return tutti_comm_barrier(r->x->desc.comm);
+}
+
+tutti_status tti_device_reduce_await(tti_device_reduce *r, int mark) {
+    return r->ops->peers_await(r->group, mark);
+}
+
+/* ---- what was told ---- */
+
+int tti_device_reduce_n_told(const tti_exec *x) {
+    return x->desc.n_shards * TTI_SUMS + 3 * x->n_ranks;
+}
+
+tutti_status tti_device_reduce_take(tti_device_reduce *r, const double *told, uint64_t step) {
+    tti_exec *x = r->x;
+    const double *votes = told + x->n_sums - 1;
+    memcpy(x->sums, told, (x->n_sums - 1) * sizeof *told);
+    x->sums[x->n_sums - 1] = 0;
+    for (int rank = 0; rank < x->n_ranks; rank++) x->sums[x->n_sums - 1] += votes[rank];
+    return tti_exec_compare_hashes(x, step);
+}

@@ -1,0 +1,50 @@
+/* device_reduce.h - what workers on devices add between each other, without the host.
+ *
+ * Buckets of gradients are summed in a queue of their own as soon as the last shard has completed
+ * them; loss sums, hashes and votes travel in one small vector.  All of it is part of the recorded
+ * step.  The first step of a worker is not recorded: it sums after all shards, since a kernel that
+ * waits for a peer must not meet one that is still being loaded. */
+#ifndef TTI_EXEC_DEVICE_REDUCE_H
+#define TTI_EXEC_DEVICE_REDUCE_H
+
+#include "backend/backend.h"
+#include "exec/exec.h"
+
+typedef struct tti_device_reduce tti_device_reduce;
+
+/* Meets the devices of the other workers.  *out NULL: they do not reach each other, and sums go by
+ * way of the host.  Collective.  Else *out is owned by the caller,
+ * and borrows x. */
+tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out);
+void tti_device_reduce_destroy(tti_device_reduce *reduce); /* takes NULL */
+
+/* A new step.  beside: buckets are summed while shards compute, which the recording needs. */
+void tti_device_reduce_begin(tti_device_reduce *reduce, bool beside);
+
+/* True if the shards of wave w are merged bucket by bucket. */
+bool tti_device_reduce_merges(const tti_device_reduce *reduce, int w);
+
+/* The last shard has got a step of its program to do.  A failure comes out of finish. */
+void tti_device_reduce_after(tti_device_reduce *reduce, int step);
+
+/* The other buckets; and the sums [tti_device_reduce_n_told] of all workers. */
+tutti_status tti_device_reduce_finish(tti_device_reduce *reduce, const tti_step_args *args,
+                                      const tti_step_report *report, double *sums);
+
+/* Sums of shards, halves of hashes and votes. */
+int tti_device_reduce_n_told(const tti_exec *x);
+
+/* What came of it, into x->sums; hashes are those of the step before.  TUTTI_E_MISMATCH names the
+ * worker whose parameters differ. */
+tutti_status tti_device_reduce_take(tti_device_reduce *reduce, const double *told, uint64_t step);
+
+/* Values [V][n] of a TTI_SYNC op, of which this worker has those of its shards. */
+tutti_status tti_device_reduce_parts(tti_device_reduce *reduce, float *parts, size_t n);
+
+/* Returns when all workers are here and their devices at rest. */
+tutti_status tti_device_reduce_meet(tti_device_reduce *reduce);
+
+/* Waits for a mark, or for the failure of a worker. */
+tutti_status tti_device_reduce_await(tti_device_reduce *reduce, int mark);
+
+#endif /* TTI_EXEC_DEVICE_REDUCE_H */

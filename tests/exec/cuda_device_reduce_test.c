@@ -1,0 +1,148 @@
+/* cuda_device_reduce_test.c - sums between several GPUs as threads, by every way there is, against
+ * the tree over all shards, bit for bit.  Exit code 77 with fewer than two.
+ *
+ * TUTTI_TEST_TIMES=1 prints how long sums take, by size. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "comm/sum_order.h"
+#include "exec/reduce_crew.h"
+
+static const tti_backend *cuda;
+static int n_devices;
+
+static void run_case(int n_ranks, int n_shards, bool fast, tutti_comm_alg alg, size_t n) {
+    reduce_crew c = {.backend = cuda,
+                     .device = {.exact = !fast},
+                     .n_shards = n_shards,
+                     .n_lanes = 1,
+                     .fast = fast,
+                     .record = true,
+                     .alg = alg,
+                     .n_elems = {16, n, 48}};
+    reduce_run(&c, n_ranks);
+}
+
+T_CASE(memory_of_the_peers) {
+    T_UNUSED;
+    for (int w = 2; w <= n_devices && w <= REDUCE_MAX_RANKS; w++)
+        for (int v = 8; v <= 64; v *= 8) {
+            run_case(w, v, false, TUTTI_ALG_AUTO, 64);
+            run_case(w, v, false, TUTTI_ALG_AUTO, 70000 * 16);
+            run_case(w, v, true, TUTTI_ALG_AUTO, 70000 * 16);
+        }
+}
+
+T_CASE(the_library_moves_and_adds) {
+    T_UNUSED;
+    for (int w = 2; w <= n_devices && w <= REDUCE_MAX_RANKS; w++) {
+        run_case(w, 8, false, TUTTI_ALG_TREE, 64);
+        run_case(w, 64, false, TUTTI_ALG_TREE, 70000 * 16);
+        run_case(w, 8, true, TUTTI_ALG_RING, 70000 * 16);
+    }
+}
+
+/* ---- times ---- */
+
+typedef struct timed {
+    tutti_comm_alg alg;
+    bool fast;
+    double us[16];
+} timed;
+
+static const size_t timed_elems[] = {1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26};
+
+static tutti_status gather_all(void *user, const void *src, void *dst, size_t n_bytes) {
+    return tutti_comm_all_gather(user, src, dst, n_bytes, TUTTI_U8);
+}
+
+static tutti_status check_all(void *user) { return tti_comm_check(user); }
+
+static const char *time_size(const tti_device_ops *ops, tutti_comm *comm, void *group, size_t n,
+                             double *us) {
+    enum { N = 20 };
+    double moments[2];
+    for (int round = 0; round < 2; round++) {
+        COMM_OK(ops->sync());
+        COMM_OK(tutti_comm_barrier(comm));
+        COMM_OK(ops->stamp(0));
+        COMM_OK(ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
+        for (int i = 0; i < N; i++) COMM_OK(ops->peers_sum(group, 0, n));
+        COMM_OK(ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
+        COMM_OK(ops->stamp(1));
+        COMM_OK(ops->read_stamps(2, moments));
+    }
+    *us = moments[1] / N;
+    return NULL;
+}
+
+static const char *time_rank(tutti_comm *comm, void *arg) {
+    timed *t = arg;
+    const tti_device_ops *ops = cuda->device;
+    int rank = tutti_comm_rank(comm), w = tutti_comm_n_ranks(comm);
+    size_t most = timed_elems[TTI_COUNT(timed_elems) - 1];
+    tti_device_term terms[REDUCE_MAX_RANKS];
+    tti_sum_order order;
+    void *group;
+    COMM_OK(ops->open(&(tti_device_desc){.index = rank}));
+    COMM_OK(tti_sum_order_ranks(w, &order));
+    for (int i = 0; i < w; i++) terms[i] = (tti_device_term){i, 0, order.terms[i].n_adds};
+    tti_sum_order_free(&order);
+    float *piece = cuda->alloc(most * sizeof(float));
+    COMM_TRUE(piece);
+    COMM_OK(ops->peers_meet(
+        &(tti_device_peers){.rank = rank,
+                            .n_ranks = w,
+                            .timeout_ms = 20000,
+                            .terms = terms,
+                            .n_terms = w,
+                            .pieces = &piece,
+                            .n_pieces = 1,
+                            .n_flat = most,
+                            .n_most = most,
+                            .n_words = 64,
+                            .fast = t->fast,
+                            .way = t->alg == TUTTI_ALG_AUTO ? TTI_WAY_AUTO : TTI_WAY_LIBRARY,
+                            .user = comm,
+                            .all_gather = gather_all,
+                            .check = check_all},
+        &group));
+    const char *failure = NULL;
+    for (size_t i = 0; i < TTI_COUNT(timed_elems) && !failure; i++) {
+        double us = 0;
+        failure = time_size(ops, comm, group, timed_elems[i], &us);
+        if (rank == 0) t->us[i] = us;
+    }
+    if (!failure) COMM_OK(tutti_comm_barrier(comm));
+    ops->peers_part(group);
+    cuda->release(piece, most * sizeof(float));
+    ops->close();
+    return failure;
+}
+
+T_CASE(sums_take_time) {
+    T_UNUSED;
+    timed direct = {0}, moved = {.alg = TUTTI_ALG_TREE}, vendor = {TUTTI_ALG_RING, true, {0}};
+    if (!getenv("TUTTI_TEST_TIMES")) return;
+    comm_run(n_devices, time_rank, &direct);
+    comm_run(n_devices, time_rank, &moved);
+    comm_run(n_devices, time_rank, &vendor);
+    printf("%d devices, us: bytes, peers' memory, NCCL moves, ncclAllReduce\n", n_devices);
+    for (size_t i = 0; i < TTI_COUNT(timed_elems); i++)
+        printf("%12zu %10.1f %10.1f %10.1f\n", timed_elems[i] * sizeof(float), direct.us[i],
+               moved.us[i], vendor.us[i]);
+}
+
+int main(void) {
+    if (tti_backend_find("cuda", &cuda) == TUTTI_OK) n_devices = cuda->device->count();
+    if (n_devices < 2) {
+        printf("skipped: %d GPUs, two are needed\n", n_devices);
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_of_the_peers),
+        cmocka_unit_test(the_library_moves_and_adds),
+        cmocka_unit_test(sums_take_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

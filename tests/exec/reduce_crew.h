@@ -1,0 +1,243 @@
+/* reduce_crew.h - ranks as threads that sum gradients as workers on devices do, held against the
+ * sum of all shards along the tree, bit for bit. */
+#ifndef TTI_TESTS_EXEC_REDUCE_CREW_H
+#define TTI_TESTS_EXEC_REDUCE_CREW_H
+
+#include "base/philox.h"
+#include "comm/ranks.h"
+#include "exec/device_reduce.h"
+#include "exec/worker.h"
+
+enum { REDUCE_BUCKETS = 3, REDUCE_STEPS = 5, REDUCE_MAX_SHARDS = 64, REDUCE_MAX_RANKS = 8 };
+
+typedef struct reduce_crew {
+    const tti_backend *backend;
+    tti_device_desc device; /* of rank 0; the others follow */
+    int n_shards, n_lanes;
+    bool fast, record;
+    tutti_comm_alg alg;
+    size_t n_elems[REDUCE_BUCKETS]; /* multiples of 16 */
+    tti_plan plan;
+    tti_bucket buckets[REDUCE_BUCKETS];
+} reduce_crew;
+
+/* Gradients of very different sizes, so that another order gives other bits. */
+static inline float reduce_value(int shard, size_t i) {
+    tti_philox draw = tti_philox_draw(23, (uint64_t)shard, i);
+    float unit = tti_philox_unit(draw.v[0]) - 0.5f;
+    return ldexpf(unit, (int)(draw.v[1] % 20) - 10);
+}
+
+static inline float reduce_tree(int first, int n, size_t i) {
+    if (n == 1) return reduce_value(first, i);
+    return reduce_tree(first, n / 2, i) + reduce_tree(first + n / 2, n / 2, i);
+}
+
+typedef struct reduce_rank {
+    reduce_crew *c;
+    tti_exec x;
+    tti_device_reduce *reduce;
+    const tti_device_ops *ops;
+    float *shards[REDUCE_MAX_SHARDS]; /* device, of this rank */
+    float *host;
+    double *sums;        /* device */
+    tti_step_args *args; /* device */
+    tti_step_report *report;
+} reduce_rank;
+
+static inline const char *reduce_upload(reduce_rank *r, int s) {
+    size_t n = r->c->plan.n_flat;
+    r->shards[s] = r->c->backend->alloc(n * sizeof(float));
+    COMM_TRUE(r->shards[s]);
+    for (size_t i = 0; i < n; i++) r->host[i] = reduce_value(r->x.first_shard + s, i);
+    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, r->shards[s], r->host, n * sizeof(float)));
+    COMM_OK(r->ops->sync());
+    return NULL;
+}
+
+static inline const char *reduce_make(reduce_rank *r, tutti_comm *comm) {
+    reduce_crew *c = r->c;
+    int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
+    size_t n_bytes = c->plan.n_flat * sizeof(float);
+    r->ops = c->backend->device;
+    tti_exec *x = &r->x;
+    *x = (tti_exec){.desc = {.plan = &c->plan,
+                             .backend = c->backend,
+                             .comm = comm,
+                             .n_shards = c->n_shards,
+                             .alg = c->alg,
+                             .fast = c->fast},
+                    .rank = rank,
+                    .n_ranks = n_ranks,
+                    .first_shard = tti_shard_first(rank, n_ranks, c->n_shards),
+                    .last_shard = tti_shard_first(rank + 1, n_ranks, c->n_shards),
+                    .has_hash = true};
+    x->n_sums = (size_t)c->n_shards * TTI_SUMS + 2 * (size_t)n_ranks + 1;
+    x->sums = calloc(x->n_sums, sizeof *x->sums);
+    COMM_OK(tti_accumulation_init(&x->acc, x->first_shard, x->last_shard, c->n_lanes));
+    x->buffers = calloc((size_t)x->acc.n_buffers, sizeof *x->buffers);
+    for (int b = 0; b < x->acc.n_buffers; b++) x->buffers[b] = c->backend->alloc(n_bytes);
+    r->host = calloc(1, n_bytes);
+    for (int s = 0; s < x->last_shard - x->first_shard; s++) {
+        const char *failure = reduce_upload(r, s);
+        if (failure) return failure;
+    }
+    r->sums = c->backend->alloc((size_t)tti_device_reduce_n_told(x) * sizeof(double));
+    r->args = c->backend->alloc(sizeof *r->args);
+    r->report = c->backend->alloc(sizeof *r->report);
+    COMM_OK(tti_device_reduce_create(x, &r->reduce));
+    COMM_TRUE(r->reduce);
+    return NULL;
+}
+
+/* What this rank says: its votes are 1 for odd ranks, its sums the numbers of its shards. */
+static inline const char *reduce_say(reduce_rank *r, uint64_t hash) {
+    double sums[REDUCE_MAX_SHARDS * TTI_SUMS];
+    for (int i = 0; i < r->c->n_shards * TTI_SUMS; i++) sums[i] = i + 0.5;
+    tti_step_args args = {.vote = r->x.rank % 2 == 1};
+    tti_step_report report = {.params_hash = hash};
+    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, r->sums, sums,
+                         (size_t)r->c->n_shards * TTI_SUMS * sizeof *sums));
+    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, r->args, &args, sizeof args));
+    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, r->report, &report, sizeof report));
+    COMM_OK(r->ops->sync());
+    return NULL;
+}
+
+static inline const char *reduce_shards(reduce_rank *r, bool beside) {
+    tti_exec *x = &r->x;
+    size_t n_flat = r->c->plan.n_flat;
+    tti_device_reduce_begin(r->reduce, beside);
+    for (int w = 0; w < x->acc.n_waves; w++) {
+        const tti_wave *wave = &x->acc.waves[w];
+        for (int i = 0; i < wave->n_shards; i++)
+            COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, x->buffers[wave->buffer[i]],
+                                 r->shards[wave->first + i - x->first_shard],
+                                 n_flat * sizeof(float)));
+        for (int s = 0; w == x->acc.n_waves - 1 && s < REDUCE_STEPS; s++)
+            tti_device_reduce_after(r->reduce, s);
+        if (!tti_device_reduce_merges(r->reduce, w)) tti_exec_merge(x, wave, 0, n_flat);
+    }
+    for (int i = 1; x->desc.fast && !beside && i < x->acc.n_pieces; i++)
+        r->c->backend->accumulate(tti_exec_grads(x), x->buffers[x->acc.piece_buffer[i]], n_flat);
+    COMM_OK(tti_device_reduce_finish(r->reduce, r->args, r->report, r->sums));
+    return NULL;
+}
+
+static inline const char *reduce_check(reduce_rank *r) {
+    size_t n = r->c->plan.n_flat;
+    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, r->host, tti_exec_grads(&r->x), n * sizeof(float)));
+    COMM_OK(r->ops->sync());
+    for (size_t i = 0; i < n; i++) {
+        float want = reduce_tree(0, r->c->n_shards, i);
+        if (r->c->fast ? fabsf(r->host[i] - want) > 1e-3f : r->host[i] != want)
+            return comm_text("rank %d: element %zu of %zu is %.9g, want %.9g", r->x.rank, i, n,
+                             (double)r->host[i], (double)want);
+    }
+    return NULL;
+}
+
+static inline const char *reduce_check_told(reduce_rank *r) {
+    int n = tti_device_reduce_n_told(&r->x), n_sums = r->c->n_shards * TTI_SUMS;
+    double told[REDUCE_MAX_SHARDS * TTI_SUMS + 3 * REDUCE_MAX_RANKS];
+    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, told, r->sums, (size_t)n * sizeof *told));
+    COMM_OK(r->ops->sync());
+    COMM_OK(tti_device_reduce_take(r->reduce, told, 3));
+    for (int i = 0; i < n_sums; i++) COMM_TRUE(r->x.sums[i] == i + 0.5);
+    for (int i = 0; i < r->x.n_ranks; i++) {
+        COMM_TRUE(r->x.sums[n_sums + 2 * i] == 0x12345678u);
+        COMM_TRUE(r->x.sums[n_sums + 2 * i + 1] == 0x9ABCDEF0u);
+    }
+    COMM_TRUE(r->x.sums[r->x.n_sums - 1] == r->x.n_ranks / 2);
+    return NULL;
+}
+
+/* Values that are joined inside the step. */
+static inline const char *reduce_check_parts(reduce_rank *r) {
+    enum { N = 6 }; /* as many words as the sums, which is what there is room for */
+    size_t n_bytes = (size_t)r->c->n_shards * N * sizeof(float);
+    float host[REDUCE_MAX_SHARDS * N], *parts = r->c->backend->alloc(n_bytes);
+    size_t first = (size_t)r->x.first_shard * N, last = (size_t)r->x.last_shard * N;
+    for (size_t i = 0; i < n_bytes / sizeof *host; i++)
+        host[i] = i >= first && i < last ? -(float)i : 777; /* others' places hold anything */
+    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, parts, host, n_bytes));
+    COMM_OK(tti_device_reduce_parts(r->reduce, parts, N));
+    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, host, parts, n_bytes));
+    COMM_OK(r->ops->sync());
+    for (size_t i = 0; i < n_bytes / sizeof *host; i++) {
+        COMM_TRUE(host[i] == -(float)i);
+        COMM_TRUE(signbit(host[i])); /* -0 too */
+    }
+    r->c->backend->release(parts, n_bytes);
+    return NULL;
+}
+
+/* Twice: each replay counts its meetings anew. */
+static inline const char *reduce_recorded(reduce_rank *r) {
+    void *recording;
+    COMM_OK(r->ops->record_begin());
+    const char *failure = reduce_shards(r, true);
+    COMM_OK(r->ops->record_end(&recording));
+    if (failure) return failure;
+    for (int i = 0; i < 3 && !failure; i++) {
+        failure = reduce_say(r, 0x123456789ABCDEF0u);
+        COMM_OK(tti_device_reduce_meet(r->reduce));
+        COMM_OK(r->ops->replay(recording));
+        COMM_OK(r->ops->mark(TTI_QUEUE_COMPUTE, 0));
+        COMM_OK(tti_device_reduce_await(r->reduce, 0));
+        if (!failure) failure = reduce_check(r);
+        if (!failure) failure = reduce_check_told(r);
+    }
+    r->ops->release_recording(recording);
+    return failure;
+}
+
+static inline void reduce_free(reduce_rank *r) {
+    const tti_backend *b = r->c->backend;
+    size_t n_bytes = r->c->plan.n_flat * sizeof(float);
+    tti_device_reduce_destroy(r->reduce);
+    for (int s = 0; s < REDUCE_MAX_SHARDS; s++) b->release(r->shards[s], n_bytes);
+    for (int i = 0; i < r->x.acc.n_buffers; i++) b->release(r->x.buffers[i], n_bytes);
+    b->release(r->sums, (size_t)tti_device_reduce_n_told(&r->x) * sizeof(double));
+    b->release(r->args, sizeof *r->args);
+    b->release(r->report, sizeof *r->report);
+    tti_accumulation_fini(&r->x.acc);
+    free(r->x.buffers);
+    free(r->x.sums);
+    free(r->host);
+}
+
+static inline const char *reduce_rank_main(tutti_comm *comm, void *arg) {
+    reduce_rank r = {.c = arg};
+    tti_device_desc device = r.c->device;
+    device.index += tutti_comm_rank(comm);
+    COMM_OK(r.c->backend->device->open(&device));
+    const char *failure = reduce_make(&r, comm);
+    if (!failure) failure = reduce_say(&r, 0x123456789ABCDEF0u);
+    if (!failure) failure = reduce_shards(&r, false);
+    if (!failure) failure = reduce_check(&r);
+    if (!failure) failure = reduce_check_told(&r);
+    if (!failure) failure = reduce_check_parts(&r);
+    if (!failure && r.c->record) failure = reduce_recorded(&r);
+    if (!failure) COMM_OK(tutti_comm_barrier(comm)); /* nobody parts while others still read */
+    reduce_free(&r);
+    r.c->backend->device->close();
+    return failure;
+}
+
+static inline void reduce_run(reduce_crew *c, int n_ranks) {
+    static const int ready[REDUCE_BUCKETS] = {1, 1, 4};
+    static tti_node *no_steps[REDUCE_STEPS];
+    size_t first = 0;
+    for (int b = 0; b < REDUCE_BUCKETS; b++) {
+        c->buckets[b] = (tti_bucket){first, c->n_elems[b], ready[b]};
+        first += c->n_elems[b];
+    }
+    c->plan = (tti_plan){.n_flat = first,
+                         .buckets = c->buckets,
+                         .n_buckets = REDUCE_BUCKETS,
+                         .shard = {.steps = no_steps, .n_steps = REDUCE_STEPS}};
+    comm_run(n_ranks, reduce_rank_main, c);
+}
+
+#endif /* TTI_TESTS_EXEC_REDUCE_CREW_H */
