@@ -1,5 +1,5 @@
 /* loss.c - the rows of the kernel table for losses: loss.cu does the work. */
-#include "backend/cuda/loss.h"
+#include "backend/cuda/loss_small.h"
 
 #include <string.h>
 
@@ -55,6 +55,10 @@ static tutti_status entropy_both_run(void *state, const tti_kargs *a) {
     tti_entropy_rows r = entropy_of(a);
     float *const out[3] = {a->out[1], a->out[2], a->out[3]};
     (void)state;
+    if (tti_entropy_is_small(&r))
+        return tti_cuda_check(
+            tti_launch_entropy_small(&r, a->in[0], a->in[2], a->out[0], out, tti_cuda_stream()),
+            "cross_entropy_and_grad");
     return tti_cuda_check(tti_launch_entropy_both(&r, a->in[0], a->in[2], a->out[0], out,
                                                   a->scratch, tti_cuda_stream()),
                           "cross_entropy_and_grad");

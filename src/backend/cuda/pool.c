@@ -3,6 +3,7 @@
 
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/plain.h"
+#include "backend/cuda/pool_two.h"
 
 static bool can_run(const tti_node *node) {
     if (!tti_cuda_is_float(node->in[0])) return false;
@@ -37,6 +38,10 @@ static tti_pool pool_of(const tti_node *node) {
 static tutti_status max_run(void *state, const tti_kargs *a) {
     tti_pool p = pool_of(a->node);
     (void)state;
+    if (tti_pool_is_two(&p))
+        return tti_cuda_check(
+            tti_launch_max_pool_two(&p, a->in[0], a->out[0], a->out[1], tti_cuda_stream()),
+            a->node->op->name);
     return tti_cuda_check(
         tti_launch_max_pool(&p, a->in[0], a->out[0], a->out[1], tti_cuda_stream()),
         a->node->op->name);
@@ -45,6 +50,10 @@ static tutti_status max_run(void *state, const tti_kargs *a) {
 static tutti_status max_grad_run(void *state, const tti_kargs *a) {
     tti_pool p = pool_of(a->node);
     (void)state;
+    if (tti_pool_is_two(&p))
+        return tti_cuda_check(
+            tti_launch_max_pool_two_grad(&p, a->in[0], a->in[1], a->out[0], tti_cuda_stream()),
+            a->node->op->name);
     return tti_cuda_check(
         tti_launch_max_pool_grad(&p, a->in[0], a->in[1], a->out[0], tti_cuda_stream()),
         a->node->op->name);

@@ -9,7 +9,7 @@
 typedef struct update {
     tti_update_view view;
     bool takes_norms;
-    void *memory; /* device: hyper, hash, partials, norms, slots, blocks */
+    void *memory; /* device: hyper, hash, lanes, partials, norms, slots, blocks */
     uint64_t *hash;
 } update;
 
@@ -27,6 +27,8 @@ static size_t lay_out(update *u, char *base) {
     size_t at = 0, n_blocks = (size_t)u->view.n_blocks, n_slots = (size_t)u->view.n_slots;
     u->view.hyper = take(base, &at, sizeof(tti_hyper));
     u->hash = take(base, &at, sizeof *u->hash);
+    u->view.hash_lanes = take(base, &at, n_blocks * TTI_HASH_LANES * sizeof(uint32_t));
+    u->view.arrived = take(base, &at, n_blocks * sizeof(uint32_t));
     u->view.partials = take(base, &at, 2 * n_blocks * sizeof(double));
     u->view.norms = take(base, &at, 2 * n_slots * sizeof(float));
     u->view.slot_first = take(base, &at, (n_slots + 1) * sizeof(int));

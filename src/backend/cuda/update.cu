@@ -8,13 +8,13 @@
 #include "backend/cuda/optim.cuh"
 #include "base/philox.h"
 
-/* FEW_BLOCKS: up to so many leave multiprocessors idle, and get more threads each. */
+/* FEW_BLOCKS: up to so many would leave multiprocessors idle, and are split into PARTS. */
 enum {
     THREADS = 256,
     STRIDE = THREADS * 4,
-    MOST_THREADS = 1024,
     FEW_BLOCKS = 256,
-    HASH_LANES = 64,
+    PARTS = 8,
+    HASH_LANES = TTI_HASH_LANES,
     MAX_CHUNKS = 256
 };
 
@@ -144,7 +144,7 @@ __device__ __forceinline__ void hash_begin(block_hash &h) {
     uint32_t factor = 0x9E3779B1u, power = 1;
     for (uint32_t k = threadIdx.x; k; k >>= 1, factor *= factor)
         if (k & 1) power *= factor;
-    if (threadIdx.x < MAX_CHUNKS) h.power[threadIdx.x] = power;
+    h.power[threadIdx.x] = power;
     if (threadIdx.x < HASH_LANES) h.lane[threadIdx.x] = 0;
     __syncthreads();
 }
@@ -158,13 +158,15 @@ __device__ __forceinline__ void hash_four(const block_hash &h, uint32_t n, uint3
     for (int k = 0; k < 4; k++) acc[k] += i + k < n ? __float_as_uint(w[k]) * power : 0u;
 }
 
-/* On thread 0 the hash; every thread must call it. */
-__device__ __forceinline__ uint64_t hash_end(block_hash &h, uint64_t first, uint32_t n,
-                                             const uint32_t (&acc)[4]) {
+/* The threads' lanes together; every thread must call it. */
+__device__ __forceinline__ void hash_lanes(block_hash &h, const uint32_t (&acc)[4]) {
 #pragma unroll
     for (int k = 0; k < 4; k++) atomicAdd(&h.lane[threadIdx.x % 16 * 4 + k], acc[k]);
     __syncthreads();
-    if (threadIdx.x) return 0;
+}
+
+/* Of one thread, from the lanes of all. */
+__device__ __forceinline__ uint64_t hash_end(const block_hash &h, uint64_t first, uint32_t n) {
     uint64_t hash = tti_mix64(first, n);
     for (int k = 0; k < 16; k += 2) {
         uint32_t pair[2];
@@ -175,6 +177,26 @@ __device__ __forceinline__ uint64_t hash_end(block_hash &h, uint64_t first, uint
         hash = tti_mix64(hash ^ ((uint64_t)pair[0] << 32 | pair[1]), (uint64_t)k);
     }
     return hash;
+}
+
+/* Adds the lanes of this part to those of the others: sums of integers, for which any order is the
+ * same.  True, and the lanes of all parts in h, for the one that comes last. */
+__device__ __forceinline__ bool join_parts(const tti_update_view &u, int block, int n_parts,
+                                           block_hash &h) {
+    __shared__ bool is_last;
+    uint32_t *lanes = u.hash_lanes + (size_t)block * HASH_LANES;
+    if (n_parts == 1) return true;
+    if (threadIdx.x < HASH_LANES) atomicAdd(&lanes[threadIdx.x], h.lane[threadIdx.x]);
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) is_last = atomicAdd(&u.arrived[block], 1u) == (uint32_t)n_parts - 1;
+    __syncthreads();
+    if (!is_last) return false;
+    __threadfence();
+    if (threadIdx.x < HASH_LANES) h.lane[threadIdx.x] = atomicExch(&lanes[threadIdx.x], 0u);
+    if (threadIdx.x == 0) atomicExch(&u.arrived[block], 0u);
+    __syncthreads();
+    return true;
 }
 
 /* ---- the update ---- */
@@ -206,18 +228,20 @@ __device__ __forceinline__ void train_four(const tti_update_view &u, const tti_u
     for (int j = 0; j < N_STATES; j++) tti_store<float, 4>(u.states[j] + at, s[j]);
 }
 
-/* Slots are padded to 16 elements, so four at once may run over the end of a block's own. */
+/* Slots are padded to 16 elements, so four at once may run over the end of a block's own.  The
+ * parts of a block are neighbours. */
 template <int KIND, int N_STATES>
-__global__ void __launch_bounds__(MOST_THREADS) update_kernel(tti_update_view u) {
+__global__ void __launch_bounds__(THREADS) update_kernel(tti_update_view u, int n_parts) {
     __shared__ block_hash shared;
-    const tti_update_block b = u.blocks[blockIdx.x];
+    int block = blockIdx.x / n_parts, part = blockIdx.x % n_parts;
+    const tti_update_block b = u.blocks[block];
     tti_hyper h = *u.hyper;
     if (u.report->bad) return;
     h.lr *= b.lr_factor;
     hash_begin(shared);
     uint32_t acc[4] = {0, 0, 0, 0};
 #pragma unroll 2
-    for (uint32_t i = threadIdx.x * 4; i < b.n_elems; i += blockDim.x * 4) {
+    for (uint32_t i = (part * THREADS + threadIdx.x) * 4; i < b.n_elems; i += n_parts * STRIDE) {
         size_t at = b.first + i;
         float w[4];
         tti_load<float, 4>(u.params + at, w);
@@ -233,9 +257,10 @@ __global__ void __launch_bounds__(MOST_THREADS) update_kernel(tti_update_view u)
         if (u.ema) average_four(u, b.kind == TTI_BLOCK_BUFFER, at, w);
         hash_four(shared, b.n_elems, i, w, acc);
     }
-    uint64_t hash = hash_end(shared, b.first, b.n_elems, acc);
-    if (threadIdx.x == 0)
-        atomicAdd((unsigned long long *)&u.report->params_hash, (unsigned long long)hash);
+    hash_lanes(shared, acc);
+    if (!join_parts(u, block, n_parts, shared) || threadIdx.x) return;
+    atomicAdd((unsigned long long *)&u.report->params_hash,
+              (unsigned long long)hash_end(shared, b.first, b.n_elems));
 }
 
 __global__ void __launch_bounds__(THREADS) hash_kernel(tti_update_view u, uint64_t *total) {
@@ -248,8 +273,10 @@ __global__ void __launch_bounds__(THREADS) hash_kernel(tti_update_view u, uint64
         tti_load<float, 4>(u.params + b.first + i, w);
         hash_four(shared, b.n_elems, i, w, acc);
     }
-    uint64_t hash = hash_end(shared, b.first, b.n_elems, acc);
-    if (threadIdx.x == 0) atomicAdd((unsigned long long *)total, (unsigned long long)hash);
+    hash_lanes(shared, acc);
+    if (threadIdx.x) return;
+    atomicAdd((unsigned long long *)total,
+              (unsigned long long)hash_end(shared, b.first, b.n_elems));
 }
 
 /* ---- single tensors ---- */
@@ -334,9 +361,9 @@ extern "C" cudaError_t tti_launch_update_norms(const tti_update_view *u, cudaStr
 
 extern "C" cudaError_t tti_launch_update_step(const tti_update_view *u, cudaStream_t stream) {
     if (u->n_blocks == 0) return cudaSuccess;
-    int n_threads = u->n_blocks <= FEW_BLOCKS ? MOST_THREADS : THREADS;
-    FOR_RULE(u->rule.kind,
-             update_kernel<KIND, N_STATES><<<u->n_blocks, n_threads, 0, stream>>>(*u));
+    unsigned n_parts = u->n_blocks <= FEW_BLOCKS ? PARTS : 1;
+    FOR_RULE(u->rule.kind, update_kernel<KIND, N_STATES>
+             <<<u->n_blocks * n_parts, THREADS, 0, stream>>>(*u, n_parts));
     return cudaGetLastError();
 }
 

@@ -35,6 +35,8 @@ typedef struct tti_hyper {
     float lr, inv_count, clip, step, bias1, bias2, inv_rows, unused;
 } tti_hyper;
 
+enum { TTI_HASH_LANES = 64 };
+
 /* Every pointer is device memory. */
 typedef struct tti_update_view {
     tti_rule rule;
@@ -49,6 +51,8 @@ typedef struct tti_update_view {
     double *partials;      /* [n_blocks][2] */
     float *norms;          /* [n_slots][2] */
     const int *slot_first; /* [n_slots + 1] the first block of each slot */
+    uint32_t *hash_lanes;  /* [n_blocks][TTI_HASH_LANES], all 0 between kernels */
+    uint32_t *arrived;     /* [n_blocks], 0 between kernels */
     float clip_norm, clip_value, l1, ema_decay;
     int watch;
 } tti_update_view;
