@@ -33,7 +33,6 @@
     X(cublasLtGetStatusString)              \
     X(cublasLtMatmul)                       \
     X(cublasLtMatmulAlgoCheck)              \
-    X(cublasLtMatmulAlgoConfigSetAttribute) \
     X(cublasLtMatmulAlgoGetHeuristic)       \
     X(cublasLtMatmulDescCreate)             \
     X(cublasLtMatmulDescDestroy)            \
@@ -46,8 +45,7 @@
     X(cublasLtMatrixLayoutSetAttribute)
 
 enum {
-    MAX_CANDIDATES = 192,
-    MAX_ASKED = 32, /* of the heuristics */
+    MAX_CANDIDATES = 32,
     N_FINALISTS = 4,
     ALIGNMENT = 64, /* of every pointer, bytes */
     LARGE_WORKSPACE = 32 << 20,
@@ -58,8 +56,8 @@ enum {
 /* Flops from which a product is timed, and has the large workspace: some microseconds. */
 static const double large_flops = 2e9;
 
-/* Flops from which a step spends its time here: there the search goes on around the best, and the
- * last few run for long enough that the device is as warm, and its clock as low, as in training. */
+/* Flops from which a step spends its time here: there the last few run for long enough that the
+ * device is as warm, and its clock as low, as in training. */
 static const double hot_flops = 2e10;
 static const double steady_us = 30e3;
 
@@ -173,7 +171,7 @@ static void load_choices(void) {
     int driver = 0;
     size_t n_bytes = 0;
     cudaDriverGetVersion(&driver);
-    snprintf(choices.key, sizeof choices.key, "2 %zu %d %zu %s", sizeof(choice), driver,
+    snprintf(choices.key, sizeof choices.key, "3 %zu %d %zu %s", sizeof(choice), driver,
              lt.cublasLtGetVersion(), tti_cuda_device()->name);
     char *data = tti_cuda_cache_read(choices_file, choices.key, &n_bytes);
     if (data && n_bytes % sizeof(choice) == 0 && grow(n_bytes / sizeof(choice))) {
@@ -350,10 +348,11 @@ static tutti_status ask(cublasLtHandle_t handle, const tti_blas_plan *plan, cand
     found->n = 0;
     TRY_LT(cublasLtMatmulPreferenceCreate, &preference);
     tutti_status st = set_preferences(&plan->problem, preference);
-    cublasStatus_t answer = st == TUTTI_OK ? lt.cublasLtMatmulAlgoGetHeuristic(
-                                                 handle, plan->desc, plan->b, plan->a, plan->d,
-                                                 plan->d, preference, MAX_ASKED, found->all, &n)
-                                           : CUBLAS_STATUS_NOT_SUPPORTED;
+    cublasStatus_t answer =
+        st == TUTTI_OK
+            ? lt.cublasLtMatmulAlgoGetHeuristic(handle, plan->desc, plan->b, plan->a, plan->d,
+                                                plan->d, preference, MAX_CANDIDATES, found->all, &n)
+            : CUBLAS_STATUS_NOT_SUPPORTED;
     lt.cublasLtMatmulPreferenceDestroy(preference);
     TTI_TRY(st);
     if (answer != CUBLAS_STATUS_SUCCESS) return TUTTI_OK; /* not supported, in its many words */
@@ -377,69 +376,11 @@ static cublasStatus_t launch(cublasLtHandle_t handle, const tti_blas_plan *plan,
                              tti_cuda_stream());
 }
 
-/* ---- more candidates than the heuristics have ---- */
-
-/* An algorithm for another problem, if it does for this one too. */
-static void add_candidate(cublasLtHandle_t handle, const tti_blas_plan *plan,
-                          const cublasLtMatmulAlgo_t *algo, candidates *found) {
-    cublasLtMatmulHeuristicResult_t made = {0};
-    if (found->n == MAX_CANDIDATES ||
-        lt.cublasLtMatmulAlgoCheck(handle, plan->desc, plan->b, plan->a, plan->d, plan->d, algo,
-                                   &made) != CUBLAS_STATUS_SUCCESS ||
-        made.workspaceSize > LARGE_WORKSPACE)
-        return;
-    made.algo = *algo;
-    for (int i = 0; i < found->n; i++)
-        if (memcmp(&found->all[i].algo, algo, sizeof *algo) == 0) return;
-    found->all[found->n++] = made;
-}
-
 static void free_descriptors(tti_blas_plan *plan) {
     if (plan->desc) lt.cublasLtMatmulDescDestroy(plan->desc);
     if (plan->a) lt.cublasLtMatrixLayoutDestroy(plan->a);
     if (plan->b) lt.cublasLtMatrixLayoutDestroy(plan->b);
     if (plan->d) lt.cublasLtMatrixLayoutDestroy(plan->d);
-}
-
-/* What the heuristics have for the same product in 16 bits, plain: they differ for no reason. */
-static tutti_status ask_for_cousin(cublasLtHandle_t handle, const tti_blas_plan *plan,
-                                   candidates *found) {
-    tti_blas_plan cousin = {.problem = plan->problem};
-    candidates *more = malloc(sizeof *more);
-    if (!more) return tti_fail(TUTTI_E_NOMEM, "matrix product: out of memory");
-    cousin.problem.out = cousin.problem.in;
-    cousin.problem.epilogue = TTI_BLAS_PLAIN;
-    more->n = 0;
-    tutti_status st = make_descriptors(&cousin);
-    if (st == TUTTI_OK) st = ask(handle, &cousin, more);
-    for (int i = 0; st == TUTTI_OK && i < more->n; i++)
-        add_candidate(handle, plan, &more->all[i].algo, found);
-    free_descriptors(&cousin);
-    free(more);
-    return st;
-}
-
-static bool set_config(cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t what,
-                       const void *value, size_t n_bytes) {
-    return lt.cublasLtMatmulAlgoConfigSetAttribute(algo, what, value, n_bytes) ==
-           CUBLAS_STATUS_SUCCESS;
-}
-
-/* The same tiles in other clusters, in another order, by other variants of the kernel. */
-static void add_neighbours(cublasLtHandle_t handle, const tti_blas_plan *plan,
-                           const cublasLtMatmulAlgo_t *best, candidates *found) {
-    enum { N_VARIANTS = 8 };
-    for (uint16_t cluster = CUBLASLT_CLUSTER_SHAPE_1x1x1; cluster <= CUBLASLT_CLUSTER_SHAPE_4x4x1;
-         cluster++)
-        for (uint32_t i = 0; i < 2 * N_VARIANTS; i++) {
-            cublasLtMatmulAlgo_t algo = *best;
-            uint32_t swizzle = i % 2, variant = i / 2;
-            if (set_config(&algo, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &cluster,
-                           sizeof cluster) &&
-                set_config(&algo, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, &swizzle, sizeof swizzle) &&
-                set_config(&algo, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, &variant, sizeof variant))
-                add_candidate(handle, plan, &algo, found);
-        }
 }
 
 /* ---- timing ---- */
@@ -504,13 +445,12 @@ static int compare_times(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The median time of a candidate; given up early beyond most times the best so far. */
+/* The median time of a candidate; given up early where it is far from the best so far. */
 static double candidate_us(cublasLtHandle_t handle, const tti_blas_plan *plan, const trial *t,
-                           const cublasLtMatmulHeuristicResult_t *candidate, double best,
-                           double most) {
+                           const cublasLtMatmulHeuristicResult_t *candidate, double best) {
     double us[N_SAMPLES], first = run_timed(handle, plan, t, candidate, 1); /* loads the kernel */
     if (first >= 0) first = run_timed(handle, plan, t, candidate, 1);
-    if (first < 0 || (best > 0 && first > most * best + 10)) return -1;
+    if (first < 0 || (best > 0 && first > 1.2 * best + 10)) return -1;
     int n = first > 100 ? 1 : (int)(100 / TTI_MAX(first, 5.0)) + 1; /* the clock ticks in 0.5 us */
     for (int i = 0; i < N_SAMPLES; i++)
         if ((us[i] = run_timed(handle, plan, t, candidate, n)) < 0) return -1;
@@ -518,14 +458,16 @@ static double candidate_us(cublasLtHandle_t handle, const tti_blas_plan *plan, c
     return us[N_SAMPLES / 2];
 }
 
-/* Times the candidates from first on; *best is the fastest of all so far. */
-static void time_from(cublasLtHandle_t handle, const tti_blas_plan *plan, const trial *t,
-                      const candidates *found, int first, double *times, int *best) {
-    for (int i = first; i < found->n; i++) {
-        double best_us = *best >= 0 ? times[*best] : 0;
-        times[i] = candidate_us(handle, plan, t, &found->all[i], best_us, first ? 1.02 : 1.2);
-        if (times[i] > 0 && (*best < 0 || times[i] < best_us)) *best = i;
+/* The fastest of the candidates in short runs; -1: none could be timed. */
+static int fastest_cold(cublasLtHandle_t handle, const tti_blas_plan *plan, const trial *t,
+                        const candidates *found, double *times) {
+    int best = -1;
+    for (int i = 0; i < found->n; i++) {
+        double best_us = best >= 0 ? times[best] : 0;
+        times[i] = candidate_us(handle, plan, t, &found->all[i], best_us);
+        if (times[i] > 0 && (best < 0 || times[i] < best_us)) best = i;
     }
+    return best;
 }
 
 /* Of those within a few per cent of the best the fastest in the long run; best: where none is. */
@@ -549,18 +491,15 @@ static int fastest_for_long(cublasLtHandle_t handle, const tti_blas_plan *plan, 
 }
 
 /* The fastest candidate and its time; the first, without time, where none could be timed. */
-static int fastest(cublasLtHandle_t handle, tti_blas_plan *plan, candidates *found, double *us) {
+static int fastest(cublasLtHandle_t handle, tti_blas_plan *plan, const candidates *found,
+                   double *us) {
     double times[MAX_CANDIDATES];
     bool hot = flops_of(&plan->problem) >= hot_flops;
-    int best = -1, n = found->n;
+    int best = -1;
     trial t;
     if (trial_open(&t, plan) && set_pointers(plan, t.args.bias, t.args.aux) == TUTTI_OK)
-        time_from(handle, plan, &t, found, 0, times, &best);
-    if (best >= 0 && hot) {
-        add_neighbours(handle, plan, &found->all[best].algo, found);
-        time_from(handle, plan, &t, found, n, times, &best);
-        best = fastest_for_long(handle, plan, &t, found, times, best);
-    }
+        best = fastest_cold(handle, plan, &t, found, times);
+    if (best >= 0 && hot) best = fastest_for_long(handle, plan, &t, found, times, best);
     trial_close(&t);
     *us = best >= 0 ? TTI_MAX(times[best], 0) : 0;
     return TTI_MAX(best, 0);
@@ -594,7 +533,7 @@ static bool same_device(void) {
            choices.key[n - n_name - 1] == ' ';
 }
 
-static void take_timed(cublasLtHandle_t handle, tti_blas_plan *plan, candidates *found) {
+static void take_timed(cublasLtHandle_t handle, tti_blas_plan *plan, const candidates *found) {
     double us;
     const cublasLtMatmulHeuristicResult_t *best = &found->all[fastest(handle, plan, found, &us)];
     take(plan, best, us);
@@ -613,8 +552,7 @@ static tutti_status choose(cublasLtHandle_t handle, tti_blas_plan *plan, bool *f
     if (!timed || !same_device() || !take_known(handle, plan)) {
         st = ask(handle, plan, all);
         *found = st == TUTTI_OK && all->n > 0;
-        if (*found && timed) st = ask_for_cousin(handle, plan, all);
-        if (*found && st == TUTTI_OK && timed)
+        if (*found && timed)
             take_timed(handle, plan, all);
         else if (*found)
             take(plan, &all->all[0], 0);
