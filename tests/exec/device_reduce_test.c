@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "backend/chunk.h"
+#include "exec/fake_device.h"
 #include "exec/reduce_crew.h"
 
 /* ---- devices that are the host ---- */
@@ -15,24 +16,9 @@ typedef struct fake_group {
     float *pieces[REDUCE_MAX_RANKS][TTI_MAX_PIECES];
 } fake_group;
 
-static tutti_status fake_open(const tti_device_desc *desc) {
-    (void)desc;
-    return TUTTI_OK;
-}
-
-static void fake_close(void) {}
-
-static tutti_status fake_copy(tti_queue queue, void *dst, const void *src, size_t n_bytes) {
-    (void)queue;
-    memmove(dst, src, n_bytes);
-    return TUTTI_OK;
-}
-
 static tutti_status fake_order(tti_queue after, tti_queue before) {
     return after == before ? tti_fail(TUTTI_E_INTERNAL, "a queue waits for itself") : TUTTI_OK;
 }
-
-static tutti_status fake_sync(void) { return TUTTI_OK; }
 
 static tutti_status fake_barrier(fake_group *g) {
     char mine = 1, all[REDUCE_MAX_RANKS];
@@ -99,17 +85,6 @@ static tutti_status fake_tell(const tti_device_told *t) {
     hashes[2 * t->rank + 1] = (double)(uint32_t)t->report->params_hash;
     votes[t->rank] = t->args->vote;
     return TUTTI_OK;
-}
-
-static void *fake_alloc(size_t n_bytes) { return calloc(1, n_bytes + 1); }
-
-static void fake_release(void *memory, size_t n_bytes) {
-    (void)n_bytes;
-    free(memory);
-}
-
-static void fake_accumulate(float *dst, const float *src, size_t n_elems) {
-    for (size_t i = 0; i < n_elems; i++) dst[i] += src[i];
 }
 
 static const tti_device_ops fake_ops = {.open = fake_open,
@@ -191,7 +166,7 @@ T_CASE(buckets_beside_the_shards_give_the_same) {
                              .n_lanes = 3,
                              .fast = fast,
                              .n_elems = {16, 160, 48}};
-            reduce_run(&c, n_ranks); /* lays out the plan */
+            reduce_plan(&c);
             comm_run(n_ranks, beside, &c);
         }
 }
@@ -207,7 +182,7 @@ static const char *ring(tutti_comm *comm, void *arg) {
 T_CASE(a_ring_is_refused_in_exact_mode) {
     T_UNUSED;
     reduce_crew c = {.backend = &fake, .n_shards = 4, .n_lanes = 1, .n_elems = {16, 16, 16}};
-    reduce_run(&c, 2);
+    reduce_plan(&c);
     c.alg = TUTTI_ALG_RING;
     comm_run(2, ring, &c);
 }

@@ -55,7 +55,8 @@ static inline const char *reduce_upload(reduce_rank *r, int s) {
     return NULL;
 }
 
-static inline const char *reduce_make(reduce_rank *r, tutti_comm *comm) {
+/* A worker with its shards' gradients, that has not met the others. */
+static inline const char *reduce_prepare(reduce_rank *r, tutti_comm *comm) {
     reduce_crew *c = r->c;
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
     size_t n_bytes = c->plan.n_flat * sizeof(float);
@@ -85,7 +86,13 @@ static inline const char *reduce_make(reduce_rank *r, tutti_comm *comm) {
     r->sums = c->backend->alloc((size_t)tti_device_reduce_n_told(x) * sizeof(double));
     r->args = c->backend->alloc(sizeof *r->args);
     r->report = c->backend->alloc(sizeof *r->report);
-    COMM_OK(tti_device_reduce_create(x, &r->reduce));
+    return NULL;
+}
+
+static inline const char *reduce_make(reduce_rank *r, tutti_comm *comm) {
+    const char *failure = reduce_prepare(r, comm);
+    if (failure) return failure;
+    COMM_OK(tti_device_reduce_create(&r->x, &r->reduce));
     COMM_TRUE(r->reduce);
     return NULL;
 }
@@ -225,7 +232,8 @@ static inline const char *reduce_rank_main(tutti_comm *comm, void *arg) {
     return failure;
 }
 
-static inline void reduce_run(reduce_crew *c, int n_ranks) {
+/* Lays out the plan. */
+static inline void reduce_plan(reduce_crew *c) {
     static const int ready[REDUCE_BUCKETS] = {1, 1, 4};
     static tti_node *no_steps[REDUCE_STEPS];
     size_t first = 0;
@@ -237,6 +245,10 @@ static inline void reduce_run(reduce_crew *c, int n_ranks) {
                          .buckets = c->buckets,
                          .n_buckets = REDUCE_BUCKETS,
                          .shard = {.steps = no_steps, .n_steps = REDUCE_STEPS}};
+}
+
+static inline void reduce_run(reduce_crew *c, int n_ranks) {
+    reduce_plan(c);
     comm_run(n_ranks, reduce_rank_main, c);
 }
 

@@ -1,0 +1,100 @@
+/* device_by_host.c - pieces out of the device, the tree on the host, the whole back. */
+#include "exec/device_by_host.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/worker.h"
+
+struct tti_device_by_host {
+    tti_exec *x;
+    const tti_device_ops *ops;
+    float **pieces; /* [acc.n_pieces] of the communicator, which frees them */
+};
+
+/* All ranks must ask for equally many. */
+static tutti_status take_pieces(tti_device_by_host *b) {
+    tti_exec *x = b->x;
+    int32_t n = x->acc.n_pieces, n_max = n;
+    TTI_TRY(
+        tutti_comm_all_reduce(x->desc.comm, &n, &n_max, 1, TUTTI_I32, TUTTI_MAX, TUTTI_ALG_AUTO));
+    b->pieces = calloc((size_t)n_max, sizeof *b->pieces);
+    if (!b->pieces) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    for (int i = 0; i < n_max; i++) {
+        void *memory = NULL;
+        TTI_TRY(tutti_comm_alloc(x->desc.comm, x->desc.plan->n_flat * sizeof(float) + 64, &memory));
+        b->pieces[i] = memory;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_device_by_host_create(tti_exec *x, tti_device_by_host **out) {
+    tti_device_by_host *b = calloc(1, sizeof *b);
+    *out = b;
+    if (!b) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    b->x = x;
+    b->ops = x->desc.backend->device;
+    return take_pieces(b);
+}
+
+void tti_device_by_host_destroy(tti_device_by_host *b) {
+    if (!b) return;
+    free(b->pieces);
+    free(b);
+}
+
+static tutti_status sum_pieces(tti_exec *x, const tti_piece *pieces, int n_pieces, float *sum) {
+    size_t n = x->desc.plan->n_flat;
+    if (x->desc.fast)
+        return tutti_comm_all_reduce(x->desc.comm, sum, sum, n, TUTTI_F32, TUTTI_SUM, x->desc.alg);
+    return tti_comm_reduce_shards(x->desc.comm, &(tti_reduce_desc){.pieces = pieces,
+                                                                   .n_pieces = n_pieces,
+                                                                   .dst = sum,
+                                                                   .n_elems = n,
+                                                                   .dtype = TUTTI_F32,
+                                                                   .n_shards = x->desc.n_shards,
+                                                                   .alg = x->desc.alg});
+}
+
+tutti_status tti_device_by_host_grads(tti_device_by_host *b) {
+    tti_exec *x = b->x;
+    size_t n_bytes = x->desc.plan->n_flat * sizeof(float);
+    tti_piece pieces[TTI_MAX_PIECES];
+    int n_pieces = x->desc.fast ? 1 : x->acc.n_pieces;
+    for (int i = 0; i < n_pieces; i++) {
+        pieces[i] = x->acc.pieces[i];
+        pieces[i].data = b->pieces[i];
+        TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, b->pieces[i], x->buffers[x->acc.piece_buffer[i]],
+                             n_bytes));
+    }
+    TTI_TRY(b->ops->sync());
+    TTI_TRY(sum_pieces(x, pieces, n_pieces, b->pieces[0]));
+    return b->ops->copy(TTI_QUEUE_COMPUTE, tti_exec_grads(x), b->pieces[0], n_bytes);
+}
+
+tutti_status tti_device_by_host_sums(tti_device_by_host *b, double *sums, bool vote) {
+    tti_exec *x = b->x;
+    size_t first = (size_t)x->first_shard * TTI_SUMS, last = (size_t)x->last_shard * TTI_SUMS;
+    memset(x->sums, 0, x->n_sums * sizeof *x->sums);
+    TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, x->sums + first, sums + first,
+                         (last - first) * sizeof *sums));
+    TTI_TRY(b->ops->sync());
+    TTI_TRY(tti_exec_exchange_sums(x, vote));
+    return b->ops->copy(TTI_QUEUE_COMPUTE, sums, x->sums,
+                        (size_t)x->desc.n_shards * TTI_SUMS * sizeof *sums);
+}
+
+/* Each rank's parts in their own slots, zero elsewhere. */
+tutti_status tti_device_by_host_parts(tti_device_by_host *b, float *parts, size_t n) {
+    tti_exec *x = b->x;
+    size_t n_all = n * (size_t)x->desc.n_shards, first = n * (size_t)x->first_shard;
+    size_t n_own = n * (size_t)(x->last_shard - x->first_shard);
+    memset(x->sync_parts, 0, n_all * sizeof *x->sync_parts);
+    TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, x->sync_parts + first, parts + first,
+                         n_own * sizeof *parts));
+    TTI_TRY(b->ops->sync());
+    TTI_TRY(tutti_comm_all_reduce(x->desc.comm, x->sync_parts, x->sync_parts, n_all, TUTTI_F32,
+                                  TUTTI_SUM, TUTTI_ALG_AUTO));
+    TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, parts, x->sync_parts, n_all * sizeof *parts));
+    return b->ops->sync(); /* the host's copy is used again by the next join */
+}

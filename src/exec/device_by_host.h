@@ -1,0 +1,25 @@
+/* device_by_host.h - what workers on devices add where the devices do not reach each other: by way
+ * of the host's memory and communicator.  Right for any number of workers, and slow. */
+#ifndef TTI_EXEC_DEVICE_BY_HOST_H
+#define TTI_EXEC_DEVICE_BY_HOST_H
+
+#include "exec/exec.h"
+
+typedef struct tti_device_by_host tti_device_by_host;
+
+/* Host copies of the pieces that peers read.  Collective.  On success *out is owned by the caller
+ * and borrows x. */
+tutti_status tti_device_by_host_create(tti_exec *x, tti_device_by_host **out);
+void tti_device_by_host_destroy(tti_device_by_host *by_host); /* takes NULL */
+
+/* The summed gradients, into tti_exec_grads. */
+tutti_status tti_device_by_host_grads(tti_device_by_host *by_host);
+
+/* Sums, hashes and votes of all workers; sums [V][TTI_SUMS] of the device get those of the shards.
+ */
+tutti_status tti_device_by_host_sums(tti_device_by_host *by_host, double *sums, bool vote);
+
+/* Values [V][n] of the device, of which this worker has those of its shards. */
+tutti_status tti_device_by_host_parts(tti_device_by_host *by_host, float *parts, size_t n);
+
+#endif /* TTI_EXEC_DEVICE_BY_HOST_H */

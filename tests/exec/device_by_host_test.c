@@ -1,0 +1,85 @@
+/* device_by_host_test.c - sums between workers on devices that do not reach each other. */
+#include "exec/device_by_host.h"
+#include "exec/fake_device.h"
+#include "exec/reduce_crew.h"
+
+static const tti_device_ops ops = {
+    .open = fake_open, .close = fake_close, .copy = fake_copy, .sync = fake_sync};
+
+static const tti_backend apart = {.name = "apart",
+                                  .device = &ops,
+                                  .alloc = fake_alloc,
+                                  .release = fake_release,
+                                  .accumulate = fake_accumulate};
+
+static const char *check_sums(reduce_rank *r, tti_device_by_host *by_host) {
+    int n = r->c->n_shards * TTI_SUMS;
+    for (int i = 0; i < n; i++) {
+        int shard = i / TTI_SUMS;
+        r->sums[i] = shard >= r->x.first_shard && shard < r->x.last_shard ? i + 0.5 : 777;
+    }
+    COMM_OK(tti_device_by_host_sums(by_host, r->sums, r->x.rank == 1));
+    for (int i = 0; i < n; i++) COMM_TRUE(r->sums[i] == i + 0.5 && r->x.sums[i] == i + 0.5);
+    COMM_TRUE(r->x.sums[r->x.n_sums - 1] == 1);
+    return NULL;
+}
+
+static const char *check_parts(reduce_rank *r, tti_device_by_host *by_host) {
+    enum { N = 5 };
+    float parts[REDUCE_MAX_SHARDS * N];
+    for (int i = 0; i < r->c->n_shards * N; i++) {
+        int shard = i / N;
+        parts[i] = shard >= r->x.first_shard && shard < r->x.last_shard ? (float)(i + 1) : 777;
+    }
+    COMM_OK(tti_device_by_host_parts(by_host, parts, N));
+    for (int i = 0; i < r->c->n_shards * N; i++) COMM_TRUE(parts[i] == (float)(i + 1));
+    return NULL;
+}
+
+static const char *rank_main(tutti_comm *comm, void *arg) {
+    reduce_rank r = {.c = arg};
+    tti_device_by_host *by_host = NULL;
+    const char *failure = reduce_prepare(&r, comm);
+    if (failure) return failure;
+    r.x.sync_parts = calloc((size_t)r.c->n_shards * 5, sizeof *r.x.sync_parts);
+    COMM_OK(tti_device_reduce_create(&r.x, &r.reduce));
+    COMM_TRUE(!r.reduce); /* nothing connects them */
+    COMM_OK(tti_device_by_host_create(&r.x, &by_host));
+    for (int w = 0; w < r.x.acc.n_waves; w++) {
+        const tti_wave *wave = &r.x.acc.waves[w];
+        for (int i = 0; i < wave->n_shards; i++)
+            memcpy(r.x.buffers[wave->buffer[i]], r.shards[wave->first + i - r.x.first_shard],
+                   r.c->plan.n_flat * sizeof(float));
+        tti_exec_merge(&r.x, wave, 0, r.c->plan.n_flat);
+    }
+    for (int i = 1; r.c->fast && i < r.x.acc.n_pieces; i++)
+        fake_accumulate(tti_exec_grads(&r.x), r.x.buffers[r.x.acc.piece_buffer[i]],
+                        r.c->plan.n_flat);
+    COMM_OK(tti_device_by_host_grads(by_host));
+    failure = reduce_check(&r);
+    if (!failure) failure = check_sums(&r, by_host);
+    if (!failure) failure = check_parts(&r, by_host);
+    tti_device_by_host_destroy(by_host);
+    free(r.x.sync_parts);
+    reduce_free(&r);
+    return failure;
+}
+
+T_CASE(the_host_adds_along_the_tree) {
+    T_UNUSED;
+    for (int fast = 0; fast < 2; fast++)
+        for (int n_ranks = 2; n_ranks <= 5; n_ranks++) {
+            reduce_crew c = {.backend = &apart,
+                             .n_shards = 8,
+                             .n_lanes = 1,
+                             .fast = fast,
+                             .n_elems = {16, 160, 48}};
+            reduce_plan(&c);
+            comm_run(n_ranks, rank_main, &c);
+        }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_host_adds_along_the_tree)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

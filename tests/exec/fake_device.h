@@ -1,0 +1,36 @@
+/* fake_device.h - the plain calls of a device that is the host and does everything at once. */
+#ifndef TTI_TESTS_EXEC_FAKE_DEVICE_H
+#define TTI_TESTS_EXEC_FAKE_DEVICE_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/backend.h"
+
+static inline tutti_status fake_open(const tti_device_desc *desc) {
+    (void)desc;
+    return TUTTI_OK;
+}
+
+static inline void fake_close(void) {}
+
+static inline tutti_status fake_copy(tti_queue queue, void *dst, const void *src, size_t n_bytes) {
+    (void)queue;
+    memmove(dst, src, n_bytes);
+    return TUTTI_OK;
+}
+
+static inline tutti_status fake_sync(void) { return TUTTI_OK; }
+
+static inline void *fake_alloc(size_t n_bytes) { return calloc(1, n_bytes + 1); }
+
+static inline void fake_release(void *memory, size_t n_bytes) {
+    (void)n_bytes;
+    free(memory);
+}
+
+static inline void fake_accumulate(float *dst, const float *src, size_t n_elems) {
+    for (size_t i = 0; i < n_elems; i++) dst[i] += src[i];
+}
+
+#endif /* TTI_TESTS_EXEC_FAKE_DEVICE_H */
