@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "comm/progress.h"
 #include "exec/device_reduce.h"
+#include "exec/kept.h"
 #include "exec/worker.h"
 
 /* Sets whose batches the host feeds; marks of the steps come first. */
@@ -41,9 +42,8 @@ typedef struct step_set {
 struct tti_exec_device {
     const tti_device_ops *ops;
     step_set sets[TTI_MAX_AHEAD];
-    int n_sets;        /* that take turns in training */
-    tti_gather gather; /* samples.x NULL: none are kept */
-    size_t n_kept;
+    int n_sets; /* that take turns in training */
+    tti_kept kept;
     tti_run *fixed, *runs; /* [n_local], device */
     tti_step_args *args;   /* device: of the step that computes, copied from its set */
     double *sums;          /* device [V][TTI_SUMS] */
@@ -256,37 +256,6 @@ tutti_status tti_exec_device_check_memory(const tti_exec *x) {
 
 /* ---- samples that stay on the device ---- */
 
-/* Elements of 4 bytes from one shard's values to the next. */
-static int64_t stride_of(size_t n_bytes) { return (int64_t)((n_bytes + 255) / 256 * 64); }
-
-static tutti_status take_gather(tti_exec *x, const tti_kept_samples *from) {
-    tti_exec_device *d = x->device;
-    tti_gather *g = &d->gather;
-    size_t n = (size_t)n_local(x), element = sizeof(float);
-    g->n_shards = n_local(x);
-    g->b = (int32_t)(d->target_bytes / sizeof(int32_t));
-    g->x_stride = stride_of(d->x_bytes), g->y_stride = stride_of(d->target_bytes);
-    g->rows_stride = stride_of(sizeof(int32_t));
-    g->args = d->args;
-    g->samples.n_elems = from->n_elems, g->samples.n_channels = from->n_channels;
-    TTI_TRY(take(x, &g->x, n * (size_t)g->x_stride * element));
-    TTI_TRY(take(x, &g->y, n * (size_t)g->y_stride * element));
-    TTI_TRY(take(x, &g->rows, n * (size_t)g->rows_stride * element));
-    for (int i = 0; i < d->n_sets; i++) {
-        if (i >= N_FED) TTI_TRY(make_set(x, &d->sets[i], false));
-        TTI_TRY(take_host(x, &d->sets[i].index, n * (size_t)(1 + g->b) * sizeof(int32_t)));
-    }
-    return TUTTI_OK;
-}
-
-/* A copy on the device of an array of the host. */
-static tutti_status upload(tti_exec *x, void *where, const void *from, size_t n_bytes) {
-    void *memory;
-    TTI_TRY(take(x, &memory, n_bytes));
-    memcpy(where, &memory, sizeof memory);
-    return x->device->ops->copy(TTI_QUEUE_COMPUTE, memory, from, n_bytes);
-}
-
 /* Yes if all workers say so: they go ahead by the same number of steps. */
 static tutti_status agree(tti_exec *x, bool *yes) {
     int32_t all = *yes;
@@ -300,37 +269,28 @@ static tutti_status agree(tti_exec *x, bool *yes) {
 tutti_status tti_exec_device_keep(tti_exec *x, const tti_kept_samples *from, int ahead,
                                   bool *kept) {
     tti_exec_device *d = x->device;
-    size_t n_elems = (size_t)from->n_elems, n_bytes = (size_t)from->n * n_elems, now, peak, n_free;
-    TTI_ASSERT(d->n_begun == 0 && !d->gather.samples.x);
-    d->ops->memory(&now, &peak, &n_free);
-    bool fits = from->n > 0 && n_bytes + (size_t)from->n * sizeof(int32_t) <= n_free / 4;
-    fits = fits && d->x_bytes == d->target_bytes * n_elems;
+    const tti_kept_desc desc = {.backend = x->desc.backend,
+                                .samples = from,
+                                .n_shards = n_local(x),
+                                .x_bytes = d->x_bytes,
+                                .target_bytes = d->target_bytes,
+                                .args = d->args};
+    TTI_ASSERT(d->n_begun == 0 && !d->kept.gather.samples.x);
+    bool fits = tti_kept_fits(&desc);
     TTI_TRY(agree(x, &fits));
     if (!fits) return TUTTI_OK;
-    d->n_kept = (size_t)from->n;
+    TTI_TRY(tti_kept_create(&desc, &d->kept));
     d->n_sets = ahead > 0 ? TTI_MIN(ahead, TTI_MAX_AHEAD) : TTI_MAX_AHEAD;
-    TTI_TRY(take_gather(x, from));
-    tti_samples *s = &d->gather.samples;
-    TTI_TRY(upload(x, &s->y, from->y, (size_t)from->n * sizeof *from->y));
-    TTI_TRY(upload(x, &s->value, from->value, (size_t)from->n_channels * sizeof *from->value));
-    TTI_TRY(upload(x, &s->x, from->x, n_bytes));
-    *kept = true;
-    return d->ops->sync();
-}
-
-int tti_exec_device_depth(const tti_exec *x) {
-    return is_alone(x) || x->device->reduce ? x->device->n_sets : 1;
-}
-
-/* Indices and numbers of a step, into host memory that the device reads when it comes to it. */
-static void note_indices(tti_exec *x, step_set *set, const tti_step_desc *desc) {
-    size_t b = (size_t)x->device->gather.b;
-    for (int s = 0; s < n_local(x); s++) {
-        int32_t *to = set->index + (size_t)s * (1 + b);
-        to[0] = desc->shards[s].n_rows;
-        memcpy(to + 1, desc->index + (size_t)s * b, b * sizeof *to);
+    for (int i = 0; i < d->n_sets; i++) {
+        if (i >= N_FED) TTI_TRY(make_set(x, &d->sets[i], false));
+        TTI_TRY(take_host(x, &d->sets[i].index, tti_kept_index_elems(&d->kept) * sizeof(int32_t)));
     }
+    *kept = true;
+    return TUTTI_OK;
 }
+
+/* By way of the host a step waits for the others before it ends. */
+int tti_exec_device_depth(const tti_exec *x) { return x->device->n_sets; }
 
 /* ---- copies on the host ---- */
 
@@ -397,7 +357,7 @@ static tutti_status feed(tti_exec *x, step_set *set, const tti_step_desc *desc) 
     fill_args(x, desc, set->args_host);
     set->gathers = desc->index != NULL;
     if (set->gathers) {
-        note_indices(x, set, desc);
+        tti_kept_note(&d->kept, desc, set->index);
         return TUTTI_OK;
     }
     TTI_TRY(d->ops->copy(TTI_QUEUE_COPY, set->args, set->args_host, sizeof *set->args));
@@ -418,7 +378,7 @@ static tutti_status feed(tti_exec *x, step_set *set, const tti_step_desc *desc) 
 
 static void point_at(tti_exec *x, tti_instance *instance, const tti_fed_inputs *inputs,
                      const step_set *set, int s) {
-    const tti_gather *g = &x->device->gather;
+    const tti_gather *g = &x->device->kept.gather;
     const fed_shard kept = {g->x + s * g->x_stride, g->y + s * g->y_stride,
                             g->rows + s * g->rows_stride};
     const fed_shard *from = set->gathers ? &kept : &set->shards[s];
@@ -547,7 +507,7 @@ static tutti_status run_shards(tti_exec *x, const step_set *set) {
 
 static tutti_status begin(tti_exec *x, const step_set *set) {
     tti_exec_device *d = x->device;
-    tti_gather g = d->gather;
+    tti_gather g = d->kept.gather;
     g.args_from = set->args_host, g.index = set->index;
     if (set->gathers) return d->ops->gather(&g, d->fixed, d->runs);
     TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, d->args, set->args, sizeof *d->args));
@@ -790,22 +750,6 @@ static void release_set(tti_exec *x, step_set *set) {
     ops->release_host(set->told);
 }
 
-static void release_gather(tti_exec *x) {
-    const tti_backend *backend = x->desc.backend;
-    tti_gather *g = &x->device->gather;
-    size_t n = (size_t)n_local(x), element = sizeof(float);
-    void *x_kept = NULL, *y_kept = NULL, *value = NULL; /* ours, though kernels only read them */
-    memcpy(&x_kept, &g->samples.x, sizeof x_kept);
-    memcpy(&y_kept, &g->samples.y, sizeof y_kept);
-    memcpy(&value, &g->samples.value, sizeof value);
-    backend->release(x_kept, x->device->n_kept * (size_t)g->samples.n_elems);
-    backend->release(y_kept, x->device->n_kept * sizeof(int32_t));
-    backend->release(value, (size_t)g->samples.n_channels * 256 * sizeof(float));
-    backend->release(g->x, n * (size_t)g->x_stride * element);
-    backend->release(g->y, n * (size_t)g->y_stride * element);
-    backend->release(g->rows, n * (size_t)g->rows_stride * element);
-}
-
 void tti_exec_device_release(tti_exec *x) {
     tti_exec_device *d = x->device;
     const tti_backend *backend = x->desc.backend;
@@ -814,7 +758,7 @@ void tti_exec_device_release(tti_exec *x) {
     tti_device_reduce_destroy(d->reduce);
     d->ops->update_destroy(d->update);
     for (int i = 0; i < TTI_MAX_AHEAD; i++) release_set(x, &d->sets[i]);
-    release_gather(x);
+    tti_kept_release(backend, &d->kept);
     backend->release(d->fixed, (size_t)n_local(x) * sizeof(tti_run));
     backend->release(d->runs, (size_t)n_local(x) * sizeof(tti_run));
     backend->release(d->args, sizeof *d->args);

@@ -64,6 +64,19 @@ def test_same_bits():
         raise AssertionError("a resume on two workers comes to something else")
 
 
+def test_samples_on_the_device():
+    """Batches that the GPU makes by itself, one step ahead or eight: the bits of fed ones."""
+    job = LENET + ["train.batch=60", "-n", "1"]  # the last batch of an epoch is short
+    train("fed", job, "data.resident=no")
+    for run, wish in (("kept", ["data.resident=yes"]), ("one_by_one", ["parallel.ahead=1"]),
+                      ("eight", ["parallel.ahead=8", "train.precision=auto"])):
+        train(run, job, *wish)
+        if losses(run) != losses("fed") or last_hash(run) != last_hash("fed"):
+            raise AssertionError("%s differs from batches that are fed" % run)
+        if [r["resident"] for r in runs.records(run) if r["event"] == "start"] != [True]:
+            raise AssertionError("%s: the samples are not on the device" % run)
+
+
 def test_a_transformer():
     train("host", GPT, "train.precision=f32", devices="cpu")
     train("gpu", GPT, "train.precision=f32")
