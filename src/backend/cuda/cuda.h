@@ -13,6 +13,7 @@
 #define TTI_CUDA_H
 
 #include <cuda_runtime_api.h>
+#include <pthread.h>
 
 #include "backend/backend.h"
 
@@ -24,6 +25,8 @@ typedef struct tti_cuda {
     cudaEvent_t orders[TTI_N_QUEUES];
     cudaEvent_t *stamps; /* [n_stamps], made as they are asked for */
     int n_stamps;
+    pthread_t loader;    /* maps libraries meanwhile */
+    bool loads;          /* it was started */
     int n_sms;           /* multiprocessors */
     int capability;      /* 80, 90: major * 10 + minor */
     size_t shared_optin; /* most shared memory of a block, bytes */

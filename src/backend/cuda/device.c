@@ -1,5 +1,6 @@
 /* device.c - the device that a thread has opened: queues, memory, copies, recordings. */
 #include <cuda_runtime_api.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,12 +77,24 @@ static tutti_status open_device(tti_cuda *d) {
     return make_queues(d);
 }
 
+/* The libraries are hundreds of megabytes: they are mapped while the host draws the first
+ * parameters.  What cannot be loaded is told by whoever needs it. */
+static void *load_libraries(void *arg) {
+    tti_str ignored = {0};
+    (void)arg;
+    tti_cuda_blas_describe(&ignored);
+    tti_cuda_dnn_describe(&ignored);
+    tti_str_free(&ignored);
+    return NULL;
+}
+
 tutti_status tti_cuda_open(const tti_device_desc *desc) {
     if (current) return tti_fail(TUTTI_E_INTERNAL, "cuda: this thread has a device already");
     tti_cuda *d = calloc(1, sizeof *d);
     if (!d) return tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
     d->desc = *desc;
     current = d;
+    d->loads = pthread_create(&d->loader, NULL, load_libraries, NULL) == 0;
     tutti_status st = open_device(d);
     if (st != TUTTI_OK) tti_cuda_close();
     return st;
@@ -90,6 +103,7 @@ tutti_status tti_cuda_open(const tti_device_desc *desc) {
 void tti_cuda_close(void) {
     tti_cuda *d = current;
     if (!d) return;
+    if (d->loads) pthread_join(d->loader, NULL);
     cudaDeviceSynchronize();
     if (d->blas) tti_cuda_blas_release(d->blas);
     if (d->dnn) tti_cuda_dnn_release(d->dnn);
