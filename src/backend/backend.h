@@ -122,6 +122,9 @@ typedef struct tti_device_ops {
     tutti_status (*mark)(tti_queue queue, int mark); /* mark 0 .. 15 */
     tutti_status (*await)(int mark);                 /* waits for the mark */
     tutti_status (*sync)(void);                      /* waits for everything */
+    /* Names what is put into the queues until the range ends, for tools that watch (NVTX);
+     * NULL ends the innermost.  Costs nothing when nobody does.  May be NULL. */
+    void (*range)(const char *name);
     /* A moment of the compute queue, numbered from 0 up; and when each of n came, in microseconds
      * since moment 0 (waits). */
     tutti_status (*stamp)(int moment);

@@ -174,10 +174,20 @@ static tutti_status run_step(bound_step *step, const tti_run *run) {
     return step->kernel->run(step->state, &step->args);
 }
 
+/* A step of the program, under its name where a tool watches a device. */
+static tutti_status run_named(const tti_instance *it, bound_step *step, const tti_run *run) {
+    const tti_device_ops *device = it->desc.backend->device;
+    if (!device || !device->range) return run_step(step, run);
+    device->range(step->args.node->name[0] ? step->args.node->name : step->args.node->op->name);
+    tutti_status st = run_step(step, run);
+    device->range(NULL);
+    return st;
+}
+
 tutti_status tti_instance_run_range(tti_instance *it, const tti_run *run, int first, int last,
                                     tti_after_step after, void *user) {
     for (int s = first; s < last; s++) {
-        TTI_TRY(run_step(&it->steps[s], run));
+        TTI_TRY(run_named(it, &it->steps[s], run));
         if (after) after(s, user);
     }
     return TUTTI_OK;

@@ -62,6 +62,7 @@ static const tti_device_ops device_ops = {
     .mark = tti_cuda_mark,
     .await = tti_cuda_await,
     .sync = tti_cuda_sync,
+    .range = tti_cuda_range,
     .stamp = tti_cuda_stamp,
     .read_stamps = tti_cuda_read_stamps,
     .record_begin = tti_cuda_record_begin,
