@@ -10,30 +10,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FAMILIES(X) \
-    X(source)       \
-    X(elementwise)  \
-    X(activation)   \
-    X(binary)       \
-    X(matmul)       \
-    X(matmul_joint) \
-    X(conv)         \
-    X(pool)         \
-    X(batch_norm)   \
-    X(norm)         \
-    X(norm_joint)   \
-    X(resample)     \
-    X(shape)        \
-    X(embed)        \
-    X(rotary)       \
-    X(attention)    \
-    X(recurrent)    \
-    X(softmax)      \
-    X(loss)         \
-    X(pair_loss)    \
-    X(reduce)       \
-    X(random)       \
-    X(optim)        \
+#define FAMILIES(X)    \
+    X(source)          \
+    X(elementwise)     \
+    X(activation)      \
+    X(binary)          \
+    X(matmul)          \
+    X(matmul_joint)    \
+    X(conv)            \
+    X(pool)            \
+    X(batch_norm)      \
+    X(batch_norm_grad) \
+    X(norm)            \
+    X(norm_joint)      \
+    X(resample)        \
+    X(shape)           \
+    X(embed)           \
+    X(rotary)          \
+    X(attention)       \
+    X(recurrent)       \
+    X(softmax)         \
+    X(loss)            \
+    X(pair_loss)       \
+    X(reduce)          \
+    X(random)          \
+    X(optim)           \
     X(fused)
 
 #define DECLARE_FAMILY(name) extern const tti_op tti_ops_##name[];

@@ -6,6 +6,8 @@
  *
  *   bn_grad_sums, bn_grad_apply with y = relu(bn(x))   with beta (and gamma) instead of y: they
  *                                                      have x at hand, and make y again
+ *   relu(bn(x) + bn(r)) in two nodes                  bn_apply_pair, if nobody else wants bn(r)
+ *
  * Only for backends that ask for it (tti_target.fuse_batch_norm).  The ops are named here, once, as
  * in fuse_norm.c: that they are about the same normalisation is no property of another op. */
 #include <stdlib.h>
@@ -137,5 +139,55 @@ tutti_status tti_fuse_bn_masks(tutti_graph **g, const tti_target *target) {
         else
             tti_rewrite_copy(&rw, node);
     }
+    return tti_rewrite_finish(&rw, g);
+}
+
+/* ---- a shortcut that is normalised too ---- */
+
+/* The batch norm that makes the residual of node and nothing else. */
+static const tti_node *normed_residual(const tti_rewrite *rw, const tti_node *node,
+                                       const tti_op *norm) {
+    if (node->op != norm || node->n_in != 5) return NULL;
+    const tti_node *made = node->in[4]->node;
+    bool fits = made->op == norm && made->n_in == 4 && rw->n_uses[node->in[4]->id] == 1 &&
+                tti_attr_int(made, "act") == TTI_EPILOGUE_NONE &&
+                same_kind(node->out[0], made->out[0]);
+    return fits ? made : NULL;
+}
+
+static void pair(tti_rewrite *rw, const tti_node *node, const tti_node *of_r) {
+    tutti_value *in[8];
+    for (int i = 0; i < 4; i++) in[i] = rw->map[node->in[i]->id];
+    for (int i = 0; i < 4; i++) in[4 + i] = rw->map[of_r->in[i]->id];
+    tutti_value *y =
+        tti_emit(rw->to, "bn_apply_pair", node->name, in, 8,
+                 (tti_attr_arg[]){TTI_FLOAT("eps", tti_attr_float(node, "eps")),
+                                  TTI_FLOAT("eps_r", tti_attr_float(of_r, "eps")),
+                                  TTI_INT("relu", tti_attr_int(node, "act") == TTI_EPILOGUE_RELU),
+                                  {0}});
+    if (!y) return; /* sticky */
+    y->layout = node->out[0]->layout;
+    rw->map[node->out[0]->id] = y;
+}
+
+tutti_status tti_fuse_bn_pairs(tutti_graph **g, const tti_target *target) {
+    const tti_op *norm = tti_op_find("bn_apply");
+    tti_rewrite rw;
+    if (!target->fuse_batch_norm) return TUTTI_OK;
+    TTI_TRY(tti_rewrite_begin(&rw, *g));
+    bool *gone = calloc((size_t)(*g)->n_nodes + 1, sizeof *gone);
+    if (!gone) tti_graph_fail(rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
+    for (int i = 0; gone && i < (*g)->n_nodes; i++) {
+        const tti_node *of_r = normed_residual(&rw, (*g)->nodes[i], norm);
+        if (of_r) gone[of_r->id] = true;
+    }
+    for (int i = 0; gone && i < (*g)->n_nodes; i++) {
+        const tti_node *node = (*g)->nodes[i], *of_r = normed_residual(&rw, node, norm);
+        if (of_r)
+            pair(&rw, node, of_r);
+        else if (!gone[i])
+            tti_rewrite_copy(&rw, node);
+    }
+    free(gone);
     return tti_rewrite_finish(&rw, g);
 }

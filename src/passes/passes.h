@@ -90,10 +90,11 @@ tutti_status tti_fuse_sums(tutti_graph **g, const tti_target *target);
 /* A part of the fuse pass (fuse_loss.c): does nothing unless target->fuse_loss. */
 tutti_status tti_fuse_loss(tutti_graph **g, const tti_target *target);
 
-/* Parts of the fuse pass (fuse_bn.c), before and behind the masks: do nothing unless
- * target->fuse_batch_norm. */
+/* Parts of the fuse pass (fuse_bn.c), before and behind the masks, and when dead nodes are gone: do
+ * nothing unless target->fuse_batch_norm. */
 tutti_status tti_fuse_bn_join(tutti_graph **g, const tti_target *target);
 tutti_status tti_fuse_bn_masks(tutti_graph **g, const tti_target *target);
+tutti_status tti_fuse_bn_pairs(tutti_graph **g, const tti_target *target);
 
 /* Orders the nodes: gradients of parameters as early as they can be had. */
 tutti_status tti_pass_schedule(tutti_graph **g, const tti_target *target);

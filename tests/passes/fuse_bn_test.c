@@ -51,11 +51,24 @@ T_CASE(a_mask_is_made_again_from_what_was_normalised) {
     tutti_graph_destroy(g);
 }
 
+T_CASE(two_batch_norms_that_meet_are_one_node) {
+    T_UNUSED;
+    tutti_graph *g = net_blocks(true, false);
+    T_OK(tti_pipeline_run(&g, &joint, "fuse"));
+    T_EQ(net_count_ops(g, "bn_apply_pair"), 1);
+    T_EQ(net_count_ops(g, "bn_apply"), 3); /* bn0, bn1, bn3 */
+    const tti_node *pair = gradient(g, "bn_apply_pair", "bn2");
+    T_EQ(tti_attr_int(pair, "relu"), 1);
+    T_EQ(pair->out[0]->layout, pair->in[0]->layout);
+    tutti_graph_destroy(g);
+}
+
 T_CASE(nothing_is_done_unasked) {
     T_UNUSED;
     tutti_graph *g = net_blocks(true, false);
     T_OK(tti_pipeline_run(&g, &net_fast, "fuse"));
     T_EQ(net_count_ops(g, "bn_grad_join"), 0);
+    T_EQ(net_count_ops(g, "bn_apply_pair"), 0);
     T_EQ(gradient(g, "bn_grad_sums", "bn0")->n_in, 5);
     tutti_graph_destroy(g);
 }
@@ -64,6 +77,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(masked_gradients_come_with_their_sums),
         cmocka_unit_test(a_mask_is_made_again_from_what_was_normalised),
+        cmocka_unit_test(two_batch_norms_that_meet_are_one_node),
         cmocka_unit_test(nothing_is_done_unasked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,26 +50,44 @@ static tutti_status forward(const tti_kargs *a, tti_cuda_bn_apply *f, int r) {
     f->x = a->in[0];
     f->y = a->out[0];
     f->add = a->node->n_in > r ? a->in[r] : NULL;
-    f->eps = tti_attr_float(a->node, "eps");
-    f->relu = has_act(a->node);
+    f->own.eps = tti_attr_float(a->node, "eps");
     TTI_CUDA(tti_cuda_bn_forward(&p, f, tti_cuda_stream()));
     return TUTTI_OK;
 }
 
+/* in: stats, gamma, beta */
+static tti_cuda_bn_affine affine_of(void *const *in, size_t n_channels) {
+    const float *stats = in[0];
+    tti_cuda_bn_affine f = {.count = stats, .mean = stats + 1, .m2 = stats + 1 + n_channels};
+    f.gamma = in[1];
+    f.beta = in[2];
+    return f;
+}
+
 /* x, stats, gamma, beta, residual? */
 static tutti_status apply_run(void *state, const tti_kargs *a) {
-    const float *stats = a->in[1];
-    size_t n_channels = planes_of(a->node).c;
-    tti_cuda_bn_apply f = {.count = stats, .mean = stats + 1, .m2 = stats + 1 + n_channels};
+    tti_cuda_bn_apply f = {.own = affine_of(a->in + 1, planes_of(a->node).c),
+                           .relu = has_act(a->node)};
     (void)state;
-    f.gamma = a->in[2];
-    f.beta = a->in[3];
+    return forward(a, &f, 4);
+}
+
+/* x, stats, gamma, beta, r, its stats, gamma, beta */
+static tutti_status apply_pair_run(void *state, const tti_kargs *a) {
+    size_t n_channels = planes_of(a->node).c;
+    tti_cuda_bn_apply f = {.own = affine_of(a->in + 1, n_channels),
+                           .of_add = affine_of(a->in + 5, n_channels)};
+    (void)state;
+    f.of_add.eps = tti_attr_float(a->node, "eps_r");
+    f.relu = tti_attr_int(a->node, "relu") != 0;
     return forward(a, &f, 4);
 }
 
 /* x, mean, variance, gamma, beta, residual? */
 static tutti_status eval_run(void *state, const tti_kargs *a) {
-    tti_cuda_bn_apply f = {.mean = a->in[1], .m2 = a->in[2], .gamma = a->in[3], .beta = a->in[4]};
+    tti_cuda_bn_apply f = {
+        .own = {.mean = a->in[1], .m2 = a->in[2], .gamma = a->in[3], .beta = a->in[4]},
+        .relu = has_act(a->node)};
     (void)state;
     return forward(a, &f, 5);
 }
@@ -158,6 +176,7 @@ const tti_kernel tti_cuda_batch_norm_kernels[] = {
     {.op = "sync_moments", .name = "cuda", .run = sync_run},
     {.op = "sync_sum", .name = "cuda", .run = sync_run},
     {.op = "bn_apply", .name = "cuda", .can_run = can_run, .run = apply_run},
+    {.op = "bn_apply_pair", .name = "cuda", .can_run = can_run, .run = apply_pair_run},
     {.op = "bn_grad_sums",
      .name = "cuda",
      .can_run = can_run,

@@ -26,14 +26,19 @@ size_t tti_cuda_bn_scratch(const tti_cuda_planes *p);
 cudaError_t tti_cuda_bn_stats(const tti_cuda_planes *p, const void *x, const int32_t *rows,
                               float *partials, float *stats, cudaStream_t stream);
 
-/* y = act((x - mean) gamma / sqrt(variance + eps) + beta + add); y may be x. */
-typedef struct tti_cuda_bn_apply {
-    const void *x, *add; /* add: NULL or like x */
-    void *y;
+/* (x - mean) gamma / sqrt(variance + eps) + beta */
+typedef struct tti_cuda_bn_affine {
     const float *mean, *m2; /* [c] */
     const float *count;     /* of M2; NULL: m2 is the variance itself */
     const float *gamma, *beta;
     double eps;
+} tti_cuda_bn_affine;
+
+/* y = act(affine of x + add), or + affine of add where that has a mean; y may be x. */
+typedef struct tti_cuda_bn_apply {
+    const void *x, *add; /* add: NULL or like x */
+    void *y;
+    tti_cuda_bn_affine own, of_add;
     bool relu;
 } tti_cuda_bn_apply;
 

@@ -27,6 +27,7 @@ enum {
     THREADS = 32 * WARPS,
     W_STRIDE = MAX_R * K_ROW + 8, /* of an output channel: 16 bytes off a multiple of 128 */
     O_STRIDE = O + 8,
+    AT_ONCE = 5,
     BLOCKS = 264 /* 2 on each of 132 multiprocessors */
 };
 
@@ -49,22 +50,30 @@ __device__ __forceinline__ tile tile_of(const stem &v, int index) {
     return t;
 }
 
-/* The rows and columns of x that a tile sees, zeros outside: image [HEIGHT][WIDTH][C4]. */
+/* The rows and columns of x that a tile sees, zeros outside: image [HEIGHT][WIDTH][C4].  AT_ONCE
+ * places of a thread are on their way together. */
 template <class T>
 __device__ __forceinline__ void load_image(const stem &v, const tile &t, const T *x, T *image,
                                            int n_threads) {
-    int n_rows = 2 * (TILE_P - 1) + v.r;
     const T *from = x + (size_t)t.n * v.c * v.h * v.w;
-    size_t channel = v.x_last ? 1 : (size_t)v.h * v.w, column = v.x_last ? v.c : 1;
-    for (int i = threadIdx.x; i < n_rows * WIDTH; i += n_threads) {
-        int row = i / WIDTH, h = 2 * t.p - v.pad_h + row, w = 2 * t.q - v.pad_w + i % WIDTH;
-        bool inside = h >= 0 && h < v.h && w >= 0 && w < v.w;
-        const T *at = from + ((size_t)h * v.w + w) * column;
-        tti_vec<T, C4> place;
+    int n = (2 * (TILE_P - 1) + v.r) * WIDTH, top = 2 * t.p - v.pad_h, left = 2 * t.q - v.pad_w;
+    int channel = v.x_last ? 1 : v.h * v.w, column = v.x_last ? v.c : 1;
+    for (int first = threadIdx.x; first < n; first += AT_ONCE * n_threads) {
+        tti_vec<T, C4> place[AT_ONCE];
 #pragma unroll
-        for (int c = 0; c < C4; c++)
-            place.v[c] = inside && c < v.c ? at[c * channel] : tti_from_f32<T>(0.0f);
-        *reinterpret_cast<tti_vec<T, C4> *>(image + (size_t)i * C4) = place;
+        for (int k = 0; k < AT_ONCE; k++) {
+            int i = first + k * n_threads, h = top + i / WIDTH, w = left + i % WIDTH;
+            bool inside = i < n && h >= 0 && h < v.h && w >= 0 && w < v.w;
+            const T *at = from + (size_t)(h * v.w + w) * column;
+#pragma unroll
+            for (int c = 0; c < C4; c++)
+                place[k].v[c] = inside && c < v.c ? at[c * channel] : tti_from_f32<T>(0.0f);
+        }
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            int i = first + k * n_threads;
+            if (i < n) *reinterpret_cast<tti_vec<T, C4> *>(image + (size_t)i * C4) = place[k];
+        }
     }
 }
 
@@ -297,7 +306,8 @@ extern "C" bool tti_cuda_stem_fits(tutti_dtype dtype, const tti_cuda_conv *v) {
     for (int d = 0; d < 2; d++)
         if (v->stride[d] != 2 || v->dilation[d] != 1 || v->pad[d] > 64) return false;
     double places = (double)v->n * (double)v->p * (double)v->q;
-    return v->h < 1 << 20 && v->w < 1 << 20 && places > 0 && places < 1e9;
+    double plane = (double)v->h * (double)v->w * C4;
+    return plane < 1e9 && v->h < 1 << 20 && v->w < 1 << 20 && places > 0 && places < 1e9;
 }
 
 extern "C" cudaError_t tti_cuda_stem_forward(tutti_dtype dtype, const tti_cuda_conv *conv,

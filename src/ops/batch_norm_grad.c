@@ -1,0 +1,365 @@
+/* batch_norm_grad.c - the gradient of bn_apply: sums over dy and xhat, and dx of them.
+ *
+ * Apart from each other because the sums of all shards are wanted where statistics are joined. Both
+ * can take dy as it is before a relu, with y or what makes it again; bn_grad_join writes the masked
+ * dy as well. */
+#include "ops/bn_rules.h"
+
+static const tti_attr_spec join_attrs[] = {{"eps", TTI_ATTR_FLOAT, 1e-5, "added to the variance"},
+                                           {0}};
+static const tti_attr_spec grad_attrs[] = {
+    {"eps", TTI_ATTR_FLOAT, 1e-5, "added to the variance"},
+    {"act", TTI_ATTR_INT, TTI_EPILOGUE_NONE,
+     "tti_epilogue: 1: y = relu(..) or what makes it comes last"},
+    {0}};
+
+/* ---- infer ---- */
+
+/* Behind an act: y is made again from x; of the n_made values that it takes, beta is the last. */
+static bool makes_y(const tti_node *node) {
+    return has_act(node) && node->in[node->n_in - 1]->type.shape.n_dims == 1;
+}
+
+/* Inputs that make the mask. */
+static int n_mask(const tti_node *node, int n_made) {
+    return !has_act(node) ? 0 : makes_y(node) ? n_made : 1;
+}
+
+/* dy, x, stats first; rows? as input `rows`; the mask last where there is an act: y, or n_made. */
+static tutti_status check_grad(const tti_node *node, int rows, int n_made) {
+    TTI_TRY(check_attrs(node));
+    TTI_TRY(need_planes(node));
+    TTI_TRY(tti_need_floats(node, 0, 2));
+    TTI_TRY(tti_need_same_shape(node, 0, 1));
+    int n_last = n_mask(node, n_made), n_before = node->n_in - n_last;
+    if (n_before != rows && n_before != rows + 1)
+        return tti_node_fail(node, "with act %d there are %d inputs, or %d with rows, not %d",
+                             has_act(node), rows + n_last, rows + 1 + n_last, node->n_in);
+    if (n_before > rows) TTI_TRY(check_rows(node, rows));
+    if (has_act(node) && !makes_y(node)) TTI_TRY(check_like_first(node, node->n_in - 1));
+    for (int i = n_before; makes_y(node) && i < node->n_in; i++)
+        TTI_TRY(need_vector(node, i, tti_in_dim(node, 0, 1)));
+    return need_vector(node, 2, 2 * tti_in_dim(node, 0, 1) + 1);
+}
+
+/* {sums, dgamma, dbeta} */
+static void sums_types(int64_t n_channels, tutti_type out[3]) {
+    out[0] = stats_type(n_channels);
+    out[1] = out[2] = (tutti_type){TUTTI_F32, TUTTI_SHAPE(n_channels)};
+}
+
+/* dy, x, stats, rows?, y? or gamma? beta? */
+static tutti_status bn_grad_sums_infer(const tti_node *node, tutti_type *out) {
+    TTI_TRY(check_grad(node, 3, 2));
+    sums_types(tti_in_dim(node, 0, 1), out);
+    return TUTTI_OK;
+}
+
+/* dy, x, stats, gamma, sums, rows?, y? or beta? */
+static tutti_status bn_grad_apply_infer(const tti_node *node, tutti_type *out) {
+    TTI_TRY(check_grad(node, 5, 1));
+    TTI_TRY(need_vector(node, 3, tti_in_dim(node, 0, 1)));
+    TTI_TRY(need_vector(node, 4, 2 * tti_in_dim(node, 0, 1) + 1));
+    out[0] = node->in[0]->type;
+    return TUTTI_OK;
+}
+
+/* Of bn_grad_join: rows and more, or -1. */
+static int join_rows(const tti_node *node) {
+    return node->n_in > 4 && node->in[4]->type.dtype == TUTTI_I32 ? 4 : -1;
+}
+static int join_more(const tti_node *node) {
+    int i = join_rows(node) < 0 ? 4 : 5;
+    return i < node->n_in ? i : -1;
+}
+
+/* dy, y, x, stats, rows?, more? */
+static tutti_status bn_grad_join_infer(const tti_node *node, tutti_type *out) {
+    double eps = tti_attr_float(node, "eps");
+    int more = join_more(node);
+    if (!(eps > 0 && isfinite(eps))) return tti_node_fail(node, "eps must be > 0, is %g", eps);
+    TTI_TRY(need_planes(node));
+    for (int i = 1; i < 3; i++) TTI_TRY(check_like_first(node, i));
+    TTI_TRY(need_vector(node, 3, 2 * tti_in_dim(node, 0, 1) + 1));
+    if (join_rows(node) > 0) TTI_TRY(check_rows(node, 4));
+    if (more > 0) TTI_TRY(check_like_first(node, more));
+    if (more > 0 && node->n_in > more + 1)
+        return tti_node_fail(node, "input %d is one too many", more + 1);
+    out[0] = node->in[0]->type;
+    sums_types(tti_in_dim(node, 0, 1), out + 1);
+    return TUTTI_OK;
+}
+
+/* ---- references ---- */
+
+/* As rows_of, for the gradients, where a mask of n_made or 1 may stand last. */
+static size_t grad_rows_of(const tti_args *a, int i, size_t n, int n_made) {
+    return a->node->n_in - n_mask(a->node, n_made) > i ? rows_of(a, i, n) : n;
+}
+
+/* Element i of dy, of channel c, behind act; gamma is input g where y is made again. */
+static double dy_at(const tti_args *a, size_t i, size_t c, int g) {
+    const tti_node *node = a->node;
+    const double *last = a->in[node->n_in - 1];
+    if (!has_act(node)) return a->in[0][i];
+    if (!makes_y(node)) return last[i] > 0 ? a->in[0][i] : 0;
+    const double *stats = a->in[2];
+    double rstd = rstd_of(stats[0], stats[1 + planes_of(node).c + c], tti_attr_float(node, "eps"));
+    double y = (a->in[1][i] - stats[1 + c]) * (a->in[g][c] * rstd) + last[c];
+    return y > 0 ? a->in[0][i] : 0;
+}
+
+/* Channel c of {count, sum, dot}, out [3] of the ops that give it. */
+static void put_sums(double *const *out, size_t n_channels, size_t c, double sum, double dot) {
+    out[0][1 + c] = out[2][c] = sum;
+    out[0][1 + n_channels + c] = out[1][c] = dot;
+}
+
+static void bn_grad_sums_reference(const tti_args *a) {
+    planes p = planes_of(a->node);
+    size_t rows = grad_rows_of(a, 3, p.n, 2);
+    double eps = tti_attr_float(a->node, "eps");
+    const double *x = a->in[1], *stats = a->in[2];
+    a->out[0][0] = (double)(rows * p.s);
+    for (size_t c = 0; c < p.c; c++) {
+        double mean = stats[1 + c], rstd = rstd_of(stats[0], stats[1 + p.c + c], eps);
+        double sum = 0, dot = 0;
+        for (size_t n = 0; n < rows; n++)
+            for (size_t i = (n * p.c + c) * p.s; i < (n * p.c + c + 1) * p.s; i++) {
+                double dy = dy_at(a, i, c, a->node->n_in - 2);
+                sum += dy;
+                dot += dy * (x[i] - mean) * rstd;
+            }
+        put_sums(a->out, p.c, c, sum, dot);
+    }
+}
+
+static void bn_grad_join_reference(const tti_args *a) {
+    planes p = planes_of(a->node);
+    int with_rows = join_rows(a->node), with_more = join_more(a->node);
+    size_t rows = with_rows > 0 ? rows_of(a, with_rows, p.n) : p.n;
+    double eps = tti_attr_float(a->node, "eps");
+    const double *y = a->in[1], *x = a->in[2], *stats = a->in[3];
+    const double *more = with_more > 0 ? a->in[with_more] : NULL;
+    a->out[1][0] = (double)(rows * p.s);
+    for (size_t c = 0; c < p.c; c++) {
+        double mean = stats[1 + c], rstd = rstd_of(stats[0], stats[1 + p.c + c], eps);
+        double sum = 0, dot = 0;
+        for (size_t n = 0; n < p.n; n++)
+            for (size_t i = (n * p.c + c) * p.s; i < (n * p.c + c + 1) * p.s; i++) {
+                double dz = y[i] > 0 ? a->in[0][i] + (more ? more[i] : 0) : 0;
+                a->out[0][i] = dz;
+                if (n >= rows) continue;
+                sum += dz;
+                dot += dz * (x[i] - mean) * rstd;
+            }
+        put_sums(a->out + 1, p.c, c, sum, dot);
+    }
+}
+
+static void bn_grad_apply_reference(const tti_args *a) {
+    planes p = planes_of(a->node);
+    size_t rows = grad_rows_of(a, 5, p.n, 1);
+    double eps = tti_attr_float(a->node, "eps");
+    const double *x = a->in[1], *stats = a->in[2], *sums = a->in[4];
+    double count = fmax(sums[0], 1);
+    for (size_t c = 0; c < p.c; c++) {
+        double mean = stats[1 + c], rstd = rstd_of(stats[0], stats[1 + p.c + c], eps);
+        double dy_mean = sums[1 + c] / count, dot_mean = sums[1 + p.c + c] / count;
+        for (size_t n = 0; n < p.n; n++)
+            for (size_t i = (n * p.c + c) * p.s; i < (n * p.c + c + 1) * p.s; i++) {
+                double through = dy_at(a, i, c, 3) - dy_mean - (x[i] - mean) * rstd * dot_mean;
+                a->out[0][i] = n < rows ? a->in[3][c] * rstd * through : 0;
+            }
+    }
+}
+
+/* ---- shard ---- */
+
+/* Without rows, as in a graph whose every sample counts, too; y lies as dy does, what makes it is
+ * everybody's. */
+static tutti_status bn_grad_sums_shard(const tti_node *node, const tti_placement *in,
+                                       tti_placement *out) {
+    static const tti_shard_rule rules[2][2][3] = {
+        {{{"00O0", "PPP"}, {"00W0", "PPP"}},
+         {{"00OW0", "PPP"}, {"00OP0", "PPP"}, {"00WP0", "PPP"}}},
+        {{{"00OWW", "PPP"}, {"00WWW", "PPP"}},
+         {{"00OWWW", "PPP"}, {"00OPWW", "PPP"}, {"00WPWW", "PPP"}}}};
+    bool has_rows = node->n_in - n_mask(node, 2) > 3;
+    return tti_shard_match(node, rules[makes_y(node)][has_rows], has_rows ? 3 : 2, in, out,
+                           planes_why);
+}
+
+static tutti_status bn_grad_join_shard(const tti_node *node, const tti_placement *in,
+                                       tti_placement *out) {
+    static const tti_shard_rule rules[2][3] = {
+        {{"000O0", "0PPP"}, {"000W0", "0PPP"}},
+        {{"000OW0", "0PPP"}, {"000OP0", "0PPP"}, {"000WP0", "0PPP"}}};
+    bool has_rows = join_rows(node) > 0;
+    return tti_shard_match(node, rules[has_rows], has_rows ? 3 : 2, in, out, planes_why);
+}
+
+static tutti_status bn_grad_apply_shard(const tti_node *node, const tti_placement *in,
+                                        tti_placement *out) {
+    static const tti_shard_rule rules[2][2][3] = {
+        {{{"00OWP0", "0"}, {"00WWW0", "0"}},
+         {{"00OWPW0", "0"}, {"00OWPP0", "0"}, {"00WWWP0", "0"}}},
+        {{{"00OWPW", "0"}, {"00WWWW", "0"}},
+         {{"00OWPWW", "0"}, {"00OWPPW", "0"}, {"00WWWPW", "0"}}}};
+    bool has_rows = node->n_in - n_mask(node, 1) > 5;
+    return tti_shard_match(node, rules[makes_y(node)][has_rows], has_rows ? 3 : 2, in, out,
+                           planes_why);
+}
+
+/* ---- records ---- */
+
+static const tti_sample bn_grad_sums_samples[] = {
+    {.in = "f32[4,6,3,5] f32[4,6,3,5] f32[13]", .lo = 0.5, .hi = 2},
+    {.in = "f32[3,2,2,2] f32[3,2,2,2] f32[5] i32[]", .lo = 0.5, .hi = 2, .int_lo = 2, .int_hi = 2},
+    {.in = "f32[0,2] f32[0,2] f32[5]", .lo = 0.5, .hi = 2},
+    {.in = "f32[4,6,3,5] f32[4,6,3,5] f32[13] f32[4,6,3,5]",
+     .attrs = "act=1 eps=9",
+     .lo = -2,
+     .hi = 2},
+    {.in = "f32[4,2,2,2] f32[4,2,2,2] f32[5] i32[] f32[4,2,2,2]",
+     .attrs = "act=1 eps=9",
+     .lo = -2,
+     .hi = 2,
+     .int_lo = 2,
+     .int_hi = 2},
+    {.in = "bf16[4,2,3] bf16[4,2,3] f32[5] bf16[4,2,3]", .attrs = "act=1 eps=9", .lo = -2, .hi = 2},
+    {.in = "f32[4,6,3,5] f32[4,6,3,5] f32[13] f32[6] f32[6]",
+     .attrs = "act=1 eps=9",
+     .lo = -2,
+     .hi = 2},
+    {.in = "f32[4,2,2,2] f32[4,2,2,2] f32[5] i32[] f32[2] f32[2]",
+     .attrs = "act=1 eps=9",
+     .lo = -2,
+     .hi = 2,
+     .int_lo = 2,
+     .int_hi = 2},
+    {.in = "f32[64,32,9,9] f32[64,32,9,9] f32[65]", .lo = 0.5, .hi = 2},
+    {.in = "f32[4,6] f32[4,6] f32[13] f32[6]", .attrs = "act=1", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[4,6] f32[13] f32[6] f32[5]", .attrs = "act=1", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[4,6] f32[13]", .attrs = "act=1", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[4,6] f32[13] f32[4,6]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[4,6] f32[13] i32[]", .attrs = "act=1", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[4,6] f32[13] i32[] f32[4,5]", .attrs = "act=1", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[4,5] f32[13]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[4,6] f32[11]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
+static const tti_sample bn_grad_join_samples[] = {
+    {.in = "f32[4,6,3,5] f32[4,6,3,5] f32[4,6,3,5] f32[13]", .attrs = "eps=9", .lo = -2, .hi = 2},
+    {.in = "f32[4,6,3,5] f32[4,6,3,5] f32[4,6,3,5] f32[13] f32[4,6,3,5]",
+     .attrs = "eps=9",
+     .lo = -2,
+     .hi = 2},
+    {.in = "f32[4,16,2,2] f32[4,16,2,2] f32[4,16,2,2] f32[33] i32[] f32[4,16,2,2]",
+     .attrs = "eps=9",
+     .lo = -2,
+     .hi = 2,
+     .int_lo = 2,
+     .int_hi = 2},
+    {.in = "bf16[4,2,3] bf16[4,2,3] bf16[4,2,3] f32[5] i32[]",
+     .attrs = "eps=9",
+     .lo = -2,
+     .hi = 2,
+     .int_lo = 3,
+     .int_hi = 3},
+    {.in = "f32[0,2] f32[0,2] f32[0,2] f32[5] f32[0,2]", .lo = 0.5, .hi = 2},
+    {.in = "f32[64,32,9,9] f32[64,32,9,9] f32[64,32,9,9] f32[65] f32[64,32,9,9]",
+     .attrs = "eps=9",
+     .lo = -2,
+     .hi = 2},
+    {.in = "f32[4,6] f32[4,6] f32[4,6] f32[12]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[4,5] f32[4,6] f32[13]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[4,6] f32[4,6] f32[13] f32[6]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[4,6] f32[4,6] f32[13] f32[4,6] f32[4,6]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[4,6] f32[4,6] f32[13]", .attrs = "eps=0", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
+static const tti_sample bn_grad_apply_samples[] = {
+    {.in = "f32[4,6,3,5] f32[4,6,3,5] f32[13] f32[6] f32[13]", .lo = 0.5, .hi = 2},
+    {.in = "f32[3,2,2,2] f32[3,2,2,2] f32[5] f32[2] f32[5] i32[]",
+     .lo = 0.5,
+     .hi = 2,
+     .int_lo = 2,
+     .int_hi = 2},
+    {.in = "f32[0,2] f32[0,2] f32[5] f32[2] f32[5]", .lo = 0.5, .hi = 2},
+    {.in = "f32[4,6,3,5] f32[4,6,3,5] f32[13] f32[6] f32[13] f32[4,6,3,5]",
+     .attrs = "act=1 eps=9",
+     .lo = -2,
+     .hi = 2},
+    {.in = "f32[4,2,2,2] f32[4,2,2,2] f32[5] f32[2] f32[5] i32[] f32[4,2,2,2]",
+     .attrs = "act=1 eps=9",
+     .lo = -2,
+     .hi = 2,
+     .int_lo = 2,
+     .int_hi = 2},
+    {.in = "bf16[4,2,3] bf16[4,2,3] f32[5] f32[2] f32[5] bf16[4,2,3]",
+     .attrs = "act=1 eps=9",
+     .lo = -2,
+     .hi = 2},
+    {.in = "f32[4,6,3,5] f32[4,6,3,5] f32[13] f32[6] f32[13] f32[6]",
+     .attrs = "act=1 eps=9",
+     .lo = -2,
+     .hi = 2},
+    {.in = "f32[4,16,2,2] f32[4,16,2,2] f32[33] f32[16] f32[33] i32[] f32[16]",
+     .attrs = "act=1 eps=9",
+     .lo = -2,
+     .hi = 2,
+     .int_lo = 2,
+     .int_hi = 2},
+    {.in = "f32[64,32,9,9] f32[64,32,9,9] f32[65] f32[32] f32[65]", .lo = 0.5, .hi = 2},
+    {.in = "f32[4,6] f32[4,6] f32[13] f32[6] f32[13]", .attrs = "act=1", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[4,6] f32[13] f32[6] f32[13] f32[4,6]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[4,6] f32[13] f32[5] f32[13]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,6] f32[4,6] f32[13] f32[6] f32[12]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
+const tti_op tti_ops_batch_norm_grad[] = {
+    {.name = "bn_grad_sums",
+     .doc = "{count, sum dy[C], sum dy xhat[C]}, dgamma, dbeta; dy where y > 0; inputs dy, x, "
+            "stats, rows?, y? or gamma?, beta? that make it",
+     .n_in_min = 3,
+     .n_in_max = 6,
+     .n_out = 3,
+     .attrs = grad_attrs,
+     .traits = TTI_CHANNELS_LAST | TTI_TAKES_MASK,
+     .infer = bn_grad_sums_infer,
+     .shard = bn_grad_sums_shard,
+     .cost = fusable_cost,
+     .reference = bn_grad_sums_reference,
+     .samples = bn_grad_sums_samples},
+    {.name = "bn_grad_join",
+     .doc = "dz = dy + more where y > 0, and bn_grad_sums of dz; inputs dy, y, x, stats, rows?, "
+            "more?",
+     .n_in_min = 4,
+     .n_in_max = 6,
+     .n_out = 4,
+     .attrs = join_attrs,
+     .traits = TTI_CHANNELS_LAST | TTI_IN_PLACE,
+     .infer = bn_grad_join_infer,
+     .shard = bn_grad_join_shard,
+     .cost = bn_cost,
+     .reference = bn_grad_join_reference,
+     .samples = bn_grad_join_samples},
+    {.name = "bn_grad_apply",
+     .doc = "dx = gamma rstd (dy - mean dy - xhat mean(dy xhat)), dy where y > 0, 0 beyond rows; "
+            "inputs dy, x, stats, gamma, sums, rows?, y? or beta? that makes it",
+     .n_in_min = 5,
+     .n_in_max = 7,
+     .n_out = 1,
+     .attrs = grad_attrs,
+     .traits = TTI_CHANNELS_LAST | TTI_IN_PLACE | TTI_TAKES_MASK,
+     .infer = bn_grad_apply_infer,
+     .shard = bn_grad_apply_shard,
+     .cost = fusable_cost,
+     .reference = bn_grad_apply_reference,
+     .samples = bn_grad_apply_samples},
+    {0},
+};
