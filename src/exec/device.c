@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "comm/progress.h"
+#include "exec/device_by_host.h"
 #include "exec/device_reduce.h"
 #include "exec/kept.h"
 #include "exec/worker.h"
@@ -50,8 +51,8 @@ struct tti_exec_device {
     tti_step_report *report;
     float *sync_parts, *sync_joined; /* device, for programs with TTI_SYNC */
     void *update;
-    tti_device_reduce *reduce; /* NULL: alone, or sums go by way of the host */
-    float **host_pieces;       /* [acc.n_pieces] shared with the peers; NULL: not by that way */
+    tti_device_reduce *reduce; /* between several workers one of the two, alone none */
+    tti_device_by_host *by_host;
     float *mirrors[N_MIRRORS];
     size_t x_bytes, target_bytes, told_bytes;
     int n_told; /* of sums, that a step tells */
@@ -185,31 +186,20 @@ static tutti_status make_update(tti_exec *x) {
     return st;
 }
 
-/* Host copies of the pieces that peers read; all ranks must ask for equally many. */
-static tutti_status make_host_pieces(tti_exec *x) {
-    tti_exec_device *d = x->device;
-    int32_t n = x->acc.n_pieces, n_max = n;
-    if (is_alone(x) || d->reduce) return TUTTI_OK;
-    TTI_TRY(
-        tutti_comm_all_reduce(x->desc.comm, &n, &n_max, 1, TUTTI_I32, TUTTI_MAX, TUTTI_ALG_AUTO));
-    d->host_pieces = calloc((size_t)n_max, sizeof *d->host_pieces);
-    if (!d->host_pieces) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    for (int i = 0; i < n_max; i++) {
-        void *memory = NULL;
-        TTI_TRY(tutti_comm_alloc(x->desc.comm, x->desc.plan->n_flat * sizeof(float) + 64, &memory));
-        d->host_pieces[i] = memory;
-    }
-    return TUTTI_OK;
-}
-
 static size_t input_bytes(const tti_program *program, const char *name) {
     return tti_value_n_bytes(tti_graph_find_source(program->graph, name)->out[0]);
+}
+
+static tutti_status meet_peers(tti_exec *x) {
+    tti_exec_device *d = x->device;
+    TTI_TRY(tti_device_reduce_create(x, &d->reduce));
+    return is_alone(x) || d->reduce ? TUTTI_OK : tti_device_by_host_create(x, &d->by_host);
 }
 
 tutti_status tti_exec_device_prepare(tti_exec *x) {
     tti_exec_device *d = x->device;
     const tti_plan *plan = x->desc.plan;
-    TTI_TRY(tti_device_reduce_create(x, &d->reduce));
+    TTI_TRY(meet_peers(x));
     d->n_told = d->reduce ? tti_device_reduce_n_told(x) : x->desc.n_shards * TTI_SUMS;
     size_t n_sums = (size_t)d->n_told;
     d->x_bytes = input_bytes(&plan->shard, "x");
@@ -222,7 +212,6 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
     TTI_TRY(make_sync(x));
     d->n_sets = N_FED;
     for (int i = 0; i < N_FED; i++) TTI_TRY(make_set(x, &d->sets[i], true));
-    TTI_TRY(make_host_pieces(x));
     return make_update(x);
 }
 
@@ -290,7 +279,7 @@ tutti_status tti_exec_device_keep(tti_exec *x, const tti_kept_samples *from, int
 }
 
 /* By way of the host a step waits for the others before it ends. */
-int tti_exec_device_depth(const tti_exec *x) { return x->device->n_sets; }
+int tti_exec_device_depth(const tti_exec *x) { return x->device->by_host ? 1 : x->device->n_sets; }
 
 /* ---- copies on the host ---- */
 
@@ -397,21 +386,6 @@ static tutti_status collect(tti_exec *x, const tti_instance *instance, int shard
         tti_instance_output(instance, "correct"), x->device->sums + (size_t)shard * TTI_SUMS);
 }
 
-/* The parts of all workers, each in its slot of d->sync_parts, by way of the host. */
-static tutti_status exchange_parts(tti_exec *x, size_t n) {
-    tti_exec_device *d = x->device;
-    size_t n_all = n * (size_t)x->desc.n_shards, first = n * (size_t)x->first_shard;
-    size_t n_own = n * (size_t)n_local(x);
-    memset(x->sync_parts, 0, n_all * sizeof *x->sync_parts);
-    TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, x->sync_parts + first, d->sync_parts + first,
-                         n_own * sizeof(float)));
-    TTI_TRY(d->ops->sync());
-    TTI_TRY(tutti_comm_all_reduce(x->desc.comm, x->sync_parts, x->sync_parts, n_all, TUTTI_F32,
-                                  TUTTI_SUM, TUTTI_ALG_AUTO));
-    TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, d->sync_parts, x->sync_parts, n_all * sizeof(float)));
-    return d->ops->sync(); /* the host's copy is used again by the next join */
-}
-
 /* One value out of those of all shards. */
 static tutti_status join(tti_exec *x, int i) {
     tti_exec_device *d = x->device;
@@ -420,10 +394,8 @@ static tutti_status join(tti_exec *x, int i) {
     for (int s = 0; s < n_local(x); s++)
         TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, d->sync_parts + (size_t)(x->first_shard + s) * n,
                              tti_instance_step_in(x->lane[s].shard, x->syncs[i], 0), n_bytes));
-    if (d->reduce)
-        TTI_TRY(tti_device_reduce_parts(d->reduce, d->sync_parts, n));
-    else if (!is_alone(x))
-        TTI_TRY(exchange_parts(x, n));
+    if (d->reduce) TTI_TRY(tti_device_reduce_parts(d->reduce, d->sync_parts, n));
+    if (d->by_host) TTI_TRY(tti_device_by_host_parts(d->by_host, d->sync_parts, n));
     TTI_TRY(
         d->ops->join(node->op->name, d->sync_parts, (size_t)x->desc.n_shards, n, d->sync_joined));
     for (int s = 0; s < n_local(x); s++)
@@ -560,53 +532,12 @@ static tutti_status run_recorded(tti_exec *x, step_set *set) {
     return d->ops->replay(set->recording);
 }
 
-/* Between workers the sums travel through host memory: pieces out, the tree, the whole back. */
-static tutti_status reduce_on_host(tti_exec *x) {
+static tutti_status run_by_host(tti_exec *x, step_set *set) {
     tti_exec_device *d = x->device;
-    size_t n = x->desc.plan->n_flat;
-    tti_piece pieces[TTI_MAX_PIECES];
-    int n_pieces = x->desc.fast ? 1 : x->acc.n_pieces;
-    for (int i = 0; i < n_pieces; i++) {
-        pieces[i] = x->acc.pieces[i];
-        pieces[i].data = d->host_pieces[i];
-        TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, d->host_pieces[i],
-                             x->buffers[x->acc.piece_buffer[i]], n * sizeof(float)));
-    }
-    TTI_TRY(d->ops->sync());
-    float *sum = d->host_pieces[0];
-    if (x->desc.fast)
-        TTI_TRY(
-            tutti_comm_all_reduce(x->desc.comm, sum, sum, n, TUTTI_F32, TUTTI_SUM, x->desc.alg));
-    else
-        TTI_TRY(
-            tti_comm_reduce_shards(x->desc.comm, &(tti_reduce_desc){.pieces = pieces,
-                                                                    .n_pieces = n_pieces,
-                                                                    .dst = sum,
-                                                                    .n_elems = n,
-                                                                    .dtype = TUTTI_F32,
-                                                                    .n_shards = x->desc.n_shards,
-                                                                    .alg = x->desc.alg}));
-    return d->ops->copy(TTI_QUEUE_COMPUTE, tti_exec_grads(x), sum, n * sizeof(float));
-}
-
-/* Sums, hash and votes of all workers; the sums go back to the device for the update. */
-static tutti_status exchange(tti_exec *x, const step_set *set) {
-    tti_exec_device *d = x->device;
-    size_t n = (size_t)n_local(x) * TTI_SUMS;
-    memset(x->sums, 0, x->n_sums * sizeof *x->sums);
-    TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, x->sums + (size_t)x->first_shard * TTI_SUMS,
-                         d->sums + (size_t)x->first_shard * TTI_SUMS, n * sizeof(double)));
-    TTI_TRY(d->ops->sync());
-    TTI_TRY(tti_exec_exchange_sums(x, set->desc.vote));
-    return d->ops->copy(TTI_QUEUE_COMPUTE, d->sums, x->sums,
-                        (size_t)x->desc.n_shards * TTI_SUMS * sizeof(double));
-}
-
-static tutti_status run_with_peers(tti_exec *x, step_set *set) {
     TTI_TRY(begin(x, set));
     TTI_TRY(run_shards(x, set));
-    TTI_TRY(reduce_on_host(x));
-    TTI_TRY(exchange(x, set));
+    TTI_TRY(tti_device_by_host_grads(d->by_host));
+    TTI_TRY(tti_device_by_host_sums(d->by_host, d->sums, set->desc.vote));
     TTI_TRY(tti_exec_compare_hashes(x, set->desc.step));
     return update_and_tell(x, set);
 }
@@ -617,10 +548,11 @@ tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc) {
     step_set *set = &d->sets[which];
     TTI_ASSERT(!set->at_work);
     if (x->desc.comm) tti_comm_note(x->desc.comm, desc->step, "compute");
+    if (d->reduce && d->n_begun == d->n_ended) TTI_TRY(tti_device_reduce_arrive(d->reduce));
     set->begun_ns = tti_now_ns();
     set->desc = *desc;
     TTI_TRY(feed(x, set, desc));
-    TTI_TRY(is_alone(x) || d->reduce ? run_recorded(x, set) : run_with_peers(x, set));
+    TTI_TRY(d->by_host ? run_by_host(x, set) : run_recorded(x, set));
     TTI_TRY(d->ops->mark(TTI_QUEUE_COMPUTE, which));
     set->at_work = true;
     d->n_begun++;
@@ -766,7 +698,7 @@ void tti_exec_device_release(tti_exec *x) {
     backend->release(d->report, sizeof *d->report);
     backend->release(d->sync_parts, 0);
     backend->release(d->sync_joined, 0);
-    free(d->host_pieces);
+    tti_device_by_host_destroy(d->by_host);
     for (int i = 0; i < N_MIRRORS; i++) free(d->mirrors[i]);
 }
 

@@ -15,8 +15,8 @@ struct tti_device_reduce {
     const tti_device_ops *ops;
     void *group;
     int next_bucket;
-    bool beside;
-    tutti_status status; /* of what went wrong while shards were put to work */
+    bool beside, has_summed; /* in this step */
+    tutti_status status;     /* of what went wrong while shards were put to work */
 };
 
 /* ---- meeting ---- */
@@ -131,6 +131,7 @@ void tti_device_reduce_destroy(tti_device_reduce *r) {
 void tti_device_reduce_begin(tti_device_reduce *r, bool beside) {
     r->next_bucket = 0;
     r->beside = beside;
+    r->has_summed = false;
     r->status = TUTTI_OK;
 }
 
@@ -148,6 +149,7 @@ static void merge(tti_exec *x, const tti_bucket *b) {
 
 static tutti_status sum_next(tti_device_reduce *r) {
     const tti_bucket *b = &r->x->desc.plan->buckets[r->next_bucket++];
+    r->has_summed = true;
     if (r->beside) {
         merge(r->x, b);
         TTI_TRY(r->ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
@@ -162,6 +164,14 @@ void tti_device_reduce_after(tti_device_reduce *r, int step) {
         r->status = sum_next(r);
 }
 
+/* Beside the sums.  Recordings that differ between ranks may be played in different orders, and two
+ * that wait for each other's other half would do so for ever: there one comes after the other. */
+static tutti_status spread(tti_device_reduce *r, void *words, size_t n, size_t first, size_t last) {
+    bool alike = r->x->desc.n_shards % r->x->n_ranks == 0;
+    if (!alike && r->has_summed) TTI_TRY(r->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
+    return r->ops->peers_spread(r->group, words, n, first, last);
+}
+
 static tutti_status spread_sums(tti_device_reduce *r, const tti_step_args *args,
                                 const tti_step_report *report, double *sums) {
     tti_exec *x = r->x;
@@ -174,7 +184,7 @@ static tutti_status spread_sums(tti_device_reduce *r, const tti_step_args *args,
                                                   .last_shard = x->last_shard,
                                                   .rank = x->rank,
                                                   .n_ranks = x->n_ranks}));
-    return r->ops->peers_spread(r->group, sums, n_words, 0, n_words);
+    return spread(r, sums, n_words, 0, n_words);
 }
 
 tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args *args,
@@ -194,12 +204,16 @@ tutti_status tti_device_reduce_parts(tti_device_reduce *r, float *parts, size_t 
     const tti_exec *x = r->x;
     size_t first = (size_t)x->first_shard * n, last = (size_t)x->last_shard * n;
     if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));
-    TTI_TRY(r->ops->peers_spread(r->group, parts, n * (size_t)x->desc.n_shards, first, last));
+    TTI_TRY(spread(r, parts, n * (size_t)x->desc.n_shards, first, last));
     return r->beside ? TUTTI_OK : r->ops->sync();
 }
 
 tutti_status tti_device_reduce_meet(tti_device_reduce *r) {
     TTI_TRY(r->ops->sync());
+    return tutti_comm_barrier(r->x->desc.comm);
+}
+
+tutti_status tti_device_reduce_arrive(tti_device_reduce *r) {
     return tutti_comm_barrier(r->x->desc.comm);
 }
 

@@ -41,7 +41,11 @@ tutti_status tti_device_reduce_take(tti_device_reduce *reduce, const double *tol
 /* Values [V][n] of a TTI_SYNC op, of which this worker has those of its shards. */
 tutti_status tti_device_reduce_parts(tti_device_reduce *reduce, float *parts, size_t n);
 
-/* Returns when all workers are here and their devices at rest. */
+/* Returns when all workers are here.  Before a step that follows a pause: what is done in one, such
+ * as to free memory, may wait for devices, and would do so while one waits for a peer. */
+tutti_status tti_device_reduce_arrive(tti_device_reduce *reduce);
+
+/* The same, with their devices at rest. */
 tutti_status tti_device_reduce_meet(tti_device_reduce *reduce);
 
 /* Waits for a mark, or for the failure of a worker. */

@@ -243,6 +243,7 @@ static tutti_status meet_direct(group *g) {
     bool open = false, good = false;
     TTI_TRY(agree(g, g->peers.way != TTI_WAY_LIBRARY && open_all(g), &open));
     if (open) TTI_TRY(try_direct(g, &good));
+    if (!good) *g->view.state = 0; /* the other way starts afresh */
     g->direct = good;
     return TUTTI_OK;
 }

@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(SUM_THREADS)
 }
 
 /* Two places take turns: a rank that is one meeting ahead writes into the other one, and nobody
- * can be two ahead. */
+ * can be two ahead.  The last meeting is there so that who has ended is read by nobody. */
 __global__ void __launch_bounds__(SPREAD_THREADS)
     peers_spread_kernel(const __grid_constant__ tti_peers_view v, uint32_t *words, size_t n,
                         size_t first, size_t last) {
@@ -151,8 +151,8 @@ __global__ void __launch_bounds__(SPREAD_THREADS)
         }
         epoch++;
     }
-    __syncthreads();
-    if (threadIdx.x == 0) *counter = epoch;
+    meet(v, TTI_CHANNEL_SPREAD, epoch + 1);
+    if (threadIdx.x == 0) *counter = epoch + 1;
 }
 
 __global__ void words_keep_kernel(uint32_t *words, size_t n, size_t first, size_t last) {
