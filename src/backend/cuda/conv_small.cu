@@ -10,14 +10,16 @@
 
 namespace {
 
-enum { TAPS = 9, WIDE = 8, STRIP = 4, MAX_WARPS = 16, PATCH = STRIP + 2 };
+/* BATCH: loads of 16 bytes that a thread has in flight. */
+enum { TAPS = 9, WIDE = 8, STRIP = 4, MAX_WARPS = 16, PATCH = STRIP + 2, BATCH = 6 };
 
 /* Rows h of one image a block works on, and columns rounded up to tiles. */
 struct tiling {
     int n, h, w;
-    int rows;     /* of a block, even */
-    int n_groups; /* of rows in an image */
-    int cols;     /* w rounded up to WIDE */
+    int rows;                      /* of a block, even */
+    int n_groups;                  /* of rows in an image */
+    int cols;                      /* w rounded up to WIDE */
+    tti_divisor by_width, by_cols; /* of a patch, cols + 2; cols */
 };
 
 /* ---- tensor cores in tf32: m16n8k8, g = lane / 4, t = lane % 4 ----
@@ -49,39 +51,52 @@ template <int C, int STRIDE>
 __device__ __forceinline__ void load_patch(const float *image, const tiling &k, int first,
                                            uint32_t *patch) {
     int width = k.cols + 2, n = (k.rows + 2) * width * (C / 4);
-#pragma unroll 4
-    for (int i = threadIdx.x; i < n; i += blockDim.x) {
-        int pixel = i / (C / 4), c = i % (C / 4) * 4;
-        int row = pixel / width, col = pixel - row * width;
-        int p = first + row - 1, q = col - 1;
-        float4 v = make_float4(0, 0, 0, 0);
-        if (p >= 0 && p < k.h && q >= 0 && q < k.w)
-            v = *reinterpret_cast<const float4 *>(image + ((size_t)p * k.w + q) * C + c);
-        *reinterpret_cast<uint4 *>(patch + pixel * STRIDE + c) = to_tf32(v);
+    for (int start = threadIdx.x; start < n; start += BATCH * blockDim.x) {
+        float4 v[BATCH];
+#pragma unroll
+        for (int j = 0; j < BATCH; j++) {
+            int i = start + j * blockDim.x, pixel = i / (C / 4), c = i % (C / 4) * 4;
+            int row = (int)tti_quotient((uint32_t)pixel, k.by_width), col = pixel - row * width;
+            int p = first + row - 1, q = col - 1;
+            bool inside = i < n && p >= 0 && p < k.h && q >= 0 && q < k.w;
+            v[j] = make_float4(0, 0, 0, 0);
+            if (inside) v[j] = *reinterpret_cast<const float4 *>(image + (p * k.w + q) * C + c);
+        }
+#pragma unroll
+        for (int j = 0; j < BATCH; j++) {
+            int i = start + j * blockDim.x, pixel = i / (C / 4), c = i % (C / 4) * 4;
+            if (i < n) *reinterpret_cast<uint4 *>(patch + pixel * STRIDE + c) = to_tf32(v[j]);
+        }
     }
 }
 
-/* Weights w[o,c,3,3] as taps[t][k][n] with n_stride apart; GRAD: k is o, n is c and taps are
- * turned round, else k is c and n is o. */
+/* Weights w[o,c,3,3] as they lie, but for one element between rows of o.  Channel j of a group of
+ * four neighbours belongs to tile j of the product, at column g = channel / 4: then the banks of a
+ * fragment, 4 g + t or 4 g + 9 t, are all different.  GRAD: the inner dimension k is o, n is c and
+ * taps are turned round; else k is c and n is o. */
 template <int K, int N, bool GRAD>
 struct weights {
-    enum { STRIDE = N + 8, TAP = K * STRIDE + (GRAD ? 4 : 1), ELEMS = TAPS * TAP };
+    enum {
+        ROW = TAPS * (GRAD ? N : K),
+        ELEMS = (ROW + 1) * (GRAD ? K : N),
+        PER_K = GRAD ? ROW + 1 : TAPS, /* from k to k + 1 */
+        PER_N = GRAD ? TAPS : ROW + 1
+    };
 
-    static __device__ __forceinline__ void put(uint32_t *taps, int i, float value) {
-        int t = i % TAPS, rest = i / TAPS;
-        int fast = rest % (GRAD ? N : K), slow = rest / (GRAD ? N : K);
-        int k = GRAD ? slow : fast, n = GRAD ? fast : slow;
-        taps[(GRAD ? TAPS - 1 - t : t) * TAP + k * STRIDE + n] = to_tf32(value);
-    }
-
-    static __device__ __forceinline__ void load(const float *w, uint32_t *taps) {
-#pragma unroll 4
-        for (int i = threadIdx.x * 4; i < TAPS * K * N; i += blockDim.x * 4) {
-            float4 v = *reinterpret_cast<const float4 *>(w + i);
-            put(taps, i, v.x);
-            put(taps, i + 1, v.y);
-            put(taps, i + 2, v.z);
-            put(taps, i + 3, v.w);
+    static __device__ __forceinline__ void load(const float *w, uint32_t *to) {
+        enum { FEW = 14, ALL = TAPS * K * N }; /* FEW: loads in flight */
+        for (int first = threadIdx.x; first < ALL; first += FEW * blockDim.x) {
+            float v[FEW];
+#pragma unroll
+            for (int j = 0; j < FEW; j++) {
+                int i = first + j * blockDim.x;
+                v[j] = i < ALL ? w[i] : 0.0f;
+            }
+#pragma unroll
+            for (int j = 0; j < FEW; j++) {
+                int i = first + j * blockDim.x;
+                if (i < ALL) to[i + i / ROW] = to_tf32(v[j]);
+            }
         }
     }
 };
@@ -120,7 +135,9 @@ __global__ void __launch_bounds__(MAX_WARPS * 32)
             place_tile(k, min(unit * M + m, n_tiles(k) - 1), &row[m], &col[m]);
         for (int tap = 0; tap < TAPS; tap++) {
             int down = tap / 3, right = tap % 3;
-            const uint32_t *b_at = taps + tap * wt::TAP + t4 * wt::STRIDE + n0 + g, *a_at[M];
+            const uint32_t *b_at =
+                taps + (GRAD ? TAPS - 1 - tap : tap) + t4 * wt::PER_K + (n0 + 4 * g) * wt::PER_N;
+            const uint32_t *a_at[M];
 #pragma unroll
             for (int m = 0; m < M; m++)
                 a_at[m] = patch + ((row[m] + down) * width + col[m] + g + right) * PIXEL + t4;
@@ -129,8 +146,8 @@ __global__ void __launch_bounds__(MAX_WARPS * 32)
                 uint32_t b[4][2];
 #pragma unroll
                 for (int j = 0; j < 4; j++) {
-                    b[j][0] = b_at[c * wt::STRIDE + j * 8];
-                    b[j][1] = b_at[(c + 4) * wt::STRIDE + j * 8];
+                    b[j][0] = b_at[c * wt::PER_K + j * wt::PER_N];
+                    b[j][1] = b_at[(c + 4) * wt::PER_K + j * wt::PER_N];
                 }
 #pragma unroll
                 for (int m = 0; m < M; m++) {
@@ -149,16 +166,17 @@ __global__ void __launch_bounds__(MAX_WARPS * 32)
             for (int half = 0; half < 2; half++) {
                 int p = first + row[m] + half;
                 if (p >= k.h) continue;
-                float *to = y + (image * plane + (size_t)p * k.w + q) * N + n0 + 2 * t4;
+                float *to = y + (image * plane + (size_t)p * k.w + q) * N + n0 + 8 * t4;
 #pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    float v[2] = {acc[m][j][2 * half], acc[m][j][2 * half + 1]};
+                for (int i = 0; i < 2; i++) { /* four neighbours, one out of each tile */
+                    float v[4];
 #pragma unroll
-                    for (int i = 0; i < 2; i++) {
-                        if (bias) v[i] += bias[n0 + j * 8 + 2 * t4 + i];
-                        if (relu) v[i] = v[i] < 0 ? 0.0f : v[i]; /* NaN stays NaN */
+                    for (int j = 0; j < 4; j++) {
+                        v[j] = acc[m][j][2 * half + i];
+                        if (bias) v[j] += bias[n0 + 8 * t4 + 4 * i + j];
+                        if (relu) v[j] = v[j] < 0 ? 0.0f : v[j]; /* NaN stays NaN */
                     }
-                    tti_store<float, 2>(to + j * 8, v);
+                    tti_store<float, 4>(to + 4 * i, v);
                 }
             }
         }
@@ -185,13 +203,14 @@ template <int O, int STRIDE>
 __device__ __forceinline__ void load_dy(const float *image, const tiling &k, int first,
                                         uint32_t *to, float (&sum)[4]) {
     int n = k.rows * k.cols * (O / 4);
-#pragma unroll 4
+#pragma unroll 7
     for (int i = threadIdx.x; i < n; i += blockDim.x) {
         int pixel = i / (O / 4), o = i % (O / 4) * 4;
-        int row = pixel / k.cols, q = pixel - row * k.cols, p = first + row;
+        int row = (int)tti_quotient((uint32_t)pixel, k.by_cols), q = pixel - row * k.cols;
+        int p = first + row;
         float4 v = make_float4(0, 0, 0, 0);
         if (p < k.h && q < k.w)
-            v = *reinterpret_cast<const float4 *>(image + ((size_t)p * k.w + q) * O + o);
+            v = *reinterpret_cast<const float4 *>(image + (p * k.w + q) * O + o);
         sum[0] += v.x, sum[1] += v.y, sum[2] += v.z, sum[3] += v.w;
         *reinterpret_cast<uint4 *>(to + pixel * STRIDE + o) = to_tf32(v);
     }
@@ -293,6 +312,7 @@ struct strips {
     int n, c, h, w, o;
     int across;  /* strips of a row */
     int n_items; /* strips of all images, times o / 4 */
+    tti_divisor by_quads, by_across, by_h;
 };
 
 struct strip_place {
@@ -302,26 +322,29 @@ struct strip_place {
 
 __device__ __forceinline__ strip_place place_strip(const strips &k, int item) {
     strip_place s;
-    int quads = k.o / 4, strip = item / quads;
-    s.quad = item - strip * quads;
-    int row = strip / k.across;
-    s.q = (strip - row * k.across) * STRIP;
-    s.image = row / k.h;
-    s.p = row - s.image * k.h;
+    uint32_t quad = (uint32_t)item;
+    uint32_t q = tti_split_index(quad, k.by_quads), p = tti_split_index(q, k.by_across);
+    s.image = (int)tti_split_index(p, k.by_h);
+    s.quad = (int)quad, s.p = (int)p, s.q = (int)q * STRIP;
     return s;
 }
 
-/* Three rows of PATCH pixels around a strip, zeros outside. */
+/* Three rows of PATCH pixels around a strip, zeros outside.  C: the channels, 0: k.c. */
+template <int C>
 __device__ __forceinline__ void load_strip(const strips &k, const strip_place &s, const float *x,
                                            int c, float (&v)[3][PATCH]) {
+    int n_channels = C ? C : k.c;
+    const float *middle = x + ((s.image * k.h + s.p) * k.w + s.q) * n_channels + c;
 #pragma unroll
-    for (int r = 0; r < 3; r++)
+    for (int r = 0; r < 3; r++) {
+        bool row = s.p + r >= 1 && s.p + r <= k.h;
+        const float *from = middle + (r - 1) * k.w * n_channels;
 #pragma unroll
         for (int j = 0; j < PATCH; j++) {
-            int p = s.p + r - 1, q = s.q + j - 1;
-            bool inside = p >= 0 && p < k.h && q >= 0 && q < k.w;
-            v[r][j] = inside ? x[(((size_t)s.image * k.h + p) * k.w + q) * k.c + c] : 0.0f;
+            bool inside = row && s.q + j >= 1 && s.q + j <= k.w;
+            v[r][j] = inside ? from[(j - 1) * n_channels] : 0.0f;
         }
+    }
 }
 
 /* Weights w[o,c,3,3] as taps[c][t][o]. */
@@ -333,6 +356,7 @@ __device__ __forceinline__ void load_taps(const strips &k, const float *w, float
     __syncthreads();
 }
 
+template <int C>
 __global__ void __launch_bounds__(256)
     image_kernel(const float *x, const float *w, const float *bias, bool relu, float *y,
                  const __grid_constant__ strips k) {
@@ -342,9 +366,9 @@ __global__ void __launch_bounds__(256)
     if (item >= k.n_items) return;
     strip_place s = place_strip(k, item);
     float acc[STRIP][4] = {}, b[4] = {};
-    for (int c = 0; c < k.c; c++) {
+    for (int c = 0; c < (C ? C : k.c); c++) {
         float v[3][PATCH];
-        load_strip(k, s, x, c, v);
+        load_strip<C>(k, s, x, c, v);
 #pragma unroll
         for (int t = 0; t < TAPS; t++) {
             float weight[4];
@@ -377,6 +401,7 @@ __device__ __forceinline__ float add_quad(float value, int quads) {
 }
 
 /* One channel c of x, blockIdx.y; o a power of two.  Sums of a block as in grad_w_of. */
+template <int C>
 __global__ void __launch_bounds__(256)
     image_grad_w_kernel(const float *dy, const float *x, float *partials,
                         const __grid_constant__ strips k) {
@@ -391,7 +416,7 @@ __global__ void __launch_bounds__(256)
 #pragma unroll
         for (int j = 0; j < STRIP; j++)
             if (s.q + j < k.w) tti_load<float, 4>(dy + (pixel + j) * k.o + s.quad * 4, d[j]);
-        load_strip(k, s, x, c, v);
+        load_strip<C>(k, s, x, c, v);
 #pragma unroll
         for (int j = 0; j < STRIP; j++)
 #pragma unroll
@@ -431,9 +456,8 @@ __global__ void __launch_bounds__(256)
     int n = (TAPS * c + 1) * o, col = threadIdx.x % SUM_COLS, part = threadIdx.x / SUM_COLS;
     int at = (blockIdx.x * SUM_COLS + col) * 4;
     float4 s = make_float4(0, 0, 0, 0);
-#pragma unroll 4
-    for (int i = part; i < n_parts; i += SUM_PARTS) {
-        if (at >= n) break;
+#pragma unroll 9
+    for (int i = part; at < n && i < n_parts; i += SUM_PARTS) {
         float4 v = *reinterpret_cast<const float4 *>(partials + (size_t)i * n + at);
         s.x += v.x, s.y += v.y, s.z += v.z, s.w += v.w;
     }
@@ -458,12 +482,15 @@ __global__ void __launch_bounds__(256)
 /* ---- launches ---- */
 
 tiling tiling_of(const tti_small_conv *v, int rows) {
-    tiling k = {v->n, v->h, v->w, rows, (v->h + rows - 1) / rows, (v->w + WIDE - 1) / WIDE * WIDE};
+    tiling k = {v->n, v->h, v->w, rows, (v->h + rows - 1) / rows, (v->w + WIDE - 1) / WIDE * WIDE,
+                {},   {}};
+    k.by_width = tti_make_divisor((uint32_t)k.cols + 2);
+    k.by_cols = tti_make_divisor((uint32_t)k.cols);
     return k;
 }
 
 size_t cores_bytes(const tiling *k, int from, int to) {
-    size_t taps = (size_t)TAPS * (from * (to + 8) + 4) + 3;
+    size_t taps = (size_t)TAPS * from * to + (from > to ? from : to) + 3;
     return (taps + (size_t)(k->rows + 2) * (k->cols + 2) * (from + 4)) * sizeof(float);
 }
 
@@ -525,8 +552,11 @@ cudaError_t launch_grad_w(const tti_small_conv *v, const float *dy, const float 
 }
 
 strips strips_of(const tti_small_conv *v) {
-    strips k = {v->n, v->c, v->h, v->w, v->o, (v->w + STRIP - 1) / STRIP, 0};
+    strips k = {v->n, v->c, v->h, v->w, v->o, (v->w + STRIP - 1) / STRIP, 0, {}, {}, {}};
     k.n_items = v->n * v->h * k.across * (v->o / 4);
+    k.by_quads = tti_make_divisor((uint32_t)v->o / 4);
+    k.by_across = tti_make_divisor((uint32_t)k.across);
+    k.by_h = tti_make_divisor((uint32_t)v->h);
     return k;
 }
 
@@ -560,8 +590,11 @@ extern "C" cudaError_t tti_launch_small_conv_image(const tti_small_conv *v, cons
                                                    const float *w, const float *bias, bool relu,
                                                    float *y, cudaStream_t stream) {
     strips k = strips_of(v);
-    if (k.n_items)
-        image_kernel<<<(k.n_items + 255) / 256, 256, 0, stream>>>(x, w, bias, relu, y, k);
+    unsigned n_blocks = (unsigned)(k.n_items + 255) / 256;
+    if (n_blocks && k.c == 1)
+        image_kernel<1><<<n_blocks, 256, 0, stream>>>(x, w, bias, relu, y, k);
+    else if (n_blocks)
+        image_kernel<0><<<n_blocks, 256, 0, stream>>>(x, w, bias, relu, y, k);
     return cudaGetLastError();
 }
 
@@ -604,7 +637,10 @@ extern "C" cudaError_t tti_launch_small_conv_grad_w(const tti_small_conv *v, con
     cudaError_t error = cudaSuccess;
     if (tti_small_conv_is_image(v)) {
         dim3 grid((unsigned)n_parts, (unsigned)v->c);
-        image_grad_w_kernel<<<grid, 256, 0, stream>>>(dy, x, partials, strips_of(v));
+        if (v->c == 1)
+            image_grad_w_kernel<1><<<grid, 256, 0, stream>>>(dy, x, partials, strips_of(v));
+        else
+            image_grad_w_kernel<0><<<grid, 256, 0, stream>>>(dy, x, partials, strips_of(v));
         error = cudaGetLastError();
     } else {
         FOR_SIDES(v->c, v->o, error = launch_grad_w<A, B>(v, dy, x, partials, n_parts, stream));
