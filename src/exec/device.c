@@ -53,6 +53,7 @@ struct tti_exec_device {
     void *update;
     tti_device_reduce *reduce; /* between several workers one of the two, alone none */
     tti_device_by_host *by_host;
+    tti_str way; /* of the sums between workers, in words */
     float *mirrors[N_MIRRORS];
     size_t x_bytes, target_bytes, told_bytes;
     int n_told; /* of sums, that a step tells */
@@ -192,7 +193,7 @@ static size_t input_bytes(const tti_program *program, const char *name) {
 
 static tutti_status meet_peers(tti_exec *x) {
     tti_exec_device *d = x->device;
-    TTI_TRY(tti_device_reduce_create(x, &d->reduce));
+    TTI_TRY(tti_device_reduce_create(x, &d->reduce, &d->way));
     return is_alone(x) || d->reduce ? TUTTI_OK : tti_device_by_host_create(x, &d->by_host);
 }
 
@@ -277,6 +278,8 @@ tutti_status tti_exec_device_keep(tti_exec *x, const tti_kept_samples *from, int
     *kept = true;
     return TUTTI_OK;
 }
+
+const char *tti_exec_device_way(const tti_exec *x) { return tti_str_text(&x->device->way); }
 
 /* By way of the host a step waits for the others before it ends. */
 int tti_exec_device_depth(const tti_exec *x) { return x->device->by_host ? 1 : x->device->n_sets; }
@@ -699,6 +702,7 @@ void tti_exec_device_release(tti_exec *x) {
     backend->release(d->sync_parts, 0);
     backend->release(d->sync_joined, 0);
     tti_device_by_host_destroy(d->by_host);
+    tti_str_free(&d->way);
     for (int i = 0; i < N_MIRRORS; i++) free(d->mirrors[i]);
 }
 

@@ -26,6 +26,7 @@ void tti_exec_device_release(tti_exec *x);
 tutti_status tti_exec_device_keep(tti_exec *x, const tti_kept_samples *samples, int ahead,
                                   bool *kept);
 int tti_exec_device_depth(const tti_exec *x);
+const char *tti_exec_device_way(const tti_exec *x);
 tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc);
 tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result);
 tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result);

@@ -94,7 +94,7 @@ static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int
                               &r->group);
 }
 
-tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out) {
+tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_str *way) {
     const tti_device_ops *ops = x->desc.backend->device;
     tti_device_term *terms = NULL;
     int n_terms = 0;
@@ -111,11 +111,13 @@ tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out) {
     if (st == TUTTI_OK) st = meet(r, terms, n_terms);
     free(terms);
     if (st == TUTTI_OK) {
+        ops->peers_describe(r->group, way);
         *out = r;
         return TUTTI_OK;
     }
     free(r);
     if (st != TUTTI_E_UNSUPPORTED) return st;
+    tti_str_printf(way, "by way of the host: %.300s", tutti_last_error());
     tti_clear_error();
     return TUTTI_OK;
 }

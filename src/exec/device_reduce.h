@@ -13,9 +13,9 @@
 typedef struct tti_device_reduce tti_device_reduce;
 
 /* Meets the devices of the other workers.  *out NULL: they do not reach each other, and sums go by
- * way of the host.  Collective.  Else *out is owned by the caller,
- * and borrows x. */
-tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out);
+ * way of the host.  way: how, in words.  Collective.  Else *out is owned by the caller, and borrows
+ * x. */
+tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_str *way);
 void tti_device_reduce_destroy(tti_device_reduce *reduce); /* takes NULL */
 
 /* A new step.  beside: buckets are summed while shards compute, which the recording needs. */

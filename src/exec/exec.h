@@ -119,6 +119,9 @@ tutti_status tti_exec_end(tti_exec *exec, tti_step_result *result);
  */
 int tti_exec_depth(const tti_exec *exec);
 
+/* How devices add between workers, in words; "" where none do.  Valid as long as exec. */
+const char *tti_exec_way(const tti_exec *exec);
+
 /* Sums over one batch of evaluation data, added to loss_sum, count and correct.  Collective. */
 tutti_status tti_exec_eval(tti_exec *exec, const tti_step_desc *desc, tti_step_result *result);
 

@@ -286,6 +286,8 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
 
 int tti_exec_depth(const tti_exec *x) { return x->device ? tti_exec_device_depth(x) : 1; }
 
+const char *tti_exec_way(const tti_exec *x) { return x->device ? tti_exec_device_way(x) : ""; }
+
 tutti_status tti_exec_keep(tti_exec *x, const tti_kept_samples *samples, int ahead, bool *kept) {
     *kept = false;
     return x->device ? tti_exec_device_keep(x, samples, ahead, kept) : TUTTI_OK;

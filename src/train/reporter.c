@@ -46,6 +46,7 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     if (!r->active) return TUTTI_OK;
     tti_str backend = {0}, lr = {0};
     r->b->devices.backend->describe(&backend);
+    if (r->way && *r->way) tti_str_printf(&backend, ", sums %s", r->way);
     tti_peak_lr_explain(&r->b->config, &lr);
     tti_json *j = &r->metrics.json;
     tti_metrics_begin(&r->metrics, "start");

@@ -29,6 +29,7 @@ typedef struct tti_reporter {
     int64_t window_compute_ns, window_update_ns;
     double eval_loss, eval_accuracy;
     bool is_resident; /* the samples stay on the device: set before the start is told */
+    const char *way;  /* likewise: how devices add between workers; NULL, "": none do */
 } tti_reporter;
 
 /* An inactive reporter, good for every other call. */

@@ -168,6 +168,7 @@ static tutti_status prepare(session *s) {
     if (d->resume) TTI_TRY(resume(s));
     TTI_TRY(make_loader(s));
     tti_times_init(&s->times, d->comm, s->state.step);
+    s->reporter.way = tti_exec_way(s->exec);
     return tti_reporter_start(&s->reporter, tti_exec_memory_use(s->exec), s->state.step);
 }
 

@@ -42,7 +42,7 @@ static const char *rank_main(tutti_comm *comm, void *arg) {
     const char *failure = reduce_prepare(&r, comm);
     if (failure) return failure;
     r.x.sync_parts = calloc((size_t)r.c->n_shards * 5, sizeof *r.x.sync_parts);
-    COMM_OK(tti_device_reduce_create(&r.x, &r.reduce));
+    COMM_OK(tti_device_reduce_create(&r.x, &r.reduce, &r.way));
     COMM_TRUE(!r.reduce); /* nothing connects them */
     COMM_OK(tti_device_by_host_create(&r.x, &by_host));
     for (int w = 0; w < r.x.acc.n_waves; w++) {

@@ -38,6 +38,10 @@ static tutti_status fake_meet(const tti_device_peers *peers, void **out) {
 
 static void fake_part(void *group) { free(group); }
 
+static void fake_describe(const void *group, tti_str *str) {
+    tti_str_printf(str, "%d at once", ((const fake_group *)group)->peers.n_ranks);
+}
+
 static float fake_element(const fake_group *g, size_t i) {
     float stack[32];
     int n = 0;
@@ -94,6 +98,7 @@ static const tti_device_ops fake_ops = {.open = fake_open,
                                         .sync = fake_sync,
                                         .peers_meet = fake_meet,
                                         .peers_part = fake_part,
+                                        .peers_describe = fake_describe,
                                         .peers_sum = fake_sum,
                                         .peers_spread = fake_spread,
                                         .peers_tell = fake_tell};

@@ -37,6 +37,7 @@ typedef struct reduce_rank {
     reduce_crew *c;
     tti_exec x;
     tti_device_reduce *reduce;
+    tti_str way;
     const tti_device_ops *ops;
     float *shards[REDUCE_MAX_SHARDS]; /* device, of this rank */
     float *host;
@@ -92,7 +93,7 @@ static inline const char *reduce_prepare(reduce_rank *r, tutti_comm *comm) {
 static inline const char *reduce_make(reduce_rank *r, tutti_comm *comm) {
     const char *failure = reduce_prepare(r, comm);
     if (failure) return failure;
-    COMM_OK(tti_device_reduce_create(&r->x, &r->reduce));
+    COMM_OK(tti_device_reduce_create(&r->x, &r->reduce, &r->way));
     COMM_TRUE(r->reduce);
     return NULL;
 }
@@ -208,6 +209,7 @@ static inline void reduce_free(reduce_rank *r) {
     b->release(r->sums, (size_t)tti_device_reduce_n_told(&r->x) * sizeof(double));
     b->release(r->args, sizeof *r->args);
     b->release(r->report, sizeof *r->report);
+    tti_str_free(&r->way);
     tti_accumulation_fini(&r->x.acc);
     free(r->x.buffers);
     free(r->x.sums);
