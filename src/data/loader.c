@@ -123,11 +123,12 @@ static tutti_status load_row(const tti_loader *l, slot *s, int64_t i, scratch *m
     uint64_t position = (uint64_t)(b->step * l->desc.batch + in_batch);
     uint64_t index = l->desc.sequential ? position : tti_permutation_at(&s->order, position);
     tti_sample_key key = {l->desc.seed, (uint64_t)b->epoch, index};
-    bool skipped;
-    TTI_TRY(tti_dataset_read(l->desc.dataset, &key, &mine->workspace, buffers[0], y, &skipped));
+    bool skipped, as_stored = l->chain.n == 0; /* then at once where it is wanted */
+    TTI_TRY(tti_dataset_read(l->desc.dataset, &key, &mine->workspace, as_stored ? x : buffers[0], y,
+                             &skipped));
     if (skipped)
         clear_row(l, x, y);
-    else
+    else if (!as_stored)
         tti_chain_apply(&l->chain, &key, buffers, l->stored_bytes, x);
     return TUTTI_OK;
 }
