@@ -157,8 +157,9 @@ typedef struct tti_device_ops {
     void (*peers_part)(void *group); /* takes NULL; waits */
     void (*peers_describe)(const void *group, tti_str *str);
     /* The sum of elements first .. of the pieces into the first piece of every rank; multiples of
-     * 4.  Into TTI_QUEUE_COMM. */
-    tutti_status (*peers_sum)(void *group, size_t first, size_t n_elems);
+     * 4.  Into TTI_QUEUE_COMM.  beside: something else computes meanwhile, and leaves little room.
+     */
+    tutti_status (*peers_sum)(void *group, size_t first, size_t n_elems, bool beside);
     /* Words of 32 bits: first .. last-1 are this rank's, or 0 where they are another's. */
     tutti_status (*peers_spread)(void *group, void *words, size_t n_words, size_t first,
                                  size_t last);

@@ -156,7 +156,8 @@ static tutti_status sum_next(tti_device_reduce *r) {
         merge(r->x, b);
         TTI_TRY(r->ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     }
-    return r->ops->peers_sum(r->group, b->first, b->n_elems);
+    bool is_last = r->next_bucket == r->x->desc.plan->n_buckets; /* the update waits for it */
+    return r->ops->peers_sum(r->group, b->first, b->n_elems, r->beside && !is_last);
 }
 
 void tti_device_reduce_after(tti_device_reduce *r, int step) {

@@ -13,6 +13,18 @@ GPT = ["model.name=gpt2", "model.layers=2", "model.width=32", "model.heads=2",
        "data.format=random_tokens", "data.vocabulary=64", "data.context=64", "data.n_train=256",
        "data.n_test=16", "train.batch=8", "train.steps=8", "parallel.shards=2",
        "run.log_every=1", "run.text_samples=0"]
+JOINED = ["model.name=resnet18", "data.format=random_images", "data.image_size=32",
+          "data.n_train=64", "data.n_test=8", "train.batch=16", "train.steps=6",
+          "parallel.shards=4", "parallel.sync_batch_norm=true", "run.log_every=1"]
+
+
+def n_devices():
+    doctor = subprocess.run([runs.PROGRAM, "doctor", "--quick"], capture_output=True, text=True)
+    return sum(line.strip().startswith("device ") for line in doctor.stdout.splitlines())
+
+
+def way_of_sums(run):
+    return [r["backend"] for r in runs.records(run) if r["event"] == "start"][-1].split("sums ")[-1]
 
 
 def train(run, job, *arguments, devices="gpu"):
@@ -62,6 +74,35 @@ def test_same_bits():
     train("whole", LENET, "-n", "1", "schedule.steps=24")
     if losses("cut") != losses("whole") or last_hash("cut") != last_hash("whole"):
         raise AssertionError("a resume on two workers comes to something else")
+
+
+def test_workers_that_share_a_device():
+    """Nothing connects them: the host adds, says so, and comes to the same bits."""
+    for name, job in (("lenet", LENET), ("joined", JOINED)):
+        train(name, job, "-n", "1")
+        train(name + "2", job, "-n", "2", devices="0")
+        runs.same_story(runs.story(name), name + "2")
+        if way_of_sums(name + "2") != "by way of the host: ranks 0 and 1 share a device":
+            raise AssertionError(way_of_sums(name + "2"))
+
+
+def test_ways_of_sums():
+    """On several GPUs, by kernels over each other's memory and by NCCL, even shards or not."""
+    if n_devices() < 2:
+        return
+    for name, job in (("lenet", LENET), ("joined", JOINED), ("gpt", GPT)):
+        train(name, job, "-n", "1")
+        for place in ("threads", "processes"):
+            for algorithm, way in (("direct", "over peers' memory"), ("tree", "NCCL ")):
+                run = "_".join((name, place, algorithm))
+                train(run, job, "-n", "2", "parallel.place=" + place,
+                      "parallel.algorithm=" + algorithm)
+                runs.same_story(runs.story(name), run)
+                if not way_of_sums(run).startswith(way):
+                    raise AssertionError("%s: %s" % (run, way_of_sums(run)))
+    if n_devices() > 2:
+        train("three", LENET, "-n", "3")
+        runs.same_story(runs.story("lenet"), "three")
 
 
 def test_samples_on_the_device():

@@ -52,8 +52,9 @@ static float fake_element(const fake_group *g, size_t i) {
     return n == 1 ? stack[0] : NAN;
 }
 
-static tutti_status fake_sum(void *group, size_t first, size_t n_elems) {
+static tutti_status fake_sum(void *group, size_t first, size_t n_elems, bool beside) {
     fake_group *g = group;
+    (void)beside;
     if (first % 4 || n_elems % 4 || n_elems > g->peers.n_most)
         return tti_fail(TUTTI_E_INTERNAL, "elements %zu and %zu more", first, n_elems);
     tti_chunk c = tti_chunk_of(n_elems, g->peers.rank, g->peers.n_ranks);

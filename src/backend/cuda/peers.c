@@ -209,7 +209,7 @@ static tutti_status put_trial(group *g, size_t n, float *host, uint32_t *words) 
 static tutti_status run_trial(group *g, size_t n, float *host, uint32_t *words, bool *good) {
     cudaStream_t stream = tti_cuda_stream();
     size_t n_ranks = (size_t)g->peers.n_ranks, me = (size_t)g->peers.rank;
-    TTI_CUDA(tti_launch_peers_sum(&g->view, 0, n, stream));
+    TTI_CUDA(tti_launch_peers_sum(&g->view, 0, n, false, stream));
     TTI_CUDA(tti_launch_peers_spread(&g->view, g->words, n_ranks, me, me + 1, stream));
     TTI_CUDA(cudaMemcpyAsync(host, g->pieces[0], n * sizeof *host, cudaMemcpyDefault, stream));
     TTI_CUDA(cudaMemcpyAsync(words, g->words, n_ranks * sizeof *words, cudaMemcpyDefault, stream));
@@ -427,13 +427,13 @@ static tutti_status sum_by_moving(group *g, size_t first, size_t n, cudaStream_t
     return tti_nccl_exchange(g->nccl, list, list_sums(g, first, n, list), stream);
 }
 
-tutti_status tti_cuda_peers_sum(void *state, size_t first, size_t n_elems) {
+tutti_status tti_cuda_peers_sum(void *state, size_t first, size_t n_elems, bool beside) {
     group *g = state;
     cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_COMM];
     TTI_ASSERT(first % 4 == 0 && n_elems % 4 == 0 && n_elems <= g->peers.n_most);
     if (n_elems == 0) return TUTTI_OK;
     if (g->direct) {
-        TTI_CUDA(tti_launch_peers_sum(&g->view, first, n_elems, stream));
+        TTI_CUDA(tti_launch_peers_sum(&g->view, first, n_elems, beside, stream));
         return TUTTI_OK;
     }
     if (g->peers.fast) return tti_nccl_sum(g->nccl, g->pieces[0] + first, n_elems, stream);

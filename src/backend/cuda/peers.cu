@@ -9,7 +9,9 @@
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/peers.h"
 
-enum { SUM_THREADS = 512, SPREAD_THREADS = 256, STACK = 24, PATIENCE = 1024 };
+/* BESIDE_BLOCKS: each keeps a product of matrices off its multiprocessor, also while it waits, and
+ * so many already have the bytes in flight that a link needs. */
+enum { SUM_THREADS = 512, SPREAD_THREADS = 256, STACK = 24, PATIENCE = 1024, BESIDE_BLOCKS = 16 };
 
 __device__ __forceinline__ uint64_t now_ns() {
     uint64_t t;
@@ -212,11 +214,12 @@ extern "C" cudaError_t tti_launch_peers_load(void) {
 
 /* The same grid on every rank, whatever the length of its own chunk. */
 extern "C" cudaError_t tti_launch_peers_sum(const tti_peers_view *view, size_t first, size_t n,
-                                            cudaStream_t stream) {
+                                            bool beside, cudaStream_t stream) {
     if (n == 0) return cudaSuccess;
     tti_peers_view v = *view;
     tti_chunk longest = tti_chunk_of(n, 0, v.n_ranks), mine = tti_chunk_of(n, v.rank, v.n_ranks);
     unsigned most = longest.n_elems > (4 << 20) ? TTI_PEERS_BLOCKS : TTI_PEERS_BLOCKS / 2;
+    if (beside) most = BESIDE_BLOCKS;
     unsigned grid = blocks_for(longest.n_elems / 4, SUM_THREADS, most);
     size_t begin = (first + mine.first) / 4, end = begin + mine.n_elems / 4;
     switch (v.terms.balanced) {

@@ -58,9 +58,10 @@ enum { TTI_PEERS_LATE = 1, TTI_PEERS_ENDED = 2 };
  * see. */
 cudaError_t tti_launch_peers_load(void);
 
-/* sum[r][first + i] of every rank r = the sum over the terms; first and n_elems multiples of 4. */
+/* sum[r][first + i] of every rank r = the sum over the terms; first and n_elems multiples of 4.
+ * beside: on few multiprocessors, which others compute on meanwhile. */
 cudaError_t tti_launch_peers_sum(const tti_peers_view *view, size_t first, size_t n_elems,
-                                 cudaStream_t stream);
+                                 bool beside, cudaStream_t stream);
 
 /* words[i] of every rank = words[i] of the rank whose first .. last-1 holds i, or of the one where
  * it is not 0. */
