@@ -249,7 +249,9 @@ tutti_status tti_cuda_record_end(void **recording) {
     cudaGraphExec_t ready = NULL;
     *recording = NULL;
     TTI_CUDA(cudaStreamEndCapture(current->streams[TTI_QUEUE_COMPUTE], &graph));
-    cudaError_t error = cudaGraphInstantiate(&ready, graph, 0);
+    /* Sums between devices keep the priority of their queue. */
+    cudaError_t error =
+        cudaGraphInstantiate(&ready, graph, cudaGraphInstantiateFlagUseNodePriority);
     cudaGraphDestroy(graph);
     TTI_TRY(tti_cuda_check(error, "cudaGraphInstantiate"));
     *recording = ready;
