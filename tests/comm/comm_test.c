@@ -317,6 +317,23 @@ T_CASE(mismatches_name_rank_and_both_calls) {
     for (int what = 0; what < 3; what++) comm_run(2, p2p_rank, &what);
 }
 
+/* Rank 1 leaves; the others see it without taking part in a call. */
+static const char *look_around(tutti_comm *comm, void *arg) {
+    (void)arg;
+    COMM_TRUE(tti_comm_timeout_ms(comm) == 20000);
+    COMM_OK(tti_comm_check(comm));
+    COMM_OK(tutti_comm_barrier(comm));
+    if (tutti_comm_rank(comm) == 1) return NULL;
+    for (int i = 0; i < 2000 && tti_comm_check(comm) == TUTTI_OK; i++) usleep(5000);
+    COMM_FAILS(tti_comm_check(comm), TUTTI_E_PEER, "which left the group");
+    return NULL;
+}
+
+T_CASE(a_rank_that_left_is_seen_outside_of_calls) {
+    T_UNUSED;
+    for (int apart = 0; apart < 2; apart++) comm_run_with(2, apart, 0, look_around, NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_reduce_tiny),
@@ -328,6 +345,7 @@ int main(void) {
         cmocka_unit_test(bad_descs),
         cmocka_unit_test(one_rank_needs_no_group),
         cmocka_unit_test(mismatches_name_rank_and_both_calls),
+        cmocka_unit_test(a_rank_that_left_is_seen_outside_of_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
