@@ -66,9 +66,7 @@ static size_t most_words(const tti_exec *x) {
 
 /* As parallel.algorithm says of the host. */
 static tti_device_way way_of(tutti_comm_alg alg) {
-    return alg == TUTTI_ALG_DIRECT ? TTI_WAY_PEERS
-           : alg == TUTTI_ALG_AUTO ? TTI_WAY_AUTO
-                                   : TTI_WAY_LIBRARY;
+    return alg == TUTTI_ALG_DIRECT ? TTI_WAY_PEERS : TTI_WAY_LIBRARY;
 }
 
 static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int n_terms) {
@@ -100,6 +98,12 @@ tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_
     int n_terms = 0;
     *out = NULL;
     if (x->n_ranks == 1 || !ops->peers_meet) return TUTTI_OK;
+    if (x->desc.alg == TUTTI_ALG_AUTO) { /* the way that was measured to give the same bits */
+        tti_str_add(way,
+                    "by way of the host; parallel.algorithm=direct or tree adds between the "
+                    "devices");
+        return TUTTI_OK;
+    }
     if (x->desc.alg == TUTTI_ALG_RING && !x->desc.fast)
         return tti_fail(TUTTI_E_INVALID,
                         "exec: the ring algorithm adds in an order that depends on the number of "

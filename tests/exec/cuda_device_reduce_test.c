@@ -27,9 +27,9 @@ T_CASE(memory_of_the_peers) {
     T_UNUSED;
     for (int w = 2; w <= n_devices && w <= REDUCE_MAX_RANKS; w++)
         for (int v = 8; v <= 64; v *= 8) {
-            run_case(w, v, false, TUTTI_ALG_AUTO, 64);
-            run_case(w, v, false, TUTTI_ALG_AUTO, 70000 * 16);
-            run_case(w, v, true, TUTTI_ALG_AUTO, 70000 * 16);
+            run_case(w, v, false, TUTTI_ALG_DIRECT, 64);
+            run_case(w, v, false, TUTTI_ALG_DIRECT, 70000 * 16);
+            run_case(w, v, true, TUTTI_ALG_DIRECT, 70000 * 16);
         }
 }
 

@@ -135,6 +135,7 @@ T_CASE(any_number_of_ranks_has_the_bits_of_the_tree) {
         for (int n_ranks = 2; n_ranks <= REDUCE_MAX_RANKS && n_ranks <= shards[v]; n_ranks++)
             for (int n_lanes = 1; n_lanes <= 4; n_lanes += 3) {
                 reduce_crew c = {.backend = &fake,
+                                 .alg = TUTTI_ALG_DIRECT,
                                  .n_shards = shards[v],
                                  .n_lanes = n_lanes,
                                  .n_elems = {16, 160, 48}};
@@ -145,8 +146,12 @@ T_CASE(any_number_of_ranks_has_the_bits_of_the_tree) {
 T_CASE(fast_mode_adds_one_sum_of_each_rank) {
     T_UNUSED;
     for (int n_ranks = 2; n_ranks <= 5; n_ranks++) {
-        reduce_crew c = {
-            .backend = &fake, .n_shards = 8, .n_lanes = 1, .fast = true, .n_elems = {16, 160, 48}};
+        reduce_crew c = {.alg = TUTTI_ALG_DIRECT,
+                         .backend = &fake,
+                         .n_shards = 8,
+                         .n_lanes = 1,
+                         .fast = true,
+                         .n_elems = {16, 160, 48}};
         reduce_run(&c, n_ranks);
     }
 }
@@ -168,6 +173,7 @@ T_CASE(buckets_beside_the_shards_give_the_same) {
     for (int fast = 0; fast < 2; fast++)
         for (int n_ranks = 2; n_ranks <= 5; n_ranks++) {
             reduce_crew c = {.backend = &fake,
+                             .alg = TUTTI_ALG_DIRECT,
                              .n_shards = 16,
                              .n_lanes = 3,
                              .fast = fast,
@@ -187,7 +193,11 @@ static const char *ring(tutti_comm *comm, void *arg) {
 
 T_CASE(a_ring_is_refused_in_exact_mode) {
     T_UNUSED;
-    reduce_crew c = {.backend = &fake, .n_shards = 4, .n_lanes = 1, .n_elems = {16, 16, 16}};
+    reduce_crew c = {.backend = &fake,
+                     .alg = TUTTI_ALG_DIRECT,
+                     .n_shards = 4,
+                     .n_lanes = 1,
+                     .n_elems = {16, 16, 16}};
     reduce_plan(&c);
     c.alg = TUTTI_ALG_RING;
     comm_run(2, ring, &c);
