@@ -21,6 +21,14 @@ typedef struct profiler {
     int64_t step;
 } profiler;
 
+/* As in training, so that a copy to the device takes what it takes there. */
+static void pin(void *memory, size_t n_bytes, void *user) { tti_exec_pin(user, memory, n_bytes); }
+
+static void unpin(void *memory, size_t n_bytes, void *user) {
+    (void)n_bytes;
+    tti_exec_unpin(user, memory);
+}
+
 static tutti_status open_loader(profiler *p) {
     const tti_job_config *c = &p->b->config;
     TTI_TRY(tti_loader_create(&(tti_loader_desc){.dataset = p->b->train,
@@ -32,6 +40,7 @@ static tutti_status open_loader(profiler *p) {
                                                  .n_threads = (int)c->data.threads,
                                                  .n_prefetch = (int)c->data.prefetch},
                               &p->loader));
+    tti_loader_memory(p->loader, pin, p->exec);
     p->shards = calloc((size_t)p->b->n_shards, sizeof *p->shards);
     return p->shards ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
 }
@@ -132,6 +141,7 @@ tutti_status tutti_profile(tutti_job *job, const tutti_profile_desc *desc, char 
     if (st == TUTTI_OK) st = open_loader(&p);
     if (st == TUTTI_OK) st = measure(&p, &out);
     if (st == TUTTI_OK && out.failed) st = tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
+    if (p.loader) tti_loader_memory(p.loader, unpin, p.exec);
     tti_loader_destroy(p.loader);
     tti_exec_destroy(p.exec);
     tti_blueprint_destroy(p.b);
