@@ -1,9 +1,11 @@
 /* reference_run.c - a little interpreter of graphs for tests: node after node, each by its op's
- * reference, everything in double whatever the dtype says. */
+ * reference, everything in double whatever the dtype says, unless r->rounds. */
 #include "reference_run.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/dtype.h"
 
 /* Attribute "value" of a constant, looked up here so that only base is linked. */
 static double constant_value(const tti_node *node) {
@@ -79,13 +81,30 @@ static void run_chain(const t_reference *r, const tti_node *chain, const tti_run
     free(made);
 }
 
+static bool is_float(tutti_dtype dtype) {
+    return dtype == TUTTI_F32 || dtype == TUTTI_BF16 || dtype == TUTTI_F16;
+}
+
+static void round_results(const t_reference *r, const tti_node *node) {
+    for (int k = 0; k < node->op->n_out; k++) {
+        const tutti_type *type = &node->out[k]->type;
+        double *value = r->value[node->out[k]->id];
+        int64_t n = is_float(type->dtype) ? tutti_shape_n_elems(&type->shape) : 0;
+        for (int64_t e = 0; e < n; e++) {
+            uint64_t stored = 0;
+            tti_store_elem(type->dtype, &stored, 0, value[e]);
+            value[e] = tti_load_elem(type->dtype, &stored, 0);
+        }
+    }
+}
+
 void t_reference_run(t_reference *r, const tti_run *run) {
     for (int i = 0; i < r->g->n_nodes; i++) {
         const tti_node *node = r->g->nodes[i];
-        if (node->op->traits & TTI_SOURCE) continue;
         if (node->op->traits & TTI_FUSED)
             run_chain(r, node, run);
-        else
+        else if (!(node->op->traits & TTI_SOURCE))
             run_node(r, node, run);
+        if (r->rounds) round_results(r, node);
     }
 }

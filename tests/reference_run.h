@@ -10,6 +10,7 @@
 typedef struct t_reference {
     const tutti_graph *g;
     double **value; /* [g->n_values] by value id, row-major; owned */
+    bool rounds;    /* set before the run: every value is kept as its dtype would, sources too */
 } t_reference;
 
 /* Memory for every value of g, which must not grow after; zeroed, constants filled. */

@@ -1,0 +1,300 @@
+/* fused_models_test.c - the graphs of whole models with everything that a backend can ask of the
+ * passes (tti_backend.fuses_training) mean what they mean without.
+ *
+ * Evaluated in double the loss and every gradient are the same but for the order of sums.  When
+ * every node rounds to its dtype, the graph that was rewritten is about as far from the exact
+ * result as the one that was not: how far that is depends on the model, and fewer nodes round. */
+#include "base/philox.h"
+#include "models/models.h"
+#include "passes/rewrite.h"
+#include "reference_run.h"
+#include "t.h"
+#include "train/blueprint.h"
+#include "train/small_job.h"
+#include "tutti/ops.h"
+
+enum { ROWS = 4, TOKENS = 6, WORDS = 37, IGNORED = -1, N_DRAWS = 16, MOST_OUTPUTS = 128 };
+
+typedef struct model_case {
+    const char *name;
+    tutti_model_fn build;
+    tutti_dtype dtype; /* of x */
+    tutti_shape x;
+    tutti_model_params params;
+} model_case;
+
+static tutti_value *conv_norm(tutti_graph *g, tutti_value *x, int64_t n_out, int64_t stride,
+                              const char *name) {
+    char norm[32];
+    snprintf(norm, sizeof norm, "%s.bn", name);
+    tutti_conv2d_desc conv = {
+        .n_out = n_out, .kernel = 3, .stride = stride, .pad = 1, .no_bias = true};
+    return tutti_batch_norm2d(g, tutti_conv2d(g, x, &conv, name), NULL, norm);
+}
+
+/* The parts of the models of that name: the pooled stem, plain blocks and one that shrinks. */
+static tutti_value *small_resnet(tutti_graph *g, tutti_value *x, const void *user) {
+    const tutti_model_params *params = user;
+    x = tutti_relu(g, conv_norm(g, x, 8, 1, "stem"));
+    x = tutti_max_pool2d_with(g, x, &(tutti_pool2d_desc){.kernel = 3, .stride = 2, .pad = 1});
+    for (int i = 0; i < 4; i++) {
+        char name[3][16];
+        for (int k = 0; k < 3; k++) snprintf(name[k], sizeof name[k], "block%d.conv%d", i, k);
+        int64_t stride = i == 2 ? 2 : 1, n_out = i < 2 ? 8 : 16;
+        tutti_value *y = tutti_relu(g, conv_norm(g, x, n_out, stride, name[0]));
+        y = conv_norm(g, y, n_out, 1, name[1]);
+        if (stride > 1) x = conv_norm(g, x, n_out, stride, name[2]);
+        x = tutti_relu(g, tutti_add(g, y, x));
+    }
+    x = tutti_flatten(g, tutti_adaptive_avg_pool2d(g, x, 1, 1));
+    return tutti_linear(g, x, params->n_classes, "fc");
+}
+
+static const model_case gpt2 = {"gpt2",
+                                tti_model_gpt2,
+                                TUTTI_I32,
+                                {2, {ROWS, TOKENS}},
+                                {.n_classes = WORDS, .n_layers = 2, .n_heads = 2, .width = 16}};
+static const model_case bert = {
+    "bert",
+    tti_model_bert,
+    TUTTI_I32,
+    {2, {ROWS, TOKENS}},
+    {.n_classes = WORDS, .n_layers = 2, .n_heads = 2, .width = 16, .dropout = 0.1}};
+
+/* With dropout, and positions that are left over: its residual stream is in f32. */
+static const model_case dropping_gpt2 = {"gpt2 with dropout",
+                                         tti_model_gpt2,
+                                         TUTTI_I32,
+                                         {2, {ROWS, TOKENS}},
+                                         {.n_classes = WORDS,
+                                          .n_layers = 2,
+                                          .n_heads = 2,
+                                          .width = 16,
+                                          .context = 2 * TOKENS,
+                                          .dropout = 0.1}};
+
+static const model_case resnet = {
+    "resnet", small_resnet, TUTTI_F32, {4, {ROWS, 3, 16, 16}}, {.n_classes = 5}};
+
+static bool likes_channels_last(const tti_node *node) {
+    return (node->op->traits & TTI_CHANNELS_LAST) != 0 && node->n_in > 0;
+}
+
+/* What the passes are told for a job: by blueprint.c, for a backend that fuses or does not. */
+static tti_target target_of(bool fuses, const char *precision, bool low_stream) {
+    tti_backend backend = {.name = "made-up",
+                           .prefers_channels_last = fuses ? likes_channels_last : NULL,
+                           .fuses_training = fuses};
+    tutti_job *job = SMALL_JOB(precision, low_stream ? "train.low_stream=true" : "train.seed=1",
+                               fuses ? "train.seed=1" : "parallel.backend=reference");
+    tti_blueprint b = {.config = job->config, .devices.backend = &backend};
+    tti_target target = tti_blueprint_target(&b);
+    T_EQ(target.fuse, fuses);
+    T_EQ(target.fuse_loss, fuses);
+    tutti_job_destroy(job);
+    return target;
+}
+
+static tutti_graph *graph_of(const model_case *m, const tti_target *target) {
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *x = tutti_input(g, "x", m->dtype, &m->x);
+    tutti_value *logits = m->build(g, x, &m->params);
+    int64_t n_classes = m->params.n_classes, n = tti_value_n_elems(logits) / n_classes;
+    logits = tutti_reshape(g, logits, &TUTTI_SHAPE(n, n_classes));
+    tutti_value *labels = tutti_input(g, "target", TUTTI_I32, &TUTTI_SHAPE(n));
+    tutti_loss loss = tutti_cross_entropy(g, logits, labels, 0.1, IGNORED);
+    tutti_output(g, "loss_sum", loss.sum);
+    tutti_output(g, "count", loss.count);
+    tutti_output(g, "correct", loss.correct);
+    T_OK(tutti_graph_check(g));
+    T_OK(tti_pipeline_run(&g, target, NULL));
+    return g;
+}
+
+/* A number for element e of that source, of about the size it has in training. */
+static double number_for(const model_case *m, const tti_node *node, int draw_of, int64_t e) {
+    const tutti_shape *shape = &node->out[0]->type.shape;
+    uint32_t draw = tti_philox_draw((uint64_t)draw_of, tti_hash_name(node->name), (uint64_t)e).v[0];
+    double unit = (double)tti_philox_unit(draw);
+    if (strcmp(node->name, "target") == 0)
+        return e == 2 ? IGNORED : (double)(draw % (uint32_t)m->params.n_classes);
+    if (node->out[0]->type.dtype == TUTTI_I32) return (double)(draw % WORDS);
+    if (node->op->traits & TTI_INPUT) return 2 * unit - 1;
+    if ((node->op->traits & TTI_BUFFER) || shape->n_dims < 2) return 0.5 + unit;
+    double fan_in = (double)(tutti_shape_n_elems(shape) / shape->dim[0]);
+    return (2 * unit - 1) * sqrt(3 / fan_in);
+}
+
+static t_reference *evaluate(const model_case *m, const tutti_graph *g, int draw, bool rounds) {
+    static const tti_run run = {.seed = 3, .step = 2, .sample0 = 8};
+    t_reference *r = t_reference_create(g);
+    for (int i = 0; i < g->n_nodes; i++) {
+        const tti_node *node = g->nodes[i];
+        if (!(node->op->traits & (TTI_INPUT | TTI_PARAM | TTI_BUFFER))) continue;
+        double *data = t_reference_of(r, node->out[0]);
+        for (int64_t e = 0; e < tti_value_n_elems(node->out[0]); e++)
+            data[e] = number_for(m, node, draw, e);
+    }
+    r->rounds = rounds;
+    t_reference_run(r, &run);
+    return r;
+}
+
+/* The length of output i of a, or of its difference from the output of that name of b. */
+static double length_of(const t_reference *a, int i, const t_reference *b) {
+    const tutti_value *x = a->g->outputs[i].value;
+    const tutti_value *y = b ? tti_graph_output(b->g, a->g->outputs[i].name) : NULL;
+    double sum = 0;
+    if (b) assert_non_null(y);
+    if (b) assert_true(tti_shape_equal(&x->type.shape, &y->type.shape));
+    for (int64_t e = 0; e < tti_value_n_elems(x); e++) {
+        double d = t_reference_of(a, x)[e] - (b ? t_reference_of(b, y)[e] : 0);
+        sum += d * d;
+    }
+    return sqrt(sum);
+}
+
+/* What an error is compared with: gradients that are zero in theory, such as those of the biases of
+ * keys, are noise beside the others. */
+static double scale_of(const t_reference *exact, int i) {
+    double largest = 0;
+    for (int k = 0; k < exact->g->n_outputs; k++)
+        if (strncmp(exact->g->outputs[k].name, "grad.", 5) == 0)
+            largest = fmax(largest, length_of(exact, k, NULL));
+    return fmax(length_of(exact, i, NULL), 0.01 * largest);
+}
+
+/* Sums over the draws, by output: squares of relative errors. */
+typedef struct errors {
+    double plain[MOST_OUTPUTS], fused[MOST_OUTPUTS];
+} errors;
+
+typedef struct pair {
+    const model_case *m;
+    tutti_graph *plain, *fused;
+} pair;
+
+static void expect_the_same(const pair *p, const t_reference *exact, int draw) {
+    t_reference *fused = evaluate(p->m, p->fused, draw, false);
+    for (int i = 0; i < p->plain->n_outputs; i++) {
+        double off = length_of(exact, i, fused) / scale_of(exact, i);
+        if (!(off < 1e-9)) fail_msg("%s: %s is %g off", p->m->name, p->plain->outputs[i].name, off);
+    }
+    t_reference_destroy(fused);
+}
+
+static void add_errors(const pair *p, const t_reference *exact, int draw, errors *sums) {
+    t_reference *plain = evaluate(p->m, p->plain, draw, true);
+    t_reference *fused = evaluate(p->m, p->fused, draw, true);
+    for (int i = 0; i < p->plain->n_outputs; i++) {
+        double scale = scale_of(exact, i), off = length_of(exact, i, plain) / scale;
+        sums->plain[i] += off * off;
+        off = length_of(exact, i, fused) / scale;
+        sums->fused[i] += off * off;
+    }
+    t_reference_destroy(plain);
+    t_reference_destroy(fused);
+}
+
+/* rounding: what rounding a result once may cost.  The quarter is the noise of so few draws. */
+static void expect_as_close(const pair *p, const errors *sums, double rounding) {
+    for (int i = 0; i < p->plain->n_outputs; i++) {
+        double plain = sqrt(sums->plain[i] / N_DRAWS), fused = sqrt(sums->fused[i] / N_DRAWS);
+        const char *name = p->plain->outputs[i].name;
+        if (!(fused <= 1.25 * plain + rounding))
+            fail_msg("%s: %s is %g off, %g without fusing", p->m->name, name, fused, plain);
+    }
+}
+
+static void check(const model_case *m, const char *precision, bool low_stream, double rounding) {
+    tti_target plain = target_of(false, precision, low_stream);
+    tti_target fused = target_of(true, precision, low_stream);
+    pair p = {.m = m, .plain = graph_of(m, &plain), .fused = graph_of(m, &fused)};
+    errors sums = {0};
+    assert_true(p.fused->n_nodes < p.plain->n_nodes);
+    T_EQ(p.fused->n_outputs, p.plain->n_outputs);
+    assert_true(p.plain->n_outputs <= MOST_OUTPUTS);
+    for (int draw = 0; draw < N_DRAWS; draw++) {
+        t_reference *exact = evaluate(m, p.plain, draw, false);
+        expect_the_same(&p, exact, draw);
+        add_errors(&p, exact, draw, &sums);
+        t_reference_destroy(exact);
+    }
+    expect_as_close(&p, &sums, rounding);
+    tutti_graph_destroy(p.plain);
+    tutti_graph_destroy(p.fused);
+}
+
+static void check_f32(const model_case *m) { check(m, "train.precision=f32", false, 1e-6); }
+
+static void check_bf16(const model_case *m) {
+    for (int low_stream = 0; low_stream < 2; low_stream++)
+        check(m, "train.precision=bf16", low_stream, 1.0 / 256);
+}
+
+T_CASE(gpt2_in_f32) {
+    T_UNUSED;
+    check_f32(&gpt2);
+    check_f32(&dropping_gpt2);
+}
+
+T_CASE(gpt2_in_bf16) {
+    T_UNUSED;
+    check_bf16(&gpt2);
+    check_bf16(&dropping_gpt2);
+}
+
+T_CASE(bert_in_f32) {
+    T_UNUSED;
+    check_f32(&bert);
+}
+
+T_CASE(bert_in_bf16) {
+    T_UNUSED;
+    check_bf16(&bert);
+}
+
+T_CASE(resnet_in_f32) {
+    T_UNUSED;
+    check_f32(&resnet);
+}
+
+T_CASE(resnet_in_bf16) {
+    T_UNUSED;
+    check_bf16(&resnet);
+}
+
+/* So that the cases above say something: what they rewrite is there. */
+T_CASE(the_fused_ops_are_there) {
+    T_UNUSED;
+    static const struct {
+        const model_case *m;
+        const char *op;
+    } rows[] = {{&gpt2, "cross_entropy_and_grad"}, {&gpt2, "layer_norm_grads_sums"},
+                {&gpt2, "matmul_gelu_grad_sums"},  {&gpt2, "add_layer_norm"},
+                {&bert, "cross_entropy_and_grad"}, {&bert, "layer_norm_grads_cast"},
+                {&resnet, "bn_apply_pair"},        {&resnet, "bn_grad_join"},
+                {&resnet, "bn_grad_sums"}};
+    tti_target target = target_of(true, "train.precision=bf16", true);
+    for (size_t i = 0; i < TTI_COUNT(rows); i++) {
+        tutti_graph *g = graph_of(rows[i].m, &target);
+        int n = 0;
+        for (int k = 0; k < g->n_nodes; k++) n += strcmp(g->nodes[k]->op->name, rows[i].op) == 0;
+        if (n == 0) fail_msg("%s has no %s", rows[i].m->name, rows[i].op);
+        tutti_graph_destroy(g);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gpt2_in_f32),
+        cmocka_unit_test(gpt2_in_bf16),
+        cmocka_unit_test(bert_in_f32),
+        cmocka_unit_test(bert_in_bf16),
+        cmocka_unit_test(resnet_in_f32),
+        cmocka_unit_test(resnet_in_bf16),
+        cmocka_unit_test(the_fused_ops_are_there),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
