@@ -34,9 +34,11 @@ static tutti_value *in_dtype(precision *p, const tutti_value *old, tutti_dtype w
     return *cast;
 }
 
-/* Parameters and constants, also under another shape: they give way to 16-bit activations. */
+/* Parameters and constants, also under another shape and parts of them, such as the first rows of a
+ * table of positions: they give way to 16-bit activations. */
 static bool gives_way(const tutti_value *value) {
-    while (value->node->op->traits & TTI_VIEW) value = value->node->in[0];
+    while ((value->node->op->traits & (TTI_VIEW | TTI_FOLLOWS)) && value->node->n_in == 1)
+        value = value->node->in[0];
     return (value->node->op->traits & (TTI_PARAM | TTI_CONSTANT)) != 0;
 }
 

@@ -67,12 +67,15 @@ T_CASE(what_lies_between_follows) {
     tutti_graph_destroy(g);
 }
 
-/* x = table[ids] + linear(x): in f32, or under low_stream in 16 bits. */
+/* x = table[ids] + the first positions; x + linear(x): in f32, or under low_stream in 16 bits. */
 static tutti_dtype stream_dtype(bool low_stream) {
     tutti_graph *g = tutti_graph_create(true);
     tutti_value *ids = tutti_input(g, "x", TUTTI_I32, &TUTTI_SHAPE(4, 3));
     tutti_value *x =
         tutti_embedding(g, ids, &(tutti_embedding_desc){.n_rows = 10, .n_out = 8}, "wte");
+    const tutti_init zeros = {.kind = TUTTI_INIT_ZEROS};
+    tutti_value *positions = tutti_param(g, "wpe", &TUTTI_SHAPE(5, 8), &zeros, false);
+    x = tutti_add(g, x, tutti_slice(g, positions, 0, 0, 3));
     tutti_output(g, "sum", tutti_add(g, x, tutti_linear(g, x, 8, "fc")));
     tti_target target = {.compute_dtype = TUTTI_BF16, .low_stream = low_stream};
     T_OK(tti_pass_precision(&g, &target));
