@@ -24,6 +24,7 @@ static int run(int argc, char **argv, const char *workers, tutti_train_result *r
     int code = job_args_read(argc, argv, &args);
     if (code) return code;
     tutti_job_set(args.job, workers, "demo");
+    tutti_job_set(args.job, "parallel.devices=cpu", "demo"); /* cores are compared */
     bool silent = args.quiet || strcmp(tutti_job_get(args.job, "run.progress"), "false") == 0;
     progress p = progress_begin(silent);
     tutti_status st =
