@@ -7,33 +7,6 @@ namespace {
 
 enum { THREADS = 256 };
 
-template <class T>
-struct sum_type {
-    typedef float type;
-};
-template <>
-struct sum_type<double> {
-    typedef double type;
-};
-template <class A, class T>
-__device__ __forceinline__ A widen(T x) {
-    return (A)tti_to_f32(x);
-}
-template <>
-__device__ __forceinline__ double widen<double, double>(double x) {
-    return x;
-}
-template <class T>
-__device__ __forceinline__ T narrow(float x) {
-    return tti_from_f32<T>(x);
-}
-template <class T>
-__device__ __forceinline__ T narrow(double x) {
-    return (T)x;
-}
-__device__ __forceinline__ float exp_of(float x) { return expf(x); }
-__device__ __forceinline__ double exp_of(double x) { return exp(x); }
-
 __device__ __forceinline__ double warp_max(double x) {
     for (int d = 16; d > 0; d /= 2) x = fmax(x, __shfl_xor_sync(0xffffffffu, x, d));
     return x;
@@ -74,7 +47,7 @@ __device__ __forceinline__ void score(const tti_cuda_cached &a, const cache<T> &
         const T *k = key == c.pos ? c.new_k : c.k + key * c.step;
         A sum = 0;
         for (int d = lane; key <= c.pos && d < a.heads.dim; d += 32)
-            sum += widen<A>(c.q[d]) * widen<A>(k[d]);
+            sum += tti_widen<A>(c.q[d]) * tti_widen<A>(k[d]);
         sum = tti_warp_sum(sum);
         if (lane == 0) p[i] = key <= c.pos ? sum * (A)a.heads.scale : (A)-INFINITY;
     }
@@ -91,7 +64,7 @@ __device__ __forceinline__ A max_of(const A *p, A top) {
  * and are added in order at the end. */
 template <class T>
 __global__ void __launch_bounds__(THREADS) cached_kernel(tti_cuda_cached a, int n_slices) {
-    typedef typename sum_type<T>::type A;
+    typedef typename tti_acc<T>::type A;
     __shared__ A p[THREADS], sums[32], parts[THREADS];
     const tti_cuda_heads &v = a.heads;
     int slice = (int)(blockIdx.x % n_slices) * THREADS, h = (int)(blockIdx.x / n_slices % v.heads);
@@ -107,22 +80,22 @@ __global__ void __launch_bounds__(THREADS) cached_kernel(tti_cuda_cached a, int 
         __syncthreads();
         score(a, c, k0, p);
         __syncthreads();
-        A top = max_of(p, m), shrink = m == top ? (A)1 : exp_of(m - top);
-        A own = exp_of(p[threadIdx.x] - top);
+        A top = max_of(p, m), shrink = m == top ? (A)1 : tti_exp(m - top);
+        A own = tti_exp(p[threadIdx.x] - top);
         l = l * shrink + tti_block_sum(own, sums);
         p[threadIdx.x] = own;
         __syncthreads();
         out *= shrink, m = top;
         for (int i = group; works && i < THREADS && k0 + i <= c.pos; i += n_groups) {
             const T *row = k0 + i == c.pos ? c.new_v : c.v + (k0 + i) * c.step;
-            out += p[i] * widen<A>(row[slice + column]);
+            out += p[i] * tti_widen<A>(row[slice + column]);
         }
     }
     parts[threadIdx.x] = out;
     __syncthreads();
     if (group > 0 || !works) return;
     for (int i = 1; i < n_groups; i++) out += parts[i * span + column];
-    ((T *)a.y)[(b * v.heads + h) * v.dim + slice + column] = narrow<T>(inside ? out / l : (A)0);
+    ((T *)a.y)[(b * v.heads + h) * v.dim + slice + column] = tti_narrow<T>(inside ? out / l : (A)0);
 }
 
 /* The new key and value into row pos of the caches. */

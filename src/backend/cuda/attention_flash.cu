@@ -4,7 +4,7 @@
  * chunks of D through shared memory; the output is cut into slices of 16 R columns, one block each,
  * so that D has no limit (a slice more makes the scores again).  A thread's rows are ty R + i, its
  * columns tx R + j; the 16 threads of a row are half a warp. */
-#include "backend/cuda/attention_flash.h"
+#include "backend/cuda/attention_head.cuh"
 
 #include "backend/cuda/device.cuh"
 
@@ -12,36 +12,16 @@ namespace {
 
 enum { THREADS = 256, CHUNK = 32 };
 
+/* Rows of a thread. */
 template <class T>
-struct sum_type {
-    typedef float type;
+struct own_rows {
     static const int R = 4;
 };
 template <>
-struct sum_type<double> {
-    typedef double type;
+struct own_rows<double> {
     static const int R = 2;
 };
 
-template <class A, class T>
-__device__ __forceinline__ A widen(T x) {
-    return (A)tti_to_f32(x);
-}
-template <>
-__device__ __forceinline__ double widen<double, double>(double x) {
-    return x;
-}
-template <class T>
-__device__ __forceinline__ T narrow(float x) {
-    return tti_from_f32<T>(x);
-}
-template <class T>
-__device__ __forceinline__ T narrow(double x) {
-    return (T)x;
-}
-
-__device__ __forceinline__ float exp_of(float x) { return expf(x); }
-__device__ __forceinline__ double exp_of(double x) { return exp(x); }
 __device__ __forceinline__ float log_of(float x) { return logf(x); }
 __device__ __forceinline__ double log_of(double x) { return log(x); }
 
@@ -70,33 +50,6 @@ struct rows {
     int n;
 };
 
-/* Pointers and sizes of one head. */
-template <class T>
-struct head {
-    const T *q, *k, *v, *y, *dy;
-    int64_t width, y_width, lse_at;
-    int n_t, n_keys;
-};
-
-template <class T>
-__device__ __forceinline__ head<T> head_of(const tti_cuda_attention &a, int64_t b, int h) {
-    const tti_cuda_heads &v = a.heads;
-    head<T> o;
-    int kv = h / (v.heads / v.kv_heads);
-    o.width = (int64_t)(v.heads + 2 * v.kv_heads) * v.dim;
-    o.y_width = (int64_t)v.heads * v.dim;
-    o.q = (const T *)a.qkv + b * v.n_t * o.width + (int64_t)h * v.dim;
-    o.k = (const T *)a.qkv + b * v.n_t * o.width + (int64_t)(v.heads + kv) * v.dim;
-    o.v = o.k + (int64_t)v.kv_heads * v.dim;
-    int64_t y_at = b * v.n_t * o.y_width + (int64_t)h * v.dim;
-    o.y = (const T *)a.y + y_at, o.dy = (const T *)a.dy + y_at;
-    o.lse_at = (b * v.heads + h) * v.n_t;
-    o.n_t = (int)v.n_t;
-    int n = a.lengths ? a.lengths[b] : o.n_t;
-    o.n_keys = n < 0 ? 0 : n < o.n_t ? n : o.n_t;
-    return o;
-}
-
 template <class T>
 __device__ __forceinline__ rows<T> rows_at(const T *p, int64_t step, int first, int end) {
     rows<T> r = {p + first * step, step, end - first};
@@ -111,7 +64,7 @@ __device__ __forceinline__ void load(const rows<T> &r, int from, int dim, int n_
         int row = i / n_columns, d = i % n_columns;
         bool inside = row < r.n && from + d < dim;
         tile[row * row_step + d * column_step] =
-            inside ? widen<A>(r.first[row * r.step + from + d]) : (A)0;
+            inside ? tti_widen<A>(r.first[row * r.step + from + d]) : (A)0;
     }
 }
 
@@ -176,7 +129,7 @@ __device__ __forceinline__ void store(const A (&out)[R][R], int first, int end, 
     for (int i = 0; i < R; i++)
         for (int j = 0; j < R; j++) {
             int row = first + ty * R + i, column = slice + tx * R + j;
-            if (row < end && column < dim) to[row * step + column] = narrow<T>(out[i][j]);
+            if (row < end && column < dim) to[row * step + column] = tti_narrow<T>(out[i][j]);
         }
 }
 
@@ -205,7 +158,7 @@ struct shared_size {
 
 /* One tile of keys into the running maximum m, sum l and output. */
 template <class T, class A, int R>
-__device__ __forceinline__ void softmax_step(const tti_cuda_heads &v, const head<T> &o, int q0,
+__device__ __forceinline__ void softmax_step(const tti_cuda_heads &v, const tti_head<T> &o, int q0,
                                              int k0, A (&s)[R][R], A (&m)[R], A (&l)[R],
                                              A (&out)[R][R]) {
     int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
@@ -221,10 +174,10 @@ __device__ __forceinline__ void softmax_step(const tti_cuda_heads &v, const head
             top = s[i][j] > top ? s[i][j] : top;
         }
         top = row_max(top);
-        A shrink = m[i] == top ? (A)1 : exp_of(m[i] - top), sum = 0;
+        A shrink = m[i] == top ? (A)1 : tti_exp(m[i] - top), sum = 0;
 #pragma unroll
         for (int j = 0; j < R; j++) {
-            s[i][j] = s[i][j] == (A)-INFINITY ? (A)0 : exp_of(s[i][j] - top);
+            s[i][j] = s[i][j] == (A)-INFINITY ? (A)0 : tti_exp(s[i][j] - top);
             sum += s[i][j];
             out[i][j] *= shrink;
         }
@@ -236,14 +189,14 @@ __device__ __forceinline__ void softmax_step(const tti_cuda_heads &v, const head
 template <class T>
 __global__ void __launch_bounds__(THREADS, 2)
     forward_kernel(tti_cuda_attention a, int64_t n_tasks, int n_tiles, int n_slices) {
-    typedef typename sum_type<T>::type A;
-    const int R = sum_type<T>::R, N = 16 * R;
+    typedef typename tti_acc<T>::type A;
+    const int R = own_rows<T>::R, N = 16 * R;
     __shared__ __align__(16) A shared[shared_size<A, R>::value];
     const tti_cuda_heads &v = a.heads;
     int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
     for (int64_t at = blockIdx.x; at < n_tasks; at += gridDim.x) {
         task t = task_of(at, n_tiles, n_slices, v.heads);
-        head<T> o = head_of<T>(a, t.b, t.h);
+        tti_head<T> o = tti_head_of<T>(a, t.b, t.h);
         int q0 = (n_tiles - 1 - t.tile) * N, slice = t.slice * N;
         int end = v.causal && q0 + N < o.n_keys ? q0 + N : o.n_keys;
         A s[R][R], out[R][R], m[R], l[R];
@@ -271,9 +224,9 @@ __global__ void __launch_bounds__(THREADS, 2)
 
 /* One warp for each row of y: delta[b,h,t]. */
 template <class T>
-__global__ void delta_kernel(tti_cuda_attention a, typename sum_type<T>::type *delta,
+__global__ void delta_kernel(tti_cuda_attention a, typename tti_acc<T>::type *delta,
                              int64_t n_rows) {
-    typedef typename sum_type<T>::type A;
+    typedef typename tti_acc<T>::type A;
     const tti_cuda_heads &v = a.heads;
     int lane = threadIdx.x % 32;
     int64_t n_warps = (int64_t)gridDim.x * (blockDim.x / 32);
@@ -282,7 +235,7 @@ __global__ void delta_kernel(tti_cuda_attention a, typename sum_type<T>::type *d
         const T *y = (const T *)a.y + row * v.dim, *dy = (const T *)a.dy + row * v.dim;
         int64_t h = row % v.heads, t = row / v.heads % v.n_t, b = row / v.heads / v.n_t;
         A sum = 0;
-        for (int d = lane; d < v.dim; d += 32) sum += widen<A>(y[d]) * widen<A>(dy[d]);
+        for (int d = lane; d < v.dim; d += 32) sum += tti_widen<A>(y[d]) * tti_widen<A>(dy[d]);
         sum = tti_warp_sum(sum);
         if (lane == 0) delta[(b * v.heads + h) * v.n_t + t] = sum;
     }
@@ -290,7 +243,7 @@ __global__ void delta_kernel(tti_cuda_attention a, typename sum_type<T>::type *d
 
 /* p = the weights and ds = p (dp - delta), both of one query and one key. */
 template <class A, class T>
-__device__ __forceinline__ void weigh(const tti_cuda_attention &a, const head<T> &o, int query,
+__device__ __forceinline__ void weigh(const tti_cuda_attention &a, const tti_head<T> &o, int query,
                                       int key, A &s, A &dp) {
     const tti_cuda_heads &v = a.heads;
     bool seen = query < o.n_t && key < o.n_keys && (!v.causal || key <= query);
@@ -298,21 +251,21 @@ __device__ __forceinline__ void weigh(const tti_cuda_attention &a, const head<T>
         s = dp = 0;
         return;
     }
-    s = exp_of(s * (A)v.scale - (A)a.lse[o.lse_at + query]);
+    s = tti_exp(s * (A)v.scale - (A)a.lse[o.lse_at + query]);
     dp = s * (dp - ((const A *)a.delta)[o.lse_at + query]) * (A)v.scale;
 }
 
 template <class T>
 __global__ void __launch_bounds__(THREADS, 2)
     grad_q_kernel(tti_cuda_attention a, int64_t n_tasks, int n_tiles, int n_slices) {
-    typedef typename sum_type<T>::type A;
-    const int R = sum_type<T>::R, N = 16 * R;
+    typedef typename tti_acc<T>::type A;
+    const int R = own_rows<T>::R, N = 16 * R;
     __shared__ __align__(16) A shared[shared_size<A, R>::value];
     const tti_cuda_heads &v = a.heads;
     int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
     for (int64_t at = blockIdx.x; at < n_tasks; at += gridDim.x) {
         task t = task_of(at, n_tiles, n_slices, v.heads);
-        head<T> o = head_of<T>(a, t.b, t.h);
+        tti_head<T> o = tti_head_of<T>(a, t.b, t.h);
         int q0 = (n_tiles - 1 - t.tile) * N, slice = t.slice * N;
         int end = v.causal && q0 + N < o.n_keys ? q0 + N : o.n_keys;
         A s[R][R], dp[R][R], out[R][R];
@@ -338,8 +291,8 @@ __global__ void __launch_bounds__(THREADS, 2)
 template <class T>
 __global__ void __launch_bounds__(THREADS, 2)
     grad_kv_kernel(tti_cuda_attention a, int64_t n_tasks, int n_tiles, int n_slices) {
-    typedef typename sum_type<T>::type A;
-    const int R = sum_type<T>::R, N = 16 * R;
+    typedef typename tti_acc<T>::type A;
+    const int R = own_rows<T>::R, N = 16 * R;
     __shared__ __align__(16) A shared[shared_size<A, R>::value];
     const tti_cuda_heads &v = a.heads;
     int tx = threadIdx.x % 16, ty = threadIdx.x / 16, group = v.heads / v.kv_heads;
@@ -349,9 +302,9 @@ __global__ void __launch_bounds__(THREADS, 2)
         A s[R][R], dp[R][R], dk[R][R], dv[R][R];
         for (int i = 0; i < R; i++)
             for (int j = 0; j < R; j++) dk[i][j] = dv[i][j] = 0;
-        head<T> o = head_of<T>(a, t.b, t.h * group);
+        tti_head<T> o = tti_head_of<T>(a, t.b, t.h * group);
         for (int h = t.h * group; h < (t.h + 1) * group; h++) {
-            o = head_of<T>(a, t.b, h);
+            o = tti_head_of<T>(a, t.b, h);
             int first = v.causal ? k0 : 0, end = k0 < o.n_keys ? o.n_t : 0;
             for (int q0 = first; q0 < end; q0 += N) {
                 products(rows_at(o.k, o.width, k0, o.n_t), rows_at(o.q, o.width, q0, o.n_t), v.dim,
@@ -380,7 +333,7 @@ static bool is_empty(const tti_cuda_heads *v) { return v->n_batch == 0 || v->n_t
 
 template <class T>
 static void forward(const tti_cuda_attention *a, cudaStream_t stream) {
-    const int N = 16 * sum_type<T>::R;
+    const int N = 16 * own_rows<T>::R;
     const tti_cuda_heads *v = &a->heads;
     int tiles = (int)((v->n_t + N - 1) / N), slices = (v->dim + N - 1) / N;
     int64_t n = v->n_batch * v->heads * tiles * slices;
@@ -389,7 +342,7 @@ static void forward(const tti_cuda_attention *a, cudaStream_t stream) {
 
 template <class T>
 static void backward(const tti_cuda_attention *a, cudaStream_t stream) {
-    const int N = 16 * sum_type<T>::R;
+    const int N = 16 * own_rows<T>::R;
     const tti_cuda_heads *v = &a->heads;
     int tiles = (int)((v->n_t + N - 1) / N), slices = (v->dim + N - 1) / N;
     int64_t n = v->n_batch * tiles * slices;
@@ -403,7 +356,7 @@ template <class T>
 static void delta(const tti_cuda_attention *a, cudaStream_t stream) {
     int64_t n = a->heads.n_batch * a->heads.n_t * a->heads.heads, blocks = (n + 7) / 8;
     delta_kernel<T>
-        <<<grid_of(blocks), 256, 0, stream>>>(*a, (typename sum_type<T>::type *)a->delta, n);
+        <<<grid_of(blocks), 256, 0, stream>>>(*a, (typename tti_acc<T>::type *)a->delta, n);
 }
 
 }  // namespace

@@ -5,41 +5,14 @@
  * registers: what mma leaves as c is, packed to 16 bits, what the next mma takes as a.  For dK and
  * dV the scores are made transposed, so that the same holds.  D is filled up to DP with zeros. */
 #include <limits.h>
-#include "backend/cuda/attention_flash.h"
 
+#include "backend/cuda/attention_head.cuh"
 #include "backend/cuda/mma.cuh"
 
 namespace {
 
 enum { THREADS = 128, OWN = 64 };
 #define LOG2E 1.4426950408889634f
-
-/* Pointers and sizes of one head. */
-template <class T>
-struct head {
-    const T *q, *k, *v, *dy;
-    int64_t width, y_width, y_at, lse_at;
-    int n_t, n_keys;
-};
-
-template <class T>
-__device__ __forceinline__ head<T> head_of(const tti_cuda_attention &a, int64_t b, int h) {
-    const tti_cuda_heads &v = a.heads;
-    head<T> o;
-    int kv = h / (v.heads / v.kv_heads);
-    o.width = (int64_t)(v.heads + 2 * v.kv_heads) * v.dim;
-    o.y_width = (int64_t)v.heads * v.dim;
-    o.q = (const T *)a.qkv + b * v.n_t * o.width + (int64_t)h * v.dim;
-    o.k = (const T *)a.qkv + b * v.n_t * o.width + (int64_t)(v.heads + kv) * v.dim;
-    o.v = o.k + (int64_t)v.kv_heads * v.dim;
-    o.y_at = b * v.n_t * o.y_width + (int64_t)h * v.dim;
-    o.dy = (const T *)a.dy + o.y_at;
-    o.lse_at = (b * v.heads + h) * v.n_t;
-    o.n_t = (int)v.n_t;
-    int n = a.lengths ? a.lengths[b] : o.n_t;
-    o.n_keys = n < 0 ? 0 : n < o.n_t ? n : o.n_t;
-    return o;
-}
 
 /* A row of a tile in shared memory: DP elements and 16 bytes, so that 8 rows fall into all banks.
  */
@@ -197,7 +170,7 @@ __global__ void __launch_bounds__(THREADS, DP == 64 ? 3 : 2)
     int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4;
     for (int64_t at = blockIdx.x; at < n_tasks; at += gridDim.x) {
         task t = task_of(at, n_tiles, v.heads);
-        head<T> o = head_of<T>(a, t.b, t.h);
+        tti_head<T> o = tti_head_of<T>(a, t.b, t.h);
         int q0 = (n_tiles - 1 - t.tile) * OWN, row = q0 + warp * 16 + g;
         int end = v.causal && q0 + OWN < o.n_keys ? q0 + OWN : o.n_keys;
         float s[N][4], out[DP / 8][4], m[2] = {-INFINITY, -INFINITY}, l[2] = {0, 0};
@@ -261,7 +234,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     float scale2 = v.scale * LOG2E, factor[2] = {v.scale, v.scale};
     for (int64_t at = blockIdx.x; at < n_tasks; at += gridDim.x) {
         task t = task_of(at, n_tiles, v.heads);
-        head<T> o = head_of<T>(a, t.b, t.h);
+        tti_head<T> o = tti_head_of<T>(a, t.b, t.h);
         int q0 = (n_tiles - 1 - t.tile) * OWN, row = q0 + warp * 16 + g;
         int end = v.causal && q0 + OWN < o.n_keys ? q0 + OWN : o.n_keys;
         float s[N][4], dp[N][4], out[DP / 8][4], lse2[2], delta[2];
@@ -319,8 +292,8 @@ __device__ __forceinline__ void fetch_rows(const tti_cuda_attention &a, int64_t 
 
 /* The tiles of one query head into dk and dv of the block's keys, whose rows are in sk and sv. */
 template <class T, int DP>
-__device__ __forceinline__ void walk_queries(const tti_cuda_attention &a, const head<T> &o, int k0,
-                                             const T *sk, const T *sv, T *sq,
+__device__ __forceinline__ void walk_queries(const tti_cuda_attention &a, const tti_head<T> &o,
+                                             int k0, const T *sk, const T *sv, T *sq,
                                              float (&dk)[DP / 8][4], float (&dv)[DP / 8][4]) {
     const int M = other_rows<DP>::N, N = M / 8, STEP = tile<DP>::STEP;
     const tti_cuda_heads &v = a.heads;
@@ -376,7 +349,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     float one[2] = {1, 1}, factor[2] = {v.scale, v.scale};
     for (int64_t at = blockIdx.x; at < n_tasks; at += gridDim.x) {
         task t = task_of(at, n_tiles, v.kv_heads);
-        head<T> o = head_of<T>(a, t.b, t.h * group);
+        tti_head<T> o = tti_head_of<T>(a, t.b, t.h * group);
         int k0 = t.tile * OWN;
         float dk[DP / 8][4], dv[DP / 8][4];
 #pragma unroll
@@ -387,7 +360,7 @@ __global__ void __launch_bounds__(THREADS, 2)
         fetch<T, DP>(sk, o.k, o.width, k0, o.n_t, OWN, v.dim);
         fetch<T, DP>(sv, o.v, o.width, k0, o.n_t, OWN, v.dim);
         for (int h = 0; h < group; h++) {
-            o = head_of<T>(a, t.b, t.h * group + h);
+            o = tti_head_of<T>(a, t.b, t.h * group + h);
             walk_queries<T, DP>(a, o, k0, sk, sv, sq, dk, dv);
         }
         store<T, DP>(dk, factor, k0 + warp * 16, o.n_t, v.dim, o.width,

@@ -9,33 +9,6 @@
 
 namespace {
 
-template <class T>
-struct sum_type {
-    typedef float type;
-};
-template <>
-struct sum_type<double> {
-    typedef double type;
-};
-
-template <class A, class T>
-__device__ __forceinline__ A widen(T x) {
-    return (A)tti_to_f32(x);
-}
-template <>
-__device__ __forceinline__ double widen<double, double>(double x) {
-    return x;
-}
-
-template <class T>
-__device__ __forceinline__ T narrow(float x) {
-    return tti_from_f32<T>(x);
-}
-template <class T>
-__device__ __forceinline__ T narrow(double x) {
-    return (T)x;
-}
-
 static unsigned blocks_for(int64_t n, int64_t per_block) {
     int64_t blocks = (n + per_block - 1) / per_block;
     return (unsigned)(blocks < (1 << 30) ? blocks : 1 << 30);
@@ -68,14 +41,14 @@ __device__ __forceinline__ place place_of(int64_t flat, bool last, int64_t n_c, 
 template <class T>
 __global__ void forward_kernel(tti_cuda_conv v, const T *x, const T *w, const T *bias, bool relu,
                                T *y) {
-    typedef typename sum_type<T>::type A;
+    typedef typename tti_acc<T>::type A;
     int64_t total = v.n * v.o * v.p * v.q, cg = v.c / v.groups, og = v.o / v.groups;
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t flat = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; flat < total;
          flat += step) {
         place o = place_of(flat, v.y_last, v.o, v.p, v.q);
         int64_t c0 = o.c / og * cg;
-        A sum = bias ? widen<A>(bias[o.c]) : (A)0;
+        A sum = bias ? tti_widen<A>(bias[o.c]) : (A)0;
         for (int64_t r = 0; r < v.r; r++) {
             int64_t i = o.i * v.stride[0] - v.pad[0] + r * v.dilation[0];
             if (i < 0 || i >= v.h) continue;
@@ -83,18 +56,18 @@ __global__ void forward_kernel(tti_cuda_conv v, const T *x, const T *w, const T 
                 int64_t j = o.j * v.stride[1] - v.pad[1] + s * v.dilation[1];
                 if (j < 0 || j >= v.w) continue;
                 for (int64_t c = 0; c < cg; c++)
-                    sum += widen<A>(x[at(v.x_last, o.n, c0 + c, i, j, v.c, v.h, v.w)]) *
-                           widen<A>(w[((o.c * cg + c) * v.r + r) * v.s + s]);
+                    sum += tti_widen<A>(x[at(v.x_last, o.n, c0 + c, i, j, v.c, v.h, v.w)]) *
+                           tti_widen<A>(w[((o.c * cg + c) * v.r + r) * v.s + s]);
             }
         }
-        y[flat] = narrow<T>(relu && sum < (A)0 ? (A)0 : sum);
+        y[flat] = tti_narrow<T>(relu && sum < (A)0 ? (A)0 : sum);
     }
 }
 
 /* dx[n,c,i,j] gathers the outputs that have seen it: p stride = i + pad - r dilation. */
 template <class T>
 __global__ void grad_x_kernel(tti_cuda_conv v, const T *dy, const T *w, T *dx) {
-    typedef typename sum_type<T>::type A;
+    typedef typename tti_acc<T>::type A;
     int64_t total = v.n * v.c * v.h * v.w, cg = v.c / v.groups, og = v.o / v.groups;
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t flat = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; flat < total;
@@ -109,11 +82,11 @@ __global__ void grad_x_kernel(tti_cuda_conv v, const T *dy, const T *w, T *dx) {
                 int64_t j = x.j + v.pad[1] - s * v.dilation[1], q = j / v.stride[1];
                 if (j < 0 || q >= v.q || q * v.stride[1] != j) continue;
                 for (int64_t o = o0; o < o0 + og; o++)
-                    sum += widen<A>(dy[at(v.y_last, x.n, o, p, q, v.o, v.p, v.q)]) *
-                           widen<A>(w[((o * cg + c) * v.r + r) * v.s + s]);
+                    sum += tti_widen<A>(dy[at(v.y_last, x.n, o, p, q, v.o, v.p, v.q)]) *
+                           tti_widen<A>(w[((o * cg + c) * v.r + r) * v.s + s]);
             }
         }
-        dx[flat] = narrow<T>(sum);
+        dx[flat] = tti_narrow<T>(sum);
     }
 }
 
@@ -122,7 +95,7 @@ enum { GRAD_W_THREADS = 128 };
 /* One block for each dw[o,c,r,s]; a thread takes every 128th row (n, p). */
 template <class T>
 __global__ void grad_w_kernel(tti_cuda_conv v, const T *dy, const T *x, T *dw, int64_t n_weights) {
-    typedef typename sum_type<T>::type A;
+    typedef typename tti_acc<T>::type A;
     __shared__ A shared[32];
     int64_t cg = v.c / v.groups, og = v.o / v.groups;
     for (int64_t flat = blockIdx.x; flat < n_weights; flat += gridDim.x) {
@@ -136,12 +109,12 @@ __global__ void grad_w_kernel(tti_cuda_conv v, const T *dy, const T *x, T *dw, i
             for (int64_t q = 0; q < v.q; q++) {
                 int64_t j = q * v.stride[1] - v.pad[1] + s * v.dilation[1];
                 if (j < 0 || j >= v.w) continue;
-                sum += widen<A>(dy[at(v.y_last, n, o, p, q, v.o, v.p, v.q)]) *
-                       widen<A>(x[at(v.x_last, n, xc, i, j, v.c, v.h, v.w)]);
+                sum += tti_widen<A>(dy[at(v.y_last, n, o, p, q, v.o, v.p, v.q)]) *
+                       tti_widen<A>(x[at(v.x_last, n, xc, i, j, v.c, v.h, v.w)]);
             }
         }
         sum = tti_block_sum(sum, shared);
-        if (threadIdx.x == 0) dw[flat] = narrow<T>(sum);
+        if (threadIdx.x == 0) dw[flat] = tti_narrow<T>(sum);
     }
 }
 
@@ -159,8 +132,8 @@ static int64_t sum_splits(const tti_cuda_planes *dy) {
 /* partials[split][c] of dy[rows, c]; a block has 32 vectors of V channels beside 8 rows. */
 template <class T, int V>
 __global__ void sum_last_kernel(const T *dy, int64_t rows, int64_t n_c,
-                                typename sum_type<T>::type *partials) {
-    typedef typename sum_type<T>::type A;
+                                typename tti_acc<T>::type *partials) {
+    typedef typename tti_acc<T>::type A;
     __shared__ A shared[8][32 * V];
     int tx = threadIdx.x % 32, ty = threadIdx.x / 32;
     int64_t c = ((int64_t)blockIdx.x * 32 + tx) * V;
@@ -171,7 +144,7 @@ __global__ void sum_last_kernel(const T *dy, int64_t rows, int64_t n_c,
     for (int64_t row = first + ty; c < n_c && row < end; row += 8) {
         tti_vec<T, V> x = *reinterpret_cast<const tti_vec<T, V> *>(dy + row * n_c + c);
 #pragma unroll
-        for (int v = 0; v < V; v++) sum[v] += widen<A>(x.v[v]);
+        for (int v = 0; v < V; v++) sum[v] += tti_widen<A>(x.v[v]);
     }
     for (int v = 0; v < V; v++) shared[ty][tx * V + v] = sum[v];
     __syncthreads();
@@ -186,31 +159,31 @@ __global__ void sum_last_kernel(const T *dy, int64_t rows, int64_t n_c,
 /* partials[split][c] of dy[n, c, plane]: block (c, split) adds every gridDim.y-th sample. */
 template <class T>
 __global__ void sum_plain_kernel(const T *dy, int64_t n, int64_t n_c, int64_t plane,
-                                 typename sum_type<T>::type *partials) {
-    typedef typename sum_type<T>::type A;
+                                 typename tti_acc<T>::type *partials) {
+    typedef typename tti_acc<T>::type A;
     __shared__ A shared[32];
     int64_t c = blockIdx.x;
     A sum = 0;
     for (int64_t i = blockIdx.y; i < n; i += gridDim.y)
         for (int64_t k = threadIdx.x; k < plane; k += SUM_THREADS)
-            sum += widen<A>(dy[(i * n_c + c) * plane + k]);
+            sum += tti_widen<A>(dy[(i * n_c + c) * plane + k]);
     sum = tti_block_sum(sum, shared);
     if (threadIdx.x == 0) partials[blockIdx.y * n_c + c] = sum;
 }
 
 template <class T>
-__global__ void sum_partials_kernel(const typename sum_type<T>::type *partials, int64_t splits,
+__global__ void sum_partials_kernel(const typename tti_acc<T>::type *partials, int64_t splits,
                                     int64_t n_c, T *db) {
     int64_t c = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (c >= n_c) return;
-    typename sum_type<T>::type sum = 0;
+    typename tti_acc<T>::type sum = 0;
     for (int64_t i = 0; i < splits; i++) sum += partials[i * n_c + c];
-    db[c] = narrow<T>(sum);
+    db[c] = tti_narrow<T>(sum);
 }
 
 template <class T>
 static void sum_channels(const tti_cuda_planes *dy, const T *values,
-                         typename sum_type<T>::type *partials, T *db, cudaStream_t stream) {
+                         typename tti_acc<T>::type *partials, T *db, cudaStream_t stream) {
     const int V = 16 / sizeof(T);
     int64_t rows = dy->n * dy->plane, splits = sum_splits(dy);
     unsigned y = (unsigned)splits;
@@ -229,7 +202,7 @@ static void sum_channels(const tti_cuda_planes *dy, const T *values,
 /* V elements of one channel (plain: of one plane) or of V channels. */
 template <class T, int V>
 __global__ void epilogue_kernel(tti_cuda_planes v, const T *bias, bool relu, T *y, int64_t total) {
-    typedef typename sum_type<T>::type A;
+    typedef typename tti_acc<T>::type A;
     int64_t step = (int64_t)gridDim.x * blockDim.x * V;
     for (int64_t flat = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * V; flat < total;
          flat += step) {
@@ -237,8 +210,8 @@ __global__ void epilogue_kernel(tti_cuda_planes v, const T *bias, bool relu, T *
         int64_t c = v.last ? flat % v.c : flat / v.plane % v.c;
 #pragma unroll
         for (int k = 0; k < V; k++) {
-            A a = widen<A>(x.v[k]) + (bias ? widen<A>(bias[v.last ? c + k : c]) : (A)0);
-            x.v[k] = narrow<T>(relu && a < (A)0 ? (A)0 : a);
+            A a = tti_widen<A>(x.v[k]) + (bias ? tti_widen<A>(bias[v.last ? c + k : c]) : (A)0);
+            x.v[k] = tti_narrow<T>(relu && a < (A)0 ? (A)0 : a);
         }
         *reinterpret_cast<tti_vec<T, V> *>(y + flat) = x;
     }
@@ -339,7 +312,7 @@ extern "C" cudaError_t tti_cuda_conv_sum(tutti_dtype dtype, const tti_cuda_plane
                                          cudaStream_t stream) {
     if (dy->c == 0) return cudaSuccess;
     TTI_FLOAT_DISPATCH(
-        dtype, (sum_channels<T>(dy, (const T *)values, (typename sum_type<T>::type *)partials,
+        dtype, (sum_channels<T>(dy, (const T *)values, (typename tti_acc<T>::type *)partials,
                                 (T *)db, stream)));
     return cudaGetLastError();
 }

@@ -125,6 +125,27 @@ __device__ __forceinline__ void tti_from_acc(T *to, float x) {
     *to = tti_from_f32<T>(x);
 }
 
+/* As a value of A, the type of sums; and of the sum's type, rounded to T. */
+template <class A, class T>
+__device__ __forceinline__ A tti_widen(T x) {
+    return (A)tti_to_f32(x);
+}
+template <>
+__device__ __forceinline__ double tti_widen<double, double>(double x) {
+    return x;
+}
+template <class T>
+__device__ __forceinline__ T tti_narrow(float x) {
+    return tti_from_f32<T>(x);
+}
+template <class T>
+__device__ __forceinline__ T tti_narrow(double x) {
+    return (T)x;
+}
+
+__device__ __forceinline__ float tti_exp(float x) { return expf(x); }
+__device__ __forceinline__ double tti_exp(double x) { return exp(x); }
+
 template <int N>
 __device__ __forceinline__ void tti_load(const double *p, double (&x)[N]) {
     tti_vec<double, N> raw = *reinterpret_cast<const tti_vec<double, N> *>(p);

@@ -17,28 +17,12 @@ struct carried<double> {
     typedef double type;
 };
 
-__device__ __forceinline__ float value_of(float x) { return x; }
-__device__ __forceinline__ float value_of(tti_bf16 x) { return tti_to_f32(x); }
-__device__ __forceinline__ float value_of(tti_f16 x) { return tti_to_f32(x); }
-__device__ __forceinline__ double value_of(double x) { return x; }
-
-template <class T>
-__device__ __forceinline__ T rounded(float x) {
-    return tti_from_f32<T>(x);
-}
-template <class T>
-__device__ __forceinline__ T rounded(double x) {
-    return (T)x;
-}
-
-__device__ __forceinline__ float exp_of(float x) { return expf(x); }
-__device__ __forceinline__ double exp_of(double x) { return exp(x); }
 __device__ __forceinline__ float tanh_of(float x) { return tanhf(x); }
 __device__ __forceinline__ double tanh_of(double x) { return tanh(x); }
 
 template <class A>
 __device__ __forceinline__ A sigmoid(A x) {
-    return (A)1 / ((A)1 + exp_of(-x));
+    return (A)1 / ((A)1 + tti_exp(-x));
 }
 
 /* Where a thread is: sample b, hidden element j; state is b H + j, row b T + step. */
@@ -70,17 +54,17 @@ __global__ void lstm_cell_kernel(tti_cuda_cell cell, tti_cuda_cell_args a) {
     A z[4];
 #pragma unroll
     for (int g = 0; g < 4; g++)
-        z[g] = x[g * h] + from_h[g * h] + value_of(b_ih[g * h]) + value_of(b_hh[g * h]);
+        z[g] = x[g * h] + from_h[g * h] + tti_to_acc(b_ih[g * h]) + tti_to_acc(b_hh[g * h]);
     A i = sigmoid(z[0]), f = sigmoid(z[1]), g = tanh_of(z[2]), o = sigmoid(z[3]);
     A *carry = (A *)a.carry + p.state;
     A c = f * *carry + i * g, y = o * tanh_of(c);
     T *gates = (T *)a.gates + p.row * 4 * h + p.j;
-    gates[0] = rounded<T>(i);
-    gates[h] = rounded<T>(f);
-    gates[2 * h] = rounded<T>(g);
-    gates[3 * h] = rounded<T>(o);
-    ((T *)a.c)[p.row * h + p.j] = rounded<T>(c);
-    ((T *)a.y)[p.row * h + p.j] = ((T *)a.h_low)[p.state] = rounded<T>(y);
+    gates[0] = tti_narrow<T>(i);
+    gates[h] = tti_narrow<T>(f);
+    gates[2 * h] = tti_narrow<T>(g);
+    gates[3 * h] = tti_narrow<T>(o);
+    ((T *)a.c)[p.row * h + p.j] = tti_narrow<T>(c);
+    ((T *)a.y)[p.row * h + p.j] = ((T *)a.h_low)[p.state] = tti_narrow<T>(y);
     *carry = c;
 }
 
@@ -93,18 +77,18 @@ __global__ void gru_cell_kernel(tti_cuda_cell cell, tti_cuda_cell_args a) {
     const A *x = (const A *)a.x_part + p.row * 4 * h + p.j;
     const A *from_h = (const A *)a.h_part + p.b * 3 * h + p.j;
     const T *b_ih = (const T *)a.b_ih + p.j, *b_hh = (const T *)a.b_hh + p.j;
-    A r = sigmoid(x[0] + from_h[0] + value_of(b_ih[0]) + value_of(b_hh[0]));
-    A z = sigmoid(x[h] + from_h[h] + value_of(b_ih[h]) + value_of(b_hh[h]));
-    A hidden = from_h[2 * h] + value_of(b_hh[2 * h]);
-    A n = tanh_of(x[2 * h] + value_of(b_ih[2 * h]) + r * hidden);
+    A r = sigmoid(x[0] + from_h[0] + tti_to_acc(b_ih[0]) + tti_to_acc(b_hh[0]));
+    A z = sigmoid(x[h] + from_h[h] + tti_to_acc(b_ih[h]) + tti_to_acc(b_hh[h]));
+    A hidden = from_h[2 * h] + tti_to_acc(b_hh[2 * h]);
+    A n = tanh_of(x[2 * h] + tti_to_acc(b_ih[2 * h]) + r * hidden);
     A *carry = (A *)a.carry + p.state;
     A y = ((A)1 - z) * n + z * *carry;
     T *gates = (T *)a.gates + p.row * 4 * h + p.j;
-    gates[0] = rounded<T>(r);
-    gates[h] = rounded<T>(z);
-    gates[2 * h] = rounded<T>(n);
-    gates[3 * h] = rounded<T>(hidden);
-    ((T *)a.y)[p.row * h + p.j] = ((T *)a.h_low)[p.state] = rounded<T>(y);
+    gates[0] = tti_narrow<T>(r);
+    gates[h] = tti_narrow<T>(z);
+    gates[2 * h] = tti_narrow<T>(n);
+    gates[3 * h] = tti_narrow<T>(hidden);
+    ((T *)a.y)[p.row * h + p.j] = ((T *)a.h_low)[p.state] = tti_narrow<T>(y);
     *carry = y;
 }
 
@@ -115,8 +99,8 @@ template <class T>
 __device__ __forceinline__ typename carried<T>::type state_before(const tti_cuda_cell &cell,
                                                                   const tti_cuda_cell_grad_args &a,
                                                                   const place &p) {
-    if (cell.step > 0) return value_of(((const T *)a.states)[(p.row - 1) * cell.h + p.j]);
-    return a.first ? value_of(((const T *)a.first)[p.state]) : 0;
+    if (cell.step > 0) return tti_to_acc(((const T *)a.states)[(p.row - 1) * cell.h + p.j]);
+    return a.first ? tti_to_acc(((const T *)a.first)[p.state]) : 0;
 }
 
 template <class T>
@@ -126,16 +110,16 @@ __global__ void lstm_cell_grad_kernel(tti_cuda_cell cell, tti_cuda_cell_grad_arg
     if (!find_place(cell, &p)) return;
     int64_t h = cell.h;
     const T *gates = (const T *)a.gates + p.row * 4 * h + p.j;
-    A i = value_of(gates[0]), f = value_of(gates[h]), g = value_of(gates[2 * h]);
-    A o = value_of(gates[3 * h]), before = state_before<T>(cell, a, p);
-    A th = tanh_of(value_of(((const T *)a.states)[p.row * h + p.j]));
-    A dh = ((A *)a.dh)[p.state] + value_of(((const T *)a.dy)[p.row * h + p.j]);
+    A i = tti_to_acc(gates[0]), f = tti_to_acc(gates[h]), g = tti_to_acc(gates[2 * h]);
+    A o = tti_to_acc(gates[3 * h]), before = state_before<T>(cell, a, p);
+    A th = tanh_of(tti_to_acc(((const T *)a.states)[p.row * h + p.j]));
+    A dh = ((A *)a.dh)[p.state] + tti_to_acc(((const T *)a.dy)[p.row * h + p.j]);
     A dc = ((A *)a.dc)[p.state] + dh * o * ((A)1 - th * th);
     A d[4] = {dc * g * i * ((A)1 - i), dc * before * f * ((A)1 - f), dc * i * ((A)1 - g * g),
               dh * th * o * ((A)1 - o)};
     T *dz = (T *)a.dz + p.row * 4 * h + p.j, *low = (T *)a.dz_low + p.b * 4 * h + p.j;
 #pragma unroll
-    for (int k = 0; k < 4; k++) dz[k * h] = low[k * h] = rounded<T>(d[k]);
+    for (int k = 0; k < 4; k++) dz[k * h] = low[k * h] = tti_narrow<T>(d[k]);
     ((A *)a.dc)[p.state] = dc * f;
 }
 
@@ -146,17 +130,17 @@ __global__ void gru_cell_grad_kernel(tti_cuda_cell cell, tti_cuda_cell_grad_args
     if (!find_place(cell, &p)) return;
     int64_t h = cell.h;
     const T *gates = (const T *)a.gates + p.row * 4 * h + p.j;
-    A r = value_of(gates[0]), z = value_of(gates[h]), n = value_of(gates[2 * h]);
-    A hidden = value_of(gates[3 * h]), before = state_before<T>(cell, a, p);
-    A dh = ((A *)a.dh)[p.state] + value_of(((const T *)a.dy)[p.row * h + p.j]);
+    A r = tti_to_acc(gates[0]), z = tti_to_acc(gates[h]), n = tti_to_acc(gates[2 * h]);
+    A hidden = tti_to_acc(gates[3 * h]), before = state_before<T>(cell, a, p);
+    A dh = ((A *)a.dh)[p.state] + tti_to_acc(((const T *)a.dy)[p.row * h + p.j]);
     A dn = dh * ((A)1 - z) * ((A)1 - n * n);
     A d[3] = {dn * hidden * r * ((A)1 - r), dh * (before - n) * z * ((A)1 - z), dn};
     T *di = (T *)a.di + p.row * 3 * h + p.j, *dz = (T *)a.dz + p.row * 3 * h + p.j;
     T *low = (T *)a.dz_low + p.b * 3 * h + p.j;
 #pragma unroll
     for (int k = 0; k < 3; k++) {
-        di[k * h] = rounded<T>(d[k]);
-        dz[k * h] = low[k * h] = rounded<T>(k == 2 ? dn * r : d[k]);
+        di[k * h] = tti_narrow<T>(d[k]);
+        dz[k * h] = low[k * h] = tti_narrow<T>(k == 2 ? dn * r : d[k]);
     }
     ((A *)a.dh)[p.state] = dh * z;
 }
@@ -168,15 +152,15 @@ __global__ void cell_start_kernel(int64_t n, const T *from, typename carried<T>:
                                   T *low) {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
-    typename carried<T>::type x = from ? value_of(from[i]) : 0;
+    typename carried<T>::type x = from ? tti_to_acc(from[i]) : 0;
     if (wide) wide[i] = x;
-    if (low) low[i] = rounded<T>(x);
+    if (low) low[i] = tti_narrow<T>(x);
 }
 
 template <class T>
 __global__ void cell_end_kernel(int64_t n, const typename carried<T>::type *from, T *to) {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) to[i] = rounded<T>(from[i]);
+    if (i < n) to[i] = tti_narrow<T>(from[i]);
 }
 
 enum { CELL_THREADS = 128 };
