@@ -166,10 +166,7 @@ tutti_status tti_exec_apply(tti_exec *x, const tti_step_desc *desc, double inv_c
         result->grad_norm = global_norm(x, inv_count);
         if (!isfinite(result->grad_norm)) {
             result->skipped = true;
-            return tti_fail(TUTTI_E_NUMERICS,
-                            "step %llu: the gradient is not finite; the parameters are as before "
-                            "this step",
-                            (unsigned long long)desc->step + 1);
+            return tti_exec_bad_gradient(desc->step);
         }
         if (x->desc.clip_norm > 0 && result->grad_norm > x->desc.clip_norm)
             clip = x->desc.clip_norm / (result->grad_norm + 1e-6);

@@ -7,16 +7,14 @@
 #include "exec/worker.h"
 
 /* By the blocks of the update, as it hashes them. */
-uint64_t tti_exec_params_hash(tti_exec *x) {
-    uint64_t hash = 0;
-    if (x->device) { /* a device that cannot tell has no parameters to agree with */
-        return tti_exec_device_hash(x, &hash) == TUTTI_OK ? hash : 0;
-    }
+tutti_status tti_exec_params_hash(tti_exec *x, uint64_t *hash) {
+    if (x->device) return tti_exec_device_hash(x, hash);
+    *hash = 0;
     for (int i = 0; i < x->desc.plan->n_updates; i++) {
         const tti_update_step *step = &x->desc.plan->updates[i];
-        hash += x->desc.backend->hash(x->params + step->first, step->n_elems, step->first);
+        *hash += x->desc.backend->hash(x->params + step->first, step->n_elems, step->first);
     }
-    return hash;
+    return TUTTI_OK;
 }
 
 /* The rank whose hash is the odd one out; with two ranks nobody can say, and -1 comes back. */
@@ -54,7 +52,7 @@ tutti_status tti_exec_check_params(tti_exec *x, uint64_t step) {
     int64_t *all = calloc((size_t)n_slots * (size_t)x->n_ranks + 1, sizeof *all);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     if (!mine || !all) goto cleanup;
-    TTI_TRY_GOTO(tti_exec_pull(x), cleanup);
+    if (x->device) TTI_TRY_GOTO(tti_exec_device_pull_params(x), cleanup);
     const float *params = tti_exec_params(x);
     for (int i = 0; i < n_slots; i++) {
         const tti_slot *slot = &x->desc.plan->slots[i];

@@ -292,11 +292,11 @@ static float *device_array(const tti_exec *x, int which) {
 
 float *tti_exec_device_mirror(tti_exec *x, int which) { return x->device->mirrors[which]; }
 
-/* mirrors to the device, or back. */
-static tutti_status copy_mirrors(tti_exec *x, bool push) {
+/* The first n mirrors to the device, or back. */
+static tutti_status copy_mirrors(tti_exec *x, bool push, int n) {
     tti_exec_device *d = x->device;
     size_t n_bytes = x->desc.plan->n_flat * sizeof(float);
-    for (int i = 0; i < N_MIRRORS; i++) {
+    for (int i = 0; i < n; i++) {
         float *array = device_array(x, i);
         if (!array || (push && !d->mirrors[i])) continue;
         if (!d->mirrors[i]) d->mirrors[i] = calloc(1, n_bytes + 64);
@@ -307,8 +307,9 @@ static tutti_status copy_mirrors(tti_exec *x, bool push) {
     return d->ops->sync();
 }
 
-tutti_status tti_exec_device_pull(tti_exec *x) { return copy_mirrors(x, false); }
-tutti_status tti_exec_device_push(tti_exec *x) { return copy_mirrors(x, true); }
+tutti_status tti_exec_device_pull(tti_exec *x) { return copy_mirrors(x, false, N_MIRRORS); }
+tutti_status tti_exec_device_pull_params(tti_exec *x) { return copy_mirrors(x, false, 1); }
+tutti_status tti_exec_device_push(tti_exec *x) { return copy_mirrors(x, true, N_MIRRORS); }
 
 tutti_status tti_exec_device_params(tti_exec *x, float **params) {
     float **mirror = &x->device->mirrors[0];
@@ -564,23 +565,11 @@ tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc) {
 
 /* ---- what a step has told ---- */
 
-static int first_bad_shard(const tti_exec *x) {
-    for (int s = 0; s < x->desc.n_shards; s++)
-        if (!isfinite(x->sums[s * TTI_SUMS])) return s;
-    return 0;
-}
-
+/* A worker has the sums of all shards, but not where in the program a bad one began. */
 static tutti_status report_bad(tti_exec *x, const step_set *set, uint32_t bad) {
-    unsigned long long step = (unsigned long long)set->desc.step + 1;
     if (bad & TTI_BAD_LOSS)
-        return tti_fail(TUTTI_E_NUMERICS,
-                        "step %llu: the loss is not finite (shard %d of %d); the parameters are as "
-                        "before this step.  A lower learning rate or train.clip_norm may help; "
-                        "train.on_nan=skip leaves such steps out",
-                        step, first_bad_shard(x), x->desc.n_shards);
-    return tti_fail(TUTTI_E_NUMERICS,
-                    "step %llu: the gradient is not finite; the parameters are as before this step",
-                    step);
+        return tti_exec_bad_loss(x, set->desc.step, TTI_MAX(0, tti_exec_first_bad_shard(x)), "");
+    return tti_exec_bad_gradient(set->desc.step);
 }
 
 static tutti_status take_sums(tti_exec *x, const step_set *set) {

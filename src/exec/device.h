@@ -38,6 +38,7 @@ tutti_status tti_exec_device_profile(tti_exec *x, const tti_step_desc *desc, tti
 
 /* Copies of parameters and states on the host, made on first use. */
 tutti_status tti_exec_device_pull(tti_exec *x);
+tutti_status tti_exec_device_pull_params(tti_exec *x); /* alone */
 tutti_status tti_exec_device_push(tti_exec *x);
 /* which: 0 the parameters, 1 their averages, 2 + k state k. */
 float *tti_exec_device_mirror(tti_exec *x, int which);

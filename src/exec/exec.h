@@ -138,8 +138,8 @@ typedef struct tti_span {
 tutti_status tti_exec_profile(tti_exec *exec, const tti_step_desc *desc, tti_span **spans,
                               int *n_spans, tti_step_result *result);
 
-/* The hash of the parameters as they are in memory now. */
-uint64_t tti_exec_params_hash(tti_exec *exec);
+/* The hash of the parameters as they are in memory now.  Fails only where a device does. */
+tutti_status tti_exec_params_hash(tti_exec *exec, uint64_t *hash);
 
 /* Compares parameters between all workers by a full read.  Collective. */
 tutti_status tti_exec_check_params(tti_exec *exec, uint64_t step);

@@ -211,10 +211,25 @@ void tti_exec_add_sums(const tti_exec *x, tti_step_result *result) {
 
 /* ---- a loss that is not finite ---- */
 
-static int first_bad_shard(const tti_exec *x) {
+int tti_exec_first_bad_shard(const tti_exec *x) {
     for (int s = 0; s < x->desc.n_shards; s++)
         if (!isfinite(x->sums[s * TTI_SUMS])) return s;
     return -1;
+}
+
+tutti_status tti_exec_bad_loss(const tti_exec *x, uint64_t step, int shard, const char *first_in) {
+    return tti_fail(TUTTI_E_NUMERICS,
+                    "step %llu: the loss is not finite (shard %d of %d%s%s); the parameters are as "
+                    "before this step.  A lower learning rate or train.clip_norm may help; "
+                    "train.on_nan=skip leaves such steps out",
+                    (unsigned long long)step + 1, shard, x->desc.n_shards,
+                    *first_in ? ", first in " : "", first_in);
+}
+
+tutti_status tti_exec_bad_gradient(uint64_t step) {
+    return tti_fail(TUTTI_E_NUMERICS,
+                    "step %llu: the gradient is not finite; the parameters are as before this step",
+                    (unsigned long long)step + 1);
 }
 
 static int owner_of(const tti_exec *x, int shard) {
@@ -238,12 +253,7 @@ static tutti_status report_nonfinite(tti_exec *x, const tti_step_desc *desc, int
     if (x->n_ranks > 1)
         TTI_TRY(tutti_comm_broadcast(x->desc.comm, layer, sizeof layer, TUTTI_U8, owner));
     layer[sizeof layer - 1] = '\0';
-    return tti_fail(TUTTI_E_NUMERICS,
-                    "step %llu: the loss is not finite (shard %d of %d, first in %s); the "
-                    "parameters are as before this step.  A lower learning rate or "
-                    "train.clip_norm may help; train.on_nan=skip leaves such steps out",
-                    (unsigned long long)desc->step + 1, shard, x->desc.n_shards,
-                    layer[0] ? layer : "the sums");
+    return tti_exec_bad_loss(x, desc->step, shard, layer[0] ? layer : "the sums");
 }
 
 /* ---- the two calls ---- */
@@ -271,7 +281,7 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
     int64_t exchanged = tti_now_ns();
     TTI_TRY(tti_exec_compare_hashes(x, desc->step));
     tti_exec_add_sums(x, result);
-    int bad = first_bad_shard(x);
+    int bad = tti_exec_first_bad_shard(x);
     if (bad >= 0) {
         result->skipped = true;
         return report_nonfinite(x, desc, bad);

@@ -99,6 +99,13 @@ tutti_status tti_exec_join(tti_exec *exec, int i);
 tutti_status tti_exec_exchange_sums(tti_exec *exec, bool vote);
 void tti_exec_add_sums(const tti_exec *exec, tti_step_result *result);
 
+/* The first shard whose loss is not finite, -1: none; and what is told of it, of the node first_in
+ * where that is known ("": not), and of gradients. */
+int tti_exec_first_bad_shard(const tti_exec *exec);
+tutti_status tti_exec_bad_loss(const tti_exec *exec, uint64_t step, int shard,
+                               const char *first_in);
+tutti_status tti_exec_bad_gradient(uint64_t step);
+
 /* profile.c: what is timed in a step. */
 typedef struct tti_profile {
     tti_span *spans; /* us 0 until the moments are read */

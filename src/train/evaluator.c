@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "train/feeding.h"
 #include "train/predictor.h"
 #include "tutti/eval.h"
 
@@ -57,7 +58,7 @@ static tutti_status run_batch(evaluation *e, const tti_batch *batch) {
         tti_shard_data shards[TTI_MAX_WORKERS];
         tti_predicted out[TTI_MAX_WORKERS];
         int n = TTI_MIN(n_lanes, batch->n_shards - first);
-        for (int i = 0; i < n; i++) shards[i] = tti_shard_of(batch, first + i);
+        for (int i = 0; i < n; i++) shards[i] = tti_shard_of(batch, first + i, 0);
         TTI_TRY(tti_predictor_run(e->p, shards, n, out));
         for (int i = 0; i < n; i++) take(e, &shards[i], &out[i]);
     }

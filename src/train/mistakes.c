@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "data/loader.h"
 #include "train/chart.h"
+#include "train/feeding.h"
 
 typedef struct search {
     tti_predictor *p;
@@ -100,7 +101,7 @@ static tutti_status look_at_batch(search *s, const tti_batch *batch) {
         tti_shard_data shards[TTI_MAX_WORKERS];
         tti_predicted out[TTI_MAX_WORKERS];
         int n = TTI_MIN(n_lanes, batch->n_shards - first);
-        for (int i = 0; i < n; i++) shards[i] = tti_shard_of(batch, first + i);
+        for (int i = 0; i < n; i++) shards[i] = tti_shard_of(batch, first + i, 0);
         TTI_TRY(tti_predictor_run(s->p, shards, n, out));
         for (int i = 0; i < n; i++)
             look_at_shard(

@@ -278,9 +278,3 @@ tutti_status tti_predictor_load_test(const tti_blueprint *b, tti_loader **out) {
                                                 .timeout_ms = (int)b->config.parallel.timeout_ms},
                              out);
 }
-
-tti_shard_data tti_shard_of(const tti_batch *batch, int i) {
-    int64_t left = batch->n_rows_global - i * batch->rows_per_shard;
-    return (tti_shard_data){tti_batch_x(batch, i), tti_batch_y(batch, i),
-                            (int32_t)TTI_MAX(0, TTI_MIN(left, batch->rows_per_shard))};
-}

@@ -48,7 +48,4 @@ tutti_status tti_predictor_run(tti_predictor *p, const tti_shard_data *shards, i
 /* The test split in the batches and shards of training; the loader is the caller's. */
 tutti_status tti_predictor_load_test(const tti_blueprint *b, tti_loader **out);
 
-/* Shard i of a batch of all shards. */
-tti_shard_data tti_shard_of(const tti_batch *batch, int i);
-
 #endif /* TTI_TRAIN_PREDICTOR_H */

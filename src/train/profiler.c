@@ -8,6 +8,7 @@
 #include "base/atomic_file.h"
 #include "base/clock.h"
 #include "data/loader.h"
+#include "train/feeding.h"
 #include "train/numerics.h"
 #include "train/profile_trace.h"
 #include "train/worker_exec.h"
@@ -21,14 +22,6 @@ typedef struct profiler {
     int64_t step;
 } profiler;
 
-/* As in training, so that a copy to the device takes what it takes there. */
-static void pin(void *memory, size_t n_bytes, void *user) { tti_exec_pin(user, memory, n_bytes); }
-
-static void unpin(void *memory, size_t n_bytes, void *user) {
-    (void)n_bytes;
-    tti_exec_unpin(user, memory);
-}
-
 static tutti_status open_loader(profiler *p) {
     const tti_job_config *c = &p->b->config;
     TTI_TRY(tti_loader_create(&(tti_loader_desc){.dataset = p->b->train,
@@ -40,7 +33,7 @@ static tutti_status open_loader(profiler *p) {
                                                  .n_threads = (int)c->data.threads,
                                                  .n_prefetch = (int)c->data.prefetch},
                               &p->loader));
-    tti_loader_memory(p->loader, pin, p->exec);
+    tti_feeding_pin(p->loader, p->exec); /* a copy takes what it takes in training */
     p->shards = calloc((size_t)p->b->n_shards, sizeof *p->shards);
     return p->shards ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
 }
@@ -48,12 +41,7 @@ static tutti_status open_loader(profiler *p) {
 static tutti_status next_step(profiler *p, tti_step_desc *desc) {
     tti_batch batch;
     TTI_TRY(tti_loader_next(p->loader, &batch));
-    for (int i = 0; i < batch.n_shards; i++) {
-        int64_t left = batch.n_rows_global - i * batch.rows_per_shard;
-        int64_t n_rows = TTI_MAX(0, TTI_MIN(left, batch.rows_per_shard));
-        p->shards[i] =
-            (tti_shard_data){tti_batch_x(&batch, i), tti_batch_y(&batch, i), (int32_t)n_rows};
-    }
+    for (int i = 0; i < batch.n_shards; i++) p->shards[i] = tti_shard_of(&batch, i, 0);
     *desc = (tti_step_desc){.step = (uint64_t)p->step++,
                             .lr = p->b->config.optimizer.lr * 1e-3, /* nothing is to be learnt */
                             .shards = p->shards,
@@ -141,7 +129,7 @@ tutti_status tutti_profile(tutti_job *job, const tutti_profile_desc *desc, char 
     if (st == TUTTI_OK) st = open_loader(&p);
     if (st == TUTTI_OK) st = measure(&p, &out);
     if (st == TUTTI_OK && out.failed) st = tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
-    if (p.loader) tti_loader_memory(p.loader, unpin, p.exec);
+    if (p.loader) tti_feeding_unpin(p.loader, p.exec);
     tti_loader_destroy(p.loader);
     tti_exec_destroy(p.exec);
     tti_blueprint_destroy(p.b);

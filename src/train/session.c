@@ -12,6 +12,7 @@
 #include "exec/exec.h"
 #include "launch/stop.h"
 #include "launch/supervised.h"
+#include "train/feeding.h"
 #include "train/lr_schedule.h"
 #include "train/numerics.h"
 #include "train/pretrained.h"
@@ -53,13 +54,6 @@ typedef struct session {
 } session;
 
 /* ---- preparation ---- */
-
-static void pin(void *memory, size_t n_bytes, void *user) { tti_exec_pin(user, memory, n_bytes); }
-
-static void unpin(void *memory, size_t n_bytes, void *user) {
-    (void)n_bytes;
-    tti_exec_unpin(user, memory);
-}
 
 /* Largest data set that is taken to the device unasked: reading it must not delay the first step.
  */
@@ -122,7 +116,7 @@ static tutti_status make_loader(session *s) {
     TTI_TRY(keep_samples(s));
     if (s->index) return TUTTI_OK;
     TTI_TRY(tti_loader_create(&desc, &s->loader));
-    tti_loader_memory(s->loader, pin, s->exec);
+    tti_feeding_pin(s->loader, s->exec);
     return TUTTI_OK;
 }
 
@@ -174,17 +168,9 @@ static tutti_status prepare(session *s) {
 
 /* ---- evaluation ---- */
 
-/* Over resident samples the batch has no memory, only indices. */
 static void point_at(session *s, const tti_batch *batch) {
     int first = tti_exec_first_shard(s->exec);
-    for (int i = 0; i < batch->n_shards; i++) {
-        int64_t left = batch->n_rows_global - (first + i) * batch->rows_per_shard;
-        int64_t n_rows = TTI_MAX(0, TTI_MIN(left, batch->rows_per_shard));
-        s->shards[i] = (tti_shard_data){NULL, NULL, (int32_t)n_rows};
-        if (!batch->x) continue;
-        s->shards[i].x = tti_batch_x(batch, i);
-        s->shards[i].target = tti_batch_y(batch, i);
-    }
+    for (int i = 0; i < batch->n_shards; i++) s->shards[i] = tti_shard_of(batch, i, first);
 }
 
 static tutti_status eval_batches(session *s, tti_loader *loader) {
@@ -265,7 +251,9 @@ enum { REREAD_EVERY = 100 };
 
 static tutti_status reread_params(session *s) {
     if (s->state.step % REREAD_EVERY != 0 || s->last.skipped) return TUTTI_OK;
-    if (tti_exec_params_hash(s->exec) == s->last.params_hash) return TUTTI_OK;
+    uint64_t hash;
+    TTI_TRY(tti_exec_params_hash(s->exec, &hash));
+    if (hash == s->last.params_hash) return TUTTI_OK;
     return tti_fail(TUTTI_E_MISMATCH,
                     "step %lld: the parameters of rank %d changed in memory after the update",
                     (long long)s->state.step, s->desc->rank);
@@ -391,8 +379,9 @@ static tutti_status finish(session *s, tutti_train_result *result) {
     result->peak_device_bytes = tti_exec_memory_use(s->exec).device_peak;
     TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->state.step));
     TTI_TRY(end_skips(s));
-    return tti_reporter_end(&s->reporter, s->state.step, tti_exec_params_hash(s->exec),
-                            s->stop_signal, result);
+    uint64_t hash;
+    TTI_TRY(tti_exec_params_hash(s->exec, &hash));
+    return tti_reporter_end(&s->reporter, s->state.step, hash, s->stop_signal, result);
 }
 
 tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *result) {
@@ -405,7 +394,7 @@ tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *r
         st = finish(&s, result);
     else
         tti_reporter_failed(&s.reporter, s.state.step, st);
-    if (s.loader && s.exec) tti_loader_memory(s.loader, unpin, s.exec);
+    if (s.loader && s.exec) tti_feeding_unpin(s.loader, s.exec);
     tti_loader_destroy(s.loader);
     tti_exec_destroy(s.exec);
     tti_reporter_close(&s.reporter);

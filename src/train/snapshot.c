@@ -59,7 +59,9 @@ tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const cha
     char identity[1024];
     print_identity(b, identity, sizeof identity);
     b->devices.backend->describe(&backend);
+    uint64_t hash = 0;
     tutti_status st = tti_exec_pull(exec);
+    if (st == TUTTI_OK) st = tti_exec_params_hash(exec, &hash);
     if (st == TUTTI_OK) st = list_tensors(b, exec, &t);
     char plateau[TTI_PLATEAU_TEXT], scale[64];
     tti_plateau_print(&state->plateau, plateau);
@@ -76,7 +78,7 @@ tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const cha
                                            .n_shards = b->n_shards,
                                            .seed = b->config.train.seed,
                                            .job_digest = tti_hash_name(identity),
-                                           .params_hash = tti_exec_params_hash(exec),
+                                           .params_hash = hash,
                                            .backend = tti_str_text(&backend)},
                                   .texts = texts,
                                   .n_texts = TTI_COUNT(texts) - !state->loss_scale.dynamic,
@@ -133,7 +135,8 @@ static tutti_status read_all(const tti_blueprint *b, tti_exec *exec, const tti_c
     if (st == TUTTI_OK) st = tti_exec_push(exec);
     tti_arena_free(&t.arena);
     TTI_TRY(st);
-    uint64_t found = tti_exec_params_hash(exec), said = tti_ckpt_get_meta(ckpt)->params_hash;
+    uint64_t found, said = tti_ckpt_get_meta(ckpt)->params_hash;
+    TTI_TRY(tti_exec_params_hash(exec, &found));
     if (found == said) return TUTTI_OK;
     return tti_fail(TUTTI_E_CHECKPOINT,
                     "%s: the parameter hash is %016" PRIx64 ", its manifest says %016" PRIx64,

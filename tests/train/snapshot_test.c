@@ -68,6 +68,12 @@ static void expect_equal(worker *a, worker *b) {
     }
 }
 
+static uint64_t hash_of(tti_exec *exec) {
+    uint64_t hash;
+    T_OK(tti_exec_params_hash(exec, &hash));
+    return hash;
+}
+
 T_CASE(all_of_it_comes_back) {
     T_UNUSED;
     static const char *const optimizers[] = {"optimizer.name=sgd", "optimizer.name=adamw"};
@@ -102,7 +108,7 @@ T_CASE(what_is_in_it) {
     T_EQ(meta->position, 64);
     T_EQ(meta->n_shards, 4);
     T_EQ(meta->seed, 5);
-    T_EQ(meta->params_hash == tti_exec_params_hash(w.exec), 1);
+    T_EQ(meta->params_hash == hash_of(w.exec), 1);
     assert_string_equal(tti_ckpt_get_text(ckpt, "job"), "job: here\n");
     assert_non_null(strstr(tti_ckpt_get_text(ckpt, "identity"), "train.batch=32 train.seed=5"));
     T_EQ(tti_ckpt_n_tensors(ckpt, TTI_CKPT_MODEL), 4);
@@ -121,10 +127,10 @@ static void refuse(const char *assignment, const char *text) {
     worker w;
     tti_run_state at = {.step = -1};
     begin(&w, assignment);
-    uint64_t before = tti_exec_params_hash(w.exec);
+    uint64_t before = hash_of(w.exec);
     T_FAILS(tti_snapshot_load(w.b, w.exec, ".", &w.reporter, &at), TUTTI_E_CHECKPOINT, text);
     T_EQ(at.step, -1);
-    T_EQ(tti_exec_params_hash(w.exec) == before, 1);
+    T_EQ(hash_of(w.exec) == before, 1);
     end(&w);
 }
 

@@ -1,0 +1,28 @@
+/* feeding.c - shards of a batch, and memory that copies read. */
+#include "train/feeding.h"
+
+#include "base/error.h"
+
+tti_shard_data tti_shard_of(const tti_batch *batch, int i, int first_shard) {
+    int64_t left = batch->n_rows_global - (first_shard + i) * batch->rows_per_shard;
+    tti_shard_data shard = {.n_rows = (int32_t)TTI_MAX(0, TTI_MIN(left, batch->rows_per_shard))};
+    if (!batch->x) return shard;
+    shard.x = tti_batch_x(batch, i);
+    shard.target = tti_batch_y(batch, i);
+    return shard;
+}
+
+static void pin(void *memory, size_t n_bytes, void *user) { tti_exec_pin(user, memory, n_bytes); }
+
+static void unpin(void *memory, size_t n_bytes, void *user) {
+    (void)n_bytes;
+    tti_exec_unpin(user, memory);
+}
+
+void tti_feeding_pin(const tti_loader *loader, tti_exec *exec) {
+    tti_loader_memory(loader, pin, exec);
+}
+
+void tti_feeding_unpin(const tti_loader *loader, tti_exec *exec) {
+    tti_loader_memory(loader, unpin, exec);
+}

@@ -1,0 +1,16 @@
+/* feeding.h - from the batches of a loader to what an executor is given. */
+#ifndef TTI_TRAIN_FEEDING_H
+#define TTI_TRAIN_FEEDING_H
+
+#include "data/loader.h"
+#include "exec/exec.h"
+
+/* Shard i of a batch whose shards begin with number first_shard of the global batch.  Without
+ * memory where the batch has none: samples that a device keeps. */
+tti_shard_data tti_shard_of(const tti_batch *batch, int i, int first_shard);
+
+/* The loader's memory for as long as it feeds exec (tti_exec_pin), and before it is destroyed. */
+void tti_feeding_pin(const tti_loader *loader, tti_exec *exec);
+void tti_feeding_unpin(const tti_loader *loader, tti_exec *exec);
+
+#endif /* TTI_TRAIN_FEEDING_H */
