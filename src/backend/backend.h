@@ -116,7 +116,6 @@ typedef struct tti_device_ops {
     void (*unpin)(void *memory);
     /* Between any two memories. */
     tutti_status (*copy)(tti_queue queue, void *dst, const void *src, size_t n_bytes);
-    tutti_status (*clear)(tti_queue queue, void *dst, size_t n_bytes);
     tutti_status (*order)(tti_queue after,
                           tti_queue before);         /* what comes waits for what is there */
     tutti_status (*mark)(tti_queue queue, int mark); /* mark 0 .. 15 */

@@ -19,10 +19,9 @@ static const char usage[] =
     "Trains MODEL (lenet) on drawn digits for train.steps (400) steps and prints one JSON line:\n"
     "median samples/s and ms per step after the first quarter of the steps, time to the first "
     "step\n"
-    "from the start of the call, peak memory of host and device, TFLOP/s, and their share of what "
-    "a\n"
-    "large matrix product was measured to reach on as many cores or devices (mfu).  Any key of a\n"
-    "job may be given.\n";
+    "from the start of the call, peak memory of host and device, TFLOP/s, and their share of what\n"
+    "a large matrix product was measured to reach on as many cores or devices (mfu).  Any key of\n"
+    "a job may be given.\n";
 
 enum { MAX_WINDOWS = 4096, MAX_ARGS = 64 };
 

@@ -9,9 +9,8 @@
 
 static const char usage[] =
     "usage: tutti doctor [--quick]\n\n"
-    "Prints the cores and memory of this host, the kernels in use, the modules that were loaded "
-    "or\n"
-    "why they were not, the devices, their drivers, libraries and free memory, and what a matrix\n"
+    "Prints the cores and memory of this host, the kernels in use, the modules that were loaded,\n"
+    "or why they were not, the devices with driver, libraries and free memory, and what a matrix\n"
     "product and a copy were measured to reach (a few seconds; not with --quick).\n";
 
 int tutti_cmd_doctor(int argc, char **argv) {

@@ -11,8 +11,8 @@
 
 static const char usage[] =
     "usage: tutti train [JOB.yaml] [key=value ...] [-n N] [--resume RUN] [--backend NAME] [-q]\n\n"
-    "Trains the job on N workers (default: one per core) and leaves a run folder with job.yaml,\n"
-    "metrics.jsonl and checkpoints.  Without a job file every key has its default.\n\n"
+    "Trains the job on N workers (default: one per GPU or core) and leaves a run folder with\n"
+    "job.yaml, metrics.jsonl and checkpoints.  Without a job file every key has its default.\n\n"
     "  -n N             parallel.workers=N\n"
     "  --backend NAME   parallel.backend=NAME: auto, cpu or reference\n"
     "  --resume RUN     continue the run in folder RUN, on any number of workers, bit for bit;\n"

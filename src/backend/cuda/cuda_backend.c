@@ -57,7 +57,6 @@ static const tti_device_ops device_ops = {
     .pin = tti_cuda_pin,
     .unpin = tti_cuda_unpin,
     .copy = tti_cuda_copy,
-    .clear = tti_cuda_clear,
     .order = tti_cuda_order,
     .mark = tti_cuda_mark,
     .await = tti_cuda_await,
