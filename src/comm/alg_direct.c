@@ -52,6 +52,25 @@ static tutti_status places_init(const tti_work *work, places *at, size_t extra_b
     return TUTTI_OK;
 }
 
+/* One block of a sum: elements [first, last) of the vector, which ranks share among themselves; or,
+ * where each rank has its part of the vector, [first, last) of every part. */
+typedef struct block {
+    const tti_work *work;
+    size_t first, last;
+} block;
+
+static size_t block_first(const block *b, int rank) {
+    const size_t *part = b->work->bounds ? b->work->bounds + rank : NULL;
+    if (part) return part[0] + TTI_MIN(b->first, part[1] - part[0]);
+    return b->first + tti_part_first(b->last - b->first, rank, b->work->comm->n_ranks);
+}
+
+static size_t block_last(const block *b, int rank) {
+    const size_t *part = b->work->bounds ? b->work->bounds + rank : NULL;
+    if (part) return part[0] + TTI_MIN(b->last, part[1] - part[0]);
+    return b->first + tti_part_first(b->last - b->first, rank + 1, b->work->comm->n_ranks);
+}
+
 static tutti_status reduce_viewed(const tti_work *work) {
     tutti_comm *comm = work->comm;
     places at = {.n_dsts = comm->n_ranks};
@@ -60,31 +79,22 @@ static tutti_status reduce_viewed(const tti_work *work) {
     for (int t = 0; t < work->order->n_terms; t++)
         at.srcs[t] = comm->transport->view(comm->state, work->order->terms[t].rank,
                                            work->order->terms[t].piece);
-    for (int r = 0; r < comm->n_ranks; r++) /* mine first, each rank in another order */
+    if (work->bounds) at.n_dsts = 1;    /* for this rank alone */
+    for (int r = 0; r < at.n_dsts; r++) /* mine first, each rank in another order */
         at.dsts[r] = comm->transport->view(
             comm->state, (comm->rank + r) % comm->n_ranks,
             tti_sum_order_n_pieces(work->order, (comm->rank + r) % comm->n_ranks));
-    sum_range(work, &at, tti_part_first(work->n_elems, comm->rank, comm->n_ranks),
-              tti_part_first(work->n_elems, comm->rank + 1, comm->n_ranks), scratch);
+    block whole = {work, 0, work->n_elems};
+    sum_range(work, &at, block_first(&whole, comm->rank), block_last(&whole, comm->rank), scratch);
     return comm->transport->barrier(comm->state);
-}
-
-/* One block of a sum by exchange: elements [first, last) of it in parts over the ranks. */
-typedef struct block {
-    size_t first, last;
-    int n_ranks;
-} block;
-
-static size_t block_part(const block *b, int rank) {
-    return b->first + tti_part_first(b->last - b->first, rank, b->n_ranks);
 }
 
 /* Sends the parts of my terms to their owners and receives the terms of my part into staging. */
 static tutti_status exchange_terms(const tti_work *work, const block *b, places *at,
                                    unsigned char *staging) {
     tutti_comm *comm = work->comm;
-    size_t elem = tutti_dtype_bytes(work->dtype), mine = block_part(b, comm->rank);
-    size_t n_mine = block_part(b, comm->rank + 1) - mine;
+    size_t elem = tutti_dtype_bytes(work->dtype), mine = block_first(b, comm->rank);
+    size_t n_mine = block_last(b, comm->rank) - mine;
     int n = 0, n_max = work->order->n_terms + work->n_pieces * comm->n_ranks;
     tti_message *messages = tti_comm_messages(comm, n_max);
     if (!messages) return TUTTI_E_NOMEM;
@@ -101,7 +111,7 @@ static tutti_status exchange_terms(const tti_work *work, const block *b, places 
     }
     for (int i = 1; i < comm->n_ranks; i++) {
         int peer = (comm->rank + i) % comm->n_ranks;
-        size_t from = block_part(b, peer), n_bytes = (block_part(b, peer + 1) - from) * elem;
+        size_t from = block_first(b, peer), n_bytes = (block_last(b, peer) - from) * elem;
         for (int k = 0; k < work->n_pieces; k++)
             messages[n++] = (tti_message){
                 .peer = peer, .out = (char *)work->bufs[k] + from * elem, .n_bytes = n_bytes};
@@ -112,38 +122,50 @@ static tutti_status exchange_terms(const tti_work *work, const block *b, places 
 /* Sends my part of dst to everybody and receives theirs. */
 static tutti_status exchange_results(const tti_work *work, const block *b) {
     tutti_comm *comm = work->comm;
-    size_t elem = tutti_dtype_bytes(work->dtype), mine = block_part(b, comm->rank);
+    size_t elem = tutti_dtype_bytes(work->dtype), mine = block_first(b, comm->rank);
     tti_message *messages = tti_comm_messages(comm, 2 * comm->n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
     int n = 0;
     for (int i = 1; i < comm->n_ranks; i++) {
         int peer = (comm->rank + i) % comm->n_ranks;
-        size_t from = block_part(b, peer);
+        size_t from = block_first(b, peer);
         messages[n++] = (tti_message){.peer = peer,
                                       .out = (char *)work->dst + mine * elem,
-                                      .n_bytes = (block_part(b, comm->rank + 1) - mine) * elem};
+                                      .n_bytes = (block_last(b, comm->rank) - mine) * elem};
         messages[n++] = (tti_message){.peer = peer,
                                       .in = (char *)work->dst + from * elem,
-                                      .n_bytes = (block_part(b, peer + 1) - from) * elem};
+                                      .n_bytes = (block_last(b, peer) - from) * elem};
     }
     return comm->transport->exchange(comm->state, messages, n);
+}
+
+/* Elements of the vector, or of the longest part of it. */
+static size_t extent(const tti_work *work) {
+    size_t n = work->bounds ? 0 : work->n_elems;
+    for (int r = 0; work->bounds && r < work->comm->n_ranks; r++)
+        n = TTI_MAX(n, work->bounds[r + 1] - work->bounds[r]);
+    return n;
 }
 
 static tutti_status reduce_exchanged(const tti_work *work) {
     tutti_comm *comm = work->comm;
     size_t elem = tutti_dtype_bytes(work->dtype), n_block = EXCHANGE_BLOCK_BYTES / elem;
-    size_t n_part = (TTI_MIN(n_block, work->n_elems) / (size_t)comm->n_ranks + 64) * elem;
-    for (size_t i = 0; i < work->n_elems; i += n_block) {
-        block b = {i, i + TTI_MIN(n_block, work->n_elems - i), comm->n_ranks};
+    size_t n_ranks = (size_t)comm->n_ranks, n_all = extent(work);
+    if (work->bounds) n_block /= n_ranks;
+    size_t n_part = TTI_MIN(n_block, n_all);
+    if (!work->bounds) n_part = n_part / n_ranks + 64;
+    for (size_t i = 0; i < n_all; i += n_block) {
+        block b = {work, i, i + TTI_MIN(n_block, n_all - i)};
         places at = {.n_dsts = 1};
         void *scratch;
         unsigned char *staging;
-        TTI_TRY(places_init(work, &at, n_part * (size_t)work->order->n_terms, &scratch, &staging));
+        TTI_TRY(places_init(work, &at, n_part * elem * (size_t)work->order->n_terms, &scratch,
+                            &staging));
         TTI_TRY(exchange_terms(work, &b, &at, staging));
-        size_t mine = block_part(&b, comm->rank);
+        size_t mine = block_first(&b, comm->rank);
         at.dsts[0] = (char *)work->dst + mine * elem;
-        sum_range(work, &at, 0, block_part(&b, comm->rank + 1) - mine, scratch);
-        TTI_TRY(exchange_results(work, &b));
+        sum_range(work, &at, 0, block_last(&b, comm->rank) - mine, scratch);
+        if (!work->bounds) TTI_TRY(exchange_results(work, &b));
     }
     return TUTTI_OK;
 }

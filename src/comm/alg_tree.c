@@ -107,7 +107,7 @@ static void fold(plan *p, const node *a, const node *b, int round) {
 
 /* Runs the stack machine of order on owners instead of numbers; *result owns the sum. */
 static void plan_build(plan *p, const tti_sum_order *order, size_t n_elems, node *result) {
-    node stack[TTI_SUM_DEPTH];
+    node stack[TTI_SUM_DEPTH] = {{0}};
     int n = 0;
     p->n_owners = p->n_transfers = p->n_rounds = 0;
     for (int t = 0; t < order->n_terms; t++) {
@@ -181,7 +181,17 @@ static tutti_status run_round(const tree *t, int round) {
     return TUTTI_OK;
 }
 
-/* Owners put their ranges into dst and send them to everybody. */
+/* What rank is to get of the range of an owner, in elements of the block. */
+static owner wanted(const tree *t, const owner *o, int rank) {
+    const size_t *part = t->work->bounds ? t->work->bounds + rank : NULL;
+    owner want = *o;
+    if (!part) return want;
+    want.lo = TTI_MAX(o->lo, TTI_MAX(part[0], t->first) - t->first);
+    want.hi = TTI_MAX(want.lo, TTI_MIN(o->hi, TTI_MAX(part[1], t->first) - t->first));
+    return want;
+}
+
+/* Owners put their ranges into dst and send each rank what it is to get of them. */
 static tutti_status gather(const tree *t) {
     tutti_comm *comm = t->work->comm;
     char *dst = (char *)t->work->dst + t->first * t->elem;
@@ -190,19 +200,23 @@ static tutti_status gather(const tree *t) {
     int n = 0;
     for (int i = 0; i < t->result.n; i++) {
         const owner *o = &t->plan.owners[t->result.first + i];
-        size_t n_elems = o->hi - o->lo;
-        char *range = dst + o->lo * t->elem;
         if (o->rank != comm->rank) {
-            messages[n++] =
-                (tti_message){.peer = o->rank, .in = range, .n_bytes = n_elems * t->elem};
+            owner want = wanted(t, o, comm->rank);
+            messages[n++] = (tti_message){.peer = o->rank,
+                                          .in = dst + want.lo * t->elem,
+                                          .n_bytes = (want.hi - want.lo) * t->elem};
             continue;
         }
         const char *sum = t->sums[o->piece] + o->lo * t->wide_elem;
-        if (sum != range) tti_narrow(t->work->dtype, sum, range, n_elems);
-        for (int k = 1; k < comm->n_ranks; k++)
-            messages[n++] = (tti_message){.peer = (comm->rank + k) % comm->n_ranks,
-                                          .out = range,
-                                          .n_bytes = n_elems * t->elem};
+        if (sum != dst + o->lo * t->elem)
+            tti_narrow(t->work->dtype, sum, dst + o->lo * t->elem, o->hi - o->lo);
+        for (int k = 1; k < comm->n_ranks; k++) {
+            int peer = (comm->rank + k) % comm->n_ranks;
+            owner want = wanted(t, o, peer);
+            messages[n++] = (tti_message){.peer = peer,
+                                          .out = dst + want.lo * t->elem,
+                                          .n_bytes = (want.hi - want.lo) * t->elem};
+        }
     }
     return comm->transport->exchange(comm->state, messages, n);
 }

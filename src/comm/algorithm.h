@@ -36,7 +36,8 @@ typedef struct tti_work {
     tutti_dtype dtype;
     tutti_reduce_op op;
     bool direct; /* view(rank, piece) works, and view(rank, n_pieces of that rank) is its dst */
-    bool keeps_terms; /* the terms must not be changed (but where dst is one) */
+    bool keeps_terms;     /* the terms must not be changed (but where dst is one) */
+    const size_t *bounds; /* [n_ranks + 1]: the part of dst that each rank gets; NULL: all of it */
 } tti_work;
 
 /* The algorithms of all_reduce and reduce_shards. */

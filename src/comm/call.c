@@ -11,8 +11,8 @@
 #include "comm/progress.h"
 
 static const char *const kind_texts[TTI_N_CALLS] = {
-    "nothing",   "comm_alloc", "barrier",       "all_reduce", "reduce_scatter", "all_gather",
-    "broadcast", "all_to_all", "reduce_shards", "send",       "recv",
+    "nothing",   "comm_alloc", "barrier",       "all_reduce",   "reduce_scatter", "all_gather",
+    "broadcast", "all_to_all", "reduce_shards", "gather_parts", "send",           "recv",
 };
 static const char *const op_texts[TUTTI_N_REDUCE_OPS] = {"sum", "min", "max"};
 static const char *const alg_texts[TUTTI_N_ALGS] = {"auto", "ring", "tree", "direct"};
@@ -34,6 +34,9 @@ static void call_rest(const tti_call *call, char *buf, size_t n_bytes) {
             break;
         case TTI_CALL_REDUCE_SHARDS:
             snprintf(buf, n_bytes, ", shards=%d, %s", call->peer, alg);
+            break;
+        case TTI_CALL_GATHER_PARTS:
+            snprintf(buf, n_bytes, ", parts=%08x", (unsigned)call->op);
             break;
         case TTI_CALL_SEND:
         case TTI_CALL_RECV:

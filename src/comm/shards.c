@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "comm/call.h"
+#include "comm/parts.h"
 
 static tutti_status check_pieces(const tutti_comm *comm, const tti_reduce_desc *desc) {
     tti_piece want[TTI_MAX_PIECES];
@@ -29,6 +30,14 @@ static tutti_status check_pieces(const tutti_comm *comm, const tti_reduce_desc *
     return TUTTI_OK;
 }
 
+static tutti_status check_whole(const tutti_comm *comm, const tti_reduce_desc *desc) {
+    if (!desc->bounds) return TUTTI_OK;
+    TTI_TRY(tti_check_bounds("reduce_shards", comm, desc->bounds, 1, desc->n_elems));
+    if (desc->bounds[0] == 0 && desc->bounds[comm->n_ranks] == desc->n_elems) return TUTTI_OK;
+    return tti_fail(TUTTI_E_INVALID, "reduce_shards: parts from %zu to %zu, want 0 to %zu",
+                    desc->bounds[0], desc->bounds[comm->n_ranks], desc->n_elems);
+}
+
 static tutti_status check_desc(const tutti_comm *comm, const tti_reduce_desc *desc) {
     if (!desc) return tti_fail(TUTTI_E_INVALID, "reduce_shards: desc is NULL");
     int v = desc->n_shards;
@@ -46,6 +55,7 @@ static tutti_status check_desc(const tutti_comm *comm, const tti_reduce_desc *de
     TTI_TRY(tti_check_elems("reduce_shards", desc->n_elems, 1, desc->dtype));
     if (!desc->dst && desc->n_elems > 0)
         return tti_fail(TUTTI_E_INVALID, "reduce_shards: dst is NULL");
+    TTI_TRY(check_whole(comm, desc));
     return check_pieces(comm, desc);
 }
 
@@ -76,10 +86,13 @@ static tutti_status run(tutti_comm *comm, const tti_reduce_desc *desc) {
                      .dst = desc->dst,
                      .n_elems = desc->n_elems,
                      .dtype = desc->dtype,
-                     .op = TUTTI_SUM};
+                     .op = TUTTI_SUM,
+                     .bounds = desc->bounds};
+    size_t n_bounds = (size_t)comm->n_ranks + 1;
     tti_offer offer = {.call = {.kind = TTI_CALL_REDUCE_SHARDS,
                                 .dtype = desc->dtype,
                                 .alg = desc->alg,
+                                .op = desc->bounds ? tti_bounds_digest(desc->bounds, n_bounds) : 0,
                                 .peer = desc->n_shards,
                                 .n_elems = desc->n_elems}};
     unsigned char payload[TTI_INLINE_BYTES];

@@ -33,6 +33,9 @@ typedef struct tti_reduce_desc {
     int n_shards;            /* V, a power of two, W <= V <= TTI_MAX_SHARDS                  */
     tutti_comm_alg alg;      /* AUTO, DIRECT or TREE, which give the same bits; RING is
                                 TUTTI_E_INVALID: its order depends on the number of ranks    */
+    const size_t *bounds;    /* [n_ranks + 1], rising from 0 to n_elems: rank r gets elements
+                                bounds[r] .. bounds[r+1]-1 alone, and the others of its dst are
+                                undefined; NULL: every rank gets all                         */
 } tti_reduce_desc;
 
 /* dst[i] = sum over all V shards, in tree order, the same bits for every W, on every rank, with

@@ -23,6 +23,7 @@ typedef enum tti_call_kind {
     TTI_CALL_BROADCAST,
     TTI_CALL_ALL_TO_ALL,
     TTI_CALL_REDUCE_SHARDS,
+    TTI_CALL_GATHER_PARTS,
     TTI_CALL_SEND,
     TTI_CALL_RECV,
     TTI_N_CALLS
@@ -30,7 +31,7 @@ typedef enum tti_call_kind {
 
 /* What ranks must agree on; fields that a kind does not use are 0. */
 typedef struct tti_call {
-    int32_t kind, dtype, op, alg;
+    int32_t kind, dtype, op, alg; /* op: where ranks have parts, their digest */
     int32_t peer;     /* root of a broadcast, peer of send and recv, V of reduce_shards */
     int32_t unused;   /* 0: the records are compared as bytes */
     uint64_t n_elems; /* ALLOC: bytes */

@@ -8,6 +8,7 @@ typedef struct job {
     tutti_dtype dtype;
     tutti_comm_alg alg;
     bool registered, in_place;
+    bool in_parts; /* each rank gets one, of uneven length */
 } job;
 
 static float noise(uint64_t i, int shard) {
@@ -34,12 +35,24 @@ static void fill_pieces(const job *j, const tti_piece *pieces, int n_pieces) {
     }
 }
 
+/* The first rank has nothing, the second little, the others the more the later they are. */
+static void fill_bounds(const job *j, int n_ranks, size_t *bounds) {
+    size_t n = (size_t)n_ranks;
+    for (size_t r = 0; r <= n; r++) bounds[r] = r < 2 ? 0 : j->n_elems * r * r / (n * n);
+    bounds[n] = j->n_elems;
+}
+
 static const char *reduce_and_check(tutti_comm *comm, const job *j, const tti_piece *pieces,
                                     int n_pieces, void *dst) {
+    size_t bounds[9], first = 0, last = j->n_elems;
+    int rank = tutti_comm_rank(comm);
     fill_pieces(j, pieces, n_pieces);
-    tti_reduce_desc desc = {pieces, n_pieces, dst, j->n_elems, j->dtype, j->n_shards, j->alg};
+    fill_bounds(j, tutti_comm_n_ranks(comm), bounds);
+    tti_reduce_desc desc = {pieces,   n_pieces,    dst,    j->n_elems,
+                            j->dtype, j->n_shards, j->alg, j->in_parts ? bounds : NULL};
     COMM_OK(tti_comm_reduce_shards(comm, &desc));
-    for (size_t i = 0; i < j->n_elems; i++) {
+    if (j->in_parts) first = bounds[rank], last = bounds[rank + 1];
+    for (size_t i = first; i < last; i++) {
         double want = tree_sum(i, 0, j->n_shards, j->dtype);
         double got = tti_load_elem(j->dtype, dst, i);
         if (got != want)
@@ -84,8 +97,8 @@ T_CASE(every_division_gives_the_bits_of_the_tree) {
         for (int w = 1; w <= 8 && w <= shard_counts[v]; w++)
             for (int a = 0; a < 3; a++)
                 for (int bits = 0; bits < 4; bits++) {
-                    job j = {shard_counts[v], a == 0 ? 37 : 1301, TUTTI_F32,
-                             algs[a],         bits & 1,           bits & 2};
+                    job j = {shard_counts[v], a == 0 ? 37 : 1301, TUTTI_F32, algs[a],
+                             bits & 1,        bits & 2,           false};
                     comm_run_with(w, true, 0, job_rank, &j);
                 }
 }
@@ -94,7 +107,8 @@ T_CASE(threads_that_see_all_memory) {
     T_UNUSED;
     for (int w = 1; w <= 8; w++)
         for (int alg = 0; alg < 2; alg++) {
-            job j = {16, 2050, TUTTI_F64, alg ? TUTTI_ALG_TREE : TUTTI_ALG_DIRECT, false, true};
+            job j = {16,    2050, TUTTI_F64, alg ? TUTTI_ALG_TREE : TUTTI_ALG_DIRECT,
+                     false, true, false};
             comm_run(w, job_rank, &j);
         }
 }
@@ -103,9 +117,24 @@ T_CASE(many_blocks) {
     T_UNUSED;
     for (int bits = 0; bits < 4; bits++) {
         job j = {4,        300001, TUTTI_F32, bits & 1 ? TUTTI_ALG_TREE : TUTTI_ALG_DIRECT,
-                 bits & 2, true};
+                 bits & 2, true,   false};
+        comm_run_with(3, true, 0, job_rank, &j);
+        j.in_parts = true;
         comm_run_with(3, true, 0, job_rank, &j);
     }
+}
+
+T_CASE(every_rank_gets_its_part) {
+    T_UNUSED;
+    const tutti_comm_alg algs[] = {TUTTI_ALG_AUTO, TUTTI_ALG_DIRECT, TUTTI_ALG_TREE};
+    for (int w = 1; w <= 8; w++)
+        for (int a = 0; a < 3; a++)
+            for (int bits = 0; bits < 4; bits++) {
+                job j = {16, a == 0 ? 37 : 1301, TUTTI_F32, algs[a], bits & 1, bits & 2, true};
+                comm_run_with(w, true, 0, job_rank, &j);
+                j.dtype = TUTTI_F64;
+                if (bits == 3) comm_run_with(w, true, 0, job_rank, &j);
+            }
 }
 
 /* ---- the division ---- */
@@ -137,7 +166,7 @@ static const char *refused_rank(tutti_comm *comm, void *arg) {
     (void)arg;
     float x[4] = {1, 2, 3, 4};
     tti_piece piece = {1, tutti_comm_rank(comm), x};
-    tti_reduce_desc desc = {&piece, 1, x, 4, TUTTI_F32, 4, TUTTI_ALG_RING};
+    tti_reduce_desc desc = {&piece, 1, x, 4, TUTTI_F32, 4, TUTTI_ALG_RING, NULL};
     COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID,
                "order that depends on the number of workers");
     desc.alg = TUTTI_ALG_AUTO;
@@ -151,6 +180,12 @@ static const char *refused_rank(tutti_comm *comm, void *arg) {
     desc.n_pieces = 2;
     COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "got 2");
     desc.n_pieces = 1;
+    size_t bounds[3] = {0, 5, 4};
+    desc.bounds = bounds;
+    COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "bound 1 of group 0 is 5");
+    bounds[1] = bounds[2] = 3;
+    COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "from 0 to 3, want 0 to 4");
+    desc.bounds = NULL;
     piece.data = NULL;
     COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "has no data");
     piece.data = x;
@@ -174,6 +209,7 @@ int main(void) {
         cmocka_unit_test(every_division_gives_the_bits_of_the_tree),
         cmocka_unit_test(threads_that_see_all_memory),
         cmocka_unit_test(many_blocks),
+        cmocka_unit_test(every_rank_gets_its_part),
         cmocka_unit_test(pieces_cover_the_shards),
         cmocka_unit_test(refusals_and_mismatch),
     };

@@ -1,0 +1,106 @@
+/* parts.c - an all-gather of parts of different lengths.
+ *
+ * Where peers' memory can be seen each rank reads what it lacks and a barrier ends the call; else
+ * the transport exchanges one message for each part and peer. */
+#include "comm/parts.h"
+
+#include <string.h>
+
+#include "comm/call.h"
+
+tutti_status tti_check_bounds(const char *who, const tutti_comm *comm, const size_t *bounds,
+                              size_t n_groups, size_t n_elems) {
+    size_t n = (size_t)comm->n_ranks + 1;
+    for (size_t g = 0; g < n_groups; g++)
+        for (size_t r = 0; r < n; r++) {
+            const size_t *bound = &bounds[g * n + r];
+            if (*bound <= n_elems && (r == 0 || bound[-1] <= *bound)) continue;
+            return tti_fail(TUTTI_E_INVALID,
+                            "%s: bound %zu of group %zu is %zu: want rising numbers up to %zu", who,
+                            r, g, *bound, n_elems);
+        }
+    return TUTTI_OK;
+}
+
+/* FNV-1a of the bytes. */
+int32_t tti_bounds_digest(const size_t *bounds, size_t n) {
+    const unsigned char *bytes = (const unsigned char *)bounds;
+    uint32_t digest = 2166136261u;
+    for (size_t i = 0; i < n * sizeof *bounds; i++) digest = (digest ^ bytes[i]) * 16777619u;
+    return (int32_t)(digest ? digest : 1);
+}
+
+/* Where a part begins, and its bytes. */
+typedef struct place {
+    size_t at, n_bytes;
+} place;
+
+static place place_of(const tutti_comm *comm, const tti_parts_desc *desc, size_t group, int rank) {
+    const size_t *bound = desc->bounds + group * ((size_t)comm->n_ranks + 1) + rank;
+    size_t elem = tutti_dtype_bytes(desc->dtype);
+    return (place){bound[0] * elem, (bound[1] - bound[0]) * elem};
+}
+
+/* The others in an order of its own for each rank, so that not all read from one. */
+static int nth_peer(const tutti_comm *comm, int i) { return (comm->rank + i) % comm->n_ranks; }
+
+static tutti_status read_parts(tutti_comm *comm, const tti_parts_desc *desc) {
+    for (int i = 1; i < comm->n_ranks; i++) {
+        const char *theirs = comm->transport->view(comm->state, nth_peer(comm, i), 0);
+        for (size_t g = 0; g < desc->n_groups; g++) {
+            place p = place_of(comm, desc, g, nth_peer(comm, i));
+            if (p.n_bytes) memcpy((char *)desc->dst + p.at, theirs + p.at, p.n_bytes);
+        }
+    }
+    return comm->transport->barrier(comm->state);
+}
+
+static tutti_status exchange_parts(tutti_comm *comm, const tti_parts_desc *desc, size_t group) {
+    tti_message *messages = tti_comm_messages(comm, 2 * comm->n_ranks);
+    if (!messages) return TUTTI_E_NOMEM;
+    place mine = place_of(comm, desc, group, comm->rank);
+    int n = 0;
+    for (int i = 1; i < comm->n_ranks; i++) {
+        int peer = nth_peer(comm, i);
+        place theirs = place_of(comm, desc, group, peer);
+        messages[n++] = (tti_message){
+            .peer = peer, .out = (const char *)desc->src + mine.at, .n_bytes = mine.n_bytes};
+        messages[n++] = (tti_message){
+            .peer = peer, .in = (char *)desc->dst + theirs.at, .n_bytes = theirs.n_bytes};
+    }
+    return comm->transport->exchange(comm->state, messages, n);
+}
+
+/* Up to the end of the last part. */
+static size_t extent(const tutti_comm *comm, const tti_parts_desc *desc) {
+    size_t n = 0, n_row = (size_t)comm->n_ranks + 1;
+    for (size_t g = 0; g < desc->n_groups; g++) n = TTI_MAX(n, desc->bounds[g * n_row + n_row - 1]);
+    return n;
+}
+
+static tutti_status gather(tutti_comm *comm, const tti_parts_desc *desc, size_t n_elems) {
+    size_t n_bounds = desc->n_groups * ((size_t)comm->n_ranks + 1);
+    tti_offer offer = {.call = {.kind = TTI_CALL_GATHER_PARTS,
+                                .dtype = desc->dtype,
+                                .op = tti_bounds_digest(desc->bounds, n_bounds),
+                                .n_elems = n_elems},
+                       .bufs = {(void *)(uintptr_t)desc->src},
+                       .n_bufs = 1,
+                       .buf_bytes = n_elems * tutti_dtype_bytes(desc->dtype)};
+    bool direct;
+    TTI_TRY(tti_call_begin(comm, &offer, &direct));
+    if (direct) return read_parts(comm, desc);
+    for (size_t g = 0; g < desc->n_groups; g++) TTI_TRY(exchange_parts(comm, desc, g));
+    return TUTTI_OK;
+}
+
+tutti_status tti_comm_gather_parts(tutti_comm *comm, const tti_parts_desc *desc) {
+    TTI_TRY(tti_check_comm("gather_parts", comm));
+    if (!desc->bounds) return tti_fail(TUTTI_E_INVALID, "gather_parts: bounds is NULL");
+    size_t n_elems = extent(comm, desc);
+    TTI_TRY(tti_check_elems("gather_parts", n_elems, 1, desc->dtype));
+    TTI_TRY(tti_check_bounds("gather_parts", comm, desc->bounds, desc->n_groups, n_elems));
+    size_t n_bytes = n_elems * tutti_dtype_bytes(desc->dtype);
+    TTI_TRY(tti_check_buffers("gather_parts", desc->src, n_bytes, desc->dst, n_bytes));
+    return tti_call_end(comm, gather(comm, desc, n_elems));
+}

@@ -1,0 +1,31 @@
+/* parts.h - vectors of which each rank holds parts of its own, as long as it likes.
+ *
+ * A row of bounds has n_ranks + 1 rising element numbers: rank r holds bounds[r] .. bounds[r+1]-1.
+ */
+#ifndef TTI_COMM_PARTS_H
+#define TTI_COMM_PARTS_H
+
+#include "tutti/comm.h"
+
+typedef struct tti_parts_desc {
+    const void *src;      /* has the parts of this rank, at their places; best from
+                             tutti_comm_alloc                                     */
+    void *dst;            /* gets those of the others; may be src, else no overlap */
+    const size_t *bounds; /* [n_groups][n_ranks + 1]                               */
+    size_t n_groups;
+    tutti_dtype dtype;
+} tti_parts_desc;
+
+/* Every rank's parts come to every rank; what lies in no part is not touched, nor are the own parts
+ * of dst.  A collective: errors as in tutti/comm.h. */
+TUTTI_NODISCARD tutti_status tti_comm_gather_parts(tutti_comm *comm, const tti_parts_desc *desc);
+
+/* TUTTI_E_INVALID unless every row rises and stays within n_elems. */
+TUTTI_NODISCARD tutti_status tti_check_bounds(const char *who, const tutti_comm *comm,
+                                              const size_t *bounds, size_t n_groups,
+                                              size_t n_elems);
+
+/* Of the n numbers of bounds: what ranks compare to agree on them; never 0. */
+int32_t tti_bounds_digest(const size_t *bounds, size_t n);
+
+#endif /* TTI_COMM_PARTS_H */

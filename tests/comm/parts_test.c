@@ -1,0 +1,103 @@
+/* parts_test.c - parts of different lengths come to every rank, and nothing else changes. */
+#include "comm/parts.h"
+
+#include "comm/ranks.h"
+
+enum { N = 3000, N_GROUPS = 3, MAX_RANKS = 8 };
+
+typedef struct job {
+    bool registered, in_place;
+    size_t scale; /* of the lengths: 1 short, more for long parts */
+} job;
+
+/* Three groups with a gap between them; in each another rank has nothing. */
+static void fill_bounds(const job *j, int n_ranks, size_t *bounds) {
+    for (int g = 0; g < N_GROUPS; g++)
+        for (int r = 0, at = g * N / N_GROUPS + 7; r <= n_ranks; r++) {
+            bounds[g * (n_ranks + 1) + r] = (size_t)at * j->scale;
+            at += r == g % n_ranks ? 0 : 17 + 13 * r + g;
+        }
+}
+
+static int owner_of(const size_t *bounds, int n_ranks, size_t i) {
+    for (int g = 0; g < N_GROUPS; g++)
+        for (int r = 0; r < n_ranks; r++) {
+            const size_t *bound = &bounds[g * (n_ranks + 1) + r];
+            if (i >= bound[0] && i < bound[1]) return r;
+        }
+    return -1;
+}
+
+static const char *check(const job *j, int rank, int n_ranks, const size_t *bounds,
+                         const float *dst) {
+    for (size_t i = 0; i < N * j->scale; i++) {
+        int owner = owner_of(bounds, n_ranks, i);
+        float want = owner == -1 || (owner == rank && !j->in_place) ? -1 : (float)(i + 1);
+        if (dst[i] != want)
+            return comm_text("W %d rank %d [%zu]: got %g, want %g", n_ranks, rank, i,
+                             (double)dst[i], (double)want);
+    }
+    return NULL;
+}
+
+static const char *gather_rank(tutti_comm *comm, void *arg) {
+    const job *j = arg;
+    size_t n = N * j->scale, bounds[N_GROUPS * (MAX_RANKS + 1)];
+    int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
+    void *memory = NULL;
+    if (j->registered)
+        COMM_OK(tutti_comm_alloc(comm, n * sizeof(float), &memory));
+    else
+        memory = malloc(n * sizeof(float));
+    float *src = memory, *dst = j->in_place ? src : malloc(n * sizeof *dst);
+    fill_bounds(j, n_ranks, bounds);
+    for (size_t i = 0; i < n; i++) {
+        dst[i] = -1;
+        src[i] = owner_of(bounds, n_ranks, i) == rank ? (float)(i + 1) : -1;
+    }
+    COMM_OK(tti_comm_gather_parts(comm, &(tti_parts_desc){src, dst, bounds, N_GROUPS, TUTTI_F32}));
+    const char *failure = check(j, rank, n_ranks, bounds, dst);
+    if (dst != src) free(dst);
+    if (!j->registered) free(memory);
+    return failure;
+}
+
+T_CASE(parts_come_to_every_rank) {
+    T_UNUSED;
+    for (int w = 1; w <= MAX_RANKS; w++)
+        for (int bits = 0; bits < 8; bits++) {
+            job j = {bits & 1, bits & 2, bits & 4 ? 100 : 1};
+            if (j.scale == 1 || w == 3) comm_run_with(w, true, 0, gather_rank, &j);
+        }
+}
+
+static const char *refused_rank(tutti_comm *comm, void *arg) {
+    (void)arg;
+    float x[8] = {0};
+    size_t bounds[3] = {0, 4, 8};
+    tti_parts_desc desc = {x, x, NULL, 1, TUTTI_F32};
+    COMM_FAILS(tti_comm_gather_parts(comm, &desc), TUTTI_E_INVALID, "bounds is NULL");
+    desc.bounds = bounds;
+    desc.dst = x + 1;
+    COMM_FAILS(tti_comm_gather_parts(comm, &desc), TUTTI_E_INVALID, "overlap");
+    desc.dst = x;
+    bounds[1] = 9;
+    COMM_FAILS(tti_comm_gather_parts(comm, &desc), TUTTI_E_INVALID, "bound 1 of group 0 is 9");
+    bounds[1] = (size_t)(3 + tutti_comm_rank(comm));
+    COMM_FAILS(tti_comm_gather_parts(comm, &desc), TUTTI_E_MISMATCH,
+               "rank 1 called gather_parts(n_elems=8, f32, parts=");
+    return NULL;
+}
+
+T_CASE(refusals_and_mismatch) {
+    T_UNUSED;
+    comm_run(2, refused_rank, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parts_come_to_every_rank),
+        cmocka_unit_test(refusals_and_mismatch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
