@@ -679,9 +679,10 @@ void tti_exec_device_release(tti_exec *x) {
     const tti_backend *backend = x->desc.backend;
     if (!d || !d->ops) return;
     if (d->ops->sync() != TUTTI_OK) tti_clear_error(); /* the run has its own failure to tell */
+    /* The recordings first: NCCL parts only once nothing can call it again. */
+    for (int i = 0; i < TTI_MAX_AHEAD; i++) release_set(x, &d->sets[i]);
     tti_device_reduce_destroy(d->reduce);
     d->ops->update_destroy(d->update);
-    for (int i = 0; i < TTI_MAX_AHEAD; i++) release_set(x, &d->sets[i]);
     tti_kept_release(backend, &d->kept);
     backend->release(d->fixed, (size_t)n_local(x) * sizeof(tti_run));
     backend->release(d->runs, (size_t)n_local(x) * sizeof(tti_run));

@@ -66,6 +66,7 @@ static size_t most_words(const tti_exec *x) {
 
 /* As parallel.algorithm says of the host. */
 static tti_device_way way_of(tutti_comm_alg alg) {
+    if (alg == TUTTI_ALG_AUTO) return TTI_WAY_AUTO;
     return alg == TUTTI_ALG_DIRECT ? TTI_WAY_PEERS : TTI_WAY_LIBRARY;
 }
 

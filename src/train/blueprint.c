@@ -163,6 +163,13 @@ static tutti_status check_groups(const tti_blueprint *b) {
     return st;
 }
 
+/* Between devices few large ones: while a bucket is summed beside the shards, its blocks keep
+ * products off their multiprocessors, which costs more than a fast link leaves to be hidden. */
+static size_t bucket_bytes(const tti_blueprint *b) {
+    double mb = b->config.parallel.bucket_mb, mb_auto = b->devices.backend->device ? 128 : 4;
+    return (size_t)((mb < 0 ? mb_auto : mb) * 1048576.0);
+}
+
 static tutti_status make_plan(const tutti_job *job, tti_blueprint *b) {
     const tti_job_config *c = &b->config;
     const tti_optimizer *optimizer = tti_optimizer_find(c->optimizer.name);
@@ -187,7 +194,7 @@ static tutti_status make_plan(const tutti_job *job, tti_blueprint *b) {
                          .weight_decay = c->optimizer.weight_decay,
                          .rule = apply_groups,
                          .rule_user = c,
-                         .bucket_bytes = (size_t)(c->parallel.bucket_mb * 1048576.0)},
+                         .bucket_bytes = bucket_bytes(b)},
         &b->plan);
 }
 

@@ -387,9 +387,10 @@ static const tti_option rows[] = {
      .choices = "auto|ring|tree|direct", .also = "all_reduce|allreduce|algo",
      .help =
          "How sums travel between workers; auto: by size; ring: fast mode only.  Between GPUs "
-         "auto: by way of the host; direct: kernels over each other's memory; tree, ring: NCCL"},
-    {"parallel.bucket_mb", TTI_OPTION_FLOAT, AT(parallel.bucket_mb), "4", RANGE(0.0009765625, 4096),
-     .also = "bucket|bucket_size|bucket_cap_mb", .help = "MiB of gradients that travel together"},
+         "auto, direct: kernels over each other's memory, without it NCCL; tree, ring: NCCL"},
+    {"parallel.bucket_mb", TTI_OPTION_FLOAT, AT(parallel.bucket_mb), "auto",
+     RANGE(0.0009765625, 4096), .word = "auto", .also = "bucket|bucket_size|bucket_cap_mb",
+     .help = "MiB of gradients that travel together; auto: 4, between GPUs 128"},
     {"parallel.timeout_ms", TTI_OPTION_INT, AT(parallel.timeout_ms), "60000", RANGE(1, 86400000),
      .also = "timeout", .help = "Longest wait for another worker"},
     {"parallel.backend", TTI_OPTION_CHOICE, AT(parallel.backend), "auto",
