@@ -99,12 +99,6 @@ tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_
     int n_terms = 0;
     *out = NULL;
     if (x->n_ranks == 1 || !ops->peers_meet) return TUTTI_OK;
-    if (x->desc.alg == TUTTI_ALG_AUTO) { /* the way that was measured to give the same bits */
-        tti_str_add(way,
-                    "by way of the host; parallel.algorithm=direct or tree adds between the "
-                    "devices");
-        return TUTTI_OK;
-    }
     if (x->desc.alg == TUTTI_ALG_RING && !x->desc.fast)
         return tti_fail(TUTTI_E_INVALID,
                         "exec: the ring algorithm adds in an order that depends on the number of "
