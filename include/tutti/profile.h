@@ -16,10 +16,11 @@ typedef struct tutti_profile_desc {
 
 TUTTI_EXTERN_C_BEGIN
 
-/* Trains a few steps of the job with one worker, times every part of some of them without waiting
- * in between, and prints a table: time, TFLOP/s and GB/s of each kind of operation beside what this
- * device was measured to reach, its share of the step, and what a perfect kernel would save.  Below
- * it the time of a step as it runs in training.  *text is freed with free().  Writes no run. */
+/* Trains a few steps of the job, with one worker unless it says how many (as threads), times every
+ * part of some of them without waiting in between, and prints a table of rank 0: time, TFLOP/s and
+ * GB/s of each kind of operation beside what this device was measured to reach, its share of the
+ * step, and what a perfect kernel would save.  Below it the time of a step as it runs in training.
+ * *text is freed with free().  Writes no run. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_profile(tutti_job *job, const tutti_profile_desc *desc,
                                                      char **text);
 

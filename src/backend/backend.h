@@ -124,9 +124,9 @@ typedef struct tti_device_ops {
     /* Names what is put into the queues until the range ends, for tools that watch (NVTX);
      * NULL ends the innermost.  Costs nothing when nobody does.  May be NULL. */
     void (*range)(const char *name);
-    /* A moment of the compute queue, numbered from 0 up; and when each of n came, in microseconds
-     * since moment 0 (waits). */
-    tutti_status (*stamp)(int moment);
+    /* A moment of a queue, numbered from 0 up, also inside a recording; and when each of n came, in
+     * microseconds since moment 0 (waits). */
+    tutti_status (*stamp)(tti_queue queue, int moment);
     tutti_status (*read_stamps)(int n, double *us);
     /* A recording of what is put into the compute queue between the two calls; nothing runs. */
     tutti_status (*record_begin)(void);

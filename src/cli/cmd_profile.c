@@ -1,4 +1,5 @@
 /* cmd_profile.c - `tutti profile JOB.yaml`: where the time of a step goes. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,12 +9,16 @@
 #include "tutti/profile.h"
 
 static const char usage[] =
-    "usage: tutti profile [JOB.yaml] [key=value ...] [--trace FILE] [--steps N]\n\n"
-    "Trains a few steps with one worker and times every part of them without waiting in between.\n"
+    "usage: tutti profile [JOB.yaml] [key=value ...] [-n WORKERS] [--trace FILE] [--steps N]\n"
+    "                     [--all]\n\n"
+    "Trains a few steps and times every part of them without waiting in between: on a GPU the\n"
+    "recordings that training plays, with moments in them, on the host the first core's shards.\n"
     "Prints a table: time, TFLOP/s and GB/s of each kind of operation, its share of the step, and\n"
-    "what a kernel at the measured ceilings would save.  --trace FILE writes a trace for\n"
-    "https://ui.perfetto.dev or chrome://tracing; --steps N times N steps (3) and tells the\n"
-    "fastest.  Nothing is kept of the training.\n";
+    "what a kernel at the measured ceilings would save; the slowest 25, with --all every one.\n"
+    "--trace FILE writes a trace for https://ui.perfetto.dev or chrome://tracing: a process for\n"
+    "each worker, in it a line for each queue of its GPU (kernels, copies of samples, sums) and\n"
+    "one for what the host waits for.  --steps N times N steps (3), the table is of the fastest.\n"
+    "-n WORKERS (1) are threads.  Nothing is kept of the training.\n";
 
 /* Takes "NAME VALUE" out of argv; NULL: it is not there. */
 static const char *take_option(int *argc, char **argv, const char *name) {
@@ -27,11 +32,23 @@ static const char *take_option(int *argc, char **argv, const char *name) {
     return NULL;
 }
 
+/* The same for an option without a value. */
+static bool take_flag(int *argc, char **argv, const char *name) {
+    for (int i = 1; i < *argc; i++) {
+        if (strcmp(argv[i], name) != 0) continue;
+        memmove(argv + i, argv + i + 1, (size_t)(*argc - i) * sizeof *argv);
+        *argc -= 1;
+        return true;
+    }
+    return false;
+}
+
 int tutti_cmd_profile(int argc, char **argv) {
     job_args args;
     char *text;
     tutti_profile_desc desc = {.trace_path = take_option(&argc, argv, "--trace")};
     const char *steps = take_option(&argc, argv, "--steps");
+    if (take_flag(&argc, argv, "--all")) desc.max_rows = INT_MAX;
     if (steps && ((desc.n_steps = atoi(steps)) < 1 || desc.n_steps > 1000)) {
         fprintf(stderr, "tutti profile: --steps wants a number from 1 to 1000, got '%s'\n", steps);
         return 2;

@@ -59,7 +59,8 @@ struct tti_exec_device {
     int n_told; /* of sums, that a step tells */
     uint64_t n_begun, n_ended;
     int64_t last_end_ns;
-    tti_profile *profile; /* NULL: nothing is timed */
+    void **timed; /* [n_timed]: recordings of steps that are profiled; NULL: none is */
+    int n_timed, next_timed;
 };
 
 static int n_local(const tti_exec *x) { return x->last_shard - x->first_shard; }
@@ -353,6 +354,7 @@ static tutti_status feed(tti_exec *x, step_set *set, const tti_step_desc *desc) 
         tti_kept_note(&d->kept, desc, set->index);
         return TUTTI_OK;
     }
+    TTI_TRY(tti_profile_from(x, TTI_ROW_COPY));
     TTI_TRY(d->ops->copy(TTI_QUEUE_COPY, set->args, set->args_host, sizeof *set->args));
     for (int s = 0; s < n_local(x); s++) {
         const tti_shard_data *data = &desc->shards[s];
@@ -366,6 +368,7 @@ static tutti_status feed(tti_exec *x, step_set *set, const tti_step_desc *desc) 
     /* The loader may use the memory again once this returns; the device still computes the step
      * before meanwhile. */
     TTI_TRY(d->ops->mark(TTI_QUEUE_COPY, FED_MARK));
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, NULL, "samples to the device", -1));
     return d->ops->await(FED_MARK);
 }
 
@@ -406,40 +409,28 @@ static tutti_status join(tti_exec *x, int i) {
         TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE,
                              tti_instance_step_out(x->lane[s].shard, x->syncs[i], 0),
                              d->sync_joined, n_bytes));
-    return TUTTI_OK;
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, node, "join", -1);
 }
 
-/* What is timed while a step is profiled. */
-typedef struct timing {
+/* A shard at work. */
+typedef struct shard_at_work {
     tti_exec *x;
     const tti_instance *instance;
     int shard;
-} timing;
+} shard_at_work;
 
-static tutti_status stamp(tti_exec *x, const tti_node *node, const char *name, int shard) {
-    tti_profile *profile = x->device->profile;
-    if (!profile) return TUTTI_OK;
-    tti_profile_add(profile, node, name, shard);
-    return x->device->ops->stamp(profile->n);
+static bool is_summed_beside(const tti_exec *x, int shard) {
+    return x->device->reduce && shard == x->last_shard - 1;
 }
 
 /* A failure to take the time shows when the moments are read. */
 static void after_step(int step, void *user) {
-    const timing *t = user;
-    tutti_status st = stamp(t->x, t->x->desc.plan->shard.steps[step],
-                            tti_instance_kernel(t->instance, step), t->shard);
+    const shard_at_work *at = user;
+    tti_exec *x = at->x;
+    tutti_status st = tti_profile_upto(x, TTI_ROW_COMPUTE, x->desc.plan->shard.steps[step],
+                                       tti_instance_kernel(at->instance, step), at->shard);
     (void)st;
-}
-
-static void after_last_shard(int step, void *user) {
-    const timing *t = user;
-    tti_device_reduce_after(t->x->device->reduce, step);
-}
-
-/* What is done after each step of a shard. */
-static tti_after_step after_of(const tti_exec *x, int shard) {
-    if (x->device->profile) return after_step;
-    return x->device->reduce && shard == x->last_shard - 1 ? after_last_shard : NULL;
+    if (is_summed_beside(x, at->shard)) tti_device_reduce_after(x->device->reduce, step);
 }
 
 /* The steps between two joins, for every shard of a wave. */
@@ -452,9 +443,10 @@ static tutti_status run_part(tti_exec *x, const step_set *set, const tti_wave *w
         tti_instance *instance = x->lane[i].shard;
         tti_instance_set_grads(instance, x->buffers[wave->buffer[i]]);
         point_at(x, instance, &x->shard_inputs, set, s);
-        timing t = {x, instance, shard};
+        shard_at_work at = {x, instance, shard};
+        bool looks = x->profile || is_summed_beside(x, shard);
         TTI_TRY(tti_instance_run_range(instance, &x->device->runs[s], first, last,
-                                       after_of(x, shard), &t));
+                                       looks ? after_step : NULL, &at));
         if (last == n_steps) TTI_TRY(collect(x, instance, shard));
     }
     return TUTTI_OK;
@@ -471,7 +463,7 @@ static tutti_status run_shards(tti_exec *x, const step_set *set) {
         }
         if (beside && w == x->acc.n_waves - 1) return TUTTI_OK;
         tti_exec_merge(x, wave, 0, x->desc.plan->n_flat);
-        TTI_TRY(stamp(x, NULL, "add gradients of shards", -1));
+        TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "add gradients of shards", -1));
     }
     for (int i = 1; x->desc.fast && i < x->acc.n_pieces; i++)
         x->desc.backend->accumulate(tti_exec_grads(x), x->buffers[x->acc.piece_buffer[i]],
@@ -481,7 +473,7 @@ static tutti_status run_shards(tti_exec *x, const step_set *set) {
 
 /* ---- the step ---- */
 
-static tutti_status begin(tti_exec *x, const step_set *set) {
+static tutti_status put_begin(tti_exec *x, const step_set *set) {
     tti_exec_device *d = x->device;
     tti_gather g = d->kept.gather;
     g.args_from = set->args_host, g.index = set->index;
@@ -490,10 +482,18 @@ static tutti_status begin(tti_exec *x, const step_set *set) {
     return d->ops->begin_step(d->args, d->fixed, d->runs, n_local(x));
 }
 
+static tutti_status begin(tti_exec *x, const step_set *set) {
+    TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
+    TTI_TRY(put_begin(x, set));
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "begin", -1);
+}
+
 static tutti_status update_and_tell(tti_exec *x, const step_set *set) {
     tti_exec_device *d = x->device;
     TTI_TRY(d->ops->update_run(d->update));
-    return d->ops->tell(d->report, d->sums, d->n_told, set->told);
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "update", -1));
+    TTI_TRY(d->ops->tell(d->report, d->sums, d->n_told, set->told));
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "report to the host", -1);
 }
 
 /* beside: other devices are read while shards compute. */
@@ -501,18 +501,16 @@ static tutti_status whole_step(tti_exec *x, const step_set *set, bool beside) {
     tti_exec_device *d = x->device;
     if (d->reduce) tti_device_reduce_begin(d->reduce, beside);
     TTI_TRY(begin(x, set));
-    TTI_TRY(stamp(x, NULL, "begin", -1));
     TTI_TRY(run_shards(x, set));
     if (d->reduce) TTI_TRY(tti_device_reduce_finish(d->reduce, d->args, d->report, d->sums));
-    TTI_TRY(update_and_tell(x, set));
-    return stamp(x, NULL, "update", -1);
+    return update_and_tell(x, set);
 }
 
-static tutti_status record(tti_exec *x, step_set *set) {
+static tutti_status record(tti_exec *x, const step_set *set, void **recording) {
     tti_exec_device *d = x->device;
     TTI_TRY(d->ops->record_begin());
     tutti_status st = whole_step(x, set, true);
-    tutti_status ended = d->ops->record_end(&set->recording);
+    tutti_status ended = d->ops->record_end(recording);
     TTI_TRY(st);
     return ended;
 }
@@ -523,7 +521,7 @@ static tutti_status record_all(tti_exec *x, const step_set *like) {
     tti_exec_device *d = x->device;
     for (int i = 0; i < d->n_sets; i++) {
         d->sets[i].gathers = like->gathers;
-        TTI_TRY(record(x, &d->sets[i]));
+        TTI_TRY(record(x, &d->sets[i], &d->sets[i].recording));
     }
     return tti_device_reduce_meet(d->reduce);
 }
@@ -531,13 +529,15 @@ static tutti_status record_all(tti_exec *x, const step_set *like) {
 /* As a recording from the second step of the worker on: the first one loads kernels. */
 static tutti_status run_recorded(tti_exec *x, step_set *set) {
     tti_exec_device *d = x->device;
-    if (d->n_begun == 0 || d->profile) return whole_step(x, set, false);
-    if (!set->recording) TTI_TRY(d->reduce ? record_all(x, set) : record(x, set));
+    if (d->n_begun == 0) return whole_step(x, set, false);
+    if (d->next_timed < d->n_timed) return d->ops->replay(d->timed[d->next_timed++]);
+    if (!set->recording) TTI_TRY(d->reduce ? record_all(x, set) : record(x, set, &set->recording));
     return d->ops->replay(set->recording);
 }
 
 static tutti_status run_by_host(tti_exec *x, step_set *set) {
     tti_exec_device *d = x->device;
+    tti_profile_next_step(x);
     TTI_TRY(begin(x, set));
     TTI_TRY(run_shards(x, set));
     TTI_TRY(tti_device_by_host_grads(d->by_host));
@@ -556,8 +556,11 @@ tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc) {
     set->begun_ns = tti_now_ns();
     set->desc = *desc;
     TTI_TRY(feed(x, set, desc));
+    int64_t fed_ns = tti_now_ns();
     TTI_TRY(d->by_host ? run_by_host(x, set) : run_recorded(x, set));
     TTI_TRY(d->ops->mark(TTI_QUEUE_COMPUTE, which));
+    tti_exec_profile_wait(x, "feeding", set->begun_ns, fed_ns);
+    tti_exec_profile_wait(x, "putting into queues", fed_ns, tti_now_ns());
     set->at_work = true;
     d->n_begun++;
     return TUTTI_OK;
@@ -591,7 +594,9 @@ tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result) {
     TTI_ASSERT(set->at_work);
     set->at_work = false;
     d->n_ended++;
+    int64_t start = tti_now_ns();
     TTI_TRY(d->reduce ? tti_device_reduce_await(d->reduce, which) : d->ops->await(which));
+    tti_exec_profile_wait(x, "waiting for the device", start, tti_now_ns());
     memcpy(&report, set->told, sizeof report);
     if (is_alone(x)) x->sums[x->n_sums - 1] = set->desc.vote ? 1 : 0;
     TTI_TRY(take_sums(x, set));
@@ -609,25 +614,40 @@ tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result) {
     return TUTTI_OK;
 }
 
-tutti_status tti_exec_device_profile(tti_exec *x, const tti_step_desc *desc, tti_profile *profile,
-                                     tti_step_result *result) {
+/* ---- steps that are timed ---- */
+
+/* At most so many moments in a step: of nodes, joins, sums, copies, and between them. */
+static int most_moments(const tti_exec *x) {
+    int nodes = (x->desc.plan->shard.n_steps + 8) * n_local(x);
+    return 2 * nodes + 4 * x->desc.plan->n_buckets + 4 * x->acc.n_waves + 64;
+}
+
+/* Every step plays a recording once, so each moment is that of one step. */
+tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
     tti_exec_device *d = x->device;
-    TTI_ASSERT(is_alone(x) && d->n_begun == d->n_ended);
-    d->profile = profile;
-    tutti_status st = d->ops->sync();
-    if (st == TUTTI_OK) st = d->ops->stamp(0);
-    if (st == TUTTI_OK) st = tti_exec_device_begin(x, desc);
-    if (st == TUTTI_OK) st = tti_exec_device_end(x, result);
-    d->profile = NULL;
-    double *us = calloc((size_t)profile->n + 1, sizeof *us);
-    if (!us || profile->failed) st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    if (st == TUTTI_OK) st = d->ops->read_stamps(profile->n + 1, us);
-    for (int i = 0; st == TUTTI_OK && i < profile->n; i++) {
-        profile->spans[i].start_us = us[i];
-        profile->spans[i].us = us[i + 1] - us[i];
+    TTI_ASSERT(d->n_begun == d->n_ended && d->n_begun > 0);
+    int n_moments = n_steps * most_moments(x);
+    TTI_TRY(tti_profile_zero(x, n_moments));
+    if (d->by_host) return TUTTI_OK;
+    d->timed = calloc((size_t)n_steps, sizeof *d->timed);
+    if (!d->timed) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    for (int i = 0; i < n_steps; i++) {
+        step_set *set = &d->sets[(d->n_begun + (uint64_t)i) % (uint64_t)d->n_sets];
+        set->gathers = false;
+        tti_profile_next_step(x);
+        TTI_TRY(record(x, set, &d->timed[i]));
+        d->n_timed++;
     }
-    free(us);
-    return st;
+    if (d->reduce) TTI_TRY(tti_device_reduce_meet(d->reduce));
+    return tti_profile_zero(x, n_moments);
+}
+
+void tti_exec_device_profile_end(tti_exec *x) {
+    tti_exec_device *d = x->device;
+    for (int i = 0; i < d->n_timed; i++) d->ops->release_recording(d->timed[i]);
+    free(d->timed);
+    d->timed = NULL;
+    d->n_timed = d->next_timed = 0;
 }
 
 /* ---- evaluation ---- */
@@ -679,6 +699,7 @@ void tti_exec_device_release(tti_exec *x) {
     const tti_backend *backend = x->desc.backend;
     if (!d || !d->ops) return;
     if (d->ops->sync() != TUTTI_OK) tti_clear_error(); /* the run has its own failure to tell */
+    tti_exec_device_profile_end(x);
     /* The recordings first: NCCL parts only once nothing can call it again. */
     for (int i = 0; i < TTI_MAX_AHEAD; i++) release_set(x, &d->sets[i]);
     tti_device_reduce_destroy(d->reduce);

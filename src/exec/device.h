@@ -31,10 +31,9 @@ tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc);
 tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result);
 tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result);
 
-/* A step that is timed part by part, not recorded. */
-typedef struct tti_profile tti_profile;
-tutti_status tti_exec_device_profile(tti_exec *x, const tti_step_desc *desc, tti_profile *profile,
-                                     tti_step_result *result);
+/* tti_exec_profile_begin: the recordings of the next n_steps steps, with moments in them. */
+tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps);
+void tti_exec_device_profile_end(tti_exec *x);
 
 /* Copies of parameters and states on the host, made on first use. */
 tutti_status tti_exec_device_pull(tti_exec *x);

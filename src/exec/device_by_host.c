@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "exec/worker.h"
 
 struct tti_device_by_host {
@@ -67,9 +68,14 @@ tutti_status tti_device_by_host_grads(tti_device_by_host *b) {
         TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, b->pieces[i], x->buffers[x->acc.piece_buffer[i]],
                              n_bytes));
     }
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "gradients to the host", -1));
     TTI_TRY(b->ops->sync());
+    int64_t start = tti_now_ns();
     TTI_TRY(sum_pieces(x, pieces, n_pieces, b->pieces[0]));
-    return b->ops->copy(TTI_QUEUE_COMPUTE, tti_exec_grads(x), b->pieces[0], n_bytes);
+    tti_profile_add(x, TTI_ROW_COMM, NULL, "sum of gradients by the host", -1, start, tti_now_ns());
+    TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
+    TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, tti_exec_grads(x), b->pieces[0], n_bytes));
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "gradients to the device", -1);
 }
 
 tutti_status tti_device_by_host_sums(tti_device_by_host *b, double *sums, bool vote) {
@@ -78,10 +84,13 @@ tutti_status tti_device_by_host_sums(tti_device_by_host *b, double *sums, bool v
     memset(x->sums, 0, x->n_sums * sizeof *x->sums);
     TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, x->sums + first, sums + first,
                          (last - first) * sizeof *sums));
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "sums to the host", -1));
     TTI_TRY(b->ops->sync());
     TTI_TRY(tti_exec_exchange_sums(x, vote));
-    return b->ops->copy(TTI_QUEUE_COMPUTE, sums, x->sums,
-                        (size_t)x->desc.n_shards * TTI_SUMS * sizeof *sums);
+    TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
+    TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, sums, x->sums,
+                         (size_t)x->desc.n_shards * TTI_SUMS * sizeof *sums));
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "sums to the device", -1);
 }
 
 /* Each rank's parts in their own slots, zero elsewhere. */
@@ -93,8 +102,10 @@ tutti_status tti_device_by_host_parts(tti_device_by_host *b, float *parts, size_
     TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, x->sync_parts + first, parts + first,
                          n_own * sizeof *parts));
     TTI_TRY(b->ops->sync());
+    int64_t start = tti_now_ns();
     TTI_TRY(tutti_comm_all_reduce(x->desc.comm, x->sync_parts, x->sync_parts, n_all, TUTTI_F32,
                                   TUTTI_SUM, TUTTI_ALG_AUTO));
+    tti_profile_add(x, TTI_ROW_COMM, NULL, "join by the host", -1, start, tti_now_ns());
     TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, parts, x->sync_parts, n_all * sizeof *parts));
     return b->ops->sync(); /* the host's copy is used again by the next join */
 }

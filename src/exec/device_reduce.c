@@ -153,10 +153,13 @@ static tutti_status sum_next(tti_device_reduce *r) {
     r->has_summed = true;
     if (r->beside) {
         merge(r->x, b);
+        TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, NULL, "add gradients of shards", -1));
         TTI_TRY(r->ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     }
     bool is_last = r->next_bucket == r->x->desc.plan->n_buckets; /* the update waits for it */
-    return r->ops->peers_sum(r->group, b->first, b->n_elems, r->beside && !is_last);
+    TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
+    TTI_TRY(r->ops->peers_sum(r->group, b->first, b->n_elems, r->beside && !is_last));
+    return tti_profile_upto(r->x, TTI_ROW_COMM, NULL, "sum of gradients between devices", -1);
 }
 
 void tti_device_reduce_after(tti_device_reduce *r, int step) {
@@ -186,7 +189,8 @@ static tutti_status spread_sums(tti_device_reduce *r, const tti_step_args *args,
                                                   .last_shard = x->last_shard,
                                                   .rank = x->rank,
                                                   .n_ranks = x->n_ranks}));
-    return spread(r, sums, n_words, 0, n_words);
+    TTI_TRY(spread(r, sums, n_words, 0, n_words));
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "sums of the step between devices", -1);
 }
 
 tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args *args,
@@ -199,6 +203,7 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args 
     TTI_ASSERT(r->next_bucket == r->x->desc.plan->n_buckets);
     TTI_TRY(spread_sums(r, args, report, sums));
     TTI_TRY(r->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
+    TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, NULL, "waiting for sums", -1));
     return r->beside ? TUTTI_OK : r->ops->sync();
 }
 

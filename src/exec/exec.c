@@ -213,6 +213,7 @@ static void destroy_lane(tti_exec *x, tti_lane *lane) {
 
 void tti_exec_destroy(tti_exec *x) {
     if (!x) return;
+    tti_profile_drop(x);
     size_t n_bytes = x->desc.plan->n_flat * sizeof(float) + 64;
     tti_exec_device_release(x);
     tti_overlap_destroy(x->overlap);

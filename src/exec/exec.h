@@ -125,18 +125,40 @@ const char *tti_exec_way(const tti_exec *exec);
 /* Sums over one batch of evaluation data, added to loss_sum, count and correct.  Collective. */
 tutti_status tti_exec_eval(tti_exec *exec, const tti_step_desc *desc, tti_step_result *result);
 
-/* One part of a step and when it ran, in microseconds from the step's begin. */
+/* What a span is a part of: spans of a row follow each other. */
+typedef enum tti_row {
+    TTI_ROW_HOST,    /* the thread of the worker: what it waits for, and what it puts into queues */
+    TTI_ROW_COMPUTE, /* the queue of the kernels; on the host the first lane */
+    TTI_ROW_COPY,    /* samples to the device */
+    TTI_ROW_COMM,    /* sums between workers */
+    TTI_N_ROWS
+} tti_row;
+
+/* One part of a step and when it ran. */
 typedef struct tti_span {
     const tti_node *node; /* NULL: no node of the shard program; name says what */
-    const char *name;     /* of the kernel, or of the part */
+    const char *name;     /* of the kernel, or of the part; static */
     int shard;            /* global number; -1: of all */
+    tti_row row;
+    int step; /* of the window, from 0; of TTI_ROW_HOST not to be relied on */
     double start_us, us;
 } tti_span;
 
-/* A step of training whose parts are timed on the device, or for the first shard on the host: spans
- * [*n_spans], owned by the caller (free).  Parameters change as by tti_exec_step.  Only alone. */
-tutti_status tti_exec_profile(tti_exec *exec, const tti_step_desc *desc, tti_span **spans,
-                              int *n_spans, tti_step_result *result);
+typedef struct tti_timeline {
+    tti_span *spans; /* [n], owned by the caller (free); us from zero_ns */
+    int n;
+    int64_t zero_ns; /* tti_now_ns of the begin */
+} tti_timeline;
+
+/* Between the two calls n_steps steps are begun and ended as in training, after at least one, and
+ * their parts timed; nothing waits that does not wait in training.  Devices play recordings of
+ * their own meanwhile, with moments in them; on the host it is the first lane that is looked at.
+ * Collective. */
+tutti_status tti_exec_profile_begin(tti_exec *exec, int n_steps);
+tutti_status tti_exec_profile_end(tti_exec *exec, tti_timeline *out);
+
+/* Something that the worker's thread did besides: waiting for samples. */
+void tti_exec_profile_wait(tti_exec *exec, const char *name, int64_t start_ns, int64_t end_ns);
 
 /* The hash of the parameters as they are in memory now.  Fails only where a device does. */
 tutti_status tti_exec_params_hash(tti_exec *exec, uint64_t *hash);

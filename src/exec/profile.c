@@ -1,73 +1,162 @@
-/* profile.c - where the time of one step goes, part by part.
+/* profile.c - where the time of steps goes, part by part.
  *
- * On a device moments are noted in the queue and read when the step is over, so that nothing waits
- * in between.  On the host the first shard of the worker is run node by node beside the step. */
+ * On a device moments are noted in its queues and read when all is over; on the host each thread
+ * looks at the clock.  So nothing waits that would not wait in training. */
+#include "exec/profile.h"
+
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "exec/worker.h"
 
-void tti_profile_add(tti_profile *profile, const tti_node *node, const char *name, int shard) {
-    if (profile->n == profile->capacity) {
-        int capacity = profile->capacity ? 2 * profile->capacity : 512;
-        tti_span *more = realloc(profile->spans, (size_t)capacity * sizeof *more);
-        if (!more) {
-            profile->failed = true;
-            return;
-        }
-        profile->spans = more;
-        profile->capacity = capacity;
+/* A span; of a queue until the moments are read. */
+typedef struct entry {
+    tti_span span;
+    int from, to; /* moments; to 0: by the host's clock */
+} entry;
+
+struct tti_profile {
+    pthread_mutex_t mutex; /* guards what follows: lanes and the thread of the sums add spans */
+    entry *entries;
+    int n, capacity, n_moments, step;
+    int last[TTI_N_ROWS]; /* moment that the next span of the queue begins with */
+    bool failed;          /* out of memory */
+    int64_t zero_ns;
+};
+
+static void add(tti_profile *p, const entry *e) {
+    pthread_mutex_lock(&p->mutex);
+    if (p->n == p->capacity) {
+        int capacity = p->capacity ? 2 * p->capacity : 1024;
+        entry *more = realloc(p->entries, (size_t)capacity * sizeof *more);
+        p->failed = p->failed || !more;
+        if (more) p->entries = more, p->capacity = capacity;
     }
-    profile->spans[profile->n++] = (tti_span){.node = node, .name = name, .shard = shard};
-}
-
-typedef struct host_timing {
-    tti_exec *x;
-    tti_profile *profile;
-    int64_t begin_ns, last_ns;
-} host_timing;
-
-static void after_step(int step, void *user) {
-    host_timing *t = user;
-    int64_t now = tti_now_ns();
-    tti_profile_add(t->profile, t->x->desc.plan->shard.steps[step],
-                    tti_instance_kernel(t->x->lane[0].shard, step), t->x->first_shard);
-    if (t->profile->failed) return;
-    tti_span *span = &t->profile->spans[t->profile->n - 1];
-    span->start_us = (double)(t->last_ns - t->begin_ns) * 1e-3;
-    span->us = (double)(now - t->last_ns) * 1e-3;
-    t->last_ns = tti_now_ns();
-}
-
-/* The gradients of this run go to a buffer that the next step overwrites. */
-static tutti_status profile_on_host(tti_exec *x, const tti_step_desc *desc, tti_profile *profile,
-                                    tti_step_result *result) {
-    if (x->n_syncs > 0)
-        return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "profile: shards that wait for each other inside a step cannot be timed "
-                        "alone; give parallel.sync_batch_norm=false");
-    TTI_TRY(tti_exec_step(x, desc, result));
-    tti_run run = tti_exec_shard_run(x, desc, x->first_shard);
-    tti_instance_set_grads(x->lane[0].shard, x->buffers[0]);
-    host_timing t = {x, profile, tti_now_ns(), tti_now_ns()};
-    return tti_instance_run(x->lane[0].shard, &run, after_step, &t);
-}
-
-tutti_status tti_exec_profile(tti_exec *x, const tti_step_desc *desc, tti_span **spans,
-                              int *n_spans, tti_step_result *result) {
-    tti_profile profile = {0};
-    *spans = NULL;
-    *n_spans = 0;
-    if (x->n_ranks > 1)
-        return tti_fail(TUTTI_E_UNSUPPORTED, "profile: one worker at a time; give -n 1");
-    tutti_status st = x->device ? tti_exec_device_profile(x, desc, &profile, result)
-                                : profile_on_host(x, desc, &profile, result);
-    if (st == TUTTI_OK && profile.failed) st = tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
-    if (st != TUTTI_OK) {
-        free(profile.spans);
-        return st;
+    if (p->n < p->capacity) {
+        p->entries[p->n] = *e;
+        p->entries[p->n++].span.step = p->step;
     }
-    *spans = profile.spans;
-    *n_spans = profile.n;
+    pthread_mutex_unlock(&p->mutex);
+}
+
+/* ---- queues of a device ---- */
+
+static tti_queue queue_of(tti_row row) {
+    return row == TTI_ROW_COPY   ? TTI_QUEUE_COPY
+           : row == TTI_ROW_COMM ? TTI_QUEUE_COMM
+                                 : TTI_QUEUE_COMPUTE;
+}
+
+tutti_status tti_profile_from(tti_exec *x, tti_row row) {
+    tti_profile *p = x->profile;
+    if (!p) return TUTTI_OK;
+    p->last[row] = p->n_moments++;
+    return x->desc.backend->device->stamp(queue_of(row), p->last[row]);
+}
+
+tutti_status tti_profile_upto(tti_exec *x, tti_row row, const tti_node *node, const char *name,
+                              int shard) {
+    tti_profile *p = x->profile;
+    if (!p) return TUTTI_OK;
+    int from = p->last[row];
+    TTI_TRY(tti_profile_from(x, row));
+    add(p, &(entry){.span = {.node = node, .name = name, .shard = shard, .row = row},
+                    .from = from,
+                    .to = p->last[row]});
     return TUTTI_OK;
+}
+
+void tti_profile_next_step(tti_exec *x) {
+    if (x->profile) x->profile->step++;
+}
+
+tutti_status tti_profile_zero(tti_exec *x, int n_moments) {
+    const tti_device_ops *ops = x->desc.backend->device;
+    tti_profile *p = x->profile;
+    TTI_TRY(ops->stamp(TTI_QUEUE_COMPUTE, n_moments));
+    TTI_TRY(ops->sync());
+    p->zero_ns = tti_now_ns();
+    p->n_moments = TTI_MAX(p->n_moments, 1);
+    return ops->stamp(TTI_QUEUE_COMPUTE, 0);
+}
+
+/* ---- the host ---- */
+
+static double us_of(const tti_profile *p, int64_t ns) { return (double)(ns - p->zero_ns) * 1e-3; }
+
+void tti_profile_add(tti_exec *x, tti_row row, const tti_node *node, const char *name, int shard,
+                     int64_t start_ns, int64_t end_ns) {
+    tti_profile *p = x->profile;
+    if (!p) return;
+    add(p, &(entry){.span = {.node = node,
+                             .name = name,
+                             .shard = shard,
+                             .row = row,
+                             .start_us = us_of(p, start_ns),
+                             .us = (double)(end_ns - start_ns) * 1e-3}});
+}
+
+void tti_exec_profile_wait(tti_exec *x, const char *name, int64_t start_ns, int64_t end_ns) {
+    tti_profile_add(x, TTI_ROW_HOST, NULL, name, -1, start_ns, end_ns);
+}
+
+/* ---- a window of steps ---- */
+
+tutti_status tti_exec_profile_begin(tti_exec *x, int n_steps) {
+    TTI_ASSERT(!x->profile);
+    x->profile = calloc(1, sizeof *x->profile);
+    if (!x->profile) return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
+    pthread_mutex_init(&x->profile->mutex, NULL);
+    x->profile->step = -1;
+    x->profile->zero_ns = tti_now_ns();
+    return x->device ? tti_exec_device_profile_begin(x, n_steps) : TUTTI_OK;
+}
+
+static tutti_status read_moments(tti_exec *x) {
+    tti_profile *p = x->profile;
+    double *us = calloc((size_t)p->n_moments + 1, sizeof *us);
+    if (!us || p->failed) {
+        free(us);
+        return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
+    }
+    tutti_status st = x->device ? x->desc.backend->device->read_stamps(p->n_moments, us) : TUTTI_OK;
+    for (int i = 0; st == TUTTI_OK && i < p->n; i++) {
+        entry *e = &p->entries[i];
+        if (e->to == 0) continue;
+        e->span.start_us = us[e->from];
+        e->span.us = us[e->to] - us[e->from];
+    }
+    free(us);
+    return st;
+}
+
+static tutti_status hand_over(tti_exec *x, tti_timeline *out) {
+    tti_profile *p = x->profile;
+    TTI_TRY(read_moments(x));
+    out->spans = calloc((size_t)p->n + 1, sizeof *out->spans);
+    if (!out->spans) return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
+    for (int i = 0; i < p->n; i++) out->spans[i] = p->entries[i].span;
+    out->n = p->n;
+    out->zero_ns = p->zero_ns;
+    return TUTTI_OK;
+}
+
+tutti_status tti_exec_profile_end(tti_exec *x, tti_timeline *out) {
+    tti_profile *p = x->profile;
+    *out = (tti_timeline){0};
+    TTI_ASSERT(p != NULL);
+    tutti_status st = hand_over(x, out);
+    if (x->device) tti_exec_device_profile_end(x);
+    tti_profile_drop(x);
+    return st;
+}
+
+void tti_profile_drop(tti_exec *x) {
+    tti_profile *p = x->profile;
+    if (!p) return;
+    pthread_mutex_destroy(&p->mutex);
+    free(p->entries);
+    free(p);
+    x->profile = NULL;
 }

@@ -40,12 +40,23 @@ tutti_status tti_exec_lane_status(tti_exec *x) {
 typedef struct flight {
     tti_exec *x;
     tti_lane *lane;
+    int shard;
+    bool report, timed;
+    int64_t last_ns; /* end of the step before */
 } flight;
+
+static void time_step(flight *f, int step) {
+    int64_t now = tti_now_ns();
+    tti_profile_add(f->x, TTI_ROW_COMPUTE, f->x->desc.plan->shard.steps[step],
+                    tti_instance_kernel(f->lane->shard, step), f->shard, f->last_ns, now);
+    f->last_ns = tti_now_ns();
+}
 
 static void after_step(int step, void *user) {
     flight *f = user;
     const tti_plan *plan = f->x->desc.plan;
-    while (f->lane->next_bucket < plan->n_buckets &&
+    if (f->timed) time_step(f, step);
+    while (f->report && f->lane->next_bucket < plan->n_buckets &&
            plan->buckets[f->lane->next_bucket].ready_after == step)
         tti_overlap_arrive(f->x->overlap, f->lane->next_bucket++);
 }
@@ -78,9 +89,11 @@ static void run_part(dispatch *d, tti_lane *lane, int shard, tti_range steps, bo
     }
     if (lane->status != TUTTI_OK) return;
     tti_run run = tti_exec_shard_run(x, d->desc, shard);
-    flight f = {x, lane};
+    flight f = {.x = x, .lane = lane, .shard = shard, .report = report};
+    f.timed = x->profile && !d->eval && lane == &x->lane[0];
+    f.last_ns = f.timed ? tti_now_ns() : 0;
     tutti_status st = tti_instance_run_range(instance, &run, (int)steps.first, (int)steps.last,
-                                             report ? after_step : NULL, &f);
+                                             report || f.timed ? after_step : NULL, &f);
     if (st != TUTTI_OK)
         tti_exec_lane_failed(lane, st);
     else if ((int)steps.last == n_steps)
@@ -171,9 +184,8 @@ static tutti_status reduce_fast(tti_exec *x, size_t first, size_t n_elems) {
                                  x->desc.alg);
 }
 
-tutti_status tti_exec_reduce(tti_exec *x, size_t first, size_t n_elems) {
-    if (x->desc.fast) return reduce_fast(x, first, n_elems);
-    if (x->n_ranks == 1) return TUTTI_OK; /* the merges have left one piece: the whole tree */
+/* Alone the merges have left one piece: the whole tree. */
+static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems) {
     tti_piece pieces[TTI_MAX_PIECES];
     for (int i = 0; i < x->acc.n_pieces; i++) {
         pieces[i] = x->acc.pieces[i];
@@ -188,6 +200,14 @@ tutti_status tti_exec_reduce(tti_exec *x, size_t first, size_t n_elems) {
                                                                    .alg = x->desc.alg});
 }
 
+tutti_status tti_exec_reduce(tti_exec *x, size_t first, size_t n_elems) {
+    if (!x->desc.fast && x->n_ranks == 1) return TUTTI_OK;
+    int64_t start = tti_now_ns();
+    TTI_TRY(x->desc.fast ? reduce_fast(x, first, n_elems) : reduce_exact(x, first, n_elems));
+    tti_profile_add(x, TTI_ROW_COMM, NULL, "sum of gradients", -1, start, tti_now_ns());
+    return TUTTI_OK;
+}
+
 /* Sums and hashes of all workers in one small vector.  Every entry is set by one rank and zero on
  * the others (votes are small integers), so the order of the additions does not matter. */
 tutti_status tti_exec_exchange_sums(tti_exec *x, bool vote) {
@@ -196,8 +216,11 @@ tutti_status tti_exec_exchange_sums(tti_exec *x, bool vote) {
     hashes[2 * x->rank + 1] = (double)(uint32_t)x->last_hash;
     x->sums[x->n_sums - 1] = vote ? 1 : 0;
     if (x->n_ranks == 1) return TUTTI_OK;
-    return tutti_comm_all_reduce(x->desc.comm, x->sums, x->sums, x->n_sums, TUTTI_F64, TUTTI_SUM,
-                                 TUTTI_ALG_AUTO);
+    int64_t start = tti_now_ns();
+    TTI_TRY(tutti_comm_all_reduce(x->desc.comm, x->sums, x->sums, x->n_sums, TUTTI_F64, TUTTI_SUM,
+                                  TUTTI_ALG_AUTO));
+    tti_profile_add(x, TTI_ROW_COMM, NULL, "sums of the step", -1, start, tti_now_ns());
+    return TUTTI_OK;
 }
 
 void tti_exec_add_sums(const tti_exec *x, tti_step_result *result) {
@@ -271,6 +294,7 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
     *result = (tti_step_result){0};
     int64_t start = tti_now_ns();
     note(x, desc, "compute");
+    tti_profile_next_step(x);
     tutti_status st = compute(x, desc, false);
     int64_t computed = tti_now_ns();
     note(x, desc, "reduce");
@@ -290,7 +314,10 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
     TTI_TRY(tti_exec_apply(x, desc, result->count > 0 ? 1.0 / result->count : 0, result));
     result->compute_ns = computed - start;
     result->comm_ns = exchanged - computed;
-    result->update_ns = tti_now_ns() - exchanged;
+    int64_t updated = tti_now_ns();
+    result->update_ns = updated - exchanged;
+    tti_profile_add(x, TTI_ROW_COMPUTE, NULL, "update", -1, exchanged, updated);
+    if (x->n_ranks > 1) tti_exec_profile_wait(x, "waiting for sums", computed, exchanged);
     return TUTTI_OK;
 }
 

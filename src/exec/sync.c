@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "exec/worker.h"
 
 static size_t joined_elems(const tti_node *node) { return (size_t)tti_value_n_elems(node->out[0]); }
@@ -44,10 +45,12 @@ tutti_status tti_exec_join(tti_exec *x, int i) {
         /* + 0: a sum with the zeros of other workers would turn -0 into 0, so one alone does too */
         for (size_t k = 0; k < n; k++) slot[k] = part[k] + 0.0f;
     }
+    int64_t start = tti_now_ns();
     if (x->n_ranks > 1)
         TTI_TRY(tutti_comm_all_reduce(x->desc.comm, x->sync_parts, x->sync_parts, n_all, TUTTI_F32,
                                       TUTTI_SUM, TUTTI_ALG_AUTO));
     node->op->join(x->sync_parts, (size_t)x->desc.n_shards, n, x->sync_joined);
+    tti_profile_add(x, TTI_ROW_COMM, node, "join", -1, start, tti_now_ns());
     for (int s = 0; s < n_local; s++)
         memcpy(tti_instance_step_out(x->lane[s].shard, step, 0), x->sync_joined,
                n * sizeof *x->sync_joined);

@@ -8,6 +8,7 @@
 #include "exec/instance.h"
 #include "exec/lanes.h"
 #include "exec/overlap.h"
+#include "exec/profile.h"
 
 enum { TTI_SUMS = 3 /* loss_sum, count, correct of a shard */, TTI_N_HYPER = 8 };
 
@@ -68,6 +69,7 @@ struct tti_exec {
     tti_exec_device *device; /* NULL: plan and memory are the host's */
     tti_step_desc begun;     /* of the step that tti_exec_end runs, on the host */
     bool has_begun;
+    tti_profile *profile; /* NULL: nothing is timed */
 };
 
 /* Adds buffers along the tree for the elements first .. last-1, after the given wave. */
@@ -106,13 +108,8 @@ tutti_status tti_exec_bad_loss(const tti_exec *exec, uint64_t step, int shard,
                                const char *first_in);
 tutti_status tti_exec_bad_gradient(uint64_t step);
 
-/* profile.c: what is timed in a step. */
-typedef struct tti_profile {
-    tti_span *spans; /* us 0 until the moments are read */
-    int n, capacity;
-    bool failed; /* out of memory */
-} tti_profile;
-void tti_profile_add(tti_profile *profile, const tti_node *node, const char *name, int shard);
+/* profile.c: ends a window that was left in the middle. */
+void tti_profile_drop(tti_exec *exec);
 
 /* consistency.c: compares the hashes that all ranks sent with the sums of this step. */
 tutti_status tti_exec_compare_hashes(tti_exec *exec, uint64_t step);

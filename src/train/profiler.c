@@ -1,6 +1,11 @@
-/* profiler.c - tutti_profile: a few steps of a job, timed part by part. */
+/* profiler.c - tutti_profile: a few steps of a job, timed part by part while they run as ever.
+ *
+ * Workers are threads, each with its part of the batch, as in training; what they noted is told
+ * when all have ended. */
 #include "tutti/profile.h"
 
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,127 +18,204 @@
 #include "train/profile_trace.h"
 #include "train/worker_exec.h"
 
+enum { N_WARM = 4, N_PLAIN = 8, N_TIMED = 3 };
+
+/* What all workers share; rank 0 writes the figures. */
 typedef struct profiler {
     const tutti_profile_desc *desc;
     tti_blueprint *b;
+    tutti_comm_group *group; /* NULL: alone */
+    tti_profiled told;
+} profiler;
+
+typedef struct worker {
+    profiler *p;
+    int rank;
+    pthread_t thread;
+    tutti_comm *comm;
     tti_exec *exec;
     tti_loader *loader;
     tti_shard_data *shards;
-    int64_t step;
-} profiler;
+    int64_t n_begun, wait_ns;
+    tutti_status status;
+    char error[2048];
+} worker;
 
-static tutti_status open_loader(profiler *p) {
-    const tti_job_config *c = &p->b->config;
-    TTI_TRY(tti_loader_create(&(tti_loader_desc){.dataset = p->b->train,
+/* ---- one worker ---- */
+
+static tutti_status open_worker(worker *w) {
+    const tti_blueprint *b = w->p->b;
+    const tti_job_config *c = &b->config;
+    if (w->p->group)
+        TTI_TRY(tutti_comm_create(&(tutti_comm_desc){.group = w->p->group,
+                                                     .rank = w->rank,
+                                                     .n_ranks = b->n_workers,
+                                                     .timeout_ms = (int)c->parallel.timeout_ms},
+                                  &w->comm));
+    TTI_TRY(tti_worker_exec_create(b, w->comm, w->rank, b->n_workers, &w->exec));
+    TTI_TRY(tti_loader_create(&(tti_loader_desc){.dataset = b->train,
                                                  .batch = c->train.batch,
-                                                 .n_shards = p->b->n_shards,
-                                                 .last_shard = p->b->n_shards,
+                                                 .n_shards = b->n_shards,
+                                                 .first_shard = tti_exec_first_shard(w->exec),
+                                                 .last_shard = tti_exec_last_shard(w->exec),
                                                  .seed = (uint64_t)c->train.seed,
                                                  .mixup = c->data.mixup,
                                                  .n_threads = (int)c->data.threads,
                                                  .n_prefetch = (int)c->data.prefetch},
-                              &p->loader));
-    tti_feeding_pin(p->loader, p->exec); /* a copy takes what it takes in training */
-    p->shards = calloc((size_t)p->b->n_shards, sizeof *p->shards);
-    return p->shards ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
+                              &w->loader));
+    tti_feeding_pin(w->loader, w->exec); /* a copy takes what it takes in training */
+    w->shards = calloc((size_t)b->n_shards, sizeof *w->shards);
+    return w->shards ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
 }
 
-static tutti_status next_step(profiler *p, tti_step_desc *desc) {
+static tutti_status begin_step(worker *w) {
+    const tti_blueprint *b = w->p->b;
     tti_batch batch;
-    TTI_TRY(tti_loader_next(p->loader, &batch));
-    for (int i = 0; i < batch.n_shards; i++) p->shards[i] = tti_shard_of(&batch, i, 0);
-    *desc = (tti_step_desc){.step = (uint64_t)p->step++,
-                            .lr = p->b->config.optimizer.lr * 1e-3, /* nothing is to be learnt */
-                            .shards = p->shards,
-                            .shard_size = p->b->rows_per_shard,
-                            .n_rows = batch.n_rows_global};
-    return TUTTI_OK;
+    int64_t start = tti_now_ns();
+    TTI_TRY(tti_loader_next(w->loader, &batch));
+    int64_t end = tti_now_ns();
+    w->wait_ns += end - start;
+    tti_exec_profile_wait(w->exec, "waiting for samples", start, end);
+    int first = tti_exec_first_shard(w->exec);
+    for (int i = 0; i < batch.n_shards; i++) w->shards[i] = tti_shard_of(&batch, i, first);
+    tti_step_desc desc = {.step = (uint64_t)w->n_begun++,
+                          .lr = b->config.optimizer.lr * 1e-3, /* nothing is to be learnt */
+                          .shards = w->shards,
+                          .shard_size = b->rows_per_shard,
+                          .n_rows = batch.n_rows_global};
+    return tti_exec_begin(w->exec, &desc);
 }
 
-/* Steps as training runs them; the median time of one. */
-static tutti_status run_plain(profiler *p, int n_steps, double *us) {
-    double times[64];
-    int n = 0;
-    for (int i = 0; i < n_steps; i++) {
-        tti_step_desc desc;
+/* Steps as training runs them, as many at work as may be.  *us: from the end of the first to that
+ * of the last, for each. */
+static tutti_status run_steps(worker *w, int n_steps, double *us) {
+    int depth = tti_exec_depth(w->exec), n_begun = 0;
+    int64_t first_ns = 0;
+    for (int n_ended = 0; n_ended < n_steps; n_ended++) {
         tti_step_result result;
-        TTI_TRY(next_step(p, &desc));
-        int64_t start = tti_now_ns();
-        TTI_TRY(tti_exec_step(p->exec, &desc, &result));
-        if (n < 64) times[n++] = (double)(tti_now_ns() - start) * 1e-3;
+        for (; n_begun < n_steps && n_begun - n_ended < depth; n_begun++) TTI_TRY(begin_step(w));
+        TTI_TRY(tti_exec_end(w->exec, &result));
+        if (n_ended == 0) first_ns = tti_now_ns(), w->wait_ns = 0;
     }
-    for (int i = 1; i < n; i++) /* a few: insertion */
-        for (int k = i; k > 0 && times[k] < times[k - 1]; k--) {
-            double t = times[k];
-            times[k] = times[k - 1], times[k - 1] = t;
-        }
-    *us = n ? times[n / 2] : 0;
+    if (us && n_steps > 1) *us = (double)(tti_now_ns() - first_ns) * 1e-3 / (n_steps - 1);
     return TUTTI_OK;
 }
 
-static double end_of(const tti_span *spans, int n) {
-    return n ? spans[n - 1].start_us + spans[n - 1].us : 0;
+static tutti_status measure(worker *w) {
+    const tutti_profile_desc *desc = w->p->desc;
+    tti_profiled *told = &w->p->told;
+    double trained_us = 0;
+    TTI_TRY(run_steps(w, desc->n_warm > 0 ? desc->n_warm : N_WARM, NULL));
+    TTI_TRY(run_steps(w, N_PLAIN, &trained_us));
+    double wait_us = (double)w->wait_ns * 1e-3 / (N_PLAIN - 1);
+    TTI_TRY(tti_exec_profile_begin(w->exec, told->n_steps));
+    tutti_status st = run_steps(w, told->n_steps, NULL);
+    tutti_status ended = tti_exec_profile_end(w->exec, &told->ranks[w->rank]);
+    TTI_TRY(st);
+    TTI_TRY(ended);
+    if (w->rank != 0) return TUTTI_OK;
+    told->trained_us = trained_us, told->wait_us = wait_us;
+    return tti_ceilings_measure(w->p->b->devices.backend,
+                                tti_blueprint_target(w->p->b).compute_dtype, &told->ceilings);
 }
 
-/* The fastest of the timed steps: the others were disturbed. */
-static tutti_status run_timed(profiler *p, tti_span **best, int *n_best) {
-    int n_steps = p->desc->n_steps > 0 ? p->desc->n_steps : 3;
-    for (int i = 0; i < n_steps; i++) {
-        tti_step_desc desc;
-        tti_step_result result;
-        tti_span *spans;
-        int n;
-        TTI_TRY(next_step(p, &desc));
-        TTI_TRY(tti_exec_profile(p->exec, &desc, &spans, &n, &result));
-        bool better = !*best || end_of(spans, n) < end_of(*best, *n_best);
-        free(better ? *best : spans);
-        if (better) *best = spans, *n_best = n;
-    }
-    return TUTTI_OK;
+static void close_worker(worker *w) {
+    if (w->loader && w->exec) tti_feeding_unpin(w->loader, w->exec);
+    tti_loader_destroy(w->loader);
+    tti_exec_destroy(w->exec);
+    tutti_comm_destroy(w->comm);
+    free(w->shards);
 }
 
-static tutti_status measure(profiler *p, tti_str *out) {
-    tti_span *spans = NULL;
-    double ignored;
-    tti_profiled told = {.max_rows = p->desc->max_rows > 0 ? p->desc->max_rows : 25};
-    tutti_dtype dtype = tti_blueprint_target(p->b).compute_dtype;
-    tutti_status st = run_plain(p, p->desc->n_warm > 0 ? p->desc->n_warm : 4, &ignored);
-    if (st == TUTTI_OK) st = run_plain(p, 8, &told.trained_us);
-    if (st == TUTTI_OK) st = run_timed(p, &spans, &told.n_spans);
-    if (st == TUTTI_OK) st = tti_ceilings_measure(p->b->devices.backend, dtype, &told.ceilings);
-    told.spans = spans;
-    told.step_us = end_of(spans, told.n_spans);
-    if (st == TUTTI_OK) st = tti_profile_table(&told, out);
-    if (st == TUTTI_OK && p->desc->trace_path) {
-        tti_str trace = {0};
-        tti_profile_trace(&told, &trace);
-        st = trace.failed ? tti_fail(TUTTI_E_NOMEM, "profile: out of memory")
-                          : tti_atomic_file_save(p->desc->trace_path, trace.text, trace.n_bytes);
-        tti_str_free(&trace);
+static void *run_worker(void *arg) {
+    worker *w = arg;
+    w->status = open_worker(w);
+    if (w->status == TUTTI_OK) w->status = measure(w);
+    if (w->status != TUTTI_OK) {
+        snprintf(w->error, sizeof w->error, "%s", tutti_last_error());
+        if (w->p->group) tutti_comm_group_abort(w->p->group, w->rank, w->error);
     }
-    free(spans);
+    close_worker(w);
+    return NULL;
+}
+
+/* ---- all of them ---- */
+
+/* The cause, not what the others heard of it. */
+static tutti_status first_failure(const worker *workers, int n) {
+    const worker *first = NULL;
+    for (int r = 0; r < n; r++)
+        if (workers[r].status != TUTTI_OK && (!first || first->status == TUTTI_E_PEER))
+            first = &workers[r];
+    return first ? tti_fail(first->status, "%s", first->error) : TUTTI_OK;
+}
+
+/* Rank 0 runs on the calling thread. */
+static tutti_status run_workers(profiler *p, worker *workers, int n) {
+    int n_started = 1;
+    for (int r = 0; r < n; r++) workers[r] = (worker){.p = p, .rank = r};
+    while (n_started < n &&
+           pthread_create(&workers[n_started].thread, NULL, run_worker, &workers[n_started]) == 0)
+        n_started++;
+    if (n_started == n)
+        run_worker(&workers[0]);
+    else
+        tutti_comm_group_abort(p->group, -1, "a worker thread cannot be started");
+    for (int r = 1; r < n_started; r++) pthread_join(workers[r].thread, NULL);
+    if (n_started < n) return tti_fail(TUTTI_E_NOMEM, "profile: cannot start %d workers", n);
+    return first_failure(workers, n);
+}
+
+static tutti_status profile_all(profiler *p) {
+    int n = p->b->n_workers;
+    worker *workers = calloc((size_t)n, sizeof *workers);
+    p->told.ranks = calloc((size_t)n, sizeof *p->told.ranks);
+    tutti_status st =
+        workers && p->told.ranks ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
+    if (st == TUTTI_OK && n > 1) st = tutti_comm_group_create(n, &p->group);
+    if (st == TUTTI_OK) st = run_workers(p, workers, n);
+    tutti_comm_group_destroy(p->group);
+    free(workers);
     return st;
+}
+
+static tutti_status save_trace(const profiler *p, const char *path) {
+    tti_str trace = {0};
+    tti_profile_trace(&p->told, &trace);
+    tutti_status st = trace.failed ? tti_fail(TUTTI_E_NOMEM, "profile: out of memory")
+                                   : tti_atomic_file_save(path, trace.text, trace.n_bytes);
+    tti_str_free(&trace);
+    return st;
+}
+
+/* One worker unless the job says how many. */
+static tutti_status resolve(tutti_job *job) {
+    tti_devices devices;
+    TTI_TRY(tutti_job_check(job));
+    if (job->config.parallel.workers == -1)
+        tutti_job_set(job, "parallel.workers=1", "profile, unless -n says more");
+    TTI_TRY(tti_devices_resolve(job, &devices));
+    return tti_job_resolve(job, 1);
 }
 
 tutti_status tutti_profile(tutti_job *job, const tutti_profile_desc *desc, char **text) {
     static const tutti_profile_desc defaults;
     profiler p = {.desc = desc ? desc : &defaults};
-    tti_devices devices;
     tti_str out = {0};
     *text = NULL;
-    tutti_job_set(job, "parallel.workers=1", "profile");
-    TTI_TRY(tti_devices_resolve(job, &devices));
-    TTI_TRY(tti_job_resolve(job, 1));
-    tutti_status st = tti_blueprint_create(job, &p.b);
-    if (st == TUTTI_OK) st = tti_worker_exec_create(p.b, NULL, 0, 1, &p.exec);
-    if (st == TUTTI_OK) st = open_loader(&p);
-    if (st == TUTTI_OK) st = measure(&p, &out);
+    TTI_TRY(resolve(job));
+    TTI_TRY(tti_blueprint_create(job, &p.b));
+    p.told.max_rows = p.desc->max_rows > 0 ? p.desc->max_rows : 25;
+    p.told.n_steps = p.desc->n_steps > 0 ? p.desc->n_steps : N_TIMED;
+    p.told.n_ranks = p.b->n_workers;
+    p.told.devices = &p.b->devices;
+    tutti_status st = profile_all(&p);
+    if (st == TUTTI_OK) st = tti_profile_table(&p.told, &out);
+    if (st == TUTTI_OK && p.desc->trace_path) st = save_trace(&p, p.desc->trace_path);
     if (st == TUTTI_OK && out.failed) st = tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
-    if (p.loader) tti_feeding_unpin(p.loader, p.exec);
-    tti_loader_destroy(p.loader);
-    tti_exec_destroy(p.exec);
+    for (int r = 0; p.told.ranks && r < p.told.n_ranks; r++) free(p.told.ranks[r].spans);
+    free(p.told.ranks);
     tti_blueprint_destroy(p.b);
-    free(p.shards);
     if (st != TUTTI_OK) tti_str_free(&out);
     *text = out.text;
     return st;

@@ -65,11 +65,11 @@ static const char *time_size(const tti_device_ops *ops, tutti_comm *comm, void *
     for (int round = 0; round < 2; round++) {
         COMM_OK(ops->sync());
         COMM_OK(tutti_comm_barrier(comm));
-        COMM_OK(ops->stamp(0));
+        COMM_OK(ops->stamp(TTI_QUEUE_COMPUTE, 0));
         COMM_OK(ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
         for (int i = 0; i < N; i++) COMM_OK(ops->peers_sum(group, 0, n, beside));
         COMM_OK(ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
-        COMM_OK(ops->stamp(1));
+        COMM_OK(ops->stamp(TTI_QUEUE_COMPUTE, 1));
         COMM_OK(ops->read_stamps(2, moments));
     }
     *us = moments[1] / N;

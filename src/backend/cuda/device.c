@@ -219,15 +219,21 @@ static tutti_status more_stamps(int n) {
     return TUTTI_OK;
 }
 
-tutti_status tti_cuda_stamp(int moment) {
+/* In a recording it is told of each time that this is played, not of the capture. */
+tutti_status tti_cuda_stamp(tti_queue queue, int moment) {
+    enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
+    cudaStream_t stream = current->streams[queue];
     if (moment >= current->n_stamps) TTI_TRY(more_stamps(moment + 256));
-    return tti_cuda_check(cudaEventRecord(current->stamps[moment], tti_cuda_stream()),
+    TTI_CUDA(cudaStreamIsCapturing(stream, &state));
+    unsigned how =
+        state == cudaStreamCaptureStatusActive ? cudaEventRecordExternal : cudaEventRecordDefault;
+    return tti_cuda_check(cudaEventRecordWithFlags(current->stamps[moment], stream, how),
                           "cudaEventRecord");
 }
 
 tutti_status tti_cuda_read_stamps(int n, double *us) {
     if (n < 1) return TUTTI_OK;
-    TTI_CUDA(cudaEventSynchronize(current->stamps[n - 1]));
+    TTI_TRY(tti_cuda_sync()); /* the last one of one queue is not that of all */
     for (int i = 0; i < n; i++) {
         float ms = 0;
         TTI_CUDA(cudaEventElapsedTime(&ms, current->stamps[0], current->stamps[i]));

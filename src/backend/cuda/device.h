@@ -25,7 +25,7 @@ tutti_status tti_cuda_await(int mark);
 tutti_status tti_cuda_sync(void);
 
 void tti_cuda_range(const char *name); /* range.c */
-tutti_status tti_cuda_stamp(int moment);
+tutti_status tti_cuda_stamp(tti_queue queue, int moment);
 tutti_status tti_cuda_read_stamps(int n, double *us);
 
 tutti_status tti_cuda_record_begin(void);

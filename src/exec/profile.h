@@ -1,0 +1,30 @@
+/* profile.h - what is timed while steps run as ever: spans of the queues of a device, which notes
+ * the moments itself, and of the host's threads, by the host's clock.
+ *
+ * Every call does nothing where nothing is profiled.  Threads: any. */
+#ifndef TTI_EXEC_PROFILE_H
+#define TTI_EXEC_PROFILE_H
+
+#include "exec/exec.h"
+
+typedef struct tti_profile tti_profile;
+
+/* The next span of this queue of the device begins here. */
+tutti_status tti_profile_from(tti_exec *x, tti_row row);
+
+/* What has come into the queue since then, or since the last span, is one. */
+tutti_status tti_profile_upto(tti_exec *x, tti_row row, const tti_node *node, const char *name,
+                              int shard);
+
+/* A span by the clock of the host, TTI_ROW_COMPUTE too where there is no device. */
+void tti_profile_add(tti_exec *x, tti_row row, const tti_node *node, const char *name, int shard,
+                     int64_t start_ns, int64_t end_ns);
+
+/* Spans of queues belong to the next step of the window from here on. */
+void tti_profile_next_step(tti_exec *x);
+
+/* Moment 0 of a device, which is at rest, beside the host's clock.  n_moments: enough for all, so
+ * that none is made later. */
+tutti_status tti_profile_zero(tti_exec *x, int n_moments);
+
+#endif /* TTI_EXEC_PROFILE_H */
