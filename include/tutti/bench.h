@@ -38,6 +38,27 @@ typedef struct tutti_bench_comm_row {
 /* Takes one row; called by rank 0, between measurements. */
 typedef void (*tutti_bench_comm_fn)(const tutti_bench_comm_row *row, void *user);
 
+/* What to measure between devices.  Zero is the default of every field. */
+typedef struct tutti_bench_devices_desc {
+    int n_devices;    /* the first ones of this machine; 0: all             */
+    size_t min_bytes; /* 0: 4 KiB                                           */
+    size_t max_bytes; /* 0: 256 MiB; sizes go up by factors of 4            */
+} tutti_bench_devices_desc;
+
+/* One line of the result: an all_reduce of f32 in place, as a recorded step of training does it. */
+typedef struct tutti_bench_devices_row {
+    int n_devices;
+    const char *algorithm; /* direct, tree, ring: as parallel.algorithm; ring: any order        */
+    const char *way;       /* what moves the bytes: "over peers' memory", "NCCL 2.28.9"         */
+    size_t n_bytes;        /* of the vector on one device                                       */
+    double us;             /* of one all_reduce, on the slowest device, best of three rounds    */
+    double bus_gb_s;       /* 1e9 bytes per second                                              */
+    double link_us; /* in which the slowest link carries the bytes that must move; 0: unknown */
+} tutti_bench_devices_row;
+
+/* Takes one row; called from a thread of its own, between measurements. */
+typedef void (*tutti_bench_devices_fn)(const tutti_bench_devices_row *row, void *user);
+
 /* What to measure of a job's training samples.  Zero is the default of every field. */
 typedef struct tutti_bench_data_desc {
     int n_threads; /* of the loader; 0: one per core             */
@@ -74,6 +95,13 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_bench_comm_run(tutti_comm *comm,
 /* The same with ranks that are threads of this process, made for the purpose. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_bench_comm(const tutti_bench_comm_desc *desc,
                                                         tutti_bench_comm_fn report, void *user);
+
+/* Sums between the devices of this machine by every way there is, by size, each checked.  Returns
+ * TUTTI_E_UNSUPPORTED without devices that can be used, TUTTI_E_INVALID with fewer than two or bad
+ * sizes, TUTTI_E_NOMEM, TUTTI_E_NUMERICS if a sum was wrong, or what a device returned. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_bench_devices(const tutti_bench_devices_desc *desc,
+                                                           tutti_bench_devices_fn report,
+                                                           void *user);
 
 /* Loads training samples of the job in the order of its first epochs, as training would, and
  * throws them away; then trains the job itself for a moment, in a folder that is removed again.

@@ -93,6 +93,14 @@ typedef struct tti_device_peers {
     tutti_status (*check)(void *user);
 } tti_device_peers;
 
+/* What the device of the thread reads from another one. */
+typedef struct tti_device_link {
+    bool is_direct;     /* kernels of one can read the memory of the other */
+    bool is_right;      /* what arrived was what was sent */
+    double bytes_per_s; /* of a long copy, one way */
+    double latency_us;  /* of a short one */
+} tti_device_link;
+
 /* What a worker adds to the sums of a step before they are spread; pointers into the device. */
 typedef struct tti_device_told {
     double *sums; /* [n_shards][3], hashes [n_ranks][2], votes [n_ranks]: all but its own turn 0 */
@@ -165,6 +173,8 @@ typedef struct tti_device_ops {
     tutti_status (*peers_tell)(const tti_device_told *told);
     /* await, which ends when a peer is lost or does not come in time. */
     tutti_status (*peers_await)(void *group, int mark);
+    /* Measures what comes from another device of this machine; waits. */
+    tutti_status (*link)(int other, tti_device_link *out);
     /* Bytes allocated now and at most, by this thread's device. */
     void (*memory)(size_t *n_now, size_t *n_peak, size_t *n_free);
 } tti_device_ops;

@@ -2,6 +2,7 @@
  *
  * Ranks are threads, or processes that are forked before anything else has made a thread. */
 #include <getopt.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,9 @@ static const char usage[] =
     "  --max BYTES        largest vector; default 64M\n"
     "  --ms T             time per size and measurement, in ms; default 100\n"
     "  --plain            buffers from malloc, which other processes cannot see\n"
+    "  --devices          between the GPUs of this machine (-n: the first N), by every way there "
+    "is,\n"
+    "                     beside the time in which the slowest link carries the bytes\n"
     "  --json             one JSON object per line\n"
     "  -h, --help         this text\n";
 
@@ -32,7 +36,7 @@ static const char *const algorithms[TUTTI_N_ALGS] = {"auto", "ring", "tree", "di
 
 typedef struct options {
     tutti_bench_comm_desc desc;
-    bool processes, json, all, help;
+    bool processes, json, all, help, devices;
 } options;
 
 static int fail_usage(const char *what, const char *value) {
@@ -82,15 +86,11 @@ static bool parse_place(const char *text, options *o) {
 /* 0, or the exit code. */
 static int parse(int argc, char **argv, options *o) {
     static const struct option longs[] = {
-        {"place", required_argument, NULL, 'p'},
-        {"algorithm", required_argument, NULL, 'a'},
-        {"min", required_argument, NULL, 'm'},
-        {"max", required_argument, NULL, 'M'},
-        {"ms", required_argument, NULL, 't'},
-        {"plain", no_argument, NULL, 'P'},
-        {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+        {"place", required_argument, NULL, 'p'}, {"algorithm", required_argument, NULL, 'a'},
+        {"min", required_argument, NULL, 'm'},   {"max", required_argument, NULL, 'M'},
+        {"ms", required_argument, NULL, 't'},    {"plain", no_argument, NULL, 'P'},
+        {"devices", no_argument, NULL, 'd'},     {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0},
     };
     optind = 1;
     for (int c; (c = getopt_long(argc, argv, "n:h", longs, NULL)) != -1;) {
@@ -116,6 +116,9 @@ static int parse(int argc, char **argv, options *o) {
                 break;
             case 'P':
                 o->desc.plain = true;
+                break;
+            case 'd':
+                o->devices = true;
                 break;
             case 'j':
                 o->json = true;
@@ -216,6 +219,36 @@ static int run_one(options *o) {
     return tutti_status_exit_code(st);
 }
 
+/* ---- between devices ---- */
+
+static void print_device_row(const tutti_bench_devices_row *row, void *user) {
+    const options *o = user;
+    if (o->json)
+        printf(
+            "{\"n_devices\":%d,\"algorithm\":\"%s\",\"way\":\"%s\",\"n_bytes\":%zu,"
+            "\"latency_us\":%.3f,\"bus_gb_s\":%.3f,\"link_us\":%.3f}\n",
+            row->n_devices, row->algorithm, row->way, row->n_bytes, row->us, row->bus_gb_s,
+            row->link_us);
+    else
+        printf("%12zu  %-6s  %10.2f  %9.2f  %10.2f  %s\n", row->n_bytes, row->algorithm, row->us,
+               row->bus_gb_s, row->link_us, row->way);
+    fflush(stdout);
+}
+
+static int bench_devices(const options *o) {
+    tutti_bench_devices_desc desc = {.n_devices = o->desc.n_ranks,
+                                     .min_bytes = o->desc.min_bytes,
+                                     .max_bytes = o->desc.max_bytes};
+    if (!o->json)
+        printf(
+            "# all_reduce f32 sum in place between GPUs, recorded; ring adds in any order\n"
+            "# %10s  %-6s  %10s  %9s  %10s  %s\n",
+            "bytes", "alg", "time us", "bus GB/s", "link us", "way");
+    tutti_status st = tutti_bench_devices(&desc, print_device_row, (void *)(uintptr_t)o);
+    if (st != TUTTI_OK) fprintf(stderr, "tutti bench comm: %s\n", tutti_last_error());
+    return tutti_status_exit_code(st);
+}
+
 static int bench_comm(int argc, char **argv) {
     options o = {0};
     int code = parse(argc, argv, &o);
@@ -224,6 +257,7 @@ static int bench_comm(int argc, char **argv) {
         fputs(usage, stdout);
         return 0;
     }
+    if (o.devices) return bench_devices(&o);
     long n_cores = sysconf(_SC_NPROCESSORS_ONLN);
     if (o.desc.n_ranks == 0) o.desc.n_ranks = n_cores < 1 ? 1 : n_cores > 64 ? 64 : (int)n_cores;
     if (!o.all) return run_one(&o);

@@ -24,6 +24,7 @@ static const char usage[] =
     "a job may be given.\n";
 
 enum { MAX_WINDOWS = 4096, MAX_ARGS = 64 };
+#define IS_WORKER "TUTTI_BENCH_WORKER" /* in the environment of worker processes */
 
 typedef struct windows {
     double samples_per_s[MAX_WINDOWS];
@@ -50,21 +51,43 @@ static double median(windows *w) {
     return w->samples_per_s[w->n / 2];
 }
 
-static void print_line(tutti_job *job, windows *w, const tutti_train_result *r) {
+static void write_line(FILE *out, tutti_job *job, windows *w, const tutti_train_result *r) {
     struct rusage use;
     getrusage(RUSAGE_SELF, &use);
     double per_s = median(w), batch = atof(tutti_job_get(job, "train.batch"));
     double reached = r->step_flops * per_s / batch, ceiling = 0, bytes;
     if (tutti_measure_ceilings(job, &ceiling, &bytes) == TUTTI_OK) ceiling *= r->n_workers;
-    printf(
-        "{\"what\":\"%s\",\"workers\":%d,\"shards\":%d,\"mode\":\"%s\",\"batch\":%.0f,"
-        "\"per_s\":%.0f,\"ms\":%.3f,\"first_step_s\":%.3f,\"peak_rss_mb\":%.1f,"
-        "\"peak_device_gb\":%.2f,\"tflops\":%.2f,\"mfu\":%.4f,\"params_hash\":\"%016" PRIx64
-        "\"}\n",
-        tutti_job_get(job, "model.name"), r->n_workers, r->n_shards,
-        tutti_job_get(job, "parallel.mode"), batch, per_s, per_s > 0 ? 1e3 * batch / per_s : 0,
-        r->first_step_s, (double)use.ru_maxrss / 1024, (double)r->peak_device_bytes * 1e-9,
-        reached * 1e-12, ceiling > 0 ? reached / ceiling : 0, r->params_hash);
+    fprintf(out,
+            "{\"what\":\"%s\",\"workers\":%d,\"shards\":%d,\"mode\":\"%s\",\"batch\":%.0f,"
+            "\"per_s\":%.0f,\"ms\":%.3f,\"first_step_s\":%.3f,\"peak_rss_mb\":%.1f,"
+            "\"peak_device_gb\":%.2f,\"tflops\":%.2f,\"mfu\":%.4f,\"params_hash\":\"%016" PRIx64
+            "\"}\n",
+            tutti_job_get(job, "model.name"), r->n_workers, r->n_shards,
+            tutti_job_get(job, "parallel.mode"), batch, per_s, per_s > 0 ? 1e3 * batch / per_s : 0,
+            r->first_step_s, (double)use.ru_maxrss / 1024, (double)r->peak_device_bytes * 1e-9,
+            reached * 1e-12, ceiling > 0 ? reached / ceiling : 0, r->params_hash);
+}
+
+/* What a worker process prints is marked with its rank, which would be no JSON: it leaves its line
+ * in the run's folder, where the supervisor, which has no figures of its own, finds it. */
+static void print_line(tutti_job *job, windows *w, const tutti_train_result *r, bool is_worker) {
+    char path[600], line[1024];
+    bool is_supervisor = r->n_params == 0;
+    if (!is_worker && !is_supervisor) {
+        write_line(stdout, job, w, r);
+        return;
+    }
+    snprintf(path, sizeof path, "%s/bench.json", r->run_dir);
+    FILE *file = fopen(path, is_supervisor ? "r" : "w");
+    if (!file) {
+        perror(path);
+        return;
+    }
+    if (is_worker)
+        write_line(file, job, w, r);
+    else if (fgets(line, sizeof line, file))
+        fputs(line, stdout);
+    fclose(file);
 }
 
 /* The arguments with what a measurement wants in front, so that the caller's win. */
@@ -88,6 +111,31 @@ static void remove_run(const char *dir) {
     if (system(command) != 0) fprintf(stderr, "tutti: %s could not be removed\n", dir);
 }
 
+/* The command of a worker process: this one again. */
+static char **worker_argv(int argc, char **argv) {
+    static char self[] = "/proc/self/exe", bench[] = "bench";
+    char **again = calloc((size_t)argc + 3, sizeof *again);
+    if (!again) return NULL;
+    again[0] = self, again[1] = bench;
+    for (int i = 0; i < argc; i++) again[i + 2] = argv[i];
+    return again;
+}
+
+static int train(const job_args *args, char **again) {
+    windows *w = calloc(1, sizeof *w);
+    tutti_train_result result = {.exit_code = 8};
+    tutti_train_desc desc = {.worker_argv = again, .on_event = on_event, .user = w};
+    bool is_worker = getenv(IS_WORKER) != NULL;
+    setenv(IS_WORKER, "1", 1);
+    tutti_status st = w && again ? tutti_train(args->job, &desc, &result) : TUTTI_E_NOMEM;
+    if (st == TUTTI_OK)
+        print_line(args->job, w, &result, is_worker);
+    else
+        report_failure(st);
+    free(w);
+    return result.exit_code;
+}
+
 int tutti_cmd_bench_train(int argc, char **argv) {
     char root[] = "/tmp/tutti-bench-XXXXXX", dir[64], name[128], run_dir[600], *args_in[MAX_ARGS];
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
@@ -107,17 +155,9 @@ int tutti_cmd_bench_train(int argc, char **argv) {
     job_args args;
     int code = job_args_read(n, args_in, &args);
     if (code == 0) {
-        windows *w = calloc(1, sizeof *w);
-        tutti_train_result result = {.exit_code = 8};
-        tutti_status st =
-            w ? tutti_train(args.job, &(tutti_train_desc){.on_event = on_event, .user = w}, &result)
-              : TUTTI_E_NOMEM;
-        if (st == TUTTI_OK)
-            print_line(args.job, w, &result);
-        else
-            report_failure(st);
-        code = result.exit_code;
-        free(w);
+        char **again = worker_argv(argc, argv);
+        code = train(&args, again);
+        free(again);
         job_args_free(&args);
     }
     remove_run(root);

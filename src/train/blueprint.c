@@ -185,17 +185,16 @@ static tutti_status make_plan(const tutti_job *job, tti_blueprint *b) {
         tutti_graph_destroy(train);
         return st;
     }
-    return tti_plan_create(
-        &(tti_plan_desc){.train = train,
-                         .eval = eval,
-                         .target = &target,
-                         .optimizer = optimizer->name,
-                         .optimizer_attrs = attrs,
-                         .weight_decay = c->optimizer.weight_decay,
-                         .rule = apply_groups,
-                         .rule_user = c,
-                         .bucket_bytes = bucket_bytes(b)},
-        &b->plan);
+    return tti_plan_create(&(tti_plan_desc){.train = train,
+                                            .eval = eval,
+                                            .target = &target,
+                                            .optimizer = optimizer->name,
+                                            .optimizer_attrs = attrs,
+                                            .weight_decay = c->optimizer.weight_decay,
+                                            .rule = apply_groups,
+                                            .rule_user = c,
+                                            .bucket_bytes = bucket_bytes(b)},
+                           &b->plan);
 }
 
 static tutti_status create(const tutti_job *job, bool gives_logits, const tti_blueprint *like,

@@ -43,6 +43,46 @@ static tutti_status describe_device(const tti_backend *backend, int index, bool 
     return st;
 }
 
+/* One row per reader, one column per source; what is wrong with a link follows by name. */
+static tutti_status describe_links_of(const tti_backend *backend, int reader, tti_str *out,
+                                      tti_str *faults) {
+    tutti_status st = backend->device->open(&(tti_device_desc){.index = reader});
+    tti_str_printf(out, "    device %-2d", reader);
+    for (int i = 0; i < backend->device->count() && st == TUTTI_OK; i++) {
+        tti_device_link link;
+        if (i == reader) {
+            tti_str_add(out, "        -");
+            continue;
+        }
+        st = backend->device->link(i, &link);
+        if (st != TUTTI_OK) break;
+        tti_str_printf(out, " %8.1f", link.bytes_per_s * 1e-9);
+        if (!link.is_right)
+            tti_str_printf(faults,
+                           "    device %d from %d: WRONG DATA arrived; do not train on both\n",
+                           reader, i);
+        if (!link.is_direct)
+            tti_str_printf(faults, "    device %d from %d: memory cannot be read by kernels\n",
+                           reader, i);
+    }
+    tti_str_add(out, "\n");
+    backend->device->close();
+    return st;
+}
+
+static tutti_status describe_links(const tti_backend *backend, tti_str *out) {
+    int n = backend->device->count();
+    tti_str faults = {0};
+    tutti_status st = TUTTI_OK;
+    tti_str_add(out, "  links, GB/s one way, what a device reads from");
+    for (int i = 0; i < n; i++) tti_str_printf(out, " %d", i);
+    tti_str_add(out, ":\n");
+    for (int i = 0; i < n && st == TUTTI_OK; i++) st = describe_links_of(backend, i, out, &faults);
+    tti_str_add(out, faults.text ? faults.text : "    all data right, all memory can be read\n");
+    tti_str_free(&faults);
+    return st;
+}
+
 /* A machine without devices is no failure. */
 static tutti_status describe_module(const char *name, bool measure, tti_str *out) {
     const tti_backend *backend;
@@ -55,7 +95,8 @@ static tutti_status describe_module(const char *name, bool measure, tti_str *out
     tti_str_add(out, "\n");
     for (int i = 0; i < backend->device->count(); i++)
         TTI_TRY(describe_device(backend, i, measure, out));
-    return TUTTI_OK;
+    bool linked = measure && backend->device->link && backend->device->count() > 1;
+    return linked ? describe_links(backend, out) : TUTTI_OK;
 }
 
 tutti_status tutti_doctor(bool measure, char **text) {

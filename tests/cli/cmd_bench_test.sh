@@ -14,6 +14,10 @@ for place in threads processes; do
         "$tmp/rows"
 done
 "$TUTTI_PROGRAM" bench comm -n 2 --max 64 --ms 1 --plain | grep -q "plain memory"
+code=0
+TUTTI_MODULE_PATH=/nowhere "$TUTTI_PROGRAM" bench comm --devices >"$tmp/out" 2>"$tmp/err" || code=$?
+[ $code -eq 1 ] || { echo "bench comm --devices without a module: exit $code"; exit 1; }
+grep -q "tutti-cuda.so: not there" "$tmp/err" || { cat "$tmp/err"; exit 1; }
 "$TUTTI_PROGRAM" bench --help | grep -q "usage: tutti bench comm"
 
 for bad in "-n 0" "-n 65" "--place moon" "--algorithm star" "--min 0" "--max 4X" "extra" \

@@ -22,6 +22,14 @@ def test_one_line():
         raise AssertionError("left: %s" % os.listdir("runs"))
 
 
+def test_processes():
+    ended = runs.tutti("bench", "train", "mlp", "model.hidden=[16]", "train.batch=32", "-n", "2",
+                       "parallel.place=processes", *SHORT).expect(0)
+    figures = json.loads(ended.out)
+    if figures["workers"] != 2 or not figures["per_s"] > 0:
+        raise AssertionError(ended.out)
+
+
 def test_usage():
     runs.tutti("bench", "train", "--help").expect(0, "usage: tutti bench train")
     runs.tutti("bench", "train", "nonet").expect(2, "nonet")

@@ -84,6 +84,7 @@ static const tti_device_ops device_ops = {
     .peers_spread = tti_cuda_peers_spread,
     .peers_tell = tti_cuda_peers_tell,
     .peers_await = tti_cuda_peers_await,
+    .link = tti_cuda_link,
     .memory = tti_cuda_memory,
 };
 

@@ -52,4 +52,6 @@ tutti_status tti_cuda_peers_spread(void *group, void *words, size_t n_words, siz
 tutti_status tti_cuda_peers_tell(const tti_device_told *told);
 tutti_status tti_cuda_peers_await(void *group, int mark);
 
+tutti_status tti_cuda_link(int other, tti_device_link *out); /* link.c */
+
 #endif /* TTI_CUDA_DEVICE_H */

@@ -1,0 +1,98 @@
+/* fake_peers.h - sums between devices that are the host: by chunks, in the order they are given, at
+ * once. */
+#ifndef TTI_TESTS_EXEC_FAKE_PEERS_H
+#define TTI_TESTS_EXEC_FAKE_PEERS_H
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "backend/chunk.h"
+#include "comm/ranks.h"
+#include "exec/accumulate.h"
+#include "exec/fake_device.h"
+
+enum { FAKE_MAX_RANKS = 8, FAKE_MAX_TERMS = 128 };
+
+typedef struct fake_group {
+    tti_device_peers peers;
+    tti_device_term terms[FAKE_MAX_TERMS];
+    float *pieces[FAKE_MAX_RANKS][TTI_MAX_PIECES];
+} fake_group;
+
+static inline tutti_status fake_order(tti_queue after, tti_queue before) {
+    return after == before ? tti_fail(TUTTI_E_INTERNAL, "a queue waits for itself") : TUTTI_OK;
+}
+
+static inline tutti_status fake_barrier(fake_group *g) {
+    char mine = 1, all[FAKE_MAX_RANKS];
+    return g->peers.all_gather(g->peers.user, &mine, all, 1);
+}
+
+static inline tutti_status fake_meet(const tti_device_peers *peers, void **out) {
+    fake_group *g = calloc(1, sizeof *g);
+    if (!g) return tti_fail(TUTTI_E_NOMEM, "out of memory");
+    g->peers = *peers;
+    float *mine[TTI_MAX_PIECES] = {NULL};
+    for (int i = 0; i < peers->n_pieces; i++) mine[i] = peers->pieces[i];
+    for (int t = 0; t < peers->n_terms; t++) g->terms[t] = peers->terms[t];
+    *out = g;
+    return peers->all_gather(peers->user, mine, g->pieces, sizeof mine);
+}
+
+static inline void fake_part(void *group) { free(group); }
+
+static inline void fake_describe(const void *group, tti_str *str) {
+    tti_str_printf(str, "%d at once", ((const fake_group *)group)->peers.n_ranks);
+}
+
+static inline float fake_element(const fake_group *g, size_t i) {
+    float stack[32];
+    int n = 0;
+    for (int t = 0; t < g->peers.n_terms; t++) {
+        stack[n++] = g->pieces[g->terms[t].rank][g->terms[t].piece][i];
+        for (int k = 0; k < g->terms[t].n_adds; k++, n--) stack[n - 2] += stack[n - 1];
+    }
+    return n == 1 ? stack[0] : NAN;
+}
+
+static inline tutti_status fake_sum(void *group, size_t first, size_t n_elems, bool beside) {
+    fake_group *g = group;
+    (void)beside;
+    if (first % 4 || n_elems % 4 || n_elems > g->peers.n_most)
+        return tti_fail(TUTTI_E_INTERNAL, "elements %zu and %zu more", first, n_elems);
+    tti_chunk c = tti_chunk_of(n_elems, g->peers.rank, g->peers.n_ranks);
+    TTI_TRY(fake_barrier(g));
+    for (size_t i = first + c.first; i < first + c.first + c.n_elems; i++) {
+        float sum = fake_element(g, i);
+        for (int r = 0; r < g->peers.n_ranks; r++) g->pieces[r][0][i] = sum;
+    }
+    return fake_barrier(g);
+}
+
+static inline tutti_status fake_spread(void *group, void *words, size_t n_words, size_t first,
+                                       size_t last) {
+    fake_group *g = group;
+    uint32_t *mine = words, *all = calloc(n_words * (size_t)g->peers.n_ranks, sizeof *all);
+    if (!all || n_words > g->peers.n_words) return tti_fail(TUTTI_E_INTERNAL, "%zu", n_words);
+    for (size_t i = 0; i < n_words; i++)
+        if (i < first || i >= last) mine[i] = 0;
+    tutti_status st = g->peers.all_gather(g->peers.user, mine, all, n_words * sizeof *all);
+    for (size_t i = 0; i < n_words; i++) mine[i] = 0;
+    for (size_t i = 0; i < n_words * (size_t)g->peers.n_ranks; i++) mine[i % n_words] |= all[i];
+    free(all);
+    return st;
+}
+
+/* As backend.h says of the sums. */
+static inline tutti_status fake_tell(const tti_device_told *t) {
+    double *hashes = t->sums + 3 * t->n_shards, *votes = hashes + 2 * t->n_ranks;
+    for (int i = 0; i < 3 * t->n_shards; i++)
+        if (i < 3 * t->first_shard || i >= 3 * t->last_shard) t->sums[i] = 0;
+    memset(hashes, 0, 3 * (size_t)t->n_ranks * sizeof *hashes);
+    hashes[2 * t->rank] = (double)(uint32_t)(t->report->params_hash >> 32);
+    hashes[2 * t->rank + 1] = (double)(uint32_t)t->report->params_hash;
+    votes[t->rank] = t->args->vote;
+    return TUTTI_OK;
+}
+
+#endif /* TTI_TESTS_EXEC_FAKE_PEERS_H */
