@@ -54,6 +54,11 @@ typedef struct tti_product {
 tutti_status tti_onednn_product(const tti_product *product);
 /* Convolutions by products, of conv_taps.c; empty without oneDNN. */
 extern const tti_kernel tti_conv_taps_kernels[];
+/* Large products on the tile unit, of amx.c; none can run where there is no such unit. */
+extern const tti_kernel tti_amx_kernels[];
+/* True if build, processor and system let the calling process use that unit, which this asks the
+ * system for.  Costs some microseconds; the answer is always the same. */
+bool tti_amx_is_usable(void);
 /* "oneDNN 2.6.3", or "no oneDNN". */
 void tti_onednn_describe(tti_str *str);
 

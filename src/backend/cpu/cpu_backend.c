@@ -1,7 +1,7 @@
 /* cpu_backend.c - the CPU's tti_backend: which kernel runs a node, memory, the line for doctor.
  *
- * No arithmetic here.  The order of selection is: oneDNN, the vector files in the best instruction
- * set of this machine, these for 16-bit floats (narrow.c), the reference.  Every list is ordered,
+ * No arithmetic here.  The order of selection is: products on a tile unit, oneDNN, the vector files
+ * in the best instruction set of this machine, these for 16-bit floats (narrow.c), the reference.  Every list is ordered,
  * and the first kernel whose can_run accepts the node is taken; op "*" stands for any op. */
 #include <stdlib.h>
 #include <string.h>
@@ -61,6 +61,7 @@ static const tti_kernel *kernel_in(const tti_kernel *list, int *i) {
 
 const tti_kernel *tti_cpu_kernel_at(int i) {
     const tti_kernel *kernel = kernel_in(tti_conv_taps_kernels, &i);
+    if (!kernel) kernel = kernel_in(tti_amx_kernels, &i);
     if (!kernel) kernel = kernel_in(tti_onednn_kernels, &i);
     const tti_kernel *const *family = tti_cpu_isa_at(0)->kernels;
     for (; !kernel && *family; family++) kernel = kernel_in(*family, &i);
@@ -128,6 +129,7 @@ static void release_memory(void *memory, size_t n_bytes) {
 static void describe(tti_str *str) {
     tti_str_printf(str, "cpu: %s kernels, ", tti_cpu_isa_at(0)->name);
     tti_onednn_describe(str);
+    if (tti_amx_is_usable()) tti_str_add(str, ", AMX products");
     tti_str_add(str, ", 1 thread per lane");
 }
 

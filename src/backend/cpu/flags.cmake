@@ -27,6 +27,19 @@ else()
   set(TUTTI_CPU_OBJECTS "")
 endif()
 
+# Products on the tile unit: for processors that have it, found out at run time like the others.
+set(TUTTI_AMX_FLAGS -march=x86-64-v4 -mamx-tile -mamx-bf16)
+check_c_compiler_flag("${TUTTI_AMX_FLAGS}" TUTTI_HAS_AMX_FLAGS)
+set(TUTTI_HAVE_AMX 0)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64" AND TUTTI_HAS_AMX_FLAGS)
+  set(TUTTI_HAVE_AMX 1)
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/backend/cpu/amx_product.c PROPERTIES COMPILE_OPTIONS
+                              "-O3;${TUTTI_AMX_FLAGS};-mprefer-vector-width=512;-Wno-psabi")
+endif()
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/backend/cpu/amx.c PROPERTIES COMPILE_OPTIONS -Wno-psabi)
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/backend/cpu/amx.c ${CMAKE_SOURCE_DIR}/src/backend/cpu/amx_product.c
+                            PROPERTIES COMPILE_DEFINITIONS TTI_HAVE_AMX=${TUTTI_HAVE_AMX})
+
 # The OpenMP run time that oneDNN is linked with: a lane sets its number of threads to one.
 set(TUTTI_CPU_LIBS "")
 if(TUTTI_HAVE_ONEDNN)

@@ -91,9 +91,8 @@ static inline float tti_max_n(const float *x, size_t n, float start) {
     return m;
 }
 
-/* y[j] = sum over rows i of x[i*n_cols + j]; rows are added in order, four to a load of y. */
-static inline void tti_sum_columns(const float *x, size_t n_rows, size_t n_cols, float *y) {
-    memset(y, 0, n_cols * sizeof *y);
+/* y[j] += sum over rows i of x[i*n_cols + j]; rows are added in order, four to a load of y. */
+static inline void tti_add_columns(const float *x, size_t n_rows, size_t n_cols, float *y) {
     size_t i = 0;
     for (; i + 4 <= n_rows; i += 4, x += 4 * n_cols) {
         const float *x1 = x + n_cols, *x2 = x1 + n_cols, *x3 = x2 + n_cols;
@@ -104,6 +103,11 @@ static inline void tti_sum_columns(const float *x, size_t n_rows, size_t n_cols,
         TTI_IVDEP
         for (size_t j = 0; j < n_cols; j++) y[j] += x[j];
     }
+}
+
+static inline void tti_sum_columns(const float *x, size_t n_rows, size_t n_cols, float *y) {
+    memset(y, 0, n_cols * sizeof *y);
+    tti_add_columns(x, n_rows, n_cols, y);
 }
 
 /* ---- what a kernel may ask of a node ---- */

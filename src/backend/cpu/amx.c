@@ -1,0 +1,146 @@
+/* amx.c - matmul, linear and linear_grad_w where the processor has a tile unit; f32, plain layout.
+ *
+ * Only large products: small ones are packed for longer than they are computed, and products that
+ * fill their last tiles badly compute too much.  amx_product.c says how f32 comes out of a unit for
+ * bf16. */
+#include "backend/cpu/amx.h"
+
+#include "backend/cpu/simd.h"
+
+#if TTI_HAVE_AMX
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { ASK_PERMISSION = 0x1023, TILE_DATA = 18 }; /* arch_prctl(2): ARCH_REQ_XCOMP_PERM */
+
+static bool has_tiles(void) {
+    const unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24;
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & amx_bf16) && (d & amx_tile);
+}
+
+bool tti_amx_is_usable(void) {
+    return strcmp(tti_cpu_isa_at(0)->name, "avx512") == 0 && has_tiles() &&
+           syscall(SYS_arch_prctl, ASK_PERMISSION, TILE_DATA) == 0;
+}
+#else
+bool tti_amx_is_usable(void) { return false; }
+#endif
+
+/* ---- what a node multiplies ---- */
+
+static size_t dim_from_end(const tutti_value *value, int i) {
+    return (size_t)value->type.shape.dim[value->type.shape.n_dims - i];
+}
+
+/* All dimensions but the last n. */
+static size_t n_leading(const tutti_value *value, int n) {
+    size_t n_elems = 1;
+    for (int d = 0; d + n < value->type.shape.n_dims; d++)
+        n_elems *= (size_t)value->type.shape.dim[d];
+    return n_elems;
+}
+
+/* Sizes and steps; x[m,k] y[k,n], each as it lies or across. */
+static tti_product gemm_of(size_t m, size_t n, size_t k, bool x_across, bool y_across) {
+    tti_product g = {.m = m, .n = n, .k = k, .c_row = n, .trans_a = x_across, .trans_b = y_across};
+    g.a_row = x_across ? m : k, g.b_row = y_across ? k : n;
+    return g;
+}
+
+/* One product of a matmul, and how many there are: one matrix y for all rows makes it one. */
+static tti_product matmul_gemm(const tti_node *node, size_t *n_batch) {
+    const tutti_value *x = node->in[0], *out = node->out[0];
+    bool ta = tti_attr_int(node, "trans_a") != 0, tb = tti_attr_int(node, "trans_b") != 0;
+    size_t m = dim_from_end(out, 2);
+    *n_batch = n_leading(x, 2);
+    if (node->in[1]->type.shape.n_dims == 2 && !ta) m *= *n_batch, *n_batch = 1;
+    return gemm_of(m, dim_from_end(out, 1), dim_from_end(x, ta ? 2 : 1), ta, tb);
+}
+
+static tti_product linear_gemm(const tti_node *node) {
+    const tutti_value *x = node->in[0];
+    return gemm_of(n_leading(x, 1), dim_from_end(node->in[1], 2), dim_from_end(x, 1), false, true);
+}
+
+/* dw[N,K] = dy^T x */
+static tti_product grad_w_gemm(const tti_node *node) {
+    const tutti_value *dy = node->in[0];
+    size_t n = dim_from_end(dy, 1), k = dim_from_end(node->in[1], 1);
+    return gemm_of(n, k, n_leading(dy, 1), true, false);
+}
+
+static tti_product gemm_of_node(const tti_node *node) {
+    size_t n_batch;
+    if (strcmp(node->op->name, "linear") == 0) return linear_gemm(node);
+    return strcmp(node->op->name, "matmul") == 0 ? matmul_gemm(node, &n_batch) : grad_w_gemm(node);
+}
+
+/* ---- kernels ---- */
+
+/* In whole blocks of 32. */
+static double padded(size_t n) { return (double)((n + 31) / 32 * 32); }
+
+static bool is_worth_it(const tti_product *g) {
+    const double least = 64.0 * 64.0 * 64.0, waste = 1.7;
+    double work = (double)g->m * (double)g->n * (double)g->k;
+    return work >= least && padded(g->m) * padded(g->n) * padded(g->k) <= waste * work;
+}
+
+static bool can_run(const tti_node *node) {
+    if (!tti_all_f32(node) || !tti_all_plain(node)) return false;
+    tti_product g = gemm_of_node(node);
+    return is_worth_it(&g) && tti_amx_is_usable();
+}
+
+static size_t scratch_bytes(const tti_node *node, const void *state) {
+    tti_product g = gemm_of_node(node);
+    (void)state;
+    return tti_amx_scratch_bytes(g.n, g.k);
+}
+
+static tutti_status matmul_run(void *state, const tti_kargs *a) {
+    size_t n_batch;
+    tti_amx_product p = {.g = matmul_gemm(a->node, &n_batch)};
+    bool one_y = a->node->in[1]->type.shape.n_dims == 2;
+    (void)state;
+    p.g.a = a->in[0], p.g.b = a->in[1], p.g.c = a->out[0];
+    for (size_t i = 0; i < n_batch; i++) {
+        tti_amx_run(&p, a->scratch);
+        p.g.a += p.g.m * p.g.k, p.g.c += p.g.m * p.g.n;
+        if (!one_y) p.g.b += p.g.k * p.g.n;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status linear_run(void *state, const tti_kargs *a) {
+    tti_amx_product p = {.g = linear_gemm(a->node)};
+    (void)state;
+    p.g.a = a->in[0], p.g.b = a->in[1], p.g.c = a->out[0];
+    p.bias = a->node->n_in > 2 ? a->in[2] : NULL;
+    p.relu = tti_attr_int(a->node, "act") == TTI_EPILOGUE_RELU;
+    tti_amx_run(&p, a->scratch);
+    return TUTTI_OK;
+}
+
+static tutti_status linear_grad_w_run(void *state, const tti_kargs *a) {
+    tti_amx_product p = {.g = grad_w_gemm(a->node), .sums = a->out[1]};
+    (void)state;
+    p.g.a = a->in[0], p.g.b = a->in[1], p.g.c = a->out[0];
+    tti_amx_run(&p, a->scratch);
+    return TUTTI_OK;
+}
+
+#define ROW(op_name, run_fn)                                                              \
+    {                                                                                     \
+        .op = op_name, .name = "amx", .can_run = can_run, .scratch_bytes = scratch_bytes, \
+        .run = run_fn                                                                     \
+    }
+
+const tti_kernel tti_amx_kernels[] = {
+    ROW("matmul", matmul_run),
+    ROW("linear", linear_run),
+    ROW("linear_grad_w", linear_grad_w_run),
+    {0},
+};

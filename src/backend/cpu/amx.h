@@ -1,0 +1,22 @@
+/* amx.h - f32 matrix products on the tile unit of x86 processors (AMX). */
+#ifndef TTI_CPU_AMX_H
+#define TTI_CPU_AMX_H
+
+#include "backend/cpu/cpu.h"
+
+/* c = act(a b + bias), or a b added to c; m, n, k > 0, of any size. */
+typedef struct tti_amx_product {
+    tti_product g;
+    const float *bias; /* [n] or NULL; not where g.add */
+    float *sums;       /* [m] gets the sum of each column of a as it is stored, rows in order; or
+                          NULL.  Only where g.trans_a and a_row is m. */
+    bool relu;
+} tti_amx_product;
+
+/* Scratch of a product with n columns and k summands, 64-byte aligned. */
+size_t tti_amx_scratch_bytes(size_t n, size_t k);
+
+/* On the calling thread; only where tti_amx_is_usable. */
+void tti_amx_run(const tti_amx_product *product, void *scratch);
+
+#endif /* TTI_CPU_AMX_H */
