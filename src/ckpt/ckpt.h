@@ -48,7 +48,8 @@ typedef struct tti_ckpt_save_desc {
     size_t n_texts; /* at most 64, keys unique */
     const tti_ckpt_tensor *params, *optimizer;
     size_t n_params, n_optimizer;
-    int keep; /* generations to keep, at least 2; 0: 2 */
+    int keep;                      /* generations to keep, at least 2; 0: 2 */
+    const tti_ckpt_access *access; /* of optimizer: get; NULL: they lie in memory */
 } tti_ckpt_save_desc;
 
 /* Saves; returns when the checkpoint is durable and verified.  On failure nothing temporary stays
@@ -89,6 +90,11 @@ const tti_safetensors_entry *tti_ckpt_tensor_at(const tti_ckpt *ckpt, tti_ckpt_p
  * the tensors are undefined. */
 TUTTI_NODISCARD tutti_status tti_ckpt_read(const tti_ckpt *ckpt, tti_ckpt_part part,
                                            const tti_ckpt_tensor *tensors, size_t n_tensors);
+
+/* The same for tensors that are handed over by access->put, one after the other. */
+TUTTI_NODISCARD tutti_status tti_ckpt_read_by(const tti_ckpt *ckpt, tti_ckpt_part part,
+                                              const tti_ckpt_tensor *tensors, size_t n_tensors,
+                                              const tti_ckpt_access *access);
 
 /* NULL is a no-op. */
 void tti_ckpt_close(tti_ckpt *ckpt);

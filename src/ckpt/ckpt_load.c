@@ -269,11 +269,23 @@ static void compare_sorted(matching *m) {
     }
 }
 
-static tutti_status read_matched(const tti_safetensors *file, matching *m) {
+static tutti_status hand_over(const tti_safetensors *file, const tti_safetensors_entry *entry,
+                              const tti_ckpt_tensor *tensor, const tti_ckpt_access *access) {
+    if (!access) return read_tensor(file, entry, tensor->data);
+    void *bytes = malloc((size_t)entry->n_bytes + 1);
+    if (!bytes) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", file->path);
+    tutti_status st = read_tensor(file, entry, bytes);
+    if (st == TUTTI_OK) st = access->put(access->user, tensor, bytes);
+    free(bytes);
+    return st;
+}
+
+static tutti_status read_matched(const tti_safetensors *file, matching *m,
+                                 const tti_ckpt_access *access) {
     compare_sorted(m);
     if (m->n_differences == 0) { /* so both lists are the same, one by one */
         for (size_t i = 0; i < m->n_found; i++)
-            TTI_TRY(read_tensor(file, m->found[i], m->wanted[i]->data));
+            TTI_TRY(hand_over(file, m->found[i], m->wanted[i], access));
         return TUTTI_OK;
     }
     if (m->n_differences > 10) tti_str_add(&m->text, "\n  ...");
@@ -283,10 +295,16 @@ static tutti_status read_matched(const tti_safetensors *file, matching *m) {
 
 tutti_status tti_ckpt_read(const tti_ckpt *ckpt, tti_ckpt_part part, const tti_ckpt_tensor *tensors,
                            size_t n_tensors) {
+    return tti_ckpt_read_by(ckpt, part, tensors, n_tensors, NULL);
+}
+
+tutti_status tti_ckpt_read_by(const tti_ckpt *ckpt, tti_ckpt_part part,
+                              const tti_ckpt_tensor *tensors, size_t n_tensors,
+                              const tti_ckpt_access *access) {
     matching m;
     const tti_safetensors *file = ckpt->files[part];
     tutti_status st = matching_init(&m, file, tensors, n_tensors);
-    if (st == TUTTI_OK) st = read_matched(file, &m);
+    if (st == TUTTI_OK) st = read_matched(file, &m, access);
     matching_fini(&m);
     return as_checkpoint(st);
 }

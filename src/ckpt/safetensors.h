@@ -30,6 +30,16 @@ typedef struct tti_ckpt_tensor {
     void *data; /* read when saving, written when loading */
 } tti_ckpt_tensor;
 
+/* How the bytes of tensors are had that do not lie in one piece: their data are what the caller
+ * knows them by, and nothing here looks at it. */
+typedef struct tti_ckpt_access {
+    /* All bytes of a tensor, valid until the next call. */
+    tutti_status (*get)(void *user, const tti_ckpt_tensor *tensor, const void **bytes);
+    /* Takes all bytes of a tensor. */
+    tutti_status (*put)(void *user, const tti_ckpt_tensor *tensor, const void *bytes);
+    void *user;
+} tti_ckpt_access;
+
 /* A tensor of a file. */
 typedef struct tti_safetensors_entry {
     const char *name; /* in the arena of the file */
@@ -54,6 +64,13 @@ typedef struct tti_safetensors {
  * (tti_safetensors_close it); on failure it is NULL. */
 TUTTI_NODISCARD tutti_status tti_safetensors_write(const char *path, const tti_ckpt_tensor *tensors,
                                                    size_t n_tensors, tti_safetensors **out);
+
+/* The same for tensors that are had by access->get, called once for each. */
+TUTTI_NODISCARD tutti_status tti_safetensors_write_by(const char *path,
+                                                      const tti_ckpt_tensor *tensors,
+                                                      size_t n_tensors,
+                                                      const tti_ckpt_access *access,
+                                                      tti_safetensors **out);
 
 /* Opens a file and checks its header.  On success *out is owned by the caller; on failure NULL. */
 TUTTI_NODISCARD tutti_status tti_safetensors_open(const char *path, tti_safetensors **out);

@@ -1,7 +1,8 @@
 /* safetensors_write.c - writes safetensors files in the order and form of the reference writer.
  *
  * Nothing is converted or collected: the header is known from names and types, and the tensors
- * stream from the caller's memory, with their checksums taken on the way. */
+ * stream from the caller's memory, or one by one from where he has them, with their checksums taken
+ * on the way. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@
 
 typedef struct item {
     tti_safetensors_entry entry;
-    const void *data;
+    const tti_ckpt_tensor *tensor;
 } item;
 
 /* Place in the reference's list of dtypes, which is sorted by alignment. */
@@ -54,7 +55,7 @@ static tutti_status make_item(const char *path, const tti_ckpt_tensor *tensor, t
     TTI_TRY(tti_ckpt_check_name(path, tensor->name));
     if (strcmp(tensor->name, "__metadata__") == 0)
         return tti_fail(TUTTI_E_INVALID, "%s: no tensor can be named __metadata__", path);
-    out->data = tensor->data;
+    out->tensor = tensor;
     out->entry.type = tensor->type;
     out->entry.name = tti_arena_strdup(arena, tensor->name);
     if (!out->entry.name) return tti_fail(TUTTI_E_NOMEM, "%s: out of memory", path);
@@ -107,9 +108,11 @@ static tutti_status lay_out(tti_safetensors *file, item *items, tti_str *header)
 }
 
 static tutti_status write_tensor(tti_atomic_file *out, const item *it,
-                                 tti_safetensors_entry *entry) {
+                                 const tti_ckpt_access *access, tti_safetensors_entry *entry) {
     enum { CHUNK = 1 << 18 }; /* in the cache between the checksum and the copy */
-    const uint8_t *data = it->data;
+    const void *bytes = it->tensor->data;
+    if (access) TTI_TRY(access->get(access->user, it->tensor, &bytes));
+    const uint8_t *data = bytes;
     for (uint64_t at = 0; at < entry->n_bytes; at += CHUNK) {
         size_t n = (size_t)TTI_MIN(entry->n_bytes - at, (uint64_t)CHUNK);
         entry->crc = tti_crc32c(entry->crc, data + at, n);
@@ -118,14 +121,15 @@ static tutti_status write_tensor(tti_atomic_file *out, const item *it,
     return TUTTI_OK;
 }
 
-static tutti_status write_bytes(tti_safetensors *file, const item *items, const tti_str *header) {
+static tutti_status write_bytes(tti_safetensors *file, const item *items, const tti_str *header,
+                                const tti_ckpt_access *access) {
     tti_atomic_file *out;
     TTI_TRY(tti_atomic_file_create(file->path, file->n_bytes, &out));
     file->crc = file->header_crc = tti_crc32c(0, header->text, header->n_bytes);
     tutti_status st = tti_atomic_file_write(out, header->text, header->n_bytes);
     for (size_t i = 0; i < file->n_entries && st == TUTTI_OK; i++) {
         tti_safetensors_entry *entry = &file->entries[i];
-        st = write_tensor(out, &items[i], entry);
+        st = write_tensor(out, &items[i], access, entry);
         file->crc = tti_crc32c_join(file->crc, entry->crc, entry->n_bytes);
     }
     if (st == TUTTI_OK) st = tti_atomic_file_commit_unsynced(out);
@@ -135,6 +139,12 @@ static tutti_status write_bytes(tti_safetensors *file, const item *items, const 
 
 tutti_status tti_safetensors_write(const char *path, const tti_ckpt_tensor *tensors,
                                    size_t n_tensors, tti_safetensors **out) {
+    return tti_safetensors_write_by(path, tensors, n_tensors, NULL, out);
+}
+
+tutti_status tti_safetensors_write_by(const char *path, const tti_ckpt_tensor *tensors,
+                                      size_t n_tensors, const tti_ckpt_access *access,
+                                      tti_safetensors **out) {
     *out = NULL;
     if (n_tensors > TTI_SAFETENSORS_MAX_TENSORS)
         return tti_fail(TUTTI_E_INVALID, "%s: %zu tensors are too many", path, n_tensors);
@@ -159,7 +169,7 @@ tutti_status tti_safetensors_write(const char *path, const tti_ckpt_tensor *tens
     TTI_TRY_GOTO(check_unique(path, items, n_tensors), cleanup);
     qsort(items, n_tensors, sizeof *items, by_rank_and_name);
     TTI_TRY_GOTO(lay_out(file, items, &header), cleanup);
-    TTI_TRY_GOTO(write_bytes(file, items, &header), cleanup);
+    TTI_TRY_GOTO(write_bytes(file, items, &header, access), cleanup);
     *out = file;
     file = NULL;
 cleanup:

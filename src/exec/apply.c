@@ -1,40 +1,54 @@
 /* apply.c - the update program: clip by the global norm, optimizer, hash, over all lanes.
  *
  * Blocks are fixed by the plan, and sums over blocks are made in block order, so neither lanes nor
- * workers change a bit. */
+ * workers change a bit; nor does it matter who updates a block: with zero each its own, then all
+ * get all parameters. */
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "exec/worker.h"
+
+/* The own blocks that a lane takes. */
+static tti_range range_of(const tti_exec *x, int lane) {
+    return tti_lane_range((size_t)x->share.n_blocks, 1, lane, x->desc.n_lanes);
+}
+
+static const tti_update_step *step_of(const tti_exec *x, const tti_own_block *own) {
+    return &x->desc.plan->updates[own->update];
+}
 
 static void square_lane(int lane, void *arg) {
     tti_exec *x = arg;
     const tti_plan *plan = x->desc.plan;
-    tti_range mine = tti_lane_range((size_t)plan->n_updates, 1, lane, x->desc.n_lanes);
+    tti_range mine = range_of(x, lane);
     const float *grads = tti_exec_grads(x);
     for (size_t i = mine.first; i < mine.last; i++) {
-        const tti_update_step *step = &plan->updates[i];
+        const tti_update_step *step = step_of(x, &x->share.blocks[i]);
         bool counts = !plan->slots[step->slot].buffer && step->node;
-        x->partials[i] =
+        x->partials[x->share.blocks[i].update] =
             counts ? x->desc.backend->sum_squares(grads + step->first, step->n_elems) : 0;
     }
 }
 
 /* Norm of the mean gradient. */
-static double global_norm(tti_exec *x, double inv_count) {
+static tutti_status global_norm(tti_exec *x, double inv_count, double *norm) {
     double sum = 0;
     tti_lanes_run(x->lanes, square_lane, x);
+    TTI_TRY(tti_zero_join(x, x->partials, 1));
     for (int i = 0; i < x->desc.plan->n_updates; i++) sum += x->partials[i];
-    return sqrt(sum) * inv_count;
+    *norm = sqrt(sum) * inv_count;
+    return TUTTI_OK;
 }
 
 /* Pointers of a block as the update ops want them: w, states, g, hyper, norms. */
-static int block_inputs(tti_exec *x, const tti_update_step *step, const tti_node *node,
-                        float *hyper, float *norms, void **in) {
+static int block_inputs(tti_exec *x, const tti_own_block *own, const tti_node *node, float *hyper,
+                        float *norms, void **in) {
+    const tti_update_step *step = step_of(x, own);
     bool buffer = x->desc.plan->slots[step->slot].buffer;
     int n = 0, n_states = buffer ? 0 : x->desc.plan->n_states;
     in[n++] = x->params + step->first;
-    for (int k = 0; k < n_states; k++) in[n++] = x->states[k] + step->first;
+    for (int k = 0; k < n_states; k++) in[n++] = x->states[k] + own->state;
     in[n++] = tti_exec_grads(x) + step->first;
     in[n++] = hyper;
     if (tti_takes_norms(node->op)) in[n++] = norms;
@@ -46,14 +60,15 @@ static void block_hyper(const tti_exec *x, const tti_update_step *step, float *h
     hyper[0] = (float)(x->hyper[0] * x->desc.plan->slots[step->slot].rule.lr_factor);
 }
 
-static tutti_status run_block(tti_exec *x, tti_lane *lane, const tti_update_step *step,
+static tutti_status run_block(tti_exec *x, tti_lane *lane, const tti_own_block *own,
                               const tti_node *node, void **outs) {
+    const tti_update_step *step = step_of(x, own);
     const tti_bound_update *bound = &lane->updates[node->id];
     const double *norm = &x->norms[2 * step->slot];
     float hyper[TTI_N_HYPER], norms[2] = {(float)norm[0], (float)norm[1]};
     void *in[TTI_MAX_IN], *out[TTI_MAX_OUT];
     block_hyper(x, step, hyper);
-    int n_out = block_inputs(x, step, node, hyper, norms, in);
+    int n_out = block_inputs(x, own, node, hyper, norms, in);
     for (int k = 0; k < n_out; k++) out[k] = outs ? outs[k] : in[k];
     tti_run run = {.seed = x->desc.seed};
     tti_kargs args = {.node = node, .in = in, .out = out, .scratch = bound->scratch, .run = &run};
@@ -63,15 +78,16 @@ static tutti_status run_block(tti_exec *x, tti_lane *lane, const tti_update_step
 /* ---- norms of whole parameters, for optimizers that scale by them ---- */
 
 /* Squares of a block of w, and of what the optimizer would add to it, or of its gradient. */
-static tutti_status square_block(tti_exec *x, tti_lane *lane, size_t i, double *squares) {
-    const tti_update_step *step = &x->desc.plan->updates[i];
+static tutti_status square_block(tti_exec *x, tti_lane *lane, const tti_own_block *own,
+                                 double *squares) {
+    const tti_update_step *step = step_of(x, own);
     squares[0] = squares[1] = 0;
     if (!step->node || !tti_takes_norms(step->node->op)) return TUTTI_OK;
     const float *direction = tti_exec_grads(x) + step->first;
     double scale = (double)x->hyper[1] * x->hyper[2];
     float block[TTI_UPDATE_BLOCK];
     if (step->direction) {
-        TTI_TRY(run_block(x, lane, step, step->direction, (void *[]){block, NULL, NULL, NULL}));
+        TTI_TRY(run_block(x, lane, own, step->direction, (void *[]){block, NULL, NULL, NULL}));
         direction = block;
         scale = 1;
     }
@@ -82,21 +98,24 @@ static tutti_status square_block(tti_exec *x, tti_lane *lane, size_t i, double *
 
 static void norm_lane(int index, void *arg) {
     tti_exec *x = arg;
-    tti_range mine = tti_lane_range((size_t)x->desc.plan->n_updates, 1, index, x->desc.n_lanes);
+    tti_range mine = range_of(x, index);
     for (size_t i = mine.first; i < mine.last; i++) {
-        tutti_status st = square_block(x, &x->lane[index], i, &x->partials[2 * i]);
+        const tti_own_block *own = &x->share.blocks[i];
+        tutti_status st = square_block(x, &x->lane[index], own, &x->partials[2 * own->update]);
         if (st != TUTTI_OK) tti_exec_lane_failed(&x->lane[index], st);
     }
 }
 
-static void find_norms(tti_exec *x) {
+static tutti_status find_norms(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
     tti_lanes_run(x->lanes, norm_lane, x);
+    TTI_TRY(tti_zero_join(x, x->partials, 2));
     memset(x->norms, 0, 2 * (size_t)plan->n_slots * sizeof *x->norms);
     for (int i = 0; i < plan->n_updates; i++)
         for (int k = 0; k < 2; k++)
             x->norms[2 * plan->updates[i].slot + k] += x->partials[2 * i + k];
     for (int i = 0; i < 2 * plan->n_slots; i++) x->norms[i] = sqrt(x->norms[i]);
+    return TUTTI_OK;
 }
 
 /* ---- the update ---- */
@@ -117,31 +136,61 @@ static void prepare_gradient(tti_exec *x, const tti_update_step *step) {
 
 static void prepare_lane(int index, void *arg) {
     tti_exec *x = arg;
-    tti_range mine = tti_lane_range((size_t)x->desc.plan->n_updates, 1, index, x->desc.n_lanes);
-    for (size_t i = mine.first; i < mine.last; i++) prepare_gradient(x, &x->desc.plan->updates[i]);
+    tti_range mine = range_of(x, index);
+    for (size_t i = mine.first; i < mine.last; i++)
+        prepare_gradient(x, step_of(x, &x->share.blocks[i]));
 }
 
 /* Running statistics are no average of their own past: they are taken as they are. */
-static void average_block(tti_exec *x, const tti_update_step *step) {
+static void average_block(tti_exec *x, const tti_own_block *own) {
+    const tti_update_step *step = step_of(x, own);
     float decay = x->desc.plan->slots[step->slot].buffer ? 0 : (float)x->desc.ema;
-    float *ema = x->ema + step->first;
+    float *ema = x->ema + own->state;
     const float *w = x->params + step->first;
     for (size_t i = 0; i < step->n_elems; i++) ema[i] = decay * ema[i] + (1 - decay) * w[i];
+}
+
+static void hash_block(tti_exec *x, tti_lane *lane, const tti_update_step *step) {
+    lane->hash += x->desc.backend->hash(x->params + step->first, step->n_elems, step->first);
 }
 
 static void update_lane(int index, void *arg) {
     tti_exec *x = arg;
     tti_lane *lane = &x->lane[index];
-    const tti_plan *plan = x->desc.plan;
-    tti_range mine = tti_lane_range((size_t)plan->n_updates, 1, index, x->desc.n_lanes);
+    tti_range mine = range_of(x, index);
     lane->hash = 0;
     for (size_t i = mine.first; i < mine.last; i++) {
-        const tti_update_step *step = &plan->updates[i];
-        tutti_status st = step->node ? run_block(x, lane, step, step->node, NULL) : TUTTI_OK;
+        const tti_own_block *own = &x->share.blocks[i];
+        const tti_update_step *step = step_of(x, own);
+        tutti_status st = step->node ? run_block(x, lane, own, step->node, NULL) : TUTTI_OK;
         if (st != TUTTI_OK) tti_exec_lane_failed(lane, st);
-        if (x->ema) average_block(x, step);
-        lane->hash += x->desc.backend->hash(x->params + step->first, step->n_elems, step->first);
+        if (x->ema) average_block(x, own);
+        hash_block(x, lane, step);
+        if (tti_exec_has_parts(x)) /* where the others read it: its gradient has done its work */
+            memcpy(tti_exec_grads(x) + step->first, x->params + step->first,
+                   step->n_elems * sizeof(float));
     }
+}
+
+/* What came from other workers counts as it is in this one's memory. */
+static void hash_lane(int index, void *arg) {
+    tti_exec *x = arg;
+    tti_range mine = tti_lane_range((size_t)x->desc.plan->n_updates, 1, index, x->desc.n_lanes);
+    for (size_t i = mine.first; i < mine.last; i++)
+        if (!x->share.is_own[i]) hash_block(x, &x->lane[index], &x->desc.plan->updates[i]);
+}
+
+static tutti_status update(tti_exec *x) {
+    tti_lanes_run(x->lanes, update_lane, x);
+    TTI_TRY(tti_exec_lane_status(x));
+    if (!tti_exec_has_parts(x)) return TUTTI_OK;
+    int64_t start = tti_now_ns();
+    TTI_TRY(tti_zero_gather_params(x));
+    int64_t end = tti_now_ns();
+    x->gather_ns = end - start;
+    tti_profile_add(x, TTI_ROW_COMM, NULL, "parameters of other workers", -1, start, end);
+    tti_lanes_run(x->lanes, hash_lane, x);
+    return TUTTI_OK;
 }
 
 static void set_hyper(tti_exec *x, const tti_step_desc *desc, double inv_count, double clip) {
@@ -163,7 +212,7 @@ tutti_status tti_exec_apply(tti_exec *x, const tti_step_desc *desc, double inv_c
     set_hyper(x, desc, inv_count, clip);
     if (x->desc.l1 > 0 || x->desc.clip_value > 0) tti_lanes_run(x->lanes, prepare_lane, x);
     if (x->desc.clip_norm > 0 || x->desc.watch_gradients) {
-        result->grad_norm = global_norm(x, inv_count);
+        TTI_TRY(global_norm(x, inv_count, &result->grad_norm));
         if (!isfinite(result->grad_norm)) {
             result->skipped = true;
             return tti_exec_bad_gradient(desc->step);
@@ -172,9 +221,8 @@ tutti_status tti_exec_apply(tti_exec *x, const tti_step_desc *desc, double inv_c
             clip = x->desc.clip_norm / (result->grad_norm + 1e-6);
     }
     set_hyper(x, desc, inv_count, clip);
-    if (x->desc.plan->takes_norms) find_norms(x);
-    tti_lanes_run(x->lanes, update_lane, x);
-    TTI_TRY(tti_exec_lane_status(x));
+    if (x->desc.plan->takes_norms) TTI_TRY(find_norms(x));
+    TTI_TRY(update(x));
     x->last_hash = 0;
     for (int i = 0; i < x->desc.n_lanes; i++) x->last_hash += x->lane[i].hash;
     x->has_hash = true;

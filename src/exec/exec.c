@@ -38,7 +38,7 @@ static tutti_status build_lane(tti_exec *x, tti_lane *lane) {
     TTI_TRY(tti_instance_create(&desc, &lane->shard));
     if (plan->eval.graph) {
         desc.program = &plan->eval;
-        if (x->ema) desc.params = x->ema;
+        if (x->ema) desc.params = tti_exec_has_parts(x) ? tti_exec_grads(x) : x->ema;
         TTI_TRY(tti_instance_create(&desc, &lane->eval));
     }
     return x->device ? TUTTI_OK : bind_update(x, lane);
@@ -86,7 +86,6 @@ static void init_lane(int lane, void *arg) {
 }
 
 static tutti_status init_flat(tti_exec *x, int n_threads) {
-    size_t n_bytes = x->desc.plan->n_flat * sizeof(float);
     first_params f = {x, x->params, n_threads};
     tti_lanes *lanes;
     if (x->device) TTI_TRY(tti_exec_device_params(x, &f.params));
@@ -94,21 +93,24 @@ static tutti_status init_flat(tti_exec *x, int n_threads) {
     tti_lanes_run(lanes, init_lane, &f);
     tti_lanes_destroy(lanes);
     if (x->device) return tti_exec_device_put_params(x);
-    if (x->ema) memcpy(x->ema, x->params, n_bytes);
+    if (x->ema) tti_exec_store(x, TTI_STATE_EMA, 0, x->desc.plan->n_flat, x->params);
     return TUTTI_OK;
 }
 
+/* Of one array of state. */
+static size_t state_bytes(const tti_exec *x) { return x->share.n_elems * sizeof(float); }
+
 static tutti_status alloc_flat(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
-    size_t n_bytes = plan->n_flat * sizeof(float) + 64;
+    size_t n_bytes = plan->n_flat * sizeof(float) + 64, n_state_bytes = state_bytes(x) + 64;
     x->params = x->desc.backend->alloc(n_bytes);
     bool ok = x->params != NULL;
     for (int k = 0; k < plan->n_states; k++) {
-        x->states[k] = x->desc.backend->alloc(n_bytes);
+        x->states[k] = x->desc.backend->alloc(n_state_bytes);
         ok = ok && x->states[k];
     }
     if (x->desc.ema > 0) {
-        x->ema = x->desc.backend->alloc(n_bytes);
+        x->ema = x->desc.backend->alloc(n_state_bytes);
         ok = ok && x->ema;
     }
     x->n_sums = (size_t)x->desc.n_shards * TTI_SUMS + 2 * (size_t)x->n_ranks + 1;
@@ -155,6 +157,8 @@ static tutti_status build(tti_exec *x) {
     TTI_TRY(tti_exec_init_sync(x));
     TTI_TRY(count_in_flight(x));
     TTI_TRY(tti_accumulation_init(&x->acc, x->first_shard, x->last_shard, x->n_in_flight));
+    TTI_TRY(
+        tti_share_init(plan, x->desc.zero ? x->rank : 0, x->desc.zero ? x->n_ranks : 1, &x->share));
     if (x->device) TTI_TRY(tti_exec_device_check_memory(x));
     TTI_TRY(alloc_flat(x));
     TTI_TRY(alloc_buffers(x));
@@ -221,9 +225,11 @@ void tti_exec_destroy(tti_exec *x) {
     for (int i = 0; x->lane && i < x->n_in_flight; i++) destroy_lane(x, &x->lane[i]);
     for (int b = 0; b < x->n_own_buffers; b++) x->desc.backend->release(x->buffers[b], n_bytes);
     x->desc.backend->release(x->params, n_bytes);
-    x->desc.backend->release(x->ema, n_bytes);
-    for (int k = 0; k < TTI_MAX_OUT; k++) x->desc.backend->release(x->states[k], n_bytes);
+    x->desc.backend->release(x->ema, state_bytes(x) + 64);
+    for (int k = 0; k < TTI_MAX_OUT; k++)
+        x->desc.backend->release(x->states[k], state_bytes(x) + 64);
     tti_exec_device_close(x);
+    tti_share_fini(&x->share);
     tti_accumulation_fini(&x->acc);
     tti_exec_fini_sync(x);
     free(x->norms);
@@ -240,10 +246,16 @@ int tti_exec_last_shard(const tti_exec *x) { return x->last_shard; }
 float *tti_exec_params(tti_exec *x) { return x->device ? tti_exec_device_mirror(x, 0) : x->params; }
 
 float *tti_exec_state(tti_exec *x, int k) {
+    if (tti_exec_has_parts(x)) return NULL;
     return x->device ? tti_exec_device_mirror(x, 2 + k) : x->states[k];
 }
 
-float *tti_exec_ema(tti_exec *x) { return x->device ? tti_exec_device_mirror(x, 1) : x->ema; }
+float *tti_exec_ema(tti_exec *x) {
+    if (tti_exec_has_parts(x)) return NULL;
+    return x->device ? tti_exec_device_mirror(x, 1) : x->ema;
+}
+
+bool tti_exec_has_ema(const tti_exec *x) { return x->ema != NULL; }
 
 tutti_status tti_exec_pull(tti_exec *x) { return x->device ? tti_exec_device_pull(x) : TUTTI_OK; }
 tutti_status tti_exec_push(tti_exec *x) { return x->device ? tti_exec_device_push(x) : TUTTI_OK; }
@@ -253,7 +265,8 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
     size_t n_now = 0, n_peak = 0, n_free = 0;
     if (x->device) x->desc.backend->device->memory(&n_now, &n_peak, &n_free);
     return (tti_exec_memory){.params = flat,
-                             .states = flat * (size_t)x->desc.plan->n_states,
+                             .states = state_bytes(x) * (size_t)x->desc.plan->n_states,
+                             .ema = x->ema ? state_bytes(x) : 0,
                              .grads = flat * (size_t)x->acc.n_buffers,
                              .arena = x->arena_bytes * (size_t)x->n_in_flight,
                              .device_peak = n_peak};

@@ -23,6 +23,7 @@ typedef struct tti_exec_desc {
     const int *cores;           /* [n_lanes]; NULL: not pinned */
     tutti_comm_alg alg;         /* of the reduction */
     bool fast;                  /* any order of sums; false: exact mode */
+    bool zero;                  /* each worker keeps a part of the optimizer's state, not all */
     bool reference;             /* plain-C kernels */
     bool watch_gradients;       /* look for NaN in gradients, not only in the loss */
     uint64_t seed;
@@ -52,11 +53,26 @@ tutti_status tti_exec_push(tti_exec *exec);
 void tti_exec_pin(tti_exec *exec, void *memory, size_t n_bytes);
 void tti_exec_unpin(tti_exec *exec, void *memory);
 
-/* The flat parameters and state arrays (plan->n_flat elements each), for checkpoints: to be read
- * after tti_exec_pull, and followed by tti_exec_push when written. */
+/* The flat parameters and state arrays (plan->n_flat elements each), to be read after
+ * tti_exec_pull, and followed by tti_exec_push when written.  With desc.zero and several workers
+ * there are no whole arrays of state: NULL. */
 float *tti_exec_params(tti_exec *exec);
 float *tti_exec_state(tti_exec *exec, int k);
 float *tti_exec_ema(tti_exec *exec); /* NULL: none are kept */
+
+enum { TTI_STATE_EMA = -1 }; /* the averaged parameters, as a number of a state array */
+bool tti_exec_has_ema(const tti_exec *exec);
+
+/* State of one slot, whole, wherever its parts are: elements first .. of array k.  After
+ * tti_exec_pull.  Rank 0 fetches what it likes and then ends the others' tti_exec_serve, which
+ * answers it; data are valid until the next call.  Gradients of the last step are lost. */
+tutti_status tti_exec_fetch(tti_exec *exec, int k, size_t first, size_t n_elems,
+                            const float **data);
+tutti_status tti_exec_serve(tti_exec *exec);
+tutti_status tti_exec_serve_end(tti_exec *exec);
+
+/* The other way, on every worker: takes what this one keeps of it.  Before tti_exec_push. */
+void tti_exec_store(tti_exec *exec, int k, size_t first, size_t n_elems, const float *data);
 
 /* A data set that a device may keep: bytes, and the float that each stands for.  More than one
  * channel: pixels of so many bytes become planes. */
@@ -170,7 +186,13 @@ tutti_status tti_exec_check_params(tti_exec *exec, uint64_t step);
 typedef struct tti_exec_memory {
     size_t params, states, grads, arena;
     size_t device_peak; /* all of the device's at their most so far; 0 on the host */
+    size_t ema;         /* averaged parameters */
 } tti_exec_memory;
 tti_exec_memory tti_exec_memory_use(const tti_exec *exec);
+
+/* The same before there is a worker: for rank of n_ranks, from plan, backend, n_shards, n_lanes,
+ * zero and ema of desc. */
+tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ranks,
+                                  tti_exec_memory *out);
 
 #endif /* TTI_EXEC_EXEC_H */

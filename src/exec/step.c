@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "comm/progress.h"
+#include "comm/transport.h"
 #include "exec/worker.h"
 
 typedef struct dispatch {
@@ -184,26 +185,40 @@ static tutti_status reduce_fast(tti_exec *x, size_t first, size_t n_elems) {
                                  x->desc.alg);
 }
 
+/* What each worker is to get of a bucket, from its begin; NULL: all of it. */
+static const size_t *parts_of(const tti_exec *x, size_t first, size_t *bounds) {
+    if (!tti_exec_has_parts(x)) return NULL;
+    const size_t *flat = tti_share_bounds(&x->share, x->desc.plan, first);
+    for (int r = 0; r <= x->n_ranks; r++) bounds[r] = flat[r] - first;
+    return bounds;
+}
+
 /* Alone the merges have left one piece: the whole tree. */
 static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems) {
+    /* Parts are summed along the tree in fast mode too, where a ring would not know of them. */
+    bool no_ring = x->desc.fast && x->desc.alg == TUTTI_ALG_RING;
+    size_t bounds[TTI_MAX_RANKS + 1];
     tti_piece pieces[TTI_MAX_PIECES];
     for (int i = 0; i < x->acc.n_pieces; i++) {
         pieces[i] = x->acc.pieces[i];
         pieces[i].data = x->buffers[x->acc.piece_buffer[i]] + first;
     }
-    return tti_comm_reduce_shards(x->desc.comm, &(tti_reduce_desc){.pieces = pieces,
-                                                                   .n_pieces = x->acc.n_pieces,
-                                                                   .dst = tti_exec_grads(x) + first,
-                                                                   .n_elems = n_elems,
-                                                                   .dtype = TUTTI_F32,
-                                                                   .n_shards = x->desc.n_shards,
-                                                                   .alg = x->desc.alg});
+    return tti_comm_reduce_shards(x->desc.comm,
+                                  &(tti_reduce_desc){.pieces = pieces,
+                                                     .n_pieces = x->acc.n_pieces,
+                                                     .dst = tti_exec_grads(x) + first,
+                                                     .n_elems = n_elems,
+                                                     .dtype = TUTTI_F32,
+                                                     .n_shards = x->desc.n_shards,
+                                                     .alg = no_ring ? TUTTI_ALG_AUTO : x->desc.alg,
+                                                     .bounds = parts_of(x, first, bounds)});
 }
 
 tutti_status tti_exec_reduce(tti_exec *x, size_t first, size_t n_elems) {
     if (!x->desc.fast && x->n_ranks == 1) return TUTTI_OK;
     int64_t start = tti_now_ns();
-    TTI_TRY(x->desc.fast ? reduce_fast(x, first, n_elems) : reduce_exact(x, first, n_elems));
+    bool by_tree = !x->desc.fast || tti_exec_has_parts(x);
+    TTI_TRY(by_tree ? reduce_exact(x, first, n_elems) : reduce_fast(x, first, n_elems));
     tti_profile_add(x, TTI_ROW_COMM, NULL, "sum of gradients", -1, start, tti_now_ns());
     return TUTTI_OK;
 }
@@ -286,12 +301,17 @@ static void note(tti_exec *x, const tti_step_desc *desc, const char *phase) {
 }
 
 static tutti_status reduce_all(tti_exec *x) {
+    const tti_plan *plan = x->desc.plan;
     if (x->overlap) return tti_overlap_finish(x->overlap);
-    return tti_exec_reduce(x, 0, x->desc.plan->n_flat);
+    if (!tti_exec_has_parts(x)) return tti_exec_reduce(x, 0, plan->n_flat);
+    for (int b = 0; b < plan->n_buckets; b++)
+        TTI_TRY(tti_exec_reduce(x, plan->buckets[b].first, plan->buckets[b].n_elems));
+    return TUTTI_OK;
 }
 
 static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     *result = (tti_step_result){0};
+    x->has_whole_ema = false;
     int64_t start = tti_now_ns();
     note(x, desc, "compute");
     tti_profile_next_step(x);
@@ -313,9 +333,9 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
     note(x, desc, "update");
     TTI_TRY(tti_exec_apply(x, desc, result->count > 0 ? 1.0 / result->count : 0, result));
     result->compute_ns = computed - start;
-    result->comm_ns = exchanged - computed;
     int64_t updated = tti_now_ns();
-    result->update_ns = updated - exchanged;
+    result->comm_ns = exchanged - computed + x->gather_ns;
+    result->update_ns = updated - exchanged - x->gather_ns;
     tti_profile_add(x, TTI_ROW_COMPUTE, NULL, "update", -1, exchanged, updated);
     if (x->n_ranks > 1) tti_exec_profile_wait(x, "waiting for sums", computed, exchanged);
     return TUTTI_OK;
@@ -354,6 +374,7 @@ tutti_status tti_exec_step(tti_exec *x, const tti_step_desc *desc, tti_step_resu
 tutti_status tti_exec_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     note(x, desc, "evaluate");
     if (x->device) return tti_exec_device_eval(x, desc, result);
+    if (x->ema && tti_exec_has_parts(x)) TTI_TRY(tti_zero_gather_ema(x));
     TTI_TRY(compute(x, desc, true));
     TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
     tti_exec_add_sums(x, result);

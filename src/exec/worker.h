@@ -9,6 +9,8 @@
 #include "exec/lanes.h"
 #include "exec/overlap.h"
 #include "exec/profile.h"
+#include "exec/share.h"
+#include "exec/zero.h"
 
 enum { TTI_SUMS = 3 /* loss_sum, count, correct of a shard */, TTI_N_HYPER = 8 };
 
@@ -53,8 +55,11 @@ struct tti_exec {
         *buffers; /* [acc.n_buffers]: flat gradients, shared with the peers where there are any */
     int n_own_buffers; /* of them allocated by the backend (alone) and so released here */
     float *params;
-    float *states[TTI_MAX_OUT];
-    float *ema;   /* averaged parameters, NULL: none */
+    tti_share share;            /* blocks of the update that are this worker's */
+    float *states[TTI_MAX_OUT]; /* of its blocks */
+    float *ema;                 /* of its blocks, averaged parameters, NULL: none */
+    bool has_whole_ema; /* the buffer of the summed gradients holds all of them for evaluation */
+    int64_t gather_ns;  /* of the last update: waiting for the parts of others */
     double *sums; /* [V * TTI_SUMS + 2 * n_ranks + 1]: sums of shards; halves of hashes; votes */
     size_t n_sums;
     double *partials; /* [n_updates][2]: sums of squares by block */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/affinity.h"
+#include "exec/exec.h"
 #include "exec/instance.h"
 #include "train/blueprint.h"
 #include "tutti/train.h"
@@ -25,18 +26,45 @@ static void print_steps(tti_str *out, const tti_program *program, const tti_inst
     }
 }
 
-static void print_memory(tti_str *out, const tti_blueprint *b) {
+/* What one worker takes, the first one. */
+static tutti_status print_worker(tti_str *out, const tti_blueprint *b) {
+    const tti_job_config *c = &b->config;
+    tti_core_share share;
+    tti_cores_share(0, b->n_workers, &share);
+    const tti_exec_desc desc = {.plan = b->plan,
+                                .backend = b->devices.backend,
+                                .n_shards = b->n_shards,
+                                .n_lanes = share.n_threads,
+                                .zero = c->parallel.zero > 0,
+                                .ema = c->train.ema};
+    tti_exec_memory m;
+    TTI_TRY(tti_exec_memory_plan(&desc, 0, b->n_workers, &m));
+    size_t whole = b->plan->n_flat * sizeof(float) * (size_t)b->plan->n_states;
+    tti_str_printf(out, "optimizer state   %10.3f MiB", mib(m.states));
+    if (desc.zero && b->n_workers > 1)
+        tti_str_printf(out, "  of %.3f, in parts on %d workers (parallel.zero=1)", mib(whole),
+                       b->n_workers);
+    if (m.ema) tti_str_printf(out, "\naverages          %10.3f MiB", mib(m.ema));
+    tti_str_printf(out,
+                   "\na worker, peak    %10.3f MiB  of parameters, state, %.3f of gradients and "
+                   "%.3f of activations\n",
+                   mib(m.params + m.states + m.ema + m.grads + m.arena), mib(m.grads),
+                   mib(m.arena));
+    return TUTTI_OK;
+}
+
+static tutti_status print_memory(tti_str *out, const tti_blueprint *b) {
     const tti_plan *plan = b->plan;
     size_t flat = plan->n_flat * sizeof(float);
     tti_str_printf(out,
                    "\nparameters        %10.3f MiB  (%zu in %d tensors)\n"
-                   "optimizer state   %10.3f MiB\n"
                    "gradients         %10.3f MiB  per shard in flight, in %d buckets\n"
                    "activations, peak %10.3f MiB  per shard in flight (%.3f without reuse)\n"
                    "evaluation, peak  %10.3f MiB\n",
-                   mib(flat), plan->n_params, plan->n_slots, mib(flat * (size_t)plan->n_states),
-                   mib(flat), plan->n_buckets, mib(plan->shard.arena_bytes),
-                   mib(plan->shard.unshared_bytes), mib(plan->eval.arena_bytes));
+                   mib(flat), plan->n_params, plan->n_slots, mib(flat), plan->n_buckets,
+                   mib(plan->shard.arena_bytes), mib(plan->shard.unshared_bytes),
+                   mib(plan->eval.arena_bytes));
+    return print_worker(out, b);
 }
 
 /* What the activations of a shard come to, and how many nodes run, with another recomputation. */
@@ -89,8 +117,8 @@ static tutti_status print_plan(const tutti_job *job, const tti_blueprint *b, tti
         tti_str_printf(out, "shard program of %s: %lld rows, %d shards per step\n\n",
                        b->config.model.name, (long long)b->rows_per_shard, b->n_shards);
         print_steps(out, &b->plan->shard, instance);
-        print_memory(out, b);
-        st = print_recompute(job, b, out);
+        st = print_memory(out, b);
+        if (st == TUTTI_OK) st = print_recompute(job, b, out);
     }
     tti_instance_destroy(instance);
     backend->release(arena, b->plan->shard.arena_bytes + 64);

@@ -390,6 +390,10 @@ static const tti_option rows[] = {
     {"parallel.bucket_mb", TTI_OPTION_FLOAT, AT(parallel.bucket_mb), "auto",
      RANGE(0.0009765625, 4096), .word = "auto", .also = "bucket|bucket_size|bucket_cap_mb",
      .help = "MiB of gradients that travel together; auto: 4, between GPUs 128"},
+    {"parallel.zero", TTI_OPTION_INT, AT(parallel.zero), "0", RANGE(0, 1),
+     .also = "zero_stage|zero_optimization|shard_optimizer|sharded_optimizer|stage",
+     .help = "1: each worker keeps and updates its part of the optimizer's state, instead of all "
+             "of it; the same bits with less memory"},
     {"parallel.timeout_ms", TTI_OPTION_INT, AT(parallel.timeout_ms), "60000", RANGE(1, 86400000),
      .also = "timeout", .help = "Longest wait for another worker"},
     {"parallel.backend", TTI_OPTION_CHOICE, AT(parallel.backend), "auto",

@@ -142,7 +142,7 @@ static tutti_status compare(loading *l, const char *path) {
 
 static tutti_status read_slot(const loading *l, tti_exec *exec, int i) {
     const tti_slot *slot = &l->b->plan->slots[i];
-    float *dst = tti_exec_params(exec) + slot->first, *ema = tti_exec_ema(exec);
+    float *dst = tti_exec_params(exec) + slot->first;
     if (l->places[i] < 0) return TUTTI_OK;
     if (!l->transposed || !may_turn(l, slot->param)) {
         TTI_TRY(tti_weights_read(l->weights, (size_t)l->places[i], dst));
@@ -155,7 +155,8 @@ static tutti_status read_slot(const loading *l, tti_exec *exec, int i) {
         free(raw);
         TTI_TRY(st);
     }
-    if (ema) memcpy(ema + slot->first, dst, slot->n_elems * sizeof *dst);
+    if (tti_exec_has_ema(exec))
+        tti_exec_store(exec, TTI_STATE_EMA, slot->first, slot->n_elems, dst);
     return TUTTI_OK;
 }
 

@@ -214,14 +214,23 @@ static tutti_status evaluate(session *s) {
 
 /* ---- checkpoints ---- */
 
+/* The others wait for this, whatever came of saving, whose text must not be lost over it. */
+static tutti_status end_serve(session *s, tutti_status saved) {
+    char text[2048];
+    snprintf(text, sizeof text, "%s", saved == TUTTI_OK ? "" : tutti_last_error());
+    TTI_TRY(tti_exec_serve_end(s->exec));
+    return saved == TUTTI_OK ? saved : tti_fail(saved, "%s", text);
+}
+
 static tutti_status save(session *s) {
     if (s->saved_step == s->state.step) return TUTTI_OK;
     s->saved_step = s->state.step;
     TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->state.step));
-    if (s->desc->rank != 0) return TUTTI_OK;
+    if (s->desc->rank != 0) return tti_exec_serve(s->exec);
     int64_t start = tti_now_ns();
     tutti_status st =
         tti_snapshot_save(s->b, s->exec, s->desc->run_dir, s->desc->job_yaml, &s->state);
+    st = end_serve(s, st);
     tti_reporter_pause(&s->reporter, tti_now_ns() - start);
     if (st == TUTTI_OK) {
         tti_worker_report_step((uint64_t)s->state.step);

@@ -16,11 +16,36 @@ typedef struct tensors {
     size_t n_params, n_states;
 } tensors;
 
-static void add_state(tensors *t, const tti_slot *slot, const char *state, float *flat) {
+/* What a tensor of state is to the executor, which may have it in parts. */
+typedef struct state_place {
+    const tti_slot *slot;
+    int k;
+} state_place;
+
+static tutti_status get_state(void *user, const tti_ckpt_tensor *tensor, const void **bytes) {
+    const state_place *at = tensor->data;
+    const float *data;
+    TTI_TRY(tti_exec_fetch(user, at->k, at->slot->first, at->slot->n_elems, &data));
+    *bytes = data;
+    return TUTTI_OK;
+}
+
+static tutti_status put_state(void *user, const tti_ckpt_tensor *tensor, const void *bytes) {
+    const state_place *at = tensor->data;
+    tti_exec_store(user, at->k, at->slot->first, at->slot->n_elems, bytes);
+    return TUTTI_OK;
+}
+
+static tti_ckpt_access access_of(tti_exec *exec) {
+    return (tti_ckpt_access){.get = get_state, .put = put_state, .user = exec};
+}
+
+static void add_state(tensors *t, const tti_slot *slot, const char *state, int k) {
     char *name = tti_arena_printf(&t->arena, "state.%s.%s", slot->param->name, state);
-    if (name)
-        t->states[t->n_states++] =
-            (tti_ckpt_tensor){name, slot->param->out[0]->type, flat + slot->first};
+    state_place *place = tti_arena_alloc(&t->arena, sizeof *place);
+    if (!name || !place) return;
+    *place = (state_place){slot, k};
+    t->states[t->n_states++] = (tti_ckpt_tensor){name, slot->param->out[0]->type, place};
 }
 
 /* Every parameter and buffer by name; states of what is trained, averages of everything. */
@@ -36,8 +61,8 @@ static tutti_status list_tensors(const tti_blueprint *b, tti_exec *exec, tensors
         t->params[i] = (tti_ckpt_tensor){slot->param->name, slot->param->out[0]->type,
                                          tti_exec_params(exec) + slot->first};
         for (int k = 0; k < plan->n_states && !slot->buffer; k++)
-            add_state(t, slot, optimizer->states[k], tti_exec_state(exec, k));
-        if (tti_exec_ema(exec)) add_state(t, slot, "ema", tti_exec_ema(exec));
+            add_state(t, slot, optimizer->states[k], k);
+        if (tti_exec_has_ema(exec)) add_state(t, slot, "ema", TTI_STATE_EMA);
     }
     return t->arena.failed ? tti_fail(TUTTI_E_NOMEM, "checkpoint: out of memory") : TUTTI_OK;
 }
@@ -56,6 +81,7 @@ tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const cha
                                const char *job_yaml, const tti_run_state *state) {
     tensors t = {0};
     tti_str backend = {0};
+    tti_ckpt_access access = access_of(exec);
     char identity[1024];
     print_identity(b, identity, sizeof identity);
     b->devices.backend->describe(&backend);
@@ -86,6 +112,7 @@ tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const cha
                                   .n_params = t.n_params,
                                   .optimizer = t.states,
                                   .n_optimizer = t.n_states,
+                                  .access = &access,
                                   .keep = (int)b->config.run.keep});
     tti_arena_free(&t.arena);
     tti_str_free(&backend);
@@ -128,10 +155,12 @@ static void warn(const char *text, void *user) {
 
 static tutti_status read_all(const tti_blueprint *b, tti_exec *exec, const tti_ckpt *ckpt) {
     tensors t = {0};
+    tti_ckpt_access access = access_of(exec);
     tutti_status st = tti_exec_pull(exec);
     if (st == TUTTI_OK) st = list_tensors(b, exec, &t);
     if (st == TUTTI_OK) st = tti_ckpt_read(ckpt, TTI_CKPT_MODEL, t.params, t.n_params);
-    if (st == TUTTI_OK) st = tti_ckpt_read(ckpt, TTI_CKPT_OPTIMIZER, t.states, t.n_states);
+    if (st == TUTTI_OK)
+        st = tti_ckpt_read_by(ckpt, TTI_CKPT_OPTIMIZER, t.states, t.n_states, &access);
     if (st == TUTTI_OK) st = tti_exec_push(exec);
     tti_arena_free(&t.arena);
     TTI_TRY(st);

@@ -30,6 +30,7 @@ tutti_status tti_worker_exec_create(const tti_blueprint *b, tutti_comm *comm, in
                          .n_lanes = share.n_threads,
                          .cores = share.pinned ? share.cores.id : NULL,
                          .alg = alg,
+                         .zero = c->parallel.zero > 0,
                          .fast = strcmp(c->parallel.mode, "fast") == 0,
                          .reference = strcmp(c->parallel.backend, "reference") == 0,
                          .watch_gradients = tti_blueprint_target(b).loss_scale ||

@@ -1,0 +1,34 @@
+/* memory.c - the bytes of a worker, before there is one. */
+#include "exec/worker.h"
+
+/* Shards whose activations live at the same time. */
+static int count_in_flight(const tti_exec_desc *desc, int n_local) {
+    const tti_program *program = &desc->plan->shard;
+    for (int s = 0; s < program->n_steps; s++)
+        if (program->steps[s]->op->traits & TTI_SYNC) return n_local;
+    if (desc->backend->device) return 1;
+    return TTI_MAX(1, TTI_MIN(TTI_MIN(desc->n_lanes, n_local), TTI_MAX_LANES));
+}
+
+tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ranks,
+                                  tti_exec_memory *out) {
+    const tti_plan *plan = desc->plan;
+    int first = tti_shard_first(rank, n_ranks, desc->n_shards);
+    int last = tti_shard_first(rank + 1, n_ranks, desc->n_shards);
+    int n_in_flight = count_in_flight(desc, last - first);
+    size_t flat = plan->n_flat * sizeof(float);
+    tti_accumulation acc;
+    TTI_TRY(tti_accumulation_init(&acc, first, last, TTI_MIN(n_in_flight, TTI_MAX_LANES)));
+    tti_share share;
+    tutti_status st = tti_share_init(plan, desc->zero ? rank : 0, desc->zero ? n_ranks : 1, &share);
+    size_t state = share.n_elems * sizeof(float);
+    *out = (tti_exec_memory){
+        .params = flat,
+        .states = state * (size_t)plan->n_states,
+        .ema = desc->ema > 0 ? state : 0,
+        .grads = flat * (size_t)acc.n_buffers,
+        .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes) * (size_t)n_in_flight};
+    tti_accumulation_fini(&acc);
+    tti_share_fini(&share);
+    return st;
+}

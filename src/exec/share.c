@@ -1,0 +1,94 @@
+/* share.c - buckets cut into parts, between blocks of the update.
+ *
+ * A bucket has few blocks, and a part of each is longer or shorter than its due by half a block. So
+ * that this does not add up, what is due is counted over all buckets so far. */
+#include "exec/share.h"
+
+#include <stdlib.h>
+
+/* One run over the updates of a bucket: rank after rank takes blocks until it has its due. */
+typedef struct cutter {
+    const tti_plan *plan;
+    size_t *given; /* [n_ranks]: elements that ranks 0 .. r together have of the buckets before */
+    int n_ranks;
+    int next; /* update */
+} cutter;
+
+/* Where block i begins; behind the last one of the bucket: its end. */
+static size_t begin_of(const tti_plan *plan, int i, size_t end) {
+    return i < plan->n_updates ? TTI_MIN(plan->updates[i].first, end) : end;
+}
+
+static void cut(cutter *c, const tti_bucket *bucket, size_t *bounds) {
+    size_t end = bucket->first + bucket->n_elems, n = (size_t)c->n_ranks;
+    bounds[0] = bucket->first;
+    for (int r = 0; r < c->n_ranks; r++) {
+        size_t due = (size_t)(r + 1) * end / n, at = bounds[r];
+        while (at < end) { /* half of the next block or more is due */
+            size_t next = begin_of(c->plan, c->next + 1, end);
+            if (c->given[r] + (at - bucket->first) + (next - at) / 2 >= due) break;
+            at = next;
+            c->next++;
+        }
+        if (r == c->n_ranks - 1) {
+            while (begin_of(c->plan, c->next, end) < end) c->next++;
+            at = end;
+        }
+        bounds[r + 1] = at;
+        c->given[r] += at - bucket->first;
+    }
+}
+
+static tutti_status cut_all(const tti_plan *plan, tti_share *share) {
+    cutter c = {.plan = plan, .n_ranks = share->n_ranks};
+    c.given = calloc((size_t)share->n_ranks, sizeof *c.given);
+    if (!c.given) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    for (int b = 0; b < plan->n_buckets; b++)
+        cut(&c, &plan->buckets[b], share->bounds + (size_t)b * (size_t)(share->n_ranks + 1));
+    free(c.given);
+    return TUTTI_OK;
+}
+
+/* State lies in the order of the blocks, each at a multiple of 16 elements as its slot is. */
+static void take_blocks(const tti_plan *plan, int rank, tti_share *share) {
+    for (int i = 0; i < plan->n_updates; i++) {
+        const tti_update_step *step = &plan->updates[i];
+        const size_t *bound = tti_share_bounds(share, plan, step->first) + rank;
+        if (step->first < bound[0] || step->first >= bound[1]) continue;
+        share->is_own[i] = true;
+        share->blocks[share->n_blocks++] = (tti_own_block){i, share->n_elems};
+        share->n_elems += (step->n_elems + 15) & ~(size_t)15;
+    }
+}
+
+tutti_status tti_share_init(const tti_plan *plan, int rank, int n_ranks, tti_share *share) {
+    *share = (tti_share){.n_ranks = n_ranks};
+    size_t n = (size_t)plan->n_updates + 1;
+    share->bounds = calloc((size_t)plan->n_buckets * (size_t)(n_ranks + 1) + 1, sizeof(size_t));
+    share->blocks = calloc(n, sizeof *share->blocks);
+    share->is_own = calloc(n, sizeof *share->is_own);
+    if (!share->bounds || !share->blocks || !share->is_own)
+        return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    TTI_TRY(cut_all(plan, share));
+    take_blocks(plan, rank, share);
+    return TUTTI_OK;
+}
+
+void tti_share_fini(tti_share *share) {
+    free(share->bounds);
+    free(share->blocks);
+    free(share->is_own);
+    *share = (tti_share){0};
+}
+
+const size_t *tti_share_bounds(const tti_share *share, const tti_plan *plan, size_t first) {
+    int low = 0, high = plan->n_buckets - 1; /* the last bucket that begins at or before first */
+    while (low < high) {
+        int middle = (low + high + 1) / 2;
+        if (plan->buckets[middle].first <= first)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return share->bounds + (size_t)low * (size_t)(share->n_ranks + 1);
+}

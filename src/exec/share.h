@@ -1,0 +1,34 @@
+/* share.h - which blocks of the update are a worker's own, and where their state lies.
+ *
+ * Each worker of n_ranks has one part of every bucket: it keeps the state of that part, gets the
+ * sum of its gradients and updates its parameters.  Parts begin and end between blocks of the
+ * update, so what is summed by block is the same for any number of workers.  Over all buckets a
+ * worker's parts come to 1 / n_ranks of the elements, within a block. */
+#ifndef TTI_EXEC_SHARE_H
+#define TTI_EXEC_SHARE_H
+
+#include "passes/plan.h"
+
+typedef struct tti_own_block {
+    int update;   /* in plan->updates */
+    size_t state; /* where it begins in each array of state */
+} tti_own_block;
+
+typedef struct tti_share {
+    int n_ranks;    /* that have parts; 1: every worker has all of it */
+    size_t *bounds; /* [n_buckets][n_ranks + 1]: rank r has elements bounds[r] .. bounds[r+1]-1
+                       of the flat arrays */
+    tti_own_block *blocks; /* [n_blocks], in the order of the plan */
+    int n_blocks;
+    bool *is_own;   /* [n_updates] */
+    size_t n_elems; /* of each array of state; n_flat with one rank, in the same places */
+} tti_share;
+
+/* The part of rank; freed by fini, also after a failure. */
+tutti_status tti_share_init(const tti_plan *plan, int rank, int n_ranks, tti_share *share);
+void tti_share_fini(tti_share *share);
+
+/* The bounds of the bucket that element first of the flat arrays lies in. */
+const size_t *tti_share_bounds(const tti_share *share, const tti_plan *plan, size_t first);
+
+#endif /* TTI_EXEC_SHARE_H */

@@ -1,0 +1,127 @@
+/* zero.c - parameters, sums and state between workers that each have a part of the state.
+ *
+ * The idea to know: whatever is gathered lies in the buffer of the summed gradients at the place of
+ * its parameters, so parts have the same bounds everywhere and no memory is taken. */
+#include "exec/zero.h"
+
+#include <string.h>
+
+#include "comm/parts.h"
+#include "comm/transport.h"
+#include "exec/worker.h"
+
+bool tti_exec_has_parts(const tti_exec *x) { return x->share.n_ranks > 1; }
+
+tutti_status tti_zero_join(tti_exec *x, double *values, size_t n_each) {
+    if (!tti_exec_has_parts(x)) return TUTTI_OK;
+    size_t n = (size_t)x->desc.plan->n_updates;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < n_each && !x->share.is_own[i]; k++) values[i * n_each + k] = 0;
+    /* One term of each sum is not 0: the order of the additions does not matter. */
+    return tutti_comm_all_reduce(x->desc.comm, values, values, n * n_each, TUTTI_F64, TUTTI_SUM,
+                                 TUTTI_ALG_AUTO);
+}
+
+static tutti_status gather(tti_exec *x, float *dst) {
+    return tti_comm_gather_parts(x->desc.comm,
+                                 &(tti_parts_desc){.src = tti_exec_grads(x),
+                                                   .dst = dst,
+                                                   .bounds = x->share.bounds,
+                                                   .n_groups = (size_t)x->desc.plan->n_buckets,
+                                                   .dtype = TUTTI_F32});
+}
+
+tutti_status tti_zero_gather_params(tti_exec *x) { return gather(x, x->params); }
+
+/* Own elements of a state array between first and last, put at the places of their parameters. */
+static void spread(tti_exec *x, const float *state, size_t first, size_t last) {
+    float *to = tti_exec_grads(x);
+    for (int i = 0; i < x->share.n_blocks; i++) {
+        const tti_own_block *own = &x->share.blocks[i];
+        const tti_update_step *step = &x->desc.plan->updates[own->update];
+        if (step->first < first || step->first >= last) continue;
+        memcpy(to + step->first, state + own->state, step->n_elems * sizeof *to);
+    }
+}
+
+tutti_status tti_zero_gather_ema(tti_exec *x) {
+    if (x->has_whole_ema) return TUTTI_OK;
+    spread(x, x->ema, 0, x->desc.plan->n_flat);
+    TTI_TRY(gather(x, tti_exec_grads(x)));
+    x->has_whole_ema = true;
+    return TUTTI_OK;
+}
+
+/* ---- state for a checkpoint, slot by slot ---- */
+
+/* What rank 0 asks of the others. */
+typedef struct request {
+    int64_t k; /* END: nothing more */
+    uint64_t first, n_elems;
+} request;
+
+enum { END = -2 };
+
+static float *state_array(const tti_exec *x, int64_t k) {
+    return k == TTI_STATE_EMA ? x->ema : x->states[k];
+}
+
+/* A slot lies in one bucket: its bounds, cut to the slot, are the parts to gather. */
+static tutti_status gather_slot(tti_exec *x, const request *want) {
+    const size_t *bounds = tti_share_bounds(&x->share, x->desc.plan, want->first);
+    size_t slot[TTI_MAX_RANKS + 1], last = want->first + want->n_elems;
+    for (int r = 0; r <= x->n_ranks; r++) slot[r] = TTI_MIN(TTI_MAX(bounds[r], want->first), last);
+    x->has_whole_ema = false;
+    spread(x, state_array(x, want->k), want->first, last);
+    return tti_comm_gather_parts(x->desc.comm, &(tti_parts_desc){.src = tti_exec_grads(x),
+                                                                 .dst = tti_exec_grads(x),
+                                                                 .bounds = slot,
+                                                                 .n_groups = 1,
+                                                                 .dtype = TUTTI_F32});
+}
+
+static tutti_status tell(tti_exec *x, request *want) {
+    return tutti_comm_broadcast(x->desc.comm, want, sizeof *want, TUTTI_U8, 0);
+}
+
+tutti_status tti_exec_fetch(tti_exec *x, int k, size_t first, size_t n_elems, const float **data) {
+    request want = {k, first, n_elems};
+    if (!tti_exec_has_parts(x)) {
+        *data = (k == TTI_STATE_EMA ? tti_exec_ema(x) : tti_exec_state(x, k)) + first;
+        return TUTTI_OK;
+    }
+    TTI_TRY(tell(x, &want));
+    TTI_TRY(gather_slot(x, &want));
+    *data = tti_exec_grads(x) + first;
+    return TUTTI_OK;
+}
+
+tutti_status tti_exec_serve(tti_exec *x) {
+    while (tti_exec_has_parts(x)) {
+        request want = {0};
+        TTI_TRY(tell(x, &want));
+        if (want.k == END) break;
+        TTI_TRY(gather_slot(x, &want));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_exec_serve_end(tti_exec *x) {
+    return tti_exec_has_parts(x) ? tell(x, &(request){.k = END}) : TUTTI_OK;
+}
+
+void tti_exec_store(tti_exec *x, int k, size_t first, size_t n_elems, const float *data) {
+    if (!tti_exec_has_parts(x)) {
+        float *whole = k == TTI_STATE_EMA ? tti_exec_ema(x) : tti_exec_state(x, k);
+        memcpy(whole + first, data, n_elems * sizeof *data);
+        return;
+    }
+    float *state = state_array(x, k);
+    for (int i = 0; i < x->share.n_blocks; i++) {
+        const tti_own_block *own = &x->share.blocks[i];
+        const tti_update_step *step = &x->desc.plan->updates[own->update];
+        if (step->first < first || step->first >= first + n_elems) continue;
+        memcpy(state + own->state, data + (step->first - first), step->n_elems * sizeof *data);
+    }
+    x->has_whole_ema = false;
+}

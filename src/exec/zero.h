@@ -1,0 +1,25 @@
+/* zero.h - what workers tell each other where each has a part of the optimizer's state.
+ *
+ * Gradients are summed to the owner of each part (tti_exec_reduce), which updates its parameters;
+ * here they come to everybody, and so do sums over blocks, and state where all of it is wanted. The
+ * summed gradients' buffer, which nobody needs after the update, is what peers read. */
+#ifndef TTI_EXEC_ZERO_H
+#define TTI_EXEC_ZERO_H
+
+#include "exec/exec.h"
+
+/* True if state is in parts. */
+bool tti_exec_has_parts(const tti_exec *x);
+
+/* values [n_updates][n_each] by block, of which every worker has those of its own blocks: all of
+ * them, on every worker.  Without parts nothing is to do.  Collective, as all of these. */
+tutti_status tti_zero_join(tti_exec *x, double *values, size_t n_each);
+
+/* The parameters of all parts, each from its owner, which has put them at their places in the
+ * buffer of the summed gradients. */
+tutti_status tti_zero_gather_params(tti_exec *x);
+
+/* Averaged parameters, whole, in the buffer of the summed gradients: until the next step. */
+tutti_status tti_zero_gather_ema(tti_exec *x);
+
+#endif /* TTI_EXEC_ZERO_H */

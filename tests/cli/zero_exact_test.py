@@ -1,0 +1,190 @@
+"""zero_exact_test.py - state of the optimizer in parts on all workers: one story with the run
+where each has all of it, for any number of workers, in both places, with every optimizer;
+checkpoints that go from one to the other, byte for byte the same; and the memory promised."""
+
+import glob
+import itertools
+import json
+import os
+import random
+import re
+import sys
+
+import runs
+
+WORKERS = (1, 2, 3, 4)
+PLACES = ("threads", "processes")
+FEW = ["parallel.shards=4", "run.log_every=1", "run.checkpoint_every=-1", "train.clip_norm=1",
+       "train.ema=0.9"]
+
+
+def text_arguments():
+    random.seed(runs.SEED)
+    with open("text.txt", "w") as file:
+        file.write("".join(random.choice("abcdefgh \n") for _ in range(6000)))
+    return ["data.format=text", "data.dir=text.txt", "data.tokenizer=chars", "data.context=16"]
+
+
+def models():
+    return {
+        "lenet": ["model.name=lenet", "data.n_train=72", "data.n_test=40", "train.batch=24",
+                  "train.steps=4", "optimizer.name=adamw"],
+        "resnet18": ["model.name=resnet18", "model.stem=cifar", "data.n_train=40",
+                     "data.n_test=10", "train.batch=8", "train.steps=2", "optimizer.name=sgd"],
+        "gpt2": ["model.name=gpt2", "model.layers=2", "model.heads=2", "model.width=64",
+                 "model.dropout=0.1", "train.batch=24", "train.steps=4"] + text_arguments(),
+    }
+
+
+def train(run, *arguments):
+    return runs.tutti("train", "run.dir=" + run, *FEW, *arguments).expect(0)
+
+
+def newest(run):
+    return sorted(glob.glob(run + "/checkpoints/step-*"))[-1]
+
+
+def same_checkpoint(a, b):
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        with open(os.path.join(newest(a), name), "rb") as x:
+            with open(os.path.join(newest(b), name), "rb") as y:
+                if x.read() != y.read():
+                    raise AssertionError("%s of %s and %s differ" % (name, a, b))
+
+
+def grid(model, cells):
+    arguments = models()[model]
+    train(model, "-n", "1", *arguments)
+    story = runs.story(model)
+    for n_workers, place, zero in cells:
+        run = "%s-%d-%s-%d" % (model, n_workers, place, zero)
+        train(run, "-n", str(n_workers), "parallel.place=" + place, "parallel.zero=%d" % zero,
+              *arguments)
+        runs.same_story(story, run)
+        same_checkpoint(model, run)
+    print("%s: %d runs, one hash" % (model, len(cells)))
+
+
+def every_cell():
+    cells = list(itertools.product(WORKERS, PLACES, (0, 1)))
+    return random.sample(cells, 4) if runs.sanitized() else cells
+
+
+def test_lenet():
+    grid("lenet", every_cell())
+
+
+def test_gpt_with_dropout():
+    grid("gpt2", every_cell())
+
+
+def test_resnet():
+    cells = [c for c in every_cell() if c[2] or c[0] == 2]
+    grid("resnet18", random.sample(cells, min(len(cells), 3)))
+
+
+def test_every_algorithm_and_joined_statistics():
+    """Without the overlap too: a joined batch norm leaves no thread for it."""
+    arguments = models()["lenet"] + ["parallel.bucket_mb=0.2"]
+    train("plain", *arguments, "-n", "1")
+    for algorithm in ("direct", "tree"):
+        train(algorithm, *arguments, "-n", "3", "parallel.zero=1",
+              "parallel.algorithm=" + algorithm)
+        runs.same_story(runs.story("plain"), algorithm)
+    joined = models()["resnet18"] + ["parallel.sync_batch_norm=true"]
+    train("joined", *joined, "-n", "1")
+    train("joined-3", *joined, "-n", "3", "parallel.zero=1")
+    runs.same_story(runs.story("joined"), "joined-3")
+
+
+OPTIMIZERS = ("adagrad", "adam", "adamw", "lamb", "lars", "lion", "rmsprop", "sgd")
+
+
+def test_every_optimizer():
+    """LAMB and LARS, which look at whole parameters, among them; and what changes gradients."""
+    for i, name in enumerate(OPTIMIZERS):
+        arguments = ["optimizer.name=" + name, "optimizer.weight_decay=0.01", "train.clip_norm=2",
+                     "train.clip_value=0.5", "optimizer.l1=0.0001", "train.ema=0.9",
+                     "model.hidden=[300, 300]", "train.steps=6", "run.checkpoint_every=-1"]
+        runs.tutti(*runs.small(name, "-n", "1", *arguments)).expect(0)
+        run = "%s-zero" % name
+        runs.tutti(*runs.small(run, "-n", str(2 + i % 3), "parallel.zero=1", *arguments)).expect(0)
+        runs.same_story(runs.story(name), run)
+        same_checkpoint(name, run)
+
+
+def test_frozen_parameters():
+    arguments = models()["lenet"] + ['optimizer.freeze=["fc1.weight"]', "optimizer.name=lamb"]
+    train("frozen", "-n", "1", *arguments)
+    train("frozen-4", "-n", "4", "parallel.zero=1", *arguments)
+    runs.same_story(runs.story("frozen"), "frozen-4")
+
+
+def cut_and_continue(run, first, then, arguments):
+    """Some steps in one way, the rest in another; the schedule is that of the whole run."""
+    train(run, *arguments, *first, "train.steps=2")
+    path = os.path.join(run, "job.yaml")
+    with open(path) as file:
+        text = file.read()
+    with open(path, "w") as file:
+        file.write(re.sub(r"\bsteps: 2\b", "steps: 4", text, count=1))
+    runs.tutti("train", "--resume", run, *then).expect(0)
+
+
+def test_a_checkpoint_knows_nothing_of_it():
+    arguments = models()["lenet"] + ["schedule.name=constant"]
+    train("undisturbed", "-n", "1", *arguments)
+    story = {k: v for k, v in runs.story("undisturbed").items() if k[0] != "eval"}
+    ways = {"a": (["-n", "4", "parallel.zero=1"], ["-n", "2", "parallel.zero=0"]),
+            "b": (["-n", "2", "parallel.zero=0"], ["-n", "4", "parallel.zero=1"]),
+            "c": (["-n", "3", "parallel.zero=1", "parallel.place=processes"],
+                  ["-n", "4", "parallel.zero=1", "parallel.place=threads"])}
+    for run, (first, then) in ways.items():
+        cut_and_continue(run, first, then, arguments)
+        last = max(k for k in story if k[0] == "end")
+        if runs.story(run)[last] != story[last]:
+            raise AssertionError("%s: %s instead of %s" % (run, runs.story(run)[last], story[last]))
+        same_checkpoint("undisturbed", run)
+
+
+def test_weights_to_begin_with():
+    """Averages begin as the weights do, wherever they are kept."""
+    arguments = models()["lenet"]
+    train("teacher", "-n", "1", *arguments)
+    init = "model.init=" + os.path.join(newest("teacher"), "model.safetensors")
+    train("pupil", "-n", "1", init, *arguments)
+    train("pupil-3", "-n", "3", "parallel.zero=1", init, *arguments)
+    runs.same_story(runs.story("pupil"), "pupil-3")
+
+
+def start_record(run):
+    return next(r for r in runs.records(run) if r["event"] == "start")
+
+
+def test_memory_is_what_was_said():
+    """ResNet-18: 2 states of 11 million parameters, 4 workers: a quarter within 5 %."""
+    arguments = models()["resnet18"] + ["optimizer.name=adam", "train.steps=1"]
+    train("whole", "-n", "4", *arguments)
+    train("parts", "-n", "4", "parallel.zero=1", *arguments)
+    whole, parts = start_record("whole"), start_record("parts")
+    for key in ("bytes_states", "bytes_ema"):
+        share = parts[key] / whole[key] * 4
+        if not 0.95 < share < 1.05:
+            raise AssertionError("%s: %d of %d with 4 workers" % (key, parts[key], whole[key]))
+    if parts["bytes_params"] != whole["bytes_params"]:
+        raise AssertionError("parameters are split too")
+    told = runs.tutti("inspect", *FEW, *arguments, "parallel.workers=4",
+                      "parallel.zero=1").expect(0, "in parts on 4 workers").out
+    mib = re.search(r"optimizer state +([0-9.]+) MiB", told)
+    if abs(float(mib.group(1)) * 1048576 / parts["bytes_states"] - 1) > 0.001:
+        raise AssertionError("inspect says %s MiB, the run %d" % (mib.group(1),
+                                                                 parts["bytes_states"]))
+    print(json.dumps({k: v for k, v in parts.items() if k.startswith("bytes_")}))
+
+
+def test_refusals():
+    runs.tutti("train", "parallel.zero=2").expect(2, "parallel.zero")
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])
