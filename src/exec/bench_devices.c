@@ -153,9 +153,9 @@ static tutti_status time_rounds(bench_rank *r, void *recording, double *best_us)
         double us[2];
         TTI_TRY(ops->sync());
         TTI_TRY(tutti_comm_barrier(r->comm));
-        TTI_TRY(ops->stamp(0));
+        TTI_TRY(ops->stamp(TTI_QUEUE_COMPUTE, 0));
         TTI_TRY(ops->replay(recording));
-        TTI_TRY(ops->stamp(1));
+        TTI_TRY(ops->stamp(TTI_QUEUE_COMPUTE, 1));
         TTI_TRY(ops->read_stamps(2, us));
         double slowest = us[1] / N_SUMS;
         TTI_TRY(tutti_comm_all_reduce(r->comm, &slowest, &slowest, 1, TUTTI_F64, TUTTI_MAX,
