@@ -10,13 +10,17 @@
 #include "tutti/train.h"
 
 static const char usage[] =
-    "usage: tutti train [JOB.yaml] [key=value ...] [-n N] [--resume RUN] [--backend NAME] [-q]\n\n"
+    "usage: tutti train [JOB.yaml] [key=value ...] [-n N] [--resume RUN] [--restarts N]\n"
+    "                   [--backend NAME] [-q]\n\n"
     "Trains the job on N workers (default: one per GPU or core) and leaves a run folder with\n"
     "job.yaml, metrics.jsonl and checkpoints.  Without a job file every key has its default.\n\n"
     "  -n N             parallel.workers=N\n"
     "  --backend NAME   parallel.backend=NAME: auto, cpu or reference\n"
     "  --resume RUN     continue the run in folder RUN, on any number of workers, bit for bit;\n"
     "                   its job.yaml is used if no job file is given\n"
+    "  --restarts N     run.restarts=N: with parallel.place=processes all workers are started "
+    "again\n"
+    "                   after a failure, up to N times, and continue from the last checkpoint\n"
     "  -q, --quiet      warnings only\n\n"
     "'tutti config reference' lists all keys.  Ctrl-C and SIGTERM stop at a step boundary with a\n"
     "checkpoint; a second Ctrl-C ends at once.\n\n"

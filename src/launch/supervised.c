@@ -100,3 +100,5 @@ void tti_worker_report_step(uint64_t step) {
     int fd = control_fd();
     if (fd >= 0) send(fd, &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
+
+bool tti_worker_restarted(void) { return number_of("TUTTI_RESTART_COUNT") > 0; }

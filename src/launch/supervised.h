@@ -27,4 +27,8 @@ TUTTI_NODISCARD tutti_status tti_worker_init(void);
  * Never waits; without a supervisor nothing happens. */
 void tti_worker_report_step(uint64_t step);
 
+/* True if the supervisor has started the workers before, and this one is to go on where they were.
+ */
+bool tti_worker_restarted(void);
+
 #endif /* TTI_LAUNCH_SUPERVISED_H */

@@ -122,6 +122,7 @@ typedef struct tti_job_config {
         int64_t keep;             /* generations kept, >= 2 */
         int64_t log_every;        /* steps between step records; 0: about twice a second */
         int64_t text_samples;     /* texts of a language model in report.html */
+        int64_t restarts;         /* of all worker processes after a failure */
         bool progress;
     } run;
 } tti_job_config;

@@ -213,12 +213,20 @@ static void find_bad_recompute(const tti_job_config *c, char why[WHY]) {
              tti_clip(clipped, c->train.recompute));
 }
 
+static void find_lost_restarts(const tti_job_config *c, char why[WHY]) {
+    if (c->run.restarts == 0 || is(c->parallel.place, "processes")) return;
+    snprintf(why, WHY,
+             "a failed thread takes its process with it; with parallel.place=processes workers can "
+             "be started again");
+}
+
 static const rule rules[] = {
     {{"parallel.shards"}, find_odd_shards},
     {{"parallel.workers", "parallel.shards"}, find_idle_workers},
     {{"train.batch", "parallel.shards"}, find_empty_shards},
     {{"train.batch", "parallel.workers", "parallel.shards"}, find_small_batch},
     {{"parallel.algorithm", "parallel.mode"}, find_ring_in_exact},
+    {{"run.restarts", "parallel.place"}, find_lost_restarts},
     {{"data.format", "data.dir"}, find_missing_dir},
     {{"data.augment", "data.format"}, find_bad_augment},
     {{"data.mixup", "data.format"}, find_mixed_tokens},

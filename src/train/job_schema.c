@@ -422,6 +422,11 @@ static const tti_option rows[] = {
      .also = "samples|generations|n_texts",
      .help = "Texts in report.html that a language model writes on from beginnings in the test "
              "split, for at most two seconds; 0: none"},
+    {"run.restarts", TTI_OPTION_INT, AT(run.restarts), "0", RANGE(0, 1e6),
+     .also = "max_restarts|restart|retries",
+     .help = "Workers that are processes are all started again after a failure, up to so often, "
+             "and continue from the last checkpoint",
+     .example = "3"},
     {"run.progress", TTI_OPTION_BOOL, AT(run.progress), "true", .also = "verbose|progress_bar|tqdm",
      .help = "Show progress on standard error"},
 };

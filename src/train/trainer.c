@@ -32,6 +32,7 @@ typedef struct trainer {
     tutti_worker_place place;
     bool is_worker; /* started by a supervisor: one rank of several */
     bool made_dir;  /* the run folder is new */
+    bool continues; /* from the last checkpoint of the folder */
     char *yaml;     /* the resolved job */
 } trainer;
 
@@ -99,7 +100,7 @@ static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_com
                                                           .local_n_ranks = b->n_workers,
                                                           .run_dir = t->result->run_dir,
                                                           .job_yaml = t->yaml,
-                                                          .resume = t->desc->resume != NULL,
+                                                          .resume = t->continues,
                                                           .start_ns = t->start_ns},
                                       t->result);
     /* The others wait for this rank: they must hear why it will not come. */
@@ -187,6 +188,12 @@ static tutti_status run_as_worker(const trainer *t, const tti_blueprint *b) {
     return st;
 }
 
+static void tell_restart(void *user, const char *text) {
+    const trainer *t = user;
+    tutti_event warning = {.kind = TUTTI_EVENT_WARNING, .text = text};
+    if (t->desc->on_event) t->desc->on_event(t->desc->user, &warning);
+}
+
 static tutti_status supervise(trainer *t) {
     if (!t->desc->worker_argv)
         return tti_fail(TUTTI_E_INVALID,
@@ -203,7 +210,10 @@ static tutti_status supervise(trainer *t) {
     TTI_TRY(tutti_launch(&(tutti_launch_desc){.n_workers = (int)t->job->config.parallel.workers,
                                               .argv = argv,
                                               .log_dir = log_dir,
-                                              .error_file = error_file},
+                                              .error_file = error_file,
+                                              .max_restarts = (int)t->job->config.run.restarts,
+                                              .on_restart = tell_restart,
+                                              .user = t},
                          &ended));
     t->result->exit_code = ended.exit_code;
     if (ended.exit_code == 130) t->result->stop_signal = SIGINT;
@@ -252,7 +262,9 @@ static tutti_status prepare(trainer *t) {
     tti_devices devices;
     TTI_TRY(tti_devices_resolve(t->job, &devices));
     TTI_TRY(tti_job_resolve(t->job, devices.n ? devices.n : tti_cores_usable()));
-    t->is_worker = t->place.n_ranks > 1;
+    const tti_job_config *c = &t->job->config;
+    t->is_worker = t->place.n_ranks > 1 || (c->run.restarts > 0 && t->place.comm_fd >= 0);
+    t->continues = t->desc->resume || tti_worker_restarted();
     TTI_TRY(tti_worker_init());
     if (t->is_worker && t->job->config.parallel.workers != t->place.n_ranks)
         return tti_fail(TUTTI_E_CONFIG, "parallel.workers is %lld, but the launcher says: %s",
@@ -270,7 +282,7 @@ tutti_status tutti_train(tutti_job *job, const tutti_train_desc *desc, tutti_tra
     tutti_status st = prepare(&t);
     bool processes = strcmp(job->config.parallel.place, "processes") == 0;
     if (st == TUTTI_OK) {
-        bool many = job->config.parallel.workers > 1;
+        bool many = job->config.parallel.workers > 1 || job->config.run.restarts > 0;
         st = processes && many && !t.is_worker ? supervise(&t) : train_here(&t);
     }
     if (st != TUTTI_OK && t.made_dir) tti_run_dir_discard(result->run_dir);

@@ -113,6 +113,28 @@ def test_killed_while_saving():
     kill_while_saving(10)
 
 
+def test_restarts():
+    """Killed twice, started again twice, and the bits of a run that nothing happened to."""
+    story = expected("run.checkpoint_every=4", "train.steps=400")
+    for run, workers in (("two", 2), ("one", 1)):
+        process = runs.start(*runs.small(run, PLACE, "-n", str(workers), "run.checkpoint_every=4",
+                                         "train.steps=400", "--restarts", "2"))
+        gone = []
+        for told in (6, 12):
+            runs.wait_until(lambda: runs.steps_told(run) > told and
+                            len(set(runs.children(process.pid)) - set(gone)) == workers,
+                            what="step %d" % told)
+            victim = (set(runs.children(process.pid)) - set(gone)).pop()
+            gone.append(victim)
+            os.kill(victim, signal.SIGKILL)
+        runs.finish(process).expect(0, "starting again", "(2 of 2)")
+        runs.same_story(story, run)
+    process = runs.start(*runs.small("no", PLACE, "-n", "2", "train.steps=1000000"))
+    runs.wait_until(lambda: runs.steps_told("no") > 3, what="the first steps")
+    os.kill(runs.children(process.pid)[0], signal.SIGKILL)
+    runs.finish(process).expect(5, "was killed by signal 9")
+
+
 def test_no_orphans_of_a_killed_supervisor():
     process = runs.start(*runs.small("run", PLACE, "-n", "3", "train.steps=1000000",
                                      "run.checkpoint_every=-1"))

@@ -25,7 +25,8 @@ static tutti_status sum(void *group, size_t first, size_t n_elems, bool beside) 
     return TUTTI_OK;
 }
 
-static tutti_status stamp(int moment) {
+static tutti_status stamp(tti_queue queue, int moment) {
+    (void)queue;
     moments[moment] = tti_now_ns();
     return TUTTI_OK;
 }
