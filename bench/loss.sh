@@ -29,7 +29,7 @@ for seed in 1 2 3; do
         optimizer.weight_decay=0.1 parallel.devices=gpu parallel.workers=1 run.log_every=1 \
         run.checkpoint_every=-1 run.text_samples=0 "run.dir=$tmp/$seed" ${WISHES:-} -q > "$tmp/out"
     echo "tutti $seed $("$python" -c "$figures" "$tmp/$seed/metrics.jsonl")"
-    rm -rf "$tmp/$seed"
+    rm -rf "${tmp:?}/$seed"
 done
 for seed in 1 2 3; do
     echo "torch $seed $("$python" bench/peers/torch_gpt2_loss.py "$text" --seed $seed)"

@@ -1,0 +1,108 @@
+#!/bin/sh
+# gpus.sh - how training grows from one GPU to N, beside PyTorch DDP, in one call.
+#
+# Usage: bench/gpus.sh [-n N] [WORKLOAD...]     (comm gpt2 resnet50 syncbn small; all but named)
+#        N: all GPUs unless given.  TUTTI names the program, PYTHON one that has torch (false: no
+#        peers), SECONDS_PEER limits a peer.
+#
+# The same batch on each GPU whatever their number; bf16 (small: tf32); random data, loaded and
+# shuffled on Tutti's side; exact mode, which gives the bits of one GPU with N shards.  Shares are of
+# N times one GPU of the same side and call.
+set -eu
+cd "$(dirname "$0")/.."
+program=${TUTTI:-build/tutti}
+python=${PYTHON:-python3}
+limit=${SECONDS_PEER:-180}
+n=$("$program" doctor --quick | grep -c '^  device ' || true)
+[ "${1:-}" = -n ] && n=$2 && shift 2
+[ "$n" -ge 2 ] || { echo "gpus.sh: two GPUs are needed" >&2 && exit 1; }
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+export NCCL_NVLS_ENABLE=0
+
+common="parallel.devices=gpu train.precision=bf16 run.text_samples=0 run.log_every=5"
+
+# What does not depend on the number of GPUs.
+job() {
+    case $1 in
+    gpt2) echo gpt2 model.size=124M model.context=1024 data.format=random_tokens data.context=1024 \
+        data.vocabulary=50304 data.n_test=64 train.steps=60 train.clip_norm=1 \
+        train.low_stream=true optimizer.name=adamw optimizer.weight_decay=0.1 data.threads=4 ;;
+    resnet50) echo resnet50 data.format=random_images data.image_size=224 data.n_test=256 \
+        train.steps=100 optimizer.name=sgd optimizer.lr=0.1 optimizer.weight_decay=1e-4 \
+        data.threads=12 data.prefetch=3 ;;
+    syncbn) echo resnet50 data.format=random_images data.image_size=224 data.n_test=256 \
+        train.steps=100 optimizer.name=sgd optimizer.lr=0.1 optimizer.weight_decay=1e-4 \
+        data.threads=12 data.prefetch=3 parallel.sync_batch_norm=true ;;
+    small) echo lenet data.format=digits data.n_train=60000 train.steps=8000 \
+        train.precision=tf32 optimizer.name=adam data.threads=8 ;;
+    esac
+}
+
+batch() { case $1 in gpt2) echo 64 ;; small) echo 128 ;; *) echo 256 ;; esac; }
+unit() { case $1 in gpt2) echo 1024 ;; *) echo 1 ;; esac; }
+field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([0-9.]*\).*/\1/p" | tail -1; }
+
+# row WORKLOAD SIDE PER_SECOND SHARE FIRST_STEP PEAK_GB
+row() { printf '%-9s %-28s %12s /s  %6s %%  first step %6s s  peak %6s GB\n' "$@"; }
+
+share() { awk -v p="$1" -v one="$2" -v n="$3" 'BEGIN {if (one > 0) printf "%.1f", 100 * p / one / n}'; }
+
+# tutti WORKLOAD GPUS WISH...: one row; sets rate.
+tutti() {
+    name=$1 gpus=$2
+    shift 2
+    # shellcheck disable=SC2046,SC2086
+    "$program" bench train $(set -- $(job "$name"); echo "$1") $common \
+        $(set -- $(job "$name"); shift; echo "$@") "parallel.workers=$gpus" \
+        "parallel.shards=$gpus" "train.batch=$(($(batch "$name") * gpus))" "$@" \
+        > "$tmp/line" 2> "$tmp/err" || { tail -2 "$tmp/err" >&2 && echo '{}' > "$tmp/line"; }
+    rate=$(field per_s < "$tmp/line")
+    rate=$(awk -v p="${rate:-0}" -v u="$(unit "$name")" 'BEGIN {print int(p * u)}')
+    [ "$gpus" -gt 1 ] || one=$rate
+    row "$name" "tutti $gpus GPU $*" "$rate" "$(share "$rate" "$one" "$gpus")" \
+        "$(field first_step_s < "$tmp/line")" "$(field peak_device_gb < "$tmp/line")"
+}
+
+# peer WORKLOAD GPUS SCRIPT ARGUMENT...: one row; sets peer_one.
+peer() {
+    name=$1 gpus=$2
+    shift 2
+    timeout "$limit" "$python" -m torch.distributed.run --standalone --nproc_per_node "$gpus" \
+        "$@" > "$tmp/peer" 2> "$tmp/err" || tail -1 "$tmp/err" >&2
+    for key in tok_s img_s; do
+        value=$(field $key < "$tmp/peer")
+        [ -n "$value" ] || continue
+        [ "$gpus" -gt 1 ] || peer_one=$value
+        row "$name" "torch compile DDP $gpus GPU" "$value" \
+            "$(share "$value" "${peer_one:-0}" "$gpus")" "$(field first_step_s < "$tmp/peer")" \
+            "$(field peak_gb < "$tmp/peer")"
+    done
+}
+
+peers() {
+    case $1 in
+    gpt2) set -- gpt2 bench/peers/torch_gpt2.py --compile ;;
+    resnet50) set -- resnet50 bench/peers/torch_resnet50.py --compile ;;
+    syncbn) set -- syncbn bench/peers/torch_resnet50.py --compile --syncbn ;;
+    small) set -- small bench/peers/torch_small.py --compile reduce-overhead ;;
+    esac
+    [ "$python" = false ] && return
+    name=$1
+    shift
+    peer "$name" 1 "$@"
+    peer "$name" "$n" "$@"
+}
+
+[ $# -gt 0 ] || set -- comm gpt2 resnet50 syncbn small
+for workload; do
+    if [ "$workload" = comm ]; then
+        "$program" bench comm --devices -n "$n" --max 1G
+        continue
+    fi
+    tutti "$workload" 1
+    tutti "$workload" "$n"
+    tutti "$workload" "$n" parallel.place=processes
+    tutti "$workload" "$n" parallel.mode=fast
+    peers "$workload"
+done
