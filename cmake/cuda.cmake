@@ -120,8 +120,10 @@ function(tutti_cuda_module)
   if(TUTTI_HAVE_CUDNN)
     target_include_directories(tutti_cuda SYSTEM PRIVATE ${TUTTI_CUDNN_INCLUDE})
   endif()
+  list(JOIN TUTTI_CUDA_ARCHS "," archs)
   target_compile_definitions(tutti_cuda PRIVATE TUTTI_VERSION="${PROJECT_VERSION}"
                              TUTTI_HAVE_CUDNN=${TUTTI_HAVE_CUDNN}
+                             TUTTI_CUDA_ARCHS="${archs}"
                              TUTTI_CUDA_FOLDERS="${TUTTI_CUDA_FOLDERS}")
   target_link_libraries(tutti_cuda PRIVATE ${TUTTI_CUDART} ${TUTTI_LIBS_ops} stdc++ rt dl m)
   target_link_options(tutti_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined)

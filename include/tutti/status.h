@@ -33,7 +33,7 @@
     X(E_NOMEM, 8, "out of memory")                     \
     X(E_MISMATCH, 9, "ranks or replicas disagree")     \
     X(E_INTERRUPTED, 130, "interrupted")               \
-    X(E_DEVICE, 1, "a device failed")                  \
+    X(E_DEVICE, 10, "a device failed")                 \
     X(E_INTERNAL, 1, "internal error")
 
 typedef enum tutti_status {

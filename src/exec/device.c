@@ -7,12 +7,14 @@
 #include "exec/device.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "comm/progress.h"
 #include "exec/device_by_host.h"
+#include "exec/device_failure.h"
 #include "exec/device_reduce.h"
 #include "exec/kept.h"
 #include "exec/worker.h"
@@ -58,6 +60,8 @@ struct tti_exec_device {
     size_t x_bytes, target_bytes, told_bytes;
     int n_told; /* of sums, that a step tells */
     uint64_t n_begun, n_ended;
+    uint64_t newest, done; /* steps of the run that were begun, and that are known to be done */
+    tti_str name;
     int64_t last_end_ns;
     void **timed; /* [n_timed]: recordings of steps that are profiled; NULL: none is */
     int n_timed, next_timed;
@@ -76,7 +80,17 @@ tutti_status tti_exec_device_open(tti_exec *x) {
     if (!x->device) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     TTI_TRY(ops->open(&x->desc.device));
     x->device->ops = ops;
+    ops->describe(x->desc.device.index, &x->device->name);
     return TUTTI_OK;
+}
+
+static tutti_status tell(tti_exec *x, tutti_status st) {
+    const tti_exec_device *d = x->device;
+    const tti_device_work work = {.name = tti_str_text(&d->name),
+                                  .index = x->desc.device.index,
+                                  .done = d->done,
+                                  .newest = d->newest};
+    return tti_device_tell(&work, d->reduce ? NULL : d->ops, st);
 }
 
 static tutti_status take(tti_exec *x, void *where, size_t n_bytes) {
@@ -308,9 +322,13 @@ static tutti_status copy_mirrors(tti_exec *x, bool push, int n) {
     return d->ops->sync();
 }
 
-tutti_status tti_exec_device_pull(tti_exec *x) { return copy_mirrors(x, false, N_MIRRORS); }
-tutti_status tti_exec_device_pull_params(tti_exec *x) { return copy_mirrors(x, false, 1); }
-tutti_status tti_exec_device_push(tti_exec *x) { return copy_mirrors(x, true, N_MIRRORS); }
+tutti_status tti_exec_device_pull(tti_exec *x) {
+    return tell(x, copy_mirrors(x, false, N_MIRRORS));
+}
+
+tutti_status tti_exec_device_pull_params(tti_exec *x) { return tell(x, copy_mirrors(x, false, 1)); }
+
+tutti_status tti_exec_device_push(tti_exec *x) { return tell(x, copy_mirrors(x, true, N_MIRRORS)); }
 
 tutti_status tti_exec_device_params(tti_exec *x, float **params) {
     float **mirror = &x->device->mirrors[0];
@@ -328,7 +346,7 @@ tutti_status tti_exec_device_put_params(tti_exec *x) {
 }
 
 tutti_status tti_exec_device_hash(tti_exec *x, uint64_t *hash) {
-    return x->device->ops->update_hash(x->device->update, hash);
+    return tell(x, x->device->ops->update_hash(x->device->update, hash));
 }
 
 /* ---- feeding ---- */
@@ -546,7 +564,7 @@ static tutti_status run_by_host(tti_exec *x, step_set *set) {
     return update_and_tell(x, set);
 }
 
-tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc) {
+static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
     tti_exec_device *d = x->device;
     int which = (int)(d->n_begun % (uint64_t)d->n_sets);
     step_set *set = &d->sets[which];
@@ -564,6 +582,13 @@ tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc) {
     set->at_work = true;
     d->n_begun++;
     return TUTTI_OK;
+}
+
+tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc) {
+    tti_exec_device *d = x->device;
+    if (d->n_begun == d->n_ended) d->done = desc->step;
+    d->newest = desc->step + 1;
+    return tell(x, begin_step(x, desc));
 }
 
 /* ---- what a step has told ---- */
@@ -585,7 +610,7 @@ static tutti_status take_sums(tti_exec *x, const step_set *set) {
     return TUTTI_OK;
 }
 
-tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result) {
+static tutti_status end_step(tti_exec *x, tti_step_result *result) {
     tti_exec_device *d = x->device;
     int which = (int)(d->n_ended % (uint64_t)d->n_sets);
     step_set *set = &d->sets[which];
@@ -601,6 +626,7 @@ tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result) {
     if (is_alone(x)) x->sums[x->n_sums - 1] = set->desc.vote ? 1 : 0;
     TTI_TRY(take_sums(x, set));
     tti_exec_add_sums(x, result);
+    d->done = set->desc.step + 1;
     int64_t now = tti_now_ns();
     result->compute_ns = now - TTI_MAX(set->begun_ns, d->last_end_ns);
     d->last_end_ns = now;
@@ -612,6 +638,10 @@ tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result) {
     x->last_hash = result->params_hash = report.params_hash;
     x->has_hash = true;
     return TUTTI_OK;
+}
+
+tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result) {
+    return tell(x, end_step(x, result));
 }
 
 /* ---- steps that are timed ---- */
@@ -652,7 +682,7 @@ void tti_exec_device_profile_end(tti_exec *x) {
 
 /* ---- evaluation ---- */
 
-tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
+static tutti_status eval_batch(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     tti_exec_device *d = x->device;
     step_set *set = &d->sets[0]; /* all are at rest */
     size_t first = (size_t)x->first_shard * TTI_SUMS;
@@ -673,6 +703,10 @@ tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_st
     TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
     tti_exec_add_sums(x, result);
     return TUTTI_OK;
+}
+
+tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
+    return tell(x, eval_batch(x, desc, result));
 }
 
 /* ---- the end ---- */
@@ -698,7 +732,7 @@ void tti_exec_device_release(tti_exec *x) {
     tti_exec_device *d = x->device;
     const tti_backend *backend = x->desc.backend;
     if (!d || !d->ops) return;
-    if (d->ops->sync() != TUTTI_OK) tti_clear_error(); /* the run has its own failure to tell */
+    if (d->ops->sync() != TUTTI_OK) tti_clear_error();
     tti_exec_device_profile_end(x);
     /* The recordings first: NCCL parts only once nothing can call it again. */
     for (int i = 0; i < TTI_MAX_AHEAD; i++) release_set(x, &d->sets[i]);
@@ -714,6 +748,7 @@ void tti_exec_device_release(tti_exec *x) {
     backend->release(d->sync_joined, 0);
     tti_device_by_host_destroy(d->by_host);
     tti_str_free(&d->way);
+    tti_str_free(&d->name);
     for (int i = 0; i < N_MIRRORS; i++) free(d->mirrors[i]);
 }
 

@@ -215,8 +215,7 @@ static void destroy_lane(tti_exec *x, tti_lane *lane) {
     free(lane->updates);
 }
 
-void tti_exec_destroy(tti_exec *x) {
-    if (!x) return;
+static void destroy(tti_exec *x) {
     tti_profile_drop(x);
     size_t n_bytes = x->desc.plan->n_flat * sizeof(float) + 64;
     tti_exec_device_release(x);
@@ -238,6 +237,16 @@ void tti_exec_destroy(tti_exec *x) {
     free(x->sums);
     free(x->partials);
     free(x);
+}
+
+/* The run has its own failure to tell: a device that was lost fails in all of this too. */
+void tti_exec_destroy(tti_exec *x) {
+    tti_str failure = {0};
+    if (!x) return;
+    tti_str_add(&failure, tutti_last_error());
+    destroy(x);
+    if (failure.n_bytes > 0) tti_fail(TUTTI_E_INTERNAL, "%s", tti_str_text(&failure));
+    tti_str_free(&failure);
 }
 
 int tti_exec_first_shard(const tti_exec *x) { return x->first_shard; }

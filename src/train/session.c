@@ -13,6 +13,7 @@
 #include "launch/stop.h"
 #include "launch/supervised.h"
 #include "train/feeding.h"
+#include "train/lost_device.h"
 #include "train/lr_schedule.h"
 #include "train/numerics.h"
 #include "train/pretrained.h"
@@ -402,7 +403,8 @@ tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *r
     if (st == TUTTI_OK)
         st = finish(&s, result);
     else
-        tti_reporter_failed(&s.reporter, s.state.step, st);
+        tti_lost_device_advise(desc->run_dir, st);
+    if (st != TUTTI_OK) tti_reporter_failed(&s.reporter, s.state.step, st);
     if (s.loader && s.exec) tti_feeding_unpin(s.loader, s.exec);
     tti_loader_destroy(s.loader);
     tti_exec_destroy(s.exec);

@@ -60,6 +60,7 @@ T_CASE(status_table) {
     T_EQ(tutti_status_exit_code(TUTTI_OK), 0);
     T_EQ(tutti_status_exit_code(TUTTI_E_CONFIG), 2);
     T_EQ(tutti_status_exit_code(TUTTI_E_INTERRUPTED), 130);
+    T_EQ(tutti_status_exit_code(TUTTI_E_DEVICE), 10);
     assert_string_equal(tutti_status_text((tutti_status)1000), "unknown status");
     T_EQ(tutti_status_exit_code((tutti_status)-1), 1);
     for (int s = 1; s < TUTTI_N_STATUS; s++) {

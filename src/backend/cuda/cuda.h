@@ -31,6 +31,7 @@ typedef struct tti_cuda {
     int capability;      /* 80, 90: major * 10 + minor */
     size_t shared_optin; /* most shared memory of a block, bytes */
     size_t n_bytes, n_peak;
+    cudaError_t refused; /* of a call that could not say so */
     char name[64];
     void *blas; /* matmul.c's: handle and tuned choices, made on first use */
     void *dnn;  /* dnn.c's: handle and plans, made on first use */

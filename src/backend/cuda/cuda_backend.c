@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backend/cuda/device.h"
+#include "backend/cuda/fit.h"
 
 /* In the order of selection. */
 static const tti_kernel *const families[] = {
@@ -101,21 +102,12 @@ const tti_backend tti_backend_cuda = {
     .describe = describe,
 };
 
-/* A driver that is older than the runtime, or none: why there is no device. */
 static bool has_driver(void) {
-    int driver = 0, runtime = 0, n = 0;
-    cudaRuntimeGetVersion(&runtime);
-    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
-        tti_fail(TUTTI_E_UNSUPPORTED, "cuda: there is no NVIDIA driver here (libcuda.so.1)");
-        return false;
-    }
-    cudaError_t error = cudaGetDeviceCount(&n);
-    if (error == cudaSuccess && n > 0) return true;
-    tti_fail(TUTTI_E_UNSUPPORTED,
-             "cuda: no device can be used: %s (driver for CUDA %d.%d, runtime %d.%d)",
-             error == cudaSuccess ? "none is there" : cudaGetErrorString(error), driver / 1000,
-             driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
-    return false;
+    tti_cuda_found found = {0};
+    cudaRuntimeGetVersion(&found.runtime);
+    if (cudaDriverGetVersion(&found.driver) != cudaSuccess) found.driver = 0;
+    found.counted = cudaGetDeviceCount(&found.n);
+    return tti_cuda_fits_driver(&found) == TUTTI_OK;
 }
 
 TUTTI_API const tti_backend *tutti_backend_module(const tti_module_host *host);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/cuda/device.h"
+#include "backend/cuda/fit.h"
 #include "backend/cuda/step.h"
 
 static _Thread_local tti_cuda *current;
@@ -46,10 +47,7 @@ static tutti_status read_properties(tti_cuda *d) {
     d->capability = p.major * 10 + p.minor;
     d->shared_optin = p.sharedMemPerBlockOptin;
     snprintf(d->name, sizeof d->name, "%.63s", p.name);
-    if (d->capability >= 80) return TUTTI_OK;
-    return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "cuda: %s has compute capability %d.%d; 8.0 and later are supported", p.name,
-                    p.major, p.minor);
+    return tti_cuda_fits_device(d->name, p.major, p.minor, tti_launch_step_load());
 }
 
 /* What is added between devices goes first, so that the others need not wait for it. */
@@ -194,6 +192,7 @@ tutti_status tti_cuda_order(tti_queue after, tti_queue before) {
 }
 
 tutti_status tti_cuda_mark(tti_queue queue, int mark) {
+    TTI_TRY(tti_cuda_check(current->refused, "accumulate"));
     return tti_cuda_check(cudaEventRecord(current->marks[mark], current->streams[queue]),
                           "cudaEventRecord");
 }
@@ -298,7 +297,8 @@ tutti_status tti_cuda_collect(const float *loss_sum, const float *count, const f
                           "collect");
 }
 
+/* Refused where the device was lost: the next mark tells. */
 void tti_cuda_accumulate(float *dst, const float *src, size_t n_elems) {
     cudaError_t error = tti_launch_accumulate(dst, src, n_elems, tti_cuda_stream());
-    TTI_ASSERT(error == cudaSuccess); /* a launch with sizes made here cannot be refused */
+    if (current->refused == cudaSuccess) current->refused = error;
 }

@@ -31,6 +31,13 @@ static bool find_functions(void *library, tti_dnn_lib *lib) {
     return true;
 }
 
+/* Asked first: a library of another major version lacks functions too.  0: it does not say. */
+static size_t version_of(void *library) {
+    size_t (*get_version)(void) = NULL;
+    *(void **)&get_version = dlsym(library, "cudnnGetVersion");
+    return get_version ? get_version() : 0;
+}
+
 static void open_library(void) {
     tti_dnn_lib *lib = &the_lib;
     static const char *const names[] = {"libcudnn.so." TEXT(CUDNN_MAJOR), NULL};
@@ -39,14 +46,12 @@ static void open_library(void) {
     snprintf(lib->why, sizeof lib->why, "%s", tti_str_text(&why));
     tti_str_free(&why);
     if (!library) return;
-    if (!find_functions(library, lib)) return;
-    size_t version = lib->cudnnGetVersion();
-    if (version / 10000 != CUDNN_MAJOR) {
+    size_t version = version_of(library);
+    if (version / 10000 != CUDNN_MAJOR)
         snprintf(lib->why, sizeof lib->why, "version %zu was found, version %d is needed", version,
                  CUDNN_MAJOR);
-        return;
-    }
-    lib->version = version;
+    else if (find_functions(library, lib))
+        lib->version = version;
 }
 
 const tti_dnn_lib *tti_dnn_lib_get(void) {

@@ -102,3 +102,8 @@ extern "C" cudaError_t tti_launch_accumulate(float *dst, const float *src, size_
     if (n) accumulate_kernel<<<(unsigned)(n_blocks ? n_blocks : 1), 256, 0, stream>>>(dst, src, n);
     return cudaGetLastError();
 }
+
+extern "C" cudaError_t tti_launch_step_load(void) {
+    cudaFuncAttributes unused;
+    return cudaFuncGetAttributes(&unused, begin_kernel);
+}

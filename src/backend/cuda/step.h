@@ -11,6 +11,9 @@
 extern "C" {
 #endif
 
+/* Whether the device has code of these kernels: loads one, runs none. */
+cudaError_t tti_launch_step_load(void);
+
 /* runs[i] = fixed[i] with the step of args. */
 cudaError_t tti_launch_begin_step(const tti_step_args *args, const tti_run *fixed, tti_run *runs,
                                   int n_runs, cudaStream_t stream);

@@ -1,0 +1,38 @@
+/* lost_device.c - a device that failed gives nothing any more to this process, so the run ends.
+ *
+ * Checkpoints have their name only when they are whole, and nothing is saved after a failure: the
+ * newest one is as good as it was. */
+#include "train/lost_device.h"
+
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/str.h"
+#include "ckpt/ckpt.h"
+
+/* Of the newest checkpoint, -1: none. */
+static int64_t newest_step(const char *run_dir) {
+    int64_t *steps = NULL, newest = -1;
+    size_t n_steps = 0;
+    if (tti_ckpt_list(run_dir, &steps, &n_steps) == TUTTI_OK && n_steps > 0) newest = steps[0];
+    free(steps);
+    return newest;
+}
+
+void tti_lost_device_advise(const char *run_dir, tutti_status status) {
+    tti_str text = {0};
+    if (status != TUTTI_E_DEVICE) return;
+    tti_str_printf(&text, "%s.  ", tutti_last_error());
+    int64_t step = newest_step(run_dir);
+    if (step >= 0)
+        tti_str_printf(&text, "The checkpoint of step %lld is good", (long long)step);
+    else
+        tti_str_add(&text, "There is no checkpoint yet, the run begins anew");
+    tti_str_printf(&text,
+                   ": tutti train --resume %.300s comes to the same bits.  Should the device fail "
+                   "again, name others in parallel.devices; nvidia-smi and the kernel's log (Xid) "
+                   "say what it has",
+                   run_dir);
+    tti_fail(status, "%s", tti_str_text(&text));
+    tti_str_free(&text);
+}

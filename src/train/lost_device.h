@@ -1,0 +1,11 @@
+/* lost_device.h - what to do about a device that failed in the middle of a run. */
+#ifndef TTI_TRAIN_LOST_DEVICE_H
+#define TTI_TRAIN_LOST_DEVICE_H
+
+#include "tutti/status.h"
+
+/* Of a TUTTI_E_DEVICE: which checkpoint is good and how to go on is added to the text of the last
+ * failure.  Of anything else: nothing. */
+void tti_lost_device_advise(const char *run_dir, tutti_status status);
+
+#endif /* TTI_TRAIN_LOST_DEVICE_H */

@@ -1,0 +1,504 @@
+/* device_module.c - a module named cuda whose devices are the host: queues, recordings, moments and
+ * an update program as a GPU has them, over the host's kernels.  For tests of what uses devices, on
+ * machines that have none.  It knows sgd without clipping or averages.
+ *
+ * $TUTTI_TEST_DEVICE, parts joined by ',':
+ *   lost=N   the device fails when it comes to step N (from 1) and gives nothing but errors then
+ *   on=D     only device D does (default: all)
+ *   once=1   only the first process that comes there, which leaves the file "lost" here
+ *   free=N   bytes of free memory (default: 1 GiB)
+ * Matrix products of a size that only a GPU would be given are left out. */
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backend/backend.h"
+#include "base/clock.h"
+#include "ops/op_table.h"
+
+enum { N_DEVICES = 2, MAX_MOMENTS = 65536 };
+
+typedef struct command command;
+
+/* Something that was put into a queue. */
+struct command {
+    void (*run)(command *c);
+    void *dst;
+    const void *src;
+    size_t n;
+    const tti_kernel *kernel;
+    void *state;
+    tti_kargs args;
+    void *in[TTI_MAX_IN], *out[TTI_MAX_OUT];
+    const void *extra[3];
+    tti_gather gather;
+};
+
+typedef struct recording {
+    command *commands;
+    size_t n, capacity;
+} recording;
+
+typedef struct device {
+    int index;
+    bool lost;
+    recording *records; /* NULL: what is put is done at once */
+    int64_t *moments;   /* [MAX_MOMENTS] */
+    size_t n_bytes, n_peak;
+} device;
+
+static _Thread_local device *current;
+
+/* ---- what the environment says ---- */
+
+static int64_t option(const char *name, int64_t fallback) {
+    const char *text = getenv("TUTTI_TEST_DEVICE"), *at = text ? strstr(text, name) : NULL;
+    return at ? strtoll(at + strlen(name), NULL, 10) : fallback;
+}
+
+static tutti_status check(void) {
+    if (!current->lost) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DEVICE,
+                    "cuda: an illegal memory access was encountered (cudaErrorIllegalAddress)");
+}
+
+/* Nobody was there before. */
+static bool is_first(void) {
+    int file = open("lost", O_CREAT | O_EXCL | O_WRONLY, 0600);
+    if (file >= 0) close(file);
+    return file >= 0;
+}
+
+static void look_for_loss(const tti_step_args *args) {
+    int64_t on = option("on=", -1);
+    bool here = (int64_t)args->step + 1 == option("lost=", 0) && (on < 0 || on == current->index);
+    if (here && (option("once=", 0) == 0 || is_first())) current->lost = true;
+}
+
+/* ---- queues: one after the other, or later ---- */
+
+static void execute(command *c) {
+    c->args.in = c->in;
+    c->args.out = c->out;
+    if (!current->lost) c->run(c);
+}
+
+static tutti_status put(const command *c) {
+    recording *r = current->records;
+    command once = *c;
+    TTI_TRY(check());
+    if (!r) {
+        execute(&once);
+        return TUTTI_OK;
+    }
+    if (r->n == r->capacity) {
+        r->capacity = r->capacity ? 2 * r->capacity : 256;
+        r->commands = realloc(r->commands, r->capacity * sizeof *r->commands);
+        TTI_ASSERT(r->commands != NULL);
+    }
+    r->commands[r->n++] = *c;
+    return TUTTI_OK;
+}
+
+static tutti_status record_begin(void) {
+    TTI_TRY(check());
+    current->records = calloc(1, sizeof *current->records);
+    return current->records ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "test device: out of memory");
+}
+
+static tutti_status record_end(void **out) {
+    *out = current->records;
+    current->records = NULL;
+    return check();
+}
+
+static tutti_status replay(void *state) {
+    const recording *r = state;
+    TTI_TRY(check());
+    for (size_t i = 0; i < r->n; i++) execute(&r->commands[i]);
+    return TUTTI_OK;
+}
+
+static void release_recording(void *state) {
+    recording *r = state;
+    if (r) free(r->commands);
+    free(r);
+}
+
+/* ---- the device ---- */
+
+static int count(void) { return N_DEVICES; }
+
+static void describe(int index, tti_str *str) { tti_str_printf(str, "test device %d", index); }
+
+static tutti_status open_device(const tti_device_desc *desc) {
+    TTI_ASSERT(!current);
+    current = calloc(1, sizeof *current);
+    if (current) current->moments = calloc(MAX_MOMENTS, sizeof *current->moments);
+    if (!current || !current->moments) return tti_fail(TUTTI_E_NOMEM, "test device: no memory");
+    current->index = desc->index;
+    return TUTTI_OK;
+}
+
+static void close_device(void) {
+    TTI_ASSERT(current->n_bytes == 0); /* everything was given back, also after a failure */
+    free(current->moments);
+    free(current);
+    current = NULL;
+}
+
+/* The size stands before the memory: some callers do not know it any more. */
+enum { HEAD = 64 };
+
+static void *take(size_t n_bytes) {
+    char *head = tti_backend_cpu.alloc(n_bytes + HEAD);
+    if (!head) return NULL;
+    memcpy(head, &n_bytes, sizeof n_bytes);
+    current->n_bytes += n_bytes;
+    current->n_peak = TTI_MAX(current->n_peak, current->n_bytes);
+    return head + HEAD;
+}
+
+static void give_back(void *memory, size_t unused) {
+    size_t n_bytes;
+    (void)unused;
+    if (!memory) return;
+    char *head = (char *)memory - HEAD;
+    memcpy(&n_bytes, head, sizeof n_bytes);
+    current->n_bytes -= n_bytes;
+    tti_backend_cpu.release(head, n_bytes + HEAD);
+}
+
+static void memory(size_t *n_now, size_t *n_peak, size_t *n_free) {
+    *n_now = current->n_bytes;
+    *n_peak = current->n_peak;
+    *n_free = (size_t)option("free=", (int64_t)1 << 30);
+}
+
+static void *alloc_host(size_t n_bytes) { return calloc(1, n_bytes + 64); }
+static void release_host(void *p) { free(p); }
+
+static tutti_status pin(void *p, size_t n_bytes) {
+    (void)p, (void)n_bytes;
+    return check();
+}
+
+static void unpin(void *p) { (void)p; }
+
+static void run_copy(command *c) { memmove(c->dst, c->src, c->n); }
+
+static tutti_status copy(tti_queue queue, void *dst, const void *src, size_t n_bytes) {
+    (void)queue;
+    return put(&(command){.run = run_copy, .dst = dst, .src = src, .n = n_bytes});
+}
+
+static tutti_status order(tti_queue after, tti_queue before) {
+    (void)after, (void)before;
+    return check();
+}
+
+static tutti_status mark(tti_queue queue, int number) {
+    (void)queue, (void)number;
+    return TUTTI_OK; /* as on a device, which has not come so far yet */
+}
+
+static tutti_status await(int number) {
+    (void)number;
+    return check();
+}
+
+static void run_stamp(command *c) { current->moments[c->n] = tti_now_ns(); }
+
+static tutti_status stamp(tti_queue queue, int moment) {
+    (void)queue;
+    TTI_ASSERT(moment < MAX_MOMENTS);
+    return put(&(command){.run = run_stamp, .n = (size_t)moment});
+}
+
+static tutti_status read_stamps(int n, double *us) {
+    for (int i = 0; i < n; i++) {
+        TTI_ASSERT(current->moments[i] > 0);
+        us[i] = (double)(current->moments[i] - current->moments[0]) * 1e-3;
+    }
+    return check();
+}
+
+/* ---- between the programs of a step ---- */
+
+static void run_begin(command *c) {
+    const tti_step_args *args = c->src;
+    const tti_run *fixed = c->extra[0];
+    tti_run *runs = c->dst;
+    for (size_t i = 0; i < c->n; i++) {
+        runs[i] = fixed[i];
+        runs[i].step = args->step;
+    }
+    look_for_loss(args);
+}
+
+static tutti_status begin_step(const tti_step_args *args, const tti_run *fixed, tti_run *runs,
+                               int n_runs) {
+    return put(&(command){
+        .run = run_begin, .src = args, .dst = runs, .n = (size_t)n_runs, .extra = {fixed}});
+}
+
+static void gather_row(const tti_gather *g, int s, int row) {
+    const int32_t *index = g->index + (size_t)s * (size_t)(1 + g->b);
+    int32_t at = index[1 + row], n = g->samples.n_elems, plane = n / g->samples.n_channels;
+    g->y[s * g->y_stride + row] = at < 0 ? -1 : g->samples.y[at];
+    float *x = g->x + s * g->x_stride + (int64_t)row * n;
+    for (int i = 0; i < n; i++) {
+        int channel = i / plane, pixel = i % plane;
+        const uint8_t *from = g->samples.x + (size_t)TTI_MAX(at, 0) * (size_t)n;
+        uint8_t byte = from[pixel * g->samples.n_channels + channel];
+        x[i] = at < 0 ? 0.0f : g->samples.value[channel * 256 + byte];
+    }
+}
+
+static void run_gather(command *c) {
+    const tti_gather *g = &c->gather;
+    *g->args = *g->args_from;
+    c->src = g->args;
+    run_begin(c);
+    for (int s = 0; s < g->n_shards; s++) {
+        g->rows[s * g->rows_stride] = g->index[(size_t)s * (size_t)(1 + g->b)];
+        for (int row = 0; row < g->b; row++) gather_row(g, s, row);
+    }
+}
+
+static tutti_status gather(const tti_gather *from, const tti_run *fixed, tti_run *runs) {
+    return put(&(command){.run = run_gather,
+                          .gather = *from,
+                          .dst = runs,
+                          .n = (size_t)from->n_shards,
+                          .extra = {fixed}});
+}
+
+static void run_tell(command *c) {
+    memcpy(c->dst, c->src, sizeof(tti_step_report));
+    memcpy((char *)c->dst + sizeof(tti_step_report), c->extra[0], c->n * sizeof(double));
+}
+
+static tutti_status tell(const tti_step_report *report, const double *sums, int n_sums,
+                         void *told) {
+    return put(&(command){
+        .run = run_tell, .src = report, .dst = told, .n = (size_t)n_sums, .extra = {sums}});
+}
+
+static void run_collect(command *c) {
+    double *sums = c->dst;
+    for (int i = 0; i < 3; i++) sums[i] = *(const float *)c->extra[i];
+}
+
+static tutti_status collect(const float *loss_sum, const float *n, const float *correct,
+                            double *sums) {
+    return put(&(command){.run = run_collect, .dst = sums, .extra = {loss_sum, n, correct}});
+}
+
+static void run_join(command *c) {
+    const tti_op *op = tti_op_find(c->extra[0]);
+    op->join(c->src, (size_t)c->gather.n_shards, c->n, c->dst);
+}
+
+static tutti_status join(const char *op, const float *parts, size_t n_parts, size_t n_elems,
+                         float *out) {
+    return put(&(command){.run = run_join,
+                          .src = parts,
+                          .dst = out,
+                          .n = n_elems,
+                          .gather.n_shards = (int32_t)n_parts,
+                          .extra = {op}});
+}
+
+static void run_accumulate(command *c) { tti_backend_cpu.accumulate(c->dst, c->src, c->n); }
+
+static void accumulate(float *dst, const float *src, size_t n_elems) {
+    if (put(&(command){.run = run_accumulate, .dst = dst, .src = src, .n = n_elems}) != TUTTI_OK)
+        tti_clear_error();
+}
+
+/* ---- the update: sgd ---- */
+
+typedef struct update {
+    tti_update_desc desc;
+    tti_update_block *blocks;
+    float momentum;
+} update;
+
+static tutti_status update_create(const tti_update_desc *desc, void **out) {
+    bool plain = desc->clip_norm <= 0 && desc->clip_value <= 0 && desc->l1 <= 0 && !desc->ema;
+    if (!desc->node || strcmp(desc->node->op->name, "sgd") != 0 || !plain)
+        return tti_fail(TUTTI_E_UNSUPPORTED, "test device: plain sgd alone is known");
+    update *u = calloc(1, sizeof *u);
+    size_t n_bytes = (size_t)desc->n_blocks * sizeof *u->blocks;
+    if (u) u->blocks = malloc(n_bytes + 1);
+    TTI_ASSERT(u && u->blocks);
+    u->desc = *desc;
+    memcpy(u->blocks, desc->blocks, n_bytes);
+    u->momentum = (float)tti_attr_float(desc->node, "momentum");
+    *out = u;
+    return TUTTI_OK;
+}
+
+static void train_block(const update *u, const tti_update_block *b, float inv_count) {
+    const tti_step_args *args = u->desc.args;
+    float lr = args->lr * b->lr_factor;
+    for (uint64_t i = b->first; i < b->first + b->n_elems; i++) {
+        float *w = &u->desc.params[i], *m = &u->desc.states[0][i], g = u->desc.grads[i];
+        if (b->kind == TTI_BLOCK_BUFFER) {
+            *w = (1 - b->decay) * *w + b->decay * g * args->inv_rows;
+        } else if (b->kind == TTI_BLOCK_TRAINED) {
+            *m = u->momentum * *m + (g * inv_count + b->decay * *w);
+            *w -= lr * *m;
+        }
+    }
+}
+
+static uint64_t hash_of(const update *u) {
+    uint64_t hash = 0;
+    for (int i = 0; i < u->desc.n_blocks; i++) {
+        const tti_update_block *b = &u->blocks[i];
+        hash += tti_backend_cpu.hash(u->desc.params + b->first, b->n_elems, b->first);
+    }
+    return hash;
+}
+
+static void run_update(command *c) {
+    const update *u = c->state;
+    double n = 0, loss = 0;
+    for (int s = 0; s < u->desc.n_shards; s++)
+        loss += u->desc.sums[3 * s], n += u->desc.sums[3 * s + 1];
+    *u->desc.report = (tti_step_report){.bad = isfinite(loss) ? 0u : TTI_BAD_LOSS};
+    if (u->desc.report->bad) return;
+    float inv_count = (float)((n > 0 ? 1 / n : 0) / (double)u->desc.args->loss_scale);
+    for (int i = 0; i < u->desc.n_blocks; i++) train_block(u, &u->blocks[i], inv_count);
+    u->desc.report->params_hash = hash_of(u);
+}
+
+static tutti_status update_run(void *state) {
+    return put(&(command){.run = run_update, .state = state});
+}
+
+static tutti_status update_hash(void *state, uint64_t *hash) {
+    *hash = hash_of(state);
+    return check();
+}
+
+static void update_destroy(void *state) {
+    update *u = state;
+    if (u) free(u->blocks);
+    free(u);
+}
+
+/* ---- kernels: the host's, put into a queue ---- */
+
+typedef struct prepared {
+    const tti_kernel *kernel;
+    void *state;
+} prepared;
+
+static tutti_status prepare(const tti_node *node, void **state) {
+    prepared *p = calloc(1, sizeof *p);
+    TTI_ASSERT(p != NULL);
+    p->kernel = tti_backend_cpu.select(node, false);
+    *state = p;
+    return p->kernel->prepare ? p->kernel->prepare(node, &p->state) : TUTTI_OK;
+}
+
+static size_t scratch_bytes(const tti_node *node, const void *state) {
+    const prepared *p = state;
+    return p->kernel->scratch_bytes ? p->kernel->scratch_bytes(node, p->state) : 0;
+}
+
+static void run_kernel(command *c) {
+    if (tti_value_n_elems(c->args.node->out[0]) > 1 << 24) return;
+    if (c->kernel->run(c->state, &c->args) != TUTTI_OK) current->lost = true;
+}
+
+static tutti_status run(void *state, const tti_kargs *args) {
+    const prepared *p = state;
+    command c = {.run = run_kernel, .kernel = p->kernel, .state = p->state, .args = *args};
+    memcpy(c.in, args->in, (size_t)args->node->n_in * sizeof *c.in);
+    memcpy(c.out, args->out, (size_t)args->node->op->n_out * sizeof *c.out);
+    return put(&c);
+}
+
+static void release(void *state) {
+    prepared *p = state;
+    if (p && p->kernel->release) p->kernel->release(p->state);
+    free(p);
+}
+
+static const tti_kernel any_kernel = {.op = "*",
+                                      .name = "test",
+                                      .prepare = prepare,
+                                      .scratch_bytes = scratch_bytes,
+                                      .run = run,
+                                      .release = release};
+
+static const tti_kernel *select_kernel(const tti_node *node, bool reference_only) {
+    return (node->op->traits & TTI_SOURCE) || reference_only ? NULL : &any_kernel;
+}
+
+static bool prefers_channels_last(const tti_node *node) {
+    return tti_backend_cpu.prefers_channels_last(node);
+}
+
+static void thread_init(void) { tti_backend_cpu.thread_init(); }
+
+static void describe_all(tti_str *str) { tti_str_add(str, "cuda: devices for tests"); }
+
+static tutti_status sync_all(void) { return check(); }
+
+static const tti_device_ops ops = {
+    .count = count,
+    .describe = describe,
+    .open = open_device,
+    .close = close_device,
+    .alloc_host = alloc_host,
+    .release_host = release_host,
+    .pin = pin,
+    .unpin = unpin,
+    .copy = copy,
+    .order = order,
+    .mark = mark,
+    .await = await,
+    .sync = sync_all,
+    .stamp = stamp,
+    .read_stamps = read_stamps,
+    .record_begin = record_begin,
+    .record_end = record_end,
+    .replay = replay,
+    .release_recording = release_recording,
+    .begin_step = begin_step,
+    .gather = gather,
+    .tell = tell,
+    .collect = collect,
+    .join = join,
+    .update_create = update_create,
+    .update_run = update_run,
+    .update_hash = update_hash,
+    .update_destroy = update_destroy,
+    .memory = memory,
+};
+
+static const tti_backend backend = {
+    .name = "cuda",
+    .device = &ops,
+    .select = select_kernel,
+    .prefers_channels_last = prefers_channels_last,
+    .alloc = take,
+    .release = give_back,
+    .thread_init = thread_init,
+    .accumulate = accumulate,
+    .describe = describe_all,
+};
+
+TUTTI_API const tti_backend *tutti_backend_module(const tti_module_host *host);
+
+const tti_backend *tutti_backend_module(const tti_module_host *host) {
+    tti_error_forward(host->fail);
+    return &backend;
+}

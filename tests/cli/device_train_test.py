@@ -1,0 +1,153 @@
+"""device_train_test.py - training on devices, on a machine without any: the module of
+tests/backend/modules/device_module.c computes on the host, so the same bits must come; it can lose
+a device in the middle and say how much memory is free."""
+
+import json
+import os
+import sys
+
+import runs
+
+JOB = ["model.name=lenet", "data.n_train=512", "data.n_test=100", "train.batch=32",
+       "train.steps=20", "parallel.shards=4", "run.log_every=1", "optimizer.name=sgd",
+       "train.precision=f32", "run.checkpoint_every=4"]
+PROCESSES = "parallel.place=processes"
+
+
+def train(run, *arguments, says="", devices="gpu"):
+    """says: what the devices do, as in device_module.c."""
+    environment = dict(os.environ, TUTTI_TEST_DEVICE=says)
+    return runs.tutti("train", *JOB, "run.dir=" + run, "parallel.devices=" + devices, *arguments,
+                      env=environment)
+
+
+def test_same_bits():
+    """Fed or kept on the device, on one device or two: as on the host."""
+    train("host", "-n", "1", devices="cpu").expect(0)
+    told = runs.story("host")
+    for run, place in (("one", ["-n", "1"]), ("two", ["-n", "2"]),
+                       ("processes", ["-n", "2", PROCESSES]),
+                       ("fed", ["-n", "1", "data.resident=no"]), ("ahead", ["parallel.ahead=8"])):
+        train(run, *place).expect(0)
+        runs.same_story(told, run)
+        start = [r for r in runs.records(run) if r["event"] == "start"][0]
+        if "devices for tests" not in start["backend"]:
+            raise AssertionError(start["backend"])
+
+
+def lose(run, says, *arguments):
+    """A run whose device fails: exit code, and text in the terminal or the worker's log."""
+    ended = train(run, *arguments, says=says).expect(10)
+    text = ended.err
+    if PROCESSES in arguments:
+        with open(run + "/log/rank-1.txt") as file:
+            text += file.read()
+    return text
+
+
+def test_lost_devices():
+    """Named with the steps at work; the last checkpoint leads to the undisturbed run's bits."""
+    train("whole", "-n", "1").expect(0)
+    told = runs.story("whole")
+    for run, says, step, place in (
+            ("alone", "lost=7", "steps 5 to 8: device 0 (test device 0)", ["-n", "1"]),
+            ("fed", "lost=7", "steps 6 to 7: device 0", ["-n", "1", "data.resident=no"]),
+            ("second", "lost=7,on=1", "step 7: device 1 (test device 1)", ["-n", "2"]),
+            ("both", "lost=7", "step 7: device ", ["-n", "2"]),
+            ("worker", "lost=7,on=1", "step 7: device 1 (test device 1)", ["-n", "2", PROCESSES])):
+        text = lose(run, says, *place)
+        for part in (step, "failed: cuda: an illegal memory access was encountered",
+                     "The checkpoint of step 4 is good: tutti train --resume " + run):
+            if part not in text:
+                raise AssertionError("%s: no '%s' in %s" % (run, part, text))
+        if runs.checkpoints(run) != [4]:
+            raise AssertionError("%s: checkpoints %s" % (run, runs.checkpoints(run)))
+        if runs.alive("run.dir=" + run):
+            raise AssertionError("%s: processes are left" % run)
+        runs.tutti("inspect", run).expect(0)
+        runs.tutti("train", "--resume", run, "-n", "1").expect(0)
+        runs.same_story(told, run)
+
+
+def test_started_again():
+    """A process has its device back after a restart."""
+    train("whole", "-n", "1").expect(0)
+    train("run", "-n", "2", PROCESSES, "--restarts", "1", says="lost=7,on=1,once=1").expect(0)
+    runs.same_story(runs.story("whole"), "run")
+
+
+def test_lost_before_a_checkpoint():
+    text = lose("run", "lost=2", "-n", "1", "run.checkpoint_every=-1")
+    for part in ("There is no checkpoint yet, the run begins anew: tutti train --resume run",
+                 "parallel.devices"):
+        if part not in text:
+            raise AssertionError(text)
+    failed = [r for r in runs.records("run") if r["event"] == "failed"]
+    if [r["status"] for r in failed] != ["a device failed"]:
+        raise AssertionError(failed)
+    runs.tutti("train", "--resume", "run").expect(0)
+
+
+def test_too_little_memory():
+    """Refused before the first step, with the numbers and what would make it fit."""
+    train("run", "-n", "1", says="free=4000000").expect(
+        8, "the step needs 0.01 GiB of device memory and 0.00 GiB are free: activations of a shard",
+        "optimizer state", "parallel.shards", "train.batch", "train.recompute=block",
+        "train.precision=bf16")
+    if os.path.exists("run"):
+        raise AssertionError("left: %s" % os.listdir("run"))
+    train("run", "-n", "1", says="free=400000000").expect(0)
+
+
+def test_devices_by_number():
+    train("run", "-n", "1", devices="1", says="lost=3,on=1").expect(10, "device 1 (test device 1)")
+    train("none", devices="2").expect(2, "there is no device 2; this machine has 2")
+    runs.tutti("doctor", "--quick").expect(0, "device 1: test device 1", "free memory: 1.0 GiB")
+
+
+def rows_of(path):
+    """{(process, row): names of its spans}"""
+    with open(path) as file:
+        events = json.load(file)["traceEvents"]
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    rows = {}
+    for e in sorted((e for e in events if e["ph"] == "X"), key=lambda e: e["ts"]):
+        key = (processes[e["pid"]], names[e["pid"], e["tid"]])
+        rows.setdefault(key, []).append(e["name"])
+    return rows
+
+
+def test_profile():
+    """Queues of each device: kernels, copies, sums; and what the host waits for."""
+    runs.tutti("profile", *JOB, "--trace", "one.json", "--steps", "3", "--all").expect(
+        0, "conv2d", "(update)", "(report to the host)", "(add gradients of shards)")
+    rows = rows_of("one.json")
+    rank = "rank 0, device 0"
+    if set(rows) != {(rank, "host: waits, what it puts into queues"), (rank, "device: kernels"),
+                     (rank, "device: copies of samples")}:
+        raise AssertionError(sorted(rows))
+    kernels = rows[rank, "device: kernels"]
+    host = rows[rank, "host: waits, what it puts into queues"]
+    for name, n, row in (("samples to the device", 3, rows[rank, "device: copies of samples"]),
+                         ("waiting for samples", 3, host), ("waiting for the device", 3, host),
+                         ("begin", 3, kernels), ("update", 3, kernels), ("conv2d", 24, kernels),
+                         ("report to the host", 3, kernels)):
+        if row.count(name) != n:
+            raise AssertionError("%s: %d times instead of %d" % (name, row.count(name), n))
+    if host[:4] != ["waiting for samples", "feeding", "putting into queues", "waiting for samples"]:
+        raise AssertionError("the second step is not begun before the first has ended: %s" % host)
+    runs.tutti("profile", *JOB, "--trace", "two.json", "--steps", "2", "-n", "2").expect(0)
+    rows = rows_of("two.json")
+    for rank in ("rank 0, device 0", "rank 1, device 1"):
+        if rows[rank, "sums between workers"].count("sum of gradients by the host") != 2:
+            raise AssertionError(rows[rank, "sums between workers"])
+        for name in ("gradients to the host", "gradients to the device", "sums to the host"):
+            if rows[rank, "device: kernels"].count(name) != 2:
+                raise AssertionError("%s: no %s" % (rank, name))
+
+
+if __name__ == "__main__":
+    os.environ["TUTTI_MODULE_PATH"] = os.path.join(
+        os.path.abspath(os.environ.get("TUTTI_BUILD", "build")), "tests/modules/device")
+    runs.main(sys.modules[__name__])
