@@ -146,6 +146,8 @@ typedef struct tti_device_ops {
                                int n_runs);
     /* A step over samples on the device: args, runs as begin_step makes them, and the batch. */
     tutti_status (*gather)(const tti_gather *gather, const tti_run *fixed, tti_run *runs);
+    /* Bytes into floats, in that queue. */
+    tutti_status (*unpack)(tti_queue queue, const tti_unpack *unpack);
     /* What a step has told, into pinned host memory: report, then n_sums sums. */
     tutti_status (*tell)(const tti_step_report *report, const double *sums, int n_sums, void *told);
     /* sums[3] from the three results of a shard, f32 scalars each. */

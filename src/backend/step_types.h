@@ -44,6 +44,15 @@ typedef struct tti_gather {
     int64_t x_stride, y_stride, rows_stride;
 } tti_gather;
 
+/* A batch of bytes that becomes floats; all of it on the device. */
+typedef struct tti_unpack {
+    const uint8_t *x;   /* [n_rows][n_elems], channels last */
+    const int32_t *y;   /* [n_rows]: below 0: the row is zeros */
+    const float *value; /* [n_channels][256] */
+    int32_t n_rows, n_elems, n_channels;
+    float *out; /* [n_rows][n_elems], a plane per channel */
+} tti_unpack;
+
 enum { TTI_BAD_LOSS = 1, TTI_BAD_GRADIENT = 2 };
 
 typedef enum tti_block_kind {

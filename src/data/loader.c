@@ -54,6 +54,7 @@ struct tti_loader {
     tutti_type x_type;
     size_t chain_bytes, x_row_bytes, y_row_elems, stored_bytes;
     int64_t rows_per_shard, steps_per_epoch, end; /* end: number of batches, INT64_MAX: endless */
+    tti_pixel_table pixels;                       /* no channels: x is what a model is fed */
 
     int n_slots;
     slot *slots;
@@ -266,11 +267,23 @@ static tutti_status check_desc(const tti_loader_desc *d) {
     return TUTTI_OK;
 }
 
+/* The table at the end of the chain becomes the caller's business, where one label says which rows
+ * there are and nothing of ours needs the floats. */
+static void leave_table(tti_loader *l) {
+    const tti_transform *last = l->chain.n > 0 ? l->chain.step[l->chain.n - 1] : NULL;
+    bool fits = l->desc.bytes && l->desc.mixup == 0 && l->desc.dataset->info.y.shape.n_dims == 0;
+    if (fits && last && last->table && last->table(last, &l->pixels))
+        l->chain.n--;
+    else
+        l->pixels.n_channels = 0;
+}
+
 static tutti_status plan(tti_loader *l) {
     const tti_loader_desc *d = &l->desc;
     const tutti_dataset *ds = d->dataset;
     TTI_TRY(tti_chain_append(&l->chain, &ds->decode));
     TTI_TRY(tti_chain_append(&l->chain, &d->transforms));
+    leave_table(l);
     TTI_TRY(tti_chain_infer(&l->chain, &ds->stored, &l->x_type, &l->chain_bytes));
     l->stored_bytes = tti_type_bytes(&ds->stored);
     l->x_row_bytes = tti_type_bytes(&l->x_type);
@@ -459,5 +472,9 @@ tutti_status tti_loader_next(tti_loader *l, tti_batch *out) {
 }
 
 const tutti_type *tti_loader_x_type(const tti_loader *l) { return &l->x_type; }
+
+const tti_pixel_table *tti_loader_pixels(const tti_loader *l) {
+    return l->pixels.n_channels > 0 ? &l->pixels : NULL;
+}
 
 int64_t tti_loader_steps_per_epoch(const tti_loader *l) { return l->steps_per_epoch; }

@@ -31,6 +31,8 @@ typedef struct tti_loader_desc {
     int timeout_ms;               /* longest wait for a batch; 0: 60000                          */
     tti_chain transforms;         /* after the data set's own; steps borrowed like dataset       */
     double mixup;                 /* alpha: samples are mixed (mixup.h), y is i32 [b,3]; 0: off  */
+    bool bytes; /* a last step that is a table (transform.h) is left to the caller, if there is one
+                 */
 } tti_loader_desc;
 
 /* One step of this worker. */
@@ -57,8 +59,12 @@ tutti_status tti_loader_next(tti_loader *loader, tti_batch *out);
 typedef void (*tti_loader_memory_fn)(void *memory, size_t n_bytes, void *user);
 void tti_loader_memory(const tti_loader *loader, tti_loader_memory_fn fn, void *user);
 
-/* Type of one sample of x, after all transforms. */
+/* Type of one sample of x, after all transforms; under bytes before the last one. */
 const tutti_type *tti_loader_x_type(const tti_loader *loader);
+
+/* Under bytes: what each byte of x stands for, but for rows that do not exist (label -1), which are
+ * 0 in every element.  NULL: x is what a model is fed.  Valid as long as the loader. */
+const tti_pixel_table *tti_loader_pixels(const tti_loader *loader);
 
 int64_t tti_loader_steps_per_epoch(const tti_loader *loader);
 

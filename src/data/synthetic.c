@@ -8,11 +8,15 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "data/augment.h"
 #include "data/dataset.h"
 
 enum { POOL = 64 };
 
 static const int64_t default_samples[TUTTI_N_SPLITS] = {1 << 20, 1 << 10};
+
+/* Of uniform bytes, over 255: pictures have mean 0 and variance 1. */
+static const double byte_mean[3] = {0.5, 0.5, 0.5}, byte_std[3] = {0.2898, 0.2898, 0.2898};
 
 typedef struct random_state {
     void *pool; /* [POOL] of type stored */
@@ -44,12 +48,10 @@ static void random_close(tutti_dataset *ds) {
     free(state);
 }
 
-/* In [-1.73, 1.73]: of variance one, as pictures are after they were normalised. */
-static void draw_floats(uint64_t key, float *x, size_t n) {
-    for (size_t i = 0; i < n; i += 4) {
-        tti_philox draw = tti_philox_draw(key, 0, i / 4);
-        for (size_t k = 0; k < 4 && i + k < n; k++)
-            x[i + k] = (tti_philox_unit(draw.v[k]) - 0.5f) * 3.4641016f;
+static void draw_bytes(uint64_t key, uint8_t *x, size_t n) {
+    for (size_t i = 0; i < n; i += 16) {
+        tti_philox draw = tti_philox_draw(key, 0, i / 16);
+        memcpy(x + i, draw.v, TTI_MIN(n - i, sizeof draw.v));
     }
 }
 
@@ -83,12 +85,15 @@ static tutti_status images_open(const tutti_dataset_desc *desc, tutti_dataset *d
     if (side > 4096)
         return tti_fail(TUTTI_E_INVALID, "random_images: image_size %lld is above 4096",
                         (long long)side);
-    tutti_type type = {TUTTI_F32, TUTTI_SHAPE(3, side, side)};
+    tutti_type type = {TUTTI_U8, TUTTI_SHAPE(side, side, 3)};
     TTI_TRY(open_pool(desc, ds, type, n_classes));
     random_state *state = ds->state;
-    draw_floats(state->key, state->pool, POOL * (size_t)tutti_shape_n_elems(&type.shape));
+    draw_bytes(state->key, state->pool, POOL * (size_t)tutti_shape_n_elems(&type.shape));
     ds->read = image_read;
-    return TUTTI_OK;
+    tutti_status st = tti_to_float_create(side, byte_mean, byte_std, 0, &ds->decode.step[0]);
+    ds->decode.n = st == TUTTI_OK;
+    if (st != TUTTI_OK) random_close(ds);
+    return st;
 }
 
 static tutti_status tokens_open(const tutti_dataset_desc *desc, tutti_dataset *ds) {
@@ -112,7 +117,7 @@ static tutti_status tokens_open(const tutti_dataset_desc *desc, tutti_dataset *d
 
 const tti_format tti_format_random_images = {
     .name = "random_images",
-    .doc = "drawn numbers [3,image_size,image_size] in any of 1000 classes: for measuring speed",
+    .doc = "drawn pictures [3,image_size,image_size] in any of 1000 classes: for measuring speed",
     .open = images_open,
 };
 

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "comm/progress.h"
+#include "exec/bytes.h"
 #include "exec/device_by_host.h"
 #include "exec/device_failure.h"
 #include "exec/device_reduce.h"
@@ -47,6 +48,7 @@ struct tti_exec_device {
     step_set sets[TTI_MAX_AHEAD];
     int n_sets; /* that take turns in training */
     tti_kept kept;
+    tti_bytes bytes;
     tti_run *fixed, *runs; /* [n_local], device */
     tti_step_args *args;   /* device: of the step that computes, copied from its set */
     double *sums;          /* device [V][TTI_SUMS] */
@@ -363,6 +365,14 @@ static void fill_args(const tti_exec *x, const tti_step_desc *desc, tti_step_arg
                             .inv_rows = desc->n_rows > 0 ? (float)(1.0 / (double)desc->n_rows) : 0};
 }
 
+/* Bytes are made into floats in the copy queue, while the step before computes. */
+static tutti_status unpack(tti_exec *x, const step_set *set, const tti_bytes_desc *bytes) {
+    for (int s = 0; bytes->step->value && s < n_local(x); s++)
+        TTI_TRY(
+            tti_bytes_unpack(bytes, &x->device->bytes, s, set->shards[s].target, set->shards[s].x));
+    return TUTTI_OK;
+}
+
 /* Batch and numbers of a step into a set; what computes next waits for them. */
 static tutti_status feed(tti_exec *x, step_set *set, const tti_step_desc *desc) {
     tti_exec_device *d = x->device;
@@ -372,21 +382,25 @@ static tutti_status feed(tti_exec *x, step_set *set, const tti_step_desc *desc) 
         tti_kept_note(&d->kept, desc, set->index);
         return TUTTI_OK;
     }
+    const tti_bytes_desc bytes = {x->desc.backend, desc, n_local(x), d->x_bytes, d->target_bytes};
     TTI_TRY(tti_profile_from(x, TTI_ROW_COPY));
     TTI_TRY(d->ops->copy(TTI_QUEUE_COPY, set->args, set->args_host, sizeof *set->args));
+    if (desc->value) TTI_TRY(tti_bytes_copy(&bytes, &d->bytes));
     for (int s = 0; s < n_local(x); s++) {
         const tti_shard_data *data = &desc->shards[s];
         fed_shard *to = &set->shards[s];
         set->rows_host[s] = data->n_rows;
-        TTI_TRY(d->ops->copy(TTI_QUEUE_COPY, to->x, data->x, d->x_bytes));
+        if (!desc->value) TTI_TRY(d->ops->copy(TTI_QUEUE_COPY, to->x, data->x, d->x_bytes));
         TTI_TRY(d->ops->copy(TTI_QUEUE_COPY, to->target, data->target, d->target_bytes));
         TTI_TRY(d->ops->copy(TTI_QUEUE_COPY, to->rows, &set->rows_host[s], sizeof(int32_t)));
     }
-    TTI_TRY(d->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY));
     /* The loader may use the memory again once this returns; the device still computes the step
      * before meanwhile. */
     TTI_TRY(d->ops->mark(TTI_QUEUE_COPY, FED_MARK));
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, NULL, "samples to the device", -1));
+    TTI_TRY(unpack(x, set, &bytes));
+    if (desc->value) TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, NULL, "bytes to floats", -1));
+    TTI_TRY(d->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY));
     return d->ops->await(FED_MARK);
 }
 
@@ -739,6 +753,7 @@ void tti_exec_device_release(tti_exec *x) {
     tti_device_reduce_destroy(d->reduce);
     d->ops->update_destroy(d->update);
     tti_kept_release(backend, &d->kept);
+    tti_bytes_release(backend, &d->bytes);
     backend->release(d->fixed, (size_t)n_local(x) * sizeof(tti_run));
     backend->release(d->runs, (size_t)n_local(x) * sizeof(tti_run));
     backend->release(d->args, sizeof *d->args);

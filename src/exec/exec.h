@@ -84,7 +84,7 @@ typedef struct tti_kept_samples {
     int32_t n_elems, n_channels;
 } tti_kept_samples;
 
-enum { TTI_MAX_AHEAD = 8 };
+enum { TTI_MAX_AHEAD = 8, TTI_MAX_BYTE_TABLES = 4 };
 
 /* Copies the samples to the device, before the first step; steps of training then give their index
  * alone.  ahead: as tti_exec_depth then says, 1 .. TTI_MAX_AHEAD; less: as is best.  *kept false:
@@ -92,6 +92,9 @@ enum { TTI_MAX_AHEAD = 8 };
  * inputs.
  */
 tutti_status tti_exec_keep(tti_exec *exec, const tti_kept_samples *samples, int ahead, bool *kept);
+
+/* Whether steps may have tables of bytes: where floats are made on a device. */
+bool tti_exec_takes_bytes(const tti_exec *exec);
 
 /* The data of one shard: x [b, ...] and targets [b, ...], with "ignore" labels on missing rows.
  * The graph may also have the scalar inputs "rows" (i32) and "loss_scale" (f32). */
@@ -105,6 +108,10 @@ typedef struct tti_step_desc {
     double lr;
     const tti_shard_data *shards; /* [last - first] of this worker */
     const int32_t *index;         /* [last - first][b] of kept samples, -1: padding; or NULL */
+    const float (*value)[256];    /* [n_channels]: x of the shards are bytes, which stand for these
+                                   * (as in tti_kept_samples), rows with a target below 0 are zeros.
+                                   * Only if tti_exec_takes_bytes; NULL: x are as the graph has it */
+    int32_t n_channels;           /* 1 .. TTI_MAX_BYTE_TABLES */
     int64_t shard_size;           /* rows per shard, b */
     int64_t n_rows;               /* real samples of the global batch */
     double loss_scale;            /* gradients come multiplied by it; 0: 1 */

@@ -343,6 +343,11 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
 
 int tti_exec_depth(const tti_exec *x) { return x->device ? tti_exec_device_depth(x) : 1; }
 
+bool tti_exec_takes_bytes(const tti_exec *x) {
+    const tti_device_ops *ops = x->desc.backend->device;
+    return ops && ops->unpack;
+}
+
 const char *tti_exec_way(const tti_exec *x) { return x->device ? tti_exec_device_way(x) : ""; }
 
 tutti_status tti_exec_keep(tti_exec *x, const tti_kept_samples *samples, int ahead, bool *kept) {

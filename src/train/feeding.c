@@ -1,4 +1,4 @@
-/* feeding.c - shards of a batch, and memory that copies read. */
+/* feeding.c - shards of a batch, bytes or floats, and memory that copies read. */
 #include "train/feeding.h"
 
 #include "base/error.h"
@@ -10,6 +10,20 @@ tti_shard_data tti_shard_of(const tti_batch *batch, int i, int first_shard) {
     shard.x = tti_batch_x(batch, i);
     shard.target = tti_batch_y(batch, i);
     return shard;
+}
+
+tutti_status tti_feeding_open(const tti_loader_desc *desc, const tti_exec *exec,
+                              tti_loader **loader) {
+    tti_loader_desc taken = *desc;
+    taken.bytes = tti_exec_takes_bytes(exec);
+    return tti_loader_create(&taken, loader);
+}
+
+void tti_feeding_tell(const tti_loader *loader, tti_step_desc *step) {
+    const tti_pixel_table *pixels = loader ? tti_loader_pixels(loader) : NULL;
+    if (!pixels) return;
+    step->value = pixels->value;
+    step->n_channels = pixels->n_channels;
 }
 
 static void pin(void *memory, size_t n_bytes, void *user) { tti_exec_pin(user, memory, n_bytes); }

@@ -9,6 +9,14 @@
  * memory where the batch has none: samples that a device keeps. */
 tti_shard_data tti_shard_of(const tti_batch *batch, int i, int first_shard);
 
+/* A loader like desc (whose field bytes is this function's), as exec takes it: pictures as bytes
+ * where floats are made on a device.  Owned by the caller. */
+tutti_status tti_feeding_open(const tti_loader_desc *desc, const tti_exec *exec,
+                              tti_loader **loader);
+
+/* What x of the loader's batches stand for, into a step. */
+void tti_feeding_tell(const tti_loader *loader, tti_step_desc *step);
+
 /* The loader's memory for as long as it feeds exec (tti_exec_pin), and before it is destroyed. */
 void tti_feeding_pin(const tti_loader *loader, tti_exec *exec);
 void tti_feeding_unpin(const tti_loader *loader, tti_exec *exec);

@@ -53,16 +53,16 @@ static tutti_status open_worker(worker *w) {
                                                      .timeout_ms = (int)c->parallel.timeout_ms},
                                   &w->comm));
     TTI_TRY(tti_worker_exec_create(b, w->comm, w->rank, b->n_workers, &w->exec));
-    TTI_TRY(tti_loader_create(&(tti_loader_desc){.dataset = b->train,
-                                                 .batch = c->train.batch,
-                                                 .n_shards = b->n_shards,
-                                                 .first_shard = tti_exec_first_shard(w->exec),
-                                                 .last_shard = tti_exec_last_shard(w->exec),
-                                                 .seed = (uint64_t)c->train.seed,
-                                                 .mixup = c->data.mixup,
-                                                 .n_threads = (int)c->data.threads,
-                                                 .n_prefetch = (int)c->data.prefetch},
-                              &w->loader));
+    TTI_TRY(tti_feeding_open(&(tti_loader_desc){.dataset = b->train,
+                                                .batch = c->train.batch,
+                                                .n_shards = b->n_shards,
+                                                .first_shard = tti_exec_first_shard(w->exec),
+                                                .last_shard = tti_exec_last_shard(w->exec),
+                                                .seed = (uint64_t)c->train.seed,
+                                                .mixup = c->data.mixup,
+                                                .n_threads = (int)c->data.threads,
+                                                .n_prefetch = (int)c->data.prefetch},
+                             w->exec, &w->loader));
     tti_feeding_pin(w->loader, w->exec); /* a copy takes what it takes in training */
     w->shards = calloc((size_t)b->n_shards, sizeof *w->shards);
     return w->shards ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
@@ -83,6 +83,7 @@ static tutti_status begin_step(worker *w) {
                           .shards = w->shards,
                           .shard_size = b->rows_per_shard,
                           .n_rows = batch.n_rows_global};
+    tti_feeding_tell(w->loader, &desc);
     return tti_exec_begin(w->exec, &desc);
 }
 

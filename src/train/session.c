@@ -116,7 +116,7 @@ static tutti_status make_loader(session *s) {
     if (!s->shards) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     TTI_TRY(keep_samples(s));
     if (s->index) return TUTTI_OK;
-    TTI_TRY(tti_loader_create(&desc, &s->loader));
+    TTI_TRY(tti_feeding_open(&desc, s->exec, &s->loader));
     tti_feeding_pin(s->loader, s->exec);
     return TUTTI_OK;
 }
@@ -181,11 +181,11 @@ static tutti_status eval_batches(session *s, tti_loader *loader) {
         TTI_TRY(tti_loader_next(loader, &batch));
         point_at(s, &batch);
         s->eval_rows += batch.n_rows_global;
-        TTI_TRY(tti_exec_eval(s->exec,
-                              &(tti_step_desc){.step = (uint64_t)s->state.step,
-                                               .shards = s->shards,
-                                               .shard_size = s->b->rows_per_shard},
-                              &s->eval));
+        tti_step_desc desc = {.step = (uint64_t)s->state.step,
+                              .shards = s->shards,
+                              .shard_size = s->b->rows_per_shard};
+        tti_feeding_tell(loader, &desc);
+        TTI_TRY(tti_exec_eval(s->exec, &desc, &s->eval));
     }
     return TUTTI_OK;
 }
@@ -194,16 +194,16 @@ static tutti_status evaluate(session *s) {
     tti_loader *loader;
     s->eval = (tti_step_result){0};
     s->eval_rows = 0;
-    TTI_TRY(tti_loader_create(&(tti_loader_desc){.dataset = s->b->test,
-                                                 .batch = s->c->train.batch,
-                                                 .n_shards = s->b->n_shards,
-                                                 .first_shard = tti_exec_first_shard(s->exec),
-                                                 .last_shard = tti_exec_last_shard(s->exec),
-                                                 .sequential = true,
-                                                 .n_threads = (int)s->c->data.threads,
-                                                 .n_prefetch = (int)s->c->data.prefetch,
-                                                 .timeout_ms = (int)s->c->parallel.timeout_ms},
-                              &loader));
+    TTI_TRY(tti_feeding_open(&(tti_loader_desc){.dataset = s->b->test,
+                                                .batch = s->c->train.batch,
+                                                .n_shards = s->b->n_shards,
+                                                .first_shard = tti_exec_first_shard(s->exec),
+                                                .last_shard = tti_exec_last_shard(s->exec),
+                                                .sequential = true,
+                                                .n_threads = (int)s->c->data.threads,
+                                                .n_prefetch = (int)s->c->data.prefetch,
+                                                .timeout_ms = (int)s->c->parallel.timeout_ms},
+                             s->exec, &loader));
     tutti_status st = eval_batches(s, loader);
     tti_loader_destroy(loader);
     TTI_TRY(st);
@@ -338,17 +338,17 @@ static tutti_status begin_step(session *s) {
     else
         TTI_TRY(tti_loader_next(s->loader, &at->batch));
     point_at(s, &at->batch);
-    TTI_TRY(tti_exec_begin(
-        s->exec,
-        &(tti_step_desc){.step = (uint64_t)s->n_begun,
-                         .lr = at->lr,
-                         .shards = s->shards,
-                         .index = s->index,
-                         .shard_size = s->b->rows_per_shard,
-                         .n_rows = at->batch.n_rows_global,
-                         .loss_scale = s->is_scaled ? s->state.loss_scale.scale : 1,
-                         .stop_on_bad = !s->is_scaled && strcmp(s->c->train.on_nan, "stop") == 0,
-                         .vote = tti_stop_requested() || trial_is_over(s)}));
+    tti_step_desc desc = {.step = (uint64_t)s->n_begun,
+                          .lr = at->lr,
+                          .shards = s->shards,
+                          .index = s->index,
+                          .shard_size = s->b->rows_per_shard,
+                          .n_rows = at->batch.n_rows_global,
+                          .loss_scale = s->is_scaled ? s->state.loss_scale.scale : 1,
+                          .stop_on_bad = !s->is_scaled && strcmp(s->c->train.on_nan, "stop") == 0,
+                          .vote = tti_stop_requested() || trial_is_over(s)};
+    tti_feeding_tell(s->loader, &desc);
+    TTI_TRY(tti_exec_begin(s->exec, &desc));
     s->n_begun++;
     return TUTTI_OK;
 }

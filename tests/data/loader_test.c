@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/philox.h"
+#include "data/augment.h"
 #include "data/sampler.h"
 #include "t.h"
 
@@ -437,6 +438,96 @@ T_CASE(mixed_by_any_workers_any_threads) {
     }
 }
 
+/* ---- bytes ---- */
+
+enum { SIDE = 4, BYTES = SIDE * SIDE * 3 };
+
+/* Sample 5 cannot be read. */
+static tutti_status pictures_read(const tutti_dataset *ds, int64_t index, void *x, int32_t *y) {
+    (void)ds;
+    if (index == 5) return tti_fail(TUTTI_E_DATA, "a rotten picture");
+    for (int i = 0; i < BYTES; i++) ((uint8_t *)x)[i] = (uint8_t)(index * 37 + i * 11);
+    *y = (int32_t)(index % 7);
+    return TUTTI_OK;
+}
+
+static tutti_dataset make_pictures(int64_t cutout, tti_skip_list *skips) {
+    static const double mean[3] = {0.4, 0.5, 0.6}, std[3] = {0.2, 0.3, 0.4};
+    tutti_dataset ds = {.info = {21, 7, {TUTTI_F32, {3, {3, SIDE, SIDE}}}, {TUTTI_I32, {0}}},
+                        .stored = {TUTTI_U8, {3, {SIDE, SIDE, 3}}},
+                        .skips = skips,
+                        .read = pictures_read};
+    T_OK(tti_pad_crop_create(SIDE, 1, &ds.decode.step[0]));
+    T_OK(tti_to_float_create(SIDE, mean, std, cutout, &ds.decode.step[1]));
+    ds.decode.n = 2;
+    return ds;
+}
+
+/* What a device makes of a row of bytes. */
+static void expect_row(const tti_pixel_table *table, const uint8_t *bytes, int32_t y,
+                       const float *want) {
+    for (int c = 0; c < 3; c++)
+        for (int i = 0; i < SIDE * SIDE; i++) {
+            float x = y < 0 ? 0.0F : table->value[c][bytes[i * 3 + c]];
+            assert_memory_equal(&x, &want[c * SIDE * SIDE + i], sizeof x);
+        }
+}
+
+T_CASE(bytes_and_their_table_make_the_floats) {
+    T_UNUSED;
+    tti_skip_list *skips;
+    T_OK(tti_skip_list_create(21, &skips));
+    tutti_dataset ds = make_pictures(0, skips);
+    tti_loader_desc d = {.dataset = &ds, .batch = 10, .n_shards = 4, .last_shard = 4, .seed = 3};
+    tti_loader *bytes, *floats;
+    T_OK(tti_loader_create(&d, &floats));
+    d.bytes = true;
+    d.n_threads = 2;
+    T_OK(tti_loader_create(&d, &bytes));
+    assert_null(tti_loader_pixels(floats));
+    assert_non_null(tti_loader_pixels(bytes));
+    T_EQ(tti_loader_x_type(floats)->dtype, TUTTI_F32);
+    T_EQ(tti_loader_x_type(bytes)->dtype, TUTTI_U8);
+    int n_missing = 0;
+    for (int step = 0; step < 6; step++) {
+        tti_batch want, got;
+        T_OK(tti_loader_next(floats, &want));
+        T_OK(tti_loader_next(bytes, &got));
+        for (int s = 0; s < 4; s++)
+            for (int64_t r = 0; r < want.rows_per_shard; r++) {
+                int32_t y = tti_batch_y(&got, s)[r];
+                T_EQ(y, tti_batch_y(&want, s)[r]);
+                n_missing += y < 0;
+                expect_row(tti_loader_pixels(bytes),
+                           (const uint8_t *)tti_batch_x(&got, s) + r * BYTES, y,
+                           (const float *)tti_batch_x(&want, s) + r * BYTES);
+            }
+    }
+    assert_true(n_missing > 2); /* padding, and the one that cannot be read, in two epochs */
+    tti_loader_destroy(bytes);
+    tti_loader_destroy(floats);
+    tti_chain_destroy(&ds.decode);
+    tti_skip_list_destroy(skips);
+}
+
+T_CASE(floats_where_bytes_do_not_tell_all) {
+    T_UNUSED;
+    tutti_dataset ds = make_pictures(2, NULL); /* squares of zeros are cut out */
+    tti_loader_desc d = {.dataset = &ds, .batch = 3, .n_shards = 1, .last_shard = 1, .bytes = true};
+    tti_loader *loader;
+    T_OK(tti_loader_create(&d, &loader));
+    assert_null(tti_loader_pixels(loader));
+    T_EQ(tti_loader_x_type(loader)->dtype, TUTTI_F32);
+    tti_loader_destroy(loader);
+    tti_chain_destroy(&ds.decode);
+    ds = make_pictures(0, NULL);
+    d.mixup = 0.4;
+    T_OK(tti_loader_create(&d, &loader));
+    assert_null(tti_loader_pixels(loader));
+    tti_loader_destroy(loader);
+    tti_chain_destroy(&ds.decode);
+}
+
 T_CASE(mixup_hears_of_failures) {
     T_UNUSED;
     for (int n_threads = 0; n_threads < 3; n_threads++) {
@@ -520,6 +611,8 @@ int main(void) {
         cmocka_unit_test(a_worker_without_shards),
         cmocka_unit_test(real_data_set),
         cmocka_unit_test(mixed_by_any_workers_any_threads),
+        cmocka_unit_test(bytes_and_their_table_make_the_floats),
+        cmocka_unit_test(floats_where_bytes_do_not_tell_all),
         cmocka_unit_test(mixup_hears_of_failures),
         cmocka_unit_test(bad_desc),
         cmocka_unit_test(too_large_for_memory),

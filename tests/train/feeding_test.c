@@ -47,10 +47,19 @@ T_CASE(kept_samples_have_rows_and_no_memory) {
     T_EQ(shard.n_rows, 3);
 }
 
+T_CASE(floats_need_no_table) {
+    T_UNUSED;
+    tti_step_desc step = {.n_channels = 7};
+    tti_feeding_tell(NULL, &step);
+    assert_null(step.value);
+    T_EQ(step.n_channels, 7);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_end_where_the_batch_ends),
         cmocka_unit_test(memory_is_counted_from_the_workers_own_shards),
-        cmocka_unit_test(kept_samples_have_rows_and_no_memory)};
+        cmocka_unit_test(kept_samples_have_rows_and_no_memory),
+        cmocka_unit_test(floats_need_no_table)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,6 +71,7 @@ static const tti_device_ops device_ops = {
     .release_recording = tti_cuda_release_recording,
     .begin_step = tti_cuda_begin_step,
     .gather = tti_cuda_gather,
+    .unpack = tti_cuda_unpack,
     .tell = tti_cuda_tell,
     .collect = tti_cuda_collect,
     .join = tti_cuda_join,

@@ -286,6 +286,10 @@ tutti_status tti_cuda_gather(const tti_gather *gather, const tti_run *fixed, tti
                           "gather");
 }
 
+tutti_status tti_cuda_unpack(tti_queue queue, const tti_unpack *unpack) {
+    return tti_cuda_check(tti_launch_unpack(unpack, current->streams[queue]), "unpack");
+}
+
 tutti_status tti_cuda_tell(const tti_step_report *report, const double *sums, int n_sums,
                            void *told) {
     return tti_cuda_check(tti_launch_tell(report, sums, n_sums, told, tti_cuda_stream()), "tell");

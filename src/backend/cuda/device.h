@@ -36,6 +36,7 @@ void tti_cuda_release_recording(void *recording);
 tutti_status tti_cuda_begin_step(const tti_step_args *args, const tti_run *fixed, tti_run *runs,
                                  int n_runs);
 tutti_status tti_cuda_gather(const tti_gather *gather, const tti_run *fixed, tti_run *runs);
+tutti_status tti_cuda_unpack(tti_queue queue, const tti_unpack *unpack);
 tutti_status tti_cuda_tell(const tti_step_report *report, const double *sums, int n_sums,
                            void *told);
 tutti_status tti_cuda_collect(const float *loss_sum, const float *count, const float *correct,

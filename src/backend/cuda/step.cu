@@ -44,6 +44,61 @@ __global__ void __launch_bounds__(256)
     }
 }
 
+/* ---- bytes into floats ---- */
+
+enum { UNPACK_PIXELS = 1024, UNPACK_THREADS = 256, MAX_UNPACK_ROWS = 65535 };
+
+/* Pixels first .. of a row come through shared memory, so that bytes are read and floats written in
+ * runs.  vector: everything of a block begins at 16 bytes. */
+__device__ __forceinline__ void stage_bytes(const uint8_t *from, int n, bool vector,
+                                            uint8_t *shared) {
+    if (vector) {
+        for (int i = threadIdx.x * 16; i < n; i += UNPACK_THREADS * 16)
+            *(uint4 *)(shared + i) = *(const uint4 *)(from + i);
+    } else {
+        for (int i = threadIdx.x; i < n; i += UNPACK_THREADS) shared[i] = from[i];
+    }
+}
+
+/* Block x: UNPACK_PIXELS pixels of a row, block y: the row. */
+template <int C>
+__global__ void __launch_bounds__(UNPACK_THREADS)
+    unpack_kernel(const __grid_constant__ tti_unpack u, bool vector) {
+    __shared__ float value[C * 256];
+    __shared__ __align__(16) uint8_t bytes[C * UNPACK_PIXELS];
+    int plane = u.n_elems / C, first = blockIdx.x * UNPACK_PIXELS;
+    int n = min(UNPACK_PIXELS, plane - first);
+    for (int i = threadIdx.x; i < C * 256; i += UNPACK_THREADS) value[i] = u.value[i];
+    for (int row = blockIdx.y; row < u.n_rows; row += gridDim.y) {
+        bool real = u.y[row] >= 0;
+        size_t at = (size_t)row * u.n_elems;
+        __syncthreads();
+        stage_bytes(u.x + at + (size_t)first * C, n * C, vector, bytes);
+        __syncthreads();
+#pragma unroll
+        for (int c = 0; c < C; c++) {
+            float *to = u.out + at + (size_t)c * plane + first;
+            for (int i = threadIdx.x * 4; vector && i < n; i += UNPACK_THREADS * 4) {
+                float x[4];
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+                    x[k] = real ? value[c * 256 + bytes[(i + k) * C + c]] : 0.0f;
+                tti_store<float, 4>(to + i, x);
+            }
+            for (int i = threadIdx.x; !vector && i < n; i += UNPACK_THREADS)
+                to[i] = real ? value[c * 256 + bytes[i * C + c]] : 0.0f;
+        }
+    }
+}
+
+template <int C>
+static void launch_unpack(const tti_unpack &u, cudaStream_t stream) {
+    int plane = u.n_elems / C, n_rows = u.n_rows < MAX_UNPACK_ROWS ? u.n_rows : MAX_UNPACK_ROWS;
+    dim3 grid((unsigned)((plane + UNPACK_PIXELS - 1) / UNPACK_PIXELS), (unsigned)n_rows);
+    bool vector = plane % 16 == 0 && (uintptr_t)u.x % 16 == 0 && (uintptr_t)u.out % 16 == 0;
+    unpack_kernel<C><<<grid, UNPACK_THREADS, 0, stream>>>(u, vector);
+}
+
 /* Host memory is written as 8 bytes each; both are multiples of that. */
 __global__ void tell_kernel(const tti_step_report *report, const double *sums, int n_sums,
                             uint64_t *told) {
@@ -86,6 +141,24 @@ extern "C" cudaError_t tti_launch_begin_gather(const tti_gather *g, const tti_ru
                                                tti_run *runs, cudaStream_t stream) {
     dim3 grid((unsigned)g->b, (unsigned)g->n_shards);
     if (g->b && g->n_shards) gather_kernel<<<grid, 256, 0, stream>>>(*g, fixed, runs);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t tti_launch_unpack(const tti_unpack *u, cudaStream_t stream) {
+    if (u->n_rows < 1 || u->n_elems < 1) return cudaSuccess;
+    switch (u->n_channels) {
+        case 1:
+            launch_unpack<1>(*u, stream);
+            break;
+        case 2:
+            launch_unpack<2>(*u, stream);
+            break;
+        case 3:
+            launch_unpack<3>(*u, stream);
+            break;
+        default:
+            launch_unpack<4>(*u, stream);
+    }
     return cudaGetLastError();
 }
 
