@@ -2,75 +2,14 @@
  *
  * A tile is QUERIES rows of weights by KEYS columns; softmax goes on from tile to tile (Milakov &
  * Gimelshein 2018), and the gradient finds the weights again from lse (Dao et al. 2022).  Keys that
- * no row of a tile sees are not computed.  The one idea: the product of this file reads its left
- * side with any strides and its right side with whole vectors in rows, so that only keys and values
- * are ever rearranged, once for each head.  Each sum runs over its index in order: the bits are
- * those of any instruction set. */
+ * no row of a tile sees are not computed.  The one idea: the product (tile_product.c) reads its
+ * left side with any strides and its right side with whole vectors in rows, so that only keys and
+ * values are ever rearranged, once for each head.  Each sum runs over its index in order: the bits
+ * are those of any instruction set. */
 #include "backend/cpu/simd.h"
 #include "backend/cpu/vmath.h"
 
 enum { QUERIES = 32, KEYS = 128 };
-
-/* ---- the product: c[m][n] (+)= a[m][k] b[k][n], n in whole vectors ---- */
-
-typedef struct product {
-    size_t m, n, k;
-    const float *a; /* a[i * a_row + k * a_col] */
-    size_t a_row, a_col;
-    const float *b; /* b[k * ldb + j] */
-    size_t ldb;
-    float *c; /* c[i * ldc + j] */
-    size_t ldc;
-    bool add; /* to what c holds */
-} product;
-
-#if defined(__AVX512F__)
-enum { MR = 8, NV = 2 };
-#elif defined(__AVX2__)
-enum { MR = 4, NV = 1 };
-#else
-enum { MR = 2, NV = 1 };
-#endif
-
-/* mr rows by nv vectors of c; both are constants where this is called. */
-static inline __attribute__((always_inline)) void tile(const product *g, const float *a,
-                                                       const float *b, float *c, int mr, int nv) {
-    tti_v16 acc[MR][NV];
-#pragma GCC unroll 8
-    for (int i = 0; i < mr; i++) {
-#pragma GCC unroll 2
-        for (int v = 0; v < nv; v++)
-            acc[i][v] = g->add ? tti_load16(c + (size_t)i * g->ldc + v * TTI_LANES) : (tti_v16){0};
-    }
-    for (size_t k = 0; k < g->k; k++, a += g->a_col, b += g->ldb) {
-        tti_v16 row[NV];
-#pragma GCC unroll 2
-        for (int v = 0; v < nv; v++) row[v] = tti_load16(b + v * TTI_LANES);
-#pragma GCC unroll 8
-        for (int i = 0; i < mr; i++) {
-#pragma GCC unroll 2
-            for (int v = 0; v < nv; v++) acc[i][v] += a[(size_t)i * g->a_row] * row[v];
-        }
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < mr; i++) {
-#pragma GCC unroll 2
-        for (int v = 0; v < nv; v++) tti_store16(c + (size_t)i * g->ldc + v * TTI_LANES, acc[i][v]);
-    }
-}
-
-static void multiply(const product *g) {
-    size_t j = 0;
-    for (; j + NV * TTI_LANES <= g->n; j += NV * TTI_LANES) {
-        size_t i = 0;
-        for (; i + MR <= g->m; i += MR)
-            tile(g, g->a + i * g->a_row, g->b + j, g->c + i * g->ldc + j, MR, NV);
-        for (; i < g->m; i++) tile(g, g->a + i * g->a_row, g->b + j, g->c + i * g->ldc + j, 1, NV);
-    }
-    for (; j < g->n; j += TTI_LANES)
-        for (size_t i = 0; i < g->m; i++)
-            tile(g, g->a + i * g->a_row, g->b + j, g->c + i * g->ldc + j, 1, 1);
-}
 
 /* ---- sizes ---- */
 
@@ -124,11 +63,18 @@ static size_t n_seen(const heads_view *v, size_t n_keys, size_t t, size_t first)
 
 /* ---- rearranging ---- */
 
+/* Rows are short: by vectors, without a call. */
+static inline void copy_row(const float *from, size_t n, float *to) {
+    size_t j = 0;
+    for (; j + TTI_LANES <= n; j += TTI_LANES) tti_store16(to + j, tti_load16(from + j));
+    for (; j < n; j++) to[j] = from[j];
+}
+
 /* to[i][wide] = from[i * step], zeros beyond n columns. */
 static void copy_rows(const float *from, size_t step, size_t n_rows, size_t n, float *to) {
     size_t wide = padded(n);
     for (size_t i = 0; i < n_rows; i++, from += step, to += wide) {
-        memcpy(to, from, n * sizeof *to);
+        copy_row(from, n, to);
         for (size_t j = n; j < wide; j++) to[j] = 0.0f;
     }
 }
@@ -167,8 +113,7 @@ static void transpose_rows(const float *from, size_t step, size_t n, size_t dim,
 
 static void write_rows(const float *from, size_t wide, size_t n_rows, size_t dim, size_t step,
                        float *to) {
-    for (size_t i = 0; i < n_rows; i++, from += wide, to += step)
-        memcpy(to, from, dim * sizeof *to);
+    for (size_t i = 0; i < n_rows; i++, from += wide, to += step) copy_row(from, dim, to);
 }
 
 /* ---- forward ---- */
@@ -258,29 +203,31 @@ static void attend_rows(const forward *f, const heads_view *v, const float *q, s
     for (size_t first = 0; first < n_keys; first += KEYS) {
         size_t n = n_seen(v, n_keys, t + n_rows - 1, first), n_all = padded(n);
         if (n == 0) break;
-        multiply(&(product){.m = n_rows,
-                            .n = n_all,
-                            .k = v->dim,
-                            .a = q,
-                            .a_row = v->width,
-                            .a_col = 1,
-                            .b = f->keys + first,
-                            .ldb = v->tall,
-                            .c = f->weights,
-                            .ldc = KEYS});
+        TTI_VARIANT(tti_tile_multiply)
+        (&(tti_tile_product){.m = n_rows,
+                             .n = n_all,
+                             .k = v->dim,
+                             .a = q,
+                             .a_row = v->width,
+                             .a_col = 1,
+                             .b = f->keys + first,
+                             .ldb = v->tall,
+                             .c = f->weights,
+                             .ldc = KEYS});
         for (size_t i = 0; i < n_rows; i++)
             softmax_row(f, v, i, n_seen(v, n_keys, t + i, first), n_all);
-        multiply(&(product){.m = n_rows,
-                            .n = v->wide,
-                            .k = n,
-                            .a = f->weights,
-                            .a_row = KEYS,
-                            .a_col = 1,
-                            .b = f->values + first * v->wide,
-                            .ldb = v->wide,
-                            .c = f->y,
-                            .ldc = v->wide,
-                            .add = true});
+        TTI_VARIANT(tti_tile_multiply)
+        (&(tti_tile_product){.m = n_rows,
+                             .n = v->wide,
+                             .k = n,
+                             .a = f->weights,
+                             .a_row = KEYS,
+                             .a_col = 1,
+                             .b = f->values + first * v->wide,
+                             .ldb = v->wide,
+                             .c = f->y,
+                             .ldc = v->wide,
+                             .add = true});
     }
 }
 
@@ -368,46 +315,46 @@ static void weigh_row(const backward *f, const heads_view *v, size_t i, size_t n
 static void grad_tile(const backward *f, const heads_view *v, size_t first, size_t n_rows,
                       const size_t *seen, const float *lse) {
     size_t n = seen[n_rows - 1], n_all = padded(n), at = first * v->wide;
-    product g = {.m = n_rows,
-                 .n = n_all,
-                 .k = v->dim,
-                 .a = f->q,
-                 .a_row = v->wide,
-                 .a_col = 1,
-                 .b = f->keys_t + first,
-                 .ldb = v->tall,
-                 .c = f->p,
-                 .ldc = KEYS};
-    multiply(&g);
+    tti_tile_product g = {.m = n_rows,
+                          .n = n_all,
+                          .k = v->dim,
+                          .a = f->q,
+                          .a_row = v->wide,
+                          .a_col = 1,
+                          .b = f->keys_t + first,
+                          .ldb = v->tall,
+                          .c = f->p,
+                          .ldc = KEYS};
+    TTI_VARIANT(tti_tile_multiply)(&g);
     g.a = f->dy, g.b = f->values_t + first, g.c = f->dp;
-    multiply(&g);
+    TTI_VARIANT(tti_tile_multiply)(&g);
     for (size_t i = 0; i < n_rows; i++) weigh_row(f, v, i, seen[i], n_all, lse[i]);
-    g = (product){.m = n_rows,
-                  .n = v->wide,
-                  .k = n,
-                  .a = f->dp,
-                  .a_row = KEYS,
-                  .a_col = 1,
-                  .b = f->keys + at,
-                  .ldb = v->wide,
-                  .c = f->dq,
-                  .ldc = v->wide,
-                  .add = true};
-    multiply(&g);
-    g = (product){.m = n,
-                  .n = v->wide,
-                  .k = n_rows,
-                  .a = f->dp,
-                  .a_row = 1,
-                  .a_col = KEYS,
-                  .b = f->q,
-                  .ldb = v->wide,
-                  .c = f->dk + at,
-                  .ldc = v->wide,
-                  .add = true};
-    multiply(&g);
+    g = (tti_tile_product){.m = n_rows,
+                           .n = v->wide,
+                           .k = n,
+                           .a = f->dp,
+                           .a_row = KEYS,
+                           .a_col = 1,
+                           .b = f->keys + at,
+                           .ldb = v->wide,
+                           .c = f->dq,
+                           .ldc = v->wide,
+                           .add = true};
+    TTI_VARIANT(tti_tile_multiply)(&g);
+    g = (tti_tile_product){.m = n,
+                           .n = v->wide,
+                           .k = n_rows,
+                           .a = f->dp,
+                           .a_row = 1,
+                           .a_col = KEYS,
+                           .b = f->q,
+                           .ldb = v->wide,
+                           .c = f->dk + at,
+                           .ldc = v->wide,
+                           .add = true};
+    TTI_VARIANT(tti_tile_multiply)(&g);
     g.a = f->p, g.b = f->dy, g.c = f->dv + at;
-    multiply(&g);
+    TTI_VARIANT(tti_tile_multiply)(&g);
 }
 
 /* Queries t .. t+n_rows-1 of a head: their dq, their part of dk and dv. */

@@ -1,8 +1,9 @@
 /* cpu_backend.c - the CPU's tti_backend: which kernel runs a node, memory, the line for doctor.
  *
  * No arithmetic here.  The order of selection is: products on a tile unit, oneDNN, the vector files
- * in the best instruction set of this machine, these for 16-bit floats (narrow.c), the reference.  Every list is ordered,
- * and the first kernel whose can_run accepts the node is taken; op "*" stands for any op. */
+ * in the best instruction set of this machine, these for 16-bit floats (narrow.c), the reference.
+ * Every list is ordered, and the first kernel whose can_run accepts the node is taken; op "*" stands
+ * for any op. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

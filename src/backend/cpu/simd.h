@@ -182,4 +182,20 @@ typedef struct tti_gemm {
 size_t TTI_VARIANT(tti_gemm_scratch_bytes)(void);
 void TTI_VARIANT(tti_gemm_run)(const tti_gemm *gemm, void *scratch);
 
+/* ---- small product, tile_product.c ---- */
+
+/* c[m][n] (+)= a[m][k] b[k][n]; n in whole vectors. */
+typedef struct tti_tile_product {
+    size_t m, n, k;
+    const float *a; /* a[i * a_row + k * a_col] */
+    size_t a_row, a_col;
+    const float *b; /* b[k * ldb + j] */
+    size_t ldb;
+    float *c; /* c[i * ldc + j] */
+    size_t ldc;
+    bool add; /* to what c holds */
+} tti_tile_product;
+
+void TTI_VARIANT(tti_tile_multiply)(const tti_tile_product *product);
+
 #endif /* TTI_CPU_SIMD_H */
