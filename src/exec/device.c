@@ -7,7 +7,6 @@
 #include "exec/device.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +15,7 @@
 #include "exec/bytes.h"
 #include "exec/device_by_host.h"
 #include "exec/device_failure.h"
+#include "exec/device_memory.h"
 #include "exec/device_reduce.h"
 #include "exec/kept.h"
 #include "exec/worker.h"
@@ -235,30 +235,23 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
 
 /* ---- does it fit? ---- */
 
-/* What is known before anything is allocated; scratch of kernels comes on top. */
-static size_t predicted_bytes(const tti_exec *x) {
-    const tti_plan *plan = x->desc.plan;
-    size_t n_arrays = 1 + (size_t)plan->n_states + (size_t)x->acc.n_buffers + (x->desc.ema > 0);
-    size_t inputs = input_bytes(&plan->shard, "x") + input_bytes(&plan->shard, "target");
-    size_t arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
-    return n_arrays * plan->n_flat * sizeof(float) + (size_t)x->n_in_flight * arena +
-           N_FED * (size_t)n_local(x) * inputs;
-}
-
 tutti_status tti_exec_device_check_memory(const tti_exec *x) {
-    size_t n_now, n_peak, n_free, n = predicted_bytes(x);
-    const double gib = 1.0 / (1 << 30);
+    const tti_plan *plan = x->desc.plan;
+    const tti_node *input = tti_graph_find_source(plan->shard.graph, "x");
+    size_t n_now, n_peak, n_free;
+    size_t inputs = input_bytes(&plan->shard, "x") + input_bytes(&plan->shard, "target");
+    const tti_device_need need = {.flat = plan->n_flat * sizeof(float),
+                                  .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes),
+                                  .inputs = N_FED * (size_t)n_local(x) * inputs,
+                                  .n_states = plan->n_states,
+                                  .n_emas = x->desc.ema > 0,
+                                  .n_grads = x->acc.n_buffers,
+                                  .n_arenas = x->n_in_flight,
+                                  .n_shards = x->desc.n_shards,
+                                  .most_shards = TTI_MAX_SHARDS,
+                                  .rows = input->out[0]->type.shape.dim[0]};
     x->device->ops->memory(&n_now, &n_peak, &n_free);
-    if (n <= n_free) return TUTTI_OK;
-    size_t arena = x->desc.plan->shard.arena_bytes, flat = x->desc.plan->n_flat * sizeof(float);
-    return tti_fail(
-        TUTTI_E_NOMEM,
-        "the step needs %.2f GiB of device memory and %.2f GiB are free: activations "
-        "of a shard %.2f GiB, parameters %.2f, optimizer state %.2f, gradients %.2f.  "
-        "More shards (parallel.shards), a smaller train.batch, train.recompute=block or "
-        "train.precision=bf16 make it smaller",
-        (double)n * gib, (double)n_free * gib, (double)arena * gib, (double)flat * gib,
-        (double)flat * x->desc.plan->n_states * gib, (double)flat * x->acc.n_buffers * gib);
+    return tti_device_need_check(&need, n_free);
 }
 
 /* ---- samples that stay on the device ---- */

@@ -1,6 +1,7 @@
 """cuda_train_test.py - training on a GPU: the losses of the host, the same bits again, after a
 resume and for any number of workers; precisions, models, reports.  Exit code 77 without a GPU."""
 
+import json
 import os
 import subprocess
 import sys
@@ -16,6 +17,10 @@ GPT = ["model.name=gpt2", "model.layers=2", "model.width=32", "model.heads=2",
 JOINED = ["model.name=resnet18", "data.format=random_images", "data.image_size=32",
           "data.n_train=64", "data.n_test=8", "train.batch=16", "train.steps=6",
           "parallel.shards=4", "parallel.sync_batch_norm=true", "run.log_every=1"]
+
+
+BUILD = os.path.abspath(os.environ.get("TUTTI_BUILD", "build"))
+FAULTS = os.path.join(BUILD, "tests/modules/faults")
 
 
 def n_devices():
@@ -82,8 +87,12 @@ def test_workers_that_share_a_device():
         train(name, job, "-n", "1")
         train(name + "2", job, "-n", "2", devices="0")
         runs.same_story(runs.story(name), name + "2")
-        if way_of_sums(name + "2") != "by way of the host: ranks 0 and 1 share a device":
+        if not way_of_sums(name + "2").startswith("by way of the host"):
             raise AssertionError(way_of_sums(name + "2"))
+        train(name + "3", job, "-n", "2", "parallel.algorithm=direct", devices="0")
+        runs.same_story(runs.story(name), name + "3")
+        if way_of_sums(name + "3") != "by way of the host: ranks 0 and 1 share a device":
+            raise AssertionError(way_of_sums(name + "3"))
 
 
 def test_ways_of_sums():
@@ -131,8 +140,97 @@ def test_what_is_used_of_a_run():
     runs.tutti("eval", "run").expect(0, "accuracy")
     if not os.path.getsize("run/report.html"):
         raise AssertionError("no report")
-    runs.tutti("profile", *LENET, "--steps", "1").expect(0, "conv2d", "update", "ceilings")
+    runs.tutti("profile", *LENET, "--steps", "1").expect(0, "conv2d", "more (--all)", "ceilings")
+    runs.tutti("profile", *LENET, "--steps", "1", "--all").expect(0, "(update)", "(begin)")
     runs.tutti("inspect", *LENET).expect(0, "shard program of lenet")
+
+
+def spans_of(path):
+    """{(rank, row): its spans}, which follow each other."""
+    with open(path) as file:
+        events = json.load(file)["traceEvents"]
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    rows = {}
+    for span in sorted((e for e in events if e["ph"] == "X"), key=lambda e: e["ts"]):
+        row = rows.setdefault((span["pid"], names[span["pid"], span["tid"]]), [])
+        if row and span["ts"] < row[-1]["ts"] + row[-1]["dur"] - 0.5:
+            raise AssertionError("%s begins before the one before it ends" % span)
+        if span["dur"] < 0 or span["ts"] < 0:
+            raise AssertionError(str(span))
+        row.append(span)
+    return rows
+
+
+def test_trace():
+    """Queues of each worker's GPU by its own clock, beside the host's; sums where there are two."""
+    runs.tutti("profile", *LENET, "--trace", "one.json", "--steps", "4").expect(0)
+    rows = spans_of("one.json")
+    kernels, copies = rows[0, "device: kernels"], rows[0, "device: copies of samples"]
+    host = rows[0, "host: waits, what it puts into queues"]
+    for row, name in ((kernels, "begin"), (kernels, "update"), (kernels, "report to the host"),
+                      (copies, "samples to the device"), (host, "waiting for samples"),
+                      (host, "waiting for the device")):
+        if [s["name"] for s in row].count(name) != 4:
+            raise AssertionError("%s: not 4 times" % name)
+    for begin, copy in zip([s for s in kernels if s["name"] == "begin"], copies):
+        if begin["ts"] + begin["dur"] < copy["ts"] + copy["dur"]:
+            raise AssertionError("a step begins before its samples are there")
+    last = max(host, key=lambda s: s["ts"])
+    if abs(kernels[-1]["ts"] + kernels[-1]["dur"] - last["ts"] - last["dur"]) > 2000:
+        raise AssertionError("clocks of host and device are apart: %s, %s" % (kernels[-1], last))
+    runs.tutti("profile", *LENET, "--trace", "two.json", "-n", "2").expect(0)
+    rows = spans_of("two.json")
+    for rank in (0, 1):
+        if not any(s["name"].startswith("sum of grad") for s in rows[rank, "sums between workers"]):
+            raise AssertionError("rank %d: no sums" % rank)
+
+
+def lose(run, fault, job, *arguments):
+    """A run whose GPU reads where nothing is in the middle of its steps."""
+    environment = dict(os.environ, TUTTI_FAULT=fault, TUTTI_MODULE_PATH=FAULTS)
+    return runs.tutti("train", *job, "run.dir=" + run, "parallel.devices=gpu", *arguments,
+                      timeout_s=60, env=environment).expect(10)
+
+
+def test_lost_device():
+    """An error that stays, in a recorded step: told, ended without waiting, resumed to the bits."""
+    if not os.path.exists(FAULTS + "/tutti-cuda.so"):
+        return
+    job = LENET + ["run.checkpoint_every=6"]
+    train("whole", job, "-n", "1")
+    told = runs.story("whole")
+    for run, arguments in (("one", ["-n", "1"]), ("fed", ["-n", "1", "data.resident=no"]),
+                           ("process", ["-n", "1", "parallel.place=processes"])):
+        ended = lose(run, "cuda.replay:fail@9", job, *arguments)
+        for part in ("device 0 (", "failed: cuda: ", "illegal memory access", "The checkpoint of "
+                     "step 6 is good: tutti train --resume " + run):
+            if part not in ended.err:
+                raise AssertionError("%s: no '%s' in %s" % (run, part, ended.err))
+        if runs.checkpoints(run) != [6]:
+            raise AssertionError(runs.checkpoints(run))
+        runs.tutti("train", "--resume", run, timeout_s=110).expect(0)
+        runs.same_story(told, run)
+
+
+def test_cache_that_is_damaged():
+    """Ignored, and made again: the run is the same, and the next one finds it good."""
+    environment = dict(os.environ, TUTTI_CACHE=os.path.abspath("cache"))
+    job = ["train", *GPT, "parallel.devices=gpu", "parallel.mode=fast", "model.width=512",
+           "model.heads=8", "data.context=512"]
+    for run in ("first", "damaged", "after"):
+        runs.tutti(*job, "run.dir=" + run, timeout_s=110, env=environment).expect(0)
+        if not os.listdir("cache"):
+            raise AssertionError("nothing was kept")
+        for name in os.listdir("cache"):
+            with open("cache/" + name, "rb") as file:
+                good = file.read()
+            if run == "damaged" and b"tutti-cache" != good[:11]:
+                raise AssertionError("%s was not made again" % name)
+            if run == "first":
+                with open("cache/" + name, "wb") as file:
+                    file.write(b"x" * 11 + good[11:-1])
+    near("damaged", "first", 0.05)
+    near("after", "first", 0.05)
 
 
 def test_bad_devices():

@@ -4,6 +4,7 @@ a device in the middle and say how much memory is free."""
 
 import json
 import os
+import re
 import sys
 
 import runs
@@ -33,6 +34,11 @@ def test_same_bits():
         start = [r for r in runs.records(run) if r["event"] == "start"][0]
         if "devices for tests" not in start["backend"]:
             raise AssertionError(start["backend"])
+    pictures = ["model.name=lenet", "data.format=random_images", "data.image_size=28",
+                "data.n_train=96", "data.n_test=8", "train.batch=20", "train.steps=10"]
+    train("host_pictures", *pictures, "-n", "1", devices="cpu").expect(0)
+    train("pictures", *pictures, "data.resident=no", "-n", "2").expect(0)
+    runs.same_story(runs.story("host_pictures"), "pictures")
 
 
 def lose(run, says, *arguments):
@@ -90,13 +96,18 @@ def test_lost_before_a_checkpoint():
 
 def test_too_little_memory():
     """Refused before the first step, with the numbers and what would make it fit."""
-    train("run", "-n", "1", says="free=4000000").expect(
-        8, "the step needs 0.01 GiB of device memory and 0.00 GiB are free: activations of a shard",
-        "optimizer state", "parallel.shards", "train.batch", "train.recompute=block",
-        "train.precision=bf16")
+    job = ["-n", "1", "train.batch=256", "parallel.shards=1", "train.steps=2"]
+    told = train("run", *job, says="free=20000000").expect(
+        8, "the step needs ", " of device memory, of which is free 19.1 MiB: activations of a ",
+        "parameters 1.6 MiB", "optimizer state 1.6 MiB", "gradients", "train.batch",
+        "train.recompute=block", "train.precision=bf16").err
     if os.path.exists("run"):
         raise AssertionError("left: %s" % os.listdir("run"))
-    train("run", "-n", "1", says="free=400000000").expect(0)
+    shards = re.search(r"(parallel.shards=\d+) would need about \d+\.\d MiB", told)
+    if not shards:
+        raise AssertionError(told)
+    train("run", *job, shards.group(1), says="free=20000000").expect(0)
+    train("none", *job, says="free=4000000").expect(8, "No number of shards fits: a smaller model")
 
 
 def test_devices_by_number():

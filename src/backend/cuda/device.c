@@ -8,6 +8,7 @@
 #include "backend/cuda/device.h"
 #include "backend/cuda/fit.h"
 #include "backend/cuda/step.h"
+#include "base/fault.h"
 
 static _Thread_local tti_cuda *current;
 
@@ -264,7 +265,14 @@ tutti_status tti_cuda_record_end(void **recording) {
                           "cudaGraphUpload");
 }
 
+/* A kernel that reads where nothing is: what a device does that is lost, for tests. */
+static void lose_device(void) {
+    float *nowhere = (float *)(uintptr_t)64;
+    tti_cuda_accumulate(nowhere, nowhere + 16, 16);
+}
+
 tutti_status tti_cuda_replay(void *recording) {
+    if (TTI_FAULT("cuda.replay")) lose_device();
     return tti_cuda_check(cudaGraphLaunch(recording, current->streams[TTI_QUEUE_COMPUTE]),
                           "cudaGraphLaunch");
 }

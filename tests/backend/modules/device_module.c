@@ -34,6 +34,7 @@ struct command {
     void *in[TTI_MAX_IN], *out[TTI_MAX_OUT];
     const void *extra[3];
     tti_gather gather;
+    tti_unpack unpack;
 };
 
 typedef struct recording {
@@ -244,17 +245,35 @@ static tutti_status begin_step(const tti_step_args *args, const tti_run *fixed, 
         .run = run_begin, .src = args, .dst = runs, .n = (size_t)n_runs, .extra = {fixed}});
 }
 
-static void gather_row(const tti_gather *g, int s, int row) {
-    const int32_t *index = g->index + (size_t)s * (size_t)(1 + g->b);
-    int32_t at = index[1 + row], n = g->samples.n_elems, plane = n / g->samples.n_channels;
-    g->y[s * g->y_stride + row] = at < 0 ? -1 : g->samples.y[at];
-    float *x = g->x + s * g->x_stride + (int64_t)row * n;
+/* One sample, channels last, as planes of floats; none: zeros. */
+static void make_row(const uint8_t *from, const float *value, int n, int n_channels, float *x) {
+    int plane = n / n_channels;
     for (int i = 0; i < n; i++) {
         int channel = i / plane, pixel = i % plane;
-        const uint8_t *from = g->samples.x + (size_t)TTI_MAX(at, 0) * (size_t)n;
-        uint8_t byte = from[pixel * g->samples.n_channels + channel];
-        x[i] = at < 0 ? 0.0f : g->samples.value[channel * 256 + byte];
+        x[i] = from ? value[channel * 256 + from[pixel * n_channels + channel]] : 0.0f;
     }
+}
+
+static void gather_row(const tti_gather *g, int s, int row) {
+    const tti_samples *samples = &g->samples;
+    int32_t at = g->index[(size_t)s * (size_t)(1 + g->b) + 1 + (size_t)row], n = samples->n_elems;
+    g->y[s * g->y_stride + row] = at < 0 ? -1 : samples->y[at];
+    make_row(at < 0 ? NULL : samples->x + (size_t)at * (size_t)n, samples->value, n,
+             samples->n_channels, g->x + s * g->x_stride + (int64_t)row * n);
+}
+
+static void run_unpack(command *c) {
+    const tti_unpack *u = &c->unpack;
+    for (int row = 0; row < u->n_rows; row++) {
+        size_t at = (size_t)row * (size_t)u->n_elems;
+        make_row(u->y[row] < 0 ? NULL : u->x + at, u->value, u->n_elems, u->n_channels,
+                 u->out + at);
+    }
+}
+
+static tutti_status unpack(tti_queue queue, const tti_unpack *from) {
+    (void)queue;
+    return put(&(command){.run = run_unpack, .unpack = *from});
 }
 
 static void run_gather(command *c) {
@@ -474,6 +493,7 @@ static const tti_device_ops ops = {
     .release_recording = release_recording,
     .begin_step = begin_step,
     .gather = gather,
+    .unpack = unpack,
     .tell = tell,
     .collect = collect,
     .join = join,

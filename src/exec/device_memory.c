@@ -1,0 +1,74 @@
+/* device_memory.c - what is known of a step's memory before anything is allocated.
+ *
+ * Scratch of kernels comes on top.  Shards of half the rows have half the activations, and one
+ * buffer of gradients more at most, as the tree of the sum grows by a level. */
+#include "exec/device_memory.h"
+
+#include "base/str.h"
+
+size_t tti_device_need_bytes(const tti_device_need *n) {
+    size_t n_arrays = 1 + (size_t)n->n_states + (size_t)n->n_emas + (size_t)n->n_grads;
+    return n_arrays * n->flat + (size_t)n->n_arenas * n->arena + n->inputs;
+}
+
+static void print_bytes(tti_str *str, size_t n_bytes) {
+    double mib = (double)n_bytes / (1 << 20);
+    if (mib < 1024)
+        tti_str_printf(str, "%.1f MiB", mib);
+    else
+        tti_str_printf(str, "%.2f GiB", mib / 1024);
+}
+
+/* The same step with factor times the shards; false: there can be no such number. */
+static bool cut(const tti_device_need *n, int factor, tti_device_need *out) {
+    if (factor > n->rows || n->n_shards > n->most_shards / factor) return false;
+    *out = *n;
+    out->n_shards *= factor;
+    out->rows = (n->rows + factor - 1) / factor;
+    out->arena = n->arena / (size_t)factor;
+    for (int f = factor; f > 1; f /= 2) out->n_grads++;
+    return true;
+}
+
+/* What may be given instead: the fewest shards that fit. */
+static void suggest(const tti_device_need *n, size_t n_free, tti_str *str) {
+    tti_device_need smaller = *n;
+    for (int factor = 2; cut(n, factor, &smaller); factor *= 2) {
+        if (tti_device_need_bytes(&smaller) > n_free) continue;
+        tti_str_printf(str, "parallel.shards=%d would need about ", smaller.n_shards);
+        print_bytes(str, tti_device_need_bytes(&smaller));
+        tti_str_add(str,
+                    "; a smaller train.batch, train.recompute=block or train.precision=bf16 "
+                    "help too");
+        return;
+    }
+    tti_str_add(str,
+                "No number of shards fits: a smaller model or train.batch, or a device with "
+                "more memory");
+}
+
+tutti_status tti_device_need_check(const tti_device_need *n, size_t n_free) {
+    tti_str str = {0};
+    if (tti_device_need_bytes(n) <= n_free) return TUTTI_OK;
+    const struct {
+        const char *text;
+        size_t n_bytes;
+    } parts[] = {
+        {"the step needs ", tti_device_need_bytes(n)},
+        {" of device memory, of which is free ", n_free},
+        {": activations of a shard ", n->arena},
+        {", parameters ", n->flat},
+        {", optimizer state ", n->flat * (size_t)(n->n_states + n->n_emas)},
+        {", gradients ", n->flat * (size_t)n->n_grads},
+        {", samples ", n->inputs},
+    };
+    for (size_t i = 0; i < TTI_COUNT(parts); i++) {
+        tti_str_add(&str, parts[i].text);
+        print_bytes(&str, parts[i].n_bytes);
+    }
+    tti_str_add(&str, ".  ");
+    suggest(n, n_free, &str);
+    tutti_status st = tti_fail(TUTTI_E_NOMEM, "%s", tti_str_text(&str));
+    tti_str_free(&str);
+    return st;
+}

@@ -1,0 +1,24 @@
+/* device_memory.h - whether a step fits into the memory of a device, and what would make it fit. */
+#ifndef TTI_EXEC_DEVICE_MEMORY_H
+#define TTI_EXEC_DEVICE_MEMORY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+/* Bytes of a worker; flat: of one array of all parameters. */
+typedef struct tti_device_need {
+    size_t flat, arena, inputs; /* arena: of one shard; inputs: of all shards in both sets */
+    int n_states, n_emas, n_grads, n_arenas;
+    int n_shards, most_shards;
+    int64_t rows; /* of a shard */
+} tti_device_need;
+
+size_t tti_device_need_bytes(const tti_device_need *need);
+
+/* TUTTI_E_NOMEM with the numbers where n_free bytes do not do: how many shards would, or that no
+ * number of them does. */
+tutti_status tti_device_need_check(const tti_device_need *need, size_t n_free);
+
+#endif /* TTI_EXEC_DEVICE_MEMORY_H */

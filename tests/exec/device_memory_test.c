@@ -1,0 +1,57 @@
+/* device_memory_test.c - what a step needs, and the number of shards that is named where it does
+ * not fit. */
+#include "exec/device_memory.h"
+
+#include "t.h"
+
+enum { MIB = 1 << 20 };
+
+/* 4 arrays of 100 MiB, 1000 MiB of activations for 64 rows, 10 MiB of samples: 1410 MiB. */
+static const tti_device_need need = {.flat = 100 * (size_t)MIB,
+                                     .arena = 1000 * (size_t)MIB,
+                                     .inputs = 10 * (size_t)MIB,
+                                     .n_states = 2,
+                                     .n_grads = 1,
+                                     .n_arenas = 1,
+                                     .n_shards = 4,
+                                     .most_shards = 64,
+                                     .rows = 64};
+
+static tutti_status check(size_t n_mib) { return tti_device_need_check(&need, n_mib * MIB); }
+
+T_CASE(it_fits) {
+    T_UNUSED;
+    T_EQ(tti_device_need_bytes(&need), 1410 * (size_t)MIB);
+    T_OK(check(1410));
+    T_FAILS(check(1409), TUTTI_E_NOMEM,
+            "the step needs 1.38 GiB of device memory, of which is "
+            "free 1.38 GiB: activations of a shard 1000.0 MiB, "
+            "parameters 100.0 MiB, optimizer state 200.0 MiB, "
+            "gradients 100.0 MiB, samples 10.0 MiB.  ");
+}
+
+/* Half the activations and one buffer more: 1010 MiB; a quarter and two: 860. */
+T_CASE(shards_that_would_do) {
+    T_UNUSED;
+    T_FAILS(check(1010), TUTTI_E_NOMEM, "parallel.shards=8 would need about 1010.0 MiB; a smaller");
+    T_FAILS(check(1009), TUTTI_E_NOMEM, "parallel.shards=16 would need about 860.0 MiB");
+    T_FAILS(check(835), TUTTI_E_NOMEM, "parallel.shards=32 would need about 835.0 MiB");
+    T_FAILS(check(834), TUTTI_E_NOMEM, "No number of shards fits: a smaller model");
+}
+
+T_CASE(shards_that_there_cannot_be) {
+    T_UNUSED;
+    tti_device_need few = need;
+    few.rows = 1;
+    T_FAILS(tti_device_need_check(&few, 1200 * (size_t)MIB), TUTTI_E_NOMEM, "No number of shards");
+    few = need;
+    few.most_shards = 4;
+    T_FAILS(tti_device_need_check(&few, 1200 * (size_t)MIB), TUTTI_E_NOMEM, "No number of shards");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(it_fits),
+                                       cmocka_unit_test(shards_that_would_do),
+                                       cmocka_unit_test(shards_that_there_cannot_be)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
