@@ -50,7 +50,8 @@ typedef struct tutti_bench_devices_row {
     int n_devices;
     const char *algorithm; /* direct, tree, ring: as parallel.algorithm; ring: any order        */
     const char *way;       /* what moves the bytes: "over peers' memory", "NCCL 2.28.9"         */
-    size_t n_bytes;        /* of the vector on one device                                       */
+    tutti_dtype wire;      /* f32, or bf16: f32 are rounded before they travel                  */
+    size_t n_bytes;        /* that travel: of the vector on one device        */
     double us;             /* of one all_reduce, on the slowest device, best of three rounds    */
     double bus_gb_s;       /* 1e9 bytes per second                                              */
     double link_us; /* in which the slowest link carries the bytes that must move; 0: unknown */

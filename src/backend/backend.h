@@ -85,6 +85,8 @@ typedef struct tti_device_peers {
     size_t n_most;  /* elements that are summed at once, at most */
     size_t n_words; /* that are spread at once, at most */
     bool fast;      /* any order of the additions */
+    /* fast: bf16, f16: terms are rounded to it before they travel, and so is the sum */
+    tutti_dtype wire;
     tti_device_way way;
     void *user;
     /* Of the host; every rank calls it equally often.  dst [n_ranks][n_bytes]. */

@@ -12,7 +12,14 @@
 #include "comm/sum_order.h"
 #include "exec/bench_devices.h"
 
-enum { N_ROUNDS = 4, N_SUMS = 20, N_CHECKED = 1 << 16, MAX_DEVICES = 16, WAIT_MS = 60000 };
+enum {
+    UNIT = 8,
+    N_ROUNDS = 4,
+    N_SUMS = 20,
+    N_CHECKED = 1 << 16,
+    MAX_DEVICES = 16,
+    WAIT_MS = 60000
+};
 
 typedef struct bench {
     const tti_backend *backend;
@@ -42,11 +49,14 @@ typedef struct way {
     tti_device_way way;
     bool fast;
     const char *name;
+    tutti_dtype wire;
 } way;
 
-static const way ways[] = {{TTI_WAY_PEERS, false, "direct"},
-                           {TTI_WAY_LIBRARY, false, "tree"},
-                           {TTI_WAY_LIBRARY, true, "ring"}};
+static const way ways[] = {{TTI_WAY_PEERS, false, "direct", TUTTI_F32},
+                           {TTI_WAY_PEERS, true, "direct", TUTTI_BF16},
+                           {TTI_WAY_LIBRARY, false, "tree", TUTTI_F32},
+                           {TTI_WAY_LIBRARY, true, "ring", TUTTI_F32},
+                           {TTI_WAY_LIBRARY, true, "ring", TUTTI_BF16}};
 
 static tutti_status all_gather(void *user, const void *src, void *dst, size_t n_bytes) {
     return tutti_comm_all_gather(user, src, dst, n_bytes, TUTTI_U8);
@@ -68,7 +78,7 @@ static tutti_status make_terms(int n_ranks, tti_device_term *terms) {
 /* TUTTI_E_UNSUPPORTED: this way is not there. */
 static tutti_status meet(bench_rank *r, const way *w) {
     const tti_device_ops *ops = r->b->backend->device;
-    size_t n = r->b->desc.max_bytes / sizeof(float);
+    size_t n = r->b->desc.max_bytes / tutti_dtype_bytes(w->wire);
     tti_device_term terms[MAX_DEVICES];
     tti_str name = {0};
     TTI_TRY(make_terms(r->b->desc.n_devices, terms));
@@ -83,6 +93,7 @@ static tutti_status meet(bench_rank *r, const way *w) {
                                                 .n_most = n,
                                                 .n_words = MAX_DEVICES,
                                                 .fast = w->fast,
+                                                .wire = w->wire,
                                                 .way = w->way,
                                                 .user = r->comm,
                                                 .all_gather = all_gather,
@@ -96,7 +107,8 @@ static tutti_status meet(bench_rank *r, const way *w) {
 
 /* ---- is the sum right? ---- */
 
-static float value_of(int rank, size_t i) { return (float)(rank + (int)(i % 16)); }
+/* Small enough for any sum to be exact in bf16. */
+static float value_of(int rank, size_t i) { return (float)(rank + (int)(i % 8)); }
 
 static tutti_status put(bench_rank *r, size_t first, size_t n) {
     for (size_t i = 0; i < n; i++) r->host[i] = value_of(r->rank, first + i);
@@ -168,7 +180,7 @@ static tutti_status time_rounds(bench_rank *r, void *recording, double *best_us)
 static tutti_status bench_size(bench_rank *r, const way *w, size_t n_bytes) {
     const bench *b = r->b;
     int n_ranks = b->desc.n_devices;
-    size_t n = n_bytes / sizeof(float) / 4 * 4;
+    size_t each = tutti_dtype_bytes(w->wire), n = n_bytes / each / UNIT * UNIT;
     void *recording = NULL;
     double us = 0;
     TTI_TRY(check_sum(r, n));
@@ -176,12 +188,13 @@ static tutti_status bench_size(bench_rank *r, const way *w, size_t n_bytes) {
     if (st == TUTTI_OK) st = time_rounds(r, recording, &us);
     b->backend->device->release_recording(recording);
     if (st != TUTTI_OK || r->rank != 0) return st;
-    double moved = 2.0 * (n_ranks - 1) / n_ranks * (double)(n * sizeof(float));
+    double moved = 2.0 * (n_ranks - 1) / n_ranks * (double)(n * each);
     double link_us = b->link_bytes_per_s > 0 ? moved / b->link_bytes_per_s * 1e6 : 0;
     b->report(&(tutti_bench_devices_row){.n_devices = n_ranks,
                                          .algorithm = w->name,
                                          .way = r->way,
-                                         .n_bytes = n * sizeof(float),
+                                         .wire = w->wire,
+                                         .n_bytes = n * each,
                                          .us = us,
                                          .bus_gb_s = us > 0 ? moved / us * 1e-3 : 0,
                                          .link_us = link_us},
@@ -207,8 +220,9 @@ static tutti_status bench_way(bench_rank *r, const way *w) {
 
 /* ---- the threads ---- */
 
+/* Pieces are f32 whatever travels of them. */
 static tutti_status run_open(bench_rank *r) {
-    size_t n_bytes = r->b->desc.max_bytes;
+    size_t n_bytes = r->b->desc.max_bytes / tutti_dtype_bytes(TUTTI_BF16) * sizeof(float);
     tutti_status st = TUTTI_OK;
     r->piece = r->b->backend->alloc(n_bytes);
     r->host = calloc(N_CHECKED, sizeof *r->host);

@@ -86,6 +86,7 @@ static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int
                                                   .n_most = longest_bucket(x->desc.plan),
                                                   .n_words = most_words(x),
                                                   .fast = x->desc.fast,
+                                                  .wire = x->desc.fast ? x->desc.wire : TUTTI_F32,
                                                   .way = way_of(x->desc.alg),
                                                   .user = x,
                                                   .all_gather = all_gather,

@@ -53,6 +53,11 @@ static tutti_status alloc_buffers(tti_exec *x) {
                                       TUTTI_ALG_AUTO));
     x->buffers = calloc((size_t)n_max, sizeof *x->buffers);
     if (!x->buffers) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    if (tti_exec_has_wire(x)) {
+        void *memory = NULL;
+        TTI_TRY(tutti_comm_alloc(x->desc.comm, n_bytes / 2, &memory));
+        x->wire = memory;
+    }
     for (int b = 0; b < n_max; b++) {
         void *memory = NULL;
         if (x->n_ranks > 1 && !x->device)

@@ -23,6 +23,7 @@ typedef struct tti_exec_desc {
     const int *cores;           /* [n_lanes]; NULL: not pinned */
     tutti_comm_alg alg;         /* of the reduction */
     bool fast;                  /* any order of sums; false: exact mode */
+    tutti_dtype wire;           /* fast mode: bf16, f16: gradients are rounded before they travel */
     bool zero;                  /* each worker keeps a part of the optimizer's state, not all */
     bool reference;             /* plain-C kernels */
     bool watch_gradients;       /* look for NaN in gradients, not only in the loss */

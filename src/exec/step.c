@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "comm/local_sum.h"
 #include "comm/progress.h"
 #include "comm/transport.h"
 #include "exec/worker.h"
@@ -175,12 +176,28 @@ static tutti_status compute(tti_exec *x, const tti_step_desc *desc, bool eval) {
 
 float *tti_exec_grads(tti_exec *x) { return x->buffers[x->acc.piece_buffer[0]]; }
 
+bool tti_exec_has_wire(const tti_exec *x) {
+    return x->desc.fast && x->n_ranks > 1 && x->desc.wire != TUTTI_F32 && !x->device;
+}
+
+/* Half the bytes: rounded to the wire's dtype, added in f32, and the sum rounded once more. */
+static tutti_status reduce_rounded(tti_exec *x, size_t first, size_t n_elems) {
+    float *sum = tti_exec_grads(x) + first;
+    uint16_t *wire = x->wire + first;
+    tti_narrow(x->desc.wire, sum, wire, n_elems);
+    TTI_TRY(tutti_comm_all_reduce(x->desc.comm, wire, wire, n_elems, x->desc.wire, TUTTI_SUM,
+                                  x->desc.alg));
+    tti_widen(x->desc.wire, wire, sum, n_elems);
+    return TUTTI_OK;
+}
+
 /* Fast mode: one sum per worker in any order, then the chosen all-reduce. */
 static tutti_status reduce_fast(tti_exec *x, size_t first, size_t n_elems) {
     float *sum = tti_exec_grads(x) + first;
     for (int i = 1; i < x->acc.n_pieces; i++)
         x->desc.backend->accumulate(sum, x->buffers[x->acc.piece_buffer[i]] + first, n_elems);
     if (x->n_ranks == 1) return TUTTI_OK;
+    if (tti_exec_has_wire(x)) return reduce_rounded(x, first, n_elems);
     return tutti_comm_all_reduce(x->desc.comm, sum, sum, n_elems, TUTTI_F32, TUTTI_SUM,
                                  x->desc.alg);
 }

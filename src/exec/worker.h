@@ -53,6 +53,8 @@ struct tti_exec {
     tti_accumulation acc;
     float *
         *buffers; /* [acc.n_buffers]: flat gradients, shared with the peers where there are any */
+    uint16_t
+        *wire; /* [n_flat], shared with the peers: gradients as they travel; NULL: as they are */
     int n_own_buffers; /* of them allocated by the backend (alone) and so released here */
     float *params;
     tti_share share;            /* blocks of the update that are this worker's */
@@ -85,6 +87,9 @@ tutti_status tti_exec_reduce(tti_exec *exec, size_t first, size_t n_elems);
 
 /* The summed gradients after the reduction. */
 float *tti_exec_grads(tti_exec *exec);
+
+/* Gradients are rounded on the host before they travel (desc.wire). */
+bool tti_exec_has_wire(const tti_exec *exec);
 
 /* Turns the first failure of the lanes into this thread's error. */
 tutti_status tti_exec_lane_status(tti_exec *exec);

@@ -110,6 +110,7 @@ typedef struct tti_job_config {
         bool sync_batch_norm;         /* statistics of batch norm over the global batch */
         char algorithm[TTI_TEXT_MAX]; /* auto | ring | tree | direct */
         double bucket_mb;             /* MiB of gradients per bucket; -1: auto */
+        char compress[TTI_TEXT_MAX];  /* none | bf16 | f16 */
         int64_t zero;                 /* 1: each worker keeps a part of the optimizer's state */
         int64_t timeout_ms;           /* longest wait for a peer */
         int64_t ahead;                /* steps a device is given at once; -1: auto */

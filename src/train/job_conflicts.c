@@ -213,6 +213,17 @@ static void find_bad_recompute(const tti_job_config *c, char why[WHY]) {
              tti_clip(clipped, c->train.recompute));
 }
 
+static void find_lost_compression(const tti_job_config *c, char why[WHY]) {
+    if (is(c->parallel.compress, "none")) return;
+    if (is(c->parallel.mode, "exact"))
+        snprintf(why, WHY,
+                 "%s rounds the sum of each worker, so the result would depend on their number; "
+                 "with parallel.mode=fast it may",
+                 c->parallel.compress);
+    else if (c->parallel.zero > 0)
+        snprintf(why, WHY, "parallel.zero sums parts of gradients in f32; give none, or zero=0");
+}
+
 static void find_lost_restarts(const tti_job_config *c, char why[WHY]) {
     if (c->run.restarts == 0 || is(c->parallel.place, "processes")) return;
     snprintf(why, WHY,
@@ -227,6 +238,7 @@ static const rule rules[] = {
     {{"train.batch", "parallel.workers", "parallel.shards"}, find_small_batch},
     {{"parallel.algorithm", "parallel.mode"}, find_ring_in_exact},
     {{"run.restarts", "parallel.place"}, find_lost_restarts},
+    {{"parallel.compress", "parallel.mode", "parallel.zero"}, find_lost_compression},
     {{"data.format", "data.dir"}, find_missing_dir},
     {{"data.augment", "data.format"}, find_bad_augment},
     {{"data.mixup", "data.format"}, find_mixed_tokens},

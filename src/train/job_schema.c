@@ -390,6 +390,10 @@ static const tti_option rows[] = {
     {"parallel.bucket_mb", TTI_OPTION_FLOAT, AT(parallel.bucket_mb), "auto",
      RANGE(0.0009765625, 4096), .word = "auto", .also = "bucket|bucket_size|bucket_cap_mb",
      .help = "MiB of gradients that travel together; auto: 4, between GPUs 128"},
+    {"parallel.compress", TTI_OPTION_CHOICE, AT(parallel.compress), "none",
+     .choices = "none|bf16|f16", .also = "compression|grad_compression|reduce_dtype|comm_dtype",
+     .help = "Fast mode: gradients of a worker are rounded to 16 bits before they travel, half the "
+             "bytes; sums are made in f32 and rounded once more"},
     {"parallel.zero", TTI_OPTION_INT, AT(parallel.zero), "0", RANGE(0, 1),
      .also = "zero_stage|zero_optimization|shard_optimizer|sharded_optimizer|stage",
      .help = "1: each worker keeps and updates its part of the optimizer's state, instead of all "

@@ -6,6 +6,11 @@
 #include "base/affinity.h"
 #include "train/optimizer.h"
 
+static tutti_dtype wire_dtype(const char *compress) {
+    if (strcmp(compress, "bf16") == 0) return TUTTI_BF16;
+    return strcmp(compress, "f16") == 0 ? TUTTI_F16 : TUTTI_F32;
+}
+
 tutti_status tti_worker_exec_create(const tti_blueprint *b, tutti_comm *comm, int local_rank,
                                     int local_n_ranks, tti_exec **out) {
     const tti_job_config *c = &b->config;
@@ -32,6 +37,7 @@ tutti_status tti_worker_exec_create(const tti_blueprint *b, tutti_comm *comm, in
                          .alg = alg,
                          .zero = c->parallel.zero > 0,
                          .fast = strcmp(c->parallel.mode, "fast") == 0,
+                         .wire = wire_dtype(c->parallel.compress),
                          .reference = strcmp(c->parallel.backend, "reference") == 0,
                          .watch_gradients = tti_blueprint_target(b).loss_scale ||
                                             strcmp(c->train.on_nan, "skip") == 0,

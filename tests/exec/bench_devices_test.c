@@ -97,7 +97,8 @@ T_CASE(every_way_and_size_has_a_row) {
         rows r = {0};
         has_peers = peers != 0;
         T_OK(tti_bench_devices(&fake, &(tutti_bench_devices_desc){.max_bytes = 65536}, take, &r));
-        T_EQ(r.n, 3 * (2 + peers)); /* 4, 16, 64 KiB */
+        T_EQ(r.n, 3 * (3 + 2 * peers)); /* 4, 16, 64 KiB */
+        T_EQ(r.row[r.n - 1].wire, TUTTI_BF16);
         assert_string_equal(r.row[0].algorithm, peers ? "direct" : "tree");
         for (int i = 0; i < r.n; i++) {
             double moved = (double)r.row[i].n_bytes; /* 2(n-1)/n of it */

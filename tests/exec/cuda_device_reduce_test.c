@@ -42,6 +42,24 @@ T_CASE(the_library_moves_and_adds) {
     }
 }
 
+/* Rounded before it travels, by either way; both devices then hold the same sums. */
+T_CASE(rounded_sums_are_near) {
+    T_UNUSED;
+    static const tutti_dtype wires[] = {TUTTI_BF16, TUTTI_F16};
+    for (int w = 2; w <= n_devices && w <= REDUCE_MAX_RANKS; w++)
+        for (int i = 0; i < 4; i++) {
+            reduce_crew c = {.backend = cuda,
+                             .n_shards = 8,
+                             .n_lanes = 1,
+                             .fast = true,
+                             .wire = wires[i % 2],
+                             .record = true,
+                             .alg = i < 2 ? TUTTI_ALG_DIRECT : TUTTI_ALG_RING,
+                             .n_elems = {16, 70000 * 16, 48}};
+            reduce_run(&c, w);
+        }
+}
+
 /* ---- times ---- */
 
 typedef struct timed {
@@ -146,6 +164,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_of_the_peers),
         cmocka_unit_test(the_library_moves_and_adds),
+        cmocka_unit_test(rounded_sums_are_near),
         cmocka_unit_test(sums_take_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

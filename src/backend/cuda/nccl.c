@@ -18,7 +18,8 @@
 
 /* As in nccl.h of NCCL 2; results are of ncclResult_t. */
 typedef struct ncclComm *ncclComm_t;
-enum { NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7, NCCL_UINT8 = 1, NCCL_FLOAT32 = 7, NCCL_SUM = 0 };
+enum { NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7 };
+enum { NCCL_UINT8 = 1, NCCL_FLOAT16 = 6, NCCL_FLOAT32 = 7, NCCL_BFLOAT16 = 9, NCCL_SUM = 0 };
 
 typedef struct library {
     int (*ncclGetVersion)(int *version);
@@ -267,8 +268,12 @@ tutti_status tti_nccl_check(tti_nccl *it) {
     return check(error, "NCCL");
 }
 
-tutti_status tti_nccl_sum(tti_nccl *it, float *data, size_t n_elems, cudaStream_t stream) {
-    return check(nccl.ncclAllReduce(data, data, n_elems, NCCL_FLOAT32, NCCL_SUM, it->comm, stream),
+tutti_status tti_nccl_sum(tti_nccl *it, tutti_dtype dtype, void *data, size_t n_elems,
+                          cudaStream_t stream) {
+    int type = dtype == TUTTI_BF16  ? NCCL_BFLOAT16
+               : dtype == TUTTI_F16 ? NCCL_FLOAT16
+                                    : NCCL_FLOAT32;
+    return check(nccl.ncclAllReduce(data, data, n_elems, type, NCCL_SUM, it->comm, stream),
                  "ncclAllReduce");
 }
 

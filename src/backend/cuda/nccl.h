@@ -8,7 +8,7 @@
 #include <cuda_runtime_api.h>
 
 #include "base/str.h"
-#include "tutti/status.h"
+#include "tutti/types.h"
 
 typedef struct tti_nccl tti_nccl;
 
@@ -42,8 +42,9 @@ void tti_nccl_abort(tti_nccl *nccl);
 /* A failure that came after a call had returned. */
 tutti_status tti_nccl_check(tti_nccl *nccl);
 
-/* Sums in place, in an order of the library's own. */
-tutti_status tti_nccl_sum(tti_nccl *nccl, float *data, size_t n_elems, cudaStream_t stream);
+/* Sums f32, f16 or bf16 in place, in an order of the library's own. */
+tutti_status tti_nccl_sum(tti_nccl *nccl, tutti_dtype dtype, void *data, size_t n_elems,
+                          cudaStream_t stream);
 
 /* dst [n_ranks][n_bytes]; src may be its own place in it. */
 tutti_status tti_nccl_gather(tti_nccl *nccl, const void *src, void *dst, size_t n_bytes,

@@ -23,6 +23,7 @@ enum {
     N_SHARED = 1 + MAX_PIECES, /* the arena, then the pieces */
     ARENA_BYTES = 2 << 20,     /* of tti_peers_arena: a page of the device for itself */
     TRIAL_ELEMS = 1 << 16,     /* of a sum that is compared */
+    UNIT = 8,                  /* elements: 16 bytes of rounded ones */
     MAX_MESSAGES = TTI_PEERS_MAX * MAX_PIECES + TTI_PEERS_TERMS,
     GRACE_NS = 2000000000, /* in which work at hand may end after a peer is lost */
     CHECK_NS = 1000000,
@@ -45,6 +46,7 @@ typedef struct group {
     tti_device_peers peers;
     tti_device_term terms[TTI_PEERS_TERMS];
     float *pieces[MAX_PIECES];
+    uint16_t *low; /* device [n_flat]: what travels where it is rounded; NULL: the pieces do */
     tti_peers_view view;
     hello *all;                            /* [n_ranks] */
     void *opened[TTI_PEERS_MAX][N_SHARED]; /* by handle: to be closed; NULL: not ours to close */
@@ -54,7 +56,7 @@ typedef struct group {
     float *chunks; /* device [terms of others][longest chunk] */
     size_t chunk;  /* elements */
     uint32_t *words;
-    size_t chunks_bytes, words_bytes;
+    size_t chunks_bytes, words_bytes, low_bytes;
 } group;
 
 static tutti_status all_gather(const group *g, const void *src, void *dst, size_t n_bytes) {
@@ -73,7 +75,8 @@ static tutti_status agree(const group *g, bool mine, bool *all) {
 /* ---- memory of the others ---- */
 
 static void *shared_memory(const group *g, int i) {
-    return i ? (void *)g->pieces[i - 1] : g->arena;
+    if (i == 0) return g->arena;
+    return g->low ? (void *)g->low : (void *)g->pieces[i - 1];
 }
 
 /* Two processes that live at the same time differ in it. */
@@ -184,7 +187,7 @@ static void order_terms(group *g) {
 /* ---- the first way: is it true? ---- */
 
 static float trial_value(int rank, int piece, size_t i) {
-    return (float)((rank * 7 + piece * 3 + (int)(i % 97)) % 61);
+    return (float)((rank * 7 + piece * 3 + (int)(i % 97)) % 13);
 }
 
 static float trial_sum(const group *g, size_t i) {
@@ -194,7 +197,7 @@ static float trial_sum(const group *g, size_t i) {
     return sum;
 }
 
-/* Small whole numbers, so that the order does not matter; and one word from every rank. */
+/* Small whole numbers, so that neither order nor rounding matters; and one word from every rank. */
 static tutti_status put_trial(group *g, size_t n, float *host, uint32_t *words) {
     for (int p = 0; p < g->peers.n_pieces; p++) {
         for (size_t i = 0; i < n; i++) host[i] = trial_value(g->peers.rank, p, i);
@@ -206,10 +209,22 @@ static tutti_status put_trial(group *g, size_t n, float *host, uint32_t *words) 
     return tti_cuda_sync();
 }
 
+/* The pieces take part as they are, or rounded. */
+static cudaError_t sum_by_peers(group *g, size_t first, size_t n, bool beside,
+                                cudaStream_t stream) {
+    if (!g->low) return tti_launch_peers_sum(&g->view, first, n, beside, stream);
+    tutti_dtype wire = g->peers.wire;
+    float *sum = g->pieces[0] + first;
+    cudaError_t error = tti_launch_round(wire, sum, g->low + first, n, stream);
+    if (error == cudaSuccess)
+        error = tti_launch_peers_sum_low(wire, &g->view, first, n, beside, stream);
+    return error == cudaSuccess ? tti_launch_unround(wire, g->low + first, sum, n, stream) : error;
+}
+
 static tutti_status run_trial(group *g, size_t n, float *host, uint32_t *words, bool *good) {
     cudaStream_t stream = tti_cuda_stream();
     size_t n_ranks = (size_t)g->peers.n_ranks, me = (size_t)g->peers.rank;
-    TTI_CUDA(tti_launch_peers_sum(&g->view, 0, n, false, stream));
+    TTI_CUDA(sum_by_peers(g, 0, n, false, stream));
     TTI_CUDA(tti_launch_peers_spread(&g->view, g->words, n_ranks, me, me + 1, stream));
     TTI_CUDA(cudaMemcpyAsync(host, g->pieces[0], n * sizeof *host, cudaMemcpyDefault, stream));
     TTI_CUDA(cudaMemcpyAsync(words, g->words, n_ranks * sizeof *words, cudaMemcpyDefault, stream));
@@ -222,7 +237,7 @@ static tutti_status run_trial(group *g, size_t n, float *host, uint32_t *words, 
 
 /* Nothing may wait for the device from the second agreement on, until the trial has ended. */
 static tutti_status try_direct(group *g, bool *good) {
-    size_t n = TTI_MIN(g->peers.n_flat, (size_t)TRIAL_ELEMS);
+    size_t n = TTI_MIN(g->peers.n_flat, (size_t)TRIAL_ELEMS) / UNIT * UNIT;
     float *host = calloc(n + 1, sizeof *host);
     uint32_t words[TTI_PEERS_MAX];
     if (!host) return tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
@@ -301,6 +316,11 @@ static tutti_status prepare(group *g) {
     g->arena = tti_cuda_alloc(ARENA_BYTES);
     g->words = tti_cuda_alloc(g->words_bytes);
     g->view.state = tti_cuda_alloc_host(sizeof *g->view.state);
+    if (p->fast && p->wire != TUTTI_F32) {
+        g->low_bytes = p->n_flat * sizeof *g->low;
+        g->low = tti_cuda_alloc(g->low_bytes);
+        if (!g->low) return tti_fail(TUTTI_E_NOMEM, "cuda: %zu bytes", g->low_bytes);
+    }
     if (!g->all || !g->arena || !g->words || !g->view.state)
         return tti_fail(TUTTI_E_NOMEM, "cuda: no memory to meet the other devices");
     g->view.rank = p->rank;
@@ -356,6 +376,7 @@ void tti_cuda_peers_part(void *state) {
     tti_cuda_release(g->arena, ARENA_BYTES);
     tti_cuda_release(g->words, g->words_bytes);
     tti_cuda_release(g->chunks, g->chunks_bytes);
+    tti_cuda_release(g->low, g->low_bytes);
     tti_cuda_release_host(g->view.state);
     free(g->all);
     free(g);
@@ -427,16 +448,29 @@ static tutti_status sum_by_moving(group *g, size_t first, size_t n, cudaStream_t
     return tti_nccl_exchange(g->nccl, list, list_sums(g, first, n, list), stream);
 }
 
+static tutti_status sum_rounded_by_library(group *g, size_t first, size_t n, cudaStream_t stream) {
+    tutti_dtype wire = g->peers.wire;
+    float *sum = g->pieces[0] + first;
+    uint16_t *low = g->low + first;
+    TTI_CUDA(tti_launch_round(wire, sum, low, n, stream));
+    TTI_TRY(tti_nccl_sum(g->nccl, wire, low, n, stream));
+    TTI_CUDA(tti_launch_unround(wire, low, sum, n, stream));
+    return TUTTI_OK;
+}
+
 tutti_status tti_cuda_peers_sum(void *state, size_t first, size_t n_elems, bool beside) {
     group *g = state;
     cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_COMM];
     TTI_ASSERT(first % 4 == 0 && n_elems % 4 == 0 && n_elems <= g->peers.n_most);
     if (n_elems == 0) return TUTTI_OK;
+    TTI_ASSERT(!g->low || (first % UNIT == 0 && n_elems % UNIT == 0));
     if (g->direct) {
-        TTI_CUDA(tti_launch_peers_sum(&g->view, first, n_elems, beside, stream));
+        TTI_CUDA(sum_by_peers(g, first, n_elems, beside, stream));
         return TUTTI_OK;
     }
-    if (g->peers.fast) return tti_nccl_sum(g->nccl, g->pieces[0] + first, n_elems, stream);
+    if (g->low) return sum_rounded_by_library(g, first, n_elems, stream);
+    if (g->peers.fast)
+        return tti_nccl_sum(g->nccl, TUTTI_F32, g->pieces[0] + first, n_elems, stream);
     return sum_by_moving(g, first, n_elems, stream);
 }
 

@@ -124,6 +124,62 @@ __global__ void __launch_bounds__(SUM_THREADS)
     if (threadIdx.x == 0) *counter = epoch + 2;
 }
 
+/* acc += 8 values of 16 bits. */
+template <class T>
+__device__ __forceinline__ void add_low(float (&acc)[8], float4 raw) {
+    const tti_vec<T, 8> v = *reinterpret_cast<const tti_vec<T, 8> *>(&raw);
+#pragma unroll
+    for (int k = 0; k < 8; k++) acc[k] += tti_to_f32(v.v[k]);
+}
+
+/* The sum over N terms, 0: all there are, rounded again. */
+template <class T, int N>
+__device__ __forceinline__ float4 sum_low(const tti_peers_terms &t, size_t unit) {
+    float acc[8] = {0};
+    if constexpr (N > 0) {
+        float4 raw[N];
+#pragma unroll
+        for (int i = 0; i < N; i++) raw[i] = load(t.data[i], unit);
+#pragma unroll
+        for (int i = 0; i < N; i++) add_low<T>(acc, raw[i]);
+    } else {
+        for (int i = 0; i < t.n; i++) add_low<T>(acc, load(t.data[i], unit));
+    }
+    tti_vec<T, 8> sum;
+#pragma unroll
+    for (int k = 0; k < 8; k++) sum.v[k] = tti_from_f32<T>(acc[k]);
+    return *reinterpret_cast<const float4 *>(&sum);
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(SUM_THREADS)
+    peers_sum_low_kernel(const __grid_constant__ tti_peers_view v, size_t first, size_t last) {
+    uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SUM][blockIdx.x];
+    uint32_t epoch = *counter;
+    size_t step = (size_t)gridDim.x * blockDim.x;
+    meet(v, TTI_CHANNEL_SUM, epoch + 1);
+#pragma unroll 4
+    for (size_t i = first + (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < last; i += step) {
+        float4 sum = sum_low<T, N>(v.terms, i);
+        for (int r = 0; r < v.n_ranks; r++) {
+            int to = v.rank + r < v.n_ranks ? v.rank + r : v.rank + r - v.n_ranks;
+            ((float4 *)v.sum[to])[i] = sum;
+        }
+    }
+    meet(v, TTI_CHANNEL_SUM, epoch + 2);
+    if (threadIdx.x == 0) *counter = epoch + 2;
+}
+
+template <class T, class U>
+__global__ void convert_kernel(const T *__restrict__ src, U *__restrict__ dst, size_t n) {
+    size_t step = (size_t)gridDim.x * blockDim.x * 4;
+    for (size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 4; i < n; i += step) {
+        float x[4];
+        tti_load<T, 4>(src + i, x);
+        tti_store<U, 4>(dst + i, x);
+    }
+}
+
 template <int N>
 __global__ void __launch_bounds__(SUM_THREADS)
     terms_sum_kernel(const __grid_constant__ tti_peers_terms t, float *dst, size_t n_units) {
@@ -194,10 +250,27 @@ static unsigned blocks_for(size_t n, size_t each, unsigned most) {
     return (unsigned)(n_blocks > most ? most : n_blocks ? n_blocks : 1);
 }
 
+/* For the longest chunk of f32, so that all ranks have as many. */
+static unsigned sum_blocks(tti_chunk longest, bool beside) {
+    unsigned most = longest.n_elems > (4 << 20) ? TTI_PEERS_BLOCKS : TTI_PEERS_BLOCKS / 2;
+    return blocks_for(longest.n_elems / 4, SUM_THREADS, beside ? (unsigned)BESIDE_BLOCKS : most);
+}
+
 template <class Kernel>
 static cudaError_t load_kernel(Kernel *kernel) {
     cudaFuncAttributes attributes;
     return cudaFuncGetAttributes(&attributes, kernel);
+}
+
+template <class T>
+static cudaError_t load_low_kernels() {
+    cudaError_t errors[] = {
+        load_kernel(peers_sum_low_kernel<T, 0>), load_kernel(peers_sum_low_kernel<T, 2>),
+        load_kernel(peers_sum_low_kernel<T, 4>), load_kernel(peers_sum_low_kernel<T, 8>),
+        load_kernel(convert_kernel<float, T>),   load_kernel(convert_kernel<T, float>)};
+    for (cudaError_t error : errors)
+        if (error != cudaSuccess) return error;
+    return cudaSuccess;
 }
 
 extern "C" cudaError_t tti_launch_peers_load(void) {
@@ -206,7 +279,8 @@ extern "C" cudaError_t tti_launch_peers_load(void) {
                             load_kernel(terms_sum_kernel<0>), load_kernel(terms_sum_kernel<2>),
                             load_kernel(terms_sum_kernel<4>), load_kernel(terms_sum_kernel<8>),
                             load_kernel(peers_spread_kernel), load_kernel(words_keep_kernel),
-                            load_kernel(words_or_kernel),     load_kernel(peers_tell_kernel)};
+                            load_kernel(words_or_kernel),     load_kernel(peers_tell_kernel),
+                            load_low_kernels<tti_bf16>(),     load_low_kernels<tti_f16>()};
     for (cudaError_t error : errors)
         if (error != cudaSuccess) return error;
     return cudaSuccess;
@@ -218,9 +292,7 @@ extern "C" cudaError_t tti_launch_peers_sum(const tti_peers_view *view, size_t f
     if (n == 0) return cudaSuccess;
     tti_peers_view v = *view;
     tti_chunk longest = tti_chunk_of(n, 0, v.n_ranks), mine = tti_chunk_of(n, v.rank, v.n_ranks);
-    unsigned most = longest.n_elems > (4 << 20) ? TTI_PEERS_BLOCKS : TTI_PEERS_BLOCKS / 2;
-    if (beside) most = BESIDE_BLOCKS;
-    unsigned grid = blocks_for(longest.n_elems / 4, SUM_THREADS, most);
+    unsigned grid = sum_blocks(longest, beside);
     size_t begin = (first + mine.first) / 4, end = begin + mine.n_elems / 4;
     switch (v.terms.balanced) {
         case 2:
@@ -235,6 +307,62 @@ extern "C" cudaError_t tti_launch_peers_sum(const tti_peers_view *view, size_t f
         default:
             peers_sum_kernel<0><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end);
     }
+    return cudaGetLastError();
+}
+
+template <class T>
+static void sum_low_on(const tti_peers_view &v, size_t begin, size_t end, unsigned grid,
+                       cudaStream_t stream) {
+    switch (v.terms.n) {
+        case 2:
+            peers_sum_low_kernel<T, 2><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end);
+            break;
+        case 4:
+            peers_sum_low_kernel<T, 4><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end);
+            break;
+        case 8:
+            peers_sum_low_kernel<T, 8><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end);
+            break;
+        default:
+            peers_sum_low_kernel<T, 0><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end);
+    }
+}
+
+extern "C" cudaError_t tti_launch_peers_sum_low(tutti_dtype dtype, const tti_peers_view *view,
+                                                size_t first, size_t n, bool beside,
+                                                cudaStream_t stream) {
+    if (n == 0) return cudaSuccess;
+    size_t n_words = n / 2; /* chunks are those of 32-bit words */
+    tti_chunk longest = tti_chunk_of(n_words, 0, view->n_ranks);
+    tti_chunk mine = tti_chunk_of(n_words, view->rank, view->n_ranks);
+    unsigned grid = sum_blocks(longest, beside);
+    size_t begin = (first / 2 + mine.first) / 4, end = begin + mine.n_elems / 4;
+    if (dtype == TUTTI_BF16)
+        sum_low_on<tti_bf16>(*view, begin, end, grid, stream);
+    else
+        sum_low_on<tti_f16>(*view, begin, end, grid, stream);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t tti_launch_round(tutti_dtype dtype, const float *src, void *dst, size_t n,
+                                        cudaStream_t stream) {
+    if (n == 0) return cudaSuccess;
+    unsigned grid = blocks_for(n / 4, 256, 4096);
+    if (dtype == TUTTI_BF16)
+        convert_kernel<<<grid, 256, 0, stream>>>(src, (tti_bf16 *)dst, n);
+    else
+        convert_kernel<<<grid, 256, 0, stream>>>(src, (tti_f16 *)dst, n);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t tti_launch_unround(tutti_dtype dtype, const void *src, float *dst, size_t n,
+                                          cudaStream_t stream) {
+    if (n == 0) return cudaSuccess;
+    unsigned grid = blocks_for(n / 4, 256, 4096);
+    if (dtype == TUTTI_BF16)
+        convert_kernel<<<grid, 256, 0, stream>>>((const tti_bf16 *)src, dst, n);
+    else
+        convert_kernel<<<grid, 256, 0, stream>>>((const tti_f16 *)src, dst, n);
     return cudaGetLastError();
 }
 
