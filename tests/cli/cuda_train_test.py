@@ -3,8 +3,10 @@ resume and for any number of workers; precisions, models, reports.  Exit code 77
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import runs
 
@@ -209,6 +211,37 @@ def test_lost_device():
         if runs.checkpoints(run) != [6]:
             raise AssertionError(runs.checkpoints(run))
         runs.tutti("train", "--resume", run, timeout_s=110).expect(0)
+        runs.same_story(told, run)
+
+
+def test_lost_workers():
+    """Of two GPUs: a killed and a stopped worker are named within a second, nothing is left on the
+    devices, and what goes on from the last checkpoint comes to the bits of one GPU."""
+    if n_devices() < 2:
+        return
+    job = LENET + ["train.steps=2400", "run.checkpoint_every=200", "parallel.place=processes"]
+    train("whole", job, "-n", "1")
+    told = runs.story("whole")
+    for run, sign, text, restarts in (("killed", signal.SIGKILL, "was killed by signal 9", 0),
+                                      ("stopped", signal.SIGSTOP, "was stopped (signal 19)", 0),
+                                      ("again", signal.SIGKILL, "starting again", 1)):
+        process = runs.start("train", *job, "run.dir=" + run, "parallel.devices=gpu", "-n", "2",
+                             "--restarts", str(restarts))
+        runs.wait_until(lambda: runs.steps_told(run) > 300, what="step 300 of " + run)
+        pid, start = runs.children(process.pid)[1], time.monotonic()
+        os.kill(pid, sign)
+        ended = runs.finish(process, 60)
+        gone_s = time.monotonic() - start
+        ended.expect(0 if restarts else 5, "rank 1 (pid %d) " % pid, text)
+        print("%s: ended after %.2f s" % (run, gone_s))
+        if not restarts:
+            if gone_s > 4:
+                raise AssertionError("%s: ended after %.2f s" % (run, gone_s))
+            used = subprocess.run(["nvidia-smi", "--query-compute-apps=pid",
+                                   "--format=csv,noheader"], capture_output=True, text=True)
+            if str(pid) in used.stdout.split():
+                raise AssertionError("memory is left on the devices")
+            runs.tutti("train", "--resume", run, "-n", "2", timeout_s=110).expect(0)
         runs.same_story(told, run)
 
 
