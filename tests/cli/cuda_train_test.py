@@ -219,7 +219,7 @@ def test_lost_workers():
     devices, and what goes on from the last checkpoint comes to the bits of one GPU."""
     if n_devices() < 2:
         return
-    job = LENET + ["train.steps=2400", "run.checkpoint_every=200", "parallel.place=processes"]
+    job = LENET + ["train.steps=8000", "run.checkpoint_every=500", "parallel.place=processes"]
     train("whole", job, "-n", "1")
     told = runs.story("whole")
     for run, sign, text, restarts in (("killed", signal.SIGKILL, "was killed by signal 9", 0),
@@ -227,7 +227,7 @@ def test_lost_workers():
                                       ("again", signal.SIGKILL, "starting again", 1)):
         process = runs.start("train", *job, "run.dir=" + run, "parallel.devices=gpu", "-n", "2",
                              "--restarts", str(restarts))
-        runs.wait_until(lambda: runs.steps_told(run) > 300, what="step 300 of " + run)
+        runs.wait_until(lambda: runs.steps_told(run) > 700, what="step 700 of " + run)
         pid, start = runs.children(process.pid)[1], time.monotonic()
         os.kill(pid, sign)
         ended = runs.finish(process, 60)
