@@ -207,6 +207,9 @@ typedef struct tti_backend {
     /* Has kernels for elementwise chains of 16-bit values, and for the ops of fuse_norm.c and
      * fuse_linear.c. */
     bool fuses_training;
+    /* Where not: true if the ops of fuse_linear.c in place of this product would be faster.  NULL:
+     * never. */
+    bool (*joins_products)(const tti_node *product);
     /* One line for doctor and the manifest: libraries, versions, instruction set. */
     void (*describe)(tti_str *str);
 } tti_backend;

@@ -1,5 +1,6 @@
 /* fuse_linear.c - a gelu, its gradient, an addition or a cast to f32 into the matrix product before
- * them, where the backend has kernels that do both at once (tti_target.fuse_linear_grad).
+ * them, where the backend has kernels that do both at once (tti_target.fuse_linear_grad), for all
+ * products or for some (joins_products).
  *
  * What can be joined, and to which op, the records say: tti_op.joint and .joined.  A joint op
  * stands where its product stood, so nothing has to live longer than before: whatever else it needs
@@ -135,7 +136,7 @@ static void join(tti_rewrite *rw, const tti_node *node, const pairing *with) {
 }
 
 /* Once over the graph. */
-static tutti_status join_all(tutti_graph **g, int *n_joined) {
+static tutti_status join_all(tutti_graph **g, const tti_target *target, int *n_joined) {
     tti_rewrite rw;
     *n_joined = 0;
     TTI_TRY(tti_rewrite_begin(&rw, *g));
@@ -144,7 +145,8 @@ static tutti_status join_all(tutti_graph **g, int *n_joined) {
     for (int i = 0; taken && i < (*g)->n_nodes; i++) {
         const tti_node *node = (*g)->nodes[i];
         if (taken[i]) continue;
-        pairing found = pair(&rw, node);
+        pairing found = {TTI_JOINT_NONE, {NULL}};
+        if (!target->joins_products || target->joins_products(node)) found = pair(&rw, node);
         bool fits = found.joint != TTI_JOINT_NONE;
         for (int k = 0; k < TTI_MAX_OUT; k++)
             if (found.with[k] && taken[found.with[k]->id]) fits = false;
@@ -163,6 +165,6 @@ static tutti_status join_all(tutti_graph **g, int *n_joined) {
 
 tutti_status tti_fuse_linear(tutti_graph **g, const tti_target *target) {
     int n_joined = target->fuse_linear_grad ? 1 : 0;
-    for (int i = 0; i < MAX_ROUNDS && n_joined > 0; i++) TTI_TRY(join_all(g, &n_joined));
+    for (int i = 0; i < MAX_ROUNDS && n_joined > 0; i++) TTI_TRY(join_all(g, target, &n_joined));
     return TUTTI_OK;
 }

@@ -21,6 +21,7 @@ typedef struct tti_target {
     bool chains_any_float;   /* fuse: elementwise chains may hold values of 16 bits, and casts */
     bool fuse;               /* epilogues and elementwise chains */
     bool fuse_linear_grad;   /* fuse: gelu, additions, casts to f32 into the products before them */
+    bool (*joins_products)(const tti_node *product); /* which ones; NULL: all */
     bool fuse_batch_norm;    /* fuse: masks and sums of batch norms' gradients */
     bool fuse_residual_norm; /* fuse: layer norms and the additions and casts beside them */
     bool fuse_loss;          /* fuse: a loss and its gradient */

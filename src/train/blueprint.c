@@ -136,7 +136,8 @@ tti_target tti_blueprint_target(const tti_blueprint *b) {
                          .chains_any_float = backend->fuses_training,
                          .fuse_batch_norm = backend->fuses_training,
                          .fuse_residual_norm = backend->fuses_training,
-                         .fuse_linear_grad = backend->fuses_training,
+                         .fuse_linear_grad = backend->fuses_training || backend->joins_products,
+                         .joins_products = backend->joins_products,
                          .fuse_loss = backend->fuses_training,
                          .fuse_sums = backend->fuses_training};
     tti_numerics_target(&b->config, &target);

@@ -65,6 +65,23 @@ T_CASE(without_the_wish_nothing_is_joined) {
     tutti_graph_destroy(g);
 }
 
+static bool is_linear(const tti_node *product) { return strcmp(product->op->name, "linear") == 0; }
+
+T_CASE(a_backend_may_pick_its_products) {
+    T_UNUSED;
+    tti_target some = joint;
+    some.joins_products = is_linear;
+    tutti_graph *before = after_fuse(blocks(true), &plain), *g = after_fuse(blocks(true), &some);
+    T_EQ(net_count_ops(g, "linear_gelu"), 2);
+    T_EQ(net_count_ops(g, "linear_add"), 2);
+    T_EQ(net_count_ops(g, "gelu_grad"), 2);
+    T_EQ(net_count_ops(g, "matmul_gelu_grad"), 0);
+    T_EQ(net_count_ops(g, "matmul_add"), 0);
+    net_expect_equal(before, g);
+    tutti_graph_destroy(before);
+    tutti_graph_destroy(g);
+}
+
 T_CASE(gradients_of_weights_in_16_bits_come_out_wide) {
     T_UNUSED;
     tutti_graph *g = after_fuse(blocks(true), &joint_bf16);
@@ -169,6 +186,7 @@ int main(void) {
         cmocka_unit_test(gelu_and_residuals_go_into_their_products),
         cmocka_unit_test(an_exact_gelu_stays),
         cmocka_unit_test(without_the_wish_nothing_is_joined),
+        cmocka_unit_test(a_backend_may_pick_its_products),
         cmocka_unit_test(gradients_of_weights_in_16_bits_come_out_wide),
         cmocka_unit_test(in_16_bits_the_meaning_stays),
         cmocka_unit_test(nothing_waits_for_what_comes_later),

@@ -1,4 +1,5 @@
-/* amx.c - matmul, linear and linear_grad_w where the processor has a tile unit; f32, plain layout.
+/* amx.c - matmul, linear and linear_grad_w, and with what fuse_linear.c joins to them, where the
+ * processor has a tile unit; f32, plain layout.
  *
  * Only large products: small ones are packed for longer than they are computed, and products that
  * fill their last tiles badly compute too much.  amx_product.c says how f32 comes out of a unit for
@@ -71,10 +72,15 @@ static tti_product grad_w_gemm(const tti_node *node) {
     return gemm_of(n, k, n_leading(dy, 1), true, false);
 }
 
+static bool begins(const tti_node *node, const char *name) {
+    return strncmp(node->op->name, name, strlen(name)) == 0;
+}
+
+/* Of "matmul", "linear", "linear_grad_w", and of their joint ops. */
 static tti_product gemm_of_node(const tti_node *node) {
     size_t n_batch;
-    if (strcmp(node->op->name, "linear") == 0) return linear_gemm(node);
-    return strcmp(node->op->name, "matmul") == 0 ? matmul_gemm(node, &n_batch) : grad_w_gemm(node);
+    if (begins(node, "matmul")) return matmul_gemm(node, &n_batch);
+    return begins(node, "linear_grad_w") ? grad_w_gemm(node) : linear_gemm(node);
 }
 
 /* ---- kernels ---- */
@@ -94,33 +100,81 @@ static bool can_run(const tti_node *node) {
     return is_worth_it(&g) && tti_amx_is_usable();
 }
 
+bool tti_amx_joins(const tti_node *product) {
+    bool known =
+        strcmp(product->op->name, "matmul") == 0 || strcmp(product->op->name, "linear") == 0;
+    return known && can_run(product);
+}
+
 static size_t scratch_bytes(const tti_node *node, const void *state) {
     tti_product g = gemm_of_node(node);
     (void)state;
     return tti_amx_scratch_bytes(g.n, g.k);
 }
 
-static tutti_status matmul_run(void *state, const tti_kargs *a) {
+/* p holds what finishes the product. */
+static void run_matmul(tti_amx_product p, const tti_kargs *a) {
     size_t n_batch;
-    tti_amx_product p = {.g = matmul_gemm(a->node, &n_batch)};
     bool one_y = a->node->in[1]->type.shape.n_dims == 2;
-    (void)state;
+    p.g = matmul_gemm(a->node, &n_batch);
     p.g.a = a->in[0], p.g.b = a->in[1], p.g.c = a->out[0];
     for (size_t i = 0; i < n_batch; i++) {
         tti_amx_run(&p, a->scratch);
         p.g.a += p.g.m * p.g.k, p.g.c += p.g.m * p.g.n;
         if (!one_y) p.g.b += p.g.k * p.g.n;
+        if (p.other) p.other += p.g.m * p.g.n;
     }
+}
+
+static tutti_status matmul_run(void *state, const tti_kargs *a) {
+    (void)state;
+    run_matmul((tti_amx_product){.finish = TTI_AMX_NOTHING}, a);
     return TUTTI_OK;
 }
 
-static tutti_status linear_run(void *state, const tti_kargs *a) {
-    tti_amx_product p = {.g = linear_gemm(a->node)};
+static tutti_status matmul_gelu_grad_run(void *state, const tti_kargs *a) {
     (void)state;
-    p.g.a = a->in[0], p.g.b = a->in[1], p.g.c = a->out[0];
-    p.bias = a->node->n_in > 2 ? a->in[2] : NULL;
-    p.relu = tti_attr_int(a->node, "act") == TTI_EPILOGUE_RELU;
+    run_matmul((tti_amx_product){.finish = TTI_AMX_GELU_GRAD, .other = a->in[2]}, a);
+    return TUTTI_OK;
+}
+
+static tutti_status matmul_add_run(void *state, const tti_kargs *a) {
+    (void)state;
+    run_matmul((tti_amx_product){.finish = TTI_AMX_ADD, .other = a->in[2]}, a);
+    return TUTTI_OK;
+}
+
+/* p holds what finishes the product, and c. */
+static void run_linear(tti_amx_product p, const tti_kargs *a, bool has_bias) {
+    float *c = p.g.c;
+    p.g = linear_gemm(a->node);
+    p.g.a = a->in[0], p.g.b = a->in[1], p.g.c = c;
+    p.bias = has_bias ? a->in[2] : NULL;
     tti_amx_run(&p, a->scratch);
+}
+
+static tutti_status linear_run(void *state, const tti_kargs *a) {
+    bool relu = tti_attr_int(a->node, "act") == TTI_EPILOGUE_RELU;
+    tti_amx_product p = {.g.c = a->out[0], .finish = relu ? TTI_AMX_RELU : TTI_AMX_NOTHING};
+    (void)state;
+    run_linear(p, a, a->node->n_in > 2);
+    return TUTTI_OK;
+}
+
+/* The outputs are gelu(z), z. */
+static tutti_status linear_gelu_run(void *state, const tti_kargs *a) {
+    tti_amx_product p = {.g.c = a->out[1], .finish = TTI_AMX_GELU, .more = a->out[0]};
+    (void)state;
+    run_linear(p, a, a->node->n_in > 2);
+    return TUTTI_OK;
+}
+
+/* What is added is the last input. */
+static tutti_status linear_add_run(void *state, const tti_kargs *a) {
+    int n_in = a->node->n_in;
+    tti_amx_product p = {.g.c = a->out[0], .finish = TTI_AMX_ADD, .other = a->in[n_in - 1]};
+    (void)state;
+    run_linear(p, a, n_in > 3);
     return TUTTI_OK;
 }
 
@@ -142,5 +196,9 @@ const tti_kernel tti_amx_kernels[] = {
     ROW("matmul", matmul_run),
     ROW("linear", linear_run),
     ROW("linear_grad_w", linear_grad_w_run),
+    ROW("matmul_gelu_grad", matmul_gelu_grad_run),
+    ROW("matmul_add", matmul_add_run),
+    ROW("linear_gelu", linear_gelu_run),
+    ROW("linear_add", linear_add_run),
     {0},
 };

@@ -4,13 +4,24 @@
 
 #include "backend/cpu/cpu.h"
 
-/* c = act(a b + bias), or a b added to c; m, n, k > 0, of any size. */
+/* What is done to 32 rows of c when they are there, before they leave the nearest caches. */
+typedef enum tti_amx_finish {
+    TTI_AMX_NOTHING,
+    TTI_AMX_RELU,
+    TTI_AMX_GELU,      /* by tanh, into more; c stays */
+    TTI_AMX_GELU_GRAD, /* c *= the slope of gelu at other */
+    TTI_AMX_ADD        /* c += other */
+} tti_amx_finish;
+
+/* c = a b + bias, or a b added to c, and what finishes it; m, n, k > 0, of any size. */
 typedef struct tti_amx_product {
     tti_product g;
     const float *bias; /* [n] or NULL; not where g.add */
     float *sums;       /* [m] gets the sum of each column of a as it is stored, rows in order; or
                           NULL.  Only where g.trans_a and a_row is m. */
-    bool relu;
+    tti_amx_finish finish;
+    const float *other; /* [m], rows as far apart as those of c */
+    float *more;        /* the same */
 } tti_amx_product;
 
 /* Scratch of a product with n columns and k summands, 64-byte aligned. */

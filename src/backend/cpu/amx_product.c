@@ -273,16 +273,77 @@ static void row_of_blocks(const packed *p, const uint16_t *b, size_t n_panel, si
     }
 }
 
-static void cut_negative(const tti_gemm *rows) {
-    for (size_t i = 0; i < rows->m; i++) {
-        float *c = rows->c + i * rows->ldc;
-        TTI_IVDEP
-        for (size_t j = 0; j < rows->n; j++) c[j] = c[j] < 0.0f ? 0.0f : c[j];
-    }
+/* ---- what finishes rows of c ---- */
+
+/* 2^y for |y| <= 126; error below 2 units in the last place. */
+static inline __m512 power_of_two(__m512 y) {
+    __m512 whole = _mm512_roundscale_ps(y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512 f = _mm512_sub_ps(y, whole), p = _mm512_set1_ps(1.535336188e-4f);
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.339887440e-3f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.618437357e-3f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.550332471e-2f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.402264791e-1f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.931472028e-1f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
+    return _mm512_scalef_ps(p, whole);
 }
 
-/* n_deep rows of b from k0 on, times their columns of a; n is at most NC. */
-static void slab(const tti_gemm *g, const packed *p, size_t k0, size_t n_deep, bool relu) {
+/* gelu(x) = x s, s = 1 / (1 + e^(-2 u)), u = sqrt(2/pi) (x + 0.044715 x^3); square: x^2. */
+static inline __m512 gelu_gate(__m512 x, __m512 square) {
+    const __m512 linear = _mm512_set1_ps(-2.30220820f), cubic = _mm512_set1_ps(-0.10294324f);
+    const __m512 most = _mm512_set1_ps(126.0f), least = _mm512_set1_ps(-126.0f);
+    __m512 y = _mm512_mul_ps(_mm512_fmadd_ps(square, cubic, linear), x); /* of 2^y */
+    y = _mm512_max_ps(least, _mm512_min_ps(most, y));                    /* NaN stays */
+    __m512 d = _mm512_add_ps(power_of_two(y), _mm512_set1_ps(1.0f)), r = _mm512_rcp14_ps(d);
+    return _mm512_mul_ps(r, _mm512_fnmadd_ps(d, r, _mm512_set1_ps(2.0f)));
+}
+
+static inline __m512 gelu(__m512 x) { return _mm512_mul_ps(x, gelu_gate(x, _mm512_mul_ps(x, x))); }
+
+/* s + s (1 - s) x 2 u'(x) */
+static inline __m512 gelu_slope(__m512 x) {
+    const __m512 linear = _mm512_set1_ps(1.59576912f), cubic = _mm512_set1_ps(0.21406445f);
+    __m512 square = _mm512_mul_ps(x, x), s = gelu_gate(x, square);
+    __m512 w = _mm512_mul_ps(_mm512_fmadd_ps(square, cubic, linear), x);
+    return _mm512_fmadd_ps(_mm512_fnmadd_ps(s, s, s), w, s);
+}
+
+/* 16 elements of c, or fewer; other and more may be NULL where they are not used. */
+static inline void finish_vector(tti_amx_finish finish, __mmask16 lanes, float *c,
+                                 const float *other, float *more) {
+    __m512 x = _mm512_maskz_loadu_ps(lanes, c);
+    if (finish == TTI_AMX_GELU) {
+        _mm512_mask_storeu_ps(more, lanes, gelu(x));
+        return;
+    }
+    __m512 y = other ? _mm512_maskz_loadu_ps(lanes, other) : _mm512_setzero_ps();
+    if (finish == TTI_AMX_RELU) /* NaN stays */
+        x = _mm512_mask_mov_ps(x, _mm512_cmp_ps_mask(x, y, _CMP_LT_OQ), y);
+    else if (finish == TTI_AMX_GELU_GRAD)
+        x = _mm512_mul_ps(x, gelu_slope(y));
+    else
+        x = _mm512_add_ps(x, y);
+    _mm512_mask_storeu_ps(c, lanes, x);
+}
+
+static void finish_rows(const tti_amx_product *product, const tti_gemm *rows) {
+    size_t at = (size_t)(rows->c - product->g.c);
+    const float *other = product->other ? product->other + at : NULL;
+    float *more = product->more ? product->more + at : NULL;
+    for (size_t i = 0; i < rows->m; i++)
+        for (size_t j = 0; j < rows->n; j += 16) {
+            size_t k = i * rows->ldc + j;
+            finish_vector(product->finish, first_lanes(rows->n - j), rows->c + k,
+                          other ? other + k : NULL, more ? more + k : NULL);
+        }
+}
+
+/* ---- all of c ---- */
+
+/* n_deep rows of b from k0 on, times their columns of a; n is at most NC.  finish: NULL before the
+ * last of them. */
+static void slab(const tti_gemm *g, const packed *p, size_t k0, size_t n_deep,
+                 const tti_amx_product *finish) {
     view a = {g->a, g->a_row, g->a_col, g->m, g->k}, b = {g->b, g->b_row, g->b_col, g->k, g->n};
     size_t n_panel = n_deep / STEP * STEP_ELEMS;
     for (size_t s = 0; s < n_deep; s += STEP)
@@ -298,7 +359,7 @@ static void slab(const tti_gemm *g, const packed *p, size_t k0, size_t n_deep, b
             row_of_blocks(p, p->b + k / STEP * STEP_ELEMS, n_panel, n_k, &rows,
                           first ? p->start : NULL);
         }
-        if (relu) cut_negative(&rows);
+        if (finish) finish_rows(finish, &rows);
     }
 }
 
@@ -312,12 +373,13 @@ static void columns(const tti_amx_product *product, const packed *p, size_t j, s
     g.b = of->b + j * g.b_col, g.c = of->c + j;
     memset(p->start, 0, NC * sizeof *p->start);
     if (product->bias) memcpy(p->start, product->bias + j, n * sizeof *p->start);
+    const tti_amx_product *finish = product->finish != TTI_AMX_NOTHING ? product : NULL;
     size_t n_all = round_up(g.k, STEP);
     for (size_t k = 0; k < n_all; k += p->n_deep) {
         size_t n_deep = TTI_MIN(p->n_deep, n_all - k);
         if (product->sums && j == 0) /* also fetches these rows of a, in order */
             tti_add_columns(g.a + k * g.a_col, TTI_MIN(n_deep, g.k - k), g.m, product->sums);
-        slab(&g, p, k, n_deep, product->relu && k + n_deep == n_all);
+        slab(&g, p, k, n_deep, k + n_deep == n_all ? finish : NULL);
     }
 }
 

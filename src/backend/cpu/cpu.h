@@ -59,6 +59,8 @@ extern const tti_kernel tti_amx_kernels[];
 /* True if build, processor and system let the calling process use that unit, which this asks the
  * system for.  Costs some microseconds; the answer is always the same. */
 bool tti_amx_is_usable(void);
+/* joins_products of the backend. */
+bool tti_amx_joins(const tti_node *product);
 /* "oneDNN 2.6.3", or "no oneDNN". */
 void tti_onednn_describe(tti_str *str);
 

@@ -146,6 +146,7 @@ const tti_backend tti_backend_cpu = {
     .name = "cpu",
     .select = select_kernel,
     .prefers_channels_last = prefers_channels_last,
+    .joins_products = tti_amx_joins,
     .alloc = alloc_memory,
     .release = release_memory,
     .thread_init = tti_cpu_thread_init,

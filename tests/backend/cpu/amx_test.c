@@ -70,7 +70,8 @@ static void try_product(const trial *t, double bound) {
     tti_amx_product p = {.g = {.m = m, .n = n, .k = k, .a = a, .b = b, .c = c, .c_row = n}};
     p.g.trans_a = t->a_across, p.g.a_row = t->a_across ? m : k;
     p.g.trans_b = t->b_across, p.g.b_row = t->b_across ? k : n;
-    p.g.add = t->add, p.bias = t->bias ? bias : NULL, p.relu = t->relu;
+    p.g.add = t->add, p.bias = t->bias ? bias : NULL,
+    p.finish = t->relu ? TTI_AMX_RELU : TTI_AMX_NOTHING;
     p.sums = t->a_across ? sums : NULL;
     run(&p);
     expect(t, &p, before, bound);
@@ -208,6 +209,15 @@ T_CASE(nodes_match_the_reference) {
     check_node(node_of(g, "linear", (tutti_value *[]){x, w}, 2, none));
     check_node(node_of(g, "linear", (tutti_value *[]){x, w, b}, 3, relu));
     check_node(node_of(g, "linear_grad_w", (tutti_value *[]){dy, x}, 2, none));
+    tutti_value *r = tutti_input(g, "r", TUTTI_F32, &TUTTI_SHAPE(2, 70, 96));
+    check_node(node_of(g, "matmul_add", (tutti_value *[]){x, y, r}, 3, none));
+    check_node(node_of(g, "matmul_add", (tutti_value *[]){x, one, r}, 3, none));
+    check_node(node_of(g, "matmul_gelu_grad", (tutti_value *[]){x, y, r}, 3, none));
+    check_node(node_of(g, "matmul_gelu_grad", (tutti_value *[]){x, w, r}, 3, tb));
+    check_node(node_of(g, "linear_gelu", (tutti_value *[]){x, w, b}, 3, none));
+    check_node(node_of(g, "linear_gelu", (tutti_value *[]){x, w}, 2, none));
+    check_node(node_of(g, "linear_add", (tutti_value *[]){x, w, b, r}, 4, none));
+    check_node(node_of(g, "linear_add", (tutti_value *[]){x, w, r}, 3, none));
     tutti_graph_destroy(g);
 }
 
