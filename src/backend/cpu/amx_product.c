@@ -38,6 +38,7 @@ typedef struct tile_config {
 static void open_tiles(void) {
     tile_config config = {.palette = 1};
     for (int i = 0; i < 8; i++) config.row_bytes[i] = 64, config.rows[i] = 16;
+    __asm__ volatile("" : : "r"(&config) : "memory"); /* all of it is there */
     _tile_loadconfig(&config);
 }
 
