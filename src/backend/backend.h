@@ -60,6 +60,11 @@ typedef struct tti_update_desc {
     tti_step_report *report;     /* device */
     double clip_norm, clip_value, l1, ema_decay; /* 0: off */
     bool watch_gradients;
+    /* Where workers have blocks of their own: puts it into the compute queue to complete words of
+     * 32 bits on the device, which are 0 where they are another's.  Updated parameters are put into
+     * grads too, from where the others take them.  NULL: all blocks are own. */
+    tutti_status (*spread)(void *user, void *words, size_t n_words);
+    void *user;
 } tti_update_desc;
 
 /* A summand of a sum between devices: comm/sum_order.h says how a list of them is read. */
@@ -84,7 +89,11 @@ typedef struct tti_device_peers {
     size_t n_flat;  /* elements of a piece, a multiple of 4 */
     size_t n_most;  /* elements that are summed at once, at most */
     size_t n_words; /* that are spread at once, at most */
-    bool fast;      /* any order of the additions */
+    /* [n_groups][n_ranks + 1]: the ranges of the pieces that peers_sum takes have a part for each
+     * rank, from bounds[r] up to bounds[r + 1], multiples of 4.  NULL: they have none. */
+    const size_t *bounds;
+    size_t n_groups;
+    bool fast; /* any order of the additions */
     /* fast: bf16, f16: terms are rounded to it before they travel, and so is the sum */
     tutti_dtype wire;
     tti_device_way way;
@@ -160,6 +169,8 @@ typedef struct tti_device_ops {
                          float *out);
     tutti_status (*update_create)(const tti_update_desc *desc, void **update);
     tutti_status (*update_run)(void *update);
+    /* The parameters of blocks that are not own have come: the report's hash is to be of all. */
+    tutti_status (*update_complete)(void *update);
     tutti_status (*update_hash)(void *update, uint64_t *hash); /* of the parameters; waits */
     void (*update_destroy)(void *update);                      /* takes NULL */
     /* Several devices; all ranks do the same in the same order.  TUTTI_E_UNSUPPORTED, on all of
@@ -171,6 +182,10 @@ typedef struct tti_device_ops {
      * 4.  Into TTI_QUEUE_COMM.  beside: something else computes meanwhile, and leaves little room.
      */
     tutti_status (*peers_sum)(void *group, size_t first, size_t n_elems, bool beside);
+    /* The sum of a group of bounds, to each rank its part alone; and the parts of all groups, from
+     * the first pieces of their ranks to the same places of dst.  Both into TTI_QUEUE_COMM. */
+    tutti_status (*peers_sum_parts)(void *group, size_t which, bool beside);
+    tutti_status (*peers_gather)(void *group, float *dst);
     /* Words of 32 bits: first .. last-1 are this rank's, or 0 where they are another's. */
     tutti_status (*peers_spread)(void *group, void *words, size_t n_words, size_t first,
                                  size_t last);

@@ -17,6 +17,7 @@
 #include "exec/device_failure.h"
 #include "exec/device_memory.h"
 #include "exec/device_reduce.h"
+#include "exec/device_update.h"
 #include "exec/kept.h"
 #include "exec/worker.h"
 
@@ -54,11 +55,12 @@ struct tti_exec_device {
     double *sums;          /* device [V][TTI_SUMS] */
     tti_step_report *report;
     float *sync_parts, *sync_joined; /* device, for programs with TTI_SYNC */
-    void *update;
+    tti_device_update *update;
     tti_device_reduce *reduce; /* between several workers one of the two, alone none */
     tti_device_by_host *by_host;
     tti_str way; /* of the sums between workers, in words */
     float *mirrors[N_MIRRORS];
+    float *staging; /* [n_flat] host: state that is gathered from all workers; NULL: not yet */
     size_t x_bytes, target_bytes, told_bytes;
     int n_told; /* of sums, that a step tells */
     uint64_t n_begun, n_ended;
@@ -152,58 +154,6 @@ static tutti_status make_sync(tti_exec *x) {
     return take(x, &x->device->sync_joined, most * sizeof(float));
 }
 
-static tti_update_block block_of(const tti_plan *plan, const tti_update_step *step) {
-    const tti_slot *slot = &plan->slots[step->slot];
-    tti_update_block block = {.first = step->first,
-                              .n_elems = (uint32_t)step->n_elems,
-                              .slot = step->slot,
-                              .lr_factor = (float)slot->rule.lr_factor,
-                              .decay = (float)slot->rule.decay,
-                              .kind = TTI_BLOCK_TRAINED,
-                              .takes_l1 = slot->decay};
-    if (slot->rule.frozen)
-        block.kind = TTI_BLOCK_FROZEN;
-    else if (slot->buffer) {
-        block.kind = TTI_BLOCK_BUFFER;
-        block.decay = (float)tti_attr_float(slot->param, "momentum");
-    }
-    return block;
-}
-
-static tutti_status make_update(tti_exec *x) {
-    const tti_plan *plan = x->desc.plan;
-    tti_exec_device *d = x->device;
-    tti_update_block *blocks = calloc((size_t)plan->n_updates + 1, sizeof *blocks);
-    if (!blocks) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    const tti_node *node = NULL;
-    for (int i = 0; i < plan->n_updates; i++) {
-        blocks[i] = block_of(plan, &plan->updates[i]);
-        if (blocks[i].kind == TTI_BLOCK_TRAINED) node = plan->updates[i].node;
-    }
-    tutti_status st =
-        d->ops->update_create(&(tti_update_desc){.node = node,
-                                                 .blocks = blocks,
-                                                 .n_blocks = plan->n_updates,
-                                                 .n_slots = plan->n_slots,
-                                                 .n_states = plan->n_states,
-                                                 .n_shards = x->desc.n_shards,
-                                                 .params = x->params,
-                                                 .grads = tti_exec_grads(x),
-                                                 .ema = x->ema,
-                                                 .states = x->states,
-                                                 .args = d->args,
-                                                 .sums = d->sums,
-                                                 .report = d->report,
-                                                 .clip_norm = x->desc.clip_norm,
-                                                 .clip_value = x->desc.clip_value,
-                                                 .l1 = x->desc.l1,
-                                                 .ema_decay = x->desc.ema,
-                                                 .watch_gradients = x->desc.watch_gradients},
-                              &d->update);
-    free(blocks);
-    return st;
-}
-
 static size_t input_bytes(const tti_program *program, const char *name) {
     return tti_value_n_bytes(tti_graph_find_source(program->graph, name)->out[0]);
 }
@@ -230,7 +180,13 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
     TTI_TRY(make_sync(x));
     d->n_sets = N_FED;
     for (int i = 0; i < N_FED; i++) TTI_TRY(make_set(x, &d->sets[i], true));
-    return make_update(x);
+    return tti_device_update_create(x,
+                                    &(tti_device_update_desc){.args = d->args,
+                                                              .sums = d->sums,
+                                                              .report = d->report,
+                                                              .reduce = d->reduce,
+                                                              .by_host = d->by_host},
+                                    &d->update);
 }
 
 /* ---- does it fit? ---- */
@@ -241,6 +197,7 @@ tutti_status tti_exec_device_check_memory(const tti_exec *x) {
     size_t n_now, n_peak, n_free;
     size_t inputs = input_bytes(&plan->shard, "x") + input_bytes(&plan->shard, "target");
     const tti_device_need need = {.flat = plan->n_flat * sizeof(float),
+                                  .state = x->share.n_elems * sizeof(float),
                                   .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes),
                                   .inputs = N_FED * (size_t)n_local(x) * inputs,
                                   .n_states = plan->n_states,
@@ -305,9 +262,9 @@ float *tti_exec_device_mirror(tti_exec *x, int which) { return x->device->mirror
 /* The first n mirrors to the device, or back. */
 static tutti_status copy_mirrors(tti_exec *x, bool push, int n) {
     tti_exec_device *d = x->device;
-    size_t n_bytes = x->desc.plan->n_flat * sizeof(float);
     for (int i = 0; i < n; i++) {
         float *array = device_array(x, i);
+        size_t n_bytes = (i == 0 ? x->desc.plan->n_flat : x->share.n_elems) * sizeof(float);
         if (!array || (push && !d->mirrors[i])) continue;
         if (!d->mirrors[i]) d->mirrors[i] = calloc(1, n_bytes + 64);
         if (!d->mirrors[i]) return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes", n_bytes);
@@ -323,6 +280,22 @@ tutti_status tti_exec_device_pull(tti_exec *x) {
 
 tutti_status tti_exec_device_pull_params(tti_exec *x) { return tell(x, copy_mirrors(x, false, 1)); }
 
+tutti_status tti_exec_device_pull_ema(tti_exec *x) { return tell(x, copy_mirrors(x, false, 2)); }
+
+tutti_status tti_exec_device_staging(tti_exec *x, float **staging) {
+    tti_exec_device *d = x->device;
+    if (!d->staging) d->staging = calloc(1, x->desc.plan->n_flat * sizeof(float) + 64);
+    *staging = d->staging;
+    return d->staging ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of memory for a whole state");
+}
+
+tutti_status tti_exec_device_put_staging(tti_exec *x) {
+    const tti_device_ops *ops = x->device->ops;
+    TTI_TRY(ops->copy(TTI_QUEUE_COMPUTE, tti_exec_grads(x), x->device->staging,
+                      x->desc.plan->n_flat * sizeof(float)));
+    return ops->sync();
+}
+
 tutti_status tti_exec_device_push(tti_exec *x) { return tell(x, copy_mirrors(x, true, N_MIRRORS)); }
 
 tutti_status tti_exec_device_params(tti_exec *x, float **params) {
@@ -336,12 +309,15 @@ tutti_status tti_exec_device_put_params(tti_exec *x) {
     tti_exec_device *d = x->device;
     size_t n_bytes = x->desc.plan->n_flat * sizeof(float);
     TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, x->params, d->mirrors[0], n_bytes));
-    if (x->ema) TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, x->ema, x->params, n_bytes));
+    tti_share_run run;
+    for (int i = 0; x->ema && tti_share_next(&x->share, x->desc.plan, &i, &run);)
+        TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, x->ema + run.state, x->params + run.first,
+                             run.n_elems * sizeof(float)));
     return d->ops->sync();
 }
 
 tutti_status tti_exec_device_hash(tti_exec *x, uint64_t *hash) {
-    return tell(x, x->device->ops->update_hash(x->device->update, hash));
+    return tell(x, tti_device_update_hash(x->device->update, hash));
 }
 
 /* ---- feeding ---- */
@@ -515,7 +491,7 @@ static tutti_status begin(tti_exec *x, const step_set *set) {
 
 static tutti_status update_and_tell(tti_exec *x, const step_set *set) {
     tti_exec_device *d = x->device;
-    TTI_TRY(d->ops->update_run(d->update));
+    TTI_TRY(tti_device_update_run(d->update));
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "update", -1));
     TTI_TRY(d->ops->tell(d->report, d->sums, d->n_told, set->told));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "report to the host", -1);
@@ -744,7 +720,7 @@ void tti_exec_device_release(tti_exec *x) {
     /* The recordings first: NCCL parts only once nothing can call it again. */
     for (int i = 0; i < TTI_MAX_AHEAD; i++) release_set(x, &d->sets[i]);
     tti_device_reduce_destroy(d->reduce);
-    d->ops->update_destroy(d->update);
+    tti_device_update_destroy(d->update);
     tti_kept_release(backend, &d->kept);
     tti_bytes_release(backend, &d->bytes);
     backend->release(d->fixed, (size_t)n_local(x) * sizeof(tti_run));
@@ -758,6 +734,7 @@ void tti_exec_device_release(tti_exec *x) {
     tti_str_free(&d->way);
     tti_str_free(&d->name);
     for (int i = 0; i < N_MIRRORS; i++) free(d->mirrors[i]);
+    free(d->staging);
 }
 
 void tti_exec_device_close(tti_exec *x) {

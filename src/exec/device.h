@@ -38,7 +38,12 @@ void tti_exec_device_profile_end(tti_exec *x);
 /* Copies of parameters and states on the host, made on first use. */
 tutti_status tti_exec_device_pull(tti_exec *x);
 tutti_status tti_exec_device_pull_params(tti_exec *x); /* alone */
+tutti_status tti_exec_device_pull_ema(tti_exec *x);    /* and them */
 tutti_status tti_exec_device_push(tti_exec *x);
+/* Memory of the host for whole state, [n_flat], made on first use; and what is in it into the
+ * buffer of the summed gradients. */
+tutti_status tti_exec_device_staging(tti_exec *x, float **staging);
+tutti_status tti_exec_device_put_staging(tti_exec *x);
 /* which: 0 the parameters, 1 their averages, 2 + k state k. */
 float *tti_exec_device_mirror(tti_exec *x, int which);
 

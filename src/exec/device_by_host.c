@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "comm/transport.h"
 #include "exec/worker.h"
 
 struct tti_device_by_host {
@@ -44,8 +45,33 @@ void tti_device_by_host_destroy(tti_device_by_host *b) {
     free(b);
 }
 
+/* Bucket by bucket, to each rank its part. */
+static tutti_status sum_parts(tti_exec *x, const tti_piece *pieces, int n_pieces, float *sum) {
+    size_t bounds[TTI_MAX_RANKS + 1];
+    for (int b = 0; b < x->desc.plan->n_buckets; b++) {
+        const tti_bucket *bucket = &x->desc.plan->buckets[b];
+        tti_piece part[TTI_MAX_PIECES];
+        for (int i = 0; i < n_pieces; i++) {
+            part[i] = pieces[i];
+            part[i].data = (float *)pieces[i].data + bucket->first;
+        }
+        tti_zero_bounds(x, bucket->first, bounds);
+        TTI_TRY(
+            tti_comm_reduce_shards(x->desc.comm, &(tti_reduce_desc){.pieces = part,
+                                                                    .n_pieces = n_pieces,
+                                                                    .dst = sum + bucket->first,
+                                                                    .n_elems = bucket->n_elems,
+                                                                    .dtype = TUTTI_F32,
+                                                                    .n_shards = x->desc.n_shards,
+                                                                    .alg = x->desc.alg,
+                                                                    .bounds = bounds}));
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status sum_pieces(tti_exec *x, const tti_piece *pieces, int n_pieces, float *sum) {
     size_t n = x->desc.plan->n_flat;
+    if (tti_exec_has_parts(x) && !x->desc.fast) return sum_parts(x, pieces, n_pieces, sum);
     if (x->desc.fast)
         return tutti_comm_all_reduce(x->desc.comm, sum, sum, n, TUTTI_F32, TUTTI_SUM, x->desc.alg);
     return tti_comm_reduce_shards(x->desc.comm, &(tti_reduce_desc){.pieces = pieces,
@@ -108,4 +134,33 @@ tutti_status tti_device_by_host_parts(tti_device_by_host *b, float *parts, size_
     tti_profile_add(x, TTI_ROW_COMM, NULL, "join by the host", -1, start, tti_now_ns());
     TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, parts, x->sync_parts, n_all * sizeof *parts));
     return b->ops->sync(); /* the host's copy is used again by the next join */
+}
+
+tutti_status tti_device_by_host_words(tti_device_by_host *b, void *words, size_t n) {
+    tti_exec *x = b->x;
+    size_t n_bytes = n * sizeof(uint32_t), n_sums = n_bytes / sizeof(double);
+    TTI_ASSERT(n_sums <= 2 * (size_t)x->desc.plan->n_updates);
+    TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, x->partials, words, n_bytes));
+    TTI_TRY(b->ops->sync());
+    TTI_TRY(tutti_comm_all_reduce(x->desc.comm, x->partials, x->partials, n_sums, TUTTI_F64,
+                                  TUTTI_SUM, TUTTI_ALG_AUTO)); /* of each but one term is 0 */
+    TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, words, x->partials, n_bytes));
+    return b->ops->sync();
+}
+
+/* From and to the host's copy of the summed gradients; the parts cover the flat range. */
+tutti_status tti_device_by_host_gather(tti_device_by_host *b) {
+    tti_exec *x = b->x;
+    tti_share_run run;
+    for (int i = 0; tti_share_next(&x->share, x->desc.plan, &i, &run);)
+        TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, b->pieces[0] + run.first, x->params + run.first,
+                             run.n_elems * sizeof(float)));
+    TTI_TRY(b->ops->sync());
+    TTI_TRY(tti_zero_gather(x, b->pieces[0], b->pieces[0]));
+    for (int i = 0; i < x->desc.plan->n_slots; i++) {
+        const tti_slot *slot = &x->desc.plan->slots[i];
+        TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, x->params + slot->first, b->pieces[0] + slot->first,
+                             slot->n_elems * sizeof(float)));
+    }
+    return b->ops->sync();
 }

@@ -7,8 +7,9 @@
 #include "base/str.h"
 
 size_t tti_device_need_bytes(const tti_device_need *n) {
-    size_t n_arrays = 1 + (size_t)n->n_states + (size_t)n->n_emas + (size_t)n->n_grads;
-    return n_arrays * n->flat + (size_t)n->n_arenas * n->arena + n->inputs;
+    size_t n_states = (size_t)n->n_states + (size_t)n->n_emas;
+    return (1 + (size_t)n->n_grads) * n->flat + n_states * n->state +
+           (size_t)n->n_arenas * n->arena + n->inputs;
 }
 
 static void print_bytes(tti_str *str, size_t n_bytes) {
@@ -58,7 +59,7 @@ tutti_status tti_device_need_check(const tti_device_need *n, size_t n_free) {
         {" of device memory, of which is free ", n_free},
         {": activations of a shard ", n->arena},
         {", parameters ", n->flat},
-        {", optimizer state ", n->flat * (size_t)(n->n_states + n->n_emas)},
+        {", optimizer state ", n->state * (size_t)(n->n_states + n->n_emas)},
         {", gradients ", n->flat * (size_t)n->n_grads},
         {", samples ", n->inputs},
     };

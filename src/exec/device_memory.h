@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 
-/* Bytes of a worker; flat: of one array of all parameters. */
+/* Bytes of a worker; flat: of one array of all parameters; state: of one of the optimizer. */
 typedef struct tti_device_need {
-    size_t flat, arena, inputs; /* arena: of one shard; inputs: of all shards in both sets */
+    size_t flat, state, arena, inputs; /* arena: of one shard; inputs: of all shards in both sets */
     int n_states, n_emas, n_grads, n_arenas;
     int n_shards, most_shards;
     int64_t rows; /* of a shard */

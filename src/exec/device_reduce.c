@@ -57,6 +57,7 @@ static size_t longest_bucket(const tti_plan *plan) {
 /* 32-bit words of the longest small vector. */
 static size_t most_words(const tti_exec *x) {
     size_t n = 2 * (size_t)tti_device_reduce_n_told(x);
+    if (tti_exec_has_parts(x)) n = TTI_MAX(n, 4 * (size_t)x->desc.plan->n_updates); /* 2 doubles */
     for (int i = 0; i < x->n_syncs; i++) {
         const tti_node *node = x->desc.plan->shard.steps[x->syncs[i]];
         n = TTI_MAX(n, (size_t)x->desc.n_shards * (size_t)tti_value_n_elems(node->out[0]));
@@ -74,6 +75,8 @@ static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int
     tti_exec *x = r->x;
     float *pieces[TTI_MAX_PIECES];
     int n_pieces = x->desc.fast ? 1 : x->acc.n_pieces;
+    bool in_parts = tti_exec_has_parts(x);
+    size_t n_buckets = (size_t)x->desc.plan->n_buckets;
     for (int i = 0; i < n_pieces; i++) pieces[i] = x->buffers[x->acc.piece_buffer[i]];
     return r->ops->peers_meet(&(tti_device_peers){.rank = x->rank,
                                                   .n_ranks = x->n_ranks,
@@ -85,6 +88,8 @@ static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int
                                                   .n_flat = x->desc.plan->n_flat,
                                                   .n_most = longest_bucket(x->desc.plan),
                                                   .n_words = most_words(x),
+                                                  .bounds = in_parts ? x->share.bounds : NULL,
+                                                  .n_groups = in_parts ? n_buckets : 0,
                                                   .fast = x->desc.fast,
                                                   .wire = x->desc.fast ? x->desc.wire : TUTTI_F32,
                                                   .way = way_of(x->desc.alg),
@@ -149,6 +154,12 @@ static void merge(tti_exec *x, const tti_bucket *b) {
                                     x->buffers[x->acc.piece_buffer[i]] + b->first, b->n_elems);
 }
 
+static tutti_status sum_bucket(tti_device_reduce *r, int i, bool beside) {
+    const tti_bucket *b = &r->x->desc.plan->buckets[i];
+    if (tti_exec_has_parts(r->x)) return r->ops->peers_sum_parts(r->group, (size_t)i, beside);
+    return r->ops->peers_sum(r->group, b->first, b->n_elems, beside);
+}
+
 static tutti_status sum_next(tti_device_reduce *r) {
     const tti_bucket *b = &r->x->desc.plan->buckets[r->next_bucket++];
     r->has_summed = true;
@@ -159,7 +170,7 @@ static tutti_status sum_next(tti_device_reduce *r) {
     }
     bool is_last = r->next_bucket == r->x->desc.plan->n_buckets; /* the update waits for it */
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
-    TTI_TRY(r->ops->peers_sum(r->group, b->first, b->n_elems, r->beside && !is_last));
+    TTI_TRY(sum_bucket(r, r->next_bucket - 1, r->beside && !is_last));
     return tti_profile_upto(r->x, TTI_ROW_COMM, NULL, "sum of gradients between devices", -1);
 }
 
@@ -213,6 +224,22 @@ tutti_status tti_device_reduce_parts(tti_device_reduce *r, float *parts, size_t 
     size_t first = (size_t)x->first_shard * n, last = (size_t)x->last_shard * n;
     if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));
     TTI_TRY(spread(r, parts, n * (size_t)x->desc.n_shards, first, last));
+    return r->beside ? TUTTI_OK : r->ops->sync();
+}
+
+tutti_status tti_device_reduce_words(tti_device_reduce *r, void *words, size_t n) {
+    if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));
+    TTI_TRY(spread(r, words, n, 0, n));
+    return r->beside ? TUTTI_OK : r->ops->sync();
+}
+
+tutti_status tti_device_reduce_gather(tti_device_reduce *r) {
+    if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));
+    TTI_TRY(r->ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
+    TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
+    TTI_TRY(r->ops->peers_gather(r->group, r->x->params));
+    TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMM, NULL, "parameters between devices", -1));
+    TTI_TRY(r->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
     return r->beside ? TUTTI_OK : r->ops->sync();
 }
 

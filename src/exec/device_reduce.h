@@ -41,6 +41,12 @@ tutti_status tti_device_reduce_take(tti_device_reduce *reduce, const double *tol
 /* Values [V][n] of a TTI_SYNC op, of which this worker has those of its shards. */
 tutti_status tti_device_reduce_parts(tti_device_reduce *reduce, float *parts, size_t n);
 
+/* Where workers have parts of the state: n words of 32 bits, 0 where they are another's, made
+ * whole; and the parameters of others, which they have put into their summed gradients.  A step of
+ * a worker that is not recorded waits for both. */
+tutti_status tti_device_reduce_words(tti_device_reduce *reduce, void *words, size_t n);
+tutti_status tti_device_reduce_gather(tti_device_reduce *reduce);
+
 /* Returns when all workers are here.  Before a step that follows a pause: what is done in one, such
  * as to free memory, may wait for devices, and would do so while one waits for a peer. */
 tutti_status tti_device_reduce_arrive(tti_device_reduce *reduce);

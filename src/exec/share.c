@@ -81,6 +81,18 @@ void tti_share_fini(tti_share *share) {
     *share = (tti_share){0};
 }
 
+bool tti_share_next(const tti_share *share, const tti_plan *plan, int *at, tti_share_run *run) {
+    if (*at >= share->n_blocks) return false;
+    const tti_own_block *own = &share->blocks[*at];
+    *run = (tti_share_run){plan->updates[own->update].first, own->state, 0};
+    for (; *at < share->n_blocks; ++*at, ++own) {
+        const tti_update_step *step = &plan->updates[own->update];
+        if (step->first - run->first != own->state - run->state) break;
+        run->n_elems = step->first + step->n_elems - run->first;
+    }
+    return true;
+}
+
 const size_t *tti_share_bounds(const tti_share *share, const tti_plan *plan, size_t first) {
     int low = 0, high = plan->n_buckets - 1; /* the last bucket that begins at or before first */
     while (low < high) {

@@ -28,6 +28,14 @@ typedef struct tti_share {
 tutti_status tti_share_init(const tti_plan *plan, int rank, int n_ranks, tti_share *share);
 void tti_share_fini(tti_share *share);
 
+/* Own elements that lie together in the flat arrays and in those of state. */
+typedef struct tti_share_run {
+    size_t first, state, n_elems;
+} tti_share_run;
+
+/* The run that begins with own block *at, which becomes the next one's; false: there is none. */
+bool tti_share_next(const tti_share *share, const tti_plan *plan, int *at, tti_share_run *run);
+
 /* The bounds of the bucket that element first of the flat arrays lies in. */
 const size_t *tti_share_bounds(const tti_share *share, const tti_plan *plan, size_t first);
 

@@ -202,19 +202,13 @@ static tutti_status reduce_fast(tti_exec *x, size_t first, size_t n_elems) {
                                  x->desc.alg);
 }
 
-/* What each worker is to get of a bucket, from its begin; NULL: all of it. */
-static const size_t *parts_of(const tti_exec *x, size_t first, size_t *bounds) {
-    if (!tti_exec_has_parts(x)) return NULL;
-    const size_t *flat = tti_share_bounds(&x->share, x->desc.plan, first);
-    for (int r = 0; r <= x->n_ranks; r++) bounds[r] = flat[r] - first;
-    return bounds;
-}
-
 /* Alone the merges have left one piece: the whole tree. */
 static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems) {
     /* Parts are summed along the tree in fast mode too, where a ring would not know of them. */
     bool no_ring = x->desc.fast && x->desc.alg == TUTTI_ALG_RING;
+    bool in_parts = tti_exec_has_parts(x);
     size_t bounds[TTI_MAX_RANKS + 1];
+    if (in_parts) tti_zero_bounds(x, first, bounds);
     tti_piece pieces[TTI_MAX_PIECES];
     for (int i = 0; i < x->acc.n_pieces; i++) {
         pieces[i] = x->acc.pieces[i];
@@ -228,7 +222,7 @@ static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems) {
                                                      .dtype = TUTTI_F32,
                                                      .n_shards = x->desc.n_shards,
                                                      .alg = no_ring ? TUTTI_ALG_AUTO : x->desc.alg,
-                                                     .bounds = parts_of(x, first, bounds)});
+                                                     .bounds = in_parts ? bounds : NULL});
 }
 
 tutti_status tti_exec_reduce(tti_exec *x, size_t first, size_t n_elems) {
@@ -328,7 +322,6 @@ static tutti_status reduce_all(tti_exec *x) {
 
 static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     *result = (tti_step_result){0};
-    x->has_whole_ema = false;
     int64_t start = tti_now_ns();
     note(x, desc, "compute");
     tti_profile_next_step(x);
@@ -373,6 +366,7 @@ tutti_status tti_exec_keep(tti_exec *x, const tti_kept_samples *samples, int ahe
 }
 
 tutti_status tti_exec_begin(tti_exec *x, const tti_step_desc *desc) {
+    x->has_whole_ema = false;
     if (x->device) return tti_exec_device_begin(x, desc);
     TTI_ASSERT(!x->has_begun);
     x->begun = *desc;
@@ -395,8 +389,8 @@ tutti_status tti_exec_step(tti_exec *x, const tti_step_desc *desc, tti_step_resu
 
 tutti_status tti_exec_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     note(x, desc, "evaluate");
-    if (x->device) return tti_exec_device_eval(x, desc, result);
     if (x->ema && tti_exec_has_parts(x)) TTI_TRY(tti_zero_gather_ema(x));
+    if (x->device) return tti_exec_device_eval(x, desc, result);
     TTI_TRY(compute(x, desc, true));
     TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
     tti_exec_add_sums(x, result);

@@ -22,20 +22,40 @@ tutti_status tti_zero_join(tti_exec *x, double *values, size_t n_each) {
                                  TUTTI_ALG_AUTO);
 }
 
-static tutti_status gather(tti_exec *x, float *dst) {
+void tti_zero_bounds(const tti_exec *x, size_t first, size_t *bounds) {
+    const size_t *flat = tti_share_bounds(&x->share, x->desc.plan, first);
+    for (int r = 0; r <= x->n_ranks; r++) bounds[r] = flat[r] - first;
+}
+
+tutti_status tti_zero_gather(tti_exec *x, const float *src, float *dst) {
     return tti_comm_gather_parts(x->desc.comm,
-                                 &(tti_parts_desc){.src = tti_exec_grads(x),
+                                 &(tti_parts_desc){.src = src,
                                                    .dst = dst,
                                                    .bounds = x->share.bounds,
                                                    .n_groups = (size_t)x->desc.plan->n_buckets,
                                                    .dtype = TUTTI_F32});
 }
 
-tutti_status tti_zero_gather_params(tti_exec *x) { return gather(x, x->params); }
+tutti_status tti_zero_gather_params(tti_exec *x) {
+    return tti_zero_gather(x, tti_exec_grads(x), x->params);
+}
+
+/* Memory of the host for gathered state. */
+static tutti_status staging_of(tti_exec *x, float **staging) {
+    if (x->device) return tti_exec_device_staging(x, staging);
+    *staging = tti_exec_grads(x);
+    return TUTTI_OK;
+}
+
+/* On a device as it was pulled. */
+static float *state_array(tti_exec *x, int64_t k) {
+    if (x->device) return tti_exec_device_mirror(x, k == TTI_STATE_EMA ? 1 : 2 + (int)k);
+    return k == TTI_STATE_EMA ? x->ema : x->states[k];
+}
 
 /* Own elements of a state array between first and last, put at the places of their parameters. */
-static void spread(tti_exec *x, const float *state, size_t first, size_t last) {
-    float *to = tti_exec_grads(x);
+static void spread(tti_exec *x, int64_t k, size_t first, size_t last, float *to) {
+    const float *state = state_array(x, k);
     for (int i = 0; i < x->share.n_blocks; i++) {
         const tti_own_block *own = &x->share.blocks[i];
         const tti_update_step *step = &x->desc.plan->updates[own->update];
@@ -45,9 +65,13 @@ static void spread(tti_exec *x, const float *state, size_t first, size_t last) {
 }
 
 tutti_status tti_zero_gather_ema(tti_exec *x) {
+    float *whole;
     if (x->has_whole_ema) return TUTTI_OK;
-    spread(x, x->ema, 0, x->desc.plan->n_flat);
-    TTI_TRY(gather(x, tti_exec_grads(x)));
+    TTI_TRY(staging_of(x, &whole));
+    if (x->device) TTI_TRY(tti_exec_device_pull_ema(x));
+    spread(x, TTI_STATE_EMA, 0, x->desc.plan->n_flat, whole);
+    TTI_TRY(tti_zero_gather(x, whole, whole));
+    if (x->device) TTI_TRY(tti_exec_device_put_staging(x));
     x->has_whole_ema = true;
     return TUTTI_OK;
 }
@@ -62,22 +86,16 @@ typedef struct request {
 
 enum { END = -2 };
 
-static float *state_array(const tti_exec *x, int64_t k) {
-    return k == TTI_STATE_EMA ? x->ema : x->states[k];
-}
-
 /* A slot lies in one bucket: its bounds, cut to the slot, are the parts to gather. */
-static tutti_status gather_slot(tti_exec *x, const request *want) {
+static tutti_status gather_slot(tti_exec *x, const request *want, float *to) {
     const size_t *bounds = tti_share_bounds(&x->share, x->desc.plan, want->first);
     size_t slot[TTI_MAX_RANKS + 1], last = want->first + want->n_elems;
     for (int r = 0; r <= x->n_ranks; r++) slot[r] = TTI_MIN(TTI_MAX(bounds[r], want->first), last);
     x->has_whole_ema = false;
-    spread(x, state_array(x, want->k), want->first, last);
-    return tti_comm_gather_parts(x->desc.comm, &(tti_parts_desc){.src = tti_exec_grads(x),
-                                                                 .dst = tti_exec_grads(x),
-                                                                 .bounds = slot,
-                                                                 .n_groups = 1,
-                                                                 .dtype = TUTTI_F32});
+    spread(x, want->k, want->first, last, to);
+    return tti_comm_gather_parts(
+        x->desc.comm,
+        &(tti_parts_desc){.src = to, .dst = to, .bounds = slot, .n_groups = 1, .dtype = TUTTI_F32});
 }
 
 static tutti_status tell(tti_exec *x, request *want) {
@@ -90,20 +108,25 @@ tutti_status tti_exec_fetch(tti_exec *x, int k, size_t first, size_t n_elems, co
         *data = (k == TTI_STATE_EMA ? tti_exec_ema(x) : tti_exec_state(x, k)) + first;
         return TUTTI_OK;
     }
+    float *whole;
+    TTI_TRY(staging_of(x, &whole));
     TTI_TRY(tell(x, &want));
-    TTI_TRY(gather_slot(x, &want));
-    *data = tti_exec_grads(x) + first;
+    TTI_TRY(gather_slot(x, &want, whole));
+    *data = whole + first;
     return TUTTI_OK;
 }
 
 tutti_status tti_exec_serve(tti_exec *x) {
-    while (tti_exec_has_parts(x)) {
+    float *whole;
+    if (!tti_exec_has_parts(x)) return TUTTI_OK;
+    TTI_TRY(staging_of(x, &whole));
+    TTI_TRY(tti_exec_pull(x));
+    for (;;) {
         request want = {0};
         TTI_TRY(tell(x, &want));
-        if (want.k == END) break;
-        TTI_TRY(gather_slot(x, &want));
+        if (want.k == END) return TUTTI_OK;
+        TTI_TRY(gather_slot(x, &want, whole));
     }
-    return TUTTI_OK;
 }
 
 tutti_status tti_exec_serve_end(tti_exec *x) {

@@ -15,6 +15,13 @@ bool tti_exec_has_parts(const tti_exec *x);
  * them, on every worker.  Without parts nothing is to do.  Collective, as all of these. */
 tutti_status tti_zero_join(tti_exec *x, double *values, size_t n_each);
 
+/* What each worker is to get of the bucket that begins at element first, from its begin on:
+ * bounds [n_ranks + 1] is filled. */
+void tti_zero_bounds(const tti_exec *x, size_t first, size_t *bounds);
+
+/* Every worker's part of all buckets, in memory of the host; src may be dst. */
+tutti_status tti_zero_gather(tti_exec *x, const float *src, float *dst);
+
 /* The parameters of all parts, each from its owner, which has put them at their places in the
  * buffer of the summed gradients. */
 tutti_status tti_zero_gather_params(tti_exec *x);

@@ -84,11 +84,6 @@ tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
         return tti_fail(TUTTI_E_CONFIG,
                         "train.precision=tf32 is a way of GPUs to multiply, and this job computes "
                         "on the host; give train.precision=f32");
-    if (out->n > 0 && job->config.parallel.zero > 0)
-        return tti_fail(TUTTI_E_CONFIG,
-                        "parallel.zero=1: state of the optimizer is split between workers on the "
-                        "host only so far, and this job computes on GPUs; give parallel.zero=0, "
-                        "or parallel.devices=cpu");
     if (strcmp(job->config.parallel.devices, "auto") == 0)
         tti_options_put(&job->options, "parallel.devices", out->n ? "gpu" : "cpu",
                         out->n ? "auto, there are some" : "auto, no GPU");

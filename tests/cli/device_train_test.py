@@ -41,6 +41,25 @@ def test_same_bits():
     runs.same_story(runs.story("host_pictures"), "pictures")
 
 
+def test_parts_of_state():
+    """Split over workers, whose parts go by way of the host: the bits of the host, averages and
+    clipping too; and checkpoints that others go on from, each in its own way."""
+    more = ["train.ema=0.9", "train.clip_norm=0.5", "train.epochs=1"]
+    parts = more + ["parallel.zero=1"]
+    train("host", *more, "-n", "1", devices="cpu").expect(0)
+    told = runs.story("host")
+    for run, place in (("one", ["-n", "1"]), ("two", ["-n", "2"]), ("four", ["-n", "4"]),
+                       ("three", ["-n", "3", PROCESSES])):
+        train(run, *parts, *place).expect(0)
+        runs.same_story(told, run)
+    start = [[r for r in runs.records(run) if r["event"] == "start"][0] for run in ("one", "four")]
+    if not 0.9 < start[1]["bytes_states"] / start[0]["bytes_states"] * 4 < 1.1:
+        raise AssertionError(start)
+    train("lost", *parts, "-n", "2", says="lost=7").expect(10)
+    runs.tutti("train", "--resume", "lost", "-n", "3", "parallel.devices=cpu").expect(0)
+    runs.same_story(told, "lost")
+
+
 def lose(run, says, *arguments):
     """A run whose device fails: exit code, and text in the terminal or the worker's log."""
     ended = train(run, *arguments, says=says).expect(10)

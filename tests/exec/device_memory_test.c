@@ -8,6 +8,7 @@ enum { MIB = 1 << 20 };
 
 /* 4 arrays of 100 MiB, 1000 MiB of activations for 64 rows, 10 MiB of samples: 1410 MiB. */
 static const tti_device_need need = {.flat = 100 * (size_t)MIB,
+                                     .state = 100 * (size_t)MIB,
                                      .arena = 1000 * (size_t)MIB,
                                      .inputs = 10 * (size_t)MIB,
                                      .n_states = 2,

@@ -1,6 +1,6 @@
 /* device_module.c - a module named cuda whose devices are the host: queues, recordings, moments and
  * an update program as a GPU has them, over the host's kernels.  For tests of what uses devices, on
- * machines that have none.  It knows sgd without clipping or averages.
+ * machines that have none.  It knows sgd, clipping by the norm and averages.
  *
  * $TUTTI_TEST_DEVICE, parts joined by ',':
  *   lost=N   the device fails when it comes to step N (from 1) and gives nothing but errors then
@@ -343,17 +343,19 @@ static void accumulate(float *dst, const float *src, size_t n_elems) {
 typedef struct update {
     tti_update_desc desc;
     tti_update_block *blocks;
+    double *partials; /* [n_blocks] */
     float momentum;
 } update;
 
 static tutti_status update_create(const tti_update_desc *desc, void **out) {
-    bool plain = desc->clip_norm <= 0 && desc->clip_value <= 0 && desc->l1 <= 0 && !desc->ema;
+    bool plain = desc->clip_value <= 0 && desc->l1 <= 0;
     if (!desc->node || strcmp(desc->node->op->name, "sgd") != 0 || !plain)
         return tti_fail(TUTTI_E_UNSUPPORTED, "test device: plain sgd alone is known");
     update *u = calloc(1, sizeof *u);
     size_t n_bytes = (size_t)desc->n_blocks * sizeof *u->blocks;
     if (u) u->blocks = malloc(n_bytes + 1);
-    TTI_ASSERT(u && u->blocks);
+    if (u) u->partials = calloc((size_t)desc->n_blocks + 1, sizeof *u->partials);
+    TTI_ASSERT(u && u->blocks && u->partials);
     u->desc = *desc;
     memcpy(u->blocks, desc->blocks, n_bytes);
     u->momentum = (float)tti_attr_float(desc->node, "momentum");
@@ -361,27 +363,62 @@ static tutti_status update_create(const tti_update_desc *desc, void **out) {
     return TUTTI_OK;
 }
 
-static void train_block(const update *u, const tti_update_block *b, float inv_count) {
+static void train_element(const update *u, const tti_update_block *b, float scale, size_t i) {
     const tti_step_args *args = u->desc.args;
-    float lr = args->lr * b->lr_factor;
-    for (uint64_t i = b->first; i < b->first + b->n_elems; i++) {
-        float *w = &u->desc.params[i], *m = &u->desc.states[0][i], g = u->desc.grads[i];
-        if (b->kind == TTI_BLOCK_BUFFER) {
-            *w = (1 - b->decay) * *w + b->decay * g * args->inv_rows;
-        } else if (b->kind == TTI_BLOCK_TRAINED) {
-            *m = u->momentum * *m + (g * inv_count + b->decay * *w);
-            *w -= lr * *m;
-        }
+    float lr = args->lr * b->lr_factor, g = u->desc.grads[b->first + i];
+    float *w = &u->desc.params[b->first + i], *m = &u->desc.states[0][b->state + i];
+    if (b->kind == TTI_BLOCK_BUFFER) {
+        *w = (1 - b->decay) * *w + b->decay * g * args->inv_rows;
+    } else if (b->kind == TTI_BLOCK_TRAINED) {
+        *m = u->momentum * *m + (g * scale + b->decay * *w);
+        *w -= lr * *m;
     }
 }
 
-static uint64_t hash_of(const update *u) {
+static void average_element(const update *u, const tti_update_block *b, size_t i) {
+    float decay = b->kind == TTI_BLOCK_BUFFER ? 0 : (float)u->desc.ema_decay;
+    float *ema = &u->desc.ema[b->state + i];
+    *ema = decay * *ema + (1 - decay) * u->desc.params[b->first + i];
+}
+
+/* As backend.h says: where there are others, they find the parameters among the gradients. */
+static void train_block(const update *u, const tti_update_block *b, float scale) {
+    for (size_t i = 0; b->is_own && i < b->n_elems; i++) {
+        if (!u->desc.report->bad) train_element(u, b, scale, i);
+        if (!u->desc.report->bad && u->desc.ema) average_element(u, b, i);
+        if (u->desc.spread) u->desc.grads[b->first + i] = u->desc.params[b->first + i];
+    }
+}
+
+/* others: of the blocks that are not own. */
+static uint64_t hash_of(const update *u, bool own, bool others) {
     uint64_t hash = 0;
     for (int i = 0; i < u->desc.n_blocks; i++) {
         const tti_update_block *b = &u->blocks[i];
-        hash += tti_backend_cpu.hash(u->desc.params + b->first, b->n_elems, b->first);
+        if (b->is_own ? own : others)
+            hash += tti_backend_cpu.hash(u->desc.params + b->first, b->n_elems, b->first);
     }
     return hash;
+}
+
+static void run_squares(command *c) {
+    const update *u = c->state;
+    for (int i = 0; i < u->desc.n_blocks; i++) {
+        const tti_update_block *b = &u->blocks[i];
+        bool counts = b->is_own && b->kind == TTI_BLOCK_TRAINED;
+        u->partials[i] =
+            counts ? tti_backend_cpu.sum_squares(u->desc.grads + b->first, b->n_elems) : 0;
+    }
+}
+
+static float clip_of(const update *u, double inv_count) {
+    double sum = 0;
+    if (u->desc.clip_norm <= 0) return 1;
+    for (int i = 0; i < u->desc.n_blocks; i++) sum += u->partials[i];
+    double norm = sqrt(sum) * inv_count;
+    u->desc.report->grad_norm = norm;
+    if (!isfinite(norm)) u->desc.report->bad |= TTI_BAD_GRADIENT;
+    return norm > u->desc.clip_norm ? (float)(u->desc.clip_norm / (norm + 1e-6)) : 1;
 }
 
 static void run_update(command *c) {
@@ -390,24 +427,38 @@ static void run_update(command *c) {
     for (int s = 0; s < u->desc.n_shards; s++)
         loss += u->desc.sums[3 * s], n += u->desc.sums[3 * s + 1];
     *u->desc.report = (tti_step_report){.bad = isfinite(loss) ? 0u : TTI_BAD_LOSS};
-    if (u->desc.report->bad) return;
-    float inv_count = (float)((n > 0 ? 1 / n : 0) / (double)u->desc.args->loss_scale);
-    for (int i = 0; i < u->desc.n_blocks; i++) train_block(u, &u->blocks[i], inv_count);
-    u->desc.report->params_hash = hash_of(u);
+    double inv_count = (n > 0 ? 1 / n : 0) / (double)u->desc.args->loss_scale;
+    float scale = (float)inv_count * clip_of(u, inv_count);
+    for (int i = 0; i < u->desc.n_blocks; i++) train_block(u, &u->blocks[i], scale);
+    if (!u->desc.report->bad) u->desc.report->params_hash = hash_of(u, true, false);
 }
 
 static tutti_status update_run(void *state) {
+    const update *u = state;
+    if (u->desc.clip_norm > 0) TTI_TRY(put(&(command){.run = run_squares, .state = state}));
+    if (u->desc.clip_norm > 0 && u->desc.spread)
+        TTI_TRY(u->desc.spread(u->desc.user, u->partials, 2 * (size_t)u->desc.n_blocks));
     return put(&(command){.run = run_update, .state = state});
 }
 
+static void run_complete(command *c) {
+    const update *u = c->state;
+    if (!u->desc.report->bad) u->desc.report->params_hash += hash_of(u, false, true);
+}
+
+static tutti_status update_complete(void *state) {
+    return put(&(command){.run = run_complete, .state = state});
+}
+
 static tutti_status update_hash(void *state, uint64_t *hash) {
-    *hash = hash_of(state);
+    *hash = hash_of(state, true, true);
     return check();
 }
 
 static void update_destroy(void *state) {
     update *u = state;
     if (u) free(u->blocks);
+    if (u) free(u->partials);
     free(u);
 }
 
@@ -499,6 +550,7 @@ static const tti_device_ops ops = {
     .join = join,
     .update_create = update_create,
     .update_run = update_run,
+    .update_complete = update_complete,
     .update_hash = update_hash,
     .update_destroy = update_destroy,
     .memory = memory,
