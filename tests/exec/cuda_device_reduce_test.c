@@ -55,7 +55,7 @@ T_CASE(rounded_sums_are_near) {
                              .wire = wires[i % 2],
                              .record = true,
                              .alg = i < 2 ? TUTTI_ALG_DIRECT : TUTTI_ALG_RING,
-                             .n_elems = {16, 70000 * 16, 48}};
+                             .n_elems = {16, 2000 * 16, 48}};
             reduce_run(&c, w);
         }
 }
