@@ -28,6 +28,11 @@ static const tti_attr_spec pair_attrs[] = {
     {"relu", TTI_ATTR_INT, 0, "1: relu of the sum"},
     {0}};
 
+static const tti_attr_spec mask_attrs[] = {
+    {"eps", TTI_ATTR_FLOAT, 1e-5, "added to the variance of x"},
+    {"eps_r", TTI_ATTR_FLOAT, 1e-5, "added to the variance of r, where r is normalised too"},
+    {0}};
+
 /* ---- infer ---- */
 
 static tutti_status bn_stats_infer(const tti_node *node, tutti_type *out) {
@@ -82,6 +87,27 @@ static tutti_status bn_apply_pair_infer(const tti_node *node, tutti_type *out) {
     for (int i = 1; i < 8; i++)
         if (i != 4) TTI_TRY(need_vector(node, i, i % 4 == 1 ? 2 * n_channels + 1 : n_channels));
     out[0] = node->in[0]->type;
+    return TUTTI_OK;
+}
+
+/* x, stats, gamma, beta, r, and its stats, gamma, beta or none of them */
+static tutti_status bn_apply_mask_infer(const tti_node *node, tutti_type *out) {
+    if (node->n_in == 8) {
+        TTI_TRY(bn_apply_pair_infer(node, out));
+    } else {
+        double eps = tti_attr_float(node, "eps");
+        if (!(eps > 0 && isfinite(eps))) return tti_node_fail(node, "eps must be > 0, is %g", eps);
+        TTI_TRY(need_planes(node));
+        int64_t n_channels = tti_in_dim(node, 0, 1);
+        TTI_TRY(need_vector(node, 1, 2 * n_channels + 1));
+        for (int i = 2; i < 4; i++) TTI_TRY(need_vector(node, i, n_channels));
+        TTI_TRY(check_like_first(node, 4));
+        if (node->n_in != 5)
+            return tti_node_fail(node, "there are 5 inputs or 8, not %d", node->n_in);
+        out[0] = node->in[0]->type;
+    }
+    TTI_TRY(need_masked(node));
+    out[1] = mask_type(node);
     return TUTTI_OK;
 }
 
@@ -204,20 +230,34 @@ static void bn_apply_reference(const tti_args *a) {
     }
 }
 
+/* Element i, of channel c, of bn(x) + bn(r), or of bn(x) + r where r has no statistics. */
+static double pair_at(const tti_args *a, const planes *p, size_t c, size_t i) {
+    const double eps[2] = {tti_attr_float(a->node, "eps"), tti_attr_float(a->node, "eps_r")};
+    double y = a->node->n_in == 8 ? 0 : a->in[4][i];
+    for (int k = 0; k < a->node->n_in / 4; k++) {
+        const double *const *in = a->in + 4 * k;
+        double rstd = rstd_of(in[1][0], in[1][1 + p->c + c], eps[k]);
+        y += (in[0][i] - in[1][1 + c]) * (in[2][c] * rstd) + in[3][c];
+    }
+    return y;
+}
+
 static void bn_apply_pair_reference(const tti_args *a) {
     planes p = planes_of(a->node);
-    const double eps[2] = {tti_attr_float(a->node, "eps"), tti_attr_float(a->node, "eps_r")};
-    for (size_t c = 0; c < p.c; c++)
-        for (size_t n = 0; n < p.n; n++)
-            for (size_t i = (n * p.c + c) * p.s; i < (n * p.c + c + 1) * p.s; i++) {
-                double y = 0;
-                for (int k = 0; k < 2; k++) {
-                    const double *const *in = a->in + 4 * k;
-                    double rstd = rstd_of(in[1][0], in[1][1 + p.c + c], eps[k]);
-                    y += (in[0][i] - in[1][1 + c]) * (in[2][c] * rstd) + in[3][c];
-                }
-                a->out[0][i] = tti_attr_int(a->node, "relu") && y < 0 ? 0 : y;
-            }
+    for (size_t i = 0; i < p.n * p.c * p.s; i++) {
+        double y = pair_at(a, &p, i / p.s % p.c, i);
+        a->out[0][i] = tti_attr_int(a->node, "relu") && y < 0 ? 0 : y;
+    }
+}
+
+static void bn_apply_mask_reference(const tti_args *a) {
+    planes p = planes_of(a->node);
+    memset(a->out[1], 0, tti_out_n(a->node, 1) * sizeof(double));
+    for (size_t i = 0; i < p.n * p.c * p.s; i++) {
+        double y = fmax(pair_at(a, &p, i / p.s % p.c, i), 0);
+        a->out[0][i] = y;
+        if (y > 0) a->out[1][mask_byte(&p, i)] += 1 << mask_bit(&p, i);
+    }
 }
 
 static void bn_eval_reference(const tti_args *a) {
@@ -309,6 +349,12 @@ static tutti_status bn_apply_pair_shard(const tti_node *node, const tti_placemen
     return tti_shard_match(node, rules, 2, in, out, planes_why);
 }
 
+static tutti_status bn_apply_mask_shard(const tti_node *node, const tti_placement *in,
+                                        tti_placement *out) {
+    static const tti_shard_rule rules[] = {{"0OWW0OWW", "00"}, {"0WWW0WWW", "00"}};
+    return tti_shard_match(node, rules, 2, in, out, planes_why);
+}
+
 static tutti_status bn_eval_shard(const tti_node *node, const tti_placement *in,
                                   tti_placement *out) {
     static const tti_shard_rule rules[] = {{"0WWWW0", "0"}, {"100001", "1"}};
@@ -391,6 +437,23 @@ static const tti_sample bn_apply_pair_samples[] = {
     {0},
 };
 
+static const tti_sample bn_apply_mask_samples[] = {
+    {.in = "f32[4,8,3,5] f32[17] f32[8] f32[8] f32[4,8,3,5]", .lo = -2, .hi = 2},
+    {.in = "f32[3,16,2,4] f32[33] f32[16] f32[16] f32[3,16,2,4] f32[33] f32[16] f32[16]",
+     .attrs = "eps_r=0.5",
+     .lo = 0.1,
+     .hi = 2},
+    {.in = "bf16[2,64,3,3] f32[129] f32[64] f32[64] bf16[2,64,3,3]", .lo = 0.1, .hi = 2},
+    {.in = "f32[4,24] f32[49] f32[24] f32[24] f32[4,24]", .lo = 0.5, .hi = 2},
+    {.in = "f32[0,8] f32[17] f32[8] f32[8] f32[0,8]", .lo = 0.5, .hi = 2},
+    {.in = "f32[4,6] f32[13] f32[6] f32[6] f32[4,6]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,8] f32[17] f32[8] f32[8] f32[4,7]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,8] f32[17] f32[8] f32[8] f32[4,8] f32[17]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,8] f32[16] f32[8] f32[8] f32[4,8]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,8] f32[17] f32[8] f32[8] f32[4,8]", .attrs = "eps=0", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
 static const tti_sample bn_eval_samples[] = {
     {.in = "f32[4,6,3,5] f32[6] f32[6] f32[6] f32[6]", .lo = 0.5, .hi = 2},
     {.in = "f32[2,3] f32[3] f32[3] f32[3] f32[3]", .attrs = "eps=0.01", .lo = 0.5, .hi = 2},
@@ -470,6 +533,19 @@ const tti_op tti_ops_batch_norm[] = {
      .cost = bn_cost,
      .reference = bn_apply_pair_reference,
      .samples = bn_apply_pair_samples},
+    {.name = "bn_apply_mask",
+     .doc = "y = relu(bn(x) + r) or relu(bn(x) + bn(r)), and where y > 0, 8 channels in a byte; "
+            "inputs x, stats, gamma, beta, r, its stats? gamma? beta?",
+     .n_in_min = 5,
+     .n_in_max = 8,
+     .n_out = 2,
+     .attrs = mask_attrs,
+     .traits = TTI_CHANNELS_LAST | TTI_IN_PLACE,
+     .infer = bn_apply_mask_infer,
+     .shard = bn_apply_mask_shard,
+     .cost = bn_cost,
+     .reference = bn_apply_mask_reference,
+     .samples = bn_apply_mask_samples},
     {.name = "bn_running",
      .doc = "rows mean[C], rows M2/(count-1)[C]: what moves the running statistics; inputs stats, "
             "rows",

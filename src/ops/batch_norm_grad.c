@@ -73,13 +73,25 @@ static int join_more(const tti_node *node) {
     return i < node->n_in ? i : -1;
 }
 
-/* dy, y, x, stats, rows?, more? */
+/* Of bn_grad_join: y comes as the mask of bn_apply_mask. */
+static bool has_mask(const tti_node *node) { return node->in[1]->type.dtype == TUTTI_U8; }
+
+static tutti_status check_mask(const tti_node *node) {
+    char text[128];
+    tutti_type want = mask_type(node);
+    TTI_TRY(need_masked(node));
+    if (tti_shape_equal(tti_in_shape(node, 1), &want.shape)) return TUTTI_OK;
+    return tti_node_fail(node, "the mask must be %s", tti_type_text(&want, text, sizeof text));
+}
+
+/* dy, y or mask, x, stats, rows?, more? */
 static tutti_status bn_grad_join_infer(const tti_node *node, tutti_type *out) {
     double eps = tti_attr_float(node, "eps");
     int more = join_more(node);
     if (!(eps > 0 && isfinite(eps))) return tti_node_fail(node, "eps must be > 0, is %g", eps);
     TTI_TRY(need_planes(node));
-    for (int i = 1; i < 3; i++) TTI_TRY(check_like_first(node, i));
+    TTI_TRY(has_mask(node) ? check_mask(node) : check_like_first(node, 1));
+    TTI_TRY(check_like_first(node, 2));
     TTI_TRY(need_vector(node, 3, 2 * tti_in_dim(node, 0, 1) + 1));
     if (join_rows(node) > 0) TTI_TRY(check_rows(node, 4));
     if (more > 0) TTI_TRY(check_like_first(node, more));
@@ -134,12 +146,18 @@ static void bn_grad_sums_reference(const tti_args *a) {
     }
 }
 
+/* Whether element i of dy counts. */
+static bool passes(const tti_args *a, const planes *p, size_t i) {
+    if (!has_mask(a->node)) return a->in[1][i] > 0;
+    return ((int)a->in[1][mask_byte(p, i)] >> mask_bit(p, i) & 1) != 0;
+}
+
 static void bn_grad_join_reference(const tti_args *a) {
     planes p = planes_of(a->node);
     int with_rows = join_rows(a->node), with_more = join_more(a->node);
     size_t rows = with_rows > 0 ? rows_of(a, with_rows, p.n) : p.n;
     double eps = tti_attr_float(a->node, "eps");
-    const double *y = a->in[1], *x = a->in[2], *stats = a->in[3];
+    const double *x = a->in[2], *stats = a->in[3];
     const double *more = with_more > 0 ? a->in[with_more] : NULL;
     a->out[1][0] = (double)(rows * p.s);
     for (size_t c = 0; c < p.c; c++) {
@@ -147,7 +165,7 @@ static void bn_grad_join_reference(const tti_args *a) {
         double sum = 0, dot = 0;
         for (size_t n = 0; n < p.n; n++)
             for (size_t i = (n * p.c + c) * p.s; i < (n * p.c + c + 1) * p.s; i++) {
-                double dz = y[i] > 0 ? a->in[0][i] + (more ? more[i] : 0) : 0;
+                double dz = passes(a, &p, i) ? a->in[0][i] + (more ? more[i] : 0) : 0;
                 a->out[0][i] = dz;
                 if (n >= rows) continue;
                 sum += dz;
@@ -269,6 +287,20 @@ static const tti_sample bn_grad_join_samples[] = {
      .int_lo = 3,
      .int_hi = 3},
     {.in = "f32[0,2] f32[0,2] f32[0,2] f32[5] f32[0,2]", .lo = 0.5, .hi = 2},
+    {.in = "f32[4,16,3,5] u8[4,2,3,5] f32[4,16,3,5] f32[33] f32[4,16,3,5]",
+     .attrs = "eps=9",
+     .lo = -2,
+     .hi = 2,
+     .int_lo = 0,
+     .int_hi = 255},
+    {.in = "f32[6,64,2,2] u8[6,8,2,2] f32[6,64,2,2] f32[129] i32[]",
+     .attrs = "eps=9",
+     .lo = -2,
+     .hi = 2,
+     .int_lo = 3,
+     .int_hi = 5},
+    {.in = "f32[4,6] u8[4,1] f32[4,6] f32[13]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,8] u8[4,2] f32[4,8] f32[17]", .expect = TUTTI_E_INVALID},
     {.in = "f32[64,32,9,9] f32[64,32,9,9] f32[64,32,9,9] f32[65] f32[64,32,9,9]",
      .attrs = "eps=9",
      .lo = -2,
@@ -336,8 +368,8 @@ const tti_op tti_ops_batch_norm_grad[] = {
      .reference = bn_grad_sums_reference,
      .samples = bn_grad_sums_samples},
     {.name = "bn_grad_join",
-     .doc = "dz = dy + more where y > 0, and bn_grad_sums of dz; inputs dy, y, x, stats, rows?, "
-            "more?",
+     .doc = "dz = dy + more where y > 0, and bn_grad_sums of dz; inputs dy, y or bn_apply_mask's "
+            "mask, x, stats, rows?, more?",
      .n_in_min = 4,
      .n_in_max = 6,
      .n_out = 4,

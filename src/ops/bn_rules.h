@@ -62,6 +62,30 @@ static inline tutti_status check_like_first(const tti_node *node, int i) {
     return tti_need_same_shape(node, 0, i);
 }
 
+/* Where a value like input 0 is above 0: 8 channels at one place are a byte, the first its lowest
+ * bit. */
+enum { TTI_MASK_CHANNELS = 8 };
+
+static inline tutti_type mask_type(const tti_node *node) {
+    tutti_type type = {TUTTI_U8, *tti_in_shape(node, 0)};
+    type.shape.dim[1] /= TTI_MASK_CHANNELS;
+    return type;
+}
+
+static inline tutti_status need_masked(const tti_node *node) {
+    if (tti_in_dim(node, 0, 1) % TTI_MASK_CHANNELS == 0) return TUTTI_OK;
+    return tti_node_fail(node, "a mask is of %d channels each, there are %lld", TTI_MASK_CHANNELS,
+                         (long long)tti_in_dim(node, 0, 1));
+}
+
+/* The byte of element i, and its bit there. */
+static inline size_t mask_byte(const planes *p, size_t i) {
+    return i / p->s / TTI_MASK_CHANNELS * p->s + i % p->s;
+}
+static inline int mask_bit(const planes *p, size_t i) {
+    return (int)(i / p->s % TTI_MASK_CHANNELS);
+}
+
 static inline tutti_type stats_type(int64_t n_channels) {
     return (tutti_type){TUTTI_F32, TUTTI_SHAPE(2 * n_channels + 1)};
 }

@@ -7,6 +7,8 @@
  *   bn_grad_sums, bn_grad_apply with y = relu(bn(x))   with beta (and gamma) instead of y: they
  *                                                      have x at hand, and make y again
  *   relu(bn(x) + bn(r)) in two nodes                  bn_apply_pair, if nobody else wants bn(r)
+ *   bn_grad_join(dy, y, ..) with such a y             y, mask = bn_apply_mask(..); the join reads
+ * the or relu(bn(x) + r)                                bits of mask instead
  *
  * Only for backends that ask for it (tti_target.fuse_batch_norm).  The ops are named here, once, as
  * in fuse_norm.c: that they are about the same normalisation is no property of another op. */
@@ -190,4 +192,69 @@ tutti_status tti_fuse_bn_pairs(tutti_graph **g, const tti_target *target) {
     }
     free(gone);
     return tti_rewrite_finish(&rw, g);
+}
+
+/* ---- masks of bits ---- */
+
+typedef struct masking {
+    tti_rewrite rw;
+    const tti_op *norm, *pair, *grad;
+    tutti_value **mask; /* [n_nodes], by the node that makes y: what may be read instead */
+} masking;
+
+/* relu(bn(x) + r), or + bn(r), of channels that make whole bytes. */
+static bool makes_mask(const masking *m, const tti_node *node) {
+    bool with_r =
+        node->op == m->norm && node->n_in == 5 && tti_attr_int(node, "act") == TTI_EPILOGUE_RELU;
+    bool pair = node->op == m->pair && tti_attr_int(node, "relu");
+    return (with_r || pair) && node->out[0]->type.shape.dim[1] % 8 == 0;
+}
+
+static void emit_mask(masking *m, const tti_node *node) {
+    tutti_value *in[8];
+    double eps = tti_attr_float(node, "eps");
+    for (int i = 0; i < node->n_in; i++) in[i] = m->rw.map[node->in[i]->id];
+    tti_attr_arg attrs[3] = {TTI_FLOAT("eps", eps)};
+    if (node->op == m->pair) attrs[1] = TTI_FLOAT("eps_r", tti_attr_float(node, "eps_r"));
+    tutti_value *y = tti_emit(m->rw.to, "bn_apply_mask", node->name, in, node->n_in, attrs);
+    if (!y) return; /* sticky */
+    for (int k = 0; k < 2; k++) y->node->out[k]->layout = node->out[0]->layout;
+    m->rw.map[node->out[0]->id] = y;
+    m->mask[node->id] = y->node->out[1];
+}
+
+/* With the bits in the place of y. */
+static void copy_join(masking *m, const tti_node *node) {
+    tutti_value *in[TTI_MAX_IN] = {NULL};
+    tutti_value *mask = node->op == m->grad ? m->mask[node->in[1]->node->id] : NULL;
+    for (int i = 0; i < node->n_in; i++) in[i] = m->rw.map[node->in[i]->id];
+    if (mask) in[1] = mask;
+    tti_rewrite_copy_with(&m->rw, node, in);
+}
+
+tutti_status tti_fuse_bn_bits(tutti_graph **g, const tti_target *target) {
+    masking m = {.norm = tti_op_find("bn_apply"),
+                 .pair = tti_op_find("bn_apply_pair"),
+                 .grad = tti_op_find("bn_grad_join")};
+    if (!target->fuse_batch_norm) return TUTTI_OK;
+    TTI_TRY(tti_rewrite_begin(&m.rw, *g));
+    size_t n = (size_t)(*g)->n_nodes + 1;
+    bool *wanted = calloc(n, sizeof *wanted); /* by node id: a gradient reads its y */
+    m.mask = calloc(n, sizeof *m.mask);
+    bool fits = wanted && m.mask;
+    if (!fits) tti_graph_fail(m.rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
+    for (int i = 0; fits && i < (*g)->n_nodes; i++) {
+        const tti_node *node = (*g)->nodes[i];
+        if (node->op == m.grad) wanted[node->in[1]->node->id] = true;
+    }
+    for (int i = 0; fits && i < (*g)->n_nodes; i++) {
+        const tti_node *node = (*g)->nodes[i];
+        if (wanted[i] && makes_mask(&m, node))
+            emit_mask(&m, node);
+        else
+            copy_join(&m, node);
+    }
+    free(wanted);
+    free(m.mask);
+    return tti_rewrite_finish(&m.rw, g);
 }

@@ -29,6 +29,7 @@ static tutti_graph *net_tanh_gpt(bool training) {
 }
 
 static tutti_graph *net_blocks_alone(bool training) { return net_blocks(training, false); }
+static tutti_graph *net_wide_blocks(bool training) { return net_blocks_of(8, training, false); }
 
 static const tti_target apart = {.fuse = true};
 static const tti_target joint = {.fuse = true,
@@ -87,7 +88,8 @@ static void expect_alike(net_fn net, tutti_dtype dtype, int n_steps, double tole
 
 T_CASE(in_f32) {
     T_UNUSED;
-    static const net_fn nets[] = {net_tanh_gpt, net_residual, net_resnet, net_blocks_alone};
+    static const net_fn nets[] = {net_tanh_gpt, net_residual, net_resnet, net_blocks_alone,
+                                  net_wide_blocks};
     for (size_t i = 0; i < TTI_COUNT(nets); i++) expect_alike(nets[i], TUTTI_F32, 4, 1e-5);
 }
 

@@ -63,12 +63,40 @@ T_CASE(two_batch_norms_that_meet_are_one_node) {
     tutti_graph_destroy(g);
 }
 
+/* Channels that fill whole bytes: bn1, bn3 and bn2 with its shortcut tell where they are above 0.
+ */
+T_CASE(joins_read_bits) {
+    T_UNUSED;
+    for (int sync = 0; sync < 2; sync++) {
+        tutti_graph *plain = net_blocks_of(8, true, sync), *g = net_blocks_of(8, true, sync);
+        T_OK(tti_pipeline_run(&plain, &net_plain, "split"));
+        T_OK(tti_pipeline_run(&g, &joint, "fuse"));
+        T_EQ(net_count_ops(g, "bn_apply_mask"), 3);
+        T_EQ(net_count_ops(g, "bn_apply_pair"), 0);
+        T_EQ(net_count_ops(g, "bn_apply"), 1); /* bn0 */
+        T_EQ(gradient(g, "bn_apply_mask", "bn2")->n_in, 8);
+        static const char *const names[] = {"bn1", "bn3", "down2"}, *const made[] = {"bn1", "bn3",
+                                                                                     "bn2"};
+        for (int i = 0; i < 3; i++) {
+            const tti_node *join = gradient(g, "bn_grad_join", names[i]);
+            const tti_node *norm = gradient(g, "bn_apply_mask", made[i]);
+            assert_ptr_equal(join->in[1], norm->out[1]);
+            T_EQ(join->in[1]->type.dtype, TUTTI_U8);
+            T_EQ(join->in[1]->layout, norm->out[0]->layout);
+        }
+        net_expect_equal(plain, g);
+        tutti_graph_destroy(plain);
+        tutti_graph_destroy(g);
+    }
+}
+
 T_CASE(nothing_is_done_unasked) {
     T_UNUSED;
     tutti_graph *g = net_blocks(true, false);
     T_OK(tti_pipeline_run(&g, &net_fast, "fuse"));
     T_EQ(net_count_ops(g, "bn_grad_join"), 0);
     T_EQ(net_count_ops(g, "bn_apply_pair"), 0);
+    T_EQ(net_count_ops(g, "bn_apply_mask"), 0);
     T_EQ(gradient(g, "bn_grad_sums", "bn0")->n_in, 5);
     tutti_graph_destroy(g);
 }
@@ -78,6 +106,7 @@ int main(void) {
         cmocka_unit_test(masked_gradients_come_with_their_sums),
         cmocka_unit_test(a_mask_is_made_again_from_what_was_normalised),
         cmocka_unit_test(two_batch_norms_that_meet_are_one_node),
+        cmocka_unit_test(joins_read_bits),
         cmocka_unit_test(nothing_is_done_unasked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

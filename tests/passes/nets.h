@@ -73,9 +73,9 @@ static inline tutti_graph *net_knots(bool training) {
 }
 
 /* Three residual blocks, the second with a batch norm in its shortcut. */
-static inline tutti_graph *net_blocks(bool training, bool sync) {
+static inline tutti_graph *net_blocks_of(int64_t n_channels, bool training, bool sync) {
     tutti_graph *g = tutti_graph_create(training);
-    tutti_conv2d_desc conv = {.n_out = 3, .kernel = 3, .pad = 1, .no_bias = true};
+    tutti_conv2d_desc conv = {.n_out = n_channels, .kernel = 3, .pad = 1, .no_bias = true};
     tutti_value *x = net_image(g, 2);
     tutti_graph_set_sync_batch_norm(g, sync);
     x = tutti_relu(g, tutti_batch_norm2d(g, tutti_conv2d(g, x, &conv, "conv0"), NULL, "bn0"));
@@ -89,6 +89,10 @@ static inline tutti_graph *net_blocks(bool training, bool sync) {
     }
     x = tutti_flatten(g, tutti_adaptive_avg_pool2d(g, x, 1, 1));
     return net_finish(g, tutti_linear(g, x, NET_CLASSES, "out"));
+}
+
+static inline tutti_graph *net_blocks(bool training, bool sync) {
+    return net_blocks_of(3, training, sync);
 }
 
 static const net_fn net_all[] = {net_mlp, net_lenet, net_knots};

@@ -274,7 +274,7 @@ T_CASE(the_fused_ops_are_there) {
     } rows[] = {{&gpt2, "cross_entropy_and_grad"}, {&gpt2, "layer_norm_grads_sums"},
                 {&gpt2, "matmul_gelu_grad_sums"},  {&gpt2, "add_layer_norm"},
                 {&bert, "cross_entropy_and_grad"}, {&bert, "layer_norm_grads_cast"},
-                {&resnet, "bn_apply_pair"},        {&resnet, "bn_grad_join"},
+                {&resnet, "bn_apply_mask"},        {&resnet, "bn_grad_join"},
                 {&resnet, "bn_grad_sums"}};
     tti_target target = target_of(true, "train.precision=bf16", true);
     for (size_t i = 0; i < TTI_COUNT(rows); i++) {

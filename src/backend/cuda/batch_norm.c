@@ -24,8 +24,14 @@ static bool can_run(const tti_node *node) {
     tti_cuda_planes p = planes_of(node);
     if (p.c == 1 || p.s == 1) return true;
     for (int i = 1; i < node->n_in; i++)
-        if (is_like_first(node, node->in[i]) && node->in[i]->layout != layout) return false;
-    return !is_like_first(node, node->out[0]) || node->out[0]->layout == layout;
+        if ((is_like_first(node, node->in[i]) || node->in[i]->type.dtype == TUTTI_U8) &&
+            node->in[i]->layout != layout)
+            return false;
+    for (int k = 0; k < node->op->n_out; k++)
+        if ((is_like_first(node, node->out[k]) || node->out[k]->type.dtype == TUTTI_U8) &&
+            node->out[k]->layout != layout)
+            return false;
+    return true;
 }
 
 static bool has_act(const tti_node *node) { return tti_attr_int(node, "act") == TTI_EPILOGUE_RELU; }
@@ -83,6 +89,17 @@ static tutti_status apply_pair_run(void *state, const tti_kargs *a) {
     return forward(a, &f, 4);
 }
 
+/* x, stats, gamma, beta, r, its stats? gamma? beta? */
+static tutti_status apply_mask_run(void *state, const tti_kargs *a) {
+    size_t n_channels = planes_of(a->node).c;
+    tti_cuda_bn_apply f = {
+        .own = affine_of(a->in + 1, n_channels), .mask = a->out[1], .relu = true};
+    (void)state;
+    if (a->node->n_in == 8) f.of_add = affine_of(a->in + 5, n_channels);
+    f.of_add.eps = tti_attr_float(a->node, "eps_r");
+    return forward(a, &f, 4);
+}
+
 /* x, mean, variance, gamma, beta, residual? */
 static tutti_status eval_run(void *state, const tti_kargs *a) {
     tti_cuda_bn_apply f = {
@@ -116,11 +133,15 @@ static tutti_status grad_sums_run(void *state, const tti_kargs *a) {
     return TUTTI_OK;
 }
 
-/* dy, y, x, stats, rows?, more? */
+/* dy, y or mask, x, stats, rows?, more? */
 static tutti_status grad_join_run(void *state, const tti_kargs *a) {
     tti_cuda_planes p = planes_of(a->node);
     const tti_node *node = a->node;
-    tti_cuda_bn_grad grad = {.dy = a->in[0], .y = a->in[1], .x = a->in[2], .stats = a->in[3]};
+    tti_cuda_bn_grad grad = {.dy = a->in[0], .x = a->in[2], .stats = a->in[3]};
+    if (node->in[1]->type.dtype == TUTTI_U8)
+        grad.mask = a->in[1];
+    else
+        grad.y = a->in[1];
     tti_cuda_bn_sums_out out = {a->out[1], a->out[2], a->out[3]};
     int next = 4;
     (void)state;
@@ -177,6 +198,7 @@ const tti_kernel tti_cuda_batch_norm_kernels[] = {
     {.op = "sync_sum", .name = "cuda", .run = sync_run},
     {.op = "bn_apply", .name = "cuda", .can_run = can_run, .run = apply_run},
     {.op = "bn_apply_pair", .name = "cuda", .can_run = can_run, .run = apply_pair_run},
+    {.op = "bn_apply_mask", .name = "cuda", .can_run = can_run, .run = apply_mask_run},
     {.op = "bn_grad_sums",
      .name = "cuda",
      .can_run = can_run,

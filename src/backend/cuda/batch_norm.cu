@@ -4,54 +4,7 @@
 
 namespace {
 
-/* ---- moments ---- */
-
-template <class A>
-struct moments {
-    A n, mean, m2;
-};
-
-template <class A>
-__device__ __forceinline__ moments<A> join(const moments<A> &a, const moments<A> &b) {
-    if (a.n == 0) return b;
-    if (b.n == 0) return a;
-    A n = a.n + b.n, d = b.mean - a.mean, part = b.n / n;
-    return moments<A>{n, a.mean + d * part, a.m2 + b.m2 + d * d * a.n * part};
-}
-
-/* From n values with sums of x - k and (x - k)^2. */
-template <class A>
-__device__ __forceinline__ moments<A> from_sums(A n, A k, A sum, A squares) {
-    if (n == 0) return moments<A>{0, 0, 0};
-    A mean = sum / n, m2 = squares - sum * mean;
-    return moments<A>{n, k + mean, m2 > 0 ? m2 : 0};
-}
-
 /* ---- statistics, channels last ---- */
-
-/* One level of a tree over threadIdx.y: [blockDim.y][blockDim.x * V] of shared. */
-template <class A, int V>
-__device__ __forceinline__ void join_columns(moments<A> (&own)[V], A *shared) {
-    size_t width = (size_t)blockDim.x * V, at = threadIdx.y * width + threadIdx.x * V;
-    A *n = shared, *mean = n + blockDim.y, *m2 = mean + blockDim.y * width;
-    for (unsigned d = THREADS / 2; d > 0; d /= 2) {
-        if (d >= blockDim.y) continue;
-        if (threadIdx.y >= d && threadIdx.y < 2 * d) {
-            if (threadIdx.x == 0) n[threadIdx.y] = own[0].n;
-#pragma unroll
-            for (int i = 0; i < V; i++) mean[at + i] = own[i].mean, m2[at + i] = own[i].m2;
-        }
-        __syncthreads();
-        if (threadIdx.y < d && threadIdx.y + d < blockDim.y) {
-            size_t other = at + d * width;
-#pragma unroll
-            for (int i = 0; i < V; i++)
-                own[i] =
-                    join(own[i], moments<A>{n[threadIdx.y + d], mean[other + i], m2[other + i]});
-        }
-        __syncthreads();
-    }
-}
 
 template <class T, int V>
 struct stats_body {
@@ -77,22 +30,6 @@ struct stats_body {
             }
     }
 };
-
-/* Partials of statistics: double [n_parts] counts, then float [n_parts][2][c] mean, M2. */
-__device__ __forceinline__ double *counts_of(float *partials) { return (double *)partials; }
-__device__ __forceinline__ float *parts_of(float *partials, const cut &by) {
-    return partials + 2 * (size_t)by.n_parts;
-}
-
-/* Rows below n_real of this block's chunks. */
-__device__ __forceinline__ size_t rows_of_part(const cut &by, size_t n_real) {
-    size_t n = 0;
-    for (size_t q = blockIdx.y; q < by.n_chunks; q += by.n_parts) {
-        size_t first = (by.backwards ? by.n_chunks - 1 - q : q) * by.units_each;
-        n += first < n_real ? min(by.units_each, n_real - first) : 0;
-    }
-    return n;
-}
 
 /* Blocks (x, y): V x channels, rows y apart. */
 template <class T, int V>
@@ -158,34 +95,6 @@ __global__ void __launch_bounds__(THREADS)
     to[0] = (float)own.mean, to[c] = (float)own.m2;
 }
 
-/* stats from partials, in double: sums of n d and M2 + n d^2, d = mean - k for the k of one part,
- * which is near. */
-__global__ void join_stats(const float *partials, size_t c, size_t n, size_t s, cut by,
-                           const int32_t *rows, float *stats) {
-    size_t col = (size_t)blockIdx.x * JOIN_X + threadIdx.x;
-    double count = (double)(real_units(by, rows, n, s) * by.per_unit), k = 0;
-    const double *counts = (const double *)partials;
-    const float *parts = partials + 2 * (size_t)by.n_parts;
-    two_sums own = {0, 0};
-    size_t first = by.backwards && by.n_parts ? (by.n_chunks - 1) % by.n_parts : 0; /* has row 0 */
-    if (col < c && by.n_parts) k = (double)parts[first * 2 * c + col];
-    if (col < c)
-#pragma unroll 4
-        for (unsigned p = threadIdx.y; p < by.n_parts; p += JOIN_Y) {
-            const float *from = parts + (size_t)p * 2 * c + col;
-            double n_part = counts[p], d = n_part > 0 ? (double)from[0] - k : 0;
-            own.a += n_part * d, own.b += (double)from[c] + n_part * d * d;
-        }
-    own = join_runs(own);
-    if (threadIdx.y) return;
-    if (col < c) {
-        double moved = count > 0 ? own.a / count : 0, m2 = own.b - own.a * moved;
-        stats[1 + col] = count > 0 ? (float)(k + moved) : 0;
-        stats[1 + c + col] = m2 > 0 ? (float)m2 : 0;
-    }
-    if (col == 0) stats[0] = (float)count;
-}
-
 /* ---- y = act((x - mean) scale + beta + add) ---- */
 
 template <class A>
@@ -225,9 +134,26 @@ struct apply_body {
                 x[u].v[i] = narrow<T, A>(apply_one(f[ONE ? 0 : i], widen(x[u].v[i]), more, a.relu));
             }
             put_at(a.y, at + u * stride, x[u]);
+            if (V == 8 && !ONE && a.mask) {
+                unsigned bits = 0;
+#pragma unroll
+                for (int i = 0; i < V; i++) bits |= (unsigned)(widen(x[u].v[i]) > 0) << i;
+                a.mask[(at + u * stride) / 8] = (uint8_t)bits;
+            }
         }
     }
 };
+
+/* Of y that is there: byte i, 8 channels at one place. */
+template <class T>
+__global__ void mask_of(const T *y, size_t n_bytes, size_t c, size_t s, bool last, uint8_t *mask) {
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n_bytes) return;
+    size_t first = last ? i * 8 : i / s * 8 * s + i % s, step = last ? 1 : s;
+    unsigned bits = 0;
+    for (int k = 0; k < 8; k++) bits |= (unsigned)(widen(y[first + k * step]) > 0) << k;
+    mask[i] = (uint8_t)bits;
+}
 
 template <class T, int V, bool PAIR>
 __global__ void __launch_bounds__(THREADS, 2) apply_last(tti_cuda_bn_apply a, size_t c, cut by) {
@@ -327,9 +253,7 @@ extern "C" cudaError_t tti_cuda_bn_stats(const tti_cuda_planes *p, const void *x
     else if (!is_empty(p))
         FOR_VECTORS(p, stats_plain<T, V><<<sh.grid, sh.block, 0, stream>>>(
                            (const T *)x, p->c, p->n, p->s, sh.by, rows, partials));
-    join_stats<<<blocks_of(p->c ? p->c : 1, JOIN_X), dim3(JOIN_X, JOIN_Y), 0, stream>>>(
-        partials, p->c, p->n, p->s, sh.by, rows, stats);
-    return cudaGetLastError();
+    return join_stats_of(p, sh.by, rows, partials, stats, stream);
 }
 
 template <bool PAIR>
@@ -351,8 +275,14 @@ static cudaError_t launch_forward(const tti_cuda_planes *p, const tti_cuda_bn_ap
 extern "C" cudaError_t tti_cuda_bn_forward(const tti_cuda_planes *p, const tti_cuda_bn_apply *a,
                                            cudaStream_t stream) {
     if (is_empty(p)) return cudaSuccess;
-    return a->of_add.mean ? launch_forward<true>(p, a, stream)
-                          : launch_forward<false>(p, a, stream);
+    cudaError_t error =
+        a->of_add.mean ? launch_forward<true>(p, a, stream) : launch_forward<false>(p, a, stream);
+    bool made = p->last && vector_of(p) == 8; /* a thread had whole bytes */
+    if (error != cudaSuccess || !a->mask || made) return error;
+    size_t n_bytes = p->n * p->c / 8 * p->s;
+    TTI_FLOAT_DISPATCH(p->dtype, mask_of<T><<<blocks_of(n_bytes, THREADS), THREADS, 0, stream>>>(
+                                     (const T *)a->y, n_bytes, p->c, p->s, p->last, a->mask));
+    return cudaGetLastError();
 }
 
 extern "C" cudaError_t tti_cuda_bn_running(const float *stats, const int32_t *rows,

@@ -26,6 +26,7 @@ enum {
     MAP_BLOCKS = 264,
     RUN_BLOCKS = 4224, /* plain layout */
     STATS_ROWS = 8,    /* of a thread at once: as many loads are on their way */
+    SUM_ROWS = 8,
     MAP_ROWS = 4,
     JOIN_ROWS = 2, /* each with four loads */
     MAX_PARTS = 8192,
@@ -102,6 +103,69 @@ __device__ __forceinline__ void walk_rows(const cut &by, size_t c, size_t col, s
             for (; row < end && row < stop; row += blockDim.y)
                 body.template rows<1>(row * c + col, 0);
     }
+}
+
+/* ---- moments ---- */
+
+template <class A>
+struct moments {
+    A n, mean, m2;
+};
+
+template <class A>
+__device__ __forceinline__ moments<A> join(const moments<A> &a, const moments<A> &b) {
+    if (a.n == 0) return b;
+    if (b.n == 0) return a;
+    A n = a.n + b.n, d = b.mean - a.mean, part = b.n / n;
+    return moments<A>{n, a.mean + d * part, a.m2 + b.m2 + d * d * a.n * part};
+}
+
+/* From n values with sums of x - k and (x - k)^2. */
+template <class A>
+__device__ __forceinline__ moments<A> from_sums(A n, A k, A sum, A squares) {
+    if (n == 0) return moments<A>{0, 0, 0};
+    A mean = sum / n, m2 = squares - sum * mean;
+    return moments<A>{n, k + mean, m2 > 0 ? m2 : 0};
+}
+
+/* One level of a tree over threadIdx.y: [blockDim.y][blockDim.x * V] of shared. */
+template <class A, int V>
+__device__ __forceinline__ void join_columns(moments<A> (&own)[V], A *shared) {
+    size_t width = (size_t)blockDim.x * V, at = threadIdx.y * width + threadIdx.x * V;
+    A *n = shared, *mean = n + blockDim.y, *m2 = mean + blockDim.y * width;
+    for (unsigned d = THREADS / 2; d > 0; d /= 2) {
+        if (d >= blockDim.y) continue;
+        if (threadIdx.y >= d && threadIdx.y < 2 * d) {
+            if (threadIdx.x == 0) n[threadIdx.y] = own[0].n;
+#pragma unroll
+            for (int i = 0; i < V; i++) mean[at + i] = own[i].mean, m2[at + i] = own[i].m2;
+        }
+        __syncthreads();
+        if (threadIdx.y < d && threadIdx.y + d < blockDim.y) {
+            size_t other = at + d * width;
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                own[i] =
+                    join(own[i], moments<A>{n[threadIdx.y + d], mean[other + i], m2[other + i]});
+        }
+        __syncthreads();
+    }
+}
+
+/* Partials of statistics: double [n_parts] counts, then float [n_parts][2][c] mean, M2. */
+__device__ __forceinline__ double *counts_of(float *partials) { return (double *)partials; }
+__device__ __forceinline__ float *parts_of(float *partials, const cut &by) {
+    return partials + 2 * (size_t)by.n_parts;
+}
+
+/* Rows below n_real of this block's chunks. */
+__device__ __forceinline__ size_t rows_of_part(const cut &by, size_t n_real) {
+    size_t n = 0;
+    for (size_t q = blockIdx.y; q < by.n_chunks; q += by.n_parts) {
+        size_t first = (by.backwards ? by.n_chunks - 1 - q : q) * by.units_each;
+        n += first < n_real ? min(by.units_each, n_real - first) : 0;
+    }
+    return n;
 }
 
 /* ---- runs of one channel, plain layout ---- */
@@ -264,6 +328,72 @@ inline shape shape_of_runs(const tti_cuda_planes *p) {
     } while (0)
 
 inline unsigned blocks_of(size_t n, size_t each) { return (unsigned)ceil_div(n, each); }
+
+/* ---- the last step of sums ---- */
+
+/* stats from partials, in double: sums of n d and M2 + n d^2, d = mean - k for the k of one part,
+ * which is near. */
+__global__ void join_stats(const float *partials, size_t c, size_t n, size_t s, cut by,
+                           const int32_t *rows, float *stats) {
+    size_t col = (size_t)blockIdx.x * JOIN_X + threadIdx.x;
+    double count = (double)(real_units(by, rows, n, s) * by.per_unit), k = 0;
+    const double *counts = (const double *)partials;
+    const float *parts = partials + 2 * (size_t)by.n_parts;
+    two_sums own = {0, 0};
+    size_t first = by.backwards && by.n_parts ? (by.n_chunks - 1) % by.n_parts : 0; /* has row 0 */
+    if (col < c && by.n_parts) k = (double)parts[first * 2 * c + col];
+    if (col < c)
+#pragma unroll 4
+        for (unsigned p = threadIdx.y; p < by.n_parts; p += JOIN_Y) {
+            const float *from = parts + (size_t)p * 2 * c + col;
+            double n_part = counts[p], d = n_part > 0 ? (double)from[0] - k : 0;
+            own.a += n_part * d, own.b += (double)from[c] + n_part * d * d;
+        }
+    own = join_runs(own);
+    if (threadIdx.y) return;
+    if (col < c) {
+        double moved = count > 0 ? own.a / count : 0, m2 = own.b - own.a * moved;
+        stats[1 + col] = count > 0 ? (float)(k + moved) : 0;
+        stats[1 + c + col] = m2 > 0 ? (float)m2 : 0;
+    }
+    if (col == 0) stats[0] = (float)count;
+}
+
+inline cudaError_t join_stats_of(const tti_cuda_planes *p, const cut &by, const int32_t *rows,
+                                 const float *partials, float *stats, cudaStream_t stream) {
+    join_stats<<<blocks_of(p->c ? p->c : 1, JOIN_X), dim3(JOIN_X, JOIN_Y), 0, stream>>>(
+        partials, p->c, p->n, p->s, by, rows, stats);
+    return cudaGetLastError();
+}
+
+/* sums from partials, in double, the second kind times rstd; by themselves as well. */
+__global__ void join_sums(const float *partials, tti_cuda_bn_grad a, size_t c, size_t n, size_t s,
+                          cut by, tti_cuda_bn_sums_out out) {
+    size_t col = (size_t)blockIdx.x * JOIN_X + threadIdx.x;
+    two_sums own = {0, 0};
+    if (col < c)
+#pragma unroll 4
+        for (unsigned p = threadIdx.y; p < by.n_parts; p += JOIN_Y) {
+            const float *from = partials + (size_t)p * 2 * c + col;
+            own.a += (double)from[0], own.b += (double)from[c];
+        }
+    own = join_runs(own);
+    if (threadIdx.y) return;
+    if (col < c) {
+        float dot = (float)(own.b * rstd_of<double>(a.stats, a.stats[1 + c + col], a.eps));
+        out.sums[1 + col] = out.dbeta[col] = (float)own.a;
+        out.sums[1 + c + col] = out.dgamma[col] = dot;
+    }
+    if (col == 0) out.sums[0] = (float)(real_units(by, a.rows, n, s) * by.per_unit);
+}
+
+inline cudaError_t join_sums_of(const tti_cuda_planes *p, const cut &by, const tti_cuda_bn_grad &a,
+                                const float *partials, const tti_cuda_bn_sums_out *out,
+                                cudaStream_t stream) {
+    join_sums<<<blocks_of(p->c ? p->c : 1, JOIN_X), dim3(JOIN_X, JOIN_Y), 0, stream>>>(
+        partials, a, p->c, p->n, p->s, by, *out);
+    return cudaGetLastError();
+}
 
 }  // namespace
 

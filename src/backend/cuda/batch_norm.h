@@ -39,6 +39,7 @@ typedef struct tti_cuda_bn_apply {
     const void *x, *add; /* add: NULL or like x */
     void *y;
     tti_cuda_bn_affine own, of_add;
+    uint8_t *mask; /* [n,c/8,s], or [n*s,c/8] where last: where y > 0, see bn_apply_mask; or NULL */
     bool relu;
 } tti_cuda_bn_apply;
 
@@ -49,8 +50,9 @@ cudaError_t tti_cuda_bn_forward(const tti_cuda_planes *p, const tti_cuda_bn_appl
  * gamma xhat + beta > 0; with neither everywhere. */
 typedef struct tti_cuda_bn_grad {
     const void *dy, *x, *y;
-    const void *more; /* sums only: added to dy, rounded; NULL: nothing */
-    void *dz;         /* sums only: what counted, like dy (may be dy); NULL: not wanted */
+    const void *more;    /* sums only: added to dy, rounded; NULL: nothing */
+    void *dz;            /* sums only: what counted, like dy (may be dy); NULL: not wanted */
+    const uint8_t *mask; /* with dz: instead of y; or NULL */
     const float *stats, *gamma, *beta, *sums; /* gamma for dx or with beta; sums for dx */
     const int32_t *rows;
     double eps;

@@ -6,24 +6,44 @@ namespace {
 
 /* ---- sum dy and sum dy (x - mean), dy where y > 0 ---- */
 
+/* Rows whose loads are on their way together: as many as registers hold. */
+__host__ __device__ constexpr int rows_at_once(bool y, bool join) {
+    return join ? JOIN_ROWS : y ? MAP_ROWS : SUM_ROWS;
+}
+
 template <class T, int V>
 struct grad_vec {
     tti_vec<T, V> dy, x, y, more;
+    unsigned bits; /* of a mask: element i passes where bit i is set */
 };
 
-template <class T, int V, bool JOIN>
-__device__ __forceinline__ grad_vec<T, V> grad_at(const tti_cuda_bn_grad &a, size_t at) {
+/* Bits of V elements from at on.  PLAIN: a byte has 8 channels at one place; one channel here. */
+template <int V, bool PLAIN>
+__device__ __forceinline__ unsigned bits_at(const uint8_t *mask, size_t at, size_t n_places) {
+    if (!PLAIN) return mask[at / 8] >> (at % 8);
+    size_t run = at / n_places, place = at % n_places; /* run: sample and channel; 8 | channels */
+    unsigned bits = 0;
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        bits |= (mask[run / 8 * n_places + place + i] >> (run % 8) & 1u) << i;
+    return bits;
+}
+
+template <class T, int V, bool Y, bool JOIN, bool PLAIN>
+__device__ __forceinline__ grad_vec<T, V> grad_at(const tti_cuda_bn_grad &a, size_t at,
+                                                  size_t n_places) {
     grad_vec<T, V> raw = {};
     raw.dy = raw_at<T, V>(a.dy, at);
     raw.x = raw_at<T, V>(a.x, at);
-    if (a.y) raw.y = raw_at<T, V>(a.y, at);
+    if (Y && a.y) raw.y = raw_at<T, V>(a.y, at);
     if (JOIN && a.more) raw.more = raw_at<T, V>(a.more, at);
+    if (JOIN && a.mask) raw.bits = bits_at<V, PLAIN>(a.mask, at, n_places);
     return raw;
 }
 
 /* dy (+ more, rounded as a value of its own would be) where y > 0; without y where bn(x) > 0 if
  * there is a beta.  f has scale and beta then. */
-template <class T, int V, bool JOIN, class F>
+template <class T, int V, bool Y, bool JOIN, class F>
 __device__ __forceinline__ typename wide<T>::type masked(const tti_cuda_bn_grad &a,
                                                          const grad_vec<T, V> &raw, int i,
                                                          const F &f) {
@@ -31,7 +51,8 @@ __device__ __forceinline__ typename wide<T>::type masked(const tti_cuda_bn_grad 
     A d = widen(raw.dy.v[i]);
     if (JOIN && a.more) d = widen(narrow<T, A>(d + widen(raw.more.v[i])));
     bool passes = true;
-    if (a.y) passes = widen(raw.y.v[i]) > 0;
+    if (Y && a.y) passes = widen(raw.y.v[i]) > 0;
+    if (JOIN && a.mask) passes = raw.bits >> i & 1;
     if (a.beta) passes = (widen(raw.x.v[i]) - f.mean) * f.scale + f.beta > 0;
     return passes ? d : (A)0;
 }
@@ -48,10 +69,11 @@ __device__ __forceinline__ affine<A> mask_of(const tti_cuda_bn_grad &a, size_t n
 }
 
 /* ONE: all of a vector are of one channel; f, sum, dot [0] are its.  JOIN: dz is kept. */
-template <class T, int V, bool ONE, bool JOIN>
+template <class T, int V, bool ONE, bool Y, bool JOIN>
 struct sums_body {
     typedef typename wide<T>::type A;
     const tti_cuda_bn_grad &a;
+    size_t n_places; /* of a channel */
     affine<A> f[ONE ? 1 : V];
     A sum[ONE ? 1 : V], dot[ONE ? 1 : V];
 
@@ -59,13 +81,14 @@ struct sums_body {
     __device__ __forceinline__ void rows(size_t at, size_t stride) {
         grad_vec<T, V> raw[U];
 #pragma unroll
-        for (int u = 0; u < U; u++) raw[u] = grad_at<T, V, JOIN>(a, at + u * stride);
+        for (int u = 0; u < U; u++)
+            raw[u] = grad_at<T, V, Y, JOIN, ONE>(a, at + u * stride, n_places);
 #pragma unroll
         for (int u = 0; u < U; u++) {
 #pragma unroll
             for (int i = 0; i < V; i++) {
                 constexpr int step = ONE ? 0 : 1;
-                A d = masked<T, V, JOIN>(a, raw[u], i, f[step * i]);
+                A d = masked<T, V, Y, JOIN>(a, raw[u], i, f[step * i]);
                 sum[step * i] += d;
                 dot[step * i] += d * (widen(raw[u].x.v[i]) - f[step * i].mean);
                 if (JOIN) raw[u].dy.v[i] = narrow<T, A>(d);
@@ -76,38 +99,39 @@ struct sums_body {
 };
 
 /* dz of the rows that do not count: they may be read. */
-template <class T, int V>
+template <class T, int V, bool PLAIN>
 struct rest_body {
     typedef typename wide<T>::type A;
     const tti_cuda_bn_grad &a;
+    size_t n_places;
 
     template <int U>
     __device__ __forceinline__ void rows(size_t at, size_t stride) {
         const affine<A> none = {};
         for (int u = 0; u < U; u++) {
-            grad_vec<T, V> raw = grad_at<T, V, true>(a, at + u * stride);
+            grad_vec<T, V> raw = grad_at<T, V, true, true, PLAIN>(a, at + u * stride, n_places);
 #pragma unroll
             for (int i = 0; i < V; i++)
-                raw.dy.v[i] = narrow<T, A>(masked<T, V, true>(a, raw, i, none));
+                raw.dy.v[i] = narrow<T, A>(masked<T, V, true, true>(a, raw, i, none));
             put_at(a.dz, at + u * stride, raw.dy);
         }
     }
 };
 
 /* partials [n_parts][2][c].  shared: [2][blockDim.y][blockDim.x * V]. */
-template <class T, int V, bool JOIN>
+template <class T, int V, bool Y, bool JOIN>
 __global__ void __launch_bounds__(THREADS, 2)
     sums_last(tti_cuda_bn_grad a, size_t c, size_t n, size_t s, cut by, float *partials) {
     typedef typename wide<T>::type A;
     extern __shared__ double memory[];
     size_t col = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
     size_t real = real_units(by, a.rows, n, s);
-    sums_body<T, V, false, JOIN> body = {a};
+    sums_body<T, V, false, Y, JOIN> body = {a, s};
     share_factors<V>(c, body.f, [&](size_t i) { return mask_of<A>(a, c, i); });
-    if (col < c) walk_rows<JOIN ? JOIN_ROWS : MAP_ROWS>(by, c, col, real, body);
+    if (col < c) walk_rows<rows_at_once(Y, JOIN)>(by, c, col, real, body);
     if (JOIN && col < c && real < by.n_units) {
         size_t step = (size_t)by.n_parts * blockDim.y;
-        rest_body<T, V> rest = {a};
+        rest_body<T, V, false> rest = {a, s};
         for (size_t row = real + blockIdx.y * blockDim.y + threadIdx.y; row < by.n_units;
              row += step)
             rest.template rows<1>(row * c + col, 0);
@@ -138,8 +162,8 @@ __global__ void __launch_bounds__(THREADS)
     __shared__ A shared[WARP];
     size_t real = real_units(by, a.rows, n, s), first = blockIdx.y * by.units_each;
     size_t end = min(first + by.units_each, by.n_units), n_vectors = s / V;
-    sums_body<T, V, true, JOIN> body = {a, {mask_of<A>(a, c, blockIdx.x)}};
-    rest_body<T, V> rest = {a};
+    sums_body<T, V, true, true, JOIN> body = {a, s, {mask_of<A>(a, c, blockIdx.x)}};
+    rest_body<T, V, true> rest = {a, s};
     for (walk w = walk_of(first, n_vectors); w.n < end; advance(w)) {
         size_t at = (w.n * c + blockIdx.x) * s + w.v * V;
         if (w.n < real)
@@ -153,27 +177,6 @@ __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x) return;
     float *to = partials + (size_t)blockIdx.y * 2 * c + blockIdx.x;
     to[0] = (float)sum, to[c] = (float)dot;
-}
-
-/* sums from partials, in double, the second kind times rstd; by themselves as well. */
-__global__ void join_sums(const float *partials, tti_cuda_bn_grad a, size_t c, size_t n, size_t s,
-                          cut by, tti_cuda_bn_sums_out out) {
-    size_t col = (size_t)blockIdx.x * JOIN_X + threadIdx.x;
-    two_sums own = {0, 0};
-    if (col < c)
-#pragma unroll 4
-        for (unsigned p = threadIdx.y; p < by.n_parts; p += JOIN_Y) {
-            const float *from = partials + (size_t)p * 2 * c + col;
-            own.a += (double)from[0], own.b += (double)from[c];
-        }
-    own = join_runs(own);
-    if (threadIdx.y) return;
-    if (col < c) {
-        float dot = (float)(own.b * rstd_of<double>(a.stats, a.stats[1 + c + col], a.eps));
-        out.sums[1 + col] = out.dbeta[col] = (float)own.a;
-        out.sums[1 + c + col] = out.dgamma[col] = dot;
-    }
-    if (col == 0) out.sums[0] = (float)(real_units(by, a.rows, n, s) * by.per_unit);
 }
 
 /* ---- dx = (dy - mean dy - (x - mean) slope) scale ---- */
@@ -204,14 +207,14 @@ struct grad_body {
     __device__ __forceinline__ void rows(size_t at, size_t stride) {
         grad_vec<T, V> raw[U];
 #pragma unroll
-        for (int u = 0; u < U; u++) raw[u] = grad_at<T, V, false>(a, at + u * stride);
+        for (int u = 0; u < U; u++) raw[u] = grad_at<T, V, true, false, ONE>(a, at + u * stride, 0);
 #pragma unroll
         for (int u = 0; u < U; u++) {
             tti_vec<T, V> out;
 #pragma unroll
             for (int i = 0; i < V; i++) {
                 const grad_factors<A> &g = f[ONE ? 0 : i];
-                A d = masked<T, V, false>(a, raw[u], i, g) - g.dy_mean;
+                A d = masked<T, V, true, false>(a, raw[u], i, g) - g.dy_mean;
                 out.v[i] = narrow<T, A>((d - (widen(raw[u].x.v[i]) - g.mean) * g.slope) * g.scale);
             }
             put_at(dx, at + u * stride, out);
@@ -262,14 +265,14 @@ __global__ void __launch_bounds__(THREADS)
 
 }  // namespace
 
-/* JOIN: dz is written. */
-template <bool JOIN>
+/* Y: there is a y, or may be; JOIN: dz is written. */
+template <bool Y, bool JOIN>
 static void launch_sums(const tti_cuda_planes *p, const tti_cuda_bn_grad *a, const shape &sh,
                         float *partials, cudaStream_t stream) {
     if (p->last)
         FOR_VECTORS(p, {
             size_t bytes = max(sh.shared, sh.block.x * V * sizeof(affine<wide<T>::type>));
-            sums_last<T, V, JOIN>
+            sums_last<T, V, Y, JOIN>
                 <<<sh.grid, sh.block, bytes, stream>>>(*a, p->c, p->n, p->s, sh.by, partials);
         });
     else
@@ -280,14 +283,14 @@ static void launch_sums(const tti_cuda_planes *p, const tti_cuda_bn_grad *a, con
 extern "C" cudaError_t tti_cuda_bn_sums(const tti_cuda_planes *p, const tti_cuda_bn_grad *a,
                                         float *partials, const tti_cuda_bn_sums_out *out,
                                         cudaStream_t stream) {
-    shape sh = shape_of_sums(p, a->dz ? JOIN_ROWS : MAP_ROWS);
+    shape sh = shape_of_sums(p, rows_at_once(a->y != NULL, a->dz != NULL));
     if (!is_empty(p) && a->dz)
-        launch_sums<true>(p, a, sh, partials, stream);
+        launch_sums<true, true>(p, a, sh, partials, stream);
+    else if (!is_empty(p) && a->y)
+        launch_sums<true, false>(p, a, sh, partials, stream);
     else if (!is_empty(p))
-        launch_sums<false>(p, a, sh, partials, stream);
-    join_sums<<<blocks_of(p->c ? p->c : 1, JOIN_X), dim3(JOIN_X, JOIN_Y), 0, stream>>>(
-        partials, *a, p->c, p->n, p->s, sh.by, *out);
-    return cudaGetLastError();
+        launch_sums<false, false>(p, a, sh, partials, stream);
+    return join_sums_of(p, sh.by, *a, partials, out, stream);
 }
 
 extern "C" cudaError_t tti_cuda_bn_backward(const tti_cuda_planes *p, const tti_cuda_bn_grad *a,
