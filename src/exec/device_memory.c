@@ -31,9 +31,22 @@ static bool cut(const tti_device_need *n, int factor, tti_device_need *out) {
     return true;
 }
 
-/* What may be given instead: the fewest shards that fit. */
+/* Each worker with a part of the optimizer's state; false: it is so, or there is one worker. */
+static bool split_state(const tti_device_need *n, tti_device_need *out) {
+    *out = *n;
+    out->state = n->flat / (size_t)TTI_MAX(n->n_ranks, 1);
+    return n->state == n->flat && out->state < n->flat;
+}
+
+/* What may be given instead: the state in parts, which costs least; the fewest shards that fit. */
 static void suggest(const tti_device_need *n, size_t n_free, tti_str *str) {
-    tti_device_need smaller = *n;
+    tti_device_need smaller;
+    if (split_state(n, &smaller) && tti_device_need_bytes(&smaller) <= n_free) {
+        tti_str_add(str, "parallel.zero=1 would need about ");
+        print_bytes(str, tti_device_need_bytes(&smaller));
+        tti_str_add(str, ".  ");
+    }
+    smaller = *n;
     for (int factor = 2; cut(n, factor, &smaller); factor *= 2) {
         if (tti_device_need_bytes(&smaller) > n_free) continue;
         tti_str_printf(str, "parallel.shards=%d would need about ", smaller.n_shards);
@@ -44,8 +57,8 @@ static void suggest(const tti_device_need *n, size_t n_free, tti_str *str) {
         return;
     }
     tti_str_add(str,
-                "No number of shards fits: a smaller model or train.batch, or a device with "
-                "more memory");
+                "No number of shards fits: a smaller model or train.batch, parallel.zero=1 on "
+                "more devices, or a device with more memory");
 }
 
 tutti_status tti_device_need_check(const tti_device_need *n, size_t n_free) {

@@ -11,7 +11,7 @@
 typedef struct tti_device_need {
     size_t flat, state, arena, inputs; /* arena: of one shard; inputs: of all shards in both sets */
     int n_states, n_emas, n_grads, n_arenas;
-    int n_shards, most_shards;
+    int n_shards, most_shards, n_ranks;
     int64_t rows; /* of a shard */
 } tti_device_need;
 

@@ -40,6 +40,20 @@ T_CASE(shards_that_would_do) {
     T_FAILS(check(834), TUTTI_E_NOMEM, "No number of shards fits: a smaller model");
 }
 
+/* Two states of 100 MiB on four workers: 50 MiB in all instead of 200. */
+T_CASE(state_in_parts) {
+    T_UNUSED;
+    tti_device_need of_four = need;
+    of_four.n_ranks = 4;
+    T_FAILS(tti_device_need_check(&of_four, 1260 * (size_t)MIB), TUTTI_E_NOMEM,
+            "parallel.zero=1 would need about 1.23 GiB.  parallel.shards=8 would need about 1010");
+    T_FAILS(tti_device_need_check(&of_four, 1259 * (size_t)MIB), TUTTI_E_NOMEM,
+            "samples 10.0 MiB.  parallel.shards=8");
+    of_four.state = need.flat / 4; /* it is so already */
+    T_FAILS(tti_device_need_check(&of_four, 1200 * (size_t)MIB), TUTTI_E_NOMEM,
+            "samples 10.0 MiB.  parallel.shards=8");
+}
+
 T_CASE(shards_that_there_cannot_be) {
     T_UNUSED;
     tti_device_need few = need;
@@ -51,8 +65,8 @@ T_CASE(shards_that_there_cannot_be) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(it_fits),
-                                       cmocka_unit_test(shards_that_would_do),
-                                       cmocka_unit_test(shards_that_there_cannot_be)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_fits), cmocka_unit_test(shards_that_would_do),
+        cmocka_unit_test(state_in_parts), cmocka_unit_test(shards_that_there_cannot_be)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
