@@ -18,6 +18,8 @@ static const tti_device_ops fake_ops = {.open = fake_open,
                                         .peers_part = fake_part,
                                         .peers_describe = fake_describe,
                                         .peers_sum = fake_sum,
+                                        .peers_sum_parts = fake_sum_parts,
+                                        .peers_gather = fake_gather_parts,
                                         .peers_spread = fake_spread,
                                         .peers_tell = fake_tell};
 
@@ -73,6 +75,21 @@ T_CASE(fast_mode_adds_one_sum_of_each_rank) {
     }
 }
 
+T_CASE(parts_of_sums_and_their_gather) {
+    T_UNUSED;
+    for (int fast = 0; fast < 2; fast++)
+        for (int n_ranks = 2; n_ranks <= REDUCE_MAX_RANKS; n_ranks++) {
+            reduce_crew c = {.backend = &fake,
+                             .alg = TUTTI_ALG_DIRECT,
+                             .n_shards = 16,
+                             .n_lanes = 1,
+                             .fast = fast,
+                             .parts = true,
+                             .n_elems = {16, 160, 48}};
+            reduce_run(&c, n_ranks);
+        }
+}
+
 /* What the recorded step does, as it happens. */
 static const char *beside(tutti_comm *comm, void *arg) {
     reduce_rank r = {.c = arg};
@@ -125,6 +142,7 @@ int main(void) {
         cmocka_unit_test(chunks_cover_a_vector_once),
         cmocka_unit_test(any_number_of_ranks_has_the_bits_of_the_tree),
         cmocka_unit_test(fast_mode_adds_one_sum_of_each_rank),
+        cmocka_unit_test(parts_of_sums_and_their_gather),
         cmocka_unit_test(buckets_beside_the_shards_give_the_same),
         cmocka_unit_test(a_ring_is_refused_in_exact_mode),
     };

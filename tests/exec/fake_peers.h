@@ -69,6 +69,28 @@ static inline tutti_status fake_sum(void *group, size_t first, size_t n_elems, b
     return fake_barrier(g);
 }
 
+static inline tutti_status fake_sum_parts(void *group, size_t which, bool beside) {
+    fake_group *g = group;
+    const size_t *part = g->peers.bounds + which * ((size_t)g->peers.n_ranks + 1) + g->peers.rank;
+    (void)beside;
+    if (which >= g->peers.n_groups || part[0] % 4 || part[1] % 4)
+        return tti_fail(TUTTI_E_INTERNAL, "part %zu from %zu to %zu", which, part[0], part[1]);
+    TTI_TRY(fake_barrier(g));
+    for (size_t i = part[0]; i < part[1]; i++) g->pieces[g->peers.rank][0][i] = fake_element(g, i);
+    return fake_barrier(g);
+}
+
+static inline tutti_status fake_gather_parts(void *group, float *dst) {
+    fake_group *g = group;
+    const size_t *part = g->peers.bounds;
+    TTI_TRY(fake_barrier(g));
+    for (size_t i = 0; i < g->peers.n_groups; i++, part++)
+        for (int r = 0; r < g->peers.n_ranks; r++, part++)
+            for (size_t k = part[0]; r != g->peers.rank && k < part[1]; k++)
+                dst[k] = g->pieces[r][0][k];
+    return fake_barrier(g);
+}
+
 static inline tutti_status fake_spread(void *group, void *words, size_t n_words, size_t first,
                                        size_t last) {
     fake_group *g = group;

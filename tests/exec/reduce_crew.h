@@ -15,6 +15,7 @@ typedef struct reduce_crew {
     tti_device_desc device; /* of rank 0; the others follow */
     int n_shards, n_lanes;
     bool fast, record;
+    bool parts;       /* each rank gets one of every bucket, and what the others have by a gather */
     tutti_dtype wire; /* of sums in fast mode */
     tutti_comm_alg alg;
     size_t n_elems[REDUCE_BUCKETS]; /* multiples of 16 */
@@ -57,6 +58,19 @@ static inline const char *reduce_upload(reduce_rank *r, int s) {
     return NULL;
 }
 
+/* The first rank has nothing, the others the more the later they are. */
+static inline tti_share reduce_share(const reduce_crew *c, int n_ranks) {
+    size_t n = (size_t)n_ranks;
+    tti_share share = {.n_ranks = n_ranks};
+    share.bounds = calloc(REDUCE_BUCKETS * (n + 1), sizeof *share.bounds);
+    for (size_t b = 0; share.bounds && b < REDUCE_BUCKETS; b++)
+        for (size_t r = 0; r <= n; r++) {
+            size_t part = c->n_elems[b] * r * (r > 1 ? r : 0) / (n * n) / 16 * 16;
+            share.bounds[b * (n + 1) + r] = c->buckets[b].first + (r == n ? c->n_elems[b] : part);
+        }
+    return share;
+}
+
 /* A worker with its shards' gradients, that has not met the others. */
 static inline const char *reduce_prepare(reduce_rank *r, tutti_comm *comm) {
     reduce_crew *c = r->c;
@@ -86,6 +100,8 @@ static inline const char *reduce_prepare(reduce_rank *r, tutti_comm *comm) {
         const char *failure = reduce_upload(r, s);
         if (failure) return failure;
     }
+    x->params = c->backend->alloc(n_bytes);
+    if (c->parts) x->share = reduce_share(c, n_ranks);
     r->sums = c->backend->alloc((size_t)tti_device_reduce_n_told(x) * sizeof(double));
     r->args = c->backend->alloc(sizeof *r->args);
     r->report = c->backend->alloc(sizeof *r->report);
@@ -131,7 +147,21 @@ static inline const char *reduce_shards(reduce_rank *r, bool beside) {
     for (int i = 1; x->desc.fast && !beside && i < x->acc.n_pieces; i++)
         r->c->backend->accumulate(tti_exec_grads(x), x->buffers[x->acc.piece_buffer[i]], n_flat);
     COMM_OK(tti_device_reduce_finish(r->reduce, r->args, r->report, r->sums));
+    if (r->c->parts) COMM_OK(tti_device_reduce_gather(r->reduce));
     return NULL;
+}
+
+/* The sums as they are on the device: in parts the own ones, the others as they were gathered. */
+static inline tutti_status reduce_download(reduce_rank *r) {
+    tti_exec *x = &r->x;
+    const float *sums = tti_exec_grads(x), *first = r->c->parts ? x->params : sums;
+    TTI_TRY(r->ops->copy(TTI_QUEUE_COMPUTE, r->host, first, r->c->plan.n_flat * sizeof(float)));
+    for (int b = 0; r->c->parts && b < REDUCE_BUCKETS; b++) {
+        const size_t *own = x->share.bounds + b * (x->n_ranks + 1) + x->rank;
+        TTI_TRY(r->ops->copy(TTI_QUEUE_COMPUTE, r->host + own[0], sums + own[0],
+                             (own[1] - own[0]) * sizeof(float)));
+    }
+    return r->ops->sync();
 }
 
 /* How far from the tree an element may be: not at all in exact mode; in fast mode by the order,
@@ -146,8 +176,7 @@ static inline float reduce_slack(const reduce_crew *c, size_t i) {
 
 static inline const char *reduce_check(reduce_rank *r) {
     size_t n = r->c->plan.n_flat;
-    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, r->host, tti_exec_grads(&r->x), n * sizeof(float)));
-    COMM_OK(r->ops->sync());
+    COMM_OK(reduce_download(r));
     for (size_t i = 0; i < n; i++) {
         float want = reduce_tree(0, r->c->n_shards, i);
         if (!(fabsf(r->host[i] - want) <= reduce_slack(r->c, i)))
@@ -223,6 +252,8 @@ static inline void reduce_free(reduce_rank *r) {
     b->release(r->report, sizeof *r->report);
     tti_str_free(&r->way);
     tti_accumulation_fini(&r->x.acc);
+    b->release(r->x.params, n_bytes);
+    free(r->x.share.bounds);
     free(r->x.buffers);
     free(r->x.sums);
     free(r->host);
