@@ -18,14 +18,14 @@ typedef enum tti_recompute {
  * part, so that passes and backends do not see each other. */
 typedef struct tti_target {
     bool (*prefers_channels_last)(const tti_node *node); /* NULL: never */
-    bool chains_any_float;   /* fuse: elementwise chains may hold values of 16 bits, and casts */
-    bool fuse;               /* epilogues and elementwise chains */
-    bool fuse_linear_grad;   /* fuse: gelu, additions, casts to f32 into the products before them */
+    bool chains_any_float; /* fuse: elementwise chains may hold values of 16 bits, and casts */
+    bool fuse;             /* epilogues and elementwise chains */
+    bool fuse_linear_grad; /* fuse: gelu, additions, casts to f32 into the products before them */
     bool (*joins_products)(const tti_node *product); /* which ones; NULL: all */
-    bool fuse_batch_norm;    /* fuse: masks and sums of batch norms' gradients */
-    bool fuse_residual_norm; /* fuse: layer norms and the additions and casts beside them */
-    bool fuse_loss;          /* fuse: a loss and its gradient */
-    bool fuse_sums;          /* fuse: the gradient of a bias into what makes its terms */
+    bool fuse_batch_norm;      /* fuse: masks and sums of batch norms' gradients */
+    bool fuse_residual_norm;   /* fuse: layer norms and the additions and casts beside them */
+    bool fuse_loss;            /* fuse: a loss and its gradient */
+    bool fuse_sums;            /* fuse: the gradient of a bias into what makes its terms */
     tutti_dtype compute_dtype; /* of the nodes that take the time: f32, or bf16, f16 */
     bool low_stream;           /* also what runs past the blocks of a transformer */
     bool loss_scale;           /* gradients come out times the input "loss_scale" */

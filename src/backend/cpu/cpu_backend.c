@@ -2,8 +2,8 @@
  *
  * No arithmetic here.  The order of selection is: products on a tile unit, oneDNN, the vector files
  * in the best instruction set of this machine, these for 16-bit floats (narrow.c), the reference.
- * Every list is ordered, and the first kernel whose can_run accepts the node is taken; op "*" stands
- * for any op. */
+ * Every list is ordered, and the first kernel whose can_run accepts the node is taken; op "*" is
+ * any op. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
