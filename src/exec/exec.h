@@ -109,7 +109,7 @@ typedef struct tti_step_desc {
     double lr;
     const tti_shard_data *shards; /* [last - first] of this worker */
     const int32_t *index;         /* [last - first][b] of kept samples, -1: padding; or NULL */
-    const float (*value)[256];    /* [n_channels]: x of the shards are bytes, which stand for these
+    const float (*value)[256];    /* [n_channels]: x of the shards are bytes that stand for these
                                    * (as in tti_kept_samples), rows with a target below 0 are zeros.
                                    * Only if tti_exec_takes_bytes; NULL: x are as the graph has it */
     int32_t n_channels;           /* 1 .. TTI_MAX_BYTE_TABLES */

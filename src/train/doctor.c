@@ -34,7 +34,11 @@ static tutti_status describe_device(const tti_backend *backend, int index, bool 
     tti_str_printf(out, "  device %d: ", index);
     backend->device->describe(index, out);
     tti_str_add(out, "\n");
-    TTI_TRY(backend->device->open(&(tti_device_desc){.index = index}));
+    if (backend->device->open(&(tti_device_desc){.index = index}) != TUTTI_OK) {
+        tti_str_printf(out, "    cannot be used: %s\n", tutti_last_error());
+        tti_clear_error();
+        return TUTTI_OK;
+    }
     size_t n_now, n_peak, n_free;
     backend->device->memory(&n_now, &n_peak, &n_free);
     tti_str_printf(out, "    free memory: %.1f GiB\n", (double)n_free / (1 << 30));
@@ -48,6 +52,11 @@ static tutti_status describe_links_of(const tti_backend *backend, int reader, tt
                                       tti_str *faults) {
     tutti_status st = backend->device->open(&(tti_device_desc){.index = reader});
     tti_str_printf(out, "    device %-2d", reader);
+    if (st != TUTTI_OK) { /* has been told */
+        tti_str_add(out, " cannot be used\n");
+        tti_clear_error();
+        return TUTTI_OK;
+    }
     for (int i = 0; i < backend->device->count() && st == TUTTI_OK; i++) {
         tti_device_link link;
         if (i == reader) {

@@ -129,6 +129,23 @@ def test_too_little_memory():
     train("none", *job, says="free=4000000").expect(8, "No number of shards fits: a smaller model")
 
 
+def test_unsupported_device():
+    """Doctor says so and goes on; a job that wants it ends before its first step."""
+    environment = dict(os.environ, TUTTI_TEST_DEVICE="old=0")
+    told = runs.tutti("doctor", "--quick", env=environment).expect(
+        0, "device 0: test device 0", "cannot be used: cuda: test device 0 is too old",
+        "device 1: test device 1").out
+    if told.count("free memory") != 1:
+        raise AssertionError(told)
+    for place in (["-n", "1"], ["-n", "2"], ["-n", "2", PROCESSES]):
+        ended = train("run", *place, says="old=0")
+        if ended.code not in (1, 5) or os.path.exists("run/metrics.jsonl"):
+            raise AssertionError("%s: exit code %d, %s" % (place, ended.code, ended.err))
+        if PROCESSES not in place and "is too old: leave it out" not in ended.err:
+            raise AssertionError(ended.err)
+    train("one", "-n", "1", says="old=0", devices="1").expect(0)
+
+
 def test_devices_by_number():
     train("run", "-n", "1", devices="1", says="lost=3,on=1").expect(10, "device 1 (test device 1)")
     train("none", devices="2").expect(2, "there is no device 2; this machine has 2")

@@ -6,6 +6,7 @@
  *   lost=N   the device fails when it comes to step N (from 1) and gives nothing but errors then
  *   on=D     only device D does (default: all)
  *   once=1   only the first process that comes there, which leaves the file "lost" here
+ *   old=D    device D is of a kind that is not supported
  *   free=N   bytes of free memory (default: 1 GiB)
  * Matrix products of a size that only a GPU would be given are left out. */
 #include <fcntl.h>
@@ -136,6 +137,11 @@ static void describe(int index, tti_str *str) { tti_str_printf(str, "test device
 
 static tutti_status open_device(const tti_device_desc *desc) {
     TTI_ASSERT(!current);
+    if (option("old=", -1) == desc->index)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "cuda: test device %d is too old: leave it out of "
+                        "parallel.devices",
+                        desc->index);
     current = calloc(1, sizeof *current);
     if (current) current->moments = calloc(MAX_MOMENTS, sizeof *current->moments);
     if (!current || !current->moments) return tti_fail(TUTTI_E_NOMEM, "test device: no memory");
