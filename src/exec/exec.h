@@ -109,15 +109,16 @@ typedef struct tti_step_desc {
     double lr;
     const tti_shard_data *shards; /* [last - first] of this worker */
     const int32_t *index;         /* [last - first][b] of kept samples, -1: padding; or NULL */
-    const float (*value)[256];    /* [n_channels]: x of the shards are bytes that stand for these
-                                   * (as in tti_kept_samples), rows with a target below 0 are zeros.
-                                   * Only if tti_exec_takes_bytes; NULL: x are as the graph has it */
-    int32_t n_channels;           /* 1 .. TTI_MAX_BYTE_TABLES */
-    int64_t shard_size;           /* rows per shard, b */
-    int64_t n_rows;               /* real samples of the global batch */
-    double loss_scale;            /* gradients come multiplied by it; 0: 1 */
-    bool stop_on_bad;             /* a step that was begun after a bad one is left out too */
-    bool vote;                    /* this worker wants something done, such as a stop */
+    /* [n_channels]: x of the shards are bytes that stand for these (as in tti_kept_samples), rows
+     * with a target below 0 are zeros.  Only if tti_exec_takes_bytes; NULL: x as the graph has it
+     */
+    const float (*value)[256];
+    int32_t n_channels; /* 1 .. TTI_MAX_BYTE_TABLES */
+    int64_t shard_size; /* rows per shard, b */
+    int64_t n_rows;     /* real samples of the global batch */
+    double loss_scale;  /* gradients come multiplied by it; 0: 1 */
+    bool stop_on_bad;   /* a step that was begun after a bad one is left out too */
+    bool vote;          /* this worker wants something done, such as a stop */
 } tti_step_desc;
 
 typedef struct tti_step_result {
