@@ -245,6 +245,23 @@ def test_lost_workers():
         runs.same_story(told, run)
 
 
+def test_lost_device_of_two():
+    """The worker on the other GPU, which waits for its sums, ends too."""
+    if n_devices() < 2 or not os.path.exists(FAULTS + "/tutti-cuda.so"):
+        return
+    job = LENET + ["run.checkpoint_every=6"]
+    train("whole", job, "-n", "1")
+    for place in ("threads", "processes"):
+        for algorithm in ("direct", "tree"):
+            run = "_".join((place, algorithm))
+            lose(run, "cuda.replay:fail@9", job, "-n", "2", "parallel.place=" + place,
+                 "parallel.algorithm=" + algorithm)
+            if runs.alive("run.dir=" + run):
+                raise AssertionError("%s: processes are left" % run)
+            runs.tutti("train", "--resume", run, timeout_s=110).expect(0)
+            runs.same_story(runs.story("whole"), run)
+
+
 def test_cache_that_is_damaged():
     """Ignored, and made again: the run is the same, and the next one finds it good."""
     environment = dict(os.environ, TUTTI_CACHE=os.path.abspath("cache"))
