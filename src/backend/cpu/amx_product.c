@@ -80,7 +80,7 @@ typedef struct view {
 static inline size_t left_of(size_t n, size_t i) { return n > i ? n - i : 0; }
 
 static inline __mmask16 first_lanes(size_t n) {
-    return n >= 16 ? (__mmask16)0xFFFF : (__mmask16)((1u << n) - 1u);
+    return (__mmask16)(0xFFFFu >> (16 - TTI_MIN(n, (size_t)16)));
 }
 
 static inline void transpose(__m512 r[16]) {
