@@ -67,8 +67,8 @@ if(TUTTI_WITH_CUDA STREQUAL "ON" AND NOT TUTTI_HAVE_CUDA)
 endif()
 message(STATUS "CUDA: ${TUTTI_HAVE_CUDA} (${TUTTI_CUDA_WHY}), cuDNN headers: ${TUTTI_HAVE_CUDNN}")
 
-# Where module.c finds what `cmake --install` put into LIBDIR/tutti.
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/backend/module.c PROPERTIES COMPILE_DEFINITIONS
+# Where module_file.c finds what `cmake --install` put into LIBDIR/tutti.
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/base/module_file.c PROPERTIES COMPILE_DEFINITIONS
   "TUTTI_MODULE_FROM_BIN=\"../${CMAKE_INSTALL_LIBDIR}/tutti\";\
 TUTTI_MODULE_DIR=\"${CMAKE_INSTALL_FULL_LIBDIR}/tutti\"")
 

@@ -31,7 +31,7 @@ endfunction()
 function(tutti_room name)
   cmake_parse_arguments(ROOM "" "" "DEPS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.c)
-  list(FILTER sources EXCLUDE REGEX "/src/backend/cuda/") # a module of its own: cuda.cmake
+  list(FILTER sources EXCLUDE REGEX "/src/(backend/cuda|comm/mpi)/") # modules of their own
   if(NOT sources)
     add_library(tutti_${name} INTERFACE)
     set(scope INTERFACE)
@@ -128,7 +128,7 @@ endfunction()
 # What `make build` makes: everything but the tests.
 function(tutti_product)
   add_custom_target(product)
-  foreach(target tutti tutti_shared tutti_static tutti_man tutti_cuda)
+  foreach(target tutti tutti_shared tutti_static tutti_man tutti_cuda tutti_mpi_openmpi tutti_mpi_mpich)
     if(TARGET ${target})
       add_dependencies(product ${target})
     endif()

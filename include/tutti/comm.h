@@ -63,12 +63,18 @@ TUTTI_API void tutti_comm_group_destroy(tutti_comm_group *group);
 
 /* What to join.  Zero is the default of every field except group and n_ranks. */
 typedef struct tutti_comm_desc {
-    const char *transport;   /* "shm"; NULL: the best that can run       */
-    tutti_comm_group *group; /* borrowed, must outlive the tutti_comm; NULL
-                                only with n_ranks 1                      */
+    const char *transport;   /* "shm", "tcp", "mpi-openmpi", "mpi-mpich";
+                                NULL: shm, the only one that needs no name */
+    tutti_comm_group *group; /* of shm: borrowed, must outlive the tutti_comm;
+                                NULL only with n_ranks 1                 */
     int rank;                /* 0 .. n_ranks-1, unique in the group      */
     int n_ranks;             /* 1 .. 64                                  */
     int timeout_ms;          /* longest wait for a peer, in ms; 0: 60000 */
+    /* Of tcp: where rank 0 listens, the same on every rank: "HOST:PORT", "HOST:FIRST-LAST" (the
+     * first port that is free) or "unix:NAME" (ranks of one host, checked by user id). */
+    const char *address;
+    const char *token; /* of tcp: a secret that every rank has; unix: may do without */
+    const char *job;   /* of tcp: tells jobs that meet at one address apart; may be NULL */
 } tutti_comm_desc;
 
 /* Joins the group; blocks until all n_ranks ranks have called, or desc->timeout_ms.

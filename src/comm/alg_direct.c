@@ -3,7 +3,8 @@
  * Where peers' memory can be seen, the owner of a part reads every term of it in place and writes
  * the result into every rank's dst: nothing is staged, each byte crosses once, and no rank waits
  * between the two halves.  That is safe in place, because nobody else reads the owner's part.
- * Without a view: parts are exchanged, summed, and exchanged back, block by block. */
+ * Without a view: parts are exchanged, summed, and exchanged back, block by block; where only the
+ * ranks of one host see each other, alg_hosts.c does it in two levels. */
 #include <string.h>
 
 #include "comm/algorithm.h"
@@ -171,7 +172,8 @@ static tutti_status reduce_exchanged(const tti_work *work) {
 }
 
 tutti_status tti_direct_reduce(const tti_work *work) {
-    return work->direct ? reduce_viewed(work) : reduce_exchanged(work);
+    if (work->direct) return reduce_viewed(work);
+    return tti_hosts_can(work) ? tti_hosts_reduce(work) : reduce_exchanged(work);
 }
 
 tutti_status tti_inline_reduce(const tti_work *work) {

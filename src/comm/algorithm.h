@@ -17,6 +17,8 @@ struct tutti_comm {
     int rank, n_ranks, timeout_ms;
     tutti_status broken; /* first failure that may have parted the ranks              */
     char broken_text[512];
+    int host_of[TTI_MAX_RANKS]; /* all 0 on one host                                     */
+    int n_hosts;
     tti_sum_order by_rank;  /* one term per rank                                         */
     tti_sum_order by_shard; /* of the last reduce_shards; n_shards 0: none yet           */
     unsigned char *scratch; /* grown on demand, 64-byte aligned                          */
@@ -44,6 +46,13 @@ typedef struct tti_work {
 tutti_status tti_direct_reduce(const tti_work *work);
 tutti_status tti_tree_reduce(const tti_work *work);
 tutti_status tti_ring_reduce(const tti_work *work); /* one term per rank only */
+
+/* Inside each host first, then between hosts: the same order, so the same bits as direct. */
+tutti_status tti_hosts_reduce(const tti_work *work);
+
+/* Whether it can run: several hosts, at least one with several ranks, who see each other's
+ * buffers.  After the agreement; the same answer on every rank. */
+bool tti_hosts_can(const tti_work *work);
 
 /* Every term lies in the payloads of the last agree, piece after piece. */
 tutti_status tti_inline_reduce(const tti_work *work);

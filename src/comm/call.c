@@ -126,4 +126,23 @@ tutti_status tti_comm_check(tutti_comm *comm) {
     return comm->transport->check(comm->state);
 }
 
+void tti_comm_get_place(const tutti_comm *comm, tti_comm_place *out) {
+    *out = (tti_comm_place){.transport = comm->transport->name,
+                            .n_hosts = comm->n_hosts,
+                            .host = comm->host_of[comm->rank]};
+    for (int r = 0; r < comm->n_ranks; r++) {
+        if (comm->host_of[r] != comm->host_of[comm->rank]) continue;
+        out->local_rank += r < comm->rank;
+        out->local_n_ranks++;
+    }
+}
+
+void tti_comm_abort(tutti_comm *comm, const char *text) {
+    char kept[8192];
+    snprintf(kept, sizeof kept, "%s", tutti_last_error());
+    (void)tti_fail(TUTTI_E_PEER, "rank %d failed: %s", comm->rank, text);
+    comm->transport->fail(comm->state, TUTTI_E_PEER);
+    (void)tti_fail(TUTTI_E_PEER, "%s", kept);
+}
+
 int tti_comm_timeout_ms(const tutti_comm *comm) { return comm->timeout_ms; }

@@ -10,7 +10,8 @@
 #include "comm/call.h"
 
 /* Best first: a desc that names none gets the first that can serve it. */
-static const tti_transport *const transports[] = {&tti_transport_shm};
+static const tti_transport *const transports[] = {&tti_transport_shm, &tti_transport_tcp,
+                                                  &tti_transport_openmpi, &tti_transport_mpich};
 
 const char *tutti_comm_transport_name(int i) {
     return i >= 0 && i < (int)TTI_COUNT(transports) ? transports[i]->name : NULL;
@@ -25,16 +26,19 @@ static tutti_status find_transport(const tutti_comm_desc *desc, const tti_transp
     for (size_t i = 0; i < TTI_COUNT(transports); i++) {
         const tti_transport *t = transports[i];
         if (desc->transport && strcmp(desc->transport, t->name) != 0) continue;
-        why = t->refusal(desc);
-        if (why) continue;
-        *out = t;
-        return TUTTI_OK;
+        const char *refusal = t->refusal(desc);
+        if (!refusal) {
+            *out = t;
+            return TUTTI_OK;
+        }
+        if (!why) why = refusal; /* of the one that would be taken first */
     }
     if (why && desc->transport)
         return tti_fail(TUTTI_E_UNSUPPORTED, "comm_create: transport \"%s\" cannot run: %s",
                         desc->transport, why);
     if (why) return tti_fail(TUTTI_E_UNSUPPORTED, "comm_create: no transport can run: %s", why);
-    return tti_fail(TUTTI_E_INVALID, "comm_create: no transport \"%s\"; there is: shm",
+    return tti_fail(TUTTI_E_INVALID,
+                    "comm_create: no transport \"%s\"; there is: shm, tcp, mpi-openmpi, mpi-mpich",
                     desc->transport);
 }
 
@@ -60,7 +64,10 @@ static tutti_status join(tutti_comm *comm, tutti_comm_desc *desc) {
     }
     TTI_TRY(find_transport(desc, &comm->transport));
     TTI_TRY(tti_sum_order_ranks(comm->n_ranks, &comm->by_rank));
-    return comm->transport->join(desc, &comm->state);
+    TTI_TRY(comm->transport->join(desc, &comm->state));
+    comm->n_hosts = 1;
+    if (comm->transport->hosts) comm->n_hosts = comm->transport->hosts(comm->state, comm->host_of);
+    return TUTTI_OK;
 }
 
 tutti_status tutti_comm_create(const tutti_comm_desc *desc, tutti_comm **out) {

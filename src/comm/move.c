@@ -157,10 +157,13 @@ tutti_status tutti_comm_all_to_all(tutti_comm *comm, const void *src, void *dst,
 /* The two sides first show each other their calls, so that both see a difference. */
 static tutti_status point_to_point(tutti_comm *comm, const tti_call *call, tti_message *body) {
     tti_call theirs, want = *call;
-    tti_message calls[2] = {{.peer = call->peer, .out = call, .n_bytes = sizeof *call},
-                            {.peer = call->peer, .in = &theirs, .n_bytes = sizeof theirs}};
+    char out[TTI_CALL_BYTES] = {0}, in[TTI_CALL_BYTES];
+    tti_message calls[2] = {{.peer = call->peer, .out = out, .n_bytes = sizeof out},
+                            {.peer = call->peer, .in = in, .n_bytes = sizeof in}};
+    memcpy(out, call, sizeof *call);
     comm->transport->note_call(comm->state, call);
     TTI_TRY(comm->transport->exchange(comm->state, calls, 2));
+    memcpy(&theirs, in, sizeof theirs);
     want.kind = call->kind == TTI_CALL_SEND ? TTI_CALL_RECV : TTI_CALL_SEND;
     want.peer = comm->rank;
     if (memcmp(&want, &theirs, sizeof want) != 0) {

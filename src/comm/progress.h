@@ -26,6 +26,18 @@ void tti_comm_note(tutti_comm *comm, uint64_t step, const char *phase);
  * no call, so that a rank that waits for something else can look. */
 TUTTI_NODISCARD tutti_status tti_comm_check(tutti_comm *comm);
 
+/* Where the ranks are: which of how many hosts, and which rank of this host. */
+typedef struct tti_comm_place {
+    const char *transport; /* "shm", "tcp", ... */
+    int n_hosts, host, local_rank, local_n_ranks;
+} tti_comm_place;
+
+void tti_comm_get_place(const tutti_comm *comm, tti_comm_place *out);
+
+/* A rank that fails outside of calls tells the others why: their calls end with TUTTI_E_PEER and
+ * this text.  tutti_last_error() of the calling thread stays as it is. */
+void tti_comm_abort(tutti_comm *comm, const char *text);
+
 /* The longest wait for a peer, as given to tutti_comm_create. */
 int tti_comm_timeout_ms(const tutti_comm *comm);
 

@@ -1,11 +1,12 @@
 /* transport.h - the seam between algorithms and what carries the bytes.
  *
- * A transport is a folder with one tti_transport record (shm/ now; MPI and NCCL modules later).
- * It offers four things, and algorithms use nothing else:
+ * A transport is a folder with one tti_transport record or several: shm/ for one host, net/ for
+ * several.  It offers four things, and algorithms use nothing else:
  *   agree     a barrier that also shows every rank's call and a small payload to all;
  *   exchange  a list of sends and receives done together (NCCL group, MPI Isend/Irecv/Waitall);
  *   barrier;
  *   view      a pointer straight into a peer's buffer, where the transport can give one.
+ * One over hosts also says who can be viewed by whom, for sums in two levels (alg_hosts.c).
  * Every wait in a transport ends: ready, the group failed, or the deadline passed.  Any failure
  * but TUTTI_E_INVALID marks the group, so that all ranks get the first cause at once. */
 #ifndef TTI_COMM_TRANSPORT_H
@@ -41,6 +42,10 @@ typedef struct tti_call {
 const char *tti_call_text(const tti_call *call, char *buf, size_t n_bytes);
 
 enum { TTI_MAX_BUFS = TTI_MAX_PIECES + 1, TTI_INLINE_BYTES = 4096, TTI_MAX_RANKS = 64 };
+
+/* Bytes in which send and recv show each other their calls: as many as an agreement sends between
+ * hosts, which begins with the call too, so that one is understood where the other is expected. */
+enum { TTI_CALL_BYTES = 1000 };
 
 /* What a rank brings to agree. */
 typedef struct tti_offer {
@@ -88,8 +93,20 @@ typedef struct tti_transport {
     /* Progress: call NULL: the last one is over.  phase NULL: step and phase stay. */
     void (*note_call)(void *state, const tti_call *call);
     void (*note_step)(void *state, uint64_t step, const char *phase);
+    /* Of a transport over hosts, else NULL.  Fills host_of[n_ranks] with 0, 1, ... and returns how
+     * many there are; ranks of one host may view each other. */
+    int (*hosts)(void *state, int *host_of);
+    /* After agree: whether view works for every buffer of every rank of the same host, on every
+     * host; the same answer on every rank. */
+    bool (*near)(void *state);
+    tutti_status (*near_barrier)(void *state); /* of this host's ranks */
 } tti_transport;
 
 extern const tti_transport tti_transport_shm;
+
+/* Joins shared memory as a part of something larger, whose rank shown[i] is i here: for texts. */
+tutti_status tti_shm_join_as(const tutti_comm_desc *desc, const int *shown, void **state);
+
+extern const tti_transport tti_transport_tcp, tti_transport_openmpi, tti_transport_mpich;
 
 #endif /* TTI_COMM_TRANSPORT_H */

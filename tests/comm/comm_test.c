@@ -244,7 +244,9 @@ T_CASE(bad_descs) {
             TUTTI_E_INVALID, "the group is for 2 ranks, not 3");
     tutti_comm_group_destroy(group);
     T_EQ(strcmp(tutti_comm_transport_name(0), "shm"), 0);
-    assert_null(tutti_comm_transport_name(1));
+    T_EQ(strcmp(tutti_comm_transport_name(1), "tcp"), 0);
+    T_EQ(strcmp(tutti_comm_transport_name(3), "mpi-mpich"), 0);
+    assert_null(tutti_comm_transport_name(4));
     assert_null(tutti_comm_transport_name(-1));
 }
 

@@ -52,6 +52,20 @@ static inline const char *comm_text(const char *format, ...) {
         if (!(condition)) return comm_text("%s:%d: %s", __FILE__, __LINE__, #condition); \
     } while (0)
 
+/* The same tests over another transport: TUTTI_TEST_TRANSPORT=tcp, a socket without a name. */
+static inline bool comm_over_net(int rank, int n_ranks, const comm_ranks *c, tutti_comm_desc *desc,
+                                 char address[64]) {
+    const char *transport = getenv("TUTTI_TEST_TRANSPORT");
+    if (!transport) return false;
+    snprintf(address, 64, "unix:t%d-%p", getpid(), (void *)c->group);
+    *desc = (tutti_comm_desc){.transport = transport,
+                              .rank = rank,
+                              .n_ranks = n_ranks,
+                              .timeout_ms = c->timeout_ms,
+                              .address = address};
+    return true;
+}
+
 static inline const char *comm_rank_main(int rank, int n_ranks, void *arg) {
     const comm_ranks *c = arg;
     tutti_comm_group *group = c->group;
@@ -66,6 +80,8 @@ static inline const char *comm_rank_main(int rank, int n_ranks, void *arg) {
     tutti_comm_desc desc = {
         .group = group, .rank = rank, .n_ranks = n_ranks, .timeout_ms = c->timeout_ms};
     tutti_comm *comm;
+    char address[64];
+    (void)comm_over_net(rank, n_ranks, c, &desc, address);
     COMM_OK(tutti_comm_create(&desc, &comm));
     const char *failure = c->fn(comm, c->arg);
     tutti_comm_destroy(comm);
@@ -73,12 +89,30 @@ static inline const char *comm_rank_main(int rank, int n_ranks, void *arg) {
     return failure;
 }
 
+/* The number in the first of two variables that is set; -1: in none. */
+static inline int comm_number_in(const char *a, const char *b) {
+    const char *text = getenv(a) ? getenv(a) : getenv(b);
+    return text ? atoi(text) : -1;
+}
+
+/* Under mpirun this process is one rank: the cases of another number of ranks are passed over. */
+static inline bool comm_run_under_mpi(int n_ranks, comm_ranks *c) {
+    const char *transport = getenv("TUTTI_TEST_TRANSPORT");
+    if (!transport || strncmp(transport, "mpi", 3) != 0) return false;
+    int rank = comm_number_in("OMPI_COMM_WORLD_RANK", "PMI_RANK");
+    if (comm_number_in("OMPI_COMM_WORLD_SIZE", "PMI_SIZE") != n_ranks || n_ranks == 1) return true;
+    const char *failure = comm_rank_main(rank, n_ranks, c);
+    if (failure) fail_msg("rank %d of %d: %s", rank, n_ranks, failure);
+    printf("ran a case of %d ranks as rank %d\n", n_ranks, rank);
+    return true;
+}
+
 /* Runs fn on n_ranks communicators; timeout_ms 0: 20 s. */
 static inline void comm_run_with(int n_ranks, bool apart, int timeout_ms, comm_fn fn, void *arg) {
     comm_ranks c = {
         .fn = fn, .arg = arg, .apart = apart, .timeout_ms = timeout_ms ? timeout_ms : 20000};
     T_OK(tutti_comm_group_create(n_ranks, &c.group));
-    t_ranks(n_ranks, comm_rank_main, &c);
+    if (!comm_run_under_mpi(n_ranks, &c)) t_ranks(n_ranks, comm_rank_main, &c);
     tutti_comm_group_destroy(c.group);
 }
 

@@ -44,9 +44,9 @@ static tutti_status pull(shm_state *s, tti_message *m, bool *any) {
         const void *from = tti_shm_bounce(s->header, m->peer, s->rank, taken);
         if (slot.address) from = tti_shm_locate(s, m->peer, slot.address, slot.n_bytes);
         if (slot.n_total != m->n_bytes || slot.n_bytes > m->n_bytes - m->done || !from)
-            return tti_fail(TUTTI_E_INTERNAL,
-                            "comm: rank %d sent %llu bytes where rank %d expects %zu", m->peer,
-                            (unsigned long long)slot.n_total, s->rank, m->n_bytes);
+            return tti_fail(
+                TUTTI_E_INTERNAL, "comm: rank %d sent %llu bytes where rank %d expects %zu",
+                s->shown[m->peer], (unsigned long long)slot.n_total, s->shown[s->rank], m->n_bytes);
         memcpy((char *)m->in + m->done, from, slot.n_bytes);
         atomic_store(&c->taken, ++taken);
         m->done += slot.n_bytes;

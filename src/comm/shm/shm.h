@@ -108,6 +108,7 @@ typedef struct shm_state {
     shm_header *header;
     shm_rank *me;
     int rank, n_ranks, timeout_ms;
+    int shown[TTI_MAX_RANKS]; /* what texts call rank i */
     int n_spins;
     bool one_process;
     uint64_t n_arrived, n_agreed, n_calls, heap_end;

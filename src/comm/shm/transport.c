@@ -85,7 +85,7 @@ static void shm_leave(void *state) {
     free(s);
 }
 
-static tutti_status shm_join(const tutti_comm_desc *desc, void **state) {
+tutti_status tti_shm_join_as(const tutti_comm_desc *desc, const int *shown, void **state) {
     shm_header *header = desc->group->header;
     if (desc->n_ranks != (int)header->n_ranks)
         return tti_fail(TUTTI_E_INVALID, "comm_create: the group is for %u ranks, not %d",
@@ -100,6 +100,7 @@ static tutti_status shm_join(const tutti_comm_desc *desc, void **state) {
                      .timeout_ms = desc->timeout_ms,
                      .n_spins = SPINS_CROWDED,
                      .heap_end = header->heap_offset};
+    for (int r = 0; r < s->n_ranks; r++) s->shown[r] = shown ? shown[r] : r;
     if (atomic_exchange(&s->me->joined, 1) != 0) {
         free(s);
         return tti_fail(TUTTI_E_INVALID, "comm_create: rank %d has already joined this group",
@@ -116,6 +117,10 @@ static tutti_status shm_join(const tutti_comm_desc *desc, void **state) {
     get_acquainted(s);
     *state = s;
     return TUTTI_OK;
+}
+
+static tutti_status shm_join(const tutti_comm_desc *desc, void **state) {
+    return tti_shm_join_as(desc, NULL, state);
 }
 
 uint64_t tti_shm_address(const shm_state *s, const void *memory, size_t n_bytes) {
@@ -222,7 +227,7 @@ static tutti_status shm_check(void *state) {
     for (int r = 0; r < (int)s->header->n_ranks; r++)
         if (atomic_load(&shm_rank_of(s->header, r)->left))
             return tti_fail(TUTTI_E_PEER, "comm: rank %d waits for rank %d, which left the group",
-                            s->rank, r);
+                            s->shown[s->rank], s->shown[r]);
     return TUTTI_OK;
 }
 

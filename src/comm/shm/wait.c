@@ -70,16 +70,17 @@ static void describe_peer(const shm_state *s, int peer, char *buf, size_t n_byte
     tti_progress p;
     char where[64] = "";
     if (tti_comm_group_progress(s->group, peer, &p) != TUTTI_OK || !p.joined) {
-        snprintf(buf, n_bytes, "rank %d, which has not joined", peer);
+        snprintf(buf, n_bytes, "rank %d, which has not joined", s->shown[peer]);
         return;
     }
     if (p.phase[0])
         snprintf(where, sizeof where, " (step %llu, %s)", (unsigned long long)p.step, p.phase);
     if (p.in_call)
-        snprintf(buf, n_bytes, "rank %d, which has been in %s for %llu ms%s", peer, p.call,
-                 (unsigned long long)((uint64_t)tti_now_ns() - p.entered_ns) / 1000000, where);
+        snprintf(buf, n_bytes, "rank %d, which has been in %s for %llu ms%s", s->shown[peer],
+                 p.call, (unsigned long long)((uint64_t)tti_now_ns() - p.entered_ns) / 1000000,
+                 where);
     else
-        snprintf(buf, n_bytes, "rank %d, which is in no call; its last was %s%s", peer,
+        snprintf(buf, n_bytes, "rank %d, which is in no call; its last was %s%s", s->shown[peer],
                  p.n_calls ? p.call : "none", where);
 }
 
@@ -88,8 +89,8 @@ static tutti_status fail_timeout(shm_state *s, int blame) {
     describe_peer(s, blame, peer, sizeof peer);
     bool joining = s->call.kind == TTI_CALL_NONE;
     return tti_fail(TUTTI_E_TIMEOUT, "%s: rank %d waited %d ms for %s",
-                    joining ? "comm_create" : tti_call_text(&s->call, call, sizeof call), s->rank,
-                    s->timeout_ms, peer);
+                    joining ? "comm_create" : tti_call_text(&s->call, call, sizeof call),
+                    s->shown[s->rank], s->timeout_ms, peer);
 }
 
 /* A peer that waits for us in an agreement cannot take part in our send or receive. */
@@ -100,8 +101,9 @@ static tutti_status check_deadlock(shm_state *s, const shm_wait *wait) {
     if (!alone || atomic_load(&shm_rank_of(s->header, wait->blame)->arrived) <= s->n_arrived ||
         wait->ready(s, wait->arg) || tti_comm_group_progress(s->group, wait->blame, &p) != TUTTI_OK)
         return TUTTI_OK;
-    return tti_fail(TUTTI_E_MISMATCH, "rank %d called %s where rank %d called %s", wait->blame,
-                    p.call, s->rank, tti_call_text(&s->call, call, sizeof call));
+    return tti_fail(TUTTI_E_MISMATCH, "rank %d called %s where rank %d called %s",
+                    s->shown[wait->blame], p.call, s->shown[s->rank],
+                    tti_call_text(&s->call, call, sizeof call));
 }
 
 /* Whether the wait is over: *st is set then. */
@@ -112,7 +114,8 @@ static bool is_over(shm_state *s, const shm_wait *wait, int64_t deadline_ns, tut
     if (atomic_load(&shm_rank_of(s->header, wait->blame)->left) && !wait->ready(s, wait->arg)) {
         char call[128];
         *st = tti_fail(TUTTI_E_PEER, "%s: rank %d waits for rank %d, which left the group",
-                       tti_call_text(&s->call, call, sizeof call), s->rank, wait->blame);
+                       tti_call_text(&s->call, call, sizeof call), s->shown[s->rank],
+                       s->shown[wait->blame]);
         return true;
     }
     if ((*st = check_deadlock(s, wait)) != TUTTI_OK) return true;

@@ -1,0 +1,89 @@
+/* module_file.c - where modules lie, and why one that lies there does not do.
+ *
+ * The program links no vendor's library: one build runs on a laptop and on a machine with devices
+ * or MPI, and says what is missing where. */
+#include "base/module_file.h"
+
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* From the folder of the program to that of the modules, and where it was to be installed to. */
+#ifndef TUTTI_MODULE_FROM_BIN
+#define TUTTI_MODULE_FROM_BIN "../lib/tutti"
+#endif
+#ifndef TUTTI_MODULE_DIR
+#define TUTTI_MODULE_DIR "/usr/local/lib/tutti"
+#endif
+
+enum { MAX_PATH = 4096 };
+
+/* The folder of the file that holds this code; "" when it is not known. */
+static void own_folder(char *folder, size_t n) {
+    Dl_info info;
+    char path[MAX_PATH] = "";
+    folder[0] = '\0';
+    if (dladdr((void *)(uintptr_t)tti_module_find, &info) && info.dli_fname &&
+        strchr(info.dli_fname, '/')) {
+        snprintf(path, sizeof path, "%s", info.dli_fname);
+    } else {
+        ssize_t got = readlink("/proc/self/exe", path, sizeof path - 1);
+        path[got > 0 ? got : 0] = '\0';
+    }
+    char *slash = strrchr(path, '/');
+    if (!slash) return;
+    *slash = '\0';
+    snprintf(folder, n, "%s", path);
+}
+
+static const void *open_module(const char *path, const char *name, tti_module_ask ask,
+                               tti_str *tried) {
+    tti_str_printf(tried, "\n  %s: ", path);
+    if (access(path, R_OK) != 0) {
+        tti_str_add(tried, "not there");
+        return NULL;
+    }
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) {
+        tti_str_add(tried, dlerror());
+        return NULL;
+    }
+    const void *offer = ask(handle, name, tried);
+    if (!offer) dlclose(handle);
+    return offer;
+}
+
+typedef struct search {
+    const char *name;
+    tti_module_ask ask;
+    tti_str *tried;
+    const void *offer; /* NULL: none yet */
+} search;
+
+/* Sets the offer if there is none yet and the folder holds a module that can be used. */
+static void try_folder(search *s, const char *folder, const char *below) {
+    char path[2 * MAX_PATH];
+    if (s->offer || !*folder) return;
+    snprintf(path, sizeof path, "%s%s/tutti-%s.so", folder, below, s->name);
+    s->offer = open_module(path, s->name, s->ask, s->tried);
+}
+
+/* Whoever sets $TUTTI_MODULE_PATH wants the modules of that folder and no others. */
+const void *tti_module_find(const char *name, tti_module_ask ask, tti_str *tried) {
+    char own[MAX_PATH];
+    const char *given = getenv("TUTTI_MODULE_PATH");
+    search s = {.name = name, .ask = ask, .tried = tried};
+    if (given && *given) {
+        try_folder(&s, given, "");
+        return s.offer;
+    }
+    own_folder(own, sizeof own);
+    try_folder(&s, own, "");
+    try_folder(&s, own, "/tutti");
+    try_folder(&s, own, "/" TUTTI_MODULE_FROM_BIN);
+    try_folder(&s, TUTTI_MODULE_DIR, "");
+    return s.offer;
+}

@@ -1,0 +1,18 @@
+/* module_file.h - shared objects of this project's own, looked for by name and asked what they are.
+ *
+ * A module is tutti-NAME.so.  It is looked for in $TUTTI_MODULE_PATH alone where that is set, else
+ * beside the program or library and in the folder it was installed to.  It stays loaded. */
+#ifndef TTI_BASE_MODULE_FILE_H
+#define TTI_BASE_MODULE_FILE_H
+
+#include "base/str.h"
+
+/* What the open file offers under this name, in words of the caller; NULL: why says what is wrong
+ * with it.  handle is for dlsym. */
+typedef const void *(*tti_module_ask)(void *handle, const char *name, tti_str *why);
+
+/* The first offer of a file of this name; NULL: tried has one line for each place looked at, with
+ * the reason why it did not do. */
+const void *tti_module_find(const char *name, tti_module_ask ask, tti_str *tried);
+
+#endif /* TTI_BASE_MODULE_FILE_H */

@@ -1,0 +1,303 @@
+/* alg_hosts.c - sums in two levels: inside each host through views, then between hosts.
+ *
+ * The idea to know: the largest subtrees of the sum order whose terms all lie on one host ("leaves"
+ * here) are added there; what is left of the order is a sum over leaves.  It is the same tree with
+ * the same additions, so the bits are those of the direct algorithm, and only leaves cross between
+ * hosts: one for a host with 2^k equal shares, a few otherwise, however many ranks the host has.
+ *
+ * Each rank owns a part of the vector.  On every other host one rank, its agent for the part, adds
+ * the leaves and sends them; the owner adds all leaves and sends the result back; owner and agents
+ * write it into the dst of every rank of their host.  A part of a host's memory is thus read and
+ * written by one rank only, which makes it safe in place. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/algorithm.h"
+
+enum { HOSTS_BLOCK_BYTES = 4 << 20 };
+
+/* Terms first .. first+n_terms-1 of the order, all of one host. */
+typedef struct leaf {
+    int first, n_terms, host;
+} leaf;
+
+typedef struct levels {
+    const tti_work *work;
+    tutti_comm *comm;
+    tti_term *inner; /* the terms; the additions inside their leaf only */
+    tti_term *outer; /* the leaves; the additions between leaves        */
+    leaf *leaves;
+    int n_leaves;
+    int leaves_of[TTI_MAX_RANKS]; /* by host */
+    int ranks_of[TTI_MAX_RANKS];  /* by host */
+    tutti_dtype wide;
+    size_t elem, wide_elem;
+    /* Of the comm's scratch: */
+    const void **srcs;      /* of a sum, by term */
+    void *sum_scratch;      /* of tti_sum_block  */
+    unsigned char *widened; /* TTI_SUM_BLOCK elements of each term; only of f16 and bf16 */
+    unsigned char *staging; /* leaves: those to send, those that arrive, those of this host */
+    size_t first, n_elems;  /* the block */
+} levels;
+
+bool tti_hosts_can(const tti_work *work) {
+    const tutti_comm *comm = work->comm;
+    return comm->n_hosts > 1 && comm->n_hosts < comm->n_ranks && comm->transport->near(comm->state);
+}
+
+/* ---- the division of the order ---- */
+
+/* A value on the stack of the order: of one host, or -1. */
+typedef struct value {
+    int first, host;
+} value;
+
+/* Runs the order's stack machine: starts[t] where a leaf begins, n_outer[t] additions after term t
+ * that join values of different hosts. */
+static void find_leaves(const levels *l, bool *starts, int *n_outer) {
+    const tti_sum_order *order = l->work->order;
+    value stack[TTI_SUM_DEPTH];
+    int n = 0;
+    for (int t = 0; t < order->n_terms; t++) {
+        TTI_ASSERT(n < TTI_SUM_DEPTH);
+        stack[n++] = (value){t, l->comm->host_of[order->terms[t].rank]};
+        for (int k = order->terms[t].n_adds; k > 0; k--, n--) {
+            value *a = &stack[n - 2], *b = &stack[n - 1];
+            if (a->host >= 0 && a->host == b->host) continue;
+            if (a->host >= 0) starts[a->first] = true;
+            if (b->host >= 0) starts[b->first] = true;
+            a->host = -1;
+            n_outer[t]++;
+        }
+    }
+    starts[0] = true; /* also where one host has all */
+}
+
+static void list_leaves(levels *l, const bool *starts, const int *n_outer) {
+    const tti_sum_order *order = l->work->order;
+    for (int t = 0; t < order->n_terms; t++) {
+        l->inner[t] = order->terms[t];
+        l->inner[t].n_adds -= n_outer[t];
+        if (starts[t]) {
+            int host = l->comm->host_of[order->terms[t].rank];
+            l->outer[l->n_leaves] = (tti_term){.rank = host, .piece = l->leaves_of[host]++};
+            l->leaves[l->n_leaves++] = (leaf){t, 0, host};
+        }
+        l->leaves[l->n_leaves - 1].n_terms++;
+        l->outer[l->n_leaves - 1].n_adds = n_outer[t];
+    }
+}
+
+static void levels_destroy(levels *l) {
+    free(l->inner);
+    free(l->outer);
+    free(l->leaves);
+}
+
+static tutti_status levels_create(const tti_work *work, levels *l) {
+    size_t n = (size_t)work->order->n_terms;
+    *l = (levels){.work = work, .comm = work->comm, .wide = tti_wide_dtype(work->dtype)};
+    l->elem = tutti_dtype_bytes(work->dtype);
+    l->wide_elem = tutti_dtype_bytes(l->wide);
+    l->inner = calloc(n, sizeof *l->inner);
+    l->outer = calloc(n, sizeof *l->outer);
+    l->leaves = calloc(n, sizeof *l->leaves);
+    bool *starts = calloc(n, sizeof *starts);
+    int *n_outer = calloc(n, sizeof *n_outer);
+    bool ok = l->inner && l->outer && l->leaves && starts && n_outer;
+    if (ok) {
+        find_leaves(l, starts, n_outer);
+        list_leaves(l, starts, n_outer);
+        for (int r = 0; r < l->comm->n_ranks; r++) l->ranks_of[l->comm->host_of[r]]++;
+    }
+    free(starts);
+    free(n_outer);
+    if (ok) return TUTTI_OK;
+    levels_destroy(l);
+    return tti_fail(TUTTI_E_NOMEM, "comm: no memory for a sum of %zu terms", n);
+}
+
+/* ---- who does what ---- */
+
+/* The rank of host that stands for it in the part of rank owner. */
+static int agent(const levels *l, int host, int owner) {
+    int index = owner % l->ranks_of[host];
+    if (l->comm->host_of[owner] == host) return owner;
+    for (int r = 0; r < l->comm->n_ranks; r++)
+        if (l->comm->host_of[r] == host && index-- == 0) return r;
+    return -1;
+}
+
+static size_t part_first(const levels *l, int rank) {
+    return l->first + tti_part_first(l->n_elems, rank, l->comm->n_ranks);
+}
+
+static size_t part_elems(const levels *l, int rank) {
+    return part_first(l, rank + 1) - part_first(l, rank);
+}
+
+/* Bytes of the leaves of a host over the part of a rank. */
+static size_t leaves_bytes(const levels *l, int host, int owner) {
+    return (size_t)l->leaves_of[host] * part_elems(l, owner) * l->wide_elem;
+}
+
+static bool acts_for(const levels *l, int owner) {
+    int host = l->comm->host_of[l->comm->rank];
+    return owner != l->comm->rank && l->comm->host_of[owner] != host &&
+           agent(l, host, owner) == l->comm->rank;
+}
+
+/* ---- sums ---- */
+
+/* Elements first .. first+n-1 of a leaf, n <= TTI_SUM_BLOCK, in the wide dtype, into dst. */
+static void sum_leaf_block(const levels *l, const leaf *of, size_t first, size_t n,
+                           unsigned char *dst) {
+    const tti_work *w = l->work;
+    tti_sum_order order = {.terms = l->inner + of->first, .n_terms = of->n_terms};
+    for (int t = 0; t < of->n_terms; t++) {
+        const tti_term *term = &order.terms[t];
+        const char *src = l->comm->transport->view(l->comm->state, term->rank, term->piece);
+        l->srcs[t] = src + first * l->elem;
+        if (l->wide == w->dtype) continue;
+        unsigned char *wide = l->widened + (size_t)t * TTI_SUM_BLOCK * l->wide_elem;
+        tti_widen(w->dtype, l->srcs[t], wide, n);
+        l->srcs[t] = wide;
+    }
+    const void *sum = tti_sum_block(&order, l->srcs, 0, l->wide, w->op, n, l->sum_scratch);
+    memcpy(dst, sum, n * l->wide_elem);
+}
+
+/* The leaves of this host over the part of owner, one after the other. */
+static void sum_leaves(const levels *l, int owner, unsigned char *dst) {
+    int host = l->comm->host_of[l->comm->rank];
+    size_t first = part_first(l, owner), n_part = part_elems(l, owner);
+    for (int k = 0; k < l->n_leaves; k++) {
+        if (l->leaves[k].host != host) continue;
+        for (size_t i = 0; i < n_part; i += TTI_SUM_BLOCK) {
+            size_t n = TTI_MIN(n_part - i, (size_t)TTI_SUM_BLOCK);
+            sum_leaf_block(l, &l->leaves[k], first + i, n, dst + i * l->wide_elem);
+        }
+        dst += n_part * l->wide_elem;
+    }
+}
+
+/* Copies n elements at src, this rank's dst from first on, to every other rank of the host. */
+static void spread(const levels *l, size_t first, size_t n) {
+    tutti_comm *comm = l->comm;
+    const char *src = (const char *)l->work->dst + first * l->elem;
+    for (int i = 1; i < comm->n_ranks; i++) {
+        int rank = (comm->rank + i) % comm->n_ranks;
+        if (comm->host_of[rank] != comm->host_of[comm->rank]) continue;
+        char *dst =
+            comm->transport->view(comm->state, rank, tti_sum_order_n_pieces(l->work->order, rank));
+        memcpy(dst + first * l->elem, src, n * l->elem);
+    }
+}
+
+/* All leaves of my part, at(host), into my dst. */
+static void sum_hosts(const levels *l, unsigned char *const *at) {
+    size_t first = part_first(l, l->comm->rank), n_part = part_elems(l, l->comm->rank);
+    tti_sum_order order = {.terms = l->outer, .n_terms = l->n_leaves};
+    for (int k = 0; k < l->n_leaves; k++)
+        l->srcs[k] = at[l->outer[k].rank] + (size_t)l->outer[k].piece * n_part * l->wide_elem;
+    for (size_t i = 0; i < n_part; i += TTI_SUM_BLOCK) {
+        size_t n = TTI_MIN(n_part - i, (size_t)TTI_SUM_BLOCK);
+        const void *sum = tti_sum_block(&order, l->srcs, i * l->wide_elem, l->wide, l->work->op, n,
+                                        l->sum_scratch);
+        tti_narrow(l->work->dtype, sum, (char *)l->work->dst + (first + i) * l->elem, n);
+    }
+}
+
+/* ---- the block ---- */
+
+/* Leaves go from agents to owners.  at[host]: those of my part. */
+static tutti_status gather_leaves(const levels *l, unsigned char **at) {
+    tutti_comm *comm = l->comm;
+    int here = comm->host_of[comm->rank], n = 0;
+    unsigned char *staging = l->staging;
+    tti_message *messages = tti_comm_messages(comm, comm->n_ranks + comm->n_hosts);
+    if (!messages) return TUTTI_E_NOMEM;
+    for (int p = 0; p < comm->n_ranks; p++) {
+        if (!acts_for(l, p)) continue;
+        size_t n_bytes = leaves_bytes(l, here, p);
+        sum_leaves(l, p, staging);
+        messages[n++] = (tti_message){.peer = p, .out = staging, .n_bytes = n_bytes};
+        staging += n_bytes;
+    }
+    for (int h = 0; h < comm->n_hosts; h++) {
+        size_t n_bytes = leaves_bytes(l, h, comm->rank);
+        at[h] = staging;
+        staging += n_bytes;
+        if (h == here) continue;
+        messages[n++] =
+            (tti_message){.peer = agent(l, h, comm->rank), .in = at[h], .n_bytes = n_bytes};
+    }
+    sum_leaves(l, comm->rank, at[here]);
+    return comm->transport->exchange(comm->state, messages, n);
+}
+
+/* Results go from owners to agents, and from both to the ranks of their hosts. */
+static tutti_status spread_results(const levels *l) {
+    tutti_comm *comm = l->comm;
+    int n = 0;
+    tti_message *messages = tti_comm_messages(comm, comm->n_ranks + comm->n_hosts);
+    if (!messages) return TUTTI_E_NOMEM;
+    char *dst = l->work->dst;
+    for (int h = 0; h < comm->n_hosts; h++)
+        if (h != comm->host_of[comm->rank])
+            messages[n++] = (tti_message){.peer = agent(l, h, comm->rank),
+                                          .out = dst + part_first(l, comm->rank) * l->elem,
+                                          .n_bytes = part_elems(l, comm->rank) * l->elem};
+    for (int p = 0; p < comm->n_ranks; p++)
+        if (acts_for(l, p))
+            messages[n++] = (tti_message){.peer = p,
+                                          .in = dst + part_first(l, p) * l->elem,
+                                          .n_bytes = part_elems(l, p) * l->elem};
+    TTI_TRY(comm->transport->exchange(comm->state, messages, n));
+    spread(l, part_first(l, comm->rank), part_elems(l, comm->rank));
+    for (int p = 0; p < comm->n_ranks; p++)
+        if (acts_for(l, p)) spread(l, part_first(l, p), part_elems(l, p));
+    return TUTTI_OK;
+}
+
+/* Tables, summing scratch and the most that a block may stage. */
+static tutti_status take_scratch(levels *l) {
+    tutti_comm *comm = l->comm;
+    int here = comm->host_of[comm->rank];
+    size_t n_terms = (size_t)l->work->order->n_terms, n_staged = (size_t)l->n_leaves;
+    for (int p = 0; p < comm->n_ranks; p++)
+        if (acts_for(l, p)) n_staged += (size_t)l->leaves_of[here];
+    size_t n_part = TTI_MIN(HOSTS_BLOCK_BYTES / l->elem, l->work->n_elems) / (size_t)comm->n_ranks;
+    size_t table_bytes = (n_terms * sizeof(void *) + 63) & ~(size_t)63;
+    size_t wide_bytes = l->wide == l->work->dtype ? 0 : n_terms * TTI_SUM_BLOCK * l->wide_elem;
+    unsigned char *memory =
+        tti_comm_scratch(comm, table_bytes + tti_sum_scratch_bytes() + wide_bytes +
+                                   n_staged * (n_part + 128) * l->wide_elem);
+    if (!memory) return TUTTI_E_NOMEM;
+    l->srcs = (const void **)(void *)memory;
+    l->sum_scratch = memory + table_bytes;
+    l->widened = memory + table_bytes + tti_sum_scratch_bytes();
+    l->staging = l->widened + wide_bytes;
+    return TUTTI_OK;
+}
+
+static tutti_status run_blocks(levels *l) {
+    unsigned char *at[TTI_MAX_RANKS];
+    size_t n_block = HOSTS_BLOCK_BYTES / l->elem;
+    for (l->first = 0; l->first < l->work->n_elems; l->first += n_block) {
+        l->n_elems = TTI_MIN(n_block, l->work->n_elems - l->first);
+        TTI_TRY(gather_leaves(l, at));
+        sum_hosts(l, at);
+        TTI_TRY(spread_results(l));
+    }
+    return l->comm->transport->near_barrier(l->comm->state);
+}
+
+tutti_status tti_hosts_reduce(const tti_work *work) {
+    levels l;
+    TTI_TRY(levels_create(work, &l));
+    tutti_status st = take_scratch(&l);
+    if (st == TUTTI_OK) st = run_blocks(&l);
+    levels_destroy(&l);
+    return st;
+}

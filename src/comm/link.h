@@ -1,0 +1,59 @@
+/* link.h - the seam between the transport over hosts (net/) and what carries its bytes.
+ *
+ * A link connects every rank of a job with every other and moves messages whose length both sides
+ * know.  It knows nothing of collectives.  tcp/ is built in; MPI is a module (mpi/), one file per
+ * implementation, since their binary interfaces differ.  Nothing here blocks for longer than it
+ * says; the caller counts the time.  Used by one thread at a time. */
+#ifndef TTI_COMM_LINK_H
+#define TTI_COMM_LINK_H
+
+#include "comm/transport.h"
+
+typedef struct tti_link_desc {
+    int rank, n_ranks, timeout_ms;
+    const char *address; /* tcp: where rank 0 is met (comm.h); mpi: NULL                     */
+    const char *token;   /* tcp: the secret of the job; NULL only with "unix:"               */
+    const char *job;     /* tcp: tells jobs and restarts that meet at one address apart; NULL */
+} tti_link_desc;
+
+typedef struct tti_link {
+    const char *name; /* "tcp", "mpi-openmpi", "mpi-mpich" */
+    const char *doc;  /* one line */
+    /* Meets all ranks, within timeout_ms.  TUTTI_E_TIMEOUT names who is missing. */
+    tutti_status (*open)(const tti_link_desc *desc, void **state);
+    /* Takes NULL.  in_order: the ranks have nothing more to say to each other. */
+    void (*close)(void *state, bool in_order);
+    /* Begins to move n messages (transport.h), which stay the link's until test says that all are
+     * done.  One batch at a time.  Messages between two ranks match in order. */
+    tutti_status (*post)(void *state, tti_message *messages, int n);
+    /* Moves what can be moved now.  *blame: -1 when the batch is done, else a rank that it waits
+     * for.  TUTTI_E_PEER: a rank is gone; or the failure that another rank told. */
+    tutti_status (*test)(void *state, int *blame);
+    /* Sleeps until test may get further, at most n_ns. */
+    void (*pause)(void *state, int64_t n_ns);
+    /* Tells every rank that this one has failed, without waiting.  Once. */
+    void (*cry)(void *state, tutti_status status, const char *text);
+    /* TUTTI_OK, or why a rank is gone or has failed; moves nothing. */
+    tutti_status (*check)(void *state);
+} tti_link;
+
+extern const tti_link tti_link_tcp;
+
+/* ---- links in modules ---- */
+
+enum { TTI_LINK_ABI = 1, TTI_CRY_BYTES = 1024 };
+
+typedef struct tti_link_host {
+    int abi;             /* TTI_LINK_ABI */
+    const char *version; /* of the library: must be the module's own */
+    void (*fail)(tutti_status code, const char *text); /* tti_fail of the program */
+} tti_link_host;
+
+/* The one symbol that a module exports, "tutti_link_module".  NULL, after host->fail, when it
+ * cannot be used. */
+typedef const tti_link *(*tti_link_module)(const tti_link_host *host);
+
+/* The link of a name: "tcp", "mpi-openmpi", "mpi-mpich".  TUTTI_E_UNSUPPORTED: what was tried. */
+tutti_status tti_link_find(const char *name, const tti_link **out);
+
+#endif /* TTI_COMM_LINK_H */

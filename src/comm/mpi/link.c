@@ -1,0 +1,366 @@
+/* link.c - the link over MPI, a module of its own for each implementation.
+ *
+ * MPI only moves bytes here: point to point, non-blocking, so that every wait has a deadline and a
+ * failure is heard while waiting.  Sums are ours, since MPI's depend on the number of ranks.  One
+ * receive for "a rank has failed" is always open.
+ *
+ * The idea to know: MPI_Init and MPI_Comm_dup wait for all ranks without a limit, so a thread of
+ * its own calls them and the caller waits for that thread as long as it wants. */
+#include <mpi.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "comm/link.h"
+
+enum { TAG_DATA = 1, TAG_CRY = 2, CHUNK_BYTES = 1 << 30, FINALIZE_S = 30, PARTING_MS = 200 };
+
+typedef struct cry {
+    int32_t status;
+    char text[TTI_CRY_BYTES - 4];
+} cry;
+
+typedef struct mpi_state {
+    MPI_Comm comm;
+    int rank, n_ranks;
+    tti_message *batch;
+    MPI_Request *requests; /* of chunks of messages, as long as they are under way */
+    int *owners;           /* the message of each */
+    int *done;             /* of Testsome */
+    MPI_Status *statuses;
+    int n_requests, cap_requests, n_open;
+    int64_t sleep_ns; /* grows while nothing comes */
+    MPI_Request hears;
+    cry heard, said;
+    MPI_Request says[TTI_MAX_RANKS];
+    int n_says;
+    tutti_status cause;
+} mpi_state;
+
+/* MPI belongs to the process: begun once, ended when the process ends. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool begun, ready, failed; /* failed: the last communicator did not end in order */
+    int error;
+    MPI_Comm comm; /* of the last duplication */
+} mpi = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static tutti_status fail_mpi(const char *what, int error) {
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int n;
+    MPI_Error_string(error, text, &n);
+    return tti_fail(TUTTI_E_PEER, "comm: %s: %s", what, text);
+}
+
+/* ---- begin and end ---- */
+
+/* MPI wants to be told of the end, by all; a rank that hangs must not hold the others up. */
+static void finalize(void) {
+    int over = 0;
+    MPI_Finalized(&over);
+    if (over || mpi.failed) return; /* the launcher sees the exit code, and ends the others */
+    signal(SIGALRM, SIG_DFL);
+    alarm(FINALIZE_S);
+    MPI_Finalize();
+    alarm(0);
+}
+
+static int begin_mpi(void) {
+    int is_there = 0, level;
+    MPI_Initialized(&is_there);
+    if (is_there) return MPI_SUCCESS;
+    int error = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
+    if (error == MPI_SUCCESS) atexit(finalize);
+    return error;
+}
+
+static void *begin(void *unused) {
+    (void)unused;
+    MPI_Comm comm = MPI_COMM_NULL;
+    int error = begin_mpi();
+    if (error == MPI_SUCCESS) error = MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    if (error == MPI_SUCCESS) error = MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    pthread_mutex_lock(&mpi.lock);
+    mpi.error = error;
+    mpi.comm = comm;
+    mpi.ready = true;
+    pthread_cond_broadcast(&mpi.changed);
+    pthread_mutex_unlock(&mpi.lock);
+    return NULL;
+}
+
+/* Waits until begin is done; under the lock. */
+static tutti_status await_begin(int timeout_ms) {
+    struct timespec until;
+    int64_t ns = tti_now_ns() + timeout_ms * TTI_NS_PER_MS;
+    until = (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+    while (!mpi.ready)
+        if (pthread_cond_timedwait(&mpi.changed, &mpi.lock, &until) == ETIMEDOUT)
+            return tti_fail(TUTTI_E_TIMEOUT,
+                            "comm_create: MPI_Init has not met all ranks after %d ms: one has not "
+                            "come, or is stopped",
+                            timeout_ms);
+    return mpi.error == MPI_SUCCESS ? TUTTI_OK : fail_mpi("MPI_Init", mpi.error);
+}
+
+static tutti_status begin_in_time(int timeout_ms, MPI_Comm *out) {
+    pthread_t thread;
+    pthread_condattr_t attr;
+    pthread_mutex_lock(&mpi.lock);
+    if (mpi.begun && !mpi.ready) {
+        pthread_mutex_unlock(&mpi.lock);
+        return tti_fail(TUTTI_E_TIMEOUT, "comm_create: an earlier MPI_Init has not ended yet");
+    }
+    if (!mpi.begun) {
+        pthread_condattr_init(&attr);
+        pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+        pthread_cond_init(&mpi.changed, &attr);
+        pthread_condattr_destroy(&attr);
+    }
+    mpi.begun = true;
+    mpi.ready = false;
+    int error = pthread_create(&thread, NULL, begin, NULL);
+    tutti_status st = error ? tti_fail(TUTTI_E_NOMEM, "comm_create: no thread: %s", strerror(error))
+                            : await_begin(timeout_ms);
+    if (!error) pthread_detach(thread);
+    *out = mpi.comm;
+    pthread_mutex_unlock(&mpi.lock);
+    return st;
+}
+
+static const char *library_name(char text[MPI_MAX_LIBRARY_VERSION_STRING]) {
+    int n = 0;
+    MPI_Get_library_version(text, &n);
+    text[strcspn(text, ",\n")] = '\0';
+    for (char *tab = text; (tab = strchr(tab, '\t'));) *tab = ' ';
+    return text;
+}
+
+/* A launcher that the library does not know starts N jobs of one rank: nothing says so but this. */
+static tutti_status check_place(const tti_link_desc *desc, MPI_Comm comm) {
+    char library[MPI_MAX_LIBRARY_VERSION_STRING];
+    int rank, n_ranks;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &n_ranks);
+    if (rank == desc->rank && n_ranks == desc->n_ranks) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG,
+                    "comm_create: %s was started as rank %d of %d, but the launcher says rank %d "
+                    "of %d: they do not fit. Open MPI goes with its own mpirun or srun "
+                    "--mpi=pmix, MPICH with its own mpiexec or srun --mpi=pmi2; TUTTI_TRANSPORT "
+                    "chooses (mpi-openmpi, mpi-mpich, tcp)",
+                    library_name(library), rank, n_ranks, desc->rank, desc->n_ranks);
+}
+
+static tutti_status mpi_open(const tti_link_desc *desc, void **state) {
+    MPI_Comm comm = MPI_COMM_NULL;
+    TTI_TRY(begin_in_time(desc->timeout_ms, &comm));
+    TTI_TRY(check_place(desc, comm));
+    mpi_state *s = calloc(1, sizeof *s);
+    if (!s) return tti_fail(TUTTI_E_NOMEM, "comm_create: %zu bytes", sizeof *s);
+    s->comm = comm;
+    s->rank = desc->rank;
+    s->n_ranks = desc->n_ranks;
+    int error =
+        MPI_Irecv(&s->heard, sizeof s->heard, MPI_BYTE, MPI_ANY_SOURCE, TAG_CRY, comm, &s->hears);
+    if (error != MPI_SUCCESS) {
+        free(s);
+        return fail_mpi("MPI_Irecv", error);
+    }
+    *state = s;
+    return TUTTI_OK;
+}
+
+/* What was said goes out, if it still can. */
+static bool finish_says(mpi_state *s) {
+    int64_t deadline_ns = tti_now_ns() + PARTING_MS * TTI_NS_PER_MS;
+    for (int i = 0; i < s->n_says;) {
+        int is_out = 0;
+        if (MPI_Test(&s->says[i], &is_out, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+        i += is_out;
+        if (!is_out && tti_now_ns() >= deadline_ns) return false;
+        if (!is_out) tti_sleep_ms(1);
+    }
+    return true;
+}
+
+static void mpi_close(void *state, bool in_order) {
+    mpi_state *s = state;
+    if (!s) return;
+    mpi.failed = !in_order;
+    if (!in_order) {
+        (void)finish_says(s);
+        return; /* MPI may still use the memory: the process ends soon */
+    }
+    if (s->hears != MPI_REQUEST_NULL) {
+        MPI_Cancel(&s->hears);
+        MPI_Wait(&s->hears, MPI_STATUS_IGNORE);
+    }
+    free(s->requests);
+    free(s->owners);
+    free(s->done);
+    free(s->statuses);
+    free(s);
+}
+
+/* ---- messages ---- */
+
+static tutti_status take_room(mpi_state *s, int n) {
+    if (n <= s->cap_requests) return TUTTI_OK;
+    free(s->requests);
+    free(s->owners);
+    free(s->done);
+    free(s->statuses);
+    s->cap_requests = 0;
+    s->requests = calloc((size_t)n, sizeof *s->requests);
+    s->owners = calloc((size_t)n, sizeof *s->owners);
+    s->done = calloc((size_t)n, sizeof *s->done);
+    s->statuses = calloc((size_t)n, sizeof *s->statuses);
+    if (!s->requests || !s->owners || !s->done || !s->statuses)
+        return tti_fail(TUTTI_E_NOMEM, "comm: no memory for %d requests", n);
+    s->cap_requests = n;
+    return TUTTI_OK;
+}
+
+/* One message in chunks, since MPI counts with int. */
+static tutti_status start(mpi_state *s, int index) {
+    const tti_message *m = &s->batch[index];
+    for (size_t at = 0; at < m->n_bytes; at += CHUNK_BYTES) {
+        int n = (int)TTI_MIN(m->n_bytes - at, (size_t)CHUNK_BYTES), error;
+        MPI_Request *request = &s->requests[s->n_requests];
+        if (m->out)
+            error = MPI_Isend((const char *)m->out + at, n, MPI_BYTE, m->peer, TAG_DATA, s->comm,
+                              request);
+        else
+            error = MPI_Irecv((char *)m->in + at, n, MPI_BYTE, m->peer, TAG_DATA, s->comm, request);
+        if (error != MPI_SUCCESS) return fail_mpi(m->out ? "MPI_Isend" : "MPI_Irecv", error);
+        s->owners[s->n_requests++] = index;
+        s->n_open++;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status mpi_post(void *state, tti_message *messages, int n) {
+    mpi_state *s = state;
+    size_t n_chunks = 0;
+    for (int i = 0; i < n; i++) n_chunks += messages[i].n_bytes / CHUNK_BYTES + 1;
+    if (n_chunks > INT32_MAX) return tti_fail(TUTTI_E_INVALID, "comm: too many messages");
+    TTI_TRY(take_room(s, (int)n_chunks));
+    s->batch = messages;
+    s->n_requests = s->n_open = 0;
+    s->sleep_ns = 0;
+    for (int i = 0; i < n; i++) /* receives first: what comes finds its place */
+        if (!messages[i].out) TTI_TRY(start(s, i));
+    for (int i = 0; i < n; i++)
+        if (messages[i].out) TTI_TRY(start(s, i));
+    return TUTTI_OK;
+}
+
+static tutti_status check_cry(mpi_state *s) {
+    int here = 0;
+    if (s->cause == TUTTI_OK && s->hears != MPI_REQUEST_NULL) {
+        int error = MPI_Test(&s->hears, &here, MPI_STATUS_IGNORE);
+        if (error != MPI_SUCCESS) return fail_mpi("MPI_Test", error);
+    }
+    if (here) {
+        s->heard.text[sizeof s->heard.text - 1] = '\0';
+        bool known = s->heard.status > 0 && s->heard.status < TUTTI_N_STATUS;
+        s->cause = known ? (tutti_status)s->heard.status : TUTTI_E_PEER;
+    }
+    return s->cause == TUTTI_OK ? TUTTI_OK : tti_fail(s->cause, "%s", s->heard.text);
+}
+
+static tutti_status fail_size(const mpi_state *s, const tti_message *m) {
+    return tti_fail(TUTTI_E_MISMATCH,
+                    "comm: rank %d sent another number of bytes than the %zu that rank %d expects: "
+                    "they are not in the same call",
+                    m->peer, m->n_bytes, s->rank);
+}
+
+/* Request i has ended. */
+static tutti_status note_done(mpi_state *s, int i, const MPI_Status *status) {
+    tti_message *m = &s->batch[s->owners[i]];
+    int n = 0;
+    s->n_open--;
+    if (m->out) {
+        m->done = m->n_bytes; /* of use for texts only */
+        return TUTTI_OK;
+    }
+    MPI_Get_count(status, MPI_BYTE, &n);
+    if ((size_t)n != TTI_MIN(m->n_bytes - m->done, (size_t)CHUNK_BYTES)) return fail_size(s, m);
+    m->done += (size_t)n;
+    return TUTTI_OK;
+}
+
+static tutti_status mpi_test(void *state, int *blame) {
+    mpi_state *s = state;
+    int n = 0;
+    TTI_TRY(check_cry(s));
+    int error = s->n_open ? MPI_Testsome(s->n_requests, s->requests, &n, s->done, s->statuses)
+                          : MPI_SUCCESS;
+    for (int k = 0; k < n && error == MPI_ERR_IN_STATUS; k++) {
+        int each = s->statuses[k].MPI_ERROR, kind = each;
+        if (each == MPI_SUCCESS || each == MPI_ERR_PENDING) continue;
+        MPI_Error_class(each, &kind);
+        if (kind == MPI_ERR_TRUNCATE) return fail_size(s, &s->batch[s->owners[s->done[k]]]);
+        return fail_mpi("MPI_Testsome", each);
+    }
+    if (error != MPI_SUCCESS) return fail_mpi("MPI_Testsome", error);
+    for (int k = 0; k < n; k++) TTI_TRY(note_done(s, s->done[k], &s->statuses[k]));
+    if (n > 0) s->sleep_ns = 0;
+    *blame = -1;
+    for (int i = 0; s->n_open && i < s->n_requests && *blame < 0; i++)
+        if (s->requests[i] != MPI_REQUEST_NULL) *blame = s->batch[s->owners[i]].peer;
+    return TUTTI_OK;
+}
+
+/* MPI offers nothing to sleep on: short naps, that grow while nothing comes. */
+static void mpi_pause(void *state, int64_t n_ns) {
+    mpi_state *s = state;
+    s->sleep_ns = TTI_MIN(TTI_MIN(s->sleep_ns * 2 + 5000, INT64_C(200000)), n_ns);
+    struct timespec t = {.tv_nsec = s->sleep_ns};
+    nanosleep(&t, NULL);
+}
+
+static void mpi_cry(void *state, tutti_status status, const char *text) {
+    mpi_state *s = state;
+    s->said.status = (int32_t)status;
+    snprintf(s->said.text, sizeof s->said.text, "%s", text);
+    for (int r = 0; r < s->n_ranks; r++)
+        if (r != s->rank && MPI_Isend(&s->said, sizeof s->said, MPI_BYTE, r, TAG_CRY, s->comm,
+                                      &s->says[s->n_says]) == MPI_SUCCESS)
+            s->n_says++;
+    (void)finish_says(s);
+}
+
+static tutti_status mpi_check(void *state) { return check_cry(state); }
+
+static const tti_link mpi_link = {
+    .name = TUTTI_MPI_NAME,
+    .doc = "point-to-point messages of MPI",
+    .open = mpi_open,
+    .close = mpi_close,
+    .post = mpi_post,
+    .test = mpi_test,
+    .pause = mpi_pause,
+    .cry = mpi_cry,
+    .check = mpi_check,
+};
+
+__attribute__((visibility("default"))) const tti_link *tutti_link_module(const tti_link_host *host);
+
+const tti_link *tutti_link_module(const tti_link_host *host) {
+    tti_error_forward(host->fail);
+    if (host->abi == TTI_LINK_ABI && strcmp(host->version, TUTTI_VERSION) == 0) return &mpi_link;
+    (void)tti_fail(TUTTI_E_UNSUPPORTED, "it is of tutti %s (interface %d), the program of %s (%d)",
+                   TUTTI_VERSION, TTI_LINK_ABI, host->version, host->abi);
+    return NULL;
+}

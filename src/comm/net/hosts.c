@@ -1,0 +1,143 @@
+/* hosts.c - which ranks share a machine's memory, and how they meet there.
+ *
+ * Nothing on a host has a name: the first rank of it makes a group (a memfd) and tells the others
+ * process and descriptor, which open it through /proc.  That fails between users and containers;
+ * then those ranks count as hosts of their own and speak through the link. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "comm/net/net.h"
+
+static const uint64_t magic = 0x3174656e74755421ULL;
+
+/* FNV-1a, continued. */
+static uint64_t mix(uint64_t hash, const void *bytes, size_t n_bytes) {
+    const unsigned char *p = bytes;
+    for (size_t i = 0; i < n_bytes; i++) hash = (hash ^ p[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+static uint64_t mix_namespace(uint64_t hash, const char *path) {
+    struct stat info;
+    if (stat(path, &info) != 0) return hash;
+    return mix(hash, &info.st_ino, sizeof info.st_ino);
+}
+
+/* The name in $TUTTI_TEST_HOSTS ("a,a,b": by rank, the last one for all that follow); else that of
+ * this host. */
+static void name_host(int rank, char *out, size_t n_bytes) {
+    const char *given = getenv("TUTTI_TEST_HOSTS");
+    if (!given || !*given) {
+        if (gethostname(out, n_bytes - 1) != 0) snprintf(out, n_bytes, "?");
+        return;
+    }
+    for (const char *comma; rank > 0 && (comma = strchr(given, ',')); rank--) given = comma + 1;
+    snprintf(out, n_bytes, "%.*s", (int)strcspn(given, ","), given);
+}
+
+void tti_net_introduce(int rank, net_hello *hello) {
+    char boot[64] = "";
+    *hello = (net_hello){.magic = magic, .wire = NET_WIRE, .pid = (int32_t)getpid()};
+    snprintf(hello->version, sizeof hello->version, "%s", TUTTI_VERSION);
+    name_host(rank, hello->host, sizeof hello->host);
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (file && !fgets(boot, sizeof boot, file)) boot[0] = '\0';
+    if (file) fclose(file);
+    uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), hello->host, sizeof hello->host);
+    hash = mix(hash, boot, sizeof boot);
+    hash = mix_namespace(hash, "/proc/self/ns/pid");
+    hello->host_id = mix_namespace(hash, "/proc/self/ns/net");
+}
+
+void tti_net_divide(net_state *s, const bool *apart) {
+    s->n_hosts = s->n_local = 0;
+    for (int r = 0; r < s->n_ranks; r++) {
+        int first = r;
+        for (int q = 0; q < r && first == r && !apart[r]; q++)
+            if (!apart[q] && s->peers[q].host_id == s->peers[r].host_id) first = q;
+        s->host_of[r] = first == r ? s->n_hosts++ : s->host_of[first];
+    }
+    for (int r = 0; r < s->n_ranks; r++) {
+        bool is_here = s->host_of[r] == s->host_of[s->rank];
+        s->index_of[r] = is_here ? s->n_local : -1;
+        if (is_here) s->rank_of[s->n_local++] = r;
+    }
+}
+
+/* Where a group is to be found. */
+typedef struct meeting {
+    int32_t pid, fd;
+    uint32_t ok;
+    uint32_t unused;
+} meeting;
+
+static tutti_status open_group(const meeting *m, tutti_comm_group **out) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", m->pid, m->fd);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) return tti_fail(TUTTI_E_UNSUPPORTED, "comm: %s: %s", path, strerror(errno));
+    tutti_status st = tutti_comm_group_open(fd, out);
+    if (st != TUTTI_OK) close(fd);
+    return st;
+}
+
+/* One message from the first rank of this host to its others, or back: items [n_local]. */
+static tutti_status pass(net_state *s, bool to_first, meeting *items) {
+    tti_message *messages = tti_net_messages(s, s->n_local);
+    if (!messages) return TUTTI_E_NOMEM;
+    int me = s->index_of[s->rank], n = 0;
+    for (int i = 1; i < s->n_local; i++) {
+        if (me != 0 && me != i) continue;
+        bool out = (me != 0) == to_first;
+        messages[n++] = (tti_message){.peer = s->rank_of[me == 0 ? i : 0],
+                                      .out = out ? &items[i] : NULL,
+                                      .in = out ? NULL : &items[i],
+                                      .n_bytes = sizeof *items};
+    }
+    return tti_net_move(s, messages, n);
+}
+
+/* Everybody learns of everybody whether it has its group. */
+static tutti_status tell_all(net_state *s, bool ok, bool *apart) {
+    uint64_t mine = ok, theirs[TTI_MAX_RANKS];
+    tti_message *messages = tti_net_messages(s, 2 * s->n_ranks);
+    if (!messages) return TUTTI_E_NOMEM;
+    int n = 0;
+    for (int i = 1; i < s->n_ranks; i++) {
+        int peer = (s->rank + i) % s->n_ranks;
+        messages[n++] = (tti_message){.peer = peer, .out = &mine, .n_bytes = sizeof mine};
+        messages[n++] = (tti_message){.peer = peer, .in = &theirs[peer], .n_bytes = sizeof mine};
+    }
+    TTI_TRY(tti_net_move(s, messages, n));
+    for (int r = 0; r < s->n_ranks; r++) apart[r] = r == s->rank ? !ok : !theirs[r];
+    return TUTTI_OK;
+}
+
+tutti_status tti_net_meet_locally(net_state *s, bool *apart) {
+    meeting items[TTI_MAX_RANKS] = {0};
+    int me = s->index_of[s->rank];
+    bool ok = true;
+    if (me == 0) {
+        ok = tutti_comm_group_create(s->n_local, &s->group) == TUTTI_OK;
+        for (int i = 0; i < s->n_local; i++)
+            items[i] = (meeting){(int32_t)getpid(), ok ? tutti_comm_group_fd(s->group) : -1, ok, 0};
+    }
+    TTI_TRY(pass(s, false, items));
+    if (me != 0) ok = items[me].ok && open_group(&items[me], &s->group) == TUTTI_OK;
+    items[me].ok = ok;
+    TTI_TRY(pass(s, true, items)); /* one that cannot takes all of its host apart */
+    for (int i = 0; me == 0 && i < s->n_local; i++) ok = ok && items[i].ok;
+    for (int i = 0; me == 0 && i < s->n_local; i++) items[i].ok = ok;
+    TTI_TRY(pass(s, false, items));
+    ok = items[me].ok;
+    if (!ok) {
+        tutti_comm_group_destroy(s->group);
+        s->group = NULL;
+    }
+    return tell_all(s, ok, apart);
+}

@@ -1,0 +1,112 @@
+/* net.h - ranks of several hosts: shared memory inside each host, a link between them.
+ *
+ * Ranks that can share memory form a "host": a group of the shared-memory transport, which agrees,
+ * waits and shows buffers there.  Between hosts every rank speaks with every rank of another host
+ * through the link.  Both ways end in one failure: whoever fails tells the group of its host and,
+ * by the link, everybody else. */
+#ifndef TTI_COMM_NET_H
+#define TTI_COMM_NET_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/error.h"
+#include "comm/link.h"
+#include "comm/progress.h"
+
+enum {
+    NET_WIRE = 1, /* changes with what is said between ranks */
+    NET_HELLO_BYTES = 1024,
+    NET_HEAD_BYTES = 960, /* of a payload that go with its record */
+    NET_NAME_BYTES = 128
+};
+
+/* What each rank says of itself first; of the same size in every version. */
+typedef struct net_hello {
+    uint64_t magic;
+    uint32_t wire;
+    int32_t pid;
+    uint64_t host_id; /* equal: may share memory */
+    char version[64];
+    char host[NET_NAME_BYTES]; /* for people */
+    unsigned char unused[NET_HELLO_BYTES - 24 - 64 - NET_NAME_BYTES];
+} net_hello;
+
+/* An agreement's record as it travels. */
+typedef struct net_record {
+    tti_call call;
+    uint32_t inline_bytes;
+    uint32_t near;                           /* every buffer of this host can be seen inside it */
+    unsigned char payload[TTI_INLINE_BYTES]; /* the first NET_HEAD_BYTES with the record */
+} net_record;
+
+enum { NET_RECORD_BYTES = sizeof(tti_call) + 8 + NET_HEAD_BYTES };
+_Static_assert((int)NET_RECORD_BYTES == (int)TTI_CALL_BYTES, "see TTI_CALL_BYTES");
+
+/* A rank's side.  Used by one thread at a time, but for the watcher's three fields. */
+typedef struct net_state {
+    const tti_link *link;
+    void *wire;
+    int rank, n_ranks, timeout_ms;
+    net_hello *peers;           /* [n_ranks] */
+    int host_of[TTI_MAX_RANKS]; /* 0, 1, ... by first rank */
+    int n_hosts;
+    int index_of[TTI_MAX_RANKS]; /* in the group of this host; -1: of another host */
+    int rank_of[TTI_MAX_RANKS];  /* the reverse */
+    int n_local;
+    tutti_comm_group *group; /* of this host */
+    void *local;             /* its state in the shared-memory transport */
+    uint64_t n_agreed;
+    net_record *records; /* [2][n_ranks], by parity of the agreement; of other hosts' ranks */
+    net_record mine[2];
+    bool near;
+    bool cried;
+    tti_message *messages; /* grown on demand */
+    int cap_messages;
+    tti_call call;            /* the current one, for texts */
+    char said[TTI_CRY_BYTES]; /* the failure, once there is one; else "" */
+
+    pthread_t watcher; /* of the deaths of this host's ranks */
+    int stop_fd;       /* -1: no watcher */
+    _Atomic int dead;  /* rank that died, -1: none */
+} net_state;
+
+/* ---- wait.c ---- */
+
+/* Begins to move messages and waits until they are done. */
+tutti_status tti_net_move(net_state *s, tti_message *messages, int n);
+
+/* Waits until the batch that was posted is done. */
+tutti_status tti_net_wait(net_state *s);
+
+/* TUTTI_OK, or which rank of this host has died. */
+tutti_status tti_net_check_dead(const net_state *s);
+
+/* ---- join.c ---- */
+
+tutti_status tti_net_join(const tutti_comm_desc *desc, void **state);
+void tti_net_leave(void *state);
+void tti_net_fail(void *state, tutti_status status);
+
+/* Room for n messages; NULL when out of memory, with the text set. */
+tti_message *tti_net_messages(net_state *s, int n);
+
+/* ---- hosts.c ---- */
+
+/* Fills hello with what tells hosts apart: name, boot, namespaces. */
+void tti_net_introduce(int rank, net_hello *hello);
+
+/* Who is on which host, from everybody's hello; apart: nobody shares memory with anybody. */
+void tti_net_divide(net_state *s, const bool *apart);
+
+/* Makes or opens the group of this host and joins it: collective over the ranks of the host, and a
+ * rank that cannot takes all of its host apart (everybody learns: apart, [n_ranks]). */
+tutti_status tti_net_meet_locally(net_state *s, bool *apart);
+
+/* ---- watch.c ---- */
+
+/* Watches the other processes of this host: the death of one breaks the group at once. */
+tutti_status tti_net_watch(net_state *s);
+void tti_net_unwatch(net_state *s);
+
+#endif /* TTI_COMM_NET_H */

@@ -1,0 +1,190 @@
+/* transport.c - the transport over hosts: agreement, barrier, exchange, memory of the host.
+ *
+ * The idea to know: an agreement is first one of each host, in its shared memory, and then each
+ * rank shows its record to every rank of the other hosts.  Records of the others are kept twice,
+ * by parity, so that a payload stays until the next agreement but one, as in shared memory. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/net/net.h"
+
+static net_record *record_of(const net_state *s, int rank) {
+    return &s->records[(s->n_agreed % 2) * (size_t)s->n_ranks + (size_t)rank];
+}
+
+static bool is_remote(const net_state *s, int rank) { return s->index_of[rank] < 0; }
+
+/* A message out of mine and one into theirs(rank) for each rank of another host; the sizes are the
+ * sender's own. */
+static tutti_status swap_records(net_state *s, size_t from, bool rest) {
+    tti_message *messages = tti_net_messages(s, 2 * s->n_ranks);
+    if (!messages) return TUTTI_E_NOMEM;
+    net_record *mine = &s->mine[s->n_agreed % 2];
+    int n = 0;
+    for (int i = 1; i < s->n_ranks; i++) {
+        int peer = (s->rank + i) % s->n_ranks;
+        net_record *theirs = record_of(s, peer);
+        if (!is_remote(s, peer)) continue;
+        size_t out = rest ? mine->inline_bytes : 0, in = rest ? theirs->inline_bytes : 0;
+        out = rest ? (out > NET_HEAD_BYTES ? out - NET_HEAD_BYTES : 0) : NET_RECORD_BYTES;
+        in = rest ? (in > NET_HEAD_BYTES ? in - NET_HEAD_BYTES : 0) : NET_RECORD_BYTES;
+        messages[n++] = (tti_message){.peer = peer, .out = (char *)mine + from, .n_bytes = out};
+        messages[n++] = (tti_message){.peer = peer, .in = (char *)theirs + from, .n_bytes = in};
+    }
+    return tti_net_move(s, messages, n);
+}
+
+/* Whether anybody's payload is longer than what goes with the record. */
+static tutti_status check_records(const net_state *s, bool *rest) {
+    *rest = s->mine[s->n_agreed % 2].inline_bytes > NET_HEAD_BYTES;
+    for (int r = 0; r < s->n_ranks; r++) {
+        if (!is_remote(s, r)) continue;
+        const net_record *theirs = record_of(s, r);
+        if (theirs->inline_bytes > TTI_INLINE_BYTES)
+            return tti_fail(TUTTI_E_INTERNAL, "comm: rank %d offers a payload of %u bytes", r,
+                            theirs->inline_bytes);
+        *rest = *rest || theirs->inline_bytes > NET_HEAD_BYTES;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status net_agree(void *state, const tti_offer *mine, tti_call *calls, bool *direct) {
+    net_state *s = state;
+    tti_call local[TTI_MAX_RANKS];
+    bool rest;
+    TTI_TRY(tti_net_check_dead(s));
+    TTI_TRY(tti_transport_shm.agree(s->local, mine, local, &s->near));
+    s->n_agreed++;
+    if (s->n_hosts > 1) {
+        net_record *record = &s->mine[s->n_agreed % 2];
+        record->call = mine->call;
+        record->inline_bytes = (uint32_t)mine->inline_bytes;
+        record->near = s->near;
+        if (mine->inline_bytes) memcpy(record->payload, mine->inline_data, mine->inline_bytes);
+        TTI_TRY(swap_records(s, 0, false));
+        TTI_TRY(check_records(s, &rest));
+        if (rest) TTI_TRY(swap_records(s, NET_RECORD_BYTES, true));
+    }
+    for (int r = 0; r < s->n_ranks; r++) {
+        calls[r] = is_remote(s, r) ? record_of(s, r)->call : local[s->index_of[r]];
+        if (is_remote(s, r) && !record_of(s, r)->near) s->near = false;
+    }
+    *direct = s->near && s->n_hosts == 1;
+    return TUTTI_OK;
+}
+
+static const void *net_payload(void *state, int rank) {
+    const net_state *s = state;
+    if (is_remote(s, rank)) return record_of(s, rank)->payload;
+    return tti_transport_shm.payload(s->local, s->index_of[rank]);
+}
+
+static void *net_view(void *state, int rank, int buf) {
+    const net_state *s = state;
+    return tti_transport_shm.view(s->local, s->index_of[rank], buf);
+}
+
+/* After the barrier of its host a rank speaks for all of it. */
+static tutti_status net_barrier(void *state) {
+    net_state *s = state;
+    uint64_t mine = s->n_agreed, theirs[TTI_MAX_RANKS];
+    TTI_TRY(tti_transport_shm.barrier(s->local));
+    if (s->n_hosts == 1) return TUTTI_OK;
+    tti_message *messages = tti_net_messages(s, 2 * s->n_ranks);
+    if (!messages) return TUTTI_E_NOMEM;
+    int n = 0;
+    for (int i = 1; i < s->n_ranks; i++) {
+        int peer = (s->rank + i) % s->n_ranks;
+        if (!is_remote(s, peer)) continue;
+        messages[n++] = (tti_message){.peer = peer, .out = &mine, .n_bytes = sizeof mine};
+        messages[n++] = (tti_message){.peer = peer, .in = &theirs[peer], .n_bytes = sizeof mine};
+    }
+    return tti_net_move(s, messages, n);
+}
+
+/* The link's messages are on their way while those of the host are copied. */
+static tutti_status net_exchange(void *state, tti_message *messages, int n_messages) {
+    net_state *s = state;
+    tti_message *sorted = tti_net_messages(s, n_messages);
+    if (n_messages > 0 && !sorted) return TUTTI_E_NOMEM;
+    int n_local = 0, n_remote = 0;
+    for (int i = 0; i < n_messages; i++) {
+        const tti_message *m = &messages[i];
+        tti_message *to = is_remote(s, m->peer) ? &sorted[n_messages - ++n_remote] : NULL;
+        if (!to) to = &sorted[n_local++];
+        *to = *m;
+        if (!is_remote(s, m->peer)) to->peer = s->index_of[m->peer];
+    }
+    tti_message *remote = sorted + n_local; /* last first: bring them into order again */
+    for (int a = 0, b = n_remote - 1; a < b; a++, b--) {
+        tti_message swap = remote[a];
+        remote[a] = remote[b];
+        remote[b] = swap;
+    }
+    if (n_remote) TTI_TRY(s->link->post(s->wire, remote, n_remote));
+    if (n_local) TTI_TRY(tti_transport_shm.exchange(s->local, sorted, n_local));
+    return n_remote ? tti_net_wait(s) : TUTTI_OK;
+}
+
+static tutti_status net_alloc(void *state, size_t n_bytes, void **out) {
+    net_state *s = state;
+    return tti_transport_shm.alloc(s->local, n_bytes, out);
+}
+
+static tutti_status net_check(void *state) {
+    net_state *s = state;
+    TTI_TRY(tti_net_check_dead(s));
+    TTI_TRY(tti_transport_shm.check(s->local));
+    return s->n_hosts > 1 ? s->link->check(s->wire) : TUTTI_OK;
+}
+
+static void net_note_call(void *state, const tti_call *call) {
+    net_state *s = state;
+    if (call) s->call = *call;
+    tti_transport_shm.note_call(s->local, call);
+}
+
+static void net_note_step(void *state, uint64_t step, const char *phase) {
+    tti_transport_shm.note_step(((net_state *)state)->local, step, phase);
+}
+
+static int net_hosts(void *state, int *host_of) {
+    const net_state *s = state;
+    memcpy(host_of, s->host_of, (size_t)s->n_ranks * sizeof *host_of);
+    return s->n_hosts;
+}
+
+static bool net_near(void *state) { return ((const net_state *)state)->near; }
+
+static tutti_status net_near_barrier(void *state) {
+    return tti_transport_shm.barrier(((net_state *)state)->local);
+}
+
+static const char *asked_for(const tutti_comm_desc *desc) {
+    return desc->transport ? NULL : "it was not asked for";
+}
+
+static const char *tcp_refusal(const tutti_comm_desc *desc) {
+    const char *why = asked_for(desc);
+    if (!why && !desc->address) why = "no address was given (HOST:PORT)";
+    if (!why && !desc->token && strncmp(desc->address, "unix:", 5) != 0)
+        why = "no token was given: who may connect must know a secret";
+    return why;
+}
+
+#define NET_TRANSPORT(NAME, DOC, REFUSAL)                                                         \
+    {                                                                                             \
+        .name = NAME, .doc = DOC, .refusal = REFUSAL, .join = tti_net_join,                       \
+        .leave = tti_net_leave, .alloc = net_alloc, .agree = net_agree, .barrier = net_barrier,   \
+        .exchange = net_exchange, .view = net_view, .payload = net_payload, .fail = tti_net_fail, \
+        .check = net_check, .note_call = net_note_call, .note_step = net_note_step,               \
+        .hosts = net_hosts, .near = net_near, .near_barrier = net_near_barrier                    \
+    }
+
+const tti_transport tti_transport_tcp = NET_TRANSPORT(
+    "tcp", "processes of several hosts, through sockets; shared memory inside a host", tcp_refusal);
+const tti_transport tti_transport_openmpi = NET_TRANSPORT(
+    "mpi-openmpi", "the same through Open MPI (module tutti-mpi-openmpi.so)", asked_for);
+const tti_transport tti_transport_mpich =
+    NET_TRANSPORT("mpi-mpich", "the same through MPICH (module tutti-mpi-mpich.so)", asked_for);

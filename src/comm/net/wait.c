@@ -1,0 +1,47 @@
+/* wait.c - waits for the link that always end: done, a failure somewhere, or the deadline.
+ *
+ * A waiter looks some times without sleeping, since a peer is often just as far, then lets the
+ * link sleep in slices and looks between them at what the watcher of its host has seen. */
+#include <sched.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "comm/net/net.h"
+
+enum { N_LOOKS = 60, SLICE_MS = 20 };
+
+tutti_status tti_net_check_dead(const net_state *s) {
+    int dead = atomic_load(&s->dead);
+    if (dead < 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_PEER, "comm: rank %d (pid %d on %s) died", dead, s->peers[dead].pid,
+                    s->peers[dead].host);
+}
+
+static tutti_status fail_timeout(const net_state *s, int blame) {
+    char call[128];
+    bool joining = s->call.kind == TTI_CALL_NONE;
+    return tti_fail(TUTTI_E_TIMEOUT, "%s: rank %d waited %d ms for rank %d (pid %d on %s)",
+                    joining ? "comm_create" : tti_call_text(&s->call, call, sizeof call), s->rank,
+                    s->timeout_ms, blame, s->peers[blame].pid,
+                    s->peers[blame].host[0] ? s->peers[blame].host : "a host that is not known");
+}
+
+tutti_status tti_net_wait(net_state *s) {
+    int64_t deadline_ns = tti_now_ns() + s->timeout_ms * TTI_NS_PER_MS;
+    int blame;
+    for (int i = 0;; i++) {
+        TTI_TRY(s->link->test(s->wire, &blame));
+        if (blame < 0) return TUTTI_OK;
+        TTI_TRY(tti_net_check_dead(s));
+        if (tti_now_ns() >= deadline_ns) return fail_timeout(s, blame);
+        if (i < N_LOOKS)
+            sched_yield();
+        else
+            s->link->pause(s->wire, SLICE_MS * TTI_NS_PER_MS);
+    }
+}
+
+tutti_status tti_net_move(net_state *s, tti_message *messages, int n) {
+    TTI_TRY(s->link->post(s->wire, messages, n));
+    return tti_net_wait(s);
+}

@@ -1,0 +1,164 @@
+/* door.c - the side that accepts: callers are heard side by side, strangers are sent away.
+ *
+ * A caller has three seconds to say who it is, and at most 64 are heard at a time, so that a port
+ * scanner or a hung process keeps no rank waiting. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/str.h"
+#include "comm/tcp/tcp.h"
+
+enum { MAX_CALLERS = 64, PATIENCE_MS = 3000 };
+
+typedef struct caller {
+    int fd;
+    size_t n_bytes; /* of its hello */
+    int64_t deadline_ns;
+    tcp_place from;
+    tcp_challenge challenge;
+    tcp_hello hello;
+} caller;
+
+typedef struct door {
+    const tti_link_desc *desc;
+    int listener;
+    bool *wanted;
+    int *fds;
+    tcp_place *places;
+    caller callers[MAX_CALLERS];
+    int n_callers, n_refused;
+    char refused[400]; /* the last one that was, and why */
+} door;
+
+static void note_refusal(door *d, const caller *c, const char *why) {
+    char from[128];
+    d->n_refused++;
+    snprintf(d->refused, sizeof d->refused, "%s: %s",
+             tti_tcp_place_text(&c->from, from, sizeof from), why);
+}
+
+static void greet(door *d) {
+    tcp_place from = {.n_bytes = sizeof from.at};
+    int fd = accept4(d->listener, (struct sockaddr *)&from.at, &from.n_bytes,
+                     SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) return;
+    if (d->n_callers == MAX_CALLERS) {
+        close(fd);
+        return;
+    }
+    caller *c = &d->callers[d->n_callers];
+    *c =
+        (caller){.fd = fd, .deadline_ns = tti_now_ns() + PATIENCE_MS * TTI_NS_PER_MS, .from = from};
+    tti_tcp_challenge(&c->challenge);
+    bool stranger = from.at.ss_family == AF_UNIX && !tti_tcp_same_user(fd);
+    if (stranger) note_refusal(d, c, "a process of another user");
+    if (stranger || !tti_tcp_write(fd, &c->challenge, sizeof c->challenge, tti_now_ns())) {
+        close(fd);
+        return;
+    }
+    d->n_callers++;
+}
+
+/* Where a rank that has proven itself listens: the address it came from, its own port. */
+static tcp_place place_of(const caller *c) {
+    tcp_place place = c->from;
+    if (place.at.ss_family == AF_INET) {
+        struct sockaddr_in at;
+        memcpy(&at, &place.at, sizeof at);
+        at.sin_port = htons((uint16_t)c->hello.port);
+        memcpy(&place.at, &at, sizeof at);
+    } else if (place.at.ss_family == AF_INET6) {
+        struct sockaddr_in6 at;
+        memcpy(&at, &place.at, sizeof at);
+        at.sin6_port = htons((uint16_t)c->hello.port);
+        memcpy(&place.at, &at, sizeof at);
+    }
+    return place;
+}
+
+/* The hello is complete: in or out. */
+static void decide(door *d, caller *c) {
+    tcp_answer answer;
+    tti_tcp_judge(d->desc, d->wanted, &c->challenge, &c->hello, &answer);
+    bool sent = tti_tcp_write(c->fd, &answer, sizeof answer, tti_now_ns());
+    if (answer.status != TUTTI_OK || !sent) {
+        note_refusal(d, c, answer.status != TUTTI_OK ? answer.text : "it went away");
+        close(c->fd);
+        return;
+    }
+    int rank = c->hello.rank;
+    d->wanted[rank] = false;
+    d->fds[rank] = c->fd;
+    d->places[rank] = place_of(c);
+}
+
+/* Reads what is there; true when the caller is done with. */
+static bool hear(door *d, caller *c) {
+    ssize_t n = recv(c->fd, (char *)&c->hello + c->n_bytes, sizeof c->hello - c->n_bytes, 0);
+    if (n > 0) c->n_bytes += (size_t)n;
+    if (c->n_bytes == sizeof c->hello) {
+        decide(d, c);
+        return true;
+    }
+    bool over = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+    if (!over && tti_now_ns() < c->deadline_ns) return false;
+    note_refusal(d, c, over ? "it went away" : "it did not say who it is");
+    close(c->fd);
+    return true;
+}
+
+static int count_wanted(const door *d) {
+    int n = 0;
+    for (int r = 0; r < d->desc->n_ranks; r++) n += d->wanted[r];
+    return n;
+}
+
+/* Sleeps until somebody calls or says more; at most a tenth of a second, for the deadlines. */
+static void wait_for_news(const door *d, int64_t deadline_ns) {
+    struct pollfd p[MAX_CALLERS + 1];
+    p[0] = (struct pollfd){.fd = d->listener, .events = POLLIN};
+    for (int i = 0; i < d->n_callers; i++)
+        p[i + 1] = (struct pollfd){.fd = d->callers[i].fd, .events = POLLIN};
+    poll(p, (nfds_t)d->n_callers + 1, TTI_MIN(100, tti_ms_until(deadline_ns)));
+}
+
+static tutti_status fail_missing(const door *d, const char *where) {
+    tti_str names = {0};
+    int n = count_wanted(d);
+    for (int r = 0; r < d->desc->n_ranks; r++)
+        if (d->wanted[r]) tti_str_printf(&names, "%s%d", names.n_bytes ? ", " : "", r);
+    if (d->n_refused)
+        tti_str_printf(&names, " (%d refused, the last from %s)", d->n_refused, d->refused);
+    tutti_status st = tti_fail(
+        TUTTI_E_TIMEOUT, "comm_create: rank %d waited %d ms at %s for rank%s %s", d->desc->rank,
+        d->desc->timeout_ms, where, n == 1 ? "" : "s", tti_str_text(&names));
+    tti_str_free(&names);
+    return st;
+}
+
+tutti_status tti_tcp_admit(const tti_link_desc *desc, int listener, bool *wanted, int *fds,
+                           tcp_place *places, const char *where, int64_t deadline_ns) {
+    door *d = calloc(1, sizeof *d);
+    tutti_status st = TUTTI_OK;
+    if (!d) return tti_fail(TUTTI_E_NOMEM, "comm_create: %zu bytes", sizeof *d);
+    *d = (door){.desc = desc, .listener = listener, .wanted = wanted, .fds = fds, .places = places};
+    while (count_wanted(d) > 0) {
+        if (tti_now_ns() >= deadline_ns) {
+            st = fail_missing(d, where);
+            break;
+        }
+        wait_for_news(d, deadline_ns);
+        greet(d);
+        for (int i = d->n_callers - 1; i >= 0; i--)
+            if (hear(d, &d->callers[i])) d->callers[i] = d->callers[--d->n_callers];
+    }
+    for (int i = 0; i < d->n_callers; i++) close(d->callers[i].fd);
+    free(d);
+    return st;
+}

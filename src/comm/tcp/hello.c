@@ -1,0 +1,130 @@
+/* hello.c - who may join: three messages of fixed size, checked before anything is believed.
+ *
+ * The side that accepted sends a fresh number; the other answers with who it is, a number of its
+ * own and a MAC over both; the first proves in its verdict that it knows the token too.  A MAC
+ * covers the whole message and both numbers, so that none can be used again or sent back. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "comm/tcp/tcp.h"
+
+static const uint64_t magic = 0x31706374747554ULL;
+
+_Static_assert(sizeof(tcp_hello) <= sizeof(tcp_answer), "a transcript holds either");
+
+/* What a MAC is made over. */
+typedef struct transcript {
+    char side[8];
+    unsigned char theirs[TCP_NONCE_BYTES], ours[TCP_NONCE_BYTES];
+    unsigned char message[sizeof(tcp_answer)];
+} transcript;
+
+static void make_mac(const tti_link_desc *desc, const char *side, const unsigned char *theirs,
+                     const unsigned char *ours, const void *message, size_t n_bytes,
+                     unsigned char *mac) {
+    transcript t;
+    memset(&t, 0, sizeof t);
+    snprintf(t.side, sizeof t.side, "%s", side);
+    memcpy(t.theirs, theirs, sizeof t.theirs);
+    memcpy(t.ours, ours, sizeof t.ours);
+    memcpy(t.message, message, n_bytes);
+    tti_hmac(desc->token ? desc->token : "", &t, sizeof t, mac);
+}
+
+static void fill_nonce(unsigned char *nonce) {
+    ssize_t got = getrandom(nonce, TCP_NONCE_BYTES, 0);
+    TTI_ASSERT(got == TCP_NONCE_BYTES);
+}
+
+void tti_tcp_challenge(tcp_challenge *out) {
+    memset(out, 0, sizeof *out);
+    out->magic = magic;
+    out->wire = TCP_WIRE;
+    fill_nonce(out->nonce);
+}
+
+static void sign_hello(const tti_link_desc *desc, const unsigned char *nonce, tcp_hello *hello,
+                       unsigned char *mac) {
+    tcp_hello plain = *hello;
+    memset(plain.mac, 0, sizeof plain.mac);
+    make_mac(desc, "hello", nonce, plain.nonce, &plain, sizeof plain, mac);
+}
+
+void tti_tcp_hello(const tti_link_desc *desc, int to, int port, const tcp_challenge *challenge,
+                   tcp_hello *out) {
+    memset(out, 0, sizeof *out);
+    out->magic = magic;
+    out->wire = TCP_WIRE;
+    out->rank = desc->rank;
+    out->to = to;
+    out->n_ranks = desc->n_ranks;
+    out->port = port;
+    snprintf(out->job, sizeof out->job, "%s", desc->job ? desc->job : "");
+    fill_nonce(out->nonce);
+    sign_hello(desc, challenge->nonce, out, out->mac);
+}
+
+/* Why a hello is refused, in answer->text, and the status; TUTTI_OK: it is not. */
+static tutti_status refuse(const tti_link_desc *desc, const bool *wanted,
+                           const tcp_challenge *challenge, tcp_hello *hello, char *text,
+                           size_t n_bytes) {
+    unsigned char mac[TCP_MAC_BYTES];
+    const char *job = desc->job ? desc->job : "";
+    text[0] = '\0';
+    if (hello->magic != magic || hello->wire != TCP_WIRE) {
+        snprintf(text, n_bytes, "it speaks another protocol, or is of another version");
+        return TUTTI_E_MISMATCH;
+    }
+    sign_hello(desc, challenge->nonce, hello, mac);
+    if (!tti_mac_equal(mac, hello->mac)) {
+        snprintf(text, n_bytes, "its token is not that of rank %d", desc->rank);
+        return TUTTI_E_CONFIG;
+    }
+    hello->job[sizeof hello->job - 1] = '\0';
+    if (strncmp(hello->job, job, sizeof hello->job - 1) != 0) {
+        snprintf(text, n_bytes, "it is of job '%.80s', not '%.80s'", hello->job, job);
+        return TUTTI_E_MISMATCH;
+    }
+    if (hello->n_ranks != desc->n_ranks || hello->to != desc->rank || hello->rank < 0 ||
+        hello->rank >= desc->n_ranks || hello->rank == desc->rank) {
+        snprintf(text, n_bytes, "it is rank %d of %d and wants rank %d; here is rank %d of %d",
+                 hello->rank, hello->n_ranks, hello->to, desc->rank, desc->n_ranks);
+        return TUTTI_E_MISMATCH;
+    }
+    if (wanted[hello->rank]) return TUTTI_OK;
+    snprintf(text, n_bytes, "there is a rank %d already, or it need not come here", hello->rank);
+    return TUTTI_E_MISMATCH;
+}
+
+static void sign_answer(const tti_link_desc *desc, const unsigned char *nonce,
+                        const tcp_answer *answer, unsigned char *mac) {
+    tcp_answer plain = *answer;
+    memset(plain.mac, 0, sizeof plain.mac);
+    make_mac(desc, "answer", nonce, nonce, &plain, sizeof plain, mac);
+}
+
+void tti_tcp_judge(const tti_link_desc *desc, const bool *wanted, const tcp_challenge *challenge,
+                   const tcp_hello *hello, tcp_answer *out) {
+    tcp_hello copy = *hello;
+    memset(out, 0, sizeof *out);
+    out->magic = magic;
+    out->status = (uint32_t)refuse(desc, wanted, challenge, &copy, out->text, sizeof out->text);
+    sign_answer(desc, hello->nonce, out, out->mac);
+}
+
+tutti_status tti_tcp_check_answer(const tti_link_desc *desc, const tcp_hello *hello,
+                                  const tcp_answer *answer) {
+    unsigned char mac[TCP_MAC_BYTES];
+    if (answer->magic != magic)
+        return tti_fail(TUTTI_E_MISMATCH, "what listens there is not rank %d of a job of tutti",
+                        hello->to);
+    sign_answer(desc, hello->nonce, answer, mac);
+    if (!tti_mac_equal(mac, answer->mac))
+        return tti_fail(TUTTI_E_CONFIG, "the token of rank %d is not that of rank %d", hello->to,
+                        desc->rank);
+    if (answer->status == TUTTI_OK) return TUTTI_OK;
+    if (answer->status >= TUTTI_N_STATUS) return tti_fail(TUTTI_E_INTERNAL, "a damaged answer");
+    return tti_fail((tutti_status)answer->status, "rank %d refused rank %d: %.*s", hello->to,
+                    desc->rank, TCP_TEXT_BYTES - 1, answer->text);
+}

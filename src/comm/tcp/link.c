@@ -1,0 +1,168 @@
+/* link.c - the link over sockets as net/ sees it: batches of messages, sleep, partings. */
+#include <errno.h>
+#include <linux/sockios.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "comm/tcp/tcp.h"
+
+enum { LINGER_MS = 1000 };
+
+static void tcp_close(void *state, bool in_order);
+
+static tutti_status tcp_open(const tti_link_desc *desc, void **state) {
+    tcp_state *s = calloc(1, sizeof *s);
+    tcp_peer *peers = calloc((size_t)desc->n_ranks, sizeof *peers);
+    if (!s || !peers) {
+        free(s);
+        free(peers);
+        return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory");
+    }
+    s->desc = *desc;
+    s->peers = peers;
+    for (int r = 0; r < desc->n_ranks; r++) peers[r].fd = -1;
+    tutti_status st = desc->n_ranks > 1 ? tti_tcp_meet(s) : TUTTI_OK;
+    if (st != TUTTI_OK) {
+        tcp_close(s, false);
+        return st;
+    }
+    s->desc.address = s->desc.token = s->desc.job = NULL; /* the caller's */
+    *state = s;
+    return TUTTI_OK;
+}
+
+/* Closing a socket that has unread bytes throws away what it has still to send: waits, but not
+ * long, until the peer's host has everything.  A unix socket hands over at once. */
+static void linger(int fd, int64_t deadline_ns) {
+    int n_unsent = 0, domain = AF_UNIX;
+    socklen_t n = sizeof domain;
+    getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &n);
+    if (domain == AF_UNIX) return;
+    while (ioctl(fd, SIOCOUTQ, &n_unsent) == 0 && n_unsent > 0 && tti_now_ns() < deadline_ns)
+        tti_sleep_ms(1);
+}
+
+static void tcp_close(void *state, bool in_order) {
+    tcp_state *s = state;
+    if (!s) return;
+    int64_t deadline_ns = tti_now_ns() + LINGER_MS * TTI_NS_PER_MS;
+    for (int r = 0; in_order && r < s->desc.n_ranks; r++) (void)tti_tcp_say_bye(s, r);
+    for (int r = 0; r < s->desc.n_ranks; r++)
+        if (s->peers[r].fd >= 0) shutdown(s->peers[r].fd, SHUT_WR);
+    for (int r = 0; r < s->desc.n_ranks; r++) {
+        if (s->peers[r].fd < 0) continue;
+        linger(s->peers[r].fd, deadline_ns);
+        close(s->peers[r].fd);
+    }
+    free(s->peers);
+    free(s);
+}
+
+static tutti_status check_cause(const tcp_state *s) {
+    return s->cause == TUTTI_OK ? TUTTI_OK : tti_fail(s->cause, "%s", s->text);
+}
+
+/* Messages of one direction and peer go in order. */
+static tutti_status tcp_test(void *state, int *blame) {
+    tcp_state *s = state;
+    uint64_t busy_out = 0, busy_in = 0;
+    *blame = -1;
+    TTI_TRY(check_cause(s));
+    for (int i = 0; i < s->n_batch; i++) {
+        tti_message *m = &s->batch[i];
+        uint64_t bit = UINT64_C(1) << m->peer, *busy = m->out ? &busy_out : &busy_in;
+        if (m->done == m->n_bytes || (*busy & bit)) continue;
+        TTI_TRY(m->out ? tti_tcp_push(s, m) : tti_tcp_pull(s, m));
+        if (m->done == m->n_bytes) continue;
+        *busy |= bit;
+        if (*blame < 0) *blame = m->peer;
+    }
+    if (*blame < 0) s->n_batch = 0;
+    return TUTTI_OK;
+}
+
+static tutti_status tcp_post(void *state, tti_message *messages, int n) {
+    tcp_state *s = state;
+    int blame;
+    s->batch = messages;
+    s->n_batch = n;
+    return tcp_test(s, &blame);
+}
+
+/* Whether an unfinished message of the batch goes to, or comes from, rank. */
+static bool waits_for(const tcp_state *s, int rank, bool out) {
+    for (int i = 0; i < s->n_batch; i++) {
+        const tti_message *m = &s->batch[i];
+        if (m->peer == rank && m->done < m->n_bytes && (m->out != NULL) == out) return true;
+    }
+    return false;
+}
+
+/* What a peer's socket is polled for: news that somebody would take. */
+static short events_of(const tcp_state *s, int rank) {
+    const tcp_peer *p = &s->peers[rank];
+    short events = waits_for(s, rank, true) ? POLLOUT : 0;
+    if (!p->gone && (!p->has_header || waits_for(s, rank, false))) events |= POLLIN;
+    return events;
+}
+
+static void tcp_pause(void *state, int64_t n_ns) {
+    tcp_state *s = state;
+    struct pollfd polls[TTI_MAX_RANKS];
+    int ranks[TTI_MAX_RANKS], n = 0;
+    for (int r = 0; r < s->desc.n_ranks; r++) {
+        short events = s->peers[r].fd < 0 ? 0 : events_of(s, r);
+        if (!events) continue;
+        polls[n] = (struct pollfd){.fd = s->peers[r].fd, .events = events};
+        ranks[n++] = r;
+    }
+    if (poll(polls, (nfds_t)n, (int)TTI_MAX(n_ns / TTI_NS_PER_MS, 1)) <= 0) return;
+    for (int i = 0; i < n; i++) {
+        if (!(polls[i].revents & (POLLIN | POLLHUP | POLLERR)) || waits_for(s, ranks[i], false))
+            continue;
+        /* A cry is kept for the next test; so is the end of a stream. */
+        (void)tti_tcp_listen_aside(s, ranks[i]);
+    }
+}
+
+static void tcp_cry(void *state, tutti_status status, const char *text) {
+    tcp_state *s = state;
+    for (int r = 0; r < s->desc.n_ranks; r++) {
+        if (s->peers[r].fd < 0) continue;
+        (void)tti_tcp_say_cry(s, r, status, text);
+        shutdown(s->peers[r].fd, SHUT_WR); /* where it could not be said, the end says it */
+    }
+}
+
+static tutti_status tcp_check(void *state) {
+    tcp_state *s = state;
+    TTI_TRY(check_cause(s));
+    for (int r = 0; r < s->desc.n_ranks; r++) {
+        TTI_TRY(tti_tcp_listen_aside(s, r));
+        const tcp_peer *p = &s->peers[r];
+        if (p->gone && !p->has_header && p->in_first == p->in_last)
+            return tti_fail(TUTTI_E_PEER,
+                            p->bye ? "comm: rank %d waits for rank %d, which left the "
+                                     "group"
+                                   : "comm: rank %d waits for rank %d, which died",
+                            s->desc.rank, r);
+    }
+    return TUTTI_OK;
+}
+
+const tti_link tti_link_tcp = {
+    .name = "tcp",
+    .doc = "sockets between all ranks, met at an address",
+    .open = tcp_open,
+    .close = tcp_close,
+    .post = tcp_post,
+    .test = tcp_test,
+    .pause = tcp_pause,
+    .cry = tcp_cry,
+    .check = tcp_check,
+};

@@ -1,0 +1,240 @@
+/* meet.c - how every rank gets a connection to every other.
+ *
+ * All come to rank 0, each with a listener of its own on the interface by which it came; rank 0
+ * tells all where the others listen; then each rank goes to those below it and lets in those
+ * above.  Listeners are closed when that is done. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "comm/tcp/tcp.h"
+
+enum { MAX_PLACES = 8, READ_MS = 3000, SLACK_MS = 2000 };
+
+/* What rank 0 tells everybody in the end: where the others are, or why it will not be. */
+typedef struct table {
+    uint32_t status, unused;
+    char text[TTI_CRY_BYTES];
+    tcp_place places[TTI_MAX_RANKS];
+} table;
+
+typedef struct meeting {
+    tcp_state *s;
+    const tti_link_desc *desc;
+    tcp_address address;
+    int64_t deadline_ns;
+    int listener; /* -1: none */
+    int port;     /* of the listener of a rank but 0 */
+    int fds[TTI_MAX_RANKS];
+    table table;
+} meeting;
+
+/* ---- the listener ---- */
+
+static tutti_status fail_listen(const meeting *m, int error) {
+    const char *text = m->address.text;
+    if (error == EADDRINUSE && m->address.is_unix)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "comm_create: %s is taken: another job of this name runs on this host",
+                        text);
+    if (error == EADDRINUSE)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "comm_create: rank 0 cannot listen at %s: the port is taken, by another "
+                        "job perhaps; choose another one (MASTER_PORT)",
+                        text);
+    if (error == EADDRNOTAVAIL)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "comm_create: rank 0 cannot listen at %s: that is no address of this host; "
+                        "MASTER_ADDR must name the host of rank 0",
+                        text);
+    return tti_fail(TUTTI_E_IO, "comm_create: rank 0 cannot listen at %s: %s", text,
+                    strerror(error));
+}
+
+/* Rank 0: the first port, and of it the first place, that can be had. */
+static tutti_status listen_at_address(meeting *m) {
+    tcp_place places[MAX_PLACES];
+    int n, error = 0;
+    for (int port = m->address.first; m->listener < 0 && port <= m->address.last; port++) {
+        TTI_TRY(tti_tcp_resolve(&m->address, port, places, MAX_PLACES, &n));
+        for (int i = 0; i < n && m->listener < 0; i++) {
+            m->listener = tti_tcp_listen(&places[i]);
+            if (m->listener < 0 && error != EADDRINUSE) error = errno;
+            if (m->listener >= 0) tti_tcp_place_text(&places[i], m->s->where, sizeof m->s->where);
+        }
+    }
+    return m->listener < 0 ? fail_listen(m, error) : TUTTI_OK;
+}
+
+/* Another rank: any port on the address by which it came to rank 0. */
+static tutti_status listen_beside(meeting *m, int fd) {
+    tcp_place place = {.n_bytes = sizeof place.at};
+    struct sockaddr_in six_or_four;
+    if (m->address.is_unix) {
+        TTI_TRY(tti_tcp_unix_place(&m->address, m->desc->rank, &place));
+    } else {
+        if (getsockname(fd, (struct sockaddr *)&place.at, &place.n_bytes) != 0)
+            return tti_fail(TUTTI_E_IO, "comm_create: getsockname: %s", strerror(errno));
+        memcpy(&six_or_four, &place.at, sizeof six_or_four);
+        six_or_four.sin_port = 0; /* at the same place in both families */
+        memcpy(&place.at, &six_or_four, sizeof six_or_four);
+    }
+    m->listener = tti_tcp_listen(&place);
+    if (m->listener < 0 && errno == EADDRINUSE && m->address.is_unix)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "there is a rank %d already: two processes have the same RANK, or another "
+                        "job meets at the same MASTER_PORT",
+                        m->desc->rank);
+    if (m->listener < 0)
+        return tti_fail(TUTTI_E_IO, "comm_create: rank %d cannot listen: %s", m->desc->rank,
+                        strerror(errno));
+    place.n_bytes = sizeof place.at;
+    if (getsockname(m->listener, (struct sockaddr *)&place.at, &place.n_bytes) != 0)
+        return tti_fail(TUTTI_E_IO, "comm_create: getsockname: %s", strerror(errno));
+    memcpy(&six_or_four, &place.at, sizeof six_or_four);
+    if (!m->address.is_unix) m->port = ntohs(six_or_four.sin_port);
+    return TUTTI_OK;
+}
+
+/* ---- calling ---- */
+
+/* The handshake on a new connection to rank `to`. */
+static tutti_status introduce(meeting *m, int fd, int to) {
+    int64_t deadline_ns = TTI_MIN(m->deadline_ns, tti_now_ns() + READ_MS * TTI_NS_PER_MS);
+    tcp_challenge challenge;
+    tcp_hello hello;
+    tcp_answer answer;
+    if (m->address.is_unix && !tti_tcp_same_user(fd))
+        return tti_fail(TUTTI_E_CONFIG, "%s belongs to another user", m->address.text);
+    if (!tti_tcp_read(fd, &challenge, sizeof challenge, deadline_ns))
+        return tti_fail(TUTTI_E_IO, "what listens there says nothing (%s)", strerror(errno));
+    if (m->listener < 0) TTI_TRY(listen_beside(m, fd));
+    tti_tcp_hello(m->desc, to, m->port, &challenge, &hello);
+    if (!tti_tcp_write(fd, &hello, sizeof hello, deadline_ns) ||
+        !tti_tcp_read(fd, &answer, sizeof answer, deadline_ns))
+        return tti_fail(TUTTI_E_IO, "the connection broke (%s)", strerror(errno));
+    return tti_tcp_check_answer(m->desc, &hello, &answer);
+}
+
+/* One try at one place: the failure is in the text. */
+static tutti_status call_once(meeting *m, const tcp_place *place, int to) {
+    int64_t deadline_ns = TTI_MIN(m->deadline_ns, tti_now_ns() + READ_MS * TTI_NS_PER_MS);
+    int fd = tti_tcp_connect(place, deadline_ns);
+    if (fd < 0) return tti_fail(TUTTI_E_IO, "%s", strerror(errno));
+    tutti_status st = introduce(m, fd, to);
+    if (st == TUTTI_OK)
+        m->fds[to] = fd;
+    else
+        close(fd);
+    return st;
+}
+
+/* Until it answers: it may not have come to listening yet.  A wrong token stays wrong. */
+static tutti_status call_rank(meeting *m, const tcp_place *places, int n, int to) {
+    char where[160], why[300];
+    do {
+        for (int i = 0; i < n; i++) {
+            tutti_status st = call_once(m, &places[i], to);
+            if (st == TUTTI_OK) return TUTTI_OK;
+            snprintf(why, sizeof why, "%s", tutti_last_error());
+            tti_tcp_place_text(&places[i], where, sizeof where);
+            if (st == TUTTI_E_CONFIG)
+                return tti_fail(st, "comm_create: rank %d at %s: %s", to, where, why);
+        }
+        tti_sleep_ms(TCP_RETRY_MS);
+    } while (tti_now_ns() < m->deadline_ns);
+    return tti_fail(TUTTI_E_TIMEOUT,
+                    "comm_create: rank %d tried for %d ms to reach rank %d at %s: %s%s",
+                    m->desc->rank, m->desc->timeout_ms, to, to ? where : m->address.text, why,
+                    to ? "" : "; is rank 0 running, and is this the address of its host?");
+}
+
+static tutti_status call_first(meeting *m) {
+    tcp_place places[64 + MAX_PLACES];
+    int n_all = 0, n;
+    for (int port = m->address.first; port <= m->address.last && n_all < 64; port++) {
+        TTI_TRY(tti_tcp_resolve(&m->address, port, places + n_all, MAX_PLACES, &n));
+        n_all += n;
+    }
+    return call_rank(m, places, n_all, 0);
+}
+
+/* ---- the two sides ---- */
+
+static tutti_status gather(meeting *m) {
+    bool wanted[TTI_MAX_RANKS] = {false};
+    for (int r = 1; r < m->desc->n_ranks; r++) wanted[r] = true;
+    TTI_TRY(listen_at_address(m));
+    tutti_status st = tti_tcp_admit(m->desc, m->listener, wanted, m->fds, m->table.places,
+                                    m->s->where, m->deadline_ns);
+    m->table.status = (uint32_t)st;
+    if (st != TUTTI_OK) snprintf(m->table.text, sizeof m->table.text, "%s", tutti_last_error());
+    int64_t deadline_ns = tti_now_ns() + SLACK_MS * TTI_NS_PER_MS;
+    for (int r = 1; r < m->desc->n_ranks; r++) {
+        if (m->fds[r] < 0 || tti_tcp_write(m->fds[r], &m->table, sizeof m->table, deadline_ns))
+            continue;
+        if (st == TUTTI_OK)
+            st = tti_fail(TUTTI_E_PEER, "comm_create: rank %d went away before the others had come",
+                          r);
+    }
+    return st == TUTTI_OK ? st : tti_fail(st, "%s", tutti_last_error());
+}
+
+static tutti_status read_table(meeting *m) {
+    int64_t deadline_ns =
+        m->deadline_ns + SLACK_MS * TTI_NS_PER_MS; /* rank 0 says who is missing */
+    if (!tti_tcp_read(m->fds[0], &m->table, sizeof m->table, deadline_ns))
+        return tti_fail(errno == ETIMEDOUT ? TUTTI_E_TIMEOUT : TUTTI_E_PEER,
+                        "comm_create: rank 0 at %s went away before all ranks had come (%s)",
+                        m->address.text, strerror(errno));
+    m->table.text[sizeof m->table.text - 1] = '\0';
+    if (m->table.status == TUTTI_OK) return TUTTI_OK;
+    return tti_fail(
+        m->table.status < TUTTI_N_STATUS ? (tutti_status)m->table.status : TUTTI_E_INTERNAL, "%s",
+        m->table.text);
+}
+
+/* Ranks 1 .. n-1 among each other. */
+static tutti_status mesh(meeting *m) {
+    bool wanted[TTI_MAX_RANKS] = {false};
+    tcp_place places[TTI_MAX_RANKS];
+    char where[64];
+    for (int r = 1; r < m->desc->n_ranks; r++) {
+        tcp_place *place = &m->table.places[r];
+        if (m->address.is_unix) TTI_TRY(tti_tcp_unix_place(&m->address, r, place));
+        if (place->n_bytes > sizeof place->at)
+            return tti_fail(TUTTI_E_INTERNAL, "comm_create: a damaged place of rank %d", r);
+        wanted[r] = r > m->desc->rank;
+    }
+    for (int r = 1; r < m->desc->rank; r++) TTI_TRY(call_rank(m, &m->table.places[r], 1, r));
+    snprintf(where, sizeof where, "its own port %d", m->port);
+    return tti_tcp_admit(m->desc, m->listener, wanted, m->fds, places, where, m->deadline_ns);
+}
+
+static tutti_status meet(meeting *m) {
+    if (m->desc->rank == 0) return gather(m);
+    TTI_TRY(call_first(m));
+    TTI_TRY(read_table(m));
+    m->deadline_ns = tti_now_ns() + m->desc->timeout_ms * TTI_NS_PER_MS;
+    return mesh(m);
+}
+
+tutti_status tti_tcp_meet(tcp_state *s) {
+    meeting m = {.s = s,
+                 .desc = &s->desc,
+                 .deadline_ns = tti_now_ns() + s->desc.timeout_ms * TTI_NS_PER_MS,
+                 .listener = -1};
+    for (int r = 0; r < TTI_MAX_RANKS; r++) m.fds[r] = -1;
+    TTI_TRY(tti_tcp_parse(s->desc.address, &m.address));
+    tutti_status st = meet(&m);
+    if (m.listener >= 0) close(m.listener);
+    for (int r = 0; r < s->desc.n_ranks; r++) {
+        s->peers[r].fd = m.fds[r];
+        if (m.fds[r] >= 0) tti_tcp_tune(m.fds[r], s->desc.timeout_ms);
+    }
+    return st;
+}

@@ -1,0 +1,102 @@
+/* socket.c - sockets that never block: every wait is a poll with a deadline. */
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "comm/tcp/tcp.h"
+
+static int fail_close(int fd) {
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+static int open_socket(const tcp_place *place) {
+    return socket(place->at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+}
+
+int tti_tcp_listen(const tcp_place *place) {
+    int fd = open_socket(place), on = 1;
+    if (fd < 0) return -1;
+    if (place->at.ss_family != AF_UNIX) /* a port of a job that has just ended can be had again */
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(fd, (const struct sockaddr *)&place->at, place->n_bytes) != 0 || listen(fd, 128) != 0)
+        return fail_close(fd);
+    return fd;
+}
+
+/* Waits for events until the deadline; false with errno. */
+static bool wait_for(int fd, short events, int64_t deadline_ns) {
+    struct pollfd p = {.fd = fd, .events = events};
+    for (;;) {
+        int n = poll(&p, 1, tti_ms_until(deadline_ns));
+        if (n > 0) return true;
+        if (n < 0 && errno != EINTR) return false;
+        if (n == 0 && tti_now_ns() >= deadline_ns) {
+            errno = ETIMEDOUT;
+            return false;
+        }
+    }
+}
+
+int tti_tcp_connect(const tcp_place *place, int64_t deadline_ns) {
+    int fd = open_socket(place), error = 0;
+    socklen_t n = sizeof error;
+    if (fd < 0) return -1;
+    if (connect(fd, (const struct sockaddr *)&place->at, place->n_bytes) == 0) return fd;
+    if (errno != EINPROGRESS || !wait_for(fd, POLLOUT, deadline_ns)) return fail_close(fd);
+    getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n);
+    if (error == 0) return fd;
+    errno = error;
+    return fail_close(fd);
+}
+
+static bool may_try_again(void) { return errno == EAGAIN || errno == EWOULDBLOCK; }
+
+bool tti_tcp_read(int fd, void *bytes, size_t n_bytes, int64_t deadline_ns) {
+    for (size_t done = 0; done < n_bytes;) {
+        ssize_t n = recv(fd, (char *)bytes + done, n_bytes - done, 0);
+        if (n > 0) {
+            done += (size_t)n;
+        } else if (n == 0) {
+            errno = ECONNRESET;
+            return false;
+        } else if (may_try_again() ? !wait_for(fd, POLLIN, deadline_ns) : errno != EINTR) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool tti_tcp_write(int fd, const void *bytes, size_t n_bytes, int64_t deadline_ns) {
+    for (size_t done = 0; done < n_bytes;) {
+        ssize_t n = send(fd, (const char *)bytes + done, n_bytes - done, MSG_NOSIGNAL);
+        if (n > 0)
+            done += (size_t)n;
+        else if (may_try_again() ? !wait_for(fd, POLLOUT, deadline_ns) : errno != EINTR)
+            return false;
+    }
+    return true;
+}
+
+void tti_tcp_tune(int fd, int timeout_ms) {
+    int on = 1, idle_s = 10, every_s = 5;
+    unsigned silent_ms = (unsigned)timeout_ms;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* a unix socket refuses these */
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof every_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms, sizeof silent_ms);
+}
+
+bool tti_tcp_same_user(int fd) {
+    struct ucred peer;
+    socklen_t n = sizeof peer;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 && peer.uid == geteuid();
+}

@@ -1,0 +1,191 @@
+/* stream.c - frames on a connection: data of messages, "I have failed", "I leave".
+ *
+ * A frame of data is taken when its receive is there; until then it waits in the socket.  Small
+ * frames are read together into a buffer, the middle of a large one goes straight to its place. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "comm/tcp/tcp.h"
+
+typedef enum frame_kind { FRAME_DATA = 1, FRAME_CRY, FRAME_BYE } frame_kind;
+
+typedef struct frame {
+    uint32_t magic, kind;
+    uint64_t n_bytes;
+} frame;
+
+typedef struct cry_frame {
+    frame head;
+    uint32_t status;
+    char text[TTI_CRY_BYTES - 4];
+} cry_frame;
+
+enum { FRAME_MAGIC = 0x4d465454 };
+
+static tutti_status fail_gone(const tcp_state *s, int rank) {
+    if (s->peers[rank].bye)
+        return tti_fail(TUTTI_E_PEER, "comm: rank %d waits for rank %d, which left the group",
+                        s->desc.rank, rank);
+    return tti_fail(TUTTI_E_PEER, "comm: rank %d died: its connection ended without a word", rank);
+}
+
+/* ---- in ---- */
+
+/* Reads what is there into the empty part of the buffer. */
+static void fill(tcp_peer *p) {
+    if (p->in_first == p->in_last) p->in_first = p->in_last = 0;
+    if (p->in_first > 0 && p->in_last == TCP_IN_BYTES) {
+        memmove(p->in, p->in + p->in_first, p->in_last - p->in_first);
+        p->in_last -= p->in_first;
+        p->in_first = 0;
+    }
+    if (p->gone || p->in_last == TCP_IN_BYTES) return;
+    ssize_t n = recv(p->fd, p->in + p->in_last, TCP_IN_BYTES - p->in_last, MSG_DONTWAIT);
+    if (n > 0)
+        p->in_last += (size_t)n;
+    else if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+        p->gone = true;
+}
+
+static bool take(tcp_peer *p, void *bytes, size_t n_bytes) {
+    if (p->in_last - p->in_first < n_bytes) return false;
+    memcpy(bytes, p->in + p->in_first, n_bytes);
+    p->in_first += n_bytes;
+    return true;
+}
+
+static bool peek(const tcp_peer *p, void *bytes, size_t n_bytes) {
+    if (p->in_last - p->in_first < n_bytes) return false;
+    memcpy(bytes, p->in + p->in_first, n_bytes);
+    return true;
+}
+
+/* Takes frames until one of data is at the front or no whole one is there. */
+static tutti_status take_frames(tcp_state *s, int rank) {
+    tcp_peer *p = &s->peers[rank];
+    frame head;
+    cry_frame cry;
+    while (!p->has_header && peek(p, &head, sizeof head)) {
+        if (head.magic != FRAME_MAGIC)
+            return tti_fail(TUTTI_E_INTERNAL, "comm: rank %d sends what is no frame", rank);
+        if (head.kind == FRAME_CRY) {
+            if (!take(p, &cry, sizeof cry)) return TUTTI_OK;
+            cry.text[sizeof cry.text - 1] = '\0';
+            s->cause =
+                cry.status < TUTTI_N_STATUS && cry.status ? (tutti_status)cry.status : TUTTI_E_PEER;
+            memcpy(s->text, cry.text, sizeof cry.text);
+            return tti_fail(s->cause, "%s", s->text);
+        }
+        (void)take(p, &head, sizeof head);
+        if (head.kind == FRAME_BYE) {
+            p->bye = true;
+            continue;
+        }
+        p->has_header = true;
+        p->frame_bytes = head.n_bytes;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_tcp_listen_aside(tcp_state *s, int rank) {
+    tcp_peer *p = &s->peers[rank];
+    if (p->has_header || p->fd < 0) return TUTTI_OK;
+    fill(p);
+    return take_frames(s, rank);
+}
+
+static tutti_status fail_size(const tcp_state *s, const tti_message *m) {
+    return tti_fail(TUTTI_E_MISMATCH,
+                    "comm: rank %d sent %llu bytes where rank %d expects %zu: they are not in the "
+                    "same call",
+                    m->peer, (unsigned long long)s->peers[m->peer].frame_bytes, s->desc.rank,
+                    m->n_bytes);
+}
+
+/* Bytes of the frame at the front go where they belong. */
+static void take_data(tcp_peer *p, tti_message *m) {
+    while (m->done < m->n_bytes) {
+        size_t n = TTI_MIN(p->in_last - p->in_first, m->n_bytes - m->done);
+        memcpy((char *)m->in + m->done, p->in + p->in_first, n);
+        p->in_first += n;
+        m->done += n;
+        if (m->done == m->n_bytes) break;
+        if (m->n_bytes - m->done < TCP_IN_BYTES) {
+            fill(p);
+            if (p->in_first == p->in_last) return;
+            continue;
+        }
+        ssize_t got = recv(p->fd, (char *)m->in + m->done, m->n_bytes - m->done, MSG_DONTWAIT);
+        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+            p->gone = true;
+        if (got <= 0) return;
+        m->done += (size_t)got;
+    }
+    p->has_header = false;
+}
+
+tutti_status tti_tcp_pull(tcp_state *s, tti_message *m) {
+    tcp_peer *p = &s->peers[m->peer];
+    if (!p->has_header) {
+        TTI_TRY(take_frames(s, m->peer));
+        if (!p->has_header) fill(p);
+        TTI_TRY(take_frames(s, m->peer));
+    }
+    if (p->has_header) {
+        if (p->frame_bytes != m->n_bytes) return fail_size(s, m);
+        take_data(p, m);
+    }
+    return m->done < m->n_bytes && p->gone ? fail_gone(s, m->peer) : TUTTI_OK;
+}
+
+/* ---- out ---- */
+
+tutti_status tti_tcp_push(tcp_state *s, tti_message *m) {
+    tcp_peer *p = &s->peers[m->peer];
+    frame head = {FRAME_MAGIC, FRAME_DATA, m->n_bytes};
+    while (m->done < m->n_bytes) {
+        struct iovec parts[2] = {{(char *)&head + p->out_header, sizeof head - p->out_header},
+                                 {(char *)(uintptr_t)m->out + m->done, m->n_bytes - m->done}};
+        struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+        ssize_t n = sendmsg(p->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return TUTTI_OK;
+        if (n < 0) { /* what it said before it went is the reason */
+            do TTI_TRY(tti_tcp_listen_aside(s, m->peer));
+            while (!p->gone && !p->has_header && p->in_first != p->in_last);
+            return fail_gone(s, m->peer);
+        }
+        size_t n_head = TTI_MIN((size_t)n, sizeof head - p->out_header);
+        p->out_header += n_head;
+        m->done += (size_t)n - n_head;
+    }
+    p->out_header = 0;
+    return TUTTI_OK;
+}
+
+/* Between messages only: in the middle of one it would be taken for data. */
+static bool is_between(const tcp_state *s, int rank) {
+    if (s->peers[rank].fd < 0 || s->peers[rank].out_header) return false;
+    for (int i = 0; i < s->n_batch; i++) {
+        const tti_message *m = &s->batch[i];
+        if (m->peer == rank && m->out && m->done && m->done < m->n_bytes) return false;
+    }
+    return true;
+}
+
+static bool say(tcp_state *s, int rank, const void *bytes, size_t n_bytes) {
+    if (!is_between(s, rank)) return false;
+    return send(s->peers[rank].fd, bytes, n_bytes, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)n_bytes;
+}
+
+bool tti_tcp_say_bye(tcp_state *s, int rank) {
+    frame bye = {FRAME_MAGIC, FRAME_BYE, 0};
+    return say(s, rank, &bye, sizeof bye);
+}
+
+bool tti_tcp_say_cry(tcp_state *s, int rank, tutti_status status, const char *text) {
+    cry_frame cry = {.head = {FRAME_MAGIC, FRAME_CRY, sizeof cry}, .status = (uint32_t)status};
+    snprintf(cry.text, sizeof cry.text, "%s", text);
+    return say(s, rank, &cry, sizeof cry);
+}

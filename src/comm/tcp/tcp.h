@@ -1,0 +1,172 @@
+/* tcp.h - the link over sockets: addresses, who may join, streams of frames.
+ *
+ * Rank 0 listens at the address of the job until every rank has come, then nobody listens any
+ * more: each pair of ranks has one connection.  Whoever connects proves that it knows the token of
+ * the job (both sides, HMAC-SHA256 over fresh numbers of both), or, at a "unix:" address, that it
+ * is a process of the same user.  What is sent afterwards is neither encrypted nor signed. */
+#ifndef TTI_COMM_TCP_H
+#define TTI_COMM_TCP_H
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include "base/error.h"
+#include "comm/link.h"
+
+enum {
+    TCP_WIRE = 1,
+    TCP_NONCE_BYTES = 32,
+    TCP_MAC_BYTES = 32,
+    TCP_TEXT_BYTES = 256,
+    TCP_IN_BYTES = 8192,
+    TCP_RETRY_MS = 50
+};
+
+/* ---- hmac.c ---- */
+
+/* SHA-256 of n_bytes. */
+void tti_sha256(const void *bytes, size_t n_bytes, unsigned char out[TCP_MAC_BYTES]);
+
+/* HMAC-SHA256 with a key that ends with NUL. */
+void tti_hmac(const char *key, const void *bytes, size_t n_bytes, unsigned char out[TCP_MAC_BYTES]);
+
+/* Compares in a time that says nothing of where they differ. */
+bool tti_mac_equal(const unsigned char *a, const unsigned char *b);
+
+/* ---- address.c ---- */
+
+typedef struct tcp_address {
+    bool is_unix;
+    char text[300];  /* as given */
+    char host[256];  /* or the name of a "unix:" one */
+    int first, last; /* ports */
+} tcp_address;
+
+/* A place that bind and connect understand. */
+typedef struct tcp_place {
+    struct sockaddr_storage at;
+    socklen_t n_bytes;
+} tcp_place;
+
+/* TUTTI_E_CONFIG: not of one of the forms in tutti/comm.h. */
+tutti_status tti_tcp_parse(const char *text, tcp_address *out);
+
+/* Where port (or the name with ".suffix") is; n: how many were found, at most n_max. */
+tutti_status tti_tcp_resolve(const tcp_address *address, int port, tcp_place *out, int n_max,
+                             int *n);
+
+/* The place of rank's own listener at a "unix:" address. */
+tutti_status tti_tcp_unix_place(const tcp_address *address, int rank, tcp_place *out);
+
+/* "10.0.0.1:29500", "[::1]:80", "unix:NAME", for people. */
+const char *tti_tcp_place_text(const tcp_place *place, char *buf, size_t n_bytes);
+
+/* ---- socket.c: never blocks longer than until deadline_ns ---- */
+
+/* A listening socket; -1 with errno. */
+int tti_tcp_listen(const tcp_place *place);
+
+/* A connection; -1 with errno. */
+int tti_tcp_connect(const tcp_place *place, int64_t deadline_ns);
+
+/* All bytes or nothing: false with errno (ETIMEDOUT, ECONNRESET for an end). */
+bool tti_tcp_read(int fd, void *bytes, size_t n_bytes, int64_t deadline_ns);
+bool tti_tcp_write(int fd, const void *bytes, size_t n_bytes, int64_t deadline_ns);
+
+/* Options of a connection that stays: no delay, a peer that is silent in death is noticed. */
+void tti_tcp_tune(int fd, int timeout_ms);
+
+/* Whether the other end of a unix socket is a process of this user. */
+bool tti_tcp_same_user(int fd);
+
+/* ---- hello.c ---- */
+
+/* Sent by the side that accepted. */
+typedef struct tcp_challenge {
+    uint64_t magic;
+    uint32_t wire, unused;
+    unsigned char nonce[TCP_NONCE_BYTES];
+} tcp_challenge;
+
+/* Sent by the side that connected. */
+typedef struct tcp_hello {
+    uint64_t magic;
+    uint32_t wire;
+    int32_t rank, to, n_ranks;
+    int32_t port; /* where it listens, on the address from which it connected */
+    uint32_t unused;
+    char job[128];
+    unsigned char nonce[TCP_NONCE_BYTES];
+    unsigned char mac[TCP_MAC_BYTES];
+} tcp_hello;
+
+/* The verdict of the side that accepted. */
+typedef struct tcp_answer {
+    uint64_t magic;
+    uint32_t status, unused;
+    char text[TCP_TEXT_BYTES];
+    unsigned char mac[TCP_MAC_BYTES];
+} tcp_answer;
+
+void tti_tcp_challenge(tcp_challenge *out);
+void tti_tcp_hello(const tti_link_desc *desc, int to, int port, const tcp_challenge *challenge,
+                   tcp_hello *out);
+
+/* The answer to a hello; the status is TUTTI_OK or why it is refused.  wanted: [n_ranks], who may
+ * still come. */
+void tti_tcp_judge(const tti_link_desc *desc, const bool *wanted, const tcp_challenge *challenge,
+                   const tcp_hello *hello, tcp_answer *out);
+
+/* TUTTI_OK, the refusal, or TUTTI_E_CONFIG: who answered does not know the token. */
+tutti_status tti_tcp_check_answer(const tti_link_desc *desc, const tcp_hello *hello,
+                                  const tcp_answer *answer);
+
+/* ---- door.c ---- */
+
+/* Lets in the ranks that are wanted, one connection each, until all have come or the deadline has
+ * passed: fds[r] and places[r] (where r listens) of each, both [n_ranks].  Strangers are refused
+ * and do not hold up the others.  TUTTI_E_TIMEOUT names who is missing; where: for texts. */
+tutti_status tti_tcp_admit(const tti_link_desc *desc, int listener, bool *wanted, int *fds,
+                           tcp_place *places, const char *where, int64_t deadline_ns);
+
+/* ---- meet.c ---- */
+
+/* What a connection is to a rank. */
+typedef struct tcp_peer {
+    int fd; /* -1: none, or closed */
+    unsigned char in[TCP_IN_BYTES];
+    size_t in_first, in_last; /* what was read and not yet taken */
+    size_t out_header;        /* bytes of the current message's header that were sent */
+    bool has_header;          /* of a frame of data that waits for its receive */
+    uint64_t frame_bytes;     /* of that frame */
+    bool bye;                 /* it said that it leaves */
+    bool gone;                /* and its stream has ended */
+} tcp_peer;
+
+typedef struct tcp_state {
+    tti_link_desc desc;
+    char where[300]; /* the address, for texts */
+    tcp_peer *peers; /* [n_ranks] */
+    tti_message *batch;
+    int n_batch;
+    tutti_status cause; /* told by another rank */
+    char text[TTI_CRY_BYTES];
+} tcp_state;
+
+/* Fills the peers' descriptors. */
+tutti_status tti_tcp_meet(tcp_state *s);
+
+/* ---- stream.c ---- */
+
+/* Moves what can be moved of a message; the failure of its peer. */
+tutti_status tti_tcp_push(tcp_state *s, tti_message *m);
+tutti_status tti_tcp_pull(tcp_state *s, tti_message *m);
+
+/* Reads what a peer says aside from messages: that it failed, or leaves. */
+tutti_status tti_tcp_listen_aside(tcp_state *s, int rank);
+
+/* Says one of these without waiting; false if there is no room or a message is under way. */
+bool tti_tcp_say_bye(tcp_state *s, int rank);
+bool tti_tcp_say_cry(tcp_state *s, int rank, tutti_status status, const char *text);
+
+#endif /* TTI_COMM_TCP_H */
