@@ -88,7 +88,7 @@ static tti_product gemm_of_node(const tti_node *node) {
 /* In whole blocks of 32. */
 static double padded(size_t n) { return (double)((n + 31) / 32 * 32); }
 
-static bool is_worth_it(const tti_product *g) {
+bool tti_amx_pays(const tti_product *g) {
     const double least = 64.0 * 64.0 * 64.0, waste = 1.7;
     double work = (double)g->m * (double)g->n * (double)g->k;
     return work >= least && padded(g->m) * padded(g->n) * padded(g->k) <= waste * work;
@@ -97,7 +97,7 @@ static bool is_worth_it(const tti_product *g) {
 static bool can_run(const tti_node *node) {
     if (!tti_all_f32(node) || !tti_all_plain(node)) return false;
     tti_product g = gemm_of_node(node);
-    return is_worth_it(&g) && tti_amx_is_usable();
+    return tti_amx_pays(&g) && tti_amx_is_usable();
 }
 
 bool tti_amx_joins(const tti_node *product) {

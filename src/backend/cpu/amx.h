@@ -24,6 +24,9 @@ typedef struct tti_amx_product {
     float *more;        /* the same */
 } tti_amx_product;
 
+/* True if the unit, where there is one, is the fastest for it. */
+bool tti_amx_pays(const tti_product *g);
+
 /* Scratch of a product with n columns and k summands, 64-byte aligned. */
 size_t tti_amx_scratch_bytes(size_t n, size_t k);
 

@@ -6,10 +6,12 @@
  * (i, j) then is
  *   y[p, q0..q1] += x[p+i, q0+j..q1+j] W_ij^T    of  (q1-q0) N rows, without any padding
  * for each row p of the plane, and the gradients are the same walk with other roles.  Taps and rows
- * are added in one order.  N,H,W,C comes and goes in whole rows of channels; W is [tap][O][C]. */
+ * are added in one order.  N,H,W,C comes and goes in whole rows of channels; W is [tap][O][C].
+ * Products are oneDNN's, or the tile unit's where that is there. */
+#include <stdlib.h>
 #include <string.h>
 
-#include "backend/cpu/cpu.h"
+#include "backend/cpu/amx.h"
 
 #if TUTTI_HAVE_ONEDNN
 
@@ -87,6 +89,20 @@ static bool grad_w_can_run(const tti_node *node) {
     return pays(node, node->in[1], node->out[0], node->in[0]);
 }
 
+/* ---- what a kernel keeps: whether there is a tile unit ---- */
+
+typedef struct choice {
+    bool tiles;
+} choice;
+
+static tutti_status prepare(const tti_node *node, void **state) {
+    choice *c = calloc(1, sizeof *c);
+    if (!c) return tti_fail(TUTTI_E_NOMEM, "%s '%s': no memory", node->op->name, node->name);
+    c->tiles = tti_amx_is_usable();
+    *state = c;
+    return TUTTI_OK;
+}
+
 /* ---- scratch: x and y in H,W,N,C order, a block of w by taps ---- */
 
 static size_t plane_of(const size_t size[2]) { return size[0] * size[1]; }
@@ -103,34 +119,39 @@ static size_t block_of(const taps *t) {
 
 typedef struct places {
     float *x, *y, *w;
+    void *tiles; /* scratch of their products; NULL: oneDNN's */
 } places;
 
-static places place(const taps *t, void *scratch) {
+static size_t n_w(const taps *t) { return plane_of(t->kernel) * block_of(t) * t->c; }
+
+static places place(const taps *t, void *scratch, const choice *c) {
     places p = {.x = scratch};
     p.y = p.x + lines(n_x(t));
     p.w = p.y + lines(n_y(t));
+    p.tiles = c->tiles ? p.w + lines(n_w(t)) : NULL;
     return p;
 }
 
-static size_t total_bytes(const taps *t) {
-    size_t n_w = plane_of(t->kernel) * block_of(t) * t->c;
-    return (lines(n_x(t)) + lines(n_y(t)) + lines(n_w)) * sizeof(float);
+static size_t total_bytes(const taps *t, const choice *c) {
+    size_t n_bytes = (lines(n_x(t)) + lines(n_y(t)) + lines(n_w(t))) * sizeof(float);
+    if (!c->tiles) return n_bytes;
+    size_t forward = tti_amx_scratch_bytes(block_of(t), t->c);
+    size_t grad_x = tti_amx_scratch_bytes(t->c, block_of(t));
+    size_t grad_w = tti_amx_scratch_bytes(t->c, t->out[1] * t->n);
+    return n_bytes + TTI_MAX(forward, TTI_MAX(grad_x, grad_w));
 }
 
 static size_t forward_scratch(const tti_node *node, const void *state) {
     taps t = of_forward(node);
-    (void)state;
-    return total_bytes(&t);
+    return total_bytes(&t, state);
 }
 static size_t grad_x_scratch(const tti_node *node, const void *state) {
     taps t = of_grad_x(node);
-    (void)state;
-    return total_bytes(&t);
+    return total_bytes(&t, state);
 }
 static size_t grad_w_scratch(const tti_node *node, const void *state) {
     taps t = of_grad_w(node);
-    (void)state;
-    return total_bytes(&t);
+    return total_bytes(&t, state);
 }
 
 /* to[b][a] = from[a][b] of rows of c floats. */
@@ -172,11 +193,18 @@ static span seen_by(const taps *t, int d, size_t i) {
 /* One product: n_rows rows of x and of n_out channels of y, and the tap. */
 typedef struct part {
     float *x, *y, *w;
+    void *tiles; /* as in places */
     size_t n_rows, n_out;
     bool first; /* of its tap */
 } part;
 
 typedef tutti_status (*part_fn)(const taps *t, const part *p);
+
+static tutti_status multiply(const part *p, const tti_product *product) {
+    if (!p->tiles || !tti_amx_pays(product)) return tti_onednn_product(product);
+    tti_amx_run(&(tti_amx_product){.g = *product}, p->tiles);
+    return TUTTI_OK;
+}
 
 /* Neighbouring outputs of a row are one matrix unless a stride lies between them. */
 static tutti_status run_tap(const taps *t, const places *p, size_t i, size_t j, part one,
@@ -203,7 +231,7 @@ static tutti_status run_tap(const taps *t, const places *p, size_t i, size_t j, 
 /* All taps of the outputs first .. first + n_out - 1. */
 static tutti_status run_taps(const taps *t, const places *p, size_t first, size_t n_out,
                              part_fn fn) {
-    part one = {.y = p->y + first, .n_out = n_out};
+    part one = {.y = p->y + first, .tiles = p->tiles, .n_out = n_out};
     for (size_t i = 0; i < t->kernel[0]; i++)
         for (size_t j = 0; j < t->kernel[1]; j++) TTI_TRY(run_tap(t, p, i, j, one, fn));
     return TUTTI_OK;
@@ -235,7 +263,7 @@ static tutti_status forward_part(const taps *t, const part *p) {
                            .c_row = t->o,
                            .trans_b = true,
                            .add = true};
-    return tti_onednn_product(&product);
+    return multiply(p, &product);
 }
 
 /* b: NULL for none. */
@@ -246,10 +274,9 @@ static void start_rows(float *y, size_t n_rows, size_t o, const float *b) {
 
 static tutti_status forward_run(void *state, const tti_kargs *a) {
     taps t = of_forward(a->node);
-    places p = place(&t, a->scratch);
+    places p = place(&t, a->scratch, state);
     float *y = a->out[0];
     size_t n_places = plane_of(t.out);
-    (void)state;
     turn_rows(a->in[0], t.n, plane_of(t.in), t.c, p.x);
     start_rows(p.y, n_places * t.n, t.o, a->node->n_in > 2 ? a->in[2] : NULL);
     TTI_TRY(run_blocks(&t, &p, a->in[1], forward_part));
@@ -273,13 +300,12 @@ static tutti_status grad_x_part(const taps *t, const part *p) {
                            .b_row = t->c,
                            .c_row = t->c,
                            .add = true};
-    return tti_onednn_product(&product);
+    return multiply(p, &product);
 }
 
 static tutti_status grad_x_run(void *state, const tti_kargs *a) {
     taps t = of_grad_x(a->node);
-    places p = place(&t, a->scratch);
-    (void)state;
+    places p = place(&t, a->scratch, state);
     turn_rows(a->in[0], t.n, plane_of(t.out), t.o, p.y);
     memset(p.x, 0, n_x(&t) * sizeof *p.x);
     TTI_TRY(run_blocks(&t, &p, a->in[1], grad_x_part));
@@ -300,15 +326,14 @@ static tutti_status grad_w_part(const taps *t, const part *p) {
                            .c_row = t->c,
                            .trans_a = true,
                            .add = !p->first};
-    return tti_onednn_product(&product);
+    return multiply(p, &product);
 }
 
 static tutti_status grad_w_run(void *state, const tti_kargs *a) {
     taps t = of_grad_w(a->node);
-    places p = place(&t, a->scratch);
+    places p = place(&t, a->scratch, state);
     float *dw = a->out[0];
     size_t block = block_of(&t);
-    (void)state;
     turn_rows(a->in[0], t.n, plane_of(t.out), t.o, p.y);
     turn_rows(a->in[1], t.n, plane_of(t.in), t.c, p.x);
     for (size_t o = 0; o < t.o; o += block) {
@@ -320,10 +345,10 @@ static tutti_status grad_w_run(void *state, const tti_kargs *a) {
     return TUTTI_OK;
 }
 
-#define ROW(op_name, role)                                           \
-    {                                                                \
-        .op = op_name, .name = "by taps", .can_run = role##_can_run, \
-        .scratch_bytes = role##_scratch, .run = role##_run           \
+#define ROW(op_name, role)                                                               \
+    {                                                                                    \
+        .op = op_name, .name = "by taps", .can_run = role##_can_run, .prepare = prepare, \
+        .scratch_bytes = role##_scratch, .run = role##_run, .release = free              \
     }
 
 const tti_kernel tti_conv_taps_kernels[] = {
