@@ -142,7 +142,8 @@ T_CASE(targets_of_backends) {
         tti_target target = tti_blueprint_target(b);
         assert_true(target.fuse == fast);
         assert_true((target.prefers_channels_last != NULL) == fast);
-        assert_true(target.fuse_linear_grad == tti_backend_cpu.fuses_training);
+        bool joins = tti_backend_cpu.fuses_training || tti_backend_cpu.joins_products;
+        assert_true(target.fuse_linear_grad == joins);
         T_EQ(target.compute_dtype, TUTTI_F32);
         T_EQ(b->devices.n, 0);
         tti_blueprint_destroy(b);
