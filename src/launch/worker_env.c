@@ -35,6 +35,7 @@ typedef struct launcher_row {
 } launcher_row;
 
 static bool in_slurm_step(const environment *env);
+static bool is_trainer_pod(const environment *env);
 
 static const launcher_row launchers[] = {
     {"environment", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", NULL},
@@ -43,6 +44,7 @@ static const launcher_row launchers[] = {
     {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL},
     {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL, in_slurm_step},
     {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", NULL, in_slurm_step},
+    {"Kubeflow Trainer", "PET_NODE_RANK", "PET_NNODES", NULL, NULL, is_trainer_pod},
 };
 
 /* A whole decimal number in [0, max]. */
@@ -61,6 +63,12 @@ static bool in_slurm_step(const environment *env) {
     int id;
     if (!step || !parse_int(step, INT_MAX, &id)) return false;
     return !job || (strcmp(job, "bash") != 0 && strcmp(job, "interactive") != 0);
+}
+
+/* A pod is one process here; more of them per pod are torchrun's to start (it reads PET_* too). */
+static bool is_trainer_pod(const environment *env) {
+    const char *n = look(env, "PET_NPROC_PER_NODE");
+    return !n || strcmp(n, "1") == 0;
 }
 
 /* Tasks on node i of a list such as "4(x2),3": 4 and 4 and 3; 0 if there is no such node. */
@@ -159,6 +167,12 @@ tutti_status tti_worker_env_detect(const tti_rank_flags *flags, tti_getenv_fn ge
         if (!look(&env, row->rank) || !look(&env, row->size)) continue;
         if (!row->applies || row->applies(&env)) return read_row(&env, row, out);
     }
+    const char *per_node = look(&env, "PET_NPROC_PER_NODE");
+    if (look(&env, "PET_NODE_RANK") && per_node)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "launch: PET_NPROC_PER_NODE=%.20s asks for several processes in each pod: "
+                        "start them with 'torchrun --no-python tutti train ...', or ask for 1",
+                        per_node);
     single(&env, out);
     return TUTTI_OK;
 }

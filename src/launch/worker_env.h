@@ -1,8 +1,9 @@
 /* worker_env.h - which rank of how many am I: read from the environment of any launcher.
  *
  * Order: explicit flags; RANK + WORLD_SIZE (tutti launch, torchrun, Kubeflow); OMPI_COMM_WORLD_*;
- * PMI_*; SLURM_*; else a single process.  Slurm is last and only believed inside a real step:
- * the shell of a batch script also has SLURM_NTASKS=8 and SLURM_PROCID=0, although it is alone. */
+ * PMI_*; SLURM_*, believed only inside a real step; PET_* (Kubeflow Trainer); else a single
+ * process: the shell of a batch script also has SLURM_NTASKS=8 and SLURM_PROCID=0, although it is
+ * alone. */
 #ifndef TTI_LAUNCH_WORKER_ENV_H
 #define TTI_LAUNCH_WORKER_ENV_H
 
@@ -14,7 +15,7 @@ typedef struct tti_worker_env {
     int rank, n_ranks;
     int local_rank, local_n_ranks; /* on this host; 0 of 1 where the launcher does not say */
     const char *launcher;          /* "none", "flags", "tutti", "torchrun", "environment",
-                                      "Open MPI", "PMI", "Slurm" */
+                                      "Open MPI", "PMI", "Slurm", "Kubeflow Trainer" */
     char text[256];                /* one line for people: "rank 1 of 4, by tutti (RANK=1, ...)" */
 } tti_worker_env;
 

@@ -3,6 +3,7 @@
  *   threads    this process runs every rank; they share data sets and plan
  *   processes  this process supervises; each worker runs tutti_train again and finds its rank and
  *              the meeting place in its environment
+ * Under another launcher (mpirun, srun, torchrun) this process is a rank already.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -15,8 +16,11 @@
 #include "base/affinity.h"
 #include "base/atomic_file.h"
 #include "base/clock.h"
+#include "comm/progress.h"
+#include "launch/meeting.h"
 #include "launch/stop.h"
 #include "launch/supervised.h"
+#include "train/agreement.h"
 #include "train/report.h"
 #include "train/run_dir.h"
 #include "train/session.h"
@@ -30,10 +34,12 @@ typedef struct trainer {
     tutti_train_result *result;
     int64_t start_ns;
     tutti_worker_place place;
-    bool is_worker; /* started by a supervisor: one rank of several */
-    bool made_dir;  /* the run folder is new */
-    bool continues; /* from the last checkpoint of the folder */
-    char *yaml;     /* the resolved job */
+    bool is_worker;              /* started by a supervisor: one rank of several */
+    bool made_dir;               /* the run folder is new */
+    bool continues;              /* from the last checkpoint of the folder */
+    char *yaml;                  /* the resolved job */
+    tutti_comm *comm;            /* under another launcher: joined before anything is made */
+    int core_rank, core_n_ranks; /* likewise: its part of its cores */
 } trainer;
 
 /* ---- the run folder ---- */
@@ -53,7 +59,7 @@ static tutti_status write_job(const trainer *t) {
 }
 
 /* A worker finds its folder made by the supervisor; a resumed run has one. */
-static tutti_status make_run_dir(trainer *t) {
+static tutti_status make_own_dir(trainer *t) {
     char *dir = t->result->run_dir;
     size_t n_bytes = sizeof t->result->run_dir;
     if (t->desc->resume) {
@@ -63,7 +69,7 @@ static tutti_status make_run_dir(trainer *t) {
         snprintf(dir, n_bytes, "%s", t->desc->resume);
         return TUTTI_OK;
     }
-    if (t->is_worker) {
+    if (t->is_worker && !t->comm) {
         snprintf(dir, n_bytes, "%s", t->job->config.run.dir);
         return TUTTI_OK;
     }
@@ -72,6 +78,13 @@ static tutti_status make_run_dir(trainer *t) {
     TTI_TRY(tti_run_dir_create(t->job->config.run.dir, name, dir, n_bytes));
     t->made_dir = true;
     return write_job(t);
+}
+
+/* Of ranks that another launcher started the first makes it for all. */
+static tutti_status make_run_dir(trainer *t) {
+    if (!t->comm) return make_own_dir(t);
+    tutti_status st = t->place.rank == 0 ? make_own_dir(t) : TUTTI_OK;
+    return tti_agree_on_dir(t->comm, st, t->result->run_dir, sizeof t->result->run_dir);
 }
 
 /* ---- one rank ---- */
@@ -90,22 +103,23 @@ static tutti_status join(const trainer *t, tutti_comm_group *group, int rank, tu
 
 static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_comm_group *group,
                              int rank) {
-    tutti_comm *comm;
-    TTI_TRY(join(t, group, rank, &comm));
-    tutti_status st = tti_session_run(&(tti_session_desc){.blueprint = b,
-                                                          .train = t->desc,
-                                                          .comm = comm,
-                                                          .rank = rank,
-                                                          .local_rank = rank,
-                                                          .local_n_ranks = b->n_workers,
-                                                          .run_dir = t->result->run_dir,
-                                                          .job_yaml = t->yaml,
-                                                          .resume = t->continues,
-                                                          .start_ns = t->start_ns},
-                                      t->result);
+    tutti_comm *comm = t->comm;
+    if (!comm) TTI_TRY(join(t, group, rank, &comm));
+    tutti_status st = tti_session_run(
+        &(tti_session_desc){.blueprint = b,
+                            .train = t->desc,
+                            .comm = comm,
+                            .rank = rank,
+                            .local_rank = t->comm ? t->core_rank : rank,
+                            .local_n_ranks = t->comm ? t->core_n_ranks : b->n_workers,
+                            .run_dir = t->result->run_dir,
+                            .job_yaml = t->yaml,
+                            .resume = t->continues,
+                            .start_ns = t->start_ns},
+        t->result);
     /* The others wait for this rank: they must hear why it will not come. */
     if (st != TUTTI_OK && group) tutti_comm_group_abort(group, rank, tutti_last_error());
-    tutti_comm_destroy(comm);
+    if (comm != t->comm) tutti_comm_destroy(comm);
     return st;
 }
 
@@ -177,11 +191,7 @@ static tutti_status run_threads(const trainer *t, const tti_blueprint *b) {
 
 static tutti_status run_as_worker(const trainer *t, const tti_blueprint *b) {
     tutti_comm_group *group;
-    if (t->place.comm_fd < 0)
-        return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "train: %s; workers of a foreign launcher need a transport between hosts, "
-                        "start them with 'tutti train -n N' or 'tutti launch'",
-                        t->place.text);
+    if (t->comm) return run_rank(t, b, NULL, t->place.rank);
     TTI_TRY(tutti_comm_group_open(t->place.comm_fd, &group));
     tutti_status st = run_rank(t, b, group, t->place.rank);
     tutti_comm_group_destroy(group);
@@ -257,11 +267,39 @@ static tutti_status train_here(trainer *t) {
     return st;
 }
 
+/* One line: what launched this, and how its ranks speak. */
+static void tell_launcher(const trainer *t, const tti_comm_place *place) {
+    char text[400];
+    if (t->place.rank != 0 || !t->desc->on_event) return;
+    snprintf(text, sizeof text, "%s; %d host%s, over %s", t->place.text, place->n_hosts,
+             place->n_hosts == 1 ? "" : "s", place->transport);
+    tutti_event event = {.kind = TUTTI_EVENT_START, .text = text};
+    t->desc->on_event(t->desc->user, &event);
+}
+
+/* Ranks of another launcher come together, and see that they mean the same. */
+static tutti_status meet(trainer *t, bool has_devices) {
+    tti_comm_place place;
+    TTI_TRY(tti_meeting_join((int)t->job->config.parallel.timeout_ms, &t->comm));
+    tti_comm_get_place(t->comm, &place);
+    tell_launcher(t, &place);
+    TTI_TRY(tti_agree_on_job(t->comm, t->yaml));
+    TTI_TRY(tti_agree_on_cores(t->comm, &t->core_rank, &t->core_n_ranks));
+    if (has_devices) { /* the local rank says which device, whatever the cores */
+        t->core_rank = place.local_rank;
+        t->core_n_ranks = place.local_n_ranks;
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status prepare(trainer *t) {
     TTI_TRY(tutti_worker_detect(&t->place));
+    bool foreign = t->place.n_ranks > 1 && t->place.comm_fd < 0;
     tti_devices devices;
     TTI_TRY(tti_devices_resolve(t->job, &devices));
-    TTI_TRY(tti_job_resolve(t->job, devices.n ? devices.n : tti_cores_usable()));
+    TTI_TRY(tti_job_resolve(t->job, foreign     ? t->place.n_ranks
+                                    : devices.n ? devices.n
+                                                : tti_cores_usable()));
     const tti_job_config *c = &t->job->config;
     t->is_worker = t->place.n_ranks > 1 || (c->run.restarts > 0 && t->place.comm_fd >= 0);
     t->continues = t->desc->resume || tti_worker_restarted();
@@ -271,6 +309,7 @@ static tutti_status prepare(trainer *t) {
                         (long long)t->job->config.parallel.workers, t->place.text);
     t->yaml = tutti_job_print(t->job, false);
     if (!t->yaml) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    if (foreign) TTI_TRY(meet(t, devices.n > 0));
     return make_run_dir(t);
 }
 
@@ -285,6 +324,8 @@ tutti_status tutti_train(tutti_job *job, const tutti_train_desc *desc, tutti_tra
         bool many = job->config.parallel.workers > 1 || job->config.run.restarts > 0;
         st = processes && many && !t.is_worker ? supervise(&t) : train_here(&t);
     }
+    if (st != TUTTI_OK && t.comm) tti_comm_abort(t.comm, tutti_last_error());
+    tutti_comm_destroy(t.comm);
     if (st != TUTTI_OK && t.made_dir) tti_run_dir_discard(result->run_dir);
     if (st != TUTTI_OK && result->exit_code == 0) result->exit_code = tutti_status_exit_code(st);
     if (st == TUTTI_OK && result->stop_signal) result->exit_code = 128 + result->stop_signal;

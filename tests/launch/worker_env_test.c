@@ -23,6 +23,9 @@ typedef struct env_case {
 
 static const env_case cases[] = {
     {{0}, 0, 1, 0, 1, "single process"},
+    {{"PET_NODE_RANK=2", "PET_NNODES=4", "PET_NPROC_PER_NODE=1"}, 2, 4, 0, 1, "Kubeflow Trainer"},
+    {{"PET_NODE_RANK=2", "PET_NNODES=4"}, 2, 4, 0, 1, "PET_NODE_RANK=2"},
+    {{"PET_NODE_RANK=0", "PET_NNODES=2", "RANK=1", "WORLD_SIZE=2"}, 1, 2, 0, 1, "by environment"},
     {{"RANK=2", "WORLD_SIZE=4", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2"}, 2, 4, 0, 2, "RANK=2"},
     {{"RANK=2", "WORLD_SIZE=4"}, 2, 4, 0, 1, "by environment"},
     {{"RANK=1", "WORLD_SIZE=2", "TUTTI_SUPERVISOR_PID=7"}, 1, 2, 0, 1, "by tutti"},
@@ -136,6 +139,9 @@ T_CASE(nonsense_is_refused) {
     const char *const zero[] = {"RANK=0", "WORLD_SIZE=0", NULL};
     T_FAILS(tti_worker_env_detect(NULL, get_from_list, (void *)zero, &env), TUTTI_E_CONFIG,
             "must be below");
+    const char *const pod[] = {"PET_NODE_RANK=0", "PET_NNODES=2", "PET_NPROC_PER_NODE=gpu", NULL};
+    T_FAILS(tti_worker_env_detect(NULL, get_from_list, (void *)pod, &env), TUTTI_E_CONFIG,
+            "PET_NPROC_PER_NODE=gpu asks for several processes in each pod");
     T_EQ(env.rank, 77);
 }
 

@@ -1,0 +1,239 @@
+/* meeting.c - from a launcher's variables to a transport, an address and a token.
+ *
+ * Under Open MPI and MPICH the bytes go through their library, by a module that fits it.  All other
+ * ranks meet at MASTER_ADDR:MASTER_PORT.  Ranks of one host meet there without a port: a socket
+ * that only this host, and only this user, can reach. */
+#include "launch/meeting.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+enum { AGENT_PORTS = 16 /* tried above that of torchrun's own store */, SLURM_PORT = 15000 };
+
+typedef struct environment {
+    tti_getenv_fn get;
+    void *user;
+} environment;
+
+static const char *process_getenv(void *user, const char *name) {
+    (void)user;
+    return getenv(name);
+}
+
+static const char *look(const environment *env, const char *name) {
+    const char *value = env->get(env->user, name);
+    return value && *value ? value : NULL;
+}
+
+static const char *look_twice(const environment *env, const char *name, const char *other) {
+    const char *value = look(env, name);
+    return value ? value : look(env, other);
+}
+
+static bool is(const tti_worker_env *worker, const char *launcher) {
+    return strcmp(worker->launcher, launcher) == 0;
+}
+
+/* ---- what carries the bytes ---- */
+
+/* The MPI whose launcher this is; NULL: none. */
+static const char *mpi_of(const environment *env, const tti_worker_env *worker) {
+    if (is(worker, "Open MPI")) return "mpi-openmpi";
+    if (is(worker, "PMI")) return "mpi-mpich";
+    if (is(worker, "Slurm") && look(env, "PMIX_RANK")) return "mpi-openmpi"; /* --mpi=pmix */
+    if (look(env, "OMPI_COMM_WORLD_SIZE") && !look(env, "MASTER_ADDR")) return "mpi-openmpi";
+    if (look(env, "PMI_SIZE") && !look(env, "MASTER_ADDR")) return "mpi-mpich";
+    return NULL;
+}
+
+static tutti_status choose_transport(const environment *env, const tti_worker_env *worker,
+                                     tti_meeting *out) {
+    static const char *const known[] = {"tcp", "mpi", "mpi-openmpi", "mpi-mpich"};
+    const char *asked = look(env, "TUTTI_TRANSPORT"), *mpi = mpi_of(env, worker);
+    bool is_known = !asked;
+    for (size_t i = 0; asked && i < TTI_COUNT(known); i++)
+        is_known = is_known || strcmp(asked, known[i]) == 0;
+    if (!is_known)
+        return tti_fail(
+            TUTTI_E_CONFIG,
+            "launch: TUTTI_TRANSPORT=%.40s: expected tcp, mpi, mpi-openmpi or mpi-mpich", asked);
+    bool any_mpi = asked && strcmp(asked, "mpi") == 0;
+    if (any_mpi && !mpi)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "launch: TUTTI_TRANSPORT=mpi, but %s is no launcher of an MPI that is "
+                        "known; name it: mpi-openmpi or mpi-mpich",
+                        worker->launcher);
+    if (!asked || any_mpi) asked = mpi ? mpi : "tcp";
+    snprintf(out->transport, sizeof out->transport, "%s", asked);
+    return TUTTI_OK;
+}
+
+/* ---- where rank 0 is ---- */
+
+bool tti_slurm_first_host(const char *list, char *out, size_t n_bytes) {
+    size_t n = 0;
+    for (const char *p = list; *p && *p != ','; p++) {
+        if (n + 1 >= n_bytes) return false;
+        if (*p != '[') {
+            out[n++] = *p;
+            continue;
+        }
+        size_t n_digits = strcspn(p + 1, ",-]");
+        const char *end = strchr(p, ']');
+        if (!end || n_digits == 0 || n + n_digits >= n_bytes) return false;
+        memcpy(out + n, p + 1, n_digits);
+        n += n_digits;
+        p = end;
+    }
+    out[n] = '\0';
+    return n > 0;
+}
+
+/* Slurm says neither: the first host of the step and a port that differs from job to job. */
+static tutti_status slurm_place(const environment *env, char *host, size_t n_bytes, int *port) {
+    const char *list = look_twice(env, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST");
+    const char *job = look(env, "SLURM_JOB_ID");
+    if (!list || !job || !tti_slurm_first_host(list, host, n_bytes))
+        return tti_fail(TUTTI_E_CONFIG,
+                        "launch: Slurm's SLURM_STEP_NODELIST (%.60s) and SLURM_JOB_ID do not say "
+                        "where to meet; set MASTER_ADDR and MASTER_PORT",
+                        list ? list : "not set");
+    size_t n = strlen(job);
+    *port = SLURM_PORT + atoi(n > 4 ? job + n - 4 : job);
+    return TUTTI_OK;
+}
+
+static tutti_status find_place(const environment *env, const tti_worker_env *worker, char *host,
+                               size_t n_bytes, int *port) {
+    const char *addr = look_twice(env, "MASTER_ADDR", "PET_MASTER_ADDR");
+    const char *text = look_twice(env, "MASTER_PORT", "PET_MASTER_PORT");
+    if (!addr && is(worker, "Slurm")) return slurm_place(env, host, n_bytes, port);
+    if (!addr)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "launch: %s, but MASTER_ADDR is not set: where do the ranks meet? Set "
+                        "MASTER_ADDR to the host of rank 0 and MASTER_PORT to a free port of it",
+                        worker->text);
+    char *end = NULL;
+    long n = text ? strtol(text, &end, 10) : 29500;
+    if (text && (*end || n < 1 || n > 65535 - AGENT_PORTS))
+        return tti_fail(TUTTI_E_CONFIG, "launch: MASTER_PORT=%.40s: expected a port from 1 to %d",
+                        text, 65535 - AGENT_PORTS);
+    if (strlen(addr) >= n_bytes)
+        return tti_fail(TUTTI_E_CONFIG, "launch: MASTER_ADDR=%.40s... is too long", addr);
+    snprintf(host, n_bytes, "%s", addr);
+    *port = (int)n;
+    return TUTTI_OK;
+}
+
+/* ---- who may come ---- */
+
+/* One line of a file that nobody else can read. */
+static tutti_status read_token(const char *path, char token[TTI_TOKEN_BYTES]) {
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return tti_fail(TUTTI_E_CONFIG, "launch: TUTTI_TOKEN_FILE=%.200s: %s", path,
+                        strerror(errno));
+    bool is_private = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && !(info.st_mode & 077);
+    ssize_t n = is_private ? read(fd, token, TTI_TOKEN_BYTES - 1) : 0;
+    close(fd);
+    if (!is_private)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "launch: TUTTI_TOKEN_FILE=%.200s can be read by others: chmod 600 it",
+                        path);
+    token[n > 0 ? n : 0] = '\0';
+    token[strcspn(token, "\r\n")] = '\0';
+    if (strlen(token) >= 16) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG,
+                    "launch: TUTTI_TOKEN_FILE=%.200s: the first line must have 16 characters or "
+                    "more",
+                    path);
+}
+
+static tutti_status find_token(const environment *env, const char *host, int port,
+                               tti_meeting *out) {
+    const char *path = look(env, "TUTTI_TOKEN_FILE"), *token = look(env, "TUTTI_TOKEN");
+    if (path) return read_token(path, out->token);
+    if (!token)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "launch: ranks of several hosts would meet at %s:%d: they must share a "
+                        "secret, so that nobody else joins. Make one, readable on every host, with "
+                        "(umask 077; head -c 24 /dev/urandom | base64 > token) and set "
+                        "TUTTI_TOKEN_FILE=token, or set TUTTI_TOKEN",
+                        host, port);
+    if (strlen(token) < 16 || strlen(token) >= sizeof out->token)
+        return tti_fail(TUTTI_E_CONFIG, "launch: TUTTI_TOKEN must have 16 to %zu characters",
+                        sizeof out->token - 1);
+    snprintf(out->token, sizeof out->token, "%s", token);
+    return TUTTI_OK;
+}
+
+/* ---- the whole ---- */
+
+static bool is_loopback(const char *host) {
+    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
+           strcmp(host, "::1") == 0;
+}
+
+/* Which job and which start of it: a process of an earlier start must not join this one. */
+static void name_job(const environment *env, tti_meeting *out) {
+    const char *run = look(env, "TORCHELASTIC_RUN_ID");
+    const char *restart = look(env, "TORCHELASTIC_RESTART_COUNT");
+    if (!run) run = look(env, "SLURM_JOB_ID");
+    if (!restart) restart = look_twice(env, "SLURM_STEP_ID", "SLURM_RESTART_COUNT");
+    snprintf(out->job, sizeof out->job, "%.80s/%.20s", run ? run : "", restart ? restart : "");
+}
+
+static tutti_status meet_at_address(const environment *env, const tti_worker_env *worker,
+                                    tti_meeting *out) {
+    char host[256];
+    int port;
+    TTI_TRY(find_place(env, worker, host, sizeof host, &port));
+    name_job(env, out);
+    if (is_loopback(host) || worker->local_n_ranks == worker->n_ranks) {
+        snprintf(out->address, sizeof out->address, "unix:tutti-%u-%d-%.50s", (unsigned)geteuid(),
+                 port, out->job);
+        return TUTTI_OK;
+    }
+    TTI_TRY(find_token(env, host, port, out));
+    bool agent = look(env, "TORCHELASTIC_USE_AGENT_STORE") != NULL &&
+                 strcmp(look(env, "TORCHELASTIC_USE_AGENT_STORE"), "True") == 0;
+    bool colons = strchr(host, ':') && host[0] != '[';
+    int n = snprintf(out->address, sizeof out->address, colons ? "[%s]:%d" : "%s:%d", host,
+                     agent ? port + 1 : port);
+    if (agent)
+        snprintf(out->address + n, sizeof out->address - (size_t)n, "-%d", port + AGENT_PORTS);
+    return TUTTI_OK;
+}
+
+tutti_status tti_meeting_choose(const tti_worker_env *env, tti_getenv_fn get, void *user,
+                                tti_meeting *out) {
+    environment variables = {get ? get : process_getenv, user};
+    *out = (tti_meeting){.transport = ""};
+    TTI_TRY(choose_transport(&variables, env, out));
+    if (strcmp(out->transport, "tcp") != 0) return TUTTI_OK;
+    return meet_at_address(&variables, env, out);
+}
+
+tutti_status tti_meeting_join(int timeout_ms, tutti_comm **out) {
+    tti_worker_env env;
+    tti_meeting meeting;
+    TTI_TRY(tti_worker_env_detect(NULL, NULL, NULL, &env));
+    TTI_TRY(tti_meeting_choose(&env, NULL, NULL, &meeting));
+    return tutti_comm_create(
+        &(tutti_comm_desc){.transport = meeting.transport,
+                           .rank = env.rank,
+                           .n_ranks = env.n_ranks,
+                           .timeout_ms = timeout_ms,
+                           .address = meeting.address[0] ? meeting.address : NULL,
+                           .token = meeting.token[0] ? meeting.token : NULL,
+                           .job = meeting.job},
+        out);
+}

@@ -1,0 +1,36 @@
+/* meeting.h - how the ranks that another launcher started come together.
+ *
+ * Our own launcher hands its workers a group of shared memory.  mpirun, srun, torchrun, Kubernetes
+ * and people with RANK=0 WORLD_SIZE=2 do not: the environment says what can carry bytes and where
+ * rank 0 is to be met.  Nothing listens unless it is needed, and never without a check of who
+ * comes: docs/clusters.md. */
+#ifndef TTI_LAUNCH_MEETING_H
+#define TTI_LAUNCH_MEETING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "launch/worker_env.h"
+#include "tutti/comm.h"
+
+enum { TTI_TOKEN_BYTES = 256 };
+
+typedef struct tti_meeting {
+    char transport[16];          /* "tcp", "mpi-openmpi", "mpi-mpich" */
+    char address[300];           /* of tcp */
+    char job[128];               /* of tcp: tells jobs and restarts at one address apart */
+    char token[TTI_TOKEN_BYTES]; /* of tcp; "" : none, for ranks of one host */
+} tti_meeting;
+
+/* Decides from the environment and, for a token, the file it names.  get NULL: getenv.
+ * TUTTI_E_CONFIG says which variable is missing or wrong. */
+TUTTI_NODISCARD tutti_status tti_meeting_choose(const tti_worker_env *env, tti_getenv_fn get,
+                                                void *user, tti_meeting *out);
+
+/* Joins this process's rank: tti_worker_env_detect, tti_meeting_choose, tutti_comm_create. */
+TUTTI_NODISCARD tutti_status tti_meeting_join(int timeout_ms, tutti_comm **out);
+
+/* The first host of Slurm's list: "n[01-03,7],x9" gives "n01".  False if it makes no sense. */
+bool tti_slurm_first_host(const char *list, char *out, size_t n_bytes);
+
+#endif /* TTI_LAUNCH_MEETING_H */

@@ -1,0 +1,116 @@
+/* agreement.c - rank 0's job, folder and everybody's cores, compared before the first step. */
+#include "train/agreement.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/affinity.h"
+#include "base/crc32c.h"
+#include "base/error.h"
+#include "comm/progress.h"
+
+enum { VERDICT_BYTES = 512, MAX_JOB_BYTES = 1 << 22 };
+
+/* Copies the line at text without what indents it. */
+static const char *show_line(const char *text, char *buf, size_t n_bytes) {
+    size_t n = strcspn(text, "\n"), n_indent = strspn(text, " ");
+    n_indent = TTI_MIN(n_indent, n);
+    snprintf(buf, n_bytes, "%.*s", (int)TTI_MIN(n - n_indent, n_bytes - 1), text + n_indent);
+    return buf;
+}
+
+/* The line that starts at text, without its end. */
+static int line_length(const char *text) { return (int)strcspn(text, "\n"); }
+
+/* Whether a line opens a section: "train:". */
+static bool opens_section(const char *line) {
+    int n = line_length(line);
+    return n > 0 && line[0] != ' ' && line[n - 1] == ':';
+}
+
+/* Says where two jobs differ first; "" where they do not. */
+static void compare(int rank, const char *mine, const char *first, char verdict[VERDICT_BYTES]) {
+    const char *section = "";
+    char a[160], b[160];
+    verdict[0] = '\0';
+    while (*mine || *first) {
+        int n = line_length(mine), n_first = line_length(first);
+        if (n != n_first || memcmp(mine, first, (size_t)n) != 0) {
+            snprintf(verdict, VERDICT_BYTES,
+                     "rank %d has another job than rank 0: %.*s%s'%s' where rank 0 has '%s'", rank,
+                     line_length(section), section, *section ? " " : "",
+                     show_line(mine, a, sizeof a), show_line(first, b, sizeof b));
+            return;
+        }
+        if (opens_section(mine)) section = mine;
+        mine += n + (mine[n] == '\n');
+        first += n_first + (first[n_first] == '\n');
+    }
+}
+
+/* Every rank hears all verdicts, so that all fail alike. */
+static tutti_status hear_verdicts(tutti_comm *comm, const char *mine) {
+    size_t n_ranks = (size_t)tutti_comm_n_ranks(comm);
+    char *all = calloc(n_ranks, VERDICT_BYTES);
+    if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    tutti_status st = tutti_comm_all_gather(comm, mine, all, VERDICT_BYTES, TUTTI_U8);
+    for (size_t r = 0; st == TUTTI_OK && r < n_ranks; r++)
+        if (all[r * VERDICT_BYTES])
+            st =
+                tti_fail(TUTTI_E_CONFIG, "train: %.*s", VERDICT_BYTES - 1, all + r * VERDICT_BYTES);
+    free(all);
+    return st;
+}
+
+tutti_status tti_agree_on_job(tutti_comm *comm, const char *yaml) {
+    char verdict[VERDICT_BYTES] = "";
+    uint64_t n_bytes = strlen(yaml) + 1;
+    int rank = tutti_comm_rank(comm);
+    TTI_TRY(tutti_comm_broadcast(comm, &n_bytes, sizeof n_bytes, TUTTI_U8, 0));
+    if (n_bytes > MAX_JOB_BYTES)
+        return tti_fail(TUTTI_E_CONFIG, "train: a job of %llu bytes", (unsigned long long)n_bytes);
+    char *first = calloc(1, (size_t)n_bytes);
+    if (!first) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    if (rank == 0) memcpy(first, yaml, (size_t)n_bytes);
+    tutti_status st = tutti_comm_broadcast(comm, first, (size_t)n_bytes, TUTTI_U8, 0);
+    if (st == TUTTI_OK) {
+        first[n_bytes - 1] = '\0';
+        compare(rank, yaml, first, verdict);
+        st = hear_verdicts(comm, verdict);
+    }
+    free(first);
+    return st;
+}
+
+tutti_status tti_agree_on_dir(tutti_comm *comm, tutti_status mine, char *dir, size_t n_bytes) {
+    char verdict[VERDICT_BYTES] = "";
+    if (mine != TUTTI_OK) snprintf(verdict, sizeof verdict, "%s", tutti_last_error());
+    TTI_TRY(tutti_comm_broadcast(comm, verdict, sizeof verdict, TUTTI_U8, 0));
+    if (mine != TUTTI_OK) return mine;
+    if (verdict[0])
+        return tti_fail(TUTTI_E_PEER, "train: rank 0: %.*s", VERDICT_BYTES - 1, verdict);
+    TTI_TRY(tutti_comm_broadcast(comm, dir, n_bytes, TUTTI_U8, 0));
+    dir[n_bytes - 1] = '\0';
+    return TUTTI_OK;
+}
+
+tutti_status tti_agree_on_cores(tutti_comm *comm, int *local_rank, int *local_n_ranks) {
+    tti_comm_place place;
+    tti_cores cores;
+    tti_comm_get_place(comm, &place);
+    tti_cores_allowed(&cores);
+    int n_ranks = tutti_comm_n_ranks(comm), rank = tutti_comm_rank(comm);
+    size_t n_bytes = (size_t)cores.n * sizeof *cores.id;
+    int64_t mine = (int64_t)tti_crc32c(0, cores.id, n_bytes) << 16 | place.host;
+    int64_t *all = calloc((size_t)n_ranks, sizeof *all);
+    if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    tutti_status st = tutti_comm_all_gather(comm, &mine, all, 1, TUTTI_I64);
+    *local_rank = *local_n_ranks = 0;
+    for (int r = 0; st == TUTTI_OK && r < n_ranks; r++) {
+        *local_rank += r < rank && all[r] == mine;
+        *local_n_ranks += all[r] == mine;
+    }
+    free(all);
+    return st;
+}

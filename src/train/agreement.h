@@ -1,0 +1,24 @@
+/* agreement.h - what ranks of another launcher must have in common before they train.
+ *
+ * Workers of our own supervisor are copies of one command.  Those that mpirun, srun or torchrun
+ * start may stand in other folders, with other job files. */
+#ifndef TTI_TRAIN_AGREEMENT_H
+#define TTI_TRAIN_AGREEMENT_H
+
+#include "tutti/comm.h"
+
+/* Collective: TUTTI_E_CONFIG on every rank, with rank and line, when a rank's job is not that of
+ * rank 0.  yaml: the resolved job. */
+TUTTI_NODISCARD tutti_status tti_agree_on_job(tutti_comm *comm, const char *yaml);
+
+/* Collective: every rank gets the folder of rank 0, which has made it; mine is its status there and
+ * TUTTI_OK elsewhere.  dir: n_bytes, the same on every rank. */
+TUTTI_NODISCARD tutti_status tti_agree_on_dir(tutti_comm *comm, tutti_status mine, char *dir,
+                                              size_t n_bytes);
+
+/* Collective: this rank's part of the cores that it may use: rank *local_rank of *local_n_ranks
+ * that may use the same ones.  A launcher that binds its ranks has divided them already. */
+TUTTI_NODISCARD tutti_status tti_agree_on_cores(tutti_comm *comm, int *local_rank,
+                                                int *local_n_ranks);
+
+#endif /* TTI_TRAIN_AGREEMENT_H */

@@ -1,0 +1,266 @@
+"""hosts_test.py - ranks that another launcher starts: plain variables, mpirun of Open MPI and
+MPICH, several hosts (names of them, and network namespaces where that is allowed): the same bits
+as on one host, and words for what goes wrong.  What is missing here, MPI or root, is passed over."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import runs
+
+NOTICED_S = 2
+PORT = 20000 + os.getpid() % 20000
+AGENT = """#!/bin/sh
+# stands for ssh: a host is a network namespace
+while :; do case $1 in -*) shift ;; *) break ;; esac; done
+host=$1
+shift
+exec ip netns exec "$host" sh -c "$*"
+"""
+
+
+def environment(**more):
+    """Of a process that no launcher has started."""
+    env = {key: value for key, value in os.environ.items()
+           if not key.startswith(("RANK", "WORLD", "LOCAL_", "MASTER_", "OMPI_", "PMI", "SLURM"))}
+    env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+               TUTTI_MODULE_PATH=os.path.abspath(os.environ.get("TUTTI_BUILD", "build")))
+    env.update(more)
+    return env
+
+
+class Ranks:
+    """Processes with RANK and WORLD_SIZE; rank r writes rank-r."""
+
+    def __init__(self, n_ranks, arguments, before=lambda rank: [], own=lambda rank: [],
+                 called=None, **env):
+        self.processes = []
+        for rank in range(n_ranks):
+            name = called[rank] if called else rank
+            more = dict(RANK=str(name), WORLD_SIZE=str(n_ranks), MASTER_ADDR="localhost",
+                        MASTER_PORT=str(PORT))
+            more.update(env)
+            with open("rank-%d" % rank, "w") as out:
+                self.processes.append(subprocess.Popen(
+                    [*before(rank), runs.PROGRAM, *arguments, *own(rank)], stdout=out, stderr=out,
+                    stdin=subprocess.DEVNULL, env=environment(**more), start_new_session=True))
+
+    def finish(self, timeout_s=60):
+        ended = []
+        for rank, process in enumerate(self.processes):
+            code = process.wait(timeout_s)
+            with open("rank-%d" % rank, errors="replace") as out:
+                ended.append(runs.Ended(["rank", str(rank)], code, out.read(), ""))
+        return ended
+
+
+def expected():
+    runs.tutti(*runs.small("expected", "parallel.workers=1")).expect(0)
+    return runs.story("expected")
+
+
+def test_plain_variables_on_hosts_of_every_division():
+    story = expected()
+    for n_ranks, hosts in ((2, "a"), (3, "a,b,b"), (4, "a,a,b,b"), (4, "a,b,c,d")):
+        run = "run-%d-%s" % (n_ranks, hosts)
+        ended = Ranks(n_ranks, runs.small(run), TUTTI_TEST_HOSTS=hosts).finish()
+        n_hosts = len(set(hosts.split(",")))
+        ended[0].expect(0, "by environment (RANK=0, WORLD_SIZE=%d); %d host" % (n_ranks, n_hosts),
+                        "over tcp", "params_hash")
+        for rank in ended[1:]:
+            rank.expect(0)
+            if "params_hash" in rank.out:
+                raise AssertionError("every rank tells the result: " + rank.out)
+        runs.same_story(story, run)
+
+
+def test_jobs_that_differ():
+    ended = Ranks(2, runs.small("run"), own=lambda rank: ["train.seed=%d" % (rank + 1)]).finish()
+    for rank in ended:
+        rank.expect(2, "rank 1 has another job than rank 0", "'seed: 2' where rank 0 has 'seed: 1'")
+    if os.path.exists("run"):
+        raise AssertionError("a run folder is left")
+
+
+def test_ranks_that_are_missing_or_there_twice():
+    ended = Ranks(1, runs.small("run", "parallel.timeout_ms=500"), WORLD_SIZE="3").finish()
+    ended[0].expect(6, "waited 500 ms", "for ranks 1, 2")
+    ended = Ranks(3, runs.small("run", "parallel.timeout_ms=1500"), called=[0, 1, 1]).finish()
+    if not any("there is a rank 1 already" in rank.out and rank.code == 2 for rank in ended):
+        raise AssertionError("\n".join(rank.out for rank in ended))
+    Ranks(1, runs.small("run"), WORLD_SIZE="2", MASTER_ADDR="192.0.2.1").finish()[0].expect(
+        2, "must share a secret")
+
+
+def kill_one(pids, wait):
+    """Kills the second process; wait() must come back soon, with nothing left."""
+    time.sleep(0.3)
+    start = time.monotonic()
+    os.kill(pids[1], signal.SIGKILL)
+    ended = wait()
+    if time.monotonic() - start > NOTICED_S and not runs.sanitized():
+        raise AssertionError("noticed after %.1f s" % (time.monotonic() - start))
+    left = runs.alive("run.dir=long")
+    if left:
+        raise AssertionError("processes are left: %s" % left)
+    return ended
+
+
+def long_run():
+    return runs.small("long", "train.steps=100000000")
+
+
+def test_a_killed_rank_is_named_on_its_host_and_on_others():
+    for hosts in ("a", "a,b,a", "a,a,b"):
+        ranks = Ranks(3, long_run(), TUTTI_TEST_HOSTS=hosts)
+        runs.wait_until(lambda: runs.steps_told("long") > 0, what="a step")
+        ended = kill_one([p.pid for p in ranks.processes], ranks.finish)
+        for rank in (0, 2):
+            ended[rank].expect(5, "rank 1")
+        if "died" not in ended[0].out + ended[2].out:
+            raise AssertionError(ended[0].out + ended[2].out)
+        shutil.rmtree("long")
+
+
+def mpis():
+    """(name, how to start n ranks) of each MPI that is here with its module."""
+    for name, extra in (("openmpi", ["--oversubscribe"]), ("mpich", [])):
+        module = os.path.join(environment()["TUTTI_MODULE_PATH"], "tutti-mpi-%s.so" % name)
+        if shutil.which("mpirun." + name) and os.path.exists(module):
+            yield name, ["mpirun." + name, *extra, "-n"]
+
+
+def mpirun(start, n_ranks, arguments, before=(), **env):
+    with open("out", "w") as out:
+        return subprocess.Popen([*start, str(n_ranks), *before, runs.PROGRAM, *arguments],
+                                stdout=out, stderr=out, stdin=subprocess.DEVNULL,
+                                env=environment(**env), start_new_session=True)
+
+
+def told(process, timeout_s=60):
+    code = process.wait(timeout_s)
+    with open("out", errors="replace") as out:
+        return runs.Ended(["mpirun"], code, out.read(), "")
+
+
+def test_mpirun():
+    story = expected()
+    for name, start in mpis():
+        for n_ranks, hosts in ((2, "a"), (4, "a,a,b,b"), (3, "a,b,c")):
+            run = "run-%s-%d" % (name, n_ranks)
+            ended = told(mpirun(start, n_ranks, runs.small(run), TUTTI_TEST_HOSTS=hosts))
+            ended.expect(0, "rank 0 of %d, by" % n_ranks, "over mpi-" + name, "params_hash")
+            runs.same_story(story, run)
+
+
+def test_an_mpi_that_does_not_fit_its_launcher():
+    names = [name for name, _ in mpis()]
+    if len(names) < 2:
+        return
+    for (name, start), other in zip(mpis(), reversed(names)):
+        ended = told(mpirun(start, 2, runs.small("run"), TUTTI_TRANSPORT="mpi-" + other))
+        if ended.code == 0 or "they do not fit" not in ended.out:
+            raise AssertionError(ended.out)
+
+
+def test_a_rank_killed_under_mpirun():
+    for name, start in mpis():
+        process = mpirun(start, 3, long_run())
+        runs.wait_until(lambda: runs.steps_told("long") > 0, what="a step")
+        pids = [pid for pid in runs.alive("train") if pid != process.pid and
+                os.readlink("/proc/%d/exe" % pid) == os.path.realpath(runs.PROGRAM)]
+        ended = kill_one(sorted(pids), lambda: told(process))
+        # MPICH kills the others before they can speak, and says it in words of its own.
+        word = "died" if name == "openmpi" else "Killed"
+        if ended.code == 0 or word not in ended.out:
+            raise AssertionError("%s: %d\n%s" % (name, ended.code, ended.out))
+        shutil.rmtree("long")
+
+
+class Network:
+    """Two network namespaces with a bridge between them; nothing of it is left."""
+
+    def __init__(self):
+        self.mark = "t%d" % (os.getpid() % 100000)
+        self.hosts = [self.mark + "a", self.mark + "b"]
+        self.subnet = "10.%d.%d." % (64 + os.getpid() // 256 % 64, os.getpid() % 256)
+
+    def ip(self, *words):
+        subprocess.run(["ip", *words], check=True, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL)
+
+    def __enter__(self):
+        bridge = self.mark + "r"
+        self.ip("link", "add", bridge, "type", "bridge")
+        self.ip("addr", "add", self.subnet + "254/24", "dev", bridge)
+        self.ip("link", "set", bridge, "up")
+        for i, host in enumerate(self.hosts):
+            self.ip("netns", "add", host)
+            self.ip("link", "add", host + "v", "type", "veth", "peer", "name", "eth0",
+                    "netns", host)
+            self.ip("link", "set", host + "v", "master", bridge, "up")
+            self.ip("-n", host, "addr", "add", "%s%d/24" % (self.subnet, i + 1), "dev", "eth0")
+            self.ip("-n", host, "link", "set", "eth0", "up")
+            self.ip("-n", host, "link", "set", "lo", "up")
+        return self
+
+    def __exit__(self, *error):
+        for words in [["netns", "del", host] for host in self.hosts] + \
+                [["link", "del", self.mark + "r"]]:
+            subprocess.run(["ip", *words], stderr=subprocess.DEVNULL, check=False)
+
+
+def network_or_none():
+    network = Network()
+    try:
+        with network:
+            return Network()
+    except (OSError, subprocess.CalledProcessError):
+        network.__exit__()
+        print("no network namespaces here")
+        return None
+
+
+def test_network_namespaces():
+    network = network_or_none()
+    if not network:
+        return
+    story = expected()
+    with open(os.open("token", os.O_CREAT | os.O_WRONLY, 0o600), "w") as token:
+        token.write("0123456789abcdef0123\n")
+    with network:
+        inside = lambda rank: ["ip", "netns", "exec", network.hosts[rank // 2]]
+        ended = Ranks(4, runs.small("run-tcp"), before=inside, MASTER_ADDR=network.subnet + "1",
+                      TUTTI_TOKEN_FILE="token").finish()
+        ended[0].expect(0, "2 hosts, over tcp")
+        runs.same_story(story, "run-tcp")
+        ended = Ranks(2, runs.small("run"), before=lambda rank: inside(2),
+                      own=lambda rank: ["parallel.timeout_ms=500"],
+                      MASTER_ADDR=network.subnet + "1", TUTTI_TOKEN_FILE="token").finish()
+        ended[0].expect(2, "MASTER_ADDR must name the host of rank 0")
+        over_mpi(network, story)
+
+
+def over_mpi(network, story):
+    with open("agent", "w") as agent:
+        agent.write(AGENT)
+    os.chmod("agent", 0o755)
+    net, agent = network.subnet + "0/24", os.path.abspath("agent")
+    options = {"openmpi": ["-H", ",".join(host + ":2" for host in network.hosts), "--mca",
+                           "plm_rsh_agent", agent, "--mca", "btl", "tcp,self", "--mca",
+                           "btl_tcp_if_include", net, "--mca", "oob_tcp_if_include", net,
+                           "-x", "OMPI_ALLOW_RUN_AS_ROOT", "-x", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"],
+               "mpich": ["-ppn", "2", "-hosts", ",".join(network.hosts), "-launcher", "ssh",
+                         "-launcher-exec", agent, "-localhost", network.subnet + "254"]}
+    for name, start in mpis():
+        run = "run-" + name
+        ended = told(mpirun(start, 4, runs.small(run), before=options[name]))
+        ended.expect(0, "2 hosts, over mpi-" + name)
+        runs.same_story(story, run)
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])
