@@ -18,6 +18,7 @@
 /* Where this beats oneDNN's convolutions, as measured (docs/performance.md): places of a plane, of
  * y's in the forward pass; channels; rows of a product.  MAX_WEIGHTS: floats of a block by taps. */
 enum { MAX_PLANE = 64, MAX_FORWARD = 49, MIN_CHANNELS = 128, MIN_ROWS = 32 };
+enum { MAX_PLANE_TILES = 256 }; /* of all three, where there is a tile unit */
 enum { MAX_WEIGHTS = 640 * 1024 };
 
 typedef struct taps {
@@ -65,28 +66,29 @@ static bool is_last(const tutti_value *value) {
     return is_f32(value) && value->layout == TTI_CHANNELS_LAST_BYTES;
 }
 
-/* x and y in N,H,W,C order, w plain, and sizes at which it pays. */
+/* x and y in N,H,W,C order, w plain, and sizes at which it pays.  most_out: places of y without a
+ * tile unit. */
 static bool pays(const tti_node *node, const tutti_value *x, const tutti_value *w,
-                 const tutti_value *y) {
+                 const tutti_value *y, size_t most_out) {
     if (!is_last(x) || !is_last(y) || !is_f32(w) || w->layout != TTI_PLAIN) return false;
     if (node->n_in > 2 && !is_f32(node->in[2])) return false;
     if (tti_attr_int(node, "groups") != 1) return false;
     taps t = read_taps(node, x, w, y);
     size_t across = t.stride[1] == 1 ? t.out[1] : 1;
-    return t.kernel[0] * t.kernel[1] > 1 && t.out[0] * t.out[1] <= MAX_PLANE &&
-           t.in[0] * t.in[1] <= MAX_PLANE && t.c >= MIN_CHANNELS && t.o >= MIN_CHANNELS &&
-           t.n * across >= MIN_ROWS;
+    size_t n_in = t.in[0] * t.in[1], n_out = t.out[0] * t.out[1];
+    if (t.kernel[0] * t.kernel[1] == 1 || t.c < MIN_CHANNELS || t.o < MIN_CHANNELS) return false;
+    if (t.n * across < MIN_ROWS || TTI_MAX(n_in, n_out) > MAX_PLANE_TILES) return false;
+    return (n_in <= MAX_PLANE && n_out <= most_out) || tti_amx_is_usable();
 }
 
 static bool forward_can_run(const tti_node *node) {
-    const int64_t *y = node->out[0]->type.shape.dim;
-    return pays(node, node->in[0], node->in[1], node->out[0]) && y[2] * y[3] <= MAX_FORWARD;
+    return pays(node, node->in[0], node->in[1], node->out[0], MAX_FORWARD);
 }
 static bool grad_x_can_run(const tti_node *node) {
-    return pays(node, node->out[0], node->in[1], node->in[0]);
+    return pays(node, node->out[0], node->in[1], node->in[0], MAX_PLANE);
 }
 static bool grad_w_can_run(const tti_node *node) {
-    return pays(node, node->in[1], node->out[0], node->in[0]);
+    return pays(node, node->in[1], node->out[0], node->in[0], MAX_PLANE);
 }
 
 /* ---- what a kernel keeps: whether there is a tile unit ---- */
