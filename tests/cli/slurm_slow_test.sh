@@ -1,0 +1,100 @@
+# slurm_slow_test.sh - a real Slurm of one node, started here and ended here: srun in every pairing
+# with MPI, the right ones and the silent wrong one, and without MPI.  Needs root, slurmctld, slurmd,
+# srun and munge; without them it is skipped.
+set -u
+for program in slurmctld slurmd srun munged runuser; do
+    command -v $program > /dev/null || { echo "no $program here" && exit 77; }
+done
+[ "$(id -u)" = 0 ] || { echo "not root" && exit 77; }
+if pidof slurmctld slurmd munged > /dev/null; then echo "a Slurm runs here already" && exit 77; fi
+
+folder=$(mktemp -d)
+host=$(hostname -s)
+chmod 755 "$folder"
+mkdir -m 755 "$folder/munge" "$folder/state" "$folder/spool"
+head -c 1024 /dev/urandom > "$folder/munge/key"
+chmod 400 "$folder/munge/key"
+chown -R munge "$folder/munge"
+cat > "$folder/slurm.conf" << CONF
+ClusterName=test
+SlurmctldHost=$host(127.0.0.1)
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket=$folder/munge/socket
+CredType=cred/munge
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+ReturnToService=2
+SlurmctldPort=16817
+SlurmdPort=16818
+StateSaveLocation=$folder/state
+SlurmdSpoolDir=$folder/spool
+SlurmctldPidFile=$folder/slurmctld.pid
+SlurmdPidFile=$folder/slurmd.pid
+NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc) State=UNKNOWN
+PartitionName=all Nodes=$host Default=YES State=UP OverSubscribe=FORCE:4
+CONF
+export SLURM_CONF="$folder/slurm.conf" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export TUTTI_MODULE_PATH="$TUTTI_BUILD"
+
+daemons=
+stop() {
+    for pid in $daemons; do kill "$pid" 2> /dev/null; done
+    wait
+    rm -rf "$folder"
+}
+trap stop EXIT
+
+runuser -u munge -- munged --foreground --key-file="$folder/munge/key" \
+    --socket="$folder/munge/socket" --log-file="$folder/munge/log" \
+    --pid-file="$folder/munge/pid" --seed-file="$folder/munge/seed" > /dev/null 2>&1 &
+daemons=$!
+sleep 0.5
+slurmctld -D > "$folder/slurmctld.log" 2>&1 &
+daemons="$! $daemons"
+slurmd -D -N "$host" > "$folder/slurmd.log" 2>&1 &
+daemons="$! $daemons"
+for _ in $(seq 100); do
+    srun -n 1 --immediate=1 true > "$folder/srun.log" 2>&1 && break
+    sleep 0.2
+done
+srun -n 2 true || {
+    cat "$folder"/*.log
+    echo "slurm_slow_test: this Slurm does not start" && exit 77
+}
+
+cd "$folder" || exit 1
+small="model.name=mlp model.hidden=[16] data.n_train=256 data.n_test=64 train.batch=32
+       train.steps=10 parallel.shards=4"
+fail() {
+    echo "slurm_slow_test: $*" >&2
+    exit 1
+}
+train() { # OUTPUT EXPECTED-PART SRUN-OPTION...: the hash, or nothing
+    part=$1
+    shift
+    # shellcheck disable=SC2086  # lists of words
+    out=$(timeout 100 srun --overcommit "$@" "$TUTTI_PROGRAM" train $small 2>&1)
+    case $out in *"$part"*) ;; *) fail "srun $*: no '$part' in: $out" ;; esac
+    hash=$(echo "$out" | grep -o 'params_hash [0-9a-f]*')
+}
+
+# shellcheck disable=SC2086  # a list of words
+want=$("$TUTTI_PROGRAM" train $small -n 1 -q | grep -o 'params_hash [0-9a-f]*')
+[ -n "$want" ] || fail "no run to compare with"
+train "by Slurm" -n 2 --mpi=none
+[ "$hash" = "$want" ] || fail "--mpi=none: '$hash' instead of '$want'"
+for pair in openmpi:pmix mpich:pmi2; do
+    mpi=${pair%:*} kind=${pair#*:}
+    [ -e "$TUTTI_BUILD/tutti-mpi-$mpi.so" ] || continue
+    srun --mpi=list 2>&1 | grep -q "$kind" || continue
+    train "over mpi-$mpi" -n 2 "--mpi=$kind"
+    [ "$hash" = "$want" ] || fail "--mpi=$kind: '$hash' instead of '$want'"
+done
+if [ -e "$TUTTI_BUILD/tutti-mpi-mpich.so" ] && srun --mpi=list 2>&1 | grep -q pmix; then
+    TUTTI_TRANSPORT=mpi-mpich
+    export TUTTI_TRANSPORT
+    train "they do not fit" -n 2 --mpi=pmix # N jobs of one rank, and nothing says so but this
+fi
