@@ -206,6 +206,9 @@ typedef struct tti_backend {
     const tti_kernel *(*select)(const tti_node *node, bool reference_only);
     /* True if the backend prefers N,H,W,C bytes for the 4-D values around this node. */
     bool (*prefers_channels_last)(const tti_node *node);
+    /* True if conv2d_pool and its gradients are fast in the place of this conv2d and a pooling by
+     * 2x2; tf32: products of f32 may be rounded to that.  NULL: never. */
+    bool (*fuses_pool)(const tti_node *conv, bool tf32);
     /* Device memory, 64-byte aligned, zeroed.  NULL when out of memory.  release takes NULL. */
     void *(*alloc)(size_t n_bytes);
     void (*release)(void *memory, size_t n_bytes);

@@ -19,6 +19,7 @@
     X(matmul_joint)    \
     X(conv)            \
     X(pool)            \
+    X(conv_pool)       \
     X(batch_norm)      \
     X(batch_norm_grad) \
     X(norm)            \

@@ -18,6 +18,8 @@ typedef enum tti_recompute {
  * part, so that passes and backends do not see each other. */
 typedef struct tti_target {
     bool (*prefers_channels_last)(const tti_node *node); /* NULL: never */
+    bool (*fuses_pool)(const tti_node *conv, bool tf32); /* fuse: conv2d_pool for it; NULL: never */
+    bool tf32;                                           /* products of f32 values in tf32 */
     bool chains_any_float; /* fuse: elementwise chains may hold values of 16 bits, and casts */
     bool fuse;             /* epilogues and elementwise chains */
     bool fuse_linear_grad; /* fuse: gelu, additions, casts to f32 into the products before them */
@@ -87,6 +89,10 @@ tutti_status tti_sink_masks(tutti_graph **g);
 
 /* A part of the fuse pass (fuse_sums.c): does nothing unless target->fuse_sums. */
 tutti_status tti_fuse_sums(tutti_graph **g, const tti_target *target);
+
+/* A part of the fuse pass (fuse_pool.c): convolutions and the poolings behind them, where
+ * target->fuses_pool says so. */
+tutti_status tti_fuse_pool(tutti_graph **g, const tti_target *target);
 
 /* A part of the fuse pass (fuse_loss.c): does nothing unless target->fuse_loss. */
 tutti_status tti_fuse_loss(tutti_graph **g, const tti_target *target);

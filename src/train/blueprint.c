@@ -132,6 +132,7 @@ tti_target tti_blueprint_target(const tti_blueprint *b) {
     bool reference = strcmp(b->config.parallel.backend, "reference") == 0;
     const tti_backend *backend = b->devices.backend;
     tti_target target = {.prefers_channels_last = reference ? NULL : backend->prefers_channels_last,
+                         .fuses_pool = reference ? NULL : backend->fuses_pool,
                          .fuse = !reference,
                          .chains_any_float = backend->fuses_training,
                          .fuse_batch_norm = backend->fuses_training,

@@ -77,14 +77,22 @@ static const model_case dropping_gpt2 = {"gpt2 with dropout",
 static const model_case resnet = {
     "resnet", small_resnet, TUTTI_F32, {4, {ROWS, 3, 16, 16}}, {.n_classes = 5}};
 
+static const model_case lenet = {
+    "lenet", tti_model_lenet, TUTTI_F32, {4, {ROWS, 3, 8, 12}}, {.n_classes = 5, .dropout = 0.1}};
+
 static bool likes_channels_last(const tti_node *node) {
     return (node->op->traits & TTI_CHANNELS_LAST) != 0 && node->n_in > 0;
+}
+
+static bool likes_pooling(const tti_node *conv, bool tf32) {
+    return conv->in[0]->type.dtype == TUTTI_F32 && !tf32;
 }
 
 /* What the passes are told for a job: by blueprint.c, for a backend that fuses or does not. */
 static tti_target target_of(bool fuses, const char *precision, bool low_stream) {
     tti_backend backend = {.name = "made-up",
                            .prefers_channels_last = fuses ? likes_channels_last : NULL,
+                           .fuses_pool = fuses ? likes_pooling : NULL,
                            .fuses_training = fuses};
     tutti_job *job = SMALL_JOB(precision, low_stream ? "train.low_stream=true" : "train.seed=1",
                                fuses ? "train.seed=1" : "parallel.backend=reference");
@@ -265,6 +273,11 @@ T_CASE(resnet_in_bf16) {
     check_bf16(&resnet);
 }
 
+T_CASE(lenet_in_f32) {
+    T_UNUSED;
+    check_f32(&lenet);
+}
+
 /* So that the cases above say something: what they rewrite is there. */
 T_CASE(the_fused_ops_are_there) {
     T_UNUSED;
@@ -275,10 +288,12 @@ T_CASE(the_fused_ops_are_there) {
                 {&gpt2, "matmul_gelu_grad_sums"},  {&gpt2, "add_layer_norm"},
                 {&bert, "cross_entropy_and_grad"}, {&bert, "layer_norm_grads_cast"},
                 {&resnet, "bn_apply_mask"},        {&resnet, "bn_grad_join"},
-                {&resnet, "bn_grad_sums"}};
-    tti_target target = target_of(true, "train.precision=bf16", true);
+                {&resnet, "bn_grad_sums"},         {&lenet, "conv2d_pool"},
+                {&lenet, "conv2d_pool_grad_x"},    {&lenet, "conv2d_pool_grad_w"}};
+    tti_target low = target_of(true, "train.precision=bf16", true);
+    tti_target wide = target_of(true, "train.precision=f32", false);
     for (size_t i = 0; i < TTI_COUNT(rows); i++) {
-        tutti_graph *g = graph_of(rows[i].m, &target);
+        tutti_graph *g = graph_of(rows[i].m, rows[i].m == &lenet ? &wide : &low);
         int n = 0;
         for (int k = 0; k < g->n_nodes; k++) n += strcmp(g->nodes[k]->op->name, rows[i].op) == 0;
         if (n == 0) fail_msg("%s has no %s", rows[i].m->name, rows[i].op);
@@ -288,13 +303,10 @@ T_CASE(the_fused_ops_are_there) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpt2_in_f32),
-        cmocka_unit_test(gpt2_in_bf16),
-        cmocka_unit_test(bert_in_f32),
-        cmocka_unit_test(bert_in_bf16),
-        cmocka_unit_test(resnet_in_f32),
-        cmocka_unit_test(resnet_in_bf16),
-        cmocka_unit_test(the_fused_ops_are_there),
+        cmocka_unit_test(gpt2_in_f32),   cmocka_unit_test(gpt2_in_bf16),
+        cmocka_unit_test(bert_in_f32),   cmocka_unit_test(bert_in_bf16),
+        cmocka_unit_test(resnet_in_f32), cmocka_unit_test(resnet_in_bf16),
+        cmocka_unit_test(lenet_in_f32),  cmocka_unit_test(the_fused_ops_are_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
