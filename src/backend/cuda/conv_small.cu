@@ -4,125 +4,55 @@
  * few tiles, and a shift of the window is a shift of the address.  A block stages its rows with
  * their border and all weights once, rounded to tf32, and reads nothing else; strides in shared
  * memory are chosen so that the loads of a fragment meet 32 different banks.  Gradients of weights
- * leave a partial sum per block, which a second kernel adds in a fixed order. */
-#include "backend/cuda/conv_small.h"
-#include "backend/cuda/device.cuh"
+ * leave a partial sum per block, which a second kernel adds in a fixed order.  With a pooling
+ * behind it a convolution writes what that leaves over, and its gradients read no more. */
+#include "backend/cuda/conv_small.cuh"
+#include "backend/cuda/early.cuh"
 
 namespace {
 
-/* BATCH: loads of 16 bytes that a thread has in flight. */
-enum { TAPS = 9, WIDE = 8, STRIP = 4, MAX_WARPS = 16, PATCH = STRIP + 2, BATCH = 6 };
-
-/* Rows h of one image a block works on, and columns rounded up to tiles. */
-struct tiling {
-    int n, h, w;
-    int rows;                      /* of a block, even */
-    int n_groups;                  /* of rows in an image */
-    int cols;                      /* w rounded up to WIDE */
-    tti_divisor by_width, by_cols; /* of a patch, cols + 2; cols */
-};
-
-/* ---- tensor cores in tf32: m16n8k8, g = lane / 4, t = lane % 4 ----
- * a: (g, t), (g+8, t), (g, t+4), (g+8, t+4); b: (t, g), (t+4, g); c: (g, 2t), (g, 2t+1), (g+8, ..)
- */
-
-__device__ __forceinline__ uint32_t to_tf32(float x) {
-    uint32_t r;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
-    return r;
-}
-
-__device__ __forceinline__ void mma_tf32(float (&c)[4], const uint32_t (&a)[4],
-                                         const uint32_t (&b)[2]) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
-        "{%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
-__device__ __forceinline__ uint4 to_tf32(const float4 &v) {
-    return make_uint4(to_tf32(v.x), to_tf32(v.y), to_tf32(v.z), to_tf32(v.w));
-}
-
-/* Rows first-1 .. first+rows of an image with a border of one column, C channels each: into
- * patch[rows+2][cols+2] pixels STRIDE apart. */
-template <int C, int STRIDE>
-__device__ __forceinline__ void load_patch(const float *image, const tiling &k, int first,
-                                           uint32_t *patch) {
-    int width = k.cols + 2, n = (k.rows + 2) * width * (C / 4);
-    for (int start = threadIdx.x; start < n; start += BATCH * blockDim.x) {
-        float4 v[BATCH];
+/* The maxima of the windows of a tile.  A lane has both rows of a column of eight channels, and its
+ * neighbour the other column: each takes one out of two quads of channels. */
+__device__ __forceinline__ quad_at pool_tile(const float (&acc)[4][4], const float *bias,
+                                             bool odd) {
+    quad_at quad;
 #pragma unroll
-        for (int j = 0; j < BATCH; j++) {
-            int i = start + j * blockDim.x, pixel = i / (C / 4), c = i % (C / 4) * 4;
-            int row = (int)tti_quotient((uint32_t)pixel, k.by_width), col = pixel - row * width;
-            int p = first + row - 1, q = col - 1;
-            bool inside = i < n && p >= 0 && p < k.h && q >= 0 && q < k.w;
-            v[j] = make_float4(0, 0, 0, 0);
-            if (inside) v[j] = *reinterpret_cast<const float4 *>(image + (p * k.w + q) * C + c);
-        }
+    for (int j = 0; j < 4; j++) {
+        float window[4], b = bias[odd ? 4 + j : j];
 #pragma unroll
-        for (int j = 0; j < BATCH; j++) {
-            int i = start + j * blockDim.x, pixel = i / (C / 4), c = i % (C / 4) * 4;
-            if (i < n) *reinterpret_cast<uint4 *>(patch + pixel * STRIDE + c) = to_tf32(v[j]);
+        for (int half = 0; half < 2; half++) {
+            float even = acc[j][2 * half], next = acc[j][2 * half + 1];
+            float own = odd ? next : even, other = odd ? even : next;
+            other = __shfl_xor_sync(0xffffffffu, other, 4);
+            window[2 * half] = (odd ? other : own) + b;
+            window[2 * half + 1] = (odd ? own : other) + b;
         }
+        pick(window, quad.v[j], quad.at[j]);
     }
+    return quad;
 }
 
-/* Weights w[o,c,3,3] as they lie, but for one element between rows of o.  Channel j of a group of
- * four neighbours belongs to tile j of the product, at column g = channel / 4: then the banks of a
- * fragment, 4 g + t or 4 g + 9 t, are all different.  GRAD: the inner dimension k is o, n is c and
- * taps are turned round; else k is c and n is o. */
-template <int K, int N, bool GRAD>
-struct weights {
-    enum {
-        ROW = TAPS * (GRAD ? N : K),
-        ELEMS = (ROW + 1) * (GRAD ? K : N),
-        PER_K = GRAD ? ROW + 1 : TAPS, /* from k to k + 1 */
-        PER_N = GRAD ? TAPS : ROW + 1
-    };
-
-    static __device__ __forceinline__ void load(const float *w, uint32_t *to) {
-        enum { FEW = 14, ALL = TAPS * K * N }; /* FEW: loads in flight */
-        for (int first = threadIdx.x; first < ALL; first += FEW * blockDim.x) {
-            float v[FEW];
-#pragma unroll
-            for (int j = 0; j < FEW; j++) {
-                int i = first + j * blockDim.x;
-                v[j] = i < ALL ? w[i] : 0.0f;
-            }
-#pragma unroll
-            for (int j = 0; j < FEW; j++) {
-                int i = first + j * blockDim.x;
-                if (i < ALL) to[i + i / ROW] = to_tf32(v[j]);
-            }
-        }
-    }
-};
-
-/* Tiles of a block: two rows by WIDE columns. */
-__device__ __forceinline__ int n_tiles(const tiling &k) { return k.rows / 2 * (k.cols / WIDE); }
-
-__device__ __forceinline__ void place_tile(const tiling &k, int tile, int *row, int *col) {
-    int across = k.cols / WIDE;
-    *row = tile / across * 2;
-    *col = tile % across * WIDE;
-}
-
-/* y[.., N] = act(x[.., K] * w + bias): M tiles by 32 channels of y for each warp and round. */
-template <int K, int N, int M, bool GRAD>
+/* y[.., N] = act(x[.., K] * w + bias): M tiles by 32 channels of y for each warp and round.
+ * POOL: x is behind a pooling for a gradient, else y is, and relu and bias are there. */
+template <int K, int N, int M, bool GRAD, bool POOL>
 __global__ void __launch_bounds__(MAX_WARPS * 32)
     cores_kernel(const float *x, const float *w, const float *bias, bool relu, float *y,
-                 const __grid_constant__ tiling k) {
+                 const __grid_constant__ pooled s, const __grid_constant__ tiling k) {
     enum { PIXEL = K + 4 };
     typedef weights<K, N, GRAD> wt;
     extern __shared__ uint32_t shared[];
     uint32_t *taps = shared, *patch = shared + (wt::ELEMS + 3) / 4 * 4;
     int image = blockIdx.x / k.n_groups, first = blockIdx.x % k.n_groups * k.rows;
     size_t plane = (size_t)k.h * k.w;
-    load_patch<K, PIXEL>(x + image * plane * K, k, first, patch);
-    wt::load(w, taps);
+    tti_let_next_start();
+    if (k.early) wt::load(w, taps);
+    tti_wait_for_before();
+    if (!k.early) wt::load(w, taps);
+    if (GRAD && POOL) {
+        float unused[4] = {};
+        load_windows<K, PIXEL, 1>(s, image, k, first, patch, unused);
+    } else
+        load_patch<K, PIXEL>(x + image * plane * K, k, first, patch);
     __syncthreads();
     int lane = threadIdx.x % 32, g = lane / 4, t4 = lane % 4, width = k.cols + 2;
     int n_units = (n_tiles(k) + M - 1) / M, n_items = n_units * (N / 32);
@@ -154,14 +84,26 @@ __global__ void __launch_bounds__(MAX_WARPS * 32)
                     const uint32_t *low = a_at[m] + c, *high = low + width * PIXEL;
                     uint32_t a[4] = {low[0], high[0], low[4], high[4]};
 #pragma unroll
-                    for (int j = 0; j < 4; j++) mma_tf32(acc[m][j], a, b[j]);
+                    for (int j = 0; j < 4; j++) tti_mma_tf32(acc[m][j], a, b[j]);
                 }
             }
         }
 #pragma unroll
         for (int m = 0; m < M; m++) {
             int q = col[m] + g;
-            if (unit * M + m >= n_tiles(k) || q >= k.w) continue;
+            if (unit * M + m >= n_tiles(k)) continue;
+            if (!GRAD && POOL) {
+                bool odd = g % 2;
+                quad_at quad = pool_tile(acc[m], bias + n0 + 8 * t4, odd);
+                int at = (first + row[m]) / 2 * (k.w / 2) + q / 2;
+                if (q < k.w && first + row[m] < k.h)
+                    store_quad(s,
+                               image * s.image + (size_t)at * s.pixel +
+                                   (size_t)(n0 + 8 * t4 + (odd ? 4 : 0)) * s.channel,
+                               quad);
+                continue;
+            }
+            if (q >= k.w) continue;
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 int p = first + row[m] + half;
@@ -198,24 +140,6 @@ struct grad_w_of {
     };
 };
 
-/* dy of the block's rows, zeros outside, and on top of sum the four channels of this thread. */
-template <int O, int STRIDE>
-__device__ __forceinline__ void load_dy(const float *image, const tiling &k, int first,
-                                        uint32_t *to, float (&sum)[4]) {
-    int n = k.rows * k.cols * (O / 4);
-#pragma unroll 7
-    for (int i = threadIdx.x; i < n; i += blockDim.x) {
-        int pixel = i / (O / 4), o = i % (O / 4) * 4;
-        int row = (int)tti_quotient((uint32_t)pixel, k.by_cols), q = pixel - row * k.cols;
-        int p = first + row;
-        float4 v = make_float4(0, 0, 0, 0);
-        if (p < k.h && q < k.w)
-            v = *reinterpret_cast<const float4 *>(image + (p * k.w + q) * O + o);
-        sum[0] += v.x, sum[1] += v.y, sum[2] += v.z, sum[3] += v.w;
-        *reinterpret_cast<uint4 *>(to + pixel * STRIDE + o) = to_tf32(v);
-    }
-}
-
 template <int C, int O>
 __device__ __forceinline__ void grad_w_rows(const tiling &k, const uint32_t *x_at,
                                             const uint32_t *dy_at, int slice,
@@ -235,8 +159,8 @@ __device__ __forceinline__ void grad_w_rows(const tiling &k, const uint32_t *x_a
         for (int tap = 0; tap < TAPS; tap++) {
             const uint32_t *v = x_at + ((row + tap / 3) * width + col + tap % 3) * of::X;
             uint32_t b[2] = {v[0], v[4 * of::X]};
-            mma_tf32(acc[0][tap], a[0], b);
-            mma_tf32(acc[1][tap], a[1], b);
+            tti_mma_tf32(acc[0][tap], a[0], b);
+            tti_mma_tf32(acc[1][tap], a[1], b);
         }
     }
 }
@@ -272,10 +196,27 @@ __device__ __forceinline__ void add_bias(float *shared, const float (&sum)[4], f
     db[threadIdx.x] = total;
 }
 
-template <int C, int O>
+/* As add_bias, where warp i holds channels i % (O / 4) * 4 .. + 3. */
+template <int O>
+__device__ __forceinline__ void add_bias_of_warps(float *shared, const float (&sum)[4], float *db) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float total = tti_warp_sum(sum[i]);
+        if (lane == 0) shared[warp * 4 + i] = total;
+    }
+    __syncthreads();
+    if (threadIdx.x >= O) return;
+    float total = 0;
+    for (int i = threadIdx.x; i < MAX_WARPS * 4; i += O) total += shared[i];
+    db[threadIdx.x] = total;
+}
+
+template <int C, int O, bool POOL>
 __global__ void __launch_bounds__(MAX_WARPS * 32)
     grad_w_kernel(const float *dy, const float *x, float *partials, int n_items,
-                  const __grid_constant__ tiling k) {
+                  const __grid_constant__ pooled s, const __grid_constant__ tiling k) {
     typedef grad_w_of<C, O> of;
     extern __shared__ uint32_t shared[];
     uint32_t *patch = shared, *rows = shared + (k.rows + 2) * (k.cols + 2) * of::X;
@@ -283,12 +224,17 @@ __global__ void __launch_bounds__(MAX_WARPS * 32)
     int slice = warp % of::SLICES, team = warp / of::SLICES;
     int o0 = team % (O / 32) * 32, c0 = team / (O / 32) * 8;
     float acc[2][TAPS][4] = {}, sum[4] = {};
+    tti_let_next_start();
+    tti_wait_for_before();
     for (int item = blockIdx.x; item < n_items; item += gridDim.x) {
         int image = item / k.n_groups, first = item % k.n_groups * k.rows;
         size_t at = (size_t)image * k.h * k.w;
         if (item != (int)blockIdx.x) __syncthreads();
         load_patch<C, of::X>(x + at * C, k, first, patch);
-        load_dy<O, of::DY>(dy + at * O, k, first, rows, sum);
+        if (POOL)
+            load_windows<O, of::DY, 0>(s, image, k, first, rows, sum);
+        else
+            load_dy<O, of::DY>(dy + at * O, k, first, rows, sum);
         __syncthreads();
         grad_w_rows<C, O>(k, patch + t4 * of::X + c0 + g, rows + t4 * of::DY + o0 + g, slice, acc);
     }
@@ -301,7 +247,10 @@ __global__ void __launch_bounds__(MAX_WARPS * 32)
         int o = o0 + 16 * m + 8 * half + g;
         if (slice == 0) tti_store<float, 2>(to + (tap * O + o) * C + c0 + 2 * t4, pair);
     }
-    add_bias<O>((float *)shared, sum, to + TAPS * O * C);
+    if (POOL && s.channel != 1)
+        add_bias_of_warps<O>((float *)shared, sum, to + TAPS * O * C);
+    else
+        add_bias<O>((float *)shared, sum, to + TAPS * O * C);
 }
 
 /* ---- images of few channels, in f32 ----
@@ -313,6 +262,7 @@ struct strips {
     int across;  /* strips of a row */
     int n_items; /* strips of all images, times o / 4 */
     tti_divisor by_quads, by_across, by_h;
+    bool early; /* weights are parameters */
 };
 
 struct strip_place {
@@ -329,14 +279,14 @@ __device__ __forceinline__ strip_place place_strip(const strips &k, int item) {
     return s;
 }
 
-/* Three rows of PATCH pixels around a strip, zeros outside.  C: the channels, 0: k.c. */
-template <int C>
+/* ROWS rows of PATCH pixels from above a strip on, zeros outside.  C: the channels, 0: k.c. */
+template <int C, int ROWS>
 __device__ __forceinline__ void load_strip(const strips &k, const strip_place &s, const float *x,
-                                           int c, float (&v)[3][PATCH]) {
+                                           int c, float (&v)[ROWS][PATCH]) {
     int n_channels = C ? C : k.c;
     const float *middle = x + ((s.image * k.h + s.p) * k.w + s.q) * n_channels + c;
 #pragma unroll
-    for (int r = 0; r < 3; r++) {
+    for (int r = 0; r < ROWS; r++) {
         bool row = s.p + r >= 1 && s.p + r <= k.h;
         const float *from = middle + (r - 1) * k.w * n_channels;
 #pragma unroll
@@ -361,14 +311,17 @@ __global__ void __launch_bounds__(256)
     image_kernel(const float *x, const float *w, const float *bias, bool relu, float *y,
                  const __grid_constant__ strips k) {
     __shared__ alignas(16) float taps[4 * TAPS * 64];
-    load_taps(k, w, taps);
+    tti_let_next_start();
+    if (k.early) load_taps(k, w, taps);
+    tti_wait_for_before();
+    if (!k.early) load_taps(k, w, taps);
     int item = blockIdx.x * 256 + threadIdx.x;
     if (item >= k.n_items) return;
     strip_place s = place_strip(k, item);
     float acc[STRIP][4] = {}, b[4] = {};
     for (int c = 0; c < (C ? C : k.c); c++) {
         float v[3][PATCH];
-        load_strip<C>(k, s, x, c, v);
+        load_strip<C, 3>(k, s, x, c, v);
 #pragma unroll
         for (int t = 0; t < TAPS; t++) {
             float weight[4];
@@ -393,6 +346,75 @@ __global__ void __launch_bounds__(256)
     }
 }
 
+/* As image_kernel, two rows of a strip and what a pooling by 2x2 leaves of them. */
+template <int C>
+__global__ void __launch_bounds__(256)
+    image_pool_kernel(const float *x, const float *w, const float *bias,
+                      const __grid_constant__ pooled y, const __grid_constant__ strips k) {
+    __shared__ alignas(16) float taps[4 * TAPS * 64];
+    tti_let_next_start();
+    if (k.early) load_taps(k, w, taps);
+    tti_wait_for_before();
+    if (!k.early) load_taps(k, w, taps);
+    int item = blockIdx.x * 256 + threadIdx.x;
+    if (item >= k.n_items) return;
+    strip_place s = place_strip(k, item);
+    s.p *= 2;
+    float acc[2][STRIP][4] = {}, b[4];
+    tti_load<float, 4>(bias + s.quad * 4, b);
+    for (int c = 0; c < (C ? C : k.c); c++) {
+        float v[4][PATCH];
+        load_strip<C, 4>(k, s, x, c, v);
+#pragma unroll
+        for (int t = 0; t < TAPS; t++) {
+            float weight[4];
+            tti_load<float, 4>(taps + (c * TAPS + t) * k.o + s.quad * 4, weight);
+#pragma unroll
+            for (int j = 0; j < 2 * STRIP; j++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    acc[j / STRIP][j % STRIP][i] +=
+                        weight[i] * v[j / STRIP + t / 3][j % STRIP + t % 3];
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < STRIP; j += 2) {
+        if (s.q + j >= k.w) break;
+        quad_at quad;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float window[4] = {acc[0][j][i] + b[i], acc[0][j + 1][i] + b[i], acc[1][j][i] + b[i],
+                               acc[1][j + 1][i] + b[i]};
+            pick(window, quad.v[i], quad.at[i]);
+        }
+        int at = s.p / 2 * (k.w / 2) + (s.q + j) / 2;
+        store_quad(y, s.image * y.image + (size_t)at * y.pixel + (size_t)s.quad * 4 * y.channel,
+                   quad);
+    }
+}
+
+/* dy of a strip, of four channels. */
+template <bool POOL>
+__device__ __forceinline__ void load_strip_dy(const strips &k, const strip_place &s,
+                                              const float *dy, const pooled &from,
+                                              float (&d)[STRIP][4]) {
+    size_t pixel = ((size_t)s.image * k.h + s.p) * k.w + s.q;
+#pragma unroll
+    for (int j = 0; j < STRIP; j += POOL ? 2 : 1) {
+        if (s.q + j >= k.w) break;
+        if constexpr (!POOL) {
+            tti_load<float, 4>(dy + (pixel + j) * k.o + s.quad * 4, d[j]);
+        } else {
+            int at = s.p / 2 * (k.w / 2) + (s.q + j) / 2;
+            quad_at quad = load_quad(from, s.image * from.image + (size_t)at * from.pixel +
+                                               (size_t)s.quad * 4 * from.channel);
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                d[j + i / 4][i % 4] = quad.at[i % 4] == s.p % 2 * 2 + i / 4 ? quad.v[i % 4] : 0.0f;
+        }
+    }
+}
+
 /* Threads of one quad of channels: what they hold is added over the lanes of a warp, then over the
  * warps; quads divides 32. */
 __device__ __forceinline__ float add_quad(float value, int quads) {
@@ -401,22 +423,21 @@ __device__ __forceinline__ float add_quad(float value, int quads) {
 }
 
 /* One channel c of x, blockIdx.y; o a power of two.  Sums of a block as in grad_w_of. */
-template <int C>
+template <int C, bool POOL>
 __global__ void __launch_bounds__(256)
     image_grad_w_kernel(const float *dy, const float *x, float *partials,
-                        const __grid_constant__ strips k) {
+                        const __grid_constant__ pooled from, const __grid_constant__ strips k) {
     __shared__ float shared[8][(TAPS + 1) * 64];
     int c = blockIdx.y, quads = k.o / 4, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     float acc[TAPS][4] = {}, sum[4] = {};
     int quad = (blockIdx.x * 256 + threadIdx.x) % quads; /* the same in every round */
+    tti_let_next_start();
+    tti_wait_for_before();
     for (int item = blockIdx.x * 256 + threadIdx.x; item < k.n_items; item += gridDim.x * 256) {
         strip_place s = place_strip(k, item);
         float v[3][PATCH], d[STRIP][4] = {};
-        size_t pixel = ((size_t)s.image * k.h + s.p) * k.w + s.q;
-#pragma unroll
-        for (int j = 0; j < STRIP; j++)
-            if (s.q + j < k.w) tti_load<float, 4>(dy + (pixel + j) * k.o + s.quad * 4, d[j]);
-        load_strip<C>(k, s, x, c, v);
+        load_strip_dy<POOL>(k, s, dy, from, d);
+        load_strip<C, 3>(k, s, x, c, v);
 #pragma unroll
         for (int j = 0; j < STRIP; j++)
 #pragma unroll
@@ -456,6 +477,8 @@ __global__ void __launch_bounds__(256)
     int n = (TAPS * c + 1) * o, col = threadIdx.x % SUM_COLS, part = threadIdx.x / SUM_COLS;
     int at = (blockIdx.x * SUM_COLS + col) * 4;
     float4 s = make_float4(0, 0, 0, 0);
+    tti_let_next_start();
+    tti_wait_for_before();
 #pragma unroll 9
     for (int i = part; at < n && i < n_parts; i += SUM_PARTS) {
         float4 v = *reinterpret_cast<const float4 *>(partials + (size_t)i * n + at);
@@ -482,10 +505,11 @@ __global__ void __launch_bounds__(256)
 /* ---- launches ---- */
 
 tiling tiling_of(const tti_small_conv *v, int rows) {
-    tiling k = {v->n, v->h, v->w, rows, (v->h + rows - 1) / rows, (v->w + WIDE - 1) / WIDE * WIDE,
-                {},   {}};
+    tiling k = {v->n, v->h, v->w, rows, (v->h + rows - 1) / rows, (v->w + WIDE - 1) / WIDE * WIDE};
     k.by_width = tti_make_divisor((uint32_t)k.cols + 2);
     k.by_cols = tti_make_divisor((uint32_t)k.cols);
+    k.by_windows = tti_make_divisor((uint32_t)k.cols / 2);
+    k.by_framed = tti_make_divisor((uint32_t)k.cols / 2 + 2);
     return k;
 }
 
@@ -520,11 +544,23 @@ tiling fit(const tti_small_conv *v, bytes_fn bytes, int from, int to) {
     return k;
 }
 
-template <int K, int N, bool GRAD>
+/* What is behind the pooling of y[n,o,h,w]; none: no pooling. */
+pooled pooled_of(const tti_small_conv *v, const tti_small_pooled *from) {
+    pooled s = {};
+    if (!from) return s;
+    int plane = v->h / 2 * (v->w / 2);
+    s.values = from->values, s.where = from->where;
+    s.channel = from->last ? 1 : plane;
+    s.pixel = from->last ? v->o : 1;
+    s.image = (size_t)plane * v->o;
+    return s;
+}
+
+template <int K, int N, bool GRAD, bool POOL>
 cudaError_t launch_cores(const tti_small_conv *v, const float *x, const float *w, const float *bias,
-                         bool relu, float *y, cudaStream_t stream) {
+                         bool relu, float *y, const tti_small_pooled *from, cudaStream_t stream) {
     enum { M = N == 64 ? 2 : 1 };
-    auto kernel = cores_kernel<K, N, M, GRAD>;
+    auto kernel = cores_kernel<K, N, M, GRAD, POOL>;
     tiling k = fit(v, cores_bytes, K, N);
     size_t n_bytes = cores_bytes(&k, K, N);
     int n_items = (k.rows / 2 * (k.cols / WIDE) + M - 1) / M * (N / 32);
@@ -533,30 +569,32 @@ cudaError_t launch_cores(const tti_small_conv *v, const float *x, const float *w
     cudaError_t error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n_bytes);
     if (error != cudaSuccess) return error;
-    kernel<<<v->n * k.n_groups, (n_warps < 4 ? 4 : n_warps) * 32, n_bytes, stream>>>(x, w, bias,
-                                                                                     relu, y, k);
-    return cudaGetLastError();
+    k.early = v->w_is_param;
+    return tti_launch_early(kernel, dim3((unsigned)(v->n * k.n_groups)),
+                            (n_warps < 4 ? 4u : (unsigned)n_warps) * 32, n_bytes, 1, stream, x, w,
+                            bias, relu, y, pooled_of(v, from), k);
 }
 
-template <int C, int O>
-cudaError_t launch_grad_w(const tti_small_conv *v, const float *dy, const float *x, float *partials,
-                          int n_parts, cudaStream_t stream) {
-    auto kernel = grad_w_kernel<C, O>;
+template <int C, int O, bool POOL>
+cudaError_t launch_grad_w(const tti_small_conv *v, const float *dy, const tti_small_pooled *dp,
+                          const float *x, float *partials, int n_parts, cudaStream_t stream) {
+    auto kernel = grad_w_kernel<C, O, POOL>;
     tiling k = fit(v, grad_w_shared, C, O);
     size_t n_bytes = grad_w_shared(&k, C, O);
     cudaError_t error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n_bytes);
     if (error != cudaSuccess) return error;
-    kernel<<<n_parts, MAX_WARPS * 32, n_bytes, stream>>>(dy, x, partials, v->n * k.n_groups, k);
-    return cudaGetLastError();
+    return tti_launch_early(kernel, dim3((unsigned)n_parts), MAX_WARPS * 32, n_bytes, 1, stream, dy,
+                            x, partials, v->n * k.n_groups, pooled_of(v, dp), k);
 }
 
 strips strips_of(const tti_small_conv *v) {
-    strips k = {v->n, v->c, v->h, v->w, v->o, (v->w + STRIP - 1) / STRIP, 0, {}, {}, {}};
+    strips k = {v->n, v->c, v->h, v->w, v->o, (v->w + STRIP - 1) / STRIP, 0, {}, {}, {}, false};
     k.n_items = v->n * v->h * k.across * (v->o / 4);
     k.by_quads = tti_make_divisor((uint32_t)v->o / 4);
     k.by_across = tti_make_divisor((uint32_t)k.across);
     k.by_h = tti_make_divisor((uint32_t)v->h);
+    k.early = v->w_is_param;
     return k;
 }
 
@@ -591,11 +629,22 @@ extern "C" cudaError_t tti_launch_small_conv_image(const tti_small_conv *v, cons
                                                    float *y, cudaStream_t stream) {
     strips k = strips_of(v);
     unsigned n_blocks = (unsigned)(k.n_items + 255) / 256;
-    if (n_blocks && k.c == 1)
-        image_kernel<1><<<n_blocks, 256, 0, stream>>>(x, w, bias, relu, y, k);
-    else if (n_blocks)
-        image_kernel<0><<<n_blocks, 256, 0, stream>>>(x, w, bias, relu, y, k);
-    return cudaGetLastError();
+    if (n_blocks == 0) return cudaSuccess;
+    return tti_launch_early(k.c == 1 ? image_kernel<1> : image_kernel<0>, dim3(n_blocks), 256, 0, 1,
+                            stream, x, w, bias, relu, y, k);
+}
+
+extern "C" cudaError_t tti_launch_small_conv_image_pool(const tti_small_conv *v, const float *x,
+                                                        const float *w, const float *bias,
+                                                        const tti_small_pooled *y,
+                                                        cudaStream_t stream) {
+    strips k = strips_of(v);
+    k.by_h = tti_make_divisor((uint32_t)v->h / 2);
+    k.n_items /= 2;
+    unsigned n_blocks = (unsigned)(k.n_items + 255) / 256;
+    if (n_blocks == 0) return cudaSuccess;
+    return tti_launch_early(k.c == 1 ? image_pool_kernel<1> : image_pool_kernel<0>, dim3(n_blocks),
+                            256, 0, 1, stream, x, w, bias, pooled_of(v, y), k);
 }
 
 /* Runs the statement with A and B, 32 or 64 each, as constants. */
@@ -617,36 +666,66 @@ extern "C" cudaError_t tti_launch_small_conv_image(const tti_small_conv *v, cons
 extern "C" cudaError_t tti_launch_small_conv_cores(const tti_small_conv *v, const float *x,
                                                    const float *w, const float *bias, bool relu,
                                                    float *y, cudaStream_t stream) {
-    FOR_SIDES(v->c, v->o, return launch_cores<A, B, false>(v, x, w, bias, relu, y, stream));
+    FOR_SIDES(v->c, v->o,
+              return launch_cores<A, B, false, false>(v, x, w, bias, relu, y, NULL, stream));
+}
+
+extern "C" cudaError_t tti_launch_small_conv_cores_pool(const tti_small_conv *v, const float *x,
+                                                        const float *w, const float *bias,
+                                                        const tti_small_pooled *y,
+                                                        cudaStream_t stream) {
+    FOR_SIDES(v->c, v->o,
+              return launch_cores<A, B, false, true>(v, x, w, bias, true, NULL, y, stream));
 }
 
 extern "C" cudaError_t tti_launch_small_conv_grad_x(const tti_small_conv *v, const float *dy,
-                                                    const float *w, float *dx,
-                                                    cudaStream_t stream) {
-    FOR_SIDES(v->o, v->c, return launch_cores<A, B, true>(v, dy, w, NULL, false, dx, stream));
+                                                    const tti_small_pooled *dp, const float *w,
+                                                    float *dx, cudaStream_t stream) {
+    if (dp)
+        FOR_SIDES(v->o, v->c,
+                  return launch_cores<A, B, true, true>(v, NULL, w, NULL, false, dx, dp, stream));
+    FOR_SIDES(v->o, v->c,
+              return launch_cores<A, B, true, false>(v, dy, w, NULL, false, dx, NULL, stream));
 }
 
 extern "C" size_t tti_small_conv_grad_w_bytes(const tti_small_conv *v) {
     return (size_t)grad_w_parts(v) * (size_t)((TAPS * v->c + 1) * v->o) * sizeof(float);
 }
 
+namespace {
+
+template <bool POOL>
+cudaError_t launch_image_grad_w(const tti_small_conv *v, const float *dy,
+                                const tti_small_pooled *dp, const float *x, float *partials,
+                                cudaStream_t stream) {
+    dim3 grid((unsigned)grad_w_parts(v), (unsigned)v->c);
+    auto kernel = v->c == 1 ? image_grad_w_kernel<1, POOL> : image_grad_w_kernel<0, POOL>;
+    return tti_launch_early(kernel, grid, 256, 0, 1, stream, dy, x, partials, pooled_of(v, dp),
+                            strips_of(v));
+}
+
+cudaError_t launch_parts(const tti_small_conv *v, const float *dy, const tti_small_pooled *dp,
+                         const float *x, float *partials, int n_parts, cudaStream_t stream) {
+    if (tti_small_conv_is_image(v))
+        return dp ? launch_image_grad_w<true>(v, dy, dp, x, partials, stream)
+                  : launch_image_grad_w<false>(v, dy, dp, x, partials, stream);
+    if (dp)
+        FOR_SIDES(v->c, v->o,
+                  return launch_grad_w<A, B, true>(v, dy, dp, x, partials, n_parts, stream));
+    FOR_SIDES(v->c, v->o,
+              return launch_grad_w<A, B, false>(v, dy, dp, x, partials, n_parts, stream));
+}
+
+}  // namespace
+
 extern "C" cudaError_t tti_launch_small_conv_grad_w(const tti_small_conv *v, const float *dy,
-                                                    const float *x, float *partials, float *dw,
-                                                    float *db, cudaStream_t stream) {
+                                                    const tti_small_pooled *dp, const float *x,
+                                                    float *partials, float *dw, float *db,
+                                                    cudaStream_t stream) {
     int n_parts = grad_w_parts(v), n = (TAPS * v->c + 1) * v->o;
-    cudaError_t error = cudaSuccess;
-    if (tti_small_conv_is_image(v)) {
-        dim3 grid((unsigned)n_parts, (unsigned)v->c);
-        if (v->c == 1)
-            image_grad_w_kernel<1><<<grid, 256, 0, stream>>>(dy, x, partials, strips_of(v));
-        else
-            image_grad_w_kernel<0><<<grid, 256, 0, stream>>>(dy, x, partials, strips_of(v));
-        error = cudaGetLastError();
-    } else {
-        FOR_SIDES(v->c, v->o, error = launch_grad_w<A, B>(v, dy, x, partials, n_parts, stream));
-    }
+    cudaError_t error = launch_parts(v, dy, dp, x, partials, n_parts, stream);
     if (error != cudaSuccess) return error;
-    add_partials_kernel<<<(n + SUM_COLS * 4 - 1) / (SUM_COLS * 4), 256, 0, stream>>>(
-        partials, n_parts, v->o, v->c, dw, db);
-    return cudaGetLastError();
+    return tti_launch_early(add_partials_kernel,
+                            dim3((unsigned)((n + SUM_COLS * 4 - 1) / (SUM_COLS * 4))), 256, 0, 1,
+                            stream, partials, n_parts, v->o, v->c, dw, db);
 }

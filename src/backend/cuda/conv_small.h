@@ -10,11 +10,20 @@
 
 #include "tutti/types.h"
 
-/* x[n,c,h,w] and y[n,o,h,w]. */
+/* What a pooling by 2x2 leaves of y, or its gradient dp: values and where[n,o,h/2,w/2] as the op
+ * conv2d_pool says. */
+typedef struct tti_small_pooled {
+    float *values;
+    uint8_t *where;
+    bool last; /* in N,H,W,C bytes */
+} tti_small_pooled;
+
+/* x[n,c,h,w] and y[n,o,h,w]; h and w are even where a pooling follows. */
 typedef struct tti_small_conv {
     int n, c, h, w, o;
     int n_sms;           /* of the device */
     size_t shared_optin; /* most shared memory of a block, bytes */
+    bool w_is_param;     /* only updates write it */
 } tti_small_conv;
 
 #ifdef __cplusplus
@@ -34,13 +43,25 @@ cudaError_t tti_launch_small_conv_cores(const tti_small_conv *v, const float *x,
                                         const float *bias, bool relu, float *y,
                                         cudaStream_t stream);
 
+/* The same with relu and a pooling by 2x2 behind it; bias is there. */
+cudaError_t tti_launch_small_conv_image_pool(const tti_small_conv *v, const float *x,
+                                             const float *w, const float *bias,
+                                             const tti_small_pooled *y, cudaStream_t stream);
+cudaError_t tti_launch_small_conv_cores_pool(const tti_small_conv *v, const float *x,
+                                             const float *w, const float *bias,
+                                             const tti_small_pooled *y, cudaStream_t stream);
+
+/* Gradients take dy, or where dp is not NULL what is behind relu and pooling. */
+
 /* dx[n,c,h,w] of "cores" from dy[n,o,h,w]. */
-cudaError_t tti_launch_small_conv_grad_x(const tti_small_conv *v, const float *dy, const float *w,
-                                         float *dx, cudaStream_t stream);
+cudaError_t tti_launch_small_conv_grad_x(const tti_small_conv *v, const float *dy,
+                                         const tti_small_pooled *dp, const float *w, float *dx,
+                                         cudaStream_t stream);
 
 /* dw[o,c,3,3] and db[o] of either kind; partials: tti_small_conv_grad_w_bytes. */
 size_t tti_small_conv_grad_w_bytes(const tti_small_conv *v);
-cudaError_t tti_launch_small_conv_grad_w(const tti_small_conv *v, const float *dy, const float *x,
+cudaError_t tti_launch_small_conv_grad_w(const tti_small_conv *v, const float *dy,
+                                         const tti_small_pooled *dp, const float *x,
                                          float *partials, float *dw, float *db,
                                          cudaStream_t stream);
 

@@ -71,12 +71,16 @@ extern const tti_kernel tti_cuda_softmax_kernels[];     /* softmax.c     */
 extern const tti_kernel tti_cuda_loss_kernels[];        /* loss.c        */
 extern const tti_kernel tti_cuda_norm_kernels[];        /* norm.c        */
 extern const tti_kernel tti_cuda_batch_norm_kernels[];  /* batch_norm.c  */
+extern const tti_kernel tti_cuda_small_gemm_kernels[];  /* gemm_small.c  */
 extern const tti_kernel tti_cuda_matmul_kernels[];      /* matmul.c      */
 extern const tti_kernel tti_cuda_recurrent_kernels[];   /* recurrent.c   */
 extern const tti_kernel tti_cuda_small_conv_kernels[];  /* conv_small.c  */
 extern const tti_kernel tti_cuda_conv_kernels[];        /* conv.c        */
 extern const tti_kernel tti_cuda_attention_kernels[];   /* attention.c   */
 extern const tti_kernel tti_cuda_optim_kernels[];       /* optim.c       */
+
+/* conv_small.c: as in tti_backend. */
+bool tti_cuda_fuses_pool(const tti_node *conv, bool tf32);
 
 /* batch_norm.c: join of the ops with TTI_SYNC, as in tti_device_ops. */
 tutti_status tti_cuda_join(const char *op, const float *parts, size_t n_parts, size_t n_elems,

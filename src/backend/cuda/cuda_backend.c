@@ -7,12 +7,12 @@
 
 /* In the order of selection. */
 static const tti_kernel *const families[] = {
-    tti_cuda_matmul_kernels,      tti_cuda_attention_kernels, tti_cuda_small_conv_kernels,
-    tti_cuda_conv_kernels,        tti_cuda_norm_kernels,      tti_cuda_batch_norm_kernels,
-    tti_cuda_elementwise_kernels, tti_cuda_reduce_kernels,    tti_cuda_random_kernels,
-    tti_cuda_shape_kernels,       tti_cuda_embed_kernels,     tti_cuda_pool_kernels,
-    tti_cuda_resample_kernels,    tti_cuda_softmax_kernels,   tti_cuda_loss_kernels,
-    tti_cuda_recurrent_kernels,   tti_cuda_optim_kernels,
+    tti_cuda_small_gemm_kernels, tti_cuda_matmul_kernels,      tti_cuda_attention_kernels,
+    tti_cuda_small_conv_kernels, tti_cuda_conv_kernels,        tti_cuda_norm_kernels,
+    tti_cuda_batch_norm_kernels, tti_cuda_elementwise_kernels, tti_cuda_reduce_kernels,
+    tti_cuda_random_kernels,     tti_cuda_shape_kernels,       tti_cuda_embed_kernels,
+    tti_cuda_pool_kernels,       tti_cuda_resample_kernels,    tti_cuda_softmax_kernels,
+    tti_cuda_loss_kernels,       tti_cuda_recurrent_kernels,   tti_cuda_optim_kernels,
 };
 
 static const tti_kernel *find_in(const tti_kernel *list, const tti_node *node) {
@@ -98,6 +98,7 @@ const tti_backend tti_backend_cuda = {
     .device = &device_ops,
     .select = select_kernel,
     .prefers_channels_last = prefers_channels_last,
+    .fuses_pool = tti_cuda_fuses_pool,
     .alloc = tti_cuda_alloc,
     .release = tti_cuda_release,
     .thread_init = thread_init,

@@ -1,6 +1,7 @@
 /* loss_small.cu - cross entropy and its gradient where all rows fit into one block, a thread each:
  * three launches of next to no work become one.  The meaning is that of loss.cu. */
 #include "backend/cuda/device.cuh"
+#include "backend/cuda/early.cuh"
 #include "backend/cuda/loss_small.h"
 
 namespace {
@@ -64,6 +65,8 @@ __global__ void __launch_bounds__(MOST_ROWS)
     __shared__ double shared[32];
     int r = threadIdx.x;
     double sum = 0, right = 0, kept = 0;
+    tti_let_next_start();
+    tti_wait_for_before();
     if (r < e.n_rows) {
         int32_t label = e.labels[r];
         bool ignored = label == e.ignore, good = label >= 0 && label < e.n;
@@ -97,6 +100,6 @@ extern "C" cudaError_t tti_launch_entropy_small(const tti_entropy_rows *r, const
     small_entropy e = {r->labels, (int)r->n_rows, (int)r->n_classes, r->ignore,
                        (float)r->smoothing};
     unsigned n_threads = (unsigned)((r->n_rows + 31) / 32 * 32);
-    entropy_small_kernel<<<1, n_threads, 0, stream>>>(logits, e, dloss, dx, out[0], out[1], out[2]);
-    return cudaGetLastError();
+    return tti_launch_early(entropy_small_kernel, dim3(1), n_threads, 0, 1, stream, logits, e,
+                            dloss, dx, out[0], out[1], out[2]);
 }

@@ -32,6 +32,25 @@ __device__ __forceinline__ void tti_mma<tti_f16>(float (&c)[4], const uint32_t (
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/* ---- tf32: m16n8k8 ----
+ * a: (g, t), (g+8, t), (g, t+4), (g+8, t+4); b: (t, g), (t+4, g); c: (g, 2t), (g, 2t+1), (g+8, ..)
+ */
+
+__device__ __forceinline__ uint32_t tti_to_tf32(float x) {
+    uint32_t r;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
+    return r;
+}
+
+__device__ __forceinline__ void tti_mma_tf32(float (&c)[4], const uint32_t (&a)[4],
+                                             const uint32_t (&b)[2]) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 /* Four 8x8 matrices of 16 bits: lane l gives the address of row l % 8 of matrix l / 8, and gets of
  * each matrix row g, columns 2t, 2t+1 (transposed: rows 2t, 2t+1 of column g). */
 __device__ __forceinline__ void tti_ldmatrix(uint32_t (&r)[4], const void *row) {

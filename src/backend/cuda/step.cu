@@ -1,5 +1,6 @@
 /* step.cu - small kernels between the programs of a step, and the sum of two gradients. */
 #include "backend/cuda/device.cuh"
+#include "backend/cuda/early.cuh"
 #include "backend/cuda/step.h"
 
 __global__ void begin_kernel(const tti_step_args *args, const tti_run *fixed, tti_run *runs,
@@ -13,6 +14,8 @@ __global__ void begin_kernel(const tti_step_args *args, const tti_run *fixed, tt
 
 __global__ void collect_kernel(const float *loss_sum, const float *count, const float *correct,
                                double *sums) {
+    tti_let_next_start();
+    tti_wait_for_before();
     sums[0] = *loss_sum;
     sums[1] = *count;
     sums[2] = *correct;
@@ -20,24 +23,36 @@ __global__ void collect_kernel(const float *loss_sum, const float *count, const 
 
 /* ---- steps over samples that stay on the device ---- */
 
-/* One block makes row blockIdx.x of shard blockIdx.y. */
-__global__ void __launch_bounds__(256)
+/* A block makes ROWS rows of shard blockIdx.y, ROW_THREADS threads each. */
+enum { ROWS = 4, ROW_THREADS = 256 };
+
+/* Index and arguments come out of the host's memory, which is far away: few ask, each once, and for
+ * all they want before they wait for any of it. */
+__global__ void __launch_bounds__(ROWS *ROW_THREADS)
     gather_kernel(const __grid_constant__ tti_gather g, const tti_run *fixed, tti_run *runs) {
-    int row = blockIdx.x, s = blockIdx.y, n = g.samples.n_elems;
+    __shared__ int32_t wanted[ROWS];
+    int first = blockIdx.x * ROWS, s = blockIdx.y, n = g.samples.n_elems;
     const int32_t *index = g.index + (size_t)s * (1 + g.b);
-    int32_t at = index[1 + row];
-    if (row == 0 && threadIdx.x == 0) {
-        g.rows[s * g.rows_stride] = index[0];
-        runs[s].seed = fixed[s].seed;
-        runs[s].sample0 = fixed[s].sample0;
-        runs[s].step = g.args_from->step;
-        if (s == 0) *g.args = *g.args_from;
+    if (threadIdx.x < ROWS)
+        wanted[threadIdx.x] = first + threadIdx.x < g.b ? index[1 + first + threadIdx.x] : -1;
+    if (first == 0 && threadIdx.x == ROW_THREADS) {
+        const tti_step_args args = *g.args_from;
+        int32_t n_rows = index[0];
+        tti_run run = fixed[s];
+        g.rows[s * g.rows_stride] = n_rows;
+        runs[s].seed = run.seed;
+        runs[s].sample0 = run.sample0;
+        runs[s].step = args.step;
+        if (s == 0) *g.args = args;
     }
-    if (threadIdx.x == 0) g.y[s * g.y_stride + row] = at < 0 ? -1 : g.samples.y[at];
+    __syncthreads();
+    int part = threadIdx.x / ROW_THREADS, row = first + part, at = wanted[part];
+    if (row >= g.b) return;
+    if (threadIdx.x % ROW_THREADS == 0) g.y[s * g.y_stride + row] = at < 0 ? -1 : g.samples.y[at];
     float *x = g.x + s * g.x_stride + (size_t)row * n;
     const uint8_t *from = g.samples.x + (size_t)(at < 0 ? 0 : at) * n;
     int n_channels = g.samples.n_channels, plane = n / n_channels;
-    for (int i = threadIdx.x; i < n; i += 256) {
+    for (int i = threadIdx.x % ROW_THREADS; i < n; i += ROW_THREADS) {
         int c = i / plane, pixel = i - c * plane;
         uint8_t byte = from[pixel * n_channels + c];
         x[i] = at < 0 ? 0.0f : g.samples.value[c * 256 + byte];
@@ -103,6 +118,7 @@ static void launch_unpack(const tti_unpack &u, cudaStream_t stream) {
 __global__ void tell_kernel(const tti_step_report *report, const double *sums, int n_sums,
                             uint64_t *told) {
     int n = (int)(sizeof *report / 8);
+    tti_wait_for_before();
     for (int i = threadIdx.x; i < n + n_sums; i += blockDim.x)
         told[i] = i < n ? reinterpret_cast<const uint64_t *>(report)[i]
                         : (uint64_t)__double_as_longlong(sums[i - n]);
@@ -133,14 +149,15 @@ extern "C" cudaError_t tti_launch_begin_step(const tti_step_args *args, const tt
 
 extern "C" cudaError_t tti_launch_collect(const float *loss_sum, const float *count,
                                           const float *correct, double *sums, cudaStream_t stream) {
-    collect_kernel<<<1, 1, 0, stream>>>(loss_sum, count, correct, sums);
-    return cudaGetLastError();
+    return tti_launch_early(collect_kernel, dim3(1), 1, 0, 1, stream, loss_sum, count, correct,
+                            sums);
 }
 
 extern "C" cudaError_t tti_launch_begin_gather(const tti_gather *g, const tti_run *fixed,
                                                tti_run *runs, cudaStream_t stream) {
-    dim3 grid((unsigned)g->b, (unsigned)g->n_shards);
-    if (g->b && g->n_shards) gather_kernel<<<grid, 256, 0, stream>>>(*g, fixed, runs);
+    dim3 grid((unsigned)(g->b + ROWS - 1) / ROWS, (unsigned)g->n_shards);
+    if (g->b && g->n_shards)
+        gather_kernel<<<grid, ROWS * ROW_THREADS, 0, stream>>>(*g, fixed, runs);
     return cudaGetLastError();
 }
 
@@ -164,8 +181,8 @@ extern "C" cudaError_t tti_launch_unpack(const tti_unpack *u, cudaStream_t strea
 
 extern "C" cudaError_t tti_launch_tell(const tti_step_report *report, const double *sums,
                                        int n_sums, void *told, cudaStream_t stream) {
-    tell_kernel<<<1, 128, 0, stream>>>(report, sums, n_sums, (uint64_t *)told);
-    return cudaGetLastError();
+    return tti_launch_early(tell_kernel, dim3(1), 128, 0, 1, stream, report, sums, n_sums,
+                            (uint64_t *)told);
 }
 
 extern "C" cudaError_t tti_launch_accumulate(float *dst, const float *src, size_t n,

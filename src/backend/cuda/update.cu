@@ -5,6 +5,7 @@
  * on the device, so nothing waits for the host.  Sums run in a fixed order; the hash is a sum of
  * integers, for which any order is the same. */
 #include "backend/cuda/device.cuh"
+#include "backend/cuda/early.cuh"
 #include "backend/cuda/optim.cuh"
 #include "base/philox.h"
 
@@ -22,6 +23,8 @@ enum {
 
 __global__ void hyper_kernel(tti_update_view u) {
     double count = 0, loss = 0;
+    tti_let_next_start();
+    tti_wait_for_before();
     for (int s = 0; s < u.n_shards; s++) {
         loss += u.sums[3 * s] - u.sums[3 * s]; /* 0, or NaN where it is not finite */
         count += u.sums[3 * s + 1];
@@ -243,11 +246,13 @@ __global__ void __launch_bounds__(THREADS) update_kernel(tti_update_view u, int 
     __shared__ block_hash shared;
     int block = blockIdx.x / n_parts, part = blockIdx.x % n_parts;
     const tti_update_block b = u.blocks[block];
+    hash_begin(shared);
+    tti_let_next_start();
+    tti_wait_for_before();
     tti_hyper h = *u.hyper;
     if (!b.is_own) return;
     if (u.report->bad) return stage_block(u, b);
     h.lr *= b.lr_factor;
-    hash_begin(shared);
     uint32_t acc[4] = {0, 0, 0, 0};
 #pragma unroll 2
     for (uint32_t i = (part * THREADS + threadIdx.x) * 4; i < b.n_elems; i += n_parts * STRIDE) {
@@ -349,8 +354,7 @@ __global__ void average_kernel(float *a, const float *w, float decay, size_t n) 
     }
 
 extern "C" cudaError_t tti_launch_update_hyper(const tti_update_view *u, cudaStream_t stream) {
-    hyper_kernel<<<1, 1, 0, stream>>>(*u);
-    return cudaGetLastError();
+    return tti_launch_early(hyper_kernel, dim3(1), 1, 0, 1, stream, *u);
 }
 
 extern "C" cudaError_t tti_launch_update_prepare(const tti_update_view *u, cudaStream_t stream) {
@@ -383,9 +387,9 @@ extern "C" cudaError_t tti_launch_update_norms(const tti_update_view *u, cudaStr
 extern "C" cudaError_t tti_launch_update_step(const tti_update_view *u, cudaStream_t stream) {
     if (u->n_blocks == 0) return cudaSuccess;
     unsigned n_parts = u->n_blocks <= FEW_BLOCKS ? PARTS : 1;
-    FOR_RULE(u->rule.kind, update_kernel<KIND, N_STATES>
-             <<<u->n_blocks * n_parts, THREADS, 0, stream>>>(*u, n_parts));
-    return cudaGetLastError();
+    FOR_RULE(u->rule.kind,
+             return tti_launch_early(update_kernel<KIND, N_STATES>, dim3(u->n_blocks * n_parts),
+                                     THREADS, 0, 1, stream, *u, (int)n_parts));
 }
 
 extern "C" cudaError_t tti_launch_update_hash(const tti_update_view *u, uint64_t *hash, bool others,

@@ -1,4 +1,4 @@
-/* cuda_conv_small_test.c - small convolutions on tensor cores, exactly.
+/* cuda_conv_small_test.c - small convolutions and products on tensor cores, exactly.
  *
  * Values are multiples of 1/8 up to 1, which tf32 holds, and every sum of their products fits into
  * f32: so any order of additions gives the bits of the reference.  Exit code 77 without a device.
@@ -140,8 +140,47 @@ T_CASE(gradients) {
     for (size_t i = 0; i < TTI_COUNT(cases); i++) check(&cases[i]);
 }
 
+/* Either order of both operands, sides that are no tiles, k that blocks share. */
+T_CASE(products) {
+    T_UNUSED;
+    static const conv_case cases[] = {
+        {"linear", "f32[128,3136] f32[128,3136] f32[128]", "act=1", "small"},
+        {"linear", "f32[3,43,128] f32[10,128] f32[10]", "", "small"},
+        {"linear", "f32[1,1] f32[1,1]", "", "small"},
+        {"linear", "f32[100,999] f32[99,999]", "act=1", "small"},
+        {"matmul", "f32[128,128] f32[128,3136]", "", "small"},
+        {"matmul", "f32[7,33,64] f32[64,36]", "", "small"},
+        {"matmul", "f32[701,66] f32[701,30]", "trans_a=1", "small"},
+        {"matmul", "f32[700,64] f32[31,700]", "trans_a=1 trans_b=1", "small"},
+        {"linear_grad_w", "f32[128,10] f32[128,128]", "", "small"},
+        {"linear_grad_w", "f32[128,128] f32[128,3136]", "", "small"},
+        {"linear_grad_w", "f32[3001,5] f32[3001,7]", "", "small"},
+        {"linear_grad_w", "f32[8,1024,40] f32[8,1024,40]", "", "small"},
+    };
+    for (size_t i = 0; i < TTI_COUNT(cases); i++) check(&cases[i]);
+}
+
+/* Batches, and what is worth more than one launch. */
+T_CASE(other_products) {
+    T_UNUSED;
+    static const conv_case cases[] = {
+        {"matmul", "f32[8,40,33] f32[8,33,40]", "", "cublaslt"},
+        {"matmul", "f32[1024,1024] f32[1024,1024]", "", "cublaslt"},
+        {"linear", "f32[40,9000] f32[40,9000]", "", "cublaslt"},
+        {"linear", "bf16[40,90] bf16[40,90]", "", "cublaslt"},
+        {"linear", "f32[0,90] f32[40,90]", "", "cublaslt"},
+    };
+    for (size_t i = 0; i < TTI_COUNT(cases); i++) {
+        tutti_graph *g = tutti_graph_create(true);
+        assert_string_equal(cuda->select(make_node(g, &cases[i]), false)->name, cases[i].kernel);
+        tutti_graph_destroy(g);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(forward), cmocka_unit_test(gradients)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(forward), cmocka_unit_test(gradients),
+                                       cmocka_unit_test(products),
+                                       cmocka_unit_test(other_products)};
     if (tti_backend_find("cuda", &cuda) != TUTTI_OK) {
         printf("skipped: %s\n", tutti_last_error());
         return 77;

@@ -1,0 +1,52 @@
+/* early.cuh - kernels that start while the one before them in the queue still runs, so that the
+ * time between them is not lost (sm_90; before that all of this is nothing).
+ *
+ * A kernel launched by tti_launch_early must call tti_wait_for_before, in every thread, before it
+ * touches anything that an earlier kernel may write or still reads: the wait ends when the kernel
+ * before it has ended and all it wrote can be seen.  In front of it may stand what only concerns
+ * the block itself, and reading parameters: they change in updates, and between those and the next
+ * reader lies the beginning of a step, which is launched in the usual way. */
+#ifndef TTI_EARLY_CUH
+#define TTI_EARLY_CUH
+
+#include <cuda_runtime_api.h>
+
+/* The next kernel may start, as far as it was launched so, once every block has come here. */
+__device__ __forceinline__ void tti_let_next_start() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void tti_wait_for_before() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* kernel<<<grid, n_threads, n_shared, stream>>>(args...), early; cluster: blocks of one, along x.
+ */
+template <class... Params, class... Args>
+cudaError_t tti_launch_early(void (*kernel)(Params...), dim3 grid, unsigned n_threads,
+                             size_t n_shared, unsigned cluster, cudaStream_t stream, Args... args) {
+    int device = 0, major = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaLaunchAttribute attrs[2] = {};
+    attrs[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attrs[0].val.programmaticStreamSerializationAllowed = 1;
+    attrs[1].id = cudaLaunchAttributeClusterDimension;
+    attrs[1].val.clusterDim.x = cluster;
+    attrs[1].val.clusterDim.y = attrs[1].val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = dim3(n_threads);
+    config.dynamicSmemBytes = n_shared;
+    config.stream = stream;
+    bool early = major >= 9;
+    config.attrs = early ? attrs : attrs + 1;
+    config.numAttrs = (early ? 1 : 0) + (cluster > 1 ? 1 : 0);
+    return cudaLaunchKernelEx(&config, kernel, Params(args)...);
+}
+
+#endif /* TTI_EARLY_CUH */
