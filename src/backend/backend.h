@@ -169,7 +169,8 @@ typedef struct tti_device_ops {
                          float *out);
     tutti_status (*update_create)(const tti_update_desc *desc, void **update);
     tutti_status (*update_run)(void *update);
-    /* The parameters of blocks that are not own have come: the report's hash is to be of all. */
+    /* The parameters of blocks that are not own have come: the report's hash is to be of all. NULL:
+     * this kind of device takes no blocks of others. */
     tutti_status (*update_complete)(void *update);
     tutti_status (*update_hash)(void *update, uint64_t *hash); /* of the parameters; waits */
     void (*update_destroy)(void *update);                      /* takes NULL */

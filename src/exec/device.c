@@ -206,7 +206,7 @@ tutti_status tti_exec_device_check_memory(const tti_exec *x) {
                                   .n_arenas = x->n_in_flight,
                                   .n_shards = x->desc.n_shards,
                                   .most_shards = TTI_MAX_SHARDS,
-                                  .n_ranks = x->n_ranks,
+                                  .n_ranks = x->device->ops->update_complete ? x->n_ranks : 1,
                                   .rows = input->out[0]->type.shape.dim[0]};
     x->device->ops->memory(&n_now, &n_peak, &n_free);
     return tti_device_need_check(&need, n_free);

@@ -57,8 +57,8 @@ static void suggest(const tti_device_need *n, size_t n_free, tti_str *str) {
         return;
     }
     tti_str_add(str,
-                "No number of shards fits: a smaller model or train.batch, parallel.zero=1 on "
-                "more devices, or a device with more memory");
+                "No number of shards fits: a smaller model or train.batch, or a device with "
+                "more memory");
 }
 
 tutti_status tti_device_need_check(const tti_device_need *n, size_t n_free) {

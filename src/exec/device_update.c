@@ -55,6 +55,9 @@ static tutti_status make(tti_device_update *u, const tti_update_block *blocks,
                          const tti_node *node) {
     tti_exec *x = u->x;
     const tti_plan *plan = x->desc.plan;
+    if (tti_exec_has_parts(x) && !u->ops->update_complete)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "exec: this device has all of the optimizer's state or none");
     return u->ops->update_create(&(tti_update_desc){.node = node,
                                                     .blocks = blocks,
                                                     .n_blocks = plan->n_updates,

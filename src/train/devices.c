@@ -84,6 +84,11 @@ tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
         return tti_fail(TUTTI_E_CONFIG,
                         "train.precision=tf32 is a way of GPUs to multiply, and this job computes "
                         "on the host; give train.precision=f32");
+    if (out->n > 0 && job->config.parallel.zero > 0 && !out->backend->device->update_complete)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "parallel.zero=1: the update on GPUs has all of the optimizer's state on "
+                        "every worker so far; give parallel.zero=0, or parallel.devices=cpu to "
+                        "split it between workers on the host");
     if (strcmp(job->config.parallel.devices, "auto") == 0)
         tti_options_put(&job->options, "parallel.devices", out->n ? "gpu" : "cpu",
                         out->n ? "auto, there are some" : "auto, no GPU");

@@ -80,7 +80,7 @@ def test_gpt_with_dropout():
 
 def test_resnet():
     cells = [c for c in itertools.product(WORKERS[1:], PLACES, (1,))]
-    grid("resnet18", random.sample(cells, 1 if runs.sanitized() else 3))
+    grid("resnet18", random.sample(cells, 1 if runs.sanitized() else 2))
 
 
 def test_every_algorithm_and_joined_statistics():
@@ -184,7 +184,15 @@ def test_memory_is_what_was_said():
 
 
 def test_refusals():
+    """Devices that say nothing of parts, as those of fake_module.c, are refused."""
     runs.tutti("train", "parallel.zero=2").expect(2, "parallel.zero")
+    module = os.path.join(os.path.abspath(os.environ.get("TUTTI_BUILD", "build")),
+                          "tests/modules/fake")
+    environment = dict(os.environ, TUTTI_MODULE_PATH=module, TUTTI_TEST_MODULE="fit")
+    runs.tutti("train", "run.dir=gpu", "parallel.zero=1", "parallel.devices=gpu",
+               env=environment).expect(2, "parallel.zero=1", "on GPUs", "parallel.devices=cpu")
+    if os.path.exists("gpu"):
+        raise AssertionError("the run has begun")
 
 
 if __name__ == "__main__":
