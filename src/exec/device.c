@@ -531,7 +531,9 @@ static tutti_status record_all(tti_exec *x, const step_set *like) {
 /* As a recording from the second step of the worker on: the first one loads kernels. */
 static tutti_status run_recorded(tti_exec *x, step_set *set) {
     tti_exec_device *d = x->device;
-    if (d->n_begun == 0) return whole_step(x, set, false);
+    bool is_timed_alone = x->profile && d->n_timed == 0; /* its moments cannot be recorded */
+    if (is_timed_alone) tti_profile_next_step(x);
+    if (d->n_begun == 0 || is_timed_alone) return whole_step(x, set, false);
     if (d->next_timed < d->n_timed) return d->ops->replay(d->timed[d->next_timed++]);
     if (!set->recording) TTI_TRY(d->reduce ? record_all(x, set) : record(x, set, &set->recording));
     return d->ops->replay(set->recording);
@@ -636,13 +638,16 @@ static int most_moments(const tti_exec *x) {
     return 2 * nodes + 4 * x->desc.plan->n_buckets + 4 * x->acc.n_waves + 64;
 }
 
-/* Every step plays a recording once, so each moment is that of one step. */
+/* Every step plays a recording once, so each moment is that of one step.  Where recordings take no
+ * moments, steps are put into the queue kernel by kernel. */
 tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
     tti_exec_device *d = x->device;
     TTI_ASSERT(d->n_begun == d->n_ended && d->n_begun > 0);
     int n_moments = n_steps * most_moments(x);
     TTI_TRY(tti_profile_zero(x, n_moments));
-    if (d->by_host) return TUTTI_OK;
+    bool records = d->by_host ? false : tti_profile_records(x);
+    TTI_TRY(agree(x, &records));
+    if (!records) return tti_profile_zero(x, n_moments);
     d->timed = calloc((size_t)n_steps, sizeof *d->timed);
     if (!d->timed) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (int i = 0; i < n_steps; i++) {

@@ -81,6 +81,28 @@ tutti_status tti_profile_zero(tti_exec *x, int n_moments) {
     return ops->stamp(TTI_QUEUE_COMPUTE, 0);
 }
 
+static tutti_status try_recording(const tti_device_ops *ops, double *us) {
+    void *recording = NULL;
+    TTI_TRY(ops->record_begin());
+    tutti_status st = ops->stamp(TTI_QUEUE_COMPUTE, 1);
+    if (st == TUTTI_OK) st = ops->stamp(TTI_QUEUE_COMPUTE, 2);
+    tutti_status ended = ops->record_end(&recording);
+    if (st == TUTTI_OK) st = ended;
+    if (st == TUTTI_OK) st = ops->replay(recording);
+    if (st == TUTTI_OK) st = ops->read_stamps(3, us);
+    ops->release_recording(recording);
+    return st;
+}
+
+/* Moments that come out of order, or later than they can be, are none. */
+bool tti_profile_records(tti_exec *x) {
+    double us[3] = {0};
+    bool told = try_recording(x->desc.backend->device, us) == TUTTI_OK;
+    double now = (double)(tti_now_ns() - x->profile->zero_ns) * 1e-3;
+    if (!told) tti_clear_error();
+    return told && us[0] <= us[1] && us[1] <= us[2] && us[2] <= now;
+}
+
 /* ---- the host ---- */
 
 static double us_of(const tti_profile *p, int64_t ns) { return (double)(ns - p->zero_ns) * 1e-3; }

@@ -23,6 +23,9 @@ void tti_profile_add(tti_exec *x, tti_row row, const tti_node *node, const char 
 /* Spans of queues belong to the next step of the window from here on. */
 void tti_profile_next_step(tti_exec *x);
 
+/* Whether moments can be part of a recording: it is tried, after tti_profile_zero. */
+bool tti_profile_records(tti_exec *x);
+
 /* Moment 0 of a device, which is at rest, beside the host's clock.  n_moments: enough for all, so
  * that none is made later. */
 tutti_status tti_profile_zero(tti_exec *x, int n_moments);

@@ -165,10 +165,11 @@ def rows_of(path):
     return rows
 
 
-def test_profile():
-    """Queues of each device: kernels, copies, sums; and what the host waits for."""
-    runs.tutti("profile", *JOB, "--trace", "one.json", "--steps", "3", "--all").expect(
-        0, "conv2d", "(update)", "(report to the host)", "(add gradients of shards)")
+def profile_one(says):
+    environment = dict(os.environ, TUTTI_TEST_DEVICE=says)
+    runs.tutti("profile", *JOB, "--trace", "one.json", "--steps", "3", "--all",
+               env=environment).expect(0, "conv2d", "(update)", "(report to the host)",
+                                       "(add gradients of shards)")
     rows = rows_of("one.json")
     rank = "rank 0, device 0"
     if set(rows) != {(rank, "host: waits, what it puts into queues"), (rank, "device: kernels"),
@@ -184,6 +185,13 @@ def test_profile():
             raise AssertionError("%s: %d times instead of %d" % (name, row.count(name), n))
     if host[:4] != ["waiting for samples", "feeding", "putting into queues", "waiting for samples"]:
         raise AssertionError("the second step is not begun before the first has ended: %s" % host)
+
+
+def test_profile():
+    """Queues of each device: kernels, copies, sums; and what the host waits for.  With moments in
+    recordings, and where these take none."""
+    profile_one("")
+    profile_one("plain=1")
     runs.tutti("profile", *JOB, "--trace", "two.json", "--steps", "2", "-n", "2").expect(0)
     rows = rows_of("two.json")
     for rank in ("rank 0, device 0", "rank 1, device 1"):

@@ -15,7 +15,7 @@ typedef struct tti_cuda_found {
 
 tutti_status tti_cuda_fits_driver(const tti_cuda_found *found);
 
-/* loads: what loading a kernel there came back with. */
+/* loads: what loading a kernel there came back with; only what says that it has no code counts. */
 tutti_status tti_cuda_fits_device(const char *name, int major, int minor, cudaError_t loads);
 
 #endif /* TTI_CUDA_FIT_H */

@@ -7,6 +7,7 @@
  *   on=D     only device D does (default: all)
  *   once=1   only the first process that comes there, which leaves the file "lost" here
  *   old=D    device D is of a kind that is not supported
+ *   plain=1  moments cannot be recorded
  *   free=N   bytes of free memory (default: 1 GiB)
  * Matrix products of a size that only a GPU would be given are left out. */
 #include <fcntl.h>
@@ -221,6 +222,8 @@ static void run_stamp(command *c) { current->moments[c->n] = tti_now_ns(); }
 static tutti_status stamp(tti_queue queue, int moment) {
     (void)queue;
     TTI_ASSERT(moment < MAX_MOMENTS);
+    if (current->records && option("plain=", 0))
+        return tti_fail(TUTTI_E_DEVICE, "test device: no moments in recordings");
     return put(&(command){.run = run_stamp, .n = (size_t)moment});
 }
 
