@@ -15,6 +15,7 @@
 
 static const tti_backend *cuda;
 static const tti_device_ops *ops;
+static bool plain_pooled; /* what is behind a pooling lies in plain bytes */
 
 typedef struct conv_case {
     const char *op, *in, *attrs, *kernel;
@@ -44,15 +45,22 @@ static tti_node *make_node(tutti_graph *g, const conv_case *c) {
     for (int k = 0; k < op->n_out; k++)
         if (node->out[k]->type.shape.n_dims == 4 && !(op->weights_out >> k & 1))
             node->out[k]->layout = TTI_CHANNELS_LAST_BYTES;
+    bool is_grad = strstr(c->op, "_grad_") != NULL;
+    for (int i = 0; plain_pooled && i < 2; i++)
+        (is_grad ? node->in[i] : node->out[i])->layout = TTI_PLAIN;
     return node;
 }
 
+/* Bytes are places in a window, and nowhere. */
 static void *eighths(const tutti_value *value, uint64_t stream) {
     size_t n = (size_t)tti_value_n_elems(value);
     float *x = malloc(n * sizeof *x + 4);
     assert_non_null(x);
-    for (size_t i = 0; i < n; i++)
-        x[i] = (float)((int)(tti_philox_draw(5, stream, i).v[0] % 17) - 8) / 8;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t draw = tti_philox_draw(5, stream, i).v[0];
+        double number = value->type.dtype == TUTTI_U8 ? draw % 5 : ((int)(draw % 17) - 8) / 8.0;
+        tti_store_elem(value->type.dtype, x, i, number);
+    }
     return x;
 }
 
@@ -95,10 +103,12 @@ static void check(const conv_case *c) {
         size_t n = tti_value_n_bytes(node->out[k]);
         T_OK(ops->copy(TTI_QUEUE_COMPUTE, got[k], dout[k], n));
         T_OK(ops->sync());
-        for (size_t i = 0; i < n / sizeof(float); i++)
-            if (((float *)want[k])[i] != ((float *)got[k])[i])
-                fail_msg("%s(%s): out %d[%zu] is %g, want %g", c->op, c->in, k, i,
-                         (double)((float *)got[k])[i], (double)((float *)want[k])[i]);
+        for (size_t i = 0; i < (size_t)tti_value_n_elems(node->out[k]); i++) {
+            double is = tti_load_elem(node->out[k]->type.dtype, got[k], i);
+            double wanted = tti_load_elem(node->out[k]->type.dtype, want[k], i);
+            if (is != wanted)
+                fail_msg("%s(%s): out %d[%zu] is %g, want %g", c->op, c->in, k, i, is, wanted);
+        }
         free(want[k]);
         free(got[k]);
         cuda->release(dout[k], n);
@@ -140,6 +150,32 @@ T_CASE(gradients) {
     for (size_t i = 0; i < TTI_COUNT(cases); i++) check(&cases[i]);
 }
 
+T_CASE(pooled) {
+    T_UNUSED;
+    static const conv_case cases[] = {
+        {"conv2d_pool", "f32[128,1,28,28] f32[32,1,3,3] f32[32]", "", "image"},
+        {"conv2d_pool", "f32[3,3,10,6] f32[16,3,3,3] f32[16]", "", "image"},
+        {"conv2d_pool", "f32[128,32,14,14] f32[64,32,3,3] f32[64]", "", "small"},
+        {"conv2d_pool", "f32[5,64,32,20] f32[64,64,3,3] f32[64]", "", "small"},
+        {"conv2d_pool", "f32[3,32,2,6] f32[32,32,3,3] f32[32]", "", "small"},
+        {"conv2d_pool_grad_x", "f32[128,64,7,7] u8[128,64,7,7] f32[64,32,3,3]", "", "small"},
+        {"conv2d_pool_grad_x", "f32[2,64,16,10] u8[2,64,16,10] f32[64,64,3,3]", "", "small"},
+        {"conv2d_pool_grad_x", "f32[3,32,1,3] u8[3,32,1,3] f32[32,64,3,3]", "", "small"},
+        {"conv2d_pool_grad_w", "f32[128,64,7,7] u8[128,64,7,7] f32[128,32,14,14]", "", "small"},
+        {"conv2d_pool_grad_w", "f32[300,32,1,1] u8[300,32,1,1] f32[300,64,2,2]", "", "small"},
+        {"conv2d_pool_grad_w", "f32[5,64,16,10] u8[5,64,16,10] f32[5,64,32,20]", "", "small"},
+        {"conv2d_pool_grad_w", "f32[128,32,14,14] u8[128,32,14,14] f32[128,1,28,28]", "", "small"},
+        {"conv2d_pool_grad_w", "f32[3,16,5,3] u8[3,16,5,3] f32[3,3,10,6]", "", "small"},
+        {"conv2d_pool", "f32[2,5,4,4] f32[6,5,3,3] f32[6]", "", "cuda"},
+        {"conv2d_pool_grad_w", "f32[2,6,2,2] u8[2,6,2,2] f32[2,5,4,4]", "", "cuda"},
+    };
+    for (int plain = 0; plain < 2; plain++) {
+        plain_pooled = plain != 0;
+        for (size_t i = 0; i < TTI_COUNT(cases); i++) check(&cases[i]);
+    }
+    plain_pooled = false;
+}
+
 /* Either order of both operands, sides that are no tiles, k that blocks share. */
 T_CASE(products) {
     T_UNUSED;
@@ -179,7 +215,7 @@ T_CASE(other_products) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(forward), cmocka_unit_test(gradients),
-                                       cmocka_unit_test(products),
+                                       cmocka_unit_test(pooled), cmocka_unit_test(products),
                                        cmocka_unit_test(other_products)};
     if (tti_backend_find("cuda", &cuda) != TUTTI_OK) {
         printf("skipped: %s\n", tutti_last_error());
