@@ -90,7 +90,7 @@ static int slurm_local_size(const environment *env) {
     const char *list = look(env, "SLURM_STEP_TASKS_PER_NODE"), *node = look(env, "SLURM_NODEID");
     if (!list) list = look(env, "SLURM_TASKS_PER_NODE");
     int i = 0;
-    if (!list || (node && !parse_int(node, TTI_MAX_RANKS, &i))) return 0;
+    if (!list || (node && !parse_int(node, TTI_MAX_WORLD_SIZE, &i))) return 0;
     return tasks_on_node(list, i);
 }
 
@@ -107,10 +107,10 @@ static void read_local(const environment *env, const launcher_row *row, tti_work
     int r, n = 0;
     out->local_rank = 0;
     out->local_n_ranks = 1;
-    if (!rank || !parse_int(rank, TTI_MAX_RANKS, &r)) return;
+    if (!rank || !parse_int(rank, TTI_MAX_WORLD_SIZE, &r)) return;
     if (row->applies == in_slurm_step)
         n = slurm_local_size(env);
-    else if (!size || !parse_int(size, TTI_MAX_RANKS, &n))
+    else if (!size || !parse_int(size, TTI_MAX_WORLD_SIZE, &n))
         return;
     if (r >= n) return;
     out->local_rank = r;
@@ -126,8 +126,8 @@ static const char *launcher_name(const environment *env, const launcher_row *row
 
 static tutti_status read_row(const environment *env, const launcher_row *row, tti_worker_env *out) {
     tti_worker_env found = {.launcher = launcher_name(env, row)};
-    TTI_TRY(read_number(env, row->size, TTI_MAX_RANKS, &found.n_ranks));
-    TTI_TRY(read_number(env, row->rank, TTI_MAX_RANKS, &found.rank));
+    TTI_TRY(read_number(env, row->size, TTI_MAX_WORLD_SIZE, &found.n_ranks));
+    TTI_TRY(read_number(env, row->rank, TTI_MAX_WORLD_SIZE, &found.rank));
     if (found.rank >= found.n_ranks)
         return tti_fail(TUTTI_E_CONFIG, "launch: %s=%d must be below %s=%d", row->rank, found.rank,
                         row->size, found.n_ranks);
@@ -139,10 +139,10 @@ static tutti_status read_row(const environment *env, const launcher_row *row, tt
 }
 
 static tutti_status read_flags(const tti_rank_flags *flags, tti_worker_env *out) {
-    if (flags->n_ranks < 1 || flags->n_ranks > TTI_MAX_RANKS || flags->rank < 0 ||
+    if (flags->n_ranks < 1 || flags->n_ranks > TTI_MAX_WORLD_SIZE || flags->rank < 0 ||
         flags->rank >= flags->n_ranks)
         return tti_fail(TUTTI_E_CONFIG, "launch: rank %d of %d: expected 0 <= rank < size <= %d",
-                        flags->rank, flags->n_ranks, TTI_MAX_RANKS);
+                        flags->rank, flags->n_ranks, TTI_MAX_WORLD_SIZE);
     *out = (tti_worker_env){
         .rank = flags->rank, .n_ranks = flags->n_ranks, .local_n_ranks = 1, .launcher = "flags"};
     snprintf(out->text, sizeof out->text, "rank %d of %d, by flags", out->rank, out->n_ranks);

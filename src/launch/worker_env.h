@@ -9,7 +9,7 @@
 
 #include "tutti/status.h"
 
-enum { TTI_MAX_RANKS = 1 << 20 };
+enum { TTI_MAX_WORLD_SIZE = 1 << 20 };
 
 typedef struct tti_worker_env {
     int rank, n_ranks;

@@ -292,9 +292,17 @@ static tutti_status meet(trainer *t, bool has_devices) {
     return TUTTI_OK;
 }
 
+/* A run goes on with as many workers as it is given, not with those that its folder tells of. */
+static void take_workers_of_launcher(const trainer *t) {
+    char text[24];
+    snprintf(text, sizeof text, "%d", t->place.n_ranks);
+    tti_options_put(&t->job->options, "parallel.workers", text, "the launcher");
+}
+
 static tutti_status prepare(trainer *t) {
     TTI_TRY(tutti_worker_detect(&t->place));
     bool foreign = t->place.n_ranks > 1 && t->place.comm_fd < 0;
+    if (foreign && t->desc->resume) take_workers_of_launcher(t);
     tti_devices devices;
     TTI_TRY(tti_devices_resolve(t->job, &devices));
     TTI_TRY(tti_job_resolve(t->job, foreign     ? t->place.n_ranks

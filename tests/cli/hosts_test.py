@@ -156,6 +156,22 @@ def test_mpirun():
             runs.same_story(story, run)
 
 
+def test_a_run_goes_on_elsewhere():
+    story = expected()
+    ended = Ranks(3, runs.small("run", "run.checkpoint_every=10", "train.steps=20"),
+                  TUTTI_TEST_HOSTS="a,b,b").finish()
+    ended[0].expect(0, "params_hash")
+    again = ["train", "--resume", "run", "train.steps=40"]
+    for _, start in list(mpis())[:1]:
+        told(mpirun(start, 4, again, TUTTI_TEST_HOSTS="a,a,b,b")).expect(0, "over mpi-")
+        break
+    else:
+        Ranks(4, again, TUTTI_TEST_HOSTS="a,a,b,b").finish()[0].expect(0)
+    for key, value in story.items():
+        if key[0] == "end" and runs.story("run").get(key) != value:
+            raise AssertionError("%s: %s instead of %s" % (key, runs.story("run"), value))
+
+
 def test_an_mpi_that_does_not_fit_its_launcher():
     names = [name for name, _ in mpis()]
     if len(names) < 2:

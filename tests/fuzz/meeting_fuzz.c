@@ -1,0 +1,74 @@
+/* meeting_fuzz.c - what comes from other hosts and from a launcher: addresses, Slurm's lists, a
+ * hello from who does not know the token, a stream of frames from a peer gone mad. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "comm/tcp/tcp.h"
+#include "launch/meeting.h"
+
+static void read_texts(const uint8_t *data, size_t size) {
+    char text[600], host[64];
+    tcp_address address;
+    size_t n = TTI_MIN(size, sizeof text - 1);
+    memcpy(text, data, n);
+    text[n] = '\0';
+    if (tti_slurm_first_host(text, host, sizeof host))
+        TTI_ASSERT(host[0] && strlen(host) < sizeof host);
+    if (tti_tcp_parse(text, &address) != TUTTI_OK) return;
+    TTI_ASSERT(address.host[0]);
+    TTI_ASSERT(address.is_unix || (address.first >= 1 && address.last >= address.first &&
+                                   address.last <= 65535 && address.last - address.first < 64));
+}
+
+static void judge_hello(const uint8_t *data, size_t size) {
+    static const bool wanted[TTI_MAX_RANKS] = {true, true, true, true};
+    tti_link_desc desc = {.rank = 0, .n_ranks = 4, .token = "nobody knows this", .job = "j"};
+    tcp_challenge challenge;
+    tcp_hello hello;
+    tcp_answer answer;
+    memset(&hello, 0, sizeof hello);
+    memcpy(&hello, data, TTI_MIN(size, sizeof hello));
+    tti_tcp_challenge(&challenge);
+    tti_tcp_judge(&desc, wanted, &challenge, &hello, &answer);
+    TTI_ASSERT(answer.status != TUTTI_OK && memchr(answer.text, 0, sizeof answer.text));
+    memset(&answer, 0, sizeof answer);
+    memcpy(&answer, data, TTI_MIN(size, sizeof answer));
+    TTI_ASSERT(tti_tcp_check_answer(&desc, &hello, &answer) != TUTTI_OK);
+}
+
+/* Two receives from a peer whose bytes these are: they end, one way or another. */
+static void read_stream(const uint8_t *data, size_t size) {
+    int pair[2];
+    char a[24], b[10000];
+    tti_message messages[2] = {{.peer = 1, .in = a, .n_bytes = sizeof a},
+                               {.peer = 1, .in = b, .n_bytes = sizeof b}};
+    TTI_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+    tcp_peer *peers = calloc(2, sizeof *peers);
+    TTI_ASSERT(peers != NULL);
+    tcp_state s = {.desc = {.rank = 0, .n_ranks = 2}, .peers = peers};
+    peers[0].fd = -1;
+    peers[1].fd = pair[0];
+    (void)send(pair[1], data, TTI_MIN(size, (size_t)60000), MSG_DONTWAIT | MSG_NOSIGNAL);
+    close(pair[1]);
+    tutti_status st = TUTTI_OK;
+    for (int i = 0; i < 2 && st == TUTTI_OK; i++)
+        for (int tries = 0; tries < 1000 && st == TUTTI_OK; tries++) {
+            if (messages[i].done == messages[i].n_bytes) break;
+            st = tti_tcp_pull(&s, &messages[i]);
+        }
+    TTI_ASSERT(st != TUTTI_OK || messages[1].done == messages[1].n_bytes);
+    for (int tries = 0; tries < 10; tries++) (void)tti_tcp_listen_aside(&s, 1);
+    close(pair[0]);
+    free(peers);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    read_texts(data, size);
+    judge_hello(data, size);
+    read_stream(data, size);
+    return 0;
+}
