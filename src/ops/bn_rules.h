@@ -101,6 +101,23 @@ static inline double rstd_of(double count, double m2, double eps) {
     return 1 / sqrt((count > 0 ? m2 / count : 0) + eps);
 }
 
+/* {count, mean[C], M2[C]} of the first `rows` samples of x. */
+static inline void put_moments(const double *x, const planes *p, size_t rows, double *stats) {
+    double count = (double)(rows * p->s);
+    stats[0] = count;
+    for (size_t c = 0; c < p->c; c++) {
+        double sum = 0, m2 = 0;
+        for (size_t i = 0; i < rows * p->s; i++) sum += x[(i / p->s * p->c + c) * p->s + i % p->s];
+        double mean = count > 0 ? sum / count : 0;
+        for (size_t i = 0; i < rows * p->s; i++) {
+            double d = x[(i / p->s * p->c + c) * p->s + i % p->s] - mean;
+            m2 += d * d;
+        }
+        stats[1 + c] = mean;
+        stats[1 + p->c + c] = m2;
+    }
+}
+
 static const char planes_why[] = "only samples can be cut, and statistics are own or joined";
 
 static inline void bn_cost(const tti_node *node, tti_cost *cost) {

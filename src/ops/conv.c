@@ -6,7 +6,7 @@
  * three ops visit the same (o, c, i, j, p, q) terms, so one walk serves all three references. */
 #include <string.h>
 
-#include "ops/rules.h"
+#include "ops/bn_rules.h"
 #include "tutti/ops.h"
 
 /* What all three ops have. */
@@ -26,6 +26,7 @@ static const tti_attr_spec conv_attrs[] = {
     GROUPS,
     {"act", TTI_ATTR_INT, TTI_EPILOGUE_NONE, "tti_epilogue: 0 none, 1 relu"},
     {0}};
+static const tti_attr_spec stats_attrs[] = {STRIDE, PAD, DILATION, GROUPS, {0}};
 static const tti_attr_spec grad_x_attrs[] = {
     STRIDE, PAD, DILATION, GROUPS, {"in_hw", TTI_ATTR_INTS, 0, "[H, W] of x"}, {0}};
 static const tti_attr_spec grad_w_attrs[] = {
@@ -179,6 +180,28 @@ static tutti_status conv2d_grad(tutti_graph *g, const tti_node *node, tutti_valu
     return tutti_graph_check(g);
 }
 
+/* ---- conv2d_stats: y, and what bn_stats says of it ---- */
+
+/* x, w, rows? */
+static tutti_status conv2d_stats_infer(const tti_node *node, tutti_type *out) {
+    conv_sizes s;
+    TTI_TRY(tti_need_floats(node, 0, 2));
+    TTI_TRY(conv2d_sizes(node, &s));
+    TTI_TRY(check_rows(node, 2));
+    out[0] = (tutti_type){node->in[0]->type.dtype, TUTTI_SHAPE(s.n, s.o, s.out[0], s.out[1])};
+    out[1] = stats_type(s.o);
+    return TUTTI_OK;
+}
+
+static void conv2d_stats_reference(const tti_args *a) {
+    conv_sizes s;
+    TTI_ASSERT(conv2d_sizes(a->node, &s) == TUTTI_OK);
+    planes p = {(size_t)s.n, (size_t)s.o, (size_t)(s.out[0] * s.out[1])};
+    memset(a->out[0], 0, tti_out_n(a->node, 0) * sizeof(double));
+    walk(&s, forward_term, (void *)(uintptr_t)a);
+    put_moments(a->out[0], &p, rows_of(a, 2, p.n), a->out[1]);
+}
+
 /* ---- conv2d_grad_x: dx[n,c,h,w] from dy[n,o,out] and w ---- */
 
 /* The gradient ops know y's plane from dy; it must be what the window gives. */
@@ -286,6 +309,12 @@ static tutti_status conv2d_shard(const tti_node *node, const tti_placement *in,
     return conv_shard(node, in, out, tti_attr_int(node, "act") ? with_act : rules);
 }
 
+static tutti_status conv2d_stats_shard(const tti_node *node, const tti_placement *in,
+                                       tti_placement *out) {
+    static const tti_shard_rule rules[] = {{"0WW", "0O"}, {"0WP", "0O"}};
+    return tti_shard_match(node, rules, 2, in, out, planes_why);
+}
+
 static tutti_status conv2d_grad_x_shard(const tti_node *node, const tti_placement *in,
                                         tti_placement *out) {
     static const tti_shard_rule rules[5] = {
@@ -350,6 +379,18 @@ static const tti_sample conv2d_samples[] = {
     {0},
 };
 
+static const tti_sample stats_samples[] = {
+    {.in = "f32[2,3,6,5] f32[4,3,3,3]", .attrs = "pad=[1,1]"},
+    {.in = "f32[5,16,4,4] f32[24,16,1,1] i32[]", .int_lo = 3, .int_hi = 3},
+    {.in = "f32[3,8,5,5] f32[16,8,1,1]", .attrs = "stride=[2,2]", .lo = 0.1, .hi = 2},
+    {.in = "f32[2,4,5,5] f32[6,2,3,3]", .attrs = "groups=2 pad=[1,1]"},
+    {.in = "f32[0,3,6,5] f32[4,3,3,3]"},
+    {.in = "f32[2,3,4,4] f32[4,2,3,3]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[2,3,4,4] f32[4,3,3,3] f32[]", .expect = TUTTI_E_INVALID},
+    {.in = "f32[2,3,4,4] f32[4,3,3,3] i32[1]", .expect = TUTTI_E_INVALID},
+    {0},
+};
+
 static const tti_sample grad_x_samples[] = {
     {.in = "f32[2,4,6,5] f32[4,2,3,3]", .attrs = "pad=[1,1] in_hw=[6,5]"},
     {.in = "f32[2,2,4,3] f32[2,2,3,2]", .attrs = "stride=[2,3] pad=[1,1] in_hw=[8,7]"},
@@ -389,6 +430,19 @@ const tti_op tti_ops_conv[] = {
      .cost = conv2d_cost,
      .reference = conv2d_reference,
      .samples = conv2d_samples},
+    {.name = "conv2d_stats",
+     .doc = "y = x * w as conv2d, and bn_stats of y; inputs x[N,C,H,W], w[O,C/groups,Kh,Kw], rows?",
+     .n_in_min = 2,
+     .n_in_max = 3,
+     .n_out = 2,
+     .attrs = stats_attrs,
+     .traits = TTI_CHANNELS_LAST,
+     .weights_in = 1u << 1,
+     .infer = conv2d_stats_infer,
+     .shard = conv2d_stats_shard,
+     .cost = conv2d_cost,
+     .reference = conv2d_stats_reference,
+     .samples = stats_samples},
     {.name = "conv2d_grad_x",
      .doc = "dx[N,C,H,W] of conv2d for dy[N,O,P,Q], w",
      .n_in_min = 2,

@@ -7,8 +7,10 @@
  *   bn_grad_sums, bn_grad_apply with y = relu(bn(x))   with beta (and gamma) instead of y: they
  *                                                      have x at hand, and make y again
  *   relu(bn(x) + bn(r)) in two nodes                  bn_apply_pair, if nobody else wants bn(r)
- *   bn_grad_join(dy, y, ..) with such a y             y, mask = bn_apply_mask(..); the join reads
- * the or relu(bn(x) + r)                                bits of mask instead
+ *   bn_grad_join(dy, y, ..), y such a sum             y, mask = bn_apply_mask(..), and the join
+ *                                                     reads the bits of mask
+ *
+ *   bn_stats(conv2d(x, w)), 1x1 in 16 bits             y, stats = conv2d_stats(x, w)
  *
  * Only for backends that ask for it (tti_target.fuse_batch_norm).  The ops are named here, once, as
  * in fuse_norm.c: that they are about the same normalisation is no property of another op. */
@@ -257,4 +259,63 @@ tutti_status tti_fuse_bn_bits(tutti_graph **g, const tti_target *target) {
     free(wanted);
     free(m.mask);
     return tti_rewrite_finish(&m.rw, g);
+}
+
+/* ---- statistics of a convolution ---- */
+
+/* A 1x1 convolution without bias or act, of whole vectors of 16 bits: where the time goes into
+ * memory, not into products. */
+static bool is_thin(const tti_node *node, const tti_op *conv) {
+    if (node->op != conv || node->n_in != 2 || tti_attr_int(node, "act") != TTI_EPILOGUE_NONE ||
+        tti_attr_int(node, "groups") != 1)
+        return false;
+    const int64_t *w = node->in[1]->type.shape.dim;
+    const tutti_value *y = node->out[0];
+    bool low = y->type.dtype == TUTTI_BF16 || y->type.dtype == TUTTI_F16;
+    return low && w[2] == 1 && w[3] == 1 && w[0] % 8 == 0 && w[1] % 8 == 0 &&
+           y->layout == TTI_CHANNELS_LAST_BYTES && node->in[0]->layout == y->layout;
+}
+
+/* The statistics of the node's result, if what else they read is there before it. */
+static const tti_node *stats_of(const tutti_graph *g, const tti_node *node, const tti_op *stats) {
+    for (int i = node->id + 1; i < g->n_nodes; i++) {
+        const tti_node *user = g->nodes[i];
+        if (user->op != stats || user->in[0] != node->out[0]) continue;
+        return user->n_in < 2 || user->in[1]->node->id < node->id ? user : NULL;
+    }
+    return NULL;
+}
+
+static void emit_conv_stats(tti_rewrite *rw, const tti_node *node, const tti_node *stats) {
+    const tti_op *op = tti_op_find("conv2d_stats");
+    tutti_value *in[3] = {rw->map[node->in[0]->id], rw->map[node->in[1]->id]};
+    tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
+    if (stats->n_in > 1) in[2] = rw->map[stats->in[1]->id];
+    for (int i = 0; i < tti_n_attrs(op); i++)
+        attrs[i] = (tti_attr_arg){op->attrs[i].name, *tti_attr_get(node, op->attrs[i].name)};
+    tutti_value *y = tti_emit(rw->to, op->name, node->name, in, 1 + stats->n_in, attrs);
+    if (!y) return; /* sticky */
+    y->layout = node->out[0]->layout;
+    rw->map[node->out[0]->id] = y;
+    rw->map[stats->out[0]->id] = y->node->out[1];
+}
+
+tutti_status tti_fuse_conv_stats(tutti_graph **g, const tti_target *target) {
+    const tti_op *conv = tti_op_find("conv2d"), *stats = tti_op_find("bn_stats");
+    tti_rewrite rw;
+    if (!target->fuse_batch_norm) return TUTTI_OK;
+    TTI_TRY(tti_rewrite_begin(&rw, *g));
+    bool *gone = calloc((size_t)(*g)->n_nodes + 1, sizeof *gone);
+    if (!gone) tti_graph_fail(rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
+    for (int i = 0; gone && i < (*g)->n_nodes; i++) {
+        const tti_node *node = (*g)->nodes[i];
+        const tti_node *of = is_thin(node, conv) ? stats_of(*g, node, stats) : NULL;
+        if (of) gone[of->id] = true;
+        if (of)
+            emit_conv_stats(&rw, node, of);
+        else if (!gone[i])
+            tti_rewrite_copy(&rw, node);
+    }
+    free(gone);
+    return tti_rewrite_finish(&rw, g);
 }

@@ -103,6 +103,7 @@ tutti_status tti_fuse_bn_join(tutti_graph **g, const tti_target *target);
 tutti_status tti_fuse_bn_masks(tutti_graph **g, const tti_target *target);
 tutti_status tti_fuse_bn_pairs(tutti_graph **g, const tti_target *target);
 tutti_status tti_fuse_bn_bits(tutti_graph **g, const tti_target *target);
+tutti_status tti_fuse_conv_stats(tutti_graph **g, const tti_target *target);
 
 /* Orders the nodes: gradients of parameters as early as they can be had. */
 tutti_status tti_pass_schedule(tutti_graph **g, const tti_target *target);

@@ -90,6 +90,49 @@ T_CASE(joins_read_bits) {
     }
 }
 
+/* x -> bn -> conv 1x1 -> bn -> conv 3x3 -> bn -> conv 1x1 -> bn + x */
+static tutti_graph *bottleneck(int64_t n_channels) {
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_conv2d_desc thin = {.n_out = n_channels, .kernel = 1, .no_bias = true};
+    tutti_conv2d_desc wide = {.n_out = n_channels, .kernel = 3, .pad = 1, .no_bias = true};
+    tutti_value *x = tutti_conv2d(g, net_image(g, 2), &wide, "conv0");
+    tutti_value *y = x = tutti_batch_norm2d(g, x, NULL, "bn0");
+    const tutti_conv2d_desc *const convs[] = {&thin, &wide, &thin};
+    for (int i = 0; i < 3; i++) {
+        char names[2][16];
+        snprintf(names[0], sizeof names[0], "conv%d", i + 1);
+        snprintf(names[1], sizeof names[1], "bn%d", i + 1);
+        y = tutti_batch_norm2d(g, tutti_conv2d(g, y, convs[i], names[0]), NULL, names[1]);
+        if (i < 2) y = tutti_relu(g, y);
+    }
+    y = tutti_relu(g, tutti_add(g, y, x));
+    y = tutti_flatten(g, tutti_adaptive_avg_pool2d(g, y, 1, 1));
+    return net_finish(g, tutti_linear(g, y, NET_CLASSES, "out"));
+}
+
+static int n_conv_stats(int64_t n_channels, tutti_dtype dtype, bool compare) {
+    tti_target split = net_plain, fused = joint;
+    split.compute_dtype = fused.compute_dtype = dtype;
+    tutti_graph *plain = bottleneck(n_channels), *g = bottleneck(n_channels);
+    T_OK(tti_pipeline_run(&plain, &split, "split"));
+    T_OK(tti_pipeline_run(&g, &fused, "fuse"));
+    int n = net_count_ops(g, "conv2d_stats");
+    T_EQ(net_count_ops(g, "bn_stats") + n, 4);
+    if (compare) net_expect_equal(plain, g);
+    const tti_node *node = net_find(g, "conv2d_stats", "conv3");
+    if (n > 0) T_EQ(node->out[0]->layout, node->in[0]->layout);
+    tutti_graph_destroy(plain);
+    tutti_graph_destroy(g);
+    return n;
+}
+
+T_CASE(thin_convolutions_tell_their_statistics) {
+    T_UNUSED;
+    T_EQ(n_conv_stats(8, TUTTI_BF16, true), 2);
+    T_EQ(n_conv_stats(8, TUTTI_F32, true), 0);
+    T_EQ(n_conv_stats(4, TUTTI_BF16, false), 0);
+}
+
 T_CASE(nothing_is_done_unasked) {
     T_UNUSED;
     tutti_graph *g = net_blocks(true, false);
@@ -107,6 +150,7 @@ int main(void) {
         cmocka_unit_test(a_mask_is_made_again_from_what_was_normalised),
         cmocka_unit_test(two_batch_norms_that_meet_are_one_node),
         cmocka_unit_test(joins_read_bits),
+        cmocka_unit_test(thin_convolutions_tell_their_statistics),
         cmocka_unit_test(nothing_is_done_unasked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

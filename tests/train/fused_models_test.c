@@ -23,27 +23,33 @@ typedef struct model_case {
     tutti_model_params params;
 } model_case;
 
-static tutti_value *conv_norm(tutti_graph *g, tutti_value *x, int64_t n_out, int64_t stride,
-                              const char *name) {
+typedef struct conv_size {
+    int64_t n_out, kernel, stride;
+} conv_size;
+
+static tutti_value *conv_norm(tutti_graph *g, tutti_value *x, conv_size size, const char *name) {
     char norm[32];
     snprintf(norm, sizeof norm, "%s.bn", name);
-    tutti_conv2d_desc conv = {
-        .n_out = n_out, .kernel = 3, .stride = stride, .pad = 1, .no_bias = true};
+    tutti_conv2d_desc conv = {.n_out = size.n_out,
+                              .kernel = size.kernel,
+                              .stride = size.stride,
+                              .pad = size.kernel / 2,
+                              .no_bias = true};
     return tutti_batch_norm2d(g, tutti_conv2d(g, x, &conv, name), NULL, norm);
 }
 
 /* The parts of the models of that name: the pooled stem, plain blocks and one that shrinks. */
 static tutti_value *small_resnet(tutti_graph *g, tutti_value *x, const void *user) {
     const tutti_model_params *params = user;
-    x = tutti_relu(g, conv_norm(g, x, 8, 1, "stem"));
+    x = tutti_relu(g, conv_norm(g, x, (conv_size){8, 3, 1}, "stem"));
     x = tutti_max_pool2d_with(g, x, &(tutti_pool2d_desc){.kernel = 3, .stride = 2, .pad = 1});
     for (int i = 0; i < 4; i++) {
         char name[3][16];
         for (int k = 0; k < 3; k++) snprintf(name[k], sizeof name[k], "block%d.conv%d", i, k);
         int64_t stride = i == 2 ? 2 : 1, n_out = i < 2 ? 8 : 16;
-        tutti_value *y = tutti_relu(g, conv_norm(g, x, n_out, stride, name[0]));
-        y = conv_norm(g, y, n_out, 1, name[1]);
-        if (stride > 1) x = conv_norm(g, x, n_out, stride, name[2]);
+        tutti_value *y = tutti_relu(g, conv_norm(g, x, (conv_size){n_out, 3, stride}, name[0]));
+        y = conv_norm(g, y, (conv_size){n_out, i % 2 ? 1 : 3, 1}, name[1]);
+        if (stride > 1) x = conv_norm(g, x, (conv_size){n_out, 1, stride}, name[2]);
         x = tutti_relu(g, tutti_add(g, y, x));
     }
     x = tutti_flatten(g, tutti_adaptive_avg_pool2d(g, x, 1, 1));
@@ -289,7 +295,8 @@ T_CASE(the_fused_ops_are_there) {
                 {&bert, "cross_entropy_and_grad"}, {&bert, "layer_norm_grads_cast"},
                 {&resnet, "bn_apply_mask"},        {&resnet, "bn_grad_join"},
                 {&resnet, "bn_grad_sums"},         {&lenet, "conv2d_pool"},
-                {&lenet, "conv2d_pool_grad_x"},    {&lenet, "conv2d_pool_grad_w"}};
+                {&lenet, "conv2d_pool_grad_x"},    {&lenet, "conv2d_pool_grad_w"},
+                {&resnet, "conv2d_stats"}};
     tti_target low = target_of(true, "train.precision=bf16", true);
     tti_target wide = target_of(true, "train.precision=f32", false);
     for (size_t i = 0; i < TTI_COUNT(rows); i++) {

@@ -3,16 +3,19 @@
 
 #include <string.h>
 
+#include "backend/cuda/bn_stats.h"
 #include "backend/cuda/cuda.h"
 
-/* Of input 0. */
-static tti_cuda_planes planes_of(const tti_node *node) {
-    const tutti_type *x = &node->in[0]->type;
+static tti_cuda_planes planes_of_value(const tutti_value *value) {
+    const tutti_type *x = &value->type;
     tti_cuda_planes p = {(size_t)x->shape.dim[0], (size_t)x->shape.dim[1], 1, false, x->dtype};
     for (int d = 2; d < x->shape.n_dims; d++) p.s *= (size_t)x->shape.dim[d];
-    p.last = node->in[0]->layout == TTI_CHANNELS_LAST_BYTES || p.s == 1;
+    p.last = value->layout == TTI_CHANNELS_LAST_BYTES || p.s == 1;
     return p;
 }
+
+/* Of input 0. */
+static tti_cuda_planes planes_of(const tti_node *node) { return planes_of_value(node->in[0]); }
 
 static bool is_like_first(const tti_node *node, const tutti_value *value) {
     return tti_shape_equal(&value->type.shape, &node->in[0]->type.shape);
@@ -42,12 +45,22 @@ static size_t sums_scratch(const tti_node *node, const void *state) {
     return tti_cuda_bn_scratch(&p);
 }
 
+size_t tti_cuda_stats_bytes(const tutti_value *value) {
+    tti_cuda_planes p = planes_of_value(value);
+    return tti_cuda_bn_scratch(&p);
+}
+
+tutti_status tti_cuda_stats_run(const tutti_value *value, const void *x, const int32_t *rows,
+                                const float *sums, void *scratch, float *stats) {
+    tti_cuda_planes p = planes_of_value(value);
+    TTI_CUDA(tti_cuda_bn_stats(&p, x, rows, sums, scratch, stats, tti_cuda_stream()));
+    return TUTTI_OK;
+}
+
 static tutti_status stats_run(void *state, const tti_kargs *a) {
-    tti_cuda_planes p = planes_of(a->node);
     const int32_t *rows = a->node->n_in > 1 ? a->in[1] : NULL;
     (void)state;
-    TTI_CUDA(tti_cuda_bn_stats(&p, a->in[0], rows, a->scratch, a->out[0], tti_cuda_stream()));
-    return TUTTI_OK;
+    return tti_cuda_stats_run(a->node->in[0], a->in[0], rows, NULL, a->scratch, a->out[0]);
 }
 
 /* The residual, if there is one, is input r. */

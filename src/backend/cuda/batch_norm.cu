@@ -4,6 +4,69 @@
 
 namespace {
 
+/* ---- moments ---- */
+
+template <class A>
+struct moments {
+    A n, mean, m2;
+};
+
+template <class A>
+__device__ __forceinline__ moments<A> join(const moments<A> &a, const moments<A> &b) {
+    if (a.n == 0) return b;
+    if (b.n == 0) return a;
+    A n = a.n + b.n, d = b.mean - a.mean, part = b.n / n;
+    return moments<A>{n, a.mean + d * part, a.m2 + b.m2 + d * d * a.n * part};
+}
+
+/* From n values with sums of x - k and (x - k)^2. */
+template <class A>
+__device__ __forceinline__ moments<A> from_sums(A n, A k, A sum, A squares) {
+    if (n == 0) return moments<A>{0, 0, 0};
+    A mean = sum / n, m2 = squares - sum * mean;
+    return moments<A>{n, k + mean, m2 > 0 ? m2 : 0};
+}
+
+/* One level of a tree over threadIdx.y: [blockDim.y][blockDim.x * V] of shared. */
+template <class A, int V>
+__device__ __forceinline__ void join_columns(moments<A> (&own)[V], A *shared) {
+    size_t width = (size_t)blockDim.x * V, at = threadIdx.y * width + threadIdx.x * V;
+    A *n = shared, *mean = n + blockDim.y, *m2 = mean + blockDim.y * width;
+    for (unsigned d = THREADS / 2; d > 0; d /= 2) {
+        if (d >= blockDim.y) continue;
+        if (threadIdx.y >= d && threadIdx.y < 2 * d) {
+            if (threadIdx.x == 0) n[threadIdx.y] = own[0].n;
+#pragma unroll
+            for (int i = 0; i < V; i++) mean[at + i] = own[i].mean, m2[at + i] = own[i].m2;
+        }
+        __syncthreads();
+        if (threadIdx.y < d && threadIdx.y + d < blockDim.y) {
+            size_t other = at + d * width;
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                own[i] =
+                    join(own[i], moments<A>{n[threadIdx.y + d], mean[other + i], m2[other + i]});
+        }
+        __syncthreads();
+    }
+}
+
+/* Partials of statistics: double [n_parts] counts, then float [n_parts][2][c] mean, M2. */
+__device__ __forceinline__ double *counts_of(float *partials) { return (double *)partials; }
+__device__ __forceinline__ float *parts_of(float *partials, const cut &by) {
+    return partials + 2 * (size_t)by.n_parts;
+}
+
+/* Rows below n_real of this block's chunks. */
+__device__ __forceinline__ size_t rows_of_part(const cut &by, size_t n_real) {
+    size_t n = 0;
+    for (size_t q = blockIdx.y; q < by.n_chunks; q += by.n_parts) {
+        size_t first = (by.backwards ? by.n_chunks - 1 - q : q) * by.units_each;
+        n += first < n_real ? min(by.units_each, n_real - first) : 0;
+    }
+    return n;
+}
+
 /* ---- statistics, channels last ---- */
 
 template <class T, int V>
@@ -35,12 +98,13 @@ struct stats_body {
 template <class T, int V>
 __global__ void __launch_bounds__(THREADS, 2)
     stats_last(const T *x, size_t c, size_t n, size_t s, cut by, const int32_t *rows,
-               float *partials) {
+               const float *sums, float *partials) {
     typedef typename wide<T>::type A;
     extern __shared__ double memory[];
     size_t col = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
     stats_body<T, V> body = {x};
     size_t n_real = real_units(by, rows, n, s);
+    if (sums && n_real == by.n_units) return; /* they say it all */
     if (col < c) walk_rows<STATS_ROWS>(by, c, col, n_real, body);
     moments<A> own[V];
 #pragma unroll
@@ -71,10 +135,11 @@ __device__ __forceinline__ moments<A> join_block(moments<A> own, moments<A> *sha
 template <class T, int V>
 __global__ void __launch_bounds__(THREADS)
     stats_plain(const T *x, size_t c, size_t n, size_t s, cut by, const int32_t *rows,
-                float *partials) {
+                const float *sums, float *partials) {
     typedef typename wide<T>::type A;
     __shared__ moments<A> shared[THREADS];
     size_t end = real_units(by, rows, n, s), first = blockIdx.y * by.units_each;
+    if (sums && end == by.n_units) return;
     if (end > first + by.units_each) end = first + by.units_each;
     A k = 0, sum = 0, squares = 0, count = 0;
     for (walk w = walk_of(first, s / V); w.n < end; advance(w)) {
@@ -93,6 +158,49 @@ __global__ void __launch_bounds__(THREADS)
     if (blockIdx.x == 0) counts_of(partials)[blockIdx.y] = (double)n_own;
     float *to = parts_of(partials, by) + (size_t)blockIdx.y * 2 * c + blockIdx.x;
     to[0] = (float)own.mean, to[c] = (float)own.m2;
+}
+
+/* Channel col from its sum and the sum of its squares. */
+__device__ __forceinline__ void from_totals(const float *sums, size_t c, size_t col, double count,
+                                            float *stats) {
+    if (col == 0) stats[0] = (float)count;
+    if (col >= c) return;
+    double mean = count > 0 ? (double)sums[col] / count : 0;
+    double m2 = (double)sums[c + col] - (double)sums[col] * mean;
+    stats[1 + col] = (float)mean;
+    stats[1 + c + col] = m2 > 0 ? (float)m2 : 0;
+}
+
+/* stats from partials, in double: sums of n d and M2 + n d^2, d = mean - k for the k of one part,
+ * which is near. */
+__global__ void join_stats(const float *partials, size_t c, size_t n, size_t s, cut by,
+                           const int32_t *rows, const float *sums, float *stats) {
+    size_t col = (size_t)blockIdx.x * JOIN_X + threadIdx.x, n_real = real_units(by, rows, n, s);
+    double count = (double)(n_real * by.per_unit), k = 0;
+    if (sums && n_real == by.n_units) {
+        if (threadIdx.y == 0) from_totals(sums, c, col, count, stats);
+        return;
+    }
+    const double *counts = (const double *)partials;
+    const float *parts = partials + 2 * (size_t)by.n_parts;
+    two_sums own = {0, 0};
+    size_t first = by.backwards && by.n_parts ? (by.n_chunks - 1) % by.n_parts : 0; /* has row 0 */
+    if (col < c && by.n_parts) k = (double)parts[first * 2 * c + col];
+    if (col < c)
+#pragma unroll 4
+        for (unsigned p = threadIdx.y; p < by.n_parts; p += JOIN_Y) {
+            const float *from = parts + (size_t)p * 2 * c + col;
+            double n_part = counts[p], d = n_part > 0 ? (double)from[0] - k : 0;
+            own.a += n_part * d, own.b += (double)from[c] + n_part * d * d;
+        }
+    own = join_runs(own);
+    if (threadIdx.y) return;
+    if (col < c) {
+        double moved = count > 0 ? own.a / count : 0, m2 = own.b - own.a * moved;
+        stats[1 + col] = count > 0 ? (float)(k + moved) : 0;
+        stats[1 + c + col] = m2 > 0 ? (float)m2 : 0;
+    }
+    if (col == 0) stats[0] = (float)count;
 }
 
 /* ---- y = act((x - mean) scale + beta + add) ---- */
@@ -244,16 +352,19 @@ extern "C" size_t tti_cuda_bn_scratch(const tti_cuda_planes *p) {
 }
 
 extern "C" cudaError_t tti_cuda_bn_stats(const tti_cuda_planes *p, const void *x,
-                                         const int32_t *rows, float *partials, float *stats,
-                                         cudaStream_t stream) {
+                                         const int32_t *rows, const float *sums, float *partials,
+                                         float *stats, cudaStream_t stream) {
     shape sh = shape_of_sums(p, STATS_ROWS);
-    if (!is_empty(p) && p->last)
+    bool reads = !is_empty(p) && (rows || !sums);
+    if (reads && p->last)
         FOR_VECTORS(p, stats_last<T, V><<<sh.grid, sh.block, sh.shared, stream>>>(
-                           (const T *)x, p->c, p->n, p->s, sh.by, rows, partials));
-    else if (!is_empty(p))
+                           (const T *)x, p->c, p->n, p->s, sh.by, rows, sums, partials));
+    else if (reads)
         FOR_VECTORS(p, stats_plain<T, V><<<sh.grid, sh.block, 0, stream>>>(
-                           (const T *)x, p->c, p->n, p->s, sh.by, rows, partials));
-    return join_stats_of(p, sh.by, rows, partials, stats, stream);
+                           (const T *)x, p->c, p->n, p->s, sh.by, rows, sums, partials));
+    join_stats<<<blocks_of(p->c ? p->c : 1, JOIN_X), dim3(JOIN_X, JOIN_Y), 0, stream>>>(
+        partials, p->c, p->n, p->s, sh.by, rows, sums, stats);
+    return cudaGetLastError();
 }
 
 template <bool PAIR>

@@ -23,8 +23,11 @@ typedef struct tti_cuda_planes {
 /* Bytes of partials that the statistics and the sums need. */
 size_t tti_cuda_bn_scratch(const tti_cuda_planes *p);
 
+/* sums [2][c]: of x and of its squares, or NULL; with them x is read only where not all samples
+ * count. */
 cudaError_t tti_cuda_bn_stats(const tti_cuda_planes *p, const void *x, const int32_t *rows,
-                              float *partials, float *stats, cudaStream_t stream);
+                              const float *sums, float *partials, float *stats,
+                              cudaStream_t stream);
 
 /* (x - mean) gamma / sqrt(variance + eps) + beta */
 typedef struct tti_cuda_bn_affine {
@@ -39,7 +42,7 @@ typedef struct tti_cuda_bn_apply {
     const void *x, *add; /* add: NULL or like x */
     void *y;
     tti_cuda_bn_affine own, of_add;
-    uint8_t *mask; /* [n,c/8,s], or [n*s,c/8] where last: where y > 0, see bn_apply_mask; or NULL */
+    uint8_t *mask; /* NULL, or where y > 0 (bn_apply_mask): [n,c/8,s], [n*s,c/8] where last */
     bool relu;
 } tti_cuda_bn_apply;
 

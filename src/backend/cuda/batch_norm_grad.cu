@@ -179,6 +179,27 @@ __global__ void __launch_bounds__(THREADS)
     to[0] = (float)sum, to[c] = (float)dot;
 }
 
+/* sums from partials, in double, the second kind times rstd; by themselves as well. */
+__global__ void join_sums(const float *partials, tti_cuda_bn_grad a, size_t c, size_t n, size_t s,
+                          cut by, tti_cuda_bn_sums_out out) {
+    size_t col = (size_t)blockIdx.x * JOIN_X + threadIdx.x;
+    two_sums own = {0, 0};
+    if (col < c)
+#pragma unroll 4
+        for (unsigned p = threadIdx.y; p < by.n_parts; p += JOIN_Y) {
+            const float *from = partials + (size_t)p * 2 * c + col;
+            own.a += (double)from[0], own.b += (double)from[c];
+        }
+    own = join_runs(own);
+    if (threadIdx.y) return;
+    if (col < c) {
+        float dot = (float)(own.b * rstd_of<double>(a.stats, a.stats[1 + c + col], a.eps));
+        out.sums[1 + col] = out.dbeta[col] = (float)own.a;
+        out.sums[1 + c + col] = out.dgamma[col] = dot;
+    }
+    if (col == 0) out.sums[0] = (float)(real_units(by, a.rows, n, s) * by.per_unit);
+}
+
 /* ---- dx = (dy - mean dy - (x - mean) slope) scale ---- */
 
 template <class A>
@@ -290,7 +311,9 @@ extern "C" cudaError_t tti_cuda_bn_sums(const tti_cuda_planes *p, const tti_cuda
         launch_sums<true, false>(p, a, sh, partials, stream);
     else if (!is_empty(p))
         launch_sums<false, false>(p, a, sh, partials, stream);
-    return join_sums_of(p, sh.by, *a, partials, out, stream);
+    join_sums<<<blocks_of(p->c ? p->c : 1, JOIN_X), dim3(JOIN_X, JOIN_Y), 0, stream>>>(
+        partials, *a, p->c, p->n, p->s, sh.by, *out);
+    return cudaGetLastError();
 }
 
 extern "C" cudaError_t tti_cuda_bn_backward(const tti_cuda_planes *p, const tti_cuda_bn_grad *a,

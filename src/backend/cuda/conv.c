@@ -6,12 +6,16 @@
  * image of 1 to 7 channels is padded to 16 bytes a pixel, which costs one small pass and spares
  * cuDNN a slow one of its own.  Bias and ReLU follow in place.  The engine is timed in prepare
  * where the product is large; where none will do the plain kernels run. */
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "backend/cuda/bn_stats.h"
 #include "backend/cuda/conv_direct.h"
 #include "backend/cuda/conv_stem.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/dnn.h"
+#include "backend/cuda/fill.h"
+#include "base/philox.h"
 #include "ir/graph.h"
 
 /* Multiplications up to which one plain kernel is faster than cuDNN's several, and from which
@@ -27,10 +31,12 @@ typedef struct conv_state {
     conv_kind kind;
     tti_cuda_conv conv;
     tutti_dtype dtype;
-    tti_dnn_plan *plan;                  /* NULL: the plain kernels */
-    int64_t c_to;                        /* channels of a group as cuDNN sees them */
-    bool turned;                         /* weights go through scratch */
-    size_t x_at, w_at, work_at, n_bytes; /* scratch */
+    tti_dnn_plan *plan;        /* NULL: the plain kernels */
+    tti_dnn_plan *with_totals; /* y and sums over it; NULL: y is read again for them */
+    int64_t c_to;              /* channels of a group as cuDNN sees them */
+    size_t stats_bytes;        /* of conv2d_stats, else 0 */
+    bool turned;               /* weights go through scratch */
+    size_t x_at, w_at, sums_at, work_at, n_bytes; /* scratch */
 } conv_state;
 
 static void read_pair(const tti_node *node, const char *name, int64_t fallback, int64_t out[2]) {
@@ -106,6 +112,13 @@ static void make_graph(const conv_state *s, tti_dnn_graph *g) {
     tti_dnn_op_add(g, codes[s->kind], 0, 1, -1, 2);
 }
 
+/* Tensors 3 and 4: sums over y and over its squares. */
+static void add_totals(const conv_state *s, tti_dnn_graph *g) {
+    int64_t dim[4] = {1, s->conv.o, 1, 1};
+    int sum = add_tensor(g, TUTTI_F32, true, dim), squares = add_tensor(g, TUTTI_F32, true, dim);
+    tti_dnn_op_add(g, TTI_DNN_TOTALS, 2, squares, -1, sum);
+}
+
 static size_t rounded(size_t n_bytes) { return (n_bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
 /* Where what lies in scratch; the sum of channels of dw's twin db shares the workspace. */
@@ -114,12 +127,16 @@ static void place(conv_state *s) {
     size_t element = tutti_dtype_bytes(s->dtype), work = s->plan ? tti_dnn_plan_bytes(s->plan) : 0;
     tti_cuda_planes y = y_planes(v);
     if (s->kind == GRAD_W) work = TTI_MAX(work, tti_cuda_conv_sum_bytes(s->dtype, &y));
+    work = TTI_MAX(work, s->stats_bytes);
+    if (s->with_totals) work = TTI_MAX(work, tti_dnn_plan_bytes(s->with_totals));
     s->x_at = s->w_at = 0;
     if (s->plan && s->c_to != v->c / v->groups)
         s->w_at = rounded((size_t)(v->n * s->c_to * v->h * v->w) * element);
     s->work_at = s->w_at;
     if (s->plan && s->turned)
         s->work_at += rounded((size_t)(v->o * s->c_to * v->r * v->s) * element);
+    s->sums_at = s->work_at;
+    if (s->with_totals) s->work_at += rounded(2 * (size_t)v->o * sizeof(float));
     s->n_bytes = s->work_at + rounded(work);
 }
 
@@ -132,21 +149,24 @@ static int64_t channels_for_dnn(const conv_state *s) {
     return pad ? vector : v->c / v->groups;
 }
 
-static tutti_status find_plan(conv_state *s) {
+/* *plan NULL: none can be had. */
+static tutti_status find_plan(const conv_state *s, bool totals, tti_dnn_plan **plan) {
     const tti_cuda *cuda = tti_cuda_device();
     tti_dnn_graph *g = malloc(sizeof *g);
+    *plan = NULL;
     if (!g) return tti_fail(TUTTI_E_NOMEM, "conv2d: no memory for a plan");
     tti_dnn_choice choice = {
-        .n_timed = n_products(&s->conv) >= min_timed ? N_ENGINES : 1,
+        .n_timed = n_products(&s->conv) >= min_timed && !totals ? N_ENGINES : 1,
         .max_workspace = max_workspace,
         .no_tensor_cores = s->dtype == TUTTI_F32 && !cuda->desc.tf32,
         .deterministic = cuda->desc.exact,
     };
     make_graph(s, g);
-    tutti_status st = tti_dnn_plan_get(g, &choice, &s->plan);
+    if (totals) add_totals(s, g);
+    tutti_status st = tti_dnn_plan_get(g, &choice, plan);
     free(g);
     if (st != TUTTI_E_UNSUPPORTED) return st;
-    s->plan = NULL; /* the plain kernels do */
+    *plan = NULL; /* the plain kernels do */
     tti_clear_error();
     return TUTTI_OK;
 }
@@ -167,7 +187,7 @@ static tutti_status prepare(const tti_node *node, conv_kind kind, bool with_dnn,
         const tti_cuda_conv *v = &s->conv;
         s->c_to = channels_for_dnn(s);
         s->turned = v->y_last && (v->r * v->s > 1 || s->c_to != v->c / v->groups);
-        tutti_status st = find_plan(s);
+        tutti_status st = find_plan(s, false, &s->plan);
         if (st != TUTTI_OK) {
             free(s);
             return st;
@@ -225,6 +245,25 @@ static tutti_status run_forward(void *state, const tti_kargs *a) {
     tti_cuda_planes y = y_planes(&s->conv);
     TTI_CUDA(tti_cuda_conv_epilogue(s->dtype, &y, bias, relu, data[2], tti_cuda_stream()));
     return TUTTI_OK;
+}
+
+/* x, w, rows?: y, stats */
+static tutti_status run_stats(void *state, const tti_kargs *a) {
+    const conv_state *s = state;
+    const tti_node *node = a->node;
+    const int32_t *rows = node->n_in > 2 ? a->in[2] : NULL;
+    float *sums = s->with_totals ? offset(a->scratch, s->sums_at) : NULL;
+    void *work = offset(a->scratch, s->work_at);
+    void *data[5] = {a->in[0], a->in[1], a->out[0], sums, sums ? sums + s->conv.o : NULL};
+    if (s->plan) {
+        TTI_TRY(give_x(s, a, a->in[0], &data[0]));
+        TTI_TRY(give_w(s, a, a->in[1], &data[1]));
+        TTI_TRY(tti_dnn_run(sums ? s->with_totals : s->plan, data, work));
+    } else {
+        TTI_CUDA(tti_cuda_conv_forward(s->dtype, &s->conv, data[0], data[1], NULL, false, data[2],
+                                       tti_cuda_stream()));
+    }
+    return tti_cuda_stats_run(node->out[0], a->out[0], rows, sums, work, a->out[1]);
 }
 
 static tutti_status run_grad_x(void *state, const tti_kargs *a) {
@@ -306,6 +345,149 @@ static tutti_status run_stem_grad_w(void *state, const tti_kargs *a) {
     return run_grad_b(&s, a);
 }
 
+/* ---- a convolution and its statistics ---- */
+
+/* cuDNN has an engine that sums over y while it makes it, for older tensor cores than the plain
+ * one: it wins where memory is the limit.  Which of the two is taken is measured once for each
+ * shape, and so only in fast mode: workers could disagree. */
+
+/* A run of the node by itself. */
+typedef struct stats_trial {
+    void *in[3], *out[2], *scratch;
+    cudaEvent_t start, end;
+    tti_kargs args;
+} stats_trial;
+
+static void trial_release(stats_trial *t) {
+    for (int i = 0; i < 3; i++) cudaFree(t->in[i]);
+    for (int i = 0; i < 2; i++) cudaFree(t->out[i]);
+    cudaFree(t->scratch);
+    if (t->start) cudaEventDestroy(t->start);
+    if (t->end) cudaEventDestroy(t->end);
+    (void)cudaGetLastError();
+}
+
+static bool trial_init(const conv_state *s, const tti_node *node, stats_trial *t) {
+    int32_t rows = (int32_t)s->conv.n;
+    *t = (stats_trial){0};
+    t->args = (tti_kargs){.node = node, .in = t->in, .out = t->out};
+    bool ok = cudaMalloc(&t->scratch, s->n_bytes) == cudaSuccess &&
+              cudaEventCreate(&t->start) == cudaSuccess && cudaEventCreate(&t->end) == cudaSuccess;
+    for (int k = 0; ok && k < 2; k++)
+        ok = cudaMalloc(&t->out[k], tti_value_n_bytes(node->out[k])) == cudaSuccess;
+    for (int i = 0; ok && i < node->n_in; i++)
+        ok = cudaMalloc(&t->in[i], tti_value_n_bytes(node->in[i])) == cudaSuccess;
+    for (int i = 0; ok && i < 2; i++)
+        ok = tti_cuda_fill_random(node->in[i]->type.dtype, t->in[i],
+                                  (size_t)tti_value_n_elems(node->in[i]), (uint32_t)i,
+                                  tti_cuda_stream()) == cudaSuccess;
+    if (ok && t->in[2])
+        ok = cudaMemcpy(t->in[2], &rows, sizeof rows, cudaMemcpyHostToDevice) == cudaSuccess;
+    t->args.scratch = t->scratch;
+    return ok;
+}
+
+/* Milliseconds, infinite where it fails; and the statistics, 2 o + 1, to the host. */
+static float trial_run(conv_state *s, stats_trial *t, float *stats) {
+    float best = __builtin_inff();
+    for (int i = 0; i < 7; i++) {
+        float ms = 0;
+        if (cudaEventRecord(t->start, tti_cuda_stream()) != cudaSuccess ||
+            run_stats(s, &t->args) != TUTTI_OK ||
+            cudaEventRecord(t->end, tti_cuda_stream()) != cudaSuccess ||
+            cudaEventSynchronize(t->end) != cudaSuccess ||
+            cudaEventElapsedTime(&ms, t->start, t->end) != cudaSuccess)
+            return __builtin_inff();
+        if (i >= 2) best = TTI_MIN(best, ms);
+    }
+    size_t n_bytes = (size_t)(2 * s->conv.o + 1) * sizeof *stats;
+    bool ok = cudaMemcpy(stats, t->out[1], n_bytes, cudaMemcpyDeviceToHost) == cudaSuccess;
+    return ok ? best : __builtin_inff();
+}
+
+/* They differ by no more than rounding to 16 bits explains. */
+static bool are_alike(const float *a, const float *b, int64_t n_channels) {
+    for (int64_t c = 0; c < n_channels; c++) {
+        float m2 = b[1 + n_channels + c], other = a[1 + n_channels + c], d = a[1 + c] - b[1 + c];
+        if (!(m2 >= 0) || !(other >= m2 * 0.99f && other <= m2 * 1.01f)) return false;
+        if (!(d * d * b[0] <= m2 * 1e-4f)) return false;
+    }
+    return a[0] == b[0];
+}
+
+/* Leaves the state with the totals or without. */
+static bool totals_win(conv_state *s, const tti_node *node, tti_dnn_plan *plan) {
+    size_t n = (size_t)(2 * s->conv.o + 1);
+    float *stats = malloc(2 * n * sizeof *stats);
+    stats_trial t;
+    s->with_totals = plan;
+    place(s); /* the larger scratch */
+    bool win = trial_init(s, node, &t) && stats;
+    float with = win ? trial_run(s, &t, stats) : 0;
+    s->with_totals = NULL;
+    place(s);
+    float without = win ? trial_run(s, &t, stats + n) : 0;
+    win = win && with < without && are_alike(stats, stats + n, s->conv.o);
+    trial_release(&t);
+    free(stats);
+    tti_clear_error();
+    return win;
+}
+
+/* As totals_win, remembered on disk. */
+static bool known_to_win(conv_state *s, const tti_node *node, tti_dnn_plan *plan) {
+    tti_dnn_graph *g = malloc(sizeof *g);
+    tti_str key = {0};
+    char name[40];
+    size_t n = 0;
+    bool win = false;
+    if (!g) return false;
+    make_graph(s, g);
+    add_totals(s, g);
+    tti_str_printf(&key, "cuDNN %zu %s rows %d\n", tti_dnn_version(), tti_cuda_device()->name,
+                   node->n_in > 2);
+    tti_dnn_graph_print(g, &key);
+    free(g);
+    if (!key.failed) {
+        snprintf(name, sizeof name, "conv-%016llx", (unsigned long long)tti_hash_name(key.text));
+        char *told = tti_cuda_cache_read(name, key.text, &n);
+        win = told && n > 0 ? told[0] == 'y' : totals_win(s, node, plan);
+        if (!told) tti_cuda_cache_write(name, key.text, win ? "y" : "n", 1);
+        free(told);
+    }
+    tti_str_free(&key);
+    return win;
+}
+
+/* Operations per byte up to which the older tensor cores keep pace with memory. */
+static const double max_flops_per_byte = 150;
+
+static bool is_thin(const conv_state *s) {
+    const tti_cuda_conv *v = &s->conv;
+    double x = (double)v->n * (double)v->c * (double)v->h * (double)v->w;
+    double y = (double)v->n * (double)v->o * (double)v->p * (double)v->q;
+    double bytes = (x + y) * (double)tutti_dtype_bytes(s->dtype);
+    return s->dtype != TUTTI_F32 && v->y_last && n_products(v) >= min_timed &&
+           2 * n_products(v) < max_flops_per_byte * bytes;
+}
+
+static tutti_status prepare_stats_with(const tti_node *node, bool with_dnn, void **state) {
+    tti_dnn_plan *plan = NULL;
+    TTI_TRY(prepare(node, FORWARD, with_dnn, state));
+    conv_state *s = *state;
+    tutti_status st = TUTTI_OK;
+    s->stats_bytes = tti_cuda_stats_bytes(node->out[0]);
+    if (s->plan && !tti_cuda_device()->desc.exact && is_thin(s)) st = find_plan(s, true, &plan);
+    if (st != TUTTI_OK) {
+        free(s);
+        *state = NULL;
+        return st;
+    }
+    if (plan && known_to_win(s, node, plan)) s->with_totals = plan;
+    place(s);
+    return TUTTI_OK;
+}
+
 /* ---- rows ---- */
 
 static bool can_run_dnn(const tti_node *node, conv_kind kind) {
@@ -327,6 +509,12 @@ static tutti_status prepare_grad_x(const tti_node *node, void **state) {
 static tutti_status prepare_grad_w(const tti_node *node, void **state) {
     return prepare(node, GRAD_W, true, state);
 }
+static tutti_status prepare_stats(const tti_node *node, void **state) {
+    return prepare_stats_with(node, true, state);
+}
+static tutti_status prepare_stats_direct(const tti_node *node, void **state) {
+    return prepare_stats_with(node, false, state);
+}
 static tutti_status prepare_forward_direct(const tti_node *node, void **state) {
     return prepare(node, FORWARD, false, state);
 }
@@ -346,6 +534,8 @@ const tti_kernel tti_cuda_conv_kernels[] = {
      .run = run_stem_grad_w},
     {"conv2d", "cudnn", can_run_forward, prepare_forward, scratch_bytes, run_forward, free},
     {"conv2d", "direct", NULL, prepare_forward_direct, scratch_bytes, run_forward, free},
+    {"conv2d_stats", "cudnn", can_run_forward, prepare_stats, scratch_bytes, run_stats, free},
+    {"conv2d_stats", "direct", NULL, prepare_stats_direct, scratch_bytes, run_stats, free},
     {"conv2d_grad_x", "cudnn", can_run_grad_x, prepare_grad_x, scratch_bytes, run_grad_x, free},
     {"conv2d_grad_x", "direct", NULL, prepare_grad_x_direct, scratch_bytes, run_grad_x, free},
     {"conv2d_grad_w", "cudnn", can_run_grad_w, prepare_grad_w, scratch_bytes, run_grad_w, free},

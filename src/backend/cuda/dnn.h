@@ -49,7 +49,8 @@ typedef enum tti_dnn_code {
     TTI_DNN_RESHAPE,     /* the same elements in another order, by out's strides */
     TTI_DNN_CONV,        /* in: x, w           */
     TTI_DNN_CONV_GRAD_X, /* in: dy, w; out: dx */
-    TTI_DNN_CONV_GRAD_W  /* in: x, dy; out: dw */
+    TTI_DNN_CONV_GRAD_W, /* in: x, dy; out: dw */
+    TTI_DNN_TOTALS       /* in: x, and a result: the sum of squares; out: the sum; [1,C,1,1] f32 */
 } tti_dnn_code;
 
 typedef struct tti_dnn_op {

@@ -282,6 +282,17 @@ static tti_dnn_desc make_conv(builder *b, const tti_dnn_op *op) {
     return finish(b, desc);
 }
 
+static tti_dnn_desc make_totals(builder *b, const tti_dnn_op *op) {
+    tti_dnn_desc desc = make(b, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
+    cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
+    set(b, desc, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode);
+    set_dtype(b, desc, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_DATA_FLOAT);
+    set_tensor(b, desc, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, op->in[0]);
+    set_tensor(b, desc, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, op->out);
+    set_tensor(b, desc, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, op->in[1]);
+    return finish(b, desc);
+}
+
 static tti_dnn_desc make_op(builder *b, const tti_dnn_op *op) {
     switch (op->code) {
         case TTI_DNN_MATMUL:
@@ -295,6 +306,8 @@ static tti_dnn_desc make_op(builder *b, const tti_dnn_op *op) {
         case TTI_DNN_CONV_GRAD_X:
         case TTI_DNN_CONV_GRAD_W:
             return make_conv(b, op);
+        case TTI_DNN_TOTALS:
+            return make_totals(b, op);
         default:
             return make_pointwise(b, op);
     }
