@@ -1,6 +1,7 @@
 """hosts_test.py - ranks that another launcher starts: plain variables, mpirun of Open MPI and
 MPICH, several hosts (names of them, and network namespaces where that is allowed): the same bits
-as on one host, and words for what goes wrong.  What is missing here, MPI or root, is passed over."""
+as on one host, and words for what goes wrong.  What is missing here, MPI or root, is passed over.
+"""
 
 import os
 import shutil

@@ -1,6 +1,6 @@
-# slurm_slow_test.sh - a real Slurm of one node, started here and ended here: srun in every pairing
-# with MPI, the right ones and the silent wrong one, and without MPI.  Needs root, slurmctld, slurmd,
-# srun and munge; without them it is skipped.
+# slurm_slow_test.sh - a real Slurm of one node, started here and ended here: srun in every
+# pairing with MPI, the right ones and the silent wrong one, and without MPI.  Needs root, munge,
+# slurmctld, slurmd and srun; without them it is skipped.
 set -u
 for program in slurmctld slurmd srun munged runuser; do
     command -v $program > /dev/null || { echo "no $program here" && exit 77; }
