@@ -72,7 +72,8 @@ static void write_line(FILE *out, tutti_job *job, windows *w, const tutti_train_
  * in the run's folder, where the supervisor, which has no figures of its own, finds it. */
 static void print_line(tutti_job *job, windows *w, const tutti_train_result *r, bool is_worker) {
     char path[600], line[1024];
-    bool is_supervisor = r->n_params == 0;
+    bool has_figures = r->n_params > 0, is_supervisor = !has_figures && !is_worker;
+    if (is_worker && !has_figures) return; /* of another rank than 0 */
     if (!is_worker && !is_supervisor) {
         write_line(stdout, job, w, r);
         return;
@@ -80,8 +81,8 @@ static void print_line(tutti_job *job, windows *w, const tutti_train_result *r, 
     snprintf(path, sizeof path, "%s/bench.json", r->run_dir);
     FILE *file = fopen(path, is_supervisor ? "r" : "w");
     if (!file) {
-        perror(path);
-        return;
+        if (is_worker) perror(path);
+        return; /* one of the other ranks of a foreign launcher */
     }
     if (is_worker)
         write_line(file, job, w, r);

@@ -26,6 +26,8 @@ def test_processes():
     ended = runs.tutti("bench", "train", "mlp", "model.hidden=[16]", "train.batch=32", "-n", "2",
                        "parallel.place=processes", *SHORT).expect(0)
     figures = json.loads(ended.out)
+    if ended.err:
+        raise AssertionError(ended.err)
     if figures["workers"] != 2 or not figures["per_s"] > 0:
         raise AssertionError(ended.out)
 
