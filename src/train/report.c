@@ -23,6 +23,9 @@ enum {
     END_MAX_PARAMS = 50 * 1000 * 1000,
     MAX_JOB_BYTES = 1 << 20
 };
+/* Of one batch on the host, half a second of some cores: a model that was trained on devices may
+ * take them much longer. */
+static const double end_max_flops = 1e11;
 
 static const char style[] =
     ":root{color-scheme:light dark;--bg:#f6f7f9;--card:#fff;--ink:#1c2330;--soft:#667085;"
@@ -321,6 +324,10 @@ static void add_all(page *p) {
         tti_str_add(&p->out, "<h2>Mistakes</h2>");
         tti_mistakes_draw(&p->out, mistakes, p->extras.names);
     }
+    if (p->extras.no_mistakes)
+        tti_str_add(&p->out,
+                    "<h2>Mistakes</h2><p>Not looked for: on this processor the model takes "
+                    "its time; 'tutti report RUN' does.</p>");
     if (p->extras.texts) tti_text_samples_draw(&p->out, p->extras.texts);
     add_notes(p);
     add_job(p);
@@ -356,7 +363,8 @@ static tutti_status write_with(const tutti_job *job, tti_predictor *p, int time_
     if (pictures) TTI_TRY(tti_mistakes_find(p, time_ms, &mistakes));
     tti_text_samples_make(job, p, (int)b->config.run.text_samples, time_ms, &texts);
     tutti_status st = tti_report_write(
-        run_dir, &(tti_report_extras){pictures ? &mistakes : NULL, b->test, &texts});
+        run_dir, &(tti_report_extras){
+                     .mistakes = pictures ? &mistakes : NULL, .names = b->test, .texts = &texts});
     tti_text_samples_free(&texts);
     tti_mistakes_free(&mistakes);
     return st;
@@ -368,14 +376,16 @@ static tutti_status write_without(const tti_blueprint *b, const char *run_dir) {
     if (b->config.run.text_samples > 0 && tti_writes_text(b))
         snprintf(texts.note, sizeof texts.note,
                  "No texts: the model is large; 'tutti report RUN' makes some.");
-    return tti_report_write(run_dir, &(tti_report_extras){.texts = &texts});
+    return tti_report_write(
+        run_dir, &(tti_report_extras){.texts = &texts, .no_mistakes = tti_shows_pictures(b)});
 }
 
 tutti_status tti_report_at_end(const tutti_job *job, const tti_blueprint *b, const char *run_dir) {
     tti_predictor *predictor;
     bool has_texts = tti_writes_text(b) && b->config.run.text_samples > 0;
     if (!has_texts && !tti_shows_pictures(b)) return tti_report_write(run_dir, NULL);
-    if (b->plan->n_params > END_MAX_PARAMS) return write_without(b, run_dir);
+    if (b->plan->n_params > END_MAX_PARAMS || tti_program_flops(&b->plan->eval) > end_max_flops)
+        return write_without(b, run_dir);
     if (tti_predictor_open_like(job, b, run_dir, &predictor) != TUTTI_OK)
         return tti_report_write(run_dir, NULL);
     tutti_status st = write_with(job, predictor, END_TIME_MS, run_dir);

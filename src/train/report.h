@@ -11,6 +11,7 @@ typedef struct tti_report_extras {
     const tti_mistakes *mistakes;
     const tutti_dataset *names;
     const tti_text_samples *texts;
+    bool no_mistakes; /* there may be some, which were not looked for */
 } tti_report_extras;
 
 /* Writes run_dir/report.html from metrics.jsonl.  extras may be NULL. */

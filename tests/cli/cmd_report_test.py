@@ -38,6 +38,20 @@ def test_times_of_all_ranks():
                 assert 0 < sum(t["spent_s"][rank] for t in times) < run_s
 
 
+def test_a_run_does_not_wait_for_mistakes():
+    """Of a model that takes long on this processor they are found when asked for."""
+    runs.tutti("train", "model.name=resnet18", "data.format=random_images", "data.image_size=160",
+               "data.n_train=64", "data.n_test=2", "train.batch=64", "train.steps=1",
+               "parallel.devices=cpu", "parallel.shards=1", "-n", "1", "run.dir=large",
+               "run.checkpoint_every=-1").expect(0)
+    with open("large/report.html") as file:
+        assert "Not looked for: on this processor" in file.read()
+    runs.tutti("report", "large").expect(0)
+    with open("large/report.html") as file:
+        page = file.read()
+    assert "<h2>Mistakes</h2>" in page and "Not looked for" not in page
+
+
 def test_no_run():
     runs.tutti("report", "nowhere").expect(2, "nowhere")
     runs.tutti("report").expect(2, "no run folder")
