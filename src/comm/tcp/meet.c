@@ -136,6 +136,7 @@ static tutti_status call_once(meeting *m, const tcp_place *place, int to) {
 /* Until it answers: it may not have come to listening yet.  A wrong token stays wrong. */
 static tutti_status call_rank(meeting *m, const tcp_place *places, int n, int to) {
     char where[160], why[300];
+    int t_ms = 1; /* ranks of one start come almost together */
     do {
         for (int i = 0; i < n; i++) {
             tutti_status st = call_once(m, &places[i], to);
@@ -145,7 +146,8 @@ static tutti_status call_rank(meeting *m, const tcp_place *places, int n, int to
             if (st == TUTTI_E_CONFIG)
                 return tti_fail(st, "comm_create: rank %d at %s: %s", to, where, why);
         }
-        tti_sleep_ms(TCP_RETRY_MS);
+        tti_sleep_ms(t_ms);
+        t_ms = TTI_MIN(2 * t_ms, (int)TCP_RETRY_MS);
     } while (tti_now_ns() < m->deadline_ns);
     return tti_fail(TUTTI_E_TIMEOUT,
                     "comm_create: rank %d tried for %d ms to reach rank %d at %s: %s%s",
