@@ -29,6 +29,20 @@ static const void *ask_module(void *handle, const char *name, tti_str *why) {
     return NULL;
 }
 
+static const char *const modules[] = {"mpi-openmpi", "mpi-mpich"};
+
+void tti_link_describe(tti_str *out) {
+    for (size_t i = 0; i < TTI_COUNT(modules); i++) {
+        tti_str tried = {0};
+        const tti_link *link = tti_module_find(modules[i], ask_module, &tried);
+        if (link)
+            tti_str_printf(out, "%s: %s\n", modules[i], link->doc);
+        else
+            tti_str_printf(out, "%s: not loaded; tried:%s\n", modules[i], tti_str_text(&tried));
+        tti_str_free(&tried);
+    }
+}
+
 static tutti_status find_module(const char *name, const tti_link **out) {
     tti_str tried = {0};
     *out = tti_module_find(name, ask_module, &tried);
@@ -49,7 +63,7 @@ tutti_status tti_link_find(const char *name, const tti_link **out) {
         *out = &tti_link_tcp;
         return TUTTI_OK;
     }
-    if (strcmp(name, "mpi-openmpi") != 0 && strcmp(name, "mpi-mpich") != 0)
+    if (strcmp(name, modules[0]) != 0 && strcmp(name, modules[1]) != 0)
         return tti_fail(TUTTI_E_INVALID,
                         "comm_create: no transport \"%s\"; there is: shm, tcp, mpi-openmpi, "
                         "mpi-mpich",

@@ -7,6 +7,7 @@
 #ifndef TTI_COMM_LINK_H
 #define TTI_COMM_LINK_H
 
+#include "base/str.h"
 #include "comm/transport.h"
 
 typedef struct tti_link_desc {
@@ -52,6 +53,9 @@ typedef struct tti_link_host {
 /* The one symbol that a module exports, "tutti_link_module".  NULL, after host->fail, when it
  * cannot be used. */
 typedef const tti_link *(*tti_link_module)(const tti_link_host *host);
+
+/* One line for each module there can be: what it is, or why it cannot be used. */
+void tti_link_describe(tti_str *out);
 
 /* The link of a name: "tcp", "mpi-openmpi", "mpi-mpich".  TUTTI_E_UNSUPPORTED: what was tried. */
 tutti_status tti_link_find(const char *name, const tti_link **out);

@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "base/affinity.h"
+#include "comm/link.h"
 #include "train/ceilings.h"
 
 static tutti_status describe_ceilings(const tti_backend *backend, tutti_dtype dtype, tti_str *out) {
@@ -114,6 +115,7 @@ tutti_status tutti_doctor(bool measure, char **text) {
     tti_str_printf(&out, "tutti %s\n", TUTTI_VERSION);
     tutti_status st = describe_host(measure, &out);
     if (st == TUTTI_OK) st = describe_module("cuda", measure, &out);
+    tti_link_describe(&out);
     if (st == TUTTI_OK && out.failed) st = tti_fail(TUTTI_E_NOMEM, "doctor: out of memory");
     if (st != TUTTI_OK) tti_str_free(&out);
     *text = out.text;

@@ -22,7 +22,20 @@ T_CASE(names) {
     assert_null(comm);
 }
 
+T_CASE(description) {
+    T_UNUSED;
+    tti_str text = {0};
+    T_EQ(setenv("TUTTI_MODULE_PATH", "/nowhere", 1), 0);
+    tti_link_describe(&text);
+    assert_string_equal(tti_str_text(&text),
+                        "mpi-openmpi: not loaded; tried:\n"
+                        "  /nowhere/tutti-mpi-openmpi.so: not there\n"
+                        "mpi-mpich: not loaded; tried:\n"
+                        "  /nowhere/tutti-mpi-mpich.so: not there\n");
+    tti_str_free(&text);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(names)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(names), cmocka_unit_test(description)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

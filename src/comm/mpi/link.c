@@ -61,6 +61,14 @@ static tutti_status fail_mpi(const char *what, int error) {
     return tti_fail(TUTTI_E_PEER, "comm: %s: %s", what, text);
 }
 
+static const char *library_name(char text[MPI_MAX_LIBRARY_VERSION_STRING]) {
+    int n = 0;
+    MPI_Get_library_version(text, &n);
+    text[strcspn(text, ",\n")] = '\0';
+    for (char *tab = text; (tab = strchr(tab, '\t'));) *tab = ' ';
+    return text;
+}
+
 /* ---- begin and end ---- */
 
 /* MPI wants to be told of the end, by all; a rank that hangs must not hold the others up. */
@@ -135,14 +143,6 @@ static tutti_status begin_in_time(int timeout_ms, MPI_Comm *out) {
     *out = mpi.comm;
     pthread_mutex_unlock(&mpi.lock);
     return st;
-}
-
-static const char *library_name(char text[MPI_MAX_LIBRARY_VERSION_STRING]) {
-    int n = 0;
-    MPI_Get_library_version(text, &n);
-    text[strcspn(text, ",\n")] = '\0';
-    for (char *tab = text; (tab = strchr(tab, '\t'));) *tab = ' ';
-    return text;
 }
 
 /* A launcher that the library does not know starts N jobs of one rank: nothing says so but this. */
@@ -343,9 +343,11 @@ static void mpi_cry(void *state, tutti_status status, const char *text) {
 
 static tutti_status mpi_check(void *state) { return check_cry(state); }
 
+static char doc[MPI_MAX_LIBRARY_VERSION_STRING]; /* "Open MPI v4.1.4" */
+
 static const tti_link mpi_link = {
     .name = TUTTI_MPI_NAME,
-    .doc = "point-to-point messages of MPI",
+    .doc = doc,
     .open = mpi_open,
     .close = mpi_close,
     .post = mpi_post,
@@ -359,7 +361,10 @@ __attribute__((visibility("default"))) const tti_link *tutti_link_module(const t
 
 const tti_link *tutti_link_module(const tti_link_host *host) {
     tti_error_forward(host->fail);
-    if (host->abi == TTI_LINK_ABI && strcmp(host->version, TUTTI_VERSION) == 0) return &mpi_link;
+    if (host->abi == TTI_LINK_ABI && strcmp(host->version, TUTTI_VERSION) == 0) {
+        library_name(doc);
+        return &mpi_link;
+    }
     (void)tti_fail(TUTTI_E_UNSUPPORTED, "it is of tutti %s (interface %d), the program of %s (%d)",
                    TUTTI_VERSION, TTI_LINK_ABI, host->version, host->abi);
     return NULL;
