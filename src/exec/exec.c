@@ -8,6 +8,11 @@
 #include "exec/worker.h"
 #include "ops/init.h"
 
+/* Who has the optimizer's state and the averages. */
+static const tti_exec *keeper(const tti_exec *x) {
+    return x->desc.server ? tti_server_exec(x->desc.server) : x;
+}
+
 static tutti_status bind_update(tti_exec *x, tti_lane *lane) {
     const tutti_graph *g = x->desc.plan->update_graph;
     lane->updates = calloc((size_t)g->n_nodes + 1, sizeof *lane->updates);
@@ -27,6 +32,7 @@ static tutti_status bind_update(tti_exec *x, tti_lane *lane) {
 
 static tutti_status build_lane(tti_exec *x, tti_lane *lane) {
     const tti_plan *plan = x->desc.plan;
+    if (x->desc.serves) return bind_update(x, lane);
     lane->arena = x->desc.backend->alloc(x->arena_bytes + 64);
     if (!lane->arena)
         return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of activations", x->arena_bytes);
@@ -38,10 +44,11 @@ static tutti_status build_lane(tti_exec *x, tti_lane *lane) {
     TTI_TRY(tti_instance_create(&desc, &lane->shard));
     if (plan->eval.graph) {
         desc.program = &plan->eval;
-        if (x->ema) desc.params = tti_exec_has_parts(x) ? tti_exec_grads(x) : x->ema;
+        float *ema = keeper(x)->ema;
+        if (ema) desc.params = tti_exec_has_parts(x) ? tti_exec_grads(x) : ema;
         TTI_TRY(tti_instance_create(&desc, &lane->eval));
     }
-    return x->device ? TUTTI_OK : bind_update(x, lane);
+    return x->device || x->desc.server ? TUTTI_OK : bind_update(x, lane);
 }
 
 /* Buffers that peers read directly; all ranks must ask for equally many. */
@@ -51,7 +58,7 @@ static tutti_status alloc_buffers(tti_exec *x) {
     if (x->n_ranks > 1)
         TTI_TRY(tutti_comm_all_reduce(x->desc.comm, &n, &n_max, 1, TUTTI_I32, TUTTI_MAX,
                                       TUTTI_ALG_AUTO));
-    x->buffers = calloc((size_t)n_max, sizeof *x->buffers);
+    x->buffers = calloc((size_t)n_max + 1, sizeof *x->buffers);
     if (!x->buffers) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     if (tti_exec_has_wire(x)) {
         void *memory = NULL;
@@ -102,28 +109,35 @@ static tutti_status init_flat(tti_exec *x, int n_threads) {
     return TUTTI_OK;
 }
 
-/* Of one array of state. */
+/* Of one array of state, of this worker or its server. */
 static size_t state_bytes(const tti_exec *x) { return x->share.n_elems * sizeof(float); }
 
-static tutti_status alloc_flat(tti_exec *x) {
-    const tti_plan *plan = x->desc.plan;
-    size_t n_bytes = plan->n_flat * sizeof(float) + 64, n_state_bytes = state_bytes(x) + 64;
-    x->params = x->desc.backend->alloc(n_bytes);
-    bool ok = x->params != NULL;
-    for (int k = 0; k < plan->n_states; k++) {
-        x->states[k] = x->desc.backend->alloc(n_state_bytes);
+static tutti_status alloc_states(tti_exec *x) {
+    size_t n_bytes = state_bytes(x) + 64;
+    bool ok = true;
+    if (x->desc.server) return TUTTI_OK;
+    for (int k = 0; k < x->desc.plan->n_states; k++) {
+        x->states[k] = x->desc.backend->alloc(n_bytes);
         ok = ok && x->states[k];
     }
     if (x->desc.ema > 0) {
-        x->ema = x->desc.backend->alloc(n_state_bytes);
+        x->ema = x->desc.backend->alloc(n_bytes);
         ok = ok && x->ema;
     }
+    return ok ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of state", n_bytes);
+}
+
+static tutti_status alloc_flat(tti_exec *x) {
+    const tti_plan *plan = x->desc.plan;
+    size_t n_bytes = plan->n_flat * sizeof(float) + 64;
+    x->params = x->desc.backend->alloc(n_bytes);
+    TTI_TRY(alloc_states(x));
     x->n_sums = (size_t)x->desc.n_shards * TTI_SUMS + 2 * (size_t)x->n_ranks + 1;
     x->sums = calloc(x->n_sums, sizeof *x->sums);
     x->partials = calloc(2 * (size_t)plan->n_updates + 2, sizeof *x->partials);
     x->lane = calloc((size_t)x->n_in_flight, sizeof *x->lane);
     x->norms = calloc(2 * (size_t)plan->n_slots + 2, sizeof *x->norms);
-    if (!ok || !x->sums || !x->partials || !x->lane || !x->norms)
+    if (!x->params || !x->sums || !x->partials || !x->lane || !x->norms)
         return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of parameters", n_bytes);
     return init_flat(x, TTI_MAX(1, TTI_MIN(x->n_threads, TTI_MAX_LANES)));
 }
@@ -146,7 +160,7 @@ static tutti_status find_inputs(const tti_program *program, tti_fed_inputs *out)
 
 static tutti_status count_in_flight(tti_exec *x) {
     int n_local = x->last_shard - x->first_shard;
-    x->n_in_flight = x->n_syncs > 0 ? n_local : x->desc.n_lanes;
+    x->n_in_flight = x->n_syncs > 0 && !x->desc.serves ? n_local : x->desc.n_lanes;
     if (x->n_in_flight <= TTI_MAX_LANES) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED,
                     "exec: %d shards of one worker joined inside a step, at most %d are possible; "
@@ -169,11 +183,11 @@ static tutti_status build(tti_exec *x) {
     TTI_TRY(alloc_buffers(x));
     TTI_TRY(
         tti_lanes_create(x->desc.n_lanes, x->desc.cores, x->desc.backend->thread_init, &x->lanes));
-    x->arena_bytes = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
+    if (!x->desc.serves) x->arena_bytes = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
     for (int i = 0; i < x->n_in_flight; i++) TTI_TRY(build_lane(x, &x->lane[i]));
     if (x->device) return tti_exec_device_prepare(x);
     /* Joins inside the step use the communicator, which one thread may do at a time. */
-    if (x->n_ranks == 1 || plan->n_buckets < 2 || x->n_syncs > 0) return TUTTI_OK;
+    if (x->n_ranks == 1 || plan->n_buckets < 2 || x->n_syncs > 0 || x->desc.server) return TUTTI_OK;
     int core = x->desc.cores ? x->desc.cores[x->desc.n_lanes - 1] : -1;
     return tti_overlap_create(plan->n_buckets, core, reduce_bucket, x, &x->overlap);
 }
@@ -194,10 +208,13 @@ tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
     x->desc = *desc;
     x->rank = desc->comm ? tutti_comm_rank(desc->comm) : 0;
     x->n_ranks = desc->comm ? tutti_comm_n_ranks(desc->comm) : 1;
-    x->first_shard = tti_shard_first(x->rank, x->n_ranks, desc->n_shards);
-    x->last_shard = tti_shard_first(x->rank + 1, x->n_ranks, desc->n_shards);
+    if (!desc->serves) {
+        x->first_shard = tti_shard_first(x->rank, x->n_ranks, desc->n_shards);
+        x->last_shard = tti_shard_first(x->rank + 1, x->n_ranks, desc->n_shards);
+        x->desc.n_lanes = TTI_MIN(desc->n_lanes, x->last_shard - x->first_shard);
+    }
     x->n_threads = desc->n_lanes;
-    x->desc.n_lanes = TTI_MAX(1, TTI_MIN(desc->n_lanes, x->last_shard - x->first_shard));
+    x->desc.n_lanes = TTI_MAX(1, x->desc.n_lanes);
     x->desc.n_lanes = desc->backend->device ? 1 : TTI_MIN(x->desc.n_lanes, TTI_MAX_LANES);
     tutti_status st = build(x);
     if (st != TUTTI_OK) {
@@ -254,6 +271,8 @@ void tti_exec_destroy(tti_exec *x) {
     tti_str_free(&failure);
 }
 
+tti_server *tti_exec_server(const tti_exec *x) { return x->desc.server; }
+
 int tti_exec_first_shard(const tti_exec *x) { return x->first_shard; }
 int tti_exec_last_shard(const tti_exec *x) { return x->last_shard; }
 
@@ -261,18 +280,26 @@ float *tti_exec_params(tti_exec *x) { return x->device ? tti_exec_device_mirror(
 
 float *tti_exec_state(tti_exec *x, int k) {
     if (tti_exec_has_parts(x)) return NULL;
-    return x->device ? tti_exec_device_mirror(x, 2 + k) : x->states[k];
+    return x->device ? tti_exec_device_mirror(x, 2 + k) : keeper(x)->states[k];
 }
 
 float *tti_exec_ema(tti_exec *x) {
     if (tti_exec_has_parts(x)) return NULL;
-    return x->device ? tti_exec_device_mirror(x, 1) : x->ema;
+    return x->device ? tti_exec_device_mirror(x, 1) : keeper(x)->ema;
 }
 
-bool tti_exec_has_ema(const tti_exec *x) { return x->ema != NULL; }
+bool tti_exec_has_ema(const tti_exec *x) { return keeper(x)->ema != NULL; }
 
 tutti_status tti_exec_pull(tti_exec *x) { return x->device ? tti_exec_device_pull(x) : TUTTI_OK; }
-tutti_status tti_exec_push(tti_exec *x) { return x->device ? tti_exec_device_push(x) : TUTTI_OK; }
+
+/* Every worker has read the same: one of them tells the server. */
+tutti_status tti_exec_push(tti_exec *x) {
+    if (x->device) return tti_exec_device_push(x);
+    if (x->desc.server && x->desc.server_worker == 0)
+        memcpy(tti_server_exec(x->desc.server)->params, x->params,
+               x->desc.plan->n_flat * sizeof *x->params);
+    return TUTTI_OK;
+}
 
 tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
     size_t flat = x->desc.plan->n_flat * sizeof(float);
@@ -280,7 +307,7 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
     if (x->device) x->desc.backend->device->memory(&n_now, &n_peak, &n_free);
     return (tti_exec_memory){.params = flat,
                              .states = state_bytes(x) * (size_t)x->desc.plan->n_states,
-                             .ema = x->ema ? state_bytes(x) : 0,
+                             .ema = keeper(x)->ema ? state_bytes(x) : 0,
                              .grads = flat * (size_t)x->acc.n_buffers,
                              .arena = x->arena_bytes * (size_t)x->n_in_flight,
                              .device_peak = n_peak};

@@ -12,6 +12,7 @@
 #include "tutti/comm.h"
 
 typedef struct tti_exec tti_exec;
+typedef struct tti_server tti_server;
 
 typedef struct tti_exec_desc {
     const tti_plan *plan;       /* borrowed */
@@ -25,6 +26,9 @@ typedef struct tti_exec_desc {
     bool fast;                  /* any order of sums; false: exact mode */
     tutti_dtype wire;           /* fast mode: bf16, f16: gradients are rounded before they travel */
     bool zero;                  /* each worker keeps a part of the optimizer's state, not all */
+    tti_server *server;         /* borrowed; keeps parameters and state for workers (server.h) */
+    int server_worker;          /* the number of this one there */
+    bool serves;                /* the server's own: an update without shards */
     bool reference;             /* plain-C kernels */
     bool watch_gradients;       /* look for NaN in gradients, not only in the loss */
     uint64_t seed;
@@ -39,6 +43,9 @@ typedef struct tti_exec_desc {
  * is owned by the caller. */
 tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out);
 void tti_exec_destroy(tti_exec *exec);
+
+/* desc.server. */
+tti_server *tti_exec_server(const tti_exec *exec);
 
 /* Shards of this worker: first .. last-1 of V. */
 int tti_exec_first_shard(const tti_exec *exec);
@@ -56,7 +63,8 @@ void tti_exec_unpin(tti_exec *exec, void *memory);
 
 /* The flat parameters and state arrays (plan->n_flat elements each), to be read after
  * tti_exec_pull, and followed by tti_exec_push when written.  With desc.zero and several workers
- * there are no whole arrays of state: NULL. */
+ * there are no whole arrays of state: NULL.  With desc.server state is the server's, and only its
+ * worker 0 writes it. */
 float *tti_exec_params(tti_exec *exec);
 float *tti_exec_state(tti_exec *exec, int k);
 float *tti_exec_ema(tti_exec *exec); /* NULL: none are kept */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "comm/local_sum.h"
 #include "comm/progress.h"
 #include "comm/transport.h"
@@ -163,6 +164,9 @@ static void compute_lane(int lane, void *arg) {
 
 static tutti_status compute(tti_exec *x, const tti_step_desc *desc, bool eval) {
     dispatch d = {.x = x, .desc = desc, .eval = eval};
+    int worker = x->desc.server ? x->desc.server_worker : x->rank;
+    if (!eval && TTI_FAULT_AT("exec.compute", worker, (int64_t)desc->step))
+        return tti_fail(TUTTI_E_INTERNAL, "exec: worker %d cannot compute", worker);
     for (int i = 0; i < x->n_in_flight; i++) x->lane[i].status = TUTTI_OK;
     x->loss_scale = desc->loss_scale > 0 ? (float)desc->loss_scale : 1.0f;
     memset(x->sums, 0, x->n_sums * sizeof *x->sums);
@@ -313,6 +317,7 @@ static void note(tti_exec *x, const tti_step_desc *desc, const char *phase) {
 
 static tutti_status reduce_all(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
+    if (x->desc.server) return TUTTI_OK; /* it adds the pieces */
     if (x->overlap) return tti_overlap_finish(x->overlap);
     if (!tti_exec_has_parts(x)) return tti_exec_reduce(x, 0, plan->n_flat);
     for (int b = 0; b < plan->n_buckets; b++)
@@ -341,7 +346,9 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
         return report_nonfinite(x, desc, bad);
     }
     note(x, desc, "update");
-    TTI_TRY(tti_exec_apply(x, desc, result->count > 0 ? 1.0 / result->count : 0, result));
+    double inv_count = result->count > 0 ? 1.0 / result->count : 0;
+    TTI_TRY(x->desc.server ? tti_server_step(x, desc, inv_count, result)
+                           : tti_exec_apply(x, desc, inv_count, result));
     result->compute_ns = computed - start;
     int64_t updated = tti_now_ns();
     result->comm_ns = exchanged - computed + x->gather_ns;
@@ -349,6 +356,16 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
     tti_profile_add(x, TTI_ROW_COMPUTE, NULL, "update", -1, exchanged, updated);
     if (x->n_ranks > 1) tti_exec_profile_wait(x, "waiting for sums", computed, exchanged);
     return TUTTI_OK;
+}
+
+tutti_status tti_exec_gradient(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
+    *result = (tti_step_result){0};
+    note(x, desc, "compute");
+    TTI_TRY(compute(x, desc, false));
+    TTI_TRY(tti_exec_exchange_sums(x, false));
+    tti_exec_add_sums(x, result);
+    int bad = tti_exec_first_bad_shard(x);
+    return bad < 0 ? TUTTI_OK : report_nonfinite(x, desc, bad);
 }
 
 int tti_exec_depth(const tti_exec *x) { return x->device ? tti_exec_device_depth(x) : 1; }

@@ -9,6 +9,7 @@
 #include "exec/lanes.h"
 #include "exec/overlap.h"
 #include "exec/profile.h"
+#include "exec/server.h"
 #include "exec/share.h"
 #include "exec/zero.h"
 
@@ -110,6 +111,9 @@ tutti_status tti_exec_join(tti_exec *exec, int i);
 /* Sums, hash and votes of this worker, exchanged with the others; and what they add up to. */
 tutti_status tti_exec_exchange_sums(tti_exec *exec, bool vote);
 void tti_exec_add_sums(const tti_exec *exec, tti_step_result *result);
+
+/* The summed gradient of a batch and its sums, of a worker that has all shards. */
+tutti_status tti_exec_gradient(tti_exec *exec, const tti_step_desc *desc, tti_step_result *result);
 
 /* The first shard whose loss is not finite, -1: none; and what is told of it, of the node first_in
  * where that is known ("": not), and of gradients. */

@@ -135,6 +135,7 @@ tutti_status tti_exec_serve_end(tti_exec *x) {
 
 void tti_exec_store(tti_exec *x, int k, size_t first, size_t n_elems, const float *data) {
     if (!tti_exec_has_parts(x)) {
+        if (x->desc.server && x->desc.server_worker != 0) return; /* the server has one of it */
         float *whole = k == TTI_STATE_EMA ? tti_exec_ema(x) : tti_exec_state(x, k);
         memcpy(whole + first, data, n_elems * sizeof *data);
         return;

@@ -104,6 +104,7 @@ static inline const char *crew_rank(tutti_comm *comm, void *arg) {
     desc.comm = comm;
     desc.n_shards = c->n_shards ? c->n_shards : CREW_SHARDS;
     desc.n_lanes = c->n_lanes;
+    desc.server_worker = rank;
     desc.seed = 7;
     tti_exec *exec;
     COMM_OK(tti_exec_create(&desc, &exec));

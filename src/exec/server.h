@@ -1,0 +1,97 @@
+/* server.h - a parameter server: threads that keep parameters and optimizer state for the workers
+ * of their process.
+ *
+ * Each of n_lanes server threads has a range of the update's blocks.  They serve one request at a
+ * time, in the order of arrival: a pull copies the parameters to a worker, a push applies a whole
+ * gradient; so a pull always sees all of an update or nothing of it, with any number of threads.
+ *   synchronous    (staleness 0) a step is applied when every worker has brought its pieces of it,
+ *                  which are added along the tree over all shards: the bits of the all-reduce
+ *   asynchronous   each worker takes batches of its own, as they come, and every gradient of a
+ *                  whole batch is an update.  What came when is told, and can be played again
+ * Workers are threads; every call of theirs waits at most timeout_ms for another worker. */
+#ifndef TTI_EXEC_SERVER_H
+#define TTI_EXEC_SERVER_H
+
+#include "exec/exec.h"
+
+enum { TTI_UNBOUNDED = -1, TTI_STALENESS_BINS = 257 };
+
+/* An update of an asynchronous run: whose gradient, of which batch, of which parameters. */
+typedef struct tti_arrival {
+    int64_t step;    /* updates with it: 1, 2, ...                                        */
+    int64_t batch;   /* of the run, from 0                                                */
+    int64_t version; /* updates that were in the parameters; staleness: step - 1 - version */
+    int32_t worker;
+    int64_t n_rows; /* of the batch */
+    double lr;
+    int64_t wait_ns;        /* that the worker waited for the batch */
+    tti_step_result result; /* params_hash: after the update */
+} tti_arrival;
+
+typedef struct tti_server_desc {
+    tti_exec_desc
+        exec; /* of the update; n_lanes: server threads; what concerns shards is not used */
+    int n_workers;
+    int64_t staleness; /* while a worker computes, another may begin so many steps; 0: synchronous;
+                          TTI_UNBOUNDED */
+    int timeout_ms;
+    const tti_arrival *replay; /* [n_replay], borrowed, step by step; NULL: as they come */
+    int64_t n_replay;
+} tti_server_desc;
+
+/* Starts the threads and makes the first parameters, from the seed.  On success *out is owned by
+ * the caller, who destroys it after the workers. */
+tutti_status tti_server_create(const tti_server_desc *desc, tti_server **out);
+void tti_server_destroy(tti_server *server);
+
+/* A worker is gone: every wait ends with TUTTI_E_PEER and the text. */
+void tti_server_abort(tti_server *server, const char *text);
+
+/* What it keeps, to be looked at while no worker is in a step. */
+tti_exec *tti_server_exec(tti_server *server);
+bool tti_server_is_async(const tti_server *server);
+
+/* ---- synchronous: the update of a step whose pieces lie in the buffers of x ---- */
+
+/* Called by every worker of the step; then the parameters of x are the new ones. */
+tutti_status tti_server_step(tti_exec *x, const tti_step_desc *desc, double inv_count,
+                             tti_step_result *result);
+
+/* ---- asynchronous ---- */
+
+/* Batches first .. last-1 may be taken from now on, and updates count on from first.  Called by
+ * every worker with the same numbers, when all are done with what was taken before. */
+void tti_server_open(tti_server *server, int64_t first, int64_t last);
+
+/* Nothing more is to be taken until the next tti_server_open. */
+void tti_server_stop(tti_server *server);
+
+typedef struct tti_ticket {
+    bool any; /* false: all batches are taken */
+    int64_t batch, version;
+} tti_ticket;
+
+/* The next batch for the worker of x, which gets the parameters as they are now. */
+tutti_status tti_server_take(tti_exec *x, tti_ticket *ticket);
+
+/* Its gradient: desc->step is the batch, desc->lr unused. */
+typedef struct tti_gift {
+    const tti_step_desc *desc;
+    int64_t wait_ns;                        /* for the batch */
+    double (*lr)(void *user, int64_t step); /* of the update after so many */
+    void *user;
+} tti_gift;
+
+/* Computes the gradient of the batch that was taken, and returns when it is applied, as told. */
+tutti_status tti_server_give(tti_exec *x, const tti_gift *gift, tti_arrival *out);
+
+/* The parameters as they are now, come to x; with updates so far. */
+tutti_status tti_server_pull(tti_exec *x, int64_t *n_updates);
+
+/* The next arrival that nobody has asked for yet; false: there is none. */
+bool tti_server_next(tti_server *server, tti_arrival *out);
+
+/* How many gradients so far lacked 0, 1, ... updates when they were applied; more: in the last. */
+void tti_server_staleness(tti_server *server, int64_t bins[TTI_STALENESS_BINS]);
+
+#endif /* TTI_EXEC_SERVER_H */
