@@ -62,6 +62,8 @@ typedef struct tutti_train_result {
     double step_flops;          /* operations of a step over all shards, by the ops' own counts  */
     uint64_t peak_device_bytes; /* rank 0's, at most, on its device; 0 on the host          */
     int stop_signal;            /* SIGINT or SIGTERM ended the run early, with a checkpoint; 0   */
+    double staleness_mean;      /* updates that gradients lacked; asynchronous runs */
+    int64_t staleness_max;      /* likewise, at most */
     int exit_code;              /* what a program should exit with                               */
 } tutti_train_result;
 

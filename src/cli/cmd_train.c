@@ -45,8 +45,12 @@ static void print_result(const tutti_train_result *r) {
         return;
     }
     printf("accuracy %.4f  loss %.6f  samples/s %.0f  steps %" PRId64 "  params_hash %016" PRIx64
-           "\nrun %s\n",
-           r->accuracy, r->loss, r->samples_per_s, r->n_steps, r->params_hash, r->run_dir);
+           "\n",
+           r->accuracy, r->loss, r->samples_per_s, r->n_steps, r->params_hash);
+    if (r->staleness_max > 0)
+        printf("staleness %.2f in the mean, %" PRId64 " at most\n", r->staleness_mean,
+               r->staleness_max);
+    printf("run %s\n", r->run_dir);
 }
 
 int tutti_cmd_train(int argc, char **argv) {

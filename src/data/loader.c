@@ -456,6 +456,15 @@ static tutti_status take(tti_loader *l, tti_batch *out) {
     return TUTTI_OK;
 }
 
+/* Batches count on from here: slots are opened by their distance to desc.step. */
+void tti_loader_seek(tti_loader *l, int64_t epoch, int64_t step) {
+    TTI_ASSERT(l->desc.n_threads == 0);
+    TTI_ASSERT(epoch >= 0 && step >= 0 && step < l->steps_per_epoch);
+    l->desc.epoch = epoch;
+    l->desc.step = step;
+    l->n_opened = l->n_given = l->n_freed = 0;
+}
+
 tutti_status tti_loader_next(tti_loader *l, tti_batch *out) {
     if (l->failed != TUTTI_OK) return tti_fail(l->failed, "%s", l->text);
     int64_t start_ns = tti_now_ns();

@@ -55,6 +55,10 @@ tutti_status tti_loader_create(const tti_loader_desc *desc, tti_loader **out);
  * every later call fails in the same way; past the end it is TUTTI_E_INVALID. */
 tutti_status tti_loader_next(tti_loader *loader, tti_batch *out);
 
+/* The next batch becomes that of step `step` of `epoch`.  Only of a loader without threads, which
+ * has made none ahead; n_steps counts from there. */
+void tti_loader_seek(tti_loader *loader, int64_t epoch, int64_t step);
+
 /* Calls fn for each piece of memory that batches are delivered in, such as to pin it for copies. */
 typedef void (*tti_loader_memory_fn)(void *memory, size_t n_bytes, void *user);
 void tti_loader_memory(const tti_loader *loader, tti_loader_memory_fn fn, void *user);

@@ -48,7 +48,8 @@ static tutti_status check_there(const tti_devices *d, int n_there) {
 tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out) {
     const char *text = config->parallel.devices;
     bool is_auto = strcmp(text, "auto") == 0, all = is_auto || strcmp(text, "gpu") == 0;
-    bool host = strcmp(config->parallel.backend, "auto") != 0;
+    bool host = strcmp(config->parallel.backend, "auto") != 0 ||
+                (is_auto && strcmp(config->parallel.sync, "parameter-server") == 0);
     const tti_backend *cuda;
     *out = (tti_devices){.backend = &tti_backend_cpu};
     if (strcmp(text, "cpu") == 0 || (is_auto && host)) return TUTTI_OK;
@@ -80,6 +81,7 @@ tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
     TTI_TRY(tutti_job_check(job));
     TTI_TRY(tti_devices_find(&job->config, out));
     const char *precision = job->config.train.precision;
+    bool has_server = strcmp(job->config.parallel.sync, "parameter-server") == 0;
     if (out->n == 0 && strcmp(precision, "tf32") == 0)
         return tti_fail(TUTTI_E_CONFIG,
                         "train.precision=tf32 is a way of GPUs to multiply, and this job computes "
@@ -91,7 +93,9 @@ tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
                         "split it between workers on the host");
     if (strcmp(job->config.parallel.devices, "auto") == 0)
         tti_options_put(&job->options, "parallel.devices", out->n ? "gpu" : "cpu",
-                        out->n ? "auto, there are some" : "auto, no GPU");
+                        out->n       ? "auto, there are some"
+                        : has_server ? "auto, for a parameter server"
+                                     : "auto, no GPU");
     if (strcmp(precision, "auto") == 0)
         tti_options_put(&job->options, "train.precision", out->n ? "bf16" : "f32",
                         out->n ? "auto, on a GPU" : "auto, on the host");

@@ -26,6 +26,27 @@ static void print_steps(tti_str *out, const tti_program *program, const tti_inst
     }
 }
 
+static bool has_server(const tti_blueprint *b) {
+    return strcmp(b->config.parallel.sync, "parameter-server") == 0;
+}
+
+/* A worker has its copy of the parameters; asynchronous ones compute all shards of a batch. */
+static tutti_status print_server(tti_str *out, const tti_blueprint *b, const tti_exec_desc *desc) {
+    tti_exec_memory m;
+    int n_ranks = b->config.parallel.staleness != 0 ? 1 : b->n_workers;
+    TTI_TRY(tti_exec_memory_plan(desc, 0, n_ranks, &m));
+    tti_str_printf(
+        out,
+        "the server, peak  %10.3f MiB  of parameters, %.3f of state and %.3f of averages, "
+        "once for %d worker%s\n"
+        "a worker, peak    %10.3f MiB  of parameters, %.3f of gradients and %.3f of "
+        "activations\n",
+        mib(m.params + m.states + m.ema), mib(m.states), mib(m.ema), b->n_workers,
+        b->n_workers == 1 ? "" : "s", mib(m.params + m.grads + m.arena), mib(m.grads),
+        mib(m.arena));
+    return TUTTI_OK;
+}
+
 /* What one worker takes, the first one. */
 static tutti_status print_worker(tti_str *out, const tti_blueprint *b) {
     const tti_job_config *c = &b->config;
@@ -38,6 +59,7 @@ static tutti_status print_worker(tti_str *out, const tti_blueprint *b) {
                                 .zero = c->parallel.zero > 0,
                                 .ema = c->train.ema};
     tti_exec_memory m;
+    if (has_server(b)) return print_server(out, b, &desc);
     TTI_TRY(tti_exec_memory_plan(&desc, 0, b->n_workers, &m));
     size_t whole = b->plan->n_flat * sizeof(float) * (size_t)b->plan->n_states;
     tti_str_printf(out, "optimizer state   %10.3f MiB", mib(m.states));

@@ -111,6 +111,10 @@ typedef struct tti_job_config {
         char algorithm[TTI_TEXT_MAX]; /* auto | ring | tree | direct */
         double bucket_mb;             /* MiB of gradients per bucket; -1: auto */
         char compress[TTI_TEXT_MAX];  /* none | bf16 | f16 */
+        char sync[TTI_TEXT_MAX];      /* all-reduce | parameter-server */
+        int64_t servers;              /* threads of the parameter server */
+        int64_t staleness;            /* 0: synchronous; -1: unbounded */
+        char replay[TTI_TEXT_MAX];    /* run whose order of arrival is repeated; "": none */
         int64_t zero;                 /* 1: each worker keeps a part of the optimizer's state */
         int64_t timeout_ms;           /* longest wait for a peer */
         int64_t ahead;                /* steps a device is given at once; -1: auto */

@@ -231,6 +231,68 @@ static void find_lost_restarts(const tti_job_config *c, char why[WHY]) {
              "be started again");
 }
 
+static bool has_server(const tti_job_config *c) { return is(c->parallel.sync, "parameter-server"); }
+
+static bool is_async(const tti_job_config *c) {
+    return has_server(c) && c->parallel.staleness != 0;
+}
+
+static void find_lost_server(const tti_job_config *c, char why[WHY]) {
+    if (has_server(c)) return;
+    if (c->parallel.servers > 1 || c->parallel.staleness != 0)
+        snprintf(why, WHY, "is for a parameter server; give parallel.sync=parameter-server too");
+}
+
+static void find_async_in_exact(const tti_job_config *c, char why[WHY]) {
+    if (!is_async(c) || is(c->parallel.mode, "fast")) return;
+    snprintf(why, WHY,
+             "asynchronous updates depend on which worker comes first, and exact mode promises "
+             "bits that do not; give parallel.mode=fast, or parallel.staleness=0");
+}
+
+/* Server and workers share the memory of one process, and compute on the host. */
+static void find_server_elsewhere(const tti_job_config *c, char why[WHY]) {
+    const char *devices = c->parallel.devices;
+    if (!has_server(c)) return;
+    if (is(c->parallel.place, "processes"))
+        snprintf(why, WHY,
+                 "the parameter server's workers are threads of its process; give "
+                 "parallel.place=threads, or parallel.sync=all-reduce for processes");
+    else if (!is(devices, "cpu") && !is(devices, "auto"))
+        snprintf(why, WHY,
+                 "workers of a parameter server compute on the host; give parallel.devices=cpu, or "
+                 "parallel.sync=all-reduce for GPUs");
+}
+
+static void find_server_with_parts(const tti_job_config *c, char why[WHY]) {
+    if (!has_server(c)) return;
+    if (c->parallel.zero > 0)
+        snprintf(why, WHY,
+                 "the parameter server keeps the optimizer's state once for all workers already; "
+                 "give parallel.zero=0");
+    else if (!is(c->parallel.compress, "none"))
+        snprintf(why, WHY, "the parameter server reads gradients where they are; give none");
+}
+
+static void find_async_skips(const tti_job_config *c, char why[WHY]) {
+    if (!is_async(c)) return;
+    if (is(c->train.on_nan, "skip"))
+        snprintf(why, WHY,
+                 "steps are left out where all workers agree on them, and asynchronous ones do "
+                 "not; give train.on_nan=stop, or parallel.staleness=0");
+    else if (is(c->train.precision, "f16"))
+        snprintf(why, WHY,
+                 "the loss scale of f16 follows what all workers agree on, and asynchronous ones "
+                 "do not; give bf16 or f32, or parallel.staleness=0");
+}
+
+static void find_lost_replay(const tti_job_config *c, char why[WHY]) {
+    if (!*c->parallel.replay || is_async(c)) return;
+    snprintf(why, WHY,
+             "repeats the order of an asynchronous run; give parallel.sync=parameter-server and "
+             "the parallel.staleness of that run, or leave it out");
+}
+
 static const rule rules[] = {
     {{"parallel.shards"}, find_odd_shards},
     {{"parallel.workers", "parallel.shards"}, find_idle_workers},
@@ -239,6 +301,12 @@ static const rule rules[] = {
     {{"parallel.algorithm", "parallel.mode"}, find_ring_in_exact},
     {{"run.restarts", "parallel.place"}, find_lost_restarts},
     {{"parallel.compress", "parallel.mode", "parallel.zero"}, find_lost_compression},
+    {{"parallel.staleness", "parallel.servers", "parallel.sync"}, find_lost_server},
+    {{"parallel.staleness", "parallel.mode", "parallel.sync"}, find_async_in_exact},
+    {{"parallel.sync", "parallel.place", "parallel.devices"}, find_server_elsewhere},
+    {{"parallel.sync", "parallel.zero", "parallel.compress"}, find_server_with_parts},
+    {{"parallel.staleness", "train.on_nan", "train.precision"}, find_async_skips},
+    {{"parallel.replay", "parallel.sync", "parallel.staleness"}, find_lost_replay},
     {{"data.format", "data.dir"}, find_missing_dir},
     {{"data.augment", "data.format"}, find_bad_augment},
     {{"data.mixup", "data.format"}, find_mixed_tokens},

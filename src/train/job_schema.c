@@ -394,6 +394,26 @@ static const tti_option rows[] = {
      .choices = "none|bf16|f16", .also = "compression|grad_compression|reduce_dtype|comm_dtype",
      .help = "Fast mode: gradients of a worker are rounded to 16 bits before they travel, half the "
              "bytes; sums are made in f32 and rounded once more"},
+    {"parallel.sync", TTI_OPTION_CHOICE, AT(parallel.sync), "all-reduce",
+     .choices = "all-reduce|parameter-server",
+     .also = "ps|parameter_server|aggregation|synchronization|update",
+     .help = "Who makes the update: every worker, after an all-reduce of the gradients; or threads "
+             "that keep parameters and optimizer state for the workers"},
+    {"parallel.servers", TTI_OPTION_INT, AT(parallel.servers), "1", RANGE(1, 64),
+     .also = "n_servers|num_servers|num_ps|ps_num|n_ps",
+     .help = "Threads of the parameter server, each with a range of the parameters",
+     .example = "2"},
+    {"parallel.staleness", TTI_OPTION_INT, AT(parallel.staleness), "0", RANGE(0, 1e6),
+     .word = "unbounded", .also = "async|asynchronous|max_staleness|delay|ssp",
+     .help = "0: synchronous, the bits of the all-reduce.  More: every worker trains on batches of "
+             "its own, and while one computes a gradient another may begin so many steps; "
+             "unbounded: any number.  Needs parallel.mode=fast",
+     .example = "4"},
+    {"parallel.replay", TTI_OPTION_TEXT, AT(parallel.replay), "\"\"",
+     .also = "replay_order|arrivals|repeat",
+     .help = "The folder of an asynchronous run of the same job, whose gradients are applied again "
+             "in the same order, with the same result",
+     .example = "runs/first"},
     {"parallel.zero", TTI_OPTION_INT, AT(parallel.zero), "0", RANGE(0, 1),
      .also = "zero_stage|zero_optimization|shard_optimizer|sharded_optimizer|stage",
      .help = "1: each worker keeps and updates its part of the optimizer's state, instead of all "

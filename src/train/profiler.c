@@ -52,7 +52,9 @@ static tutti_status open_worker(worker *w) {
                                                      .n_ranks = b->n_workers,
                                                      .timeout_ms = (int)c->parallel.timeout_ms},
                                   &w->comm));
-    TTI_TRY(tti_worker_exec_create(b, w->comm, w->rank, b->n_workers, &w->exec));
+    const tti_worker_desc desc = {
+        .comm = w->comm, .local_rank = w->rank, .local_n_ranks = b->n_workers};
+    TTI_TRY(tti_worker_exec_create(b, &desc, &w->exec));
     TTI_TRY(tti_feeding_open(&(tti_loader_desc){.dataset = b->train,
                                                 .batch = c->train.batch,
                                                 .n_shards = b->n_shards,

@@ -195,6 +195,27 @@ tutti_status tti_reporter_times(tti_reporter *r, int64_t step, const tti_times *
     return tti_metrics_end(&r->metrics);
 }
 
+tutti_status tti_reporter_staleness(tti_reporter *r, int64_t step,
+                                    const int64_t bins[TTI_STALENESS_BINS]) {
+    int64_t n = 0, sum = 0;
+    if (!r->active) return TUTTI_OK;
+    for (int i = 0; i < TTI_STALENESS_BINS; i++) {
+        n += bins[i];
+        sum += bins[i] * i;
+        if (bins[i] > 0) r->stale_max = i;
+    }
+    r->stale_mean = n > 0 ? (double)sum / (double)n : 0;
+    tti_json *j = &r->metrics.json;
+    tti_metrics_begin(&r->metrics, "staleness");
+    tti_json_int(j, "step", step);
+    tti_json_double(j, "mean", r->stale_mean);
+    tti_json_int(j, "max", r->stale_max);
+    tti_json_array(j, "counts");
+    for (int i = 0; i <= r->stale_max; i++) tti_json_int(j, NULL, bins[i]);
+    tti_json_end(j);
+    return tti_metrics_end(&r->metrics);
+}
+
 void tti_reporter_pause(tti_reporter *r, int64_t t_ns) { r->mark_ns += t_ns; }
 
 tutti_status tti_reporter_checkpoint(tti_reporter *r, int64_t step) {
@@ -230,6 +251,8 @@ static void fill_result(const tti_reporter *r, int64_t step, uint64_t params_has
     result->first_step_s = (double)r->first_step_ns * ns;
     result->params_hash = params_hash;
     result->stop_signal = stop_signal;
+    result->staleness_mean = r->stale_mean;
+    result->staleness_max = r->stale_max;
 }
 
 /* The most bytes that this process has had in memory. */
@@ -278,6 +301,10 @@ tutti_status tti_reporter_end(tti_reporter *r, int64_t step, uint64_t params_has
     tti_json_double(j, "wall_s", result->wall_s);
     tti_json_double(j, "first_step_s", result->first_step_s);
     tti_json_int(j, "peak_rss", peak_rss());
+    if (r->b->config.parallel.staleness != 0) {
+        tti_json_double(j, "staleness_mean", r->stale_mean);
+        tti_json_int(j, "staleness_max", r->stale_max);
+    }
     return tti_metrics_end(&r->metrics);
 }
 

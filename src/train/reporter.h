@@ -6,7 +6,7 @@
 #define TTI_TRAIN_REPORTER_H
 
 #include "data/loader.h"
-#include "exec/exec.h"
+#include "exec/server.h"
 #include "train/blueprint.h"
 #include "train/metrics.h"
 #include "train/tfevents.h"
@@ -28,8 +28,10 @@ typedef struct tti_reporter {
     int64_t window_ns, window_samples, window_wait_ns, window_comm_ns; /* since the last record */
     int64_t window_compute_ns, window_update_ns;
     double eval_loss, eval_accuracy;
-    bool is_resident; /* the samples stay on the device: set before the start is told */
-    const char *way;  /* likewise: how devices add between workers; NULL, "": none do */
+    bool is_resident;  /* the samples stay on the device: set before the start is told */
+    double stale_mean; /* of an asynchronous run, as was told last */
+    int64_t stale_max;
+    const char *way; /* likewise: how devices add between workers; NULL, "": none do */
 } tti_reporter;
 
 /* An inactive reporter, good for every other call. */
@@ -52,6 +54,10 @@ tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_step_res
 
 /* The times that were gathered after a step, of all workers. */
 tutti_status tti_reporter_times(tti_reporter *r, int64_t step, const tti_times *times);
+
+/* How many gradients so far lacked 0, 1, ... updates when they were applied. */
+tutti_status tti_reporter_staleness(tti_reporter *r, int64_t step,
+                                    const int64_t bins[TTI_STALENESS_BINS]);
 
 /* Time that is not training, such as a checkpoint. */
 void tti_reporter_pause(tti_reporter *r, int64_t t_ns);

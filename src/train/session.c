@@ -12,6 +12,8 @@
 #include "exec/exec.h"
 #include "launch/stop.h"
 #include "launch/supervised.h"
+#include "train/arrivals.h"
+#include "train/async.h"
 #include "train/feeding.h"
 #include "train/lost_device.h"
 #include "train/lr_schedule.h"
@@ -52,7 +54,12 @@ typedef struct session {
     tti_step_result last;
     tti_step_result eval; /* sums over the test split */
     int64_t eval_rows;
+    FILE *arrivals; /* of an asynchronous run, on rank 0 */
 } session;
+
+static bool is_async(const session *s) {
+    return s->desc->server && tti_server_is_async(s->desc->server);
+}
 
 /* ---- preparation ---- */
 
@@ -116,6 +123,10 @@ static tutti_status make_loader(session *s) {
     if (!s->shards) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     TTI_TRY(keep_samples(s));
     if (s->index) return TUTTI_OK;
+    if (is_async(s)) { /* who takes which batch is not known ahead */
+        desc.n_threads = 0;
+        desc.epoch = desc.step = 0;
+    }
     TTI_TRY(tti_feeding_open(&desc, s->exec, &s->loader));
     tti_feeding_pin(s->loader, s->exec);
     return TUTTI_OK;
@@ -156,12 +167,17 @@ static tutti_status resume(session *s) {
 
 static tutti_status prepare(session *s) {
     const tti_session_desc *d = s->desc;
-    TTI_TRY(tti_worker_exec_create(s->b, d->comm, d->local_rank, d->local_n_ranks, &s->exec));
+    const tti_worker_desc worker = {.comm = is_async(s) ? NULL : d->comm,
+                                    .local_rank = d->local_rank,
+                                    .local_n_ranks = d->local_n_ranks,
+                                    .server = d->server};
+    TTI_TRY(tti_worker_exec_create(s->b, &worker, &s->exec));
     /* A run that cannot begin must not look like one: model.init comes before the first record. */
     if (!d->resume) TTI_TRY(resume(s));
     TTI_TRY(tti_reporter_open(&s->reporter, d->train, s->b, d->run_dir, d->rank == 0));
     if (d->resume) TTI_TRY(resume(s));
     TTI_TRY(make_loader(s));
+    if (is_async(s) && d->rank == 0) TTI_TRY(tti_arrivals_open(s->b, d->run_dir, &s->arrivals));
     tti_times_init(&s->times, d->comm, s->state.step);
     s->reporter.way = tti_exec_way(s->exec);
     return tti_reporter_start(&s->reporter, tti_exec_memory_use(s->exec), s->state.step);
@@ -174,19 +190,37 @@ static void point_at(session *s, const tti_batch *batch) {
     for (int i = 0; i < batch->n_shards; i++) s->shards[i] = tti_shard_of(batch, i, first);
 }
 
+static tutti_status eval_batch(session *s, tti_loader *loader, tti_step_result *sums) {
+    tti_batch batch;
+    TTI_TRY(tti_loader_next(loader, &batch));
+    point_at(s, &batch);
+    s->eval_rows += batch.n_rows_global;
+    tti_step_desc desc = {
+        .step = (uint64_t)s->state.step, .shards = s->shards, .shard_size = s->b->rows_per_shard};
+    tti_feeding_tell(loader, &desc);
+    return tti_exec_eval(s->exec, &desc, sums);
+}
+
+/* Asynchronous workers have all shards of a batch: each evaluates batches of its own. */
+static tutti_status eval_own_batches(session *s, tti_loader *loader) {
+    int64_t n = tti_loader_steps_per_epoch(loader), rank = s->desc->rank, w = s->b->n_workers;
+    tti_step_result *sums = calloc((size_t)n + 1, sizeof *sums);
+    tutti_status st = sums ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    for (int64_t t = 0; st == TUTTI_OK && t < n; t++) {
+        if (t % w != rank) continue;
+        tti_loader_seek(loader, 0, t);
+        st = eval_batch(s, loader, &sums[t]);
+    }
+    if (st == TUTTI_OK) st = tti_async_add_sums(s->desc->comm, sums, n, &s->eval);
+    free(sums);
+    s->eval_rows = tutti_dataset_get_info(s->b->test)->n_samples;
+    return st;
+}
+
 static tutti_status eval_batches(session *s, tti_loader *loader) {
     int64_t n_steps = tti_loader_steps_per_epoch(loader);
-    for (int64_t t = 0; t < n_steps; t++) {
-        tti_batch batch;
-        TTI_TRY(tti_loader_next(loader, &batch));
-        point_at(s, &batch);
-        s->eval_rows += batch.n_rows_global;
-        tti_step_desc desc = {.step = (uint64_t)s->state.step,
-                              .shards = s->shards,
-                              .shard_size = s->b->rows_per_shard};
-        tti_feeding_tell(loader, &desc);
-        TTI_TRY(tti_exec_eval(s->exec, &desc, &s->eval));
-    }
+    if (is_async(s)) return eval_own_batches(s, loader);
+    for (int64_t t = 0; t < n_steps; t++) TTI_TRY(eval_batch(s, loader, &s->eval));
     return TUTTI_OK;
 }
 
@@ -194,16 +228,17 @@ static tutti_status evaluate(session *s) {
     tti_loader *loader;
     s->eval = (tti_step_result){0};
     s->eval_rows = 0;
-    TTI_TRY(tti_feeding_open(&(tti_loader_desc){.dataset = s->b->test,
-                                                .batch = s->c->train.batch,
-                                                .n_shards = s->b->n_shards,
-                                                .first_shard = tti_exec_first_shard(s->exec),
-                                                .last_shard = tti_exec_last_shard(s->exec),
-                                                .sequential = true,
-                                                .n_threads = (int)s->c->data.threads,
-                                                .n_prefetch = (int)s->c->data.prefetch,
-                                                .timeout_ms = (int)s->c->parallel.timeout_ms},
-                             s->exec, &loader));
+    TTI_TRY(
+        tti_feeding_open(&(tti_loader_desc){.dataset = s->b->test,
+                                            .batch = s->c->train.batch,
+                                            .n_shards = s->b->n_shards,
+                                            .first_shard = tti_exec_first_shard(s->exec),
+                                            .last_shard = tti_exec_last_shard(s->exec),
+                                            .sequential = true,
+                                            .n_threads = is_async(s) ? 0 : (int)s->c->data.threads,
+                                            .n_prefetch = (int)s->c->data.prefetch,
+                                            .timeout_ms = (int)s->c->parallel.timeout_ms},
+                         s->exec, &loader));
     tutti_status st = eval_batches(s, loader);
     tti_loader_destroy(loader);
     TTI_TRY(st);
@@ -371,9 +406,33 @@ static tutti_status one_step(session *s) {
     return is_last || tti_times_is_due(&s->times, s->state.step) ? tell_times(s) : TUTTI_OK;
 }
 
+static double lr_at(void *user, int64_t step) { return lr_of(user, step); }
+
+static bool wants_stop(void *user) { return tti_stop_requested() || trial_is_over(user); }
+
+/* On to the next checkpoint, evaluation or end. */
+static tutti_status async_stretch(session *s) {
+    bool stopped;
+    tti_async_desc desc = {.b = s->b,
+                           .exec = s->exec,
+                           .comm = s->desc->comm,
+                           .loader = s->loader,
+                           .shards = s->shards,
+                           .reporter = &s->reporter,
+                           .times = &s->times,
+                           .arrivals = s->arrivals,
+                           .wants_stop = wants_stop,
+                           .lr = lr_at,
+                           .user = s};
+    if (s->first_step_ns == 0) s->first_step_ns = tti_now_ns();
+    TTI_TRY(tti_async_run(&desc, &s->state.step, &stopped));
+    if (stopped) s->stop_signal = tti_stop_signal() ? tti_stop_signal() : SIGTERM;
+    return tell_times(s);
+}
+
 static tutti_status train(session *s) {
     while ((s->state.step < s->b->n_steps && !s->stop_signal) || s->n_begun > s->state.step) {
-        TTI_TRY(one_step(s));
+        TTI_TRY(is_async(s) ? async_stretch(s) : one_step(s));
         bool epoch_ends = s->state.step % s->b->steps_per_epoch == 0;
         int64_t epoch = s->state.step / s->b->steps_per_epoch, every = s->c->train.eval_every;
         bool more = s->state.step < s->b->n_steps && !is_trial(s);
@@ -409,6 +468,7 @@ tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *r
     tti_loader_destroy(s.loader);
     tti_exec_destroy(s.exec);
     tti_reporter_close(&s.reporter);
+    tti_arrivals_close(s.arrivals);
     free(s.shards);
     free(s.index);
     return st;

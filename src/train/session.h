@@ -6,6 +6,7 @@
 #ifndef TTI_TRAIN_SESSION_H
 #define TTI_TRAIN_SESSION_H
 
+#include "exec/server.h"
 #include "train/blueprint.h"
 #include "tutti/comm.h"
 #include "tutti/train.h"
@@ -14,6 +15,7 @@ typedef struct tti_session_desc {
     const tti_blueprint *blueprint; /* borrowed, shared by the workers of a process */
     const tutti_train_desc *train;  /* borrowed: events */
     tutti_comm *comm;               /* borrowed; NULL: alone */
+    tti_server *server;             /* borrowed; NULL: workers make the update themselves */
     int rank, local_rank, local_n_ranks;
     const char *run_dir;
     const char *job_yaml; /* the resolved job, kept in checkpoints */

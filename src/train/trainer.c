@@ -21,6 +21,7 @@
 #include "launch/stop.h"
 #include "launch/supervised.h"
 #include "train/agreement.h"
+#include "train/async.h"
 #include "train/report.h"
 #include "train/run_dir.h"
 #include "train/session.h"
@@ -38,6 +39,7 @@ typedef struct trainer {
     bool made_dir;               /* the run folder is new */
     bool continues;              /* from the last checkpoint of the folder */
     char *yaml;                  /* the resolved job */
+    tti_job_server server;       /* of a job with a parameter server */
     tutti_comm *comm;            /* under another launcher: joined before anything is made */
     int core_rank, core_n_ranks; /* likewise: its part of its cores */
 } trainer;
@@ -109,6 +111,7 @@ static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_com
         &(tti_session_desc){.blueprint = b,
                             .train = t->desc,
                             .comm = comm,
+                            .server = t->server.server,
                             .rank = rank,
                             .local_rank = t->comm ? t->core_rank : rank,
                             .local_n_ranks = t->comm ? t->core_n_ranks : b->n_workers,
@@ -119,6 +122,7 @@ static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_com
         t->result);
     /* The others wait for this rank: they must hear why it will not come. */
     if (st != TUTTI_OK && group) tutti_comm_group_abort(group, rank, tutti_last_error());
+    if (st != TUTTI_OK && t->server.server) tti_server_abort(t->server.server, tutti_last_error());
     if (comm != t->comm) tutti_comm_destroy(comm);
     return st;
 }
@@ -254,7 +258,8 @@ static tutti_status train_here(trainer *t) {
     t->result->n_workers = b->n_workers;
     t->result->n_shards = b->n_shards;
     t->result->step_flops = tti_program_flops(&b->plan->shard) * b->n_shards;
-    tutti_status st = tti_stop_install(&stop);
+    tutti_status st = tti_job_server_create(b, &t->server);
+    if (st == TUTTI_OK) st = tti_stop_install(&stop);
     if (st == TUTTI_OK) {
         if (t->is_worker)
             st = run_as_worker(t, b);
@@ -262,6 +267,7 @@ static tutti_status train_here(trainer *t) {
             st = b->n_workers > 1 ? run_threads(t, b) : run_rank(t, b, NULL, 0);
         tti_stop_remove(&stop);
     }
+    tti_job_server_destroy(&t->server);
     if (st == TUTTI_OK) write_report(t, b);
     tti_blueprint_destroy(b);
     return st;
@@ -315,6 +321,11 @@ static tutti_status prepare(trainer *t) {
     if (t->is_worker && t->job->config.parallel.workers != t->place.n_ranks)
         return tti_fail(TUTTI_E_CONFIG, "parallel.workers is %lld, but the launcher says: %s",
                         (long long)t->job->config.parallel.workers, t->place.text);
+    if (t->is_worker && strcmp(t->job->config.parallel.sync, "parameter-server") == 0)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "parallel.sync=parameter-server: its workers are threads of one process, "
+                        "and the launcher says: %s; give parallel.sync=all-reduce",
+                        t->place.text);
     t->yaml = tutti_job_print(t->job, false);
     if (!t->yaml) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     if (foreign) TTI_TRY(meet(t, devices.n > 0));

@@ -11,42 +11,62 @@ static tutti_dtype wire_dtype(const char *compress) {
     return strcmp(compress, "f16") == 0 ? TUTTI_F16 : TUTTI_F32;
 }
 
-tutti_status tti_worker_exec_create(const tti_blueprint *b, tutti_comm *comm, int local_rank,
-                                    int local_n_ranks, tti_exec **out) {
+/* What does not depend on who computes. */
+static tti_exec_desc desc_of(const tti_blueprint *b) {
     const tti_job_config *c = &b->config;
-    const tti_devices *devices = &b->devices;
-    int place = devices->n ? local_rank % devices->n : 0;
-    tti_core_share share;
     double auto_beta2 = tti_optimizer_find(c->optimizer.name)->beta2;
     double beta2 = c->optimizer.beta2 < 0 ? auto_beta2 : c->optimizer.beta2;
-    tti_cores_share(local_rank, local_n_ranks, &share);
     static const char *const algs[] = {"auto", "ring", "tree", "direct"};
     tutti_comm_alg alg = TUTTI_ALG_AUTO;
     for (int i = 0; i < TUTTI_N_ALGS; i++)
         if (strcmp(algs[i], c->parallel.algorithm) == 0) alg = (tutti_comm_alg)i;
-    return tti_exec_create(
-        &(tti_exec_desc){.plan = b->plan,
-                         .backend = devices->backend,
-                         .device = {.index = devices->n ? devices->index[place] : 0,
+    return (tti_exec_desc){.plan = b->plan,
+                           .backend = b->devices.backend,
+                           .n_shards = b->n_shards,
+                           .alg = alg,
+                           .zero = c->parallel.zero > 0,
+                           .fast = strcmp(c->parallel.mode, "fast") == 0,
+                           .wire = wire_dtype(c->parallel.compress),
+                           .reference = strcmp(c->parallel.backend, "reference") == 0,
+                           .watch_gradients = tti_blueprint_target(b).loss_scale ||
+                                              strcmp(c->train.on_nan, "skip") == 0,
+                           .seed = (uint64_t)c->train.seed,
+                           .clip_norm = c->train.clip_norm,
+                           .beta1 = c->optimizer.beta1,
+                           .beta2 = beta2,
+                           .clip_value = c->train.clip_value,
+                           .l1 = c->optimizer.l1,
+                           .ema = c->train.ema};
+}
+
+tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_desc *worker,
+                                    tti_exec **out) {
+    const tti_job_config *c = &b->config;
+    const tti_devices *devices = &b->devices;
+    int place = devices->n ? worker->local_rank % devices->n : 0;
+    tti_core_share share;
+    tti_cores_share(worker->local_rank, worker->local_n_ranks, &share);
+    tti_exec_desc desc = desc_of(b);
+    desc.device = (tti_device_desc){.index = devices->n ? devices->index[place] : 0,
                                     .tf32 = strcmp(c->train.precision, "tf32") == 0,
-                                    .exact = strcmp(c->parallel.mode, "exact") == 0},
-                         .comm = comm,
-                         .n_shards = b->n_shards,
-                         .n_lanes = share.n_threads,
-                         .cores = share.pinned ? share.cores.id : NULL,
-                         .alg = alg,
-                         .zero = c->parallel.zero > 0,
-                         .fast = strcmp(c->parallel.mode, "fast") == 0,
-                         .wire = wire_dtype(c->parallel.compress),
-                         .reference = strcmp(c->parallel.backend, "reference") == 0,
-                         .watch_gradients = tti_blueprint_target(b).loss_scale ||
-                                            strcmp(c->train.on_nan, "skip") == 0,
-                         .seed = (uint64_t)c->train.seed,
-                         .clip_norm = c->train.clip_norm,
-                         .beta1 = c->optimizer.beta1,
-                         .beta2 = beta2,
-                         .clip_value = c->train.clip_value,
-                         .l1 = c->optimizer.l1,
-                         .ema = c->train.ema},
-        out);
+                                    .exact = strcmp(c->parallel.mode, "exact") == 0};
+    desc.comm = worker->comm;
+    desc.n_lanes = share.n_threads;
+    desc.cores = share.pinned ? share.cores.id : NULL;
+    desc.server = worker->server;
+    desc.server_worker = worker->local_rank;
+    return tti_exec_create(&desc, out);
+}
+
+tutti_status tti_worker_server_create(const tti_blueprint *b, const tti_arrival *replay,
+                                      int64_t n_replay, tti_server **out) {
+    const tti_job_config *c = &b->config;
+    tti_server_desc desc = {.exec = desc_of(b),
+                            .n_workers = b->n_workers,
+                            .staleness = c->parallel.staleness,
+                            .timeout_ms = (int)c->parallel.timeout_ms,
+                            .replay = replay,
+                            .n_replay = n_replay};
+    desc.exec.n_lanes = (int)c->parallel.servers;
+    return tti_server_create(&desc, out);
 }

@@ -2,12 +2,22 @@
 #ifndef TTI_TRAIN_WORKER_EXEC_H
 #define TTI_TRAIN_WORKER_EXEC_H
 
-#include "exec/exec.h"
+#include "exec/server.h"
 #include "train/blueprint.h"
 
-/* For worker local_rank of local_n_ranks on this host: its share of the cores, or its device.
- * comm NULL: alone.  Collective.  On success *out is owned by the caller. */
-tutti_status tti_worker_exec_create(const tti_blueprint *blueprint, tutti_comm *comm,
-                                    int local_rank, int local_n_ranks, tti_exec **out);
+typedef struct tti_worker_desc {
+    tutti_comm *comm;              /* borrowed; NULL: computes all shards alone */
+    int local_rank, local_n_ranks; /* on this host: its share of the cores, or its device */
+    tti_server *server;            /* borrowed; NULL: it makes the update itself */
+} tti_worker_desc;
+
+/* Collective.  On success *out is owned by the caller. */
+tutti_status tti_worker_exec_create(const tti_blueprint *blueprint, const tti_worker_desc *worker,
+                                    tti_exec **out);
+
+/* The parameter server of the job; replay as in tti_server_desc.  On success *out is owned by the
+ * caller. */
+tutti_status tti_worker_server_create(const tti_blueprint *blueprint, const tti_arrival *replay,
+                                      int64_t n_replay, tti_server **out);
 
 #endif /* TTI_TRAIN_WORKER_EXEC_H */

@@ -1,0 +1,144 @@
+/* async.c - take a batch, give its gradient, until a stretch is over; then all come together. */
+#include "train/async.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "train/arrivals.h"
+#include "train/worker_exec.h"
+
+/* ---- the server of a job ---- */
+
+tutti_status tti_job_server_create(const tti_blueprint *b, tti_job_server *out) {
+    const char *replay = b->config.parallel.replay;
+    int64_t n = 0;
+    *out = (tti_job_server){0};
+    if (strcmp(b->config.parallel.sync, "parameter-server") != 0) return TUTTI_OK;
+    if (*replay) TTI_TRY(tti_arrivals_read(b, replay, tti_async_next_stop, &out->replay, &n));
+    tutti_status st = tti_worker_server_create(b, out->replay, n, &out->server);
+    if (st != TUTTI_OK) tti_job_server_destroy(out);
+    return st;
+}
+
+void tti_job_server_destroy(tti_job_server *s) {
+    tti_server_destroy(s->server);
+    free(s->replay);
+    *s = (tti_job_server){0};
+}
+
+/* ---- stretches ---- */
+
+static int64_t next_multiple(int64_t step, int64_t every) { return (step / every + 1) * every; }
+
+int64_t tti_async_next_stop(const tti_blueprint *b, int64_t step) {
+    const tti_job_config *c = &b->config;
+    int64_t next = b->n_steps, every = c->run.checkpoint_every;
+    if (every > 0) next = TTI_MIN(next, next_multiple(step, every));
+    if (every == 0) next = TTI_MIN(next, next_multiple(step, b->steps_per_epoch));
+    if (c->train.eval_every > 0)
+        next = TTI_MIN(next, next_multiple(step, b->steps_per_epoch * c->train.eval_every));
+    return next;
+}
+
+/* The gradient of a batch, and what it took. */
+static tutti_status one_batch(const tti_async_desc *d, const tti_ticket *ticket) {
+    tti_batch batch;
+    tti_arrival arrival;
+    int64_t start = tti_now_ns();
+    tti_loader_seek(d->loader, ticket->batch / d->b->steps_per_epoch,
+                    ticket->batch % d->b->steps_per_epoch);
+    TTI_TRY(tti_loader_next(d->loader, &batch));
+    for (int i = 0; i < batch.n_shards; i++) d->shards[i] = tti_shard_of(&batch, i, 0);
+    tti_step_desc step = {.step = (uint64_t)ticket->batch,
+                          .shards = d->shards,
+                          .shard_size = d->b->rows_per_shard,
+                          .n_rows = batch.n_rows_global,
+                          .loss_scale = 1};
+    tti_gift gift = {&step, batch.wait_ns, d->lr, d->user};
+    TTI_TRY(tti_server_give(d->exec, &gift, &arrival));
+    int64_t spent = tti_now_ns() - start;
+    tti_step_result *r = &arrival.result;
+    r->comm_ns = spent - batch.wait_ns - r->compute_ns - r->update_ns;
+    tti_times_add(d->times, r, batch.wait_ns, spent);
+    return TUTTI_OK;
+}
+
+/* Rank 0 tells of everybody's updates; shares of the time are the workers' mean. */
+static tutti_status tell(const tti_async_desc *d) {
+    tti_arrival a;
+    if (!d->arrivals) return TUTTI_OK;
+    while (tti_server_next(tti_exec_server(d->exec), &a)) {
+        tti_batch batch = {.n_rows_global = a.n_rows, .wait_ns = a.wait_ns / d->b->n_workers};
+        a.result.compute_ns /= d->b->n_workers;
+        TTI_TRY(tti_arrivals_write(d->arrivals, &a));
+        TTI_TRY(tti_reporter_step(d->reporter, a.step, a.lr, &a.result, &batch));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status max_of_all(const tti_async_desc *d, int64_t *values, size_t n) {
+    if (!d->comm) return TUTTI_OK;
+    return tutti_comm_all_reduce(d->comm, values, values, n, TUTTI_I64, TUTTI_MAX, TUTTI_ALG_AUTO);
+}
+
+/* Everybody has the parameters as they are now, and the same in memory. */
+static tutti_status come_together(const tti_async_desc *d, int64_t *step, int64_t *wish) {
+    uint64_t hash;
+    TTI_TRY(max_of_all(d, wish, 1)); /* all that was taken is applied then */
+    TTI_TRY(tti_server_pull(d->exec, step));
+    TTI_TRY(tti_exec_params_hash(d->exec, &hash));
+    int64_t ends[2] = {(int64_t)hash, (int64_t)~hash};
+    TTI_TRY(max_of_all(d, ends, 2));
+    if (ends[0] == ~ends[1]) return TUTTI_OK;
+    return tti_fail(TUTTI_E_MISMATCH,
+                    "step %lld: the parameters that came from the server differ between workers",
+                    (long long)*step);
+}
+
+tutti_status tti_async_run(const tti_async_desc *d, int64_t *step, bool *stopped) {
+    tti_server *server = tti_exec_server(d->exec);
+    bool replays = *d->b->config.parallel.replay;
+    int64_t wish = 0;
+    if (d->comm) TTI_TRY(tutti_comm_barrier(d->comm)); /* the server has its first parameters */
+    tti_server_open(server, *step, tti_async_next_stop(d->b, *step));
+    for (;;) {
+        tti_ticket ticket;
+        wish = wish || d->wants_stop(d->user);
+        if (wish && !replays) tti_server_stop(server); /* what is repeated ends with its stretch */
+        TTI_TRY(tti_server_take(d->exec, &ticket));
+        if (!ticket.any) break;
+        TTI_TRY(one_batch(d, &ticket));
+        TTI_TRY(tell(d));
+    }
+    TTI_TRY(come_together(d, step, &wish));
+    *stopped = wish;
+    TTI_TRY(tell(d));
+    TTI_TRY(tti_arrivals_flush(d->arrivals));
+    int64_t bins[TTI_STALENESS_BINS];
+    tti_server_staleness(server, bins);
+    return tti_reporter_staleness(d->reporter, *step, bins);
+}
+
+/* ---- evaluation ---- */
+
+tutti_status tti_async_add_sums(tutti_comm *comm, tti_step_result *sums, int64_t n_batches,
+                                tti_step_result *total) {
+    size_t n = (size_t)n_batches * 3;
+    double *all = calloc(n + 1, sizeof *all);
+    if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    for (int64_t i = 0; i < n_batches; i++) {
+        all[3 * i] = sums[i].loss_sum;
+        all[3 * i + 1] = sums[i].count;
+        all[3 * i + 2] = sums[i].correct;
+    }
+    tutti_status st = TUTTI_OK; /* one term of each sum is not 0 */
+    if (comm) st = tutti_comm_all_reduce(comm, all, all, n, TUTTI_F64, TUTTI_SUM, TUTTI_ALG_AUTO);
+    for (int64_t i = 0; i < n_batches; i++) {
+        total->loss_sum += all[3 * i];
+        total->count += all[3 * i + 1];
+        total->correct += all[3 * i + 2];
+    }
+    free(all);
+    return st;
+}

@@ -1,0 +1,51 @@
+/* async.h - the loop of a worker of an asynchronous parameter server.
+ *
+ * A step is an update: the gradient of one whole batch, made by one worker.  Batches are taken in
+ * the order of the run by whoever is free, so a slow worker makes fewer.  The run is cut into
+ * stretches by whatever looks at the parameters, checkpoints and evaluations: there all workers
+ * come together and have the same parameters, after as many updates as batches. */
+#ifndef TTI_TRAIN_ASYNC_H
+#define TTI_TRAIN_ASYNC_H
+
+#include <stdio.h>
+
+#include "train/feeding.h"
+#include "train/reporter.h"
+
+/* The server of a job, for the workers of this process.  TUTTI_E_CONFIG: parallel.replay cannot be
+ * repeated.  Destroyed before the plan. */
+typedef struct tti_job_server {
+    tti_server *server;  /* NULL: the job has none */
+    tti_arrival *replay; /* owned */
+} tti_job_server;
+tutti_status tti_job_server_create(const tti_blueprint *b, tti_job_server *out);
+void tti_job_server_destroy(tti_job_server *s);
+
+/* The first step after `step` before which all workers come together: the end of a stretch. */
+int64_t tti_async_next_stop(const tti_blueprint *b, int64_t step);
+
+typedef struct tti_async_desc {
+    const tti_blueprint *b;
+    tti_exec *exec;
+    tutti_comm *comm;       /* NULL: the only worker */
+    tti_loader *loader;     /* of all shards, without threads */
+    tti_shard_data *shards; /* [V], for the use of this */
+    tti_reporter *reporter;
+    tti_times *times;
+    FILE *arrivals; /* rank 0's; NULL on the others */
+    bool (*wants_stop)(void *user);
+    double (*lr)(void *user, int64_t step); /* of the update after so many */
+    void *user;
+} tti_async_desc;
+
+/* Trains from *step on to the next stop, or until somebody wants to end; *step is then how far all
+ * came, *stopped whether it was that.  Collective. */
+tutti_status tti_async_run(const tti_async_desc *desc, int64_t *step, bool *stopped);
+
+/* Sums over some batches of evaluation data, made by one worker each, added up for all in the order
+ * of the batches.  sums [n_batches], of which this one has filled its own from first to last - 1.
+ */
+tutti_status tti_async_add_sums(tutti_comm *comm, tti_step_result *sums, int64_t n_batches,
+                                tti_step_result *total);
+
+#endif /* TTI_TRAIN_ASYNC_H */

@@ -1,0 +1,241 @@
+"""server_test.py - parallel.sync=parameter-server through the program.
+
+Synchronous: the story, the hash and the bytes of the checkpoints of an all-reduce, for any number
+of workers and servers.  Asynchronous: one worker is one worker, a recorded run comes again to the
+same hash, digits are learnt, checkpoints know nothing of it, and what cannot be is refused.
+"""
+
+import glob
+import os
+import random
+import re
+import signal
+import sys
+
+import runs
+
+WORKERS = (1, 2, 4)
+SERVER = ["parallel.sync=parameter-server"]
+ASYNC = SERVER + ["parallel.mode=fast", "parallel.staleness=unbounded"]
+FEW = ["parallel.shards=4", "parallel.devices=cpu", "run.log_every=1", "run.checkpoint_every=-1",
+       "run.text_samples=0", "train.clip_norm=1", "train.ema=0.9"]
+
+
+def models():
+    random.seed(runs.SEED)
+    with open("text.txt", "w") as file:
+        file.write("".join(random.choice("abcdefgh \n") for _ in range(6000)))
+    return {
+        "lenet": ["model.name=lenet", "data.n_train=96", "data.n_test=40", "train.batch=24",
+                  "train.steps=8", "optimizer.name=adamw"],
+        "gpt2": ["model.name=gpt2", "model.layers=2", "model.heads=2", "model.width=64",
+                 "model.dropout=0.1", "train.batch=24", "train.steps=4", "data.format=text",
+                 "data.dir=text.txt", "data.tokenizer=chars", "data.context=16"],
+    }
+
+
+def train(run, *arguments):
+    return runs.tutti("train", "run.dir=" + run, *FEW, *arguments).expect(0)
+
+
+def newest(run):
+    return sorted(glob.glob(run + "/checkpoints/step-*"))[-1]
+
+
+def same_checkpoint(a, b):
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        with open(os.path.join(newest(a), name), "rb") as x:
+            with open(os.path.join(newest(b), name), "rb") as y:
+                if x.read() != y.read():
+                    raise AssertionError("%s of %s and %s differ" % (name, a, b))
+
+
+def the_hash(run):
+    return [r["params_hash"] for r in runs.records(run) if r["event"] == "end"][-1]
+
+
+def expect(truth, text):
+    if not truth:
+        raise AssertionError(text)
+
+
+def test_synchronous_is_the_all_reduce():
+    for model, arguments in models().items():
+        train(model, "-n", "1", *arguments)
+        story = runs.story(model)
+        for n_workers in WORKERS:
+            run = "%s-%d" % (model, n_workers)
+            train(run, "-n", str(n_workers), "parallel.servers=%d" % random.choice((1, 2, 3)),
+                  *SERVER, *arguments)
+            runs.same_story(story, run)
+            same_checkpoint(model, run)
+
+
+def test_joined_statistics_and_other_optimizers():
+    arguments = ["model.name=resnet18", "model.stem=cifar", "data.n_train=16", "data.n_test=8",
+                 "train.batch=8", "train.steps=2", "optimizer.name=lamb",
+                 "parallel.sync_batch_norm=true"]
+    train("one", "-n", "1", *arguments)
+    train("two", "-n", "2", *SERVER, *arguments)
+    runs.same_story(runs.story("one"), "two")
+    train("alone", "-n", "1", *ASYNC, *arguments)
+    expect(the_hash("alone") == the_hash("one"), "joined statistics of an asynchronous worker")
+
+
+def test_one_asynchronous_worker_is_one_worker():
+    for model, arguments in models().items():
+        train(model, "-n", "1", *arguments)
+        train(model + "-async", "-n", "1", *ASYNC, *arguments)
+        same_checkpoint(model, model + "-async")
+        a, b = runs.story(model), runs.story(model + "-async")
+        steps = [key for key in a if key[0] == "step"]
+        expect(steps and all(a[k][0] == b[k][0] and a[k][2] == b[k][2] for k in steps), model)
+
+
+def updates(run):
+    with open(run + "/arrivals.txt") as file:
+        return [tuple(int(word) for word in line.split()) for line in list(file)[1:]]
+
+
+def test_what_was_recorded_comes_again():
+    for model, arguments in models().items():
+        arguments = arguments + ["train.steps=12"]
+        train(model, "-n", "4", *ASYNC, *arguments)
+        told = updates(model)
+        expect([u[0] for u in told] == list(range(1, 13)), told)
+        expect(sorted(u[1] for u in told) == list(range(12)), told)
+        counts = [r["counts"] for r in runs.records(model) if r["event"] == "staleness"][-1]
+        lacks = [u[0] - 1 - u[3] for u in told]
+        expect(counts == [lacks.count(i) for i in range(max(lacks) + 1)], (counts, lacks))
+        for servers in (1, 3):
+            run = "%s-again-%d" % (model, servers)
+            train(run, "-n", "4", *ASYNC, *arguments, "parallel.servers=%d" % servers,
+                  "parallel.replay=" + model)
+            runs.same_story(runs.story(model), run)
+            same_checkpoint(model, run)
+            expect(updates(run) == told, run)
+
+
+def test_digits_are_learnt():
+    """As well as by workers that wait for each other."""
+    arguments = ["model.name=lenet", "data.n_train=1500", "data.n_test=300", "train.batch=32",
+                 "train.steps=%d" % (20 if runs.sanitized() else 280), "optimizer.name=adam",
+                 "run.log_every=0", "train.ema=0", "schedule.name=cosine"]
+    train("together", "-n", "2", *arguments)
+    least = runs.records("together")[-1]["accuracy"] - 0.03
+    for staleness in ("unbounded", "4"):
+        run = "learns-" + staleness
+        train(run, "-n", "4", *ASYNC, "parallel.staleness=" + staleness, *arguments)
+        end = runs.records(run)[-1]
+        print(run, end["accuracy"], least, end["staleness_mean"], end["staleness_max"])
+        expect(runs.sanitized() or end["accuracy"] >= max(least, 0.8), end)
+        if staleness == "4":
+            expect(end["staleness_max"] <= (4 + 1) * 3, end)
+
+
+def test_checkpoints_know_nothing_of_it():
+    arguments = models()["lenet"] + ["schedule.name=constant"]
+    train("whole", "-n", "1", *arguments)
+    ways = {"a": (["-n", "2", *SERVER], ["-n", "4", "parallel.sync=all-reduce"]),
+            "b": (["-n", "4"], ["-n", "2", *SERVER, "parallel.servers=2"]),
+            "c": (["-n", "1", *ASYNC], ["-n", "3", "parallel.sync=all-reduce",
+                                        "parallel.staleness=0", "parallel.mode=exact"]),
+            "d": (["-n", "2"], ["-n", "1", *ASYNC])}
+    for run, (first, then) in ways.items():
+        train(run, *arguments, *first, "train.steps=4")
+        path = os.path.join(run, "job.yaml")
+        with open(path) as file:
+            text = file.read()
+        with open(path, "w") as file:
+            file.write(re.sub(r"\bsteps: 4\b", "steps: 8", text, count=1))
+        runs.tutti("train", "--resume", run, *then).expect(0)
+        same_checkpoint("whole", run)
+
+
+def test_stopped_and_continued():
+    """The first part is repeated with the rest: the file of arrivals goes on where it ended."""
+    arguments = models()["lenet"] + ["train.steps=3000", "data.n_train=960",
+                                     "run.checkpoint_every=0", "run.log_every=1"]
+    process = runs.start("train", "run.dir=run", *FEW, "-n", "3", *ASYNC, *arguments)
+    runs.wait_until(lambda: runs.steps_told("run") > 50)
+    process.send_signal(signal.SIGTERM)
+    runs.finish(process).expect(143, "continue with: tutti train --resume run")
+    done = runs.checkpoints("run")[-1]
+    expect([u[0] for u in updates("run")] == list(range(1, done + 1)), "updates before the stop")
+    end = done // 40 * 40 + 80
+    path = os.path.join("run", "job.yaml")
+    with open(path) as file:
+        text = file.read()
+    with open(path, "w") as file:
+        file.write(re.sub(r"\bsteps: 3000\b", "steps: %d" % end, text, count=1))
+    runs.tutti("train", "--resume", "run").expect(0)
+    expect([u[0] for u in updates("run")] == list(range(1, end + 1)), "updates after it")
+    train("again", "-n", "3", *ASYNC, *arguments, "train.steps=%d" % end, "parallel.replay=run")
+    expect(the_hash("again") == the_hash("run"), "a run in two parts does not come again")
+
+
+def test_memory_is_told_before():
+    told = runs.tutti("inspect", "model.name=mlp", "model.hidden=[1000]", "parallel.workers=4",
+                      "optimizer.name=adam", "parallel.devices=cpu", *SERVER).expect(0).out
+    peak, state = re.search(r"the server, peak +([0-9.]+) MiB  of parameters, ([0-9.]+) of state",
+                            told).groups()
+    n_bytes = 795010 * 4 / 1048576
+    expect(abs(float(peak) / (3 * n_bytes) - 1) < 0.01, told)
+    expect(abs(float(state) / (2 * n_bytes) - 1) < 0.01, told)
+
+
+def refuse(code, text, *arguments):
+    runs.tutti(*runs.small("refused", *arguments)).expect(code, text)
+    expect(not os.path.exists("refused/metrics.jsonl"), "a refused run has a folder")
+
+
+def test_refusals():
+    refuse(2, "exact mode promises", *SERVER, "parallel.staleness=4")
+    refuse(2, "give parallel.mode=fast", *SERVER, "parallel.staleness=unbounded")
+    refuse(2, "give parallel.sync=parameter-server", "parallel.staleness=4", "parallel.mode=fast")
+    refuse(2, "give parallel.sync=parameter-server", "parallel.servers=2")
+    refuse(2, "give parallel.place=threads", *SERVER, "parallel.place=processes")
+    refuse(2, "give parallel.devices=cpu", *SERVER, "parallel.devices=gpu")
+    refuse(2, "give parallel.zero=0", *SERVER, "parallel.zero=1")
+    refuse(2, "reads gradients where they are", *SERVER, "parallel.mode=fast",
+           "parallel.compress=bf16")
+    refuse(2, "give train.on_nan=stop", *ASYNC, "train.on_nan=skip")
+    refuse(2, "give bf16 or f32", *ASYNC, "train.precision=f16")
+    refuse(2, "repeats the order of an asynchronous run", "parallel.replay=somewhere")
+    refuse(2, "it is the folder of an asynchronous run", *ASYNC, "parallel.replay=nowhere")
+    refuse(2, "parallel.staleness", *ASYNC, "parallel.staleness=some")
+    refuse(2, "parallel.servers", *SERVER, "parallel.servers=0")
+
+
+def test_bad_arrivals():
+    arguments = runs.small("run", *ASYNC, "-n", "2")
+    runs.tutti(*arguments).expect(0)
+    with open("run/arrivals.txt") as file:
+        lines = file.read().split("\n")
+    head, first, second = lines[:3]
+    bad = {"is of another job": [head.replace("workers 2", "workers 3"), first],
+           "the file is empty": [],
+           "expected four numbers": [head, "1 0 0"],
+           "arrivals.txt:3: expected four": [head, first, "2 1 0 x"],
+           "no such worker": [head, "1 0 2 0"],
+           "newer than itself": [head, "1 0 0 1"],
+           "an update is missing": [head, first, "3 2 0 0"],
+           "has 2 updates, and this job makes 40": [head, first, second],
+           "does not fit between the stops": lines[:-2] + ["40 0 0 0"]}
+    for text, content in bad.items():
+        os.makedirs("bad", exist_ok=True)
+        with open("bad/arrivals.txt", "w") as file:
+            file.write("".join(line + "\n" for line in content))
+        refuse(2, text, *ASYNC, "-n", "2", "parallel.replay=bad")
+    refuse(2, "does not fit between the stops", *ASYNC, "-n", "2", "parallel.replay=run",
+           "run.checkpoint_every=7")
+
+
+def test_a_gradient_that_is_not_finite_ends_it():
+    ended = runs.tutti(*runs.small("run", *ASYNC, "-n", "3", "optimizer.lr=1000",
+                                   "optimizer.name=sgd", "train.steps=4000"))
+    ended.expect(7, "is not finite")
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])

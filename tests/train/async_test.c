@@ -1,0 +1,99 @@
+/* async_test.c - where asynchronous workers come together, and what a slow one costs them; the bits
+ * are held by tests/cli/server_test.py. */
+#include "train/async.h"
+
+#include "base/fault.h"
+#include "train/small_job.h"
+
+static tti_blueprint plain(int64_t n_steps, int64_t per_epoch, int64_t checkpoint_every,
+                           int64_t eval_every) {
+    tti_blueprint b = {.n_steps = n_steps, .steps_per_epoch = per_epoch};
+    b.config.run.checkpoint_every = checkpoint_every;
+    b.config.train.eval_every = eval_every;
+    return b;
+}
+
+T_CASE(stops) {
+    T_UNUSED;
+    tti_blueprint at_end = plain(100, 30, -1, 0), epochs = plain(100, 30, 0, 0),
+                  steps = plain(100, 30, 7, 0), both = plain(100, 30, 25, 2);
+    T_EQ(tti_async_next_stop(&at_end, 0), 100);
+    T_EQ(tti_async_next_stop(&epochs, 0), 30);
+    T_EQ(tti_async_next_stop(&epochs, 30), 60);
+    T_EQ(tti_async_next_stop(&epochs, 91), 100);
+    T_EQ(tti_async_next_stop(&steps, 6), 7);
+    T_EQ(tti_async_next_stop(&steps, 98), 100);
+    T_EQ(tti_async_next_stop(&both, 49), 50);
+    T_EQ(tti_async_next_stop(&both, 50), 60); /* evaluations every second epoch */
+    T_EQ(tti_async_next_stop(&both, 60), 75);
+}
+
+T_CASE(sums_in_the_order_of_batches) {
+    T_UNUSED;
+    tti_step_result sums[3] = {{.loss_sum = 1, .count = 2, .correct = 1},
+                               {.loss_sum = 0.5, .count = 3},
+                               {.loss_sum = 2, .count = 1, .correct = 1}};
+    tti_step_result total = {0};
+    T_OK(tti_async_add_sums(NULL, sums, 3, &total));
+    assert_true(total.loss_sum == 3.5 && total.count == 6 && total.correct == 2);
+}
+
+/* Batches per second of 4 workers, of which each needs own_ms for a batch, the last one 5 times. */
+static double rate(const char *const *assignments, const char *n_steps, int own_ms) {
+    char faults[128];
+    tutti_train_result r;
+    tutti_job *job = small_job(assignments);
+    tutti_job_set(job, n_steps, "test");
+    snprintf(faults, sizeof faults, "exec.compute:delay_ms=%d;exec.compute:delay_ms=%d@rank=3",
+             own_ms, 4 * own_ms);
+    T_OK(tti_fault_set(faults));
+    T_OK(tutti_train(job, NULL, &r));
+    T_OK(tti_fault_set(NULL));
+    tutti_job_destroy(job);
+    return r.samples_per_s / 32;
+}
+
+/* The others go on beside a slow worker; an all-reduce waits for it with each step.  A batch of the
+ * all-reduce is cut into 4, so each of its workers needs a quarter of the time for it. */
+T_CASE(a_slow_worker) {
+    T_UNUSED;
+    static const char *const together[] = {"parallel.workers=4",  "run.dir=together",
+                                           "train.epochs=1000",   "run.checkpoint_every=-1",
+                                           "train.eval_every=0",  "parallel.devices=cpu",
+                                           "data.n_train=320000", NULL};
+    static const char *const apart[] = {"parallel.workers=4",
+                                        "run.dir=apart",
+                                        "train.epochs=1000",
+                                        "run.checkpoint_every=-1",
+                                        "train.eval_every=0",
+                                        "parallel.devices=cpu",
+                                        "data.n_train=320000",
+                                        "parallel.sync=parameter-server",
+                                        "parallel.mode=fast",
+                                        "parallel.staleness=unbounded",
+                                        NULL};
+    const char *bounded[12] = {0};
+    for (int i = 0; i < 9; i++) bounded[i] = apart[i];
+    bounded[1] = "run.dir=bounded";
+    bounded[9] = "parallel.staleness=4";
+    double sum = 3 / 0.020 + 1 / 0.100, slowest = 4 / 0.100;
+    double reduced = rate(together, "train.steps=40", 5);
+    double unbounded = rate(apart, "train.steps=200", 20);
+    double four = rate(bounded, "train.steps=200", 20);
+    print_message(
+        "batches/s: all-reduce %.1f (%.0f %% of 4 as the slowest), unbounded %.1f "
+        "(%.0f %% of the sum), staleness 4 %.1f (%.0f %%)\n",
+        reduced, 100 * reduced / slowest, unbounded, 100 * unbounded / sum, four, 100 * four / sum);
+    assert_true(reduced <= 1.02 * slowest);
+    assert_true(unbounded >= 2 * reduced);
+    assert_true(four >= 2 * reduced);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stops),
+        cmocka_unit_test(sums_in_the_order_of_batches),
+        IN_FOLDER(a_slow_worker),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
