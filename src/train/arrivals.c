@@ -53,7 +53,7 @@ typedef struct reading {
     const char *path;
     int64_t n_line;
     tti_arrival *a; /* [n]: by update, step 0: not seen */
-    int64_t n, cap;
+    int64_t n, cap; /* n: in the file, of which the job's are kept */
 } reading;
 
 static tutti_status refuse(const reading *r, const char *why) {
@@ -94,10 +94,11 @@ static tutti_status take_line(reading *r, const char *line) {
         return refuse(r, "an update is missing before this one");
     if (number[2] >= r->b->n_workers) return refuse(r, "there is no such worker");
     if (number[3] >= step) return refuse(r, "its parameters would be newer than itself");
+    r->n = step; /* what a run did over after a checkpoint comes again */
+    if (step > r->b->n_steps) return TUTTI_OK;
     TTI_TRY(room_for(r, step));
     r->a[step - 1] = (tti_arrival){
         .step = step, .batch = number[1], .worker = (int32_t)number[2], .version = number[3]};
-    r->n = step; /* what a run did over after a checkpoint comes again */
     return TUTTI_OK;
 }
 
@@ -139,7 +140,7 @@ static tutti_status check_stretch(const reading *r, int64_t first, int64_t last,
 
 static tutti_status check_stretches(const reading *r,
                                     int64_t (*next_stop)(const tti_blueprint *, int64_t)) {
-    bool *seen = calloc((size_t)r->n + 1, sizeof *seen);
+    bool *seen = calloc((size_t)r->b->n_steps + 1, sizeof *seen);
     if (!seen) return tti_fail(TUTTI_E_NOMEM, "parallel.replay: out of memory");
     tutti_status st = TUTTI_OK;
     for (int64_t at = 0; st == TUTTI_OK && at < r->b->n_steps;) {

@@ -179,6 +179,26 @@ T_CASE(starts_anywhere) {
     }
 }
 
+T_CASE(sought_anywhere) {
+    T_UNUSED;
+    static const int64_t order[] = {3, 0, 4, 4, 11, 5, 1};
+    counting how;
+    tutti_dataset ds = make_dataset(90, &how);
+    tti_loader_desc d = small_desc(&ds);
+    d.n_threads = 0;
+    tti_loader *loader;
+    T_OK(tti_loader_create(&d, &loader));
+    for (size_t i = 0; i < TTI_COUNT(order); i++) {
+        tti_loader_seek(loader, order[i] / 5, order[i] % 5);
+        for (int64_t t = order[i]; t < order[i] + 3; t++) {
+            tti_batch batch;
+            T_OK(tti_loader_next(loader, &batch));
+            assert_batch(&d, &batch, t / 5, t % 5);
+        }
+    }
+    tti_loader_destroy(loader);
+}
+
 T_CASE(ends_where_told) {
     T_UNUSED;
     counting how;
@@ -601,6 +621,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_workers_any_threads),
         cmocka_unit_test(starts_anywhere),
+        cmocka_unit_test(sought_anywhere),
         cmocka_unit_test(ends_where_told),
         cmocka_unit_test(prefetch_is_bounded_and_used),
         cmocka_unit_test(held_batch_is_stable),

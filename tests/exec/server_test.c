@@ -205,10 +205,12 @@ T_CASE(staleness_is_bounded) {
     T_UNUSED;
     enum { W = 3 };
     served free_run, bounded;
-    T_OK(tti_fault_set("exec.compute:delay_ms=60@rank=0"));
+    static const char late[] = "exec.compute:delay_ms=800@rank=0,1"; /* its first batch */
+    T_OK(tti_fault_set(late));
     play_all(&free_run, W, 1, TTI_UNBOUNDED, NULL);
     assert_true(free_run.stale_max > 3 * (W - 1));
     for (int64_t s = 1; s <= 2; s++) {
+        T_OK(tti_fault_set(late));
         play_all(&bounded, W, 1, s, NULL);
         assert_in_range(bounded.stale_max, 1, (s + 1) * (W - 1));
         crew_fini(&bounded.crew);

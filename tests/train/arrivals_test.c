@@ -58,6 +58,15 @@ T_CASE(written_and_read) {
     tti_blueprint_destroy(b);
 }
 
+/* Of a longer run its first stretches. */
+T_CASE(the_first_part_of_a_longer_run) {
+    T_UNUSED;
+    tti_blueprint *b = new_blueprint();
+    write_updates(b, 1, 3000);
+    expect_updates(b);
+    tti_blueprint_destroy(b);
+}
+
 /* Killed after update 7, continued from the checkpoint at 5: 6 and 7 come again. */
 T_CASE(continued_from_a_checkpoint) {
     T_UNUSED;
@@ -153,7 +162,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(written_and_read),     IN_FOLDER(continued_from_a_checkpoint),
         IN_FOLDER(what_is_no_such_file), IN_FOLDER(other_stops),
-        IN_FOLDER(nowhere_to_write),
+        IN_FOLDER(nowhere_to_write),     IN_FOLDER(the_first_part_of_a_longer_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,11 +89,46 @@ T_CASE(a_slow_worker) {
     assert_true(four >= 2 * reduced);
 }
 
+/* Who fails first is told; the others, wherever they wait, end at once. */
+T_CASE(a_worker_fails) {
+    T_UNUSED;
+    static const char *const ways[] = {"parallel.staleness=unbounded", "parallel.staleness=1",
+                                       "parallel.staleness=0"};
+    for (size_t i = 0; i < TTI_COUNT(ways); i++) {
+        tutti_train_result r;
+        tutti_job *job = SMALL_JOB("parallel.workers=3", "parallel.devices=cpu", "train.steps=500",
+                                   "parallel.sync=parameter-server", "parallel.mode=fast");
+        tutti_job_set(job, ways[i], "test");
+        T_OK(tti_fault_set("exec.compute:fail@rank=2,5"));
+        tutti_status st = tutti_train(job, NULL, &r);
+        T_OK(tti_fault_set(NULL));
+        T_EQ(st, TUTTI_E_INTERNAL);
+        assert_non_null(strstr(tutti_last_error(), "worker 2 cannot compute"));
+        tutti_job_destroy(job);
+    }
+}
+
+/* Ranks of a launcher share no memory. */
+T_CASE(ranks_of_a_launcher) {
+    T_UNUSED;
+    tutti_train_result r;
+    tutti_job *job =
+        SMALL_JOB("parallel.workers=2", "parallel.sync=parameter-server", "parallel.devices=cpu");
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    tutti_status st = tutti_train(job, NULL, &r);
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+    T_EQ(st, TUTTI_E_CONFIG);
+    assert_non_null(strstr(tutti_last_error(), "give parallel.sync=all-reduce"));
+    tutti_job_destroy(job);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stops),
-        cmocka_unit_test(sums_in_the_order_of_batches),
-        IN_FOLDER(a_slow_worker),
+        cmocka_unit_test(stops),        cmocka_unit_test(sums_in_the_order_of_batches),
+        IN_FOLDER(a_slow_worker),       IN_FOLDER(a_worker_fails),
+        IN_FOLDER(ranks_of_a_launcher),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
