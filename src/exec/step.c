@@ -165,9 +165,10 @@ static void compute_lane(int lane, void *arg) {
 static tutti_status compute(tti_exec *x, const tti_step_desc *desc, bool eval) {
     dispatch d = {.x = x, .desc = desc, .eval = eval};
     int worker = x->desc.server ? x->desc.server_worker : x->rank;
-    if (!eval && TTI_FAULT_AT("exec.compute", worker, (int64_t)desc->step))
-        return tti_fail(TUTTI_E_INTERNAL, "exec: worker %d cannot compute", worker);
     for (int i = 0; i < x->n_in_flight; i++) x->lane[i].status = TUTTI_OK;
+    if (!eval && TTI_FAULT_AT("exec.compute", worker, (int64_t)desc->step))
+        tti_exec_lane_failed(&x->lane[0],
+                             tti_fail(TUTTI_E_INTERNAL, "exec: worker %d cannot compute", worker));
     x->loss_scale = desc->loss_scale > 0 ? (float)desc->loss_scale : 1.0f;
     memset(x->sums, 0, x->n_sums * sizeof *x->sums);
     if (x->overlap && !eval)

@@ -102,6 +102,7 @@ T_CASE(a_worker_fails) {
         T_OK(tti_fault_set("exec.compute:fail@rank=2,5"));
         tutti_status st = tutti_train(job, NULL, &r);
         T_OK(tti_fault_set(NULL));
+        if (st != TUTTI_E_INTERNAL) print_message("%s: %s\n", ways[i], tutti_last_error());
         T_EQ(st, TUTTI_E_INTERNAL);
         assert_non_null(strstr(tutti_last_error(), "worker 2 cannot compute"));
         tutti_job_destroy(job);
