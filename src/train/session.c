@@ -445,7 +445,8 @@ static tutti_status train(session *s) {
 }
 
 static tutti_status finish(session *s, tutti_train_result *result) {
-    result->peak_device_bytes = tti_exec_memory_use(s->exec).device_peak;
+    if (s->desc->rank == 0) /* threads share the result */
+        result->peak_device_bytes = tti_exec_memory_use(s->exec).device_peak;
     TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->state.step));
     TTI_TRY(end_skips(s));
     uint64_t hash;
