@@ -27,7 +27,7 @@ typedef struct tti_amx_product {
 /* True if the unit, where there is one, is the fastest for it. */
 bool tti_amx_pays(const tti_product *g);
 
-/* Scratch of a product with n columns and k summands, 64-byte aligned. */
+/* Scratch of a product with up to n columns and up to k summands, 64-byte aligned. */
 size_t tti_amx_scratch_bytes(size_t n, size_t k);
 
 /* On the calling thread; only where tti_amx_is_usable. */

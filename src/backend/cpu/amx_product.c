@@ -231,9 +231,11 @@ static size_t depth_of(size_t n, size_t k) {
     return TTI_MIN(most, round_up(k, STEP));
 }
 
+/* Of packed b as much as any product needs that is no larger: fewer columns go deeper. */
 size_t tti_amx_scratch_bytes(size_t n, size_t k) {
-    size_t n_packed = (width_of(n) * depth_of(n, k) + EDGE * KC) * PARTS;
-    return n_packed * sizeof(uint16_t) + (EDGE * EDGE + NC) * sizeof(float);
+    size_t b = width_of(n) * round_up(k, STEP) * PARTS * sizeof(uint16_t);
+    size_t a = EDGE * KC * PARTS * sizeof(uint16_t);
+    return TTI_MIN(b, (size_t)PACKED_B_BYTES) + a + (EDGE * EDGE + NC) * sizeof(float);
 }
 
 static packed place(const tti_product *g, void *scratch) {

@@ -98,6 +98,21 @@ T_CASE(every_edge_and_step) {
         }
 }
 
+/* As convolutions by taps need it, whose last block of channels is smaller than the others. */
+T_CASE(smaller_products_need_no_more_scratch) {
+    T_UNUSED;
+    need_tiles();
+    const size_t sizes[] = {32, 100, 128, 256, 320, 384, 416, 512, 640, 1024, 5000};
+    for (size_t n = 1; n < TTI_COUNT(sizes); n++)
+        for (size_t k = 1; k < TTI_COUNT(sizes); k++) {
+            size_t n_bytes = tti_amx_scratch_bytes(sizes[n], sizes[k]);
+            assert_true(tti_amx_scratch_bytes(sizes[n - 1], sizes[k]) <= n_bytes);
+            assert_true(tti_amx_scratch_bytes(sizes[n], sizes[k - 1]) <= n_bytes);
+        }
+    for (size_t n = 0; n < TTI_COUNT(sizes); n++) /* and none more than it says */
+        try_product(&(trial){.m = 2, .n = sizes[n], .k = 700}, 0x1p-21);
+}
+
 /* With one summand nothing hides an error; if one of the six products were missing, it would be
  * up to 2^-16. */
 T_CASE(one_summand_is_as_exact_as_f32) {
@@ -242,6 +257,7 @@ T_CASE(small_products_are_left_to_others) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_edge_and_step),
+        cmocka_unit_test(smaller_products_need_no_more_scratch),
         cmocka_unit_test(one_summand_is_as_exact_as_f32),
         cmocka_unit_test(long_sums_are_as_exact_as_f32),
         cmocka_unit_test(what_is_not_finite_is_noticed),
