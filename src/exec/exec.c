@@ -213,6 +213,8 @@ tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
         x->last_shard = tti_shard_first(x->rank + 1, x->n_ranks, desc->n_shards);
         x->desc.n_lanes = TTI_MIN(desc->n_lanes, x->last_shard - x->first_shard);
     }
+    /* What f32 has room for becomes infinite on the way. */
+    if (desc->fast && x->n_ranks > 1 && desc->wire == TUTTI_F16) x->desc.watch_gradients = true;
     x->n_threads = desc->n_lanes;
     x->desc.n_lanes = TTI_MAX(1, x->desc.n_lanes);
     x->desc.n_lanes = desc->backend->device ? 1 : TTI_MIN(x->desc.n_lanes, TTI_MAX_LANES);

@@ -120,6 +120,32 @@ T_CASE(rounded_gradients_are_close) {
     crew_fini(&first);
 }
 
+/* Pictures so bright that the gradient is far above the largest number of f16. */
+static const char *bright_pictures_fail(crew *c, tti_exec *exec, int rank) {
+    crew_batch *batch = crew_batch_new();
+    uint64_t before, after;
+    crew_fill(batch, 0);
+    for (size_t s = 0; s < CREW_SHARDS; s++)
+        for (size_t i = 0; i < NET_ROWS * CREW_X; i++) batch->x[s][i] *= 1e6f;
+    tti_step_desc desc = crew_step(batch, exec, 0);
+    COMM_OK(tti_exec_params_hash(exec, &before));
+    COMM_FAILS(tti_exec_step(exec, &desc, &c->result[rank][0]), TUTTI_E_NUMERICS, "gradient");
+    COMM_OK(tti_exec_params_hash(exec, &after));
+    free(batch);
+    return before == after ? NULL : "the parameters have changed";
+}
+
+T_CASE(gradients_above_f16_leave_the_parameters_alone) {
+    T_UNUSED;
+    crew c = new_crew(net_mlp, 2, 1);
+    c.exec.fast = true;
+    c.exec.wire = TUTTI_F16;
+    c.exec.clip_norm = 0; /* which looks at the gradient in any case */
+    c.fn = bright_pictures_fail;
+    crew_run(&c);
+    crew_fini(&c);
+}
+
 T_CASE(the_reference_learns_the_same) {
     T_UNUSED;
     for (size_t i = 0; i < TTI_COUNT(net_all); i++) {
@@ -273,6 +299,7 @@ int main(void) {
         cmocka_unit_test(the_loss_falls),
         cmocka_unit_test(fast_mode_is_close),
         cmocka_unit_test(rounded_gradients_are_close),
+        cmocka_unit_test(gradients_above_f16_leave_the_parameters_alone),
         cmocka_unit_test(the_reference_learns_the_same),
         cmocka_unit_test(an_order_that_depends_on_the_ranks_is_refused),
         cmocka_unit_test(a_nan_names_step_and_layer_and_leaves_the_parameters),
