@@ -67,8 +67,9 @@ static bool can_run_grad_w(const tti_node *node) { return can_run(node, grad_w_o
 
 static tutti_status run(tti_small_product p, const tti_kargs *a, const float *bias, float *sums) {
     p.a = a->in[0], p.b = a->in[1], p.bias = bias, p.d = a->out[0], p.sums = sums;
+    const tti_cuda *cuda = tti_cuda_device();
     return tti_cuda_check(
-        tti_launch_small_product(&p, tti_cuda_device()->capability, tti_cuda_stream()),
+        tti_launch_small_product(&p, cuda->capability, cuda->shared_optin, tti_cuda_stream()),
         "small product");
 }
 

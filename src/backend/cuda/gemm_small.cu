@@ -309,8 +309,16 @@ int tiles_of(int n, int t) { return (n + t * SIDE - 1) / (t * SIDE); }
 
 typedef void (*product_kernel)(tti_small_product, int, int, int);
 
+/* Bytes of n stages, or of the parts that come to lie there. */
 template <int T>
-cudaError_t launch(const tti_small_product *p, int capability, cudaStream_t stream) {
+size_t shared_of(int n_stages) {
+    size_t stages = (size_t)n_stages * 2 * tile_of<T>::ALL, parts = (size_t)WARPS * PART;
+    return (stages > parts ? stages : parts) * sizeof(float);
+}
+
+template <int T>
+cudaError_t launch(const tti_small_product *p, int capability, size_t shared_optin,
+                   cudaStream_t stream) {
     product_kernel kernels[2][2] = {
         {small_product_kernel<T, false, true>, small_product_kernel<T, false, false>},
         {small_product_kernel<T, true, true>, small_product_kernel<T, true, false>}};
@@ -319,9 +327,8 @@ cudaError_t launch(const tti_small_product *p, int capability, cudaStream_t stre
     int n_all = (p->k + STEP - 1) / STEP, split = capability >= 90 ? split_of(n_tiles, n_all) : 1;
     int n_steps = (n_all + split - 1) / split, most = T > 1 || split > 1 ? FEW_STAGES : MOST_STAGES;
     int n_stages = n_steps < most ? n_steps : most;
-    size_t n_bytes = (size_t)n_stages * 2 * tile_of<T>::ALL * sizeof(float);
-    size_t least = (size_t)WARPS * PART * sizeof(float);
-    if (n_bytes < least) n_bytes = least;
+    while (n_stages > 1 && shared_of<T>(n_stages) > shared_optin) n_stages--;
+    size_t n_bytes = shared_of<T>(n_stages);
     cudaError_t error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n_bytes);
     if (error != cudaSuccess) return error;
@@ -338,7 +345,8 @@ extern "C" bool tti_small_product_fits(const tti_small_product *p) {
 }
 
 extern "C" cudaError_t tti_launch_small_product(const tti_small_product *p, int capability,
-                                                cudaStream_t stream) {
+                                                size_t shared_optin, cudaStream_t stream) {
     bool many = tiles_of(p->m, 2) * tiles_of(p->n, 2) >= MANY_TILES;
-    return many ? launch<2>(p, capability, stream) : launch<1>(p, capability, stream);
+    return many ? launch<2>(p, capability, shared_optin, stream)
+                : launch<1>(p, capability, shared_optin, stream);
 }

@@ -26,9 +26,10 @@ extern "C" {
 /* Worth it by its size alone, so that the choice is the same everywhere; pointers are not read. */
 bool tti_small_product_fits(const tti_small_product *p);
 
-/* capability: of the device, major * 10 + minor, at least 80. */
+/* capability: of the device, major * 10 + minor, at least 80; shared_optin: most shared memory of a
+ * block there, bytes, which no bit of the result depends on. */
 cudaError_t tti_launch_small_product(const tti_small_product *p, int capability,
-                                     cudaStream_t stream);
+                                     size_t shared_optin, cudaStream_t stream);
 
 #ifdef __cplusplus
 }
