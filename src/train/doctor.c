@@ -30,83 +30,89 @@ static tutti_status describe_host(bool measure, tti_str *out) {
     return measure ? describe_ceilings(&tti_backend_cpu, TUTTI_F32, out) : TUTTI_OK;
 }
 
-static tutti_status describe_device(const tti_backend *backend, int index, bool measure,
-                                    tti_str *out) {
+/* A device that cannot be used, or is full of another's work, is told, and no failure. */
+static void describe_device(const tti_backend *backend, int index, bool measure, tti_str *out) {
     tti_str_printf(out, "  device %d: ", index);
     backend->device->describe(index, out);
     tti_str_add(out, "\n");
     if (backend->device->open(&(tti_device_desc){.index = index}) != TUTTI_OK) {
         tti_str_printf(out, "    cannot be used: %s\n", tutti_last_error());
         tti_clear_error();
-        return TUTTI_OK;
+        return;
     }
     size_t n_now, n_peak, n_free;
     backend->device->memory(&n_now, &n_peak, &n_free);
     tti_str_printf(out, "    free memory: %.1f GiB\n", (double)n_free / (1 << 30));
-    tutti_status st = measure ? describe_ceilings(backend, TUTTI_BF16, out) : TUTTI_OK;
+    if (measure && describe_ceilings(backend, TUTTI_BF16, out) != TUTTI_OK) {
+        tti_str_printf(out, "    not measured: %s\n", tutti_last_error());
+        tti_clear_error();
+    }
     backend->device->close();
-    return st;
 }
 
-/* One row per reader, one column per source; what is wrong with a link follows by name. */
-static tutti_status describe_links_of(const tti_backend *backend, int reader, tti_str *out,
-                                      tti_str *faults) {
-    tutti_status st = backend->device->open(&(tti_device_desc){.index = reader});
-    tti_str_printf(out, "    device %-2d", reader);
-    if (st != TUTTI_OK) { /* has been told */
-        tti_str_add(out, " cannot be used\n");
+/* What one device reads from another: a figure, and what is wrong with it by name. */
+static void describe_link(const tti_backend *backend, int reader, int from, tti_str *out,
+                          tti_str *faults) {
+    tti_device_link link;
+    if (backend->device->link(from, &link) != TUTTI_OK) { /* full, or broken */
+        tti_str_printf(out, " %8s", "?");
+        tti_str_printf(faults, "    device %d from %d: not measured: %s\n", reader, from,
+                       tutti_last_error());
         tti_clear_error();
-        return TUTTI_OK;
+        return;
     }
-    for (int i = 0; i < backend->device->count() && st == TUTTI_OK; i++) {
-        tti_device_link link;
-        if (i == reader) {
-            tti_str_add(out, "        -");
-            continue;
-        }
-        st = backend->device->link(i, &link);
-        if (st != TUTTI_OK) break;
-        tti_str_printf(out, " %8.1f", link.bytes_per_s * 1e-9);
-        if (!link.is_right)
-            tti_str_printf(faults,
-                           "    device %d from %d: WRONG DATA arrived; do not train on both\n",
-                           reader, i);
-        if (!link.is_direct)
-            tti_str_printf(faults, "    device %d from %d: memory cannot be read by kernels\n",
-                           reader, i);
+    tti_str_printf(out, " %8.1f", link.bytes_per_s * 1e-9);
+    if (!link.is_right)
+        tti_str_printf(faults, "    device %d from %d: WRONG DATA arrived; do not train on both\n",
+                       reader, from);
+    if (!link.is_direct)
+        tti_str_printf(faults, "    device %d from %d: memory cannot be read by kernels\n", reader,
+                       from);
+}
+
+/* One row per reader, one column per source. */
+static void describe_links_of(const tti_backend *backend, int reader, tti_str *out,
+                              tti_str *faults) {
+    tti_str_printf(out, "    device %-2d", reader);
+    if (backend->device->open(&(tti_device_desc){.index = reader}) != TUTTI_OK) {
+        tti_str_add(out, " cannot be used\n"); /* why has been told */
+        tti_clear_error();
+        return;
+    }
+    for (int i = 0; i < backend->device->count(); i++) {
+        if (i == reader)
+            tti_str_printf(out, " %8s", "-");
+        else
+            describe_link(backend, reader, i, out, faults);
     }
     tti_str_add(out, "\n");
     backend->device->close();
-    return st;
 }
 
-static tutti_status describe_links(const tti_backend *backend, tti_str *out) {
+static void describe_links(const tti_backend *backend, tti_str *out) {
     int n = backend->device->count();
     tti_str faults = {0};
-    tutti_status st = TUTTI_OK;
     tti_str_add(out, "  links, GB/s one way, what a device reads from");
     for (int i = 0; i < n; i++) tti_str_printf(out, " %d", i);
     tti_str_add(out, ":\n");
-    for (int i = 0; i < n && st == TUTTI_OK; i++) st = describe_links_of(backend, i, out, &faults);
+    for (int i = 0; i < n; i++) describe_links_of(backend, i, out, &faults);
     tti_str_add(out, faults.text ? faults.text : "    all data right, all memory can be read\n");
     tti_str_free(&faults);
-    return st;
 }
 
 /* A machine without devices is no failure. */
-static tutti_status describe_module(const char *name, bool measure, tti_str *out) {
+static void describe_module(const char *name, bool measure, tti_str *out) {
     const tti_backend *backend;
     if (tti_backend_find(name, &backend) != TUTTI_OK) {
         tti_str_printf(out, "%s: not loaded: %s\n", name, tutti_last_error());
         tti_clear_error();
-        return TUTTI_OK;
+        return;
     }
     backend->describe(out);
     tti_str_add(out, "\n");
-    for (int i = 0; i < backend->device->count(); i++)
-        TTI_TRY(describe_device(backend, i, measure, out));
+    for (int i = 0; i < backend->device->count(); i++) describe_device(backend, i, measure, out);
     bool linked = measure && backend->device->link && backend->device->count() > 1;
-    return linked ? describe_links(backend, out) : TUTTI_OK;
+    if (linked) describe_links(backend, out);
 }
 
 tutti_status tutti_doctor(bool measure, char **text) {
@@ -114,7 +120,7 @@ tutti_status tutti_doctor(bool measure, char **text) {
     *text = NULL;
     tti_str_printf(&out, "tutti %s\n", TUTTI_VERSION);
     tutti_status st = describe_host(measure, &out);
-    if (st == TUTTI_OK) st = describe_module("cuda", measure, &out);
+    if (st == TUTTI_OK) describe_module("cuda", measure, &out);
     tti_link_describe(&out);
     if (st == TUTTI_OK && out.failed) st = tti_fail(TUTTI_E_NOMEM, "doctor: out of memory");
     if (st != TUTTI_OK) tti_str_free(&out);

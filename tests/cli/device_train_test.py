@@ -146,6 +146,15 @@ def test_unsupported_device():
     train("one", "-n", "1", says="old=0", devices="1").expect(0)
 
 
+def test_links():
+    """A link that cannot be measured is told, with all the rest."""
+    runs.tutti("doctor").expect(0, "device 0         -     10.0", "all data right")
+    environment = dict(os.environ, TUTTI_TEST_DEVICE="full=1")
+    runs.tutti("doctor", env=environment).expect(
+        0, "device 0         -        ?", "device 1         ?        -",
+        "device 0 from 1: not measured: cuda: device 1 has no room", "device 1: test device 1")
+
+
 def test_devices_by_number():
     train("run", "-n", "1", devices="1", says="lost=3,on=1").expect(10, "device 1 (test device 1)")
     train("none", devices="2").expect(2, "there is no device 2; this machine has 2")

@@ -9,6 +9,7 @@
  *   old=D    device D is of a kind that is not supported
  *   plain=1  moments cannot be recorded
  *   free=N   bytes of free memory (default: 1 GiB)
+ *   full=D   device D has no room for what measures links
  * Matrix products of a size that only a GPU would be given are left out. */
 #include <fcntl.h>
 #include <math.h>
@@ -510,6 +511,17 @@ static void release(void *state) {
     free(p);
 }
 
+/* Every one is as good as can be, or cannot be measured. */
+static tutti_status read_link(int other, tti_device_link *out) {
+    int64_t full = option("full=", -1);
+    TTI_TRY(check());
+    if (full == current->index || full == other)
+        return tti_fail(TUTTI_E_NOMEM, "cuda: device %d has no room", (int)full);
+    *out = (tti_device_link){
+        .is_direct = true, .is_right = true, .bytes_per_s = 1e10, .latency_us = 1};
+    return TUTTI_OK;
+}
+
 static const tti_kernel any_kernel = {.op = "*",
                                       .name = "test",
                                       .prepare = prepare,
@@ -562,6 +574,7 @@ static const tti_device_ops ops = {
     .update_complete = update_complete,
     .update_hash = update_hash,
     .update_destroy = update_destroy,
+    .link = read_link,
     .memory = memory,
 };
 
