@@ -460,11 +460,11 @@ tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *r
     tti_reporter_init(&s.reporter, desc->start_ns);
     tutti_status st = prepare(&s);
     if (st == TUTTI_OK) st = train(&s);
-    if (st == TUTTI_OK)
-        st = finish(&s, result);
-    else
+    if (st == TUTTI_OK) st = finish(&s, result);
+    if (st != TUTTI_OK) {
         tti_lost_device_advise(desc->run_dir, st);
-    if (st != TUTTI_OK) tti_reporter_failed(&s.reporter, s.state.step, st);
+        tti_reporter_failed(&s.reporter, s.state.step, st);
+    }
     if (s.loader && s.exec) tti_feeding_unpin(s.loader, s.exec);
     tti_loader_destroy(s.loader);
     tti_exec_destroy(s.exec);
