@@ -240,8 +240,8 @@ static void bn_apply_mask_reference(const tti_args *a) {
     planes p = planes_of(a->node);
     memset(a->out[1], 0, tti_out_n(a->node, 1) * sizeof(double));
     for (size_t i = 0; i < p.n * p.c * p.s; i++) {
-        double y = fmax(pair_at(a, &p, i / p.s % p.c, i), 0);
-        a->out[0][i] = y;
+        double y = pair_at(a, &p, i / p.s % p.c, i);
+        a->out[0][i] = y < 0 ? 0 : y; /* NaN stays NaN */
         if (y > 0) a->out[1][mask_byte(&p, i)] += 1 << mask_bit(&p, i);
     }
 }

@@ -157,6 +157,36 @@ T_CASE(a_shard_of_padding_gives_zeros) {
     free_layer(&l);
 }
 
+/* As after any other relu: it must come to the loss. */
+T_CASE(nan_stays_behind_a_mask) {
+    T_UNUSED;
+    enum { CHANNELS = 8 };
+    tutti_graph *g = tutti_graph_create(true);
+    const tutti_shape plane = TUTTI_SHAPE(1, CHANNELS), vector = TUTTI_SHAPE(CHANNELS);
+    tutti_value *in[] = {tutti_input(g, "x", TUTTI_F32, &plane),
+                         tutti_input(g, "stats", TUTTI_F32, &TUTTI_SHAPE(2 * CHANNELS + 1)),
+                         tutti_input(g, "gamma", TUTTI_F32, &vector),
+                         tutti_input(g, "beta", TUTTI_F32, &vector),
+                         tutti_input(g, "r", TUTTI_F32, &plane)};
+    tutti_value *y = tti_emit(g, "bn_apply_mask", "it", in, 5, (tti_attr_arg[]){{0}});
+    T_OK(tutti_graph_check(g));
+    t_reference *r = t_reference_create(g);
+    const double added[CHANNELS] = {NAN, 1, -1, NAN, 2, -2, 0, 3};
+    memset(t_reference_of(r, in[0]), 0, CHANNELS * sizeof(double));
+    for (size_t i = 0; i < 2 * CHANNELS + 1; i++) t_reference_of(r, in[1])[i] = i == 0;
+    for (size_t i = 0; i < CHANNELS; i++) t_reference_of(r, in[2])[i] = 1;
+    memset(t_reference_of(r, in[3]), 0, CHANNELS * sizeof(double));
+    memcpy(t_reference_of(r, in[4]), added, sizeof added);
+    t_reference_run(r, &(tti_run){0});
+    for (size_t i = 0; i < CHANNELS; i++) {
+        double got = t_reference_of(r, y)[i];
+        assert_true(isnan(added[i]) ? isnan(got) : got == fmax(added[i], 0));
+    }
+    T_EQ((int)*t_reference_of(r, y->node->out[1]), 1 << 1 | 1 << 4 | 1 << 7);
+    t_reference_destroy(r);
+    tutti_graph_destroy(g);
+}
+
 T_CASE(joined_moments_are_those_of_all_samples) {
     T_UNUSED;
     enum { N_PARTS = 5, ELEMS = 5, PER_PART = 6 };
@@ -337,6 +367,7 @@ int main(void) {
         cmocka_unit_test(gradient_goes_through_residual_and_activation),
         cmocka_unit_test(running_statistics_are_named_sums_of_rows),
         cmocka_unit_test(a_shard_of_padding_gives_zeros),
+        cmocka_unit_test(nan_stays_behind_a_mask),
         cmocka_unit_test(joined_moments_are_those_of_all_samples),
         cmocka_unit_test(joined_workers_give_what_one_batch_gives),
         cmocka_unit_test(builder_makes_parameters_and_buffers),
