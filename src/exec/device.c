@@ -23,6 +23,7 @@
 
 /* Sets whose batches the host feeds; marks of the steps come first. */
 enum { N_FED = 2, FED_MARK = TTI_MAX_AHEAD, N_MIRRORS = 2 + TTI_MAX_OUT };
+enum { MAX_MOMENTS = 1 << 21 }; /* each is an event of the device */
 
 /* The inputs of one shard in a set. */
 typedef struct fed_shard {
@@ -633,8 +634,8 @@ tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result) {
 /* ---- steps that are timed ---- */
 
 /* At most so many moments in a step: of nodes, joins, sums, copies, and between them. */
-static int most_moments(const tti_exec *x) {
-    int nodes = (x->desc.plan->shard.n_steps + 8) * n_local(x);
+static int64_t most_moments(const tti_exec *x) {
+    int64_t nodes = (int64_t)(x->desc.plan->shard.n_steps + 8) * n_local(x);
     return 2 * nodes + 4 * x->desc.plan->n_buckets + 4 * x->acc.n_waves + 64;
 }
 
@@ -643,7 +644,12 @@ static int most_moments(const tti_exec *x) {
 tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
     tti_exec_device *d = x->device;
     TTI_ASSERT(d->n_begun == d->n_ended && d->n_begun > 0);
-    int n_moments = n_steps * most_moments(x);
+    if (most_moments(x) > MAX_MOMENTS / n_steps)
+        return tti_fail(TUTTI_E_INVALID,
+                        "profile: %d steps of up to %lld moments each are too many; give fewer, or "
+                        "fewer parallel.shards",
+                        n_steps, (long long)most_moments(x));
+    int n_moments = n_steps * (int)most_moments(x);
     TTI_TRY(tti_profile_zero(x, n_moments));
     bool records = d->by_host ? false : tti_profile_records(x);
     TTI_TRY(agree(x, &records));

@@ -202,6 +202,8 @@ def test_profile():
     profile_one("")
     profile_one("plain=1")
     runs.tutti("profile", *JOB, "--trace", "two.json", "--steps", "2", "-n", "2").expect(0)
+    runs.tutti("profile", *JOB, "parallel.shards=64", "train.batch=64", "--steps", "1000").expect(
+        2, "profile: 1000 steps of up to", "give fewer")
     rows = rows_of("two.json")
     for rank in ("rank 0, device 0", "rank 1, device 1"):
         if rows[rank, "sums between workers"].count("sum of gradients by the host") != 2:
