@@ -96,7 +96,20 @@ bool tti_slurm_first_host(const char *list, char *out, size_t n_bytes) {
     return n > 0;
 }
 
-/* Slurm says neither: the first host of the step and a port that differs from job to job. */
+/* The port in text; without one *port stays as it is. */
+static tutti_status read_port(const char *text, int *port) {
+    if (!text) return TUTTI_OK;
+    char *end;
+    long n = strtol(text, &end, 10);
+    if (*end || n < 1 || n > 65535 - AGENT_PORTS)
+        return tti_fail(TUTTI_E_CONFIG, "launch: MASTER_PORT=%.40s: expected a port from 1 to %d",
+                        text, 65535 - AGENT_PORTS);
+    *port = (int)n;
+    return TUTTI_OK;
+}
+
+/* Slurm does not say: the first host of the step and, unless MASTER_PORT is set, a port that
+ * differs from job to job. */
 static tutti_status slurm_place(const environment *env, char *host, size_t n_bytes, int *port) {
     const char *list = look_twice(env, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST");
     const char *job = look(env, "SLURM_JOB_ID");
@@ -107,7 +120,7 @@ static tutti_status slurm_place(const environment *env, char *host, size_t n_byt
                         list ? list : "not set");
     size_t n = strlen(job);
     *port = SLURM_PORT + atoi(n > 4 ? job + n - 4 : job);
-    return TUTTI_OK;
+    return read_port(look(env, "MASTER_PORT"), port);
 }
 
 static tutti_status find_place(const environment *env, const tti_worker_env *worker, char *host,
@@ -120,41 +133,35 @@ static tutti_status find_place(const environment *env, const tti_worker_env *wor
                         "launch: %s, but MASTER_ADDR is not set: where do the ranks meet? Set "
                         "MASTER_ADDR to the host of rank 0 and MASTER_PORT to a free port of it",
                         worker->text);
-    char *end = NULL;
-    long n = text ? strtol(text, &end, 10) : 29500;
-    if (text && (*end || n < 1 || n > 65535 - AGENT_PORTS))
-        return tti_fail(TUTTI_E_CONFIG, "launch: MASTER_PORT=%.40s: expected a port from 1 to %d",
-                        text, 65535 - AGENT_PORTS);
+    *port = 29500;
+    TTI_TRY(read_port(text, port));
     if (strlen(addr) >= n_bytes)
         return tti_fail(TUTTI_E_CONFIG, "launch: MASTER_ADDR=%.40s... is too long", addr);
     snprintf(host, n_bytes, "%s", addr);
-    *port = (int)n;
     return TUTTI_OK;
 }
 
 /* ---- who may come ---- */
 
-/* One line of a file that nobody else can read. */
+static tutti_status fail_token(const char *path, const char *why) {
+    return tti_fail(TUTTI_E_CONFIG, "launch: TUTTI_TOKEN_FILE=%.200s: %s", path, why);
+}
+
+/* One line of a file that nobody else can read; never waits, as a pipe without a writer would. */
 static tutti_status read_token(const char *path, char token[TTI_TOKEN_BYTES]) {
     struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return tti_fail(TUTTI_E_CONFIG, "launch: TUTTI_TOKEN_FILE=%.200s: %s", path,
-                        strerror(errno));
-    bool is_private = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && !(info.st_mode & 077);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) return fail_token(path, strerror(errno));
+    bool is_file = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+    bool is_private = is_file && !(info.st_mode & 077);
     ssize_t n = is_private ? read(fd, token, TTI_TOKEN_BYTES - 1) : 0;
     close(fd);
-    if (!is_private)
-        return tti_fail(TUTTI_E_CONFIG,
-                        "launch: TUTTI_TOKEN_FILE=%.200s can be read by others: chmod 600 it",
-                        path);
+    if (!is_file) return fail_token(path, "that is no file");
+    if (!is_private) return fail_token(path, "it can be read by others: chmod 600 it");
     token[n > 0 ? n : 0] = '\0';
     token[strcspn(token, "\r\n")] = '\0';
     if (strlen(token) >= 16) return TUTTI_OK;
-    return tti_fail(TUTTI_E_CONFIG,
-                    "launch: TUTTI_TOKEN_FILE=%.200s: the first line must have 16 characters or "
-                    "more",
-                    path);
+    return fail_token(path, "the first line must have 16 characters or more");
 }
 
 static tutti_status find_token(const environment *env, const char *host, int port,

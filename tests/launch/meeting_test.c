@@ -40,6 +40,7 @@ static const meeting_case cases[] = {
     {{"PMI_RANK=0", "PMI_SIZE=2"}, "mpi-mpich", ""},
     {{SLURM, "PMIX_RANK=1"}, "mpi-openmpi", ""},
     {{SLURM, "SLURM_STEP_NODELIST=n[07-09],x1", TOKEN}, "tcp", "n07:18456"},
+    {{SLURM, "SLURM_STEP_NODELIST=n[07-09],x1", "MASTER_PORT=77", TOKEN}, "tcp", "n07:77"},
     {{SLURM, "SLURM_STEP_NODELIST=n1", "MASTER_ADDR=n9", "MASTER_PORT=77", TOKEN}, "tcp", "n9:77"},
     {{OMPI, "TUTTI_TRANSPORT=tcp", "MASTER_ADDR=h", "MASTER_PORT=5", TOKEN}, "tcp", "h:5"},
     {{OMPI, "TUTTI_TRANSPORT=mpi"}, "mpi-openmpi", ""},
@@ -114,6 +115,8 @@ T_CASE(refusals) {
     expect_refusal((const char *const[]){PLAIN, "TUTTI_TRANSPORT=pigeon", NULL}, "expected tcp");
     expect_refusal((const char *const[]){PLAIN, "TUTTI_TRANSPORT=mpi", NULL}, "is no launcher of");
     expect_refusal((const char *const[]){SLURM, TOKEN, NULL}, "SLURM_STEP_NODELIST (not set)");
+    expect_refusal((const char *const[]){SLURM, "SLURM_STEP_NODELIST=n1", "MASTER_PORT=x", NULL},
+                   "MASTER_PORT=x: expected a port");
     expect_refusal(
         (const char *const[]){PLAIN, "MASTER_ADDR=h", "TUTTI_TOKEN_FILE=/nowhere/t", NULL},
         "/nowhere/t: No such file");
@@ -134,6 +137,9 @@ T_CASE(token_files) {
     T_EQ(fchmod(fd, 0640), 0);
     expect_refusal(list, "can be read by others");
     close(fd);
+    unlink(path);
+    T_EQ(mkfifo(path, 0600), 0); /* nobody writes: it would be waited for */
+    expect_refusal(list, "that is no file");
     unlink(path);
 }
 
@@ -161,7 +167,7 @@ T_CASE(joining_without_a_launcher) {
     T_EQ(setenv("WORLD_SIZE", "2", 1), 0);
     T_EQ(setenv("MASTER_ADDR", "localhost", 1), 0);
     T_EQ(setenv("MASTER_PORT", "1", 1), 0);
-    T_FAILS(tti_meeting_join(200, &comm), TUTTI_E_TIMEOUT, "for rank 1");
+    T_FAILS(tti_meeting_join(200, &comm), TUTTI_E_TIMEOUT, "for rank 1; only ranks of this host");
     assert_null(comm);
 }
 
