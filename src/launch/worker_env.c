@@ -77,7 +77,9 @@ static int tasks_on_node(const char *list, int i) {
         int n = 0, times = 1, used = 0;
         if (sscanf(list, "%6d%n", &n, &used) != 1 || n < 1) return 0;
         list += used;
-        if (sscanf(list, "(x%6d)%n", &times, &used) == 1) list += used;
+        used = 0;
+        (void)sscanf(list, "(x%6d)%n", &times, &used); /* used: only with its bracket closed */
+        list += used;
         if (i < times) return n;
         i -= times;
         if (*list && *list++ != ',') return 0;

@@ -90,6 +90,13 @@ static const env_case cases[] = {
      0,
      1,
      "Slurm"},
+    {{"SLURM_PROCID=1", "SLURM_NTASKS=10", "SLURM_STEP_ID=0", "SLURM_LOCALID=1", "SLURM_NODEID=1",
+      "SLURM_TASKS_PER_NODE=  4(x1,9"}, /* the bracket is never closed */
+     1,
+     10,
+     0,
+     1,
+     "Slurm"},
     /* the shells of sbatch and salloc are one process each */
     {{"SLURM_PROCID=0", "SLURM_NTASKS=8"}, 0, 1, 0, 1, "single"},
     {{"SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_STEP_ID=4294967291"}, 0, 1, 0, 1, "single"},
