@@ -68,7 +68,7 @@ tutti_status tti_agree_on_job(tutti_comm *comm, const char *yaml) {
     uint64_t n_bytes = strlen(yaml) + 1;
     int rank = tutti_comm_rank(comm);
     TTI_TRY(tutti_comm_broadcast(comm, &n_bytes, sizeof n_bytes, TUTTI_U8, 0));
-    if (n_bytes > MAX_JOB_BYTES)
+    if (n_bytes < 1 || n_bytes > MAX_JOB_BYTES)
         return tti_fail(TUTTI_E_CONFIG, "train: a job of %llu bytes", (unsigned long long)n_bytes);
     char *first = calloc(1, (size_t)n_bytes);
     if (!first) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");

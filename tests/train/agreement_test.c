@@ -39,6 +39,22 @@ T_CASE(jobs_are_compared) {
     for (size_t i = 0; i < TTI_COUNT(table); i++) comm_run(3, agree_on_job, &table[i]);
 }
 
+/* Rank 0 tells of a job of so many bytes that it is none. */
+static const char *hear_of_a_size(tutti_comm *comm, void *arg) {
+    uint64_t n_bytes = *(uint64_t *)arg;
+    if (tutti_comm_rank(comm) == 0)
+        COMM_OK(tutti_comm_broadcast(comm, &n_bytes, sizeof n_bytes, TUTTI_U8, 0));
+    else
+        COMM_FAILS(tti_agree_on_job(comm, yaml), TUTTI_E_CONFIG, "a job of");
+    return NULL;
+}
+
+T_CASE(sizes_are_checked_before_memory_is_taken) {
+    T_UNUSED;
+    uint64_t sizes[] = {0, 1 << 30, UINT64_MAX};
+    for (size_t i = 0; i < TTI_COUNT(sizes); i++) comm_run(2, hear_of_a_size, &sizes[i]);
+}
+
 static const char *agree_on_dir(tutti_comm *comm, void *arg) {
     bool fails = *(bool *)arg;
     char dir[32] = "";
@@ -90,6 +106,7 @@ T_CASE(cores_are_divided_by_those_who_share_them) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_are_compared),
+        cmocka_unit_test(sizes_are_checked_before_memory_is_taken),
         cmocka_unit_test(folders_come_from_rank_0),
         cmocka_unit_test(cores_are_divided_by_those_who_share_them),
     };
