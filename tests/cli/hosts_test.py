@@ -3,6 +3,7 @@ MPICH, several hosts (names of them, and network namespaces where that is allowe
 as on one host, and words for what goes wrong.  What is missing here, MPI or root, is passed over.
 """
 
+import glob
 import os
 import shutil
 import signal
@@ -76,6 +77,32 @@ def test_plain_variables_on_hosts_of_every_division():
             if "params_hash" in rank.out:
                 raise AssertionError("every rank tells the result: " + rank.out)
         runs.same_story(story, run)
+
+
+def checkpoint(run):
+    """The bytes of its last one."""
+    newest = sorted(glob.glob(run + "/checkpoints/step-*"))[-1]
+    return [open(os.path.join(newest, name), "rb").read()
+            for name in ("model.safetensors", "optimizer.safetensors")]
+
+
+def test_state_in_parts_on_hosts():
+    """Sums of which each rank gets a part, parts that come together again, on even hosts and on
+    uneven ones, and where the ranks of one host lie apart."""
+    more = ["parallel.zero=1", "optimizer.name=adamw", "train.clip_norm=1", "train.ema=0.9",
+            "model.hidden=[300, 300]", "train.steps=6", "run.checkpoint_every=-1"]
+    runs.tutti(*runs.small("whole", "parallel.workers=1", *more)).expect(0)
+    story = runs.story("whole")
+    for n_ranks, hosts, algorithm in ((4, "a,a,b,b", "direct"), (4, "a,b,b,b", "direct"),
+                                      (3, "a,b,a", "auto"), (4, "a,b,a,c", "tree")):
+        run = "parts-%d-%s" % (n_ranks, hosts)
+        ended = Ranks(n_ranks, runs.small(run, "parallel.algorithm=" + algorithm, *more),
+                      TUTTI_TEST_HOSTS=hosts).finish()
+        for rank in ended:
+            rank.expect(0)
+        runs.same_story(story, run)
+        if checkpoint("whole") != checkpoint(run):
+            raise AssertionError("the checkpoint of %s is another" % run)
 
 
 def test_jobs_that_differ():
