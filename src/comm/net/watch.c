@@ -27,12 +27,13 @@ static void note_death(net_state *s, int rank) {
 }
 
 /* The descriptors that tell of each other process of this host; what cannot be had is left out. */
-static int open_watches(const net_state *s, struct pollfd *watches, int *ranks) {
+static int open_watches(net_state *s, struct pollfd *watches, int *ranks) {
     int n = 0;
     for (int i = 0; i < s->n_local; i++) {
         int rank = s->rank_of[i], pid = s->peers[rank].pid;
         if (pid == (int)getpid()) continue;
         int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+        if (fd < 0 && errno == ESRCH) note_death(s, rank); /* it met us, and was gone */
         if (fd < 0) continue;
         watches[n] = (struct pollfd){.fd = fd, .events = POLLIN};
         ranks[n++] = rank;
