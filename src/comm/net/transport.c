@@ -168,7 +168,7 @@ static const char *asked_for(const tutti_comm_desc *desc) {
 static const char *tcp_refusal(const tutti_comm_desc *desc) {
     const char *why = asked_for(desc);
     if (!why && !desc->address) why = "no address was given (HOST:PORT)";
-    if (!why && !desc->token && strncmp(desc->address, "unix:", 5) != 0)
+    if (!why && (!desc->token || !*desc->token) && strncmp(desc->address, "unix:", 5) != 0)
         why = "no token was given: who may connect must know a secret";
     return why;
 }

@@ -89,15 +89,30 @@ tutti_status tti_tcp_resolve(const tcp_address *address, int port, tcp_place *ou
     snprintf(service, sizeof service, "%d", port);
     int rc = getaddrinfo(address->host, service, &hints, &list);
     if (rc != 0)
-        return tti_fail(TUTTI_E_CONFIG, "comm_create: no host '%s': %s", address->host,
-                        gai_strerror(rc));
+        return tti_fail(TUTTI_E_CONFIG, "no host '%s': %s", address->host, gai_strerror(rc));
     for (const struct addrinfo *a = list; a && *n < n_max; a = a->ai_next) {
         if (a->ai_addrlen > sizeof out->at) continue;
         out[*n].n_bytes = a->ai_addrlen;
         memcpy(&out[(*n)++].at, a->ai_addr, a->ai_addrlen);
     }
     freeaddrinfo(list);
-    return *n ? TUTTI_OK : tti_fail(TUTTI_E_CONFIG, "comm_create: no host '%s'", address->host);
+    return *n ? TUTTI_OK : tti_fail(TUTTI_E_CONFIG, "no host '%s'", address->host);
+}
+
+/* A name may have been chosen by a process of another user: nothing of it reaches a terminal but
+ * what can be printed. */
+static void unix_text(const tcp_place *place, char *buf, size_t n_bytes) {
+    struct sockaddr_un at;
+    size_t n_head = offsetof(struct sockaddr_un, sun_path) + 1;
+    memcpy(&at, &place->at, sizeof at);
+    if (place->n_bytes <= n_head) {
+        snprintf(buf, n_bytes, "a process of this host");
+        return;
+    }
+    snprintf(buf, n_bytes, "unix:%.*s",
+             (int)TTI_MIN(place->n_bytes - n_head, sizeof at.sun_path - 1), at.sun_path + 1);
+    for (char *c = buf; *c; c++)
+        if (*c < ' ' || *c > '~') *c = '?';
 }
 
 const char *tti_tcp_place_text(const tcp_place *place, char *buf, size_t n_bytes) {
@@ -113,15 +128,7 @@ const char *tti_tcp_place_text(const tcp_place *place, char *buf, size_t n_bytes
         inet_ntop(AF_INET6, &at.sin6_addr, host, sizeof host);
         snprintf(buf, n_bytes, "[%s]:%d", host, ntohs(at.sin6_port));
     } else {
-        struct sockaddr_un at;
-        size_t n_head = offsetof(struct sockaddr_un, sun_path) + 1;
-        memcpy(&at, &place->at, sizeof at);
-        if (place->n_bytes <= n_head)
-            snprintf(buf, n_bytes, "a process of this host");
-        else
-            snprintf(buf, n_bytes, "unix:%.*s",
-                     (int)TTI_MIN(place->n_bytes - n_head, sizeof at.sun_path - 1),
-                     at.sun_path + 1);
+        unix_text(place, buf, n_bytes);
     }
     return buf;
 }

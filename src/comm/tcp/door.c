@@ -1,7 +1,8 @@
 /* door.c - the side that accepts: callers are heard side by side, strangers are sent away.
  *
- * A caller has three seconds to say who it is, and at most 64 are heard at a time, so that a port
- * scanner or a hung process keeps no rank waiting. */
+ * A caller has three seconds to say who it is, and at most 64 are heard at a time: the next one
+ * takes the place of the one that has been silent longest.  So neither a port scanner nor many of
+ * them keep a rank waiting. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -43,15 +44,25 @@ static void note_refusal(door *d, const caller *c, const char *why) {
              tti_tcp_place_text(&c->from, from, sizeof from), why);
 }
 
+static void send_away(door *d, int i, const char *why) {
+    note_refusal(d, &d->callers[i], why);
+    close(d->callers[i].fd);
+    d->callers[i] = d->callers[--d->n_callers];
+}
+
+static void make_room(door *d) {
+    int oldest = 0;
+    for (int i = 1; i < d->n_callers; i++)
+        if (d->callers[i].deadline_ns < d->callers[oldest].deadline_ns) oldest = i;
+    if (d->n_callers == MAX_CALLERS) send_away(d, oldest, "it did not say who it is");
+}
+
 static void greet(door *d) {
     tcp_place from = {.n_bytes = sizeof from.at};
     int fd = accept4(d->listener, (struct sockaddr *)&from.at, &from.n_bytes,
                      SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) return;
-    if (d->n_callers == MAX_CALLERS) {
-        close(fd);
-        return;
-    }
+    make_room(d);
     caller *c = &d->callers[d->n_callers];
     *c =
         (caller){.fd = fd, .deadline_ns = tti_now_ns() + PATIENCE_MS * TTI_NS_PER_MS, .from = from};
@@ -113,6 +124,21 @@ static bool hear(door *d, caller *c) {
     return true;
 }
 
+/* A rank that was let in and has gone: at rank 0 it may come again, as one that is restarted does;
+ * elsewhere there is no door any more by which it could. */
+static tutti_status look_after_ranks(door *d) {
+    if (d->desc->rank != 0) return tti_tcp_check_met(d->desc->n_ranks, d->fds);
+    for (int r = 1; r < d->desc->n_ranks; r++) {
+        if (d->fds[r] < 0 || !tti_tcp_hung_up(d->fds[r])) continue;
+        caller gone = {.fd = d->fds[r], .from = d->places[r]};
+        note_refusal(d, &gone, "a rank that came and went away again");
+        close(d->fds[r]);
+        d->fds[r] = -1;
+        d->wanted[r] = true;
+    }
+    return TUTTI_OK;
+}
+
 static int count_wanted(const door *d) {
     int n = 0;
     for (int r = 0; r < d->desc->n_ranks; r++) n += d->wanted[r];
@@ -135,6 +161,8 @@ static tutti_status fail_missing(const door *d, const char *where) {
         if (d->wanted[r]) tti_str_printf(&names, "%s%d", names.n_bytes ? ", " : "", r);
     if (d->n_refused)
         tti_str_printf(&names, " (%d refused, the last from %s)", d->n_refused, d->refused);
+    if (strncmp(where, "unix:", 5) == 0)
+        tti_str_add(&names, "; only ranks of this host can come there");
     tutti_status st = tti_fail(
         TUTTI_E_TIMEOUT, "comm_create: rank %d waited %d ms at %s for rank%s %s", d->desc->rank,
         d->desc->timeout_ms, where, n == 1 ? "" : "s", tti_str_text(&names));
@@ -148,7 +176,7 @@ tutti_status tti_tcp_admit(const tti_link_desc *desc, int listener, bool *wanted
     tutti_status st = TUTTI_OK;
     if (!d) return tti_fail(TUTTI_E_NOMEM, "comm_create: %zu bytes", sizeof *d);
     *d = (door){.desc = desc, .listener = listener, .wanted = wanted, .fds = fds, .places = places};
-    while (count_wanted(d) > 0) {
+    while (st == TUTTI_OK && count_wanted(d) > 0) {
         if (tti_now_ns() >= deadline_ns) {
             st = fail_missing(d, where);
             break;
@@ -157,6 +185,7 @@ tutti_status tti_tcp_admit(const tti_link_desc *desc, int listener, bool *wanted
         greet(d);
         for (int i = d->n_callers - 1; i >= 0; i--)
             if (hear(d, &d->callers[i])) d->callers[i] = d->callers[--d->n_callers];
+        st = look_after_ranks(d);
     }
     for (int i = 0; i < d->n_callers; i++) close(d->callers[i].fd);
     free(d);

@@ -44,6 +44,13 @@ void tti_tcp_challenge(tcp_challenge *out) {
     fill_nonce(out->nonce);
 }
 
+tutti_status tti_tcp_check_challenge(const tcp_challenge *challenge) {
+    if (challenge->magic == magic && challenge->wire == TCP_WIRE) return TUTTI_OK;
+    return tti_fail(TUTTI_E_MISMATCH,
+                    "what listens there is no rank of tutti, or of another "
+                    "version");
+}
+
 static void sign_hello(const tti_link_desc *desc, const unsigned char *nonce, tcp_hello *hello,
                        unsigned char *mac) {
     tcp_hello plain = *hello;
@@ -65,13 +72,15 @@ void tti_tcp_hello(const tti_link_desc *desc, int to, int port, const tcp_challe
     sign_hello(desc, challenge->nonce, out, out->mac);
 }
 
-/* Why a hello is refused, in answer->text, and the status; TUTTI_OK: it is not. */
+/* Why a hello is refused, in answer->text, and the status; TUTTI_OK: it is not.  *proven: who sent
+ * it knows the token. */
 static tutti_status refuse(const tti_link_desc *desc, const bool *wanted,
-                           const tcp_challenge *challenge, tcp_hello *hello, char *text,
-                           size_t n_bytes) {
+                           const tcp_challenge *challenge, tcp_hello *hello, bool *proven,
+                           char *text, size_t n_bytes) {
     unsigned char mac[TCP_MAC_BYTES];
     const char *job = desc->job ? desc->job : "";
     text[0] = '\0';
+    *proven = false;
     if (hello->magic != magic || hello->wire != TCP_WIRE) {
         snprintf(text, n_bytes, "it speaks another protocol, or is of another version");
         return TUTTI_E_MISMATCH;
@@ -81,6 +90,7 @@ static tutti_status refuse(const tti_link_desc *desc, const bool *wanted,
         snprintf(text, n_bytes, "its token is not that of rank %d", desc->rank);
         return TUTTI_E_CONFIG;
     }
+    *proven = true;
     hello->job[sizeof hello->job - 1] = '\0';
     if (strncmp(hello->job, job, sizeof hello->job - 1) != 0) {
         snprintf(text, n_bytes, "it is of job '%.80s', not '%.80s'", hello->job, job);
@@ -109,8 +119,10 @@ void tti_tcp_judge(const tti_link_desc *desc, const bool *wanted, const tcp_chal
     tcp_hello copy = *hello;
     memset(out, 0, sizeof *out);
     out->magic = magic;
-    out->status = (uint32_t)refuse(desc, wanted, challenge, &copy, out->text, sizeof out->text);
-    sign_answer(desc, hello->nonce, out, out->mac);
+    bool proven;
+    out->status =
+        (uint32_t)refuse(desc, wanted, challenge, &copy, &proven, out->text, sizeof out->text);
+    if (proven) sign_answer(desc, hello->nonce, out, out->mac);
 }
 
 tutti_status tti_tcp_check_answer(const tti_link_desc *desc, const tcp_hello *hello,

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "comm/tcp/tcp.h"
 
-enum { MAX_PLACES = 8, READ_MS = 3000, SLACK_MS = 2000 };
+enum { MAX_PORTS = 64, MAX_PLACES = 8, READ_MS = 3000, SLACK_MS = 2000, RESOLVE_MS = 500 };
 
 /* What rank 0 tells everybody in the end: where the others are, or why it will not be. */
 typedef struct table {
@@ -55,18 +55,31 @@ static tutti_status fail_listen(const meeting *m, int error) {
                     strerror(error));
 }
 
-/* Rank 0: the first port, and of it the first place, that can be had. */
-static tutti_status listen_at_address(meeting *m) {
+/* Rank 0: the first port, and of it the first place, that can be had; *error: why none was. */
+static tutti_status try_to_listen(meeting *m, int *error) {
     tcp_place places[MAX_PLACES];
-    int n, error = 0;
+    int n;
+    *error = 0;
     for (int port = m->address.first; m->listener < 0 && port <= m->address.last; port++) {
         TTI_TRY(tti_tcp_resolve(&m->address, port, places, MAX_PLACES, &n));
         for (int i = 0; i < n && m->listener < 0; i++) {
             m->listener = tti_tcp_listen(&places[i]);
-            if (m->listener < 0 && error != EADDRINUSE) error = errno;
+            if (m->listener < 0 && *error != EADDRINUSE) *error = errno;
             if (m->listener >= 0) tti_tcp_place_text(&places[i], m->s->where, sizeof m->s->where);
         }
     }
+    return TUTTI_OK;
+}
+
+/* A name may not lead anywhere yet: in Kubernetes it does some time after its pod has begun. */
+static tutti_status listen_at_address(meeting *m) {
+    int error = 0;
+    tutti_status st;
+    while ((st = try_to_listen(m, &error)) != TUTTI_OK && tti_now_ns() < m->deadline_ns)
+        tti_sleep_ms(RESOLVE_MS);
+    if (st != TUTTI_OK)
+        return tti_fail(st, "comm_create: rank 0 cannot listen at %s: %s (MASTER_ADDR)",
+                        m->address.text, tutti_last_error());
     return m->listener < 0 ? fail_listen(m, error) : TUTTI_OK;
 }
 
@@ -112,6 +125,7 @@ static tutti_status introduce(meeting *m, int fd, int to) {
         return tti_fail(TUTTI_E_CONFIG, "%s belongs to another user", m->address.text);
     if (!tti_tcp_read(fd, &challenge, sizeof challenge, deadline_ns))
         return tti_fail(TUTTI_E_IO, "what listens there says nothing (%s)", strerror(errno));
+    TTI_TRY(tti_tcp_check_challenge(&challenge));
     if (m->listener < 0) TTI_TRY(listen_beside(m, fd));
     tti_tcp_hello(m->desc, to, m->port, &challenge, &hello);
     if (!tti_tcp_write(fd, &hello, sizeof hello, deadline_ns) ||
@@ -126,43 +140,92 @@ static tutti_status call_once(meeting *m, const tcp_place *place, int to) {
     int fd = tti_tcp_connect(place, deadline_ns);
     if (fd < 0) return tti_fail(TUTTI_E_IO, "%s", strerror(errno));
     tutti_status st = introduce(m, fd, to);
-    if (st == TUTTI_OK)
+    if (st == TUTTI_OK) {
         m->fds[to] = fd;
-    else
-        close(fd);
+        return TUTTI_OK;
+    }
+    close(fd);
+    if (to == 0 && m->listener >= 0 && !m->address.is_unix) {
+        close(m->listener); /* rank 0 may be reached by another interface */
+        m->listener = -1;
+    }
     return st;
 }
 
-/* Until it answers: it may not have come to listening yet.  A wrong token stays wrong. */
-static tutti_status call_rank(meeting *m, const tcp_place *places, int n, int to) {
+/* A rank that is called until it answers. */
+typedef struct callee {
+    int to, n_places;
+    bool one_port;       /* who answers there wrongly is no other job, which has its own */
+    int64_t resolved_ns; /* of rank 0, whose name may come to lead elsewhere; 0: never   */
+    tcp_place places[MAX_PORTS + MAX_PLACES];
+    tutti_status status; /* of the round: the failure that says most, why, and where it was */
     char where[160], why[300];
+} callee;
+
+static void note_failure(callee *c, tutti_status st, const tcp_place *place) {
+    if (st == TUTTI_E_IO && c->status != TUTTI_OK) return; /* an answer says more than none */
+    c->status = st;
+    snprintf(c->why, sizeof c->why, "%s", tutti_last_error());
+    tti_tcp_place_text(place, c->where, sizeof c->where);
+}
+
+/* Where rank 0 is now; nowhere, with the reason, where its name is not known yet. */
+static void resolve_first(meeting *m, callee *c) {
+    int n;
+    if (c->to != 0 ||
+        (c->resolved_ns && tti_now_ns() < c->resolved_ns + RESOLVE_MS * TTI_NS_PER_MS))
+        return;
+    c->n_places = 0;
+    for (int port = m->address.first; port <= m->address.last && c->n_places < MAX_PORTS; port++) {
+        if (tti_tcp_resolve(&m->address, port, c->places + c->n_places, MAX_PLACES, &n)) break;
+        c->n_places += n;
+    }
+    if (c->n_places == 0) {
+        snprintf(c->why, sizeof c->why, "%s", tutti_last_error());
+        snprintf(c->where, sizeof c->where, "%.150s", m->address.text);
+    }
+    c->resolved_ns = tti_now_ns();
+}
+
+/* One try at each place.  A wrong token stays wrong; all else may come right. */
+static tutti_status call_round(meeting *m, callee *c) {
+    TTI_TRY(tti_tcp_check_met(m->desc->n_ranks, m->fds));
+    resolve_first(m, c);
+    c->status = TUTTI_OK;
+    for (int i = 0; i < c->n_places && m->fds[c->to] < 0; i++) {
+        tutti_status st = call_once(m, &c->places[i], c->to);
+        if (st == TUTTI_OK) return TUTTI_OK;
+        note_failure(c, st, &c->places[i]);
+        if (st == TUTTI_E_CONFIG && c->one_port)
+            return tti_fail(st, "comm_create: rank %d at %s: %s", c->to, c->where, c->why);
+    }
+    return TUTTI_OK;
+}
+
+/* Until it answers: it may not have come to listening yet. */
+static tutti_status call_rank(meeting *m, callee *c) {
     int t_ms = 1; /* ranks of one start come almost together */
-    do {
-        for (int i = 0; i < n; i++) {
-            tutti_status st = call_once(m, &places[i], to);
-            if (st == TUTTI_OK) return TUTTI_OK;
-            snprintf(why, sizeof why, "%s", tutti_last_error());
-            tti_tcp_place_text(&places[i], where, sizeof where);
-            if (st == TUTTI_E_CONFIG)
-                return tti_fail(st, "comm_create: rank %d at %s: %s", to, where, why);
-        }
+    for (;;) {
+        TTI_TRY(call_round(m, c));
+        if (m->fds[c->to] >= 0) return TUTTI_OK;
+        if (tti_now_ns() >= m->deadline_ns) break;
         tti_sleep_ms(t_ms);
         t_ms = TTI_MIN(2 * t_ms, (int)TCP_RETRY_MS);
-    } while (tti_now_ns() < m->deadline_ns);
+    }
     return tti_fail(TUTTI_E_TIMEOUT,
                     "comm_create: rank %d tried for %d ms to reach rank %d at %s: %s%s",
-                    m->desc->rank, m->desc->timeout_ms, to, to ? where : m->address.text, why,
-                    to ? "" : "; is rank 0 running, and is this the address of its host?");
+                    m->desc->rank, m->desc->timeout_ms, c->to, c->where, c->why,
+                    c->to ? "" : "; is rank 0 running, and is this the address of its host?");
 }
 
 static tutti_status call_first(meeting *m) {
-    tcp_place places[64 + MAX_PLACES];
-    int n_all = 0, n;
-    for (int port = m->address.first; port <= m->address.last && n_all < 64; port++) {
-        TTI_TRY(tti_tcp_resolve(&m->address, port, places + n_all, MAX_PLACES, &n));
-        n_all += n;
-    }
-    return call_rank(m, places, n_all, 0);
+    callee c = {.one_port = m->address.first == m->address.last};
+    return call_rank(m, &c);
+}
+
+static tutti_status call_at(meeting *m, int to) {
+    callee c = {.to = to, .n_places = 1, .one_port = true, .places = {m->table.places[to]}};
+    return call_rank(m, &c);
 }
 
 /* ---- the two sides ---- */
@@ -187,10 +250,16 @@ static tutti_status gather(meeting *m) {
 }
 
 static tutti_status read_table(meeting *m) {
-    int64_t deadline_ns =
-        m->deadline_ns + SLACK_MS * TTI_NS_PER_MS; /* rank 0 says who is missing */
-    if (!tti_tcp_read(m->fds[0], &m->table, sizeof m->table, deadline_ns))
-        return tti_fail(errno == ETIMEDOUT ? TUTTI_E_TIMEOUT : TUTTI_E_PEER,
+    /* From here on: rank 0 began to wait before it let us in, and says who is missing. */
+    int64_t deadline_ns = tti_now_ns() + (m->desc->timeout_ms + SLACK_MS) * TTI_NS_PER_MS;
+    bool ok = tti_tcp_read(m->fds[0], &m->table, sizeof m->table, deadline_ns);
+    if (!ok && errno == ETIMEDOUT)
+        return tti_fail(TUTTI_E_TIMEOUT,
+                        "comm_create: rank 0 at %s let rank %d in, but did not say within %d ms "
+                        "that all have come",
+                        m->address.text, m->desc->rank, m->desc->timeout_ms);
+    if (!ok)
+        return tti_fail(TUTTI_E_PEER,
                         "comm_create: rank 0 at %s went away before all ranks had come (%s)",
                         m->address.text, strerror(errno));
     m->table.text[sizeof m->table.text - 1] = '\0';
@@ -212,7 +281,7 @@ static tutti_status mesh(meeting *m) {
             return tti_fail(TUTTI_E_INTERNAL, "comm_create: a damaged place of rank %d", r);
         wanted[r] = r > m->desc->rank;
     }
-    for (int r = 1; r < m->desc->rank; r++) TTI_TRY(call_rank(m, &m->table.places[r], 1, r));
+    for (int r = 1; r < m->desc->rank; r++) TTI_TRY(call_at(m, r));
     snprintf(where, sizeof where, "its own port %d", m->port);
     return tti_tcp_admit(m->desc, m->listener, wanted, m->fds, places, where, m->deadline_ns);
 }
@@ -236,7 +305,9 @@ tutti_status tti_tcp_meet(tcp_state *s) {
     if (m.listener >= 0) close(m.listener);
     for (int r = 0; r < s->desc.n_ranks; r++) {
         s->peers[r].fd = m.fds[r];
-        if (m.fds[r] >= 0) tti_tcp_tune(m.fds[r], s->desc.timeout_ms);
+        if (m.fds[r] < 0) continue;
+        tti_tcp_tune(m.fds[r], s->desc.timeout_ms);
+        if (st != TUTTI_OK) (void)tti_tcp_say_cry(s, r, st, tutti_last_error());
     }
     return st;
 }

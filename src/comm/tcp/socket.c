@@ -45,16 +45,32 @@ static bool wait_for(int fd, short events, int64_t deadline_ns) {
     }
 }
 
+/* Calling a port of this host where nobody listens yet can reach the caller itself, when the port
+ * is one of those that callers get; it would then be taken for those who are to listen. */
+static bool is_itself(int fd) {
+    struct sockaddr_storage here = {0}, there = {0};
+    socklen_t n_here = sizeof here, n_there = sizeof there;
+    return getsockname(fd, (struct sockaddr *)&here, &n_here) == 0 && here.ss_family != AF_UNIX &&
+           getpeername(fd, (struct sockaddr *)&there, &n_there) == 0 && n_here == n_there &&
+           memcmp(&here, &there, n_here) == 0;
+}
+
 int tti_tcp_connect(const tcp_place *place, int64_t deadline_ns) {
     int fd = open_socket(place), error = 0;
     socklen_t n = sizeof error;
     if (fd < 0) return -1;
-    if (connect(fd, (const struct sockaddr *)&place->at, place->n_bytes) == 0) return fd;
-    if (errno != EINPROGRESS || !wait_for(fd, POLLOUT, deadline_ns)) return fail_close(fd);
+    int rc = connect(fd, (const struct sockaddr *)&place->at, place->n_bytes);
+    if (rc != 0 && (errno != EINPROGRESS || !wait_for(fd, POLLOUT, deadline_ns)))
+        return fail_close(fd);
     getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n);
-    if (error == 0) return fd;
-    errno = error;
+    if (error == 0 && !is_itself(fd)) return fd;
+    errno = error ? error : ECONNREFUSED;
     return fail_close(fd);
+}
+
+bool tti_tcp_hung_up(int fd) {
+    struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+    return poll(&p, 1, 0) > 0;
 }
 
 static bool may_try_again(void) { return errno == EAGAIN || errno == EWOULDBLOCK; }

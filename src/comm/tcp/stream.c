@@ -140,6 +140,34 @@ tutti_status tti_tcp_pull(tcp_state *s, tti_message *m) {
     return m->done < m->n_bytes && p->gone ? fail_gone(s, m->peer) : TUTTI_OK;
 }
 
+/* Reads to the end of a stream whose other side has hung up: a cry, or that it said nothing. */
+static tutti_status last_word(int rank, int fd) {
+    int64_t at_once_ns = 0;
+    cry_frame cry;
+    char skipped[TCP_IN_BYTES];
+    while (tti_tcp_read(fd, &cry.head, sizeof cry.head, at_once_ns)) {
+        uint64_t n_rest = cry.head.n_bytes;
+        if (cry.head.magic != FRAME_MAGIC) break;
+        if (cry.head.kind == FRAME_CRY) {
+            if (!tti_tcp_read(fd, &cry.status, sizeof cry - sizeof cry.head, at_once_ns)) break;
+            cry.text[sizeof cry.text - 1] = '\0';
+            return tti_fail(TUTTI_E_PEER, "%s", cry.text);
+        }
+        for (size_t n; n_rest > 0; n_rest -= n) {
+            n = (size_t)TTI_MIN(n_rest, (uint64_t)sizeof skipped);
+            if (!tti_tcp_read(fd, skipped, n, at_once_ns)) break;
+        }
+        if (n_rest) break;
+    }
+    return tti_fail(TUTTI_E_PEER, "comm_create: rank %d went away before all ranks had met", rank);
+}
+
+tutti_status tti_tcp_check_met(int n_ranks, const int *fds) {
+    for (int r = 0; r < n_ranks; r++)
+        if (fds[r] >= 0 && tti_tcp_hung_up(fds[r])) return last_word(r, fds[r]);
+    return TUTTI_OK;
+}
+
 /* ---- out ---- */
 
 tutti_status tti_tcp_push(tcp_state *s, tti_message *m) {

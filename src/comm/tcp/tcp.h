@@ -51,7 +51,8 @@ typedef struct tcp_place {
 /* TUTTI_E_CONFIG: not of one of the forms in tutti/comm.h. */
 tutti_status tti_tcp_parse(const char *text, tcp_address *out);
 
-/* Where port (or the name with ".suffix") is; n: how many were found, at most n_max. */
+/* Where port (or the name with ".suffix") is; n: how many were found, at most n_max.
+ * TUTTI_E_CONFIG: nowhere, or nowhere yet. */
 tutti_status tti_tcp_resolve(const tcp_address *address, int port, tcp_place *out, int n_max,
                              int *n);
 
@@ -72,6 +73,9 @@ int tti_tcp_connect(const tcp_place *place, int64_t deadline_ns);
 /* All bytes or nothing: false with errno (ETIMEDOUT, ECONNRESET for an end). */
 bool tti_tcp_read(int fd, void *bytes, size_t n_bytes, int64_t deadline_ns);
 bool tti_tcp_write(int fd, const void *bytes, size_t n_bytes, int64_t deadline_ns);
+
+/* Whether the other end has said its last word, or is gone; what it said can still be read. */
+bool tti_tcp_hung_up(int fd);
 
 /* Options of a connection that stays: no delay, a peer that is silent in death is noticed. */
 void tti_tcp_tune(int fd, int timeout_ms);
@@ -109,11 +113,16 @@ typedef struct tcp_answer {
 } tcp_answer;
 
 void tti_tcp_challenge(tcp_challenge *out);
+
+/* TUTTI_E_MISMATCH: whoever accepted speaks something else. */
+tutti_status tti_tcp_check_challenge(const tcp_challenge *challenge);
+
 void tti_tcp_hello(const tti_link_desc *desc, int to, int port, const tcp_challenge *challenge,
                    tcp_hello *out);
 
 /* The answer to a hello; the status is TUTTI_OK or why it is refused.  wanted: [n_ranks], who may
- * still come. */
+ * still come.  A hello without the token gets an answer without a MAC: there is nothing in it to
+ * guess the token from. */
 void tti_tcp_judge(const tti_link_desc *desc, const bool *wanted, const tcp_challenge *challenge,
                    const tcp_hello *hello, tcp_answer *out);
 
@@ -125,7 +134,8 @@ tutti_status tti_tcp_check_answer(const tti_link_desc *desc, const tcp_hello *he
 
 /* Lets in the ranks that are wanted, one connection each, until all have come or the deadline has
  * passed: fds[r] and places[r] (where r listens) of each, both [n_ranks].  Strangers are refused
- * and do not hold up the others.  TUTTI_E_TIMEOUT names who is missing; where: for texts. */
+ * and do not hold up the others.  At rank 0 a rank that has come and gone may come again; at others
+ * it ends the meeting.  TUTTI_E_TIMEOUT names who is missing; where: for texts. */
 tutti_status tti_tcp_admit(const tti_link_desc *desc, int listener, bool *wanted, int *fds,
                            tcp_place *places, const char *where, int64_t deadline_ns);
 
@@ -164,6 +174,10 @@ tutti_status tti_tcp_pull(tcp_state *s, tti_message *m);
 
 /* Reads what a peer says aside from messages: that it failed, or leaves. */
 tutti_status tti_tcp_listen_aside(tcp_state *s, int rank);
+
+/* While ranks meet: TUTTI_OK, or TUTTI_E_PEER or what was cried, of the first rank that has hung
+ * up.  fds: [n_ranks], -1: none yet. */
+tutti_status tti_tcp_check_met(int n_ranks, const int *fds);
 
 /* Says one of these without waiting; false if there is no room or a message is under way. */
 bool tti_tcp_say_bye(tcp_state *s, int rank);

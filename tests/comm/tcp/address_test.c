@@ -73,6 +73,9 @@ T_CASE(places) {
     T_OK(tti_tcp_parse("unix:abc", &a));
     T_OK(tti_tcp_unix_place(&a, 12, &place));
     assert_string_equal(tti_tcp_place_text(&place, buf, sizeof buf), "unix:abc.12");
+    memcpy((char *)&place.at + 4, "\x1b[2\n\xc3",
+           5); /* what another user's process may be called */
+    assert_string_equal(tti_tcp_place_text(&place, buf, sizeof buf), "unix:a?[2??");
     T_OK(tti_tcp_parse("no-such-host.invalid:5", &a));
     T_FAILS(tti_tcp_resolve(&a, 5, &place, 1, &n), TUTTI_E_CONFIG,
             "no host 'no-such-host.invalid'");

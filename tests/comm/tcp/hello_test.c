@@ -62,6 +62,12 @@ T_CASE(replays_and_changes) {
     tti_tcp_hello(&two, 1, 1234, &first, &hello);
     tti_tcp_judge(&one, all_wanted, &second, &hello, &answer);
     T_EQ(answer.status, TUTTI_E_CONFIG);
+    const unsigned char no_mac[TCP_MAC_BYTES] = {0}; /* nothing to guess a token from */
+    assert_memory_equal(answer.mac, no_mac, sizeof no_mac);
+    T_OK(tti_tcp_check_challenge(&first));
+    first.wire++;
+    T_FAILS(tti_tcp_check_challenge(&first), TUTTI_E_MISMATCH, "or of another version");
+    first.wire--;
     for (size_t i = 0; i < sizeof hello; i++) {
         tcp_hello changed = hello;
         ((unsigned char *)&changed)[i] ^= 1;

@@ -14,20 +14,23 @@ enum { TOKEN_RANKS = 3 };
 
 static char address[64];
 
-/* An address with a port that was free a moment ago. */
-static void choose_address(void) {
+/* An address like this one with a port that was free a moment ago; false: there is none here. */
+static bool choose_address_like(const char *text) {
     tcp_address any;
     tcp_place place;
     int n;
-    T_OK(tti_tcp_parse("127.0.0.1:1", &any));
+    T_OK(tti_tcp_parse(text, &any));
     T_OK(tti_tcp_resolve(&any, 0, &place, 1, &n));
     int fd = tti_tcp_listen(&place);
-    assert_true(fd >= 0);
+    if (fd < 0) return false;
     place.n_bytes = sizeof place.at;
     T_EQ(getsockname(fd, (struct sockaddr *)&place.at, &place.n_bytes), 0);
     tti_tcp_place_text(&place, address, sizeof address);
     close(fd);
+    return true;
 }
+
+static void choose_address(void) { assert_true(choose_address_like("127.0.0.1:1")); }
 
 static tutti_comm_desc desc_of(int rank, int n_ranks, int timeout_ms) {
     return (tutti_comm_desc){.transport = "tcp",
@@ -57,6 +60,7 @@ T_CASE(through_a_port) {
         choose_address();
         t_ranks(n, meet_and_add, NULL);
     }
+    if (choose_address_like("[::1]:1")) t_ranks(3, meet_and_add, NULL);
 }
 
 /* Connects and says nothing, or nonsense, until rank 0 is met. */
@@ -121,6 +125,160 @@ T_CASE(missing_ranks_are_named) {
     T_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_TIMEOUT, "to reach rank 0");
     desc.token = NULL;
     T_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_UNSUPPORTED, "no token was given");
+    desc.token = "";
+    T_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_UNSUPPORTED, "no token was given");
+    desc = desc_of(1, 2, 300);
+    desc.address = "no-such-host.invalid:5"; /* it may come to be one */
+    T_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_TIMEOUT, "no host 'no-such-host.invalid'");
+    desc.rank = 0;
+    T_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_CONFIG, "cannot listen at no-such-host.inv");
+}
+
+/* As many as are heard, and none says a word; what they had of the door goes to who speaks. */
+static const char *wait_behind_the_silent(int rank, int n_ranks, void *arg) {
+    enum { N_SILENT = 64 };
+    tcp_address a;
+    tcp_place place;
+    int fds[N_SILENT], n;
+    if (rank == 0) return meet_and_add(rank, n_ranks, arg);
+    COMM_OK(tti_tcp_parse(address, &a));
+    COMM_OK(tti_tcp_resolve(&a, a.first, &place, 1, &n));
+    for (int i = 0; i < N_SILENT;) {
+        fds[i] = tti_tcp_connect(&place, tti_now_ns() + 1000 * TTI_NS_PER_MS);
+        i += fds[i] >= 0;
+    }
+    usleep(100000);
+    int64_t start_ns = tti_now_ns();
+    const char *failure = meet_and_add(rank, n_ranks, arg);
+    for (int i = 0; i < N_SILENT; i++) close(fds[i]);
+    COMM_TRUE(tti_now_ns() - start_ns < 2000 * TTI_NS_PER_MS);
+    return failure;
+}
+
+T_CASE(the_silent_give_way) {
+    T_UNUSED;
+    choose_address();
+    t_ranks(2, wait_behind_the_silent, NULL);
+}
+
+/* Rank 0 lets this one in as rank; returns the connection, -1: refused. */
+static int be_let_in(int rank, int n_ranks) {
+    tutti_comm_desc d = desc_of(rank, n_ranks, 1000);
+    tti_link_desc desc = {.rank = rank, .n_ranks = n_ranks, .token = d.token, .job = d.job};
+    int64_t deadline_ns = tti_now_ns() + 5000 * TTI_NS_PER_MS;
+    tcp_address a;
+    tcp_place place;
+    tcp_challenge challenge;
+    tcp_hello hello;
+    tcp_answer answer;
+    int n, fd = -1;
+    if (tti_tcp_parse(address, &a) || tti_tcp_resolve(&a, a.first, &place, 1, &n)) return -1;
+    while (fd < 0 && tti_now_ns() < deadline_ns) fd = tti_tcp_connect(&place, deadline_ns);
+    if (fd < 0 || !tti_tcp_read(fd, &challenge, sizeof challenge, deadline_ns)) return -1;
+    tti_tcp_hello(&desc, 0, 1, &challenge, &hello); /* nobody listens at port 1 */
+    if (!tti_tcp_write(fd, &hello, sizeof hello, deadline_ns)) return -1;
+    if (!tti_tcp_read(fd, &answer, sizeof answer, deadline_ns)) return -1;
+    return tti_tcp_check_answer(&desc, &hello, &answer) == TUTTI_OK ? fd : -1;
+}
+
+static const char *come_twice(int rank, int n_ranks, void *arg) {
+    if (rank == 1) {
+        int fd = be_let_in(rank, n_ranks);
+        COMM_TRUE(fd >= 0);
+        close(fd);
+    } else if (rank == 2) {
+        usleep(200000);
+    }
+    return meet_and_add(rank, n_ranks, arg);
+}
+
+T_CASE(a_rank_that_is_restarted_while_the_others_come) {
+    T_UNUSED;
+    choose_address();
+    t_ranks(3, come_twice, NULL);
+}
+
+/* Rank 1 dies when all have come to rank 0, before rank 2 has met it. */
+static const char *meet_a_dead_one(int rank, int n_ranks, void *arg) {
+    (void)arg;
+    tutti_comm *comm;
+    tutti_comm_desc desc = desc_of(rank, n_ranks, 20000);
+    int64_t start_ns = tti_now_ns();
+    char byte;
+    if (rank == 1) {
+        int fd = be_let_in(rank, n_ranks);
+        COMM_TRUE(fd >= 0 && tti_tcp_read(fd, &byte, 1, start_ns + 10000 * TTI_NS_PER_MS));
+        usleep(100000);
+        close(fd);
+        return NULL;
+    }
+    COMM_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_PEER, "rank 1 died");
+    COMM_TRUE(tti_now_ns() - start_ns < 5000 * TTI_NS_PER_MS);
+    return NULL;
+}
+
+T_CASE(a_rank_that_dies_while_the_others_meet) {
+    T_UNUSED;
+    choose_address();
+    t_ranks(3, meet_a_dead_one, NULL);
+}
+
+/* Rank 0 lets rank 1 in and says nothing more. */
+static const char *be_let_in_and_forgotten(int rank, int n_ranks, void *arg) {
+    (void)arg;
+    tutti_comm *comm;
+    tutti_comm_desc d = desc_of(rank, n_ranks, 200);
+    if (rank == 1) {
+        COMM_FAILS(tutti_comm_create(&d, &comm), TUTTI_E_TIMEOUT, "let rank 1 in, but did not say");
+        return NULL;
+    }
+    tti_link_desc desc = {.n_ranks = n_ranks, .token = d.token, .job = d.job};
+    bool wanted[2] = {false, true};
+    int fds[2] = {-1, -1}, n;
+    tcp_address a;
+    tcp_place places[2];
+    COMM_OK(tti_tcp_parse(address, &a));
+    COMM_OK(tti_tcp_resolve(&a, a.first, places, 1, &n));
+    int listener = tti_tcp_listen(&places[0]);
+    int64_t deadline_ns = tti_now_ns() + 10000 * TTI_NS_PER_MS;
+    COMM_OK(tti_tcp_admit(&desc, listener, wanted, fds, places, "here", deadline_ns));
+    while (!tti_tcp_hung_up(fds[1]) && tti_now_ns() < deadline_ns) usleep(1000);
+    close(fds[1]);
+    close(listener);
+    return NULL;
+}
+
+T_CASE(a_rank_0_that_falls_silent) {
+    T_UNUSED;
+    choose_address();
+    t_ranks(2, be_let_in_and_forgotten, NULL);
+}
+
+/* The first port of the range belongs to another job, of people with another token. */
+static const char *share_a_range(int index, int n, void *arg) {
+    (void)n;
+    (void)arg;
+    tutti_comm *comm;
+    char range[80];
+    int first = atoi(strrchr(address, ':') + 1);
+    tutti_comm_desc desc = desc_of(index ? index - 1 : 0, 2, index ? 10000 : 1500);
+    if (index == 0) {
+        desc.token = "another of sixteen";
+        COMM_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_TIMEOUT, "its token is not");
+        return NULL;
+    }
+    usleep(200000 * (useconds_t)index);
+    snprintf(range, sizeof range, "127.0.0.1:%d-%d", first, TTI_MIN(first + 9, 65535));
+    desc.address = range;
+    COMM_OK(tutti_comm_create(&desc, &comm));
+    tutti_comm_destroy(comm);
+    return NULL;
+}
+
+T_CASE(a_port_of_others_in_the_range) {
+    T_UNUSED;
+    choose_address();
+    t_ranks(3, share_a_range, NULL);
 }
 
 T_CASE(a_taken_port) {
@@ -206,9 +364,17 @@ T_CASE(partings) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(through_a_port),          cmocka_unit_test(strangers_hold_nobody_up),
-        cmocka_unit_test(missing_ranks_are_named), cmocka_unit_test(a_taken_port),
-        cmocka_unit_test(a_wrong_token),           cmocka_unit_test(partings),
+        cmocka_unit_test(through_a_port),
+        cmocka_unit_test(strangers_hold_nobody_up),
+        cmocka_unit_test(missing_ranks_are_named),
+        cmocka_unit_test(the_silent_give_way),
+        cmocka_unit_test(a_rank_that_is_restarted_while_the_others_come),
+        cmocka_unit_test(a_rank_that_dies_while_the_others_meet),
+        cmocka_unit_test(a_rank_0_that_falls_silent),
+        cmocka_unit_test(a_port_of_others_in_the_range),
+        cmocka_unit_test(a_taken_port),
+        cmocka_unit_test(a_wrong_token),
+        cmocka_unit_test(partings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
