@@ -165,6 +165,13 @@ static tutti_status resume(session *s) {
     return tti_exec_check_params(s->exec, (uint64_t)s->state.step);
 }
 
+/* How gradients are added between workers, as far as it is worth telling. */
+static const char *way_of(const session *s) {
+    if (!s->desc->server) return tti_exec_way(s->exec);
+    return is_async(s) ? "not made: a parameter server takes each gradient"
+                       : "by a parameter server";
+}
+
 static tutti_status prepare(session *s) {
     const tti_session_desc *d = s->desc;
     const tti_worker_desc worker = {.comm = is_async(s) ? NULL : d->comm,
@@ -179,7 +186,9 @@ static tutti_status prepare(session *s) {
     TTI_TRY(make_loader(s));
     if (is_async(s) && d->rank == 0) TTI_TRY(tti_arrivals_open(s->b, d->run_dir, &s->arrivals));
     tti_times_init(&s->times, d->comm, s->state.step);
-    s->reporter.way = tti_exec_way(s->exec);
+    s->reporter.way = way_of(s);
+    /* Worker 0 has told the server what was loaded; the others may evaluate with it. */
+    if (is_async(s) && d->comm) TTI_TRY(tutti_comm_barrier(d->comm));
     return tti_reporter_start(&s->reporter, tti_exec_memory_use(s->exec), s->state.step);
 }
 
