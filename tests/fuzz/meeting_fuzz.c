@@ -65,10 +65,22 @@ static void read_stream(const uint8_t *data, size_t size) {
     free(peers);
 }
 
+/* The last word of a peer that has hung up while ranks meet: it is gone, whatever it says. */
+static void hear_last_word(const uint8_t *data, size_t size) {
+    int pair[2];
+    TTI_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
+    (void)send(pair[1], data, TTI_MIN(size, (size_t)60000), MSG_DONTWAIT | MSG_NOSIGNAL);
+    TTI_ASSERT(tti_tcp_check_met(1, pair) == TUTTI_OK);
+    close(pair[1]);
+    TTI_ASSERT(tti_tcp_check_met(1, pair) == TUTTI_E_PEER);
+    close(pair[0]);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     read_texts(data, size);
     judge_hello(data, size);
     read_stream(data, size);
+    hear_last_word(data, size);
     return 0;
 }

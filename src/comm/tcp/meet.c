@@ -251,7 +251,8 @@ static tutti_status gather(meeting *m) {
 
 static tutti_status read_table(meeting *m) {
     /* From here on: rank 0 began to wait before it let us in, and says who is missing. */
-    int64_t deadline_ns = tti_now_ns() + (m->desc->timeout_ms + SLACK_MS) * TTI_NS_PER_MS;
+    int64_t t_ms = (int64_t)m->desc->timeout_ms + SLACK_MS,
+            deadline_ns = tti_now_ns() + t_ms * TTI_NS_PER_MS;
     bool ok = tti_tcp_read(m->fds[0], &m->table, sizeof m->table, deadline_ns);
     if (!ok && errno == ETIMEDOUT)
         return tti_fail(TUTTI_E_TIMEOUT,
