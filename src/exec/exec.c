@@ -310,7 +310,7 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
     return (tti_exec_memory){.params = flat,
                              .states = state_bytes(x) * (size_t)x->desc.plan->n_states,
                              .ema = keeper(x)->ema ? state_bytes(x) : 0,
-                             .grads = flat * (size_t)x->acc.n_buffers,
+                             .grads = flat * (size_t)x->acc.n_buffers + (x->wire ? flat / 2 : 0),
                              .arena = x->arena_bytes * (size_t)x->n_in_flight,
                              .device_peak = n_peak};
 }

@@ -208,7 +208,7 @@ typedef struct tti_exec_memory {
 tti_exec_memory tti_exec_memory_use(const tti_exec *exec);
 
 /* The same before there is a worker: for rank of n_ranks, from plan, backend, n_shards, n_lanes,
- * zero and ema of desc. */
+ * zero, ema, fast and wire of desc. */
 tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ranks,
                                   tti_exec_memory *out);
 

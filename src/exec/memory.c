@@ -17,6 +17,7 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
     int last = tti_shard_first(rank + 1, n_ranks, desc->n_shards);
     int n_in_flight = count_in_flight(desc, last - first);
     size_t flat = plan->n_flat * sizeof(float);
+    bool rounds = desc->fast && n_ranks > 1 && desc->wire != TUTTI_F32 && !desc->backend->device;
     tti_accumulation acc;
     TTI_TRY(tti_accumulation_init(&acc, first, last, TTI_MIN(n_in_flight, TTI_MAX_LANES)));
     tti_share share;
@@ -26,7 +27,7 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
         .params = flat,
         .states = state * (size_t)plan->n_states,
         .ema = desc->ema > 0 ? state : 0,
-        .grads = flat * (size_t)acc.n_buffers,
+        .grads = flat * (size_t)acc.n_buffers + (rounds ? flat / 2 : 0),
         .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes) * (size_t)n_in_flight};
     tti_accumulation_fini(&acc);
     tti_share_fini(&share);

@@ -7,6 +7,7 @@
 #include "exec/exec.h"
 #include "exec/instance.h"
 #include "train/blueprint.h"
+#include "train/worker_exec.h"
 #include "tutti/train.h"
 
 static double mib(size_t n_bytes) { return (double)n_bytes / 1048576.0; }
@@ -49,15 +50,10 @@ static tutti_status print_server(tti_str *out, const tti_blueprint *b, const tti
 
 /* What one worker takes, the first one. */
 static tutti_status print_worker(tti_str *out, const tti_blueprint *b) {
-    const tti_job_config *c = &b->config;
     tti_core_share share;
     tti_cores_share(0, b->n_workers, &share);
-    const tti_exec_desc desc = {.plan = b->plan,
-                                .backend = b->devices.backend,
-                                .n_shards = b->n_shards,
-                                .n_lanes = share.n_threads,
-                                .zero = c->parallel.zero > 0,
-                                .ema = c->train.ema};
+    tti_exec_desc desc = tti_worker_exec_desc(b);
+    desc.n_lanes = share.n_threads;
     tti_exec_memory m;
     if (has_server(b)) return print_server(out, b, &desc);
     TTI_TRY(tti_exec_memory_plan(&desc, 0, b->n_workers, &m));

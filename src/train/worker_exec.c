@@ -11,8 +11,7 @@ static tutti_dtype wire_dtype(const char *compress) {
     return strcmp(compress, "f16") == 0 ? TUTTI_F16 : TUTTI_F32;
 }
 
-/* What does not depend on who computes. */
-static tti_exec_desc desc_of(const tti_blueprint *b) {
+tti_exec_desc tti_worker_exec_desc(const tti_blueprint *b) {
     const tti_job_config *c = &b->config;
     double auto_beta2 = tti_optimizer_find(c->optimizer.name)->beta2;
     double beta2 = c->optimizer.beta2 < 0 ? auto_beta2 : c->optimizer.beta2;
@@ -46,7 +45,7 @@ tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_des
     int place = devices->n ? worker->local_rank % devices->n : 0;
     tti_core_share share;
     tti_cores_share(worker->local_rank, worker->local_n_ranks, &share);
-    tti_exec_desc desc = desc_of(b);
+    tti_exec_desc desc = tti_worker_exec_desc(b);
     desc.device = (tti_device_desc){.index = devices->n ? devices->index[place] : 0,
                                     .tf32 = strcmp(c->train.precision, "tf32") == 0,
                                     .exact = strcmp(c->parallel.mode, "exact") == 0};
@@ -61,7 +60,7 @@ tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_des
 tutti_status tti_worker_server_create(const tti_blueprint *b, const tti_arrival *replay,
                                       int64_t n_replay, tti_server **out) {
     const tti_job_config *c = &b->config;
-    tti_server_desc desc = {.exec = desc_of(b),
+    tti_server_desc desc = {.exec = tti_worker_exec_desc(b),
                             .n_workers = b->n_workers,
                             .staleness = c->parallel.staleness,
                             .timeout_ms = (int)c->parallel.timeout_ms,

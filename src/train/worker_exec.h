@@ -11,6 +11,9 @@ typedef struct tti_worker_desc {
     tti_server *server;            /* borrowed; NULL: it makes the update itself */
 } tti_worker_desc;
 
+/* What the job says of computing and does not depend on who computes; borrows from blueprint. */
+tti_exec_desc tti_worker_exec_desc(const tti_blueprint *blueprint);
+
 /* Collective.  On success *out is owned by the caller. */
 tutti_status tti_worker_exec_create(const tti_blueprint *blueprint, const tti_worker_desc *worker,
                                     tti_exec **out);

@@ -162,6 +162,7 @@ static const char *compare_memory(crew *c, tti_exec *exec, int rank) {
     COMM_TRUE(fabs((double)used.ema - share) <= block);
     COMM_TRUE(fabs((double)used.states - 2 * share) <= 2 * block);
     COMM_TRUE(used.params == c->plan->n_flat * sizeof(float));
+    COMM_TRUE(used.grads % used.params == (desc.wire == TUTTI_F32 ? 0 : used.params / 2));
     return NULL;
 }
 
@@ -175,6 +176,13 @@ T_CASE(memory_is_as_planned) {
             crew_run(&c);
             crew_fini(&c);
         }
+    crew c = new_crew("adamw", 1 << 16, 2, false); /* gradients as they travel, too */
+    c.exec.fast = true;
+    c.exec.wire = TUTTI_BF16;
+    c.exec.ema = 0.5;
+    c.fn = compare_memory;
+    crew_run(&c);
+    crew_fini(&c);
 }
 
 /* A parameter that was changed behind its owner's back is found with the next step. */
