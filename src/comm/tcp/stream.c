@@ -24,13 +24,6 @@ typedef struct cry_frame {
 
 enum { FRAME_MAGIC = 0x4d465454 };
 
-static tutti_status fail_gone(const tcp_state *s, int rank) {
-    if (s->peers[rank].bye)
-        return tti_fail(TUTTI_E_PEER, "comm: rank %d waits for rank %d, which left the group",
-                        s->desc.rank, rank);
-    return tti_fail(TUTTI_E_PEER, "comm: rank %d died: its connection ended without a word", rank);
-}
-
 /* ---- in ---- */
 
 /* Reads what is there into the empty part of the buffer. */
@@ -68,7 +61,7 @@ static tutti_status take_frames(tcp_state *s, int rank) {
     frame head;
     cry_frame cry;
     while (!p->has_header && peek(p, &head, sizeof head)) {
-        if (head.magic != FRAME_MAGIC)
+        if (head.magic != FRAME_MAGIC || head.kind < FRAME_DATA || head.kind > FRAME_BYE)
             return tti_fail(TUTTI_E_INTERNAL, "comm: rank %d sends what is no frame", rank);
         if (head.kind == FRAME_CRY) {
             if (!take(p, &cry, sizeof cry)) return TUTTI_OK;
@@ -94,6 +87,17 @@ tutti_status tti_tcp_listen_aside(tcp_state *s, int rank) {
     if (p->has_header || p->fd < 0) return TUTTI_OK;
     fill(p);
     return take_frames(s, rank);
+}
+
+/* Of a rank that has gone.  One that fails in the middle of a message cannot say why; whom it has
+ * heard of has told this rank too. */
+static tutti_status fail_gone(tcp_state *s, int rank) {
+    for (int r = 0; r < s->desc.n_ranks && !s->peers[rank].bye; r++)
+        if (r != rank) TTI_TRY(tti_tcp_listen_aside(s, r));
+    if (s->peers[rank].bye)
+        return tti_fail(TUTTI_E_PEER, "comm: rank %d waits for rank %d, which left the group",
+                        s->desc.rank, rank);
+    return tti_fail(TUTTI_E_PEER, "comm: rank %d died: its connection ended without a word", rank);
 }
 
 static tutti_status fail_size(const tcp_state *s, const tti_message *m) {

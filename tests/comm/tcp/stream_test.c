@@ -1,0 +1,99 @@
+/* stream_test.c - what a rank hears of others beside its messages: who is to blame, and nonsense.
+ */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "comm/tcp/tcp.h"
+#include "t.h"
+
+enum { N_RANKS = 3 };
+
+/* Rank 0, and what each other rank has of its connection to it. */
+typedef struct group {
+    tcp_state here, there[N_RANKS];
+} group;
+
+static void begin(group *g) {
+    memset(g, 0, sizeof *g);
+    g->here.desc = (tti_link_desc){.rank = 0, .n_ranks = N_RANKS};
+    g->here.peers = calloc(N_RANKS, sizeof *g->here.peers);
+    assert_non_null(g->here.peers);
+    g->here.peers[0].fd = -1;
+    for (int r = 1; r < N_RANKS; r++) {
+        int pair[2];
+        T_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+        g->here.peers[r].fd = pair[0];
+        g->there[r].desc = (tti_link_desc){.rank = r, .n_ranks = N_RANKS};
+        g->there[r].peers = calloc(N_RANKS, sizeof *g->there[r].peers);
+        assert_non_null(g->there[r].peers);
+        g->there[r].peers[0].fd = pair[1];
+    }
+}
+
+static void hang_up(group *g, int rank) {
+    if (g->there[rank].peers[0].fd >= 0) close(g->there[rank].peers[0].fd);
+    g->there[rank].peers[0].fd = -1;
+}
+
+static void end(group *g) {
+    for (int r = 1; r < N_RANKS; r++) {
+        hang_up(g, r);
+        close(g->here.peers[r].fd);
+        free(g->there[r].peers);
+    }
+    free(g->here.peers);
+}
+
+static tutti_status wait_for_rank_1(group *g) {
+    char bytes[64];
+    tti_message m = {.peer = 1, .in = bytes, .n_bytes = sizeof bytes};
+    tutti_status st = TUTTI_OK;
+    for (int i = 0; i < 5 && st == TUTTI_OK; i++) st = tti_tcp_pull(&g->here, &m);
+    return st;
+}
+
+/* Rank 1 broke off in the middle of a message, since rank 2 had failed. */
+T_CASE(the_first_cause_is_told) {
+    T_UNUSED;
+    group g;
+    begin(&g);
+    assert_true(tti_tcp_say_cry(&g.there[2], 0, TUTTI_E_IO, "rank 2 failed: the disk is full"));
+    hang_up(&g, 1);
+    T_FAILS(wait_for_rank_1(&g), TUTTI_E_IO, "rank 2 failed: the disk is full");
+    end(&g);
+    begin(&g);
+    hang_up(&g, 1);
+    T_FAILS(wait_for_rank_1(&g), TUTTI_E_PEER, "rank 1 died");
+    end(&g);
+    begin(&g);
+    assert_true(tti_tcp_say_bye(&g.there[1], 0));
+    hang_up(&g, 1);
+    T_FAILS(wait_for_rank_1(&g), TUTTI_E_PEER, "rank 1, which left the group");
+    end(&g);
+}
+
+T_CASE(what_is_no_frame) {
+    T_UNUSED;
+    static const uint32_t kinds[] = {0, 4, UINT32_MAX};
+    for (size_t i = 0; i < TTI_COUNT(kinds); i++) {
+        group g;
+        begin(&g);
+        char bytes[64] = {0};
+        tti_message m = {.peer = 0, .out = bytes, .n_bytes = sizeof bytes};
+        unsigned char frame[80];
+        T_OK(tti_tcp_push(&g.there[1], &m)); /* a right one, to be changed */
+        T_EQ(read(g.here.peers[1].fd, frame, sizeof frame), (ssize_t)sizeof frame);
+        memcpy(frame + 4, &kinds[i], sizeof kinds[i]);
+        T_EQ(write(g.there[1].peers[0].fd, frame, sizeof frame), (ssize_t)sizeof frame);
+        T_FAILS(wait_for_rank_1(&g), TUTTI_E_INTERNAL, "rank 1 sends what is no frame");
+        end(&g);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_cause_is_told),
+        cmocka_unit_test(what_is_no_frame),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
