@@ -415,8 +415,8 @@ static bool are_alike(const float *a, const float *b, int64_t n_channels) {
     return a[0] == b[0];
 }
 
-/* Leaves the state with the totals or without. */
-static bool totals_win(conv_state *s, const tti_node *node, tti_dnn_plan *plan) {
+/* measured: the node ran without them; it does not where memory is short. */
+static bool totals_win(conv_state *s, const tti_node *node, tti_dnn_plan *plan, bool *measured) {
     size_t n = (size_t)(2 * s->conv.o + 1);
     float *stats = malloc(2 * n * sizeof *stats);
     stats_trial t;
@@ -426,7 +426,8 @@ static bool totals_win(conv_state *s, const tti_node *node, tti_dnn_plan *plan) 
     float with = win ? trial_run(s, &t, stats) : 0;
     s->with_totals = NULL;
     place(s);
-    float without = win ? trial_run(s, &t, stats + n) : 0;
+    float without = win ? trial_run(s, &t, stats + n) : __builtin_inff();
+    *measured = without < __builtin_inff();
     win = win && with < without && are_alike(stats, stats + n, s->conv.o);
     trial_release(&t);
     free(stats);
@@ -440,7 +441,7 @@ static bool known_to_win(conv_state *s, const tti_node *node, tti_dnn_plan *plan
     tti_str key = {0};
     char name[40];
     size_t n = 0;
-    bool win = false;
+    bool win = false, measured = false;
     if (!g) return false;
     make_graph(s, g);
     add_totals(s, g);
@@ -451,8 +452,8 @@ static bool known_to_win(conv_state *s, const tti_node *node, tti_dnn_plan *plan
     if (!key.failed) {
         snprintf(name, sizeof name, "conv-%016llx", (unsigned long long)tti_hash_name(key.text));
         char *told = tti_cuda_cache_read(name, key.text, &n);
-        win = told && n > 0 ? told[0] == 'y' : totals_win(s, node, plan);
-        if (!told) tti_cuda_cache_write(name, key.text, win ? "y" : "n", 1);
+        win = told && n > 0 ? told[0] == 'y' : totals_win(s, node, plan, &measured);
+        if (measured) tti_cuda_cache_write(name, key.text, win ? "y" : "n", 1);
         free(told);
     }
     tti_str_free(&key);
