@@ -99,6 +99,14 @@ tutti_status tti_tcp_resolve(const tcp_address *address, int port, tcp_place *ou
     return *n ? TUTTI_OK : tti_fail(TUTTI_E_CONFIG, "no host '%s'", address->host);
 }
 
+void tti_tcp_set_port(tcp_place *place, int port) {
+    struct sockaddr_in six_or_four; /* the port is at the same place in both */
+    if (place->at.ss_family != AF_INET && place->at.ss_family != AF_INET6) return;
+    memcpy(&six_or_four, &place->at, sizeof six_or_four);
+    six_or_four.sin_port = htons((uint16_t)port);
+    memcpy(&place->at, &six_or_four, sizeof six_or_four);
+}
+
 /* A name may have been chosen by a process of another user: nothing of it reaches a terminal but
  * what can be printed. */
 static void unix_text(const tcp_place *place, char *buf, size_t n_bytes) {

@@ -4,7 +4,6 @@
  * takes the place of the one that has been silent longest.  So neither a port scanner nor many of
  * them keep a rank waiting. */
 #include <errno.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,17 +78,7 @@ static void greet(door *d) {
 /* Where a rank that has proven itself listens: the address it came from, its own port. */
 static tcp_place place_of(const caller *c) {
     tcp_place place = c->from;
-    if (place.at.ss_family == AF_INET) {
-        struct sockaddr_in at;
-        memcpy(&at, &place.at, sizeof at);
-        at.sin_port = htons((uint16_t)c->hello.port);
-        memcpy(&place.at, &at, sizeof at);
-    } else if (place.at.ss_family == AF_INET6) {
-        struct sockaddr_in6 at;
-        memcpy(&at, &place.at, sizeof at);
-        at.sin6_port = htons((uint16_t)c->hello.port);
-        memcpy(&place.at, &at, sizeof at);
-    }
+    tti_tcp_set_port(&place, c->hello.port);
     return place;
 }
 

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "comm/tcp/tcp.h"
 
-enum { MAX_PORTS = 64, MAX_PLACES = 8, READ_MS = 3000, SLACK_MS = 2000, RESOLVE_MS = 500 };
+enum { MAX_PORTS = 64, MAX_PLACES = 8, READ_MS = 3000, SLACK_MS = 2000, RESOLVE_MS = 1000 };
 
 /* What rank 0 tells everybody in the end: where the others are, or why it will not be. */
 typedef struct table {
@@ -92,9 +92,7 @@ static tutti_status listen_beside(meeting *m, int fd) {
     } else {
         if (getsockname(fd, (struct sockaddr *)&place.at, &place.n_bytes) != 0)
             return tti_fail(TUTTI_E_IO, "comm_create: getsockname: %s", strerror(errno));
-        memcpy(&six_or_four, &place.at, sizeof six_or_four);
-        six_or_four.sin_port = 0; /* at the same place in both families */
-        memcpy(&place.at, &six_or_four, sizeof six_or_four);
+        tti_tcp_set_port(&place, 0);
     }
     m->listener = tti_tcp_listen(&place);
     if (m->listener < 0 && errno == EADDRINUSE && m->address.is_unix)
@@ -171,15 +169,19 @@ static void note_failure(callee *c, tutti_status st, const tcp_place *place) {
 
 /* Where rank 0 is now; nowhere, with the reason, where its name is not known yet. */
 static void resolve_first(meeting *m, callee *c) {
-    int n;
+    tcp_place found[MAX_PLACES];
+    int n = 0;
     if (c->to != 0 ||
         (c->resolved_ns && tti_now_ns() < c->resolved_ns + RESOLVE_MS * TTI_NS_PER_MS))
         return;
     c->n_places = 0;
-    for (int port = m->address.first; port <= m->address.last && c->n_places < MAX_PORTS; port++) {
-        if (tti_tcp_resolve(&m->address, port, c->places + c->n_places, MAX_PLACES, &n)) break;
-        c->n_places += n;
-    }
+    /* One question to the name service, however many ports. */
+    (void)tti_tcp_resolve(&m->address, m->address.first, found, MAX_PLACES, &n);
+    for (int port = m->address.first; port <= m->address.last && c->n_places < MAX_PORTS; port++)
+        for (int i = 0; i < n; i++) {
+            c->places[c->n_places] = found[i];
+            tti_tcp_set_port(&c->places[c->n_places++], port);
+        }
     if (c->n_places == 0) {
         snprintf(c->why, sizeof c->why, "%s", tutti_last_error());
         snprintf(c->where, sizeof c->where, "%.150s", m->address.text);

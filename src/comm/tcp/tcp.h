@@ -56,6 +56,9 @@ tutti_status tti_tcp_parse(const char *text, tcp_address *out);
 tutti_status tti_tcp_resolve(const tcp_address *address, int port, tcp_place *out, int n_max,
                              int *n);
 
+/* Changes the port of a place; one of "unix:" has none. */
+void tti_tcp_set_port(tcp_place *place, int port);
+
 /* The place of rank's own listener at a "unix:" address. */
 tutti_status tti_tcp_unix_place(const tcp_address *address, int rank, tcp_place *out);
 

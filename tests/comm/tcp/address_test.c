@@ -66,10 +66,18 @@ T_CASE(places) {
     expect_place("127.0.0.1:5-9", 7, "127.0.0.1:7");
     expect_place("[::1]:5", 5, "[::1]:5");
     expect_place("unix:abc", 0, "unix:abc");
+    static const char *const changed[][2] = {
+        {"127.0.0.1:5", "127.0.0.1:65535"}, {"[::1]:5", "[::1]:65535"}, {"unix:abc", "unix:abc"}};
     tcp_address a;
     tcp_place place;
     char buf[160];
     int n;
+    for (size_t i = 0; i < TTI_COUNT(changed); i++) {
+        T_OK(tti_tcp_parse(changed[i][0], &a));
+        T_OK(tti_tcp_resolve(&a, a.first, &place, 1, &n));
+        tti_tcp_set_port(&place, 65535);
+        assert_string_equal(tti_tcp_place_text(&place, buf, sizeof buf), changed[i][1]);
+    }
     T_OK(tti_tcp_parse("unix:abc", &a));
     T_OK(tti_tcp_unix_place(&a, 12, &place));
     assert_string_equal(tti_tcp_place_text(&place, buf, sizeof buf), "unix:abc.12");
