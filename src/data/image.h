@@ -43,8 +43,8 @@ typedef struct tti_image_head {
  * more pixels than so few bytes can hold; TUTTI_E_UNSUPPORTED if this build lacks the library. */
 tutti_status tti_image_read_head(const tti_blob *blob, tti_image_head *out);
 
-/* Decodes at least the rows of box (in the picture as shown), and only them where that is faster:
- * *out is the whole picture, pixels outside of the rows of box may be anything.  Grey becomes RGB,
+/* Decodes at least box (in the picture as shown), and little more where that is faster: *out is the
+ * whole picture, pixels outside of box may be anything.  Grey becomes RGB,
  * alpha is dropped, CMYK is converted as PIL does, the picture is turned upright.  head is what
  * tti_image_read_head gave.  A damaged file is TUTTI_E_DATA. */
 tutti_status tti_image_decode(const tti_blob *blob, const tti_image_head *head, const tti_box *box,
@@ -53,9 +53,10 @@ tutti_status tti_image_decode(const tti_blob *blob, const tti_image_head *head, 
 /* The orientation in the EXIF data of a JPEG, 1 where there is none or it is damaged. */
 int tti_exif_orientation(const uint8_t *bytes, size_t n_bytes);
 
-/* The two decoders: rows first .. last-1 of the picture as stored, into rgb [H,W,3]. */
+/* The two decoders: at least the box, or rows first .. last-1, of the picture as stored, into its
+ * place of rgb [H,W,3]. */
 tutti_status tti_jpeg_read_head(const tti_blob *blob, int64_t *h, int64_t *w);
-tutti_status tti_jpeg_decode(const tti_blob *blob, int64_t first, int64_t last, tti_buffer *row,
+tutti_status tti_jpeg_decode(const tti_blob *blob, const tti_box *box, tti_buffer *row,
                              uint8_t *rgb);
 tutti_status tti_png_read_head(const tti_blob *blob, int64_t *h, int64_t *w);
 tutti_status tti_png_decode(const tti_blob *blob, int64_t first, int64_t last, tti_buffer *row,

@@ -57,12 +57,14 @@ static void turn(const uint8_t *stored, int orientation, const tti_image *shown,
 tutti_status tti_image_decode(const tti_blob *blob, const tti_image_head *head, const tti_box *box,
                               tti_workspace *ws, tti_image *out) {
     bool turned = head->orientation != 1;
-    int64_t stored_h = is_sideways(head->orientation) ? head->w : head->h;
-    int64_t first = turned ? 0 : box->y, last = turned ? stored_h : box->y + box->h;
+    bool sideways = is_sideways(head->orientation);
+    tti_box all = {0, 0, sideways ? head->w : head->h, sideways ? head->h : head->w};
+    const tti_box *stored = turned ? &all : box;
     size_t n_bytes = (size_t)(head->h * head->w * 3) + TTI_IMAGE_PAD_BYTES;
     TTI_TRY(tti_buffer_reserve(&ws->pixels, n_bytes));
-    TTI_TRY(head->is_png ? tti_png_decode(blob, first, last, &ws->rows, ws->pixels.bytes)
-                         : tti_jpeg_decode(blob, first, last, &ws->rows, ws->pixels.bytes));
+    TTI_TRY(head->is_png ? tti_png_decode(blob, stored->y, stored->y + stored->h, &ws->rows,
+                                          ws->pixels.bytes)
+                         : tti_jpeg_decode(blob, stored, &ws->rows, ws->pixels.bytes));
     *out = (tti_image){head->h, head->w, ws->pixels.bytes};
     if (!turned) return TUTTI_OK;
     TTI_TRY(tti_buffer_reserve(&ws->turned, n_bytes));

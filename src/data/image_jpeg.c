@@ -1,8 +1,8 @@
-/* image_jpeg.c - JPEG files through libjpeg-turbo: only the rows that are asked for.
+/* image_jpeg.c - JPEG files through libjpeg-turbo: only the part that is asked for.
  *
- * The one idea: a random crop needs part of the rows; those above are skipped (entropy-decoded but
- * not transformed), those below are never touched.  The pixels are those of a full decode, bit for
- * bit (tests/data/image_jpeg_test.c).
+ * The one idea: a random crop needs part of the picture; rows above and columns beside it are
+ * entropy-decoded but not transformed, rows below are never touched.  The pixels are those of a
+ * full decode, bit for bit (tests/data/image_decode_test.c).
  * The library calls back on errors and must not get control again: error_exit jumps out.  Warnings
  * that mean lost pixels are errors here; PIL refuses such files too. */
 #include "data/image.h"
@@ -18,7 +18,8 @@
 
 #include "base/error.h"
 
-enum { MAX_SCANS = 500, MAX_EXPANSION = 4096 };
+/* MARGIN: a pixel of colour is interpolated from its neighbours, which a cut edge does not have. */
+enum { MAX_SCANS = 500, MAX_EXPANSION = 4096, MARGIN = 16 };
 
 typedef struct decoder {
     struct jpeg_decompress_struct jpeg;
@@ -103,32 +104,41 @@ static void convert_cmyk(const uint8_t *cmyk, int64_t w, uint8_t *rgb) {
         }
 }
 
+/* Leaves columns out that are far from the box.  The first one that is left. */
+static int64_t cut_columns(decoder *d, const tti_box *box) {
+    int64_t w = d->jpeg.output_width, first = TTI_MAX(box->x - MARGIN, 0);
+    JDIMENSION from = (JDIMENSION)first;
+    JDIMENSION n = (JDIMENSION)(TTI_MIN(box->x + box->w + MARGIN, w) - first);
+    if (n < w) jpeg_crop_scanline(&d->jpeg, &from, &n);
+    return from;
+}
+
 /* Called with the jump set. */
-static void read_rows(decoder *d, int64_t first, int64_t last, tti_buffer *row, uint8_t *rgb) {
+static void read_rows(decoder *d, const tti_box *box, tti_buffer *row, uint8_t *rgb) {
     bool cmyk = d->jpeg.jpeg_color_space == JCS_CMYK || d->jpeg.jpeg_color_space == JCS_YCCK;
     d->jpeg.out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
     jpeg_start_decompress(&d->jpeg);
-    int64_t w = d->jpeg.output_width;
+    int64_t w = d->jpeg.output_width, first_column = cut_columns(d, box);
     if (cmyk) {
         d->status = tti_buffer_reserve(row, (size_t)w * 4);
         if (d->status != TUTTI_OK) longjmp(d->failed, 1);
     }
-    if (first > 0) jpeg_skip_scanlines(&d->jpeg, (JDIMENSION)first);
-    for (int64_t y = first; y < last; y++) {
-        uint8_t *out = rgb + y * w * 3;
+    if (box->y > 0) jpeg_skip_scanlines(&d->jpeg, (JDIMENSION)box->y);
+    for (int64_t y = box->y; y < box->y + box->h; y++) {
+        uint8_t *out = rgb + (y * w + first_column) * 3;
         JSAMPROW target = cmyk ? row->bytes : out;
         if (jpeg_read_scanlines(&d->jpeg, &target, 1) != 1) fail_with(d, "rows are missing");
-        if (cmyk) convert_cmyk(row->bytes, w, out);
+        if (cmyk) convert_cmyk(row->bytes, d->jpeg.output_width, out);
     }
 }
 
-tutti_status tti_jpeg_decode(const tti_blob *blob, int64_t first, int64_t last, tti_buffer *row,
+tutti_status tti_jpeg_decode(const tti_blob *blob, const tti_box *box, tti_buffer *row,
                              uint8_t *rgb) {
     decoder d;
     open_decoder(&d, blob);
     if (setjmp(d.failed) == 0) {
         read_header(&d, blob);
-        read_rows(&d, first, last, row, rgb);
+        read_rows(&d, box, row, rgb);
     }
     jpeg_destroy_decompress(&d.jpeg);
     return d.status;
@@ -148,9 +158,9 @@ tutti_status tti_jpeg_read_head(const tti_blob *blob, int64_t *h, int64_t *w) {
     return fail_without(blob);
 }
 
-tutti_status tti_jpeg_decode(const tti_blob *blob, int64_t first, int64_t last, tti_buffer *row,
+tutti_status tti_jpeg_decode(const tti_blob *blob, const tti_box *box, tti_buffer *row,
                              uint8_t *rgb) {
-    (void)first, (void)last, (void)row, (void)rgb;
+    (void)box, (void)row, (void)rgb;
     return fail_without(blob);
 }
 
