@@ -49,19 +49,24 @@ T_CASE(interlaced_and_deep_png) {
     free(rgb);
 }
 
+/* kind 0 .. 3: colours whole or at half the size, in one pass or in several. */
+static size_t jpeg_of_kind(int kind, int h, int w, uint8_t **file) {
+    return t_jpeg(&(t_jpeg_kind){.h = h,
+                                 .w = w,
+                                 .quality = 75,
+                                 .phase = kind,
+                                 .h_sampling = 1 + kind % 2,
+                                 .progressive = kind >= 2},
+                  file);
+}
+
 /* The rows of a box are the same whether the others are decoded or not. */
 T_CASE(skipped_rows_change_nothing) {
     T_UNUSED;
     enum { H = 93, W = 70 };
     for (int kind = 0; kind < 4; kind++) {
         uint8_t *file, *all = malloc(H * W * 3);
-        size_t n = t_jpeg(&(t_jpeg_kind){.h = H,
-                                         .w = W,
-                                         .quality = 75,
-                                         .phase = kind,
-                                         .h_sampling = 1 + kind % 2,
-                                         .progressive = kind >= 2},
-                          &file);
+        size_t n = jpeg_of_kind(kind, H, W, &file);
         tti_image image = decode(file, n);
         memcpy(all, image.rgb, H * W * 3);
         tti_blob blob = {file, n, "test"};
@@ -95,13 +100,7 @@ T_CASE(columns_left_out_change_nothing) {
     enum { H = 50, W = 203 };
     for (int kind = 0; kind < 4; kind++) {
         uint8_t *file, *all = malloc(H * W * 3);
-        size_t n = t_jpeg(&(t_jpeg_kind){.h = H,
-                                         .w = W,
-                                         .quality = 75,
-                                         .phase = kind,
-                                         .h_sampling = 1 + kind % 2,
-                                         .progressive = kind >= 2},
-                          &file);
+        size_t n = jpeg_of_kind(kind, H, W, &file);
         memcpy(all, decode(file, n).rgb, H * W * 3);
         tti_blob blob = {file, n, "test"};
         tti_image_head head;
