@@ -112,16 +112,6 @@ static void remove_run(const char *dir) {
     if (system(command) != 0) fprintf(stderr, "tutti: %s could not be removed\n", dir);
 }
 
-/* The command of a worker process: this one again. */
-static char **worker_argv(int argc, char **argv) {
-    static char self[] = "/proc/self/exe", bench[] = "bench";
-    char **again = calloc((size_t)argc + 3, sizeof *again);
-    if (!again) return NULL;
-    again[0] = self, again[1] = bench;
-    for (int i = 0; i < argc; i++) again[i + 2] = argv[i];
-    return again;
-}
-
 static int train(const job_args *args, char **again) {
     windows *w = calloc(1, sizeof *w);
     tutti_train_result result = {.exit_code = 8};
@@ -156,7 +146,7 @@ int tutti_cmd_bench_train(int argc, char **argv) {
     job_args args;
     int code = job_args_read(n, args_in, &args);
     if (code == 0) {
-        char **again = worker_argv(argc, argv);
+        char **again = worker_argv("bench", argc, argv);
         code = train(&args, again);
         free(again);
         job_args_free(&args);

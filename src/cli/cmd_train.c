@@ -27,16 +27,6 @@ static const char usage[] =
     "Exit code: 0; 2 wrong usage or job; 3 data; 4 checkpoint; 5 a worker was lost; 6 timeout;\n"
     "7 loss not finite; 8 out of memory; 9 workers disagree; 130, 143 stopped by a signal.\n";
 
-/* The command of a worker process: this one again. */
-static char **worker_argv(int argc, char **argv) {
-    char **again = calloc((size_t)argc + 2, sizeof *again);
-    if (!again) return NULL;
-    static char self[] = "/proc/self/exe";
-    again[0] = self;
-    for (int i = 0; i < argc; i++) again[i + 1] = argv[i];
-    return again;
-}
-
 static void print_result(const tutti_train_result *r) {
     if (r->n_params == 0) return; /* a supervisor: the worker of rank 0 has printed it */
     if (r->stop_signal) {
@@ -64,7 +54,7 @@ int tutti_cmd_train(int argc, char **argv) {
     }
     bool silent = args.quiet || strcmp(tutti_job_get(args.job, "run.progress"), "false") == 0;
     progress p = progress_begin(silent);
-    char **again = worker_argv(argc, argv);
+    char **again = worker_argv(NULL, argc, argv);
     tutti_train_result result;
     tutti_status st = tutti_train(
         args.job,

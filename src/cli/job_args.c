@@ -1,6 +1,7 @@
 /* job_args.c - one way to say which job, for every command. */
 #include "cli/job_args.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,16 @@ int report_failure(tutti_status status) {
     fprintf(stderr, "%s%s\n",
             placed ? "" : "tutti: error: ", text[0] ? text : tutti_status_text(status));
     return tutti_status_exit_code(status);
+}
+
+char **worker_argv(const char *group, int argc, char **argv) {
+    char **again = calloc((size_t)argc + 3, sizeof *again);
+    int n = 0;
+    if (!again) return NULL;
+    again[n++] = (char *)(uintptr_t) "/proc/self/exe";
+    if (group) again[n++] = (char *)(uintptr_t)group;
+    for (int i = 0; i < argc; i++) again[n++] = argv[i];
+    return again;
 }
 
 static void assign(job_args *args, const char *key, const char *value) {

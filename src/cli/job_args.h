@@ -17,6 +17,11 @@ typedef struct job_args {
 int job_args_read(int argc, char **argv, job_args *out);
 void job_args_free(job_args *args);
 
+/* The command of a worker process: this program with the same arguments.  group: the word before
+ * argv[0], such as "bench"; NULL: none.  Freed with free(), its strings are not; NULL: no memory.
+ */
+char **worker_argv(const char *group, int argc, char **argv);
+
 /* Prints "tutti: TEXT" of the last error, one line per problem as it is, and returns its code. */
 int report_failure(tutti_status status);
 

@@ -9,8 +9,8 @@
 
 #include "base/error.h"
 #include "comm/progress.h"
-#include "comm/sum_order.h"
 #include "exec/bench_devices.h"
+#include "exec/device_reduce.h"
 
 enum {
     UNIT = 8,
@@ -68,9 +68,7 @@ static tutti_status check(void *user) { return tti_comm_check(user); }
 static tutti_status make_terms(int n_ranks, tti_device_term *terms) {
     tti_sum_order order;
     TTI_TRY(tti_sum_order_ranks(n_ranks, &order));
-    for (int t = 0; t < order.n_terms; t++)
-        terms[t] =
-            (tti_device_term){order.terms[t].rank, order.terms[t].piece, order.terms[t].n_adds};
+    tti_device_terms(&order, terms);
     tti_sum_order_free(&order);
     return TUTTI_OK;
 }

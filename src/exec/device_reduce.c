@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "comm/progress.h"
-#include "comm/sum_order.h"
 #include "exec/worker.h"
 
 struct tti_device_reduce {
@@ -31,6 +30,12 @@ static tutti_status check(void *user) {
     return tti_comm_check(x->desc.comm);
 }
 
+void tti_device_terms(const tti_sum_order *order, tti_device_term *terms) {
+    for (int t = 0; t < order->n_terms; t++)
+        terms[t] =
+            (tti_device_term){order->terms[t].rank, order->terms[t].piece, order->terms[t].n_adds};
+}
+
 /* The terms of the sum: in fast mode one of each rank, which has added its own before. */
 static tutti_status make_terms(const tti_exec *x, tti_device_term **out, int *n_terms) {
     tti_sum_order order;
@@ -39,9 +44,7 @@ static tutti_status make_terms(const tti_exec *x, tti_device_term **out, int *n_
     else
         TTI_TRY(tti_sum_order_shards(x->n_ranks, x->desc.n_shards, &order));
     tti_device_term *terms = calloc((size_t)order.n_terms, sizeof *terms);
-    for (int t = 0; terms && t < order.n_terms; t++)
-        terms[t] =
-            (tti_device_term){order.terms[t].rank, order.terms[t].piece, order.terms[t].n_adds};
+    if (terms) tti_device_terms(&order, terms);
     *n_terms = order.n_terms;
     *out = terms;
     tti_sum_order_free(&order);

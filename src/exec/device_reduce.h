@@ -8,9 +8,13 @@
 #define TTI_EXEC_DEVICE_REDUCE_H
 
 #include "backend/backend.h"
+#include "comm/sum_order.h"
 #include "exec/exec.h"
 
 typedef struct tti_device_reduce tti_device_reduce;
+
+/* The order of a sum as devices take it: terms [order->n_terms]. */
+void tti_device_terms(const tti_sum_order *order, tti_device_term *terms);
 
 /* Meets the devices of the other workers.  *out NULL: they do not reach each other, and sums go by
  * way of the host.  way: how, in words.  Collective.  Else *out is owned by the caller, and borrows

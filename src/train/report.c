@@ -23,7 +23,7 @@ enum {
     END_MAX_PARAMS = 50 * 1000 * 1000,
     MAX_JOB_BYTES = 1 << 20
 };
-/* Of one batch on the host, half a second of some cores: a model that was trained on devices may
+/* Of one shard on the host, half a second of some cores: a model that was trained on devices may
  * take them much longer. */
 static const double end_max_flops = 1e11;
 

@@ -161,6 +161,19 @@ def checkpoints(run):
     return sorted(int(n[5:]) for n in names if n.startswith("step-") and n[5:].isdigit())
 
 
+def newest_checkpoint(run):
+    return os.path.join(run, "checkpoints", "step-%09d" % checkpoints(run)[-1])
+
+
+def same_checkpoint(a, b):
+    """The newest ones of two runs are the same bytes."""
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        with open(os.path.join(newest_checkpoint(a), name), "rb") as x:
+            with open(os.path.join(newest_checkpoint(b), name), "rb") as y:
+                if x.read() != y.read():
+                    raise AssertionError("%s of %s and %s differ" % (name, a, b))
+
+
 def write_idx(folder, n_train=200, n_test=50, size=8, n_classes=4):
     """A data set of noise in MNIST's files."""
     draw = random.Random(1)

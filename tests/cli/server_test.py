@@ -5,7 +5,6 @@ of workers and servers.  Asynchronous: one worker is one worker, a recorded run 
 same hash, digits are learnt, checkpoints know nothing of it, and what cannot be is refused.
 """
 
-import glob
 import os
 import random
 import re
@@ -38,18 +37,6 @@ def train(run, *arguments):
     return runs.tutti("train", "run.dir=" + run, *FEW, *arguments).expect(0)
 
 
-def newest(run):
-    return sorted(glob.glob(run + "/checkpoints/step-*"))[-1]
-
-
-def same_checkpoint(a, b):
-    for name in ("model.safetensors", "optimizer.safetensors"):
-        with open(os.path.join(newest(a), name), "rb") as x:
-            with open(os.path.join(newest(b), name), "rb") as y:
-                if x.read() != y.read():
-                    raise AssertionError("%s of %s and %s differ" % (name, a, b))
-
-
 def the_hash(run):
     return [r["params_hash"] for r in runs.records(run) if r["event"] == "end"][-1]
 
@@ -68,7 +55,7 @@ def test_synchronous_is_the_all_reduce():
             train(run, "-n", str(n_workers), "parallel.servers=%d" % random.choice((1, 2, 3)),
                   *SERVER, *arguments)
             runs.same_story(story, run)
-            same_checkpoint(model, run)
+            runs.same_checkpoint(model, run)
 
 
 def test_joined_statistics_and_other_optimizers():
@@ -88,7 +75,7 @@ def test_one_asynchronous_worker_is_one_worker():
     for model, arguments in models().items():
         train(model, "-n", "1", *arguments)
         train(model + "-async", "-n", "1", *ASYNC, *arguments)
-        same_checkpoint(model, model + "-async")
+        runs.same_checkpoint(model, model + "-async")
         a, b = runs.story(model), runs.story(model + "-async")
         steps = [key for key in a if key[0] == "step"]
         expect(steps and all(a[k][0] == b[k][0] and a[k][2] == b[k][2] for k in steps), model)
@@ -114,7 +101,7 @@ def test_what_was_recorded_comes_again():
             train(run, "-n", "4", *ASYNC, *arguments, "parallel.servers=%d" % servers,
                   "parallel.replay=" + model)
             runs.same_story(runs.story(model), run)
-            same_checkpoint(model, run)
+            runs.same_checkpoint(model, run)
             expect(updates(run) == told, run)
 
 
@@ -151,7 +138,7 @@ def test_checkpoints_know_nothing_of_it():
         with open(path, "w") as file:
             file.write(re.sub(r"\bsteps: 4\b", "steps: 8", text, count=1))
         runs.tutti("train", "--resume", run, *then).expect(0)
-        same_checkpoint("whole", run)
+        runs.same_checkpoint("whole", run)
 
 
 def test_stopped_and_continued():

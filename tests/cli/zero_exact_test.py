@@ -2,7 +2,6 @@
 where each has all of it, for any number of workers, in both places, with every optimizer;
 checkpoints that go from one to the other, byte for byte the same; and the memory promised."""
 
-import glob
 import itertools
 import json
 import os
@@ -40,18 +39,6 @@ def train(run, *arguments):
     return runs.tutti("train", "run.dir=" + run, *FEW, *arguments).expect(0)
 
 
-def newest(run):
-    return sorted(glob.glob(run + "/checkpoints/step-*"))[-1]
-
-
-def same_checkpoint(a, b):
-    for name in ("model.safetensors", "optimizer.safetensors"):
-        with open(os.path.join(newest(a), name), "rb") as x:
-            with open(os.path.join(newest(b), name), "rb") as y:
-                if x.read() != y.read():
-                    raise AssertionError("%s of %s and %s differ" % (name, a, b))
-
-
 def grid(model, cells):
     arguments = models()[model]
     train(model, "-n", "1", *arguments)
@@ -61,7 +48,7 @@ def grid(model, cells):
         train(run, "-n", str(n_workers), "parallel.place=" + place, "parallel.zero=%d" % zero,
               *arguments)
         runs.same_story(story, run)
-        same_checkpoint(model, run)
+        runs.same_checkpoint(model, run)
     print("%s: %d runs, one hash" % (model, len(cells)))
 
 
@@ -110,7 +97,7 @@ def test_every_optimizer():
         run = "%s-zero" % name
         runs.tutti(*runs.small(run, "-n", str(2 + i % 3), "parallel.zero=1", *arguments)).expect(0)
         runs.same_story(runs.story(name), run)
-        same_checkpoint(name, run)
+        runs.same_checkpoint(name, run)
 
 
 def test_frozen_parameters():
@@ -144,14 +131,14 @@ def test_a_checkpoint_knows_nothing_of_it():
         last = max(k for k in story if k[0] == "end")
         if runs.story(run)[last] != story[last]:
             raise AssertionError("%s: %s instead of %s" % (run, runs.story(run)[last], story[last]))
-        same_checkpoint("undisturbed", run)
+        runs.same_checkpoint("undisturbed", run)
 
 
 def test_weights_to_begin_with():
     """Averages begin as the weights do, wherever they are kept."""
     arguments = models()["lenet"]
     train("teacher", "-n", "1", *arguments)
-    init = "model.init=" + os.path.join(newest("teacher"), "model.safetensors")
+    init = "model.init=" + os.path.join(runs.newest_checkpoint("teacher"), "model.safetensors")
     train("pupil", "-n", "1", init, *arguments)
     train("pupil-3", "-n", "3", "parallel.zero=1", init, *arguments)
     runs.same_story(runs.story("pupil"), "pupil-3")

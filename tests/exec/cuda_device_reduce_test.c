@@ -104,7 +104,7 @@ static const char *time_rank(tutti_comm *comm, void *arg) {
     void *group;
     COMM_OK(ops->open(&(tti_device_desc){.index = rank}));
     COMM_OK(tti_sum_order_ranks(w, &order));
-    for (int i = 0; i < w; i++) terms[i] = (tti_device_term){i, 0, order.terms[i].n_adds};
+    tti_device_terms(&order, terms);
     tti_sum_order_free(&order);
     float *piece = cuda->alloc(most * sizeof(float));
     COMM_TRUE(piece);

@@ -188,26 +188,27 @@ bool tti_cuda_fuses_pool(const tti_node *conv, bool tf32) {
     return tti_small_conv_is_image(&v) || (tf32 && tti_small_conv_fits_cores(&v));
 }
 
-static tutti_status pool_image(void *state, const tti_kargs *a) {
+typedef cudaError_t (*launch_pool_fn)(const tti_small_conv *v, const float *x, const float *w,
+                                      const float *bias, const tti_small_pooled *y,
+                                      cudaStream_t stream);
+
+static tutti_status pool_by(launch_pool_fn launch, const tti_kargs *a) {
     ends e = forward_ends(a->node);
     tti_small_pooled y = pooled_of(e, a->out[0], a->out[1]);
     tti_small_conv v = sizes_of_ends(e);
     v.w_is_param = is_param(a->node->in[1]);
+    return tti_cuda_check(launch(&v, a->in[0], a->in[1], a->in[2], &y, tti_cuda_stream()),
+                          "small conv2d_pool");
+}
+
+static tutti_status pool_image(void *state, const tti_kargs *a) {
     (void)state;
-    return tti_cuda_check(
-        tti_launch_small_conv_image_pool(&v, a->in[0], a->in[1], a->in[2], &y, tti_cuda_stream()),
-        "small conv2d_pool");
+    return pool_by(tti_launch_small_conv_image_pool, a);
 }
 
 static tutti_status pool_cores(void *state, const tti_kargs *a) {
-    ends e = forward_ends(a->node);
-    tti_small_pooled y = pooled_of(e, a->out[0], a->out[1]);
-    tti_small_conv v = sizes_of_ends(e);
-    v.w_is_param = is_param(a->node->in[1]);
     (void)state;
-    return tti_cuda_check(
-        tti_launch_small_conv_cores_pool(&v, a->in[0], a->in[1], a->in[2], &y, tti_cuda_stream()),
-        "small conv2d_pool");
+    return pool_by(tti_launch_small_conv_cores_pool, a);
 }
 
 static tutti_status pool_grad_x(void *state, const tti_kargs *a) {
