@@ -5,10 +5,11 @@
 #include "ir/graph.h"
 
 /* Writes the initial values of a parameter node to out, one float for each element.  The numbers
- * are a function of seed, the parameter's name, its shape and its initialisation. */
+ * are a function of seed, the parameter's name, its shape and its initialisation; a piece has those
+ * of the whole that are its own (ops/piece.h). */
 void tti_init_param(const tti_node *param, uint64_t seed, float *out);
 
-/* The same for elements first .. last-1, to out[0 .. last-first-1]; first is a multiple of 4. */
+/* The same for elements first .. last-1, to out[0 .. last-first-1]. */
 void tti_init_param_range(const tti_node *param, uint64_t seed, size_t first, size_t last,
                           float *out);
 

@@ -5,10 +5,18 @@
  * (ops/init.h draws the numbers). */
 #include <math.h>
 
+#include "ops/piece.h"
 #include "ops/rules.h"
 
 static const tti_attr_spec input_attrs[] = {
     {"dtype", TTI_ATTR_INT, TUTTI_F32, "tutti_dtype"}, {"dims", TTI_ATTR_INTS, 0, "shape"}, {0}};
+
+/* Which piece of the whole the node is (ops/piece.h). */
+#define PIECE_ATTRS                                                                          \
+    {"cut_dim", TTI_ATTR_INT, -1, "dimension of which this is a piece; -1: whole"},          \
+        {"cut_n", TTI_ATTR_INT, 1, "pieces"}, {"cut_index", TTI_ATTR_INT, 0, "which one"}, { \
+        "cut_groups", TTI_ATTR_INT, 1, "packed in the dimension, each cut alike"             \
+    }
 
 static const tti_attr_spec param_attrs[] = {
     {"dims", TTI_ATTR_INTS, 0, "shape"},
@@ -17,6 +25,7 @@ static const tti_attr_spec param_attrs[] = {
     {"b", TTI_ATTR_FLOAT, 0, "see tutti_init_kind"},
     {"fan_in", TTI_ATTR_INT, 0, "0: from the shape"},
     {"decay", TTI_ATTR_INT, 0, "1: weight decay applies"},
+    PIECE_ATTRS,
     {0},
 };
 
@@ -27,6 +36,7 @@ static const tti_attr_spec buffer_attrs[] = {
     {"b", TTI_ATTR_FLOAT, 0, "see tutti_init_kind"},
     {"fan_in", TTI_ATTR_INT, 0, "0: from the shape"},
     {"momentum", TTI_ATTR_FLOAT, 0.1, "share of the new value, 0 < momentum <= 1"},
+    PIECE_ATTRS,
     {0},
 };
 
@@ -64,7 +74,7 @@ static tutti_status param_infer(const tti_node *node, tutti_type *out) {
     if (decay != 0 && decay != 1)
         return tti_node_fail(node, "decay must be 0 or 1, is %lld", (long long)decay);
     out[0] = (tutti_type){TUTTI_F32, tti_get_shape(node, "dims")};
-    return TUTTI_OK;
+    return tti_piece_check(node, &out[0].shape);
 }
 
 static tutti_status buffer_infer(const tti_node *node, tutti_type *out) {
@@ -73,7 +83,7 @@ static tutti_status buffer_infer(const tti_node *node, tutti_type *out) {
     if (!(momentum > 0 && momentum <= 1))
         return tti_node_fail(node, "momentum must be > 0 and <= 1, is %g", momentum);
     out[0] = (tutti_type){TUTTI_F32, tti_get_shape(node, "dims")};
-    return TUTTI_OK;
+    return tti_piece_check(node, &out[0].shape);
 }
 
 /* Where a source lies is the split pass's decision; left alone, everybody has all of it. */
@@ -174,6 +184,12 @@ static const tti_sample input_samples[] = {
 static const tti_sample param_samples[] = {
     {.in = "", .attrs = "dims=[2,3] init=8 decay=1"},
     {.in = "", .attrs = "dims=[5] init=1 a=1"},
+    {.in = "", .attrs = "dims=[6,2] cut_dim=0 cut_n=4 cut_index=3 cut_groups=3"},
+    {.in = "", .attrs = "dims=[5] cut_dim=1", .expect = TUTTI_E_INVALID},
+    {.in = "", .attrs = "dims=[5] cut_dim=0 cut_n=2 cut_index=2", .expect = TUTTI_E_INVALID},
+    {.in = "", .attrs = "dims=[5] cut_n=2", .expect = TUTTI_E_INVALID},
+    {.in = "", .attrs = "dims=[5] cut_dim=0 cut_n=2 cut_groups=2", .expect = TUTTI_E_INVALID},
+    {.in = "", .attrs = "dims=[1048576,1048576] cut_dim=0 cut_n=2", .expect = TUTTI_E_INVALID},
     {.in = "", .attrs = "dims=[5] init=9", .expect = TUTTI_E_INVALID},
     {.in = "", .attrs = "dims=[5] init=-1", .expect = TUTTI_E_INVALID},
     {.in = "", .attrs = "dims=[5] fan_in=-2", .expect = TUTTI_E_INVALID},
@@ -184,6 +200,8 @@ static const tti_sample param_samples[] = {
 static const tti_sample buffer_samples[] = {
     {.in = "", .attrs = "dims=[5] init=1 a=1"},
     {.in = "", .attrs = "dims=[2,3] momentum=1"},
+    {.in = "", .attrs = "dims=[2,3] cut_dim=0 cut_n=2 cut_index=1"},
+    {.in = "", .attrs = "dims=[2,3] cut_dim=2", .expect = TUTTI_E_INVALID},
     {.in = "", .attrs = "dims=[5] init=9", .expect = TUTTI_E_INVALID},
     {.in = "", .attrs = "dims=[5] momentum=0", .expect = TUTTI_E_INVALID},
     {.in = "", .attrs = "dims=[5] momentum=1.5", .expect = TUTTI_E_INVALID},

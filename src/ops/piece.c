@@ -1,0 +1,60 @@
+/* piece.c - where the elements of a piece are in the whole parameter.
+ *
+ * Around the dimension that is cut the whole is [outer, groups, n, part, inner] and the piece
+ * [outer, groups, part, inner]: runs of part * inner elements. */
+#include "ops/piece.h"
+
+#include "ops/rules.h"
+
+tti_piece_of tti_piece_get(const tti_node *param) {
+    if (!tti_attr_has(param, "cut_dim") || tti_attr_int(param, "cut_dim") < 0)
+        return (tti_piece_of){.dim = -1, .n = 1, .groups = 1};
+    return (tti_piece_of){
+        .dim = (int)tti_attr_int(param, "cut_dim"),
+        .n = (int)tti_attr_int(param, "cut_n"),
+        .index = (int)tti_attr_int(param, "cut_index"),
+        .groups = tti_attr_has(param, "cut_groups") ? (int)tti_attr_int(param, "cut_groups") : 1};
+}
+
+/* The whole of what the node has a piece of. */
+static tutti_shape whole_of(const tutti_shape *piece, const tti_piece_of *of) {
+    tutti_shape whole = *piece;
+    if (of->dim >= 0) whole.dim[of->dim] *= of->n;
+    return whole;
+}
+
+tutti_status tti_piece_check(const tti_node *node, const tutti_shape *piece) {
+    int64_t dim = tti_attr_int(node, "cut_dim"), n = tti_attr_int(node, "cut_n");
+    int64_t index = tti_attr_int(node, "cut_index");
+    int64_t groups = tti_attr_has(node, "cut_groups") ? tti_attr_int(node, "cut_groups") : 1;
+    if (dim < -1 || dim >= piece->n_dims)
+        return tti_node_fail(node, "cut_dim %lld of %d dimensions", (long long)dim, piece->n_dims);
+    if (n < 1 || n > 1 << 16 || index < 0 || index >= n || (dim < 0 && n != 1))
+        return tti_node_fail(node, "piece %lld of %lld does not exist", (long long)index,
+                             (long long)n);
+    if (groups < 1 || groups > 1 << 16 || (dim >= 0 && piece->dim[dim] % groups))
+        return tti_node_fail(node, "%lld groups do not divide the piece", (long long)groups);
+    tti_piece_of of = {.dim = (int)dim, .n = (int)n};
+    tutti_shape whole = whole_of(piece, &of);
+    if (tti_shape_check(&whole) == TUTTI_OK) return TUTTI_OK;
+    return tti_node_fail(node, "the whole of %lld pieces is too large", (long long)n);
+}
+
+tutti_shape tti_piece_whole(const tti_node *param) {
+    tti_piece_of of = tti_piece_get(param);
+    return whole_of(&param->out[0]->type.shape, &of);
+}
+
+size_t tti_piece_n_runs(const tti_node *param) {
+    tti_piece_of of = tti_piece_get(param);
+    if (of.dim < 0) return 1;
+    return tti_view_axis(&param->out[0]->type.shape, of.dim).outer * (size_t)of.groups;
+}
+
+tti_piece_run tti_piece_run_at(const tti_node *param, size_t i) {
+    tti_piece_of of = tti_piece_get(param);
+    if (of.dim < 0) return (tti_piece_run){0, 0, tti_out_n(param, 0)};
+    tti_axis_view piece = tti_view_axis(&param->out[0]->type.shape, of.dim);
+    size_t n = piece.n / (size_t)of.groups * piece.inner;
+    return (tti_piece_run){(i * (size_t)of.n + (size_t)of.index) * n, i * n, n};
+}

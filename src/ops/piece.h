@@ -1,0 +1,38 @@
+/* piece.h - a parameter of which a worker has a piece.
+ *
+ * The attributes cut_dim, cut_n, cut_index and cut_groups of a parameter or buffer say which piece
+ * of the whole its node is: dimension cut_dim of the whole is seen as [cut_groups, extent /
+ * cut_groups], each group is cut into cut_n equal parts, and the piece has part cut_index of every
+ * group. cut_dim -1: the node is the whole.  Names, first values and checkpoints are those of the
+ * whole. */
+#ifndef TTI_OPS_PIECE_H
+#define TTI_OPS_PIECE_H
+
+#include "ir/graph.h"
+
+/* Which piece: of a parameter, a buffer, or the masks of a random op. */
+typedef struct tti_piece_of {
+    int dim; /* -1: the whole; n, groups are 1 then, index 0 */
+    int n, index, groups;
+} tti_piece_of;
+
+/* What the attributes of param say; an op without them has wholes. */
+tti_piece_of tti_piece_get(const tti_node *param);
+
+/* Fails with TUTTI_E_INVALID where the attributes of a node with values of n_dims dimensions make
+ * no sense, or the whole would be too large. */
+tutti_status tti_piece_check(const tti_node *node, const tutti_shape *piece);
+
+/* The shape of the whole. */
+tutti_shape tti_piece_whole(const tti_node *param);
+
+/* Elements that follow each other both in the whole and in the piece. */
+typedef struct tti_piece_run {
+    size_t in_whole, in_piece, n_elems;
+} tti_piece_run;
+
+/* Runs of a piece, in order of both; of a whole there is one. */
+size_t tti_piece_n_runs(const tti_node *param);
+tti_piece_run tti_piece_run_at(const tti_node *param, size_t i);
+
+#endif /* TTI_OPS_PIECE_H */
