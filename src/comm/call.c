@@ -11,8 +11,9 @@
 #include "comm/progress.h"
 
 static const char *const kind_texts[TTI_N_CALLS] = {
-    "nothing",   "comm_alloc", "barrier",       "all_reduce",   "reduce_scatter", "all_gather",
-    "broadcast", "all_to_all", "reduce_shards", "gather_parts", "send",           "recv",
+    "nothing",    "comm_alloc", "barrier",    "all_reduce",    "reduce_scatter",
+    "all_gather", "broadcast",  "all_to_all", "reduce_shards", "gather_parts",
+    "send",       "recv",       "comm_split",
 };
 static const char *const op_texts[TUTTI_N_REDUCE_OPS] = {"sum", "min", "max"};
 static const char *const alg_texts[TUTTI_N_ALGS] = {"auto", "ring", "tree", "direct"};
@@ -51,7 +52,8 @@ const char *tti_call_text(const tti_call *call, char *buf, size_t n_bytes) {
     char rest[64];
     const char *kind = (unsigned)call->kind < TTI_N_CALLS ? kind_texts[call->kind] : "?";
     call_rest(call, rest, sizeof rest);
-    if (call->kind == TTI_CALL_NONE || call->kind == TTI_CALL_BARRIER)
+    if (call->kind == TTI_CALL_NONE || call->kind == TTI_CALL_BARRIER ||
+        call->kind == TTI_CALL_SPLIT)
         snprintf(buf, n_bytes, "%s()", kind);
     else if (call->kind == TTI_CALL_ALLOC)
         snprintf(buf, n_bytes, "%s(n_bytes=%" PRIu64 ")", kind, call->n_elems);

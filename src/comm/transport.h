@@ -27,6 +27,7 @@ typedef enum tti_call_kind {
     TTI_CALL_GATHER_PARTS,
     TTI_CALL_SEND,
     TTI_CALL_RECV,
+    TTI_CALL_SPLIT,
     TTI_N_CALLS
 } tti_call_kind;
 
@@ -100,6 +101,10 @@ typedef struct tti_transport {
      * host; the same answer on every rank. */
     bool (*near)(void *state);
     tutti_status (*near_barrier)(void *state); /* of this host's ranks */
+    /* NULL where ranks cannot be divided.  Called by every rank: joins the n_members ranks of this
+     * list, where this one is at index; *part is NULL where it is alone.  The part fails when the
+     * whole does, and is left before it. */
+    tutti_status (*split)(void *state, const int *members, int n_members, int index, void **part);
 } tti_transport;
 
 extern const tti_transport tti_transport_shm;

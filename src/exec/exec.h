@@ -8,6 +8,7 @@
 #define TTI_EXEC_EXEC_H
 
 #include "backend/backend.h"
+#include "comm/mesh.h"
 #include "passes/plan.h"
 #include "tutti/comm.h"
 
@@ -18,7 +19,9 @@ typedef struct tti_exec_desc {
     const tti_plan *plan;       /* borrowed */
     const tti_backend *backend; /* borrowed */
     tti_device_desc device;     /* of a backend with devices; opened by the calling thread */
-    tutti_comm *comm;           /* borrowed; NULL: alone */
+    tutti_comm *comm;           /* borrowed; who divides the batch; NULL: alone */
+    const tti_mesh *mesh;       /* borrowed; the model is divided too: plan is the part of this
+                                   place, comm is mesh->data; NULL: it is not */
     int n_shards;               /* V, a power of two, >= the number of ranks */
     int n_lanes;                /* shards computed side by side, >= 1 */
     const int *cores;           /* [n_lanes]; NULL: not pinned */

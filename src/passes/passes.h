@@ -33,6 +33,9 @@ typedef struct tti_target {
     bool loss_scale;           /* gradients come out times the input "loss_scale" */
     tti_recompute recompute;
     size_t recompute_bytes; /* TTI_RECOMPUTE_BUDGET */
+    /* The part of the model that the graph becomes: piece `tensor` of n_tensor of each layer, of
+     * the layers of stage `stage` of n_stages.  n 0 or 1: all of it. */
+    int tensor, n_tensor, stage, n_stages;
 } tti_target;
 
 typedef struct tti_pass {

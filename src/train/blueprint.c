@@ -35,6 +35,9 @@ static tutti_status open_data(tti_blueprint *b) {
 static void count_steps(tti_blueprint *b) {
     const tti_job_config *c = &b->config;
     b->n_workers = (int)c->parallel.workers;
+    bool fits =
+        tti_mesh_shape(b->n_workers, (int)c->parallel.pipeline, (int)c->parallel.tensor, &b->mesh);
+    TTI_ASSERT(fits); /* job_conflicts.c */
     b->n_shards = (int)c->parallel.shards;
     b->rows_per_shard = tti_rows_per_shard(c->train.batch, b->n_shards);
     b->steps_per_epoch =
@@ -145,6 +148,16 @@ tti_target tti_blueprint_target(const tti_blueprint *b) {
     return target;
 }
 
+tti_target tti_blueprint_target_at(const tti_blueprint *b, int model_rank) {
+    tti_mesh_at at = tti_mesh_at_rank(&b->mesh, model_rank);
+    tti_target target = tti_blueprint_target(b);
+    target.n_tensor = b->mesh.tensor;
+    target.tensor = at.tensor;
+    target.n_stages = b->mesh.stage;
+    target.stage = at.stage;
+    return target;
+}
+
 /* What optimizer.groups and optimizer.freeze say of a parameter. */
 static void apply_groups(const char *name, const void *user, tti_slot_rule *rule) {
     tti_param_group group = tti_param_group_of(user, name);
@@ -172,14 +185,14 @@ static size_t bucket_bytes(const tti_blueprint *b) {
     return (size_t)((mb < 0 ? mb_auto : mb) * 1048576.0);
 }
 
-static tutti_status make_plan(const tutti_job *job, tti_blueprint *b) {
+static tutti_status make_plan(const tutti_job *job, const tti_blueprint *b,
+                              const tti_target *target, tti_plan **out) {
     const tti_job_config *c = &b->config;
     const tti_optimizer *optimizer = tti_optimizer_find(c->optimizer.name);
     if (!optimizer)
         return tti_fail(TUTTI_E_CONFIG, "optimizer.name: unknown '%s'", c->optimizer.name);
     tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
     optimizer->attrs(c, attrs);
-    tti_target target = tti_blueprint_target(b);
     tutti_graph *train, *eval;
     TTI_TRY(tti_blueprint_graph(job, b, true, &train));
     tutti_status st = tti_blueprint_graph(job, b, false, &eval);
@@ -189,18 +202,46 @@ static tutti_status make_plan(const tutti_job *job, tti_blueprint *b) {
     }
     return tti_plan_create(&(tti_plan_desc){.train = train,
                                             .eval = eval,
-                                            .target = &target,
+                                            .target = target,
                                             .optimizer = optimizer->name,
                                             .optimizer_attrs = attrs,
                                             .weight_decay = c->optimizer.weight_decay,
                                             .rule = apply_groups,
                                             .rule_user = c,
                                             .bucket_bytes = bucket_bytes(b)},
-                           &b->plan);
+                           out);
+}
+
+/* only: the one place of a model group whose part is wanted, -1: all of them. */
+static tutti_status make_parts(const tutti_job *job, tti_blueprint *b, int only) {
+    int n = tti_mesh_n_model(&b->mesh);
+    if (n == 1 || b->gives_logits) return TUTTI_OK;
+    b->parts = calloc((size_t)n, sizeof(tti_plan *));
+    if (!b->parts) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    b->n_parts = n;
+    for (int i = 0; i < n; i++) {
+        if (only >= 0 && i != only) continue;
+        tti_target target = tti_blueprint_target_at(b, i);
+        TTI_TRY(make_plan(job, b, &target, &b->parts[i]));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status make_plans(const tutti_job *job, tti_blueprint *b, int rank) {
+    tti_target target = tti_blueprint_target(b);
+    TTI_TRY(make_plan(job, b, &target, &b->plan));
+    TTI_TRY(check_groups(b));
+    return make_parts(job, b, rank < 0 ? -1 : rank % tti_mesh_n_model(&b->mesh));
+}
+
+const tti_plan *tti_blueprint_plan(const tti_blueprint *b, int model_rank) {
+    if (b->n_parts == 0) return b->plan;
+    TTI_ASSERT(model_rank < b->n_parts && b->parts[model_rank]);
+    return b->parts[model_rank];
 }
 
 static tutti_status create(const tutti_job *job, bool gives_logits, const tti_blueprint *like,
-                           tti_blueprint **out) {
+                           int rank, tti_blueprint **out) {
     *out = NULL;
     tti_blueprint *b = calloc(1, sizeof *b);
     if (!b) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
@@ -217,8 +258,7 @@ static tutti_status create(const tutti_job *job, bool gives_logits, const tti_bl
     }
     if (st == TUTTI_OK) {
         b->model_params = tti_model_params_of(&b->config, tutti_dataset_get_info(b->train));
-        st = make_plan(job, b);
-        if (st == TUTTI_OK) st = check_groups(b);
+        st = make_plans(job, b, rank);
     }
     if (st != TUTTI_OK) {
         tti_blueprint_destroy(b);
@@ -229,17 +269,23 @@ static tutti_status create(const tutti_job *job, bool gives_logits, const tti_bl
 }
 
 tutti_status tti_blueprint_create(const tutti_job *job, tti_blueprint **out) {
-    return create(job, false, NULL, out);
+    return create(job, false, NULL, -1, out);
+}
+
+tutti_status tti_blueprint_create_for_rank(const tutti_job *job, int rank, tti_blueprint **out) {
+    return create(job, false, NULL, rank, out);
 }
 
 tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_blueprint *like,
                                           tti_blueprint **out) {
-    return create(job, true, like, out);
+    return create(job, true, like, -1, out);
 }
 
 void tti_blueprint_destroy(tti_blueprint *b) {
     if (!b) return;
     tti_plan_destroy(b->plan);
+    for (int i = 0; i < b->n_parts; i++) tti_plan_destroy(b->parts[i]);
+    free(b->parts);
     if (!b->borrows_data) tutti_dataset_destroy(b->train);
     if (!b->borrows_data) tutti_dataset_destroy(b->test);
     free(b);

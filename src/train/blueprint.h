@@ -4,6 +4,7 @@
 #ifndef TTI_TRAIN_BLUEPRINT_H
 #define TTI_TRAIN_BLUEPRINT_H
 
+#include "comm/mesh.h"
 #include "passes/plan.h"
 #include "train/devices.h"
 #include "train/job.h"
@@ -14,10 +15,13 @@ typedef struct tti_blueprint {
     tti_job_config config; /* resolved */
     tti_devices devices;   /* where the plan is for */
     tutti_dataset *train, *test;
-    tti_plan *plan;
+    tti_plan *plan;   /* of the whole model */
+    tti_mesh_at mesh; /* how workers divide batch, layers and pieces: extents */
+    tti_plan **parts; /* [n_parts], of the places of a model group; one of another process: NULL */
+    int n_parts;      /* 0: every worker has the whole model */
     tutti_model_params model_params;
     bool gives_logits, borrows_data; /* see tti_blueprint_create_for_use */
-    int n_workers, n_shards;
+    int n_workers, n_shards;         /* n_workers: mesh.data x the ranks of a model group */
     int64_t rows_per_shard;
     int64_t steps_per_epoch, n_steps; /* n_steps: of the whole run */
     int64_t schedule_steps;           /* of the learning rate's curve */
@@ -25,6 +29,12 @@ typedef struct tti_blueprint {
 
 /* job must have passed tti_job_resolve.  On success *out is owned by the caller. */
 tutti_status tti_blueprint_create(const tutti_job *job, tti_blueprint **out);
+
+/* The same for a process that is one worker: of a divided model it plans that one's part alone. */
+tutti_status tti_blueprint_create_for_rank(const tutti_job *job, int rank, tti_blueprint **out);
+
+/* What the worker at that place of a model group runs (tti_mesh_model_rank). */
+const tti_plan *tti_blueprint_plan(const tti_blueprint *blueprint, int model_rank);
 
 /* The same, but the evaluation program also gives the logits, f32 [targets of a shard, classes], as
  * the output "logits".  like: of the same job, its data sets are borrowed; NULL: they are opened.
@@ -37,7 +47,9 @@ void tti_blueprint_destroy(tti_blueprint *blueprint);
 tutti_status tti_blueprint_graph(const tutti_job *job, const tti_blueprint *blueprint,
                                  bool training, tutti_graph **out);
 
-/* What the passes should aim at for this job where it computes. */
+/* What the passes should aim at for this job where it computes: for the whole model, and for the
+ * part of a place of a model group. */
 tti_target tti_blueprint_target(const tti_blueprint *blueprint);
+tti_target tti_blueprint_target_at(const tti_blueprint *blueprint, int model_rank);
 
 #endif /* TTI_TRAIN_BLUEPRINT_H */

@@ -45,11 +45,17 @@ static tutti_status check_there(const tti_devices *d, int n_there) {
     return TUTTI_OK;
 }
 
+/* The model is, between workers: on the host so far. */
+static bool is_divided(const tti_job_config *config) {
+    return config->parallel.tensor * config->parallel.pipeline > 1;
+}
+
 tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out) {
     const char *text = config->parallel.devices;
     bool is_auto = strcmp(text, "auto") == 0, all = is_auto || strcmp(text, "gpu") == 0;
-    bool host = strcmp(config->parallel.backend, "auto") != 0 ||
-                (is_auto && strcmp(config->parallel.sync, "parameter-server") == 0);
+    bool host =
+        strcmp(config->parallel.backend, "auto") != 0 ||
+        (is_auto && (strcmp(config->parallel.sync, "parameter-server") == 0 || is_divided(config)));
     const tti_backend *cuda;
     *out = (tti_devices){.backend = &tti_backend_cpu};
     if (strcmp(text, "cpu") == 0 || (is_auto && host)) return TUTTI_OK;
@@ -93,9 +99,10 @@ tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
                         "split it between workers on the host");
     if (strcmp(job->config.parallel.devices, "auto") == 0)
         tti_options_put(&job->options, "parallel.devices", out->n ? "gpu" : "cpu",
-                        out->n       ? "auto, there are some"
-                        : has_server ? "auto, for a parameter server"
-                                     : "auto, no GPU");
+                        out->n                     ? "auto, there are some"
+                        : has_server               ? "auto, for a parameter server"
+                        : is_divided(&job->config) ? "auto, for a model in parts"
+                                                   : "auto, no GPU");
     if (strcmp(precision, "auto") == 0)
         tti_options_put(&job->options, "train.precision", out->n ? "bf16" : "f32",
                         out->n ? "auto, on a GPU" : "auto, on the host");

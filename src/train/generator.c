@@ -169,6 +169,8 @@ static void take_one_row(tutti_job *job) {
     tutti_job_set(job, "train.batch=1", "generate");
     tutti_job_set(job, "parallel.shards=1", "generate");
     tutti_job_set(job, "parallel.workers=1", "generate");
+    tutti_job_set(job, "parallel.tensor=1", "generate");
+    tutti_job_set(job, "parallel.pipeline=1", "generate");
 }
 
 static tutti_status begin(tti_generator *g, const char *prompt) {

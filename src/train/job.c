@@ -93,13 +93,21 @@ static int64_t shards_for(int64_t n_workers) {
     return shards;
 }
 
-/* Workers: one per core, but none without a shard; a batch too small for all cores gets fewer. */
+/* Workers that hold one copy of the model between them. */
+static int64_t workers_of_model(const tti_job_config *c) {
+    return c->parallel.tensor * c->parallel.pipeline;
+}
+
+/* Workers: one per core, but none without a shard; a batch too small for all cores gets fewer.
+ * Where the model is divided, as many copies of it as there are cores for, at least one. */
 static void resolve_workers(tutti_job *job, int n_cores) {
     const tti_job_config *c = &job->config;
     if (c->parallel.workers != -1) return;
-    int64_t workers = TTI_MIN(TTI_MAX(n_cores, 1), TTI_MAX_WORKERS);
+    int64_t each = workers_of_model(c), workers = TTI_MIN(TTI_MAX(n_cores, 1), TTI_MAX_WORKERS);
+    workers = TTI_MAX(workers / each, 1);
     if (c->parallel.shards > 0) workers = TTI_MIN(workers, c->parallel.shards);
     while (workers > 1 && shards_for(workers) > c->train.batch) workers--;
+    workers *= each;
     char origin[64];
     bool host = strcmp(c->parallel.devices, "cpu") == 0 || strcmp(c->parallel.devices, "auto") == 0;
     snprintf(origin, sizeof origin, "auto, %d %s%s", n_cores, host ? "core" : "device",
@@ -107,13 +115,28 @@ static void resolve_workers(tutti_job *job, int n_cores) {
     put_int(job, "parallel.workers", workers, origin);
 }
 
+/* Stages wait for each other at both ends of a step: the more shards, the less of it they are. */
+static int64_t shards_for_stages(const tti_job_config *c, int64_t at_least) {
+    int64_t shards = at_least;
+    while (shards < 2 * c->parallel.pipeline * at_least && 2 * shards <= c->train.batch)
+        shards *= 2;
+    return shards;
+}
+
 static void resolve_shards(tutti_job *job) {
     const tti_job_config *c = &job->config;
     if (c->parallel.shards != -1) return;
-    char origin[64];
-    snprintf(origin, sizeof origin, "auto, %" PRId64 " worker%s", c->parallel.workers,
-             c->parallel.workers == 1 ? "" : "s");
-    put_int(job, "parallel.shards", shards_for(c->parallel.workers), origin);
+    char origin[96];
+    int64_t shards = shards_for(TTI_MAX(c->parallel.workers / workers_of_model(c), 1));
+    if (c->parallel.pipeline > 1) {
+        snprintf(origin, sizeof origin, "auto, %" PRId64 " workers in %" PRId64 " stages",
+                 c->parallel.workers, c->parallel.pipeline);
+        shards = shards_for_stages(c, shards);
+    } else {
+        snprintf(origin, sizeof origin, "auto, %" PRId64 " worker%s", c->parallel.workers,
+                 c->parallel.workers == 1 ? "" : "s");
+    }
+    put_int(job, "parallel.shards", shards, origin);
 }
 
 /* Digits are drawn, so there is no "all" of them. */

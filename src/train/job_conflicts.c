@@ -13,7 +13,7 @@
 #include "train/optimizer.h"
 #include "train/param_groups.h"
 
-enum { MAX_KEYS = 4, WHY = 400 };
+enum { MAX_KEYS = 5, WHY = 400 };
 
 /* Writes the conflict into why, or leaves it empty. */
 typedef struct rule {
@@ -37,14 +37,68 @@ static void find_odd_shards(const tti_job_config *c, char why[WHY]) {
              shards, above / 2, above);
 }
 
+/* Workers that hold one copy of the model between them. */
+static int64_t workers_of_model(const tti_job_config *c) {
+    return c->parallel.tensor * c->parallel.pipeline;
+}
+
+static bool is_divided(const tti_job_config *c) { return workers_of_model(c) > 1; }
+
+/* Workers that divide the batch, 0: not known, or no whole number. */
+static int64_t workers_of_batch(const tti_job_config *c) {
+    int64_t workers = c->parallel.workers, each = workers_of_model(c);
+    return workers > 0 && workers % each == 0 ? workers / each : 0;
+}
+
+static void find_odd_mesh(const tti_job_config *c, char why[WHY]) {
+    int64_t workers = c->parallel.workers, each = workers_of_model(c);
+    int64_t below = workers / each * each;
+    if (each > TTI_MAX_WORKERS)
+        snprintf(why, WHY,
+                 "%" PRId64 " pieces of %" PRId64 " stages need %" PRId64
+                 " workers, and there can be %d",
+                 c->parallel.tensor, c->parallel.pipeline, each, TTI_MAX_WORKERS);
+    else if (workers > 0 && below != workers)
+        snprintf(why, WHY,
+                 "workers are data x parallel.pipeline=%" PRId64 " x parallel.tensor=%" PRId64
+                 ", and %" PRId64 " is no multiple of %" PRId64 "; give parallel.workers=%" PRId64,
+                 c->parallel.pipeline, c->parallel.tensor, workers, each, below > 0 ? below : each);
+}
+
+static void find_divided_elsewhere(const tti_job_config *c, char why[WHY]) {
+    const char *devices = c->parallel.devices;
+    if (!is_divided(c)) return;
+    if (!is(devices, "cpu") && !is(devices, "auto"))
+        snprintf(why, WHY,
+                 "a model is divided between workers on the host alone so far; give "
+                 "parallel.devices=cpu, or leave parallel.tensor and parallel.pipeline out for "
+                 "GPUs");
+    else if (is(c->parallel.sync, "parameter-server"))
+        snprintf(why, WHY,
+                 "a parameter server keeps whole models; give parallel.sync=all-reduce, or leave "
+                 "parallel.tensor and parallel.pipeline out");
+    else if (c->parallel.sync_batch_norm)
+        snprintf(why, WHY,
+                 "the shards of a divided model are not joined inside a step; give "
+                 "parallel.sync_batch_norm=false");
+}
+
+/* What is not built yet is refused, not half done. */
+static void find_not_yet(const tti_job_config *c, char why[WHY]) {
+    if (is_divided(c))
+        snprintf(why, WHY, "models cannot be divided between workers yet; give %s=1",
+                 c->parallel.tensor > 1 ? "parallel.tensor" : "parallel.pipeline");
+}
+
 static void find_idle_workers(const tti_job_config *c, char why[WHY]) {
-    int64_t workers = c->parallel.workers, shards = c->parallel.shards;
+    int64_t workers = workers_of_batch(c), shards = c->parallel.shards;
     if (workers <= shards || shards != power_of_two_from(shards)) return;
     snprintf(why, WHY,
-             "%" PRId64 " workers for %" PRId64
+             "%" PRId64 " workers%s for %" PRId64
              " shards: each worker needs at least one; give "
              "parallel.shards=%" PRId64 " (changes the result) or at most %" PRId64 " workers",
-             workers, shards, power_of_two_from(workers), shards);
+             workers, is_divided(c) ? " that divide the batch" : "", shards,
+             power_of_two_from(workers), shards * workers_of_model(c));
 }
 
 static void find_empty_shards(const tti_job_config *c, char why[WHY]) {
@@ -58,7 +112,7 @@ static void find_empty_shards(const tti_job_config *c, char why[WHY]) {
 }
 
 static void find_small_batch(const tti_job_config *c, char why[WHY]) {
-    int64_t batch = c->train.batch, workers = c->parallel.workers;
+    int64_t batch = c->train.batch, workers = workers_of_batch(c);
     if (c->parallel.shards > 0 || workers < 1 || batch >= power_of_two_from(workers)) return;
     snprintf(why, WHY,
              "a batch of %" PRId64 " is too small for %" PRId64
@@ -295,9 +349,16 @@ static void find_lost_replay(const tti_job_config *c, char why[WHY]) {
 
 static const rule rules[] = {
     {{"parallel.shards"}, find_odd_shards},
-    {{"parallel.workers", "parallel.shards"}, find_idle_workers},
+    {{"parallel.tensor", "parallel.pipeline", "parallel.workers"}, find_odd_mesh},
+    {{"parallel.tensor", "parallel.pipeline", "parallel.devices", "parallel.sync",
+      "parallel.sync_batch_norm"},
+     find_divided_elsewhere},
+    {{"parallel.tensor", "parallel.pipeline"}, find_not_yet},
+    {{"parallel.workers", "parallel.shards", "parallel.tensor", "parallel.pipeline"},
+     find_idle_workers},
     {{"train.batch", "parallel.shards"}, find_empty_shards},
-    {{"train.batch", "parallel.workers", "parallel.shards"}, find_small_batch},
+    {{"train.batch", "parallel.workers", "parallel.shards", "parallel.tensor", "parallel.pipeline"},
+     find_small_batch},
     {{"parallel.algorithm", "parallel.mode"}, find_ring_in_exact},
     {{"run.restarts", "parallel.place"}, find_lost_restarts},
     {{"parallel.compress", "parallel.mode", "parallel.zero"}, find_lost_compression},

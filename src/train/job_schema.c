@@ -418,6 +418,16 @@ static const tti_option rows[] = {
      .also = "zero_stage|zero_optimization|shard_optimizer|sharded_optimizer|stage",
      .help = "1: each worker keeps and updates its part of the optimizer's state, instead of all "
              "of it; the same bits with less memory"},
+    {"parallel.tensor", TTI_OPTION_INT, AT(parallel.tensor), "1", RANGE(1, TTI_MAX_WORKERS),
+     .also = "tp|tensor_parallel|tensor_parallel_size|tensor_model_parallel_size|model_parallel",
+     .help = "Workers that divide each layer between them: weights, optimizer state and products "
+             "are cut into so many pieces.  The workers are data x pipeline x tensor",
+     .example = "2"},
+    {"parallel.pipeline", TTI_OPTION_INT, AT(parallel.pipeline), "1", RANGE(1, TTI_MAX_WORKERS),
+     .also = "pp|stages|pipeline_stages|pipeline_parallel|pipeline_model_parallel_size",
+     .help = "Workers that divide the layers between them: the model is cut into so many stages, "
+             "through which the shards of a worker go one after the other",
+     .example = "4"},
     {"parallel.timeout_ms", TTI_OPTION_INT, AT(parallel.timeout_ms), "60000", RANGE(1, 86400000),
      .also = "timeout", .help = "Longest wait for another worker"},
     {"parallel.backend", TTI_OPTION_CHOICE, AT(parallel.backend), "auto",

@@ -195,6 +195,10 @@ static tutti_status save_trace(const profiler *p, const char *path) {
 static tutti_status resolve(tutti_job *job) {
     tti_devices devices;
     TTI_TRY(tutti_job_check(job));
+    if (job->config.parallel.tensor * job->config.parallel.pipeline > 1)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "profile: looks at workers that have the whole model; give "
+                        "parallel.tensor=1 parallel.pipeline=1");
     if (job->config.parallel.workers == -1)
         tutti_job_set(job, "parallel.workers=1", "profile, unless -n says more");
     TTI_TRY(tti_devices_resolve(job, &devices));

@@ -35,6 +35,7 @@ typedef struct session {
     const tti_session_desc *desc;
     const tti_blueprint *b;
     const tti_job_config *c;
+    tti_mesh mesh; /* where the model is divided between workers */
     tti_exec *exec;
     tti_loader *loader;
     tti_shard_data *shards; /* [this worker's shards] */
@@ -174,7 +175,10 @@ static const char *way_of(const session *s) {
 
 static tutti_status prepare(session *s) {
     const tti_session_desc *d = s->desc;
+    bool divided = s->b->n_parts > 0;
+    if (divided) TTI_TRY(tti_mesh_init(d->comm, &s->b->mesh, &s->mesh));
     const tti_worker_desc worker = {.comm = is_async(s) ? NULL : d->comm,
+                                    .mesh = divided ? &s->mesh : NULL,
                                     .local_rank = d->local_rank,
                                     .local_n_ranks = d->local_n_ranks,
                                     .server = d->server};
@@ -477,6 +481,7 @@ tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *r
     if (s.loader && s.exec) tti_feeding_unpin(s.loader, s.exec);
     tti_loader_destroy(s.loader);
     tti_exec_destroy(s.exec);
+    tti_mesh_fini(&s.mesh);
     tti_reporter_close(&s.reporter);
     tti_arrivals_close(s.arrivals);
     free(s.shards);

@@ -254,7 +254,8 @@ static void write_report(const trainer *t, const tti_blueprint *b) {
 static tutti_status train_here(trainer *t) {
     tti_blueprint *b;
     tti_stop stop;
-    TTI_TRY(tti_blueprint_create(t->job, &b));
+    TTI_TRY(t->is_worker ? tti_blueprint_create_for_rank(t->job, t->place.rank, &b)
+                         : tti_blueprint_create(t->job, &b));
     t->result->n_workers = b->n_workers;
     t->result->n_shards = b->n_shards;
     t->result->step_flops = tti_program_flops(&b->plan->shard) * b->n_shards;

@@ -50,6 +50,12 @@ tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_des
                                     .tf32 = strcmp(c->train.precision, "tf32") == 0,
                                     .exact = strcmp(c->parallel.mode, "exact") == 0};
     desc.comm = worker->comm;
+    if (worker->mesh) {
+        const tti_mesh *mesh = worker->mesh;
+        desc.mesh = mesh;
+        desc.comm = mesh->data;
+        desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&mesh->size, &mesh->at));
+    }
     desc.n_lanes = share.n_threads;
     desc.cores = share.pinned ? share.cores.id : NULL;
     desc.server = worker->server;

@@ -49,6 +49,7 @@ static tutti_status group_new(int fd, tutti_comm_group **out) {
     tutti_comm_group *g = calloc(1, sizeof *g);
     if (!g) return tti_fail(TUTTI_E_NOMEM, "comm_group: %zu bytes", sizeof *g);
     g->fd = fd;
+    atomic_store(&g->n_owners, 1);
     pthread_mutex_init(&g->lock, NULL);
     if (getrandom(&g->token, sizeof g->token, 0) != (ssize_t)sizeof g->token)
         g->token = (uint64_t)(uintptr_t)g;
@@ -172,7 +173,7 @@ void tutti_comm_group_abort(tutti_comm_group *group, int rank, const char *text)
 }
 
 void tutti_comm_group_destroy(tutti_comm_group *group) {
-    if (!group) return;
+    if (!group || atomic_fetch_sub(&group->n_owners, 1) > 1) return;
     int n_ranks = group->header ? (int)group->header->n_ranks : 0;
     for (int i = 0; i < group->n_segments; i++)
         munmap(group->segments[i].base, group->segments[i].part_bytes * (size_t)n_ranks);

@@ -100,11 +100,14 @@ struct tutti_comm_group {
     pthread_mutex_t lock; /* over segments */
     shm_segment *segments;
     int n_segments;
+    _Atomic int n_owners; /* who will destroy it: 1, more where ranks of a process share a part */
 };
 
 /* A rank's side.  Used by one thread at a time. */
 typedef struct shm_state {
     tutti_comm_group *group;
+    tutti_comm_group *own_group;    /* of a part of another group, destroyed with it; else NULL */
+    const struct shm_state *parent; /* whose failure is this one's too; NULL: none */
     shm_header *header;
     shm_rank *me;
     int rank, n_ranks, timeout_ms;
@@ -144,8 +147,8 @@ void tti_shm_ring(shm_header *header, int from, int to);
 /* Sets the first failure, if there is none yet, and wakes everybody. */
 void tti_shm_set_cause(shm_header *header, tutti_status status, const char *text);
 
-/* TUTTI_OK, or the first failure with its text. */
-tutti_status tti_shm_check_cause(const shm_header *header);
+/* TUTTI_OK, or the first failure with its text: of the group, then of those it is a part of. */
+tutti_status tti_shm_check_cause(const shm_state *s);
 
 /* ---- group.c ---- */
 
@@ -153,7 +156,16 @@ tutti_status tti_shm_check_cause(const shm_header *header);
 tutti_status tti_shm_group_map(tutti_comm_group *group, uint64_t offset, size_t part_bytes,
                                shm_segment *out);
 
+/* ---- split.c ---- */
+
+tutti_status tti_shm_split(void *state, const int *members, int n_members, int index, void **part);
+
 /* ---- transport.c ---- */
+
+/* As join, below parent (or NULL); own_group is destroyed with the state, not on failure. */
+tutti_status tti_shm_join_below(const tutti_comm_desc *desc, const int *shown,
+                                const shm_state *parent, void **state);
+tutti_status tti_shm_barrier(void *state);
 
 /* How a peer can find n_bytes at memory of this rank; 0: not at all. */
 uint64_t tti_shm_address(const shm_state *s, const void *memory, size_t n_bytes);

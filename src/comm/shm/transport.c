@@ -29,7 +29,7 @@ static bool has_arrived(const shm_state *s, const void *arg) {
     return atomic_load(&shm_rank_of(s->header, a->rank)->arrived) >= a->count;
 }
 
-static tutti_status shm_barrier(void *state) {
+tutti_status tti_shm_barrier(void *state) {
     shm_state *s = state;
     s->n_arrived++;
     atomic_store(&s->me->arrived, s->n_arrived);
@@ -81,11 +81,13 @@ static void shm_leave(void *state) {
     if (!s) return;
     atomic_store(&s->me->left, 1);
     tti_shm_ring(s->header, s->rank, -1);
+    tutti_comm_group_destroy(s->own_group);
     free(s->segments);
     free(s);
 }
 
-tutti_status tti_shm_join_as(const tutti_comm_desc *desc, const int *shown, void **state) {
+tutti_status tti_shm_join_below(const tutti_comm_desc *desc, const int *shown,
+                                const shm_state *parent, void **state) {
     shm_header *header = desc->group->header;
     if (desc->n_ranks != (int)header->n_ranks)
         return tti_fail(TUTTI_E_INVALID, "comm_create: the group is for %u ranks, not %d",
@@ -93,6 +95,7 @@ tutti_status tti_shm_join_as(const tutti_comm_desc *desc, const int *shown, void
     shm_state *s = calloc(1, sizeof *s);
     if (!s) return tti_fail(TUTTI_E_NOMEM, "comm_create: %zu bytes", sizeof *s);
     *s = (shm_state){.group = desc->group,
+                     .parent = parent,
                      .header = header,
                      .me = shm_rank_of(header, desc->rank),
                      .rank = desc->rank,
@@ -107,8 +110,8 @@ tutti_status tti_shm_join_as(const tutti_comm_desc *desc, const int *shown, void
                         desc->rank);
     }
     introduce(s);
-    tutti_status st = tti_shm_check_cause(header);
-    if (st == TUTTI_OK) st = shm_barrier(s);
+    tutti_status st = tti_shm_check_cause(s);
+    if (st == TUTTI_OK) st = tti_shm_barrier(s);
     if (st != TUTTI_OK) {
         shm_fail(s, st);
         shm_leave(s);
@@ -117,6 +120,10 @@ tutti_status tti_shm_join_as(const tutti_comm_desc *desc, const int *shown, void
     get_acquainted(s);
     *state = s;
     return TUTTI_OK;
+}
+
+tutti_status tti_shm_join_as(const tutti_comm_desc *desc, const int *shown, void **state) {
+    return tti_shm_join_below(desc, shown, NULL, state);
 }
 
 static tutti_status shm_join(const tutti_comm_desc *desc, void **state) {
@@ -153,7 +160,7 @@ static shm_record *record_of(const shm_state *s, int rank) {
 
 static tutti_status shm_agree(void *state, const tti_offer *mine, tti_call *calls, bool *direct) {
     shm_state *s = state;
-    TTI_TRY(tti_shm_check_cause(s->header));
+    TTI_TRY(tti_shm_check_cause(s));
     s->n_agreed++;
     shm_record *record = record_of(s, s->rank);
     record->call = mine->call;
@@ -161,7 +168,7 @@ static tutti_status shm_agree(void *state, const tti_offer *mine, tti_call *call
     for (int i = 0; i < mine->n_bufs; i++)
         record->bufs[i] = tti_shm_address(s, mine->bufs[i], mine->buf_bytes);
     if (mine->inline_bytes) memcpy(record->payload, mine->inline_data, mine->inline_bytes);
-    TTI_TRY(shm_barrier(s));
+    TTI_TRY(tti_shm_barrier(s));
     bool all = true;
     for (int r = 0; r < s->n_ranks; r++) {
         const shm_record *other = record_of(s, r);
@@ -214,7 +221,7 @@ static tutti_status shm_alloc(void *state, size_t n_bytes, void **out) {
     shm_segment *segment = &segments[s->n_segments];
     TTI_TRY(take_part(s, s->heap_end + (uint64_t)s->rank * part_bytes, part_bytes));
     TTI_TRY(tti_shm_group_map(s->group, s->heap_end, part_bytes, segment));
-    TTI_TRY(shm_barrier(s));
+    TTI_TRY(tti_shm_barrier(s));
     s->n_segments++;
     s->heap_end = end;
     *out = segment->base + (size_t)s->rank * part_bytes;
@@ -223,7 +230,7 @@ static tutti_status shm_alloc(void *state, size_t n_bytes, void **out) {
 
 static tutti_status shm_check(void *state) {
     shm_state *s = state;
-    TTI_TRY(tti_shm_check_cause(s->header));
+    TTI_TRY(tti_shm_check_cause(s));
     for (int r = 0; r < (int)s->header->n_ranks; r++)
         if (atomic_load(&shm_rank_of(s->header, r)->left))
             return tti_fail(TUTTI_E_PEER, "comm: rank %d waits for rank %d, which left the group",
@@ -239,7 +246,7 @@ const tti_transport tti_transport_shm = {
     .leave = shm_leave,
     .alloc = shm_alloc,
     .agree = shm_agree,
-    .barrier = shm_barrier,
+    .barrier = tti_shm_barrier,
     .exchange = tti_shm_exchange,
     .view = shm_view,
     .payload = shm_payload,
@@ -247,4 +254,5 @@ const tti_transport tti_transport_shm = {
     .check = shm_check,
     .note_call = tti_shm_note_call,
     .note_step = tti_shm_note_step,
+    .split = tti_shm_split,
 };

@@ -55,14 +55,18 @@ void tti_shm_set_cause(shm_header *header, tutti_status status, const char *text
     for (int r = 0; r < (int)header->n_ranks; r++) ring_bell(shm_rank_of(header, r));
 }
 
-tutti_status tti_shm_check_cause(const shm_header *header) {
-    const shm_cause *cause = &header->cause;
+static tutti_status check_cause(const shm_cause *cause) {
     if (atomic_load_explicit(&cause->state, memory_order_acquire) == 0) return TUTTI_OK;
     /* Being written: a moment, unless its writer was killed in it. */
     for (int i = 0; i < 50 && atomic_load(&cause->state) != 2; i++) tti_sleep_ms(1);
     if (atomic_load(&cause->state) != 2 || (unsigned)cause->status >= TUTTI_N_STATUS)
         return tti_fail(TUTTI_E_PEER, "comm: a rank failed and died before it could say why");
     return tti_fail((tutti_status)cause->status, "%.*s", (int)sizeof cause->text - 1, cause->text);
+}
+
+tutti_status tti_shm_check_cause(const shm_state *s) {
+    for (; s; s = s->parent) TTI_TRY(check_cause(&s->header->cause));
+    return TUTTI_OK;
 }
 
 /* "rank 2, which ..." for a timeout. */
@@ -110,7 +114,7 @@ static tutti_status check_deadlock(shm_state *s, const shm_wait *wait) {
 static bool is_over(shm_state *s, const shm_wait *wait, int64_t deadline_ns, tutti_status *st) {
     *st = TUTTI_OK;
     if (wait->ready(s, wait->arg)) return true;
-    if ((*st = tti_shm_check_cause(s->header)) != TUTTI_OK) return true;
+    if ((*st = tti_shm_check_cause(s)) != TUTTI_OK) return true;
     if (atomic_load(&shm_rank_of(s->header, wait->blame)->left) && !wait->ready(s, wait->arg)) {
         char call[128];
         *st = tti_fail(TUTTI_E_PEER, "%s: rank %d waits for rank %d, which left the group",

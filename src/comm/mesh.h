@@ -1,0 +1,45 @@
+/* mesh.h - ranks that divide the model too: a grid of data x stages x tensor pieces.
+ *
+ *   rank = (data * n_stages + stage) * n_tensor + tensor
+ *
+ * Neighbours on the tensor axis, which speak most, are neighbours in rank.  Ranks of one data index
+ * hold one copy of the model between them: the model group.  Ranks of one stage and tensor index
+ * hold the same piece of it and divide the batch: the data group. */
+#ifndef TTI_COMM_MESH_H
+#define TTI_COMM_MESH_H
+
+#include "tutti/comm.h"
+
+/* A place in the grid, or its extents. */
+typedef struct tti_mesh_at {
+    int data, stage, tensor;
+} tti_mesh_at;
+
+/* One rank's view.  The communicators join the ranks that differ from this one in the axes named,
+ * and are numbered along them; NULL: this rank is alone there. */
+typedef struct tti_mesh {
+    tti_mesh_at size, at;
+    tutti_comm *world;    /* borrowed: all ranks */
+    tutti_comm *data;     /* same stage, same tensor index; rank: at.data */
+    tutti_comm *tensor;   /* same data index, same stage; rank: at.tensor */
+    tutti_comm *pipeline; /* same data index, same tensor index; rank: at.stage */
+    tutti_comm *model;    /* same data index; rank: stage * size.tensor + tensor */
+} tti_mesh;
+
+/* The grid of n_ranks with so many stages and tensor pieces; false: they do not divide them. */
+bool tti_mesh_shape(int n_ranks, int n_stages, int n_tensor, tti_mesh_at *size);
+
+int tti_mesh_rank(const tti_mesh_at *size, const tti_mesh_at *at);
+tti_mesh_at tti_mesh_at_rank(const tti_mesh_at *size, int rank);
+
+/* Ranks of a model group, and the number of a place in it. */
+int tti_mesh_n_model(const tti_mesh_at *size);
+int tti_mesh_model_rank(const tti_mesh_at *size, const tti_mesh_at *at);
+
+/* Collective over world, whose ranks make up the grid; NULL: a grid of one.  World must outlive the
+ * mesh.  On success fini frees *out; on failure there is nothing to free. */
+TUTTI_NODISCARD tutti_status tti_mesh_init(tutti_comm *world, const tti_mesh_at *size,
+                                           tti_mesh *out);
+void tti_mesh_fini(tti_mesh *mesh);
+
+#endif /* TTI_COMM_MESH_H */

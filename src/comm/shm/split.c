@@ -1,0 +1,81 @@
+/* split.c - some ranks of a group in a group of their own.
+ *
+ * The first member makes it and shows where it is in an agreement of the whole group.  Ranks of one
+ * process share the object, so that they see each other's memory as they do in the whole; ranks of
+ * several open it through /proc, as ranks of a host do that meet over sockets. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/shm/shm.h"
+
+/* Where the first member's group is. */
+typedef struct place {
+    uint64_t object; /* in its process; 0: it could not make one */
+    int32_t pid, fd;
+} place;
+
+static tutti_status open_place(const place *at, tutti_comm_group **out) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", at->pid, at->fd);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) return tti_fail(TUTTI_E_UNSUPPORTED, "comm_split: %s: %s", path, strerror(errno));
+    tutti_status st = tutti_comm_group_open(fd, out);
+    if (st != TUTTI_OK) close(fd);
+    return st;
+}
+
+/* The members that find the object in their own memory will each destroy it. */
+static tutti_status make(const shm_state *s, int n_members, place *at, tutti_comm_group **out) {
+    TTI_TRY(tutti_comm_group_create(n_members, out));
+    if (s->one_process) atomic_store(&(*out)->n_owners, n_members);
+    *at = (place){(uintptr_t)*out, (int32_t)getpid(), tutti_comm_group_fd(*out)};
+    return TUTTI_OK;
+}
+
+static tutti_status find(const shm_state *s, int first, tutti_comm_group **out) {
+    place at;
+    const shm_record *record = &shm_rank_of(s->header, first)->records[s->n_agreed % 2];
+    memcpy(&at, record->payload, sizeof at);
+    if (at.object == 0)
+        return tti_fail(TUTTI_E_PEER, "comm_split: rank %d could not make a group",
+                        s->shown[first]);
+    if (!s->one_process) return open_place(&at, out);
+    *out = (void *)(uintptr_t)at.object; /* NOLINT: an object of this process */
+    return TUTTI_OK;
+}
+
+static tutti_status join_part(const shm_state *s, tutti_comm_group *group, const int *members,
+                              int index, void **part) {
+    int shown[TTI_MAX_RANKS], n = tutti_comm_group_n_ranks(group);
+    for (int i = 0; i < n; i++) shown[i] = s->shown[members[i]];
+    tutti_comm_desc desc = {
+        .group = group, .rank = index, .n_ranks = n, .timeout_ms = s->timeout_ms};
+    TTI_TRY(tti_shm_join_below(&desc, shown, s, part));
+    ((shm_state *)*part)->own_group = group;
+    return TUTTI_OK;
+}
+
+tutti_status tti_shm_split(void *state, const int *members, int n_members, int index, void **part) {
+    shm_state *s = state;
+    tti_call calls[TTI_MAX_RANKS];
+    tutti_comm_group *group = NULL;
+    place mine = {0};
+    bool direct, is_first = n_members > 1 && index == 0;
+    *part = NULL;
+    tutti_status st = is_first ? make(s, n_members, &mine, &group) : TUTTI_OK;
+    tti_offer offer = {
+        .call = {.kind = TTI_CALL_SPLIT}, .inline_data = &mine, .inline_bytes = sizeof mine};
+    tutti_status agreed = tti_transport_shm.agree(state, &offer, calls, &direct);
+    for (int r = 0; agreed == TUTTI_OK && r < s->n_ranks; r++)
+        if (calls[r].kind != TTI_CALL_SPLIT)
+            agreed = tti_fail(TUTTI_E_MISMATCH, "rank %d makes another call than comm_split",
+                              s->shown[r]);
+    if (st == TUTTI_OK) st = agreed;
+    if (st == TUTTI_OK && n_members > 1 && !is_first) st = find(s, members[0], &group);
+    if (st == TUTTI_OK && n_members > 1) st = join_part(s, group, members, index, part);
+    if (st != TUTTI_OK) tutti_comm_group_destroy(group);
+    return st;
+}

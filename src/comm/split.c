@@ -1,0 +1,61 @@
+/* split.c - a communicator taken apart by colors.
+ *
+ * Every rank learns all colors, so all know all parts; the transport then makes each part's meeting
+ * place. */
+#include "comm/split.h"
+
+#include <stdlib.h>
+
+#include "comm/call.h"
+
+/* The ranks with this rank's color, in order; *index: its own place among them. */
+static int find_members(const tutti_comm *comm, const int32_t *colors, int *members, int *index) {
+    int n = 0;
+    for (int r = 0; r < comm->n_ranks; r++) {
+        if (colors[r] != colors[comm->rank]) continue;
+        if (r == comm->rank) *index = n;
+        members[n++] = r;
+    }
+    return n;
+}
+
+/* What tutti_comm_create does, for the members of a part. */
+static tutti_status join_part(tutti_comm *comm, const int *members, int n, int index,
+                              tutti_comm **out) {
+    tutti_comm *part = calloc(1, sizeof *part);
+    void *state = NULL;
+    /* Every rank takes part in this, so that all hear of a part that could not be made. */
+    tutti_status st = comm->transport->split(comm->state, members, n, index, &state);
+    if (st == TUTTI_OK && !part) st = tti_fail(TUTTI_E_NOMEM, "comm_split: out of memory");
+    if (st == TUTTI_OK && n > 1) {
+        *part = (tutti_comm){.transport = comm->transport,
+                             .state = state,
+                             .rank = index,
+                             .n_ranks = n,
+                             .timeout_ms = comm->timeout_ms,
+                             .n_hosts = 1};
+        st = tti_sum_order_ranks(n, &part->by_rank);
+    }
+    if (st == TUTTI_OK && n > 1) {
+        *out = part;
+        return TUTTI_OK;
+    }
+    if (state) comm->transport->leave(state);
+    free(part);
+    return st;
+}
+
+tutti_status tti_comm_split(tutti_comm *comm, int color, tutti_comm **out) {
+    int32_t mine = color, colors[TTI_MAX_RANKS];
+    int members[TTI_MAX_RANKS], index = 0;
+    *out = NULL;
+    TTI_TRY(tti_check_comm("comm_split", comm));
+    if (!comm->transport->split)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "comm_split: ranks that meet over %s cannot be divided yet; place them on "
+                        "one host, as threads or processes of one command",
+                        comm->transport->name);
+    TTI_TRY(tutti_comm_all_gather(comm, &mine, colors, 1, TUTTI_I32));
+    int n = find_members(comm, colors, members, &index);
+    return tti_call_end(comm, join_part(comm, members, n, index, out));
+}

@@ -1,0 +1,172 @@
+/* mesh_test.c - parts of a group: who is in them, that they work at once, and how they fail. */
+#include "comm/mesh.h"
+
+#include "base/clock.h"
+#include "comm/ranks.h"
+#include "comm/split.h"
+
+T_CASE(places_and_ranks) {
+    T_UNUSED;
+    tti_mesh_at size;
+    assert_true(tti_mesh_shape(24, 3, 4, &size));
+    T_EQ(size.data, 2);
+    for (int r = 0; r < 24; r++) {
+        tti_mesh_at at = tti_mesh_at_rank(&size, r);
+        assert_true(at.data < 2 && at.stage < 3 && at.tensor < 4);
+        T_EQ(tti_mesh_rank(&size, &at), r);
+        T_EQ(tti_mesh_model_rank(&size, &at), r % 12);
+    }
+    assert_false(tti_mesh_shape(6, 4, 1, &size));
+    assert_false(tti_mesh_shape(6, 2, 2, &size));
+    assert_false(tti_mesh_shape(6, 0, 1, &size));
+    assert_false(tti_mesh_shape(2, 1 << 30, 4, &size));
+}
+
+/* The sum of the ranks of a part, told to each; alone: its own. */
+static const char *sum_ranks(tutti_comm *part, int rank, double *sum) {
+    double mine = rank;
+    *sum = mine;
+    if (part)
+        COMM_OK(tutti_comm_all_reduce(part, &mine, sum, 1, TUTTI_F64, TUTTI_SUM, TUTTI_ALG_AUTO));
+    return NULL;
+}
+
+static double want_sum(const tti_mesh_at *size, const tti_mesh_at *at, bool data, bool stage,
+                       bool tensor) {
+    double sum = 0;
+    int n = size->data * tti_mesh_n_model(size);
+    for (int r = 0; r < n; r++) {
+        tti_mesh_at other = tti_mesh_at_rank(size, r);
+        if (!data && other.data != at->data) continue;
+        if (!stage && other.stage != at->stage) continue;
+        if (!tensor && other.tensor != at->tensor) continue;
+        sum += r;
+    }
+    return sum;
+}
+
+/* Large ones too, in memory of the part, which peers look into. */
+static const char *sum_many(tutti_comm *part, int index) {
+    enum { N = 100000 };
+    void *memory;
+    if (!part) return NULL;
+    int n = tutti_comm_n_ranks(part);
+    COMM_TRUE(tutti_comm_rank(part) == index);
+    COMM_OK(tutti_comm_alloc(part, N * sizeof(float), &memory));
+    float *x = memory;
+    for (int i = 0; i < N; i++) x[i] = (float)(index * 10 + i % 7);
+    COMM_OK(tutti_comm_all_reduce(part, x, x, N, TUTTI_F32, TUTTI_SUM, TUTTI_ALG_AUTO));
+    for (int i = 0; i < N; i++) COMM_TRUE(x[i] == (float)(10 * n * (n - 1) / 2 + n * (i % 7)));
+    return NULL;
+}
+
+static const char *axes_rank(tutti_comm *comm, void *arg) {
+    const tti_mesh_at *size = arg;
+    tti_mesh m;
+    int rank = tutti_comm_rank(comm);
+    double sum;
+    COMM_OK(tti_mesh_init(comm, size, &m));
+    COMM_TRUE(tti_mesh_rank(&m.size, &m.at) == rank);
+    const struct {
+        tutti_comm *part;
+        bool data, stage, tensor;
+        int index;
+    } axes[] = {{m.data, true, false, false, m.at.data},
+                {m.tensor, false, false, true, m.at.tensor},
+                {m.pipeline, false, true, false, m.at.stage},
+                {m.model, false, true, true, tti_mesh_model_rank(size, &m.at)}};
+    for (int round = 0; round < 3; round++)
+        for (int i = 0; i < 4; i++) {
+            const char *failure = sum_ranks(axes[i].part, rank, &sum);
+            if (failure) return failure;
+            COMM_TRUE(sum == want_sum(size, &m.at, axes[i].data, axes[i].stage, axes[i].tensor));
+        }
+    for (int i = 0; i < 4; i++) {
+        const char *failure = sum_many(axes[i].part, axes[i].index);
+        if (failure) return failure;
+    }
+    tti_mesh_fini(&m);
+    return NULL;
+}
+
+T_CASE(every_axis_sums) {
+    T_UNUSED;
+    static tti_mesh_at sizes[] = {{1, 1, 1}, {2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {2, 2, 1},
+                                  {2, 1, 2}, {1, 2, 2}, {2, 2, 2}, {1, 4, 1}, {3, 1, 2}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int apart = 0; apart < 2; apart++)
+            comm_run_with(sizes[i].data * tti_mesh_n_model(&sizes[i]), apart, 0, axes_rank,
+                          &sizes[i]);
+}
+
+/* Rank 0 fails the whole group while others wait in parts that it is not in. */
+static const char *whole_fails_rank(tutti_comm *comm, void *arg) {
+    tutti_comm *part;
+    (void)arg;
+    int rank = tutti_comm_rank(comm);
+    COMM_OK(tti_comm_split(comm, rank < 2, &part));
+    if (rank == 0) {
+        tti_sleep_ms(20);
+        tti_comm_abort(comm, "the disk is full");
+    } else if (rank > 2) {
+        int64_t start = tti_now_ns();
+        COMM_FAILS(tutti_comm_barrier(part), TUTTI_E_PEER, "the disk is full");
+        COMM_TRUE(tti_now_ns() - start < 5000 * TTI_NS_PER_MS);
+        COMM_FAILS(tti_comm_check(part), TUTTI_E_PEER, "the disk is full");
+    } else {
+        COMM_FAILS(tutti_comm_barrier(comm), TUTTI_E_PEER, "the disk is full");
+    }
+    tutti_comm_destroy(part);
+    return NULL;
+}
+
+T_CASE(a_failure_of_the_whole_reaches_the_parts) {
+    T_UNUSED;
+    for (int apart = 0; apart < 2; apart++) comm_run_with(5, apart, 0, whole_fails_rank, NULL);
+}
+
+/* A part breaks alone, and its texts name the ranks of the whole. */
+static const char *part_fails_rank(tutti_comm *comm, void *arg) {
+    tutti_comm *part;
+    (void)arg;
+    int rank = tutti_comm_rank(comm);
+    COMM_OK(tti_comm_split(comm, rank % 2, &part));
+    if (rank == 1)
+        COMM_FAILS(tutti_comm_barrier(part), TUTTI_E_TIMEOUT, "rank 1 waited 300 ms for rank 3");
+    if (rank % 2 == 0) COMM_OK(tutti_comm_barrier(part));
+    if (rank != 1) tti_sleep_ms(400); /* until rank 1 has given up */
+    COMM_OK(tutti_comm_barrier(comm));
+    tutti_comm_destroy(part);
+    return NULL;
+}
+
+static const char *odd_call_rank(tutti_comm *comm, void *arg) {
+    tutti_comm *part;
+    (void)arg;
+    if (tutti_comm_rank(comm) == 1)
+        COMM_FAILS(tutti_comm_barrier(comm), TUTTI_E_MISMATCH, "rank 1 called barrier()");
+    else
+        COMM_FAILS(tti_comm_split(comm, 0, &part), TUTTI_E_MISMATCH, "rank 1 called barrier()");
+    return NULL;
+}
+
+T_CASE(parts_fail_by_themselves) {
+    T_UNUSED;
+    comm_run_with(4, false, 300, part_fails_rank, NULL);
+}
+
+T_CASE(another_call_is_a_mismatch) {
+    T_UNUSED;
+    comm_run(3, odd_call_rank, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(places_and_ranks),
+        cmocka_unit_test(every_axis_sums),
+        cmocka_unit_test(a_failure_of_the_whole_reaches_the_parts),
+        cmocka_unit_test(parts_fail_by_themselves),
+        cmocka_unit_test(another_call_is_a_mismatch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
