@@ -12,7 +12,7 @@
 enum {
     TTI_MAX_IMAGE_SIDE = 65535,
     TTI_MAX_IMAGE_PIXELS = 1 << 26, /* 67 million: 192 MiB as RGB */
-    TTI_IMAGE_PAD_BYTES = 16,       /* readable after the last pixel */
+    TTI_IMAGE_PAD_BYTES = 64,       /* readable after the last pixel */
 };
 
 typedef struct tti_image {

@@ -26,7 +26,7 @@ static size_t split_bytes(int64_t n_outputs, int64_t n_most) {
     return (size_t)(n_outputs * groups_of(n_most)) * sizeof(group);
 }
 
-static void prepare(const tti_weights *w) {
+static void prepare(tti_weights *w) {
     group *groups = w->split;
     int64_t n_groups = groups_of(w->n_most);
     memset(groups, 0, split_bytes(w->n_outputs, w->n_most));
@@ -49,7 +49,7 @@ AVX2 static inline __m256i finish(__m256i hi, __m256i lo) {
     return _mm256_srai_epi32(sum, TTI_WEIGHT_BITS);
 }
 
-AVX2 static void columns(const uint8_t *in, const tti_weights *w, bool flip, uint8_t *out) {
+AVX2 static void columns(const uint8_t *in, const tti_weights *w, uint8_t *out) {
     /* RGBRGBRGBRGB to RRGGBB of two pixels and of the next two. */
     const __m128i order = _mm_setr_epi8(0, 3, 1, 4, 2, 5, -1, -1, 6, 9, 7, 10, 8, 11, -1, -1);
     const group *groups = w->split;
@@ -71,7 +71,7 @@ AVX2 static void columns(const uint8_t *in, const tti_weights *w, bool flip, uin
         __m128i rgb = _mm256_castsi256_si128(finish(hi, lo));
         rgb = _mm_packus_epi16(_mm_packs_epi32(rgb, rgb), rgb);
         uint32_t value = (uint32_t)_mm_cvtsi128_si32(rgb);
-        uint8_t *to = out + (flip ? w->n_outputs - 1 - i : i) * 3;
+        uint8_t *to = out + (w->flip ? w->n_outputs - 1 - i : i) * 3;
         memcpy(to, &value, 2);
         to[2] = (uint8_t)(value >> 16);
     }
@@ -120,13 +120,13 @@ static void rows(const uint8_t *in, int64_t row_bytes, const tti_weights *down, 
     }
 }
 
-const tti_passes *tti_passes_vector(void) {
+const tti_passes *tti_passes_avx2(void) {
     static const tti_passes passes = {split_bytes, prepare, columns, rows};
     return __builtin_cpu_supports("avx2") ? &passes : NULL;
 }
 
 #else
 
-const tti_passes *tti_passes_vector(void) { return NULL; }
+const tti_passes *tti_passes_avx2(void) { return NULL; }
 
 #endif

@@ -12,17 +12,18 @@ enum { TTI_WEIGHT_BITS = 32 - 8 - 2, TTI_WEIGHT_HALF = 1 << (TTI_WEIGHT_BITS - 1
 typedef struct tti_weights {
     int64_t n_outputs, n_most;
     int32_t *start, *n, *weight;
-    void *split; /* vectors: the weights in their own form, 32-byte aligned; else NULL */
+    bool flip;        /* columns: outputs are written from right to left            */
+    void *split;      /* vectors: the weights in their own form, 64-byte aligned    */
+    int64_t n_blocks; /* of split, where outputs are computed in blocks; of prepare */
 } tti_weights;
 
 typedef struct tti_passes {
     /* Bytes that prepare wants at w->split, for an axis. */
     size_t (*split_bytes)(int64_t n_outputs, int64_t n_most);
-    void (*prepare)(const tti_weights *across);
+    void (*prepare)(tti_weights *across);
 
-    /* One row: in [W,3] with TTI_IMAGE_PAD_BYTES after the picture, out [n_outputs,3], written from
-     * right to left if flip. */
-    void (*columns)(const uint8_t *in, const tti_weights *across, bool flip, uint8_t *out);
+    /* One row: in [W,3] with TTI_IMAGE_PAD_BYTES after the picture, out [n_outputs,3]. */
+    void (*columns)(const uint8_t *in, const tti_weights *across, uint8_t *out);
 
     /* Output row i of row_bytes; in: the input row start[i]. */
     void (*rows)(const uint8_t *in, int64_t row_bytes, const tti_weights *down, int64_t i,
@@ -35,7 +36,8 @@ extern const tti_passes tti_passes_plain;
 tutti_status tti_image_resize_with(const tti_passes *passes, const tti_image *image,
                                    const tti_resize *how, tti_workspace *ws, uint8_t *out);
 
-/* NULL if this processor, or this build, has none. */
-const tti_passes *tti_passes_vector(void);
+/* With vectors of x86; NULL if this processor, or this build, has none. */
+const tti_passes *tti_passes_avx2(void);
+const tti_passes *tti_passes_avx512(void);
 
 #endif /* TTI_DATA_IMAGE_PASSES_H */

@@ -58,16 +58,16 @@ static size_t no_split_bytes(int64_t n_outputs, int64_t n_most) {
     return 0;
 }
 
-static void no_prepare(const tti_weights *across) { (void)across; }
+static void no_prepare(tti_weights *across) { (void)across; }
 
-static void columns_plain(const uint8_t *in, const tti_weights *w, bool flip, uint8_t *out) {
+static void columns_plain(const uint8_t *in, const tti_weights *w, uint8_t *out) {
     for (int64_t i = 0; i < w->n_outputs; i++) {
         const uint8_t *pixel = in + (int64_t)w->start[i] * 3;
         const int32_t *weight = w->weight + i * w->n_most;
         int32_t sum[3] = {TTI_WEIGHT_HALF, TTI_WEIGHT_HALF, TTI_WEIGHT_HALF};
         for (int32_t k = 0; k < w->n[i]; k++, pixel += 3)
             for (int c = 0; c < 3; c++) sum[c] += pixel[c] * weight[k];
-        uint8_t *to = out + (flip ? w->n_outputs - 1 - i : i) * 3;
+        uint8_t *to = out + (w->flip ? w->n_outputs - 1 - i : i) * 3;
         for (int c = 0; c < 3; c++) to[c] = clip(sum[c] >> TTI_WEIGHT_BITS);
     }
 }
@@ -94,7 +94,7 @@ static bool is_inside(const tti_box *box, int64_t h, int64_t w) {
 static size_t round_up(size_t n) { return (n + 63) & ~(size_t)63; }
 
 /* Both axes' weights in ws->coefs. */
-static tutti_status prepare(const tti_passes *passes, const axis *x, const axis *y,
+static tutti_status prepare(const tti_passes *passes, const axis *x, const axis *y, bool flip,
                             tti_workspace *ws, tti_weights *across, tti_weights *down) {
     size_t x_bytes = round_up(weights_elems(x) * sizeof(int32_t));
     size_t y_bytes = round_up(weights_elems(y) * sizeof(int32_t));
@@ -103,6 +103,7 @@ static tutti_status prepare(const tti_passes *passes, const axis *x, const axis 
     uint8_t *memory = ws->coefs.bytes;
     *across = make_weights(x, (int32_t *)(void *)memory);
     *down = make_weights(y, (int32_t *)(void *)(memory + x_bytes));
+    across->flip = flip;
     across->split = memory + x_bytes + y_bytes;
     passes->prepare(across);
     return TUTTI_OK;
@@ -115,13 +116,13 @@ tutti_status tti_image_resize_with(const tti_passes *passes, const tti_image *im
     axis x = {how->from.w, how->w, how->window.x, how->window.w};
     axis y = {how->from.h, how->h, how->window.y, how->window.h};
     tti_weights across, down;
-    TTI_TRY(prepare(passes, &x, &y, ws, &across, &down));
+    TTI_TRY(prepare(passes, &x, &y, how->flip, ws, &across, &down));
     int64_t last = down.n_outputs - 1, first = down.start[0], row_bytes = how->window.w * 3;
     int64_t n_rows = down.start[last] + down.n[last] - first;
     TTI_TRY(tti_buffer_reserve(&ws->rows, (size_t)(n_rows * row_bytes)));
     const uint8_t *rgb = image->rgb + ((how->from.y + first) * image->w + how->from.x) * 3;
     for (int64_t i = 0; i < n_rows; i++)
-        passes->columns(rgb + i * image->w * 3, &across, how->flip, ws->rows.bytes + i * row_bytes);
+        passes->columns(rgb + i * image->w * 3, &across, ws->rows.bytes + i * row_bytes);
     for (int64_t i = 0; i < down.n_outputs; i++)
         passes->rows(ws->rows.bytes + (down.start[i] - first) * row_bytes, row_bytes, &down, i,
                      out + i * row_bytes);
@@ -130,6 +131,7 @@ tutti_status tti_image_resize_with(const tti_passes *passes, const tti_image *im
 
 tutti_status tti_image_resize(const tti_image *image, const tti_resize *how, tti_workspace *ws,
                               uint8_t *out) {
-    const tti_passes *vector = tti_passes_vector();
-    return tti_image_resize_with(vector ? vector : &tti_passes_plain, image, how, ws, out);
+    const tti_passes *passes = tti_passes_avx512();
+    if (!passes) passes = tti_passes_avx2();
+    return tti_image_resize_with(passes ? passes : &tti_passes_plain, image, how, ws, out);
 }

@@ -10,14 +10,15 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "data/augment.h"
+#include "data/image_planes.h"
 
 typedef struct step {
     tti_transform base;
     int64_t size;
-    int64_t pad;         /* pad_crop  */
-    double strength;     /* jitter    */
-    int64_t cutout;      /* to_float  */
-    float value[3][256]; /* to_float  */
+    int64_t pad;              /* pad_crop  */
+    double strength;          /* jitter    */
+    int64_t cutout;           /* to_float  */
+    tti_plane_table table[3]; /* to_float  */
 } step;
 
 static void destroy(tti_transform *self) { free(self); }
@@ -167,21 +168,14 @@ static void cut_out(const step *s, const tti_sample_key *key, float *x) {
 static void to_float_apply(const tti_transform *self, const tti_sample_key *key, const void *in,
                            void *out) {
     const step *s = (const step *)self;
-    const uint8_t *rgb = in;
-    int64_t n = s->size * s->size;
-    float *r = out, *g = r + n, *b = g + n;
-    for (int64_t i = 0; i < n; i++, rgb += 3) {
-        r[i] = s->value[0][rgb[0]];
-        g[i] = s->value[1][rgb[1]];
-        b[i] = s->value[2][rgb[2]];
-    }
+    tti_to_planes(in, s->size * s->size, s->table, out);
     if (s->cutout > 0) cut_out(s, key, out);
 }
 
 static bool to_float_table(const tti_transform *self, tti_pixel_table *out) {
     const step *s = (const step *)self;
     out->n_channels = 3;
-    memcpy(out->value, s->value, sizeof s->value);
+    for (int c = 0; c < 3; c++) memcpy(out->value[c], s->table[c].value, sizeof s->table[c].value);
     return s->cutout == 0;
 }
 
@@ -198,8 +192,11 @@ tutti_status tti_to_float_create(int64_t size, const double mean[3], const doubl
         create(&(tti_transform){"to_float", infer_float, to_float_apply, destroy, to_float_table},
                size, &s));
     s->cutout = cutout;
-    for (int c = 0; c < 3; c++)
-        for (int i = 0; i < 256; i++) s->value[c][i] = (float)((i / 255.0 - mean[c]) / std[c]);
+    for (int c = 0; c < 3; c++) {
+        for (int i = 0; i < 256; i++)
+            s->table[c].value[i] = (float)((i / 255.0 - mean[c]) / std[c]);
+        tti_plane_table_split(&s->table[c]);
+    }
     *out = &s->base;
     return TUTTI_OK;
 }

@@ -10,15 +10,16 @@
 #include <png.h>
 
 #include "data/idx_files.h"
+#include "data/image.h"
 
 /* The picture that tests/golden/make_images.py draws too. */
 static inline uint8_t t_pixel(int y, int x, int c) {
     return (uint8_t)(x * 37 + y * 101 + c * 59 + x * y % 97 * 3 + (x / 5 + y / 7) % 2 * 90);
 }
 
-/* [h,w,3], and 16 bytes that may be read; freed by the caller. */
+/* [h,w,3], and TTI_IMAGE_PAD_BYTES that may be read; freed by the caller. */
 static inline uint8_t *t_picture(int h, int w) {
-    uint8_t *rgb = calloc(1, (size_t)h * (size_t)w * 3 + 16), *at = rgb;
+    uint8_t *rgb = calloc(1, (size_t)h * (size_t)w * 3 + TTI_IMAGE_PAD_BYTES), *at = rgb;
     assert_non_null(rgb);
     for (int y = 0; y < h; y++)
         for (int x = 0; x < w; x++)

@@ -6,6 +6,10 @@
 #include "golden/images_golden.h"
 #include "t.h"
 
+typedef struct t_size {
+    int h, w, to_h, to_w;
+} t_size;
+
 T_CASE(as_pil) {
     T_UNUSED;
     tti_workspace ws = {0};
@@ -23,29 +27,41 @@ T_CASE(as_pil) {
     tti_workspace_free(&ws);
 }
 
-/* The vectors give the bytes of plain C, for sizes of all kinds. */
+/* Vectors give the bytes of plain C, for sizes of all kinds. */
+static void check_as_plain(const tti_passes *vector, const t_size *size, bool flip, bool white) {
+    tti_workspace ws = {0};
+    uint8_t *rgb = t_picture(size->h, size->w);
+    size_t n_bytes = (size_t)(size->to_h * size->to_w * 3);
+    uint8_t *a = malloc(n_bytes), *b = malloc(n_bytes);
+    if (white) memset(rgb, 255, (size_t)(size->h * size->w * 3));
+    tti_image image = {size->h, size->w, rgb};
+    tti_resize how = {{0, 0, size->h, size->w}, size->to_h, size->to_w, {0}, flip};
+    how.window = (tti_box){0, 0, size->to_h, size->to_w};
+    T_OK(tti_image_resize_with(&tti_passes_plain, &image, &how, &ws, a));
+    T_OK(tti_image_resize_with(vector, &image, &how, &ws, b));
+    assert_memory_equal(a, b, n_bytes);
+    T_OK(tti_image_resize(&image, &how, &ws, b));
+    assert_memory_equal(a, b, n_bytes);
+    free(rgb);
+    free(a);
+    free(b);
+    tti_workspace_free(&ws);
+}
+
 T_CASE(vectors_as_plain) {
     T_UNUSED;
-    const tti_passes *vector = tti_passes_vector();
-    if (!vector) skip();
-    tti_workspace ws = {0};
-    for (int i = 0; i < 300; i++) {
-        int h = 1 + i * 7 % 90, w = 1 + i * 13 % 110, to_h = 1 + i * 3 % 50, to_w = 1 + i * 5 % 70;
-        uint8_t *rgb = t_picture(h, w);
-        uint8_t *a = malloc((size_t)(to_h * to_w * 3)), *b = malloc((size_t)(to_h * to_w * 3));
-        if (i % 5 == 0) memset(rgb, 255, (size_t)(h * w * 3));
-        tti_image image = {h, w, rgb};
-        tti_resize how = {{0, 0, h, w}, to_h, to_w, {0, 0, to_h, to_w}, i % 2};
-        T_OK(tti_image_resize_with(&tti_passes_plain, &image, &how, &ws, a));
-        T_OK(tti_image_resize_with(vector, &image, &how, &ws, b));
-        assert_memory_equal(a, b, (size_t)(to_h * to_w * 3));
-        T_OK(tti_image_resize(&image, &how, &ws, b));
-        assert_memory_equal(a, b, (size_t)(to_h * to_w * 3));
-        free(rgb);
-        free(a);
-        free(b);
+    const tti_passes *const all[] = {tti_passes_avx2(), tti_passes_avx512()};
+    const t_size large[] = {{375, 500, 224, 224}, {900, 40, 3, 90}, {40, 900, 90, 2},
+                            {300, 301, 299, 300}, {1, 1, 70, 70},   {700, 700, 1, 1}};
+    if (!all[0]) skip();
+    for (int v = 0; v < 2 && all[v]; v++) {
+        for (int i = 0; i < 300; i++) {
+            t_size size = {1 + i * 7 % 90, 1 + i * 13 % 110, 1 + i * 3 % 50, 1 + i * 5 % 70};
+            check_as_plain(all[v], &size, i % 2, i % 5 == 0);
+        }
+        for (size_t i = 0; i < 2 * TTI_COUNT(large); i++)
+            check_as_plain(all[v], &large[i / 2], i % 2, false);
     }
-    tti_workspace_free(&ws);
 }
 
 T_CASE(window_and_flip) {
