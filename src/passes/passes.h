@@ -21,7 +21,7 @@ typedef struct tti_target {
     bool (*fuses_pool)(const tti_node *conv, bool tf32); /* fuse: conv2d_pool for it; NULL: never */
     bool tf32;                                           /* products of f32 values in tf32 */
     bool chains_any_float; /* fuse: elementwise chains may hold values of 16 bits, and casts */
-    bool fuse;             /* epilogues and elementwise chains */
+    bool fuse;             /* products, epilogues and elementwise chains */
     bool fuse_linear_grad; /* fuse: gelu, additions, casts to f32 into the products before them */
     bool (*joins_products)(const tti_node *product); /* which ones; NULL: all */
     bool fuse_batch_norm;      /* fuse: masks and sums of batch norms' gradients */
@@ -53,6 +53,10 @@ tutti_status tti_pipeline_run(tutti_graph **g, const tti_target *target, const c
 
 /* Removes nodes that no output needs, identities, and repeated pure nodes. */
 tutti_status tti_pass_simplify(tutti_graph **g, const tti_target *target);
+
+/* Linear layers of one input whose results are only joined: one layer over joined weights.  A bias
+ * behind a product: a linear layer.  Does nothing unless target->fuse. */
+tutti_status tti_pass_products(tutti_graph **g, const tti_target *target);
 
 /* Mixed precision: TTI_COMPUTE nodes and what lies between them in target->compute_dtype, by cast
  * nodes; parameters, sums, losses, outputs stay f32, and so do the gradients that autodiff appends

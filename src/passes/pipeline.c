@@ -5,6 +5,7 @@
 
 static const tti_pass pipeline[] = {
     {"simplify", "drop dead, repeated and identity nodes", tti_pass_simplify},
+    {"products", "linear layers of one input as one; a bias into its product", tti_pass_products},
     {"precision", "16-bit floats where the time goes", tti_pass_precision},
     {"autodiff", "append the gradient of loss_sum for every parameter", tti_pass_autodiff},
     {"split", "prove that the graph may be cut along the batch", tti_pass_split},

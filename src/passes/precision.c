@@ -21,6 +21,7 @@ typedef struct precision {
     tutti_dtype low;
     bool low_stream;
     tutti_value **cast; /* [from->n_values]: a mapped value in the other dtype, NULL: not made */
+    bool *gives_way;    /* [from->n_values]: made of parameters and constants alone */
 } precision;
 
 /* The mapped value of old in the wanted dtype; one cast serves all users. */
@@ -34,12 +35,15 @@ static tutti_value *in_dtype(precision *p, const tutti_value *old, tutti_dtype w
     return *cast;
 }
 
-/* Parameters and constants, also under another shape and parts of them, such as the first rows of a
- * table of positions: they give way to 16-bit activations. */
-static bool gives_way(const tutti_value *value) {
-    while ((value->node->op->traits & (TTI_VIEW | TTI_FOLLOWS)) && value->node->n_in == 1)
-        value = value->node->in[0];
-    return (value->node->op->traits & (TTI_PARAM | TTI_CONSTANT)) != 0;
+/* Parameters and constants, parts of them such as the first rows of a table of positions, and what
+ * is made of nothing else, such as the sum of two tables: they give way to 16-bit activations. */
+static bool gives_way(const precision *p, const tti_node *node) {
+    const unsigned through = TTI_VIEW | TTI_FOLLOWS | TTI_ELEMENTWISE | TTI_BROADCAST;
+    if (node->op->traits & (TTI_PARAM | TTI_CONSTANT)) return true;
+    if (node->n_in == 0 || !(node->op->traits & through)) return false;
+    for (int i = 0; i < node->n_in; i++)
+        if (!p->gives_way[node->in[i]->id]) return false;
+    return true;
 }
 
 static bool follows(const precision *p, const tti_node *node) {
@@ -51,7 +55,7 @@ static bool follows(const precision *p, const tti_node *node) {
     for (int i = 0; i < node->n_in; i++) {
         const tutti_value *in = node->in[i], *mapped = p->rw.map[in->id];
         bool is_low = mapped && mapped->type.dtype == p->low && in->type.dtype == TUTTI_F32;
-        if (in->type.dtype == TUTTI_F32 && !is_low && !gives_way(in)) return false;
+        if (in->type.dtype == TUTTI_F32 && !is_low && !p->gives_way[in->id]) return false;
         any = any || is_low;
     }
     return any;
@@ -59,6 +63,7 @@ static bool follows(const precision *p, const tti_node *node) {
 
 static void visit(precision *p, const tti_node *node) {
     tutti_value *in[TTI_MAX_IN] = {0};
+    p->gives_way[node->out[0]->id] = gives_way(p, node);
     bool stream = p->low_stream && (node->op->traits & TTI_STREAM);
     bool low = (node->op->traits & TTI_COMPUTE) || stream || follows(p, node);
     for (int i = 0; i < node->n_in; i++) {
@@ -74,14 +79,17 @@ static tutti_status lower(tutti_graph **g, const tti_target *target) {
     precision p = {.low = target->compute_dtype, .low_stream = target->low_stream};
     TTI_TRY(tti_rewrite_begin(&p.rw, *g));
     p.cast = calloc((size_t)(*g)->n_values + 1, sizeof(tutti_value *));
-    if (!p.cast) tti_graph_fail(p.rw.to, tti_fail(TUTTI_E_NOMEM, "precision: out of memory"));
-    for (int i = 0; p.cast && i < (*g)->n_nodes; i++) visit(&p, (*g)->nodes[i]);
-    for (int i = 0; p.cast && i < (*g)->n_outputs; i++) {
+    p.gives_way = calloc((size_t)(*g)->n_values + 1, sizeof *p.gives_way);
+    bool ready = p.cast && p.gives_way;
+    if (!ready) tti_graph_fail(p.rw.to, tti_fail(TUTTI_E_NOMEM, "precision: out of memory"));
+    for (int i = 0; ready && i < (*g)->n_nodes; i++) visit(&p, (*g)->nodes[i]);
+    for (int i = 0; ready && i < (*g)->n_outputs; i++) {
         const tutti_value *old = (*g)->outputs[i].value;
         p.rw.map[old->id] = in_dtype(&p, old, old->type.dtype);
     }
     tutti_status st = tti_rewrite_finish(&p.rw, g);
     free(p.cast);
+    free(p.gives_way);
     return st;
 }
 

@@ -179,7 +179,7 @@ static double scale_of(const t_reference *exact, int i) {
     return fmax(length_of(exact, i, NULL), 0.01 * largest);
 }
 
-/* Sums over the draws, by output: squares of relative errors. */
+/* Sums over the draws, by output: squares of relative errors; of hits, of how many they are off. */
 typedef struct errors {
     double plain[MOST_OUTPUTS], fused[MOST_OUTPUTS];
 } errors;
@@ -198,11 +198,16 @@ static void expect_the_same(const pair *p, const t_reference *exact, int draw) {
     t_reference_destroy(fused);
 }
 
+/* Hits are whole numbers: one is lost or won where two logits are nearer than rounding, so over all
+ * draws one more may be than without fusing. */
+static bool is_hits(const char *name) { return strcmp(name, "correct") == 0; }
+
 static void add_errors(const pair *p, const t_reference *exact, int draw, errors *sums) {
     t_reference *plain = evaluate(p->m, p->plain, draw, true);
     t_reference *fused = evaluate(p->m, p->fused, draw, true);
     for (int i = 0; i < p->plain->n_outputs; i++) {
-        double scale = scale_of(exact, i), off = length_of(exact, i, plain) / scale;
+        double scale = is_hits(p->plain->outputs[i].name) ? 1 : scale_of(exact, i);
+        double off = length_of(exact, i, plain) / scale;
         sums->plain[i] += off * off;
         off = length_of(exact, i, fused) / scale;
         sums->fused[i] += off * off;
@@ -216,6 +221,7 @@ static void expect_as_close(const pair *p, const errors *sums, double rounding) 
     for (int i = 0; i < p->plain->n_outputs; i++) {
         double plain = sqrt(sums->plain[i] / N_DRAWS), fused = sqrt(sums->fused[i] / N_DRAWS);
         const char *name = p->plain->outputs[i].name;
+        if (is_hits(name) && sums->fused[i] <= sums->plain[i] + 1) continue;
         if (!(fused <= 1.25 * plain + rounding))
             fail_msg("%s: %s is %g off, %g without fusing", p->m->name, name, fused, plain);
     }
@@ -292,15 +298,17 @@ T_CASE(the_fused_ops_are_there) {
         const char *op;
     } rows[] = {{&gpt2, "cross_entropy_and_grad"}, {&gpt2, "layer_norm_grads_sums"},
                 {&gpt2, "matmul_gelu_grad_sums"},  {&gpt2, "add_layer_norm"},
-                {&bert, "cross_entropy_and_grad"}, {&bert, "layer_norm_grads_cast"},
-                {&resnet, "bn_apply_mask"},        {&resnet, "bn_grad_join"},
-                {&resnet, "bn_grad_sums"},         {&lenet, "conv2d_pool"},
-                {&lenet, "conv2d_pool_grad_x"},    {&lenet, "conv2d_pool_grad_w"},
-                {&resnet, "conv2d_stats"}};
+                {&bert, "cross_entropy_and_grad"}, {&bert, "matmul_add"},
+                {&bert, "layer_norm_grads_cast"},  {&resnet, "bn_apply_mask"},
+                {&resnet, "bn_grad_join"},         {&resnet, "bn_grad_sums"},
+                {&lenet, "conv2d_pool"},           {&lenet, "conv2d_pool_grad_x"},
+                {&lenet, "conv2d_pool_grad_w"},    {&resnet, "conv2d_stats"}};
     tti_target low = target_of(true, "train.precision=bf16", true);
+    tti_target mixed = target_of(true, "train.precision=bf16", false);
     tti_target wide = target_of(true, "train.precision=f32", false);
     for (size_t i = 0; i < TTI_COUNT(rows); i++) {
-        tutti_graph *g = graph_of(rows[i].m, rows[i].m == &lenet ? &wide : &low);
+        bool casts = strstr(rows[i].op, "_cast") != NULL;
+        tutti_graph *g = graph_of(rows[i].m, rows[i].m == &lenet ? &wide : casts ? &mixed : &low);
         int n = 0;
         for (int k = 0; k < g->n_nodes; k++) n += strcmp(g->nodes[k]->op->name, rows[i].op) == 0;
         if (n == 0) fail_msg("%s has no %s", rows[i].m->name, rows[i].op);

@@ -1,0 +1,129 @@
+/* products.c - fewer and larger matrix products, before anybody differentiates them.
+ *
+ *   linear(x, w0), linear(x, w1), .. -> concat      linear(x, concat(w0, w1, ..))
+ *   matmul(x, w^T) + b                              linear(x, w, b)
+ * The first is how queries, keys and values of a model come that has a layer for each.  The idea to
+ * know: concat's gradient is slices, so joining weights in place of activations also makes one
+ * product of the gradients of x, one of those of all weights, and leaves their parts to be cut out
+ * of the latter.  That moves fewer bytes where x has more rows than the weights have columns.
+ * The ops are named here, once: that a linear layer is a product and a bias is no property that
+ * another op could have. */
+#include <stdlib.h>
+
+#include "ops/op_table.h"
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+typedef struct products {
+    tti_rewrite rw;
+    const tti_op *concat, *linear, *matmul;
+    bool *gone; /* [n_nodes]: stands in another node, which comes later */
+} products;
+
+/* ---- several linear layers of one input ---- */
+
+static int64_t n_rows(const tutti_value *x) {
+    int64_t rows = 1;
+    for (int d = 0; d < x->type.shape.n_dims - 1; d++) rows *= x->type.shape.dim[d];
+    return rows;
+}
+
+static bool is_last_axis(const tti_node *concat) {
+    int n_dims = concat->out[0]->type.shape.n_dims;
+    int64_t axis = tti_attr_int(concat, "axis");
+    return axis == n_dims - 1 || axis == -1;
+}
+
+/* Layers of one input and kind, whose results nobody else reads, and whose weights are parameters:
+ * joined they exist before any activation does. */
+static bool joins(const products *p, const tti_node *concat) {
+    if (concat->op != p->concat || concat->n_in < 2 || !is_last_axis(concat)) return false;
+    const tti_node *first = concat->in[0]->node;
+    for (int i = 0; i < concat->n_in; i++) {
+        const tti_node *node = concat->in[i]->node;
+        if (node->op != p->linear || p->rw.n_uses[concat->in[i]->id] != 1) return false;
+        if (node->in[0] != first->in[0] || node->n_in != first->n_in ||
+            tti_attr_int(node, "act") != tti_attr_int(first, "act"))
+            return false;
+        for (int k = 1; k < node->n_in; k++)
+            if (!(node->in[k]->node->op->traits & TTI_PARAM)) return false;
+    }
+    const tutti_value *x = first->in[0];
+    return n_rows(x) > x->type.shape.dim[x->type.shape.n_dims - 1];
+}
+
+/* Input k of all layers in one value. */
+static tutti_value *joined_input(products *p, const tti_node *concat, int k) {
+    tutti_value *in[TTI_MAX_IN] = {NULL};
+    for (int i = 0; i < concat->n_in; i++) in[i] = p->rw.map[concat->in[i]->node->in[k]->id];
+    return tti_emit(p->rw.to, "concat", NULL, in, concat->n_in,
+                    (tti_attr_arg[]){TTI_INT("axis", 0), {0}});
+}
+
+static void join(products *p, const tti_node *concat) {
+    const tti_node *first = concat->in[0]->node;
+    tutti_value *in[3] = {p->rw.map[first->in[0]->id]};
+    for (int k = 1; k < first->n_in; k++) in[k] = joined_input(p, concat, k);
+    p->rw.map[concat->out[0]->id] =
+        tti_emit(p->rw.to, "linear", first->name, in, first->n_in,
+                 (tti_attr_arg[]){TTI_INT("act", tti_attr_int(first, "act")), {0}});
+}
+
+/* ---- a product and a bias ---- */
+
+/* Which input of the addition is a product that only it reads and that can take the other as its
+ * bias, a parameter; -1: none. */
+static int product_of(const products *p, const tti_node *sum) {
+    if (sum->op->epilogue != TTI_EPILOGUE_BIAS) return -1;
+    for (int i = 0; i < 2; i++) {
+        const tti_node *node = sum->in[i]->node;
+        const tutti_value *bias = sum->in[1 - i];
+        if (node->op != p->matmul || p->rw.n_uses[sum->in[i]->id] != 1) continue;
+        const tutti_shape *w = &node->in[1]->type.shape, *b = &bias->type.shape;
+        bool is_linear =
+            !tti_attr_int(node, "trans_a") && tti_attr_int(node, "trans_b") && w->n_dims == 2;
+        bool is_bias =
+            (bias->node->op->traits & TTI_PARAM) && b->n_dims == 1 && b->dim[0] == w->dim[0];
+        if (is_linear && is_bias) return i;
+    }
+    return -1;
+}
+
+static void add_bias(products *p, const tti_node *sum, int i) {
+    const tti_node *node = sum->in[i]->node;
+    tutti_value *in[3] = {p->rw.map[node->in[0]->id], p->rw.map[node->in[1]->id],
+                          p->rw.map[sum->in[1 - i]->id]};
+    p->rw.map[sum->out[0]->id] = tti_emit(p->rw.to, "linear", node->name, in, 3, NULL);
+}
+
+/* ---- the pass ---- */
+
+static void mark(products *p, const tti_node *node) {
+    int i = product_of(p, node);
+    if (i >= 0) p->gone[node->in[i]->node->id] = true;
+    for (i = 0; joins(p, node) && i < node->n_in; i++) p->gone[node->in[i]->node->id] = true;
+}
+
+static void visit(products *p, const tti_node *node) {
+    int i = product_of(p, node);
+    if (i >= 0)
+        add_bias(p, node, i);
+    else if (joins(p, node))
+        join(p, node);
+    else if (!p->gone[node->id])
+        tti_rewrite_copy(&p->rw, node);
+}
+
+tutti_status tti_pass_products(tutti_graph **g, const tti_target *target) {
+    products p = {.concat = tti_op_find("concat"),
+                  .linear = tti_op_find("linear"),
+                  .matmul = tti_op_find("matmul")};
+    if (!target->fuse) return TUTTI_OK;
+    TTI_TRY(tti_rewrite_begin(&p.rw, *g));
+    p.gone = calloc((size_t)(*g)->n_nodes + 1, sizeof *p.gone);
+    if (!p.gone) tti_graph_fail(p.rw.to, tti_fail(TUTTI_E_NOMEM, "products: out of memory"));
+    for (int i = 0; p.gone && i < (*g)->n_nodes; i++) mark(&p, (*g)->nodes[i]);
+    for (int i = 0; p.gone && i < (*g)->n_nodes; i++) visit(&p, (*g)->nodes[i]);
+    free(p.gone);
+    return tti_rewrite_finish(&p.rw, g);
+}
