@@ -65,9 +65,20 @@ typedef enum tti_trait {
                                * in 0's type, and in 0 is what comes into act, not out of it    */
     TTI_READS_LOW = 1 << 23,  /* in 0 may have 16 bits and needs no cast; sums in f32 all the
                                * same; outputs are f32, or out 0 has in 0's type               */
-    TTI_STREAM = 1 << 24      /* what it gives runs through the whole model: lookups; in 16 bits
+    TTI_STREAM = 1 << 24,     /* what it gives runs through the whole model: lookups; in 16 bits
                                * where target->low_stream asks for it                           */
+    TTI_COLLECTIVE = 1 << 25, /* exchanges values inside the step with the workers of a tensor
+                               * axis; alone (reference) the others' are 0: see tti_collective  */
+    TTI_TURNS = 1 << 26       /* out 0 = in 0, but the gradient is not dy: stays for autodiff   */
 } tti_trait;
+
+/* What a TTI_COLLECTIVE op makes of the in 0 of all workers, in the order of their numbers. */
+typedef enum tti_collective {
+    TTI_COLLECTIVE_NONE,
+    TTI_COLLECTIVE_SUM,    /* their sum                              */
+    TTI_COLLECTIVE_GATHER, /* all of them along the attribute "dim"  */
+    TTI_COLLECTIVE_SCATTER /* the own part along "dim" of their sum  */
+} tti_collective;
 
 /* What an op can be as the epilogue of a TTI_TAKES_EPILOGUE op; the value of its "act". */
 typedef enum tti_epilogue {
@@ -100,6 +111,19 @@ typedef struct tti_placement {
     tti_spread spread;
     int dim; /* of TTI_SPLIT; 0 otherwise */
 } tti_placement;
+
+/* ---- the same over the workers of a tensor axis, who all have all samples ---- */
+
+typedef struct tti_axis {
+    int n, index; /* workers, and which one this is */
+} tti_axis;
+
+/* As tti_placement; a dimension that is cut may be `groups` packed ones, each cut alike: queries, keys
+ * and values of an attention are 3.  1 otherwise. */
+typedef struct tti_cut {
+    tti_spread spread;
+    int dim, groups;
+} tti_cut;
 
 typedef struct tti_cost {
     double flops; /* multiply and add count two */
@@ -154,6 +178,14 @@ typedef struct tti_op {
                          const bool *need, tutti_value **dx);
     /* Placement of the outputs for placements of the inputs, or TUTTI_E_UNSUPPORTED. */
     tutti_status (*shard)(const tti_node *node, const tti_placement *in, tti_placement *out);
+    /* What shard does not know, for a tensor axis of n workers: true, and how the outputs lie, if
+     * node can be made of inputs that lie so.  NULL: nothing more. */
+    bool (*cut)(const tti_node *node, int n, const tti_cut *in, tti_cut *out);
+    /* Appends what node is then for one worker, from its parts of the inputs: out [n_out].  cut: how
+     * they lie.  NULL: the same node.  Failures are sticky in g. */
+    void (*emit_cut)(tutti_graph *g, const tti_node *node, const tti_axis *axis, const tti_cut *cut,
+                     tutti_value *const *in, tutti_value **out);
+    tti_collective collective;
     void (*cost)(const tti_node *node, tti_cost *cost); /* NULL: 1 flop per output element */
     void (*reference)(const tti_args *args);            /* NULL only for sources and fused */
     /* TTI_SYNC: one value out of those of all shards, parts [n_parts][n_elems], in an order that

@@ -214,6 +214,14 @@ static tutti_status swiglu_shard(const tti_node *node, const tti_placement *in,
     return tti_shard_match(node, rules, 1, in, out, "the halves of a row lie together");
 }
 
+/* The halves are packed. */
+static bool swiglu_cut(const tti_node *node, int n, const tti_cut *in, tti_cut *out) {
+    int last = tti_in_shape(node, 0)->n_dims - 1;
+    (void)n;
+    out[0] = (tti_cut){TTI_SPLIT, last, 1};
+    return tti_is_packed(in[0], last, 2);
+}
+
 /* About what exp, erf and tanh cost on a vector unit. */
 static void smooth_cost(const tti_node *node, tti_cost *cost) {
     tti_cost_flops(node, 16.0 * (double)tti_out_n(node, 0), cost);
@@ -334,6 +342,7 @@ const tti_op tti_ops_activation[] = {
      .infer = swiglu_infer,
      .grad = swiglu_grad,
      .shard = swiglu_shard,
+     .cut = swiglu_cut,
      .cost = smooth_cost,
      .reference = swiglu_reference,
      .samples = swiglu_samples},

@@ -243,6 +243,29 @@ static tutti_status attention_shard(const tti_node *node, const tti_placement *i
     return tti_shard_match(node, rules, 1, in, out, samples_why);
 }
 
+/* Heads are apart from each other; where each query head has a key head of its own, a worker may
+ * have some of them, if it has their queries, keys and values. */
+static bool attention_cut(const tti_node *node, int n, const tti_cut *in, tti_cut *out) {
+    heads_view v = heads_of(node);
+    bool lengths_whole = node->n_in == 1 || in[1].spread == TTI_WHOLE;
+    if (!tti_is_packed(in[0], 2, 3) || !lengths_whole) return false;
+    if (v.heads != v.kv_heads || v.heads % (size_t)n) return false;
+    out[0] = (tti_cut){TTI_SPLIT, 2, 1};
+    out[1] = (tti_cut){TTI_SPLIT, 1, 1};
+    return true;
+}
+
+static void attention_emit_cut(tutti_graph *g, const tti_node *node, const tti_axis *axis,
+                               const tti_cut *cut, tutti_value *const *in, tutti_value **out) {
+    (void)cut;
+    tti_emit_n(g, "attention", node->name, in, node->n_in,
+               (tti_attr_arg[]){TTI_INT("heads", tti_attr_int(node, "heads") / axis->n),
+                                tti_same_attr(node, "causal"),
+                                tti_same_attr(node, "scale"),
+                                {0}},
+               out);
+}
+
 /* Products with keys and with values, half of them where causal; the gradient has five for two. */
 static void attention_cost(const tti_node *node, tti_cost *cost) {
     heads_view v = heads_of(node);
@@ -420,6 +443,8 @@ const tti_op tti_ops_attention[] = {
      .infer = attention_infer,
      .grad = attention_gradient,
      .shard = attention_shard,
+     .cut = attention_cut,
+     .emit_cut = attention_emit_cut,
      .cost = attention_cost,
      .reference = attention_reference,
      .samples = attention_samples},

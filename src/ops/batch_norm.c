@@ -347,6 +347,28 @@ static tutti_status bn_eval_shard(const tti_node *node, const tti_placement *in,
     return tti_shard_match(node, rules, 2, in, out, planes_why);
 }
 
+/* ---- cut: each worker has the statistics of its channels ---- */
+
+static bool bn_stats_cut(const tti_node *node, int n, const tti_cut *in, tti_cut *out) {
+    (void)n;
+    return tti_cut_match(node, "1W", "O", in, out);
+}
+
+static bool sync_moments_cut(const tti_node *node, int n, const tti_cut *in, tti_cut *out) {
+    (void)n;
+    return tti_cut_match(node, "O", "O", in, out);
+}
+
+static bool bn_running_cut(const tti_node *node, int n, const tti_cut *in, tti_cut *out) {
+    (void)n;
+    return tti_cut_match(node, "OW", "00", in, out);
+}
+
+static bool bn_apply_cut(const tti_node *node, int n, const tti_cut *in, tti_cut *out) {
+    (void)n;
+    return tti_cut_match(node, "1O001", "1", in, out);
+}
+
 /* ---- records ---- */
 
 static const tti_sample bn_stats_samples[] = {
@@ -465,6 +487,7 @@ const tti_op tti_ops_batch_norm[] = {
      .traits = TTI_CHANNELS_LAST | TTI_READS_LOW,
      .infer = bn_stats_infer,
      .shard = bn_stats_shard,
+     .cut = bn_stats_cut,
      .cost = bn_cost,
      .reference = bn_stats_reference,
      .samples = bn_stats_samples},
@@ -476,6 +499,7 @@ const tti_op tti_ops_batch_norm[] = {
      .traits = TTI_SYNC,
      .infer = sync_infer,
      .shard = sync_moments_shard,
+     .cut = sync_moments_cut,
      .cost = tti_cost_move,
      .reference = sync_reference,
      .join = join_moments,
@@ -504,6 +528,7 @@ const tti_op tti_ops_batch_norm[] = {
      .infer = bn_apply_infer,
      .grad = bn_apply_grad,
      .shard = bn_apply_shard,
+     .cut = bn_apply_cut,
      .cost = fusable_cost,
      .reference = bn_apply_reference,
      .samples = bn_apply_samples},
@@ -540,6 +565,7 @@ const tti_op tti_ops_batch_norm[] = {
      .n_out = 2,
      .infer = bn_running_infer,
      .shard = bn_running_shard,
+     .cut = bn_running_cut,
      .cost = tti_cost_move,
      .reference = bn_running_reference,
      .samples = bn_running_samples},

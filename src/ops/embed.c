@@ -220,6 +220,21 @@ static tutti_status embedding_grad_shard(const tti_node *node, const tti_placeme
     return tti_shard_match(node, rules, 3, in, out, "dy and ids must be cut alike");
 }
 
+/* Every worker has some rows of the table: those that it does not have are zeros. */
+static bool embedding_cut(const tti_node *node, int n, const tti_cut *in, tti_cut *out) {
+    (void)n;
+    return tti_cut_match(node, "0W", "P", in, out);
+}
+
+static void embedding_emit_cut(tutti_graph *g, const tti_node *node, const tti_axis *axis,
+                               const tti_cut *cut, tutti_value *const *in, tutti_value **out) {
+    (void)cut;
+    int64_t n_rows = in[0] ? in[0]->type.shape.dim[0] : 0;
+    tti_attr_arg attrs[] = {TTI_INT("first", n_rows * axis->index), TTI_INT("n", n_rows), {0}};
+    tutti_value *ids = tti_emit(g, "own_rows", node->name, &in[1], 1, attrs);
+    out[0] = tti_emit(g, "embedding", node->name, (tutti_value *[]){in[0], ids}, 2, NULL);
+}
+
 /* ---- builders ---- */
 
 tutti_value *tutti_one_hot(tutti_graph *g, tutti_value *labels, int64_t n_classes) {
@@ -324,7 +339,8 @@ const tti_op tti_ops_embed[] = {
      .reference = one_hot_reference,
      .samples = one_hot_samples},
     {LOOKUP(embedding, "y[..,C] = table[ids[..],C], zeros where an id is outside"),
-     .traits = TTI_STREAM, .grad = embedding_gradient},
+     .traits = TTI_STREAM, .grad = embedding_gradient, .cut = embedding_cut,
+     .emit_cut = embedding_emit_cut},
     {LOOKUP(embedding_grad, "dtable[rows,C] = sum of dy[..,C] at each id"), .attrs = rows_attrs},
     {LOOKUP(gather, "y = x at ids along axis, zeros where an id is outside"), .attrs = gather_attrs,
      .traits = TTI_FOLLOWS, .grad = gather_grad},

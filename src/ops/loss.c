@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "ops/rules.h"
+#include "ops/vocabulary.h"
 #include "tutti/ops.h"
 
 static const tutti_type scalar = {TUTTI_F32, {0}};
@@ -198,6 +199,12 @@ static tutti_status cross_entropy_and_grad_shard(const tti_node *node, const tti
     return tti_shard_match(node, rules, 1, in, out, "only rows can be split, logits and labels");
 }
 
+/* Workers may have some classes of every row each (vocabulary.c). */
+static bool cross_entropy_cut(const tti_node *node, int n, const tti_cut *in, tti_cut *out) {
+    (void)n;
+    return tti_cut_match(node, "1W", "WWWW", in, out);
+}
+
 static void entropy_cost(const tti_node *node, tti_cost *cost) {
     tti_cost_flops(node, 20.0 * (double)tti_in_n(node, 0), cost);
 }
@@ -275,6 +282,8 @@ const tti_op tti_ops_loss[] = {
      .infer = cross_entropy_infer,
      .grad = cross_entropy_grad,
      .shard = cross_entropy_shard,
+     .cut = cross_entropy_cut,
+     .emit_cut = tti_emit_entropy_parts,
      .cost = entropy_cost,
      .reference = cross_entropy_reference,
      .samples = entropy_samples},

@@ -250,6 +250,15 @@ static tutti_status linear_shard(const tti_node *node, const tti_placement *in,
                            "x and w must meet, and neither bias nor activation may follow a term");
 }
 
+/* Rows of the weight that are packed, such as those of queries, keys and values. */
+static bool linear_cut(const tti_node *node, int n, const tti_cut *in, tti_cut *out) {
+    (void)n;
+    if (in[0].spread != TTI_WHOLE || !tti_is_packed(in[1], 0, in[1].groups)) return false;
+    if (node->n_in == 3 && !tti_is_packed(in[2], 0, in[1].groups)) return false;
+    out[0] = (tti_cut){TTI_SPLIT, tti_in_shape(node, 0)->n_dims - 1, in[1].groups};
+    return true;
+}
+
 void tti_linear_cost(const tti_node *node, tti_cost *cost) {
     double n = (double)tti_in_dim(node, 1, 0), k = (double)tti_in_dim(node, 1, 1);
     tti_cost_flops(node, 2.0 * (double)rows_of(tti_in_shape(node, 0)) * n * k, cost);
@@ -387,6 +396,7 @@ const tti_op tti_ops_matmul[] = {
      .infer = linear_infer,
      .grad = linear_grad,
      .shard = linear_shard,
+     .cut = linear_cut,
      .cost = tti_linear_cost,
      .reference = linear_reference,
      .samples = linear_samples},

@@ -36,6 +36,8 @@
     X(reduce)          \
     X(random)          \
     X(optim)           \
+    X(collective)      \
+    X(vocabulary)      \
     X(fused)
 
 #define DECLARE_FAMILY(name) extern const tti_op tti_ops_##name[];
@@ -111,6 +113,7 @@ static void check_callbacks(const tti_op *op) {
     TTI_ASSERT(fused || (op->samples && op->samples[0].in));
     TTI_ASSERT(!source || op->n_in_max == 0);
     TTI_ASSERT(!(op->traits & TTI_SYNC) == !op->join);
+    TTI_ASSERT(!(op->traits & TTI_COLLECTIVE) == !op->collective);
     TTI_ASSERT(!(op->traits & TTI_UPDATE) || op->n_out <= op->n_in_min);
 }
 

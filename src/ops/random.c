@@ -4,10 +4,22 @@
  * The idea to know: the random bits of an element depend on the seed, the layer, the step, the
  * position of its sample in the global batch and its index inside the sample, and on nothing else;
  * so every cut of the batch over shards and workers, and the backward pass, see the same mask. */
+#include "ops/random.h"
 #include "base/philox.h"
+#include "ops/piece.h"
 #include "ops/rules.h"
 
+/* The last three: of the whole value this is a piece (ops/piece.h). */
 static const tti_attr_spec dropout_attrs[] = {
+    {"p", TTI_ATTR_FLOAT, 0, "probability of 0, 0 <= p < 1"},
+    {"key", TTI_ATTR_INT, 0, "tti_hash_name of the layer"},
+    {"cut_dim", TTI_ATTR_INT, -1, "dimension of which this is a piece; -1: whole"},
+    {"cut_n", TTI_ATTR_INT, 1, "pieces"},
+    {"cut_index", TTI_ATTR_INT, 0, "which one"},
+    {0},
+};
+
+static const tti_attr_spec path_attrs[] = {
     {"p", TTI_ATTR_FLOAT, 0, "probability of 0, 0 <= p < 1"},
     {"key", TTI_ATTR_INT, 0, "tti_hash_name of the layer"},
     {0},
@@ -21,21 +33,43 @@ static size_t sample_elems(const tti_node *node) {
     return n;
 }
 
-static tutti_status dropout_infer(const tti_node *node, tutti_type *out) {
+static tutti_status mask_infer(const tti_node *node, tutti_type *out) {
     double p = tti_attr_float(node, "p");
     if (!(p >= 0 && p < 1)) return tti_node_fail(node, "p must be >= 0 and < 1, is %g", p);
-    if (sample_elems(node) >= (size_t)4 << SAMPLE_BITS)
+    size_t n_pieces = tti_attr_has(node, "cut_n") ? (size_t)tti_piece_get(node).n : 1;
+    if (sample_elems(node) >= ((size_t)4 << SAMPLE_BITS) / n_pieces)
         return tti_node_fail(node, "a sample has %zu elements, fewer than 2^30 are allowed",
-                             sample_elems(node));
+                             sample_elems(node) * n_pieces);
     return tti_infer_same(node, out);
+}
+
+static tutti_status dropout_infer(const tti_node *node, tutti_type *out) {
+    TTI_TRY(tti_piece_check(node, tti_in_shape(node, 0)));
+    if (tti_attr_int(node, "cut_dim") == 0)
+        return tti_node_fail(node, "pieces are cut inside samples, not along dimension 0");
+    return mask_infer(node, out);
+}
+
+tti_sample_runs tti_dropout_runs(const tti_node *node) {
+    tti_piece_of of = tti_piece_get(node);
+    size_t n = sample_elems(node);
+    if (of.dim < 0) return (tti_sample_runs){.n_runs = 1, .n_elems = n, .step = n};
+    tti_axis_view v = tti_view_axis(tti_in_shape(node, 0), of.dim);
+    size_t run = v.n * v.inner;
+    return (tti_sample_runs){.n_runs = run ? n / run : 0,
+                             .n_elems = run,
+                             .first = (size_t)of.index * run,
+                             .step = (size_t)of.n * run};
 }
 
 static void dropout_reference(const tti_args *a) {
     double p = tti_attr_float(a->node, "p"), scale = 1 / (1 - p);
     uint64_t key = tti_mix64(a->run->seed, (uint64_t)tti_attr_int(a->node, "key"));
     size_t n = tti_in_n(a->node, 0), per_sample = sample_elems(a->node);
+    tti_sample_runs runs = tti_dropout_runs(a->node);
     for (size_t i = 0; i < n; i++) {
-        size_t e = i % per_sample;
+        size_t own = i % per_sample;
+        size_t e = own / runs.n_elems * runs.step + runs.first + own % runs.n_elems;
         uint64_t sample = a->run->sample0 + i / per_sample;
         tti_philox r = tti_philox_draw(key, a->run->step, (sample << SAMPLE_BITS) + e / 4);
         a->out[0][i] = tti_philox_unit(r.v[e % 4]) >= (float)p ? a->in[0][i] * scale : 0;
@@ -56,12 +90,18 @@ static void drop_path_reference(const tti_args *a) {
 
 static tutti_status drop_path_infer(const tti_node *node, tutti_type *out) {
     if (tti_in_shape(node, 0)->n_dims < 1) return tti_node_fail(node, "a scalar has no samples");
-    return dropout_infer(node, out);
+    return mask_infer(node, out);
 }
 
 static tutti_status emit_masked(tutti_graph *g, const tti_node *node, const char *op,
                                 tutti_value *const *dy, tutti_value **dx) {
-    tti_attr_arg attrs[] = {tti_same_attr(node, "p"), tti_same_attr(node, "key"), {0}};
+    tti_attr_arg attrs[] = {
+        tti_same_attr(node, "p"), tti_same_attr(node, "key"), {0}, {0}, {0}, {0}};
+    if (tti_attr_has(node, "cut_dim")) {
+        attrs[2] = tti_same_attr(node, "cut_dim");
+        attrs[3] = tti_same_attr(node, "cut_n");
+        attrs[4] = tti_same_attr(node, "cut_index");
+    }
     dx[0] = tti_grad_emit(g, node, op, dy, 1, attrs);
     return tutti_graph_check(g);
 }
@@ -83,6 +123,25 @@ static tutti_status dropout_shard(const tti_node *node, const tti_placement *in,
     return tti_shard_match(node, rules, 2, in, out, "masks are counted inside whole samples");
 }
 
+/* Any part of the samples, if the elements are counted in the whole; drop_path has none. */
+static bool dropout_cut(const tti_node *node, int n, const tti_cut *in, tti_cut *out) {
+    (void)n;
+    out[0] = in[0];
+    bool counted = !tti_attr_has(node, "cut_dim") || tti_attr_int(node, "cut_dim") < 0;
+    return counted && in[0].spread == TTI_SPLIT && in[0].dim > 0 && in[0].groups == 1;
+}
+
+static void dropout_emit_cut(tutti_graph *g, const tti_node *node, const tti_axis *axis,
+                             const tti_cut *cut, tutti_value *const *in, tutti_value **out) {
+    out[0] = tti_emit(g, "dropout", node->name, in, 1,
+                      (tti_attr_arg[]){tti_same_attr(node, "p"),
+                                       tti_same_attr(node, "key"),
+                                       TTI_INT("cut_dim", cut[0].dim),
+                                       TTI_INT("cut_n", axis->n),
+                                       TTI_INT("cut_index", axis->index),
+                                       {0}});
+}
+
 static void dropout_cost(const tti_node *node, tti_cost *cost) {
     tti_cost_flops(node, 12.0 * (double)tti_out_n(node, 0), cost); /* Philox: 40 per draw of 4 */
 }
@@ -91,6 +150,11 @@ static const tti_sample samples[] = {
     {.in = "f32[4,6]", .attrs = "p=0.5 key=7"},
     {.in = "f32[2,3,5]", .attrs = "p=0.25 key=-1"},
     {.in = "f32[4,4]"},
+    {.in = "f32[2,3,5]", .attrs = "p=0.5 key=7 cut_dim=1 cut_n=4 cut_index=3"},
+    {.in = "f32[2,3,5]", .attrs = "p=0.5 key=7 cut_dim=2 cut_n=2 cut_index=1"},
+    {.in = "f32[2,3]", .attrs = "cut_n=2", .expect = TUTTI_E_INVALID},
+    {.in = "f32[2,3]", .attrs = "cut_dim=0 cut_n=2", .expect = TUTTI_E_INVALID},
+    {.in = "f32[1,536870912]", .attrs = "cut_dim=1 cut_n=2", .expect = TUTTI_E_INVALID},
     {.in = "f64[1]", .attrs = "p=0.9 key=1"},
     {.in = "f32[0,6]", .attrs = "p=0.5"},
     {.in = "f32[4,6]", .attrs = "p=1", .expect = TUTTI_E_INVALID},
@@ -117,9 +181,9 @@ static const tti_sample path_samples[] = {
     .shard = dropout_shard, .cost = dropout_cost, .reference = dropout_reference,             \
     .samples = samples
 
-#define PATH                                                                                    \
-    .n_in_min = 1, .n_in_max = 1, .n_out = 1, .attrs = dropout_attrs, .infer = drop_path_infer, \
-    .shard = dropout_shard, .cost = tti_cost_elementwise, .reference = drop_path_reference,     \
+#define PATH                                                                                 \
+    .n_in_min = 1, .n_in_max = 1, .n_out = 1, .attrs = path_attrs, .infer = drop_path_infer, \
+    .shard = dropout_shard, .cost = tti_cost_elementwise, .reference = drop_path_reference,  \
     .samples = path_samples
 
 const tti_op tti_ops_random[] = {
@@ -127,6 +191,8 @@ const tti_op tti_ops_random[] = {
      .doc = "y = x / (1 - p) with probability 1 - p, else 0",
      DROPOUT,
      .traits = TTI_RANDOM | TTI_EVAL_IDENTITY | TTI_FOLLOWS,
+     .cut = dropout_cut,
+     .emit_cut = dropout_emit_cut,
      .grad = dropout_grad},
     {.name = "dropout_grad",
      .doc = "dx = dy with dropout's mask and scale",
@@ -136,6 +202,7 @@ const tti_op tti_ops_random[] = {
      .doc = "y = x / (1 - p) for a share 1 - p of the samples, else 0",
      PATH,
      .traits = TTI_RANDOM | TTI_EVAL_IDENTITY | TTI_FOLLOWS,
+     .cut = dropout_cut,
      .grad = drop_path_grad},
     {.name = "drop_path_grad",
      .doc = "dx = dy with drop_path's mask and scale",

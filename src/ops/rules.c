@@ -252,6 +252,29 @@ tutti_status tti_shard_planes(const tti_node *node, const tti_placement *in, tti
                            "only samples (0) or channels (1) can be split, all inputs alike");
 }
 
+/* ---- cut ---- */
+
+bool tti_is_packed(tti_cut c, int dim, int groups) {
+    return c.spread == TTI_SPLIT && c.dim == dim && c.groups == groups;
+}
+
+bool tti_is_cut(tti_cut c, int dim) { return tti_is_packed(c, dim, 1); }
+
+bool tti_cut_match(const tti_node *node, const char *in_codes, const char *out_codes,
+                   const tti_cut *in, tti_cut *out) {
+    int any = -1;
+    for (int i = 0; i < node->n_in && in_codes[i]; i++) {
+        tti_placement p = {in[i].spread, in[i].dim};
+        if (in[i].spread == TTI_SPLIT && in[i].groups != 1) return false;
+        if (!code_fits(in_codes[i], p, tti_in_shape(node, i)->n_dims, &any)) return false;
+    }
+    for (int k = 0; k < node->op->n_out; k++) {
+        tti_placement p = placement_of(node, k, out_codes[k], any);
+        out[k] = (tti_cut){p.spread, p.dim, 1};
+    }
+    return true;
+}
+
 /* ---- cost ---- */
 
 void tti_cost_flops(const tti_node *node, double flops, tti_cost *cost) {

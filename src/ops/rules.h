@@ -89,6 +89,17 @@ tutti_status tti_shard_grad(const tti_node *node, const tti_placement *in, tti_p
 /* Only along dimension 0 (the samples) or 1 (the channels), all inputs alike. */
 tutti_status tti_shard_planes(const tti_node *node, const tti_placement *in, tti_placement *out);
 
+/* ---- cut: over the workers of a tensor axis ---- */
+
+/* True if c is cut along dim, which is one packed dimension, or `groups` of them. */
+bool tti_is_cut(tti_cut c, int dim);
+bool tti_is_packed(tti_cut c, int dim, int groups);
+
+/* The characters W, P, O, 0..7 and L of tti_shard_rule, of cuts without packing: true, and out, if
+ * the inputs lie as the text in says. */
+bool tti_cut_match(const tti_node *node, const char *in_codes, const char *out_codes,
+                   const tti_cut *in, tti_cut *out);
+
 bool tti_is_split(tti_placement p, int dim);
 tti_placement tti_split_along(int dim);
 

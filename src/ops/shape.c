@@ -298,6 +298,17 @@ static tutti_status concat_grad(tutti_graph *g, const tti_node *node, tutti_valu
     return tutti_graph_check(g);
 }
 
+/* Equal parts, each cut along the axis, are packed in it. */
+static bool concat_cut(const tti_node *node, int n, const tti_cut *in, tti_cut *out) {
+    int axis = axis_of(node);
+    (void)n;
+    for (int i = 0; i < node->n_in; i++)
+        if (!tti_is_cut(in[i], axis) || tti_in_dim(node, i, axis) != tti_in_dim(node, 0, axis))
+            return false;
+    out[0] = (tti_cut){TTI_SPLIT, axis, node->n_in};
+    return true;
+}
+
 /* ---- builders ---- */
 
 /* One dimension may be -1: it takes what the others leave. */
@@ -529,6 +540,7 @@ const tti_op tti_ops_shape[] = {
      .infer = concat_infer,
      .grad = concat_grad,
      .shard = across_axis_shard,
+     .cut = concat_cut,
      .reference = concat_reference,
      .samples = concat_samples},
     {0},

@@ -81,7 +81,8 @@ static void find_forward(recompute *r) {
         const tti_node *node = g->nodes[n];
         for (int i = 0; r->forward[n] && i < node->n_in; i++)
             r->forward[node->in[i]->node->id] = true;
-        if (node->op->traits & (TTI_SOURCE | TTI_VIEW | TTI_UPDATE | TTI_SYNC)) r->fixed[n] = true;
+        if (node->op->traits & (TTI_SOURCE | TTI_VIEW | TTI_UPDATE | TTI_SYNC | TTI_COLLECTIVE))
+            r->fixed[n] = true;
     }
 }
 

@@ -24,6 +24,7 @@ static bool *find_live(const tutti_graph *g) {
 
 static bool is_identity(const tutti_graph *g, const tti_node *node) {
     if ((node->op->traits & TTI_EVAL_IDENTITY) && !g->training) return true;
+    if (node->op->traits & TTI_TURNS) return false; /* autodiff needs it */
     return (node->op->traits & TTI_VIEW) && node->op->n_out == 1 &&
            tti_shape_equal(&node->in[0]->type.shape, &node->out[0]->type.shape);
 }

@@ -2,12 +2,17 @@
  *
  * Element e of sample s is kept if draw (key, step, s*2^28 + e/4), lane e%4, is at least p; e
  * counts in N,C,H,W order whatever the layout.  Masks are drawn in blocks whose draws vectorise. */
+#include "ops/random.h"
 #include "backend/cpu/simd.h"
 #include "base/philox.h"
 
 enum { DRAWS = 64, BLOCK = 4 * DRAWS };
 
-static bool can_run(const tti_node *node) { return tti_all_f32(node) && tti_one_layout(node); }
+/* Pieces are cut in plain bytes. */
+static bool can_run(const tti_node *node) {
+    bool piece = tti_attr_has(node, "cut_dim") && tti_attr_int(node, "cut_dim") >= 0;
+    return tti_all_f32(node) && tti_one_layout(node) && !(piece && tti_is_last(node->out[0]));
+}
 
 /* factor[lane] for n_draws draws from counter on: scale where kept, else 0.  Planes of one word of
  * the generator's state: the loops over draws are plain 32-bit arithmetic. */
@@ -54,15 +59,25 @@ static dropout read_dropout(const tti_kargs *a) {
     };
 }
 
-/* One sample of n elements in row-major order. */
-static void plain_sample(const dropout *d, uint64_t sample, const float *x, float *y, size_t n) {
+/* n elements of a sample in row-major order, from element `from` on. */
+static void plain_run(const dropout *d, uint64_t sample, size_t from, const float *x, float *y,
+                      size_t n) {
     float factor[BLOCK];
-    for (size_t first = 0; first < n; first += BLOCK) {
-        size_t m = TTI_MIN((size_t)BLOCK, n - first);
-        draw_block(d->key, d->step, (sample << 28) + first / 4, d->limit, d->scale, factor);
+    for (size_t done = 0; done < n;) {
+        size_t at = from + done, skip = at % 4, m = TTI_MIN((size_t)BLOCK - skip, n - done);
+        draw_block(d->key, d->step, (sample << 28) + at / 4, d->limit, d->scale, factor);
         TTI_IVDEP
-        for (size_t i = 0; i < m; i++) y[first + i] = x[first + i] * factor[i];
+        for (size_t i = 0; i < m; i++) y[done + i] = x[done + i] * factor[skip + i];
+        done += m;
     }
+}
+
+/* One sample, or the runs of it that a piece has. */
+static void plain_sample(const dropout *d, const tti_sample_runs *runs, uint64_t sample,
+                         const float *x, float *y) {
+    for (size_t r = 0; r < runs->n_runs; r++)
+        plain_run(d, sample, runs->first + r * runs->step, x + r * runs->n_elems,
+                  y + r * runs->n_elems, runs->n_elems);
 }
 
 /* One sample in H,W,C order: element i of the C,H,W order lies at (i % hw)*c + i/hw. */
@@ -85,6 +100,7 @@ static tutti_status run(void *state, const tti_kargs *a) {
     size_t n_samples = shape->n_dims ? (size_t)shape->dim[0] : 1;
     size_t n = n_samples ? tti_n_elems(a->node->out[0]) / n_samples : 0;
     bool last = tti_is_last(a->node->out[0]);
+    tti_sample_runs runs = tti_dropout_runs(a->node);
     const float *x = a->in[0];
     float *y = a->out[0];
     (void)state;
@@ -93,7 +109,7 @@ static tutti_status run(void *state, const tti_kargs *a) {
             last_sample(&d, a->run->sample0 + s, x, y, (size_t)shape->dim[1],
                         (size_t)(shape->dim[2] * shape->dim[3]));
         else
-            plain_sample(&d, a->run->sample0 + s, x, y, n);
+            plain_sample(&d, &runs, a->run->sample0 + s, x, y);
     }
     return TUTTI_OK;
 }
