@@ -118,8 +118,8 @@ typedef struct tti_axis {
     int n, index; /* workers, and which one this is */
 } tti_axis;
 
-/* As tti_placement; a dimension that is cut may be `groups` packed ones, each cut alike: queries, keys
- * and values of an attention are 3.  1 otherwise. */
+/* As tti_placement; a dimension that is cut may be `groups` packed ones, each cut alike: queries,
+ * keys and values of an attention are 3.  1 otherwise. */
 typedef struct tti_cut {
     tti_spread spread;
     int dim, groups;
@@ -181,8 +181,8 @@ typedef struct tti_op {
     /* What shard does not know, for a tensor axis of n workers: true, and how the outputs lie, if
      * node can be made of inputs that lie so.  NULL: nothing more. */
     bool (*cut)(const tti_node *node, int n, const tti_cut *in, tti_cut *out);
-    /* Appends what node is then for one worker, from its parts of the inputs: out [n_out].  cut: how
-     * they lie.  NULL: the same node.  Failures are sticky in g. */
+    /* Appends what node is then for one worker, from its parts of the inputs: out [n_out].  cut:
+     * how they lie.  NULL: the same node.  Failures are sticky in g. */
     void (*emit_cut)(tutti_graph *g, const tti_node *node, const tti_axis *axis, const tti_cut *cut,
                      tutti_value *const *in, tutti_value **out);
     tti_collective collective;
