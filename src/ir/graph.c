@@ -143,6 +143,7 @@ static tti_node *make_node(tutti_graph *g, const tti_node_desc *desc) {
     if (!node) return NULL;
     node->op = desc->op;
     node->name = tti_arena_strdup(&g->arena, desc->name ? desc->name : "");
+    node->stage = g->stage;
     node->n_in = desc->n_in;
     node->in = tti_arena_copy(&g->arena, desc->in, (size_t)desc->n_in * sizeof(tutti_value *));
     node->attrs = make_attrs(g, desc->op, desc->attrs);
@@ -242,6 +243,7 @@ tti_node *tti_graph_clone_node(tutti_graph *g, const tti_node *node, tutti_value
         g, &(tti_node_desc){
                .op = node->op, .name = node->name, .in = in, .n_in = node->n_in, .attrs = attrs});
     if (!copy) return NULL;
+    copy->stage = node->stage;
     if (node->n_body && !clone_body(g, node, map, copy)) {
         tti_graph_fail(g, tti_fail(TUTTI_E_NOMEM, "graph: out of memory"));
         return NULL;

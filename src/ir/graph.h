@@ -33,6 +33,7 @@ struct tti_node {
     const tti_op *op;
     const char *name; /* layer, input or parameter name; "" where none was given */
     int id;           /* position in graph->nodes */
+    int stage;        /* of a pipeline (passes/stages.h); 0: there is none */
     int n_in;
     tutti_value **in;              /* [n_in] */
     tutti_value *out[TTI_MAX_OUT]; /* [op->n_out] */
@@ -53,6 +54,7 @@ struct tutti_graph {
     int n_values;
     tti_output *outputs;
     int n_outputs, cap_outputs;
+    int stage; /* that nodes added from now on belong to */
     bool training;
     bool sync_batch_norm; /* statistics of batch norms are joined over all shards */
     tutti_status failed;  /* sticky: the first failure of a builder call */

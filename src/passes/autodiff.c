@@ -47,6 +47,7 @@ static tutti_status visit(autodiff *ad, const tti_node *node) {
         any_need = any_need || need[i];
     }
     if (!any_dy || !any_need) return TUTTI_OK;
+    ad->g->stage = node->stage; /* a gradient is made where its node is, and added up there */
     if (!node->op->grad)
         return tti_fail(TUTTI_E_UNSUPPORTED, "autodiff: %s '%s' has no gradient", node->op->name,
                         node->name);
@@ -63,6 +64,7 @@ static tutti_status name_gradient(autodiff *ad, const tti_node *param) {
     if (!grad)
         return tti_fail(TUTTI_E_INVALID, "autodiff: the loss does not depend on parameter '%s'",
                         param->name);
+    ad->g->stage = param->stage;
     bool taken = (grad->node->op->traits & (TTI_SOURCE | TTI_VIEW)) != 0;
     for (int i = 0; i < ad->g->n_outputs; i++) taken = taken || ad->g->outputs[i].value == grad;
     if (taken) grad = tti_emit(ad->g, "affine", NULL, &grad, 1, NULL);
@@ -81,10 +83,12 @@ static tutti_value *seed(const autodiff *ad, const tutti_value *loss) {
 
 static tutti_status differentiate(autodiff *ad, tutti_value *loss) {
     int n_forward = ad->g->n_nodes;
+    ad->g->stage = loss->node->stage;
     ad->grad[loss->id] = seed(ad, loss);
     for (int i = n_forward - 1; i >= 0; i--) TTI_TRY(visit(ad, ad->g->nodes[i]));
     for (int i = 0; i < n_forward; i++)
         if (ad->g->nodes[i]->op->traits & TTI_PARAM) TTI_TRY(name_gradient(ad, ad->g->nodes[i]));
+    ad->g->stage = 0;
     return tutti_graph_check(ad->g);
 }
 

@@ -14,6 +14,8 @@ typedef enum tti_recompute {
     TTI_RECOMPUTE_BUDGET /* as few operations as bring the peak down to recompute_bytes */
 } tti_recompute;
 
+typedef struct tti_stages tti_stages; /* passes/stages.h */
+
 /* What the passes need to know about the target and the wishes of the job; the backend fills its
  * part, so that passes and backends do not see each other. */
 typedef struct tti_target {
@@ -36,6 +38,8 @@ typedef struct tti_target {
     /* The part of the model that the graph becomes: piece `tensor` of n_tensor of each layer, of
      * the layers of stage `stage` of n_stages.  n 0 or 1: all of it. */
     int tensor, n_tensor, stage, n_stages;
+    int n_chunks;       /* pieces that each stage is in, not neighbours; 0: 1 */
+    tti_stages *stages; /* of these stages: set by tti_plan_create; NULL: the graph stays whole */
 } tti_target;
 
 typedef struct tti_pass {

@@ -1,14 +1,16 @@
 /* pipeline.c - the ordered table of passes, with the verifier between them. */
 #include <string.h>
 
-#include "passes/passes.h"
+#include "passes/stages.h"
 
 static const tti_pass pipeline[] = {
     {"simplify", "drop dead, repeated and identity nodes", tti_pass_simplify},
     {"products", "linear layers of one input as one; a bias into its product", tti_pass_products},
     {"precision", "16-bit floats where the time goes", tti_pass_precision},
+    {"pieces", "say which rank of a pipeline has which node", tti_pass_pieces},
     {"autodiff", "append the gradient of loss_sum for every parameter", tti_pass_autodiff},
     {"split", "prove that the graph may be cut along the batch", tti_pass_split},
+    {"stages", "keep the nodes of one rank of a pipeline", tti_pass_stages},
     {"layout", "choose N,H,W,C bytes where the backend is faster on them", tti_pass_layout},
     {"fuse", "bias and activation into linear and conv; elementwise chains", tti_pass_fuse},
     {"schedule", "gradients as early as possible", tti_pass_schedule},

@@ -59,9 +59,14 @@ void tti_rewrite_copy_with(tti_rewrite *rw, const tti_node *node, tutti_value *c
 tutti_status tti_rewrite_finish(tti_rewrite *rw, tutti_graph **g) {
     for (int i = 0; i < rw->from->n_outputs; i++)
         tutti_output(rw->to, rw->from->outputs[i].name, rw->map[rw->from->outputs[i].value->id]);
+    bool lost = rw->to->n_outputs != rw->from->n_outputs;
+    if (lost && tutti_graph_check(rw->to) == TUTTI_OK)
+        tti_graph_fail(rw->to, tti_fail(TUTTI_E_INTERNAL, "passes: a rewrite lost an output"));
+    return tti_rewrite_replace(rw, g);
+}
+
+tutti_status tti_rewrite_replace(tti_rewrite *rw, tutti_graph **g) {
     tutti_status st = tutti_graph_check(rw->to);
-    if (st == TUTTI_OK && rw->to->n_outputs != rw->from->n_outputs)
-        st = tti_fail(TUTTI_E_INTERNAL, "passes: a rewrite lost an output");
     if (st == TUTTI_OK) {
         tutti_graph_destroy(*g);
         *g = rw->to;

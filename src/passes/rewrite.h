@@ -27,6 +27,9 @@ void tti_rewrite_copy_with(tti_rewrite *rw, const tti_node *node, tutti_value *c
  * the new graph is destroyed and *g stays as it was.  Frees rw either way. */
 tutti_status tti_rewrite_finish(tti_rewrite *rw, tutti_graph **g);
 
+/* The same with the outputs that rw->to has been given, which may be others. */
+tutti_status tti_rewrite_replace(tti_rewrite *rw, tutti_graph **g);
+
 /* Users of every value, outputs included: [g->n_values], freed by the caller; NULL: no memory. */
 int *tti_count_uses(const tutti_graph *g);
 

@@ -1,0 +1,231 @@
+/* stage_cut.c - where a model is cut into pieces of equal time.
+ *
+ * The time of a node is that of its gradient too: what autodiff appends for it is counted where the
+ * node is, on a copy.  Pieces begin at nodes with parameters, which the graph for evaluation has as
+ * well, and their bounds are chosen by dynamic programming: the slowest piece as fast as can be,
+ * then the fewest bytes. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "passes/rewrite.h"
+#include "passes/stages.h"
+
+/* Operations in the time of a byte that is read or written. */
+static const double OPS_PER_BYTE = 6;
+
+bool *tti_find_free_nodes(const tutti_graph *g) {
+    bool *is_free = calloc((size_t)g->n_nodes + 1, sizeof *is_free);
+    for (int i = 0; is_free && i < g->n_nodes; i++) {
+        const tti_node *node = g->nodes[i];
+        is_free[i] = !(node->op->traits & TTI_RANDOM);
+        for (int k = 0; k < node->n_in; k++) {
+            const tti_node *from = node->in[k]->node;
+            is_free[i] = is_free[i] && is_free[from->id] && !(from->op->traits & TTI_INPUT);
+        }
+    }
+    return is_free;
+}
+
+/* The first parameter that a node reads; NULL: none. */
+static const tti_node *param_of(const tti_node *node, const bool *is_free) {
+    for (int k = 0; k < node->n_in; k++) {
+        const tti_node *from = node->in[k]->node;
+        if (from->op->traits & TTI_PARAM) return from;
+        const tti_node *param = is_free[from->id] ? param_of(from, is_free) : NULL;
+        if (param) return param;
+    }
+    return NULL;
+}
+
+bool tti_reads_param(const tti_node *node, const bool *is_free, const char *param) {
+    for (int k = 0; k < node->n_in; k++) {
+        const tti_node *from = node->in[k]->node;
+        if ((from->op->traits & TTI_PARAM) && strcmp(from->name, param) == 0) return true;
+        if (is_free[from->id] && tti_reads_param(from, is_free, param)) return true;
+    }
+    return false;
+}
+
+size_t *tti_crossing_bytes(const tutti_graph *g, const bool *is_free) {
+    size_t *cross = calloc((size_t)g->n_nodes + 1, sizeof *cross);
+    int *last = calloc((size_t)g->n_values + 1, sizeof *last);
+    for (int i = 0; cross && last && i < g->n_nodes; i++)
+        for (int k = 0; k < g->nodes[i]->n_in; k++) last[g->nodes[i]->in[k]->id] = i;
+    for (int i = 0; cross && last && i < g->n_nodes; i++)
+        for (int k = 0; !is_free[i] && k < g->nodes[i]->op->n_out; k++) {
+            const tutti_value *value = g->nodes[i]->out[k];
+            for (int at = i + 1; at <= last[value->id]; at++) cross[at] += tti_value_n_bytes(value);
+        }
+    if (!last) {
+        free(cross);
+        cross = NULL;
+    }
+    free(last);
+    return cross;
+}
+
+int tti_cut_place(const tutti_graph *g, const bool *is_free, const size_t *cross, int node) {
+    int best = node;
+    for (int i = node - 1; i > 0; i--) {
+        if (is_free[i]) continue;
+        if (param_of(g->nodes[i], is_free)) break;
+        if (cross[i] < cross[best]) best = i;
+    }
+    return best;
+}
+
+/* ---- time ---- */
+
+static double node_time(const tti_node *node) {
+    tti_cost cost = {0};
+    if (node->op->traits & (TTI_SOURCE | TTI_VIEW)) return 0;
+    if (node->op->cost)
+        node->op->cost(node, &cost);
+    else
+        cost.flops = (double)tti_value_n_elems(node->out[0]);
+    if (cost.bytes <= 0) {
+        for (int i = 0; i < node->n_in; i++) cost.bytes += (double)tti_value_n_bytes(node->in[i]);
+        cost.bytes += (double)tti_value_n_bytes(node->out[0]);
+    }
+    return cost.flops + OPS_PER_BYTE * cost.bytes;
+}
+
+/* A copy of which every node is a stage of its own. */
+static tutti_status copy_apart(const tutti_graph *g, tutti_graph **out) {
+    tti_rewrite rw;
+    TTI_TRY(tti_rewrite_begin(&rw, g));
+    for (int i = 0; i < g->n_nodes; i++) {
+        tti_rewrite_copy(&rw, g->nodes[i]);
+        if (rw.to->n_nodes == i + 1) rw.to->nodes[i]->stage = i;
+    }
+    for (int i = 0; i < g->n_outputs; i++)
+        tutti_output(rw.to, g->outputs[i].name, rw.map[g->outputs[i].value->id]);
+    *out = NULL;
+    return tti_rewrite_replace(&rw, out);
+}
+
+/* time[i]: of the nodes before i, with their gradients; [n_nodes + 1]. */
+static tutti_status sum_times(const tutti_graph *g, const tti_target *target, double *time) {
+    tutti_graph *copy;
+    tti_target whole = *target;
+    whole.stages = NULL;
+    TTI_TRY(copy_apart(g, &copy));
+    tutti_status st = tti_pass_autodiff(&copy, &whole);
+    for (int i = 0; st == TUTTI_OK && i < copy->n_nodes; i++)
+        time[copy->nodes[i]->stage + 1] += node_time(copy->nodes[i]);
+    for (int i = 0; i < g->n_nodes; i++) time[i + 1] += time[i];
+    tutti_graph_destroy(copy);
+    return st;
+}
+
+/* ---- the choice ---- */
+
+/* A way to end a piece at a place, and the best way to get there. */
+typedef struct way {
+    double slowest; /* piece so far */
+    size_t n_bytes; /* that cross so far */
+    int before;     /* place of the piece in front */
+} way;
+
+typedef struct cutter {
+    const tutti_graph *g;
+    const bool *is_free;
+    const size_t *cross;
+    const double *time;
+    int *nodes; /* [n]: that pieces can begin at, in order */
+    int *cuts;  /* [n]: where the graph is then cut */
+    int n;
+    way *ways; /* [pieces][n + 1]; place n: the end */
+} cutter;
+
+static void find_places(cutter *c) {
+    bool first = true;
+    for (int i = 0; i < c->g->n_nodes; i++) {
+        if (c->is_free[i] || !param_of(c->g->nodes[i], c->is_free)) continue;
+        if (!first) {
+            c->nodes[c->n] = i;
+            c->cuts[c->n++] = tti_cut_place(c->g, c->is_free, c->cross, i);
+        }
+        first = false;
+    }
+}
+
+/* A piece from place a, -1: the beginning, to place b. */
+static double piece_time(const cutter *c, int a, int b) {
+    int from = a < 0 ? 0 : c->cuts[a], to = b < c->n ? c->cuts[b] : c->g->n_nodes;
+    size_t n_bytes = (a < 0 ? 0 : c->cross[from]) + (b < c->n ? c->cross[to] : 0);
+    return c->time[to] - c->time[from] + 2 * OPS_PER_BYTE * (double)n_bytes;
+}
+
+static bool is_better(const way *a, const way *b) {
+    return a->slowest < b->slowest || (a->slowest == b->slowest && a->n_bytes < b->n_bytes);
+}
+
+/* The best way to have q + 1 pieces that end at place b. */
+static way best_way(const cutter *c, int q, int b) {
+    way best = {.slowest = INFINITY};
+    if (q == 0) return (way){piece_time(c, -1, b), b < c->n ? c->cross[c->cuts[b]] : 0, -1};
+    for (int a = q - 1; a < b; a++) {
+        const way *before = &c->ways[(size_t)(q - 1) * (size_t)(c->n + 1) + (size_t)a];
+        way w = {fmax(before->slowest, piece_time(c, a, b)),
+                 before->n_bytes + (b < c->n ? c->cross[c->cuts[b]] : 0), a};
+        if (is_better(&w, &best)) best = w;
+    }
+    return best;
+}
+
+static tutti_status note_start(const cutter *c, int node, tti_piece_start *start) {
+    const char *param = param_of(c->g->nodes[node], c->is_free)->name;
+    start->param = strdup(param);
+    start->nth = 0;
+    for (int i = 0; i < node; i++)
+        start->nth += !c->is_free[i] && tti_reads_param(c->g->nodes[i], c->is_free, param);
+    return start->param ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
+}
+
+static tutti_status choose(cutter *c, tti_stages *stages) {
+    int n_pieces = tti_stages_n_pieces(stages);
+    if (c->n + 1 < n_pieces)
+        return tti_fail(TUTTI_E_INVALID,
+                        "parallel.pipeline: %d stages of %d chunks, but the model can be cut into "
+                        "%d pieces at most; give fewer",
+                        stages->n_stages, stages->n_chunks, c->n + 1);
+    for (int q = 0; q < n_pieces; q++)
+        for (int b = q; b <= c->n; b++)
+            c->ways[(size_t)q * (size_t)(c->n + 1) + (size_t)b] = best_way(c, q, b);
+    int end = c->n;
+    for (int q = n_pieces - 1; q >= 0; q--) {
+        int begin = c->ways[(size_t)q * (size_t)(c->n + 1) + (size_t)end].before;
+        stages->cost[q] = piece_time(c, begin, end);
+        if (q > 0) TTI_TRY(note_start(c, c->nodes[begin], &stages->start[q]));
+        end = begin;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_stages_find_cuts(const tutti_graph *g, const tti_target *target,
+                                  tti_stages *stages) {
+    size_t n = (size_t)g->n_nodes + 1, n_pieces = (size_t)tti_stages_n_pieces(stages);
+    bool *is_free = tti_find_free_nodes(g);
+    size_t *cross = is_free ? tti_crossing_bytes(g, is_free) : NULL;
+    double *time = calloc(n + 1, sizeof *time);
+    cutter c = {.g = g, .is_free = is_free, .cross = cross, .time = time};
+    c.nodes = calloc(n, sizeof *c.nodes);
+    c.cuts = calloc(n, sizeof *c.cuts);
+    c.ways = calloc(n * n_pieces, sizeof *c.ways);
+    tutti_status st = tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
+    if (is_free && cross && time && c.nodes && c.cuts && c.ways) {
+        st = sum_times(g, target, time);
+        find_places(&c);
+        if (st == TUTTI_OK) st = choose(&c, stages);
+    }
+    free(is_free);
+    free(cross);
+    free(time);
+    free(c.nodes);
+    free(c.cuts);
+    free(c.ways);
+    return st;
+}

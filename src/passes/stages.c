@@ -1,0 +1,406 @@
+/* stages.c - the passes that mark the pieces of a model and keep those of one rank.
+ *
+ * The mark is node->stage, a moment once autodiff is through: it adds a node's gradient, and the
+ * terms of sums, with the mark of the node, and behind the forward nodes the mark counts backwards.
+ * Cut after autodiff the ranks' graphs together have the very nodes of the whole one. */
+#include "passes/stages.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ops/op_table.h"
+#include "passes/rewrite.h"
+
+enum { ANYWHERE = -1 /* mark of an input: fed to every rank that reads it */ };
+
+void tti_stages_fini(tti_stages *s) {
+    for (int q = 0; q < TTI_MAX_PIECES_OF_MODEL; q++) free(s->start[q].param);
+    for (int i = 0; i < s->n_tied; i++) free(s->tied[i].name);
+    free(s->tied);
+    free(s->train.of);
+    free(s->eval.of);
+    *s = (tti_stages){.stage = s->stage, .n_stages = s->n_stages, .n_chunks = s->n_chunks};
+}
+
+int tti_stages_n_pieces(const tti_stages *s) { return s->n_stages * s->n_chunks; }
+
+bool tti_moment_is_backward(const tti_stages *s, int moment) {
+    return moment >= tti_stages_n_pieces(s);
+}
+
+static int piece_of(const tti_stages *s, int moment) {
+    return tti_moment_is_backward(s, moment) ? 2 * tti_stages_n_pieces(s) - 1 - moment : moment;
+}
+
+int tti_moment_stage(const tti_stages *s, int moment) { return piece_of(s, moment) % s->n_stages; }
+
+int tti_moment_part(const tti_stages *s, int moment) {
+    int chunk = piece_of(s, moment) / s->n_stages;
+    return tti_moment_is_backward(s, moment) ? 2 * s->n_chunks - 1 - chunk : chunk;
+}
+
+int tti_part_moment(const tti_stages *s, int stage, int part) {
+    if (part < s->n_chunks) return part * s->n_stages + stage;
+    int chunk = 2 * s->n_chunks - 1 - part;
+    return 2 * tti_stages_n_pieces(s) - 1 - (chunk * s->n_stages + stage);
+}
+
+int tti_crossing_number(const char *name) {
+    if (strncmp(name, "pipe.", 5) != 0 && strncmp(name, "back.", 5) != 0) return -1;
+    char *end;
+    long n = strtol(name + 5, &end, 10);
+    return end != name + 5 && *end == '\0' && n >= 0 && n < INT32_MAX ? (int)n : -1;
+}
+
+/* ---- pieces: the marks, and sources on every rank that reads them ---- */
+
+/* Bounds of the pieces: piece q begins at node begin[q]. */
+static tutti_status find_bounds(const tutti_graph *g, const bool *is_free, const tti_stages *s,
+                                int *begin) {
+    size_t *cross = tti_crossing_bytes(g, is_free);
+    if (!cross) return tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
+    int q = 1, n_pieces = tti_stages_n_pieces(s), n_read = 0;
+    begin[0] = 0;
+    for (int i = 0; i < g->n_nodes && q < n_pieces; i++) {
+        if (is_free[i] || !tti_reads_param(g->nodes[i], is_free, s->start[q].param)) continue;
+        if (n_read++ < s->start[q].nth) continue;
+        begin[q++] = tti_cut_place(g, is_free, cross, i);
+        n_read = 0;
+        for (int j = 0; q < n_pieces && j <= i; j++) /* the next one counts from the beginning */
+            n_read += !is_free[j] && tti_reads_param(g->nodes[j], is_free, s->start[q].param);
+    }
+    free(cross);
+    if (q == n_pieces) return TUTTI_OK;
+    return tti_fail(TUTTI_E_INVALID,
+                    "stages: parameter '%s' is not read by evaluation as by training, so the model "
+                    "cannot be cut",
+                    s->start[q].param);
+}
+
+typedef struct marker {
+    tti_rewrite rw;
+    tti_stages *s;
+    const bool *is_free;
+    tutti_value **copies; /* [n_stages][from->n_values]: of free values on each rank; NULL: none */
+    int piece;
+} marker;
+
+static tutti_value **copy_of(const marker *m, const tutti_value *value) {
+    int stage = m->piece % m->s->n_stages;
+    return &m->copies[(size_t)stage * (size_t)(m->rw.from->n_values + 1) + (size_t)value->id];
+}
+
+/* A parameter under its own name, and "NAME@S" on the ranks that read it later: until the cut all
+ * are in one graph. */
+static void copy_source(marker *m, const tti_node *node) {
+    char name[TTI_MAX_NAME + 16];
+    tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
+    snprintf(name, sizeof name, "%s", node->name);
+    if (node->name[0] && tti_graph_find_source(m->rw.to, name))
+        snprintf(name, sizeof name, "%s@%d", node->name, m->piece % m->s->n_stages);
+    for (int i = 0; i < tti_n_attrs(node->op); i++)
+        attrs[i] = (tti_attr_arg){node->op->attrs[i].name, node->attrs[i]};
+    tti_node *copy =
+        tti_graph_add(m->rw.to, &(tti_node_desc){.op = node->op, .name = name, .attrs = attrs});
+    if (copy) *copy_of(m, node->out[0]) = copy->out[0];
+}
+
+/* The value of the old graph on the rank of the current piece. */
+static tutti_value *value_here(marker *m, const tutti_value *value) {
+    const tti_node *node = value->node;
+    bool everywhere = (node->op->traits & TTI_INPUT) != 0;
+    if (everywhere && !m->rw.map[value->id]) {
+        tti_rewrite_copy(&m->rw, node);
+        if (m->rw.map[value->id]) m->rw.map[value->id]->node->stage = ANYWHERE;
+    }
+    if (everywhere || !m->is_free[node->id]) return m->rw.map[value->id];
+    if (*copy_of(m, value)) return *copy_of(m, value);
+    if (node->op->traits & TTI_SOURCE) {
+        copy_source(m, node);
+        return *copy_of(m, value);
+    }
+    tutti_value *in[TTI_MAX_IN] = {0};
+    for (int i = 0; i < node->n_in; i++) in[i] = value_here(m, node->in[i]);
+    tti_rewrite_copy_with(&m->rw, node, in);
+    for (int k = 0; k < node->op->n_out; k++) {
+        tutti_value *copy = m->rw.map[node->out[k]->id];
+        if (copy) copy->node->stage = m->piece;
+        *copy_of(m, node->out[k]) = copy;
+    }
+    return *copy_of(m, value);
+}
+
+static void copy_node(marker *m, const tti_node *node) {
+    tutti_value *in[TTI_MAX_IN] = {0};
+    m->rw.to->stage = m->piece;
+    for (int i = 0; i < node->n_in; i++) in[i] = value_here(m, node->in[i]);
+    tti_rewrite_copy_with(&m->rw, node, in);
+    if (node->op->n_out > 0 && m->rw.map[node->out[0]->id])
+        m->rw.map[node->out[0]->id]->node->stage = m->piece;
+}
+
+/* A buffer that no node reads is where its statistic is made; a parameter nobody reads goes last,
+ * for autodiff to refuse. */
+static void copy_idle_sources(marker *m) {
+    const tutti_graph *g = m->rw.from;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const tti_node *node = g->nodes[i];
+        if (!(node->op->traits & (TTI_PARAM | TTI_BUFFER))) continue;
+        if (tti_graph_find_source(m->rw.to, node->name)) continue;
+        char name[TTI_MAX_NAME + 16];
+        snprintf(name, sizeof name, "stat.%s", node->name);
+        const tutti_value *stat = tti_graph_output(g, name);
+        if (stat && m->rw.map[stat->id]) m->piece = m->rw.map[stat->id]->node->stage;
+        m->rw.to->stage = m->piece;
+        copy_source(m, node);
+    }
+}
+
+static void name_outputs(marker *m) {
+    const tutti_graph *g = m->rw.from;
+    for (int i = 0; i < g->n_outputs; i++)
+        tutti_output(m->rw.to, g->outputs[i].name, value_here(m, g->outputs[i].value));
+}
+
+static tutti_status mark(tutti_graph **g, tti_stages *s, const bool *is_free, const int *begin) {
+    marker m = {.s = s, .is_free = is_free};
+    int n_pieces = tti_stages_n_pieces(s);
+    TTI_TRY(tti_rewrite_begin(&m.rw, *g));
+    m.copies = calloc((size_t)s->n_stages * ((size_t)(*g)->n_values + 1), sizeof(void *));
+    if (!m.copies) tti_graph_fail(m.rw.to, tti_fail(TUTTI_E_NOMEM, "stages: out of memory"));
+    for (int i = 0; m.copies && i < (*g)->n_nodes; i++) {
+        while (m.piece + 1 < n_pieces && i >= begin[m.piece + 1]) m.piece++;
+        if (!is_free[i]) copy_node(&m, (*g)->nodes[i]);
+    }
+    if (m.copies) {
+        name_outputs(&m);
+        copy_idle_sources(&m);
+    }
+    free(m.copies);
+    m.rw.to->stage = 0;
+    return tti_rewrite_replace(&m.rw, g);
+}
+
+/* The length of a parameter's own name: without the "@S" of a further rank. */
+static size_t own_name(const tutti_graph *g, const char *name) {
+    const char *at = strrchr(name, '@');
+    if (!at) return strlen(name);
+    char *end, own[TTI_MAX_NAME + 16];
+    (void)strtol(at + 1, &end, 10);
+    if (end == at + 1 || *end) return strlen(name);
+    snprintf(own, sizeof own, "%.*s", (int)(at - name), name);
+    return tti_graph_find_source(g, own) ? strlen(own) : strlen(name);
+}
+
+static tutti_status note_tied(const tutti_graph *g, tti_stages *s, const tti_node *copy) {
+    char own[TTI_MAX_NAME + 16];
+    snprintf(own, sizeof own, "%.*s", (int)own_name(g, copy->name), copy->name);
+    const tti_node *first = tti_graph_find_source(g, own);
+    int i = 0;
+    while (i < s->n_tied && strcmp(s->tied[i].name, own) != 0) i++;
+    if (i == s->n_tied) {
+        tti_tied_param *tied = realloc(s->tied, (size_t)(i + 1) * sizeof *tied);
+        if (!tied) return tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
+        s->tied = tied;
+        tied[i] = (tti_tied_param){strdup(own), UINT64_C(1) << (first->stage % s->n_stages)};
+        if (!tied[i].name) return tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
+        s->n_tied++;
+    }
+    s->tied[i].stages |= UINT64_C(1) << (copy->stage % s->n_stages);
+    return TUTTI_OK;
+}
+
+static bool is_further_copy(const tutti_graph *g, const tti_node *node) {
+    bool kept = (node->op->traits & (TTI_PARAM | TTI_BUFFER)) != 0;
+    return kept && own_name(g, node->name) < strlen(node->name);
+}
+
+static tutti_status find_tied(const tutti_graph *g, tti_stages *s) {
+    for (int i = 0; i < g->n_nodes; i++)
+        if (is_further_copy(g, g->nodes[i])) TTI_TRY(note_tied(g, s, g->nodes[i]));
+    return TUTTI_OK;
+}
+
+tutti_status tti_pass_pieces(tutti_graph **g, const tti_target *target) {
+    tti_stages *s = target->stages;
+    if (!s) return TUTTI_OK;
+    if (tti_stages_n_pieces(s) > TTI_MAX_PIECES_OF_MODEL)
+        return tti_fail(TUTTI_E_INVALID,
+                        "parallel.pipeline: %d stages of %d chunks, at most %d together",
+                        s->n_stages, s->n_chunks, TTI_MAX_PIECES_OF_MODEL);
+    bool is_first = !s->is_cut;
+    if (is_first) TTI_TRY(tti_stages_find_cuts(*g, target, s));
+    s->is_cut = true;
+    int begin[TTI_MAX_PIECES_OF_MODEL];
+    bool *is_free = tti_find_free_nodes(*g);
+    if (!is_free) return tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
+    tutti_status st = find_bounds(*g, is_free, s, begin);
+    if (st == TUTTI_OK) st = mark(g, s, is_free, begin);
+    free(is_free);
+    s->n_forward = (*g)->n_nodes;
+    return st == TUTTI_OK && is_first ? find_tied(*g, s) : st;
+}
+
+/* ---- stages: the nodes of one rank ---- */
+
+typedef struct keeper {
+    tti_rewrite rw;
+    tti_stages *s;
+    tti_crossings *crossings;
+    int *moment; /* [n_nodes of from] */
+    int *number; /* [n_values of from]: of the crossing to this rank, -1: none */
+    int *reads;  /* [n_values of from][n_stages] */
+} keeper;
+
+static void find_moments(keeper *k) {
+    const tutti_graph *g = k->rw.from;
+    int last = 2 * tti_stages_n_pieces(k->s) - 1;
+    for (int i = 0; i < g->n_nodes; i++) {
+        bool backward = i >= k->s->n_forward;
+        int stage = g->nodes[i]->stage;
+        k->moment[i] = stage == ANYWHERE ? ANYWHERE : backward ? last - stage : stage;
+    }
+}
+
+/* When each rank first reads a value; ANYWHERE: it does not. */
+static int *first_reads(const keeper *k, const tutti_value *value) {
+    return &k->reads[(size_t)value->id * (size_t)k->s->n_stages];
+}
+
+static void find_reads(keeper *k) {
+    const tutti_graph *g = k->rw.from;
+    for (int i = 0; i < g->n_values * k->s->n_stages; i++) k->reads[i] = ANYWHERE;
+    for (int i = 0; i < g->n_nodes; i++) {
+        int at = k->moment[i];
+        for (int n = 0; at != ANYWHERE && n < g->nodes[i]->n_in; n++) {
+            int *first = &first_reads(k, g->nodes[i]->in[n])[tti_moment_stage(k->s, at)];
+            if (*first == ANYWHERE || *first > at) *first = at;
+        }
+    }
+}
+
+static tutti_status add_crossing(tti_crossings *c, const tti_crossing *crossing) {
+    tti_crossing *of = realloc(c->of, (size_t)(c->n + 1) * sizeof *of);
+    if (!of) return tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
+    c->of = of;
+    c->of[c->n++] = *crossing;
+    return TUTTI_OK;
+}
+
+static const char *crossing_name(const keeper *k, int number, char name[32]) {
+    bool backward = tti_moment_is_backward(k->s, k->crossings->of[number].from);
+    snprintf(name, 32, "%s.%d", backward ? "back" : "pipe", number);
+    return name;
+}
+
+/* What is sent has a node and bytes of its own, which wait for the reader. */
+static void send_value(keeper *k, const tutti_value *value, int number) {
+    char name[32];
+    tutti_value *own = k->rw.map[value->id];
+    bool taken = tti_is_output(k->rw.from, value) || tti_is_output(k->rw.to, own);
+    if (taken || (value->node->op->traits & (TTI_SOURCE | TTI_VIEW)))
+        own = tti_emit(k->rw.to, "affine", NULL, &own, 1, NULL);
+    tutti_output(k->rw.to, crossing_name(k, number, name), own);
+}
+
+/* The crossings of a value, to one rank after the other. */
+static tutti_status cross(keeper *k, const tutti_value *value) {
+    int from = k->moment[value->node->id];
+    for (int stage = 0; stage < k->s->n_stages; stage++) {
+        if (stage == tti_moment_stage(k->s, from)) continue;
+        int to = first_reads(k, value)[stage];
+        if (to == ANYWHERE) continue;
+        TTI_ASSERT(to > from);
+        int number = k->crossings->n;
+        TTI_TRY(add_crossing(k->crossings, &(tti_crossing){from, to, tti_value_n_bytes(value)}));
+        if (stage == k->s->stage) k->number[value->id] = number;
+        if (tti_moment_stage(k->s, from) == k->s->stage) send_value(k, value, number);
+    }
+    return TUTTI_OK;
+}
+
+/* An input of the whole graph, or what another rank makes. */
+static void bring(keeper *k, const tutti_value *value) {
+    char name[32];
+    if (k->rw.map[value->id]) return;
+    if (k->moment[value->node->id] == ANYWHERE) {
+        tti_rewrite_copy(&k->rw, value->node);
+        return;
+    }
+    TTI_ASSERT(k->number[value->id] >= 0);
+    k->rw.map[value->id] = tutti_input(k->rw.to, crossing_name(k, k->number[value->id], name),
+                                       value->type.dtype, &value->type.shape);
+}
+
+/* A further copy of a parameter gets its name back. */
+static void keep_source(keeper *k, const tti_node *node) {
+    char name[TTI_MAX_NAME + 16];
+    tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
+    snprintf(name, sizeof name, "%.*s", (int)own_name(k->rw.from, node->name), node->name);
+    for (int i = 0; i < tti_n_attrs(node->op); i++)
+        attrs[i] = (tti_attr_arg){node->op->attrs[i].name, node->attrs[i]};
+    tti_node *copy =
+        tti_graph_add(k->rw.to, &(tti_node_desc){.op = node->op, .name = name, .attrs = attrs});
+    if (copy) k->rw.map[node->out[0]->id] = copy->out[0];
+}
+
+static tutti_status keep_node(keeper *k, const tti_node *node) {
+    int moment = k->moment[node->id];
+    if (moment == ANYWHERE) return TUTTI_OK;
+    if (tti_moment_stage(k->s, moment) == k->s->stage) {
+        for (int i = 0; i < node->n_in; i++) bring(k, node->in[i]);
+        if (is_further_copy(k->rw.from, node))
+            keep_source(k, node);
+        else
+            tti_rewrite_copy(&k->rw, node);
+        TTI_TRY(tutti_graph_check(k->rw.to));
+    }
+    for (int i = 0; i < node->op->n_out; i++) TTI_TRY(cross(k, node->out[i]));
+    return TUTTI_OK;
+}
+
+/* "grad.NAME@S" is the gradient of NAME here. */
+static void keep_outputs(keeper *k) {
+    const tutti_graph *g = k->rw.from;
+    for (int i = 0; i < g->n_outputs; i++) {
+        const char *name = g->outputs[i].name;
+        const tutti_value *old = g->outputs[i].value;
+        int at = k->moment[old->node->id]; /* an input that is an output too: the last rank's */
+        int stage = at == ANYWHERE ? k->s->n_stages - 1 : tti_moment_stage(k->s, at);
+        if (stage != k->s->stage) continue;
+        bring(k, old);
+        char own[TTI_MAX_NAME + 32];
+        bool of_source = strncmp(name, "grad.", 5) == 0 || strncmp(name, "stat.", 5) == 0;
+        int n = of_source ? 5 + (int)own_name(g, name + 5) : (int)strlen(name);
+        snprintf(own, sizeof own, "%.*s", n, name);
+        tutti_output(k->rw.to, own, k->rw.map[old->id]);
+    }
+}
+
+static tutti_status keep(keeper *k, tutti_graph **g) {
+    find_moments(k);
+    find_reads(k);
+    for (int i = 0; i < (*g)->n_values; i++) k->number[i] = -1;
+    for (int i = 0; i < (*g)->n_nodes; i++) TTI_TRY(keep_node(k, (*g)->nodes[i]));
+    keep_outputs(k);
+    return tutti_graph_check(k->rw.to);
+}
+
+tutti_status tti_pass_stages(tutti_graph **g, const tti_target *target) {
+    if (!target->stages) return TUTTI_OK;
+    keeper k = {.s = target->stages};
+    k.crossings = (*g)->training ? &k.s->train : &k.s->eval;
+    k.crossings->n = 0;
+    TTI_TRY(tti_rewrite_begin(&k.rw, *g));
+    k.moment = calloc((size_t)(*g)->n_nodes + 1, sizeof *k.moment);
+    k.number = calloc((size_t)(*g)->n_values + 1, sizeof *k.number);
+    tutti_status st = tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
+    k.reads = calloc(((size_t)(*g)->n_values + 1) * (size_t)k.s->n_stages, sizeof *k.reads);
+    if (k.moment && k.number && k.reads) st = keep(&k, g);
+    if (st != TUTTI_OK) tti_graph_fail(k.rw.to, st);
+    free(k.moment);
+    free(k.number);
+    free(k.reads);
+    return tti_rewrite_replace(&k.rw, g);
+}

@@ -1,0 +1,107 @@
+/* stage_cut_test.c - pieces of equal time, cut where few bytes cross; what cannot be cut. */
+#include "passes/stages.h"
+
+#include "passes/nets.h"
+
+/* Layers of one size, and behind each something wide that has no parameters. */
+static tutti_graph *tower(bool training) {
+    tutti_graph *g = tutti_graph_create(training);
+    tutti_value *x = net_x(g);
+    for (int i = 0; i < 8; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "layer%d", i);
+        x = tutti_linear(g, x, 64, name);
+        x = tutti_tanh(g, x);
+        x = tutti_reshape(g, x, &TUTTI_SHAPE(NET_ROWS, 16, 4));
+        x = tutti_sum(g, x, &(tutti_axes){.n = 1, .axis = {2}});
+    }
+    return net_finish(g, tutti_linear(g, x, NET_CLASSES, "out"));
+}
+
+static tutti_status cut(net_fn net, tti_stages *s) {
+    tti_target target = {.stages = s};
+    tutti_graph *g = net(true);
+    tutti_status st = tti_pipeline_run(&g, &target, "stages");
+    tutti_graph_destroy(g);
+    return st;
+}
+
+T_CASE(pieces_take_the_same_time) {
+    T_UNUSED;
+    tti_stages s = {.n_stages = 4, .n_chunks = 1};
+    T_OK(cut(tower, &s));
+    double least = s.cost[0], most = s.cost[0];
+    for (int q = 1; q < 4; q++) {
+        least = fmin(least, s.cost[q]);
+        most = fmax(most, s.cost[q]);
+    }
+    assert_true(least > 0 && most < 1.5 * least);
+    tti_stages_fini(&s);
+}
+
+T_CASE(cuts_are_where_few_bytes_cross) {
+    T_UNUSED;
+    tti_stages s = {.n_stages = 4, .n_chunks = 2};
+    T_OK(cut(tower, &s));
+    T_EQ(s.train.n, 2 * 7); /* one value forward, one back, between pieces */
+    for (int i = 0; i < s.train.n; i++) {
+        T_EQ(s.train.of[i].n_bytes, NET_ROWS * 16 * 4);
+        T_EQ(s.train.of[i].to, s.train.of[i].from + 1);
+    }
+    tti_stages_fini(&s);
+}
+
+T_CASE(moments_go_forward_and_back) {
+    T_UNUSED;
+    tti_stages s = {.n_stages = 3, .n_chunks = 2};
+    int n = 2 * tti_stages_n_pieces(&s), seen[12] = {0};
+    for (int m = 0; m < n; m++) {
+        int stage = tti_moment_stage(&s, m), part = tti_moment_part(&s, m);
+        T_EQ(tti_part_moment(&s, stage, part), m);
+        T_EQ(tti_moment_stage(&s, n - 1 - m), stage); /* back the way it came */
+        T_EQ(tti_moment_part(&s, n - 1 - m), 3 - part);
+        seen[stage * 4 + part]++;
+    }
+    for (int i = 0; i < n; i++) T_EQ(seen[i], 1);
+}
+
+T_CASE(names_of_crossings) {
+    T_UNUSED;
+    T_EQ(tti_crossing_number("pipe.0"), 0);
+    T_EQ(tti_crossing_number("back.17"), 17);
+    T_EQ(tti_crossing_number("pipe.weight"), -1);
+    T_EQ(tti_crossing_number("pipe."), -1);
+    T_EQ(tti_crossing_number("x"), -1);
+}
+
+T_CASE(a_model_of_few_layers_has_few_stages) {
+    T_UNUSED;
+    tti_stages s = {.n_stages = 3, .n_chunks = 1};
+    T_FAILS(cut(net_mlp, &s), TUTTI_E_INVALID, "can be cut into 2 pieces at most");
+    tti_stages_fini(&s);
+    s = (tti_stages){.n_stages = 33, .n_chunks = 2};
+    T_FAILS(cut(net_mlp, &s), TUTTI_E_INVALID, "at most 64 together");
+    tti_stages_fini(&s);
+}
+
+T_CASE(a_tied_parameter_is_on_the_ranks_that_read_it) {
+    T_UNUSED;
+    tti_stages s = {.n_stages = 2, .n_chunks = 1};
+    T_OK(cut(net_knots, &s));
+    T_EQ(s.n_tied, 1);
+    assert_string_equal(s.tied[0].name, "w");
+    T_EQ(s.tied[0].stages, 3);
+    tti_stages_fini(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pieces_take_the_same_time),
+        cmocka_unit_test(cuts_are_where_few_bytes_cross),
+        cmocka_unit_test(moments_go_forward_and_back),
+        cmocka_unit_test(names_of_crossings),
+        cmocka_unit_test(a_model_of_few_layers_has_few_stages),
+        cmocka_unit_test(a_tied_parameter_is_on_the_ranks_that_read_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
