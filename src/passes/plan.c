@@ -41,15 +41,42 @@ static tutti_status check_same_params(const tti_plan *plan) {
     return TUTTI_OK;
 }
 
+static tutti_status make_stages(tti_plan *plan, tti_target *target) {
+    if (target->n_stages < 2) return TUTTI_OK;
+    plan->stages = calloc(1, sizeof *plan->stages);
+    if (!plan->stages) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    *plan->stages = (tti_stages){.stage = target->stage,
+                                 .n_stages = target->n_stages,
+                                 .n_chunks = TTI_MAX(1, target->n_chunks)};
+    target->stages = plan->stages;
+    return TUTTI_OK;
+}
+
+/* Of a parameter on several stages the first one's counts. */
+static void mark_copies(tti_plan *plan) {
+    const tti_stages *s = plan->stages;
+    for (int i = 0; s && i < s->n_tied; i++) {
+        int slot = tti_plan_find_slot(plan, s->tied[i].name);
+        uint64_t before = s->tied[i].stages & ((UINT64_C(1) << s->stage) - 1);
+        if (slot >= 0) plan->slots[slot].is_copy = before != 0;
+    }
+}
+
 static tutti_status build(tti_plan *plan, const tti_plan_desc *desc) {
-    TTI_TRY(tti_pipeline_run(&plan->shard.graph, desc->target, NULL));
+    tti_target target = *desc->target;
+    TTI_TRY(make_stages(plan, &target));
+    TTI_TRY(tti_pipeline_run(&plan->shard.graph, &target, NULL));
     TTI_TRY(make_program(&plan->shard));
+    TTI_TRY(tti_plan_parts(plan->stages, &plan->shard));
     TTI_TRY(tti_plan_buckets(plan, desc->bucket_bytes));
+    TTI_TRY(tti_plan_check_parts(plan));
+    mark_copies(plan);
     TTI_TRY(tti_plan_memory(plan, &plan->shard));
     TTI_TRY(tti_plan_update(plan, desc));
     if (!plan->eval.graph) return TUTTI_OK;
-    TTI_TRY(tti_pipeline_run(&plan->eval.graph, desc->target, NULL));
+    TTI_TRY(tti_pipeline_run(&plan->eval.graph, &target, NULL));
     TTI_TRY(make_program(&plan->eval));
+    TTI_TRY(tti_plan_parts(plan->stages, &plan->eval));
     TTI_TRY(check_same_params(plan));
     return tti_plan_memory(plan, &plan->eval);
 }
@@ -78,6 +105,8 @@ void tti_plan_destroy(tti_plan *plan) {
     program_fini(&plan->shard);
     program_fini(&plan->eval);
     tutti_graph_destroy(plan->update_graph);
+    if (plan->stages) tti_stages_fini(plan->stages);
+    free(plan->stages);
     free(plan->slots);
     free(plan->buckets);
     free(plan->updates);

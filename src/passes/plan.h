@@ -11,7 +11,7 @@
 #ifndef TTI_PASSES_PLAN_H
 #define TTI_PASSES_PLAN_H
 
-#include "passes/passes.h"
+#include "passes/stages.h"
 
 /* Where a value lives while a program runs. */
 typedef enum tti_space {
@@ -38,6 +38,10 @@ typedef struct tti_program {
     size_t arena_bytes, const_bytes, result_bytes;
     size_t unshared_bytes; /* arena if no byte were used twice, for inspect */
     int n_inputs;
+    /* Of a stage of a pipeline: part i is steps part_first[i] .. part_first[i + 1] - 1, and runs in
+     * one moment (passes/stages.h): chunks forward, then backward.  Else one part of all steps. */
+    int part_first[2 * TTI_MAX_PIECES_OF_MODEL + 1];
+    int n_parts;
 } tti_program;
 
 /* How one parameter is treated. */
@@ -54,6 +58,7 @@ typedef struct tti_slot {
     size_t n_elems;
     bool buffer; /* not trained: a running statistic */
     bool decay;
+    bool is_copy;    /* an earlier stage of the pipeline has the parameter too, and counts it */
     int ready_after; /* step of the shard program after which its gradient is complete */
     tti_slot_rule rule;
 } tti_slot;
@@ -82,8 +87,9 @@ typedef struct tti_plan {
     tutti_graph *update_graph; /* a template node for each block length */
     tti_update_step *updates;
     int n_updates;
-    bool takes_norms; /* the optimizer reads norms of whole parameters */
-    int n_states;     /* flat state arrays per parameter: 1 sgd, 2 adam */
+    bool takes_norms;   /* the optimizer reads norms of whole parameters */
+    int n_states;       /* flat state arrays per parameter: 1 sgd, 2 adam */
+    tti_stages *stages; /* owned; NULL: the plan is of no pipeline */
 } tti_plan;
 
 /* Elements of a block of the update: fixed, so that partial sums never depend on workers. */
@@ -116,6 +122,13 @@ double tti_program_flops(const tti_program *program);
 int tti_program_input(const tti_program *program, const char *name);
 
 /* ---- the parts, one file each ---- */
+
+/* parts.c: the steps in the order of the parts, and where these begin.  stages may be NULL. */
+tutti_status tti_plan_parts(const tti_stages *stages, tti_program *program);
+
+/* parts.c: that no gradient is read in a later part than it is made in, when another shard may
+ * have taken its place. */
+tutti_status tti_plan_check_parts(const tti_plan *plan);
 
 /* bucket.c: slots in order of readiness, and buckets over them.  program->steps is set. */
 tutti_status tti_plan_buckets(tti_plan *plan, size_t bucket_bytes);

@@ -74,7 +74,8 @@ static void find_forward(recompute *r) {
     const tutti_graph *g = r->g;
     for (int i = 0; i < g->n_outputs; i++) {
         r->fixed[tti_behind_views(g->outputs[i].value)->node->id] = true;
-        if (strncmp(g->outputs[i].name, "grad.", 5) != 0)
+        if (strncmp(g->outputs[i].name, "grad.", 5) != 0 &&
+            strncmp(g->outputs[i].name, "back.", 5) != 0)
             r->forward[g->outputs[i].value->node->id] = true;
     }
     for (int n = g->n_nodes - 1; n >= 0; n--) {

@@ -1,0 +1,148 @@
+/* parts.c - the program of a pipeline's stage as parts, one for each moment of the stage.
+ *
+ * A step can run when all it reads is there: in the part of the latest of its inputs.  What is sent
+ * must be made in the part that sends it; what gradients alone need is backward.  Between these the
+ * order that the passes chose stays, so that activations that are made again stand where the
+ * backward pass wants them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "passes/plan.h"
+
+typedef struct parts {
+    const tti_stages *s;
+    const tti_program *program;
+    const tti_crossings *crossings;
+    int *need;     /* [n_values]: the first part in which a value can be read */
+    int *due;      /* [n_values]: the last part in which it can be made */
+    int *part;     /* [n_steps] */
+    bool *forward; /* [n_nodes]: sums, statistics or another stage's forward need it */
+} parts;
+
+static int n_parts(const tti_stages *s, const tutti_graph *g) {
+    return (g->training ? 2 : 1) * s->n_chunks;
+}
+
+/* Steps backwards: nothing is due later than what reads it. */
+static void find_due(parts *p) {
+    const tutti_graph *g = p->program->graph;
+    for (int i = 0; i < g->n_values; i++) p->due[i] = n_parts(p->s, g) - 1;
+    for (int i = 0; i < g->n_outputs; i++) {
+        int number = tti_crossing_number(g->outputs[i].name);
+        if (number < 0) continue;
+        p->due[g->outputs[i].value->id] = tti_moment_part(p->s, p->crossings->of[number].from);
+    }
+    for (int i = g->n_nodes - 1; i >= 0; i--) {
+        int due = n_parts(p->s, g) - 1;
+        for (int k = 0; k < g->nodes[i]->op->n_out; k++)
+            due = TTI_MIN(due, p->due[g->nodes[i]->out[k]->id]);
+        for (int k = 0; k < g->nodes[i]->n_in; k++) {
+            int *in = &p->due[g->nodes[i]->in[k]->id];
+            *in = TTI_MIN(*in, due);
+        }
+    }
+}
+
+static void find_forward(parts *p) {
+    const tutti_graph *g = p->program->graph;
+    for (int i = 0; i < g->n_outputs; i++)
+        if (strncmp(g->outputs[i].name, "grad.", 5) != 0 &&
+            strncmp(g->outputs[i].name, "back.", 5) != 0)
+            p->forward[g->outputs[i].value->node->id] = true;
+    for (int i = g->n_nodes - 1; i >= 0; i--)
+        for (int k = 0; p->forward[i] && k < g->nodes[i]->n_in; k++)
+            p->forward[g->nodes[i]->in[k]->node->id] = true;
+}
+
+/* Forwards: a step is in the part of the steps before it, unless it needs or is due otherwise. */
+static tutti_status find_parts(parts *p) {
+    const tutti_graph *g = p->program->graph;
+    int now = 0, step = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const tti_node *node = g->nodes[i];
+        bool is_step = step < p->program->n_steps && p->program->steps[step] == node;
+        int number = node->op->traits & TTI_INPUT ? tti_crossing_number(node->name) : -1;
+        int need = number < 0 ? 0 : tti_moment_part(p->s, p->crossings->of[number].to);
+        int due = n_parts(p->s, g) - 1;
+        for (int k = 0; k < node->n_in; k++) need = TTI_MAX(need, p->need[node->in[k]->id]);
+        for (int k = 0; k < node->op->n_out; k++) due = TTI_MIN(due, p->due[node->out[k]->id]);
+        if (is_step && g->training && !p->forward[i]) need = TTI_MAX(need, p->s->n_chunks);
+        if (is_step && need > due)
+            return tti_fail(TUTTI_E_INTERNAL, "plan: %s '%s' is sent before it can be made",
+                            node->op->name, node->name);
+        if (is_step) {
+            now = TTI_MAX(now, need);
+            need = p->part[step++] = TTI_MIN(now, due);
+        }
+        for (int k = 0; k < node->op->n_out; k++) p->need[node->out[k]->id] = need;
+    }
+    return TUTTI_OK;
+}
+
+/* Steps by part, in the order they had. */
+static tutti_status sort_steps(const parts *p, tti_program *program) {
+    tti_node **sorted = calloc((size_t)program->n_steps + 1, sizeof(tti_node *));
+    int n = 0;
+    if (!sorted) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    program->n_parts = n_parts(p->s, program->graph);
+    for (int i = 0; i < program->n_parts; i++) {
+        program->part_first[i] = n;
+        for (int s = 0; s < program->n_steps; s++)
+            if (p->part[s] == i) sorted[n++] = program->steps[s];
+    }
+    program->part_first[program->n_parts] = n;
+    memcpy(program->steps, sorted, (size_t)n * sizeof *sorted);
+    free(sorted);
+    return TUTTI_OK;
+}
+
+tutti_status tti_plan_parts(const tti_stages *stages, tti_program *program) {
+    const tutti_graph *g = program->graph;
+    program->n_parts = 1;
+    program->part_first[1] = program->n_steps;
+    if (!stages) return TUTTI_OK;
+    parts p = {.s = stages,
+               .program = program,
+               .crossings = g->training ? &stages->train : &stages->eval,
+               .need = calloc((size_t)g->n_values + 1, sizeof(int)),
+               .due = calloc((size_t)g->n_values + 1, sizeof(int)),
+               .part = calloc((size_t)program->n_steps + 1, sizeof(int)),
+               .forward = calloc((size_t)g->n_nodes + 1, sizeof(bool))};
+    tutti_status st = tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    if (p.need && p.due && p.part && p.forward) {
+        find_forward(&p);
+        find_due(&p);
+        st = find_parts(&p);
+        if (st == TUTTI_OK) st = sort_steps(&p, program);
+    }
+    free(p.need);
+    free(p.due);
+    free(p.part);
+    free(p.forward);
+    return st;
+}
+
+static int part_of_step(const tti_program *program, int step) {
+    int part = 0;
+    while (part + 1 < program->n_parts && program->part_first[part + 1] <= step) part++;
+    return part;
+}
+
+tutti_status tti_plan_check_parts(const tti_plan *plan) {
+    const tti_program *program = &plan->shard;
+    for (int i = 0; plan->stages && i < program->graph->n_outputs; i++) {
+        const tti_output *out = &program->graph->outputs[i];
+        bool reduced = strncmp(out->name, "grad.", 5) == 0 || strncmp(out->name, "stat.", 5) == 0;
+        int slot = reduced ? tti_plan_find_slot(plan, out->name + 5) : -1;
+        if (slot < 0) continue;
+        int made = 0;
+        while (made < program->n_steps && program->steps[made] != out->value->node) made++;
+        if (part_of_step(program, made) == part_of_step(program, plan->slots[slot].ready_after))
+            continue;
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "plan: the gradient of '%s' is read by another chunk of the same stage; "
+                        "give parallel.pipeline_chunks=1",
+                        plan->slots[slot].param->name);
+    }
+    return TUTTI_OK;
+}
