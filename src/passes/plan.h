@@ -123,11 +123,12 @@ int tti_program_input(const tti_program *program, const char *name);
 
 /* ---- the parts, one file each ---- */
 
-/* parts.c: the steps in the order of the parts, and where these begin.  stages may be NULL. */
+/* stage_parts.c: the steps in the order of the parts, and where these begin.  stages may be NULL.
+ */
 tutti_status tti_plan_parts(const tti_stages *stages, tti_program *program);
 
-/* parts.c: that no gradient is read in a later part than it is made in, when another shard may
- * have taken its place. */
+/* stage_parts.c: that no gradient is read in a later part than it is made in, when another shard
+ * may have taken its place. */
 tutti_status tti_plan_check_parts(const tti_plan *plan);
 
 /* bucket.c: slots in order of readiness, and buckets over them.  program->steps is set. */

@@ -1,5 +1,5 @@
-/* parts_test.c - the steps of a pipeline's stage by part: what is read is there, what is sent is
- * made. */
+/* stage_parts_test.c - the steps of a pipeline's stage by part: what is read is there, what is sent
+ * is made. */
 #include "passes/nets.h"
 
 static tutti_graph *blocks(bool training) { return net_blocks(training, false); }

@@ -1,4 +1,4 @@
-/* parts.c - the program of a pipeline's stage as parts, one for each moment of the stage.
+/* stage_parts.c - the program of a pipeline's stage as parts, one for each moment of the stage.
  *
  * A step can run when all it reads is there: in the part of the latest of its inputs.  What is sent
  * must be made in the part that sends it; what gradients alone need is backward.  Between these the
