@@ -13,7 +13,7 @@
 static const char *const kind_texts[TTI_N_CALLS] = {
     "nothing",    "comm_alloc", "barrier",    "all_reduce",    "reduce_scatter",
     "all_gather", "broadcast",  "all_to_all", "reduce_shards", "gather_parts",
-    "send",       "recv",       "comm_split",
+    "send",       "recv",       "comm_split", "mailbox",
 };
 static const char *const op_texts[TUTTI_N_REDUCE_OPS] = {"sum", "min", "max"};
 static const char *const alg_texts[TUTTI_N_ALGS] = {"auto", "ring", "tree", "direct"};

@@ -28,6 +28,7 @@ typedef enum tti_call_kind {
     TTI_CALL_SEND,
     TTI_CALL_RECV,
     TTI_CALL_SPLIT,
+    TTI_CALL_MAILBOX, /* n_elems: bytes */
     TTI_N_CALLS
 } tti_call_kind;
 

@@ -1,0 +1,42 @@
+/* mailbox.h - slots in memory that ranks of a host see: one rank puts, another reads in place.
+ *
+ * Nothing is agreed on at each message, as in send and recv: a slot is empty or full, who puts
+ * waits for empty, who reads for full, and both go on beside each other with other slots.  A
+ * message is copied once, by its sender, to where the receiver reads it. */
+#ifndef TTI_COMM_MAILBOX_H
+#define TTI_COMM_MAILBOX_H
+
+#include "tutti/comm.h"
+
+typedef struct tti_mailbox tti_mailbox;
+
+/* A slot: who reads it, and how many bytes it has room for. */
+typedef struct tti_mail_slot {
+    int to;
+    size_t n_bytes;
+} tti_mail_slot;
+
+/* Collective, with the same slots [n_slots] on every rank, n_ranks >= 2.  comm is borrowed and must
+ * outlive the mailbox; its memory goes with comm.  On success *out is owned by the caller.
+ * TUTTI_E_UNSUPPORTED, on every rank, where ranks cannot see each other's memory. */
+TUTTI_NODISCARD tutti_status tti_mailbox_create(tutti_comm *comm, const tti_mail_slot *slots,
+                                                int n_slots, tti_mailbox **out);
+void tti_mailbox_destroy(tti_mailbox *box);
+
+/* Bytes of this rank's own slots. */
+size_t tti_mailbox_bytes(const tti_mailbox *box);
+
+/* The calls below may be made by several threads at once, each with slots of its own.  They end
+ * with the failure of the group of comm, or after its timeout with TUTTI_E_TIMEOUT. */
+
+/* Waits until the slot is empty and fills it: n_bytes as it was made. */
+TUTTI_NODISCARD tutti_status tti_mailbox_put(tti_mailbox *box, int slot, const void *data);
+
+/* Waits until the slot, one of this rank's, is full; *data stays until it is freed. */
+TUTTI_NODISCARD tutti_status tti_mailbox_wait(tti_mailbox *box, int slot, const void **data);
+void tti_mailbox_free(tti_mailbox *box, int slot);
+
+/* Ends the waits of all ranks with this failure, whose text is tutti_last_error(). */
+void tti_mailbox_fail(tti_mailbox *box, tutti_status status);
+
+#endif /* TTI_COMM_MAILBOX_H */

@@ -1,0 +1,42 @@
+/* pipe_schedule.h - in which order a stage of a pipeline runs the parts of its shards.
+ *
+ * A wave is what goes through the stages as one: a shard for each lane.  One forward, one backward
+ * (Narayanan et al. 2019): a stage first takes as many waves as there are stages behind it, then
+ * each backward part makes room for a forward one, so that few waves are in flight.  With several
+ * chunks (Narayanan et al. 2021) waves go round the stages in groups of n_stages.
+ *
+ * All of it follows from the numbers alone: every stage knows every stage's order. */
+#ifndef TTI_EXEC_PIPE_SCHEDULE_H
+#define TTI_EXEC_PIPE_SCHEDULE_H
+
+#include "passes/stages.h"
+
+/* Part 0 .. n_chunks-1: forward of that chunk; n_chunks ..: backward, the last chunk first. */
+typedef struct tti_pipe_action {
+    int wave, part;
+} tti_pipe_action;
+
+typedef struct tti_pipe_schedule {
+    tti_pipe_action *actions; /* [n_actions] */
+    int n_actions;
+    int n_in_flight; /* the most waves at a time that have begun and not ended */
+} tti_pipe_schedule;
+
+/* What a schedule is made of; the stage too. */
+typedef struct tti_pipe_shape {
+    int n_stages, n_chunks, n_waves;
+    bool training; /* false: forward only */
+} tti_pipe_shape;
+
+/* TUTTI_E_INVALID where waves cannot go round in groups: with several chunks n_waves is a multiple
+ * of n_stages.  On success fini frees it. */
+tutti_status tti_pipe_schedule_init(const tti_pipe_shape *shape, int stage, tti_pipe_schedule *out);
+void tti_pipe_schedule_fini(tti_pipe_schedule *schedule);
+
+/* The share of their time that the stages wait for each other when each part takes so long as cost
+ * [pieces of the model] says, a third of it forward, and messages take none.  NULL: all pieces the
+ * same, (n_stages - 1) / (n_chunks * n_waves + n_stages - 1).  -1 in *bubble: never, a stage would
+ * wait for ever. */
+tutti_status tti_pipe_bubble(const tti_pipe_shape *shape, const double *cost, double *bubble);
+
+#endif /* TTI_EXEC_PIPE_SCHEDULE_H */

@@ -1,0 +1,121 @@
+/* mailbox_test.c - slots between ranks: in order, in place, and no wait for ever. */
+#include "comm/mailbox.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "comm/ranks.h"
+
+enum { N_ROUNDS = 200, N_WORDS = 1000 };
+
+/* A ring with two slots between neighbours; each rank adds one to what comes round. */
+static const char *ring(tutti_comm *comm, void *arg) {
+    (void)arg;
+    int rank = tutti_comm_rank(comm), n = tutti_comm_n_ranks(comm), next = (rank + 1) % n;
+    tti_mail_slot slots[16];
+    for (int i = 0; i < 2 * n; i++)
+        slots[i] = (tti_mail_slot){i / 2, (size_t)(i / 2 + N_WORDS) * sizeof(int)};
+    tti_mailbox *box;
+    COMM_OK(tti_mailbox_create(comm, slots, 2 * n, &box));
+    COMM_TRUE(tti_mailbox_bytes(box) >= 2 * (size_t)(rank + N_WORDS) * sizeof(int));
+    static _Thread_local int words[N_WORDS + 16];
+    for (int round = 0; round < N_ROUNDS; round++) {
+        const void *data = NULL;
+        if (rank > 0) {
+            COMM_OK(tti_mailbox_wait(box, 2 * rank + round % 2, &data));
+            COMM_TRUE(((const int *)data)[0] == round + rank - 1);
+            COMM_TRUE(((const int *)data)[N_WORDS - 1] == round + rank - 1);
+            tti_mailbox_free(box, 2 * rank + round % 2);
+        }
+        for (int i = 0; i < N_WORDS + 16; i++) words[i] = round + rank;
+        COMM_OK(tti_mailbox_put(box, 2 * next + round % 2, words));
+        if (rank > 0) continue;
+        COMM_OK(tti_mailbox_wait(box, round % 2, &data));
+        COMM_TRUE(((const int *)data)[0] == round + n - 1);
+        tti_mailbox_free(box, round % 2);
+    }
+    tti_mailbox_destroy(box);
+    return NULL;
+}
+
+T_CASE(messages_come_in_order) {
+    T_UNUSED;
+    comm_run(2, ring, NULL);
+    comm_run(5, ring, NULL);
+}
+
+T_CASE(processes_see_the_same_slots) {
+    T_UNUSED;
+    comm_run_with(3, true, 0, ring, NULL);
+}
+
+static const char *late_reader(tutti_comm *comm, void *arg) {
+    (void)arg;
+    tti_mail_slot slot = {1, sizeof(int)};
+    tti_mailbox *box;
+    COMM_OK(tti_mailbox_create(comm, &slot, 1, &box));
+    int word = 1;
+    if (tutti_comm_rank(comm) == 0) {
+        COMM_OK(tti_mailbox_put(box, 0, &word));
+        word = 2; /* what was put is a copy, and the next waits until it is freed */
+        COMM_OK(tti_mailbox_put(box, 0, &word));
+    } else {
+        for (int i = 1; i <= 2; i++) {
+            const void *data;
+            COMM_OK(tti_mailbox_wait(box, 0, &data));
+            tti_sleep_ms(30);
+            COMM_TRUE(*(const int *)data == i);
+            tti_mailbox_free(box, 0);
+        }
+    }
+    tti_mailbox_destroy(box);
+    return NULL;
+}
+
+T_CASE(a_full_slot_is_not_written) {
+    T_UNUSED;
+    comm_run(2, late_reader, NULL);
+}
+
+static const char *nobody_writes(tutti_comm *comm, void *arg) {
+    (void)arg;
+    tti_mail_slot slot = {1, sizeof(int)};
+    tti_mailbox *box;
+    const void *data;
+    COMM_OK(tti_mailbox_create(comm, &slot, 1, &box));
+    if (tutti_comm_rank(comm) == 1)
+        COMM_FAILS(tti_mailbox_wait(box, 0, &data), TUTTI_E_TIMEOUT, "rank 1 waited 200 ms");
+    else
+        tti_sleep_ms(600);
+    tti_mailbox_destroy(box);
+    return NULL;
+}
+
+static const char *writer_fails(tutti_comm *comm, void *arg) {
+    (void)arg;
+    tti_mail_slot slot = {1, sizeof(int)};
+    tti_mailbox *box;
+    const void *data;
+    COMM_OK(tti_mailbox_create(comm, &slot, 1, &box));
+    if (tutti_comm_rank(comm) == 1)
+        COMM_FAILS(tti_mailbox_wait(box, 0, &data), TUTTI_E_NUMERICS, "no number");
+    else
+        tti_mailbox_fail(box, tti_fail(TUTTI_E_NUMERICS, "no number"));
+    tti_mailbox_destroy(box);
+    return NULL;
+}
+
+T_CASE(no_wait_is_for_ever) {
+    T_UNUSED;
+    comm_run_with(2, false, 200, nobody_writes, NULL);
+    comm_run(2, writer_fails, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages_come_in_order),
+        cmocka_unit_test(processes_see_the_same_slots),
+        cmocka_unit_test(a_full_slot_is_not_written),
+        cmocka_unit_test(no_wait_is_for_ever),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
