@@ -42,6 +42,23 @@ T_CASE(the_library_moves_and_adds) {
     }
 }
 
+/* Each device sums its part alone and fetches the others', by either way. */
+T_CASE(parts_of_sums_and_their_gather) {
+    T_UNUSED;
+    for (int w = 2; w <= n_devices && w <= REDUCE_MAX_RANKS; w++)
+        for (int i = 0; i < 4; i++) {
+            reduce_crew c = {.backend = cuda,
+                             .device = {.exact = true},
+                             .n_shards = i % 2 ? 64 : 8,
+                             .n_lanes = 1,
+                             .record = true,
+                             .parts = true,
+                             .alg = i < 2 ? TUTTI_ALG_DIRECT : TUTTI_ALG_TREE,
+                             .n_elems = {16, 70000 * 16, 48}};
+            reduce_run(&c, w);
+        }
+}
+
 /* Rounded before it travels, by either way; both devices then hold the same sums. */
 T_CASE(rounded_sums_are_near) {
     T_UNUSED;
@@ -164,6 +181,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_of_the_peers),
         cmocka_unit_test(the_library_moves_and_adds),
+        cmocka_unit_test(parts_of_sums_and_their_gather),
         cmocka_unit_test(rounded_sums_are_near),
         cmocka_unit_test(sums_take_time),
     };

@@ -56,7 +56,8 @@ typedef struct group {
     float *chunks; /* device [terms of others][longest chunk] */
     size_t chunk;  /* elements */
     uint32_t *words;
-    size_t chunks_bytes, words_bytes, low_bytes;
+    size_t *bounds; /* device, of peers.bounds; NULL: ranks have no parts */
+    size_t chunks_bytes, words_bytes, bounds_bytes, low_bytes;
 } group;
 
 static tutti_status all_gather(const group *g, const void *src, void *dst, size_t n_bytes) {
@@ -271,9 +272,24 @@ static size_t n_foreign_terms(const group *g) {
     return n;
 }
 
+/* The part of a rank of group which. */
+static tti_chunk part_of(const group *g, size_t which, int rank) {
+    const size_t *bound = g->peers.bounds + which * ((size_t)g->peers.n_ranks + 1) + rank;
+    return (tti_chunk){bound[0], bound[1] - bound[0]};
+}
+
+static size_t longest_part(const group *g, size_t which) {
+    size_t n = 0;
+    for (int r = 0; r < g->peers.n_ranks; r++) n = TTI_MAX(n, part_of(g, which, r).n_elems);
+    return n;
+}
+
 static tutti_status make_chunks(group *g) {
+    bool in_parts = g->peers.n_groups > 0;
     g->chunk = tti_chunk_of(g->peers.n_most, 0, g->peers.n_ranks).n_elems;
-    g->chunks_bytes = g->peers.fast ? 0 : n_foreign_terms(g) * g->chunk * sizeof(float);
+    for (size_t i = 0; i < g->peers.n_groups; i++) g->chunk = TTI_MAX(g->chunk, longest_part(g, i));
+    g->chunks_bytes =
+        g->peers.fast && !in_parts ? 0 : n_foreign_terms(g) * g->chunk * sizeof(float);
     g->chunks = tti_cuda_alloc(g->chunks_bytes);
     return g->chunks ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "cuda: %zu bytes", g->chunks_bytes);
 }
@@ -309,6 +325,16 @@ static tutti_status check_size(const tti_device_peers *p) {
                     n_most, MAX_PIECES);
 }
 
+static tutti_status copy_bounds(group *g) {
+    const tti_device_peers *p = &g->peers;
+    if (p->n_groups == 0) return TUTTI_OK;
+    g->bounds_bytes = p->n_groups * ((size_t)p->n_ranks + 1) * sizeof *g->bounds;
+    g->bounds = tti_cuda_alloc(g->bounds_bytes);
+    if (!g->bounds) return tti_fail(TUTTI_E_NOMEM, "cuda: %zu bytes", g->bounds_bytes);
+    TTI_TRY(tti_cuda_copy(TTI_QUEUE_COMPUTE, g->bounds, p->bounds, g->bounds_bytes));
+    return tti_cuda_sync();
+}
+
 static tutti_status prepare(group *g) {
     const tti_device_peers *p = &g->peers;
     g->words_bytes = TTI_MAX((size_t)p->n_ranks * p->n_words, (size_t)TTI_PEERS_MAX) * 4;
@@ -329,7 +355,7 @@ static tutti_status prepare(group *g) {
     memcpy(g->terms, p->terms, (size_t)p->n_terms * sizeof *g->terms);
     memcpy(g->pieces, p->pieces, (size_t)p->n_pieces * sizeof *g->pieces);
     order_terms(g);
-    return TUTTI_OK;
+    return copy_bounds(g);
 }
 
 static tutti_status meet_all(group *g) {
@@ -377,6 +403,7 @@ void tti_cuda_peers_part(void *state) {
     tti_cuda_release(g->words, g->words_bytes);
     tti_cuda_release(g->chunks, g->chunks_bytes);
     tti_cuda_release(g->low, g->low_bytes);
+    tti_cuda_release(g->bounds, g->bounds_bytes);
     tti_cuda_release_host(g->view.state);
     free(g->all);
     free(g);
@@ -392,17 +419,16 @@ void tti_cuda_peers_describe(const void *state, tti_str *str) {
 
 /* ---- sums ---- */
 
-/* This rank's pieces of chunks that others sum, and others' pieces of its own. */
-static int list_chunks(const group *g, size_t first, size_t n, tti_nccl_message *list) {
+/* This rank's pieces of the chunks [n_ranks] that others sum, and others' pieces of its own. */
+static int list_chunks(const group *g, const tti_chunk *chunks, tti_nccl_message *list) {
     const tti_device_peers *p = &g->peers;
-    size_t mine = tti_chunk_of(n, p->rank, p->n_ranks).n_elems * sizeof(float), slot = 0;
+    size_t mine = chunks[p->rank].n_elems * sizeof(float), slot = 0;
     int n_messages = 0;
     for (int r = 0; r < p->n_ranks; r++) {
-        tti_chunk c = tti_chunk_of(n, r, p->n_ranks);
+        tti_chunk c = chunks[r];
         for (int k = 0; r != p->rank && c.n_elems > 0 && k < p->n_pieces; k++)
-            list[n_messages++] = (tti_nccl_message){.peer = r,
-                                                    .out = g->pieces[k] + first + c.first,
-                                                    .n_bytes = c.n_elems * sizeof(float)};
+            list[n_messages++] = (tti_nccl_message){
+                .peer = r, .out = g->pieces[k] + c.first, .n_bytes = c.n_elems * sizeof(float)};
     }
     for (int t = 0; mine > 0 && t < p->n_terms; t++)
         if (g->terms[t].rank != p->rank)
@@ -411,41 +437,54 @@ static int list_chunks(const group *g, size_t first, size_t n, tti_nccl_message 
     return n_messages;
 }
 
-/* The sums of this rank's chunk to all, and theirs to it. */
-static int list_sums(const group *g, size_t first, size_t n, tti_nccl_message *list) {
+/* What this rank has of chunks goes to all, and theirs come into dst. */
+static int list_sums(const group *g, const tti_chunk *chunks, float *dst, tti_nccl_message *list) {
     const tti_device_peers *p = &g->peers;
-    tti_chunk mine = tti_chunk_of(n, p->rank, p->n_ranks);
+    tti_chunk mine = chunks[p->rank];
     int n_messages = 0;
     for (int r = 0; r < p->n_ranks; r++) {
-        tti_chunk c = tti_chunk_of(n, r, p->n_ranks);
+        tti_chunk c = chunks[r];
         if (r == p->rank) continue;
         if (mine.n_elems > 0)
             list[n_messages++] = (tti_nccl_message){.peer = r,
-                                                    .out = g->pieces[0] + first + mine.first,
+                                                    .out = g->pieces[0] + mine.first,
                                                     .n_bytes = mine.n_elems * sizeof(float)};
         if (c.n_elems > 0)
-            list[n_messages++] = (tti_nccl_message){.peer = r,
-                                                    .in = g->pieces[0] + first + c.first,
-                                                    .n_bytes = c.n_elems * sizeof(float)};
+            list[n_messages++] = (tti_nccl_message){
+                .peer = r, .in = dst + c.first, .n_bytes = c.n_elems * sizeof(float)};
     }
     return n_messages;
 }
 
-static tutti_status sum_by_moving(group *g, size_t first, size_t n, cudaStream_t stream) {
+/* This rank's chunk of the sum, into its first piece. */
+static tutti_status sum_chunk(group *g, const tti_chunk *chunks, cudaStream_t stream) {
     tti_nccl_message list[MAX_MESSAGES];
     tti_peers_terms terms = g->view.terms;
-    tti_chunk mine = tti_chunk_of(n, g->peers.rank, g->peers.n_ranks);
+    tti_chunk mine = chunks[g->peers.rank];
     size_t slot = 0;
     for (int t = 0; t < g->peers.n_terms; t++)
         terms.data[t] = g->terms[t].rank == g->peers.rank
-                            ? g->pieces[g->terms[t].piece] + first + mine.first
+                            ? g->pieces[g->terms[t].piece] + mine.first
                             : g->chunks + g->chunk * slot++;
-    TTI_TRY(tti_nccl_exchange(g->nccl, list, list_chunks(g, first, n, list), stream));
-    float *sum = g->pieces[0] + first;
-    TTI_CUDA(tti_launch_terms_sum(&terms, sum + mine.first, mine.n_elems, stream));
+    TTI_TRY(tti_nccl_exchange(g->nccl, list, list_chunks(g, chunks, list), stream));
+    return tti_cuda_check(
+        tti_launch_terms_sum(&terms, g->pieces[0] + mine.first, mine.n_elems, stream), "sum");
+}
+
+static tutti_status sum_by_moving(group *g, size_t first, size_t n, cudaStream_t stream) {
+    tti_nccl_message list[MAX_MESSAGES];
+    tti_chunk chunks[TTI_PEERS_MAX];
+    for (int r = 0; r < g->peers.n_ranks; r++) {
+        chunks[r] = tti_chunk_of(n, r, g->peers.n_ranks);
+        chunks[r].first += first;
+    }
+    tti_chunk mine = chunks[g->peers.rank];
+    TTI_TRY(sum_chunk(g, chunks, stream));
+    float *sum = g->pieces[0];
     if (n % (4 * (size_t)g->peers.n_ranks) == 0)
-        return tti_nccl_gather(g->nccl, sum + mine.first, sum, mine.n_elems * sizeof *sum, stream);
-    return tti_nccl_exchange(g->nccl, list, list_sums(g, first, n, list), stream);
+        return tti_nccl_gather(g->nccl, sum + mine.first, sum + first, mine.n_elems * sizeof *sum,
+                               stream);
+    return tti_nccl_exchange(g->nccl, list, list_sums(g, chunks, sum, list), stream);
 }
 
 static tutti_status sum_rounded_by_library(group *g, size_t first, size_t n, cudaStream_t stream) {
@@ -472,6 +511,35 @@ tutti_status tti_cuda_peers_sum(void *state, size_t first, size_t n_elems, bool 
     if (g->peers.fast)
         return tti_nccl_sum(g->nccl, TUTTI_F32, g->pieces[0] + first, n_elems, stream);
     return sum_by_moving(g, first, n_elems, stream);
+}
+
+tutti_status tti_cuda_peers_sum_parts(void *state, size_t which, bool beside) {
+    group *g = state;
+    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_COMM];
+    tti_chunk parts[TTI_PEERS_MAX] = {{0, 0}};
+    TTI_ASSERT(which < g->peers.n_groups);
+    for (int r = 0; r < g->peers.n_ranks; r++) parts[r] = part_of(g, which, r);
+    if (!g->direct) return sum_chunk(g, parts, stream);
+    tti_chunk mine = parts[g->peers.rank];
+    TTI_CUDA(tti_launch_peers_sum_part(&g->view, mine.first, mine.first + mine.n_elems,
+                                       longest_part(g, which), beside, stream));
+    return TUTTI_OK;
+}
+
+tutti_status tti_cuda_peers_gather(void *state, float *dst) {
+    group *g = state;
+    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_COMM];
+    tti_nccl_message list[MAX_MESSAGES];
+    tti_chunk parts[TTI_PEERS_MAX] = {{0, 0}};
+    if (g->direct)
+        return tti_cuda_check(tti_launch_peers_gather(&g->view, g->bounds, g->peers.n_groups,
+                                                      g->peers.n_flat, dst, stream),
+                              "peers_gather");
+    for (size_t i = 0; i < g->peers.n_groups; i++) {
+        for (int r = 0; r < g->peers.n_ranks; r++) parts[r] = part_of(g, i, r);
+        TTI_TRY(tti_nccl_exchange(g->nccl, list, list_sums(g, parts, dst, list), stream));
+    }
+    return TUTTI_OK;
 }
 
 /* ---- small vectors ---- */

@@ -108,14 +108,16 @@ __device__ __forceinline__ void sum_units(const tti_peers_terms &t, size_t first
     }
 }
 
+/* n_to: ranks that get the sum, this one first. */
 template <int N>
 __global__ void __launch_bounds__(SUM_THREADS)
-    peers_sum_kernel(const __grid_constant__ tti_peers_view v, size_t first, size_t last) {
+    peers_sum_kernel(const __grid_constant__ tti_peers_view v, size_t first, size_t last,
+                     int n_to) {
     uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SUM][blockIdx.x];
     uint32_t epoch = *counter;
     meet(v, TTI_CHANNEL_SUM, epoch + 1);
     sum_units<N>(v.terms, first, last, [&](size_t unit, float4 sum) {
-        for (int r = 0; r < v.n_ranks; r++) {
+        for (int r = 0; r < n_to; r++) {
             int to = v.rank + r < v.n_ranks ? v.rank + r : v.rank + r - v.n_ranks;
             ((float4 *)v.sum[to])[unit] = sum;
         }
@@ -166,6 +168,26 @@ __global__ void __launch_bounds__(SUM_THREADS)
             ((float4 *)v.sum[to])[i] = sum;
         }
     }
+    meet(v, TTI_CHANNEL_SUM, epoch + 2);
+    if (threadIdx.x == 0) *counter = epoch + 2;
+}
+
+/* Meetings before, when all have put their parts there, and after, when nobody reads them. */
+__global__ void __launch_bounds__(SUM_THREADS)
+    peers_gather_kernel(const __grid_constant__ tti_peers_view v, const size_t *bounds,
+                        size_t n_groups, float *dst) {
+    uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SUM][blockIdx.x];
+    uint32_t epoch = *counter;
+    size_t step = (size_t)gridDim.x * blockDim.x;
+    size_t begin = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    meet(v, TTI_CHANNEL_SUM, epoch + 1);
+    for (size_t g = 0; g < n_groups; g++)
+        for (int r = 1; r < v.n_ranks; r++) {
+            int from = v.rank + r < v.n_ranks ? v.rank + r : v.rank + r - v.n_ranks;
+            const size_t *part = bounds + g * (v.n_ranks + 1) + from;
+            for (size_t i = part[0] / 4 + begin; i < part[1] / 4; i += step)
+                ((float4 *)dst)[i] = load(v.sum[from], i);
+        }
     meet(v, TTI_CHANNEL_SUM, epoch + 2);
     if (threadIdx.x == 0) *counter = epoch + 2;
 }
@@ -279,34 +301,56 @@ extern "C" cudaError_t tti_launch_peers_load(void) {
                             load_kernel(terms_sum_kernel<0>), load_kernel(terms_sum_kernel<2>),
                             load_kernel(terms_sum_kernel<4>), load_kernel(terms_sum_kernel<8>),
                             load_kernel(peers_spread_kernel), load_kernel(words_keep_kernel),
-                            load_kernel(words_or_kernel),     load_kernel(peers_tell_kernel),
-                            load_low_kernels<tti_bf16>(),     load_low_kernels<tti_f16>()};
+                            load_kernel(peers_gather_kernel), load_kernel(words_or_kernel),
+                            load_kernel(peers_tell_kernel),   load_low_kernels<tti_bf16>(),
+                            load_low_kernels<tti_f16>()};
     for (cudaError_t error : errors)
         if (error != cudaSuccess) return error;
     return cudaSuccess;
 }
 
-/* The same grid on every rank, whatever the length of its own chunk. */
+/* The same grid on every rank, whatever the length of its own part. */
+static cudaError_t launch_sum(const tti_peers_view &v, tti_chunk part, size_t longest, int n_to,
+                              bool beside, cudaStream_t stream) {
+    unsigned grid = sum_blocks(tti_chunk{0, longest}, beside);
+    size_t begin = part.first / 4, end = begin + part.n_elems / 4;
+    switch (v.terms.balanced) {
+        case 2:
+            peers_sum_kernel<2><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end, n_to);
+            break;
+        case 4:
+            peers_sum_kernel<4><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end, n_to);
+            break;
+        case 8:
+            peers_sum_kernel<8><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end, n_to);
+            break;
+        default:
+            peers_sum_kernel<0><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end, n_to);
+    }
+    return cudaGetLastError();
+}
+
 extern "C" cudaError_t tti_launch_peers_sum(const tti_peers_view *view, size_t first, size_t n,
                                             bool beside, cudaStream_t stream) {
     if (n == 0) return cudaSuccess;
-    tti_peers_view v = *view;
-    tti_chunk longest = tti_chunk_of(n, 0, v.n_ranks), mine = tti_chunk_of(n, v.rank, v.n_ranks);
-    unsigned grid = sum_blocks(longest, beside);
-    size_t begin = (first + mine.first) / 4, end = begin + mine.n_elems / 4;
-    switch (v.terms.balanced) {
-        case 2:
-            peers_sum_kernel<2><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end);
-            break;
-        case 4:
-            peers_sum_kernel<4><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end);
-            break;
-        case 8:
-            peers_sum_kernel<8><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end);
-            break;
-        default:
-            peers_sum_kernel<0><<<grid, SUM_THREADS, 0, stream>>>(v, begin, end);
-    }
+    tti_chunk longest = tti_chunk_of(n, 0, view->n_ranks);
+    tti_chunk mine = tti_chunk_of(n, view->rank, view->n_ranks);
+    mine.first += first;
+    return launch_sum(*view, mine, longest.n_elems, view->n_ranks, beside, stream);
+}
+
+extern "C" cudaError_t tti_launch_peers_sum_part(const tti_peers_view *view, size_t first,
+                                                 size_t last, size_t longest, bool beside,
+                                                 cudaStream_t stream) {
+    if (longest == 0) return cudaSuccess;
+    return launch_sum(*view, tti_chunk{first, last - first}, longest, 1, beside, stream);
+}
+
+extern "C" cudaError_t tti_launch_peers_gather(const tti_peers_view *view, const size_t *bounds,
+                                               size_t n_groups, size_t n_flat, float *dst,
+                                               cudaStream_t stream) {
+    unsigned grid = blocks_for(n_flat / 4, SUM_THREADS, TTI_PEERS_BLOCKS);
+    peers_gather_kernel<<<grid, SUM_THREADS, 0, stream>>>(*view, bounds, n_groups, dst);
     return cudaGetLastError();
 }
 

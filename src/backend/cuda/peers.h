@@ -73,6 +73,15 @@ cudaError_t tti_launch_round(tutti_dtype dtype, const float *src, void *dst, siz
                              cudaStream_t stream);
 cudaError_t tti_launch_unround(tutti_dtype dtype, const void *src, float *dst, size_t n_elems,
                                cudaStream_t stream);
+/* The same of elements first .. last-1 for this rank alone; no rank has more than longest. */
+cudaError_t tti_launch_peers_sum_part(const tti_peers_view *view, size_t first, size_t last,
+                                      size_t longest, bool beside, cudaStream_t stream);
+
+/* dst[i] = sum[r][i] for the ranges of the other ranks r: bounds [n_groups][n_ranks + 1] on the
+ * device, multiples of 4.  n_flat: to choose a grid by. */
+cudaError_t tti_launch_peers_gather(const tti_peers_view *view, const size_t *bounds,
+                                    size_t n_groups, size_t n_flat, float *dst,
+                                    cudaStream_t stream);
 
 /* words[i] of every rank = words[i] of the rank whose first .. last-1 holds i, or of the one where
  * it is not 0. */

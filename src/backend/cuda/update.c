@@ -11,6 +11,8 @@ typedef struct update {
     bool takes_norms;
     void *memory; /* device: hyper, hash, lanes, partials, norms, slots, blocks */
     uint64_t *hash;
+    tutti_status (*spread)(void *user, void *words, size_t n_words); /* NULL: nothing to complete */
+    void *user;
 } update;
 
 static size_t aligned(size_t n_bytes) { return (n_bytes + 255) & ~(size_t)255; }
@@ -87,7 +89,10 @@ tutti_status tti_cuda_update_create(const tti_update_desc *desc, void **out) {
                                 .clip_value = (float)desc->clip_value,
                                 .l1 = (float)desc->l1,
                                 .ema_decay = (float)desc->ema_decay,
-                                .watch = desc->watch_gradients};
+                                .watch = desc->watch_gradients,
+                                .stages = desc->spread != NULL};
+    u->spread = desc->spread;
+    u->user = desc->user;
     for (int k = 0; k < desc->n_states && k < 2; k++) u->view.states[k] = desc->states[k];
     tutti_status st = TUTTI_OK;
     if (desc->node) {
@@ -103,22 +108,48 @@ tutti_status tti_cuda_update_create(const tti_update_desc *desc, void **out) {
     return TUTTI_OK;
 }
 
+/* Sums of other workers' blocks, n_each to a block. */
+static tutti_status complete_partials(const update *u, size_t n_each) {
+    if (!u->spread) return TUTTI_OK;
+    size_t n_words = (size_t)u->view.n_blocks * n_each * (sizeof(double) / sizeof(uint32_t));
+    return u->spread(u->user, u->view.partials, n_words);
+}
+
+static tutti_status clip(const update *u) {
+    TTI_CUDA(tti_launch_update_squares(&u->view, tti_cuda_stream()));
+    TTI_TRY(complete_partials(u, 1));
+    return tti_cuda_check(tti_launch_update_clip(&u->view, tti_cuda_stream()), "clip");
+}
+
+static tutti_status find_norms(const update *u) {
+    TTI_CUDA(tti_launch_update_tensor_squares(&u->view, tti_cuda_stream()));
+    TTI_TRY(complete_partials(u, 2));
+    return tti_cuda_check(tti_launch_update_norms(&u->view, tti_cuda_stream()), "norms");
+}
+
 tutti_status tti_cuda_update_run(void *state) {
     update *u = state;
     const tti_update_view *view = &u->view;
     cudaStream_t stream = tti_cuda_stream();
     TTI_CUDA(tti_launch_update_hyper(view, stream));
     if (view->l1 > 0 || view->clip_value > 0) TTI_CUDA(tti_launch_update_prepare(view, stream));
-    if (view->clip_norm > 0 || view->watch) TTI_CUDA(tti_launch_update_clip(view, stream));
-    if (u->takes_norms) TTI_CUDA(tti_launch_update_norms(view, stream));
+    if (view->clip_norm > 0 || view->watch) TTI_TRY(clip(u));
+    if (u->takes_norms) TTI_TRY(find_norms(u));
     return tti_cuda_check(tti_launch_update_step(view, stream), "update");
+}
+
+tutti_status tti_cuda_update_complete(void *state) {
+    const update *u = state;
+    uint64_t *hash = &u->view.report->params_hash;
+    return tti_cuda_check(tti_launch_update_hash(&u->view, hash, true, tti_cuda_stream()),
+                          "update");
 }
 
 tutti_status tti_cuda_update_hash(void *state, uint64_t *hash) {
     update *u = state;
     cudaStream_t stream = tti_cuda_stream();
     TTI_CUDA(cudaMemsetAsync(u->hash, 0, sizeof *u->hash, stream));
-    TTI_CUDA(tti_launch_update_hash(&u->view, u->hash, stream));
+    TTI_CUDA(tti_launch_update_hash(&u->view, u->hash, false, stream));
     TTI_CUDA(cudaMemcpyAsync(hash, u->hash, sizeof *hash, cudaMemcpyDeviceToHost, stream));
     return tti_cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }

@@ -49,7 +49,7 @@ __global__ void hyper_kernel(tti_update_view u) {
 
 __global__ void prepare_kernel(tti_update_view u) {
     const tti_update_block b = u.blocks[blockIdx.x];
-    if (b.kind == TTI_BLOCK_BUFFER) return;
+    if (b.kind == TTI_BLOCK_BUFFER || !b.is_own) return;
     float count = 1.0f / u.hyper->inv_count;
     float l1 = b.takes_l1 ? u.l1 * count : 0.0f, most = u.clip_value * count;
     for (uint32_t i = threadIdx.x; i < b.n_elems; i += THREADS) {
@@ -78,7 +78,7 @@ __device__ __forceinline__ double block_squares(const float *x, uint32_t n, doub
 __global__ void __launch_bounds__(THREADS) squares_kernel(tti_update_view u) {
     __shared__ double shared[32];
     const tti_update_block b = u.blocks[blockIdx.x];
-    bool counts = b.kind == TTI_BLOCK_TRAINED;
+    bool counts = b.kind == TTI_BLOCK_TRAINED && b.is_own;
     double sum = counts ? block_squares(u.grads + b.first, b.n_elems, shared) : 0;
     if (threadIdx.x == 0) u.partials[blockIdx.x] = sum;
 }
@@ -102,13 +102,14 @@ __global__ void __launch_bounds__(THREADS) tensor_squares_kernel(tti_update_view
     const tti_update_block b = u.blocks[blockIdx.x];
     const tti_hyper h = *u.hyper;
     double weight = 0, step = 0;
-    for (uint32_t i = threadIdx.x; b.kind == TTI_BLOCK_TRAINED && i < b.n_elems; i += THREADS) {
-        size_t at = b.first + i;
-        tti_element e = {u.params[at], u.states[0][at], 0, u.grads[at], 0};
+    bool counts = b.kind == TTI_BLOCK_TRAINED && b.is_own;
+    for (uint32_t i = threadIdx.x; counts && i < b.n_elems; i += THREADS) {
+        size_t at = b.first + i, state = b.state + i;
+        tti_element e = {u.params[at], u.states[0][state], 0, u.grads[at], 0};
         weight += (double)e.w * (double)e.w;
         e.direction = e.g * (h.inv_count * h.clip);
         if (u.rule.kind == TTI_RULE_LAMB) {
-            e.s1 = u.states[1][at];
+            e.s1 = u.states[1][state];
             tti_rule_lamb(u.rule, h, b.decay, NULL, e);
         }
         step += (double)e.direction * (double)e.direction;
@@ -215,11 +216,12 @@ __device__ __forceinline__ void average_four(const tti_update_view &u, bool buff
 
 template <int KIND, int N_STATES>
 __device__ __forceinline__ void train_four(const tti_update_view &u, const tti_update_block &b,
-                                           const tti_hyper &h, size_t at, float (&w)[4]) {
+                                           const tti_hyper &h, uint32_t i, float (&w)[4]) {
+    size_t at = b.first + i, state = b.state + i;
     float g[4], s[2][4] = {};
     tti_load<float, 4>(u.grads + at, g);
 #pragma unroll
-    for (int j = 0; j < N_STATES; j++) tti_load<float, 4>(u.states[j] + at, s[j]);
+    for (int j = 0; j < N_STATES; j++) tti_load<float, 4>(u.states[j] + state, s[j]);
 #pragma unroll
     for (int k = 0; k < 4; k++) {
         tti_element e = {w[k], s[0][k], s[1][k], g[k], 0};
@@ -228,7 +230,13 @@ __device__ __forceinline__ void train_four(const tti_update_view &u, const tti_u
     }
     tti_store<float, 4>(u.params + at, w);
 #pragma unroll
-    for (int j = 0; j < N_STATES; j++) tti_store<float, 4>(u.states[j] + at, s[j]);
+    for (int j = 0; j < N_STATES; j++) tti_store<float, 4>(u.states[j] + state, s[j]);
+}
+
+/* A step that is left out leaves the parameters as they are; the others take them all the same. */
+__device__ __forceinline__ void stage_block(const tti_update_view &u, const tti_update_block &b) {
+    for (uint32_t i = threadIdx.x; u.stages && i < b.n_elems; i += THREADS)
+        u.grads[b.first + i] = u.params[b.first + i];
 }
 
 /* Slots are padded to 16 elements, so four at once may run over the end of a block's own.  The
@@ -242,7 +250,8 @@ __global__ void __launch_bounds__(THREADS) update_kernel(tti_update_view u, int 
     tti_let_next_start();
     tti_wait_for_before();
     tti_hyper h = *u.hyper;
-    if (u.report->bad) return;
+    if (!b.is_own) return;
+    if (u.report->bad) return stage_block(u, b);
     h.lr *= b.lr_factor;
     uint32_t acc[4] = {0, 0, 0, 0};
 #pragma unroll 2
@@ -251,7 +260,7 @@ __global__ void __launch_bounds__(THREADS) update_kernel(tti_update_view u, int 
         float w[4];
         tti_load<float, 4>(u.params + at, w);
         if (b.kind == TTI_BLOCK_TRAINED) {
-            train_four<KIND, N_STATES>(u, b, h, at, w);
+            train_four<KIND, N_STATES>(u, b, h, i, w);
         } else if (b.kind == TTI_BLOCK_BUFFER) {
             float g[4];
             tti_load<float, 4>(u.grads + at, g);
@@ -259,7 +268,8 @@ __global__ void __launch_bounds__(THREADS) update_kernel(tti_update_view u, int 
             for (int k = 0; k < 4; k++) w[k] = (1 - b.decay) * w[k] + b.decay * g[k] * h.inv_rows;
             tti_store<float, 4>(u.params + at, w);
         }
-        if (u.ema) average_four(u, b.kind == TTI_BLOCK_BUFFER, at, w);
+        if (u.ema) average_four(u, b.kind == TTI_BLOCK_BUFFER, b.state + i, w);
+        if (u.stages) tti_store<float, 4>(u.grads + at, w);
         hash_four(shared, b.n_elems, i, w, acc);
     }
     hash_lanes(shared, acc);
@@ -268,9 +278,11 @@ __global__ void __launch_bounds__(THREADS) update_kernel(tti_update_view u, int 
               (unsigned long long)hash_end(shared, b.first, b.n_elems));
 }
 
-__global__ void __launch_bounds__(THREADS) hash_kernel(tti_update_view u, uint64_t *total) {
+__global__ void __launch_bounds__(THREADS)
+    hash_kernel(tti_update_view u, uint64_t *total, bool others) {
     __shared__ block_hash shared;
     const tti_update_block b = u.blocks[blockIdx.x];
+    if (others && b.is_own) return;
     hash_begin(shared);
     uint32_t acc[4] = {0, 0, 0, 0};
     for (uint32_t i = threadIdx.x * 4; i < b.n_elems; i += STRIDE) {
@@ -350,15 +362,24 @@ extern "C" cudaError_t tti_launch_update_prepare(const tti_update_view *u, cudaS
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t tti_launch_update_clip(const tti_update_view *u, cudaStream_t stream) {
+extern "C" cudaError_t tti_launch_update_squares(const tti_update_view *u, cudaStream_t stream) {
     if (u->n_blocks) squares_kernel<<<u->n_blocks, THREADS, 0, stream>>>(*u);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t tti_launch_update_clip(const tti_update_view *u, cudaStream_t stream) {
     clip_kernel<<<1, 1024, 0, stream>>>(*u);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t tti_launch_update_tensor_squares(const tti_update_view *u,
+                                                        cudaStream_t stream) {
+    if (u->n_blocks) tensor_squares_kernel<<<u->n_blocks, THREADS, 0, stream>>>(*u);
     return cudaGetLastError();
 }
 
 extern "C" cudaError_t tti_launch_update_norms(const tti_update_view *u, cudaStream_t stream) {
     if (u->n_blocks == 0) return cudaSuccess;
-    tensor_squares_kernel<<<u->n_blocks, THREADS, 0, stream>>>(*u);
     slot_norms_kernel<<<(u->n_slots + 7) / 8, 256, 0, stream>>>(*u);
     return cudaGetLastError();
 }
@@ -371,9 +392,9 @@ extern "C" cudaError_t tti_launch_update_step(const tti_update_view *u, cudaStre
                                      THREADS, 0, 1, stream, *u, (int)n_parts));
 }
 
-extern "C" cudaError_t tti_launch_update_hash(const tti_update_view *u, uint64_t *hash,
+extern "C" cudaError_t tti_launch_update_hash(const tti_update_view *u, uint64_t *hash, bool others,
                                               cudaStream_t stream) {
-    if (u->n_blocks) hash_kernel<<<u->n_blocks, THREADS, 0, stream>>>(*u, hash);
+    if (u->n_blocks) hash_kernel<<<u->n_blocks, THREADS, 0, stream>>>(*u, hash, others);
     return cudaGetLastError();
 }
 

@@ -4,6 +4,7 @@
 #define TTI_CUDA_UPDATE_H
 
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "backend/step_types.h"
@@ -55,20 +56,24 @@ typedef struct tti_update_view {
     uint32_t *arrived;     /* [n_blocks], 0 between kernels */
     float clip_norm, clip_value, l1, ema_decay;
     int watch;
+    int stages; /* updated parameters are put into grads as well */
 } tti_update_view;
 
 /* hyper and report from the sums; a loss that is not finite marks the step as bad. */
 cudaError_t tti_launch_update_hyper(const tti_update_view *view, cudaStream_t stream);
 /* L1 and clipping by value, in place in the gradients. */
 cudaError_t tti_launch_update_prepare(const tti_update_view *view, cudaStream_t stream);
-/* The norm of the mean gradient, and what to clip by. */
+/* Sums of squares of own blocks of gradients, 0 for others, into partials [n_blocks]; and from all
+ * of them the norm of the mean gradient, and what to clip by. */
+cudaError_t tti_launch_update_squares(const tti_update_view *view, cudaStream_t stream);
 cudaError_t tti_launch_update_clip(const tti_update_view *view, cudaStream_t stream);
-/* norms of lars and lamb. */
+/* The same for lars and lamb: partials [n_blocks][2], and the norms of slots. */
+cudaError_t tti_launch_update_tensor_squares(const tti_update_view *view, cudaStream_t stream);
 cudaError_t tti_launch_update_norms(const tti_update_view *view, cudaStream_t stream);
 /* Optimizer, buffers, averages and hash in one pass over the parameters; nothing on a bad step. */
 cudaError_t tti_launch_update_step(const tti_update_view *view, cudaStream_t stream);
-/* *hash += the hash of the parameters by blocks. */
-cudaError_t tti_launch_update_hash(const tti_update_view *view, uint64_t *hash,
+/* *hash += the hash of the parameters by blocks; others: of those that are not own. */
+cudaError_t tti_launch_update_hash(const tti_update_view *view, uint64_t *hash, bool others,
                                    cudaStream_t stream);
 
 /* One tensor of n elements: the optimizer ops.  state[k] and w are replaced.  norms: of lars and
