@@ -48,8 +48,9 @@ typedef struct tti_ckpt_save_desc {
     size_t n_texts; /* at most 64, keys unique */
     const tti_ckpt_tensor *params, *optimizer;
     size_t n_params, n_optimizer;
-    int keep;                      /* generations to keep, at least 2; 0: 2 */
-    const tti_ckpt_access *access; /* of optimizer: get; NULL: they lie in memory */
+    int keep;                             /* generations to keep, at least 2; 0: 2 */
+    const tti_ckpt_access *access;        /* of optimizer: get; NULL: they lie in memory */
+    const tti_ckpt_access *params_access; /* of params, likewise */
 } tti_ckpt_save_desc;
 
 /* Saves; returns when the checkpoint is durable and verified.  On failure nothing temporary stays

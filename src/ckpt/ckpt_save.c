@@ -100,7 +100,7 @@ static tutti_status write_part(const saving *s, tti_ckpt_part part, tti_safetens
     else
         st = tti_safetensors_write_by(path, model ? s->desc->params : s->desc->optimizer,
                                       model ? s->desc->n_params : s->desc->n_optimizer,
-                                      model ? NULL : s->desc->access, out);
+                                      model ? s->desc->params_access : s->desc->access, out);
     tti_arena_free(&arena);
     return st;
 }

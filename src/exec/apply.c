@@ -25,7 +25,8 @@ static void square_lane(int lane, void *arg) {
     const float *grads = tti_exec_grads(x);
     for (size_t i = mine.first; i < mine.last; i++) {
         const tti_update_step *step = step_of(x, &x->share.blocks[i]);
-        bool counts = !plan->slots[step->slot].buffer && step->node;
+        bool counts = !plan->slots[step->slot].buffer && step->node &&
+                      tti_divided_counts(x->divided, step->slot);
         x->partials[x->share.blocks[i].update] =
             counts ? x->desc.backend->sum_squares(grads + step->first, step->n_elems) : 0;
     }
@@ -37,6 +38,7 @@ static tutti_status global_norm(tti_exec *x, double inv_count, double *norm) {
     tti_lanes_run(x->lanes, square_lane, x);
     TTI_TRY(tti_zero_join(x, x->partials, 1));
     for (int i = 0; i < x->desc.plan->n_updates; i++) sum += x->partials[i];
+    TTI_TRY(tti_divided_add(x->divided, &sum));
     *norm = sqrt(sum) * inv_count;
     return TUTTI_OK;
 }
@@ -114,6 +116,7 @@ static tutti_status find_norms(tti_exec *x) {
     for (int i = 0; i < plan->n_updates; i++)
         for (int k = 0; k < 2; k++)
             x->norms[2 * plan->updates[i].slot + k] += x->partials[2 * i + k];
+    TTI_TRY(tti_divided_squares(x->divided, x->norms));
     for (int i = 0; i < 2 * plan->n_slots; i++) x->norms[i] = sqrt(x->norms[i]);
     return TUTTI_OK;
 }

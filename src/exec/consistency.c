@@ -17,6 +17,11 @@ tutti_status tti_exec_params_hash(tti_exec *x, uint64_t *hash) {
     return TUTTI_OK;
 }
 
+tutti_status tti_exec_whole_hash(tti_exec *x, uint64_t *hash) {
+    TTI_TRY(tti_exec_params_hash(x, hash));
+    return tti_divided_hash(x->divided, hash);
+}
+
 /* The rank whose hash is the odd one out; with two ranks nobody can say, and -1 comes back. */
 static int odd_rank(const int64_t *hashes, int n_ranks, int stride) {
     for (int r = 0; r < n_ranks && n_ranks > 2; r++) {
@@ -45,34 +50,46 @@ static tutti_status compare(const tti_exec *x, const int64_t *all, uint64_t step
     return TUTTI_OK;
 }
 
-tutti_status tti_exec_check_params(tti_exec *x, uint64_t step) {
-    int n_slots = x->desc.plan->n_slots;
+/* Between the workers of a data group, whose arrays are the same throughout. */
+static tutti_status check_data_group(tti_exec *x, const int64_t *mine, uint64_t step) {
+    size_t n_slots = (size_t)x->desc.plan->n_slots;
     if (x->n_ranks == 1) return TUTTI_OK;
+    int64_t *all = calloc(n_slots * (size_t)x->n_ranks + 1, sizeof *all);
+    if (!all) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    tutti_status st = tutti_comm_all_gather(x->desc.comm, mine, all, n_slots, TUTTI_I64);
+    if (st == TUTTI_OK) st = compare(x, all, step);
+    free(all);
+    return st;
+}
+
+/* whole: also between workers that have pieces of one model. */
+static tutti_status check(tti_exec *x, uint64_t step, bool whole) {
+    int n_slots = x->desc.plan->n_slots;
+    if (x->n_ranks == 1 && !x->divided) return TUTTI_OK;
     int64_t *mine = calloc((size_t)n_slots + 1, sizeof *mine);
-    int64_t *all = calloc((size_t)n_slots * (size_t)x->n_ranks + 1, sizeof *all);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    if (!mine || !all) goto cleanup;
+    if (!mine) return st;
     if (x->device) TTI_TRY_GOTO(tti_exec_device_pull_params(x), cleanup);
     const float *params = tti_exec_params(x);
     for (int i = 0; i < n_slots; i++) {
         const tti_slot *slot = &x->desc.plan->slots[i];
         mine[i] = (int64_t)tti_backend_cpu.hash(params + slot->first, slot->n_elems, 0);
     }
-    TTI_TRY_GOTO(tutti_comm_all_gather(x->desc.comm, mine, all, (size_t)n_slots, TUTTI_I64),
-                 cleanup);
-    st = compare(x, all, step);
+    if (whole) TTI_TRY_GOTO(tti_divided_check(x->divided, mine, step), cleanup);
+    st = check_data_group(x, mine, step);
 cleanup:
     free(mine);
-    free(all);
     return st;
 }
+
+tutti_status tti_exec_check_params(tti_exec *x, uint64_t step) { return check(x, step, true); }
 
 tutti_status tti_exec_compare_hashes(tti_exec *x, uint64_t step) {
     const double *hashes = x->sums + (size_t)x->desc.n_shards * TTI_SUMS;
     if (!x->has_hash) return TUTTI_OK;
     for (int r = 1; r < x->n_ranks; r++) {
         if (hashes[2 * r] == hashes[0] && hashes[2 * r + 1] == hashes[1]) continue;
-        TTI_TRY(tti_exec_check_params(x, step));
+        TTI_TRY(check(x, step, false)); /* other data groups know nothing of it */
         return tti_fail(TUTTI_E_MISMATCH,
                         "step %llu: rank %d computed other parameters than rank 0, but they agree "
                         "in memory: a fault of its processor is likely",

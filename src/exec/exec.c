@@ -171,6 +171,7 @@ static tutti_status count_in_flight(tti_exec *x) {
 static tutti_status build(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
     TTI_TRY(tti_exec_device_open(x));
+    TTI_TRY(tti_divided_create(plan, x->desc.mesh, &x->divided));
     TTI_TRY(find_inputs(&plan->shard, &x->shard_inputs));
     if (plan->eval.graph) TTI_TRY(find_inputs(&plan->eval, &x->eval_inputs));
     TTI_TRY(tti_exec_init_sync(x));
@@ -255,6 +256,7 @@ static void destroy(tti_exec *x) {
     tti_share_fini(&x->share);
     tti_accumulation_fini(&x->acc);
     tti_exec_fini_sync(x);
+    tti_divided_destroy(x->divided);
     free(x->norms);
     free(x->lane);
     free(x->buffers);

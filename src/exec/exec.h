@@ -72,19 +72,25 @@ float *tti_exec_params(tti_exec *exec);
 float *tti_exec_state(tti_exec *exec, int k);
 float *tti_exec_ema(tti_exec *exec); /* NULL: none are kept */
 
-enum { TTI_STATE_EMA = -1 }; /* the averaged parameters, as a number of a state array */
+/* The averaged parameters, and the parameters, as numbers of a state array. */
+enum { TTI_STATE_EMA = -1, TTI_STATE_PARAMS = -2 };
 bool tti_exec_has_ema(const tti_exec *exec);
 
-/* State of one slot, whole, wherever its parts are: elements first .. of array k.  After
- * tti_exec_pull.  Rank 0 fetches what it likes and then ends the others' tti_exec_serve, which
- * answers it; data are valid until the next call.  Gradients of the last step are lost. */
+/* State of one slot of the plan, whole, wherever its parts are: elements first .. of array k.
+ * After tti_exec_pull.  Rank 0 fetches what it likes and then ends the others' tti_exec_serve,
+ * which answers it; data are valid until the next call.  Gradients of the last step are lost. */
 tutti_status tti_exec_fetch(tti_exec *exec, int k, size_t first, size_t n_elems,
                             const float **data);
+
+/* The same for a parameter of the whole model, of which plan may have a piece or nothing: param is
+ * its node in a plan of the whole; k may also be TTI_STATE_PARAMS. */
+tutti_status tti_exec_fetch_whole(tti_exec *exec, int k, const tti_node *param, const float **data);
 tutti_status tti_exec_serve(tti_exec *exec);
 tutti_status tti_exec_serve_end(tti_exec *exec);
 
 /* The other way, on every worker: takes what this one keeps of it.  Before tti_exec_push. */
 void tti_exec_store(tti_exec *exec, int k, size_t first, size_t n_elems, const float *data);
+tutti_status tti_exec_store_whole(tti_exec *exec, int k, const tti_node *param, const float *data);
 
 /* A data set that a device may keep: bytes, and the float that each stands for.  More than one
  * channel: pixels of so many bytes become planes. */
@@ -135,7 +141,8 @@ typedef struct tti_step_desc {
 typedef struct tti_step_result {
     double loss_sum, count, correct; /* over the global batch */
     double grad_norm;                /* of the mean gradient; 0 unless it was needed */
-    uint64_t params_hash;            /* after the update */
+    uint64_t params_hash;            /* after the update, of the whole model */
+    uint64_t own_hash;               /* the same of what this worker has of it */
     int n_votes;                     /* workers that voted, the same number on all of them */
     bool skipped;                    /* the update was left out: a gradient or loss is not finite */
     int64_t compute_ns, comm_ns, update_ns;
@@ -196,8 +203,12 @@ tutti_status tti_exec_profile_end(tti_exec *exec, tti_timeline *out);
 /* Something that the worker's thread did besides: waiting for samples. */
 void tti_exec_profile_wait(tti_exec *exec, const char *name, int64_t start_ns, int64_t end_ns);
 
-/* The hash of the parameters as they are in memory now.  Fails only where a device does. */
+/* The hash of this worker's parameters as they are in memory now: own_hash of the last step.  Fails
+ * only where a device does. */
 tutti_status tti_exec_params_hash(tti_exec *exec, uint64_t *hash);
+
+/* The same of the whole model, as params_hash.  Collective where it is divided. */
+tutti_status tti_exec_whole_hash(tti_exec *exec, uint64_t *hash);
 
 /* Compares parameters between all workers by a full read.  Collective. */
 tutti_status tti_exec_check_params(tti_exec *exec, uint64_t step);

@@ -246,10 +246,13 @@ tutti_status tti_exec_exchange_sums(tti_exec *x, bool vote) {
     hashes[2 * x->rank] = (double)(uint32_t)(x->last_hash >> 32);
     hashes[2 * x->rank + 1] = (double)(uint32_t)x->last_hash;
     x->sums[x->n_sums - 1] = vote ? 1 : 0;
-    if (x->n_ranks == 1) return TUTTI_OK;
+    if (x->n_ranks == 1 && !x->divided) return TUTTI_OK;
     int64_t start = tti_now_ns();
-    TTI_TRY(tutti_comm_all_reduce(x->desc.comm, x->sums, x->sums, x->n_sums, TUTTI_F64, TUTTI_SUM,
-                                  TUTTI_ALG_AUTO));
+    if (x->n_ranks > 1)
+        TTI_TRY(tutti_comm_all_reduce(x->desc.comm, x->sums, x->sums, x->n_sums, TUTTI_F64,
+                                      TUTTI_SUM, TUTTI_ALG_AUTO));
+    TTI_TRY(tti_divided_sums(x->divided, x->sums, (size_t)x->desc.n_shards * TTI_SUMS,
+                             &x->sums[x->n_sums - 1]));
     tti_profile_add(x, TTI_ROW_COMM, NULL, "sums of the step", -1, start, tti_now_ns());
     return TUTTI_OK;
 }
@@ -296,6 +299,8 @@ static int owner_of(const tti_exec *x, int shard) {
 static tutti_status report_nonfinite(tti_exec *x, const tti_step_desc *desc, int shard) {
     char layer[128] = "";
     int owner = owner_of(x, shard);
+    /* Of a divided model no worker can do that alone. */
+    if (x->divided) return tti_exec_bad_loss(x, desc->step, shard, "");
     if (owner == x->rank) {
         tti_run run = tti_exec_shard_run(x, desc, shard);
         tti_instance *instance = x->lane[0].shard;
@@ -313,7 +318,8 @@ static tutti_status report_nonfinite(tti_exec *x, const tti_step_desc *desc, int
 /* ---- the two calls ---- */
 
 static void note(tti_exec *x, const tti_step_desc *desc, const char *phase) {
-    if (x->desc.comm) tti_comm_note(x->desc.comm, desc->step, phase);
+    tutti_comm *comm = x->desc.mesh ? x->desc.mesh->world : x->desc.comm;
+    if (comm) tti_comm_note(comm, desc->step, phase);
 }
 
 static tutti_status reduce_all(tti_exec *x) {
@@ -350,6 +356,8 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
     double inv_count = result->count > 0 ? 1.0 / result->count : 0;
     TTI_TRY(x->desc.server ? tti_server_step(x, desc, inv_count, result)
                            : tti_exec_apply(x, desc, inv_count, result));
+    result->own_hash = result->params_hash;
+    TTI_TRY(tti_divided_hash(x->divided, &result->params_hash));
     result->compute_ns = computed - start;
     int64_t updated = tti_now_ns();
     result->comm_ns = exchanged - computed + x->gather_ns;
@@ -393,7 +401,11 @@ tutti_status tti_exec_begin(tti_exec *x, const tti_step_desc *desc) {
 }
 
 tutti_status tti_exec_end(tti_exec *x, tti_step_result *result) {
-    if (x->device) return tti_exec_device_end(x, result);
+    if (x->device) {
+        tutti_status st = tti_exec_device_end(x, result);
+        result->own_hash = result->params_hash;
+        return st;
+    }
     TTI_ASSERT(x->has_begun);
     x->has_begun = false;
     return step_on_host(x, &x->begun, result);

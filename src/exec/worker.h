@@ -4,6 +4,7 @@
 
 #include "exec/accumulate.h"
 #include "exec/device.h"
+#include "exec/divided.h"
 #include "exec/exec.h"
 #include "exec/instance.h"
 #include "exec/lanes.h"
@@ -40,8 +41,9 @@ typedef struct tti_fed_inputs {
 
 struct tti_exec {
     tti_exec_desc desc;
-    int rank, n_ranks, first_shard, last_shard;
-    int n_threads; /* that the worker may run at a time */
+    int rank, n_ranks, first_shard, last_shard; /* in desc.comm */
+    tti_divided *divided;                       /* NULL: this worker has the whole model */
+    int n_threads;                              /* that the worker may run at a time */
     tti_lanes *lanes;
     /* A shard in flight each: as many as lanes, or, in a program with TTI_SYNC, one for every shard
      * of the worker, since all of them must come to the same point before any goes on. */

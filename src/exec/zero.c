@@ -78,7 +78,7 @@ tutti_status tti_zero_gather_ema(tti_exec *x) {
 
 /* ---- state for a checkpoint, slot by slot ---- */
 
-/* What rank 0 asks of the others. */
+/* What the first worker of a data group asks of the others. */
 typedef struct request {
     int64_t k; /* END: nothing more */
     uint64_t first, n_elems;
@@ -116,7 +116,7 @@ tutti_status tti_exec_fetch(tti_exec *x, int k, size_t first, size_t n_elems, co
     return TUTTI_OK;
 }
 
-tutti_status tti_exec_serve(tti_exec *x) {
+tutti_status tti_zero_serve(tti_exec *x) {
     float *whole;
     if (!tti_exec_has_parts(x)) return TUTTI_OK;
     TTI_TRY(staging_of(x, &whole));
@@ -129,7 +129,7 @@ tutti_status tti_exec_serve(tti_exec *x) {
     }
 }
 
-tutti_status tti_exec_serve_end(tti_exec *x) {
+tutti_status tti_zero_serve_end(tti_exec *x) {
     return tti_exec_has_parts(x) ? tell(x, &(request){.k = END}) : TUTTI_OK;
 }
 

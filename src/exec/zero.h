@@ -29,4 +29,8 @@ tutti_status tti_zero_gather_params(tti_exec *x);
 /* Averaged parameters, whole, in the buffer of the summed gradients: until the next step. */
 tutti_status tti_zero_gather_ema(tti_exec *x);
 
+/* tti_exec_serve and its end within the data group. */
+tutti_status tti_zero_serve(tti_exec *exec);
+tutti_status tti_zero_serve_end(tti_exec *exec);
+
 #endif /* TTI_EXEC_ZERO_H */

@@ -140,24 +140,29 @@ static tutti_status compare(loading *l, const char *path) {
 
 /* ---- reading ---- */
 
+/* raw: room for the parameter as the file has it, dst as the model has it. */
+static tutti_status read_weight(const loading *l, int i, float *raw, float *dst) {
+    const tti_slot *slot = &l->b->plan->slots[i];
+    const int64_t *dim = slot->param->out[0]->type.shape.dim;
+    if (!l->transposed || !may_turn(l, slot->param))
+        return tti_weights_read(l->weights, (size_t)l->places[i], dst);
+    TTI_TRY(tti_weights_read(l->weights, (size_t)l->places[i], raw));
+    tti_weight_transpose(raw, dim[1], dim[0], dst);
+    return TUTTI_OK;
+}
+
 static tutti_status read_slot(const loading *l, tti_exec *exec, int i) {
     const tti_slot *slot = &l->b->plan->slots[i];
-    float *dst = tti_exec_params(exec) + slot->first;
     if (l->places[i] < 0) return TUTTI_OK;
-    if (!l->transposed || !may_turn(l, slot->param)) {
-        TTI_TRY(tti_weights_read(l->weights, (size_t)l->places[i], dst));
-    } else {
-        const int64_t *dim = slot->param->out[0]->type.shape.dim;
-        float *raw = malloc(slot->n_elems * sizeof *raw + 1);
-        if (!raw) return tti_fail(TUTTI_E_NOMEM, "model.init: out of memory");
-        tutti_status st = tti_weights_read(l->weights, (size_t)l->places[i], raw);
-        if (st == TUTTI_OK) tti_weight_transpose(raw, dim[1], dim[0], dst);
-        free(raw);
-        TTI_TRY(st);
-    }
-    if (tti_exec_has_ema(exec))
-        tti_exec_store(exec, TTI_STATE_EMA, slot->first, slot->n_elems, dst);
-    return TUTTI_OK;
+    float *raw = malloc(2 * slot->n_elems * sizeof *raw + 1);
+    if (!raw) return tti_fail(TUTTI_E_NOMEM, "model.init: out of memory");
+    float *dst = raw + slot->n_elems;
+    tutti_status st = read_weight(l, i, raw, dst);
+    if (st == TUTTI_OK) st = tti_exec_store_whole(exec, TTI_STATE_PARAMS, slot->param, dst);
+    if (st == TUTTI_OK && tti_exec_has_ema(exec))
+        st = tti_exec_store_whole(exec, TTI_STATE_EMA, slot->param, dst);
+    free(raw);
+    return st;
 }
 
 static tutti_status load(loading *l, tti_exec *exec, const char *path) {

@@ -311,7 +311,7 @@ static tutti_status reread_params(session *s) {
     if (s->state.step % REREAD_EVERY != 0 || s->last.skipped) return TUTTI_OK;
     uint64_t hash;
     TTI_TRY(tti_exec_params_hash(s->exec, &hash));
-    if (hash == s->last.params_hash) return TUTTI_OK;
+    if (hash == s->last.own_hash) return TUTTI_OK;
     return tti_fail(TUTTI_E_MISMATCH,
                     "step %lld: the parameters of rank %d changed in memory after the update",
                     (long long)s->state.step, s->desc->rank);
@@ -463,7 +463,7 @@ static tutti_status finish(session *s, tutti_train_result *result) {
     TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->state.step));
     TTI_TRY(end_skips(s));
     uint64_t hash;
-    TTI_TRY(tti_exec_params_hash(s->exec, &hash));
+    TTI_TRY(tti_exec_whole_hash(s->exec, &hash));
     return tti_reporter_end(&s->reporter, s->state.step, hash, s->stop_signal, result);
 }
 

@@ -16,40 +16,56 @@ typedef struct tensors {
     size_t n_params, n_states;
 } tensors;
 
-/* What a tensor of state is to the executor, which may have it in parts. */
-typedef struct state_place {
-    const tti_slot *slot;
+/* What a tensor is to the executor, which may have it in parts. */
+typedef struct place {
+    const tti_slot *slot; /* of the whole model */
     int k;
-} state_place;
+} place;
 
-static tutti_status get_state(void *user, const tti_ckpt_tensor *tensor, const void **bytes) {
-    const state_place *at = tensor->data;
+/* The user of tti_ckpt_access. */
+typedef struct accessor {
+    tti_exec *exec;
+    const tti_backend *backend; /* of a model in parts, else NULL */
+    uint64_t hash;              /* of the parameters that were put: no worker has them all */
+} accessor;
+
+/* As the update of the whole model hashes a parameter, block by block. */
+static uint64_t hash_slot(const tti_backend *backend, const tti_slot *slot, const float *w) {
+    uint64_t hash = 0;
+    for (size_t i = 0; i < slot->n_elems; i += TTI_UPDATE_BLOCK) {
+        size_t n = TTI_MIN(slot->n_elems - i, (size_t)TTI_UPDATE_BLOCK);
+        hash += backend->hash(w + i, n, slot->first + i);
+    }
+    return hash;
+}
+
+static tutti_status get(void *user, const tti_ckpt_tensor *tensor, const void **bytes) {
+    const accessor *a = user;
+    const place *at = tensor->data;
     const float *data;
-    TTI_TRY(tti_exec_fetch(user, at->k, at->slot->first, at->slot->n_elems, &data));
+    TTI_TRY(tti_exec_fetch_whole(a->exec, at->k, at->slot->param, &data));
     *bytes = data;
     return TUTTI_OK;
 }
 
-static tutti_status put_state(void *user, const tti_ckpt_tensor *tensor, const void *bytes) {
-    const state_place *at = tensor->data;
-    tti_exec_store(user, at->k, at->slot->first, at->slot->n_elems, bytes);
-    return TUTTI_OK;
+static tutti_status put(void *user, const tti_ckpt_tensor *tensor, const void *bytes) {
+    accessor *a = user;
+    const place *at = tensor->data;
+    if (at->k == TTI_STATE_PARAMS && a->backend) a->hash += hash_slot(a->backend, at->slot, bytes);
+    return tti_exec_store_whole(a->exec, at->k, at->slot->param, bytes);
 }
 
-static tti_ckpt_access access_of(tti_exec *exec) {
-    return (tti_ckpt_access){.get = get_state, .put = put_state, .user = exec};
-}
-
-static void add_state(tensors *t, const tti_slot *slot, const char *state, int k) {
-    char *name = tti_arena_printf(&t->arena, "state.%s.%s", slot->param->name, state);
-    state_place *place = tti_arena_alloc(&t->arena, sizeof *place);
-    if (!name || !place) return;
-    *place = (state_place){slot, k};
-    t->states[t->n_states++] = (tti_ckpt_tensor){name, slot->param->out[0]->type, place};
+/* k: a number of a state array; state NULL: the parameter itself. */
+static tti_ckpt_tensor tensor_of(tensors *t, const tti_slot *slot, const char *state, int k) {
+    const char *name = slot->param->name;
+    if (state) name = tti_arena_printf(&t->arena, "state.%s.%s", name, state);
+    place *at = tti_arena_alloc(&t->arena, sizeof *at);
+    if (at) *at = (place){slot, k};
+    return (tti_ckpt_tensor){name, slot->param->out[0]->type, at};
 }
 
 /* Every parameter and buffer by name; states of what is trained, averages of everything. */
-static tutti_status list_tensors(const tti_blueprint *b, tti_exec *exec, tensors *t) {
+static tutti_status list_tensors(const tti_blueprint *b, const tti_exec *exec, tensors *t) {
     const tti_plan *plan = b->plan;
     const tti_optimizer *optimizer = tti_optimizer_find(b->config.optimizer.name);
     size_t n = (size_t)plan->n_slots, n_most = n * (size_t)(plan->n_states + 1);
@@ -58,13 +74,26 @@ static tutti_status list_tensors(const tti_blueprint *b, tti_exec *exec, tensors
     t->states = tti_arena_alloc(&t->arena, (n_most + 1) * sizeof *t->states);
     for (int i = 0; !t->arena.failed && i < plan->n_slots; i++) {
         const tti_slot *slot = &plan->slots[i];
-        t->params[i] = (tti_ckpt_tensor){slot->param->name, slot->param->out[0]->type,
-                                         tti_exec_params(exec) + slot->first};
+        t->params[i] = tensor_of(t, slot, NULL, TTI_STATE_PARAMS);
         for (int k = 0; k < plan->n_states && !slot->buffer; k++)
-            add_state(t, slot, optimizer->states[k], k);
-        if (tti_exec_has_ema(exec)) add_state(t, slot, "ema", TTI_STATE_EMA);
+            t->states[t->n_states++] = tensor_of(t, slot, optimizer->states[k], k);
+        if (tti_exec_has_ema(exec))
+            t->states[t->n_states++] = tensor_of(t, slot, "ema", TTI_STATE_EMA);
     }
     return t->arena.failed ? tti_fail(TUTTI_E_NOMEM, "checkpoint: out of memory") : TUTTI_OK;
+}
+
+/* Of the whole model: the same number for any layout of workers. */
+static tutti_status hash_all(const tti_blueprint *b, tti_exec *exec, uint64_t *hash) {
+    if (b->n_parts == 0) return tti_exec_params_hash(exec, hash);
+    *hash = 0;
+    for (int i = 0; i < b->plan->n_slots; i++) {
+        const tti_slot *slot = &b->plan->slots[i];
+        const float *w;
+        TTI_TRY(tti_exec_fetch_whole(exec, TTI_STATE_PARAMS, slot->param, &w));
+        *hash += hash_slot(b->devices.backend, slot, w);
+    }
+    return TUTTI_OK;
 }
 
 /* What the bits of the rest of the run depend on beside the tensors. */
@@ -81,13 +110,14 @@ tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const cha
                                const char *job_yaml, const tti_run_state *state) {
     tensors t = {0};
     tti_str backend = {0};
-    tti_ckpt_access access = access_of(exec);
+    accessor user = {.exec = exec};
+    const tti_ckpt_access access = {.get = get, .user = &user};
     char identity[1024];
     print_identity(b, identity, sizeof identity);
     b->devices.backend->describe(&backend);
     uint64_t hash = 0;
     tutti_status st = tti_exec_pull(exec);
-    if (st == TUTTI_OK) st = tti_exec_params_hash(exec, &hash);
+    if (st == TUTTI_OK) st = hash_all(b, exec, &hash);
     if (st == TUTTI_OK) st = list_tensors(b, exec, &t);
     char plateau[TTI_PLATEAU_TEXT], scale[64];
     tti_plateau_print(&state->plateau, plateau);
@@ -113,6 +143,7 @@ tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const cha
                                   .optimizer = t.states,
                                   .n_optimizer = t.n_states,
                                   .access = &access,
+                                  .params_access = &access,
                                   .keep = (int)b->config.run.keep});
     tti_arena_free(&t.arena);
     tti_str_free(&backend);
@@ -155,10 +186,11 @@ static void warn(const char *text, void *user) {
 
 static tutti_status read_all(const tti_blueprint *b, tti_exec *exec, const tti_ckpt *ckpt) {
     tensors t = {0};
-    tti_ckpt_access access = access_of(exec);
+    accessor user = {.exec = exec, .backend = b->n_parts > 0 ? b->devices.backend : NULL};
+    const tti_ckpt_access access = {.put = put, .user = &user};
     tutti_status st = tti_exec_pull(exec);
     if (st == TUTTI_OK) st = list_tensors(b, exec, &t);
-    if (st == TUTTI_OK) st = tti_ckpt_read(ckpt, TTI_CKPT_MODEL, t.params, t.n_params);
+    if (st == TUTTI_OK) st = tti_ckpt_read_by(ckpt, TTI_CKPT_MODEL, t.params, t.n_params, &access);
     if (st == TUTTI_OK)
         st = tti_ckpt_read_by(ckpt, TTI_CKPT_OPTIMIZER, t.states, t.n_states, &access);
     if (st == TUTTI_OK) st = tti_exec_push(exec);
@@ -166,6 +198,7 @@ static tutti_status read_all(const tti_blueprint *b, tti_exec *exec, const tti_c
     TTI_TRY(st);
     uint64_t found, said = tti_ckpt_get_meta(ckpt)->params_hash;
     TTI_TRY(tti_exec_params_hash(exec, &found));
+    if (b->n_parts > 0) found = user.hash;
     if (found == said) return TUTTI_OK;
     return tti_fail(TUTTI_E_CHECKPOINT,
                     "%s: the parameter hash is %016" PRIx64 ", its manifest says %016" PRIx64,

@@ -186,7 +186,7 @@ static void forge(const char *backend, uint64_t hash_change) {
     }
     tti_ckpt_text text = {"identity", tti_ckpt_get_text(ckpt, "identity")};
     tti_ckpt_save_desc desc = {
-        ".", *tti_ckpt_get_meta(ckpt), &text, 1, tensors[0], tensors[1], n[0], n[1], 0, NULL};
+        ".", *tti_ckpt_get_meta(ckpt), &text, 1, tensors[0], tensors[1], n[0], n[1], 0, NULL, NULL};
     desc.meta.step++;
     desc.meta.params_hash += hash_change;
     if (backend) desc.meta.backend = backend;

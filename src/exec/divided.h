@@ -1,0 +1,41 @@
+/* divided.h - a worker that has a part of the model: what it must ask the others of its model
+ * group.
+ *
+ * A parameter may lie on several of them: in pieces, or whole on each tensor index, or on two
+ * stages.  Of equal pieces that of the lowest rank in the group counts: in norms, in checkpoints.
+ * NULL stands for a worker that has the whole model, in every function. */
+#ifndef TTI_EXEC_DIVIDED_H
+#define TTI_EXEC_DIVIDED_H
+
+#include "comm/mesh.h"
+#include "exec/exec.h"
+
+typedef struct tti_divided tti_divided;
+
+/* Collective over mesh->model.  plan and mesh are borrowed.  On success *out is owned by the
+ * caller; NULL: mesh is NULL. */
+tutti_status tti_divided_create(const tti_plan *plan, const tti_mesh *mesh, tti_divided **out);
+void tti_divided_destroy(tti_divided *d);
+
+/* Whether this worker's piece of a slot is the one that counts. */
+bool tti_divided_counts(const tti_divided *d, int slot);
+
+/* ---- collective over the model group ---- */
+
+/* Sums of the shards, [n_sums], are those of the last stage; votes are all votes. */
+tutti_status tti_divided_sums(const tti_divided *d, double *sums, size_t n_sums, double *votes);
+
+/* The sum over the workers of a term of each. */
+tutti_status tti_divided_add(const tti_divided *d, double *term);
+
+/* Squares of parameters and their steps, [n_slots][2]: of pieces along the tensor axis become those
+ * of the whole.  Collective over the tensor group. */
+tutti_status tti_divided_squares(const tti_divided *d, double *squares);
+
+/* *hash of this worker's part becomes one of all parts. */
+tutti_status tti_divided_hash(const tti_divided *d, uint64_t *hash);
+
+/* Pieces that lie on several workers must be equal: hashes [n_slots], of their bytes. */
+tutti_status tti_divided_check(const tti_divided *d, const int64_t *hashes, uint64_t step);
+
+#endif /* TTI_EXEC_DIVIDED_H */
