@@ -187,6 +187,7 @@ static tutti_status build(tti_exec *x) {
     if (!x->desc.serves) x->arena_bytes = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
     for (int i = 0; i < x->n_in_flight; i++) TTI_TRY(build_lane(x, &x->lane[i]));
     if (x->device) return tti_exec_device_prepare(x);
+    if (tti_compress_wanted(&x->desc, x->n_ranks)) TTI_TRY(tti_compress_create(x, &x->compress));
     /* Joins inside the step use the communicator, which one thread may do at a time. */
     if (x->n_ranks == 1 || plan->n_buckets < 2 || x->n_syncs > 0 || x->desc.server) return TUTTI_OK;
     int core = x->desc.cores ? x->desc.cores[x->desc.n_lanes - 1] : -1;
@@ -216,6 +217,8 @@ tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
     }
     /* What f32 has room for becomes infinite on the way. */
     if (desc->fast && x->n_ranks > 1 && desc->wire == TUTTI_F16) x->desc.watch_gradients = true;
+    /* What is not finite would stay in the residuals. */
+    if (tti_compress_wanted(desc, x->n_ranks)) x->desc.watch_gradients = true;
     x->n_threads = desc->n_lanes;
     x->desc.n_lanes = TTI_MAX(1, x->desc.n_lanes);
     x->desc.n_lanes = desc->backend->device ? 1 : TTI_MIN(x->desc.n_lanes, TTI_MAX_LANES);
@@ -245,6 +248,7 @@ static void destroy(tti_exec *x) {
     size_t n_bytes = x->desc.plan->n_flat * sizeof(float) + 64;
     tti_exec_device_release(x);
     tti_overlap_destroy(x->overlap);
+    tti_compress_destroy(x->compress);
     tti_lanes_destroy(x->lanes);
     for (int i = 0; x->lane && i < x->n_in_flight; i++) destroy_lane(x, &x->lane[i]);
     for (int b = 0; b < x->n_own_buffers; b++) x->desc.backend->release(x->buffers[b], n_bytes);
@@ -312,7 +316,8 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
     return (tti_exec_memory){.params = flat,
                              .states = state_bytes(x) * (size_t)x->desc.plan->n_states,
                              .ema = keeper(x)->ema ? state_bytes(x) : 0,
-                             .grads = flat * (size_t)x->acc.n_buffers + (x->wire ? flat / 2 : 0),
+                             .grads = flat * (size_t)x->acc.n_buffers + (x->wire ? flat / 2 : 0) +
+                                      (x->compress ? tti_compress_bytes(&x->desc, x->n_ranks) : 0),
                              .arena = x->arena_bytes * (size_t)x->n_in_flight,
                              .device_peak = n_peak};
 }

@@ -15,6 +15,13 @@
 typedef struct tti_exec tti_exec;
 typedef struct tti_server tti_server;
 
+/* What travels of a gradient; compress.h. */
+typedef enum tti_compression {
+    TTI_COMPRESS_NONE, /* all of it, rounded to wire */
+    TTI_COMPRESS_TOPK,
+    TTI_COMPRESS_POWERSGD
+} tti_compression;
+
 typedef struct tti_exec_desc {
     const tti_plan *plan;       /* borrowed */
     const tti_backend *backend; /* borrowed */
@@ -28,12 +35,16 @@ typedef struct tti_exec_desc {
     tutti_comm_alg alg;         /* of the reduction */
     bool fast;                  /* any order of sums; false: exact mode */
     tutti_dtype wire;           /* fast mode: bf16, f16: gradients are rounded before they travel */
-    bool zero;                  /* each worker keeps a part of the optimizer's state, not all */
-    tti_server *server;         /* borrowed; keeps parameters and state for workers (server.h) */
-    int server_worker;          /* the number of this one there */
-    bool serves;                /* the server's own: an update without shards */
-    bool reference;             /* plain-C kernels */
-    bool watch_gradients;       /* look for NaN in gradients, not only in the loss */
+    tti_compression compression; /* fast mode, several workers on the host; wire is f32 then */
+    double topk;                 /* 0 .. 1: share of a matrix that is sent */
+    int low_rank;                /* >= 1: columns of the thin matrices of PowerSGD */
+    int64_t compress_after;      /* steps before are sent whole */
+    bool zero;                   /* each worker keeps a part of the optimizer's state, not all */
+    tti_server *server;          /* borrowed; keeps parameters and state for workers (server.h) */
+    int server_worker;           /* the number of this one there */
+    bool serves;                 /* the server's own: an update without shards */
+    bool reference;              /* plain-C kernels */
+    bool watch_gradients;        /* look for NaN in gradients, not only in the loss */
     uint64_t seed;
     double clip_norm;    /* of the mean gradient; 0: off */
     double clip_value;   /* largest element of the mean gradient; 0: off */
@@ -146,6 +157,8 @@ typedef struct tti_step_result {
     int n_votes;                     /* workers that voted, the same number on all of them */
     bool skipped;                    /* the update was left out: a gradient or loss is not finite */
     int64_t compute_ns, comm_ns, update_ns;
+    double sent_bytes; /* of gradients that this worker sent to others, by the algorithms' count;
+                          0 where devices or a server add */
 } tti_step_result;
 
 /* One step of training.  A loss or gradient that is not finite leaves the parameters alone and

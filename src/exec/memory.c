@@ -27,7 +27,8 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
         .params = flat,
         .states = state * (size_t)plan->n_states,
         .ema = desc->ema > 0 ? state : 0,
-        .grads = flat * (size_t)acc.n_buffers + (rounds ? flat / 2 : 0),
+        .grads = flat * (size_t)acc.n_buffers + (rounds ? flat / 2 : 0) +
+                 (desc->backend->device ? 0 : tti_compress_bytes(desc, n_ranks)),
         .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes) * (size_t)n_in_flight};
     tti_accumulation_fini(&acc);
     tti_share_fini(&share);

@@ -185,10 +185,15 @@ bool tti_exec_has_wire(const tti_exec *x) {
     return x->desc.fast && x->n_ranks > 1 && x->desc.wire != TUTTI_F32 && !x->device;
 }
 
+double tti_exec_reduce_bytes(const tti_exec *x, size_t n_bytes) {
+    return 2.0 * (double)n_bytes * (x->n_ranks - 1) / x->n_ranks;
+}
+
 /* Half the bytes: rounded to the wire's dtype, added in f32, and the sum rounded once more. */
 static tutti_status reduce_rounded(tti_exec *x, size_t first, size_t n_elems) {
     float *sum = tti_exec_grads(x) + first;
     uint16_t *wire = x->wire + first;
+    x->sent_bytes += tti_exec_reduce_bytes(x, n_elems * sizeof *wire);
     tti_narrow(x->desc.wire, sum, wire, n_elems);
     TTI_TRY(tutti_comm_all_reduce(x->desc.comm, wire, wire, n_elems, x->desc.wire, TUTTI_SUM,
                                   x->desc.alg));
@@ -202,7 +207,9 @@ static tutti_status reduce_fast(tti_exec *x, size_t first, size_t n_elems) {
     for (int i = 1; i < x->acc.n_pieces; i++)
         x->desc.backend->accumulate(sum, x->buffers[x->acc.piece_buffer[i]] + first, n_elems);
     if (x->n_ranks == 1) return TUTTI_OK;
+    if (tti_compress_is_on(x)) return tti_compress_reduce(x, sum, first, n_elems);
     if (tti_exec_has_wire(x)) return reduce_rounded(x, first, n_elems);
+    x->sent_bytes += tti_exec_reduce_bytes(x, n_elems * sizeof *sum);
     return tutti_comm_all_reduce(x->desc.comm, sum, sum, n_elems, TUTTI_F32, TUTTI_SUM,
                                  x->desc.alg);
 }
@@ -219,6 +226,9 @@ static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems) {
         pieces[i] = x->acc.pieces[i];
         pieces[i].data = x->buffers[x->acc.piece_buffer[i]] + first;
     }
+    /* Every piece goes to the owners of its parts, and the sums come back. */
+    double n_vectors = x->acc.n_pieces + (in_parts ? 0 : 1);
+    x->sent_bytes += n_vectors * tti_exec_reduce_bytes(x, n_elems * sizeof(float)) / 2;
     return tti_comm_reduce_shards(x->desc.comm,
                                   &(tti_reduce_desc){.pieces = pieces,
                                                      .n_pieces = x->acc.n_pieces,
@@ -335,6 +345,7 @@ static tutti_status reduce_all(tti_exec *x) {
 static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     *result = (tti_step_result){0};
     int64_t start = tti_now_ns();
+    x->sent_bytes = 0;
     note(x, desc, "compute");
     tti_profile_next_step(x);
     tutti_status st = compute(x, desc, false);
@@ -343,6 +354,7 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
     tutti_status reduced = reduce_all(x);
     if (st != TUTTI_OK) return tti_exec_lane_status(x);
     TTI_TRY(reduced);
+    result->sent_bytes = x->sent_bytes;
     TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
     int64_t exchanged = tti_now_ns();
     TTI_TRY(tti_exec_compare_hashes(x, desc->step));

@@ -3,6 +3,7 @@
 #define TTI_EXEC_WORKER_H
 
 #include "exec/accumulate.h"
+#include "exec/compress.h"
 #include "exec/device.h"
 #include "exec/divided.h"
 #include "exec/exec.h"
@@ -58,7 +59,9 @@ struct tti_exec {
         *buffers; /* [acc.n_buffers]: flat gradients, shared with the peers where there are any */
     uint16_t
         *wire; /* [n_flat], shared with the peers: gradients as they travel; NULL: as they are */
-    int n_own_buffers; /* of them allocated by the backend (alone) and so released here */
+    tti_compress *compress; /* NULL: gradients travel whole */
+    double sent_bytes;      /* in this step */
+    int n_own_buffers;      /* of them allocated by the backend (alone) and so released here */
     float *params;
     tti_share share;            /* blocks of the update that are this worker's */
     float *states[TTI_MAX_OUT]; /* of its blocks */
@@ -87,6 +90,9 @@ void tti_exec_merge(tti_exec *exec, const tti_wave *wave, size_t first, size_t l
 
 /* Reduces the flat range of a bucket between workers; its pieces are complete. */
 tutti_status tti_exec_reduce(tti_exec *exec, size_t first, size_t n_elems);
+
+/* Bytes that a worker sends in an all-reduce of so many, in the mean over the workers. */
+double tti_exec_reduce_bytes(const tti_exec *exec, size_t n_bytes);
 
 /* The summed gradients after the reduction. */
 float *tti_exec_grads(tti_exec *exec);

@@ -53,9 +53,8 @@ static bool is_divided(const tti_job_config *config) {
 tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out) {
     const char *text = config->parallel.devices;
     bool is_auto = strcmp(text, "auto") == 0, all = is_auto || strcmp(text, "gpu") == 0;
-    bool host =
-        strcmp(config->parallel.backend, "auto") != 0 ||
-        (is_auto && (strcmp(config->parallel.sync, "parameter-server") == 0 || is_divided(config)));
+    bool host = strcmp(config->parallel.backend, "auto") != 0 ||
+                (is_auto && (tti_job_host_reason(config) || is_divided(config)));
     const tti_backend *cuda;
     *out = (tti_devices){.backend = &tti_backend_cpu};
     if (strcmp(text, "cpu") == 0 || (is_auto && host)) return TUTTI_OK;
@@ -87,7 +86,7 @@ tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
     TTI_TRY(tutti_job_check(job));
     TTI_TRY(tti_devices_find(&job->config, out));
     const char *precision = job->config.train.precision;
-    bool has_server = strcmp(job->config.parallel.sync, "parameter-server") == 0;
+    const char *host_reason = tti_job_host_reason(&job->config);
     if (out->n == 0 && strcmp(precision, "tf32") == 0)
         return tti_fail(TUTTI_E_CONFIG,
                         "train.precision=tf32 is a way of GPUs to multiply, and this job computes "
@@ -100,7 +99,7 @@ tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
     if (strcmp(job->config.parallel.devices, "auto") == 0)
         tti_options_put(&job->options, "parallel.devices", out->n ? "gpu" : "cpu",
                         out->n                     ? "auto, there are some"
-                        : has_server               ? "auto, for a parameter server"
+                        : host_reason              ? host_reason
                         : is_divided(&job->config) ? "auto, for a model in parts"
                                                    : "auto, no GPU");
     if (strcmp(precision, "auto") == 0)

@@ -110,7 +110,10 @@ typedef struct tti_job_config {
         bool sync_batch_norm;         /* statistics of batch norm over the global batch */
         char algorithm[TTI_TEXT_MAX]; /* auto | ring | tree | direct */
         double bucket_mb;             /* MiB of gradients per bucket; -1: auto */
-        char compress[TTI_TEXT_MAX];  /* none | bf16 | f16 */
+        char compress[TTI_TEXT_MAX];  /* none | bf16 | f16 | topk | powersgd */
+        double topk;                  /* share of a matrix of gradients that travels */
+        int64_t rank;                 /* of powersgd */
+        int64_t compress_after;       /* steps before are sent whole */
         char sync[TTI_TEXT_MAX];      /* all-reduce | parameter-server */
         int64_t servers;              /* threads of the parameter server */
         int64_t staleness;            /* 0: synchronous; -1: unbounded */
@@ -152,6 +155,10 @@ tutti_status tti_job_load_text(tutti_job *job, const char *text, size_t n_bytes,
 /* Conflicts between keys, as problems of job->options; what is not known yet (auto) is passed
  * over. */
 void tti_job_find_conflicts(tutti_job *job);
+
+/* Why the workers of the job can only compute on the host, as the origin of parallel.devices; NULL:
+ * nothing in it says so. */
+const char *tti_job_host_reason(const tti_job_config *config);
 
 /* Values that follow from others (auto shards, auto workers) and conflicts between keys.
  * Reports every problem at once. */

@@ -13,7 +13,7 @@
 #include "train/optimizer.h"
 #include "train/param_groups.h"
 
-enum { MAX_KEYS = 5, WHY = 400 };
+enum { MAX_KEYS = 6, WHY = 400 };
 
 /* Writes the conflict into why, or leaves it empty. */
 typedef struct rule {
@@ -271,11 +271,51 @@ static void find_lost_compression(const tti_job_config *c, char why[WHY]) {
     if (is(c->parallel.compress, "none")) return;
     if (is(c->parallel.mode, "exact"))
         snprintf(why, WHY,
-                 "%s rounds the sum of each worker, so the result would depend on their number; "
+                 "%s changes the sum of each worker, so the result would depend on their number; "
                  "with parallel.mode=fast it may",
                  c->parallel.compress);
     else if (c->parallel.zero > 0)
         snprintf(why, WHY, "parallel.zero sums parts of gradients in f32; give none, or zero=0");
+}
+
+static bool has_residuals(const tti_job_config *c) {
+    return is(c->parallel.compress, "topk") || is(c->parallel.compress, "powersgd");
+}
+
+const char *tti_job_host_reason(const tti_job_config *c) {
+    if (is(c->parallel.sync, "parameter-server")) return "auto, for a parameter server";
+    return has_residuals(c) ? "auto, for parallel.compress" : NULL;
+}
+
+static void find_lost_residuals(const tti_job_config *c, char why[WHY]) {
+    const char *devices = c->parallel.devices;
+    if (!has_residuals(c)) {
+        if (c->parallel.compress_after > 0)
+            snprintf(why, WHY, "is for parallel.compress=topk and powersgd");
+    } else if (is(c->train.on_nan, "skip"))
+        snprintf(why, WHY,
+                 "a step that is left out would lose what %s has kept of the steps before; give "
+                 "train.on_nan=stop, or parallel.compress=bf16",
+                 c->parallel.compress);
+    else if (is(c->train.precision, "f16"))
+        snprintf(
+            why, WHY,
+            "f16 leaves steps out to find its loss scale, and they would lose what %s has kept "
+            "of the steps before; give bf16 or f32",
+            c->parallel.compress);
+    else if (!is(devices, "cpu") && !is(devices, "auto"))
+        snprintf(why, WHY,
+                 "%s is made on the host; give parallel.devices=cpu, or parallel.compress=bf16 for "
+                 "GPUs",
+                 c->parallel.compress);
+}
+
+static void find_divided_residuals(const tti_job_config *c, char why[WHY]) {
+    if (!has_residuals(c) || !is_divided(c)) return;
+    snprintf(why, WHY,
+             "%s takes matrices whole, and parallel.tensor and parallel.pipeline divide them; give "
+             "none or bf16",
+             c->parallel.compress);
 }
 
 static void find_lost_restarts(const tti_job_config *c, char why[WHY]) {
@@ -362,6 +402,10 @@ static const rule rules[] = {
     {{"parallel.algorithm", "parallel.mode"}, find_ring_in_exact},
     {{"run.restarts", "parallel.place"}, find_lost_restarts},
     {{"parallel.compress", "parallel.mode", "parallel.zero"}, find_lost_compression},
+    {{"parallel.compress", "parallel.compress_after", "train.on_nan", "train.precision",
+      "parallel.devices"},
+     find_lost_residuals},
+    {{"parallel.compress", "parallel.tensor", "parallel.pipeline"}, find_divided_residuals},
     {{"parallel.staleness", "parallel.servers", "parallel.sync"}, find_lost_server},
     {{"parallel.staleness", "parallel.mode", "parallel.sync"}, find_async_in_exact},
     {{"parallel.sync", "parallel.place", "parallel.devices"}, find_server_elsewhere},

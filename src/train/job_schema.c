@@ -391,9 +391,22 @@ static const tti_option rows[] = {
      RANGE(0.0009765625, 4096), .word = "auto", .also = "bucket|bucket_size|bucket_cap_mb",
      .help = "MiB of gradients that travel together; auto: 4, between GPUs 128"},
     {"parallel.compress", TTI_OPTION_CHOICE, AT(parallel.compress), "none",
-     .choices = "none|bf16|f16", .also = "compression|grad_compression|reduce_dtype|comm_dtype",
-     .help = "Fast mode: gradients of a worker are rounded to 16 bits before they travel, half the "
-             "bytes; sums are made in f32 and rounded once more"},
+     .choices = "none|bf16|f16|topk|powersgd",
+     .also = "compression|grad_compression|reduce_dtype|comm_dtype|comm_hook",
+     .help =
+         "Fast mode: what of a worker's gradients travels.  bf16, f16: all, rounded to 16 bits; "
+         "sums are made in f32 and rounded once more.  topk: of matrices the largest elements; "
+         "powersgd: of matrices a product of thin ones; what was not sent is added to the next "
+         "step's"},
+    {"parallel.topk", TTI_OPTION_FLOAT, AT(parallel.topk), "0.01", RANGE(1e-6, 0.5),
+     .also = "top_k|sparsity|density|compression_ratio|k_ratio",
+     .help = "topk: share of the elements of a matrix that travels"},
+    {"parallel.rank", TTI_OPTION_INT, AT(parallel.rank), "2", RANGE(1, 256),
+     .also = "powersgd_rank|matrix_approximation_rank|low_rank",
+     .help = "powersgd: columns of the thin matrices", .example = "4"},
+    {"parallel.compress_after", TTI_OPTION_INT, AT(parallel.compress_after), "0", RANGE(0, 1e12),
+     .also = "start_powersgd_iter|compress_start|warmup_steps_compress",
+     .help = "topk, powersgd: steps before the first one that is compressed", .example = "200"},
     {"parallel.sync", TTI_OPTION_CHOICE, AT(parallel.sync), "all-reduce",
      .choices = "all-reduce|parameter-server",
      .also = "ps|parameter_server|aggregation|synchronization|update",

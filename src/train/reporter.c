@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 
 #include "base/clock.h"
@@ -114,6 +115,8 @@ static tutti_status write_step(tti_reporter *r, const tutti_event *e, const tti_
     tti_json_double(j, "loss", e->loss);
     tti_json_double(j, "accuracy", e->accuracy);
     tti_json_double(j, "lr", e->lr);
+    if (r->window_sent > 0)
+        tti_json_int(j, "sent_bytes", (int64_t)(r->window_sent / (double)r->window_steps));
     if (result->grad_norm > 0) tti_json_double(j, "grad_norm", result->grad_norm);
     tti_json_double(j, "samples_per_s", e->samples_per_s);
     tti_json_double(j, "wait_share", e->wait_share);
@@ -138,6 +141,9 @@ tutti_status tti_reporter_step(tti_reporter *r, int64_t step, double lr,
     r->window_comm_ns += result->comm_ns;
     r->window_compute_ns += result->compute_ns;
     r->window_update_ns += result->update_ns;
+    r->window_steps++;
+    r->window_sent += result->sent_bytes;
+    r->sent_bytes += result->sent_bytes;
     if (!record_is_due(r, step)) return TUTTI_OK;
     double window = (double)(r->window_ns > 0 ? r->window_ns : 1);
     tutti_event e = event_at(r, TUTTI_EVENT_STEP, step);
@@ -155,7 +161,10 @@ tutti_status tti_reporter_step(tti_reporter *r, int64_t step, double lr,
     r->window_compute_ns = r->window_update_ns = 0;
     tell(r, &e);
     TTI_TRY(write_curves(r, &e));
-    return write_step(r, &e, result, shares);
+    TTI_TRY(write_step(r, &e, result, shares));
+    r->window_steps = 0;
+    r->window_sent = 0;
+    return TUTTI_OK;
 }
 
 tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_step_result *sums,
@@ -253,6 +262,8 @@ static void fill_result(const tti_reporter *r, int64_t step, uint64_t params_has
     result->stop_signal = stop_signal;
     result->staleness_mean = r->stale_mean;
     result->staleness_max = r->stale_max;
+    bool is_less = strcmp(r->b->config.parallel.compress, "none") != 0;
+    result->sent_bytes = is_less ? r->sent_bytes : 0;
 }
 
 /* The most bytes that this process has had in memory. */
@@ -301,6 +312,7 @@ tutti_status tti_reporter_end(tti_reporter *r, int64_t step, uint64_t params_has
     tti_json_double(j, "wall_s", result->wall_s);
     tti_json_double(j, "first_step_s", result->first_step_s);
     tti_json_int(j, "peak_rss", peak_rss());
+    if (r->sent_bytes > 0) tti_json_int(j, "sent_bytes", (int64_t)r->sent_bytes);
     if (r->b->config.parallel.staleness != 0) {
         tti_json_double(j, "staleness_mean", r->stale_mean);
         tti_json_int(j, "staleness_max", r->stale_max);

@@ -11,6 +11,11 @@ static tutti_dtype wire_dtype(const char *compress) {
     return strcmp(compress, "f16") == 0 ? TUTTI_F16 : TUTTI_F32;
 }
 
+static tti_compression compression_of(const char *compress) {
+    if (strcmp(compress, "topk") == 0) return TTI_COMPRESS_TOPK;
+    return strcmp(compress, "powersgd") == 0 ? TTI_COMPRESS_POWERSGD : TTI_COMPRESS_NONE;
+}
+
 tti_exec_desc tti_worker_exec_desc(const tti_blueprint *b) {
     const tti_job_config *c = &b->config;
     double auto_beta2 = tti_optimizer_find(c->optimizer.name)->beta2;
@@ -26,6 +31,10 @@ tti_exec_desc tti_worker_exec_desc(const tti_blueprint *b) {
                            .zero = c->parallel.zero > 0,
                            .fast = strcmp(c->parallel.mode, "fast") == 0,
                            .wire = wire_dtype(c->parallel.compress),
+                           .compression = compression_of(c->parallel.compress),
+                           .topk = c->parallel.topk,
+                           .low_rank = (int)c->parallel.rank,
+                           .compress_after = c->parallel.compress_after,
                            .reference = strcmp(c->parallel.backend, "reference") == 0,
                            .watch_gradients = tti_blueprint_target(b).loss_scale ||
                                               strcmp(c->train.on_nan, "skip") == 0,

@@ -14,12 +14,12 @@ RECORDS = {
     "start": {"step", "n_steps", "workers", "shards", "params", "bytes_params", "bytes_states",
               "bytes_grads", "bytes_activations", "resident", "backend", "version"},
     "step": {"step", "epoch", "split", "loss", "accuracy", "lr", "samples_per_s", "wait_share",
-             "comm_share", "compute_share", "update_share", "params_hash"},
+             "comm_share", "compute_share", "update_share", "sent_bytes", "params_hash"},
     "times": {"step", "data_s", "compute_s", "comm_s", "update_s", "spent_s"},
     "eval": {"step", "epoch", "split", "loss", "accuracy", "samples"},
     "checkpoint": {"step", "path"},
     "end": {"step", "stopped", "params_hash", "loss", "accuracy", "samples_per_s", "wall_s",
-            "first_step_s", "peak_rss"},
+            "first_step_s", "peak_rss", "sent_bytes"},
 }
 
 

@@ -228,7 +228,7 @@ static const bad_input bad_files[] = {
     {"parallel: {shards: 256}", "j:1:20" E "parallel.shards: a batch of 128 is smaller"},
     {"train: {batch: 4}\nparallel: {workers: 5}",
      "j:1:16" E "train.batch: a batch of 4 is too small for 5 workers"},
-    {"parallel: {compress: bf16}", "parallel.compress: bf16 rounds the sum of each worker"},
+    {"parallel: {compress: bf16}", "parallel.compress: bf16 changes the sum of each worker"},
     {"parallel: {compress: f16, mode: fast, zero: 1}", "parallel.zero sums parts of gradients"},
     {"parallel: {staleness: 4}", "parallel.staleness: is for a parameter server"},
     {"parallel: {servers: 2}", "parallel.servers: is for a parameter server"},

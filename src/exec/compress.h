@@ -1,0 +1,31 @@
+/* compress.h - gradients that travel between workers as less than they are; fast mode.
+ *
+ *   top-k      of each matrix the largest elements, as pairs of index and value
+ *   PowerSGD   of each matrix a product of two thin ones
+ * What of a worker's gradient was not sent is its residual: kept, and added to its next gradient.
+ * Vectors and running statistics travel whole.  The sums have the same bits on every worker. */
+#ifndef TTI_EXEC_COMPRESS_H
+#define TTI_EXEC_COMPRESS_H
+
+#include "exec/exec.h"
+
+typedef struct tti_compress tti_compress;
+
+/* Whether gradients of a worker of n_ranks are ever compressed; alone they do not travel. */
+bool tti_compress_wanted(const tti_exec_desc *desc, int n_ranks);
+
+/* With nothing left over from steps before.  Collective; on success *out is owned by the caller. */
+tutti_status tti_compress_create(const tti_exec *x, tti_compress **out);
+void tti_compress_destroy(tti_compress *c);
+
+/* Memory that it takes. */
+size_t tti_compress_bytes(const tti_exec_desc *desc, int n_ranks);
+
+/* Whether gradients of the step at work are compressed. */
+bool tti_compress_is_on(const tti_exec *x);
+
+/* sum: this worker's gradient [n_elems] of the whole slots from element first of the flat arrays
+ * on; becomes the sum over all workers of what they sent.  Collective. */
+tutti_status tti_compress_reduce(tti_exec *x, float *sum, size_t first, size_t n_elems);
+
+#endif /* TTI_EXEC_COMPRESS_H */
