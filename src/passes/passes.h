@@ -16,6 +16,17 @@ typedef enum tti_recompute {
 
 typedef struct tti_stages tti_stages; /* passes/stages.h */
 
+/* How the parameters and buffers of a model are cut over a tensor axis, by name. */
+typedef struct tti_cuts {
+    struct tti_cut_of_param {
+        char *name; /* owned */
+        tti_cut cut;
+    } * of; /* [n], owned */
+    int n;
+} tti_cuts;
+
+void tti_cuts_fini(tti_cuts *cuts);
+
 /* What the passes need to know about the target and the wishes of the job; the backend fills its
  * part, so that passes and backends do not see each other. */
 typedef struct tti_target {
@@ -40,6 +51,7 @@ typedef struct tti_target {
     int tensor, n_tensor, stage, n_stages;
     int n_chunks;       /* pieces that each stage is in, not neighbours; 0: 1 */
     tti_stages *stages; /* of these stages: set by tti_plan_create; NULL: the graph stays whole */
+    tti_cuts *cuts; /* n_tensor > 1: of the first graph, which the next ones follow; NULL: freely */
 } tti_target;
 
 typedef struct tti_pass {
@@ -57,6 +69,11 @@ tutti_status tti_pipeline_run(tutti_graph **g, const tti_target *target, const c
 
 /* Removes nodes that no output needs, identities, and repeated pure nodes. */
 tutti_status tti_pass_simplify(tutti_graph **g, const tti_target *target);
+
+/* The graph of worker target->tensor of n_tensor, which has pieces of the parameters (ops/piece.h)
+ * and exchanges values with the others (ops/collective.c); results are as of the whole, on each of
+ * them.  TUTTI_E_INVALID if nothing can be cut in so many pieces.  Before autodiff. */
+tutti_status tti_pass_tensor(tutti_graph **g, const tti_target *target);
 
 /* Linear layers of one input whose results are only joined: one layer over joined weights.  A bias
  * behind a product: a linear layer.  Does nothing unless target->fuse. */

@@ -5,6 +5,7 @@
 
 static const tti_pass pipeline[] = {
     {"simplify", "drop dead, repeated and identity nodes", tti_pass_simplify},
+    {"tensor", "one worker's pieces of the layers, and the exchanges", tti_pass_tensor},
     {"products", "linear layers of one input as one; a bias into its product", tti_pass_products},
     {"precision", "16-bit floats where the time goes", tti_pass_precision},
     {"pieces", "say which rank of a pipeline has which node", tti_pass_pieces},

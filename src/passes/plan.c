@@ -62,8 +62,9 @@ static void mark_copies(tti_plan *plan) {
     }
 }
 
-static tutti_status build(tti_plan *plan, const tti_plan_desc *desc) {
+static tutti_status build(tti_plan *plan, const tti_plan_desc *desc, tti_cuts *cuts) {
     tti_target target = *desc->target;
+    target.cuts = cuts; /* evaluation has the same pieces of the parameters */
     TTI_TRY(make_stages(plan, &target));
     TTI_TRY(tti_pipeline_run(&plan->shard.graph, &target, NULL));
     TTI_TRY(make_program(&plan->shard));
@@ -91,7 +92,9 @@ tutti_status tti_plan_create(const tti_plan_desc *desc, tti_plan **out) {
     }
     plan->shard.graph = desc->train;
     plan->eval.graph = desc->eval;
-    tutti_status st = build(plan, desc);
+    tti_cuts cuts = {0};
+    tutti_status st = build(plan, desc, &cuts);
+    tti_cuts_fini(&cuts);
     if (st != TUTTI_OK) {
         tti_plan_destroy(plan);
         return st;

@@ -1,0 +1,252 @@
+/* tensor.c - the graph of one worker of a tensor axis: pieces of parameters, parts of values, and
+ * the exchanges between them.
+ *
+ * Runs before autodiff.  A whole value has a whole gradient, a part has that part of it, a term of
+ * a sum has the gradient of the sum; the exchanges' own gradients (ops/collective.c) keep it so.
+ * The one place where nothing is exchanged forwards and yet something backwards is a value that all
+ * have and whose readers divide the work: tensor_copy.  Graphs of all workers differ in attributes
+ * only. */
+#include "passes/tensor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ops/op_table.h"
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+enum { MOST_TRIED = 16 /* numbers of workers that a message looks through */ };
+
+typedef struct cutting {
+    tti_rewrite rw;
+    const tti_division *division;
+    tti_axis axis;
+    tutti_value **whole, **copied; /* [n_values]; NULL: not made */
+    tutti_value **parts;           /* [n_values][TTI_N_CODES] */
+} cutting;
+
+/* ---- exchanges ---- */
+
+static tutti_value *exchange(cutting *c, const char *op, tutti_value *x, int dim) {
+    tti_attr_arg attrs[] = {
+        TTI_INT("n", c->axis.n), TTI_INT("index", c->axis.index), TTI_INT("dim", dim), {0}};
+    if (dim < 0) attrs[2] = (tti_attr_arg){0};
+    return tti_emit(c->rw.to, op, x ? x->node->name : NULL, &x, 1, attrs);
+}
+
+static tutti_value *get_whole(cutting *c, const tutti_value *old) {
+    tutti_value **whole = &c->whole[old->id], *own = c->rw.map[old->id];
+    tti_cut_code have = c->division->lie[old->id];
+    if (*whole) return *whole;
+    if (have == TTI_CODE_WHOLE)
+        *whole = own;
+    else if (have == TTI_CODE_PARTIAL)
+        *whole = exchange(c, "tensor_all_reduce", own, -1);
+    else
+        *whole = exchange(c, "tensor_all_gather", own, tti_cut_of(have).dim);
+    return *whole;
+}
+
+static tutti_value *get_part(cutting *c, const tutti_value *old, tti_cut_code need) {
+    tutti_value **part = &c->parts[(size_t)old->id * TTI_N_CODES + need];
+    int dim = tti_cut_of(need).dim;
+    bool from_terms = c->division->lie[old->id] == TTI_CODE_PARTIAL && !c->whole[old->id];
+    if (*part) return *part;
+    *part = from_terms ? exchange(c, "tensor_reduce_scatter", c->rw.map[old->id], dim)
+                       : exchange(c, "tensor_slice", get_whole(c, old), dim);
+    return *part;
+}
+
+/* An old value as a reader needs it; divided: its readers' work is, so that their gradients of a
+ * whole value are terms of a sum. */
+static tutti_value *get(cutting *c, const tutti_value *old, tti_cut_code need, bool divided) {
+    if (need != TTI_CODE_WHOLE && c->division->lie[old->id] == need) return c->rw.map[old->id];
+    if (tti_code_is_split(need)) return get_part(c, old, need);
+    tutti_value *whole = get_whole(c, old);
+    if (!divided || !c->division->wanted[old->id]) return whole;
+    tutti_value **copied = &c->copied[old->id];
+    if (!*copied) *copied = exchange(c, "tensor_copy", whole, -1);
+    return *copied;
+}
+
+/* ---- nodes ---- */
+
+static tutti_shape part_shape(const tutti_shape *whole, tti_cut_code code, int n) {
+    tutti_shape shape = *whole;
+    if (tti_code_is_split(code)) shape.dim[tti_cut_of(code).dim] /= n;
+    return shape;
+}
+
+/* The attributes of node, all of them; an own output shape replaces that of the whole. */
+static void list_attrs(const tti_node *node, const tutti_shape *dims, tti_attr_arg *out) {
+    int n = tti_n_attrs(node->op);
+    for (int a = 0; a < n; a++) {
+        out[a] = (tti_attr_arg){node->op->attrs[a].name, node->attrs[a]};
+        if (strcmp(out[a].name, "dims") == 0) out[a] = TTI_INTS("dims", dims->n_dims, dims->dim);
+    }
+    out[n] = (tti_attr_arg){0};
+}
+
+static void set_attr(tti_attr_arg *attrs, const char *name, int64_t value) {
+    for (int a = 0; attrs[a].name; a++)
+        if (strcmp(attrs[a].name, name) == 0) attrs[a] = TTI_INT(name, value);
+}
+
+static void cut_source(cutting *c, const tti_node *node) {
+    tti_attr_arg attrs[TTI_MAX_ATTRS + 1];
+    tti_cut_code code = c->division->lie[node->out[0]->id];
+    if (!tti_code_is_split(code)) {
+        tti_rewrite_copy(&c->rw, node);
+        return;
+    }
+    tutti_shape dims = part_shape(&node->out[0]->type.shape, code, c->axis.n);
+    tti_cut cut = tti_cut_of(code);
+    tutti_value *none = NULL;
+    list_attrs(node, &dims, attrs);
+    set_attr(attrs, "cut_dim", cut.dim);
+    set_attr(attrs, "cut_n", c->axis.n);
+    set_attr(attrs, "cut_index", c->axis.index);
+    set_attr(attrs, "cut_groups", cut.groups);
+    c->rw.map[node->out[0]->id] = tti_emit(c->rw.to, node->op->name, node->name, &none, 0, attrs);
+}
+
+static void emit_same(cutting *c, const tti_node *node, int n_in, tutti_value *const *in,
+                      tutti_value **out) {
+    tti_attr_arg attrs[TTI_MAX_ATTRS + 1];
+    tti_cut_code code = c->division->lie[node->out[0]->id];
+    tutti_shape dims = part_shape(&node->out[0]->type.shape, code, c->axis.n);
+    list_attrs(node, &dims, attrs);
+    tti_emit_n(c->rw.to, node->op->name, node->name, in, n_in, attrs, out);
+}
+
+/* Terms of a product: their sum, whole or in parts, and then the bias. */
+static tutti_value *emit_bias_after(cutting *c, const tti_node *node, const tti_way *way,
+                                    tutti_value *const *in) {
+    tutti_value *terms[TTI_MAX_OUT], *bias = in[node->n_in - 1], *sum;
+    int n_dims = node->out[0]->type.shape.n_dims, dim = tti_cut_of(way->out[0]).dim;
+    bool whole = way->out[0] == TTI_CODE_WHOLE;
+    emit_same(c, node, node->n_in - 1, in, terms);
+    sum = whole ? exchange(c, "tensor_all_reduce", terms[0], -1)
+                : exchange(c, "tensor_reduce_scatter", terms[0], dim);
+    if (bias && (node->op->traits & TTI_CHANNELS_LAST) && n_dims > 2) {
+        tutti_shape planes = {.n_dims = n_dims - 1, .dim = {bias->type.shape.dim[0]}};
+        for (int d = 1; d < planes.n_dims; d++) planes.dim[d] = 1;
+        bias = tti_emit(c->rw.to, "reshape", node->name, &bias, 1,
+                        (tti_attr_arg[]){TTI_INTS("dims", planes.n_dims, planes.dim), {0}});
+    }
+    return tti_emit(c->rw.to, "add", node->name, (tutti_value *[]){sum, bias}, 2, NULL);
+}
+
+/* An output is as large as its part should be. */
+static void check_output(cutting *c, const tti_node *node, int k, const tutti_value *made) {
+    tti_cut_code code = c->division->lie[node->out[k]->id];
+    tutti_shape want = part_shape(&node->out[k]->type.shape, code, c->axis.n);
+    if (!made || code == TTI_CODE_OWN || tti_shape_equal(&made->type.shape, &want)) return;
+    tti_graph_fail(c->rw.to,
+                   tti_fail(TUTTI_E_INTERNAL, "tensor: %s '%s' has not the part it should",
+                            node->op->name, node->name));
+}
+
+static void cut_node(cutting *c, const tti_node *node) {
+    const tti_way *way = &c->division->ways[node->id];
+    tutti_value *in[TTI_MAX_IN] = {0}, *out[TTI_MAX_OUT] = {0};
+    tti_cut cut[TTI_MAX_IN];
+    bool divided = false;
+    for (int k = 0; k < node->op->n_out; k++) divided = divided || way->out[k] != TTI_CODE_WHOLE;
+    for (int i = 0; i < node->n_in; i++) {
+        in[i] = get(c, node->in[i], way->in[i], divided);
+        cut[i] = tti_cut_of(way->in[i]);
+    }
+    if (way->adds_bias)
+        out[0] = emit_bias_after(c, node, way, in);
+    else if (way->by_cut && node->op->emit_cut)
+        node->op->emit_cut(c->rw.to, node, &c->axis, cut, in, out);
+    else
+        emit_same(c, node, node->n_in, in, out);
+    for (int k = 0; k < node->op->n_out; k++) {
+        check_output(c, node, k, out[k]);
+        c->rw.map[node->out[k]->id] = out[k];
+    }
+}
+
+/* Results are wanted whole, but for the shares of running statistics, which lie as these do. */
+static void cut_output(cutting *c, const tti_output *output) {
+    bool stat = strncmp(output->name, "stat.", 5) == 0;
+    const tutti_value *old = output->value;
+    if (stat && tti_code_is_split(c->division->lie[old->id])) return;
+    c->rw.map[old->id] = get(c, old, TTI_CODE_WHOLE, false);
+}
+
+static tutti_status cut_graph(tutti_graph **g, const tti_division *division, tti_axis axis) {
+    cutting c = {.division = division, .axis = axis};
+    size_t n = (size_t)(*g)->n_values + 1;
+    TTI_TRY(tti_rewrite_begin(&c.rw, *g));
+    c.rw.to->sync_batch_norm = (*g)->sync_batch_norm;
+    c.whole = calloc(n, sizeof *c.whole);
+    c.copied = calloc(n, sizeof *c.copied);
+    c.parts = calloc(n * TTI_N_CODES, sizeof *c.parts);
+    bool ready = c.whole && c.copied && c.parts;
+    if (!ready) tti_graph_fail(c.rw.to, tti_fail(TUTTI_E_NOMEM, "tensor: out of memory"));
+    for (int i = 0; ready && i < (*g)->n_nodes; i++)
+        ((*g)->nodes[i]->op->traits & TTI_SOURCE ? cut_source : cut_node)(&c, (*g)->nodes[i]);
+    for (int i = 0; ready && i < (*g)->n_outputs; i++) cut_output(&c, &(*g)->outputs[i]);
+    free(c.whole);
+    free(c.copied);
+    free(c.parts);
+    return tti_rewrite_finish(&c.rw, g);
+}
+
+/* ---- the pass ---- */
+
+void tti_cuts_fini(tti_cuts *cuts) {
+    for (int i = 0; i < cuts->n; i++) free(cuts->of[i].name);
+    free(cuts->of);
+    *cuts = (tti_cuts){0};
+}
+
+static tutti_status note_cuts(const tutti_graph *g, const tti_division *division, tti_cuts *cuts) {
+    cuts->of = calloc((size_t)g->n_nodes + 1, sizeof *cuts->of);
+    if (!cuts->of) return tti_fail(TUTTI_E_NOMEM, "tensor: out of memory");
+    for (int i = 0; i < g->n_nodes; i++) {
+        const tti_node *node = g->nodes[i];
+        if (!(node->op->traits & (TTI_PARAM | TTI_BUFFER))) continue;
+        char *name = strdup(node->name);
+        if (!name) return tti_fail(TUTTI_E_NOMEM, "tensor: out of memory");
+        tti_cut cut = tti_cut_of(division->lie[node->out[0]->id]);
+        cuts->of[cuts->n++] = (struct tti_cut_of_param){name, cut};
+    }
+    return TUTTI_OK;
+}
+
+/* No parameter can be cut: says for how many workers some can. */
+static tutti_status refuse(const tutti_graph *g, int n) {
+    char text[128] = "";
+    size_t at = 0;
+    for (int other = 2; other <= MOST_TRIED; other++) {
+        tti_division d;
+        TTI_TRY(tti_tensor_divide(g, other, NULL, &d));
+        if (d.n_pieces > 0)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%d", at ? ", " : "", other);
+        tti_tensor_division_fini(&d);
+    }
+    return tti_fail(
+        TUTTI_E_INVALID,
+        "parallel.tensor=%d: no layer of this model can be cut in %d: neither features, "
+        "channels, heads nor classes divide by it; %s%s",
+        n, n, at ? "what can be cut: " : "nothing else would do up to 16", text);
+}
+
+tutti_status tti_pass_tensor(tutti_graph **g, const tti_target *target) {
+    tti_division division;
+    if (target->n_tensor <= 1) return TUTTI_OK;
+    tti_axis axis = {target->n_tensor, target->tensor};
+    TTI_TRY(tti_tensor_divide(*g, axis.n, target->cuts, &division));
+    tutti_status st = TUTTI_OK;
+    if (division.n_pieces == 0 && (*g)->training) st = refuse(*g, axis.n);
+    bool is_first = target->cuts && target->cuts->n == 0;
+    if (st == TUTTI_OK && is_first) st = note_cuts(*g, &division, target->cuts);
+    if (st == TUTTI_OK) st = cut_graph(g, &division, axis);
+    tti_tensor_division_fini(&division);
+    return st;
+}

@@ -1,0 +1,62 @@
+/* tensor.h - how the nodes of a graph are divided over the workers of a tensor axis. */
+#ifndef TTI_PASSES_TENSOR_H
+#define TTI_PASSES_TENSOR_H
+
+#include "passes/passes.h"
+
+/* A cut in one byte, so that how all values lie is a short text. */
+typedef uint8_t tti_cut_code;
+
+enum {
+    TTI_CODE_NONE, /* nobody has decided */
+    TTI_CODE_WHOLE,
+    TTI_CODE_PARTIAL,
+    TTI_CODE_OWN,
+    TTI_CODE_SPLIT, /* + dim + TUTTI_MAX_DIMS * (groups - 1) */
+    TTI_MAX_GROUPS = 3,
+    TTI_N_CODES = TTI_CODE_SPLIT + TUTTI_MAX_DIMS * TTI_MAX_GROUPS
+};
+
+tti_cut_code tti_code_of(tti_cut cut);
+tti_cut tti_cut_of(tti_cut_code code);
+tti_cut_code tti_code_split(int dim, int groups);
+bool tti_code_is_split(tti_cut_code code);
+
+/* True if a value of that shape can be cut so for n workers. */
+bool tti_code_divides(tti_cut_code code, const tutti_shape *shape, int n);
+
+/* One way to run a node: how it wants its inputs, and how its outputs then lie. */
+typedef struct tti_way {
+    tti_cut_code in[TTI_MAX_IN], out[TTI_MAX_OUT];
+    bool by_cut; /* op->cut allows it, op->emit_cut makes it */
+    /* The workers' results are terms of a sum, to which the last input, a bias, is added when they
+     * lie as out[0]. */
+    bool adds_bias;
+    bool divides; /* not every worker does all of it */
+    double cost;  /* of it for one worker, with the sum before the bias */
+} tti_way;
+
+/* What was chosen. */
+typedef struct tti_division {
+    tti_way *ways;     /* [n_nodes]; of nodes that are no sources */
+    tti_cut_code *lie; /* [n_values]: how its producer leaves it */
+    bool *wanted;      /* [n_values]: a gradient flows into it */
+    int n_pieces;      /* parameters that are cut */
+} tti_division;
+
+/* The cheapest division over n workers: arithmetic, bytes exchanged, and parameters that are not
+ * cut, by the ops' rules and costs.  The same on every worker.  like: how parameters of those
+ * names must be cut; NULL: as is cheapest.  On success fini frees *out. */
+tutti_status tti_tensor_divide(const tutti_graph *g, int n, const tti_cuts *like,
+                               tti_division *out);
+void tti_tensor_division_fini(tti_division *division);
+
+/* tensor_ways.c: the ways of a node whose inputs can be had as the bits of may [n_in] say (bit: a
+ * code); at most max.  Returns how many there are. */
+int tti_tensor_ways(const tti_node *node, int n, bool training, const uint32_t *may, tti_way *out,
+                    int max);
+
+/* Cost of bringing n_bytes of a whole value to every worker from parts, or to parts from terms. */
+double tti_tensor_move_cost(double n_bytes, int n);
+
+#endif /* TTI_PASSES_TENSOR_H */
