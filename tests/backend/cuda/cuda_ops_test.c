@@ -330,9 +330,9 @@ static void end(const char *what) {
 
 /* Tensor axes are the host's: their exchanges, losses of cut classes, and pieces of masks. */
 static bool is_of_tensor_axis(const tti_op *op, const tti_sample *sample) {
-    static const char *const ops[] = {"tensor_", "entropy_", "own_rows"};
-    for (size_t i = 0; i < TTI_COUNT(ops); i++)
-        if (strncmp(op->name, ops[i], strlen(ops[i])) == 0) return true;
+    static const char *const starts[] = {"tensor_", "entropy_", "own_rows"};
+    for (size_t i = 0; i < TTI_COUNT(starts); i++)
+        if (strncmp(op->name, starts[i], strlen(starts[i])) == 0) return true;
     return sample->attrs && strstr(sample->attrs, "cut_dim");
 }
 
