@@ -79,10 +79,17 @@ TUTTI_EXTERN_C_BEGIN
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_train(tutti_job *job, const tutti_train_desc *desc,
                                                    tutti_train_result *result);
 
-/* What the job would run, as text: steps, kernels and memory; or, if after_pass is not NULL, the
- * graph after that pass ("none": as the model builds it).  *text is owned by the caller and freed
- * with free(); NULL on failure. */
-TUTTI_API TUTTI_NODISCARD tutti_status tutti_inspect_job(tutti_job *job, const char *after_pass,
+typedef struct tutti_inspect_desc {
+    const char *after_pass; /* the graph after that pass ("none": as the model builds it); NULL: the
+                               steps, kernels and memory of the plan */
+    const char *worker;     /* number of the worker whose part of the model is meant; NULL: all of
+                               the model, and what each worker has of it */
+} tutti_inspect_desc;
+
+/* What the job would run, as text.  desc may be NULL.  *text is owned by the caller and freed with
+ * free(); NULL on failure. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_inspect_job(tutti_job *job,
+                                                         const tutti_inspect_desc *desc,
                                                          char **text);
 
 TUTTI_EXTERN_C_END

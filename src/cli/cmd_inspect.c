@@ -11,12 +11,13 @@
 #include "tutti/train.h"
 
 static const char usage[] =
-    "usage: tutti inspect [JOB.yaml] [key=value ...] [--after PASS]\n"
+    "usage: tutti inspect [JOB.yaml] [key=value ...] [--after PASS] [--worker N]\n"
     "       tutti inspect RUN | CHECKPOINT | FILE.safetensors\n\n"
     "Prints what the job would run: the steps of the shard program with the kernel of each, and "
     "the\n"
     "peak of every kind of memory.  --after PASS prints the graph after a pass in its text form;\n"
     "--after none prints it as the model builds it.  'tutti passes' lists the passes.\n"
+    "--worker N: the part of the model that worker N has, where workers divide it.\n"
     "For a run, a checkpoint or a safetensors file: what is in it, with every checksum verified.\n";
 
 /* A folder or a tensor file, and no job. */
@@ -45,7 +46,8 @@ int tutti_cmd_inspect(int argc, char **argv) {
     if (args.help) {
         fputs(usage, stdout);
     } else {
-        tutti_status st = tutti_inspect_job(args.job, args.after, &text);
+        const tutti_inspect_desc desc = {.after_pass = args.after, .worker = args.worker};
+        tutti_status st = tutti_inspect_job(args.job, &desc, &text);
         code = st == TUTTI_OK ? 0 : report_failure(st);
         if (st == TUTTI_OK) fputs(text, stdout);
         if (st == TUTTI_OK) free(text);

@@ -38,11 +38,10 @@ typedef struct flag {
 } flag;
 
 static int take_flag(job_args *args, int argc, char **argv, int *i) {
-    const flag flags[] = {{"-n", "parallel.workers", NULL},
-                          {"--backend", "parallel.backend", NULL},
-                          {"--restarts", "run.restarts", NULL},
-                          {"--resume", NULL, &args->resume},
-                          {"--after", NULL, &args->after}};
+    const flag flags[] = {
+        {"-n", "parallel.workers", NULL},     {"--backend", "parallel.backend", NULL},
+        {"--restarts", "run.restarts", NULL}, {"--resume", NULL, &args->resume},
+        {"--after", NULL, &args->after},      {"--worker", NULL, &args->worker}};
     for (size_t k = 0; k < sizeof flags / sizeof flags[0]; k++) {
         if (strcmp(argv[*i], flags[k].name) != 0) continue;
         if (++*i == argc) {
@@ -75,7 +74,8 @@ static int load(job_args *args, int argc, char **argv) {
         if (strcmp(argv[i], "--resume") == 0 && i + 1 < argc)
             args->resume = argv[++i];
         else if (strcmp(argv[i], "-n") == 0 || strcmp(argv[i], "--backend") == 0 ||
-                 strcmp(argv[i], "--after") == 0 || strcmp(argv[i], "--restarts") == 0)
+                 strcmp(argv[i], "--after") == 0 || strcmp(argv[i], "--worker") == 0 ||
+                 strcmp(argv[i], "--restarts") == 0)
             i++;
         else if (argv[i][0] != '-' && !strchr(argv[i], '=') && !args->path)
             args->path = argv[i];

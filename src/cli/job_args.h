@@ -10,6 +10,7 @@ typedef struct job_args {
     const char *path;   /* NULL: no job file, all defaults */
     const char *resume; /* --resume RUN; NULL: a new run */
     const char *after;  /* --after PASS */
+    const char *worker; /* --worker N; NULL: none in particular */
     bool help, quiet;
 } job_args;
 

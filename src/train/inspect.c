@@ -48,15 +48,43 @@ static tutti_status print_server(tti_str *out, const tti_blueprint *b, const tti
     return TUTTI_OK;
 }
 
-/* What one worker takes, the first one. */
-static tutti_status print_worker(tti_str *out, const tti_blueprint *b) {
+/* What the first worker of a part of the model takes, as its executor will; part: -1: of all. */
+static tutti_status plan_worker(const tti_blueprint *b, int part, tti_exec_desc *desc,
+                                tti_exec_memory *m) {
     tti_core_share share;
     tti_cores_share(0, b->n_workers, &share);
-    tti_exec_desc desc = tti_worker_exec_desc(b);
-    desc.n_lanes = share.n_threads;
+    *desc = tti_worker_exec_desc(b);
+    desc->n_lanes = share.n_threads;
+    if (part >= 0) desc->plan = tti_blueprint_plan(b, part);
+    return tti_exec_memory_plan(desc, 0, part >= 0 ? b->mesh.data : b->n_workers, m);
+}
+
+/* Workers of one place of the model differ in the batch alone. */
+static tutti_status print_parts(tti_str *out, const tti_blueprint *b) {
+    tti_str_printf(out,
+                   "\n%d workers are data %d x stages %d x pieces %d; MiB of one of each:\n"
+                   "stage piece  tensors  parameters       state   gradients activations         "
+                   "sum\n",
+                   b->n_workers, b->mesh.data, b->mesh.stage, b->mesh.tensor);
+    for (int i = 0; i < b->n_parts; i++) {
+        tti_mesh_at at = tti_mesh_at_rank(&b->mesh, i);
+        tti_exec_desc desc;
+        tti_exec_memory m;
+        TTI_TRY(plan_worker(b, i, &desc, &m));
+        tti_str_printf(out, "%5d %5d %8d %11.3f %11.3f %11.3f %11.3f %11.3f\n", at.stage, at.tensor,
+                       desc.plan->n_slots, mib(m.params), mib(m.states + m.ema), mib(m.grads),
+                       mib(m.arena), mib(m.params + m.states + m.ema + m.grads + m.arena));
+    }
+    return TUTTI_OK;
+}
+
+/* What one worker takes, the first one. */
+static tutti_status print_worker(tti_str *out, const tti_blueprint *b) {
+    tti_exec_desc desc;
     tti_exec_memory m;
+    if (b->n_parts > 0) return print_parts(out, b);
+    TTI_TRY(plan_worker(b, -1, &desc, &m));
     if (has_server(b)) return print_server(out, b, &desc);
-    TTI_TRY(tti_exec_memory_plan(&desc, 0, b->n_workers, &m));
     size_t whole = b->plan->n_flat * sizeof(float) * (size_t)b->plan->n_states;
     tti_str_printf(out, "optimizer state   %10.3f MiB", mib(m.states));
     if (desc.zero && b->n_workers > 1)
@@ -71,8 +99,7 @@ static tutti_status print_worker(tti_str *out, const tti_blueprint *b) {
     return TUTTI_OK;
 }
 
-static tutti_status print_memory(tti_str *out, const tti_blueprint *b) {
-    const tti_plan *plan = b->plan;
+static tutti_status print_memory(tti_str *out, const tti_blueprint *b, const tti_plan *plan) {
     size_t flat = plan->n_flat * sizeof(float);
     tti_str_printf(out,
                    "\nparameters        %10.3f MiB  (%zu in %d tensors)\n"
@@ -115,49 +142,97 @@ static tutti_status print_recompute(const tutti_job *job, const tti_blueprint *b
     return TUTTI_OK;
 }
 
-static tutti_status print_plan(const tutti_job *job, const tti_blueprint *b, tti_str *out) {
+/* What is looked at: the whole model, or the part of one worker. */
+typedef struct view {
+    const tutti_job *job;
+    const tti_blueprint *b;
+    const tti_plan *plan;
+    int part; /* place in the model group, -1: the whole */
+} view;
+
+static void print_title(tti_str *out, const view *v) {
+    const tti_blueprint *b = v->b;
+    tti_str_printf(out, "shard program of %s", b->config.model.name);
+    if (v->part >= 0) {
+        tti_mesh_at at = tti_mesh_at_rank(&b->mesh, v->part);
+        tti_str_printf(out, ", stage %d of %d, piece %d of %d", at.stage, b->mesh.stage, at.tensor,
+                       b->mesh.tensor);
+    }
+    tti_str_printf(out, ": %lld rows, %d shards per step\n\n", (long long)b->rows_per_shard,
+                   b->n_shards);
+}
+
+static tutti_status print_plan(const view *v, tti_str *out) {
+    const tti_blueprint *b = v->b;
+    const tti_plan *plan = v->plan;
     const tti_backend *backend = b->devices.backend;
     if (backend->device)
         TTI_TRY(backend->device->open(&(tti_device_desc){.index = b->devices.index[0]}));
-    void *arena = backend->alloc(b->plan->shard.arena_bytes + 64);
-    void *params = backend->alloc(b->plan->n_flat * sizeof(float) + 64);
+    void *arena = backend->alloc(plan->shard.arena_bytes + 64);
+    void *params = backend->alloc(plan->n_flat * sizeof(float) + 64);
     tti_instance *instance = NULL;
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "inspect: out of memory");
     if (arena && params)
         st = tti_instance_create(
-            &(tti_instance_desc){.program = &b->plan->shard,
+            &(tti_instance_desc){.program = &plan->shard,
                                  .backend = backend,
                                  .reference = strcmp(b->config.parallel.backend, "reference") == 0,
                                  .arena = arena,
                                  .params = params},
             &instance);
     if (st == TUTTI_OK) {
-        tti_str_printf(out, "shard program of %s: %lld rows, %d shards per step\n\n",
-                       b->config.model.name, (long long)b->rows_per_shard, b->n_shards);
-        print_steps(out, &b->plan->shard, instance);
-        st = print_memory(out, b);
-        if (st == TUTTI_OK) st = print_recompute(job, b, out);
+        print_title(out, v);
+        print_steps(out, &plan->shard, instance);
+        st = print_memory(out, b, plan);
+        if (st == TUTTI_OK && v->part < 0) st = print_recompute(v->job, b, out);
     }
     tti_instance_destroy(instance);
-    backend->release(arena, b->plan->shard.arena_bytes + 64);
-    backend->release(params, b->plan->n_flat * sizeof(float) + 64);
+    backend->release(arena, plan->shard.arena_bytes + 64);
+    backend->release(params, plan->n_flat * sizeof(float) + 64);
     if (backend->device) backend->device->close();
     return st;
 }
 
-static tutti_status print_graph(const tutti_job *job, const tti_blueprint *b, const char *after,
-                                tti_str *out) {
+static tutti_status print_graph(const view *v, const char *after, tti_str *out) {
     tutti_graph *g;
-    tti_target target = tti_blueprint_target(b);
-    TTI_TRY(tti_blueprint_graph(job, b, true, &g));
+    tti_target target =
+        v->part < 0 ? tti_blueprint_target(v->b) : tti_blueprint_target_at(v->b, v->part);
+    tti_stages stages = {.stage = target.stage,
+                         .n_stages = target.n_stages,
+                         .n_chunks = TTI_MAX(1, target.n_chunks)};
+    if (target.n_stages > 1) target.stages = &stages;
+    TTI_TRY(tti_blueprint_graph(v->job, v->b, true, &g));
     tutti_status st = TUTTI_OK;
     if (strcmp(after, "none") != 0) st = tti_pipeline_run(&g, &target, after);
     if (st == TUTTI_OK) tti_graph_print(g, out);
     tutti_graph_destroy(g);
+    tti_stages_fini(&stages);
     return st;
 }
 
-tutti_status tutti_inspect_job(tutti_job *job, const char *after_pass, char **text) {
+/* Workers of an undivided model have all of it. */
+static tutti_status choose_part(const tti_blueprint *b, const char *worker, int *part) {
+    char *end;
+    *part = -1;
+    if (!worker) return TUTTI_OK;
+    long rank = strtol(worker, &end, 10);
+    if (end == worker || *end || rank < 0 || rank >= b->n_workers)
+        return tti_fail(TUTTI_E_CONFIG, "inspect: worker '%.40s': there are 0 to %d", worker,
+                        b->n_workers - 1);
+    if (b->n_parts > 0) *part = (int)(rank % b->n_parts);
+    return TUTTI_OK;
+}
+
+static tutti_status inspect(const tutti_job *job, const tti_blueprint *b,
+                            const tutti_inspect_desc *desc, tti_str *out) {
+    view v = {.job = job, .b = b, .plan = b->plan};
+    TTI_TRY(choose_part(b, desc->worker, &v.part));
+    if (v.part >= 0) v.plan = tti_blueprint_plan(b, v.part);
+    return desc->after_pass ? print_graph(&v, desc->after_pass, out) : print_plan(&v, out);
+}
+
+tutti_status tutti_inspect_job(tutti_job *job, const tutti_inspect_desc *desc, char **text) {
+    static const tutti_inspect_desc defaults;
     *text = NULL;
     tti_blueprint *b;
     tti_str out = {0};
@@ -165,7 +240,7 @@ tutti_status tutti_inspect_job(tutti_job *job, const char *after_pass, char **te
     TTI_TRY(tti_devices_resolve(job, &devices));
     TTI_TRY(tti_job_resolve(job, devices.n ? devices.n : tti_cores_usable()));
     TTI_TRY(tti_blueprint_create(job, &b));
-    tutti_status st = after_pass ? print_graph(job, b, after_pass, &out) : print_plan(job, b, &out);
+    tutti_status st = inspect(job, b, desc ? desc : &defaults, &out);
     tti_blueprint_destroy(b);
     if (st == TUTTI_OK && out.failed) st = tti_fail(TUTTI_E_NOMEM, "inspect: out of memory");
     if (st != TUTTI_OK) tti_str_free(&out);

@@ -6,7 +6,7 @@
 
 static char *inspect(tutti_job *job, const char *after) {
     char *text;
-    T_OK(tutti_inspect_job(job, after, &text));
+    T_OK(tutti_inspect_job(job, &(tutti_inspect_desc){.after_pass = after}, &text));
     assert_non_null(text);
     return text;
 }
@@ -84,7 +84,8 @@ T_CASE(what_cannot_be_shown) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("train.seed=1");
     char *text;
-    T_FAILS(tutti_inspect_job(job, "fusion", &text), TUTTI_E_INVALID, "fusion");
+    T_FAILS(tutti_inspect_job(job, &(tutti_inspect_desc){.after_pass = "fusion"}, &text),
+            TUTTI_E_INVALID, "fusion");
     assert_null(text);
     tutti_job_set(job, "data.format=idx", "test");
     tutti_job_set(job, "data.dir=/nowhere", "test");
