@@ -2,7 +2,7 @@
 #include "comm/mesh.h"
 
 #include "base/error.h"
-#include "comm/split.h"
+#include "comm/subgroup.h"
 
 bool tti_mesh_shape(int n_ranks, int n_stages, int n_tensor, tti_mesh_at *size) {
     if (n_stages < 1 || n_tensor < 1 || n_ranks < 1) return false;

@@ -43,6 +43,16 @@ static tutti_event event_at(const tti_reporter *r, tutti_event_kind kind, int64_
                          .epoch = step > 0 ? (step - 1) / r->b->steps_per_epoch : 0};
 }
 
+/* "threads", and how they divide the model where they do. */
+static const char *place_text(const tti_blueprint *b, char *out, size_t n_bytes) {
+    const tti_mesh_at *m = &b->mesh;
+    int n = snprintf(out, n_bytes, "%s", b->config.parallel.place);
+    if (b->n_parts > 0)
+        snprintf(out + n, n_bytes - (size_t)n, ", data %d x pipeline %d x tensor %d", m->data,
+                 m->stage, m->tensor);
+    return out;
+}
+
 tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t step) {
     if (!r->active) return TUTTI_OK;
     tti_str backend = {0}, lr = {0};
@@ -54,6 +64,8 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     tti_json_int(j, "step", step);
     tti_json_int(j, "n_steps", r->b->n_steps);
     tti_json_int(j, "workers", r->b->n_workers);
+    if (r->b->n_parts > 0) tti_json_int(j, "pipeline", r->b->mesh.stage);
+    if (r->b->n_parts > 0) tti_json_int(j, "tensor", r->b->mesh.tensor);
     tti_json_int(j, "shards", r->b->n_shards);
     tti_json_int(j, "params", (int64_t)r->b->plan->n_params);
     tti_json_int(j, "bytes_params", (int64_t)memory.params);
@@ -65,10 +77,10 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     tti_json_text(j, "backend", tti_str_text(&backend));
     tti_json_text(j, "version", TUTTI_VERSION);
     if (lr.n_bytes) tti_json_text(j, "lr_scaling", tti_str_text(&lr));
-    char text[768];
+    char text[768], place[128];
     snprintf(text, sizeof text, "%s: %zu parameters, %d worker%s (%s), %d shard%s of %lld, %s%s%s",
              r->b->config.model.name, r->b->plan->n_params, r->b->n_workers,
-             r->b->n_workers == 1 ? "" : "s", r->b->config.parallel.place, r->b->n_shards,
+             r->b->n_workers == 1 ? "" : "s", place_text(r->b, place, sizeof place), r->b->n_shards,
              r->b->n_shards == 1 ? "" : "s", (long long)r->b->rows_per_shard,
              tti_str_text(&backend), lr.n_bytes ? "\n" : "", tti_str_text(&lr));
     tti_str_free(&backend);

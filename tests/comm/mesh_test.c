@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "comm/ranks.h"
-#include "comm/split.h"
+#include "comm/subgroup.h"
 
 T_CASE(places_and_ranks) {
     T_UNUSED;

@@ -156,7 +156,7 @@ tutti_status tti_shm_check_cause(const shm_state *s);
 tutti_status tti_shm_group_map(tutti_comm_group *group, uint64_t offset, size_t part_bytes,
                                shm_segment *out);
 
-/* ---- split.c ---- */
+/* ---- subgroup.c ---- */
 
 tutti_status tti_shm_split(void *state, const int *members, int n_members, int index, void **part);
 

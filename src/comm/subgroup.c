@@ -1,8 +1,8 @@
-/* split.c - a communicator taken apart by colors.
+/* subgroup.c - a communicator taken apart by colors.
  *
  * Every rank learns all colors, so all know all parts; the transport then makes each part's meeting
  * place. */
-#include "comm/split.h"
+#include "comm/subgroup.h"
 
 #include <stdlib.h>
 

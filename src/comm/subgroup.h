@@ -1,6 +1,6 @@
-/* split.h - communicators over some of the ranks of another one. */
-#ifndef TTI_COMM_SPLIT_H
-#define TTI_COMM_SPLIT_H
+/* subgroup.h - communicators over some of the ranks of another one. */
+#ifndef TTI_COMM_SUBGROUP_H
+#define TTI_COMM_SUBGROUP_H
 
 #include "tutti/comm.h"
 
@@ -11,4 +11,4 @@
  * TUTTI_E_UNSUPPORTED, on every rank, over several hosts. */
 TUTTI_NODISCARD tutti_status tti_comm_split(tutti_comm *comm, int color, tutti_comm **out);
 
-#endif /* TTI_COMM_SPLIT_H */
+#endif /* TTI_COMM_SUBGROUP_H */

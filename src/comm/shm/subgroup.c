@@ -1,4 +1,4 @@
-/* split.c - some ranks of a group in a group of their own.
+/* subgroup.c - some ranks of a group in a group of their own.
  *
  * The first member makes it and shows where it is in an agreement of the whole group.  Ranks of one
  * process share the object, so that they see each other's memory as they do in the whole; ranks of
