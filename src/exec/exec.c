@@ -40,7 +40,8 @@ static tutti_status build_lane(tti_exec *x, tti_lane *lane) {
                               .backend = x->desc.backend,
                               .reference = x->desc.reference,
                               .arena = lane->arena,
-                              .params = x->params};
+                              .params = x->params,
+                              .tensor = x->desc.mesh ? x->desc.mesh->tensor : NULL};
     TTI_TRY(tti_instance_create(&desc, &lane->shard));
     if (plan->eval.graph) {
         desc.program = &plan->eval;
@@ -213,15 +214,14 @@ tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
     if (!desc->serves) {
         x->first_shard = tti_shard_first(x->rank, x->n_ranks, desc->n_shards);
         x->last_shard = tti_shard_first(x->rank + 1, x->n_ranks, desc->n_shards);
-        x->desc.n_lanes = TTI_MIN(desc->n_lanes, x->last_shard - x->first_shard);
     }
     /* What f32 has room for becomes infinite on the way. */
     if (desc->fast && x->n_ranks > 1 && desc->wire == TUTTI_F16) x->desc.watch_gradients = true;
     /* What is not finite would stay in the residuals. */
     if (tti_compress_wanted(desc, x->n_ranks)) x->desc.watch_gradients = true;
     x->n_threads = desc->n_lanes;
-    x->desc.n_lanes = TTI_MAX(1, x->desc.n_lanes);
-    x->desc.n_lanes = desc->backend->device ? 1 : TTI_MIN(x->desc.n_lanes, TTI_MAX_LANES);
+    x->desc.n_lanes =
+        tti_exec_n_lanes(desc, desc->serves ? desc->n_lanes : x->last_shard - x->first_shard);
     tutti_status st = build(x);
     if (st != TUTTI_OK) {
         tti_exec_destroy(x);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "exec/collective.h"
 
 typedef struct bound_step {
     const tti_kernel *kernel;
@@ -56,12 +57,22 @@ static void bind_pointer(tti_instance *it, const tutti_value *value, void **wher
     }
 }
 
-static tutti_status bind_step(tti_instance *it, const tti_node *node, bound_step *step) {
+static tutti_status bind_kernel(const tti_instance *it, const tti_node *node, bound_step *step) {
+    if ((node->op->traits & TTI_COLLECTIVE) && !it->desc.backend->device) {
+        TTI_TRY(tti_collective_check(node, it->desc.tensor));
+        step->kernel = &tti_collective_kernel;
+        step->state = it->desc.tensor;
+        return TUTTI_OK;
+    }
     step->kernel = it->desc.backend->select(node, it->desc.reference);
     if (!step->kernel)
         return tti_fail(TUTTI_E_UNSUPPORTED, "backend %s has no kernel for %s '%s'",
                         it->desc.backend->name, node->op->name, node->name);
-    if (step->kernel->prepare) TTI_TRY(step->kernel->prepare(node, &step->state));
+    return step->kernel->prepare ? step->kernel->prepare(node, &step->state) : TUTTI_OK;
+}
+
+static tutti_status bind_step(tti_instance *it, const tti_node *node, bound_step *step) {
+    TTI_TRY(bind_kernel(it, node, step));
     if (step->kernel->scratch_bytes) {
         size_t n = step->kernel->scratch_bytes(node, step->state);
         it->scratch_bytes = TTI_MAX(it->scratch_bytes, n);

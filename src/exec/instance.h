@@ -4,6 +4,7 @@
 
 #include "backend/backend.h"
 #include "passes/plan.h"
+#include "tutti/comm.h"
 
 typedef struct tti_instance tti_instance;
 
@@ -13,6 +14,7 @@ typedef struct tti_instance_desc {
     bool reference;             /* the plain-C meaning for every op */
     void *arena;                /* program->arena_bytes, borrowed; shared by programs of the lane */
     float *params;              /* flat parameters, borrowed */
+    tutti_comm *tensor; /* of the program's tensor axis, borrowed; one lane alone may use it */
 } tti_instance_desc;
 
 /* Selects and prepares a kernel for every step.  On success *out is owned by the caller. */

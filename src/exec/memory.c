@@ -1,13 +1,21 @@
 /* memory.c - the bytes of a worker, before there is one. */
 #include "exec/worker.h"
 
+static bool has_step(const tti_program *program, tti_trait trait) {
+    for (int s = 0; s < program->n_steps; s++)
+        if (program->steps[s]->op->traits & trait) return true;
+    return false;
+}
+
+int tti_exec_n_lanes(const tti_exec_desc *desc, int n_local) {
+    if (desc->backend->device || has_step(&desc->plan->shard, TTI_COLLECTIVE)) return 1;
+    return TTI_MAX(1, TTI_MIN(TTI_MIN(desc->n_lanes, n_local), TTI_MAX_LANES));
+}
+
 /* Shards whose activations live at the same time. */
 static int count_in_flight(const tti_exec_desc *desc, int n_local) {
-    const tti_program *program = &desc->plan->shard;
-    for (int s = 0; s < program->n_steps; s++)
-        if (program->steps[s]->op->traits & TTI_SYNC) return n_local;
-    if (desc->backend->device) return 1;
-    return TTI_MAX(1, TTI_MIN(TTI_MIN(desc->n_lanes, n_local), TTI_MAX_LANES));
+    bool joins = has_step(&desc->plan->shard, TTI_SYNC);
+    return joins ? n_local : tti_exec_n_lanes(desc, n_local);
 }
 
 tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ranks,

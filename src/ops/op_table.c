@@ -36,7 +36,7 @@
     X(reduce)          \
     X(random)          \
     X(optim)           \
-    X(collective)      \
+    X(exchange)        \
     X(vocabulary)      \
     X(fused)
 

@@ -2,7 +2,7 @@
  * the exchanges between them.
  *
  * Runs before autodiff.  A whole value has a whole gradient, a part has that part of it, a term of
- * a sum has the gradient of the sum; the exchanges' own gradients (ops/collective.c) keep it so.
+ * a sum has the gradient of the sum; the exchanges' own gradients (ops/exchange.c) keep it so.
  * The one place where nothing is exchanged forwards and yet something backwards is a value that all
  * have and whose readers divide the work: tensor_copy.  Graphs of all workers differ in attributes
  * only. */

@@ -1,4 +1,4 @@
-/* collective.c - what the workers of a tensor axis exchange inside a step: sums, gathers, parts.
+/* exchange.c - what the workers of a tensor axis exchange inside a step: sums, gathers, parts.
  *
  * Every worker runs a graph of its own over the same samples; a pass puts these ops where values go
  * over from one way to lie to another (passes/tensor.c).  The idea to know: their gradients are
@@ -196,7 +196,7 @@ static const tti_sample rows_samples[] = {
 
 #define ONE_TO_ONE .n_in_min = 1, .n_in_max = 1, .n_out = 1, .cost = tti_cost_move
 
-const tti_op tti_ops_collective[] = {
+const tti_op tti_ops_exchange[] = {
     {.name = "tensor_copy",
      .doc = "y = x on every worker; its gradient is the sum of the workers' dy",
      ONE_TO_ONE,
