@@ -34,20 +34,26 @@ static tutti_status make_slot(const tti_plan *plan, const tti_node *param, tti_s
     const tutti_value *grad = tti_graph_output(plan->shard.graph, name);
     if (!grad)
         return tti_fail(TUTTI_E_INTERNAL, "plan: parameter '%s' has no gradient", param->name);
+    const tti_neighbours *neighbours = &plan->shard.neighbours;
+    const tti_node *first = neighbours->first[param->id];
+    const tutti_value *whole = neighbours->cut_from[grad->node->id];
     *slot = (tti_slot){.param = param,
+                       .group = first ? first->id : param->id,
+                       .place = neighbours->place[param->id],
                        .n_elems = (size_t)tti_value_n_elems(param->out[0]),
                        .buffer = buffer,
                        .decay = !buffer && tti_attr_int(param, "decay") != 0,
-                       .ready_after = last_use(&plan->shard, grad)};
+                       .ready_after = last_use(&plan->shard, whole ? whole : grad)};
     TTI_ASSERT(slot->ready_after >= 0);
     return TUTTI_OK;
 }
 
-/* By readiness; gradients of one node in order of their parameters. */
+/* By readiness; gradients of one node in order of their parameters, neighbours together. */
 static int by_readiness(const void *a, const void *b) {
     const tti_slot *x = a, *y = b;
     if (x->ready_after != y->ready_after) return x->ready_after < y->ready_after ? -1 : 1;
-    return x->param->id < y->param->id ? -1 : 1;
+    if (x->group != y->group) return x->group < y->group ? -1 : 1;
+    return x->place < y->place ? -1 : 1;
 }
 
 static tutti_status make_slots(tti_plan *plan) {

@@ -22,9 +22,10 @@ typedef struct piece {
 typedef struct memplan {
     const tti_plan *plan;
     tti_program *program;
-    int *root;     /* [n_values]: the value whose bytes this one shares */
-    piece *pieces; /* [n_values]: by root value id */
-    bool *fixed;   /* [n_values]: root has a place outside the arena */
+    int *root;      /* [n_values]: the value whose bytes this one shares */
+    piece *pieces;  /* [n_values]: by root value id */
+    bool *fixed;    /* [n_values]: root has a place outside the arena */
+    size_t *offset; /* [n_values]: bytes of the root that lie before, in parts of a gradient */
 } memplan;
 
 static size_t aligned(size_t n_bytes) { return (n_bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1); }
@@ -55,34 +56,68 @@ static tutti_status place_sources(memplan *m) {
     return TUTTI_OK;
 }
 
+/* A program of somebody else than plan.c knows of no neighbours. */
+static bool is_joined(const memplan *m, const tti_node *node) {
+    const bool *joined = m->program->neighbours.joined;
+    return joined && joined[node->id];
+}
+
+static bool is_cut(const memplan *m, const tti_node *node) {
+    const tutti_value **from = m->program->neighbours.cut_from;
+    return from && from[node->id];
+}
+
+/* Parameters that lie side by side are joined where they are. */
+static void place_joined(memplan *m) {
+    const tutti_graph *g = m->program->graph;
+    for (int i = 0; i < g->n_nodes; i++) {
+        if (!is_joined(m, g->nodes[i])) continue;
+        int id = g->nodes[i]->out[0]->id;
+        m->program->bufs[id] = m->program->bufs[g->nodes[i]->in[0]->id];
+        m->fixed[id] = true;
+    }
+}
+
 static void find_roots(memplan *m) {
     const tutti_graph *g = m->program->graph;
     for (int i = 0; i < g->n_nodes; i++)
         for (int k = 0; k < g->nodes[i]->op->n_out; k++) {
             int id = g->nodes[i]->out[k]->id;
-            bool view = (g->nodes[i]->op->traits & TTI_VIEW) != 0;
+            bool cut = is_cut(m, g->nodes[i]);
+            bool view = cut || (g->nodes[i]->op->traits & TTI_VIEW);
             m->root[id] = view ? m->root[g->nodes[i]->in[0]->id] : id;
+            m->offset[id] = cut ? tti_slice_offset(g->nodes[i]) : 0;
         }
+}
+
+/* The root of a gradient, or of the whole that it is a part of. */
+static tti_buf gradient_buf(const memplan *m, const char *param, const tutti_value *grad) {
+    int slot = tti_plan_find_slot(m->plan, param);
+    TTI_ASSERT(slot >= 0);
+    size_t offset = m->plan->slots[slot].first * sizeof(float);
+    TTI_ASSERT(offset >= m->offset[grad->id]);
+    return (tti_buf){TTI_SPACE_GRAD, offset - m->offset[grad->id]};
 }
 
 /* Gradients go to their slots, other outputs to the results. */
 static void place_outputs(memplan *m) {
     const tutti_graph *g = m->program->graph;
     for (int i = 0; i < g->n_outputs; i++) {
-        int id = m->root[g->outputs[i].value->id];
-        if (m->fixed[id]) continue;
-        m->fixed[id] = true;
+        const tutti_value *value = g->outputs[i].value;
+        int id = m->root[value->id];
         bool reduced = strncmp(g->outputs[i].name, "grad.", 5) == 0 ||
                        strncmp(g->outputs[i].name, "stat.", 5) == 0;
+        bool part = is_cut(m, value->node);
+        if (m->fixed[id] && !part) continue;
         if (reduced) {
-            int slot = tti_plan_find_slot(m->plan, g->outputs[i].name + 5);
-            TTI_ASSERT(slot >= 0);
-            m->program->bufs[id] =
-                (tti_buf){TTI_SPACE_GRAD, m->plan->slots[slot].first * sizeof(float)};
-            continue;
+            tti_buf buf = gradient_buf(m, g->outputs[i].name + 5, value);
+            TTI_ASSERT(!m->fixed[id] || buf.offset == m->program->bufs[id].offset);
+            m->program->bufs[id] = buf;
+        } else {
+            m->program->bufs[id] = (tti_buf){TTI_SPACE_RESULT, m->program->result_bytes};
+            m->program->result_bytes += aligned(tti_value_n_bytes(value));
         }
-        m->program->bufs[id] = (tti_buf){TTI_SPACE_RESULT, m->program->result_bytes};
-        m->program->result_bytes += aligned(tti_value_n_bytes(g->outputs[i].value));
+        m->fixed[id] = true;
     }
 }
 
@@ -171,13 +206,15 @@ static tutti_status pack_arena(memplan *m) {
 
 static tutti_status run(memplan *m) {
     TTI_TRY(place_sources(m));
+    place_joined(m);
     find_roots(m);
     place_outputs(m);
     find_lives(m);
     share_in_place(m);
     TTI_TRY(pack_arena(m));
     for (int id = 0; id < m->program->graph->n_values; id++)
-        m->program->bufs[id] = m->program->bufs[m->root[id]];
+        m->program->bufs[id] = (tti_buf){m->program->bufs[m->root[id]].space,
+                                         m->program->bufs[m->root[id]].offset + m->offset[id]};
     return TUTTI_OK;
 }
 
@@ -187,10 +224,12 @@ tutti_status tti_plan_memory(const tti_plan *plan, tti_program *program) {
     m.root = calloc(n, sizeof *m.root);
     m.pieces = calloc(n, sizeof *m.pieces);
     m.fixed = calloc(n, sizeof *m.fixed);
+    m.offset = calloc(n, sizeof *m.offset);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
-    if (m.root && m.pieces && m.fixed) st = run(&m);
+    if (m.root && m.pieces && m.fixed && m.offset) st = run(&m);
     free(m.root);
     free(m.pieces);
     free(m.fixed);
+    free(m.offset);
     return st;
 }

@@ -1,8 +1,9 @@
 /* peak.c - the peak of live activation bytes, without placing them.
  *
  * The rules are memplan.c's, the answer is its lower bound: packing may add a little between
- * pieces.  Two walks over the order: the first finds who lives until when, the second lets ops
- * write in place over what dies under them. */
+ * pieces; but what neighbours.c finds is counted here and takes no bytes there.  Two walks over the
+ * order: the first finds who lives until when, the second lets ops write in place over what dies
+ * under them. */
 #include "passes/peak.h"
 
 #include <stdlib.h>

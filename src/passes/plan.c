@@ -4,16 +4,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sources are data and views are other names of their input: neither runs. */
-static bool runs(const tti_node *node) { return !(node->op->traits & (TTI_SOURCE | TTI_VIEW)); }
+/* Sources are data and views are other names of their input: neither runs.  Nor do slices and
+ * concats of what lies side by side anyway. */
+static bool runs(const tti_program *program, const tti_node *node) {
+    const tti_neighbours *neighbours = &program->neighbours;
+    return !(node->op->traits & (TTI_SOURCE | TTI_VIEW)) && !neighbours->joined[node->id] &&
+           !neighbours->cut_from[node->id];
+}
 
-static tutti_status make_program(tti_program *program) {
+static bool slots_are_neighbours(const tti_plan *plan, const tti_node *concat) {
+    for (int i = 0; i + 1 < concat->n_in; i++) {
+        int a = tti_plan_find_slot(plan, concat->in[i]->node->name);
+        int b = tti_plan_find_slot(plan, concat->in[i + 1]->node->name);
+        if (a < 0 || b < 0) return false;
+        if (plan->slots[b].first != plan->slots[a].first + plan->slots[a].n_elems) return false;
+    }
+    return true;
+}
+
+/* In training the slots are made by what is found here, in an evaluation they are there.  Stages
+ * cut programs by who makes a gradient: there everything runs. */
+static tutti_status find_neighbours(const tti_plan *plan, tti_program *program) {
     const tutti_graph *g = program->graph;
+    TTI_TRY(tti_neighbours_find(g, !plan->stages, &program->neighbours));
+    for (int i = 0; program == &plan->eval && i < g->n_nodes; i++)
+        program->neighbours.joined[i] =
+            tti_joins_params(g->nodes[i]) && slots_are_neighbours(plan, g->nodes[i]);
+    return TUTTI_OK;
+}
+
+static tutti_status make_program(const tti_plan *plan, tti_program *program) {
+    const tutti_graph *g = program->graph;
+    TTI_TRY(find_neighbours(plan, program));
     program->steps = calloc((size_t)g->n_nodes + 1, sizeof(tti_node *));
     program->bufs = calloc((size_t)g->n_values + 1, sizeof *program->bufs);
     if (!program->steps || !program->bufs) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     for (int i = 0; i < g->n_nodes; i++) {
-        if (runs(g->nodes[i])) program->steps[program->n_steps++] = g->nodes[i];
+        if (runs(program, g->nodes[i])) program->steps[program->n_steps++] = g->nodes[i];
         if (g->nodes[i]->op->traits & TTI_INPUT) program->n_inputs++;
     }
     return TUTTI_OK;
@@ -23,6 +50,7 @@ static void program_fini(tti_program *program) {
     tutti_graph_destroy(program->graph);
     free(program->steps);
     free(program->bufs);
+    tti_neighbours_fini(&program->neighbours);
 }
 
 static tutti_status check_same_params(const tti_plan *plan) {
@@ -67,7 +95,7 @@ static tutti_status build(tti_plan *plan, const tti_plan_desc *desc, tti_cuts *c
     target.cuts = cuts; /* evaluation has the same pieces of the parameters */
     TTI_TRY(make_stages(plan, &target));
     TTI_TRY(tti_pipeline_run(&plan->shard.graph, &target, NULL));
-    TTI_TRY(make_program(&plan->shard));
+    TTI_TRY(make_program(plan, &plan->shard));
     TTI_TRY(tti_plan_parts(plan->stages, &plan->shard));
     TTI_TRY(tti_plan_buckets(plan, desc->bucket_bytes));
     TTI_TRY(tti_plan_check_parts(plan));
@@ -76,7 +104,7 @@ static tutti_status build(tti_plan *plan, const tti_plan_desc *desc, tti_cuts *c
     TTI_TRY(tti_plan_update(plan, desc));
     if (!plan->eval.graph) return TUTTI_OK;
     TTI_TRY(tti_pipeline_run(&plan->eval.graph, &target, NULL));
-    TTI_TRY(make_program(&plan->eval));
+    TTI_TRY(make_program(plan, &plan->eval));
     TTI_TRY(tti_plan_parts(plan->stages, &plan->eval));
     TTI_TRY(check_same_params(plan));
     return tti_plan_memory(plan, &plan->eval);

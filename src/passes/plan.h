@@ -11,6 +11,7 @@
 #ifndef TTI_PASSES_PLAN_H
 #define TTI_PASSES_PLAN_H
 
+#include "passes/neighbours.h"
 #include "passes/stages.h"
 
 /* Where a value lives while a program runs. */
@@ -34,7 +35,8 @@ typedef struct tti_program {
     tutti_graph *graph; /* owned */
     tti_node **steps;   /* [n_steps], owned array: nodes that run; views and sources do not */
     int n_steps;
-    tti_buf *bufs; /* [graph->n_values], owned */
+    tti_buf *bufs;             /* [graph->n_values], owned */
+    tti_neighbours neighbours; /* owned */
     size_t arena_bytes, const_bytes, result_bytes;
     size_t unshared_bytes; /* arena if no byte were used twice, for inspect */
     int n_inputs;
@@ -58,8 +60,9 @@ typedef struct tti_slot {
     size_t n_elems;
     bool buffer; /* not trained: a running statistic */
     bool decay;
-    bool is_copy;    /* an earlier stage of the pipeline has the parameter too, and counts it */
-    int ready_after; /* step of the shard program after which its gradient is complete */
+    bool is_copy;     /* an earlier stage of the pipeline has the parameter too, and counts it */
+    int ready_after;  /* step of the shard program after which its gradient is complete */
+    int group, place; /* id of the first parameter of its neighbours, and how many are before */
     tti_slot_rule rule;
 } tti_slot;
 

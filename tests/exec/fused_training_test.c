@@ -93,6 +93,24 @@ T_CASE(in_f32) {
     for (size_t i = 0; i < TTI_COUNT(nets); i++) expect_alike(nets[i], TUTTI_F32, 4, 1e-5);
 }
 
+/* Parameters side by side, with and without: the order of slots is another, the steps are not. */
+T_CASE(neighbours_learn_as_others) {
+    T_UNUSED;
+    static const tti_target plain = {0};
+    const tutti_dtype dtypes[] = {TUTTI_F32, TUTTI_BF16};
+    for (int i = 0; i < 2; i++) {
+        crew a = trained(net_heads, plain, dtypes[i], 3),
+             b = trained(net_heads, apart, dtypes[i], 3);
+        crew first = trained(net_heads, plain, dtypes[i], 0);
+        double off = distance(&a, &b), way = distance(&a, &first), share = i ? 0.05 : 1e-5;
+        assert_true(b.plan->shard.n_steps + 4 <= a.plan->shard.n_steps);
+        if (!(way > 0 && off < share * way)) fail_msg("%g off after a way of %g", off, way);
+        crew_fini(&a);
+        crew_fini(&b);
+        crew_fini(&first);
+    }
+}
+
 T_CASE(in_bf16) {
     T_UNUSED;
     static const net_fn nets[] = {net_tanh_gpt, net_residual};
@@ -110,6 +128,7 @@ T_CASE(the_sums_are_fused_too) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(in_f32),
+        cmocka_unit_test(neighbours_learn_as_others),
         cmocka_unit_test(in_bf16),
         cmocka_unit_test(the_sums_are_fused_too),
     };

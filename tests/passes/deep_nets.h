@@ -79,4 +79,21 @@ static inline tutti_graph *net_gpt(bool training) {
 static const net_fn net_deep[] = {net_mlp, net_lenet,    net_knots, net_chain,
                                   net_gpt, net_residual, net_resnet};
 
+/* Attention whose queries, keys and values are three layers, as in BERT; biases of width elements,
+ * which are whole lines of 16 or not. */
+static inline tutti_graph *net_heads_of(bool training, int64_t width) {
+    tutti_graph *g = tutti_graph_create(training);
+    const int64_t n_positions = 6;
+    tutti_value *x = tutti_linear(g, net_x(g), n_positions * width, "embed");
+    x = tutti_reshape(g, x, &TUTTI_SHAPE(NET_ROWS, n_positions, width));
+    tutti_value *parts[] = {tutti_linear(g, x, width, "q"), tutti_linear(g, x, width, "k"),
+                            tutti_linear(g, x, width, "v")};
+    tutti_attention_desc heads = {.heads = 2};
+    tutti_value *y = tutti_attention(g, tutti_concat(g, parts, 3, 2), NULL, &heads);
+    x = tutti_flatten(g, tutti_add(g, x, y));
+    return net_finish(g, tutti_linear(g, x, NET_CLASSES, "out"));
+}
+
+static inline tutti_graph *net_heads(bool training) { return net_heads_of(training, 16); }
+
 #endif /* TTI_TESTS_PASSES_DEEP_NETS_H */
