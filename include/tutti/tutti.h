@@ -18,6 +18,7 @@
 #include "tutti/launch.h"
 #include "tutti/models.h"
 #include "tutti/ops.h"
+#include "tutti/planner.h"
 #include "tutti/status.h"
 #include "tutti/train.h"
 #include "tutti/types.h"

@@ -19,9 +19,11 @@ int tutti_cmd_generate(int argc, char **argv);
 int tutti_cmd_inspect(int argc, char **argv);
 int tutti_cmd_launch(int argc, char **argv);
 int tutti_cmd_list(int argc, char **argv);
+int tutti_cmd_plan(int argc, char **argv);
 int tutti_cmd_predict(int argc, char **argv);
 int tutti_cmd_profile(int argc, char **argv);
 int tutti_cmd_report(int argc, char **argv);
+int tutti_cmd_simulate(int argc, char **argv);
 int tutti_cmd_train(int argc, char **argv);
 
 #endif /* TUTTI_CLI_CMD_H */

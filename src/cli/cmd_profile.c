@@ -2,10 +2,10 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cli/cmd.h"
 #include "cli/job_args.h"
+#include "cli/words.h"
 #include "tutti/profile.h"
 
 static const char usage[] =
@@ -19,29 +19,6 @@ static const char usage[] =
     "each worker, in it a line for each queue of its GPU (kernels, copies of samples, sums) and\n"
     "one for what the host waits for.  --steps N times N steps (3), the table is of the fastest.\n"
     "-n WORKERS (1) are threads.  Nothing is kept of the training.\n";
-
-/* Takes "NAME VALUE" out of argv; NULL: it is not there. */
-static const char *take_option(int *argc, char **argv, const char *name) {
-    for (int i = 1; i + 1 < *argc; i++) {
-        if (strcmp(argv[i], name) != 0) continue;
-        const char *value = argv[i + 1];
-        memmove(argv + i, argv + i + 2, (size_t)(*argc - i - 1) * sizeof *argv);
-        *argc -= 2;
-        return value;
-    }
-    return NULL;
-}
-
-/* The same for an option without a value. */
-static bool take_flag(int *argc, char **argv, const char *name) {
-    for (int i = 1; i < *argc; i++) {
-        if (strcmp(argv[i], name) != 0) continue;
-        memmove(argv + i, argv + i + 1, (size_t)(*argc - i) * sizeof *argv);
-        *argc -= 1;
-        return true;
-    }
-    return false;
-}
 
 int tutti_cmd_profile(int argc, char **argv) {
     job_args args;

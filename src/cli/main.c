@@ -24,6 +24,8 @@ static const command commands[] = {
     {"predict", "what a trained model says of pictures, as JSON lines", tutti_cmd_predict},
     {"report", "draw report.html of a run: curves, times, memory, mistakes", tutti_cmd_report},
     {"inspect", "what a job would run: steps, kernels, memory, graphs", tutti_cmd_inspect},
+    {"plan", "layouts of the workers of a job: their time and memory", tutti_cmd_plan},
+    {"simulate", "a job on a cluster that is only described", tutti_cmd_simulate},
     {"config", "show a job with the origin of every value; schema; reference", tutti_cmd_config},
     {"data", "what a data set holds; pack it into the form that loads fastest", tutti_cmd_data},
     {"launch", "run any program as N ranks of this host", tutti_cmd_launch},

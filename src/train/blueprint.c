@@ -240,8 +240,9 @@ const tti_plan *tti_blueprint_plan(const tti_blueprint *b, int model_rank) {
     return b->parts[model_rank];
 }
 
+/* backend NULL: the one that the job finds. */
 static tutti_status create(const tutti_job *job, bool gives_logits, const tti_blueprint *like,
-                           int rank, tti_blueprint **out) {
+                           const tti_backend *backend, int rank, tti_blueprint **out) {
     *out = NULL;
     tti_blueprint *b = calloc(1, sizeof *b);
     if (!b) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
@@ -249,8 +250,8 @@ static tutti_status create(const tutti_job *job, bool gives_logits, const tti_bl
     b->gives_logits = gives_logits;
     b->borrows_data = like != NULL;
     if (like) b->train = like->train, b->test = like->test;
-    b->devices.backend = &tti_backend_cpu; /* what uses a model for its answers runs on the host */
-    tutti_status st = gives_logits ? TUTTI_OK : tti_devices_find(&b->config, &b->devices);
+    b->devices.backend = backend;
+    tutti_status st = backend ? TUTTI_OK : tti_devices_find(&b->config, &b->devices);
     if (st == TUTTI_OK && !like) st = open_data(b);
     if (st == TUTTI_OK) {
         count_steps(b);
@@ -269,16 +270,22 @@ static tutti_status create(const tutti_job *job, bool gives_logits, const tti_bl
 }
 
 tutti_status tti_blueprint_create(const tutti_job *job, tti_blueprint **out) {
-    return create(job, false, NULL, -1, out);
+    return create(job, false, NULL, NULL, -1, out);
 }
 
 tutti_status tti_blueprint_create_for_rank(const tutti_job *job, int rank, tti_blueprint **out) {
-    return create(job, false, NULL, rank, out);
+    return create(job, false, NULL, NULL, rank, out);
+}
+
+tutti_status tti_blueprint_create_like(const tutti_job *job, const tti_blueprint *like,
+                                       const tti_backend *backend, tti_blueprint **out) {
+    return create(job, false, like, backend, -1, out);
 }
 
 tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_blueprint *like,
                                           tti_blueprint **out) {
-    return create(job, true, like, -1, out);
+    /* What uses a model for its answers runs on the host. */
+    return create(job, true, like, &tti_backend_cpu, -1, out);
 }
 
 void tti_blueprint_destroy(tti_blueprint *b) {

@@ -36,6 +36,11 @@ tutti_status tti_blueprint_create_for_rank(const tutti_job *job, int rank, tti_b
 /* What the worker at that place of a model group runs (tti_mesh_model_rank). */
 const tti_plan *tti_blueprint_plan(const tti_blueprint *blueprint, int model_rank);
 
+/* The same with the data sets of like, which reads the same files and outlives it (NULL: opened),
+ * and for another backend (NULL: the one the job finds): to look at, not to run. */
+tutti_status tti_blueprint_create_like(const tutti_job *job, const tti_blueprint *like,
+                                       const tti_backend *backend, tti_blueprint **out);
+
 /* The same, but the evaluation program also gives the logits, f32 [targets of a shard, classes], as
  * the output "logits".  like: of the same job, its data sets are borrowed; NULL: they are opened.
  */

@@ -1,0 +1,88 @@
+/* cmd_plan.c - `tutti plan JOB -n N`: the layouts of N workers, the best first. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cmd.h"
+#include "cli/job_args.h"
+#include "cli/words.h"
+#include "tutti/planner.h"
+
+static const char usage[] =
+    "usage: tutti plan [JOB.yaml] [key=value ...] [-n WORKERS] [--memory SIZE] [--out FILE]\n"
+    "                  [--device measured|h200] [--json] [--all]\n"
+    "       tutti plan --check RUN\n\n"
+    "Takes every layout of the workers that this program accepts (batch, layers or channels in\n"
+    "parts, the optimizer's state in parts, number of shards, what is computed twice), predicts\n"
+    "the time of a step and the memory, and prints the ten best, what the others lose by, and\n"
+    "what is not possible.  Calibration takes some seconds: the job's own shard program, one on\n"
+    "each core at once; nothing is kept of the training.\n"
+    "--memory SIZE (80GB) is what all workers of a host, or each of a GPU, may take.  --out FILE\n"
+    "writes the job with the best layout.  --device h200 plans for such GPUs, by their figures.\n"
+    "The number of shards is part of the mathematics: give parallel.shards to keep it.\n"
+    "--check RUN puts what a finished run took beside what it is predicted to take.\n";
+
+typedef struct plan_options {
+    tutti_plan_desc desc;
+    const char *out_path, *run;
+} plan_options;
+
+/* 0, or 2 after a message. */
+static int read_options(int *argc, char **argv, plan_options *o) {
+    *o = (plan_options){.out_path = take_option(argc, argv, "--out"),
+                        .run = take_option(argc, argv, "--check")};
+    const char *memory = take_option(argc, argv, "--memory");
+    o->desc.device = take_option(argc, argv, "--device");
+    o->desc.json = take_flag(argc, argv, "--json");
+    if (take_flag(argc, argv, "--all")) o->desc.max_rows = INT_MAX;
+    if (memory && !read_bytes(memory, &o->desc.memory_bytes)) {
+        fprintf(stderr, "tutti plan: --memory wants a size such as 80GB, got '%s'\n", memory);
+        return 2;
+    }
+    return 0;
+}
+
+static int save(const char *path, const char *yaml) {
+    FILE *file = fopen(path, "w");
+    bool good = file && fputs(yaml, file) >= 0;
+    if (file && fclose(file) != 0) good = false;
+    if (!good) fprintf(stderr, "tutti plan: cannot write %s\n", path);
+    return good ? 0 : 1;
+}
+
+static int plan(const plan_options *o, tutti_job *job) {
+    char *text = NULL, *best = NULL;
+    tutti_status st = tutti_plan_job(job, &o->desc, &text, o->out_path ? &best : NULL);
+    int code = st == TUTTI_OK ? 0 : report_failure(st);
+    if (text) fputs(text, stdout);
+    if (best) code = save(o->out_path, best);
+    free(text);
+    free(best);
+    return code;
+}
+
+static int check(const plan_options *o) {
+    char *text;
+    tutti_status st = tutti_plan_check(o->run, &o->desc, &text);
+    if (st != TUTTI_OK) return report_failure(st);
+    fputs(text, stdout);
+    free(text);
+    return 0;
+}
+
+int tutti_cmd_plan(int argc, char **argv) {
+    plan_options options;
+    job_args args;
+    int code = read_options(&argc, argv, &options);
+    if (code) return code;
+    if (options.run) return check(&options);
+    code = job_args_read(argc, argv, &args);
+    if (code) return code;
+    if (args.help)
+        fputs(usage, stdout);
+    else
+        code = plan(&options, args.job);
+    job_args_free(&args);
+    return code;
+}

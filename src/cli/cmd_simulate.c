@@ -1,0 +1,56 @@
+/* cmd_simulate.c - `tutti simulate JOB -n N`: a job on a cluster that is only described. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cli/cmd.h"
+#include "cli/job_args.h"
+#include "cli/words.h"
+#include "tutti/planner.h"
+
+static const char usage[] =
+    "usage: tutti simulate [JOB.yaml] [key=value ...] -n WORKERS [--network FILE|h200|ethernet]\n"
+    "                      [--device measured|h200] [--step-ms MS] [--json]\n\n"
+    "Plays a step of the job on 1, 2, 4, ... WORKERS, each with the batch of the job: what a\n"
+    "worker computes (measured here in some seconds, by the figures of an H200, or as --step-ms\n"
+    "says), when each bucket of gradients comes, and how long its sum takes.  Prints the scaling\n"
+    "curve, the sums and the part of them that nobody could hide, and what a worker sends on each\n"
+    "level.  A network is a YAML file with the groups host, rack and spine, each with size, gb_s\n"
+    "(1e9 bytes per second of a worker) and latency_us.\n";
+
+static int read_options(int *argc, char **argv, tutti_simulate_desc *desc) {
+    const char *n = take_option(argc, argv, "-n"), *ms = take_option(argc, argv, "--step-ms");
+    *desc = (tutti_simulate_desc){.network = take_option(argc, argv, "--network"),
+                                  .device = take_option(argc, argv, "--device"),
+                                  .json = take_flag(argc, argv, "--json")};
+    desc->n_workers = n ? atoi(n) : 64;
+    if (desc->n_workers < 1 || desc->n_workers > 1 << 20) {
+        fprintf(stderr, "tutti simulate: -n wants a number from 1 to %d, got '%s'\n", 1 << 20, n);
+        return 2;
+    }
+    desc->step_ms = ms ? atof(ms) : 0;
+    if (ms && !(desc->step_ms > 0)) {
+        fprintf(stderr, "tutti simulate: --step-ms wants milliseconds, got '%s'\n", ms);
+        return 2;
+    }
+    return 0;
+}
+
+int tutti_cmd_simulate(int argc, char **argv) {
+    tutti_simulate_desc desc;
+    job_args args;
+    char *text;
+    int code = read_options(&argc, argv, &desc);
+    if (code) return code;
+    code = job_args_read(argc, argv, &args);
+    if (code) return code;
+    if (args.help) {
+        fputs(usage, stdout);
+    } else {
+        tutti_status st = tutti_simulate_job(args.job, &desc, &text);
+        code = st == TUTTI_OK ? 0 : report_failure(st);
+        if (st == TUTTI_OK) fputs(text, stdout);
+        if (st == TUTTI_OK) free(text);
+    }
+    job_args_free(&args);
+    return code;
+}

@@ -1,0 +1,47 @@
+/* words.c - options out of argv, and the numbers in them. */
+#include "cli/words.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+const char *take_option(int *argc, char **argv, const char *name) {
+    for (int i = 1; i + 1 < *argc; i++) {
+        if (strcmp(argv[i], name) != 0) continue;
+        const char *value = argv[i + 1];
+        memmove(argv + i, argv + i + 2, (size_t)(*argc - i - 1) * sizeof *argv);
+        *argc -= 2;
+        return value;
+    }
+    return NULL;
+}
+
+bool take_flag(int *argc, char **argv, const char *name) {
+    for (int i = 1; i < *argc; i++) {
+        if (strcmp(argv[i], name) != 0) continue;
+        memmove(argv + i, argv + i + 1, (size_t)(*argc - i) * sizeof *argv);
+        *argc -= 1;
+        return true;
+    }
+    return false;
+}
+
+bool read_bytes(const char *text, double *n_bytes) {
+    static const struct {
+        const char *unit;
+        double factor;
+    } units[] = {{"", 1},      {"B", 1},
+                 {"kB", 1e3},  {"KiB", 1024},
+                 {"MB", 1e6},  {"MiB", 1048576.0},
+                 {"GB", 1e9},  {"GiB", 1073741824.0},
+                 {"TB", 1e12}, {"TiB", 1099511627776.0}};
+    char *end;
+    double x = strtod(text, &end);
+    if (end == text || !(x > 0) || x > 1e18) return false;
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        if (strcasecmp(end, units[i].unit) != 0) continue;
+        *n_bytes = x * units[i].factor;
+        return true;
+    }
+    return false;
+}

@@ -1,0 +1,59 @@
+/* calibrate.h - what this machine does in a second, measured on the job itself.
+ *
+ * A wave is one shard on every core at once, with the batch norm, the caches and the memory that
+ * training would have, so what is measured holds what cores take from each other. */
+#ifndef TTI_PLANNER_CALIBRATE_H
+#define TTI_PLANNER_CALIBRATE_H
+
+#include "planner/scheme.h"
+#include "train/blueprint.h"
+
+/* Seconds of a shard program that ran; or, with is_measured false, what its costs come to. */
+typedef struct tti_wave {
+    int64_t rows; /* of the shard */
+    const char *recompute;
+    double cost_s;       /* by the costs of its operations at the ceilings */
+    double s;            /* of a wave */
+    double update_s;     /* of the whole update, by all cores together */
+    double load_s;       /* of one sample, by one thread */
+    double hidden_bytes; /* that each lane takes beside what plans know of */
+} tti_wave;
+
+enum { TTI_MAX_WAVES = 32 };
+
+typedef struct tti_calibration {
+    int n_cores;          /* that compute at once; devices: how many there are */
+    double flops, bytes;  /* a core's or a device's ceilings, per second */
+    double add_s;         /* to add one gradient to another, per element, by one core */
+    double sum_latency_s; /* of a small all-reduce between n_ranks workers */
+    double sum_bytes_s;   /* bus bandwidth of a large one */
+    double base_bytes;    /* of the process without workers */
+    int n_ranks;          /* that the two are of */
+    bool is_device;
+    tti_wave waves[TTI_MAX_WAVES];
+    int n_waves;
+} tti_calibration;
+
+/* Seconds that the program of b takes by the costs of its operations, each at the ceiling that it
+ * meets first. */
+double tti_program_cost_s(const tti_calibration *c, const tti_program *program);
+
+/* Ceilings and all-reduces of this machine, for the workers of b.  Takes about a second. */
+tutti_status tti_calibrate_machine(const tti_blueprint *b, int n_ranks, tti_calibration *out);
+
+/* Runs a few steps of the shard program of b, unless it is known or would take longer than left_s.
+ * *spent_s: what it took. */
+tutti_status tti_calibrate_wave(const tti_blueprint *b, tti_calibration *c, double left_s,
+                                double *spent_s);
+
+/* The wave of a program: as measured, or the nearest one's scaled by the costs.  *is_measured. */
+tti_wave tti_calibrated_wave(const tti_calibration *c, int64_t rows, const char *recompute,
+                             double cost_s, bool *is_measured);
+
+/* A backend that stands for a device which is not here: for graphs and plans, nothing runs. */
+const tti_backend *tti_paper_device(void);
+
+/* The figures of a known device instead: "h200".  TUTTI_E_INVALID: there are none of that name. */
+tutti_status tti_calibration_of(const char *device, int n_ranks, tti_calibration *out);
+
+#endif /* TTI_PLANNER_CALIBRATE_H */

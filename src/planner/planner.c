@@ -1,0 +1,270 @@
+/* planner.c - tutti_plan_job: every layout predicted, the best ones told with what the others lose.
+ *
+ * The longest part is the calibration, which has a budget: programs that do not fit into it are
+ * scaled by their costs. */
+#include "tutti/planner.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysinfo.h>
+
+#include "base/affinity.h"
+#include "base/json.h"
+#include "planner/predict.h"
+#include "train/devices.h"
+
+static const double BUDGET_S = 8;
+enum { MAX_ROWS = 10 };
+
+typedef struct planner {
+    tutti_job *job;
+    const tutti_plan_desc *desc;
+    tti_schemes layouts;
+    tti_blueprint **blueprints; /* [layouts.n]; the first one owns the data sets */
+    tti_calibration calibration;
+    tti_prediction *predictions; /* [n], the best first */
+    double memory_bytes, spent_s;
+    int n_fit; /* that have room: they stand in front */
+} planner;
+
+/* ---- blueprints and calibration ---- */
+
+static bool is_measured(const planner *p) {
+    return !p->desc->device || strcmp(p->desc->device, "measured") == 0;
+}
+
+static tutti_status make_blueprint(planner *p, int i) {
+    tutti_job *job;
+    TTI_TRY(tti_scheme_job(p->job, &p->layouts.of[i], &job));
+    tutti_status st =
+        tti_blueprint_create_like(job, i ? p->blueprints[0] : NULL,
+                                  is_measured(p) ? NULL : tti_paper_device(), &p->blueprints[i]);
+    tutti_job_destroy(job);
+    return st;
+}
+
+static tutti_status make_blueprints(planner *p) {
+    p->blueprints = calloc((size_t)p->layouts.n, sizeof *p->blueprints);
+    p->predictions = calloc((size_t)p->layouts.n, sizeof *p->predictions);
+    if (!p->blueprints || !p->predictions) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    for (int i = 0; i < p->layouts.n; i++) TTI_TRY(make_blueprint(p, i));
+    return TUTTI_OK;
+}
+
+static tutti_status calibrate(planner *p, int n_workers) {
+    if (!is_measured(p)) return tti_calibration_of(p->desc->device, n_workers, &p->calibration);
+    double budget = p->desc->budget_s > 0 ? p->desc->budget_s : BUDGET_S;
+    TTI_TRY(tti_calibrate_machine(p->blueprints[0], n_workers, &p->calibration));
+    for (int i = 0; i < p->layouts.n; i++) {
+        double spent;
+        TTI_TRY(tti_calibrate_wave(p->blueprints[i], &p->calibration, budget - p->spent_s, &spent));
+        p->spent_s += spent;
+    }
+    return TUTTI_OK;
+}
+
+/* ---- order ---- */
+
+static bool fits(const planner *p, const tti_prediction *x) {
+    return (p->calibration.is_device ? x->worker_bytes : x->host_bytes) <= p->memory_bytes;
+}
+
+static int by_time(const void *a, const void *b) {
+    const tti_prediction *x = a, *y = b;
+    return (x->step_s > y->step_s) - (x->step_s < y->step_s);
+}
+
+/* Those that have room, the fastest first; then the others. */
+static void sort(planner *p) {
+    tti_prediction *all = p->predictions;
+    int n = p->layouts.n;
+    qsort(all, (size_t)n, sizeof *all, by_time);
+    for (int i = 0; i < n; i++) {
+        tti_prediction x = all[i];
+        if (!fits(p, &x)) continue;
+        memmove(all + p->n_fit + 1, all + p->n_fit, (size_t)(i - p->n_fit) * sizeof *all);
+        all[p->n_fit++] = x;
+    }
+}
+
+static double memory_here(void) {
+    struct sysinfo info;
+    return sysinfo(&info) == 0 ? 0.9 * (double)info.totalram * info.mem_unit : INFINITY;
+}
+
+static tutti_status predict_all(planner *p, int n_workers) {
+    TTI_TRY(tti_schemes_find(p->job, n_workers, &p->layouts));
+    TTI_TRY(make_blueprints(p));
+    TTI_TRY(calibrate(p, n_workers));
+    for (int i = 0; i < p->layouts.n; i++)
+        TTI_TRY(
+            tti_predict(p->blueprints[i], &p->layouts.of[i], &p->calibration, &p->predictions[i]));
+    p->memory_bytes = p->desc->memory_bytes > 0  ? p->desc->memory_bytes
+                      : p->calibration.is_device ? 141e9
+                                                 : memory_here();
+    sort(p);
+    return TUTTI_OK;
+}
+
+/* ---- what is told ---- */
+
+/* What a layout loses most by against the best one. */
+static void print_reason(const planner *p, const tti_prediction *x, tti_str *out) {
+    const tti_prediction *best = &p->predictions[0];
+    const struct {
+        const char *what;
+        double s;
+    } parts[] = {{"computing", x->compute_s - best->compute_s},
+                 {"stages that wait", x->bubble_s - best->bubble_s},
+                 {"adding its own shards", x->add_s - best->add_s},
+                 {"sums between workers", x->reduce_s - best->reduce_s},
+                 {"the update", x->update_s - best->update_s},
+                 {"loading", x->load_s - best->load_s}};
+    size_t worst = 0;
+    if (!fits(p, x)) {
+        tti_str_printf(out, "no room: %.2f GB wanted", x->host_bytes / 1e9);
+        return;
+    }
+    if (x == best) {
+        tti_str_add(out, "the best");
+        return;
+    }
+    for (size_t i = 1; i < TTI_COUNT(parts); i++)
+        if (parts[i].s > parts[worst].s) worst = i;
+    if (parts[worst].s <= 0)
+        tti_str_add(out, "as fast");
+    else
+        tti_str_printf(out, "%s: %+.3g ms", parts[worst].what, parts[worst].s * 1e3);
+}
+
+static void print_row(const planner *p, const tti_prediction *x, tti_str *out) {
+    tti_str name = {0};
+    tti_scheme_text(&x->layout, &name);
+    double batch = (double)p->blueprints[0]->config.train.batch;
+    tti_str_printf(out, "%-44s %9.3f %11.0f %8.1f %8.1f %8.1f  ", tti_str_text(&name),
+                   x->step_s * 1e3, batch / x->step_s, x->worker_bytes / 1048576.0,
+                   x->host_bytes / 1048576.0, x->sent_bytes / 1048576.0);
+    print_reason(p, x, out);
+    tti_str_add(out, x->is_measured ? "\n" : "  (by its costs)\n");
+    tti_str_free(&name);
+}
+
+static void print_table(const planner *p, tti_str *out) {
+    int n_rows = p->desc->max_rows > 0 ? p->desc->max_rows : MAX_ROWS;
+    tti_str_printf(out,
+                   "%d layouts of %d workers; %.1f s of calibration; %.2f GB to be had\n"
+                   "%-44s %9s %11s %8s %8s %8s  %s\n",
+                   p->layouts.n, p->calibration.n_ranks, p->spent_s, p->memory_bytes / 1e9,
+                   "layout", "step, ms", "samples/s", "worker", "host", "sent", "against the best");
+    for (int i = 0; i < p->layouts.n && i < n_rows; i++) print_row(p, &p->predictions[i], out);
+    tti_str_add(out,
+                "worker, host, sent: MiB of one worker's arrays, of the process with all "
+                "workers as threads, and sent by a worker each step\n");
+    if (p->layouts.refused.n_bytes)
+        tti_str_printf(out, "not possible:\n%s", tti_str_text(&p->layouts.refused));
+}
+
+static void put_row(tti_json *j, const planner *p, const tti_prediction *x) {
+    tti_str name = {0};
+    tti_scheme_text(&x->layout, &name);
+    tti_json_object(j, NULL);
+    tti_json_text(j, "layout", tti_str_text(&name));
+    tti_json_int(j, "data", x->layout.data);
+    tti_json_int(j, "tensor", x->layout.tensor);
+    tti_json_int(j, "pipeline", x->layout.pipeline);
+    tti_json_int(j, "zero", x->layout.zero);
+    tti_json_int(j, "shards", x->layout.shards);
+    tti_json_text(j, "recompute", x->layout.recompute);
+    tti_json_double(j, "step_s", x->step_s);
+    tti_json_double(j, "compute_s", x->compute_s);
+    tti_json_double(j, "bubble_s", x->bubble_s);
+    tti_json_double(j, "add_s", x->add_s);
+    tti_json_double(j, "reduce_s", x->reduce_s);
+    tti_json_double(j, "update_s", x->update_s);
+    tti_json_double(j, "load_s", x->load_s);
+    tti_json_double(j, "worker_bytes", x->worker_bytes);
+    tti_json_double(j, "host_bytes", x->host_bytes);
+    tti_json_double(j, "sent_bytes", x->sent_bytes);
+    tti_json_bool(j, "fits", fits(p, x));
+    tti_json_bool(j, "measured", x->is_measured);
+    tti_json_end(j);
+    tti_str_free(&name);
+}
+
+static void print_json(const planner *p, tti_str *out) {
+    tti_json j = tti_json_begin(out, 0);
+    tti_json_object(&j, NULL);
+    tti_json_int(&j, "workers", p->calibration.n_ranks);
+    tti_json_double(&j, "calibration_s", p->spent_s);
+    tti_json_double(&j, "memory_bytes", p->memory_bytes);
+    tti_json_array(&j, "layouts");
+    for (int i = 0; i < p->layouts.n; i++) put_row(&j, p, &p->predictions[i]);
+    tti_json_end(&j);
+    tti_json_end(&j);
+    tti_str_add(out, "\n");
+}
+
+/* The job as it was given, with the best layout's keys. */
+static tutti_status write_best(planner *p, char **best) {
+    *best = NULL;
+    if (p->n_fit == 0)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "plan: none of %d layouts has room in %.2f GB; the one that takes least is "
+                        "in the table",
+                        p->layouts.n, p->memory_bytes / 1e9);
+    tutti_job *job;
+    TTI_TRY(tti_scheme_job(p->job, &p->predictions[0].layout, &job));
+    *best = tutti_job_print(job, false);
+    tutti_job_destroy(job);
+    return *best ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+}
+
+static void destroy(planner *p) {
+    for (int i = p->layouts.n - 1; i >= 0 && p->blueprints; i--)
+        tti_blueprint_destroy(p->blueprints[i]);
+    free(p->blueprints);
+    free(p->predictions);
+    tti_schemes_fini(&p->layouts);
+}
+
+/* As many as the job says, or would take. */
+static tutti_status count_workers(planner *p, int *n) {
+    tti_devices devices;
+    *n = p->desc->n_workers > 0 ? p->desc->n_workers : (int)p->job->config.parallel.workers;
+    if (*n > 0) return TUTTI_OK;
+    TTI_TRY(tti_devices_find(&p->job->config, &devices));
+    *n = devices.n ? devices.n : tti_cores_usable();
+    return TUTTI_OK;
+}
+
+static tutti_status run(planner *p, char **text, char **best) {
+    tti_str out = {0};
+    int n_workers;
+    TTI_TRY(tutti_job_check(p->job));
+    if (!is_measured(p)) tti_scheme_on_device(p->job);
+    TTI_TRY(count_workers(p, &n_workers));
+    TTI_TRY(predict_all(p, n_workers));
+    if (p->desc->json)
+        print_json(p, &out);
+    else
+        print_table(p, &out);
+    tutti_status st = out.failed ? tti_fail(TUTTI_E_NOMEM, "plan: out of memory") : TUTTI_OK;
+    if (st == TUTTI_OK && best) st = write_best(p, best);
+    if (st == TUTTI_OK)
+        *text = out.text;
+    else
+        tti_str_free(&out);
+    return st;
+}
+
+tutti_status tutti_plan_job(tutti_job *job, const tutti_plan_desc *desc, char **text, char **best) {
+    static const tutti_plan_desc defaults;
+    planner p = {.job = job, .desc = desc ? desc : &defaults};
+    *text = NULL;
+    if (best) *best = NULL;
+    tutti_status st = run(&p, text, best);
+    destroy(&p);
+    return st;
+}

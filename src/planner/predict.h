@@ -1,0 +1,25 @@
+/* predict.h - the time of a step and the memory of a worker, for a layout that has not run. */
+#ifndef TTI_PLANNER_PREDICT_H
+#define TTI_PLANNER_PREDICT_H
+
+#include "planner/calibrate.h"
+
+typedef struct tti_prediction {
+    tti_scheme layout;
+    double step_s; /* the sum of the others */
+    double compute_s, add_s, reduce_s, update_s, load_s;
+    double bubble_s; /* of a pipeline: stages that wait for their first or after their last shard */
+    double worker_bytes; /* parameters, state, gradients, activations of one worker */
+    double host_bytes;   /* of all workers as threads of one process, and the process itself */
+    double sent_bytes;   /* by a worker, each step, between workers */
+    bool is_measured;    /* the shard program ran; else its costs were scaled */
+} tti_prediction;
+
+/* b: of a job with the layout.  Reads nothing but the calibration. */
+tutti_status tti_predict(const tti_blueprint *b, const tti_scheme *layout, const tti_calibration *c,
+                         tti_prediction *out);
+
+/* The same for a job that this program would run with what it resolves to. */
+tti_scheme tti_scheme_of(const tti_job_config *config);
+
+#endif /* TTI_PLANNER_PREDICT_H */

@@ -1,0 +1,172 @@
+/* scheme.c - layouts are tried on the job itself: what the job's own rules refuse is none. */
+#include "planner/scheme.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/affinity.h"
+#include "train/devices.h"
+
+enum { MAX_LAYOUTS = 512, MAX_SHARDS_EACH = 4, MAX_ZERO = 3 };
+
+static const char *const recomputes[] = {"none", "light", "block"};
+
+void tti_scheme_text(const tti_scheme *l, tti_str *out) {
+    tti_str_printf(out, "data %d", l->data);
+    if (l->tensor > 1) tti_str_printf(out, ", tensor %d", l->tensor);
+    if (l->pipeline > 1) tti_str_printf(out, ", pipeline %d", l->pipeline);
+    tti_str_printf(out, ", %" PRId64 " shard%s", l->shards, l->shards == 1 ? "" : "s");
+    if (l->zero) tti_str_printf(out, ", zero %d", l->zero);
+    if (strcmp(l->recompute, "none") != 0) tti_str_printf(out, ", recompute %s", l->recompute);
+}
+
+/* ---- a job with a layout ---- */
+
+static bool has_key(const tutti_job *job, const char *key) {
+    return tti_options_state(&job->options, key) != NULL;
+}
+
+static void put(tutti_job *job, const char *key, int64_t value) {
+    char text[96];
+    if (!has_key(job, key)) return;
+    snprintf(text, sizeof text, "%s=%" PRId64, key, value);
+    tutti_job_set(job, text, "the planner");
+}
+
+static tutti_status copy_job(tutti_job *job, tutti_job **out) {
+    char *text = tutti_job_print(job, false);
+    *out = NULL;
+    tutti_status st = text ? tutti_job_create(out) : tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    if (st == TUTTI_OK) st = tti_job_load_text(*out, text, strlen(text), "the job");
+    if (st == TUTTI_OK) tutti_job_set_model(*out, job->model_fn, job->model_user);
+    free(text);
+    return st;
+}
+
+static void write_layout(tutti_job *job, const tti_scheme *l) {
+    char text[64];
+    put(job, "parallel.workers", l->data * l->tensor * l->pipeline);
+    put(job, "parallel.shards", l->shards);
+    put(job, "parallel.tensor", l->tensor);
+    put(job, "parallel.pipeline", l->pipeline);
+    put(job, "parallel.zero", l->zero);
+    snprintf(text, sizeof text, "train.recompute=%s", l->recompute);
+    tutti_job_set(job, text, "the planner");
+}
+
+tutti_status tti_scheme_job(tutti_job *job, const tti_scheme *l, tutti_job **out) {
+    tti_devices devices;
+    tutti_status st = copy_job(job, out);
+    if (st == TUTTI_OK) {
+        write_layout(*out, l);
+        st = tutti_job_check(*out);
+    }
+    if (st == TUTTI_OK) st = tti_devices_resolve(*out, &devices);
+    if (st == TUTTI_OK) st = tti_job_resolve(*out, tti_cores_usable());
+    if (st != TUTTI_OK) {
+        tutti_job_destroy(*out);
+        *out = NULL;
+    }
+    return st;
+}
+
+void tti_scheme_on_device(tutti_job *job) {
+    if (strcmp(job->config.train.precision, "auto") == 0)
+        tutti_job_set(job, "train.precision=bf16", "auto, on a device");
+}
+
+/* ---- all of them ---- */
+
+/* What the job leaves open. */
+typedef struct wishes {
+    tutti_job *job;
+    int n_workers;
+    bool any_shards, any_recompute;
+} wishes;
+
+static bool is_given(const tutti_job *job, const char *key) {
+    const tti_option_state *state = tti_options_state(&job->options, key);
+    return state && state->place.source;
+}
+
+static int64_t power_of_two_from(int64_t n) {
+    int64_t power = 1;
+    while (power < n) power *= 2;
+    return power;
+}
+
+/* Once for each reason. */
+static void note_refusal(tti_schemes *all, const tti_scheme *l) {
+    const char *why = tutti_last_error(), *begin = strstr(why, "error: ");
+    if (begin) why = begin + strlen("error: ");
+    if (strstr(tti_str_text(&all->refused), why)) return;
+    tti_scheme_text(l, &all->refused);
+    tti_str_printf(&all->refused, ": %s\n", why);
+}
+
+static tutti_status add(tti_schemes *all, const wishes *w, const tti_scheme *l) {
+    tutti_job *job;
+    if (all->n == MAX_LAYOUTS) return TUTTI_OK; /* more are no help to anybody */
+    tutti_status st = tti_scheme_job(w->job, l, &job);
+    tutti_job_destroy(job);
+    if (st == TUTTI_E_CONFIG) {
+        note_refusal(all, l);
+        return TUTTI_OK;
+    }
+    TTI_TRY(st);
+    all->of[all->n++] = *l;
+    return TUTTI_OK;
+}
+
+/* A given mesh with each way to cut the batch and to recompute. */
+static tutti_status add_mesh(tti_schemes *all, const wishes *w, tti_scheme l) {
+    int64_t least = power_of_two_from(l.data), given = w->job->config.parallel.shards;
+    for (int64_t each = 1; each <= MAX_SHARDS_EACH; each *= 2) {
+        l.shards = w->any_shards ? least * each : given;
+        for (size_t i = 0; i < TTI_COUNT(recomputes); i++) {
+            l.recompute = w->any_recompute ? recomputes[i] : w->job->config.train.recompute;
+            TTI_TRY(add(all, w, &l));
+            if (!w->any_recompute) break;
+        }
+        if (!w->any_shards) break;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status add_zero(tti_schemes *all, const wishes *w, tti_scheme l) {
+    for (l.zero = 0; l.zero <= (l.data > 1 ? MAX_ZERO : 0); l.zero++) TTI_TRY(add_mesh(all, w, l));
+    return TUTTI_OK;
+}
+
+static tutti_status add_all(tti_schemes *all, const wishes *w) {
+    int n = w->n_workers, most_tensor = has_key(w->job, "parallel.tensor") ? n : 1,
+        most_pipeline = has_key(w->job, "parallel.pipeline") ? n : 1;
+    for (int tensor = 1; tensor <= most_tensor; tensor++)
+        for (int pipeline = 1; pipeline <= most_pipeline; pipeline++)
+            if (n % (tensor * pipeline) == 0)
+                TTI_TRY(add_zero(
+                    all, w,
+                    (tti_scheme){
+                        .data = n / (tensor * pipeline), .tensor = tensor, .pipeline = pipeline}));
+    return TUTTI_OK;
+}
+
+tutti_status tti_schemes_find(tutti_job *job, int n_workers, tti_schemes *out) {
+    wishes w = {.job = job,
+                .n_workers = n_workers,
+                .any_shards = !is_given(job, "parallel.shards"),
+                .any_recompute = !is_given(job, "train.recompute")};
+    *out = (tti_schemes){.of = calloc(MAX_LAYOUTS, sizeof *out->of)};
+    if (!out->of) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    TTI_TRY(add_all(out, &w));
+    if (out->n > 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG, "plan: no layout of %d workers is possible:\n%s", n_workers,
+                    tti_str_text(&out->refused));
+}
+
+void tti_schemes_fini(tti_schemes *layouts) {
+    free(layouts->of);
+    tti_str_free(&layouts->refused);
+}

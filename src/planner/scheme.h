@@ -1,0 +1,37 @@
+/* scheme.h - the ways in which the workers of a job can share its work. */
+#ifndef TTI_PLANNER_SCHEME_H
+#define TTI_PLANNER_SCHEME_H
+
+#include "base/str.h"
+#include "train/job.h"
+
+/* Sizes multiply to the workers: data * tensor * pipeline. */
+typedef struct tti_scheme {
+    int data, tensor, pipeline;
+    int zero;              /* 0 .. 3 */
+    int64_t shards;        /* V */
+    const char *recompute; /* none | light | block; static */
+} tti_scheme;
+
+/* "data 4, 8 shards, zero 1, recompute light": only what is not the plain case. */
+void tti_scheme_text(const tti_scheme *layout, tti_str *out);
+
+/* The job with this layout written into it and everything resolved, owned by the caller.  Fails
+ * with TUTTI_E_CONFIG and the reason where this program does not accept it. */
+tutti_status tti_scheme_job(tutti_job *job, const tti_scheme *layout, tutti_job **out);
+
+/* What is auto becomes what it is on a device that is not here. */
+void tti_scheme_on_device(tutti_job *job);
+
+typedef struct tti_schemes {
+    tti_scheme *of; /* [n], owned */
+    int n;
+    tti_str refused; /* a line for each that is not possible, with the reason */
+} tti_schemes;
+
+/* Every layout of n_workers that this program accepts for the job.  What the job says itself of
+ * shards and recomputation stays.  Free with tti_schemes_fini, also after a failure. */
+tutti_status tti_schemes_find(tutti_job *job, int n_workers, tti_schemes *out);
+void tti_schemes_fini(tti_schemes *layouts);
+
+#endif /* TTI_PLANNER_SCHEME_H */
