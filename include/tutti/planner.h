@@ -56,6 +56,11 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_simulate_job(tutti_job *job,
                                                           const tutti_simulate_desc *desc,
                                                           char **text);
 
+/* Who has what and what is sent when, for the workers of the job: shards, parameters, state of
+ * each, and the buckets whose gradients are summed; picture: as SVG.  *text is freed with free().
+ */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_draw_layout(tutti_job *job, bool picture, char **text);
+
 TUTTI_EXTERN_C_END
 
 #endif /* TUTTI_PLANNER_H */

@@ -7,17 +7,22 @@
 
 #include "cli/cmd.h"
 #include "cli/job_args.h"
+#include "cli/words.h"
 #include "tutti/ckpt.h"
+#include "tutti/planner.h"
 #include "tutti/train.h"
 
 static const char usage[] =
     "usage: tutti inspect [JOB.yaml] [key=value ...] [--after PASS] [--worker N]\n"
+    "       tutti inspect [JOB.yaml] [key=value ...] --layout | --svg FILE\n"
     "       tutti inspect RUN | CHECKPOINT | FILE.safetensors\n\n"
     "Prints what the job would run: the steps of the shard program with the kernel of each, and "
     "the\n"
     "peak of every kind of memory.  --after PASS prints the graph after a pass in its text form;\n"
     "--after none prints it as the model builds it.  'tutti passes' lists the passes.\n"
     "--worker N: the part of the model that worker N has, where workers divide it.\n"
+    "--layout draws who has what and what is sent when: shards, parameters and state of each\n"
+    "worker, the sums of their gradients; --svg FILE writes it as a picture.\n"
     "For a run, a checkpoint or a safetensors file: what is in it, with every checksum verified.\n";
 
 /* A folder or a tensor file, and no job. */
@@ -37,21 +42,38 @@ static int print_checkpoint(const char *path) {
     return 0;
 }
 
+/* What is asked of a job, and where a picture goes; NULL: to be printed. */
+typedef struct wish {
+    bool layout;
+    const char *svg_path;
+} wish;
+
+static int print_job(const job_args *args, const wish *w) {
+    char *text;
+    const tutti_inspect_desc desc = {.after_pass = args->after, .worker = args->worker};
+    tutti_status st = w->layout || w->svg_path
+                          ? tutti_draw_layout(args->job, w->svg_path != NULL, &text)
+                          : tutti_inspect_job(args->job, &desc, &text);
+    if (st != TUTTI_OK) return report_failure(st);
+    int code = 0;
+    if (w->svg_path)
+        code = save_text("inspect", w->svg_path, text);
+    else
+        fputs(text, stdout);
+    free(text);
+    return code;
+}
+
 int tutti_cmd_inspect(int argc, char **argv) {
     job_args args;
-    char *text;
+    wish w = {take_flag(&argc, argv, "--layout"), take_option(&argc, argv, "--svg")};
     if (argc == 2 && is_checkpoint(argv[1])) return print_checkpoint(argv[1]);
     int code = job_args_read(argc, argv, &args);
     if (code) return code;
-    if (args.help) {
+    if (args.help)
         fputs(usage, stdout);
-    } else {
-        const tutti_inspect_desc desc = {.after_pass = args.after, .worker = args.worker};
-        tutti_status st = tutti_inspect_job(args.job, &desc, &text);
-        code = st == TUTTI_OK ? 0 : report_failure(st);
-        if (st == TUTTI_OK) fputs(text, stdout);
-        if (st == TUTTI_OK) free(text);
-    }
+    else
+        code = print_job(&args, &w);
     job_args_free(&args);
     return code;
 }

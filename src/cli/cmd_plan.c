@@ -11,13 +11,13 @@
 
 static const char usage[] =
     "usage: tutti plan [JOB.yaml] [key=value ...] [-n WORKERS] [--memory SIZE] [--out FILE]\n"
-    "                  [--device measured|h200] [--json] [--all]\n"
+    "                  [--device measured|h200] [--seconds S] [--json] [--all]\n"
     "       tutti plan --check RUN\n\n"
     "Takes every layout of the workers that this program accepts (batch, layers or channels in\n"
     "parts, the optimizer's state in parts, number of shards, what is computed twice), predicts\n"
     "the time of a step and the memory, and prints the ten best, what the others lose by, and\n"
-    "what is not possible.  Calibration takes some seconds: the job's own shard program, one on\n"
-    "each core at once; nothing is kept of the training.\n"
+    "what is not possible.  Calibration takes at most --seconds (8): the job's own shard program,\n"
+    "one on each core at once; nothing is kept of the training.\n"
     "--memory SIZE (80GB) is what all workers of a host, or each of a GPU, may take.  --out FILE\n"
     "writes the job with the best layout.  --device h200 plans for such GPUs, by their figures.\n"
     "The number of shards is part of the mathematics: give parallel.shards to keep it.\n"
@@ -33,6 +33,7 @@ static int read_options(int *argc, char **argv, plan_options *o) {
     *o = (plan_options){.out_path = take_option(argc, argv, "--out"),
                         .run = take_option(argc, argv, "--check")};
     const char *memory = take_option(argc, argv, "--memory");
+    const char *seconds = take_option(argc, argv, "--seconds");
     o->desc.device = take_option(argc, argv, "--device");
     o->desc.json = take_flag(argc, argv, "--json");
     if (take_flag(argc, argv, "--all")) o->desc.max_rows = INT_MAX;
@@ -40,15 +41,12 @@ static int read_options(int *argc, char **argv, plan_options *o) {
         fprintf(stderr, "tutti plan: --memory wants a size such as 80GB, got '%s'\n", memory);
         return 2;
     }
+    o->desc.budget_s = seconds ? atof(seconds) : 0;
+    if (seconds && !(o->desc.budget_s > 0)) {
+        fprintf(stderr, "tutti plan: --seconds wants a time, got '%s'\n", seconds);
+        return 2;
+    }
     return 0;
-}
-
-static int save(const char *path, const char *yaml) {
-    FILE *file = fopen(path, "w");
-    bool good = file && fputs(yaml, file) >= 0;
-    if (file && fclose(file) != 0) good = false;
-    if (!good) fprintf(stderr, "tutti plan: cannot write %s\n", path);
-    return good ? 0 : 1;
 }
 
 static int plan(const plan_options *o, tutti_job *job) {
@@ -56,7 +54,7 @@ static int plan(const plan_options *o, tutti_job *job) {
     tutti_status st = tutti_plan_job(job, &o->desc, &text, o->out_path ? &best : NULL);
     int code = st == TUTTI_OK ? 0 : report_failure(st);
     if (text) fputs(text, stdout);
-    if (best) code = save(o->out_path, best);
+    if (best) code = save_text("plan", o->out_path, best);
     free(text);
     free(best);
     return code;

@@ -1,6 +1,7 @@
 /* words.c - options out of argv, and the numbers in them. */
 #include "cli/words.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -44,4 +45,12 @@ bool read_bytes(const char *text, double *n_bytes) {
         return true;
     }
     return false;
+}
+
+int save_text(const char *command, const char *path, const char *text) {
+    FILE *file = fopen(path, "w");
+    bool good = file && fputs(text, file) >= 0;
+    if (file && fclose(file) != 0) good = false;
+    if (!good) fprintf(stderr, "tutti %s: cannot write %s\n", command, path);
+    return good ? 0 : 1;
 }

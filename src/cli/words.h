@@ -1,5 +1,5 @@
-/* words.h - options that one command has beside those of a job: taken out of argv before the rest is
- * read. */
+/* words.h - options that one command has beside those of a job: taken out of argv before the rest
+ * is read. */
 #ifndef TUTTI_CLI_WORDS_H
 #define TUTTI_CLI_WORDS_H
 
@@ -13,5 +13,8 @@ bool take_flag(int *argc, char **argv, const char *name);
 
 /* A number of bytes such as 80GB, 512MiB or 1e9 into *n_bytes; false: it is none. */
 bool read_bytes(const char *text, double *n_bytes);
+
+/* Writes text to a file; 0, or 1 after a message that names the command. */
+int save_text(const char *command, const char *path, const char *text);
 
 #endif /* TUTTI_CLI_WORDS_H */

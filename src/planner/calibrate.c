@@ -21,8 +21,8 @@
 
 enum { MIN_STEPS = 3, MAX_STEPS = 12, SMALL_BYTES = 4096, LARGE_BYTES = 16 << 20, SUM_MS = 60 };
 
-/* A copy alone does not meet every kernel's ways; a step of many small ones least of all. */
-static const double SLICE_S = 0.4; /* for one program, if it is short */
+/* Programs that have to share the budget, more or less. */
+static const double SHARES = 20;
 
 double tti_program_cost_s(const tti_calibration *c, const tti_program *program) {
     double s = 0;
@@ -96,12 +96,14 @@ static tutti_status measure_add(const tti_backend *backend, tti_calibration *c) 
     return st;
 }
 
-tutti_status tti_calibrate_machine(const tti_blueprint *b, int n_ranks, tti_calibration *c) {
+tutti_status tti_calibrate_machine(const tti_blueprint *b, int n_ranks, double budget_s,
+                                   tti_calibration *c) {
     const tti_backend *backend = b->devices.backend;
     tti_ceilings ceilings;
     *c = (tti_calibration){.n_cores = backend->device ? b->devices.n : tti_cores_usable(),
                            .is_device = backend->device != NULL,
                            .n_ranks = n_ranks,
+                           .slice_s = budget_s / SHARES,
                            .base_bytes = resident_bytes()};
     if (backend->device)
         TTI_TRY(backend->device->open(&(tti_device_desc){.index = b->devices.index[0]}));
@@ -122,7 +124,7 @@ typedef struct rig {
     tti_loader *loader;
     tti_shard_data shards[TTI_MAX_WORKERS];
     tti_wave wave;
-    double spent_s;
+    double spent_s, slice_s;
 } rig;
 
 static tutti_status open_rig(rig *r) {
@@ -171,7 +173,7 @@ static tutti_status time_steps(rig *r) {
     tti_step_result result;
     int n = 0;
     TTI_TRY(run_step(r, 0, &result));
-    for (; n < MAX_STEPS && (n < MIN_STEPS || r->spent_s < SLICE_S); n++) {
+    for (; n < MAX_STEPS && (n < MIN_STEPS || r->spent_s < r->slice_s); n++) {
         TTI_TRY(run_step(r, (uint64_t)n + 1, &result));
         waves[n] = (double)result.compute_ns * 1e-9;
         updates[n] = (double)result.update_ns * 1e-9;
@@ -216,7 +218,7 @@ static bool is_too_long(const tti_calibration *c, const tti_wave *wave, double l
 
 tutti_status tti_calibrate_wave(const tti_blueprint *b, tti_calibration *c, double left_s,
                                 double *spent_s) {
-    rig r = {.b = *b};
+    rig r = {.b = *b, .slice_s = c->slice_s};
     *spent_s = 0;
     r.b.n_shards = shards_at_once(c);
     r.wave = (tti_wave){.rows = b->rows_per_shard,

@@ -30,6 +30,7 @@ typedef struct tti_calibration {
     double base_bytes;    /* of the process without workers */
     int n_ranks;          /* that the two are of */
     bool is_device;
+    double slice_s; /* for one short program */
     tti_wave waves[TTI_MAX_WAVES];
     int n_waves;
 } tti_calibration;
@@ -38,8 +39,10 @@ typedef struct tti_calibration {
  * meets first. */
 double tti_program_cost_s(const tti_calibration *c, const tti_program *program);
 
-/* Ceilings and all-reduces of this machine, for the workers of b.  Takes about a second. */
-tutti_status tti_calibrate_machine(const tti_blueprint *b, int n_ranks, tti_calibration *out);
+/* Ceilings and all-reduces of this machine, for the workers of b.  Takes about half a second, of
+ * budget_s for all of the calibration. */
+tutti_status tti_calibrate_machine(const tti_blueprint *b, int n_ranks, double budget_s,
+                                   tti_calibration *out);
 
 /* Runs a few steps of the shard program of b, unless it is known or would take longer than left_s.
  * *spent_s: what it took. */

@@ -56,7 +56,7 @@ static tutti_status make_blueprints(planner *p) {
 static tutti_status calibrate(planner *p, int n_workers) {
     if (!is_measured(p)) return tti_calibration_of(p->desc->device, n_workers, &p->calibration);
     double budget = p->desc->budget_s > 0 ? p->desc->budget_s : BUDGET_S;
-    TTI_TRY(tti_calibrate_machine(p->blueprints[0], n_workers, &p->calibration));
+    TTI_TRY(tti_calibrate_machine(p->blueprints[0], n_workers, budget, &p->calibration));
     for (int i = 0; i < p->layouts.n; i++) {
         double spent;
         TTI_TRY(tti_calibrate_wave(p->blueprints[i], &p->calibration, budget - p->spent_s, &spent));

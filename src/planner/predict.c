@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "exec/pipe_schedule.h"
 #include "train/worker_exec.h"
 
 /* Of the time of a shard program, what the backward pass takes: twice the forward's products. */
@@ -15,9 +16,10 @@ static const double BACKWARD = 2.0 / 3.0;
 static int at_least_one(int n) { return n > 1 ? n : 1; }
 
 tti_scheme tti_scheme_of(const tti_job_config *config) {
-    return (tti_scheme){.data = (int)config->parallel.workers,
-                        .tensor = 1,
-                        .pipeline = 1,
+    int tensor = (int)config->parallel.tensor, pipeline = (int)config->parallel.pipeline;
+    return (tti_scheme){.data = (int)config->parallel.workers / (tensor * pipeline),
+                        .tensor = tensor,
+                        .pipeline = pipeline,
                         .zero = (int)config->parallel.zero,
                         .shards = config->parallel.shards,
                         .recompute = config->train.recompute};
@@ -45,19 +47,46 @@ static double sum_s(const tti_calibration *c, double n_bytes, int n_ranks, int n
     return n_calls * c->sum_latency_s + 2.0 * (n_ranks - 1) / n_ranks * n_bytes / c->sum_bytes_s;
 }
 
-static void predict_compute(tti_prediction *p, const tti_wave *wave, const crew *w) {
-    const tti_scheme *l = &p->layout;
-    double own = (double)(l->shards / l->data);
-    double waves = ceil(own / w->n_lanes);
-    double part = wave->s / (l->tensor * l->pipeline);
-    p->compute_s = waves * part * w->crowd;
-    if (l->pipeline > 1) p->bubble_s = (l->pipeline - 1) * part * w->crowd;
+/* What the parts of a model cost, by their place in a model group. */
+typedef struct parts {
+    double cost_s[TTI_MAX_WORKERS];
+    double n_flat; /* of the largest */
+    double most, sum;
+    int n;
+} parts;
+
+static parts parts_of(const tti_blueprint *b, const tti_calibration *c) {
+    parts x = {.n = tti_mesh_n_model(&b->mesh)};
+    for (int i = 0; i < x.n; i++) {
+        const tti_plan *plan = tti_blueprint_plan(b, i);
+        x.cost_s[i] = tti_program_cost_s(c, &plan->shard);
+        x.most = fmax(x.most, x.cost_s[i]);
+        x.sum += x.cost_s[i];
+        x.n_flat = fmax(x.n_flat, (double)plan->n_flat);
+    }
+    return x;
 }
 
-static void predict_sums(tti_prediction *p, const tti_plan *plan, const tti_calibration *c,
-                         const crew *w) {
+/* Stages that wait lose a share of their time, and so does the slowest, which all wait for. */
+static tutti_status predict_compute(tti_prediction *p, const tti_wave *wave, const parts *x,
+                                    const crew *w) {
     const tti_scheme *l = &p->layout;
-    double n_elems = (double)plan->n_flat / (l->tensor * l->pipeline);
+    double waves = ceil((double)(l->shards / l->data) / w->n_lanes), bubble = 0;
+    double second = wave->s / wave->cost_s * waves * w->crowd; /* for one of cost */
+    tti_pipe_shape shape = {
+        .n_stages = l->pipeline, .n_chunks = 1, .n_waves = (int)waves, .training = true};
+    double stages[TTI_MAX_WORKERS];
+    p->compute_s = x->most * second;
+    for (int i = 0; i < l->pipeline; i++) stages[i] = x->cost_s[i * l->tensor];
+    if (l->pipeline > 1) TTI_TRY(tti_pipe_bubble(&shape, stages, &bubble));
+    p->bubble_s = fmax(0, x->sum / x->n * second / (1 - bubble) - p->compute_s);
+    return TUTTI_OK;
+}
+
+static void predict_sums(tti_prediction *p, const tti_plan *plan, const parts *x,
+                         const tti_calibration *c, const crew *w) {
+    const tti_scheme *l = &p->layout;
+    double n_elems = x->n_flat;
     double own = (double)(l->shards / l->data);
     p->add_s = (own - 1) * n_elems * c->add_s / w->n_lanes * w->crowd;
     double s = sum_s(c, n_elems * sizeof(float), l->data, plan->n_buckets + 1);
@@ -70,14 +99,14 @@ static void predict_sums(tti_prediction *p, const tti_plan *plan, const tti_cali
 }
 
 /* All cores together make the one update that was measured; workers make one each. */
-static void predict_update(tti_prediction *p, const tti_plan *plan, const tti_wave *wave,
-                           const tti_calibration *c, const crew *w) {
+static void predict_update(tti_prediction *p, const tti_plan *plan, const parts *x,
+                           const tti_wave *wave, const tti_calibration *c, const crew *w) {
     const tti_scheme *l = &p->layout;
     /* Not measured: parameters, gradients and states read, all but gradients written. */
     double bytes = (double)plan->n_flat * sizeof(float) * (3 + 2 * plan->n_states);
     double once = wave->update_s > 0 ? wave->update_s : bytes / c->bytes;
     double whole = once * (c->is_device ? 1 : (double)c->n_cores / w->n_lanes) * w->crowd;
-    p->update_s = whole / (l->tensor * l->pipeline) / (l->zero ? l->data : 1);
+    p->update_s = whole * x->n_flat / (double)plan->n_flat / (l->zero ? l->data : 1);
 }
 
 static void predict_load(tti_prediction *p, const tti_blueprint *b, const tti_wave *wave,
@@ -95,7 +124,9 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
     p->worker_bytes = p->host_bytes = 0;
     for (int r = 0; r < w->n_workers; r++) {
         tti_exec_memory m;
-        TTI_TRY(tti_exec_memory_plan(&desc, r, w->n_workers, &m));
+        tti_mesh_at at = tti_mesh_at_rank(&b->mesh, r);
+        desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&b->mesh, &at));
+        TTI_TRY(tti_exec_memory_plan(&desc, at.data, p->layout.data, &m));
         double own = (double)(m.params + m.states + m.grads + m.arena + m.ema);
         p->worker_bytes = fmax(p->worker_bytes, own);
         p->host_bytes += own + wave->hidden_bytes * w->n_lanes;
@@ -112,9 +143,10 @@ tutti_status tti_predict(const tti_blueprint *b, const tti_scheme *layout, const
     crew w = crew_of(layout, c);
     tti_wave wave = tti_calibrated_wave(c, b->rows_per_shard, layout->recompute,
                                         tti_program_cost_s(c, &b->plan->shard), &out->is_measured);
-    predict_compute(out, &wave, &w);
-    predict_sums(out, b->plan, c, &w);
-    predict_update(out, b->plan, &wave, c, &w);
+    parts x = parts_of(b, c);
+    TTI_TRY(predict_compute(out, &wave, &x, &w));
+    predict_sums(out, b->plan, &x, c, &w);
+    predict_update(out, b->plan, &x, &wave, c, &w);
     predict_load(out, b, &wave, c);
     out->step_s =
         out->compute_s + out->bubble_s + out->add_s + out->reduce_s + out->update_s + out->load_s;

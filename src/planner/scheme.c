@@ -97,10 +97,12 @@ static int64_t power_of_two_from(int64_t n) {
     return power;
 }
 
-/* Once for each reason. */
+/* The first reason, once: what is refused for it with other shards would say it again. */
 static void note_refusal(tti_schemes *all, const tti_scheme *l) {
-    const char *why = tutti_last_error(), *begin = strstr(why, "error: ");
-    if (begin) why = begin + strlen("error: ");
+    char why[512];
+    const char *text = tutti_last_error(), *begin = strstr(text, "error: ");
+    snprintf(why, sizeof why, "%s", begin ? begin + strlen("error: ") : text);
+    why[strcspn(why, "\n")] = '\0';
     if (strstr(tti_str_text(&all->refused), why)) return;
     tti_scheme_text(l, &all->refused);
     tti_str_printf(&all->refused, ": %s\n", why);

@@ -69,7 +69,7 @@ static tutti_status time_buckets(simulation *s, const tti_calibration *c, double
 static tutti_status calibrate(simulation *s, tti_calibration *c) {
     double spent;
     if (!is_measured(s->desc)) return tti_calibration_of(s->desc->device, 1, c);
-    TTI_TRY(tti_calibrate_machine(s->b, 1, c));
+    TTI_TRY(tti_calibrate_machine(s->b, 1, BUDGET_S, c));
     return tti_calibrate_wave(s->b, c, BUDGET_S, &spent);
 }
 

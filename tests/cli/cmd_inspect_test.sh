@@ -32,6 +32,12 @@ expect 0 "reference" job.yaml --backend reference
 expect 0 "shard program of lenet"
 expect 0 "cross_entropy" job.yaml --after none
 expect 0 "_grad" job.yaml --after autodiff
+expect 0 "worker 1    shards 2..3" job.yaml -n 2 --layout
+expect 0 "bucket 0" job.yaml -n 2 --layout
+expect 0 "" job.yaml -n 2 --svg layout.svg
+grep -q "<text[^>]*>worker 1</text>" layout.svg || fail "layout.svg lacks worker 1"
+python3 -c 'import sys, xml.dom.minidom as x; x.parse(sys.argv[1])' layout.svg || fail "layout.svg"
+expect 1 "/nowhere/a.svg" job.yaml --svg /nowhere/a.svg
 expect 2 "fusion" job.yaml --after fusion
 expect 2 "no value after --after" job.yaml --after
 expect 2 "none.yaml" none.yaml

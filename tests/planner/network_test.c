@@ -15,8 +15,8 @@ T_CASE(levels_fill_from_the_inside) {
     T_UNUSED;
     static const struct {
         int64_t n, members[TTI_N_LEVELS];
-    } rows[] = {{1, {1, 1, 1}}, {3, {3, 1, 1}}, {8, {8, 1, 1}}, {9, {8, 2, 1}}, {32, {8, 4, 1}},
-                {64, {8, 4, 2}}, {4096, {8, 4, 128}}};
+    } rows[] = {{1, {1, 1, 1}},  {3, {3, 1, 1}},  {8, {8, 1, 1}},     {9, {8, 2, 1}},
+                {32, {8, 4, 1}}, {64, {8, 4, 2}}, {4096, {8, 4, 128}}};
     tti_network network = parse("host: {size: 8}\nrack: {size: 4}\n");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         int64_t members[TTI_N_LEVELS];
@@ -42,9 +42,9 @@ T_CASE(one_level_is_the_known_formula) {
 /* What goes up is a share of what the level below has. */
 T_CASE(shares_go_up) {
     T_UNUSED;
-    tti_network network =
-        parse("host: {gb_s: 100, latency_us: 0}\nrack: {gb_s: 10, latency_us: 0}\n"
-              "spine: {gb_s: 1, latency_us: 0}\n");
+    tti_network network = parse(
+        "host: {gb_s: 100, latency_us: 0}\nrack: {gb_s: 10, latency_us: 0}\n"
+        "spine: {gb_s: 1, latency_us: 0}\n");
     int64_t members[TTI_N_LEVELS] = {8, 4, 2};
     double sent[TTI_N_LEVELS] = {0};
     double s = tti_network_sum_s(&network, members, 64e6, sent);
@@ -65,12 +65,13 @@ T_CASE(alone_costs_nothing) {
 
 T_CASE(bad_files) {
     T_UNUSED;
-    static const char *const bad[] = {"host: {size: 0}", "host: {gb_s: -1}", "rack: {speed: 3}",
-                                      "host: 7", "spine: {latency_us: nan}", "[1, 2"};
+    static const char *const bad[] = {"host: {size: 0}",          "host: {gb_s: -1}",
+                                      "rack: {speed: 3}",         "host: 7",
+                                      "spine: {latency_us: nan}", "[1, 2"};
     tti_network network;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_true(tti_network_parse(bad[i], strlen(bad[i]), "net.yaml", &network) ==
-                TUTTI_E_CONFIG);
+                    TUTTI_E_CONFIG);
     assert_true(tti_network_read("/nowhere/net.yaml", &network) != TUTTI_OK);
     T_OK(tti_network_read("ethernet", &network));
     assert_true(network.levels[0].size == 4);

@@ -1,0 +1,191 @@
+/* drawing.c - tutti_draw_layout: who has what, and what is sent when, as text or as a picture. */
+#include "planner/predict.h"
+#include "train/devices.h"
+#include "train/worker_exec.h"
+#include "tutti/planner.h"
+
+enum { BOX_WIDTH = 168, BOX_HEIGHT = 84, GAP = 14, TOP = 60, MIN_WIDTH = 560 };
+
+typedef struct drawing {
+    const tti_blueprint *b;
+    tti_scheme scheme;
+    int n_workers;
+    tti_str *out;
+} drawing;
+
+/* What one worker has. */
+typedef struct holding {
+    tti_mesh_at at;
+    const tti_plan *plan;
+    tti_exec_memory bytes;
+    int first_shard, last_shard;
+    const char *first, *last; /* of its parameters, in the order of their gradients */
+} holding;
+
+static double mib(size_t n_bytes) { return (double)n_bytes / 1048576.0; }
+
+static tutti_status hold(const drawing *d, int rank, holding *h) {
+    tti_exec_desc desc = tti_worker_exec_desc(d->b);
+    h->at = tti_mesh_at_rank(&d->b->mesh, rank);
+    h->plan = desc.plan = tti_blueprint_plan(d->b, tti_mesh_model_rank(&d->b->mesh, &h->at));
+    desc.n_lanes = 1;
+    int n = d->scheme.data, v = d->b->n_shards;
+    h->first_shard = h->at.data * v / n, h->last_shard = (h->at.data + 1) * v / n;
+    h->first = h->plan->n_slots ? h->plan->slots[h->plan->n_slots - 1].param->name : "";
+    h->last = h->plan->n_slots ? h->plan->slots[0].param->name : "";
+    return tti_exec_memory_plan(&desc, h->at.data, n, &h->bytes);
+}
+
+/* ---- text ---- */
+
+static void print_worker(const drawing *d, int rank, const holding *h) {
+    tti_str_printf(d->out, "worker %-3d", rank);
+    if (d->n_workers > d->scheme.data)
+        tti_str_printf(d->out, " [data %d, stage %d, piece %d]", h->at.data, h->at.stage,
+                       h->at.tensor);
+    tti_str_printf(d->out,
+                   "  shards %d..%d  parameters %.2f MiB (%d tensors, %s .. %s)  state %.2f  "
+                   "gradients %.2f  activations %.2f\n",
+                   h->first_shard, h->last_shard - 1, mib(h->bytes.params), h->plan->n_slots,
+                   h->first, h->last, mib(h->bytes.states), mib(h->bytes.grads),
+                   mib(h->bytes.arena));
+}
+
+static void print_sums(const drawing *d, const tti_plan *plan) {
+    if (d->scheme.data < 2) return;
+    tti_str_printf(d->out,
+                   "\nsums between the %d workers of a part, in the order of the backward pass:\n",
+                   d->scheme.data);
+    for (int i = 0; i < plan->n_buckets; i++) {
+        const tti_bucket *bucket = &plan->buckets[i];
+        const tti_node *node = plan->shard.steps[bucket->ready_after];
+        tti_str_printf(d->out, "  bucket %-3d %8.3f MiB  after step %d of %d (%s %s)\n", i,
+                       mib(bucket->n_elems * sizeof(float)), bucket->ready_after,
+                       plan->shard.n_steps, node->op->name, node->name);
+    }
+    tti_str_printf(d->out, "  at the end  %zu bytes of losses, counts and hashes\n",
+                   (size_t)d->b->n_shards * 3 * sizeof(double) +
+                       ((size_t)d->scheme.data * 2 + 1) * sizeof(double));
+}
+
+static void print_axes(const drawing *d) {
+    if (d->scheme.pipeline > 1)
+        tti_str_printf(d->out,
+                       "\nbetween stages: activations of each shard forward, their gradients back; "
+                       "%d stages, one forward, one backward\n",
+                       d->scheme.pipeline);
+    if (d->scheme.tensor > 1)
+        tti_str_printf(d->out, "\nbetween pieces: sums inside each shard, over %d workers\n",
+                       d->scheme.tensor);
+    if (d->scheme.zero)
+        tti_str_printf(d->out, "\nzero %d: sums go to the owners of parts, parameters come back\n",
+                       d->scheme.zero);
+}
+
+static tutti_status draw_text(const drawing *d) {
+    holding h = {0};
+    tti_scheme_text(&d->scheme, d->out);
+    tti_str_printf(d->out, ": %d workers, batch %lld, %lld samples in a shard\n\n", d->n_workers,
+                   (long long)d->b->config.train.batch, (long long)d->b->rows_per_shard);
+    for (int r = 0; r < d->n_workers; r++) {
+        TTI_TRY(hold(d, r, &h));
+        print_worker(d, r, &h);
+    }
+    for (int i = 0; i < tti_mesh_n_model(&d->b->mesh); i++)
+        if (i == 0 || d->scheme.pipeline > 1) print_sums(d, tti_blueprint_plan(d->b, i));
+    print_axes(d);
+    return TUTTI_OK;
+}
+
+/* ---- picture ---- */
+
+static void box(const drawing *d, int x, int y, const holding *h, int rank) {
+    static const char *const fills[] = {"#dbeafe", "#dcfce7", "#fef9c3", "#fae8ff",
+                                        "#ffedd5", "#e0e7ff", "#fce7f3", "#ccfbf1"};
+    int model = tti_mesh_model_rank(&d->b->mesh, &h->at);
+    const char *fill = fills[(size_t)model % TTI_COUNT(fills)];
+    tti_str_printf(d->out,
+                   "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\" fill=\"%s\" "
+                   "stroke=\"#334155\"/>\n",
+                   x, y, BOX_WIDTH, BOX_HEIGHT, fill);
+    tti_str_printf(d->out,
+                   "<text x=\"%d\" y=\"%d\" font-weight=\"bold\">worker %d</text>\n"
+                   "<text x=\"%d\" y=\"%d\">shards %d..%d</text>\n"
+                   "<text x=\"%d\" y=\"%d\">parameters %.2f MiB</text>\n"
+                   "<text x=\"%d\" y=\"%d\">state %.2f MiB</text>\n",
+                   x + 8, y + 18, rank, x + 8, y + 36, h->first_shard, h->last_shard - 1, x + 8,
+                   y + 54, mib(h->bytes.params), x + 8, y + 72, mib(h->bytes.states));
+}
+
+/* Lines between the same part of neighbouring copies: where gradients are summed. */
+static void sum_lines(const drawing *d, int n_columns, int n_rows) {
+    for (int row = 0; row + 1 < n_rows; row++)
+        for (int column = 0; column < n_columns; column++) {
+            int x = GAP + column * (BOX_WIDTH + GAP) + BOX_WIDTH / 2;
+            int y = TOP + row * (BOX_HEIGHT + GAP) + BOX_HEIGHT;
+            tti_str_printf(d->out,
+                           "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"#dc2626\" "
+                           "stroke-width=\"3\"/>\n",
+                           x, y, x, y + GAP);
+        }
+}
+
+/* A row for each copy of the model, a column for each part of it. */
+static tutti_status draw_boxes(const drawing *d) {
+    int n_columns = tti_mesh_n_model(&d->b->mesh), n_rows = d->scheme.data;
+    for (int r = 0; r < d->n_workers; r++) {
+        holding h;
+        TTI_TRY(hold(d, r, &h));
+        int column = tti_mesh_model_rank(&d->b->mesh, &h.at);
+        box(d, GAP + column * (BOX_WIDTH + GAP), TOP + h.at.data * (BOX_HEIGHT + GAP), &h, r);
+    }
+    sum_lines(d, n_columns, n_rows);
+    return TUTTI_OK;
+}
+
+static tutti_status draw_picture(const drawing *d) {
+    int width = GAP + tti_mesh_n_model(&d->b->mesh) * (BOX_WIDTH + GAP);
+    int height = TOP + d->scheme.data * (BOX_HEIGHT + GAP) + 24;
+    if (width < MIN_WIDTH) width = MIN_WIDTH;
+    tti_str_printf(d->out,
+                   "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
+                   "font-family=\"sans-serif\" font-size=\"13\">\n"
+                   "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n"
+                   "<text x=\"%d\" y=\"24\" font-size=\"16\" font-weight=\"bold\">",
+                   width, height, GAP);
+    tti_scheme_text(&d->scheme, d->out);
+    tti_str_printf(d->out,
+                   "</text>\n<text x=\"%d\" y=\"44\">rows: copies of the model; columns: its "
+                   "parts; red: where gradients are summed</text>\n",
+                   GAP);
+    TTI_TRY(draw_boxes(d));
+    tti_str_add(d->out, "</svg>\n");
+    return TUTTI_OK;
+}
+
+/* ---- both ---- */
+
+static tutti_status resolve(tutti_job *job) {
+    tti_devices devices;
+    TTI_TRY(tutti_job_check(job));
+    TTI_TRY(tti_devices_resolve(job, &devices));
+    return tti_job_resolve(job, devices.n ? devices.n : 1);
+}
+
+tutti_status tutti_draw_layout(tutti_job *job, bool picture, char **text) {
+    tti_blueprint *b;
+    tti_str out = {0};
+    *text = NULL;
+    TTI_TRY(resolve(job));
+    TTI_TRY(tti_blueprint_create(job, &b));
+    drawing d = {
+        .b = b, .scheme = tti_scheme_of(&b->config), .n_workers = b->n_workers, .out = &out};
+    tutti_status st = picture ? draw_picture(&d) : draw_text(&d);
+    tti_blueprint_destroy(b);
+    if (st == TUTTI_OK && out.failed) st = tti_fail(TUTTI_E_NOMEM, "inspect: out of memory");
+    if (st == TUTTI_OK)
+        *text = out.text;
+    else
+        tti_str_free(&out);
+    return st;
+}

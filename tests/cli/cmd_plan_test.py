@@ -1,0 +1,89 @@
+"""cmd_plan_test.py - `tutti plan`: every layout, the best first; the job with it; a run beside it."""
+
+import json
+import os
+import sys
+
+import runs
+
+JOB = ["model.name=mlp", "model.hidden=[32]", "data.n_train=200", "data.n_test=20",
+       "train.batch=32"]
+
+
+def plan(*arguments):
+    return json.loads(runs.tutti("plan", *JOB, "--json", "--seconds", "0.5", *arguments).expect(0).out)
+
+
+def test_layouts():
+    """Each once, in order of their time, and the parts of a step come to the whole."""
+    told = plan("-n", "2")
+    rows = told["layouts"]
+    names = [r["layout"] for r in rows]
+    if len(set(names)) != len(names) or len(names) < 8 or told["workers"] != 2:
+        raise AssertionError(names)
+    times = [r["step_s"] for r in rows if r["fits"]]
+    if times != sorted(times) or times[0] <= 0:
+        raise AssertionError(times)
+    for r in rows:
+        parts = sum(r[k] for k in ("compute_s", "bubble_s", "add_s", "reduce_s", "update_s",
+                                   "load_s"))
+        if abs(parts - r["step_s"]) > 1e-9 or r["data"] * r["tensor"] * r["pipeline"] != 2:
+            raise AssertionError(r)
+        if r["zero"] and r["worker_bytes"] >= next(
+                o["worker_bytes"] for o in rows if not o["zero"] and o["shards"] == r["shards"]
+                and o["recompute"] == r["recompute"] and o["data"] == r["data"]):
+            raise AssertionError("zero saves nothing: %s" % r)
+    if not any(r["measured"] for r in rows):
+        raise AssertionError("nothing was measured")
+
+
+def test_what_the_job_says_stays():
+    rows = plan("-n", "2", "parallel.shards=4", "train.recompute=light")["layouts"]
+    if {(r["shards"], r["recompute"]) for r in rows} != {(4, "light")}:
+        raise AssertionError(rows)
+
+
+def test_the_best_runs():
+    """What --out writes is a job, and --check puts its run beside the prediction."""
+    ended = runs.tutti("plan", *JOB, "train.steps=6", "-n", "2", "--seconds", "0.5", "--out",
+                       "best.yaml")
+    ended.expect(0, "the best", "samples/s")
+    runs.tutti("train", "best.yaml", "run.dir=run").expect(0)
+    started = [r for r in runs.records("run") if r["event"] == "start"][0]
+    if started["workers"] != 2:
+        raise AssertionError(started)
+    runs.tutti("plan", "--check", "run", "--seconds", "0.5").expect(0, "predicted", "step, ms", "peak memory")
+
+
+def test_memory():
+    """What has no room stands last, and where nothing has the command says so."""
+    ended = runs.tutti("plan", *JOB, "-n", "2", "--memory", "1kB", "--seconds", "0.5", "--out",
+                       "best.yaml")
+    ended.expect(2, "none of", "room")
+    if os.path.exists("best.yaml"):
+        raise AssertionError("best.yaml was written")
+    rows = plan("-n", "2", "--memory", "1kB")["layouts"]
+    if any(r["fits"] for r in rows):
+        raise AssertionError(rows)
+
+
+def test_a_device_that_is_not_here():
+    job = ["model.name=gpt2", "model.layers=2", "model.heads=2", "model.width=64",
+           "data.format=random_tokens", "data.vocabulary=256", "data.context=64",
+           "train.batch=32"]
+    ended = runs.tutti("plan", *job, "-n", "8", "--device", "h200").expect(0, "by its costs")
+    if "0.0 s of calibration" not in ended.out:
+        raise AssertionError(ended.out)
+
+
+def test_bad_input():
+    runs.tutti("plan", *JOB, "--memory", "much").expect(2, "80GB")
+    runs.tutti("plan", *JOB, "--seconds", "-1").expect(2, "--seconds")
+    runs.tutti("plan", *JOB, "--device", "abacus").expect(2, "h200")
+    runs.tutti("plan", *JOB, "-n", "2", "train.batch=1").expect(2, "batch")
+    runs.tutti("plan", "--check", "nothing").expect(2, "nothing")
+    runs.tutti("plan", "--help").expect(0, "usage: tutti plan")
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])

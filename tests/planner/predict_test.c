@@ -1,0 +1,133 @@
+/* predict_test.c - the parts of a step, each against its formula, from a calibration made by hand.
+ */
+#include "planner/predict.h"
+
+#include "train/small_job.h"
+
+enum { CORES = 4 };
+
+/* A wave of 10 ms, an update of 2 by all cores, a nanosecond to add an element. */
+static tti_calibration calibration(const tti_blueprint *b, int n_ranks) {
+    tti_calibration c = {.n_cores = CORES,
+                         .flops = 1e9,
+                         .bytes = 1e9,
+                         .add_s = 1e-9,
+                         .sum_latency_s = 1e-5,
+                         .sum_bytes_s = 1e9,
+                         .base_bytes = 5e6,
+                         .n_ranks = n_ranks,
+                         .n_waves = 1};
+    c.waves[0] = (tti_wave){.rows = b->rows_per_shard,
+                            .recompute = "none",
+                            .cost_s = tti_program_cost_s(&c, &b->plan->shard),
+                            .s = 0.010,
+                            .update_s = 0.002,
+                            .load_s = 1e-5,
+                            .hidden_bytes = 1000};
+    return c;
+}
+
+typedef struct made {
+    tutti_job *job;
+    tti_blueprint *b;
+    tti_prediction p;
+} made;
+
+static made predict(const char *workers, const char *more) {
+    made m = {.job = SMALL_JOB(workers, more)};
+    T_OK(tti_job_resolve(m.job, CORES));
+    T_OK(tti_blueprint_create(m.job, &m.b));
+    tti_scheme scheme = tti_scheme_of(&m.b->config);
+    tti_calibration c = calibration(m.b, scheme.data);
+    T_OK(tti_predict(m.b, &scheme, &c, &m.p));
+    return m;
+}
+
+static void unmake(made *m) {
+    tti_blueprint_destroy(m->b);
+    tutti_job_destroy(m->job);
+}
+
+/* Workers, shards, and how many waves follow each other. */
+T_CASE(waves_and_cores) {
+    T_UNUSED;
+    static const struct {
+        const char *workers, *shards;
+        double waves, crowd;
+    } rows[] = {{"parallel.workers=1", "parallel.shards=4", 1, 1},
+                {"parallel.workers=1", "parallel.shards=8", 2, 1},
+                {"parallel.workers=2", "parallel.shards=8", 2, 1},
+                {"parallel.workers=4", "parallel.shards=8", 2, 1},
+                {"parallel.workers=8", "parallel.shards=8", 1, 2}};
+    for (size_t i = 0; i < TTI_COUNT(rows); i++) {
+        made m = predict(rows[i].workers, rows[i].shards);
+        assert_true(m.p.is_measured);
+        T_NEAR(m.p.compute_s / (0.010 * rows[i].waves * rows[i].crowd), 1, 1e-9);
+        T_NEAR(m.p.step_s / (m.p.compute_s + m.p.add_s + m.p.reduce_s + m.p.update_s + m.p.load_s),
+               1, 1e-9);
+        unmake(&m);
+    }
+}
+
+T_CASE(sums_and_update) {
+    T_UNUSED;
+    made one = predict("parallel.workers=1", "parallel.shards=4"),
+         two = predict("parallel.workers=2", "parallel.shards=4"),
+         parts = predict("parallel.workers=2", "parallel.zero=1");
+    double bytes = (double)two.b->plan->n_flat * sizeof(float);
+    int n_calls = two.b->plan->n_buckets + 1;
+    assert_true(one.p.reduce_s == 0 && one.p.sent_bytes == 0);
+    T_NEAR(two.p.reduce_s / (n_calls * 1e-5 + bytes / 1e9), 1, 1e-9);
+    T_NEAR(two.p.sent_bytes / bytes, 1, 1e-9);
+    T_NEAR(one.p.add_s / (3 * (double)one.b->plan->n_flat * 1e-9 / 4), 1, 1e-9);
+    T_NEAR(one.p.update_s, 0.002, 1e-12);
+    T_NEAR(two.p.update_s / 0.004, 1, 1e-9); /* each makes all of it, with half of the cores */
+    T_NEAR(parts.p.update_s / 0.002, 1, 1e-9);
+    T_NEAR(two.p.load_s / (32 * 1e-5 / CORES), 1, 1e-9);
+    unmake(&one), unmake(&two), unmake(&parts);
+}
+
+/* Half the samples in a shard are half the work, where only the whole was measured. */
+T_CASE(costs_stand_for_what_was_not_measured) {
+    T_UNUSED;
+    made m = predict("parallel.workers=1", "parallel.shards=4");
+    tti_calibration c = calibration(m.b, 1);
+    bool is_measured;
+    tti_wave half = tti_calibrated_wave(&c, 4, "none", c.waves[0].cost_s / 2, &is_measured);
+    assert_true(!is_measured);
+    T_NEAR(half.s / 0.005, 1, 1e-9);
+    half = tti_calibrated_wave(&c, c.waves[0].rows, "none", c.waves[0].cost_s, &is_measured);
+    assert_true(is_measured);
+    unmake(&m);
+}
+
+T_CASE(memory) {
+    T_UNUSED;
+    made one = predict("parallel.workers=1", "parallel.shards=4"),
+         four = predict("parallel.workers=4", "parallel.shards=4");
+    double params = (double)one.b->plan->n_flat * sizeof(float);
+    assert_true(four.p.worker_bytes > 2 * params);
+    double batches = 784 * sizeof(float) * 32 * (double)(four.b->config.data.prefetch + 1);
+    T_NEAR(four.p.host_bytes / (5e6 + 4 * (four.p.worker_bytes + 1000) + batches), 1, 1e-9);
+    assert_true(one.p.host_bytes > 5e6 + one.p.worker_bytes);
+    unmake(&one), unmake(&four);
+}
+
+T_CASE(devices_that_are_not_here) {
+    T_UNUSED;
+    tti_calibration c;
+    T_OK(tti_calibration_of("h200", 8, &c));
+    assert_true(c.is_device && c.n_cores == 8 && c.flops > 1e14 && c.bytes > 1e12);
+    T_FAILS(tti_calibration_of("abacus", 8, &c), TUTTI_E_INVALID, "h200");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(waves_and_cores),
+        cmocka_unit_test(sums_and_update),
+        cmocka_unit_test(costs_stand_for_what_was_not_measured),
+        cmocka_unit_test(memory),
+        cmocka_unit_test(devices_that_are_not_here),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
