@@ -1,4 +1,4 @@
-"""cmd_plan_test.py - `tutti plan`: every layout, the best first; the job with it; a run beside it."""
+"""cmd_plan_test.py - `tutti plan`: layouts, the best first; the job with it; a run beside it."""
 
 import json
 import os
@@ -11,7 +11,8 @@ JOB = ["model.name=mlp", "model.hidden=[32]", "data.n_train=200", "data.n_test=2
 
 
 def plan(*arguments):
-    return json.loads(runs.tutti("plan", *JOB, "--json", "--seconds", "0.5", *arguments).expect(0).out)
+    ended = runs.tutti("plan", *JOB, "--json", "--seconds", "0.5", *arguments)
+    return json.loads(ended.expect(0).out)
 
 
 def test_layouts():
@@ -45,14 +46,15 @@ def test_what_the_job_says_stays():
 
 def test_the_best_runs():
     """What --out writes is a job, and --check puts its run beside the prediction."""
-    ended = runs.tutti("plan", *JOB, "train.steps=6", "-n", "2", "--seconds", "0.5", "--out",
-                       "best.yaml")
+    ended = runs.tutti("plan", *JOB, "train.steps=6", "-n", "2", "--seconds", "0.5",
+                       "--out", "best.yaml")
     ended.expect(0, "the best", "samples/s")
     runs.tutti("train", "best.yaml", "run.dir=run").expect(0)
     started = [r for r in runs.records("run") if r["event"] == "start"][0]
     if started["workers"] != 2:
         raise AssertionError(started)
-    runs.tutti("plan", "--check", "run", "--seconds", "0.5").expect(0, "predicted", "step, ms", "peak memory")
+    ended = runs.tutti("plan", "--check", "run", "--seconds", "0.5")
+    ended.expect(0, "predicted", "step, ms", "peak memory")
 
 
 def test_memory():
