@@ -150,34 +150,43 @@ static tutti_status reduce_bucket(int bucket, void *user) {
     return tti_exec_reduce(x, b->first, b->n_elems);
 }
 
-static tutti_status find_inputs(const tti_program *program, tti_fed_inputs *out) {
+static tutti_status find_inputs(const tti_plan *plan, const tti_program *program,
+                                tti_fed_inputs *out) {
     *out = (tti_fed_inputs){.x = tti_program_input(program, "x"),
                             .target = tti_program_input(program, "target"),
                             .rows = tti_program_input(program, "rows"),
                             .loss_scale = tti_program_input(program, "loss_scale")};
-    if (out->x >= 0 && out->target >= 0) return TUTTI_OK;
+    if ((out->x >= 0 && out->target >= 0) || plan->stages) return TUTTI_OK;
     return tti_fail(TUTTI_E_INVALID, "exec: the graph needs the inputs 'x' and 'target'");
 }
 
 static tutti_status count_in_flight(tti_exec *x) {
     int n_local = x->last_shard - x->first_shard;
     x->n_in_flight = x->n_syncs > 0 && !x->desc.serves ? n_local : x->desc.n_lanes;
+    if (x->desc.plan->stages) {
+        int n_waves = (n_local + x->desc.n_lanes - 1) / x->desc.n_lanes;
+        TTI_TRY(tti_pipe_count_in_flight(x->desc.plan->stages, n_waves, &x->n_in_flight));
+        x->n_in_flight *= x->desc.n_lanes;
+    }
     if (x->n_in_flight <= TTI_MAX_LANES) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "exec: %d shards of one worker joined inside a step, at most %d are possible; "
-                    "use more workers or fewer shards",
-                    n_local, TTI_MAX_LANES);
+                    "exec: %d shards of one worker at a time, at most %d are possible; use more "
+                    "workers or fewer shards",
+                    x->n_in_flight, TTI_MAX_LANES);
 }
 
 static tutti_status build(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
     TTI_TRY(tti_exec_device_open(x));
     TTI_TRY(tti_divided_create(plan, x->desc.mesh, &x->divided));
-    TTI_TRY(find_inputs(&plan->shard, &x->shard_inputs));
-    if (plan->eval.graph) TTI_TRY(find_inputs(&plan->eval, &x->eval_inputs));
+    TTI_TRY(find_inputs(plan, &plan->shard, &x->shard_inputs));
+    if (plan->eval.graph) TTI_TRY(find_inputs(plan, &plan->eval, &x->eval_inputs));
     TTI_TRY(tti_exec_init_sync(x));
+    TTI_TRY(tti_pipe_agree_lanes(x));
     TTI_TRY(count_in_flight(x));
-    TTI_TRY(tti_accumulation_init(&x->acc, x->first_shard, x->last_shard, x->n_in_flight));
+    TTI_TRY(tti_accumulation_init(&x->acc, x->first_shard, x->last_shard,
+                                  plan->stages ? x->desc.n_lanes : x->n_in_flight));
+    TTI_TRY(tti_pipe_create(x, &x->pipe));
     TTI_TRY(
         tti_share_init(plan, x->desc.zero ? x->rank : 0, x->desc.zero ? x->n_ranks : 1, &x->share));
     if (x->device) TTI_TRY(tti_exec_device_check_memory(x));
@@ -190,7 +199,8 @@ static tutti_status build(tti_exec *x) {
     if (x->device) return tti_exec_device_prepare(x);
     if (tti_compress_wanted(&x->desc, x->n_ranks)) TTI_TRY(tti_compress_create(x, &x->compress));
     /* Joins inside the step use the communicator, which one thread may do at a time. */
-    if (x->n_ranks == 1 || plan->n_buckets < 2 || x->n_syncs > 0 || x->desc.server) return TUTTI_OK;
+    if (x->n_ranks == 1 || plan->n_buckets < 2 || x->n_syncs > 0 || x->desc.server || x->pipe)
+        return TUTTI_OK;
     int core = x->desc.cores ? x->desc.cores[x->desc.n_lanes - 1] : -1;
     return tti_overlap_create(plan->n_buckets, core, reduce_bucket, x, &x->overlap);
 }
@@ -249,6 +259,7 @@ static void destroy(tti_exec *x) {
     tti_exec_device_release(x);
     tti_overlap_destroy(x->overlap);
     tti_compress_destroy(x->compress);
+    tti_pipe_destroy(x->pipe);
     tti_lanes_destroy(x->lanes);
     for (int i = 0; x->lane && i < x->n_in_flight; i++) destroy_lane(x, &x->lane[i]);
     for (int b = 0; b < x->n_own_buffers; b++) x->desc.backend->release(x->buffers[b], n_bytes);
@@ -277,6 +288,10 @@ void tti_exec_destroy(tti_exec *x) {
     destroy(x);
     if (failure.n_bytes > 0) tti_fail(TUTTI_E_INTERNAL, "%s", tti_str_text(&failure));
     tti_str_free(&failure);
+}
+
+double tti_exec_expected_bubble(const tti_exec *x) {
+    return x->pipe ? tti_pipe_bubble_expected(x->pipe) : 0;
 }
 
 tti_server *tti_exec_server(const tti_exec *x) { return x->desc.server; }
@@ -313,13 +328,14 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
     size_t flat = x->desc.plan->n_flat * sizeof(float);
     size_t n_now = 0, n_peak = 0, n_free = 0;
     if (x->device) x->desc.backend->device->memory(&n_now, &n_peak, &n_free);
-    return (tti_exec_memory){.params = flat,
-                             .states = state_bytes(x) * (size_t)x->desc.plan->n_states,
-                             .ema = keeper(x)->ema ? state_bytes(x) : 0,
-                             .grads = flat * (size_t)x->acc.n_buffers + (x->wire ? flat / 2 : 0) +
-                                      (x->compress ? tti_compress_bytes(&x->desc, x->n_ranks) : 0),
-                             .arena = x->arena_bytes * (size_t)x->n_in_flight,
-                             .device_peak = n_peak};
+    return (tti_exec_memory){
+        .params = flat,
+        .states = state_bytes(x) * (size_t)x->desc.plan->n_states,
+        .ema = keeper(x)->ema ? state_bytes(x) : 0,
+        .grads = flat * (size_t)x->acc.n_buffers + (x->wire ? flat / 2 : 0) +
+                 (x->compress ? tti_compress_bytes(&x->desc, x->n_ranks) : 0),
+        .arena = x->arena_bytes * (size_t)x->n_in_flight + (x->pipe ? tti_pipe_bytes(x->pipe) : 0),
+        .device_peak = n_peak};
 }
 
 /* A copy from memory that cannot be pinned is slower, and no less right. */

@@ -159,6 +159,7 @@ typedef struct tti_step_result {
     int64_t compute_ns, comm_ns, update_ns;
     double sent_bytes; /* of gradients that this worker sent to others, by the algorithms' count;
                           0 where devices or a server add */
+    double bubble; /* share of compute_ns that the stages of a pipeline waited; 0: there is none */
 } tti_step_result;
 
 /* One step of training.  A loss or gradient that is not finite leaves the parameters alone and
@@ -225,6 +226,9 @@ tutti_status tti_exec_whole_hash(tti_exec *exec, uint64_t *hash);
 
 /* Compares parameters between all workers by a full read.  Collective. */
 tutti_status tti_exec_check_params(tti_exec *exec, uint64_t step);
+
+/* What tti_step_result.bubble should come to by the costs of the stages; 0: there are none. */
+double tti_exec_expected_bubble(const tti_exec *exec);
 
 /* Bytes that this worker allocated: parameters, state, gradients, activations. */
 typedef struct tti_exec_memory {

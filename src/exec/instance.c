@@ -215,6 +215,10 @@ const void *tti_instance_step_in(const tti_instance *it, int step, int i) {
 
 void *tti_instance_step_out(tti_instance *it, int step, int k) { return it->steps[step].out[k]; }
 
+bool tti_instance_has_output(const tti_instance *it, const char *name) {
+    return tti_graph_output(it->desc.program->graph, name) != NULL;
+}
+
 const void *tti_instance_output(const tti_instance *it, const char *name) {
     const tutti_value *value = tti_graph_output(it->desc.program->graph, name);
     TTI_ASSERT(value != NULL);

@@ -40,6 +40,8 @@ tutti_status tti_instance_run_range(tti_instance *instance, const tti_run *run, 
 const void *tti_instance_step_in(const tti_instance *instance, int step, int i);
 void *tti_instance_step_out(tti_instance *instance, int step, int k);
 
+bool tti_instance_has_output(const tti_instance *instance, const char *name);
+
 /* The bytes of a named output after a run; the output must exist. */
 const void *tti_instance_output(const tti_instance *instance, const char *name);
 

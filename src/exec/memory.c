@@ -13,9 +13,13 @@ int tti_exec_n_lanes(const tti_exec_desc *desc, int n_local) {
 }
 
 /* Shards whose activations live at the same time. */
-static int count_in_flight(const tti_exec_desc *desc, int n_local) {
-    bool joins = has_step(&desc->plan->shard, TTI_SYNC);
-    return joins ? n_local : tti_exec_n_lanes(desc, n_local);
+static tutti_status count_in_flight(const tti_exec_desc *desc, int n_local, int *n) {
+    int n_lanes = tti_exec_n_lanes(desc, n_local);
+    *n = has_step(&desc->plan->shard, TTI_SYNC) ? n_local : n_lanes;
+    if (!desc->plan->stages) return TUTTI_OK;
+    TTI_TRY(tti_pipe_count_in_flight(desc->plan->stages, (n_local + n_lanes - 1) / n_lanes, n));
+    *n *= n_lanes;
+    return TUTTI_OK;
 }
 
 tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ranks,
@@ -23,11 +27,13 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
     const tti_plan *plan = desc->plan;
     int first = tti_shard_first(rank, n_ranks, desc->n_shards);
     int last = tti_shard_first(rank + 1, n_ranks, desc->n_shards);
-    int n_in_flight = count_in_flight(desc, last - first);
+    int n_in_flight;
+    TTI_TRY(count_in_flight(desc, last - first, &n_in_flight));
+    int width = plan->stages ? tti_exec_n_lanes(desc, last - first) : n_in_flight;
     size_t flat = plan->n_flat * sizeof(float);
     bool rounds = desc->fast && n_ranks > 1 && desc->wire != TUTTI_F32 && !desc->backend->device;
     tti_accumulation acc;
-    TTI_TRY(tti_accumulation_init(&acc, first, last, TTI_MIN(n_in_flight, TTI_MAX_LANES)));
+    TTI_TRY(tti_accumulation_init(&acc, first, last, TTI_MAX(1, TTI_MIN(width, TTI_MAX_LANES))));
     tti_share share;
     tutti_status st = tti_share_init(plan, desc->zero ? rank : 0, desc->zero ? n_ranks : 1, &share);
     size_t state = share.n_elems * sizeof(float);

@@ -64,20 +64,25 @@ static void after_step(int step, void *user) {
         tti_overlap_arrive(f->x->overlap, f->lane->next_bucket++);
 }
 
-static void keep_sums(tti_exec *x, tti_instance *instance, int shard) {
+void tti_exec_keep_sums(tti_exec *x, tti_instance *instance, int shard) {
     double *sums = x->sums + (size_t)shard * TTI_SUMS;
     static const char *const names[TTI_SUMS] = {"loss_sum", "count", "correct"};
     for (int i = 0; i < TTI_SUMS; i++)
-        sums[i] = *(const float *)tti_instance_output(instance, names[i]);
+        if (tti_instance_has_output(instance, names[i])) /* else it is another stage's */
+            sums[i] = *(const float *)tti_instance_output(instance, names[i]);
 }
 
-static void feed(tti_exec *x, tti_instance *instance, const tti_fed_inputs *inputs,
-                 const tti_shard_data *data) {
-    tti_instance_set_input(instance, inputs->x, data->x);
-    tti_instance_set_input(instance, inputs->target, data->target);
-    if (inputs->rows >= 0) tti_instance_set_input(instance, inputs->rows, &data->n_rows);
-    if (inputs->loss_scale >= 0)
-        tti_instance_set_input(instance, inputs->loss_scale, &x->loss_scale);
+/* A stage of a pipeline has only the inputs that it reads. */
+static void feed_one(tti_instance *instance, int input, const void *data) {
+    if (input >= 0) tti_instance_set_input(instance, input, data);
+}
+
+void tti_exec_feed(tti_exec *x, tti_instance *instance, const tti_fed_inputs *inputs,
+                   const tti_shard_data *data) {
+    feed_one(instance, inputs->x, data->x);
+    feed_one(instance, inputs->target, data->target);
+    feed_one(instance, inputs->rows, &data->n_rows);
+    feed_one(instance, inputs->loss_scale, &x->loss_scale);
 }
 
 /* A part of the program for one shard; the first part is fed, the last one leaves the sums. */
@@ -86,8 +91,8 @@ static void run_part(dispatch *d, tti_lane *lane, int shard, tti_range steps, bo
     tti_instance *instance = d->eval ? lane->eval : lane->shard;
     int n_steps = d->eval ? x->desc.plan->eval.n_steps : x->desc.plan->shard.n_steps;
     if (steps.first == 0) {
-        feed(x, instance, d->eval ? &x->eval_inputs : &x->shard_inputs,
-             &d->desc->shards[shard - x->first_shard]);
+        tti_exec_feed(x, instance, d->eval ? &x->eval_inputs : &x->shard_inputs,
+                      &d->desc->shards[shard - x->first_shard]);
         lane->next_bucket = 0;
     }
     if (lane->status != TUTTI_OK) return;
@@ -100,7 +105,7 @@ static void run_part(dispatch *d, tti_lane *lane, int shard, tti_range steps, bo
     if (st != TUTTI_OK)
         tti_exec_lane_failed(lane, st);
     else if ((int)steps.last == n_steps)
-        keep_sums(x, instance, shard);
+        tti_exec_keep_sums(x, instance, shard);
 }
 
 /* A failed shard must not keep the other workers waiting for its buckets. */
@@ -173,6 +178,7 @@ static tutti_status compute(tti_exec *x, const tti_step_desc *desc, bool eval) {
     memset(x->sums, 0, x->n_sums * sizeof *x->sums);
     if (x->overlap && !eval)
         tti_overlap_begin(x->overlap, x->acc.waves[x->acc.n_waves - 1].n_shards);
+    if (x->pipe) return tti_pipe_compute(x, desc, eval);
     tti_lanes_run(x->lanes, compute_lane, &d);
     return tti_exec_lane_status(x);
 }
@@ -314,7 +320,7 @@ static tutti_status report_nonfinite(tti_exec *x, const tti_step_desc *desc, int
     if (owner == x->rank) {
         tti_run run = tti_exec_shard_run(x, desc, shard);
         tti_instance *instance = x->lane[0].shard;
-        feed(x, instance, &x->shard_inputs, &desc->shards[shard - x->first_shard]);
+        tti_exec_feed(x, instance, &x->shard_inputs, &desc->shards[shard - x->first_shard]);
         tti_instance_set_grads(instance, x->buffers[0]);
         const tti_node *node = tti_instance_find_nonfinite(instance, &run);
         if (node) snprintf(layer, sizeof layer, "%s '%s'", node->op->name, node->name);
@@ -355,6 +361,7 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
     if (st != TUTTI_OK) return tti_exec_lane_status(x);
     TTI_TRY(reduced);
     result->sent_bytes = x->sent_bytes;
+    if (x->pipe) TTI_TRY(tti_pipe_sum_tied(x));
     TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
     int64_t exchanged = tti_now_ns();
     TTI_TRY(tti_exec_compare_hashes(x, desc->step));
@@ -371,6 +378,7 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
     result->own_hash = result->params_hash;
     TTI_TRY(tti_divided_hash(x->divided, &result->params_hash));
     result->compute_ns = computed - start;
+    result->bubble = x->pipe ? tti_pipe_bubble_measured(x->pipe) : 0;
     int64_t updated = tti_now_ns();
     result->comm_ns = exchanged - computed + x->gather_ns;
     result->update_ns = updated - exchanged - x->gather_ns;

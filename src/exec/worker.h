@@ -10,6 +10,7 @@
 #include "exec/instance.h"
 #include "exec/lanes.h"
 #include "exec/overlap.h"
+#include "exec/pipe.h"
 #include "exec/profile.h"
 #include "exec/server.h"
 #include "exec/share.h"
@@ -83,6 +84,7 @@ struct tti_exec {
     tti_step_desc begun;     /* of the step that tti_exec_end runs, on the host */
     bool has_begun;
     tti_profile *profile; /* NULL: nothing is timed */
+    tti_pipe *pipe;       /* NULL: the worker has all layers */
 };
 
 /* Adds buffers along the tree for the elements first .. last-1, after the given wave. */
@@ -99,6 +101,11 @@ float *tti_exec_grads(tti_exec *exec);
 
 /* Gradients are rounded on the host before they travel (desc.wire). */
 bool tti_exec_has_wire(const tti_exec *exec);
+
+/* The inputs of a program for one shard; its sums to their place, those that it makes. */
+void tti_exec_feed(tti_exec *exec, tti_instance *instance, const tti_fed_inputs *inputs,
+                   const tti_shard_data *data);
+void tti_exec_keep_sums(tti_exec *exec, tti_instance *instance, int shard);
 
 /* Turns the first failure of the lanes into this thread's error. */
 tutti_status tti_exec_lane_status(tti_exec *exec);

@@ -1,0 +1,419 @@
+/* pipe.c - the shards of a worker through its stage of the pipeline.
+ *
+ * A wave is a shard for each lane, and each wave in flight has instances of its own.  A value from
+ * another stage is read where its sender put it, in a slot of the mailbox, and its slot is freed
+ * after the last part that reads it.  There are as many slots as waves in flight on the earlier of
+ * the two stages, so that in training nobody waits for an empty one: that stage begins a wave only
+ * when the wave of that slot has come back.
+ *
+ * Gradients are added along the same tree as without stages (accumulate.c), part by part: the slots
+ * that a part completes are one range, in which waves follow each other in order. */
+#include "exec/pipe.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "comm/mailbox.h"
+#include "exec/worker.h"
+
+/* One end of a crossing. */
+typedef struct pipe_end {
+    int first_slot, depth; /* slots [depth][lanes] of the mailbox */
+    int part, last_part;   /* that sends; that first and last reads it */
+    int input;             /* of the program */
+    char name[32];         /* of the output */
+} pipe_end;
+
+/* One of the two programs. */
+typedef struct pipe_side {
+    const tti_program *program;
+    tti_pipe_schedule schedule;
+    pipe_end *in, *out; /* [n_in], [n_out] */
+    int n_in, n_out;
+    tti_range *flat; /* [n_parts]: gradients that a part completes */
+} pipe_side;
+
+struct tti_pipe {
+    const tti_stages *stages;
+    tutti_comm *comm; /* of the stages, borrowed */
+    tti_mailbox *box;
+    pipe_side train, eval;
+    int64_t busy_ns; /* of lane 0 in this step */
+    double measured, expected;
+};
+
+/* ---- building ---- */
+
+static tti_pipe_shape shape_of(const tti_stages *s, int n_waves, bool training) {
+    return (tti_pipe_shape){s->n_stages, s->n_chunks, n_waves, training};
+}
+
+tutti_status tti_pipe_count_in_flight(const tti_stages *s, int n_waves, int *n) {
+    tti_pipe_shape train = shape_of(s, n_waves, true), eval = shape_of(s, n_waves, false);
+    tti_pipe_schedule schedule;
+    TTI_TRY(tti_pipe_schedule_init(&train, s->stage, &schedule));
+    *n = schedule.n_in_flight;
+    tti_pipe_schedule_fini(&schedule);
+    TTI_TRY(tti_pipe_schedule_init(&eval, s->stage, &schedule));
+    *n = TTI_MAX(*n, schedule.n_in_flight);
+    tti_pipe_schedule_fini(&schedule);
+    return TUTTI_OK;
+}
+
+tutti_status tti_pipe_agree_lanes(tti_exec *x) {
+    int32_t n = x->desc.n_lanes, least = n;
+    if (!x->desc.plan->stages) return TUTTI_OK;
+    TTI_ASSERT(x->desc.mesh && x->desc.mesh->pipeline);
+    TTI_TRY(tutti_comm_all_reduce(x->desc.mesh->pipeline, &n, &least, 1, TUTTI_I32, TUTTI_MIN,
+                                  TUTTI_ALG_AUTO));
+    x->desc.n_lanes = least;
+    return TUTTI_OK;
+}
+
+/* Slots for a crossing: as many as waves that can be between its two ends. */
+static tutti_status depth_of(const tti_exec *x, const tti_stages *s, const tti_crossing *c,
+                             bool training, int *depth) {
+    int last = 2 * tti_stages_n_pieces(s) - 1, n_waves = x->acc.n_waves;
+    int earlier = TTI_MIN(TTI_MIN(c->from, last - c->from), TTI_MIN(c->to, last - c->to));
+    tti_stages at = {
+        .stage = tti_moment_stage(s, earlier), .n_stages = s->n_stages, .n_chunks = s->n_chunks};
+    *depth = s->n_chunks > 1 ? 2 * s->n_stages : 2;
+    if (training) TTI_TRY(tti_pipe_count_in_flight(&at, n_waves, depth));
+    *depth = TTI_MIN(*depth, n_waves);
+    return TUTTI_OK;
+}
+
+static const tutti_value *behind_views(const tutti_value *value) {
+    while (value->node->op->traits & TTI_VIEW) value = value->node->in[0];
+    return value;
+}
+
+static bool reads(const tti_node *node, const tutti_value *value) {
+    for (int k = 0; k < node->n_in; k++)
+        if (behind_views(node->in[k]) == value) return true;
+    return false;
+}
+
+static int last_part_of(const tti_program *program, const tutti_value *value, int part) {
+    for (int p = part; p < program->n_parts; p++)
+        for (int s = program->part_first[p]; s < program->part_first[p + 1]; s++)
+            if (reads(program->steps[s], value)) part = p;
+    return part;
+}
+
+/* This stage's end of crossing i, if it has one. */
+static void add_end(pipe_side *side, const tti_stages *s, const tti_crossing *c, int i,
+                    const pipe_end *slots) {
+    pipe_end end = *slots;
+    snprintf(end.name, sizeof end.name, "%s.%d",
+             tti_moment_is_backward(s, c->from) ? "back" : "pipe", i);
+    if (tti_moment_stage(s, c->to) == s->stage) {
+        const tti_node *node = tti_graph_find_source(side->program->graph, end.name);
+        TTI_ASSERT(node != NULL);
+        end.input = tti_program_input(side->program, end.name);
+        end.part = tti_moment_part(s, c->to);
+        end.last_part = last_part_of(side->program, node->out[0], end.part);
+        side->in[side->n_in++] = end;
+    } else if (tti_moment_stage(s, c->from) == s->stage) {
+        end.part = tti_moment_part(s, c->from);
+        side->out[side->n_out++] = end;
+    }
+}
+
+/* The flat gradients that become complete in each part: slots stand in that order. */
+static tutti_status find_flat(const tti_plan *plan, pipe_side *side) {
+    const tti_program *program = side->program;
+    side->flat = calloc((size_t)program->n_parts + 1, sizeof *side->flat);
+    if (!side->flat) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    int slot = 0;
+    for (int p = 0; program == &plan->shard && p < program->n_parts; p++) {
+        size_t first = slot < plan->n_slots ? plan->slots[slot].first : plan->n_flat;
+        while (slot < plan->n_slots && plan->slots[slot].ready_after < program->part_first[p + 1])
+            slot++;
+        size_t last = slot < plan->n_slots ? plan->slots[slot].first : plan->n_flat;
+        side->flat[p] = (tti_range){first, last};
+    }
+    return TUTTI_OK;
+}
+
+/* The ends of a program's crossings, and the slots of all of them behind the n_slots that there
+ * are: the same on every stage. */
+static tutti_status build_side(tti_exec *x, pipe_side *side, const tti_program *program,
+                               tti_mail_slot **slots, int *n_slots) {
+    const tti_stages *s = x->desc.plan->stages;
+    bool training = program == &x->desc.plan->shard;
+    const tti_crossings *crossings = training ? &s->train : &s->eval;
+    tti_pipe_shape shape = shape_of(s, x->acc.n_waves, training);
+    side->program = program;
+    TTI_TRY(tti_pipe_schedule_init(&shape, s->stage, &side->schedule));
+    TTI_TRY(find_flat(x->desc.plan, side));
+    side->in = calloc((size_t)crossings->n + 1, sizeof *side->in);
+    side->out = calloc((size_t)crossings->n + 1, sizeof *side->out);
+    if (!side->in || !side->out) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    for (int i = 0; i < crossings->n; i++) {
+        const tti_crossing *c = &crossings->of[i];
+        pipe_end end = {.first_slot = *n_slots};
+        TTI_TRY(depth_of(x, s, c, training, &end.depth));
+        int n = end.depth * x->desc.n_lanes;
+        tti_mail_slot *more = realloc(*slots, (size_t)(*n_slots + n) * sizeof *more);
+        if (!more) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+        *slots = more;
+        for (int k = 0; k < n; k++)
+            more[(*n_slots)++] = (tti_mail_slot){tti_moment_stage(s, c->to), c->n_bytes};
+        add_end(side, s, c, i, &end);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status check(const tti_exec *x) {
+    const tti_stages *s = x->desc.plan->stages;
+    if (x->n_syncs > 0)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "parallel.pipeline: shards are not joined inside a step; give "
+                        "parallel.sync_batch_norm=false");
+    if (x->desc.zero && x->n_ranks > 1 && s->n_tied > 0)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "parallel.pipeline: stages share parameter '%s', which parallel.zero=1 "
+                        "cannot cut; give parallel.zero=0",
+                        s->tied[0].name);
+    return TUTTI_OK;
+}
+
+static tutti_status build(tti_exec *x, tti_pipe *pipe) {
+    const tti_plan *plan = x->desc.plan;
+    tti_pipe_shape shape = shape_of(plan->stages, x->acc.n_waves, true);
+    tti_mail_slot *slots = NULL;
+    int n_slots = 0;
+    TTI_TRY(tti_pipe_bubble(&shape, plan->stages->cost, &pipe->expected));
+    tutti_status st = build_side(x, &pipe->train, &plan->shard, &slots, &n_slots);
+    if (st == TUTTI_OK && plan->eval.graph)
+        st = build_side(x, &pipe->eval, &plan->eval, &slots, &n_slots);
+    if (st == TUTTI_OK) st = tti_mailbox_create(pipe->comm, slots, n_slots, &pipe->box);
+    free(slots);
+    return st;
+}
+
+tutti_status tti_pipe_create(tti_exec *x, tti_pipe **out) {
+    *out = NULL;
+    if (!x->desc.plan->stages) return TUTTI_OK;
+    TTI_TRY(check(x));
+    tti_pipe *pipe = calloc(1, sizeof *pipe);
+    if (!pipe) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    pipe->stages = x->desc.plan->stages;
+    pipe->comm = x->desc.mesh->pipeline;
+    tutti_status st = build(x, pipe);
+    if (st != TUTTI_OK) {
+        tti_pipe_destroy(pipe);
+        return st;
+    }
+    *out = pipe;
+    return TUTTI_OK;
+}
+
+static void side_fini(pipe_side *side) {
+    tti_pipe_schedule_fini(&side->schedule);
+    free(side->in);
+    free(side->out);
+    free(side->flat);
+}
+
+void tti_pipe_destroy(tti_pipe *pipe) {
+    if (!pipe) return;
+    tti_mailbox_destroy(pipe->box);
+    side_fini(&pipe->train);
+    side_fini(&pipe->eval);
+    free(pipe);
+}
+
+size_t tti_pipe_bytes(const tti_pipe *pipe) { return tti_mailbox_bytes(pipe->box); }
+double tti_pipe_bubble_measured(const tti_pipe *pipe) { return pipe->measured; }
+double tti_pipe_bubble_expected(const tti_pipe *pipe) { return pipe->expected; }
+
+/* ---- a step ---- */
+
+typedef struct pipe_run {
+    tti_exec *x;
+    const tti_step_desc *desc;
+    pipe_side *side;
+    bool eval;
+} pipe_run;
+
+/* A part of one shard. */
+typedef struct pipe_part {
+    tti_lane *lane; /* of the wave in flight */
+    tti_instance *instance;
+    int index, shard; /* of the lane; global number */
+    tti_pipe_action action;
+} pipe_part;
+
+static int slot_of(const pipe_run *r, const pipe_end *end, const pipe_part *part) {
+    return end->first_slot + part->action.wave % end->depth * r->x->desc.n_lanes + part->index;
+}
+
+/* What other stages have made, to where the part reads it. */
+static tutti_status receive(const pipe_run *r, const pipe_part *part) {
+    for (int i = 0; i < r->side->n_in; i++) {
+        const pipe_end *end = &r->side->in[i];
+        const void *data;
+        if (end->part != part->action.part) continue;
+        TTI_TRY(tti_mailbox_wait(r->x->pipe->box, slot_of(r, end, part), &data));
+        tti_instance_set_input(part->instance, end->input, data);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status hand_on(const pipe_run *r, const pipe_part *part) {
+    for (int i = 0; i < r->side->n_in; i++)
+        if (r->side->in[i].last_part == part->action.part)
+            tti_mailbox_free(r->x->pipe->box, slot_of(r, &r->side->in[i], part));
+    for (int i = 0; i < r->side->n_out; i++) {
+        const pipe_end *end = &r->side->out[i];
+        if (end->part != part->action.part) continue;
+        TTI_TRY(tti_mailbox_put(r->x->pipe->box, slot_of(r, end, part),
+                                tti_instance_output(part->instance, end->name)));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status compute_part(const pipe_run *r, const pipe_part *part) {
+    tti_exec *x = r->x;
+    const tti_program *program = r->side->program;
+    int p = part->action.part;
+    bool backward = p >= x->pipe->stages->n_chunks;
+    tti_run run = tti_exec_shard_run(x, r->desc, part->shard);
+    int64_t start = tti_now_ns();
+    if (TTI_FAULT_AT(backward ? "pipe.backward" : "pipe.forward", x->pipe->stages->stage,
+                     (int64_t)r->desc->step))
+        return tti_fail(TUTTI_E_INTERNAL, "pipeline: stage %d cannot compute",
+                        x->pipe->stages->stage);
+    TTI_TRY(tti_instance_run_range(part->instance, &run, program->part_first[p],
+                                   program->part_first[p + 1], NULL, NULL));
+    int64_t end = tti_now_ns();
+    if (part->index == 0) {
+        x->pipe->busy_ns += end - start;
+        if (!r->eval)
+            tti_profile_add(x, TTI_ROW_COMPUTE, NULL, backward ? "backward" : "forward",
+                            part->shard, start, end);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status run_part(const pipe_run *r, const pipe_part *part, const tti_wave *wave) {
+    tti_exec *x = r->x;
+    int p = part->action.part;
+    if (p == 0)
+        tti_exec_feed(x, part->instance, r->eval ? &x->eval_inputs : &x->shard_inputs,
+                      &r->desc->shards[part->shard - x->first_shard]);
+    TTI_TRY(receive(r, part));
+    if (!r->eval) tti_instance_set_grads(part->instance, x->buffers[wave->buffer[part->index]]);
+    TTI_TRY(compute_part(r, part));
+    TTI_TRY(hand_on(r, part));
+    if (p == r->side->program->n_parts - 1) tti_exec_keep_sums(x, part->instance, part->shard);
+    return TUTTI_OK;
+}
+
+/* After a part of a wave: its gradients, where they complete subtrees. */
+static void merge(const pipe_run *r, int lane, const tti_wave *wave, int part) {
+    tti_exec *x = r->x;
+    tti_range flat = r->side->flat[part];
+    if (r->eval || wave->n_merges == 0 || flat.first == flat.last) return;
+    tti_range mine = tti_lane_range(flat.last - flat.first, 16, lane, x->desc.n_lanes);
+    tti_lanes_barrier(x->lanes);
+    tti_exec_merge(x, wave, flat.first + mine.first, flat.first + mine.last);
+    tti_lanes_barrier(x->lanes);
+}
+
+static void run_lane(int index, void *arg) {
+    pipe_run *r = arg;
+    tti_exec *x = r->x;
+    for (int i = 0; i < r->side->schedule.n_actions; i++) {
+        tti_pipe_action action = r->side->schedule.actions[i];
+        const tti_wave *wave = &x->acc.waves[action.wave];
+        int flight = action.wave % r->side->schedule.n_in_flight;
+        tti_lane *lane = &x->lane[flight * x->desc.n_lanes + index];
+        pipe_part part = {.lane = lane,
+                          .instance = r->eval ? lane->eval : lane->shard,
+                          .index = index,
+                          .shard = wave->first + index,
+                          .action = action};
+        if (index < wave->n_shards && lane->status == TUTTI_OK) {
+            tutti_status st = run_part(r, &part, wave);
+            if (st != TUTTI_OK) {
+                tti_exec_lane_failed(lane, st);
+                tti_mailbox_fail(x->pipe->box, st);
+            }
+        }
+        merge(r, index, wave, action.part);
+    }
+}
+
+/* How long all stages computed of the time that the slowest took. */
+static tutti_status measure(tti_exec *x, int64_t span_ns) {
+    tti_pipe *pipe = x->pipe;
+    int n = pipe->stages->n_stages;
+    double times[2 * TTI_MAX_PIECES_OF_MODEL] = {0}, busy = 0, span = 0;
+    times[2 * pipe->stages->stage] = (double)pipe->busy_ns;
+    times[2 * pipe->stages->stage + 1] = (double)span_ns;
+    TTI_TRY(tutti_comm_all_reduce(pipe->comm, times, times, 2 * (size_t)n, TUTTI_F64, TUTTI_SUM,
+                                  TUTTI_ALG_AUTO));
+    for (int s = 0; s < n; s++) {
+        busy += times[2 * s];
+        span = TTI_MAX(span, times[2 * s + 1]);
+    }
+    pipe->measured = span > 0 ? 1 - busy / (span * n) : 0;
+    return TUTTI_OK;
+}
+
+tutti_status tti_pipe_compute(tti_exec *x, const tti_step_desc *desc, bool eval) {
+    tti_pipe *pipe = x->pipe;
+    pipe_run r = {x, desc, eval ? &pipe->eval : &pipe->train, eval};
+    int64_t start = tti_now_ns();
+    pipe->busy_ns = 0;
+    tutti_status before = tti_exec_lane_status(x);
+    if (before != TUTTI_OK) tti_mailbox_fail(pipe->box, before);
+    TTI_TRY(before);
+    tti_lanes_run(x->lanes, run_lane, &r);
+    TTI_TRY(tti_exec_lane_status(x));
+    return eval ? TUTTI_OK : measure(x, tti_now_ns() - start);
+}
+
+/* ---- parameters on several stages ---- */
+
+/* The first stage adds the others' gradients in their order and gives them the sum. */
+static tutti_status sum_on_first(tti_pipe *pipe, uint64_t stages, float *sum, size_t n_elems) {
+    float *term = malloc(n_elems * sizeof *term);
+    tutti_status st = term ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "pipeline: %zu elements", n_elems);
+    for (int s = pipe->stages->stage + 1; st == TUTTI_OK && s < pipe->stages->n_stages; s++) {
+        if (!(stages >> s & 1)) continue;
+        st = tutti_comm_recv(pipe->comm, term, n_elems, TUTTI_F32, s);
+        for (size_t i = 0; st == TUTTI_OK && i < n_elems; i++) sum[i] += term[i];
+    }
+    for (int s = pipe->stages->stage + 1; st == TUTTI_OK && s < pipe->stages->n_stages; s++)
+        if (stages >> s & 1) st = tutti_comm_send(pipe->comm, sum, n_elems, TUTTI_F32, s);
+    free(term);
+    return st;
+}
+
+static tutti_status sum_tied(tti_exec *x, const tti_tied_param *tied) {
+    tti_pipe *pipe = x->pipe;
+    int index = tti_plan_find_slot(x->desc.plan, tied->name);
+    if (index < 0) return TUTTI_OK;
+    const tti_slot *slot = &x->desc.plan->slots[index];
+    float *grads = tti_exec_grads(x) + slot->first;
+    if (!slot->is_copy) return sum_on_first(pipe, tied->stages, grads, slot->n_elems);
+    int first = __builtin_ctzll(tied->stages);
+    TTI_TRY(tutti_comm_send(pipe->comm, grads, slot->n_elems, TUTTI_F32, first));
+    return tutti_comm_recv(pipe->comm, grads, slot->n_elems, TUTTI_F32, first);
+}
+
+tutti_status tti_pipe_sum_tied(tti_exec *x) {
+    int64_t start = tti_now_ns();
+    for (int i = 0; i < x->pipe->stages->n_tied; i++)
+        TTI_TRY(sum_tied(x, &x->pipe->stages->tied[i]));
+    tti_profile_add(x, TTI_ROW_COMM, NULL, "gradients of shared parameters", -1, start,
+                    tti_now_ns());
+    return TUTTI_OK;
+}

@@ -1,0 +1,37 @@
+/* pipe.h - a worker that is one stage of a pipeline: parts of shards in the order of the schedule,
+ * values to and from the other stages. */
+#ifndef TTI_EXEC_PIPE_H
+#define TTI_EXEC_PIPE_H
+
+#include "exec/exec.h"
+#include "exec/pipe_schedule.h"
+
+typedef struct tti_pipe tti_pipe;
+
+/* Of a plan that is a stage's, else *out is NULL.  Collective over mesh->pipeline, after the waves
+ * of the worker are known (x->acc); the same lanes on every stage.  Owned by the caller. */
+tutti_status tti_pipe_create(tti_exec *x, tti_pipe **out);
+void tti_pipe_destroy(tti_pipe *pipe);
+
+/* As many lanes as the stage with the fewest has.  Collective over mesh->pipeline. */
+tutti_status tti_pipe_agree_lanes(tti_exec *x);
+
+/* Waves whose activations live at the same time, for a worker with that many. */
+tutti_status tti_pipe_count_in_flight(const tti_stages *stages, int n_waves, int *n);
+
+/* All shards of a step through this stage; gradients are added up in x->buffers, sums of the last
+ * stage's shards in x->sums.  Collective over mesh->pipeline, as the two below. */
+tutti_status tti_pipe_compute(tti_exec *x, const tti_step_desc *desc, bool eval);
+
+/* Adds up the gradients of parameters that several stages have, in the order of the stages. */
+tutti_status tti_pipe_sum_tied(tti_exec *x);
+
+/* The share of the last step that the stages waited for each other, and what the schedule and the
+ * costs of the stages let expect. */
+double tti_pipe_bubble_measured(const tti_pipe *pipe);
+double tti_pipe_bubble_expected(const tti_pipe *pipe);
+
+/* Bytes of this stage's slots for values of others. */
+size_t tti_pipe_bytes(const tti_pipe *pipe);
+
+#endif /* TTI_EXEC_PIPE_H */
