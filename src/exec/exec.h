@@ -39,12 +39,14 @@ typedef struct tti_exec_desc {
     double topk;                 /* 0 .. 1: share of a matrix that is sent */
     int low_rank;                /* >= 1: columns of the thin matrices of PowerSGD */
     int64_t compress_after;      /* steps before are sent whole */
-    bool zero;                   /* each worker keeps a part of the optimizer's state, not all */
-    tti_server *server;          /* borrowed; keeps parameters and state for workers (server.h) */
-    int server_worker;           /* the number of this one there */
-    bool serves;                 /* the server's own: an update without shards */
-    bool reference;              /* plain-C kernels */
-    bool watch_gradients;        /* look for NaN in gradients, not only in the loss */
+    bool local; /* fast mode on the host: each worker updates its own parameters (local.h) */
+    int64_t local_after;  /* steps before are those of an all-reduce */
+    bool zero;            /* each worker keeps a part of the optimizer's state, not all */
+    tti_server *server;   /* borrowed; keeps parameters and state for workers (server.h) */
+    int server_worker;    /* the number of this one there */
+    bool serves;          /* the server's own: an update without shards */
+    bool reference;       /* plain-C kernels */
+    bool watch_gradients; /* look for NaN in gradients, not only in the loss */
     uint64_t seed;
     double clip_norm;    /* of the mean gradient; 0: off */
     double clip_value;   /* largest element of the mean gradient; 0: off */
@@ -146,6 +148,8 @@ typedef struct tti_step_desc {
     int64_t n_rows;     /* real samples of the global batch */
     double loss_scale;  /* gradients come multiplied by it; 0: 1 */
     bool stop_on_bad;   /* a step that was begun after a bad one is left out too */
+    bool average;       /* desc.local: parameters are averaged after this step, on all workers */
+    bool average_state; /* and so are state and averages of parameters */
     bool vote;          /* this worker wants something done, such as a stop */
 } tti_step_desc;
 
@@ -155,6 +159,7 @@ typedef struct tti_step_result {
     uint64_t params_hash;            /* after the update, of the whole model */
     uint64_t own_hash;               /* the same of what this worker has of it */
     int n_votes;                     /* workers that voted, the same number on all of them */
+    bool partial;                    /* a step of local SGD: sums and hash are this worker's own */
     bool skipped;                    /* the update was left out: a gradient or loss is not finite */
     int64_t compute_ns, comm_ns, update_ns;
     double sent_bytes; /* of gradients that this worker sent to others, by the algorithms' count;

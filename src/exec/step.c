@@ -212,7 +212,7 @@ static tutti_status reduce_fast(tti_exec *x, size_t first, size_t n_elems) {
     float *sum = tti_exec_grads(x) + first;
     for (int i = 1; i < x->acc.n_pieces; i++)
         x->desc.backend->accumulate(sum, x->buffers[x->acc.piece_buffer[i]] + first, n_elems);
-    if (x->n_ranks == 1) return TUTTI_OK;
+    if (x->n_ranks == 1 || tti_local_is_on(x)) return TUTTI_OK;
     if (tti_compress_is_on(x)) return tti_compress_reduce(x, sum, first, n_elems);
     if (tti_exec_has_wire(x)) return reduce_rounded(x, first, n_elems);
     x->sent_bytes += tti_exec_reduce_bytes(x, n_elems * sizeof *sum);
@@ -311,20 +311,24 @@ static int owner_of(const tti_exec *x, int shard) {
     return rank;
 }
 
+void tti_exec_find_bad_layer(tti_exec *x, const tti_step_desc *desc, int shard,
+                             char layer[TTI_LAYER_TEXT]) {
+    tti_run run = tti_exec_shard_run(x, desc, shard);
+    tti_instance *instance = x->lane[0].shard;
+    tti_exec_feed(x, instance, &x->shard_inputs, &desc->shards[shard - x->first_shard]);
+    tti_instance_set_grads(instance, x->buffers[0]);
+    const tti_node *node = tti_instance_find_nonfinite(instance, &run);
+    snprintf(layer, TTI_LAYER_TEXT, "%s", "");
+    if (node) snprintf(layer, TTI_LAYER_TEXT, "%s '%s'", node->op->name, node->name);
+}
+
 /* The worker that owns the shard computes it again and tells all the others the layer. */
 static tutti_status report_nonfinite(tti_exec *x, const tti_step_desc *desc, int shard) {
-    char layer[128] = "";
+    char layer[TTI_LAYER_TEXT] = "";
     int owner = owner_of(x, shard);
     /* Of a divided model no worker can do that alone. */
     if (x->divided) return tti_exec_bad_loss(x, desc->step, shard, "");
-    if (owner == x->rank) {
-        tti_run run = tti_exec_shard_run(x, desc, shard);
-        tti_instance *instance = x->lane[0].shard;
-        tti_exec_feed(x, instance, &x->shard_inputs, &desc->shards[shard - x->first_shard]);
-        tti_instance_set_grads(instance, x->buffers[0]);
-        const tti_node *node = tti_instance_find_nonfinite(instance, &run);
-        if (node) snprintf(layer, sizeof layer, "%s '%s'", node->op->name, node->name);
-    }
+    if (owner == x->rank) tti_exec_find_bad_layer(x, desc, shard, layer);
     if (x->n_ranks > 1)
         TTI_TRY(tutti_comm_broadcast(x->desc.comm, layer, sizeof layer, TUTTI_U8, owner));
     layer[sizeof layer - 1] = '\0';
@@ -333,7 +337,7 @@ static tutti_status report_nonfinite(tti_exec *x, const tti_step_desc *desc, int
 
 /* ---- the two calls ---- */
 
-static void note(tti_exec *x, const tti_step_desc *desc, const char *phase) {
+void tti_exec_note(tti_exec *x, const tti_step_desc *desc, const char *phase) {
     tutti_comm *comm = x->desc.mesh ? x->desc.mesh->world : x->desc.comm;
     if (comm) tti_comm_note(comm, desc->step, phase);
 }
@@ -352,14 +356,15 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
     *result = (tti_step_result){0};
     int64_t start = tti_now_ns();
     x->sent_bytes = 0;
-    note(x, desc, "compute");
+    tti_exec_note(x, desc, "compute");
     tti_profile_next_step(x);
     tutti_status st = compute(x, desc, false);
     int64_t computed = tti_now_ns();
-    note(x, desc, "reduce");
+    tti_exec_note(x, desc, "reduce");
     tutti_status reduced = reduce_all(x);
     if (st != TUTTI_OK) return tti_exec_lane_status(x);
     TTI_TRY(reduced);
+    if (tti_local_is_on(x)) return tti_local_step(x, desc, start, computed, result);
     result->sent_bytes = x->sent_bytes;
     if (x->pipe) TTI_TRY(tti_pipe_sum_tied(x));
     TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
@@ -371,7 +376,7 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
         result->skipped = true;
         return report_nonfinite(x, desc, bad);
     }
-    note(x, desc, "update");
+    tti_exec_note(x, desc, "update");
     double inv_count = result->count > 0 ? 1.0 / result->count : 0;
     TTI_TRY(x->desc.server ? tti_server_step(x, desc, inv_count, result)
                            : tti_exec_apply(x, desc, inv_count, result));
@@ -389,7 +394,7 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
 
 tutti_status tti_exec_gradient(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     *result = (tti_step_result){0};
-    note(x, desc, "compute");
+    tti_exec_note(x, desc, "compute");
     TTI_TRY(compute(x, desc, false));
     TTI_TRY(tti_exec_exchange_sums(x, false));
     tti_exec_add_sums(x, result);
@@ -438,7 +443,7 @@ tutti_status tti_exec_step(tti_exec *x, const tti_step_desc *desc, tti_step_resu
 }
 
 tutti_status tti_exec_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
-    note(x, desc, "evaluate");
+    tti_exec_note(x, desc, "evaluate");
     if (x->ema && tti_exec_has_parts(x)) TTI_TRY(tti_zero_gather_ema(x));
     if (x->device) return tti_exec_device_eval(x, desc, result);
     TTI_TRY(compute(x, desc, true));

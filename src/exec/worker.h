@@ -9,6 +9,7 @@
 #include "exec/exec.h"
 #include "exec/instance.h"
 #include "exec/lanes.h"
+#include "exec/local.h"
 #include "exec/overlap.h"
 #include "exec/pipe.h"
 #include "exec/profile.h"
@@ -134,11 +135,18 @@ void tti_exec_add_sums(const tti_exec *exec, tti_step_result *result);
 /* The summed gradient of a batch and its sums, of a worker that has all shards. */
 tutti_status tti_exec_gradient(tti_exec *exec, const tti_step_desc *desc, tti_step_result *result);
 
+/* Tells those who look at a worker that waits what it is at. */
+void tti_exec_note(tti_exec *exec, const tti_step_desc *desc, const char *phase);
+
 /* The first shard whose loss is not finite, -1: none; and what is told of it, of the node first_in
  * where that is known ("": not), and of gradients. */
 int tti_exec_first_bad_shard(const tti_exec *exec);
 tutti_status tti_exec_bad_loss(const tti_exec *exec, uint64_t step, int shard,
                                const char *first_in);
+/* Computes a shard of this worker again: the first node whose output is not finite, "": none. */
+enum { TTI_LAYER_TEXT = 128 };
+void tti_exec_find_bad_layer(tti_exec *exec, const tti_step_desc *desc, int shard,
+                             char layer[TTI_LAYER_TEXT]);
 tutti_status tti_exec_bad_gradient(uint64_t step);
 
 /* profile.c: ends a window that was left in the middle. */

@@ -114,7 +114,10 @@ typedef struct tti_job_config {
         double topk;                  /* share of a matrix of gradients that travels */
         int64_t rank;                 /* of powersgd */
         int64_t compress_after;       /* steps before are sent whole */
-        char sync[TTI_TEXT_MAX];      /* all-reduce | parameter-server */
+        char sync[TTI_TEXT_MAX];      /* all-reduce | local | parameter-server */
+        int64_t average_every;        /* local: steps between averagings */
+        int64_t average_after;        /* local: steps before are those of an all-reduce */
+        char average[TTI_TEXT_MAX];   /* local: parameters | all */
         int64_t servers;              /* threads of the parameter server */
         int64_t staleness;            /* 0: synchronous; -1: unbounded */
         char replay[TTI_TEXT_MAX];    /* run whose order of arrival is repeated; "": none */

@@ -284,6 +284,7 @@ static bool has_residuals(const tti_job_config *c) {
 
 const char *tti_job_host_reason(const tti_job_config *c) {
     if (is(c->parallel.sync, "parameter-server")) return "auto, for a parameter server";
+    if (is(c->parallel.sync, "local")) return "auto, for local SGD";
     return has_residuals(c) ? "auto, for parallel.compress" : NULL;
 }
 
@@ -380,6 +381,54 @@ static void find_async_skips(const tti_job_config *c, char why[WHY]) {
                  "do not; give bf16 or f32, or parallel.staleness=0");
 }
 
+static bool is_local(const tti_job_config *c) { return is(c->parallel.sync, "local"); }
+
+static void find_lost_averaging(const tti_job_config *c, char why[WHY]) {
+    if (is_local(c)) return;
+    if (c->parallel.average_after > 0 || !is(c->parallel.average, "parameters"))
+        snprintf(why, WHY, "is for local SGD; give parallel.sync=local too");
+}
+
+static void find_local_in_exact(const tti_job_config *c, char why[WHY]) {
+    if (!is_local(c) || is(c->parallel.mode, "fast")) return;
+    snprintf(why, WHY,
+             "local updates depend on the number of workers, and exact mode promises bits that do "
+             "not; give parallel.mode=fast");
+}
+
+static void find_local_with_parts(const tti_job_config *c, char why[WHY]) {
+    const char *devices = c->parallel.devices;
+    if (!is_local(c)) return;
+    if (c->parallel.zero > 0)
+        snprintf(why, WHY, "a worker of local SGD has state of its own; give parallel.zero=0");
+    else if (!is(c->parallel.compress, "none"))
+        snprintf(why, WHY, "local SGD sends parameters, and no gradients; give none");
+    else if (is_divided(c))
+        snprintf(
+            why, WHY,
+            "local SGD averages whole models; leave parallel.tensor and parallel.pipeline out");
+    else if (!is(devices, "cpu") && !is(devices, "auto"))
+        snprintf(why, WHY,
+                 "workers of local SGD compute on the host so far; give parallel.devices=cpu, or "
+                 "parallel.sync=all-reduce for GPUs");
+}
+
+static void find_local_skips(const tti_job_config *c, char why[WHY]) {
+    if (!is_local(c)) return;
+    if (is(c->train.on_nan, "skip"))
+        snprintf(why, WHY,
+                 "steps are left out where all workers agree on them, and those of local SGD do "
+                 "not; give train.on_nan=stop");
+    else if (is(c->train.precision, "f16"))
+        snprintf(why, WHY,
+                 "the loss scale of f16 follows what all workers agree on, and those of local SGD "
+                 "do not; give bf16 or f32");
+    else if (c->parallel.sync_batch_norm)
+        snprintf(why, WHY,
+                 "joins all workers in every step, and those of local SGD do not meet; leave it "
+                 "out");
+}
+
 static void find_lost_replay(const tti_job_config *c, char why[WHY]) {
     if (!*c->parallel.replay || is_async(c)) return;
     snprintf(why, WHY,
@@ -411,6 +460,13 @@ static const rule rules[] = {
     {{"parallel.sync", "parallel.place", "parallel.devices"}, find_server_elsewhere},
     {{"parallel.sync", "parallel.zero", "parallel.compress"}, find_server_with_parts},
     {{"parallel.staleness", "train.on_nan", "train.precision"}, find_async_skips},
+    {{"parallel.average_after", "parallel.average", "parallel.sync"}, find_lost_averaging},
+    {{"parallel.sync", "parallel.mode"}, find_local_in_exact},
+    {{"parallel.sync", "parallel.zero", "parallel.compress", "parallel.tensor", "parallel.pipeline",
+      "parallel.devices"},
+     find_local_with_parts},
+    {{"parallel.sync", "train.on_nan", "train.precision", "parallel.sync_batch_norm"},
+     find_local_skips},
     {{"parallel.replay", "parallel.sync", "parallel.staleness"}, find_lost_replay},
     {{"data.format", "data.dir"}, find_missing_dir},
     {{"data.augment", "data.format"}, find_bad_augment},

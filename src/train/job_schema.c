@@ -408,10 +408,22 @@ static const tti_option rows[] = {
      .also = "start_powersgd_iter|compress_start|warmup_steps_compress",
      .help = "topk, powersgd: steps before the first one that is compressed", .example = "200"},
     {"parallel.sync", TTI_OPTION_CHOICE, AT(parallel.sync), "all-reduce",
-     .choices = "all-reduce|parameter-server",
+     .choices = "all-reduce|local|parameter-server",
      .also = "ps|parameter_server|aggregation|synchronization|update",
-     .help = "Who makes the update: every worker, after an all-reduce of the gradients; or threads "
-             "that keep parameters and optimizer state for the workers"},
+     .help = "Who makes the update: every worker, after an all-reduce of the gradients; every "
+             "worker with its own gradients, and parameters are averaged now and then (local SGD); "
+             "or threads that keep parameters and optimizer state for the workers"},
+    {"parallel.average_every", TTI_OPTION_INT, AT(parallel.average_every), "8", RANGE(1, 1e9),
+     .also = "local_steps|sync_every|h_steps|averaging_period",
+     .help = "local: steps from one averaging to the next"},
+    {"parallel.average_after", TTI_OPTION_INT, AT(parallel.average_after), "0", RANGE(0, 1e12),
+     .also = "start_local_sgd_iter|post_local",
+     .help = "local: steps in front that are those of an all-reduce (post-local SGD)",
+     .example = "200"},
+    {"parallel.average", TTI_OPTION_CHOICE, AT(parallel.average), "parameters",
+     .choices = "parameters|all", .also = "average_momentum|average_state",
+     .help = "local: what is averaged; all: the optimizer's state too, which otherwise is averaged "
+             "for checkpoints and evaluations alone"},
     {"parallel.servers", TTI_OPTION_INT, AT(parallel.servers), "1", RANGE(1, 64),
      .also = "n_servers|num_servers|num_ps|ps_num|n_ps",
      .help = "Threads of the parameter server, each with a range of the parameters",

@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
+#include "train/averaging.h"
 #include "train/optimizer.h"
 
 static const double ns = 1e-9;
@@ -156,7 +157,9 @@ tutti_status tti_reporter_step(tti_reporter *r, int64_t step, double lr,
     r->window_steps++;
     r->window_sent += result->sent_bytes;
     r->sent_bytes += result->sent_bytes;
-    if (!record_is_due(r, step)) return TUTTI_OK;
+    r->is_due |= record_is_due(r, step);
+    if (!r->is_due || result->partial) return TUTTI_OK;
+    r->is_due = false;
     double window = (double)(r->window_ns > 0 ? r->window_ns : 1);
     tutti_event e = event_at(r, TUTTI_EVENT_STEP, step);
     e.loss = result->count > 0 ? result->loss_sum / result->count : 0;
@@ -274,7 +277,8 @@ static void fill_result(const tti_reporter *r, int64_t step, uint64_t params_has
     result->stop_signal = stop_signal;
     result->staleness_mean = r->stale_mean;
     result->staleness_max = r->stale_max;
-    bool is_less = strcmp(r->b->config.parallel.compress, "none") != 0;
+    bool is_less =
+        strcmp(r->b->config.parallel.compress, "none") != 0 || tti_averaging_is_on(&r->b->config);
     result->sent_bytes = is_less ? r->sent_bytes : 0;
 }
 

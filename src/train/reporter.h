@@ -27,6 +27,7 @@ typedef struct tti_reporter {
     int64_t first_step_ns; /* from the call to the end of the first step         */
     int64_t window_ns, window_samples, window_wait_ns, window_comm_ns; /* since the last record */
     int64_t window_compute_ns, window_update_ns;
+    bool is_due; /* a record, when the sums of a step are those of all workers */
     int64_t window_steps;
     double window_sent, sent_bytes; /* by this worker, since the last record; in this call */
     double eval_loss, eval_accuracy;

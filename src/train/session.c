@@ -14,6 +14,7 @@
 #include "launch/supervised.h"
 #include "train/arrivals.h"
 #include "train/async.h"
+#include "train/averaging.h"
 #include "train/feeding.h"
 #include "train/lost_device.h"
 #include "train/lr_schedule.h"
@@ -46,6 +47,7 @@ typedef struct session {
     int64_t saved_step;     /* step of the newest checkpoint, -1: none */
     int64_t n_skipped;      /* under train.on_nan=skip, in this part of the run */
     tti_times times;
+    bool times_are_due;
     bool is_scaled;                      /* gradients come times a loss scale */
     step_at_work at_work[TTI_MAX_AHEAD]; /* by step: begun and not yet ended */
     int64_t n_begun;                     /* steps of the run that were begun, state.step ended */
@@ -168,6 +170,7 @@ static tutti_status resume(session *s) {
 
 /* How gradients are added between workers, as far as it is worth telling. */
 static const char *way_of(const session *s) {
+    if (tti_averaging_is_on(s->c)) return "not made: parameters are averaged";
     if (!s->desc->server) return tti_exec_way(s->exec);
     return is_async(s) ? "not made: a parameter server takes each gradient"
                        : "by a parameter server";
@@ -395,6 +398,7 @@ static tutti_status begin_step(session *s) {
                           .loss_scale = s->is_scaled ? s->state.loss_scale.scale : 1,
                           .stop_on_bad = !s->is_scaled && strcmp(s->c->train.on_nan, "stop") == 0,
                           .vote = tti_stop_requested() || trial_is_over(s)};
+    desc.average = tti_averaging_is_due(s->b, s->n_begun + 1, &desc.average_state);
     tti_feeding_tell(s->loader, &desc);
     TTI_TRY(tti_exec_begin(s->exec, &desc));
     s->n_begun++;
@@ -416,7 +420,11 @@ static tutti_status one_step(session *s) {
     s->last_end_ns = tti_now_ns();
     tti_times_add(&s->times, &s->last, at->batch.wait_ns, s->last_end_ns - since);
     bool is_last = s->state.step >= s->b->n_steps || s->stop_signal;
-    return is_last || tti_times_is_due(&s->times, s->state.step) ? tell_times(s) : TUTTI_OK;
+    /* Workers that do not hear of each other in this step do not wait for each other either. */
+    s->times_are_due |= is_last || tti_times_is_due(&s->times, s->state.step);
+    if (!s->times_are_due || s->last.partial) return TUTTI_OK;
+    s->times_are_due = false;
+    return tell_times(s);
 }
 
 static double lr_at(void *user, int64_t step) { return lr_of(user, step); }

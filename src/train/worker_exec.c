@@ -35,6 +35,8 @@ tti_exec_desc tti_worker_exec_desc(const tti_blueprint *b) {
                            .topk = c->parallel.topk,
                            .low_rank = (int)c->parallel.rank,
                            .compress_after = c->parallel.compress_after,
+                           .local = strcmp(c->parallel.sync, "local") == 0,
+                           .local_after = c->parallel.average_after,
                            .reference = strcmp(c->parallel.backend, "reference") == 0,
                            .watch_gradients = tti_blueprint_target(b).loss_scale ||
                                               strcmp(c->train.on_nan, "skip") == 0,

@@ -1,0 +1,103 @@
+/* local.c - the update of a worker by itself, and means over the workers.
+ *
+ * The idea to know: parameters are averaged in the buffer of the summed gradients, which peers see
+ * and nobody needs after the update; what is frozen is left as it is, since a mean of equal numbers
+ * need not be that number. */
+#include "exec/local.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "exec/worker.h"
+
+bool tti_local_is_on(const tti_exec *x) {
+    return x->desc.local && x->n_ranks > 1 && x->begun.step >= (uint64_t)x->desc.local_after;
+}
+
+/* ---- means ---- */
+
+typedef struct mean {
+    tti_exec *x;
+    float *values; /* [n_flat] */
+    bool back;     /* the mean is taken over, else values are put into the buffer */
+} mean;
+
+/* A lane's range of the blocks of the update. */
+static void mean_lane(int lane, void *arg) {
+    const mean *m = arg;
+    const tti_plan *plan = m->x->desc.plan;
+    float share = 1 / (float)m->x->n_ranks, *buffer = tti_exec_grads(m->x);
+    tti_range mine = tti_lane_range((size_t)plan->n_updates, 1, lane, m->x->desc.n_lanes);
+    for (size_t i = mine.first; i < mine.last; i++) {
+        const tti_update_step *u = &plan->updates[i];
+        float *v = m->values + u->first, *b = buffer + u->first;
+        if (!m->back) memcpy(b, v, u->n_elems * sizeof *b);
+        for (size_t e = 0; m->back && u->node && e < u->n_elems; e++) v[e] = b[e] * share;
+    }
+}
+
+static tutti_status average(tti_exec *x, float *values) {
+    size_t n = x->desc.plan->n_flat;
+    float *buffer = tti_exec_grads(x);
+    tti_lanes_run(x->lanes, mean_lane, &(mean){x, values, false});
+    x->sent_bytes += tti_exec_reduce_bytes(x, n * sizeof *buffer);
+    TTI_TRY(
+        tutti_comm_all_reduce(x->desc.comm, buffer, buffer, n, TUTTI_F32, TUTTI_SUM, x->desc.alg));
+    tti_lanes_run(x->lanes, mean_lane, &(mean){x, values, true});
+    return TUTTI_OK;
+}
+
+/* All have the same then, also of what is theirs alone between. */
+static tutti_status average_all(tti_exec *x, const tti_step_desc *desc) {
+    TTI_TRY(average(x, x->params));
+    for (int k = 0; desc->average_state && k < x->desc.plan->n_states; k++)
+        TTI_TRY(average(x, x->states[k]));
+    return desc->average_state && x->ema ? average(x, x->ema) : TUTTI_OK;
+}
+
+/* ---- a step ---- */
+
+static tutti_status update_alone(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
+    tti_exec_add_sums(x, result); /* those of the others are 0 */
+    int bad = tti_exec_first_bad_shard(x);
+    if (bad >= 0) {
+        char layer[TTI_LAYER_TEXT];
+        result->skipped = true;
+        tti_exec_find_bad_layer(x, desc, bad, layer);
+        return tti_exec_bad_loss(x, desc->step, bad, layer);
+    }
+    tti_exec_note(x, desc, "update");
+    return tti_exec_apply(x, desc, result->count > 0 ? 1 / result->count : 0, result);
+}
+
+/* Everybody's parameters become their mean, and the sums of the step those of all. */
+static tutti_status meet(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
+    tti_exec_note(x, desc, "average");
+    TTI_TRY(average_all(x, desc));
+    TTI_TRY(tti_exec_params_hash(x, &x->last_hash));
+    result->params_hash = x->last_hash;
+    TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
+    TTI_TRY(tti_exec_compare_hashes(x, desc->step));
+    result->loss_sum = result->count = result->correct = 0;
+    tti_exec_add_sums(x, result);
+    return TUTTI_OK;
+}
+
+tutti_status tti_local_step(tti_exec *x, const tti_step_desc *desc, int64_t start_ns,
+                            int64_t computed_ns, tti_step_result *result) {
+    TTI_TRY(update_alone(x, desc, result));
+    int64_t updated = tti_now_ns(), end = updated;
+    result->partial = !desc->average;
+    if (desc->average) {
+        TTI_TRY(meet(x, desc, result));
+        end = tti_now_ns();
+        tti_profile_add(x, TTI_ROW_COMM, NULL, "mean of parameters", -1, updated, end);
+    }
+    result->own_hash = result->params_hash;
+    result->sent_bytes = x->sent_bytes;
+    result->compute_ns = computed_ns - start_ns;
+    result->update_ns = updated - computed_ns;
+    result->comm_ns = end - updated;
+    tti_profile_add(x, TTI_ROW_COMPUTE, NULL, "update", -1, computed_ns, updated);
+    return TUTTI_OK;
+}

@@ -1,0 +1,21 @@
+/* local.h - local SGD: workers that update their own parameters and average them now and then.
+ *
+ * Stich, Local SGD converges fast and communicates little (2018).  Between averagings a worker
+ * hears nothing of the others, so the results of such a step are of its own shards alone. */
+#ifndef TTI_EXEC_LOCAL_H
+#define TTI_EXEC_LOCAL_H
+
+#include "exec/exec.h"
+
+/* Whether the step at work is one of local SGD (desc.local, several workers, not before
+ * local_after). */
+bool tti_local_is_on(const tti_exec *x);
+
+/* The rest of a step whose own gradient is summed: the update, and, if desc->average, the mean of
+ * all workers' parameters, added in the same order on every worker; then all have the same, which
+ * is compared.  start_ns, computed_ns: when the step began, and the gradient was there.  With
+ * desc->average collective. */
+tutti_status tti_local_step(tti_exec *x, const tti_step_desc *desc, int64_t start_ns,
+                            int64_t computed_ns, tti_step_result *result);
+
+#endif /* TTI_EXEC_LOCAL_H */

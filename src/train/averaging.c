@@ -1,0 +1,18 @@
+/* averaging.c - every so many steps, and at every stop. */
+#include "train/averaging.h"
+
+#include <string.h>
+
+#include "train/async.h"
+
+bool tti_averaging_is_on(const tti_job_config *c) { return strcmp(c->parallel.sync, "local") == 0; }
+
+bool tti_averaging_is_due(const tti_blueprint *b, int64_t n_steps, bool *state) {
+    const tti_job_config *c = &b->config;
+    *state = false;
+    if (!tti_averaging_is_on(c)) return false;
+    bool stops = tti_async_next_stop(b, n_steps - 1) == n_steps;
+    bool all = strcmp(c->parallel.average, "all") == 0;
+    *state = stops || all;
+    return stops || n_steps % c->parallel.average_every == 0;
+}
