@@ -59,7 +59,7 @@ tutti() {
         > "$tmp/line" 2> "$tmp/err" || { tail -2 "$tmp/err" >&2 && echo '{}' > "$tmp/line"; }
     rate=$(field per_s < "$tmp/line")
     rate=$(awk -v p="${rate:-0}" -v u="$(unit "$name")" 'BEGIN {print int(p * u)}')
-    [ "$gpus" -gt 1 ] || one=$rate
+    [ "$gpus" -gt 1 ] || [ $# -gt 0 ] || one=$rate
     row "$name" "tutti $gpus GPU $*" "$rate" "$(share "$rate" "$one" "$gpus")" \
         "$(field first_step_s < "$tmp/line")" "$(field peak_device_gb < "$tmp/line")"
 }
@@ -101,6 +101,7 @@ for workload; do
         continue
     fi
     tutti "$workload" 1
+    tutti "$workload" 1 "parallel.devices=$((n - 1))" # cards differ, and the slowest is waited for
     tutti "$workload" "$n"
     tutti "$workload" "$n" parallel.place=processes
     tutti "$workload" "$n" parallel.mode=fast

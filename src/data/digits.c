@@ -67,6 +67,7 @@ static tutti_status digits_open(const tutti_dataset_desc *desc, tutti_dataset *d
     ds->state = state;
     ds->read = digits_read;
     ds->is_fixed = true;
+    ds->late_bytes = (size_t)n * (TTI_DIGIT_PIXELS + sizeof *state->phase);
     ds->close = digits_close;
     ds->info = (tutti_dataset_info){
         .n_samples = n, .n_classes = desc->n_classes ? desc->n_classes : 10, .y = {TUTTI_I32, {0}}};

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "data/dataset.h"
 #include "exec/pipe_schedule.h"
 #include "train/worker_exec.h"
 
@@ -133,7 +134,8 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
     }
     double batch = (double)tutti_shape_n_elems(&info->x.shape) *
                    (double)tutti_dtype_bytes(info->x.dtype) * (double)b->config.train.batch;
-    p->host_bytes += c->base_bytes + batch * (double)(b->config.data.prefetch + 1);
+    double late = (double)(b->train->late_bytes + b->test->late_bytes);
+    p->host_bytes += c->base_bytes + late + batch * (double)(b->config.data.prefetch + 1);
     return TUTTI_OK;
 }
 
