@@ -250,6 +250,7 @@ tti_node *tti_graph_clone_node(tutti_graph *g, const tti_node *node, tutti_value
     }
     for (int k = 0; k < node->op->n_out; k++) {
         copy->out[k]->layout = node->out[k]->layout;
+        if (node->n_body) copy->out[k]->type = node->out[k]->type; /* its body came after infer */
         map[node->out[k]->id] = copy->out[k];
     }
     return copy;

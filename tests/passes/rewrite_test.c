@@ -36,6 +36,25 @@ T_CASE(a_copy_is_the_same_graph) {
     tutti_graph_destroy(g);
 }
 
+/* What a chain gives is known by its body alone, which is copied after the node is made. */
+T_CASE(a_chain_that_ends_in_another_dtype_is_copied) {
+    T_UNUSED;
+    static const tti_target target = {.fuse = true, .chains_any_float = true};
+    tutti_graph *g = tutti_graph_create(false);
+    tutti_value *x = tutti_cast(g, tutti_tanh(g, tutti_square(g, net_x(g))), TUTTI_BF16);
+    tutti_output(g, "y", tutti_sum(g, tutti_cast(g, x, TUTTI_F32), &(tutti_axes){0}));
+    tutti_output(g, "x", x);
+    T_OK(tti_pass_fuse(&g, &target));
+    tti_rewrite rw;
+    T_OK(tti_rewrite_begin(&rw, g));
+    for (int i = 0; i < g->n_nodes; i++) tti_rewrite_copy(&rw, g->nodes[i]);
+    T_OK(tti_rewrite_finish(&rw, &g));
+    T_EQ(tti_graph_output(g, "x")->node->n_body, 3);
+    T_EQ(tti_graph_output(g, "x")->type.dtype, TUTTI_BF16);
+    T_OK(tti_graph_verify(g));
+    tutti_graph_destroy(g);
+}
+
 T_CASE(a_lost_output_is_noticed_and_the_old_graph_stays) {
     T_UNUSED;
     tutti_graph *g = net_mlp(true), *before = g;
@@ -59,6 +78,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(uses_are_counted),
         cmocka_unit_test(a_copy_is_the_same_graph),
+        cmocka_unit_test(a_chain_that_ends_in_another_dtype_is_copied),
         cmocka_unit_test(a_lost_output_is_noticed_and_the_old_graph_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
