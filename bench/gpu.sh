@@ -5,9 +5,11 @@
 #        TUTTI names the program (build/tutti), PYTHON one that has torch; SECONDS_PEER limits a peer.
 #
 # Both sides: bf16 with f32 master weights (small: tf32), the same batch and optimizer, random data,
-# warm-up left out, medians over steps.  Tutti's side loads and shuffles its samples and hashes all
-# parameters after every step, which the peers do not do; theirs lie on the device from the start.
-# torch.compile and JAX compile first: a workload takes them one to two minutes.
+# warm-up left out, medians over steps.  What runs past the blocks of a transformer has 16 bits in
+# Tutti (train.low_stream), where torch's autocast keeps sums and norms in f32.  Tutti's side loads
+# and shuffles its samples and hashes all parameters after every step, which the peers do not do;
+# theirs lie on the device from the start.  torch.compile and JAX compile first: a workload takes
+# them one to two minutes.
 set -eu
 cd "$(dirname "$0")/.."
 program=${TUTTI:-build/tutti}
@@ -40,7 +42,7 @@ job() {
         optimizer.weight_decay=1e-4 data.prefetch=3 ;;
     bert) echo bert model.size=base model.context=512 data.format=random_tokens data.context=512 \
         data.vocabulary=30528 data.n_test=64 train.batch=64 train.steps=80 optimizer.name=adamw \
-        optimizer.lr=1e-4 data.threads=4 ;;
+        train.low_stream=true optimizer.lr=1e-4 data.threads=4 ;;
     small) echo lenet data.format=digits data.n_train=60000 train.batch=128 train.steps=8000 \
         train.precision=tf32 optimizer.name=adam data.threads=8 ;;
     esac
