@@ -85,9 +85,9 @@ static void find_divided_elsewhere(const tti_job_config *c, char why[WHY]) {
 
 /* What is not built yet is refused, not half done. */
 static void find_not_yet(const tti_job_config *c, char why[WHY]) {
-    if (is_divided(c))
-        snprintf(why, WHY, "models cannot be divided between workers yet; give %s=1",
-                 c->parallel.tensor > 1 ? "parallel.tensor" : "parallel.pipeline");
+    if (c->parallel.pipeline > 1)
+        snprintf(why, WHY,
+                 "models cannot be divided into stages yet; give parallel.pipeline=1");
 }
 
 static void find_idle_workers(const tti_job_config *c, char why[WHY]) {

@@ -1,0 +1,92 @@
+"""tensor_train_test.py - models whose layers lie in pieces on several workers: twenty steps with the
+losses of one worker, in threads and processes, with workers that divide the batch; evaluation,
+checkpoints, and what is said where nothing can be cut."""
+
+import random
+import sys
+
+import runs
+
+FEW = ["train.steps=20", "parallel.shards=4", "run.log_every=1", "train.clip_norm=1"]
+
+
+def text_arguments(*more):
+    random.seed(runs.SEED)
+    words = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta"]
+    with open("text.txt", "w") as file:
+        file.write(" ".join(random.choice(words) for _ in range(3000)))
+    return ["data.format=text", "data.dir=text.txt", "data.tokenizer=chars", "data.context=16",
+            "train.batch=16", "optimizer.name=adamw", "optimizer.lr=1e-3", *more]
+
+
+def transformer(name, *more):
+    return ["model.name=" + name, "model.layers=2", "model.heads=4", "model.width=32",
+            "model.dropout=0.1"] + text_arguments(*more)
+
+
+def models():
+    return {
+        "lenet": ["model.name=lenet", "data.n_train=160", "data.n_test=40", "train.batch=24",
+                  "optimizer.name=sgd", "optimizer.lr=0.05"],
+        "gpt2": transformer("gpt2"),
+        "bert": transformer("bert", "data.mask_prob=0.15"),
+    }
+
+
+def train(run, *arguments):
+    return runs.tutti("train", "run.dir=" + run, *FEW, *arguments, timeout_s=600).expect(0)
+
+
+def losses(run):
+    """By step, and last that of the evaluation at the end."""
+    rows = [r for r in runs.records(run) if "loss" in r]
+    steps = {r["step"]: r["loss"] for r in rows if r["event"] == "step"}
+    return [steps[k] for k in sorted(steps)] + [r["loss"] for r in rows if r["event"] != "step"][-1:]
+
+
+def expect_near(run, other, tolerance=1e-5):
+    a, b = losses(run), losses(other)
+    assert len(a) == len(b) == 21, (run, len(a), other, len(b))
+    worst = max(abs(x - y) / max(1, abs(y)) for x, y in zip(a, b))
+    assert worst <= tolerance, "%s: %g from %s" % (run, worst, other)
+    print("%s: within %.1e of %s" % (run, worst, other))
+
+
+def cell(model, arguments, n, tensor, place):
+    run = "%s-%d-%d-%s" % (model, n, tensor, place)
+    train(run, "-n", str(n), "parallel.tensor=%d" % tensor, "parallel.place=" + place, *arguments)
+    expect_near(run, model)
+    return run
+
+
+def test_losses():
+    for model, arguments in models().items():
+        train(model, "-n", "1", *arguments)
+        cell(model, arguments, 2, 2, "threads")
+        cell(model, arguments, 4, 4, "threads")
+        cell(model, arguments, 4, 2, "processes")
+
+
+def test_checkpoints_are_of_the_whole():
+    arguments = models()["gpt2"]
+    train("whole", "-n", "1", "run.checkpoint_every=10", *arguments)
+    train("pieces", "-n", "4", "parallel.tensor=4", "train.steps=10", "run.checkpoint_every=10",
+          *arguments)
+    runs.tutti("train", "--resume", "pieces", "-n", "1", "parallel.tensor=1",
+               "train.steps=20").expect(0)
+    expect_near("pieces", "whole")
+    runs.tutti("eval", "pieces").expect(0, "loss")
+
+
+def test_what_cannot_be_cut_is_said():
+    arguments = ["model.name=mlp", "model.hidden=[16]", "data.n_train=64", "-n", "5",
+                 "parallel.tensor=5", "parallel.shards=4", "train.steps=1"]
+    ended = runs.tutti("train", "run.dir=five", *arguments)
+    ended.expect(0)  # ten classes
+    arguments[4] = "11"
+    ended = runs.tutti("train", "run.dir=eleven", *arguments, "parallel.tensor=11")
+    ended.expect(2, "parallel.tensor=11: no layer of this model can be cut in 11", "2, 4")
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])
