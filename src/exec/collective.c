@@ -61,6 +61,7 @@ static size_t scratch_bytes(const tti_node *node, const void *state) {
 
 static tutti_status run(void *state, const tti_kargs *a) {
     const tutti_value *x = a->node->in[0];
+    if (!state) return tti_fail(TUTTI_E_INVALID, "exec: %s without others", a->node->op->name);
     switch (a->node->op->collective) {
         case TTI_COLLECTIVE_SUM:
             return tutti_comm_all_reduce(state, a->in[0], a->out[0], (size_t)tti_value_n_elems(x),
@@ -75,11 +76,17 @@ static tutti_status run(void *state, const tti_kargs *a) {
     return tti_fail(TUTTI_E_INTERNAL, "exec: %s exchanges nothing", a->node->op->name);
 }
 
-tutti_status tti_collective_check(const tti_node *node, const tutti_comm *comm) {
-    int64_t n = tti_attr_int(node, "n"), index = tti_attr_int(node, "index");
-    if (comm && tutti_comm_n_ranks(comm) == n && tutti_comm_rank(comm) == index) return TUTTI_OK;
-    return tti_fail(TUTTI_E_INVALID, "exec: %s '%s' wants to be worker %lld of %lld of an axis",
-                    node->op->name, node->name, (long long)index, (long long)n);
+tutti_status tti_collective_check(const tti_program *program, const tutti_comm *comm) {
+    for (int s = 0; s < program->n_steps; s++) {
+        const tti_node *node = program->steps[s];
+        if (!(node->op->traits & TTI_COLLECTIVE)) continue;
+        int64_t n = tti_attr_int(node, "n"), index = tti_attr_int(node, "index");
+        if (!comm || tutti_comm_n_ranks(comm) != n || tutti_comm_rank(comm) != index)
+            return tti_fail(TUTTI_E_INVALID,
+                            "exec: %s '%s' wants to be worker %lld of %lld of an axis",
+                            node->op->name, node->name, (long long)index, (long long)n);
+    }
+    return TUTTI_OK;
 }
 
 const tti_kernel tti_collective_kernel = {

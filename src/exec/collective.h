@@ -3,14 +3,16 @@
 #define TTI_EXEC_COLLECTIVE_H
 
 #include "backend/backend.h"
+#include "passes/plan.h"
 #include "tutti/comm.h"
 
 /* The kernel of TTI_COLLECTIVE ops on the host.  Its state is the tutti_comm of the axis, borrowed,
  * which one thread uses at a time; all workers run the same ops in the same order.  Sums are added
- * in the order of TUTTI_ALG_DIRECT: the same bits on every worker, in every run. */
+ * in the order of TUTTI_ALG_DIRECT: the same bits on every worker, in every run.  NULL: it can only
+ * be looked at. */
 extern const tti_kernel tti_collective_kernel;
 
-/* Fails with TUTTI_E_INVALID where comm is not the axis that node was made for. */
-tutti_status tti_collective_check(const tti_node *node, const tutti_comm *comm);
+/* Fails with TUTTI_E_INVALID where comm is not the axis that the program was made for. */
+tutti_status tti_collective_check(const tti_program *program, const tutti_comm *comm);
 
 #endif /* TTI_EXEC_COLLECTIVE_H */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/collective.h"
 #include "exec/worker.h"
 #include "ops/init.h"
 
@@ -181,6 +182,7 @@ static tutti_status build(tti_exec *x) {
     TTI_TRY(tti_divided_create(plan, x->desc.mesh, &x->divided));
     TTI_TRY(find_inputs(plan, &plan->shard, &x->shard_inputs));
     if (plan->eval.graph) TTI_TRY(find_inputs(plan, &plan->eval, &x->eval_inputs));
+    TTI_TRY(tti_collective_check(&plan->shard, x->desc.mesh ? x->desc.mesh->tensor : NULL));
     TTI_TRY(tti_exec_init_sync(x));
     TTI_TRY(tti_pipe_agree_lanes(x));
     TTI_TRY(count_in_flight(x));

@@ -59,7 +59,6 @@ static void bind_pointer(tti_instance *it, const tutti_value *value, void **wher
 
 static tutti_status bind_kernel(const tti_instance *it, const tti_node *node, bound_step *step) {
     if ((node->op->traits & TTI_COLLECTIVE) && !it->desc.backend->device) {
-        TTI_TRY(tti_collective_check(node, it->desc.tensor));
         step->kernel = &tti_collective_kernel;
         step->state = it->desc.tensor;
         return TUTTI_OK;

@@ -14,7 +14,9 @@ typedef struct tti_instance_desc {
     bool reference;             /* the plain-C meaning for every op */
     void *arena;                /* program->arena_bytes, borrowed; shared by programs of the lane */
     float *params;              /* flat parameters, borrowed */
-    tutti_comm *tensor; /* of the program's tensor axis, borrowed; one lane alone may use it */
+    /* Of the program's tensor axis, borrowed; one lane alone may use it.  NULL: there is none, or
+     * the program is not run. */
+    tutti_comm *tensor;
 } tti_instance_desc;
 
 /* Selects and prepares a kernel for every step.  On success *out is owned by the caller. */
