@@ -64,9 +64,12 @@ typedef struct tutti_train_result {
     int stop_signal;            /* SIGINT or SIGTERM ended the run early, with a checkpoint; 0   */
     double staleness_mean;      /* updates that gradients lacked; asynchronous runs */
     int64_t staleness_max;      /* likewise, at most */
-    double sent_bytes;          /* by one worker to the others in this call, where less than whole
-                                   gradients travels each step, else 0 */
-    int exit_code;              /* what a program should exit with                               */
+    double bubble; /* share of the computing time that the stages of a pipeline waited for each
+                      other, and what was expected by their operations; 0: there are none */
+    double bubble_expected;
+    double sent_bytes; /* by one worker to the others in this call, where less than whole
+                          gradients travels each step, else 0 */
+    int exit_code;     /* what a program should exit with                               */
 } tutti_train_result;
 
 TUTTI_EXTERN_C_BEGIN

@@ -37,6 +37,9 @@ static void print_result(const tutti_train_result *r) {
     printf("accuracy %.4f  loss %.6f  samples/s %.0f  steps %" PRId64 "  params_hash %016" PRIx64
            "\n",
            r->accuracy, r->loss, r->samples_per_s, r->n_steps, r->params_hash);
+    if (r->bubble_expected > 0)
+        printf("pipeline: stages waited %.1f %% of the time, %.1f %% expected\n", 100 * r->bubble,
+               100 * r->bubble_expected);
     if (r->staleness_max > 0)
         printf("staleness %.2f in the mean, %" PRId64 " at most\n", r->staleness_mean,
                r->staleness_max);

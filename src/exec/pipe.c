@@ -63,13 +63,20 @@ tutti_status tti_pipe_count_in_flight(const tti_stages *s, int n_waves, int *n) 
     return TUTTI_OK;
 }
 
+int tti_pipe_fit_lanes(const tti_stages *s, int n_lanes, int n_shards) {
+    while (s->n_chunks > 1 && n_lanes > 1 && (n_shards + n_lanes - 1) / n_lanes % s->n_stages != 0)
+        n_lanes--;
+    return n_lanes;
+}
+
 tutti_status tti_pipe_agree_lanes(tti_exec *x) {
     int32_t n = x->desc.n_lanes, least = n;
     if (!x->desc.plan->stages) return TUTTI_OK;
     TTI_ASSERT(x->desc.mesh && x->desc.mesh->pipeline);
     TTI_TRY(tutti_comm_all_reduce(x->desc.mesh->pipeline, &n, &least, 1, TUTTI_I32, TUTTI_MIN,
                                   TUTTI_ALG_AUTO));
-    x->desc.n_lanes = least;
+    x->desc.n_lanes =
+        tti_pipe_fit_lanes(x->desc.plan->stages, least, x->last_shard - x->first_shard);
     return TUTTI_OK;
 }
 

@@ -16,6 +16,9 @@ void tti_pipe_destroy(tti_pipe *pipe);
 /* As many lanes as the stage with the fewest has.  Collective over mesh->pipeline. */
 tutti_status tti_pipe_agree_lanes(tti_exec *x);
 
+/* At most n_lanes, so that the waves of n_shards go round the stages in whole groups. */
+int tti_pipe_fit_lanes(const tti_stages *stages, int n_lanes, int n_shards);
+
 /* Waves whose activations live at the same time, for a worker with that many. */
 tutti_status tti_pipe_count_in_flight(const tti_stages *stages, int n_waves, int *n);
 

@@ -155,6 +155,7 @@ tti_target tti_blueprint_target_at(const tti_blueprint *b, int model_rank) {
     target.tensor = at.tensor;
     target.n_stages = b->mesh.stage;
     target.stage = at.stage;
+    target.n_chunks = (int)b->config.parallel.pipeline_chunks;
     return target;
 }
 

@@ -123,6 +123,7 @@ typedef struct tti_job_config {
         char replay[TTI_TEXT_MAX];    /* run whose order of arrival is repeated; "": none */
         int64_t tensor;               /* pieces of each layer, on as many workers */
         int64_t pipeline;             /* stages of the model, on as many workers */
+        int64_t pipeline_chunks;      /* pieces of each stage */
         int64_t zero;                 /* 1: each worker keeps a part of the optimizer's state */
         int64_t timeout_ms;           /* longest wait for a peer */
         int64_t ahead;                /* steps a device is given at once; -1: auto */

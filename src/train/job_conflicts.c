@@ -90,6 +90,23 @@ static void find_not_yet(const tti_job_config *c, char why[WHY]) {
                  "models cannot be divided into stages yet; give parallel.pipeline=1");
 }
 
+/* Shards go round the stages in groups of as many as there are stages. */
+static void find_odd_chunks(const tti_job_config *c, char why[WHY]) {
+    int64_t workers = workers_of_batch(c), stages = c->parallel.pipeline;
+    if (c->parallel.pipeline_chunks == 1) return;
+    if (stages == 1)
+        snprintf(why, WHY,
+                 "chunks are of the stages of a pipeline; give parallel.pipeline too, or leave "
+                 "parallel.pipeline_chunks out");
+    else if (workers > 0 && c->parallel.shards > 0 && c->parallel.shards / workers % stages != 0)
+        snprintf(why, WHY,
+                 "with several chunks shards go round the %" PRId64 " stages in groups of %" PRId64
+                 ", and a worker has %" PRId64
+                 "; give parallel.pipeline_chunks=1, or another "
+                 "number of shards or stages",
+                 stages, stages, c->parallel.shards / workers);
+}
+
 static void find_idle_workers(const tti_job_config *c, char why[WHY]) {
     int64_t workers = workers_of_batch(c), shards = c->parallel.shards;
     if (workers <= shards || shards != power_of_two_from(shards)) return;
@@ -443,6 +460,8 @@ static const rule rules[] = {
       "parallel.sync_batch_norm"},
      find_divided_elsewhere},
     {{"parallel.tensor", "parallel.pipeline"}, find_not_yet},
+    {{"parallel.pipeline_chunks", "parallel.pipeline", "parallel.workers", "parallel.shards"},
+     find_odd_chunks},
     {{"parallel.workers", "parallel.shards", "parallel.tensor", "parallel.pipeline"},
      find_idle_workers},
     {{"train.batch", "parallel.shards"}, find_empty_shards},

@@ -453,6 +453,12 @@ static const tti_option rows[] = {
      .help = "Workers that divide the layers between them: the model is cut into so many stages, "
              "through which the shards of a worker go one after the other",
      .example = "4"},
+    {"parallel.pipeline_chunks", TTI_OPTION_INT, AT(parallel.pipeline_chunks), "1", RANGE(1, 16),
+     .also = "chunks|interleave|virtual_pipeline|virtual_pipeline_stages|interleaved",
+     .help = "Pieces of the model that each stage has, not neighbours: shards go round the stages "
+             "so many times, and the stages wait for each other that many times less; more "
+             "activations are kept and sent",
+     .example = "2"},
     {"parallel.timeout_ms", TTI_OPTION_INT, AT(parallel.timeout_ms), "60000", RANGE(1, 86400000),
      .also = "timeout", .help = "Longest wait for another worker"},
     {"parallel.backend", TTI_OPTION_CHOICE, AT(parallel.backend), "auto",

@@ -1,7 +1,8 @@
 /* metrics.h - metrics.jsonl, the source of truth about a run: one JSON object per line.
  *
- * Records: start, step, times, staleness, eval, checkpoint, warning, failed, end, told apart by
- * "event".  A record is written with one write(2), so a run that is killed leaves whole lines. */
+ * Records: start, pipeline, step, times, staleness, eval, checkpoint, warning, failed, end, told
+ * apart by "event".  A record is written with one write(2), so a run that is killed leaves whole
+ * lines. */
 #ifndef TTI_TRAIN_METRICS_H
 #define TTI_TRAIN_METRICS_H
 

@@ -54,6 +54,32 @@ static const char *place_text(const tti_blueprint *b, char *out, size_t n_bytes)
     return out;
 }
 
+/* How the model is cut into stages, and what their waiting should come to. */
+static tutti_status tell_pipeline(tti_reporter *r) {
+    const tti_stages *s = r->b->n_parts > 0 ? tti_blueprint_plan(r->b, 0)->stages : NULL;
+    if (!s || r->expected_bubble <= 0) return TUTTI_OK;
+    int n_pieces = tti_stages_n_pieces(s), n_shards = r->b->n_shards / r->b->mesh.data;
+    double sum = 0;
+    for (int q = 0; q < n_pieces; q++) sum += s->cost[q];
+    tti_json *j = &r->metrics.json;
+    tti_metrics_begin(&r->metrics, "pipeline");
+    tti_json_int(j, "stages", s->n_stages);
+    tti_json_int(j, "chunks", s->n_chunks);
+    tti_json_int(j, "shards", n_shards);
+    tti_json_double(j, "bubble_expected", r->expected_bubble);
+    tti_json_array(j, "shares"); /* of the operations, by piece of the model */
+    for (int q = 0; q < n_pieces; q++) tti_json_float(j, NULL, (float)(s->cost[q] / sum));
+    tti_json_end(j);
+    TTI_TRY(tti_metrics_end(&r->metrics));
+    if (n_shards >= s->n_stages) return TUTTI_OK;
+    char text[256];
+    snprintf(text, sizeof text,
+             "parallel.pipeline=%d: %d shard%s for so many stages, which will wait for each other "
+             "%.0f %% of the time; more parallel.shards fill them",
+             s->n_stages, n_shards, n_shards == 1 ? "" : "s", 100 * r->expected_bubble);
+    return tti_reporter_warn(r, text);
+}
+
 tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t step) {
     if (!r->active) return TUTTI_OK;
     tti_str backend = {0}, lr = {0};
@@ -89,8 +115,10 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     tutti_event event = event_at(r, TUTTI_EVENT_START, step);
     event.text = text;
     tell(r, &event);
+    TTI_TRY(tti_metrics_end(&r->metrics));
+    TTI_TRY(tell_pipeline(r));
     r->mark_ns = tti_now_ns();
-    return tti_metrics_end(&r->metrics);
+    return TUTTI_OK;
 }
 
 static bool record_is_due(const tti_reporter *r, int64_t step) {
@@ -117,9 +145,9 @@ static tutti_status write_curves(tti_reporter *r, const tutti_event *e) {
                               is_step ? TTI_COUNT(step) : TTI_COUNT(eval));
 }
 
-/* shares: computing and updating. */
+/* shares: computing and updating, and of computing what stages wait for each other. */
 static tutti_status write_step(tti_reporter *r, const tutti_event *e, const tti_step_result *result,
-                               const double shares[2]) {
+                               const double shares[3]) {
     tti_json *j = &r->metrics.json;
     tti_metrics_begin(&r->metrics, "step");
     tti_json_int(j, "step", e->step);
@@ -136,6 +164,7 @@ static tutti_status write_step(tti_reporter *r, const tutti_event *e, const tti_
     tti_json_double(j, "comm_share", e->comm_share);
     tti_json_double(j, "compute_share", shares[0]);
     tti_json_double(j, "update_share", shares[1]);
+    if (r->expected_bubble > 0) tti_json_double(j, "bubble", shares[2]);
     tti_json_hex64(j, "params_hash", result->params_hash);
     return tti_metrics_end(&r->metrics);
 }
@@ -154,6 +183,9 @@ tutti_status tti_reporter_step(tti_reporter *r, int64_t step, double lr,
     r->window_comm_ns += result->comm_ns;
     r->window_compute_ns += result->compute_ns;
     r->window_update_ns += result->update_ns;
+    r->window_bubble += result->bubble * (double)result->compute_ns;
+    r->bubble += result->bubble * (double)result->compute_ns;
+    r->compute_ns += result->compute_ns;
     r->window_steps++;
     r->window_sent += result->sent_bytes;
     r->sent_bytes += result->sent_bytes;
@@ -170,10 +202,12 @@ tutti_status tti_reporter_step(tti_reporter *r, int64_t step, double lr,
               TTI_MAX(e.samples_per_s, 1e-9);
     e.wait_share = (double)r->window_wait_ns / window;
     e.comm_share = (double)r->window_comm_ns / window;
-    double shares[2] = {(double)r->window_compute_ns / window,
-                        (double)r->window_update_ns / window};
+    double compute_ns = (double)TTI_MAX(r->window_compute_ns, 1);
+    double shares[3] = {compute_ns / window, (double)r->window_update_ns / window,
+                        r->window_bubble / compute_ns};
     r->window_ns = r->window_samples = r->window_wait_ns = r->window_comm_ns = 0;
     r->window_compute_ns = r->window_update_ns = 0;
+    r->window_bubble = 0;
     tell(r, &e);
     TTI_TRY(write_curves(r, &e));
     TTI_TRY(write_step(r, &e, result, shares));
@@ -277,6 +311,8 @@ static void fill_result(const tti_reporter *r, int64_t step, uint64_t params_has
     result->stop_signal = stop_signal;
     result->staleness_mean = r->stale_mean;
     result->staleness_max = r->stale_max;
+    result->bubble = r->bubble / (double)TTI_MAX(r->compute_ns, 1);
+    result->bubble_expected = r->expected_bubble;
     bool is_less =
         strcmp(r->b->config.parallel.compress, "none") != 0 || tti_averaging_is_on(&r->b->config);
     result->sent_bytes = is_less ? r->sent_bytes : 0;
@@ -329,6 +365,10 @@ tutti_status tti_reporter_end(tti_reporter *r, int64_t step, uint64_t params_has
     tti_json_double(j, "first_step_s", result->first_step_s);
     tti_json_int(j, "peak_rss", peak_rss());
     if (r->sent_bytes > 0) tti_json_int(j, "sent_bytes", (int64_t)r->sent_bytes);
+    if (r->expected_bubble > 0) {
+        tti_json_double(j, "bubble", result->bubble);
+        tti_json_double(j, "bubble_expected", result->bubble_expected);
+    }
     if (r->b->config.parallel.staleness != 0) {
         tti_json_double(j, "staleness_mean", r->stale_mean);
         tti_json_int(j, "staleness_max", r->stale_max);

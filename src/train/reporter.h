@@ -34,7 +34,10 @@ typedef struct tti_reporter {
     bool is_resident;  /* the samples stay on the device: set before the start is told */
     double stale_mean; /* of an asynchronous run, as was told last */
     int64_t stale_max;
-    const char *way; /* likewise: how devices add between workers; NULL, "": none do */
+    double expected_bubble;       /* likewise: of the stages of a pipeline; 0: there are none */
+    double window_bubble, bubble; /* ns waited since the last record; in this call */
+    int64_t compute_ns;           /* of steps in this call */
+    const char *way;              /* likewise: how devices add between workers; NULL, "": none do */
 } tti_reporter;
 
 /* An inactive reporter, good for every other call. */

@@ -194,6 +194,7 @@ static tutti_status prepare(session *s) {
     if (is_async(s) && d->rank == 0) TTI_TRY(tti_arrivals_open(s->b, d->run_dir, &s->arrivals));
     tti_times_init(&s->times, d->comm, s->state.step);
     s->reporter.way = way_of(s);
+    s->reporter.expected_bubble = tti_exec_expected_bubble(s->exec);
     /* Worker 0 has told the server what was loaded; the others may evaluate with it. */
     if (is_async(s) && d->comm) TTI_TRY(tutti_comm_barrier(d->comm));
     return tti_reporter_start(&s->reporter, tti_exec_memory_use(s->exec), s->state.step);
