@@ -93,8 +93,15 @@ function(tutti_cuda_objects out)
   foreach(kernel ${kernels})
     get_filename_component(name ${kernel} NAME_WE)
     set(object ${CMAKE_BINARY_DIR}/cuda/${name}.cu.o)
+    set(own_codes ${codes})
+    if(name STREQUAL "wgmma") # Hopper's tensor cores are a feature of 9.0 alone
+      string(REPLACE "compute_90,code=sm_90" "compute_90a,code=sm_90a" own_codes "${codes}")
+      if(own_codes MATCHES "sm_90a")
+        list(APPEND own_codes -DTTI_HAVE_WGMMA)
+      endif()
+    endif()
     add_custom_command(OUTPUT ${object} DEPFILE ${object}.d DEPENDS ${kernel} VERBATIM
-      COMMAND ${launcher} ${TUTTI_NVCC} -std=c++17 -O3 --expt-relaxed-constexpr -lineinfo ${codes}
+      COMMAND ${launcher} ${TUTTI_NVCC} -std=c++17 -O3 --expt-relaxed-constexpr -lineinfo ${own_codes}
               -Xcompiler -fPIC,-fvisibility=hidden,-Wall -I ${CMAKE_SOURCE_DIR}/src
               -I ${CMAKE_SOURCE_DIR}/include -MD -MF ${object}.d -c ${kernel} -o ${object}
       COMMENT "Building CUDA kernels ${name}")

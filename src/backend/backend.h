@@ -229,6 +229,10 @@ typedef struct tti_backend {
     /* Where not: true if the ops of fuse_linear.c in place of this product would be faster.  NULL:
      * never. */
     bool (*joins_products)(const tti_node *product);
+    /* True if this product and an exact gelu behind it, or its gradient, are faster as one op;
+     * those by tanh are joined without this question.  The same answer before and after a device is
+     * open.  NULL: never. */
+    bool (*joins_exact_gelu)(const tti_node *product);
     /* One line for doctor and the manifest: libraries, versions, instruction set. */
     void (*describe)(tti_str *str);
 } tti_backend;

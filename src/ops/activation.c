@@ -98,23 +98,23 @@ static double phi_slope(double x, bool approximate) {
     return 0.5 * (1 - t * t) * sqrt_2_pi * (1 + 3 * 0.044715 * x * x);
 }
 
-double tti_gelu_tanh(double x) { return x * phi(x, true); }
+double tti_gelu(double x, bool by_tanh) { return x * phi(x, by_tanh); }
 
-double tti_gelu_tanh_slope(double x) { return phi(x, true) + x * phi_slope(x, true); }
+double tti_gelu_slope(double x, bool by_tanh) {
+    return phi(x, by_tanh) + x * phi_slope(x, by_tanh);
+}
 
 static void gelu_reference(const tti_args *a) {
     bool approximate = tti_attr_int(a->node, "approximate") != 0;
     size_t n = tti_in_n(a->node, 0);
-    for (size_t i = 0; i < n; i++) a->out[0][i] = a->in[0][i] * phi(a->in[0][i], approximate);
+    for (size_t i = 0; i < n; i++) a->out[0][i] = tti_gelu(a->in[0][i], approximate);
 }
 
 static void gelu_grad_reference(const tti_args *a) {
     bool approximate = tti_attr_int(a->node, "approximate") != 0;
     size_t n = tti_in_n(a->node, 0);
-    for (size_t i = 0; i < n; i++) {
-        double x = a->in[0][i];
-        a->out[0][i] = a->in[1][i] * (phi(x, approximate) + x * phi_slope(x, approximate));
-    }
+    for (size_t i = 0; i < n; i++)
+        a->out[0][i] = a->in[1][i] * tti_gelu_slope(a->in[0][i], approximate);
 }
 
 static tutti_status gelu_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,

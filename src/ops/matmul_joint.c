@@ -13,6 +13,20 @@ static const tti_attr_spec product_attrs[] = {
     {0},
 };
 
+#define APPROXIMATE \
+    { "approximate", TTI_ATTR_INT, 1, "gelu 1: by tanh, 0: exact" }
+
+static const tti_attr_spec gelu_attrs[] = {APPROXIMATE, {0}};
+
+static const tti_attr_spec gelu_grad_attrs[] = {
+    {"trans_a", TTI_ATTR_INT, 0, "1: a is stored [..,K,M]"},
+    {"trans_b", TTI_ATTR_INT, 0, "1: b is stored [..,N,K]"},
+    APPROXIMATE,
+    {0},
+};
+
+static bool is_by_tanh(const tti_node *node) { return tti_attr_int(node, "approximate") != 0; }
+
 /* Input i has the shape of out; or_f32: its dtype may also be f32. */
 static tutti_status need_like(const tti_node *node, int i, const tutti_type *out, bool or_f32) {
     const tutti_type *type = &node->in[i]->type;
@@ -24,6 +38,12 @@ static tutti_status need_like(const tti_node *node, int i, const tutti_type *out
                          tti_type_text(out, want, sizeof want), tti_type_text(type, is, sizeof is));
 }
 
+static tutti_status need_approximate(const tti_node *node) {
+    int64_t how = tti_attr_int(node, "approximate");
+    if (how == 0 || how == 1) return TUTTI_OK;
+    return tti_node_fail(node, "approximate must be 0 or 1, is %lld", (long long)how);
+}
+
 /* f32 in place of 16 bits. */
 static tutti_dtype widened(tutti_dtype dtype) {
     return dtype == TUTTI_F16 || dtype == TUTTI_BF16 ? TUTTI_F32 : dtype;
@@ -32,14 +52,16 @@ static tutti_dtype widened(tutti_dtype dtype) {
 /* ---- matmul and more ---- */
 
 static tutti_status matmul_gelu_grad_infer(const tti_node *node, tutti_type *out) {
+    TTI_TRY(need_approximate(node));
     TTI_TRY(tti_matmul_infer(node, out));
     return need_like(node, 2, &out[0], false);
 }
 
 static void matmul_gelu_grad_reference(const tti_args *a) {
     size_t n = tti_out_n(a->node, 0);
+    bool by_tanh = is_by_tanh(a->node);
     tti_matmul_product(a);
-    for (size_t i = 0; i < n; i++) a->out[0][i] *= tti_gelu_tanh_slope(a->in[2][i]);
+    for (size_t i = 0; i < n; i++) a->out[0][i] *= tti_gelu_slope(a->in[2][i], by_tanh);
 }
 
 static tutti_status matmul_gelu_grad_sums_infer(const tti_node *node, tutti_type *out) {
@@ -105,6 +127,7 @@ static tutti_status matmul_wide_shard(const tti_node *node, const tti_placement 
 static int linear_gelu_bias(const tti_node *node) { return node->n_in == 3 ? 2 : -1; }
 
 static tutti_status linear_gelu_infer(const tti_node *node, tutti_type *out) {
+    TTI_TRY(need_approximate(node));
     TTI_TRY(tti_linear_infer(node, linear_gelu_bias(node), out));
     out[1] = out[0];
     return TUTTI_OK;
@@ -112,8 +135,9 @@ static tutti_status linear_gelu_infer(const tti_node *node, tutti_type *out) {
 
 static void linear_gelu_reference(const tti_args *a) {
     size_t n = tti_out_n(a->node, 0);
+    bool by_tanh = is_by_tanh(a->node);
     tti_linear_product(a, linear_gelu_bias(a->node), a->out[1]);
-    for (size_t i = 0; i < n; i++) a->out[0][i] = tti_gelu_tanh(a->out[1][i]);
+    for (size_t i = 0; i < n; i++) a->out[0][i] = tti_gelu(a->out[1][i], by_tanh);
 }
 
 static tutti_status linear_gelu_shard(const tti_node *node, const tti_placement *in,
@@ -163,8 +187,11 @@ static const tti_sample matmul_gelu_grad_samples[] = {
     {.in = "f32[4,6] f32[6,8] f32[4,8]", .lo = -2, .hi = 2},
     {.in = "f32[2,3,6] f32[6,8] f32[2,3,8]", .lo = -2, .hi = 2},
     {.in = "bf16[16,32] bf16[32,24] bf16[16,24]"},
+    {.in = "f32[4,6] f32[6,8] f32[4,8]", .attrs = "approximate=0", .lo = -2, .hi = 2},
     {.in = "f32[2,3,4] f32[2,4,5] f32[2,3,5]"},
     {.in = "f32[6,4] f32[7,6] f32[4,7]", .attrs = "trans_a=1 trans_b=1"},
+    {.in = "f32[6,4] f32[7,6] f32[4,7]", .attrs = "trans_a=1 trans_b=1 approximate=0"},
+    {.in = "f32[4,6] f32[6,8] f32[4,8]", .attrs = "approximate=2", .expect = TUTTI_E_INVALID},
     {.in = "f32[4,0] f32[0,8] f32[4,8]"},
     {.in = "f32[0,6] f32[6,8] f32[0,8]"},
     {.in = "f32[4,6] f32[6,8] f32[4,7]", .expect = TUTTI_E_INVALID},
@@ -175,6 +202,7 @@ static const tti_sample matmul_gelu_grad_samples[] = {
 static const tti_sample matmul_gelu_grad_sums_samples[] = {
     {.in = "f32[4,6] f32[6,8] f32[4,8]", .lo = -2, .hi = 2},
     {.in = "bf16[2,35,32] bf16[32,24] bf16[2,35,24]", .lo = 0.1, .hi = 1},
+    {.in = "f32[4,6] f32[6,8] f32[4,8]", .attrs = "approximate=0", .lo = -2, .hi = 2},
     {.in = "f16[9,16] f16[16,7] f16[9,7]", .lo = 0.1, .hi = 1},
     {.in = "f32[2,3,4] f32[2,4,5] f32[2,3,5]"},
     {.in = "f32[4,0] f32[0,8] f32[4,8]"},
@@ -211,6 +239,9 @@ static const tti_sample matmul_wide_samples[] = {
 static const tti_sample linear_gelu_samples[] = {
     {.in = "f32[4,6] f32[8,6] f32[8]", .lo = -2, .hi = 2},
     {.in = "f32[4,6] f32[8,6]", .lo = -2, .hi = 2},
+    {.in = "f32[4,6] f32[8,6] f32[8]", .attrs = "approximate=0", .lo = -2, .hi = 2},
+    {.in = "f32[4,6] f32[8,6]", .attrs = "approximate=0", .lo = -2, .hi = 2},
+    {.in = "f32[4,6] f32[8,6]", .attrs = "approximate=2", .expect = TUTTI_E_INVALID},
     {.in = "f32[2,3,4] f32[5,4] f32[5]"},
     {.in = "bf16[16,32] bf16[24,32] bf16[24]"},
     {.in = "f32[6] f32[3,6] f32[3]"},
@@ -246,11 +277,11 @@ static const tti_sample linear_grad_w_wide_samples[] = {
 
 const tti_op tti_ops_matmul_joint[] = {
     {.name = "matmul_gelu_grad",
-     .doc = "(a b) gelu'(z), gelu by tanh; inputs a, b, z",
+     .doc = "(a b) gelu'(z); inputs a, b, z",
      .n_in_min = 3,
      .n_in_max = 3,
      .n_out = 1,
-     .attrs = product_attrs,
+     .attrs = gelu_grad_attrs,
      .infer = matmul_gelu_grad_infer,
      .shard = rows_shard,
      .cost = tti_matmul_cost,
@@ -262,7 +293,7 @@ const tti_op tti_ops_matmul_joint[] = {
      .n_in_min = 3,
      .n_in_max = 3,
      .n_out = 2,
-     .attrs = product_attrs,
+     .attrs = gelu_grad_attrs,
      .infer = matmul_gelu_grad_sums_infer,
      .shard = rows_sums_shard,
      .cost = tti_matmul_cost,
@@ -292,10 +323,11 @@ const tti_op tti_ops_matmul_joint[] = {
      .reference = tti_matmul_product,
      .samples = matmul_wide_samples},
     {.name = "linear_gelu",
-     .doc = "gelu(z) by tanh, z = x w^T + b; inputs x, w, b?",
+     .doc = "gelu(z), z = x w^T + b; inputs x, w, b?",
      .n_in_min = 2,
      .n_in_max = 3,
      .n_out = 2,
+     .attrs = gelu_attrs,
      .infer = linear_gelu_infer,
      .shard = linear_gelu_shard,
      .cost = tti_linear_cost,

@@ -129,8 +129,8 @@ tti_axis_view tti_view_axis(const tutti_shape *shape, int axis);
 /* ---- functions that several families need ---- */
 
 /* gelu by tanh, and its derivative (activation.c). */
-double tti_gelu_tanh(double x);
-double tti_gelu_tanh_slope(double x);
+double tti_gelu(double x, bool by_tanh);
+double tti_gelu_slope(double x, bool by_tanh);
 
 /* matmul, linear and linear_grad_w without the checks and the meaning of further inputs (matmul.c);
  * linear without act: bias is the bias' input, -1: none. */

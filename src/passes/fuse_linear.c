@@ -21,6 +21,11 @@ typedef struct pairing {
     const tti_node *with[TTI_MAX_OUT]; /* [0] but for WIDE; NULL: none */
 } pairing;
 
+typedef struct finder {
+    const tti_rewrite *rw;
+    const tti_target *target;
+} finder;
+
 /* The only user of a value that is no output of the graph; NULL: others, several, none. */
 static const tti_node *sole_user(const tti_rewrite *rw, const tutti_value *value) {
     return rw->n_uses[value->id] == 1 ? tti_only_user(rw->from, value) : NULL;
@@ -31,27 +36,29 @@ static bool same_type(const tutti_value *a, const tutti_value *b) {
            tti_shape_equal(&a->type.shape, &b->type.shape);
 }
 
-/* gelu is exact or by tanh: joint ops are by tanh. */
-static bool is_by_tanh(const tti_node *node) {
-    return !tti_attr_has(node, "approximate") || tti_attr_int(node, "approximate") == 1;
+/* A gelu by tanh goes into every product, an exact one where the backend says so. */
+static bool joins_gelu(const finder *f, const tti_node *product, const tti_node *gelu) {
+    bool exact = tti_attr_has(gelu, "approximate") && tti_attr_int(gelu, "approximate") == 0;
+    return !exact || (f->target->joins_exact_gelu && f->target->joins_exact_gelu(product));
 }
 
 /* z goes to the gelu and, in training, to others. */
-static bool pair_gelu(const tti_rewrite *rw, const tti_node *node, pairing *out) {
+static bool pair_gelu(const finder *f, const tti_node *node, pairing *out) {
+    const tti_rewrite *rw = f->rw;
     const tutti_value *z = node->out[0];
     for (int i = node->id + 1; i < rw->from->n_nodes && rw->n_uses[z->id] > 1; i++) {
         const tti_node *user = rw->from->nodes[i];
-        if (user->op->joint != TTI_JOINT_GELU || user->in[0] != z || !is_by_tanh(user)) continue;
-        if (!same_type(user->out[0], z)) continue;
+        if (user->op->joint != TTI_JOINT_GELU || user->in[0] != z) continue;
+        if (!same_type(user->out[0], z) || !joins_gelu(f, node, user)) continue;
         *out = (pairing){TTI_JOINT_GELU, {user}};
         return true;
     }
     return false;
 }
 
-static bool pair_gelu_grad(const tti_rewrite *rw, const tti_node *node, pairing *out) {
-    const tti_node *user = sole_user(rw, node->out[0]);
-    if (!user || user->op->joint != TTI_JOINT_GELU_GRAD || !is_by_tanh(user)) return false;
+static bool pair_gelu_grad(const finder *f, const tti_node *node, pairing *out) {
+    const tti_node *user = sole_user(f->rw, node->out[0]);
+    if (!user || user->op->joint != TTI_JOINT_GELU_GRAD || !joins_gelu(f, node, user)) return false;
     const tutti_value *z = user->in[0];
     if (user->in[1] != node->out[0] || z->node->id > node->id || !same_type(z, user->in[1]))
         return false;
@@ -64,8 +71,8 @@ static const tutti_value *other_term(const tti_node *node, const tti_node *sum) 
     return sum->in[sum->in[0] == node->out[0] ? 1 : 0];
 }
 
-static bool pair_add(const tti_rewrite *rw, const tti_node *node, pairing *out) {
-    const tti_node *user = sole_user(rw, node->out[0]);
+static bool pair_add(const finder *f, const tti_node *node, pairing *out) {
+    const tti_node *user = sole_user(f->rw, node->out[0]);
     if (!user || user->op->joint != TTI_JOINT_ADD) return false;
     const tutti_value *other = other_term(node, user);
     if (other->node->id > node->id || !same_type(other, node->out[0]) ||
@@ -76,7 +83,8 @@ static bool pair_add(const tti_rewrite *rw, const tti_node *node, pairing *out) 
 }
 
 /* Every output that is used goes to a cast to f32 and nowhere else. */
-static bool pair_wide(const tti_rewrite *rw, const tti_node *node, pairing *out) {
+static bool pair_wide(const finder *f, const tti_node *node, pairing *out) {
+    const tti_rewrite *rw = f->rw;
     pairing found = {TTI_JOINT_WIDE, {NULL}};
     tutti_dtype dtype = node->out[0]->type.dtype;
     if (dtype != TUTTI_BF16 && dtype != TUTTI_F16) return false;
@@ -93,8 +101,8 @@ static bool pair_wide(const tti_rewrite *rw, const tti_node *node, pairing *out)
     return true;
 }
 
-static pairing pair(const tti_rewrite *rw, const tti_node *node) {
-    typedef bool (*pair_fn)(const tti_rewrite *rw, const tti_node *node, pairing *out);
+static pairing pair(const finder *f, const tti_node *node) {
+    typedef bool (*pair_fn)(const finder *f, const tti_node *node, pairing *out);
     static const pair_fn ways[TTI_N_JOINTS] = {[TTI_JOINT_GELU] = pair_gelu,
                                                [TTI_JOINT_GELU_GRAD] = pair_gelu_grad,
                                                [TTI_JOINT_ADD] = pair_add,
@@ -103,13 +111,15 @@ static pairing pair(const tti_rewrite *rw, const tti_node *node) {
     if ((node->op->traits & TTI_TAKES_EPILOGUE) && tti_attr_int(node, "act") != TTI_EPILOGUE_NONE)
         return found;
     for (int j = TTI_JOINT_NONE + 1; j < TTI_N_JOINTS; j++)
-        if (node->op->joined[j] && ways[j](rw, node, &found)) break;
+        if (node->op->joined[j] && ways[j](f, node, &found)) break;
     return found;
 }
 
-/* The attributes of node that op has too. */
+/* Adds the attributes of node that op has too. */
 static void shared_attrs(const tti_node *node, const tti_op *op, tti_attr_arg *attrs) {
-    for (int i = 0, n = 0; i < tti_n_attrs(node->op); i++)
+    int n = 0;
+    while (attrs[n].name) n++;
+    for (int i = 0; i < tti_n_attrs(node->op); i++)
         for (int k = 0; k < tti_n_attrs(op); k++)
             if (strcmp(node->op->attrs[i].name, op->attrs[k].name) == 0)
                 attrs[n++] = (tti_attr_arg){op->attrs[k].name, node->attrs[i]};
@@ -126,6 +136,7 @@ static void join(tti_rewrite *rw, const tti_node *node, const pairing *with) {
     if (with->joint == TTI_JOINT_GELU_GRAD) in[n_in++] = rw->map[other->in[0]->id];
     if (with->joint == TTI_JOINT_ADD) in[n_in++] = rw->map[other_term(node, other)->id];
     shared_attrs(node, op, attrs);
+    if (other) shared_attrs(other, op, attrs);
     tti_node *made = tti_graph_add(
         rw->to,
         &(tti_node_desc){.op = op, .name = node->name, .in = in, .n_in = n_in, .attrs = attrs});
@@ -146,7 +157,8 @@ static tutti_status join_all(tutti_graph **g, const tti_target *target, int *n_j
         const tti_node *node = (*g)->nodes[i];
         if (taken[i]) continue;
         pairing found = {TTI_JOINT_NONE, {NULL}};
-        if (!target->joins_products || target->joins_products(node)) found = pair(&rw, node);
+        if (!target->joins_products || target->joins_products(node))
+            found = pair(&(finder){&rw, target}, node);
         bool fits = found.joint != TTI_JOINT_NONE;
         for (int k = 0; k < TTI_MAX_OUT; k++)
             if (found.with[k] && taken[found.with[k]->id]) fits = false;

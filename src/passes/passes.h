@@ -36,7 +36,8 @@ typedef struct tti_target {
     bool chains_any_float; /* fuse: elementwise chains may hold values of 16 bits, and casts */
     bool fuse;             /* products, epilogues and elementwise chains */
     bool fuse_linear_grad; /* fuse: gelu, additions, casts to f32 into the products before them */
-    bool (*joins_products)(const tti_node *product); /* which ones; NULL: all */
+    bool (*joins_products)(const tti_node *product);   /* which ones; NULL: all */
+    bool (*joins_exact_gelu)(const tti_node *product); /* an exact gelu too; NULL: never */
     bool fuse_batch_norm;      /* fuse: masks and sums of batch norms' gradients */
     bool fuse_residual_norm;   /* fuse: layer norms and the additions and casts beside them */
     bool fuse_loss;            /* fuse: a loss and its gradient */

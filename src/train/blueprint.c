@@ -142,6 +142,7 @@ tti_target tti_blueprint_target(const tti_blueprint *b) {
                          .fuse_residual_norm = backend->fuses_training,
                          .fuse_linear_grad = backend->fuses_training || backend->joins_products,
                          .joins_products = backend->joins_products,
+                         .joins_exact_gelu = backend->joins_exact_gelu,
                          .fuse_loss = backend->fuses_training,
                          .fuse_sums = backend->fuses_training};
     tti_numerics_target(&b->config, &target);

@@ -56,6 +56,33 @@ T_CASE(an_exact_gelu_stays) {
     tutti_graph_destroy(g);
 }
 
+static bool any_product(const tti_node *product) {
+    return strcmp(product->op->name, "linear") == 0 || strcmp(product->op->name, "matmul") == 0;
+}
+
+static void expect_exact(const tutti_graph *g, const char *op) {
+    for (int i = 0; i < g->n_nodes; i++)
+        if (strcmp(g->nodes[i]->op->name, op) == 0)
+            T_EQ(tti_attr_int(g->nodes[i], "approximate"), 0);
+}
+
+T_CASE(an_exact_gelu_goes_where_the_backend_says_so) {
+    T_UNUSED;
+    tti_target wishes = joint;
+    wishes.joins_exact_gelu = any_product;
+    tutti_graph *before = after_fuse(blocks(false), &plain),
+                *g = after_fuse(blocks(false), &wishes);
+    T_EQ(net_count_ops(g, "gelu"), 0);
+    T_EQ(net_count_ops(g, "gelu_grad"), 0);
+    T_EQ(net_count_ops(g, "linear_gelu"), 2);
+    T_EQ(net_count_ops(g, "matmul_gelu_grad"), 2);
+    expect_exact(g, "linear_gelu");
+    expect_exact(g, "matmul_gelu_grad");
+    net_expect_equal(before, g);
+    tutti_graph_destroy(before);
+    tutti_graph_destroy(g);
+}
+
 T_CASE(without_the_wish_nothing_is_joined) {
     T_UNUSED;
     tutti_graph *g = after_fuse(blocks(true), &(tti_target){.fuse = true});
@@ -185,6 +212,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gelu_and_residuals_go_into_their_products),
         cmocka_unit_test(an_exact_gelu_stays),
+        cmocka_unit_test(an_exact_gelu_goes_where_the_backend_says_so),
         cmocka_unit_test(without_the_wish_nothing_is_joined),
         cmocka_unit_test(a_backend_may_pick_its_products),
         cmocka_unit_test(gradients_of_weights_in_16_bits_come_out_wide),

@@ -100,6 +100,10 @@ static bool can_run(const tti_node *node) {
     return tti_amx_pays(&g) && tti_amx_is_usable();
 }
 
+static bool can_run_gelu(const tti_node *node) {
+    return tti_attr_int(node, "approximate") == 1 && can_run(node);
+}
+
 bool tti_amx_joins(const tti_node *product) {
     bool known =
         strcmp(product->op->name, "matmul") == 0 || strcmp(product->op->name, "linear") == 0;
@@ -186,19 +190,17 @@ static tutti_status linear_grad_w_run(void *state, const tti_kargs *a) {
     return TUTTI_OK;
 }
 
-#define ROW(op_name, run_fn)                                                              \
-    {                                                                                     \
-        .op = op_name, .name = "amx", .can_run = can_run, .scratch_bytes = scratch_bytes, \
-        .run = run_fn                                                                     \
-    }
+#define ROW_IF(op_name, can, run_fn) \
+    { .op = op_name, .name = "amx", .can_run = can, .scratch_bytes = scratch_bytes, .run = run_fn }
+#define ROW(op_name, run_fn) ROW_IF(op_name, can_run, run_fn)
 
 const tti_kernel tti_amx_kernels[] = {
     ROW("matmul", matmul_run),
     ROW("linear", linear_run),
     ROW("linear_grad_w", linear_grad_w_run),
-    ROW("matmul_gelu_grad", matmul_gelu_grad_run),
+    ROW_IF("matmul_gelu_grad", can_run_gelu, matmul_gelu_grad_run),
     ROW("matmul_add", matmul_add_run),
-    ROW("linear_gelu", linear_gelu_run),
+    ROW_IF("linear_gelu", can_run_gelu, linear_gelu_run),
     ROW("linear_add", linear_add_run),
     {0},
 };

@@ -4,6 +4,7 @@
 
 #include "backend/cuda/device.h"
 #include "backend/cuda/fit.h"
+#include "backend/cuda/wgmma_plan.h"
 
 /* In the order of selection. */
 static const tti_kernel *const families[] = {
@@ -104,6 +105,7 @@ const tti_backend tti_backend_cuda = {
     .thread_init = thread_init,
     .accumulate = tti_cuda_accumulate,
     .fuses_training = true,
+    .joins_exact_gelu = tti_cuda_wgmma_joins,
     .describe = describe,
 };
 

@@ -5,6 +5,7 @@
 #include "backend/cuda/gemm.h"
 
 #include "backend/cuda/device.cuh"
+#include "backend/cuda/elementwise.cuh"
 
 /* ---- types: sums in f32, or f64 for f64 ---- */
 
@@ -180,7 +181,8 @@ __global__ void __launch_bounds__(TAIL_THREADS) tail_kernel(tti_cuda_tail_desc t
         if (t.kind == TTI_TAIL_GELU_GRAD) {
             load_n<N, T>(t.aux, at, other);
 #pragma unroll
-            for (int i = 0; i < N; i++) d[i] *= gelu_slope(other[i]);
+            for (int i = 0; i < N; i++)
+                d[i] *= t.exact ? tti_gelu_slope(other[i]) : gelu_slope(other[i]);
         }
         if (t.bias) {
             load_n<N, T>(t.bias, col, other);
@@ -194,7 +196,7 @@ __global__ void __launch_bounds__(TAIL_THREADS) tail_kernel(tti_cuda_tail_desc t
         if (t.kind == TTI_TAIL_GELU) {
             store_n<N, T>(t.aux, at, d);
 #pragma unroll
-            for (int i = 0; i < N; i++) d[i] = gelu(d[i]);
+            for (int i = 0; i < N; i++) d[i] = t.exact ? tti_gelu(d[i]) : gelu(d[i]);
         }
         store_n<N, T>(t.d, at, d);
         col += col_step;
@@ -311,7 +313,7 @@ __device__ __forceinline__ float slope_for<tti_f16>(float x) {
 }
 
 /* The sums of x gelu'(aux), which is stored in x. */
-template <class T, int N>
+template <class T, int N, bool EXACT>
 __global__ void __launch_bounds__(COLUMN_LANES *COLUMN_ROWS)
     gelu_grad_parts_kernel(tti_cuda_columns_desc c, T *x, const T *aux, int64_t n_parts) {
     typedef typename wide<T>::type A;
@@ -335,7 +337,8 @@ __global__ void __launch_bounds__(COLUMN_LANES *COLUMN_ROWS)
             if (r + u * step >= c.rows) continue;
 #pragma unroll
             for (int i = 0; i < N; i++) {
-                made[i] = load_as<A>(&d[u].v[i]) * slope_for<T>(load_as<A>(&z[u].v[i]));
+                A at = load_as<A>(&z[u].v[i]);
+                made[i] = load_as<A>(&d[u].v[i]) * (EXACT ? tti_gelu_slope(at) : slope_for<T>(at));
                 sum[i] += made[i];
             }
             store_n<N, T>(x, (r + u * step) * c.n + col, made);
@@ -417,23 +420,28 @@ static cudaError_t column_launch(const tti_cuda_columns_desc &c, cudaStream_t st
     return add_parts<T>(c, g.n_parts, stream);
 }
 
-template <class T>
+template <class T, bool EXACT>
 static cudaError_t gelu_grad_launch(const tti_cuda_columns_desc &c, T *x, const T *aux,
                                     cudaStream_t stream) {
     const int N = 16 / sizeof(T);
     column_grid g = column_grid_of<T>(c);
     if (g.n_parts > 0 && c.n % N == 0)
-        gelu_grad_parts_kernel<T, N><<<g.grid, g.block, 0, stream>>>(c, x, aux, g.n_parts);
+        gelu_grad_parts_kernel<T, N, EXACT><<<g.grid, g.block, 0, stream>>>(c, x, aux, g.n_parts);
     else if (g.n_parts > 0)
-        gelu_grad_parts_kernel<T, 1><<<g.grid, g.block, 0, stream>>>(c, x, aux, g.n_parts);
+        gelu_grad_parts_kernel<T, 1, EXACT><<<g.grid, g.block, 0, stream>>>(c, x, aux, g.n_parts);
     return add_parts<T>(c, g.n_parts, stream);
 }
 
 extern "C" cudaError_t tti_cuda_gelu_grad_sums(const tti_cuda_columns_desc *c, void *x,
-                                               const void *aux, cudaStream_t stream) {
+                                               const void *aux, bool exact, cudaStream_t stream) {
     if (c->n == 0) return cudaSuccess;
     cudaError_t error = cudaErrorInvalidValue;
-    TTI_FLOAT_DISPATCH(c->in, error = gelu_grad_launch<T>(*c, (T *)x, (const T *)aux, stream))
+    if (exact)
+        TTI_FLOAT_DISPATCH(c->in,
+                           error = gelu_grad_launch<T, true>(*c, (T *)x, (const T *)aux, stream))
+    else
+        TTI_FLOAT_DISPATCH(c->in,
+                           error = gelu_grad_launch<T, false>(*c, (T *)x, (const T *)aux, stream))
     return error;
 }
 

@@ -29,12 +29,13 @@ cudaError_t tti_cuda_gemm(const tti_cuda_gemm_desc *desc, cudaStream_t stream);
 typedef enum tti_cuda_tail {
     TTI_TAIL_BIAS,     /* d += bias                                         */
     TTI_TAIL_RELU,     /* d = max(d + bias, 0)                              */
-    TTI_TAIL_GELU,     /* aux = d + bias, d = gelu(aux) by tanh             */
-    TTI_TAIL_GELU_GRAD /* d *= gelu'(aux) by tanh; no bias                  */
+    TTI_TAIL_GELU,     /* aux = d + bias, d = gelu(aux)                     */
+    TTI_TAIL_GELU_GRAD /* d *= gelu'(aux); no bias                          */
 } tti_cuda_tail;
 
 typedef struct tti_cuda_tail_desc {
     tti_cuda_tail kind;
+    bool exact;        /* gelu by erf; else by tanh */
     tutti_dtype dtype; /* of all */
     int64_t rows, n;
     void *d, *aux;    /* [rows][n] */
@@ -53,9 +54,10 @@ typedef struct tti_cuda_columns_desc {
     void *sums, *partials;
 } tti_cuda_columns_desc;
 
-/* TTI_TAIL_GELU_GRAD on the way: x, which is written over, times gelu'(aux), is what is summed. */
+/* TTI_TAIL_GELU_GRAD on the way: x, which is written over, times gelu'(aux), is what is summed.
+ * exact: as above. */
 cudaError_t tti_cuda_gelu_grad_sums(const tti_cuda_columns_desc *desc, void *x, const void *aux,
-                                    cudaStream_t stream);
+                                    bool exact, cudaStream_t stream);
 
 size_t tti_cuda_column_bytes(tutti_dtype in, int64_t rows, int64_t n);
 cudaError_t tti_cuda_column_sums(const tti_cuda_columns_desc *desc, cudaStream_t stream);

@@ -5,13 +5,14 @@
  * where a pass of our own behind a plain product was timed to be faster, the tail runs by itself
  * (gemm.cu).  In 16 bits the tail then reads what the product rounded, as separate ops would; but
  * product and bias are one op and rounded once, so where cublasLt cannot do both the product stays
- * in f32 until the tail is done. */
+ * in f32 until the tail is done.  Large layers with gelu may be all one kernel of wgmma.cu. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/cuda/blas.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/gemm.h"
+#include "backend/cuda/wgmma_plan.h"
 
 typedef struct product {
     tti_blas_problem want; /* with the epilogue that does everything */
@@ -21,9 +22,12 @@ typedef struct product {
     tti_cuda_tail tail;    /* .. this, unless .. */
     bool sums;             /* .. it is out 1 = the column sums of a as it is stored */
     bool end_sums;         /* behind all that, out 1 = the column sums of out 0, in f32 */
+    bool exact_gelu;       /* of the tail: by erf, which cublasLt has not */
     tti_blas_plan *plan;   /* NULL: nothing to multiply */
     bool fused;            /* the plan does the tail too */
     bool wide;             /* the product goes to scratch in f32, and the tail rounds it */
+    bool owned;            /* all of it, sums too, is own: there is no plan */
+    tti_cuda_wgmma_desc own;
 } product;
 
 enum { WORKSPACE_ALIGNMENT = 256 };
@@ -83,7 +87,9 @@ static product describe_matmul_add(const tti_node *node) {
 /* in: dy, w, z. */
 static product describe_matmul_gelu_grad(const tti_node *node) {
     product made = describe_matmul(node);
-    made.want.epilogue = made.want.n_batch == 1 ? TTI_BLAS_DGELU : TTI_BLAS_PLAIN;
+    made.exact_gelu = tti_attr_int(node, "approximate") == 0;
+    made.want.epilogue =
+        made.want.n_batch == 1 && !made.exact_gelu ? TTI_BLAS_DGELU : TTI_BLAS_PLAIN;
     made.aux_in = 2;
     made.has_tail = true;
     made.tail = TTI_TAIL_GELU_GRAD;
@@ -122,7 +128,9 @@ static product describe_linear(const tti_node *node) {
 
 static product describe_linear_gelu(const tti_node *node) {
     product made = linear_product(node, node->n_in == 3 ? 2 : -1);
+    made.exact_gelu = tti_attr_int(node, "approximate") == 0;
     made.want.epilogue = made.bias >= 0 ? TTI_BLAS_GELU_AUX_BIAS : TTI_BLAS_GELU_AUX;
+    if (made.exact_gelu) made.want.epilogue = TTI_BLAS_PLAIN;
     made.has_tail = true;
     made.tail = TTI_TAIL_GELU;
     return made;
@@ -216,22 +224,46 @@ static tutti_status make_plan(product *it) {
     return TUTTI_OK;
 }
 
+/* Microseconds of what was planned; 0: not timed. */
+static double planned_us(const product *it) {
+    double us = it->plan ? tti_blas_time_us(it->plan) : 0;
+    if (us <= 0) return 0;
+    return it->fused ? us + end_us(it) : us + (it->has_tail || it->end_sums ? tail_us(it) : 0);
+}
+
+/* In exact mode nothing is timed: there what may be own is. */
+static bool is_own_better(const product *it) {
+    if (tti_cuda_device()->desc.exact) return true;
+    double planned = planned_us(it), own = planned > 0 ? tti_cuda_wgmma_us(&it->own) : 0;
+    return own > 0 && own < planned;
+}
+
+static void take_own(const tti_node *node, product *it) {
+    if (!tti_cuda_wgmma_describe(node, &it->own) || !is_own_better(it)) return;
+    tti_blas_plan_destroy(it->plan);
+    it->plan = NULL;
+    it->owned = true;
+    it->fused = it->wide = false;
+}
+
 static void release(void *state) {
     product *it = state;
     if (it) tti_blas_plan_destroy(it->plan);
     free(it);
 }
 
-static tutti_status prepare(const product *described, void **state) {
+static tutti_status prepare(const tti_node *node, const product *described, void **state) {
     product *it = malloc(sizeof *it);
     if (!it) return tti_fail(TUTTI_E_NOMEM, "matrix product: out of memory for its state");
     *it = *described;
     tutti_status st = is_empty(&it->want) || it->want.k == 0 ? TUTTI_OK : make_plan(it);
-    if (st == TUTTI_OK)
-        *state = it;
-    else
+    if (st != TUTTI_OK) {
         release(it);
-    return st;
+        return st;
+    }
+    take_own(node, it);
+    *state = it;
+    return TUTTI_OK;
 }
 
 static size_t workspace_bytes(const product *it) {
@@ -239,11 +271,17 @@ static size_t workspace_bytes(const product *it) {
     return (n + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT;
 }
 
+static size_t own_scratch_bytes(const product *it) {
+    const tti_cuda_wgmma_desc *d = &it->own;
+    return d->summed ? (size_t)(tti_cuda_wgmma_parts(d->m) * d->n) * sizeof(float) : 0;
+}
+
 /* Workspace, then partial sums or a wide product; room to align the former. */
 static size_t scratch_bytes(const tti_node *node, const void *state) {
     const product *it = state;
     size_t n = workspace_bytes(it);
     (void)node;
+    if (it->owned) return own_scratch_bytes(it);
     if (it->sums && !it->fused)
         n += tti_cuda_column_bytes((tutti_dtype)it->want.in, it->want.k, it->want.m);
     if (it->end_sums)
@@ -289,15 +327,21 @@ static tutti_status run_end(const product *it, const tti_kargs *a, void *aux, vo
     if (it->fused)
         TTI_CUDA(tti_cuda_column_sums(&sums, tti_cuda_stream()));
     else
-        TTI_CUDA(tti_cuda_gelu_grad_sums(&sums, a->out[0], aux, tti_cuda_stream()));
+        TTI_CUDA(tti_cuda_gelu_grad_sums(&sums, a->out[0], aux, it->exact_gelu, tti_cuda_stream()));
     return TUTTI_OK;
 }
 
 static tutti_status run_tail(const product *it, const tti_kargs *a, void *aux, const float *wide) {
     const tti_blas_problem *p = &it->want;
-    tti_cuda_tail_desc tail = {
-        it->tail, (tutti_dtype)p->out, p->m * p->n_batch, p->n, a->out[0], aux, input(a, it->bias),
-        wide};
+    tti_cuda_tail_desc tail = {it->tail,
+                               it->exact_gelu,
+                               (tutti_dtype)p->out,
+                               p->m * p->n_batch,
+                               p->n,
+                               a->out[0],
+                               aux,
+                               input(a, it->bias),
+                               wide};
     TTI_CUDA(tti_cuda_run_tail(&tail, tti_cuda_stream()));
     return TUTTI_OK;
 }
@@ -307,8 +351,19 @@ static void *align(void *memory) {
     return (void *)(at / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT);
 }
 
+static tutti_status run_own(const product *it, const tti_kargs *a) {
+    tti_cuda_wgmma_desc d = it->own;
+    d.a = a->in[0], d.b = a->in[1], d.bias = input(a, it->bias), d.d = a->out[0];
+    if (d.kind == TTI_WGMMA_GELU) d.aux = a->out[1];
+    if (d.kind == TTI_WGMMA_GELU_GRAD) d.aux = a->in[it->aux_in];
+    if (d.summed) d.sums = a->out[1], d.partials = a->scratch;
+    TTI_CUDA(tti_cuda_wgmma(&d, tti_cuda_stream()));
+    return TUTTI_OK;
+}
+
 static tutti_status run(void *state, const tti_kargs *a) {
     product *it = state;
+    if (it->owned) return run_own(it, a);
     char *workspace = align(a->scratch);
     void *second = a->node->op->n_out > 1 ? a->out[1] : NULL;
     void *aux = it->aux_in >= 0 ? a->in[it->aux_in] : second;
@@ -343,7 +398,7 @@ static bool can_run(const tti_node *node) {
 #define PREPARE(op)                                                        \
     static tutti_status prepare_##op(const tti_node *node, void **state) { \
         product described = describe_##op(node);                           \
-        return prepare(&described, state);                                 \
+        return prepare(node, &described, state);                           \
     }
 PREPARE(matmul)
 PREPARE(matmul_add)

@@ -1,0 +1,676 @@
+/* wgmma.cu - matrix products on Hopper's tensor cores with what follows them done in between.
+ *
+ * A block stays on its multiprocessor and takes tile after tile of 128 x 192.  One warp keeps the
+ * copy engine busy, which fills a ring of stages with 64 of k.  Two warpgroups take turns: while
+ * one multiplies, the other works on what it has in registers, so that bias, gelu and sums cost
+ * nothing as long as they take less time than a product.  The blocks of a cluster work on
+ * neighbouring rows and the same columns, and each brings a half of b for both.
+ *
+ * Every tile is summed in the same order, and column sums tile by tile: nothing depends on which
+ * block takes what. */
+#include "backend/cuda/wgmma.h"
+
+#include "backend/cuda/wgmma.cuh"
+
+enum {
+    ROWS = 128,
+    COLS = 192,
+    DEPTH = 64,
+    STAGES = 4,
+    CLUSTER = 2, /* blocks */
+    SLICE = 64,  /* columns of a part */
+    HALF = 64,   /* rows of a part, which is finished and stored at once */
+    N_SLICES = COLS / SLICE,
+    N_PARTS = ROWS / HALF * N_SLICES, /* of a tile */
+    N_PLACES = 4,                     /* for parts of a warpgroup */
+    A_BYTES = ROWS * DEPTH * 2,
+    B_BYTES = COLS * DEPTH * 2,
+    PART_BYTES = HALF * SLICE * 2,
+    TEAM = 128, /* threads of a warpgroup */
+    THREADS = 3 * TEAM,
+    LOADER_REGISTERS = 24, /* of 168 that each thread starts with */
+    WORKER_REGISTERS = 240
+};
+
+typedef struct wgmma_job {
+    const void *bias; /* [n] or NULL */
+    float *partials;  /* [tiles of rows][n]; NULL: no sums */
+    int m, n;
+    int n_blocks, n_cols, n_tiles; /* of k; of n; all, of CLUSTER * ROWS rows each */
+} wgmma_job;
+
+struct wgmma_shared {
+    alignas(1024) uint8_t a[STAGES][A_BYTES];
+    uint8_t b[STAGES][B_BYTES];
+    uint8_t parts[2][N_PLACES][PART_BYTES]; /* of each warpgroup */
+    float sums[2][TEAM / 32][SLICE];
+    uint64_t full[STAGES], empty[STAGES], aux[2][N_PLACES];
+};
+
+/* ---- elements ---- */
+
+__device__ __forceinline__ float2 unpack(uint32_t two, tti_bf16) {
+    return make_float2(__uint_as_float(two << 16), __uint_as_float(two & 0xffff0000u));
+}
+__device__ __forceinline__ float2 unpack(uint32_t two, tti_f16) {
+    return __half22float2(*reinterpret_cast<__half2 *>(&two));
+}
+
+/* What gelu needs is worked out for N at once, step by step: a warp has its scheduler almost for
+ * itself here, and only its own instructions fill the time that each of them takes.
+ *
+ * share = 1 / (1 + exp(-2 u)) = (1 + tanh u) / 2 with u = root (x + 0.044715 x^3), 1e-6 off, which
+ * 16 bits do not see. */
+template <int N>
+__device__ __forceinline__ void tanh_shares(const float (&x)[N], float (&share)[N]) {
+    const float first = -2 * 0.79788456080286535588f * 1.4426950408889634f;
+#pragma unroll
+    for (int i = 0; i < N; i++) share[i] = x[i] * fmaf(x[i] * x[i], first * 0.044715f, first);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(share[i]) : "f"(share[i]));
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("rcp.approx.ftz.f32 %0, %1;" : "=f"(share[i]) : "f"(1 + share[i]));
+}
+
+template <int N>
+__device__ __forceinline__ void tanh_slopes(const float (&x)[N], float (&slope)[N]) {
+    const float twice = 2 * 0.79788456080286535588f;
+    tanh_shares<N>(x, slope);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        float inner = x[i] * fmaf(x[i] * x[i], 3 * 0.044715f * twice, twice);
+        slope[i] = fmaf(slope[i] - slope[i] * slope[i], inner, slope[i]);
+    }
+}
+
+/* tail = the normal distribution function of -|x|, bell = exp(-x^2 / 2); the formula of
+ * elementwise.cuh. */
+template <int N>
+__device__ __forceinline__ void normal_tails(const float (&x)[N], float (&tail)[N],
+                                             float (&bell)[N]) {
+    const float low = -0.5f * 1.4426950408889634f;
+    float t[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        t[i] = fmaf(0.3275911f * 0.70710678f, fabsf(x[i]), 1.0f);
+        bell[i] = x[i] * x[i] * low;
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        asm volatile("rcp.approx.ftz.f32 %0, %1;" : "=f"(t[i]) : "f"(t[i]));
+        asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(bell[i]) : "f"(bell[i]));
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) tail[i] = fmaf(0.5f * 1.061405429f, t[i], -0.5f * 1.453152027f);
+#pragma unroll
+    for (int i = 0; i < N; i++) tail[i] = fmaf(tail[i], t[i], 0.5f * 1.421413741f);
+#pragma unroll
+    for (int i = 0; i < N; i++) tail[i] = fmaf(tail[i], t[i], -0.5f * 0.284496736f);
+#pragma unroll
+    for (int i = 0; i < N; i++) tail[i] = fmaf(tail[i], t[i], 0.5f * 0.254829592f);
+#pragma unroll
+    for (int i = 0; i < N; i++) tail[i] = tail[i] * t[i] * bell[i];
+}
+
+/* y = gelu(x) */
+template <int N, bool EXACT>
+__device__ __forceinline__ void gelus(const float (&x)[N], float (&y)[N]) {
+    if constexpr (EXACT) {
+        float bell[N];
+        normal_tails<N>(x, y, bell);
+#pragma unroll
+        for (int i = 0; i < N; i++) y[i] = fmaxf(x[i], 0.0f) - fabsf(x[i] * y[i]);
+    } else {
+        tanh_shares<N>(x, y);
+#pragma unroll
+        for (int i = 0; i < N; i++) y[i] *= x[i];
+    }
+}
+
+/* slope = gelu'(x) */
+template <int N, bool EXACT>
+__device__ __forceinline__ void gelu_slopes(const float (&x)[N], float (&slope)[N]) {
+    if constexpr (EXACT) {
+        float bell[N];
+        normal_tails<N>(x, slope, bell);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            float phi = x[i] < 0 ? slope[i] : 1 - slope[i];
+            slope[i] = fmaf(x[i] * 0.39894228040143267794f, bell[i], phi);
+        }
+    } else {
+        tanh_slopes<N>(x, slope);
+    }
+}
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+/* ---- the loader: one thread ---- */
+
+template <bool B_ACROSS>
+__device__ __forceinline__ void load_b(wgmma_shared &s, const CUtensorMap *b, int stage, int col,
+                                       int k, uint32_t rank) {
+    const uint16_t all = (1 << CLUSTER) - 1;
+    if constexpr (B_ACROSS) {
+#pragma unroll
+        for (int i = 0; i < N_SLICES; i++)
+            copy_in_many(s.b[stage] + i * DEPTH * 128 + rank * (DEPTH / CLUSTER) * 128, b,
+                         col + i * 64, k + rank * (DEPTH / CLUSTER), &s.full[stage], L2_LONG, all);
+    } else {
+        copy_in_many(s.b[stage] + rank * (COLS / CLUSTER) * 128, b, k,
+                     col + rank * (COLS / CLUSTER), &s.full[stage], L2_LONG, all);
+    }
+}
+
+template <bool B_ACROSS>
+__device__ __forceinline__ void load_tiles(wgmma_shared &s, const CUtensorMap *a,
+                                           const CUtensorMap *b, const wgmma_job &job) {
+    uint32_t rank = cluster_rank(), turn = 0;
+    for (int tile = blockIdx.x / CLUSTER; tile < job.n_tiles; tile += gridDim.x / CLUSTER) {
+        int row = (tile / job.n_cols * CLUSTER + rank) * ROWS, col = tile % job.n_cols * COLS;
+        for (int i = 0; i < job.n_blocks; i++, turn++) {
+            uint32_t stage = turn % STAGES;
+            barrier_wait(&s.empty[stage], turn / STAGES % 2 ^ 1);
+            barrier_expect(&s.full[stage], A_BYTES + B_BYTES);
+            copy_in(s.a[stage], a, i * DEPTH, row, &s.full[stage], L2_NORMAL);
+            load_b<B_ACROSS>(s, b, stage, col, i * DEPTH, rank);
+        }
+    }
+}
+
+/* ---- the workers: two warpgroups ---- */
+
+/* Where this thread stands: the warpgroup, and its place in it; and what all of them write. */
+struct worker {
+    int team, thread, warp, lane;
+    const CUtensorMap *d, *aux;
+};
+
+__device__ __forceinline__ void give_back(wgmma_shared &s, uint32_t stage, int lane) {
+    if (lane < CLUSTER) barrier_arrive_at(&s.empty[stage], lane);
+}
+
+/* A stage of k.  FIRST: of a tile. */
+template <class T, bool B_ACROSS, bool FIRST>
+__device__ __forceinline__ void multiply_stage(wgmma_shared &s, uint32_t turn,
+                                               float (&sum)[2][COLS / 2]) {
+    uint32_t stage = turn % STAGES;
+    uint64_t a = describe_k_rows(s.a[stage]);
+    uint64_t b =
+        B_ACROSS ? describe_k_columns(s.b[stage], DEPTH * 128) : describe_k_rows(s.b[stage]);
+    const int lower = HALF * 128 / 16, b_step = B_ACROSS ? 16 * 128 / 16 : 32 / 16;
+    barrier_wait(&s.full[stage], turn / STAGES % 2);
+    product_begin();
+    product_192<T, B_ACROSS, !FIRST>(sum[0], a, b);
+    product_192<T, B_ACROSS, !FIRST>(sum[1], a + lower, b);
+#pragma unroll
+    for (int k = 1; k < DEPTH / 16; k++) {
+        product_192<T, B_ACROSS, true>(sum[0], a + 2 * k, b + k * b_step);
+        product_192<T, B_ACROSS, true>(sum[1], a + 2 * k + lower, b + k * b_step);
+    }
+    product_commit();
+}
+
+/* sum[half][..] = rows half * 64 .. of the tile.  turn: the first of its stages. */
+template <class T, bool B_ACROSS>
+__device__ __forceinline__ void multiply(wgmma_shared &s, const worker &w, int n_blocks,
+                                         uint32_t turn, bool more, float (&sum)[2][COLS / 2]) {
+    multiply_stage<T, B_ACROSS, true>(s, turn, sum);
+    for (int i = 1; i < n_blocks; i++) {
+        multiply_stage<T, B_ACROSS, false>(s, turn + i, sum);
+        product_wait<1>();
+        give_back(s, (turn + i - 1) % STAGES, w.lane);
+    }
+    if (more) threads_arrive(1 + (w.team ^ 1), 2 * TEAM);
+    product_wait<0>();
+    give_back(s, (turn + n_blocks - 1) % STAGES, w.lane);
+    product_done(sum[0]);
+    product_done(sum[1]);
+}
+
+/* Where this lane finds its row of the blocks of 16 x 16 of a warp's 16 rows, for ldmatrix and
+ * stmatrix: blocks of 8 x 8 rows 0-7, rows 8-15, then the same of the next 8 columns.  The block of
+ * columns 16 p ..: xor 32 p. */
+__device__ __forceinline__ uint32_t row_place(int lane, int first_row, int unit) {
+    return (first_row + lane % 16) * 128 + ((unit + lane / 16) ^ lane % 8) * 16;
+}
+
+__device__ __forceinline__ uint8_t *block_of(uint8_t *part, uint32_t place, int pair) {
+    return part + (place ^ pair * 32);
+}
+
+__device__ __forceinline__ void team_sync(const worker &w) { threads_sync(3 + w.team, TEAM); }
+
+/* Adds the bias to the columns of a slice. */
+template <class T>
+__device__ __forceinline__ void add_bias(float (&sum)[2][COLS / 2], int slice, const worker &w,
+                                         const wgmma_job &job, int col) {
+    if (!job.bias) return;
+#pragma unroll
+    for (int j = 0; j < SLICE / 8; j++) {
+        int at = col + j * 8;
+        uint32_t two = 0;
+        if (at < job.n) two = __ldg((const uint32_t *)((const T *)job.bias + at) + w.lane % 4);
+        float2 bias = unpack(two, T());
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                sum[half][slice * 32 + j * 4 + h * 2] += bias.x;
+                sum[half][slice * 32 + j * 4 + h * 2 + 1] += bias.y;
+            }
+    }
+}
+
+/* ---- z + bias, and its gelu ---- */
+
+template <class T>
+__device__ __forceinline__ void finish_bias(wgmma_shared &s, const worker &w, const wgmma_job &job,
+                                            int row, int col, float (&sum)[2][COLS / 2]) {
+    uint32_t place = row_place(w.lane, w.warp * 16, 0);
+#pragma unroll
+    for (int slice = 0; slice < N_SLICES; slice++) {
+        int x = col + slice * SLICE;
+        add_bias<T>(sum, slice, w, job, x);
+        if (w.thread == 0) {
+            if (slice == 0)
+                copy_out_read<0>(); /* the tile before ended in the same places */
+            else
+                copy_out_read<1>();
+        }
+        team_sync(w);
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+#pragma unroll
+            for (int pair = 0; pair < SLICE / 16; pair++) {
+                const float *z = sum[half] + slice * 32 + pair * 8;
+                uint32_t r[4];
+#pragma unroll
+                for (int i = 0; i < 4; i++) r[i] = tti_pack(z[i * 2], z[i * 2 + 1], T());
+                tti_stmatrix(block_of(s.parts[w.team][slice % 2 * 2 + half], place, pair), r);
+            }
+        before_copy();
+        team_sync(w);
+        if (w.thread == 0) {
+            copy_out(w.d, s.parts[w.team][slice % 2 * 2], x, row, L2_SHORT);
+            copy_out(w.d, s.parts[w.team][slice % 2 * 2 + 1], x, row + HALF, L2_SHORT);
+            copy_out_commit();
+        }
+    }
+}
+
+template <class T, bool EXACT>
+__device__ __forceinline__ void finish_gelu(wgmma_shared &s, const worker &w, const wgmma_job &job,
+                                            int row, int col, float (&sum)[2][COLS / 2]) {
+    uint32_t place = row_place(w.lane, w.warp * 16, 0);
+#pragma unroll
+    for (int part = 0; part < N_PARTS; part++) {
+        int slice = part / 2, half = part % 2, x = col + slice * SLICE, y = row + half * HALF;
+        uint8_t *to = s.parts[w.team][part % 2 * 2];
+        uint32_t z[SLICE / 16][4], g[SLICE / 16][4];
+        if (half == 0) add_bias<T>(sum, slice, w, job, x);
+#pragma unroll
+        for (int pair = 0; pair < SLICE / 16; pair++) {
+            float v[8], y[8];
+#pragma unroll
+            for (int i = 0; i < 8; i++) v[i] = sum[half][slice * 32 + pair * 8 + i];
+            gelus<8, EXACT>(v, y);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                z[pair][i] = tti_pack(v[i * 2], v[i * 2 + 1], T());
+                g[pair][i] = tti_pack(y[i * 2], y[i * 2 + 1], T());
+            }
+        }
+        if (w.thread == 0) copy_out_read<1>();
+        team_sync(w);
+#pragma unroll
+        for (int pair = 0; pair < SLICE / 16; pair++) {
+            tti_stmatrix(block_of(to, place, pair), z[pair]);
+            tti_stmatrix(block_of(to + PART_BYTES, place, pair), g[pair]);
+        }
+        before_copy();
+        team_sync(w);
+        if (w.thread == 0) {
+            copy_out(w.aux, to, x, y, L2_SHORT);
+            copy_out(w.d, to + PART_BYTES, x, y, L2_SHORT);
+            copy_out_commit();
+        }
+    }
+}
+
+/* ---- gelu's gradient ---- */
+
+/* What a warpgroup loads ahead: its parts of aux, of this tile and the next. */
+struct ahead {
+    int row, col, next_row, next_col; /* next_row -1: there is none */
+    uint32_t n_done;                  /* tiles */
+};
+
+/* Part n of this tile, or n - N_PARTS of the next, by one thread. */
+__device__ __forceinline__ void load_part(wgmma_shared &s, const worker &w, const ahead &it,
+                                          int n) {
+    bool next = n >= N_PARTS;
+    int part = next ? n - N_PARTS : n, row = next ? it.next_row : it.row;
+    int place = (it.n_done * N_PARTS + n) % N_PLACES;
+    if (row < 0) return;
+    barrier_expect(&s.aux[w.team][place], PART_BYTES);
+    copy_in(s.parts[w.team][place], w.aux, (next ? it.next_col : it.col) + part / 2 * SLICE,
+            row + part % 2 * HALF, &s.aux[w.team][place], L2_SHORT);
+}
+
+/* aux in shared memory becomes sum gelu'(aux); total adds what thread t has of columns
+ * 8 j + t % 4 * 2 + e in total[2 j + e]. */
+template <class T, bool EXACT>
+__device__ __forceinline__ void grad_part(uint8_t *part, uint32_t place, const float *sum,
+                                          float (&total)[16]) {
+    uint32_t r[2][4];
+    tti_ldmatrix(r[0], block_of(part, place, 0));
+#pragma unroll
+    for (int pair = 0; pair < SLICE / 16; pair++) {
+        uint32_t(&two)[4] = r[pair % 2];
+        float z[8], slope[8];
+        if (pair + 1 < SLICE / 16) tti_ldmatrix(r[(pair + 1) % 2], block_of(part, place, pair + 1));
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float2 both = unpack(two[i], T());
+            z[i * 2] = both.x, z[i * 2 + 1] = both.y;
+        }
+        gelu_slopes<8, EXACT>(z, slope);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float x = sum[pair * 8 + i * 2] * slope[i * 2];
+            float y = sum[pair * 8 + i * 2 + 1] * slope[i * 2 + 1];
+            total[pair * 4 + i / 2 * 2] += x;
+            total[pair * 4 + i / 2 * 2 + 1] += y;
+            two[i] = tti_pack(x, y, T());
+        }
+        tti_stmatrix(block_of(part, place, pair), two);
+    }
+}
+
+/* A step of adding over the 8 lanes that share columns: of 2 N columns this lane goes on with the
+ * half that its bit says. */
+template <int N>
+__device__ __forceinline__ void add_lanes(float (&total)[16], int lane, int bit) {
+    bool upper = (lane & bit) != 0;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        float mine = upper ? total[i + N] : total[i];
+        float other = upper ? total[i] : total[i + N];
+        total[i] = mine + __shfl_xor_sync(0xffffffffu, other, bit);
+    }
+}
+
+/* The sums of a warp's rows: of lane l, columns 2 l and 2 l + 1 of the slice. */
+__device__ __forceinline__ void leave_sums(wgmma_shared &s, const worker &w, float (&total)[16]) {
+    add_lanes<8>(total, w.lane, 16);
+    add_lanes<4>(total, w.lane, 8);
+    add_lanes<2>(total, w.lane, 4);
+    *(float2 *)&s.sums[w.team][w.warp][w.lane * 2] = make_float2(total[0], total[1]);
+}
+
+/* Those of the tile, from its warps' in order. */
+__device__ __forceinline__ void store_sums(const wgmma_shared &s, const worker &w,
+                                           const wgmma_job &job, int row, int col) {
+    if (w.thread < SLICE && col + w.thread < job.n && row < job.m) {
+        float all = s.sums[w.team][0][w.thread];
+#pragma unroll
+        for (int i = 1; i < TEAM / 32; i++) all += s.sums[w.team][i][w.thread];
+        job.partials[(int64_t)(row / ROWS) * job.n + col + w.thread] = all;
+    }
+    __syncwarp();
+}
+
+template <class T, bool EXACT>
+__device__ __forceinline__ void finish_grad(wgmma_shared &s, const worker &w, const wgmma_job &job,
+                                            const ahead &it, float (&sum)[2][COLS / 2]) {
+    uint32_t place = row_place(w.lane, w.warp * 16, 0), first = it.n_done * N_PARTS;
+    float total[16];
+#pragma unroll
+    for (int n = 0; n < N_PARTS; n++) {
+        int slice = n / 2, half = n % 2, x = it.col + slice * SLICE;
+        uint32_t turn = first + n;
+        uint8_t *part = s.parts[w.team][turn % N_PLACES];
+        if (half == 0)
+#pragma unroll
+            for (int i = 0; i < 16; i++) total[i] = 0;
+        barrier_wait(&s.aux[w.team][turn % N_PLACES], turn / N_PLACES % 2);
+        grad_part<T, EXACT>(part, place, sum[half] + slice * 32, total);
+        if (half == 1 && job.partials) leave_sums(s, w, total);
+        before_copy();
+        team_sync(w);
+        if (w.thread == 0) {
+            copy_out(w.d, part, x, it.row + half * HALF, L2_SHORT);
+            copy_out_commit();
+            if (turn > 0) { /* the part before was stored */
+                copy_out_read<1>();
+                load_part(s, w, it, n + N_PLACES - 1);
+            }
+        }
+        __syncwarp();
+        if (half == 1 && job.partials) store_sums(s, w, job, it.row, x);
+    }
+}
+
+/* ---- tile after tile ---- */
+
+__device__ __forceinline__ int row_of(const wgmma_job &job, int tile) {
+    return (tile / job.n_cols * CLUSTER + (int)cluster_rank()) * ROWS;
+}
+__device__ __forceinline__ int col_of(const wgmma_job &job, int tile) {
+    return tile % job.n_cols * COLS;
+}
+
+/* A tile and the one after it. */
+__device__ __forceinline__ ahead look_ahead(const wgmma_job &job, int tile, int step,
+                                            uint32_t n_done) {
+    bool more = tile + step < job.n_tiles;
+    ahead it = {row_of(job, tile), col_of(job, tile), -1, 0, n_done};
+    if (more) it.next_row = row_of(job, tile + step), it.next_col = col_of(job, tile + step);
+    return it;
+}
+
+template <class T, int KIND, bool EXACT>
+__device__ __forceinline__ void work(wgmma_shared &s, const worker &w, const wgmma_job &job) {
+    int step = gridDim.x / CLUSTER, block = blockIdx.x / CLUSTER, tile = block + w.team * step;
+    uint32_t turn = w.team * job.n_blocks, n_done = 0;
+    if (KIND == TTI_WGMMA_GELU_GRAD && w.thread == 0 && tile < job.n_tiles)
+        for (int i = 0; i < N_PLACES; i++) load_part(s, w, look_ahead(job, tile, 2 * step, 0), i);
+    __syncwarp();
+    for (; tile < job.n_tiles; tile += 2 * step, turn += 2 * job.n_blocks, n_done++) {
+        float sum[2][COLS / 2];
+        if (tile != block) threads_sync(1 + w.team, 2 * TEAM); /* after the other team's */
+        multiply<T, KIND == TTI_WGMMA_GELU_GRAD>(s, w, job.n_blocks, turn,
+                                                 tile + step < job.n_tiles, sum);
+        int row = row_of(job, tile), col = col_of(job, tile);
+        if (KIND == TTI_WGMMA_BIAS) finish_bias<T>(s, w, job, row, col, sum);
+        if (KIND == TTI_WGMMA_GELU) finish_gelu<T, EXACT>(s, w, job, row, col, sum);
+        if (KIND == TTI_WGMMA_GELU_GRAD)
+            finish_grad<T, EXACT>(s, w, job, look_ahead(job, tile, 2 * step, n_done), sum);
+    }
+    if (w.thread == 0) copy_out_read<0>();
+}
+
+__device__ __forceinline__ void open_barriers(wgmma_shared &s) {
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; i++) {
+            barrier_init(&s.full[i], 1);
+            barrier_init(&s.empty[i], CLUSTER * (TEAM / 32)); /* the warps of one of the teams */
+        }
+        for (int i = 0; i < 2 * N_PLACES; i++) barrier_init(&s.aux[i / N_PLACES][i % N_PLACES], 1);
+        barrier_init_done();
+    }
+    cluster_sync();
+}
+
+#endif
+
+template <class T, int KIND, bool EXACT>
+__global__ void __launch_bounds__(THREADS, 1)
+    wgmma_kernel(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
+                 const __grid_constant__ CUtensorMap d, const __grid_constant__ CUtensorMap aux,
+                 wgmma_job job) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    extern __shared__ __align__(1024) uint8_t memory[];
+    wgmma_shared &s = *reinterpret_cast<wgmma_shared *>(memory);
+    open_barriers(s);
+    if (threadIdx.x < TEAM) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((int)LOADER_REGISTERS));
+        if (threadIdx.x == 0) load_tiles<KIND == TTI_WGMMA_GELU_GRAD>(s, &a, &b, job);
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)WORKER_REGISTERS));
+        int thread = threadIdx.x % TEAM;
+        worker w = {(int)threadIdx.x / TEAM - 1, thread, thread / 32, thread % 32, &d, &aux};
+        work<T, KIND, EXACT>(s, w, job);
+    }
+    __syncwarp();
+    cluster_sync(); /* nobody leaves while others still arrive at its barriers */
+#endif
+}
+
+/* ---- the host's side ---- */
+
+typedef CUresult (*encode_call)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
+                                const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
+                                const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
+                                CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+/* The driver's own function: the program links with no driver. */
+static encode_call find_encode(void) {
+    void *found = nullptr;
+    cudaDriverEntryPointQueryResult result;
+#if CUDART_VERSION >= 12050
+    cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000,
+                                                         cudaEnableDefault, &result);
+#else
+    cudaError_t error =
+        cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found, cudaEnableDefault, &result);
+#endif
+    if (error != cudaSuccess) cudaGetLastError();
+    return error == cudaSuccess && result == cudaDriverEntryPointSuccess ? (encode_call)found
+                                                                         : nullptr;
+}
+
+static encode_call encode_of(void) {
+    static const encode_call found = find_encode();
+    return found;
+}
+
+/* x[rows][n], copied in boxes of box_rows x 64. */
+static bool make_map(CUtensorMap *map, tutti_dtype dtype, const void *x, int64_t rows, int64_t n,
+                     int box_rows) {
+    cuuint64_t sizes[2] = {(cuuint64_t)n, (cuuint64_t)rows}, step = (cuuint64_t)n * 2;
+    cuuint32_t box[2] = {64, (cuuint32_t)box_rows}, steps[2] = {1, 1};
+    CUtensorMapDataType type =
+        dtype == TUTTI_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    return encode_of()(map, type, 2, (void *)(uintptr_t)x, sizes, &step, box, steps,
+                       CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                       CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+enum { SUM_LANES = 32, SUM_ROWS = 32 };
+
+/* Row y of threads takes parts y, y + 32, .., then y by y. */
+__global__ void __launch_bounds__(SUM_LANES *SUM_ROWS)
+    wgmma_sums_kernel(const float *partials, int n_parts, int n, float *sums) {
+    __shared__ float shared[SUM_ROWS][SUM_LANES];
+    int col = blockIdx.x * SUM_LANES + threadIdx.x;
+    float sum = 0;
+    if (col < n)
+        for (int i = threadIdx.y; i < n_parts; i += SUM_ROWS) sum += partials[(int64_t)i * n + col];
+    shared[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y != 0 || col >= n) return;
+    for (int y = 1; y < SUM_ROWS; y++) sum += shared[y][threadIdx.x];
+    sums[col] = sum;
+}
+
+static wgmma_job job_of(const tti_cuda_wgmma_desc &g) {
+    wgmma_job job = {g.bias, g.summed ? g.partials : nullptr, (int)g.m, (int)g.n, 0, 0, 0};
+    job.n_blocks = (int)((g.k + DEPTH - 1) / DEPTH);
+    job.n_cols = (int)((g.n + COLS - 1) / COLS);
+    job.n_tiles = (int)((g.m + CLUSTER * ROWS - 1) / (CLUSTER * ROWS)) * job.n_cols;
+    return job;
+}
+
+static cudaError_t count_sms(int *n) {
+    int device = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    return error != cudaSuccess ? error
+                                : cudaDeviceGetAttribute(n, cudaDevAttrMultiProcessorCount, device);
+}
+
+/* As many clusters as there is room for, or work. */
+template <class T, int KIND, bool EXACT>
+static cudaError_t start(const wgmma_job &job, const CUtensorMap (&maps)[4], cudaStream_t stream) {
+    auto *kernel = wgmma_kernel<T, KIND, EXACT>;
+    int n_sms = 0;
+    cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                             (int)sizeof(wgmma_shared));
+    if (error == cudaSuccess) error = count_sms(&n_sms);
+    if (error != cudaSuccess) return error;
+    int n_clusters = n_sms / CLUSTER < job.n_tiles ? n_sms / CLUSTER : job.n_tiles;
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = CLUSTER, cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(n_clusters * CLUSTER), config.blockDim = dim3(THREADS);
+    config.dynamicSmemBytes = sizeof(wgmma_shared), config.stream = stream;
+    config.attrs = &cluster, config.numAttrs = 1;
+    return cudaLaunchKernelEx(&config, kernel, maps[0], maps[1], maps[2], maps[3], job);
+}
+
+template <class T, int KIND, bool EXACT>
+static cudaError_t launch(const tti_cuda_wgmma_desc &g, cudaStream_t stream) {
+    const bool across = KIND == TTI_WGMMA_GELU_GRAD;
+    const void *second = KIND == TTI_WGMMA_BIAS ? g.d : g.aux;
+    CUtensorMap maps[4]; /* a, b, d, aux */
+    if (!make_map(&maps[0], g.dtype, g.a, g.m, g.k, ROWS) ||
+        !make_map(&maps[1], g.dtype, g.b, across ? g.k : g.n, across ? g.n : g.k,
+                  (across ? DEPTH : COLS) / CLUSTER) ||
+        !make_map(&maps[2], g.dtype, g.d, g.m, g.n, HALF) ||
+        !make_map(&maps[3], g.dtype, second, g.m, g.n, HALF))
+        return cudaErrorInvalidValue;
+    cudaError_t error = start<T, KIND, EXACT>(job_of(g), maps, stream);
+    if (error != cudaSuccess || !g.summed) return error;
+    dim3 block(SUM_LANES, SUM_ROWS);
+    wgmma_sums_kernel<<<(unsigned)((g.n + SUM_LANES - 1) / SUM_LANES), block, 0, stream>>>(
+        g.partials, (int)tti_cuda_wgmma_parts(g.m), (int)g.n, g.sums);
+    return cudaGetLastError();
+}
+
+template <class T>
+static cudaError_t launch_kind(const tti_cuda_wgmma_desc &g, cudaStream_t stream) {
+    if (g.kind == TTI_WGMMA_BIAS) return launch<T, TTI_WGMMA_BIAS, false>(g, stream);
+    if (g.kind == TTI_WGMMA_GELU)
+        return g.exact ? launch<T, TTI_WGMMA_GELU, true>(g, stream)
+                       : launch<T, TTI_WGMMA_GELU, false>(g, stream);
+    return g.exact ? launch<T, TTI_WGMMA_GELU_GRAD, true>(g, stream)
+                   : launch<T, TTI_WGMMA_GELU_GRAD, false>(g, stream);
+}
+
+extern "C" bool tti_cuda_wgmma_has(int capability) {
+#ifdef TTI_HAVE_WGMMA
+    return capability == 90 && encode_of();
+#else
+    (void)capability;
+    return false;
+#endif
+}
+
+extern "C" int64_t tti_cuda_wgmma_parts(int64_t m) { return (m + ROWS - 1) / ROWS; }
+
+extern "C" double tti_cuda_wgmma_use(int64_t m, int64_t n) {
+    int64_t rows = (m + CLUSTER * ROWS - 1) / (CLUSTER * ROWS) * (CLUSTER * ROWS);
+    int64_t cols = (n + COLS - 1) / COLS * COLS;
+    return (double)m * (double)n / ((double)rows * (double)cols);
+}
+
+extern "C" cudaError_t tti_cuda_wgmma(const tti_cuda_wgmma_desc *g, cudaStream_t stream) {
+    if (g->m == 0 || g->n == 0) return cudaSuccess;
+    if (g->dtype == TUTTI_BF16) return launch_kind<tti_bf16>(*g, stream);
+    return launch_kind<tti_f16>(*g, stream);
+}

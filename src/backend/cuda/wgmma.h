@@ -1,0 +1,48 @@
+/* wgmma.h - launchers of the matrix products on Hopper's tensor cores (wgmma.cu). */
+#ifndef TTI_CUDA_WGMMA_H
+#define TTI_CUDA_WGMMA_H
+
+#include <cuda_runtime_api.h>
+
+#include "tutti/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What is done to z[m][n] = a[m][k] op(b) before it is stored. */
+typedef enum tti_cuda_wgmma_kind {
+    TTI_WGMMA_BIAS,     /* d = z + bias; b is stored [n][k]                                   */
+    TTI_WGMMA_GELU,     /* aux = z + bias, d = gelu(aux); b is stored [n][k]                  */
+    TTI_WGMMA_GELU_GRAD /* d = z gelu'(aux), sums = its columns' if asked for; b is [k][n]    */
+} tti_cuda_wgmma_kind;
+
+/* Values of 16 bits in rows without gaps, aligned to 16 bytes; n and k are multiples of 8.  Filled
+ * from zeros: without pointers its bytes are a key. */
+typedef struct tti_cuda_wgmma_desc {
+    tti_cuda_wgmma_kind kind;
+    bool exact;        /* gelu by erf; else by tanh */
+    bool summed;       /* GELU_GRAD: there are sums */
+    tutti_dtype dtype; /* bf16, f16: of all but sums */
+    int64_t m, n, k;
+    const void *a, *b, *bias; /* bias [n], NULL: zeros */
+    void *d, *aux;            /* [m][n] */
+    float *sums, *partials;   /* summed: [n]; [tti_cuda_wgmma_parts(m)][n], scratch */
+} tti_cuda_wgmma_desc;
+
+/* True if the kernels were built and the open device, of this capability (90), can run them. */
+bool tti_cuda_wgmma_has(int capability);
+
+/* Tiles that hold these rows; the last one may be partly beyond them. */
+int64_t tti_cuda_wgmma_parts(int64_t m);
+
+/* The share of the tensor cores' work that is inside m and n, 0 to 1. */
+double tti_cuda_wgmma_use(int64_t m, int64_t n);
+
+cudaError_t tti_cuda_wgmma(const tti_cuda_wgmma_desc *desc, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TTI_CUDA_WGMMA_H */

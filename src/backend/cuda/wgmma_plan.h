@@ -1,0 +1,21 @@
+/* wgmma_plan.h - which matrix products may run on wgmma.cu's kernels, and how long they take. */
+#ifndef TTI_CUDA_WGMMA_PLAN_H
+#define TTI_CUDA_WGMMA_PLAN_H
+
+#include "backend/cuda/wgmma.h"
+#include "ir/graph.h"
+
+/* Describes a node of linear, linear_gelu, matmul_gelu_grad or matmul_gelu_grad_sums, without its
+ * pointers.  False where it is none of these, or not for those kernels: its dtypes, layouts and
+ * attributes, too few tiles, a device of another kind. */
+bool tti_cuda_wgmma_describe(const tti_node *node, tti_cuda_wgmma_desc *out);
+
+/* Microseconds of one run, measured once for each description; 0: it could not be measured.  Of
+ * the open device. */
+double tti_cuda_wgmma_us(const tti_cuda_wgmma_desc *desc);
+
+/* joins_exact_gelu of the backend: true if this product and an exact gelu behind it, or its
+ * gradient, are one kernel here. */
+bool tti_cuda_wgmma_joins(const tti_node *product);
+
+#endif /* TTI_CUDA_WGMMA_PLAN_H */
