@@ -26,8 +26,6 @@ typedef struct product {
     tti_blas_plan *plan;   /* NULL: nothing to multiply */
     bool fused;            /* the plan does the tail too */
     bool wide;             /* the product goes to scratch in f32, and the tail rounds it */
-    bool owned;            /* all of it, sums too, is own: there is no plan */
-    tti_cuda_wgmma_desc own;
 } product;
 
 enum { WORKSPACE_ALIGNMENT = 256 };
@@ -224,46 +222,22 @@ static tutti_status make_plan(product *it) {
     return TUTTI_OK;
 }
 
-/* Microseconds of what was planned; 0: not timed. */
-static double planned_us(const product *it) {
-    double us = it->plan ? tti_blas_time_us(it->plan) : 0;
-    if (us <= 0) return 0;
-    return it->fused ? us + end_us(it) : us + (it->has_tail || it->end_sums ? tail_us(it) : 0);
-}
-
-/* In exact mode nothing is timed: there what may be own is. */
-static bool is_own_better(const product *it) {
-    if (tti_cuda_device()->desc.exact) return true;
-    double planned = planned_us(it), own = planned > 0 ? tti_cuda_wgmma_us(&it->own) : 0;
-    return own > 0 && own < planned;
-}
-
-static void take_own(const tti_node *node, product *it) {
-    if (!tti_cuda_wgmma_describe(node, &it->own) || !is_own_better(it)) return;
-    tti_blas_plan_destroy(it->plan);
-    it->plan = NULL;
-    it->owned = true;
-    it->fused = it->wide = false;
-}
-
 static void release(void *state) {
     product *it = state;
     if (it) tti_blas_plan_destroy(it->plan);
     free(it);
 }
 
-static tutti_status prepare(const tti_node *node, const product *described, void **state) {
+static tutti_status prepare(const product *described, void **state) {
     product *it = malloc(sizeof *it);
     if (!it) return tti_fail(TUTTI_E_NOMEM, "matrix product: out of memory for its state");
     *it = *described;
     tutti_status st = is_empty(&it->want) || it->want.k == 0 ? TUTTI_OK : make_plan(it);
-    if (st != TUTTI_OK) {
+    if (st == TUTTI_OK)
+        *state = it;
+    else
         release(it);
-        return st;
-    }
-    take_own(node, it);
-    *state = it;
-    return TUTTI_OK;
+    return st;
 }
 
 static size_t workspace_bytes(const product *it) {
@@ -271,17 +245,11 @@ static size_t workspace_bytes(const product *it) {
     return (n + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT;
 }
 
-static size_t own_scratch_bytes(const product *it) {
-    const tti_cuda_wgmma_desc *d = &it->own;
-    return d->summed ? (size_t)(tti_cuda_wgmma_parts(d->m) * d->n) * sizeof(float) : 0;
-}
-
 /* Workspace, then partial sums or a wide product; room to align the former. */
 static size_t scratch_bytes(const tti_node *node, const void *state) {
     const product *it = state;
     size_t n = workspace_bytes(it);
     (void)node;
-    if (it->owned) return own_scratch_bytes(it);
     if (it->sums && !it->fused)
         n += tti_cuda_column_bytes((tutti_dtype)it->want.in, it->want.k, it->want.m);
     if (it->end_sums)
@@ -351,19 +319,8 @@ static void *align(void *memory) {
     return (void *)(at / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT);
 }
 
-static tutti_status run_own(const product *it, const tti_kargs *a) {
-    tti_cuda_wgmma_desc d = it->own;
-    d.a = a->in[0], d.b = a->in[1], d.bias = input(a, it->bias), d.d = a->out[0];
-    if (d.kind == TTI_WGMMA_GELU) d.aux = a->out[1];
-    if (d.kind == TTI_WGMMA_GELU_GRAD) d.aux = a->in[it->aux_in];
-    if (d.summed) d.sums = a->out[1], d.partials = a->scratch;
-    TTI_CUDA(tti_cuda_wgmma(&d, tti_cuda_stream()));
-    return TUTTI_OK;
-}
-
 static tutti_status run(void *state, const tti_kargs *a) {
     product *it = state;
-    if (it->owned) return run_own(it, a);
     char *workspace = align(a->scratch);
     void *second = a->node->op->n_out > 1 ? a->out[1] : NULL;
     void *aux = it->aux_in >= 0 ? a->in[it->aux_in] : second;
@@ -379,6 +336,66 @@ static tutti_status run(void *state, const tti_kargs *a) {
     if (it->end_sums) return run_end(it, a, aux, workspace + workspace_bytes(it));
     if (!it->has_tail || it->fused) return TUTTI_OK;
     return it->sums ? run_sums(it, a, workspace + workspace_bytes(it)) : run_tail(it, a, aux, wide);
+}
+
+/* ---- all in one kernel of our own ---- */
+
+/* Microseconds of what is planned; 0: not timed. */
+static double planned_us(const product *it) {
+    double us = it->plan ? tti_blas_time_us(it->plan) : 0;
+    if (us <= 0 || it->fused) return us > 0 ? us + end_us(it) : 0;
+    return us + (it->has_tail ? tail_us(it) : 0);
+}
+
+/* Where there is one and it is faster.  In exact mode nothing is timed: there it is always taken.
+ */
+static bool is_for_own(const tti_node *node, const product *described) {
+    tti_cuda_wgmma_desc d;
+    product it = *described;
+    if (!tti_cuda_device() || !tti_cuda_wgmma_describe(node, &d)) return false;
+    if (tti_cuda_device()->desc.exact) return true;
+    double planned = make_plan(&it) == TUTTI_OK ? planned_us(&it) : 0;
+    tti_blas_plan_destroy(it.plan);
+    double own = planned > 0 ? tti_cuda_wgmma_us(&d) : 0;
+    return own > 0 && own < planned;
+}
+
+static bool own_linear(const tti_node *node) {
+    product described = describe_linear(node);
+    return is_for_own(node, &described);
+}
+
+static bool own_linear_gelu(const tti_node *node) {
+    product described = describe_linear_gelu(node);
+    return is_for_own(node, &described);
+}
+
+static bool own_gelu_grad(const tti_node *node) {
+    product described = describe_matmul_gelu_grad(node);
+    described.end_sums = node->op->n_out > 1;
+    return is_for_own(node, &described);
+}
+
+static size_t own_scratch_bytes(const tti_node *node, const void *state) {
+    tti_cuda_wgmma_desc d;
+    (void)state;
+    if (!tti_cuda_wgmma_describe(node, &d) || !d.summed) return 0;
+    return (size_t)(tti_cuda_wgmma_parts(d.m) * d.n) * sizeof(float);
+}
+
+static tutti_status run_own(void *state, const tti_kargs *a) {
+    tti_cuda_wgmma_desc d;
+    (void)state;
+    bool known = tti_cuda_wgmma_describe(a->node, &d);
+    TTI_ASSERT(known);
+    bool grad = d.kind == TTI_WGMMA_GELU_GRAD;
+    d.a = a->in[0], d.b = a->in[1], d.d = a->out[0];
+    d.bias = !grad && a->node->n_in == 3 ? a->in[2] : NULL;
+    if (d.kind == TTI_WGMMA_GELU) d.aux = a->out[1];
+    if (grad) d.aux = a->in[2];
+    if (d.summed) d.sums = a->out[1], d.partials = a->scratch;
+    TTI_CUDA(tti_cuda_wgmma(&d, tti_cuda_stream()));
+    return TUTTI_OK;
 }
 
 /* ---- the table ---- */
@@ -398,7 +415,7 @@ static bool can_run(const tti_node *node) {
 #define PREPARE(op)                                                        \
     static tutti_status prepare_##op(const tti_node *node, void **state) { \
         product described = describe_##op(node);                           \
-        return prepare(node, &described, state);                           \
+        return prepare(&described, state);                                 \
     }
 PREPARE(matmul)
 PREPARE(matmul_add)
@@ -415,7 +432,17 @@ PREPARE(linear_grad_w)
         .scratch_bytes = scratch_bytes, .run = run, .release = release                         \
     }
 
+#define OWN(op_name, can)                                                                   \
+    {                                                                                       \
+        .op = op_name, .name = "wgmma", .can_run = can, .scratch_bytes = own_scratch_bytes, \
+        .run = run_own                                                                      \
+    }
+
 const tti_kernel tti_cuda_matmul_kernels[] = {
+    OWN("matmul_gelu_grad", own_gelu_grad),
+    OWN("matmul_gelu_grad_sums", own_gelu_grad),
+    OWN("linear", own_linear),
+    OWN("linear_gelu", own_linear_gelu),
     ROW("matmul", matmul),
     ROW("matmul_wide", matmul),
     ROW("matmul_add", matmul_add),
