@@ -94,11 +94,16 @@ static bool likes_pooling(const tti_node *conv, bool tf32) {
     return conv->in[0]->type.dtype == TUTTI_F32 && !tf32;
 }
 
+static bool likes_gelu(const tti_node *product) {
+    return strcmp(product->op->name, "linear") == 0 || strcmp(product->op->name, "matmul") == 0;
+}
+
 /* What the passes are told for a job: by blueprint.c, for a backend that fuses or does not. */
 static tti_target target_of(bool fuses, const char *precision, bool low_stream) {
     tti_backend backend = {.name = "made-up",
                            .prefers_channels_last = fuses ? likes_channels_last : NULL,
                            .fuses_pool = fuses ? likes_pooling : NULL,
+                           .joins_exact_gelu = fuses ? likes_gelu : NULL,
                            .fuses_training = fuses};
     tutti_job *job = SMALL_JOB(precision, low_stream ? "train.low_stream=true" : "train.seed=1",
                                fuses ? "train.seed=1" : "parallel.backend=reference");
@@ -296,13 +301,22 @@ T_CASE(the_fused_ops_are_there) {
     static const struct {
         const model_case *m;
         const char *op;
-    } rows[] = {{&gpt2, "cross_entropy_and_grad"}, {&gpt2, "layer_norm_grads_sums"},
-                {&gpt2, "matmul_gelu_grad_sums"},  {&gpt2, "add_layer_norm"},
-                {&bert, "cross_entropy_and_grad"}, {&bert, "matmul_add"},
-                {&bert, "layer_norm_grads_cast"},  {&resnet, "bn_apply_mask"},
-                {&resnet, "bn_grad_join"},         {&resnet, "bn_grad_sums"},
-                {&lenet, "conv2d_pool"},           {&lenet, "conv2d_pool_grad_x"},
-                {&lenet, "conv2d_pool_grad_w"},    {&resnet, "conv2d_stats"}};
+    } rows[] = {{&gpt2, "cross_entropy_and_grad"},
+                {&gpt2, "layer_norm_grads_sums"},
+                {&gpt2, "matmul_gelu_grad_sums"},
+                {&gpt2, "add_layer_norm"},
+                {&bert, "cross_entropy_and_grad"},
+                {&bert, "matmul_add"},
+                {&bert, "linear_gelu"},
+                {&bert, "matmul_gelu_grad_sums"},
+                {&bert, "layer_norm_grads_cast"},
+                {&resnet, "bn_apply_mask"},
+                {&resnet, "bn_grad_join"},
+                {&resnet, "bn_grad_sums"},
+                {&lenet, "conv2d_pool"},
+                {&lenet, "conv2d_pool_grad_x"},
+                {&lenet, "conv2d_pool_grad_w"},
+                {&resnet, "conv2d_stats"}};
     tti_target low = target_of(true, "train.precision=bf16", true);
     tti_target mixed = target_of(true, "train.precision=bf16", false);
     tti_target wide = target_of(true, "train.precision=f32", false);

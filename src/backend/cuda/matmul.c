@@ -347,13 +347,13 @@ static double planned_us(const product *it) {
     return us + (it->has_tail ? tail_us(it) : 0);
 }
 
-/* Where there is one and it is faster.  In exact mode nothing is timed: there it is always taken.
+/* Where there is one and it is faster.  In exact mode nothing is timed: there it is for all gelus.
  */
 static bool is_for_own(const tti_node *node, const product *described) {
     tti_cuda_wgmma_desc d;
     product it = *described;
     if (!tti_cuda_device() || !tti_cuda_wgmma_describe(node, &d)) return false;
-    if (tti_cuda_device()->desc.exact) return true;
+    if (tti_cuda_device()->desc.exact) return d.kind != TTI_WGMMA_BIAS;
     double planned = make_plan(&it) == TUTTI_OK ? planned_us(&it) : 0;
     tti_blas_plan_destroy(it.plan);
     double own = planned > 0 ? tti_cuda_wgmma_us(&d) : 0;
