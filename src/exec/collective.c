@@ -14,14 +14,24 @@ typedef struct parts {
     tutti_dtype dtype;
 } parts;
 
+/* The dimension that is number i in memory. */
+static int dim_at(const tutti_value *value, int i) {
+    static const int last[] = {0, 2, 3, 1};
+    return value->layout == TTI_CHANNELS_LAST_BYTES ? last[i] : i;
+}
+
 /* The smaller of in and out is the part. */
 static parts parts_of(const tti_node *node) {
     bool gathers = node->op->collective == TTI_COLLECTIVE_GATHER;
     const tutti_value *part = gathers ? node->in[0] : node->out[0];
     parts p = {.n = (size_t)tti_attr_int(node, "n"), .n_rows = 1, .row_elems = 1};
     int dim = (int)tti_attr_int(node, "dim");
-    for (int d = 0; d < part->type.shape.n_dims; d++)
-        *(d < dim ? &p.n_rows : &p.row_elems) *= (size_t)part->type.shape.dim[d];
+    bool inside = false;
+    for (int i = 0; i < part->type.shape.n_dims; i++) {
+        int d = dim_at(part, i);
+        inside = inside || d == dim;
+        *(inside ? &p.row_elems : &p.n_rows) *= (size_t)part->type.shape.dim[d];
+    }
     p.dtype = part->type.dtype;
     p.row_bytes = p.row_elems * tutti_dtype_bytes(p.dtype);
     return p;

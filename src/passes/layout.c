@@ -1,9 +1,9 @@
 /* layout.c - N,H,W,C bytes for 4-D activations where the backend is faster on them.
  *
  * Shapes stay N,C,H,W; only value->layout changes, and "to_layout" nodes stand where the bytes must
- * be turned.  Ops with TTI_CHANNELS_LAST pull their activations over, elementwise ops follow their
- * inputs, everything else sees plain bytes.  Where C or H*W is 1 both layouts are the same bytes
- * and nothing is turned. */
+ * be turned.  Ops with TTI_CHANNELS_LAST pull their activations over, elementwise ops and exchanges
+ * follow their inputs, everything else sees plain bytes.  Where C or H*W is 1 both layouts are the
+ * same bytes and nothing is turned. */
 #include <stdlib.h>
 
 #include "ops/op_table.h"
@@ -38,6 +38,13 @@ static tutti_value *in_layout(layout_pass *lp, const tutti_value *old, tti_layou
                        (tti_attr_arg[]){TTI_INT("layout", wanted), {0}});
     if (*turned) (*turned)->layout = wanted;
     return *turned;
+}
+
+/* An exchange follows its input: it knows where a dimension lies in it. */
+static bool follows_one(const layout_pass *lp, const tti_node *node) {
+    if (!(node->op->traits & TTI_COLLECTIVE)) return false;
+    const tutti_value *mapped = lp->rw.map[node->in[0]->id];
+    return mapped && is_4d(mapped) && mapped->layout == TTI_CHANNELS_LAST_BYTES;
 }
 
 /* An elementwise node follows when its 4-D inputs have one shape and the others are scalars. */
@@ -75,11 +82,15 @@ static void copy_with_layout(layout_pass *lp, const tti_node *node, bool last, u
 }
 
 static void visit(layout_pass *lp, const tti_node *node) {
+    if (node->op->traits & TTI_TURNS) { /* the gradient is made: it is its input */
+        lp->rw.map[node->out[0]->id] = lp->rw.map[node->in[0]->id];
+        return;
+    }
     bool wants = (node->op->traits & TTI_CHANNELS_LAST) && lp->target->prefers_channels_last(node);
     if (wants)
         copy_with_layout(lp, node, true, node->op->weights_in, node->op->weights_out);
     else
-        copy_with_layout(lp, node, follows(lp, node), 0, 0);
+        copy_with_layout(lp, node, follows(lp, node) || follows_one(lp, node), 0, 0);
 }
 
 /* Outputs are plain for whoever reads them. */

@@ -111,6 +111,52 @@ static tutti_status cross_entropy_grad_run(void *state, const tti_kargs *a) {
     return TUTTI_OK;
 }
 
+/* ---- some classes of each row, the others are other workers' (ops/vocabulary.c) ---- */
+
+enum { N_ROW = 5 }; /* maximum, sum of exponentials, target, sum, best class */
+
+static tutti_status entropy_part_run(void *state, const tti_kargs *a) {
+    const float *x = a->in[0];
+    const int32_t *label = a->in[1];
+    size_t n_rows = (size_t)a->node->in[0]->type.shape.dim[0];
+    size_t n = (size_t)a->node->in[0]->type.shape.dim[1];
+    int64_t first = tti_attr_int(a->node, "first");
+    float *row = a->out[0]; /* [n_rows,N_ROW] */
+    (void)state;
+    for (size_t i = 0; i < n_rows; i++, x += n, row += N_ROW) {
+        size_t best = argmax(x, n);
+        int64_t own = label[i] - first;
+        row[0] = x[best], row[1] = exponentials(x, n, x[best], a->scratch);
+        row[2] = own >= 0 && own < (int64_t)n ? x[own] : 0.0f;
+        row[3] = tti_sum_n(x, n), row[4] = (float)(first + (int64_t)best);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status entropy_join_grad_run(void *state, const tti_kargs *a) {
+    const float *x = a->in[0], dloss = *(const float *)a->in[2], *row = a->in[3]; /* [n_rows,2] */
+    const int32_t *label = a->in[1];
+    float *dx = a->out[0], *e = a->scratch; /* dx may be x */
+    size_t n_rows = (size_t)a->node->in[0]->type.shape.dim[0];
+    size_t n = (size_t)a->node->in[0]->type.shape.dim[1];
+    size_t n_classes = n * (size_t)tti_attr_int(a->node, "n");
+    int64_t first = tti_attr_int(a->node, "first"), ignore = tti_attr_int(a->node, "ignore");
+    float smoothing = (float)tti_attr_float(a->node, "smoothing");
+    (void)state;
+    for (size_t i = 0; i < n_rows; i++, x += n, dx += n, row += 2) {
+        if (label[i] == ignore || !is_class(label[i], n_classes)) {
+            float fill = label[i] == ignore ? 0.0f : __builtin_nanf("");
+            for (size_t j = 0; j < n; j++) dx[j] = fill;
+            continue;
+        }
+        int64_t own = label[i] - first;
+        (void)exponentials(x, n, row[0], e);
+        cross_entropy_grad_row(e, n, dloss / row[1], dloss * smoothing / (float)n_classes, dx);
+        if (own >= 0 && own < (int64_t)n) dx[own] -= dloss * (1.0f - smoothing);
+    }
+    return TUTTI_OK;
+}
+
 /* ---- mse ---- */
 
 static bool mse_can_run(const tti_node *node) {
@@ -191,5 +237,15 @@ const tti_kernel TTI_VARIANT(tti_kernels_loss)[] = {
      .run = cross_entropy_grad_run},
     {.op = "mse", .name = TTI_ISA_TEXT, .can_run = mse_can_run, .run = mse_run},
     {.op = "mse_grad", .name = TTI_ISA_TEXT, .can_run = mse_grad_can_run, .run = mse_grad_run},
+    {.op = "entropy_part",
+     .name = TTI_ISA_TEXT,
+     .can_run = cross_entropy_can_run,
+     .scratch_bytes = row_bytes,
+     .run = entropy_part_run},
+    {.op = "entropy_join_grad",
+     .name = TTI_ISA_TEXT,
+     .can_run = cross_entropy_can_run,
+     .scratch_bytes = row_bytes,
+     .run = entropy_join_grad_run},
     {0},
 };

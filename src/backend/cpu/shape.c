@@ -164,16 +164,28 @@ static int axis_of(const tti_node *node) {
     return (int)(axis < 0 ? axis + node->in[0]->type.shape.n_dims : axis);
 }
 
-static tutti_status slice_run(void *state, const tti_kargs *a) {
+/* Copies the elements of x from start on along axis. */
+static tutti_status cut_out(const tti_kargs *a, int axis, size_t start) {
     const tutti_value *x = a->node->in[0], *y = a->node->out[0];
     size_t to[TUTTI_MAX_DIMS], from[TUTTI_MAX_DIMS];
-    (void)state;
     tti_value_strides(x, from);
     tti_value_strides(y, to);
-    size_t skip = (size_t)tti_attr_int(a->node, "start") * from[axis_of(a->node)];
+    size_t skip = start * from[axis];
     copy_nd(make_nd(&y->type.shape, to, from), width_of(x), a->out[0],
             (const char *)a->in[0] + skip * width_of(x));
     return TUTTI_OK;
+}
+
+static tutti_status slice_run(void *state, const tti_kargs *a) {
+    (void)state;
+    return cut_out(a, axis_of(a->node), (size_t)tti_attr_int(a->node, "start"));
+}
+
+static tutti_status tensor_slice_run(void *state, const tti_kargs *a) {
+    int dim = (int)tti_attr_int(a->node, "dim");
+    size_t part = (size_t)a->node->out[0]->type.shape.dim[dim];
+    (void)state;
+    return cut_out(a, dim, (size_t)tti_attr_int(a->node, "index") * part);
 }
 
 static tutti_status slice_grad_run(void *state, const tti_kargs *a) {
@@ -211,6 +223,7 @@ const tti_kernel TTI_VARIANT(tti_kernels_shape)[] = {
     {.op = "reshape", .name = TTI_ISA_TEXT, .can_run = reshape_can_run, .run = reshape_run},
     {.op = "transpose", .name = TTI_ISA_TEXT, .run = transpose_run},
     {.op = "slice", .name = TTI_ISA_TEXT, .run = slice_run},
+    {.op = "tensor_slice", .name = TTI_ISA_TEXT, .run = tensor_slice_run},
     {.op = "slice_grad", .name = TTI_ISA_TEXT, .run = slice_grad_run},
     {.op = "concat", .name = TTI_ISA_TEXT, .run = concat_run},
     {0},
