@@ -64,6 +64,7 @@ typedef struct tutti_train_result {
     int stop_signal;            /* SIGINT or SIGTERM ended the run early, with a checkpoint; 0   */
     double staleness_mean;      /* updates that gradients lacked; asynchronous runs */
     int64_t staleness_max;      /* likewise, at most */
+    int64_t n_dropped;          /* gradients that came too late, with backup workers */
     double bubble; /* share of the computing time that the stages of a pipeline waited for each
                       other, and what was expected by their operations; 0: there are none */
     double bubble_expected;

@@ -43,6 +43,8 @@ static void print_result(const tutti_train_result *r) {
     if (r->staleness_max > 0)
         printf("staleness %.2f in the mean, %" PRId64 " at most\n", r->staleness_mean,
                r->staleness_max);
+    if (r->n_dropped > 0)
+        printf("%" PRId64 " gradients of late workers were dropped\n", r->n_dropped);
     if (r->sent_bytes > 0) printf("sent %.3f MB by each worker\n", r->sent_bytes * 1e-6);
     printf("run %s\n", r->run_dir);
 }

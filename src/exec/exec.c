@@ -226,6 +226,9 @@ tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
     if (!desc->serves) {
         x->first_shard = tti_shard_first(x->rank, x->n_ranks, desc->n_shards);
         x->last_shard = tti_shard_first(x->rank + 1, x->n_ranks, desc->n_shards);
+        if (desc->server)
+            tti_server_shards(desc->server, desc->server_worker, desc->n_shards, &x->first_shard,
+                              &x->last_shard);
     }
     /* What f32 has room for becomes infinite on the way. */
     if (desc->fast && x->n_ranks > 1 && desc->wire == TUTTI_F16) x->desc.watch_gradients = true;

@@ -39,6 +39,8 @@ typedef struct worker {
     bool computes;        /* a batch that it has taken */
     int64_t batch, version;
     int64_t next_replay; /* index of the first of its arrivals that it has not begun, or beyond */
+    bool has_left;
+    int64_t n_dropped;
     int n_begun[TTI_MAX_RANKS]; /* steps that the others have begun since it took its batch */
 } worker;
 
@@ -59,7 +61,13 @@ struct tti_server {
     worker worker[TTI_MAX_RANKS];
     request step; /* synchronous */
     int n_arrived;
-    uint64_t n_steps;           /* that were served */
+    uint64_t n_steps;     /* that were served */
+    tti_step_result sums; /* with backup workers: of the pieces that came */
+    int64_t n_rows;       /* likewise */
+    tti_leave left[TTI_MAX_RANKS];
+    int n_left, n_left_told;
+    int64_t returned[TTI_MAX_RANKS]; /* batches to be taken again */
+    int n_returned;
     int64_t first, last;        /* batches of this stretch */
     int64_t n_dealt, n_updates; /* batches taken; updates put into the queue; both of the run */
     int64_t *n_to_pull;         /* replay: [n_replay + 1], pulls still to come by version */
@@ -101,11 +109,33 @@ static void sum_lane(int lane, void *arg) {
     }
 }
 
+/* The first worker that has brought its pieces. */
+static int first_of(const tti_server *s) {
+    int w = 0;
+    while (!s->worker[w].exec) w++;
+    return w;
+}
+
+/* The pieces of those that came, in the order of the workers. */
+static void add_lane(int lane, void *arg) {
+    tti_server *s = arg;
+    int first = first_of(s);
+    float *dst = piece_of(s->worker[first].exec, 0);
+    tti_range mine = tti_lane_range(s->x->desc.plan->n_flat, 16, lane, s->x->desc.n_lanes);
+    if (mine.first >= mine.last) return;
+    for (int w = first; w < s->desc.n_workers; w++) {
+        const tti_exec *x = s->worker[w].exec;
+        for (int i = w == first; x && i < x->acc.n_pieces; i++)
+            s->x->desc.backend->accumulate(dst + mine.first, piece_of(x, i) + mine.first,
+                                           mine.last - mine.first);
+    }
+}
+
 static tutti_status apply(tti_server *s, request *r) {
     tti_exec *x = s->x;
-    if (r->kind == STEP) tti_lanes_run(x->lanes, sum_lane, s);
+    if (r->kind == STEP) tti_lanes_run(x->lanes, s->desc.n_backup > 0 ? add_lane : sum_lane, s);
     for (int i = 0; i < x->n_in_flight; i++) x->lane[i].status = TUTTI_OK;
-    x->buffers[0] = r->kind == STEP ? piece_of(s->worker[0].exec, 0) : r->grads;
+    x->buffers[0] = r->kind == STEP ? piece_of(s->worker[first_of(s)].exec, 0) : r->grads;
     x->loss_scale = r->step.loss_scale > 0 ? (float)r->step.loss_scale : 1.0f;
     return tti_exec_apply(x, &r->step, r->inv_count, &r->arrival.result);
 }
@@ -135,6 +165,7 @@ static bool grow_log(tti_server *s) {
 static void note_arrival(tti_server *s, request *r) {
     int64_t stale = r->arrival.step - 1 - r->arrival.version;
     if (r->status != TUTTI_OK) return;
+    TTI_ASSERT(stale >= 0);
     s->bins[TTI_MIN(stale, (int64_t)TTI_STALENESS_BINS - 1)]++;
     if (grow_log(s)) {
         s->log[s->n_log++] = r->arrival;
@@ -148,6 +179,14 @@ static void end_step(tti_server *s) {
     for (int w = 0; w < s->desc.n_workers; w++) s->worker[w].exec = NULL;
     s->n_arrived = 0;
     s->n_steps++;
+    s->n_rows = 0;
+    s->sums = (tti_step_result){0};
+}
+
+static void fail_all(tti_server *s, const char *text) {
+    if (!s->failed) snprintf(s->error, sizeof s->error, "%s", text);
+    s->failed = true;
+    pthread_cond_broadcast(&s->news);
 }
 
 static void loop(tti_server *s) {
@@ -160,8 +199,9 @@ static void loop(tti_server *s) {
         pthread_mutex_unlock(&s->mutex);
         serve(s, r);
         pthread_mutex_lock(&s->mutex);
-        if (r->kind == PUSH) note_arrival(s, r);
+        if (r->kind == PUSH || (r->kind == STEP && s->desc.n_backup > 0)) note_arrival(s, r);
         if (r->kind == STEP) end_step(s);
+        if (r->kind == STEP && s->desc.n_backup > 0 && r->status != TUTTI_OK) fail_all(s, r->error);
         r->done = true;
         pthread_cond_broadcast(&s->news);
     }
@@ -273,15 +313,19 @@ void tti_server_destroy(tti_server *s) {
 }
 
 tti_exec *tti_server_exec(tti_server *s) { return s->x; }
-bool tti_server_is_async(const tti_server *s) { return s->desc.staleness != 0; }
+
+bool tti_server_is_async(const tti_server *s) {
+    return s->desc.staleness != 0 || s->desc.n_backup > 0;
+}
+
+bool tti_server_shards(const tti_server *s, int w, int n_shards, int *first, int *last) {
+    if (s->desc.n_backup == 0) return false;
+    *first = tti_shard_first(w, s->desc.n_workers, n_shards);
+    *last = tti_shard_first(w + 1, s->desc.n_workers, n_shards);
+    return true;
+}
 
 /* ---- waiting, with the mutex held ---- */
-
-static void fail_all(tti_server *s, const char *text) {
-    if (!s->failed) snprintf(s->error, sizeof s->error, "%s", text);
-    s->failed = true;
-    pthread_cond_broadcast(&s->news);
-}
 
 void tti_server_abort(tti_server *s, const char *text) {
     pthread_mutex_lock(&s->mutex);
@@ -406,7 +450,10 @@ void tti_server_open(tti_server *s, int64_t first, int64_t last) {
 
 void tti_server_stop(tti_server *s) {
     pthread_mutex_lock(&s->mutex);
-    s->stopped = true;
+    if (s->desc.n_backup > 0)
+        s->last = TTI_MIN(s->last, s->n_updates + 1); /* some wait in the step at work */
+    else
+        s->stopped = true;
     pthread_cond_broadcast(&s->news);
     pthread_mutex_unlock(&s->mutex);
 }
@@ -419,16 +466,30 @@ static const tti_arrival *next_recorded(const tti_server *s, int w) {
     return i < d->n_replay && d->replay[i].step <= s->last ? &d->replay[i] : NULL;
 }
 
+/* What others still compute may have to be taken from them. */
+static bool is_at_work(const tti_server *s) {
+    for (int i = 0; i < s->desc.n_workers; i++)
+        if (s->worker[i].computes) return true;
+    return s->n_returned > 0;
+}
+
 static bool is_over(const tti_server *s, int w) {
-    if (s->stopped) return true;
-    return s->desc.replay ? !next_recorded(s, w) : s->n_dealt >= s->last;
+    if (s->desc.replay) return s->stopped || !next_recorded(s, w);
+    if (s->desc.n_backup > 0) return s->n_updates >= s->last;
+    return (s->stopped || s->n_dealt >= s->last) && !is_at_work(s);
+}
+
+/* There is a batch that nobody has. */
+static bool has_more(const tti_server *s) {
+    return s->n_returned > 0 || (!s->stopped && s->n_dealt < s->last);
 }
 
 /* Nobody who computes would come to lack more steps of this worker than are allowed. */
 static bool may_begin(const tti_server *s, int w, int64_t unused) {
     (void)unused;
-    if (is_over(s, w)) return true;
+    if (is_over(s, w) || s->desc.n_backup > 0) return true;
     if (s->desc.replay) return s->n_updates == next_recorded(s, w)->version;
+    if (!has_more(s)) return false;
     for (int i = 0; i < s->desc.n_workers && s->desc.staleness != TTI_UNBOUNDED; i++)
         if (i != w && s->worker[i].computes && s->worker[i].n_begun[w] >= s->desc.staleness)
             return false;
@@ -444,7 +505,12 @@ static void begin(tti_server *s, int w, tti_ticket *ticket) {
         me->next_replay = a - s->desc.replay + 1;
         s->n_to_pull[a->version - (s->desc.replay[0].step - 1)]--;
     }
-    s->n_dealt++;
+    if (s->desc.n_backup > 0)
+        ticket->batch = s->n_updates;
+    else if (s->n_returned > 0)
+        ticket->batch = s->returned[--s->n_returned];
+    else
+        s->n_dealt++;
     me->computes = true;
     me->batch = ticket->batch;
     me->version = ticket->version;
@@ -511,6 +577,44 @@ static tutti_status push(tti_server *s, tti_exec *x, const tti_gift *gift, reque
     return wait_served(s, r);
 }
 
+/* What a step with backup workers is made of, when its last piece has come. */
+static void begin_step(tti_server *s, const tti_gift *gift) {
+    tti_arrival *a = &s->step.arrival;
+    s->step = (request){.kind = STEP, .step = *gift->desc};
+    s->step.inv_count = s->sums.count > 0 ? 1.0 / s->sums.count : 0;
+    s->step.step.step = (uint64_t)s->n_updates;
+    s->step.step.lr = a->lr = gift->lr(gift->user, s->n_updates);
+    s->step.step.n_rows = a->n_rows = s->n_rows;
+    a->result = s->sums;
+    a->batch = a->version = s->n_updates;
+    a->wait_ns = gift->wait_ns;
+    a->step = ++s->n_updates;
+    put(s, &s->step);
+}
+
+/* Its pieces are a part of the step at work, or come too late for theirs. */
+static tutti_status bring(tti_server *s, tti_exec *x, const tti_gift *gift, request *r) {
+    worker *me = &s->worker[x->desc.server_worker];
+    const tti_step_result *own = &r->arrival.result;
+    me->computes = false;
+    if (s->failed) return tti_fail(TUTTI_E_PEER, "%s", s->error);
+    if (me->version != s->n_updates) {
+        me->n_dropped++;
+        return TUTTI_OK;
+    }
+    int64_t n_before = (int64_t)s->n_steps;
+    me->exec = x;
+    s->sums.loss_sum += own->loss_sum;
+    s->sums.count += own->count;
+    s->sums.correct += own->correct;
+    s->sums.compute_ns += own->compute_ns;
+    for (int i = 0; i < x->last_shard - x->first_shard; i++)
+        s->n_rows += gift->desc->shards[i].n_rows;
+    r->arrival.step = me->version + 1;
+    if (++s->n_arrived == s->desc.n_workers - s->desc.n_backup) begin_step(s, gift);
+    return wait_until(s, x->desc.server_worker, is_served, n_before);
+}
+
 tutti_status tti_server_give(tti_exec *x, const tti_gift *gift, tti_arrival *out) {
     tti_server *s = x->desc.server;
     request r = {.kind = PUSH, .step = *gift->desc};
@@ -523,10 +627,90 @@ tutti_status tti_server_give(tti_exec *x, const tti_gift *gift, tti_arrival *out
     r.arrival.n_rows = gift->desc->n_rows;
     r.arrival.wait_ns = gift->wait_ns;
     pthread_mutex_lock(&s->mutex);
-    tutti_status st = push(s, x, gift, &r);
+    tutti_status st = s->desc.n_backup > 0 ? bring(s, x, gift, &r) : push(s, x, gift, &r);
     pthread_mutex_unlock(&s->mutex);
     *out = r.arrival;
     return st;
+}
+
+/* ---- workers that leave ---- */
+
+static bool may_leave(const tti_server *s, int w) {
+    int n_present = s->desc.n_workers - s->n_left;
+    int n_needed = s->desc.n_backup > 0 ? s->desc.n_workers - s->desc.n_backup : 1;
+    if (s->failed || s->desc.replay || !s->worker[w].computes || n_present <= n_needed)
+        return false;
+    for (int i = 0; i < s->n_left && s->desc.n_backup == 0; i++)
+        if (s->left[i].batch == s->worker[w].batch) return false;
+    return true;
+}
+
+static void leave(tti_server *s, int w, const char *why) {
+    worker *me = &s->worker[w];
+    tti_leave *told = &s->left[s->n_left++];
+    *told = (tti_leave){.worker = w, .step = s->n_updates, .batch = -1};
+    snprintf(told->why, sizeof told->why, "%s", why);
+    if (s->desc.n_backup == 0) told->batch = s->returned[s->n_returned++] = me->batch;
+    me->computes = false;
+    me->has_left = true;
+    pthread_cond_broadcast(&s->news);
+}
+
+bool tti_server_leave(tti_exec *x, const char *why) {
+    tti_server *s = x->desc.server;
+    pthread_mutex_lock(&s->mutex);
+    bool may = may_leave(s, x->desc.server_worker);
+    if (may) leave(s, x->desc.server_worker, why);
+    pthread_mutex_unlock(&s->mutex);
+    return may;
+}
+
+bool tti_server_has_left(const tti_exec *x) {
+    tti_server *s = x->desc.server;
+    pthread_mutex_lock(&s->mutex);
+    bool has = s->worker[x->desc.server_worker].has_left;
+    pthread_mutex_unlock(&s->mutex);
+    return has;
+}
+
+static bool is_news(const tti_server *s, int w, int64_t n_updates) {
+    return is_over(s, w) || s->n_updates != n_updates;
+}
+
+tutti_status tti_server_watch(tti_exec *x, int64_t *n_updates, bool *over) {
+    tti_server *s = x->desc.server;
+    int w = x->desc.server_worker;
+    pthread_mutex_lock(&s->mutex);
+    tutti_status st = wait_until(s, w, is_news, *n_updates);
+    *n_updates = s->n_updates;
+    *over = is_over(s, w);
+    pthread_mutex_unlock(&s->mutex);
+    return st;
+}
+
+void tti_server_place(const tti_exec *x, int *index, int *n_present) {
+    tti_server *s = x->desc.server;
+    pthread_mutex_lock(&s->mutex);
+    *index = 0;
+    for (int w = 0; w < x->desc.server_worker; w++) *index += !s->worker[w].has_left;
+    if (s->worker[x->desc.server_worker].has_left) *index = -1;
+    *n_present = s->desc.n_workers - s->n_left;
+    if (s->desc.n_backup > 0) *index = 0, *n_present = 1;
+    pthread_mutex_unlock(&s->mutex);
+}
+
+bool tti_server_next_leave(tti_server *s, tti_leave *out) {
+    pthread_mutex_lock(&s->mutex);
+    bool any = s->n_left_told < s->n_left;
+    if (any) *out = s->left[s->n_left_told++];
+    pthread_mutex_unlock(&s->mutex);
+    return any;
+}
+
+void tti_server_dropped(tti_server *s, int64_t *counts) {
+    pthread_mutex_lock(&s->mutex);
+    for (int w = 0; w < s->desc.n_workers; w++) counts[w] = s->worker[w].n_dropped;
+    pthread_mutex_unlock(&s->mutex);
 }
 
 bool tti_server_next(tti_server *s, tti_arrival *out) {

@@ -8,6 +8,10 @@
  *                  which are added along the tree over all shards: the bits of the all-reduce
  *   asynchronous   each worker takes batches of its own, as they come, and every gradient of a
  *                  whole batch is an update.  What came when is told, and can be played again
+ *   with backup    synchronous, but a step is applied when all but n_backup workers have brought
+ *                  their pieces; who comes later for it is told to go on with the next one
+ * A worker that fails may leave where the others can do without it: what it has at work is taken by
+ * another, and its thread only comes to where all meet.
  * Workers are threads; every call of theirs waits at most timeout_ms for another worker. */
 #ifndef TTI_EXEC_SERVER_H
 #define TTI_EXEC_SERVER_H
@@ -34,6 +38,7 @@ typedef struct tti_server_desc {
     int n_workers;
     int64_t staleness; /* while a worker computes, another may begin so many steps; 0: synchronous;
                           TTI_UNBOUNDED */
+    int n_backup;      /* with staleness 0: workers whose gradients a step does without */
     int timeout_ms;
     const tti_arrival *replay; /* [n_replay], borrowed, step by step; NULL: as they come */
     int64_t n_replay;
@@ -49,7 +54,12 @@ void tti_server_abort(tti_server *server, const char *text);
 
 /* What it keeps, to be looked at while no worker is in a step. */
 tti_exec *tti_server_exec(tti_server *server);
+/* Workers do not wait for all others in each step. */
 bool tti_server_is_async(const tti_server *server);
+
+/* With backup workers a batch is divided between the workers: the shards of one of them, and true;
+ * else false, and nothing is written. */
+bool tti_server_shards(const tti_server *server, int worker, int n_shards, int *first, int *last);
 
 /* ---- synchronous: the update of a step whose pieces lie in the buffers of x ---- */
 
@@ -57,13 +67,13 @@ bool tti_server_is_async(const tti_server *server);
 tutti_status tti_server_step(tti_exec *x, const tti_step_desc *desc, double inv_count,
                              tti_step_result *result);
 
-/* ---- asynchronous ---- */
+/* ---- asynchronous, and with backup workers ---- */
 
 /* Batches first .. last-1 may be taken from now on, and updates count on from first.  Called by
  * every worker with the same numbers, when all are done with what was taken before. */
 void tti_server_open(tti_server *server, int64_t first, int64_t last);
 
-/* Nothing more is to be taken until the next tti_server_open. */
+/* Nothing more is to be taken, but what others cannot end without. */
 void tti_server_stop(tti_server *server);
 
 typedef struct tti_ticket {
@@ -71,7 +81,8 @@ typedef struct tti_ticket {
     int64_t batch, version;
 } tti_ticket;
 
-/* The next batch for the worker of x, which gets the parameters as they are now. */
+/* The next batch for the worker of x, which gets the parameters as they are now.  With backup
+ * workers it is the batch of the step at work, of which the worker computes its shards. */
 tutti_status tti_server_take(tti_exec *x, tti_ticket *ticket);
 
 /* Its gradient: desc->step is the batch, desc->lr unused. */
@@ -82,8 +93,37 @@ typedef struct tti_gift {
     void *user;
 } tti_gift;
 
-/* Computes the gradient of the batch that was taken, and returns when it is applied, as told. */
+/* Computes the gradient of the batch that was taken, and returns when it is applied, as told; or at
+ * once if it came too late: out->step is 0 then. */
 tutti_status tti_server_give(tti_exec *x, const tti_gift *gift, tti_arrival *out);
+
+typedef struct tti_leave {
+    int worker;
+    int64_t step;  /* updates until then */
+    int64_t batch; /* that another takes instead, -1: none */
+    char why[512];
+} tti_leave;
+
+/* The worker of x cannot go on, for the reason why.  True: the others go on without it, and it is
+ * to call tti_server_watch instead of take and give.  False: it has no batch, was the last but
+ * those that are needed, its batch has made another leave before, or the run repeats recorded
+ * arrivals. */
+bool tti_server_leave(tti_exec *x, const char *why);
+bool tti_server_has_left(const tti_exec *x);
+
+/* Waits until something has been applied since *n_updates, which becomes the number of updates,
+ * or nothing is left to take: *over. */
+tutti_status tti_server_watch(tti_exec *x, int64_t *n_updates, bool *over);
+
+/* Of batches that each are evaluated by one worker, this one has every n_present-th from index on;
+ * -1: none.  With backup workers all have their shards of each: 0 of 1. */
+void tti_server_place(const tti_exec *x, int *index, int *n_present);
+
+/* The next one that has left and that nobody has asked for yet; false: there is none. */
+bool tti_server_next_leave(tti_server *server, tti_leave *out);
+
+/* Gradients of each worker that came too late, [n_workers]. */
+void tti_server_dropped(tti_server *server, int64_t *counts);
 
 /* The parameters as they are now, come to x; with updates so far. */
 tutti_status tti_server_pull(tti_exec *x, int64_t *n_updates);

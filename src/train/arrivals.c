@@ -31,6 +31,7 @@ tutti_status tti_arrivals_open(const tti_blueprint *b, const char *run_dir, FILE
 }
 
 tutti_status tti_arrivals_write(FILE *file, const tti_arrival *a) {
+    if (!file) return TUTTI_OK;
     if (fprintf(file, "%" PRId64 " %" PRId64 " %d %" PRId64 "\n", a->step, a->batch, a->worker,
                 a->version) > 0)
         return TUTTI_OK;

@@ -18,7 +18,7 @@
 tutti_status tti_arrivals_open(const tti_blueprint *b, const char *run_dir, FILE **out);
 tutti_status tti_arrivals_write(FILE *file, const tti_arrival *arrival);
 
-/* What was written is in the file.  NULL is a no-op, in both. */
+/* What was written is in the file.  NULL is a no-op, in all three. */
 tutti_status tti_arrivals_flush(FILE *file);
 void tti_arrivals_close(FILE *file);
 

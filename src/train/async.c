@@ -41,6 +41,20 @@ int64_t tti_async_next_stop(const tti_blueprint *b, int64_t step) {
     return next;
 }
 
+/* Trouble of this worker alone, which another may not have. */
+static bool is_own_trouble(tutti_status st) {
+    return st == TUTTI_E_INTERNAL || st == TUTTI_E_NOMEM || st == TUTTI_E_IO;
+}
+
+/* A failure that others can do without this worker is none of the run's. */
+static tutti_status leave(const tti_async_desc *d, tutti_status st) {
+    char why[512];
+    snprintf(why, sizeof why, "%s", tutti_last_error());
+    if (!is_own_trouble(st) || !tti_server_leave(d->exec, why)) return tti_fail(st, "%s", why);
+    tti_clear_error();
+    return TUTTI_OK;
+}
+
 /* The gradient of a batch, and what it took. */
 static tutti_status one_batch(const tti_async_desc *d, const tti_ticket *ticket) {
     tti_batch batch;
@@ -49,7 +63,8 @@ static tutti_status one_batch(const tti_async_desc *d, const tti_ticket *ticket)
     tti_loader_seek(d->loader, ticket->batch / d->b->steps_per_epoch,
                     ticket->batch % d->b->steps_per_epoch);
     TTI_TRY(tti_loader_next(d->loader, &batch));
-    for (int i = 0; i < batch.n_shards; i++) d->shards[i] = tti_shard_of(&batch, i, 0);
+    int first = tti_exec_first_shard(d->exec);
+    for (int i = 0; i < batch.n_shards; i++) d->shards[i] = tti_shard_of(&batch, i, first);
     tti_step_desc step = {.step = (uint64_t)ticket->batch,
                           .shards = d->shards,
                           .shard_size = d->b->rows_per_shard,
@@ -58,6 +73,7 @@ static tutti_status one_batch(const tti_async_desc *d, const tti_ticket *ticket)
     tti_gift gift = {&step, batch.wait_ns, d->lr, d->user};
     TTI_TRY(tti_server_give(d->exec, &gift, &arrival));
     int64_t spent = tti_now_ns() - start;
+    if (arrival.step == 0) return TUTTI_OK; /* it came too late */
     tti_step_result *r = &arrival.result;
     r->comm_ns = spent - batch.wait_ns - r->compute_ns - r->update_ns;
     tti_times_add(d->times, r, batch.wait_ns, spent);
@@ -67,13 +83,16 @@ static tutti_status one_batch(const tti_async_desc *d, const tti_ticket *ticket)
 /* Rank 0 tells of everybody's updates; shares of the time are the workers' mean. */
 static tutti_status tell(const tti_async_desc *d) {
     tti_arrival a;
-    if (!d->arrivals) return TUTTI_OK;
+    tti_leave left;
+    if (!d->reporter->active) return TUTTI_OK;
     while (tti_server_next(tti_exec_server(d->exec), &a)) {
         tti_batch batch = {.n_rows_global = a.n_rows, .wait_ns = a.wait_ns / d->b->n_workers};
         a.result.compute_ns /= d->b->n_workers;
         TTI_TRY(tti_arrivals_write(d->arrivals, &a));
         TTI_TRY(tti_reporter_step(d->reporter, a.step, a.lr, &a.result, &batch));
     }
+    while (tti_server_next_leave(tti_exec_server(d->exec), &left))
+        TTI_TRY(tti_reporter_left(d->reporter, &left));
     return TUTTI_OK;
 }
 
@@ -96,28 +115,59 @@ static tutti_status come_together(const tti_async_desc *d, int64_t *step, int64_
                     (long long)*step);
 }
 
-tutti_status tti_async_run(const tti_async_desc *d, int64_t *step, bool *stopped) {
-    tti_server *server = tti_exec_server(d->exec);
-    bool replays = *d->b->config.parallel.replay;
-    int64_t wish = 0;
-    if (d->comm) TTI_TRY(tutti_comm_barrier(d->comm)); /* the server has its first parameters */
-    tti_server_open(server, *step, tti_async_next_stop(d->b, *step));
-    for (;;) {
+static void ask_to_stop(const tti_async_desc *d, int64_t *wish) {
+    *wish = *wish || d->wants_stop(d->user);
+    /* What is repeated ends with its stretch. */
+    if (*wish && !*d->b->config.parallel.replay) tti_server_stop(tti_exec_server(d->exec));
+}
+
+static tutti_status take_batches(const tti_async_desc *d, int64_t *wish) {
+    while (!tti_server_has_left(d->exec)) {
         tti_ticket ticket;
-        wish = wish || d->wants_stop(d->user);
-        if (wish && !replays) tti_server_stop(server); /* what is repeated ends with its stretch */
+        ask_to_stop(d, wish);
         TTI_TRY(tti_server_take(d->exec, &ticket));
-        if (!ticket.any) break;
-        TTI_TRY(one_batch(d, &ticket));
+        if (!ticket.any) return TUTTI_OK;
+        tutti_status st = one_batch(d, &ticket);
+        if (st != TUTTI_OK) TTI_TRY(leave(d, st));
         TTI_TRY(tell(d));
     }
+    return TUTTI_OK;
+}
+
+/* Of one that has left: it tells of the others, if it is rank 0, and then comes where all meet. */
+static tutti_status look_on(const tti_async_desc *d, int64_t *wish) {
+    int64_t n_updates = -1;
+    for (bool over = false; !over;) {
+        ask_to_stop(d, wish);
+        TTI_TRY(tti_server_watch(d->exec, &n_updates, &over));
+        TTI_TRY(tell(d));
+    }
+    return TUTTI_OK;
+}
+
+/* What is counted besides the steps. */
+static tutti_status tell_counts(const tti_async_desc *d, int64_t step) {
+    tti_server *server = tti_exec_server(d->exec);
+    int64_t bins[TTI_STALENESS_BINS], dropped[TTI_MAX_WORKERS];
+    if (d->b->config.parallel.backup_workers > 0) {
+        tti_server_dropped(server, dropped);
+        return tti_reporter_dropped(d->reporter, step, dropped);
+    }
+    tti_server_staleness(server, bins);
+    return tti_reporter_staleness(d->reporter, step, bins);
+}
+
+tutti_status tti_async_run(const tti_async_desc *d, int64_t *step, bool *stopped) {
+    int64_t wish = 0;
+    if (d->comm) TTI_TRY(tutti_comm_barrier(d->comm)); /* the server has its first parameters */
+    tti_server_open(tti_exec_server(d->exec), *step, tti_async_next_stop(d->b, *step));
+    TTI_TRY(take_batches(d, &wish));
+    if (tti_server_has_left(d->exec)) TTI_TRY(look_on(d, &wish));
     TTI_TRY(come_together(d, step, &wish));
     *stopped = wish;
     TTI_TRY(tell(d));
     TTI_TRY(tti_arrivals_flush(d->arrivals));
-    int64_t bins[TTI_STALENESS_BINS];
-    tti_server_staleness(server, bins);
-    return tti_reporter_staleness(d->reporter, *step, bins);
+    return tell_counts(d, *step);
 }
 
 /* ---- evaluation ---- */

@@ -3,7 +3,10 @@
  * A step is an update: the gradient of one whole batch, made by one worker.  Batches are taken in
  * the order of the run by whoever is free, so a slow worker makes fewer.  The run is cut into
  * stretches by whatever looks at the parameters, checkpoints and evaluations: there all workers
- * come together and have the same parameters, after as many updates as batches. */
+ * come together and have the same parameters, after as many updates as batches.
+ *
+ * With backup workers a step is as in synchronous runs, a batch divided between all workers, but
+ * made of the gradients that come first; the loop of a worker is the same. */
 #ifndef TTI_TRAIN_ASYNC_H
 #define TTI_TRAIN_ASYNC_H
 
@@ -28,11 +31,11 @@ typedef struct tti_async_desc {
     const tti_blueprint *b;
     tti_exec *exec;
     tutti_comm *comm;       /* NULL: the only worker */
-    tti_loader *loader;     /* of all shards, without threads */
-    tti_shard_data *shards; /* [V], for the use of this */
+    tti_loader *loader;     /* of the worker's shards, without threads */
+    tti_shard_data *shards; /* as many, for the use of this */
     tti_reporter *reporter;
     tti_times *times;
-    FILE *arrivals; /* rank 0's; NULL on the others */
+    FILE *arrivals; /* rank 0's; NULL: on the others, and with backup workers */
     bool (*wants_stop)(void *user);
     double (*lr)(void *user, int64_t step); /* of the update after so many */
     void *user;

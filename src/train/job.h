@@ -119,6 +119,7 @@ typedef struct tti_job_config {
         int64_t average_after;        /* local: steps before are those of an all-reduce */
         char average[TTI_TEXT_MAX];   /* local: parameters | all */
         int64_t servers;              /* threads of the parameter server */
+        int64_t backup_workers;       /* synchronous: whose gradients a step does without */
         int64_t staleness;            /* 0: synchronous; -1: unbounded */
         char replay[TTI_TEXT_MAX];    /* run whose order of arrival is repeated; "": none */
         int64_t tensor;               /* pieces of each layer, on as many workers */

@@ -86,8 +86,7 @@ static void find_divided_elsewhere(const tti_job_config *c, char why[WHY]) {
 /* What is not built yet is refused, not half done. */
 static void find_not_yet(const tti_job_config *c, char why[WHY]) {
     if (c->parallel.pipeline > 1)
-        snprintf(why, WHY,
-                 "models cannot be divided into stages yet; give parallel.pipeline=1");
+        snprintf(why, WHY, "models cannot be divided into stages yet; give parallel.pipeline=1");
 }
 
 /* Shards go round the stages in groups of as many as there are stages. */
@@ -349,6 +348,36 @@ static bool is_async(const tti_job_config *c) {
     return has_server(c) && c->parallel.staleness != 0;
 }
 
+/* Workers do not wait for all others in each step. */
+static bool is_loose(const tti_job_config *c) {
+    return is_async(c) || (has_server(c) && c->parallel.backup_workers > 0);
+}
+
+static void find_lost_backup(const tti_job_config *c, char why[WHY]) {
+    int64_t n = c->parallel.backup_workers, workers = c->parallel.workers;
+    if (n == 0) return;
+    if (!has_server(c))
+        snprintf(why, WHY, "is for a parameter server; give parallel.sync=parameter-server too");
+    else if (c->parallel.staleness != 0)
+        snprintf(why, WHY,
+                 "asynchronous workers wait for nobody already; give parallel.staleness=0, or "
+                 "parallel.backup_workers=0");
+    else if (!is(c->parallel.mode, "fast"))
+        snprintf(why, WHY,
+                 "which gradients come in time decides, and exact mode promises bits that do not "
+                 "depend on it; give parallel.mode=fast");
+    else if (workers >= 1 && n >= workers)
+        snprintf(why, WHY,
+                 "%" PRId64 " of %" PRId64
+                 " workers leave none whose gradients would count; give "
+                 "at most %" PRId64,
+                 n, workers, workers - 1);
+    else if (c->parallel.sync_batch_norm)
+        snprintf(why, WHY,
+                 "parallel.sync_batch_norm joins all workers in every step; leave one of the two "
+                 "out");
+}
+
 static void find_lost_server(const tti_job_config *c, char why[WHY]) {
     if (has_server(c)) return;
     if (c->parallel.servers > 1 || c->parallel.staleness != 0)
@@ -387,15 +416,15 @@ static void find_server_with_parts(const tti_job_config *c, char why[WHY]) {
 }
 
 static void find_async_skips(const tti_job_config *c, char why[WHY]) {
-    if (!is_async(c)) return;
+    if (!is_loose(c)) return;
     if (is(c->train.on_nan, "skip"))
         snprintf(why, WHY,
-                 "steps are left out where all workers agree on them, and asynchronous ones do "
-                 "not; give train.on_nan=stop, or parallel.staleness=0");
+                 "steps are left out where all workers agree on them, and these do not; give "
+                 "train.on_nan=stop, or parallel.staleness=0 without backup workers");
     else if (is(c->train.precision, "f16"))
         snprintf(why, WHY,
-                 "the loss scale of f16 follows what all workers agree on, and asynchronous ones "
-                 "do not; give bf16 or f32, or parallel.staleness=0");
+                 "the loss scale of f16 follows what all workers agree on, and these do not; "
+                 "give bf16 or f32, or parallel.staleness=0 without backup workers");
 }
 
 static bool is_local(const tti_job_config *c) { return is(c->parallel.sync, "local"); }
@@ -478,7 +507,11 @@ static const rule rules[] = {
     {{"parallel.staleness", "parallel.mode", "parallel.sync"}, find_async_in_exact},
     {{"parallel.sync", "parallel.place", "parallel.devices"}, find_server_elsewhere},
     {{"parallel.sync", "parallel.zero", "parallel.compress"}, find_server_with_parts},
-    {{"parallel.staleness", "train.on_nan", "train.precision"}, find_async_skips},
+    {{"parallel.staleness", "parallel.backup_workers", "train.on_nan", "train.precision"},
+     find_async_skips},
+    {{"parallel.backup_workers", "parallel.sync", "parallel.staleness", "parallel.mode",
+      "parallel.workers", "parallel.sync_batch_norm"},
+     find_lost_backup},
     {{"parallel.average_after", "parallel.average", "parallel.sync"}, find_lost_averaging},
     {{"parallel.sync", "parallel.mode"}, find_local_in_exact},
     {{"parallel.sync", "parallel.zero", "parallel.compress", "parallel.tensor", "parallel.pipeline",

@@ -434,6 +434,12 @@ static const tti_option rows[] = {
              "its own, and while one computes a gradient another may begin so many steps; "
              "unbounded: any number.  Needs parallel.mode=fast",
      .example = "4"},
+    {"parallel.backup_workers", TTI_OPTION_INT, AT(parallel.backup_workers), "0", RANGE(0, 63),
+     .also = "n_backup|backup|drop_slowest|stragglers",
+     .help = "A synchronous parameter server applies a step when all workers but so many have "
+             "brought their gradients; those that come later are dropped.  Needs "
+             "parallel.mode=fast",
+     .example = "1"},
     {"parallel.replay", TTI_OPTION_TEXT, AT(parallel.replay), "\"\"",
      .also = "replay_order|arrivals|repeat",
      .help = "The folder of an asynchronous run of the same job, whose gradients are applied again "

@@ -274,6 +274,36 @@ tutti_status tti_reporter_staleness(tti_reporter *r, int64_t step,
     return tti_metrics_end(&r->metrics);
 }
 
+tutti_status tti_reporter_dropped(tti_reporter *r, int64_t step, const int64_t *counts) {
+    if (!r->active) return TUTTI_OK;
+    tti_json *j = &r->metrics.json;
+    tti_metrics_begin(&r->metrics, "dropped");
+    tti_json_int(j, "step", step);
+    tti_json_array(j, "counts");
+    r->n_dropped = 0;
+    for (int w = 0; w < r->b->n_workers; w++) {
+        tti_json_int(j, NULL, counts[w]);
+        r->n_dropped += counts[w];
+    }
+    tti_json_end(j);
+    return tti_metrics_end(&r->metrics);
+}
+
+tutti_status tti_reporter_left(tti_reporter *r, const tti_leave *left) {
+    char text[640];
+    if (!r->active) return TUTTI_OK;
+    snprintf(text, sizeof text, "worker %d has left after %lld updates, the others go on: %s",
+             left->worker, (long long)left->step, left->why);
+    TTI_TRY(tti_reporter_warn(r, text));
+    tti_json *j = &r->metrics.json;
+    tti_metrics_begin(&r->metrics, "left");
+    tti_json_int(j, "step", left->step);
+    tti_json_int(j, "worker", left->worker);
+    if (left->batch >= 0) tti_json_int(j, "batch", left->batch);
+    tti_json_text(j, "text", left->why);
+    return tti_metrics_end(&r->metrics);
+}
+
 void tti_reporter_pause(tti_reporter *r, int64_t t_ns) { r->mark_ns += t_ns; }
 
 tutti_status tti_reporter_checkpoint(tti_reporter *r, int64_t step) {
@@ -313,6 +343,7 @@ static void fill_result(const tti_reporter *r, int64_t step, uint64_t params_has
     result->staleness_max = r->stale_max;
     result->bubble = r->bubble / (double)TTI_MAX(r->compute_ns, 1);
     result->bubble_expected = r->expected_bubble;
+    result->n_dropped = r->n_dropped;
     bool is_less =
         strcmp(r->b->config.parallel.compress, "none") != 0 || tti_averaging_is_on(&r->b->config);
     result->sent_bytes = is_less ? r->sent_bytes : 0;
@@ -369,6 +400,7 @@ tutti_status tti_reporter_end(tti_reporter *r, int64_t step, uint64_t params_has
         tti_json_double(j, "bubble", result->bubble);
         tti_json_double(j, "bubble_expected", result->bubble_expected);
     }
+    if (r->b->config.parallel.backup_workers > 0) tti_json_int(j, "dropped", r->n_dropped);
     if (r->b->config.parallel.staleness != 0) {
         tti_json_double(j, "staleness_mean", r->stale_mean);
         tti_json_int(j, "staleness_max", r->stale_max);

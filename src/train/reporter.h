@@ -37,6 +37,7 @@ typedef struct tti_reporter {
     double expected_bubble;       /* likewise: of the stages of a pipeline; 0: there are none */
     double window_bubble, bubble; /* ns waited since the last record; in this call */
     int64_t compute_ns;           /* of steps in this call */
+    int64_t n_dropped;            /* gradients of late workers, as was told last */
     const char *way;              /* likewise: how devices add between workers; NULL, "": none do */
 } tti_reporter;
 
@@ -64,6 +65,12 @@ tutti_status tti_reporter_times(tti_reporter *r, int64_t step, const tti_times *
 /* How many gradients so far lacked 0, 1, ... updates when they were applied. */
 tutti_status tti_reporter_staleness(tti_reporter *r, int64_t step,
                                     const int64_t bins[TTI_STALENESS_BINS]);
+
+/* How many gradients of each worker came too late so far, [n_workers]. */
+tutti_status tti_reporter_dropped(tti_reporter *r, int64_t step, const int64_t *counts);
+
+/* A worker has left, and the others go on. */
+tutti_status tti_reporter_left(tti_reporter *r, const tti_leave *left);
 
 /* Time that is not training, such as a checkpoint. */
 void tti_reporter_pause(tti_reporter *r, int64_t t_ns);

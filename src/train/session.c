@@ -172,6 +172,7 @@ static tutti_status resume(session *s) {
 static const char *way_of(const session *s) {
     if (tti_averaging_is_on(s->c)) return "not made: parameters are averaged";
     if (!s->desc->server) return tti_exec_way(s->exec);
+    if (s->c->parallel.backup_workers > 0) return "by a parameter server, of those that come first";
     return is_async(s) ? "not made: a parameter server takes each gradient"
                        : "by a parameter server";
 }
@@ -191,7 +192,8 @@ static tutti_status prepare(session *s) {
     TTI_TRY(tti_reporter_open(&s->reporter, d->train, s->b, d->run_dir, d->rank == 0));
     if (d->resume) TTI_TRY(resume(s));
     TTI_TRY(make_loader(s));
-    if (is_async(s) && d->rank == 0) TTI_TRY(tti_arrivals_open(s->b, d->run_dir, &s->arrivals));
+    if (s->c->parallel.staleness != 0 && s->desc->server && d->rank == 0)
+        TTI_TRY(tti_arrivals_open(s->b, d->run_dir, &s->arrivals));
     tti_times_init(&s->times, d->comm, s->state.step);
     s->reporter.way = way_of(s);
     s->reporter.expected_bubble = tti_exec_expected_bubble(s->exec);
@@ -218,13 +220,16 @@ static tutti_status eval_batch(session *s, tti_loader *loader, tti_step_result *
     return tti_exec_eval(s->exec, &desc, sums);
 }
 
-/* Asynchronous workers have all shards of a batch: each evaluates batches of its own. */
+/* Asynchronous workers have all shards of a batch: each evaluates batches of its own; but with
+ * backup workers each its shards of all. */
 static tutti_status eval_own_batches(session *s, tti_loader *loader) {
-    int64_t n = tti_loader_steps_per_epoch(loader), rank = s->desc->rank, w = s->b->n_workers;
+    int64_t n = tti_loader_steps_per_epoch(loader);
+    int index, n_present;
+    tti_server_place(s->exec, &index, &n_present);
     tti_step_result *sums = calloc((size_t)n + 1, sizeof *sums);
     tutti_status st = sums ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     for (int64_t t = 0; st == TUTTI_OK && t < n; t++) {
-        if (t % w != rank) continue;
+        if (t % n_present != index) continue;
         tti_loader_seek(loader, 0, t);
         st = eval_batch(s, loader, &sums[t]);
     }

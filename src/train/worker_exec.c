@@ -80,6 +80,7 @@ tutti_status tti_worker_server_create(const tti_blueprint *b, const tti_arrival 
     tti_server_desc desc = {.exec = tti_worker_exec_desc(b),
                             .n_workers = b->n_workers,
                             .staleness = c->parallel.staleness,
+                            .n_backup = (int)c->parallel.backup_workers,
                             .timeout_ms = (int)c->parallel.timeout_ms,
                             .replay = replay,
                             .n_replay = n_replay};

@@ -122,6 +122,32 @@ def test_digits_are_learnt():
             expect(end["staleness_max"] <= (4 + 1) * 3, end)
 
 
+def test_backup_workers():
+    """Digits are learnt from the gradients that come first, and dropped ones are told."""
+    arguments = ["model.name=mlp", "model.hidden=[64]", "data.n_train=1500", "data.n_test=300",
+                 "train.batch=32", "train.steps=%d" % (40 if runs.sanitized() else 280),
+                 "optimizer.name=adam", "train.ema=0", "schedule.name=cosine", "run.log_every=1"]
+    train("together", "-n", "4", *SERVER, *arguments)
+    end = train_end("first", "-n", "4", *SERVER, *arguments, "parallel.mode=fast",
+                    "parallel.backup_workers=1")
+    least = runs.records("together")[-1]["accuracy"] - 0.04
+    print(end["accuracy"], least, end["dropped"])
+    expect(runs.sanitized() or end["accuracy"] >= least, end)
+    told = runs.records("first")
+    steps = [r["step"] for r in told if r["event"] == "step"]
+    expect(steps == list(range(1, end["step"] + 1)), steps)
+    counts = [r["counts"] for r in told if r["event"] == "dropped"][-1]
+    expect(len(counts) == 4 and sum(counts) == end["dropped"] <= end["step"], (counts, end))
+    expect(not os.path.exists("first/arrivals.txt"), "there is no order of gradients to tell")
+    runs.tutti("train", "--resume", "first", "-n", "1", "parallel.sync=all-reduce",
+               "parallel.backup_workers=0").expect(0)
+
+
+def train_end(run, *arguments):
+    train(run, *arguments)
+    return runs.records(run)[-1]
+
+
 def test_checkpoints_know_nothing_of_it():
     arguments = models()["lenet"] + ["schedule.name=constant"]
     train("whole", "-n", "1", *arguments)
@@ -183,6 +209,15 @@ def test_refusals():
     refuse(2, "give parallel.mode=fast", *SERVER, "parallel.staleness=unbounded")
     refuse(2, "give parallel.sync=parameter-server", "parallel.staleness=4", "parallel.mode=fast")
     refuse(2, "give parallel.sync=parameter-server", "parallel.servers=2")
+    backup = SERVER + ["parallel.backup_workers=1"]
+    refuse(2, "give parallel.mode=fast", *backup)
+    refuse(2, "wait for nobody already", *backup, "parallel.mode=fast", "parallel.staleness=2")
+    refuse(2, "at most 1", *backup, "parallel.mode=fast", "parallel.workers=2",
+           "parallel.backup_workers=2")
+    refuse(2, "joins all workers", *backup, "parallel.mode=fast", "parallel.sync_batch_norm=true")
+    refuse(2, "give train.on_nan=stop", *backup, "parallel.mode=fast", "train.on_nan=skip")
+    refuse(2, "repeats the order", *backup, "parallel.mode=fast", "parallel.replay=x")
+    refuse(2, "give parallel.sync=parameter-server", "parallel.backup_workers=1")
     refuse(2, "give parallel.place=threads", *SERVER, "parallel.place=processes")
     refuse(2, "give parallel.devices=cpu", *SERVER, "parallel.devices=gpu")
     refuse(2, "give parallel.zero=0", *SERVER, "parallel.zero=1")

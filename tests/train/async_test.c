@@ -1,5 +1,5 @@
-/* async_test.c - where asynchronous workers come together, and what a slow one costs them; the bits
- * are held by tests/cli/server_test.py. */
+/* async_test.c - where asynchronous workers come together, what a slow one costs them, and how they
+ * go on without one; with backup workers too.  The bits are held by tests/cli/server_test.py. */
 #include "train/async.h"
 
 #include "base/fault.h"
@@ -89,24 +89,152 @@ T_CASE(a_slow_worker) {
     assert_true(four >= 2 * reduced);
 }
 
+/* What a run told of workers that left. */
+typedef struct told {
+    int n_warnings;
+    char warning[512];
+} told;
+
+static void hear(void *user, const tutti_event *event) {
+    told *t = user;
+    if (event->kind != TUTTI_EVENT_WARNING) return;
+    t->n_warnings++;
+    snprintf(t->warning, sizeof t->warning, "%s", event->text);
+}
+
+/* 3 workers under these faults. */
+static tutti_status train_with(const char *faults, const char *way, tutti_train_result *r,
+                               told *t) {
+    *t = (told){0};
+    tutti_job *job = SMALL_JOB("parallel.workers=3", "parallel.devices=cpu", "train.steps=60",
+                               "parallel.sync=parameter-server", "parallel.mode=fast",
+                               "parallel.staleness=unbounded");
+    if (strstr(way, "backup")) tutti_job_set(job, "parallel.staleness=0", "test");
+    tutti_job_set(job, way, "test");
+    T_OK(tti_fault_set(faults));
+    tutti_status st = tutti_train(job, &(tutti_train_desc){.on_event = hear, .user = t}, r);
+    T_OK(tti_fault_set(NULL));
+    tutti_job_destroy(job);
+    return st;
+}
+
+static const char *const asynchronous[] = {"parallel.staleness=unbounded", "parallel.staleness=1"};
+
 /* Who fails first is told; the others, wherever they wait, end at once. */
-T_CASE(a_worker_fails) {
+T_CASE(a_worker_that_is_needed_fails) {
     T_UNUSED;
-    static const char *const ways[] = {"parallel.staleness=unbounded", "parallel.staleness=1",
-                                       "parallel.staleness=0"};
-    for (size_t i = 0; i < TTI_COUNT(ways); i++) {
-        tutti_train_result r;
-        tutti_job *job = SMALL_JOB("parallel.workers=3", "parallel.devices=cpu", "train.steps=500",
-                                   "parallel.sync=parameter-server", "parallel.mode=fast");
-        tutti_job_set(job, ways[i], "test");
-        T_OK(tti_fault_set("exec.compute:fail@rank=2,5"));
-        tutti_status st = tutti_train(job, NULL, &r);
-        T_OK(tti_fault_set(NULL));
-        if (st != TUTTI_E_INTERNAL) print_message("%s: %s\n", ways[i], tutti_last_error());
+    tutti_train_result r;
+    told t;
+    tutti_status st = train_with("exec.compute:fail@rank=2,5", "parallel.staleness=0", &r, &t);
+    T_EQ(st, TUTTI_E_INTERNAL);
+    assert_non_null(strstr(tutti_last_error(), "worker 2 cannot compute"));
+    T_EQ(t.n_warnings, 0);
+}
+
+/* Its batch is made by another, and all that is told is told by rank 0, whoever it is. */
+T_CASE(a_worker_leaves) {
+    T_UNUSED;
+    for (size_t i = 0; i < TTI_COUNT(asynchronous); i++)
+        for (int w = 0; w < 3; w++) {
+            tutti_train_result r;
+            told t;
+            char faults[96], text[64];
+            snprintf(faults, sizeof faults, "exec.compute:delay_ms=2;exec.compute:fail@rank=%d,2",
+                     w);
+            snprintf(text, sizeof text, "worker %d has left", w);
+            T_OK(train_with(faults, asynchronous[i], &r, &t));
+            T_EQ(r.n_steps, 60);
+            T_EQ(t.n_warnings, 1);
+            assert_non_null(strstr(t.warning, text));
+        }
+}
+
+/* What was applied comes again, by the same workers: the one that left has no more of it. */
+T_CASE(a_run_that_one_left_comes_again) {
+    T_UNUSED;
+    tutti_train_result first, again;
+    told t;
+    T_OK(train_with("exec.compute:delay_ms=2;exec.compute:fail@rank=1,4", "run.dir=left", &first,
+                    &t));
+    T_EQ(t.n_warnings, 1);
+    T_OK(train_with(NULL, "parallel.replay=left", &again, &t));
+    assert_true(again.params_hash == first.params_hash);
+    T_EQ(t.n_warnings, 0);
+}
+
+T_CASE(all_but_one_leave) {
+    T_UNUSED;
+    tutti_train_result r;
+    told t;
+    for (size_t i = 0; i < TTI_COUNT(asynchronous); i++) {
+        T_OK(train_with(
+            "exec.compute:delay_ms=2;exec.compute:fail@rank=0,3;exec.compute:fail@rank=2,2",
+            asynchronous[i], &r, &t));
+        T_EQ(r.n_steps, 60);
+        T_EQ(t.n_warnings, 2);
+        tutti_status st = train_with("exec.compute:fail@2+", asynchronous[i], &r, &t);
         T_EQ(st, TUTTI_E_INTERNAL);
-        assert_non_null(strstr(tutti_last_error(), "worker 2 cannot compute"));
-        tutti_job_destroy(job);
+        assert_non_null(strstr(tutti_last_error(), "cannot compute"));
     }
+}
+
+/* It is the batch then, and not the workers. */
+T_CASE(a_batch_that_two_cannot_compute) {
+    T_UNUSED;
+    tutti_train_result r;
+    told t;
+    for (size_t i = 0; i < TTI_COUNT(asynchronous); i++) {
+        tutti_status st = train_with("exec.compute:fail@step=20", asynchronous[i], &r, &t);
+        T_EQ(st, TUTTI_E_INTERNAL);
+        assert_true(t.n_warnings <= 1);
+    }
+}
+
+/* A step does without the slowest of 4, and so takes no longer than the others need. */
+T_CASE(backup_workers) {
+    T_UNUSED;
+    const char *backed[] = {"parallel.workers=4",
+                            "run.dir=backed",
+                            "train.epochs=1000",
+                            "run.checkpoint_every=-1",
+                            "train.eval_every=0",
+                            "parallel.devices=cpu",
+                            "data.n_train=320000",
+                            "parallel.sync=parameter-server",
+                            "parallel.mode=fast",
+                            "parallel.backup_workers=1",
+                            NULL};
+    double three = 3 / 0.005 / 4, got = rate(backed, "train.steps=100", 5);
+    backed[9] = "parallel.backup_workers=0";
+    backed[1] = "run.dir=waiting";
+    double waiting = rate(backed, "train.steps=20", 5);
+    print_message("batches/s: %.1f (%.0f %% of three quarters every 5 ms), all wait %.1f\n", got,
+                  100 * got / three, waiting);
+    assert_true(got >= 2 * waiting * 3 / 4); /* of three quarters of the samples */
+}
+
+T_CASE(late_ones_are_counted) {
+    T_UNUSED;
+    tutti_train_result r;
+    told t;
+    T_OK(train_with("exec.compute:delay_ms=2;exec.compute:delay_ms=20@rank=1",
+                    "parallel.backup_workers=1", &r, &t));
+    T_EQ(r.n_steps, 60);
+    assert_true(r.n_dropped >= 1 && r.n_dropped <= 60);
+    T_EQ(t.n_warnings, 0);
+}
+
+/* As many may leave as a step does without. */
+T_CASE(a_backup_worker_leaves) {
+    T_UNUSED;
+    tutti_train_result r;
+    told t;
+    T_OK(train_with("exec.compute:fail@rank=0,4", "parallel.backup_workers=1", &r, &t));
+    T_EQ(r.n_steps, 60);
+    T_EQ(t.n_warnings, 1);
+    tutti_status st = train_with("exec.compute:fail@rank=0,4;exec.compute:fail@rank=2,3",
+                                 "parallel.backup_workers=1", &r, &t);
+    T_EQ(st, TUTTI_E_INTERNAL);
 }
 
 /* Ranks of a launcher share no memory. */
@@ -127,9 +255,12 @@ T_CASE(ranks_of_a_launcher) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stops),        cmocka_unit_test(sums_in_the_order_of_batches),
-        IN_FOLDER(a_slow_worker),       IN_FOLDER(a_worker_fails),
-        IN_FOLDER(ranks_of_a_launcher),
+        cmocka_unit_test(stops),           cmocka_unit_test(sums_in_the_order_of_batches),
+        IN_FOLDER(a_slow_worker),          IN_FOLDER(a_worker_that_is_needed_fails),
+        IN_FOLDER(a_worker_leaves),        IN_FOLDER(a_run_that_one_left_comes_again),
+        IN_FOLDER(all_but_one_leave),      IN_FOLDER(a_batch_that_two_cannot_compute),
+        IN_FOLDER(backup_workers),         IN_FOLDER(late_ones_are_counted),
+        IN_FOLDER(a_backup_worker_leaves), IN_FOLDER(ranks_of_a_launcher),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
