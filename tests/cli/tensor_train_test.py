@@ -1,5 +1,5 @@
-"""tensor_train_test.py - models whose layers lie in pieces on several workers: twenty steps with the
-losses of one worker, in threads and processes, with workers that divide the batch; evaluation,
+"""tensor_train_test.py - models whose layers lie in pieces on several workers: twenty steps with
+the losses of one worker, in threads and processes, with workers that divide the batch; evaluation,
 checkpoints, and what is said where nothing can be cut."""
 
 import random
@@ -41,7 +41,8 @@ def losses(run):
     """By step, and last that of the evaluation at the end."""
     rows = [r for r in runs.records(run) if "loss" in r]
     steps = {r["step"]: r["loss"] for r in rows if r["event"] == "step"}
-    return [steps[k] for k in sorted(steps)] + [r["loss"] for r in rows if r["event"] != "step"][-1:]
+    last = [r["loss"] for r in rows if r["event"] != "step"][-1:]
+    return [steps[k] for k in sorted(steps)] + last
 
 
 def expect_near(run, other, tolerance=1e-5):
