@@ -4,6 +4,7 @@
  * the transport exchanges one message for each part and peer. */
 #include "comm/parts.h"
 
+#include <stdint.h>
 #include <string.h>
 
 #include "comm/call.h"
@@ -41,6 +42,14 @@ static place place_of(const tutti_comm *comm, const tti_parts_desc *desc, size_t
     return (place){bound[0] * elem, (bound[1] - bound[0]) * elem};
 }
 
+/* Where it begins in the memory of its rank, bytes. */
+static size_t source_of(const tutti_comm *comm, const tti_parts_desc *desc, size_t group,
+                        int rank) {
+    if (!desc->from) return place_of(comm, desc, group, rank).at;
+    return desc->from[group * (size_t)comm->n_ranks + (size_t)rank] *
+           tutti_dtype_bytes(desc->dtype);
+}
+
 /* The others in an order of its own for each rank, so that not all read from one. */
 static int nth_peer(const tutti_comm *comm, int i) { return (comm->rank + i) % comm->n_ranks; }
 
@@ -49,7 +58,8 @@ static tutti_status read_parts(tutti_comm *comm, const tti_parts_desc *desc) {
         const char *theirs = comm->transport->view(comm->state, nth_peer(comm, i), 0);
         for (size_t g = 0; g < desc->n_groups; g++) {
             place p = place_of(comm, desc, g, nth_peer(comm, i));
-            if (p.n_bytes) memcpy((char *)desc->dst + p.at, theirs + p.at, p.n_bytes);
+            const char *src = theirs + source_of(comm, desc, g, nth_peer(comm, i));
+            if (p.n_bytes) memcpy((char *)desc->dst + p.at, src, p.n_bytes);
         }
     }
     return comm->transport->barrier(comm->state);
@@ -59,12 +69,12 @@ static tutti_status exchange_parts(tutti_comm *comm, const tti_parts_desc *desc,
     tti_message *messages = tti_comm_messages(comm, 2 * comm->n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
     place mine = place_of(comm, desc, group, comm->rank);
+    const char *src = (const char *)desc->src + source_of(comm, desc, group, comm->rank);
     int n = 0;
     for (int i = 1; i < comm->n_ranks; i++) {
         int peer = nth_peer(comm, i);
         place theirs = place_of(comm, desc, group, peer);
-        messages[n++] = (tti_message){
-            .peer = peer, .out = (const char *)desc->src + mine.at, .n_bytes = mine.n_bytes};
+        messages[n++] = (tti_message){.peer = peer, .out = src, .n_bytes = mine.n_bytes};
         messages[n++] = (tti_message){
             .peer = peer, .in = (char *)desc->dst + theirs.at, .n_bytes = theirs.n_bytes};
     }
@@ -78,6 +88,26 @@ static size_t extent(const tutti_comm *comm, const tti_parts_desc *desc) {
     return n;
 }
 
+/* Bytes of src that ranks first .. last need. */
+static size_t source_bytes(const tutti_comm *comm, const tti_parts_desc *desc, int first,
+                           int last) {
+    size_t n = 0;
+    for (size_t g = 0; g < desc->n_groups; g++)
+        for (int r = first; r <= last; r++)
+            n = TTI_MAX(n, source_of(comm, desc, g, r) + place_of(comm, desc, g, r).n_bytes);
+    return n;
+}
+
+/* Sources have a size, too. */
+static tutti_status check_from(const tutti_comm *comm, const tti_parts_desc *desc, size_t n_elems) {
+    size_t n = desc->n_groups * (size_t)comm->n_ranks;
+    for (size_t i = 0; desc->from && i < n; i++)
+        if (desc->from[i] > PTRDIFF_MAX / tutti_dtype_bytes(desc->dtype) - n_elems)
+            return tti_fail(TUTTI_E_INVALID, "gather_parts: a part begins at element %zu",
+                            desc->from[i]);
+    return TUTTI_OK;
+}
+
 static tutti_status gather(tutti_comm *comm, const tti_parts_desc *desc, size_t n_elems) {
     size_t n_bounds = desc->n_groups * ((size_t)comm->n_ranks + 1);
     tti_offer offer = {.call = {.kind = TTI_CALL_GATHER_PARTS,
@@ -86,7 +116,7 @@ static tutti_status gather(tutti_comm *comm, const tti_parts_desc *desc, size_t 
                                 .n_elems = n_elems},
                        .bufs = {(void *)(uintptr_t)desc->src},
                        .n_bufs = 1,
-                       .buf_bytes = n_elems * tutti_dtype_bytes(desc->dtype)};
+                       .buf_bytes = source_bytes(comm, desc, 0, comm->n_ranks - 1)};
     bool direct;
     TTI_TRY(tti_call_begin(comm, &offer, &direct));
     if (direct) return read_parts(comm, desc);
@@ -100,7 +130,9 @@ tutti_status tti_comm_gather_parts(tutti_comm *comm, const tti_parts_desc *desc)
     size_t n_elems = extent(comm, desc);
     TTI_TRY(tti_check_elems("gather_parts", n_elems, 1, desc->dtype));
     TTI_TRY(tti_check_bounds("gather_parts", comm, desc->bounds, desc->n_groups, n_elems));
+    TTI_TRY(check_from(comm, desc, n_elems));
     size_t n_bytes = n_elems * tutti_dtype_bytes(desc->dtype);
-    TTI_TRY(tti_check_buffers("gather_parts", desc->src, n_bytes, desc->dst, n_bytes));
+    size_t src_bytes = source_bytes(comm, desc, comm->rank, comm->rank);
+    TTI_TRY(tti_check_buffers("gather_parts", desc->src, src_bytes, desc->dst, n_bytes));
     return tti_call_end(comm, gather(comm, desc, n_elems));
 }

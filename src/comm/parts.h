@@ -13,6 +13,9 @@ typedef struct tti_parts_desc {
     void *dst;            /* gets those of the others; may be src, else no overlap */
     const size_t *bounds; /* [n_groups][n_ranks + 1]                               */
     size_t n_groups;
+    /* [n_groups][n_ranks]: where the part of each rank begins in its src, so that it needs no room
+     * for those of others; NULL: at its bound */
+    const size_t *from;
     tutti_dtype dtype;
 } tti_parts_desc;
 

@@ -22,13 +22,13 @@ static void square_lane(int lane, void *arg) {
     tti_exec *x = arg;
     const tti_plan *plan = x->desc.plan;
     tti_range mine = range_of(x, lane);
-    const float *grads = tti_exec_grads(x);
     for (size_t i = mine.first; i < mine.last; i++) {
-        const tti_update_step *step = step_of(x, &x->share.blocks[i]);
+        const tti_own_block *own = &x->share.blocks[i];
+        const tti_update_step *step = step_of(x, own);
         bool counts = !plan->slots[step->slot].buffer && step->node &&
                       tti_divided_counts(x->divided, step->slot);
-        x->partials[x->share.blocks[i].update] =
-            counts ? x->desc.backend->sum_squares(grads + step->first, step->n_elems) : 0;
+        x->partials[own->update] =
+            counts ? x->desc.backend->sum_squares(tti_own_grads(x, own), step->n_elems) : 0;
     }
 }
 
@@ -49,9 +49,9 @@ static int block_inputs(tti_exec *x, const tti_own_block *own, const tti_node *n
     const tti_update_step *step = step_of(x, own);
     bool buffer = x->desc.plan->slots[step->slot].buffer;
     int n = 0, n_states = buffer ? 0 : x->desc.plan->n_states;
-    in[n++] = x->params + step->first;
+    in[n++] = tti_own_params(x, own);
     for (int k = 0; k < n_states; k++) in[n++] = x->states[k] + own->state;
-    in[n++] = tti_exec_grads(x) + step->first;
+    in[n++] = tti_own_grads(x, own);
     in[n++] = hyper;
     if (tti_takes_norms(node->op)) in[n++] = norms;
     return n_states + 1;
@@ -85,7 +85,7 @@ static tutti_status square_block(tti_exec *x, tti_lane *lane, const tti_own_bloc
     const tti_update_step *step = step_of(x, own);
     squares[0] = squares[1] = 0;
     if (!step->node || !tti_takes_norms(step->node->op)) return TUTTI_OK;
-    const float *direction = tti_exec_grads(x) + step->first;
+    const float *direction = tti_own_grads(x, own);
     double scale = (double)x->hyper[1] * x->hyper[2];
     float block[TTI_UPDATE_BLOCK];
     if (step->direction) {
@@ -93,7 +93,7 @@ static tutti_status square_block(tti_exec *x, tti_lane *lane, const tti_own_bloc
         direction = block;
         scale = 1;
     }
-    squares[0] = x->desc.backend->sum_squares(x->params + step->first, step->n_elems);
+    squares[0] = x->desc.backend->sum_squares(tti_own_params(x, own), step->n_elems);
     squares[1] = x->desc.backend->sum_squares(direction, step->n_elems) * scale * scale;
     return TUTTI_OK;
 }
@@ -124,10 +124,11 @@ static tutti_status find_norms(tti_exec *x) {
 /* ---- the update ---- */
 
 /* What changes the sum of gradients before the optimizer sees it. */
-static void prepare_gradient(tti_exec *x, const tti_update_step *step) {
+static void prepare_gradient(tti_exec *x, const tti_own_block *own) {
+    const tti_update_step *step = step_of(x, own);
     const tti_slot *slot = &x->desc.plan->slots[step->slot];
-    float *g = tti_exec_grads(x) + step->first;
-    const float *w = x->params + step->first;
+    float *g = tti_own_grads(x, own);
+    const float *w = tti_own_params(x, own);
     float count = 1 / x->hyper[1], l1 = (float)x->desc.l1 * count;
     float most = (float)x->desc.clip_value * count;
     if (slot->buffer) return;
@@ -140,8 +141,7 @@ static void prepare_gradient(tti_exec *x, const tti_update_step *step) {
 static void prepare_lane(int index, void *arg) {
     tti_exec *x = arg;
     tti_range mine = range_of(x, index);
-    for (size_t i = mine.first; i < mine.last; i++)
-        prepare_gradient(x, step_of(x, &x->share.blocks[i]));
+    for (size_t i = mine.first; i < mine.last; i++) prepare_gradient(x, &x->share.blocks[i]);
 }
 
 /* Running statistics are no average of their own past: they are taken as they are. */
@@ -149,12 +149,12 @@ static void average_block(tti_exec *x, const tti_own_block *own) {
     const tti_update_step *step = step_of(x, own);
     float decay = x->desc.plan->slots[step->slot].buffer ? 0 : (float)x->desc.ema;
     float *ema = x->ema + own->state;
-    const float *w = x->params + step->first;
+    const float *w = tti_own_params(x, own);
     for (size_t i = 0; i < step->n_elems; i++) ema[i] = decay * ema[i] + (1 - decay) * w[i];
 }
 
-static void hash_block(tti_exec *x, tti_lane *lane, const tti_update_step *step) {
-    lane->hash += x->desc.backend->hash(x->params + step->first, step->n_elems, step->first);
+static void hash_block(tti_exec *x, tti_lane *lane, const tti_update_step *step, const float *w) {
+    lane->hash += x->desc.backend->hash(w, step->n_elems, step->first);
 }
 
 static void update_lane(int index, void *arg) {
@@ -168,8 +168,9 @@ static void update_lane(int index, void *arg) {
         tutti_status st = step->node ? run_block(x, lane, own, step->node, NULL) : TUTTI_OK;
         if (st != TUTTI_OK) tti_exec_lane_failed(lane, st);
         if (x->ema) average_block(x, own);
-        hash_block(x, lane, step);
-        if (tti_exec_has_parts(x)) /* where the others read it: its gradient has done its work */
+        hash_block(x, lane, step, tti_own_params(x, own));
+        if (tti_exec_has_parts(x) &&
+            !x->lean) /* where the others read it: its gradient has done its work */
             memcpy(tti_exec_grads(x) + step->first, x->params + step->first,
                    step->n_elems * sizeof(float));
     }
@@ -180,13 +181,23 @@ static void hash_lane(int index, void *arg) {
     tti_exec *x = arg;
     tti_range mine = tti_lane_range((size_t)x->desc.plan->n_updates, 1, index, x->desc.n_lanes);
     for (size_t i = mine.first; i < mine.last; i++)
-        if (!x->share.is_own[i]) hash_block(x, &x->lane[index], &x->desc.plan->updates[i]);
+        if (!x->share.is_own[i]) {
+            const tti_update_step *step = &x->desc.plan->updates[i];
+            hash_block(x, &x->lane[index], step, x->params + step->first);
+        }
+}
+
+static uint64_t hash_of_lanes(const tti_exec *x) {
+    uint64_t hash = 0;
+    for (int i = 0; i < x->desc.n_lanes; i++) hash += x->lane[i].hash;
+    return hash;
 }
 
 static tutti_status update(tti_exec *x) {
     tti_lanes_run(x->lanes, update_lane, x);
     TTI_TRY(tti_exec_lane_status(x));
     if (!tti_exec_has_parts(x)) return TUTTI_OK;
+    if (tti_exec_has_lean_params(x)) return tti_lean_exchange_hash(x, hash_of_lanes(x));
     int64_t start = tti_now_ns();
     TTI_TRY(tti_zero_gather_params(x));
     int64_t end = tti_now_ns();
@@ -226,8 +237,7 @@ tutti_status tti_exec_apply(tti_exec *x, const tti_step_desc *desc, double inv_c
     set_hyper(x, desc, inv_count, clip);
     if (x->desc.plan->takes_norms) TTI_TRY(find_norms(x));
     TTI_TRY(update(x));
-    x->last_hash = 0;
-    for (int i = 0; i < x->desc.n_lanes; i++) x->last_hash += x->lane[i].hash;
+    x->last_hash = tti_exec_has_lean_params(x) ? x->lean->hash : hash_of_lanes(x);
     x->has_hash = true;
     result->params_hash = x->last_hash;
     return TUTTI_OK;

@@ -9,7 +9,8 @@
 /* By the blocks of the update, as it hashes them. */
 tutti_status tti_exec_params_hash(tti_exec *x, uint64_t *hash) {
     if (x->device) return tti_exec_device_hash(x, hash);
-    *hash = 0;
+    *hash = tti_exec_has_lean_params(x) ? tti_lean_hash_now(x) : 0;
+    if (tti_exec_has_lean_params(x)) return TUTTI_OK;
     for (int i = 0; i < x->desc.plan->n_updates; i++) {
         const tti_update_step *step = &x->desc.plan->updates[i];
         *hash += x->desc.backend->hash(x->params + step->first, step->n_elems, step->first);
@@ -66,6 +67,7 @@ static tutti_status check_data_group(tti_exec *x, const int64_t *mine, uint64_t 
 static tutti_status check(tti_exec *x, uint64_t step, bool whole) {
     int n_slots = x->desc.plan->n_slots;
     if (x->n_ranks == 1 && !x->divided) return TUTTI_OK;
+    if (tti_exec_has_lean_params(x)) return TUTTI_OK; /* there is one copy */
     int64_t *mine = calloc((size_t)n_slots + 1, sizeof *mine);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     if (!mine) return st;

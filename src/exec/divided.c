@@ -220,12 +220,10 @@ static tutti_status ask(const tti_divided *d, request *want) {
     return tutti_comm_broadcast(d->mesh->model, want, sizeof *want, TUTTI_U8, 0);
 }
 
-/* This worker's array k of a slot; its data group gathers state that is in parts. */
+/* This worker's array k of a slot; its data group gathers what is in parts. */
 static tutti_status own_array(tti_exec *x, int k, int slot, const float **data) {
     const tti_slot *s = &x->desc.plan->slots[slot];
-    if (k != TTI_STATE_PARAMS) return tti_exec_fetch(x, k, s->first, s->n_elems, data);
-    *data = tti_exec_params(x) + s->first;
-    return TUTTI_OK;
+    return tti_exec_fetch(x, k, s->first, s->n_elems, data);
 }
 
 /* Answers for every piece of the parameter that counts. */
@@ -316,13 +314,6 @@ tutti_status tti_exec_fetch_whole(tti_exec *x, int k, const tti_node *param, con
     return TUTTI_OK;
 }
 
-static void store(tti_exec *x, int k, const tti_slot *slot, const float *data) {
-    if (k != TTI_STATE_PARAMS)
-        tti_exec_store(x, k, slot->first, slot->n_elems, data);
-    else
-        memcpy(tti_exec_params(x) + slot->first, data, slot->n_elems * sizeof *data);
-}
-
 tutti_status tti_exec_store_whole(tti_exec *x, int k, const tti_node *param, const float *data) {
     int i = tti_plan_find_slot(x->desc.plan, param->name);
     tti_divided *d = x->divided;
@@ -330,14 +321,14 @@ tutti_status tti_exec_store_whole(tti_exec *x, int k, const tti_node *param, con
     const tti_slot *slot = &x->desc.plan->slots[i];
     uint64_t cut = id_of(slot->param).cut;
     if (cut == 0) {
-        store(x, k, slot, data);
+        tti_exec_store(x, k, slot->first, slot->n_elems, data);
         return TUTTI_OK;
     }
     if (piece_elems(&param->out[0]->type.shape, cut) != slot->n_elems)
         return tti_fail(TUTTI_E_INTERNAL, "exec: the piece of '%s' is no part of it", param->name);
     TTI_TRY(grow(&d->piece, &d->piece_elems, slot->n_elems));
     place(&param->out[0]->type.shape, cut, (float *)(uintptr_t)data, d->piece, true);
-    store(x, k, slot, d->piece);
+    tti_exec_store(x, k, slot->first, slot->n_elems, d->piece);
     return TUTTI_OK;
 }
 

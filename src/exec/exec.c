@@ -43,11 +43,17 @@ static tutti_status build_lane(tti_exec *x, tti_lane *lane) {
                               .arena = lane->arena,
                               .params = x->params,
                               .tensor = x->desc.mesh ? x->desc.mesh->tensor : NULL};
+    if (tti_exec_has_lean_params(x)) {
+        desc.params = x->lean->gathered;
+        desc.window = &x->lean->train;
+    }
     TTI_TRY(tti_instance_create(&desc, &lane->shard));
     if (plan->eval.graph) {
         desc.program = &plan->eval;
-        float *ema = keeper(x)->ema;
-        if (ema) desc.params = tti_exec_has_parts(x) ? tti_exec_grads(x) : ema;
+        if (desc.window)
+            desc.window = &x->lean->eval;
+        else if (keeper(x)->ema)
+            desc.params = tti_exec_has_parts(x) ? tti_zero_averages(x) : keeper(x)->ema;
         TTI_TRY(tti_instance_create(&desc, &lane->eval));
     }
     return x->device || x->desc.server ? TUTTI_OK : bind_update(x, lane);
@@ -55,20 +61,23 @@ static tutti_status build_lane(tti_exec *x, tti_lane *lane) {
 
 /* Buffers that peers read directly; all ranks must ask for equally many. */
 static tutti_status alloc_buffers(tti_exec *x) {
-    size_t n_bytes = x->desc.plan->n_flat * sizeof(float) + 64;
+    size_t n_flat = x->desc.plan->n_flat;
     int32_t n = x->acc.n_buffers, n_max = n;
     if (x->n_ranks > 1)
         TTI_TRY(tutti_comm_all_reduce(x->desc.comm, &n, &n_max, 1, TUTTI_I32, TUTTI_MAX,
                                       TUTTI_ALG_AUTO));
     x->buffers = calloc((size_t)n_max + 1, sizeof *x->buffers);
     if (!x->buffers) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    TTI_TRY(tti_lean_buffers(x, n_max));
     if (tti_exec_has_wire(x)) {
         void *memory = NULL;
-        TTI_TRY(tutti_comm_alloc(x->desc.comm, n_bytes / 2, &memory));
+        TTI_TRY(tutti_comm_alloc(x->desc.comm, n_flat * sizeof(uint16_t) + 32, &memory));
         x->wire = memory;
     }
     for (int b = 0; b < n_max; b++) {
         void *memory = NULL;
+        bool is_short = x->lean && x->lean->is_short[b];
+        size_t n_bytes = (is_short ? x->lean->grads.n_elems : n_flat) * sizeof(float) + 64;
         if (x->n_ranks > 1 && !x->device)
             TTI_TRY(tutti_comm_alloc(x->desc.comm, n_bytes, &memory));
         else
@@ -87,16 +96,25 @@ typedef struct first_params {
     int n_threads;
 } first_params;
 
+/* A block at its place in the parameters of this worker. */
+static void init_block(const first_params *f, int update, size_t at) {
+    const tti_plan *plan = f->x->desc.plan;
+    const tti_update_step *step = &plan->updates[update];
+    const tti_slot *slot = &plan->slots[step->slot];
+    size_t first = step->first - slot->first;
+    tti_init_param_range(slot->param, f->x->desc.seed, first, first + step->n_elems,
+                         f->params + at);
+}
+
 static void init_lane(int lane, void *arg) {
     const first_params *f = arg;
     const tti_plan *plan = f->x->desc.plan;
-    for (int i = lane; i < plan->n_updates; i += f->n_threads) {
-        const tti_update_step *step = &plan->updates[i];
-        const tti_slot *slot = &plan->slots[step->slot];
-        size_t first = step->first - slot->first;
-        tti_init_param_range(slot->param, f->x->desc.seed, first, first + step->n_elems,
-                             f->params + step->first);
-    }
+    const tti_share *share = &f->x->share;
+    bool lean = tti_exec_has_lean_params(f->x);
+    for (int i = lane; !lean && i < plan->n_updates; i += f->n_threads)
+        init_block(f, i, plan->updates[i].first);
+    for (int i = lane; lean && i < share->n_blocks; i += f->n_threads)
+        init_block(f, share->blocks[i].update, share->blocks[i].state);
 }
 
 static tutti_status init_flat(tti_exec *x, int n_threads) {
@@ -107,12 +125,31 @@ static tutti_status init_flat(tti_exec *x, int n_threads) {
     tti_lanes_run(lanes, init_lane, &f);
     tti_lanes_destroy(lanes);
     if (x->device) return tti_exec_device_put_params(x);
-    if (x->ema) tti_exec_store(x, TTI_STATE_EMA, 0, x->desc.plan->n_flat, x->params);
+    if (x->ema && tti_exec_has_lean_params(x))
+        memcpy(x->ema, x->params, x->share.n_elems * sizeof *x->ema);
+    else if (x->ema)
+        tti_exec_store(x, TTI_STATE_EMA, 0, x->desc.plan->n_flat, x->params);
     return TUTTI_OK;
 }
 
 /* Of one array of state, of this worker or its server. */
 static size_t state_bytes(const tti_exec *x) { return x->share.n_elems * sizeof(float); }
+
+static size_t param_bytes(const tti_exec *x) {
+    return (tti_exec_has_lean_params(x) ? x->share.n_elems : x->desc.plan->n_flat) * sizeof(float);
+}
+
+/* Parameters or averages: memory that other workers read where they are in parts there. */
+static tutti_status alloc_shared(tti_exec *x, bool is_shared, size_t n_bytes, float **out) {
+    void *memory = NULL;
+    size_t most = tti_exec_has_lean_params(x) ? x->share.n_most * sizeof(float) : n_bytes;
+    if (is_shared)
+        TTI_TRY(tutti_comm_alloc(x->desc.comm, most + 64, &memory));
+    else
+        memory = x->desc.backend->alloc(n_bytes + 64);
+    *out = memory;
+    return memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of parameters", n_bytes);
+}
 
 static tutti_status alloc_states(tti_exec *x) {
     size_t n_bytes = state_bytes(x) + 64;
@@ -122,25 +159,22 @@ static tutti_status alloc_states(tti_exec *x) {
         x->states[k] = x->desc.backend->alloc(n_bytes);
         ok = ok && x->states[k];
     }
-    if (x->desc.ema > 0) {
-        x->ema = x->desc.backend->alloc(n_bytes);
-        ok = ok && x->ema;
-    }
+    if (x->desc.ema > 0)
+        TTI_TRY(alloc_shared(x, tti_exec_has_lean_params(x), state_bytes(x), &x->ema));
     return ok ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of state", n_bytes);
 }
 
 static tutti_status alloc_flat(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
-    size_t n_bytes = plan->n_flat * sizeof(float) + 64;
-    x->params = x->desc.backend->alloc(n_bytes);
+    TTI_TRY(alloc_shared(x, x->lean != NULL, param_bytes(x), &x->params));
     TTI_TRY(alloc_states(x));
     x->n_sums = (size_t)x->desc.n_shards * TTI_SUMS + 2 * (size_t)x->n_ranks + 1;
     x->sums = calloc(x->n_sums, sizeof *x->sums);
     x->partials = calloc(2 * (size_t)plan->n_updates + 2, sizeof *x->partials);
     x->lane = calloc((size_t)x->n_in_flight, sizeof *x->lane);
     x->norms = calloc(2 * (size_t)plan->n_slots + 2, sizeof *x->norms);
-    if (!x->params || !x->sums || !x->partials || !x->lane || !x->norms)
-        return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of parameters", n_bytes);
+    if (!x->sums || !x->partials || !x->lane || !x->norms)
+        return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     return init_flat(x, TTI_MAX(1, TTI_MIN(x->n_threads, TTI_MAX_LANES)));
 }
 
@@ -192,6 +226,7 @@ static tutti_status build(tti_exec *x) {
     TTI_TRY(
         tti_share_init(plan, x->desc.zero ? x->rank : 0, x->desc.zero ? x->n_ranks : 1, &x->share));
     if (x->device) TTI_TRY(tti_exec_device_check_memory(x));
+    TTI_TRY(tti_lean_init(x));
     TTI_TRY(alloc_flat(x));
     TTI_TRY(alloc_buffers(x));
     TTI_TRY(
@@ -199,6 +234,7 @@ static tutti_status build(tti_exec *x) {
     if (!x->desc.serves) x->arena_bytes = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
     for (int i = 0; i < x->n_in_flight; i++) TTI_TRY(build_lane(x, &x->lane[i]));
     if (x->device) return tti_exec_device_prepare(x);
+    if (x->lean) return tti_lean_start(x);
     if (tti_compress_wanted(&x->desc, x->n_ranks)) TTI_TRY(tti_compress_create(x, &x->compress));
     /* Joins inside the step use the communicator, which one thread may do at a time. */
     if (x->n_ranks == 1 || plan->n_buckets < 2 || x->n_syncs > 0 || x->desc.server || x->pipe)
@@ -265,14 +301,16 @@ static void destroy(tti_exec *x) {
     tti_overlap_destroy(x->overlap);
     tti_compress_destroy(x->compress);
     tti_pipe_destroy(x->pipe);
+    tti_lean_stop(x);
     tti_lanes_destroy(x->lanes);
     for (int i = 0; x->lane && i < x->n_in_flight; i++) destroy_lane(x, &x->lane[i]);
     for (int b = 0; b < x->n_own_buffers; b++) x->desc.backend->release(x->buffers[b], n_bytes);
-    x->desc.backend->release(x->params, n_bytes);
-    x->desc.backend->release(x->ema, state_bytes(x) + 64);
+    if (!x->lean) x->desc.backend->release(x->params, n_bytes); /* else the communicator's */
+    if (!tti_exec_has_lean_params(x)) x->desc.backend->release(x->ema, state_bytes(x) + 64);
     for (int k = 0; k < TTI_MAX_OUT; k++)
         x->desc.backend->release(x->states[k], state_bytes(x) + 64);
     tti_exec_device_close(x);
+    tti_lean_fini(x);
     tti_share_fini(&x->share);
     tti_accumulation_fini(&x->acc);
     tti_exec_fini_sync(x);
@@ -304,7 +342,10 @@ tti_server *tti_exec_server(const tti_exec *x) { return x->desc.server; }
 int tti_exec_first_shard(const tti_exec *x) { return x->first_shard; }
 int tti_exec_last_shard(const tti_exec *x) { return x->last_shard; }
 
-float *tti_exec_params(tti_exec *x) { return x->device ? tti_exec_device_mirror(x, 0) : x->params; }
+float *tti_exec_params(tti_exec *x) {
+    if (tti_exec_has_lean_params(x)) return NULL;
+    return x->device ? tti_exec_device_mirror(x, 0) : x->params;
+}
 
 float *tti_exec_state(tti_exec *x, int k) {
     if (tti_exec_has_parts(x)) return NULL;
@@ -323,10 +364,16 @@ tutti_status tti_exec_pull(tti_exec *x) { return x->device ? tti_exec_device_pul
 /* Every worker has read the same: one of them tells the server. */
 tutti_status tti_exec_push(tti_exec *x) {
     if (x->device) return tti_exec_device_push(x);
+    if (tti_exec_has_lean_params(x)) return tti_lean_rehash(x);
     if (x->desc.server && x->desc.server_worker == 0)
         memcpy(tti_server_exec(x->desc.server)->params, x->params,
                x->desc.plan->n_flat * sizeof *x->params);
     return TUTTI_OK;
+}
+
+static size_t grad_bytes(const tti_exec *x) {
+    if (x->lean) return tti_lean_grads(x->lean, &x->acc, &x->share, x->desc.plan) * sizeof(float);
+    return x->desc.plan->n_flat * (size_t)x->acc.n_buffers * sizeof(float);
 }
 
 tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
@@ -334,11 +381,12 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
     size_t n_now = 0, n_peak = 0, n_free = 0;
     if (x->device) x->desc.backend->device->memory(&n_now, &n_peak, &n_free);
     return (tti_exec_memory){
-        .params = flat,
+        .params = param_bytes(x),
         .states = state_bytes(x) * (size_t)x->desc.plan->n_states,
         .ema = keeper(x)->ema ? state_bytes(x) : 0,
-        .grads = flat * (size_t)x->acc.n_buffers + (x->wire ? flat / 2 : 0) +
+        .grads = grad_bytes(x) + (x->wire ? flat / 2 : 0) +
                  (x->compress ? tti_compress_bytes(&x->desc, x->n_ranks) : 0),
+        .gathered = tti_lean_gathered(x->lean) * sizeof(float),
         .arena = x->arena_bytes * (size_t)x->n_in_flight + (x->pipe ? tti_pipe_bytes(x->pipe) : 0),
         .device_peak = n_peak};
 }

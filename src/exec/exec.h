@@ -41,7 +41,7 @@ typedef struct tti_exec_desc {
     int64_t compress_after;      /* steps before are sent whole */
     bool local; /* fast mode on the host: each worker updates its own parameters (local.h) */
     int64_t local_after;  /* steps before are those of an all-reduce */
-    bool zero;            /* each worker keeps a part of the optimizer's state, not all */
+    int zero;             /* in parts on the workers: 1: state; 2: gradients; 3: parameters */
     tti_server *server;   /* borrowed; keeps parameters and state for workers (server.h) */
     int server_worker;    /* the number of this one there */
     bool serves;          /* the server's own: an update without shards */
@@ -79,8 +79,8 @@ void tti_exec_unpin(tti_exec *exec, void *memory);
 
 /* The flat parameters and state arrays (plan->n_flat elements each), to be read after
  * tti_exec_pull, and followed by tti_exec_push when written.  With desc.zero and several workers
- * there are no whole arrays of state: NULL.  With desc.server state is the server's, and only its
- * worker 0 writes it. */
+ * there are no whole arrays of state: NULL; with 3 none of parameters either.  With desc.server
+ * state is the server's, and only its worker 0 writes it. */
 float *tti_exec_params(tti_exec *exec);
 float *tti_exec_state(tti_exec *exec, int k);
 float *tti_exec_ema(tti_exec *exec); /* NULL: none are kept */
@@ -240,6 +240,7 @@ typedef struct tti_exec_memory {
     size_t params, states, grads, arena;
     size_t device_peak; /* all of the device's at their most so far; 0 on the host */
     size_t ema;         /* averaged parameters */
+    size_t gathered;    /* parameters of others, while they are used */
 } tti_exec_memory;
 tti_exec_memory tti_exec_memory_use(const tti_exec *exec);
 

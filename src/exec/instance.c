@@ -33,8 +33,9 @@ struct tti_instance {
     size_t scratch_bytes;
 };
 
-static void bind_pointer(tti_instance *it, const tutti_value *value, void **where) {
+static void bind_pointer(tti_instance *it, const tutti_value *value, int step, void **where) {
     tti_buf buf = it->desc.program->bufs[value->id];
+    const tti_window *window = it->desc.window;
     switch (buf.space) {
         case TTI_SPACE_ARENA:
             *where = (char *)it->desc.arena + buf.offset;
@@ -47,6 +48,8 @@ static void bind_pointer(tti_instance *it, const tutti_value *value, void **wher
             break;
         case TTI_SPACE_PARAM:
             *where = (char *)it->desc.params + buf.offset;
+            if (window)
+                *where = it->desc.params + tti_window_at(window, step, buf.offset / sizeof(float));
             break;
         case TTI_SPACE_INPUT:
         case TTI_SPACE_GRAD:
@@ -70,14 +73,15 @@ static tutti_status bind_kernel(const tti_instance *it, const tti_node *node, bo
     return step->kernel->prepare ? step->kernel->prepare(node, &step->state) : TUTTI_OK;
 }
 
-static tutti_status bind_step(tti_instance *it, const tti_node *node, bound_step *step) {
+static tutti_status bind_step(tti_instance *it, int index, bound_step *step) {
+    const tti_node *node = it->desc.program->steps[index];
     TTI_TRY(bind_kernel(it, node, step));
     if (step->kernel->scratch_bytes) {
         size_t n = step->kernel->scratch_bytes(node, step->state);
         it->scratch_bytes = TTI_MAX(it->scratch_bytes, n);
     }
-    for (int i = 0; i < node->n_in; i++) bind_pointer(it, node->in[i], &step->in[i]);
-    for (int k = 0; k < node->op->n_out; k++) bind_pointer(it, node->out[k], &step->out[k]);
+    for (int i = 0; i < node->n_in; i++) bind_pointer(it, node->in[i], index, &step->in[i]);
+    for (int k = 0; k < node->op->n_out; k++) bind_pointer(it, node->out[k], index, &step->out[k]);
     step->args = (tti_kargs){.node = node, .in = step->in, .out = step->out};
     return TUTTI_OK;
 }
@@ -127,8 +131,7 @@ static tutti_status build(tti_instance *it) {
     for (int s = 0; s < program->n_steps; s++)
         n_pointers += (size_t)(program->steps[s]->n_in + program->steps[s]->op->n_out);
     TTI_TRY(allocate(it, n_pointers));
-    for (int s = 0; s < program->n_steps; s++)
-        TTI_TRY(bind_step(it, program->steps[s], &it->steps[s]));
+    for (int s = 0; s < program->n_steps; s++) TTI_TRY(bind_step(it, s, &it->steps[s]));
     TTI_TRY(fill_consts(it));
     it->scratch = it->desc.backend->alloc(it->scratch_bytes + 64);
     if (!it->scratch) return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes", it->scratch_bytes);
@@ -177,6 +180,14 @@ void tti_instance_set_grads(tti_instance *it, float *grads) {
     for (int i = 0; i < it->n_patches; i++)
         if (it->patches[i].buf.space == TTI_SPACE_GRAD)
             *it->patches[i].where = (char *)grads + it->patches[i].buf.offset;
+}
+
+void tti_instance_set_grad_places(tti_instance *it, float *places, const tti_window *window) {
+    for (int i = 0; i < it->n_patches; i++) {
+        const patch *p = &it->patches[i];
+        if (p->buf.space == TTI_SPACE_GRAD)
+            *p->where = places + tti_window_at(window, -1, p->buf.offset / sizeof(float));
+    }
 }
 
 static tutti_status run_step(bound_step *step, const tti_run *run) {

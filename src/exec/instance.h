@@ -3,7 +3,7 @@
 #define TTI_EXEC_INSTANCE_H
 
 #include "backend/backend.h"
-#include "passes/plan.h"
+#include "exec/window.h"
 #include "tutti/comm.h"
 
 typedef struct tti_instance tti_instance;
@@ -17,6 +17,7 @@ typedef struct tti_instance_desc {
     /* Of the program's tensor axis, borrowed; one lane alone may use it.  NULL: there is none, or
      * the program is not run. */
     tutti_comm *tensor;
+    const tti_window *window; /* params are places of buckets; NULL: flat; borrowed */
 } tti_instance_desc;
 
 /* Selects and prepares a kernel for every step.  On success *out is owned by the caller. */
@@ -26,6 +27,9 @@ void tti_instance_destroy(tti_instance *instance);
 /* Where a fed input and the gradients of this run lie.  Borrowed for the next run. */
 void tti_instance_set_input(tti_instance *instance, int input, const void *data);
 void tti_instance_set_grads(tti_instance *instance, float *grads);
+
+/* The same where gradients are places of buckets. */
+void tti_instance_set_grad_places(tti_instance *instance, float *places, const tti_window *window);
 
 /* Called after a step of the program, for the reduction that may now start. */
 typedef void (*tti_after_step)(int step, void *user);

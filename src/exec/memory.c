@@ -1,4 +1,6 @@
 /* memory.c - the bytes of a worker, before there is one. */
+#include <stdlib.h>
+
 #include "exec/worker.h"
 
 static bool has_step(const tti_program *program, tti_trait trait) {
@@ -23,6 +25,54 @@ static tutti_status count_in_flight(const tti_exec_desc *desc, int n_local, int 
     return TUTTI_OK;
 }
 
+/* Whose gradients are added to whose. */
+static tutti_status accumulation_of(const tti_exec_desc *desc, int rank, int n_ranks,
+                                    tti_accumulation *acc) {
+    int first = tti_shard_first(rank, n_ranks, desc->n_shards);
+    int last = tti_shard_first(rank + 1, n_ranks, desc->n_shards);
+    int width;
+    TTI_TRY(count_in_flight(desc, last - first, &width));
+    if (desc->plan->stages) width = tti_exec_n_lanes(desc, last - first);
+    return tti_accumulation_init(acc, first, last, TTI_MAX(1, TTI_MIN(width, TTI_MAX_LANES)));
+}
+
+/* A buffer that is whole for one worker is so for all of them. */
+static tutti_status find_short(const tti_exec_desc *desc, int n_ranks, tti_lean *lean) {
+    size_t n = (size_t)desc->n_shards + 1;
+    bool *theirs = calloc(n, sizeof *theirs);
+    lean->is_short = calloc(n, sizeof *lean->is_short);
+    tutti_status st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    if (theirs && lean->is_short) st = TUTTI_OK;
+    for (size_t b = 0; st == TUTTI_OK && b < n; b++) lean->is_short[b] = true;
+    for (int r = 0; st == TUTTI_OK && r < n_ranks; r++) {
+        tti_accumulation acc;
+        st = accumulation_of(desc, r, n_ranks, &acc);
+        if (st != TUTTI_OK) break;
+        tti_lean_find_short(&acc, theirs);
+        for (int b = 0; b < acc.n_buffers; b++) lean->is_short[b] = lean->is_short[b] && theirs[b];
+        tti_accumulation_fini(&acc);
+    }
+    free(theirs);
+    return st;
+}
+
+/* Where gradients and parameters are in parts: in place of what out says of whole ones. */
+static tutti_status plan_lean(const tti_exec_desc *desc, int n_ranks, const tti_accumulation *acc,
+                              const tti_share *share, tti_exec_memory *out) {
+    tti_lean lean = {.params = desc->zero > 2};
+    tutti_status st = tti_lean_find_windows(desc->plan, &lean);
+    if (st == TUTTI_OK) st = find_short(desc, n_ranks, &lean);
+    if (st == TUTTI_OK) {
+        if (!lean.params && desc->ema > 0) lean.n_averages = desc->plan->n_flat;
+        out->grads = tti_lean_grads(&lean, acc, share, desc->plan) * sizeof(float);
+        out->gathered = tti_lean_gathered(&lean) * sizeof(float);
+        if (lean.params) out->params = share->n_elems * sizeof(float);
+    }
+    tti_lean_fini_windows(&lean);
+    free(lean.is_short);
+    return st;
+}
+
 tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ranks,
                                   tti_exec_memory *out) {
     const tti_plan *plan = desc->plan;
@@ -30,11 +80,10 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
     int last = tti_shard_first(rank + 1, n_ranks, desc->n_shards);
     int n_in_flight;
     TTI_TRY(count_in_flight(desc, last - first, &n_in_flight));
-    int width = plan->stages ? tti_exec_n_lanes(desc, last - first) : n_in_flight;
     size_t flat = plan->n_flat * sizeof(float);
     bool rounds = desc->fast && n_ranks > 1 && desc->wire != TUTTI_F32 && !desc->backend->device;
     tti_accumulation acc;
-    TTI_TRY(tti_accumulation_init(&acc, first, last, TTI_MAX(1, TTI_MIN(width, TTI_MAX_LANES))));
+    TTI_TRY(accumulation_of(desc, rank, n_ranks, &acc));
     tti_share share;
     tutti_status st = tti_share_init(plan, desc->zero ? rank : 0, desc->zero ? n_ranks : 1, &share);
     size_t state = share.n_elems * sizeof(float);
@@ -45,6 +94,8 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
         .grads = flat * (size_t)acc.n_buffers + (rounds ? flat / 2 : 0) +
                  (desc->backend->device ? 0 : tti_compress_bytes(desc, n_ranks)),
         .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes) * (size_t)n_in_flight};
+    if (st == TUTTI_OK && desc->zero > 1 && n_ranks > 1)
+        st = plan_lean(desc, n_ranks, &acc, &share, out);
     tti_accumulation_fini(&acc);
     tti_share_fini(&share);
     return st;

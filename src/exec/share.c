@@ -49,6 +49,20 @@ static tutti_status cut_all(const tti_plan *plan, tti_share *share) {
     return TUTTI_OK;
 }
 
+/* Parts lie one behind the other, since they and blocks have multiples of 16 elements. */
+static void find_places(const tti_plan *plan, tti_share *share) {
+    size_t n = (size_t)share->n_ranks;
+    for (int r = 0; r < share->n_ranks; r++) {
+        size_t at = 0;
+        for (size_t b = 0; b < (size_t)plan->n_buckets; b++) {
+            const size_t *bound = share->bounds + b * (n + 1) + r;
+            share->from[b * n + (size_t)r] = at;
+            at += bound[1] - bound[0];
+        }
+        share->n_most = TTI_MAX(share->n_most, at);
+    }
+}
+
 /* State lies in the order of the blocks, each at a multiple of 16 elements as its slot is. */
 static void take_blocks(const tti_plan *plan, int rank, tti_share *share) {
     for (int i = 0; i < plan->n_updates; i++) {
@@ -65,17 +79,20 @@ tutti_status tti_share_init(const tti_plan *plan, int rank, int n_ranks, tti_sha
     *share = (tti_share){.n_ranks = n_ranks};
     size_t n = (size_t)plan->n_updates + 1;
     share->bounds = calloc((size_t)plan->n_buckets * (size_t)(n_ranks + 1) + 1, sizeof(size_t));
+    share->from = calloc((size_t)plan->n_buckets * (size_t)n_ranks + 1, sizeof(size_t));
     share->blocks = calloc(n, sizeof *share->blocks);
     share->is_own = calloc(n, sizeof *share->is_own);
-    if (!share->bounds || !share->blocks || !share->is_own)
+    if (!share->bounds || !share->from || !share->blocks || !share->is_own)
         return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     TTI_TRY(cut_all(plan, share));
+    find_places(plan, share);
     take_blocks(plan, rank, share);
     return TUTTI_OK;
 }
 
 void tti_share_fini(tti_share *share) {
     free(share->bounds);
+    free(share->from);
     free(share->blocks);
     free(share->is_own);
     *share = (tti_share){0};

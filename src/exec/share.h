@@ -18,6 +18,8 @@ typedef struct tti_share {
     int n_ranks;    /* that have parts; 1: every worker has all of it */
     size_t *bounds; /* [n_buckets][n_ranks + 1]: rank r has elements bounds[r] .. bounds[r+1]-1
                        of the flat arrays */
+    size_t *from; /* [n_buckets][n_ranks]: where the part of a rank begins in its arrays of state */
+    size_t n_most;         /* elements of such an array of the rank that has most */
     tti_own_block *blocks; /* [n_blocks], in the order of the plan */
     int n_blocks;
     bool *is_own;   /* [n_updates] */

@@ -16,6 +16,7 @@ typedef struct dispatch {
     tti_exec *x;
     const tti_step_desc *desc;
     bool eval;
+    tti_traffic *moves; /* of this wave */
 } dispatch;
 
 tti_run tti_exec_shard_run(const tti_exec *x, const tti_step_desc *desc, int shard) {
@@ -45,6 +46,7 @@ typedef struct flight {
     tti_lane *lane;
     int shard;
     bool report, timed;
+    tti_traffic *moves;
     int64_t last_ns; /* end of the step before */
 } flight;
 
@@ -59,6 +61,7 @@ static void after_step(int step, void *user) {
     flight *f = user;
     const tti_plan *plan = f->x->desc.plan;
     if (f->timed) time_step(f, step);
+    if (f->moves) tti_traffic_reach(f->moves, f->lane->reached = step + 1);
     while (f->report && f->lane->next_bucket < plan->n_buckets &&
            plan->buckets[f->lane->next_bucket].ready_after == step)
         tti_overlap_arrive(f->x->overlap, f->lane->next_bucket++);
@@ -94,14 +97,17 @@ static void run_part(dispatch *d, tti_lane *lane, int shard, tti_range steps, bo
         tti_exec_feed(x, instance, d->eval ? &x->eval_inputs : &x->shard_inputs,
                       &d->desc->shards[shard - x->first_shard]);
         lane->next_bucket = 0;
+        lane->reached = -1;
     }
     if (lane->status != TUTTI_OK) return;
     tti_run run = tti_exec_shard_run(x, d->desc, shard);
-    flight f = {.x = x, .lane = lane, .shard = shard, .report = report};
+    flight f = {.x = x, .lane = lane, .shard = shard, .report = report, .moves = d->moves};
     f.timed = x->profile && !d->eval && lane == &x->lane[0];
+    if (f.moves) tti_traffic_reach(f.moves, lane->reached = 0);
     f.last_ns = f.timed ? tti_now_ns() : 0;
+    bool looks = report || f.timed || f.moves;
     tutti_status st = tti_instance_run_range(instance, &run, (int)steps.first, (int)steps.last,
-                                             report || f.timed ? after_step : NULL, &f);
+                                             looks ? after_step : NULL, &f);
     if (st != TUTTI_OK)
         tti_exec_lane_failed(lane, st);
     else if ((int)steps.last == n_steps)
@@ -118,9 +124,22 @@ void tti_exec_merge(tti_exec *x, const tti_wave *wave, size_t first, size_t last
     if (first >= last) return;
     for (int i = 0; i < wave->n_merges; i++) {
         const tti_merge *m = &x->acc.merges[wave->first_merge + i];
-        x->desc.backend->accumulate(x->buffers[m->dst] + first, x->buffers[m->src] + first,
-                                    last - first);
+        x->desc.backend->accumulate(tti_exec_grads_at(x, m->dst, first),
+                                    tti_exec_grads_at(x, m->src, first), last - first);
     }
+}
+
+/* Nor for its moves. */
+static void leave_moves(const dispatch *d, const tti_lane *lane) {
+    if (d->moves) tti_traffic_leave(d->moves, lane->reached + 1);
+}
+
+/* Where the gradients of a shard go. */
+static void point_at_buffer(const tti_exec *x, tti_instance *instance, int buffer) {
+    if (x->lean && x->lean->is_short[buffer])
+        tti_instance_set_grad_places(instance, x->buffers[buffer], &x->lean->grads);
+    else
+        tti_instance_set_grads(instance, x->buffers[buffer]);
 }
 
 /* Part p of the shard program lies between two joins. */
@@ -135,9 +154,10 @@ static void train_wave(dispatch *d, const tti_wave *wave, int lane, bool overlap
     tti_exec *x = d->x;
     for (int p = 0; p <= x->n_syncs; p++) {
         for (int i = lane; i < wave->n_shards; i += x->desc.n_lanes) {
-            tti_instance_set_grads(x->lane[i].shard, x->buffers[wave->buffer[i]]);
+            point_at_buffer(x, x->lane[i].shard, wave->buffer[i]);
             run_part(d, &x->lane[i], wave->first + i, part_steps(x, p), overlapped);
             if (overlapped) report_rest(x, &x->lane[i]);
+            leave_moves(d, &x->lane[i]);
         }
         if (p == x->n_syncs) return;
         tti_lanes_barrier(x->lanes);
@@ -149,21 +169,52 @@ static void train_wave(dispatch *d, const tti_wave *wave, int lane, bool overlap
     }
 }
 
-static void compute_lane(int lane, void *arg) {
-    dispatch *d = arg;
+static void eval_wave(dispatch *d, const tti_wave *wave, int lane) {
+    tti_exec *x = d->x;
+    tti_range all = {0, (size_t)x->desc.plan->eval.n_steps};
+    for (int i = lane; i < wave->n_shards; i += x->desc.n_lanes) {
+        run_part(d, &x->lane[i], wave->first + i, all, false);
+        leave_moves(d, &x->lane[i]);
+    }
+}
+
+/* Shards of a wave, and what is added after it. */
+static void run_wave(dispatch *d, const tti_wave *wave, int lane, bool is_last) {
     tti_exec *x = d->x;
     tti_range mine = tti_lane_range(x->desc.plan->n_flat, 16, lane, x->desc.n_lanes);
-    tti_range all = {0, (size_t)x->desc.plan->eval.n_steps};
-    for (int w = 0; w < x->acc.n_waves; w++) {
-        const tti_wave *wave = &x->acc.waves[w];
-        for (int i = lane; d->eval && i < wave->n_shards; i += x->desc.n_lanes)
-            run_part(d, &x->lane[i], wave->first + i, all, false);
-        if (d->eval) continue;
-        bool overlapped = x->overlap && w == x->acc.n_waves - 1;
-        train_wave(d, wave, lane, overlapped);
-        tti_lanes_barrier(x->lanes);
-        if (!overlapped) tti_exec_merge(x, wave, mine.first, mine.last);
-        tti_lanes_barrier(x->lanes);
+    if (d->eval) {
+        eval_wave(d, wave, lane);
+        return;
+    }
+    bool overlapped = x->overlap && is_last, moved = d->moves && is_last;
+    train_wave(d, wave, lane, overlapped);
+    tti_lanes_barrier(x->lanes);
+    if (!overlapped && !moved) tti_exec_merge(x, wave, mine.first, mine.last);
+    tti_lanes_barrier(x->lanes);
+}
+
+/* Every lane comes here: moves between workers go on beside a wave, from its begin to its end. */
+static void run_moved_wave(dispatch *d, const tti_wave *wave, int lane, bool is_last) {
+    tti_exec *x = d->x;
+    if (lane == 0) d->moves = tti_lean_begin(x, d->eval, wave->n_shards, is_last);
+    tti_lanes_barrier(x->lanes);
+    run_wave(d, wave, lane, is_last);
+    tti_lanes_barrier(x->lanes);
+    tutti_status st = lane == 0 ? tti_lean_finish(x, d->eval) : TUTTI_OK;
+    if (st != TUTTI_OK) tti_exec_lane_failed(&x->lane[0], st);
+}
+
+static void compute_lane(int lane, void *arg) {
+    static const tti_wave idle = {.n_shards = 0};
+    dispatch *d = arg;
+    tti_exec *x = d->x;
+    for (int w = -tti_lean_idle_waves(x); w < x->acc.n_waves; w++) {
+        const tti_wave *wave = w < 0 ? &idle : &x->acc.waves[w];
+        bool is_last = w == x->acc.n_waves - 1;
+        if (x->lean)
+            run_moved_wave(d, wave, lane, is_last);
+        else
+            run_wave(d, wave, lane, is_last);
     }
 }
 
@@ -230,7 +281,7 @@ static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems) {
     tti_piece pieces[TTI_MAX_PIECES];
     for (int i = 0; i < x->acc.n_pieces; i++) {
         pieces[i] = x->acc.pieces[i];
-        pieces[i].data = x->buffers[x->acc.piece_buffer[i]] + first;
+        pieces[i].data = tti_exec_grads_at(x, x->acc.piece_buffer[i], first);
     }
     /* Every piece goes to the owners of its parts, and the sums come back. */
     double n_vectors = x->acc.n_pieces + (in_parts ? 0 : 1);
@@ -238,7 +289,7 @@ static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems) {
     return tti_comm_reduce_shards(x->desc.comm,
                                   &(tti_reduce_desc){.pieces = pieces,
                                                      .n_pieces = x->acc.n_pieces,
-                                                     .dst = tti_exec_grads(x) + first,
+                                                     .dst = pieces[0].data,
                                                      .n_elems = n_elems,
                                                      .dtype = TUTTI_F32,
                                                      .n_shards = x->desc.n_shards,
@@ -316,7 +367,7 @@ void tti_exec_find_bad_layer(tti_exec *x, const tti_step_desc *desc, int shard,
     tti_run run = tti_exec_shard_run(x, desc, shard);
     tti_instance *instance = x->lane[0].shard;
     tti_exec_feed(x, instance, &x->shard_inputs, &desc->shards[shard - x->first_shard]);
-    tti_instance_set_grads(instance, x->buffers[0]);
+    point_at_buffer(x, instance, 0);
     const tti_node *node = tti_instance_find_nonfinite(instance, &run);
     snprintf(layer, TTI_LAYER_TEXT, "%s", "");
     if (node) snprintf(layer, TTI_LAYER_TEXT, "%s '%s'", node->op->name, node->name);
@@ -326,8 +377,9 @@ void tti_exec_find_bad_layer(tti_exec *x, const tti_step_desc *desc, int shard,
 static tutti_status report_nonfinite(tti_exec *x, const tti_step_desc *desc, int shard) {
     char layer[TTI_LAYER_TEXT] = "";
     int owner = owner_of(x, shard);
-    /* Of a divided model no worker can do that alone. */
-    if (x->divided) return tti_exec_bad_loss(x, desc->step, shard, "");
+    /* Of a model in parts no worker can do that alone. */
+    if (x->divided || tti_exec_has_lean_params(x))
+        return tti_exec_bad_loss(x, desc->step, shard, "");
     if (owner == x->rank) tti_exec_find_bad_layer(x, desc, shard, layer);
     if (x->n_ranks > 1)
         TTI_TRY(tutti_comm_broadcast(x->desc.comm, layer, sizeof layer, TUTTI_U8, owner));
@@ -345,6 +397,7 @@ void tti_exec_note(tti_exec *x, const tti_step_desc *desc, const char *phase) {
 static tutti_status reduce_all(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
     if (x->desc.server) return TUTTI_OK; /* it adds the pieces */
+    if (x->lean) return TUTTI_OK;        /* done beside the last wave */
     if (x->overlap) return tti_overlap_finish(x->overlap);
     if (!tti_exec_has_parts(x)) return tti_exec_reduce(x, 0, plan->n_flat);
     for (int b = 0; b < plan->n_buckets; b++)
@@ -444,7 +497,8 @@ tutti_status tti_exec_step(tti_exec *x, const tti_step_desc *desc, tti_step_resu
 
 tutti_status tti_exec_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     tti_exec_note(x, desc, "evaluate");
-    if (x->ema && tti_exec_has_parts(x)) TTI_TRY(tti_zero_gather_ema(x));
+    if (x->ema && tti_exec_has_parts(x) && !tti_exec_has_lean_params(x))
+        TTI_TRY(tti_zero_gather_ema(x));
     if (x->device) return tti_exec_device_eval(x, desc, result);
     TTI_TRY(compute(x, desc, true));
     TTI_TRY(tti_exec_exchange_sums(x, desc->vote));

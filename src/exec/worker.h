@@ -9,6 +9,7 @@
 #include "exec/exec.h"
 #include "exec/instance.h"
 #include "exec/lanes.h"
+#include "exec/lean.h"
 #include "exec/local.h"
 #include "exec/overlap.h"
 #include "exec/pipe.h"
@@ -33,6 +34,7 @@ typedef struct tti_lane {
     tti_bound_update *updates; /* [update_graph->n_nodes] */
     uint64_t hash;             /* of the parameters it updated in this step */
     int next_bucket;           /* the next one that its shard will complete */
+    int reached;               /* the last step that it has told tti_traffic_reach of */
     tutti_status status;       /* of the last dispatch, with its text */
     char error[512];
 } tti_lane;
@@ -65,7 +67,8 @@ struct tti_exec {
     double sent_bytes;      /* in this step */
     int n_own_buffers;      /* of them allocated by the backend (alone) and so released here */
     float *params;
-    tti_share share;            /* blocks of the update that are this worker's */
+    tti_share share; /* blocks of the update that are this worker's */
+    tti_lean *lean;  /* gradients are of its blocks, maybe parameters; NULL: they are whole */
     float *states[TTI_MAX_OUT]; /* of its blocks */
     float *ema;                 /* of its blocks, averaged parameters, NULL: none */
     bool has_whole_ema; /* the buffer of the summed gradients holds all of them for evaluation */
@@ -97,7 +100,7 @@ tutti_status tti_exec_reduce(tti_exec *exec, size_t first, size_t n_elems);
 /* Bytes that a worker sends in an all-reduce of so many, in the mean over the workers. */
 double tti_exec_reduce_bytes(const tti_exec *exec, size_t n_bytes);
 
-/* The summed gradients after the reduction. */
+/* The summed gradients after the reduction, where they are whole. */
 float *tti_exec_grads(tti_exec *exec);
 
 /* Gradients are rounded on the host before they travel (desc.wire). */

@@ -36,9 +36,12 @@ tutti_status tti_zero_gather(tti_exec *x, const float *src, float *dst) {
                                                    .dtype = TUTTI_F32});
 }
 
+/* Where gradients are in parts others read the parameters themselves. */
 tutti_status tti_zero_gather_params(tti_exec *x) {
-    return tti_zero_gather(x, tti_exec_grads(x), x->params);
+    return tti_zero_gather(x, x->lean ? x->params : tti_exec_grads(x), x->params);
 }
+
+float *tti_zero_averages(tti_exec *x) { return x->lean ? x->lean->averages : tti_exec_grads(x); }
 
 /* Memory of the host for gathered state. */
 static tutti_status staging_of(tti_exec *x, float **staging) {
@@ -49,6 +52,7 @@ static tutti_status staging_of(tti_exec *x, float **staging) {
 
 /* On a device as it was pulled. */
 static float *state_array(tti_exec *x, int64_t k) {
+    if (k == TTI_STATE_PARAMS) return x->params;
     if (x->device) return tti_exec_device_mirror(x, k == TTI_STATE_EMA ? 1 : 2 + (int)k);
     return k == TTI_STATE_EMA ? x->ema : x->states[k];
 }
@@ -67,13 +71,13 @@ static void spread(tti_exec *x, int64_t k, size_t first, size_t last, float *to)
 tutti_status tti_zero_gather_ema(tti_exec *x) {
     float *whole;
     if (x->has_whole_ema) return TUTTI_OK;
+    x->has_whole_ema = true;
+    if (x->lean) return tti_lean_gather_averages(x);
     TTI_TRY(staging_of(x, &whole));
     if (x->device) TTI_TRY(tti_exec_device_pull_ema(x));
     spread(x, TTI_STATE_EMA, 0, x->desc.plan->n_flat, whole);
     TTI_TRY(tti_zero_gather(x, whole, whole));
-    if (x->device) TTI_TRY(tti_exec_device_put_staging(x));
-    x->has_whole_ema = true;
-    return TUTTI_OK;
+    return x->device ? tti_exec_device_put_staging(x) : TUTTI_OK;
 }
 
 /* ---- state for a checkpoint, slot by slot ---- */
@@ -84,10 +88,12 @@ typedef struct request {
     uint64_t first, n_elems;
 } request;
 
-enum { END = -2 };
+enum { END = -9 };
 
 /* A slot lies in one bucket: its bounds, cut to the slot, are the parts to gather. */
 static tutti_status gather_slot(tti_exec *x, const request *want, float *to) {
+    if (x->lean)
+        return tti_lean_gather_slot(x, state_array(x, want->k), want->first, want->n_elems);
     const size_t *bounds = tti_share_bounds(&x->share, x->desc.plan, want->first);
     size_t slot[TTI_MAX_RANKS + 1], last = want->first + want->n_elems;
     for (int r = 0; r <= x->n_ranks; r++) slot[r] = TTI_MIN(TTI_MAX(bounds[r], want->first), last);
@@ -102,17 +108,23 @@ static tutti_status tell(tti_exec *x, request *want) {
     return tutti_comm_broadcast(x->desc.comm, want, sizeof *want, TUTTI_U8, 0);
 }
 
+/* NULL: it is in parts. */
+static float *whole_array(tti_exec *x, int k) {
+    if (k == TTI_STATE_PARAMS) return tti_exec_params(x);
+    return k == TTI_STATE_EMA ? tti_exec_ema(x) : tti_exec_state(x, k);
+}
+
 tutti_status tti_exec_fetch(tti_exec *x, int k, size_t first, size_t n_elems, const float **data) {
     request want = {k, first, n_elems};
-    if (!tti_exec_has_parts(x)) {
-        *data = (k == TTI_STATE_EMA ? tti_exec_ema(x) : tti_exec_state(x, k)) + first;
+    float *whole = whole_array(x, k);
+    if (whole) {
+        *data = whole + first;
         return TUTTI_OK;
     }
-    float *whole;
     TTI_TRY(staging_of(x, &whole));
     TTI_TRY(tell(x, &want));
     TTI_TRY(gather_slot(x, &want, whole));
-    *data = whole + first;
+    *data = x->lean ? x->lean->staging : whole + first;
     return TUTTI_OK;
 }
 
@@ -134,10 +146,11 @@ tutti_status tti_zero_serve_end(tti_exec *x) {
 }
 
 void tti_exec_store(tti_exec *x, int k, size_t first, size_t n_elems, const float *data) {
-    if (!tti_exec_has_parts(x)) {
-        if (x->desc.server && x->desc.server_worker != 0) return; /* the server has one of it */
-        float *whole = k == TTI_STATE_EMA ? tti_exec_ema(x) : tti_exec_state(x, k);
-        memcpy(whole + first, data, n_elems * sizeof *data);
+    float *whole = whole_array(x, k);
+    if (whole) {
+        bool is_server = x->desc.server && x->desc.server_worker != 0; /* which has one of it */
+        if (k == TTI_STATE_PARAMS || !is_server)
+            memmove(whole + first, data, n_elems * sizeof *data);
         return;
     }
     float *state = state_array(x, k);

@@ -26,8 +26,9 @@ tutti_status tti_zero_gather(tti_exec *x, const float *src, float *dst);
  * buffer of the summed gradients. */
 tutti_status tti_zero_gather_params(tti_exec *x);
 
-/* Averaged parameters, whole, in the buffer of the summed gradients: until the next step. */
+/* Averaged parameters, whole, in the memory that tti_zero_averages names: until the next step. */
 tutti_status tti_zero_gather_ema(tti_exec *x);
+float *tti_zero_averages(tti_exec *x);
 
 /* tti_exec_serve and its end within the data group. */
 tutti_status tti_zero_serve(tti_exec *exec);

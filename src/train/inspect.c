@@ -48,6 +48,16 @@ static tutti_status print_server(tti_str *out, const tti_blueprint *b, const tti
     return TUTTI_OK;
 }
 
+/* n_bytes of a worker, whole where they are not in parts. */
+static void print_part(tti_str *out, const tti_exec_desc *desc, int n_workers, const char *what,
+                       size_t n_bytes, size_t whole) {
+    tti_str_printf(out, "%-17s %10.3f MiB", what, mib(n_bytes));
+    if (desc->zero && n_workers > 1)
+        tti_str_printf(out, "  of %.3f, in parts on %d workers (parallel.zero=%d)", mib(whole),
+                       n_workers, desc->zero);
+    tti_str_add(out, "\n");
+}
+
 /* What the first worker of a part of the model takes, as its executor will; part: -1: of all. */
 static tutti_status plan_worker(const tti_blueprint *b, int part, tti_exec_desc *desc,
                                 tti_exec_memory *m) {
@@ -85,16 +95,17 @@ static tutti_status print_worker(tti_str *out, const tti_blueprint *b) {
     if (b->n_parts > 0) return print_parts(out, b);
     TTI_TRY(plan_worker(b, -1, &desc, &m));
     if (has_server(b)) return print_server(out, b, &desc);
-    size_t whole = b->plan->n_flat * sizeof(float) * (size_t)b->plan->n_states;
-    tti_str_printf(out, "optimizer state   %10.3f MiB", mib(m.states));
-    if (desc.zero && b->n_workers > 1)
-        tti_str_printf(out, "  of %.3f, in parts on %d workers (parallel.zero=1)", mib(whole),
-                       b->n_workers);
-    if (m.ema) tti_str_printf(out, "\naverages          %10.3f MiB", mib(m.ema));
+    size_t flat = b->plan->n_flat * sizeof(float), n_states = (size_t)b->plan->n_states;
+    if (desc.zero > 2) print_part(out, &desc, b->n_workers, "a worker's params", m.params, flat);
+    print_part(out, &desc, b->n_workers, "optimizer state", m.states, flat * n_states);
+    if (m.ema) tti_str_printf(out, "averages          %10.3f MiB\n", mib(m.ema));
+    if (m.gathered)
+        tti_str_printf(out, "gathered, peak    %10.3f MiB  of other workers' parameters\n",
+                       mib(m.gathered));
     tti_str_printf(out,
-                   "\na worker, peak    %10.3f MiB  of parameters, state, %.3f of gradients and "
+                   "a worker, peak    %10.3f MiB  of parameters, state, %.3f of gradients and "
                    "%.3f of activations\n",
-                   mib(m.params + m.states + m.ema + m.grads + m.arena), mib(m.grads),
+                   mib(m.params + m.states + m.ema + m.grads + m.gathered + m.arena), mib(m.grads),
                    mib(m.arena));
     return TUTTI_OK;
 }

@@ -415,6 +415,19 @@ static void find_server_with_parts(const tti_job_config *c, char why[WHY]) {
         snprintf(why, WHY, "the parameter server reads gradients where they are; give none");
 }
 
+/* Shards that wait for each other, and stages, want parameters and gradients where they are. */
+static void find_lost_cuts(const tti_job_config *c, char why[WHY]) {
+    if (c->parallel.zero < 2) return;
+    if (c->parallel.sync_batch_norm)
+        snprintf(why, WHY,
+                 "shards that are joined inside a step need whole gradients and parameters; give "
+                 "parallel.zero=1, or parallel.sync_batch_norm=false");
+    else if (is_divided(c))
+        snprintf(why, WHY,
+                 "a worker of a divided model has its piece of gradients and parameters whole; "
+                 "give parallel.zero=1 with parallel.tensor and parallel.pipeline");
+}
+
 static void find_async_skips(const tti_job_config *c, char why[WHY]) {
     if (!is_loose(c)) return;
     if (is(c->train.on_nan, "skip"))
@@ -507,6 +520,8 @@ static const rule rules[] = {
     {{"parallel.staleness", "parallel.mode", "parallel.sync"}, find_async_in_exact},
     {{"parallel.sync", "parallel.place", "parallel.devices"}, find_server_elsewhere},
     {{"parallel.sync", "parallel.zero", "parallel.compress"}, find_server_with_parts},
+    {{"parallel.zero", "parallel.sync_batch_norm", "parallel.tensor", "parallel.pipeline"},
+     find_lost_cuts},
     {{"parallel.staleness", "parallel.backup_workers", "train.on_nan", "train.precision"},
      find_async_skips},
     {{"parallel.backup_workers", "parallel.sync", "parallel.staleness", "parallel.mode",

@@ -445,10 +445,11 @@ static const tti_option rows[] = {
      .help = "The folder of an asynchronous run of the same job, whose gradients are applied again "
              "in the same order, with the same result",
      .example = "runs/first"},
-    {"parallel.zero", TTI_OPTION_INT, AT(parallel.zero), "0", RANGE(0, 1),
+    {"parallel.zero", TTI_OPTION_INT, AT(parallel.zero), "0", RANGE(0, 3),
      .also = "zero_stage|zero_optimization|shard_optimizer|sharded_optimizer|stage",
      .help = "1: each worker keeps and updates its part of the optimizer's state, instead of all "
-             "of it; the same bits with less memory"},
+             "of it; 2: and of the summed gradients; 3: and of the parameters, which come to all "
+             "while a layer uses them.  The same bits with less memory"},
     {"parallel.tensor", TTI_OPTION_INT, AT(parallel.tensor), "1", RANGE(1, TTI_MAX_WORKERS),
      .also = "tp|tensor_parallel|tensor_parallel_size|tensor_model_parallel_size|model_parallel",
      .help = "Workers that divide each layer between them: weights, optimizer state and products "

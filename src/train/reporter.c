@@ -100,6 +100,7 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     tti_json_int(j, "bytes_grads", (int64_t)memory.grads);
     tti_json_int(j, "bytes_activations", (int64_t)memory.arena);
     if (memory.ema) tti_json_int(j, "bytes_ema", (int64_t)memory.ema);
+    if (memory.gathered) tti_json_int(j, "bytes_gathered", (int64_t)memory.gathered);
     tti_json_bool(j, "resident", r->is_resident);
     tti_json_text(j, "backend", tti_str_text(&backend));
     tti_json_text(j, "version", TUTTI_VERSION);

@@ -28,7 +28,7 @@ tti_exec_desc tti_worker_exec_desc(const tti_blueprint *b) {
                            .backend = b->devices.backend,
                            .n_shards = b->n_shards,
                            .alg = alg,
-                           .zero = c->parallel.zero > 0,
+                           .zero = (int)c->parallel.zero,
                            .fast = strcmp(c->parallel.mode, "fast") == 0,
                            .wire = wire_dtype(c->parallel.compress),
                            .compression = compression_of(c->parallel.compress),

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import shutil
 import sys
 
 import runs
@@ -53,8 +54,12 @@ def grid(model, cells):
 
 
 def every_cell():
+    """Gradients and parameters in parts: some of them here, all of them in zero_exact_slow_test."""
     cells = list(itertools.product(WORKERS, PLACES, (0, 1)))
-    return random.sample(cells, 4) if runs.sanitized() else cells
+    more = [c for c in itertools.product(WORKERS[1:], PLACES, (2, 3))]
+    if runs.sanitized():
+        return random.sample(cells, 4) + random.sample(more, 3)
+    return cells + random.sample(more, 4)
 
 
 def test_lenet():
@@ -66,7 +71,7 @@ def test_gpt_with_dropout():
 
 
 def test_resnet():
-    cells = [c for c in itertools.product(WORKERS[1:], PLACES, (1,))]
+    cells = [c for c in itertools.product(WORKERS[1:], PLACES, (1, 2, 3))]
     grid("resnet18", random.sample(cells, 1 if runs.sanitized() else 2))
 
 
@@ -95,16 +100,20 @@ def test_every_optimizer():
                      "model.hidden=[300, 300]", "train.steps=6", "run.checkpoint_every=-1"]
         runs.tutti(*runs.small(name, "-n", "1", *arguments)).expect(0)
         run = "%s-zero" % name
-        runs.tutti(*runs.small(run, "-n", str(2 + i % 3), "parallel.zero=1", *arguments)).expect(0)
-        runs.same_story(runs.story(name), run)
-        runs.same_checkpoint(name, run)
+        for zero in (1 + i % 2, 3):
+            runs.tutti(*runs.small(run, "-n", str(2 + i % 3), "parallel.zero=%d" % zero,
+                                   "parallel.bucket_mb=0.05", *arguments)).expect(0)
+            runs.same_story(runs.story(name), run)
+            runs.same_checkpoint(name, run)
+            shutil.rmtree(run)
 
 
 def test_frozen_parameters():
     arguments = models()["lenet"] + ['optimizer.freeze=["fc1.weight"]', "optimizer.name=lamb"]
     train("frozen", "-n", "1", *arguments)
-    train("frozen-4", "-n", "4", "parallel.zero=1", *arguments)
-    runs.same_story(runs.story("frozen"), "frozen-4")
+    for zero in "123":
+        train("frozen-" + zero, "-n", "4", "parallel.zero=" + zero, *arguments)
+        runs.same_story(runs.story("frozen"), "frozen-" + zero)
 
 
 def cut_and_continue(run, first, then, arguments):
@@ -125,7 +134,11 @@ def test_a_checkpoint_knows_nothing_of_it():
     ways = {"a": (["-n", "4", "parallel.zero=1"], ["-n", "2", "parallel.zero=0"]),
             "b": (["-n", "2", "parallel.zero=0"], ["-n", "4", "parallel.zero=1"]),
             "c": (["-n", "3", "parallel.zero=1", "parallel.place=processes"],
-                  ["-n", "4", "parallel.zero=1", "parallel.place=threads"])}
+                  ["-n", "4", "parallel.zero=1", "parallel.place=threads"]),
+            "d": (["-n", "4", "parallel.zero=3"], ["-n", "2", "parallel.zero=0"]),
+            "e": (["-n", "1", "parallel.zero=0"], ["-n", "3", "parallel.zero=3"]),
+            "f": (["-n", "3", "parallel.zero=2", "parallel.place=processes"],
+                  ["-n", "2", "parallel.zero=3", "parallel.place=threads"])}
     for run, (first, then) in ways.items():
         cut_and_continue(run, first, then, arguments)
         last = max(k for k in story if k[0] == "end")
@@ -140,8 +153,9 @@ def test_weights_to_begin_with():
     train("teacher", "-n", "1", *arguments)
     init = "model.init=" + os.path.join(runs.newest_checkpoint("teacher"), "model.safetensors")
     train("pupil", "-n", "1", init, *arguments)
-    train("pupil-3", "-n", "3", "parallel.zero=1", init, *arguments)
-    runs.same_story(runs.story("pupil"), "pupil-3")
+    for zero in "13":
+        train("pupil-" + zero, "-n", "3", "parallel.zero=" + zero, init, *arguments)
+        runs.same_story(runs.story("pupil"), "pupil-" + zero)
 
 
 def start_record(run):
@@ -170,14 +184,45 @@ def test_memory_is_what_was_said():
     print(json.dumps({k: v for k, v in parts.items() if k.startswith("bytes_")}))
 
 
+def test_memory_of_parameters_in_parts():
+    """Parameters and their state within 5 % of a quarter; gradients as the inspection says."""
+    arguments = models()["gpt2"] + ["model.layers=4", "model.width=256", "train.steps=1",
+                                    "parallel.bucket_mb=1"]
+    train("all", "-n", "4", *arguments)
+    train("cut", "-n", "4", "parallel.zero=3", *arguments)
+    whole, cut = start_record("all"), start_record("cut")
+    for key in ("bytes_params", "bytes_states", "bytes_ema"):
+        share = cut[key] / whole[key] * 4
+        if not 0.95 < share < 1.05:
+            raise AssertionError("%s: %d of %d with 4 workers" % (key, cut[key], whole[key]))
+    if not cut["bytes_gathered"] < whole["bytes_params"] / 2:
+        raise AssertionError("%d bytes are gathered" % cut["bytes_gathered"])
+    told = runs.tutti("inspect", *FEW, *arguments, "parallel.workers=4",
+                      "parallel.zero=3").expect(0, "parallel.zero=3").out
+    for key, words in (("bytes_params", "a worker's params"), ("bytes_gathered", "gathered, peak"),
+                       ("bytes_grads", "a worker, peak.*?state,")):
+        mib = re.search(words + r" +([0-9.]+)", told)
+        if abs(float(mib.group(1)) * 1048576 / cut[key] - 1) > 0.01:
+            raise AssertionError("inspect says %s MiB, the run %s %d" % (mib.group(1), key,
+                                                                        cut[key]))
+
+
+def test_what_does_not_go_together():
+    for other, words in (("parallel.sync_batch_norm=true", "parallel.zero=1"),
+                         ("parallel.sync=parameter-server", "parallel.zero=0")):
+        runs.tutti("train", "-n", "2", "parallel.zero=3", other).expect(2, words)
+
+
 def test_refusals():
     """Devices that say nothing of parts, as those of fake_module.c, are refused."""
-    runs.tutti("train", "parallel.zero=2").expect(2, "parallel.zero")
+    runs.tutti("train", "parallel.zero=4").expect(2, "parallel.zero")
     module = os.path.join(os.path.abspath(os.environ.get("TUTTI_BUILD", "build")),
                           "tests/modules/fake")
     environment = dict(os.environ, TUTTI_MODULE_PATH=module, TUTTI_TEST_MODULE="fit")
-    runs.tutti("train", "run.dir=gpu", "parallel.zero=1", "parallel.devices=gpu",
-               env=environment).expect(2, "parallel.zero=1", "on GPUs", "parallel.devices=cpu")
+    for zero in "13":
+        runs.tutti("train", "run.dir=gpu", "parallel.zero=" + zero, "parallel.devices=gpu",
+                   env=environment).expect(2, "parallel.zero=" + zero, "GPUs",
+                                           "parallel.devices=cpu")
     if os.path.exists("gpu"):
         raise AssertionError("the run has begun")
 

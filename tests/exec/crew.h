@@ -73,25 +73,23 @@ static inline const char *crew_train(crew *c, tti_exec *exec, int rank) {
     return failure;
 }
 
-/* The first array of state, whole; where it is in parts only rank 0 gets it. */
-static inline tutti_status crew_keep_state(crew *c, tti_exec *exec, int rank) {
-    bool in_parts = !tti_exec_state(exec, 0);
-    if (in_parts && rank > 0) return tti_exec_serve(exec);
-    c->states[rank] = calloc(c->plan->n_flat + 1, sizeof(float));
+static inline tutti_status crew_fetch(const crew *c, tti_exec *exec, int k, float **out) {
+    *out = calloc(c->plan->n_flat + 1, sizeof(float));
     for (int i = 0; i < c->plan->n_slots; i++) {
         const tti_slot *slot = &c->plan->slots[i];
         const float *data;
-        TTI_TRY(tti_exec_fetch(exec, 0, slot->first, slot->n_elems, &data));
-        memcpy(c->states[rank] + slot->first, data, slot->n_elems * sizeof *data);
+        TTI_TRY(tti_exec_fetch(exec, k, slot->first, slot->n_elems, &data));
+        memcpy(*out + slot->first, data, slot->n_elems * sizeof *data);
     }
-    return tti_exec_serve_end(exec);
+    return TUTTI_OK;
 }
 
+/* The parameters and the first array of state, whole; where one is in parts only rank 0 gets it. */
 static inline const char *crew_keep(crew *c, tti_exec *exec, int rank) {
-    size_t n_bytes = c->plan->n_flat * sizeof(float);
-    c->params[rank] = malloc(n_bytes + 1);
-    memcpy(c->params[rank], tti_exec_params(exec), n_bytes);
-    COMM_OK(crew_keep_state(c, exec, rank));
+    bool has_params = tti_exec_params(exec), has_state = tti_exec_state(exec, 0);
+    if (rank == 0 || has_params) COMM_OK(crew_fetch(c, exec, TTI_STATE_PARAMS, &c->params[rank]));
+    if (rank == 0 || has_state) COMM_OK(crew_fetch(c, exec, 0, &c->states[rank]));
+    COMM_OK(rank == 0 ? tti_exec_serve_end(exec) : tti_exec_serve(exec));
     return NULL;
 }
 
@@ -145,7 +143,7 @@ static inline void crew_expect_same(const crew *c, const crew *first) {
                 fail_msg("W %d, lanes %d: rank %d, step %d differs: loss %.17g, %.17g", c->n_ranks,
                          c->n_lanes, r, s, a->loss_sum, b->loss_sum);
         }
-        assert_memory_equal(c->params[r], first->params[0], n_bytes);
+        if (c->params[r]) assert_memory_equal(c->params[r], first->params[0], n_bytes);
         if (c->states[r]) assert_memory_equal(c->states[r], first->states[0], n_bytes);
     }
 }

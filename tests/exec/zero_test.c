@@ -29,7 +29,7 @@ static tti_plan *plan_with(const char *optimizer, size_t bucket_bytes) {
     return plan;
 }
 
-static crew new_crew(const char *optimizer, size_t bucket_bytes, int n_ranks, bool zero) {
+static crew new_crew(const char *optimizer, size_t bucket_bytes, int n_ranks, int zero) {
     crew c = {
         .plan = plan_with(optimizer, bucket_bytes), .n_ranks = n_ranks, .n_lanes = 2, .n_steps = 3};
     c.exec.zero = zero;

@@ -1,0 +1,28 @@
+"""zero_exact_slow_test.py - all of the grid of zero_exact_test.py: parts, workers and places."""
+
+import itertools
+import sys
+
+import runs
+import zero_exact_test
+
+
+def whole_grid(model):
+    zero_exact_test.grid(model, list(itertools.product(zero_exact_test.WORKERS[1:],
+                                                       zero_exact_test.PLACES, (1, 2, 3))))
+
+
+def test_lenet():
+    whole_grid("lenet")
+
+
+def test_resnet():
+    whole_grid("resnet18")
+
+
+def test_gpt_with_dropout():
+    whole_grid("gpt2")
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])
