@@ -176,16 +176,10 @@ static tutti_status build_side(tti_exec *x, pipe_side *side, const tti_program *
 }
 
 static tutti_status check(const tti_exec *x) {
-    const tti_stages *s = x->desc.plan->stages;
     if (x->n_syncs > 0)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "parallel.pipeline: shards are not joined inside a step; give "
                         "parallel.sync_batch_norm=false");
-    if (x->desc.zero && x->n_ranks > 1 && s->n_tied > 0)
-        return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "parallel.pipeline: stages share parameter '%s', which parallel.zero=1 "
-                        "cannot cut; give parallel.zero=0",
-                        s->tied[0].name);
     return TUTTI_OK;
 }
 
@@ -414,6 +408,17 @@ static tutti_status sum_tied(tti_exec *x, const tti_tied_param *tied) {
     int first = __builtin_ctzll(tied->stages);
     TTI_TRY(tutti_comm_send(pipe->comm, grads, slot->n_elems, TUTTI_F32, first));
     return tutti_comm_recv(pipe->comm, grads, slot->n_elems, TUTTI_F32, first);
+}
+
+bool tti_pipe_has_tied(const tti_exec *x, size_t first, size_t n_elems) {
+    const tti_plan *plan = x->desc.plan;
+    for (int i = 0; x->pipe && i < plan->stages->n_tied; i++) {
+        int slot = tti_plan_find_slot(plan, plan->stages->tied[i].name);
+        if (slot >= 0 && plan->slots[slot].first < first + n_elems &&
+            first < plan->slots[slot].first + plan->slots[slot].n_elems)
+            return true;
+    }
+    return false;
 }
 
 tutti_status tti_pipe_sum_tied(tti_exec *x) {

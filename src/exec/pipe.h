@@ -29,6 +29,9 @@ tutti_status tti_pipe_compute(tti_exec *x, const tti_step_desc *desc, bool eval)
 /* Adds up the gradients of parameters that several stages have, in the order of the stages. */
 tutti_status tti_pipe_sum_tied(tti_exec *x);
 
+/* Whether a range of the flat gradients holds such: they are needed whole on every worker. */
+bool tti_pipe_has_tied(const tti_exec *x, size_t first, size_t n_elems);
+
 /* The share of the last step that the stages waited for each other, and what the schedule and the
  * costs of the stages let expect. */
 double tti_pipe_bubble_measured(const tti_pipe *pipe);

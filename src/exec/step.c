@@ -275,7 +275,7 @@ static tutti_status reduce_fast(tti_exec *x, size_t first, size_t n_elems) {
 static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems) {
     /* Parts are summed along the tree in fast mode too, where a ring would not know of them. */
     bool no_ring = x->desc.fast && x->desc.alg == TUTTI_ALG_RING;
-    bool in_parts = tti_exec_has_parts(x);
+    bool in_parts = tti_exec_has_parts(x) && !tti_pipe_has_tied(x, first, n_elems);
     size_t bounds[TTI_MAX_RANKS + 1];
     if (in_parts) tti_zero_bounds(x, first, bounds);
     tti_piece pieces[TTI_MAX_PIECES];

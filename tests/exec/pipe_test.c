@@ -15,7 +15,7 @@ typedef struct pipeline {
     net_fn net;
     tti_mesh_at size;
     int n_chunks, n_lanes, n_shards;
-    bool recompute, low, may_fail;
+    bool recompute, low, may_fail, zero;
     double clip_norm;
     tti_plan *plan[4]; /* by stage */
     float *params[CREW_MAX_RANKS];
@@ -64,6 +64,7 @@ static const char *rank_main(tutti_comm *world, void *arg) {
                           .n_shards = p->n_shards,
                           .n_lanes = p->n_lanes,
                           .clip_norm = p->clip_norm,
+                          .zero = p->zero,
                           .seed = 7};
     tti_exec *exec;
     COMM_OK(tti_exec_memory_plan(&desc, mesh.at.data, mesh.size.data, &p->planned[rank]));
@@ -163,6 +164,7 @@ T_CASE(stages_have_the_bits_of_one_worker) {
             {.size = {.stage = 2}, .recompute = true},
             {.size = {.stage = 2, .data = 2}},
             {.size = {.stage = 2, .data = 4}, .n_lanes = 2},
+            {.size = {.stage = 2, .data = 2}, .zero = true},
         };
         for (size_t k = 0; k < TTI_COUNT(all); k++) {
             pipeline p = all[k];
@@ -182,7 +184,8 @@ T_CASE(shared_parameters_stay_the_same_on_their_stages) {
     crew one = alone(net_knots, &net_fast, 0);
     for (int data = 1; data <= 2; data++)
         for (int stages = 2; stages <= 4; stages++) {
-            pipeline p = {.net = net_knots, .size = {.stage = stages, .data = data}};
+            pipeline p = {
+                .net = net_knots, .size = {.stage = stages, .data = data}, .zero = data > 1};
             run(&p);
             expect_losses(&p, &one, 1e-6);
             expect_params(&p, &one, 1e-6);
