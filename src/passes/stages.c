@@ -141,11 +141,12 @@ static void copy_node(marker *m, const tti_node *node) {
 }
 
 /* A buffer that no node reads is where its statistic is made; a parameter nobody reads goes last,
- * for autodiff to refuse. */
+ * for autodiff to refuse; an input, such as the loss scale, is for autodiff to use. */
 static void copy_idle_sources(marker *m) {
     const tutti_graph *g = m->rw.from;
     for (int i = 0; i < g->n_nodes; i++) {
         const tti_node *node = g->nodes[i];
+        if (node->op->traits & TTI_INPUT) (void)value_here(m, node->out[0]);
         if (!(node->op->traits & (TTI_PARAM | TTI_BUFFER))) continue;
         if (tti_graph_find_source(m->rw.to, node->name)) continue;
         char name[TTI_MAX_NAME + 16];

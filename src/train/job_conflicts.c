@@ -83,12 +83,6 @@ static void find_divided_elsewhere(const tti_job_config *c, char why[WHY]) {
                  "parallel.sync_batch_norm=false");
 }
 
-/* What is not built yet is refused, not half done. */
-static void find_not_yet(const tti_job_config *c, char why[WHY]) {
-    if (c->parallel.pipeline > 1)
-        snprintf(why, WHY, "models cannot be divided into stages yet; give parallel.pipeline=1");
-}
-
 /* Shards go round the stages in groups of as many as there are stages. */
 static void find_odd_chunks(const tti_job_config *c, char why[WHY]) {
     int64_t workers = workers_of_batch(c), stages = c->parallel.pipeline;
@@ -501,7 +495,6 @@ static const rule rules[] = {
     {{"parallel.tensor", "parallel.pipeline", "parallel.devices", "parallel.sync",
       "parallel.sync_batch_norm"},
      find_divided_elsewhere},
-    {{"parallel.tensor", "parallel.pipeline"}, find_not_yet},
     {{"parallel.pipeline_chunks", "parallel.pipeline", "parallel.workers", "parallel.shards"},
      find_odd_chunks},
     {{"parallel.workers", "parallel.shards", "parallel.tensor", "parallel.pipeline"},

@@ -150,9 +150,24 @@ T_CASE(stages_have_the_gradients_of_the_whole) {
     T_EQ(n_cut, 1 + 2 * 4 + 2 * 5);
 }
 
+/* An input that only autodiff reads: the seed of all gradients. */
+T_CASE(the_loss_scale_is_with_the_loss) {
+    T_UNUSED;
+    for (int stage = 0; stage < 2; stage++) {
+        tti_stages s = {.stage = stage, .n_stages = 2, .n_chunks = 1};
+        tti_target target = {.compute_dtype = TUTTI_F16, .loss_scale = true, .stages = &s};
+        tutti_graph *g = net_lenet(true);
+        T_OK(tti_pipeline_run(&g, &target, "stages"));
+        T_EQ(tti_graph_find_source(g, "loss_scale") != NULL, stage == 1);
+        tutti_graph_destroy(g);
+        tti_stages_fini(&s);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_have_the_gradients_of_the_whole),
+        cmocka_unit_test(the_loss_scale_is_with_the_loss),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
