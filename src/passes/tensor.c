@@ -18,6 +18,9 @@
 
 enum { MOST_TRIED = 16 /* numbers of workers that a message looks through */ };
 
+/* Of the parameters, that must be in pieces. */
+static const double least_share = 0.1;
+
 typedef struct cutting {
     tti_rewrite rw;
     const tti_division *division;
@@ -219,22 +222,22 @@ static tutti_status note_cuts(const tutti_graph *g, const tti_division *division
     return TUTTI_OK;
 }
 
-/* No parameter can be cut: says for how many workers some can. */
-static tutti_status refuse(const tutti_graph *g, int n) {
+/* So little is cut that the workers would all have the model: says for how many they would not. */
+static tutti_status refuse(const tutti_graph *g, int n, double share) {
     char text[128] = "";
     size_t at = 0;
     for (int other = 2; other <= MOST_TRIED; other++) {
         tti_division d;
         TTI_TRY(tti_tensor_divide(g, other, NULL, &d));
-        if (d.n_pieces > 0)
+        if (d.share >= least_share)
             at += (size_t)snprintf(text + at, sizeof text - at, "%s%d", at ? ", " : "", other);
         tti_tensor_division_fini(&d);
     }
-    return tti_fail(
-        TUTTI_E_INVALID,
-        "parallel.tensor=%d: no layer of this model can be cut in %d: neither features, "
-        "channels, heads nor classes divide by it; %s%s",
-        n, n, at ? "what can be cut: " : "nothing else would do up to 16", text);
+    return tti_fail(TUTTI_E_INVALID,
+                    "parallel.tensor=%d: the layers of this model cannot be cut in %d: features, "
+                    "channels, heads or classes must divide by it, and do in %.0f %% of the "
+                    "parameters; numbers that would do: %s",
+                    n, n, 100 * share, at ? text : "none up to 16");
 }
 
 tutti_status tti_pass_tensor(tutti_graph **g, const tti_target *target) {
@@ -243,7 +246,7 @@ tutti_status tti_pass_tensor(tutti_graph **g, const tti_target *target) {
     tti_axis axis = {target->n_tensor, target->tensor};
     TTI_TRY(tti_tensor_divide(*g, axis.n, target->cuts, &division));
     tutti_status st = TUTTI_OK;
-    if (division.n_pieces == 0 && (*g)->training) st = refuse(*g, axis.n);
+    if (division.share < least_share && (*g)->training) st = refuse(*g, axis.n, division.share);
     bool is_first = target->cuts && target->cuts->n == 0;
     if (st == TUTTI_OK && is_first) st = note_cuts(*g, &division, target->cuts);
     if (st == TUTTI_OK) st = cut_graph(g, &division, axis);

@@ -41,7 +41,7 @@ typedef struct tti_division {
     tti_way *ways;     /* [n_nodes]; of nodes that are no sources */
     tti_cut_code *lie; /* [n_values]: how its producer leaves it */
     bool *wanted;      /* [n_values]: a gradient flows into it */
-    int n_pieces;      /* parameters that are cut */
+    double share;      /* of all elements of parameters: those of parameters that are cut */
 } tti_division;
 
 /* The cheapest division over n workers: arithmetic, bytes exchanged, and parameters that are not

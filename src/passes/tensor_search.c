@@ -288,6 +288,7 @@ static void write_ways(const search *s, const state *end, tti_division *out) {
 
 static void write_division(const search *s, const state *end, const tti_cuts *like,
                            tti_division *out) {
+    double n_cut = 0, n_all = 0;
     write_ways(s, end, out);
     for (int i = 0; i < s->g->n_nodes; i++) {
         const tti_node *node = s->g->nodes[i];
@@ -295,8 +296,12 @@ static void write_division(const search *s, const state *end, const tti_cuts *li
         tti_cut_code *lie = &out->lie[node->out[0]->id], first = first_code(node, like);
         if (first != TTI_CODE_NONE) *lie = first;
         if (*lie == TTI_CODE_NONE) *lie = unread_code(s, node, out);
-        out->n_pieces += (node->op->traits & TTI_PARAM) && tti_code_is_split(*lie);
+        if (!(node->op->traits & TTI_PARAM)) continue;
+        double n = (double)tti_value_n_elems(node->out[0]);
+        n_all += n;
+        n_cut += tti_code_is_split(*lie) ? n : 0;
     }
+    out->share = n_all > 0 ? n_cut / n_all : 0;
 }
 
 static tutti_status allocate(search *s, tti_division *out) {

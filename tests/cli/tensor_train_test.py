@@ -80,13 +80,14 @@ def test_checkpoints_are_of_the_whole():
 
 
 def test_what_cannot_be_cut_is_said():
-    arguments = ["model.name=mlp", "model.hidden=[16]", "data.n_train=64", "-n", "5",
+    arguments = ["model.name=mlp", "model.hidden=[20]", "data.n_train=64", "-n", "5",
                  "parallel.tensor=5", "parallel.shards=4", "train.steps=1"]
     ended = runs.tutti("train", "run.dir=five", *arguments)
-    ended.expect(0)  # ten classes
+    ended.expect(0)
     arguments[4] = "11"
     ended = runs.tutti("train", "run.dir=eleven", *arguments, "parallel.tensor=11")
-    ended.expect(2, "parallel.tensor=11: no layer of this model can be cut in 11", "2, 4")
+    ended.expect(2, "parallel.tensor=11: the layers of this model cannot be cut in 11",
+                 "numbers that would do: 2, 4")
 
 
 if __name__ == "__main__":

@@ -200,9 +200,9 @@ T_CASE(what_cannot_be_cut_is_refused_with_what_can) {
     T_UNUSED;
     tutti_graph *g = mlp(true); /* 6 inputs, 16 hidden, 5 classes */
     T_FAILS(tti_pass_tensor(&g, &(tti_target){.n_tensor = 7}), TUTTI_E_INVALID,
-            "parallel.tensor=7: no layer of this model can be cut in 7");
+            "parallel.tensor=7: the layers of this model cannot be cut in 7");
     T_FAILS(tti_pass_tensor(&g, &(tti_target){.n_tensor = 7}), TUTTI_E_INVALID,
-            "what can be cut: 2, 3, 4, 5, 6, 8, 16");
+            "do in 0 % of the parameters; numbers that would do: 2, 3, 4, 5, 6, 8, 16");
     tutti_graph_destroy(g);
 }
 
