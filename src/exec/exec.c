@@ -223,8 +223,7 @@ static tutti_status build(tti_exec *x) {
     TTI_TRY(tti_accumulation_init(&x->acc, x->first_shard, x->last_shard,
                                   plan->stages ? x->desc.n_lanes : x->n_in_flight));
     TTI_TRY(tti_pipe_create(x, &x->pipe));
-    TTI_TRY(
-        tti_share_init(plan, x->desc.zero ? x->rank : 0, x->desc.zero ? x->n_ranks : 1, &x->share));
+    TTI_TRY(tti_exec_init_share(&x->desc, x->rank, x->n_ranks, &x->share));
     if (x->device) TTI_TRY(tti_exec_device_check_memory(x));
     TTI_TRY(tti_lean_init(x));
     TTI_TRY(alloc_flat(x));

@@ -40,8 +40,9 @@ typedef struct tti_exec_desc {
     int low_rank;                /* >= 1: columns of the thin matrices of PowerSGD */
     int64_t compress_after;      /* steps before are sent whole */
     bool local; /* fast mode on the host: each worker updates its own parameters (local.h) */
-    int64_t local_after;  /* steps before are those of an all-reduce */
-    int zero;             /* in parts on the workers: 1: state; 2: gradients; 3: parameters */
+    int64_t local_after; /* steps before are those of an all-reduce */
+    int zero;            /* in parts on the workers: 1: state; 2: gradients; 3: parameters */
+    int n_owners; /* with zero 1: the first so many workers have the parts, as servers; 0: all */
     tti_server *server;   /* borrowed; keeps parameters and state for workers (server.h) */
     int server_worker;    /* the number of this one there */
     bool serves;          /* the server's own: an update without shards */

@@ -73,6 +73,13 @@ static tutti_status plan_lean(const tti_exec_desc *desc, int n_ranks, const tti_
     return st;
 }
 
+tutti_status tti_exec_init_share(const tti_exec_desc *desc, int rank, int n_ranks,
+                                 tti_share *share) {
+    if (!desc->zero) return tti_share_init(desc->plan, 0, 1, share);
+    int n_owners = desc->n_owners > 0 ? TTI_MIN(desc->n_owners, n_ranks) : n_ranks;
+    return tti_share_init_among(desc->plan, rank, n_ranks, n_owners, share);
+}
+
 tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ranks,
                                   tti_exec_memory *out) {
     const tti_plan *plan = desc->plan;
@@ -85,7 +92,7 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
     tti_accumulation acc;
     TTI_TRY(accumulation_of(desc, rank, n_ranks, &acc));
     tti_share share;
-    tutti_status st = tti_share_init(plan, desc->zero ? rank : 0, desc->zero ? n_ranks : 1, &share);
+    tutti_status st = tti_exec_init_share(desc, rank, n_ranks, &share);
     size_t state = share.n_elems * sizeof(float);
     *out = (tti_exec_memory){
         .params = flat,

@@ -10,7 +10,7 @@
 typedef struct cutter {
     const tti_plan *plan;
     size_t *given; /* [n_ranks]: elements that ranks 0 .. r together have of the buckets before */
-    int n_ranks;
+    int n_ranks, n_owners;
     int next; /* update */
 } cutter;
 
@@ -20,17 +20,17 @@ static size_t begin_of(const tti_plan *plan, int i, size_t end) {
 }
 
 static void cut(cutter *c, const tti_bucket *bucket, size_t *bounds) {
-    size_t end = bucket->first + bucket->n_elems, n = (size_t)c->n_ranks;
+    size_t end = bucket->first + bucket->n_elems, n = (size_t)c->n_owners;
     bounds[0] = bucket->first;
     for (int r = 0; r < c->n_ranks; r++) {
-        size_t due = (size_t)(r + 1) * end / n, at = bounds[r];
+        size_t due = TTI_MIN((size_t)r + 1, n) * end / n, at = bounds[r];
         while (at < end) { /* half of the next block or more is due */
             size_t next = begin_of(c->plan, c->next + 1, end);
             if (c->given[r] + (at - bucket->first) + (next - at) / 2 >= due) break;
             at = next;
             c->next++;
         }
-        if (r == c->n_ranks - 1) {
+        if (r == c->n_owners - 1) {
             while (begin_of(c->plan, c->next, end) < end) c->next++;
             at = end;
         }
@@ -39,8 +39,8 @@ static void cut(cutter *c, const tti_bucket *bucket, size_t *bounds) {
     }
 }
 
-static tutti_status cut_all(const tti_plan *plan, tti_share *share) {
-    cutter c = {.plan = plan, .n_ranks = share->n_ranks};
+static tutti_status cut_all(const tti_plan *plan, int n_owners, tti_share *share) {
+    cutter c = {.plan = plan, .n_ranks = share->n_ranks, .n_owners = n_owners};
     c.given = calloc((size_t)share->n_ranks, sizeof *c.given);
     if (!c.given) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (int b = 0; b < plan->n_buckets; b++)
@@ -76,6 +76,12 @@ static void take_blocks(const tti_plan *plan, int rank, tti_share *share) {
 }
 
 tutti_status tti_share_init(const tti_plan *plan, int rank, int n_ranks, tti_share *share) {
+    return tti_share_init_among(plan, rank, n_ranks, n_ranks, share);
+}
+
+tutti_status tti_share_init_among(const tti_plan *plan, int rank, int n_ranks, int n_owners,
+                                  tti_share *share) {
+    TTI_ASSERT(n_owners >= 1 && n_owners <= n_ranks);
     *share = (tti_share){.n_ranks = n_ranks};
     size_t n = (size_t)plan->n_updates + 1;
     share->bounds = calloc((size_t)plan->n_buckets * (size_t)(n_ranks + 1) + 1, sizeof(size_t));
@@ -84,7 +90,7 @@ tutti_status tti_share_init(const tti_plan *plan, int rank, int n_ranks, tti_sha
     share->is_own = calloc(n, sizeof *share->is_own);
     if (!share->bounds || !share->from || !share->blocks || !share->is_own)
         return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    TTI_TRY(cut_all(plan, share));
+    TTI_TRY(cut_all(plan, n_owners, share));
     find_places(plan, share);
     take_blocks(plan, rank, share);
     return TUTTI_OK;

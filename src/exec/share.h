@@ -26,7 +26,12 @@ typedef struct tti_share {
     size_t n_elems; /* of each array of state; n_flat with one rank, in the same places */
 } tti_share;
 
-/* The part of rank; freed by fini, also after a failure. */
+/* The part of rank where the first n_owners of n_ranks have the same of all elements, and the
+ * others nothing; freed by fini, also after a failure. */
+tutti_status tti_share_init_among(const tti_plan *plan, int rank, int n_ranks, int n_owners,
+                                  tti_share *share);
+
+/* Every rank an owner. */
 tutti_status tti_share_init(const tti_plan *plan, int rank, int n_ranks, tti_share *share);
 void tti_share_fini(tti_share *share);
 

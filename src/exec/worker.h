@@ -91,6 +91,10 @@ struct tti_exec {
     tti_pipe *pipe;       /* NULL: the worker has all layers */
 };
 
+/* Who updates what: as desc.zero and n_owners say. */
+tutti_status tti_exec_init_share(const tti_exec_desc *desc, int rank, int n_ranks,
+                                 tti_share *share);
+
 /* Adds buffers along the tree for the elements first .. last-1, after the given wave. */
 void tti_exec_merge(tti_exec *exec, const tti_wave *wave, size_t first, size_t last);
 

@@ -31,6 +31,11 @@ static bool has_server(const tti_blueprint *b) {
     return strcmp(b->config.parallel.sync, "parameter-server") == 0;
 }
 
+/* Threads of its own; where workers are processes the first are servers too. */
+static bool has_server_threads(const tti_blueprint *b) {
+    return has_server(b) && strcmp(b->config.parallel.place, "threads") == 0;
+}
+
 /* A worker has its copy of the parameters; asynchronous ones compute all shards of a batch. */
 static tutti_status print_server(tti_str *out, const tti_blueprint *b, const tti_exec_desc *desc) {
     tti_exec_memory m;
@@ -52,7 +57,10 @@ static tutti_status print_server(tti_str *out, const tti_blueprint *b, const tti
 static void print_part(tti_str *out, const tti_exec_desc *desc, int n_workers, const char *what,
                        size_t n_bytes, size_t whole) {
     tti_str_printf(out, "%-17s %10.3f MiB", what, mib(n_bytes));
-    if (desc->zero && n_workers > 1)
+    if (desc->n_owners > 0 && n_workers > 1)
+        tti_str_printf(out, "  of %.3f, on the first %d of %d workers (parallel.servers)",
+                       mib(whole), desc->n_owners, n_workers);
+    else if (desc->zero && n_workers > 1)
         tti_str_printf(out, "  of %.3f, in parts on %d workers (parallel.zero=%d)", mib(whole),
                        n_workers, desc->zero);
     tti_str_add(out, "\n");
@@ -65,6 +73,10 @@ static tutti_status plan_worker(const tti_blueprint *b, int part, tti_exec_desc 
     tti_cores_share(0, b->n_workers, &share);
     *desc = tti_worker_exec_desc(b);
     desc->n_lanes = share.n_threads;
+    if (has_server(b) && !has_server_threads(b)) {
+        desc->zero = 1;
+        desc->n_owners = (int)b->config.parallel.servers;
+    }
     if (part >= 0) desc->plan = tti_blueprint_plan(b, part);
     return tti_exec_memory_plan(desc, 0, part >= 0 ? b->mesh.data : b->n_workers, m);
 }
@@ -94,7 +106,7 @@ static tutti_status print_worker(tti_str *out, const tti_blueprint *b) {
     tti_exec_memory m;
     if (b->n_parts > 0) return print_parts(out, b);
     TTI_TRY(plan_worker(b, -1, &desc, &m));
-    if (has_server(b)) return print_server(out, b, &desc);
+    if (has_server_threads(b)) return print_server(out, b, &desc);
     size_t flat = b->plan->n_flat * sizeof(float), n_states = (size_t)b->plan->n_states;
     if (desc.zero > 2) print_part(out, &desc, b->n_workers, "a worker's params", m.params, flat);
     print_part(out, &desc, b->n_workers, "optimizer state", m.states, flat * n_states);

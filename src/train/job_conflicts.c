@@ -385,14 +385,22 @@ static void find_async_in_exact(const tti_job_config *c, char why[WHY]) {
              "bits that do not; give parallel.mode=fast, or parallel.staleness=0");
 }
 
-/* Server and workers share the memory of one process, and compute on the host. */
+/* Workers that do not wait share the memory of one process with their server; all compute on the
+ * host. */
 static void find_server_elsewhere(const tti_job_config *c, char why[WHY]) {
     const char *devices = c->parallel.devices;
     if (!has_server(c)) return;
-    if (is(c->parallel.place, "processes"))
+    bool processes = is(c->parallel.place, "processes");
+    if (processes && is_loose(c))
         snprintf(why, WHY,
-                 "the parameter server's workers are threads of its process; give "
-                 "parallel.place=threads, or parallel.sync=all-reduce for processes");
+                 "workers that do not wait for all others are threads of their server's process; "
+                 "give parallel.place=threads, or leave parallel.staleness and "
+                 "parallel.backup_workers out");
+    else if (processes && c->parallel.workers >= 1 && c->parallel.servers > c->parallel.workers)
+        snprintf(why, WHY,
+                 "of processes the first parallel.servers are the servers, and there are %" PRId64
+                 "; give at most as many",
+                 c->parallel.workers);
     else if (!is(devices, "cpu") && !is(devices, "auto"))
         snprintf(why, WHY,
                  "workers of a parameter server compute on the host; give parallel.devices=cpu, or "
@@ -511,7 +519,9 @@ static const rule rules[] = {
     {{"parallel.compress", "parallel.tensor", "parallel.pipeline"}, find_divided_residuals},
     {{"parallel.staleness", "parallel.servers", "parallel.sync"}, find_lost_server},
     {{"parallel.staleness", "parallel.mode", "parallel.sync"}, find_async_in_exact},
-    {{"parallel.sync", "parallel.place", "parallel.devices"}, find_server_elsewhere},
+    {{"parallel.sync", "parallel.place", "parallel.devices", "parallel.workers",
+      "parallel.servers"},
+     find_server_elsewhere},
     {{"parallel.sync", "parallel.zero", "parallel.compress"}, find_server_with_parts},
     {{"parallel.zero", "parallel.sync_batch_norm", "parallel.tensor", "parallel.pipeline"},
      find_lost_cuts},

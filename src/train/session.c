@@ -60,6 +60,10 @@ typedef struct session {
     FILE *arrivals; /* of an asynchronous run, on rank 0 */
 } session;
 
+static bool has_server(const tti_job_config *c) {
+    return strcmp(c->parallel.sync, "parameter-server") == 0;
+}
+
 static bool is_async(const session *s) {
     return s->desc->server && tti_server_is_async(s->desc->server);
 }
@@ -171,6 +175,7 @@ static tutti_status resume(session *s) {
 /* How gradients are added between workers, as far as it is worth telling. */
 static const char *way_of(const session *s) {
     if (tti_averaging_is_on(s->c)) return "not made: parameters are averaged";
+    if (!s->desc->server && has_server(s->c)) return "by the first workers, as parameter servers";
     if (!s->desc->server) return tti_exec_way(s->exec);
     if (s->c->parallel.backup_workers > 0) return "by a parameter server, of those that come first";
     return is_async(s) ? "not made: a parameter server takes each gradient"
@@ -185,6 +190,7 @@ static tutti_status prepare(session *s) {
                                     .mesh = divided ? &s->mesh : NULL,
                                     .local_rank = d->local_rank,
                                     .local_n_ranks = d->local_n_ranks,
+                                    .serves_in_ranks = !d->server && has_server(s->c),
                                     .server = d->server};
     TTI_TRY(tti_worker_exec_create(s->b, &worker, &s->exec));
     /* A run that cannot begin must not look like one: model.init comes before the first record. */

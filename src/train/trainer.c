@@ -259,7 +259,8 @@ static tutti_status train_here(trainer *t) {
     t->result->n_workers = b->n_workers;
     t->result->n_shards = b->n_shards;
     t->result->step_flops = tti_program_flops(&b->plan->shard) * b->n_shards;
-    tutti_status st = tti_job_server_create(b, &t->server);
+    /* Workers that are processes share no memory: the first ones are the servers. */
+    tutti_status st = t->is_worker ? TUTTI_OK : tti_job_server_create(b, &t->server);
     if (st == TUTTI_OK) st = tti_stop_install(&stop);
     if (st == TUTTI_OK) {
         if (t->is_worker)
@@ -322,10 +323,11 @@ static tutti_status prepare(trainer *t) {
     if (t->is_worker && t->job->config.parallel.workers != t->place.n_ranks)
         return tti_fail(TUTTI_E_CONFIG, "parallel.workers is %lld, but the launcher says: %s",
                         (long long)t->job->config.parallel.workers, t->place.text);
-    if (t->is_worker && strcmp(t->job->config.parallel.sync, "parameter-server") == 0)
+    if (t->is_worker && (c->parallel.staleness != 0 || c->parallel.backup_workers > 0))
         return tti_fail(TUTTI_E_CONFIG,
-                        "parallel.sync=parameter-server: its workers are threads of one process, "
-                        "and the launcher says: %s; give parallel.sync=all-reduce",
+                        "parallel.staleness and parallel.backup_workers: such workers are threads "
+                        "of one process, and the launcher says: %s; leave both out, or give "
+                        "parallel.sync=all-reduce",
                         t->place.text);
     t->yaml = tutti_job_print(t->job, false);
     if (!t->yaml) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");

@@ -70,6 +70,10 @@ tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_des
     desc.n_lanes = share.n_threads;
     desc.cores = share.pinned ? share.cores.id : NULL;
     desc.server = worker->server;
+    if (worker->serves_in_ranks) {
+        desc.zero = 1;
+        desc.n_owners = (int)c->parallel.servers;
+    }
     desc.server_worker = worker->local_rank;
     return tti_exec_create(&desc, out);
 }

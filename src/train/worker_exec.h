@@ -9,7 +9,8 @@ typedef struct tti_worker_desc {
     tutti_comm *comm;              /* borrowed; NULL: computes all shards alone */
     const tti_mesh *mesh;          /* borrowed; NULL: has the whole model; else comm is not read */
     int local_rank, local_n_ranks; /* on this host: its share of the cores, or its device */
-    tti_server *server;            /* borrowed; NULL: it makes the update itself */
+    bool serves_in_ranks; /* of a parameter server without threads: the first workers are it */
+    tti_server *server;   /* borrowed; NULL: it makes the update itself */
 } tti_worker_desc;
 
 /* What the job says of computing and does not depend on who computes; borrows from blueprint. */

@@ -58,6 +58,31 @@ def test_synchronous_is_the_all_reduce():
             runs.same_checkpoint(model, run)
 
 
+def test_servers_among_processes():
+    """The first workers keep the state; also of a run whose server is killed."""
+    for model, arguments in models().items():
+        train(model, "-n", "1", *arguments)
+        for n_workers in (2, 4):
+            run = "%s-%d" % (model, n_workers)
+            train(run, "-n", str(n_workers), "parallel.place=processes", *SERVER, *arguments,
+                  "parallel.servers=%d" % random.randint(1, n_workers))
+            runs.same_story(runs.story(model), run)
+            runs.same_checkpoint(model, run)
+
+
+def test_a_server_is_killed():
+    arguments = ["model.name=mlp", "model.hidden=[32]", "data.n_train=960", "data.n_test=40",
+                 "train.batch=24", "train.steps=400", "optimizer.name=adamw"]
+    train("whole", "-n", "1", *arguments, "run.checkpoint_every=0")
+    process = runs.start("train", "run.dir=run", *FEW, "-n", "2", "parallel.place=processes",
+                         *SERVER, *arguments, "run.checkpoint_every=0", "--restarts", "1")
+    runs.wait_until(lambda: runs.checkpoints("run"))
+    os.kill(runs.children(process.pid)[0], signal.SIGKILL)
+    runs.finish(process).expect(0, "starting again")
+    runs.same_checkpoint("whole", "run")
+    expect(the_hash("run") == the_hash("whole"), "other parameters after a restart")
+
+
 def test_joined_statistics_and_other_optimizers():
     arguments = ["model.name=resnet18", "model.stem=cifar", "data.n_train=16", "data.n_test=8",
                  "train.batch=8", "train.steps=2", "optimizer.name=lamb",
@@ -218,7 +243,11 @@ def test_refusals():
     refuse(2, "give train.on_nan=stop", *backup, "parallel.mode=fast", "train.on_nan=skip")
     refuse(2, "repeats the order", *backup, "parallel.mode=fast", "parallel.replay=x")
     refuse(2, "give parallel.sync=parameter-server", "parallel.backup_workers=1")
-    refuse(2, "give parallel.place=threads", *SERVER, "parallel.place=processes")
+    refuse(2, "give parallel.place=threads", *ASYNC, "parallel.place=processes")
+    refuse(2, "give parallel.place=threads", *backup, "parallel.mode=fast",
+           "parallel.place=processes")
+    refuse(2, "the first parallel.servers are the servers", *SERVER, "parallel.place=processes",
+           "parallel.workers=2", "parallel.servers=3")
     refuse(2, "give parallel.devices=cpu", *SERVER, "parallel.devices=gpu")
     refuse(2, "give parallel.zero=0", *SERVER, "parallel.zero=1")
     refuse(2, "reads gradients where they are", *SERVER, "parallel.mode=fast",

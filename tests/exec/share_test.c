@@ -74,16 +74,17 @@ static void check_bounds(const paper *p, const tti_share *share) {
     }
 }
 
-static void check_division(const paper *p, int n_ranks) {
+static void check_division(const paper *p, int n_ranks, int n_owners) {
     int owner[MAX_UPDATES];
     size_t n_all = 0;
     for (int i = 0; i < p->plan.n_updates; i++) owner[i] = -1;
     for (int r = 0; r < n_ranks; r++) {
         tti_share share;
-        T_OK(tti_share_init(&p->plan, r, n_ranks, &share));
+        T_OK(tti_share_init_among(&p->plan, r, n_ranks, n_owners, &share));
         check_bounds(p, &share);
         check_rank(p, &share, r, owner);
-        double fair = (double)p->plan.n_flat / n_ranks;
+        double fair = r < n_owners ? (double)p->plan.n_flat / n_owners : 0;
+        if (r >= n_owners) T_EQ(share.n_blocks, 0);
         if (fabs((double)share.n_elems - fair) > TTI_UPDATE_BLOCK)
             fail_msg("W %d: rank %d has %zu elements instead of %.0f", n_ranks, r, share.n_elems,
                      fair);
@@ -99,7 +100,10 @@ T_CASE(every_block_has_one_owner) {
     static const int ranks[] = {1, 2, 3, 4, 5, 7, 8, 16, 61, 64};
     for (uint64_t seed = 0; seed < 6; seed++) {
         paper *p = draw_plan(seed, seed % 2 ? 3000000 : 30000);
-        for (size_t i = 0; i < TTI_COUNT(ranks); i++) check_division(p, ranks[i]);
+        for (size_t i = 0; i < TTI_COUNT(ranks); i++) {
+            check_division(p, ranks[i], ranks[i]);
+            check_division(p, ranks[i], 1 + (int)seed % ranks[i]);
+        }
         free(p);
     }
 }
@@ -113,7 +117,10 @@ T_CASE(one_small_parameter) {
     add_slot(p, 1);
     p->buckets[0] = (tti_bucket){.n_elems = p->plan.n_flat};
     p->plan.n_buckets = 1;
-    for (int w = 1; w <= 64; w++) check_division(p, w);
+    for (int w = 1; w <= 64; w++) {
+        check_division(p, w, w);
+        check_division(p, w, 1);
+    }
     free(p);
 }
 

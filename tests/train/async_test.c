@@ -237,12 +237,13 @@ T_CASE(a_backup_worker_leaves) {
     T_EQ(st, TUTTI_E_INTERNAL);
 }
 
-/* Ranks of a launcher share no memory. */
+/* Ranks of a launcher share no memory, as workers that do not wait must. */
 T_CASE(ranks_of_a_launcher) {
     T_UNUSED;
     tutti_train_result r;
     tutti_job *job =
-        SMALL_JOB("parallel.workers=2", "parallel.sync=parameter-server", "parallel.devices=cpu");
+        SMALL_JOB("parallel.workers=2", "parallel.sync=parameter-server", "parallel.devices=cpu",
+                  "parallel.mode=fast", "parallel.staleness=1");
     setenv("RANK", "0", 1);
     setenv("WORLD_SIZE", "2", 1);
     tutti_status st = tutti_train(job, NULL, &r);
