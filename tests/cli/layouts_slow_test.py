@@ -1,0 +1,50 @@
+"""layouts_slow_test.py - every layout of up to 8 workers over small networks of each kind: the
+losses of 20 steps are those of one worker; and a run that changes its layout again and again."""
+
+import sys
+
+import layouts
+import runs
+
+
+def test_lenet():
+    layouts.grid("lenet", layouts.all_layouts(8, most_stages=4))  # it has 4 places
+
+
+def test_resnet():
+    layouts.grid("resnet18", layouts.all_layouts(8))
+
+
+def test_gpt_with_tied_head_and_dropout():
+    layouts.grid("gpt2", layouts.all_layouts(8))
+
+
+def test_bert():
+    layouts.grid("bert", layouts.all_layouts(4))
+
+
+def test_parts_of_state_too():
+    layouts.grid("gpt2", [(2, 2, 1), (2, 1, 2), (2, 2, 2), (4, 1, 2)], "parallel.zero=1",
+                 "train.ema=0.9")
+
+
+def test_a_run_that_changes_its_layout():
+    """Every 4 steps another one, processes among them."""
+    for model in ("lenet", "gpt2"):
+        arguments = layouts.models()[model] + ["train.ema=0.9"]
+        layouts.train(model, (1, 1, 1), *arguments)
+        run = model + "-changing"
+        layouts.train(run, (2, 2, 2), *arguments, "train.steps=4")
+        for step, layout in ((8, (1, 1, 2)), (12, (2, 2, 1)), (16, (1, 1, 1)), (20, (1, 2, 4))):
+            layouts.continue_with(run, layout, step)
+        want = {k: v for k, v in layouts.losses(model).items() if k[0] == "step"}
+        got = layouts.losses(run)
+        for key, loss in want.items():
+            if not layouts.near(got[key], loss):
+                raise AssertionError("%s: the loss of %s is %.9g instead of %.9g" % (
+                    run, key, got[key], loss))
+        layouts.same_tensors(model, run)
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])
