@@ -1,0 +1,83 @@
+"""pipeline_train_test.py - models whose layers lie on several workers: the bits of one worker where
+a cut changes no sum, what the stages waited for each other, chunks, a worker that dies, and what is
+refused.  Layouts against each other: layouts_test.py."""
+
+import os
+import signal
+import sys
+
+import runs
+
+FEW = ["train.steps=8", "parallel.shards=8", "run.log_every=1", "parallel.devices=cpu",
+       "train.batch=32", "data.n_train=96", "data.n_test=32"]
+LENET = ["model.name=lenet", "optimizer.name=adamw"]
+
+
+def train(run, n, *arguments):
+    return runs.tutti("train", "run.dir=" + run, "-n", str(n), *FEW, *arguments,
+                      timeout_s=300).expect(0)
+
+
+def losses(run):
+    return [(r["event"], r["step"], r["loss"]) for r in runs.records(run)
+            if r["event"] in ("step", "eval")]
+
+
+def record(run, event):
+    return next(r for r in runs.records(run) if r["event"] == event)
+
+
+def test_losses_are_those_of_one_worker():
+    """LeNet shares no parameter between layers: the same bits, and the same checkpoint."""
+    train("one", 1, *LENET)
+    for name, n, more in (("two", 2, ["parallel.pipeline=2"]),
+                          ("four", 4, ["parallel.pipeline=4"]),
+                          ("chunks", 2, ["parallel.pipeline=2", "parallel.pipeline_chunks=2"]),
+                          ("replicas", 4, ["parallel.pipeline=2", "parallel.zero=1"]),
+                          ("processes", 4, ["parallel.pipeline=2", "parallel.place=processes"]),
+                          ("again", 2, ["parallel.pipeline=2", "train.recompute=block"])):
+        train(name, n, *LENET, *more)
+        if losses(name) != losses("one"):
+            raise AssertionError("%s: %s instead of %s" % (name, losses(name), losses("one")))
+        runs.same_checkpoint("one", name)
+
+
+def test_what_stages_wait_is_told():
+    ended = train("told", 2, *LENET, "parallel.pipeline=2", "parallel.pipeline_chunks=2")
+    ended.expect(0, "pipeline: stages waited", "expected")
+    told = record("told", "pipeline")
+    if (told["stages"], told["chunks"], told["shards"]) != (2, 2, 8) or len(told["shares"]) != 4:
+        raise AssertionError(told)
+    if abs(sum(told["shares"]) - 1) > 1e-5 or not 0 < told["bubble_expected"] < 1:
+        raise AssertionError(told)
+    for event in ("step", "end"):
+        if not 0 < record("told", event)["bubble"] < 1:
+            raise AssertionError(record("told", event))
+    ended = train("few", 4, *LENET, "parallel.pipeline=4", "parallel.shards=2")
+    ended.expect(0, "2 shards for so many stages, which will wait for each other")
+
+
+def test_a_worker_that_dies_ends_the_others():
+    """In the middle of a step or between two; a restart goes on from the last checkpoint."""
+    divided = ["-n", "2", "parallel.pipeline=2", "parallel.place=processes"]
+    long = ["train.steps=400", "run.checkpoint_every=20"]
+    process = runs.start(*runs.small("dies", *divided, *long, "--restarts", "1"))
+    runs.wait_until(lambda: runs.checkpoints("dies"), what="a checkpoint")
+    os.kill(runs.children(process.pid)[1], signal.SIGKILL)
+    runs.finish(process).expect(0, "rank 1", "was killed by signal 9")
+    runs.tutti(*runs.small("lives", *long, "-n", "1")).expect(0)
+    if losses("lives")[-1] != losses("dies")[-1]:
+        raise AssertionError("%s instead of %s" % (losses("dies")[-1], losses("lives")[-1]))
+
+
+def test_refusals():
+    few = ["train", "run.dir=refused", *FEW]
+    runs.tutti(*few, *LENET, "parallel.pipeline_chunks=2").expect(2, "give parallel.pipeline too")
+    runs.tutti(*few, *LENET, "-n", "3", "parallel.pipeline=3",
+               "parallel.pipeline_chunks=2").expect(2, "in groups of 3, and a worker has 8")
+    runs.tutti(*few, "model.name=mlp", "model.hidden=[16]", "-n", "4",
+               "parallel.pipeline=4").expect(2, "the model can be cut into 2 pieces at most")
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])
