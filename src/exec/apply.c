@@ -2,7 +2,7 @@
  *
  * Blocks are fixed by the plan, and sums over blocks are made in block order, so neither lanes nor
  * workers change a bit; nor does it matter who updates a block: with zero each its own, then all
- * get all parameters. */
+ * get all parameters; with one copy for all each its own, then all have them. */
 #include <math.h>
 #include <string.h>
 
@@ -196,10 +196,10 @@ static uint64_t hash_of_lanes(const tti_exec *x) {
 static tutti_status update(tti_exec *x) {
     tti_lanes_run(x->lanes, update_lane, x);
     TTI_TRY(tti_exec_lane_status(x));
-    if (!tti_exec_has_parts(x)) return TUTTI_OK;
+    if (!tti_exec_divides(x)) return TUTTI_OK;
     if (tti_exec_has_lean_params(x)) return tti_lean_exchange_hash(x, hash_of_lanes(x));
     int64_t start = tti_now_ns();
-    TTI_TRY(tti_zero_gather_params(x));
+    TTI_TRY(x->desc.one_copy ? tutti_comm_barrier(x->desc.comm) : tti_zero_gather_params(x));
     int64_t end = tti_now_ns();
     x->gather_ns = end - start;
     tti_profile_add(x, TTI_ROW_COMM, NULL, "parameters of other workers", -1, start, end);

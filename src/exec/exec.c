@@ -112,9 +112,17 @@ static void init_lane(int lane, void *arg) {
     const tti_share *share = &f->x->share;
     bool lean = tti_exec_has_lean_params(f->x);
     for (int i = lane; !lean && i < plan->n_updates; i += f->n_threads)
-        init_block(f, i, plan->updates[i].first);
+        if (!f->x->desc.one_copy || share->is_own[i]) init_block(f, i, plan->updates[i].first);
     for (int i = lane; lean && i < share->n_blocks; i += f->n_threads)
         init_block(f, share->blocks[i].update, share->blocks[i].state);
+}
+
+/* Of what workers have in common: the own blocks; others may not have begun. */
+static void begin_averages(tti_exec *x) {
+    for (int i = 0; i < x->share.n_blocks; i++) {
+        const tti_update_step *step = &x->desc.plan->updates[x->share.blocks[i].update];
+        memcpy(x->ema + step->first, x->params + step->first, step->n_elems * sizeof *x->ema);
+    }
 }
 
 static tutti_status init_flat(tti_exec *x, int n_threads) {
@@ -127,6 +135,8 @@ static tutti_status init_flat(tti_exec *x, int n_threads) {
     if (x->device) return tti_exec_device_put_params(x);
     if (x->ema && tti_exec_has_lean_params(x))
         memcpy(x->ema, x->params, x->share.n_elems * sizeof *x->ema);
+    else if (x->ema && x->desc.one_copy)
+        begin_averages(x);
     else if (x->ema)
         tti_exec_store(x, TTI_STATE_EMA, 0, x->desc.plan->n_flat, x->params);
     return TUTTI_OK;
@@ -155,6 +165,11 @@ static tutti_status alloc_states(tti_exec *x) {
     size_t n_bytes = state_bytes(x) + 64;
     bool ok = true;
     if (x->desc.server) return TUTTI_OK;
+    if (x->desc.one_copy) {
+        memcpy(x->states, x->desc.one_copy->states, sizeof x->states);
+        x->ema = x->desc.one_copy->ema;
+        return TUTTI_OK;
+    }
     for (int k = 0; k < x->desc.plan->n_states; k++) {
         x->states[k] = x->desc.backend->alloc(n_bytes);
         ok = ok && x->states[k];
@@ -166,7 +181,10 @@ static tutti_status alloc_states(tti_exec *x) {
 
 static tutti_status alloc_flat(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
-    TTI_TRY(alloc_shared(x, x->lean != NULL, param_bytes(x), &x->params));
+    if (x->desc.one_copy)
+        x->params = x->desc.one_copy->params;
+    else
+        TTI_TRY(alloc_shared(x, x->lean != NULL, param_bytes(x), &x->params));
     TTI_TRY(alloc_states(x));
     x->n_sums = (size_t)x->desc.n_shards * TTI_SUMS + 2 * (size_t)x->n_ranks + 1;
     x->sums = calloc(x->n_sums, sizeof *x->sums);
@@ -293,6 +311,14 @@ static void destroy_lane(tti_exec *x, tti_lane *lane) {
     free(lane->updates);
 }
 
+static void release_flat(tti_exec *x) {
+    size_t n_bytes = x->desc.plan->n_flat * sizeof(float) + 64;
+    if (!x->lean) x->desc.backend->release(x->params, n_bytes); /* else the communicator's */
+    if (!tti_exec_has_lean_params(x)) x->desc.backend->release(x->ema, state_bytes(x) + 64);
+    for (int k = 0; k < TTI_MAX_OUT; k++)
+        x->desc.backend->release(x->states[k], state_bytes(x) + 64);
+}
+
 static void destroy(tti_exec *x) {
     tti_profile_drop(x);
     size_t n_bytes = x->desc.plan->n_flat * sizeof(float) + 64;
@@ -304,10 +330,7 @@ static void destroy(tti_exec *x) {
     tti_lanes_destroy(x->lanes);
     for (int i = 0; x->lane && i < x->n_in_flight; i++) destroy_lane(x, &x->lane[i]);
     for (int b = 0; b < x->n_own_buffers; b++) x->desc.backend->release(x->buffers[b], n_bytes);
-    if (!x->lean) x->desc.backend->release(x->params, n_bytes); /* else the communicator's */
-    if (!tti_exec_has_lean_params(x)) x->desc.backend->release(x->ema, state_bytes(x) + 64);
-    for (int k = 0; k < TTI_MAX_OUT; k++)
-        x->desc.backend->release(x->states[k], state_bytes(x) + 64);
+    if (!x->desc.one_copy) release_flat(x);
     tti_exec_device_close(x);
     tti_lean_fini(x);
     tti_share_fini(&x->share);
@@ -364,6 +387,7 @@ tutti_status tti_exec_pull(tti_exec *x) { return x->device ? tti_exec_device_pul
 tutti_status tti_exec_push(tti_exec *x) {
     if (x->device) return tti_exec_device_push(x);
     if (tti_exec_has_lean_params(x)) return tti_lean_rehash(x);
+    if (x->desc.one_copy && x->n_ranks > 1) return tutti_comm_barrier(x->desc.comm);
     if (x->desc.server && x->desc.server_worker == 0)
         memcpy(tti_server_exec(x->desc.server)->params, x->params,
                x->desc.plan->n_flat * sizeof *x->params);
@@ -378,11 +402,12 @@ static size_t grad_bytes(const tti_exec *x) {
 tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
     size_t flat = x->desc.plan->n_flat * sizeof(float);
     size_t n_now = 0, n_peak = 0, n_free = 0;
+    size_t n_sharing = x->desc.one_copy ? (size_t)x->n_ranks : 1;
     if (x->device) x->desc.backend->device->memory(&n_now, &n_peak, &n_free);
     return (tti_exec_memory){
-        .params = param_bytes(x),
-        .states = state_bytes(x) * (size_t)x->desc.plan->n_states,
-        .ema = keeper(x)->ema ? state_bytes(x) : 0,
+        .params = param_bytes(x) / n_sharing,
+        .states = state_bytes(x) * (size_t)x->desc.plan->n_states / n_sharing,
+        .ema = keeper(x)->ema ? state_bytes(x) / n_sharing : 0,
         .grads = grad_bytes(x) + (x->wire ? flat / 2 : 0) +
                  (x->compress ? tti_compress_bytes(&x->desc, x->n_ranks) : 0),
         .gathered = tti_lean_gathered(x->lean) * sizeof(float),

@@ -14,6 +14,7 @@
 
 typedef struct tti_exec tti_exec;
 typedef struct tti_server tti_server;
+typedef struct tti_one_copy tti_one_copy;
 
 /* What travels of a gradient; compress.h. */
 typedef enum tti_compression {
@@ -43,11 +44,13 @@ typedef struct tti_exec_desc {
     int64_t local_after; /* steps before are those of an all-reduce */
     int zero;            /* in parts on the workers: 1: state; 2: gradients; 3: parameters */
     int n_owners; /* with zero 1: the first so many workers have the parts, as servers; 0: all */
-    tti_server *server;   /* borrowed; keeps parameters and state for workers (server.h) */
-    int server_worker;    /* the number of this one there */
-    bool serves;          /* the server's own: an update without shards */
-    bool reference;       /* plain-C kernels */
-    bool watch_gradients; /* look for NaN in gradients, not only in the loss */
+    bool shares;  /* workers are threads that have parameters and state in common */
+    tti_one_copy *one_copy; /* then: borrowed, the same for all of them (one_copy.h) */
+    tti_server *server;     /* borrowed; keeps parameters and state for workers (server.h) */
+    int server_worker;      /* the number of this one there */
+    bool serves;            /* the server's own: an update without shards */
+    bool reference;         /* plain-C kernels */
+    bool watch_gradients;   /* look for NaN in gradients, not only in the loss */
     uint64_t seed;
     double clip_norm;    /* of the mean gradient; 0: off */
     double clip_value;   /* largest element of the mean gradient; 0: off */
@@ -69,7 +72,8 @@ int tti_exec_first_shard(const tti_exec *exec);
 int tti_exec_last_shard(const tti_exec *exec);
 
 /* Where the arrays below are copies of what is on a device: brings them up to date, and takes what
- * was written to them over.  On the host both do nothing. */
+ * was written to them over.  On the host both do nothing, but with desc.one_copy push waits for all
+ * workers. */
 tutti_status tti_exec_pull(tti_exec *exec);
 tutti_status tti_exec_push(tti_exec *exec);
 
@@ -102,7 +106,8 @@ tutti_status tti_exec_fetch_whole(tti_exec *exec, int k, const tti_node *param, 
 tutti_status tti_exec_serve(tti_exec *exec);
 tutti_status tti_exec_serve_end(tti_exec *exec);
 
-/* The other way, on every worker: takes what this one keeps of it.  Before tti_exec_push. */
+/* The other way, on every worker: takes what this one keeps of it.  Before tti_exec_push.  Of what
+ * workers have in common (desc.one_copy) rank 0's is taken. */
 void tti_exec_store(tti_exec *exec, int k, size_t first, size_t n_elems, const float *data);
 tutti_status tti_exec_store_whole(tti_exec *exec, int k, const tti_node *param, const float *data);
 

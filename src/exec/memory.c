@@ -75,6 +75,11 @@ static tutti_status plan_lean(const tti_exec_desc *desc, int n_ranks, const tti_
 
 tutti_status tti_exec_init_share(const tti_exec_desc *desc, int rank, int n_ranks,
                                  tti_share *share) {
+    if (desc->shares) {
+        TTI_TRY(tti_share_init(desc->plan, rank, n_ranks, share));
+        tti_share_make_whole(desc->plan, share);
+        return TUTTI_OK;
+    }
     if (!desc->zero) return tti_share_init(desc->plan, 0, 1, share);
     int n_owners = desc->n_owners > 0 ? TTI_MIN(desc->n_owners, n_ranks) : n_ranks;
     return tti_share_init_among(desc->plan, rank, n_ranks, n_owners, share);
@@ -94,10 +99,11 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
     tti_share share;
     tutti_status st = tti_exec_init_share(desc, rank, n_ranks, &share);
     size_t state = share.n_elems * sizeof(float);
+    size_t n_sharing = desc->shares ? (size_t)n_ranks : 1;
     *out = (tti_exec_memory){
-        .params = flat,
-        .states = state * (size_t)plan->n_states,
-        .ema = desc->ema > 0 ? state : 0,
+        .params = flat / n_sharing,
+        .states = state * (size_t)plan->n_states / n_sharing,
+        .ema = desc->ema > 0 ? state / n_sharing : 0,
         .grads = flat * (size_t)acc.n_buffers + (rounds ? flat / 2 : 0) +
                  (desc->backend->device ? 0 : tti_compress_bytes(desc, n_ranks)),
         .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes) * (size_t)n_in_flight};

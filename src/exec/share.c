@@ -96,6 +96,12 @@ tutti_status tti_share_init_among(const tti_plan *plan, int rank, int n_ranks, i
     return TUTTI_OK;
 }
 
+void tti_share_make_whole(const tti_plan *plan, tti_share *share) {
+    for (int i = 0; i < share->n_blocks; i++)
+        share->blocks[i].state = plan->updates[share->blocks[i].update].first;
+    share->n_elems = plan->n_flat;
+}
+
 void tti_share_fini(tti_share *share) {
     free(share->bounds);
     free(share->from);

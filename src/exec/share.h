@@ -35,6 +35,9 @@ tutti_status tti_share_init_among(const tti_plan *plan, int rank, int n_ranks, i
 tutti_status tti_share_init(const tti_plan *plan, int rank, int n_ranks, tti_share *share);
 void tti_share_fini(tti_share *share);
 
+/* Arrays of state are whole, that of a block in the place of its parameters. */
+void tti_share_make_whole(const tti_plan *plan, tti_share *share);
+
 /* Own elements that lie together in the flat arrays and in those of state. */
 typedef struct tti_share_run {
     size_t first, state, n_elems;

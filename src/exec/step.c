@@ -275,7 +275,7 @@ static tutti_status reduce_fast(tti_exec *x, size_t first, size_t n_elems) {
 static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems) {
     /* Parts are summed along the tree in fast mode too, where a ring would not know of them. */
     bool no_ring = x->desc.fast && x->desc.alg == TUTTI_ALG_RING;
-    bool in_parts = tti_exec_has_parts(x) && !tti_pipe_has_tied(x, first, n_elems);
+    bool in_parts = tti_exec_divides(x) && !tti_pipe_has_tied(x, first, n_elems);
     size_t bounds[TTI_MAX_RANKS + 1];
     if (in_parts) tti_zero_bounds(x, first, bounds);
     tti_piece pieces[TTI_MAX_PIECES];
@@ -399,7 +399,7 @@ static tutti_status reduce_all(tti_exec *x) {
     if (x->desc.server) return TUTTI_OK; /* it adds the pieces */
     if (x->lean) return TUTTI_OK;        /* done beside the last wave */
     if (x->overlap) return tti_overlap_finish(x->overlap);
-    if (!tti_exec_has_parts(x)) return tti_exec_reduce(x, 0, plan->n_flat);
+    if (!tti_exec_divides(x)) return tti_exec_reduce(x, 0, plan->n_flat);
     for (int b = 0; b < plan->n_buckets; b++)
         TTI_TRY(tti_exec_reduce(x, plan->buckets[b].first, plan->buckets[b].n_elems));
     return TUTTI_OK;

@@ -11,6 +11,7 @@
 #include "exec/lanes.h"
 #include "exec/lean.h"
 #include "exec/local.h"
+#include "exec/one_copy.h"
 #include "exec/overlap.h"
 #include "exec/pipe.h"
 #include "exec/profile.h"
@@ -91,7 +92,7 @@ struct tti_exec {
     tti_pipe *pipe;       /* NULL: the worker has all layers */
 };
 
-/* Who updates what: as desc.zero and n_owners say. */
+/* Who updates what: as desc.zero, n_owners and shares say. */
 tutti_status tti_exec_init_share(const tti_exec_desc *desc, int rank, int n_ranks,
                                  tti_share *share);
 

@@ -10,10 +10,12 @@
 #include "comm/transport.h"
 #include "exec/worker.h"
 
-bool tti_exec_has_parts(const tti_exec *x) { return x->share.n_ranks > 1; }
+bool tti_exec_divides(const tti_exec *x) { return x->share.n_ranks > 1; }
+
+bool tti_exec_has_parts(const tti_exec *x) { return tti_exec_divides(x) && !x->desc.one_copy; }
 
 tutti_status tti_zero_join(tti_exec *x, double *values, size_t n_each) {
-    if (!tti_exec_has_parts(x)) return TUTTI_OK;
+    if (!tti_exec_divides(x)) return TUTTI_OK;
     size_t n = (size_t)x->desc.plan->n_updates;
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < n_each && !x->share.is_own[i]; k++) values[i * n_each + k] = 0;
@@ -147,6 +149,7 @@ tutti_status tti_zero_serve_end(tti_exec *x) {
 
 void tti_exec_store(tti_exec *x, int k, size_t first, size_t n_elems, const float *data) {
     float *whole = whole_array(x, k);
+    if (x->desc.one_copy && x->rank != 0) return;
     if (whole) {
         bool is_server = x->desc.server && x->desc.server_worker != 0; /* which has one of it */
         if (k == TTI_STATE_PARAMS || !is_server)

@@ -8,11 +8,12 @@
 
 #include "exec/exec.h"
 
-/* True if state is in parts. */
+/* True if each worker updates a part, and if it has the state of that part only. */
+bool tti_exec_divides(const tti_exec *x);
 bool tti_exec_has_parts(const tti_exec *x);
 
 /* values [n_updates][n_each] by block, of which every worker has those of its own blocks: all of
- * them, on every worker.  Without parts nothing is to do.  Collective, as all of these. */
+ * them, on every worker.  Where all update all nothing is to do.  Collective, as all of these. */
 tutti_status tti_zero_join(tti_exec *x, double *values, size_t n_each);
 
 /* What each worker is to get of the bucket that begins at element first, from its begin on:

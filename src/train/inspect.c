@@ -110,6 +110,10 @@ static tutti_status print_worker(tti_str *out, const tti_blueprint *b) {
     size_t flat = b->plan->n_flat * sizeof(float), n_states = (size_t)b->plan->n_states;
     if (desc.zero > 2) print_part(out, &desc, b->n_workers, "a worker's params", m.params, flat);
     print_part(out, &desc, b->n_workers, "optimizer state", m.states, flat * n_states);
+    if (desc.shares)
+        tti_str_printf(out,
+                       "of %d threads      one copy of parameters and state; a worker's part:\n",
+                       b->n_workers);
     if (m.ema) tti_str_printf(out, "averages          %10.3f MiB\n", mib(m.ema));
     if (m.gathered)
         tti_str_printf(out, "gathered, peak    %10.3f MiB  of other workers' parameters\n",

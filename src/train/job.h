@@ -125,6 +125,7 @@ typedef struct tti_job_config {
         int64_t tensor;               /* pieces of each layer, on as many workers */
         int64_t pipeline;             /* stages of the model, on as many workers */
         int64_t pipeline_chunks;      /* pieces of each stage */
+        char copies[TTI_TEXT_MAX];    /* of parameters, among threads: one | each */
         int64_t zero;                 /* in parts: 1: state; 2: gradients; 3: parameters, too */
         int64_t timeout_ms;           /* longest wait for a peer */
         int64_t ahead;                /* steps a device is given at once; -1: auto */

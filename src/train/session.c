@@ -191,7 +191,8 @@ static tutti_status prepare(session *s) {
                                     .local_rank = d->local_rank,
                                     .local_n_ranks = d->local_n_ranks,
                                     .serves_in_ranks = !d->server && has_server(s->c),
-                                    .server = d->server};
+                                    .server = d->server,
+                                    .one_copy = d->one_copy};
     TTI_TRY(tti_worker_exec_create(s->b, &worker, &s->exec));
     /* A run that cannot begin must not look like one: model.init comes before the first record. */
     if (!d->resume) TTI_TRY(resume(s));

@@ -6,6 +6,7 @@
 #ifndef TTI_TRAIN_SESSION_H
 #define TTI_TRAIN_SESSION_H
 
+#include "exec/one_copy.h"
 #include "exec/server.h"
 #include "train/blueprint.h"
 #include "tutti/comm.h"
@@ -16,6 +17,7 @@ typedef struct tti_session_desc {
     const tutti_train_desc *train;  /* borrowed: events */
     tutti_comm *comm;               /* borrowed; NULL: alone */
     tti_server *server;             /* borrowed; NULL: workers make the update themselves */
+    tti_one_copy *one_copy;         /* borrowed; NULL: workers have their own parameters */
     int rank, local_rank, local_n_ranks;
     const char *run_dir;
     const char *job_yaml; /* the resolved job, kept in checkpoints */

@@ -25,6 +25,7 @@
 #include "train/report.h"
 #include "train/run_dir.h"
 #include "train/session.h"
+#include "train/worker_exec.h"
 #include "tutti/launch.h"
 
 enum { MAX_ARGV = 512 };
@@ -40,6 +41,7 @@ typedef struct trainer {
     bool continues;              /* from the last checkpoint of the folder */
     char *yaml;                  /* the resolved job */
     tti_job_server server;       /* of a job with a parameter server */
+    tti_one_copy *one_copy;      /* of workers that are threads; NULL: each has its own */
     tutti_comm *comm;            /* under another launcher: joined before anything is made */
     int core_rank, core_n_ranks; /* likewise: its part of its cores */
 } trainer;
@@ -112,6 +114,7 @@ static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_com
                             .train = t->desc,
                             .comm = comm,
                             .server = t->server.server,
+                            .one_copy = t->one_copy,
                             .rank = rank,
                             .local_rank = t->comm ? t->core_rank : rank,
                             .local_n_ranks = t->comm ? t->core_n_ranks : b->n_workers,
@@ -261,6 +264,7 @@ static tutti_status train_here(trainer *t) {
     t->result->step_flops = tti_program_flops(&b->plan->shard) * b->n_shards;
     /* Workers that are processes share no memory: the first ones are the servers. */
     tutti_status st = t->is_worker ? TUTTI_OK : tti_job_server_create(b, &t->server);
+    if (st == TUTTI_OK && !t->is_worker) st = tti_worker_one_copy_create(b, &t->one_copy);
     if (st == TUTTI_OK) st = tti_stop_install(&stop);
     if (st == TUTTI_OK) {
         if (t->is_worker)
@@ -270,6 +274,8 @@ static tutti_status train_here(trainer *t) {
         tti_stop_remove(&stop);
     }
     tti_job_server_destroy(&t->server);
+    tti_one_copy_destroy(t->one_copy);
+    t->one_copy = NULL;
     if (st == TUTTI_OK) write_report(t, b);
     tti_blueprint_destroy(b);
     return st;

@@ -16,6 +16,15 @@ static tti_compression compression_of(const char *compress) {
     return strcmp(compress, "powersgd") == 0 ? TTI_COMPRESS_POWERSGD : TTI_COMPRESS_NONE;
 }
 
+bool tti_workers_share(const tti_blueprint *b) {
+    const tti_job_config *c = &b->config;
+    bool by_threads = strcmp(c->parallel.place, "threads") == 0 && !b->devices.backend->device;
+    bool whole =
+        c->parallel.zero == 0 && b->n_parts == 0 && strcmp(c->parallel.compress, "none") == 0;
+    return b->n_workers > 1 && by_threads && whole && strcmp(c->parallel.copies, "one") == 0 &&
+           strcmp(c->parallel.sync, "all-reduce") == 0;
+}
+
 tti_exec_desc tti_worker_exec_desc(const tti_blueprint *b) {
     const tti_job_config *c = &b->config;
     double auto_beta2 = tti_optimizer_find(c->optimizer.name)->beta2;
@@ -29,6 +38,7 @@ tti_exec_desc tti_worker_exec_desc(const tti_blueprint *b) {
                            .n_shards = b->n_shards,
                            .alg = alg,
                            .zero = (int)c->parallel.zero,
+                           .shares = tti_workers_share(b),
                            .fast = strcmp(c->parallel.mode, "fast") == 0,
                            .wire = wire_dtype(c->parallel.compress),
                            .compression = compression_of(c->parallel.compress),
@@ -61,6 +71,8 @@ tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_des
                                     .tf32 = strcmp(c->train.precision, "tf32") == 0,
                                     .exact = strcmp(c->parallel.mode, "exact") == 0};
     desc.comm = worker->comm;
+    desc.one_copy = worker->one_copy;
+    desc.shares = worker->one_copy != NULL;
     if (worker->mesh) {
         const tti_mesh *mesh = worker->mesh;
         desc.mesh = mesh;
@@ -76,6 +88,13 @@ tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_des
     }
     desc.server_worker = worker->local_rank;
     return tti_exec_create(&desc, out);
+}
+
+tutti_status tti_worker_one_copy_create(const tti_blueprint *b, tti_one_copy **out) {
+    *out = NULL;
+    if (!tti_workers_share(b)) return TUTTI_OK;
+    tti_exec_desc desc = tti_worker_exec_desc(b);
+    return tti_one_copy_create(&desc, out);
 }
 
 tutti_status tti_worker_server_create(const tti_blueprint *b, const tti_arrival *replay,

@@ -2,6 +2,7 @@
 #ifndef TTI_TRAIN_WORKER_EXEC_H
 #define TTI_TRAIN_WORKER_EXEC_H
 
+#include "exec/one_copy.h"
 #include "exec/server.h"
 #include "train/blueprint.h"
 
@@ -9,8 +10,9 @@ typedef struct tti_worker_desc {
     tutti_comm *comm;              /* borrowed; NULL: computes all shards alone */
     const tti_mesh *mesh;          /* borrowed; NULL: has the whole model; else comm is not read */
     int local_rank, local_n_ranks; /* on this host: its share of the cores, or its device */
-    bool serves_in_ranks; /* of a parameter server without threads: the first workers are it */
-    tti_server *server;   /* borrowed; NULL: it makes the update itself */
+    bool serves_in_ranks;   /* of a parameter server without threads: the first workers are it */
+    tti_server *server;     /* borrowed; NULL: it makes the update itself */
+    tti_one_copy *one_copy; /* borrowed; NULL: it has its own parameters */
 } tti_worker_desc;
 
 /* What the job says of computing and does not depend on who computes; borrows from blueprint. */
@@ -19,6 +21,11 @@ tti_exec_desc tti_worker_exec_desc(const tti_blueprint *blueprint);
 /* Collective.  On success *out is owned by the caller. */
 tutti_status tti_worker_exec_create(const tti_blueprint *blueprint, const tti_worker_desc *worker,
                                     tti_exec **out);
+
+/* Whether workers have parameters and state in common, where they are threads; then what they
+ * have, else NULL.  On success *out is owned by the caller. */
+bool tti_workers_share(const tti_blueprint *blueprint);
+tutti_status tti_worker_one_copy_create(const tti_blueprint *blueprint, tti_one_copy **out);
 
 /* The parameter server of the job; replay as in tti_server_desc.  On success *out is owned by the
  * caller. */

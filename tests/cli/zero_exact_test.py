@@ -156,6 +156,8 @@ def test_weights_to_begin_with():
     for zero in "13":
         train("pupil-" + zero, "-n", "3", "parallel.zero=" + zero, init, *arguments)
         runs.same_story(runs.story("pupil"), "pupil-" + zero)
+    train("pupil-one", "-n", "2", "parallel.copies=one", init, *arguments)
+    runs.same_story(runs.story("pupil"), "pupil-one")
 
 
 def start_record(run):
@@ -166,7 +168,8 @@ def test_memory_is_what_was_said():
     """2 states and the averages of 2.6 million parameters, 4 workers: a quarter within 5 %."""
     arguments = ["model.name=mlp", "model.hidden=[1200, 1300]", "data.n_train=40", "data.n_test=10",
                  "train.batch=8", "train.steps=1", "optimizer.name=adam"]
-    train("whole", "-n", "4", *arguments)
+    train("whole", "-n", "4", "parallel.copies=each", *arguments)
+    train("one", "-n", "4", *arguments)
     train("parts", "-n", "4", "parallel.zero=1", *arguments)
     whole, parts = start_record("whole"), start_record("parts")
     for key in ("bytes_states", "bytes_ema"):
@@ -175,6 +178,12 @@ def test_memory_is_what_was_said():
             raise AssertionError("%s: %d of %d with 4 workers" % (key, parts[key], whole[key]))
     if parts["bytes_params"] != whole["bytes_params"]:
         raise AssertionError("parameters are split too")
+    one = start_record("one")
+    for key in ("bytes_params", "bytes_states", "bytes_ema"):
+        if one[key] != whole[key] // 4:
+            raise AssertionError("%s: %d of %d for one of 4" % (key, one[key], whole[key]))
+    for run in ("one", "parts"):
+        runs.same_checkpoint("whole", run)
     told = runs.tutti("inspect", *FEW, *arguments, "parallel.workers=4",
                       "parallel.zero=1").expect(0, "in parts on 4 workers").out
     mib = re.search(r"optimizer state +([0-9.]+) MiB", told)
@@ -188,7 +197,7 @@ def test_memory_of_parameters_in_parts():
     """Parameters and their state within 5 % of a quarter; gradients as the inspection says."""
     arguments = models()["gpt2"] + ["model.layers=4", "model.width=256", "train.steps=1",
                                     "parallel.bucket_mb=1"]
-    train("all", "-n", "4", *arguments)
+    train("all", "-n", "4", "parallel.copies=each", *arguments)
     train("cut", "-n", "4", "parallel.zero=3", *arguments)
     whole, cut = start_record("all"), start_record("cut")
     for key in ("bytes_params", "bytes_states", "bytes_ema"):

@@ -1,0 +1,24 @@
+/* one_copy.h - parameters and optimizer state that workers of one process have in common.
+ *
+ * Each worker updates its part of them (share.h), and all meet before anybody reads the result: a
+ * barrier where workers with copies of their own would send parts.  Nobody writes before the sums
+ * of all shards are there, so whoever still computes a gradient reads what it should. */
+#ifndef TTI_EXEC_ONE_COPY_H
+#define TTI_EXEC_ONE_COPY_H
+
+#include "exec/exec.h"
+
+struct tti_one_copy {
+    const tti_backend *backend;
+    size_t n_bytes; /* of each array */
+    float *params;
+    float *states[TTI_MAX_OUT]; /* [plan->n_states], zero to begin with */
+    float *ema;                 /* NULL: none */
+};
+
+/* What the workers of desc have in common: plan, backend and ema are read.  On success *out is
+ * owned by the caller, who destroys it after the last worker. */
+tutti_status tti_one_copy_create(const tti_exec_desc *desc, tti_one_copy **out);
+void tti_one_copy_destroy(tti_one_copy *copy);
+
+#endif /* TTI_EXEC_ONE_COPY_H */
