@@ -122,6 +122,31 @@ static tutti_status list_ways(search *s, const tti_node *node) {
     return TUTTI_OK;
 }
 
+/* Own statistics and packed parts cannot be exchanged: somebody must take them as they are. */
+static bool is_stuck(tti_cut_code code) {
+    return code == TTI_CODE_OWN || (tti_code_is_split(code) && tti_cut_of(code).groups > 1);
+}
+
+/* Ways that lead nowhere cost too much: those with a result that a reader has no way for.  From the
+ * end, so that a reader's own ways lead somewhere. */
+static void close_dead_ends(search *s, uint32_t *taken) {
+    for (size_t v = 0; v < s->n_values; v++) taken[v] = UINT32_MAX;
+    for (int i = 0; i < s->g->n_outputs; i++) taken[s->g->outputs[i].value->id] = 0;
+    for (int i = s->g->n_nodes - 1; i >= 0; i--) {
+        const tti_node *node = s->g->nodes[i];
+        uint32_t wants[TTI_MAX_IN] = {0};
+        for (int w = s->first_way[i]; w < s->first_way[i + 1]; w++) {
+            tti_way *way = &s->ways[w];
+            for (int k = 0; k < node->op->n_out; k++)
+                if (is_stuck(way->out[k]) && !(taken[node->out[k]->id] >> way->out[k] & 1))
+                    way->cost = INFINITY;
+            for (int k = 0; k < node->n_in && way->cost < INFINITY; k++)
+                wants[k] |= 1u << way->in[k];
+        }
+        for (int k = 0; k < node->n_in; k++) taken[node->in[k]->id] &= wants[k];
+    }
+}
+
 static tutti_status find_ways(search *s, const tti_cuts *like) {
     for (int i = 0; i < s->g->n_nodes; i++) {
         const tti_node *node = s->g->nodes[i];
@@ -137,6 +162,7 @@ static tutti_status find_ways(search *s, const tti_cuts *like) {
         }
     }
     s->first_way[s->g->n_nodes] = s->n_ways;
+    close_dead_ends(s, s->may);
     return TUTTI_OK;
 }
 

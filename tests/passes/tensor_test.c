@@ -129,7 +129,23 @@ static int64_t n_params(const tutti_graph *g) {
     return n;
 }
 
-static const net_fn nets[] = {mlp, lenet, blocks, gpt, bert};
+/* What looks like packed queries and is cut apart again, many times side by side. */
+static tutti_graph *apart(bool training) {
+    tutti_graph *g = tutti_graph_create(training);
+    tutti_value *x = tutti_linear(g, net_x(g), 8, "in"), *wide[6], *sum = NULL;
+    for (int i = 0; i < 6; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "wide%d", i);
+        wide[i] = tutti_linear(g, x, 24, name);
+    }
+    for (int i = 0; i < 6; i++) {
+        tutti_value *part = tutti_slice(g, wide[i], 1, 8, 8);
+        sum = sum ? tutti_add(g, sum, part) : part;
+    }
+    return net_finish(g, tutti_linear(g, sum, NET_CLASSES, "out"));
+}
+
+static const net_fn nets[] = {mlp, lenet, blocks, gpt, bert, apart};
 
 T_CASE(workers_together_are_the_whole) {
     T_UNUSED;
