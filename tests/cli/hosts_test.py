@@ -105,6 +105,25 @@ def test_state_in_parts_on_hosts():
             raise AssertionError("the checkpoint of %s is another" % run)
 
 
+def test_servers_and_fewer_bytes_on_hosts():
+    """What the workers of one host come to, as threads or processes."""
+    fast = ["parallel.mode=fast"]
+    ways = {"server": ["parallel.sync=parameter-server", "parallel.servers=2"],
+            "topk": fast + ["parallel.compress=topk", "parallel.topk=0.05"],
+            "powersgd": fast + ["parallel.compress=powersgd"],
+            "local": fast + ["parallel.sync=local", "parallel.average_every=3"]}
+    more = ["model.hidden=[300, 30]", "train.steps=6", "run.checkpoint_every=-1"]
+    for way, arguments in ways.items():
+        arguments = more + arguments
+        runs.tutti(*runs.small("near-" + way, "-n", "3", *arguments)).expect(0)
+        ended = Ranks(3, runs.small("far-" + way, *arguments), TUTTI_TEST_HOSTS="a,b,b").finish()
+        for rank in ended:
+            rank.expect(0)
+        runs.same_story(runs.story("near-" + way), "far-" + way)
+        if checkpoint("near-" + way) != checkpoint("far-" + way):
+            raise AssertionError("the checkpoint of %s is another" % way)
+
+
 def test_jobs_that_differ():
     ended = Ranks(2, runs.small("run"), own=lambda rank: ["train.seed=%d" % (rank + 1)]).finish()
     for rank in ended:
