@@ -34,9 +34,11 @@ tutti_status tti_piece_check(const tti_node *node, const tutti_shape *piece) {
                              (long long)n);
     if (groups < 1 || groups > 1 << 16 || (dim >= 0 && piece->dim[dim] % groups))
         return tti_node_fail(node, "%lld groups do not divide the piece", (long long)groups);
-    tti_piece_of of = {.dim = (int)dim, .n = (int)n};
-    tutti_shape whole = whole_of(piece, &of);
-    if (tti_shape_check(&whole) == TUTTI_OK) return TUTTI_OK;
+    tutti_shape whole = *piece;
+    if (dim < 0) return TUTTI_OK;
+    if (!__builtin_mul_overflow(piece->dim[dim], n, &whole.dim[dim]) &&
+        tti_shape_check(&whole) == TUTTI_OK)
+        return TUTTI_OK;
     return tti_node_fail(node, "the whole of %lld pieces is too large", (long long)n);
 }
 
