@@ -41,8 +41,7 @@ static int read_options(int *argc, char **argv, plan_options *o) {
         fprintf(stderr, "tutti plan: --memory wants a size such as 80GB, got '%s'\n", memory);
         return 2;
     }
-    o->desc.budget_s = seconds ? atof(seconds) : 0;
-    if (seconds && !(o->desc.budget_s > 0)) {
+    if (seconds && !read_positive(seconds, &o->desc.budget_s)) {
         fprintf(stderr, "tutti plan: --seconds wants a time, got '%s'\n", seconds);
         return 2;
     }
@@ -74,6 +73,10 @@ int tutti_cmd_plan(int argc, char **argv) {
     job_args args;
     int code = read_options(&argc, argv, &options);
     if (code) return code;
+    if (options.run && argc > 1) {
+        fprintf(stderr, "tutti plan: --check wants a run alone, and there is '%s' too\n", argv[1]);
+        return 2;
+    }
     if (options.run) return check(&options);
     code = job_args_read(argc, argv, &args);
     if (code) return code;

@@ -1,4 +1,5 @@
 /* cmd_simulate.c - `tutti simulate JOB -n N`: a job on a cluster that is only described. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -22,13 +23,13 @@ static int read_options(int *argc, char **argv, tutti_simulate_desc *desc) {
     *desc = (tutti_simulate_desc){.network = take_option(argc, argv, "--network"),
                                   .device = take_option(argc, argv, "--device"),
                                   .json = take_flag(argc, argv, "--json")};
-    desc->n_workers = n ? atoi(n) : 64;
-    if (desc->n_workers < 1 || desc->n_workers > 1 << 20) {
+    double workers = 64;
+    if ((n && !read_positive(n, &workers)) || workers > 1 << 20 || workers != floor(workers)) {
         fprintf(stderr, "tutti simulate: -n wants a number from 1 to %d, got '%s'\n", 1 << 20, n);
         return 2;
     }
-    desc->step_ms = ms ? atof(ms) : 0;
-    if (ms && !(desc->step_ms > 0)) {
+    desc->n_workers = (int)workers;
+    if (ms && !read_positive(ms, &desc->step_ms)) {
         fprintf(stderr, "tutti simulate: --step-ms wants milliseconds, got '%s'\n", ms);
         return 2;
     }

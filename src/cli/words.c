@@ -47,6 +47,14 @@ bool read_bytes(const char *text, double *n_bytes) {
     return false;
 }
 
+bool read_positive(const char *text, double *x) {
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || !(value > 0) || value > 1e9) return false;
+    *x = value;
+    return true;
+}
+
 int save_text(const char *command, const char *path, const char *text) {
     FILE *file = fopen(path, "w");
     bool good = file && fputs(text, file) >= 0;

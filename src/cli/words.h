@@ -14,6 +14,9 @@ bool take_flag(int *argc, char **argv, const char *name);
 /* A number of bytes such as 80GB, 512MiB or 1e9 into *n_bytes; false: it is none. */
 bool read_bytes(const char *text, double *n_bytes);
 
+/* A number above 0, and at most 1e9, with nothing behind it; false: it is none. */
+bool read_positive(const char *text, double *x);
+
 /* Writes text to a file; 0, or 1 after a message that names the command. */
 int save_text(const char *command, const char *path, const char *text);
 

@@ -4,6 +4,7 @@
  * are put side by side, or taken apart, in scratch. */
 #include "exec/collective.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "ir/graph.h"
@@ -84,6 +85,13 @@ static tutti_status run(void *state, const tti_kargs *a) {
             break;
     }
     return tti_fail(TUTTI_E_INTERNAL, "exec: %s exchanges nothing", a->node->op->name);
+}
+
+double tti_exchange_bytes(const tti_node *node, int n) {
+    if (!(node->op->traits & TTI_COLLECTIVE)) return -1;
+    double share = (double)(n - 1) / n, in = (double)tti_value_n_bytes(node->in[0]);
+    if (node->op->collective == TTI_COLLECTIVE_SUM) return 2 * share * in;
+    return share * fmax(in, (double)tti_value_n_bytes(node->out[0]));
 }
 
 tutti_status tti_collective_check(const tti_program *program, const tutti_comm *comm) {

@@ -15,4 +15,7 @@ extern const tti_kernel tti_collective_kernel;
 /* Fails with TUTTI_E_INVALID where comm is not the axis that the program was made for. */
 tutti_status tti_collective_check(const tti_program *program, const tutti_comm *comm);
 
+/* Bytes that a worker of n sends at a node that exchanges values; -1: it exchanges none. */
+double tti_exchange_bytes(const tti_node *node, int n);
+
 #endif /* TTI_EXEC_COLLECTIVE_H */

@@ -102,6 +102,13 @@ size_t tti_compress_bytes(const tti_exec_desc *desc, int n_ranks) {
     return end.pair ? n + (end.pair + TTI_TOPK_COUNTS) * sizeof(uint32_t) : n;
 }
 
+double tti_compress_sent(const tti_exec_desc *desc, int n_ranks) {
+    place end = pack_all(desc, NULL);
+    double others = n_ranks - 1;
+    return others * (double)(end.pair * sizeof(pair)) +
+           2 * others / n_ranks * (double)((end.first + end.second) * sizeof(float));
+}
+
 /* ---- create and destroy ---- */
 
 static tutti_status alloc_shared(const tti_exec *x, place end, tti_compress *c) {

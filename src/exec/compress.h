@@ -21,6 +21,9 @@ void tti_compress_destroy(tti_compress *c);
 /* Memory that it takes. */
 size_t tti_compress_bytes(const tti_exec_desc *desc, int n_ranks);
 
+/* Bytes that a worker sends in a step that is compressed, in the mean over the workers. */
+double tti_compress_sent(const tti_exec_desc *desc, int n_ranks);
+
 /* Whether gradients of the step at work are compressed. */
 bool tti_compress_is_on(const tti_exec *x);
 

@@ -255,4 +255,8 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *exec);
 tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ranks,
                                   tti_exec_memory *out);
 
+/* Threads that compute n_local shards side by side: desc->n_lanes of them, but one where shards
+ * take turns at a device or at the communicator of a tensor axis. */
+int tti_exec_n_lanes(const tti_exec_desc *desc, int n_local);
+
 #endif /* TTI_EXEC_EXEC_H */

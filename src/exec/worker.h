@@ -125,10 +125,6 @@ void tti_exec_lane_failed(tti_lane *lane, tutti_status status);
 /* What is the same for every worker about shard s of this step. */
 tti_run tti_exec_shard_run(const tti_exec *exec, const tti_step_desc *desc, int shard);
 
-/* memory.c: threads that compute n_local shards side by side: desc->n_lanes of them, but one where
- * shards take turns at a device or at the communicator of a tensor axis. */
-int tti_exec_n_lanes(const tti_exec_desc *desc, int n_local);
-
 /* sync.c: which steps join values of all shards, and the memory for it; frees it. */
 tutti_status tti_exec_init_sync(tti_exec *exec);
 void tti_exec_fini_sync(tti_exec *exec);

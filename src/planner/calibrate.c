@@ -24,10 +24,14 @@ enum { MIN_STEPS = 3, MAX_STEPS = 12, SMALL_BYTES = 4096, LARGE_BYTES = 16 << 20
 /* Programs that have to share the budget, more or less. */
 static const double SHARES = 20;
 
+/* Of a program that does nothing: what is scaled by costs stays a number. */
+static const double MIN_COST_S = 1e-12;
+
 double tti_program_cost_s(const tti_calibration *c, const tti_program *program) {
     double s = 0;
     for (int i = 0; i < program->n_steps; i++) {
         const tti_node *node = program->steps[i];
+        if (node->op->traits & TTI_COLLECTIVE) continue;
         tti_cost cost = {.flops = (double)tti_value_n_elems(node->out[0])};
         if (node->op->cost) node->op->cost(node, &cost);
         s += fmax(cost.flops / c->flops, cost.bytes / c->bytes);
@@ -221,9 +225,10 @@ tutti_status tti_calibrate_wave(const tti_blueprint *b, tti_calibration *c, doub
     rig r = {.b = *b, .slice_s = c->slice_s};
     *spent_s = 0;
     r.b.n_shards = shards_at_once(c);
+    r.b.config.parallel.zero = 0;
     r.wave = (tti_wave){.rows = b->rows_per_shard,
                         .recompute = b->config.train.recompute,
-                        .cost_s = tti_program_cost_s(c, &b->plan->shard)};
+                        .cost_s = fmax(tti_program_cost_s(c, &b->plan->shard), MIN_COST_S)};
     if (c->n_waves == TTI_MAX_WAVES || find_wave(c, r.wave.rows, r.wave.recompute) ||
         is_too_long(c, &r.wave, left_s))
         return TUTTI_OK;
@@ -245,6 +250,7 @@ static double distance(const tti_wave *wave, const char *recompute, double cost_
 tti_wave tti_calibrated_wave(const tti_calibration *c, int64_t rows, const char *recompute,
                              double cost_s, bool *is_measured) {
     const tti_wave *nearest = NULL;
+    cost_s = fmax(cost_s, MIN_COST_S);
     tti_wave wave = {.rows = rows, .recompute = recompute, .cost_s = cost_s, .s = cost_s};
     for (int i = 0; i < c->n_waves; i++)
         if (!nearest ||

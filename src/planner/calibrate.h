@@ -35,8 +35,8 @@ typedef struct tti_calibration {
     int n_waves;
 } tti_calibration;
 
-/* Seconds that the program of b takes by the costs of its operations, each at the ceiling that it
- * meets first. */
+/* Seconds that a program takes by the costs of its operations, each at the ceiling that it meets
+ * first; exchanges with other workers are not in it. */
 double tti_program_cost_s(const tti_calibration *c, const tti_program *program);
 
 /* Ceilings and all-reduces of this machine, for the workers of b.  Takes about half a second, of

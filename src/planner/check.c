@@ -60,9 +60,10 @@ static void print(const checked *c, tti_str *out) {
     tti_str_printf(out,
                    "  computing            %12.3f\n  adding own shards    %12.3f\n"
                    "  sums between workers %12.3f\n  the update           %12.3f\n"
-                   "  loading              %12.3f\n  stages that wait     %12.3f\n",
+                   "  loading              %12.3f\n  stages that wait     %12.3f\n"
+                   "  inside shards        %12.3f\n",
                    p->compute_s * 1e3, p->add_s * 1e3, p->reduce_s * 1e3, p->update_s * 1e3,
-                   p->load_s * 1e3, p->bubble_s * 1e3);
+                   p->load_s * 1e3, p->bubble_s * 1e3, p->exchange_s * 1e3);
     if (threads && h->peak_rss > 0)
         tti_str_printf(out, "%-22s %12.1f %12.1f %+7.1f%%\n", "peak memory, MiB",
                        p->host_bytes / 1048576.0, h->peak_rss / 1048576.0,

@@ -23,6 +23,8 @@ typedef struct planner {
     const tutti_plan_desc *desc;
     tti_schemes layouts;
     tti_blueprint **blueprints; /* [layouts.n]; the first one owns the data sets */
+    bool *is_shared;            /* [n]: the blueprint of a layout before it */
+    bool on_device;
     tti_calibration calibration;
     tti_prediction *predictions; /* [n], the best first */
     double memory_bytes, spent_s;
@@ -35,8 +37,23 @@ static bool is_measured(const planner *p) {
     return !p->desc->device || strcmp(p->desc->device, "measured") == 0;
 }
 
+/* ZeRO changes no program: where layouts differ in nothing else, one blueprint is enough. */
+static tti_blueprint *find_blueprint(const planner *p, int i) {
+    const tti_scheme *a = &p->layouts.of[i];
+    for (int k = 0; k < i; k++) {
+        const tti_scheme *b = &p->layouts.of[k];
+        if (a->data == b->data && a->tensor == b->tensor && a->pipeline == b->pipeline &&
+            a->shards == b->shards && strcmp(a->recompute, b->recompute) == 0)
+            return p->blueprints[k];
+    }
+    return NULL;
+}
+
 static tutti_status make_blueprint(planner *p, int i) {
     tutti_job *job;
+    p->blueprints[i] = find_blueprint(p, i);
+    p->is_shared[i] = p->blueprints[i] != NULL;
+    if (p->is_shared[i]) return TUTTI_OK;
     TTI_TRY(tti_scheme_job(p->job, &p->layouts.of[i], &job));
     tutti_status st =
         tti_blueprint_create_like(job, i ? p->blueprints[0] : NULL,
@@ -45,11 +62,23 @@ static tutti_status make_blueprint(planner *p, int i) {
     return st;
 }
 
+/* Some layouts only turn out to be none when the model is divided: more stages than layers. */
 static tutti_status make_blueprints(planner *p) {
-    p->blueprints = calloc((size_t)p->layouts.n, sizeof *p->blueprints);
-    p->predictions = calloc((size_t)p->layouts.n, sizeof *p->predictions);
-    if (!p->blueprints || !p->predictions) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
-    for (int i = 0; i < p->layouts.n; i++) TTI_TRY(make_blueprint(p, i));
+    size_t n = (size_t)p->layouts.n;
+    p->blueprints = calloc(n, sizeof(tti_blueprint *));
+    p->is_shared = calloc(n, sizeof *p->is_shared);
+    p->predictions = calloc(n, sizeof *p->predictions);
+    if (!p->blueprints || !p->is_shared || !p->predictions)
+        return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    for (int i = 0; i < p->layouts.n;) {
+        tutti_status st = make_blueprint(p, i);
+        if (st == TUTTI_OK)
+            i++;
+        else if (st == TUTTI_E_CONFIG || st == TUTTI_E_INVALID || st == TUTTI_E_UNSUPPORTED)
+            TTI_TRY(tti_schemes_refuse(&p->layouts, i));
+        else
+            return st;
+    }
     return TUTTI_OK;
 }
 
@@ -67,8 +96,12 @@ static tutti_status calibrate(planner *p, int n_workers) {
 
 /* ---- order ---- */
 
+static double bytes_wanted(const planner *p, const tti_prediction *x) {
+    return p->calibration.is_device ? x->worker_bytes : x->host_bytes;
+}
+
 static bool fits(const planner *p, const tti_prediction *x) {
-    return (p->calibration.is_device ? x->worker_bytes : x->host_bytes) <= p->memory_bytes;
+    return bytes_wanted(p, x) <= p->memory_bytes;
 }
 
 static int by_time(const void *a, const void *b) {
@@ -91,11 +124,15 @@ static void sort(planner *p) {
 
 static double memory_here(void) {
     struct sysinfo info;
-    return sysinfo(&info) == 0 ? 0.9 * (double)info.totalram * info.mem_unit : INFINITY;
+    double bytes = sysinfo(&info) == 0 ? (double)info.totalram * info.mem_unit : INFINITY, limit;
+    FILE *file = fopen("/sys/fs/cgroup/memory.max", "r"); /* a container's; "max": none */
+    if (file && fscanf(file, "%lf", &limit) == 1 && limit < bytes) bytes = limit;
+    if (file) fclose(file);
+    return 0.9 * bytes;
 }
 
 static tutti_status predict_all(planner *p, int n_workers) {
-    TTI_TRY(tti_schemes_find(p->job, n_workers, &p->layouts));
+    TTI_TRY(tti_schemes_find(p->job, n_workers, p->on_device, &p->layouts));
     TTI_TRY(make_blueprints(p));
     TTI_TRY(calibrate(p, n_workers));
     for (int i = 0; i < p->layouts.n; i++)
@@ -118,17 +155,19 @@ static void print_reason(const planner *p, const tti_prediction *x, tti_str *out
         double s;
     } parts[] = {{"computing", x->compute_s - best->compute_s},
                  {"stages that wait", x->bubble_s - best->bubble_s},
+                 {"sums and messages inside shards", x->exchange_s - best->exchange_s},
                  {"adding its own shards", x->add_s - best->add_s},
                  {"sums between workers", x->reduce_s - best->reduce_s},
                  {"the update", x->update_s - best->update_s},
                  {"loading", x->load_s - best->load_s}};
     size_t worst = 0;
     if (!fits(p, x)) {
-        tti_str_printf(out, "no room: %.2f GB wanted", x->host_bytes / 1e9);
+        tti_str_printf(out, "no room: %.3g GB wanted", bytes_wanted(p, x) / 1e9);
         return;
     }
     if (x == best) {
         tti_str_add(out, "the best");
+        if (x->layout.pipeline > 1) tti_str_printf(out, "; bubble %.1f %%", 100 * x->bubble);
         return;
     }
     for (size_t i = 1; i < TTI_COUNT(parts); i++)
@@ -137,6 +176,7 @@ static void print_reason(const planner *p, const tti_prediction *x, tti_str *out
         tti_str_add(out, "as fast");
     else
         tti_str_printf(out, "%s: %+.3g ms", parts[worst].what, parts[worst].s * 1e3);
+    if (x->layout.pipeline > 1) tti_str_printf(out, "; bubble %.1f %%", 100 * x->bubble);
 }
 
 static void print_row(const planner *p, const tti_prediction *x, tti_str *out) {
@@ -180,6 +220,8 @@ static void put_row(tti_json *j, const planner *p, const tti_prediction *x) {
     tti_json_double(j, "step_s", x->step_s);
     tti_json_double(j, "compute_s", x->compute_s);
     tti_json_double(j, "bubble_s", x->bubble_s);
+    tti_json_double(j, "bubble", x->bubble);
+    tti_json_double(j, "exchange_s", x->exchange_s);
     tti_json_double(j, "add_s", x->add_s);
     tti_json_double(j, "reduce_s", x->reduce_s);
     tti_json_double(j, "update_s", x->update_s);
@@ -206,14 +248,20 @@ static void print_json(const planner *p, tti_str *out) {
     tti_str_add(out, "\n");
 }
 
+static double least_wanted(const planner *p) {
+    double least = INFINITY;
+    for (int i = 0; i < p->layouts.n; i++) least = fmin(least, bytes_wanted(p, &p->predictions[i]));
+    return least;
+}
+
 /* The job as it was given, with the best layout's keys. */
 static tutti_status write_best(planner *p, char **best) {
     *best = NULL;
     if (p->n_fit == 0)
         return tti_fail(TUTTI_E_CONFIG,
-                        "plan: none of %d layouts has room in %.2f GB; the one that takes least is "
-                        "in the table",
-                        p->layouts.n, p->memory_bytes / 1e9);
+                        "plan: none of %d layouts has room in %.3g GB; the least that one wants is "
+                        "%.3g",
+                        p->layouts.n, p->memory_bytes / 1e9, least_wanted(p) / 1e9);
     tutti_job *job;
     TTI_TRY(tti_scheme_job(p->job, &p->predictions[0].layout, &job));
     *best = tutti_job_print(job, false);
@@ -222,9 +270,10 @@ static tutti_status write_best(planner *p, char **best) {
 }
 
 static void destroy(planner *p) {
-    for (int i = p->layouts.n - 1; i >= 0 && p->blueprints; i--)
-        tti_blueprint_destroy(p->blueprints[i]);
+    for (int i = p->layouts.n - 1; i >= 0 && p->blueprints && p->is_shared; i--)
+        if (!p->is_shared[i]) tti_blueprint_destroy(p->blueprints[i]);
     free(p->blueprints);
+    free(p->is_shared);
     free(p->predictions);
     tti_schemes_fini(&p->layouts);
 }
@@ -232,10 +281,10 @@ static void destroy(planner *p) {
 /* As many as the job says, or would take. */
 static tutti_status count_workers(planner *p, int *n) {
     tti_devices devices;
-    *n = p->desc->n_workers > 0 ? p->desc->n_workers : (int)p->job->config.parallel.workers;
-    if (*n > 0) return TUTTI_OK;
     TTI_TRY(tti_devices_find(&p->job->config, &devices));
-    *n = devices.n ? devices.n : tti_cores_usable();
+    p->on_device = !is_measured(p) || devices.n > 0;
+    *n = p->desc->n_workers > 0 ? p->desc->n_workers : (int)p->job->config.parallel.workers;
+    if (*n <= 0) *n = devices.n ? devices.n : tti_cores_usable();
     return TUTTI_OK;
 }
 

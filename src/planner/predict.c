@@ -8,13 +8,19 @@
 #include <string.h>
 
 #include "data/dataset.h"
-#include "exec/pipe_schedule.h"
+#include "exec/collective.h"
+#include "exec/compress.h"
+#include "planner/stage_play.h"
 #include "train/worker_exec.h"
 
 /* Of the time of a shard program, what the backward pass takes: twice the forward's products. */
 static const double BACKWARD = 2.0 / 3.0;
 
 static int at_least_one(int n) { return n > 1 ? n : 1; }
+
+static bool has_server(const tti_blueprint *b) {
+    return strcmp(b->config.parallel.sync, "parameter-server") == 0;
+}
 
 tti_scheme tti_scheme_of(const tti_job_config *config) {
     int tensor = (int)config->parallel.tensor, pipeline = (int)config->parallel.pipeline;
@@ -26,87 +32,159 @@ tti_scheme tti_scheme_of(const tti_job_config *config) {
                         .recompute = config->train.recompute};
 }
 
-/* ---- time ---- */
+/* ---- who computes ---- */
 
-/* Lanes of a worker, and how many of all lanes share a core. */
+/* A worker: its shards, its lanes, and how many of all lanes share a core. */
 typedef struct crew {
-    int n_workers, n_lanes;
+    int n_workers, n_own, n_lanes, n_waves;
     double crowd;
 } crew;
 
-static crew crew_of(const tti_scheme *l, const tti_calibration *c) {
+/* The worker with the most shards, which all wait for. */
+static crew crew_of(const tti_blueprint *b, const tti_scheme *l, const tti_calibration *c) {
     crew w = {.n_workers = l->data * l->tensor * l->pipeline};
-    w.n_lanes = c->is_device ? 1 : at_least_one(c->n_cores / w.n_workers);
+    tti_exec_desc desc = tti_worker_exec_desc(b);
+    desc.plan = tti_blueprint_plan(b, 0);
+    desc.n_lanes = at_least_one(c->n_cores / w.n_workers);
+    w.n_own = at_least_one((int)((l->shards + l->data - 1) / l->data));
+    w.n_lanes = c->is_device ? 1 : tti_exec_n_lanes(&desc, w.n_own);
+    w.n_waves = (w.n_own + w.n_lanes - 1) / w.n_lanes;
     double lanes = (double)w.n_workers * w.n_lanes;
     w.crowd = lanes > c->n_cores ? lanes / c->n_cores : 1;
     return w;
 }
 
-/* 2 (n-1)/n of the bytes pass each worker's link. */
-static double sum_s(const tti_calibration *c, double n_bytes, int n_ranks, int n_calls) {
-    if (n_ranks < 2) return 0;
-    return n_calls * c->sum_latency_s + 2.0 * (n_ranks - 1) / n_ranks * n_bytes / c->sum_bytes_s;
-}
-
 /* What the parts of a model cost, by their place in a model group. */
 typedef struct parts {
-    double cost_s[TTI_MAX_WORKERS];
-    double n_flat; /* of the largest */
-    double most, sum;
-    int n;
+    double n_flat;                     /* of the largest */
+    double most;                       /* seconds of the slowest, by the costs */
+    double exchange_s, exchange_bytes; /* between the pieces, of a shard */
+    double tied_bytes;
 } parts;
 
+/* Sums of a shard between the pieces: in the program, one after the other. */
+static void add_exchanges(const tti_program *program, const tti_calibration *c, int n,
+                          double *seconds, double *bytes) {
+    *seconds = 0, *bytes = 0;
+    for (int i = 0; i < program->n_steps; i++) {
+        double sent = tti_exchange_bytes(program->steps[i], n);
+        if (sent < 0) continue;
+        *bytes += sent;
+        *seconds += c->sum_latency_s + sent / c->sum_bytes_s;
+    }
+}
+
 static parts parts_of(const tti_blueprint *b, const tti_calibration *c) {
-    parts x = {.n = tti_mesh_n_model(&b->mesh)};
-    for (int i = 0; i < x.n; i++) {
+    parts x = {0};
+    for (int i = 0; i < tti_mesh_n_model(&b->mesh); i++) {
         const tti_plan *plan = tti_blueprint_plan(b, i);
-        x.cost_s[i] = tti_program_cost_s(c, &plan->shard);
-        x.most = fmax(x.most, x.cost_s[i]);
-        x.sum += x.cost_s[i];
+        double seconds, bytes;
+        add_exchanges(&plan->shard, c, b->mesh.tensor, &seconds, &bytes);
+        x.most = fmax(x.most, tti_program_cost_s(c, &plan->shard));
         x.n_flat = fmax(x.n_flat, (double)plan->n_flat);
+        x.exchange_s = fmax(x.exchange_s, seconds);
+        x.exchange_bytes = fmax(x.exchange_bytes, bytes);
+        x.tied_bytes = fmax(x.tied_bytes, tti_tied_bytes(plan));
     }
     return x;
 }
 
-/* Stages that wait lose a share of their time, and so does the slowest, which all wait for. */
-static tutti_status predict_compute(tti_prediction *p, const tti_wave *wave, const parts *x,
-                                    const crew *w) {
-    const tti_scheme *l = &p->layout;
-    double waves = ceil((double)(l->shards / l->data) / w->n_lanes), bubble = 0;
-    double second = wave->s / wave->cost_s * waves * w->crowd; /* for one of cost */
-    tti_pipe_shape shape = {
-        .n_stages = l->pipeline, .n_chunks = 1, .n_waves = (int)waves, .training = true};
-    double stages[TTI_MAX_WORKERS];
-    p->compute_s = x->most * second;
-    for (int i = 0; i < l->pipeline; i++) stages[i] = x->cost_s[i * l->tensor];
-    if (l->pipeline > 1) TTI_TRY(tti_pipe_bubble(&shape, stages, &bubble));
-    p->bubble_s = fmax(0, x->sum / x->n * second / (1 - bubble) - p->compute_s);
+/* ---- time ---- */
+
+/* Stages by their schedule, once with and once without the time of messages.  Where workers are
+ * more than cores, what waits leaves its core to others. */
+static tutti_status predict_stages(tti_prediction *p, const tti_blueprint *b,
+                                   const tti_calibration *c, double second, const crew *w) {
+    double moment_s[TTI_MAX_MOMENTS], most = 0, all = 0;
+    const tti_plan *plan = tti_blueprint_plan(b, 0);
+    tti_stage_play_desc desc = {
+        .stages = plan->stages, .n_waves = w->n_waves, .n_lanes = w->n_lanes, .moment_s = moment_s};
+    tti_stage_play silent, told;
+    tti_stage_costs(b, c, moment_s);
+    for (int i = 0; i < 2 * tti_stages_n_pieces(plan->stages); i++) moment_s[i] *= second;
+    TTI_TRY(tti_stage_play_run(&desc, &silent));
+    desc.latency_s = c->sum_latency_s;
+    desc.message_s_of_byte = 1 / c->sum_bytes_s;
+    TTI_TRY(tti_stage_play_run(&desc, &told));
+    for (int i = 0; i < p->layout.pipeline; i++) {
+        double out = 0;
+        for (int k = 0; k < p->layout.pipeline; k++) out += tti_stage_bytes(plan->stages, i, k);
+        p->sent_bytes = fmax(p->sent_bytes, out * w->n_own);
+        most = fmax(most, silent.busy_s[i]), all += silent.busy_s[i];
+    }
+    all *= (double)p->layout.data * p->layout.tensor * w->n_lanes / c->n_cores;
+    double whole = w->crowd > 1 ? fmax(silent.step_s, all) : silent.step_s;
+    p->compute_s = fmin(whole, most * w->crowd);
+    p->bubble_s = whole - p->compute_s;
+    p->bubble = silent.bubble;
+    p->exchange_s += told.step_s - silent.step_s;
     return TUTTI_OK;
 }
 
-static void predict_sums(tti_prediction *p, const tti_plan *plan, const parts *x,
-                         const tti_calibration *c, const crew *w) {
-    const tti_scheme *l = &p->layout;
-    double n_elems = x->n_flat;
-    double own = (double)(l->shards / l->data);
-    p->add_s = (own - 1) * n_elems * c->add_s / w->n_lanes * w->crowd;
-    double s = sum_s(c, n_elems * sizeof(float), l->data, plan->n_buckets + 1);
-    /* Zero 2 and 3 move as many bytes; 3 fetches parameters twice more. */
-    if (l->zero == 3) s *= 1.5;
-    double hidden = c->is_device ? BACKWARD * p->compute_s / own : 0;
-    p->reduce_s = fmax(s - hidden, c->sum_latency_s);
-    if (l->data < 2) p->reduce_s = 0;
-    p->sent_bytes = 2.0 * (l->data - 1) / l->data * n_elems * sizeof(float);
+static tutti_status predict_compute(tti_prediction *p, const tti_blueprint *b,
+                                    const tti_calibration *c, const tti_wave *wave, const parts *x,
+                                    const crew *w) {
+    double second = wave->s / wave->cost_s; /* for one of cost */
+    p->sent_bytes = 0;
+    p->exchange_s = x->exchange_s * w->n_own * w->crowd;
+    p->compute_s = x->most * second * w->n_waves * w->crowd;
+    if (p->layout.pipeline > 1) TTI_TRY(predict_stages(p, b, c, second, w));
+    p->sent_bytes += x->exchange_bytes * w->n_own;
+    return TUTTI_OK;
 }
 
-/* All cores together make the one update that was measured; workers make one each. */
-static void predict_update(tti_prediction *p, const tti_plan *plan, const parts *x,
+/* Bytes that a worker sends for the sums of a step, and in how many calls. */
+static double bytes_of_sums(const tti_blueprint *b, const tti_scheme *l, double n_flat, int n_waves,
+                            double *n_calls) {
+    const tti_job_config *job = &b->config;
+    const tti_plan *plan = tti_blueprint_plan(b, 0);
+    tti_exec_desc desc = tti_worker_exec_desc(b);
+    double whole = 2.0 * (l->data - 1) / l->data * n_flat * sizeof(float);
+    desc.plan = plan;
+    *n_calls = plan->n_buckets + 1;
+    if (l->zero > 0) *n_calls += 1;
+    if (l->zero == 3) { /* parameters for forward and backward of each wave */
+        *n_calls = plan->n_buckets * (1.0 + 2.0 * n_waves) + 1;
+        return whole * (0.5 + n_waves);
+    }
+    if (desc.local) {
+        bool state = strcmp(job->parallel.average, "all") == 0;
+        double every = (double)job->parallel.average_every;
+        *n_calls /= every;
+        return whole * (1 + (state ? plan->n_states : 0)) / every;
+    }
+    if (tti_compress_wanted(&desc, l->data)) return tti_compress_sent(&desc, l->data);
+    return desc.fast && desc.wire != TUTTI_F32 ? whole / 2 : whole;
+}
+
+static void predict_sums(tti_prediction *p, const tti_blueprint *b, const parts *x,
+                         const tti_calibration *c, const crew *w) {
+    const tti_scheme *l = &p->layout;
+    double n_calls, own = w->n_own;
+    p->add_s = (own - 1) * x->n_flat * c->add_s / w->n_lanes * w->crowd;
+    p->reduce_s = x->tied_bytes > 0 ? c->sum_latency_s + 2 * x->tied_bytes / c->sum_bytes_s : 0;
+    p->sent_bytes += x->tied_bytes;
+    if (l->data < 2) return;
+    double sent = bytes_of_sums(b, l, x->n_flat, w->n_waves, &n_calls);
+    double s = n_calls * c->sum_latency_s + sent / c->sum_bytes_s;
+    double hidden = c->is_device ? BACKWARD * p->compute_s / own : 0;
+    p->reduce_s += fmax(s - hidden, c->sum_latency_s);
+    p->sent_bytes += sent;
+}
+
+/* All cores together make the one update that was measured; workers make one each, or threads of a
+ * server one for all. */
+static void predict_update(tti_prediction *p, const tti_blueprint *b, const parts *x,
                            const tti_wave *wave, const tti_calibration *c, const crew *w) {
     const tti_scheme *l = &p->layout;
+    const tti_plan *plan = b->plan;
+    bool served = has_server(b);
+    int n_lanes = served ? (int)b->config.parallel.servers : w->n_lanes;
+    double crowd = served ? fmax(1, (double)n_lanes / c->n_cores) : w->crowd;
     /* Not measured: parameters, gradients and states read, all but gradients written. */
     double bytes = (double)plan->n_flat * sizeof(float) * (3 + 2 * plan->n_states);
     double once = wave->update_s > 0 ? wave->update_s : bytes / c->bytes;
-    double whole = once * (c->is_device ? 1 : (double)c->n_cores / w->n_lanes) * w->crowd;
+    double whole = once * (c->is_device ? 1 : (double)c->n_cores / n_lanes) * crowd;
     p->update_s = whole * x->n_flat / (double)plan->n_flat / (l->zero ? l->data : 1);
 }
 
@@ -117,40 +195,53 @@ static void predict_load(tti_prediction *p, const tti_blueprint *b, const tti_wa
 
 /* ---- memory ---- */
 
+static double bytes_of(const tti_exec_memory *m) {
+    return (double)(m->params + m->states + m->grads + m->arena + m->ema + m->gathered);
+}
+
+/* A server keeps parameters, state and averages for the workers, and sums gradients. */
+static double give_to_server(tti_exec_memory *m) {
+    double server = (double)(2 * m->params + m->states + m->ema);
+    m->states = m->ema = 0;
+    return server;
+}
+
 static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, const tti_wave *wave,
                                    const tti_calibration *c, const crew *w) {
     tti_exec_desc desc = tti_worker_exec_desc(b);
     const tutti_dataset_info *info = tutti_dataset_get_info(b->train);
-    desc.n_lanes = w->n_lanes;
+    double server = 0;
+    desc.n_lanes = at_least_one(c->n_cores / w->n_workers);
+    desc.zero = p->layout.zero;
     p->worker_bytes = p->host_bytes = 0;
     for (int r = 0; r < w->n_workers; r++) {
         tti_exec_memory m;
         tti_mesh_at at = tti_mesh_at_rank(&b->mesh, r);
         desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&b->mesh, &at));
         TTI_TRY(tti_exec_memory_plan(&desc, at.data, p->layout.data, &m));
-        double own = (double)(m.params + m.states + m.grads + m.arena + m.ema);
-        p->worker_bytes = fmax(p->worker_bytes, own);
-        p->host_bytes += own + wave->hidden_bytes * w->n_lanes;
+        if (has_server(b)) server = give_to_server(&m);
+        p->worker_bytes = fmax(p->worker_bytes, bytes_of(&m));
+        p->host_bytes += bytes_of(&m) + wave->hidden_bytes * w->n_lanes;
     }
     double batch = (double)tutti_shape_n_elems(&info->x.shape) *
                    (double)tutti_dtype_bytes(info->x.dtype) * (double)b->config.train.batch;
     double late = (double)(b->train->late_bytes + b->test->late_bytes);
-    p->host_bytes += c->base_bytes + late + batch * (double)(b->config.data.prefetch + 1);
+    p->host_bytes += server + c->base_bytes + late + batch * (double)(b->config.data.prefetch + 1);
     return TUTTI_OK;
 }
 
 tutti_status tti_predict(const tti_blueprint *b, const tti_scheme *layout, const tti_calibration *c,
                          tti_prediction *out) {
     *out = (tti_prediction){.layout = *layout};
-    crew w = crew_of(layout, c);
+    crew w = crew_of(b, layout, c);
     tti_wave wave = tti_calibrated_wave(c, b->rows_per_shard, layout->recompute,
                                         tti_program_cost_s(c, &b->plan->shard), &out->is_measured);
     parts x = parts_of(b, c);
-    TTI_TRY(predict_compute(out, &wave, &x, &w));
-    predict_sums(out, b->plan, &x, c, &w);
-    predict_update(out, b->plan, &x, &wave, c, &w);
+    TTI_TRY(predict_compute(out, b, c, &wave, &x, &w));
+    predict_sums(out, b, &x, c, &w);
+    predict_update(out, b, &x, &wave, c, &w);
     predict_load(out, b, &wave, c);
-    out->step_s =
-        out->compute_s + out->bubble_s + out->add_s + out->reduce_s + out->update_s + out->load_s;
+    out->step_s = out->compute_s + out->bubble_s + out->exchange_s + out->add_s + out->reduce_s +
+                  out->update_s + out->load_s;
     return predict_memory(out, b, &wave, c, &w);
 }

@@ -83,12 +83,13 @@ void tti_scheme_on_device(tutti_job *job) {
 typedef struct wishes {
     tutti_job *job;
     int n_workers;
-    bool any_shards, any_recompute;
+    bool any_shards, any_recompute, on_device;
 } wishes;
 
-static bool is_given(const tutti_job *job, const char *key) {
+static bool is_given(tutti_job *job, const char *key) {
     const tti_option_state *state = tti_options_state(&job->options, key);
-    return state && state->place.source;
+    if (!state || !state->place.source) return false;
+    return strcmp(tti_options_get(&job->options, key), "auto") != 0;
 }
 
 static int64_t power_of_two_from(int64_t n) {
@@ -108,10 +109,22 @@ static void note_refusal(tti_schemes *all, const tti_scheme *l) {
     tti_str_printf(&all->refused, ": %s\n", why);
 }
 
+/* What a job on the host may do and one on devices may not. */
+static tutti_status check_on_device(tutti_job *job, const tti_scheme *l) {
+    tutti_job *there;
+    TTI_TRY(copy_job(job, &there));
+    write_layout(there, l);
+    tutti_job_set(there, "parallel.devices=0", "the planner");
+    tutti_status st = tutti_job_check(there);
+    tutti_job_destroy(there);
+    return st;
+}
+
 static tutti_status add(tti_schemes *all, const wishes *w, const tti_scheme *l) {
-    tutti_job *job;
+    tutti_job *job = NULL;
     if (all->n == MAX_LAYOUTS) return TUTTI_OK; /* more are no help to anybody */
-    tutti_status st = tti_scheme_job(w->job, l, &job);
+    tutti_status st = w->on_device ? check_on_device(w->job, l) : TUTTI_OK;
+    if (st == TUTTI_OK) st = tti_scheme_job(w->job, l, &job);
     tutti_job_destroy(job);
     if (st == TUTTI_E_CONFIG) {
         note_refusal(all, l);
@@ -122,9 +135,11 @@ static tutti_status add(tti_schemes *all, const wishes *w, const tti_scheme *l) 
     return TUTTI_OK;
 }
 
-/* A given mesh with each way to cut the batch and to recompute. */
+/* A given mesh with each way to cut the batch and to recompute.  Fewer shards than stages would
+ * leave some of these idle. */
 static tutti_status add_mesh(tti_schemes *all, const wishes *w, tti_scheme l) {
-    int64_t least = power_of_two_from(l.data), given = w->job->config.parallel.shards;
+    int64_t least = power_of_two_from(l.data) * power_of_two_from(l.pipeline),
+            given = w->job->config.parallel.shards;
     for (int64_t each = 1; each <= MAX_SHARDS_EACH; each *= 2) {
         l.shards = w->any_shards ? least * each : given;
         for (size_t i = 0; i < TTI_COUNT(recomputes); i++) {
@@ -155,17 +170,27 @@ static tutti_status add_all(tti_schemes *all, const wishes *w) {
     return TUTTI_OK;
 }
 
-tutti_status tti_schemes_find(tutti_job *job, int n_workers, tti_schemes *out) {
+static tutti_status none_left(const tti_schemes *all) {
+    return tti_fail(TUTTI_E_CONFIG, "plan: no layout of %d workers is possible:\n%s",
+                    all->n_workers, tti_str_text(&all->refused));
+}
+
+tutti_status tti_schemes_refuse(tti_schemes *all, int i) {
+    note_refusal(all, &all->of[i]);
+    all->of[i] = all->of[--all->n];
+    return all->n > 0 ? TUTTI_OK : none_left(all);
+}
+
+tutti_status tti_schemes_find(tutti_job *job, int n_workers, bool on_device, tti_schemes *out) {
     wishes w = {.job = job,
                 .n_workers = n_workers,
                 .any_shards = !is_given(job, "parallel.shards"),
-                .any_recompute = !is_given(job, "train.recompute")};
-    *out = (tti_schemes){.of = calloc(MAX_LAYOUTS, sizeof *out->of)};
+                .any_recompute = !is_given(job, "train.recompute"),
+                .on_device = on_device};
+    *out = (tti_schemes){.of = calloc(MAX_LAYOUTS, sizeof *out->of), .n_workers = n_workers};
     if (!out->of) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     TTI_TRY(add_all(out, &w));
-    if (out->n > 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_CONFIG, "plan: no layout of %d workers is possible:\n%s", n_workers,
-                    tti_str_text(&out->refused));
+    return out->n > 0 ? TUTTI_OK : none_left(out);
 }
 
 void tti_schemes_fini(tti_schemes *layouts) {

@@ -25,13 +25,18 @@ void tti_scheme_on_device(tutti_job *job);
 
 typedef struct tti_schemes {
     tti_scheme *of; /* [n], owned */
-    int n;
+    int n, n_workers;
     tti_str refused; /* a line for each that is not possible, with the reason */
 } tti_schemes;
 
-/* Every layout of n_workers that this program accepts for the job.  What the job says itself of
- * shards and recomputation stays.  Free with tti_schemes_fini, also after a failure. */
-tutti_status tti_schemes_find(tutti_job *job, int n_workers, tti_schemes *out);
+/* Every layout of n_workers that this program accepts for the job, on the host or on devices.
+ * What the job says itself of shards and recomputation stays.  Free with tti_schemes_fini, also
+ * after a failure. */
+tutti_status tti_schemes_find(tutti_job *job, int n_workers, bool on_device, tti_schemes *out);
+
+/* Layout i is none after all: the reason is this thread's last error, and the last one takes its
+ * place.  TUTTI_E_CONFIG: none is left; the text has every reason. */
+tutti_status tti_schemes_refuse(tti_schemes *layouts, int i);
 void tti_schemes_fini(tti_schemes *layouts);
 
 #endif /* TTI_PLANNER_SCHEME_H */

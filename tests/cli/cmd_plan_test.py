@@ -7,16 +7,17 @@ import sys
 import runs
 
 JOB = ["model.name=mlp", "model.hidden=[32]", "data.n_train=200", "data.n_test=20",
-       "train.batch=32"]
+       "train.batch=32", "parallel.bucket_mb=0.02"]
 
 
 def plan(*arguments):
-    ended = runs.tutti("plan", *JOB, "--json", "--seconds", "0.5", *arguments)
+    ended = runs.tutti("plan", *JOB, "--json", "--seconds", "0.3", *arguments)
     return json.loads(ended.expect(0).out)
 
 
 def test_layouts():
-    """Each once, in order of their time, and the parts of a step come to the whole."""
+    """Each once, in order of their time, and the parts of a step come to the whole.  (ZeRO-3 has
+    no less where one layer is nearly all of the model.)"""
     told = plan("-n", "2")
     rows = told["layouts"]
     names = [r["layout"] for r in rows]
@@ -26,19 +27,49 @@ def test_layouts():
     if times != sorted(times) or times[0] <= 0:
         raise AssertionError(times)
     for r in rows:
-        parts = sum(r[k] for k in ("compute_s", "bubble_s", "add_s", "reduce_s", "update_s",
-                                   "load_s"))
+        parts = sum(r[k] for k in ("compute_s", "bubble_s", "exchange_s", "add_s", "reduce_s",
+                                   "update_s", "load_s"))
         if abs(parts - r["step_s"]) > 1e-9 or r["data"] * r["tensor"] * r["pipeline"] != 2:
             raise AssertionError(r)
-        if r["zero"] and r["worker_bytes"] >= next(
+        if r["zero"] in (1, 2) and r["worker_bytes"] >= next(
                 o["worker_bytes"] for o in rows if not o["zero"] and o["shards"] == r["shards"]
                 and o["recompute"] == r["recompute"] and o["data"] == r["data"]):
             raise AssertionError("zero saves nothing: %s" % r)
+        if (r["exchange_s"] > 0) != (r["tensor"] > 1) and r["pipeline"] == 1:
+            raise AssertionError("what is exchanged inside shards: %s" % r)
     if not any(r["measured"] for r in rows):
         raise AssertionError("nothing was measured")
 
 
+def test_stages():
+    """More stages than the model has layers are no layout; others wait for each other."""
+    ended = runs.tutti("plan", *JOB, "-n", "4", "--seconds", "0.3", "--all", "train.recompute=none",
+                       "parallel.devices=cpu")
+    ended.expect(0, "bubble", "pipeline 4", "pieces at most")
+    rows = plan("-n", "2", "parallel.shards=8", "train.recompute=none")["layouts"]
+    staged = [r for r in rows if r["pipeline"] == 2]
+    if not staged or not all(0 < r["bubble"] < 1 and r["sent_bytes"] > 0 for r in staged):
+        raise AssertionError(rows)
+
+
+def test_what_travels():
+    """Less where gradients are compressed or averaged now and then; more with ZeRO-3."""
+    def sent(*keys):
+        rows = plan("-n", "2", "parallel.shards=2", "train.recompute=none", *keys)["layouts"]
+        return {r["zero"]: r["sent_bytes"] for r in rows if r["data"] == 2}
+    whole = sent()
+    half = sent("parallel.mode=fast", "parallel.compress=bf16")[0]
+    few = sent("parallel.mode=fast", "parallel.compress=topk")[0]
+    local = sent("parallel.mode=fast", "parallel.sync=local", "parallel.average_every=4")[0]
+    if half * 2 != whole[0] or not 0 < few < whole[0] / 10 or local * 4 != whole[0]:
+        raise AssertionError("%s %s %s %s" % (whole, half, few, local))
+    if whole[1] != whole[0] or whole[3] != 1.5 * whole[0]:
+        raise AssertionError(whole)
+
+
 def test_what_the_job_says_stays():
+    if len(plan("-n", "2", "parallel.shards=auto")["layouts"]) < 8:
+        raise AssertionError("auto is no number of shards")
     rows = plan("-n", "2", "parallel.shards=4", "train.recompute=light")["layouts"]
     if {(r["shards"], r["recompute"]) for r in rows} != {(4, "light")}:
         raise AssertionError(rows)
@@ -46,22 +77,22 @@ def test_what_the_job_says_stays():
 
 def test_the_best_runs():
     """What --out writes is a job, and --check puts its run beside the prediction."""
-    ended = runs.tutti("plan", *JOB, "train.steps=6", "-n", "2", "--seconds", "0.5",
+    ended = runs.tutti("plan", *JOB, "train.steps=6", "-n", "2", "--seconds", "0.3",
                        "--out", "best.yaml")
     ended.expect(0, "the best", "samples/s")
     runs.tutti("train", "best.yaml", "run.dir=run").expect(0)
     started = [r for r in runs.records("run") if r["event"] == "start"][0]
     if started["workers"] != 2:
         raise AssertionError(started)
-    ended = runs.tutti("plan", "--check", "run", "--seconds", "0.5")
+    ended = runs.tutti("plan", "--check", "run", "--seconds", "0.3")
     ended.expect(0, "predicted", "step, ms", "peak memory")
 
 
 def test_memory():
     """What has no room stands last, and where nothing has the command says so."""
-    ended = runs.tutti("plan", *JOB, "-n", "2", "--memory", "1kB", "--seconds", "0.5", "--out",
+    ended = runs.tutti("plan", *JOB, "-n", "2", "--memory", "1kB", "--seconds", "0.3", "--out",
                        "best.yaml")
-    ended.expect(2, "none of", "room")
+    ended.expect(2, "none of", "room", "the least")
     if os.path.exists("best.yaml"):
         raise AssertionError("best.yaml was written")
     rows = plan("-n", "2", "--memory", "1kB")["layouts"]
@@ -73,7 +104,8 @@ def test_a_device_that_is_not_here():
     job = ["model.name=gpt2", "model.layers=2", "model.heads=2", "model.width=64",
            "data.format=random_tokens", "data.vocabulary=256", "data.context=64",
            "train.batch=32"]
-    ended = runs.tutti("plan", *job, "-n", "8", "--device", "h200").expect(0, "by its costs")
+    ended = runs.tutti("plan", *job, "-n", "8", "--device", "h200").expect(
+        0, "by its costs", "on the host alone")
     if "0.0 s of calibration" not in ended.out:
         raise AssertionError(ended.out)
 
@@ -81,6 +113,8 @@ def test_a_device_that_is_not_here():
 def test_bad_input():
     runs.tutti("plan", *JOB, "--memory", "much").expect(2, "80GB")
     runs.tutti("plan", *JOB, "--seconds", "-1").expect(2, "--seconds")
+    runs.tutti("plan", *JOB, "--seconds", "1x").expect(2, "--seconds")
+    runs.tutti("plan", "--check", "run", "more").expect(2, "more")
     runs.tutti("plan", *JOB, "--device", "abacus").expect(2, "h200")
     runs.tutti("plan", *JOB, "-n", "2", "train.batch=1").expect(2, "batch")
     runs.tutti("plan", "--check", "nothing").expect(2, "nothing")

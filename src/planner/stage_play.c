@@ -1,0 +1,111 @@
+/* stage_play.c - every stage does the next part of its schedule as soon as what it needs is there.
+ */
+#include "planner/stage_play.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct game {
+    const tti_stage_play_desc *desc;
+    tti_pipe_schedule of[TTI_MAX_PIECES_OF_MODEL]; /* by stage */
+    int done[TTI_MAX_PIECES_OF_MODEL];             /* actions of a stage */
+    double *end;                                   /* [n_waves][moments]; < 0: not yet */
+    int n_moments;
+} game;
+
+/* When what a moment reads is there; < 0: not yet. */
+static double ready_s(const game *g, int wave, int moment) {
+    const double *end = &g->end[wave * g->n_moments];
+    const tti_crossings *sent = &g->desc->stages->train;
+    double ready = moment > 0 ? end[moment - 1] : 0;
+    for (int i = 0; ready >= 0 && i < sent->n; i++) {
+        const tti_crossing *c = &sent->of[i];
+        if (c->to != moment) continue;
+        if (end[c->from] < 0) return -1;
+        double bytes = (double)c->n_bytes * g->desc->n_lanes;
+        ready = fmax(ready, end[c->from] + g->desc->latency_s + bytes * g->desc->message_s_of_byte);
+    }
+    return ready;
+}
+
+static bool advance(game *g, int stage, tti_stage_play *out) {
+    if (g->done[stage] == g->of[stage].n_actions) return false;
+    const tti_pipe_action *a = &g->of[stage].actions[g->done[stage]];
+    int moment = tti_part_moment(g->desc->stages, stage, a->part);
+    double ready = ready_s(g, a->wave, moment), took = g->desc->moment_s[moment];
+    if (ready < 0) return false;
+    out->end_s[stage] = fmax(out->end_s[stage], ready) + took;
+    out->busy_s[stage] += took;
+    g->end[a->wave * g->n_moments + moment] = out->end_s[stage];
+    g->done[stage]++;
+    return true;
+}
+
+static tutti_status play(game *g, tti_stage_play *out) {
+    const tti_stages *s = g->desc->stages;
+    double busy = 0;
+    for (int i = 0; i < g->desc->n_waves * g->n_moments; i++) g->end[i] = -1;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int stage = 0; stage < s->n_stages; stage++)
+            while (advance(g, stage, out)) moved = true;
+    }
+    for (int stage = 0; stage < s->n_stages; stage++) {
+        if (g->done[stage] < g->of[stage].n_actions)
+            return tti_fail(TUTTI_E_INTERNAL, "plan: stage %d waits for ever", stage);
+        out->step_s = fmax(out->step_s, out->end_s[stage]);
+        busy += out->busy_s[stage];
+    }
+    if (out->step_s > 0) out->bubble = 1 - busy / (out->step_s * s->n_stages);
+    return TUTTI_OK;
+}
+
+tutti_status tti_stage_play_run(const tti_stage_play_desc *desc, tti_stage_play *out) {
+    const tti_stages *s = desc->stages;
+    const tti_pipe_shape shape = {.n_stages = s->n_stages,
+                                  .n_chunks = s->n_chunks,
+                                  .n_waves = desc->n_waves,
+                                  .training = true};
+    game g = {.desc = desc, .n_moments = 2 * tti_stages_n_pieces(s)};
+    *out = (tti_stage_play){0};
+    g.end = calloc((size_t)desc->n_waves, (size_t)g.n_moments * sizeof *g.end);
+    tutti_status st = g.end ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    for (int i = 0; st == TUTTI_OK && i < s->n_stages; i++)
+        st = tti_pipe_schedule_init(&shape, i, &g.of[i]);
+    if (st == TUTTI_OK) st = play(&g, out);
+    for (int i = 0; i < s->n_stages; i++) tti_pipe_schedule_fini(&g.of[i]);
+    free(g.end);
+    return st;
+}
+
+void tti_stage_costs(const tti_blueprint *b, const tti_calibration *c,
+                     double moment_s[TTI_MAX_MOMENTS]) {
+    for (int stage = 0; stage < b->mesh.stage; stage++) {
+        const tti_plan *plan = tti_blueprint_plan(b, stage * b->mesh.tensor);
+        for (int i = 0; i < plan->shard.n_parts; i++) {
+            tti_program part = plan->shard;
+            part.steps += part.part_first[i];
+            part.n_steps = plan->shard.part_first[i + 1] - plan->shard.part_first[i];
+            moment_s[tti_part_moment(plan->stages, stage, i)] = tti_program_cost_s(c, &part);
+        }
+    }
+}
+
+double tti_stage_bytes(const tti_stages *stages, int from, int to) {
+    double bytes = 0;
+    for (int i = 0; i < stages->train.n; i++) {
+        const tti_crossing *c = &stages->train.of[i];
+        if (tti_moment_stage(stages, c->from) == from && tti_moment_stage(stages, c->to) == to)
+            bytes += (double)c->n_bytes;
+    }
+    return bytes;
+}
+
+double tti_tied_bytes(const tti_plan *plan) {
+    double bytes = 0;
+    for (int i = 0; plan->stages && i < plan->stages->n_tied; i++) {
+        int slot = tti_plan_find_slot(plan, plan->stages->tied[i].name);
+        if (slot >= 0) bytes += (double)plan->slots[slot].n_elems * sizeof(float);
+    }
+    return bytes;
+}

@@ -1,0 +1,38 @@
+/* stage_play.h - the schedule of a pipeline played on paper: when each stage works and waits.
+ *
+ * Unlike tti_pipe_bubble, every part has its own time and messages take some. */
+#ifndef TTI_PLANNER_STAGE_PLAY_H
+#define TTI_PLANNER_STAGE_PLAY_H
+
+#include "exec/pipe_schedule.h"
+#include "planner/calibrate.h"
+
+enum { TTI_MAX_MOMENTS = 2 * TTI_MAX_PIECES_OF_MODEL };
+
+typedef struct tti_stage_play_desc {
+    const tti_stages *stages; /* of any stage of the plan: extents and crossings */
+    int n_waves;
+    int n_lanes;                         /* shards of a wave, whose messages travel together */
+    const double *moment_s;              /* [2 * pieces]: of a wave, in the order of the moments */
+    double latency_s, message_s_of_byte; /* between neighbours; 0, 0: messages take no time */
+} tti_stage_play_desc;
+
+typedef struct tti_stage_play {
+    double step_s; /* from the first forward part to the last backward one */
+    double bubble; /* share of step_s that the stages wait, in the mean */
+    double busy_s[TTI_MAX_PIECES_OF_MODEL], end_s[TTI_MAX_PIECES_OF_MODEL]; /* of each stage */
+} tti_stage_play;
+
+tutti_status tti_stage_play_run(const tti_stage_play_desc *desc, tti_stage_play *out);
+
+/* What the moments of a shard cost by the ceilings, on the first piece of each stage. */
+void tti_stage_costs(const tti_blueprint *b, const tti_calibration *c,
+                     double moment_s[TTI_MAX_MOMENTS]);
+
+/* Bytes that go from stage to stage for one shard, each way along a step of training. */
+double tti_stage_bytes(const tti_stages *stages, int from, int to);
+
+/* Bytes of the parameters that a stage has in common with others, whose gradients are summed. */
+double tti_tied_bytes(const tti_plan *plan);
+
+#endif /* TTI_PLANNER_STAGE_PLAY_H */

@@ -1,0 +1,117 @@
+/* stage_play_test.c - schedules of pipelines on paper: without messages the known bubble, with them
+ * what they add. */
+#include "planner/stage_play.h"
+
+#include "planner/predict.h"
+#include "train/small_job.h"
+
+enum { STAGES = 4, BYTES = 1000 };
+
+/* Each stage sends to the next, and back; message i goes from moment i to moment i + 1. */
+static tti_stages chain(tti_crossing of[2 * STAGES]) {
+    tti_stages s = {.n_stages = STAGES, .n_chunks = 1, .train = {.of = of}};
+    for (int i = 0; i + 1 < 2 * STAGES; i++)
+        if (i != STAGES - 1) of[s.train.n++] = (tti_crossing){i, i + 1, BYTES};
+    return s;
+}
+
+/* A third of each stage's time is forward. */
+static tti_stage_play play(const double cost[STAGES], int n_waves, double latency_s,
+                           double s_of_byte) {
+    tti_crossing of[2 * STAGES];
+    tti_stages s = chain(of);
+    double moment_s[2 * STAGES];
+    tti_stage_play told;
+    for (int i = 0; i < STAGES; i++) {
+        moment_s[i] = cost[i] / 3;
+        moment_s[2 * STAGES - 1 - i] = cost[i] * 2 / 3;
+    }
+    T_OK(tti_stage_play_run(&(tti_stage_play_desc){.stages = &s,
+                                                   .n_waves = n_waves,
+                                                   .n_lanes = 2,
+                                                   .moment_s = moment_s,
+                                                   .latency_s = latency_s,
+                                                   .message_s_of_byte = s_of_byte},
+                            &told));
+    return told;
+}
+
+T_CASE(equal_stages) {
+    T_UNUSED;
+    static const double one[STAGES] = {1, 1, 1, 1};
+    for (int m = 1; m <= 16; m *= 2) {
+        tti_stage_play told = play(one, m, 0, 0);
+        T_NEAR(told.step_s, m + STAGES - 1, 1e-9);
+        T_NEAR(told.bubble, (double)(STAGES - 1) / (m + STAGES - 1), 1e-9);
+        T_NEAR(told.busy_s[2], m, 1e-9);
+    }
+}
+
+/* The executor's own figure for stages of unequal cost. */
+T_CASE(as_the_executor_says) {
+    T_UNUSED;
+    static const double cost[STAGES] = {1, 3, 0.5, 2};
+    double bubble;
+    tti_stage_play told = play(cost, 8, 0, 0);
+    T_OK(tti_pipe_bubble(
+        &(tti_pipe_shape){.n_stages = STAGES, .n_chunks = 1, .n_waves = 8, .training = true}, cost,
+        &bubble));
+    T_NEAR(told.bubble, bubble, 1e-9);
+}
+
+/* A wave alone waits for every message: there and back, of both of its shards. */
+T_CASE(messages) {
+    T_UNUSED;
+    static const double one[STAGES] = {1, 1, 1, 1};
+    tti_crossing of[2 * STAGES];
+    tti_stages s = chain(of);
+    T_NEAR(play(one, 1, 0.25, 1e-4).step_s, STAGES + 2 * (STAGES - 1) * (0.25 + 0.2), 1e-9);
+    T_NEAR(tti_stage_bytes(&s, 1, 2), BYTES, 0);
+    T_NEAR(tti_stage_bytes(&s, 2, 1), BYTES, 0);
+    T_NEAR(tti_stage_bytes(&s, 0, 2), 0, 0);
+}
+
+/* Of a job: the parts of all stages come to about the whole, and what is predicted of it. */
+T_CASE(of_a_job) {
+    T_UNUSED;
+    tutti_job *job =
+        SMALL_JOB("parallel.workers=2", "parallel.pipeline=2", "model.hidden=[784,784]");
+    tti_blueprint *b;
+    T_OK(tti_job_resolve(job, 4));
+    T_OK(tti_blueprint_create(job, &b));
+    tti_calibration c = {.n_cores = 4,
+                         .flops = 1e9,
+                         .bytes = 1e9,
+                         .add_s = 1e-9,
+                         .sum_latency_s = 1e-5,
+                         .sum_bytes_s = 1e9,
+                         .n_ranks = 2};
+    double moment_s[TTI_MAX_MOMENTS] = {0}, all = 0;
+    tti_stage_costs(b, &c, moment_s);
+    for (int i = 0; i < 4; i++) {
+        assert_true(moment_s[i] > 0);
+        all += moment_s[i];
+    }
+    T_NEAR(all / tti_program_cost_s(&c, &b->plan->shard), 1, 0.1);
+    tti_scheme scheme = tti_scheme_of(&b->config);
+    tti_prediction p;
+    T_OK(tti_predict(b, &scheme, &c, &p));
+    assert_true(p.bubble > 0 && p.bubble < 1 && p.bubble_s > 0);
+    assert_true(p.exchange_s > 1e-5); /* a message at least is waited for */
+    double bytes = tti_stage_bytes(tti_blueprint_plan(b, 0)->stages, 0, 1);
+    T_NEAR(bytes, 8 * 784 * sizeof(float), 0); /* one layer's values for the rows of a shard */
+    T_NEAR(p.sent_bytes, 4 * bytes, 0);
+    assert_true(p.reduce_s == 0 && p.step_s > p.compute_s + p.bubble_s);
+    tti_blueprint_destroy(b);
+    tutti_job_destroy(job);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equal_stages),
+        cmocka_unit_test(as_the_executor_says),
+        cmocka_unit_test(messages),
+        cmocka_unit_test(of_a_job),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
