@@ -141,9 +141,9 @@ static double bytes_of_sums(const tti_blueprint *b, const tti_scheme *l, double 
     tti_exec_desc desc = tti_worker_exec_desc(b);
     double whole = 2.0 * (l->data - 1) / l->data * n_flat * sizeof(float);
     desc.plan = plan;
-    *n_calls = plan->n_buckets + 1;
-    if (l->zero > 0) *n_calls += 1;
-    if (l->zero == 3) { /* parameters for forward and backward of each wave */
+    *n_calls = plan->n_buckets + (l->zero > 0 || desc.shares ? 2 : 1);
+    if (desc.shares) return whole / 2; /* nobody has to be told the other parts */
+    if (l->zero == 3) {                /* parameters for forward and backward of each wave */
         *n_calls = plan->n_buckets * (1.0 + 2.0 * n_waves) + 1;
         return whole * (0.5 + n_waves);
     }
@@ -185,7 +185,8 @@ static void predict_update(tti_prediction *p, const tti_blueprint *b, const part
     double bytes = (double)plan->n_flat * sizeof(float) * (3 + 2 * plan->n_states);
     double once = wave->update_s > 0 ? wave->update_s : bytes / c->bytes;
     double whole = once * (c->is_device ? 1 : (double)c->n_cores / n_lanes) * crowd;
-    p->update_s = whole * x->n_flat / (double)plan->n_flat / (l->zero ? l->data : 1);
+    bool in_parts = l->zero > 0 || (!served && tti_workers_share(b));
+    p->update_s = whole * x->n_flat / (double)plan->n_flat / (in_parts ? l->data : 1);
 }
 
 static void predict_load(tti_prediction *p, const tti_blueprint *b, const tti_wave *wave,
@@ -212,7 +213,6 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
     const tutti_dataset_info *info = tutti_dataset_get_info(b->train);
     double server = 0;
     desc.n_lanes = at_least_one(c->n_cores / w->n_workers);
-    desc.zero = p->layout.zero;
     p->worker_bytes = p->host_bytes = 0;
     for (int r = 0; r < w->n_workers; r++) {
         tti_exec_memory m;
@@ -230,8 +230,10 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
     return TUTTI_OK;
 }
 
-tutti_status tti_predict(const tti_blueprint *b, const tti_scheme *layout, const tti_calibration *c,
-                         tti_prediction *out) {
+tutti_status tti_predict(const tti_blueprint *like, const tti_scheme *layout,
+                         const tti_calibration *c, tti_prediction *out) {
+    tti_blueprint own = *like, *b = &own;
+    own.config.parallel.zero = layout->zero;
     *out = (tti_prediction){.layout = *layout};
     crew w = crew_of(b, layout, c);
     tti_wave wave = tti_calibrated_wave(c, b->rows_per_shard, layout->recompute,

@@ -17,9 +17,10 @@ typedef struct tti_prediction {
     bool is_measured;    /* the shard program ran; else its costs were scaled */
 } tti_prediction;
 
-/* b: of a job with the layout.  Reads nothing but the calibration. */
-tutti_status tti_predict(const tti_blueprint *b, const tti_scheme *layout, const tti_calibration *c,
-                         tti_prediction *out);
+/* like: of a job with the layout, but perhaps for the ZeRO stage.  Reads nothing but the
+ * calibration. */
+tutti_status tti_predict(const tti_blueprint *like, const tti_scheme *layout,
+                         const tti_calibration *c, tti_prediction *out);
 
 /* The same for a job that this program would run with what it resolves to. */
 tti_scheme tti_scheme_of(const tti_job_config *config);

@@ -18,7 +18,7 @@ def plan(*arguments):
 def test_layouts():
     """Each once, in order of their time, and the parts of a step come to the whole.  (ZeRO-3 has
     no less where one layer is nearly all of the model.)"""
-    told = plan("-n", "2")
+    told = plan("-n", "2", "parallel.copies=each")
     rows = told["layouts"]
     names = [r["layout"] for r in rows]
     if len(set(names)) != len(names) or len(names) < 8 or told["workers"] != 2:
@@ -57,10 +57,12 @@ def test_what_travels():
     def sent(*keys):
         rows = plan("-n", "2", "parallel.shards=2", "train.recompute=none", *keys)["layouts"]
         return {r["zero"]: r["sent_bytes"] for r in rows if r["data"] == 2}
-    whole = sent()
+    whole = sent("parallel.copies=each")
     half = sent("parallel.mode=fast", "parallel.compress=bf16")[0]
     few = sent("parallel.mode=fast", "parallel.compress=topk")[0]
     local = sent("parallel.mode=fast", "parallel.sync=local", "parallel.average_every=4")[0]
+    if sent()[0] * 2 != whole[0]:
+        raise AssertionError("threads with one copy fetch no parts")
     if half * 2 != whole[0] or not 0 < few < whole[0] / 10 or local * 4 != whole[0]:
         raise AssertionError("%s %s %s %s" % (whole, half, few, local))
     if whole[1] != whole[0] or whole[3] != 1.5 * whole[0]:

@@ -34,14 +34,19 @@ typedef struct made {
     tti_prediction p;
 } made;
 
-static made predict(const char *workers, const char *more) {
-    made m = {.job = SMALL_JOB(workers, more)};
+/* copies: of parameters and state, "one" for all threads or "each" its own. */
+static made predict_with(const char *copies, const char *workers, const char *more) {
+    made m = {.job = SMALL_JOB(workers, more, copies)};
     T_OK(tti_job_resolve(m.job, CORES));
     T_OK(tti_blueprint_create(m.job, &m.b));
     tti_scheme scheme = tti_scheme_of(&m.b->config);
     tti_calibration c = calibration(m.b, scheme.data);
     T_OK(tti_predict(m.b, &scheme, &c, &m.p));
     return m;
+}
+
+static made predict(const char *workers, const char *more) {
+    return predict_with("parallel.copies=each", workers, more);
 }
 
 static void unmake(made *m) {
@@ -74,7 +79,8 @@ T_CASE(sums_and_update) {
     T_UNUSED;
     made one = predict("parallel.workers=1", "parallel.shards=4"),
          two = predict("parallel.workers=2", "parallel.shards=4"),
-         parts = predict("parallel.workers=2", "parallel.zero=1");
+         parts = predict("parallel.workers=2", "parallel.zero=1"),
+         common = predict_with("parallel.copies=one", "parallel.workers=2", "parallel.shards=4");
     double bytes = (double)two.b->plan->n_flat * sizeof(float);
     int n_calls = two.b->plan->n_buckets + 1;
     assert_true(one.p.reduce_s == 0 && one.p.sent_bytes == 0);
@@ -84,8 +90,11 @@ T_CASE(sums_and_update) {
     T_NEAR(one.p.update_s, 0.002, 1e-12);
     T_NEAR(two.p.update_s / 0.004, 1, 1e-9); /* each makes all of it, with half of the cores */
     T_NEAR(parts.p.update_s / 0.002, 1, 1e-9);
+    T_NEAR(common.p.update_s / 0.002, 1, 1e-9); /* each a part, and nobody fetches the others' */
+    T_NEAR(common.p.sent_bytes / bytes, 0.5, 1e-9);
+    assert_true(common.p.host_bytes < two.p.host_bytes - bytes);
     T_NEAR(two.p.load_s / (32 * 1e-5 / CORES), 1, 1e-9);
-    unmake(&one), unmake(&two), unmake(&parts);
+    unmake(&one), unmake(&two), unmake(&parts), unmake(&common);
 }
 
 /* Half the samples in a shard are half the work, where only the whole was measured. */
