@@ -190,6 +190,7 @@ static const tti_sample param_samples[] = {
     {.in = "", .attrs = "dims=[5] cut_n=2", .expect = TUTTI_E_INVALID},
     {.in = "", .attrs = "dims=[5] cut_dim=0 cut_n=2 cut_groups=2", .expect = TUTTI_E_INVALID},
     {.in = "", .attrs = "dims=[1048576,1048576] cut_dim=0 cut_n=2", .expect = TUTTI_E_INVALID},
+    {.in = "", .attrs = "dims=[9223372036854775807] cut_dim=0 cut_n=2", .expect = TUTTI_E_INVALID},
     {.in = "", .attrs = "dims=[5] init=9", .expect = TUTTI_E_INVALID},
     {.in = "", .attrs = "dims=[5] init=-1", .expect = TUTTI_E_INVALID},
     {.in = "", .attrs = "dims=[5] fan_in=-2", .expect = TUTTI_E_INVALID},
