@@ -27,7 +27,8 @@ void tti_mailbox_destroy(tti_mailbox *box);
 size_t tti_mailbox_bytes(const tti_mailbox *box);
 
 /* The calls below may be made by several threads at once, each with slots of its own.  They end
- * with the failure of the group of comm, or after its timeout with TUTTI_E_TIMEOUT. */
+ * with the failure of the group of comm, when a rank of it has left, or after its timeout with
+ * TUTTI_E_TIMEOUT. */
 
 /* Waits until the slot is empty and fills it: n_bytes as it was made. */
 TUTTI_NODISCARD tutti_status tti_mailbox_put(tti_mailbox *box, int slot, const void *data);

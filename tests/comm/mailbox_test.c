@@ -33,6 +33,7 @@ static const char *ring(tutti_comm *comm, void *arg) {
         COMM_TRUE(((const int *)data)[0] == round + n - 1);
         tti_mailbox_free(box, round % 2);
     }
+    COMM_OK(tutti_comm_barrier(comm)); /* who leaves ends the others' waits */
     tti_mailbox_destroy(box);
     return NULL;
 }
@@ -67,6 +68,7 @@ static const char *late_reader(tutti_comm *comm, void *arg) {
             tti_mailbox_free(box, 0);
         }
     }
+    COMM_OK(tutti_comm_barrier(comm));
     tti_mailbox_destroy(box);
     return NULL;
 }
@@ -77,15 +79,17 @@ T_CASE(a_full_slot_is_not_written) {
 }
 
 static const char *nobody_writes(tutti_comm *comm, void *arg) {
-    (void)arg;
+    _Atomic bool *has_waited = arg;
     tti_mail_slot slot = {1, sizeof(int)};
     tti_mailbox *box;
     const void *data;
     COMM_OK(tti_mailbox_create(comm, &slot, 1, &box));
-    if (tutti_comm_rank(comm) == 1)
-        COMM_FAILS(tti_mailbox_wait(box, 0, &data), TUTTI_E_TIMEOUT, "rank 1 waited 200 ms");
-    else
-        tti_sleep_ms(600);
+    if (tutti_comm_rank(comm) == 1) {
+        tutti_status st = tti_mailbox_wait(box, 0, &data);
+        *has_waited = true;
+        COMM_FAILS(st, TUTTI_E_TIMEOUT, "rank 1 waited 1000 ms for its slot 0");
+    }
+    while (!*has_waited) tti_sleep_ms(10); /* who leaves ends the wait */
     tti_mailbox_destroy(box);
     return NULL;
 }
@@ -106,7 +110,8 @@ static const char *writer_fails(tutti_comm *comm, void *arg) {
 
 T_CASE(no_wait_is_for_ever) {
     T_UNUSED;
-    comm_run_with(2, false, 200, nobody_writes, NULL);
+    _Atomic bool has_waited = false;
+    comm_run_with(2, false, 1000, nobody_writes, &has_waited);
     comm_run(2, writer_fails, NULL);
 }
 

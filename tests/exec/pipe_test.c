@@ -14,7 +14,7 @@ enum { N_STEPS = 6 };
 typedef struct pipeline {
     net_fn net;
     tti_mesh_at size;
-    int n_chunks, n_lanes, n_shards;
+    int n_chunks, n_lanes, n_shards, n_steps; /* 0: as most */
     bool recompute, low, may_fail, zero;
     double clip_norm;
     tti_plan *plan[4]; /* by stage */
@@ -38,7 +38,7 @@ static tti_plan *plan_of(const pipeline *p, int stage) {
 static const char *train(pipeline *p, tti_exec *exec, int rank) {
     crew_batch *batch = crew_batch_new();
     const char *failure = NULL;
-    for (int step = 0; step < N_STEPS && !failure; step++) {
+    for (int step = 0; step < p->n_steps && !failure; step++) {
         crew_fill(batch, step);
         tti_step_desc desc = crew_step(batch, exec, step);
         if (tti_exec_step(exec, &desc, &p->result[rank][step]) != TUTTI_OK)
@@ -83,6 +83,7 @@ static const char *rank_main(tutti_comm *world, void *arg) {
 static void run(pipeline *p) {
     if (p->n_chunks == 0) p->n_chunks = 1;
     if (p->n_lanes == 0) p->n_lanes = 1;
+    if (p->n_steps == 0) p->n_steps = N_STEPS;
     if (p->n_shards == 0) p->n_shards = CREW_SHARDS;
     if (p->size.data == 0) p->size.data = 1;
     if (p->size.tensor == 0) p->size.tensor = 1;
@@ -220,20 +221,28 @@ T_CASE(memory_is_as_it_was_planned) {
     crew_fini(&one);
 }
 
-/* Parts that take time which is not the processor's: one third forward, two thirds backward.  Of
- * the steps the one that others disturbed least. */
+/* Parts that take time which is not the processor's: one third forward, two thirds backward. */
+static double least_bubble(pipeline *p) {
+    double least = 1;
+    T_OK(tti_fault_set("pipe.forward:delay_ms=20;pipe.backward:delay_ms=40"));
+    run(p);
+    T_OK(tti_fault_set(NULL));
+    for (int step = 0; step < p->n_steps; step++) least = fmin(least, p->result[0][step].bubble);
+    for (int r = 1; r < 4; r++) T_NEAR(p->result[r][0].bubble, p->result[0][0].bubble, 0);
+    return least;
+}
+
+/* Of the steps the one that others disturbed least; on a busy machine that takes some tries. */
 T_CASE(stages_wait_as_long_as_the_books_say) {
     T_UNUSED;
-    T_OK(tti_fault_set("pipe.forward:delay_ms=10;pipe.backward:delay_ms=20"));
-    pipeline p = {.net = blocks, .size = {.stage = 4}};
-    run(&p);
-    T_OK(tti_fault_set(NULL));
     double want = 3.0 / (8 + 3), got = 1;
-    for (int step = 0; step < N_STEPS; step++) got = fmin(got, p.result[0][step].bubble);
+    for (int i = 0; i < 8 && fabs(got / want - 1) > 0.05; i++) {
+        pipeline p = {.net = blocks, .size = {.stage = 4}, .n_steps = 3};
+        got = fmin(got, least_bubble(&p));
+        assert_true(p.expected_bubble >= want); /* the stages of this model are not all alike */
+        fini(&p);
+    }
     T_NEAR(got / want, 1, 0.05);
-    for (int r = 1; r < 4; r++) T_NEAR(p.result[r][0].bubble, p.result[0][0].bubble, 0);
-    assert_true(p.expected_bubble >= want); /* the stages of this model are not all alike */
-    fini(&p);
 }
 
 /* The norm is that of all stages, and shared parameters are in it once. */
