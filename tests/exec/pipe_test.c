@@ -47,7 +47,7 @@ static const char *train(pipeline *p, tti_exec *exec, int rank) {
     tti_step_desc desc = crew_step(batch, exec, N_STEPS);
     if (!failure && tti_exec_eval(exec, &desc, &p->eval[rank]) != TUTTI_OK)
         failure = comm_text("evaluation: %s", tutti_last_error());
-    p->expected_bubble = tti_exec_expected_bubble(exec);
+    if (rank == 0) p->expected_bubble = tti_exec_expected_bubble(exec);
     free(batch);
     return failure;
 }
