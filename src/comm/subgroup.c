@@ -1,7 +1,7 @@
 /* subgroup.c - a communicator taken apart by colors.
  *
  * Every rank learns all colors, so all know all parts; the transport then makes each part's meeting
- * place. */
+ * place, which is shared memory. */
 #include "comm/subgroup.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static tutti_status join_part(tutti_comm *comm, const int *members, int n, int i
     tutti_status st = comm->transport->split(comm->state, members, n, index, &state);
     if (st == TUTTI_OK && !part) st = tti_fail(TUTTI_E_NOMEM, "comm_split: out of memory");
     if (st == TUTTI_OK && n > 1) {
-        *part = (tutti_comm){.transport = comm->transport,
+        *part = (tutti_comm){.transport = &tti_transport_shm,
                              .state = state,
                              .rank = index,
                              .n_ranks = n,
@@ -40,7 +40,7 @@ static tutti_status join_part(tutti_comm *comm, const int *members, int n, int i
         *out = part;
         return TUTTI_OK;
     }
-    if (state) comm->transport->leave(state);
+    if (state) tti_transport_shm.leave(state);
     free(part);
     return st;
 }
@@ -50,11 +50,6 @@ tutti_status tti_comm_split(tutti_comm *comm, int color, tutti_comm **out) {
     int members[TTI_MAX_RANKS], index = 0;
     *out = NULL;
     TTI_TRY(tti_check_comm("comm_split", comm));
-    if (!comm->transport->split)
-        return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "comm_split: ranks that meet over %s cannot be divided yet; place them on "
-                        "one host, as threads or processes of one command",
-                        comm->transport->name);
     TTI_TRY(tutti_comm_all_gather(comm, &mine, colors, 1, TUTTI_I32));
     int n = find_members(comm, colors, members, &index);
     return tti_call_end(comm, join_part(comm, members, n, index, out));

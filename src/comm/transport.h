@@ -102,9 +102,9 @@ typedef struct tti_transport {
      * host; the same answer on every rank. */
     bool (*near)(void *state);
     tutti_status (*near_barrier)(void *state); /* of this host's ranks */
-    /* NULL where ranks cannot be divided.  Called by every rank: joins the n_members ranks of this
-     * list, where this one is at index; *part is NULL where it is alone.  The part fails when the
-     * whole does, and is left before it. */
+    /* Called by every rank: joins the n_members ranks of this list, where this one is at index;
+     * *part is a state of tti_transport_shm, NULL where it is alone.  It fails when the whole does,
+     * and is left before it.  TUTTI_E_UNSUPPORTED over several hosts. */
     tutti_status (*split)(void *state, const int *members, int n_members, int index, void **part);
 } tti_transport;
 

@@ -12,7 +12,7 @@ def test_lenet():
 
 
 def test_resnet():
-    layouts.grid("resnet18", layouts.all_layouts(8))
+    layouts.grid("resnet18", layouts.all_layouts(8), tolerance=0.1)  # momentum of noise
 
 
 def test_gpt_with_tied_head_and_dropout():

@@ -1,8 +1,12 @@
 """layouts_test.py - workers that divide the model: a few layouts against one worker alone, threads
-and processes, checkpoints that go from one layout to another.  All: layouts_slow_test.py."""
+and processes, checkpoints that go from one layout to another, workers that die.  All layouts:
+layouts_slow_test.py."""
 
 import os
+import signal
+import subprocess
 import sys
+import time
 
 import layouts
 import runs
@@ -46,6 +50,44 @@ def test_use_of_what_was_trained_in_parts():
     layouts.train("pupil", (1, 1, 1), init, *arguments)
     layouts.train("pupil-parts", (1, 2, 2), init, *arguments)
     layouts.same_losses("pupil", "pupil-parts")
+
+
+def test_a_killed_worker_ends_all_or_is_started_again():
+    """The others wait in groups that the killed one is not in."""
+    few = ["train", *layouts.FEW, *layouts.models()["gpt2"], *layouts.keys_of((1, 2, 2)),
+           "parallel.place=processes", "train.steps=150", "run.checkpoint_every=20"]
+    for restarts in (0, 1):
+        run = "killed-%d" % restarts
+        process = runs.start(*few, "run.dir=" + run, "run.restarts=%d" % restarts)
+        runs.wait_until(lambda: runs.steps_told(run) > 30, what="a step")
+        os.kill(runs.children(process.pid)[3], signal.SIGKILL)
+        begin = time.monotonic()
+        runs.finish(process).expect(0 if restarts else 5, "rank 3", "was killed by signal 9")
+        if not restarts and time.monotonic() - begin > 10:
+            raise AssertionError("the others noticed after %g s" % (time.monotonic() - begin))
+
+
+def test_ranks_of_another_launcher():
+    """On one host they are divided as ours are; over hosts not yet."""
+    arguments = layouts.models()["lenet"]
+    layouts.train("ours", (1, 1, 2), *arguments)
+    for hosts, code, words in (("a", 0, "1 host"), ("a,b", 1, "ranks of 2 hosts cannot be divi")):
+        ranks = []
+        for rank in range(2):
+            env = dict(os.environ, RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost",
+                       MASTER_PORT=str(20000 + os.getpid() % 20000), TUTTI_TEST_HOSTS=hosts)
+            with open("rank-%d" % rank, "w") as out:
+                ranks.append(subprocess.Popen(
+                    [runs.PROGRAM, "train", "run.dir=theirs-" + hosts, *layouts.FEW, *arguments,
+                     "parallel.tensor=2"], env=env, stdout=out, stderr=out,
+                    stdin=subprocess.DEVNULL))
+        for rank, process in enumerate(ranks):
+            process.wait(60)
+            with open("rank-%d" % rank) as out:
+                ended = runs.Ended(["rank", str(rank)], process.returncode, out.read(), "")
+            ended.expect(code, *([words] if code or rank == 0 else []))
+    runs.same_story(runs.story("ours"), "theirs-a")
+    runs.same_checkpoint("ours", "theirs-a")
 
 
 def test_refusals():

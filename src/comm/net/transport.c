@@ -161,6 +161,17 @@ static tutti_status net_near_barrier(void *state) {
     return tti_transport_shm.barrier(((net_state *)state)->local);
 }
 
+/* Parts are of shared memory, and fail with that of the host. */
+static tutti_status net_split(void *state, const int *members, int n_members, int index,
+                              void **part) {
+    net_state *s = state;
+    *part = NULL;
+    if (s->n_hosts == 1) return tti_transport_shm.split(s->local, members, n_members, index, part);
+    return tti_fail(TUTTI_E_UNSUPPORTED,
+                    "comm_split: ranks of %d hosts cannot be divided yet, those of one host can",
+                    s->n_hosts);
+}
+
 static const char *asked_for(const tutti_comm_desc *desc) {
     return desc->transport ? NULL : "it was not asked for";
 }
@@ -173,13 +184,13 @@ static const char *tcp_refusal(const tutti_comm_desc *desc) {
     return why;
 }
 
-#define NET_TRANSPORT(NAME, DOC, REFUSAL)                                                         \
-    {                                                                                             \
-        .name = NAME, .doc = DOC, .refusal = REFUSAL, .join = tti_net_join,                       \
-        .leave = tti_net_leave, .alloc = net_alloc, .agree = net_agree, .barrier = net_barrier,   \
-        .exchange = net_exchange, .view = net_view, .payload = net_payload, .fail = tti_net_fail, \
-        .check = net_check, .note_call = net_note_call, .note_step = net_note_step,               \
-        .hosts = net_hosts, .near = net_near, .near_barrier = net_near_barrier                    \
+#define NET_TRANSPORT(NAME, DOC, REFUSAL)                                                          \
+    {                                                                                              \
+        .name = NAME, .doc = DOC, .refusal = REFUSAL, .join = tti_net_join,                        \
+        .leave = tti_net_leave, .alloc = net_alloc, .agree = net_agree, .barrier = net_barrier,    \
+        .exchange = net_exchange, .view = net_view, .payload = net_payload, .fail = tti_net_fail,  \
+        .check = net_check, .note_call = net_note_call, .note_step = net_note_step,                \
+        .hosts = net_hosts, .near = net_near, .near_barrier = net_near_barrier, .split = net_split \
     }
 
 const tti_transport tti_transport_tcp = NET_TRANSPORT(
