@@ -108,7 +108,10 @@ class Layers(House):
         self.write("src/backend/cuda/y.h", text)
         self.accepts("check-layers")
         self.refuses("check-layers", "src/backend/cuda/x.cuh", "#include <cudnn.h>\n"
-                     "#include <cuda.h>\n", "x.cuh: (cu|", "at most 0")
+                     "#include <cuda_fp8.h>\n", "x.cuh: (cu|", "at most 0")
+        self.write("src/backend/cuda/x.cuh", "#include <cuda.h>\n")
+        self.refuses("check-layers", "src/backend/cuda/y.h", "#include <cuda.h>\n", "at most 1")
+        self.write("src/backend/cuda/y.h", text)
         self.write("src/backend/cuda/x.cuh", "")
         self.refuses("check-layers", "src/backend/cuda/z.cu", "#include <cublasLt.h>\n"
                      '#include "x.cuh"\n', "src/backend/cuda/z.cu:2:")
