@@ -64,6 +64,19 @@ def expected():
     return runs.story("expected")
 
 
+def test_parts_over_hosts():
+    """Gradients and parameters in parts, which come bucket by bucket from other hosts too."""
+    more = ["model.hidden=[60, 50]", "parallel.bucket_mb=0.002", "train.ema=0.9"]
+    runs.tutti(*runs.small("one", "parallel.workers=1", *more)).expect(0)
+    for zero, hosts in ((2, "a,a,b"), (3, "a,b,b"), (3, "a,b,c")):
+        run = "parts-%d-%s" % (zero, hosts)
+        for rank in Ranks(3, runs.small(run, "parallel.zero=%d" % zero, *more),
+                          TUTTI_TEST_HOSTS=hosts).finish():
+            rank.expect(0)
+        runs.same_story(runs.story("one"), run)
+        runs.same_checkpoint("one", run)
+
+
 def test_plain_variables_on_hosts_of_every_division():
     story = expected()
     for n_ranks, hosts in ((2, "a"), (3, "a,b,b"), (4, "a,a,b,b"), (4, "a,b,c,d")):
