@@ -39,7 +39,7 @@ grep -q "<text[^>]*>worker 1</text>" layout.svg || fail "layout.svg lacks worker
 python3 -c 'import sys, xml.dom.minidom as x; x.parse(sys.argv[1])' layout.svg || fail "layout.svg"
 expect 1 "/nowhere/a.svg" job.yaml --svg /nowhere/a.svg
 expect 2 "fusion" job.yaml --after fusion
-expect 0 "4 workers are data 1 x stages 2 x pieces 2" job.yaml -n 4 parallel.pipeline=2 parallel.tensor=2
+expect 0 "are data 1 x stages 2 x pieces 2" job.yaml -n 4 parallel.pipeline=2 parallel.tensor=2
 expect 0 "stage 1 of 2, piece 0 of 1" job.yaml -n 2 parallel.pipeline=2 --worker 1
 expect 0 "pipe.0" job.yaml -n 2 parallel.pipeline=2 --worker 1 --after stages
 expect 2 "there are 0 to 1" job.yaml -n 2 parallel.pipeline=2 --worker 2
