@@ -195,8 +195,8 @@ def test_memory_is_what_was_said():
 
 def test_memory_of_parameters_in_parts():
     """Parameters and their state within 5 % of a quarter; gradients as the inspection says."""
-    arguments = models()["gpt2"] + ["model.layers=4", "model.width=256", "train.steps=1",
-                                    "parallel.bucket_mb=1"]
+    arguments = models()["gpt2"] + ["model.layers=4", "model.width=192", "train.steps=1",
+                                    "parallel.bucket_mb=0.5"]
     train("all", "-n", "4", "parallel.copies=each", *arguments)
     train("cut", "-n", "4", "parallel.zero=3", *arguments)
     whole, cut = start_record("all"), start_record("cut")
