@@ -6,10 +6,10 @@ Usage: bench/plan.py [-n WORKERS] [MODEL...]     (lenet resnet18 gpt2; all but n
 
 For each model: every combination of zero 0 and 1, shards of one and two to a worker, and recompute
 none and light (eight layouts); the planner's step time and peak memory, then the same layout run by
-`tutti bench train`.  Prints the errors, their medians, and whether the layout predicted to be the
+`tutti bench train` for the time and `tutti train` for the memory.  Prints the errors, their medians, and whether the layout predicted to be the
 best is within 5 % of the best measured.  Wants a machine that does nothing else.
 """
-import json, os, statistics, subprocess, sys
+import json, os, statistics, subprocess, sys, tempfile
 
 PROGRAM = os.environ.get("TUTTI", "build/tutti")
 JOBS = {
@@ -34,7 +34,14 @@ def measured(model, job, row, n):
     keys = ["parallel.workers=%d" % n, "parallel.shards=%d" % row["shards"],
             "parallel.zero=%d" % row["zero"], "train.recompute=" + row["recompute"],
             "train.steps=%d" % STEPS[model], "run.log_every=2", "run.text_samples=0"]
-    return tutti("bench", "train", model, *job, *keys)
+    timed = tutti("bench", "train", model, *job, *keys)
+    with tempfile.TemporaryDirectory() as folder:  # evaluates and saves, too
+        run = os.path.join(folder, "run")
+        subprocess.run([PROGRAM, "train", *job, *keys, "run.dir=" + run], check=True,
+                       stdout=subprocess.DEVNULL)
+        with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as file:
+            ended = [r for r in map(json.loads, file) if "peak_rss" in r][-1]
+    return timed["ms"], ended["peak_rss"] / 1e6
 
 
 def compare(model, n):
@@ -44,8 +51,7 @@ def compare(model, n):
             and r["shards"] in (n, 2 * n) and r["zero"] in (0, 1)]
     print("%s, %d workers, %.1f s of calibration" % (model, n, told["calibration_s"]))
     for r in rows:
-        m = measured(model, job, r, n)
-        r["ms"], r["mb"] = m["ms"], m["peak_rss_mb"]
+        r["ms"], r["mb"] = measured(model, job, r, n)
         r["time_error"] = r["step_s"] * 1e3 / r["ms"] - 1
         r["memory_error"] = r["host_bytes"] / 1e6 / r["mb"] - 1
         print("  %-44s %8.2f ms for %8.2f (%+5.1f %%)  %7.1f MB for %7.1f (%+5.1f %%)" % (

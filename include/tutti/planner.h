@@ -48,7 +48,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_plan_job(tutti_job *job, const tutt
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_plan_check(const char *run_dir,
                                                         const tutti_plan_desc *desc, char **text);
 
-/* Plays the step of a job on many workers, each with the batch of the job: what its plan computes,
+/* Plays the step of a job on many workers, each copy of the model with the batch of the job (where
+ * the job divides it, n_workers is a multiple of those who share a copy): what its plan computes,
  * when its buckets of gradients come, and how long their sums take on the links of the network.
  * *text: the scaling curve, the part of the sums that nobody could hide, and what travels on each
  * level; freed with free(). */

@@ -13,8 +13,10 @@ static const char usage[] =
     "                      [--device measured|h200] [--step-ms MS] [--json]\n\n"
     "Plays a step of the job on 1, 2, 4, ... WORKERS, each with the batch of the job: what a\n"
     "worker computes (measured here in some seconds, by the figures of an H200, or as --step-ms\n"
-    "says), when each bucket of gradients comes, and how long its sum takes.  Prints the scaling\n"
-    "curve, the sums and the part of them that nobody could hide, and what a worker sends on each\n"
+    "says), when each bucket of gradients comes, and how long its sum takes.  With\n"
+    "parallel.pipeline and parallel.tensor several workers have each copy of the model, and the\n"
+    "bubble is told.  Prints the scaling curve, the sums and the part of them that nobody could\n"
+    "hide, and what a worker sends on each\n"
     "level.  A network is a YAML file with the groups host, rack and spine, each with size, gb_s\n"
     "(1e9 bytes per second of a worker) and latency_us.\n";
 

@@ -5,6 +5,7 @@
  * operations cost at the ceilings. */
 #include "planner/calibrate.h"
 
+#include <malloc.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 
 #include "base/affinity.h"
 #include "base/clock.h"
+#include "data/dataset.h"
 #include "train/ceilings.h"
 #include "train/feeding.h"
 #include "train/numerics.h"
@@ -76,14 +78,21 @@ static tutti_status measure_sums(tti_calibration *c) {
     return TUTTI_OK;
 }
 
-/* Bytes of this process in memory now. */
-static double resident_bytes(void) {
-    double pages = 0;
+/* Bytes of this process in memory now, and of these those of files. */
+static double read_resident(double *of_files) {
+    double pages = 0, file_pages = 0;
     FILE *file = fopen("/proc/self/statm", "r");
+    *of_files = 0;
     if (!file) return 0;
-    if (fscanf(file, "%*s %lf", &pages) != 1) pages = 0;
+    if (fscanf(file, "%*s %lf %lf", &pages, &file_pages) != 2) pages = file_pages = 0;
     fclose(file);
+    *of_files = file_pages * (double)sysconf(_SC_PAGESIZE);
     return pages * (double)sysconf(_SC_PAGESIZE);
+}
+
+double tti_process_bytes(void) {
+    double of_files;
+    return read_resident(&of_files);
 }
 
 static tutti_status measure_add(const tti_backend *backend, tti_calibration *c) {
@@ -101,14 +110,14 @@ static tutti_status measure_add(const tti_backend *backend, tti_calibration *c) 
 }
 
 tutti_status tti_calibrate_machine(const tti_blueprint *b, int n_ranks, double budget_s,
-                                   tti_calibration *c) {
+                                   double base_bytes, tti_calibration *c) {
     const tti_backend *backend = b->devices.backend;
     tti_ceilings ceilings;
     *c = (tti_calibration){.n_cores = backend->device ? b->devices.n : tti_cores_usable(),
                            .is_device = backend->device != NULL,
                            .n_ranks = n_ranks,
                            .slice_s = budget_s / SHARES,
-                           .base_bytes = resident_bytes()};
+                           .base_bytes = base_bytes};
     if (backend->device)
         TTI_TRY(backend->device->open(&(tti_device_desc){.index = b->devices.index[0]}));
     tutti_status st =
@@ -117,7 +126,10 @@ tutti_status tti_calibrate_machine(const tti_blueprint *b, int n_ranks, double b
     TTI_TRY(st);
     c->flops = ceilings.flops, c->bytes = ceilings.bytes;
     TTI_TRY(measure_add(backend, c));
-    return measure_sums(c);
+    TTI_TRY(measure_sums(c));
+    malloc_trim(0);
+    c->start_bytes = read_resident(&c->start_file_bytes);
+    return TUTTI_OK;
 }
 
 /* ---- waves ---- */
@@ -129,6 +141,7 @@ typedef struct rig {
     tti_shard_data shards[TTI_MAX_WORKERS];
     tti_wave wave;
     double spent_s, slice_s;
+    int64_t n_steps;
 } rig;
 
 static tutti_status open_rig(rig *r) {
@@ -158,6 +171,7 @@ static tutti_status run_step(rig *r, uint64_t step, tti_step_result *result) {
     tti_feeding_tell(r->loader, &desc);
     TTI_TRY(tti_exec_step(r->exec, &desc, result));
     r->spent_s += (double)(tti_now_ns() - start) * 1e-9;
+    r->n_steps++;
     return TUTTI_OK;
 }
 
@@ -188,14 +202,30 @@ static tutti_status time_steps(rig *r) {
     return TUTTI_OK;
 }
 
-static tutti_status run_rig(rig *r) {
-    double before = resident_bytes();
+/* Samples that are made as they are first read stay in memory. */
+static double bytes_read(const rig *r) {
+    double rows = (double)(r->n_steps * r->b.rows_per_shard * r->b.n_shards);
+    double all = (double)tutti_dataset_get_info(r->b.train)->n_samples;
+    return fmin(rows / all, 1) * (double)r->b.train->late_bytes;
+}
+
+/* What the first wave has read of libraries, and what all of them of samples, is there once; the
+ * rest is each lane's. */
+static void measure_hidden(rig *r, tti_calibration *c) {
+    tti_exec_memory m = tti_exec_memory_use(r->exec);
+    double known = (double)(m.params + m.states + m.grads + m.arena + m.ema), of_files;
+    if (c->is_device) return;
+    double grown = read_resident(&of_files) - c->start_bytes;
+    c->code_bytes = fmax(c->code_bytes, of_files - c->start_file_bytes);
+    c->read_bytes = fmin(c->read_bytes + bytes_read(r), (double)r->b.train->late_bytes);
+    r->wave.hidden_bytes =
+        (grown - (of_files - c->start_file_bytes) - c->read_bytes - known) / r->b.n_shards;
+}
+
+static tutti_status run_rig(rig *r, tti_calibration *c) {
     TTI_TRY(open_rig(r));
     TTI_TRY(time_steps(r));
-    tti_exec_memory m = tti_exec_memory_use(r->exec);
-    double known = (double)(m.params + m.states + m.grads + m.arena + m.ema);
-    if (!r->b.devices.backend->device)
-        r->wave.hidden_bytes = fmax(0, resident_bytes() - before - known) / r->b.n_shards;
+    measure_hidden(r, c);
     return TUTTI_OK;
 }
 
@@ -233,9 +263,10 @@ tutti_status tti_calibrate_wave(const tti_blueprint *b, tti_calibration *c, doub
         is_too_long(c, &r.wave, left_s))
         return TUTTI_OK;
     int64_t start = tti_now_ns();
-    tutti_status st = run_rig(&r);
+    tutti_status st = run_rig(&r, c);
     tti_loader_destroy(r.loader);
     tti_exec_destroy(r.exec);
+    malloc_trim(0); /* what a wave has left is not the next one's */
     TTI_TRY(st);
     c->waves[c->n_waves++] = r.wave;
     *spent_s = (double)(tti_now_ns() - start) * 1e-9;

@@ -16,7 +16,7 @@ typedef struct tti_wave {
     double s;            /* of a wave */
     double update_s;     /* of the whole update, by all cores together */
     double load_s;       /* of one sample, by one thread */
-    double hidden_bytes; /* that each lane takes beside what plans know of */
+    double hidden_bytes; /* that each lane takes beside what plans know of; may be below 0 */
 } tti_wave;
 
 enum { TTI_MAX_WAVES = 32 };
@@ -27,8 +27,11 @@ typedef struct tti_calibration {
     double add_s;         /* to add one gradient to another, per element, by one core */
     double sum_latency_s; /* of a small all-reduce between n_ranks workers */
     double sum_bytes_s;   /* bus bandwidth of a large one */
-    double base_bytes;    /* of the process without workers */
-    int n_ranks;          /* that the two are of */
+    double base_bytes;    /* of the process without workers, when the first blueprint was made */
+    double start_bytes, start_file_bytes; /* in memory before the first wave, of these of files */
+    double code_bytes;                    /* of programs and libraries that waves have read */
+    double read_bytes;                    /* of samples that waves were the first to read */
+    int n_ranks;                          /* that the two are of */
     bool is_device;
     double slice_s; /* for one short program */
     tti_wave waves[TTI_MAX_WAVES];
@@ -39,10 +42,13 @@ typedef struct tti_calibration {
  * first; exchanges with other workers are not in it. */
 double tti_program_cost_s(const tti_calibration *c, const tti_program *program);
 
+/* Bytes of this process in memory now. */
+double tti_process_bytes(void);
+
 /* Ceilings and all-reduces of this machine, for the workers of b.  Takes about half a second, of
- * budget_s for all of the calibration. */
+ * budget_s for all of the calibration.  base_bytes: as in tti_calibration. */
 tutti_status tti_calibrate_machine(const tti_blueprint *b, int n_ranks, double budget_s,
-                                   tti_calibration *out);
+                                   double base_bytes, tti_calibration *out);
 
 /* Runs a few steps of the shard program of b, unless it is known or would take longer than left_s.
  * *spent_s: what it took. */

@@ -92,12 +92,29 @@ tutti_status tti_network_read(const char *name, tti_network *out) {
     return st;
 }
 
-void tti_network_members(const tti_network *network, int64_t n, int64_t *members) {
+void tti_network_members(const tti_network *network, int64_t n, int64_t apart, int64_t *members) {
     for (int i = 0; i < TTI_N_LEVELS; i++) {
         bool is_last = i == TTI_N_LEVELS - 1;
-        members[i] = is_last || n < network->levels[i].size ? n : network->levels[i].size;
+        int64_t size = network->levels[i].size, here = TTI_MAX(size / apart, 1);
+        members[i] = is_last || n < here ? n : here;
         n = (n + members[i] - 1) / members[i];
+        apart = TTI_MAX(apart / size, 1);
     }
+}
+
+int tti_network_level(const tti_network *network, int64_t n) {
+    int level = 0;
+    for (double room = 1; level < TTI_N_LEVELS - 1; level++) {
+        room *= (double)network->levels[level].size;
+        if ((double)n <= room) break;
+    }
+    return level;
+}
+
+double tti_network_room(const tti_network *network) {
+    double room = 1;
+    for (int i = 0; i < TTI_N_LEVELS; i++) room *= (double)network->levels[i].size;
+    return room;
 }
 
 double tti_network_sum_s(const tti_network *network, const int64_t *members, double n_bytes,

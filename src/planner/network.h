@@ -31,8 +31,13 @@ tutti_status tti_network_read(const char *name, tti_network *out);
 tutti_status tti_network_parse(const char *text, size_t n_bytes, const char *source,
                                tti_network *out);
 
-/* How many members take part on each level when n workers do. */
-void tti_network_members(const tti_network *network, int64_t n, int64_t *members);
+/* How many members take part on each level when n workers do, which are apart workers from each
+ * other (1: neighbours). */
+void tti_network_members(const tti_network *network, int64_t n, int64_t apart, int64_t *members);
+
+/* The level that joins n neighbours, and how many workers there can be. */
+int tti_network_level(const tti_network *network, int64_t n);
+double tti_network_room(const tti_network *network);
 
 /* Seconds of an all-reduce of n_bytes over members [TTI_N_LEVELS]: halves are exchanged within each
  * level and only a share goes up to the next (Rabenseifner 2004).  sent [TTI_N_LEVELS], bytes per

@@ -27,7 +27,7 @@ typedef struct planner {
     bool on_device;
     tti_calibration calibration;
     tti_prediction *predictions; /* [n], the best first */
-    double memory_bytes, spent_s;
+    double memory_bytes, spent_s, base_bytes;
     int n_fit; /* that have room: they stand in front */
 } planner;
 
@@ -59,6 +59,7 @@ static tutti_status make_blueprint(planner *p, int i) {
         tti_blueprint_create_like(job, i ? p->blueprints[0] : NULL,
                                   is_measured(p) ? NULL : tti_paper_device(), &p->blueprints[i]);
     tutti_job_destroy(job);
+    if (i == 0) p->base_bytes = tti_process_bytes(); /* as a run would have it */
     return st;
 }
 
@@ -85,7 +86,8 @@ static tutti_status make_blueprints(planner *p) {
 static tutti_status calibrate(planner *p, int n_workers) {
     if (!is_measured(p)) return tti_calibration_of(p->desc->device, n_workers, &p->calibration);
     double budget = p->desc->budget_s > 0 ? p->desc->budget_s : BUDGET_S;
-    TTI_TRY(tti_calibrate_machine(p->blueprints[0], n_workers, budget, &p->calibration));
+    TTI_TRY(
+        tti_calibrate_machine(p->blueprints[0], n_workers, budget, p->base_bytes, &p->calibration));
     for (int i = 0; i < p->layouts.n; i++) {
         double spent;
         TTI_TRY(tti_calibrate_wave(p->blueprints[i], &p->calibration, budget - p->spent_s, &spent));

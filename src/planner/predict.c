@@ -207,6 +207,13 @@ static double give_to_server(tti_exec_memory *m) {
     return server;
 }
 
+/* Checkpoints are written one tensor at a time, from a copy. */
+static double longest_slot(const tti_plan *plan) {
+    size_t longest = 0;
+    for (int i = 0; i < plan->n_slots; i++) longest = TTI_MAX(longest, plan->slots[i].n_elems);
+    return (double)(longest * sizeof(float));
+}
+
 static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, const tti_wave *wave,
                                    const tti_calibration *c, const crew *w) {
     tti_exec_desc desc = tti_worker_exec_desc(b);
@@ -226,7 +233,8 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
     double batch = (double)tutti_shape_n_elems(&info->x.shape) *
                    (double)tutti_dtype_bytes(info->x.dtype) * (double)b->config.train.batch;
     double late = (double)(b->train->late_bytes + b->test->late_bytes);
-    p->host_bytes += server + c->base_bytes + late + batch * (double)(b->config.data.prefetch + 1);
+    p->host_bytes += server + c->base_bytes + c->code_bytes + late + longest_slot(b->plan) +
+                     batch * (double)(b->config.data.prefetch + 1);
     return TUTTI_OK;
 }
 

@@ -47,6 +47,27 @@ def test_sums_are_hidden_behind_computing():
             raise AssertionError(p)
 
 
+def test_stages():
+    """Four like stages wait as the formula says; copies of four workers follow each other."""
+    write("net.yaml", SLOW)
+    job = ["model.name=mlp", "model.hidden=[784,784,784,784,784,784,784,784]",
+           "data.n_train=200", "data.n_test=20", "train.batch=32", "train.precision=f32",
+           "parallel.pipeline=4", "parallel.shards=8"]
+    ended = runs.tutti("simulate", *job, "-n", "16", "--device", "h200", "--network", "net.yaml",
+                       "--json").expect(0)
+    told = json.loads(ended.out)
+    if [p["workers"] for p in told["points"]] != [4, 8, 16]:
+        raise AssertionError(told)
+    if abs(told["bubble"] / (3 / 11) - 1) > 0.1 or told["exchange_s"] <= 0:
+        raise AssertionError(told)
+    batch = 32 * 784 * 4  # bytes that an inner stage sends forward, and as many back
+    alone = told["points"][0]
+    if not 2 * batch <= alone["sent_bytes"][1] <= 2 * batch + 1000:
+        raise AssertionError(alone)
+    runs.tutti("simulate", *job, "-n", "8", "--step-ms", "3").expect(0, "bubble", "one copy")
+    runs.tutti("simulate", *job, "-n", "6").expect(2, "multiple", "4 workers")
+
+
 def test_table_and_devices():
     ended = runs.tutti("simulate", *JOB, "-n", "4096", "--device", "h200").expect(0, "of n x 1")
     if "    4096 " not in ended.out:
@@ -63,6 +84,9 @@ def test_bad_input():
     runs.tutti("simulate", *JOB, "--network", "bad.yaml").expect(2, "bad.yaml:1", "bad.yaml:2",
                                                                  "unknown key")
     runs.tutti("simulate", *JOB, "--network", "nothing.yaml").expect(2, "nothing.yaml")
+    runs.tutti("simulate", *JOB, "-n", "1000000").expect(2, "room for")
+    runs.tutti("simulate", *JOB, "-n", "4x").expect(2, "-n", "4x")
+    runs.tutti("simulate", *JOB, "--step-ms", "1e999").expect(2, "--step-ms")
     runs.tutti("simulate", *JOB, "-n", "0").expect(2, "-n")
     runs.tutti("simulate", *JOB, "--step-ms", "-3").expect(2, "--step-ms")
 

@@ -20,9 +20,28 @@ T_CASE(levels_fill_from_the_inside) {
     tti_network network = parse("host: {size: 8}\nrack: {size: 4}\n");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         int64_t members[TTI_N_LEVELS];
-        tti_network_members(&network, rows[i].n, members);
+        tti_network_members(&network, rows[i].n, 1, members);
         for (int k = 0; k < TTI_N_LEVELS; k++) T_EQ(members[k], rows[i].members[k]);
     }
+}
+
+/* Copies of a model of four workers: two of them on a host, the others as hosts and racks go. */
+T_CASE(members_that_are_apart) {
+    T_UNUSED;
+    static const struct {
+        int64_t n, apart, members[TTI_N_LEVELS];
+    } rows[] = {{1, 4, {1, 1, 1}},  {2, 4, {2, 1, 1}},  {8, 4, {2, 4, 1}},
+                {16, 4, {2, 4, 2}}, {8, 16, {1, 2, 4}}, {8, 64, {1, 1, 8}}};
+    tti_network network = parse("host: {size: 8}\nrack: {size: 4}\n");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int64_t members[TTI_N_LEVELS];
+        tti_network_members(&network, rows[i].n, rows[i].apart, members);
+        for (int k = 0; k < TTI_N_LEVELS; k++) T_EQ(members[k], rows[i].members[k]);
+    }
+    T_EQ(tti_network_level(&network, 8), 0);
+    T_EQ(tti_network_level(&network, 9), 1);
+    T_EQ(tti_network_level(&network, 33), 2);
+    near(tti_network_room(&network), 8.0 * 4 * 4096);
 }
 
 /* 2 (k-1)/k of the bytes at the level's speed, and two messages for each halving. */
@@ -59,7 +78,7 @@ T_CASE(alone_costs_nothing) {
     tti_network network = parse("{}");
     int64_t members[TTI_N_LEVELS];
     double sent[TTI_N_LEVELS] = {0};
-    tti_network_members(&network, 1, members);
+    tti_network_members(&network, 1, 1, members);
     assert_true(tti_network_sum_s(&network, members, 1e9, sent) == 0);
 }
 
@@ -80,6 +99,7 @@ T_CASE(bad_files) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(levels_fill_from_the_inside),
+        cmocka_unit_test(members_that_are_apart),
         cmocka_unit_test(one_level_is_the_known_formula),
         cmocka_unit_test(shares_go_up),
         cmocka_unit_test(alone_costs_nothing),
