@@ -103,6 +103,11 @@ static int64_t workers_of_model(const tti_job_config *c) {
 static void resolve_workers(tutti_job *job, int n_cores) {
     const tti_job_config *c = &job->config;
     if (c->parallel.workers != -1) return;
+    if (c->parallel.data > 0) {
+        put_int(job, "parallel.workers", c->parallel.data * workers_of_model(c),
+                "auto, data x pipeline x tensor");
+        return;
+    }
     int64_t each = workers_of_model(c), workers = TTI_MIN(TTI_MAX(n_cores, 1), TTI_MAX_WORKERS);
     workers = TTI_MAX(workers / each, 1);
     if (c->parallel.shards > 0) workers = TTI_MIN(workers, c->parallel.shards);
@@ -189,6 +194,7 @@ tutti_status tti_job_resolve(tutti_job *job, int n_cores) {
     TTI_TRY(tutti_job_check(job)); /* also finds what the auto values below could bring */
     TTI_TRY(resolve_precision(job));
     resolve_workers(job, n_cores);
+    tti_options_put(&job->options, "parallel.data", "auto", "parallel.workers");
     resolve_shards(job);
     resolve_digits(job);
     resolve_schedule(job);

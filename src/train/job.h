@@ -122,6 +122,7 @@ typedef struct tti_job_config {
         int64_t backup_workers;       /* synchronous: whose gradients a step does without */
         int64_t staleness;            /* 0: synchronous; -1: unbounded */
         char replay[TTI_TEXT_MAX];    /* run whose order of arrival is repeated; "": none */
+        int64_t data;                 /* copies of the model; -1: as workers say */
         int64_t tensor;               /* pieces of each layer, on as many workers */
         int64_t pipeline;             /* stages of the model, on as many workers */
         int64_t pipeline_chunks;      /* pieces of each stage */

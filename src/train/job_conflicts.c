@@ -65,6 +65,22 @@ static void find_odd_mesh(const tti_job_config *c, char why[WHY]) {
                  c->parallel.pipeline, c->parallel.tensor, workers, each, below > 0 ? below : each);
 }
 
+static void find_other_copies(const tti_job_config *c, char why[WHY]) {
+    int64_t data = c->parallel.data, workers = c->parallel.workers, each = workers_of_model(c);
+    if (data < 1 || each > TTI_MAX_WORKERS) return;
+    if (data * each > TTI_MAX_WORKERS)
+        snprintf(why, WHY,
+                 "%" PRId64 " copies of %" PRId64 " workers each are %" PRId64
+                 ", and there can be %d",
+                 data, each, data * each, TTI_MAX_WORKERS);
+    else if (workers > 0 && workers != data * each)
+        snprintf(why, WHY,
+                 "workers are data x pipeline x tensor, %" PRId64
+                 ", and parallel.workers is "
+                 "%" PRId64 "; give parallel.data=auto, or parallel.workers=auto",
+                 data * each, workers);
+}
+
 static void find_divided_elsewhere(const tti_job_config *c, char why[WHY]) {
     const char *devices = c->parallel.devices;
     if (!is_divided(c)) return;
@@ -500,6 +516,8 @@ static void find_lost_replay(const tti_job_config *c, char why[WHY]) {
 static const rule rules[] = {
     {{"parallel.shards"}, find_odd_shards},
     {{"parallel.tensor", "parallel.pipeline", "parallel.workers"}, find_odd_mesh},
+    {{"parallel.data", "parallel.workers", "parallel.tensor", "parallel.pipeline"},
+     find_other_copies},
     {{"parallel.tensor", "parallel.pipeline", "parallel.devices", "parallel.sync",
       "parallel.sync_batch_norm"},
      find_divided_elsewhere},

@@ -456,6 +456,11 @@ static const tti_option rows[] = {
      .help = "1: each worker keeps and updates its part of the optimizer's state, instead of all "
              "of it; 2: and of the summed gradients; 3: and of the parameters, which come to all "
              "while a layer uses them.  The same bits with less memory"},
+    {"parallel.data", TTI_OPTION_INT, AT(parallel.data), "auto", RANGE(1, TTI_MAX_WORKERS),
+     .word = "auto", .also = "dp|data_parallel|data_parallel_size|replicas",
+     .help = "Copies of the model, each with a part of the batch: workers are data x pipeline x "
+             "tensor; auto: as parallel.workers says",
+     .example = "2"},
     {"parallel.tensor", TTI_OPTION_INT, AT(parallel.tensor), "1", RANGE(1, TTI_MAX_WORKERS),
      .also = "tp|tensor_parallel|tensor_parallel_size|tensor_model_parallel_size|model_parallel",
      .help = "Workers that divide each layer between them: weights, optimizer state and products "

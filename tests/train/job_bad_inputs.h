@@ -215,6 +215,10 @@ static const bad_input bad_files[] = {
      "j:1:32" E "parallel.tensor: workers are data x parallel.pipeline=1 x parallel.tensor=4, and "
      "6 is no multiple of 4; give parallel.workers=4"},
     {"parallel: {workers: 2, pipeline: 2, tensor: 2}", "give parallel.workers=4"},
+    {"parallel: {workers: 8, data: 2, tensor: 2}",
+     "j:1:30" E
+     "parallel.data: workers are data x pipeline x tensor, 4, and parallel.workers is 8"},
+    {"parallel: {data: 40, tensor: 2}", "40 copies of 2 workers each are 80, and there can be 64"},
     {"parallel: {pipeline: 16, tensor: 8}",
      "8 pieces of 16 stages need 128 workers, and there can be 64"},
     {"parallel: {workers: 16, tensor: 2, shards: 4}",

@@ -244,6 +244,18 @@ T_CASE(origins) {
     tutti_job_destroy(job);
 }
 
+/* The sizes of the mesh stand for the workers, and a run can still be given others. */
+T_CASE(copies_of_a_divided_model) {
+    T_UNUSED;
+    tutti_job *job = job_of("parallel: {data: 2, tensor: 2, pipeline: 3}");
+    T_OK(tti_job_resolve(job, 2));
+    T_EQ(job->config.parallel.workers, 12);
+    T_EQ(job->config.parallel.data, -1);
+    tutti_job_set(job, "parallel.workers=6", "test");
+    T_OK(tutti_job_check(job));
+    tutti_job_destroy(job);
+}
+
 static tutti_value *no_model(tutti_graph *g, tutti_value *x, const void *user) {
     (void)g;
     (void)user;
@@ -321,6 +333,7 @@ int main(void) {
         cmocka_unit_test(resolve_reports_everything),
         cmocka_unit_test(print_reads_back),
         cmocka_unit_test(origins),
+        cmocka_unit_test(copies_of_a_divided_model),
         cmocka_unit_test(own_model),
         cmocka_unit_test(schema_is_whole),
         cmocka_unit_test(reference_page_is_fresh),
