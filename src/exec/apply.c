@@ -129,7 +129,8 @@ static void prepare_gradient(tti_exec *x, const tti_own_block *own) {
     const tti_slot *slot = &x->desc.plan->slots[step->slot];
     float *g = tti_own_grads(x, own);
     const float *w = tti_own_params(x, own);
-    float count = 1 / x->hyper[1], l1 = (float)x->desc.l1 * count;
+    float count = x->hyper[1] > 0 ? 1 / x->hyper[1] : 0; /* of nothing there is no gradient */
+    float l1 = (float)x->desc.l1 * count;
     float most = (float)x->desc.clip_value * count;
     if (slot->buffer) return;
     for (size_t i = 0; l1 > 0 && slot->decay && i < step->n_elems; i++)

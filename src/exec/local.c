@@ -57,6 +57,24 @@ static tutti_status average_all(tti_exec *x, const tti_step_desc *desc) {
 
 /* ---- a step ---- */
 
+static int64_t own_rows(const tti_exec *x, const tti_step_desc *desc) {
+    int64_t n = 0;
+    for (int i = 0; i < x->last_shard - x->first_shard; i++) n += desc->shards[i].n_rows;
+    return n;
+}
+
+/* Of its own samples; a worker that a short batch gave none stays as it is. */
+static tutti_status apply_alone(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
+    tti_step_desc own = *desc;
+    own.n_rows = own_rows(x, desc);
+    if (own.n_rows > 0)
+        return tti_exec_apply(x, &own, result->count > 0 ? 1 / result->count : 0, result);
+    TTI_TRY(tti_exec_params_hash(x, &x->last_hash));
+    x->has_hash = true;
+    result->params_hash = x->last_hash;
+    return TUTTI_OK;
+}
+
 static tutti_status update_alone(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     tti_exec_add_sums(x, result); /* those of the others are 0 */
     int bad = tti_exec_first_bad_shard(x);
@@ -67,7 +85,7 @@ static tutti_status update_alone(tti_exec *x, const tti_step_desc *desc, tti_ste
         return tti_exec_bad_loss(x, desc->step, bad, layer);
     }
     tti_exec_note(x, desc, "update");
-    return tti_exec_apply(x, desc, result->count > 0 ? 1 / result->count : 0, result);
+    return apply_alone(x, desc, result);
 }
 
 /* Everybody's parameters become their mean, and the sums of the step those of all. */

@@ -55,6 +55,28 @@ T_CASE(a_long_gradient_is_cut_to_the_limit) {
     crew_fini(&free_run);
 }
 
+static const char *train_on_nothing(crew *c, tti_exec *exec, int rank) {
+    crew_batch *batch = crew_batch_new();
+    crew_fill(batch, 0);
+    for (int s = 0; s < CREW_SHARDS; s++) batch->shards[s].n_rows = 0;
+    tti_step_desc desc = crew_step(batch, exec, 0);
+    desc.n_rows = 0;
+    COMM_OK(tti_exec_step(exec, &desc, &c->result[rank][0]));
+    free(batch);
+    return NULL;
+}
+
+/* As where no token of a batch is masked. */
+T_CASE(l1_of_a_step_that_counts_nothing) {
+    T_UNUSED;
+    crew c = new_crew(net_mlp, 1);
+    c.exec.l1 = 0.01;
+    c.fn = train_on_nothing;
+    crew_run(&c);
+    assert_true(isfinite(norm_of(&c, c.params[0])));
+    crew_fini(&c);
+}
+
 T_CASE(without_a_wish_no_norm_is_computed) {
     T_UNUSED;
     crew c = new_crew(net_mlp, 2);
@@ -124,6 +146,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_norm_is_that_of_the_mean_gradient),
         cmocka_unit_test(a_long_gradient_is_cut_to_the_limit),
+        cmocka_unit_test(l1_of_a_step_that_counts_nothing),
         cmocka_unit_test(without_a_wish_no_norm_is_computed),
         cmocka_unit_test(one_step_of_sgd),
         cmocka_unit_test(a_gradient_that_is_not_finite_leaves_the_parameters),

@@ -68,6 +68,57 @@ T_CASE(averaging_each_step_is_the_all_reduce) {
     }
 }
 
+static tutti_graph *net_statistics(bool training) { return net_blocks_of(3, training, false); }
+
+/* Running statistics are of a worker's own samples, and their mean is that of all. */
+T_CASE(so_is_what_batch_norm_keeps) {
+    T_UNUSED;
+    for (int w = 2; w <= 4; w *= 2) {
+        crew all = {.net = net_statistics, .target = &net_fast, .n_ranks = w, .n_lanes = 2};
+        all.n_steps = 2;
+        all.exec.fast = true;
+        local_crew l = {.crew = all, .every = 1};
+        l.crew.exec.local = true;
+        l.crew.fn = train;
+        crew_run(&all);
+        crew_run(&l.crew);
+        assert_true(crew_distance(&l.crew, &all) < 1e-5);
+        crew_fini(&l.crew);
+        crew_fini(&all);
+    }
+}
+
+/* A short last batch has no samples for some workers: their steps change nothing. */
+static const char *train_short(crew *c, tti_exec *exec, int rank) {
+    crew_batch *batch = crew_batch_new();
+    uint64_t before, after;
+    crew_fill(batch, 0);
+    for (int s = 2; s < CREW_SHARDS; s++) batch->shards[s].n_rows = 0;
+    tti_step_desc desc = crew_step(batch, exec, 0);
+    desc.n_rows = 2 * NET_ROWS;
+    COMM_OK(tti_exec_params_hash(exec, &before));
+    COMM_OK(tti_exec_step(exec, &desc, &c->result[rank][0]));
+    COMM_OK(tti_exec_params_hash(exec, &after));
+    COMM_TRUE((before == after) == (rank > 0));
+    COMM_TRUE(c->result[rank][0].own_hash == after);
+    desc.step = 1;
+    desc.average = true;
+    COMM_OK(tti_exec_step(exec, &desc, &c->result[rank][1]));
+    free(batch);
+    return NULL;
+}
+
+T_CASE(a_worker_without_samples_stays_as_it_is) {
+    T_UNUSED;
+    local_crew l = new_crew(4, 0.9, 2);
+    l.crew.exec.l1 = 0.01;
+    l.crew.fn = train_short;
+    crew_run(&l.crew);
+    T_EQ(l.crew.result[0][1].params_hash == l.crew.result[3][1].params_hash, true);
+    assert_true(isfinite(l.crew.params[0][0]));
+    crew_fini(&l.crew);
+}
+
 /* One worker has nobody to average with. */
 T_CASE(alone_it_is_no_other) {
     T_UNUSED;
@@ -154,6 +205,8 @@ T_CASE(a_loss_that_is_not_finite) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(averaging_each_step_is_the_all_reduce),
+        cmocka_unit_test(so_is_what_batch_norm_keeps),
+        cmocka_unit_test(a_worker_without_samples_stays_as_it_is),
         cmocka_unit_test(alone_it_is_no_other),
         cmocka_unit_test(all_have_the_same_where_they_meet),
         cmocka_unit_test(it_may_begin_late),
