@@ -223,9 +223,22 @@ static tutti_status find_tied(const tutti_graph *g, tti_stages *s) {
     return TUTTI_OK;
 }
 
+/* A model whose own names read as those of further copies. */
+static tutti_status check_names(const tutti_graph *g) {
+    for (int i = 0; i < g->n_nodes; i++)
+        if (is_further_copy(g, g->nodes[i]))
+            return tti_fail(TUTTI_E_INVALID,
+                            "parallel.pipeline: '%s' is how stages call a parameter '%.*s' that "
+                            "several of them have; give it another name",
+                            g->nodes[i]->name, (int)own_name(g, g->nodes[i]->name),
+                            g->nodes[i]->name);
+    return TUTTI_OK;
+}
+
 tutti_status tti_pass_pieces(tutti_graph **g, const tti_target *target) {
     tti_stages *s = target->stages;
     if (!s) return TUTTI_OK;
+    TTI_TRY(check_names(*g));
     if (tti_stages_n_pieces(s) > TTI_MAX_PIECES_OF_MODEL)
         return tti_fail(TUTTI_E_INVALID,
                         "parallel.pipeline: %d stages of %d chunks, at most %d together",

@@ -164,10 +164,27 @@ T_CASE(the_loss_scale_is_with_the_loss) {
     }
 }
 
+/* "w@1" beside "w" would be taken for its copy on stage 1. */
+T_CASE(names_of_copies_are_refused) {
+    T_UNUSED;
+    tti_stages s = {.n_stages = 2, .n_chunks = 1};
+    tti_target target = {.stages = &s};
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_init init = {.kind = TUTTI_INIT_NORMAL, .b = 0.5};
+    tutti_value *w = tutti_param(g, "w", &TUTTI_SHAPE(6), &init, true);
+    tutti_value *x = tutti_linear(g, tutti_add(g, net_x(g), w), 6, "fc1");
+    x = tutti_add(g, x, tutti_param(g, "w@1", &TUTTI_SHAPE(6), &init, true));
+    (void)net_finish(g, tutti_linear(g, x, NET_CLASSES, "fc2"));
+    T_FAILS(tti_pipeline_run(&g, &target, "stages"), TUTTI_E_INVALID, "'w@1'");
+    tutti_graph_destroy(g);
+    tti_stages_fini(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_have_the_gradients_of_the_whole),
         cmocka_unit_test(the_loss_scale_is_with_the_loss),
+        cmocka_unit_test(names_of_copies_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
