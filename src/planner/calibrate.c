@@ -90,6 +90,25 @@ static double read_resident(double *of_files) {
     return pages * (double)sysconf(_SC_PAGESIZE);
 }
 
+double tti_in_pages(double n_bytes, double n_arrays) {
+    const double page = 2 << 20;
+    double each = n_arrays > 0 ? n_bytes / n_arrays : 0;
+    return each >= page ? n_arrays * page * ceil(each / page) : n_bytes;
+}
+
+double tti_kept_in_pages(const tti_exec_memory *m, const tti_plan *plan) {
+    return tti_in_pages((double)m->params, 1) + tti_in_pages((double)m->ema, 1) +
+           tti_in_pages((double)m->states, plan->n_states);
+}
+
+double tti_used_in_pages(const tti_exec_memory *m, const tti_plan *plan, bool is_alone) {
+    double flat = (double)plan->n_flat * sizeof(float), grads = (double)m->grads;
+    double arena = (double)TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
+    if (is_alone && flat > 0) grads = tti_in_pages(grads, grads / flat);
+    if (arena > 0) arena = tti_in_pages((double)m->arena, (double)m->arena / arena);
+    return grads + arena + (double)m->gathered;
+}
+
 double tti_process_bytes(void) {
     double of_files;
     return read_resident(&of_files);
@@ -213,7 +232,8 @@ static double bytes_read(const rig *r) {
  * rest is each lane's. */
 static void measure_hidden(rig *r, tti_calibration *c) {
     tti_exec_memory m = tti_exec_memory_use(r->exec);
-    double known = (double)(m.params + m.states + m.grads + m.arena + m.ema), of_files;
+    double of_files, known = tti_kept_in_pages(&m, r->b.plan);
+    known += tti_used_in_pages(&m, r->b.plan, true);
     if (c->is_device) return;
     double grown = read_resident(&of_files) - c->start_bytes;
     c->code_bytes = fmax(c->code_bytes, of_files - c->start_file_bytes);

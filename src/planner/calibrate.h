@@ -5,6 +5,7 @@
 #ifndef TTI_PLANNER_CALIBRATE_H
 #define TTI_PLANNER_CALIBRATE_H
 
+#include "exec/exec.h"
 #include "planner/scheme.h"
 #include "train/blueprint.h"
 
@@ -41,6 +42,14 @@ typedef struct tti_calibration {
 /* Seconds that a program takes by the costs of its operations, each at the ceiling that it meets
  * first; exchanges with other workers are not in it. */
 double tti_program_cost_s(const tti_calibration *c, const tti_program *program);
+
+/* What n_bytes in n_arrays take on a host, whose large arrays lie in whole huge pages. */
+double tti_in_pages(double n_bytes, double n_arrays);
+
+/* The same of what workers have once each: parameters, state and averages; and of the rest, whose
+ * gradients lie where peers read them unless the worker is alone. */
+double tti_kept_in_pages(const tti_exec_memory *m, const tti_plan *plan);
+double tti_used_in_pages(const tti_exec_memory *m, const tti_plan *plan, bool is_alone);
 
 /* Bytes of this process in memory now. */
 double tti_process_bytes(void);

@@ -1,10 +1,13 @@
 /* drawing.c - tutti_draw_layout: who has what, and what is sent when, as text or as a picture. */
+#include "exec/collective.h"
 #include "planner/predict.h"
+#include "planner/stage_play.h"
 #include "train/devices.h"
 #include "train/worker_exec.h"
 #include "tutti/planner.h"
 
-enum { BOX_WIDTH = 168, BOX_HEIGHT = 84, GAP = 14, TOP = 60, MIN_WIDTH = 560 };
+enum { BOX_WIDTH = 168, BOX_HEIGHT = 84, COLUMN_GAP = 48, ROW_GAP = 24, GAP = 14, TOP = 60 };
+enum { MIN_WIDTH = 760 };
 
 typedef struct drawing {
     const tti_blueprint *b;
@@ -68,18 +71,53 @@ static void print_sums(const drawing *d, const tti_plan *plan) {
                        ((size_t)d->scheme.data * 2 + 1) * sizeof(double));
 }
 
+/* Activations go forward and their gradients back, for each shard on its own. */
+static void print_messages(const drawing *d) {
+    const tti_stages *stages = tti_blueprint_plan(d->b, 0)->stages;
+    tti_str_printf(d->out, "\nbetween the %d stages, for each shard, one forward, one backward:\n",
+                   d->scheme.pipeline);
+    for (int i = 0; i < d->scheme.pipeline; i++)
+        for (int k = 0; k < d->scheme.pipeline; k++) {
+            double bytes = tti_stage_bytes(stages, i, k);
+            if (bytes > 0)
+                tti_str_printf(d->out, "  stage %d to stage %d  %8.3f MiB\n", i, k,
+                               bytes / 1048576.0);
+        }
+    for (int i = 0; i < stages->n_tied; i++)
+        tti_str_printf(d->out, "  %s is on several stages: the sum of its gradients after them\n",
+                       stages->tied[i].name);
+}
+
+/* What a worker sends to the other pieces in one shard; the number of exchanges. */
+static int count_exchanges(const drawing *d, const tti_plan *plan, double *bytes) {
+    int n = 0;
+    *bytes = 0;
+    for (int i = 0; i < plan->shard.n_steps; i++) {
+        double sent = tti_exchange_bytes(plan->shard.steps[i], d->scheme.tensor);
+        if (sent < 0) continue;
+        *bytes += sent;
+        n++;
+    }
+    return n;
+}
+
+static void print_exchanges(const drawing *d) {
+    tti_str_printf(d->out, "\nbetween the %d pieces, inside each shard:\n", d->scheme.tensor);
+    for (int i = 0; i < d->scheme.pipeline; i++) {
+        double bytes;
+        int n = count_exchanges(d, tti_blueprint_plan(d->b, i * d->scheme.tensor), &bytes);
+        tti_str_printf(d->out, "  stage %d  %d sums, gathers and scatters, %.3f MiB sent by each\n",
+                       i, n, bytes / 1048576.0);
+    }
+}
+
 static void print_axes(const drawing *d) {
-    if (d->scheme.pipeline > 1)
-        tti_str_printf(d->out,
-                       "\nbetween stages: activations of each shard forward, their gradients back; "
-                       "%d stages, one forward, one backward\n",
-                       d->scheme.pipeline);
-    if (d->scheme.tensor > 1)
-        tti_str_printf(d->out, "\nbetween pieces: sums inside each shard, over %d workers\n",
-                       d->scheme.tensor);
+    if (d->scheme.pipeline > 1) print_messages(d);
+    if (d->scheme.tensor > 1) print_exchanges(d);
     if (d->scheme.zero)
-        tti_str_printf(d->out, "\nzero %d: sums go to the owners of parts, parameters come back\n",
-                       d->scheme.zero);
+        tti_str_printf(
+            d->out, "\nzero %d: sums go to the owners of parts, parameters come back%s\n",
+            d->scheme.zero, d->scheme.zero == 3 ? ", for each forward and backward part" : "");
 }
 
 static tutti_status draw_text(const drawing *d) {
@@ -99,6 +137,9 @@ static tutti_status draw_text(const drawing *d) {
 
 /* ---- picture ---- */
 
+static int column_x(int column) { return GAP + column * (BOX_WIDTH + COLUMN_GAP); }
+static int row_y(int row) { return TOP + row * (BOX_HEIGHT + ROW_GAP); }
+
 static void box(const drawing *d, int x, int y, const holding *h, int rank) {
     static const char *const fills[] = {"#dbeafe", "#dcfce7", "#fef9c3", "#fae8ff",
                                         "#ffedd5", "#e0e7ff", "#fce7f3", "#ccfbf1"};
@@ -117,17 +158,38 @@ static void box(const drawing *d, int x, int y, const holding *h, int rank) {
                    y + 54, mib(h->bytes.params), x + 8, y + 72, mib(h->bytes.states));
 }
 
-/* Lines between the same part of neighbouring copies: where gradients are summed. */
+static void line(const drawing *d, int x, int y, int dx, int dy, const char *colour, double bytes) {
+    tti_str_printf(d->out,
+                   "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"%s\" "
+                   "stroke-width=\"3\"/>\n<text x=\"%d\" y=\"%d\" font-size=\"10\">%.2f</text>\n",
+                   x, y, x + dx, y + dy, colour, x + (dx ? 8 : 5), y + (dy ? 15 : -5),
+                   bytes / 1048576.0);
+}
+
+/* Between the same part of neighbouring copies: where gradients are summed. */
 static void sum_lines(const drawing *d, int n_columns, int n_rows) {
     for (int row = 0; row + 1 < n_rows; row++)
-        for (int column = 0; column < n_columns; column++) {
-            int x = GAP + column * (BOX_WIDTH + GAP) + BOX_WIDTH / 2;
-            int y = TOP + row * (BOX_HEIGHT + GAP) + BOX_HEIGHT;
-            tti_str_printf(d->out,
-                           "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"#dc2626\" "
-                           "stroke-width=\"3\"/>\n",
-                           x, y, x, y + GAP);
+        for (int column = 0; column < n_columns; column++)
+            line(d, column_x(column) + BOX_WIDTH / 2, row_y(row) + BOX_HEIGHT, 0, ROW_GAP,
+                 "#dc2626", (double)tti_blueprint_plan(d->b, column)->n_flat * sizeof(float));
+}
+
+/* Between pieces of a stage, and from the last piece of a stage to the next stage: of a shard. */
+static void model_lines(const drawing *d, int n_columns, int row) {
+    const tti_plan *plan = tti_blueprint_plan(d->b, 0);
+    int n_tensor = d->scheme.tensor, y = row_y(row) + BOX_HEIGHT / 2;
+    for (int column = 0; column + 1 < n_columns; column++) {
+        int x = column_x(column) + BOX_WIDTH, stage = column / n_tensor;
+        double bytes;
+        if ((column + 1) % n_tensor == 0) {
+            bytes = tti_stage_bytes(plan->stages, stage, stage + 1) +
+                    tti_stage_bytes(plan->stages, stage + 1, stage);
+            line(d, x, y, COLUMN_GAP, 0, "#2563eb", bytes);
+        } else {
+            count_exchanges(d, tti_blueprint_plan(d->b, column), &bytes);
+            line(d, x, y, COLUMN_GAP, 0, "#16a34a", bytes);
         }
+    }
 }
 
 /* A row for each copy of the model, a column for each part of it. */
@@ -137,15 +199,16 @@ static tutti_status draw_boxes(const drawing *d) {
         holding h;
         TTI_TRY(hold(d, r, &h));
         int column = tti_mesh_model_rank(&d->b->mesh, &h.at);
-        box(d, GAP + column * (BOX_WIDTH + GAP), TOP + h.at.data * (BOX_HEIGHT + GAP), &h, r);
+        box(d, column_x(column), row_y(h.at.data), &h, r);
     }
     sum_lines(d, n_columns, n_rows);
+    for (int row = 0; row < n_rows; row++) model_lines(d, n_columns, row);
     return TUTTI_OK;
 }
 
 static tutti_status draw_picture(const drawing *d) {
-    int width = GAP + tti_mesh_n_model(&d->b->mesh) * (BOX_WIDTH + GAP);
-    int height = TOP + d->scheme.data * (BOX_HEIGHT + GAP) + 24;
+    int width = column_x(tti_mesh_n_model(&d->b->mesh)) - COLUMN_GAP + GAP;
+    int height = row_y(d->scheme.data);
     if (width < MIN_WIDTH) width = MIN_WIDTH;
     tti_str_printf(d->out,
                    "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
@@ -154,10 +217,12 @@ static tutti_status draw_picture(const drawing *d) {
                    "<text x=\"%d\" y=\"24\" font-size=\"16\" font-weight=\"bold\">",
                    width, height, GAP);
     tti_scheme_text(&d->scheme, d->out);
-    tti_str_printf(d->out,
-                   "</text>\n<text x=\"%d\" y=\"44\">rows: copies of the model; columns: its "
-                   "parts; red: where gradients are summed</text>\n",
-                   GAP);
+    tti_str_printf(
+        d->out,
+        "</text>\n<text x=\"%d\" y=\"44\">rows: copies of the model; columns: its "
+        "parts; red: sums of gradients, blue: messages of a shard between stages, green: "
+        "sums inside it; MiB</text>\n",
+        GAP);
     TTI_TRY(draw_boxes(d));
     tti_str_add(d->out, "</svg>\n");
     return TUTTI_OK;

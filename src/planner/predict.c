@@ -200,11 +200,25 @@ static double bytes_of(const tti_exec_memory *m) {
     return (double)(m->params + m->states + m->grads + m->arena + m->ema + m->gathered);
 }
 
-/* A server keeps parameters, state and averages for the workers, and sums gradients. */
-static double give_to_server(tti_exec_memory *m) {
-    double server = (double)(2 * m->params + m->states + m->ema);
+/* Parameters, state and averages of one worker, or of all, are here. */
+typedef struct home {
+    tti_exec_memory common; /* of a server, or of threads with one copy */
+    bool has_common;
+} home;
+
+/* A server keeps them for the workers, who have parameters too, and reads gradients there. */
+static void give_to_server(tti_exec_memory *m, home *h) {
+    h->common = (tti_exec_memory){.params = m->params, .states = m->states, .ema = m->ema};
+    h->has_common = true;
     m->states = m->ema = 0;
-    return server;
+}
+
+/* What each says it has of the one copy is its share. */
+static void give_to_all(tti_exec_memory *m, home *h, size_t n) {
+    h->common =
+        (tti_exec_memory){.params = m->params * n, .states = m->states * n, .ema = m->ema * n};
+    h->has_common = true;
+    m->params = m->states = m->ema = 0;
 }
 
 /* Checkpoints are written one tensor at a time, from a copy. */
@@ -218,22 +232,30 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
                                    const tti_calibration *c, const crew *w) {
     tti_exec_desc desc = tti_worker_exec_desc(b);
     const tutti_dataset_info *info = tutti_dataset_get_info(b->train);
-    double server = 0;
+    home h = {0};
+    bool loose = has_server(b) && b->config.parallel.staleness != 0; /* whole batches each */
     desc.n_lanes = at_least_one(c->n_cores / w->n_workers);
     p->worker_bytes = p->host_bytes = 0;
     for (int r = 0; r < w->n_workers; r++) {
         tti_exec_memory m;
         tti_mesh_at at = tti_mesh_at_rank(&b->mesh, r);
         desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&b->mesh, &at));
-        TTI_TRY(tti_exec_memory_plan(&desc, at.data, p->layout.data, &m));
-        if (has_server(b)) server = give_to_server(&m);
+        TTI_TRY(tti_exec_memory_plan(&desc, loose ? 0 : at.data, loose ? 1 : p->layout.data, &m));
         p->worker_bytes = fmax(p->worker_bytes, bytes_of(&m));
-        p->host_bytes += bytes_of(&m) + wave->hidden_bytes * w->n_lanes;
+        if (has_server(b)) give_to_server(&m, &h);
+        if (desc.shares) give_to_all(&m, &h, (size_t)w->n_workers);
+        p->host_bytes += c->is_device
+                             ? bytes_of(&m)
+                             : tti_kept_in_pages(&m, desc.plan) +
+                                   tti_used_in_pages(&m, desc.plan, loose || w->n_workers == 1);
+        p->host_bytes += wave->hidden_bytes * w->n_lanes;
+        if (desc.zero > 2) p->host_bytes += longest_slot(b->plan); /* state, for a checkpoint */
     }
+    if (h.has_common) p->host_bytes += tti_kept_in_pages(&h.common, b->plan);
     double batch = (double)tutti_shape_n_elems(&info->x.shape) *
                    (double)tutti_dtype_bytes(info->x.dtype) * (double)b->config.train.batch;
     double late = (double)(b->train->late_bytes + b->test->late_bytes);
-    p->host_bytes += server + c->base_bytes + c->code_bytes + late + longest_slot(b->plan) +
+    p->host_bytes += c->base_bytes + c->code_bytes + late + longest_slot(b->plan) +
                      batch * (double)(b->config.data.prefetch + 1);
     return TUTTI_OK;
 }

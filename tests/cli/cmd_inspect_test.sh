@@ -38,6 +38,12 @@ expect 0 "" job.yaml -n 2 --svg layout.svg
 grep -q "<text[^>]*>worker 1</text>" layout.svg || fail "layout.svg lacks worker 1"
 python3 -c 'import sys, xml.dom.minidom as x; x.parse(sys.argv[1])' layout.svg || fail "layout.svg"
 expect 1 "/nowhere/a.svg" job.yaml --svg /nowhere/a.svg
+expect 0 "stage 0 to stage 1" job.yaml -n 2 parallel.pipeline=2 --layout
+expect 0 "sums, gathers and scatters" job.yaml -n 2 parallel.tensor=2 --layout
+for axis in pipeline tensor; do
+  expect 0 "" job.yaml -n 4 parallel.$axis=2 --svg layout.svg
+  [ "$(grep -c "<line" layout.svg)" = 4 ] || fail "layout.svg: 2 sums, 2 links"
+done
 expect 2 "fusion" job.yaml --after fusion
 expect 0 "are data 1 x stages 2 x pieces 2" job.yaml -n 4 parallel.pipeline=2 parallel.tensor=2
 expect 0 "stage 1 of 2, piece 0 of 1" job.yaml -n 2 parallel.pipeline=2 --worker 1
