@@ -154,8 +154,35 @@ static void average_block(tti_exec *x, const tti_own_block *own) {
     for (size_t i = 0; i < step->n_elems; i++) ema[i] = decay * ema[i] + (1 - decay) * w[i];
 }
 
-static void hash_block(tti_exec *x, tti_lane *lane, const tti_update_step *step, const float *w) {
-    lane->hash += x->desc.backend->hash(w, step->n_elems, step->first);
+static uint64_t hash_block(const tti_exec *x, const tti_update_step *step, const float *w) {
+    return x->desc.backend->hash(w, step->n_elems, step->first);
+}
+
+/* What no other worker has to compare with must be as the last update left it. */
+static tutti_status check_block(const tti_exec *x, size_t i) {
+    const tti_own_block *own = &x->share.blocks[i];
+    const tti_update_step *step = step_of(x, own);
+    if (!x->has_block_hashes || hash_block(x, step, tti_own_params(x, own)) == x->block_hashes[i])
+        return TUTTI_OK;
+    return tti_fail(TUTTI_E_MISMATCH,
+                    "step %llu: parameter '%s' changed in memory after the last update; a fault of "
+                    "the memory is likely",
+                    (unsigned long long)x->begun.step, x->desc.plan->slots[step->slot].param->name);
+}
+
+static tutti_status update_block(tti_exec *x, tti_lane *lane, size_t i) {
+    const tti_own_block *own = &x->share.blocks[i];
+    const tti_update_step *step = step_of(x, own);
+    TTI_TRY(check_block(x, i));
+    if (step->node) TTI_TRY(run_block(x, lane, own, step->node, NULL));
+    if (x->ema) average_block(x, own);
+    uint64_t hash = hash_block(x, step, tti_own_params(x, own));
+    lane->hash += hash;
+    if (x->block_hashes) x->block_hashes[i] = hash;
+    if (tti_exec_has_parts(x) && !x->lean) /* where the others read it: its gradient did its work */
+        memcpy(tti_exec_grads(x) + step->first, x->params + step->first,
+               step->n_elems * sizeof(float));
+    return TUTTI_OK;
 }
 
 static void update_lane(int index, void *arg) {
@@ -164,16 +191,8 @@ static void update_lane(int index, void *arg) {
     tti_range mine = range_of(x, index);
     lane->hash = 0;
     for (size_t i = mine.first; i < mine.last; i++) {
-        const tti_own_block *own = &x->share.blocks[i];
-        const tti_update_step *step = step_of(x, own);
-        tutti_status st = step->node ? run_block(x, lane, own, step->node, NULL) : TUTTI_OK;
+        tutti_status st = update_block(x, lane, i);
         if (st != TUTTI_OK) tti_exec_lane_failed(lane, st);
-        if (x->ema) average_block(x, own);
-        hash_block(x, lane, step, tti_own_params(x, own));
-        if (tti_exec_has_parts(x) &&
-            !x->lean) /* where the others read it: its gradient has done its work */
-            memcpy(tti_exec_grads(x) + step->first, x->params + step->first,
-                   step->n_elems * sizeof(float));
     }
 }
 
@@ -184,7 +203,7 @@ static void hash_lane(int index, void *arg) {
     for (size_t i = mine.first; i < mine.last; i++)
         if (!x->share.is_own[i]) {
             const tti_update_step *step = &x->desc.plan->updates[i];
-            hash_block(x, &x->lane[index], step, x->params + step->first);
+            x->lane[index].hash += hash_block(x, step, x->params + step->first);
         }
 }
 
@@ -194,18 +213,32 @@ static uint64_t hash_of_lanes(const tti_exec *x) {
     return hash;
 }
 
-static tutti_status update(tti_exec *x) {
-    tti_lanes_run(x->lanes, update_lane, x);
-    TTI_TRY(tti_exec_lane_status(x));
-    if (!tti_exec_divides(x)) return TUTTI_OK;
-    if (tti_exec_has_lean_params(x)) return tti_lean_exchange_hash(x, hash_of_lanes(x));
+static tutti_status gather(tti_exec *x) {
     int64_t start = tti_now_ns();
-    TTI_TRY(x->desc.one_copy ? tutti_comm_barrier(x->desc.comm) : tti_zero_gather_params(x));
+    /* With one copy a sum is a barrier too: behind it nobody writes, and all may read. */
+    TTI_TRY(x->desc.one_copy ? tti_exec_sum_hashes(x, hash_of_lanes(x), &x->last_hash)
+                             : tti_zero_gather_params(x));
     int64_t end = tti_now_ns();
     x->gather_ns = end - start;
     tti_profile_add(x, TTI_ROW_COMM, NULL, "parameters of other workers", -1, start, end);
+    if (x->desc.one_copy) return TUTTI_OK;
     tti_lanes_run(x->lanes, hash_lane, x);
+    x->last_hash = hash_of_lanes(x);
     return TUTTI_OK;
+}
+
+/* Leaves the hash of all parameters in last_hash. */
+static tutti_status update(tti_exec *x) {
+    tti_lanes_run(x->lanes, update_lane, x);
+    TTI_TRY(tti_exec_lane_status(x));
+    x->has_block_hashes = x->block_hashes != NULL;
+    x->last_hash = hash_of_lanes(x);
+    if (tti_exec_has_lean_params(x)) {
+        TTI_TRY(tti_lean_exchange_hash(x, x->last_hash));
+        x->last_hash = x->lean->hash;
+        return TUTTI_OK;
+    }
+    return tti_exec_divides(x) ? gather(x) : TUTTI_OK;
 }
 
 static void set_hyper(tti_exec *x, const tti_step_desc *desc, double inv_count, double clip) {
@@ -238,7 +271,6 @@ tutti_status tti_exec_apply(tti_exec *x, const tti_step_desc *desc, double inv_c
     set_hyper(x, desc, inv_count, clip);
     if (x->desc.plan->takes_norms) TTI_TRY(find_norms(x));
     TTI_TRY(update(x));
-    x->last_hash = tti_exec_has_lean_params(x) ? x->lean->hash : hash_of_lanes(x);
     x->has_hash = true;
     result->params_hash = x->last_hash;
     return TUTTI_OK;

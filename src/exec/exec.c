@@ -179,8 +179,15 @@ static tutti_status alloc_states(tti_exec *x) {
     return ok ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of state", n_bytes);
 }
 
+static tutti_status alloc_block_hashes(tti_exec *x) {
+    if (!x->desc.one_copy && !tti_exec_has_lean_params(x)) return TUTTI_OK;
+    x->block_hashes = calloc((size_t)x->share.n_blocks + 1, sizeof *x->block_hashes);
+    return x->block_hashes ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+}
+
 static tutti_status alloc_flat(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
+    TTI_TRY(alloc_block_hashes(x));
     if (x->desc.one_copy)
         x->params = x->desc.one_copy->params;
     else
@@ -342,6 +349,7 @@ static void destroy(tti_exec *x) {
     free(x->buffers);
     free(x->sums);
     free(x->partials);
+    free(x->block_hashes);
     free(x);
 }
 
@@ -385,6 +393,7 @@ tutti_status tti_exec_pull(tti_exec *x) { return x->device ? tti_exec_device_pul
 
 /* Every worker has read the same: one of them tells the server. */
 tutti_status tti_exec_push(tti_exec *x) {
+    x->has_block_hashes = false;
     if (x->device) return tti_exec_device_push(x);
     if (tti_exec_has_lean_params(x)) return tti_lean_rehash(x);
     if (x->desc.one_copy && x->n_ranks > 1) return tutti_comm_barrier(x->desc.comm);

@@ -264,14 +264,9 @@ static uint64_t hash_own(const tti_exec *x) {
     return hash;
 }
 
-/* Halves, whose sums are exact in f64. */
 tutti_status tti_lean_exchange_hash(tti_exec *x, uint64_t own) {
-    double halves[2] = {(double)(uint32_t)(own >> 32), (double)(uint32_t)own};
-    TTI_TRY(tutti_comm_all_reduce(x->desc.comm, halves, halves, 2, TUTTI_F64, TUTTI_SUM,
-                                  TUTTI_ALG_AUTO));
     x->lean->own_hash = own;
-    x->lean->hash = ((uint64_t)halves[0] << 32) + (uint64_t)halves[1];
-    return TUTTI_OK;
+    return tti_exec_sum_hashes(x, own, &x->lean->hash);
 }
 
 tutti_status tti_lean_rehash(tti_exec *x) { return tti_lean_exchange_hash(x, hash_own(x)); }

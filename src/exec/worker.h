@@ -80,7 +80,10 @@ struct tti_exec {
     float hyper[TTI_N_HYPER];
     uint64_t last_hash;
     bool has_hash;
-    tti_overlap *overlap; /* NULL: one bucket or alone */
+    uint64_t *block_hashes; /* [share.n_blocks]: of own parameters as the last update left them;
+                             * NULL: other workers have the same ones, and hashes are compared */
+    bool has_block_hashes;  /* since then nobody wrote to them */
+    tti_overlap *overlap;   /* NULL: one bucket or alone */
     tti_fed_inputs shard_inputs, eval_inputs;
     float loss_scale;
     double *norms; /* [n_slots][2]: of parameters and of their steps, for optimizers with norms */
@@ -158,6 +161,9 @@ void tti_profile_drop(tti_exec *exec);
 
 /* consistency.c: compares the hashes that all ranks sent with the sums of this step. */
 tutti_status tti_exec_compare_hashes(tti_exec *exec, uint64_t step);
+
+/* consistency.c: the sum over the workers, of hashes of their own blocks. */
+tutti_status tti_exec_sum_hashes(tti_exec *exec, uint64_t own, uint64_t *sum);
 
 /* apply.c: clip, optimizer, hash.  inv_count: 1 / number of counted samples. */
 tutti_status tti_exec_apply(tti_exec *exec, const tti_step_desc *desc, double inv_count,

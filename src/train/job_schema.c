@@ -450,7 +450,7 @@ static const tti_option rows[] = {
      .also = "replicas|shared_parameters|share_memory",
      .help = "Workers that are threads of one process on CPUs have one: parameters and optimizer "
              "state in common, of which each updates its part.  each: all have their own, and a "
-             "fault of memory in one shows as a difference.  The same bits"},
+             "wrong result of one core shows as a difference.  The same bits"},
     {"parallel.zero", TTI_OPTION_INT, AT(parallel.zero), "0", RANGE(0, 3),
      .also = "zero_stage|zero_optimization|shard_optimizer|sharded_optimizer|stage",
      .help = "1: each worker keeps and updates its part of the optimizer's state, instead of all "

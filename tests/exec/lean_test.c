@@ -3,6 +3,7 @@
 #include "exec/lean.h"
 
 #include "exec/crew.h"
+#include "exec/worker.h"
 #include "exec/zero.h"
 
 /* Layers of several blocks beside small ones; the first one's weights are the last one's too. */
@@ -314,6 +315,29 @@ T_CASE(a_part_that_changed_is_seen) {
     crew_fini(&c);
 }
 
+/* One of its own numbers, between two steps. */
+static const char *flip_own(crew *c, tti_exec *exec, int rank) {
+    crew_batch *batch = crew_batch_new();
+    if (crew_train(c, exec, rank)) return "the first steps failed";
+    crew_fill(batch, 0);
+    tti_step_desc desc = crew_step(batch, exec, c->n_steps);
+    COMM_OK(tti_exec_step(exec, &desc, &c->result[rank][0]));
+    exec->params[0] = -exec->params[0] - 1;
+    desc.step++;
+    COMM_FAILS(tti_exec_step(exec, &desc, &c->result[rank][0]), TUTTI_E_MISMATCH,
+               "changed in memory after the last update");
+    free(batch);
+    return NULL;
+}
+
+T_CASE(the_next_update_sees_it_too) {
+    T_UNUSED;
+    crew c = new_crew(net_deep, "adamw", 1 << 12, 2, 3);
+    c.fn = flip_own;
+    crew_run(&c);
+    crew_fini(&c);
+}
+
 static const char *joined(tutti_comm *comm, void *arg) {
     tti_exec_desc desc = {.plan = arg,
                           .backend = &tti_backend_cpu,
@@ -346,6 +370,7 @@ int main(void) {
         cmocka_unit_test(gradients_take_what_is_promised),
         cmocka_unit_test(a_bad_step_changes_nothing),
         cmocka_unit_test(a_part_that_changed_is_seen),
+        cmocka_unit_test(the_next_update_sees_it_too),
         cmocka_unit_test(joined_shards_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

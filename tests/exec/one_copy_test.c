@@ -2,6 +2,9 @@
  * the memory of workers that have all of it for themselves; and what they read from a file. */
 #include "exec/one_copy.h"
 
+#include <sched.h>
+#include <stdatomic.h>
+
 #include "exec/crew.h"
 
 /* Layers of several blocks beside small ones. */
@@ -156,12 +159,52 @@ T_CASE(memory_is_as_planned) {
     }
 }
 
+static atomic_bool is_flipped;
+
+/* The sign of a number that all read, after steps that were well. */
+static const char *flip_and_train(crew *c, tti_exec *exec, int rank) {
+    crew_batch *batch = crew_batch_new();
+    if (crew_train(c, exec, rank)) return "the first steps failed";
+    crew_fill(batch, 0);
+    tti_step_desc desc = crew_step(batch, exec, c->n_steps);
+    COMM_OK(tti_exec_step(exec, &desc, &c->result[rank][0]));
+    const tti_slot *slot = &c->plan->slots[tti_plan_find_slot(c->plan, "fc2.weight")];
+    if (rank == 0) {
+        float *w = tti_exec_params(exec) + slot->first + slot->n_elems / 2;
+        *w = -*w;
+        atomic_store(&is_flipped, true);
+    }
+    while (!atomic_load(&is_flipped)) sched_yield();
+    desc.step++;
+    bool fails = tti_exec_step(exec, &desc, &c->result[rank][0]) != TUTTI_OK;
+    COMM_TRUE(fails);
+    bool names = strstr(tutti_last_error(), "step 5: parameter 'fc2.weight' changed in memory");
+    c->result[rank][1].skipped = names;
+    free(batch);
+    return NULL;
+}
+
+T_CASE(a_flipped_bit_is_found_by_its_owner) {
+    T_UNUSED;
+    for (int w = 2; w <= 4; w++) {
+        crew c = new_crew("adamw", w);
+        int n = 0;
+        atomic_store(&is_flipped, false);
+        c.fn = flip_and_train;
+        run_crew(&c);
+        for (int r = 0; r < w; r++) n += c.result[r][1].skipped;
+        T_EQ(n > 0, true);
+        crew_fini(&c);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_copy_changes_no_bit),
         cmocka_unit_test(any_order_of_sums_is_near),
         cmocka_unit_test(what_was_read_is_for_all),
         cmocka_unit_test(memory_is_as_planned),
+        cmocka_unit_test(a_flipped_bit_is_found_by_its_owner),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
