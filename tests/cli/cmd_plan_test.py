@@ -37,6 +37,8 @@ def test_layouts():
             raise AssertionError("zero saves nothing: %s" % r)
         if (r["exchange_s"] > 0) != (r["tensor"] > 1) and r["pipeline"] == 1:
             raise AssertionError("what is exchanged inside shards: %s" % r)
+        if (0 < r["bubble"] < 1) != (r["pipeline"] > 1):
+            raise AssertionError("stages wait: %s" % r)
     if not any(r["measured"] for r in rows):
         raise AssertionError("nothing was measured")
 
@@ -46,32 +48,13 @@ def test_stages():
     ended = runs.tutti("plan", *JOB, "-n", "4", "--seconds", "0.1", "--all", "train.recompute=none",
                        "parallel.devices=cpu")
     ended.expect(0, "bubble", "pipeline 4", "pieces at most")
-    rows = plan("-n", "2", "parallel.shards=8", "train.recompute=none")["layouts"]
-    staged = [r for r in rows if r["pipeline"] == 2]
-    if not staged or not all(0 < r["bubble"] < 1 and r["sent_bytes"] > 0 for r in staged):
-        raise AssertionError(rows)
-
-
-def test_what_travels():
-    """Less where gradients are compressed or averaged now and then; more with ZeRO-3."""
-    def sent(*keys):
-        rows = plan("-n", "2", "parallel.shards=2", "train.recompute=none", *keys)["layouts"]
-        return {r["zero"]: r["sent_bytes"] for r in rows if r["data"] == 2}
-    whole = sent()
-    half = sent("parallel.mode=fast", "parallel.compress=bf16")[0]
-    few = sent("parallel.mode=fast", "parallel.compress=topk")[0]
-    local = sent("parallel.mode=fast", "parallel.sync=local", "parallel.average_every=4")[0]
-    all_reduce = whole[1]  # to the owners of parts and back; threads with one copy look at them
-    if whole[0] * 2 != all_reduce or whole[3] != 1.5 * all_reduce:
-        raise AssertionError(whole)
-    if half * 2 != all_reduce or not 0 < few < all_reduce / 10 or local * 4 != all_reduce:
-        raise AssertionError("%s %s %s %s" % (whole, half, few, local))
 
 
 def test_what_the_job_says_stays():
-    if len(plan("-n", "2", "parallel.shards=auto")["layouts"]) < 8:
+    if len(plan("-n", "2", "--device", "h200", "parallel.shards=auto")["layouts"]) < 8:
         raise AssertionError("auto is no number of shards")
-    rows = plan("-n", "2", "parallel.shards=4", "train.recompute=light")["layouts"]
+    rows = plan("-n", "2", "--device", "h200", "parallel.shards=4",
+                "train.recompute=light")["layouts"]
     if {(r["shards"], r["recompute"]) for r in rows} != {(4, "light")}:
         raise AssertionError(rows)
 
@@ -96,7 +79,7 @@ def test_memory():
     ended.expect(2, "none of", "room", "the least")
     if os.path.exists("best.yaml"):
         raise AssertionError("best.yaml was written")
-    rows = plan("-n", "2", "--memory", "1kB")["layouts"]
+    rows = plan("-n", "2", "--device", "h200", "--memory", "1kB")["layouts"]
     if any(r["fits"] for r in rows):
         raise AssertionError(rows)
 

@@ -36,7 +36,7 @@ typedef struct made {
 
 /* copies: of parameters and state, "one" for all threads or "each" its own. */
 static made predict_with(const char *copies, const char *workers, const char *more) {
-    made m = {.job = SMALL_JOB(workers, more, copies)};
+    made m = {.job = SMALL_JOB("parallel.workers=2", workers, more, copies)};
     T_OK(tti_job_resolve(m.job, CORES));
     T_OK(tti_blueprint_create(m.job, &m.b));
     tti_scheme scheme = tti_scheme_of(&m.b->config);
@@ -95,6 +95,31 @@ T_CASE(sums_and_update) {
     assert_true(common.p.host_bytes < two.p.host_bytes - bytes);
     T_NEAR(two.p.load_s / (32 * 1e-5 / CORES), 1, 1e-9);
     unmake(&one), unmake(&two), unmake(&parts), unmake(&common);
+}
+
+/* Less where gradients are rounded, chosen or averaged now and then; more with ZeRO-3. */
+T_CASE(what_travels) {
+    T_UNUSED;
+    static const struct {
+        const char *more[3];
+        double least, most; /* of an all-reduce's bytes */
+    } rows[] = {
+        {{"parallel.copies=each"}, 1, 1},
+        {{"parallel.copies=one"}, 0.5, 0.5},
+        {{"parallel.zero=1"}, 1, 1},
+        {{"parallel.zero=3", "parallel.shards=2"}, 1.5, 1.5},
+        {{"parallel.mode=fast", "parallel.compress=bf16"}, 0.5, 0.5},
+        {{"parallel.mode=fast", "parallel.compress=topk"}, 0.001, 0.1},
+        {{"parallel.mode=fast", "parallel.compress=powersgd", "parallel.rank=1"}, 0.01, 0.3},
+        {{"parallel.mode=fast", "parallel.sync=local", "parallel.average_every=4"}, 0.25, 0.25}};
+    for (size_t i = 0; i < TTI_COUNT(rows); i++) {
+        const char *const *more = rows[i].more;
+        const char *second = more[1] ? more[1] : "parallel.workers=2";
+        made m = predict_with(more[2] ? more[2] : "parallel.workers=2", more[0], second);
+        double sent = m.p.sent_bytes / ((double)m.b->plan->n_flat * sizeof(float));
+        assert_true(sent > rows[i].least - 1e-9 && sent < rows[i].most + 1e-9);
+        unmake(&m);
+    }
 }
 
 /* Half the samples in a shard are half the work, where only the whole was measured. */
@@ -156,6 +181,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(waves_and_cores),
         cmocka_unit_test(sums_and_update),
+        cmocka_unit_test(what_travels),
         cmocka_unit_test(costs_stand_for_what_was_not_measured),
         cmocka_unit_test(memory),
         cmocka_unit_test(pages_and_copies),
