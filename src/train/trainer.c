@@ -62,6 +62,17 @@ static tutti_status write_job(const trainer *t) {
     return tti_atomic_file_save(path, t->yaml, strlen(t->yaml));
 }
 
+/* The folder that the supervisor has made; a rank of `tutti launch` has nobody who makes one. */
+static tutti_status find_own_dir(trainer *t) {
+    const char *dir = t->job->config.run.dir;
+    snprintf(t->result->run_dir, sizeof t->result->run_dir, "%s", dir);
+    if (access(dir, F_OK) == 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG,
+                    "train: there is no folder '%s': tutti launch makes none; start the run with "
+                    "tutti train -n %d parallel.place=processes, which starts its own ranks",
+                    dir, t->place.n_ranks);
+}
+
 /* A worker finds its folder made by the supervisor; a resumed run has one. */
 static tutti_status make_own_dir(trainer *t) {
     char *dir = t->result->run_dir;
@@ -73,10 +84,7 @@ static tutti_status make_own_dir(trainer *t) {
         snprintf(dir, n_bytes, "%s", t->desc->resume);
         return TUTTI_OK;
     }
-    if (t->is_worker && !t->comm) {
-        snprintf(dir, n_bytes, "%s", t->job->config.run.dir);
-        return TUTTI_OK;
-    }
+    if (t->is_worker && !t->comm) return find_own_dir(t);
     char name[128];
     run_name(t->job, name, sizeof name);
     TTI_TRY(tti_run_dir_create(t->job->config.run.dir, name, dir, n_bytes));

@@ -41,6 +41,9 @@ expect 1 "exited with code 1" -n 2 --log-dir "$dir/log" --error-file "$dir/e.jso
     sh -c 'echo x; exit 1'
 [ "$(cat "$dir/log/rank-1.txt")" = x ] || fail "no log of rank 1"
 grep -q '"worker_exit_code":1' "$dir/e.json" || fail "no error file"
+# A run is started by `tutti train`, which makes its folder.
+expect 2 "start the run with tutti train -n 2" -n 2 "$TUTTI_PROGRAM" train "run.dir=$dir/none" \
+    model.name=lenet data.n_train=96 train.steps=2 parallel.devices=cpu parallel.workers=2
 expect 1 "cannot make the log folder" -n 2 --log-dir "$dir/a/b" true
 
 # No program outlives its launcher, even one that knows nothing of it.
