@@ -102,18 +102,20 @@ static void find_divided_elsewhere(const tti_job_config *c, char why[WHY]) {
 /* Shards go round the stages in groups of as many as there are stages. */
 static void find_odd_chunks(const tti_job_config *c, char why[WHY]) {
     int64_t workers = workers_of_batch(c), stages = c->parallel.pipeline;
+    int64_t shards = c->parallel.shards, n = workers > 0 ? shards / workers : 0;
     if (c->parallel.pipeline_chunks == 1) return;
+    if (workers > 0 && n % stages == 0 && shards % workers > 0) n++; /* some have one more */
     if (stages == 1)
         snprintf(why, WHY,
                  "chunks are of the stages of a pipeline; give parallel.pipeline too, or leave "
                  "parallel.pipeline_chunks out");
-    else if (workers > 0 && c->parallel.shards > 0 && c->parallel.shards / workers % stages != 0)
+    else if (workers > 0 && shards > 0 && n % stages != 0)
         snprintf(why, WHY,
                  "with several chunks shards go round the %" PRId64 " stages in groups of %" PRId64
                  ", and a worker has %" PRId64
                  "; give parallel.pipeline_chunks=1, or another "
                  "number of shards or stages",
-                 stages, stages, c->parallel.shards / workers);
+                 stages, stages, n);
 }
 
 static void find_idle_workers(const tti_job_config *c, char why[WHY]) {
