@@ -47,7 +47,8 @@ static bool is_divided(const tti_job_config *c) { return workers_of_model(c) > 1
 /* Workers that divide the batch, 0: not known, or no whole number. */
 static int64_t workers_of_batch(const tti_job_config *c) {
     int64_t workers = c->parallel.workers, each = workers_of_model(c);
-    return workers > 0 && workers % each == 0 ? workers / each : 0;
+    if (workers <= 0) return TTI_MAX(c->parallel.data, 0);
+    return workers % each == 0 ? workers / each : 0;
 }
 
 static void find_odd_mesh(const tti_job_config *c, char why[WHY]) {
@@ -523,7 +524,8 @@ static const rule rules[] = {
     {{"parallel.tensor", "parallel.pipeline", "parallel.devices", "parallel.sync",
       "parallel.sync_batch_norm"},
      find_divided_elsewhere},
-    {{"parallel.pipeline_chunks", "parallel.pipeline", "parallel.workers", "parallel.shards"},
+    {{"parallel.pipeline_chunks", "parallel.pipeline", "parallel.workers", "parallel.shards",
+      "parallel.data"},
      find_odd_chunks},
     {{"parallel.workers", "parallel.shards", "parallel.tensor", "parallel.pipeline"},
      find_idle_workers},
