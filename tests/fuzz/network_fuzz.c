@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     for (int64_t n = 1; st == TUTTI_OK && n <= 1 << 20; n *= 4) {
         int64_t members[TTI_N_LEVELS];
         double sent[TTI_N_LEVELS] = {0};
-        tti_network_members(&network, n, members);
+        tti_network_members(&network, n, 1 + n % 7, members);
         double s = tti_network_sum_s(&network, members, 1e9, sent);
         if (!isfinite(s) || s < 0 || members[0] * members[1] * members[2] < n) abort();
     }
