@@ -17,6 +17,7 @@ struct crew {
     net_fn net; /* NULL: plan is given */
     const tti_target *target;
     int n_ranks, n_lanes, n_steps;
+    int timeout_ms; /* of waits for each other; 0: 20 s */
     int n_shards;        /* 0: CREW_SHARDS */
     size_t bucket_bytes; /* 0: 1 MiB */
     tti_exec_desc exec;  /* alg, fast, reference, watch_gradients, clip_norm */
@@ -115,7 +116,7 @@ static inline const char *crew_rank(tutti_comm *comm, void *arg) {
 static inline void crew_run(crew *c) {
     if (c->net) c->plan = net_plan(c->net, c->target, c->bucket_bytes ? c->bucket_bytes : 1 << 20);
     if (c->n_ranks > 1) {
-        comm_run(c->n_ranks, crew_rank, c);
+        comm_run_with(c->n_ranks, false, c->timeout_ms, crew_rank, c);
         return;
     }
     const char *failure = crew_rank(NULL, c);

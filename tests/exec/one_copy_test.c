@@ -187,19 +187,17 @@ static const char *flip_and_train(crew *c, tti_exec *exec, int rank) {
     return NULL;
 }
 
+/* The others wait for the one that found it: nobody ends the group here, as a trainer would. */
 T_CASE(a_flipped_bit_is_found_by_its_owner) {
     T_UNUSED;
-    for (int w = 2; w <= 4; w++) {
-        crew c = new_crew("adamw", w);
-        int n = 0;
-        atomic_store(&is_flipped, false);
-        atomic_store(&n_failed, 0);
-        c.fn = flip_and_train;
-        run_crew(&c);
-        for (int r = 0; r < w; r++) n += c.result[r][1].skipped;
-        T_EQ(n > 0, true);
-        crew_fini(&c);
-    }
+    crew c = new_crew("adamw", 3);
+    int n = 0;
+    c.timeout_ms = 2000;
+    c.fn = flip_and_train;
+    run_crew(&c);
+    for (int r = 0; r < c.n_ranks; r++) n += c.result[r][1].skipped;
+    assert_true(n > 0);
+    crew_fini(&c);
 }
 
 int main(void) {
