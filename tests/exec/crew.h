@@ -17,7 +17,7 @@ struct crew {
     net_fn net; /* NULL: plan is given */
     const tti_target *target;
     int n_ranks, n_lanes, n_steps;
-    int timeout_ms; /* of waits for each other; 0: 20 s */
+    int timeout_ms;      /* of waits for each other; 0: 20 s */
     int n_shards;        /* 0: CREW_SHARDS */
     size_t bucket_bytes; /* 0: 1 MiB */
     tti_exec_desc exec;  /* alg, fast, reference, watch_gradients, clip_norm */
