@@ -113,6 +113,9 @@ extern const tti_transport tti_transport_shm;
 /* Joins shared memory as a part of something larger, whose rank shown[i] is i here: for texts. */
 tutti_status tti_shm_join_as(const tutti_comm_desc *desc, const int *shown, void **state);
 
+/* The group whose descriptor is fd in process pid of this host. */
+tutti_status tti_shm_open_group(int pid, int fd, tutti_comm_group **out);
+
 extern const tti_transport tti_transport_tcp, tti_transport_openmpi, tti_transport_mpich;
 
 #endif /* TTI_COMM_TRANSPORT_H */

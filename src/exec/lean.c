@@ -278,7 +278,7 @@ uint64_t tti_lean_hash_now(const tti_exec *x) {
 /* ---- whole things, for checkpoints and evaluation ---- */
 
 tutti_status tti_lean_gather_slot(tti_exec *x, const float *array, size_t first, size_t n_elems) {
-    int bucket = tti_window_bucket(x->desc.plan, first);
+    int bucket = tti_plan_find_bucket(x->desc.plan, first);
     const size_t *bounds = tti_share_bounds(&x->share, x->desc.plan, first);
     const size_t *at = x->share.from + bucket * x->n_ranks;
     size_t part[TTI_MAX_RANKS + 1], from[TTI_MAX_RANKS] = {0};

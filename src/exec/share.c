@@ -123,13 +123,6 @@ bool tti_share_next(const tti_share *share, const tti_plan *plan, int *at, tti_s
 }
 
 const size_t *tti_share_bounds(const tti_share *share, const tti_plan *plan, size_t first) {
-    int low = 0, high = plan->n_buckets - 1; /* the last bucket that begins at or before first */
-    while (low < high) {
-        int middle = (low + high + 1) / 2;
-        if (plan->buckets[middle].first <= first)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return share->bounds + (size_t)low * (size_t)(share->n_ranks + 1);
+    size_t bucket = (size_t)tti_plan_find_bucket(plan, first);
+    return share->bounds + bucket * (size_t)(share->n_ranks + 1);
 }

@@ -18,18 +18,6 @@ typedef struct builder {
     int cap;
 } builder;
 
-int tti_window_bucket(const tti_plan *plan, size_t at) {
-    int low = 0, high = plan->n_buckets - 1; /* the last bucket that begins at or before at */
-    while (low < high) {
-        int middle = (low + high + 1) / 2;
-        if (plan->buckets[middle].first <= at)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low;
-}
-
 /* Others that were looked at since the use was. */
 static int n_between(const builder *b, const tti_use *use) {
     int n = 0;
@@ -53,7 +41,7 @@ static tutti_status add_use(builder *b, int bucket, int step) {
 }
 
 static tutti_status look_at(builder *b, tti_buf buf, int step) {
-    int bucket = tti_window_bucket(b->w->plan, buf.offset / sizeof(float));
+    int bucket = tti_plan_find_bucket(b->w->plan, buf.offset / sizeof(float));
     tti_use *use = b->open[bucket] == FREE ? NULL : &b->w->uses[b->open[bucket]];
     b->last_seen[bucket] = step;
     if (!use || (b->splits && n_between(b, use) >= FAR)) return add_use(b, bucket, step);
@@ -176,7 +164,7 @@ void tti_window_fini(tti_window *w) {
 }
 
 size_t tti_window_at(const tti_window *w, int step, size_t at) {
-    int bucket = tti_window_bucket(w->plan, at);
+    int bucket = tti_plan_find_bucket(w->plan, at);
     for (int i = 0; i < w->n_uses; i++) {
         const tti_use *use = &w->uses[i];
         bool is_it =

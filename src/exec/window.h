@@ -35,7 +35,4 @@ size_t tti_window_at(const tti_window *window, int step, size_t at);
 /* True if two uses have bytes in common. */
 bool tti_window_shares(const tti_window *window, const tti_use *a, const tti_use *b);
 
-/* The bucket that element at of the flat arrays lies in. */
-int tti_window_bucket(const tti_plan *plan, size_t at);
-
 #endif /* TTI_EXEC_WINDOW_H */

@@ -88,3 +88,15 @@ tutti_status tti_plan_buckets(tti_plan *plan, size_t bucket_bytes) {
     if (plan->buckets[plan->n_buckets].n_elems > 0) plan->n_buckets++;
     return TUTTI_OK;
 }
+
+int tti_plan_find_bucket(const tti_plan *plan, size_t first) {
+    int low = 0, high = plan->n_buckets - 1; /* the last bucket that begins at or before first */
+    while (low < high) {
+        int middle = (low + high + 1) / 2;
+        if (plan->buckets[middle].first <= first)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}

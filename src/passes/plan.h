@@ -118,6 +118,9 @@ void tti_plan_destroy(tti_plan *plan);
 /* The slot of a parameter name, -1 if there is none. */
 int tti_plan_find_slot(const tti_plan *plan, const char *name);
 
+/* The bucket that element first of the flat arrays lies in. */
+int tti_plan_find_bucket(const tti_plan *plan, size_t first);
+
 /* Operations of one run of a program, by the costs of its nodes. */
 double tti_program_flops(const tti_program *program);
 

@@ -162,4 +162,20 @@ static inline double crew_distance(const crew *a, const crew *b) {
     return distance;
 }
 
+/* Steps 0 and 2, and evaluations with the averages after each: the results of 1 and 3. */
+static inline const char *crew_average(crew *c, tti_exec *exec, int rank) {
+    crew_batch *batch = crew_batch_new();
+    for (int step = 0; step < 4; step++) {
+        crew_fill(batch, step);
+        tti_step_desc desc = crew_step(batch, exec, step);
+        tti_step_result *result = &c->result[rank][step];
+        if (step % 2 == 0)
+            COMM_OK(tti_exec_step(exec, &desc, result));
+        else
+            for (int i = 0; i < 2; i++) COMM_OK(tti_exec_eval(exec, &desc, result));
+    }
+    free(batch);
+    return NULL;
+}
+
 #endif /* TTI_TESTS_EXEC_CREW_H */

@@ -112,29 +112,13 @@ T_CASE(any_order_of_sums_is_near) {
     crew_fini(&whole);
 }
 
-/* Evaluates with the averages before and after a step. */
-static const char *average(crew *c, tti_exec *exec, int rank) {
-    crew_batch *batch = crew_batch_new();
-    for (int step = 0; step < 4; step++) {
-        crew_fill(batch, step);
-        tti_step_desc desc = crew_step(batch, exec, step);
-        tti_step_result *result = &c->result[rank][step];
-        if (step % 2 == 0)
-            COMM_OK(tti_exec_step(exec, &desc, result));
-        else
-            for (int i = 0; i < 2; i++) COMM_OK(tti_exec_eval(exec, &desc, result));
-    }
-    free(batch);
-    return NULL;
-}
-
 T_CASE(evaluation_with_averages_and_without) {
     T_UNUSED;
     for (int with = 0; with < 2; with++) {
         crew whole = new_crew(net_deep, "adamw", 1 << 12, 1, 0);
         whole.n_steps = 4;
         whole.exec.ema = with ? 0.9 : 0;
-        whole.fn = average;
+        whole.fn = crew_average;
         crew_run(&whole);
         for (int w = 2; w <= 4; w++)
             for (int zero = 2; zero <= 3; zero++) {
@@ -142,7 +126,7 @@ T_CASE(evaluation_with_averages_and_without) {
                 c.n_steps = 4;
                 c.n_lanes = 1 + w % 2;
                 c.exec.ema = whole.exec.ema;
-                c.fn = average;
+                c.fn = crew_average;
                 crew_run(&c);
                 crew_expect_same(&c, &whole);
                 crew_fini(&c);

@@ -49,7 +49,7 @@ static int check_value(const tti_window *w, const tti_program *program, int step
     size_t first = buf.offset / sizeof(float);
     if (buf.space != space) return 0;
     size_t at = tti_window_at(w, step, first);
-    int bucket = tti_window_bucket(w->plan, first), n = 0;
+    int bucket = tti_plan_find_bucket(w->plan, first), n = 0;
     for (int i = 0; i < w->n_uses; i++) {
         const tti_use *use = &w->uses[i];
         if (use->bucket != bucket || step < use->first || step > use->last) continue;
@@ -103,7 +103,7 @@ T_CASE(what_is_far_away_is_not_kept) {
     tti_window params, grads;
     T_OK(tti_window_init(plan, &plan->shard, TTI_SPACE_PARAM, &params));
     T_OK(tti_window_init(plan, &plan->shard, TTI_SPACE_GRAD, &grads));
-    int tied = tti_window_bucket(plan, plan->slots[tti_plan_find_slot(plan, "tied")].first);
+    int tied = tti_plan_find_bucket(plan, plan->slots[tti_plan_find_slot(plan, "tied")].first);
     assert_true(n_uses_of(&params, tied) >= 3);
     for (int b = 0; b < plan->n_buckets; b++) T_EQ(n_uses_of(&grads, b), 1);
     assert_true(params.n_elems < plan->n_flat * 3 / 4);

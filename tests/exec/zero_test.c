@@ -70,28 +70,12 @@ T_CASE(any_order_of_sums_is_near) {
     crew_fini(&c);
 }
 
-/* Evaluates with the averages before and after a step; sums are the results of steps 1 and 3. */
-static const char *average(crew *c, tti_exec *exec, int rank) {
-    crew_batch *batch = crew_batch_new();
-    for (int step = 0; step < 4; step++) {
-        crew_fill(batch, step);
-        tti_step_desc desc = crew_step(batch, exec, step);
-        tti_step_result *result = &c->result[rank][step];
-        if (step % 2 == 0)
-            COMM_OK(tti_exec_step(exec, &desc, result));
-        else
-            for (int i = 0; i < 2; i++) COMM_OK(tti_exec_eval(exec, &desc, result));
-    }
-    free(batch);
-    return NULL;
-}
-
 T_CASE(averages_are_evaluated) {
     T_UNUSED;
     crew whole = new_crew("adamw", 1 << 16, 1, false), plain = new_crew("adamw", 1 << 16, 3, true);
     whole.n_steps = plain.n_steps = 4;
     whole.exec.ema = 0.9;
-    whole.fn = plain.fn = average;
+    whole.fn = plain.fn = crew_average;
     crew_run(&whole);
     crew_run(&plain);
     assert_true(plain.result[0][3].loss_sum != whole.result[0][3].loss_sum);
@@ -99,7 +83,7 @@ T_CASE(averages_are_evaluated) {
         crew c = new_crew("adamw", 1 << 16, w, true);
         c.n_steps = 4;
         c.exec.ema = 0.9;
-        c.fn = average;
+        c.fn = crew_average;
         crew_run(&c);
         crew_expect_same(&c, &whole);
         crew_fini(&c);

@@ -3,8 +3,6 @@
  * Nothing on a host has a name: the first rank of it makes a group (a memfd) and tells the others
  * process and descriptor, which open it through /proc.  That fails between users and containers;
  * then those ranks count as hosts of their own and speak through the link. */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,16 +74,6 @@ typedef struct meeting {
     uint32_t unused;
 } meeting;
 
-static tutti_status open_group(const meeting *m, tutti_comm_group **out) {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", m->pid, m->fd);
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd < 0) return tti_fail(TUTTI_E_UNSUPPORTED, "comm: %s: %s", path, strerror(errno));
-    tutti_status st = tutti_comm_group_open(fd, out);
-    if (st != TUTTI_OK) close(fd);
-    return st;
-}
-
 /* One message from the first rank of this host to its others, or back: items [n_local]. */
 static tutti_status pass(net_state *s, bool to_first, meeting *items) {
     tti_message *messages = tti_net_messages(s, s->n_local);
@@ -128,7 +116,8 @@ tutti_status tti_net_meet_locally(net_state *s, bool *apart) {
             items[i] = (meeting){(int32_t)getpid(), ok ? tutti_comm_group_fd(s->group) : -1, ok, 0};
     }
     TTI_TRY(pass(s, false, items));
-    if (me != 0) ok = items[me].ok && open_group(&items[me], &s->group) == TUTTI_OK;
+    if (me != 0)
+        ok = items[me].ok && tti_shm_open_group(items[me].pid, items[me].fd, &s->group) == TUTTI_OK;
     items[me].ok = ok;
     TTI_TRY(pass(s, true, items)); /* one that cannot takes all of its host apart */
     for (int i = 0; me == 0 && i < s->n_local; i++) ok = ok && items[i].ok;

@@ -17,13 +17,13 @@ typedef struct place {
     int32_t pid, fd;
 } place;
 
-static tutti_status open_place(const place *at, tutti_comm_group **out) {
+tutti_status tti_shm_open_group(int pid, int fd, tutti_comm_group **out) {
     char path[64];
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", at->pid, at->fd);
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd < 0) return tti_fail(TUTTI_E_UNSUPPORTED, "comm_split: %s: %s", path, strerror(errno));
-    tutti_status st = tutti_comm_group_open(fd, out);
-    if (st != TUTTI_OK) close(fd);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
+    int own = open(path, O_RDWR | O_CLOEXEC);
+    if (own < 0) return tti_fail(TUTTI_E_UNSUPPORTED, "comm: %s: %s", path, strerror(errno));
+    tutti_status st = tutti_comm_group_open(own, out);
+    if (st != TUTTI_OK) close(own);
     return st;
 }
 
@@ -42,7 +42,7 @@ static tutti_status find(const shm_state *s, int first, tutti_comm_group **out) 
     if (at.object == 0)
         return tti_fail(TUTTI_E_PEER, "comm_split: rank %d could not make a group",
                         s->shown[first]);
-    if (!s->one_process) return open_place(&at, out);
+    if (!s->one_process) return tti_shm_open_group(at.pid, at.fd, out);
     *out = (void *)(uintptr_t)at.object; /* NOLINT: an object of this process */
     return TUTTI_OK;
 }
