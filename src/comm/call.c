@@ -22,6 +22,7 @@ static const char *const alg_texts[TUTTI_N_ALGS] = {"auto", "ring", "tree", "dir
 static void call_rest(const tti_call *call, char *buf, size_t n_bytes) {
     const char *op = (unsigned)call->op < TUTTI_N_REDUCE_OPS ? op_texts[call->op] : "?";
     const char *alg = (unsigned)call->alg < TUTTI_N_ALGS ? alg_texts[call->alg] : "?";
+    int n;
     buf[0] = '\0';
     switch (call->kind) {
         case TTI_CALL_ALL_REDUCE:
@@ -34,7 +35,9 @@ static void call_rest(const tti_call *call, char *buf, size_t n_bytes) {
             snprintf(buf, n_bytes, ", root=%d", call->peer);
             break;
         case TTI_CALL_REDUCE_SHARDS:
-            snprintf(buf, n_bytes, ", shards=%d, %s", call->peer, alg);
+            n = snprintf(buf, n_bytes, ", shards=%d, %s", call->peer, alg);
+            if (call->deal)
+                snprintf(buf + n, n_bytes - (size_t)n, ", dealt=%08x", (unsigned)call->deal);
             break;
         case TTI_CALL_GATHER_PARTS:
             snprintf(buf, n_bytes, ", parts=%08x", (unsigned)call->op);

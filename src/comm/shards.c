@@ -9,10 +9,10 @@
 #include "comm/call.h"
 #include "comm/parts.h"
 
-static tutti_status check_pieces(const tutti_comm *comm, const tti_reduce_desc *desc) {
+static tutti_status check_pieces(const tutti_comm *comm, const tti_reduce_desc *desc,
+                                 const tti_deal *deal) {
     tti_piece want[TTI_MAX_PIECES];
-    int first = tti_shard_first(comm->rank, comm->n_ranks, desc->n_shards);
-    int last = tti_shard_first(comm->rank + 1, comm->n_ranks, desc->n_shards);
+    int first = deal->first[comm->rank], last = deal->first[comm->rank + 1];
     int n = tti_shard_pieces(first, last, want);
     if (desc->n_pieces != n || !desc->pieces)
         return tti_fail(TUTTI_E_INVALID,
@@ -38,7 +38,18 @@ static tutti_status check_whole(const tutti_comm *comm, const tti_reduce_desc *d
                     desc->bounds[0], desc->bounds[comm->n_ranks], desc->n_elems);
 }
 
-static tutti_status check_desc(const tutti_comm *comm, const tti_reduce_desc *desc) {
+/* As desc says; equal runs where it says nothing. */
+static tutti_status deal_of(const tutti_comm *comm, const tti_reduce_desc *desc, tti_deal *deal) {
+    if (!desc->deal) {
+        tti_deal_equally(comm->n_ranks, desc->n_shards, deal);
+        return TUTTI_OK;
+    }
+    *deal = *desc->deal;
+    return tti_deal_check(deal, comm->n_ranks, desc->n_shards);
+}
+
+static tutti_status check_desc(const tutti_comm *comm, const tti_reduce_desc *desc,
+                               tti_deal *deal) {
     if (!desc) return tti_fail(TUTTI_E_INVALID, "reduce_shards: desc is NULL");
     int v = desc->n_shards;
     if (v < comm->n_ranks || v > TTI_MAX_SHARDS || (v & (v - 1)) != 0)
@@ -56,16 +67,18 @@ static tutti_status check_desc(const tutti_comm *comm, const tti_reduce_desc *de
     if (!desc->dst && desc->n_elems > 0)
         return tti_fail(TUTTI_E_INVALID, "reduce_shards: dst is NULL");
     TTI_TRY(check_whole(comm, desc));
-    return check_pieces(comm, desc);
+    TTI_TRY(deal_of(comm, desc, deal));
+    return check_pieces(comm, desc, deal);
 }
 
-/* The order of V shards over the ranks, remembered until another V comes. */
-static tutti_status order_of(tutti_comm *comm, int n_shards) {
-    if (comm->by_shard.n_shards == n_shards) return TUTTI_OK;
+/* The order of the shards over the ranks, remembered until they are dealt otherwise. */
+static tutti_status order_of(tutti_comm *comm, const tti_deal *deal) {
+    if (comm->by_shard.n_shards > 0 && tti_deal_same(&comm->dealt, deal)) return TUTTI_OK;
     tti_sum_order order;
-    TTI_TRY(tti_sum_order_shards(comm->n_ranks, n_shards, &order));
+    TTI_TRY(tti_sum_order_shards(deal, &order));
     tti_sum_order_free(&comm->by_shard);
     comm->by_shard = order;
+    comm->dealt = *deal;
     return TUTTI_OK;
 }
 
@@ -94,6 +107,7 @@ static tutti_status run(tutti_comm *comm, const tti_reduce_desc *desc) {
                                 .alg = desc->alg,
                                 .op = desc->bounds ? tti_bounds_digest(desc->bounds, n_bounds) : 0,
                                 .peer = desc->n_shards,
+                                .deal = desc->deal ? tti_deal_digest(desc->deal) : 0,
                                 .n_elems = desc->n_elems}};
     unsigned char payload[TTI_INLINE_BYTES];
     bool is_inline = fits_inline(comm, desc, n_bytes);
@@ -118,7 +132,8 @@ static tutti_status run(tutti_comm *comm, const tti_reduce_desc *desc) {
 
 tutti_status tti_comm_reduce_shards(tutti_comm *comm, const tti_reduce_desc *desc) {
     TTI_TRY(tti_check_comm("reduce_shards", comm));
-    TTI_TRY(check_desc(comm, desc));
-    TTI_TRY(order_of(comm, desc->n_shards));
+    tti_deal deal;
+    TTI_TRY(check_desc(comm, desc, &deal));
+    TTI_TRY(order_of(comm, &deal));
     return tti_call_end(comm, run(comm, desc));
 }

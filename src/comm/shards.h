@@ -1,12 +1,13 @@
 /* shards.h - the exact sum over virtual shards, for any number of ranks.
  *
- * The terms are the gradients of V shards, V a power of two.  Rank r of W owns shards
- * tti_shard_first(r) .. tti_shard_first(r+1)-1 and has already added them into canonical pieces:
- * complete subtrees of the one binary tree over 0 .. V-1.  The sum is finished between ranks in the
- * order of that tree, so its bits do not depend on W. */
+ * The terms are the gradients of V shards, V a power of two.  Each rank owns a run of them (deal.h)
+ * and has already added it into canonical pieces: complete subtrees of the one binary tree over
+ * 0 .. V-1.  The sum is finished between ranks in the order of that tree, so its bits depend
+ * neither on the number of ranks nor on the runs. */
 #ifndef TTI_COMM_SHARDS_H
 #define TTI_COMM_SHARDS_H
 
+#include "comm/deal.h"
 #include "tutti/comm.h"
 
 /* A subtree: shards index*2^level .. (index+1)*2^level - 1. */
@@ -16,9 +17,6 @@ typedef struct tti_piece {
 } tti_piece;
 
 enum { TTI_MAX_PIECES = 2 * 20, TTI_MAX_SHARDS = 1 << 20 };
-
-/* First shard of rank r: floor(r*V/W).  The runs differ by at most one shard. */
-int tti_shard_first(int rank, int n_ranks, int n_shards);
 
 /* The canonical pieces of shards first .. last-1, in order; returns how many (<= TTI_MAX_PIECES).
  * data is set to NULL. */
@@ -36,6 +34,7 @@ typedef struct tti_reduce_desc {
     const size_t *bounds;    /* [n_ranks + 1], rising from 0 to n_elems: rank r gets elements
                                 bounds[r] .. bounds[r+1]-1 alone, and the others of its dst are
                                 undefined; NULL: every rank gets all                         */
+    const tti_deal *deal;    /* who has which shards, the same on every rank; NULL: equal runs */
 } tti_reduce_desc;
 
 /* dst[i] = sum over all V shards, in tree order, the same bits for every W, on every rank, with

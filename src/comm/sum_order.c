@@ -9,10 +9,6 @@
 #include "base/error.h"
 #include "comm/shards.h"
 
-int tti_shard_first(int rank, int n_ranks, int n_shards) {
-    return (int)((int64_t)rank * n_shards / n_ranks);
-}
-
 int tti_shard_pieces(int first, int last, tti_piece *out) {
     int n = 0;
     while (first < last) {
@@ -59,22 +55,20 @@ tutti_status tti_sum_order_ranks(int n_ranks, tti_sum_order *out) {
     return TUTTI_OK;
 }
 
-tutti_status tti_sum_order_shards(int n_ranks, int n_shards, tti_sum_order *out) {
+tutti_status tti_sum_order_shards(const tti_deal *deal, tti_sum_order *out) {
     tti_piece pieces[TTI_MAX_PIECES];
-    int n_terms = 0;
+    int n_terms = 0, n_ranks = deal->n_ranks;
     for (int r = 0; r < n_ranks; r++)
-        n_terms += tti_shard_pieces(tti_shard_first(r, n_ranks, n_shards),
-                                    tti_shard_first(r + 1, n_ranks, n_shards), pieces);
+        n_terms += tti_shard_pieces(deal->first[r], deal->first[r + 1], pieces);
     tti_term *terms = calloc((size_t)n_terms, sizeof *terms);
     if (!terms) return tti_fail(TUTTI_E_NOMEM, "comm: no memory for %d terms", n_terms);
     counter c = {.n = 0};
     for (int r = 0, t = 0; r < n_ranks; r++) {
-        int n = tti_shard_pieces(tti_shard_first(r, n_ranks, n_shards),
-                                 tti_shard_first(r + 1, n_ranks, n_shards), pieces);
+        int n = tti_shard_pieces(deal->first[r], deal->first[r + 1], pieces);
         for (int k = 0; k < n; k++)
             terms[t++] = (tti_term){r, k, counter_push(&c, pieces[k].level, pieces[k].index)};
     }
-    *out = (tti_sum_order){terms, n_terms, n_shards};
+    *out = (tti_sum_order){terms, n_terms, tti_deal_n_shards(deal)};
     return TUTTI_OK;
 }
 

@@ -7,6 +7,7 @@
 #ifndef TTI_COMM_SUM_ORDER_H
 #define TTI_COMM_SUM_ORDER_H
 
+#include "comm/deal.h"
 #include "tutti/status.h"
 
 enum { TTI_SUM_DEPTH = 24 }; /* more than the stack ever holds, for V <= 2^20 */
@@ -26,8 +27,8 @@ typedef struct tti_sum_order {
 /* One term per rank. */
 TUTTI_NODISCARD tutti_status tti_sum_order_ranks(int n_ranks, tti_sum_order *out);
 
-/* The canonical pieces of n_shards shards over n_ranks ranks. */
-TUTTI_NODISCARD tutti_status tti_sum_order_shards(int n_ranks, int n_shards, tti_sum_order *out);
+/* The canonical pieces of each rank's shards. */
+TUTTI_NODISCARD tutti_status tti_sum_order_shards(const tti_deal *deal, tti_sum_order *out);
 
 void tti_sum_order_free(tti_sum_order *order);
 

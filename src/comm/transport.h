@@ -36,14 +36,14 @@ typedef enum tti_call_kind {
 typedef struct tti_call {
     int32_t kind, dtype, op, alg; /* op: where ranks have parts, their digest */
     int32_t peer;     /* root of a broadcast, peer of send and recv, V of reduce_shards */
-    int32_t unused;   /* 0: the records are compared as bytes */
+    int32_t deal;     /* digest of the deal of reduce_shards, 0: equal runs */
     uint64_t n_elems; /* ALLOC: bytes */
 } tti_call;
 
 /* "broadcast(n_elems=10, f32, root=0)" in buf, which is returned. */
 const char *tti_call_text(const tti_call *call, char *buf, size_t n_bytes);
 
-enum { TTI_MAX_BUFS = TTI_MAX_PIECES + 1, TTI_INLINE_BYTES = 4096, TTI_MAX_RANKS = 64 };
+enum { TTI_MAX_BUFS = TTI_MAX_PIECES + 1, TTI_INLINE_BYTES = 4096 };
 
 /* Bytes in which send and recv show each other their calls: as many as an agreement sends between
  * hosts, which begins with the call too, so that one is understood where the other is expected. */

@@ -64,7 +64,8 @@ static tutti_status sum_parts(tti_exec *x, const tti_piece *pieces, int n_pieces
                                                                     .dtype = TUTTI_F32,
                                                                     .n_shards = x->desc.n_shards,
                                                                     .alg = x->desc.alg,
-                                                                    .bounds = bounds}));
+                                                                    .bounds = bounds,
+                                                                    .deal = &x->deal}));
     }
     return TUTTI_OK;
 }
@@ -80,7 +81,8 @@ static tutti_status sum_pieces(tti_exec *x, const tti_piece *pieces, int n_piece
                                                                    .n_elems = n,
                                                                    .dtype = TUTTI_F32,
                                                                    .n_shards = x->desc.n_shards,
-                                                                   .alg = x->desc.alg});
+                                                                   .alg = x->desc.alg,
+                                                                   .deal = &x->deal});
 }
 
 tutti_status tti_device_by_host_grads(tti_device_by_host *b) {

@@ -42,7 +42,7 @@ static tutti_status make_terms(const tti_exec *x, tti_device_term **out, int *n_
     if (x->desc.fast)
         TTI_TRY(tti_sum_order_ranks(x->n_ranks, &order));
     else
-        TTI_TRY(tti_sum_order_shards(x->n_ranks, x->desc.n_shards, &order));
+        TTI_TRY(tti_sum_order_shards(&x->deal, &order));
     tti_device_term *terms = calloc((size_t)order.n_terms, sizeof *terms);
     if (terms) tti_device_terms(&order, terms);
     *n_terms = order.n_terms;
@@ -187,7 +187,7 @@ void tti_device_reduce_after(tti_device_reduce *r, int step) {
 /* Beside the sums.  Recordings that differ between ranks may be played in different orders, and two
  * that wait for each other's other half would do so for ever: there one comes after the other. */
 static tutti_status spread(tti_device_reduce *r, void *words, size_t n, size_t first, size_t last) {
-    bool alike = r->x->desc.n_shards % r->x->n_ranks == 0;
+    bool alike = tti_deal_is_even(&r->x->deal);
     if (!alike && r->has_summed) TTI_TRY(r->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
     return r->ops->peers_spread(r->group, words, n, first, last);
 }

@@ -267,6 +267,15 @@ static tutti_status build(tti_exec *x) {
     return tti_overlap_create(plan->n_buckets, core, reduce_bucket, x, &x->overlap);
 }
 
+tutti_status tti_exec_deal(const tti_exec_desc *desc, int n_ranks, tti_deal *out) {
+    if (!desc->deal) {
+        tti_deal_equally(n_ranks, desc->n_shards, out);
+        return TUTTI_OK;
+    }
+    *out = *desc->deal;
+    return tti_deal_check(out, n_ranks, desc->n_shards);
+}
+
 static tutti_status check_shards(const tti_exec_desc *desc) {
     int n_ranks = desc->comm ? tutti_comm_n_ranks(desc->comm) : 1, v = desc->n_shards;
     if (v >= n_ranks && v >= 1 && v <= TTI_MAX_SHARDS && (v & (v - 1)) == 0) return TUTTI_OK;
@@ -277,15 +286,19 @@ static tutti_status check_shards(const tti_exec_desc *desc) {
 
 tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
     *out = NULL;
+    tti_deal deal;
     TTI_TRY(check_shards(desc));
+    TTI_TRY(tti_exec_deal(desc, desc->comm ? tutti_comm_n_ranks(desc->comm) : 1, &deal));
     tti_exec *x = calloc(1, sizeof *x);
     if (!x) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     x->desc = *desc;
+    x->desc.deal = NULL;
+    x->deal = deal;
     x->rank = desc->comm ? tutti_comm_rank(desc->comm) : 0;
     x->n_ranks = desc->comm ? tutti_comm_n_ranks(desc->comm) : 1;
     if (!desc->serves) {
-        x->first_shard = tti_shard_first(x->rank, x->n_ranks, desc->n_shards);
-        x->last_shard = tti_shard_first(x->rank + 1, x->n_ranks, desc->n_shards);
+        x->first_shard = deal.first[x->rank];
+        x->last_shard = deal.first[x->rank + 1];
         if (desc->server)
             tti_server_shards(desc->server, desc->server_worker, desc->n_shards, &x->first_shard,
                               &x->last_shard);

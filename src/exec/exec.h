@@ -8,6 +8,7 @@
 #define TTI_EXEC_EXEC_H
 
 #include "backend/backend.h"
+#include "comm/deal.h"
 #include "comm/mesh.h"
 #include "passes/plan.h"
 #include "tutti/comm.h"
@@ -31,6 +32,7 @@ typedef struct tti_exec_desc {
     const tti_mesh *mesh;       /* borrowed; the model is divided too: plan is the part of this
                                    place, comm is mesh->data; NULL: it is not */
     int n_shards;               /* V, a power of two, >= the number of ranks */
+    const tti_deal *deal;       /* which of them each rank of comm has; copied; NULL: equal runs */
     int n_lanes;                /* shards computed side by side, >= 1 */
     const int *cores;           /* [n_lanes]; NULL: not pinned */
     tutti_comm_alg alg;         /* of the reduction */
@@ -251,7 +253,7 @@ typedef struct tti_exec_memory {
 tti_exec_memory tti_exec_memory_use(const tti_exec *exec);
 
 /* The same before there is a worker: for rank of n_ranks, from plan, backend, n_shards, n_lanes,
- * zero, ema, fast and wire of desc. */
+ * deal, zero, ema, fast and wire of desc. */
 tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ranks,
                                   tti_exec_memory *out);
 

@@ -28,9 +28,9 @@ static tutti_status count_in_flight(const tti_exec_desc *desc, int n_local, int 
 /* Whose gradients are added to whose. */
 static tutti_status accumulation_of(const tti_exec_desc *desc, int rank, int n_ranks,
                                     tti_accumulation *acc) {
-    int first = tti_shard_first(rank, n_ranks, desc->n_shards);
-    int last = tti_shard_first(rank + 1, n_ranks, desc->n_shards);
-    int width;
+    tti_deal deal;
+    TTI_TRY(tti_exec_deal(desc, n_ranks, &deal));
+    int first = deal.first[rank], last = deal.first[rank + 1], width;
     TTI_TRY(count_in_flight(desc, last - first, &width));
     if (desc->plan->stages) width = tti_exec_n_lanes(desc, last - first);
     return tti_accumulation_init(acc, first, last, TTI_MAX(1, TTI_MIN(width, TTI_MAX_LANES)));
@@ -88,10 +88,10 @@ tutti_status tti_exec_init_share(const tti_exec_desc *desc, int rank, int n_rank
 tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ranks,
                                   tti_exec_memory *out) {
     const tti_plan *plan = desc->plan;
-    int first = tti_shard_first(rank, n_ranks, desc->n_shards);
-    int last = tti_shard_first(rank + 1, n_ranks, desc->n_shards);
+    tti_deal deal;
     int n_in_flight;
-    TTI_TRY(count_in_flight(desc, last - first, &n_in_flight));
+    TTI_TRY(tti_exec_deal(desc, n_ranks, &deal));
+    TTI_TRY(count_in_flight(desc, tti_deal_n_of(&deal, rank), &n_in_flight));
     size_t flat = plan->n_flat * sizeof(float);
     bool rounds = desc->fast && n_ranks > 1 && desc->wire != TUTTI_F32 && !desc->backend->device;
     tti_accumulation acc;

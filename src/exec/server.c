@@ -213,7 +213,9 @@ static tutti_status set_up(tti_server *s) {
     s->desc.exec.comm = NULL;
     s->desc.exec.cores = NULL;
     TTI_TRY(tti_exec_create(&s->desc.exec, &s->x));
-    TTI_TRY(tti_sum_order_shards(s->desc.n_workers, s->desc.exec.n_shards, &s->order));
+    tti_deal deal;
+    tti_deal_equally(s->desc.n_workers, s->desc.exec.n_shards, &deal);
+    TTI_TRY(tti_sum_order_shards(&deal, &s->order));
     for (int i = 0; i < s->x->desc.n_lanes; i++) {
         s->scratch[i] = aligned_alloc(64, (tti_sum_scratch_bytes() + 63) & ~(size_t)63);
         if (!s->scratch[i]) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");

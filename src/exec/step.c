@@ -294,7 +294,8 @@ static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems) {
                                                      .dtype = TUTTI_F32,
                                                      .n_shards = x->desc.n_shards,
                                                      .alg = no_ring ? TUTTI_ALG_AUTO : x->desc.alg,
-                                                     .bounds = in_parts ? bounds : NULL});
+                                                     .bounds = in_parts ? bounds : NULL,
+                                                     .deal = &x->deal});
 }
 
 tutti_status tti_exec_reduce(tti_exec *x, size_t first, size_t n_elems) {
@@ -358,7 +359,7 @@ tutti_status tti_exec_bad_gradient(uint64_t step) {
 
 static int owner_of(const tti_exec *x, int shard) {
     int rank = 0;
-    while (tti_shard_first(rank + 1, x->n_ranks, x->desc.n_shards) <= shard) rank++;
+    while (x->deal.first[rank + 1] <= shard) rank++;
     return rank;
 }
 

@@ -48,8 +48,9 @@ typedef struct tti_fed_inputs {
 struct tti_exec {
     tti_exec_desc desc;
     int rank, n_ranks, first_shard, last_shard; /* in desc.comm */
-    tti_divided *divided;                       /* NULL: this worker has the whole model */
-    int n_threads;                              /* that the worker may run at a time */
+    tti_deal deal;        /* who has which shards; desc.deal is not read after creation */
+    tti_divided *divided; /* NULL: this worker has the whole model */
+    int n_threads;        /* that the worker may run at a time */
     tti_lanes *lanes;
     /* A shard in flight each: as many as lanes, or, in a program with TTI_SYNC, one for every shard
      * of the worker, since all of them must come to the same point before any goes on. */
@@ -94,6 +95,9 @@ struct tti_exec {
     tti_profile *profile; /* NULL: nothing is timed */
     tti_pipe *pipe;       /* NULL: the worker has all layers */
 };
+
+/* Who has which shards of n_ranks workers: as desc says. */
+tutti_status tti_exec_deal(const tti_exec_desc *desc, int n_ranks, tti_deal *out);
 
 /* Who updates what: as desc.zero, n_owners and shares say. */
 tutti_status tti_exec_init_share(const tti_exec_desc *desc, int rank, int n_ranks,

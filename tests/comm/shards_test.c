@@ -1,5 +1,6 @@
 /* shards_test.c - the sum over V shards has the bits of a serial tree sum for every W <= V. */
 #include "base/dtype.h"
+#include "base/error.h"
 #include "comm/ranks.h"
 
 typedef struct job {
@@ -8,7 +9,8 @@ typedef struct job {
     tutti_dtype dtype;
     tutti_comm_alg alg;
     bool registered, in_place;
-    bool in_parts; /* each rank gets one, of uneven length */
+    bool in_parts;        /* each rank gets one, of uneven length */
+    const tti_deal *deal; /* NULL: equal runs */
 } job;
 
 static float noise(uint64_t i, int shard) {
@@ -49,7 +51,8 @@ static const char *reduce_and_check(tutti_comm *comm, const job *j, const tti_pi
     fill_pieces(j, pieces, n_pieces);
     fill_bounds(j, tutti_comm_n_ranks(comm), bounds);
     tti_reduce_desc desc = {pieces,   n_pieces,    dst,    j->n_elems,
-                            j->dtype, j->n_shards, j->alg, j->in_parts ? bounds : NULL};
+                            j->dtype, j->n_shards, j->alg, j->in_parts ? bounds : NULL,
+                            j->deal};
     COMM_OK(tti_comm_reduce_shards(comm, &desc));
     if (j->in_parts) first = bounds[rank], last = bounds[rank + 1];
     for (size_t i = first; i < last; i++) {
@@ -70,8 +73,10 @@ static const char *job_rank(tutti_comm *comm, void *arg) {
     void *memory[N_BUFFERS];
     size_t n_bytes = j->n_elems * 8 + 8;
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
-    int n = tti_shard_pieces(tti_shard_first(rank, n_ranks, j->n_shards),
-                             tti_shard_first(rank + 1, n_ranks, j->n_shards), pieces);
+    tti_deal equal;
+    tti_deal_equally(n_ranks, j->n_shards, &equal);
+    const int *first = (j->deal ? j->deal : &equal)->first + rank;
+    int n = tti_shard_pieces(first[0], first[1], pieces);
     COMM_TRUE(n < N_BUFFERS);
     for (int k = 0; k < N_BUFFERS; k++) {
         if (j->registered)
@@ -98,9 +103,79 @@ T_CASE(every_division_gives_the_bits_of_the_tree) {
             for (int a = 0; a < 3; a++)
                 for (int bits = 0; bits < 4; bits++) {
                     job j = {shard_counts[v], a == 0 ? 37 : 1301, TUTTI_F32, algs[a],
-                             bits & 1,        bits & 2,           false};
+                             bits & 1,        bits & 2,           false,     NULL};
                     comm_run_with(w, true, 0, job_rank, &j);
                 }
+}
+
+/* Runs of any length, with pieces of many sizes; each after another, so that none is remembered. */
+T_CASE(any_runs_give_the_bits_of_the_tree) {
+    T_UNUSED;
+    static const tti_deal deals[] = {
+        {.n_ranks = 2, .first = {0, 3, 4}},       {.n_ranks = 2, .first = {0, 1, 16}},
+        {.n_ranks = 3, .first = {0, 13, 14, 16}}, {.n_ranks = 4, .first = {0, 5, 6, 7, 8}},
+        {.n_ranks = 4, .first = {0, 1, 2, 3, 8}}, {.n_ranks = 5, .first = {0, 1, 31, 33, 34, 64}},
+    };
+    const tutti_comm_alg algs[] = {TUTTI_ALG_AUTO, TUTTI_ALG_DIRECT, TUTTI_ALG_TREE};
+    for (size_t d = 0; d < TTI_COUNT(deals); d++)
+        for (int a = 0; a < 3; a++)
+            for (int bits = 0; bits < 8; bits++) {
+                const tti_deal *deal = &deals[d];
+                job j = {tti_deal_n_shards(deal),
+                         a == 0 ? 37 : 1301,
+                         TUTTI_F32,
+                         algs[a],
+                         bits & 1,
+                         bits & 2,
+                         bits & 4,
+                         deal};
+                comm_run_with(deal->n_ranks, true, 0, job_rank, &j);
+            }
+}
+
+/* One communicator, one number of shards, several deals in turn. */
+static const char *redealt_rank(tutti_comm *comm, void *arg) {
+    static const tti_deal deals[] = {{.n_ranks = 2, .first = {0, 3, 4}},
+                                     {.n_ranks = 2, .first = {0, 2, 4}},
+                                     {.n_ranks = 2, .first = {0, 1, 4}}};
+    (void)arg;
+    for (int i = 0; i < 6; i++) {
+        job j = {4,         37 + 1000 * (size_t)(i / 3),
+                 TUTTI_F32, TUTTI_ALG_AUTO,
+                 false,     false,
+                 false,     &deals[i % 3]};
+        const char *failure = job_rank(comm, &j);
+        if (failure) return failure;
+    }
+    return NULL;
+}
+
+T_CASE(shards_can_be_dealt_anew) {
+    T_UNUSED;
+    comm_run(2, redealt_rank, NULL);
+}
+
+static const char *other_deal_rank(tutti_comm *comm, void *arg) {
+    static const tti_deal deals[] = {{.n_ranks = 2, .first = {0, 1, 4}},
+                                     {.n_ranks = 2, .first = {0, 3, 4}}};
+    (void)arg;
+    int rank = tutti_comm_rank(comm);
+    float x[1] = {1};
+    tti_piece piece = {0, rank == 0 ? 0 : 3, x};
+    tti_reduce_desc desc = {.pieces = &piece,
+                            .n_pieces = 1,
+                            .dst = x,
+                            .n_elems = 1,
+                            .dtype = TUTTI_F32,
+                            .n_shards = 4,
+                            .deal = &deals[rank]};
+    COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_MISMATCH, "shards=4, auto, dealt=");
+    return NULL;
+}
+
+T_CASE(ranks_must_mean_the_same_deal) {
+    T_UNUSED;
+    comm_run(2, other_deal_rank, NULL);
 }
 
 T_CASE(threads_that_see_all_memory) {
@@ -108,7 +183,7 @@ T_CASE(threads_that_see_all_memory) {
     for (int w = 1; w <= 8; w++)
         for (int alg = 0; alg < 2; alg++) {
             job j = {16,    2050, TUTTI_F64, alg ? TUTTI_ALG_TREE : TUTTI_ALG_DIRECT,
-                     false, true, false};
+                     false, true, false,     NULL};
             comm_run(w, job_rank, &j);
         }
 }
@@ -117,7 +192,7 @@ T_CASE(many_blocks) {
     T_UNUSED;
     for (int bits = 0; bits < 4; bits++) {
         job j = {4,        300001, TUTTI_F32, bits & 1 ? TUTTI_ALG_TREE : TUTTI_ALG_DIRECT,
-                 bits & 2, true,   false};
+                 bits & 2, true,   false,     NULL};
         comm_run_with(3, true, 0, job_rank, &j);
         j.in_parts = true;
         comm_run_with(3, true, 0, job_rank, &j);
@@ -130,7 +205,8 @@ T_CASE(every_rank_gets_its_part) {
     for (int w = 1; w <= 8; w++)
         for (int a = 0; a < 3; a++)
             for (int bits = 0; bits < 4; bits++) {
-                job j = {16, a == 0 ? 37 : 1301, TUTTI_F32, algs[a], bits & 1, bits & 2, true};
+                job j = {16,       a == 0 ? 37 : 1301, TUTTI_F32, algs[a],
+                         bits & 1, bits & 2,           true,      NULL};
                 comm_run_with(w, true, 0, job_rank, &j);
                 j.dtype = TUTTI_F64;
                 if (bits == 3) comm_run_with(w, true, 0, job_rank, &j);
@@ -166,7 +242,7 @@ static const char *refused_rank(tutti_comm *comm, void *arg) {
     (void)arg;
     float x[4] = {1, 2, 3, 4};
     tti_piece piece = {1, tutti_comm_rank(comm), x};
-    tti_reduce_desc desc = {&piece, 1, x, 4, TUTTI_F32, 4, TUTTI_ALG_RING, NULL};
+    tti_reduce_desc desc = {&piece, 1, x, 4, TUTTI_F32, 4, TUTTI_ALG_RING, NULL, NULL};
     COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID,
                "order that depends on the number of workers");
     desc.alg = TUTTI_ALG_AUTO;
@@ -186,6 +262,10 @@ static const char *refused_rank(tutti_comm *comm, void *arg) {
     bounds[1] = bounds[2] = 3;
     COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "from 0 to 3, want 0 to 4");
     desc.bounds = NULL;
+    const tti_deal deal = {.n_ranks = 3, .first = {0, 1, 2, 4}};
+    desc.deal = &deal;
+    COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "dealt to 3 ranks");
+    desc.deal = NULL;
     piece.data = NULL;
     COMM_FAILS(tti_comm_reduce_shards(comm, &desc), TUTTI_E_INVALID, "has no data");
     piece.data = x;
@@ -207,6 +287,9 @@ T_CASE(refusals_and_mismatch) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_division_gives_the_bits_of_the_tree),
+        cmocka_unit_test(any_runs_give_the_bits_of_the_tree),
+        cmocka_unit_test(shards_can_be_dealt_anew),
+        cmocka_unit_test(ranks_must_mean_the_same_deal),
         cmocka_unit_test(threads_that_see_all_memory),
         cmocka_unit_test(many_blocks),
         cmocka_unit_test(every_rank_gets_its_part),

@@ -76,6 +76,11 @@ T_CASE(the_host_adds_along_the_tree) {
                              .n_elems = {16, 160, 48}};
             reduce_plan(&c);
             comm_run(n_ranks, rank_main, &c);
+            const tti_deal deal = {.n_ranks = n_ranks, .first = {0, 1, 4, 5, 6, 8}};
+            tti_deal uneven = deal;
+            uneven.first[n_ranks] = 8;
+            c.deal = &uneven;
+            comm_run(n_ranks, rank_main, &c);
         }
 }
 

@@ -62,6 +62,25 @@ T_CASE(any_number_of_ranks_has_the_bits_of_the_tree) {
             }
 }
 
+T_CASE(any_runs_have_the_bits_of_the_tree) {
+    T_UNUSED;
+    static const tti_deal deals[] = {{.n_ranks = 2, .first = {0, 3, 4}},
+                                     {.n_ranks = 4, .first = {0, 5, 6, 7, 8}},
+                                     {.n_ranks = 3, .first = {0, 1, 14, 16}}};
+    for (size_t d = 0; d < TTI_COUNT(deals); d++)
+        for (int bits = 0; bits < 4; bits++) {
+            reduce_crew c = {.backend = &fake,
+                             .alg = TUTTI_ALG_DIRECT,
+                             .n_shards = tti_deal_n_shards(&deals[d]),
+                             .deal = &deals[d],
+                             .n_lanes = 1,
+                             .fast = bits & 1,
+                             .parts = bits & 2,
+                             .n_elems = {16, 160, 48}};
+            reduce_run(&c, deals[d].n_ranks);
+        }
+}
+
 T_CASE(fast_mode_adds_one_sum_of_each_rank) {
     T_UNUSED;
     for (int n_ranks = 2; n_ranks <= 5; n_ranks++) {
@@ -141,6 +160,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_cover_a_vector_once),
         cmocka_unit_test(any_number_of_ranks_has_the_bits_of_the_tree),
+        cmocka_unit_test(any_runs_have_the_bits_of_the_tree),
         cmocka_unit_test(fast_mode_adds_one_sum_of_each_rank),
         cmocka_unit_test(parts_of_sums_and_their_gather),
         cmocka_unit_test(buckets_beside_the_shards_give_the_same),

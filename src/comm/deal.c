@@ -1,0 +1,114 @@
+/* deal.c - runs of shards for ranks of unequal speed.
+ *
+ * The one idea: shards are given out one at a time, each to the rank that would be done with one
+ * more soonest.  Since a rank with more shards is never done sooner, no other division ends the
+ * slowest rank earlier. */
+#include "comm/deal.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/error.h"
+
+int tti_shard_first(int rank, int n_ranks, int n_shards) {
+    return (int)((int64_t)rank * n_shards / n_ranks);
+}
+
+int tti_deal_n_shards(const tti_deal *deal) { return deal->first[deal->n_ranks]; }
+
+int tti_deal_n_of(const tti_deal *deal, int rank) {
+    return deal->first[rank + 1] - deal->first[rank];
+}
+
+bool tti_deal_same(const tti_deal *a, const tti_deal *b) {
+    size_t n = (size_t)a->n_ranks + 1;
+    return a->n_ranks == b->n_ranks && memcmp(a->first, b->first, n * sizeof *a->first) == 0;
+}
+
+bool tti_deal_is_even(const tti_deal *deal) {
+    for (int r = 1; r < deal->n_ranks; r++)
+        if (tti_deal_n_of(deal, r) != tti_deal_n_of(deal, 0)) return false;
+    return true;
+}
+
+void tti_deal_equally(int n_ranks, int n_shards, tti_deal *out) {
+    *out = (tti_deal){.n_ranks = n_ranks};
+    for (int r = 0; r <= n_ranks; r++) out->first[r] = tti_shard_first(r, n_ranks, n_shards);
+}
+
+/* When rank is done with n shards. */
+typedef double (*done_fn)(const void *of, int rank, int n);
+
+static double done_by_weight(const void *of, int rank, int n) {
+    return (double)n / ((const double *)of)[rank];
+}
+
+static double done_by_pace(const void *of, int rank, int n) {
+    const tti_pace *p = (const tti_pace *)of + rank;
+    int n_waves = (n + p->n_lanes - 1) / p->n_lanes;
+    return p->wave_s * n_waves;
+}
+
+/* Who takes one more: who is done first, of equals the one with the fewest. */
+static int next_rank(const int *n, int n_ranks, done_fn done, const void *of) {
+    int best = 0;
+    double best_s = done(of, 0, n[0] + 1);
+    for (int r = 1; r < n_ranks; r++) {
+        double s = done(of, r, n[r] + 1);
+        if (s < best_s || (!(s > best_s) && n[r] < n[best])) best = r, best_s = s;
+    }
+    return best;
+}
+
+static void give_out(int n_ranks, int n_shards, done_fn done, const void *of, tti_deal *out) {
+    int n[TTI_MAX_RANKS];
+    TTI_ASSERT(n_ranks >= 1 && n_ranks <= TTI_MAX_RANKS && n_ranks <= n_shards);
+    for (int r = 0; r < n_ranks; r++) n[r] = 1;
+    for (int left = n_shards - n_ranks; left > 0; left--) n[next_rank(n, n_ranks, done, of)]++;
+    *out = (tti_deal){.n_ranks = n_ranks};
+    for (int r = 0; r < n_ranks; r++) out->first[r + 1] = out->first[r] + n[r];
+}
+
+void tti_deal_by_weight(const double *weights, int n_ranks, int n_shards, tti_deal *out) {
+    bool equal = true;
+    for (int r = 1; r < n_ranks; r++)
+        equal &= !(weights[r] < weights[0] || weights[r] > weights[0]);
+    if (equal)
+        tti_deal_equally(n_ranks, n_shards, out);
+    else
+        give_out(n_ranks, n_shards, done_by_weight, weights, out);
+}
+
+void tti_deal_by_pace(const tti_pace *paces, int n_ranks, int n_shards, tti_deal *out) {
+    give_out(n_ranks, n_shards, done_by_pace, paces, out);
+}
+
+double tti_deal_seconds(const tti_deal *deal, const tti_pace *paces) {
+    double most = 0;
+    for (int r = 0; r < deal->n_ranks; r++) {
+        double s = done_by_pace(paces, r, tti_deal_n_of(deal, r));
+        if (s > most) most = s;
+    }
+    return most;
+}
+
+tutti_status tti_deal_check(const tti_deal *deal, int n_ranks, int n_shards) {
+    if (deal->n_ranks != n_ranks || n_ranks < 1 || n_ranks > TTI_MAX_RANKS)
+        return tti_fail(TUTTI_E_INVALID, "shards are dealt to %d ranks, and there are %d",
+                        deal->n_ranks, n_ranks);
+    if (deal->first[0] != 0 || deal->first[n_ranks] != n_shards)
+        return tti_fail(TUTTI_E_INVALID, "shards %d to %d are dealt, and there are %d",
+                        deal->first[0], deal->first[n_ranks] - 1, n_shards);
+    for (int r = 0; r < n_ranks; r++)
+        if (tti_deal_n_of(deal, r) < 1)
+            return tti_fail(TUTTI_E_INVALID, "rank %d is dealt %d shards, each needs one", r,
+                            tti_deal_n_of(deal, r));
+    return TUTTI_OK;
+}
+
+int tti_deal_digest(const tti_deal *deal) {
+    size_t n = (size_t)deal->n_ranks + 1;
+    int digest = (int)(tti_crc32c(0, deal->first, n * sizeof *deal->first) & 0x7FFFFFFF);
+    return digest ? digest : 1;
+}

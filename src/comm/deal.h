@@ -1,0 +1,56 @@
+/* deal.h - which shards each rank has: runs that follow each other, at least one shard each.
+ *
+ * Any such division gives the same bits, since the tree of the sum is over the shards.  So ranks of
+ * unequal speed may have runs of unequal length. */
+#ifndef TTI_COMM_DEAL_H
+#define TTI_COMM_DEAL_H
+
+#include <stdbool.h>
+
+#include "tutti/status.h"
+
+enum { TTI_MAX_RANKS = 64 };
+
+typedef struct tti_deal {
+    int n_ranks;
+    int first[TTI_MAX_RANKS + 1]; /* rank r has shards first[r] .. first[r+1]-1; the first is 0 */
+} tti_deal;
+
+/* How fast a rank computes shards. */
+typedef struct tti_pace {
+    double wave_s; /* seconds for one wave, > 0 */
+    int n_lanes;   /* shards of a wave, >= 1 */
+} tti_pace;
+
+/* First shard of rank r: floor(r*V/W).  The runs differ by at most one shard. */
+int tti_shard_first(int rank, int n_ranks, int n_shards);
+
+/* V of a deal, and how many of them rank has. */
+int tti_deal_n_shards(const tti_deal *deal);
+int tti_deal_n_of(const tti_deal *deal, int rank);
+bool tti_deal_same(const tti_deal *a, const tti_deal *b);
+
+/* All ranks have the same number of shards, so that all do the same. */
+bool tti_deal_is_even(const tti_deal *deal);
+
+/* The runs of tti_shard_first.  1 <= n_ranks <= n_shards, n_ranks <= TTI_MAX_RANKS. */
+void tti_deal_equally(int n_ranks, int n_shards, tti_deal *out);
+
+/* Runs in proportion to weights (> 0, [n_ranks]): the largest of shards / weight is as small as it
+ * can be.  Equal weights give the equal deal. */
+void tti_deal_by_weight(const double *weights, int n_ranks, int n_shards, tti_deal *out);
+
+/* Runs with which the slowest rank has done its waves as early as can be; shards that make no
+ * difference to that go where they are done first.  Depends on the paces alone. */
+void tti_deal_by_pace(const tti_pace *paces, int n_ranks, int n_shards, tti_deal *out);
+
+/* Seconds until the slowest rank has done its waves. */
+double tti_deal_seconds(const tti_deal *deal, const tti_pace *paces);
+
+/* TUTTI_E_INVALID unless it deals n_shards shards to n_ranks ranks, in order, at least one each. */
+TUTTI_NODISCARD tutti_status tti_deal_check(const tti_deal *deal, int n_ranks, int n_shards);
+
+/* Of its runs, for ranks to compare; never 0. */
+int tti_deal_digest(const tti_deal *deal);
+
+#endif /* TTI_COMM_DEAL_H */

@@ -1,0 +1,125 @@
+/* deal_test.c - runs of shards for ranks of unequal speed. */
+#include "comm/deal.h"
+
+#include "base/error.h"
+#include "t.h"
+
+static void expect_runs(const tti_deal *deal, int n_ranks, const int *n_of) {
+    T_EQ(deal->n_ranks, n_ranks);
+    T_EQ(deal->first[0], 0);
+    for (int r = 0; r < n_ranks; r++)
+        if (tti_deal_n_of(deal, r) != n_of[r])
+            fail_msg("rank %d of %d has %d shards, want %d", r, n_ranks, tti_deal_n_of(deal, r),
+                     n_of[r]);
+}
+
+T_CASE(equal_runs) {
+    T_UNUSED;
+    tti_deal deal;
+    tti_deal_equally(3, 8, &deal);
+    expect_runs(&deal, 3, (int[]){2, 3, 3});
+    assert_false(tti_deal_is_even(&deal));
+    tti_deal_equally(4, 8, &deal);
+    expect_runs(&deal, 4, (int[]){2, 2, 2, 2});
+    assert_true(tti_deal_is_even(&deal));
+    T_EQ(tti_deal_n_shards(&deal), 8);
+}
+
+T_CASE(runs_by_weight) {
+    T_UNUSED;
+    tti_deal deal;
+    tti_deal_by_weight((double[]){3, 1}, 2, 8, &deal);
+    expect_runs(&deal, 2, (int[]){6, 2});
+    tti_deal_by_weight((double[]){3, 1}, 2, 4, &deal);
+    expect_runs(&deal, 2, (int[]){3, 1});
+    tti_deal_by_weight((double[]){5, 1, 1, 1}, 4, 8, &deal);
+    expect_runs(&deal, 4, (int[]){5, 1, 1, 1});
+    tti_deal_by_weight((double[]){1000, 1, 1, 1}, 4, 8, &deal); /* nobody has none */
+    expect_runs(&deal, 4, (int[]){5, 1, 1, 1});
+    tti_deal_by_weight((double[]){2, 2, 2}, 3, 8, &deal); /* as if nothing had been said */
+    expect_runs(&deal, 3, (int[]){2, 3, 3});
+    tti_deal_by_weight((double[]){1, 2}, 2, 2, &deal);
+    expect_runs(&deal, 2, (int[]){1, 1});
+}
+
+T_CASE(runs_by_pace) {
+    T_UNUSED;
+    tti_deal deal;
+    const tti_pace slow_second[] = {{0.1, 1}, {0.29, 1}};
+    tti_deal_by_pace(slow_second, 2, 8, &deal);
+    expect_runs(&deal, 2, (int[]){6, 2});
+    T_NEAR(tti_deal_seconds(&deal, slow_second), 0.6, 1e-12);
+    const tti_pace wide_second[] = {{0.1, 1}, {0.1, 3}}; /* three cores */
+    tti_deal_by_pace(wide_second, 2, 8, &deal);
+    expect_runs(&deal, 2, (int[]){2, 6});
+    const tti_pace alike[] = {{0.1, 1}, {0.1, 1}, {0.1, 1}, {0.1, 1}};
+    tti_deal_by_pace(alike, 4, 16, &deal);
+    expect_runs(&deal, 4, (int[]){4, 4, 4, 4});
+}
+
+/* Every division of V shards into runs is tried; none ends sooner. */
+static double soonest(const tti_pace *paces, int n_ranks, int n_shards) {
+    if (n_ranks == 1) {
+        tti_deal all = {.n_ranks = 1, .first = {0, n_shards}};
+        return tti_deal_seconds(&all, paces);
+    }
+    double best = INFINITY;
+    for (int n = 1; n <= n_shards - (n_ranks - 1); n++) {
+        tti_deal one = {.n_ranks = 1, .first = {0, n}};
+        double s = tti_deal_seconds(&one, paces);
+        best = fmin(best, fmax(s, soonest(paces + 1, n_ranks - 1, n_shards - n)));
+    }
+    return best;
+}
+
+T_CASE(no_other_runs_end_sooner) {
+    T_UNUSED;
+    for (uint64_t i = 0; i < 60; i++) {
+        int n_ranks = 2 + (int)(i % 3), n_shards = i % 2 ? 8 : 16;
+        tti_pace paces[4];
+        for (int r = 0; r < n_ranks; r++)
+            paces[r] = (tti_pace){0.01 * (double)(1 + (i * 7 + (uint64_t)r * 13) % 11),
+                                  1 + (int)((i + (uint64_t)r * 5) % 3)};
+        tti_deal deal;
+        tti_deal_by_pace(paces, n_ranks, n_shards, &deal);
+        T_OK(tti_deal_check(&deal, n_ranks, n_shards));
+        T_NEAR(tti_deal_seconds(&deal, paces), soonest(paces, n_ranks, n_shards), 1e-12);
+    }
+}
+
+T_CASE(what_is_no_deal_is_refused) {
+    T_UNUSED;
+    tti_deal deal = {.n_ranks = 2, .first = {0, 3, 4}};
+    T_OK(tti_deal_check(&deal, 2, 4));
+    T_FAILS(tti_deal_check(&deal, 3, 4), TUTTI_E_INVALID, "dealt to 2 ranks, and there are 3");
+    T_FAILS(tti_deal_check(&deal, 2, 8), TUTTI_E_INVALID, "0 to 3 are dealt, and there are 8");
+    deal.first[1] = 4;
+    T_FAILS(tti_deal_check(&deal, 2, 4), TUTTI_E_INVALID, "rank 1 is dealt 0 shards");
+    deal.first[1] = -1;
+    T_FAILS(tti_deal_check(&deal, 2, 4), TUTTI_E_INVALID, "rank 0 is dealt -1 shards");
+    deal.first[0] = 1;
+    T_FAILS(tti_deal_check(&deal, 2, 4), TUTTI_E_INVALID, "1 to 3");
+}
+
+T_CASE(deals_are_compared) {
+    T_UNUSED;
+    const tti_deal a = {.n_ranks = 2, .first = {0, 3, 4}}, b = {.n_ranks = 2, .first = {0, 1, 4}};
+    const tti_deal longer = {.n_ranks = 3, .first = {0, 3, 4, 8}};
+    assert_true(tti_deal_same(&a, &a));
+    assert_false(tti_deal_same(&a, &b));
+    assert_false(tti_deal_same(&a, &longer));
+    assert_int_equal(tti_deal_digest(&a), tti_deal_digest(&a));
+    assert_int_not_equal(tti_deal_digest(&a), tti_deal_digest(&b));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equal_runs),
+        cmocka_unit_test(runs_by_weight),
+        cmocka_unit_test(runs_by_pace),
+        cmocka_unit_test(no_other_runs_end_sooner),
+        cmocka_unit_test(what_is_no_deal_is_refused),
+        cmocka_unit_test(deals_are_compared),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

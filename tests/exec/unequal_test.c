@@ -1,0 +1,163 @@
+/* unequal_test.c - workers with runs of shards of any length: the bits of one worker alone,
+ * whatever else is divided between them. */
+#include "exec/crew.h"
+#include "exec/one_copy.h"
+
+static const tti_deal deals[] = {
+    {.n_ranks = 2, .first = {0, 7, 8}},       {.n_ranks = 2, .first = {0, 2, 8}},
+    {.n_ranks = 3, .first = {0, 1, 6, 8}},    {.n_ranks = 4, .first = {0, 5, 6, 7, 8}},
+    {.n_ranks = 4, .first = {0, 1, 2, 3, 8}}, {.n_ranks = 5, .first = {0, 1, 4, 5, 7, 8}},
+};
+
+static tutti_graph *net_joined(bool training) {
+    tutti_graph *g = tutti_graph_create(training);
+    tutti_graph_set_sync_batch_norm(g, true);
+    tutti_value *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(NET_ROWS, 1, NET_SIDE, NET_SIDE));
+    tutti_value *target = tutti_input(g, "target", TUTTI_I32, &TUTTI_SHAPE(NET_ROWS));
+    tutti_conv2d_desc conv = {.n_out = 4, .kernel = 3, .pad = 1, .no_bias = true};
+    x = tutti_relu(g, tutti_batch_norm2d(g, tutti_conv2d(g, x, &conv, "conv"), NULL, "bn"));
+    x = tutti_dropout(g, tutti_flatten(g, x), 0.3, "drop");
+    tutti_loss loss = tutti_cross_entropy(g, tutti_linear(g, x, NET_CLASSES, "fc"), target, 0, -1);
+    tutti_output(g, "loss_sum", loss.sum);
+    tutti_output(g, "count", loss.count);
+    tutti_output(g, "correct", loss.correct);
+    return g;
+}
+
+static crew new_crew(net_fn net, const tti_deal *deal, int n_lanes) {
+    crew c = {.net = net,
+              .target = &net_fast,
+              .n_ranks = deal ? deal->n_ranks : 1,
+              .n_lanes = n_lanes,
+              .n_steps = 3,
+              .bucket_bytes = n_lanes % 2 ? 1 : 1 << 20};
+    c.exec.deal = deal;
+    c.exec.clip_norm = 0.5;
+    return c;
+}
+
+static const char *check_runs(crew *c, tti_exec *exec, int rank) {
+    COMM_TRUE(tti_exec_first_shard(exec) == c->exec.deal->first[rank]);
+    COMM_TRUE(tti_exec_last_shard(exec) == c->exec.deal->first[rank + 1]);
+    return crew_train(c, exec, rank);
+}
+
+static void check_all(net_fn net, int most_zero) {
+    crew alone = new_crew(net, NULL, 2);
+    crew_run(&alone);
+    for (size_t d = 0; d < TTI_COUNT(deals); d++)
+        for (int n_lanes = 1; n_lanes <= 3; n_lanes++)
+            for (int zero = 0; zero <= most_zero; zero++) {
+                crew c = new_crew(net, &deals[d], n_lanes);
+                c.exec.zero = zero;
+                c.exec.alg = d % 2 ? TUTTI_ALG_TREE : TUTTI_ALG_AUTO;
+                c.fn = check_runs;
+                crew_run(&c);
+                crew_expect_same(&c, &alone);
+                crew_fini(&c);
+            }
+    crew_fini(&alone);
+}
+
+T_CASE(any_runs_change_no_bit) {
+    T_UNUSED;
+    check_all(net_lenet, 3);
+}
+
+T_CASE(values_joined_inside_a_step_change_no_bit) {
+    T_UNUSED;
+    check_all(net_joined, 1);
+}
+
+T_CASE(one_copy_of_unequal_workers_changes_no_bit) {
+    T_UNUSED;
+    crew alone = new_crew(net_lenet, NULL, 1);
+    crew_run(&alone);
+    for (size_t d = 0; d < TTI_COUNT(deals); d++) {
+        crew c = new_crew(NULL, &deals[d], 2);
+        c.plan = net_plan(net_lenet, &net_fast, 1 << 14);
+        tti_exec_desc desc = c.exec;
+        desc.plan = c.plan;
+        desc.backend = &tti_backend_cpu;
+        desc.shares = c.exec.shares = true;
+        T_OK(tti_one_copy_create(&desc, &c.exec.one_copy));
+        crew_run(&c);
+        crew_expect_same(&c, &alone);
+        tti_one_copy_destroy(c.exec.one_copy);
+        crew_fini(&c);
+    }
+    crew_fini(&alone);
+}
+
+/* Samples weigh the same, whoever has them. */
+T_CASE(any_order_of_sums_is_near) {
+    T_UNUSED;
+    crew alone = new_crew(net_lenet, NULL, 1);
+    crew_run(&alone);
+    for (size_t d = 0; d < TTI_COUNT(deals); d++) {
+        crew c = new_crew(net_lenet, &deals[d], 1);
+        c.exec.fast = true;
+        c.exec.alg = d % 2 ? TUTTI_ALG_RING : TUTTI_ALG_AUTO;
+        crew_run(&c);
+        assert_true(crew_distance(&c, &alone) < 1e-5);
+        crew_fini(&c);
+    }
+    crew_fini(&alone);
+}
+
+/* What is told before there is a worker is what it then has. */
+static const char *check_memory(crew *c, tti_exec *exec, int rank) {
+    tti_exec_desc desc = c->exec;
+    tti_exec_memory use = tti_exec_memory_use(exec), plan;
+    desc.plan = c->plan;
+    desc.backend = &tti_backend_cpu;
+    desc.n_shards = CREW_SHARDS;
+    desc.n_lanes = c->n_lanes;
+    COMM_OK(tti_exec_memory_plan(&desc, rank, c->n_ranks, &plan));
+    COMM_TRUE(plan.grads == use.grads && plan.arena == use.arena && plan.states == use.states);
+    return NULL;
+}
+
+T_CASE(memory_follows_the_runs) {
+    T_UNUSED;
+    for (size_t d = 0; d < TTI_COUNT(deals); d++)
+        for (int zero = 0; zero <= 3; zero++) {
+            crew c = new_crew(d % 2 && zero < 2 ? net_joined : net_lenet, &deals[d], 2);
+            c.exec.zero = zero;
+            c.fn = check_memory;
+            crew_run(&c);
+            crew_fini(&c);
+        }
+}
+
+static const char *create_refused(tutti_comm *comm, void *arg) {
+    tti_exec *exec;
+    COMM_FAILS(tti_exec_create(&(tti_exec_desc){.plan = arg,
+                                                .backend = &tti_backend_cpu,
+                                                .comm = comm,
+                                                .n_shards = CREW_SHARDS,
+                                                .deal = &deals[3],
+                                                .n_lanes = 1},
+                               &exec),
+               TUTTI_E_INVALID, "dealt to 4 ranks, and there are 2");
+    return NULL;
+}
+
+T_CASE(a_deal_for_others_is_refused) {
+    T_UNUSED;
+    tti_plan *plan = net_plan(net_mlp, &net_plain, 1 << 20);
+    comm_run(2, create_refused, plan);
+    tti_plan_destroy(plan);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_runs_change_no_bit),
+        cmocka_unit_test(values_joined_inside_a_step_change_no_bit),
+        cmocka_unit_test(one_copy_of_unequal_workers_changes_no_bit),
+        cmocka_unit_test(any_order_of_sums_is_near),
+        cmocka_unit_test(memory_follows_the_runs),
+        cmocka_unit_test(a_deal_for_others_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
