@@ -60,9 +60,11 @@ typedef struct tti_update_desc {
     tti_step_report *report;     /* device */
     double clip_norm, clip_value, l1, ema_decay; /* 0: off */
     bool watch_gradients;
-    /* Where workers have blocks of their own: puts it into the compute queue to complete words of
-     * 32 bits on the device, which are 0 where they are another's.  Updated parameters are put into
-     * grads too, from where the others take them.  NULL: all blocks are own. */
+    /* Where workers have blocks of their own, or parts of the model: puts it into the compute queue
+     * to complete words of 32 bits on the device, sums of squares in double, one or two for each
+     * block, which are 0 where they are another's.  What they then come to, for each slot and in
+     * all, is that of the whole.  Updated parameters are put into grads too, from where the others
+     * take them.  NULL: all blocks are own. */
     tutti_status (*spread)(void *user, void *words, size_t n_words);
     void *user;
 } tti_update_desc;
@@ -123,6 +125,9 @@ typedef struct tti_device_told {
 /* The calling thread has one open device; memory, kernels and queues below are that one's.  All but
  * the calls that say "waits" only put work into a queue. */
 typedef struct tti_device_ops {
+    /* Workers may have parts of a model, and tell each other of them by way of the host: known to
+     * be right on devices of this kind. */
+    bool divides;
     int (*count)(void);
     void (*describe)(int index, tti_str *str); /* one line: name, memory */
     tutti_status (*open)(const tti_device_desc *desc);

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "comm/progress.h"
 #include "exec/bytes.h"
 #include "exec/device_by_host.h"
 #include "exec/device_failure.h"
@@ -21,8 +20,8 @@
 #include "exec/kept.h"
 #include "exec/worker.h"
 
-/* Sets whose batches the host feeds; marks of the steps come first. */
-enum { N_FED = 2, FED_MARK = TTI_MAX_AHEAD, N_MIRRORS = 2 + TTI_MAX_OUT };
+/* Sets whose batches the host feeds. */
+enum { N_FED = 2, N_MIRRORS = 2 + TTI_MAX_OUT };
 enum { MAX_MOMENTS = 1 << 21 }; /* each is an event of the device */
 
 /* The inputs of one shard in a set. */
@@ -52,6 +51,7 @@ struct tti_exec_device {
     tti_kept kept;
     tti_bytes bytes;
     tti_run *fixed, *runs; /* [n_local], device */
+    int64_t rows;          /* of a shard, as fixed says; 0: not yet known */
     tti_step_args *args;   /* device: of the step that computes, copied from its set */
     double *sums;          /* device [V][TTI_SUMS] */
     tti_step_report *report;
@@ -73,6 +73,17 @@ struct tti_exec_device {
 };
 
 static int n_local(const tti_exec *x) { return x->last_shard - x->first_shard; }
+
+/* Of an input of a shard; 0: another stage of a pipeline reads it. */
+static size_t input_bytes(const tti_program *program, const char *name) {
+    const tti_node *input = tti_graph_find_source(program->graph, name);
+    return input ? tti_value_n_bytes(input->out[0]) : 0;
+}
+
+static int64_t input_rows(const tti_program *program, const char *name) {
+    const tti_node *input = tti_graph_find_source(program->graph, name);
+    return input ? input->out[0]->type.shape.dim[0] : 0;
+}
 
 static bool is_alone(const tti_exec *x) { return x->n_ranks == 1; }
 
@@ -116,8 +127,8 @@ static tutti_status make_set(tti_exec *x, step_set *set, bool is_fed) {
     set->shards = calloc(n, sizeof *set->shards);
     if (!set->shards) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (size_t i = 0; is_fed && i < n; i++) {
-        TTI_TRY(take(x, &set->shards[i].x, d->x_bytes));
-        TTI_TRY(take(x, &set->shards[i].target, d->target_bytes));
+        if (d->x_bytes) TTI_TRY(take(x, &set->shards[i].x, d->x_bytes));
+        if (d->target_bytes) TTI_TRY(take(x, &set->shards[i].target, d->target_bytes));
         TTI_TRY(take(x, &set->shards[i].rows, sizeof(int32_t)));
     }
     TTI_TRY(take(x, &set->args, sizeof *set->args));
@@ -127,22 +138,28 @@ static tutti_status make_set(tti_exec *x, step_set *set, bool is_fed) {
 }
 
 /* Seed and place of every shard: what never changes of their runs. */
-static tutti_status make_runs(tti_exec *x) {
+static tutti_status put_runs(tti_exec *x, int64_t rows) {
     tti_exec_device *d = x->device;
     size_t n_bytes = (size_t)n_local(x) * sizeof(tti_run);
-    const tti_program *program = &x->desc.plan->shard;
-    const tti_node *input = tti_graph_find_source(program->graph, "x");
-    int64_t rows = input->out[0]->type.shape.dim[0];
     tti_run *runs = calloc(1, n_bytes + 1);
     if (!runs) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (int s = 0; s < n_local(x); s++)
         runs[s] = tti_exec_shard_run(x, &(tti_step_desc){.shard_size = rows}, x->first_shard + s);
-    tutti_status st = take(x, &d->fixed, n_bytes);
-    if (st == TUTTI_OK) st = take(x, &d->runs, n_bytes);
-    if (st == TUTTI_OK) st = d->ops->copy(TTI_QUEUE_COMPUTE, d->fixed, runs, n_bytes);
+    d->rows = rows;
+    tutti_status st = d->ops->copy(TTI_QUEUE_COMPUTE, d->fixed, runs, n_bytes);
     if (st == TUTTI_OK) st = d->ops->sync();
     free(runs);
     return st;
+}
+
+/* Stages of a pipeline that read no samples hear with the first step how many these are. */
+static tutti_status make_runs(tti_exec *x) {
+    tti_exec_device *d = x->device;
+    size_t n_bytes = (size_t)n_local(x) * sizeof(tti_run);
+    TTI_TRY(take(x, &d->fixed, n_bytes));
+    TTI_TRY(take(x, &d->runs, n_bytes));
+    int64_t rows = input_rows(&x->desc.plan->shard, "x");
+    return rows > 0 ? put_runs(x, rows) : TUTTI_OK;
 }
 
 static tutti_status make_sync(tti_exec *x) {
@@ -155,24 +172,29 @@ static tutti_status make_sync(tti_exec *x) {
     return take(x, &x->device->sync_joined, most * sizeof(float));
 }
 
-static size_t input_bytes(const tti_program *program, const char *name) {
-    return tti_value_n_bytes(tti_graph_find_source(program->graph, name)->out[0]);
+/* Labels say which rows of samples that come as bytes are there: also where nothing else reads
+ * them. */
+static void find_input_bytes(tti_exec *x) {
+    tti_exec_device *d = x->device;
+    const tti_program *program = &x->desc.plan->shard;
+    d->x_bytes = input_bytes(program, "x");
+    d->target_bytes = input_bytes(program, "target");
+    if (d->target_bytes == 0) d->target_bytes = (size_t)input_rows(program, "x") * sizeof(int32_t);
 }
 
 static tutti_status meet_peers(tti_exec *x) {
     tti_exec_device *d = x->device;
+    if (x->divided) return tti_device_by_host_create(x, &d->by_host);
     TTI_TRY(tti_device_reduce_create(x, &d->reduce, &d->way));
     return is_alone(x) || d->reduce ? TUTTI_OK : tti_device_by_host_create(x, &d->by_host);
 }
 
 tutti_status tti_exec_device_prepare(tti_exec *x) {
     tti_exec_device *d = x->device;
-    const tti_plan *plan = x->desc.plan;
     TTI_TRY(meet_peers(x));
     d->n_told = d->reduce ? tti_device_reduce_n_told(x) : x->desc.n_shards * TTI_SUMS;
     size_t n_sums = (size_t)d->n_told;
-    d->x_bytes = input_bytes(&plan->shard, "x");
-    d->target_bytes = input_bytes(&plan->shard, "target");
+    find_input_bytes(x);
     d->told_bytes = sizeof *d->report + n_sums * sizeof(double);
     TTI_TRY(take(x, &d->args, sizeof *d->args));
     TTI_TRY(take(x, &d->report, sizeof *d->report));
@@ -192,9 +214,19 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
 
 /* ---- does it fit? ---- */
 
+/* Of a shard, or, where others read the samples, of a value that comes from them. */
+static int64_t most_rows(const tti_program *program) {
+    const tutti_graph *g = program->graph;
+    int64_t rows = input_rows(program, "x");
+    for (int i = 0; i < g->n_nodes && rows == 0; i++) {
+        const tutti_shape *shape = &g->nodes[i]->out[0]->type.shape;
+        if ((g->nodes[i]->op->traits & TTI_INPUT) && shape->n_dims > 0) rows = shape->dim[0];
+    }
+    return rows;
+}
+
 tutti_status tti_exec_device_check_memory(const tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
-    const tti_node *input = tti_graph_find_source(plan->shard.graph, "x");
     size_t n_now, n_peak, n_free;
     size_t inputs = input_bytes(&plan->shard, "x") + input_bytes(&plan->shard, "target");
     const tti_device_need need = {.flat = plan->n_flat * sizeof(float),
@@ -208,7 +240,7 @@ tutti_status tti_exec_device_check_memory(const tti_exec *x) {
                                   .n_shards = x->desc.n_shards,
                                   .most_shards = TTI_MAX_SHARDS,
                                   .n_ranks = x->device->ops->update_complete ? x->n_ranks : 1,
-                                  .rows = input->out[0]->type.shape.dim[0]};
+                                  .rows = most_rows(&plan->shard)};
     x->device->ops->memory(&n_now, &n_peak, &n_free);
     return tti_device_need_check(&need, n_free);
 }
@@ -218,9 +250,9 @@ tutti_status tti_exec_device_check_memory(const tti_exec *x) {
 /* Yes if all workers say so: they go ahead by the same number of steps. */
 static tutti_status agree(tti_exec *x, bool *yes) {
     int32_t all = *yes;
-    if (!is_alone(x))
-        TTI_TRY(tutti_comm_all_reduce(x->desc.comm, &all, &all, 1, TUTTI_I32, TUTTI_MIN,
-                                      TUTTI_ALG_AUTO));
+    tutti_comm *comm = x->desc.mesh ? x->desc.mesh->world : x->desc.comm;
+    if (!is_alone(x) || x->divided)
+        TTI_TRY(tutti_comm_all_reduce(comm, &all, &all, 1, TUTTI_I32, TUTTI_MIN, TUTTI_ALG_AUTO));
     *yes = all != 0;
     return TUTTI_OK;
 }
@@ -235,7 +267,7 @@ tutti_status tti_exec_device_keep(tti_exec *x, const tti_kept_samples *from, int
                                 .target_bytes = d->target_bytes,
                                 .args = d->args};
     TTI_ASSERT(d->n_begun == 0 && !d->kept.gather.samples.x);
-    bool fits = tti_kept_fits(&desc);
+    bool fits = !x->pipe && tti_kept_fits(&desc);
     TTI_TRY(agree(x, &fits));
     if (!fits) return TUTTI_OK;
     TTI_TRY(tti_kept_create(&desc, &d->kept));
@@ -336,9 +368,13 @@ static void fill_args(const tti_exec *x, const tti_step_desc *desc, tti_step_arg
                             .inv_rows = desc->n_rows > 0 ? (float)(1.0 / (double)desc->n_rows) : 0};
 }
 
+static bool takes_bytes(const tti_exec *x, const tti_step_desc *desc) {
+    return desc->value && x->device->x_bytes > 0;
+}
+
 /* Bytes are made into floats in the copy queue, while the step before computes. */
 static tutti_status unpack(tti_exec *x, const step_set *set, const tti_bytes_desc *bytes) {
-    for (int s = 0; bytes->step->value && s < n_local(x); s++)
+    for (int s = 0; takes_bytes(x, bytes->step) && s < n_local(x); s++)
         TTI_TRY(
             tti_bytes_unpack(bytes, &x->device->bytes, s, set->shards[s].target, set->shards[s].x));
     return TUTTI_OK;
@@ -348,6 +384,7 @@ static tutti_status unpack(tti_exec *x, const step_set *set, const tti_bytes_des
 static tutti_status feed(tti_exec *x, step_set *set, const tti_step_desc *desc) {
     tti_exec_device *d = x->device;
     fill_args(x, desc, set->args_host);
+    if (d->rows == 0) TTI_TRY(put_runs(x, desc->shard_size));
     set->gathers = desc->index != NULL;
     if (set->gathers) {
         tti_kept_note(&d->kept, desc, set->index);
@@ -356,23 +393,26 @@ static tutti_status feed(tti_exec *x, step_set *set, const tti_step_desc *desc) 
     const tti_bytes_desc bytes = {x->desc.backend, desc, n_local(x), d->x_bytes, d->target_bytes};
     TTI_TRY(tti_profile_from(x, TTI_ROW_COPY));
     TTI_TRY(d->ops->copy(TTI_QUEUE_COPY, set->args, set->args_host, sizeof *set->args));
-    if (desc->value) TTI_TRY(tti_bytes_copy(&bytes, &d->bytes));
+    if (takes_bytes(x, desc)) TTI_TRY(tti_bytes_copy(&bytes, &d->bytes));
     for (int s = 0; s < n_local(x); s++) {
         const tti_shard_data *data = &desc->shards[s];
         fed_shard *to = &set->shards[s];
         set->rows_host[s] = data->n_rows;
-        if (!desc->value) TTI_TRY(d->ops->copy(TTI_QUEUE_COPY, to->x, data->x, d->x_bytes));
-        TTI_TRY(d->ops->copy(TTI_QUEUE_COPY, to->target, data->target, d->target_bytes));
+        if (!desc->value && to->x)
+            TTI_TRY(d->ops->copy(TTI_QUEUE_COPY, to->x, data->x, d->x_bytes));
+        if (to->target)
+            TTI_TRY(d->ops->copy(TTI_QUEUE_COPY, to->target, data->target, d->target_bytes));
         TTI_TRY(d->ops->copy(TTI_QUEUE_COPY, to->rows, &set->rows_host[s], sizeof(int32_t)));
     }
     /* The loader may use the memory again once this returns; the device still computes the step
      * before meanwhile. */
-    TTI_TRY(d->ops->mark(TTI_QUEUE_COPY, FED_MARK));
+    TTI_TRY(d->ops->mark(TTI_QUEUE_COPY, TTI_MARK_FED));
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, NULL, "samples to the device", -1));
     TTI_TRY(unpack(x, set, &bytes));
-    if (desc->value) TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, NULL, "bytes to floats", -1));
+    if (takes_bytes(x, desc))
+        TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, NULL, "bytes to floats", -1));
     TTI_TRY(d->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY));
-    return d->ops->await(FED_MARK);
+    return d->ops->await(TTI_MARK_FED);
 }
 
 static void point_at(tti_exec *x, tti_instance *instance, const tti_fed_inputs *inputs,
@@ -381,8 +421,8 @@ static void point_at(tti_exec *x, tti_instance *instance, const tti_fed_inputs *
     const fed_shard kept = {g->x + s * g->x_stride, g->y + s * g->y_stride,
                             g->rows + s * g->rows_stride};
     const fed_shard *from = set->gathers ? &kept : &set->shards[s];
-    tti_instance_set_input(instance, inputs->x, from->x);
-    tti_instance_set_input(instance, inputs->target, from->target);
+    if (inputs->x >= 0) tti_instance_set_input(instance, inputs->x, from->x);
+    if (inputs->target >= 0) tti_instance_set_input(instance, inputs->target, from->target);
     if (inputs->rows >= 0) tti_instance_set_input(instance, inputs->rows, from->rows);
     if (inputs->loss_scale >= 0)
         tti_instance_set_input(instance, inputs->loss_scale, &x->device->args->loss_scale);
@@ -556,7 +596,7 @@ static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
     int which = (int)(d->n_begun % (uint64_t)d->n_sets);
     step_set *set = &d->sets[which];
     TTI_ASSERT(!set->at_work);
-    if (x->desc.comm) tti_comm_note(x->desc.comm, desc->step, "compute");
+    tti_exec_note(x, desc, "compute");
     if (d->reduce && d->n_begun == d->n_ended) TTI_TRY(tti_device_reduce_arrive(d->reduce));
     set->begun_ns = tti_now_ns();
     set->desc = *desc;
@@ -622,9 +662,9 @@ static tutti_status end_step(tti_exec *x, tti_step_result *result) {
         result->skipped = true;
         return report_bad(x, set, report.bad);
     }
-    x->last_hash = result->params_hash = report.params_hash;
+    x->last_hash = result->own_hash = result->params_hash = report.params_hash;
     x->has_hash = true;
-    return TUTTI_OK;
+    return tti_divided_hash(x->divided, &result->params_hash);
 }
 
 tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result) {

@@ -13,6 +13,14 @@
 
 typedef struct tti_exec_device tti_exec_device;
 
+/* Marks of a device's queues: those of steps at work come first. */
+enum {
+    TTI_MARK_FED = TTI_MAX_AHEAD, /* the batch of a step is copied */
+    TTI_MARK_EXCHANGE,            /* device_exchange.c */
+    TTI_MARK_PIPE_IN,             /* device_pipe.c */
+    TTI_MARK_PIPE_OUT             /* and the next one */
+};
+
 /* Opens the device for this thread, before any memory of the worker is taken. */
 tutti_status tti_exec_device_open(tti_exec *x);
 /* TUTTI_E_NOMEM with the numbers where the plan cannot fit; waves and buffers are counted. */

@@ -17,6 +17,7 @@ struct tti_device_by_host {
 /* All ranks must ask for equally many. */
 static tutti_status take_pieces(tti_device_by_host *b) {
     tti_exec *x = b->x;
+    if (x->n_ranks == 1) return TUTTI_OK; /* nobody else has the same part of the model */
     int32_t n = x->acc.n_pieces, n_max = n;
     TTI_TRY(
         tutti_comm_all_reduce(x->desc.comm, &n, &n_max, 1, TUTTI_I32, TUTTI_MAX, TUTTI_ALG_AUTO));
@@ -55,17 +56,18 @@ static tutti_status sum_parts(tti_exec *x, const tti_piece *pieces, int n_pieces
             part[i] = pieces[i];
             part[i].data = (float *)pieces[i].data + bucket->first;
         }
+        bool whole = tti_pipe_has_tied(x, bucket->first, bucket->n_elems);
         tti_zero_bounds(x, bucket->first, bounds);
-        TTI_TRY(
-            tti_comm_reduce_shards(x->desc.comm, &(tti_reduce_desc){.pieces = part,
-                                                                    .n_pieces = n_pieces,
-                                                                    .dst = sum + bucket->first,
-                                                                    .n_elems = bucket->n_elems,
-                                                                    .dtype = TUTTI_F32,
-                                                                    .n_shards = x->desc.n_shards,
-                                                                    .alg = x->desc.alg,
-                                                                    .bounds = bounds,
-                                                                    .deal = &x->deal}));
+        const tti_reduce_desc desc = {.pieces = part,
+                                      .n_pieces = n_pieces,
+                                      .dst = sum + bucket->first,
+                                      .n_elems = bucket->n_elems,
+                                      .dtype = TUTTI_F32,
+                                      .n_shards = x->desc.n_shards,
+                                      .alg = x->desc.alg,
+                                      .bounds = whole ? NULL : bounds,
+                                      .deal = &x->deal};
+        TTI_TRY(tti_comm_reduce_shards(x->desc.comm, &desc));
     }
     return TUTTI_OK;
 }
@@ -89,6 +91,7 @@ tutti_status tti_device_by_host_grads(tti_device_by_host *b) {
     tti_exec *x = b->x;
     size_t n_bytes = x->desc.plan->n_flat * sizeof(float);
     tti_piece pieces[TTI_MAX_PIECES];
+    if (x->n_ranks == 1) return TUTTI_OK;
     int n_pieces = x->desc.fast ? 1 : x->acc.n_pieces;
     for (int i = 0; i < n_pieces; i++) {
         pieces[i] = x->acc.pieces[i];
@@ -110,8 +113,10 @@ tutti_status tti_device_by_host_sums(tti_device_by_host *b, double *sums, bool v
     tti_exec *x = b->x;
     size_t first = (size_t)x->first_shard * TTI_SUMS, last = (size_t)x->last_shard * TTI_SUMS;
     memset(x->sums, 0, x->n_sums * sizeof *x->sums);
-    TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, x->sums + first, sums + first,
-                         (last - first) * sizeof *sums));
+    if (!x->pipe ||
+        tti_instance_has_output(x->lane[0].shard, "loss_sum")) /* else another stage's */
+        TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, x->sums + first, sums + first,
+                             (last - first) * sizeof *sums));
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "sums to the host", -1));
     TTI_TRY(b->ops->sync());
     TTI_TRY(tti_exec_exchange_sums(x, vote));
@@ -144,8 +149,10 @@ tutti_status tti_device_by_host_words(tti_device_by_host *b, void *words, size_t
     TTI_ASSERT(n_sums <= 2 * (size_t)x->desc.plan->n_updates);
     TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, x->partials, words, n_bytes));
     TTI_TRY(b->ops->sync());
-    TTI_TRY(tutti_comm_all_reduce(x->desc.comm, x->partials, x->partials, n_sums, TUTTI_F64,
-                                  TUTTI_SUM, TUTTI_ALG_AUTO)); /* of each but one term is 0 */
+    if (tti_exec_has_parts(x))
+        TTI_TRY(tutti_comm_all_reduce(x->desc.comm, x->partials, x->partials, n_sums, TUTTI_F64,
+                                      TUTTI_SUM, TUTTI_ALG_AUTO)); /* of each but one term is 0 */
+    if (x->divided) TTI_TRY(tti_divided_partials(x, n_sums));
     TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, words, x->partials, n_bytes));
     return b->ops->sync();
 }

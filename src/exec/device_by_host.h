@@ -22,8 +22,8 @@ tutti_status tti_device_by_host_sums(tti_device_by_host *by_host, double *sums, 
 /* Values [V][n] of the device, of which this worker has those of its shards. */
 tutti_status tti_device_by_host_parts(tti_device_by_host *by_host, float *parts, size_t n);
 
-/* Where workers have parts of the state: n words of 32 bits that are doubles, 0 where they are
- * another's, made whole; and the parameters of others. */
+/* Where workers have parts of the state or of the model: n words of 32 bits that are doubles, one
+ * or two for each block, 0 where they are another's, made whole; and the parameters of others. */
 tutti_status tti_device_by_host_words(tti_device_by_host *by_host, void *words, size_t n);
 tutti_status tti_device_by_host_gather(tti_device_by_host *by_host);
 

@@ -51,6 +51,9 @@ static tutti_status spread(void *user, void *words, size_t n_words) {
     return tti_device_by_host_words(u->desc.by_host, words, n_words);
 }
 
+/* Sums over blocks are not all of this worker. */
+static bool completes(const tti_exec *x) { return tti_exec_has_parts(x) || x->divided; }
+
 static tutti_status make(tti_device_update *u, const tti_update_block *blocks,
                          const tti_node *node) {
     tti_exec *x = u->x;
@@ -76,7 +79,7 @@ static tutti_status make(tti_device_update *u, const tti_update_block *blocks,
                                                     .l1 = x->desc.l1,
                                                     .ema_decay = x->desc.ema,
                                                     .watch_gradients = x->desc.watch_gradients,
-                                                    .spread = tti_exec_has_parts(x) ? spread : NULL,
+                                                    .spread = completes(x) ? spread : NULL,
                                                     .user = u},
                                  &u->update);
 }

@@ -152,6 +152,40 @@ tutti_status tti_divided_squares(const tti_divided *d, double *squares) {
                                  TUTTI_ALG_AUTO);
 }
 
+/* The sum of all blocks, in the place of the first one. */
+static tutti_status add_blocks(tti_exec *x) {
+    const tti_plan *plan = x->desc.plan;
+    double sum = 0;
+    for (int i = 0; i < plan->n_updates; i++) {
+        if (tti_divided_counts(x->divided, plan->updates[i].slot)) sum += x->partials[i];
+        x->partials[i] = 0;
+    }
+    TTI_TRY(tti_divided_add(x->divided, &sum));
+    if (plan->n_updates > 0) x->partials[0] = sum;
+    return TUTTI_OK;
+}
+
+/* Those of a slot, in the place of its first block. */
+static tutti_status add_slots(tti_exec *x) {
+    const tti_plan *plan = x->desc.plan;
+    memset(x->norms, 0, 2 * (size_t)plan->n_slots * sizeof *x->norms);
+    for (int i = 0; i < 2 * plan->n_updates; i++) {
+        x->norms[2 * plan->updates[i / 2].slot + i % 2] += x->partials[i];
+        x->partials[i] = 0;
+    }
+    TTI_TRY(tti_divided_squares(x->divided, x->norms));
+    for (int i = 0; i < plan->n_updates; i++) {
+        const tti_update_step *step = &plan->updates[i];
+        if (step->first == plan->slots[step->slot].first)
+            memcpy(&x->partials[2 * i], &x->norms[2 * step->slot], 2 * sizeof *x->norms);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_divided_partials(tti_exec *x, size_t n_sums) {
+    return n_sums <= (size_t)x->desc.plan->n_updates ? add_blocks(x) : add_slots(x);
+}
+
 /* ---- hashes ---- */
 
 tutti_status tti_divided_hash(const tti_divided *d, uint64_t *hash) {
@@ -335,6 +369,7 @@ tutti_status tti_exec_store_whole(tti_exec *x, int k, const tti_node *param, con
 tutti_status tti_exec_serve(tti_exec *x) {
     const tti_divided *d = x->divided;
     if (!d || d->mesh->at.data > 0) return tti_zero_serve(x);
+    TTI_TRY(tti_exec_pull(x));
     for (;;) {
         request want = {0};
         TTI_TRY(ask(d, &want));

@@ -32,6 +32,11 @@ tutti_status tti_divided_add(const tti_divided *d, double *term);
  * of the whole.  Collective over the tensor group. */
 tutti_status tti_divided_squares(const tti_divided *d, double *squares);
 
+/* Sums of squares by block in x->partials, n_sums of them, one for each block or two: what they
+ * come to, in all or for each slot, becomes that of all parts of the model.  Collective over the
+ * model group, or the tensor group. */
+tutti_status tti_divided_partials(tti_exec *x, size_t n_sums);
+
 /* *hash of this worker's part becomes one of all parts. */
 tutti_status tti_divided_hash(const tti_divided *d, uint64_t *hash);
 

@@ -42,7 +42,8 @@ static tutti_status build_lane(tti_exec *x, tti_lane *lane) {
                               .reference = x->desc.reference,
                               .arena = lane->arena,
                               .params = x->params,
-                              .tensor = x->desc.mesh ? x->desc.mesh->tensor : NULL};
+                              .tensor = x->desc.mesh ? x->desc.mesh->tensor : NULL,
+                              .exchange = x->exchange};
     if (tti_exec_has_lean_params(x)) {
         desc.params = x->lean->gathered;
         desc.window = &x->lean->train;
@@ -250,6 +251,7 @@ static tutti_status build(tti_exec *x) {
     TTI_TRY(tti_pipe_create(x, &x->pipe));
     TTI_TRY(tti_exec_init_share(&x->desc, x->rank, x->n_ranks, &x->share));
     if (x->device) TTI_TRY(tti_exec_device_check_memory(x));
+    TTI_TRY(tti_device_exchange_create(&x->desc, &x->exchange));
     TTI_TRY(tti_lean_init(x));
     TTI_TRY(alloc_flat(x));
     TTI_TRY(alloc_buffers(x));
@@ -351,6 +353,7 @@ static void destroy(tti_exec *x) {
     for (int i = 0; x->lane && i < x->n_in_flight; i++) destroy_lane(x, &x->lane[i]);
     for (int b = 0; b < x->n_own_buffers; b++) x->desc.backend->release(x->buffers[b], n_bytes);
     if (!x->desc.one_copy) release_flat(x);
+    tti_device_exchange_destroy(x->exchange);
     tti_exec_device_close(x);
     tti_lean_fini(x);
     tti_share_fini(&x->share);

@@ -61,9 +61,10 @@ static void bind_pointer(tti_instance *it, const tutti_value *value, int step, v
 }
 
 static tutti_status bind_kernel(const tti_instance *it, const tti_node *node, bound_step *step) {
-    if ((node->op->traits & TTI_COLLECTIVE) && !it->desc.backend->device) {
-        step->kernel = &tti_collective_kernel;
-        step->state = it->desc.tensor;
+    if (node->op->traits & TTI_COLLECTIVE) {
+        bool on_host = !it->desc.backend->device;
+        step->kernel = on_host ? &tti_collective_kernel : &tti_device_exchange_kernel;
+        step->state = on_host ? (void *)it->desc.tensor : (void *)it->desc.exchange;
         return TUTTI_OK;
     }
     step->kernel = it->desc.backend->select(node, it->desc.reference);

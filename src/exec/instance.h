@@ -3,6 +3,7 @@
 #define TTI_EXEC_INSTANCE_H
 
 #include "backend/backend.h"
+#include "exec/device_exchange.h"
 #include "exec/window.h"
 #include "tutti/comm.h"
 
@@ -17,7 +18,8 @@ typedef struct tti_instance_desc {
     /* Of the program's tensor axis, borrowed; one lane alone may use it.  NULL: there is none, or
      * the program is not run. */
     tutti_comm *tensor;
-    const tti_window *window; /* params are places of buckets; NULL: flat; borrowed */
+    tti_device_exchange *exchange; /* the same of a backend with devices */
+    const tti_window *window;      /* params are places of buckets; NULL: flat; borrowed */
 } tti_instance_desc;
 
 /* Selects and prepares a kernel for every step.  On success *out is owned by the caller. */

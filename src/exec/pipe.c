@@ -8,7 +8,7 @@
  *
  * Gradients are added along the same tree as without stages (accumulate.c), part by part: the slots
  * that a part completes are one range, in which waves follow each other in order. */
-#include "exec/pipe.h"
+#include "exec/pipe_ends.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,34 +16,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
-#include "comm/mailbox.h"
 #include "exec/worker.h"
-
-/* One end of a crossing. */
-typedef struct pipe_end {
-    int first_slot, depth; /* slots [depth][lanes] of the mailbox */
-    int part, last_part;   /* that sends; that first and last reads it */
-    int input;             /* of the program */
-    char name[32];         /* of the output */
-} pipe_end;
-
-/* One of the two programs. */
-typedef struct pipe_side {
-    const tti_program *program;
-    tti_pipe_schedule schedule;
-    pipe_end *in, *out; /* [n_in], [n_out] */
-    int n_in, n_out;
-    tti_range *flat; /* [n_parts]: gradients that a part completes */
-} pipe_side;
-
-struct tti_pipe {
-    const tti_stages *stages;
-    tutti_comm *comm; /* of the stages, borrowed */
-    tti_mailbox *box;
-    pipe_side train, eval;
-    int64_t busy_ns; /* of lane 0 in this step */
-    double measured, expected;
-};
 
 /* ---- building ---- */
 
@@ -112,9 +85,9 @@ static int last_part_of(const tti_program *program, const tutti_value *value, in
 }
 
 /* This stage's end of crossing i, if it has one. */
-static void add_end(pipe_side *side, const tti_stages *s, const tti_crossing *c, int i,
-                    const pipe_end *slots) {
-    pipe_end end = *slots;
+static void add_end(tti_pipe_side *side, const tti_stages *s, const tti_crossing *c, int i,
+                    const tti_pipe_end *slots) {
+    tti_pipe_end end = *slots;
     snprintf(end.name, sizeof end.name, "%s.%d",
              tti_moment_is_backward(s, c->from) ? "back" : "pipe", i);
     if (tti_moment_stage(s, c->to) == s->stage) {
@@ -131,7 +104,7 @@ static void add_end(pipe_side *side, const tti_stages *s, const tti_crossing *c,
 }
 
 /* The flat gradients that become complete in each part: slots stand in that order. */
-static tutti_status find_flat(const tti_plan *plan, pipe_side *side) {
+static tutti_status find_flat(const tti_plan *plan, tti_pipe_side *side) {
     const tti_program *program = side->program;
     side->flat = calloc((size_t)program->n_parts + 1, sizeof *side->flat);
     if (!side->flat) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
@@ -148,7 +121,7 @@ static tutti_status find_flat(const tti_plan *plan, pipe_side *side) {
 
 /* The ends of a program's crossings, and the slots of all of them behind the n_slots that there
  * are: the same on every stage. */
-static tutti_status build_side(tti_exec *x, pipe_side *side, const tti_program *program,
+static tutti_status build_side(tti_exec *x, tti_pipe_side *side, const tti_program *program,
                                tti_mail_slot **slots, int *n_slots) {
     const tti_stages *s = x->desc.plan->stages;
     bool training = program == &x->desc.plan->shard;
@@ -162,7 +135,7 @@ static tutti_status build_side(tti_exec *x, pipe_side *side, const tti_program *
     if (!side->in || !side->out) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     for (int i = 0; i < crossings->n; i++) {
         const tti_crossing *c = &crossings->of[i];
-        pipe_end end = {.first_slot = *n_slots};
+        tti_pipe_end end = {.first_slot = *n_slots, .n_bytes = c->n_bytes};
         TTI_TRY(depth_of(x, s, c, training, &end.depth));
         int n = end.depth * x->desc.n_lanes;
         tti_mail_slot *more = realloc(*slots, (size_t)(*n_slots + n) * sizeof *more);
@@ -214,7 +187,7 @@ tutti_status tti_pipe_create(tti_exec *x, tti_pipe **out) {
     return TUTTI_OK;
 }
 
-static void side_fini(pipe_side *side) {
+static void side_fini(tti_pipe_side *side) {
     tti_pipe_schedule_fini(&side->schedule);
     free(side->in);
     free(side->out);
@@ -238,7 +211,7 @@ double tti_pipe_bubble_expected(const tti_pipe *pipe) { return pipe->expected; }
 typedef struct pipe_run {
     tti_exec *x;
     const tti_step_desc *desc;
-    pipe_side *side;
+    tti_pipe_side *side;
     bool eval;
 } pipe_run;
 
@@ -250,14 +223,18 @@ typedef struct pipe_part {
     tti_pipe_action action;
 } pipe_part;
 
-static int slot_of(const pipe_run *r, const pipe_end *end, const pipe_part *part) {
-    return end->first_slot + part->action.wave % end->depth * r->x->desc.n_lanes + part->index;
+int tti_pipe_slot(const tti_exec *x, const tti_pipe_end *end, int wave, int lane) {
+    return end->first_slot + wave % end->depth * x->desc.n_lanes + lane;
+}
+
+static int slot_of(const pipe_run *r, const tti_pipe_end *end, const pipe_part *part) {
+    return tti_pipe_slot(r->x, end, part->action.wave, part->index);
 }
 
 /* What other stages have made, to where the part reads it. */
 static tutti_status receive(const pipe_run *r, const pipe_part *part) {
     for (int i = 0; i < r->side->n_in; i++) {
-        const pipe_end *end = &r->side->in[i];
+        const tti_pipe_end *end = &r->side->in[i];
         const void *data;
         if (end->part != part->action.part) continue;
         TTI_TRY(tti_mailbox_wait(r->x->pipe->box, slot_of(r, end, part), &data));
@@ -271,7 +248,7 @@ static tutti_status hand_on(const pipe_run *r, const pipe_part *part) {
         if (r->side->in[i].last_part == part->action.part)
             tti_mailbox_free(r->x->pipe->box, slot_of(r, &r->side->in[i], part));
     for (int i = 0; i < r->side->n_out; i++) {
-        const pipe_end *end = &r->side->out[i];
+        const tti_pipe_end *end = &r->side->out[i];
         if (end->part != part->action.part) continue;
         TTI_TRY(tti_mailbox_put(r->x->pipe->box, slot_of(r, end, part),
                                 tti_instance_output(part->instance, end->name)));
@@ -352,11 +329,11 @@ static void run_lane(int index, void *arg) {
 }
 
 /* How long all stages computed of the time that the slowest took. */
-static tutti_status measure(tti_exec *x, int64_t span_ns) {
+tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns) {
     tti_pipe *pipe = x->pipe;
     int n = pipe->stages->n_stages;
     double times[2 * TTI_MAX_PIECES_OF_MODEL] = {0}, busy = 0, span = 0;
-    times[2 * pipe->stages->stage] = (double)pipe->busy_ns;
+    times[2 * pipe->stages->stage] = (double)busy_ns;
     times[2 * pipe->stages->stage + 1] = (double)span_ns;
     TTI_TRY(tutti_comm_all_reduce(pipe->comm, times, times, 2 * (size_t)n, TUTTI_F64, TUTTI_SUM,
                                   TUTTI_ALG_AUTO));
@@ -378,7 +355,7 @@ tutti_status tti_pipe_compute(tti_exec *x, const tti_step_desc *desc, bool eval)
     TTI_TRY(before);
     tti_lanes_run(x->lanes, run_lane, &r);
     TTI_TRY(tti_exec_lane_status(x));
-    return eval ? TUTTI_OK : measure(x, tti_now_ns() - start);
+    return eval ? TUTTI_OK : tti_pipe_measure(x, pipe->busy_ns, tti_now_ns() - start);
 }
 
 /* ---- parameters on several stages ---- */

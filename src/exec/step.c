@@ -480,11 +480,7 @@ tutti_status tti_exec_begin(tti_exec *x, const tti_step_desc *desc) {
 }
 
 tutti_status tti_exec_end(tti_exec *x, tti_step_result *result) {
-    if (x->device) {
-        tutti_status st = tti_exec_device_end(x, result);
-        result->own_hash = result->params_hash;
-        return st;
-    }
+    if (x->device) return tti_exec_device_end(x, result);
     TTI_ASSERT(x->has_begun);
     x->has_begun = false;
     return step_on_host(x, &x->begun, result);

@@ -5,6 +5,7 @@
 #include "exec/accumulate.h"
 #include "exec/compress.h"
 #include "exec/device.h"
+#include "exec/device_exchange.h"
 #include "exec/divided.h"
 #include "exec/exec.h"
 #include "exec/instance.h"
@@ -89,8 +90,9 @@ struct tti_exec {
     float loss_scale;
     double *norms; /* [n_slots][2]: of parameters and of their steps, for optimizers with norms */
     size_t arena_bytes;
-    tti_exec_device *device; /* NULL: plan and memory are the host's */
-    tti_step_desc begun;     /* of the step that tti_exec_end runs, on the host */
+    tti_exec_device *device;       /* NULL: plan and memory are the host's */
+    tti_device_exchange *exchange; /* between pieces of layers; NULL: none, or on the host */
+    tti_step_desc begun;           /* of the step that tti_exec_end runs, on the host */
     bool has_begun;
     tti_profile *profile; /* NULL: nothing is timed */
     tti_pipe *pipe;       /* NULL: the worker has all layers */

@@ -45,7 +45,7 @@ static tutti_status check_there(const tti_devices *d, int n_there) {
     return TUTTI_OK;
 }
 
-/* The model is, between workers: on the host so far. */
+/* The model is, between workers. */
 static bool is_divided(const tti_job_config *config) {
     return config->parallel.tensor * config->parallel.pipeline > 1;
 }
@@ -53,8 +53,8 @@ static bool is_divided(const tti_job_config *config) {
 tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out) {
     const char *text = config->parallel.devices;
     bool is_auto = strcmp(text, "auto") == 0, all = is_auto || strcmp(text, "gpu") == 0;
-    bool host = strcmp(config->parallel.backend, "auto") != 0 ||
-                (is_auto && (tti_job_host_reason(config) || is_divided(config)));
+    bool host =
+        strcmp(config->parallel.backend, "auto") != 0 || (is_auto && tti_job_host_reason(config));
     const tti_backend *cuda;
     *out = (tti_devices){.backend = &tti_backend_cpu};
     if (strcmp(text, "cpu") == 0 || (is_auto && host)) return TUTTI_OK;
@@ -74,6 +74,14 @@ tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out) {
         tti_clear_error();
         return TUTTI_OK;
     }
+    bool cuts = cuda->device->divides && config->parallel.pipeline == 1;
+    if (is_divided(config) && !cuts)
+        return is_auto ? TUTTI_OK
+                       : tti_fail(TUTTI_E_CONFIG,
+                                  "parallel.devices=%.60s: a model is divided between workers on "
+                                  "the host alone so far; give parallel.devices=cpu, or leave "
+                                  "parallel.tensor and parallel.pipeline out for GPUs",
+                                  text);
     int n_there = cuda->device->count();
     found.backend = cuda;
     for (int i = 0; all && i < n_there && i < TTI_MAX_DEVICES; i++) TTI_TRY(add(&found, i));

@@ -83,14 +83,8 @@ static void find_other_copies(const tti_job_config *c, char why[WHY]) {
 }
 
 static void find_divided_elsewhere(const tti_job_config *c, char why[WHY]) {
-    const char *devices = c->parallel.devices;
     if (!is_divided(c)) return;
-    if (!is(devices, "cpu") && !is(devices, "auto"))
-        snprintf(why, WHY,
-                 "a model is divided between workers on the host alone so far; give "
-                 "parallel.devices=cpu, or leave parallel.tensor and parallel.pipeline out for "
-                 "GPUs");
-    else if (is(c->parallel.sync, "parameter-server"))
+    if (is(c->parallel.sync, "parameter-server"))
         snprintf(why, WHY,
                  "a parameter server keeps whole models; give parallel.sync=all-reduce, or leave "
                  "parallel.tensor and parallel.pipeline out");
@@ -521,8 +515,7 @@ static const rule rules[] = {
     {{"parallel.tensor", "parallel.pipeline", "parallel.workers"}, find_odd_mesh},
     {{"parallel.data", "parallel.workers", "parallel.tensor", "parallel.pipeline"},
      find_other_copies},
-    {{"parallel.tensor", "parallel.pipeline", "parallel.devices", "parallel.sync",
-      "parallel.sync_batch_norm"},
+    {{"parallel.tensor", "parallel.pipeline", "parallel.sync", "parallel.sync_batch_norm"},
      find_divided_elsewhere},
     {{"parallel.pipeline_chunks", "parallel.pipeline", "parallel.workers", "parallel.shards",
       "parallel.data"},

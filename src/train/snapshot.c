@@ -25,16 +25,16 @@ typedef struct place {
 /* The user of tti_ckpt_access. */
 typedef struct accessor {
     tti_exec *exec;
-    const tti_backend *backend; /* of a model in parts, else NULL */
-    uint64_t hash;              /* of the parameters that were put: no worker has them all */
+    bool hashes;   /* of a model in parts, of which no worker has all */
+    uint64_t hash; /* of the parameters that were put */
 } accessor;
 
 /* As the update of the whole model hashes a parameter, block by block. */
-static uint64_t hash_slot(const tti_backend *backend, const tti_slot *slot, const float *w) {
+static uint64_t hash_slot(const tti_slot *slot, const float *w) {
     uint64_t hash = 0;
     for (size_t i = 0; i < slot->n_elems; i += TTI_UPDATE_BLOCK) {
         size_t n = TTI_MIN(slot->n_elems - i, (size_t)TTI_UPDATE_BLOCK);
-        hash += backend->hash(w + i, n, slot->first + i);
+        hash += tti_backend_cpu.hash(w + i, n, slot->first + i);
     }
     return hash;
 }
@@ -51,7 +51,7 @@ static tutti_status get(void *user, const tti_ckpt_tensor *tensor, const void **
 static tutti_status put(void *user, const tti_ckpt_tensor *tensor, const void *bytes) {
     accessor *a = user;
     const place *at = tensor->data;
-    if (at->k == TTI_STATE_PARAMS && a->backend) a->hash += hash_slot(a->backend, at->slot, bytes);
+    if (at->k == TTI_STATE_PARAMS && a->hashes) a->hash += hash_slot(at->slot, bytes);
     return tti_exec_store_whole(a->exec, at->k, at->slot->param, bytes);
 }
 
@@ -91,7 +91,7 @@ static tutti_status hash_all(const tti_blueprint *b, tti_exec *exec, uint64_t *h
         const tti_slot *slot = &b->plan->slots[i];
         const float *w;
         TTI_TRY(tti_exec_fetch_whole(exec, TTI_STATE_PARAMS, slot->param, &w));
-        *hash += hash_slot(b->devices.backend, slot, w);
+        *hash += hash_slot(slot, w);
     }
     return TUTTI_OK;
 }
@@ -186,7 +186,7 @@ static void warn(const char *text, void *user) {
 
 static tutti_status read_all(const tti_blueprint *b, tti_exec *exec, const tti_ckpt *ckpt) {
     tensors t = {0};
-    accessor user = {.exec = exec, .backend = b->n_parts > 0 ? b->devices.backend : NULL};
+    accessor user = {.exec = exec, .hashes = b->n_parts > 0};
     const tti_ckpt_access access = {.put = put, .user = &user};
     tutti_status st = tti_exec_pull(exec);
     if (st == TUTTI_OK) st = list_tensors(b, exec, &t);

@@ -224,7 +224,6 @@ static const bad_input bad_files[] = {
     {"parallel: {workers: 16, tensor: 2, shards: 4}",
      "8 workers that divide the batch for 4 shards"},
     {"parallel: {workers: 16, tensor: 2, shards: 4}", "or at most 8 workers"},
-    {"parallel: {tensor: 2, devices: gpu}", "divided between workers on the host alone so far"},
     {"parallel: {pipeline: 2, sync: parameter-server}", "a parameter server keeps whole models"},
     {"parallel: {pipeline_chunks: 2}", "give parallel.pipeline too"},
     {"parallel: {workers: 4, pipeline: 4, pipeline_chunks: 2, shards: 2}",

@@ -10,6 +10,7 @@
  *   plain=1  moments cannot be recorded
  *   free=N   bytes of free memory (default: 1 GiB)
  *   full=D   device D has no room for what measures links
+ *   whole=1  workers have whole models
  * Matrix products of a size that only a GPU would be given are left out. */
 #include <fcntl.h>
 #include <math.h>
@@ -543,7 +544,8 @@ static void describe_all(tti_str *str) { tti_str_add(str, "cuda: devices for tes
 
 static tutti_status sync_all(void) { return check(); }
 
-static const tti_device_ops ops = {
+static tti_device_ops ops = {
+    .divides = true,
     .count = count,
     .describe = describe,
     .open = open_device,
@@ -594,5 +596,6 @@ TUTTI_API const tti_backend *tutti_backend_module(const tti_module_host *host);
 
 const tti_backend *tutti_backend_module(const tti_module_host *host) {
     tti_error_forward(host->fail);
+    if (option("whole=", 0)) ops.divides = false;
     return &backend;
 }
