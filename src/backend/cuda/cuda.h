@@ -74,6 +74,8 @@ extern const tti_kernel tti_cuda_batch_norm_kernels[];  /* batch_norm.c  */
 extern const tti_kernel tti_cuda_small_gemm_kernels[];  /* gemm_small.c  */
 extern const tti_kernel tti_cuda_matmul_kernels[];      /* matmul.c      */
 extern const tti_kernel tti_cuda_recurrent_kernels[];   /* recurrent.c   */
+extern const tti_kernel tti_cuda_piece_kernels[];       /* piece.c       */
+extern const tti_kernel tti_cuda_vocabulary_kernels[];  /* vocabulary.c  */
 extern const tti_kernel tti_cuda_small_conv_kernels[];  /* conv_small.c  */
 extern const tti_kernel tti_cuda_conv_kernels[];        /* conv.c        */
 extern const tti_kernel tti_cuda_attention_kernels[];   /* attention.c   */

@@ -6,7 +6,7 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/nest.h"
 
-/* Pieces of a tensor axis are the host's. */
+/* Pieces of a value are piece.c's. */
 static bool can_run(const tti_node *node) {
     bool piece = tti_attr_has(node, "cut_dim") && tti_attr_int(node, "cut_dim") >= 0;
     return !piece && tti_cuda_same_order(node->in[0], node->out[0]);

@@ -81,6 +81,26 @@ static tutti_status slice_run(void *state, const tti_kargs *a) {
                   1, x.n_outer);
 }
 
+/* The part `index` of n equal ones along dim. */
+static tutti_status tensor_slice_run(void *state, const tti_kargs *a) {
+    const tutti_value *y = a->node->out[0];
+    const tutti_shape *shape = &y->type.shape;
+    int dim = (int)tti_attr_int(a->node, "dim");
+    size_t n_outer = 1, part = elem_bytes(y), n = (size_t)tti_attr_int(a->node, "n");
+    for (int d = 0; d < dim; d++) n_outer *= (size_t)shape->dim[d];
+    for (int d = dim; d < shape->n_dims; d++) part *= (size_t)shape->dim[d];
+    (void)state;
+    return strips(
+        a,
+        &(tti_strips){.src = (const char *)a->in[0] + (size_t)tti_attr_int(a->node, "index") * part,
+                      .dst = a->out[0],
+                      .src_pitch = n * part,
+                      .dst_pitch = part,
+                      .n = part,
+                      .hi = part},
+        1, n_outer);
+}
+
 static tutti_status slice_grad_run(void *state, const tti_kargs *a) {
     runs dy = runs_of(a->node, a->node->in[0]), dx = runs_of(a->node, a->node->out[0]);
     size_t start = (size_t)tti_attr_int(a->node, "start") * dx.inner, n = dx.axis * dx.inner;
@@ -124,6 +144,7 @@ const tti_kernel tti_cuda_shape_kernels[] = {
     {.op = "transpose", .name = "cuda", .can_run = tti_cuda_all_plain, .run = transpose_run},
     {.op = "slice", .name = "cuda", .can_run = tti_cuda_all_plain, .run = slice_run},
     {.op = "slice_grad", .name = "cuda", .can_run = tti_cuda_all_plain, .run = slice_grad_run},
+    {.op = "tensor_slice", .name = "cuda", .can_run = tti_cuda_all_plain, .run = tensor_slice_run},
     {.op = "concat", .name = "cuda", .can_run = tti_cuda_all_plain, .run = concat_run},
     {0},
 };
