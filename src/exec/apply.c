@@ -263,7 +263,7 @@ tutti_status tti_exec_apply(tti_exec *x, const tti_step_desc *desc, double inv_c
         TTI_TRY(global_norm(x, inv_count, &result->grad_norm));
         if (!isfinite(result->grad_norm)) {
             result->skipped = true;
-            return tti_exec_bad_gradient(desc->step);
+            return tti_exec_report_bad_gradient(x, desc->step);
         }
         if (x->desc.clip_norm > 0 && result->grad_norm > x->desc.clip_norm)
             clip = x->desc.clip_norm / (result->grad_norm + 1e-6);

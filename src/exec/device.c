@@ -624,7 +624,7 @@ tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc) {
 static tutti_status report_bad(tti_exec *x, const step_set *set, uint32_t bad) {
     if (bad & TTI_BAD_LOSS)
         return tti_exec_bad_loss(x, set->desc.step, TTI_MAX(0, tti_exec_first_bad_shard(x)), "");
-    return tti_exec_bad_gradient(set->desc.step);
+    return tti_exec_bad_gradient(set->desc.step, "");
 }
 
 static tutti_status take_sums(tti_exec *x, const step_set *set) {

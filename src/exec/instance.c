@@ -244,18 +244,24 @@ static bool all_finite(const float *x, size_t n_elems) {
     return true;
 }
 
-const tti_node *tti_instance_find_nonfinite(tti_instance *it, const tti_run *run) {
-    for (int s = 0; s < it->desc.program->n_steps; s++) {
-        bound_step *step = &it->steps[s];
-        if (run_step(step, run) != TUTTI_OK) return step->args.node;
-        for (int k = 0; k < step->args.node->op->n_out; k++) {
-            const tutti_value *out = step->args.node->out[k];
-            if (out->type.dtype == TUTTI_F32 &&
-                !all_finite(step->out[k], (size_t)tti_value_n_elems(out)))
-                return step->args.node;
-        }
+static bool is_finite(const bound_step *step) {
+    for (int k = 0; k < step->args.node->op->n_out; k++) {
+        const tutti_value *out = step->args.node->out[k];
+        if (out->type.dtype == TUTTI_F32 &&
+            !all_finite(step->out[k], (size_t)tti_value_n_elems(out)))
+            return false;
     }
-    return NULL;
+    return true;
+}
+
+tutti_status tti_instance_find_nonfinite(tti_instance *it, const tti_run *run, int first, int last,
+                                         int *step) {
+    *step = -1;
+    for (int s = first; s < last; s++) {
+        TTI_TRY(run_step(&it->steps[s], run));
+        if (*step < 0 && !is_finite(&it->steps[s])) *step = s;
+    }
+    return TUTTI_OK;
 }
 
 const char *tti_instance_kernel(const tti_instance *it, int step) {

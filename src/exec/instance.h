@@ -53,9 +53,11 @@ bool tti_instance_has_output(const tti_instance *instance, const char *name);
 /* The bytes of a named output after a run; the output must exist. */
 const void *tti_instance_output(const tti_instance *instance, const char *name);
 
-/* Runs once more and looks for the first node with a NaN or an infinity in an f32 output.  NULL if
- * there is none.  For the message when a loss went bad, not for speed. */
-const tti_node *tti_instance_find_nonfinite(tti_instance *instance, const tti_run *run);
+/* Runs the steps first .. last-1 once more, all of them, and looks for the first with a NaN or an
+ * infinity in an f32 output, -1: none; a step that fails ends it.  For the message when a loss went
+ * bad, not for speed. */
+tutti_status tti_instance_find_nonfinite(tti_instance *instance, const tti_run *run, int first,
+                                         int last, int *step);
 
 /* Name of the kernel chosen for step i. */
 const char *tti_instance_kernel(const tti_instance *instance, int step);

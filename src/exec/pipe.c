@@ -358,6 +358,39 @@ tutti_status tti_pipe_compute(tti_exec *x, const tti_step_desc *desc, bool eval)
     return eval ? TUTTI_OK : tti_pipe_measure(x, pipe->busy_ns, tti_now_ns() - start);
 }
 
+/* ---- a shard that is looked at ---- */
+
+static tutti_status look_at_part(const pipe_run *r, const pipe_part *part, int *moment, int *step) {
+    tti_exec *x = r->x;
+    const tti_program *program = r->side->program;
+    tti_run run = tti_exec_shard_run(x, r->desc, part->shard);
+    int p = part->action.part, found;
+    TTI_TRY(receive(r, part));
+    TTI_TRY(tti_instance_find_nonfinite(part->instance, &run, program->part_first[p],
+                                        program->part_first[p + 1], &found));
+    if (*step < 0 && found >= 0) {
+        *moment = tti_part_moment(x->pipe->stages, x->pipe->stages->stage, p);
+        *step = found;
+    }
+    return hand_on(r, part);
+}
+
+tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int shard, int *moment,
+                                     int *step) {
+    pipe_run r = {x, desc, &x->pipe->train, false};
+    pipe_part part = {.instance = x->lane[0].shard, .shard = shard};
+    tutti_status st = TUTTI_OK;
+    *step = -1;
+    tti_exec_feed(x, part.instance, &x->shard_inputs, &desc->shards[shard - x->first_shard]);
+    tti_instance_set_grads(part.instance, x->buffers[0]);
+    for (int p = 0; st == TUTTI_OK && p < r.side->program->n_parts; p++) {
+        part.action.part = p;
+        st = look_at_part(&r, &part, moment, step);
+    }
+    if (st != TUTTI_OK) tti_mailbox_fail(x->pipe->box, st);
+    return st;
+}
+
 /* ---- parameters on several stages ---- */
 
 /* The first stage adds the others' gradients in their order and gives them the sum. */

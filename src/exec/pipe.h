@@ -26,6 +26,11 @@ tutti_status tti_pipe_count_in_flight(const tti_stages *stages, int n_waves, int
  * stage's shards in x->sums.  Collective over mesh->pipeline, as the two below. */
 tutti_status tti_pipe_compute(tti_exec *x, const tti_step_desc *desc, bool eval);
 
+/* Computes a shard of this worker again, through all stages, and looks for the first step of this
+ * one with a NaN or an infinity, -1: none, and its moment. */
+tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int shard, int *moment,
+                                     int *step);
+
 /* Adds up the gradients of parameters that several stages have, in the order of the stages. */
 tutti_status tti_pipe_sum_tied(tti_exec *x);
 

@@ -134,8 +134,7 @@ static void leave_moves(const dispatch *d, const tti_lane *lane) {
     if (d->moves) tti_traffic_leave(d->moves, lane->reached + 1);
 }
 
-/* Where the gradients of a shard go. */
-static void point_at_buffer(const tti_exec *x, tti_instance *instance, int buffer) {
+void tti_exec_point_at_buffer(const tti_exec *x, tti_instance *instance, int buffer) {
     if (x->lean && x->lean->is_short[buffer])
         tti_instance_set_grad_places(instance, x->buffers[buffer], &x->lean->grads);
     else
@@ -154,7 +153,7 @@ static void train_wave(dispatch *d, const tti_wave *wave, int lane, bool overlap
     tti_exec *x = d->x;
     for (int p = 0; p <= x->n_syncs; p++) {
         for (int i = lane; i < wave->n_shards; i += x->desc.n_lanes) {
-            point_at_buffer(x, x->lane[i].shard, wave->buffer[i]);
+            tti_exec_point_at_buffer(x, x->lane[i].shard, wave->buffer[i]);
             run_part(d, &x->lane[i], wave->first + i, part_steps(x, p), overlapped);
             if (overlapped) report_rest(x, &x->lane[i]);
             leave_moves(d, &x->lane[i]);
@@ -334,60 +333,6 @@ void tti_exec_add_sums(const tti_exec *x, tti_step_result *result) {
     }
 }
 
-/* ---- a loss that is not finite ---- */
-
-int tti_exec_first_bad_shard(const tti_exec *x) {
-    for (int s = 0; s < x->desc.n_shards; s++)
-        if (!isfinite(x->sums[s * TTI_SUMS])) return s;
-    return -1;
-}
-
-tutti_status tti_exec_bad_loss(const tti_exec *x, uint64_t step, int shard, const char *first_in) {
-    return tti_fail(TUTTI_E_NUMERICS,
-                    "step %llu: the loss is not finite (shard %d of %d%s%s); the parameters are as "
-                    "before this step.  A lower learning rate or train.clip_norm may help; "
-                    "train.on_nan=skip leaves such steps out",
-                    (unsigned long long)step + 1, shard, x->desc.n_shards,
-                    *first_in ? ", first in " : "", first_in);
-}
-
-tutti_status tti_exec_bad_gradient(uint64_t step) {
-    return tti_fail(TUTTI_E_NUMERICS,
-                    "step %llu: the gradient is not finite; the parameters are as before this step",
-                    (unsigned long long)step + 1);
-}
-
-static int owner_of(const tti_exec *x, int shard) {
-    int rank = 0;
-    while (x->deal.first[rank + 1] <= shard) rank++;
-    return rank;
-}
-
-void tti_exec_find_bad_layer(tti_exec *x, const tti_step_desc *desc, int shard,
-                             char layer[TTI_LAYER_TEXT]) {
-    tti_run run = tti_exec_shard_run(x, desc, shard);
-    tti_instance *instance = x->lane[0].shard;
-    tti_exec_feed(x, instance, &x->shard_inputs, &desc->shards[shard - x->first_shard]);
-    point_at_buffer(x, instance, 0);
-    const tti_node *node = tti_instance_find_nonfinite(instance, &run);
-    snprintf(layer, TTI_LAYER_TEXT, "%s", "");
-    if (node) snprintf(layer, TTI_LAYER_TEXT, "%s '%s'", node->op->name, node->name);
-}
-
-/* The worker that owns the shard computes it again and tells all the others the layer. */
-static tutti_status report_nonfinite(tti_exec *x, const tti_step_desc *desc, int shard) {
-    char layer[TTI_LAYER_TEXT] = "";
-    int owner = owner_of(x, shard);
-    /* Of a model in parts no worker can do that alone. */
-    if (x->divided || tti_exec_has_lean_params(x))
-        return tti_exec_bad_loss(x, desc->step, shard, "");
-    if (owner == x->rank) tti_exec_find_bad_layer(x, desc, shard, layer);
-    if (x->n_ranks > 1)
-        TTI_TRY(tutti_comm_broadcast(x->desc.comm, layer, sizeof layer, TUTTI_U8, owner));
-    layer[sizeof layer - 1] = '\0';
-    return tti_exec_bad_loss(x, desc->step, shard, layer[0] ? layer : "the sums");
-}
-
 /* ---- the two calls ---- */
 
 void tti_exec_note(tti_exec *x, const tti_step_desc *desc, const char *phase) {
@@ -428,7 +373,7 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
     int bad = tti_exec_first_bad_shard(x);
     if (bad >= 0) {
         result->skipped = true;
-        return report_nonfinite(x, desc, bad);
+        return tti_exec_report_bad_loss(x, desc, bad);
     }
     tti_exec_note(x, desc, "update");
     double inv_count = result->count > 0 ? 1.0 / result->count : 0;
@@ -453,7 +398,7 @@ tutti_status tti_exec_gradient(tti_exec *x, const tti_step_desc *desc, tti_step_
     TTI_TRY(tti_exec_exchange_sums(x, false));
     tti_exec_add_sums(x, result);
     int bad = tti_exec_first_bad_shard(x);
-    return bad < 0 ? TUTTI_OK : report_nonfinite(x, desc, bad);
+    return bad < 0 ? TUTTI_OK : tti_exec_report_bad_loss(x, desc, bad);
 }
 
 int tti_exec_depth(const tti_exec *x) { return x->device ? tti_exec_device_depth(x) : 1; }

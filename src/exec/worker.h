@@ -151,16 +151,25 @@ tutti_status tti_exec_gradient(tti_exec *exec, const tti_step_desc *desc, tti_st
 /* Tells those who look at a worker that waits what it is at. */
 void tti_exec_note(tti_exec *exec, const tti_step_desc *desc, const char *phase);
 
-/* The first shard whose loss is not finite, -1: none; and what is told of it, of the node first_in
- * where that is known ("": not), and of gradients. */
+/* Where the gradients of a shard go. */
+void tti_exec_point_at_buffer(const tti_exec *exec, tti_instance *instance, int buffer);
+
+/* nonfinite.c: the first shard whose loss is not finite, -1: none; what is told of it, and of a
+ * gradient, first_in and param being "" where they are not known. */
 int tti_exec_first_bad_shard(const tti_exec *exec);
 tutti_status tti_exec_bad_loss(const tti_exec *exec, uint64_t step, int shard,
                                const char *first_in);
-/* Computes a shard of this worker again: the first node whose output is not finite, "": none. */
+tutti_status tti_exec_bad_gradient(uint64_t step, const char *param);
+
+/* nonfinite.c: the same, looking for the layer and the parameter.  Collective over all workers. */
+tutti_status tti_exec_report_bad_loss(tti_exec *exec, const tti_step_desc *desc, int shard);
+tutti_status tti_exec_report_bad_gradient(tti_exec *exec, uint64_t step);
+
+/* nonfinite.c: computes a shard of this worker, which has the whole model, again: the first node
+ * whose output is not finite, "": none. */
 enum { TTI_LAYER_TEXT = 128 };
 void tti_exec_find_bad_layer(tti_exec *exec, const tti_step_desc *desc, int shard,
                              char layer[TTI_LAYER_TEXT]);
-tutti_status tti_exec_bad_gradient(uint64_t step);
 
 /* profile.c: ends a window that was left in the middle. */
 void tti_profile_drop(tti_exec *exec);

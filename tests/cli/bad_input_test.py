@@ -329,6 +329,16 @@ def test_nan_stops():
             raise AssertionError("the end is not noted")
 
 
+def test_nan_in_parts_names_the_layer():
+    """The workers that have parts of the model look together."""
+    for layout in (["-n", "2", "parallel.tensor=2"], ["-n", "2", "parallel.pipeline=2"],
+                   ["-n", "4", "parallel.pipeline=2", "parallel.tensor=2",
+                    "parallel.place=processes"]):
+        shutil.rmtree("run", ignore_errors=True)
+        runs.tutti(*runs.small("run", *WILD, *layout)).expect(
+            NUMERICS, "the loss is not finite", "error: step ", "linear 'out'")
+
+
 def test_nan_skips():
     ended = runs.tutti(*runs.small("run", *WILD, "train.on_nan=skip", "-n", "2")).expect(
         0, "warning: step ", "the loss is not finite")

@@ -121,7 +121,7 @@ static const char *meet_cliff(crew *c, tti_exec *exec, int rank) {
     tti_step_desc desc = crew_step(batch, exec, 6);
     tti_step_result *result = &c->result[rank][0];
     COMM_FAILS(tti_exec_step(exec, &desc, result), TUTTI_E_NUMERICS,
-               "step 7: the gradient is not finite");
+               "step 7: the gradient is not finite (first in 'fc1.weight')");
     COMM_TRUE(result->skipped && isfinite(result->loss_sum));
     COMM_TRUE(memcmp(before, tti_exec_params(exec), n_bytes) == 0);
     free(before);

@@ -281,7 +281,8 @@ static const char *not_finite(grid *g, tti_exec *exec, const tti_mesh *mesh) {
     tti_step_desc desc = crew_step(batch, exec, 0);
     tutti_status st = tti_exec_step(exec, &desc, &g->result[rank]);
     free(batch);
-    COMM_FAILS(st, TUTTI_E_NUMERICS, "the loss is not finite (shard 0 of 8)");
+    COMM_FAILS(st, TUTTI_E_NUMERICS,
+               "the loss is not finite (shard 0 of 8, first in linear 'tied')");
     COMM_TRUE(g->result[rank].skipped && plan->n_slots > 0);
     return NULL;
 }

@@ -2,6 +2,7 @@
  * steps, alone and with workers that divide the batch, and how long they wait for each other. */
 #include "exec/pipe.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/fault.h"
@@ -13,6 +14,7 @@ enum { N_STEPS = 6 };
 
 typedef struct pipeline {
     net_fn net;
+    int nan_step; /* a sample of shard 5 is a NaN in that step, > 0; 0: none */
     tti_mesh_at size;
     int n_chunks, n_lanes, n_shards, n_steps; /* 0: as most */
     bool recompute, low, may_fail, zero;
@@ -40,8 +42,13 @@ static const char *train(pipeline *p, tti_exec *exec, int rank) {
     const char *failure = NULL;
     for (int step = 0; step < p->n_steps && !failure; step++) {
         crew_fill(batch, step);
+        bool bad = p->nan_step > 0 && step == p->nan_step;
+        if (bad) batch->x[5][8] = NAN;
         tti_step_desc desc = crew_step(batch, exec, step);
-        if (tti_exec_step(exec, &desc, &p->result[rank][step]) != TUTTI_OK)
+        tutti_status st = tti_exec_step(exec, &desc, &p->result[rank][step]);
+        const char *want = "the loss is not finite (shard 5 of 8, first in ", *text = "";
+        if (bad && st == TUTTI_E_NUMERICS) text = tutti_last_error();
+        if (bad ? !strstr(text, want) || !strstr(text, "linear 'fc0')") : st != TUTTI_OK)
             failure = comm_text("step %d: %s", step, tutti_last_error());
     }
     tti_step_desc desc = crew_step(batch, exec, N_STEPS);
@@ -275,6 +282,34 @@ T_CASE(values_of_16_bits_cross_as_they_are) {
     crew_fini(&one);
 }
 
+/* Every layer hands on what is not finite. */
+static tutti_graph *smooth(bool training) {
+    tutti_graph *g = tutti_graph_create(training);
+    tutti_value *x = net_x(g);
+    static const char *const names[] = {"fc0", "fc1", "fc2"};
+    for (size_t i = 0; i < TTI_COUNT(names); i++)
+        x = tutti_tanh(g, tutti_linear(g, x, 7, names[i]));
+    return net_finish(g, tutti_linear(g, x, NET_CLASSES, "out"));
+}
+
+/* All stages of the copy look, and are ready for the next step. */
+T_CASE(a_nan_is_told_with_its_layer) {
+    T_UNUSED;
+    for (int n_chunks = 1; n_chunks <= 2; n_chunks++) {
+        pipeline p = {.net = smooth,
+                      .size = {.stage = 2, .data = 2},
+                      .n_chunks = n_chunks,
+                      .n_lanes = 2,
+                      .nan_step = 2};
+        run(&p);
+        for (int r = 0; r < 4; r++) {
+            assert_true(p.result[r][2].skipped);
+            assert_true(!p.result[r][3].skipped && isfinite(p.result[r][3].loss_sum));
+        }
+        fini(&p);
+    }
+}
+
 /* Everyone ends at once, with the cause. */
 T_CASE(a_stage_that_fails_ends_the_others) {
     T_UNUSED;
@@ -299,6 +334,7 @@ int main(void) {
         cmocka_unit_test(stages_wait_as_long_as_the_books_say),
         cmocka_unit_test(all_stages_are_clipped_alike),
         cmocka_unit_test(values_of_16_bits_cross_as_they_are),
+        cmocka_unit_test(a_nan_is_told_with_its_layer),
         cmocka_unit_test(a_stage_that_fails_ends_the_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

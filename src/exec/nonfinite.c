@@ -1,0 +1,138 @@
+/* nonfinite.c - a loss or a gradient that is not finite: in which shard, and where first.
+ *
+ * The worker that has the shard computes it again and looks at what every step makes.  Of a model
+ * in parts all workers of that copy do, since they need each other's values: the shard passes the
+ * pieces of the model in their order, and who was the first of all to see something tells the
+ * others. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/transport.h"
+#include "exec/worker.h"
+
+int tti_exec_first_bad_shard(const tti_exec *x) {
+    for (int s = 0; s < x->desc.n_shards; s++)
+        if (!isfinite(x->sums[s * TTI_SUMS])) return s;
+    return -1;
+}
+
+tutti_status tti_exec_bad_loss(const tti_exec *x, uint64_t step, int shard, const char *first_in) {
+    return tti_fail(TUTTI_E_NUMERICS,
+                    "step %" PRIu64
+                    ": the loss is not finite (shard %d of %d%s%s); the parameters "
+                    "are as before this step.  A lower learning rate or train.clip_norm may help; "
+                    "train.on_nan=skip leaves such steps out",
+                    step + 1, shard, x->desc.n_shards, *first_in ? ", first in " : "", first_in);
+}
+
+/* ---- the layer of a loss ---- */
+
+/* A node without a name is called by the parameter that it reads. */
+static void print_layer(const tti_node *node, char layer[TTI_LAYER_TEXT]) {
+    const char *name = node->name;
+    for (int i = 0; !*name && i < node->n_in; i++)
+        if (node->in[i]->node->op->traits & TTI_PARAM) name = node->in[i]->node->name;
+    snprintf(layer, TTI_LAYER_TEXT, "%s '%s'", node->op->name, name);
+}
+
+/* The first step of the shard program of this worker with a bad output, -1: none; and the moment of
+ * the pipeline that it is in. */
+static tutti_status find_bad_step(tti_exec *x, const tti_step_desc *desc, int shard, int *moment,
+                                  int *step) {
+    *moment = 0, *step = -1;
+    if (x->pipe) return tti_pipe_find_nonfinite(x, desc, shard, moment, step);
+    tti_run run = tti_exec_shard_run(x, desc, shard);
+    tti_instance *instance = x->lane[0].shard;
+    tti_exec_feed(x, instance, &x->shard_inputs, &desc->shards[shard - x->first_shard]);
+    tti_exec_point_at_buffer(x, instance, 0);
+    return tti_instance_find_nonfinite(instance, &run, 0, x->desc.plan->shard.n_steps, step);
+}
+
+void tti_exec_find_bad_layer(tti_exec *x, const tti_step_desc *desc, int shard,
+                             char layer[TTI_LAYER_TEXT]) {
+    int moment, step;
+    snprintf(layer, TTI_LAYER_TEXT, "%s", "");
+    if (find_bad_step(x, desc, shard, &moment, &step) != TUTTI_OK) tti_clear_error();
+    if (step >= 0) print_layer(x->desc.plan->shard.steps[step], layer);
+}
+
+/* Among the workers of a copy: the one with the lowest key, of equal ones the first, tells. */
+static tutti_status tell_first(const tti_exec *x, int64_t key, char layer[TTI_LAYER_TEXT]) {
+    tutti_comm *comm = x->desc.mesh->model;
+    int64_t keys[TTI_MAX_RANKS];
+    int first = 0;
+    TTI_TRY(tutti_comm_all_gather(comm, &key, keys, 1, TUTTI_I64));
+    for (int r = 1; r < tutti_comm_n_ranks(comm); r++)
+        if (keys[r] < keys[first]) first = r;
+    return tutti_comm_broadcast(comm, layer, TTI_LAYER_TEXT, TUTTI_U8, first);
+}
+
+/* All workers of the copy of the model compute the shard again. */
+static tutti_status find_in_parts(tti_exec *x, const tti_step_desc *desc, int shard,
+                                  char layer[TTI_LAYER_TEXT]) {
+    int moment, step;
+    TTI_TRY(find_bad_step(x, desc, shard, &moment, &step));
+    if (step >= 0) print_layer(x->desc.plan->shard.steps[step], layer);
+    return tell_first(x, step < 0 ? INT64_MAX : (int64_t)moment << 32 | step, layer);
+}
+
+static int owner_of(const tti_exec *x, int shard) {
+    int rank = 0;
+    while (x->deal.first[rank + 1] <= shard) rank++;
+    return rank;
+}
+
+tutti_status tti_exec_report_bad_loss(tti_exec *x, const tti_step_desc *desc, int shard) {
+    char layer[TTI_LAYER_TEXT] = "";
+    int owner = owner_of(x, shard);
+    /* Nobody has all parameters. */
+    if (tti_exec_has_lean_params(x)) return tti_exec_bad_loss(x, desc->step, shard, "");
+    if (owner == x->rank && x->divided)
+        TTI_TRY(find_in_parts(x, desc, shard, layer));
+    else if (owner == x->rank)
+        tti_exec_find_bad_layer(x, desc, shard, layer);
+    if (x->n_ranks > 1)
+        TTI_TRY(tutti_comm_broadcast(x->desc.comm, layer, sizeof layer, TUTTI_U8, owner));
+    layer[sizeof layer - 1] = '\0';
+    return tti_exec_bad_loss(x, desc->step, shard, layer[0] ? layer : "the sums");
+}
+
+/* ---- the parameter of a gradient ---- */
+
+tutti_status tti_exec_bad_gradient(uint64_t step, const char *param) {
+    return tti_fail(TUTTI_E_NUMERICS,
+                    "step %" PRIu64
+                    ": the gradient is not finite%s%s%s; the parameters are as "
+                    "before this step",
+                    step + 1, *param ? " (first in '" : "", param, *param ? "')" : "");
+}
+
+/* The first slot with an own gradient that is not finite; n_slots: none. */
+static int first_bad_slot(tti_exec *x) {
+    const tti_plan *plan = x->desc.plan;
+    int first = plan->n_slots;
+    for (int i = 0; i < x->share.n_blocks; i++) {
+        const tti_own_block *own = &x->share.blocks[i];
+        const tti_update_step *step = &plan->updates[own->update];
+        const float *g = tti_own_grads(x, own);
+        bool good = step->slot >= first || plan->slots[step->slot].buffer;
+        for (size_t k = 0; !good && k < step->n_elems; k++)
+            if (!isfinite(g[k])) first = step->slot, good = true;
+    }
+    return first;
+}
+
+tutti_status tti_exec_report_bad_gradient(tti_exec *x, uint64_t step) {
+    const tti_plan *plan = x->desc.plan;
+    int32_t slot = first_bad_slot(x), first = slot;
+    char name[TTI_LAYER_TEXT] = "";
+    if (x->n_ranks > 1 && !tti_local_is_on(x)) /* whose gradients are each worker's own */
+        TTI_TRY(tutti_comm_all_reduce(x->desc.comm, &slot, &first, 1, TUTTI_I32, TUTTI_MIN,
+                                      TUTTI_ALG_AUTO));
+    if (first < plan->n_slots) snprintf(name, sizeof name, "%s", plan->slots[first].param->name);
+    if (x->divided) TTI_TRY(tell_first(x, first < plan->n_slots ? 0 : 1, name));
+    name[sizeof name - 1] = '\0';
+    return tti_exec_bad_gradient(step, name);
+}
