@@ -67,7 +67,7 @@ static tutti_status make_slots(tti_plan *plan) {
     for (int i = 0; i < plan->n_slots; i++) {
         plan->slots[i].first = plan->n_flat;
         if (!plan->slots[i].buffer) plan->n_params += plan->slots[i].n_elems;
-        plan->n_flat += (plan->slots[i].n_elems + 15) & ~(size_t)15;
+        plan->n_flat = tti_slot_end(plan->n_flat, plan->slots[i].n_elems);
     }
     return TUTTI_OK;
 }

@@ -115,6 +115,11 @@ typedef struct tti_plan_desc {
 tutti_status tti_plan_create(const tti_plan_desc *desc, tti_plan **out);
 void tti_plan_destroy(tti_plan *plan);
 
+/* Where the slot behind one of n_elems at first begins. */
+static inline size_t tti_slot_end(size_t first, size_t n_elems) {
+    return (first + n_elems + 15) & ~(size_t)15;
+}
+
 /* The slot of a parameter name, -1 if there is none. */
 int tti_plan_find_slot(const tti_plan *plan, const char *name);
 

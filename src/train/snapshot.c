@@ -25,19 +25,60 @@ typedef struct place {
 /* The user of tti_ckpt_access. */
 typedef struct accessor {
     tti_exec *exec;
-    bool hashes;   /* of a model in parts, of which no worker has all */
-    uint64_t hash; /* of the parameters that were put */
+    const tti_plan *plan;
+    const char *order; /* text of the checkpoint that is read */
+    size_t *there;     /* [n_slots]: places in the program that wrote it; NULL: nothing was put */
+    /* Of the parameters that were put: at those places, as the manifest's hash is, and at their
+     * places here. */
+    uint64_t hash_there, hash_here;
 } accessor;
 
-/* As the update of the whole model hashes a parameter, block by block. */
-static uint64_t hash_slot(const tti_slot *slot, const float *w) {
+/* As the update of the whole model hashes a parameter that lies there, block by block. */
+static uint64_t hash_param(const float *w, size_t n_elems, size_t first) {
     uint64_t hash = 0;
-    for (size_t i = 0; i < slot->n_elems; i += TTI_UPDATE_BLOCK) {
-        size_t n = TTI_MIN(slot->n_elems - i, (size_t)TTI_UPDATE_BLOCK);
-        hash += tti_backend_cpu.hash(w + i, n, slot->first + i);
+    for (size_t i = 0; i < n_elems; i += TTI_UPDATE_BLOCK) {
+        size_t n = TTI_MIN(n_elems - i, (size_t)TTI_UPDATE_BLOCK);
+        hash += tti_backend_cpu.hash(w + i, n, first + i);
     }
     return hash;
 }
+
+/* ---- the order of the parameters, which the hash depends on and programs may change ---- */
+
+/* A name on each line: a name has no control characters. */
+static void print_order(const tti_plan *plan, tti_str *out) {
+    for (int i = 0; i < plan->n_slots; i++)
+        tti_str_printf(out, "%s%s", i ? "\n" : "", plan->slots[i].param->name);
+}
+
+static tutti_status place_line(const tti_plan *plan, char *line, size_t *at, size_t *there) {
+    int i = tti_plan_find_slot(plan, line);
+    if (i < 0 || there[i] != SIZE_MAX)
+        return tti_fail(TUTTI_E_CHECKPOINT, "malformed order of parameters at '%.100s'", line);
+    there[i] = *at;
+    *at = tti_slot_end(*at, plan->slots[i].n_elems);
+    return TUTTI_OK;
+}
+
+/* there [n_slots]: by the text of the checkpoint; where there is none, as here. */
+static tutti_status read_order(const tti_plan *plan, const char *text, size_t *there) {
+    size_t at = 0;
+    int n = 0;
+    char *copy = text ? strdup(text) : NULL, *rest = NULL;
+    tutti_status st = TUTTI_OK;
+    if (text && !copy) return tti_fail(TUTTI_E_NOMEM, "checkpoint: out of memory");
+    for (int i = 0; i < plan->n_slots; i++) there[i] = text ? SIZE_MAX : plan->slots[i].first;
+    char *line = copy ? strtok_r(copy, "\n", &rest) : NULL;
+    for (; line && st == TUTTI_OK; line = strtok_r(NULL, "\n", &rest), n++)
+        st = place_line(plan, line, &at, there);
+    if (st == TUTTI_OK && text && n != plan->n_slots)
+        st = tti_fail(TUTTI_E_CHECKPOINT, "an order of %d parameters, there are %d", n,
+                      plan->n_slots);
+    free(copy);
+    return st;
+}
+
+/* ---- tensors, one after the other ---- */
 
 static tutti_status get(void *user, const tti_ckpt_tensor *tensor, const void **bytes) {
     const accessor *a = user;
@@ -51,7 +92,16 @@ static tutti_status get(void *user, const tti_ckpt_tensor *tensor, const void **
 static tutti_status put(void *user, const tti_ckpt_tensor *tensor, const void *bytes) {
     accessor *a = user;
     const place *at = tensor->data;
-    if (at->k == TTI_STATE_PARAMS && a->hashes) a->hash += hash_slot(at->slot, bytes);
+    if (!a->there) { /* the tensors are those of the plan, else nothing would be put */
+        a->there = calloc((size_t)a->plan->n_slots + 1, sizeof *a->there);
+        if (!a->there) return tti_fail(TUTTI_E_NOMEM, "checkpoint: out of memory");
+        TTI_TRY(read_order(a->plan, a->order, a->there));
+    }
+    if (at->k == TTI_STATE_PARAMS) {
+        size_t there = a->there[at->slot - a->plan->slots];
+        a->hash_there += hash_param(bytes, at->slot->n_elems, there);
+        a->hash_here += hash_param(bytes, at->slot->n_elems, at->slot->first);
+    }
     return tti_exec_store_whole(a->exec, at->k, at->slot->param, bytes);
 }
 
@@ -91,7 +141,7 @@ static tutti_status hash_all(const tti_blueprint *b, tti_exec *exec, uint64_t *h
         const tti_slot *slot = &b->plan->slots[i];
         const float *w;
         TTI_TRY(tti_exec_fetch_whole(exec, TTI_STATE_PARAMS, slot->param, &w));
-        *hash += hash_slot(slot, w);
+        *hash += hash_param(w, slot->n_elems, slot->first);
     }
     return TUTTI_OK;
 }
@@ -109,12 +159,13 @@ static void print_identity(const tti_blueprint *b, char *out, size_t n_bytes) {
 tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const char *run_dir,
                                const char *job_yaml, const tti_run_state *state) {
     tensors t = {0};
-    tti_str backend = {0};
+    tti_str backend = {0}, order = {0};
     accessor user = {.exec = exec};
     const tti_ckpt_access access = {.get = get, .user = &user};
     char identity[1024];
     print_identity(b, identity, sizeof identity);
     b->devices.backend->describe(&backend);
+    print_order(b->plan, &order);
     uint64_t hash = 0;
     tutti_status st = tti_exec_pull(exec);
     if (st == TUTTI_OK) st = hash_all(b, exec, &hash);
@@ -122,8 +173,11 @@ tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const cha
     char plateau[TTI_PLATEAU_TEXT], scale[64];
     tti_plateau_print(&state->plateau, plateau);
     snprintf(scale, sizeof scale, "%.17g %d", state->loss_scale.scale, state->loss_scale.n_good);
-    tti_ckpt_text texts[] = {
-        {"identity", identity}, {"job", job_yaml}, {"plateau", plateau}, {"loss_scale", scale}};
+    tti_ckpt_text texts[] = {{"identity", identity},
+                             {"job", job_yaml},
+                             {"plateau", plateau},
+                             {"order", tti_str_text(&order)},
+                             {"loss_scale", scale}};
     int64_t step = state->step, in_epoch = step % b->steps_per_epoch;
     if (st == TUTTI_OK)
         st = tti_ckpt_save(
@@ -147,6 +201,7 @@ tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const cha
                                   .keep = (int)b->config.run.keep});
     tti_arena_free(&t.arena);
     tti_str_free(&backend);
+    tti_str_free(&order);
     return st;
 }
 
@@ -184,10 +239,10 @@ static void warn(const char *text, void *user) {
     (void)st; /* a warning that cannot be written must not stop a rescue */
 }
 
-static tutti_status read_all(const tti_blueprint *b, tti_exec *exec, const tti_ckpt *ckpt) {
+static tutti_status read_tensors(const tti_blueprint *b, tti_exec *exec, const tti_ckpt *ckpt,
+                                 accessor *user) {
     tensors t = {0};
-    accessor user = {.exec = exec, .hashes = b->n_parts > 0};
-    const tti_ckpt_access access = {.put = put, .user = &user};
+    const tti_ckpt_access access = {.put = put, .user = user};
     tutti_status st = tti_exec_pull(exec);
     if (st == TUTTI_OK) st = list_tensors(b, exec, &t);
     if (st == TUTTI_OK) st = tti_ckpt_read_by(ckpt, TTI_CKPT_MODEL, t.params, t.n_params, &access);
@@ -195,14 +250,31 @@ static tutti_status read_all(const tti_blueprint *b, tti_exec *exec, const tti_c
         st = tti_ckpt_read_by(ckpt, TTI_CKPT_OPTIMIZER, t.states, t.n_states, &access);
     if (st == TUTTI_OK) st = tti_exec_push(exec);
     tti_arena_free(&t.arena);
-    TTI_TRY(st);
-    uint64_t found, said = tti_ckpt_get_meta(ckpt)->params_hash;
-    TTI_TRY(tti_exec_params_hash(exec, &found));
-    if (b->n_parts > 0) found = user.hash;
-    if (found == said) return TUTTI_OK;
+    return st;
+}
+
+/* What was read is what was written, and what lies in memory now. */
+static tutti_status check_hashes(const tti_blueprint *b, tti_exec *exec, const tti_ckpt *ckpt,
+                                 const accessor *user) {
+    uint64_t found = user->hash_here, said = tti_ckpt_get_meta(ckpt)->params_hash;
+    if (user->hash_there != said)
+        return tti_fail(TUTTI_E_CHECKPOINT,
+                        "%s: the parameter hash is %016" PRIx64 ", its manifest says %016" PRIx64,
+                        tti_ckpt_dir(ckpt), user->hash_there, said);
+    if (b->n_parts == 0) TTI_TRY(tti_exec_params_hash(exec, &found)); /* else nobody has them all */
+    if (found == user->hash_here) return TUTTI_OK;
     return tti_fail(TUTTI_E_CHECKPOINT,
-                    "%s: the parameter hash is %016" PRIx64 ", its manifest says %016" PRIx64,
-                    tti_ckpt_dir(ckpt), found, said);
+                    "%s: the parameters in memory are not those that were read: their hash is "
+                    "%016" PRIx64 ", not %016" PRIx64,
+                    tti_ckpt_dir(ckpt), found, user->hash_here);
+}
+
+static tutti_status read_all(const tti_blueprint *b, tti_exec *exec, const tti_ckpt *ckpt) {
+    accessor user = {.exec = exec, .plan = b->plan, .order = tti_ckpt_get_text(ckpt, "order")};
+    tutti_status st = read_tensors(b, exec, ckpt, &user);
+    if (st == TUTTI_OK) st = check_hashes(b, exec, ckpt, &user);
+    free(user.there);
+    return st;
 }
 
 /* "SCALE STEPS", of a dynamic scale. */

@@ -2,6 +2,8 @@
  * not continue bit for bit is refused, with both jobs named. */
 #include "train/snapshot.h"
 
+#include <sys/stat.h>
+
 #include "base/clock.h"
 #include "ckpt/ckpt.h"
 #include "train/small_job.h"
@@ -122,6 +124,80 @@ T_CASE(what_is_in_it) {
     end(&w);
 }
 
+/* The checkpoint of a program that had the parameters in the opposite order: hash, too. */
+static void save_backwards(const worker *w, const char *from, const char *to, uint64_t wrong,
+                           const char *as_text) {
+    const tti_plan *plan = w->b->plan;
+    tti_ckpt_tensor params[8], *states = calloc(64, sizeof *states);
+    size_t first = 0, n_states = 0, n = (size_t)plan->n_slots;
+    tti_ckpt *ckpt;
+    uint64_t hash = wrong;
+    char names[64][80], order[8 * 80] = "";
+    assert_true(n <= 8 && states);
+    for (size_t i = 0; i < n; i++) {
+        const tti_slot *slot = &plan->slots[n - 1 - i];
+        const tutti_type type = slot->param->out[0]->type;
+        float *data = tti_exec_params(w->exec) + slot->first;
+        assert_true(slot->n_elems <= TTI_UPDATE_BLOCK);
+        params[i] = (tti_ckpt_tensor){slot->param->name, type, data};
+        if (i) strcat(order, "\n");
+        strcat(order, slot->param->name);
+        hash += tti_backend_cpu.hash(data, slot->n_elems, first);
+        first = tti_slot_end(first, slot->n_elems);
+        for (int k = 0; k < plan->n_states; k++, n_states++) {
+            snprintf(names[n_states], sizeof names[0], "state.%s.%s", slot->param->name,
+                     k ? "exp_avg_sq" : "exp_avg");
+            data = tti_exec_state(w->exec, k) + slot->first;
+            states[n_states] = (tti_ckpt_tensor){names[n_states], type, data};
+        }
+    }
+    T_OK(tti_ckpt_open(from, NULL, NULL, &ckpt));
+    tti_ckpt_meta meta = *tti_ckpt_get_meta(ckpt);
+    assert_true(meta.params_hash != hash);
+    meta.params_hash = hash;
+    const tti_ckpt_text texts[] = {{"order", as_text ? as_text : order}};
+    T_OK(tti_ckpt_save(&(tti_ckpt_save_desc){.run_dir = to,
+                                             .meta = meta,
+                                             .texts = texts,
+                                             .n_texts = 1,
+                                             .params = params,
+                                             .n_params = n,
+                                             .optimizer = states,
+                                             .n_optimizer = n_states}));
+    tti_ckpt_close(ckpt);
+    free(states);
+}
+
+T_CASE(parameters_may_have_changed_places) {
+    T_UNUSED;
+    worker saved, loaded;
+    tti_run_state at = {.step = -1};
+    begin(&saved, "optimizer.name=adamw");
+    begin(&loaded, "optimizer.name=adamw");
+    scribble(&saved);
+    T_OK(tti_snapshot_save(saved.b, saved.exec, ".", "", &(tti_run_state){.step = 7}));
+    assert_int_equal(mkdir("moved", 0777), 0);
+    save_backwards(&saved, ".", "moved", 0, NULL);
+    T_OK(tti_snapshot_load(loaded.b, loaded.exec, "moved", &loaded.reporter, &at));
+    T_EQ(at.step, 7);
+    expect_equal(&saved, &loaded);
+    save_backwards(&saved, ".", "moved", 1, NULL);
+    T_FAILS(tti_snapshot_load(loaded.b, loaded.exec, "moved", &loaded.reporter, &at),
+            TUTTI_E_CHECKPOINT, "its manifest says");
+    static const char *const wrong[][2] = {
+        {"fc1.weight\nfc1.weight", "malformed order of parameters at 'fc1.weight'"},
+        {"fc1.weight\nnobody", "malformed order of parameters at 'nobody'"},
+        {"fc1.weight", "an order of 1 parameters, there are 4"},
+        {"", "an order of 0 parameters"}};
+    for (size_t i = 0; i < TTI_COUNT(wrong); i++) {
+        save_backwards(&saved, ".", "moved", 0, wrong[i][0]);
+        T_FAILS(tti_snapshot_load(loaded.b, loaded.exec, "moved", &loaded.reporter, &at),
+                TUTTI_E_CHECKPOINT, wrong[i][1]);
+    }
+    end(&saved);
+    end(&loaded);
+}
+
 /* Loading for another job fails with the text and leaves the worker as it was. */
 static void refuse(const char *assignment, const char *text) {
     worker w;
@@ -238,10 +314,13 @@ T_CASE(older_ones_are_a_rescue) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_FOLDER(all_of_it_comes_back),         IN_FOLDER(what_is_in_it),
-        IN_FOLDER(other_jobs_are_refused),       IN_FOLDER(free_choices_are_free),
-        IN_FOLDER(other_kernels_give_a_warning), IN_FOLDER(a_wrong_hash_is_found),
-        IN_FOLDER(older_ones_are_a_rescue)};
+    const struct CMUnitTest tests[] = {IN_FOLDER(all_of_it_comes_back),
+                                       IN_FOLDER(what_is_in_it),
+                                       IN_FOLDER(parameters_may_have_changed_places),
+                                       IN_FOLDER(other_jobs_are_refused),
+                                       IN_FOLDER(free_choices_are_free),
+                                       IN_FOLDER(other_kernels_give_a_warning),
+                                       IN_FOLDER(a_wrong_hash_is_found),
+                                       IN_FOLDER(older_ones_are_a_rescue)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
