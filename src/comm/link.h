@@ -17,6 +17,15 @@ typedef struct tti_link_desc {
     const char *job;     /* tcp: tells jobs and restarts that meet at one address apart; NULL */
 } tti_link_desc;
 
+/* Some of the ranks of a link, to speak with each other beside it. */
+typedef struct tti_link_part {
+    const int *members; /* [n_members]: their ranks in the whole, rising; ranks 0, 1, ... here */
+    const int *shown;   /* [n_members]: what texts call them                                   */
+    const bool *with;   /* [n_members]: whom this one speaks with; both say the same           */
+    int n_members, index, timeout_ms;
+    uint32_t serial; /* 1, 2, ...: which division of the whole, the same number on all ranks */
+} tti_link_part;
+
 typedef struct tti_link {
     const char *name; /* "tcp", "mpi-openmpi", "mpi-mpich" */
     const char *doc;  /* one line */
@@ -25,24 +34,28 @@ typedef struct tti_link {
     /* Takes NULL.  in_order: the ranks have nothing more to say to each other. */
     void (*close)(void *state, bool in_order);
     /* Begins to move n messages (transport.h), which stay the link's until test says that all are
-     * done.  One batch at a time.  Messages between two ranks match in order. */
+     * done.  One batch at a time: who posts again before it is done posts the same array, with
+     * others in the places of those that are.  Messages between two ranks match in order. */
     tutti_status (*post)(void *state, tti_message *messages, int n);
     /* Moves what can be moved now.  *blame: -1 when the batch is done, else a rank that it waits
      * for.  TUTTI_E_PEER: a rank is gone; or the failure that another rank told. */
     tutti_status (*test)(void *state, int *blame);
-    /* Sleeps until test may get further, at most n_ns. */
-    void (*pause)(void *state, int64_t n_ns);
+    /* Sleeps until test may get further, or wake_fd (-1: none) can be read, at most n_ns. */
+    void (*pause)(void *state, int64_t n_ns, int wake_fd);
     /* Tells every rank that this one has failed, without waiting.  Once. */
     void (*cry)(void *state, tutti_status status, const char *text);
-    /* TUTTI_OK, or why a rank is gone or has failed; moves nothing. */
-    tutti_status (*check)(void *state);
+    /* TUTTI_OK, or why a rank has failed or died, or (too) has left in order; moves nothing. */
+    tutti_status (*check)(void *state, bool left_too);
+    /* Called by all members: a link of their own, closed before the whole and used by one thread at
+     * a time, another one than the whole's if need be. */
+    tutti_status (*split)(void *state, const tti_link_part *part, void **out);
 } tti_link;
 
 extern const tti_link tti_link_tcp;
 
 /* ---- links in modules ---- */
 
-enum { TTI_LINK_ABI = 1, TTI_CRY_BYTES = 1024 };
+enum { TTI_LINK_ABI = 2, TTI_CRY_BYTES = 1024 };
 
 typedef struct tti_link_host {
     int abi;             /* TTI_LINK_ABI */

@@ -2,10 +2,10 @@
  *
  * All lies in one piece of symmetric memory per rank, so a slot is found by counting.  The word is
  * a futex that processes share; a waiter looks at the group's failure and its deadline between
- * slices of sleep, so no wait is for ever. */
+ * slices of sleep, so no wait is for ever.  Who puts into a slot of another host has a copy of it,
+ * word and all, which the courier keeps in step (courier.h). */
 #include "comm/mailbox.h"
 
-#include <limits.h>
 #include <linux/futex.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -16,27 +16,22 @@
 
 #include "base/clock.h"
 #include "comm/call.h"
+#include "comm/courier.h"
 
-enum { SPINS = 400, SLICE_NS = 50000000, LINE = 64, EMPTY = 0, FULL = 1 };
-
-typedef struct slot {
-    char *memory; /* the word, a line behind it the bytes */
-    size_t n_bytes;
-    int to;
-} slot;
+enum { SPINS = 400, SLICE_NS = 50000000, LINE = TTI_SLOT_LINE };
 
 struct tti_mailbox {
     tutti_comm *comm;
-    slot *slots;
+    tti_slot *slots;
     int n_slots;
     size_t own_bytes;
+    char *copies;         /* of slots of other hosts that this rank fills */
+    tti_courier *courier; /* NULL: on one host */
 };
 
 static size_t room_of(size_t n_bytes) {
     return LINE + ((n_bytes + LINE - 1) & ~(size_t)(LINE - 1));
 }
-
-static _Atomic uint32_t *word_of(const slot *s) { return (_Atomic uint32_t *)(void *)s->memory; }
 
 /* Bytes that each rank needs, and where its slots lie in them. */
 static tutti_status lay_out(tti_mailbox *box, const tti_mail_slot *slots, size_t *offset,
@@ -45,7 +40,9 @@ static tutti_status lay_out(tti_mailbox *box, const tti_mail_slot *slots, size_t
     *most = 0;
     for (int i = 0; i < box->n_slots; i++) {
         TTI_ASSERT(slots[i].to >= 0 && slots[i].to < box->comm->n_ranks);
-        box->slots[i] = (slot){.n_bytes = slots[i].n_bytes, .to = slots[i].to};
+        TTI_ASSERT(slots[i].from >= 0 && slots[i].from < box->comm->n_ranks);
+        box->slots[i] =
+            (tti_slot){.n_bytes = slots[i].n_bytes, .from = slots[i].from, .to = slots[i].to};
         offset[i] = used[slots[i].to];
         if (slots[i].n_bytes > PTRDIFF_MAX / 4 ||
             __builtin_add_overflow(offset[i], room_of(slots[i].n_bytes), &used[slots[i].to]))
@@ -56,7 +53,30 @@ static tutti_status lay_out(tti_mailbox *box, const tti_mail_slot *slots, size_t
     return TUTTI_OK;
 }
 
-/* Each rank shows the others where its memory lies. */
+static bool is_far(const tti_mailbox *box, int rank) {
+    return box->comm->host_of[rank] != box->comm->host_of[box->comm->rank];
+}
+
+/* Empty copies of the slots of other hosts that this rank fills. */
+static tutti_status make_copies(tti_mailbox *box) {
+    size_t n_bytes = 0;
+    for (int i = 0; i < box->n_slots; i++)
+        if (box->slots[i].from == box->comm->rank && is_far(box, box->slots[i].to))
+            n_bytes += room_of(box->slots[i].n_bytes);
+    if (n_bytes == 0) return TUTTI_OK;
+    box->own_bytes += n_bytes;
+    char *at = box->copies = aligned_alloc(LINE, n_bytes);
+    if (!at) return tti_fail(TUTTI_E_NOMEM, "mailbox: no memory for %zu bytes", n_bytes);
+    memset(at, 0, n_bytes);
+    for (int i = 0; i < box->n_slots; i++) {
+        if (box->slots[i].from != box->comm->rank || !is_far(box, box->slots[i].to)) continue;
+        box->slots[i].memory = at;
+        at += room_of(box->slots[i].n_bytes);
+    }
+    return TUTTI_OK;
+}
+
+/* Each rank shows the others of its host where its memory lies. */
 static tutti_status find_memory(tti_mailbox *box, void *own, size_t n_bytes, const size_t *offset) {
     tutti_comm *comm = box->comm;
     bool direct = false;
@@ -65,11 +85,12 @@ static tutti_status find_memory(tti_mailbox *box, void *own, size_t n_bytes, con
                        .n_bufs = 1,
                        .buf_bytes = n_bytes};
     TTI_TRY(tti_call_end(comm, tti_call_begin(comm, &offer, &direct)));
-    if (!direct)
+    if (!direct && (comm->n_hosts == 1 || !comm->transport->near(comm->state)))
         return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "mailbox: ranks of different hosts do not see each other's memory");
+                        "mailbox: ranks of a host do not see each other's memory");
     for (int i = 0; i < box->n_slots; i++) {
         int to = box->slots[i].to;
+        if (is_far(box, to)) continue;
         char *base = to == comm->rank ? own : comm->transport->view(comm->state, to, 0);
         box->slots[i].memory = base + offset[i];
     }
@@ -82,7 +103,11 @@ static tutti_status build(tti_mailbox *box, const tti_mail_slot *slots, size_t *
     TTI_TRY(lay_out(box, slots, offset, &most));
     TTI_TRY(tutti_comm_alloc(box->comm, most, &own));
     TTI_TRY(find_memory(box, own, most, offset));
-    return tutti_comm_barrier(box->comm);
+    TTI_TRY(make_copies(box));
+    TTI_TRY(tutti_comm_barrier(box->comm));
+    if (box->comm->n_hosts == 1) return TUTTI_OK;
+    tutti_status st = tti_courier_create(box->comm, box->slots, box->n_slots, &box->courier);
+    return tti_call_end(box->comm, st);
 }
 
 tutti_status tti_mailbox_create(tutti_comm *comm, const tti_mail_slot *slots, int n_slots,
@@ -106,6 +131,8 @@ tutti_status tti_mailbox_create(tutti_comm *comm, const tti_mail_slot *slots, in
 
 void tti_mailbox_destroy(tti_mailbox *box) {
     if (!box) return;
+    tti_courier_destroy(box->courier);
+    free(box->copies);
     free(box->slots);
     free(box);
 }
@@ -118,51 +145,61 @@ static void relax(void) {
 #endif
 }
 
+/* The link of comm is its user's: over hosts the courier listens, to its own. */
+static tutti_status check(const tti_mailbox *box) {
+    if (box->courier) return tti_courier_check(box->courier);
+    return box->comm->transport->check(box->comm->state);
+}
+
 /* Waits until the word is as wanted. */
 static tutti_status wait_for(const tti_mailbox *box, int index, uint32_t wanted) {
-    _Atomic uint32_t *word = word_of(&box->slots[index]);
+    const tti_slot *slot = &box->slots[index];
     for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(word, memory_order_acquire) == wanted) return TUTTI_OK;
+        if (tti_slot_get(slot) == wanted) return TUTTI_OK;
         relax();
     }
     int64_t start = tti_now_ns();
-    while (atomic_load_explicit(word, memory_order_acquire) != wanted) {
+    while (tti_slot_get(slot) != wanted) {
         struct timespec slice = {.tv_nsec = SLICE_NS};
-        TTI_TRY(box->comm->transport->check(box->comm->state));
-        syscall(SYS_futex, word, FUTEX_WAIT, wanted == FULL ? EMPTY : FULL, &slice, NULL, 0);
+        TTI_TRY(check(box));
+        syscall(SYS_futex, slot->memory, FUTEX_WAIT,
+                wanted == TTI_SLOT_FULL ? TTI_SLOT_EMPTY : TTI_SLOT_FULL, &slice, NULL, 0);
         if (tti_now_ns() - start > box->comm->timeout_ms * TTI_NS_PER_MS &&
-            atomic_load_explicit(word, memory_order_acquire) != wanted)
+            tti_slot_get(slot) != wanted)
             return tti_fail(TUTTI_E_TIMEOUT,
                             "mailbox: rank %d waited %d ms for %s slot %d of rank %d to be %s",
                             box->comm->rank, box->comm->timeout_ms,
                             box->slots[index].to == box->comm->rank ? "its" : "the", index,
-                            box->slots[index].to, wanted == FULL ? "filled" : "emptied");
+                            box->slots[index].to, wanted == TTI_SLOT_FULL ? "filled" : "emptied");
     }
     return TUTTI_OK;
 }
 
-static void set_word(const tti_mailbox *box, int index, uint32_t value) {
-    _Atomic uint32_t *word = word_of(&box->slots[index]);
-    atomic_store_explicit(word, value, memory_order_release);
-    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
 tutti_status tti_mailbox_put(tti_mailbox *box, int index, const void *data) {
-    TTI_TRY(wait_for(box, index, EMPTY));
-    memcpy(box->slots[index].memory + LINE, data, box->slots[index].n_bytes);
-    set_word(box, index, FULL);
+    const tti_slot *slot = &box->slots[index];
+    TTI_ASSERT(slot->from == box->comm->rank);
+    TTI_TRY(wait_for(box, index, TTI_SLOT_EMPTY));
+    memcpy(slot->memory + LINE, data, slot->n_bytes);
+    tti_slot_set(slot, TTI_SLOT_FULL);
+    if (is_far(box, slot->to)) tti_courier_send(box->courier, index);
     return TUTTI_OK;
 }
 
 tutti_status tti_mailbox_wait(tti_mailbox *box, int index, const void **data) {
     TTI_ASSERT(box->slots[index].to == box->comm->rank);
-    TTI_TRY(wait_for(box, index, FULL));
+    TTI_TRY(wait_for(box, index, TTI_SLOT_FULL));
     *data = box->slots[index].memory + LINE;
     return TUTTI_OK;
 }
 
-void tti_mailbox_free(tti_mailbox *box, int index) { set_word(box, index, EMPTY); }
+void tti_mailbox_free(tti_mailbox *box, int index) {
+    tti_slot_set(&box->slots[index], TTI_SLOT_EMPTY);
+    if (is_far(box, box->slots[index].from)) tti_courier_tell(box->courier, index);
+}
 
 void tti_mailbox_fail(tti_mailbox *box, tutti_status status) {
-    box->comm->transport->fail(box->comm->state, status);
+    if (box->courier)
+        tti_courier_fail(box->courier, status);
+    else
+        box->comm->transport->fail(box->comm->state, status);
 }

@@ -1,8 +1,9 @@
-/* mailbox.h - slots in memory that ranks of a host see: one rank puts, another reads in place.
+/* mailbox.h - slots of ranks: one rank puts, another reads in place.
  *
  * Nothing is agreed on at each message, as in send and recv: a slot is empty or full, who puts
- * waits for empty, who reads for full, and both go on beside each other with other slots.  A
- * message is copied once, by its sender, to where the receiver reads it. */
+ * waits for empty, who reads for full, and both go on beside each other with other slots.  On a
+ * host a message is copied once, by its sender, to where the receiver reads it; between hosts a
+ * thread beside those that compute brings it there. */
 #ifndef TTI_COMM_MAILBOX_H
 #define TTI_COMM_MAILBOX_H
 
@@ -10,20 +11,20 @@
 
 typedef struct tti_mailbox tti_mailbox;
 
-/* A slot: who reads it, and how many bytes it has room for. */
+/* A slot: who reads it, how many bytes it has room for, and who fills it. */
 typedef struct tti_mail_slot {
     int to;
     size_t n_bytes;
+    int from;
 } tti_mail_slot;
 
 /* Collective, with the same slots [n_slots] on every rank, n_ranks >= 2.  comm is borrowed and must
- * outlive the mailbox; its memory goes with comm.  On success *out is owned by the caller.
- * TUTTI_E_UNSUPPORTED, on every rank, where ranks cannot see each other's memory. */
+ * outlive the mailbox; its memory goes with comm.  On success *out is owned by the caller. */
 TUTTI_NODISCARD tutti_status tti_mailbox_create(tutti_comm *comm, const tti_mail_slot *slots,
                                                 int n_slots, tti_mailbox **out);
 void tti_mailbox_destroy(tti_mailbox *box);
 
-/* Bytes of this rank's own slots. */
+/* Bytes of this rank's own slots, and of copies of those of other hosts. */
 size_t tti_mailbox_bytes(const tti_mailbox *box);
 
 /* The calls below may be made by several threads at once, each with slots of its own.  They end

@@ -1,7 +1,7 @@
 /* subgroup.c - a communicator taken apart by colors.
  *
  * Every rank learns all colors, so all know all parts; the transport then makes each part's meeting
- * place, which is shared memory. */
+ * place: shared memory, and links of its own between hosts. */
 #include "comm/subgroup.h"
 
 #include <stdlib.h>
@@ -23,24 +23,26 @@ static int find_members(const tutti_comm *comm, const int32_t *colors, int *memb
 static tutti_status join_part(tutti_comm *comm, const int *members, int n, int index,
                               tutti_comm **out) {
     tutti_comm *part = calloc(1, sizeof *part);
+    const tti_transport *on = NULL;
     void *state = NULL;
     /* Every rank takes part in this, so that all hear of a part that could not be made. */
-    tutti_status st = comm->transport->split(comm->state, members, n, index, &state);
+    tutti_status st = comm->transport->split(comm->state, members, n, index, &on, &state);
     if (st == TUTTI_OK && !part) st = tti_fail(TUTTI_E_NOMEM, "comm_split: out of memory");
     if (st == TUTTI_OK && n > 1) {
-        *part = (tutti_comm){.transport = &tti_transport_shm,
+        *part = (tutti_comm){.transport = on,
                              .state = state,
                              .rank = index,
                              .n_ranks = n,
                              .timeout_ms = comm->timeout_ms,
                              .n_hosts = 1};
+        if (on->hosts) part->n_hosts = on->hosts(state, part->host_of);
         st = tti_sum_order_ranks(n, &part->by_rank);
     }
     if (st == TUTTI_OK && n > 1) {
         *out = part;
         return TUTTI_OK;
     }
-    if (state) tti_transport_shm.leave(state);
+    if (state) on->leave(state);
     free(part);
     return st;
 }

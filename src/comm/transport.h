@@ -66,10 +66,13 @@ typedef struct tti_message {
     const void *out; /* NULL: a receive */
     void *in;        /* NULL: a send    */
     size_t n_bytes;
-    size_t done; /* the transport's own; 0 before */
+    size_t done; /* the transport's own, as begun: 0 before */
+    bool begun;
 } tti_message;
 
-typedef struct tti_transport {
+typedef struct tti_transport tti_transport;
+
+struct tti_transport {
     const char *name;
     const char *doc; /* one line, for tutti transports */
     /* NULL if it can serve this desc, else the reason why not. */
@@ -102,16 +105,32 @@ typedef struct tti_transport {
      * host; the same answer on every rank. */
     bool (*near)(void *state);
     tutti_status (*near_barrier)(void *state); /* of this host's ranks */
-    /* Called by every rank: joins the n_members ranks of this list, where this one is at index;
-     * *part is a state of tti_transport_shm, NULL where it is alone.  It fails when the whole does,
-     * and is left before it.  TUTTI_E_UNSUPPORTED over several hosts. */
-    tutti_status (*split)(void *state, const int *members, int n_members, int index, void **part);
-} tti_transport;
+    /* Called by every rank: joins the n_members ranks of this rising list, where this one is at
+     * index; *part is a state of the transport *on, NULL where it is alone.  It fails when the
+     * whole does, and is left before it.  Its texts call ranks by their numbers in the whole. */
+    tutti_status (*split)(void *state, const int *members, int n_members, int index,
+                          const tti_transport **on, void **part);
+    /* Of a transport over hosts, else NULL.  One round of messages with ranks of other hosts, which
+     * never ends by itself: begins what has not begun, moves what can be moved, and sleeps for some
+     * milliseconds, or until wake_fd can be read, where that is nothing.  What is not done at the
+     * end stays where it is until a later round has done it.  Nothing else is called meanwhile. */
+    tutti_status (*stream)(void *state, tti_message *messages, int n_messages, int wake_fd);
+};
 
 extern const tti_transport tti_transport_shm;
 
 /* Joins shared memory as a part of something larger, whose rank shown[i] is i here: for texts. */
 tutti_status tti_shm_join_as(const tutti_comm_desc *desc, const int *shown, void **state);
+
+/* The same as a part of the group of whole, another state: it fails when that fails. */
+tutti_status tti_shm_join_part(const tutti_comm_desc *desc, const int *shown, void *whole,
+                               void **state);
+
+/* listen(arg) is called now and then while state waits for a peer, and ends the wait by failing. */
+void tti_shm_listen(void *state, tutti_status (*listen)(void *arg), void *arg);
+
+/* TUTTI_OK, or the first failure of the group of state, or of one that it is a part of. */
+tutti_status tti_shm_cause(void *state);
 
 /* The group whose descriptor is fd in process pid of this host. */
 tutti_status tti_shm_open_group(int pid, int fd, tutti_comm_group **out);

@@ -142,7 +142,9 @@ static tutti_status build_side(tti_exec *x, tti_pipe_side *side, const tti_progr
         if (!more) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
         *slots = more;
         for (int k = 0; k < n; k++)
-            more[(*n_slots)++] = (tti_mail_slot){tti_moment_stage(s, c->to), c->n_bytes};
+            more[(*n_slots)++] = (tti_mail_slot){.to = tti_moment_stage(s, c->to),
+                                                 .n_bytes = c->n_bytes,
+                                                 .from = tti_moment_stage(s, c->from)};
         add_end(side, s, c, i, &end);
     }
     return TUTTI_OK;

@@ -13,7 +13,8 @@ static const char *ring(tutti_comm *comm, void *arg) {
     int rank = tutti_comm_rank(comm), n = tutti_comm_n_ranks(comm), next = (rank + 1) % n;
     tti_mail_slot slots[16];
     for (int i = 0; i < 2 * n; i++)
-        slots[i] = (tti_mail_slot){i / 2, (size_t)(i / 2 + N_WORDS) * sizeof(int)};
+        slots[i] =
+            (tti_mail_slot){i / 2, (size_t)(i / 2 + N_WORDS) * sizeof(int), (i / 2 + n - 1) % n};
     tti_mailbox *box;
     COMM_OK(tti_mailbox_create(comm, slots, 2 * n, &box));
     COMM_TRUE(tti_mailbox_bytes(box) >= 2 * (size_t)(rank + N_WORDS) * sizeof(int));
@@ -51,7 +52,7 @@ T_CASE(processes_see_the_same_slots) {
 
 static const char *late_reader(tutti_comm *comm, void *arg) {
     (void)arg;
-    tti_mail_slot slot = {1, sizeof(int)};
+    tti_mail_slot slot = {1, sizeof(int), 0};
     tti_mailbox *box;
     COMM_OK(tti_mailbox_create(comm, &slot, 1, &box));
     int word = 1;
@@ -80,7 +81,7 @@ T_CASE(a_full_slot_is_not_written) {
 
 static const char *nobody_writes(tutti_comm *comm, void *arg) {
     _Atomic bool *has_waited = arg;
-    tti_mail_slot slot = {1, sizeof(int)};
+    tti_mail_slot slot = {1, sizeof(int), 0};
     tti_mailbox *box;
     const void *data;
     COMM_OK(tti_mailbox_create(comm, &slot, 1, &box));
@@ -96,7 +97,7 @@ static const char *nobody_writes(tutti_comm *comm, void *arg) {
 
 static const char *writer_fails(tutti_comm *comm, void *arg) {
     (void)arg;
-    tti_mail_slot slot = {1, sizeof(int)};
+    tti_mail_slot slot = {1, sizeof(int), 0};
     tti_mailbox *box;
     const void *data;
     COMM_OK(tti_mailbox_create(comm, &slot, 1, &box));

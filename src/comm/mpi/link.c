@@ -9,6 +9,7 @@
 #include <mpi.h>
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@
 #include "base/error.h"
 #include "comm/link.h"
 
-enum { TAG_DATA = 1, TAG_CRY = 2, CHUNK_BYTES = 1 << 30, FINALIZE_S = 30, PARTING_MS = 200 };
+enum { PARTS_OF_ONE = 64, CHUNK_BYTES = 1 << 30, FINALIZE_S = 30, PARTING_MS = 200 };
 
 typedef struct cry {
     int32_t status;
@@ -31,6 +32,8 @@ typedef struct cry {
 typedef struct mpi_state {
     MPI_Comm comm;
     int rank, n_ranks;
+    uint32_t id; /* of the part, 0: the whole; it makes the tags, so that parts do not mix */
+    int world_of[TTI_MAX_RANKS]; /* each rank's in comm, which texts call it by */
     tti_message *batch;
     MPI_Request *requests; /* of chunks of messages, as long as they are under way */
     int *owners;           /* the message of each */
@@ -51,8 +54,9 @@ static struct {
     pthread_cond_t changed;
     bool begun, ready, failed; /* failed: the last communicator did not end in order */
     int error;
-    MPI_Comm comm; /* of the last duplication */
-} mpi = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    MPI_Comm comm;         /* of the last duplication */
+    pthread_mutex_t calls; /* parts are used by other threads: one at a time calls MPI */
+} mpi = {.lock = PTHREAD_MUTEX_INITIALIZER, .calls = PTHREAD_MUTEX_INITIALIZER};
 
 static tutti_status fail_mpi(const char *what, int error) {
     char text[MPI_MAX_ERROR_STRING] = "";
@@ -160,6 +164,29 @@ static tutti_status check_place(const tti_link_desc *desc, MPI_Comm comm) {
                     library_name(library), rank, n_ranks, desc->rank, desc->n_ranks);
 }
 
+static int data_tag(const mpi_state *s) { return (int)(2 * s->id + 1); }
+static int cry_tag(const mpi_state *s) { return (int)(2 * s->id + 2); }
+
+/* One receive for a failure is open from now on. */
+static tutti_status listen_for_cry(mpi_state *s) {
+    pthread_mutex_lock(&mpi.calls);
+    int error = MPI_Irecv(&s->heard, sizeof s->heard, MPI_BYTE, MPI_ANY_SOURCE, cry_tag(s), s->comm,
+                          &s->hears);
+    pthread_mutex_unlock(&mpi.calls);
+    return error == MPI_SUCCESS ? TUTTI_OK : fail_mpi("MPI_Irecv", error);
+}
+
+/* Begins to listen, and hands s over or frees it. */
+static tutti_status hand_over(mpi_state *s, void **state) {
+    tutti_status st = listen_for_cry(s);
+    if (st != TUTTI_OK) {
+        free(s);
+        return st;
+    }
+    *state = s;
+    return TUTTI_OK;
+}
+
 static tutti_status mpi_open(const tti_link_desc *desc, void **state) {
     MPI_Comm comm = MPI_COMM_NULL;
     TTI_TRY(begin_in_time(desc->timeout_ms, &comm));
@@ -169,14 +196,38 @@ static tutti_status mpi_open(const tti_link_desc *desc, void **state) {
     s->comm = comm;
     s->rank = desc->rank;
     s->n_ranks = desc->n_ranks;
-    int error =
-        MPI_Irecv(&s->heard, sizeof s->heard, MPI_BYTE, MPI_ANY_SOURCE, TAG_CRY, comm, &s->hears);
-    if (error != MPI_SUCCESS) {
-        free(s);
-        return fail_mpi("MPI_Irecv", error);
-    }
-    *state = s;
-    return TUTTI_OK;
+    for (int r = 0; r < desc->n_ranks; r++) s->world_of[r] = r;
+    return hand_over(s, state);
+}
+
+/* Whether MPI has tags for a part of this number. */
+static bool has_tags(const mpi_state *whole, uint32_t serial, uint32_t *id) {
+    int *most = NULL, is_there = 0;
+    pthread_mutex_lock(&mpi.calls);
+    int error = MPI_Comm_get_attr(whole->comm, MPI_TAG_UB, &most, &is_there);
+    pthread_mutex_unlock(&mpi.calls);
+    int64_t tags = error == MPI_SUCCESS && is_there ? *most : INT16_MAX;
+    int64_t wanted = (int64_t)whole->id * PARTS_OF_ONE + serial;
+    *id = (uint32_t)wanted;
+    return serial < PARTS_OF_ONE && 2 * wanted + 2 <= tags;
+}
+
+/* Messages of a part have tags of their own: nothing need be said for that. */
+static tutti_status mpi_split(void *state, const tti_link_part *part, void **out) {
+    const mpi_state *whole = state;
+    uint32_t id;
+    if (!has_tags(whole, part->serial, &id))
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "comm_split: MPI has no tags for part %u of part %u: at most %d of each",
+                        part->serial, whole->id, PARTS_OF_ONE - 1);
+    mpi_state *s = calloc(1, sizeof *s);
+    if (!s) return tti_fail(TUTTI_E_NOMEM, "comm_split: %zu bytes", sizeof *s);
+    s->comm = whole->comm;
+    s->rank = part->index;
+    s->n_ranks = part->n_members;
+    s->id = id;
+    for (int i = 0; i < s->n_ranks; i++) s->world_of[i] = whole->world_of[part->members[i]];
+    return hand_over(s, out);
 }
 
 /* What was said goes out, if it still can. */
@@ -192,18 +243,27 @@ static bool finish_says(mpi_state *s) {
     return true;
 }
 
+static void drop_receive(MPI_Request *request) {
+    if (*request == MPI_REQUEST_NULL) return;
+    MPI_Cancel(request);
+    MPI_Wait(request, MPI_STATUS_IGNORE);
+}
+
 static void mpi_close(void *state, bool in_order) {
     mpi_state *s = state;
     if (!s) return;
-    mpi.failed = !in_order;
-    if (!in_order) {
+    pthread_mutex_lock(&mpi.calls);
+    if (!in_order || s->id == 0) mpi.failed = !in_order;
+    /* Receives that nobody waits for any more: their memory is the caller's again. */
+    for (int i = 0; i < s->n_requests; i++)
+        if (s->requests[i] != MPI_REQUEST_NULL && !s->batch[s->owners[i]].out)
+            drop_receive(&s->requests[i]);
+    if (in_order)
+        drop_receive(&s->hears);
+    else
         (void)finish_says(s);
-        return; /* MPI may still use the memory: the process ends soon */
-    }
-    if (s->hears != MPI_REQUEST_NULL) {
-        MPI_Cancel(&s->hears);
-        MPI_Wait(&s->hears, MPI_STATUS_IGNORE);
-    }
+    pthread_mutex_unlock(&mpi.calls);
+    if (!in_order) return; /* MPI may still use the memory: the process ends soon */
     free(s->requests);
     free(s->owners);
     free(s->done);
@@ -213,34 +273,51 @@ static void mpi_close(void *state, bool in_order) {
 
 /* ---- messages ---- */
 
+/* The array with room for n_bytes; as it was, and *ok false, where there is no memory. */
+static void *grow(void *array, size_t n_bytes, bool *ok) {
+    void *more = realloc(array, n_bytes);
+    *ok = *ok && more;
+    return more ? more : array;
+}
+
+/* Room for n requests, with what is in it. */
 static tutti_status take_room(mpi_state *s, int n) {
     if (n <= s->cap_requests) return TUTTI_OK;
-    free(s->requests);
-    free(s->owners);
-    free(s->done);
-    free(s->statuses);
-    s->cap_requests = 0;
-    s->requests = calloc((size_t)n, sizeof *s->requests);
-    s->owners = calloc((size_t)n, sizeof *s->owners);
-    s->done = calloc((size_t)n, sizeof *s->done);
-    s->statuses = calloc((size_t)n, sizeof *s->statuses);
-    if (!s->requests || !s->owners || !s->done || !s->statuses)
-        return tti_fail(TUTTI_E_NOMEM, "comm: no memory for %d requests", n);
+    size_t k = (size_t)n;
+    bool ok = true;
+    s->requests = grow(s->requests, k * sizeof *s->requests, &ok);
+    s->owners = grow(s->owners, k * sizeof *s->owners, &ok);
+    s->done = grow(s->done, k * sizeof *s->done, &ok);
+    s->statuses = grow(s->statuses, k * sizeof *s->statuses, &ok);
+    if (!ok) return tti_fail(TUTTI_E_NOMEM, "comm: no memory for %d requests", n);
     s->cap_requests = n;
     return TUTTI_OK;
 }
 
+/* Leaves out the requests that have ended. */
+static void close_ranks(mpi_state *s) {
+    int n = 0;
+    for (int i = 0; i < s->n_requests; i++) {
+        if (s->requests[i] == MPI_REQUEST_NULL) continue;
+        s->requests[n] = s->requests[i];
+        s->owners[n++] = s->owners[i];
+    }
+    s->n_requests = n;
+}
+
 /* One message in chunks, since MPI counts with int. */
 static tutti_status start(mpi_state *s, int index) {
-    const tti_message *m = &s->batch[index];
+    tti_message *m = &s->batch[index];
+    int peer = s->world_of[m->peer];
+    m->begun = true;
     for (size_t at = 0; at < m->n_bytes; at += CHUNK_BYTES) {
         int n = (int)TTI_MIN(m->n_bytes - at, (size_t)CHUNK_BYTES), error;
         MPI_Request *request = &s->requests[s->n_requests];
         if (m->out)
-            error = MPI_Isend((const char *)m->out + at, n, MPI_BYTE, m->peer, TAG_DATA, s->comm,
+            error = MPI_Isend((const char *)m->out + at, n, MPI_BYTE, peer, data_tag(s), s->comm,
                               request);
         else
-            error = MPI_Irecv((char *)m->in + at, n, MPI_BYTE, m->peer, TAG_DATA, s->comm, request);
+            error = MPI_Irecv((char *)m->in + at, n, MPI_BYTE, peer, data_tag(s), s->comm, request);
         if (error != MPI_SUCCESS) return fail_mpi(m->out ? "MPI_Isend" : "MPI_Irecv", error);
         s->owners[s->n_requests++] = index;
         s->n_open++;
@@ -248,20 +325,30 @@ static tutti_status start(mpi_state *s, int index) {
     return TUTTI_OK;
 }
 
-static tutti_status mpi_post(void *state, tti_message *messages, int n) {
-    mpi_state *s = state;
+/* Begins those of one direction that have not. */
+static tutti_status start_all(mpi_state *s, int n, bool out) {
+    for (int i = 0; i < n; i++)
+        if (!s->batch[i].begun && (s->batch[i].out != NULL) == out) TTI_TRY(start(s, i));
+    return TUTTI_OK;
+}
+
+static tutti_status post(mpi_state *s, tti_message *messages, int n) {
     size_t n_chunks = 0;
     for (int i = 0; i < n; i++) n_chunks += messages[i].n_bytes / CHUNK_BYTES + 1;
-    if (n_chunks > INT32_MAX) return tti_fail(TUTTI_E_INVALID, "comm: too many messages");
-    TTI_TRY(take_room(s, (int)n_chunks));
+    if (n_chunks > INT32_MAX / 2) return tti_fail(TUTTI_E_INVALID, "comm: too many messages");
+    close_ranks(s);
+    TTI_TRY(take_room(s, s->n_requests + (int)n_chunks));
     s->batch = messages;
-    s->n_requests = s->n_open = 0;
     s->sleep_ns = 0;
-    for (int i = 0; i < n; i++) /* receives first: what comes finds its place */
-        if (!messages[i].out) TTI_TRY(start(s, i));
-    for (int i = 0; i < n; i++)
-        if (messages[i].out) TTI_TRY(start(s, i));
-    return TUTTI_OK;
+    TTI_TRY(start_all(s, n, false)); /* receives first: what comes finds its place */
+    return start_all(s, n, true);
+}
+
+static tutti_status mpi_post(void *state, tti_message *messages, int n) {
+    pthread_mutex_lock(&mpi.calls);
+    tutti_status st = post(state, messages, n);
+    pthread_mutex_unlock(&mpi.calls);
+    return st;
 }
 
 static tutti_status check_cry(mpi_state *s) {
@@ -282,7 +369,7 @@ static tutti_status fail_size(const mpi_state *s, const tti_message *m) {
     return tti_fail(TUTTI_E_MISMATCH,
                     "comm: rank %d sent another number of bytes than the %zu that rank %d expects: "
                     "they are not in the same call",
-                    m->peer, m->n_bytes, s->rank);
+                    s->world_of[m->peer], m->n_bytes, s->world_of[s->rank]);
 }
 
 /* Request i has ended. */
@@ -290,8 +377,8 @@ static tutti_status note_done(mpi_state *s, int i, const MPI_Status *status) {
     tti_message *m = &s->batch[s->owners[i]];
     int n = 0;
     s->n_open--;
-    if (m->out) {
-        m->done = m->n_bytes; /* of use for texts only */
+    if (m->out) { /* in whatever order: all bytes are counted when all chunks have ended */
+        m->done += TTI_MIN(m->n_bytes - m->done, (size_t)CHUNK_BYTES);
         return TUTTI_OK;
     }
     MPI_Get_count(status, MPI_BYTE, &n);
@@ -300,8 +387,7 @@ static tutti_status note_done(mpi_state *s, int i, const MPI_Status *status) {
     return TUTTI_OK;
 }
 
-static tutti_status mpi_test(void *state, int *blame) {
-    mpi_state *s = state;
+static tutti_status test(mpi_state *s, int *blame) {
     int n = 0;
     TTI_TRY(check_cry(s));
     int error = s->n_open ? MPI_Testsome(s->n_requests, s->requests, &n, s->done, s->statuses)
@@ -322,26 +408,42 @@ static tutti_status mpi_test(void *state, int *blame) {
     return TUTTI_OK;
 }
 
+static tutti_status mpi_test(void *state, int *blame) {
+    pthread_mutex_lock(&mpi.calls);
+    tutti_status st = test(state, blame);
+    pthread_mutex_unlock(&mpi.calls);
+    return st;
+}
+
 /* MPI offers nothing to sleep on: short naps, that grow while nothing comes. */
-static void mpi_pause(void *state, int64_t n_ns) {
+static void mpi_pause(void *state, int64_t n_ns, int wake_fd) {
     mpi_state *s = state;
     s->sleep_ns = TTI_MIN(TTI_MIN(s->sleep_ns * 2 + 5000, INT64_C(200000)), n_ns);
     struct timespec t = {.tv_nsec = s->sleep_ns};
-    nanosleep(&t, NULL);
+    struct pollfd wakes = {.fd = wake_fd, .events = POLLIN};
+    ppoll(&wakes, 1, &t, NULL);
 }
 
 static void mpi_cry(void *state, tutti_status status, const char *text) {
     mpi_state *s = state;
+    pthread_mutex_lock(&mpi.calls);
     s->said.status = (int32_t)status;
     snprintf(s->said.text, sizeof s->said.text, "%s", text);
     for (int r = 0; r < s->n_ranks; r++)
-        if (r != s->rank && MPI_Isend(&s->said, sizeof s->said, MPI_BYTE, r, TAG_CRY, s->comm,
-                                      &s->says[s->n_says]) == MPI_SUCCESS)
+        if (r != s->rank && MPI_Isend(&s->said, sizeof s->said, MPI_BYTE, s->world_of[r],
+                                      cry_tag(s), s->comm, &s->says[s->n_says]) == MPI_SUCCESS)
             s->n_says++;
     (void)finish_says(s);
+    pthread_mutex_unlock(&mpi.calls);
 }
 
-static tutti_status mpi_check(void *state) { return check_cry(state); }
+static tutti_status mpi_check(void *state, bool left_too) {
+    (void)left_too; /* who has left says nothing */
+    pthread_mutex_lock(&mpi.calls);
+    tutti_status st = check_cry(state);
+    pthread_mutex_unlock(&mpi.calls);
+    return st;
+}
 
 static char doc[MPI_MAX_LIBRARY_VERSION_STRING]; /* "Open MPI v4.1.4" */
 
@@ -355,6 +457,7 @@ static const tti_link mpi_link = {
     .pause = mpi_pause,
     .cry = mpi_cry,
     .check = mpi_check,
+    .split = mpi_split,
 };
 
 __attribute__((visibility("default"))) const tti_link *tutti_link_module(const tti_link_host *host);

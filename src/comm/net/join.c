@@ -67,6 +67,7 @@ static tutti_status form_hosts(net_state *s) {
                              .n_ranks = s->n_local,
                              .timeout_ms = s->timeout_ms};
     TTI_TRY(tti_shm_join_as(&local, s->rank_of, &s->local));
+    tti_net_listen(s);
     return tti_net_watch(s);
 }
 
@@ -93,6 +94,7 @@ tutti_status tti_net_join(const tutti_comm_desc *desc, void **state) {
     s->n_ranks = desc->n_ranks;
     s->timeout_ms = desc->timeout_ms;
     s->stop_fd = s->dead = -1;
+    for (int r = 0; r < s->n_ranks; r++) s->shown[r] = r;
     tutti_status st = join(s, desc);
     if (st != TUTTI_OK) {
         tti_net_fail(s, st);
@@ -108,13 +110,26 @@ void tti_net_fail(void *state, tutti_status status) {
     if (s->cried) return;
     s->cried = true;
     snprintf(s->said, sizeof s->said, "%s", tutti_last_error());
-    if (s->local) tti_transport_shm.fail(s->local, status);
+    /* The others first: who hears it on this host may leave at once. */
     if (s->wire) s->link->cry(s->wire, status, s->said);
+    if (s->local) tti_transport_shm.fail(s->local, status);
+}
+
+/* A part that was in no call when the whole failed passes that on before it goes.  The text of the
+ * calling thread stays as it is. */
+static void pass_failure_on(net_state *s) {
+    char kept[8192];
+    snprintf(kept, sizeof kept, "%s", tutti_last_error());
+    tutti_status st = tti_shm_cause(s->local);
+    if (st == TUTTI_OK) return;
+    tti_net_fail(s, st);
+    (void)tti_fail(st, "%s", kept);
 }
 
 void tti_net_leave(void *state) {
     net_state *s = state;
     if (!s) return;
+    if (s->is_part && s->local && !s->cried) pass_failure_on(s);
     tti_net_unwatch(s);
     tti_transport_shm.leave(s->local);
     if (s->link) s->link->close(s->wire, !s->cried);

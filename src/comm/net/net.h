@@ -15,7 +15,7 @@
 #include "comm/progress.h"
 
 enum {
-    NET_WIRE = 1, /* changes with what is said between ranks */
+    NET_WIRE = 2, /* changes with what is said between ranks */
     NET_HELLO_BYTES = 1024,
     NET_HEAD_BYTES = 960, /* of a payload that go with its record */
     NET_NAME_BYTES = 128
@@ -48,13 +48,16 @@ typedef struct net_state {
     const tti_link *link;
     void *wire;
     int rank, n_ranks, timeout_ms;
+    int shown[TTI_MAX_RANKS];   /* what texts call each rank: of a part, its rank in the whole */
+    bool is_part;               /* of another state, whose failure is this one's too */
+    uint32_t n_splits;          /* parts that were made of this one */
     net_hello *peers;           /* [n_ranks] */
     int host_of[TTI_MAX_RANKS]; /* 0, 1, ... by first rank */
     int n_hosts;
     int index_of[TTI_MAX_RANKS]; /* in the group of this host; -1: of another host */
     int rank_of[TTI_MAX_RANKS];  /* the reverse */
     int n_local;
-    tutti_comm_group *group; /* of this host */
+    tutti_comm_group *group; /* of this host; NULL where local owns it */
     void *local;             /* its state in the shared-memory transport */
     uint64_t n_agreed;
     net_record *records; /* [2][n_ranks], by parity of the agreement; of other hosts' ranks */
@@ -76,8 +79,14 @@ typedef struct net_state {
 /* Begins to move messages and waits until they are done. */
 tutti_status tti_net_move(net_state *s, tti_message *messages, int n);
 
+/* Hears what the link has to say while the ranks of this host wait for each other. */
+void tti_net_listen(net_state *s);
+
 /* Waits until the batch that was posted is done. */
 tutti_status tti_net_wait(net_state *s);
+
+/* tti_transport.stream */
+tutti_status tti_net_stream(void *state, tti_message *messages, int n, int wake_fd);
 
 /* TUTTI_OK, or which rank of this host has died. */
 tutti_status tti_net_check_dead(const net_state *s);
@@ -90,6 +99,16 @@ void tti_net_fail(void *state, tutti_status status);
 
 /* Room for n messages; NULL when out of memory, with the text set. */
 tti_message *tti_net_messages(net_state *s, int n);
+
+/* ---- transport.c ---- */
+
+/* Which of the transports over hosts a state is of. */
+const tti_transport *tti_net_transport(const net_state *s);
+
+/* ---- part.c ---- */
+
+tutti_status tti_net_split(void *state, const int *members, int n_members, int index,
+                           const tti_transport **on, void **part);
 
 /* ---- hosts.c ---- */
 

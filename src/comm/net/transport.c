@@ -136,7 +136,7 @@ static tutti_status net_check(void *state) {
     net_state *s = state;
     TTI_TRY(tti_net_check_dead(s));
     TTI_TRY(tti_transport_shm.check(s->local));
-    return s->n_hosts > 1 ? s->link->check(s->wire) : TUTTI_OK;
+    return s->n_hosts > 1 ? s->link->check(s->wire, true) : TUTTI_OK;
 }
 
 static void net_note_call(void *state, const tti_call *call) {
@@ -161,17 +161,6 @@ static tutti_status net_near_barrier(void *state) {
     return tti_transport_shm.barrier(((net_state *)state)->local);
 }
 
-/* Parts are of shared memory, and fail with that of the host. */
-static tutti_status net_split(void *state, const int *members, int n_members, int index,
-                              void **part) {
-    net_state *s = state;
-    *part = NULL;
-    if (s->n_hosts == 1) return tti_transport_shm.split(s->local, members, n_members, index, part);
-    return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "comm_split: ranks of %d hosts cannot be divided yet, those of one host can",
-                    s->n_hosts);
-}
-
 static const char *asked_for(const tutti_comm_desc *desc) {
     return desc->transport ? NULL : "it was not asked for";
 }
@@ -184,13 +173,14 @@ static const char *tcp_refusal(const tutti_comm_desc *desc) {
     return why;
 }
 
-#define NET_TRANSPORT(NAME, DOC, REFUSAL)                                                          \
-    {                                                                                              \
-        .name = NAME, .doc = DOC, .refusal = REFUSAL, .join = tti_net_join,                        \
-        .leave = tti_net_leave, .alloc = net_alloc, .agree = net_agree, .barrier = net_barrier,    \
-        .exchange = net_exchange, .view = net_view, .payload = net_payload, .fail = tti_net_fail,  \
-        .check = net_check, .note_call = net_note_call, .note_step = net_note_step,                \
-        .hosts = net_hosts, .near = net_near, .near_barrier = net_near_barrier, .split = net_split \
+#define NET_TRANSPORT(NAME, DOC, REFUSAL)                                                         \
+    {                                                                                             \
+        .name = NAME, .doc = DOC, .refusal = REFUSAL, .join = tti_net_join,                       \
+        .leave = tti_net_leave, .alloc = net_alloc, .agree = net_agree, .barrier = net_barrier,   \
+        .exchange = net_exchange, .view = net_view, .payload = net_payload, .fail = tti_net_fail, \
+        .check = net_check, .note_call = net_note_call, .note_step = net_note_step,               \
+        .hosts = net_hosts, .near = net_near, .near_barrier = net_near_barrier,                   \
+        .split = tti_net_split, .stream = tti_net_stream                                          \
     }
 
 const tti_transport tti_transport_tcp = NET_TRANSPORT(
@@ -199,3 +189,10 @@ const tti_transport tti_transport_openmpi = NET_TRANSPORT(
     "mpi-openmpi", "the same through Open MPI (module tutti-mpi-openmpi.so)", asked_for);
 const tti_transport tti_transport_mpich =
     NET_TRANSPORT("mpi-mpich", "the same through MPICH (module tutti-mpi-mpich.so)", asked_for);
+
+const tti_transport *tti_net_transport(const net_state *s) {
+    const tti_transport *all[] = {&tti_transport_tcp, &tti_transport_openmpi, &tti_transport_mpich};
+    for (size_t i = 1; i < TTI_COUNT(all); i++)
+        if (strcmp(all[i]->name, s->link->name) == 0) return all[i];
+    return all[0];
+}

@@ -13,17 +13,32 @@ enum { N_LOOKS = 60, SLICE_MS = 20 };
 tutti_status tti_net_check_dead(const net_state *s) {
     int dead = atomic_load(&s->dead);
     if (dead < 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_PEER, "comm: rank %d (pid %d on %s) died", dead, s->peers[dead].pid,
-                    s->peers[dead].host);
+    return tti_fail(TUTTI_E_PEER, "comm: rank %d (pid %d on %s) died", s->shown[dead],
+                    s->peers[dead].pid, s->peers[dead].host);
 }
 
 static tutti_status fail_timeout(const net_state *s, int blame) {
     char call[128];
     bool joining = s->call.kind == TTI_CALL_NONE;
     return tti_fail(TUTTI_E_TIMEOUT, "%s: rank %d waited %d ms for rank %d (pid %d on %s)",
-                    joining ? "comm_create" : tti_call_text(&s->call, call, sizeof call), s->rank,
-                    s->timeout_ms, blame, s->peers[blame].pid,
+                    joining ? "comm_create" : tti_call_text(&s->call, call, sizeof call),
+                    s->shown[s->rank], s->timeout_ms, s->shown[blame], s->peers[blame].pid,
                     s->peers[blame].host[0] ? s->peers[blame].host : "a host that is not known");
+}
+
+/* Of this host's ranks, and for a part of the whole: its host hears of that first. */
+static tutti_status check_host(const net_state *s) {
+    TTI_TRY(tti_net_check_dead(s));
+    return s->is_part ? tti_shm_cause(s->local) : TUTTI_OK;
+}
+
+static tutti_status listen_to_link(void *arg) {
+    const net_state *s = arg;
+    return s->link->check(s->wire, false);
+}
+
+void tti_net_listen(net_state *s) {
+    if (s->n_hosts > 1) tti_shm_listen(s->local, listen_to_link, s);
 }
 
 tutti_status tti_net_wait(net_state *s) {
@@ -32,16 +47,34 @@ tutti_status tti_net_wait(net_state *s) {
     for (int i = 0;; i++) {
         TTI_TRY(s->link->test(s->wire, &blame));
         if (blame < 0) return TUTTI_OK;
-        TTI_TRY(tti_net_check_dead(s));
+        TTI_TRY(check_host(s));
         if (tti_now_ns() >= deadline_ns) return fail_timeout(s, blame);
         if (i < N_LOOKS)
             sched_yield();
         else
-            s->link->pause(s->wire, SLICE_MS * TTI_NS_PER_MS);
+            s->link->pause(s->wire, SLICE_MS * TTI_NS_PER_MS, -1);
     }
 }
 
 tutti_status tti_net_move(net_state *s, tti_message *messages, int n) {
     TTI_TRY(s->link->post(s->wire, messages, n));
     return tti_net_wait(s);
+}
+
+static size_t count_done(const tti_message *messages, int n) {
+    size_t n_done = 0;
+    for (int i = 0; i < n; i++) n_done += messages[i].done;
+    return n_done;
+}
+
+tutti_status tti_net_stream(void *state, tti_message *messages, int n, int wake_fd) {
+    net_state *s = state;
+    size_t before = count_done(messages, n);
+    int blame;
+    TTI_TRY(check_host(s));
+    TTI_TRY(s->link->post(s->wire, messages, n));
+    TTI_TRY(s->link->test(s->wire, &blame));
+    if (count_done(messages, n) != before) return TUTTI_OK;
+    s->link->pause(s->wire, SLICE_MS * TTI_NS_PER_MS, wake_fd);
+    return s->link->test(s->wire, &blame);
 }

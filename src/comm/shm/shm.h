@@ -113,6 +113,8 @@ typedef struct shm_state {
     int rank, n_ranks, timeout_ms;
     int shown[TTI_MAX_RANKS]; /* what texts call rank i */
     int n_spins;
+    tutti_status (*listen)(void *arg); /* to what is beyond this group; NULL: nothing is */
+    void *listen_arg;
     bool one_process;
     uint64_t n_arrived, n_agreed, n_calls, heap_end;
     tti_call call; /* the current one, for texts */
@@ -158,7 +160,8 @@ tutti_status tti_shm_group_map(tutti_comm_group *group, uint64_t offset, size_t 
 
 /* ---- subgroup.c ---- */
 
-tutti_status tti_shm_split(void *state, const int *members, int n_members, int index, void **part);
+tutti_status tti_shm_split(void *state, const int *members, int n_members, int index,
+                           const tti_transport **on, void **part);
 
 /* ---- transport.c ---- */
 

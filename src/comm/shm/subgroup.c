@@ -58,12 +58,14 @@ static tutti_status join_part(const shm_state *s, tutti_comm_group *group, const
     return TUTTI_OK;
 }
 
-tutti_status tti_shm_split(void *state, const int *members, int n_members, int index, void **part) {
+tutti_status tti_shm_split(void *state, const int *members, int n_members, int index,
+                           const tti_transport **on, void **part) {
     shm_state *s = state;
     tti_call calls[TTI_MAX_RANKS];
     tutti_comm_group *group = NULL;
     place mine = {0};
     bool direct, is_first = n_members > 1 && index == 0;
+    *on = &tti_transport_shm;
     *part = NULL;
     tutti_status st = is_first ? make(s, n_members, &mine, &group) : TUTTI_OK;
     tti_offer offer = {

@@ -126,6 +126,19 @@ tutti_status tti_shm_join_as(const tutti_comm_desc *desc, const int *shown, void
     return tti_shm_join_below(desc, shown, NULL, state);
 }
 
+tutti_status tti_shm_join_part(const tutti_comm_desc *desc, const int *shown, void *whole,
+                               void **state) {
+    return tti_shm_join_below(desc, shown, whole, state);
+}
+
+void tti_shm_listen(void *state, tutti_status (*listen)(void *arg), void *arg) {
+    shm_state *s = state;
+    s->listen = listen;
+    s->listen_arg = arg;
+}
+
+tutti_status tti_shm_cause(void *state) { return tti_shm_check_cause(state); }
+
 static tutti_status shm_join(const tutti_comm_desc *desc, void **state) {
     return tti_shm_join_as(desc, NULL, state);
 }

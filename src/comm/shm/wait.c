@@ -115,6 +115,7 @@ static bool is_over(shm_state *s, const shm_wait *wait, int64_t deadline_ns, tut
     *st = TUTTI_OK;
     if (wait->ready(s, wait->arg)) return true;
     if ((*st = tti_shm_check_cause(s)) != TUTTI_OK) return true;
+    if (s->listen && (*st = s->listen(s->listen_arg)) != TUTTI_OK) return true;
     if (atomic_load(&shm_rank_of(s->header, wait->blame)->left) && !wait->ready(s, wait->arg)) {
         char call[128];
         *st = tti_fail(TUTTI_E_PEER, "%s: rank %d waits for rank %d, which left the group",

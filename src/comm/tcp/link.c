@@ -11,27 +11,39 @@
 #include "base/clock.h"
 #include "comm/tcp/tcp.h"
 
-enum { LINGER_MS = 1000 };
+enum { LINGER_MS = 1000, MOVE_SLICE_MS = 20 };
 
-static void tcp_close(void *state, bool in_order);
-
-static tutti_status tcp_open(const tti_link_desc *desc, void **state) {
+tutti_status tti_tcp_new(const tti_link_desc *desc, tcp_state **out) {
     tcp_state *s = calloc(1, sizeof *s);
     tcp_peer *peers = calloc((size_t)desc->n_ranks, sizeof *peers);
-    if (!s || !peers) {
+    char *token = desc->token ? strdup(desc->token) : NULL;
+    if (!s || !peers || (desc->token && !token)) {
         free(s);
         free(peers);
+        free(token);
         return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory");
     }
     s->desc = *desc;
     s->peers = peers;
-    for (int r = 0; r < desc->n_ranks; r++) peers[r].fd = -1;
+    s->desc.token = s->token = token;
+    snprintf(s->job, sizeof s->job, "%s", desc->job ? desc->job : "");
+    for (int r = 0; r < desc->n_ranks; r++) {
+        peers[r].fd = -1;
+        s->shown[r] = r;
+    }
+    *out = s;
+    return TUTTI_OK;
+}
+
+static tutti_status tcp_open(const tti_link_desc *desc, void **state) {
+    tcp_state *s;
+    TTI_TRY(tti_tcp_new(desc, &s));
     tutti_status st = desc->n_ranks > 1 ? tti_tcp_meet(s) : TUTTI_OK;
     if (st != TUTTI_OK) {
-        tcp_close(s, false);
+        tti_tcp_close(s, false);
         return st;
     }
-    s->desc.address = s->desc.token = s->desc.job = NULL; /* the caller's */
+    s->desc.address = s->desc.job = NULL; /* the caller's */
     *state = s;
     return TUTTI_OK;
 }
@@ -47,7 +59,7 @@ static void linger(int fd, int64_t deadline_ns) {
         tti_sleep_ms(1);
 }
 
-static void tcp_close(void *state, bool in_order) {
+void tti_tcp_close(void *state, bool in_order) {
     tcp_state *s = state;
     if (!s) return;
     int64_t deadline_ns = tti_now_ns() + LINGER_MS * TTI_NS_PER_MS;
@@ -59,6 +71,8 @@ static void tcp_close(void *state, bool in_order) {
         linger(s->peers[r].fd, deadline_ns);
         close(s->peers[r].fd);
     }
+    if (s->token) explicit_bzero(s->token, strlen(s->token));
+    free(s->token);
     free(s->peers);
     free(s);
 }
@@ -111,9 +125,9 @@ static short events_of(const tcp_state *s, int rank) {
     return events;
 }
 
-static void tcp_pause(void *state, int64_t n_ns) {
+static void tcp_pause(void *state, int64_t n_ns, int wake_fd) {
     tcp_state *s = state;
-    struct pollfd polls[TTI_MAX_RANKS];
+    struct pollfd polls[TTI_MAX_RANKS + 1];
     int ranks[TTI_MAX_RANKS], n = 0;
     for (int r = 0; r < s->desc.n_ranks; r++) {
         short events = s->peers[r].fd < 0 ? 0 : events_of(s, r);
@@ -121,7 +135,8 @@ static void tcp_pause(void *state, int64_t n_ns) {
         polls[n] = (struct pollfd){.fd = s->peers[r].fd, .events = events};
         ranks[n++] = r;
     }
-    if (poll(polls, (nfds_t)n, (int)TTI_MAX(n_ns / TTI_NS_PER_MS, 1)) <= 0) return;
+    polls[n] = (struct pollfd){.fd = wake_fd, .events = POLLIN}; /* poll passes over -1 */
+    if (poll(polls, (nfds_t)n + 1, (int)TTI_MAX(n_ns / TTI_NS_PER_MS, 1)) <= 0) return;
     for (int i = 0; i < n; i++) {
         if (!(polls[i].revents & (POLLIN | POLLHUP | POLLERR)) || waits_for(s, ranks[i], false))
             continue;
@@ -139,30 +154,45 @@ static void tcp_cry(void *state, tutti_status status, const char *text) {
     }
 }
 
-static tutti_status tcp_check(void *state) {
+tutti_status tti_tcp_check(void *state, bool left_too) {
     tcp_state *s = state;
     TTI_TRY(check_cause(s));
     for (int r = 0; r < s->desc.n_ranks; r++) {
         TTI_TRY(tti_tcp_listen_aside(s, r));
         const tcp_peer *p = &s->peers[r];
-        if (p->gone && !p->has_header && p->in_first == p->in_last)
+        if (p->gone && (left_too || !p->bye) && !p->has_header && p->in_first == p->in_last)
             return tti_fail(TUTTI_E_PEER,
                             p->bye ? "comm: rank %d waits for rank %d, which left the "
                                      "group"
                                    : "comm: rank %d waits for rank %d, which died",
-                            s->desc.rank, r);
+                            s->shown[s->desc.rank], s->shown[r]);
     }
     return TUTTI_OK;
+}
+
+tutti_status tti_tcp_move(tcp_state *s, tti_message *messages, int n) {
+    int64_t deadline_ns = tti_now_ns() + s->desc.timeout_ms * TTI_NS_PER_MS;
+    int blame;
+    TTI_TRY(tcp_post(s, messages, n));
+    for (;;) {
+        TTI_TRY(tcp_test(s, &blame));
+        if (blame < 0) return TUTTI_OK;
+        if (tti_now_ns() >= deadline_ns) break;
+        tcp_pause(s, MOVE_SLICE_MS * TTI_NS_PER_MS, -1);
+    }
+    return tti_fail(TUTTI_E_TIMEOUT, "comm: rank %d waited %d ms for rank %d",
+                    s->shown[s->desc.rank], s->desc.timeout_ms, s->shown[blame]);
 }
 
 const tti_link tti_link_tcp = {
     .name = "tcp",
     .doc = "sockets between all ranks, met at an address",
     .open = tcp_open,
-    .close = tcp_close,
+    .close = tti_tcp_close,
     .post = tcp_post,
     .test = tcp_test,
     .pause = tcp_pause,
     .cry = tcp_cry,
-    .check = tcp_check,
+    .check = tti_tcp_check,
+    .split = tti_tcp_split,
 };

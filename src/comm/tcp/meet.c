@@ -2,7 +2,8 @@
  *
  * All come to rank 0, each with a listener of its own on the interface by which it came; rank 0
  * tells all where the others listen; then each rank goes to those below it and lets in those
- * above.  Listeners are closed when that is done. */
+ * above.  Listeners are closed when that is done.  Ranks of a part know where the others listen
+ * before they meet, and do the last of this only. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -13,7 +14,8 @@
 #include "base/clock.h"
 #include "comm/tcp/tcp.h"
 
-enum { MAX_PORTS = 64, MAX_PLACES = 8, READ_MS = 3000, SLACK_MS = 2000, RESOLVE_MS = 1000 };
+enum { MAX_PORTS = 64, MAX_PLACES = 8 };
+enum { READ_MS = 3000, SLACK_MS = 2000, RESOLVE_MS = 1000, SLICE_MS = 1000 };
 
 /* What rank 0 tells everybody in the end: where the others are, or why it will not be. */
 typedef struct table {
@@ -27,8 +29,9 @@ typedef struct meeting {
     const tti_link_desc *desc;
     tcp_address address;
     int64_t deadline_ns;
-    int listener; /* -1: none */
-    int port;     /* of the listener of a rank but 0 */
+    const tcp_part *part; /* NULL: the whole meets */
+    int listener;         /* -1: none */
+    int port;             /* of the listener of a rank but 0 */
     int fds[TTI_MAX_RANKS];
     table table;
 } meeting;
@@ -124,7 +127,7 @@ static tutti_status introduce(meeting *m, int fd, int to) {
     if (!tti_tcp_read(fd, &challenge, sizeof challenge, deadline_ns))
         return tti_fail(TUTTI_E_IO, "what listens there says nothing (%s)", strerror(errno));
     TTI_TRY(tti_tcp_check_challenge(&challenge));
-    if (m->listener < 0) TTI_TRY(listen_beside(m, fd));
+    if (m->listener < 0 && !m->part) TTI_TRY(listen_beside(m, fd));
     tti_tcp_hello(m->desc, to, m->port, &challenge, &hello);
     if (!tti_tcp_write(fd, &hello, sizeof hello, deadline_ns) ||
         !tti_tcp_read(fd, &answer, sizeof answer, deadline_ns))
@@ -143,7 +146,7 @@ static tutti_status call_once(meeting *m, const tcp_place *place, int to) {
         return TUTTI_OK;
     }
     close(fd);
-    if (to == 0 && m->listener >= 0 && !m->address.is_unix) {
+    if (to == 0 && m->listener >= 0 && !m->address.is_unix && !m->part) {
         close(m->listener); /* rank 0 may be reached by another interface */
         m->listener = -1;
     }
@@ -171,7 +174,7 @@ static void note_failure(callee *c, tutti_status st, const tcp_place *place) {
 static void resolve_first(meeting *m, callee *c) {
     tcp_place found[MAX_PLACES];
     int n = 0;
-    if (c->to != 0 ||
+    if (c->to != 0 || m->part ||
         (c->resolved_ns && tti_now_ns() < c->resolved_ns + RESOLVE_MS * TTI_NS_PER_MS))
         return;
     c->n_places = 0;
@@ -192,6 +195,7 @@ static void resolve_first(meeting *m, callee *c) {
 /* One try at each place.  A wrong token stays wrong; all else may come right. */
 static tutti_status call_round(meeting *m, callee *c) {
     TTI_TRY(tti_tcp_check_met(m->desc->n_ranks, m->fds));
+    if (m->part) TTI_TRY(tti_tcp_check(m->part->whole, true));
     resolve_first(m, c);
     c->status = TUTTI_OK;
     for (int i = 0; i < c->n_places && m->fds[c->to] < 0; i++) {
@@ -297,20 +301,67 @@ static tutti_status meet(meeting *m) {
     return mesh(m);
 }
 
-tutti_status tti_tcp_meet(tcp_state *s) {
-    meeting m = {.s = s,
-                 .desc = &s->desc,
-                 .deadline_ns = tti_now_ns() + s->desc.timeout_ms * TTI_NS_PER_MS,
-                 .listener = -1};
-    for (int r = 0; r < TTI_MAX_RANKS; r++) m.fds[r] = -1;
-    TTI_TRY(tti_tcp_parse(s->desc.address, &m.address));
-    tutti_status st = meet(&m);
-    if (m.listener >= 0) close(m.listener);
+static void begin(tcp_state *s, meeting *m) {
+    *m = (meeting){.s = s,
+                   .desc = &s->desc,
+                   .deadline_ns = tti_now_ns() + s->desc.timeout_ms * TTI_NS_PER_MS,
+                   .listener = -1};
+    for (int r = 0; r < TTI_MAX_RANKS; r++) m->fds[r] = -1;
+}
+
+/* The connections are the state's now, however it went. */
+static tutti_status end(tcp_state *s, const meeting *m, tutti_status st) {
+    if (m->listener >= 0) close(m->listener);
     for (int r = 0; r < s->desc.n_ranks; r++) {
-        s->peers[r].fd = m.fds[r];
-        if (m.fds[r] < 0) continue;
-        tti_tcp_tune(m.fds[r], s->desc.timeout_ms);
+        s->peers[r].fd = m->fds[r];
+        if (m->fds[r] < 0) continue;
+        tti_tcp_tune(m->fds[r], s->desc.timeout_ms);
         if (st != TUTTI_OK) (void)tti_tcp_say_cry(s, r, st, tutti_last_error());
     }
     return st;
+}
+
+tutti_status tti_tcp_meet(tcp_state *s) {
+    meeting m;
+    begin(s, &m);
+    TTI_TRY(tti_tcp_parse(s->desc.address, &m.address));
+    return end(s, &m, meet(&m));
+}
+
+/* ---- a part ---- */
+
+/* In slices, to look between them at the whole, which may fail meanwhile. */
+static tutti_status admit_above(meeting *m, bool *wanted) {
+    tcp_place places[TTI_MAX_RANKS];
+    for (;;) {
+        int64_t slice_ns = tti_now_ns() + SLICE_MS * TTI_NS_PER_MS;
+        bool is_last = slice_ns >= m->deadline_ns;
+        tutti_status st = tti_tcp_admit(m->desc, m->listener, wanted, m->fds, places,
+                                        "a port of its own", TTI_MIN(slice_ns, m->deadline_ns));
+        if (st != TUTTI_E_TIMEOUT || is_last) return st;
+        TTI_TRY(tti_tcp_check(m->part->whole, true));
+    }
+}
+
+static tutti_status meet_part(meeting *m) {
+    bool wanted[TTI_MAX_RANKS] = {false};
+    for (int r = 0; r < m->desc->n_ranks; r++) {
+        if (!m->part->with[r]) continue;
+        if (r < m->desc->rank) TTI_TRY(call_at(m, r));
+        wanted[r] = r > m->desc->rank;
+    }
+    return m->listener < 0 ? TUTTI_OK : admit_above(m, wanted);
+}
+
+tutti_status tti_tcp_meet_part(tcp_state *s, const tcp_part *part) {
+    meeting m;
+    begin(s, &m);
+    m.part = part;
+    m.listener = part->listener;
+    for (int r = 0; r < s->desc.n_ranks; r++) {
+        m.table.places[r] = part->places[r];
+        if (part->with[r] && r < s->desc.rank)
+            m.address.is_unix = part->places[r].at.ss_family == AF_UNIX;
+    }
+    return end(s, &m, meet_part(&m));
 }

@@ -62,7 +62,8 @@ static tutti_status take_frames(tcp_state *s, int rank) {
     cry_frame cry;
     while (!p->has_header && peek(p, &head, sizeof head)) {
         if (head.magic != FRAME_MAGIC || head.kind < FRAME_DATA || head.kind > FRAME_BYE)
-            return tti_fail(TUTTI_E_INTERNAL, "comm: rank %d sends what is no frame", rank);
+            return tti_fail(TUTTI_E_INTERNAL, "comm: rank %d sends what is no frame",
+                            s->shown[rank]);
         if (head.kind == FRAME_CRY) {
             if (!take(p, &cry, sizeof cry)) return TUTTI_OK;
             cry.text[sizeof cry.text - 1] = '\0';
@@ -96,16 +97,17 @@ static tutti_status fail_gone(tcp_state *s, int rank) {
         if (r != rank) TTI_TRY(tti_tcp_listen_aside(s, r));
     if (s->peers[rank].bye)
         return tti_fail(TUTTI_E_PEER, "comm: rank %d waits for rank %d, which left the group",
-                        s->desc.rank, rank);
-    return tti_fail(TUTTI_E_PEER, "comm: rank %d died: its connection ended without a word", rank);
+                        s->shown[s->desc.rank], s->shown[rank]);
+    return tti_fail(TUTTI_E_PEER, "comm: rank %d died: its connection ended without a word",
+                    s->shown[rank]);
 }
 
 static tutti_status fail_size(const tcp_state *s, const tti_message *m) {
     return tti_fail(TUTTI_E_MISMATCH,
                     "comm: rank %d sent %llu bytes where rank %d expects %zu: they are not in the "
                     "same call",
-                    m->peer, (unsigned long long)s->peers[m->peer].frame_bytes, s->desc.rank,
-                    m->n_bytes);
+                    s->shown[m->peer], (unsigned long long)s->peers[m->peer].frame_bytes,
+                    s->shown[s->desc.rank], m->n_bytes);
 }
 
 /* Bytes of the frame at the front go where they belong. */

@@ -158,8 +158,11 @@ typedef struct tcp_peer {
 
 typedef struct tcp_state {
     tti_link_desc desc;
-    char where[300]; /* the address, for texts */
-    tcp_peer *peers; /* [n_ranks] */
+    char where[300];          /* the address, for texts */
+    int shown[TTI_MAX_RANKS]; /* what texts call each rank */
+    char *token;              /* owned: who joins a part proves it again; NULL: none */
+    char job[128];            /* tells parts apart */
+    tcp_peer *peers;          /* [n_ranks] */
     tti_message *batch;
     int n_batch;
     tutti_status cause; /* told by another rank */
@@ -168,6 +171,33 @@ typedef struct tcp_state {
 
 /* Fills the peers' descriptors. */
 tutti_status tti_tcp_meet(tcp_state *s);
+
+/* What the ranks of a part know of each other before they meet. */
+typedef struct tcp_part {
+    tcp_state *whole;
+    const bool *with;                /* [n_ranks] */
+    tcp_place places[TTI_MAX_RANKS]; /* where those below this one listen */
+    int listener;                    /* of this one, for those above; -1: none come */
+} tcp_part;
+
+/* The same among the ranks of a part. */
+tutti_status tti_tcp_meet_part(tcp_state *s, const tcp_part *part);
+
+/* ---- part.c ---- */
+
+tutti_status tti_tcp_split(void *state, const tti_link_part *desc, void **out);
+
+/* ---- link.c ---- */
+
+/* tti_link.check and .close */
+tutti_status tti_tcp_check(void *state, bool left_too);
+void tti_tcp_close(void *state, bool in_order);
+
+/* A state without connections: desc, a token of its own, peers. */
+tutti_status tti_tcp_new(const tti_link_desc *desc, tcp_state **out);
+
+/* Moves n messages within the timeout of the state. */
+tutti_status tti_tcp_move(tcp_state *s, tti_message *messages, int n);
 
 /* ---- stream.c ---- */
 

@@ -9,8 +9,13 @@
 T_CASE(a_rank_that_was_gone_before) {
     T_UNUSED;
     net_hello peers[2] = {{.pid = (int32_t)getpid()}, {.host = "here"}};
-    net_state s = {
-        .n_ranks = 2, .n_local = 2, .rank_of = {0, 1}, .peers = peers, .stop_fd = -1, .dead = -1};
+    net_state s = {.n_ranks = 2,
+                   .n_local = 2,
+                   .rank_of = {0, 1},
+                   .shown = {0, 1},
+                   .peers = peers,
+                   .stop_fd = -1,
+                   .dead = -1};
     pid_t pid = fork();
     if (pid == 0) _exit(0);
     T_EQ(waitpid(pid, NULL, 0), pid);

@@ -19,6 +19,7 @@ static void begin(group *g) {
     g->here.peers = calloc(N_RANKS, sizeof *g->here.peers);
     assert_non_null(g->here.peers);
     g->here.peers[0].fd = -1;
+    for (int r = 0; r < N_RANKS; r++) g->here.shown[r] = r;
     for (int r = 1; r < N_RANKS; r++) {
         int pair[2];
         T_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
@@ -27,6 +28,7 @@ static void begin(group *g) {
         g->there[r].peers = calloc(N_RANKS, sizeof *g->there[r].peers);
         assert_non_null(g->there[r].peers);
         g->there[r].peers[0].fd = pair[1];
+        memcpy(g->there[r].shown, g->here.shown, sizeof g->here.shown);
     }
 }
 

@@ -1,0 +1,311 @@
+/* courier.c - one thread, a link of its own, and with each rank of another host one message of each
+ * direction under way.
+ *
+ * A message is a note (which slot, and whether it was filled or emptied) and behind "filled" the
+ * bytes.  Who receives always has room: the slot of a message is empty, else nobody could have
+ * filled the copy.  So nothing waits for anything but the network. */
+#include "comm/courier.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+/* What is said of a slot. */
+typedef struct note {
+    int32_t slot, is_full;
+} note;
+
+/* Three places in the array of messages for each peer. */
+enum { IN, OUT_NOTE, OUT_BODY, PER_PEER, TEXT_BYTES = 1024 };
+
+typedef struct peer {
+    int rank;
+    tti_message *messages; /* [PER_PEER] */
+    note in, out;
+    bool in_body; /* IN is the body of the slot in.slot */
+    bool sending;
+    note *queue; /* [cap]: a ring of what is to be said, under the lock */
+    int cap, first, n;
+} peer;
+
+struct tti_courier {
+    const tti_transport *transport;
+    void *state; /* of a part with all ranks */
+    const tti_slot *slots;
+    int n_slots, rank, timeout_ms;
+    peer *peers; /* [n_peers]: ranks of other hosts */
+    int n_peers;
+    int peer_of[TTI_MAX_RANKS]; /* -1: of this host */
+    tti_message *messages;      /* [n_peers][PER_PEER] */
+    int wake_fd;                /* -1: none */
+    pthread_t thread;
+    bool is_running;
+    pthread_mutex_t lock; /* over queues, stop, and what failed */
+    bool stop;
+    int64_t stop_ns;
+    tutti_status asked; /* by a rank: to be told to the others */
+    tutti_status failed;
+    char text[TEXT_BYTES];
+};
+
+/* ---- slots ---- */
+
+static _Atomic uint32_t *word_of(const tti_slot *s) {
+    return (_Atomic uint32_t *)(void *)s->memory;
+}
+
+void tti_slot_set(const tti_slot *slot, uint32_t value) {
+    atomic_store_explicit(word_of(slot), value, memory_order_release);
+    syscall(SYS_futex, word_of(slot), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+uint32_t tti_slot_get(const tti_slot *slot) {
+    return atomic_load_explicit(word_of(slot), memory_order_acquire);
+}
+
+/* ---- failure ---- */
+
+/* Under the lock: the first one counts. */
+static void note_failure(tti_courier *c, tutti_status status) {
+    if (c->failed != TUTTI_OK) return;
+    c->failed = status;
+    snprintf(c->text, sizeof c->text, "%s", tutti_last_error());
+}
+
+tutti_status tti_courier_check(tti_courier *c) {
+    pthread_mutex_lock(&c->lock);
+    tutti_status st = c->failed;
+    if (st != TUTTI_OK) (void)tti_fail(st, "%s", c->text);
+    pthread_mutex_unlock(&c->lock);
+    return st;
+}
+
+static void wake(const tti_courier *c) {
+    uint64_t one = 1;
+    while (write(c->wake_fd, &one, sizeof one) < 0 && errno == EINTR) continue;
+}
+
+void tti_courier_fail(tti_courier *c, tutti_status status) {
+    pthread_mutex_lock(&c->lock);
+    note_failure(c, status);
+    c->asked = status;
+    pthread_mutex_unlock(&c->lock);
+    wake(c);
+}
+
+/* ---- what is to be said ---- */
+
+static void enqueue(tti_courier *c, int with, note what) {
+    pthread_mutex_lock(&c->lock);
+    peer *p = &c->peers[c->peer_of[with]];
+    TTI_ASSERT(p->n < p->cap); /* a slot has one thing to say at a time */
+    p->queue[(p->first + p->n++) % p->cap] = what;
+    pthread_mutex_unlock(&c->lock);
+    wake(c);
+}
+
+void tti_courier_send(tti_courier *c, int slot) {
+    enqueue(c, c->slots[slot].to, (note){slot, true});
+}
+
+void tti_courier_tell(tti_courier *c, int slot) {
+    enqueue(c, c->slots[slot].from, (note){slot, false});
+}
+
+/* The next message to a peer, if there is one. */
+static void begin_out(tti_courier *c, peer *p) {
+    pthread_mutex_lock(&c->lock);
+    p->sending = p->n > 0;
+    if (p->sending) {
+        p->out = p->queue[p->first];
+        p->first = (p->first + 1) % p->cap;
+        p->n--;
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (!p->sending) return;
+    const tti_slot *slot = &c->slots[p->out.slot];
+    size_t n_bytes = p->out.is_full ? slot->n_bytes : 0;
+    p->messages[OUT_NOTE] =
+        (tti_message){.peer = p->rank, .out = &p->out, .n_bytes = sizeof p->out};
+    p->messages[OUT_BODY] =
+        (tti_message){.peer = p->rank, .out = slot->memory + TTI_SLOT_LINE, .n_bytes = n_bytes};
+}
+
+/* ---- what is heard ---- */
+
+static void begin_in(peer *p, void *memory, size_t n_bytes, bool in_body) {
+    p->in_body = in_body;
+    p->messages[IN] = (tti_message){.peer = p->rank, .in = memory, .n_bytes = n_bytes};
+}
+
+/* What a peer says must be of a slot between it and this rank, in the state that it may change. */
+static tutti_status check_note(const tti_courier *c, const peer *p) {
+    const tti_slot *slot =
+        p->in.slot >= 0 && p->in.slot < c->n_slots ? &c->slots[p->in.slot] : NULL;
+    if (slot &&
+        (p->in.is_full ? slot->from == p->rank && slot->to == c->rank
+                       : slot->to == p->rank && slot->from == c->rank) &&
+        tti_slot_get(slot) == (p->in.is_full ? TTI_SLOT_EMPTY : TTI_SLOT_FULL))
+        return TUTTI_OK;
+    return tti_fail(TUTTI_E_INTERNAL, "mailbox: rank %d says to rank %d that slot %d is %s",
+                    p->rank, c->rank, (int)p->in.slot, p->in.is_full ? "filled" : "emptied");
+}
+
+static tutti_status take_in(tti_courier *c, peer *p) {
+    if (!p->in_body) TTI_TRY(check_note(c, p));
+    const tti_slot *slot = &c->slots[p->in.slot];
+    if (!p->in_body && p->in.is_full && slot->n_bytes > 0) {
+        begin_in(p, slot->memory + TTI_SLOT_LINE, slot->n_bytes, true);
+        return TUTTI_OK;
+    }
+    tti_slot_set(slot, p->in.is_full ? TTI_SLOT_FULL : TTI_SLOT_EMPTY);
+    begin_in(p, &p->in, sizeof p->in, false);
+    return TUTTI_OK;
+}
+
+/* ---- the thread ---- */
+
+static bool is_done(const tti_message *m) { return m->done == m->n_bytes; }
+
+/* Looks at what has ended; *sending: whether something is on its way, or to be. */
+static tutti_status turn(tti_courier *c, bool *sending) {
+    *sending = false;
+    for (int i = 0; i < c->n_peers; i++) {
+        peer *p = &c->peers[i];
+        if (is_done(&p->messages[IN])) TTI_TRY(take_in(c, p));
+        if (is_done(&p->messages[OUT_NOTE]) && is_done(&p->messages[OUT_BODY])) begin_out(c, p);
+        *sending = *sending || p->sending;
+    }
+    return TUTTI_OK;
+}
+
+/* Whether the thread goes on; a failure that a rank asked for comes out as one. */
+static tutti_status may_go_on(tti_courier *c, bool sending, bool *goes_on) {
+    uint64_t n;
+    while (read(c->wake_fd, &n, sizeof n) < 0 && errno == EINTR) continue;
+    pthread_mutex_lock(&c->lock);
+    tutti_status st = c->asked;
+    if (st != TUTTI_OK) (void)tti_fail(st, "%s", c->text);
+    bool is_late = c->stop && tti_now_ns() - c->stop_ns > c->timeout_ms * TTI_NS_PER_MS;
+    *goes_on = !c->stop || (sending && !is_late);
+    pthread_mutex_unlock(&c->lock);
+    return st;
+}
+
+static tutti_status carry(tti_courier *c) {
+    bool sending = false, goes_on = true;
+    for (;;) {
+        TTI_TRY(turn(c, &sending));
+        TTI_TRY(may_go_on(c, sending, &goes_on));
+        if (!goes_on) return TUTTI_OK;
+        TTI_TRY(c->transport->stream(c->state, c->messages, c->n_peers * PER_PEER, c->wake_fd));
+    }
+}
+
+static void *courier_main(void *arg) {
+    tti_courier *c = arg;
+    tutti_status st = carry(c);
+    if (st == TUTTI_OK) return NULL;
+    pthread_mutex_lock(&c->lock);
+    note_failure(c, st);
+    pthread_mutex_unlock(&c->lock);
+    c->transport->fail(c->state, st);
+    return NULL;
+}
+
+/* ---- begin and end ---- */
+
+static tutti_status make_peers(tti_courier *c, const tutti_comm *comm) {
+    for (int r = 0; r < comm->n_ranks; r++) {
+        c->peer_of[r] = comm->host_of[r] == comm->host_of[comm->rank] ? -1 : c->n_peers;
+        c->n_peers += c->peer_of[r] >= 0;
+    }
+    c->peers = calloc((size_t)c->n_peers + 1, sizeof *c->peers);
+    c->messages = calloc((size_t)c->n_peers * PER_PEER + 1, sizeof *c->messages);
+    if (!c->peers || !c->messages) return tti_fail(TUTTI_E_NOMEM, "mailbox: out of memory");
+    for (int r = 0; r < comm->n_ranks; r++) {
+        if (c->peer_of[r] < 0) continue;
+        peer *p = &c->peers[c->peer_of[r]];
+        for (int i = 0; i < c->n_slots; i++)
+            p->cap += (c->slots[i].from == r && c->slots[i].to == c->rank) ||
+                      (c->slots[i].to == r && c->slots[i].from == c->rank);
+        p->rank = r;
+        p->messages = c->messages + c->peer_of[r] * PER_PEER;
+        p->queue = calloc((size_t)p->cap + 1, sizeof *p->queue);
+        if (!p->queue) return tti_fail(TUTTI_E_NOMEM, "mailbox: out of memory");
+        begin_in(p, &p->in, sizeof p->in, false);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status start(tti_courier *c) {
+    sigset_t all, old;
+    c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (c->wake_fd < 0) return tti_fail(TUTTI_E_IO, "mailbox: eventfd: %s", strerror(errno));
+    sigfillset(&all); /* signals are for the threads that compute */
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int error = pthread_create(&c->thread, NULL, courier_main, c);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    c->is_running = error == 0;
+    return error == 0 ? TUTTI_OK
+                      : tti_fail(TUTTI_E_NOMEM, "mailbox: no thread: %s", strerror(error));
+}
+
+static tutti_status build(tti_courier *c, tutti_comm *comm) {
+    int everybody[TTI_MAX_RANKS];
+    for (int r = 0; r < comm->n_ranks; r++) everybody[r] = r;
+    TTI_TRY(make_peers(c, comm));
+    TTI_TRY(comm->transport->split(comm->state, everybody, comm->n_ranks, comm->rank, &c->transport,
+                                   &c->state));
+    TTI_ASSERT(c->transport->stream != NULL);
+    return start(c);
+}
+
+tutti_status tti_courier_create(tutti_comm *comm, const tti_slot *slots, int n_slots,
+                                tti_courier **out) {
+    *out = NULL;
+    tti_courier *c = calloc(1, sizeof *c);
+    if (!c) return tti_fail(TUTTI_E_NOMEM, "mailbox: out of memory");
+    c->slots = slots;
+    c->n_slots = n_slots;
+    c->rank = comm->rank;
+    c->timeout_ms = comm->timeout_ms;
+    c->wake_fd = -1;
+    pthread_mutex_init(&c->lock, NULL);
+    tutti_status st = build(c, comm);
+    if (st != TUTTI_OK) {
+        tti_courier_destroy(c);
+        return st;
+    }
+    *out = c;
+    return TUTTI_OK;
+}
+
+void tti_courier_destroy(tti_courier *c) {
+    if (!c) return;
+    if (c->is_running) {
+        pthread_mutex_lock(&c->lock);
+        c->stop = true;
+        c->stop_ns = tti_now_ns();
+        pthread_mutex_unlock(&c->lock);
+        wake(c);
+        pthread_join(c->thread, NULL);
+    }
+    if (c->state) c->transport->leave(c->state);
+    if (c->wake_fd >= 0) close(c->wake_fd);
+    for (int i = 0; c->peers && i < c->n_peers; i++) free(c->peers[i].queue);
+    pthread_mutex_destroy(&c->lock);
+    free(c->peers);
+    free(c->messages);
+    free(c);
+}

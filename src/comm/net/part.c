@@ -1,0 +1,105 @@
+/* part.c - some ranks of several hosts in a communicator of their own.
+ *
+ * On each host the members that lie there get a group of shared memory below the host's, so a
+ * failure of the whole that any rank of the host hears of reaches them; between hosts they get
+ * links of their own, so a part may be used by another thread than the whole. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/net/net.h"
+
+/* Who the members are, where they lie, and what they are called. */
+static void take_members(const net_state *whole, const int *members, net_state *part) {
+    int number[TTI_MAX_RANKS]; /* of the whole's hosts among those of the part; -1: none yet */
+    for (int h = 0; h < TTI_MAX_RANKS; h++) number[h] = -1;
+    for (int i = 0; i < part->n_ranks; i++) {
+        int host = whole->host_of[members[i]];
+        if (number[host] < 0) number[host] = part->n_hosts++;
+        bool is_here = host == whole->host_of[whole->rank];
+        part->host_of[i] = number[host];
+        part->index_of[i] = is_here ? part->n_local : -1;
+        if (is_here) part->rank_of[part->n_local++] = i;
+        part->peers[i] = whole->peers[members[i]];
+        part->shown[i] = whole->shown[members[i]];
+    }
+}
+
+static tutti_status make(const net_state *whole, const int *members, int n, int index,
+                         net_state **out) {
+    net_state *s = calloc(1, sizeof *s);
+    if (!s) return tti_fail(TUTTI_E_NOMEM, "comm_split: %zu bytes", sizeof *s);
+    *s = (net_state){.link = whole->link,
+                     .rank = index,
+                     .n_ranks = n,
+                     .timeout_ms = whole->timeout_ms,
+                     .is_part = true,
+                     .stop_fd = -1,
+                     .dead = -1};
+    s->peers = calloc((size_t)n, sizeof *s->peers);
+    s->records = calloc(2 * (size_t)n, sizeof *s->records);
+    *out = s;
+    if (!s->peers || !s->records) return tti_fail(TUTTI_E_NOMEM, "comm_split: out of memory");
+    take_members(whole, members, s);
+    return TUTTI_OK;
+}
+
+/* The only member of this host: a group of one, so that calls need not know. */
+static tutti_status join_alone(const net_state *whole, net_state *s) {
+    TTI_TRY(tutti_comm_group_create(1, &s->group));
+    tutti_comm_desc desc = {.group = s->group, .n_ranks = 1, .timeout_ms = s->timeout_ms};
+    return tti_shm_join_part(&desc, &s->shown[s->rank], whole->local, &s->local);
+}
+
+static tutti_status connect_hosts(const net_state *whole, const int *members, net_state *s) {
+    bool with[TTI_MAX_RANKS];
+    for (int i = 0; i < s->n_ranks; i++) with[i] = s->host_of[i] != s->host_of[s->rank];
+    tti_link_part part = {.members = members,
+                          .shown = s->shown,
+                          .with = with,
+                          .n_members = s->n_ranks,
+                          .index = s->rank,
+                          .timeout_ms = s->timeout_ms,
+                          .serial = whole->n_splits};
+    TTI_TRY(whole->link->split(whole->wire, &part, &s->wire));
+    tti_net_listen(s);
+    return TUTTI_OK;
+}
+
+/* near: the part of this host's group; NULL: there is no other member here. */
+static tutti_status join_part(const net_state *whole, const int *members, int n, int index,
+                              void *near, void **part) {
+    net_state *s = NULL;
+    tutti_status st = make(whole, members, n, index, &s);
+    if (s) s->local = near;
+    if (st == TUTTI_OK && !near) st = join_alone(whole, s);
+    if (st == TUTTI_OK) st = connect_hosts(whole, members, s);
+    if (st == TUTTI_OK) {
+        *part = s;
+        return TUTTI_OK;
+    }
+    if (!s) tti_transport_shm.leave(near);
+    if (s) s->is_part = false; /* nobody else is in it yet: there is nothing to pass on */
+    tti_net_leave(s);
+    return st;
+}
+
+tutti_status tti_net_split(void *state, const int *members, int n_members, int index,
+                           const tti_transport **on, void **part) {
+    net_state *s = state;
+    int local[TTI_MAX_RANKS], n_local = 0, at = 0;
+    void *near = NULL;
+    *part = NULL;
+    s->n_splits++;
+    for (int i = 0; i < n_members; i++) {
+        if (s->index_of[members[i]] < 0) continue;
+        if (i == index) at = n_local;
+        local[n_local++] = s->index_of[members[i]];
+    }
+    TTI_TRY(tti_transport_shm.split(s->local, local, n_local, at, on, &near));
+    if (n_local == n_members) {
+        *part = near;
+        return TUTTI_OK;
+    }
+    *on = tti_net_transport(s);
+    return join_part(s, members, n_members, index, near, part);
+}

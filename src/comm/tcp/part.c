@@ -1,0 +1,110 @@
+/* part.c - connections of some ranks among themselves, beside those of the whole.
+ *
+ * Who others of the part come to listens at the address by which they reached it the first time,
+ * on any port, and tells them by the connections of the whole.  They prove again that they know
+ * the token, and listeners are closed when all have come. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/tcp/tcp.h"
+
+static tutti_status fail_socket(const char *what) {
+    return tti_fail(TUTTI_E_IO, "comm_split: %s: %s", what, strerror(errno));
+}
+
+/* This end, or the other, of the connection of the whole to a rank. */
+static tutti_status end_of(const tcp_state *whole, int rank, bool other, tcp_place *out) {
+    int fd = whole->peers[rank].fd;
+    *out = (tcp_place){.n_bytes = sizeof out->at};
+    struct sockaddr *at = (struct sockaddr *)&out->at;
+    int rc = other ? getpeername(fd, at, &out->n_bytes) : getsockname(fd, at, &out->n_bytes);
+    return rc == 0 ? TUTTI_OK : fail_socket("the connection of the whole");
+}
+
+/* Listens where the first rank above came to; *place: that, with the port.  A name of a unix socket
+ * is found by the kernel. */
+static tutti_status listen_for_part(const tti_link_part *desc, tcp_part *part, tcp_place *place) {
+    int first = desc->index + 1;
+    while (first < desc->n_members && !desc->with[first]) first++;
+    if (first >= desc->n_members) return TUTTI_OK;
+    TTI_TRY(end_of(part->whole, desc->members[first], false, place));
+    if (place->at.ss_family == AF_UNIX) place->n_bytes = sizeof place->at.ss_family;
+    tti_tcp_set_port(place, 0);
+    part->listener = tti_tcp_listen(place);
+    if (part->listener < 0) return fail_socket("cannot listen");
+    place->n_bytes = sizeof place->at;
+    if (getsockname(part->listener, (struct sockaddr *)&place->at, &place->n_bytes) != 0)
+        return fail_socket("getsockname");
+    return TUTTI_OK;
+}
+
+/* Only the port of what a rank says is believed: its address is the one that it has. */
+static tutti_status check_place(const tcp_state *whole, int rank, tcp_place *place) {
+    struct sockaddr_in six_or_four; /* the port is at the same place in both */
+    tcp_place known;
+    TTI_TRY(end_of(whole, rank, true, &known));
+    if (place->n_bytes > sizeof place->at || place->at.ss_family != known.at.ss_family)
+        return tti_fail(TUTTI_E_INTERNAL, "comm_split: a damaged place of rank %d",
+                        whole->shown[rank]);
+    if (place->at.ss_family == AF_UNIX) return TUTTI_OK;
+    memcpy(&six_or_four, &place->at, sizeof six_or_four);
+    tti_tcp_set_port(&known, ntohs(six_or_four.sin_port));
+    *place = known;
+    return TUTTI_OK;
+}
+
+static tutti_status tell_places(const tti_link_part *desc, tcp_part *part, const tcp_place *mine) {
+    tti_message messages[TTI_MAX_RANKS];
+    int n = 0;
+    for (int i = 0; i < desc->n_members; i++) {
+        if (!desc->with[i]) continue;
+        bool is_above = i > desc->index;
+        messages[n++] = (tti_message){.peer = desc->members[i],
+                                      .out = is_above ? mine : NULL,
+                                      .in = is_above ? NULL : &part->places[i],
+                                      .n_bytes = sizeof *mine};
+    }
+    TTI_TRY(tti_tcp_move(part->whole, messages, n));
+    for (int i = 0; i < desc->index; i++)
+        if (desc->with[i]) TTI_TRY(check_place(part->whole, desc->members[i], &part->places[i]));
+    return TUTTI_OK;
+}
+
+static tutti_status meet(tcp_state *whole, const tti_link_part *desc, tcp_state *s) {
+    tcp_part part = {.whole = whole, .with = desc->with, .listener = -1};
+    tcp_place mine = {0};
+    tutti_status st = listen_for_part(desc, &part, &mine);
+    if (st == TUTTI_OK) st = tell_places(desc, &part, &mine);
+    if (st == TUTTI_OK) return tti_tcp_meet_part(s, &part);
+    if (part.listener >= 0) close(part.listener);
+    return st;
+}
+
+tutti_status tti_tcp_split(void *state, const tti_link_part *desc, void **out) {
+    tcp_state *whole = state, *s;
+    char job[sizeof whole->job];
+    /* The end counts, where it must be cut: parts of parts differ there. */
+    int n_kept = (int)sizeof job - 16;
+    size_t n_job = strlen(whole->job);
+    const char *tail = n_job > (size_t)n_kept ? whole->job + n_job - n_kept : whole->job;
+    snprintf(job, sizeof job, "%.*s/%u", n_kept, tail, desc->serial);
+    tti_link_desc link = {.rank = desc->index,
+                          .n_ranks = desc->n_members,
+                          .timeout_ms = desc->timeout_ms,
+                          .token = whole->token,
+                          .job = job};
+    TTI_TRY(tti_tcp_new(&link, &s));
+    s->desc.job = s->job;
+    memcpy(s->shown, desc->shown, (size_t)desc->n_members * sizeof *s->shown);
+    tutti_status st = meet(whole, desc, s);
+    if (st != TUTTI_OK) {
+        tti_tcp_close(s, false);
+        return st;
+    }
+    *out = s;
+    return TUTTI_OK;
+}

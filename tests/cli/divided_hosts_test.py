@@ -1,0 +1,100 @@
+"""divided_hosts_test.py - models that are divided over several hosts: stages, pieces and replicas,
+whoever lies where, come to the bits that they come to on one host, over sockets and over MPI; and a
+worker that dies is heard of in every part of the grid.  Hosts are names here, and network
+namespaces where those are allowed."""
+
+import os
+import signal
+import sys
+
+import hosts_test as hosts
+import runs
+
+MORE = ["optimizer.name=adamw", "train.clip_norm=1", "model.hidden=[64, 48, 32]", "train.steps=6",
+        "run.checkpoint_every=-1"]
+
+
+def near(run, n_ranks, *arguments):
+    runs.tutti(*runs.small(run, "-n", str(n_ranks), *MORE, *arguments)).expect(0)
+
+
+def same(want, run, ended):
+    for rank in ended:
+        rank.expect(0)
+    runs.same_story(runs.story(want), run)
+    if hosts.checkpoint(want) != hosts.checkpoint(run):
+        raise AssertionError("the checkpoint of %s is another than that of %s" % (run, want))
+
+
+def test_every_axis_over_hosts():
+    """Norms are told too, which the whole of a copy sums."""
+    ways = {"chunks": (2, ["parallel.pipeline=2", "parallel.pipeline_chunks=2"], ["a,b"]),
+            "both": (4, ["parallel.pipeline=2", "parallel.tensor=2"], ["a,a,b,b", "a,b,b,c"]),
+            "replicas": (4, ["parallel.pipeline=2", "parallel.zero=1"], ["a,b,a,b"])}
+    for way, (n_ranks, arguments, divisions) in ways.items():
+        near("near-" + way, n_ranks, *arguments)
+        for names in divisions:
+            run = "far-%s-%s" % (way, names)
+            ended = hosts.Ranks(n_ranks, runs.small(run, *MORE, *arguments),
+                                TUTTI_TEST_HOSTS=names).finish()
+            same("near-" + way, run, ended)
+
+
+def test_stages_have_the_bits_of_one_worker():
+    """A cut changes no sum, wherever the stages are."""
+    more = MORE + ["train.clip_norm=0"]
+    runs.tutti(*runs.small("one", "parallel.workers=1", *more)).expect(0)
+    ended = hosts.Ranks(3, runs.small("far", "parallel.pipeline=3", *more),
+                        TUTTI_TEST_HOSTS="a,b,a").finish()
+    for rank in ended:
+        rank.expect(0)
+    losses = [[(r["step"], r["loss"]) for r in runs.records(run) if r["event"] == "step"]
+              for run in ("one", "far")]
+    if losses[0] != losses[1] or hosts.checkpoint("one") != hosts.checkpoint("far"):
+        raise AssertionError("%s instead of %s" % (losses[1], losses[0]))
+
+
+def test_over_mpi():
+    layout = ["parallel.pipeline=2", "parallel.tensor=2"]
+    near("near", 4, *layout)
+    for name, start in hosts.mpis():
+        run = "run-" + name
+        ended = hosts.told(hosts.mpirun(start, 4, runs.small(run, *MORE, *layout),
+                                        TUTTI_TEST_HOSTS="a,b,b,a"))
+        ended.expect(0, "over mpi-" + name)
+        same("near", run, [ended])
+
+
+def test_network_namespaces():
+    """Connections of a part are made anew, by ranks that know the token."""
+    network = hosts.network_or_none()
+    if not network:
+        return
+    layout = ["parallel.pipeline=2", "parallel.tensor=2"]
+    near("near", 4, *layout)
+    with open(os.open("token", os.O_CREAT | os.O_WRONLY, 0o600), "w") as token:
+        token.write("0123456789abcdef0123\n")
+    with network:
+        ended = hosts.Ranks(4, runs.small("far", *MORE, *layout),
+                            before=lambda rank: ["ip", "netns", "exec", network.hosts[rank % 2]],
+                            MASTER_ADDR=network.subnet + "1", TUTTI_TOKEN_FILE="token").finish()
+        ended[0].expect(0, "2 hosts, over tcp")
+        same("near", "far", ended)
+
+
+def test_a_killed_stage_ends_them_all():
+    """Of a worker that shares no axis with the dead one, too; nobody waits for the time limit."""
+    ranks = hosts.Ranks(4, runs.small("long", "train.steps=100000000", "parallel.pipeline=2",
+                                      "model.hidden=[64, 48, 32]"),
+                        TUTTI_TEST_HOSTS="a,b,c,a")
+    runs.wait_until(lambda: runs.steps_told("long") > 0, timeout_s=60, what="a step")
+    os.kill(ranks.processes[1].pid, signal.SIGKILL)
+    ended = ranks.finish()
+    for rank in (0, 2, 3):
+        ended[rank].expect(5)
+    if not any("rank 1" in ended[rank].out for rank in (0, 2, 3)):
+        raise AssertionError("nobody names the dead one: " + ended[0].out)
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])
