@@ -11,7 +11,8 @@
 
 /* Who has the optimizer's state and the averages. */
 static const tti_exec *keeper(const tti_exec *x) {
-    return x->desc.server ? tti_server_exec(x->desc.server) : x;
+    const tti_exec *served = x->desc.server ? tti_server_exec(x->desc.server) : NULL;
+    return served ? served : x; /* of a server elsewhere there is a copy of the averages */
 }
 
 static tutti_status bind_update(tti_exec *x, tti_lane *lane) {
@@ -165,13 +166,13 @@ static tutti_status alloc_shared(tti_exec *x, bool is_shared, size_t n_bytes, fl
 static tutti_status alloc_states(tti_exec *x) {
     size_t n_bytes = state_bytes(x) + 64;
     bool ok = true;
-    if (x->desc.server) return TUTTI_OK;
+    if (x->desc.server && keeper(x) != x) return TUTTI_OK;
     if (x->desc.one_copy) {
         memcpy(x->states, x->desc.one_copy->states, sizeof x->states);
         x->ema = x->desc.one_copy->ema;
         return TUTTI_OK;
     }
-    for (int k = 0; k < x->desc.plan->n_states; k++) {
+    for (int k = 0; k < x->desc.plan->n_states && !x->desc.server; k++) {
         x->states[k] = x->desc.backend->alloc(n_bytes);
         ok = ok && x->states[k];
     }
@@ -384,6 +385,7 @@ double tti_exec_expected_bubble(const tti_exec *x) {
 }
 
 tti_server *tti_exec_server(const tti_exec *x) { return x->desc.server; }
+int tti_exec_server_worker(const tti_exec *x) { return x->desc.server_worker; }
 
 int tti_exec_first_shard(const tti_exec *x) { return x->first_shard; }
 int tti_exec_last_shard(const tti_exec *x) { return x->last_shard; }

@@ -66,8 +66,9 @@ typedef struct tti_exec_desc {
 tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out);
 void tti_exec_destroy(tti_exec *exec);
 
-/* desc.server. */
+/* desc.server, desc.server_worker. */
 tti_server *tti_exec_server(const tti_exec *exec);
+int tti_exec_server_worker(const tti_exec *exec);
 
 /* Shards of this worker: first .. last-1 of V. */
 int tti_exec_first_shard(const tti_exec *exec);

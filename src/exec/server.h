@@ -1,5 +1,5 @@
-/* server.h - a parameter server: threads that keep parameters and optimizer state for the workers
- * of their process.
+/* server.h - a parameter server: threads that keep parameters and optimizer state for workers,
+ * which are threads beside them or processes, of any host.
  *
  * Each of n_lanes server threads has a range of the update's blocks.  They serve one request at a
  * time, in the order of arrival: a pull copies the parameters to a worker, a push applies a whole
@@ -12,7 +12,12 @@
  *                  their pieces; who comes later for it is told to go on with the next one
  * A worker that fails may leave where the others can do without it: what it has at work is taken by
  * another, and its thread only comes to where all meet.
- * Workers are threads; every call of theirs waits at most timeout_ms for another worker. */
+ * Every call of a worker waits at most timeout_ms for another one.
+ *
+ * Synchronous workers are threads.  Others may be processes: the server is in that of worker 0, and
+ * the others have a tti_server that speaks with it (comm/channel.h), for which the same calls say
+ * the same.  A process that ends leaves as a worker that fails does; that of the server ends all.
+ */
 #ifndef TTI_EXEC_SERVER_H
 #define TTI_EXEC_SERVER_H
 
@@ -49,10 +54,11 @@ typedef struct tti_server_desc {
 tutti_status tti_server_create(const tti_server_desc *desc, tti_server **out);
 void tti_server_destroy(tti_server *server);
 
-/* A worker is gone: every wait ends with TUTTI_E_PEER and the text. */
-void tti_server_abort(tti_server *server, const char *text);
+/* A worker has failed: every wait ends with TUTTI_E_PEER and the text; that of worker 0 with the
+ * status too where the one that failed is a process. */
+void tti_server_abort(tti_server *server, tutti_status status, const char *text);
 
-/* What it keeps, to be looked at while no worker is in a step. */
+/* What it keeps, to be looked at while no worker is in a step; NULL: it is in another process. */
 tti_exec *tti_server_exec(tti_server *server);
 /* Workers do not wait for all others in each step. */
 bool tti_server_is_async(const tti_server *server);
@@ -71,10 +77,10 @@ tutti_status tti_server_step(tti_exec *x, const tti_step_desc *desc, double inv_
 
 /* Batches first .. last-1 may be taken from now on, and updates count on from first.  Called by
  * every worker with the same numbers, when all are done with what was taken before. */
-void tti_server_open(tti_server *server, int64_t first, int64_t last);
+tutti_status tti_server_open(tti_server *server, int64_t first, int64_t last);
 
 /* Nothing more is to be taken, but what others cannot end without. */
-void tti_server_stop(tti_server *server);
+tutti_status tti_server_stop(tti_server *server);
 
 typedef struct tti_ticket {
     bool any; /* false: all batches are taken */
@@ -89,7 +95,8 @@ tutti_status tti_server_take(tti_exec *x, tti_ticket *ticket);
 typedef struct tti_gift {
     const tti_step_desc *desc;
     int64_t wait_ns;                        /* for the batch */
-    double (*lr)(void *user, int64_t step); /* of the update after so many */
+    double (*lr)(void *user, int64_t step); /* of the update after so many; of a worker that is a
+                                               process the server's is taken (tti_server_rate) */
     void *user;
 } tti_gift;
 
@@ -125,7 +132,8 @@ bool tti_server_next_leave(tti_server *server, tti_leave *out);
 /* Gradients of each worker that came too late, [n_workers]. */
 void tti_server_dropped(tti_server *server, int64_t *counts);
 
-/* The parameters as they are now, come to x; with updates so far. */
+/* The parameters as they are now, come to x; with updates so far.  Averages too, where they are not
+ * read at the server. */
 tutti_status tti_server_pull(tti_exec *x, int64_t *n_updates);
 
 /* The next arrival that nobody has asked for yet; false: there is none. */
@@ -133,5 +141,37 @@ bool tti_server_next(tti_server *server, tti_arrival *out);
 
 /* How many gradients so far lacked 0, 1, ... updates when they were applied; more: in the last. */
 void tti_server_staleness(tti_server *server, int64_t bins[TTI_STALENESS_BINS]);
+
+/* ---- workers that are processes: not synchronous ones ---- */
+
+typedef struct tti_remote tti_remote;
+typedef struct tti_door tti_door;
+
+/* Collective over comm, which has a rank for each worker and is not used any more afterwards: rank
+ * 0 lets the workers of the other ranks come to its server, they get theirs, which is owned by the
+ * caller and destroyed after the executors of it.  A desc of theirs says n_workers, n_backup,
+ * staleness, timeout_ms and the plan and averages of exec, as the server's does. */
+tutti_status tti_server_admit(tti_server *server, tutti_comm *comm);
+tutti_status tti_server_connect(const tti_server_desc *desc, tutti_comm *comm, tti_server **out);
+
+bool tti_server_has_processes(const tti_server *server);
+
+/* Of rank 0, before anything is given: the learning rate of the update after so many, for the
+ * others.  Called by threads of the server. */
+void tti_server_rate(tti_server *server, double (*lr)(void *user, int64_t step), void *user);
+
+typedef enum tti_meet_op { TTI_MEET_SUM, TTI_MEET_MAX, TTI_N_MEET_OPS } tti_meet_op;
+enum { TTI_MEET_VALUES = 512 };
+
+/* Who took part in a meeting, by bits of their numbers; able: those who have not left. */
+typedef struct tti_members {
+    uint64_t all, able;
+} tti_members;
+
+/* Comes together with all workers that are there: values [n] become their sums (of f64, in the
+ * order of the workers) or maxima (of i64).  n, which may be 0, at most TTI_MEET_VALUES, and op are
+ * the same for all. */
+tutti_status tti_server_meet(tti_exec *x, tti_meet_op op, void *values, int n,
+                             tti_members *members);
 
 #endif /* TTI_EXEC_SERVER_H */

@@ -150,10 +150,11 @@ tutti_status tti_zero_serve_end(tti_exec *x) {
 void tti_exec_store(tti_exec *x, int k, size_t first, size_t n_elems, const float *data) {
     float *whole = whole_array(x, k);
     x->has_block_hashes = false;
+    bool is_server = x->desc.server && x->desc.server_worker != 0; /* which has one of it */
     if (x->desc.one_copy && x->rank != 0) return;
+    if (!whole && is_server) return;
     if (whole) {
-        bool is_server = x->desc.server && x->desc.server_worker != 0; /* which has one of it */
-        if (k == TTI_STATE_PARAMS || !is_server)
+        if (k == TTI_STATE_PARAMS || !is_server || whole == x->ema)
             memmove(whole + first, data, n_elems * sizeof *data);
         return;
     }

@@ -95,10 +95,14 @@ tutti_status tutti_worker_exec(char *const *argv) {
     return tti_fail(TUTTI_E_IO, "launch: cannot run '%s': %s", argv[0], strerror(errno));
 }
 
-void tti_worker_report_step(uint64_t step) {
-    tti_control_message message = {TTI_CONTROL_MAGIC, step};
+static void report(uint64_t magic, uint64_t number) {
+    tti_control_message message = {magic, number};
     int fd = control_fd();
     if (fd >= 0) send(fd, &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
+
+void tti_worker_report_step(uint64_t step) { report(TTI_CONTROL_MAGIC, step); }
+
+void tti_worker_report_needed(int n_needed) { report(TTI_CONTROL_NEEDED, (uint64_t)n_needed); }
 
 bool tti_worker_restarted(void) { return number_of("TUTTI_RESTART_COUNT") > 0; }

@@ -12,11 +12,12 @@
 
 /* What a worker writes to the control socket, one record per message. */
 typedef struct tti_control_message {
-    uint64_t magic; /* TTI_CONTROL_MAGIC */
-    uint64_t step;  /* steps committed so far */
+    uint64_t magic; /* TTI_CONTROL_MAGIC, TTI_CONTROL_NEEDED */
+    uint64_t step;  /* steps committed so far; NEEDED: how many workers are */
 } tti_control_message;
 
-#define TTI_CONTROL_MAGIC UINT64_C(0x5455545449435431) /* "TUTTICT1" */
+#define TTI_CONTROL_MAGIC UINT64_C(0x5455545449435431)  /* "TUTTICT1" */
+#define TTI_CONTROL_NEEDED UINT64_C(0x5455545449434e31) /* "TUTTICN1" */
 
 /* Ties this process to its supervisor: when that dies, this is killed.  Once, from the main thread,
  * before other threads start.  A process without a supervisor gets TUTTI_OK and nothing happens.
@@ -26,6 +27,10 @@ TUTTI_NODISCARD tutti_status tti_worker_init(void);
 /* Tells the supervisor that a step is safe in a checkpoint: a restart after it is no crash loop.
  * Never waits; without a supervisor nothing happens. */
 void tti_worker_report_step(uint64_t step);
+
+/* Tells the supervisor that from now on the others go on without a worker that a signal ends,
+ * unless it is one of the first n_needed.  Likewise. */
+void tti_worker_report_needed(int n_needed);
 
 /* True if the supervisor has started the workers before, and this one is to go on where they were.
  */

@@ -60,6 +60,7 @@ typedef struct supervisor {
     int64_t stop_ns;    /* when the user asked first, INT64_MAX: never */
     int stop_exit_code; /* of the first worker that stopped in order */
     int user_kill;      /* the second signal of the user, 0: none */
+    int n_needed;       /* workers from this one on may die */
 } supervisor;
 
 /* ---- signals to workers ---- */
@@ -122,6 +123,7 @@ static void note_end(supervisor *s, int rank, const siginfo_t *info) {
         severity = TTI_ORDERLY;
         code = 128 + info->si_status;
     }
+    if (severity == TTI_KILLED && rank >= s->n_needed) return; /* the others go on */
     if (severity >= TTI_VICTIM) note_cause(s, rank, info, severity);
     if (severity != TTI_ORDERLY || s->failed_ns != INT64_MAX || s->kill_sent) return;
     s->report.stopped_by_user = true;
@@ -212,6 +214,8 @@ static void read_control(supervisor *s, worker *w) {
         ssize_t n = recv(w->control, &m, sizeof m, MSG_DONTWAIT);
         if (n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_MAGIC)
             s->report.last_step = TTI_MAX(s->report.last_step, m.step);
+        else if (n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_NEEDED)
+            s->n_needed = (int)TTI_MIN(TTI_MAX(m.step, UINT64_C(1)), (uint64_t)s->n_needed);
         else if (n == 0)
             close_fd(&w->control);
         else if (n < 0)
@@ -262,8 +266,9 @@ static void run_to_the_end(supervisor *s) {
     while (s->n_alive > 0) {
         bool look = wait_for_event(s);
         look |= read_signals(s);
-        if (look) look_at_all(s);
+        /* First what was said, then who has died: who is needed was said before. */
         for (int r = 0; r < s->desc->n_workers; r++) read_control(s, &s->workers[r]);
+        if (look) look_at_all(s);
         tti_relay_move(s->relay);
         wind_down(s);
     }
@@ -381,6 +386,7 @@ tutti_status tti_supervisor_run(const tti_supervisor_desc *desc, tti_supervisor_
     supervisor s = {.desc = desc,
                     .report = {.rank = -1, .worker_code = -1},
                     .signal_fd = -1,
+                    .n_needed = MAX_WORKERS,
                     .failed_ns = INT64_MAX,
                     .stop_ns = INT64_MAX};
     s.grace_ns = (desc->grace_ms ? desc->grace_ms : DEFAULT_GRACE_MS) * TTI_NS_PER_MS;

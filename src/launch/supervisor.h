@@ -7,6 +7,8 @@
  * After a failure, at time 0 on_failure is called (it breaks the communicator, so that workers can
  * say what they were doing and leave), at grace_ms/4 the rest get SIGTERM, at grace_ms SIGKILL.
  * A worker that leaves with 5, peer lost, is a victim: a better cause in that time replaces it.
+ * A worker that a signal ends is no failure where rank 0 has said before that the others go on
+ * without it (tti_worker_report_needed).
  *
  * SIGINT, SIGTERM and SIGHUP are forwarded once (SIGHUP as SIGTERM), for a stop at a step boundary;
  * a second one, at least 100 ms later, kills at once.  A worker that leaves with 75, 130 or 143

@@ -10,15 +10,35 @@
 
 /* ---- the server of a job ---- */
 
+static bool has_server(const tti_blueprint *b) {
+    return strcmp(b->config.parallel.sync, "parameter-server") == 0;
+}
+
 tutti_status tti_job_server_create(const tti_blueprint *b, tti_job_server *out) {
     const char *replay = b->config.parallel.replay;
     int64_t n = 0;
     *out = (tti_job_server){0};
-    if (strcmp(b->config.parallel.sync, "parameter-server") != 0) return TUTTI_OK;
+    if (!has_server(b)) return TUTTI_OK;
     if (*replay) TTI_TRY(tti_arrivals_read(b, replay, tti_async_next_stop, &out->replay, &n));
     tutti_status st = tti_worker_server_create(b, out->replay, n, &out->server);
     if (st != TUTTI_OK) tti_job_server_destroy(out);
     return st;
+}
+
+bool tti_job_server_spans(const tti_blueprint *b) {
+    const tti_job_config *c = &b->config;
+    return has_server(b) && (c->parallel.staleness != 0 || c->parallel.backup_workers > 0);
+}
+
+tutti_status tti_job_server_join(const tti_blueprint *b, tutti_comm *comm, tti_job_server *out) {
+    *out = (tti_job_server){0};
+    if (!comm) return tti_job_server_create(b, out);
+    if (tutti_comm_rank(comm) != 0) {
+        tti_server_desc desc = tti_worker_server_desc(b, NULL, 0);
+        return tti_server_connect(&desc, comm, &out->server);
+    }
+    TTI_TRY(tti_job_server_create(b, out));
+    return tti_server_admit(out->server, comm);
 }
 
 void tti_job_server_destroy(tti_job_server *s) {
@@ -97,8 +117,18 @@ static tutti_status tell(const tti_async_desc *d) {
 }
 
 static tutti_status max_of_all(const tti_async_desc *d, int64_t *values, size_t n) {
+    tti_members members;
+    if (tti_server_has_processes(tti_exec_server(d->exec)))
+        return tti_server_meet(d->exec, TTI_MEET_MAX, values, (int)n, &members);
     if (!d->comm) return TUTTI_OK;
     return tutti_comm_all_reduce(d->comm, values, values, n, TUTTI_I64, TUTTI_MAX, TUTTI_ALG_AUTO);
+}
+
+tutti_status tti_async_meet(tti_exec *exec, tutti_comm *comm) {
+    tti_members members;
+    if (tti_server_has_processes(tti_exec_server(exec)))
+        return tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members);
+    return comm ? tutti_comm_barrier(comm) : TUTTI_OK;
 }
 
 /* Everybody has the parameters as they are now, and the same in memory. */
@@ -115,16 +145,17 @@ static tutti_status come_together(const tti_async_desc *d, int64_t *step, int64_
                     (long long)*step);
 }
 
-static void ask_to_stop(const tti_async_desc *d, int64_t *wish) {
+static tutti_status ask_to_stop(const tti_async_desc *d, int64_t *wish) {
     *wish = *wish || d->wants_stop(d->user);
     /* What is repeated ends with its stretch. */
-    if (*wish && !*d->b->config.parallel.replay) tti_server_stop(tti_exec_server(d->exec));
+    if (!*wish || *d->b->config.parallel.replay) return TUTTI_OK;
+    return tti_server_stop(tti_exec_server(d->exec));
 }
 
 static tutti_status take_batches(const tti_async_desc *d, int64_t *wish) {
     while (!tti_server_has_left(d->exec)) {
         tti_ticket ticket;
-        ask_to_stop(d, wish);
+        TTI_TRY(ask_to_stop(d, wish));
         TTI_TRY(tti_server_take(d->exec, &ticket));
         if (!ticket.any) return TUTTI_OK;
         tutti_status st = one_batch(d, &ticket);
@@ -138,7 +169,7 @@ static tutti_status take_batches(const tti_async_desc *d, int64_t *wish) {
 static tutti_status look_on(const tti_async_desc *d, int64_t *wish) {
     int64_t n_updates = -1;
     for (bool over = false; !over;) {
-        ask_to_stop(d, wish);
+        TTI_TRY(ask_to_stop(d, wish));
         TTI_TRY(tti_server_watch(d->exec, &n_updates, &over));
         TTI_TRY(tell(d));
     }
@@ -149,6 +180,7 @@ static tutti_status look_on(const tti_async_desc *d, int64_t *wish) {
 static tutti_status tell_counts(const tti_async_desc *d, int64_t step) {
     tti_server *server = tti_exec_server(d->exec);
     int64_t bins[TTI_STALENESS_BINS], dropped[TTI_MAX_WORKERS];
+    if (!d->reporter->active) return TUTTI_OK;
     if (d->b->config.parallel.backup_workers > 0) {
         tti_server_dropped(server, dropped);
         return tti_reporter_dropped(d->reporter, step, dropped);
@@ -159,8 +191,10 @@ static tutti_status tell_counts(const tti_async_desc *d, int64_t step) {
 
 tutti_status tti_async_run(const tti_async_desc *d, int64_t *step, bool *stopped) {
     int64_t wish = 0;
-    if (d->comm) TTI_TRY(tutti_comm_barrier(d->comm)); /* the server has its first parameters */
-    tti_server_open(tti_exec_server(d->exec), *step, tti_async_next_stop(d->b, *step));
+    tti_server *server = tti_exec_server(d->exec);
+    tti_server_rate(server, d->lr, d->user);
+    TTI_TRY(tti_async_meet(d->exec, d->comm)); /* the server has its first parameters */
+    TTI_TRY(tti_server_open(server, *step, tti_async_next_stop(d->b, *step)));
     TTI_TRY(take_batches(d, &wish));
     if (tti_server_has_left(d->exec)) TTI_TRY(look_on(d, &wish));
     TTI_TRY(come_together(d, step, &wish));
@@ -172,8 +206,25 @@ tutti_status tti_async_run(const tti_async_desc *d, int64_t *step, bool *stopped
 
 /* ---- evaluation ---- */
 
-tutti_status tti_async_add_sums(tutti_comm *comm, tti_step_result *sums, int64_t n_batches,
-                                tti_step_result *total) {
+/* f64 values, added up over all workers. */
+static tutti_status sum_of_all(tti_exec *exec, tutti_comm *comm, double *all, size_t n,
+                               uint64_t *members) {
+    *members = ~UINT64_C(0);
+    if (!exec || !tti_server_has_processes(tti_exec_server(exec))) {
+        if (!comm) return TUTTI_OK;
+        return tutti_comm_all_reduce(comm, all, all, n, TUTTI_F64, TUTTI_SUM, TUTTI_ALG_AUTO);
+    }
+    for (size_t at = 0; at < n; at += TTI_MEET_VALUES) {
+        tti_members there;
+        int n_now = (int)TTI_MIN(n - at, (size_t)TTI_MEET_VALUES);
+        TTI_TRY(tti_server_meet(exec, TTI_MEET_SUM, all + at, n_now, &there));
+        *members &= there.all;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_async_add_sums(tti_exec *exec, tutti_comm *comm, tti_step_result *sums,
+                                int64_t n_batches, tti_step_result *total, uint64_t *members) {
     size_t n = (size_t)n_batches * 3;
     double *all = calloc(n + 1, sizeof *all);
     if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
@@ -182,8 +233,9 @@ tutti_status tti_async_add_sums(tutti_comm *comm, tti_step_result *sums, int64_t
         all[3 * i + 1] = sums[i].count;
         all[3 * i + 2] = sums[i].correct;
     }
-    tutti_status st = TUTTI_OK; /* one term of each sum is not 0 */
-    if (comm) st = tutti_comm_all_reduce(comm, all, all, n, TUTTI_F64, TUTTI_SUM, TUTTI_ALG_AUTO);
+    /* one term of each sum is not 0 */
+    tutti_status st = sum_of_all(exec, comm, all, n, members);
+    *total = (tti_step_result){0};
     for (int64_t i = 0; i < n_batches; i++) {
         total->loss_sum += all[3 * i];
         total->count += all[3 * i + 1];
@@ -191,4 +243,22 @@ tutti_status tti_async_add_sums(tutti_comm *comm, tti_step_result *sums, int64_t
     }
     free(all);
     return st;
+}
+
+tutti_status tti_async_place(tti_exec *exec, tti_async_seat *out) {
+    tti_server *server = tti_exec_server(exec);
+    tti_members members;
+    unsigned worker = (unsigned)tti_exec_server_worker(exec);
+    if (!tti_server_has_processes(server)) {
+        *out = (tti_async_seat){0};
+        tti_server_place(exec, &out->index, &out->n_present);
+        return TUTTI_OK;
+    }
+    TTI_TRY(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members));
+    uint64_t below = members.able & ((UINT64_C(1) << worker) - 1);
+    bool is_able = (members.able >> worker) & 1;
+    out->able = members.able;
+    out->n_present = __builtin_popcountll(members.able);
+    out->index = is_able ? __builtin_popcountll(below) : -1;
+    return TUTTI_OK;
 }

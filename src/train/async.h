@@ -22,6 +22,14 @@ typedef struct tti_job_server {
     tti_arrival *replay; /* owned */
 } tti_job_server;
 tutti_status tti_job_server_create(const tti_blueprint *b, tti_job_server *out);
+
+/* Whether its workers may be processes that come to the server in the first one; those of other
+ * jobs with a server divide its work between them (desc.n_owners of the executor). */
+bool tti_job_server_spans(const tti_blueprint *b);
+
+/* Collective over comm (NULL: one process alone), of workers that are processes: as above in rank
+ * 0, its side of it in the others.  comm is not needed afterwards. */
+tutti_status tti_job_server_join(const tti_blueprint *b, tutti_comm *comm, tti_job_server *out);
 void tti_job_server_destroy(tti_job_server *s);
 
 /* The first step after `step` before which all workers come together: the end of a stretch. */
@@ -30,7 +38,7 @@ int64_t tti_async_next_stop(const tti_blueprint *b, int64_t step);
 typedef struct tti_async_desc {
     const tti_blueprint *b;
     tti_exec *exec;
-    tutti_comm *comm;       /* NULL: the only worker */
+    tutti_comm *comm;       /* NULL: the only worker, or workers are processes */
     tti_loader *loader;     /* of the worker's shards, without threads */
     tti_shard_data *shards; /* as many, for the use of this */
     tti_reporter *reporter;
@@ -45,10 +53,20 @@ typedef struct tti_async_desc {
  * came, *stopped whether it was that.  Collective. */
 tutti_status tti_async_run(const tti_async_desc *desc, int64_t *step, bool *stopped);
 
-/* Sums over some batches of evaluation data, made by one worker each, added up for all in the order
- * of the batches.  sums [n_batches], of which this one has filled its own from first to last - 1.
- */
-tutti_status tti_async_add_sums(tutti_comm *comm, tti_step_result *sums, int64_t n_batches,
-                                tti_step_result *total);
+/* Returns when all workers that are there have called it. */
+tutti_status tti_async_meet(tti_exec *exec, tutti_comm *comm);
+
+/* Which batches of an evaluation a worker has: each n_present-th from index on; -1: none. */
+typedef struct tti_async_seat {
+    int index, n_present;
+    uint64_t able; /* where workers are processes: who has batches, by bits */
+} tti_async_seat;
+tutti_status tti_async_place(tti_exec *exec, tti_async_seat *out);
+
+/* exec NULL: workers are threads.  Sums over some batches of evaluation data, made by one worker
+ * each, added up for all in the order of the batches.  sums [n_batches], of which this one has
+ * filled its own.  members: bits of the workers whose sums came, all where workers are threads. */
+tutti_status tti_async_add_sums(tti_exec *exec, tutti_comm *comm, tti_step_result *sums,
+                                int64_t n_batches, tti_step_result *total, uint64_t *members);
 
 #endif /* TTI_TRAIN_ASYNC_H */

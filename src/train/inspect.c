@@ -31,9 +31,11 @@ static bool has_server(const tti_blueprint *b) {
     return strcmp(b->config.parallel.sync, "parameter-server") == 0;
 }
 
-/* Threads of its own; where workers are processes the first are servers too. */
+/* Threads of its own; where workers are processes that wait for each other the first are servers
+ * too. */
 static bool has_server_threads(const tti_blueprint *b) {
-    return has_server(b) && strcmp(b->config.parallel.place, "threads") == 0;
+    bool is_async = b->config.parallel.staleness != 0;
+    return has_server(b) && (is_async || strcmp(b->config.parallel.place, "threads") == 0);
 }
 
 /* A worker has its copy of the parameters; asynchronous ones compute all shards of a batch. */

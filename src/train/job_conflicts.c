@@ -398,18 +398,18 @@ static void find_async_in_exact(const tti_job_config *c, char why[WHY]) {
              "bits that do not; give parallel.mode=fast, or parallel.staleness=0");
 }
 
-/* Workers that do not wait share the memory of one process with their server; all compute on the
- * host. */
+/* A synchronous server among processes is the first ones; one for workers that do not wait is in
+ * the first.  All compute on the host. */
 static void find_server_elsewhere(const tti_job_config *c, char why[WHY]) {
     const char *devices = c->parallel.devices;
     if (!has_server(c)) return;
     bool processes = is(c->parallel.place, "processes");
-    if (processes && is_loose(c))
+    if (processes && is_loose(c) && !is_async(c))
         snprintf(why, WHY,
-                 "workers that do not wait for all others are threads of their server's process; "
-                 "give parallel.place=threads, or leave parallel.staleness and "
-                 "parallel.backup_workers out");
-    else if (processes && c->parallel.workers >= 1 && c->parallel.servers > c->parallel.workers)
+                 "backup workers are threads of their server's process; give "
+                 "parallel.place=threads, or leave parallel.backup_workers out");
+    else if (processes && !is_async(c) && c->parallel.workers >= 1 &&
+             c->parallel.servers > c->parallel.workers)
         snprintf(why, WHY,
                  "of processes the first parallel.servers are the servers, and there are %" PRId64
                  "; give at most as many",

@@ -188,6 +188,7 @@ static tutti_status prepare(session *s) {
     if (divided) TTI_TRY(tti_mesh_init(d->comm, &s->b->mesh, &s->mesh));
     const tti_worker_desc worker = {.comm = is_async(s) ? NULL : d->comm,
                                     .mesh = divided ? &s->mesh : NULL,
+                                    .rank = d->rank,
                                     .local_rank = d->local_rank,
                                     .local_n_ranks = d->local_n_ranks,
                                     .serves_in_ranks = !d->server && has_server(s->c),
@@ -202,10 +203,15 @@ static tutti_status prepare(session *s) {
     if (s->c->parallel.staleness != 0 && s->desc->server && d->rank == 0)
         TTI_TRY(tti_arrivals_open(s->b, d->run_dir, &s->arrivals));
     tti_times_init(&s->times, d->comm, s->state.step);
+    if (is_async(s) && tti_server_has_processes(d->server)) {
+        s->times.exec = s->exec;
+        s->times.rank = d->rank;
+        s->times.n_ranks = s->b->n_workers;
+    }
     s->reporter.way = way_of(s);
     s->reporter.expected_bubble = tti_exec_expected_bubble(s->exec);
     /* Worker 0 has told the server what was loaded; the others may evaluate with it. */
-    if (is_async(s) && d->comm) TTI_TRY(tutti_comm_barrier(d->comm));
+    if (is_async(s)) TTI_TRY(tti_async_meet(s->exec, d->comm));
     return tti_reporter_start(&s->reporter, tti_exec_memory_use(s->exec), s->state.step);
 }
 
@@ -231,16 +237,22 @@ static tutti_status eval_batch(session *s, tti_loader *loader, tti_step_result *
  * backup workers each its shards of all. */
 static tutti_status eval_own_batches(session *s, tti_loader *loader) {
     int64_t n = tti_loader_steps_per_epoch(loader);
-    int index, n_present;
-    tti_server_place(s->exec, &index, &n_present);
+    tti_async_seat seat;
+    uint64_t members = 0;
     tti_step_result *sums = calloc((size_t)n + 1, sizeof *sums);
-    tutti_status st = sums ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
-    for (int64_t t = 0; st == TUTTI_OK && t < n; t++) {
-        if (t % n_present != index) continue;
-        tti_loader_seek(loader, 0, t);
-        st = eval_batch(s, loader, &sums[t]);
-    }
-    if (st == TUTTI_OK) st = tti_async_add_sums(s->desc->comm, sums, n, &s->eval);
+    if (!sums) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    tutti_status st;
+    do { /* over again if one who had some of them has gone */
+        memset(sums, 0, (size_t)n * sizeof *sums);
+        st = tti_async_place(s->exec, &seat);
+        for (int64_t t = 0; st == TUTTI_OK && t < n; t++) {
+            if (t % seat.n_present != seat.index) continue;
+            tti_loader_seek(loader, 0, t);
+            st = eval_batch(s, loader, &sums[t]);
+        }
+        if (st == TUTTI_OK)
+            st = tti_async_add_sums(s->exec, s->desc->comm, sums, n, &s->eval, &members);
+    } while (st == TUTTI_OK && (seat.able & ~members) != 0);
     free(sums);
     s->eval_rows = tutti_dataset_get_info(s->b->test)->n_samples;
     return st;

@@ -18,8 +18,9 @@ typedef enum tti_time_part {
 } tti_time_part;
 
 typedef struct tti_times {
-    tutti_comm *comm; /* borrowed; NULL: alone */
-    int n_ranks;
+    tutti_comm *comm; /* borrowed; NULL: alone, or exec is not */
+    tti_exec *exec;   /* borrowed: of a worker that is a process, which meets at its server */
+    int rank, n_ranks;
     int64_t first_step;                            /* done before this part of the run */
     double own[TTI_N_TIME_PARTS];                  /* seconds since the last gathering */
     double all[TTI_MAX_WORKERS][TTI_N_TIME_PARTS]; /* [n_ranks], of the last gathering */

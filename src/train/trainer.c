@@ -113,15 +113,14 @@ static tutti_status join(const trainer *t, tutti_comm_group *group, int rank, tu
         out);
 }
 
-static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_comm_group *group,
-                             int rank) {
-    tutti_comm *comm = t->comm;
-    if (!comm) TTI_TRY(join(t, group, rank, &comm));
-    tutti_status st = tti_session_run(
+/* Beside workers of other processes: from here on they may go without the others. */
+static tutti_status run_session(const trainer *t, const tti_blueprint *b, tutti_comm *comm,
+                                tti_server *server, int rank) {
+    return tti_session_run(
         &(tti_session_desc){.blueprint = b,
                             .train = t->desc,
                             .comm = comm,
-                            .server = t->server.server,
+                            .server = server,
                             .one_copy = t->one_copy,
                             .rank = rank,
                             .local_rank = t->comm ? t->core_rank : rank,
@@ -131,9 +130,31 @@ static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_com
                             .resume = t->continues,
                             .start_ns = t->start_ns},
         t->result);
+}
+
+/* A worker whose server is in the process of rank 0: there is no other tie between them. */
+static tutti_status run_served(const trainer *t, const tti_blueprint *b, tutti_comm *comm,
+                               int rank) {
+    tti_job_server server;
+    tutti_status st = tti_job_server_join(b, comm, &server);
+    if (st == TUTTI_OK && comm && rank == 0) tti_worker_report_needed(1);
+    if (st == TUTTI_OK) st = run_session(t, b, NULL, server.server, rank);
+    if (st != TUTTI_OK && server.server) tti_server_abort(server.server, st, tutti_last_error());
+    tti_job_server_destroy(&server);
+    return st;
+}
+
+static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_comm_group *group,
+                             int rank) {
+    tutti_comm *comm = t->comm;
+    if (!comm) TTI_TRY(join(t, group, rank, &comm));
+    tutti_status st = t->is_worker && tti_job_server_spans(b)
+                          ? run_served(t, b, comm, rank)
+                          : run_session(t, b, comm, t->server.server, rank);
     /* The others wait for this rank: they must hear why it will not come. */
     if (st != TUTTI_OK && group) tutti_comm_group_abort(group, rank, tutti_last_error());
-    if (st != TUTTI_OK && t->server.server) tti_server_abort(t->server.server, tutti_last_error());
+    if (st != TUTTI_OK && t->server.server)
+        tti_server_abort(t->server.server, st, tutti_last_error());
     if (comm != t->comm) tutti_comm_destroy(comm);
     return st;
 }
@@ -337,11 +358,10 @@ static tutti_status prepare(trainer *t) {
     if (t->is_worker && t->job->config.parallel.workers != t->place.n_ranks)
         return tti_fail(TUTTI_E_CONFIG, "parallel.workers is %lld, but the launcher says: %s",
                         (long long)t->job->config.parallel.workers, t->place.text);
-    if (t->is_worker && (c->parallel.staleness != 0 || c->parallel.backup_workers > 0))
+    if (t->is_worker && c->parallel.backup_workers > 0)
         return tti_fail(TUTTI_E_CONFIG,
-                        "parallel.staleness and parallel.backup_workers: such workers are threads "
-                        "of one process, and the launcher says: %s; leave both out, or give "
-                        "parallel.sync=all-reduce",
+                        "parallel.backup_workers: such workers are threads of one process, and the "
+                        "launcher says: %s; leave it out, or give parallel.sync=all-reduce",
                         t->place.text);
     t->yaml = tutti_job_print(t->job, false);
     if (!t->yaml) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");

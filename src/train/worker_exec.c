@@ -86,7 +86,7 @@ tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_des
         desc.zero = 1;
         desc.n_owners = (int)c->parallel.servers;
     }
-    desc.server_worker = worker->local_rank;
+    desc.server_worker = worker->rank;
     return tti_exec_create(&desc, out);
 }
 
@@ -97,8 +97,8 @@ tutti_status tti_worker_one_copy_create(const tti_blueprint *b, tti_one_copy **o
     return tti_one_copy_create(&desc, out);
 }
 
-tutti_status tti_worker_server_create(const tti_blueprint *b, const tti_arrival *replay,
-                                      int64_t n_replay, tti_server **out) {
+tti_server_desc tti_worker_server_desc(const tti_blueprint *b, const tti_arrival *replay,
+                                       int64_t n_replay) {
     const tti_job_config *c = &b->config;
     tti_server_desc desc = {.exec = tti_worker_exec_desc(b),
                             .n_workers = b->n_workers,
@@ -108,5 +108,11 @@ tutti_status tti_worker_server_create(const tti_blueprint *b, const tti_arrival 
                             .replay = replay,
                             .n_replay = n_replay};
     desc.exec.n_lanes = (int)c->parallel.servers;
+    return desc;
+}
+
+tutti_status tti_worker_server_create(const tti_blueprint *b, const tti_arrival *replay,
+                                      int64_t n_replay, tti_server **out) {
+    tti_server_desc desc = tti_worker_server_desc(b, replay, n_replay);
     return tti_server_create(&desc, out);
 }

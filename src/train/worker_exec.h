@@ -9,6 +9,7 @@
 typedef struct tti_worker_desc {
     tutti_comm *comm;              /* borrowed; NULL: computes all shards alone */
     const tti_mesh *mesh;          /* borrowed; NULL: has the whole model; else comm is not read */
+    int rank;                      /* among all workers: its number at a server */
     int local_rank, local_n_ranks; /* on this host: its share of the cores, or its device */
     bool serves_in_ranks;   /* of a parameter server without threads: the first workers are it */
     tti_server *server;     /* borrowed; NULL: it makes the update itself */
@@ -26,6 +27,10 @@ tutti_status tti_worker_exec_create(const tti_blueprint *blueprint, const tti_wo
  * have, else NULL.  On success *out is owned by the caller. */
 bool tti_workers_share(const tti_blueprint *blueprint);
 tutti_status tti_worker_one_copy_create(const tti_blueprint *blueprint, tti_one_copy **out);
+
+/* What the job says of its parameter server; replay as in tti_server_desc. */
+tti_server_desc tti_worker_server_desc(const tti_blueprint *blueprint, const tti_arrival *replay,
+                                       int64_t n_replay);
 
 /* The parameter server of the job; replay as in tti_server_desc.  On success *out is owned by the
  * caller. */

@@ -3,61 +3,7 @@
 #include "exec/server.h"
 
 #include "base/fault.h"
-#include "exec/crew.h"
-
-enum { BATCHES = 40, MAX_UPDATES = 64 };
-
-/* A crew with a server for it; steps are played by batches where it is asynchronous. */
-typedef struct served {
-    crew crew; /* first: what crew functions are given */
-    tti_server *server;
-    tti_arrival arrivals[MAX_UPDATES];
-    int n_arrivals;
-    int64_t stale_max;
-} served;
-
-/* Layers of several blocks beside small ones. */
-static tutti_graph *net_wide(bool training) {
-    tutti_graph *g = tutti_graph_create(training);
-    tutti_value *x = tutti_relu(g, tutti_linear(g, net_x(g), 260, "fc1"));
-    x = tutti_relu(g, tutti_linear(g, x, 270, "fc2"));
-    return net_finish(g, tutti_linear(g, x, NET_CLASSES, "fc3"));
-}
-
-static tti_plan *plan_with(const char *optimizer) {
-    tti_attr_arg momentum[] = {TTI_FLOAT("momentum", 0.9), {0}};
-    tti_attr_arg adam[] = {
-        TTI_FLOAT("beta1", 0.9), TTI_FLOAT("beta2", 0.99), TTI_FLOAT("eps", 1e-8), {0}};
-    tti_plan *plan = NULL;
-    bool is_sgd = strcmp(optimizer, "sgd") == 0;
-    T_OK(tti_plan_create(&(tti_plan_desc){.train = net_wide(true),
-                                          .eval = net_wide(false),
-                                          .target = &net_fast,
-                                          .optimizer = optimizer,
-                                          .optimizer_attrs = is_sgd ? momentum : adam,
-                                          .weight_decay = 0.01,
-                                          .bucket_bytes = 1 << 16},
-                         &plan));
-    return plan;
-}
-
-static crew new_crew(const char *optimizer, int n_ranks) {
-    crew c = {.plan = plan_with(optimizer), .n_ranks = n_ranks, .n_lanes = 2, .n_steps = 4};
-    c.exec.beta1 = 0.9;
-    c.exec.beta2 = 0.99;
-    return c;
-}
-
-static tti_server_desc server_desc(const crew *c, int n_servers, int64_t staleness) {
-    tti_server_desc d = {
-        .exec = c->exec, .n_workers = c->n_ranks, .staleness = staleness, .timeout_ms = 20000};
-    d.exec.plan = c->plan;
-    d.exec.backend = &tti_backend_cpu;
-    d.exec.n_shards = CREW_SHARDS;
-    d.exec.n_lanes = n_servers;
-    d.exec.seed = 7;
-    return d;
-}
+#include "exec/server_crew.h"
 
 static void serve(crew *c, int n_servers) {
     tti_server_desc d = server_desc(c, n_servers, 0);
@@ -89,24 +35,6 @@ T_CASE(synchronous_is_the_all_reduce) {
 
 /* ---- asynchronous ---- */
 
-static double rate(void *user, int64_t step) {
-    (void)user;
-    return 0.1 / (1 + 0.01 * (double)step);
-}
-
-/* Batches as long as there are some. */
-static tutti_status play(tti_exec *exec, crew_batch *batch) {
-    for (;;) {
-        tti_ticket ticket;
-        tti_arrival arrival;
-        TTI_TRY(tti_server_take(exec, &ticket));
-        if (!ticket.any) return TUTTI_OK;
-        crew_fill(batch, (int)ticket.batch);
-        tti_step_desc desc = crew_step(batch, exec, (int)ticket.batch);
-        TTI_TRY(tti_server_give(exec, &(tti_gift){.desc = &desc, .lr = rate}, &arrival));
-    }
-}
-
 static const char *play_rank(tutti_comm *comm, void *arg) {
     served *s = arg;
     int64_t n_updates;
@@ -116,7 +44,7 @@ static const char *play_rank(tutti_comm *comm, void *arg) {
     desc.server_worker = rank;
     tti_exec *exec;
     COMM_OK(tti_exec_create(&desc, &exec));
-    tti_server_open(s->server, 0, BATCHES);
+    COMM_OK(tti_server_open(s->server, 0, BATCHES));
     crew_batch *batch = crew_batch_new();
     COMM_OK(play(exec, batch));
     if (comm) COMM_OK(tutti_comm_barrier(comm));
@@ -248,7 +176,7 @@ T_CASE(who_does_not_come_is_named) {
 
 static const char *somebody_leaves(crew *c, tti_exec *exec, int rank) {
     tti_step_desc desc = {.lr = 0.1};
-    if (rank == 1) tti_server_abort(c->exec.server, "worker 1 has no more data");
+    if (rank == 1) tti_server_abort(c->exec.server, TUTTI_E_DATA, "worker 1 has no more data");
     if (rank == 1) return NULL;
     COMM_TRUE(tti_server_step(exec, &desc, 1, &c->result[rank][0]) == TUTTI_E_PEER);
     COMM_TRUE(strstr(tutti_last_error(), "worker 1 has no more data") != NULL);

@@ -93,6 +93,12 @@ static int worker_main(int rank, char **argv) {
         tti_worker_report_step(40 + (uint64_t)rank);
         return 0;
     }
+    if (strcmp(mode, "spare") == 0) { /* the last one says who is needed, and ends */
+        if (rank < 2) return 0;
+        tti_worker_report_needed(atoi(argv[1]));
+        if (argv[2]) return atoi(argv[2]);
+        raise(SIGKILL);
+    }
     if (strcmp(mode, "steps") == 0) return run_steps();
     if (strcmp(mode, "below-a-shell") == 0) /* the worker is not a child of the supervisor */
         return execlp("sh", "sh", "-c", "\"$0\" worker linked; true", self, (char *)NULL);
@@ -325,6 +331,21 @@ T_CASE(children_of_workers_go_too) {
 T_CASE(progress_is_reported) {
     T_UNUSED;
     T_EQ(run(3, 0, ARGS("commit")).last_step, 42);
+}
+
+/* What a worker said counts before that it died.  One that fails by itself is a failure. */
+T_CASE(who_is_not_needed_may_die) {
+    T_UNUSED;
+    tti_supervisor_report report = run(3, 0, ARGS("spare", "2"));
+    T_EQ(report.exit_code, 0);
+    T_EQ(report.rank, -1);
+    report = run(3, 0, ARGS("spare", "3"));
+    T_EQ(report.exit_code, 5);
+    T_EQ(report.rank, 2);
+    T_EQ(report.worker_signal, SIGKILL);
+    report = run(3, 0, ARGS("spare", "2", "7"));
+    T_EQ(report.exit_code, 7);
+    T_EQ(report.rank, 2);
 }
 
 /* ---- output ---- */
@@ -619,6 +640,7 @@ int main(int argc, char **argv) {
         CASE(what_cannot_start),
         CASE(children_of_workers_go_too),
         CASE(progress_is_reported),
+        CASE(who_is_not_needed_may_die),
         CASE(lines_are_prefixed_and_merged),
         CASE(nothing_is_lost),
         CASE(logs_hold_the_raw_bytes),

@@ -34,7 +34,9 @@ T_CASE(sums_in_the_order_of_batches) {
                                {.loss_sum = 0.5, .count = 3},
                                {.loss_sum = 2, .count = 1, .correct = 1}};
     tti_step_result total = {0};
-    T_OK(tti_async_add_sums(NULL, sums, 3, &total));
+    uint64_t members;
+    T_OK(tti_async_add_sums(NULL, NULL, sums, 3, &total, &members));
+    T_EQ(members, UINT64_MAX);
     assert_true(total.loss_sum == 3.5 && total.count == 6 && total.correct == 2);
 }
 
@@ -237,13 +239,13 @@ T_CASE(a_backup_worker_leaves) {
     T_EQ(st, TUTTI_E_INTERNAL);
 }
 
-/* Ranks of a launcher share no memory, as workers that do not wait must. */
+/* Ranks of a launcher share no memory, as backup workers must. */
 T_CASE(ranks_of_a_launcher) {
     T_UNUSED;
     tutti_train_result r;
     tutti_job *job =
         SMALL_JOB("parallel.workers=2", "parallel.sync=parameter-server", "parallel.devices=cpu",
-                  "parallel.mode=fast", "parallel.staleness=1");
+                  "parallel.mode=fast", "parallel.backup_workers=1");
     setenv("RANK", "0", 1);
     setenv("WORLD_SIZE", "2", 1);
     tutti_status st = tutti_train(job, NULL, &r);

@@ -1,0 +1,166 @@
+/* channel.c - messages over a connected socket, with areas behind them or in common memory.
+ *
+ * The idea to know: the socket is there on one host too.  Its end tells of a death at once, and a
+ * message through it orders what both ends do in the areas. */
+#include "comm/channel.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "comm/channel_ends.h"
+#include "comm/tcp/tcp.h"
+
+enum { MAGIC = 0x48435454, SLICE = 4 << 20 };
+
+/* Before each message. */
+typedef struct frame {
+    uint32_t magic, n_bytes, areas, unused;
+} frame;
+
+struct tti_channel {
+    int fd, peer, timeout_ms;
+    bool shared; /* areas are seen by the other end */
+    char *memory;
+    size_t total;
+    size_t offset[TTI_CHANNEL_AREAS], n_bytes[TTI_CHANNEL_AREAS];
+    int n_areas;
+};
+
+static size_t rounded(size_t n_bytes) { return (n_bytes + 63) & ~(size_t)63; }
+
+/* One area behind the other. */
+static tutti_status lay_out(tti_channel *c, const size_t *area_bytes, int n_areas) {
+    TTI_ASSERT(n_areas >= 0 && n_areas <= TTI_CHANNEL_AREAS);
+    c->total = 64;
+    c->n_areas = n_areas;
+    for (int i = 0; i < n_areas; i++) {
+        c->offset[i] = c->total;
+        c->n_bytes[i] = area_bytes[i];
+        if (area_bytes[i] > PTRDIFF_MAX / 4 ||
+            __builtin_add_overflow(c->total, rounded(area_bytes[i]), &c->total))
+            return tti_fail(TUTTI_E_INVALID, "channel: %zu bytes are too many", area_bytes[i]);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status map_areas(tti_channel *c, int memory_fd) {
+    int flags = memory_fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+    void *memory = mmap(NULL, c->total, PROT_READ | PROT_WRITE, flags, memory_fd, 0);
+    if (memory == MAP_FAILED)
+        return tti_fail(TUTTI_E_NOMEM, "channel: %zu bytes: %s", c->total, strerror(errno));
+    c->memory = memory;
+    c->shared = memory_fd >= 0;
+    return TUTTI_OK;
+}
+
+tutti_status tti_channel_make(const tti_channel_ends *ends, const size_t *area_bytes, int n_areas,
+                              tti_channel **out) {
+    tti_channel *c = calloc(1, sizeof *c);
+    *out = NULL;
+    if (!c) {
+        close(ends->fd);
+        return tti_fail(TUTTI_E_NOMEM, "channel: out of memory");
+    }
+    *c = (tti_channel){.fd = ends->fd, .peer = ends->peer, .timeout_ms = ends->timeout_ms};
+    tutti_status st = lay_out(c, area_bytes, n_areas);
+    if (st == TUTTI_OK) st = map_areas(c, ends->memory_fd);
+    if (st != TUTTI_OK) {
+        tti_channel_close(c);
+        return st;
+    }
+    *out = c;
+    return TUTTI_OK;
+}
+
+tutti_status tti_channel_over(int fd, int peer, int timeout_ms, const size_t *area_bytes,
+                              int n_areas, tti_channel **out) {
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    tti_channel_ends ends = {fd, -1, peer, timeout_ms};
+    return tti_channel_make(&ends, area_bytes, n_areas, out);
+}
+
+size_t tti_channel_memory_bytes(const size_t *area_bytes, int n_areas) {
+    tti_channel c = {0};
+    return lay_out(&c, area_bytes, n_areas) == TUTTI_OK ? c.total : 0;
+}
+
+void tti_channel_close(tti_channel *c) {
+    if (!c) return;
+    if (c->memory) munmap(c->memory, c->total);
+    close(c->fd);
+    free(c);
+}
+
+void tti_channel_end(tti_channel *c) { shutdown(c->fd, SHUT_RDWR); }
+
+void tti_channel_deafen(tti_channel *c) { shutdown(c->fd, SHUT_RD); }
+
+void *tti_channel_area(tti_channel *c, int area) { return c->memory + c->offset[area]; }
+
+static tutti_status fail_now(const tti_channel *c, const char *what, int timeout_ms) {
+    if (errno == ETIMEDOUT)
+        return tti_fail(TUTTI_E_TIMEOUT, "channel: rank %d %s within %d ms", c->peer, what,
+                        timeout_ms);
+    return tti_fail(TUTTI_E_PEER, "channel: rank %d has gone: its connection ended", c->peer);
+}
+
+static int64_t deadline_of(const tti_channel *c) {
+    return tti_now_ns() + c->timeout_ms * TTI_NS_PER_MS;
+}
+
+/* In slices, each with its own time: how long all of it takes is the network's affair. */
+static tutti_status send_area(const tti_channel *c, int area) {
+    const char *from = c->memory + c->offset[area];
+    for (size_t at = 0; at < c->n_bytes[area]; at += SLICE) {
+        size_t n = TTI_MIN(c->n_bytes[area] - at, (size_t)SLICE);
+        if (!tti_tcp_write(c->fd, from + at, n, deadline_of(c)))
+            return fail_now(c, "took nothing", c->timeout_ms);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status recv_area(const tti_channel *c, int area) {
+    char *to = c->memory + c->offset[area];
+    for (size_t at = 0; at < c->n_bytes[area]; at += SLICE) {
+        size_t n = TTI_MIN(c->n_bytes[area] - at, (size_t)SLICE);
+        if (!tti_tcp_read(c->fd, to + at, n, deadline_of(c)))
+            return fail_now(c, "sent only a part of a message", c->timeout_ms);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_channel_send(tti_channel *c, const void *bytes, size_t n_bytes, unsigned areas) {
+    char first[sizeof(frame) + TTI_CHANNEL_BYTES];
+    frame head = {MAGIC, (uint32_t)n_bytes, areas, 0};
+    TTI_ASSERT(n_bytes >= 1 && n_bytes <= TTI_CHANNEL_BYTES && areas >> c->n_areas == 0);
+    memcpy(first, &head, sizeof head);
+    memcpy(first + sizeof head, bytes, n_bytes);
+    if (!tti_tcp_write(c->fd, first, sizeof head + n_bytes, deadline_of(c)))
+        return fail_now(c, "took nothing", c->timeout_ms);
+    for (int i = 0; i < c->n_areas && !c->shared; i++)
+        if (areas & (1u << i)) TTI_TRY(send_area(c, i));
+    return TUTTI_OK;
+}
+
+tutti_status tti_channel_recv(tti_channel *c, void *bytes, size_t *n_bytes, unsigned may_bring,
+                              int timeout_ms) {
+    frame head;
+    int64_t deadline_ns = tti_now_ns() + timeout_ms * TTI_NS_PER_MS;
+    if (timeout_ms == TTI_NO_TIMEOUT) deadline_ns = INT64_MAX;
+    if (!tti_tcp_read(c->fd, &head, sizeof head, deadline_ns))
+        return fail_now(c, "said nothing", timeout_ms);
+    if (head.magic != MAGIC || head.n_bytes < 1 || head.n_bytes > TTI_CHANNEL_BYTES ||
+        head.unused != 0 || (head.areas & ~may_bring) != 0 || head.areas >> c->n_areas != 0)
+        return tti_fail(TUTTI_E_MISMATCH, "channel: rank %d sends what is no message", c->peer);
+    if (!tti_tcp_read(c->fd, bytes, head.n_bytes, deadline_of(c)))
+        return fail_now(c, "sent only a part of a message", c->timeout_ms);
+    for (int i = 0; i < c->n_areas && !c->shared; i++)
+        if (head.areas & (1u << i)) TTI_TRY(recv_area(c, i));
+    *n_bytes = head.n_bytes;
+    return TUTTI_OK;
+}

@@ -1,0 +1,54 @@
+/* channel.h - messages between rank 0 and each other rank, beside the collectives of a group.
+ *
+ * A communicator breaks for all of its ranks when one goes, as it must where they compute together;
+ * a channel ends alone.  A message is a few bytes and brings areas with it: arrays that both ends
+ * have.  On one host an area is memory that both see, and nothing is copied; between hosts its
+ * bytes follow the message.  Both ends take turns: who has sent an area leaves it alone until the
+ * other end has answered.
+ *
+ * Rank 0 listens while a channel is opened, and no longer: for ranks of its host where only this
+ * user can come, for others at a port, where callers must know a secret of this start. */
+#ifndef TTI_COMM_CHANNEL_H
+#define TTI_COMM_CHANNEL_H
+
+#include "tutti/comm.h"
+
+typedef struct tti_channel tti_channel;
+
+enum { TTI_CHANNEL_BYTES = 8192, TTI_CHANNEL_AREAS = 4, TTI_NO_TIMEOUT = -1 };
+
+/* Collective over comm, n_ranks >= 2: rank 0 gets channels[r] to each rank r > 0, the others
+ * channels[0] to rank 0; the rest of channels [n_ranks] is NULL.  area_bytes [n_areas]: the same on
+ * every rank; what lies in areas is 0 at first.  Channels are owned by the caller; comm may break
+ * or go before them.  On failure there are none. */
+TUTTI_NODISCARD tutti_status tti_channels_open(tutti_comm *comm, const size_t *area_bytes,
+                                               int n_areas, tti_channel **channels);
+void tti_channel_close(tti_channel *c); /* NULL is a no-op */
+
+/* The other end hears that this one has gone, and waits of this end are over.  Any thread. */
+void tti_channel_end(tti_channel *c);
+
+/* Waits of this end are over, as if the other one had gone; what is sent still goes there.  Any
+ * thread. */
+void tti_channel_deafen(tti_channel *c);
+
+/* 64-byte aligned. */
+void *tti_channel_area(tti_channel *c, int area);
+
+/* Sends bytes [1 .. TTI_CHANNEL_BYTES], and the areas whose bits are set.  TUTTI_E_PEER: the other
+ * end has gone; TUTTI_E_TIMEOUT: it takes nothing, for timeout_ms of comm. */
+TUTTI_NODISCARD tutti_status tti_channel_send(tti_channel *c, const void *bytes, size_t n_bytes,
+                                              unsigned areas);
+
+/* Waits at most timeout_ms, or TTI_NO_TIMEOUT, for a message of the other end, which comes to bytes
+ * [TTI_CHANNEL_BYTES].  may_bring: bits of the areas that it may have sent; of others it is
+ * TUTTI_E_MISMATCH, as is all that is no message. */
+TUTTI_NODISCARD tutti_status tti_channel_recv(tti_channel *c, void *bytes, size_t *n_bytes,
+                                              unsigned may_bring, int timeout_ms);
+
+/* Channels over a connected socket, which they own, for tests: areas are sent. */
+TUTTI_NODISCARD tutti_status tti_channel_over(int fd, int peer, int timeout_ms,
+                                              const size_t *area_bytes, int n_areas,
+                                              tti_channel **out);
+
+#endif /* TTI_COMM_CHANNEL_H */

@@ -1,0 +1,20 @@
+/* channel_ends.h - what a channel is made of, between those who connect and those who send. */
+#ifndef TTI_COMM_CHANNEL_ENDS_H
+#define TTI_COMM_CHANNEL_ENDS_H
+
+#include "comm/channel.h"
+
+typedef struct tti_channel_ends {
+    int fd;        /* connected, does not block; the channel's from now on, also on failure */
+    int memory_fd; /* of the areas, which both ends map; -1: each has its own; the caller's */
+    int peer, timeout_ms;
+} tti_channel_ends;
+
+TUTTI_NODISCARD tutti_status tti_channel_make(const tti_channel_ends *ends,
+                                              const size_t *area_bytes, int n_areas,
+                                              tti_channel **out);
+
+/* Of the memory that areas lie in; 0: too many. */
+size_t tti_channel_memory_bytes(const size_t *area_bytes, int n_areas);
+
+#endif /* TTI_COMM_CHANNEL_ENDS_H */

@@ -1,0 +1,337 @@
+/* channel_open.c - how the ranks come to their channels: an invitation, a call, a piece of memory.
+ *
+ * Rank 0 says through the communicator where it listens and which secret callers must know; each
+ * other rank calls.  Whoever is on the host of rank 0 gets the memory of the areas through its
+ * socket: a descriptor, which cannot be made smaller any more. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "comm/algorithm.h"
+#include "comm/channel_ends.h"
+#include "comm/progress.h"
+#include "comm/tcp/tcp.h"
+
+enum { MAX_PLACES = 8, SECRET_BYTES = 16, READ_MS = 3000 };
+
+/* What rank 0 tells everybody. */
+typedef struct invitation {
+    char name[48];  /* "unix:NAME", for ranks of its host */
+    char token[48]; /* of this start */
+    int32_t n_places, unused;
+    tcp_place places[MAX_PLACES]; /* for the others; loopback last */
+} invitation;
+
+typedef struct opening {
+    tutti_comm *comm;
+    invitation told;
+    tti_link_desc desc;
+    int near_fd, far_fd; /* listeners; -1: none */
+    int fds[TTI_MAX_RANKS];
+    int64_t deadline_ns;
+} opening;
+
+static bool is_near(const opening *o, int rank) {
+    return o->comm->host_of[rank] == o->comm->host_of[0];
+}
+
+/* ---- rank 0 ---- */
+
+static tutti_status make_secrets(invitation *out) {
+    unsigned char random[2 * SECRET_BYTES];
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return tti_fail(TUTTI_E_IO, "channel: getrandom: %s", strerror(errno));
+    int n = snprintf(out->name, sizeof out->name, "unix:tutti-");
+    for (int i = 0; i < SECRET_BYTES; i++) {
+        snprintf(out->name + n + 2 * i, 3, "%02x", random[i]);
+        snprintf(out->token + 2 * i, 3, "%02x", random[SECRET_BYTES + i]);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status listen_near(opening *o) {
+    tcp_address address;
+    tcp_place place;
+    int n;
+    TTI_TRY(tti_tcp_parse(o->told.name, &address));
+    TTI_TRY(tti_tcp_resolve(&address, 0, &place, 1, &n));
+    o->near_fd = tti_tcp_listen(&place);
+    if (o->near_fd >= 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_IO, "channel: rank 0 cannot listen: %s", strerror(errno));
+}
+
+static int port_of(const tcp_place *place) {
+    struct sockaddr_in six_or_four; /* the port is at the same place in both */
+    memcpy(&six_or_four, &place->at, sizeof six_or_four);
+    return ntohs(six_or_four.sin_port);
+}
+
+/* Whether callers of other hosts could mean this address of an interface. */
+static bool is_place(const struct ifaddrs *i, bool loopback) {
+    if (!i->ifa_addr || !(i->ifa_flags & IFF_UP)) return false;
+    if (((i->ifa_flags & IFF_LOOPBACK) != 0) != loopback) return false;
+    return i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6;
+}
+
+static void add_place(invitation *told, const struct sockaddr *at, int port) {
+    struct sockaddr_in6 six;
+    tcp_place *place = &told->places[told->n_places];
+    place->n_bytes = at->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof six;
+    memcpy(&place->at, at, place->n_bytes);
+    memcpy(&six, &place->at, sizeof six);
+    if (at->sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&six.sin6_addr)) return;
+    tti_tcp_set_port(place, port);
+    told->n_places++;
+}
+
+static tutti_status find_places(invitation *told, bool six, int port) {
+    struct ifaddrs *list;
+    if (getifaddrs(&list) != 0)
+        return tti_fail(TUTTI_E_IO, "channel: getifaddrs: %s", strerror(errno));
+    for (int loopback = 0; loopback < 2; loopback++)
+        for (const struct ifaddrs *i = list; i && told->n_places < MAX_PLACES; i = i->ifa_next)
+            if (is_place(i, loopback) && (six || i->ifa_addr->sa_family == AF_INET))
+                add_place(told, i->ifa_addr, port);
+    freeifaddrs(list);
+    return TUTTI_OK;
+}
+
+/* Any port of all addresses; of IPv4 alone where there is nothing else. */
+static tutti_status listen_far(opening *o) {
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
+    struct sockaddr_in four = {.sin_family = AF_INET};
+    tcp_place place = {.n_bytes = sizeof six};
+    memcpy(&place.at, &six, sizeof six);
+    o->far_fd = tti_tcp_listen(&place);
+    bool has_six = o->far_fd >= 0;
+    if (!has_six) {
+        place = (tcp_place){.n_bytes = sizeof four};
+        memcpy(&place.at, &four, sizeof four);
+        o->far_fd = tti_tcp_listen(&place);
+    }
+    place.n_bytes = sizeof place.at;
+    if (o->far_fd < 0 || getsockname(o->far_fd, (struct sockaddr *)&place.at, &place.n_bytes) != 0)
+        return tti_fail(TUTTI_E_IO, "channel: rank 0 cannot listen: %s", strerror(errno));
+    return find_places(&o->told, has_six, port_of(&place));
+}
+
+static tutti_status invite(opening *o) {
+    TTI_TRY(make_secrets(&o->told));
+    TTI_TRY(listen_near(o));
+    return o->comm->n_hosts > 1 ? listen_far(o) : TUTTI_OK;
+}
+
+static tutti_status admit(opening *o, bool near) {
+    bool wanted[TTI_MAX_RANKS] = {false};
+    tcp_place places[TTI_MAX_RANKS];
+    int n = 0;
+    for (int r = 1; r < o->comm->n_ranks; r++) n += wanted[r] = is_near(o, r) == near;
+    if (n == 0) return TUTTI_OK;
+    return tti_tcp_admit(&o->desc, near ? o->near_fd : o->far_fd, wanted, o->fds, places,
+                         near ? "unix:" : "a port of its host", o->deadline_ns);
+}
+
+/* A descriptor with one byte, over a unix socket. */
+static tutti_status pass(int fd, int memory_fd) {
+    char byte = 1, room[CMSG_SPACE(sizeof(int))] = {0};
+    struct iovec part = {&byte, 1};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    *head = (struct cmsghdr){
+        .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
+    memcpy(CMSG_DATA(head), &memory_fd, sizeof memory_fd);
+    if (sendmsg(fd, &message, MSG_NOSIGNAL) == 1) return TUTTI_OK;
+    return tti_fail(TUTTI_E_PEER, "channel: a rank has gone before it had its memory");
+}
+
+/* Memory of n_bytes that keeps its size; -1 with the text set. */
+static int make_memory(size_t n_bytes) {
+    int fd = memfd_create("tutti-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd >= 0 && ftruncate(fd, (off_t)n_bytes) == 0 &&
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+        return fd;
+    (void)tti_fail(TUTTI_E_NOMEM, "channel: %zu bytes of memory: %s", n_bytes, strerror(errno));
+    if (fd >= 0) close(fd);
+    return -1;
+}
+
+static tutti_status give_channel(opening *o, int rank, const size_t *area_bytes, int n_areas,
+                                 tti_channel **out) {
+    tti_channel_ends ends = {o->fds[rank], -1, rank, o->comm->timeout_ms};
+    o->fds[rank] = -1;
+    if (is_near(o, rank)) {
+        ends.memory_fd = make_memory(tti_channel_memory_bytes(area_bytes, n_areas));
+        tutti_status st = ends.memory_fd < 0 ? TUTTI_E_NOMEM : pass(ends.fd, ends.memory_fd);
+        if (st != TUTTI_OK) {
+            if (ends.memory_fd >= 0) close(ends.memory_fd);
+            close(ends.fd);
+            return st;
+        }
+    }
+    tti_tcp_tune(ends.fd, ends.timeout_ms);
+    tutti_status st = tti_channel_make(&ends, area_bytes, n_areas, out);
+    if (ends.memory_fd >= 0) close(ends.memory_fd);
+    return st;
+}
+
+static tutti_status give_all(opening *o, const size_t *area_bytes, int n_areas,
+                             tti_channel **channels) {
+    TTI_TRY(admit(o, true));
+    TTI_TRY(admit(o, false));
+    for (int r = 1; r < o->comm->n_ranks; r++)
+        TTI_TRY(give_channel(o, r, area_bytes, n_areas, &channels[r]));
+    return TUTTI_OK;
+}
+
+/* ---- the others ---- */
+
+static tutti_status check_told(invitation *told) {
+    told->name[sizeof told->name - 1] = told->token[sizeof told->token - 1] = '\0';
+    bool ok = told->n_places >= 0 && told->n_places <= MAX_PLACES;
+    for (int i = 0; ok && i < told->n_places; i++)
+        ok = told->places[i].n_bytes <= sizeof told->places[i].at;
+    return ok ? TUTTI_OK : tti_fail(TUTTI_E_INTERNAL, "channel: a damaged invitation of rank 0");
+}
+
+static tutti_status introduce(const opening *o, int fd) {
+    int64_t deadline_ns = TTI_MIN(o->deadline_ns, tti_now_ns() + READ_MS * TTI_NS_PER_MS);
+    tcp_challenge challenge;
+    tcp_hello hello;
+    tcp_answer answer;
+    if (!tti_tcp_read(fd, &challenge, sizeof challenge, deadline_ns))
+        return tti_fail(TUTTI_E_IO, "what listens there says nothing (%s)", strerror(errno));
+    TTI_TRY(tti_tcp_check_challenge(&challenge));
+    tti_tcp_hello(&o->desc, 0, 0, &challenge, &hello);
+    if (!tti_tcp_write(fd, &hello, sizeof hello, deadline_ns) ||
+        !tti_tcp_read(fd, &answer, sizeof answer, deadline_ns))
+        return tti_fail(TUTTI_E_IO, "the connection broke (%s)", strerror(errno));
+    return tti_tcp_check_answer(&o->desc, &hello, &answer);
+}
+
+static tutti_status call_at(const opening *o, const tcp_place *place, int *out) {
+    int64_t deadline_ns = TTI_MIN(o->deadline_ns, tti_now_ns() + READ_MS * TTI_NS_PER_MS);
+    char where[128];
+    int fd = tti_tcp_connect(place, deadline_ns);
+    tutti_status st = fd < 0 ? tti_fail(TUTTI_E_IO, "%s", strerror(errno)) : introduce(o, fd);
+    if (st == TUTTI_OK) {
+        *out = fd;
+        return st;
+    }
+    if (fd >= 0) close(fd);
+    tti_fail_context("at %s: ", tti_tcp_place_text(place, where, sizeof where));
+    return st;
+}
+
+/* One address of rank 0 after the other, until it answers: not all need to lead there. */
+static tutti_status call_first(const opening *o, int *fd) {
+    tcp_address address;
+    tcp_place near;
+    int n = 1;
+    bool is_here = is_near(o, o->comm->rank);
+    if (is_here) {
+        TTI_TRY(tti_tcp_parse(o->told.name, &address));
+        TTI_TRY(tti_tcp_resolve(&address, 0, &near, 1, &n));
+    }
+    const tcp_place *places = is_here ? &near : o->told.places;
+    int n_places = is_here ? n : o->told.n_places;
+    tutti_status st = tti_fail(TUTTI_E_IO, "it has no address");
+    do {
+        for (int i = 0; i < n_places && st != TUTTI_OK; i++) st = call_at(o, &places[i], fd);
+        if (st != TUTTI_OK) tti_sleep_ms(TCP_RETRY_MS);
+    } while (st != TUTTI_OK && tti_now_ns() < o->deadline_ns);
+    if (st != TUTTI_OK) tti_fail_context("channel: rank %d cannot reach rank 0 ", o->comm->rank);
+    return st;
+}
+
+/* The descriptor that rank 0 passes; -1 with the text set. */
+static int take_memory(const opening *o, int fd, size_t n_bytes) {
+    char byte, room[CMSG_SPACE(sizeof(int))] = {0};
+    struct iovec part = {&byte, 1};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    struct stat info;
+    int memory_fd = -1;
+    while (poll(&p, 1, tti_ms_until(o->deadline_ns)) < 0 && errno == EINTR) continue;
+    ssize_t n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+    const struct cmsghdr *head = n == 1 ? CMSG_FIRSTHDR(&message) : NULL;
+    if (head && head->cmsg_type == SCM_RIGHTS && head->cmsg_len == CMSG_LEN(sizeof(int)))
+        memcpy(&memory_fd, CMSG_DATA(head), sizeof memory_fd);
+    if (memory_fd >= 0 && fstat(memory_fd, &info) == 0 && (size_t)info.st_size == n_bytes)
+        return memory_fd;
+    if (memory_fd >= 0) close(memory_fd);
+    (void)tti_fail(TUTTI_E_PEER, "channel: rank 0 passed no memory to rank %d", o->comm->rank);
+    return -1;
+}
+
+static tutti_status take_channel(opening *o, const size_t *area_bytes, int n_areas,
+                                 tti_channel **out) {
+    tti_channel_ends ends = {-1, -1, 0, o->comm->timeout_ms};
+    TTI_TRY(call_first(o, &ends.fd));
+    tti_tcp_tune(ends.fd, ends.timeout_ms);
+    if (is_near(o, o->comm->rank)) {
+        size_t n_bytes = tti_channel_memory_bytes(area_bytes, n_areas);
+        ends.memory_fd = take_memory(o, ends.fd, n_bytes);
+        if (ends.memory_fd < 0) {
+            close(ends.fd);
+            return TUTTI_E_PEER;
+        }
+    }
+    tutti_status st = tti_channel_make(&ends, area_bytes, n_areas, out);
+    if (ends.memory_fd >= 0) close(ends.memory_fd);
+    return st;
+}
+
+/* ---- both ---- */
+
+static void close_rest(opening *o, int n) {
+    for (int r = 0; r < n; r++)
+        if (o->fds[r] >= 0) close(o->fds[r]);
+    if (o->near_fd >= 0) close(o->near_fd);
+    if (o->far_fd >= 0) close(o->far_fd);
+}
+
+static tutti_status open_all(opening *o, const size_t *area_bytes, int n_areas,
+                             tti_channel **channels) {
+    bool is_first = o->comm->rank == 0;
+    if (is_first) TTI_TRY(invite(o));
+    TTI_TRY(tutti_comm_broadcast(o->comm, &o->told, sizeof o->told, TUTTI_U8, 0));
+    TTI_TRY(check_told(&o->told));
+    o->desc.token = o->told.token;
+    o->deadline_ns = tti_now_ns() + o->comm->timeout_ms * TTI_NS_PER_MS;
+    TTI_TRY(is_first ? give_all(o, area_bytes, n_areas, channels)
+                     : take_channel(o, area_bytes, n_areas, &channels[0]));
+    return tutti_comm_barrier(o->comm);
+}
+
+tutti_status tti_channels_open(tutti_comm *comm, const size_t *area_bytes, int n_areas,
+                               tti_channel **channels) {
+    opening o = {.comm = comm, .near_fd = -1, .far_fd = -1};
+    o.desc = (tti_link_desc){.rank = comm->rank,
+                             .n_ranks = comm->n_ranks,
+                             .timeout_ms = comm->timeout_ms,
+                             .job = "channels"};
+    for (int r = 0; r < TTI_MAX_RANKS; r++) o.fds[r] = -1;
+    for (int r = 0; r < comm->n_ranks; r++) channels[r] = NULL;
+    tutti_status st = open_all(&o, area_bytes, n_areas, channels);
+    close_rest(&o, TTI_MAX_RANKS);
+    if (st == TUTTI_OK) return st;
+    tti_comm_abort(comm, tutti_last_error()); /* the others wait for this one */
+    for (int r = 0; r < comm->n_ranks; r++) {
+        tti_channel_close(channels[r]);
+        channels[r] = NULL;
+    }
+    return st;
+}

@@ -1,0 +1,123 @@
+/* server_meet.c - where workers that are processes come together, and what becomes of dead ones.
+ *
+ * Threads use a communicator, which breaks when one goes.  Here numbers come to the server, which
+ * knows who is there; so a meeting needs all who live, and nobody who does not. */
+#include <stdio.h>
+#include <string.h>
+
+#include "exec/server_state.h"
+
+static double as_double(int64_t bits) {
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static int64_t as_bits(double value) {
+    int64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* Adds what a worker brings; the first one's is taken as it is. */
+static void combine(tti_hall *h, bool first, const int64_t *values) {
+    for (int i = 0; i < h->n_values; i++) {
+        int64_t *to = &h->values[i];
+        if (first)
+            *to = values[i];
+        else if (h->op == TTI_MEET_SUM)
+            *to = as_bits(as_double(*to) + as_double(values[i]));
+        else
+            *to = TTI_MAX(*to, values[i]);
+    }
+}
+
+static bool all_have_come(const tti_server *s) {
+    for (int w = 0; w < s->desc.n_workers; w++)
+        if (!s->worker[w].is_dead && !s->hall.has_come[w]) return false;
+    return true;
+}
+
+/* The round is over: what came of it stays until the next one is, for which all must come. */
+static void end_round(tti_server *s) {
+    tti_hall *h = &s->hall;
+    if (!all_have_come(s)) return;
+    h->members = (tti_members){0};
+    for (int w = 0; w < s->desc.n_workers; w++) {
+        uint64_t bit = UINT64_C(1) << w;
+        if (h->has_come[w]) h->members.all |= bit;
+        if (h->has_come[w] && !s->worker[w].has_left) h->members.able |= bit;
+    }
+    memcpy(h->result, h->values, sizeof h->result);
+    memset(h->has_come, 0, sizeof h->has_come);
+    h->n_rounds++;
+    pthread_cond_broadcast(&s->news);
+}
+
+static bool has_begun(const tti_hall *h) {
+    for (int w = 0; w < TTI_MAX_RANKS; w++)
+        if (h->has_come[w]) return true;
+    return false;
+}
+
+static bool is_round_over(const tti_server *s, int w, int64_t n_before) {
+    (void)w;
+    return s->hall.n_rounds > n_before;
+}
+
+static tutti_status come(tti_server *s, int w, tti_meet_op op, int64_t *values, int n,
+                         tti_members *members) {
+    tti_hall *h = &s->hall;
+    int64_t n_before = h->n_rounds;
+    bool first = !has_begun(h);
+    if (s->failed) return tti_fail(s->cause, "%s", s->error);
+    if (first) {
+        h->op = op;
+        h->n_values = n;
+    } else if (h->op != op || h->n_values != n || h->has_come[w]) {
+        tti_fail(TUTTI_E_MISMATCH, "parameter server: worker %d comes to another meeting", w);
+        tti_server_fail(s, TUTTI_E_MISMATCH, tutti_last_error());
+        return TUTTI_E_MISMATCH;
+    }
+    combine(h, first, values);
+    h->has_come[w] = true;
+    end_round(s);
+    TTI_TRY(tti_server_wait(s, w, is_round_over, n_before));
+    memcpy(values, h->result, (size_t)n * sizeof *values);
+    *members = h->members; /* the same for all, whoever has gone meanwhile */
+    return TUTTI_OK;
+}
+
+tutti_status tti_server_meet_for(tti_server *s, int w, tti_meet_op op, int64_t *values, int n,
+                                 tti_members *members) {
+    TTI_ASSERT(n >= 0 && n <= TTI_MEET_VALUES);
+    pthread_mutex_lock(&s->mutex);
+    tutti_status st = come(s, w, op, values, n, members);
+    pthread_mutex_unlock(&s->mutex);
+    return st;
+}
+
+tutti_status tti_server_meet(tti_exec *x, tti_meet_op op, void *values, int n,
+                             tti_members *members) {
+    tti_server *s = x->desc.server;
+    if (s->remote) return tti_remote_meet(s, op, values, n, members);
+    return tti_server_meet_for(s, x->desc.server_worker, op, values, n, members);
+}
+
+void tti_server_bury(tti_server *s, int w, const char *why) {
+    pthread_mutex_lock(&s->mutex);
+    tti_served *dead = &s->worker[w];
+    bool may_go = dead->has_left || tti_server_let_go(s, w, why, true);
+    dead->is_dead = true;
+    if (may_go)
+        end_round(s);
+    else if (!s->failed) {
+        char text[512];
+        snprintf(text, sizeof text, "parameter server: worker %d has gone, and %s: %s", w,
+                 s->desc.replay ? "an order that is repeated needs all"
+                                : "the others cannot do without it",
+                 why);
+        tti_server_fail(s, TUTTI_E_PEER, text);
+    }
+    pthread_mutex_unlock(&s->mutex);
+}

@@ -1,0 +1,223 @@
+/* server_remote.c - the server as a worker sees it whose process is another one.
+ *
+ * Each call is a question and its answer.  Parameters, gradients and averages lie in the channel's
+ * areas, from and to which all lanes copy. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/channel.h"
+#include "exec/server_state.h"
+#include "exec/server_wire.h"
+
+enum { SLACK_MS = 10000, LAST_WORD_MS = 1000 };
+
+struct tti_remote {
+    tti_channel *channel;
+    bool has_left, failed;
+};
+
+/* ---- question and answer ---- */
+
+/* The server went away: it may have said why. */
+static tutti_status hear_why(tti_remote *r, tti_wire_message *m, tutti_status st) {
+    char text[512];
+    size_t n_bytes;
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    while (tti_channel_recv(r->channel, m, &n_bytes, ~0u, LAST_WORD_MS) == TUTTI_OK)
+        if (tti_wire_check(m, n_bytes) == TUTTI_OK && m->kind == TTI_WIRE_FAIL)
+            return tti_fail(TUTTI_E_PEER, "%s", m->more.text);
+    if (st == TUTTI_E_PEER)
+        return tti_fail(st, "parameter server: its process, rank 0, has ended (%s)", text);
+    return tti_fail(st, "parameter server: %s", text);
+}
+
+static tutti_status answer_of(tti_remote *r, tti_wire_message *m, int64_t kind, unsigned may_bring,
+                              int timeout_ms) {
+    size_t n_bytes;
+    tutti_status st = tti_channel_recv(r->channel, m, &n_bytes, may_bring, timeout_ms);
+    if (st == TUTTI_OK) st = tti_wire_check(m, n_bytes);
+    if (st != TUTTI_OK) return hear_why(r, m, st);
+    if (m->kind == kind) return TUTTI_OK;
+    if (m->kind != TTI_WIRE_FAIL)
+        return tti_fail(TUTTI_E_MISMATCH, "parameter server: an answer to another question");
+    bool known = m->number[0] > TUTTI_OK && m->number[0] < TUTTI_N_STATUS;
+    return tti_fail(known ? (tutti_status)m->number[0] : TUTTI_E_PEER, "%s", m->more.text);
+}
+
+/* Sends m with areas; m becomes the answer, with the areas that it may bring. */
+static tutti_status ask(tti_server *s, tti_wire_message *m, unsigned areas, unsigned may_bring) {
+    tti_remote *r = s->remote;
+    int64_t kind = m->kind;
+    /* Who serves waits as long for others, and then says so. */
+    int timeout_ms = TTI_MIN(s->desc.timeout_ms, INT32_MAX / 4) * 2 + SLACK_MS;
+    tutti_status st = tti_channel_send(r->channel, m, tti_wire_bytes(m), areas);
+    st = st == TUTTI_OK ? answer_of(r, m, kind, may_bring, timeout_ms) : hear_why(r, m, st);
+    r->failed = r->failed || st != TUTTI_OK;
+    return st;
+}
+
+/* ---- copies by all lanes ---- */
+
+typedef struct copying {
+    tti_exec *x;
+    float *dst;
+    float *const *pieces;
+    int n_pieces; /* the first is copied, the others are added */
+} copying;
+
+static void copy_lane(int lane, void *arg) {
+    const copying *c = arg;
+    tti_range mine = tti_lane_range(c->x->desc.plan->n_flat, 16, lane, c->x->desc.n_lanes);
+    if (mine.first >= mine.last) return;
+    size_t n = mine.last - mine.first;
+    memcpy(c->dst + mine.first, c->pieces[0] + mine.first, n * sizeof *c->dst);
+    for (int i = 1; i < c->n_pieces; i++)
+        c->x->desc.backend->accumulate(c->dst + mine.first, c->pieces[i] + mine.first, n);
+}
+
+static void copy(tti_exec *x, float *dst, float *const *pieces, int n_pieces) {
+    copying c = {x, dst, pieces, n_pieces};
+    tti_lanes_run(x->lanes, copy_lane, &c);
+}
+
+static void copy_from(tti_exec *x, int area, float *dst) {
+    float *from = tti_channel_area(x->desc.server->remote->channel, area);
+    copy(x, dst, &from, 1);
+}
+
+/* ---- the calls ---- */
+
+tutti_status tti_remote_open(tti_server *s, int64_t first, int64_t last) {
+    tti_wire_message m = {.kind = TTI_WIRE_OPEN, .number = {first, last}};
+    return ask(s, &m, 0, 0);
+}
+
+tutti_status tti_remote_stop(tti_server *s) {
+    tti_wire_message m = {.kind = TTI_WIRE_STOP};
+    return ask(s, &m, 0, 0);
+}
+
+tutti_status tti_remote_take(tti_server *s, tti_exec *x, tti_ticket *ticket) {
+    tti_wire_message m = {.kind = TTI_WIRE_TAKE};
+    *ticket = (tti_ticket){0};
+    TTI_TRY(ask(s, &m, 0, 1u << TTI_WIRE_PARAMS));
+    if (!m.number[0]) return TUTTI_OK;
+    if (m.number[1] < 0 || m.number[2] < 0)
+        return tti_fail(TUTTI_E_MISMATCH, "parameter server: batch %lld, version %lld",
+                        (long long)m.number[1], (long long)m.number[2]);
+    *ticket = (tti_ticket){true, m.number[1], m.number[2]};
+    copy_from(x, TTI_WIRE_PARAMS, x->params);
+    return TUTTI_OK;
+}
+
+/* Numbers alone: of what comes from elsewhere nothing else is needed here. */
+static tti_arrival arrival_of(const tti_arrival *told) {
+    return (tti_arrival){.step = told->step,
+                         .batch = told->batch,
+                         .version = told->version,
+                         .worker = told->worker,
+                         .n_rows = told->n_rows,
+                         .lr = told->lr,
+                         .wait_ns = told->wait_ns,
+                         .result = {.loss_sum = told->result.loss_sum,
+                                    .count = told->result.count,
+                                    .correct = told->result.correct,
+                                    .grad_norm = told->result.grad_norm,
+                                    .params_hash = told->result.params_hash,
+                                    .compute_ns = told->result.compute_ns,
+                                    .update_ns = told->result.update_ns}};
+}
+
+tutti_status tti_remote_give(tti_server *s, tti_exec *x, const tti_bringing *b, tti_arrival *out) {
+    tti_wire_message m = {.kind = TTI_WIRE_GIVE, .number = {b->n_own_rows}};
+    m.more.arrival = (tti_arrival){.n_rows = b->n_rows, .wait_ns = b->wait_ns, .result = b->result};
+    copy(x, tti_channel_area(s->remote->channel, TTI_WIRE_GRADS), b->pieces, b->n_pieces);
+    TTI_TRY(ask(s, &m, 1u << TTI_WIRE_GRADS, 0));
+    *out = arrival_of(&m.more.arrival);
+    return TUTTI_OK;
+}
+
+tutti_status tti_remote_pull(tti_server *s, tti_exec *x, int64_t *n_updates) {
+    tti_wire_message m = {.kind = TTI_WIRE_PULL};
+    TTI_TRY(ask(s, &m, 0, 1u << TTI_WIRE_PARAMS | 1u << TTI_WIRE_EMA));
+    copy_from(x, TTI_WIRE_PARAMS, x->params);
+    if (x->ema) copy_from(x, TTI_WIRE_EMA, x->ema);
+    *n_updates = m.number[0];
+    return TUTTI_OK;
+}
+
+bool tti_remote_leave(tti_server *s, const char *why) {
+    tti_wire_message m = {.kind = TTI_WIRE_LEAVE};
+    snprintf(m.more.text, sizeof m.more.text, "%s", why);
+    s->remote->has_left = ask(s, &m, 0, 0) == TUTTI_OK && m.number[0];
+    return s->remote->has_left;
+}
+
+bool tti_remote_has_left(const tti_server *s) { return s->remote->has_left; }
+
+tutti_status tti_remote_watch(tti_server *s, int64_t *n_updates, bool *over) {
+    tti_wire_message m = {.kind = TTI_WIRE_WATCH, .number = {*n_updates}};
+    TTI_TRY(ask(s, &m, 0, 0));
+    *n_updates = m.number[0];
+    *over = m.number[1];
+    return TUTTI_OK;
+}
+
+tutti_status tti_remote_meet(tti_server *s, tti_meet_op op, int64_t *values, int n,
+                             tti_members *members) {
+    tti_wire_message m = {.kind = TTI_WIRE_MEET, .number = {n, op}};
+    TTI_ASSERT(n >= 0 && n <= TTI_MEET_VALUES);
+    memcpy(m.more.values, values, (size_t)n * sizeof *values);
+    TTI_TRY(ask(s, &m, 0, 0));
+    if (m.number[0] != n)
+        return tti_fail(TUTTI_E_MISMATCH, "parameter server: numbers of another meeting");
+    memcpy(values, m.more.values, (size_t)n * sizeof *values);
+    memcpy(&members->all, &m.number[1], sizeof members->all);
+    memcpy(&members->able, &m.number[2], sizeof members->able);
+    return TUTTI_OK;
+}
+
+/* The last word of a worker that fails, unless the server was it that failed. */
+void tti_remote_abort(tti_server *s, tutti_status status, const char *text) {
+    tti_wire_message m = {.kind = TTI_WIRE_FAIL, .number = {(int64_t)status}};
+    char kept[4096];
+    if (s->remote->failed) return;
+    snprintf(kept, sizeof kept, "%s", tutti_last_error());
+    snprintf(m.more.text, sizeof m.more.text, "%s", text);
+    s->remote->failed = true;
+    tutti_status st = tti_channel_send(s->remote->channel, &m, tti_wire_bytes(&m), 0);
+    tti_fail(st == TUTTI_OK ? TUTTI_E_INTERNAL : st, "%s", kept);
+}
+
+/* ---- coming and going ---- */
+
+void tti_remote_close(tti_server *s) {
+    tti_wire_message m = {.kind = TTI_WIRE_BYE};
+    if (!s->remote) return;
+    if (!s->remote->failed && tti_channel_send(s->remote->channel, &m, tti_wire_bytes(&m), 0))
+        tti_clear_error(); /* it has gone first */
+    tti_channel_close(s->remote->channel);
+    free(s->remote);
+    s->remote = NULL;
+}
+
+tutti_status tti_server_connect(const tti_server_desc *desc, tutti_comm *comm, tti_server **out) {
+    tti_channel *channels[TTI_MAX_RANKS];
+    size_t n_bytes = desc->exec.plan->n_flat * sizeof(float);
+    size_t areas[] = {n_bytes, n_bytes, desc->exec.ema > 0 ? n_bytes : 0};
+    *out = NULL;
+    tti_server *s = tti_server_new(desc);
+    tti_remote *r = calloc(1, sizeof *r);
+    tutti_status st = s && r ? tti_channels_open(comm, areas, TTI_COUNT(areas), channels)
+                             : tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    if (st != TUTTI_OK) {
+        free(r);
+        tti_server_destroy(s);
+        return st;
+    }
+    r->channel = channels[0];
+    s->remote = r;
+    *out = s;
+    return TUTTI_OK;
+}

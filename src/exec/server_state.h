@@ -1,0 +1,171 @@
+/* server_state.h - what a parameter server is made of, for the files that are it.
+ *
+ *   server.c         its threads and their queue; synchronous steps
+ *   server_async.c   batches taken and gradients given, by the number of a worker
+ *   server_meet.c    where workers that are processes come together, and what becomes of dead ones
+ *   server_door.c    for each of those a thread that does here what its process asks for
+ *   server_remote.c  the process's side: a tti_server that asks
+ * Workers that are threads call the functions of server.h, which do what they say for the number of
+ * their executor; all but pull and give are the same for both. */
+#ifndef TTI_EXEC_SERVER_STATE_H
+#define TTI_EXEC_SERVER_STATE_H
+
+#include <pthread.h>
+
+#include "comm/sum_order.h"
+#include "comm/transport.h"
+#include "exec/server.h"
+#include "exec/worker.h"
+
+typedef enum tti_request_kind { TTI_PULL, TTI_PUSH, TTI_STEP } tti_request_kind;
+
+/* Lies in the memory of its worker, which waits for it; that of a step in the server's. */
+typedef struct tti_request {
+    tti_request_kind kind;
+    float *params;      /* PULL: [n_flat], to be filled */
+    float *ema;         /* PULL: likewise; NULL: not wanted, or there are none */
+    float *grads;       /* PUSH: the summed gradient of a batch */
+    tti_step_desc step; /* else: step, lr, loss_scale */
+    double inv_count;
+    tti_arrival arrival; /* PUSH; its result also for STEP */
+    tutti_status status;
+    char error[512];
+    bool done;
+    struct tti_request *next;
+} tti_request;
+
+/* The gradient that a worker brings: whole, or in pieces that are added. */
+typedef struct tti_bringing {
+    float *pieces[TTI_MAX_PIECES];
+    int n_pieces;
+    tti_step_desc step;
+    int64_t n_rows, n_own_rows; /* of the batch, and of the worker's shards of it */
+    int64_t wait_ns;
+    tti_step_result result;
+    double (*lr)(void *user, int64_t step); /* NULL: the server's own */
+    void *user;
+} tti_bringing;
+
+/* What a worker has at work. */
+typedef struct tti_served {
+    float *pieces[TTI_MAX_PIECES]; /* STEP: it has arrived with these */
+    int n_pieces;                  /* 0: not yet */
+    bool computes;                 /* a batch that it has taken */
+    int64_t batch, version;
+    int64_t next_replay; /* index of the first of its arrivals that it has not begun, or beyond */
+    bool has_left, is_dead;
+    int64_t n_dropped;
+    int n_begun[TTI_MAX_RANKS]; /* steps that the others have begun since it took its batch */
+} tti_served;
+
+/* Numbers of all workers that are there, combined when the last one has come. */
+typedef struct tti_hall {
+    int64_t values[TTI_MEET_VALUES]; /* of those who have come so far */
+    bool has_come[TTI_MAX_RANKS];
+    int n_values;
+    tti_meet_op op;
+    int64_t n_rounds;
+    int64_t result[TTI_MEET_VALUES]; /* of the last round */
+    tti_members members;             /* of the last round */
+} tti_hall;
+
+struct tti_server {
+    tti_server_desc desc;
+    tti_exec *x; /* NULL: it is elsewhere */
+    tti_remote *remote;
+    tti_door *door;      /* workers are processes; NULL: threads */
+    tti_sum_order order; /* of the pieces of a step over the workers */
+    void *scratch[TTI_MAX_LANES];
+    pthread_t thread;
+    bool has_thread, is_up, stop;
+    tutti_status up;           /* how that went */
+    char up_error[1024];       /* and why not */
+    pthread_mutex_t mutex;     /* guards all below */
+    pthread_cond_t work, news; /* for the thread; for the workers */
+    tti_request *head, *tail;
+    bool failed, stopped; /* nobody goes on; nothing more is taken */
+    char error[1024];
+    tutti_status cause; /* TUTTI_E_PEER, or what a worker failed of whose process does not tell */
+    tti_served worker[TTI_MAX_RANKS];
+    tti_request step; /* synchronous */
+    int n_arrived;
+    uint64_t n_steps;     /* that were served */
+    tti_step_result sums; /* with backup workers: of the pieces that came */
+    int64_t n_rows;       /* likewise */
+    tti_leave left[TTI_MAX_RANKS];
+    int n_left, n_left_told;
+    int64_t returned[TTI_MAX_RANKS]; /* batches to be taken again */
+    int n_returned;
+    int64_t first, last;        /* batches of this stretch */
+    int64_t n_dealt, n_updates; /* batches taken; updates put into the queue; both of the run */
+    int64_t *n_to_pull;         /* replay: [n_replay + 1], pulls still to come by version */
+    tti_arrival *log;           /* [log_first .. n_log): not asked for yet */
+    size_t log_first, n_log, cap_log;
+    int64_t bins[TTI_STALENESS_BINS];
+    double (*lr)(void *user, int64_t step); /* for workers that are processes */
+    void *lr_user;
+    tti_hall hall;
+};
+
+/* ---- server.c ---- */
+
+/* Without threads and memory of parameters; NULL: out of memory. */
+tti_server *tti_server_new(const tti_server_desc *desc);
+
+/* From here on with the mutex held. */
+
+typedef bool (*tti_server_ready)(const tti_server *s, int w, int64_t arg);
+
+/* Until ready(w, arg); the server's failure, or the time is over. */
+tutti_status tti_server_wait(tti_server *s, int w, tti_server_ready ready, int64_t arg);
+/* Puts a request at the end of the queue; waits until it is served. */
+void tti_server_put(tti_server *s, tti_request *r);
+tutti_status tti_server_wait_served(tti_server *s, const tti_request *r);
+/* The first failure, for all; status: of waits here. */
+void tti_server_fail(tti_server *s, tutti_status status, const char *text);
+
+/* ---- server_async.c: for worker w, without the mutex ---- */
+
+tutti_status tti_server_take_for(tti_server *s, int w, float *params, tti_ticket *ticket);
+tutti_status tti_server_bring_for(tti_server *s, int w, const tti_bringing *brought,
+                                  tti_arrival *out);
+/* ema NULL: not wanted. */
+tutti_status tti_server_pull_for(tti_server *s, float *params, float *ema, int64_t *n_updates);
+bool tti_server_leave_for(tti_server *s, int w, const char *why);
+bool tti_server_has_left_for(tti_server *s, int w);
+tutti_status tti_server_watch_for(tti_server *s, int w, int64_t *n_updates, bool *over);
+
+/* With the mutex held: nothing is left to take for w; w's batch goes to another. */
+bool tti_server_is_over(const tti_server *s, int w);
+/* The next of the worker's recorded arrivals of this stretch, NULL: none. */
+const tti_arrival *tti_server_next_recorded(const tti_server *s, int w);
+bool tti_server_let_go(tti_server *s, int w, const char *why, bool is_dead);
+
+/* ---- server_meet.c ---- */
+
+tutti_status tti_server_meet_for(tti_server *s, int w, tti_meet_op op, int64_t *values, int n,
+                                 tti_members *members);
+/* The process of w has ended: the others go on, or all end. */
+void tti_server_bury(tti_server *s, int w, const char *why);
+
+/* ---- server_door.c ---- */
+
+void tti_door_close(tti_door *door);
+
+/* ---- server_remote.c: the calls of server.h where s->remote ---- */
+
+tutti_status tti_remote_open(tti_server *s, int64_t first, int64_t last);
+tutti_status tti_remote_stop(tti_server *s);
+tutti_status tti_remote_take(tti_server *s, tti_exec *x, tti_ticket *ticket);
+tutti_status tti_remote_give(tti_server *s, tti_exec *x, const tti_bringing *brought,
+                             tti_arrival *out);
+tutti_status tti_remote_pull(tti_server *s, tti_exec *x, int64_t *n_updates);
+bool tti_remote_leave(tti_server *s, const char *why);
+bool tti_remote_has_left(const tti_server *s);
+tutti_status tti_remote_watch(tti_server *s, int64_t *n_updates, bool *over);
+tutti_status tti_remote_meet(tti_server *s, tti_meet_op op, int64_t *values, int n,
+                             tti_members *members);
+void tti_remote_abort(tti_server *s, tutti_status status, const char *text);
+void tti_remote_close(tti_server *s);
+
+#endif /* TTI_EXEC_SERVER_STATE_H */

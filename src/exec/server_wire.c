@@ -1,0 +1,55 @@
+/* server_wire.c - how long a message is, and whether one makes sense. */
+#include "exec/server_wire.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "comm/channel.h"
+
+enum { HEAD_BYTES = offsetof(tti_wire_message, more) };
+
+_Static_assert(sizeof(tti_wire_message) <= (size_t)TTI_CHANNEL_BYTES, "a channel takes it");
+
+static bool has_count(const tti_wire_message *m) {
+    return m->number[0] >= 0 && m->number[0] <= TTI_MEET_VALUES;
+}
+
+size_t tti_wire_bytes(const tti_wire_message *m) {
+    switch (m->kind) {
+        case TTI_WIRE_GIVE:
+            return HEAD_BYTES + sizeof m->more.arrival;
+        case TTI_WIRE_LEAVE:
+        case TTI_WIRE_FAIL:
+            return HEAD_BYTES + sizeof m->more.text;
+        case TTI_WIRE_MEET:
+            return HEAD_BYTES + (has_count(m) ? (size_t)m->number[0] : 0) * sizeof(int64_t);
+        default:
+            return HEAD_BYTES;
+    }
+}
+
+static bool makes_sense(const tti_wire_message *m) {
+    const tti_arrival *a = &m->more.arrival;
+    switch (m->kind) {
+        case TTI_WIRE_OPEN:
+            return m->number[0] >= 0 && m->number[1] >= m->number[0];
+        case TTI_WIRE_GIVE:
+            return m->number[0] >= 0 && a->n_rows >= m->number[0] && a->result.count >= 0 &&
+                   isfinite(a->result.count);
+        case TTI_WIRE_MEET:
+            return has_count(m);
+        default:
+            return true;
+    }
+}
+
+tutti_status tti_wire_check(tti_wire_message *m, size_t n_bytes) {
+    if (n_bytes < (size_t)HEAD_BYTES || m->kind <= TTI_WIRE_NONE || m->kind >= TTI_N_WIRE_KINDS ||
+        n_bytes != tti_wire_bytes(m) || !makes_sense(m))
+        return tti_fail(TUTTI_E_MISMATCH, "parameter server: %zu bytes that are no message of it",
+                        n_bytes);
+    if (m->kind == TTI_WIRE_LEAVE || m->kind == TTI_WIRE_FAIL)
+        m->more.text[TTI_WIRE_TEXT - 1] = '\0';
+    return TUTTI_OK;
+}

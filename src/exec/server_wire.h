@@ -1,0 +1,46 @@
+/* server_wire.h - what workers that are processes and their server say to each other.
+ *
+ * A worker asks, the server answers, one after the other.  With a message areas of the channel may
+ * come (comm/channel.h): the parameters to the worker, its gradient to the server.  Both are the
+ * same build, which the communicator has seen to; what came is checked all the same. */
+#ifndef TTI_EXEC_SERVER_WIRE_H
+#define TTI_EXEC_SERVER_WIRE_H
+
+#include "exec/server.h"
+
+/* number[0..3] and the rest, of what is asked -> of the answer */
+typedef enum tti_wire_kind {
+    TTI_WIRE_NONE,
+    TTI_WIRE_OPEN,  /* first, last ->                                                        */
+    TTI_WIRE_STOP,  /* ->                                                                    */
+    TTI_WIRE_TAKE,  /* -> any, batch, version; parameters                                    */
+    TTI_WIRE_GIVE,  /* own rows; arrival: n_rows, wait_ns, result; gradient -> arrival       */
+    TTI_WIRE_PULL,  /* -> updates; parameters, averages                                      */
+    TTI_WIRE_LEAVE, /* text: why -> whether it may                                           */
+    TTI_WIRE_WATCH, /* updates -> updates, over                                              */
+    TTI_WIRE_MEET,  /* op, n; values -> n, all, able; values                                 */
+    TTI_WIRE_FAIL,  /* status; text -> nothing; also as an answer to anything                */
+    TTI_WIRE_BYE,   /* -> nothing                                                            */
+    TTI_N_WIRE_KINDS
+} tti_wire_kind;
+
+enum { TTI_WIRE_TEXT = 1024, TTI_WIRE_PARAMS = 0, TTI_WIRE_GRADS = 1, TTI_WIRE_EMA = 2 };
+
+typedef struct tti_wire_message {
+    int64_t kind;
+    int64_t number[4];
+    union {
+        tti_arrival arrival;
+        int64_t values[TTI_MEET_VALUES];
+        char text[TTI_WIRE_TEXT];
+    } more;
+} tti_wire_message;
+
+/* Bytes of a message that are sent, by its kind and what it says. */
+size_t tti_wire_bytes(const tti_wire_message *m);
+
+/* Whether n_bytes of m are a whole message of a known kind with numbers that can be; of text the
+ * end is seen to.  TUTTI_E_MISMATCH: they are not. */
+TUTTI_NODISCARD tutti_status tti_wire_check(tti_wire_message *m, size_t n_bytes);
+
+#endif /* TTI_EXEC_SERVER_WIRE_H */

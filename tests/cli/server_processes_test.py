@@ -1,0 +1,143 @@
+"""server_processes_test.py - asynchronous workers that are processes, of one host and of several:
+what threads recorded comes again in them and the other way round, one that is killed leaves, and
+the death of the server ends all.
+"""
+
+import os
+import re
+import signal
+import sys
+
+import hosts_test
+import runs
+
+ASYNC = ["parallel.sync=parameter-server", "parallel.mode=fast", "parallel.staleness=unbounded",
+         "parallel.devices=cpu"]
+PROCESSES = "parallel.place=processes"
+MORE = ["train.clip_norm=1", "train.ema=0.9", "optimizer.name=adamw", "run.checkpoint_every=9"]
+LONG = ["train.steps=1000000", "run.checkpoint_every=100"]
+
+
+def expect(truth, text):
+    if not truth:
+        raise AssertionError(text)
+
+
+def updates(run):
+    with open(run + "/arrivals.txt") as file:
+        return [tuple(int(word) for word in line.split()) for line in list(file)[1:]]
+
+
+def the_hash(run):
+    return [r["params_hash"] for r in runs.records(run) if r["event"] == "end"][-1]
+
+
+def train(run, *arguments):
+    runs.tutti(*runs.small(run, *ASYNC, *MORE, *arguments)).expect(0)
+
+
+def again(recorded, run):
+    runs.same_story(runs.story(recorded), run)
+    runs.same_checkpoint(recorded, run)
+    expect(updates(run) == updates(recorded), run)
+
+
+def test_the_same_as_threads():
+    """Evaluations and checkpoints in between bring all together."""
+    for place, other in ((PROCESSES, "parallel.place=threads"),
+                         ("parallel.place=threads", PROCESSES)):
+        run = place[-7:]
+        train(run, place, "-n", "3", "parallel.staleness=2")
+        told = updates(run)
+        expect(sorted(u[1] for u in told) == list(range(40)), told)
+        lacks = [u[0] - 1 - u[3] for u in told]
+        counts = [r["counts"] for r in runs.records(run) if r["event"] == "staleness"][-1]
+        expect(counts == [lacks.count(i) for i in range(max(lacks) + 1)], (counts, lacks))
+        expect(max(lacks) <= (2 + 1) * 2, lacks)
+        for to in (place, other):
+            train(run + to[-7:], to, "-n", "3", "parallel.replay=" + run, "parallel.servers=2")
+            again(run, run + to[-7:])
+
+
+def test_on_several_hosts():
+    train("here", PROCESSES, "-n", "3")
+    for hosts in ("a,a,b", "a,b,c"):
+        run = "on-" + hosts
+        arguments = runs.small(run, *ASYNC, *MORE, "parallel.replay=here")
+        for rank in hosts_test.Ranks(3, arguments, TUTTI_TEST_HOSTS=hosts).finish():
+            rank.expect(0)
+        again("here", run)
+
+
+def wait_for_updates(run, n_more):
+    n = runs.steps_told(run) + n_more
+    runs.wait_until(lambda: runs.steps_told(run) >= n, 60, "updates")
+
+
+def left(run):
+    return [r for r in runs.records(run) if r["event"] == "left"]
+
+
+def change_steps(run, n_steps):
+    path = os.path.join(run, "job.yaml")
+    with open(path) as file:
+        text = file.read()
+    with open(path, "w") as file:
+        file.write(re.sub(r"\bsteps: 1000000\b", "steps: %d" % n_steps, text, count=1))
+
+
+def test_a_worker_is_killed():
+    """The others go on; it comes back with the next start; and all of it can be repeated."""
+    process = runs.start(*runs.small("run", *ASYNC, *MORE, *LONG, PROCESSES, "-n", "3"))
+    wait_for_updates("run", 20)
+    os.kill(runs.children(process.pid)[2], signal.SIGKILL)
+    runs.wait_until(lambda: left("run"), 60, "word of the worker that was killed")
+    wait_for_updates("run", 120)  # past a checkpoint and evaluations
+    process.send_signal(signal.SIGTERM)
+    runs.finish(process).expect(143, "worker 2 has left", "the others go on")
+    expect([r["worker"] for r in left("run")] == [2], left("run"))
+    since = left("run")[0]["step"]
+    expect(all(u[2] != 2 for u in updates("run") if u[0] > since + 1), "it is still there")
+    done = runs.checkpoints("run")[-1]
+    expect([u[0] for u in updates("run")] == list(range(1, done + 1)), "an update is missing")
+    end = (done // 900 + 1) * 900
+    change_steps("run", end)
+    runs.tutti("train", "--resume", "run").expect(0)
+    expect([u[0] for u in updates("run")] == list(range(1, end + 1)), "an update is missing")
+    expect(len(left("run")) == 1, "another one has left")
+    expect(not runs.alive("run.dir=run"), "processes are left")
+
+
+def test_the_server_is_killed():
+    process = runs.start(*runs.small("run", *ASYNC, *MORE, *LONG, PROCESSES, "-n", "3"))
+    wait_for_updates("run", 20)
+    server = runs.children(process.pid)[0]
+    os.kill(server, signal.SIGKILL)
+    runs.finish(process).expect(5, "rank 0 (pid %d) was killed by signal 9" % server)
+    expect(not runs.alive("run.dir=run"), "processes are left")
+
+
+def test_the_server_is_started_again():
+    process = runs.start(*runs.small("run", *ASYNC, *MORE, *LONG, PROCESSES, "-n", "3",
+                                     "--restarts", "1"))
+    runs.wait_until(lambda: runs.checkpoints("run"), 60, "a checkpoint")
+    os.kill(runs.children(process.pid)[0], signal.SIGKILL)
+    runs.wait_until(lambda: [r["event"] for r in runs.records("run")].count("start") == 2, 60,
+                    "another start")
+    wait_for_updates("run", 20)
+    process.send_signal(signal.SIGINT)
+    runs.finish(process).expect(130)
+
+
+def test_what_fails_for_all_ends_it():
+    ended = runs.tutti(*runs.small("run", *ASYNC, PROCESSES, "-n", "3", "optimizer.lr=1000",
+                                   "optimizer.weight_decay=1", "optimizer.name=sgd",
+                                   "train.steps=4000"))
+    ended.expect(7, "is not finite")
+    refused = runs.tutti(*runs.small("no", *ASYNC, PROCESSES, "-n", "2", "parallel.replay=none"))
+    refused.expect(2, "it is the folder of an asynchronous run")
+    expect(not runs.alive("run.dir=run") and not runs.alive("run.dir=no"), "processes are left")
+
+
+if __name__ == "__main__":
+    runs.main(sys.modules[__name__])

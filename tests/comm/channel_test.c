@@ -1,0 +1,176 @@
+/* channel_test.c - messages with areas, on one host and between hosts; ends that go, and bytes that
+ * are no message. */
+#include "comm/channel.h"
+
+#include <sys/socket.h>
+
+#include "base/error.h"
+#include "comm/ranks.h"
+
+enum { N_ROUNDS = 50, N_INTS = 5000, A = 1, B = 2 };
+
+static const size_t areas[] = {N_INTS * sizeof(int), 3 * sizeof(int), 0};
+
+/* Rank 0 sends each its number and both areas; they come back with one added. */
+static const char *serve_all(tti_channel *const *channels, int n_ranks) {
+    for (int round = 0; round < N_ROUNDS; round++)
+        for (int r = 1; r < n_ranks; r++) {
+            int *a = tti_channel_area(channels[r], 0), *b = tti_channel_area(channels[r], 1);
+            int said = 100 * round + r, heard[TTI_CHANNEL_BYTES / sizeof(int)];
+            size_t n_bytes;
+            a[0] = a[N_INTS - 1] = b[2] = said;
+            COMM_OK(tti_channel_send(channels[r], &said, sizeof said, A | B));
+            COMM_OK(tti_channel_recv(channels[r], heard, &n_bytes, A, 20000));
+            COMM_TRUE(n_bytes == 2 * sizeof(int) && heard[0] == said && heard[1] == round);
+            COMM_TRUE(a[0] == said + 1 && a[N_INTS - 1] == said + 1 && b[2] == said);
+        }
+    return NULL;
+}
+
+static const char *answer_all(tti_channel *c, int rank) {
+    int *a = tti_channel_area(c, 0), *b = tti_channel_area(c, 1);
+    COMM_TRUE(a[1] == 0 && b[0] == 0);
+    for (int round = 0; round < N_ROUNDS; round++) {
+        int heard[TTI_CHANNEL_BYTES / sizeof(int)];
+        size_t n_bytes;
+        COMM_OK(tti_channel_recv(c, heard, &n_bytes, A | B, TTI_NO_TIMEOUT));
+        COMM_TRUE(n_bytes == sizeof(int) && heard[0] == 100 * round + rank);
+        COMM_TRUE(a[0] == heard[0] && a[N_INTS - 1] == heard[0] && b[2] == heard[0]);
+        a[0] = a[N_INTS - 1] = heard[0] + 1;
+        heard[1] = round;
+        COMM_OK(tti_channel_send(c, heard, 2 * sizeof(int), A));
+    }
+    return NULL;
+}
+
+static const char *talk(tutti_comm *comm, void *arg) {
+    tti_channel *channels[64];
+    int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
+    (void)arg;
+    COMM_OK(tti_channels_open(comm, areas, TTI_COUNT(areas), channels));
+    for (int r = 0; r < n_ranks; r++) COMM_TRUE((channels[r] != NULL) == ((r == 0) != (rank == 0)));
+    const char *failure = rank == 0 ? serve_all(channels, n_ranks) : answer_all(channels[0], rank);
+    for (int r = 0; r < n_ranks; r++) tti_channel_close(channels[r]);
+    return failure;
+}
+
+T_CASE(on_one_host) {
+    T_UNUSED;
+    comm_run(2, talk, NULL);
+    comm_run(5, talk, NULL);
+}
+
+T_CASE(between_hosts) {
+    T_UNUSED;
+    setenv("TUTTI_TEST_TRANSPORT", "tcp", 1);
+    setenv("TUTTI_TEST_HOSTS", "a,a,b,c", 1);
+    comm_run(4, talk, NULL);
+    setenv("TUTTI_TEST_HOSTS", "a,b", 1);
+    comm_run(2, talk, NULL);
+    unsetenv("TUTTI_TEST_HOSTS");
+    unsetenv("TUTTI_TEST_TRANSPORT");
+}
+
+/* One that does not open its channels ends the others' opening. */
+static const char *one_leaves(tutti_comm *comm, void *arg) {
+    tti_channel *channels[64];
+    (void)arg;
+    if (tutti_comm_rank(comm) == 2) return NULL;
+    tutti_status st = tti_channels_open(comm, areas, 1, channels);
+    COMM_TRUE(st == TUTTI_E_PEER || st == TUTTI_E_TIMEOUT);
+    for (int r = 0; r < 3; r++) COMM_TRUE(!channels[r]);
+    return NULL;
+}
+
+T_CASE(who_goes_before_is_missed) {
+    T_UNUSED;
+    comm_run(3, one_leaves, NULL);
+}
+
+/* ---- over a socket of our own ---- */
+
+static tti_channel *over_socket(int *other) {
+    int pair[2];
+    tti_channel *c;
+    T_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    T_OK(tti_channel_over(pair[0], 3, 20000, areas, TTI_COUNT(areas), &c));
+    *other = pair[1];
+    return c;
+}
+
+/* A message of 4 bytes with these areas, of which so many bytes follow. */
+static tutti_status hear(uint32_t magic, uint32_t n_bytes, uint32_t brought, size_t n_follow,
+                         unsigned may_bring) {
+    static char bytes[TTI_CHANNEL_BYTES], follow[sizeof(int) * N_INTS + 64];
+    int other;
+    size_t got;
+    tti_channel *c = over_socket(&other);
+    uint32_t head[4] = {magic, n_bytes, brought, 0};
+    T_EQ(write(other, head, sizeof head), sizeof head);
+    T_EQ(write(other, follow, n_follow), n_follow);
+    close(other);
+    tutti_status st = tti_channel_recv(c, bytes, &got, may_bring, 20000);
+    if (st == TUTTI_OK) T_EQ(got, n_bytes);
+    tti_channel_close(c);
+    return st;
+}
+
+T_CASE(what_is_no_message) {
+    T_UNUSED;
+    enum { MAGIC = 0x48435454 };
+    T_OK(hear(MAGIC, 4, 0, 4, 0));
+    T_OK(hear(MAGIC, 4, B, 4 + 3 * sizeof(int), B));
+    T_FAILS(hear(MAGIC + 1, 4, 0, 4, 0), TUTTI_E_MISMATCH, "rank 3 sends what is no message");
+    T_FAILS(hear(MAGIC, 0, 0, 4, 0), TUTTI_E_MISMATCH, "no message");
+    T_FAILS(hear(MAGIC, TTI_CHANNEL_BYTES + 1, 0, 4, 0), TUTTI_E_MISMATCH, "no message");
+    T_FAILS(hear(MAGIC, 4, A, 4 + areas[0], B), TUTTI_E_MISMATCH, "no message");
+    T_FAILS(hear(MAGIC, 4, 8, 4, ~0u), TUTTI_E_MISMATCH, "no message");
+    T_FAILS(hear(MAGIC, 4, 0, 3, 0), TUTTI_E_PEER, "rank 3 has gone");
+    T_FAILS(hear(MAGIC, 4, A, 4 + areas[0] - 1, A), TUTTI_E_PEER, "rank 3 has gone");
+}
+
+T_CASE(ends) {
+    T_UNUSED;
+    char bytes[TTI_CHANNEL_BYTES] = "x";
+    size_t n;
+    int other;
+    tti_channel *c = over_socket(&other);
+    T_FAILS(tti_channel_recv(c, bytes, &n, 0, 10), TUTTI_E_TIMEOUT, "said nothing within 10 ms");
+    tti_channel_deafen(c); /* its own waits are over, and it may still speak */
+    T_FAILS(tti_channel_recv(c, bytes, &n, 0, TTI_NO_TIMEOUT), TUTTI_E_PEER, "has gone");
+    T_OK(tti_channel_send(c, bytes, 1, 0));
+    tti_channel_end(c);
+    T_FAILS(tti_channel_send(c, bytes, 1, 0), TUTTI_E_PEER, "has gone");
+    tti_channel_close(c);
+    close(other);
+    c = over_socket(&other);
+    close(other);
+    T_FAILS(tti_channel_send(c, bytes, 1, A), TUTTI_E_PEER, "has gone");
+    tti_channel_close(c);
+    tti_channel_close(NULL);
+}
+
+/* Nobody reads: what has no room is given up after the time. */
+T_CASE(nobody_takes_it) {
+    T_UNUSED;
+    static const size_t large[] = {64 << 20};
+    int pair[2];
+    tti_channel *c;
+    T_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    T_OK(tti_channel_over(pair[0], 1, 20, large, 1, &c));
+    T_FAILS(tti_channel_send(c, "x", 1, A), TUTTI_E_TIMEOUT, "took nothing within 20 ms");
+    tti_channel_close(c);
+    close(pair[1]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(on_one_host),
+        cmocka_unit_test(between_hosts),
+        cmocka_unit_test(who_goes_before_is_missed),
+        cmocka_unit_test(what_is_no_message),
+        cmocka_unit_test(ends),
+        cmocka_unit_test(nobody_takes_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
