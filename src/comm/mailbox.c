@@ -185,6 +185,10 @@ tutti_status tti_mailbox_put(tti_mailbox *box, int index, const void *data) {
     return TUTTI_OK;
 }
 
+bool tti_mailbox_is_full(const tti_mailbox *box, int index) {
+    return tti_slot_get(&box->slots[index]) == TTI_SLOT_FULL;
+}
+
 tutti_status tti_mailbox_wait(tti_mailbox *box, int index, const void **data) {
     TTI_ASSERT(box->slots[index].to == box->comm->rank);
     TTI_TRY(wait_for(box, index, TTI_SLOT_FULL));

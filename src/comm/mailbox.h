@@ -34,6 +34,9 @@ size_t tti_mailbox_bytes(const tti_mailbox *box);
 /* Waits until the slot is empty and fills it: n_bytes as it was made. */
 TUTTI_NODISCARD tutti_status tti_mailbox_put(tti_mailbox *box, int slot, const void *data);
 
+/* Whether a slot, one of this rank's, is full: then wait returns at once. */
+bool tti_mailbox_is_full(const tti_mailbox *box, int slot);
+
 /* Waits until the slot, one of this rank's, is full; *data stays until it is freed. */
 TUTTI_NODISCARD tutti_status tti_mailbox_wait(tti_mailbox *box, int slot, const void **data);
 void tti_mailbox_free(tti_mailbox *box, int slot);

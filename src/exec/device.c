@@ -15,6 +15,7 @@
 #include "exec/device_by_host.h"
 #include "exec/device_failure.h"
 #include "exec/device_memory.h"
+#include "exec/device_pipe.h"
 #include "exec/device_reduce.h"
 #include "exec/device_update.h"
 #include "exec/kept.h"
@@ -24,15 +25,9 @@
 enum { N_FED = 2, N_MIRRORS = 2 + TTI_MAX_OUT };
 enum { MAX_MOMENTS = 1 << 21 }; /* each is an event of the device */
 
-/* The inputs of one shard in a set. */
-typedef struct fed_shard {
-    void *x, *target;
-    int32_t *rows;
-} fed_shard;
-
 /* What one step that is at work has: pinned host memory and its place on the device. */
 typedef struct step_set {
-    fed_shard *shards; /* [n_local], device; empty in sets that are never fed */
+    tti_fed_shard *shards; /* [n_local], device; empty in sets that are never fed */
     tti_step_args *args, *args_host;
     int32_t *rows_host; /* [n_local] */
     int32_t *index;     /* pinned [n_local][1 + b], of kept samples */
@@ -59,7 +54,8 @@ struct tti_exec_device {
     tti_device_update *update;
     tti_device_reduce *reduce; /* between several workers one of the two, alone none */
     tti_device_by_host *by_host;
-    tti_str way; /* of the sums between workers, in words */
+    tti_device_pipe *pipe; /* NULL: the worker has all layers */
+    tti_str way;           /* of the sums between workers, in words */
     float *mirrors[N_MIRRORS];
     float *staging; /* [n_flat] host: state that is gathered from all workers; NULL: not yet */
     size_t x_bytes, target_bytes, told_bytes;
@@ -73,17 +69,6 @@ struct tti_exec_device {
 };
 
 static int n_local(const tti_exec *x) { return x->last_shard - x->first_shard; }
-
-/* Of an input of a shard; 0: another stage of a pipeline reads it. */
-static size_t input_bytes(const tti_program *program, const char *name) {
-    const tti_node *input = tti_graph_find_source(program->graph, name);
-    return input ? tti_value_n_bytes(input->out[0]) : 0;
-}
-
-static int64_t input_rows(const tti_program *program, const char *name) {
-    const tti_node *input = tti_graph_find_source(program->graph, name);
-    return input ? input->out[0]->type.shape.dim[0] : 0;
-}
 
 static bool is_alone(const tti_exec *x) { return x->n_ranks == 1; }
 
@@ -158,7 +143,7 @@ static tutti_status make_runs(tti_exec *x) {
     size_t n_bytes = (size_t)n_local(x) * sizeof(tti_run);
     TTI_TRY(take(x, &d->fixed, n_bytes));
     TTI_TRY(take(x, &d->runs, n_bytes));
-    int64_t rows = input_rows(&x->desc.plan->shard, "x");
+    int64_t rows = tti_fed_rows(&x->desc.plan->shard, "x");
     return rows > 0 ? put_runs(x, rows) : TUTTI_OK;
 }
 
@@ -177,9 +162,10 @@ static tutti_status make_sync(tti_exec *x) {
 static void find_input_bytes(tti_exec *x) {
     tti_exec_device *d = x->device;
     const tti_program *program = &x->desc.plan->shard;
-    d->x_bytes = input_bytes(program, "x");
-    d->target_bytes = input_bytes(program, "target");
-    if (d->target_bytes == 0) d->target_bytes = (size_t)input_rows(program, "x") * sizeof(int32_t);
+    d->x_bytes = tti_fed_bytes(program, "x");
+    d->target_bytes = tti_fed_bytes(program, "target");
+    if (d->target_bytes == 0)
+        d->target_bytes = (size_t)tti_fed_rows(program, "x") * sizeof(int32_t);
 }
 
 static tutti_status meet_peers(tti_exec *x) {
@@ -192,6 +178,7 @@ static tutti_status meet_peers(tti_exec *x) {
 tutti_status tti_exec_device_prepare(tti_exec *x) {
     tti_exec_device *d = x->device;
     TTI_TRY(meet_peers(x));
+    TTI_TRY(tti_device_pipe_create(x, &d->pipe));
     d->n_told = d->reduce ? tti_device_reduce_n_told(x) : x->desc.n_shards * TTI_SUMS;
     size_t n_sums = (size_t)d->n_told;
     find_input_bytes(x);
@@ -214,33 +201,23 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
 
 /* ---- does it fit? ---- */
 
-/* Of a shard, or, where others read the samples, of a value that comes from them. */
-static int64_t most_rows(const tti_program *program) {
-    const tutti_graph *g = program->graph;
-    int64_t rows = input_rows(program, "x");
-    for (int i = 0; i < g->n_nodes && rows == 0; i++) {
-        const tutti_shape *shape = &g->nodes[i]->out[0]->type.shape;
-        if ((g->nodes[i]->op->traits & TTI_INPUT) && shape->n_dims > 0) rows = shape->dim[0];
-    }
-    return rows;
-}
-
 tutti_status tti_exec_device_check_memory(const tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
     size_t n_now, n_peak, n_free;
-    size_t inputs = input_bytes(&plan->shard, "x") + input_bytes(&plan->shard, "target");
-    const tti_device_need need = {.flat = plan->n_flat * sizeof(float),
-                                  .state = x->share.n_elems * sizeof(float),
-                                  .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes),
-                                  .inputs = N_FED * (size_t)n_local(x) * inputs,
-                                  .n_states = plan->n_states,
-                                  .n_emas = x->desc.ema > 0,
-                                  .n_grads = x->acc.n_buffers,
-                                  .n_arenas = x->n_in_flight,
-                                  .n_shards = x->desc.n_shards,
-                                  .most_shards = TTI_MAX_SHARDS,
-                                  .n_ranks = x->device->ops->update_complete ? x->n_ranks : 1,
-                                  .rows = most_rows(&plan->shard)};
+    size_t inputs = tti_fed_bytes(&plan->shard, "x") + tti_fed_bytes(&plan->shard, "target");
+    const tti_device_need need = {
+        .flat = plan->n_flat * sizeof(float),
+        .state = x->share.n_elems * sizeof(float),
+        .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes),
+        .inputs = N_FED * (size_t)n_local(x) * inputs + tti_device_pipe_bytes(x),
+        .n_states = plan->n_states,
+        .n_emas = x->desc.ema > 0,
+        .n_grads = x->acc.n_buffers,
+        .n_arenas = x->n_in_flight,
+        .n_shards = x->desc.n_shards,
+        .most_shards = TTI_MAX_SHARDS,
+        .n_ranks = x->device->ops->update_complete ? x->n_ranks : 1,
+        .rows = tti_fed_most_rows(&plan->shard)};
     x->device->ops->memory(&n_now, &n_peak, &n_free);
     return tti_device_need_check(&need, n_free);
 }
@@ -396,7 +373,7 @@ static tutti_status feed(tti_exec *x, step_set *set, const tti_step_desc *desc) 
     if (takes_bytes(x, desc)) TTI_TRY(tti_bytes_copy(&bytes, &d->bytes));
     for (int s = 0; s < n_local(x); s++) {
         const tti_shard_data *data = &desc->shards[s];
-        fed_shard *to = &set->shards[s];
+        tti_fed_shard *to = &set->shards[s];
         set->rows_host[s] = data->n_rows;
         if (!desc->value && to->x)
             TTI_TRY(d->ops->copy(TTI_QUEUE_COPY, to->x, data->x, d->x_bytes));
@@ -418,22 +395,17 @@ static tutti_status feed(tti_exec *x, step_set *set, const tti_step_desc *desc) 
 static void point_at(tti_exec *x, tti_instance *instance, const tti_fed_inputs *inputs,
                      const step_set *set, int s) {
     const tti_gather *g = &x->device->kept.gather;
-    const fed_shard kept = {g->x + s * g->x_stride, g->y + s * g->y_stride,
-                            g->rows + s * g->rows_stride};
-    const fed_shard *from = set->gathers ? &kept : &set->shards[s];
-    if (inputs->x >= 0) tti_instance_set_input(instance, inputs->x, from->x);
-    if (inputs->target >= 0) tti_instance_set_input(instance, inputs->target, from->target);
-    if (inputs->rows >= 0) tti_instance_set_input(instance, inputs->rows, from->rows);
-    if (inputs->loss_scale >= 0)
-        tti_instance_set_input(instance, inputs->loss_scale, &x->device->args->loss_scale);
+    const tti_fed_shard kept = {g->x + s * g->x_stride, g->y + s * g->y_stride,
+                                g->rows + s * g->rows_stride};
+    tti_fed_point(instance, inputs, set->gathers ? &kept : &set->shards[s],
+                  &x->device->args->loss_scale);
 }
 
 /* ---- the shard program ---- */
 
 static tutti_status collect(tti_exec *x, const tti_instance *instance, int shard) {
-    return x->device->ops->collect(
-        tti_instance_output(instance, "loss_sum"), tti_instance_output(instance, "count"),
-        tti_instance_output(instance, "correct"), x->device->sums + (size_t)shard * TTI_SUMS);
+    double *sums = x->device->sums + (size_t)shard * TTI_SUMS;
+    return tti_fed_collect(x->device->ops, instance, sums);
 }
 
 /* One value out of those of all shards. */
@@ -495,6 +467,13 @@ static tutti_status run_part(tti_exec *x, const step_set *set, const tti_wave *w
     return TUTTI_OK;
 }
 
+/* In fast mode a worker's pieces are one. */
+static void add_pieces(tti_exec *x) {
+    for (int i = 1; x->desc.fast && i < x->acc.n_pieces; i++)
+        x->desc.backend->accumulate(tti_exec_grads(x), x->buffers[x->acc.piece_buffer[i]],
+                                    x->desc.plan->n_flat);
+}
+
 static tutti_status run_shards(tti_exec *x, const step_set *set) {
     tti_device_reduce *reduce = x->device->reduce;
     bool beside = reduce && tti_device_reduce_merges(reduce, x->acc.n_waves - 1);
@@ -508,9 +487,21 @@ static tutti_status run_shards(tti_exec *x, const step_set *set) {
         tti_exec_merge(x, wave, 0, x->desc.plan->n_flat);
         TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "add gradients of shards", -1));
     }
-    for (int i = 1; x->desc.fast && i < x->acc.n_pieces; i++)
-        x->desc.backend->accumulate(tti_exec_grads(x), x->buffers[x->acc.piece_buffer[i]],
-                                    x->desc.plan->n_flat);
+    add_pieces(x);
+    return TUTTI_OK;
+}
+
+/* The parts of a stage of a pipeline. */
+static tutti_status run_pipe(tti_exec *x, const step_set *set, bool eval) {
+    tti_exec_device *d = x->device;
+    const tti_device_pipe_step step = {.shards = set->shards,
+                                       .runs = d->runs,
+                                       .loss_scale = &d->args->loss_scale,
+                                       .sums = d->sums,
+                                       .number = set->desc.step,
+                                       .eval = eval};
+    TTI_TRY(tti_device_pipe_run(d->pipe, &step));
+    if (!eval) add_pieces(x);
     return TUTTI_OK;
 }
 
@@ -584,8 +575,10 @@ static tutti_status run_by_host(tti_exec *x, step_set *set) {
     tti_exec_device *d = x->device;
     tti_profile_next_step(x);
     TTI_TRY(begin(x, set));
-    TTI_TRY(run_shards(x, set));
+    TTI_TRY(d->pipe ? run_pipe(x, set, false) : run_shards(x, set));
+    tti_exec_note(x, &set->desc, "reduce");
     TTI_TRY(tti_device_by_host_grads(d->by_host));
+    if (d->pipe) TTI_TRY(tti_pipe_sum_tied(x));
     TTI_TRY(tti_device_by_host_sums(d->by_host, d->sums, set->desc.vote));
     TTI_TRY(tti_exec_compare_hashes(x, set->desc.step));
     return update_and_tell(x, set);
@@ -658,6 +651,7 @@ static tutti_status end_step(tti_exec *x, tti_step_result *result) {
     result->compute_ns = now - TTI_MAX(set->begun_ns, d->last_end_ns);
     d->last_end_ns = now;
     result->grad_norm = report.grad_norm;
+    result->bubble = x->pipe ? tti_pipe_bubble_measured(x->pipe) : 0;
     if (report.bad) {
         result->skipped = true;
         return report_bad(x, set, report.bad);
@@ -725,7 +719,8 @@ static tutti_status eval_batch(tti_exec *x, const tti_step_desc *desc, tti_step_
     set->desc = *desc;
     TTI_TRY(feed(x, set, desc));
     TTI_TRY(begin(x, set));
-    for (int s = 0; s < n_local(x); s++) {
+    if (d->pipe) TTI_TRY(run_pipe(x, set, true));
+    for (int s = 0; !d->pipe && s < n_local(x); s++) {
         tti_instance *instance = x->lane[0].eval;
         point_at(x, instance, &x->eval_inputs, set, s);
         TTI_TRY(tti_instance_run(instance, &d->runs[s], NULL, NULL));
@@ -783,6 +778,7 @@ void tti_exec_device_release(tti_exec *x) {
     backend->release(d->sync_parts, 0);
     backend->release(d->sync_joined, 0);
     tti_device_by_host_destroy(d->by_host);
+    tti_device_pipe_destroy(d->pipe);
     tti_str_free(&d->way);
     tti_str_free(&d->name);
     for (int i = 0; i < N_MIRRORS; i++) free(d->mirrors[i]);

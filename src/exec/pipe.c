@@ -410,16 +410,37 @@ static tutti_status sum_on_first(tti_pipe *pipe, uint64_t stages, float *sum, si
     return st;
 }
 
+/* grads: of this stage, in memory of the host. */
+static tutti_status sum_at(tti_pipe *pipe, const tti_tied_param *tied, const tti_slot *slot,
+                           float *grads) {
+    if (!slot->is_copy) return sum_on_first(pipe, tied->stages, grads, slot->n_elems);
+    int first = __builtin_ctzll(tied->stages);
+    TTI_TRY(tutti_comm_send(pipe->comm, grads, slot->n_elems, TUTTI_F32, first));
+    return tutti_comm_recv(pipe->comm, grads, slot->n_elems, TUTTI_F32, first);
+}
+
+static tutti_status sum_by_host(tti_exec *x, const tti_tied_param *tied, const tti_slot *slot,
+                                float *grads) {
+    const tti_device_ops *ops = x->desc.backend->device;
+    size_t n_bytes = slot->n_elems * sizeof *grads;
+    float *copy = malloc(n_bytes);
+    if (!copy) return tti_fail(TUTTI_E_NOMEM, "pipeline: %zu bytes", n_bytes);
+    tutti_status st = ops->copy(TTI_QUEUE_COMPUTE, copy, grads, n_bytes);
+    if (st == TUTTI_OK) st = ops->sync();
+    if (st == TUTTI_OK) st = sum_at(x->pipe, tied, slot, copy);
+    if (st == TUTTI_OK) st = ops->copy(TTI_QUEUE_COMPUTE, grads, copy, n_bytes);
+    if (st == TUTTI_OK) st = ops->sync();
+    free(copy);
+    return st;
+}
+
 static tutti_status sum_tied(tti_exec *x, const tti_tied_param *tied) {
     tti_pipe *pipe = x->pipe;
     int index = tti_plan_find_slot(x->desc.plan, tied->name);
     if (index < 0) return TUTTI_OK;
     const tti_slot *slot = &x->desc.plan->slots[index];
     float *grads = tti_exec_grads(x) + slot->first;
-    if (!slot->is_copy) return sum_on_first(pipe, tied->stages, grads, slot->n_elems);
-    int first = __builtin_ctzll(tied->stages);
-    TTI_TRY(tutti_comm_send(pipe->comm, grads, slot->n_elems, TUTTI_F32, first));
-    return tutti_comm_recv(pipe->comm, grads, slot->n_elems, TUTTI_F32, first);
+    return x->device ? sum_by_host(x, tied, slot, grads) : sum_at(pipe, tied, slot, grads);
 }
 
 bool tti_pipe_has_tied(const tti_exec *x, size_t first, size_t n_elems) {

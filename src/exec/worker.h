@@ -8,6 +8,7 @@
 #include "exec/device_exchange.h"
 #include "exec/divided.h"
 #include "exec/exec.h"
+#include "exec/fed.h"
 #include "exec/instance.h"
 #include "exec/lanes.h"
 #include "exec/lean.h"
@@ -40,11 +41,6 @@ typedef struct tti_lane {
     tutti_status status;       /* of the last dispatch, with its text */
     char error[512];
 } tti_lane;
-
-/* Inputs of a program by what they are fed with; -1: it has none. */
-typedef struct tti_fed_inputs {
-    int x, target, rows, loss_scale;
-} tti_fed_inputs;
 
 struct tti_exec {
     tti_exec_desc desc;

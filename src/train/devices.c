@@ -74,8 +74,7 @@ tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out) {
         tti_clear_error();
         return TUTTI_OK;
     }
-    bool cuts = cuda->device->divides && config->parallel.pipeline == 1;
-    if (is_divided(config) && !cuts)
+    if (is_divided(config) && !cuda->device->divides)
         return is_auto ? TUTTI_OK
                        : tti_fail(TUTTI_E_CONFIG,
                                   "parallel.devices=%.60s: a model is divided between workers on "

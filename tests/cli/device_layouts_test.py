@@ -52,6 +52,55 @@ def test_pieces_of_layers():
     same_as_host("gpt2", "gpt2-zero", (2, 1, 2), *text, "parallel.zero=1")
 
 
+def test_stages():
+    """The bits of the host, whose stages give those of one worker; chunks, replicas, a table that
+    two stages have, and pieces of layers within stages."""
+    train("lenet", "cpu", (1, 2, 1), *LENET).expect(0)
+    same_as_host("lenet", "lenet-2", (1, 2, 1), *LENET)
+    same_as_host("lenet", "lenet-2x2", (2, 2, 1), *LENET, "parallel.zero=1", PROCESSES)
+    chunks = LENET + ["parallel.pipeline_chunks=2"]
+    train("chunks", "cpu", (1, 2, 1), *chunks).expect(0)
+    same_as_host("chunks", "chunks-2", (1, 2, 1), *chunks)
+    text = gpt2()
+    for name, layout in (("gpt2", (1, 2, 1)), ("gpt2-both", (2, 2, 2))):
+        train(name, "cpu", layout, *text).expect(0)
+        same_as_host(name, name + "-devices", layout, *text)
+    told = train("told", "gpu", (1, 2, 1), *LENET).expect(0, "pipeline: stages waited", "expected")
+    step = [r for r in runs.records("told") if r["event"] == "step"][-1]
+    if not 0 < step["bubble"] < 1:
+        raise AssertionError(told.err)
+    train("none", "gpu", (1, 2, 1), *LENET, "data.resident=yes").expect(
+        2, "data.resident=yes: a stage of a pipeline")
+
+
+def test_checkpoints_go_from_one_to_the_other():
+    """Devices in stages, the host in pieces, one device, devices in pieces: a run of one story."""
+    job = LENET + ["train.steps=4"]
+    train("alone", "cpu", (1, 1, 1), *LENET, "train.steps=16").expect(0)
+    train("run", "gpu", (1, 2, 1), *job).expect(0)
+    for devices, layout, n_steps in (("cpu", (1, 1, 2), 8), ("gpu", (1, 1, 1), 12),
+                                     ("gpu", (2, 1, 2), 16)):
+        runs.tutti("train", "--resume", "run", "parallel.devices=" + devices,
+                   *layouts.keys_of(layout), "train.steps=%d" % n_steps).expect(0)
+    want, got = layouts.losses("alone"), layouts.losses("run")
+    for step in range(1, 17):
+        if not layouts.near(want["step", step], got["step", step]):
+            raise AssertionError("step %d: %s instead of %s" % (step, got["step", step],
+                                                                want["step", step]))
+
+
+def test_a_device_that_is_lost():
+    """It is named, the others end too, and the last checkpoint leads to the same bits."""
+    for name, layout in (("stages", (1, 2, 1)), ("pieces", (1, 1, 2))):
+        train(name, "gpu", layout, *LENET).expect(0)
+        for run, more in ((name + "-lost", []), (name + "-apart", [PROCESSES])):
+            train(run, "gpu", layout, *LENET, *more, says="lost=6,on=1").expect(10)
+            if runs.checkpoints(run) != [4]:
+                raise AssertionError("%s: checkpoints %s" % (run, runs.checkpoints(run)))
+            runs.tutti("train", "--resume", run).expect(0)
+            runs.same_story(runs.story(name), run)
+
+
 def test_another_kind_of_device():
     """One of which nobody has seen that it can: refused where it is asked for, else the host."""
     for layout in ((1, 1, 2), (1, 2, 1)):
