@@ -34,8 +34,8 @@ def on_devices(run):
         raise AssertionError("%s: computed on %s" % (run, start["backend"]))
 
 
-def same_as_host(host, run, layout, *arguments):
-    train(run, "gpu", layout, *arguments).expect(0)
+def same_as_host(host, run, layout, *arguments, says=""):
+    train(run, "gpu", layout, *arguments, says=says).expect(0)
     on_devices(run)
     runs.same_story(runs.story(host), run)
     runs.same_checkpoint(host, run)
@@ -54,17 +54,19 @@ def test_pieces_of_layers():
 
 def test_stages():
     """The bits of the host, whose stages give those of one worker; chunks, replicas, a table that
-    two stages have, and pieces of layers within stages."""
+    two stages have, and pieces of layers within stages; also where copies are as late or as early
+    as they may be."""
     train("lenet", "cpu", (1, 2, 1), *LENET).expect(0)
-    same_as_host("lenet", "lenet-2", (1, 2, 1), *LENET)
+    for late in ("late=1", "late=2"):
+        same_as_host("lenet", "lenet-" + late, (1, 2, 1), *LENET, says=late)
     same_as_host("lenet", "lenet-2x2", (2, 2, 1), *LENET, "parallel.zero=1", PROCESSES)
     chunks = LENET + ["parallel.pipeline_chunks=2"]
     train("chunks", "cpu", (1, 2, 1), *chunks).expect(0)
-    same_as_host("chunks", "chunks-2", (1, 2, 1), *chunks)
+    same_as_host("chunks", "chunks-2", (1, 2, 1), *chunks, says="late=1")
     text = gpt2()
-    for name, layout in (("gpt2", (1, 2, 1)), ("gpt2-both", (2, 2, 2))):
+    for name, layout, late in (("gpt2", (1, 2, 1), "late=2"), ("both", (2, 2, 2), "late=1")):
         train(name, "cpu", layout, *text).expect(0)
-        same_as_host(name, name + "-devices", layout, *text)
+        same_as_host(name, name + "-devices", layout, *text, says=late)
     told = train("told", "gpu", (1, 2, 1), *LENET).expect(0, "pipeline: stages waited", "expected")
     step = [r for r in runs.records("told") if r["event"] == "step"][-1]
     if not 0 < step["bubble"] < 1:

@@ -11,6 +11,8 @@
  *   free=N   bytes of free memory (default: 1 GiB)
  *   full=D   device D has no room for what measures links
  *   whole=1  workers have whole models
+ *   late=1   queues do what they have only when something waits for it, and each on its own: what
+ *            nobody has ordered comes in another order than it was put.  late=2: all but kernels
  * Matrix products of a size that only a GPU would be given are left out. */
 #include <fcntl.h>
 #include <math.h>
@@ -39,6 +41,7 @@ struct command {
     const void *extra[3];
     tti_gather gather;
     tti_unpack unpack;
+    tti_queue before; /* of an order: n commands of it come first */
 };
 
 typedef struct recording {
@@ -46,9 +49,23 @@ typedef struct recording {
     size_t n, capacity;
 } recording;
 
+enum { N_MARKS = 16 };
+
+/* What was put into a queue; done of them are. */
+typedef struct queue {
+    recording all;
+    size_t done;
+} queue;
+
 typedef struct device {
     int index;
     bool lost;
+    int late;
+    queue queues[TTI_N_QUEUES];
+    struct {
+        tti_queue queue;
+        size_t n;
+    } marks[N_MARKS];
     recording *records; /* NULL: what is put is done at once */
     int64_t *moments;   /* [MAX_MOMENTS] */
     size_t n_bytes, n_peak;
@@ -90,22 +107,47 @@ static void execute(command *c) {
     if (!current->lost) c->run(c);
 }
 
-static tutti_status put(const command *c) {
-    recording *r = current->records;
-    command once = *c;
-    TTI_TRY(check());
-    if (!r) {
-        execute(&once);
-        return TUTTI_OK;
-    }
+static void append(recording *r, const command *c) {
     if (r->n == r->capacity) {
         r->capacity = r->capacity ? 2 * r->capacity : 256;
         r->commands = realloc(r->commands, r->capacity * sizeof *r->commands);
         TTI_ASSERT(r->commands != NULL);
     }
     r->commands[r->n++] = *c;
+}
+
+/* The first n commands of a queue; those of others that they wait for come before. */
+static void run_queue(tti_queue which, size_t n) {
+    queue *q = &current->queues[which];
+    while (q->done < n) {
+        command c = q->all.commands[q->done++];
+        execute(&c);
+    }
+}
+
+static void run_order(command *c) { run_queue(c->before, c->n); }
+
+static void run_all(void) {
+    for (int i = 0; i < TTI_N_QUEUES; i++) run_queue((tti_queue)i, current->queues[i].all.n);
+    for (int i = 0; i < TTI_N_QUEUES; i++) current->queues[i].all.n = current->queues[i].done = 0;
+    memset(current->marks, 0, sizeof current->marks);
+}
+
+static tutti_status put_into(tti_queue which, const command *c) {
+    command once = *c;
+    TTI_TRY(check());
+    if (current->records)
+        append(current->records, c);
+    else if (current->late)
+        append(&current->queues[which].all, c);
+    else
+        execute(&once);
+    if (current->late > 1 && which == TTI_QUEUE_COMPUTE)
+        run_queue(which, current->queues[which].all.n);
     return TUTTI_OK;
 }
+
+static tutti_status put(const command *c) { return put_into(TTI_QUEUE_COMPUTE, c); }
 
 static tutti_status record_begin(void) {
     TTI_TRY(check());
@@ -119,12 +161,12 @@ static tutti_status record_end(void **out) {
     return check();
 }
 
-static tutti_status replay(void *state) {
-    const recording *r = state;
-    TTI_TRY(check());
+static void run_replay(command *c) {
+    const recording *r = c->src;
     for (size_t i = 0; i < r->n; i++) execute(&r->commands[i]);
-    return TUTTI_OK;
 }
+
+static tutti_status replay(void *state) { return put(&(command){.run = run_replay, .src = state}); }
 
 static void release_recording(void *state) {
     recording *r = state;
@@ -149,11 +191,14 @@ static tutti_status open_device(const tti_device_desc *desc) {
     if (current) current->moments = calloc(MAX_MOMENTS, sizeof *current->moments);
     if (!current || !current->moments) return tti_fail(TUTTI_E_NOMEM, "test device: no memory");
     current->index = desc->index;
+    current->late = (int)option("late=", 0);
     return TUTTI_OK;
 }
 
 static void close_device(void) {
     TTI_ASSERT(current->n_bytes == 0); /* everything was given back, also after a failure */
+    run_all();
+    for (int i = 0; i < TTI_N_QUEUES; i++) free(current->queues[i].all.commands);
     free(current->moments);
     free(current);
     current = NULL;
@@ -199,37 +244,39 @@ static void unpin(void *p) { (void)p; }
 
 static void run_copy(command *c) { memmove(c->dst, c->src, c->n); }
 
-static tutti_status copy(tti_queue queue, void *dst, const void *src, size_t n_bytes) {
-    (void)queue;
-    return put(&(command){.run = run_copy, .dst = dst, .src = src, .n = n_bytes});
+static tutti_status copy(tti_queue which, void *dst, const void *src, size_t n_bytes) {
+    return put_into(which, &(command){.run = run_copy, .dst = dst, .src = src, .n = n_bytes});
 }
 
 static tutti_status order(tti_queue after, tti_queue before) {
-    (void)after, (void)before;
-    return check();
+    size_t n = current->queues[before].all.n;
+    if (current->records) return check(); /* it is in order throughout */
+    return put_into(after, &(command){.run = run_order, .before = before, .n = n});
 }
 
-static tutti_status mark(tti_queue queue, int number) {
-    (void)queue, (void)number;
+static tutti_status mark(tti_queue which, int number) {
+    TTI_ASSERT(number >= 0 && number < N_MARKS);
+    current->marks[number].queue = which;
+    current->marks[number].n = current->queues[which].all.n;
     return TUTTI_OK; /* as on a device, which has not come so far yet */
 }
 
 static tutti_status await(int number) {
-    (void)number;
+    run_queue(current->marks[number].queue, current->marks[number].n);
     return check();
 }
 
 static void run_stamp(command *c) { current->moments[c->n] = tti_now_ns(); }
 
-static tutti_status stamp(tti_queue queue, int moment) {
-    (void)queue;
+static tutti_status stamp(tti_queue which, int moment) {
     TTI_ASSERT(moment < MAX_MOMENTS);
     if (current->records && option("plain=", 0))
         return tti_fail(TUTTI_E_DEVICE, "test device: no moments in recordings");
-    return put(&(command){.run = run_stamp, .n = (size_t)moment});
+    return put_into(which, &(command){.run = run_stamp, .n = (size_t)moment});
 }
 
 static tutti_status read_stamps(int n, double *us) {
+    run_all();
     for (int i = 0; i < n; i++) {
         TTI_ASSERT(current->moments[i] > 0);
         us[i] = (double)(current->moments[i] - current->moments[0]) * 1e-3;
@@ -282,9 +329,8 @@ static void run_unpack(command *c) {
     }
 }
 
-static tutti_status unpack(tti_queue queue, const tti_unpack *from) {
-    (void)queue;
-    return put(&(command){.run = run_unpack, .unpack = *from});
+static tutti_status unpack(tti_queue which, const tti_unpack *from) {
+    return put_into(which, &(command){.run = run_unpack, .unpack = *from});
 }
 
 static void run_gather(command *c) {
@@ -462,6 +508,7 @@ static tutti_status update_complete(void *state) {
 }
 
 static tutti_status update_hash(void *state, uint64_t *hash) {
+    run_all();
     *hash = hash_of(state, true, true);
     return check();
 }
@@ -542,7 +589,10 @@ static void thread_init(void) { tti_backend_cpu.thread_init(); }
 
 static void describe_all(tti_str *str) { tti_str_add(str, "cuda: devices for tests"); }
 
-static tutti_status sync_all(void) { return check(); }
+static tutti_status sync_all(void) {
+    run_all();
+    return check();
+}
 
 static tti_device_ops ops = {
     .divides = true,
