@@ -33,6 +33,9 @@ typedef struct tutti_bench_comm_row {
     double bus_gb_s;
     double memcpy_us;    /* all ranks copying the bytes each must move at once */
     double memcpy_ratio; /* latency_us / memcpy_us; 0 with one rank        */
+    /* Bytes that all ranks together move in one all_reduce: read from or written to memory of
+     * others of their host; sent to ranks of other hosts, with what they say to agree on it. */
+    double inside_bytes, between_bytes;
 } tutti_bench_comm_row;
 
 /* Takes one row; called by rank 0, between measurements. */

@@ -25,6 +25,8 @@ static const char usage[] =
     "  --min BYTES        smallest vector, with K, M or G; default 4\n"
     "  --max BYTES        largest vector; default 64M\n"
     "  --ms T             time per size and measurement, in ms; default 100\n"
+    "  --hosts N          divide the ranks over N hosts that are names on this machine:\n"
+    "                     processes, sockets between the hosts\n"
     "  --plain            buffers from malloc, which other processes cannot see\n"
     "  --devices          between the GPUs of this machine (-n: the first N), by every way there "
     "is,\n"
@@ -37,6 +39,7 @@ static const char *const algorithms[TUTTI_N_ALGS] = {"auto", "ring", "tree", "di
 typedef struct options {
     tutti_bench_comm_desc desc;
     bool processes, json, all, help, devices;
+    int n_hosts; /* 0: one, without sockets */
 } options;
 
 static int fail_usage(const char *what, const char *value) {
@@ -86,11 +89,17 @@ static bool parse_place(const char *text, options *o) {
 /* 0, or the exit code. */
 static int parse(int argc, char **argv, options *o) {
     static const struct option longs[] = {
-        {"place", required_argument, NULL, 'p'}, {"algorithm", required_argument, NULL, 'a'},
-        {"min", required_argument, NULL, 'm'},   {"max", required_argument, NULL, 'M'},
-        {"ms", required_argument, NULL, 't'},    {"plain", no_argument, NULL, 'P'},
-        {"devices", no_argument, NULL, 'd'},     {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0},
+        {"place", required_argument, NULL, 'p'},
+        {"algorithm", required_argument, NULL, 'a'},
+        {"min", required_argument, NULL, 'm'},
+        {"max", required_argument, NULL, 'M'},
+        {"ms", required_argument, NULL, 't'},
+        {"plain", no_argument, NULL, 'P'},
+        {"devices", no_argument, NULL, 'd'},
+        {"json", no_argument, NULL, 'j'},
+        {"hosts", required_argument, NULL, 'H'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
     };
     optind = 1;
     for (int c; (c = getopt_long(argc, argv, "n:h", longs, NULL)) != -1;) {
@@ -113,6 +122,9 @@ static int parse(int argc, char **argv, options *o) {
                 break;
             case 't':
                 good = parse_int(optarg, 1, 60000, &o->desc.min_ms);
+                break;
+            case 'H':
+                good = parse_int(optarg, 1, 64, &o->n_hosts);
                 break;
             case 'P':
                 o->desc.plain = true;
@@ -140,29 +152,45 @@ static void print_row(const tutti_bench_comm_row *row, void *user) {
         printf(
             "{\"n_ranks\":%d,\"place\":\"%s\",\"algorithm\":\"%s\",\"n_bytes\":%zu,"
             "\"latency_us\":%.3f,\"alg_gb_s\":%.3f,\"bus_gb_s\":%.3f,\"memcpy_us\":%.3f,"
-            "\"memcpy_ratio\":%.3f}\n",
+            "\"memcpy_ratio\":%.3f,\"inside_bytes\":%.0f,\"between_bytes\":%.0f}\n",
             row->n_ranks, o->processes ? "processes" : "threads", algorithms[row->alg],
             row->n_bytes, row->latency_us, row->alg_gb_s, row->bus_gb_s, row->memcpy_us,
-            row->memcpy_ratio);
+            row->memcpy_ratio, row->inside_bytes, row->between_bytes);
     else
-        printf("%12zu  %-6s  %12.2f  %9.2f  %9.2f  %12.2f  %6.2f\n", row->n_bytes,
+        printf("%12zu  %-6s  %12.2f  %9.2f  %9.2f  %12.2f  %6.2f  %12.0f  %12.0f\n", row->n_bytes,
                algorithms[row->alg], row->latency_us, row->alg_gb_s, row->bus_gb_s, row->memcpy_us,
-               row->memcpy_ratio);
+               row->memcpy_ratio, row->inside_bytes, row->between_bytes);
     fflush(stdout);
 }
 
 static void print_head(const options *o, int n_ranks) {
     if (o->json) return;
-    printf("# all_reduce f32 sum in place, %d %s, %s memory\n", n_ranks,
-           o->processes ? "processes" : "threads", o->desc.plain ? "plain" : "registered");
-    printf("# %10s  %-6s  %12s  %9s  %9s  %12s  %6s\n", "bytes", "alg", "time us", "alg GB/s",
-           "bus GB/s", "memcpy us", "ratio");
+    printf("# all_reduce f32 sum in place, %d %s on %d host%s, %s memory; moved: by all ranks\n",
+           n_ranks, o->processes ? "processes" : "threads", o->n_hosts ? o->n_hosts : 1,
+           o->n_hosts > 1 ? "s" : "", o->desc.plain ? "plain" : "registered");
+    printf("# %10s  %-6s  %12s  %9s  %9s  %12s  %6s  %12s  %12s\n", "bytes", "alg", "time us",
+           "alg GB/s", "bus GB/s", "memcpy us", "ratio", "moved inside", "between");
     fflush(stdout);
+}
+
+/* Ranks of hosts that are names: they meet at a socket without a file. */
+static void divide_over_hosts(const options *o, tutti_comm_desc *desc, char address[64]) {
+    char names[64 * 4] = "";
+    for (int r = 0, at = 0; r < o->desc.n_ranks; r++)
+        at += snprintf(names + at, sizeof names - (size_t)at, "%s%d", r ? "," : "",
+                       r * o->n_hosts / o->desc.n_ranks);
+    setenv("TUTTI_TEST_HOSTS", names, 1);
+    snprintf(address, 64, "unix:tutti-bench-%d", (int)getppid());
+    desc->group = NULL;
+    desc->transport = "tcp";
+    desc->address = address;
 }
 
 /* One rank as a process: returns its exit code. */
 static int rank_process(tutti_comm_group *group, int rank, options *o) {
     tutti_comm_desc desc = {.group = group, .rank = rank, .n_ranks = o->desc.n_ranks};
+    char address[64];
+    if (o->n_hosts) divide_over_hosts(o, &desc, address);
     tutti_comm *comm = NULL;
     tutti_status st = tutti_comm_create(&desc, &comm);
     if (st == TUTTI_OK) st = tutti_bench_comm_run(comm, &o->desc, print_row, o);
@@ -262,6 +290,8 @@ static int bench_comm(int argc, char **argv) {
     if (o.devices) return bench_devices(&o);
     long n_cores = sysconf(_SC_NPROCESSORS_ONLN);
     if (o.desc.n_ranks == 0) o.desc.n_ranks = n_cores < 1 ? 1 : n_cores > 64 ? 64 : (int)n_cores;
+    o.processes = o.processes || o.n_hosts;
+    if (o.n_hosts > o.desc.n_ranks) return fail_usage("--hosts", "more hosts than ranks");
     if (!o.all) return run_one(&o);
     for (int a = TUTTI_ALG_RING; a < TUTTI_N_ALGS && code == 0; a++) {
         o.desc.alg = (tutti_comm_alg)a;

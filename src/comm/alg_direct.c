@@ -86,7 +86,10 @@ static tutti_status reduce_viewed(const tti_work *work) {
             comm->state, (comm->rank + r) % comm->n_ranks,
             tti_sum_order_n_pieces(work->order, (comm->rank + r) % comm->n_ranks));
     block whole = {work, 0, work->n_elems};
-    sum_range(work, &at, block_first(&whole, comm->rank), block_last(&whole, comm->rank), scratch);
+    size_t first = block_first(&whole, comm->rank), last = block_last(&whole, comm->rank);
+    int n_others = work->order->n_terms - work->n_pieces + at.n_dsts - 1;
+    tti_count_inside(comm, (last - first) * tutti_dtype_bytes(work->dtype) * (size_t)n_others);
+    sum_range(work, &at, first, last, scratch);
     return comm->transport->barrier(comm->state);
 }
 
@@ -117,7 +120,7 @@ static tutti_status exchange_terms(const tti_work *work, const block *b, places 
             messages[n++] = (tti_message){
                 .peer = peer, .out = (char *)work->bufs[k] + from * elem, .n_bytes = n_bytes};
     }
-    return comm->transport->exchange(comm->state, messages, n);
+    return tti_comm_exchange(comm, messages, n);
 }
 
 /* Sends my part of dst to everybody and receives theirs. */
@@ -137,7 +140,7 @@ static tutti_status exchange_results(const tti_work *work, const block *b) {
                                       .in = (char *)work->dst + from * elem,
                                       .n_bytes = (block_last(b, peer) - from) * elem};
     }
-    return comm->transport->exchange(comm->state, messages, n);
+    return tti_comm_exchange(comm, messages, n);
 }
 
 /* Elements of the vector, or of the longest part of it. */
@@ -213,7 +216,7 @@ static tutti_status scatter_exchanged(const tti_work *work) {
             messages[n++] =
                 (tti_message){.peer = p, .in = staging + (size_t)p * n_bytes, .n_bytes = n_bytes};
         }
-        TTI_TRY(comm->transport->exchange(comm->state, messages, n));
+        TTI_TRY(tti_comm_exchange(comm, messages, n));
         at.dsts[0] = (char *)work->dst + i * elem;
         sum_range(work, &at, 0, n_bytes / elem, scratch);
     }
@@ -231,6 +234,7 @@ tutti_status tti_direct_reduce_scatter(const tti_work *work) {
         at.srcs[p] = (const char *)comm->transport->view(comm->state, p, 0) +
                      (size_t)comm->rank * work->n_elems * elem;
     at.dsts[0] = work->dst;
+    tti_count_inside(comm, work->n_elems * elem * (size_t)(comm->n_ranks - 1));
     sum_range(work, &at, 0, work->n_elems, scratch);
     return comm->transport->barrier(comm->state);
 }

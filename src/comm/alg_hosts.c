@@ -8,7 +8,8 @@
  * Each rank owns a part of the vector.  On every other host one rank, its agent for the part, adds
  * the leaves and sends them; the owner adds all leaves and sends the result back; owner and agents
  * write it into the dst of every rank of their host.  A part of a host's memory is thus read and
- * written by one rank only, which makes it safe in place. */
+ * written by one rank only, which makes it safe in place.  Where each rank is to have its part
+ * alone, that is all but the way back. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +30,6 @@ typedef struct levels {
     leaf *leaves;
     int n_leaves;
     int leaves_of[TTI_MAX_RANKS]; /* by host */
-    int ranks_of[TTI_MAX_RANKS];  /* by host */
     tutti_dtype wide;
     size_t elem, wide_elem;
     /* Of the comm's scratch: */
@@ -37,12 +37,15 @@ typedef struct levels {
     void *sum_scratch;      /* of tti_sum_block  */
     unsigned char *widened; /* TTI_SUM_BLOCK elements of each term; only of f16 and bf16 */
     unsigned char *staging; /* leaves: those to send, those that arrive, those of this host */
-    size_t first, n_elems;  /* the block */
+    size_t first, n_elems;  /* the block: of the vector, or of each part where ranks have parts */
 } levels;
 
+bool tti_has_levels(const tutti_comm *comm) {
+    return comm->n_hosts > 1 && comm->n_hosts < comm->n_ranks;
+}
+
 bool tti_hosts_can(const tti_work *work) {
-    const tutti_comm *comm = work->comm;
-    return comm->n_hosts > 1 && comm->n_hosts < comm->n_ranks && comm->transport->near(comm->state);
+    return tti_has_levels(work->comm) && work->comm->transport->near(work->comm->state);
 }
 
 /* ---- the division of the order ---- */
@@ -108,7 +111,6 @@ static tutti_status levels_create(const tti_work *work, levels *l) {
     if (ok) {
         find_leaves(l, starts, n_outer);
         list_leaves(l, starts, n_outer);
-        for (int r = 0; r < l->comm->n_ranks; r++) l->ranks_of[l->comm->host_of[r]]++;
     }
     free(starts);
     free(n_outer);
@@ -119,21 +121,25 @@ static tutti_status levels_create(const tti_work *work, levels *l) {
 
 /* ---- who does what ---- */
 
-/* The rank of host that stands for it in the part of rank owner. */
-static int agent(const levels *l, int host, int owner) {
-    int index = owner % l->ranks_of[host];
-    if (l->comm->host_of[owner] == host) return owner;
-    for (int r = 0; r < l->comm->n_ranks; r++)
-        if (l->comm->host_of[r] == host && index-- == 0) return r;
-    return -1;
+int tti_agent(const tutti_comm *comm, int host, int owner) {
+    int ranks[TTI_MAX_RANKS], n = 0;
+    if (comm->host_of[owner] == host) return owner;
+    for (int r = 0; r < comm->n_ranks; r++)
+        if (comm->host_of[r] == host) ranks[n++] = r;
+    return ranks[owner % n];
 }
 
+/* Where the part of a rank in the block begins, and how long it is. */
 static size_t part_first(const levels *l, int rank) {
+    const size_t *part = l->work->bounds ? l->work->bounds + rank : NULL;
+    if (part) return part[0] + TTI_MIN(l->first, part[1] - part[0]);
     return l->first + tti_part_first(l->n_elems, rank, l->comm->n_ranks);
 }
 
 static size_t part_elems(const levels *l, int rank) {
-    return part_first(l, rank + 1) - part_first(l, rank);
+    const size_t *part = l->work->bounds ? l->work->bounds + rank : NULL;
+    if (!part) return part_first(l, rank + 1) - part_first(l, rank);
+    return part[0] + TTI_MIN(l->first + l->n_elems, part[1] - part[0]) - part_first(l, rank);
 }
 
 /* Bytes of the leaves of a host over the part of a rank. */
@@ -144,7 +150,7 @@ static size_t leaves_bytes(const levels *l, int host, int owner) {
 static bool acts_for(const levels *l, int owner) {
     int host = l->comm->host_of[l->comm->rank];
     return owner != l->comm->rank && l->comm->host_of[owner] != host &&
-           agent(l, host, owner) == l->comm->rank;
+           tti_agent(l->comm, host, owner) == l->comm->rank;
 }
 
 /* ---- sums ---- */
@@ -157,6 +163,7 @@ static void sum_leaf_block(const levels *l, const leaf *of, size_t first, size_t
     for (int t = 0; t < of->n_terms; t++) {
         const tti_term *term = &order.terms[t];
         const char *src = l->comm->transport->view(l->comm->state, term->rank, term->piece);
+        if (term->rank != l->comm->rank) tti_count_inside(l->comm, n * l->elem);
         l->srcs[t] = src + first * l->elem;
         if (l->wide == w->dtype) continue;
         unsigned char *wide = l->widened + (size_t)t * TTI_SUM_BLOCK * l->wide_elem;
@@ -191,6 +198,7 @@ static void spread(const levels *l, size_t first, size_t n) {
         char *dst =
             comm->transport->view(comm->state, rank, tti_sum_order_n_pieces(l->work->order, rank));
         memcpy(dst + first * l->elem, src, n * l->elem);
+        tti_count_inside(comm, n * l->elem);
     }
 }
 
@@ -230,10 +238,10 @@ static tutti_status gather_leaves(const levels *l, unsigned char **at) {
         staging += n_bytes;
         if (h == here) continue;
         messages[n++] =
-            (tti_message){.peer = agent(l, h, comm->rank), .in = at[h], .n_bytes = n_bytes};
+            (tti_message){.peer = tti_agent(comm, h, comm->rank), .in = at[h], .n_bytes = n_bytes};
     }
     sum_leaves(l, comm->rank, at[here]);
-    return comm->transport->exchange(comm->state, messages, n);
+    return tti_comm_exchange(comm, messages, n);
 }
 
 /* Results go from owners to agents, and from both to the ranks of their hosts. */
@@ -245,7 +253,7 @@ static tutti_status spread_results(const levels *l) {
     char *dst = l->work->dst;
     for (int h = 0; h < comm->n_hosts; h++)
         if (h != comm->host_of[comm->rank])
-            messages[n++] = (tti_message){.peer = agent(l, h, comm->rank),
+            messages[n++] = (tti_message){.peer = tti_agent(comm, h, comm->rank),
                                           .out = dst + part_first(l, comm->rank) * l->elem,
                                           .n_bytes = part_elems(l, comm->rank) * l->elem};
     for (int p = 0; p < comm->n_ranks; p++)
@@ -253,11 +261,25 @@ static tutti_status spread_results(const levels *l) {
             messages[n++] = (tti_message){.peer = p,
                                           .in = dst + part_first(l, p) * l->elem,
                                           .n_bytes = part_elems(l, p) * l->elem};
-    TTI_TRY(comm->transport->exchange(comm->state, messages, n));
+    TTI_TRY(tti_comm_exchange(comm, messages, n));
     spread(l, part_first(l, comm->rank), part_elems(l, comm->rank));
     for (int p = 0; p < comm->n_ranks; p++)
         if (acts_for(l, p)) spread(l, part_first(l, p), part_elems(l, p));
     return TUTTI_OK;
+}
+
+/* Elements of the vector, or of the longest part of it. */
+static size_t extent(const tti_work *work) {
+    size_t n = work->bounds ? 0 : work->n_elems;
+    for (int r = 0; work->bounds && r < work->comm->n_ranks; r++)
+        n = TTI_MAX(n, work->bounds[r + 1] - work->bounds[r]);
+    return n;
+}
+
+/* Of a block: of the vector, or of each part. */
+static size_t block_elems(const levels *l) {
+    size_t n = HOSTS_BLOCK_BYTES / l->elem;
+    return l->work->bounds ? n / (size_t)l->comm->n_ranks : n;
 }
 
 /* Tables, summing scratch and the most that a block may stage. */
@@ -267,7 +289,8 @@ static tutti_status take_scratch(levels *l) {
     size_t n_terms = (size_t)l->work->order->n_terms, n_staged = (size_t)l->n_leaves;
     for (int p = 0; p < comm->n_ranks; p++)
         if (acts_for(l, p)) n_staged += (size_t)l->leaves_of[here];
-    size_t n_part = TTI_MIN(HOSTS_BLOCK_BYTES / l->elem, l->work->n_elems) / (size_t)comm->n_ranks;
+    size_t n_part = TTI_MIN(block_elems(l), extent(l->work));
+    if (!l->work->bounds) n_part /= (size_t)comm->n_ranks;
     size_t table_bytes = (n_terms * sizeof(void *) + 63) & ~(size_t)63;
     size_t wide_bytes = l->wide == l->work->dtype ? 0 : n_terms * TTI_SUM_BLOCK * l->wide_elem;
     unsigned char *memory =
@@ -283,12 +306,12 @@ static tutti_status take_scratch(levels *l) {
 
 static tutti_status run_blocks(levels *l) {
     unsigned char *at[TTI_MAX_RANKS];
-    size_t n_block = HOSTS_BLOCK_BYTES / l->elem;
-    for (l->first = 0; l->first < l->work->n_elems; l->first += n_block) {
-        l->n_elems = TTI_MIN(n_block, l->work->n_elems - l->first);
+    size_t n_block = block_elems(l), n_all = extent(l->work);
+    for (l->first = 0; l->first < n_all; l->first += n_block) {
+        l->n_elems = TTI_MIN(n_block, n_all - l->first);
         TTI_TRY(gather_leaves(l, at));
         sum_hosts(l, at);
-        TTI_TRY(spread_results(l));
+        if (!l->work->bounds) TTI_TRY(spread_results(l));
     }
     return l->comm->transport->near_barrier(l->comm->state);
 }

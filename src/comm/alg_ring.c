@@ -41,7 +41,7 @@ static tutti_status pass(const ring *r, const void *out, size_t n_out, void *in,
         {.peer = (comm->rank + 1) % n, .out = out, .n_bytes = n_out},
         {.peer = (comm->rank + n - 1) % n, .in = in, .n_bytes = n_in},
     };
-    return comm->transport->exchange(comm->state, messages, 2);
+    return tti_comm_exchange(comm, messages, 2);
 }
 
 /* After step s, part rank-s-1 holds the terms of s+2 ranks. */

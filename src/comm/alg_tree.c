@@ -163,7 +163,7 @@ static tutti_status run_round(const tree *t, int round) {
             inbox += n_bytes;
         }
     }
-    TTI_TRY(comm->transport->exchange(comm->state, messages, n));
+    TTI_TRY(tti_comm_exchange(comm, messages, n));
     inbox = t->inbox;
     for (int i = 0; i < t->plan.n_transfers; i++) {
         const transfer *x = &t->plan.transfers[i];
@@ -218,7 +218,7 @@ static tutti_status gather(const tree *t) {
                                           .n_bytes = (want.hi - want.lo) * t->elem};
         }
     }
-    return comm->transport->exchange(comm->state, messages, n);
+    return tti_comm_exchange(comm, messages, n);
 }
 
 /* Points sums at the block of every piece: the terms themselves where they may be changed. */

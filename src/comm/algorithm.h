@@ -8,6 +8,8 @@
 
 #include "base/error.h"
 #include "comm/local_sum.h"
+#include "comm/parts.h"
+#include "comm/progress.h"
 #include "comm/transport.h"
 
 struct tutti_comm {
@@ -26,6 +28,8 @@ struct tutti_comm {
     size_t scratch_bytes;
     tti_message *messages; /* likewise */
     int cap_messages;
+    void *stage; /* TTI_STAGE_BYTES that the ranks of its host see; NULL until tti_comm_stage */
+    tti_comm_bytes moved;
 };
 
 /* A reduction: dst[i] = op over the terms of order of src[i]. */
@@ -51,6 +55,22 @@ tutti_status tti_ring_reduce(const tti_work *work); /* one term per rank only */
 /* Inside each host first, then between hosts: the same order, so the same bits as direct. */
 tutti_status tti_hosts_reduce(const tti_work *work);
 
+/* Every rank's parts to all (parts.h): inside each host by looking, and once to each other host,
+ * where one rank takes it for all.  After an agreement in which buffer 0 was src and buffer 1 the
+ * stage, and near.  Own parts are left alone. */
+tutti_status tti_hosts_gather(tutti_comm *comm, const tti_parts_desc *desc);
+
+/* The rank of host that stands for it in the part of rank owner; on the owner's host the owner. */
+int tti_agent(const tutti_comm *comm, int host, int owner);
+
+/* Whether ranks share hosts, but not all one: then sums and gathers can go in two levels. */
+bool tti_has_levels(const tutti_comm *comm);
+
+/* Takes the stage where there is none yet; collective. */
+tutti_status tti_comm_stage(tutti_comm *comm);
+
+enum { TTI_STAGE_BYTES = 4 << 20 };
+
 /* Whether it can run: several hosts, at least one with several ranks, who see each other's
  * buffers.  After the agreement; the same answer on every rank. */
 bool tti_hosts_can(const tti_work *work);
@@ -71,5 +91,11 @@ void *tti_comm_scratch(tutti_comm *comm, size_t n_bytes);
 
 /* Room for n messages; NULL likewise. */
 tti_message *tti_comm_messages(tutti_comm *comm, int n);
+
+/* Exchanges messages and counts those that go out. */
+tutti_status tti_comm_exchange(tutti_comm *comm, tti_message *messages, int n);
+
+/* Counts bytes read out of, or written into, memory of other ranks of this host. */
+void tti_count_inside(tutti_comm *comm, size_t n_bytes);
 
 #endif /* TTI_COMM_ALGORITHM_H */

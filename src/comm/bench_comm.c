@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "comm/progress.h"
 #include "tutti/bench.h"
 
 enum { N_ROUNDS = 5, MAX_REPEATS = 100000 };
@@ -80,6 +81,19 @@ static tutti_status check_sum(const bench *b) {
     return TUTTI_OK;
 }
 
+/* What one call moves, over all ranks. */
+static tutti_status count_bytes(const bench *b, tutti_bench_comm_row *row) {
+    tti_comm_bytes before = tti_comm_get_bytes(b->comm);
+    TTI_TRY(reduce_once(b));
+    tti_comm_bytes after = tti_comm_get_bytes(b->comm);
+    double sums[2] = {(double)(after.inside - before.inside),
+                      (double)(after.between - before.between)};
+    TTI_TRY(tutti_comm_all_reduce(b->comm, sums, sums, 2, TUTTI_F64, TUTTI_SUM, TUTTI_ALG_AUTO));
+    row->inside_bytes = sums[0];
+    row->between_bytes = sums[1];
+    return TUTTI_OK;
+}
+
 static tutti_status bench_size(bench *b, size_t n_bytes, tutti_bench_comm_row *row) {
     int n = tutti_comm_n_ranks(b->comm);
     double reduce_s, copy_s = 0;
@@ -88,6 +102,7 @@ static tutti_status bench_size(bench *b, size_t n_bytes, tutti_bench_comm_row *r
     b->move_bytes = 2 * (n_bytes / (size_t)n) * (size_t)(n - 1);
     *row = (tutti_bench_comm_row){.n_ranks = n, .alg = b->desc.alg, .n_bytes = n_bytes};
     TTI_TRY(check_sum(b));
+    TTI_TRY(count_bytes(b, row));
     TTI_TRY(find_repeats(b, reduce_once, &row->n_repeats));
     TTI_TRY(time_work(b, reduce_once, row->n_repeats, &reduce_s));
     if (b->move_bytes) {

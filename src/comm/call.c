@@ -100,9 +100,21 @@ tutti_status tti_call_mismatch(int rank, const tti_call *call, int other, const 
                     tti_call_text(call, a, sizeof a), other, tti_call_text(theirs, b, sizeof b));
 }
 
+/* What an agreement moves: a record with its payload to each rank. */
+static void count_agreement(tutti_comm *comm, size_t n_inline) {
+    for (int r = 0; r < comm->n_ranks; r++) {
+        if (comm->host_of[r] != comm->host_of[comm->rank])
+            comm->moved.between +=
+                TTI_MAX((size_t)TTI_CALL_BYTES, sizeof(tti_call) + 2 * sizeof(uint32_t) + n_inline);
+        else if (r != comm->rank)
+            comm->moved.inside += sizeof(tti_call) + n_inline;
+    }
+}
+
 tutti_status tti_call_begin(tutti_comm *comm, const tti_offer *offer, bool *direct) {
     tti_call calls[TTI_MAX_RANKS];
     bool unused;
+    count_agreement(comm, offer->inline_bytes);
     comm->transport->note_call(comm->state, &offer->call);
     TTI_TRY(comm->transport->agree(comm->state, offer, calls, direct ? direct : &unused));
     for (int r = 1; r < comm->n_ranks; r++)
@@ -148,6 +160,19 @@ void tti_comm_abort(tutti_comm *comm, const char *text) {
     (void)tti_fail(TUTTI_E_PEER, "rank %d failed: %s", comm->rank, text);
     comm->transport->fail(comm->state, TUTTI_E_PEER);
     (void)tti_fail(TUTTI_E_PEER, "%s", kept);
+}
+
+tti_comm_bytes tti_comm_get_bytes(const tutti_comm *comm) { return comm->moved; }
+
+void tti_count_inside(tutti_comm *comm, size_t n_bytes) { comm->moved.inside += n_bytes; }
+
+tutti_status tti_comm_exchange(tutti_comm *comm, tti_message *messages, int n) {
+    for (int i = 0; i < n; i++) {
+        bool is_far = comm->host_of[messages[i].peer] != comm->host_of[comm->rank];
+        if (messages[i].out && is_far) comm->moved.between += messages[i].n_bytes;
+        if (messages[i].out && !is_far) comm->moved.inside += messages[i].n_bytes;
+    }
+    return comm->transport->exchange(comm->state, messages, n);
 }
 
 int tti_comm_timeout_ms(const tutti_comm *comm) { return comm->timeout_ms; }

@@ -27,7 +27,42 @@ static tutti_status exchange_all(const move *m, size_t out_stride) {
         messages[n++] = (tti_message){
             .peer = peer, .in = m->dst + (size_t)peer * m->n_bytes, .n_bytes = m->n_bytes};
     }
-    return comm->transport->exchange(comm->state, messages, n);
+    return tti_comm_exchange(comm, messages, n);
+}
+
+/* What all_gather and broadcast show: the source, and the stage where they can go in two levels. */
+static void offer_with_stage(const move *m, tti_offer *offer, void *src) {
+    offer->bufs[offer->n_bufs++] = src;
+    offer->buf_bytes = m->n_bytes;
+    if (!tti_has_levels(m->comm)) return;
+    offer->bufs[offer->n_bufs++] = m->comm->stage;
+    offer->last_bytes = TTI_STAGE_BYTES;
+}
+
+/* After such an agreement: whether they can. */
+static bool near(const move *m) {
+    return tti_has_levels(m->comm) && m->comm->transport->near(m->comm->state);
+}
+
+static tutti_status gather_in_levels(const move *m) {
+    size_t bounds[TTI_MAX_RANKS + 1], from[TTI_MAX_RANKS] = {0};
+    for (int r = 0; r <= m->comm->n_ranks; r++) bounds[r] = (size_t)r * m->n_bytes;
+    const tti_parts_desc parts = {.src = m->src,
+                                  .dst = m->dst,
+                                  .bounds = bounds,
+                                  .n_groups = 1,
+                                  .from = from,
+                                  .dtype = TUTTI_U8};
+    return tti_hosts_gather(m->comm, &parts);
+}
+
+/* A gather in which the root alone has a part. */
+static tutti_status broadcast_in_levels(const move *m, int root) {
+    size_t bounds[TTI_MAX_RANKS + 1] = {0};
+    for (int r = root + 1; r <= m->comm->n_ranks; r++) bounds[r] = m->n_bytes;
+    const tti_parts_desc parts = {
+        .src = m->dst, .dst = m->dst, .bounds = bounds, .n_groups = 1, .dtype = TUTTI_U8};
+    return tti_hosts_gather(m->comm, &parts);
 }
 
 static tutti_status all_gather(move *m, tti_offer *offer) {
@@ -37,14 +72,14 @@ static tutti_status all_gather(move *m, tti_offer *offer) {
         offer->inline_data = m->src;
         offer->inline_bytes = m->n_bytes;
     } else {
-        offer->bufs[offer->n_bufs++] = m->src;
-        offer->buf_bytes = m->n_bytes;
+        offer_with_stage(m, offer, m->src);
     }
     TTI_TRY(tti_call_begin(comm, offer, &m->direct));
     if (m->n_bytes == 0) return TUTTI_OK;
     char *own = m->dst + (size_t)comm->rank * m->n_bytes;
     if (own != m->src) memcpy(own, m->src, m->n_bytes); /* in place peers may be reading it */
-    if (!is_inline && !m->direct) return exchange_all(m, 0);
+    if (!is_inline && !m->direct) return near(m) ? gather_in_levels(m) : exchange_all(m, 0);
+    if (!is_inline) tti_count_inside(comm, m->n_bytes * (size_t)(comm->n_ranks - 1));
     for (int i = 1; i < comm->n_ranks; i++) {
         int p = (comm->rank + i) % comm->n_ranks;
         memcpy(m->dst + (size_t)p * m->n_bytes,
@@ -68,6 +103,7 @@ tutti_status tutti_comm_all_gather(tutti_comm *comm, const void *src, void *dst,
                                   m.n_bytes * (size_t)comm->n_ranks));
     if (src == dst && comm->rank != 0 && m.n_bytes)
         return tti_fail(TUTTI_E_INVALID, "all_gather: src in place is dst + rank*n_elems, not dst");
+    if (m.n_bytes > TTI_INLINE_BYTES) TTI_TRY(tti_comm_stage(comm));
     tti_offer offer = {.call = {.kind = TTI_CALL_ALL_GATHER, .dtype = dtype, .n_elems = n_elems}};
     return tti_call_end(comm, all_gather(&m, &offer));
 }
@@ -83,7 +119,7 @@ static tutti_status broadcast_exchanged(const move *m, int root) {
     for (int p = 0; comm->rank == root && p < comm->n_ranks; p++)
         if (p != root)
             messages[n++] = (tti_message){.peer = p, .out = m->dst, .n_bytes = m->n_bytes};
-    return comm->transport->exchange(comm->state, messages, n);
+    return tti_comm_exchange(comm, messages, n);
 }
 
 static tutti_status broadcast(move *m, tti_offer *offer, int root) {
@@ -93,12 +129,13 @@ static tutti_status broadcast(move *m, tti_offer *offer, int root) {
         offer->inline_data = m->dst;
         offer->inline_bytes = m->n_bytes;
     } else if (!is_inline) {
-        offer->bufs[offer->n_bufs++] = m->dst;
-        offer->buf_bytes = m->n_bytes;
+        offer_with_stage(m, offer, m->dst);
     }
     TTI_TRY(tti_call_begin(comm, offer, &m->direct));
     if (m->n_bytes == 0) return TUTTI_OK;
-    if (!is_inline && !m->direct) return broadcast_exchanged(m, root);
+    if (!is_inline && !m->direct)
+        return near(m) ? broadcast_in_levels(m, root) : broadcast_exchanged(m, root);
+    if (comm->rank != root && !is_inline) tti_count_inside(comm, m->n_bytes);
     if (comm->rank != root)
         memcpy(m->dst,
                is_inline ? comm->transport->payload(comm->state, root)
@@ -116,6 +153,7 @@ tutti_status tutti_comm_broadcast(tutti_comm *comm, void *buf, size_t n_elems, t
                         comm->n_ranks - 1, root);
     if (!buf && n_elems) return tti_fail(TUTTI_E_INVALID, "broadcast: buf is NULL");
     move m = {.comm = comm, .dst = buf, .n_bytes = n_elems * tutti_dtype_bytes(dtype)};
+    if (m.n_bytes > TTI_INLINE_BYTES) TTI_TRY(tti_comm_stage(comm));
     tti_offer offer = {
         .call = {.kind = TTI_CALL_BROADCAST, .dtype = dtype, .peer = root, .n_elems = n_elems}};
     return tti_call_end(comm, broadcast(&m, &offer, root));
@@ -130,6 +168,7 @@ static tutti_status all_to_all(move *m, tti_offer *offer) {
     size_t mine = (size_t)comm->rank * m->n_bytes;
     memcpy(m->dst + mine, m->src + mine, m->n_bytes);
     if (!m->direct) return exchange_all(m, m->n_bytes);
+    tti_count_inside(comm, m->n_bytes * (size_t)(comm->n_ranks - 1));
     for (int i = 1; i < comm->n_ranks; i++) {
         int p = (comm->rank + i) % comm->n_ranks;
         memcpy(m->dst + (size_t)p * m->n_bytes,
@@ -162,7 +201,7 @@ static tutti_status point_to_point(tutti_comm *comm, const tti_call *call, tti_m
                             {.peer = call->peer, .in = in, .n_bytes = sizeof in}};
     memcpy(out, call, sizeof *call);
     comm->transport->note_call(comm->state, call);
-    TTI_TRY(comm->transport->exchange(comm->state, calls, 2));
+    TTI_TRY(tti_comm_exchange(comm, calls, 2));
     memcpy(&theirs, in, sizeof theirs);
     want.kind = call->kind == TTI_CALL_SEND ? TTI_CALL_RECV : TTI_CALL_SEND;
     want.peer = comm->rank;
@@ -171,7 +210,7 @@ static tutti_status point_to_point(tutti_comm *comm, const tti_call *call, tti_m
             return tti_call_mismatch(comm->rank, call, call->peer, &theirs);
         return tti_call_mismatch(call->peer, &theirs, comm->rank, call);
     }
-    return comm->transport->exchange(comm->state, body, 1);
+    return tti_comm_exchange(comm, body, 1);
 }
 
 static tutti_status check_peer(const char *who, const tutti_comm *comm, int peer) {

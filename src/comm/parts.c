@@ -60,6 +60,7 @@ static tutti_status read_parts(tutti_comm *comm, const tti_parts_desc *desc) {
             place p = place_of(comm, desc, g, nth_peer(comm, i));
             const char *src = theirs + source_of(comm, desc, g, nth_peer(comm, i));
             if (p.n_bytes) memcpy((char *)desc->dst + p.at, src, p.n_bytes);
+            tti_count_inside(comm, p.n_bytes);
         }
     }
     return comm->transport->barrier(comm->state);
@@ -78,7 +79,7 @@ static tutti_status exchange_parts(tutti_comm *comm, const tti_parts_desc *desc,
         messages[n++] = (tti_message){
             .peer = peer, .in = (char *)desc->dst + theirs.at, .n_bytes = theirs.n_bytes};
     }
-    return comm->transport->exchange(comm->state, messages, n);
+    return tti_comm_exchange(comm, messages, n);
 }
 
 /* Up to the end of the last part. */
@@ -118,8 +119,14 @@ static tutti_status gather(tutti_comm *comm, const tti_parts_desc *desc, size_t 
                        .n_bufs = 1,
                        .buf_bytes = source_bytes(comm, desc, 0, comm->n_ranks - 1)};
     bool direct;
+    if (tti_has_levels(comm)) {
+        offer.bufs[offer.n_bufs++] = comm->stage;
+        offer.last_bytes = TTI_STAGE_BYTES;
+    }
     TTI_TRY(tti_call_begin(comm, &offer, &direct));
     if (direct) return read_parts(comm, desc);
+    if (tti_has_levels(comm) && comm->transport->near(comm->state))
+        return tti_hosts_gather(comm, desc);
     for (size_t g = 0; g < desc->n_groups; g++) TTI_TRY(exchange_parts(comm, desc, g));
     return TUTTI_OK;
 }
@@ -134,5 +141,6 @@ tutti_status tti_comm_gather_parts(tutti_comm *comm, const tti_parts_desc *desc)
     size_t n_bytes = n_elems * tutti_dtype_bytes(desc->dtype);
     size_t src_bytes = source_bytes(comm, desc, comm->rank, comm->rank);
     TTI_TRY(tti_check_buffers("gather_parts", desc->src, src_bytes, desc->dst, n_bytes));
+    TTI_TRY(tti_comm_stage(comm));
     return tti_call_end(comm, gather(comm, desc, n_elems));
 }

@@ -34,6 +34,14 @@ typedef struct tti_comm_place {
 
 void tti_comm_get_place(const tutti_comm *comm, tti_comm_place *out);
 
+/* Bytes that this rank has moved by calls of comm. */
+typedef struct tti_comm_bytes {
+    uint64_t inside;  /* read out of, written into, or sent to memory of ranks of its host */
+    uint64_t between; /* sent to ranks of other hosts, what is said to agree on calls included */
+} tti_comm_bytes;
+
+tti_comm_bytes tti_comm_get_bytes(const tutti_comm *comm);
+
 /* A rank that fails outside of calls tells the others why: their calls end with TUTTI_E_PEER and
  * this text.  tutti_last_error() of the calling thread stays as it is. */
 void tti_comm_abort(tutti_comm *comm, const char *text);

@@ -56,7 +56,8 @@ typedef struct tti_offer {
     size_t inline_bytes;      /* <= TTI_INLINE_BYTES */
     void *bufs[TTI_MAX_BUFS]; /* buffers that peers may want to look into */
     int n_bufs;
-    size_t buf_bytes; /* of each */
+    size_t buf_bytes;  /* of each */
+    size_t last_bytes; /* of the last one, where that is another size; else 0 */
 } tti_offer;
 
 /* One send (out) or one receive (in) of an exchange.  Messages between two ranks match in order;

@@ -13,6 +13,11 @@ for place in threads processes; do
     grep -q "\"n_ranks\":3,\"place\":\"$place\",\"algorithm\":\"tree\",\"n_bytes\":16384" \
         "$tmp/rows"
 done
+# 4 MiB over two hosts of two ranks: sums of each host cross there and back, and 1000 bytes for each
+# agreement of two ranks.
+"$TUTTI_PROGRAM" bench comm -n 4 --hosts 2 --algorithm direct --min 4M --max 4M --ms 1 --json \
+    >"$tmp/rows"
+grep -q "\"between_bytes\":$((2 * 4194304 + 8 * 1000))" "$tmp/rows" || { cat "$tmp/rows"; exit 1; }
 "$TUTTI_PROGRAM" bench comm -n 2 --max 64 --ms 1 --plain | grep -q "plain memory"
 code=0
 TUTTI_MODULE_PATH=/nowhere "$TUTTI_PROGRAM" bench comm --devices >"$tmp/out" 2>"$tmp/err" || code=$?
@@ -21,7 +26,7 @@ grep -q "tutti-cuda.so: not there" "$tmp/err" || { cat "$tmp/err"; exit 1; }
 "$TUTTI_PROGRAM" bench --help | grep -q "usage: tutti bench comm"
 
 for bad in "-n 0" "-n 65" "--place moon" "--algorithm star" "--min 0" "--max 4X" "extra" \
-    "--min 1M --max 4"; do
+    "--min 1M --max 4" "-n 2 --hosts 3"; do
     code=0
     # shellcheck disable=SC2086
     "$TUTTI_PROGRAM" bench comm $bad >"$tmp/out" 2>"$tmp/err" || code=$?

@@ -2,7 +2,9 @@
  * however ranks lie on hosts and whatever the numbers are. */
 #include "base/dtype.h"
 #include "base/error.h"
+#include "comm/parts.h"
 #include "comm/ranks.h"
+#include "comm/transport.h"
 
 typedef struct job {
     size_t n_elems;
@@ -107,12 +109,93 @@ T_CASE(many_blocks) {
     run(&layouts[4], (job){2200003, TUTTI_BF16, TUTTI_SUM, 0});
 }
 
+/* ---- bytes ---- */
+
+enum { N_WIRE = 4 * 30000 };
+
+/* What one call of all ranks moves, together: of vectors, without what is said to agree on it. */
+typedef struct wire {
+    int n_remote; /* pairs of ranks of different hosts, each twice */
+    uint64_t reduce_between, scatter_between, gather_between, gather_inside;
+} wire;
+
+/* Of all ranks, since before; agreements between hosts left out. */
+static const char *moved_since(tutti_comm *comm, const tti_comm_bytes *before, int n_remote,
+                               uint64_t *inside, uint64_t *between) {
+    tti_comm_bytes now = tti_comm_get_bytes(comm);
+    double sums[2] = {(double)(now.inside - before->inside),
+                      (double)(now.between - before->between)};
+    COMM_OK(tutti_comm_all_reduce(comm, sums, sums, 2, TUTTI_F64, TUTTI_SUM, TUTTI_ALG_AUTO));
+    *inside = (uint64_t)sums[0];
+    *between = (uint64_t)sums[1] - (uint64_t)n_remote * TTI_CALL_BYTES;
+    return NULL;
+}
+
+static const char *wire_rank(tutti_comm *comm, void *arg) {
+    const wire *want = arg;
+    void *memory;
+    uint64_t inside, between;
+    size_t bounds[TTI_MAX_RANKS + 1];
+    int rank = tutti_comm_rank(comm), n = tutti_comm_n_ranks(comm);
+    const char *failure;
+    COMM_OK(tutti_comm_alloc(comm, N_WIRE * sizeof(float), &memory));
+    memset(memory, 0, N_WIRE * sizeof(float));
+    for (int r = 0; r <= n; r++) bounds[r] = (size_t)r * N_WIRE / (size_t)n;
+    tti_comm_bytes before = tti_comm_get_bytes(comm);
+    COMM_OK(tutti_comm_all_reduce(comm, memory, memory, N_WIRE, TUTTI_F32, TUTTI_SUM,
+                                  TUTTI_ALG_DIRECT));
+    if ((failure = moved_since(comm, &before, want->n_remote, &inside, &between))) return failure;
+    if (between != want->reduce_between) return comm_text("reduce: %llu", (long long)between);
+    tti_piece piece;
+    COMM_TRUE(tti_shard_pieces(rank, rank + 1, &piece) == 1);
+    piece.data = memory;
+    before = tti_comm_get_bytes(comm);
+    COMM_OK(tti_comm_reduce_shards(comm, &(tti_reduce_desc){.pieces = &piece,
+                                                            .n_pieces = 1,
+                                                            .dst = memory,
+                                                            .n_elems = N_WIRE,
+                                                            .dtype = TUTTI_F32,
+                                                            .n_shards = n,
+                                                            .bounds = bounds}));
+    if ((failure = moved_since(comm, &before, want->n_remote, &inside, &between))) return failure;
+    if (between != want->scatter_between) return comm_text("scatter: %llu", (long long)between);
+    const tti_parts_desc parts = {
+        .src = memory, .dst = memory, .bounds = bounds, .n_groups = 1, .dtype = TUTTI_F32};
+    COMM_OK(tti_comm_gather_parts(comm, &parts)); /* takes the stage, the first time */
+    before = tti_comm_get_bytes(comm);
+    COMM_OK(tti_comm_gather_parts(comm, &parts));
+    if ((failure = moved_since(comm, &before, want->n_remote, &inside, &between))) return failure;
+    if (between != want->gather_between) return comm_text("gather: %llu", (long long)between);
+    if (want->gather_inside && inside / 1000 != want->gather_inside / 1000)
+        return comm_text("inside: %llu", (long long)inside);
+    return NULL;
+}
+
+/* With v bytes of a vector: two hosts send v to each other's owners, and v back; each part crosses
+ * once.  As four hosts everybody sends to everybody. */
+T_CASE(bytes_of_each_level) {
+    T_UNUSED;
+    const uint64_t v = N_WIRE * sizeof(float);
+    wire two = {.n_remote = 8,
+                .reduce_between = 2 * v,
+                .scatter_between = v,
+                .gather_between = v,
+                .gather_inside = 2 * v}; /* a neighbour's own part, and what it took */
+    wire four = {
+        .n_remote = 12, .reduce_between = 6 * v, .scatter_between = 3 * v, .gather_between = 3 * v};
+    T_EQ(setenv("TUTTI_TEST_HOSTS", "a,a,b,b", 1), 0);
+    comm_run_with(4, true, 0, wire_rank, &two);
+    T_EQ(setenv("TUTTI_TEST_HOSTS", "a,b,c,d", 1), 0);
+    comm_run_with(4, true, 0, wire_rank, &four);
+}
+
 int main(void) {
     setenv("TUTTI_TEST_TRANSPORT", "tcp", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_layout),
         cmocka_unit_test(every_kind_of_number),
         cmocka_unit_test(many_blocks),
+        cmocka_unit_test(bytes_of_each_level),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -171,6 +171,11 @@ static shm_record *record_of(const shm_state *s, int rank) {
     return &shm_rank_of(s->header, rank)->records[s->n_agreed % 2];
 }
 
+/* Of buffer i of an offer, which is of the same size on every rank. */
+static size_t buf_bytes(const tti_offer *offer, int i) {
+    return offer->last_bytes && i == offer->n_bufs - 1 ? offer->last_bytes : offer->buf_bytes;
+}
+
 static tutti_status shm_agree(void *state, const tti_offer *mine, tti_call *calls, bool *direct) {
     shm_state *s = state;
     TTI_TRY(tti_shm_check_cause(s));
@@ -179,7 +184,7 @@ static tutti_status shm_agree(void *state, const tti_offer *mine, tti_call *call
     record->call = mine->call;
     record->n_bufs = (uint32_t)mine->n_bufs;
     for (int i = 0; i < mine->n_bufs; i++)
-        record->bufs[i] = tti_shm_address(s, mine->bufs[i], mine->buf_bytes);
+        record->bufs[i] = tti_shm_address(s, mine->bufs[i], buf_bytes(mine, i));
     if (mine->inline_bytes) memcpy(record->payload, mine->inline_data, mine->inline_bytes);
     TTI_TRY(tti_shm_barrier(s));
     bool all = true;
@@ -188,7 +193,8 @@ static tutti_status shm_agree(void *state, const tti_offer *mine, tti_call *call
         calls[r] = other->call;
         for (uint32_t i = 0; i < TTI_MIN(other->n_bufs, (uint32_t)TTI_MAX_BUFS); i++)
             all = all &&
-                  tti_shm_locate(s, r, other->bufs[i], s->one_process ? 0 : mine->buf_bytes) &&
+                  tti_shm_locate(s, r, other->bufs[i],
+                                 s->one_process ? 0 : buf_bytes(mine, (int)i)) &&
                   other->bufs[i] != 0;
     }
     *direct = all;

@@ -14,4 +14,5 @@ done
 run comm_test a,a,b,b
 run mesh_test a,a,b,b,c,a
 run mailbox_test a,b,b,c,a
+run parts_test a,a,b,b,b,c,a
 run shards_test a,b,c,d,e,f,g,h

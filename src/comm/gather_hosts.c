@@ -1,0 +1,117 @@
+/* gather_hosts.c - parts of all ranks come to all, in two levels.
+ *
+ * On every other host one rank, the owner's agent, takes a part for all: into the stage, memory
+ * that its host sees, from which each rank copies what it needs.  So a part crosses to a host once,
+ * however many ranks are there.  Parts of ranks of the same host are read where they are. */
+#include <string.h>
+
+#include "comm/algorithm.h"
+
+/* Of this rank's host: who takes the part of each rank, and where in the stage it goes. */
+typedef struct stages {
+    tutti_comm *comm;
+    const tti_parts_desc *desc;
+    size_t elem, block_bytes; /* of a part at a time, the same on every host */
+    int taker[TTI_MAX_RANKS];
+    int slot[TTI_MAX_RANKS];
+} stages;
+
+/* How many parts one rank of a host takes, at most; fills who takes which for the host asked for.
+ */
+static int list_takers(const tutti_comm *comm, int host, int *taker, int *slot) {
+    int n_taken[TTI_MAX_RANKS] = {0}, most = 0;
+    for (int p = 0; p < comm->n_ranks; p++) {
+        taker[p] = tti_agent(comm, host, p);
+        slot[p] = 0;
+        if (comm->host_of[p] == host) continue;
+        slot[p] = n_taken[taker[p]]++;
+        most = TTI_MAX(most, n_taken[taker[p]]);
+    }
+    return most;
+}
+
+static stages plan(tutti_comm *comm, const tti_parts_desc *desc) {
+    stages s = {.comm = comm, .desc = desc, .elem = tutti_dtype_bytes(desc->dtype)};
+    int most = 1;
+    for (int h = 0; h < comm->n_hosts; h++)
+        most = TTI_MAX(most, list_takers(comm, h, s.taker, s.slot));
+    (void)list_takers(comm, comm->host_of[comm->rank], s.taker, s.slot);
+    s.block_bytes = (TTI_STAGE_BYTES / (size_t)most) & ~(size_t)63;
+    return s;
+}
+
+/* A block of the part of a rank: where it lies in its src and in everybody's dst, and its bytes. */
+typedef struct range {
+    size_t from, at, n_bytes;
+} range;
+
+static range range_of(const stages *s, size_t group, int rank, size_t first) {
+    size_t n_ranks = (size_t)s->comm->n_ranks, r = (size_t)rank;
+    const size_t *bound = s->desc->bounds + group * (n_ranks + 1) + r;
+    size_t from = s->desc->from ? s->desc->from[group * n_ranks + r] : bound[0];
+    size_t n_bytes = (bound[1] - bound[0]) * s->elem;
+    size_t skipped = TTI_MIN(first, n_bytes);
+    return (range){from * s->elem + skipped, bound[0] * s->elem + skipped,
+                   TTI_MIN(n_bytes - skipped, s->block_bytes)};
+}
+
+/* My block to the agents of the other hosts; those that I take for mine. */
+static tutti_status cross(const stages *s, size_t group, size_t first) {
+    tutti_comm *comm = s->comm;
+    int here = comm->host_of[comm->rank], n = 0;
+    range mine = range_of(s, group, comm->rank, first);
+    tti_message *messages = tti_comm_messages(comm, comm->n_hosts + comm->n_ranks);
+    if (!messages) return TUTTI_E_NOMEM;
+    for (int h = 0; h < comm->n_hosts; h++)
+        if (h != here)
+            messages[n++] = (tti_message){.peer = tti_agent(comm, h, comm->rank),
+                                          .out = (const char *)s->desc->src + mine.from,
+                                          .n_bytes = mine.n_bytes};
+    for (int p = 0; p < comm->n_ranks; p++)
+        if (comm->host_of[p] != here && s->taker[p] == comm->rank)
+            messages[n++] =
+                (tti_message){.peer = p,
+                              .in = (char *)comm->stage + (size_t)s->slot[p] * s->block_bytes,
+                              .n_bytes = range_of(s, group, p, first).n_bytes};
+    return tti_comm_exchange(comm, messages, n);
+}
+
+/* The blocks of all other ranks into my dst. */
+static void take(const stages *s, size_t group, size_t first) {
+    tutti_comm *comm = s->comm;
+    for (int i = 1; i < comm->n_ranks; i++) {
+        int p = (comm->rank + i) % comm->n_ranks;
+        range part = range_of(s, group, p, first);
+        bool is_here = comm->host_of[p] == comm->host_of[comm->rank];
+        const char *src = comm->transport->view(comm->state, s->taker[p], is_here ? 0 : 1);
+        src += is_here ? part.from : (size_t)s->slot[p] * s->block_bytes;
+        if (part.n_bytes) memcpy((char *)s->desc->dst + part.at, src, part.n_bytes);
+        if (s->taker[p] != comm->rank) tti_count_inside(comm, part.n_bytes);
+    }
+}
+
+static size_t longest(const stages *s, size_t group) {
+    const size_t *bounds = s->desc->bounds + group * ((size_t)s->comm->n_ranks + 1);
+    size_t n = 0;
+    for (int r = 0; r < s->comm->n_ranks; r++) n = TTI_MAX(n, bounds[r + 1] - bounds[r]);
+    return n * s->elem;
+}
+
+tutti_status tti_hosts_gather(tutti_comm *comm, const tti_parts_desc *desc) {
+    stages s = plan(comm, desc);
+    for (size_t g = 0; g < desc->n_groups; g++) {
+        size_t n_bytes = longest(&s, g);
+        for (size_t first = 0; first < n_bytes; first += s.block_bytes) {
+            TTI_TRY(cross(&s, g, first));
+            TTI_TRY(comm->transport->near_barrier(comm->state));
+            take(&s, g, first);
+            TTI_TRY(comm->transport->near_barrier(comm->state)); /* the stage is free again */
+        }
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_comm_stage(tutti_comm *comm) {
+    if (comm->stage || !tti_has_levels(comm)) return TUTTI_OK;
+    return tutti_comm_alloc(comm, TTI_STAGE_BYTES, &comm->stage);
+}
