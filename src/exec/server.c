@@ -254,6 +254,7 @@ void tti_server_destroy(tti_server *s) {
     pthread_cond_destroy(&s->news);
     pthread_mutex_destroy(&s->mutex);
     free(s->n_to_pull);
+    free(s->hall.brought);
     free(s->log);
     free(s);
 }

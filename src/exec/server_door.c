@@ -205,7 +205,9 @@ tutti_status tti_server_admit(tti_server *s, tutti_comm *comm) {
     TTI_ASSERT(!s->door && tti_server_is_async(s));
     tti_door *door = calloc(1, sizeof *door);
     if (!door) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
-    tutti_status st = tti_channels_open(comm, areas, TTI_COUNT(areas), channels);
+    s->hall.brought = calloc((size_t)s->desc.n_workers * TTI_MEET_VALUES, sizeof(int64_t));
+    tutti_status st = s->hall.brought ? tti_channels_open(comm, areas, TTI_COUNT(areas), channels)
+                                      : tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     if (st != TUTTI_OK) {
         free(door);
         return st;

@@ -19,16 +19,22 @@ static int64_t as_bits(double value) {
     return bits;
 }
 
-/* Adds what a worker brings; the first one's is taken as it is. */
-static void combine(tti_hall *h, bool first, const int64_t *values) {
-    for (int i = 0; i < h->n_values; i++) {
-        int64_t *to = &h->values[i];
-        if (first)
-            *to = values[i];
-        else if (h->op == TTI_MEET_SUM)
-            *to = as_bits(as_double(*to) + as_double(values[i]));
-        else
-            *to = TTI_MAX(*to, values[i]);
+/* Of all who came, in the order of their numbers: who came first makes no difference. */
+static void combine(tti_hall *h, int n_workers) {
+    bool first = true;
+    for (int w = 0; w < n_workers; w++) {
+        const int64_t *from = h->brought + (size_t)w * TTI_MEET_VALUES;
+        if (!h->has_come[w]) continue;
+        for (int i = 0; i < h->n_values; i++) {
+            int64_t *to = &h->result[i];
+            if (first)
+                *to = from[i];
+            else if (h->op == TTI_MEET_SUM)
+                *to = as_bits(as_double(*to) + as_double(from[i]));
+            else
+                *to = TTI_MAX(*to, from[i]);
+        }
+        first = false;
     }
 }
 
@@ -48,7 +54,7 @@ static void end_round(tti_server *s) {
         if (h->has_come[w]) h->members.all |= bit;
         if (h->has_come[w] && !s->worker[w].has_left) h->members.able |= bit;
     }
-    memcpy(h->result, h->values, sizeof h->result);
+    combine(h, s->desc.n_workers);
     memset(h->has_come, 0, sizeof h->has_come);
     h->n_rounds++;
     pthread_cond_broadcast(&s->news);
@@ -69,9 +75,8 @@ static tutti_status come(tti_server *s, int w, tti_meet_op op, int64_t *values, 
                          tti_members *members) {
     tti_hall *h = &s->hall;
     int64_t n_before = h->n_rounds;
-    bool first = !has_begun(h);
     if (s->failed) return tti_fail(s->cause, "%s", s->error);
-    if (first) {
+    if (!has_begun(h)) {
         h->op = op;
         h->n_values = n;
     } else if (h->op != op || h->n_values != n || h->has_come[w]) {
@@ -79,7 +84,7 @@ static tutti_status come(tti_server *s, int w, tti_meet_op op, int64_t *values, 
         tti_server_fail(s, TUTTI_E_MISMATCH, tutti_last_error());
         return TUTTI_E_MISMATCH;
     }
-    combine(h, first, values);
+    memcpy(h->brought + (size_t)w * TTI_MEET_VALUES, values, (size_t)n * sizeof *values);
     h->has_come[w] = true;
     end_round(s);
     TTI_TRY(tti_server_wait(s, w, is_round_over, n_before));

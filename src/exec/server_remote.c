@@ -10,7 +10,7 @@
 #include "exec/server_state.h"
 #include "exec/server_wire.h"
 
-enum { SLACK_MS = 10000, LAST_WORD_MS = 1000 };
+enum { SLACK_MS = 10000 };
 
 struct tti_remote {
     tti_channel *channel;
@@ -19,12 +19,14 @@ struct tti_remote {
 
 /* ---- question and answer ---- */
 
-/* The server went away: it may have said why. */
-static tutti_status hear_why(tti_remote *r, tti_wire_message *m, tutti_status st) {
+/* The server went away: it may have said why, or is about to, before the connection ends. */
+static tutti_status hear_why(tti_server *s, tti_wire_message *m, tutti_status st) {
+    int timeout_ms = st == TUTTI_E_PEER ? s->desc.timeout_ms : 0;
+    tti_remote *r = s->remote;
     char text[512];
     size_t n_bytes;
     snprintf(text, sizeof text, "%s", tutti_last_error());
-    while (tti_channel_recv(r->channel, m, &n_bytes, ~0u, LAST_WORD_MS) == TUTTI_OK)
+    while (tti_channel_recv(r->channel, m, &n_bytes, ~0u, timeout_ms) == TUTTI_OK)
         if (tti_wire_check(m, n_bytes) == TUTTI_OK && m->kind == TTI_WIRE_FAIL)
             return tti_fail(TUTTI_E_PEER, "%s", m->more.text);
     if (st == TUTTI_E_PEER)
@@ -32,12 +34,12 @@ static tutti_status hear_why(tti_remote *r, tti_wire_message *m, tutti_status st
     return tti_fail(st, "parameter server: %s", text);
 }
 
-static tutti_status answer_of(tti_remote *r, tti_wire_message *m, int64_t kind, unsigned may_bring,
+static tutti_status answer_of(tti_server *s, tti_wire_message *m, int64_t kind, unsigned may_bring,
                               int timeout_ms) {
     size_t n_bytes;
-    tutti_status st = tti_channel_recv(r->channel, m, &n_bytes, may_bring, timeout_ms);
+    tutti_status st = tti_channel_recv(s->remote->channel, m, &n_bytes, may_bring, timeout_ms);
     if (st == TUTTI_OK) st = tti_wire_check(m, n_bytes);
-    if (st != TUTTI_OK) return hear_why(r, m, st);
+    if (st != TUTTI_OK) return hear_why(s, m, st);
     if (m->kind == kind) return TUTTI_OK;
     if (m->kind != TTI_WIRE_FAIL)
         return tti_fail(TUTTI_E_MISMATCH, "parameter server: an answer to another question");
@@ -52,7 +54,7 @@ static tutti_status ask(tti_server *s, tti_wire_message *m, unsigned areas, unsi
     /* Who serves waits as long for others, and then says so. */
     int timeout_ms = TTI_MIN(s->desc.timeout_ms, INT32_MAX / 4) * 2 + SLACK_MS;
     tutti_status st = tti_channel_send(r->channel, m, tti_wire_bytes(m), areas);
-    st = st == TUTTI_OK ? answer_of(r, m, kind, may_bring, timeout_ms) : hear_why(r, m, st);
+    st = st == TUTTI_OK ? answer_of(s, m, kind, may_bring, timeout_ms) : hear_why(s, m, st);
     r->failed = r->failed || st != TUTTI_OK;
     return st;
 }

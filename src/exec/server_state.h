@@ -60,7 +60,7 @@ typedef struct tti_served {
 
 /* Numbers of all workers that are there, combined when the last one has come. */
 typedef struct tti_hall {
-    int64_t values[TTI_MEET_VALUES]; /* of those who have come so far */
+    int64_t *brought; /* [n_workers][TTI_MEET_VALUES], of those who have come; owned */
     bool has_come[TTI_MAX_RANKS];
     int n_values;
     tti_meet_op op;

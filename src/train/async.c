@@ -245,6 +245,12 @@ tutti_status tti_async_add_sums(tti_exec *exec, tutti_comm *comm, tti_step_resul
     return st;
 }
 
+/* With backup workers each has its shards of every batch, also one that has left. */
+static bool exec_has_part(tti_exec *exec) {
+    int first, last;
+    return tti_server_shards(tti_exec_server(exec), 0, 1, &first, &last);
+}
+
 tutti_status tti_async_place(tti_exec *exec, tti_async_seat *out) {
     tti_server *server = tti_exec_server(exec);
     tti_members members;
@@ -255,6 +261,8 @@ tutti_status tti_async_place(tti_exec *exec, tti_async_seat *out) {
         return TUTTI_OK;
     }
     TTI_TRY(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members));
+    *out = (tti_async_seat){0, 1, members.all};
+    if (exec_has_part(exec)) return TUTTI_OK;
     uint64_t below = members.able & ((UINT64_C(1) << worker) - 1);
     bool is_able = (members.able >> worker) & 1;
     out->able = members.able;

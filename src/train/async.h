@@ -56,10 +56,11 @@ tutti_status tti_async_run(const tti_async_desc *desc, int64_t *step, bool *stop
 /* Returns when all workers that are there have called it. */
 tutti_status tti_async_meet(tti_exec *exec, tutti_comm *comm);
 
-/* Which batches of an evaluation a worker has: each n_present-th from index on; -1: none. */
+/* Which batches of an evaluation a worker has: each n_present-th from index on; -1: none.  With
+ * backup workers it has all of them, but its shards alone. */
 typedef struct tti_async_seat {
     int index, n_present;
-    uint64_t able; /* where workers are processes: who has batches, by bits */
+    uint64_t able; /* where workers are processes: who has a part, by bits; else 0 */
 } tti_async_seat;
 tutti_status tti_async_place(tti_exec *exec, tti_async_seat *out);
 

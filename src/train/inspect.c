@@ -34,8 +34,8 @@ static bool has_server(const tti_blueprint *b) {
 /* Threads of its own; where workers are processes that wait for each other the first are servers
  * too. */
 static bool has_server_threads(const tti_blueprint *b) {
-    bool is_async = b->config.parallel.staleness != 0;
-    return has_server(b) && (is_async || strcmp(b->config.parallel.place, "threads") == 0);
+    bool waits = b->config.parallel.staleness == 0 && b->config.parallel.backup_workers == 0;
+    return has_server(b) && (!waits || strcmp(b->config.parallel.place, "threads") == 0);
 }
 
 /* A worker has its copy of the parameters; asynchronous ones compute all shards of a batch. */

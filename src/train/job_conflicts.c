@@ -404,12 +404,8 @@ static void find_server_elsewhere(const tti_job_config *c, char why[WHY]) {
     const char *devices = c->parallel.devices;
     if (!has_server(c)) return;
     bool processes = is(c->parallel.place, "processes");
-    if (processes && is_loose(c) && !is_async(c))
-        snprintf(why, WHY,
-                 "backup workers are threads of their server's process; give "
-                 "parallel.place=threads, or leave parallel.backup_workers out");
-    else if (processes && !is_async(c) && c->parallel.workers >= 1 &&
-             c->parallel.servers > c->parallel.workers)
+    if (processes && !is_loose(c) && c->parallel.workers >= 1 &&
+        c->parallel.servers > c->parallel.workers)
         snprintf(why, WHY,
                  "of processes the first parallel.servers are the servers, and there are %" PRId64
                  "; give at most as many",

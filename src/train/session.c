@@ -223,15 +223,86 @@ static void point_at(session *s, const tti_batch *batch) {
     for (int i = 0; i < batch->n_shards; i++) s->shards[i] = tti_shard_of(batch, i, first);
 }
 
+static tutti_status eval_shards(session *s, tti_loader *loader, tti_step_result *sums) {
+    tti_step_desc desc = {
+        .step = (uint64_t)s->state.step, .shards = s->shards, .shard_size = s->b->rows_per_shard};
+    tti_feeding_tell(loader, &desc);
+    return tti_exec_eval(s->exec, &desc, sums); /* which adds to them */
+}
+
 static tutti_status eval_batch(session *s, tti_loader *loader, tti_step_result *sums) {
     tti_batch batch;
     TTI_TRY(tti_loader_next(loader, &batch));
     point_at(s, &batch);
     s->eval_rows += batch.n_rows_global;
-    tti_step_desc desc = {
-        .step = (uint64_t)s->state.step, .shards = s->shards, .shard_size = s->b->rows_per_shard};
-    tti_feeding_tell(loader, &desc);
-    return tti_exec_eval(s->exec, &desc, sums);
+    return eval_shards(s, loader, sums);
+}
+
+/* Shards first .. last-1 of the test data. */
+static tutti_status open_test(const session *s, int first, int last, tti_loader **out) {
+    return tti_feeding_open(
+        &(tti_loader_desc){.dataset = s->b->test,
+                           .batch = s->c->train.batch,
+                           .n_shards = s->b->n_shards,
+                           .first_shard = first,
+                           .last_shard = last,
+                           .sequential = true,
+                           .n_threads = is_async(s) ? 0 : (int)s->c->data.threads,
+                           .n_prefetch = (int)s->c->data.prefetch,
+                           .timeout_ms = (int)s->c->parallel.timeout_ms},
+        s->exec, out);
+}
+
+/* Labels of rows that do not count. */
+static int32_t *no_labels(size_t n_bytes) {
+    int32_t *labels = aligned_alloc(64, (n_bytes + 63) & ~(size_t)63);
+    if (labels) memset(labels, 0xff, n_bytes); /* -1 */
+    return labels;
+}
+
+/* Shards first .. last-1 of batch after batch, as many as this worker's own or fewer: a run of as
+ * many of which the others do not count. */
+static tutti_status eval_run(session *s, int first, int last, tti_step_result *sums) {
+    int n_own = tti_exec_last_shard(s->exec) - tti_exec_first_shard(s->exec);
+    int from = TTI_MIN(first, s->b->n_shards - n_own);
+    tti_loader *loader;
+    tti_batch batch;
+    int32_t *labels = NULL;
+    TTI_TRY(open_test(s, from, from + n_own, &loader));
+    tutti_status st = TUTTI_OK;
+    for (int64_t t = 0; st == TUTTI_OK && t < tti_loader_steps_per_epoch(loader); t++) {
+        tti_loader_seek(loader, 0, t);
+        TTI_TRY_GOTO(tti_loader_next(loader, &batch), cleanup);
+        if (!labels) labels = no_labels(batch.y_shard_bytes);
+        if (!labels) TTI_TRY_GOTO(tti_fail(TUTTI_E_NOMEM, "train: out of memory"), cleanup);
+        for (int i = 0; i < n_own; i++) {
+            s->shards[i] = tti_shard_of(&batch, i, from);
+            if (from + i >= first && from + i < last) continue;
+            s->shards[i].target = labels;
+            s->shards[i].n_rows = 0;
+        }
+        st = eval_shards(s, loader, &sums[t]);
+    }
+cleanup:
+    free(labels);
+    tti_loader_destroy(loader);
+    return st;
+}
+
+/* With backup workers that are processes: the shards of those who have gone, which the others
+ * deal among each other. */
+static tutti_status eval_for_dead(session *s, uint64_t there, tti_step_result *sums) {
+    int n_own = tti_exec_last_shard(s->exec) - tti_exec_first_shard(s->exec), first, last;
+    int n_there = __builtin_popcountll(there);
+    uint64_t below = there & ((UINT64_C(1) << s->desc->rank) - 1);
+    for (int w = 0; w < s->b->n_workers; w++) {
+        bool is_mine = w % n_there == __builtin_popcountll(below);
+        if ((there >> w) & 1 || !is_mine) continue;
+        if (!tti_server_shards(s->desc->server, w, s->b->n_shards, &first, &last)) return TUTTI_OK;
+        for (; first < last; first += n_own)
+            TTI_TRY(eval_run(s, first, TTI_MIN(last, first + n_own), sums));
+    }
+    return TUTTI_OK;
 }
 
 /* Asynchronous workers have all shards of a batch: each evaluates batches of its own; but with
@@ -251,6 +322,7 @@ static tutti_status eval_own_batches(session *s, tti_loader *loader) {
             tti_loader_seek(loader, 0, t);
             st = eval_batch(s, loader, &sums[t]);
         }
+        if (st == TUTTI_OK && seat.able) st = eval_for_dead(s, seat.able, sums);
         if (st == TUTTI_OK)
             st = tti_async_add_sums(s->exec, s->desc->comm, sums, n, &s->eval, &members);
     } while (st == TUTTI_OK && (seat.able & ~members) != 0);
@@ -270,17 +342,7 @@ static tutti_status evaluate(session *s) {
     tti_loader *loader;
     s->eval = (tti_step_result){0};
     s->eval_rows = 0;
-    TTI_TRY(
-        tti_feeding_open(&(tti_loader_desc){.dataset = s->b->test,
-                                            .batch = s->c->train.batch,
-                                            .n_shards = s->b->n_shards,
-                                            .first_shard = tti_exec_first_shard(s->exec),
-                                            .last_shard = tti_exec_last_shard(s->exec),
-                                            .sequential = true,
-                                            .n_threads = is_async(s) ? 0 : (int)s->c->data.threads,
-                                            .n_prefetch = (int)s->c->data.prefetch,
-                                            .timeout_ms = (int)s->c->parallel.timeout_ms},
-                         s->exec, &loader));
+    TTI_TRY(open_test(s, tti_exec_first_shard(s->exec), tti_exec_last_shard(s->exec), &loader));
     tutti_status st = eval_batches(s, loader);
     tti_loader_destroy(loader);
     TTI_TRY(st);

@@ -358,11 +358,6 @@ static tutti_status prepare(trainer *t) {
     if (t->is_worker && t->job->config.parallel.workers != t->place.n_ranks)
         return tti_fail(TUTTI_E_CONFIG, "parallel.workers is %lld, but the launcher says: %s",
                         (long long)t->job->config.parallel.workers, t->place.text);
-    if (t->is_worker && c->parallel.backup_workers > 0)
-        return tti_fail(TUTTI_E_CONFIG,
-                        "parallel.backup_workers: such workers are threads of one process, and the "
-                        "launcher says: %s; leave it out, or give parallel.sync=all-reduce",
-                        t->place.text);
     t->yaml = tutti_job_print(t->job, false);
     if (!t->yaml) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     if (foreign) TTI_TRY(meet(t, devices.n > 0));

@@ -3,8 +3,10 @@ what threads recorded comes again in them and the other way round, one that is k
 the death of the server ends all.
 """
 
+import json
 import os
 import re
+import shutil
 import signal
 import sys
 
@@ -127,6 +129,42 @@ def test_the_server_is_started_again():
     wait_for_updates("run", 20)
     process.send_signal(signal.SIGINT)
     runs.finish(process).expect(130)
+
+
+def test_backup_workers():
+    """One that is killed is one of those that steps do without; the others evaluate its shards."""
+    backup = ["parallel.sync=parameter-server", "parallel.mode=fast", "parallel.backup_workers=1",
+              "parallel.devices=cpu", PROCESSES, "-n", "3", *MORE, "run.checkpoint_every=0"]
+    process = runs.start(*runs.small("run", *backup, "train.steps=1000000"))
+    wait_for_updates("run", 20)
+    os.kill(runs.children(process.pid)[2], signal.SIGKILL)
+    runs.wait_until(lambda: left("run"), 60, "word of the worker that was killed")
+    wait_for_updates("run", 40)
+    process.send_signal(signal.SIGTERM)
+    runs.finish(process).expect(143, "worker 2 has left", "the others go on")
+    told = {r["step"]: r for r in runs.records("run") if r["event"] == "eval"}
+    step = [s for s in runs.checkpoints("run") if s in told][-1]
+    expect(step > left("run")[0]["step"], "no evaluation since")
+    for newer in [s for s in runs.checkpoints("run") if s > step]:
+        shutil.rmtree("run/checkpoints/step-%09d" % newer)
+    found = json.loads(runs.tutti("eval", "run", "--json").expect(0).out)
+    expect(found["step"] == step and found["samples"] == told[step]["samples"], found)
+    expect(found["accuracy"] == told[step]["accuracy"], (found, told[step]))
+    expect(abs(found["loss"] - told[step]["loss"]) < 1e-9, (found, told[step]))
+
+
+def test_too_many_go():
+    """A step that wants two of three workers ends with the second that goes."""
+    process = runs.start(*runs.small("run", "parallel.sync=parameter-server",
+                                     "parallel.mode=fast", "parallel.backup_workers=1",
+                                     "parallel.devices=cpu", PROCESSES, "-n", "3",
+                                     "train.steps=1000000", "parallel.timeout_ms=60000"))
+    wait_for_updates("run", 5)
+    pids = runs.children(process.pid)
+    for rank in (1, 2):
+        os.kill(pids[rank], signal.SIGKILL)
+    runs.finish(process).expect(5, "has gone, and the others cannot do without it")
+    expect(not runs.alive("run.dir=run"), "processes are left")
 
 
 def test_what_fails_for_all_ends_it():

@@ -243,8 +243,6 @@ def test_refusals():
     refuse(2, "give train.on_nan=stop", *backup, "parallel.mode=fast", "train.on_nan=skip")
     refuse(2, "repeats the order", *backup, "parallel.mode=fast", "parallel.replay=x")
     refuse(2, "give parallel.sync=parameter-server", "parallel.backup_workers=1")
-    refuse(2, "give parallel.place=threads", *backup, "parallel.mode=fast",
-           "parallel.place=processes")
     refuse(2, "the first parallel.servers are the servers", *SERVER, "parallel.place=processes",
            "parallel.workers=2", "parallel.servers=3")
     refuse(2, "give parallel.devices=cpu", *SERVER, "parallel.devices=gpu")

@@ -36,16 +36,22 @@ static const char *meet(apart *a, tti_exec *exec, int rank) {
     return NULL;
 }
 
-static const char *work(apart *a, tti_exec *exec, tti_server *server, int rank) {
+static tutti_status make_batches(tti_exec *exec, tti_server *server) {
     tti_members members;
-    int64_t n_updates;
     tti_server_rate(server, rate, NULL);
-    COMM_OK(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members));
-    COMM_OK(tti_server_open(server, 0, BATCHES));
+    TTI_TRY(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members));
+    TTI_TRY(tti_server_open(server, 0, BATCHES));
     crew_batch *batch = crew_batch_new();
     tutti_status st = play(exec, batch);
     free(batch);
-    if (a->fails) {
+    return st;
+}
+
+static const char *work(apart *a, tti_exec *exec, tti_server *server, int rank) {
+    tti_members members;
+    int64_t n_updates;
+    tutti_status st = make_batches(exec, server);
+    if (a->fails) { /* wherever it hears of it */
         COMM_FAILS(st, TUTTI_E_PEER, a->text);
         return NULL;
     }

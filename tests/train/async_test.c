@@ -239,23 +239,6 @@ T_CASE(a_backup_worker_leaves) {
     T_EQ(st, TUTTI_E_INTERNAL);
 }
 
-/* Ranks of a launcher share no memory, as backup workers must. */
-T_CASE(ranks_of_a_launcher) {
-    T_UNUSED;
-    tutti_train_result r;
-    tutti_job *job =
-        SMALL_JOB("parallel.workers=2", "parallel.sync=parameter-server", "parallel.devices=cpu",
-                  "parallel.mode=fast", "parallel.backup_workers=1");
-    setenv("RANK", "0", 1);
-    setenv("WORLD_SIZE", "2", 1);
-    tutti_status st = tutti_train(job, NULL, &r);
-    unsetenv("RANK");
-    unsetenv("WORLD_SIZE");
-    T_EQ(st, TUTTI_E_CONFIG);
-    assert_non_null(strstr(tutti_last_error(), "give parallel.sync=all-reduce"));
-    tutti_job_destroy(job);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stops),           cmocka_unit_test(sums_in_the_order_of_batches),
@@ -263,7 +246,7 @@ int main(void) {
         IN_FOLDER(a_worker_leaves),        IN_FOLDER(a_run_that_one_left_comes_again),
         IN_FOLDER(all_but_one_leave),      IN_FOLDER(a_batch_that_two_cannot_compute),
         IN_FOLDER(backup_workers),         IN_FOLDER(late_ones_are_counted),
-        IN_FOLDER(a_backup_worker_leaves), IN_FOLDER(ranks_of_a_launcher),
+        IN_FOLDER(a_backup_worker_leaves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

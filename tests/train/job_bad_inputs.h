@@ -242,8 +242,6 @@ static const bad_input bad_files[] = {
      "j:1:47" E "parallel.staleness: asynchronous updates depend on which worker comes first"},
     {"parallel: {sync: parameter-server, staleness: unbounded, mode: exact}",
      "give parallel.mode=fast, or parallel.staleness=0"},
-    {"parallel: {sync: parameter-server, place: processes, mode: fast, backup_workers: 1}",
-     "j:1:18" E "parallel.sync: backup workers are threads of their server's process"},
     {"parallel: {sync: parameter-server, place: processes, workers: 2, servers: 3}",
      "the first parallel.servers are the servers, and there are 2"},
     {"parallel: {backup_workers: 1}", "parallel.backup_workers: is for a parameter server"},
