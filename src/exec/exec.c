@@ -264,7 +264,7 @@ static tutti_status build(tti_exec *x) {
     if (x->lean) return tti_lean_start(x);
     if (tti_compress_wanted(&x->desc, x->n_ranks)) TTI_TRY(tti_compress_create(x, &x->compress));
     /* Joins inside the step use the communicator, which one thread may do at a time. */
-    if (x->n_ranks == 1 || plan->n_buckets < 2 || x->n_syncs > 0 || x->desc.server || x->pipe)
+    if (x->n_ranks == 1 || plan->n_buckets < 2 || x->n_syncs > 0 || x->desc.server)
         return TUTTI_OK;
     int core = x->desc.cores ? x->desc.cores[x->desc.n_lanes - 1] : -1;
     return tti_overlap_create(plan->n_buckets, core, reduce_bucket, x, &x->overlap);

@@ -258,6 +258,21 @@ static tutti_status hand_on(const pipe_run *r, const pipe_part *part) {
     return TUTTI_OK;
 }
 
+/* Buckets are reduced beside the last wave, as it completes them. */
+static bool tells(const pipe_run *r, int wave) {
+    return !r->eval && r->x->overlap && wave == r->x->acc.n_waves - 1;
+}
+
+typedef struct telling {
+    tti_exec *x;
+    tti_lane *lane;
+} telling;
+
+static void after_step(int step, void *user) {
+    const telling *told = user;
+    tti_exec_tell_buckets(told->x, told->lane, step);
+}
+
 static tutti_status compute_part(const pipe_run *r, const pipe_part *part) {
     tti_exec *x = r->x;
     const tti_program *program = r->side->program;
@@ -269,8 +284,10 @@ static tutti_status compute_part(const pipe_run *r, const pipe_part *part) {
                      (int64_t)r->desc->step))
         return tti_fail(TUTTI_E_INTERNAL, "pipeline: stage %d cannot compute",
                         x->pipe->stages->stage);
+    telling told = {x, part->lane};
     TTI_TRY(tti_instance_run_range(part->instance, &run, program->part_first[p],
-                                   program->part_first[p + 1], NULL, NULL));
+                                   program->part_first[p + 1],
+                                   tells(r, part->action.wave) ? after_step : NULL, &told));
     int64_t end = tti_now_ns();
     if (part->index == 0) {
         x->pipe->busy_ns += end - start;
@@ -295,15 +312,29 @@ static tutti_status run_part(const pipe_run *r, const pipe_part *part, const tti
     return TUTTI_OK;
 }
 
-/* After a part of a wave: its gradients, where they complete subtrees. */
-static void merge(const pipe_run *r, int lane, const tti_wave *wave, int part) {
+/* After a part of a wave: its gradients, where they complete subtrees.  Of the last one the
+ * reduction beside it does that. */
+static void merge(const pipe_run *r, int lane, const tti_pipe_action *action) {
     tti_exec *x = r->x;
-    tti_range flat = r->side->flat[part];
-    if (r->eval || wave->n_merges == 0 || flat.first == flat.last) return;
+    const tti_wave *wave = &x->acc.waves[action->wave];
+    tti_range flat = r->side->flat[action->part];
+    if (r->eval || tells(r, action->wave) || wave->n_merges == 0 || flat.first == flat.last) return;
     tti_range mine = tti_lane_range(flat.last - flat.first, 16, lane, x->desc.n_lanes);
     tti_lanes_barrier(x->lanes);
     tti_exec_merge(x, wave, flat.first + mine.first, flat.first + mine.last);
     tti_lanes_barrier(x->lanes);
+}
+
+/* The instances of a lane in a wave. */
+static tti_lane *lane_of(const pipe_run *r, int wave, int index) {
+    return &r->x->lane[wave % r->side->schedule.n_in_flight * r->x->desc.n_lanes + index];
+}
+
+/* All lanes of the last wave have told of all buckets. */
+static void tell_rest(const pipe_run *r, int index) {
+    int wave = r->x->acc.n_waves - 1;
+    if (tells(r, wave) && index < r->x->acc.waves[wave].n_shards)
+        tti_exec_tell_rest(r->x, lane_of(r, wave, index));
 }
 
 static void run_lane(int index, void *arg) {
@@ -312,8 +343,7 @@ static void run_lane(int index, void *arg) {
     for (int i = 0; i < r->side->schedule.n_actions; i++) {
         tti_pipe_action action = r->side->schedule.actions[i];
         const tti_wave *wave = &x->acc.waves[action.wave];
-        int flight = action.wave % r->side->schedule.n_in_flight;
-        tti_lane *lane = &x->lane[flight * x->desc.n_lanes + index];
+        tti_lane *lane = lane_of(r, action.wave, index);
         pipe_part part = {.lane = lane,
                           .instance = r->eval ? lane->eval : lane->shard,
                           .index = index,
@@ -326,8 +356,9 @@ static void run_lane(int index, void *arg) {
                 tti_mailbox_fail(x->pipe->box, st);
             }
         }
-        merge(r, index, wave, action.part);
+        merge(r, index, &action);
     }
+    tell_rest(r, index);
 }
 
 /* How long all stages computed of the time that the slowest took. */
@@ -353,8 +384,12 @@ tutti_status tti_pipe_compute(tti_exec *x, const tti_step_desc *desc, bool eval)
     int64_t start = tti_now_ns();
     pipe->busy_ns = 0;
     tutti_status before = tti_exec_lane_status(x);
-    if (before != TUTTI_OK) tti_mailbox_fail(pipe->box, before);
-    TTI_TRY(before);
+    for (int i = 0; i < x->n_in_flight; i++) x->lane[i].next_bucket = 0;
+    if (before != TUTTI_OK) {
+        for (int i = 0; i < x->desc.n_lanes; i++) tell_rest(&r, i);
+        tti_mailbox_fail(pipe->box, before);
+        return before;
+    }
     tti_lanes_run(x->lanes, run_lane, &r);
     TTI_TRY(tti_exec_lane_status(x));
     return eval ? TUTTI_OK : tti_pipe_measure(x, pipe->busy_ns, tti_now_ns() - start);

@@ -59,12 +59,21 @@ static void time_step(flight *f, int step) {
 
 static void after_step(int step, void *user) {
     flight *f = user;
-    const tti_plan *plan = f->x->desc.plan;
     if (f->timed) time_step(f, step);
     if (f->moves) tti_traffic_reach(f->moves, f->lane->reached = step + 1);
-    while (f->report && f->lane->next_bucket < plan->n_buckets &&
-           plan->buckets[f->lane->next_bucket].ready_after == step)
-        tti_overlap_arrive(f->x->overlap, f->lane->next_bucket++);
+    if (f->report) tti_exec_tell_buckets(f->x, f->lane, step);
+}
+
+void tti_exec_tell_buckets(tti_exec *x, tti_lane *lane, int step) {
+    const tti_plan *plan = x->desc.plan;
+    while (lane->next_bucket < plan->n_buckets &&
+           plan->buckets[lane->next_bucket].ready_after == step)
+        tti_overlap_arrive(x->overlap, lane->next_bucket++);
+}
+
+void tti_exec_tell_rest(tti_exec *x, tti_lane *lane) {
+    while (lane->next_bucket < x->desc.plan->n_buckets)
+        tti_overlap_arrive(x->overlap, lane->next_bucket++);
 }
 
 void tti_exec_keep_sums(tti_exec *x, tti_instance *instance, int shard) {
@@ -114,12 +123,6 @@ static void run_part(dispatch *d, tti_lane *lane, int shard, tti_range steps, bo
         tti_exec_keep_sums(x, instance, shard);
 }
 
-/* A failed shard must not keep the other workers waiting for its buckets. */
-static void report_rest(tti_exec *x, tti_lane *lane) {
-    while (lane->next_bucket < x->desc.plan->n_buckets)
-        tti_overlap_arrive(x->overlap, lane->next_bucket++);
-}
-
 void tti_exec_merge(tti_exec *x, const tti_wave *wave, size_t first, size_t last) {
     if (first >= last) return;
     for (int i = 0; i < wave->n_merges; i++) {
@@ -155,7 +158,7 @@ static void train_wave(dispatch *d, const tti_wave *wave, int lane, bool overlap
         for (int i = lane; i < wave->n_shards; i += x->desc.n_lanes) {
             tti_exec_point_at_buffer(x, x->lane[i].shard, wave->buffer[i]);
             run_part(d, &x->lane[i], wave->first + i, part_steps(x, p), overlapped);
-            if (overlapped) report_rest(x, &x->lane[i]);
+            if (overlapped) tti_exec_tell_rest(x, &x->lane[i]);
             leave_moves(d, &x->lane[i]);
         }
         if (p == x->n_syncs) return;

@@ -104,6 +104,12 @@ tutti_status tti_exec_init_share(const tti_exec_desc *desc, int rank, int n_rank
 /* Adds buffers along the tree for the elements first .. last-1, after the given wave. */
 void tti_exec_merge(tti_exec *exec, const tti_wave *wave, size_t first, size_t last);
 
+/* What a lane tells of the buckets that its last shard completes, to the reduction beside it: those
+ * of a step of the program; and at the end the rest, since a shard that failed must not keep the
+ * other workers waiting. */
+void tti_exec_tell_buckets(tti_exec *exec, tti_lane *lane, int step);
+void tti_exec_tell_rest(tti_exec *exec, tti_lane *lane);
+
 /* Reduces the flat range of a bucket between workers; its pieces are complete. */
 tutti_status tti_exec_reduce(tti_exec *exec, size_t first, size_t n_elems);
 
