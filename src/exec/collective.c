@@ -5,8 +5,10 @@
 #include "exec/collective.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "comm/subgroup.h"
 #include "ir/graph.h"
 
 /* A value as rows that each worker has a part of: [n_rows][part_bytes]. */
@@ -85,6 +87,41 @@ static tutti_status run(void *state, const tti_kargs *a) {
             break;
     }
     return tti_fail(TUTTI_E_INTERNAL, "exec: %s exchanges nothing", a->node->op->name);
+}
+
+/* ---- a communicator for each lane ---- */
+
+static tutti_status divide(tutti_comm *axis, int n_lanes, tutti_comm **comms) {
+    comms[0] = axis;
+    for (int i = 1; i < n_lanes; i++) TTI_TRY(tti_comm_split(axis, 0, &comms[i]));
+    return TUTTI_OK;
+}
+
+tutti_status tti_lane_comms_create(tutti_comm *axis, int *n_lanes, tutti_comm ***out) {
+    int32_t mine = *n_lanes, least = mine;
+    *out = NULL;
+    if (!axis) return TUTTI_OK;
+    TTI_TRY(tutti_comm_all_reduce(axis, &mine, &least, 1, TUTTI_I32, TUTTI_MIN, TUTTI_ALG_AUTO));
+    tutti_comm **comms = calloc((size_t)least + 1, sizeof *comms);
+    if (!comms) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    tutti_status st = divide(axis, least, comms);
+    if (st != TUTTI_OK && st != TUTTI_E_UNSUPPORTED) {
+        tti_lane_comms_destroy(comms, least);
+        return st;
+    }
+    if (st != TUTTI_OK) {
+        tti_clear_error();
+        for (int i = 1; i < least; i++) tutti_comm_destroy(comms[i]);
+        least = 1;
+    }
+    *n_lanes = least;
+    *out = comms;
+    return TUTTI_OK;
+}
+
+void tti_lane_comms_destroy(tutti_comm **comms, int n_lanes) {
+    for (int i = 1; comms && i < n_lanes; i++) tutti_comm_destroy(comms[i]);
+    free(comms);
 }
 
 double tti_exchange_bytes(const tti_node *node, int n) {

@@ -15,6 +15,15 @@ extern const tti_kernel tti_collective_kernel;
 /* Fails with TUTTI_E_INVALID where comm is not the axis that the program was made for. */
 tutti_status tti_collective_check(const tti_program *program, const tutti_comm *comm);
 
+/* A communicator of the axis for each lane, so that lanes exchange beside each other and each with
+ * its like: lane k of every worker has the same shard.  *n_lanes becomes what all workers of the
+ * axis can have: the fewest, and 1 where the axis cannot be divided (several hosts).  Collective
+ * over axis, which is the first of *out [*n_lanes] and borrowed; the others are destroyed before
+ * it.  axis NULL: *out is NULL. */
+TUTTI_NODISCARD tutti_status tti_lane_comms_create(tutti_comm *axis, int *n_lanes,
+                                                   tutti_comm ***out);
+void tti_lane_comms_destroy(tutti_comm **comms, int n_lanes);
+
 /* Bytes that a worker of n sends at a node that exchanges values; -1: it exchanges none. */
 double tti_exchange_bytes(const tti_node *node, int n);
 

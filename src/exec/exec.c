@@ -32,19 +32,21 @@ static tutti_status bind_update(tti_exec *x, tti_lane *lane) {
     return TUTTI_OK;
 }
 
-static tutti_status build_lane(tti_exec *x, tti_lane *lane) {
+static tutti_status build_lane(tti_exec *x, int index) {
+    tti_lane *lane = &x->lane[index];
     const tti_plan *plan = x->desc.plan;
     if (x->desc.serves) return bind_update(x, lane);
     lane->arena = x->desc.backend->alloc(x->arena_bytes + 64);
     if (!lane->arena)
         return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of activations", x->arena_bytes);
-    tti_instance_desc desc = {.program = &plan->shard,
-                              .backend = x->desc.backend,
-                              .reference = x->desc.reference,
-                              .arena = lane->arena,
-                              .params = x->params,
-                              .tensor = x->desc.mesh ? x->desc.mesh->tensor : NULL,
-                              .exchange = x->exchange};
+    tti_instance_desc desc = {
+        .program = &plan->shard,
+        .backend = x->desc.backend,
+        .reference = x->desc.reference,
+        .arena = lane->arena,
+        .params = x->params,
+        .tensor = x->lane_comms ? x->lane_comms[index % x->desc.n_lanes] : NULL,
+        .exchange = x->exchange};
     if (tti_exec_has_lean_params(x)) {
         desc.params = x->lean->gathered;
         desc.window = &x->lean->train;
@@ -237,6 +239,14 @@ static tutti_status count_in_flight(tti_exec *x) {
                     x->n_in_flight, TTI_MAX_LANES);
 }
 
+/* As many lanes as all workers of the model group can have. */
+static tutti_status agree_lanes(tti_exec *x) {
+    tutti_comm *tensor = x->desc.mesh && !x->desc.backend->device ? x->desc.mesh->tensor : NULL;
+    TTI_TRY(tti_lane_comms_create(tensor, &x->desc.n_lanes, &x->lane_comms));
+    x->n_lane_comms = x->desc.n_lanes;
+    return tti_pipe_agree_lanes(x);
+}
+
 static tutti_status build(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
     TTI_TRY(tti_exec_device_open(x));
@@ -245,7 +255,7 @@ static tutti_status build(tti_exec *x) {
     if (plan->eval.graph) TTI_TRY(find_inputs(plan, &plan->eval, &x->eval_inputs));
     TTI_TRY(tti_collective_check(&plan->shard, x->desc.mesh ? x->desc.mesh->tensor : NULL));
     TTI_TRY(tti_exec_init_sync(x));
-    TTI_TRY(tti_pipe_agree_lanes(x));
+    TTI_TRY(agree_lanes(x));
     TTI_TRY(count_in_flight(x));
     TTI_TRY(tti_accumulation_init(&x->acc, x->first_shard, x->last_shard,
                                   plan->stages ? x->desc.n_lanes : x->n_in_flight));
@@ -259,13 +269,12 @@ static tutti_status build(tti_exec *x) {
     TTI_TRY(
         tti_lanes_create(x->desc.n_lanes, x->desc.cores, x->desc.backend->thread_init, &x->lanes));
     if (!x->desc.serves) x->arena_bytes = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
-    for (int i = 0; i < x->n_in_flight; i++) TTI_TRY(build_lane(x, &x->lane[i]));
+    for (int i = 0; i < x->n_in_flight; i++) TTI_TRY(build_lane(x, i));
     if (x->device) return tti_exec_device_prepare(x);
     if (x->lean) return tti_lean_start(x);
     if (tti_compress_wanted(&x->desc, x->n_ranks)) TTI_TRY(tti_compress_create(x, &x->compress));
     /* Joins inside the step use the communicator, which one thread may do at a time. */
-    if (x->n_ranks == 1 || plan->n_buckets < 2 || x->n_syncs > 0 || x->desc.server)
-        return TUTTI_OK;
+    if (x->n_ranks == 1 || plan->n_buckets < 2 || x->n_syncs > 0 || x->desc.server) return TUTTI_OK;
     int core = x->desc.cores ? x->desc.cores[x->desc.n_lanes - 1] : -1;
     return tti_overlap_create(plan->n_buckets, core, reduce_bucket, x, &x->overlap);
 }
@@ -361,6 +370,7 @@ static void destroy(tti_exec *x) {
     tti_accumulation_fini(&x->acc);
     tti_exec_fini_sync(x);
     tti_divided_destroy(x->divided);
+    tti_lane_comms_destroy(x->lane_comms, x->n_lane_comms);
     free(x->norms);
     free(x->lane);
     free(x->buffers);

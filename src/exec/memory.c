@@ -10,7 +10,7 @@ static bool has_step(const tti_program *program, tti_trait trait) {
 }
 
 int tti_exec_n_lanes(const tti_exec_desc *desc, int n_local) {
-    if (desc->backend->device || has_step(&desc->plan->shard, TTI_COLLECTIVE)) return 1;
+    if (desc->backend->device) return 1;
     int n = TTI_MAX(1, TTI_MIN(TTI_MIN(desc->n_lanes, n_local), TTI_MAX_LANES));
     return desc->plan->stages ? tti_pipe_fit_lanes(desc->plan->stages, n, n_local) : n;
 }

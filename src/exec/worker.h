@@ -49,6 +49,8 @@ struct tti_exec {
     tti_divided *divided; /* NULL: this worker has the whole model */
     int n_threads;        /* that the worker may run at a time */
     tti_lanes *lanes;
+    tutti_comm **lane_comms; /* [n_lane_comms]: of the tensor axis, one for each lane; NULL: none */
+    int n_lane_comms;
     /* A shard in flight each: as many as lanes, or, in a program with TTI_SYNC, one for every shard
      * of the worker, since all of them must come to the same point before any goes on. */
     tti_lane *lane;

@@ -24,12 +24,14 @@ static tutti_graph *wide(bool training) {
     return net_finish(g, x);
 }
 
-static tti_plan *plan_of(net_fn net, int n, int index) {
+static tti_plan *plan_at(net_fn net, const tti_mesh_at *size, const tti_mesh_at *at) {
     static const tti_attr_arg attrs[] = {
         TTI_FLOAT("beta1", 0.9), TTI_FLOAT("beta2", 0.99), TTI_FLOAT("eps", 1e-5), {0}};
     tti_target target = net_fast;
     tti_plan *plan = NULL;
-    target.n_tensor = n, target.tensor = index;
+    target.n_tensor = size->tensor, target.tensor = at->tensor;
+    if (size->stage > 1) target.n_stages = size->stage, target.stage = at->stage;
+    target.n_chunks = 1;
     T_OK(tti_plan_create(&(tti_plan_desc){.train = net(true),
                                           .eval = net(false),
                                           .target = &target,
@@ -41,9 +43,15 @@ static tti_plan *plan_of(net_fn net, int n, int index) {
     return plan;
 }
 
+static tti_plan *plan_of(net_fn net, int n, int index) {
+    return plan_at(net, &(tti_mesh_at){1, 1, n}, &(tti_mesh_at){0, 0, index});
+}
+
 typedef struct grid {
     tti_mesh_at size;
-    tti_plan *plans[MOST]; /* by tensor index */
+    int n_lanes;           /* 0: 3 */
+    bool uneven;           /* every other worker can have two lanes more */
+    tti_plan *plans[MOST]; /* by rank in the model group */
     const tti_plan *whole;
     tti_step_result result[MOST][STEPS + 1]; /* the last one of evaluation */
     float *params;                           /* of the whole, in the places of its plan */
@@ -83,7 +91,7 @@ static const char *grid_rank(tutti_comm *comm, void *arg) {
     tti_exec *exec;
     tti_exec_desc desc = {.backend = &tti_backend_cpu,
                           .n_shards = CREW_SHARDS,
-                          .n_lanes = 3,
+                          .n_lanes = g->n_lanes ? g->n_lanes : 3,
                           .seed = 7,
                           .clip_norm = 0.5,
                           .beta1 = 0.9,
@@ -92,7 +100,8 @@ static const char *grid_rank(tutti_comm *comm, void *arg) {
     COMM_OK(tti_mesh_init(comm, &g->size, &mesh));
     desc.mesh = &mesh;
     desc.comm = mesh.data;
-    desc.plan = g->plans[mesh.at.tensor];
+    desc.plan = g->plans[tti_mesh_model_rank(&mesh.size, &mesh.at)];
+    if (g->uneven && rank % 2) desc.n_lanes += 2;
     COMM_OK(tti_exec_create(&desc, &exec));
     const char *failure = train(g, exec, rank);
     if (!failure && rank == 0) failure = keep_whole(g, exec);
@@ -103,17 +112,25 @@ static const char *grid_rank(tutti_comm *comm, void *arg) {
     return failure;
 }
 
+static void run(grid *g, net_fn net, const tti_plan *whole) {
+    int n_model = tti_mesh_n_model(&g->size);
+    for (int i = 0; i < n_model; i++) {
+        tti_mesh_at at = tti_mesh_at_rank(&g->size, i);
+        g->plans[i] = plan_at(net, &g->size, &at);
+    }
+    g->whole = whole ? whole : g->plans[0];
+    g->params = calloc(g->whole->n_flat, sizeof *g->params);
+    comm_run(g->size.data * n_model, grid_rank, g);
+}
+
 static grid run_grid(net_fn net, int n_data, int n_tensor, const tti_plan *whole) {
-    grid g = {.size = {n_data, 1, n_tensor}, .whole = whole};
-    for (int t = 0; t < n_tensor; t++) g.plans[t] = plan_of(net, n_tensor, t);
-    if (!whole) g.whole = g.plans[0];
-    g.params = calloc(g.whole->n_flat, sizeof *g.params);
-    comm_run(n_data * n_tensor, grid_rank, &g);
+    grid g = {.size = {n_data, 1, n_tensor}};
+    run(&g, net, whole);
     return g;
 }
 
 static void fini_grid(grid *g) {
-    for (int t = 0; t < g->size.tensor; t++) tti_plan_destroy(g->plans[t]);
+    for (int i = 0; i < tti_mesh_n_model(&g->size); i++) tti_plan_destroy(g->plans[i]);
     free(g->params);
 }
 
@@ -158,6 +175,32 @@ T_CASE(they_do_so_again_with_the_same_bits) {
     tti_plan_destroy(whole);
 }
 
+/* A shard on each lane, and each lane exchanges with its like: the bits of one lane, also where
+ * workers could have unequally many, and in stages. */
+T_CASE(lanes_exchange_beside_each_other) {
+    T_UNUSED;
+    static const tti_mesh_at sizes[] = {{1, 1, 2}, {2, 1, 2}, {1, 2, 2}};
+    tti_plan *whole = plan_of(blocks, 1, 0);
+    for (size_t i = 0; i < TTI_COUNT(sizes); i++) {
+        grid one = {.size = sizes[i], .n_lanes = 1};
+        run(&one, blocks, whole);
+        static const grid others[] = {{.n_lanes = 4}, {.n_lanes = 2, .uneven = true}};
+        for (size_t k = 0; k < TTI_COUNT(others); k++) {
+            grid g = others[k];
+            g.size = sizes[i];
+            run(&g, blocks, whole);
+            for (int s = 0; s <= STEPS; s++) {
+                T_EQ(g.result[0][s].params_hash == one.result[0][s].params_hash, true);
+                T_EQ(g.result[0][s].loss_sum == one.result[0][s].loss_sum, true);
+            }
+            assert_memory_equal(g.params, one.params, whole->n_flat * sizeof *g.params);
+            fini_grid(&g);
+        }
+        fini_grid(&one);
+    }
+    tti_plan_destroy(whole);
+}
+
 T_CASE(a_plan_of_another_axis_is_refused) {
     T_UNUSED;
     tti_plan *plan = plan_of(mlp, 2, 1);
@@ -172,6 +215,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(they_train_as_one),
         cmocka_unit_test(they_do_so_again_with_the_same_bits),
+        cmocka_unit_test(lanes_exchange_beside_each_other),
         cmocka_unit_test(a_plan_of_another_axis_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
