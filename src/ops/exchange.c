@@ -4,7 +4,8 @@
  * over from one way to lie to another (passes/tensor.c).  The idea to know: their gradients are
  * each other, so autodiff makes the exchanges of the backward pass.  A value that all workers have
  * turns (tensor_copy) where each goes on with a part of the work: forwards nothing happens,
- * backwards the workers' terms of its gradient are added.  Alone, as in the reference, the others'
+ * backwards the workers' terms of its gradient are added.  Where it is gathered for such work alone
+ * (terms) each gets its part of that sum.  Alone, as in the reference, the others'
  * values are 0. */
 #include <string.h>
 
@@ -14,6 +15,12 @@
     {"n", TTI_ATTR_INT, 1, "workers of the axis"}, { "index", TTI_ATTR_INT, 0, "which one this is" }
 
 static const tti_attr_spec axis_attrs[] = {AXIS_ATTRS, {0}};
+static const tti_attr_spec gather_attrs[] = {
+    AXIS_ATTRS,
+    {"dim", TTI_ATTR_INT, 0, "of which each worker has a part"},
+    {"terms", TTI_ATTR_INT, 0, "1: readers divide the work, the gradients of y are terms of a sum"},
+    {0},
+};
 static const tti_attr_spec dim_attrs[] = {
     AXIS_ATTRS, {"dim", TTI_ATTR_INT, 0, "of which each worker has a part"}, {0}};
 
@@ -113,7 +120,8 @@ static tutti_status sum_grad(tutti_graph *g, const tti_node *node, tutti_value *
 
 static tutti_status gather_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
                                 const bool *need, tutti_value **dx) {
-    return need[0] ? emit_grad(g, node, "tensor_slice", dy, dx) : TUTTI_OK;
+    const char *op = tti_attr_int(node, "terms") ? "tensor_reduce_scatter" : "tensor_slice";
+    return need[0] ? emit_grad(g, node, op, dy, dx) : TUTTI_OK;
 }
 
 static tutti_status part_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
@@ -168,6 +176,7 @@ static const tti_sample same_samples[] = {
 static const tti_sample gather_samples[] = {
     {.in = "f32[4,6]", .attrs = "n=3 index=1 dim=1"},
     {.in = "f32[2,4,3]", .attrs = "n=2 index=0 dim=1"},
+    {.in = "f32[2,4,3]", .attrs = "n=2 index=1 dim=1 terms=1"},
     {.in = "f32[6]"},
     {.in = "f32[0,6]", .attrs = "n=2 dim=1"},
     {.in = "f32[4]", .attrs = "dim=1", .expect = TUTTI_E_INVALID},
@@ -231,7 +240,7 @@ const tti_op tti_ops_exchange[] = {
     {.name = "tensor_all_gather",
      .doc = "the workers' x side by side along dim",
      ONE_TO_ONE,
-     .attrs = dim_attrs,
+     .attrs = gather_attrs,
      .traits = TTI_COLLECTIVE | TTI_FOLLOWS,
      .collective = TTI_COLLECTIVE_GATHER,
      .infer = gather_infer,

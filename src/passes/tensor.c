@@ -4,8 +4,10 @@
  * Runs before autodiff.  A whole value has a whole gradient, a part has that part of it, a term of
  * a sum has the gradient of the sum; the exchanges' own gradients (ops/exchange.c) keep it so.
  * The one place where nothing is exchanged forwards and yet something backwards is a value that all
- * have and whose readers divide the work: tensor_copy.  Graphs of all workers differ in attributes
- * only. */
+ * have and whose readers divide the work: tensor_copy.  Where parts along the samples' elements are
+ * as good as the whole, as for the norms, dropouts and sums between two layers, values stay in
+ * parts (Korthikanti et al. 2022): a sum gives each worker its part, a gather brings them together.
+ * Graphs of all workers differ in attributes only. */
 #include "passes/tensor.h"
 
 #include <stdio.h>
@@ -51,6 +53,17 @@ static tutti_value *get_whole(cutting *c, const tutti_value *old) {
     return *whole;
 }
 
+/* A value in parts, whole for readers who divide the work: its gradient goes back in parts. */
+static tutti_value *gather_for_work(cutting *c, const tutti_value *old) {
+    tutti_value *own = c->rw.map[old->id];
+    tti_attr_arg attrs[] = {TTI_INT("n", c->axis.n),
+                            TTI_INT("index", c->axis.index),
+                            TTI_INT("dim", tti_cut_of(c->division->lie[old->id]).dim),
+                            TTI_INT("terms", 1),
+                            {0}};
+    return tti_emit(c->rw.to, "tensor_all_gather", own ? own->node->name : NULL, &own, 1, attrs);
+}
+
 static tutti_value *get_part(cutting *c, const tutti_value *old, tti_cut_code need) {
     tutti_value **part = &c->parts[(size_t)old->id * TTI_N_CODES + need];
     int dim = tti_cut_of(need).dim;
@@ -66,10 +79,12 @@ static tutti_value *get_part(cutting *c, const tutti_value *old, tti_cut_code ne
 static tutti_value *get(cutting *c, const tutti_value *old, tti_cut_code need, bool divided) {
     if (need != TTI_CODE_WHOLE && c->division->lie[old->id] == need) return c->rw.map[old->id];
     if (tti_code_is_split(need)) return get_part(c, old, need);
-    tutti_value *whole = get_whole(c, old);
-    if (!divided || !c->division->wanted[old->id]) return whole;
+    if (!divided || !c->division->wanted[old->id]) return get_whole(c, old);
     tutti_value **copied = &c->copied[old->id];
-    if (!*copied) *copied = exchange(c, "tensor_copy", whole, -1);
+    if (!*copied && tti_code_is_split(c->division->lie[old->id]) && !c->whole[old->id])
+        *copied = gather_for_work(c, old);
+    else if (!*copied)
+        *copied = exchange(c, "tensor_copy", get_whole(c, old), -1);
     return *copied;
 }
 

@@ -192,17 +192,32 @@ static double convert(const search *s, const tutti_value *value, tti_cut_code ne
     if (!tti_code_is_split(need) || tti_cut_of(need).groups != 1 || tti_cut_of(need).dim == 0)
         return INFINITY;
     if (have == TTI_CODE_WHOLE || *lies & HAS_WHOLE) return back ? move : 0;
+    if (plain && *lies & HAS_COPY) {
+        *lies |= HAS_WHOLE;
+        return (back ? 2 : 1) * move;
+    }
     return have == TTI_CODE_PARTIAL ? (back ? 2 : 1) * move : INFINITY;
 }
 
-/* An input that all have, of work that they divide: its gradient is a sum over the workers. */
-static double sum_gradient(const search *s, const tutti_value *value, const tti_way *way, int n_out,
-                           tti_cut_code need, tti_cut_code *lies) {
-    bool divided = false;
-    for (int k = 0; k < n_out; k++) divided = divided || way->out[k] != TTI_CODE_WHOLE;
-    if (need != TTI_CODE_WHOLE || !divided || !s->wanted[value->id] || *lies & HAS_COPY) return 0;
+/* What input i costs: where all have it and divide the work, its gradient is a sum over the
+ * workers, which parts that were gathered for that work alone get in parts. */
+static double input_cost(const search *s, const tti_node *node, int i, const tti_way *way,
+                         tti_cut_code *lies) {
+    const tutti_value *value = node->in[i];
+    tti_cut_code need = way->in[i], have = *lies & CODE;
+    double move = tti_tensor_move_cost((double)tti_value_n_bytes(value), s->n);
+    bool divided = false, in_parts = tti_code_is_split(have) && tti_cut_of(have).groups == 1;
+    for (int k = 0; k < node->op->n_out; k++) divided = divided || way->out[k] != TTI_CODE_WHOLE;
+    if (need != TTI_CODE_WHOLE || !divided || !s->wanted[value->id])
+        return convert(s, value, need, lies);
+    if (*lies & HAS_COPY) return 0;
+    if (in_parts && !(*lies & HAS_WHOLE)) {
+        *lies |= HAS_COPY;
+        return 2 * move;
+    }
+    double cost = convert(s, value, need, lies);
     *lies |= HAS_COPY;
-    return 2 * tti_tensor_move_cost((double)tti_value_n_bytes(value), s->n);
+    return cost + 2 * move;
 }
 
 /* What node adds by that way to the state in draft. */
@@ -210,8 +225,7 @@ static double step_cost(search *s, const tti_node *node, const tti_way *way) {
     double cost = way->cost;
     for (int i = 0; i < node->n_in && cost < INFINITY; i++) {
         tti_cut_code *lies = &s->draft[node->in[i]->id];
-        cost += convert(s, node->in[i], way->in[i], lies);
-        cost += sum_gradient(s, node->in[i], way, node->op->n_out, way->in[i], lies);
+        cost += input_cost(s, node, i, way, lies);
     }
     for (int k = 0; k < node->op->n_out; k++) s->draft[node->out[k]->id] = way->out[k];
     for (int i = 0; i < node->n_in; i++)

@@ -193,6 +193,42 @@ T_CASE(a_transformer_is_cut_as_one_would_by_hand) {
     lockstep_destroy(&l);
 }
 
+static size_t arena_bytes(net_fn net, int n) {
+    tti_target target = net_fast;
+    target.n_tensor = n;
+    tti_plan *plan = net_plan(net, &target, 1 << 20);
+    size_t n_bytes = plan->shard.arena_bytes;
+    tti_plan_destroy(plan);
+    return n_bytes;
+}
+
+/* Norms, dropouts and sums between two layers are of some tokens of each sample: a sum gives each
+ * worker its own, a gather brings them together, and the same backwards (Korthikanti et al. 2022).
+ */
+T_CASE(between_layers_each_has_some_of_the_tokens) {
+    T_UNUSED;
+    enum { N = 2 };
+    lockstep l = cut(gpt, true, N, NULL);
+    const tutti_graph *g = l.g[0];
+    static const char *const norms[] = {"h0.ln1", "h0.ln2", "h1.ln1", "h1.ln2", "ln_f"};
+    for (size_t i = 0; i < TTI_COUNT(norms); i++) {
+        const tti_node *norm = net_find(g, "layer_norm", norms[i]);
+        T_EQ(norm->out[0]->type.shape.dim[1], TOKENS / N);
+    }
+    T_EQ(tti_attr_int(net_find(g, "dropout", "h0.drop1"), "cut_dim"), 1);
+    int n_sums = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const tti_node *node = g->nodes[i];
+        if (strcmp(node->op->name, "tensor_all_reduce") != 0) continue;
+        n_sums += tti_value_n_elems(node->out[0]) >= ROWS * TOKENS * WIDTH;
+    }
+    T_EQ(n_sums, 1); /* of the table of words, which is cut by them */
+    /* four layers read what is gathered, and as many give what is summed, forwards and backwards */
+    assert_true(net_count_ops(g, "tensor_reduce_scatter") >= 8);
+    assert_true(4 * arena_bytes(gpt, N) < 3 * arena_bytes(gpt, 1));
+    lockstep_destroy(&l);
+}
+
 T_CASE(channels_are_cut_and_then_summed) {
     T_UNUSED;
     lockstep l = cut(blocks, true, 2, NULL);
@@ -237,6 +273,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_together_are_the_whole),
         cmocka_unit_test(a_transformer_is_cut_as_one_would_by_hand),
+        cmocka_unit_test(between_layers_each_has_some_of_the_tokens),
         cmocka_unit_test(channels_are_cut_and_then_summed),
         cmocka_unit_test(one_worker_changes_nothing),
         cmocka_unit_test(what_cannot_be_cut_is_refused_with_what_can),
