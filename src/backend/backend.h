@@ -202,6 +202,9 @@ typedef struct tti_device_ops {
     tutti_status (*link)(int other, tti_device_link *out);
     /* Bytes allocated now and at most, by this thread's device. */
     void (*memory)(size_t *n_now, size_t *n_peak, size_t *n_free);
+    /* Steps may end on the host: parameter servers, local SGD, sums that are compressed there.
+     * True: their copies in the middle of a step were seen to be right on this kind of device. */
+    bool ends_on_host;
 } tti_device_ops;
 
 typedef struct tti_backend {

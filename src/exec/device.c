@@ -11,62 +11,13 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "exec/bytes.h"
-#include "exec/device_by_host.h"
 #include "exec/device_failure.h"
 #include "exec/device_memory.h"
-#include "exec/device_pipe.h"
-#include "exec/device_reduce.h"
-#include "exec/device_update.h"
-#include "exec/kept.h"
-#include "exec/worker.h"
+#include "exec/device_step.h"
 
 /* Sets whose batches the host feeds. */
-enum { N_FED = 2, N_MIRRORS = 2 + TTI_MAX_OUT };
+enum { N_FED = 2 };
 enum { MAX_MOMENTS = 1 << 21 }; /* each is an event of the device */
-
-/* What one step that is at work has: pinned host memory and its place on the device. */
-typedef struct step_set {
-    tti_fed_shard *shards; /* [n_local], device; empty in sets that are never fed */
-    tti_step_args *args, *args_host;
-    int32_t *rows_host; /* [n_local] */
-    int32_t *index;     /* pinned [n_local][1 + b], of kept samples */
-    bool gathers;       /* the step at work is one over kept samples */
-    char *told;         /* pinned: tti_step_report, then the sums */
-    void *recording;    /* NULL: not yet made */
-    tti_step_desc desc; /* of the step at work; shards are not kept */
-    int64_t begun_ns;
-    bool at_work;
-} step_set;
-
-struct tti_exec_device {
-    const tti_device_ops *ops;
-    step_set sets[TTI_MAX_AHEAD];
-    int n_sets; /* that take turns in training */
-    tti_kept kept;
-    tti_bytes bytes;
-    tti_run *fixed, *runs; /* [n_local], device */
-    int64_t rows;          /* of a shard, as fixed says; 0: not yet known */
-    tti_step_args *args;   /* device: of the step that computes, copied from its set */
-    double *sums;          /* device [V][TTI_SUMS] */
-    tti_step_report *report;
-    float *sync_parts, *sync_joined; /* device, for programs with TTI_SYNC */
-    tti_device_update *update;
-    tti_device_reduce *reduce; /* between several workers one of the two, alone none */
-    tti_device_by_host *by_host;
-    tti_device_pipe *pipe; /* NULL: the worker has all layers */
-    tti_str way;           /* of the sums between workers, in words */
-    float *mirrors[N_MIRRORS];
-    float *staging; /* [n_flat] host: state that is gathered from all workers; NULL: not yet */
-    size_t x_bytes, target_bytes, told_bytes;
-    int n_told; /* of sums, that a step tells */
-    uint64_t n_begun, n_ended;
-    uint64_t newest, done; /* steps of the run that were begun, and that are known to be done */
-    tti_str name;
-    int64_t last_end_ns;
-    void **timed; /* [n_timed]: recordings of steps that are profiled; NULL: none is */
-    int n_timed, next_timed;
-};
 
 static int n_local(const tti_exec *x) { return x->last_shard - x->first_shard; }
 
@@ -106,7 +57,7 @@ static tutti_status take_host(tti_exec *x, void *where, size_t n_bytes) {
     return memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of pinned memory", n_bytes);
 }
 
-static tutti_status make_set(tti_exec *x, step_set *set, bool is_fed) {
+static tutti_status make_set(tti_exec *x, tti_device_set *set, bool is_fed) {
     tti_exec_device *d = x->device;
     size_t n = (size_t)n_local(x);
     set->shards = calloc(n, sizeof *set->shards);
@@ -171,7 +122,8 @@ static void find_input_bytes(tti_exec *x) {
 static tutti_status meet_peers(tti_exec *x) {
     tti_exec_device *d = x->device;
     if (x->divided) return tti_device_by_host_create(x, &d->by_host);
-    TTI_TRY(tti_device_reduce_create(x, &d->reduce, &d->way));
+    if (x->desc.server) TTI_TRY(tti_device_server_create(x, &d->server));
+    if (!d->server) TTI_TRY(tti_device_reduce_create(x, &d->reduce, &d->way));
     return is_alone(x) || d->reduce ? TUTTI_OK : tti_device_by_host_create(x, &d->by_host);
 }
 
@@ -201,6 +153,11 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
 
 /* ---- does it fit? ---- */
 
+/* Averages by a server of this process. */
+static bool is_kept_here(const tti_exec *x) {
+    return x->desc.server && tti_server_exec(x->desc.server);
+}
+
 tutti_status tti_exec_device_check_memory(const tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
     size_t n_now, n_peak, n_free;
@@ -210,8 +167,8 @@ tutti_status tti_exec_device_check_memory(const tti_exec *x) {
         .state = x->share.n_elems * sizeof(float),
         .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes),
         .inputs = N_FED * (size_t)n_local(x) * inputs + tti_device_pipe_bytes(x),
-        .n_states = plan->n_states,
-        .n_emas = x->desc.ema > 0,
+        .n_states = x->desc.server ? 0 : plan->n_states,
+        .n_emas = !is_kept_here(x) && x->desc.ema > 0,
         .n_grads = x->acc.n_buffers,
         .n_arenas = x->n_in_flight,
         .n_shards = x->desc.n_shards,
@@ -260,7 +217,9 @@ tutti_status tti_exec_device_keep(tti_exec *x, const tti_kept_samples *from, int
 const char *tti_exec_device_way(const tti_exec *x) { return tti_str_text(&x->device->way); }
 
 /* By way of the host a step waits for the others before it ends. */
-int tti_exec_device_depth(const tti_exec *x) { return x->device->by_host ? 1 : x->device->n_sets; }
+int tti_exec_device_depth(const tti_exec *x) {
+    return x->device->by_host || x->device->server ? 1 : x->device->n_sets;
+}
 
 /* ---- copies on the host ---- */
 
@@ -286,7 +245,7 @@ static tutti_status copy_mirrors(tti_exec *x, bool push, int n) {
 }
 
 tutti_status tti_exec_device_pull(tti_exec *x) {
-    return tell(x, copy_mirrors(x, false, N_MIRRORS));
+    return tell(x, copy_mirrors(x, false, TTI_N_MIRRORS));
 }
 
 tutti_status tti_exec_device_pull_params(tti_exec *x) { return tell(x, copy_mirrors(x, false, 1)); }
@@ -307,7 +266,9 @@ tutti_status tti_exec_device_put_staging(tti_exec *x) {
     return ops->sync();
 }
 
-tutti_status tti_exec_device_push(tti_exec *x) { return tell(x, copy_mirrors(x, true, N_MIRRORS)); }
+tutti_status tti_exec_device_push(tti_exec *x) {
+    return tell(x, copy_mirrors(x, true, TTI_N_MIRRORS));
+}
 
 tutti_status tti_exec_device_params(tti_exec *x, float **params) {
     float **mirror = &x->device->mirrors[0];
@@ -350,7 +311,7 @@ static bool takes_bytes(const tti_exec *x, const tti_step_desc *desc) {
 }
 
 /* Bytes are made into floats in the copy queue, while the step before computes. */
-static tutti_status unpack(tti_exec *x, const step_set *set, const tti_bytes_desc *bytes) {
+static tutti_status unpack(tti_exec *x, const tti_device_set *set, const tti_bytes_desc *bytes) {
     for (int s = 0; takes_bytes(x, bytes->step) && s < n_local(x); s++)
         TTI_TRY(
             tti_bytes_unpack(bytes, &x->device->bytes, s, set->shards[s].target, set->shards[s].x));
@@ -358,7 +319,7 @@ static tutti_status unpack(tti_exec *x, const step_set *set, const tti_bytes_des
 }
 
 /* Batch and numbers of a step into a set; what computes next waits for them. */
-static tutti_status feed(tti_exec *x, step_set *set, const tti_step_desc *desc) {
+static tutti_status feed(tti_exec *x, tti_device_set *set, const tti_step_desc *desc) {
     tti_exec_device *d = x->device;
     fill_args(x, desc, set->args_host);
     if (d->rows == 0) TTI_TRY(put_runs(x, desc->shard_size));
@@ -393,7 +354,7 @@ static tutti_status feed(tti_exec *x, step_set *set, const tti_step_desc *desc) 
 }
 
 static void point_at(tti_exec *x, tti_instance *instance, const tti_fed_inputs *inputs,
-                     const step_set *set, int s) {
+                     const tti_device_set *set, int s) {
     const tti_gather *g = &x->device->kept.gather;
     const tti_fed_shard kept = {g->x + s * g->x_stride, g->y + s * g->y_stride,
                                 g->rows + s * g->rows_stride};
@@ -449,7 +410,8 @@ static void after_step(int step, void *user) {
 }
 
 /* The steps between two joins, for every shard of a wave. */
-static tutti_status run_part(tti_exec *x, const step_set *set, const tti_wave *wave, int part) {
+static tutti_status run_part(tti_exec *x, const tti_device_set *set, const tti_wave *wave,
+                             int part) {
     int n_steps = x->desc.plan->shard.n_steps;
     int first = part > 0 ? x->syncs[part - 1] + 1 : 0;
     int last = part < x->n_syncs ? x->syncs[part] : n_steps;
@@ -469,12 +431,12 @@ static tutti_status run_part(tti_exec *x, const step_set *set, const tti_wave *w
 
 /* In fast mode a worker's pieces are one. */
 static void add_pieces(tti_exec *x) {
-    for (int i = 1; x->desc.fast && i < x->acc.n_pieces; i++)
+    for (int i = 1; x->desc.fast && !x->desc.server && i < x->acc.n_pieces; i++)
         x->desc.backend->accumulate(tti_exec_grads(x), x->buffers[x->acc.piece_buffer[i]],
                                     x->desc.plan->n_flat);
 }
 
-static tutti_status run_shards(tti_exec *x, const step_set *set) {
+static tutti_status run_shards(tti_exec *x, const tti_device_set *set) {
     tti_device_reduce *reduce = x->device->reduce;
     bool beside = reduce && tti_device_reduce_merges(reduce, x->acc.n_waves - 1);
     for (int w = 0; w < x->acc.n_waves; w++) {
@@ -492,7 +454,7 @@ static tutti_status run_shards(tti_exec *x, const step_set *set) {
 }
 
 /* The parts of a stage of a pipeline. */
-static tutti_status run_pipe(tti_exec *x, const step_set *set, bool eval) {
+static tutti_status run_pipe(tti_exec *x, const tti_device_set *set, bool eval) {
     tti_exec_device *d = x->device;
     const tti_device_pipe_step step = {.shards = set->shards,
                                        .runs = d->runs,
@@ -507,7 +469,7 @@ static tutti_status run_pipe(tti_exec *x, const step_set *set, bool eval) {
 
 /* ---- the step ---- */
 
-static tutti_status put_begin(tti_exec *x, const step_set *set) {
+static tutti_status put_begin(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *d = x->device;
     tti_gather g = d->kept.gather;
     g.args_from = set->args_host, g.index = set->index;
@@ -516,13 +478,13 @@ static tutti_status put_begin(tti_exec *x, const step_set *set) {
     return d->ops->begin_step(d->args, d->fixed, d->runs, n_local(x));
 }
 
-static tutti_status begin(tti_exec *x, const step_set *set) {
+static tutti_status begin(tti_exec *x, const tti_device_set *set) {
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
     TTI_TRY(put_begin(x, set));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "begin", -1);
 }
 
-static tutti_status update_and_tell(tti_exec *x, const step_set *set) {
+static tutti_status update_and_tell(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *d = x->device;
     TTI_TRY(tti_device_update_run(d->update));
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "update", -1));
@@ -531,7 +493,7 @@ static tutti_status update_and_tell(tti_exec *x, const step_set *set) {
 }
 
 /* beside: other devices are read while shards compute. */
-static tutti_status whole_step(tti_exec *x, const step_set *set, bool beside) {
+static tutti_status whole_step(tti_exec *x, const tti_device_set *set, bool beside) {
     tti_exec_device *d = x->device;
     if (d->reduce) tti_device_reduce_begin(d->reduce, beside);
     TTI_TRY(begin(x, set));
@@ -540,7 +502,7 @@ static tutti_status whole_step(tti_exec *x, const step_set *set, bool beside) {
     return update_and_tell(x, set);
 }
 
-static tutti_status record(tti_exec *x, const step_set *set, void **recording) {
+static tutti_status record(tti_exec *x, const tti_device_set *set, void **recording) {
     tti_exec_device *d = x->device;
     TTI_TRY(d->ops->record_begin());
     tutti_status st = whole_step(x, set, true);
@@ -551,7 +513,7 @@ static tutti_status record(tti_exec *x, const step_set *set, void **recording) {
 
 /* Making a recording may wait for devices, which one that waits for its peers must not see: all of
  * them are made before any runs. */
-static tutti_status record_all(tti_exec *x, const step_set *like) {
+static tutti_status record_all(tti_exec *x, const tti_device_set *like) {
     tti_exec_device *d = x->device;
     for (int i = 0; i < d->n_sets; i++) {
         d->sets[i].gathers = like->gathers;
@@ -561,7 +523,7 @@ static tutti_status record_all(tti_exec *x, const step_set *like) {
 }
 
 /* As a recording from the second step of the worker on: the first one loads kernels. */
-static tutti_status run_recorded(tti_exec *x, step_set *set) {
+static tutti_status run_recorded(tti_exec *x, tti_device_set *set) {
     tti_exec_device *d = x->device;
     bool is_timed_alone = x->profile && d->n_timed == 0; /* its moments cannot be recorded */
     if (is_timed_alone) tti_profile_next_step(x);
@@ -571,7 +533,7 @@ static tutti_status run_recorded(tti_exec *x, step_set *set) {
     return d->ops->replay(set->recording);
 }
 
-static tutti_status run_by_host(tti_exec *x, step_set *set) {
+static tutti_status run_by_host(tti_exec *x, tti_device_set *set) {
     tti_exec_device *d = x->device;
     tti_profile_next_step(x);
     TTI_TRY(begin(x, set));
@@ -584,10 +546,25 @@ static tutti_status run_by_host(tti_exec *x, step_set *set) {
     return update_and_tell(x, set);
 }
 
+/* The gradient, for the server. */
+static tutti_status run_for_server(tti_exec *x, const tti_device_set *set) {
+    tti_exec_device *d = x->device;
+    tti_profile_next_step(x);
+    TTI_TRY(begin(x, set));
+    TTI_TRY(run_shards(x, set));
+    TTI_TRY(tti_device_server_bring(d->server));
+    return d->ops->tell(d->report, d->sums, d->n_told, set->told);
+}
+
+static tutti_status run(tti_exec *x, tti_device_set *set) {
+    if (x->device->server) return run_for_server(x, set);
+    return x->device->by_host ? run_by_host(x, set) : run_recorded(x, set);
+}
+
 static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
     tti_exec_device *d = x->device;
     int which = (int)(d->n_begun % (uint64_t)d->n_sets);
-    step_set *set = &d->sets[which];
+    tti_device_set *set = &d->sets[which];
     TTI_ASSERT(!set->at_work);
     tti_exec_note(x, desc, "compute");
     if (d->reduce && d->n_begun == d->n_ended) TTI_TRY(tti_device_reduce_arrive(d->reduce));
@@ -595,7 +572,7 @@ static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
     set->desc = *desc;
     TTI_TRY(feed(x, set, desc));
     int64_t fed_ns = tti_now_ns();
-    TTI_TRY(d->by_host ? run_by_host(x, set) : run_recorded(x, set));
+    TTI_TRY(run(x, set));
     TTI_TRY(d->ops->mark(TTI_QUEUE_COMPUTE, which));
     tti_exec_profile_wait(x, "feeding", set->begun_ns, fed_ns);
     tti_exec_profile_wait(x, "putting into queues", fed_ns, tti_now_ns());
@@ -614,13 +591,13 @@ tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc) {
 /* ---- what a step has told ---- */
 
 /* A worker has the sums of all shards, but not where in the program a bad one began. */
-static tutti_status report_bad(tti_exec *x, const step_set *set, uint32_t bad) {
+static tutti_status report_bad(tti_exec *x, const tti_device_set *set, uint32_t bad) {
     if (bad & TTI_BAD_LOSS)
         return tti_exec_bad_loss(x, set->desc.step, TTI_MAX(0, tti_exec_first_bad_shard(x)), "");
     return tti_exec_bad_gradient(set->desc.step, "");
 }
 
-static tutti_status take_sums(tti_exec *x, const step_set *set) {
+tutti_status tti_device_take_sums(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *d = x->device;
     const char *sums = set->told + sizeof(tti_step_report);
     if (d->reduce)
@@ -630,26 +607,38 @@ static tutti_status take_sums(tti_exec *x, const step_set *set) {
     return TUTTI_OK;
 }
 
-static tutti_status end_step(tti_exec *x, tti_step_result *result) {
+tutti_status tti_device_await(tti_exec *x, const tti_device_set **out) {
     tti_exec_device *d = x->device;
     int which = (int)(d->n_ended % (uint64_t)d->n_sets);
-    step_set *set = &d->sets[which];
-    tti_step_report report;
-    *result = (tti_step_result){0};
+    tti_device_set *set = &d->sets[which];
     TTI_ASSERT(set->at_work);
     set->at_work = false;
     d->n_ended++;
+    *out = set;
     int64_t start = tti_now_ns();
     TTI_TRY(d->reduce ? tti_device_reduce_await(d->reduce, which) : d->ops->await(which));
     tti_exec_profile_wait(x, "waiting for the device", start, tti_now_ns());
-    memcpy(&report, set->told, sizeof report);
-    if (is_alone(x)) x->sums[x->n_sums - 1] = set->desc.vote ? 1 : 0;
-    TTI_TRY(take_sums(x, set));
-    tti_exec_add_sums(x, result);
-    d->done = set->desc.step + 1;
+    return TUTTI_OK;
+}
+
+void tti_device_note_done(tti_exec *x, const tti_device_set *set, tti_step_result *result) {
+    tti_exec_device *d = x->device;
     int64_t now = tti_now_ns();
+    d->done = set->desc.step + 1;
     result->compute_ns = now - TTI_MAX(set->begun_ns, d->last_end_ns);
     d->last_end_ns = now;
+}
+
+static tutti_status end_step(tti_exec *x, tti_step_result *result) {
+    const tti_device_set *set;
+    tti_step_report report;
+    *result = (tti_step_result){0};
+    TTI_TRY(tti_device_await(x, &set));
+    memcpy(&report, set->told, sizeof report);
+    if (is_alone(x)) x->sums[x->n_sums - 1] = set->desc.vote ? 1 : 0;
+    TTI_TRY(tti_device_take_sums(x, set));
+    tti_exec_add_sums(x, result);
+    tti_device_note_done(x, set, result);
     result->grad_norm = report.grad_norm;
     result->bubble = x->pipe ? tti_pipe_bubble_measured(x->pipe) : 0;
     if (report.bad) {
@@ -662,7 +651,17 @@ static tutti_status end_step(tti_exec *x, tti_step_result *result) {
 }
 
 tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result) {
-    return tell(x, end_step(x, result));
+    return tell(x, x->device->server ? tti_device_server_end(x, result) : end_step(x, result));
+}
+
+tutti_status tti_exec_device_gradient(tti_exec *x, const tti_step_desc *desc,
+                                      tti_step_result *result) {
+    TTI_TRY(tti_exec_device_begin(x, desc));
+    return tell(x, tti_device_server_gradient(x, result));
+}
+
+tutti_status tti_exec_device_put(tti_exec *x, float *array, const float *from) {
+    return tell(x, tti_device_server_put(x->device->server, array, from));
 }
 
 /* ---- steps that are timed ---- */
@@ -691,7 +690,7 @@ tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
     d->timed = calloc((size_t)n_steps, sizeof *d->timed);
     if (!d->timed) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (int i = 0; i < n_steps; i++) {
-        step_set *set = &d->sets[(d->n_begun + (uint64_t)i) % (uint64_t)d->n_sets];
+        tti_device_set *set = &d->sets[(d->n_begun + (uint64_t)i) % (uint64_t)d->n_sets];
         set->gathers = false;
         tti_profile_next_step(x);
         TTI_TRY(record(x, set, &d->timed[i]));
@@ -713,7 +712,7 @@ void tti_exec_device_profile_end(tti_exec *x) {
 
 static tutti_status eval_batch(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     tti_exec_device *d = x->device;
-    step_set *set = &d->sets[0]; /* all are at rest */
+    tti_device_set *set = &d->sets[0]; /* all are at rest */
     size_t first = (size_t)x->first_shard * TTI_SUMS;
     TTI_ASSERT(d->n_begun == d->n_ended);
     set->desc = *desc;
@@ -741,7 +740,7 @@ tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_st
 
 /* ---- the end ---- */
 
-static void release_set(tti_exec *x, step_set *set) {
+static void release_set(tti_exec *x, tti_device_set *set) {
     const tti_device_ops *ops = x->device->ops;
     const tti_backend *backend = x->desc.backend;
     ops->release_recording(set->recording);
@@ -778,10 +777,11 @@ void tti_exec_device_release(tti_exec *x) {
     backend->release(d->sync_parts, 0);
     backend->release(d->sync_joined, 0);
     tti_device_by_host_destroy(d->by_host);
+    tti_device_server_destroy(d->server);
     tti_device_pipe_destroy(d->pipe);
     tti_str_free(&d->way);
     tti_str_free(&d->name);
-    for (int i = 0; i < N_MIRRORS; i++) free(d->mirrors[i]);
+    for (int i = 0; i < TTI_N_MIRRORS; i++) free(d->mirrors[i]);
     free(d->staging);
 }
 

@@ -39,6 +39,15 @@ tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc);
 tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result);
 tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result);
 
+/* Of a worker with desc.server (device_server.h): tti_exec_gradient; the pieces of its gradient,
+ * and where the server puts parameters for it, on the host [n_flat]; and what lies there into an
+ * array of the device (waits). */
+tutti_status tti_exec_device_gradient(tti_exec *x, const tti_step_desc *desc,
+                                      tti_step_result *result);
+float *tti_exec_device_piece(const tti_exec *x, int piece);
+float *tti_exec_device_pulled(const tti_exec *x);
+tutti_status tti_exec_device_put(tti_exec *x, float *array, const float *from);
+
 /* tti_exec_profile_begin: the recordings of the next n_steps steps, with moments in them. */
 tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps);
 void tti_exec_device_profile_end(tti_exec *x);

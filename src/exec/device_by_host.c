@@ -37,7 +37,7 @@ tutti_status tti_device_by_host_create(tti_exec *x, tti_device_by_host **out) {
     if (!b) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     b->x = x;
     b->ops = x->desc.backend->device;
-    return take_pieces(b);
+    return x->desc.server ? TUTTI_OK : take_pieces(b); /* gradients go to the server's memory */
 }
 
 void tti_device_by_host_destroy(tti_device_by_host *b) {

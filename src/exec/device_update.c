@@ -33,10 +33,12 @@ static tti_update_block block_of(const tti_plan *plan, const tti_update_step *st
     return block;
 }
 
+/* What a server updates is only hashed here. */
 static void fill_blocks(const tti_exec *x, tti_update_block *blocks, const tti_node **node) {
     const tti_plan *plan = x->desc.plan;
     for (int i = 0; i < plan->n_updates; i++) {
         blocks[i] = block_of(plan, &plan->updates[i]);
+        if (x->desc.server) blocks[i].kind = TTI_BLOCK_FROZEN;
         if (blocks[i].kind == TTI_BLOCK_TRAINED) *node = plan->updates[i].node;
     }
     for (int i = 0; i < x->share.n_blocks; i++) {
@@ -65,7 +67,7 @@ static tutti_status make(tti_device_update *u, const tti_update_block *blocks,
                                                     .blocks = blocks,
                                                     .n_blocks = plan->n_updates,
                                                     .n_slots = plan->n_slots,
-                                                    .n_states = plan->n_states,
+                                                    .n_states = x->desc.server ? 0 : plan->n_states,
                                                     .n_shards = x->desc.n_shards,
                                                     .params = x->params,
                                                     .grads = tti_exec_grads(x),

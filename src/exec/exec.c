@@ -15,6 +15,11 @@ static const tti_exec *keeper(const tti_exec *x) {
     return served ? served : x; /* of a server elsewhere there is a copy of the averages */
 }
 
+/* Averages come to where evaluation reads them. */
+static bool is_brought(const tti_exec *x) {
+    return tti_exec_has_parts(x) || (x->device && keeper(x) != x);
+}
+
 static tutti_status bind_update(tti_exec *x, tti_lane *lane) {
     const tutti_graph *g = x->desc.plan->update_graph;
     lane->updates = calloc((size_t)g->n_nodes + 1, sizeof *lane->updates);
@@ -57,7 +62,7 @@ static tutti_status build_lane(tti_exec *x, int index) {
         if (desc.window)
             desc.window = &x->lean->eval;
         else if (keeper(x)->ema)
-            desc.params = tti_exec_has_parts(x) ? tti_zero_averages(x) : keeper(x)->ema;
+            desc.params = is_brought(x) ? tti_zero_averages(x) : keeper(x)->ema;
         TTI_TRY(tti_instance_create(&desc, &lane->eval));
     }
     return x->device || x->desc.server ? TUTTI_OK : bind_update(x, lane);
@@ -407,12 +412,12 @@ float *tti_exec_params(tti_exec *x) {
 
 float *tti_exec_state(tti_exec *x, int k) {
     if (tti_exec_has_parts(x)) return NULL;
-    return x->device ? tti_exec_device_mirror(x, 2 + k) : keeper(x)->states[k];
+    return keeper(x)->device ? tti_exec_device_mirror(x, 2 + k) : keeper(x)->states[k];
 }
 
 float *tti_exec_ema(tti_exec *x) {
     if (tti_exec_has_parts(x)) return NULL;
-    return x->device ? tti_exec_device_mirror(x, 1) : keeper(x)->ema;
+    return keeper(x)->device ? tti_exec_device_mirror(x, 1) : keeper(x)->ema;
 }
 
 bool tti_exec_has_ema(const tti_exec *x) { return keeper(x)->ema != NULL; }
@@ -421,13 +426,13 @@ tutti_status tti_exec_pull(tti_exec *x) { return x->device ? tti_exec_device_pul
 
 /* Every worker has read the same: one of them tells the server. */
 tutti_status tti_exec_push(tti_exec *x) {
-    x->has_block_hashes = false;
+    x->has_block_hashes = x->has_whole_ema = false;
+    if (x->desc.server && x->desc.server_worker == 0)
+        memcpy(tti_server_exec(x->desc.server)->params, tti_exec_params(x),
+               x->desc.plan->n_flat * sizeof *x->params);
     if (x->device) return tti_exec_device_push(x);
     if (tti_exec_has_lean_params(x)) return tti_lean_rehash(x);
     if (x->desc.one_copy && x->n_ranks > 1) return tutti_comm_barrier(x->desc.comm);
-    if (x->desc.server && x->desc.server_worker == 0)
-        memcpy(tti_server_exec(x->desc.server)->params, x->params,
-               x->desc.plan->n_flat * sizeof *x->params);
     return TUTTI_OK;
 }
 

@@ -328,6 +328,10 @@ tutti_status tti_server_wait_served(tti_server *s, const tti_request *r) {
 
 /* ---- synchronous ---- */
 
+float *tti_server_piece(const tti_exec *x, int piece) {
+    return x->device ? tti_exec_device_piece(x, piece) : x->buffers[x->acc.piece_buffer[piece]];
+}
+
 static bool is_served(const tti_server *s, int w, int64_t n_before) {
     (void)w;
     return s->n_steps > (uint64_t)n_before;
@@ -339,8 +343,7 @@ static tutti_status arrive(tti_server *s, tti_exec *x, const tti_step_desc *desc
     int64_t n_before = (int64_t)s->n_steps;
     if (s->failed) return tti_fail(s->cause, "%s", s->error);
     TTI_ASSERT(s->worker[w].n_pieces == 0);
-    for (int i = 0; i < x->acc.n_pieces; i++)
-        s->worker[w].pieces[i] = x->buffers[x->acc.piece_buffer[i]];
+    for (int i = 0; i < x->acc.n_pieces; i++) s->worker[w].pieces[i] = tti_server_piece(x, i);
     s->worker[w].n_pieces = x->acc.n_pieces;
     if (++s->n_arrived == s->desc.n_workers) {
         s->step = (tti_request){.kind = TTI_STEP, .step = *desc, .inv_count = inv_count};
@@ -367,6 +370,19 @@ static void copy_lane(int lane, void *arg) {
     }
 }
 
+/* The server's parameters, to the memory of a worker; nothing is applied before all workers come
+ * again. */
+static tutti_status copy_params(tti_exec *x) {
+    x->last_hash = 0;
+    if (x->device) {
+        TTI_TRY(tti_exec_device_put(x, x->params, tti_server_exec(x->desc.server)->params));
+        return tti_exec_device_hash(x, &x->last_hash);
+    }
+    tti_lanes_run(x->lanes, copy_lane, x);
+    for (int i = 0; i < x->desc.n_lanes; i++) x->last_hash += x->lane[i].hash;
+    return TUTTI_OK;
+}
+
 tutti_status tti_server_step(tti_exec *x, const tti_step_desc *desc, double inv_count,
                              tti_step_result *result) {
     tti_server *s = x->desc.server;
@@ -375,10 +391,7 @@ tutti_status tti_server_step(tti_exec *x, const tti_step_desc *desc, double inv_
     tutti_status st = arrive(s, x, desc, inv_count, result);
     pthread_mutex_unlock(&s->mutex);
     TTI_TRY(st);
-    /* Nothing is applied before all workers come again. */
-    tti_lanes_run(x->lanes, copy_lane, x);
-    x->last_hash = 0;
-    for (int i = 0; i < x->desc.n_lanes; i++) x->last_hash += x->lane[i].hash;
+    TTI_TRY(copy_params(x));
     x->has_hash = true;
     result->params_hash = x->last_hash;
     x->gather_ns = tti_now_ns() - begin;

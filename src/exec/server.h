@@ -12,6 +12,7 @@
  *                  their pieces; who comes later for it is told to go on with the next one
  * A worker that fails may leave where the others can do without it: what it has at work is taken by
  * another, and its thread only comes to where all meet.
+ * A worker may be on a device: its gradients come to memory of the host (device_server.h).
  * Every call of a worker waits at most timeout_ms for another one.
  *
  * Synchronous workers are threads.  Others may be processes: the server is in that of worker 0, and
@@ -135,6 +136,10 @@ void tti_server_dropped(tti_server *server, int64_t *counts);
 /* The parameters as they are now, come to x; with updates so far.  Averages too, where they are not
  * read at the server. */
 tutti_status tti_server_pull(tti_exec *x, int64_t *n_updates);
+
+/* Of a worker on a device, which are averages of the server now: to where it evaluates with them,
+ * while no worker is in a step. */
+tutti_status tti_server_bring_averages(tti_exec *x);
 
 /* The next arrival that nobody has asked for yet; false: there is none. */
 bool tti_server_next(tti_server *server, tti_arrival *out);

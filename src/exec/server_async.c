@@ -117,10 +117,20 @@ tutti_status tti_server_take_for(tti_server *s, int w, float *params, tti_ticket
     return st;
 }
 
+/* Where the server writes the parameters of a worker, and from there to its device. */
+static float *place_of(const tti_exec *x) {
+    return x->device ? tti_exec_device_pulled(x) : x->params;
+}
+
+static tutti_status put_pulled(tti_exec *x) {
+    return x->device ? tti_exec_device_put(x, x->params, place_of(x)) : TUTTI_OK;
+}
+
 tutti_status tti_server_take(tti_exec *x, tti_ticket *ticket) {
     tti_server *s = x->desc.server;
     if (s->remote) return tti_remote_take(s, x, ticket);
-    return tti_server_take_for(s, x->desc.server_worker, x->params, ticket);
+    TTI_TRY(tti_server_take_for(s, x->desc.server_worker, place_of(x), ticket));
+    return ticket->any ? put_pulled(x) : TUTTI_OK;
 }
 
 tutti_status tti_server_pull_for(tti_server *s, float *params, float *ema, int64_t *n_updates) {
@@ -134,7 +144,15 @@ tutti_status tti_server_pull_for(tti_server *s, float *params, float *ema, int64
 tutti_status tti_server_pull(tti_exec *x, int64_t *n_updates) {
     tti_server *s = x->desc.server;
     if (s->remote) return tti_remote_pull(s, x, n_updates);
-    return tti_server_pull_for(s, x->params, NULL, n_updates); /* averages are read there */
+    TTI_TRY(tti_server_pull_for(s, place_of(x), NULL, n_updates)); /* averages are read there */
+    return put_pulled(x);
+}
+
+tutti_status tti_server_bring_averages(tti_exec *x) {
+    const tti_exec *keeper = tti_server_exec(x->desc.server);
+    if (!keeper || !keeper->ema || x->has_whole_ema) return TUTTI_OK;
+    x->has_whole_ema = true;
+    return tti_exec_device_put(x, tti_zero_averages(x), keeper->ema);
 }
 
 /* ---- its gradient ---- */
@@ -231,7 +249,7 @@ tutti_status tti_server_give(tti_exec *x, const tti_gift *gift, tti_arrival *out
     int64_t start_ns = tti_now_ns();
     TTI_TRY(tti_exec_gradient(x, gift->desc, &b.result));
     b.result.compute_ns = tti_now_ns() - start_ns;
-    for (int i = 0; i < b.n_pieces; i++) b.pieces[i] = x->buffers[x->acc.piece_buffer[i]];
+    for (int i = 0; i < b.n_pieces; i++) b.pieces[i] = tti_server_piece(x, i);
     for (int i = 0; i < x->last_shard - x->first_shard; i++)
         b.n_own_rows += gift->desc->shards[i].n_rows;
     if (s->remote) return tti_remote_give(s, x, &b, out);

@@ -75,7 +75,7 @@ static void copy_lane(int lane, void *arg) {
     size_t n = mine.last - mine.first;
     memcpy(c->dst + mine.first, c->pieces[0] + mine.first, n * sizeof *c->dst);
     for (int i = 1; i < c->n_pieces; i++)
-        c->x->desc.backend->accumulate(c->dst + mine.first, c->pieces[i] + mine.first, n);
+        tti_backend_cpu.accumulate(c->dst + mine.first, c->pieces[i] + mine.first, n);
 }
 
 static void copy(tti_exec *x, float *dst, float *const *pieces, int n_pieces) {
@@ -83,9 +83,11 @@ static void copy(tti_exec *x, float *dst, float *const *pieces, int n_pieces) {
     tti_lanes_run(x->lanes, copy_lane, &c);
 }
 
-static void copy_from(tti_exec *x, int area, float *dst) {
+static tutti_status copy_from(tti_exec *x, int area, float *dst) {
     float *from = tti_channel_area(x->desc.server->remote->channel, area);
+    if (x->device) return tti_exec_device_put(x, dst, from);
     copy(x, dst, &from, 1);
+    return TUTTI_OK;
 }
 
 /* ---- the calls ---- */
@@ -109,8 +111,7 @@ tutti_status tti_remote_take(tti_server *s, tti_exec *x, tti_ticket *ticket) {
         return tti_fail(TUTTI_E_MISMATCH, "parameter server: batch %lld, version %lld",
                         (long long)m.number[1], (long long)m.number[2]);
     *ticket = (tti_ticket){true, m.number[1], m.number[2]};
-    copy_from(x, TTI_WIRE_PARAMS, x->params);
-    return TUTTI_OK;
+    return copy_from(x, TTI_WIRE_PARAMS, x->params);
 }
 
 /* Numbers alone: of what comes from elsewhere nothing else is needed here. */
@@ -143,8 +144,8 @@ tutti_status tti_remote_give(tti_server *s, tti_exec *x, const tti_bringing *b, 
 tutti_status tti_remote_pull(tti_server *s, tti_exec *x, int64_t *n_updates) {
     tti_wire_message m = {.kind = TTI_WIRE_PULL};
     TTI_TRY(ask(s, &m, 0, 1u << TTI_WIRE_PARAMS | 1u << TTI_WIRE_EMA));
-    copy_from(x, TTI_WIRE_PARAMS, x->params);
-    if (x->ema) copy_from(x, TTI_WIRE_EMA, x->ema);
+    TTI_TRY(copy_from(x, TTI_WIRE_PARAMS, x->params));
+    if (x->ema) TTI_TRY(copy_from(x, TTI_WIRE_EMA, x->ema));
     *n_updates = m.number[0];
     return TUTTI_OK;
 }

@@ -112,6 +112,9 @@ struct tti_server {
 /* Without threads and memory of parameters; NULL: out of memory. */
 tti_server *tti_server_new(const tti_server_desc *desc);
 
+/* A piece of the gradient of a worker of this process, in memory of the host. */
+float *tti_server_piece(const tti_exec *x, int piece);
+
 /* From here on with the mutex held. */
 
 typedef bool (*tti_server_ready)(const tti_server *s, int w, int64_t arg);

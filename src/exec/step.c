@@ -396,7 +396,9 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
 
 tutti_status tti_exec_gradient(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     *result = (tti_step_result){0};
+    x->has_whole_ema = false;
     tti_exec_note(x, desc, "compute");
+    if (x->device) return tti_exec_device_gradient(x, desc, result);
     TTI_TRY(compute(x, desc, false));
     TTI_TRY(tti_exec_exchange_sums(x, false));
     tti_exec_add_sums(x, result);
@@ -444,6 +446,7 @@ tutti_status tti_exec_eval(tti_exec *x, const tti_step_desc *desc, tti_step_resu
     tti_exec_note(x, desc, "evaluate");
     if (x->ema && tti_exec_has_parts(x) && !tti_exec_has_lean_params(x))
         TTI_TRY(tti_zero_gather_ema(x));
+    if (x->device && x->desc.server) TTI_TRY(tti_server_bring_averages(x));
     if (x->device) return tti_exec_device_eval(x, desc, result);
     TTI_TRY(compute(x, desc, true));
     TTI_TRY(tti_exec_exchange_sums(x, desc->vote));

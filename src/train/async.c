@@ -90,6 +90,7 @@ static tutti_status one_batch(const tti_async_desc *d, const tti_ticket *ticket)
                           .shard_size = d->b->rows_per_shard,
                           .n_rows = batch.n_rows_global,
                           .loss_scale = 1};
+    tti_feeding_tell(d->loader, &step);
     tti_gift gift = {&step, batch.wait_ns, d->lr, d->user};
     TTI_TRY(tti_server_give(d->exec, &gift, &arrival));
     int64_t spent = tti_now_ns() - start;

@@ -50,11 +50,21 @@ static bool is_divided(const tti_job_config *config) {
     return config->parallel.tensor * config->parallel.pipeline > 1;
 }
 
+/* Local SGD and compressed sums: on the host so far. */
+static bool is_for_host(const tti_job_config *config) {
+    const char *key = tti_job_ends_on_host(config);
+    return key && strcmp(key, "parallel.sync=parameter-server") != 0;
+}
+
+/* Steps of the job end on the host, which was not seen to be right on this kind of device. */
+static bool is_untried(const tti_job_config *config, const tti_backend *backend) {
+    return tti_job_ends_on_host(config) && backend->device && !backend->device->ends_on_host;
+}
+
 tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out) {
     const char *text = config->parallel.devices;
     bool is_auto = strcmp(text, "auto") == 0, all = is_auto || strcmp(text, "gpu") == 0;
-    bool host =
-        strcmp(config->parallel.backend, "auto") != 0 || (is_auto && tti_job_host_reason(config));
+    bool host = strcmp(config->parallel.backend, "auto") != 0 || (is_auto && is_for_host(config));
     const tti_backend *cuda;
     *out = (tti_devices){.backend = &tti_backend_cpu};
     if (strcmp(text, "cpu") == 0 || (is_auto && host)) return TUTTI_OK;
@@ -74,6 +84,7 @@ tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out) {
         tti_clear_error();
         return TUTTI_OK;
     }
+    if (is_auto && is_untried(config, cuda)) return TUTTI_OK;
     if (is_divided(config) && !cuda->device->divides)
         return is_auto ? TUTTI_OK
                        : tti_fail(TUTTI_E_CONFIG,
@@ -93,7 +104,13 @@ tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
     TTI_TRY(tutti_job_check(job));
     TTI_TRY(tti_devices_find(&job->config, out));
     const char *precision = job->config.train.precision;
-    const char *host_reason = tti_job_host_reason(&job->config);
+    const char *ends = tti_job_ends_on_host(&job->config);
+    if (is_untried(&job->config, out->backend))
+        return tti_fail(TUTTI_E_CONFIG,
+                        "%s: the host has a part in each step, which was not yet seen to be right "
+                        "on GPUs of this kind; give parallel.devices=cpu, or for GPUs "
+                        "parallel.sync=all-reduce and parallel.compress=none or bf16",
+                        ends);
     if (out->n == 0 && strcmp(precision, "tf32") == 0)
         return tti_fail(TUTTI_E_CONFIG,
                         "train.precision=tf32 is a way of GPUs to multiply, and this job computes "
@@ -112,7 +129,7 @@ tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
     if (strcmp(job->config.parallel.devices, "auto") == 0)
         tti_options_put(&job->options, "parallel.devices", out->n ? "gpu" : "cpu",
                         out->n                     ? "auto, there are some"
-                        : host_reason              ? host_reason
+                        : ends                     ? "auto, for what ends on the host"
                         : is_divided(&job->config) ? "auto, for a model in parts"
                                                    : "auto, no GPU");
     if (strcmp(precision, "auto") == 0)

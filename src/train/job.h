@@ -163,9 +163,9 @@ tutti_status tti_job_load_text(tutti_job *job, const char *text, size_t n_bytes,
  * over. */
 void tti_job_find_conflicts(tutti_job *job);
 
-/* Why the workers of the job can only compute on the host, as the origin of parallel.devices; NULL:
- * nothing in it says so. */
-const char *tti_job_host_reason(const tti_job_config *config);
+/* The key for which the host has a part in the middle of each step, whatever its workers compute
+ * on; NULL: there is none. */
+const char *tti_job_ends_on_host(const tti_job_config *config);
 
 /* Values that follow from others (auto shards, auto workers) and conflicts between keys.
  * Reports every problem at once. */

@@ -305,10 +305,10 @@ static bool has_residuals(const tti_job_config *c) {
     return is(c->parallel.compress, "topk") || is(c->parallel.compress, "powersgd");
 }
 
-const char *tti_job_host_reason(const tti_job_config *c) {
-    if (is(c->parallel.sync, "parameter-server")) return "auto, for a parameter server";
-    if (is(c->parallel.sync, "local")) return "auto, for local SGD";
-    return has_residuals(c) ? "auto, for parallel.compress" : NULL;
+const char *tti_job_ends_on_host(const tti_job_config *c) {
+    if (is(c->parallel.sync, "parameter-server")) return "parallel.sync=parameter-server";
+    if (is(c->parallel.sync, "local")) return "parallel.sync=local";
+    return has_residuals(c) ? "parallel.compress" : NULL;
 }
 
 static void find_lost_residuals(const tti_job_config *c, char why[WHY]) {
@@ -399,9 +399,8 @@ static void find_async_in_exact(const tti_job_config *c, char why[WHY]) {
 }
 
 /* A synchronous server among processes is the first ones; one for workers that do not wait is in
- * the first.  All compute on the host. */
+ * the first. */
 static void find_server_elsewhere(const tti_job_config *c, char why[WHY]) {
-    const char *devices = c->parallel.devices;
     if (!has_server(c)) return;
     bool processes = is(c->parallel.place, "processes");
     if (processes && !is_loose(c) && c->parallel.workers >= 1 &&
@@ -410,10 +409,6 @@ static void find_server_elsewhere(const tti_job_config *c, char why[WHY]) {
                  "of processes the first parallel.servers are the servers, and there are %" PRId64
                  "; give at most as many",
                  c->parallel.workers);
-    else if (!is(devices, "cpu") && !is(devices, "auto"))
-        snprintf(why, WHY,
-                 "workers of a parameter server compute on the host; give parallel.devices=cpu, or "
-                 "parallel.sync=all-reduce for GPUs");
 }
 
 static void find_server_with_parts(const tti_job_config *c, char why[WHY]) {
@@ -530,8 +525,7 @@ static const rule rules[] = {
     {{"parallel.compress", "parallel.tensor", "parallel.pipeline"}, find_divided_residuals},
     {{"parallel.staleness", "parallel.servers", "parallel.sync"}, find_lost_server},
     {{"parallel.staleness", "parallel.mode", "parallel.sync"}, find_async_in_exact},
-    {{"parallel.sync", "parallel.place", "parallel.devices", "parallel.workers",
-      "parallel.servers"},
+    {{"parallel.sync", "parallel.place", "parallel.workers", "parallel.servers"},
      find_server_elsewhere},
     {{"parallel.sync", "parallel.zero", "parallel.compress"}, find_server_with_parts},
     {{"parallel.zero", "parallel.sync_batch_norm", "parallel.tensor", "parallel.pipeline"},

@@ -79,6 +79,7 @@ static const char *why_not_resident(const session *s) {
     if (s->c->data.mixup > 0) return "data.mixup mixes samples";
     if (!s->b->devices.backend->device) return "there is no GPU";
     if (s->b->mesh.stage > 1) return "a stage of a pipeline reads samples or their targets alone";
+    if (is_async(s)) return "batches of asynchronous workers come as they are taken";
     return tti_resident_why_not(s->b->train);
 }
 

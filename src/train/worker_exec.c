@@ -107,6 +107,7 @@ tti_server_desc tti_worker_server_desc(const tti_blueprint *b, const tti_arrival
                             .timeout_ms = (int)c->parallel.timeout_ms,
                             .replay = replay,
                             .n_replay = n_replay};
+    desc.exec.backend = &tti_backend_cpu; /* wherever workers compute */
     desc.exec.n_lanes = (int)c->parallel.servers;
     return desc;
 }

@@ -134,6 +134,13 @@ T_CASE(with_devices) {
     job = SMALL_JOB("parallel.devices=1", "train.precision=tf32");
     expect_resolved(job, "1", "tf32", "test");
     tutti_job_destroy(job);
+    job = SMALL_JOB("parallel.sync=parameter-server"); /* not tried on these */
+    expect_resolved(job, "cpu", "f32", "auto, for what ends on the host");
+    tutti_job_destroy(job);
+    job = SMALL_JOB("parallel.sync=parameter-server", "parallel.devices=gpu");
+    T_FAILS(tti_devices_resolve(job, &found), TUTTI_E_CONFIG,
+            "parallel.sync=parameter-server: the host has a part in each step");
+    tutti_job_destroy(job);
     job = SMALL_JOB("train.loss_scale=128"); /* bf16 may have one */
     expect_resolved(job, "gpu", "bf16", "auto, on a GPU");
     tutti_job_destroy(job);

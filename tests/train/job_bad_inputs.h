@@ -272,7 +272,6 @@ static const bad_input bad_files[] = {
     {"parallel: {sync: local, mode: fast}\ntrain: {on_nan: skip}", "those of local SGD do not"},
     {"parallel: {sync: local, mode: fast}\ntrain: {precision: f16}", "those of local SGD do not"},
     {"parallel: {sync: local, mode: fast, sync_batch_norm: true}", "do not meet"},
-    {"parallel: {sync: parameter-server, devices: gpu}", "give parallel.devices=cpu"},
     {"parallel: {sync: parameter-server, zero: 1}", "keeps the optimizer's state once"},
     {"parallel: {sync: parameter-server, mode: fast, compress: f16}",
      "reads gradients where they are"},

@@ -406,7 +406,7 @@ typedef struct update {
 
 static tutti_status update_create(const tti_update_desc *desc, void **out) {
     bool plain = desc->clip_value <= 0 && desc->l1 <= 0;
-    if (!desc->node || strcmp(desc->node->op->name, "sgd") != 0 || !plain)
+    if (desc->node && (strcmp(desc->node->op->name, "sgd") != 0 || !plain))
         return tti_fail(TUTTI_E_UNSUPPORTED, "test device: plain sgd alone is known");
     update *u = calloc(1, sizeof *u);
     size_t n_bytes = (size_t)desc->n_blocks * sizeof *u->blocks;
@@ -415,7 +415,7 @@ static tutti_status update_create(const tti_update_desc *desc, void **out) {
     TTI_ASSERT(u && u->blocks && u->partials);
     u->desc = *desc;
     memcpy(u->blocks, desc->blocks, n_bytes);
-    u->momentum = (float)tti_attr_float(desc->node, "momentum");
+    if (desc->node) u->momentum = (float)tti_attr_float(desc->node, "momentum");
     *out = u;
     return TUTTI_OK;
 }
@@ -628,6 +628,7 @@ static tti_device_ops ops = {
     .update_destroy = update_destroy,
     .link = read_link,
     .memory = memory,
+    .ends_on_host = true,
 };
 
 static const tti_backend backend = {

@@ -1,0 +1,67 @@
+/* device_step.h - what the files of a step on a device share about one worker. */
+#ifndef TTI_EXEC_DEVICE_STEP_H
+#define TTI_EXEC_DEVICE_STEP_H
+
+#include "exec/bytes.h"
+#include "exec/device_by_host.h"
+#include "exec/device_pipe.h"
+#include "exec/device_reduce.h"
+#include "exec/device_server.h"
+#include "exec/device_update.h"
+#include "exec/kept.h"
+#include "exec/worker.h"
+
+/* Of the parameters, their averages, and then the states. */
+enum { TTI_N_MIRRORS = 2 + TTI_MAX_OUT };
+
+/* What one step that is at work has: pinned host memory and its place on the device. */
+typedef struct tti_device_set {
+    tti_fed_shard *shards; /* [n_local], device; empty in sets that are never fed */
+    tti_step_args *args, *args_host;
+    int32_t *rows_host; /* [n_local] */
+    int32_t *index;     /* pinned [n_local][1 + b], of kept samples */
+    bool gathers;       /* the step at work is one over kept samples */
+    char *told;         /* pinned: tti_step_report, then the sums */
+    void *recording;    /* NULL: not yet made */
+    tti_step_desc desc; /* of the step at work; shards are not kept */
+    int64_t begun_ns;
+    bool at_work;
+} tti_device_set;
+
+struct tti_exec_device {
+    const tti_device_ops *ops;
+    tti_device_set sets[TTI_MAX_AHEAD];
+    int n_sets; /* that take turns in training */
+    tti_kept kept;
+    tti_bytes bytes;
+    tti_run *fixed, *runs; /* [n_local], device */
+    int64_t rows;          /* of a shard, as fixed says; 0: not yet known */
+    tti_step_args *args;   /* device: of the step that computes, copied from its set */
+    double *sums;          /* device [V][TTI_SUMS] */
+    tti_step_report *report;
+    float *sync_parts, *sync_joined; /* device, for programs with TTI_SYNC */
+    tti_device_update *update;
+    tti_device_reduce *reduce; /* between several workers one of the two, alone none */
+    tti_device_by_host *by_host;
+    tti_device_server *server; /* NULL: the device makes the update */
+    tti_device_pipe *pipe;     /* NULL: the worker has all layers */
+    tti_str way;               /* of the sums between workers, in words */
+    float *mirrors[TTI_N_MIRRORS];
+    float *staging; /* [n_flat] host: state that is gathered from all workers; NULL: not yet */
+    size_t x_bytes, target_bytes, told_bytes;
+    int n_told; /* of sums, that a step tells */
+    uint64_t n_begun, n_ended;
+    uint64_t newest, done; /* steps of the run that were begun, and that are known to be done */
+    tti_str name;
+    int64_t last_end_ns;
+    void **timed; /* [n_timed]: recordings of steps that are profiled; NULL: none is */
+    int n_timed, next_timed;
+};
+
+/* The oldest step at work is done: its set, until the next step begins. */
+tutti_status tti_device_await(tti_exec *x, const tti_device_set **out);
+/* And its sums into x->sums; what is known of its time into result. */
+tutti_status tti_device_take_sums(tti_exec *x, const tti_device_set *set);
+void tti_device_note_done(tti_exec *x, const tti_device_set *set, tti_step_result *result);
+
+#endif /* TTI_EXEC_DEVICE_STEP_H */

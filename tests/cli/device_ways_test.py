@@ -1,0 +1,129 @@
+"""device_ways_test.py - parameter servers with workers on devices, on a machine without any: the
+module of tests/backend/modules/device_module.c computes with the host's kernels, so what ends on
+the host must come to the bits of workers that have no devices."""
+
+import os
+import random
+import sys
+
+import runs
+
+SERVER = ["parallel.sync=parameter-server"]
+ASYNC = SERVER + ["parallel.mode=fast", "parallel.staleness=unbounded"]
+MORE = ["optimizer.name=adamw", "train.clip_norm=0.5", "train.ema=0.9", "run.checkpoint_every=10"]
+
+
+def train(run, *arguments, devices="gpu", says=""):
+    """says: what the devices do, as in device_module.c."""
+    environment = dict(os.environ, TUTTI_TEST_DEVICE=says)
+    return runs.tutti(*runs.small(run, "train.precision=f32", *MORE, *arguments),
+                      "parallel.devices=" + devices, env=environment)
+
+
+def on_devices(run):
+    start = [r for r in runs.records(run) if r["event"] == "start"][0]
+    if "devices for tests" not in start["backend"]:
+        raise AssertionError(start["backend"])
+    return start
+
+
+def the_hash(run):
+    return runs.records(run)[-1]["params_hash"]
+
+
+def test_a_server_is_the_all_reduce():
+    """Which on devices is that of the host (device_train_test.py); an optimizer that the devices
+    of the tests do not know shows that they make no update."""
+    train("host", "-n", "1", devices="cpu").expect(0)
+    for n, place in ((1, []), (2, ["data.resident=no"]), (4, ["parallel.mode=fast"])):
+        run = "served-%d" % n
+        train(run, "-n", str(n), *SERVER, "parallel.servers=%d" % random.choice((1, 2, 3)),
+              *place).expect(0)
+        runs.same_story(runs.story("host"), run)
+        runs.same_checkpoint("host", run)
+        if "by a parameter server" not in on_devices(run)["backend"]:
+            raise AssertionError(on_devices(run)["backend"])
+
+
+def test_servers_among_processes():
+    """The first workers update on their devices, and the others on none."""
+    sgd = ["optimizer.name=sgd", "parallel.place=processes"]
+    train("host", "-n", "1", "optimizer.name=sgd", devices="cpu").expect(0)
+    for n, servers in ((2, 1), (3, 2)):
+        run = "served-%d" % n
+        train(run, "-n", str(n), *SERVER, *sgd, "parallel.servers=%d" % servers).expect(0)
+        on_devices(run)
+        runs.same_story(runs.story("host"), run)
+        runs.same_checkpoint("host", run)
+
+
+def test_joined_statistics():
+    net = ["model.name=resnet18", "model.stem=cifar", "data.format=digits", "data.n_train=8",
+           "data.n_test=4", "train.batch=4", "train.steps=1", "parallel.shards=2",
+           "parallel.sync_batch_norm=true"]
+    train("host", "-n", "1", *net, devices="cpu").expect(0)
+    train("served", "-n", "2", *SERVER, *net).expect(0)
+    runs.same_story(runs.story("host"), "served")
+
+
+def test_asynchronous():
+    """One worker is one worker; what three did comes again, on devices and on the host."""
+    train("host", "-n", "1", devices="cpu").expect(0)
+    train("alone", "-n", "1", *ASYNC).expect(0)
+    if the_hash("alone") != the_hash("host"):
+        raise AssertionError("one asynchronous worker is not one worker")
+    train("three", "-n", "3", *ASYNC, "parallel.servers=2").expect(0)
+    on_devices("three")
+    for run, devices, place in (("again", "gpu", "threads"), ("on_host", "cpu", "threads"),
+                                ("apart", "gpu", "processes")):
+        train(run, "-n", "3", *ASYNC, "parallel.replay=three", "parallel.place=" + place,
+              devices=devices).expect(0)
+        if the_hash(run) != the_hash("three"):
+            raise AssertionError("%s: the order of updates comes to other parameters" % run)
+    train("bounded", "-n", "3", *ASYNC, "parallel.staleness=1").expect(0)
+    most = runs.records("bounded")[-1]["staleness_max"]
+    if most > 4:  # (staleness + 1) (workers - 1)
+        raise AssertionError("a gradient lacked %d updates" % most)
+
+
+def test_backup_workers():
+    for place in ("threads", "processes"):
+        train(place, "-n", "3", *SERVER, "parallel.mode=fast", "parallel.backup_workers=1",
+              "parallel.place=" + place).expect(0)
+        on_devices(place)
+        steps = [r["step"] for r in runs.records(place) if r["event"] == "step"]
+        if steps != list(range(1, 41)):
+            raise AssertionError(steps)
+
+
+def test_lost_devices():
+    """The last checkpoint leads to the undisturbed run's bits, also on the host."""
+    train("host", "-n", "1", devices="cpu").expect(0)
+    train("run", "-n", "2", *SERVER, says="lost=17,on=1").expect(
+        10, "step 17: device 1 (test device 1) failed", "The checkpoint of step 10 is good")
+    runs.tutti("train", "--resume", "run", "-n", "2").expect(0)
+    runs.same_story(runs.story("host"), "run")
+    train("async", "-n", "2", *ASYNC, says="lost=17").expect(10, "device ", ") failed: cuda: ")
+
+
+def test_goes_on_in_other_ways():
+    """Checkpoints know nothing of devices and servers."""
+    train("host", "-n", "1", devices="cpu").expect(0)
+    train("run", "-n", "2", *SERVER, says="lost=17,on=0").expect(10)
+    runs.tutti("train", "--resume", "run", "-n", "3", "parallel.devices=cpu",
+               "parallel.sync=all-reduce").expect(0)
+    runs.same_checkpoint("host", "run")
+    train("back", "-n", "2", says="lost=17,on=0", devices="cpu").expect(0)
+    runs.same_checkpoint("host", "back")
+
+
+def test_not_finite():
+    """Told by all, since all hear of it."""
+    train("run", "-n", "2", *SERVER, "optimizer.name=sgd", "optimizer.lr=1000",
+          "train.clip_norm=0", "train.steps=4000").expect(7, "the loss is not finite")
+
+
+if __name__ == "__main__":
+    os.environ["TUTTI_MODULE_PATH"] = os.path.join(
+        os.path.abspath(os.environ.get("TUTTI_BUILD", "build")), "tests/modules/device")
+    runs.main(sys.modules[__name__])
