@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "comm/algorithm.h"
 #include "comm/channel_ends.h"
+#include "comm/net/net.h"
 #include "comm/progress.h"
 #include "comm/tcp/tcp.h"
 
@@ -60,6 +61,10 @@ static tutti_status make_secrets(invitation *out) {
     return TUTTI_OK;
 }
 
+static tutti_status fail_listen(void) {
+    return tti_fail(TUTTI_E_IO, "channel: rank 0 cannot listen: %s", strerror(errno));
+}
+
 static tutti_status listen_near(opening *o) {
     tcp_address address;
     tcp_place place;
@@ -67,8 +72,7 @@ static tutti_status listen_near(opening *o) {
     TTI_TRY(tti_tcp_parse(o->told.name, &address));
     TTI_TRY(tti_tcp_resolve(&address, 0, &place, 1, &n));
     o->near_fd = tti_tcp_listen(&place);
-    if (o->near_fd >= 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_IO, "channel: rank 0 cannot listen: %s", strerror(errno));
+    return o->near_fd >= 0 ? TUTTI_OK : fail_listen();
 }
 
 static int port_of(const tcp_place *place) {
@@ -107,23 +111,46 @@ static tutti_status find_places(invitation *told, bool six, int port) {
     return TUTTI_OK;
 }
 
-/* Any port of all addresses; of IPv4 alone where there is nothing else. */
-static tutti_status listen_far(opening *o) {
+/* Any port there; false with errno. */
+static bool listen_at(opening *o, const void *at, size_t n_bytes, tcp_place *place) {
+    *place = (tcp_place){.n_bytes = (socklen_t)n_bytes};
+    memcpy(&place->at, at, n_bytes);
+    tti_tcp_set_port(place, 0);
+    o->far_fd = tti_tcp_listen(place);
+    place->n_bytes = sizeof place->at;
+    return o->far_fd >= 0 &&
+           getsockname(o->far_fd, (struct sockaddr *)&place->at, &place->n_bytes) == 0;
+}
+
+/* The address of this host by which the link's connection to a rank goes; false: by none. */
+static bool find_interface(const tutti_comm *comm, int rank, tcp_place *out) {
+    if (comm->transport != &tti_transport_tcp) return false;
+    const net_state *net = comm->state;
+    const tcp_state *tcp = net->wire;
+    *out = (tcp_place){.n_bytes = sizeof out->at};
+    return getsockname(tcp->peers[rank].fd, (struct sockaddr *)&out->at, &out->n_bytes) == 0 &&
+           out->at.ss_family != AF_UNIX;
+}
+
+/* Where the link knows no address (MPI): all of them; of IPv4 alone where there is nothing else. */
+static tutti_status listen_anywhere(opening *o) {
     struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
     struct sockaddr_in four = {.sin_family = AF_INET};
-    tcp_place place = {.n_bytes = sizeof six};
-    memcpy(&place.at, &six, sizeof six);
-    o->far_fd = tti_tcp_listen(&place);
-    bool has_six = o->far_fd >= 0;
-    if (!has_six) {
-        place = (tcp_place){.n_bytes = sizeof four};
-        memcpy(&place.at, &four, sizeof four);
-        o->far_fd = tti_tcp_listen(&place);
-    }
-    place.n_bytes = sizeof place.at;
-    if (o->far_fd < 0 || getsockname(o->far_fd, (struct sockaddr *)&place.at, &place.n_bytes) != 0)
-        return tti_fail(TUTTI_E_IO, "channel: rank 0 cannot listen: %s", strerror(errno));
+    tcp_place place;
+    bool has_six = listen_at(o, &six, sizeof six, &place);
+    if (!has_six && !listen_at(o, &four, sizeof four, &place)) return fail_listen();
     return find_places(&o->told, has_six, port_of(&place));
+}
+
+/* Ranks of other hosts come by the way that they have come before. */
+static tutti_status listen_far(opening *o) {
+    tcp_place way, place;
+    int rank = 1;
+    while (is_near(o, rank)) rank++;
+    if (!find_interface(o->comm, rank, &way)) return listen_anywhere(o);
+    if (!listen_at(o, &way.at, way.n_bytes, &place)) return fail_listen();
+    o->told.places[o->told.n_places++] = place;
+    return TUTTI_OK;
 }
 
 static tutti_status invite(opening *o) {

@@ -71,6 +71,24 @@ def test_on_several_hosts():
         again("here", run)
 
 
+def test_between_networks():
+    """Where hosts can be had that share no network: the second of rank 0's places is a port."""
+    network = hosts_test.network_or_none()
+    if not network:
+        return
+    train("here", PROCESSES, "-n", "4")
+    with open(os.open("token", os.O_CREAT | os.O_WRONLY, 0o600), "w") as token:
+        token.write("0123456789abcdef0123\n")
+    with network:
+        ranks = hosts_test.Ranks(4, runs.small("far", *ASYNC, *MORE, "parallel.replay=here"),
+                                 before=lambda rank: ["ip", "netns", "exec",
+                                                      network.hosts[rank // 2]],
+                                 MASTER_ADDR=network.subnet + "1", TUTTI_TOKEN_FILE="token")
+        for rank in ranks.finish():
+            rank.expect(0)
+    again("here", "far")
+
+
 def wait_for_updates(run, n_more):
     n = runs.steps_told(run) + n_more
     runs.wait_until(lambda: runs.steps_told(run) >= n, 60, "updates")
@@ -117,6 +135,19 @@ def test_the_server_is_killed():
     os.kill(server, signal.SIGKILL)
     runs.finish(process).expect(5, "rank 0 (pid %d) was killed by signal 9" % server)
     expect(not runs.alive("run.dir=run"), "processes are left")
+
+
+def test_deaths_on_several_hosts():
+    """Without a supervisor: a worker of another host goes, then the server."""
+    ranks = hosts_test.Ranks(3, runs.small("run", *ASYNC, *MORE, *LONG), TUTTI_TEST_HOSTS="a,a,b")
+    wait_for_updates("run", 20)
+    ranks.processes[2].kill()
+    runs.wait_until(lambda: left("run"), 60, "word of the worker that was killed")
+    wait_for_updates("run", 20)
+    ranks.processes[0].kill()
+    ended = ranks.finish()
+    expect([rank.code for rank in ended] == [-9, 5, -9], [rank.code for rank in ended])
+    ended[1].expect(5, "its process, rank 0, has ended")
 
 
 def test_the_server_is_started_again():
