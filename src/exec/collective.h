@@ -17,9 +17,9 @@ tutti_status tti_collective_check(const tti_program *program, const tutti_comm *
 
 /* A communicator of the axis for each lane, so that lanes exchange beside each other and each with
  * its like: lane k of every worker has the same shard.  *n_lanes becomes what all workers of the
- * axis can have: the fewest, and 1 where the axis cannot be divided (several hosts).  Collective
- * over axis, which is the first of *out [*n_lanes] and borrowed; the others are destroyed before
- * it.  axis NULL: *out is NULL. */
+ * axis can have: the fewest, and 1 where its transport cannot divide it.  Collective over axis,
+ * which is the first of *out [*n_lanes] and borrowed; the others are destroyed before it.  axis
+ * NULL: *out is NULL. */
 TUTTI_NODISCARD tutti_status tti_lane_comms_create(tutti_comm *axis, int *n_lanes,
                                                    tutti_comm ***out);
 void tti_lane_comms_destroy(tutti_comm **comms, int n_lanes);
