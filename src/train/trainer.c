@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backend/levels.h"
 #include "base/affinity.h"
 #include "base/atomic_file.h"
 #include "base/clock.h"
@@ -22,6 +23,7 @@
 #include "launch/supervised.h"
 #include "train/agreement.h"
 #include "train/async.h"
+#include "train/kernels.h"
 #include "train/report.h"
 #include "train/run_dir.h"
 #include "train/session.h"
@@ -335,6 +337,20 @@ static tutti_status meet(trainer *t, bool has_devices) {
     return TUTTI_OK;
 }
 
+/* Before any kernel is prepared.  Processes of our own supervisor are of one machine: each comes to
+ * the same from the checkpoint. */
+static tutti_status choose_kernels(const trainer *t) {
+    const tti_job_config *c = &t->job->config;
+    const char *run_dir = t->desc->resume ? t->desc->resume : t->continues ? c->run.dir : NULL;
+    char told[1024];
+    TTI_TRY(tti_agree_on_kernels(t->comm, strcmp(c->parallel.mode, "exact") == 0, run_dir, told,
+                                 sizeof told));
+    if (!*told || t->place.rank > 0 || !t->desc->on_event) return TUTTI_OK;
+    tutti_event event = {.kind = TUTTI_EVENT_WARNING, .text = told};
+    t->desc->on_event(t->desc->user, &event);
+    return TUTTI_OK;
+}
+
 /* A run goes on with as many workers as it is given, not with those that its folder tells of. */
 static void take_workers_of_launcher(const trainer *t) {
     char text[24];
@@ -360,7 +376,9 @@ static tutti_status prepare(trainer *t) {
                         (long long)t->job->config.parallel.workers, t->place.text);
     t->yaml = tutti_job_print(t->job, false);
     if (!t->yaml) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    TTI_TRY(tti_cpu_check_levels());
     if (foreign) TTI_TRY(meet(t, devices.n > 0));
+    if (devices.n == 0) TTI_TRY(choose_kernels(t));
     return make_run_dir(t);
 }
 

@@ -7,6 +7,7 @@
 #include "backend/cpu/amx.h"
 
 #include "backend/cpu/simd.h"
+#include "backend/levels.h"
 
 #if TTI_HAVE_AMX
 #include <cpuid.h>
@@ -21,13 +22,14 @@ static bool has_tiles(void) {
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & amx_bf16) && (d & amx_tile);
 }
 
-bool tti_amx_is_usable(void) {
-    return strcmp(tti_cpu_isa_at(0)->name, "avx512") == 0 && has_tiles() &&
-           syscall(SYS_arch_prctl, ASK_PERMISSION, TILE_DATA) == 0;
+bool tti_amx_is_there(void) {
+    return has_tiles() && syscall(SYS_arch_prctl, ASK_PERMISSION, TILE_DATA) == 0;
 }
 #else
-bool tti_amx_is_usable(void) { return false; }
+bool tti_amx_is_there(void) { return false; }
 #endif
+
+bool tti_amx_is_usable(void) { return tti_cpu_get_level() >= TTI_CPU_TILES; }
 
 /* ---- what a node multiplies ---- */
 

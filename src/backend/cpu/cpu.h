@@ -22,7 +22,8 @@ typedef struct tti_cpu_isa {
     void (*narrow)(bool bf16, const float *x, uint16_t *y, size_t n_elems);
 } tti_cpu_isa;
 
-/* The instruction sets that this machine runs, best first: i = 0, 1, ... until NULL. */
+/* The instruction sets that this process may use (levels.h), best first: i = 0, 1, ... until NULL.
+ */
 const tti_cpu_isa *tti_cpu_isa_at(int i);
 
 /* Every kernel in the order of selection, the reference last: i = 0, 1, ... until NULL. */
@@ -56,8 +57,7 @@ tutti_status tti_onednn_product(const tti_product *product);
 extern const tti_kernel tti_conv_taps_kernels[];
 /* Large products on the tile unit, of amx.c; none can run where there is no such unit. */
 extern const tti_kernel tti_amx_kernels[];
-/* True if build, processor and system let the calling process use that unit, which this asks the
- * system for.  Costs some microseconds; the answer is always the same. */
+/* True if that is of the level of this process. */
 bool tti_amx_is_usable(void);
 /* joins_products of the backend. */
 bool tti_amx_joins(const tti_node *product);

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "backend/cpu/cpu.h"
+#include "backend/levels.h"
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -19,23 +20,13 @@ extern const tti_cpu_isa tti_cpu_isa_generic;
 #if defined(__x86_64__)
 extern const tti_cpu_isa tti_cpu_isa_avx2, tti_cpu_isa_avx512;
 
-static bool has_avx2(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
-}
-
-static bool has_avx512(void) {
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vl");
-}
-
 /* Denormals cost a hundred times a normal number, and gradients decay through them. */
 static void flush_denormals(void) { _mm_setcsr(_mm_getcsr() | 0x8040u); /* FTZ, DAZ */ }
 
 const tti_cpu_isa *tti_cpu_isa_at(int i) {
-    if (has_avx512() && i-- == 0) return &tti_cpu_isa_avx512;
-    if (has_avx2() && i-- == 0) return &tti_cpu_isa_avx2;
+    tti_cpu_level level = tti_cpu_get_level();
+    if (level >= TTI_CPU_AVX512 && i-- == 0) return &tti_cpu_isa_avx512;
+    if (level >= TTI_CPU_AVX2 && i-- == 0) return &tti_cpu_isa_avx2;
     return i == 0 ? &tti_cpu_isa_generic : NULL;
 }
 #else

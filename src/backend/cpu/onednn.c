@@ -11,10 +11,12 @@
 #if TUTTI_HAVE_ONEDNN
 
 #include <dnnl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/cpu/nd.h"
+#include "backend/levels.h"
 
 /* libgomp, with which oneDNN is linked; its header comes with gcc only. */
 extern void omp_set_num_threads(int n_threads);
@@ -201,7 +203,28 @@ static void release(void *state) {
     free(p);
 }
 
+static struct {
+    pthread_once_t once;
+    dnnl_status_t status;
+} limit = {.once = PTHREAD_ONCE_INIT};
+
+static void set_limit(void) {
+    static const dnnl_cpu_isa_t limits[TTI_CPU_N_LEVELS] = {dnnl_cpu_isa_sse41, dnnl_cpu_isa_avx2,
+                                                            dnnl_cpu_isa_avx512_core,
+                                                            dnnl_cpu_isa_avx512_core_amx};
+    int level = tti_cpu_settle_level();
+    if (level >= 0) limit.status = dnnl_set_max_cpu_isa(limits[level]);
+}
+
+/* The instruction sets of this process's level (levels.h), before anything else is asked of oneDNN,
+ * which takes a limit once only. */
+static dnnl_status_t limit_once(void) {
+    pthread_once(&limit.once, set_limit);
+    return limit.status;
+}
+
 static dnnl_status_t start(prepared *p, bool relu) {
+    DNNL_TRY(limit_once());
     DNNL_TRY(dnnl_engine_create(&p->engine, dnnl_cpu, 0));
     DNNL_TRY(dnnl_stream_create(&p->stream, p->engine, dnnl_stream_default_flags));
     DNNL_TRY(dnnl_primitive_attr_create(&p->plain_attr));
@@ -514,9 +537,11 @@ static tutti_status run_linear_grad_w(void *state, const tti_kargs *args) {
 
 tutti_status tti_onednn_product(const tti_product *p) {
     dnnl_dim_t m = (dnnl_dim_t)p->m, n = (dnnl_dim_t)p->n, k = (dnnl_dim_t)p->k;
-    dnnl_status_t st = dnnl_sgemm(p->trans_a ? 'T' : 'N', p->trans_b ? 'T' : 'N', m, n, k, 1.0f,
-                                  p->a, (dnnl_dim_t)p->a_row, p->b, (dnnl_dim_t)p->b_row,
-                                  p->add ? 1.0f : 0.0f, p->c, (dnnl_dim_t)p->c_row);
+    dnnl_status_t st = limit_once();
+    if (st == dnnl_success)
+        st = dnnl_sgemm(p->trans_a ? 'T' : 'N', p->trans_b ? 'T' : 'N', m, n, k, 1.0f, p->a,
+                        (dnnl_dim_t)p->a_row, p->b, (dnnl_dim_t)p->b_row, p->add ? 1.0f : 0.0f,
+                        p->c, (dnnl_dim_t)p->c_row);
     if (st == dnnl_success) return TUTTI_OK;
     return tti_fail(TUTTI_E_INTERNAL, "oneDNN status %d in a product of %zu x %zu x %zu", (int)st,
                     p->m, p->n, p->k);

@@ -1,0 +1,156 @@
+/* level.c - the one thing that the CPU backend remembers for the whole process, since oneDNN's
+ * limit is the process's, too, and can be set once only. */
+#include "backend/levels.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backend/cpu/amx.h"
+#include "backend/cpu/cpu.h"
+#include "base/error.h"
+
+static const char *const names[TTI_CPU_N_LEVELS] = {"generic", "avx2", "avx512", "amx"};
+
+static struct {
+    pthread_once_t once;
+    pthread_mutex_t lock;
+    int machine;       /* its best */
+    _Atomic int level; /* in use   */
+    bool is_limited;   /* by the variable or a call: oneDNN is told */
+    bool is_settled;   /* it has been */
+} here = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+#if defined(__x86_64__)
+static bool has_avx2(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+}
+
+static bool has_avx512(void) {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+}
+
+static int best_of_machine(void) {
+    if (!has_avx512()) return has_avx2() ? TTI_CPU_AVX2 : TTI_CPU_GENERIC;
+    return tti_amx_is_there() ? TTI_CPU_TILES : TTI_CPU_AVX512;
+}
+#else
+static int best_of_machine(void) { return TTI_CPU_GENERIC; }
+#endif
+
+/* -1: no name of a level. */
+static int level_called(const char *name) {
+    for (int i = 0; i < TTI_CPU_N_LEVELS; i++)
+        if (strcmp(name, names[i]) == 0) return i;
+    return -1;
+}
+
+/* TUTTI_KERNELS; -1: it is not set, or names none. */
+static int level_asked_for(void) {
+    const char *name = getenv("TUTTI_KERNELS");
+    return name && *name ? level_called(name) : -1;
+}
+
+static void find_level(void) {
+    int asked = level_asked_for();
+    here.machine = best_of_machine();
+    here.is_limited = asked >= 0 && asked < here.machine;
+    if (here.is_limited) here.machine = asked; /* as if there were no more */
+    atomic_store(&here.level, here.machine);
+}
+
+tti_cpu_level tti_cpu_get_level(void) {
+    pthread_once(&here.once, find_level);
+    return (tti_cpu_level)atomic_load_explicit(&here.level, memory_order_relaxed);
+}
+
+const char *tti_cpu_level_name(tti_cpu_level level) { return names[level]; }
+
+int tti_cpu_level_in(const char *description) {
+    char name[16];
+    if (sscanf(description, "cpu: %15s kernels", name) != 1) return -1;
+    return strstr(description, ", AMX products") ? TTI_CPU_TILES : level_called(name);
+}
+
+bool tti_cpu_has_libraries(const char *description) {
+    tti_str name = {0};
+    tti_onednn_describe(&name);
+    const char *at = strstr(description, tti_str_text(&name));
+    bool found = at && (at[name.n_bytes] == ',' || at[name.n_bytes] == '\0');
+    tti_str_free(&name);
+    return found;
+}
+
+tutti_status tti_cpu_check_levels(void) {
+    const char *name = getenv("TUTTI_KERNELS");
+    if (!name || !*name || level_asked_for() >= 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG,
+                    "TUTTI_KERNELS is '%s': give generic, avx2, avx512 or amx, the most that "
+                    "kernels may use, or leave it out",
+                    name);
+}
+
+/* Under the lock. */
+static tutti_status set_level(tti_cpu_level level) {
+    if ((int)level > here.machine)
+        return tti_fail(TUTTI_E_UNSUPPORTED, "this machine has no %s kernels, only %s",
+                        names[level], names[here.machine]);
+    if (here.is_settled && (!here.is_limited || (int)level != atomic_load(&here.level)))
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "kernels of this process use %s already and cannot change to %s: begin a "
+                        "new process, with TUTTI_KERNELS=%s",
+                        names[atomic_load(&here.level)], names[level], names[level]);
+    here.is_limited = true;
+    atomic_store(&here.level, level);
+    return TUTTI_OK;
+}
+
+tutti_status tti_cpu_set_level(tti_cpu_level level) {
+    (void)tti_cpu_get_level();
+    pthread_mutex_lock(&here.lock);
+    tutti_status st = set_level(level);
+    pthread_mutex_unlock(&here.lock);
+    return st;
+}
+
+int tti_cpu_settle_level(void) {
+    int level = tti_cpu_get_level();
+    pthread_mutex_lock(&here.lock);
+    here.is_settled = true;
+    if (!here.is_limited) level = -1;
+    pthread_mutex_unlock(&here.lock);
+    return level;
+}
+
+/* ---- what else there is ---- */
+
+void tti_cpu_describe_libraries(tti_str *out) {
+#if defined(__x86_64__)
+    tti_str_add(out, "x86-64, ");
+#elif defined(__aarch64__)
+    tti_str_add(out, "AArch64, ");
+#endif
+    tti_onednn_describe(out);
+}
+
+void tti_cpu_describe_extensions(tti_str *out) {
+    const char *own = getenv("ONEDNN_MAX_CPU_ISA"), *older = getenv("DNNL_MAX_CPU_ISA");
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512vnni")) tti_str_add(out, " vnni");
+    if (__builtin_cpu_supports("avx512bf16")) tti_str_add(out, " bf16");
+    if (tti_amx_is_there()) tti_str_add(out, " amx");
+#endif
+    if (own) tti_str_printf(out, " ONEDNN_MAX_CPU_ISA=%s", own);
+    if (older) tti_str_printf(out, " DNNL_MAX_CPU_ISA=%s", older);
+}
+
+void tti_cpu_describe_caches(tti_str *out) {
+    tti_str_printf(out, "%ld KiB, %ld KiB", sysconf(_SC_LEVEL1_DCACHE_SIZE) / 1024,
+                   sysconf(_SC_LEVEL2_CACHE_SIZE) / 1024);
+}

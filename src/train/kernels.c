@@ -1,0 +1,165 @@
+/* kernels.c - ranks say what they could compute with, and all decide the same from it.
+ *
+ * A run that is continued counts as one rank more: what it was computed with is in its newest
+ * checkpoint. */
+#include "train/kernels.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backend/levels.h"
+#include "base/error.h"
+#include "ckpt/ckpt.h"
+
+enum { PATH_BYTES = 800 };
+
+static void keep(void (*describe)(tti_str *out), char *text, size_t n_bytes) {
+    tti_str str = {0};
+    describe(&str);
+    snprintf(text, n_bytes, "%s", tti_str_text(&str));
+    tti_str_free(&str);
+}
+
+void tti_kernels_here(tti_kernel_record *out) {
+    memset(out, 0, sizeof *out); /* it travels */
+    out->level = (int32_t)tti_cpu_get_level();
+    out->wanted = -1;
+    keep(tti_cpu_describe_libraries, out->libraries, sizeof out->libraries);
+    keep(tti_cpu_describe_extensions, out->extensions, sizeof out->extensions);
+    keep(tti_cpu_describe_caches, out->caches, sizeof out->caches);
+    if (gethostname(out->host, sizeof out->host - 1) != 0) snprintf(out->host, 2, "?");
+}
+
+/* The level of the newest checkpoint of a run that can be read; -1 where it was made with another
+ * oneDNN, for which no level helps. */
+static int level_of_run(const char *run_dir) {
+    int64_t *steps = NULL;
+    size_t n_steps = 0;
+    int level = -1;
+    tti_ckpt *ckpt = NULL;
+    if (tti_ckpt_list(run_dir, &steps, &n_steps) != TUTTI_OK) return -1;
+    for (size_t i = 0; i < n_steps && !ckpt; i++) {
+        char path[PATH_BYTES];
+        snprintf(path, sizeof path, "%s/checkpoints/step-%09lld", run_dir, (long long)steps[i]);
+        if (tti_ckpt_open_dir(path, false, &ckpt) != TUTTI_OK) ckpt = NULL;
+    }
+    free(steps);
+    if (!ckpt) return -1;
+    const char *saved = tti_ckpt_get_meta(ckpt)->backend;
+    if (saved && tti_cpu_has_libraries(saved)) level = tti_cpu_level_in(saved);
+    tti_ckpt_close(ckpt);
+    return level;
+}
+
+/* The first rank whose text at this offset is not that of rank 0; 0: there is none. */
+static int first_other(const tti_kernel_record *all, int n_ranks, size_t offset) {
+    for (int r = 1; r < n_ranks; r++)
+        if (strcmp((const char *)&all[r] + offset, (const char *)&all[0] + offset) != 0) return r;
+    return 0;
+}
+
+/* The rank with the least. */
+static int lowest(const tti_kernel_record *all, int n_ranks) {
+    int low = 0;
+    for (int r = 1; r < n_ranks; r++)
+        if (all[r].level < all[low].level) low = r;
+    return low;
+}
+
+/* Two ranks and what they have: "rank 2 on b has avx2, rank 0 on a amx". */
+static void tell_pair(const tti_kernel_record *all, int a, int b, char *out, size_t n_bytes) {
+    snprintf(out, n_bytes, "rank %d on %s has %s kernels (%s;%s), rank %d on %s %s (%s;%s)", a,
+             all[a].host, tti_cpu_level_name((tti_cpu_level)all[a].level), all[a].libraries,
+             all[a].extensions, b, all[b].host, tti_cpu_level_name((tti_cpu_level)all[b].level),
+             all[b].libraries, all[b].extensions);
+}
+
+/* What crosses the network is checked before it is used. */
+static tutti_status check_records(const tti_kernel_record *all, int n_ranks) {
+    for (int r = 0; r < n_ranks; r++) {
+        const tti_kernel_record *k = &all[r];
+        if (k->level < 0 || k->level >= TTI_CPU_N_LEVELS || k->wanted >= TTI_CPU_N_LEVELS ||
+            !memchr(k->libraries, 0, sizeof k->libraries) ||
+            !memchr(k->extensions, 0, sizeof k->extensions) ||
+            !memchr(k->caches, 0, sizeof k->caches) || !memchr(k->host, 0, sizeof k->host))
+            return tti_fail(TUTTI_E_INTERNAL, "train: a damaged record of the kernels of rank %d",
+                            r);
+    }
+    return TUTTI_OK;
+}
+
+/* Exact mode, ranks whose levels or extensions differ, or a run that was computed with less. */
+static void take_lowest(const tti_kernel_record *all, int n_ranks, int other, int *level,
+                        char *told, size_t n_bytes) {
+    int low = lowest(all, n_ranks), wanted = all[0].wanted;
+    char pair[700];
+    *level = all[low].level;
+    if (wanted >= 0 && wanted < *level) {
+        *level = wanted;
+        snprintf(told, n_bytes,
+                 "the run goes on with %s kernels, of which its checkpoint is, for the same bits; "
+                 "this machine has %s",
+                 tti_cpu_level_name((tti_cpu_level)wanted),
+                 tti_cpu_level_name((tti_cpu_level)all[0].level));
+        return;
+    }
+    tell_pair(all, low ? low : other, 0, pair, sizeof pair);
+    snprintf(told, n_bytes, "all ranks compute with %s kernels, for the same bits: %s",
+             tti_cpu_level_name((tti_cpu_level)*level), pair);
+}
+
+tutti_status tti_kernels_decide(const tti_kernel_record *all, int n_ranks, bool exact, int *level,
+                                char *told, size_t n_bytes) {
+    char pair[700];
+    *level = -1;
+    *told = '\0';
+    TTI_TRY(check_records(all, n_ranks));
+    int library = first_other(all, n_ranks, offsetof(tti_kernel_record, libraries));
+    int other = first_other(all, n_ranks, offsetof(tti_kernel_record, extensions));
+    int cache = first_other(all, n_ranks, offsetof(tti_kernel_record, caches));
+    for (int r = 1; r < n_ranks && !other; r++)
+        if (all[r].level != all[0].level) other = r;
+    if (library && exact) {
+        tell_pair(all, library, 0, pair, sizeof pair);
+        return tti_fail(TUTTI_E_CONFIG,
+                        "train: ranks would not come to the same bits, which exact mode promises: "
+                        "%s; install the same build on every host, or give parallel.mode=fast",
+                        pair);
+    }
+    bool was_less = all[0].wanted >= 0 && all[0].wanted < all[lowest(all, n_ranks)].level;
+    if (exact && (other || was_less)) {
+        take_lowest(all, n_ranks, other, level, told, n_bytes);
+    } else if (library || other) {
+        tell_pair(all, library ? library : other, 0, pair, sizeof pair);
+        snprintf(told, n_bytes, "ranks compute with different kernels: %s", pair);
+    } else if (exact && cache) {
+        snprintf(told, n_bytes,
+                 "processors have other caches (rank %d on %s: %s, rank 0 on %s: %s): oneDNN "
+                 "divides its work by them, and bits may depend on which rank computes what",
+                 cache, all[cache].host, all[cache].caches, all[0].host, all[0].caches);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_agree_on_kernels(tutti_comm *comm, bool exact, const char *run_dir, char *told,
+                                  size_t n_bytes) {
+    int n_ranks = comm ? tutti_comm_n_ranks(comm) : 1, level;
+    tti_kernel_record mine, *all;
+    *told = '\0';
+    tti_kernels_here(&mine);
+    if (run_dir && (!comm || tutti_comm_rank(comm) == 0)) mine.wanted = level_of_run(run_dir);
+    if (!comm) {
+        TTI_TRY(tti_kernels_decide(&mine, 1, exact, &level, told, n_bytes));
+        return level < 0 ? TUTTI_OK : tti_cpu_set_level((tti_cpu_level)level);
+    }
+    all = calloc((size_t)n_ranks, sizeof *all);
+    if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    tutti_status st = tutti_comm_all_gather(comm, &mine, all, sizeof mine, TUTTI_U8);
+    if (st == TUTTI_OK) st = tti_kernels_decide(all, n_ranks, exact, &level, told, n_bytes);
+    if (st == TUTTI_OK && level >= 0) st = tti_cpu_set_level((tti_cpu_level)level);
+    free(all);
+    return st;
+}
