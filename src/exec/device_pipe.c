@@ -3,8 +3,8 @@
  * Nothing is recorded: the host puts each part into the compute queue when what it reads has come.
  * Values go beside it: in by the copy queue, to a place of their own for each slot of the mailbox,
  * out by the third queue to pinned memory, and from there to the reader's slot.  What a part has
- * made is sent while the next part computes, if that one's values are there already; else first, as
- * the others may be waiting for it.  Which of the two happens changes no bit.
+ * made is sent while the next part computes, if that one waits for nobody; else first, as the
+ * others may be waiting for it.  Which of the two happens changes no bit.
  *
  * The idea to know: a place on the device is written again by a copy that waits for all parts but
  * the newest, and for that one too where it reads the place. */
@@ -251,7 +251,8 @@ static tutti_status run_part(pipe_step *s, const part *p) {
     if (TTI_FAULT_AT(p->action.part < stages->n_chunks ? "pipe.forward" : "pipe.backward",
                      stages->stage, (int64_t)s->desc->number))
         return tti_fail(TUTTI_E_INTERNAL, "pipeline: stage %d cannot compute", stages->stage);
-    if (!is_there(s, p)) {
+    /* A part with exchanges waits for its neighbours, who may wait for what is not sent. */
+    if (s->pipe->x->exchange || !is_there(s, p)) {
         TTI_TRY(send(s, &s->unsent));
         s->unsent = (part){0};
     }

@@ -64,6 +64,7 @@ static const char *late_reader(tutti_comm *comm, void *arg) {
         for (int i = 1; i <= 2; i++) {
             const void *data;
             COMM_OK(tti_mailbox_wait(box, 0, &data));
+            COMM_TRUE(tti_mailbox_is_full(box, 0));
             tti_sleep_ms(30);
             COMM_TRUE(*(const int *)data == i);
             tti_mailbox_free(box, 0);

@@ -3,6 +3,7 @@
 #include "exec/divided.h"
 
 #include "exec/crew.h"
+#include "exec/worker.h"
 
 /* ---- a network of which each place of a 2 x 2 model group has its part ---- */
 
@@ -248,6 +249,53 @@ T_CASE(a_step_is_that_of_the_whole) {
     free_grid(&alone);
 }
 
+/* ---- sums of squares of blocks, as a device's update hands them over ---- */
+
+/* Each square is 1, of steps 2. */
+static void fill_partials(tti_exec *x, size_t n_each) {
+    const tti_plan *plan = x->desc.plan;
+    for (int i = 0; i < plan->n_updates; i++)
+        for (size_t k = 0; k < n_each; k++)
+            x->partials[(size_t)i * n_each + k] =
+                (double)(k + 1) * (double)plan->updates[i].n_elems;
+}
+
+static double sum_of_slot(const tti_exec *x, int slot, int k) {
+    double sum = 0;
+    for (int i = 0; i < x->desc.plan->n_updates; i++)
+        if (x->desc.plan->updates[i].slot == slot) sum += x->partials[2 * i + k];
+    return sum;
+}
+
+static const char *complete_partials(grid *g, tti_exec *x, const tti_mesh *mesh) {
+    const tti_plan *plan = x->desc.plan;
+    double want = 0, sum = 0;
+    (void)mesh;
+    for (int i = 0; i < g->whole->n_slots; i++) want += (double)g->whole->slots[i].n_elems;
+    fill_partials(x, 1);
+    COMM_OK(tti_divided_partials(x, (size_t)plan->n_updates));
+    for (int i = 0; i < plan->n_updates; i++) sum += x->partials[i];
+    COMM_TRUE(sum == want);
+    fill_partials(x, 2);
+    COMM_OK(tti_divided_partials(x, 2 * (size_t)plan->n_updates));
+    for (int i = 0; i < plan->n_slots; i++) {
+        int whole = tti_plan_find_slot(g->whole, plan->slots[i].param->name);
+        double n_elems = (double)g->whole->slots[whole].n_elems;
+        COMM_TRUE(sum_of_slot(x, i, 0) == n_elems && sum_of_slot(x, i, 1) == 2 * n_elems);
+    }
+    return NULL;
+}
+
+T_CASE(squares_of_blocks_become_those_of_the_whole) {
+    T_UNUSED;
+    for (size_t i = 0; i < TTI_COUNT(sizes); i++) {
+        grid g = new_grid(sizes[i], TUTTI_INIT_NORMAL);
+        g.fn = complete_partials;
+        run_grid(&g);
+        free_grid(&g);
+    }
+}
+
 /* ---- faults ---- */
 
 /* The bias is whole on both tensor indices: a bit of one of them flips. */
@@ -300,6 +348,7 @@ int main(void) {
         cmocka_unit_test(pieces_begin_as_the_whole),
         cmocka_unit_test(the_whole_is_stored_and_fetched),
         cmocka_unit_test(a_step_is_that_of_the_whole),
+        cmocka_unit_test(squares_of_blocks_become_those_of_the_whole),
         cmocka_unit_test(equal_pieces_are_compared),
         cmocka_unit_test(what_is_not_finite_is_left_out_by_all),
     };

@@ -468,14 +468,19 @@ static void run_squares(command *c) {
     }
 }
 
+static bool looks_at_norm(const update *u) {
+    return u->desc.clip_norm > 0 || u->desc.watch_gradients;
+}
+
 static float clip_of(const update *u, double inv_count) {
     double sum = 0;
-    if (u->desc.clip_norm <= 0) return 1;
+    if (!looks_at_norm(u)) return 1;
     for (int i = 0; i < u->desc.n_blocks; i++) sum += u->partials[i];
     double norm = sqrt(sum) * inv_count;
     u->desc.report->grad_norm = norm;
     if (!isfinite(norm)) u->desc.report->bad |= TTI_BAD_GRADIENT;
-    return norm > u->desc.clip_norm ? (float)(u->desc.clip_norm / (norm + 1e-6)) : 1;
+    bool clips = u->desc.clip_norm > 0 && norm > u->desc.clip_norm;
+    return clips ? (float)(u->desc.clip_norm / (norm + 1e-6)) : 1;
 }
 
 static void run_update(command *c) {
@@ -492,8 +497,8 @@ static void run_update(command *c) {
 
 static tutti_status update_run(void *state) {
     const update *u = state;
-    if (u->desc.clip_norm > 0) TTI_TRY(put(&(command){.run = run_squares, .state = state}));
-    if (u->desc.clip_norm > 0 && u->desc.spread)
+    if (looks_at_norm(u)) TTI_TRY(put(&(command){.run = run_squares, .state = state}));
+    if (looks_at_norm(u) && u->desc.spread)
         TTI_TRY(u->desc.spread(u->desc.user, u->partials, 2 * (size_t)u->desc.n_blocks));
     return put(&(command){.run = run_update, .state = state});
 }
