@@ -20,7 +20,9 @@ AGENT = """#!/bin/sh
 while :; do case $1 in -*) shift ;; *) break ;; esac; done
 host=$1
 shift
-exec ip netns exec "$host" sh -c "$*"
+# a host has a folder of its own for what it keeps while it runs: Open MPI makes the same name in it
+mkdir -p "/tmp/$host"
+TMPDIR="/tmp/$host" exec ip netns exec "$host" sh -c "$*"
 """
 
 
@@ -287,6 +289,8 @@ class Network:
         for words in [["netns", "del", host] for host in self.hosts] + \
                 [["link", "del", self.mark + "r"]]:
             subprocess.run(["ip", *words], stderr=subprocess.DEVNULL, check=False)
+        for host in self.hosts:
+            shutil.rmtree("/tmp/" + host, ignore_errors=True)
 
 
 def network_or_none():
