@@ -205,6 +205,12 @@ typedef struct tti_device_ops {
     /* Steps may end on the host: parameter servers, local SGD, sums that are compressed there.
      * True: their copies in the middle of a step were seen to be right on this kind of device. */
     bool ends_on_host;
+    /* What makes a device as fast as another: the same text for equal ones, such as its name and
+     * its multiprocessors.  NULL: all are taken to be equal. */
+    void (*kind)(int index, tti_str *str);
+    /* Workers may be given unequal numbers of shards (parallel.shares).  False: nobody has seen
+     * that on this kind of device. */
+    bool takes_shares;
 } tti_device_ops;
 
 typedef struct tti_backend {

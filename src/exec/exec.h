@@ -49,7 +49,7 @@ typedef struct tti_exec_desc {
     bool shares;  /* workers are threads that have parameters and state in common */
     tti_one_copy *one_copy; /* then: borrowed, the same for all of them (one_copy.h) */
     tti_server *server;     /* borrowed; keeps parameters and state for workers (server.h) */
-    int server_worker;      /* the number of this one there */
+    int server_worker;      /* the number of this one there, or of a worker without comm */
     bool serves;            /* the server's own: an update without shards */
     bool reference;         /* plain-C kernels */
     bool watch_gradients;   /* look for NaN in gradients, not only in the loss */

@@ -97,6 +97,17 @@ void tti_exec_feed(tti_exec *x, tti_instance *instance, const tti_fed_inputs *in
     feed_one(instance, inputs->loss_scale, &x->loss_scale);
 }
 
+/* As faults name it. */
+static int number_of(const tti_exec *x) { return x->desc.comm ? x->rank : x->desc.server_worker; }
+
+static void pass_fault(const tti_exec *x, tti_lane *lane, uint64_t step) {
+    if (TTI_FAULT_AT("exec.shard", number_of(x), (int64_t)step))
+        tti_exec_lane_failed(lane, tti_fail(TUTTI_E_INTERNAL,
+                                            "exec: worker %d cannot compute a "
+                                            "shard",
+                                            number_of(x)));
+}
+
 /* A part of the program for one shard; the first part is fed, the last one leaves the sums. */
 static void run_part(dispatch *d, tti_lane *lane, int shard, tti_range steps, bool report) {
     tti_exec *x = d->x;
@@ -107,6 +118,7 @@ static void run_part(dispatch *d, tti_lane *lane, int shard, tti_range steps, bo
                       &d->desc->shards[shard - x->first_shard]);
         lane->next_bucket = 0;
         lane->reached = -1;
+        if (!d->eval) pass_fault(x, lane, d->desc->step);
     }
     if (lane->status != TUTTI_OK) return;
     tti_run run = tti_exec_shard_run(x, d->desc, shard);
@@ -222,7 +234,7 @@ static void compute_lane(int lane, void *arg) {
 
 static tutti_status compute(tti_exec *x, const tti_step_desc *desc, bool eval) {
     dispatch d = {.x = x, .desc = desc, .eval = eval};
-    int worker = x->desc.server ? x->desc.server_worker : x->rank;
+    int worker = number_of(x);
     for (int i = 0; i < x->n_in_flight; i++) x->lane[i].status = TUTTI_OK;
     if (!eval && TTI_FAULT_AT("exec.compute", worker, (int64_t)desc->step))
         tti_exec_lane_failed(&x->lane[0],

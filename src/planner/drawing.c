@@ -32,8 +32,12 @@ static tutti_status hold(const drawing *d, int rank, holding *h) {
     h->at = tti_mesh_at_rank(&d->b->mesh, rank);
     h->plan = desc.plan = tti_blueprint_plan(d->b, tti_mesh_model_rank(&d->b->mesh, &h->at));
     desc.n_lanes = 1;
-    int n = d->scheme.data, v = d->b->n_shards;
-    h->first_shard = h->at.data * v / n, h->last_shard = (h->at.data + 1) * v / n;
+    int n = d->scheme.data;
+    tti_deal deal;
+    tti_deal_equally(n, d->b->n_shards, &deal);
+    if (d->b->has_deal && d->b->deal.n_ranks == n) deal = d->b->deal;
+    desc.deal = &deal;
+    h->first_shard = deal.first[h->at.data], h->last_shard = deal.first[h->at.data + 1];
     h->first = h->plan->n_slots ? h->plan->slots[h->plan->n_slots - 1].param->name : "";
     h->last = h->plan->n_slots ? h->plan->slots[0].param->name : "";
     return tti_exec_memory_plan(&desc, h->at.data, n, &h->bytes);

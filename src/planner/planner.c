@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "planner/predict.h"
 #include "train/devices.h"
+#include "train/shares.h"
 
 static const double BUDGET_S = 8;
 enum { MAX_ROWS = 10 };
@@ -193,6 +194,12 @@ static void print_row(const planner *p, const tti_prediction *x, tti_str *out) {
     tti_str_free(&name);
 }
 
+/* Unequal workers are not predicted. */
+static bool ignores_shares(const planner *p) {
+    tti_shares_kind kind = tti_shares_kind_of(&p->job->config);
+    return kind == TTI_SHARES_MEASURED || kind == TTI_SHARES_GIVEN;
+}
+
 static void print_table(const planner *p, tti_str *out) {
     int n_rows = p->desc->max_rows > 0 ? p->desc->max_rows : MAX_ROWS;
     tti_str_printf(out,
@@ -204,6 +211,11 @@ static void print_table(const planner *p, tti_str *out) {
     tti_str_add(out,
                 "worker, host, sent: MiB of one worker's arrays, of the process with all "
                 "workers as threads, and sent by a worker each step\n");
+    if (ignores_shares(p))
+        tti_str_printf(out,
+                       "parallel.shares=%s is left out: workers are taken to be of one speed, with "
+                       "equal shares\n",
+                       p->job->config.parallel.shares);
     if (p->layouts.refused.n_bytes)
         tti_str_printf(out, "not possible:\n%s", tti_str_text(&p->layouts.refused));
 }
@@ -243,6 +255,7 @@ static void print_json(const planner *p, tti_str *out) {
     tti_json_int(&j, "workers", p->calibration.n_ranks);
     tti_json_double(&j, "calibration_s", p->spent_s);
     tti_json_double(&j, "memory_bytes", p->memory_bytes);
+    if (ignores_shares(p)) tti_json_text(&j, "left_out", "parallel.shares");
     tti_json_array(&j, "layouts");
     for (int i = 0; i < p->layouts.n; i++) put_row(&j, p, &p->predictions[i]);
     tti_json_end(&j);

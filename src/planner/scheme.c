@@ -54,6 +54,7 @@ static void write_layout(tutti_job *job, const tti_scheme *l) {
     put(job, "parallel.zero", l->zero);
     snprintf(text, sizeof text, "train.recompute=%s", l->recompute);
     tutti_job_set(job, text, "the planner");
+    tutti_job_set(job, "parallel.shares=equal", "the planner");
 }
 
 tutti_status tti_scheme_job(tutti_job *job, const tti_scheme *l, tutti_job **out) {

@@ -15,6 +15,7 @@
 #include "train/objective.h"
 #include "train/optimizer.h"
 #include "train/param_groups.h"
+#include "train/shares.h"
 
 static tutti_status open_split(const tti_job_config *c, tutti_data_split split, int64_t n_classes,
                                tutti_dataset **out) {
@@ -39,6 +40,7 @@ static void count_steps(tti_blueprint *b) {
         tti_mesh_shape(b->n_workers, (int)c->parallel.pipeline, (int)c->parallel.tensor, &b->mesh);
     TTI_ASSERT(fits); /* job_conflicts.c */
     b->n_shards = (int)c->parallel.shards;
+    b->has_deal = tti_shares_given(c, b->mesh.data, b->n_shards, &b->deal);
     b->rows_per_shard = tti_rows_per_shard(c->train.batch, b->n_shards);
     b->steps_per_epoch =
         tti_steps_per_epoch(tutti_dataset_get_info(b->train)->n_samples, c->train.batch);

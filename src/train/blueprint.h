@@ -4,6 +4,7 @@
 #ifndef TTI_TRAIN_BLUEPRINT_H
 #define TTI_TRAIN_BLUEPRINT_H
 
+#include "comm/deal.h"
 #include "comm/mesh.h"
 #include "passes/plan.h"
 #include "train/devices.h"
@@ -22,6 +23,8 @@ typedef struct tti_blueprint {
     tutti_model_params model_params;
     bool gives_logits, borrows_data; /* see tti_blueprint_create_for_use */
     int n_workers, n_shards;         /* n_workers: mesh.data x the ranks of a model group */
+    bool has_deal;                   /* the job says who has which shards; else equal runs, */
+    tti_deal deal;                   /* or as is measured */
     int64_t rows_per_shard;
     int64_t steps_per_epoch, n_steps; /* n_steps: of the whole run */
     int64_t schedule_steps;           /* of the learning rate's curve */

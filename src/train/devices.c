@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "train/shares.h"
 
 static tutti_status add(tti_devices *d, long index) {
     if (index < 0 || index > INT_MAX)
@@ -19,11 +20,32 @@ static tutti_status add(tti_devices *d, long index) {
     return TUTTI_OK;
 }
 
+/* "0,cpu": a list with the host in it. */
+static bool mixes_host(const char *text) {
+    bool found = false;
+    for (const char *at = text; *at && strchr(text, ',');) {
+        size_t n = strcspn(at, ",");
+        found |= n == 3 && memcmp(at, "cpu", 3) == 0;
+        at += n + (at[n] == ',');
+    }
+    return found;
+}
+
+static tutti_status refuse_mixture(const char *text) {
+    return tti_fail(TUTTI_E_CONFIG,
+                    "parallel.devices=%.60s: the workers of a run are all on the host or all on "
+                    "GPUs: their kernels do not come to the same bits, which parallel.mode=exact "
+                    "promises, and parallel.mode=fast has one plan for all of them so far; give "
+                    "cpu, gpu or the numbers of GPUs",
+                    text);
+}
+
 /* "0,2,3" */
 static tutti_status read_list(const char *text, tti_devices *d) {
     for (const char *at = text;;) {
         char *end;
         long index = strtol(at, &end, 10);
+        if (mixes_host(text)) return refuse_mixture(text);
         if (end == at || (*end && *end != ','))
             return tti_fail(TUTTI_E_CONFIG,
                             "parallel.devices: '%.60s' is neither auto, cpu, gpu nor a list of "
@@ -100,9 +122,43 @@ tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out) {
     return TUTTI_OK;
 }
 
+/* Some of the devices are not like the first one, as far as their backend can tell. */
+static bool differ(const tti_devices *d) {
+    tti_str first = {0}, other = {0};
+    bool found = false;
+    if (d->n < 2 || !d->backend->device->kind) return false;
+    d->backend->device->kind(d->index[0], &first);
+    for (int i = 1; i < d->n && !found; i++) {
+        tti_str_clear(&other);
+        d->backend->device->kind(d->index[i], &other);
+        found = strcmp(tti_str_text(&first), tti_str_text(&other)) != 0;
+    }
+    tti_str_free(&first);
+    tti_str_free(&other);
+    return found;
+}
+
+/* Where the job leaves it open, GPUs of different kinds have shares by their speed. */
+static tutti_status resolve_shares(tutti_job *job, const tti_devices *d) {
+    tti_shares_kind kind = tti_shares_kind_of(&job->config);
+    bool can = d->n == 0 || d->backend->device->takes_shares;
+    if (!can && (kind == TTI_SHARES_MEASURED || kind == TTI_SHARES_GIVEN))
+        return tti_fail(TUTTI_E_CONFIG,
+                        "parallel.shares=%.60s: shares of unequal size have not been tried on the "
+                        "GPUs of backend %s yet; give parallel.shares=equal, or "
+                        "parallel.devices=cpu",
+                        job->config.parallel.shares, d->backend->name);
+    if (kind != TTI_SHARES_AUTO || !differ(d)) return TUTTI_OK;
+    tti_options_put(
+        &job->options, "parallel.shares", can ? "measured" : "equal",
+        can ? "auto, GPUs of different kinds" : "auto, not tried yet for GPUs of different kinds");
+    return TUTTI_OK;
+}
+
 tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
     TTI_TRY(tutti_job_check(job));
     TTI_TRY(tti_devices_find(&job->config, out));
+    TTI_TRY(resolve_shares(job, out));
     const char *precision = job->config.train.precision;
     const char *ends = tti_job_ends_on_host(&job->config);
     if (is_untried(&job->config, out->backend))

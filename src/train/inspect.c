@@ -68,7 +68,15 @@ static void print_part(tti_str *out, const tti_exec_desc *desc, int n_workers, c
     tti_str_add(out, "\n");
 }
 
-/* What the first worker of a part of the model takes, as its executor will; part: -1: of all. */
+/* The worker with the most shards, where they are dealt by weights; else the first one. */
+static int most_shards(const tti_blueprint *b) {
+    int most = 0;
+    for (int r = 1; b->has_deal && r < b->deal.n_ranks; r++)
+        if (tti_deal_n_of(&b->deal, r) > tti_deal_n_of(&b->deal, most)) most = r;
+    return most;
+}
+
+/* What that worker of a part of the model takes, as its executor will; part: -1: of all. */
 static tutti_status plan_worker(const tti_blueprint *b, int part, tti_exec_desc *desc,
                                 tti_exec_memory *m) {
     tti_core_share share;
@@ -80,7 +88,9 @@ static tutti_status plan_worker(const tti_blueprint *b, int part, tti_exec_desc 
         desc->n_owners = (int)b->config.parallel.servers;
     }
     if (part >= 0) desc->plan = tti_blueprint_plan(b, part);
-    return tti_exec_memory_plan(desc, 0, part >= 0 ? b->mesh.data : b->n_workers, m);
+    if (b->has_deal) desc->deal = &b->deal;
+    int n_ranks = part >= 0 ? b->mesh.data : b->n_workers;
+    return tti_exec_memory_plan(desc, most_shards(b), n_ranks, m);
 }
 
 /* Workers of one place of the model differ in the batch alone. */

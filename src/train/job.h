@@ -106,6 +106,7 @@ typedef struct tti_job_config {
         int64_t workers;              /* -1: auto */
         char place[TTI_TEXT_MAX];     /* threads | processes */
         int64_t shards;               /* V; -1: auto */
+        char shares[TTI_TEXT_MAX];    /* of the workers: auto | equal | measured | weights */
         char mode[TTI_TEXT_MAX];      /* exact | fast */
         bool sync_batch_norm;         /* statistics of batch norm over the global batch */
         char algorithm[TTI_TEXT_MAX]; /* auto | ring | tree | direct */

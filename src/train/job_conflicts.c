@@ -12,6 +12,7 @@
 #include "train/numerics.h"
 #include "train/optimizer.h"
 #include "train/param_groups.h"
+#include "train/shares.h"
 
 enum { MAX_KEYS = 6, WHY = 400 };
 
@@ -122,6 +123,41 @@ static void find_idle_workers(const tti_job_config *c, char why[WHY]) {
              "parallel.shards=%" PRId64 " (changes the result) or at most %" PRId64 " workers",
              workers, is_divided(c) ? " that divide the batch" : "", shards,
              power_of_two_from(workers), shards * workers_of_model(c));
+}
+
+static void find_odd_shares(const tti_job_config *c, char why[WHY]) {
+    tti_shares shares;
+    const char *wrong = tti_shares_parse(c->parallel.shares, &shares);
+    int64_t workers = workers_of_batch(c);
+    if (wrong)
+        snprintf(why, WHY, "%s", wrong);
+    else if (shares.kind == TTI_SHARES_GIVEN && workers > 0 && shares.n != workers)
+        snprintf(why, WHY,
+                 "%d weights for %" PRId64
+                 " workers that divide the batch; give one for each, or parallel.shares=measured",
+                 shares.n, workers);
+}
+
+/* Where workers have the shards of a batch otherwise, or shares cannot be told apart. */
+static void find_lost_shares(const tti_job_config *c, char why[WHY]) {
+    tti_shares_kind kind = tti_shares_kind_of(c);
+    if (kind == TTI_SHARES_AUTO || kind == TTI_SHARES_EQUAL) return;
+    if (is(c->parallel.sync, "parameter-server"))
+        snprintf(why, WHY,
+                 "workers of a parameter server have equal shares so far; give "
+                 "parallel.shares=equal, or parallel.sync=all-reduce");
+    else if (is(c->parallel.sync, "local"))
+        snprintf(why, WHY,
+                 "local SGD averages parameters, to which each worker's samples must have "
+                 "contributed alike; give parallel.shares=equal, or parallel.sync=all-reduce");
+    else if (c->parallel.pipeline_chunks > 1)
+        snprintf(why, WHY,
+                 "with several chunks each worker has a multiple of the stages' number of shards; "
+                 "give parallel.shares=equal, or parallel.pipeline_chunks=1");
+    else if (is_divided(c) && kind == TTI_SHARES_MEASURED)
+        snprintf(why, WHY,
+                 "a worker with a part of the model cannot be measured by itself; give weights of "
+                 "the copies of the model such as 3,1, or parallel.shares=equal");
 }
 
 static void find_empty_shards(const tti_job_config *c, char why[WHY]) {
@@ -513,6 +549,12 @@ static const rule rules[] = {
      find_odd_chunks},
     {{"parallel.workers", "parallel.shards", "parallel.tensor", "parallel.pipeline"},
      find_idle_workers},
+    {{"parallel.shares", "parallel.workers", "parallel.data", "parallel.tensor",
+      "parallel.pipeline"},
+     find_odd_shares},
+    {{"parallel.shares", "parallel.sync", "parallel.pipeline_chunks", "parallel.tensor",
+      "parallel.pipeline"},
+     find_lost_shares},
     {{"train.batch", "parallel.shards"}, find_empty_shards},
     {{"train.batch", "parallel.workers", "parallel.shards", "parallel.tensor", "parallel.pipeline"},
      find_small_batch},

@@ -373,6 +373,13 @@ static const tti_option rows[] = {
      .help = "Equal parts of the batch, a power of two; the result depends on it and not on the "
              "number of workers; auto: the smallest that serves the workers",
      .example = "8"},
+    {"parallel.shares", TTI_OPTION_TEXT, AT(parallel.shares), "auto", AT_LEAST(1),
+     .also = "weights|balance|load_balance|worker_weights|split|uneven",
+     .help = "How many of the shards each worker has.  equal: all as many; measured: as many as "
+             "its speed at the start says; weights such as 3,1: in proportion, for workers of "
+             "unequal speed.  The same bits in exact mode; auto: measured where GPUs are of "
+             "different kinds, else equal",
+     .example = "3,1"},
     {"parallel.ahead", TTI_OPTION_INT, AT(parallel.ahead), "auto", RANGE(1, TTI_MAX_AHEAD),
      .word = "auto", .also = "steps_per_launch|scan",
      .help = "Steps over resident samples that a GPU is given before it has told the first one's "

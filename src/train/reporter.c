@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "train/averaging.h"
 #include "train/optimizer.h"
+#include "train/shares.h"
 
 static const double ns = 1e-9;
 
@@ -59,6 +60,7 @@ static tutti_status tell_pipeline(tti_reporter *r) {
     const tti_stages *s = r->b->n_parts > 0 ? tti_blueprint_plan(r->b, 0)->stages : NULL;
     if (!s || r->expected_bubble <= 0) return TUTTI_OK;
     int n_pieces = tti_stages_n_pieces(s), n_shards = r->b->n_shards / r->b->mesh.data;
+    if (r->deal) n_shards = tti_deal_n_of(r->deal, 0); /* of rank 0, as is expected_bubble */
     double sum = 0;
     for (int q = 0; q < n_pieces; q++) sum += s->cost[q];
     tti_json *j = &r->metrics.json;
@@ -80,9 +82,43 @@ static tutti_status tell_pipeline(tti_reporter *r) {
     return tti_reporter_warn(r, text);
 }
 
+/* What is told of shares: nothing, what was measured, or what the job gives. */
+static void print_shares(const tti_reporter *r, tti_str *out) {
+    if (!r->deal) return;
+    tti_str_add(out, "\n");
+    if (*r->paces->text) {
+        tti_str_add(out, r->paces->text);
+        return;
+    }
+    tti_str_add(out, "shards of each worker, by parallel.shares: ");
+    tti_shares_print(r->deal, out);
+}
+
+/* Who has how many shards, and the figures that this follows from. */
+static tutti_status tell_shares(tti_reporter *r, int64_t step) {
+    tti_json *j = &r->metrics.json;
+    if (!r->deal) return TUTTI_OK;
+    tti_metrics_begin(&r->metrics, "shares");
+    tti_json_int(j, "step", step);
+    tti_json_bool(j, "measured", r->paces->n > 0);
+    tti_json_array(j, "shards");
+    for (int i = 0; i < r->deal->n_ranks; i++) tti_json_int(j, NULL, tti_deal_n_of(r->deal, i));
+    tti_json_end(j);
+    if (r->paces->n > 0) {
+        tti_json_array(j, "wave_s");
+        for (int i = 0; i < r->paces->n; i++) tti_json_double(j, NULL, r->paces->of[i].wave_s);
+        tti_json_end(j);
+        tti_json_array(j, "lanes");
+        for (int i = 0; i < r->paces->n; i++) tti_json_int(j, NULL, r->paces->of[i].n_lanes);
+        tti_json_end(j);
+    }
+    if (*r->paces->text) tti_json_text(j, "text", r->paces->text);
+    return tti_metrics_end(&r->metrics);
+}
+
 tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t step) {
     if (!r->active) return TUTTI_OK;
-    tti_str backend = {0}, lr = {0};
+    tti_str backend = {0}, lr = {0}, shares = {0};
     r->b->devices.backend->describe(&backend);
     if (r->way && *r->way) tti_str_printf(&backend, ", sums %s", r->way);
     tti_peak_lr_explain(&r->b->config, &lr);
@@ -105,19 +141,23 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     tti_json_text(j, "backend", tti_str_text(&backend));
     tti_json_text(j, "version", TUTTI_VERSION);
     if (lr.n_bytes) tti_json_text(j, "lr_scaling", tti_str_text(&lr));
-    char text[768], place[128];
-    snprintf(text, sizeof text, "%s: %zu parameters, %d worker%s (%s), %d shard%s of %lld, %s%s%s",
-             r->b->config.model.name, r->b->plan->n_params, r->b->n_workers,
-             r->b->n_workers == 1 ? "" : "s", place_text(r->b, place, sizeof place), r->b->n_shards,
-             r->b->n_shards == 1 ? "" : "s", (long long)r->b->rows_per_shard,
-             tti_str_text(&backend), lr.n_bytes ? "\n" : "", tti_str_text(&lr));
+    char text[1400], place[128];
+    print_shares(r, &shares);
+    snprintf(
+        text, sizeof text, "%s: %zu parameters, %d worker%s (%s), %d shard%s of %lld, %s%s%s%s",
+        r->b->config.model.name, r->b->plan->n_params, r->b->n_workers,
+        r->b->n_workers == 1 ? "" : "s", place_text(r->b, place, sizeof place), r->b->n_shards,
+        r->b->n_shards == 1 ? "" : "s", (long long)r->b->rows_per_shard, tti_str_text(&backend),
+        lr.n_bytes ? "\n" : "", tti_str_text(&lr), tti_str_text(&shares));
     tti_str_free(&backend);
     tti_str_free(&lr);
+    tti_str_free(&shares);
     tutti_event event = event_at(r, TUTTI_EVENT_START, step);
     event.text = text;
     tell(r, &event);
     TTI_TRY(tti_metrics_end(&r->metrics));
     TTI_TRY(tell_pipeline(r));
+    TTI_TRY(tell_shares(r, step));
     r->mark_ns = tti_now_ns();
     return TUTTI_OK;
 }

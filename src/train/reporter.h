@@ -9,6 +9,7 @@
 #include "exec/server.h"
 #include "train/blueprint.h"
 #include "train/metrics.h"
+#include "train/pace.h"
 #include "train/tfevents.h"
 #include "train/times.h"
 #include "tutti/train.h"
@@ -38,6 +39,8 @@ typedef struct tti_reporter {
     double window_bubble, bubble; /* ns waited since the last record; in this call */
     int64_t compute_ns;           /* of steps in this call */
     int64_t n_dropped;            /* gradients of late workers, as was told last */
+    const tti_deal *deal;         /* likewise: who has which shards; NULL: all equally many */
+    const tti_paces *paces;       /* likewise, and where it comes from; n 0: from the job */
     const char *way;              /* likewise: how devices add between workers; NULL, "": none do */
 } tti_reporter;
 

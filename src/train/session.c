@@ -19,8 +19,10 @@
 #include "train/lost_device.h"
 #include "train/lr_schedule.h"
 #include "train/numerics.h"
+#include "train/pace.h"
 #include "train/pretrained.h"
 #include "train/reporter.h"
+#include "train/shares.h"
 #include "train/snapshot.h"
 #include "train/times.h"
 #include "train/worker_exec.h"
@@ -36,7 +38,9 @@ typedef struct session {
     const tti_session_desc *desc;
     const tti_blueprint *b;
     const tti_job_config *c;
-    tti_mesh mesh; /* where the model is divided between workers */
+    tti_mesh mesh;        /* where the model is divided between workers */
+    tti_paces paces;      /* of parallel.shares=measured */
+    const tti_deal *deal; /* who has which shards; NULL: equal runs */
     tti_exec *exec;
     tti_loader *loader;
     tti_shard_data *shards; /* [this worker's shards] */
@@ -62,6 +66,10 @@ typedef struct session {
 
 static bool has_server(const tti_job_config *c) {
     return strcmp(c->parallel.sync, "parameter-server") == 0;
+}
+
+static bool is_alone(const session *s) {
+    return !s->desc->comm || tutti_comm_n_ranks(s->desc->comm) == 1;
 }
 
 static bool is_async(const session *s) {
@@ -184,18 +192,33 @@ static const char *way_of(const session *s) {
                        : "by a parameter server";
 }
 
+/* As the job says, or as fast as each worker turns out to be now. */
+static tutti_status deal_shards(session *s, const tti_worker_desc *worker) {
+    s->deal = s->b->has_deal ? &s->b->deal : NULL;
+    bool is_measured = tti_shares_kind_of(s->c) == TTI_SHARES_MEASURED;
+    if (is_measured && !is_alone(s)) {
+        TTI_TRY(tti_pace_measure(s->b, worker, &s->paces));
+        s->deal = &s->paces.deal;
+    }
+    s->reporter.deal = s->deal;
+    s->reporter.paces = &s->paces;
+    return TUTTI_OK;
+}
+
 static tutti_status prepare(session *s) {
     const tti_session_desc *d = s->desc;
     bool divided = s->b->n_parts > 0;
     if (divided) TTI_TRY(tti_mesh_init(d->comm, &s->b->mesh, &s->mesh));
-    const tti_worker_desc worker = {.comm = is_async(s) ? NULL : d->comm,
-                                    .mesh = divided ? &s->mesh : NULL,
-                                    .rank = d->rank,
-                                    .local_rank = d->local_rank,
-                                    .local_n_ranks = d->local_n_ranks,
-                                    .serves_in_ranks = !d->server && has_server(s->c),
-                                    .server = d->server,
-                                    .one_copy = d->one_copy};
+    tti_worker_desc worker = {.comm = is_async(s) ? NULL : d->comm,
+                              .mesh = divided ? &s->mesh : NULL,
+                              .rank = d->rank,
+                              .local_rank = d->local_rank,
+                              .local_n_ranks = d->local_n_ranks,
+                              .serves_in_ranks = !d->server && has_server(s->c),
+                              .server = d->server,
+                              .one_copy = d->one_copy};
+    TTI_TRY(deal_shards(s, &worker));
+    worker.deal = s->deal;
     TTI_TRY(tti_worker_exec_create(s->b, &worker, &s->exec));
     /* A run that cannot begin must not look like one: model.init comes before the first record. */
     if (!d->resume) TTI_TRY(resume(s));
@@ -369,6 +392,7 @@ static tutti_status save(session *s) {
     TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->state.step));
     if (s->desc->rank != 0) return tti_exec_serve(s->exec);
     int64_t start = tti_now_ns();
+    s->state.deal = s->deal;
     tutti_status st =
         tti_snapshot_save(s->b, s->exec, s->desc->run_dir, s->desc->job_yaml, &s->state);
     st = end_serve(s, st);
@@ -452,10 +476,6 @@ static bool is_looked_at(const session *s, int64_t n_steps) {
     bool saved = every > 0 && n_steps % every == 0;
     return saved || n_steps % s->b->steps_per_epoch == 0 || n_steps % REREAD_EVERY == 0 ||
            n_steps >= s->b->n_steps;
-}
-
-static bool is_alone(const session *s) {
-    return !s->desc->comm || tutti_comm_n_ranks(s->desc->comm) == 1;
 }
 
 /* The next step may be begun before the one at work has ended: nothing of it depends on that.  The

@@ -9,6 +9,7 @@
 #include "base/philox.h"
 #include "ckpt/ckpt.h"
 #include "train/optimizer.h"
+#include "train/shares.h"
 
 typedef struct tensors {
     tti_arena arena;
@@ -159,7 +160,7 @@ static void print_identity(const tti_blueprint *b, char *out, size_t n_bytes) {
 tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const char *run_dir,
                                const char *job_yaml, const tti_run_state *state) {
     tensors t = {0};
-    tti_str backend = {0}, order = {0};
+    tti_str backend = {0}, order = {0}, shares = {0};
     accessor user = {.exec = exec};
     const tti_ckpt_access access = {.get = get, .user = &user};
     char identity[1024];
@@ -173,11 +174,16 @@ tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const cha
     char plateau[TTI_PLATEAU_TEXT], scale[64];
     tti_plateau_print(&state->plateau, plateau);
     snprintf(scale, sizeof scale, "%.17g %d", state->loss_scale.scale, state->loss_scale.n_good);
-    tti_ckpt_text texts[] = {{"identity", identity},
-                             {"job", job_yaml},
-                             {"plateau", plateau},
-                             {"order", tti_str_text(&order)},
-                             {"loss_scale", scale}};
+    size_t n_texts = 4;
+    tti_ckpt_text texts[6] = {{"identity", identity},
+                              {"job", job_yaml},
+                              {"plateau", plateau},
+                              {"order", tti_str_text(&order)}};
+    if (state->loss_scale.dynamic) texts[n_texts++] = (tti_ckpt_text){"loss_scale", scale};
+    if (state->deal) {
+        tti_shares_print(state->deal, &shares);
+        texts[n_texts++] = (tti_ckpt_text){"shares", tti_str_text(&shares)};
+    }
     int64_t step = state->step, in_epoch = step % b->steps_per_epoch;
     if (st == TUTTI_OK)
         st = tti_ckpt_save(
@@ -191,7 +197,7 @@ tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const cha
                                            .params_hash = hash,
                                            .backend = tti_str_text(&backend)},
                                   .texts = texts,
-                                  .n_texts = TTI_COUNT(texts) - !state->loss_scale.dynamic,
+                                  .n_texts = n_texts,
                                   .params = t.params,
                                   .n_params = t.n_params,
                                   .optimizer = t.states,
@@ -202,6 +208,7 @@ tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const cha
     tti_arena_free(&t.arena);
     tti_str_free(&backend);
     tti_str_free(&order);
+    tti_str_free(&shares);
     return st;
 }
 

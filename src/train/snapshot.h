@@ -13,6 +13,7 @@ typedef struct tti_run_state {
     int64_t step; /* updates done */
     tti_plateau plateau;
     tti_loss_scale loss_scale;
+    const tti_deal *deal; /* borrowed: told in the manifest, never read again; NULL: equal runs */
 } tti_run_state;
 
 /* Saves parameters, optimizer state and what the run remembers.  Called by rank 0, while the others

@@ -79,6 +79,7 @@ tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_des
         desc.comm = mesh->data;
         desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&mesh->size, &mesh->at));
     }
+    if (desc.comm) desc.deal = worker->deal ? worker->deal : b->has_deal ? &b->deal : NULL;
     desc.n_lanes = share.n_threads;
     desc.cores = share.pinned ? share.cores.id : NULL;
     desc.server = worker->server;

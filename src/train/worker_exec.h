@@ -9,6 +9,7 @@
 typedef struct tti_worker_desc {
     tutti_comm *comm;              /* borrowed; NULL: computes all shards alone */
     const tti_mesh *mesh;          /* borrowed; NULL: has the whole model; else comm is not read */
+    const tti_deal *deal;          /* who has which shards; NULL: as blueprint says */
     int rank;                      /* among all workers: its number at a server */
     int local_rank, local_n_ranks; /* on this host: its share of the cores, or its device */
     bool serves_in_ranks;   /* of a parameter server without threads: the first workers are it */

@@ -146,10 +146,65 @@ T_CASE(with_devices) {
     tutti_job_destroy(job);
 }
 
+/* What the module says of its devices: see fake_module.c. */
+static void expect_shares(const char *kinds, const char *assignment, const char *shares) {
+    T_EQ(setenv("TUTTI_TEST_KINDS", kinds, 1), 0);
+    tutti_job *job = SMALL_JOB(assignment, SEED);
+    T_OK(tti_devices_resolve(job, &found));
+    assert_string_equal(tutti_job_get(job, "parallel.shares"), shares);
+    tutti_job_destroy(job);
+}
+
+T_CASE(shares_of_devices_of_different_kinds) {
+    T_UNUSED;
+    use_module(TUTTI_TEST_MODULES "/fake");
+    expect_shares("aaa", "parallel.devices=auto", "auto");
+    expect_shares("aab", "parallel.devices=auto", "measured");
+    expect_shares("aab", "parallel.devices=0,1", "auto");
+    expect_shares("aab", "parallel.devices=1,2", "measured");
+    expect_shares("aab", "parallel.devices=cpu", "auto");
+    expect_shares("aab", "parallel.shares=equal", "equal");
+    expect_shares("aaa", "parallel.shares=measured", "measured");
+    expect_shares("", "parallel.devices=gpu", "auto"); /* nothing is known of them */
+}
+
+/* As it is where nobody has tried it yet. */
+T_CASE(devices_that_take_equal_shares_alone) {
+    T_UNUSED;
+    use_module(TUTTI_TEST_MODULES "/fake");
+    T_OK(find("parallel.devices=gpu", SEED));
+    tti_device_ops *ops = (tti_device_ops *)(uintptr_t)found.backend->device;
+    ops->takes_shares = false;
+    expect_shares("aab", "parallel.devices=auto", "equal");
+    static const char *const given[] = {"parallel.shares=measured", "parallel.shares=2,1"};
+    for (int i = 0; i < 2; i++) {
+        tutti_job *job = SMALL_JOB(given[i], "parallel.workers=2");
+        T_FAILS(tti_devices_resolve(job, &found), TUTTI_E_CONFIG,
+                "have not been tried on the GPUs of backend cuda yet; give parallel.shares=equal");
+        tutti_job_set(job, "parallel.devices=cpu", "test");
+        T_OK(tti_devices_resolve(job, &found));
+        tutti_job_destroy(job);
+    }
+    ops->takes_shares = true;
+}
+
+T_CASE(host_and_devices_together) {
+    T_UNUSED;
+    use_module(TUTTI_TEST_MODULES "/fake");
+    refuse("parallel.devices=0,cpu", SEED, "all on the host or all on GPUs");
+    refuse("parallel.devices=cpu,1", SEED, "all on the host or all on GPUs");
+    refuse("parallel.devices=cuda:0,cpu", SEED, "all on the host or all on GPUs");
+    refuse("parallel.devices=cpus,1", SEED, "'cpus,1' is neither");
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_devices), cmocka_unit_test(precisions_of_the_host),
-        cmocka_unit_test(lists_that_are_none), cmocka_unit_test(backends_of_the_host),
-        cmocka_unit_test(with_devices)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(without_devices),
+                                       cmocka_unit_test(precisions_of_the_host),
+                                       cmocka_unit_test(lists_that_are_none),
+                                       cmocka_unit_test(backends_of_the_host),
+                                       cmocka_unit_test(with_devices),
+                                       cmocka_unit_test(shares_of_devices_of_different_kinds),
+                                       cmocka_unit_test(devices_that_take_equal_shares_alone),
+                                       cmocka_unit_test(host_and_devices_together)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,6 +41,12 @@ void tti_cuda_describe_device(int index, tti_str *str) {
                    (double)p.totalGlobalMem / (1 << 30), p.major, p.minor, p.multiProcessorCount);
 }
 
+void tti_cuda_kind(int index, tti_str *str) {
+    struct cudaDeviceProp p;
+    if (cudaGetDeviceProperties(&p, index) == cudaSuccess)
+        tti_str_printf(str, "%s, %d multiprocessors", p.name, p.multiProcessorCount);
+}
+
 static tutti_status read_properties(tti_cuda *d) {
     struct cudaDeviceProp p;
     TTI_CUDA(cudaGetDeviceProperties(&p, d->desc.index));

@@ -13,11 +13,14 @@
  *   whole=1  workers have whole models
  *   late=1   queues do what they have only when something waits for it, and each on its own: what
  *            nobody has ordered comes in another order than it was put.  late=2: all but kernels
+ *   kind=D   device D is of another kind than the others
+ *   slow=D   device D takes delay=N ms longer for each shard
  * Matrix products of a size that only a GPU would be given are left out. */
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "backend/backend.h"
@@ -179,6 +182,10 @@ static void release_recording(void *state) {
 static int count(void) { return N_DEVICES; }
 
 static void describe(int index, tti_str *str) { tti_str_printf(str, "test device %d", index); }
+
+static void kind(int index, tti_str *str) {
+    tti_str_add(str, option("kind=", -1) == index ? "old test device" : "test device");
+}
 
 static tutti_status open_device(const tti_device_desc *desc) {
     TTI_ASSERT(!current);
@@ -363,8 +370,15 @@ static tutti_status tell(const tti_step_report *report, const double *sums, int 
         .run = run_tell, .src = report, .dst = told, .n = (size_t)n_sums, .extra = {sums}});
 }
 
+static void dawdle(void) {
+    int64_t ms = option("delay=", 0);
+    struct timespec wait = {ms / 1000, ms % 1000 * 1000000};
+    if (option("slow=", -1) == current->index) nanosleep(&wait, NULL);
+}
+
 static void run_collect(command *c) {
     double *sums = c->dst;
+    dawdle();
     for (int i = 0; i < 3; i++) sums[i] = *(const float *)c->extra[i];
 }
 
@@ -603,6 +617,8 @@ static tti_device_ops ops = {
     .divides = true,
     .count = count,
     .describe = describe,
+    .kind = kind,
+    .takes_shares = true,
     .open = open_device,
     .close = close_device,
     .alloc_host = alloc_host,

@@ -1,6 +1,7 @@
 /* fake_module.c - a module named cuda without any device of the world, for the tests of who looks
  * for modules.  TUTTI_TEST_MODULE says what it is: "fit", "old" (of another version), "other" (of
- * another name), "mute" (refuses and does not say why).  It has three devices. */
+ * another name), "mute" (refuses and does not say why).  It has three devices; letter i of
+ * TUTTI_TEST_KINDS is the kind of device i. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +9,15 @@
 
 static int count(void) { return 3; }
 
-static const tti_device_ops ops = {.count = count};
+static void kind(int index, tti_str *str) {
+    const char *kinds = getenv("TUTTI_TEST_KINDS");
+    if (!kinds || (size_t)index >= strlen(kinds)) return;
+    str->text = strndup(kinds + index, 1); /* this module is linked with nothing of ours */
+    str->n_bytes = str->text ? 1 : 0;
+}
+
+/* Not constant: a test changes it. */
+static tti_device_ops ops = {.count = count, .kind = kind, .takes_shares = true};
 static const tti_backend fit = {.name = "cuda", .device = &ops};
 static const tti_backend other = {.name = "abacus", .device = &ops};
 
