@@ -69,21 +69,21 @@ static tutti_status build_lane(tti_exec *x, int index) {
 }
 
 /* Buffers that peers read directly; all ranks must ask for equally many. */
-static tutti_status alloc_buffers(tti_exec *x) {
+static tutti_status count_buffers(const tti_exec *x, int32_t *n_most) {
+    int32_t n = *n_most = x->acc.n_buffers;
+    if (x->n_ranks == 1) return TUTTI_OK;
+    return tutti_comm_all_reduce(x->desc.comm, &n, n_most, 1, TUTTI_I32, TUTTI_MAX, TUTTI_ALG_AUTO);
+}
+
+/* As many as n of them, if there are less so far. */
+static tutti_status grow_buffers(tti_exec *x, int n) {
     size_t n_flat = x->desc.plan->n_flat;
-    int32_t n = x->acc.n_buffers, n_max = n;
-    if (x->n_ranks > 1)
-        TTI_TRY(tutti_comm_all_reduce(x->desc.comm, &n, &n_max, 1, TUTTI_I32, TUTTI_MAX,
-                                      TUTTI_ALG_AUTO));
-    x->buffers = calloc((size_t)n_max + 1, sizeof *x->buffers);
-    if (!x->buffers) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    TTI_TRY(tti_lean_buffers(x, n_max));
-    if (tti_exec_has_wire(x)) {
-        void *memory = NULL;
-        TTI_TRY(tutti_comm_alloc(x->desc.comm, n_flat * sizeof(uint16_t) + 32, &memory));
-        x->wire = memory;
-    }
-    for (int b = 0; b < n_max; b++) {
+    if (x->buffers && n <= x->n_buffers) return TUTTI_OK;
+    float **buffers = realloc(x->buffers, ((size_t)n + 1) * sizeof *buffers);
+    if (!buffers) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    buffers[n] = NULL; /* a server without shards puts those of its workers there */
+    x->buffers = buffers;
+    for (int b = x->n_buffers; b < n; b++) {
         void *memory = NULL;
         bool is_short = x->lean && x->lean->is_short[b];
         size_t n_bytes = (is_short ? x->lean->grads.n_elems : n_flat) * sizeof(float) + 64;
@@ -93,9 +93,23 @@ static tutti_status alloc_buffers(tti_exec *x) {
             memory = x->desc.backend->alloc(n_bytes);
         if (!memory) return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of gradients", n_bytes);
         x->buffers[b] = memory;
+        x->n_buffers = b + 1;
         if (x->n_ranks == 1 || x->device) x->n_own_buffers = b + 1;
     }
     return TUTTI_OK;
+}
+
+static tutti_status alloc_buffers(tti_exec *x) {
+    int32_t n = 0;
+    TTI_TRY(count_buffers(x, &n));
+    TTI_TRY(tti_lean_buffers(x, n));
+    if (tti_exec_has_wire(x)) {
+        size_t n_bytes = x->desc.plan->n_flat * sizeof(uint16_t) + 32;
+        void *memory = NULL;
+        TTI_TRY(tutti_comm_alloc(x->desc.comm, n_bytes, &memory));
+        x->wire = memory;
+    }
+    return grow_buffers(x, n);
 }
 
 /* The first parameters, dealt out to all threads of the worker in blocks of the update. */
@@ -252,6 +266,21 @@ static tutti_status agree_lanes(tti_exec *x) {
     return tti_pipe_agree_lanes(x);
 }
 
+static tutti_status build_lanes(tti_exec *x) {
+    TTI_TRY(
+        tti_lanes_create(x->desc.n_lanes, x->desc.cores, x->desc.backend->thread_init, &x->lanes));
+    for (int i = 0; i < x->n_in_flight; i++) TTI_TRY(build_lane(x, i));
+    return TUTTI_OK;
+}
+
+static tutti_status start_overlap(tti_exec *x) {
+    const tti_plan *plan = x->desc.plan;
+    /* Joins inside the step use the communicator, which one thread may do at a time. */
+    if (x->n_ranks == 1 || plan->n_buckets < 2 || x->n_syncs > 0 || x->desc.server) return TUTTI_OK;
+    int core = x->desc.cores ? x->desc.cores[x->desc.n_lanes - 1] : -1;
+    return tti_overlap_create(plan->n_buckets, core, reduce_bucket, x, &x->overlap);
+}
+
 static tutti_status build(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
     TTI_TRY(tti_exec_device_open(x));
@@ -271,17 +300,12 @@ static tutti_status build(tti_exec *x) {
     TTI_TRY(tti_lean_init(x));
     TTI_TRY(alloc_flat(x));
     TTI_TRY(alloc_buffers(x));
-    TTI_TRY(
-        tti_lanes_create(x->desc.n_lanes, x->desc.cores, x->desc.backend->thread_init, &x->lanes));
     if (!x->desc.serves) x->arena_bytes = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
-    for (int i = 0; i < x->n_in_flight; i++) TTI_TRY(build_lane(x, i));
+    TTI_TRY(build_lanes(x));
     if (x->device) return tti_exec_device_prepare(x);
     if (x->lean) return tti_lean_start(x);
     if (tti_compress_wanted(&x->desc, x->n_ranks)) TTI_TRY(tti_compress_create(x, &x->compress));
-    /* Joins inside the step use the communicator, which one thread may do at a time. */
-    if (x->n_ranks == 1 || plan->n_buckets < 2 || x->n_syncs > 0 || x->desc.server) return TUTTI_OK;
-    int core = x->desc.cores ? x->desc.cores[x->desc.n_lanes - 1] : -1;
-    return tti_overlap_create(plan->n_buckets, core, reduce_bucket, x, &x->overlap);
+    return start_overlap(x);
 }
 
 tutti_status tti_exec_deal(const tti_exec_desc *desc, int n_ranks, tti_deal *out) {
@@ -348,6 +372,46 @@ static void destroy_lane(tti_exec *x, tti_lane *lane) {
     free(lane->updates);
 }
 
+/* What is there for this worker's shards, and for no others. */
+static void release_lanes(tti_exec *x) {
+    tti_overlap_destroy(x->overlap);
+    tti_lanes_destroy(x->lanes);
+    for (int i = 0; x->lane && i < x->n_in_flight; i++) destroy_lane(x, &x->lane[i]);
+    free(x->lane);
+    tti_accumulation_fini(&x->acc);
+    x->overlap = NULL;
+    x->lanes = NULL;
+    x->lane = NULL;
+    x->n_in_flight = 0;
+}
+
+bool tti_exec_can_redeal(const tti_exec *x) {
+    bool is_plain = !x->device && !x->lean && !x->pipe && !x->divided && !x->desc.server;
+    return is_plain && x->n_ranks > 1 && !x->compress && !x->desc.local && !x->desc.serves;
+}
+
+tutti_status tti_exec_redeal(tti_exec *x, const tti_deal *deal) {
+    int32_t n_buffers = 0;
+    if (!tti_exec_can_redeal(x))
+        return tti_fail(TUTTI_E_UNSUPPORTED, "exec: shards cannot be dealt anew to this worker");
+    TTI_TRY(tti_deal_check(deal, x->n_ranks, x->desc.n_shards));
+    release_lanes(x);
+    x->deal = *deal;
+    x->first_shard = deal->first[x->rank];
+    x->last_shard = deal->first[x->rank + 1];
+    x->desc.n_lanes = x->n_threads;
+    x->desc.n_lanes = tti_exec_n_lanes(&x->desc, x->last_shard - x->first_shard);
+    x->has_whole_ema = false; /* it was in a buffer of gradients */
+    TTI_TRY(count_in_flight(x));
+    TTI_TRY(tti_accumulation_init(&x->acc, x->first_shard, x->last_shard, x->n_in_flight));
+    x->lane = calloc((size_t)x->n_in_flight, sizeof *x->lane);
+    if (!x->lane) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    TTI_TRY(count_buffers(x, &n_buffers));
+    TTI_TRY(grow_buffers(x, n_buffers));
+    TTI_TRY(build_lanes(x));
+    return start_overlap(x);
+}
+
 static void release_flat(tti_exec *x) {
     size_t n_bytes = x->desc.plan->n_flat * sizeof(float) + 64;
     if (!x->lean) x->desc.backend->release(x->params, n_bytes); /* else the communicator's */
@@ -360,24 +424,20 @@ static void destroy(tti_exec *x) {
     tti_profile_drop(x);
     size_t n_bytes = x->desc.plan->n_flat * sizeof(float) + 64;
     tti_exec_device_release(x);
-    tti_overlap_destroy(x->overlap);
+    tti_lean_stop(x);
+    release_lanes(x); /* with it the threads that use what follows */
     tti_compress_destroy(x->compress);
     tti_pipe_destroy(x->pipe);
-    tti_lean_stop(x);
-    tti_lanes_destroy(x->lanes);
-    for (int i = 0; x->lane && i < x->n_in_flight; i++) destroy_lane(x, &x->lane[i]);
     for (int b = 0; b < x->n_own_buffers; b++) x->desc.backend->release(x->buffers[b], n_bytes);
     if (!x->desc.one_copy) release_flat(x);
     tti_device_exchange_destroy(x->exchange);
     tti_exec_device_close(x);
     tti_lean_fini(x);
     tti_share_fini(&x->share);
-    tti_accumulation_fini(&x->acc);
     tti_exec_fini_sync(x);
     tti_divided_destroy(x->divided);
     tti_lane_comms_destroy(x->lane_comms, x->n_lane_comms);
     free(x->norms);
-    free(x->lane);
     free(x->buffers);
     free(x->sums);
     free(x->partials);

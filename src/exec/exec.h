@@ -74,6 +74,15 @@ int tti_exec_server_worker(const tti_exec *exec);
 int tti_exec_first_shard(const tti_exec *exec);
 int tti_exec_last_shard(const tti_exec *exec);
 
+/* Whether the shards may be dealt anew between two steps: on the host, where gradients and
+ * parameters are whole and nothing is kept back.  The same on all workers. */
+bool tti_exec_can_redeal(const tti_exec *exec);
+
+/* Deals the shards anew, to the ranks of the same communicator; parameters and state stay as they
+ * are.  What the worker computes on is made again; memory that peers read only grows.  Collective.
+ * A worker that fails in it is good for nothing but tti_exec_destroy. */
+tutti_status tti_exec_redeal(tti_exec *exec, const tti_deal *deal);
+
 /* Where the arrays below are copies of what is on a device: brings them up to date, and takes what
  * was written to them over.  On the host both do nothing, but with desc.one_copy push waits for all
  * workers. */

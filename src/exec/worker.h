@@ -60,8 +60,8 @@ struct tti_exec {
     float *sync_parts; /* [V][elements of the largest joined value] */
     float *sync_joined;
     tti_accumulation acc;
-    float *
-        *buffers; /* [acc.n_buffers]: flat gradients, shared with the peers where there are any */
+    float **buffers; /* [n_buffers]: flat gradients, shared with the peers where there are any */
+    int n_buffers;   /* the same on all workers, >= acc.n_buffers */
     uint16_t
         *wire; /* [n_flat], shared with the peers: gradients as they travel; NULL: as they are */
     tti_compress *compress; /* NULL: gradients travel whole */

@@ -15,6 +15,8 @@
 
 /* Equal runs are left alone for less: what was measured is not that sure. */
 static const double WORTH = 1.1;
+/* In the run, where dealing anew costs something. */
+static const double WORTH_NOW = 1.25;
 static const double SHORTEST_S = 1e-6;
 enum { WHY_BYTES = 240, MIN_STEPS = 3, MAX_STEPS = 16 };
 
@@ -125,6 +127,24 @@ void tti_pace_deal(const tti_pace *paces, int n, int n_shards, tti_deal *deal, t
     tti_shares_print(deal, text);
     tti_str_printf(text, " of %d shards%s", n_shards,
                    is_worth ? "" : ", since no others would end a step a tenth sooner");
+}
+
+bool tti_pace_drifted(const tti_paces *before, const double *compute_s, int64_t n_steps,
+                      tti_paces *now) {
+    tti_str text = {0};
+    int n = before->n, n_shards = tti_deal_n_shards(&before->deal);
+    *now = (tti_paces){.n = n};
+    for (int r = 0; r < n; r++) {
+        int n_lanes = before->of[r].n_lanes, n_own = tti_deal_n_of(&before->deal, r);
+        double n_waves = (double)((n_own + n_lanes - 1) / n_lanes);
+        now->of[r] = (tti_pace){compute_s[r] / ((double)n_steps * n_waves), n_lanes};
+        if (!(now->of[r].wave_s > SHORTEST_S)) now->of[r].wave_s = SHORTEST_S;
+    }
+    tti_pace_deal(now->of, n, n_shards, &now->deal, &text);
+    snprintf(now->text, sizeof now->text, "speeds have changed: %s", tti_str_text(&text));
+    tti_str_free(&text);
+    double as_it_is = tti_deal_seconds(&before->deal, now->of);
+    return as_it_is > WORTH_NOW * tti_deal_seconds(&now->deal, now->of);
 }
 
 /* What a worker tells the others; why "": it was measured. */

@@ -19,6 +19,11 @@ typedef struct tti_paces {
 tutti_status tti_pace_measure(const tti_blueprint *blueprint, const tti_worker_desc *worker,
                               tti_paces *out);
 
+/* What before has become, of seconds that each worker computed in n_steps steps: true if other runs
+ * would now end a step sooner by a quarter, and then *now is as tti_pace_measure would fill it. */
+bool tti_pace_drifted(const tti_paces *before, const double *compute_s, int64_t n_steps,
+                      tti_paces *now);
+
 /* The runs for paces [n]: equal ones unless others end a step a tenth sooner; and in words. */
 void tti_pace_deal(const tti_pace *paces, int n, int n_shards, tti_deal *deal, tti_str *text);
 

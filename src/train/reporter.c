@@ -116,6 +116,14 @@ static tutti_status tell_shares(tti_reporter *r, int64_t step) {
     return tti_metrics_end(&r->metrics);
 }
 
+tutti_status tti_reporter_shares(tti_reporter *r, int64_t step) {
+    if (!r->active) return TUTTI_OK;
+    tutti_event e = event_at(r, TUTTI_EVENT_WARNING, step);
+    e.text = r->paces->text;
+    tell(r, &e);
+    return tell_shares(r, step);
+}
+
 tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t step) {
     if (!r->active) return TUTTI_OK;
     tti_str backend = {0}, lr = {0}, shares = {0};

@@ -65,6 +65,9 @@ tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_step_res
 /* The times that were gathered after a step, of all workers. */
 tutti_status tti_reporter_times(tti_reporter *r, int64_t step, const tti_times *times);
 
+/* The shards were dealt anew after a step, as deal and paces now say. */
+tutti_status tti_reporter_shares(tti_reporter *r, int64_t step);
+
 /* How many gradients so far lacked 0, 1, ... updates when they were applied. */
 tutti_status tti_reporter_staleness(tti_reporter *r, int64_t step,
                                     const int64_t bins[TTI_STALENESS_BINS]);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "ckpt/ckpt.h"
 #include "data/resident.h"
 #include "exec/exec.h"
@@ -38,9 +39,11 @@ typedef struct session {
     const tti_session_desc *desc;
     const tti_blueprint *b;
     const tti_job_config *c;
-    tti_mesh mesh;        /* where the model is divided between workers */
-    tti_paces paces;      /* of parallel.shares=measured */
-    const tti_deal *deal; /* who has which shards; NULL: equal runs */
+    tti_mesh mesh;                      /* where the model is divided between workers */
+    tti_paces paces;                    /* of parallel.shares=measured */
+    const tti_deal *deal;               /* who has which shards; NULL: equal runs */
+    double computed_s[TTI_MAX_WORKERS]; /* by each worker since they were dealt or looked at */
+    int64_t dealt_step, look_after;     /* when that was, and after how many steps to look again */
     tti_exec *exec;
     tti_loader *loader;
     tti_shard_data *shards; /* [this worker's shards] */
@@ -63,6 +66,9 @@ typedef struct session {
     int64_t eval_rows;
     FILE *arrivals; /* of an asynchronous run, on rank 0 */
 } session;
+
+/* Steps until the speed of workers is looked at first; each new deal doubles them. */
+enum { LOOK_AFTER = 32 };
 
 static bool has_server(const tti_job_config *c) {
     return strcmp(c->parallel.sync, "parameter-server") == 0;
@@ -233,6 +239,8 @@ static tutti_status prepare(session *s) {
         s->times.rank = d->rank;
         s->times.n_ranks = s->b->n_workers;
     }
+    s->dealt_step = s->state.step;
+    s->look_after = LOOK_AFTER;
     s->reporter.way = way_of(s);
     s->reporter.expected_bubble = tti_exec_expected_bubble(s->exec);
     /* Worker 0 has told the server what was loaded; the others may evaluate with it. */
@@ -514,6 +522,43 @@ static tutti_status begin_step(session *s) {
     return TUTTI_OK;
 }
 
+/* ---- workers that become slower or faster ---- */
+
+/* Gradients in parts and joined shards make workers wait while they compute: nothing can be told of
+ * their speed. */
+static bool follows_pace(const session *s) {
+    return s->paces.n > 0 && tti_exec_can_redeal(s->exec) && !s->c->parallel.sync_batch_norm;
+}
+
+static tutti_status deal_anew(session *s, const tti_paces *now) {
+    TTI_ASSERT(s->n_begun == s->state.step);
+    s->paces = *now;
+    s->look_after *= 2;
+    TTI_TRY(tti_exec_redeal(s->exec, s->deal));
+    tti_loader_destroy(s->loader);
+    free(s->shards);
+    s->loader = NULL;
+    s->shards = NULL;
+    TTI_TRY(make_loader(s));
+    return tti_reporter_shares(&s->reporter, s->state.step);
+}
+
+/* After a gathering of times, so that all workers see the same. */
+static tutti_status follow_pace(session *s) {
+    tti_paces now;
+    int64_t n_steps = s->state.step - s->dealt_step;
+    if (!follows_pace(s)) return TUTTI_OK;
+    for (int r = 0; r < s->paces.n; r++) {
+        double times = TTI_FAULT_AT("pace.drift", r, s->state.step) ? 1000 : 1;
+        s->computed_s[r] += s->times.all[r][TTI_TIME_COMPUTE] * times;
+    }
+    if (n_steps < s->look_after) return TUTTI_OK;
+    bool has_drifted = tti_pace_drifted(&s->paces, s->computed_s, n_steps, &now);
+    memset(s->computed_s, 0, sizeof s->computed_s);
+    s->dealt_step = s->state.step;
+    return has_drifted ? deal_anew(s, &now) : TUTTI_OK;
+}
+
 static tutti_status one_step(session *s) {
     if (s->n_begun < s->state.step) s->n_begun = s->state.step; /* resumed */
     while (may_go_ahead(s)) TTI_TRY(begin_step(s));
@@ -533,7 +578,8 @@ static tutti_status one_step(session *s) {
     s->times_are_due |= is_last || tti_times_is_due(&s->times, s->state.step);
     if (!s->times_are_due || s->last.partial) return TUTTI_OK;
     s->times_are_due = false;
-    return tell_times(s);
+    TTI_TRY(tell_times(s));
+    return is_last ? TUTTI_OK : follow_pace(s);
 }
 
 static double lr_at(void *user, int64_t step) { return lr_of(user, step); }

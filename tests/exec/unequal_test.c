@@ -30,7 +30,7 @@ static crew new_crew(net_fn net, const tti_deal *deal, int n_lanes) {
               .n_ranks = deal ? deal->n_ranks : 1,
               .n_lanes = n_lanes,
               .n_steps = 3,
-              .bucket_bytes = n_lanes % 2 ? 1 : 1 << 20};
+              .bucket_bytes = n_lanes % 2 ? 1 << 13 : 1 << 20};
     c.exec.deal = deal;
     c.exec.clip_norm = 0.5;
     return c;
@@ -46,16 +46,15 @@ static void check_all(net_fn net, int most_zero) {
     crew alone = new_crew(net, NULL, 2);
     crew_run(&alone);
     for (size_t d = 0; d < TTI_COUNT(deals); d++)
-        for (int n_lanes = 1; n_lanes <= 3; n_lanes++)
-            for (int zero = 0; zero <= most_zero; zero++) {
-                crew c = new_crew(net, &deals[d], n_lanes);
-                c.exec.zero = zero;
-                c.exec.alg = d % 2 ? TUTTI_ALG_TREE : TUTTI_ALG_AUTO;
-                c.fn = check_runs;
-                crew_run(&c);
-                crew_expect_same(&c, &alone);
-                crew_fini(&c);
-            }
+        for (int zero = 0; zero <= most_zero; zero++) {
+            crew c = new_crew(net, &deals[d], 1 + (int)(d + (size_t)zero) % 3);
+            c.exec.zero = zero;
+            c.exec.alg = d % 2 ? TUTTI_ALG_TREE : TUTTI_ALG_AUTO;
+            c.fn = check_runs;
+            crew_run(&c);
+            crew_expect_same(&c, &alone);
+            crew_fini(&c);
+        }
     crew_fini(&alone);
 }
 
@@ -87,6 +86,69 @@ T_CASE(one_copy_of_unequal_workers_changes_no_bit) {
         crew_fini(&c);
     }
     crew_fini(&alone);
+}
+
+/* Dealt anew before every step but the first, to more shards and to fewer; and evaluated. */
+static const char *train_redealt(crew *c, tti_exec *exec, int rank) {
+    crew_batch *batch = crew_batch_new();
+    COMM_TRUE(c->n_ranks == 1 || tti_exec_can_redeal(exec));
+    for (int step = 0; step < c->n_steps; step++) {
+        tti_deal deal;
+        const double weights[2][4] = {{1, 9, 1, 1}, {9, 1, 2, 1}};
+        tti_deal_by_weight(weights[step % 2], c->n_ranks, CREW_SHARDS, &deal);
+        if (step > 0 && c->n_ranks > 1) {
+            COMM_OK(tti_exec_redeal(exec, &deal));
+            COMM_TRUE(tti_exec_first_shard(exec) == deal.first[rank]);
+            COMM_TRUE(tti_exec_last_shard(exec) == deal.first[rank + 1]);
+        }
+        crew_fill(batch, step);
+        tti_step_desc desc = crew_step(batch, exec, step);
+        COMM_OK(tti_exec_step(exec, &desc, &c->result[rank][step]));
+        COMM_OK(tti_exec_eval(exec, &desc, &c->result[rank][step]));
+    }
+    free(batch);
+    return NULL;
+}
+
+T_CASE(dealt_anew_while_it_trains) {
+    T_UNUSED;
+    static const net_fn nets[] = {net_lenet, net_joined};
+    for (int i = 0; i < 2; i++) {
+        crew alone = new_crew(nets[i], NULL, 2);
+        alone.n_steps = 5;
+        alone.exec.ema = 0.9;
+        alone.fn = train_redealt;
+        crew_run(&alone);
+        for (int n_ranks = 2; n_ranks <= 4; n_ranks += 2)
+            for (int bits = 0; bits < 4; bits += 1 + 2 * i) {
+                crew c = new_crew(nets[i], NULL, 1 + (bits & 1));
+                c.n_ranks = n_ranks;
+                c.n_steps = 5;
+                c.exec.ema = 0.9;
+                c.exec.zero = bits >> 1;
+                c.fn = train_redealt;
+                crew_run(&c);
+                crew_expect_same(&c, &alone);
+                crew_fini(&c);
+            }
+        crew_fini(&alone);
+    }
+}
+
+static const char *check_no_redeal(crew *c, tti_exec *exec, int rank) {
+    (void)rank;
+    COMM_TRUE(!tti_exec_can_redeal(exec));
+    COMM_FAILS(tti_exec_redeal(exec, c->exec.deal), TUTTI_E_UNSUPPORTED, "cannot be dealt anew");
+    return NULL;
+}
+
+T_CASE(gradients_in_parts_are_not_dealt_anew) {
+    T_UNUSED;
+    crew c = new_crew(net_lenet, &deals[0], 1);
+    c.exec.zero = 2;
+    c.fn = check_no_redeal;
+    crew_run(&c);
+    crew_fini(&c);
 }
 
 /* Samples weigh the same, whoever has them. */
@@ -155,6 +217,8 @@ int main(void) {
         cmocka_unit_test(any_runs_change_no_bit),
         cmocka_unit_test(values_joined_inside_a_step_change_no_bit),
         cmocka_unit_test(one_copy_of_unequal_workers_changes_no_bit),
+        cmocka_unit_test(dealt_anew_while_it_trains),
+        cmocka_unit_test(gradients_in_parts_are_not_dealt_anew),
         cmocka_unit_test(any_order_of_sums_is_near),
         cmocka_unit_test(memory_follows_the_runs),
         cmocka_unit_test(a_deal_for_others_is_refused),

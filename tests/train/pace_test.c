@@ -161,10 +161,72 @@ T_CASE(who_cannot_be_measured_changes_nothing) {
     free(record);
 }
 
+T_CASE(speeds_that_have_changed) {
+    T_UNUSED;
+    tti_paces before = {.n = 2, .of = {{0.01, 1}, {0.01, 1}}}, now;
+    tti_deal_equally(2, 8, &before.deal);
+    assert_false(tti_pace_drifted(&before, (double[]){0.4, 0.41}, 10, &now));
+    assert_false(tti_pace_drifted(&before, (double[]){0.4, 0.55}, 10, &now)); /* not worth it */
+    assert_true(tti_pace_drifted(&before, (double[]){0.4, 1.2}, 10, &now));
+    T_NEAR(now.of[0].wave_s, 0.01, 1e-12);
+    T_NEAR(now.of[1].wave_s, 0.03, 1e-12);
+    T_EQ(tti_deal_n_of(&now.deal, 0), 6);
+    assert_string_equal(now.text,
+                        "speeds have changed: rank 1 takes 3.0 times as long as rank 0 "
+                        "for a shard: 6 and 2 of 8 shards");
+    before = now; /* and back again */
+    assert_false(tti_pace_drifted(&before, (double[]){0.6, 0.6}, 10, &now));
+    assert_true(tti_pace_drifted(&before, (double[]){0.6, 0.2}, 10, &now));
+    T_EQ(tti_deal_n_of(&now.deal, 0), 4);
+}
+
+/* The last of a run's records of shares. */
+static char *last_shares(const char *run) {
+    char path[200], *line = NULL, *last = NULL;
+    size_t capacity = 0;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (getline(&line, &capacity, file) > 0)
+        if (strstr(line, "{\"event\":\"shares\"") == line) {
+            free(last);
+            last = strdup(line);
+        }
+    free(line);
+    fclose(file);
+    assert_non_null(last);
+    return last;
+}
+
+T_CASE(dealt_anew_in_the_run) {
+    T_UNUSED;
+    tutti_train_result result[3];
+    for (int i = 0; i < 3; i++) {
+        char dir[32], key[32];
+        snprintf(dir, sizeof dir, "run.dir=copy-%d", i);
+        snprintf(key, sizeof key, "parallel.workers=%d", i ? 2 : 1);
+        tutti_job *job =
+            SMALL_JOB(dir, key, "parallel.shares=measured", "parallel.shards=8", "train.steps=80",
+                      "model.dropout=0.2", i == 2 ? "parallel.copies=each" : "train.ema=0");
+        T_OK(tti_fault_set("pace.drift:fail@rank=1")); /* told to look a thousand times slower */
+        T_OK(tutti_train(job, NULL, &result[i]));
+        T_OK(tti_fault_set(NULL));
+        tutti_job_destroy(job);
+        assert_true(result[i].params_hash == result[0].params_hash);
+        assert_true(result[i].loss == result[0].loss);
+    }
+    char *record = last_shares("copy-2");
+    assert_non_null(strstr(record, "\"shards\":[7,1]"));
+    free(record);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shares_by_pace), cmocka_unit_test(equal_machines_are_left_alone),
-        IN_FOLDER(a_slow_worker_gives_shards_away), IN_FOLDER(several_workers_in_parts),
-        IN_FOLDER(who_cannot_be_measured_changes_nothing)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(shares_by_pace),
+                                       cmocka_unit_test(speeds_that_have_changed),
+                                       IN_FOLDER(dealt_anew_in_the_run),
+                                       cmocka_unit_test(equal_machines_are_left_alone),
+                                       IN_FOLDER(a_slow_worker_gives_shards_away),
+                                       IN_FOLDER(several_workers_in_parts),
+                                       IN_FOLDER(who_cannot_be_measured_changes_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
