@@ -549,7 +549,7 @@ static tutti_status follow_pace(session *s) {
     int64_t n_steps = s->state.step - s->dealt_step;
     if (!follows_pace(s)) return TUTTI_OK;
     for (int r = 0; r < s->paces.n; r++) {
-        double times = TTI_FAULT_AT("pace.drift", r, s->state.step) ? 1000 : 1;
+        double times = TTI_FAULT_AT("pace.drift", r, s->state.step) ? 1e6 : 1;
         s->computed_s[r] += s->times.all[r][TTI_TIME_COMPUTE] * times;
     }
     if (n_steps < s->look_after) return TUTTI_OK;
