@@ -337,6 +337,13 @@ def test_nan_in_parts_names_the_layer():
         shutil.rmtree("run", ignore_errors=True)
         runs.tutti(*runs.small("run", *WILD, *layout)).expect(
             NUMERICS, "the loss is not finite", "error: step ", "linear 'out'")
+    shutil.rmtree("run", ignore_errors=True)
+    runs.tutti(*runs.small("run", *WILD, "-n", "2", "parallel.tensor=2",
+                           "train.on_nan=skip")).expect(0)
+    told = [r["text"] for r in runs.records("run") if r["event"] == "warning"]
+    told = [text for text in told if text.startswith("step ")]
+    if not told or any("first in " not in text for text in told):
+        raise AssertionError("no layer or parameter is named: %s" % told)
 
 
 def test_nan_skips():
