@@ -148,7 +148,9 @@ static tutti_status resolve_shares(tutti_job *job, const tti_devices *d) {
                         "GPUs of backend %s yet; give parallel.shares=equal, or "
                         "parallel.devices=cpu",
                         job->config.parallel.shares, d->backend->name);
-    if (kind != TTI_SHARES_AUTO || !differ(d)) return TUTTI_OK;
+    bool whole = job->config.parallel.tensor * job->config.parallel.pipeline == 1;
+    bool joins = strcmp(job->config.parallel.sync, "all-reduce") == 0;
+    if (kind != TTI_SHARES_AUTO || !whole || !joins || !differ(d)) return TUTTI_OK;
     tti_options_put(
         &job->options, "parallel.shares", can ? "measured" : "equal",
         can ? "auto, GPUs of different kinds" : "auto, not tried yet for GPUs of different kinds");

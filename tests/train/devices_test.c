@@ -188,6 +188,22 @@ T_CASE(devices_that_take_equal_shares_alone) {
     ops->takes_shares = true;
 }
 
+/* What would be refused is not chosen. */
+T_CASE(shares_of_workers_that_take_no_others) {
+    T_UNUSED;
+    use_module(TUTTI_TEST_MODULES "/fake");
+    T_OK(find("parallel.devices=gpu", SEED));
+    tti_device_ops *ops = (tti_device_ops *)(uintptr_t)found.backend->device;
+    T_EQ(setenv("TUTTI_TEST_KINDS", "aab", 1), 0);
+    ops->ends_on_host = true;
+    tutti_job *job = SMALL_JOB("parallel.devices=gpu", "parallel.sync=parameter-server");
+    T_OK(tti_devices_resolve(job, &found));
+    T_EQ(found.n, 3);
+    assert_string_equal(tutti_job_get(job, "parallel.shares"), "auto");
+    tutti_job_destroy(job);
+    ops->ends_on_host = false;
+}
+
 T_CASE(host_and_devices_together) {
     T_UNUSED;
     use_module(TUTTI_TEST_MODULES "/fake");
@@ -205,6 +221,7 @@ int main(void) {
                                        cmocka_unit_test(with_devices),
                                        cmocka_unit_test(shares_of_devices_of_different_kinds),
                                        cmocka_unit_test(devices_that_take_equal_shares_alone),
-                                       cmocka_unit_test(host_and_devices_together)};
+                                       cmocka_unit_test(host_and_devices_together),
+                                       cmocka_unit_test(shares_of_workers_that_take_no_others)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
