@@ -154,8 +154,8 @@ tutti_status tti_channel_recv(tti_channel *c, void *bytes, size_t *n_bytes, unsi
     if (timeout_ms == TTI_NO_TIMEOUT) deadline_ns = INT64_MAX;
     if (!tti_tcp_read(c->fd, &head, sizeof head, deadline_ns))
         return fail_now(c, "said nothing", timeout_ms);
-    if (head.magic != MAGIC || head.n_bytes < 1 || head.n_bytes > TTI_CHANNEL_BYTES ||
-        head.unused != 0 || (head.areas & ~may_bring) != 0 || head.areas >> c->n_areas != 0)
+    if (head.magic != MAGIC || head.n_bytes < 1 || head.n_bytes > *n_bytes || head.unused != 0 ||
+        (head.areas & ~may_bring) != 0 || head.areas >> c->n_areas != 0)
         return tti_fail(TUTTI_E_MISMATCH, "channel: rank %d sends what is no message", c->peer);
     if (!tti_tcp_read(c->fd, bytes, head.n_bytes, deadline_of(c)))
         return fail_now(c, "sent only a part of a message", c->timeout_ms);

@@ -40,9 +40,9 @@ void *tti_channel_area(tti_channel *c, int area);
 TUTTI_NODISCARD tutti_status tti_channel_send(tti_channel *c, const void *bytes, size_t n_bytes,
                                               unsigned areas);
 
-/* Waits at most timeout_ms, or TTI_NO_TIMEOUT, for a message of the other end, which comes to bytes
- * [TTI_CHANNEL_BYTES].  may_bring: bits of the areas that it may have sent; of others it is
- * TUTTI_E_MISMATCH, as is all that is no message. */
+/* Waits at most timeout_ms, or TTI_NO_TIMEOUT, for a message of the other end.  *n_bytes: how many
+ * bytes have room, then how many came.  may_bring: bits of the areas that it may have sent; of
+ * others it is TUTTI_E_MISMATCH, as is one that has no room and all that is no message. */
 TUTTI_NODISCARD tutti_status tti_channel_recv(tti_channel *c, void *bytes, size_t *n_bytes,
                                               unsigned may_bring, int timeout_ms);
 

@@ -149,7 +149,7 @@ static void fail_with(tti_server *s, const tti_wire_message *m) {
 
 /* One question and its answer; false: there will be no other. */
 static bool attend_once(attendant *a, tti_wire_message *m) {
-    size_t n_bytes;
+    size_t n_bytes = sizeof *m;
     unsigned areas = 0;
     tutti_status st =
         tti_channel_recv(a->channel, m, &n_bytes, 1u << TTI_WIRE_GRADS, TTI_NO_TIMEOUT);

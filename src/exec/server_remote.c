@@ -24,9 +24,10 @@ static tutti_status hear_why(tti_server *s, tti_wire_message *m, tutti_status st
     int timeout_ms = st == TUTTI_E_PEER ? s->desc.timeout_ms : 0;
     tti_remote *r = s->remote;
     char text[512];
-    size_t n_bytes;
+    size_t n_bytes = sizeof *m;
     snprintf(text, sizeof text, "%s", tutti_last_error());
-    while (tti_channel_recv(r->channel, m, &n_bytes, ~0u, timeout_ms) == TUTTI_OK)
+    for (; tti_channel_recv(r->channel, m, &n_bytes, ~0u, timeout_ms) == TUTTI_OK;
+         n_bytes = sizeof *m)
         if (tti_wire_check(m, n_bytes) == TUTTI_OK && m->kind == TTI_WIRE_FAIL)
             return tti_fail(TUTTI_E_PEER, "%s", m->more.text);
     if (st == TUTTI_E_PEER)
@@ -36,7 +37,7 @@ static tutti_status hear_why(tti_server *s, tti_wire_message *m, tutti_status st
 
 static tutti_status answer_of(tti_server *s, tti_wire_message *m, int64_t kind, unsigned may_bring,
                               int timeout_ms) {
-    size_t n_bytes;
+    size_t n_bytes = sizeof *m;
     tutti_status st = tti_channel_recv(s->remote->channel, m, &n_bytes, may_bring, timeout_ms);
     if (st == TUTTI_OK) st = tti_wire_check(m, n_bytes);
     if (st != TUTTI_OK) return hear_why(s, m, st);

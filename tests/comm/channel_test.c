@@ -17,7 +17,7 @@ static const char *serve_all(tti_channel *const *channels, int n_ranks) {
         for (int r = 1; r < n_ranks; r++) {
             int *a = tti_channel_area(channels[r], 0), *b = tti_channel_area(channels[r], 1);
             int said = 100 * round + r, heard[TTI_CHANNEL_BYTES / sizeof(int)];
-            size_t n_bytes;
+            size_t n_bytes = sizeof heard;
             a[0] = a[N_INTS - 1] = b[2] = said;
             COMM_OK(tti_channel_send(channels[r], &said, sizeof said, A | B));
             COMM_OK(tti_channel_recv(channels[r], heard, &n_bytes, A, 20000));
@@ -32,7 +32,7 @@ static const char *answer_all(tti_channel *c, int rank) {
     COMM_TRUE(a[1] == 0 && b[0] == 0);
     for (int round = 0; round < N_ROUNDS; round++) {
         int heard[TTI_CHANNEL_BYTES / sizeof(int)];
-        size_t n_bytes;
+        size_t n_bytes = sizeof heard;
         COMM_OK(tti_channel_recv(c, heard, &n_bytes, A | B, TTI_NO_TIMEOUT));
         COMM_TRUE(n_bytes == sizeof(int) && heard[0] == 100 * round + rank);
         COMM_TRUE(a[0] == heard[0] && a[N_INTS - 1] == heard[0] && b[2] == heard[0]);
@@ -103,7 +103,7 @@ static tutti_status hear(uint32_t magic, uint32_t n_bytes, uint32_t brought, siz
                          unsigned may_bring) {
     static char bytes[TTI_CHANNEL_BYTES], follow[sizeof(int) * N_INTS + 64];
     int other;
-    size_t got;
+    size_t got = 16;
     tti_channel *c = over_socket(&other);
     uint32_t head[4] = {magic, n_bytes, brought, 0};
     T_EQ(write(other, head, sizeof head), sizeof head);
@@ -122,7 +122,8 @@ T_CASE(what_is_no_message) {
     T_OK(hear(MAGIC, 4, B, 4 + 3 * sizeof(int), B));
     T_FAILS(hear(MAGIC + 1, 4, 0, 4, 0), TUTTI_E_MISMATCH, "rank 3 sends what is no message");
     T_FAILS(hear(MAGIC, 0, 0, 4, 0), TUTTI_E_MISMATCH, "no message");
-    T_FAILS(hear(MAGIC, TTI_CHANNEL_BYTES + 1, 0, 4, 0), TUTTI_E_MISMATCH, "no message");
+    T_OK(hear(MAGIC, 16, 0, 16, 0));
+    T_FAILS(hear(MAGIC, 17, 0, 17, 0), TUTTI_E_MISMATCH, "no message"); /* there is no room */
     T_FAILS(hear(MAGIC, 4, A, 4 + areas[0], B), TUTTI_E_MISMATCH, "no message");
     T_FAILS(hear(MAGIC, 4, 8, 4, ~0u), TUTTI_E_MISMATCH, "no message");
     T_FAILS(hear(MAGIC, 4, 0, 3, 0), TUTTI_E_PEER, "rank 3 has gone");
@@ -132,7 +133,7 @@ T_CASE(what_is_no_message) {
 T_CASE(ends) {
     T_UNUSED;
     char bytes[TTI_CHANNEL_BYTES] = "x";
-    size_t n;
+    size_t n = sizeof bytes;
     int other;
     tti_channel *c = over_socket(&other);
     T_FAILS(tti_channel_recv(c, bytes, &n, 0, 10), TUTTI_E_TIMEOUT, "said nothing within 10 ms");

@@ -169,7 +169,7 @@ T_CASE(staleness_is_bounded) {
 /* ---- odd ones ---- */
 
 static const char *ask(tti_channel *c, tti_wire_message *m, unsigned areas) {
-    size_t n_bytes;
+    size_t n_bytes = sizeof *m;
     COMM_OK(tti_channel_send(c, m, tti_wire_bytes(m), areas));
     COMM_OK(tti_channel_recv(c, m, &n_bytes, ~0u, 20000));
     COMM_OK(tti_wire_check(m, n_bytes));
@@ -216,6 +216,14 @@ static const char *says_nonsense(apart *a, tti_channel *c) {
     return NULL;
 }
 
+/* More than there is room for where the server takes messages. */
+static const char *says_too_much(apart *a, tti_channel *c) {
+    static const char bytes[TTI_CHANNEL_BYTES];
+    const char *failure = takes_and_goes(a, c);
+    if (!failure) COMM_OK(tti_channel_send(c, bytes, sizeof bytes, 0));
+    return failure;
+}
+
 T_CASE(the_others_go_on) {
     T_UNUSED;
     static const struct {
@@ -224,7 +232,8 @@ T_CASE(the_others_go_on) {
         const char *why;
     } cases[] = {{takes_and_goes, true, "rank 2 has gone"},
                  {goes_at_once, false, "rank 2 has gone"},
-                 {says_nonsense, true, "77 bytes that are no message"}};
+                 {says_nonsense, true, "77 bytes that are no message"},
+                 {says_too_much, true, "sends what is no message"}};
     for (size_t i = 0; i < TTI_COUNT(cases); i++) {
         apart a = {.odd = cases[i].odd};
         tti_leave left;

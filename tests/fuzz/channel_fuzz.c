@@ -32,20 +32,17 @@ static void read_message(const uint8_t *data, size_t size) {
 /* A stream of them, from a worker gone mad: it ends. */
 static void read_stream(const uint8_t *data, size_t size) {
     static const size_t areas[] = {AREA_BYTES, AREA_BYTES};
-    union {
-        tti_wire_message message;
-        char bytes[TTI_CHANNEL_BYTES];
-    } m;
+    tti_wire_message m;
     int pair[2];
-    size_t n_bytes;
+    size_t n_bytes = sizeof m;
     tti_channel *c;
     TTI_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
     TTI_ASSERT(tti_channel_over(pair[0], 1, 1000, areas, 2, &c) == TUTTI_OK);
     (void)send(pair[1], data, TTI_MIN(size, (size_t)60000), MSG_DONTWAIT | MSG_NOSIGNAL);
     close(pair[1]);
-    while (tti_channel_recv(c, &m, &n_bytes, 2, 1000) == TUTTI_OK) {
-        TTI_ASSERT(n_bytes >= 1 && n_bytes <= TTI_CHANNEL_BYTES);
-        check_message(&m.message, n_bytes);
+    for (; tti_channel_recv(c, &m, &n_bytes, 2, 1000) == TUTTI_OK; n_bytes = sizeof m) {
+        TTI_ASSERT(n_bytes >= 1 && n_bytes <= sizeof m);
+        check_message(&m, n_bytes);
     }
     tti_channel_close(c);
 }
