@@ -22,7 +22,7 @@
 #include "base/error.h"
 #include "comm/link.h"
 
-enum { PARTS_OF_ONE = 64, CHUNK_BYTES = 1 << 30, FINALIZE_S = 30, PARTING_MS = 200 };
+enum { PARTS_OF_ONE = 256, CHUNK_BYTES = 1 << 30, FINALIZE_S = 30, PARTING_MS = 200 };
 
 typedef struct cry {
     int32_t status;
