@@ -12,7 +12,4 @@ for hosts in a a,b,a,b,a a,a,a,b,c,c,d; do
     run move_test $hosts
 done
 run comm_test a,a,b,b
-run mesh_test a,a,b,b,c,a
-run mailbox_test a,b,b,c,a
-run parts_test a,a,b,b,b,c,a
 run shards_test a,b,c,d,e,f,g,h
