@@ -211,6 +211,9 @@ typedef struct tti_device_ops {
     /* Workers may be given unequal numbers of shards (parallel.shares).  False: nobody has seen
      * that on this kind of device. */
     bool takes_shares;
+    /* The host may make the update instead (exec/offload.h): the copies that this takes, some of
+     * them in recordings, were seen to be right on this kind of device. */
+    bool offloads;
 } tti_device_ops;
 
 typedef struct tti_backend {

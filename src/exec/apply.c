@@ -188,12 +188,41 @@ static tutti_status update_block(tti_exec *x, tti_lane *lane, size_t i) {
 static void update_lane(int index, void *arg) {
     tti_exec *x = arg;
     tti_lane *lane = &x->lane[index];
-    tti_range mine = range_of(x, index);
-    lane->hash = 0;
-    for (size_t i = mine.first; i < mine.last; i++) {
+    size_t first = x->stretch.first, n = x->stretch.last - first;
+    tti_range mine = tti_lane_range(n, 1, index, x->desc.n_lanes);
+    for (size_t i = first + mine.first; i < first + mine.last; i++) {
         tutti_status st = update_block(x, lane, i);
         if (st != TUTTI_OK) tti_exec_lane_failed(lane, st);
     }
+}
+
+/* Behind the last own block that lies in the bucket of block first. */
+static size_t end_of_stretch(const tti_exec *x, size_t first) {
+    const tti_plan *plan = x->desc.plan;
+    int bucket = tti_plan_find_bucket(plan, step_of(x, &x->share.blocks[first])->first);
+    size_t end = plan->buckets[bucket].first + plan->buckets[bucket].n_elems, i = first;
+    while (i < (size_t)x->share.n_blocks && step_of(x, &x->share.blocks[i])->first < end) i++;
+    return i;
+}
+
+static tutti_status tell_updated(const tti_exec *x) {
+    const tti_update_step *from = step_of(x, &x->share.blocks[x->stretch.first]);
+    const tti_update_step *to = step_of(x, &x->share.blocks[x->stretch.last - 1]);
+    return x->updated(x->updated_user, from->first, to->first + to->n_elems);
+}
+
+/* All own blocks; bucket by bucket where somebody takes them on meanwhile. */
+static tutti_status update_own(tti_exec *x) {
+    bool told = x->updated && !tti_exec_divides(x);
+    size_t n = (size_t)x->share.n_blocks;
+    for (int i = 0; i < x->desc.n_lanes; i++) x->lane[i].hash = 0;
+    for (size_t first = 0; first < n; first = x->stretch.last) {
+        x->stretch = (tti_range){first, told ? end_of_stretch(x, first) : n};
+        tti_lanes_run(x->lanes, update_lane, x);
+        TTI_TRY(tti_exec_lane_status(x));
+        if (told) TTI_TRY(tell_updated(x));
+    }
+    return tti_exec_lane_status(x);
 }
 
 /* What came from other workers counts as it is in this one's memory. */
@@ -213,11 +242,23 @@ static uint64_t hash_of_lanes(const tti_exec *x) {
     return hash;
 }
 
+/* Bucket by bucket where somebody takes them on meanwhile. */
+static tutti_status gather_params(tti_exec *x) {
+    const tti_plan *plan = x->desc.plan;
+    if (!x->updated) return tti_zero_gather_params(x);
+    for (int b = 0; b < plan->n_buckets; b++) {
+        const tti_bucket *bucket = &plan->buckets[b];
+        TTI_TRY(tti_zero_gather_bucket(x, b));
+        TTI_TRY(x->updated(x->updated_user, bucket->first, bucket->first + bucket->n_elems));
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status gather(tti_exec *x) {
     int64_t start = tti_now_ns();
     /* With one copy a sum is a barrier too: behind it nobody writes, and all may read. */
     TTI_TRY(x->desc.one_copy ? tti_exec_sum_hashes(x, hash_of_lanes(x), &x->last_hash)
-                             : tti_zero_gather_params(x));
+                             : gather_params(x));
     int64_t end = tti_now_ns();
     x->gather_ns = end - start;
     tti_profile_add(x, TTI_ROW_COMM, NULL, "parameters of other workers", -1, start, end);
@@ -229,8 +270,7 @@ static tutti_status gather(tti_exec *x) {
 
 /* Leaves the hash of all parameters in last_hash. */
 static tutti_status update(tti_exec *x) {
-    tti_lanes_run(x->lanes, update_lane, x);
-    TTI_TRY(tti_exec_lane_status(x));
+    TTI_TRY(update_own(x));
     x->has_block_hashes = x->block_hashes != NULL;
     x->last_hash = hash_of_lanes(x);
     if (tti_exec_has_lean_params(x)) {

@@ -83,7 +83,7 @@ static tutti_status check(tti_exec *x, uint64_t step, bool whole) {
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     if (!mine) return st;
     if (x->device) TTI_TRY_GOTO(tti_exec_device_pull_params(x), cleanup);
-    const float *params = tti_exec_params(x);
+    const float *params = x->device ? tti_exec_device_mirror(x, 0) : tti_exec_params(x);
     for (int i = 0; i < n_slots; i++) {
         const tti_slot *slot = &x->desc.plan->slots[i];
         mine[i] = (int64_t)tti_backend_cpu.hash(params + slot->first, slot->n_elems, 0);

@@ -36,7 +36,7 @@ tutti_status tti_exec_device_open(tti_exec *x) {
     return TUTTI_OK;
 }
 
-static tutti_status tell(tti_exec *x, tutti_status st) {
+tutti_status tti_exec_device_tell(tti_exec *x, tutti_status st) {
     const tti_exec_device *d = x->device;
     const tti_device_work work = {.name = tti_str_text(&d->name),
                                   .index = x->desc.device.index,
@@ -142,6 +142,7 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
     TTI_TRY(make_sync(x));
     d->n_sets = N_FED;
     for (int i = 0; i < N_FED; i++) TTI_TRY(make_set(x, &d->sets[i], true));
+    if (x->offload) return tti_offload_attach(x->offload, d->by_host, d->report);
     return tti_device_update_create(x,
                                     &(tti_device_update_desc){.args = d->args,
                                                               .sums = d->sums,
@@ -167,8 +168,9 @@ tutti_status tti_exec_device_check_memory(const tti_exec *x) {
         .state = x->share.n_elems * sizeof(float),
         .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes),
         .inputs = N_FED * (size_t)n_local(x) * inputs + tti_device_pipe_bytes(x),
-        .n_states = x->desc.server ? 0 : plan->n_states,
-        .n_emas = !is_kept_here(x) && x->desc.ema > 0,
+        .n_states = x->desc.server || x->desc.offload ? 0 : plan->n_states,
+        .n_emas = !is_kept_here(x) && !x->desc.offload && x->desc.ema > 0,
+        .offloads = x->device->ops->offloads && !x->desc.server,
         .n_grads = x->acc.n_buffers,
         .n_arenas = x->n_in_flight,
         .n_shards = x->desc.n_shards,
@@ -216,80 +218,18 @@ tutti_status tti_exec_device_keep(tti_exec *x, const tti_kept_samples *from, int
 
 const char *tti_exec_device_way(const tti_exec *x) { return tti_str_text(&x->device->way); }
 
-/* By way of the host a step waits for the others before it ends. */
+/* By way of the host a step waits for the others before it ends, or for the update. */
 int tti_exec_device_depth(const tti_exec *x) {
-    return x->device->by_host || x->device->server ? 1 : x->device->n_sets;
-}
-
-/* ---- copies on the host ---- */
-
-static float *device_array(const tti_exec *x, int which) {
-    return which == 0 ? x->params : which == 1 ? x->ema : x->states[which - 2];
-}
-
-float *tti_exec_device_mirror(tti_exec *x, int which) { return x->device->mirrors[which]; }
-
-/* The first n mirrors to the device, or back. */
-static tutti_status copy_mirrors(tti_exec *x, bool push, int n) {
-    tti_exec_device *d = x->device;
-    for (int i = 0; i < n; i++) {
-        float *array = device_array(x, i);
-        size_t n_bytes = (i == 0 ? x->desc.plan->n_flat : x->share.n_elems) * sizeof(float);
-        if (!array || (push && !d->mirrors[i])) continue;
-        if (!d->mirrors[i]) d->mirrors[i] = calloc(1, n_bytes + 64);
-        if (!d->mirrors[i]) return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes", n_bytes);
-        void *dst = push ? array : d->mirrors[i], *src = push ? d->mirrors[i] : array;
-        TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, dst, src, n_bytes));
-    }
-    return d->ops->sync();
-}
-
-tutti_status tti_exec_device_pull(tti_exec *x) {
-    return tell(x, copy_mirrors(x, false, TTI_N_MIRRORS));
-}
-
-tutti_status tti_exec_device_pull_params(tti_exec *x) { return tell(x, copy_mirrors(x, false, 1)); }
-
-tutti_status tti_exec_device_pull_ema(tti_exec *x) { return tell(x, copy_mirrors(x, false, 2)); }
-
-tutti_status tti_exec_device_staging(tti_exec *x, float **staging) {
-    tti_exec_device *d = x->device;
-    if (!d->staging) d->staging = calloc(1, x->desc.plan->n_flat * sizeof(float) + 64);
-    *staging = d->staging;
-    return d->staging ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of memory for a whole state");
-}
-
-tutti_status tti_exec_device_put_staging(tti_exec *x) {
-    const tti_device_ops *ops = x->device->ops;
-    TTI_TRY(ops->copy(TTI_QUEUE_COMPUTE, tti_exec_grads(x), x->device->staging,
-                      x->desc.plan->n_flat * sizeof(float)));
-    return ops->sync();
-}
-
-tutti_status tti_exec_device_push(tti_exec *x) {
-    return tell(x, copy_mirrors(x, true, TTI_N_MIRRORS));
-}
-
-tutti_status tti_exec_device_params(tti_exec *x, float **params) {
-    float **mirror = &x->device->mirrors[0];
-    if (!*mirror) *mirror = calloc(1, x->desc.plan->n_flat * sizeof(float) + 64);
-    *params = *mirror;
-    return *mirror ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of memory for the parameters");
-}
-
-tutti_status tti_exec_device_put_params(tti_exec *x) {
-    tti_exec_device *d = x->device;
-    size_t n_bytes = x->desc.plan->n_flat * sizeof(float);
-    TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, x->params, d->mirrors[0], n_bytes));
-    tti_share_run run;
-    for (int i = 0; x->ema && tti_share_next(&x->share, x->desc.plan, &i, &run);)
-        TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, x->ema + run.state, x->params + run.first,
-                             run.n_elems * sizeof(float)));
-    return d->ops->sync();
+    const tti_exec_device *d = x->device;
+    return d->by_host || d->server || x->offload ? 1 : d->n_sets;
 }
 
 tutti_status tti_exec_device_hash(tti_exec *x, uint64_t *hash) {
-    return tell(x, tti_device_update_hash(x->device->update, hash));
+    if (!x->offload)
+        return tti_exec_device_tell(x, tti_device_update_hash(x->device->update, hash));
+    TTI_TRY(tti_exec_device_pull_params(x));
+    *hash = tti_device_mirrors_hash(x);
+    return TUTTI_OK;
 }
 
 /* ---- feeding ---- */
@@ -395,8 +335,18 @@ typedef struct shard_at_work {
     int shard;
 } shard_at_work;
 
+/* With those of other workers, or for the host. */
 static bool is_summed_beside(const tti_exec *x, int shard) {
-    return x->device->reduce && shard == x->last_shard - 1;
+    bool by_bucket = x->device->reduce || (x->offload && is_alone(x));
+    return by_bucket && shard == x->last_shard - 1;
+}
+
+static tutti_status sum_beside(tti_exec *x, int step) {
+    tti_device_reduce *reduce = x->device->reduce;
+    if (!reduce) return tti_offload_after(x->offload, step);
+    tti_device_reduce_after(reduce, step);
+    if (!x->offload) return TUTTI_OK;
+    return tti_offload_bring(x->offload, tti_device_reduce_n_summed(reduce), TTI_QUEUE_COMM);
 }
 
 /* A failure to take the time shows when the moments are read. */
@@ -406,7 +356,8 @@ static void after_step(int step, void *user) {
     tutti_status st = tti_profile_upto(x, TTI_ROW_COMPUTE, x->desc.plan->shard.steps[step],
                                        tti_instance_kernel(at->instance, step), at->shard);
     (void)st;
-    if (is_summed_beside(x, at->shard)) tti_device_reduce_after(x->device->reduce, step);
+    if (is_summed_beside(x, at->shard) && x->device->beside == TUTTI_OK)
+        x->device->beside = sum_beside(x, step);
 }
 
 /* The steps between two joins, for every shard of a wave. */
@@ -438,14 +389,15 @@ static void add_pieces(tti_exec *x) {
 
 static tutti_status run_shards(tti_exec *x, const tti_device_set *set) {
     tti_device_reduce *reduce = x->device->reduce;
-    bool beside = reduce && tti_device_reduce_merges(reduce, x->acc.n_waves - 1);
+    bool beside = reduce ? tti_device_reduce_merges(reduce, x->acc.n_waves - 1)
+                         : is_summed_beside(x, x->last_shard - 1);
     for (int w = 0; w < x->acc.n_waves; w++) {
         const tti_wave *wave = &x->acc.waves[w];
         for (int part = 0; part <= x->n_syncs; part++) {
             TTI_TRY(run_part(x, set, wave, part));
             if (part < x->n_syncs) TTI_TRY(join(x, part));
         }
-        if (beside && w == x->acc.n_waves - 1) return TUTTI_OK;
+        if (beside && w == x->acc.n_waves - 1) return x->device->beside;
         tti_exec_merge(x, wave, 0, x->desc.plan->n_flat);
         TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "add gradients of shards", -1));
     }
@@ -484,10 +436,22 @@ static tutti_status begin(tti_exec *x, const tti_device_set *set) {
     return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "begin", -1);
 }
 
+/* Or for the host, which makes the update, all gradients. */
+static tutti_status update(tti_exec *x) {
+    tti_exec_device *d = x->device;
+    tti_queue sums = d->reduce ? TTI_QUEUE_COMM : TTI_QUEUE_COMPUTE;
+    if (!x->offload) {
+        TTI_TRY(tti_device_update_run(d->update));
+        return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "update", -1);
+    }
+    TTI_TRY(tti_offload_bring(x->offload, x->desc.plan->n_buckets, sums));
+    TTI_TRY(d->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY));
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "waiting for gradients at the host", -1);
+}
+
 static tutti_status update_and_tell(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *d = x->device;
-    TTI_TRY(tti_device_update_run(d->update));
-    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "update", -1));
+    TTI_TRY(update(x));
     TTI_TRY(d->ops->tell(d->report, d->sums, d->n_told, set->told));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "report to the host", -1);
 }
@@ -496,6 +460,8 @@ static tutti_status update_and_tell(tti_exec *x, const tti_device_set *set) {
 static tutti_status whole_step(tti_exec *x, const tti_device_set *set, bool beside) {
     tti_exec_device *d = x->device;
     if (d->reduce) tti_device_reduce_begin(d->reduce, beside);
+    if (x->offload) tti_offload_begin(x->offload);
+    d->beside = TUTTI_OK;
     TTI_TRY(begin(x, set));
     TTI_TRY(run_shards(x, set));
     if (d->reduce) TTI_TRY(tti_device_reduce_finish(d->reduce, d->args, d->report, d->sums));
@@ -543,7 +509,7 @@ static tutti_status run_by_host(tti_exec *x, tti_device_set *set) {
     if (d->pipe) TTI_TRY(tti_pipe_sum_tied(x));
     TTI_TRY(tti_device_by_host_sums(d->by_host, d->sums, set->desc.vote));
     TTI_TRY(tti_exec_compare_hashes(x, set->desc.step));
-    return update_and_tell(x, set);
+    return x->offload ? TUTTI_OK : update_and_tell(x, set);
 }
 
 /* The gradient, for the server. */
@@ -585,7 +551,7 @@ tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc) {
     tti_exec_device *d = x->device;
     if (d->n_begun == d->n_ended) d->done = desc->step;
     d->newest = desc->step + 1;
-    return tell(x, begin_step(x, desc));
+    return tti_exec_device_tell(x, begin_step(x, desc));
 }
 
 /* ---- what a step has told ---- */
@@ -603,6 +569,7 @@ tutti_status tti_device_take_sums(tti_exec *x, const tti_device_set *set) {
     if (d->reduce)
         return tti_device_reduce_take(d->reduce, (const double *)(const void *)sums,
                                       set->desc.step);
+    if (x->offload && d->by_host) return TUTTI_OK; /* they were made there */
     memcpy(x->sums, sums, (size_t)d->n_told * sizeof *x->sums);
     return TUTTI_OK;
 }
@@ -629,16 +596,26 @@ void tti_device_note_done(tti_exec *x, const tti_device_set *set, tti_step_resul
     d->last_end_ns = now;
 }
 
+/* The host makes the update. */
+static tutti_status end_at_host(tti_exec *x, const tti_device_set *set, tti_step_result *result) {
+    TTI_TRY(tti_offload_update(x->offload, &set->desc, result));
+    x->last_hash = result->own_hash = result->params_hash;
+    x->has_hash = true;
+    x->device->last_end_ns = tti_now_ns();
+    return TUTTI_OK;
+}
+
 static tutti_status end_step(tti_exec *x, tti_step_result *result) {
     const tti_device_set *set;
     tti_step_report report;
     *result = (tti_step_result){0};
     TTI_TRY(tti_device_await(x, &set));
-    memcpy(&report, set->told, sizeof report);
     if (is_alone(x)) x->sums[x->n_sums - 1] = set->desc.vote ? 1 : 0;
     TTI_TRY(tti_device_take_sums(x, set));
     tti_exec_add_sums(x, result);
     tti_device_note_done(x, set, result);
+    if (x->offload) return end_at_host(x, set, result);
+    memcpy(&report, set->told, sizeof report);
     result->grad_norm = report.grad_norm;
     result->bubble = x->pipe ? tti_pipe_bubble_measured(x->pipe) : 0;
     if (report.bad) {
@@ -651,17 +628,18 @@ static tutti_status end_step(tti_exec *x, tti_step_result *result) {
 }
 
 tutti_status tti_exec_device_end(tti_exec *x, tti_step_result *result) {
-    return tell(x, x->device->server ? tti_device_server_end(x, result) : end_step(x, result));
+    return tti_exec_device_tell(
+        x, x->device->server ? tti_device_server_end(x, result) : end_step(x, result));
 }
 
 tutti_status tti_exec_device_gradient(tti_exec *x, const tti_step_desc *desc,
                                       tti_step_result *result) {
     TTI_TRY(tti_exec_device_begin(x, desc));
-    return tell(x, tti_device_server_gradient(x, result));
+    return tti_exec_device_tell(x, tti_device_server_gradient(x, result));
 }
 
 tutti_status tti_exec_device_put(tti_exec *x, float *array, const float *from) {
-    return tell(x, tti_device_server_put(x->device->server, array, from));
+    return tti_exec_device_tell(x, tti_device_server_put(x->device->server, array, from));
 }
 
 /* ---- steps that are timed ---- */
@@ -669,7 +647,7 @@ tutti_status tti_exec_device_put(tti_exec *x, float *array, const float *from) {
 /* At most so many moments in a step: of nodes, joins, sums, copies, and between them. */
 static int64_t most_moments(const tti_exec *x) {
     int64_t nodes = (int64_t)(x->desc.plan->shard.n_steps + 8) * n_local(x);
-    return 2 * nodes + 4 * x->desc.plan->n_buckets + 4 * x->acc.n_waves + 64;
+    return 2 * nodes + 6 * x->desc.plan->n_buckets + 4 * x->acc.n_waves + 64;
 }
 
 /* Every step plays a recording once, so each moment is that of one step.  Where recordings take no
@@ -735,7 +713,7 @@ static tutti_status eval_batch(tti_exec *x, const tti_step_desc *desc, tti_step_
 }
 
 tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
-    return tell(x, eval_batch(x, desc, result));
+    return tti_exec_device_tell(x, eval_batch(x, desc, result));
 }
 
 /* ---- the end ---- */
@@ -781,8 +759,7 @@ void tti_exec_device_release(tti_exec *x) {
     tti_device_pipe_destroy(d->pipe);
     tti_str_free(&d->way);
     tti_str_free(&d->name);
-    for (int i = 0; i < TTI_N_MIRRORS; i++) free(d->mirrors[i]);
-    free(d->staging);
+    tti_device_mirrors_fini(x);
 }
 
 void tti_exec_device_close(tti_exec *x) {

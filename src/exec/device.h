@@ -52,7 +52,10 @@ tutti_status tti_exec_device_put(tti_exec *x, float *array, const float *from);
 tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps);
 void tti_exec_device_profile_end(tti_exec *x);
 
-/* Copies of parameters and states on the host, made on first use. */
+/* Of a failure of this worker's device: which one it was, and at what. */
+tutti_status tti_exec_device_tell(tti_exec *x, tutti_status st);
+
+/* Copies of parameters and states on the host, made on first use: device_mirrors.c. */
 tutti_status tti_exec_device_pull(tti_exec *x);
 tutti_status tti_exec_device_pull_params(tti_exec *x); /* alone */
 tutti_status tti_exec_device_pull_ema(tti_exec *x);    /* and them */

@@ -105,9 +105,12 @@ tutti_status tti_device_by_host_grads(tti_device_by_host *b) {
     TTI_TRY(sum_pieces(x, pieces, n_pieces, b->pieces[0]));
     tti_profile_add(x, TTI_ROW_COMM, NULL, "sum of gradients by the host", -1, start, tti_now_ns());
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
+    if (x->offload) return TUTTI_OK;
     TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, tti_exec_grads(x), b->pieces[0], n_bytes));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "gradients to the device", -1);
 }
+
+float *tti_device_by_host_sum(const tti_device_by_host *b) { return b->pieces[0]; }
 
 tutti_status tti_device_by_host_sums(tti_device_by_host *b, double *sums, bool vote) {
     tti_exec *x = b->x;

@@ -15,6 +15,9 @@ void tti_device_by_host_destroy(tti_device_by_host *by_host); /* takes NULL */
 /* The summed gradients, into tti_exec_grads. */
 tutti_status tti_device_by_host_grads(tti_device_by_host *by_host);
 
+/* Where they are on the host, [n_flat]: with desc.offload nowhere else. */
+float *tti_device_by_host_sum(const tti_device_by_host *by_host);
+
 /* Sums, hashes and votes of all workers; sums [V][TTI_SUMS] of the device get those of the shards.
  */
 tutti_status tti_device_by_host_sums(tti_device_by_host *by_host, double *sums, bool vote);

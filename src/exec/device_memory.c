@@ -38,11 +38,24 @@ static bool split_state(const tti_device_need *n, tti_device_need *out) {
     return n->state == n->flat && out->state < n->flat;
 }
 
-/* What may be given instead: the state in parts, which costs least; the fewest shards that fit. */
+/* The state on the host; false: it is there, or cannot be. */
+static bool offload(const tti_device_need *n, tti_device_need *out) {
+    *out = *n;
+    out->n_states = out->n_emas = 0;
+    return n->offloads && n->n_states > 0;
+}
+
+/* What may be given instead: the state in parts, which costs least, or on the host; the fewest
+ * shards that fit. */
 static void suggest(const tti_device_need *n, size_t n_free, tti_str *str) {
     tti_device_need smaller;
     if (split_state(n, &smaller) && tti_device_need_bytes(&smaller) <= n_free) {
         tti_str_add(str, "parallel.zero=1 would need about ");
+        print_bytes(str, tti_device_need_bytes(&smaller));
+        tti_str_add(str, ".  ");
+    }
+    if (offload(n, &smaller) && tti_device_need_bytes(&smaller) <= n_free) {
+        tti_str_add(str, "parallel.offload=optimizer would need about ");
         print_bytes(str, tti_device_need_bytes(&smaller));
         tti_str_add(str, ".  ");
     }

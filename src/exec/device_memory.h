@@ -2,6 +2,7 @@
 #ifndef TTI_EXEC_DEVICE_MEMORY_H
 #define TTI_EXEC_DEVICE_MEMORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,7 +13,8 @@ typedef struct tti_device_need {
     size_t flat, state, arena, inputs; /* arena: of one shard; inputs: of all shards in both sets */
     int n_states, n_emas, n_grads, n_arenas;
     int n_shards, most_shards, n_ranks;
-    int64_t rows; /* of a shard */
+    bool offloads; /* the host may have the state instead */
+    int64_t rows;  /* of a shard */
 } tti_device_need;
 
 size_t tti_device_need_bytes(const tti_device_need *need);

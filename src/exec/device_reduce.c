@@ -184,6 +184,8 @@ void tti_device_reduce_after(tti_device_reduce *r, int step) {
         r->status = sum_next(r);
 }
 
+int tti_device_reduce_n_summed(const tti_device_reduce *r) { return r->next_bucket; }
+
 /* Beside the sums.  Recordings that differ between ranks may be played in different orders, and two
  * that wait for each other's other half would do so for ever: there one comes after the other. */
 static tutti_status spread(tti_device_reduce *r, void *words, size_t n, size_t first, size_t last) {

@@ -31,6 +31,9 @@ bool tti_device_reduce_merges(const tti_device_reduce *reduce, int w);
 /* The last shard has got a step of its program to do.  A failure comes out of finish. */
 void tti_device_reduce_after(tti_device_reduce *reduce, int step);
 
+/* Buckets that it has put into the queue to be summed, in this step. */
+int tti_device_reduce_n_summed(const tti_device_reduce *reduce);
+
 /* The other buckets; and the sums [tti_device_reduce_n_told] of all workers. */
 tutti_status tti_device_reduce_finish(tti_device_reduce *reduce, const tti_step_args *args,
                                       const tti_step_report *report, double *sums);

@@ -43,10 +43,11 @@ struct tti_exec_device {
     tti_device_update *update;
     tti_device_reduce *reduce; /* between several workers one of the two, alone none */
     tti_device_by_host *by_host;
-    tti_device_server *server; /* NULL: the device makes the update */
-    tti_device_pipe *pipe;     /* NULL: the worker has all layers */
-    tti_str way;               /* of the sums between workers, in words */
-    float *mirrors[TTI_N_MIRRORS];
+    tti_device_server *server;     /* NULL: the device makes the update */
+    tti_device_pipe *pipe;         /* NULL: the worker has all layers */
+    tti_str way;                   /* of the sums between workers, in words */
+    tutti_status beside;           /* of what is put into queues beside the last shard */
+    float *mirrors[TTI_N_MIRRORS]; /* device_mirrors.c; NULL: nobody asked for it */
     float *staging; /* [n_flat] host: state that is gathered from all workers; NULL: not yet */
     size_t x_bytes, target_bytes, told_bytes;
     int n_told; /* of sums, that a step tells */
@@ -57,6 +58,10 @@ struct tti_exec_device {
     void **timed; /* [n_timed]: recordings of steps that are profiled; NULL: none is */
     int n_timed, next_timed;
 };
+
+void tti_device_mirrors_fini(tti_exec *x);
+/* The hash of the parameters, as they were copied last. */
+uint64_t tti_device_mirrors_hash(const tti_exec *x);
 
 /* The oldest step at work is done: its set, until the next step begins. */
 tutti_status tti_device_await(tti_exec *x, const tti_device_set **out);

@@ -12,6 +12,7 @@
 /* Who has the optimizer's state and the averages. */
 static const tti_exec *keeper(const tti_exec *x) {
     const tti_exec *served = x->desc.server ? tti_server_exec(x->desc.server) : NULL;
+    if (x->offload) return tti_offload_host(x->offload);
     return served ? served : x; /* of a server elsewhere there is a copy of the averages */
 }
 
@@ -151,6 +152,7 @@ static void begin_averages(tti_exec *x) {
 static tutti_status init_flat(tti_exec *x, int n_threads) {
     first_params f = {x, x->params, n_threads};
     tti_lanes *lanes;
+    if (x->offload) return tti_offload_put_params(x->offload);
     if (x->device) TTI_TRY(tti_exec_device_params(x, &f.params));
     TTI_TRY(tti_lanes_create(n_threads, NULL, NULL, &lanes));
     tti_lanes_run(lanes, init_lane, &f);
@@ -187,7 +189,7 @@ static tutti_status alloc_shared(tti_exec *x, bool is_shared, size_t n_bytes, fl
 static tutti_status alloc_states(tti_exec *x) {
     size_t n_bytes = state_bytes(x) + 64;
     bool ok = true;
-    if (x->desc.server && keeper(x) != x) return TUTTI_OK;
+    if (keeper(x) != x) return TUTTI_OK;
     if (x->desc.one_copy) {
         memcpy(x->states, x->desc.one_copy->states, sizeof x->states);
         x->ema = x->desc.one_copy->ema;
@@ -276,7 +278,8 @@ static tutti_status build_lanes(tti_exec *x) {
 static tutti_status start_overlap(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
     /* Joins inside the step use the communicator, which one thread may do at a time. */
-    if (x->n_ranks == 1 || plan->n_buckets < 2 || x->n_syncs > 0 || x->desc.server) return TUTTI_OK;
+    bool waits = x->desc.server || x->desc.serves || x->n_syncs > 0;
+    if (x->n_ranks == 1 || plan->n_buckets < 2 || waits) return TUTTI_OK;
     int core = x->desc.cores ? x->desc.cores[x->desc.n_lanes - 1] : -1;
     return tti_overlap_create(plan->n_buckets, core, reduce_bucket, x, &x->overlap);
 }
@@ -297,6 +300,7 @@ static tutti_status build(tti_exec *x) {
     TTI_TRY(tti_exec_init_share(&x->desc, x->rank, x->n_ranks, &x->share));
     if (x->device) TTI_TRY(tti_exec_device_check_memory(x));
     TTI_TRY(tti_device_exchange_create(&x->desc, &x->exchange));
+    if (x->device && x->desc.offload) TTI_TRY(tti_offload_create(x, &x->offload));
     TTI_TRY(tti_lean_init(x));
     TTI_TRY(alloc_flat(x));
     TTI_TRY(alloc_buffers(x));
@@ -426,6 +430,7 @@ static void destroy(tti_exec *x) {
     tti_exec_device_release(x);
     tti_lean_stop(x);
     release_lanes(x); /* with it the threads that use what follows */
+    tti_offload_destroy(x->offload);
     tti_compress_destroy(x->compress);
     tti_pipe_destroy(x->pipe);
     for (int b = 0; b < x->n_own_buffers; b++) x->desc.backend->release(x->buffers[b], n_bytes);
@@ -467,6 +472,7 @@ int tti_exec_last_shard(const tti_exec *x) { return x->last_shard; }
 
 float *tti_exec_params(tti_exec *x) {
     if (tti_exec_has_lean_params(x)) return NULL;
+    if (x->offload) return tti_offload_host(x->offload)->params;
     return x->device ? tti_exec_device_mirror(x, 0) : x->params;
 }
 
@@ -508,8 +514,9 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
     if (x->device) x->desc.backend->device->memory(&n_now, &n_peak, &n_free);
     return (tti_exec_memory){
         .params = param_bytes(x) / n_sharing,
-        .states = state_bytes(x) * (size_t)x->desc.plan->n_states / n_sharing,
-        .ema = keeper(x)->ema ? state_bytes(x) / n_sharing : 0,
+        .states = x->offload ? 0 : state_bytes(x) * (size_t)x->desc.plan->n_states / n_sharing,
+        .ema = keeper(x)->ema && !x->offload ? state_bytes(x) / n_sharing : 0,
+        .offloaded = x->offload ? tti_offload_bytes(x->offload) : 0,
         .grads = grad_bytes(x) + (x->wire ? flat / 2 : 0) +
                  (x->compress ? tti_compress_bytes(&x->desc, x->n_ranks) : 0),
         .gathered = tti_lean_gathered(x->lean) * sizeof(float),

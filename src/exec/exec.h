@@ -53,6 +53,7 @@ typedef struct tti_exec_desc {
     bool serves;            /* the server's own: an update without shards */
     bool reference;         /* plain-C kernels */
     bool watch_gradients;   /* look for NaN in gradients, not only in the loss */
+    bool offload;           /* of devices: the host has the optimizer's state (offload.h) */
     uint64_t seed;
     double clip_norm;    /* of the mean gradient; 0: off */
     double clip_value;   /* largest element of the mean gradient; 0: off */
@@ -259,6 +260,7 @@ typedef struct tti_exec_memory {
     size_t device_peak; /* all of the device's at their most so far; 0 on the host */
     size_t ema;         /* averaged parameters */
     size_t gathered;    /* parameters of others, while they are used */
+    size_t offloaded;   /* of the host, for a device that has no state (desc.offload) */
 } tti_exec_memory;
 tti_exec_memory tti_exec_memory_use(const tti_exec *exec);
 

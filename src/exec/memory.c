@@ -107,6 +107,10 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
         .grads = flat * (size_t)acc.n_buffers + (rounds ? flat / 2 : 0) +
                  (desc->backend->device ? 0 : tti_compress_bytes(desc, n_ranks)),
         .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes) * (size_t)n_in_flight};
+    if (desc->offload) {
+        out->offloaded = 2 * flat + out->states + out->ema; /* parameters and gradients too */
+        out->states = out->ema = 0;
+    }
     if (st == TUTTI_OK && desc->zero > 1 && n_ranks > 1)
         st = plan_lean(desc, n_ranks, &acc, &share, out);
     tti_accumulation_fini(&acc);

@@ -459,6 +459,7 @@ tutti_status tti_exec_eval(tti_exec *x, const tti_step_desc *desc, tti_step_resu
     if (x->ema && tti_exec_has_parts(x) && !tti_exec_has_lean_params(x))
         TTI_TRY(tti_zero_gather_ema(x));
     if (x->device && x->desc.server) TTI_TRY(tti_server_bring_averages(x));
+    if (x->offload) TTI_TRY(tti_offload_put_averages(x->offload));
     if (x->device) return tti_exec_device_eval(x, desc, result);
     TTI_TRY(compute(x, desc, true));
     TTI_TRY(tti_exec_exchange_sums(x, desc->vote));

@@ -13,6 +13,7 @@
 #include "exec/lanes.h"
 #include "exec/lean.h"
 #include "exec/local.h"
+#include "exec/offload.h"
 #include "exec/one_copy.h"
 #include "exec/overlap.h"
 #include "exec/pipe.h"
@@ -90,7 +91,13 @@ struct tti_exec {
     size_t arena_bytes;
     tti_exec_device *device;       /* NULL: plan and memory are the host's */
     tti_device_exchange *exchange; /* between pieces of layers; NULL: none, or on the host */
-    tti_step_desc begun;           /* of the step that tti_exec_end runs, on the host */
+    tti_offload *offload; /* of a device: has state and averages; NULL: the device has them */
+    /* The update leaves elements first .. last-1 of the parameters so until the next one: told from
+     * the worker's thread as soon as it is so.  NULL: to nobody. */
+    tutti_status (*updated)(void *user, size_t first, size_t last);
+    void *updated_user;
+    tti_range stretch;   /* own blocks that the lanes are at */
+    tti_step_desc begun; /* of the step that tti_exec_end runs, on the host */
     bool has_begun;
     tti_profile *profile; /* NULL: nothing is timed */
     tti_pipe *pipe;       /* NULL: the worker has all layers */

@@ -43,6 +43,16 @@ tutti_status tti_zero_gather_params(tti_exec *x) {
     return tti_zero_gather(x, x->lean ? x->params : tti_exec_grads(x), x->params);
 }
 
+tutti_status tti_zero_gather_bucket(tti_exec *x, int bucket) {
+    size_t n = (size_t)x->share.n_ranks + 1;
+    return tti_comm_gather_parts(x->desc.comm,
+                                 &(tti_parts_desc){.src = x->lean ? x->params : tti_exec_grads(x),
+                                                   .dst = x->params,
+                                                   .bounds = x->share.bounds + (size_t)bucket * n,
+                                                   .n_groups = 1,
+                                                   .dtype = TUTTI_F32});
+}
+
 float *tti_zero_averages(tti_exec *x) { return x->lean ? x->lean->averages : tti_exec_grads(x); }
 
 /* Memory of the host for gathered state. */
@@ -84,6 +94,9 @@ tutti_status tti_zero_gather_ema(tti_exec *x) {
 
 /* ---- state for a checkpoint, slot by slot ---- */
 
+/* On the host, for a device that has none. */
+static tti_exec *with_state(tti_exec *x) { return x->offload ? tti_offload_host(x->offload) : x; }
+
 /* What the first worker of a data group asks of the others. */
 typedef struct request {
     int64_t k; /* END: nothing more */
@@ -118,6 +131,7 @@ static float *whole_array(tti_exec *x, int k) {
 
 tutti_status tti_exec_fetch(tti_exec *x, int k, size_t first, size_t n_elems, const float **data) {
     request want = {k, first, n_elems};
+    x = with_state(x);
     float *whole = whole_array(x, k);
     if (whole) {
         *data = whole + first;
@@ -132,6 +146,7 @@ tutti_status tti_exec_fetch(tti_exec *x, int k, size_t first, size_t n_elems, co
 
 tutti_status tti_zero_serve(tti_exec *x) {
     float *whole;
+    x = with_state(x);
     if (!tti_exec_has_parts(x)) return TUTTI_OK;
     TTI_TRY(staging_of(x, &whole));
     TTI_TRY(tti_exec_pull(x));
@@ -148,6 +163,7 @@ tutti_status tti_zero_serve_end(tti_exec *x) {
 }
 
 void tti_exec_store(tti_exec *x, int k, size_t first, size_t n_elems, const float *data) {
+    x = with_state(x);
     float *whole = whole_array(x, k);
     x->has_block_hashes = false;
     bool is_server = x->desc.server && x->desc.server_worker != 0; /* which has one of it */

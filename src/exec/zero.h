@@ -26,6 +26,8 @@ tutti_status tti_zero_gather(tti_exec *x, const float *src, float *dst);
 /* The parameters of all parts, each from its owner, which has put them at their places in the
  * buffer of the summed gradients. */
 tutti_status tti_zero_gather_params(tti_exec *x);
+/* Those of one bucket. */
+tutti_status tti_zero_gather_bucket(tti_exec *x, int bucket);
 
 /* Averaged parameters, whole, in the memory that tti_zero_averages names: until the next step. */
 tutti_status tti_zero_gather_ema(tti_exec *x);

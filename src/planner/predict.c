@@ -248,7 +248,7 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
                              ? bytes_of(&m)
                              : tti_kept_in_pages(&m, desc.plan) +
                                    tti_used_in_pages(&m, desc.plan, loose || w->n_workers == 1);
-        p->host_bytes += wave->hidden_bytes * w->n_lanes;
+        p->host_bytes += (double)m.offloaded + wave->hidden_bytes * w->n_lanes;
         if (desc.zero > 2) p->host_bytes += longest_slot(b->plan); /* state, for a checkpoint */
     }
     if (h.has_common) p->host_bytes += tti_kept_in_pages(&h.common, b->plan);

@@ -183,9 +183,12 @@ static tutti_status check_groups(const tti_blueprint *b) {
 }
 
 /* Between devices few large ones: while a bucket is summed beside the shards, its blocks keep
- * products off their multiprocessors, which costs more than a fast link leaves to be hidden. */
+ * products off their multiprocessors, which costs more than a fast link leaves to be hidden.  What
+ * goes to the host and back waits for the last one alone. */
 static size_t bucket_bytes(const tti_blueprint *b) {
-    double mb = b->config.parallel.bucket_mb, mb_auto = b->devices.backend->device ? 128 : 4;
+    bool offloads = strcmp(b->config.parallel.offload, "none") != 0;
+    double mb = b->config.parallel.bucket_mb;
+    double mb_auto = !b->devices.backend->device ? 4 : offloads ? 16 : 128;
     return (size_t)((mb < 0 ? mb_auto : mb) * 1048576.0);
 }
 

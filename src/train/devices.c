@@ -157,6 +157,27 @@ static tutti_status resolve_shares(tutti_job *job, const tti_devices *d) {
     return TUTTI_OK;
 }
 
+/* Whether the host may have the optimizer's state of devices; that of CPUs it has anyway. */
+static tutti_status find_state(const tutti_job *job, const tti_devices *found) {
+    if (strcmp(job->config.parallel.offload, "none") == 0 || found->n == 0) return TUTTI_OK;
+    if (is_divided(&job->config))
+        return tti_fail(TUTTI_E_CONFIG,
+                        "parallel.offload=optimizer: workers on GPUs that have a part of the model "
+                        "have its state there; give parallel.offload=none, or leave "
+                        "parallel.tensor and parallel.pipeline out");
+    if (tti_job_ends_on_host(&job->config))
+        return tti_fail(TUTTI_E_CONFIG,
+                        "parallel.offload=optimizer is for sums of all workers' gradients in every "
+                        "step; give parallel.offload=none with a parameter server, local SGD, topk "
+                        "or powersgd");
+    if (found->backend->device->offloads) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG,
+                    "parallel.offload=optimizer: the copies between host and GPU that it takes "
+                    "were not yet seen to be right on GPUs of this kind; give "
+                    "parallel.offload=none, and parallel.zero=1 to divide the state between "
+                    "several GPUs");
+}
+
 tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
     TTI_TRY(tutti_job_check(job));
     TTI_TRY(tti_devices_find(&job->config, out));
@@ -184,6 +205,7 @@ tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
                         "parallel.zero=1: the update on GPUs has all of the optimizer's state on "
                         "every worker so far; give parallel.zero=0, or parallel.devices=cpu to "
                         "split it between workers on the host");
+    TTI_TRY(find_state(job, out));
     if (strcmp(job->config.parallel.devices, "auto") == 0)
         tti_options_put(&job->options, "parallel.devices", out->n ? "gpu" : "cpu",
                         out->n                     ? "auto, there are some"

@@ -121,7 +121,13 @@ static tutti_status print_worker(tti_str *out, const tti_blueprint *b) {
     if (has_server_threads(b)) return print_server(out, b, &desc);
     size_t flat = b->plan->n_flat * sizeof(float), n_states = (size_t)b->plan->n_states;
     if (desc.zero > 2) print_part(out, &desc, b->n_workers, "a worker's params", m.params, flat);
-    print_part(out, &desc, b->n_workers, "optimizer state", m.states, flat * n_states);
+    if (desc.offload)
+        tti_str_printf(out,
+                       "at the host       %10.3f MiB  of parameters, gradients and optimizer state "
+                       "(parallel.offload)\n",
+                       mib(m.offloaded));
+    else
+        print_part(out, &desc, b->n_workers, "optimizer state", m.states, flat * n_states);
     if (desc.shares)
         tti_str_printf(out,
                        "of %d threads      one copy of parameters and state; a worker's part:\n",

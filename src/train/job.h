@@ -129,6 +129,7 @@ typedef struct tti_job_config {
         int64_t pipeline_chunks;      /* pieces of each stage */
         char copies[TTI_TEXT_MAX];    /* of parameters, among threads: one | each */
         int64_t zero;                 /* in parts: 1: state; 2: gradients; 3: parameters, too */
+        char offload[TTI_TEXT_MAX];   /* of devices, to their host: none | optimizer */
         int64_t timeout_ms;           /* longest wait for a peer */
         int64_t ahead;                /* steps a device is given at once; -1: auto */
         char backend[TTI_TEXT_MAX];   /* auto | cpu | reference */

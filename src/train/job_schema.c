@@ -396,7 +396,7 @@ static const tti_option rows[] = {
              "auto, direct: kernels over each other's memory, without it NCCL; tree, ring: NCCL"},
     {"parallel.bucket_mb", TTI_OPTION_FLOAT, AT(parallel.bucket_mb), "auto",
      RANGE(0.0009765625, 4096), .word = "auto", .also = "bucket|bucket_size|bucket_cap_mb",
-     .help = "MiB of gradients that travel together; auto: 4, between GPUs 128"},
+     .help = "MiB of gradients that travel together; auto: 4, between GPUs 128, to their host 16"},
     {"parallel.compress", TTI_OPTION_CHOICE, AT(parallel.compress), "none",
      .choices = "none|bf16|f16|topk|powersgd",
      .also = "compression|grad_compression|reduce_dtype|comm_dtype|comm_hook",
@@ -463,6 +463,11 @@ static const tti_option rows[] = {
      .help = "1: each worker keeps and updates its part of the optimizer's state, instead of all "
              "of it; 2: and of the summed gradients; 3: and of the parameters, which come to all "
              "while a layer uses them.  The same bits with less memory"},
+    {"parallel.offload", TTI_OPTION_CHOICE, AT(parallel.offload), "none",
+     .choices = "none|optimizer",
+     .also = "offload_optimizer|zero_offload|cpu_offload|optimizer_offload|offload_device",
+     .help = "optimizer: its state stays in the memory of the host, which makes the update; a GPU "
+             "has parameters, gradients and activations.  The same bits as on CPUs"},
     {"parallel.data", TTI_OPTION_INT, AT(parallel.data), "auto", RANGE(1, TTI_MAX_WORKERS),
      .word = "auto", .also = "dp|data_parallel|data_parallel_size|replicas",
      .help = "Copies of the model, each with a part of the batch: workers are data x pipeline x "

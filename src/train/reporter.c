@@ -124,11 +124,19 @@ tutti_status tti_reporter_shares(tti_reporter *r, int64_t step) {
     return tell_shares(r, step);
 }
 
+static tutti_status tell_lost_offload(tti_reporter *r) {
+    if (strcmp(r->b->config.parallel.offload, "none") == 0 || r->b->devices.n > 0) return TUTTI_OK;
+    return tti_reporter_warn(r,
+                             "parallel.offload changes nothing: workers on CPUs have the "
+                             "optimizer's state in the memory of the host already");
+}
+
 tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t step) {
     if (!r->active) return TUTTI_OK;
     tti_str backend = {0}, lr = {0}, shares = {0};
     r->b->devices.backend->describe(&backend);
     if (r->way && *r->way) tti_str_printf(&backend, ", sums %s", r->way);
+    if (memory.offloaded) tti_str_add(&backend, ", optimizer's state on the host");
     tti_peak_lr_explain(&r->b->config, &lr);
     tti_json *j = &r->metrics.json;
     tti_metrics_begin(&r->metrics, "start");
@@ -144,6 +152,7 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     tti_json_int(j, "bytes_grads", (int64_t)memory.grads);
     tti_json_int(j, "bytes_activations", (int64_t)memory.arena);
     if (memory.ema) tti_json_int(j, "bytes_ema", (int64_t)memory.ema);
+    if (memory.offloaded) tti_json_int(j, "bytes_offloaded", (int64_t)memory.offloaded);
     if (memory.gathered) tti_json_int(j, "bytes_gathered", (int64_t)memory.gathered);
     tti_json_bool(j, "resident", r->is_resident);
     tti_json_text(j, "backend", tti_str_text(&backend));
@@ -166,6 +175,7 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     TTI_TRY(tti_metrics_end(&r->metrics));
     TTI_TRY(tell_pipeline(r));
     TTI_TRY(tell_shares(r, step));
+    TTI_TRY(tell_lost_offload(r));
     r->mark_ns = tti_now_ns();
     return TUTTI_OK;
 }
@@ -444,6 +454,8 @@ tutti_status tti_reporter_end(tti_reporter *r, int64_t step, uint64_t params_has
     tti_json_double(j, "wall_s", result->wall_s);
     tti_json_double(j, "first_step_s", result->first_step_s);
     tti_json_int(j, "peak_rss", peak_rss());
+    if (result->peak_device_bytes > 0)
+        tti_json_int(j, "peak_device_bytes", (int64_t)result->peak_device_bytes);
     if (r->sent_bytes > 0) tti_json_int(j, "sent_bytes", (int64_t)r->sent_bytes);
     if (r->expected_bubble > 0) {
         tti_json_double(j, "bubble", result->bubble);

@@ -33,30 +33,32 @@ tti_exec_desc tti_worker_exec_desc(const tti_blueprint *b) {
     tutti_comm_alg alg = TUTTI_ALG_AUTO;
     for (int i = 0; i < TUTTI_N_ALGS; i++)
         if (strcmp(algs[i], c->parallel.algorithm) == 0) alg = (tutti_comm_alg)i;
-    return (tti_exec_desc){.plan = b->plan,
-                           .backend = b->devices.backend,
-                           .n_shards = b->n_shards,
-                           .alg = alg,
-                           .zero = (int)c->parallel.zero,
-                           .shares = tti_workers_share(b),
-                           .fast = strcmp(c->parallel.mode, "fast") == 0,
-                           .wire = wire_dtype(c->parallel.compress),
-                           .compression = compression_of(c->parallel.compress),
-                           .topk = c->parallel.topk,
-                           .low_rank = (int)c->parallel.rank,
-                           .compress_after = c->parallel.compress_after,
-                           .local = strcmp(c->parallel.sync, "local") == 0,
-                           .local_after = c->parallel.average_after,
-                           .reference = strcmp(c->parallel.backend, "reference") == 0,
-                           .watch_gradients = tti_blueprint_target(b).loss_scale ||
-                                              strcmp(c->train.on_nan, "skip") == 0,
-                           .seed = (uint64_t)c->train.seed,
-                           .clip_norm = c->train.clip_norm,
-                           .beta1 = c->optimizer.beta1,
-                           .beta2 = beta2,
-                           .clip_value = c->train.clip_value,
-                           .l1 = c->optimizer.l1,
-                           .ema = c->train.ema};
+    return (tti_exec_desc){
+        .plan = b->plan,
+        .backend = b->devices.backend,
+        .n_shards = b->n_shards,
+        .alg = alg,
+        .zero = (int)c->parallel.zero,
+        .offload = b->devices.n > 0 && strcmp(c->parallel.offload, "optimizer") == 0,
+        .shares = tti_workers_share(b),
+        .fast = strcmp(c->parallel.mode, "fast") == 0,
+        .wire = wire_dtype(c->parallel.compress),
+        .compression = compression_of(c->parallel.compress),
+        .topk = c->parallel.topk,
+        .low_rank = (int)c->parallel.rank,
+        .compress_after = c->parallel.compress_after,
+        .local = strcmp(c->parallel.sync, "local") == 0,
+        .local_after = c->parallel.average_after,
+        .reference = strcmp(c->parallel.backend, "reference") == 0,
+        .watch_gradients =
+            tti_blueprint_target(b).loss_scale || strcmp(c->train.on_nan, "skip") == 0,
+        .seed = (uint64_t)c->train.seed,
+        .clip_norm = c->train.clip_norm,
+        .beta1 = c->optimizer.beta1,
+        .beta2 = beta2,
+        .clip_value = c->train.clip_value,
+        .l1 = c->optimizer.l1,
+        .ema = c->train.ema};
 }
 
 tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_desc *worker,

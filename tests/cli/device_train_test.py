@@ -60,6 +60,19 @@ def test_parts_of_state():
     runs.same_story(told, "lost")
 
 
+def test_queues():
+    """A queue that does something sooner or later than another does not matter; nor do sums of
+    devices that reach each other, with the state whole or in parts."""
+    few = ["train.steps=6", "train.ema=0.9", "train.clip_norm=0.5", "parallel.bucket_mb=0.2"]
+    train("host", *few, "-n", "1", devices="cpu").expect(0)
+    told = runs.story("host")
+    for run, says, place in (("late", "late=1", ["-n", "1"]), ("early", "late=3", ["-n", "2"]),
+                             ("peers", "peers=1,late=1", ["-n", "2"]),
+                             ("parts", "peers=1,late=3", ["-n", "2", "parallel.zero=1"])):
+        train(run, *few, *place, says=says).expect(0)
+        runs.same_story(told, run)
+
+
 def lose(run, says, *arguments):
     """A run whose device fails: exit code, and text in the terminal or the worker's log."""
     ended = train(run, *arguments, says=says).expect(10)

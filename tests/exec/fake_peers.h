@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 #include "backend/chunk.h"
-#include "comm/ranks.h"
 #include "exec/accumulate.h"
 #include "exec/fake_device.h"
 

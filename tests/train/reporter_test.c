@@ -67,7 +67,7 @@ T_CASE(figures_of_a_step) {
     T_UNUSED;
     fixture f;
     begin(&f, "run.log_every=1", true);
-    T_OK(tti_reporter_start(&f.r, (tti_exec_memory){1, 2, 3, 4, 5, 6, 7}, 0));
+    T_OK(tti_reporter_start(&f.r, (tti_exec_memory){1, 2, 3, 4, 5, 6, 7, 8}, 0));
     assert_non_null(strstr(f.h.text[TUTTI_EVENT_START],
                            "mlp: 6370 parameters, 1 worker (threads), "
                            "4 shards of 8, "));
@@ -86,7 +86,9 @@ T_CASE(figures_of_a_step) {
                            "\"accuracy\":0.25,\"lr\":0.5,"));
     assert_non_null(strstr(text, "\"params_hash\":\"0000000000000abc\""));
     assert_non_null(strstr(text, "\"bytes_params\":1,\"bytes_states\":2,\"bytes_grads\":3,"));
-    assert_non_null(strstr(text, "\"bytes_activations\":4,\"bytes_ema\":6,\"bytes_gathered\":7,"));
+    assert_non_null(strstr(text,
+                           "\"bytes_activations\":4,\"bytes_ema\":6,"
+                           "\"bytes_offloaded\":8,\"bytes_gathered\":7,"));
     step(&f, 6, 1000);
     T_EQ(f.h.last[TUTTI_EVENT_STEP].epoch, 1); /* 5 steps to an epoch */
     end(&f);

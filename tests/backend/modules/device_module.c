@@ -9,10 +9,13 @@
  *   old=D    device D is of a kind that is not supported
  *   plain=1  moments cannot be recorded
  *   free=N   bytes of free memory (default: 1 GiB)
+ *   keeps=1  the host may not have the optimizer's state
+ *   late=1   what is put into a queue is done when somebody waits for it, and no sooner
+ *   late=2   the same of all queues but that of the kernels
+ *   late=3   the same of that one alone, while the others run ahead as far as they can
+ *   peers=1  devices of one process read each other's memory
  *   full=D   device D has no room for what measures links
  *   whole=1  workers have whole models
- *   late=1   queues do what they have only when something waits for it, and each on its own: what
- *            nobody has ordered comes in another order than it was put.  late=2: all but kernels
  *   kind=D   device D is of another kind than the others
  *   slow=D   device D takes delay=N ms longer for each shard
  * Matrix products of a size that only a GPU would be given are left out. */
@@ -27,7 +30,7 @@
 #include "base/clock.h"
 #include "ops/op_table.h"
 
-enum { N_DEVICES = 2, MAX_MOMENTS = 65536 };
+enum { N_DEVICES = 2, MAX_MOMENTS = 65536, N_MARKS = 16 };
 
 typedef struct command command;
 
@@ -36,7 +39,7 @@ struct command {
     void (*run)(command *c);
     void *dst;
     const void *src;
-    size_t n;
+    size_t n, first, last;
     const tti_kernel *kernel;
     void *state;
     tti_kargs args;
@@ -44,33 +47,28 @@ struct command {
     const void *extra[3];
     tti_gather gather;
     tti_unpack unpack;
-    tti_queue before; /* of an order: n commands of it come first */
+    tti_device_told told;
+    tti_queue queue;
+    tti_queue before; /* run is NULL: the queue waits until the first n commands of that are done */
 };
 
+/* Of a queue, or of all queues in the order in which they were put. */
 typedef struct recording {
     command *commands;
-    size_t n, capacity;
+    size_t n, capacity, n_done;
 } recording;
-
-enum { N_MARKS = 16 };
-
-/* What was put into a queue; done of them are. */
-typedef struct queue {
-    recording all;
-    size_t done;
-} queue;
 
 typedef struct device {
     int index;
     bool lost;
-    int late;
-    queue queues[TTI_N_QUEUES];
+    recording *records; /* NULL: what is put is done at once, or later */
+    int64_t late;
+    recording queues[TTI_N_QUEUES]; /* late */
     struct {
         tti_queue queue;
         size_t n;
     } marks[N_MARKS];
-    recording *records; /* NULL: what is put is done at once */
-    int64_t *moments;   /* [MAX_MOMENTS] */
+    int64_t *moments; /* [MAX_MOMENTS] */
     size_t n_bytes, n_peak;
 } device;
 
@@ -110,6 +108,24 @@ static void execute(command *c) {
     if (!current->lost) c->run(c);
 }
 
+/* As late as can be: what a queue waits for is done when it comes there. */
+static void advance(tti_queue queue, size_t n) {
+    recording *r = &current->queues[queue];
+    while (r->n_done < n) {
+        command *c = &r->commands[r->n_done++];
+        if (c->run)
+            execute(c);
+        else
+            advance(c->before, c->n);
+    }
+}
+
+static void advance_all(void) {
+    for (int q = 0; q < TTI_N_QUEUES; q++) advance((tti_queue)q, current->queues[q].n);
+    for (int q = 0; q < TTI_N_QUEUES; q++) current->queues[q].n = current->queues[q].n_done = 0;
+    memset(current->marks, 0, sizeof current->marks);
+}
+
 static void append(recording *r, const command *c) {
     if (r->n == r->capacity) {
         r->capacity = r->capacity ? 2 * r->capacity : 256;
@@ -119,38 +135,23 @@ static void append(recording *r, const command *c) {
     r->commands[r->n++] = *c;
 }
 
-/* The first n commands of a queue; those of others that they wait for come before. */
-static void run_queue(tti_queue which, size_t n) {
-    queue *q = &current->queues[which];
-    while (q->done < n) {
-        command c = q->all.commands[q->done++];
-        execute(&c);
-    }
+static void put_later(const command *c) {
+    recording *queue = &current->queues[c->queue];
+    append(queue, c);
+    if (current->late == (c->queue == TTI_QUEUE_COMPUTE ? 2 : 3)) advance(c->queue, queue->n);
 }
 
-static void run_order(command *c) { run_queue(c->before, c->n); }
-
-static void run_all(void) {
-    for (int i = 0; i < TTI_N_QUEUES; i++) run_queue((tti_queue)i, current->queues[i].all.n);
-    for (int i = 0; i < TTI_N_QUEUES; i++) current->queues[i].all.n = current->queues[i].done = 0;
-    memset(current->marks, 0, sizeof current->marks);
-}
-
-static tutti_status put_into(tti_queue which, const command *c) {
+static tutti_status put(const command *c) {
     command once = *c;
     TTI_TRY(check());
     if (current->records)
         append(current->records, c);
     else if (current->late)
-        append(&current->queues[which].all, c);
+        put_later(c);
     else
         execute(&once);
-    if (current->late > 1 && which == TTI_QUEUE_COMPUTE)
-        run_queue(which, current->queues[which].all.n);
     return TUTTI_OK;
 }
-
-static tutti_status put(const command *c) { return put_into(TTI_QUEUE_COMPUTE, c); }
 
 static tutti_status record_begin(void) {
     TTI_TRY(check());
@@ -164,12 +165,19 @@ static tutti_status record_end(void **out) {
     return check();
 }
 
-static void run_replay(command *c) {
-    const recording *r = c->src;
-    for (size_t i = 0; i < r->n; i++) execute(&r->commands[i]);
+static tutti_status replay(void *state) {
+    const recording *r = state;
+    TTI_TRY(check());
+    for (size_t i = 0; i < r->n; i++) {
+        command c = r->commands[i];
+        if (!c.run) c.n = current->queues[c.before].n;
+        if (current->late)
+            put_later(&c);
+        else
+            execute(&c);
+    }
+    return TUTTI_OK;
 }
-
-static tutti_status replay(void *state) { return put(&(command){.run = run_replay, .src = state}); }
 
 static void release_recording(void *state) {
     recording *r = state;
@@ -198,14 +206,13 @@ static tutti_status open_device(const tti_device_desc *desc) {
     if (current) current->moments = calloc(MAX_MOMENTS, sizeof *current->moments);
     if (!current || !current->moments) return tti_fail(TUTTI_E_NOMEM, "test device: no memory");
     current->index = desc->index;
-    current->late = (int)option("late=", 0);
+    current->late = option("late=", 0);
     return TUTTI_OK;
 }
 
 static void close_device(void) {
     TTI_ASSERT(current->n_bytes == 0); /* everything was given back, also after a failure */
-    run_all();
-    for (int i = 0; i < TTI_N_QUEUES; i++) free(current->queues[i].all.commands);
+    for (int q = 0; q < TTI_N_QUEUES; q++) free(current->queues[q].commands);
     free(current->moments);
     free(current);
     current = NULL;
@@ -227,6 +234,7 @@ static void give_back(void *memory, size_t unused) {
     size_t n_bytes;
     (void)unused;
     if (!memory) return;
+    if (!current->records) advance_all();
     char *head = (char *)memory - HEAD;
     memcpy(&n_bytes, head, sizeof n_bytes);
     current->n_bytes -= n_bytes;
@@ -251,39 +259,38 @@ static void unpin(void *p) { (void)p; }
 
 static void run_copy(command *c) { memmove(c->dst, c->src, c->n); }
 
-static tutti_status copy(tti_queue which, void *dst, const void *src, size_t n_bytes) {
-    return put_into(which, &(command){.run = run_copy, .dst = dst, .src = src, .n = n_bytes});
+static tutti_status copy(tti_queue queue, void *dst, const void *src, size_t n_bytes) {
+    return put(&(command){.run = run_copy, .queue = queue, .dst = dst, .src = src, .n = n_bytes});
 }
 
 static tutti_status order(tti_queue after, tti_queue before) {
-    size_t n = current->queues[before].all.n;
-    if (current->records) return check(); /* it is in order throughout */
-    return put_into(after, &(command){.run = run_order, .before = before, .n = n});
+    TTI_ASSERT(after != before);
+    if (!current->late) return check();
+    return put(&(command){.queue = after, .before = before, .n = current->queues[before].n});
 }
 
-static tutti_status mark(tti_queue which, int number) {
-    TTI_ASSERT(number >= 0 && number < N_MARKS);
-    current->marks[number].queue = which;
-    current->marks[number].n = current->queues[which].all.n;
+static tutti_status mark(tti_queue queue, int number) {
+    current->marks[number].queue = queue;
+    current->marks[number].n = current->queues[queue].n;
     return TUTTI_OK; /* as on a device, which has not come so far yet */
 }
 
 static tutti_status await(int number) {
-    run_queue(current->marks[number].queue, current->marks[number].n);
+    advance(current->marks[number].queue, current->marks[number].n);
     return check();
 }
 
 static void run_stamp(command *c) { current->moments[c->n] = tti_now_ns(); }
 
-static tutti_status stamp(tti_queue which, int moment) {
+static tutti_status stamp(tti_queue queue, int moment) {
     TTI_ASSERT(moment < MAX_MOMENTS);
     if (current->records && option("plain=", 0))
         return tti_fail(TUTTI_E_DEVICE, "test device: no moments in recordings");
-    return put_into(which, &(command){.run = run_stamp, .n = (size_t)moment});
+    return put(&(command){.run = run_stamp, .queue = queue, .n = (size_t)moment});
 }
 
 static tutti_status read_stamps(int n, double *us) {
-    run_all();
+    advance_all();
     for (int i = 0; i < n; i++) {
         TTI_ASSERT(current->moments[i] > 0);
         us[i] = (double)(current->moments[i] - current->moments[0]) * 1e-3;
@@ -292,6 +299,8 @@ static tutti_status read_stamps(int n, double *us) {
 }
 
 /* ---- between the programs of a step ---- */
+
+#include "device_peers.h"
 
 static void run_begin(command *c) {
     const tti_step_args *args = c->src;
@@ -336,8 +345,8 @@ static void run_unpack(command *c) {
     }
 }
 
-static tutti_status unpack(tti_queue which, const tti_unpack *from) {
-    return put_into(which, &(command){.run = run_unpack, .unpack = *from});
+static tutti_status unpack(tti_queue queue, const tti_unpack *from) {
+    return put(&(command){.run = run_unpack, .queue = queue, .unpack = *from});
 }
 
 static void run_gather(command *c) {
@@ -527,7 +536,7 @@ static tutti_status update_complete(void *state) {
 }
 
 static tutti_status update_hash(void *state, uint64_t *hash) {
-    run_all();
+    advance_all();
     *hash = hash_of(state, true, true);
     return check();
 }
@@ -609,7 +618,7 @@ static void thread_init(void) { tti_backend_cpu.thread_init(); }
 static void describe_all(tti_str *str) { tti_str_add(str, "cuda: devices for tests"); }
 
 static tutti_status sync_all(void) {
-    run_all();
+    advance_all();
     return check();
 }
 
@@ -647,6 +656,15 @@ static tti_device_ops ops = {
     .update_complete = update_complete,
     .update_hash = update_hash,
     .update_destroy = update_destroy,
+    .peers_meet = peers_meet,
+    .peers_part = peers_part,
+    .peers_describe = fake_describe,
+    .peers_sum = peers_sum,
+    .peers_sum_parts = peers_sum_parts,
+    .peers_gather = peers_gather,
+    .peers_spread = peers_spread,
+    .peers_tell = peers_tell,
+    .peers_await = peers_await,
     .link = read_link,
     .memory = memory,
     .ends_on_host = true,
@@ -669,5 +687,6 @@ TUTTI_API const tti_backend *tutti_backend_module(const tti_module_host *host);
 const tti_backend *tutti_backend_module(const tti_module_host *host) {
     tti_error_forward(host->fail);
     if (option("whole=", 0)) ops.divides = false;
+    ops.offloads = option("keeps=", 0) == 0;
     return &backend;
 }

@@ -1,0 +1,211 @@
+/* offload.c - an executor on the host that makes the updates of one on a device.
+ *
+ * The idea to know: it is the executor of a parameter server's thread, an update without shards, in
+ * the same group of workers; so optimizers, norms, parts, averages, checkpoints and the bits are
+ * those of the host.  Here is only what comes and goes between its memory and the device's. */
+#include "exec/offload.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "comm/transport.h"
+#include "exec/worker.h"
+
+struct tti_offload {
+    tti_exec *x, *host;
+    const tti_device_ops *ops;
+    float *grads;            /* [n_flat] host: sums; of host->buffers */
+    bool owns_grads;         /* else they are the communicator's */
+    bool has_pinned;         /* the communicator's */
+    bool has_pinned_params;  /* of the host */
+    tti_step_report *report; /* pinned; and its place on the device */
+    tti_step_report *device_report;
+    int next_bucket; /* to be brought */
+    bool has_averages;
+};
+
+/* Of its own it adds nothing: sums come from x. */
+static tti_exec_desc desc_of_host(const tti_exec *x) {
+    tti_exec_desc desc = x->desc;
+    desc.backend = &tti_backend_cpu;
+    desc.device = (tti_device_desc){0};
+    desc.n_lanes = x->n_threads;
+    desc.serves = true;
+    desc.offload = false;
+    desc.fast = false;
+    desc.wire = TUTTI_F32;
+    desc.compression = TTI_COMPRESS_NONE;
+    return desc;
+}
+
+/* Copies from memory that is not pinned wait for the device, and are no less right. */
+static bool pin(const tti_offload *o, void *memory, size_t n_bytes) {
+    if (o->ops->pin(memory, n_bytes) == TUTTI_OK) return true;
+    tti_clear_error();
+    return false;
+}
+
+static size_t flat_bytes(const tti_offload *o) { return o->x->desc.plan->n_flat * sizeof(float); }
+
+static tutti_status send_params(void *user, size_t first, size_t last);
+
+static tutti_status make(tti_offload *o) {
+    tti_exec_desc desc = desc_of_host(o->x);
+    TTI_TRY(tti_exec_create(&desc, &o->host));
+    o->host->updated = send_params;
+    o->host->updated_user = o;
+    o->has_pinned_params = pin(o, o->host->params, flat_bytes(o));
+    o->report = o->ops->alloc_host(sizeof *o->report);
+    return o->report ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of pinned memory");
+}
+
+tutti_status tti_offload_create(tti_exec *x, tti_offload **out) {
+    *out = NULL;
+    if (!x->desc.backend->device->offloads || x->divided)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "exec: the optimizer's state of such a worker stays on its device");
+    tti_offload *o = calloc(1, sizeof *o);
+    if (!o) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    *o = (tti_offload){.x = x, .ops = x->desc.backend->device};
+    tutti_status st = make(o);
+    if (st == TUTTI_OK)
+        *out = o;
+    else
+        tti_offload_destroy(o);
+    return st;
+}
+
+void tti_offload_destroy(tti_offload *o) {
+    if (!o) return;
+    if (o->has_pinned_params) o->ops->unpin(o->host->params);
+    if (o->has_pinned) o->ops->unpin(o->grads);
+    if (o->owns_grads) o->ops->release_host(o->grads);
+    if (o->report) o->ops->release_host(o->report);
+    tti_exec_destroy(o->host);
+    free(o);
+}
+
+tti_exec *tti_offload_host(const tti_offload *o) { return o ? o->host : NULL; }
+
+size_t tti_offload_bytes(const tti_offload *o) {
+    const tti_exec_memory m = tti_exec_memory_use(o->host);
+    return m.params + m.states + m.ema + flat_bytes(o);
+}
+
+/* With others the memory is one that these read: parameters of parts go through it. */
+static tutti_status take_grads(tti_offload *o) {
+    void *memory = NULL;
+    if (o->x->n_ranks == 1) {
+        o->grads = o->ops->alloc_host(flat_bytes(o) + 64);
+        o->owns_grads = o->grads != NULL;
+    } else {
+        TTI_TRY(tutti_comm_alloc(o->x->desc.comm, flat_bytes(o) + 64, &memory));
+        o->grads = memory;
+        /* A recording cannot wait for copies to other memory. */
+        TTI_TRY(o->ops->pin(memory, flat_bytes(o)));
+        o->has_pinned = true;
+    }
+    return o->grads ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu pinned bytes", flat_bytes(o));
+}
+
+tutti_status tti_offload_attach(tti_offload *o, tti_device_by_host *by_host,
+                                tti_step_report *report) {
+    o->device_report = report;
+    if (by_host)
+        o->grads = tti_device_by_host_sum(by_host);
+    else
+        TTI_TRY(take_grads(o));
+    o->host->buffers[0] = o->grads;
+    return TUTTI_OK;
+}
+
+/* ---- gradients to the host ---- */
+
+void tti_offload_begin(tti_offload *o) { o->next_bucket = 0; }
+
+/* The part that is summed here: all of a bucket, or what this worker updates of it. */
+static tti_range part_of(const tti_exec *x, int bucket) {
+    const tti_bucket *b = &x->desc.plan->buckets[bucket];
+    const size_t *bounds = x->share.bounds + (size_t)bucket * (size_t)(x->share.n_ranks + 1);
+    if (!tti_exec_has_parts(x)) return (tti_range){b->first, b->first + b->n_elems};
+    return (tti_range){bounds[x->rank], bounds[x->rank + 1]};
+}
+
+tutti_status tti_offload_bring(tti_offload *o, int n_buckets, tti_queue queue) {
+    const float *sums = tti_exec_grads(o->x);
+    if (o->next_bucket >= n_buckets) return TUTTI_OK;
+    TTI_TRY(o->ops->order(TTI_QUEUE_COPY, queue));
+    TTI_TRY(tti_profile_from(o->x, TTI_ROW_COPY));
+    for (; o->next_bucket < n_buckets; o->next_bucket++) {
+        tti_range part = part_of(o->x, o->next_bucket);
+        TTI_TRY(o->ops->copy(TTI_QUEUE_COPY, o->grads + part.first, sums + part.first,
+                             (part.last - part.first) * sizeof *sums));
+    }
+    return tti_profile_upto(o->x, TTI_ROW_COPY, NULL, "gradients to the host", -1);
+}
+
+tutti_status tti_offload_after(tti_offload *o, int step) {
+    tti_exec *x = o->x;
+    const tti_plan *plan = x->desc.plan;
+    const tti_wave *last = &x->acc.waves[x->acc.n_waves - 1];
+    int n = o->next_bucket;
+    for (; n < plan->n_buckets && plan->buckets[n].ready_after <= step; n++)
+        tti_exec_merge(x, last, plan->buckets[n].first,
+                       plan->buckets[n].first + plan->buckets[n].n_elems);
+    return tti_offload_bring(o, n, TTI_QUEUE_COMPUTE);
+}
+
+/* ---- the update ---- */
+
+/* Elements first .. last-1 are as this step leaves them. */
+static tutti_status send_params(void *user, size_t first, size_t last) {
+    const tti_offload *o = user;
+    return o->ops->copy(TTI_QUEUE_COPY, o->x->params + first, o->host->params + first,
+                        (last - first) * sizeof(float));
+}
+
+tutti_status tti_offload_update(tti_offload *o, const tti_step_desc *desc,
+                                tti_step_result *result) {
+    tti_exec *h = o->host;
+    int bad = tti_exec_first_bad_shard(o->x);
+    if (bad >= 0) {
+        result->skipped = true;
+        return tti_exec_bad_loss(o->x, desc->step, bad, "");
+    }
+    int64_t start = tti_now_ns();
+    h->begun = *desc;
+    h->has_whole_ema = o->has_averages = false;
+    h->loss_scale = desc->loss_scale > 0 ? (float)desc->loss_scale : 1.0f;
+    h->gather_ns = 0;
+    for (int i = 0; i < h->n_in_flight; i++) h->lane[i].status = TUTTI_OK;
+    TTI_TRY(tti_exec_apply(h, desc, result->count > 0 ? 1.0 / result->count : 0, result));
+    o->report->params_hash = result->params_hash;
+    TTI_TRY(o->ops->copy(TTI_QUEUE_COPY, o->device_report, o->report, sizeof *o->report));
+    TTI_TRY(o->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY));
+    int64_t end = tti_now_ns();
+    result->comm_ns = h->gather_ns;
+    result->update_ns = end - start - h->gather_ns;
+    tti_exec_profile_wait(o->x, "update on the host", start, end);
+    return TUTTI_OK;
+}
+
+/* ---- whole arrays to the device ---- */
+
+static tutti_status put(const tti_offload *o, float *dst, const float *src) {
+    TTI_TRY(o->ops->copy(TTI_QUEUE_COMPUTE, dst, src, flat_bytes(o)));
+    return o->ops->sync();
+}
+
+tutti_status tti_offload_put_params(tti_offload *o) {
+    o->has_averages = false;
+    return put(o, o->x->params, o->host->params);
+}
+
+tutti_status tti_offload_put_averages(tti_offload *o) {
+    tti_exec *h = o->host;
+    if (!h->ema || o->has_averages) return TUTTI_OK;
+    if (tti_exec_has_parts(h)) TTI_TRY(tti_zero_gather_ema(h));
+    TTI_TRY(put(o, tti_exec_grads(o->x), tti_exec_has_parts(h) ? tti_zero_averages(h) : h->ema));
+    o->has_averages = true;
+    return TUTTI_OK;
+}

@@ -1,0 +1,89 @@
+/* device_peers.h - devices of one process that read each other's memory: the sums of fake_peers.h
+ * as commands of device_module.c, which includes this. */
+#ifndef TTI_TESTS_DEVICE_PEERS_H
+#define TTI_TESTS_DEVICE_PEERS_H
+
+#include <unistd.h>
+
+#include "exec/fake_peers.h"
+
+/* A device that cannot go on says so to the host, as one does that found an error. */
+static void note(tutti_status status) {
+    if (status != TUTTI_OK) current->lost = true;
+}
+
+/* No two may share a device, and all must be of one process. */
+static tutti_status look_for_peers(const tti_device_peers *peers) {
+    struct place {
+        int64_t process;
+        int32_t index, peers;
+    } mine = {getpid(), current->index, option("peers=", 0) != 0}, all[FAKE_MAX_RANKS];
+    TTI_ASSERT(peers->n_ranks <= FAKE_MAX_RANKS);
+    TTI_TRY(peers->all_gather(peers->user, &mine, all, sizeof mine));
+    for (int a = 0; a < peers->n_ranks; a++) {
+        bool alone = !all[a].peers || all[a].process != all[0].process;
+        for (int b = 0; b < a; b++) alone = alone || all[a].index == all[b].index;
+        if (alone)
+            return tti_fail(TUTTI_E_UNSUPPORTED, "test devices %d and others do not see each other",
+                            all[a].index);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status peers_meet(const tti_device_peers *peers, void **group) {
+    TTI_TRY(look_for_peers(peers));
+    return fake_meet(peers, group);
+}
+
+static void run_sum(command *c) { note(fake_sum(c->state, c->first, c->n, false)); }
+
+static tutti_status peers_sum(void *group, size_t first, size_t n_elems, bool beside) {
+    (void)beside;
+    return put(&(command){
+        .run = run_sum, .queue = TTI_QUEUE_COMM, .state = group, .first = first, .n = n_elems});
+}
+
+static void run_sum_parts(command *c) { note(fake_sum_parts(c->state, c->n, false)); }
+
+static tutti_status peers_sum_parts(void *group, size_t which, bool beside) {
+    (void)beside;
+    return put(
+        &(command){.run = run_sum_parts, .queue = TTI_QUEUE_COMM, .state = group, .n = which});
+}
+
+static void run_gather_parts(command *c) { note(fake_gather_parts(c->state, c->dst)); }
+
+static tutti_status peers_gather(void *group, float *dst) {
+    return put(
+        &(command){.run = run_gather_parts, .queue = TTI_QUEUE_COMM, .state = group, .dst = dst});
+}
+
+static void run_spread(command *c) { note(fake_spread(c->state, c->dst, c->n, c->first, c->last)); }
+
+static tutti_status peers_spread(void *group, void *words, size_t n_words, size_t first,
+                                 size_t last) {
+    return put(&(command){.run = run_spread,
+                          .state = group,
+                          .dst = words,
+                          .n = n_words,
+                          .first = first,
+                          .last = last});
+}
+
+static void run_told(command *c) { note(fake_tell(&c->told)); }
+
+static tutti_status peers_tell(const tti_device_told *told) {
+    return put(&(command){.run = run_told, .told = *told});
+}
+
+static tutti_status peers_await(void *group, int number) {
+    (void)group;
+    return await(number);
+}
+
+static void peers_part(void *group) {
+    if (group) advance_all();
+    fake_part(group);
+}
+
+#endif /* TTI_TESTS_DEVICE_PEERS_H */
