@@ -24,9 +24,10 @@ struct tti_mailbox {
     tutti_comm *comm;
     tti_slot *slots;
     int n_slots;
-    size_t own_bytes;
-    char *copies;         /* of slots of other hosts that this rank fills */
-    tti_courier *courier; /* NULL: on one host */
+    void *own;               /* of the communicator */
+    size_t own_bytes, n_own; /* with copies; of own */
+    char *copies;            /* of slots of other hosts that this rank fills */
+    tti_courier *courier;    /* NULL: on one host */
 };
 
 static size_t room_of(size_t n_bytes) {
@@ -102,6 +103,8 @@ static tutti_status build(tti_mailbox *box, const tti_mail_slot *slots, size_t *
     void *own = NULL;
     TTI_TRY(lay_out(box, slots, offset, &most));
     TTI_TRY(tutti_comm_alloc(box->comm, most, &own));
+    box->own = own;
+    box->n_own = most;
     TTI_TRY(find_memory(box, own, most, offset));
     TTI_TRY(make_copies(box));
     TTI_TRY(tutti_comm_barrier(box->comm));
@@ -138,6 +141,11 @@ void tti_mailbox_destroy(tti_mailbox *box) {
 }
 
 size_t tti_mailbox_bytes(const tti_mailbox *box) { return box->own_bytes; }
+
+void *tti_mailbox_memory(const tti_mailbox *box, size_t *n_bytes) {
+    *n_bytes = box->n_own;
+    return box->own;
+}
 
 static void relax(void) {
 #if defined(__x86_64__)

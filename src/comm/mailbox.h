@@ -27,6 +27,9 @@ void tti_mailbox_destroy(tti_mailbox *box);
 /* Bytes of this rank's own slots, and of copies of those of other hosts. */
 size_t tti_mailbox_bytes(const tti_mailbox *box);
 
+/* Where this rank's own slots lie: what reads them may pin it; *n_bytes is filled. */
+void *tti_mailbox_memory(const tti_mailbox *box, size_t *n_bytes);
+
 /* The calls below may be made by several threads at once, each with slots of its own.  They end
  * with the failure of the group of comm, when a rank of it has left, or after its timeout with
  * TUTTI_E_TIMEOUT. */

@@ -40,6 +40,7 @@ struct tti_device_pipe {
     tti_exec *x;
     const tti_device_ops *ops;
     side_room train, eval;
+    void *pinned; /* slots of the mailbox; NULL: they cannot be, and copies are slower */
 };
 
 typedef struct pipe_step {
@@ -80,6 +81,15 @@ static tutti_status make_room(tti_exec *x, tti_pipe_side *side, side_room *room)
     return TUTTI_OK;
 }
 
+static void pin_slots(tti_device_pipe *pipe) {
+    size_t n_bytes;
+    void *slots = tti_mailbox_memory(pipe->x->pipe->box, &n_bytes);
+    if (pipe->ops->pin(slots, n_bytes) == TUTTI_OK)
+        pipe->pinned = slots;
+    else
+        tti_clear_error();
+}
+
 tutti_status tti_device_pipe_create(tti_exec *x, tti_device_pipe **out) {
     *out = NULL;
     if (!x->pipe) return TUTTI_OK;
@@ -88,6 +98,7 @@ tutti_status tti_device_pipe_create(tti_exec *x, tti_device_pipe **out) {
     if (!pipe) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     pipe->x = x;
     pipe->ops = x->desc.backend->device;
+    pin_slots(pipe);
     TTI_TRY(make_room(x, &x->pipe->train, &pipe->train));
     return x->pipe->eval.program ? make_room(x, &x->pipe->eval, &pipe->eval) : TUTTI_OK;
 }
@@ -114,6 +125,7 @@ void tti_device_pipe_destroy(tti_device_pipe *pipe) {
     if (!pipe) return;
     release_room(pipe, &pipe->train);
     release_room(pipe, &pipe->eval);
+    if (pipe->pinned) pipe->ops->unpin(pipe->pinned);
     free(pipe);
 }
 

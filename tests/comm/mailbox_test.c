@@ -18,11 +18,14 @@ static const char *ring(tutti_comm *comm, void *arg) {
     tti_mailbox *box;
     COMM_OK(tti_mailbox_create(comm, slots, 2 * n, &box));
     COMM_TRUE(tti_mailbox_bytes(box) >= 2 * (size_t)(rank + N_WORDS) * sizeof(int));
+    size_t n_own;
+    const char *own = tti_mailbox_memory(box, &n_own);
     static _Thread_local int words[N_WORDS + 16];
     for (int round = 0; round < N_ROUNDS; round++) {
         const void *data = NULL;
         if (rank > 0) {
             COMM_OK(tti_mailbox_wait(box, 2 * rank + round % 2, &data));
+            COMM_TRUE((const char *)data >= own && (const char *)data < own + n_own);
             COMM_TRUE(((const int *)data)[0] == round + rank - 1);
             COMM_TRUE(((const int *)data)[N_WORDS - 1] == round + rank - 1);
             tti_mailbox_free(box, 2 * rank + round % 2);
