@@ -17,7 +17,6 @@
 
 /* Sets whose batches the host feeds. */
 enum { N_FED = 2 };
-enum { MAX_MOMENTS = 1 << 21 }; /* each is an event of the device */
 
 static int n_local(const tti_exec *x) { return x->last_shard - x->first_shard; }
 
@@ -122,8 +121,11 @@ static void find_input_bytes(tti_exec *x) {
 static tutti_status meet_peers(tti_exec *x) {
     tti_exec_device *d = x->device;
     if (x->divided) return tti_device_by_host_create(x, &d->by_host);
+    bool by_host = x->compress || x->desc.local; /* which add nothing between devices */
+    if (by_host && !d->ops->ends_on_host)
+        return tti_fail(TUTTI_E_UNSUPPORTED, "exec: sums of this kind of device end there");
     if (x->desc.server) TTI_TRY(tti_device_server_create(x, &d->server));
-    if (!d->server) TTI_TRY(tti_device_reduce_create(x, &d->reduce, &d->way));
+    if (!d->server && !by_host) TTI_TRY(tti_device_reduce_create(x, &d->reduce, &d->way));
     return is_alone(x) || d->reduce ? TUTTI_OK : tti_device_by_host_create(x, &d->by_host);
 }
 
@@ -183,8 +185,7 @@ tutti_status tti_exec_device_check_memory(const tti_exec *x) {
 
 /* ---- samples that stay on the device ---- */
 
-/* Yes if all workers say so: they go ahead by the same number of steps. */
-static tutti_status agree(tti_exec *x, bool *yes) {
+tutti_status tti_device_agree(tti_exec *x, bool *yes) {
     int32_t all = *yes;
     tutti_comm *comm = x->desc.mesh ? x->desc.mesh->world : x->desc.comm;
     if (!is_alone(x) || x->divided)
@@ -204,7 +205,7 @@ tutti_status tti_exec_device_keep(tti_exec *x, const tti_kept_samples *from, int
                                 .args = d->args};
     TTI_ASSERT(d->n_begun == 0 && !d->kept.gather.samples.x);
     bool fits = !x->pipe && tti_kept_fits(&desc);
-    TTI_TRY(agree(x, &fits));
+    TTI_TRY(tti_device_agree(x, &fits));
     if (!fits) return TUTTI_OK;
     TTI_TRY(tti_kept_create(&desc, &d->kept));
     d->n_sets = ahead > 0 ? TTI_MIN(ahead, TTI_MAX_AHEAD) : TTI_MAX_AHEAD;
@@ -468,7 +469,7 @@ static tutti_status whole_step(tti_exec *x, const tti_device_set *set, bool besi
     return update_and_tell(x, set);
 }
 
-static tutti_status record(tti_exec *x, const tti_device_set *set, void **recording) {
+tutti_status tti_device_record(tti_exec *x, const tti_device_set *set, void **recording) {
     tti_exec_device *d = x->device;
     TTI_TRY(d->ops->record_begin());
     tutti_status st = whole_step(x, set, true);
@@ -483,7 +484,7 @@ static tutti_status record_all(tti_exec *x, const tti_device_set *like) {
     tti_exec_device *d = x->device;
     for (int i = 0; i < d->n_sets; i++) {
         d->sets[i].gathers = like->gathers;
-        TTI_TRY(record(x, &d->sets[i], &d->sets[i].recording));
+        TTI_TRY(tti_device_record(x, &d->sets[i], &d->sets[i].recording));
     }
     return tti_device_reduce_meet(d->reduce);
 }
@@ -495,7 +496,8 @@ static tutti_status run_recorded(tti_exec *x, tti_device_set *set) {
     if (is_timed_alone) tti_profile_next_step(x);
     if (d->n_begun == 0 || is_timed_alone) return whole_step(x, set, false);
     if (d->next_timed < d->n_timed) return d->ops->replay(d->timed[d->next_timed++]);
-    if (!set->recording) TTI_TRY(d->reduce ? record_all(x, set) : record(x, set, &set->recording));
+    if (!set->recording)
+        TTI_TRY(d->reduce ? record_all(x, set) : tti_device_record(x, set, &set->recording));
     return d->ops->replay(set->recording);
 }
 
@@ -522,8 +524,19 @@ static tutti_status run_for_server(tti_exec *x, const tti_device_set *set) {
     return d->ops->tell(d->report, d->sums, d->n_told, set->told);
 }
 
+/* As if it were alone; a worker that a short batch gave no samples stays as it is. */
+static tutti_status run_local(tti_exec *x, tti_device_set *set) {
+    tti_exec_device *d = x->device;
+    TTI_TRY(tti_device_local_begin(x));
+    if (set->desc.n_rows > 0) return run_recorded(x, set);
+    TTI_TRY(begin(x, set));
+    TTI_TRY(run_shards(x, set));
+    return d->ops->tell(d->report, d->sums, d->n_told, set->told);
+}
+
 static tutti_status run(tti_exec *x, tti_device_set *set) {
     if (x->device->server) return run_for_server(x, set);
+    if (tti_local_is_on(x)) return run_local(x, set);
     return x->device->by_host ? run_by_host(x, set) : run_recorded(x, set);
 }
 
@@ -536,7 +549,8 @@ static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
     if (d->reduce && d->n_begun == d->n_ended) TTI_TRY(tti_device_reduce_arrive(d->reduce));
     set->begun_ns = tti_now_ns();
     set->desc = *desc;
-    TTI_TRY(feed(x, set, desc));
+    if (tti_local_is_on(x)) set->desc.n_rows = tti_local_rows(x, desc);
+    TTI_TRY(feed(x, set, &set->desc));
     int64_t fed_ns = tti_now_ns();
     TTI_TRY(run(x, set));
     TTI_TRY(d->ops->mark(TTI_QUEUE_COMPUTE, which));
@@ -551,6 +565,9 @@ tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc) {
     tti_exec_device *d = x->device;
     if (d->n_begun == d->n_ended) d->done = desc->step;
     d->newest = desc->step + 1;
+    x->begun = *desc;
+    x->loss_scale = desc->loss_scale > 0 ? (float)desc->loss_scale : 1.0f;
+    x->sent_bytes = 0;
     return tti_exec_device_tell(x, begin_step(x, desc));
 }
 
@@ -624,6 +641,8 @@ static tutti_status end_step(tti_exec *x, tti_step_result *result) {
     }
     x->last_hash = result->own_hash = result->params_hash = report.params_hash;
     x->has_hash = true;
+    result->sent_bytes = x->sent_bytes;
+    if (tti_local_is_on(x)) return tti_device_local_end(x, &set->desc, result);
     return tti_divided_hash(x->divided, &result->params_hash);
 }
 
@@ -640,50 +659,6 @@ tutti_status tti_exec_device_gradient(tti_exec *x, const tti_step_desc *desc,
 
 tutti_status tti_exec_device_put(tti_exec *x, float *array, const float *from) {
     return tti_exec_device_tell(x, tti_device_server_put(x->device->server, array, from));
-}
-
-/* ---- steps that are timed ---- */
-
-/* At most so many moments in a step: of nodes, joins, sums, copies, and between them. */
-static int64_t most_moments(const tti_exec *x) {
-    int64_t nodes = (int64_t)(x->desc.plan->shard.n_steps + 8) * n_local(x);
-    return 2 * nodes + 6 * x->desc.plan->n_buckets + 4 * x->acc.n_waves + 64;
-}
-
-/* Every step plays a recording once, so each moment is that of one step.  Where recordings take no
- * moments, steps are put into the queue kernel by kernel. */
-tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
-    tti_exec_device *d = x->device;
-    TTI_ASSERT(d->n_begun == d->n_ended && d->n_begun > 0);
-    if (most_moments(x) > MAX_MOMENTS / n_steps)
-        return tti_fail(TUTTI_E_INVALID,
-                        "profile: %d steps of up to %lld moments each are too many; give fewer, or "
-                        "fewer parallel.shards",
-                        n_steps, (long long)most_moments(x));
-    int n_moments = n_steps * (int)most_moments(x);
-    TTI_TRY(tti_profile_zero(x, n_moments));
-    bool records = d->by_host ? false : tti_profile_records(x);
-    TTI_TRY(agree(x, &records));
-    if (!records) return tti_profile_zero(x, n_moments);
-    d->timed = calloc((size_t)n_steps, sizeof *d->timed);
-    if (!d->timed) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    for (int i = 0; i < n_steps; i++) {
-        tti_device_set *set = &d->sets[(d->n_begun + (uint64_t)i) % (uint64_t)d->n_sets];
-        set->gathers = false;
-        tti_profile_next_step(x);
-        TTI_TRY(record(x, set, &d->timed[i]));
-        d->n_timed++;
-    }
-    if (d->reduce) TTI_TRY(tti_device_reduce_meet(d->reduce));
-    return tti_profile_zero(x, n_moments);
-}
-
-void tti_exec_device_profile_end(tti_exec *x) {
-    tti_exec_device *d = x->device;
-    for (int i = 0; i < d->n_timed; i++) d->ops->release_recording(d->timed[i]);
-    free(d->timed);
-    d->timed = NULL;
-    d->n_timed = d->next_timed = 0;
 }
 
 /* ---- evaluation ---- */

@@ -72,9 +72,26 @@ static tutti_status sum_parts(tti_exec *x, const tti_piece *pieces, int n_pieces
     return TUTTI_OK;
 }
 
+/* As on the host, which sums bucket by bucket. */
+static tutti_status sum_buckets(tti_exec *x, float *sum) {
+    for (int b = 0; b < x->desc.plan->n_buckets; b++) {
+        const tti_bucket *bucket = &x->desc.plan->buckets[b];
+        float *at = sum + bucket->first;
+        if (tti_compress_is_on(x)) {
+            TTI_TRY(tti_compress_reduce(x, at, bucket->first, bucket->n_elems));
+            continue;
+        }
+        x->sent_bytes += tti_exec_reduce_bytes(x, bucket->n_elems * sizeof *at);
+        TTI_TRY(tutti_comm_all_reduce(x->desc.comm, at, at, bucket->n_elems, TUTTI_F32, TUTTI_SUM,
+                                      x->desc.alg));
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status sum_pieces(tti_exec *x, const tti_piece *pieces, int n_pieces, float *sum) {
     size_t n = x->desc.plan->n_flat;
     if (tti_exec_has_parts(x) && !x->desc.fast) return sum_parts(x, pieces, n_pieces, sum);
+    if (x->compress || x->desc.local) return sum_buckets(x, sum);
     if (x->desc.fast)
         return tutti_comm_all_reduce(x->desc.comm, sum, sum, n, TUTTI_F32, TUTTI_SUM, x->desc.alg);
     return tti_comm_reduce_shards(x->desc.comm, &(tti_reduce_desc){.pieces = pieces,

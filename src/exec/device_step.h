@@ -4,6 +4,7 @@
 
 #include "exec/bytes.h"
 #include "exec/device_by_host.h"
+#include "exec/device_local.h"
 #include "exec/device_pipe.h"
 #include "exec/device_reduce.h"
 #include "exec/device_server.h"
@@ -55,13 +56,20 @@ struct tti_exec_device {
     uint64_t newest, done; /* steps of the run that were begun, and that are known to be done */
     tti_str name;
     int64_t last_end_ns;
-    void **timed; /* [n_timed]: recordings of steps that are profiled; NULL: none is */
+    bool has_own_sums; /* sums of other workers' shards are 0 */
+    void **timed;      /* [n_timed]: recordings of steps that are profiled; NULL: none is */
     int n_timed, next_timed;
 };
 
 void tti_device_mirrors_fini(tti_exec *x);
 /* The hash of the parameters, as they were copied last. */
 uint64_t tti_device_mirrors_hash(const tti_exec *x);
+
+/* A recording of a step with these inputs; nothing runs. */
+tutti_status tti_device_record(tti_exec *x, const tti_device_set *set, void **recording);
+
+/* Yes if all workers say so: they go ahead by the same number of steps. */
+tutti_status tti_device_agree(tti_exec *x, bool *yes);
 
 /* The oldest step at work is done: its set, until the next step begins. */
 tutti_status tti_device_await(tti_exec *x, const tti_device_set **out);

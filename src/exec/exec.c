@@ -306,9 +306,9 @@ static tutti_status build(tti_exec *x) {
     TTI_TRY(alloc_buffers(x));
     if (!x->desc.serves) x->arena_bytes = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
     TTI_TRY(build_lanes(x));
+    if (tti_compress_wanted(&x->desc, x->n_ranks)) TTI_TRY(tti_compress_create(x, &x->compress));
     if (x->device) return tti_exec_device_prepare(x);
     if (x->lean) return tti_lean_start(x);
-    if (tti_compress_wanted(&x->desc, x->n_ranks)) TTI_TRY(tti_compress_create(x, &x->compress));
     return start_overlap(x);
 }
 
@@ -518,7 +518,7 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
         .ema = keeper(x)->ema && !x->offload ? state_bytes(x) / n_sharing : 0,
         .offloaded = x->offload ? tti_offload_bytes(x->offload) : 0,
         .grads = grad_bytes(x) + (x->wire ? flat / 2 : 0) +
-                 (x->compress ? tti_compress_bytes(&x->desc, x->n_ranks) : 0),
+                 (x->compress && !x->device ? tti_compress_bytes(&x->desc, x->n_ranks) : 0),
         .gathered = tti_lean_gathered(x->lean) * sizeof(float),
         .arena = x->arena_bytes * (size_t)x->n_in_flight + (x->pipe ? tti_pipe_bytes(x->pipe) : 0),
         .device_peak = n_peak};

@@ -57,7 +57,7 @@ static tutti_status average_all(tti_exec *x, const tti_step_desc *desc) {
 
 /* ---- a step ---- */
 
-static int64_t own_rows(const tti_exec *x, const tti_step_desc *desc) {
+int64_t tti_local_rows(const tti_exec *x, const tti_step_desc *desc) {
     int64_t n = 0;
     for (int i = 0; i < x->last_shard - x->first_shard; i++) n += desc->shards[i].n_rows;
     return n;
@@ -66,7 +66,7 @@ static int64_t own_rows(const tti_exec *x, const tti_step_desc *desc) {
 /* Of its own samples; a worker that a short batch gave none stays as it is. */
 static tutti_status apply_alone(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     tti_step_desc own = *desc;
-    own.n_rows = own_rows(x, desc);
+    own.n_rows = tti_local_rows(x, desc);
     if (own.n_rows > 0)
         return tti_exec_apply(x, &own, result->count > 0 ? 1 / result->count : 0, result);
     TTI_TRY(tti_exec_params_hash(x, &x->last_hash));

@@ -11,6 +11,9 @@
  * local_after). */
 bool tti_local_is_on(const tti_exec *x);
 
+/* Real samples of this worker's shards. */
+int64_t tti_local_rows(const tti_exec *x, const tti_step_desc *desc);
+
 /* The rest of a step whose own gradient is summed: the update, and, if desc->average, the mean of
  * all workers' parameters, added in the same order on every worker; then all have the same, which
  * is compared.  start_ns, computed_ns: when the step began, and the gradient was there.  With

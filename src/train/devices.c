@@ -72,12 +72,6 @@ static bool is_divided(const tti_job_config *config) {
     return config->parallel.tensor * config->parallel.pipeline > 1;
 }
 
-/* Local SGD and compressed sums: on the host so far. */
-static bool is_for_host(const tti_job_config *config) {
-    const char *key = tti_job_ends_on_host(config);
-    return key && strcmp(key, "parallel.sync=parameter-server") != 0;
-}
-
 /* Steps of the job end on the host, which was not seen to be right on this kind of device. */
 static bool is_untried(const tti_job_config *config, const tti_backend *backend) {
     return tti_job_ends_on_host(config) && backend->device && !backend->device->ends_on_host;
@@ -86,7 +80,7 @@ static bool is_untried(const tti_job_config *config, const tti_backend *backend)
 tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out) {
     const char *text = config->parallel.devices;
     bool is_auto = strcmp(text, "auto") == 0, all = is_auto || strcmp(text, "gpu") == 0;
-    bool host = strcmp(config->parallel.backend, "auto") != 0 || (is_auto && is_for_host(config));
+    bool host = strcmp(config->parallel.backend, "auto") != 0;
     const tti_backend *cuda;
     *out = (tti_devices){.backend = &tti_backend_cpu};
     if (strcmp(text, "cpu") == 0 || (is_auto && host)) return TUTTI_OK;

@@ -348,7 +348,6 @@ const char *tti_job_ends_on_host(const tti_job_config *c) {
 }
 
 static void find_lost_residuals(const tti_job_config *c, char why[WHY]) {
-    const char *devices = c->parallel.devices;
     if (!has_residuals(c)) {
         if (c->parallel.compress_after > 0)
             snprintf(why, WHY, "is for parallel.compress=topk and powersgd");
@@ -363,11 +362,6 @@ static void find_lost_residuals(const tti_job_config *c, char why[WHY]) {
             "f16 leaves steps out to find its loss scale, and they would lose what %s has kept "
             "of the steps before; give bf16 or f32",
             c->parallel.compress);
-    else if (!is(devices, "cpu") && !is(devices, "auto"))
-        snprintf(why, WHY,
-                 "%s is made on the host; give parallel.devices=cpu, or parallel.compress=bf16 for "
-                 "GPUs",
-                 c->parallel.compress);
 }
 
 static void find_divided_residuals(const tti_job_config *c, char why[WHY]) {
@@ -498,7 +492,6 @@ static void find_local_in_exact(const tti_job_config *c, char why[WHY]) {
 }
 
 static void find_local_with_parts(const tti_job_config *c, char why[WHY]) {
-    const char *devices = c->parallel.devices;
     if (!is_local(c)) return;
     if (c->parallel.zero > 0)
         snprintf(why, WHY, "a worker of local SGD has state of its own; give parallel.zero=0");
@@ -508,10 +501,6 @@ static void find_local_with_parts(const tti_job_config *c, char why[WHY]) {
         snprintf(
             why, WHY,
             "local SGD averages whole models; leave parallel.tensor and parallel.pipeline out");
-    else if (!is(devices, "cpu") && !is(devices, "auto"))
-        snprintf(why, WHY,
-                 "workers of local SGD compute on the host so far; give parallel.devices=cpu, or "
-                 "parallel.sync=all-reduce for GPUs");
 }
 
 static void find_local_skips(const tti_job_config *c, char why[WHY]) {
@@ -561,8 +550,7 @@ static const rule rules[] = {
     {{"parallel.algorithm", "parallel.mode"}, find_ring_in_exact},
     {{"run.restarts", "parallel.place"}, find_lost_restarts},
     {{"parallel.compress", "parallel.mode", "parallel.zero"}, find_lost_compression},
-    {{"parallel.compress", "parallel.compress_after", "train.on_nan", "train.precision",
-      "parallel.devices"},
+    {{"parallel.compress", "parallel.compress_after", "train.on_nan", "train.precision"},
      find_lost_residuals},
     {{"parallel.compress", "parallel.tensor", "parallel.pipeline"}, find_divided_residuals},
     {{"parallel.staleness", "parallel.servers", "parallel.sync"}, find_lost_server},
@@ -579,8 +567,8 @@ static const rule rules[] = {
      find_lost_backup},
     {{"parallel.average_after", "parallel.average", "parallel.sync"}, find_lost_averaging},
     {{"parallel.sync", "parallel.mode"}, find_local_in_exact},
-    {{"parallel.sync", "parallel.zero", "parallel.compress", "parallel.tensor", "parallel.pipeline",
-      "parallel.devices"},
+    {{"parallel.sync", "parallel.zero", "parallel.compress", "parallel.tensor",
+      "parallel.pipeline"},
      find_local_with_parts},
     {{"parallel.sync", "train.on_nan", "train.precision", "parallel.sync_batch_norm"},
      find_local_skips},

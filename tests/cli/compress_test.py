@@ -78,7 +78,6 @@ def test_refusals():
         refuse("parallel.zero", *fast, *arguments, "parallel.zero=1")
         refuse("give train.on_nan=stop", *fast, *arguments, "train.on_nan=skip")
         refuse("give bf16 or f32", *fast, *arguments, "train.precision=f16")
-        refuse("is made on the host", *fast, *arguments, "parallel.devices=gpu")
         refuse("give none", *fast, *arguments, "parallel.sync=parameter-server")
     refuse("is for parallel.compress=topk and powersgd", "parallel.compress_after=3")
     for bad in ("parallel.topk=0", "parallel.topk=0.6", "parallel.rank=0", "parallel.rank=x"):

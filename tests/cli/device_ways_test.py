@@ -1,6 +1,6 @@
-"""device_ways_test.py - parameter servers with workers on devices, on a machine without any: the
-module of tests/backend/modules/device_module.c computes with the host's kernels, so what ends on
-the host must come to the bits of workers that have no devices."""
+"""device_ways_test.py - parameter servers, local SGD and compressed sums on devices, on a machine
+without any: the module of tests/backend/modules/device_module.c computes with the host's
+kernels, so what ends on the host must come to the bits of workers that have no devices."""
 
 import os
 import random
@@ -10,12 +10,14 @@ import runs
 
 SERVER = ["parallel.sync=parameter-server"]
 ASYNC = SERVER + ["parallel.mode=fast", "parallel.staleness=unbounded"]
+random.seed(runs.SEED)
 MORE = ["optimizer.name=adamw", "train.clip_norm=0.5", "train.ema=0.9", "run.checkpoint_every=10"]
 
 
 def train(run, *arguments, devices="gpu", says=""):
-    """says: what the devices do, as in device_module.c."""
-    environment = dict(os.environ, TUTTI_TEST_DEVICE=says)
+    """says: what the devices do, as in device_module.c; else their queues come late, or do not."""
+    environment = dict(os.environ,
+                       TUTTI_TEST_DEVICE=says or "late=%d" % random.choice((0, 1, 2)))
     return runs.tutti(*runs.small(run, "train.precision=f32", *MORE, *arguments),
                       "parallel.devices=" + devices, env=environment)
 
@@ -115,6 +117,60 @@ def test_goes_on_in_other_ways():
     runs.same_checkpoint("host", "run")
     train("back", "-n", "2", says="lost=17,on=0", devices="cpu").expect(0)
     runs.same_checkpoint("host", "back")
+
+
+FAST = ["parallel.mode=fast", "optimizer.name=sgd"]
+LOCAL = FAST + ["parallel.sync=local"]
+BY_HOST = {
+    "topk": FAST + ["parallel.compress=topk", "parallel.topk=0.05"],
+    "powersgd": FAST + ["parallel.compress=powersgd", "parallel.compress_after=7"],
+    "local": LOCAL + ["parallel.average_every=3"],
+    "late": LOCAL + ["parallel.average_every=4", "parallel.average=all",
+                     "parallel.average_after=6"]}
+
+
+def test_less_is_sent():
+    """Local SGD and compression come to the bits of as many workers on the host, and say that they
+    sent the same; fed or kept, recorded steps or not."""
+    for way, arguments in BY_HOST.items():
+        for n, more in (("2", ["data.resident=no"]), ("3", [])):
+            host, run = "host-%s-%s" % (way, n), "run-%s-%s" % (way, n)
+            train(host, "-n", n, *arguments, devices="cpu").expect(0)
+            train(run, "-n", n, *arguments, *more).expect(0)
+            on_devices(run)
+            runs.same_story(runs.story(host), run)
+            runs.same_checkpoint(host, run)
+            sent = [runs.records(r)[-1]["sent_bytes"] for r in (host, run)]
+            if sent[0] != sent[1]:
+                raise AssertionError("%s: %d bytes were sent, and %d" % (run, *sent))
+
+
+def test_less_is_sent_by_processes():
+    for way in ("topk", "late"):
+        arguments = BY_HOST[way]
+        train("host-" + way, "-n", "2", *arguments, devices="cpu").expect(0)
+        train(way, "-n", "2", *arguments, "parallel.place=processes").expect(0)
+        runs.same_story(runs.story("host-" + way), way)
+
+
+def test_local_goes_on():
+    """A device is lost between two averagings: the checkpoint is of means, and leads to the same
+    bits with workers on the host."""
+    train("host", "-n", "2", *BY_HOST["local"], devices="cpu").expect(0)
+    train("run", "-n", "2", *BY_HOST["local"], says="lost=17,on=1").expect(
+        10, "device 1 (test device 1) failed", "The checkpoint of step 10 is good")
+    runs.tutti("train", "--resume", "run", "-n", "2", "parallel.devices=cpu").expect(0)
+    if the_hash("run") != the_hash("host"):
+        raise AssertionError("a run in two parts comes to other parameters")
+
+
+def test_workers_without_samples():
+    """A last batch of one sample: the other worker stays as it is until they average."""
+    short = LOCAL + ["data.n_train=61", "train.batch=60", "train.steps=8", "parallel.shards=4",
+                     "parallel.average_every=4", "run.checkpoint_every=-1"]
+    train("host", "-n", "3", *short, devices="cpu").expect(0)
+    train("run", "-n", "3", *short).expect(0)
+    runs.same_story(runs.story("host"), "run")
 
 
 def test_not_finite():

@@ -86,7 +86,6 @@ def test_refusals():
     refuse("give parallel.mode=fast", *LOCAL, "parallel.mode=exact")
     refuse("give parallel.zero=0", *LOCAL, "parallel.zero=1")
     refuse("sends parameters, and no gradients", *LOCAL, "parallel.compress=topk")
-    refuse("give parallel.devices=cpu", *LOCAL, "parallel.devices=gpu")
     refuse("give train.on_nan=stop", *LOCAL, "train.on_nan=skip")
     refuse("give bf16 or f32", *LOCAL, "train.precision=f16")
     refuse("do not meet", *LOCAL, "parallel.sync_batch_norm=true")
