@@ -28,6 +28,32 @@ struct crew {
     tti_step_result result[CREW_MAX_RANKS][CREW_MAX_STEPS];
 };
 
+/* Layers of several blocks of the update beside small ones. */
+static inline tutti_graph *net_wide(bool training) {
+    tutti_graph *g = tutti_graph_create(training);
+    tutti_value *x = tutti_relu(g, tutti_linear(g, net_x(g), 260, "fc1"));
+    x = tutti_relu(g, tutti_linear(g, x, 270, "fc2"));
+    return net_finish(g, tutti_linear(g, x, NET_CLASSES, "fc3"));
+}
+
+/* The plan of a net with "sgd" of momentum 0.9, or with an optimizer that has Adam's numbers. */
+static inline tti_plan *crew_plan(net_fn net, const char *optimizer, size_t bucket_bytes) {
+    tti_attr_arg momentum[] = {TTI_FLOAT("momentum", 0.9), {0}};
+    tti_attr_arg adam[] = {
+        TTI_FLOAT("beta1", 0.9), TTI_FLOAT("beta2", 0.99), TTI_FLOAT("eps", 1e-8), {0}};
+    tti_plan *plan = NULL;
+    bool is_sgd = strcmp(optimizer, "sgd") == 0;
+    T_OK(tti_plan_create(&(tti_plan_desc){.train = net(true),
+                                          .eval = net(false),
+                                          .target = &net_fast,
+                                          .optimizer = optimizer,
+                                          .optimizer_attrs = is_sgd ? momentum : adam,
+                                          .weight_decay = 0.01,
+                                          .bucket_bytes = bucket_bytes},
+                         &plan));
+    return plan;
+}
+
 /* Data of one step for all shards. */
 typedef struct crew_batch {
     _Alignas(64) float x[CREW_SHARDS][NET_ROWS * CREW_X];

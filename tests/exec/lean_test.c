@@ -23,26 +23,9 @@ static tutti_graph *net_deep(bool training) {
 
 static tutti_graph *net_norms(bool training) { return net_blocks_of(3, training, false); }
 
-static tti_plan *plan_with(net_fn net, const char *optimizer, size_t bucket_bytes) {
-    tti_attr_arg momentum[] = {TTI_FLOAT("momentum", 0.9), {0}};
-    tti_attr_arg adam[] = {
-        TTI_FLOAT("beta1", 0.9), TTI_FLOAT("beta2", 0.99), TTI_FLOAT("eps", 1e-8), {0}};
-    tti_plan *plan = NULL;
-    bool is_sgd = strcmp(optimizer, "sgd") == 0;
-    T_OK(tti_plan_create(&(tti_plan_desc){.train = net(true),
-                                          .eval = net(false),
-                                          .target = &net_fast,
-                                          .optimizer = optimizer,
-                                          .optimizer_attrs = is_sgd ? momentum : adam,
-                                          .weight_decay = 0.01,
-                                          .bucket_bytes = bucket_bytes},
-                         &plan));
-    return plan;
-}
-
 static crew new_crew(net_fn net, const char *optimizer, size_t bucket_bytes, int n_ranks,
                      int zero) {
-    crew c = {.plan = plan_with(net, optimizer, bucket_bytes),
+    crew c = {.plan = crew_plan(net, optimizer, bucket_bytes),
               .n_ranks = n_ranks,
               .n_lanes = 1,
               .n_steps = 3};
@@ -338,7 +321,7 @@ static tutti_graph *net_joined(bool training) { return net_blocks_of(3, training
 
 T_CASE(joined_shards_are_refused) {
     T_UNUSED;
-    tti_plan *plan = plan_with(net_joined, "sgd", 1 << 12);
+    tti_plan *plan = crew_plan(net_joined, "sgd", 1 << 12);
     comm_run(2, joined, plan);
     tti_plan_destroy(plan);
 }

@@ -7,28 +7,11 @@
 
 #include "exec/crew.h"
 
-/* Layers of several blocks beside small ones. */
-static tutti_graph *net_wide(bool training) {
-    tutti_graph *g = tutti_graph_create(training);
-    tutti_value *x = tutti_relu(g, tutti_linear(g, net_x(g), 250, "fc1"));
-    x = tutti_relu(g, tutti_linear(g, x, 280, "fc2"));
-    return net_finish(g, tutti_linear(g, x, NET_CLASSES, "fc3"));
-}
-
 static crew new_crew(const char *optimizer, int n_ranks) {
-    tti_attr_arg adam[] = {
-        TTI_FLOAT("beta1", 0.9), TTI_FLOAT("beta2", 0.99), TTI_FLOAT("eps", 1e-8), {0}};
-    tti_attr_arg momentum[] = {TTI_FLOAT("momentum", 0.9), {0}};
-    bool is_sgd = strcmp(optimizer, "sgd") == 0;
-    crew c = {.n_ranks = n_ranks, .n_lanes = 2, .n_steps = 4};
-    T_OK(tti_plan_create(&(tti_plan_desc){.train = net_wide(true),
-                                          .eval = net_wide(false),
-                                          .target = &net_fast,
-                                          .optimizer = optimizer,
-                                          .optimizer_attrs = is_sgd ? momentum : adam,
-                                          .weight_decay = 0.01,
-                                          .bucket_bytes = n_ranks % 2 ? 1 << 20 : 1 << 14},
-                         &c.plan));
+    crew c = {.plan = crew_plan(net_wide, optimizer, n_ranks % 2 ? 1 << 20 : 1 << 14),
+              .n_ranks = n_ranks,
+              .n_lanes = 2,
+              .n_steps = 4};
     c.exec.beta1 = 0.9;
     c.exec.beta2 = 0.99;
     c.exec.clip_norm = 0.01;

@@ -16,33 +16,11 @@ typedef struct served {
     int64_t stale_max;
 } served;
 
-/* Layers of several blocks beside small ones. */
-static inline tutti_graph *net_wide(bool training) {
-    tutti_graph *g = tutti_graph_create(training);
-    tutti_value *x = tutti_relu(g, tutti_linear(g, net_x(g), 260, "fc1"));
-    x = tutti_relu(g, tutti_linear(g, x, 270, "fc2"));
-    return net_finish(g, tutti_linear(g, x, NET_CLASSES, "fc3"));
-}
-
-static inline tti_plan *plan_with(const char *optimizer) {
-    tti_attr_arg momentum[] = {TTI_FLOAT("momentum", 0.9), {0}};
-    tti_attr_arg adam[] = {
-        TTI_FLOAT("beta1", 0.9), TTI_FLOAT("beta2", 0.99), TTI_FLOAT("eps", 1e-8), {0}};
-    tti_plan *plan = NULL;
-    bool is_sgd = strcmp(optimizer, "sgd") == 0;
-    T_OK(tti_plan_create(&(tti_plan_desc){.train = net_wide(true),
-                                          .eval = net_wide(false),
-                                          .target = &net_fast,
-                                          .optimizer = optimizer,
-                                          .optimizer_attrs = is_sgd ? momentum : adam,
-                                          .weight_decay = 0.01,
-                                          .bucket_bytes = 1 << 16},
-                         &plan));
-    return plan;
-}
-
 static inline crew new_crew(const char *optimizer, int n_ranks) {
-    crew c = {.plan = plan_with(optimizer), .n_ranks = n_ranks, .n_lanes = 2, .n_steps = 4};
+    crew c = {.plan = crew_plan(net_wide, optimizer, 1 << 16),
+              .n_ranks = n_ranks,
+              .n_lanes = 2,
+              .n_steps = 4};
     c.exec.beta1 = 0.9;
     c.exec.beta2 = 0.99;
     return c;
