@@ -13,6 +13,7 @@
 #include "train/job.h"
 #include "train/lr_schedule.h"
 #include "train/optimizer.h"
+#include "train/shares.h"
 
 /* ---- life ---- */
 
@@ -98,16 +99,23 @@ static int64_t workers_of_model(const tti_job_config *c) {
     return c->parallel.tensor * c->parallel.pipeline;
 }
 
+/* What the job says in another way, parallel.data or weights for each of them: true if it does. */
+static bool take_given_workers(tutti_job *job) {
+    const tti_job_config *c = &job->config;
+    tti_shares shares = {0};
+    bool by_data = c->parallel.data > 0;
+    if (!by_data && tti_shares_parse(c->parallel.shares, &shares)) return false;
+    if (!by_data && shares.kind != TTI_SHARES_GIVEN) return false;
+    put_int(job, "parallel.workers", (by_data ? c->parallel.data : shares.n) * workers_of_model(c),
+            by_data ? "auto, data x pipeline x tensor" : "auto, as many as parallel.shares says");
+    return true;
+}
+
 /* Workers: one per core, but none without a shard; a batch too small for all cores gets fewer.
  * Where the model is divided, as many copies of it as there are cores for, at least one. */
 static void resolve_workers(tutti_job *job, int n_cores) {
     const tti_job_config *c = &job->config;
-    if (c->parallel.workers != -1) return;
-    if (c->parallel.data > 0) {
-        put_int(job, "parallel.workers", c->parallel.data * workers_of_model(c),
-                "auto, data x pipeline x tensor");
-        return;
-    }
+    if (c->parallel.workers != -1 || take_given_workers(job)) return;
     int64_t each = workers_of_model(c), workers = TTI_MIN(TTI_MAX(n_cores, 1), TTI_MAX_WORKERS);
     workers = TTI_MAX(workers / each, 1);
     if (c->parallel.shards > 0) workers = TTI_MIN(workers, c->parallel.shards);
@@ -199,7 +207,7 @@ tutti_status tti_job_resolve(tutti_job *job, int n_cores) {
     resolve_digits(job);
     resolve_schedule(job);
     resolve_habits(job);
-    return TUTTI_OK;
+    return tutti_job_check(job); /* the number of workers may not do */
 }
 
 /* ---- values out ---- */

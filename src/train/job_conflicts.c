@@ -48,7 +48,9 @@ static bool is_divided(const tti_job_config *c) { return workers_of_model(c) > 1
 /* Workers that divide the batch, 0: not known, or no whole number. */
 static int64_t workers_of_batch(const tti_job_config *c) {
     int64_t workers = c->parallel.workers, each = workers_of_model(c);
-    if (workers <= 0) return TTI_MAX(c->parallel.data, 0);
+    tti_shares shares;
+    if (workers <= 0 && c->parallel.data > 0) return c->parallel.data;
+    if (workers <= 0) return tti_shares_parse(c->parallel.shares, &shares) ? 0 : shares.n;
     return workers % each == 0 ? workers / each : 0;
 }
 
@@ -136,6 +138,11 @@ static void find_odd_shares(const tti_job_config *c, char why[WHY]) {
                  "%d weights for %" PRId64
                  " workers that divide the batch; give one for each, or parallel.shares=measured",
                  shares.n, workers);
+    else if (shares.n * workers_of_model(c) > TTI_MAX_WORKERS)
+        snprintf(why, WHY,
+                 "%d weights for copies of %" PRId64 " workers each are %" PRId64
+                 " workers, and there can be %d",
+                 shares.n, workers_of_model(c), shares.n * workers_of_model(c), TTI_MAX_WORKERS);
 }
 
 /* Where workers have the shards of a batch otherwise, or shares cannot be told apart. */
@@ -534,9 +541,10 @@ static const rule rules[] = {
     {{"parallel.tensor", "parallel.pipeline", "parallel.sync", "parallel.sync_batch_norm"},
      find_divided_elsewhere},
     {{"parallel.pipeline_chunks", "parallel.pipeline", "parallel.workers", "parallel.shards",
-      "parallel.data"},
+      "parallel.data", "parallel.shares"},
      find_odd_chunks},
-    {{"parallel.workers", "parallel.shards", "parallel.tensor", "parallel.pipeline"},
+    {{"parallel.workers", "parallel.shards", "parallel.tensor", "parallel.pipeline",
+      "parallel.shares"},
      find_idle_workers},
     {{"parallel.shares", "parallel.workers", "parallel.data", "parallel.tensor",
       "parallel.pipeline"},
@@ -545,7 +553,8 @@ static const rule rules[] = {
       "parallel.pipeline"},
      find_lost_shares},
     {{"train.batch", "parallel.shards"}, find_empty_shards},
-    {{"train.batch", "parallel.workers", "parallel.shards", "parallel.tensor", "parallel.pipeline"},
+    {{"train.batch", "parallel.workers", "parallel.shards", "parallel.tensor", "parallel.pipeline",
+      "parallel.shares"},
      find_small_batch},
     {{"parallel.algorithm", "parallel.mode"}, find_ring_in_exact},
     {{"run.restarts", "parallel.place"}, find_lost_restarts},

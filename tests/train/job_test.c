@@ -193,6 +193,26 @@ T_CASE(resolve_reports_everything) {
     tutti_job_destroy(job);
 }
 
+/* What is wrong only with as many workers as there turn out to be. */
+T_CASE(resolve_looks_at_what_it_chose) {
+    T_UNUSED;
+    static const char server[] = "parallel: {sync: parameter-server, ";
+    static const struct {
+        const char *more, *text;
+    } rows[] = {{"mode: fast, backup_workers: 2}", "2 of 2 workers leave none"},
+                {"place: processes, servers: 3}", "and there are 2"}};
+    for (size_t i = 0; i < TTI_COUNT(rows); i++) {
+        char text[120];
+        snprintf(text, sizeof text, "%s%s", server, rows[i].more);
+        tutti_job *job = job_of(text);
+        T_FAILS(tti_job_resolve(job, 2), TUTTI_E_CONFIG, rows[i].text);
+        tutti_job_destroy(job);
+        job = job_of(text);
+        T_OK(tti_job_resolve(job, 3));
+        tutti_job_destroy(job);
+    }
+}
+
 static void expect_round_trip(tutti_job *job) {
     for (int origins = 0; origins < 2; origins++) {
         char *text = tutti_job_print(job, origins), *again;
@@ -331,6 +351,7 @@ int main(void) {
         cmocka_unit_test(conflicts_can_be_mended),
         cmocka_unit_test(resolve),
         cmocka_unit_test(resolve_reports_everything),
+        cmocka_unit_test(resolve_looks_at_what_it_chose),
         cmocka_unit_test(print_reads_back),
         cmocka_unit_test(origins),
         cmocka_unit_test(copies_of_a_divided_model),

@@ -73,6 +73,24 @@ T_CASE(what_does_not_go_with_it) {
     tutti_job_destroy(job);
 }
 
+/* Where the job leaves the number of workers open, it is that of the weights, whatever cores there
+ * are. */
+T_CASE(weights_say_how_many_workers) {
+    T_UNUSED;
+    static const char AUTO[] = "parallel.workers=auto";
+    tutti_job *job = SMALL_JOB(AUTO, "parallel.shares=2,1,1");
+    T_OK(tti_job_resolve(job, 8));
+    T_EQ(job->config.parallel.workers, 3);
+    tutti_job_destroy(job);
+    job = SMALL_JOB(AUTO, "parallel.shares=2,1", "parallel.tensor=2");
+    T_OK(tti_job_resolve(job, 1));
+    T_EQ(job->config.parallel.workers, 4);
+    tutti_job_destroy(job);
+    refuse("parallel.shares=2,1,1", AUTO, "parallel.data=2", "3 weights for 2 workers");
+    refuse("parallel.shares=5,1,1,1,1", AUTO, "train.seed=2", "5 workers for 4 shards");
+    refuse("parallel.shares=3,1,1", AUTO, "parallel.tensor=32", "there can be 64");
+}
+
 T_CASE(runs_that_a_job_gives) {
     T_UNUSED;
     tti_deal deal;
@@ -97,6 +115,7 @@ T_CASE(runs_that_a_job_gives) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_and_weights), cmocka_unit_test(what_is_neither),
-        cmocka_unit_test(what_does_not_go_with_it), cmocka_unit_test(runs_that_a_job_gives)};
+        cmocka_unit_test(what_does_not_go_with_it), cmocka_unit_test(weights_say_how_many_workers),
+        cmocka_unit_test(runs_that_a_job_gives)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
