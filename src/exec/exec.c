@@ -284,8 +284,20 @@ static tutti_status start_overlap(tti_exec *x) {
     return tti_overlap_create(plan->n_buckets, core, reduce_bucket, x, &x->overlap);
 }
 
+/* Lanes are made again where shards are dealt anew. */
+static tutti_status keep_cores(tti_exec *x) {
+    size_t n_bytes = (size_t)x->n_threads * sizeof *x->cores;
+    if (!x->desc.cores) return TUTTI_OK;
+    x->cores = malloc(n_bytes);
+    if (!x->cores) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    memcpy(x->cores, x->desc.cores, n_bytes);
+    x->desc.cores = x->cores;
+    return TUTTI_OK;
+}
+
 static tutti_status build(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
+    TTI_TRY(keep_cores(x));
     TTI_TRY(tti_exec_device_open(x));
     TTI_TRY(tti_divided_create(plan, x->desc.mesh, &x->divided));
     TTI_TRY(find_inputs(plan, &plan->shard, &x->shard_inputs));
@@ -443,6 +455,7 @@ static void destroy(tti_exec *x) {
     tti_divided_destroy(x->divided);
     tti_lane_comms_destroy(x->lane_comms, x->n_lane_comms);
     free(x->norms);
+    free(x->cores);
     free(x->buffers);
     free(x->sums);
     free(x->partials);

@@ -34,7 +34,7 @@ typedef struct tti_exec_desc {
     int n_shards;               /* V, a power of two, >= the number of ranks */
     const tti_deal *deal;       /* which of them each rank of comm has; copied; NULL: equal runs */
     int n_lanes;                /* shards computed side by side, >= 1 */
-    const int *cores;           /* [n_lanes]; NULL: not pinned */
+    const int *cores;           /* [n_lanes]; copied; NULL: not pinned */
     tutti_comm_alg alg;         /* of the reduction */
     bool fast;                  /* any order of sums; false: exact mode */
     tutti_dtype wire;           /* fast mode: bf16, f16: gradients are rounded before they travel */

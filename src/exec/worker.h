@@ -49,6 +49,7 @@ struct tti_exec {
     tti_deal deal;        /* who has which shards; desc.deal is not read after creation */
     tti_divided *divided; /* NULL: this worker has the whole model */
     int n_threads;        /* that the worker may run at a time */
+    int *cores;           /* [n_threads]: of desc.cores, which it then is; NULL: none */
     tti_lanes *lanes;
     tutti_comm **lane_comms; /* [n_lane_comms]: of the tensor axis, one for each lane; NULL: none */
     int n_lane_comms;

@@ -1,5 +1,6 @@
 /* unequal_test.c - workers with runs of shards of any length: the bits of one worker alone,
  * whatever else is divided between them. */
+#include "base/affinity.h"
 #include "exec/crew.h"
 #include "exec/one_copy.h"
 
@@ -135,11 +136,40 @@ T_CASE(dealt_anew_while_it_trains) {
     }
 }
 
+/* What the caller gave the executor need not stay where it was: whoever deals anew is pinned to the
+ * same cores.  Ranks wait for each other in the steps before the change and in what follows it. */
+static int given_core;
+
+static const char *check_cores(crew *c, tti_exec *exec, int rank) {
+    static const tti_deal equal = {.n_ranks = 2, .first = {0, 4, 8}};
+    tti_cores now;
+    int wanted = given_core;
+    const char *failure = crew_train(c, exec, rank);
+    if (failure) return failure;
+    if (rank == 0) given_core = -1;
+    COMM_OK(tti_exec_redeal(exec, &equal)); /* which asks all how many buffers they want */
+    tti_cores_allowed(&now);
+    COMM_TRUE(now.n == 1 && now.id[0] == wanted);
+    return crew_train(c, exec, rank);
+}
+
 static const char *check_no_redeal(crew *c, tti_exec *exec, int rank) {
     (void)rank;
     COMM_TRUE(!tti_exec_can_redeal(exec));
     COMM_FAILS(tti_exec_redeal(exec, c->exec.deal), TUTTI_E_UNSUPPORTED, "cannot be dealt anew");
     return NULL;
+}
+
+T_CASE(dealt_anew_on_the_same_cores) {
+    T_UNUSED;
+    tti_cores all;
+    tti_cores_allowed(&all);
+    given_core = all.id[0];
+    crew c = new_crew(net_lenet, &deals[0], 1);
+    c.exec.cores = &given_core;
+    c.fn = check_cores;
+    crew_run(&c);
+    crew_fini(&c);
 }
 
 T_CASE(gradients_in_parts_are_not_dealt_anew) {
@@ -218,6 +248,7 @@ int main(void) {
         cmocka_unit_test(values_joined_inside_a_step_change_no_bit),
         cmocka_unit_test(one_copy_of_unequal_workers_changes_no_bit),
         cmocka_unit_test(dealt_anew_while_it_trains),
+        cmocka_unit_test(dealt_anew_on_the_same_cores),
         cmocka_unit_test(gradients_in_parts_are_not_dealt_anew),
         cmocka_unit_test(any_order_of_sums_is_near),
         cmocka_unit_test(memory_follows_the_runs),
