@@ -631,6 +631,7 @@ static tutti_status end_step(tti_exec *x, tti_step_result *result) {
     TTI_TRY(tti_device_take_sums(x, set));
     tti_exec_add_sums(x, result);
     tti_device_note_done(x, set, result);
+    result->sent_bytes = x->sent_bytes;
     if (x->offload) return end_at_host(x, set, result);
     memcpy(&report, set->told, sizeof report);
     result->grad_norm = report.grad_norm;
@@ -641,7 +642,6 @@ static tutti_status end_step(tti_exec *x, tti_step_result *result) {
     }
     x->last_hash = result->own_hash = result->params_hash = report.params_hash;
     x->has_hash = true;
-    result->sent_bytes = x->sent_bytes;
     if (tti_local_is_on(x)) return tti_device_local_end(x, &set->desc, result);
     return tti_divided_hash(x->divided, &result->params_hash);
 }

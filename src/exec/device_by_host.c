@@ -12,6 +12,7 @@ struct tti_device_by_host {
     tti_exec *x;
     const tti_device_ops *ops;
     float **pieces; /* [acc.n_pieces] of the communicator, which frees them */
+    uint16_t *wire; /* [n_flat] of it too: sums as they travel; NULL: as they are */
 };
 
 /* All ranks must ask for equally many. */
@@ -31,13 +32,24 @@ static tutti_status take_pieces(tti_device_by_host *b) {
     return TUTTI_OK;
 }
 
+static tutti_status take_wire(tti_device_by_host *b) {
+    const tti_exec *x = b->x;
+    void *memory = NULL;
+    if (x->n_ranks == 1 || !x->desc.fast || x->desc.wire == TUTTI_F32) return TUTTI_OK;
+    TTI_TRY(tutti_comm_alloc(x->desc.comm, x->desc.plan->n_flat * sizeof *b->wire + 64, &memory));
+    b->wire = memory;
+    return TUTTI_OK;
+}
+
 tutti_status tti_device_by_host_create(tti_exec *x, tti_device_by_host **out) {
     tti_device_by_host *b = calloc(1, sizeof *b);
     *out = b;
     if (!b) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     b->x = x;
     b->ops = x->desc.backend->device;
-    return x->desc.server ? TUTTI_OK : take_pieces(b); /* gradients go to the server's memory */
+    if (x->desc.server) return TUTTI_OK; /* gradients go to its memory */
+    TTI_TRY(take_pieces(b));
+    return take_wire(b);
 }
 
 void tti_device_by_host_destroy(tti_device_by_host *b) {
@@ -58,6 +70,7 @@ static tutti_status sum_parts(tti_exec *x, const tti_piece *pieces, int n_pieces
         }
         bool whole = tti_pipe_has_tied(x, bucket->first, bucket->n_elems);
         tti_zero_bounds(x, bucket->first, bounds);
+        tti_exec_count_pieces(x, bucket->n_elems, !whole);
         const tti_reduce_desc desc = {.pieces = part,
                                       .n_pieces = n_pieces,
                                       .dst = sum + bucket->first,
@@ -73,12 +86,17 @@ static tutti_status sum_parts(tti_exec *x, const tti_piece *pieces, int n_pieces
 }
 
 /* As on the host, which sums bucket by bucket. */
-static tutti_status sum_buckets(tti_exec *x, float *sum) {
-    for (int b = 0; b < x->desc.plan->n_buckets; b++) {
-        const tti_bucket *bucket = &x->desc.plan->buckets[b];
+static tutti_status sum_buckets(const tti_device_by_host *b, float *sum) {
+    tti_exec *x = b->x;
+    for (int i = 0; i < x->desc.plan->n_buckets; i++) {
+        const tti_bucket *bucket = &x->desc.plan->buckets[i];
         float *at = sum + bucket->first;
         if (tti_compress_is_on(x)) {
             TTI_TRY(tti_compress_reduce(x, at, bucket->first, bucket->n_elems));
+            continue;
+        }
+        if (b->wire) {
+            TTI_TRY(tti_exec_reduce_rounded(x, at, b->wire + bucket->first, bucket->n_elems));
             continue;
         }
         x->sent_bytes += tti_exec_reduce_bytes(x, bucket->n_elems * sizeof *at);
@@ -88,12 +106,13 @@ static tutti_status sum_buckets(tti_exec *x, float *sum) {
     return TUTTI_OK;
 }
 
-static tutti_status sum_pieces(tti_exec *x, const tti_piece *pieces, int n_pieces, float *sum) {
+static tutti_status sum_pieces(const tti_device_by_host *b, const tti_piece *pieces, int n_pieces,
+                               float *sum) {
+    tti_exec *x = b->x;
     size_t n = x->desc.plan->n_flat;
-    if (tti_exec_has_parts(x) && !x->desc.fast) return sum_parts(x, pieces, n_pieces, sum);
-    if (x->compress || x->desc.local) return sum_buckets(x, sum);
-    if (x->desc.fast)
-        return tutti_comm_all_reduce(x->desc.comm, sum, sum, n, TUTTI_F32, TUTTI_SUM, x->desc.alg);
+    if (x->desc.fast || x->desc.local) return sum_buckets(b, sum);
+    if (tti_exec_has_parts(x)) return sum_parts(x, pieces, n_pieces, sum);
+    tti_exec_count_pieces(x, n, false);
     return tti_comm_reduce_shards(x->desc.comm, &(tti_reduce_desc){.pieces = pieces,
                                                                    .n_pieces = n_pieces,
                                                                    .dst = sum,
@@ -119,7 +138,7 @@ tutti_status tti_device_by_host_grads(tti_device_by_host *b) {
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "gradients to the host", -1));
     TTI_TRY(b->ops->sync());
     int64_t start = tti_now_ns();
-    TTI_TRY(sum_pieces(x, pieces, n_pieces, b->pieces[0]));
+    TTI_TRY(sum_pieces(b, pieces, n_pieces, b->pieces[0]));
     tti_profile_add(x, TTI_ROW_COMM, NULL, "sum of gradients by the host", -1, start, tti_now_ns());
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
     if (x->offload) return TUTTI_OK;

@@ -261,9 +261,7 @@ double tti_exec_reduce_bytes(const tti_exec *x, size_t n_bytes) {
 }
 
 /* Half the bytes: rounded to the wire's dtype, added in f32, and the sum rounded once more. */
-static tutti_status reduce_rounded(tti_exec *x, size_t first, size_t n_elems) {
-    float *sum = tti_exec_grads(x) + first;
-    uint16_t *wire = x->wire + first;
+tutti_status tti_exec_reduce_rounded(tti_exec *x, float *sum, uint16_t *wire, size_t n_elems) {
     x->sent_bytes += tti_exec_reduce_bytes(x, n_elems * sizeof *wire);
     tti_narrow(x->desc.wire, sum, wire, n_elems);
     TTI_TRY(tutti_comm_all_reduce(x->desc.comm, wire, wire, n_elems, x->desc.wire, TUTTI_SUM,
@@ -279,10 +277,15 @@ static tutti_status reduce_fast(tti_exec *x, size_t first, size_t n_elems) {
         x->desc.backend->accumulate(sum, x->buffers[x->acc.piece_buffer[i]] + first, n_elems);
     if (x->n_ranks == 1 || tti_local_is_on(x)) return TUTTI_OK;
     if (tti_compress_is_on(x)) return tti_compress_reduce(x, sum, first, n_elems);
-    if (tti_exec_has_wire(x)) return reduce_rounded(x, first, n_elems);
+    if (tti_exec_has_wire(x)) return tti_exec_reduce_rounded(x, sum, x->wire + first, n_elems);
     x->sent_bytes += tti_exec_reduce_bytes(x, n_elems * sizeof *sum);
     return tutti_comm_all_reduce(x->desc.comm, sum, sum, n_elems, TUTTI_F32, TUTTI_SUM,
                                  x->desc.alg);
+}
+
+void tti_exec_count_pieces(tti_exec *x, size_t n_elems, bool in_parts) {
+    double n_vectors = x->acc.n_pieces + (in_parts ? 0 : 1);
+    x->sent_bytes += n_vectors * tti_exec_reduce_bytes(x, n_elems * sizeof(float)) / 2;
 }
 
 /* Alone the merges have left one piece: the whole tree. */
@@ -297,9 +300,7 @@ static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems) {
         pieces[i] = x->acc.pieces[i];
         pieces[i].data = tti_exec_grads_at(x, x->acc.piece_buffer[i], first);
     }
-    /* Every piece goes to the owners of its parts, and the sums come back. */
-    double n_vectors = x->acc.n_pieces + (in_parts ? 0 : 1);
-    x->sent_bytes += n_vectors * tti_exec_reduce_bytes(x, n_elems * sizeof(float)) / 2;
+    tti_exec_count_pieces(x, n_elems, in_parts);
     return tti_comm_reduce_shards(x->desc.comm,
                                   &(tti_reduce_desc){.pieces = pieces,
                                                      .n_pieces = x->acc.n_pieces,

@@ -126,6 +126,14 @@ tutti_status tti_exec_reduce(tti_exec *exec, size_t first, size_t n_elems);
 /* Bytes that a worker sends in an all-reduce of so many, in the mean over the workers. */
 double tti_exec_reduce_bytes(const tti_exec *exec, size_t n_bytes);
 
+/* A sum along the tree is sent: every piece goes to the owners of its parts, and unless each needs
+ * its own alone the sums come back. */
+void tti_exec_count_pieces(tti_exec *exec, size_t n_elems, bool in_parts);
+
+/* The sum of all workers, into sum [n_elems], as it travels in desc.wire: wire [n_elems] is memory
+ * that the others read. */
+tutti_status tti_exec_reduce_rounded(tti_exec *exec, float *sum, uint16_t *wire, size_t n_elems);
+
 /* The summed gradients after the reduction, where they are whole. */
 float *tti_exec_grads(tti_exec *exec);
 

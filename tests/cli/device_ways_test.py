@@ -47,6 +47,11 @@ def test_a_server_is_the_all_reduce():
             raise AssertionError(on_devices(run)["backend"])
 
 
+def test_parameters_are_read_again():
+    """After a hundred steps they are compared with what the last one left."""
+    train("run", "-n", "2", *SERVER, "train.steps=101", "train.eval_every=0").expect(0)
+
+
 def test_servers_among_processes():
     """The first workers update on their devices, and the others on none."""
     sgd = ["optimizer.name=sgd", "parallel.place=processes"]
@@ -122,6 +127,7 @@ def test_goes_on_in_other_ways():
 FAST = ["parallel.mode=fast", "optimizer.name=sgd"]
 LOCAL = FAST + ["parallel.sync=local"]
 BY_HOST = {
+    "rounded": FAST + ["parallel.compress=bf16", "parallel.bucket_mb=0.01"],
     "topk": FAST + ["parallel.compress=topk", "parallel.topk=0.05"],
     "powersgd": FAST + ["parallel.compress=powersgd", "parallel.compress_after=7"],
     "local": LOCAL + ["parallel.average_every=3"],

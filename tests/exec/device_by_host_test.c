@@ -65,14 +65,16 @@ static const char *rank_main(tutti_comm *comm, void *arg) {
     return failure;
 }
 
+/* In fast mode also in 16 bits. */
 T_CASE(the_host_adds_along_the_tree) {
     T_UNUSED;
-    for (int fast = 0; fast < 2; fast++)
+    for (int fast = 0; fast < 3; fast++)
         for (int n_ranks = 2; n_ranks <= 5; n_ranks++) {
             reduce_crew c = {.backend = &apart,
                              .n_shards = 8,
                              .n_lanes = 1,
-                             .fast = fast,
+                             .fast = fast > 0,
+                             .wire = fast > 1 ? TUTTI_BF16 : TUTTI_F32,
                              .n_elems = {16, 160, 48}};
             reduce_plan(&c);
             comm_run(n_ranks, rank_main, &c);
