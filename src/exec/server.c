@@ -337,10 +337,19 @@ static bool is_served(const tti_server *s, int w, int64_t n_before) {
     return s->n_steps > (uint64_t)n_before;
 }
 
+/* Who leaves after a failure takes its pieces along: not while the threads read them. */
+tutti_status tti_server_wait_step(tti_server *s, int w) {
+    int64_t n_before = (int64_t)s->n_steps;
+    int n_needed = s->desc.n_workers - s->desc.n_backup;
+    tutti_status st = tti_server_wait(s, w, is_served, n_before);
+    while (st != TUTTI_OK && s->n_arrived == n_needed && !is_served(s, w, n_before))
+        pthread_cond_wait(&s->news, &s->mutex); /* their work ends */
+    return st;
+}
+
 static tutti_status arrive(tti_server *s, tti_exec *x, const tti_step_desc *desc, double inv_count,
                            tti_step_result *result) {
     int w = x->desc.server_worker;
-    int64_t n_before = (int64_t)s->n_steps;
     if (s->failed) return tti_fail(s->cause, "%s", s->error);
     TTI_ASSERT(s->worker[w].n_pieces == 0);
     for (int i = 0; i < x->acc.n_pieces; i++) s->worker[w].pieces[i] = tti_server_piece(x, i);
@@ -349,7 +358,7 @@ static tutti_status arrive(tti_server *s, tti_exec *x, const tti_step_desc *desc
         s->step = (tti_request){.kind = TTI_STEP, .step = *desc, .inv_count = inv_count};
         tti_server_put(s, &s->step);
     }
-    TTI_TRY(tti_server_wait(s, w, is_served, n_before));
+    TTI_TRY(tti_server_wait_step(s, w));
     const tti_step_result *told = &s->step.arrival.result;
     result->grad_norm = told->grad_norm;
     result->skipped = told->skipped;

@@ -200,11 +200,6 @@ static void begin_step(tti_server *s, const tti_bringing *b) {
     tti_server_put(s, &s->step);
 }
 
-static bool is_served(const tti_server *s, int w, int64_t n_before) {
-    (void)w;
-    return s->n_steps > (uint64_t)n_before;
-}
-
 /* Its pieces are a part of the step at work, or come too late for theirs. */
 static tutti_status bring(tti_server *s, int w, const tti_bringing *b, tti_request *r) {
     tti_served *me = &s->worker[w];
@@ -214,7 +209,6 @@ static tutti_status bring(tti_server *s, int w, const tti_bringing *b, tti_reque
         me->n_dropped++;
         return TUTTI_OK;
     }
-    int64_t n_before = (int64_t)s->n_steps;
     memcpy(me->pieces, b->pieces, sizeof me->pieces);
     me->n_pieces = b->n_pieces;
     s->sums.loss_sum += b->result.loss_sum;
@@ -224,7 +218,7 @@ static tutti_status bring(tti_server *s, int w, const tti_bringing *b, tti_reque
     s->n_rows += b->n_own_rows;
     r->arrival.step = me->version + 1;
     if (++s->n_arrived == s->desc.n_workers - s->desc.n_backup) begin_step(s, b);
-    return tti_server_wait(s, w, is_served, n_before);
+    return tti_server_wait_step(s, w);
 }
 
 tutti_status tti_server_bring_for(tti_server *s, int w, const tti_bringing *b, tti_arrival *out) {

@@ -121,6 +121,9 @@ typedef bool (*tti_server_ready)(const tti_server *s, int w, int64_t arg);
 
 /* Until ready(w, arg); the server's failure, or the time is over. */
 tutti_status tti_server_wait(tti_server *s, int w, tti_server_ready ready, int64_t arg);
+/* Until the step is served that w has brought its pieces for.  Nobody reads them then, also where
+ * this fails. */
+tutti_status tti_server_wait_step(tti_server *s, int w);
 /* Puts a request at the end of the queue; waits until it is served. */
 void tti_server_put(tti_server *s, tti_request *r);
 tutti_status tti_server_wait_served(tti_server *s, const tti_request *r);

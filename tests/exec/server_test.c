@@ -2,6 +2,9 @@
  * for each other, the bits of what was recorded where they do not, and failures. */
 #include "exec/server.h"
 
+#include <stdatomic.h>
+#include <time.h>
+
 #include "base/fault.h"
 #include "exec/server_crew.h"
 
@@ -194,6 +197,47 @@ T_CASE(who_waits_hears_of_a_failure) {
     crew_fini(&c);
 }
 
+/* Of a server whose threads are at a step when somebody fails. */
+static tti_server *failing;
+static atomic_int n_left;
+static bool left_early;
+
+static uint64_t hash_beside_a_failure(const float *x, size_t n, uint64_t first) {
+    if (failing) tti_server_abort(failing, TUTTI_E_DEVICE, "a device is gone");
+    for (int ms = 0; failing && ms < 100 && !left_early; ms++) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        left_early = atomic_load(&n_left) > 0;
+    }
+    failing = NULL;
+    return tti_backend_cpu.hash(x, n, first);
+}
+
+static const char *leave_after_failure(crew *c, tti_exec *exec, int rank) {
+    tti_step_desc desc = {.lr = 0.1};
+    COMM_TRUE(tti_server_step(exec, &desc, 1, &c->result[rank][0]) == TUTTI_E_PEER);
+    COMM_TRUE(strstr(tutti_last_error(), "a device is gone") != NULL);
+    atomic_fetch_add(&n_left, 1);
+    return NULL;
+}
+
+T_CASE(nobody_takes_along_what_the_server_reads) {
+    T_UNUSED;
+    tti_backend slow = tti_backend_cpu;
+    slow.hash = hash_beside_a_failure;
+    crew c = new_crew("sgd", 2);
+    tti_server_desc d = server_desc(&c, 1, 0);
+    d.exec.backend = &slow;
+    T_OK(tti_server_create(&d, &c.exec.server));
+    failing = c.exec.server;
+    c.fn = leave_after_failure;
+    crew_run(&c);
+    tti_server_destroy(c.exec.server);
+    assert_null(failing);
+    assert_false(left_early);
+    T_EQ(atomic_load(&n_left), 2);
+    crew_fini(&c);
+}
+
 /* A loss scale that makes gradients infinite: every worker hears it, and nothing has changed. */
 static const char *overflow(crew *c, tti_exec *exec, int rank) {
     crew_batch *batch = crew_batch_new();
@@ -253,6 +297,7 @@ int main(void) {
         cmocka_unit_test(staleness_is_bounded),
         cmocka_unit_test(who_does_not_come_is_named),
         cmocka_unit_test(who_waits_hears_of_a_failure),
+        cmocka_unit_test(nobody_takes_along_what_the_server_reads),
         cmocka_unit_test(not_finite),
         cmocka_unit_test(what_cannot_have_been_recorded),
     };
