@@ -297,6 +297,10 @@ static tutti_status check_desc(bench *b) {
     if (d->n_devices == 0) d->n_devices = TTI_MIN(n_there, (int)MAX_DEVICES);
     if (d->min_bytes == 0) d->min_bytes = 4096;
     if (d->max_bytes == 0) d->max_bytes = (size_t)256 << 20;
+    if (n_there > 0 && !b->backend->device->peers_meet)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "bench: devices of backend %s do not add between each other",
+                        b->backend->name);
     if (d->n_devices < 2 || d->n_devices > TTI_MIN(n_there, (int)MAX_DEVICES))
         return tti_fail(TUTTI_E_INVALID, "bench: %d devices asked for; 2 to %d can add, %d there",
                         d->n_devices, MAX_DEVICES, n_there);

@@ -131,11 +131,22 @@ T_CASE(bad_wishes_are_refused) {
     T_FAILS(tutti_bench_devices(NULL, take, &r), TUTTI_E_INVALID, "desc or report is NULL");
 }
 
+T_CASE(devices_that_do_not_add_are_refused) {
+    T_UNUSED;
+    static const tti_device_ops apart = {.count = two_devices};
+    static const tti_backend none = {.name = "apart", .device = &apart};
+    rows r = {0};
+    T_FAILS(tti_bench_devices(&none, &(tutti_bench_devices_desc){0}, take, &r), TUTTI_E_UNSUPPORTED,
+            "backend apart do not add between each other");
+    T_EQ(r.n, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_way_and_size_has_a_row),
         cmocka_unit_test(a_wrong_sum_is_told),
         cmocka_unit_test(bad_wishes_are_refused),
+        cmocka_unit_test(devices_that_do_not_add_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
