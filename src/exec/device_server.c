@@ -93,6 +93,7 @@ tutti_status tti_device_server_end(tti_exec *x, tti_step_result *result) {
     int64_t computed = tti_now_ns();
     tti_exec_note(x, &set->desc, "update");
     TTI_TRY(tti_server_step(x, &set->desc, result->count > 0 ? 1.0 / result->count : 0, result));
+    result->own_hash = result->params_hash;
     x->device->last_end_ns = tti_now_ns();
     result->comm_ns = x->device->last_end_ns - computed;
     return TUTTI_OK;
