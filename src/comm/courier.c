@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 
 /* What is said of a slot. */
 typedef struct note {
@@ -189,6 +190,13 @@ static tutti_status turn(tti_courier *c, bool *sending) {
     return TUTTI_OK;
 }
 
+/* Under the lock: something was given that has not begun. */
+static bool has_more(const tti_courier *c) {
+    for (int i = 0; i < c->n_peers; i++)
+        if (c->peers[i].n > 0) return true;
+    return false;
+}
+
 /* Whether the thread goes on; a failure that a rank asked for comes out as one. */
 static tutti_status may_go_on(tti_courier *c, bool sending, bool *goes_on) {
     uint64_t n;
@@ -197,7 +205,7 @@ static tutti_status may_go_on(tti_courier *c, bool sending, bool *goes_on) {
     tutti_status st = c->asked;
     if (st != TUTTI_OK) (void)tti_fail(st, "%s", c->text);
     bool is_late = c->stop && tti_now_ns() - c->stop_ns > c->timeout_ms * TTI_NS_PER_MS;
-    *goes_on = !c->stop || (sending && !is_late);
+    *goes_on = !c->stop || ((sending || has_more(c)) && !is_late);
     pthread_mutex_unlock(&c->lock);
     return st;
 }
@@ -206,6 +214,7 @@ static tutti_status carry(tti_courier *c) {
     bool sending = false, goes_on = true;
     for (;;) {
         TTI_TRY(turn(c, &sending));
+        (void)TTI_FAULT_AT("courier.turn", c->rank, -1);
         TTI_TRY(may_go_on(c, sending, &goes_on));
         if (!goes_on) return TUTTI_OK;
         TTI_TRY(c->transport->stream(c->state, c->messages, c->n_peers * PER_PEER, c->wake_fd));

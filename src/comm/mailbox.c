@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "comm/call.h"
 #include "comm/courier.h"
 
@@ -169,7 +170,10 @@ static tutti_status wait_for(const tti_mailbox *box, int index, uint32_t wanted)
     int64_t start = tti_now_ns();
     while (tti_slot_get(slot) != wanted) {
         struct timespec slice = {.tv_nsec = SLICE_NS};
-        TTI_TRY(check(box));
+        (void)TTI_FAULT_AT("mailbox.wait", box->comm->rank, -1);
+        tutti_status st = check(box);
+        /* Who has filled the slot last may have left since. */
+        if (st != TUTTI_OK && tti_slot_get(slot) != wanted) return st;
         syscall(SYS_futex, slot->memory, FUTEX_WAIT,
                 wanted == TTI_SLOT_FULL ? TTI_SLOT_EMPTY : TTI_SLOT_FULL, &slice, NULL, 0);
         if (tti_now_ns() - start > box->comm->timeout_ms * TTI_NS_PER_MS &&

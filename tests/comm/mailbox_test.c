@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fault.h"
 #include "comm/ranks.h"
 
 enum { N_ROUNDS = 200, N_WORDS = 1000 };
@@ -121,12 +122,46 @@ T_CASE(no_wait_is_for_ever) {
     comm_run(2, writer_fails, NULL);
 }
 
+/* To another host: what was given to the courier while it looked elsewhere goes out first, and is
+ * there for one who looks only when the sender has left. */
+static const char *last_word(tutti_comm *comm, void *arg) {
+    (void)arg;
+    tti_mail_slot slot = {1, sizeof(int), 0};
+    tti_mailbox *box;
+    const void *data;
+    int word = 7;
+    COMM_OK(tti_mailbox_create(comm, &slot, 1, &box));
+    if (tutti_comm_rank(comm) == 0) {
+        tti_sleep_ms(100); /* the courier has found nothing to do, and is held up */
+        COMM_OK(tti_mailbox_put(box, 0, &word));
+    } else {
+        COMM_OK(tti_mailbox_wait(box, 0, &data));
+        COMM_TRUE(*(const int *)data == 7);
+        tti_mailbox_free(box, 0);
+    }
+    tti_mailbox_destroy(box);
+    return NULL;
+}
+
+T_CASE(who_leaves_has_said_all) {
+    T_UNUSED;
+    if (getenv("TUTTI_TEST_TRANSPORT")) return;
+    setenv("TUTTI_TEST_TRANSPORT", "tcp", 1);
+    setenv("TUTTI_TEST_HOSTS", "a,b", 1);
+    T_OK(tti_fault_set("courier.turn:delay_ms=300@1,rank=0;mailbox.wait:delay_ms=600@1,rank=1"));
+    comm_run(2, last_word, NULL);
+    T_OK(tti_fault_set(NULL));
+    unsetenv("TUTTI_TEST_HOSTS");
+    unsetenv("TUTTI_TEST_TRANSPORT");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_come_in_order),
         cmocka_unit_test(processes_see_the_same_slots),
         cmocka_unit_test(a_full_slot_is_not_written),
         cmocka_unit_test(no_wait_is_for_ever),
+        cmocka_unit_test(who_leaves_has_said_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
