@@ -281,16 +281,21 @@ void tti_server_abort(tti_server *s, tutti_status status, const char *text) {
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* The one that the others wait for: it has not come, or has computed for the longest. */
-static int slowest(const tti_server *s, int waits) {
+/* Whether w has not come where the other one waits, or may still compute for it. */
+static bool holds_up(const tti_server *s, int w, int waits) {
+    if (w == waits || s->worker[w].is_dead) return false;
+    if (s->hall.has_come[waits]) return !s->hall.has_come[w];
+    return tti_server_is_async(s) ? s->worker[w].computes : s->worker[w].n_pieces == 0;
+}
+
+/* Of those the one that has computed for the longest. */
+static const char *slowest(const tti_server *s, int waits, char text[32]) {
     int found = -1;
-    for (int w = 0; w < s->desc.n_workers; w++) {
-        const tti_served *other = &s->worker[w];
-        if (w == waits || (!tti_server_is_async(s) && other->n_pieces > 0)) continue;
-        if (tti_server_is_async(s) && !other->computes) continue;
-        if (found < 0 || other->version < s->worker[found].version) found = w;
-    }
-    return found;
+    for (int w = 0; w < s->desc.n_workers; w++)
+        if (holds_up(s, w, waits) && (found < 0 || s->worker[w].version < s->worker[found].version))
+            found = w;
+    snprintf(text, 32, "worker %d", found);
+    return found < 0 ? "the others" : text;
 }
 
 /* Until ready(w, arg); the server's failure, or the time is over. */
@@ -300,10 +305,10 @@ tutti_status tti_server_wait(tti_server *s, int w, tti_server_ready ready, int64
     while (!s->failed && !ready(s, w, arg))
         if (pthread_cond_timedwait(&s->news, &s->mutex, &end) == ETIMEDOUT && !s->failed &&
             !ready(s, w, arg)) {
-            char text[256];
+            char text[256], whom[32];
             snprintf(text, sizeof text,
-                     "parameter server: worker %d waited %d ms for worker %d (parallel.timeout_ms)",
-                     w, s->desc.timeout_ms, slowest(s, w));
+                     "parameter server: worker %d waited %d ms for %s (parallel.timeout_ms)", w,
+                     s->desc.timeout_ms, slowest(s, w, whom));
             tti_server_fail(s, TUTTI_E_PEER, text);
             return tti_fail(TUTTI_E_TIMEOUT, "%s", text);
         }

@@ -13,9 +13,9 @@
 tutti_status tti_server_open(tti_server *s, int64_t first, int64_t last) {
     if (s->remote) return tti_remote_open(s, first, last);
     pthread_mutex_lock(&s->mutex);
-    if (s->first != first || s->last != last) {
+    if (s->first != first || s->opened != last) {
         s->first = s->n_dealt = s->n_updates = first;
-        s->last = last;
+        s->last = s->opened = last;
     }
     pthread_mutex_unlock(&s->mutex);
     return TUTTI_OK;

@@ -14,7 +14,9 @@ enum { SLACK_MS = 10000 };
 
 struct tti_remote {
     tti_channel *channel;
-    bool has_left, failed;
+    bool has_left;
+    bool refused; /* an answer was a failure: the server may not know yet that it is the run's */
+    bool failed;  /* there is nobody to tell */
 };
 
 /* ---- question and answer ---- */
@@ -56,7 +58,10 @@ static tutti_status ask(tti_server *s, tti_wire_message *m, unsigned areas, unsi
     int timeout_ms = TTI_MIN(s->desc.timeout_ms, INT32_MAX / 4) * 2 + SLACK_MS;
     tutti_status st = tti_channel_send(r->channel, m, tti_wire_bytes(m), areas);
     st = st == TUTTI_OK ? answer_of(s, m, kind, may_bring, timeout_ms) : hear_why(s, m, st);
-    r->failed = r->failed || st != TUTTI_OK;
+    if (st != TUTTI_OK && m->kind == TTI_WIRE_FAIL)
+        r->refused = true;
+    else if (st != TUTTI_OK)
+        r->failed = true;
     return st;
 }
 
@@ -199,7 +204,8 @@ void tti_remote_abort(tti_server *s, tutti_status status, const char *text) {
 void tti_remote_close(tti_server *s) {
     tti_wire_message m = {.kind = TTI_WIRE_BYE};
     if (!s->remote) return;
-    if (!s->remote->failed && tti_channel_send(s->remote->channel, &m, tti_wire_bytes(&m), 0))
+    bool in_order = !s->remote->failed && !s->remote->refused;
+    if (in_order && tti_channel_send(s->remote->channel, &m, tti_wire_bytes(&m), 0))
         tti_clear_error(); /* it has gone first */
     tti_channel_close(s->remote->channel);
     free(s->remote);

@@ -97,6 +97,7 @@ struct tti_server {
     int64_t returned[TTI_MAX_RANKS]; /* batches to be taken again */
     int n_returned;
     int64_t first, last;        /* batches of this stretch */
+    int64_t opened;             /* last as it was opened: a stop may have brought it forward */
     int64_t n_dealt, n_updates; /* batches taken; updates put into the queue; both of the run */
     int64_t *n_to_pull;         /* replay: [n_replay + 1], pulls still to come by version */
     tti_arrival *log;           /* [log_first .. n_log): not asked for yet */

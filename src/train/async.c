@@ -190,7 +190,7 @@ static tutti_status tell_counts(const tti_async_desc *d, int64_t step) {
     return tti_reporter_staleness(d->reporter, step, bins);
 }
 
-tutti_status tti_async_run(const tti_async_desc *d, int64_t *step, bool *stopped) {
+static tutti_status run(const tti_async_desc *d, int64_t *step, bool *stopped) {
     int64_t wish = 0;
     tti_server *server = tti_exec_server(d->exec);
     tti_server_rate(server, d->lr, d->user);
@@ -203,6 +203,15 @@ tutti_status tti_async_run(const tti_async_desc *d, int64_t *step, bool *stopped
     TTI_TRY(tell(d));
     TTI_TRY(tti_arrivals_flush(d->arrivals));
     return tell_counts(d, *step);
+}
+
+tutti_status tti_async_run(const tti_async_desc *d, int64_t *step, bool *stopped) {
+    tti_server *server = tti_exec_server(d->exec);
+    tutti_status st = run(d, step, stopped);
+    /* Workers of other processes make updates until they hear of it, at rates that d tells. */
+    if (st != TUTTI_OK && tti_server_has_processes(server))
+        tti_server_abort(server, st, tutti_last_error());
+    return st;
 }
 
 /* ---- evaluation ---- */

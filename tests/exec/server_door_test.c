@@ -1,9 +1,11 @@
 /* server_door_test.c - workers that come to a server through channels, as processes do: what
  * threads come to, meetings, and workers that go or talk nonsense.  Each is a thread here, with a
  * server of its own to speak with. */
+#include "base/clock.h"
 #include "base/fault.h"
 #include "comm/channel.h"
 #include "exec/server_crew.h"
+#include "exec/server_state.h"
 #include "exec/server_wire.h"
 
 /* A crew whose rank 0 has the server.  odd: what the last rank does instead of working. */
@@ -18,6 +20,7 @@ typedef struct apart {
     int n_arrivals;
     double sums[3];
     tti_members members; /* of the last meeting, as rank 0 heard */
+    _Atomic bool has_ended;
 } apart;
 
 static bool is_odd(const apart *a, int rank) { return a->odd && rank == a->crew.n_ranks - 1; }
@@ -313,6 +316,92 @@ T_CASE(the_server_goes) {
     crew_fini(&a.crew);
 }
 
+/* Rank 1 gives a gradient that cannot be applied, which is the run's failure as among threads. */
+static const char *gives_no_number(tti_exec *exec, tti_server *server) {
+    size_t n_flat = exec->desc.plan->n_flat;
+    tti_ticket ticket;
+    tti_arrival arrival;
+    float *grads = aligned_alloc(64, (n_flat * sizeof *grads + 63) / 64 * 64);
+    COMM_TRUE(grads);
+    for (size_t i = 0; i < n_flat; i++) grads[i] = NAN;
+    tti_bringing b = {.pieces = {grads}, .n_pieces = 1, .result = {.count = 1}};
+    COMM_OK(tti_server_open(server, 0, BATCHES));
+    COMM_OK(tti_server_take(exec, &ticket));
+    tutti_status st = tti_remote_give(server, exec, &b, &arrival);
+    free(grads);
+    COMM_FAILS(st, TUTTI_E_NUMERICS, "finite");
+    tti_server_abort(server, st, tutti_last_error());
+    return NULL;
+}
+
+static const char *no_number(tutti_comm *comm, void *arg) {
+    apart *a = arg;
+    int rank = tutti_comm_rank(comm);
+    tti_server_desc d = server_desc(&a->crew, 1, TTI_UNBOUNDED);
+    tti_members members;
+    tti_exec *exec;
+    d.exec.server = a->server;
+    d.exec.server_worker = rank;
+    if (rank == 0)
+        COMM_OK(tti_server_admit(a->server, comm));
+    else
+        COMM_OK(tti_server_connect(&d, comm, &d.exec.server));
+    COMM_OK(tti_exec_create(&d.exec, &exec));
+    const char *failure = rank == 1 ? gives_no_number(exec, d.exec.server) : NULL;
+    if (rank == 0)
+        COMM_FAILS(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members), TUTTI_E_NUMERICS,
+                   "finite");
+    tti_exec_destroy(exec);
+    if (rank > 0) tti_server_destroy(d.exec.server);
+    return failure;
+}
+
+T_CASE(a_gradient_that_is_no_number_ends_all) {
+    T_UNUSED;
+    apart a = {.crew = new_crew("sgd", 2)};
+    a.crew.exec.clip_norm = 1;
+    tti_server_desc d = server_desc(&a.crew, 1, TTI_UNBOUNDED);
+    T_OK(tti_server_create(&d, &a.server));
+    tti_server_rate(a.server, rate, NULL);
+    comm_run(2, no_number, &a);
+    end(&a);
+}
+
+/* One does not come to a meeting, and computes nothing either. */
+static const char *one_meets(tutti_comm *comm, void *arg) {
+    apart *a = arg;
+    int rank = tutti_comm_rank(comm);
+    tti_server_desc d = server_desc(&a->crew, 1, TTI_UNBOUNDED);
+    tti_members members;
+    tti_exec *exec;
+    d.exec.server = a->server;
+    d.exec.server_worker = rank;
+    if (rank == 0)
+        COMM_OK(tti_server_admit(a->server, comm));
+    else
+        COMM_OK(tti_server_connect(&d, comm, &d.exec.server));
+    COMM_OK(tti_exec_create(&d.exec, &exec));
+    if (rank == 0) {
+        tutti_status st = tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members);
+        a->has_ended = true;
+        COMM_FAILS(st, TUTTI_E_TIMEOUT, "worker 0 waited 200 ms for worker 1 (");
+    }
+    while (!a->has_ended) tti_sleep_ms(5); /* who goes is no longer waited for */
+    tti_exec_destroy(exec);
+    if (rank > 0) tti_server_destroy(d.exec.server);
+    return NULL;
+}
+
+T_CASE(who_does_not_come_to_a_meeting_is_named) {
+    T_UNUSED;
+    apart a = {.crew = new_crew("sgd", 2)};
+    tti_server_desc d = server_desc(&a.crew, 1, TTI_UNBOUNDED);
+    d.timeout_ms = 200;
+    T_OK(tti_server_create(&d, &a.server));
+    comm_run(2, one_meets, &a);
+    end(&a);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_recorded_is_repeated),
@@ -321,6 +410,8 @@ int main(void) {
         cmocka_unit_test(an_order_that_is_repeated_needs_all),
         cmocka_unit_test(a_failure_that_is_everybodys),
         cmocka_unit_test(the_server_goes),
+        cmocka_unit_test(a_gradient_that_is_no_number_ends_all),
+        cmocka_unit_test(who_does_not_come_to_a_meeting_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 
 #include "base/fault.h"
 #include "exec/server_crew.h"
+#include "exec/server_state.h"
 
 static void serve(crew *c, int n_servers) {
     tti_server_desc d = server_desc(c, n_servers, 0);
@@ -238,6 +239,44 @@ T_CASE(nobody_takes_along_what_the_server_reads) {
     crew_fini(&c);
 }
 
+static float *new_flat(const crew *c) {
+    float *flat = aligned_alloc(64, (c->plan->n_flat * sizeof *flat + 63) / 64 * 64);
+    assert_non_null(flat);
+    memset(flat, 0, c->plan->n_flat * sizeof *flat);
+    return flat;
+}
+
+/* A step wants one of three: the first has made one and asked for the end when another opens. */
+T_CASE(who_opens_late_undoes_no_stop) {
+    T_UNUSED;
+    crew c = new_crew("sgd", 3);
+    tti_server_desc d = server_desc(&c, 1, 0);
+    tti_server *s;
+    tti_ticket ticket;
+    tti_arrival arrival;
+    int64_t n_updates;
+    float *params = new_flat(&c), *grads = new_flat(&c);
+    tti_bringing b = {.pieces = {grads}, .n_pieces = 1, .result = {.count = 1}, .lr = rate};
+    d.n_backup = 2;
+    T_OK(tti_server_create(&d, &s));
+    T_OK(tti_server_open(s, 0, 10));
+    T_OK(tti_server_take_for(s, 0, params, &ticket));
+    T_OK(tti_server_bring_for(s, 0, &b, &arrival));
+    T_OK(tti_server_stop(s));
+    T_OK(tti_server_open(s, 0, 10));
+    T_OK(tti_server_pull_for(s, params, NULL, &n_updates));
+    T_EQ(n_updates, 1);
+    T_OK(tti_server_take_for(s, 1, params, &ticket));
+    T_EQ(ticket.batch, 1);
+    T_OK(tti_server_bring_for(s, 1, &b, &arrival));
+    T_OK(tti_server_take_for(s, 2, params, &ticket));
+    assert_false(ticket.any);
+    tti_server_destroy(s);
+    free(params);
+    free(grads);
+    crew_fini(&c);
+}
+
 /* A loss scale that makes gradients infinite: every worker hears it, and nothing has changed. */
 static const char *overflow(crew *c, tti_exec *exec, int rank) {
     crew_batch *batch = crew_batch_new();
@@ -298,6 +337,7 @@ int main(void) {
         cmocka_unit_test(who_does_not_come_is_named),
         cmocka_unit_test(who_waits_hears_of_a_failure),
         cmocka_unit_test(nobody_takes_along_what_the_server_reads),
+        cmocka_unit_test(who_opens_late_undoes_no_stop),
         cmocka_unit_test(not_finite),
         cmocka_unit_test(what_cannot_have_been_recorded),
     };
