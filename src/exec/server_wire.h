@@ -18,7 +18,7 @@ typedef enum tti_wire_kind {
     TTI_WIRE_PULL,  /* -> updates; parameters, averages                                      */
     TTI_WIRE_LEAVE, /* text: why -> whether it may                                           */
     TTI_WIRE_WATCH, /* updates -> updates, over                                              */
-    TTI_WIRE_MEET,  /* op, n; values -> n, all, able; values                                 */
+    TTI_WIRE_MEET,  /* n, op; values -> n, all, able; values                                 */
     TTI_WIRE_FAIL,  /* status; text -> nothing; also as an answer to anything                */
     TTI_WIRE_BYE,   /* -> nothing                                                            */
     TTI_N_WIRE_KINDS

@@ -53,9 +53,9 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool begun, ready, failed; /* failed: the last communicator did not end in order */
-    int error;
-    MPI_Comm comm;         /* of the last duplication */
-    pthread_mutex_t calls; /* parts are used by other threads: one at a time calls MPI */
+    int error, level;          /* level: which threads may call MPI */
+    MPI_Comm comm;             /* of the last duplication */
+    pthread_mutex_t calls;     /* parts are used by other threads: one at a time calls MPI */
 } mpi = {.lock = PTHREAD_MUTEX_INITIALIZER, .calls = PTHREAD_MUTEX_INITIALIZER};
 
 static tutti_status fail_mpi(const char *what, int error) {
@@ -87,10 +87,10 @@ static void finalize(void) {
 }
 
 static int begin_mpi(void) {
-    int is_there = 0, level;
+    int is_there = 0;
     MPI_Initialized(&is_there);
-    if (is_there) return MPI_SUCCESS;
-    int error = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
+    if (is_there) return MPI_Query_thread(&mpi.level);
+    int error = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &mpi.level);
     if (error == MPI_SUCCESS) atexit(finalize);
     return error;
 }
@@ -121,7 +121,11 @@ static tutti_status await_begin(int timeout_ms) {
                             "comm_create: MPI_Init has not met all ranks after %d ms: one has not "
                             "come, or is stopped",
                             timeout_ms);
-    return mpi.error == MPI_SUCCESS ? TUTTI_OK : fail_mpi("MPI_Init", mpi.error);
+    if (mpi.error != MPI_SUCCESS) return fail_mpi("MPI_Init", mpi.error);
+    if (mpi.level >= MPI_THREAD_SERIALIZED) return TUTTI_OK;
+    return tti_fail(TUTTI_E_UNSUPPORTED,
+                    "comm_create: this MPI is for one thread alone, and several threads of a rank "
+                    "use it in turn; take one that is built with threads, or TUTTI_TRANSPORT=tcp");
 }
 
 static tutti_status begin_in_time(int timeout_ms, MPI_Comm *out) {
