@@ -627,7 +627,7 @@ static tutti_status end_step(tti_exec *x, tti_step_result *result) {
     tti_step_report report;
     *result = (tti_step_result){0};
     TTI_TRY(tti_device_await(x, &set));
-    if (is_alone(x)) x->sums[x->n_sums - 1] = set->desc.vote ? 1 : 0;
+    if (is_alone(x) && !x->divided) x->sums[x->n_sums - 1] = set->desc.vote ? 1 : 0;
     TTI_TRY(tti_device_take_sums(x, set));
     tti_exec_add_sums(x, result);
     tti_device_note_done(x, set, result);

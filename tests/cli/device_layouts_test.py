@@ -4,7 +4,9 @@ layout must come to the bits of the same layout on the host; and checkpoints go 
 other."""
 
 import os
+import signal
 import sys
+import time
 
 import layouts
 import runs
@@ -101,6 +103,20 @@ def test_a_device_that_is_lost():
                 raise AssertionError("%s: checkpoints %s" % (run, runs.checkpoints(run)))
             runs.tutti("train", "--resume", run).expect(0)
             runs.same_story(runs.story(name), run)
+
+
+def test_a_signal_stops_all():
+    """In the same step, also those that it came to later."""
+    for i in range(4):
+        run = "run-%d" % i
+        process = runs.start("train", "run.dir=" + run, "parallel.devices=gpu", *LENET,
+                             "train.steps=100000", "data.n_train=32", "parallel.timeout_ms=20000",
+                             "train.eval_every=0", *layouts.keys_of((1, 1, 2)))
+        while not os.path.exists(run + "/metrics.jsonl") and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(0.01 * i)
+        process.send_signal(signal.SIGTERM)
+        runs.finish(process).expect(143)
 
 
 def test_another_kind_of_device():
