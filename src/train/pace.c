@@ -4,6 +4,7 @@
  * the shards; all workers decide from the same figures, so they decide the same. */
 #include "train/pace.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -171,6 +172,18 @@ static void conclude(const word *words, int n, int n_shards, tti_paces *out) {
     tti_str_free(&text);
 }
 
+/* Of another process: shards are divided by these numbers. */
+static tutti_status check_words(const word *words, int n) {
+    for (int r = 0; r < n; r++) {
+        const tti_pace *p = &words[r].pace;
+        if (!(p->wave_s >= SHORTEST_S && isfinite(p->wave_s)) || p->n_lanes < 1)
+            return tti_fail(TUTTI_E_MISMATCH,
+                            "parallel.shares: rank %d tells of %g s for %d shards at a time", r,
+                            p->wave_s, p->n_lanes);
+    }
+    return TUTTI_OK;
+}
+
 tutti_status tti_pace_measure(const tti_blueprint *b, const tti_worker_desc *worker,
                               tti_paces *out) {
     int n = tutti_comm_n_ranks(worker->comm);
@@ -184,6 +197,7 @@ tutti_status tti_pace_measure(const tti_blueprint *b, const tti_worker_desc *wor
         mine.pace = (tti_pace){SHORTEST_S, 1};
     }
     if (st == TUTTI_OK) st = tutti_comm_all_gather(worker->comm, &mine, all, sizeof mine, TUTTI_U8);
+    if (st == TUTTI_OK) st = check_words(all, n);
     if (st == TUTTI_OK) conclude(all, n, b->n_shards, out);
     free(all);
     return st;

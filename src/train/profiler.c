@@ -16,6 +16,7 @@
 #include "train/feeding.h"
 #include "train/numerics.h"
 #include "train/profile_trace.h"
+#include "train/shares.h"
 #include "train/worker_exec.h"
 
 enum { N_WARM = 4, N_PLAIN = 8, N_TIMED = 3 };
@@ -191,6 +192,12 @@ static tutti_status save_trace(const profiler *p, const char *path) {
     return st;
 }
 
+/* Whether another key says how many workers there are. */
+static bool has_workers(const tti_job_config *c) {
+    return c->parallel.workers != -1 || c->parallel.data > 0 ||
+           tti_shares_kind_of(c) == TTI_SHARES_GIVEN;
+}
+
 /* One worker unless the job says how many. */
 static tutti_status resolve(tutti_job *job) {
     tti_devices devices;
@@ -199,7 +206,7 @@ static tutti_status resolve(tutti_job *job) {
         return tti_fail(TUTTI_E_CONFIG,
                         "profile: looks at workers that have the whole model; give "
                         "parallel.tensor=1 parallel.pipeline=1");
-    if (job->config.parallel.workers == -1)
+    if (!has_workers(&job->config))
         tutti_job_set(job, "parallel.workers=1", "profile, unless -n says more");
     TTI_TRY(tti_devices_resolve(job, &devices));
     return tti_job_resolve(job, 1);

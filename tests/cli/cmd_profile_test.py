@@ -75,6 +75,16 @@ def test_trace():
         raise AssertionError("alone: %s" % list(spans_of("alone.json", 0)))
 
 
+def test_workers_by_weights():
+    """Shares say how many workers there are, and who has which shards."""
+    runs.tutti("profile", *JOB, "parallel.shares=3,1", "parallel.shards=4", "--trace",
+               "trace.json").expect(0)
+    shards = [{span["args"]["shard"] for span in spans_of("trace.json", rank)["host: first lane"]
+               if span["name"] == "linear"} for rank in range(2)]
+    if not shards[0] or not shards[0] <= {0, 1, 2} or shards[1] != {3}:
+        raise AssertionError("shards %s" % shards)
+
+
 def test_joined_statistics():
     """Shards that wait for each other inside a step are timed too."""
     runs.tutti("profile", "model.name=resnet18", "data.format=random_images",
