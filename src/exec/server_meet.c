@@ -84,11 +84,12 @@ static tutti_status come(tti_server *s, int w, tti_meet_op op, int64_t *values, 
         tti_server_fail(s, TUTTI_E_MISMATCH, tutti_last_error());
         return TUTTI_E_MISMATCH;
     }
-    memcpy(h->brought + (size_t)w * TTI_MEET_VALUES, values, (size_t)n * sizeof *values);
+    int64_t *brought = h->brought + (size_t)w * TTI_MEET_VALUES;
+    for (int i = 0; i < n; i++) brought[i] = values[i];
     h->has_come[w] = true;
     end_round(s);
     TTI_TRY(tti_server_wait(s, w, is_round_over, n_before));
-    memcpy(values, h->result, (size_t)n * sizeof *values);
+    for (int i = 0; i < n; i++) values[i] = h->result[i];
     *members = h->members; /* the same for all, whoever has gone meanwhile */
     return TUTTI_OK;
 }

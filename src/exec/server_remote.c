@@ -177,11 +177,11 @@ tutti_status tti_remote_meet(tti_server *s, tti_meet_op op, int64_t *values, int
                              tti_members *members) {
     tti_wire_message m = {.kind = TTI_WIRE_MEET, .number = {n, op}};
     TTI_ASSERT(n >= 0 && n <= TTI_MEET_VALUES);
-    memcpy(m.more.values, values, (size_t)n * sizeof *values);
+    for (int i = 0; i < n; i++) m.more.values[i] = values[i];
     TTI_TRY(ask(s, &m, 0, 0));
     if (m.number[0] != n)
         return tti_fail(TUTTI_E_MISMATCH, "parameter server: numbers of another meeting");
-    memcpy(values, m.more.values, (size_t)n * sizeof *values);
+    for (int i = 0; i < n; i++) values[i] = m.more.values[i];
     memcpy(&members->all, &m.number[1], sizeof members->all);
     memcpy(&members->able, &m.number[2], sizeof members->able);
     return TUTTI_OK;
