@@ -31,6 +31,19 @@ static inline uint16_t tti_f32_to_bf16(float x) {
     return (uint16_t)(bits >> 16);
 }
 
+/* The bits of a double, where it travels or is written as an integer; and back. */
+static inline uint64_t tti_f64_to_bits(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline double tti_f64_of_bits(uint64_t bits) {
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
 float tti_f16_to_f32(uint16_t h);
 uint16_t tti_f32_to_f16(float x);
 

@@ -5,18 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/dtype.h"
 #include "exec/server_state.h"
 
-static double as_double(int64_t bits) {
-    double value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static int64_t as_bits(double value) {
-    int64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
+/* Of two doubles, which came as their bits. */
+static int64_t sum_of_bits(int64_t a, int64_t b) {
+    double sum = tti_f64_of_bits((uint64_t)a) + tti_f64_of_bits((uint64_t)b);
+    return (int64_t)tti_f64_to_bits(sum);
 }
 
 /* Of all who came, in the order of their numbers: who came first makes no difference. */
@@ -30,7 +25,7 @@ static void combine(tti_hall *h, int n_workers) {
             if (first)
                 *to = from[i];
             else if (h->op == TTI_MEET_SUM)
-                *to = as_bits(as_double(*to) + as_double(from[i]));
+                *to = sum_of_bits(*to, from[i]);
             else
                 *to = TTI_MAX(*to, from[i]);
         }

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/dtype.h"
 #include "base/error.h"
 
 /* A fall smaller than this is none, as in PyTorch. */
@@ -41,22 +42,10 @@ bool tti_plateau_see(const tti_plateau_desc *d, tti_plateau *s, double loss) {
     return lower(d, s);
 }
 
-static uint64_t bits_of(double x) {
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-static double double_of(uint64_t bits) {
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 void tti_plateau_print(const tti_plateau *s, char text[TTI_PLATEAU_TEXT]) {
     snprintf(text, TTI_PLATEAU_TEXT,
              "scale=%016" PRIx64 " best=%016" PRIx64 " bad=%" PRId64 " cooldown=%" PRId64,
-             bits_of(s->scale), bits_of(s->best), s->n_bad, s->n_cooldown);
+             tti_f64_to_bits(s->scale), tti_f64_to_bits(s->best), s->n_bad, s->n_cooldown);
 }
 
 tutti_status tti_plateau_read(const char *text, tti_plateau *out) {
@@ -66,8 +55,8 @@ tutti_status tti_plateau_read(const char *text, tti_plateau *out) {
     int n =
         sscanf(text, "scale=%16" SCNx64 " best=%16" SCNx64 " bad=%18" SCNd64 " cooldown=%18" SCNd64,
                &scale, &best, &s.n_bad, &s.n_cooldown);
-    s.scale = double_of(scale);
-    s.best = double_of(best);
+    s.scale = tti_f64_of_bits(scale);
+    s.best = tti_f64_of_bits(best);
     tti_plateau_print(&s, back);
     bool whole = n == 4 && strcmp(text, back) == 0; /* scanf is lenient, this is not */
     if (!whole || !(s.scale >= 0 && s.scale <= 1) || isnan(s.best) || s.n_bad < 0 ||

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
+#include "base/dtype.h"
 #include "base/error.h"
 
 /* Protobuf keys: field number << 3 | wire type (0 varint, 1 8 bytes, 2 length and bytes, 5 4
@@ -43,10 +44,8 @@ static void add_varint(tti_str *out, uint64_t x) {
 static void add_key(tti_str *out, int key) { add_varint(out, (uint64_t)key); }
 
 static void add_double(tti_str *out, int key, double x) {
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
     add_key(out, key);
-    add_fixed(out, bits, 8);
+    add_fixed(out, tti_f64_to_bits(x), 8);
 }
 
 static void add_bytes(tti_str *out, int key, const void *bytes, size_t n_bytes) {

@@ -76,24 +76,36 @@ static const char *be_odd(apart *a, tutti_comm *comm) {
     return failure;
 }
 
+/* This rank's server, that of rank 0 or one that asks it, and a worker of it. */
+static const char *come(const apart *a, tutti_comm *comm, tti_server_desc *d, tti_exec **exec) {
+    int rank = tutti_comm_rank(comm);
+    tti_server *server = a->server;
+    if (rank == 0)
+        COMM_OK(tti_server_admit(server, comm));
+    else
+        COMM_OK(tti_server_connect(d, comm, &server));
+    COMM_TRUE(tti_server_has_processes(server) && tti_server_is_async(server));
+    d->exec.server = server;
+    d->exec.server_worker = rank;
+    COMM_OK(tti_exec_create(&d->exec, exec));
+    return NULL;
+}
+
+static void go(const tti_server_desc *d, tti_exec *exec) {
+    tti_exec_destroy(exec);
+    if (d->exec.server_worker > 0) tti_server_destroy(d->exec.server);
+}
+
 static const char *rank_apart(tutti_comm *comm, void *arg) {
     apart *a = arg;
     int rank = tutti_comm_rank(comm);
     tti_server_desc d = server_desc(&a->crew, 2, a->staleness);
-    tti_server *server = a->server;
     tti_exec *exec;
     if (is_odd(a, rank)) return be_odd(a, comm);
-    if (rank == 0)
-        COMM_OK(tti_server_admit(server, comm));
-    else
-        COMM_OK(tti_server_connect(&d, comm, &server));
-    COMM_TRUE(tti_server_has_processes(server) && tti_server_is_async(server));
-    d.exec.server = server;
-    d.exec.server_worker = rank;
-    COMM_OK(tti_exec_create(&d.exec, &exec));
-    const char *failure = work(a, exec, server, rank);
-    tti_exec_destroy(exec);
-    if (rank > 0) tti_server_destroy(server);
+    const char *failure = come(a, comm, &d, &exec);
+    if (failure) return failure;
+    failure = work(a, exec, d.exec.server, rank);
+    go(&d, exec);
     return failure;
 }
 
@@ -340,19 +352,13 @@ static const char *no_number(tutti_comm *comm, void *arg) {
     tti_server_desc d = server_desc(&a->crew, 1, TTI_UNBOUNDED);
     tti_members members;
     tti_exec *exec;
-    d.exec.server = a->server;
-    d.exec.server_worker = rank;
-    if (rank == 0)
-        COMM_OK(tti_server_admit(a->server, comm));
-    else
-        COMM_OK(tti_server_connect(&d, comm, &d.exec.server));
-    COMM_OK(tti_exec_create(&d.exec, &exec));
-    const char *failure = rank == 1 ? gives_no_number(exec, d.exec.server) : NULL;
+    const char *failure = come(a, comm, &d, &exec);
+    if (failure) return failure;
+    failure = rank == 1 ? gives_no_number(exec, d.exec.server) : NULL;
     if (rank == 0)
         COMM_FAILS(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members), TUTTI_E_NUMERICS,
                    "finite");
-    tti_exec_destroy(exec);
-    if (rank > 0) tti_server_destroy(d.exec.server);
+    go(&d, exec);
     return failure;
 }
 
@@ -374,21 +380,15 @@ static const char *one_meets(tutti_comm *comm, void *arg) {
     tti_server_desc d = server_desc(&a->crew, 1, TTI_UNBOUNDED);
     tti_members members;
     tti_exec *exec;
-    d.exec.server = a->server;
-    d.exec.server_worker = rank;
-    if (rank == 0)
-        COMM_OK(tti_server_admit(a->server, comm));
-    else
-        COMM_OK(tti_server_connect(&d, comm, &d.exec.server));
-    COMM_OK(tti_exec_create(&d.exec, &exec));
+    const char *failure = come(a, comm, &d, &exec);
+    if (failure) return failure;
     if (rank == 0) {
         tutti_status st = tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members);
         a->has_ended = true;
         COMM_FAILS(st, TUTTI_E_TIMEOUT, "worker 0 waited 200 ms for worker 1 (");
     }
     while (!a->has_ended) tti_sleep_ms(5); /* who goes is no longer waited for */
-    tti_exec_destroy(exec);
-    if (rank > 0) tti_server_destroy(d.exec.server);
+    go(&d, exec);
     return NULL;
 }
 
