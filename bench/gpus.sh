@@ -7,7 +7,8 @@
 #
 # The same batch on each GPU whatever their number; bf16 (small: tf32); random data, loaded and
 # shuffled on Tutti's side; exact mode, which gives the bits of one GPU with N shards.  Shares are of
-# N times one GPU of the same side and call.
+# N times one GPU of the same side and call; waits are for data.  Threads of the loader are so many for
+# each GPU, since machines have cores for each.
 set -eu
 cd "$(dirname "$0")/.."
 program=${TUTTI:-build/tutti}
@@ -27,24 +28,27 @@ job() {
     case $1 in
     gpt2) echo gpt2 model.size=124M model.context=1024 data.format=random_tokens data.context=1024 \
         data.vocabulary=50304 data.n_test=64 train.steps=60 train.clip_norm=1 \
-        train.low_stream=true optimizer.name=adamw optimizer.weight_decay=0.1 data.threads=4 ;;
+        train.low_stream=true optimizer.name=adamw optimizer.weight_decay=0.1 ;;
     resnet50) echo resnet50 data.format=random_images data.image_size=224 data.n_test=256 \
         train.steps=100 optimizer.name=sgd optimizer.lr=0.1 optimizer.weight_decay=1e-4 \
-        data.threads=12 data.prefetch=3 ;;
+        data.prefetch=3 ;;
     syncbn) echo resnet50 data.format=random_images data.image_size=224 data.n_test=256 \
         train.steps=100 optimizer.name=sgd optimizer.lr=0.1 optimizer.weight_decay=1e-4 \
-        data.threads=12 data.prefetch=3 parallel.sync_batch_norm=true ;;
+        data.prefetch=3 parallel.sync_batch_norm=true ;;
     small) echo lenet data.format=digits data.n_train=60000 train.steps=8000 \
-        train.precision=tf32 optimizer.name=adam data.threads=8 ;;
+        train.precision=tf32 optimizer.name=adam ;;
     esac
 }
 
 batch() { case $1 in gpt2) echo 64 ;; small) echo 128 ;; *) echo 256 ;; esac; }
+threads() { case $1 in gpt2) echo 4 ;; small) echo 8 ;; *) echo 12 ;; esac; } # for each GPU
 unit() { case $1 in gpt2) echo 1024 ;; *) echo 1 ;; esac; }
 field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([0-9.]*\).*/\1/p" | tail -1; }
 
-# row WORKLOAD SIDE PER_SECOND SHARE FIRST_STEP PEAK_GB
-row() { printf '%-9s %-28s %12s /s  %6s %%  first step %6s s  peak %6s GB\n' "$@"; }
+# row WORKLOAD SIDE PER_SECOND SHARE FIRST_STEP PEAK_GB WAIT_SHARE
+row() {
+    printf '%-9s %-36s %10s /s  %6s %%  first step %6s s  peak %6s GB  waits %s\n' "$@"
+}
 
 share() { awk -v p="$1" -v one="$2" -v n="$3" 'BEGIN {if (one > 0) printf "%.1f", 100 * p / one / n}'; }
 
@@ -55,13 +59,15 @@ tutti() {
     # shellcheck disable=SC2046,SC2086
     "$program" bench train $(set -- $(job "$name"); echo "$1") $common \
         $(set -- $(job "$name"); shift; echo "$@") "parallel.workers=$gpus" \
-        "parallel.shards=$gpus" "train.batch=$(($(batch "$name") * gpus))" "$@" \
+        "parallel.shards=$gpus" "train.batch=$(($(batch "$name") * gpus))" \
+        "data.threads=$(($(threads "$name") * gpus))" "$@" \
         > "$tmp/line" 2> "$tmp/err" || { tail -2 "$tmp/err" >&2 && echo '{}' > "$tmp/line"; }
     rate=$(field per_s < "$tmp/line")
     rate=$(awk -v p="${rate:-0}" -v u="$(unit "$name")" 'BEGIN {print int(p * u)}')
     [ "$gpus" -gt 1 ] || [ $# -gt 0 ] || one=$rate
     row "$name" "tutti $gpus GPU $*" "$rate" "$(share "$rate" "$one" "$gpus")" \
-        "$(field first_step_s < "$tmp/line")" "$(field peak_device_gb < "$tmp/line")"
+        "$(field first_step_s < "$tmp/line")" "$(field peak_device_gb < "$tmp/line")" \
+        "$(field wait_share < "$tmp/line")"
 }
 
 # peer WORKLOAD GPUS SCRIPT ARGUMENT...: one row; sets peer_one.
@@ -76,7 +82,7 @@ peer() {
         [ "$gpus" -gt 1 ] || peer_one=$value
         row "$name" "torch compile DDP $gpus GPU" "$value" \
             "$(share "$value" "${peer_one:-0}" "$gpus")" "$(field first_step_s < "$tmp/peer")" \
-            "$(field peak_gb < "$tmp/peer")"
+            "$(field peak_gb < "$tmp/peer")" -
     done
 }
 

@@ -125,9 +125,6 @@ typedef struct tti_device_told {
 /* The calling thread has one open device; memory, kernels and queues below are that one's.  All but
  * the calls that say "waits" only put work into a queue. */
 typedef struct tti_device_ops {
-    /* Workers may have parts of a model, and tell each other of them by way of the host: known to
-     * be right on devices of this kind. */
-    bool divides;
     int (*count)(void);
     void (*describe)(int index, tti_str *str); /* one line: name, memory */
     tutti_status (*open)(const tti_device_desc *desc);
@@ -202,18 +199,9 @@ typedef struct tti_device_ops {
     tutti_status (*link)(int other, tti_device_link *out);
     /* Bytes allocated now and at most, by this thread's device. */
     void (*memory)(size_t *n_now, size_t *n_peak, size_t *n_free);
-    /* Steps may end on the host: parameter servers, local SGD, sums that are compressed there.
-     * True: their copies in the middle of a step were seen to be right on this kind of device. */
-    bool ends_on_host;
     /* What makes a device as fast as another: the same text for equal ones, such as its name and
      * its multiprocessors.  NULL: all are taken to be equal. */
     void (*kind)(int index, tti_str *str);
-    /* Workers may be given unequal numbers of shards (parallel.shares).  False: nobody has seen
-     * that on this kind of device. */
-    bool takes_shares;
-    /* The host may make the update instead (exec/offload.h): the copies that this takes, some of
-     * them in recordings, were seen to be right on this kind of device. */
-    bool offloads;
 } tti_device_ops;
 
 typedef struct tti_backend {

@@ -28,6 +28,7 @@ enum { MAX_WINDOWS = 4096, MAX_ARGS = 64 };
 
 typedef struct windows {
     double samples_per_s[MAX_WINDOWS];
+    double wait_share; /* sum of the windows': waiting for data */
     int n;
     int64_t skip_until; /* steps that do not count */
 } windows;
@@ -37,7 +38,9 @@ static void on_event(void *user, const tutti_event *e) {
     if (e->kind == TUTTI_EVENT_WARNING) fprintf(stderr, "warning: %s\n", e->text);
     if (e->kind == TUTTI_EVENT_START) w->skip_until = e->n_steps / 4;
     bool counts = e->kind == TUTTI_EVENT_STEP && e->step > w->skip_until && w->n < MAX_WINDOWS;
-    if (counts) w->samples_per_s[w->n++] = e->samples_per_s;
+    if (!counts) return;
+    w->samples_per_s[w->n++] = e->samples_per_s;
+    w->wait_share += e->wait_share;
 }
 
 static int by_value(const void *a, const void *b) {
@@ -60,12 +63,12 @@ static void write_line(FILE *out, tutti_job *job, windows *w, const tutti_train_
     fprintf(out,
             "{\"what\":\"%s\",\"workers\":%d,\"shards\":%d,\"mode\":\"%s\",\"batch\":%.0f,"
             "\"per_s\":%.0f,\"ms\":%.3f,\"first_step_s\":%.3f,\"peak_rss_mb\":%.1f,"
-            "\"peak_device_gb\":%.2f,\"tflops\":%.2f,\"mfu\":%.4f,\"params_hash\":\"%016" PRIx64
-            "\"}\n",
+            "\"peak_device_gb\":%.2f,\"wait_share\":%.4f,\"tflops\":%.2f,\"mfu\":%.4f,"
+            "\"params_hash\":\"%016" PRIx64 "\"}\n",
             tutti_job_get(job, "model.name"), r->n_workers, r->n_shards,
             tutti_job_get(job, "parallel.mode"), batch, per_s, per_s > 0 ? 1e3 * batch / per_s : 0,
             r->first_step_s, (double)use.ru_maxrss / 1024, (double)r->peak_device_bytes * 1e-9,
-            reached * 1e-12, ceiling > 0 ? reached / ceiling : 0, r->params_hash);
+            w->n > 0 ? w->wait_share / w->n : 0, reached * 1e-12, ceiling > 0 ? reached / ceiling : 0, r->params_hash);
 }
 
 /* What a worker process prints is marked with its rank, which would be no JSON: it leaves its line

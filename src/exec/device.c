@@ -122,8 +122,6 @@ static tutti_status meet_peers(tti_exec *x) {
     tti_exec_device *d = x->device;
     if (x->divided) return tti_device_by_host_create(x, &d->by_host);
     bool by_host = x->compress || x->desc.local; /* which add nothing between devices */
-    if (by_host && !d->ops->ends_on_host)
-        return tti_fail(TUTTI_E_UNSUPPORTED, "exec: sums of this kind of device end there");
     if (x->desc.server) TTI_TRY(tti_device_server_create(x, &d->server));
     if (!d->server && !by_host) TTI_TRY(tti_device_reduce_create(x, &d->reduce, &d->way));
     return is_alone(x) || d->reduce ? TUTTI_OK : tti_device_by_host_create(x, &d->by_host);
@@ -172,7 +170,7 @@ tutti_status tti_exec_device_check_memory(const tti_exec *x) {
         .inputs = N_FED * (size_t)n_local(x) * inputs + tti_device_pipe_bytes(x),
         .n_states = x->desc.server || x->desc.offload ? 0 : plan->n_states,
         .n_emas = !is_kept_here(x) && !x->desc.offload && x->desc.ema > 0,
-        .offloads = x->device->ops->offloads && !x->desc.server,
+        .offloads = !x->desc.server && !x->divided,
         .n_grads = x->acc.n_buffers,
         .n_arenas = x->n_in_flight,
         .n_shards = x->desc.n_shards,

@@ -10,8 +10,7 @@
 
 typedef struct tti_device_server tti_device_server;
 
-/* TUTTI_E_UNSUPPORTED: this kind of device has not been tried with it.  The buffers of x exist.  On
- * success *out is owned by the caller and borrows x. */
+/* The buffers of x exist.  On success *out is owned by the caller and borrows x. */
 tutti_status tti_device_server_create(tti_exec *x, tti_device_server **out);
 void tti_device_server_destroy(tti_device_server *server); /* takes NULL */
 

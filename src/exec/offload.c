@@ -61,9 +61,9 @@ static tutti_status make(tti_offload *o) {
 
 tutti_status tti_offload_create(tti_exec *x, tti_offload **out) {
     *out = NULL;
-    if (!x->desc.backend->device->offloads || x->divided)
+    if (x->divided)
         return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "exec: the optimizer's state of such a worker stays on its device");
+                        "exec: the optimizer's state of a part of a model stays on its device");
     tti_offload *o = calloc(1, sizeof *o);
     if (!o) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     *o = (tti_offload){.x = x, .ops = x->desc.backend->device};

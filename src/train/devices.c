@@ -72,11 +72,6 @@ static bool is_divided(const tti_job_config *config) {
     return config->parallel.tensor * config->parallel.pipeline > 1;
 }
 
-/* Steps of the job end on the host, which was not seen to be right on this kind of device. */
-static bool is_untried(const tti_job_config *config, const tti_backend *backend) {
-    return tti_job_ends_on_host(config) && backend->device && !backend->device->ends_on_host;
-}
-
 tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out) {
     const char *text = config->parallel.devices;
     bool is_auto = strcmp(text, "auto") == 0, all = is_auto || strcmp(text, "gpu") == 0;
@@ -100,14 +95,6 @@ tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out) {
         tti_clear_error();
         return TUTTI_OK;
     }
-    if (is_auto && is_untried(config, cuda)) return TUTTI_OK;
-    if (is_divided(config) && !cuda->device->divides)
-        return is_auto ? TUTTI_OK
-                       : tti_fail(TUTTI_E_CONFIG,
-                                  "parallel.devices=%.60s: a model is divided between workers on "
-                                  "the host alone so far; give parallel.devices=cpu, or leave "
-                                  "parallel.tensor and parallel.pipeline out for GPUs",
-                                  text);
     int n_there = cuda->device->count();
     found.backend = cuda;
     for (int i = 0; all && i < n_there && i < TTI_MAX_DEVICES; i++) TTI_TRY(add(&found, i));
@@ -133,22 +120,12 @@ static bool differ(const tti_devices *d) {
 }
 
 /* Where the job leaves it open, GPUs of different kinds have shares by their speed. */
-static tutti_status resolve_shares(tutti_job *job, const tti_devices *d) {
+static void resolve_shares(tutti_job *job, const tti_devices *d) {
     tti_shares_kind kind = tti_shares_kind_of(&job->config);
-    bool can = d->n == 0 || d->backend->device->takes_shares;
-    if (!can && (kind == TTI_SHARES_MEASURED || kind == TTI_SHARES_GIVEN))
-        return tti_fail(TUTTI_E_CONFIG,
-                        "parallel.shares=%.60s: shares of unequal size have not been tried on the "
-                        "GPUs of backend %s yet; give parallel.shares=equal, or "
-                        "parallel.devices=cpu",
-                        job->config.parallel.shares, d->backend->name);
     bool whole = job->config.parallel.tensor * job->config.parallel.pipeline == 1;
     bool joins = strcmp(job->config.parallel.sync, "all-reduce") == 0;
-    if (kind != TTI_SHARES_AUTO || !whole || !joins || !differ(d)) return TUTTI_OK;
-    tti_options_put(
-        &job->options, "parallel.shares", can ? "measured" : "equal",
-        can ? "auto, GPUs of different kinds" : "auto, not tried yet for GPUs of different kinds");
-    return TUTTI_OK;
+    if (kind != TTI_SHARES_AUTO || !whole || !joins || !differ(d)) return;
+    tti_options_put(&job->options, "parallel.shares", "measured", "auto, GPUs of different kinds");
 }
 
 /* Whether the host may have the optimizer's state of devices; that of CPUs it has anyway. */
@@ -164,26 +141,14 @@ static tutti_status find_state(const tutti_job *job, const tti_devices *found) {
                         "parallel.offload=optimizer is for sums of all workers' gradients in every "
                         "step; give parallel.offload=none with a parameter server, local SGD, topk "
                         "or powersgd");
-    if (found->backend->device->offloads) return TUTTI_OK;
-    return tti_fail(TUTTI_E_CONFIG,
-                    "parallel.offload=optimizer: the copies between host and GPU that it takes "
-                    "were not yet seen to be right on GPUs of this kind; give "
-                    "parallel.offload=none, and parallel.zero=1 to divide the state between "
-                    "several GPUs");
+    return TUTTI_OK;
 }
 
 tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
     TTI_TRY(tutti_job_check(job));
     TTI_TRY(tti_devices_find(&job->config, out));
-    TTI_TRY(resolve_shares(job, out));
+    resolve_shares(job, out);
     const char *precision = job->config.train.precision;
-    const char *ends = tti_job_ends_on_host(&job->config);
-    if (is_untried(&job->config, out->backend))
-        return tti_fail(TUTTI_E_CONFIG,
-                        "%s: the host has a part in each step, which was not yet seen to be right "
-                        "on GPUs of this kind; give parallel.devices=cpu, or for GPUs "
-                        "parallel.sync=all-reduce and parallel.compress=none or bf16",
-                        ends);
     if (out->n == 0 && strcmp(precision, "tf32") == 0)
         return tti_fail(TUTTI_E_CONFIG,
                         "train.precision=tf32 is a way of GPUs to multiply, and this job computes "
@@ -202,10 +167,7 @@ tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
     TTI_TRY(find_state(job, out));
     if (strcmp(job->config.parallel.devices, "auto") == 0)
         tti_options_put(&job->options, "parallel.devices", out->n ? "gpu" : "cpu",
-                        out->n                     ? "auto, there are some"
-                        : ends                     ? "auto, for what ends on the host"
-                        : is_divided(&job->config) ? "auto, for a model in parts"
-                                                   : "auto, no GPU");
+                        out->n ? "auto, there are some" : "auto, no GPU");
     if (strcmp(precision, "auto") == 0)
         tti_options_put(&job->options, "train.precision", out->n ? "bf16" : "f32",
                         out->n ? "auto, on a GPU" : "auto, on the host");

@@ -116,6 +116,53 @@ def test_ways_of_sums():
         runs.same_story(runs.story("lenet"), "three")
 
 
+def test_steps_that_end_on_the_host():
+    """A state that the host has, server threads, whatever is compressed or averaged there."""
+    for name, job in (("lenet", LENET), ("gpt", GPT)):
+        job = job + ["train.precision=f32"]
+        several = ["-n", str(min(n_devices(), 2))]
+        train(name, job, "-n", "1")
+        train(name + "_state", job, "-n", "1", "parallel.offload=optimizer")
+        near(name + "_state", name, 2e-3)
+        told = runs.story(name + "_state")
+        for run, wish in (("states", "parallel.offload=optimizer"),
+                          ("server", "parallel.sync=parameter-server")):
+            train(name + "_" + run, job, *several, wish)
+            runs.same_story(told, name + "_" + run)
+        for run, wish in (("topk", "parallel.compress=topk"), ("low", "parallel.compress=powersgd"),
+                          ("local", "parallel.sync=local")):
+            train(name + "_" + run, job, *several, wish, "parallel.mode=fast")
+            near(name + "_" + run, name, 0.5)
+
+
+def test_unequal_shares():
+    """Sums follow the shards, whoever has them."""
+    if n_devices() < 2:
+        return
+    for name, job in (("lenet", LENET), ("joined", JOINED)):
+        train(name, job, "-n", "1")
+        for run, shares in (("given", "3,1"), ("measured", "measured")):
+            train(name + "_" + run, job, "-n", "2", "parallel.shares=" + shares)
+            runs.same_story(runs.story(name), name + "_" + run)
+
+
+def test_models_in_parts():
+    """Stages and pieces on GPUs of their own: threads and processes have the same bits."""
+    if n_devices() < 2:
+        return
+    for name, job, wishes in (("lenet", LENET, ["pipeline=2"]),
+                              ("gpt", GPT, ["pipeline=2", "tensor=2"])):
+        job = job + ["train.precision=f32"]
+        train(name, job, "-n", "1")
+        for wish in wishes:
+            run = name + "_" + wish
+            train(run, job, "-n", "2", "parallel." + wish)
+            near(run, name, 1e-4)
+            train(run + "_processes", job, "-n", "2", "parallel." + wish,
+                  "parallel.place=processes")
+            runs.same_story(runs.story(run), run + "_processes")
+
+
 def test_samples_on_the_device():
     """Batches that the GPU makes by itself, one step ahead or eight: the bits of fed ones."""
     job = LENET + ["train.batch=60", "-n", "1"]  # the last batch of an epoch is short

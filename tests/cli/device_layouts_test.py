@@ -119,15 +119,6 @@ def test_a_signal_stops_all():
         runs.finish(process).expect(143)
 
 
-def test_another_kind_of_device():
-    """One of which nobody has seen that it can: refused where it is asked for, else the host."""
-    for layout in ((1, 1, 2), (1, 2, 1)):
-        train("none", "gpu", layout, *LENET, says="whole=1").expect(
-            2, "a model is divided between workers on the host alone so far",
-            "parallel.devices=cpu")
-    train("host", "auto", (1, 1, 2), *LENET, "train.steps=1", says="whole=1").expect(0, "cpu: ")
-
-
 if __name__ == "__main__":
     os.environ["TUTTI_MODULE_PATH"] = os.path.join(
         os.path.abspath(os.environ.get("TUTTI_BUILD", "build")), "tests/modules/device")

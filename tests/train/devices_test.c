@@ -134,12 +134,8 @@ T_CASE(with_devices) {
     job = SMALL_JOB("parallel.devices=1", "train.precision=tf32");
     expect_resolved(job, "1", "tf32", "test");
     tutti_job_destroy(job);
-    job = SMALL_JOB("parallel.sync=parameter-server"); /* not tried on these */
-    expect_resolved(job, "cpu", "f32", "auto, for what ends on the host");
-    tutti_job_destroy(job);
-    job = SMALL_JOB("parallel.sync=parameter-server", "parallel.devices=gpu");
-    T_FAILS(tti_devices_resolve(job, &found), TUTTI_E_CONFIG,
-            "parallel.sync=parameter-server: the host has a part in each step");
+    job = SMALL_JOB("parallel.sync=parameter-server"); /* a part in each step is the host's */
+    expect_resolved(job, "gpu", "bf16", "auto, there are some");
     tutti_job_destroy(job);
     job = SMALL_JOB("train.loss_scale=128"); /* bf16 may have one */
     expect_resolved(job, "gpu", "bf16", "auto, on a GPU");
@@ -168,40 +164,16 @@ T_CASE(shares_of_devices_of_different_kinds) {
     expect_shares("", "parallel.devices=gpu", "auto"); /* nothing is known of them */
 }
 
-/* As it is where nobody has tried it yet. */
-T_CASE(devices_that_take_equal_shares_alone) {
-    T_UNUSED;
-    use_module(TUTTI_TEST_MODULES "/fake");
-    T_OK(find("parallel.devices=gpu", SEED));
-    tti_device_ops *ops = (tti_device_ops *)(uintptr_t)found.backend->device;
-    ops->takes_shares = false;
-    expect_shares("aab", "parallel.devices=auto", "equal");
-    static const char *const given[] = {"parallel.shares=measured", "parallel.shares=2,1"};
-    for (int i = 0; i < 2; i++) {
-        tutti_job *job = SMALL_JOB(given[i], "parallel.workers=2");
-        T_FAILS(tti_devices_resolve(job, &found), TUTTI_E_CONFIG,
-                "have not been tried on the GPUs of backend cuda yet; give parallel.shares=equal");
-        tutti_job_set(job, "parallel.devices=cpu", "test");
-        T_OK(tti_devices_resolve(job, &found));
-        tutti_job_destroy(job);
-    }
-    ops->takes_shares = true;
-}
-
 /* What would be refused is not chosen. */
 T_CASE(shares_of_workers_that_take_no_others) {
     T_UNUSED;
     use_module(TUTTI_TEST_MODULES "/fake");
-    T_OK(find("parallel.devices=gpu", SEED));
-    tti_device_ops *ops = (tti_device_ops *)(uintptr_t)found.backend->device;
     T_EQ(setenv("TUTTI_TEST_KINDS", "aab", 1), 0);
-    ops->ends_on_host = true;
     tutti_job *job = SMALL_JOB("parallel.devices=gpu", "parallel.sync=parameter-server");
     T_OK(tti_devices_resolve(job, &found));
     T_EQ(found.n, 3);
     assert_string_equal(tutti_job_get(job, "parallel.shares"), "auto");
     tutti_job_destroy(job);
-    ops->ends_on_host = false;
 }
 
 T_CASE(host_and_devices_together) {
@@ -220,7 +192,6 @@ int main(void) {
                                        cmocka_unit_test(backends_of_the_host),
                                        cmocka_unit_test(with_devices),
                                        cmocka_unit_test(shares_of_devices_of_different_kinds),
-                                       cmocka_unit_test(devices_that_take_equal_shares_alone),
                                        cmocka_unit_test(host_and_devices_together),
                                        cmocka_unit_test(shares_of_workers_that_take_no_others)};
     return cmocka_run_group_tests(tests, NULL, NULL);

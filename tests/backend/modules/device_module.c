@@ -9,13 +9,11 @@
  *   old=D    device D is of a kind that is not supported
  *   plain=1  moments cannot be recorded
  *   free=N   bytes of free memory (default: 1 GiB)
- *   keeps=1  the host may not have the optimizer's state
  *   late=1   what is put into a queue is done when somebody waits for it, and no sooner
  *   late=2   the same of all queues but that of the kernels
  *   late=3   the same of that one alone, while the others run ahead as far as they can
  *   peers=1  devices of one process read each other's memory
  *   full=D   device D has no room for what measures links
- *   whole=1  workers have whole models
  *   kind=D   device D is of another kind than the others
  *   slow=D   device D takes delay=N ms longer for each shard
  * Matrix products of a size that only a GPU would be given are left out. */
@@ -623,11 +621,9 @@ static tutti_status sync_all(void) {
 }
 
 static tti_device_ops ops = {
-    .divides = true,
     .count = count,
     .describe = describe,
     .kind = kind,
-    .takes_shares = true,
     .open = open_device,
     .close = close_device,
     .alloc_host = alloc_host,
@@ -667,7 +663,6 @@ static tti_device_ops ops = {
     .peers_await = peers_await,
     .link = read_link,
     .memory = memory,
-    .ends_on_host = true,
 };
 
 static const tti_backend backend = {
@@ -686,7 +681,5 @@ TUTTI_API const tti_backend *tutti_backend_module(const tti_module_host *host);
 
 const tti_backend *tutti_backend_module(const tti_module_host *host) {
     tti_error_forward(host->fail);
-    if (option("whole=", 0)) ops.divides = false;
-    ops.offloads = option("keeps=", 0) == 0;
     return &backend;
 }

@@ -19,7 +19,7 @@ static void kind(int index, tti_str *str) {
 }
 
 /* Not constant: a test changes it. */
-static tti_device_ops ops = {.count = count, .kind = kind, .takes_shares = true};
+static tti_device_ops ops = {.count = count, .kind = kind};
 static const tti_backend fit = {.name = "cuda", .device = &ops};
 static const tti_backend other = {.name = "abacus", .device = &ops};
 
