@@ -7,8 +7,7 @@
 #
 # The same batch on each GPU whatever their number; bf16 (small: tf32); random data, loaded and
 # shuffled on Tutti's side; exact mode, which gives the bits of one GPU with N shards.  Shares are of
-# N times one GPU of the same side and call; waits are for data.  Threads of the loader are so many for
-# each GPU, since machines have cores for each.
+# N times one GPU of the same side and call; waits are for data.
 set -eu
 cd "$(dirname "$0")/.."
 program=${TUTTI:-build/tutti}
@@ -41,7 +40,7 @@ job() {
 }
 
 batch() { case $1 in gpt2) echo 64 ;; small) echo 128 ;; *) echo 256 ;; esac; }
-threads() { case $1 in gpt2) echo 4 ;; small) echo 8 ;; *) echo 12 ;; esac; } # for each GPU
+threads() { case $1 in gpt2) echo 4 ;; small) echo 8 ;; *) echo 12 ;; esac; } # of a worker
 unit() { case $1 in gpt2) echo 1024 ;; *) echo 1 ;; esac; }
 field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([0-9.]*\).*/\1/p" | tail -1; }
 
@@ -60,7 +59,7 @@ tutti() {
     "$program" bench train $(set -- $(job "$name"); echo "$1") $common \
         $(set -- $(job "$name"); shift; echo "$@") "parallel.workers=$gpus" \
         "parallel.shards=$gpus" "train.batch=$(($(batch "$name") * gpus))" \
-        "data.threads=$(($(threads "$name") * gpus))" "$@" \
+        "data.threads=$(threads "$name")" "$@" \
         > "$tmp/line" 2> "$tmp/err" || { tail -2 "$tmp/err" >&2 && echo '{}' > "$tmp/line"; }
     rate=$(field per_s < "$tmp/line")
     rate=$(awk -v p="${rate:-0}" -v u="$(unit "$name")" 'BEGIN {print int(p * u)}')
