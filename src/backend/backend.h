@@ -63,8 +63,7 @@ typedef struct tti_update_desc {
     /* Where workers have blocks of their own, or parts of the model: puts it into the compute queue
      * to complete words of 32 bits on the device, sums of squares in double, one or two for each
      * block, which are 0 where they are another's.  What they then come to, for each slot and in
-     * all, is that of the whole.  Updated parameters are put into grads too, from where the others
-     * take them.  NULL: all blocks are own. */
+     * all, is that of the whole.  NULL: all blocks are own. */
     tutti_status (*spread)(void *user, void *words, size_t n_words);
     void *user;
 } tti_update_desc;
@@ -81,6 +80,8 @@ typedef enum tti_device_way {
     TTI_WAY_LIBRARY /* the vendor's library */
 } tti_device_way;
 
+enum { TTI_MAX_SOURCES = 2 };
+
 /* The workers of a job, each with a device of its own.  Pointers are borrowed until they part. */
 typedef struct tti_device_peers {
     int rank, n_ranks, timeout_ms;
@@ -95,6 +96,12 @@ typedef struct tti_device_peers {
      * rank, from bounds[r] up to bounds[r + 1], multiples of 4.  NULL: they have none. */
     const size_t *bounds;
     size_t n_groups;
+    /* Arrays of this rank, device: each holds its part of every group, from where peers_fetch takes
+     * it; that of rank r of group i from element places[i * n_ranks + r] of its array on, NULL:
+     * from its bound on.  At most TTI_MAX_SOURCES. */
+    float *const *sources;
+    int n_sources;
+    const size_t *places;
     bool fast; /* any order of the additions */
     /* fast: bf16, f16: terms are rounded to it before they travel, and so is the sum */
     tutti_dtype wire;
@@ -171,8 +178,9 @@ typedef struct tti_device_ops {
                          float *out);
     tutti_status (*update_create)(const tti_update_desc *desc, void **update);
     tutti_status (*update_run)(void *update);
-    /* The parameters of blocks that are not own have come: the report's hash is to be of all. NULL:
-     * this kind of device takes no blocks of others. */
+    /* The parameters of blocks that are not own have come: the report's hash, until then of own
+     * blocks alone, is to be of all; of a bad step it stays 0.  NULL: this kind of device takes no
+     * blocks of others. */
     tutti_status (*update_complete)(void *update);
     tutti_status (*update_hash)(void *update, uint64_t *hash); /* of the parameters; waits */
     void (*update_destroy)(void *update);                      /* takes NULL */
@@ -185,10 +193,11 @@ typedef struct tti_device_ops {
      * 4.  Into TTI_QUEUE_COMM.  beside: something else computes meanwhile, and leaves little room.
      */
     tutti_status (*peers_sum)(void *group, size_t first, size_t n_elems, bool beside);
-    /* The sum of a group of bounds, to each rank its part alone; and the parts of all groups, from
-     * the first pieces of their ranks to the same places of dst.  Both into TTI_QUEUE_COMM. */
+    /* The sum of a group of bounds, to each rank its part alone.  Into TTI_QUEUE_COMM. */
     tutti_status (*peers_sum_parts)(void *group, size_t which, bool beside);
-    tutti_status (*peers_gather)(void *group, float *dst);
+    /* The parts of a group, from that source of their ranks to dst on, the place of the group's
+     * first element.  Into TTI_QUEUE_COMM. */
+    tutti_status (*peers_fetch)(void *group, size_t which, int source, float *dst, bool beside);
     /* Words of 32 bits: first .. last-1 are this rank's, or 0 where they are another's. */
     tutti_status (*peers_spread)(void *group, void *words, size_t n_words, size_t first,
                                  size_t last);

@@ -143,9 +143,12 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
     d->n_sets = N_FED;
     for (int i = 0; i < N_FED; i++) TTI_TRY(make_set(x, &d->sets[i], true));
     if (x->offload) return tti_offload_attach(x->offload, d->by_host, d->report);
+    if (d->reduce && tti_exec_has_parts(x))
+        TTI_TRY(tti_device_parts_create(x, d->reduce, &d->update, &d->parts));
     return tti_device_update_create(x,
                                     &(tti_device_update_desc){.args = d->args,
                                                               .sums = d->sums,
+                                                              .told = d->sums,
                                                               .report = d->report,
                                                               .reduce = d->reduce,
                                                               .by_host = d->by_host},
@@ -223,7 +226,13 @@ int tti_exec_device_depth(const tti_exec *x) {
     return d->by_host || d->server || x->offload ? 1 : d->n_sets;
 }
 
+tutti_status tti_exec_device_settle(tti_exec *x) {
+    tti_device_parts *parts = x->device->parts;
+    return parts ? tti_exec_device_tell(x, tti_device_parts_settle(parts)) : TUTTI_OK;
+}
+
 tutti_status tti_exec_device_hash(tti_exec *x, uint64_t *hash) {
+    TTI_TRY(tti_exec_device_settle(x));
     if (!x->offload)
         return tti_exec_device_tell(x, tti_device_update_hash(x->device->update, hash));
     TTI_TRY(tti_exec_device_pull_params(x));
@@ -332,6 +341,7 @@ typedef struct shard_at_work {
     tti_exec *x;
     const tti_instance *instance;
     int shard;
+    bool is_first; /* which parameters of others wait for */
 } shard_at_work;
 
 /* With those of other workers, or for the host. */
@@ -357,6 +367,12 @@ static void after_step(int step, void *user) {
     (void)st;
     if (is_summed_beside(x, at->shard) && x->device->beside == TUTTI_OK)
         x->device->beside = sum_beside(x, step);
+    if (at->is_first) tti_device_parts_before(x->device->parts, step + 1);
+}
+
+static bool waits_for_parts(const tti_exec *x, int shard) {
+    const tti_device_parts *parts = x->device->parts;
+    return parts && shard == x->first_shard && tti_device_parts_are_due(parts);
 }
 
 /* The steps between two joins, for every shard of a wave. */
@@ -370,8 +386,9 @@ static tutti_status run_part(tti_exec *x, const tti_device_set *set, const tti_w
         tti_instance *instance = x->lane[i].shard;
         tti_instance_set_grads(instance, x->buffers[wave->buffer[i]]);
         point_at(x, instance, &x->shard_inputs, set, s);
-        shard_at_work at = {x, instance, shard};
-        bool looks = x->profile || is_summed_beside(x, shard);
+        shard_at_work at = {x, instance, shard, waits_for_parts(x, shard)};
+        bool looks = x->profile || is_summed_beside(x, shard) || at.is_first;
+        if (at.is_first) tti_device_parts_before(x->device->parts, first);
         TTI_TRY(tti_instance_run_range(instance, &x->device->runs[s], first, last,
                                        looks ? after_step : NULL, &at));
         if (last == n_steps) TTI_TRY(collect(x, instance, shard));
@@ -462,7 +479,9 @@ static tutti_status whole_step(tti_exec *x, const tti_device_set *set, bool besi
     if (x->offload) tti_offload_begin(x->offload);
     d->beside = TUTTI_OK;
     TTI_TRY(begin(x, set));
+    if (d->parts) TTI_TRY(tti_device_parts_begin(d->parts, beside));
     TTI_TRY(run_shards(x, set));
+    if (d->parts) TTI_TRY(tti_device_parts_finish(d->parts));
     if (d->reduce) TTI_TRY(tti_device_reduce_finish(d->reduce, d->args, d->report, d->sums));
     return update_and_tell(x, set);
 }
@@ -550,6 +569,7 @@ static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
     if (tti_local_is_on(x)) set->desc.n_rows = tti_local_rows(x, desc);
     TTI_TRY(feed(x, set, &set->desc));
     int64_t fed_ns = tti_now_ns();
+    if (d->parts) tti_device_parts_written(d->parts, false);
     TTI_TRY(run(x, set));
     TTI_TRY(d->ops->mark(TTI_QUEUE_COMPUTE, which));
     tti_exec_profile_wait(x, "feeding", set->begun_ns, fed_ns);
@@ -620,6 +640,12 @@ static tutti_status end_at_host(tti_exec *x, const tti_device_set *set, tti_step
     return TUTTI_OK;
 }
 
+/* Of what each worker has updated: their parameters come with the next step. */
+static uint64_t told_hash(const tti_exec *x, const tti_device_set *set) {
+    const char *sums = set->told + sizeof(tti_step_report);
+    return tti_device_reduce_told_hash(x, (const double *)(const void *)sums);
+}
+
 static tutti_status end_step(tti_exec *x, tti_step_result *result) {
     const tti_device_set *set;
     tti_step_report report;
@@ -638,6 +664,7 @@ static tutti_status end_step(tti_exec *x, tti_step_result *result) {
         result->skipped = true;
         return report_bad(x, set, report.bad);
     }
+    if (x->device->parts) report.params_hash = told_hash(x, set);
     x->last_hash = result->own_hash = result->params_hash = report.params_hash;
     x->has_hash = true;
     if (tti_local_is_on(x)) return tti_device_local_end(x, &set->desc, result);
@@ -668,6 +695,7 @@ static tutti_status eval_batch(tti_exec *x, const tti_step_desc *desc, tti_step_
     TTI_ASSERT(d->n_begun == d->n_ended);
     set->desc = *desc;
     TTI_TRY(feed(x, set, desc));
+    TTI_TRY(tti_exec_device_settle(x));
     TTI_TRY(begin(x, set));
     if (d->pipe) TTI_TRY(run_pipe(x, set, true));
     for (int s = 0; !d->pipe && s < n_local(x); s++) {
@@ -716,6 +744,7 @@ void tti_exec_device_release(tti_exec *x) {
     tti_exec_device_profile_end(x);
     /* The recordings first: NCCL parts only once nothing can call it again. */
     for (int i = 0; i < TTI_MAX_AHEAD; i++) release_set(x, &d->sets[i]);
+    tti_device_parts_destroy(d->parts);
     tti_device_reduce_destroy(d->reduce);
     tti_device_update_destroy(d->update);
     tti_kept_release(backend, &d->kept);

@@ -15,10 +15,11 @@ typedef struct tti_exec_device tti_exec_device;
 
 /* Marks of a device's queues: those of steps at work come first. */
 enum {
-    TTI_MARK_FED = TTI_MAX_AHEAD, /* the batch of a step is copied */
-    TTI_MARK_EXCHANGE,            /* device_exchange.c */
-    TTI_MARK_PIPE_IN,             /* device_pipe.c */
-    TTI_MARK_PIPE_OUT             /* and the next one */
+    TTI_MARK_FED = TTI_MAX_AHEAD,            /* the batch of a step is copied */
+    TTI_MARK_EXCHANGE,                       /* device_exchange.c */
+    TTI_MARK_PIPE_IN,                        /* device_pipe.c */
+    TTI_MARK_PIPE_OUT,                       /* and the next one */
+    TTI_MARK_SETTLED = TTI_MARK_PIPE_OUT + 2 /* device_parts.c */
 };
 
 /* Opens the device for this thread, before any memory of the worker is taken. */
@@ -71,6 +72,9 @@ float *tti_exec_device_mirror(tti_exec *x, int which);
  * alike.  The states are zero. */
 tutti_status tti_exec_device_params(tti_exec *x, float **params);
 tutti_status tti_exec_device_put_params(tti_exec *x);
+
+/* Parameters are whole, as after the last step; all workers of a data group do it. */
+tutti_status tti_exec_device_settle(tti_exec *x);
 
 /* The hash of the parameters on the device. */
 tutti_status tti_exec_device_hash(tti_exec *x, uint64_t *hash);

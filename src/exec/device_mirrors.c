@@ -23,6 +23,9 @@ static tutti_status take(float **memory, size_t n_bytes) {
 
 /* The first n arrays that the device has to the host, or what there is of them back. */
 static tutti_status copy(tti_exec *x, bool push, int n) {
+    tti_device_parts *parts = x->device->parts;
+    if (parts && push) tti_device_parts_written(parts, true);
+    if (parts && !push) TTI_TRY(tti_device_parts_settle(parts));
     const tti_device_ops *ops = x->desc.backend->device;
     float **mirror = x->device->mirrors;
     for (int i = 0; i < n; i++) {

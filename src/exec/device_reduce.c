@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/dtype.h"
 #include "comm/progress.h"
 #include "exec/worker.h"
 
@@ -14,8 +15,9 @@ struct tti_device_reduce {
     const tti_device_ops *ops;
     void *group;
     int next_bucket;
-    bool beside, has_summed; /* in this step */
-    tutti_status status;     /* of what went wrong while shards were put to work */
+    bool beside, has_summed;         /* in this step */
+    float *sources[TTI_MAX_SOURCES]; /* what others fetch */
+    tutti_status status;             /* of what went wrong while shards were put to work */
 };
 
 /* ---- meeting ---- */
@@ -57,6 +59,11 @@ static size_t longest_bucket(const tti_plan *plan) {
     return n;
 }
 
+/* Sums, hashes of the step before in halves, votes. */
+static size_t n_told_by_all(const tti_exec *x) {
+    return (size_t)(x->desc.n_shards * TTI_SUMS + 3 * x->n_ranks);
+}
+
 /* 32-bit words of the longest small vector. */
 static size_t most_words(const tti_exec *x) {
     size_t n = 2 * (size_t)tti_device_reduce_n_told(x);
@@ -81,6 +88,7 @@ static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int
     bool in_parts = tti_exec_has_parts(x);
     size_t n_buckets = (size_t)x->desc.plan->n_buckets;
     for (int i = 0; i < n_pieces; i++) pieces[i] = x->buffers[x->acc.piece_buffer[i]];
+    r->sources[0] = x->params;
     return r->ops->peers_meet(&(tti_device_peers){.rank = x->rank,
                                                   .n_ranks = x->n_ranks,
                                                   .timeout_ms = tti_comm_timeout_ms(x->desc.comm),
@@ -93,6 +101,8 @@ static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int
                                                   .n_words = most_words(x),
                                                   .bounds = in_parts ? x->share.bounds : NULL,
                                                   .n_groups = in_parts ? n_buckets : 0,
+                                                  .sources = r->sources,
+                                                  .n_sources = in_parts ? 1 : 0,
                                                   .fast = x->desc.fast,
                                                   .wire = x->desc.fast ? x->desc.wire : TUTTI_F32,
                                                   .way = way_of(x->desc.alg),
@@ -197,7 +207,7 @@ static tutti_status spread(tti_device_reduce *r, void *words, size_t n, size_t f
 static tutti_status spread_sums(tti_device_reduce *r, const tti_step_args *args,
                                 const tti_step_report *report, double *sums) {
     tti_exec *x = r->x;
-    size_t n_words = 2 * (size_t)tti_device_reduce_n_told(x);
+    size_t n_words = 2 * n_told_by_all(x);
     TTI_TRY(r->ops->peers_tell(&(tti_device_told){.sums = sums,
                                                   .args = args,
                                                   .report = report,
@@ -238,13 +248,33 @@ tutti_status tti_device_reduce_words(tti_device_reduce *r, void *words, size_t n
     return r->beside ? TUTTI_OK : r->ops->sync();
 }
 
-tutti_status tti_device_reduce_gather(tti_device_reduce *r) {
-    if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));
-    TTI_TRY(r->ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
+tutti_status tti_device_reduce_fetch_begin(tti_device_reduce *r) {
+    return r->ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE);
+}
+
+tutti_status tti_device_reduce_fetch(tti_device_reduce *r, int bucket, int source, float *dst,
+                                     bool beside) {
+    r->has_summed = true; /* spreads come behind it, too */
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
-    TTI_TRY(r->ops->peers_gather(r->group, r->x->params));
-    TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMM, NULL, "parameters between devices", -1));
+    TTI_TRY(r->ops->peers_fetch(r->group, (size_t)bucket, source, dst, beside));
+    return tti_profile_upto(r->x, TTI_ROW_COMM, NULL, "parameters between devices", -1);
+}
+
+tutti_status tti_device_reduce_fetched(tti_device_reduce *r, bool beside) {
     TTI_TRY(r->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
+    if (!beside) return r->ops->sync();
+    return tti_profile_upto(r->x, TTI_ROW_COMPUTE, NULL, "waiting for parameters", -1);
+}
+
+/* Behind what peers_tell spreads. */
+tutti_status tti_device_reduce_hash(tti_device_reduce *r, const tti_step_report *report,
+                                    double *sums) {
+    const tti_exec *x = r->x;
+    size_t rank = (size_t)x->rank;
+    double *hashes = sums + n_told_by_all(x); /* the bits of one for each rank */
+    TTI_TRY(r->ops->copy(TTI_QUEUE_COMPUTE, hashes + rank, &report->params_hash, sizeof *hashes));
+    if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));
+    TTI_TRY(spread(r, hashes, 2 * (size_t)x->n_ranks, 2 * rank, 2 * rank + 2));
     return r->beside ? TUTTI_OK : r->ops->sync();
 }
 
@@ -264,7 +294,13 @@ tutti_status tti_device_reduce_await(tti_device_reduce *r, int mark) {
 /* ---- what was told ---- */
 
 int tti_device_reduce_n_told(const tti_exec *x) {
-    return x->desc.n_shards * TTI_SUMS + 3 * x->n_ranks;
+    return (int)n_told_by_all(x) + (tti_exec_has_parts(x) ? x->n_ranks : 0);
+}
+
+uint64_t tti_device_reduce_told_hash(const tti_exec *x, const double *told) {
+    uint64_t hash = 0;
+    for (int r = 0; r < x->n_ranks; r++) hash += tti_f64_to_bits(told[(int)n_told_by_all(x) + r]);
+    return hash;
 }
 
 tutti_status tti_device_reduce_take(tti_device_reduce *r, const double *told, uint64_t step) {

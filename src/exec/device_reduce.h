@@ -49,10 +49,22 @@ tutti_status tti_device_reduce_take(tti_device_reduce *reduce, const double *tol
 tutti_status tti_device_reduce_parts(tti_device_reduce *reduce, float *parts, size_t n);
 
 /* Where workers have parts of the state: n words of 32 bits, 0 where they are another's, made
- * whole; and the parameters of others, which they have put into their summed gradients.  A step of
- * a worker that is not recorded waits for both. */
+ * whole.  A step of a worker that is not recorded waits for it. */
 tutti_status tti_device_reduce_words(tti_device_reduce *reduce, void *words, size_t n);
-tutti_status tti_device_reduce_gather(tti_device_reduce *reduce);
+
+/* Likewise: a bucket of parameters as their owners have them, to dst on.  begin: in a recording,
+ * before the first one of a step; fetched: what comes into the compute queue finds them there, not
+ * beside waits for it. */
+tutti_status tti_device_reduce_fetch_begin(tti_device_reduce *reduce);
+tutti_status tti_device_reduce_fetch(tti_device_reduce *reduce, int bucket, int source, float *dst,
+                                     bool beside);
+tutti_status tti_device_reduce_fetched(tti_device_reduce *reduce, bool beside);
+
+/* And the hash of own blocks that the report has, to all workers; what they come to, of the sums
+ * that a step has told. */
+tutti_status tti_device_reduce_hash(tti_device_reduce *reduce, const tti_step_report *report,
+                                    double *sums);
+uint64_t tti_device_reduce_told_hash(const tti_exec *x, const double *told);
 
 /* Returns when all workers are here.  Before a step that follows a pause: what is done in one, such
  * as to free memory, may wait for devices, and would do so while one waits for a peer. */

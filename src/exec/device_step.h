@@ -5,6 +5,7 @@
 #include "exec/bytes.h"
 #include "exec/device_by_host.h"
 #include "exec/device_local.h"
+#include "exec/device_parts.h"
 #include "exec/device_pipe.h"
 #include "exec/device_reduce.h"
 #include "exec/device_server.h"
@@ -43,6 +44,7 @@ struct tti_exec_device {
     float *sync_parts, *sync_joined; /* device, for programs with TTI_SYNC */
     tti_device_update *update;
     tti_device_reduce *reduce; /* between several workers one of the two, alone none */
+    tti_device_parts *parts;   /* with reduce, of others; NULL: there are none */
     tti_device_by_host *by_host;
     tti_device_server *server;     /* NULL: the device makes the update */
     tti_device_pipe *pipe;         /* NULL: the worker has all layers */

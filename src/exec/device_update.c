@@ -111,10 +111,12 @@ void tti_device_update_destroy(tti_device_update *u) {
 tutti_status tti_device_update_run(tti_device_update *u) {
     TTI_TRY(u->ops->update_run(u->update));
     if (!tti_exec_has_parts(u->x)) return TUTTI_OK;
-    if (u->desc.reduce)
-        TTI_TRY(tti_device_reduce_gather(u->desc.reduce));
-    else
-        TTI_TRY(tti_device_by_host_gather(u->desc.by_host));
+    if (u->desc.reduce) return tti_device_reduce_hash(u->desc.reduce, u->desc.report, u->desc.told);
+    TTI_TRY(tti_device_by_host_gather(u->desc.by_host));
+    return u->ops->update_complete(u->update);
+}
+
+tutti_status tti_device_update_complete(tti_device_update *u) {
     return u->ops->update_complete(u->update);
 }
 

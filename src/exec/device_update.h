@@ -12,6 +12,7 @@ typedef struct tti_device_update tti_device_update;
 typedef struct tti_device_update_desc {
     const tti_step_args *args;
     const double *sums;
+    double *told; /* the same, and what is told behind them */
     tti_step_report *report;
     tti_device_reduce *reduce;   /* NULL: by_host, or alone */
     tti_device_by_host *by_host; /* NULL: reduce, or alone */
@@ -22,8 +23,12 @@ tutti_status tti_device_update_create(tti_exec *x, const tti_device_update_desc 
                                       tti_device_update **out);
 void tti_device_update_destroy(tti_device_update *update); /* takes NULL */
 
-/* Puts the update into the compute queue, and then the parameters of others. */
+/* Puts the update into the compute queue; by way of the host then the parameters of others, else
+ * the hashes of what each worker has updated. */
 tutti_status tti_device_update_run(tti_device_update *update);
+
+/* The parameters of others have come: completes the hash in the report. */
+tutti_status tti_device_update_complete(tti_device_update *update);
 
 /* The hash of the parameters as they are on the device; waits. */
 tutti_status tti_device_update_hash(tti_device_update *update, uint64_t *hash);

@@ -163,6 +163,34 @@ def test_models_in_parts():
             runs.same_story(runs.story(run), run + "_processes")
 
 
+def test_parts_of_state():
+    """Parameters that come from other GPUs beside the next forward pass, by either way; and a
+    checkpoint that goes on with whole ones."""
+    if n_devices() < 2:
+        return
+    for name, job in (("lenet", LENET), ("joined", JOINED), ("gpt", GPT)):
+        more = job + ["parallel.bucket_mb=0.2", "train.ema=0.9", "train.clip_norm=0.5",
+                      "run.checkpoint_every=5"]
+        train(name, more, "-n", "1")
+        for place in ("threads", "processes"):
+            for algorithm in ("direct", "tree"):
+                for n in (2, 4):
+                    if n > n_devices() or n > 2 and name == "gpt":
+                        continue  # which has two shards
+                    run = "_".join((name, place, algorithm, str(n)))
+                    train(run, more, "-n", str(n), "parallel.zero=1", "parallel.place=" + place,
+                          "parallel.algorithm=" + algorithm)
+                    runs.same_story(runs.story(name), run)
+                    runs.same_checkpoint(name, run)
+    cut = ["-n", "2", "train.steps=10", "schedule.steps=24"]
+    train("cut", LENET, *cut, "parallel.zero=1")
+    runs.tutti("train", "--resume", "cut", "train.steps=24", "parallel.zero=0",
+               timeout_s=110).expect(0)
+    train("whole", LENET, "-n", "1", "schedule.steps=24")
+    if losses("cut") != losses("whole") or last_hash("cut") != last_hash("whole"):
+        raise AssertionError("a run in parts goes on to something else")
+
+
 def test_samples_on_the_device():
     """Batches that the GPU makes by itself, one step ahead or eight: the bits of fed ones."""
     job = LENET + ["train.batch=60", "-n", "1"]  # the last batch of an epoch is short

@@ -19,7 +19,7 @@ static const tti_device_ops fake_ops = {.open = fake_open,
                                         .peers_describe = fake_describe,
                                         .peers_sum = fake_sum,
                                         .peers_sum_parts = fake_sum_parts,
-                                        .peers_gather = fake_gather_parts,
+                                        .peers_fetch = fake_fetch,
                                         .peers_spread = fake_spread,
                                         .peers_tell = fake_tell};
 

@@ -16,6 +16,7 @@ typedef struct fake_group {
     tti_device_peers peers;
     tti_device_term terms[FAKE_MAX_TERMS];
     float *pieces[FAKE_MAX_RANKS][TTI_MAX_PIECES];
+    float *sources[FAKE_MAX_RANKS][TTI_MAX_SOURCES];
 } fake_group;
 
 static inline tutti_status fake_order(tti_queue after, tti_queue before) {
@@ -35,7 +36,10 @@ static inline tutti_status fake_meet(const tti_device_peers *peers, void **out) 
     for (int i = 0; i < peers->n_pieces; i++) mine[i] = peers->pieces[i];
     for (int t = 0; t < peers->n_terms; t++) g->terms[t] = peers->terms[t];
     *out = g;
-    return peers->all_gather(peers->user, mine, g->pieces, sizeof mine);
+    TTI_TRY(peers->all_gather(peers->user, mine, g->pieces, sizeof mine));
+    float *sources[TTI_MAX_SOURCES] = {NULL};
+    for (int i = 0; i < peers->n_sources; i++) sources[i] = peers->sources[i];
+    return peers->all_gather(peers->user, sources, g->sources, sizeof sources);
 }
 
 static inline void fake_part(void *group) { free(group); }
@@ -79,14 +83,19 @@ static inline tutti_status fake_sum_parts(void *group, size_t which, bool beside
     return fake_barrier(g);
 }
 
-static inline tutti_status fake_gather_parts(void *group, float *dst) {
+static inline tutti_status fake_fetch(void *group, size_t which, int source, float *dst,
+                                      bool beside) {
     fake_group *g = group;
-    const size_t *part = g->peers.bounds;
+    size_t n = (size_t)g->peers.n_ranks;
+    const size_t *part = g->peers.bounds + which * (n + 1);
+    const size_t *place = g->peers.places ? g->peers.places + which * n : part;
+    (void)beside;
+    if (which >= g->peers.n_groups || source >= g->peers.n_sources)
+        return tti_fail(TUTTI_E_INTERNAL, "group %zu from source %d", which, source);
     TTI_TRY(fake_barrier(g));
-    for (size_t i = 0; i < g->peers.n_groups; i++, part++)
-        for (int r = 0; r < g->peers.n_ranks; r++, part++)
-            for (size_t k = part[0]; r != g->peers.rank && k < part[1]; k++)
-                dst[k] = g->pieces[r][0][k];
+    for (size_t r = 0; r < n; r++)
+        memmove(dst + (part[r] - part[0]), g->sources[r][source] + place[r],
+                (part[r + 1] - part[r]) * sizeof *dst);
     return fake_barrier(g);
 }
 

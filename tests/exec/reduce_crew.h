@@ -133,6 +133,24 @@ static inline const char *reduce_say(reduce_rank *r, uint64_t hash) {
     return NULL;
 }
 
+/* The own parts of the sums take the place of parameters, and the others' come. */
+static inline const char *reduce_fetch(reduce_rank *r, bool beside) {
+    tti_exec *x = &r->x;
+    for (int b = 0; b < REDUCE_BUCKETS; b++) {
+        const size_t *own = x->share.bounds + b * (x->n_ranks + 1) + x->rank;
+        COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, x->params + own[0], tti_exec_grads(x) + own[0],
+                             (own[1] - own[0]) * sizeof(float)));
+    }
+    if (!beside) COMM_OK(tti_device_reduce_meet(r->reduce));
+    COMM_OK(tti_device_reduce_fetch_begin(r->reduce));
+    for (int b = REDUCE_BUCKETS - 1; b >= 0; b--)
+        COMM_OK(
+            tti_device_reduce_fetch(r->reduce, b, 0, x->params + r->c->buckets[b].first, beside));
+    COMM_OK(tti_device_reduce_fetched(r->reduce, beside));
+    COMM_OK(tti_device_reduce_hash(r->reduce, r->report, r->sums));
+    return NULL;
+}
+
 static inline const char *reduce_shards(reduce_rank *r, bool beside) {
     tti_exec *x = &r->x;
     size_t n_flat = r->c->plan.n_flat;
@@ -150,20 +168,14 @@ static inline const char *reduce_shards(reduce_rank *r, bool beside) {
     for (int i = 1; x->desc.fast && !beside && i < x->acc.n_pieces; i++)
         r->c->backend->accumulate(tti_exec_grads(x), x->buffers[x->acc.piece_buffer[i]], n_flat);
     COMM_OK(tti_device_reduce_finish(r->reduce, r->args, r->report, r->sums));
-    if (r->c->parts) COMM_OK(tti_device_reduce_gather(r->reduce));
-    return NULL;
+    return r->c->parts ? reduce_fetch(r, beside) : NULL;
 }
 
-/* The sums as they are on the device: in parts the own ones, the others as they were gathered. */
+/* The sums as they are on the device: of parts as they were fetched. */
 static inline tutti_status reduce_download(reduce_rank *r) {
     tti_exec *x = &r->x;
     const float *sums = tti_exec_grads(x), *first = r->c->parts ? x->params : sums;
     TTI_TRY(r->ops->copy(TTI_QUEUE_COMPUTE, r->host, first, r->c->plan.n_flat * sizeof(float)));
-    for (int b = 0; r->c->parts && b < REDUCE_BUCKETS; b++) {
-        const size_t *own = x->share.bounds + b * (x->n_ranks + 1) + x->rank;
-        TTI_TRY(r->ops->copy(TTI_QUEUE_COMPUTE, r->host + own[0], sums + own[0],
-                             (own[1] - own[0]) * sizeof(float)));
-    }
     return r->ops->sync();
 }
 
@@ -191,10 +203,12 @@ static inline const char *reduce_check(reduce_rank *r) {
 
 static inline const char *reduce_check_told(reduce_rank *r) {
     int n = tti_device_reduce_n_told(&r->x), n_sums = r->c->n_shards * TTI_SUMS;
-    double told[REDUCE_MAX_SHARDS * TTI_SUMS + 3 * REDUCE_MAX_RANKS];
+    double told[REDUCE_MAX_SHARDS * TTI_SUMS + 4 * REDUCE_MAX_RANKS];
     COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, told, r->sums, (size_t)n * sizeof *told));
     COMM_OK(r->ops->sync());
     COMM_OK(tti_device_reduce_take(r->reduce, told, 3));
+    uint64_t hash = (uint64_t)r->x.n_ranks * 0x123456789ABCDEF0u;
+    COMM_TRUE(!r->c->parts || tti_device_reduce_told_hash(&r->x, told) == hash);
     for (int i = 0; i < n_sums; i++) COMM_TRUE(r->x.sums[i] == i + 0.5);
     for (int i = 0; i < r->x.n_ranks; i++) {
         COMM_TRUE(r->x.sums[n_sums + 2 * i] == 0x12345678u);

@@ -50,7 +50,7 @@ void tti_cuda_peers_part(void *group);
 void tti_cuda_peers_describe(const void *group, tti_str *str);
 tutti_status tti_cuda_peers_sum(void *group, size_t first, size_t n_elems, bool beside);
 tutti_status tti_cuda_peers_sum_parts(void *group, size_t which, bool beside);
-tutti_status tti_cuda_peers_gather(void *group, float *dst);
+tutti_status tti_cuda_peers_fetch(void *group, size_t which, int source, float *dst, bool beside);
 tutti_status tti_cuda_peers_spread(void *group, void *words, size_t n_words, size_t first,
                                    size_t last);
 tutti_status tti_cuda_peers_tell(const tti_device_told *told);

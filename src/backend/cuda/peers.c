@@ -19,11 +19,12 @@
 static_assert(sizeof(tti_peers_arena) <= 2 << 20, "ARENA_BYTES");
 
 enum {
-    MAX_PIECES = 12,           /* that can be opened from outside */
-    N_SHARED = 1 + MAX_PIECES, /* the arena, then the pieces */
-    ARENA_BYTES = 2 << 20,     /* of tti_peers_arena: a page of the device for itself */
-    TRIAL_ELEMS = 1 << 16,     /* of a sum that is compared */
-    UNIT = 8,                  /* elements: 16 bytes of rounded ones */
+    MAX_PIECES = 12, /* that can be opened from outside */
+    /* The arena, then the pieces, then the sources. */
+    N_SHARED = 1 + MAX_PIECES + TTI_MAX_SOURCES,
+    ARENA_BYTES = 2 << 20, /* of tti_peers_arena: a page of the device for itself */
+    TRIAL_ELEMS = 1 << 16, /* of a sum that is compared */
+    UNIT = 8,              /* elements: 16 bytes of rounded ones */
     MAX_MESSAGES = TTI_PEERS_MAX * MAX_PIECES + TTI_PEERS_TERMS,
     GRACE_NS = 2000000000, /* in which work at hand may end after a peer is lost */
     CHECK_NS = 1000000,
@@ -34,7 +35,7 @@ enum {
 typedef struct hello {
     uint64_t process[2]; /* the same for threads of one process only */
     unsigned char uuid[16];
-    int32_t device, n_pieces;
+    int32_t device, n_shared;
     int32_t is_open; /* its memory can be shared */
     int32_t has_nccl;
     void *memory[N_SHARED];
@@ -48,7 +49,8 @@ typedef struct group {
     float *pieces[MAX_PIECES];
     uint16_t *low; /* device [n_flat]: what travels where it is rounded; NULL: the pieces do */
     tti_peers_view view;
-    hello *all;                            /* [n_ranks] */
+    float *sources[TTI_PEERS_MAX][TTI_MAX_SOURCES]; /* of all ranks, as they are seen here */
+    hello *all;                                     /* [n_ranks] */
     void *opened[TTI_PEERS_MAX][N_SHARED]; /* by handle: to be closed; NULL: not ours to close */
     tti_peers_arena *arena;
     bool direct; /* the memory of all ranks is there */
@@ -56,8 +58,7 @@ typedef struct group {
     float *chunks; /* device [terms of others][longest chunk] */
     size_t chunk;  /* elements */
     uint32_t *words;
-    size_t *bounds; /* device, of peers.bounds; NULL: ranks have no parts */
-    size_t chunks_bytes, words_bytes, bounds_bytes, low_bytes;
+    size_t chunks_bytes, words_bytes, low_bytes;
 } group;
 
 static tutti_status all_gather(const group *g, const void *src, void *dst, size_t n_bytes) {
@@ -76,7 +77,9 @@ static tutti_status agree(const group *g, bool mine, bool *all) {
 /* ---- memory of the others ---- */
 
 static void *shared_memory(const group *g, int i) {
+    int source = i - 1 - g->peers.n_pieces;
     if (i == 0) return g->arena;
+    if (source >= 0) return g->peers.sources[source];
     return g->low ? (void *)g->low : (void *)g->pieces[i - 1];
 }
 
@@ -96,9 +99,9 @@ static tutti_status say_hello(group *g, hello *me) {
     name_process(me->process);
     memcpy(me->uuid, &p.uuid, sizeof me->uuid);
     me->device = device;
-    me->n_pieces = g->peers.n_pieces;
+    me->n_shared = 1 + g->peers.n_pieces + g->peers.n_sources;
     me->is_open = g->arena != NULL;
-    for (int i = 0; i <= g->peers.n_pieces; i++) {
+    for (int i = 0; i < me->n_shared; i++) {
         me->memory[i] = shared_memory(g, i);
         if (cudaIpcGetMemHandle(&me->handles[i], me->memory[i]) == cudaSuccess) continue;
         cudaGetLastError(); /* threads need none; others see the zeros and take another way */
@@ -135,7 +138,7 @@ static bool open_rank(group *g, int rank, void **seen) {
     bool here = is_same_process(peer, me);
     if (!peer->is_open) return false;
     if (here && rank != g->peers.rank && !reach_device(peer->device)) return false;
-    for (int i = 0; i <= peer->n_pieces; i++) {
+    for (int i = 0; i < peer->n_shared; i++) {
         seen[i] = peer->memory[i];
         if (here) continue;
         if (memcmp(&peer->handles[i], &none, sizeof none) == 0) return false;
@@ -163,6 +166,8 @@ static bool open_all(group *g) {
     for (int r = 0; r < g->peers.n_ranks; r++) {
         g->view.arena[r] = seen[r][0];
         g->view.sum[r] = seen[r][1];
+        for (int i = 0; i < g->peers.n_sources; i++)
+            g->sources[r][i] = seen[r][g->all[r].n_shared - g->peers.n_sources + i];
     }
     for (int i = 0; i < g->peers.n_terms; i++)
         g->view.terms.data[i] = seen[g->terms[i].rank][1 + g->terms[i].piece];
@@ -255,10 +260,36 @@ static tutti_status try_direct(group *g, bool *good) {
     return st;
 }
 
+/* What a rank writes into its sources must be what the others see there. */
+static tutti_status try_sources(group *g, bool *good) {
+    float saved[TTI_MAX_SOURCES][4], word[4], seen[4];
+    *good = true;
+    for (int i = 0; i < g->peers.n_sources; i++) {
+        float *mine = g->peers.sources[i];
+        for (int k = 0; k < 4; k++) word[k] = trial_value(g->peers.rank, i, (size_t)k);
+        TTI_TRY(tti_cuda_copy(TTI_QUEUE_COMPUTE, saved[i], mine, sizeof word));
+        TTI_TRY(tti_cuda_sync());
+        TTI_TRY(tti_cuda_copy(TTI_QUEUE_COMPUTE, mine, word, sizeof word));
+        TTI_TRY(tti_cuda_sync());
+    }
+    TTI_TRY(agree(g, true, good)); /* all have written */
+    for (int r = 0; r < g->peers.n_ranks; r++)
+        for (int i = 0; i < g->peers.n_sources; i++) {
+            TTI_TRY(tti_cuda_copy(TTI_QUEUE_COMPUTE, seen, g->sources[r][i], sizeof seen));
+            TTI_TRY(tti_cuda_sync());
+            for (int k = 0; k < 4; k++) *good = *good && seen[k] == trial_value(r, i, (size_t)k);
+        }
+    TTI_TRY(agree(g, *good, good)); /* all have read */
+    for (int i = 0; i < g->peers.n_sources; i++)
+        TTI_TRY(tti_cuda_copy(TTI_QUEUE_COMPUTE, g->peers.sources[i], saved[i], sizeof saved[i]));
+    return tti_cuda_sync();
+}
+
 static tutti_status meet_direct(group *g) {
     bool open = false, good = false;
     TTI_TRY(agree(g, g->peers.way != TTI_WAY_LIBRARY && open_all(g), &open));
     if (open) TTI_TRY(try_direct(g, &good));
+    if (good && g->peers.n_sources > 0) TTI_TRY(try_sources(g, &good));
     if (!good) *g->view.state = 0; /* the other way starts afresh */
     g->direct = good;
     return TUTTI_OK;
@@ -320,19 +351,10 @@ static tutti_status check_size(const tti_device_peers *p) {
                         TTI_PEERS_MAX, TTI_PEERS_TERMS, p->n_ranks, p->n_terms);
     int n_most = 0;
     for (int t = 0; t < p->n_terms; t++) n_most = TTI_MAX(n_most, p->terms[t].piece + 1);
+    TTI_ASSERT(p->n_sources <= TTI_MAX_SOURCES);
     if (n_most <= MAX_PIECES) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED, "a rank has %d summands, at most %d add on devices",
                     n_most, MAX_PIECES);
-}
-
-static tutti_status copy_bounds(group *g) {
-    const tti_device_peers *p = &g->peers;
-    if (p->n_groups == 0) return TUTTI_OK;
-    g->bounds_bytes = p->n_groups * ((size_t)p->n_ranks + 1) * sizeof *g->bounds;
-    g->bounds = tti_cuda_alloc(g->bounds_bytes);
-    if (!g->bounds) return tti_fail(TUTTI_E_NOMEM, "cuda: %zu bytes", g->bounds_bytes);
-    TTI_TRY(tti_cuda_copy(TTI_QUEUE_COMPUTE, g->bounds, p->bounds, g->bounds_bytes));
-    return tti_cuda_sync();
 }
 
 static tutti_status prepare(group *g) {
@@ -355,7 +377,7 @@ static tutti_status prepare(group *g) {
     memcpy(g->terms, p->terms, (size_t)p->n_terms * sizeof *g->terms);
     memcpy(g->pieces, p->pieces, (size_t)p->n_pieces * sizeof *g->pieces);
     order_terms(g);
-    return copy_bounds(g);
+    return TUTTI_OK;
 }
 
 static tutti_status meet_all(group *g) {
@@ -403,7 +425,6 @@ void tti_cuda_peers_part(void *state) {
     tti_cuda_release(g->words, g->words_bytes);
     tti_cuda_release(g->chunks, g->chunks_bytes);
     tti_cuda_release(g->low, g->low_bytes);
-    tti_cuda_release(g->bounds, g->bounds_bytes);
     tti_cuda_release_host(g->view.state);
     free(g->all);
     free(g);
@@ -526,20 +547,75 @@ tutti_status tti_cuda_peers_sum_parts(void *state, size_t which, bool beside) {
     return TUTTI_OK;
 }
 
-tutti_status tti_cuda_peers_gather(void *state, float *dst) {
+/* Where the part of a rank begins in its sources. */
+static size_t place_of(const group *g, size_t which, int rank) {
+    if (!g->peers.places) return part_of(g, which, rank).first;
+    return g->peers.places[which * (size_t)g->peers.n_ranks + (size_t)rank];
+}
+
+/* NULL: moved by the library. */
+static const float *source_of(const group *g, size_t which, int source, int rank) {
+    const float *from = g->direct               ? g->sources[rank][source]
+                        : rank == g->peers.rank ? g->peers.sources[source]
+                                                : NULL;
+    return from ? from + place_of(g, which, rank) : NULL;
+}
+
+static void find_parts(const group *g, size_t which, int source, float *dst,
+                       tti_peers_parts *parts) {
+    size_t first = part_of(g, which, 0).first;
+    for (int r = 0; r < g->peers.n_ranks; r++) {
+        tti_chunk c = part_of(g, which, r);
+        parts->part[r].from = source_of(g, which, source, r);
+        parts->part[r].to = dst + (c.first - first);
+        parts->part[r].n_elems = c.n_elems;
+    }
+    int me = g->peers.rank; /* its own part may lie there already */
+    if (parts->part[me].from == parts->part[me].to) parts->part[me].n_elems = 0;
+}
+
+/* The own part, which the library does not move. */
+static tutti_status keep_part(const group *g, const tti_peers_parts *parts, cudaStream_t stream) {
+    size_t n_bytes = parts->part[g->peers.rank].n_elems * sizeof(float);
+    if (n_bytes == 0) return TUTTI_OK;
+    return tti_cuda_check(
+        cudaMemcpyAsync(parts->part[g->peers.rank].to, parts->part[g->peers.rank].from, n_bytes,
+                        cudaMemcpyDefault, stream),
+        "cudaMemcpyAsync");
+}
+
+/* This rank's part goes to all, and theirs come. */
+static int list_parts(const group *g, size_t which, const tti_peers_parts *parts,
+                      tti_nccl_message *list) {
+    const float *mine = parts->part[g->peers.rank].from;
+    size_t n_mine = part_of(g, which, g->peers.rank).n_elems;
+    int n_messages = 0;
+    for (int r = 0; r < g->peers.n_ranks; r++) {
+        size_t n = parts->part[r].n_elems;
+        if (r == g->peers.rank) continue;
+        if (n_mine > 0)
+            list[n_messages++] =
+                (tti_nccl_message){.peer = r, .out = mine, .n_bytes = n_mine * sizeof *mine};
+        if (n > 0)
+            list[n_messages++] =
+                (tti_nccl_message){.peer = r, .in = parts->part[r].to, .n_bytes = n * sizeof *mine};
+    }
+    return n_messages;
+}
+
+tutti_status tti_cuda_peers_fetch(void *state, size_t which, int source, float *dst, bool beside) {
     group *g = state;
     cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_COMM];
     tti_nccl_message list[MAX_MESSAGES];
-    tti_chunk parts[TTI_PEERS_MAX] = {{0, 0}};
+    tti_peers_parts parts = {0};
+    TTI_ASSERT(which < g->peers.n_groups && source < g->peers.n_sources);
+    find_parts(g, which, source, dst, &parts);
     if (g->direct)
-        return tti_cuda_check(tti_launch_peers_gather(&g->view, g->bounds, g->peers.n_groups,
-                                                      g->peers.n_flat, dst, stream),
-                              "peers_gather");
-    for (size_t i = 0; i < g->peers.n_groups; i++) {
-        for (int r = 0; r < g->peers.n_ranks; r++) parts[r] = part_of(g, i, r);
-        TTI_TRY(tti_nccl_exchange(g->nccl, list, list_sums(g, parts, dst, list), stream));
-    }
-    return TUTTI_OK;
+        return tti_cuda_check(
+            tti_launch_peers_fetch(&g->view, &parts, longest_part(g, which), beside, stream),
+            "peers_fetch");
+    TTI_TRY(keep_part(g, &parts, stream));
+    return tti_nccl_exchange(g->nccl, list, list_parts(g, which, &parts, list), stream);
 }
 
 /* ---- small vectors ---- */

@@ -172,22 +172,32 @@ __global__ void __launch_bounds__(SUM_THREADS)
     if (threadIdx.x == 0) *counter = epoch + 2;
 }
 
+/* dst[i] = src[i]; so many reads are under way at once as a link needs. */
+__device__ __forceinline__ void fetch_units(const float *src, float *dst, size_t n) {
+    constexpr int U = 4;
+    size_t step = (size_t)gridDim.x * blockDim.x;
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    for (; i + (U - 1) * step < n; i += U * step) {
+        float4 a[U];
+#pragma unroll
+        for (int u = 0; u < U; u++) a[u] = load(src, i + u * step);
+#pragma unroll
+        for (int u = 0; u < U; u++) ((float4 *)dst)[i + u * step] = a[u];
+    }
+    for (; i < n; i += step) ((float4 *)dst)[i] = load(src, i);
+}
+
 /* Meetings before, when all have put their parts there, and after, when nobody reads them. */
 __global__ void __launch_bounds__(SUM_THREADS)
-    peers_gather_kernel(const __grid_constant__ tti_peers_view v, const size_t *bounds,
-                        size_t n_groups, float *dst) {
+    peers_fetch_kernel(const __grid_constant__ tti_peers_view v,
+                       const __grid_constant__ tti_peers_parts p) {
     uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SUM][blockIdx.x];
     uint32_t epoch = *counter;
-    size_t step = (size_t)gridDim.x * blockDim.x;
-    size_t begin = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     meet(v, TTI_CHANNEL_SUM, epoch + 1);
-    for (size_t g = 0; g < n_groups; g++)
-        for (int r = 1; r < v.n_ranks; r++) {
-            int from = v.rank + r < v.n_ranks ? v.rank + r : v.rank + r - v.n_ranks;
-            const size_t *part = bounds + g * (v.n_ranks + 1) + from;
-            for (size_t i = part[0] / 4 + begin; i < part[1] / 4; i += step)
-                ((float4 *)dst)[i] = load(v.sum[from], i);
-        }
+    for (int r = 1; r <= v.n_ranks; r++) {
+        int from = v.rank + r < v.n_ranks ? v.rank + r : v.rank + r - v.n_ranks;
+        fetch_units(p.part[from].from, p.part[from].to, p.part[from].n_elems / 4);
+    }
     meet(v, TTI_CHANNEL_SUM, epoch + 2);
     if (threadIdx.x == 0) *counter = epoch + 2;
 }
@@ -301,7 +311,7 @@ extern "C" cudaError_t tti_launch_peers_load(void) {
                             load_kernel(terms_sum_kernel<0>), load_kernel(terms_sum_kernel<2>),
                             load_kernel(terms_sum_kernel<4>), load_kernel(terms_sum_kernel<8>),
                             load_kernel(peers_spread_kernel), load_kernel(words_keep_kernel),
-                            load_kernel(peers_gather_kernel), load_kernel(words_or_kernel),
+                            load_kernel(peers_fetch_kernel),  load_kernel(words_or_kernel),
                             load_kernel(peers_tell_kernel),   load_low_kernels<tti_bf16>(),
                             load_low_kernels<tti_f16>()};
     for (cudaError_t error : errors)
@@ -346,11 +356,12 @@ extern "C" cudaError_t tti_launch_peers_sum_part(const tti_peers_view *view, siz
     return launch_sum(*view, tti_chunk{first, last - first}, longest, 1, beside, stream);
 }
 
-extern "C" cudaError_t tti_launch_peers_gather(const tti_peers_view *view, const size_t *bounds,
-                                               size_t n_groups, size_t n_flat, float *dst,
-                                               cudaStream_t stream) {
-    unsigned grid = blocks_for(n_flat / 4, SUM_THREADS, TTI_PEERS_BLOCKS);
-    peers_gather_kernel<<<grid, SUM_THREADS, 0, stream>>>(*view, bounds, n_groups, dst);
+extern "C" cudaError_t tti_launch_peers_fetch(const tti_peers_view *view,
+                                              const tti_peers_parts *parts, size_t longest,
+                                              bool beside, cudaStream_t stream) {
+    if (longest == 0) return cudaSuccess;
+    unsigned grid = sum_blocks(tti_chunk{0, longest}, beside);
+    peers_fetch_kernel<<<grid, SUM_THREADS, 0, stream>>>(*view, *parts);
     return cudaGetLastError();
 }
 

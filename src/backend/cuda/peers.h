@@ -77,11 +77,18 @@ cudaError_t tti_launch_unround(tutti_dtype dtype, const void *src, float *dst, s
 cudaError_t tti_launch_peers_sum_part(const tti_peers_view *view, size_t first, size_t last,
                                       size_t longest, bool beside, cudaStream_t stream);
 
-/* dst[i] = sum[r][i] for the ranges of the other ranks r: bounds [n_groups][n_ranks + 1] on the
- * device, multiples of 4.  n_flat: to choose a grid by. */
-cudaError_t tti_launch_peers_gather(const tti_peers_view *view, const size_t *bounds,
-                                    size_t n_groups, size_t n_flat, float *dst,
-                                    cudaStream_t stream);
+/* What a rank fetches of the others: n_elems from their memory to its own, multiples of 4. */
+typedef struct tti_peers_parts {
+    struct {
+        const float *from;
+        float *to;
+        size_t n_elems;
+    } part[TTI_PEERS_MAX]; /* of each rank; n_elems 0: nothing */
+} tti_peers_parts;
+
+/* longest: elements of the longest part of all ranks, the same on all of them. */
+cudaError_t tti_launch_peers_fetch(const tti_peers_view *view, const tti_peers_parts *parts,
+                                   size_t longest, bool beside, cudaStream_t stream);
 
 /* words[i] of every rank = words[i] of the rank whose first .. last-1 holds i, or of the one where
  * it is not 0. */

@@ -89,8 +89,7 @@ tutti_status tti_cuda_update_create(const tti_update_desc *desc, void **out) {
                                 .clip_value = (float)desc->clip_value,
                                 .l1 = (float)desc->l1,
                                 .ema_decay = (float)desc->ema_decay,
-                                .watch = desc->watch_gradients,
-                                .stages = desc->spread != NULL};
+                                .watch = desc->watch_gradients};
     u->spread = desc->spread;
     u->user = desc->user;
     for (int k = 0; k < desc->n_states && k < 2; k++) u->view.states[k] = desc->states[k];

@@ -233,12 +233,6 @@ __device__ __forceinline__ void train_four(const tti_update_view &u, const tti_u
     for (int j = 0; j < N_STATES; j++) tti_store<float, 4>(u.states[j] + state, s[j]);
 }
 
-/* A step that is left out leaves the parameters as they are; the others take them all the same. */
-__device__ __forceinline__ void stage_block(const tti_update_view &u, const tti_update_block &b) {
-    for (uint32_t i = threadIdx.x; u.stages && i < b.n_elems; i += THREADS)
-        u.grads[b.first + i] = u.params[b.first + i];
-}
-
 /* Slots are padded to 16 elements, so four at once may run over the end of a block's own.  The
  * parts of a block are neighbours. */
 template <int KIND, int N_STATES>
@@ -250,8 +244,7 @@ __global__ void __launch_bounds__(THREADS) update_kernel(tti_update_view u, int 
     tti_let_next_start();
     tti_wait_for_before();
     tti_hyper h = *u.hyper;
-    if (!b.is_own) return;
-    if (u.report->bad) return stage_block(u, b);
+    if (!b.is_own || u.report->bad) return;
     h.lr *= b.lr_factor;
     uint32_t acc[4] = {0, 0, 0, 0};
 #pragma unroll 2
@@ -269,7 +262,6 @@ __global__ void __launch_bounds__(THREADS) update_kernel(tti_update_view u, int 
             tti_store<float, 4>(u.params + at, w);
         }
         if (u.ema) average_four(u, b.kind == TTI_BLOCK_BUFFER, b.state + i, w);
-        if (u.stages) tti_store<float, 4>(u.grads + at, w);
         hash_four(shared, b.n_elems, i, w, acc);
     }
     hash_lanes(shared, acc);
@@ -282,7 +274,7 @@ __global__ void __launch_bounds__(THREADS)
     hash_kernel(tti_update_view u, uint64_t *total, bool others) {
     __shared__ block_hash shared;
     const tti_update_block b = u.blocks[blockIdx.x];
-    if (others && b.is_own) return;
+    if (others && (b.is_own || u.report->bad)) return;
     hash_begin(shared);
     uint32_t acc[4] = {0, 0, 0, 0};
     for (uint32_t i = threadIdx.x * 4; i < b.n_elems; i += STRIDE) {

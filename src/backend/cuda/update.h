@@ -56,7 +56,6 @@ typedef struct tti_update_view {
     uint32_t *arrived;     /* [n_blocks], 0 between kernels */
     float clip_norm, clip_value, l1, ema_decay;
     int watch;
-    int stages; /* updated parameters are put into grads as well */
 } tti_update_view;
 
 /* hyper and report from the sums; a loss that is not finite marks the step as bad. */
@@ -72,7 +71,8 @@ cudaError_t tti_launch_update_tensor_squares(const tti_update_view *view, cudaSt
 cudaError_t tti_launch_update_norms(const tti_update_view *view, cudaStream_t stream);
 /* Optimizer, buffers, averages and hash in one pass over the parameters; nothing on a bad step. */
 cudaError_t tti_launch_update_step(const tti_update_view *view, cudaStream_t stream);
-/* *hash += the hash of the parameters by blocks; others: of those that are not own. */
+/* *hash += the hash of the parameters by blocks; others: of those that are not own, unless the step
+ * was bad. */
 cudaError_t tti_launch_update_hash(const tti_update_view *view, uint64_t *hash, bool others,
                                    cudaStream_t stream);
 

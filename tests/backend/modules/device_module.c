@@ -13,6 +13,8 @@
  *   late=2   the same of all queues but that of the kernels
  *   late=3   the same of that one alone, while the others run ahead as far as they can
  *   peers=1  devices of one process read each other's memory
+ *   devices=N there are so many (default: 2)
+ *   spoils=N a bit of what device 1 fetches from others for the Nth time is not theirs
  *   full=D   device D has no room for what measures links
  *   kind=D   device D is of another kind than the others
  *   slow=D   device D takes delay=N ms longer for each shard
@@ -28,7 +30,7 @@
 #include "base/clock.h"
 #include "ops/op_table.h"
 
-enum { N_DEVICES = 2, MAX_MOMENTS = 65536, N_MARKS = 16 };
+enum { MAX_MOMENTS = 65536, N_MARKS = 16 };
 
 typedef struct command command;
 
@@ -68,6 +70,7 @@ typedef struct device {
     } marks[N_MARKS];
     int64_t *moments; /* [MAX_MOMENTS] */
     size_t n_bytes, n_peak;
+    int64_t n_fetched;
 } device;
 
 static _Thread_local device *current;
@@ -185,7 +188,7 @@ static void release_recording(void *state) {
 
 /* ---- the device ---- */
 
-static int count(void) { return N_DEVICES; }
+static int count(void) { return (int)option("devices=", 2); }
 
 static void describe(int index, tti_str *str) { tti_str_printf(str, "test device %d", index); }
 
@@ -459,12 +462,10 @@ static void average_element(const update *u, const tti_update_block *b, size_t i
     *ema = decay * *ema + (1 - decay) * u->desc.params[b->first + i];
 }
 
-/* As backend.h says: where there are others, they find the parameters among the gradients. */
 static void train_block(const update *u, const tti_update_block *b, float scale) {
     for (size_t i = 0; b->is_own && i < b->n_elems; i++) {
         if (!u->desc.report->bad) train_element(u, b, scale, i);
         if (!u->desc.report->bad && u->desc.ema) average_element(u, b, i);
-        if (u->desc.spread) u->desc.grads[b->first + i] = u->desc.params[b->first + i];
     }
 }
 
@@ -657,7 +658,7 @@ static tti_device_ops ops = {
     .peers_describe = fake_describe,
     .peers_sum = peers_sum,
     .peers_sum_parts = peers_sum_parts,
-    .peers_gather = peers_gather,
+    .peers_fetch = peers_fetch,
     .peers_spread = peers_spread,
     .peers_tell = peers_tell,
     .peers_await = peers_await,

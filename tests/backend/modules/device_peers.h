@@ -51,11 +51,30 @@ static tutti_status peers_sum_parts(void *group, size_t which, bool beside) {
         &(command){.run = run_sum_parts, .queue = TTI_QUEUE_COMM, .state = group, .n = which});
 }
 
-static void run_gather_parts(command *c) { note(fake_gather_parts(c->state, c->dst)); }
+/* Another bit in the last element of the part of rank 0, where there is one. */
+static void spoil(const fake_group *g, size_t which, float *dst) {
+    const size_t *part = g->peers.bounds + which * ((size_t)g->peers.n_ranks + 1);
+    uint32_t bits;
+    bool counts = current->index == 1 && part[1] > part[0];
+    if (!counts || ++current->n_fetched != option("spoils=", 0)) return;
+    memcpy(&bits, dst + (part[1] - part[0]) - 1, sizeof bits);
+    bits ^= 1;
+    memcpy(dst + (part[1] - part[0]) - 1, &bits, sizeof bits);
+}
 
-static tutti_status peers_gather(void *group, float *dst) {
-    return put(
-        &(command){.run = run_gather_parts, .queue = TTI_QUEUE_COMM, .state = group, .dst = dst});
+static void run_fetch(command *c) {
+    note(fake_fetch(c->state, c->n, (int)c->first, c->dst, false));
+    spoil(c->state, c->n, c->dst);
+}
+
+static tutti_status peers_fetch(void *group, size_t which, int source, float *dst, bool beside) {
+    (void)beside;
+    return put(&(command){.run = run_fetch,
+                          .queue = TTI_QUEUE_COMM,
+                          .state = group,
+                          .dst = dst,
+                          .n = which,
+                          .first = (size_t)source});
 }
 
 static void run_spread(command *c) { note(fake_spread(c->state, c->dst, c->n, c->first, c->last)); }

@@ -1,0 +1,104 @@
+"""device_zero_test.py - parts of the optimizer's state on devices that reach each other, on a
+machine without any: the module of tests/backend/modules/device_module.c computes with the host's
+kernels.  One story, and the bytes of one checkpoint, with a worker alone that has all of it;
+parameters that come late, wrong or not at all."""
+
+import os
+import random
+import sys
+
+import layouts
+import runs
+
+FEW = ["run.log_every=1", "run.text_samples=0", "optimizer.name=sgd", "train.precision=f32",
+       "train.ema=0.9", "train.clip_norm=0.5", "parallel.shards=4", "run.checkpoint_every=3"]
+LENET = ["model.name=lenet", "data.n_train=128", "data.n_test=32", "train.batch=16",
+         "train.steps=8", "parallel.bucket_mb=0.2", *FEW]
+RESNET = ["model.name=resnet18", "model.stem=cifar", "data.format=digits", "data.n_train=16",
+          "data.n_test=4", "train.batch=4", "train.steps=2", *FEW, "parallel.shards=2"]
+ZERO = (1,)
+random.seed(runs.SEED)
+
+
+def gpt2():
+    return ["model.name=gpt2", "model.layers=2", "model.heads=2", "model.width=32",
+            "model.dropout=0.1", "train.batch=16", "train.steps=8", "parallel.bucket_mb=0.02",
+            *layouts.write_text(), *FEW]
+
+
+def train(run, *arguments, devices="gpu", says="peers=1,devices=4"):
+    """says: what the devices do, as in device_module.c."""
+    environment = dict(os.environ, TUTTI_TEST_DEVICE=says)
+    return runs.tutti("train", "run.dir=" + run, "parallel.devices=" + devices, *arguments,
+                      env=environment)
+
+
+def late():
+    """Queues of devices that are as late or as early as they may be, or neither."""
+    return "peers=1,devices=4,late=%d" % random.choice((0, 1, 2, 3))
+
+
+def same_as(whole, n_workers, zero, *arguments, says=""):
+    run = "%s-%d-%d-%d" % (whole, n_workers, zero, len(os.listdir()))
+    train(run, "-n", str(n_workers), "parallel.zero=%d" % zero, *arguments,
+          says=says or late()).expect(0)
+    start = [r for r in runs.records(run) if r["event"] == "start"][0]
+    if "%d at once" % n_workers not in start["backend"]:
+        raise AssertionError("%s: devices do not reach each other: %s" % (run, start["backend"]))
+    runs.same_story(runs.story(whole), run)
+    runs.same_checkpoint(whole, run)
+
+
+def test_one_story():
+    for name, job, places in (("lenet", LENET, (2, 3, 4)), ("gpt2", gpt2(), (2, 4)),
+                              ("resnet", RESNET, (2,))):
+        train(name, "-n", "1", *job).expect(0)
+        for n_workers in places:
+            for zero in ZERO:
+                same_as(name, n_workers, zero, *job)
+
+
+def test_ways():
+    """In fast mode, fed step by step, with unequal shares, and joined inside the step."""
+    train("lenet", "-n", "1", *LENET).expect(0)
+    for zero in ZERO:
+        for more in (["parallel.mode=fast"], ["data.resident=no"], ["parallel.shares=3,1"]):
+            same_as("lenet", 2, zero, *LENET, *more)
+    joined = RESNET + ["parallel.sync_batch_norm=true"]
+    train("joined", "-n", "1", *joined).expect(0)
+    same_as("joined", 2, 1, *joined)
+
+
+def test_goes_on_in_other_ways():
+    """Checkpoints know nothing of parts."""
+    train("host", "-n", "1", *LENET, devices="cpu").expect(0)
+    ways = (0,) + ZERO
+    for i, zero in enumerate(ways):
+        run = "cut-%d" % zero
+        train(run, "-n", "2", *LENET, "parallel.zero=%d" % zero,
+              says="peers=1,lost=5,on=%d" % (i % 2)).expect(10, "The checkpoint of step 3 is good")
+        other = ways[(i + 1) % len(ways)]
+        environment = dict(os.environ, TUTTI_TEST_DEVICE="peers=1,devices=4")
+        runs.tutti("train", "--resume", run, "-n", "4", "parallel.zero=%d" % other,
+                   env=environment).expect(0)
+        runs.same_story(runs.story("host"), run)
+
+
+def test_lost_peer():
+    """A device that is lost while others wait for its parameters."""
+    for zero in ZERO:
+        run = "lost-%d" % zero
+        train(run, "-n", "4", *LENET, "parallel.zero=%d" % zero,
+              says="peers=1,devices=4,lost=6,on=2").expect(10, "device 2 (test device 2) failed")
+
+
+def test_a_copy_that_went_wrong():
+    """Is found when the hash of all parameters is compared, a step later."""
+    train("run", "-n", "2", *LENET, "parallel.zero=1", says="peers=1,spoils=10").expect(
+        9, "computed other parameters")
+
+
+if __name__ == "__main__":
+    os.environ["TUTTI_MODULE_PATH"] = os.path.join(
+        os.path.abspath(os.environ.get("TUTTI_BUILD", "build")), "tests/modules/device")
+    runs.main(sys.modules[__name__])
