@@ -1,0 +1,108 @@
+"""cuda_hosts_test.py - GPUs of several hosts, which another launcher starts: the bits of one GPU.
+The hosts are names here, with GPUs of their own that the others cannot see, so that all that
+travels goes over sockets, NCCL's and those of tutti.  Exit code 77 with fewer than two GPUs."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import cuda_train_test as one_host
+import runs
+
+PORT = 20000 + os.getpid() % 20000
+NOT_OURS = ("RANK", "WORLD", "LOCAL_", "MASTER_", "OMPI_", "PMI", "SLURM")
+
+
+def start(hosts, *arguments):
+    """A process for each letter of hosts, a host each letter; rank r writes rank-r."""
+    global PORT
+    PORT += 1
+    processes = []
+    for rank, host in enumerate(hosts):
+        here = [str(r) for r, other in enumerate(hosts) if other == host]
+        env = {key: value for key, value in os.environ.items() if not key.startswith(NOT_OURS)}
+        env.update(RANK=str(rank), WORLD_SIZE=str(len(hosts)), LOCAL_RANK=str(here.index(str(rank))),
+                   LOCAL_WORLD_SIZE=str(len(here)), MASTER_ADDR="localhost", MASTER_PORT=str(PORT),
+                   TUTTI_TEST_HOSTS=",".join(hosts), NCCL_HOSTID="host-" + host,
+                   CUDA_VISIBLE_DEVICES=",".join(here))
+        with open("rank-%d" % rank, "w") as out:
+            processes.append(subprocess.Popen(
+                [runs.PROGRAM, "train", "parallel.devices=gpu", *arguments], stdout=out,
+                stderr=out, stdin=subprocess.DEVNULL, env=env, start_new_session=True))
+    return processes
+
+
+def finish(processes, codes, timeout_s=110):
+    ended = []
+    for rank, process in enumerate(processes):
+        try:
+            code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            code = process.wait()
+        with open("rank-%d" % rank, errors="replace") as out:
+            ended.append(runs.Ended(["rank", str(rank)], code, out.read(), ""))
+    for rank in ended:
+        if rank.code not in codes:
+            rank.expect(codes[0])
+    return ended
+
+
+def divisions():
+    return ("ab", "aabb", "abbb") if one_host.n_devices() >= 4 else ("ab",)
+
+
+def test_bits_of_one_gpu():
+    for name, job in (("lenet", one_host.LENET), ("joined", one_host.JOINED),
+                      ("gpt", one_host.GPT)):
+        one_host.train(name, job, "-n", "1")
+        for hosts in divisions():
+            if name == "gpt" and len(hosts) > 2:
+                continue  # two shards
+            run = "%s_%s" % (name, hosts)
+            ended = finish(start(hosts, *job, "run.dir=" + run), (0,))
+            ended[0].expect(0, "%d hosts" % len(set(hosts)))
+            runs.same_story(runs.story(name), run)
+            print(run, one_host.way_of_sums(run))
+
+
+def test_other_ways():
+    """A state in parts, bf16 that travels, a sum in any order, shares, a server, stages."""
+    job = one_host.LENET
+    one_host.train("one", job, "-n", "1")
+    for wish in ("parallel.zero=1", "parallel.shares=3,1", "parallel.sync=parameter-server"):
+        finish(start("ab", *job, "run.dir=" + wish, wish), (0,))
+        runs.same_story(runs.story("one"), wish)
+    for wish in ("parallel.algorithm=ring", "parallel.compress=bf16", "parallel.sync=local",
+                 "parallel.pipeline=2"):
+        mode = [] if "pipeline" in wish else ["parallel.mode=fast"]
+        finish(start("ab", *job, "run.dir=" + wish, wish, *mode), (0,))
+        one_host.ends_near(wish, "one", 0.5)
+
+
+def test_a_host_that_is_lost():
+    """Named by the ranks of the other one, which end."""
+    job = one_host.LENET + ["train.steps=100000", "train.eval_every=0"]
+    for sign in (signal.SIGKILL, signal.SIGSTOP):
+        run = "lost-%d" % sign
+        processes = start("ab", *job, "run.dir=" + run, "parallel.timeout_ms=3000")
+        runs.wait_until(lambda: os.path.exists(run + "/metrics.jsonl") and
+                        runs.steps_told(run) > 50, what="step 50 of " + run)
+        begin = time.monotonic()
+        os.kill(processes[1].pid, sign)
+        code = processes[0].wait(60)
+        print("%s: ended after %.2f s" % (run, time.monotonic() - begin))
+        os.killpg(processes[1].pid, signal.SIGKILL)
+        with open("rank-0", errors="replace") as out:
+            text = out.read()
+        if code not in (5, 6) or "rank 1" not in text:
+            raise AssertionError("%d: %s" % (code, text[-600:]))
+
+
+if __name__ == "__main__":
+    if one_host.n_devices() < 2:
+        print("skipped: fewer than two GPUs")
+        sys.exit(77)
+    runs.main(sys.modules[__name__])
