@@ -42,6 +42,8 @@ typedef enum tti_queue {
     TTI_N_QUEUES
 } tti_queue;
 
+enum { TTI_N_NOTES = 64 };
+
 typedef struct tti_device_desc {
     int index;  /* of the device, 0 .. count-1 */
     bool tf32;  /* matrix products of f32 values in tf32 */
@@ -146,6 +148,10 @@ typedef struct tti_device_ops {
     tutti_status (*copy)(tti_queue queue, void *dst, const void *src, size_t n_bytes);
     tutti_status (*order)(tti_queue after,
                           tti_queue before);         /* what comes waits for what is there */
+    /* Also within a recording: a place in a queue, 0 .. TTI_N_NOTES-1; and what comes into a queue
+     * waits for what was there when the place was noted last, which was in the same recording. */
+    tutti_status (*note)(tti_queue queue, int place);
+    tutti_status (*follow)(tti_queue after, int place);
     tutti_status (*mark)(tti_queue queue, int mark); /* mark 0 .. 15 */
     tutti_status (*await)(int mark);                 /* waits for the mark */
     tutti_status (*sync)(void);                      /* waits for everything */

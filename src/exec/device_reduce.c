@@ -261,8 +261,9 @@ tutti_status tti_device_reduce_fetch(tti_device_reduce *r, int bucket, int sourc
 }
 
 tutti_status tti_device_reduce_fetched(tti_device_reduce *r, bool beside) {
-    TTI_TRY(r->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
     if (!beside) return r->ops->sync();
+    TTI_TRY(r->ops->note(TTI_QUEUE_COMM, 0));
+    TTI_TRY(r->ops->follow(TTI_QUEUE_COMPUTE, 0));
     return tti_profile_upto(r->x, TTI_ROW_COMPUTE, NULL, "waiting for parameters", -1);
 }
 

@@ -23,6 +23,7 @@ typedef struct tti_cuda {
     cudaStream_t streams[TTI_N_QUEUES];
     cudaEvent_t marks[16];
     cudaEvent_t orders[TTI_N_QUEUES];
+    cudaEvent_t notes[TTI_N_NOTES];
     cudaEvent_t *stamps; /* [n_stamps], made as they are asked for */
     int n_stamps;
     pthread_t loader;    /* maps libraries meanwhile */

@@ -68,6 +68,8 @@ static tutti_status make_queues(tti_cuda *d) {
     }
     for (size_t i = 0; i < TTI_COUNT(d->marks); i++)
         TTI_CUDA(cudaEventCreateWithFlags(&d->marks[i], cudaEventDisableTiming));
+    for (size_t i = 0; i < TTI_COUNT(d->notes); i++)
+        TTI_CUDA(cudaEventCreateWithFlags(&d->notes[i], cudaEventDisableTiming));
     return TUTTI_OK;
 }
 
@@ -120,6 +122,8 @@ void tti_cuda_close(void) {
     free(d->stamps);
     for (size_t i = 0; i < TTI_COUNT(d->marks); i++)
         if (d->marks[i]) cudaEventDestroy(d->marks[i]);
+    for (size_t i = 0; i < TTI_COUNT(d->notes); i++)
+        if (d->notes[i]) cudaEventDestroy(d->notes[i]);
     free(d);
     current = NULL;
 }
@@ -196,6 +200,18 @@ tutti_status tti_cuda_order(tti_queue after, tti_queue before) {
     TTI_CUDA(cudaEventRecord(current->orders[before], current->streams[before]));
     return tti_cuda_check(cudaStreamWaitEvent(current->streams[after], current->orders[before], 0),
                           "cudaStreamWaitEvent");
+}
+
+tutti_status tti_cuda_note(tti_queue queue, int place) {
+    return tti_cuda_check(cudaEventRecord(current->notes[place], current->streams[queue]),
+                          "cudaEventRecord");
+}
+
+/* A kernel that starts early may read parameters before it waits (early.cuh): one that starts in
+ * the usual way comes between. */
+tutti_status tti_cuda_follow(tti_queue after, int place) {
+    TTI_CUDA(cudaStreamWaitEvent(current->streams[after], current->notes[place], 0));
+    return tti_cuda_check(tti_launch_nothing(current->streams[after]), "follow");
 }
 
 tutti_status tti_cuda_mark(tti_queue queue, int mark) {

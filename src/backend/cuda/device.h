@@ -21,6 +21,8 @@ void tti_cuda_memory(size_t *n_now, size_t *n_peak, size_t *n_free);
 tutti_status tti_cuda_copy(tti_queue queue, void *dst, const void *src, size_t n_bytes);
 tutti_status tti_cuda_clear(tti_queue queue, void *dst, size_t n_bytes);
 tutti_status tti_cuda_order(tti_queue after, tti_queue before);
+tutti_status tti_cuda_note(tti_queue queue, int place);
+tutti_status tti_cuda_follow(tti_queue after, int place);
 tutti_status tti_cuda_mark(tti_queue queue, int mark);
 tutti_status tti_cuda_await(int mark);
 tutti_status tti_cuda_sync(void);

@@ -29,6 +29,9 @@ cudaError_t tti_launch_unpack(const tti_unpack *unpack, cudaStream_t stream);
 cudaError_t tti_launch_tell(const tti_step_report *report, const double *sums, int n_sums,
                             void *told, cudaStream_t stream);
 
+/* Waits for what is before it and does nothing: what starts early behind it has waited, too. */
+cudaError_t tti_launch_nothing(cudaStream_t stream);
+
 /* dst[i] += src[i]. */
 cudaError_t tti_launch_accumulate(float *dst, const float *src, size_t n_elems,
                                   cudaStream_t stream);

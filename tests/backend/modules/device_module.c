@@ -50,6 +50,7 @@ struct command {
     tti_device_told told;
     tti_queue queue;
     tti_queue before; /* run is NULL: the queue waits until the first n commands of that are done */
+    enum { ORDER, NOTE, FOLLOW } kind; /* of these: n as it is then, noted as place n or from it */
 };
 
 /* Of a queue, or of all queues in the order in which they were put. */
@@ -68,6 +69,10 @@ typedef struct device {
         tti_queue queue;
         size_t n;
     } marks[N_MARKS];
+    struct {
+        tti_queue queue;
+        size_t n;
+    } notes[TTI_N_NOTES];
     int64_t *moments; /* [MAX_MOMENTS] */
     size_t n_bytes, n_peak;
     int64_t n_fetched;
@@ -125,6 +130,7 @@ static void advance_all(void) {
     for (int q = 0; q < TTI_N_QUEUES; q++) advance((tti_queue)q, current->queues[q].n);
     for (int q = 0; q < TTI_N_QUEUES; q++) current->queues[q].n = current->queues[q].n_done = 0;
     memset(current->marks, 0, sizeof current->marks);
+    for (int i = 0; i < TTI_N_NOTES; i++) current->notes[i].n = 0;
 }
 
 static void append(recording *r, const command *c) {
@@ -166,13 +172,37 @@ static tutti_status record_end(void **out) {
     return check();
 }
 
+/* What is put between queues. */
+static void meet_queues(const command *c) {
+    command wait = *c;
+    if (!current->late) return;
+    if (c->kind == NOTE) {
+        current->notes[c->n].queue = c->queue;
+        current->notes[c->n].n = current->queues[c->queue].n;
+        return;
+    }
+    if (c->kind == FOLLOW) wait.before = current->notes[c->n].queue;
+    wait.n = c->kind == FOLLOW ? current->notes[c->n].n : current->queues[c->before].n;
+    if (wait.before != wait.queue) put_later(&wait);
+}
+
+static tutti_status put_between(const command *c) {
+    TTI_TRY(check());
+    if (current->records)
+        append(current->records, c);
+    else
+        meet_queues(c);
+    return TUTTI_OK;
+}
+
 static tutti_status replay(void *state) {
     const recording *r = state;
     TTI_TRY(check());
     for (size_t i = 0; i < r->n; i++) {
         command c = r->commands[i];
-        if (!c.run) c.n = current->queues[c.before].n;
-        if (current->late)
+        if (!c.run)
+            meet_queues(&c);
+        else if (current->late)
             put_later(&c);
         else
             execute(&c);
@@ -266,8 +296,17 @@ static tutti_status copy(tti_queue queue, void *dst, const void *src, size_t n_b
 
 static tutti_status order(tti_queue after, tti_queue before) {
     TTI_ASSERT(after != before);
-    if (!current->late) return check();
-    return put(&(command){.queue = after, .before = before, .n = current->queues[before].n});
+    return put_between(&(command){.queue = after, .before = before});
+}
+
+static tutti_status note_place(tti_queue queue, int place) {
+    TTI_ASSERT(place >= 0 && place < TTI_N_NOTES);
+    return put_between(&(command){.queue = queue, .kind = NOTE, .n = (size_t)place});
+}
+
+static tutti_status follow(tti_queue after, int place) {
+    TTI_ASSERT(place >= 0 && place < TTI_N_NOTES);
+    return put_between(&(command){.queue = after, .kind = FOLLOW, .n = (size_t)place});
 }
 
 static tutti_status mark(tti_queue queue, int number) {
@@ -633,6 +672,8 @@ static tti_device_ops ops = {
     .unpin = unpin,
     .copy = copy,
     .order = order,
+    .note = note_place,
+    .follow = follow,
     .mark = mark,
     .await = await,
     .sync = sync_all,
