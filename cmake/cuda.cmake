@@ -100,8 +100,12 @@ function(tutti_cuda_objects out)
         list(APPEND own_codes -DTTI_HAVE_WGMMA)
       endif()
     endif()
+    set(flags "")
+    if(name STREQUAL "update") # the bits of the host's updates, where nothing is contracted either
+      set(flags -fmad=false)
+    endif()
     add_custom_command(OUTPUT ${object} DEPFILE ${object}.d DEPENDS ${kernel} VERBATIM
-      COMMAND ${launcher} ${TUTTI_NVCC} -std=c++17 -O3 --expt-relaxed-constexpr -lineinfo ${own_codes}
+      COMMAND ${launcher} ${TUTTI_NVCC} -std=c++17 -O3 --expt-relaxed-constexpr -lineinfo ${own_codes} ${flags}
               -Xcompiler -fPIC,-fvisibility=hidden,-Wall -I ${CMAKE_SOURCE_DIR}/src
               -I ${CMAKE_SOURCE_DIR}/include -MD -MF ${object}.d -c ${kernel} -o ${object}
       COMMENT "Building CUDA kernels ${name}")

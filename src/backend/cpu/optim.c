@@ -266,10 +266,10 @@ static void mean_loop(float keep, float take, float *w, const float *x, size_t n
 
 static tutti_status buffer_update_run(void *state, const tti_kargs *a) {
     const float *hyper = a->in[2];
-    double momentum = tti_attr_float(a->node, "momentum");
+    float momentum = (float)tti_attr_float(a->node, "momentum");
     (void)state;
     bring(a, 0);
-    mean_loop((float)(1.0 - momentum), (float)momentum * hyper[6], a->out[0], a->in[1],
+    mean_loop(1 - momentum, momentum * hyper[6], a->out[0], a->in[1],
               tti_n_elems(a->node->out[0]));
     return TUTTI_OK;
 }

@@ -102,7 +102,7 @@ static tutti_status average_run(void *state, const tti_kargs *a) {
     (void)state;
     TTI_TRY(bring(a, 0));
     return tti_cuda_check(
-        tti_launch_average(a->out[0], a->in[1], (float)tti_attr_float(a->node, "decay"),
+        tti_launch_average(a->out[0], a->in[1], tti_attr_float(a->node, "decay"),
                            (size_t)tti_value_n_elems(a->node->out[0]), tti_cuda_stream()),
         "ema");
 }

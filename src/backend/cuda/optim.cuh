@@ -1,5 +1,7 @@
 /* optim.cuh - one element of one optimizer step: the rules of src/ops/optim.c in f32.
  *
+ * The operations and their order are those of src/backend/cpu/optim.c, and nothing is contracted
+ * (cmake/cuda.cmake), so that a state may be on either side with the same bits.
  * The update of all parameters at once (update.cu) and the single ops (optim.c) share them. */
 #ifndef TTI_OPTIM_CUH
 #define TTI_OPTIM_CUH
@@ -43,7 +45,7 @@ __device__ __forceinline__ void tti_rule_adagrad(const tti_rule &r, const tti_hy
     float g = e.g * (h.inv_count * h.clip) + decay * e.w;
     float lr = h.lr / (1.0f + (h.step - 1.0f) * r.lr_decay);
     e.s0 += g * g;
-    e.w -= lr * g / (sqrtf(e.s0) + r.eps);
+    e.w -= lr * (g / (sqrtf(e.s0) + r.eps));
 }
 
 __device__ __forceinline__ void tti_rule_lion(const tti_rule &r, const tti_hyper &h, float decay,
@@ -72,8 +74,8 @@ __device__ __forceinline__ void tti_rule_lamb(const tti_rule &r, const tti_hyper
     float g = e.g * (h.inv_count * h.clip);
     e.s0 = r.beta1 * e.s0 + r.rest1 * g;
     e.s1 = r.beta2 * e.s1 + r.rest2 * (g * g);
-    float root = sqrtf(e.s1 / h.bias2) + r.eps;
-    e.direction = e.s0 / h.bias1 / root + decay * e.w;
+    float root = sqrtf(e.s1) * (1.0f / sqrtf(h.bias2)) + r.eps;
+    e.direction = 1.0f / h.bias1 * e.s0 / root + decay * e.w;
     if (!norms) return;
     float ratio = norms[0] > 0 && norms[1] > 0 ? norms[0] / norms[1] : 1.0f;
     e.w -= h.lr * ratio * e.direction;

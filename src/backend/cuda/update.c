@@ -85,10 +85,11 @@ tutti_status tti_cuda_update_create(const tti_update_desc *desc, void **out) {
                                 .args = desc->args,
                                 .sums = desc->sums,
                                 .report = desc->report,
-                                .clip_norm = (float)desc->clip_norm,
+                                .clip_norm = desc->clip_norm,
                                 .clip_value = (float)desc->clip_value,
                                 .l1 = (float)desc->l1,
                                 .ema_decay = (float)desc->ema_decay,
+                                .ema_rest = (float)(1.0 - desc->ema_decay),
                                 .watch = desc->watch_gradients};
     u->spread = desc->spread;
     u->user = desc->user;

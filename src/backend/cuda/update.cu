@@ -92,8 +92,8 @@ __global__ void __launch_bounds__(1024) clip_kernel(tti_update_view u) {
     double norm = sqrt(sum) * (double)u.hyper->inv_count;
     u.report->grad_norm = norm;
     if (!isfinite(norm)) u.report->bad |= TTI_BAD_GRADIENT;
-    if (u.clip_norm > 0 && norm > (double)u.clip_norm)
-        u.hyper->clip = (float)((double)u.clip_norm / (norm + 1e-6));
+    if (u.clip_norm > 0 && norm > u.clip_norm)
+        u.hyper->clip = (float)(u.clip_norm / (norm + 1e-6));
 }
 
 /* Squares of a block of w, and of the scaled gradient (lars) or the direction (lamb). */
@@ -207,10 +207,10 @@ __device__ __forceinline__ bool join_parts(const tti_update_view &u, int block, 
 
 __device__ __forceinline__ void average_four(const tti_update_view &u, bool buffer, size_t at,
                                              const float (&w)[4]) {
-    float decay = buffer ? 0.0f : u.ema_decay, a[4];
+    float decay = buffer ? 0.0f : u.ema_decay, rest = buffer ? 1.0f : u.ema_rest, a[4];
     tti_load<float, 4>(u.ema + at, a);
 #pragma unroll
-    for (int k = 0; k < 4; k++) a[k] = decay * a[k] + (1 - decay) * w[k];
+    for (int k = 0; k < 4; k++) a[k] = decay * a[k] + rest * w[k];
     tti_store<float, 4>(u.ema + at, a);
 }
 
@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(THREADS) update_kernel(tti_update_view u, int 
             float g[4];
             tti_load<float, 4>(u.grads + at, g);
 #pragma unroll
-            for (int k = 0; k < 4; k++) w[k] = (1 - b.decay) * w[k] + b.decay * g[k] * h.inv_rows;
+            for (int k = 0; k < 4; k++) w[k] = (1 - b.decay) * w[k] + b.decay * h.inv_rows * g[k];
             tti_store<float, 4>(u.params + at, w);
         }
         if (u.ema) average_four(u, b.kind == TTI_BLOCK_BUFFER, b.state + i, w);
@@ -313,13 +313,13 @@ __global__ void buffer_kernel(float *w, const float *g, const tti_hyper *hyper, 
     float inv_rows = hyper->inv_rows;
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
          i += (size_t)gridDim.x * blockDim.x)
-        w[i] = (1 - momentum) * w[i] + momentum * g[i] * inv_rows;
+        w[i] = (1 - momentum) * w[i] + momentum * inv_rows * g[i];
 }
 
-__global__ void average_kernel(float *a, const float *w, float decay, size_t n) {
+__global__ void average_kernel(float *a, const float *w, float decay, float rest, size_t n) {
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
          i += (size_t)gridDim.x * blockDim.x)
-        a[i] = decay * a[i] + (1 - decay) * w[i];
+        a[i] = decay * a[i] + rest * w[i];
 }
 
 /* ---- launchers ---- */
@@ -407,8 +407,9 @@ extern "C" cudaError_t tti_launch_buffer_update(float *w, const float *g, const 
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t tti_launch_average(float *a, const float *w, float decay, size_t n,
+extern "C" cudaError_t tti_launch_average(float *a, const float *w, double decay, size_t n,
                                           cudaStream_t stream) {
-    if (n) average_kernel<<<grid_of(n), THREADS, 0, stream>>>(a, w, decay, n);
+    float rest = (float)(1.0 - decay);
+    if (n) average_kernel<<<grid_of(n), THREADS, 0, stream>>>(a, w, (float)decay, rest, n);
     return cudaGetLastError();
 }

@@ -54,7 +54,8 @@ typedef struct tti_update_view {
     const int *slot_first; /* [n_slots + 1] the first block of each slot */
     uint32_t *hash_lanes;  /* [n_blocks][TTI_HASH_LANES], all 0 between kernels */
     uint32_t *arrived;     /* [n_blocks], 0 between kernels */
-    float clip_norm, clip_value, l1, ema_decay;
+    double clip_norm;
+    float clip_value, l1, ema_decay, ema_rest; /* rest: 1 - decay */
     int watch;
 } tti_update_view;
 
@@ -92,7 +93,7 @@ cudaError_t tti_launch_update_tensor(const tti_update_tensor *t, cudaStream_t st
 /* w = (1 - momentum) w + momentum g inv_rows; a = decay a + (1 - decay) w. */
 cudaError_t tti_launch_buffer_update(float *w, const float *g, const tti_hyper *hyper,
                                      float momentum, size_t n_elems, cudaStream_t stream);
-cudaError_t tti_launch_average(float *a, const float *w, float decay, size_t n_elems,
+cudaError_t tti_launch_average(float *a, const float *w, double decay, size_t n_elems,
                                cudaStream_t stream);
 
 #ifdef __cplusplus
