@@ -15,11 +15,6 @@
 #include "exec/device_memory.h"
 #include "exec/device_step.h"
 
-/* Sets whose batches the host feeds. */
-enum { N_FED = 2 };
-
-static int n_local(const tti_exec *x) { return x->last_shard - x->first_shard; }
-
 static bool is_alone(const tti_exec *x) { return x->n_ranks == 1; }
 
 /* ---- preparation ---- */
@@ -44,67 +39,15 @@ tutti_status tti_exec_device_tell(tti_exec *x, tutti_status st) {
     return tti_device_tell(&work, d->reduce ? NULL : d->ops, st);
 }
 
-static tutti_status take(tti_exec *x, void *where, size_t n_bytes) {
-    void *memory = x->desc.backend->alloc(n_bytes);
-    memcpy(where, &memory, sizeof memory);
-    return memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes on the device", n_bytes);
-}
-
-static tutti_status take_host(tti_exec *x, void *where, size_t n_bytes) {
-    void *memory = x->device->ops->alloc_host(n_bytes);
-    memcpy(where, &memory, sizeof memory);
-    return memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of pinned memory", n_bytes);
-}
-
-static tutti_status make_set(tti_exec *x, tti_device_set *set, bool is_fed) {
-    tti_exec_device *d = x->device;
-    size_t n = (size_t)n_local(x);
-    set->shards = calloc(n, sizeof *set->shards);
-    if (!set->shards) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    for (size_t i = 0; is_fed && i < n; i++) {
-        if (d->x_bytes) TTI_TRY(take(x, &set->shards[i].x, d->x_bytes));
-        if (d->target_bytes) TTI_TRY(take(x, &set->shards[i].target, d->target_bytes));
-        TTI_TRY(take(x, &set->shards[i].rows, sizeof(int32_t)));
-    }
-    TTI_TRY(take(x, &set->args, sizeof *set->args));
-    TTI_TRY(take_host(x, &set->args_host, sizeof *set->args_host));
-    TTI_TRY(take_host(x, &set->rows_host, n * sizeof *set->rows_host));
-    return take_host(x, &set->told, d->told_bytes);
-}
-
-/* Seed and place of every shard: what never changes of their runs. */
-static tutti_status put_runs(tti_exec *x, int64_t rows) {
-    tti_exec_device *d = x->device;
-    size_t n_bytes = (size_t)n_local(x) * sizeof(tti_run);
-    tti_run *runs = calloc(1, n_bytes + 1);
-    if (!runs) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    for (int s = 0; s < n_local(x); s++)
-        runs[s] = tti_exec_shard_run(x, &(tti_step_desc){.shard_size = rows}, x->first_shard + s);
-    d->rows = rows;
-    tutti_status st = d->ops->copy(TTI_QUEUE_COMPUTE, d->fixed, runs, n_bytes);
-    if (st == TUTTI_OK) st = d->ops->sync();
-    free(runs);
-    return st;
-}
-
-/* Stages of a pipeline that read no samples hear with the first step how many these are. */
-static tutti_status make_runs(tti_exec *x) {
-    tti_exec_device *d = x->device;
-    size_t n_bytes = (size_t)n_local(x) * sizeof(tti_run);
-    TTI_TRY(take(x, &d->fixed, n_bytes));
-    TTI_TRY(take(x, &d->runs, n_bytes));
-    int64_t rows = tti_fed_rows(&x->desc.plan->shard, "x");
-    return rows > 0 ? put_runs(x, rows) : TUTTI_OK;
-}
-
 static tutti_status make_sync(tti_exec *x) {
     size_t most = 0;
     for (int i = 0; i < x->n_syncs; i++) {
         const tti_node *node = x->desc.plan->shard.steps[x->syncs[i]];
         most = TTI_MAX(most, (size_t)tti_value_n_elems(node->out[0]));
     }
-    TTI_TRY(take(x, &x->device->sync_parts, most * (size_t)x->desc.n_shards * sizeof(float)));
-    return take(x, &x->device->sync_joined, most * sizeof(float));
+    TTI_TRY(tti_device_take(x, &x->device->sync_parts,
+                            most * (size_t)x->desc.n_shards * sizeof(float)));
+    return tti_device_take(x, &x->device->sync_joined, most * sizeof(float));
 }
 
 /* Labels say which rows of samples that come as bytes are there: also where nothing else reads
@@ -120,7 +63,7 @@ static void find_input_bytes(tti_exec *x) {
 
 static tutti_status meet_peers(tti_exec *x) {
     tti_exec_device *d = x->device;
-    if (x->divided) return tti_device_by_host_create(x, &d->by_host);
+    if (x->divided || x->desc.mixed) return tti_device_by_host_create(x, &d->by_host);
     bool by_host = x->compress || x->desc.local; /* which add nothing between devices */
     if (x->desc.server) TTI_TRY(tti_device_server_create(x, &d->server));
     if (!d->server && !by_host) TTI_TRY(tti_device_reduce_create(x, &d->reduce, &d->way));
@@ -135,13 +78,12 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
     size_t n_sums = (size_t)d->n_told;
     find_input_bytes(x);
     d->told_bytes = sizeof *d->report + n_sums * sizeof(double);
-    TTI_TRY(take(x, &d->args, sizeof *d->args));
-    TTI_TRY(take(x, &d->report, sizeof *d->report));
-    TTI_TRY(take(x, &d->sums, n_sums * sizeof *d->sums));
-    TTI_TRY(make_runs(x));
+    TTI_TRY(tti_device_take(x, &d->args, sizeof *d->args));
+    TTI_TRY(tti_device_take(x, &d->report, sizeof *d->report));
+    TTI_TRY(tti_device_take(x, &d->sums, n_sums * sizeof *d->sums));
     TTI_TRY(make_sync(x));
-    d->n_sets = N_FED;
-    for (int i = 0; i < N_FED; i++) TTI_TRY(make_set(x, &d->sets[i], true));
+    d->n_sets = TTI_N_FED;
+    TTI_TRY(tti_device_take_shards(x));
     if (x->offload) return tti_offload_attach(x->offload, d->by_host, d->report);
     if (d->reduce && tti_exec_has_parts(x))
         TTI_TRY(tti_device_parts_create(x, d->reduce, &d->update, &d->parts));
@@ -170,7 +112,7 @@ tutti_status tti_exec_device_check_memory(const tti_exec *x) {
         .flat = plan->n_flat * sizeof(float),
         .state = x->share.n_elems * sizeof(float),
         .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes),
-        .inputs = N_FED * (size_t)n_local(x) * inputs + tti_device_pipe_bytes(x),
+        .inputs = TTI_N_FED * (size_t)tti_device_n_local(x) * inputs + tti_device_pipe_bytes(x),
         .n_states = x->desc.server || x->desc.offload ? 0 : plan->n_states,
         .n_emas = !is_kept_here(x) && !x->desc.offload && x->desc.ema > 0,
         .offloads = !x->desc.server && !x->divided,
@@ -200,7 +142,7 @@ tutti_status tti_exec_device_keep(tti_exec *x, const tti_kept_samples *from, int
     tti_exec_device *d = x->device;
     const tti_kept_desc desc = {.backend = x->desc.backend,
                                 .samples = from,
-                                .n_shards = n_local(x),
+                                .n_shards = tti_device_n_local(x),
                                 .x_bytes = d->x_bytes,
                                 .target_bytes = d->target_bytes,
                                 .args = d->args};
@@ -211,8 +153,9 @@ tutti_status tti_exec_device_keep(tti_exec *x, const tti_kept_samples *from, int
     TTI_TRY(tti_kept_create(&desc, &d->kept));
     d->n_sets = ahead > 0 ? TTI_MIN(ahead, TTI_MAX_AHEAD) : TTI_MAX_AHEAD;
     for (int i = 0; i < d->n_sets; i++) {
-        if (i >= N_FED) TTI_TRY(make_set(x, &d->sets[i], false));
-        TTI_TRY(take_host(x, &d->sets[i].index, tti_kept_index_elems(&d->kept) * sizeof(int32_t)));
+        if (i >= TTI_N_FED) TTI_TRY(tti_device_make_set(x, &d->sets[i], false));
+        TTI_TRY(tti_device_take_host(x, &d->sets[i].index,
+                                     tti_kept_index_elems(&d->kept) * sizeof(int32_t)));
     }
     *kept = true;
     return TUTTI_OK;
@@ -260,7 +203,7 @@ static bool takes_bytes(const tti_exec *x, const tti_step_desc *desc) {
 
 /* Bytes are made into floats in the copy queue, while the step before computes. */
 static tutti_status unpack(tti_exec *x, const tti_device_set *set, const tti_bytes_desc *bytes) {
-    for (int s = 0; takes_bytes(x, bytes->step) && s < n_local(x); s++)
+    for (int s = 0; takes_bytes(x, bytes->step) && s < tti_device_n_local(x); s++)
         TTI_TRY(
             tti_bytes_unpack(bytes, &x->device->bytes, s, set->shards[s].target, set->shards[s].x));
     return TUTTI_OK;
@@ -270,17 +213,18 @@ static tutti_status unpack(tti_exec *x, const tti_device_set *set, const tti_byt
 static tutti_status feed(tti_exec *x, tti_device_set *set, const tti_step_desc *desc) {
     tti_exec_device *d = x->device;
     fill_args(x, desc, set->args_host);
-    if (d->rows == 0) TTI_TRY(put_runs(x, desc->shard_size));
+    if (d->rows == 0) TTI_TRY(tti_device_put_runs(x, desc->shard_size));
     set->gathers = desc->index != NULL;
     if (set->gathers) {
         tti_kept_note(&d->kept, desc, set->index);
         return TUTTI_OK;
     }
-    const tti_bytes_desc bytes = {x->desc.backend, desc, n_local(x), d->x_bytes, d->target_bytes};
+    const tti_bytes_desc bytes = {x->desc.backend, desc, tti_device_n_local(x), d->x_bytes,
+                                  d->target_bytes};
     TTI_TRY(tti_profile_from(x, TTI_ROW_COPY));
     TTI_TRY(d->ops->copy(TTI_QUEUE_COPY, set->args, set->args_host, sizeof *set->args));
     if (takes_bytes(x, desc)) TTI_TRY(tti_bytes_copy(&bytes, &d->bytes));
-    for (int s = 0; s < n_local(x); s++) {
+    for (int s = 0; s < tti_device_n_local(x); s++) {
         const tti_shard_data *data = &desc->shards[s];
         tti_fed_shard *to = &set->shards[s];
         set->rows_host[s] = data->n_rows;
@@ -322,14 +266,14 @@ static tutti_status join(tti_exec *x, int i) {
     tti_exec_device *d = x->device;
     const tti_node *node = x->desc.plan->shard.steps[x->syncs[i]];
     size_t n = (size_t)tti_value_n_elems(node->out[0]), n_bytes = n * sizeof(float);
-    for (int s = 0; s < n_local(x); s++)
+    for (int s = 0; s < tti_device_n_local(x); s++)
         TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, d->sync_parts + (size_t)(x->first_shard + s) * n,
                              tti_instance_step_in(x->lane[s].shard, x->syncs[i], 0), n_bytes));
     if (d->reduce) TTI_TRY(tti_device_reduce_parts(d->reduce, d->sync_parts, n));
     if (d->by_host) TTI_TRY(tti_device_by_host_parts(d->by_host, d->sync_parts, n));
     TTI_TRY(
         d->ops->join(node->op->name, d->sync_parts, (size_t)x->desc.n_shards, n, d->sync_joined));
-    for (int s = 0; s < n_local(x); s++)
+    for (int s = 0; s < tti_device_n_local(x); s++)
         TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE,
                              tti_instance_step_out(x->lane[s].shard, x->syncs[i], 0),
                              d->sync_joined, n_bytes));
@@ -443,7 +387,7 @@ static tutti_status put_begin(tti_exec *x, const tti_device_set *set) {
     g.args_from = set->args_host, g.index = set->index;
     if (set->gathers) return d->ops->gather(&g, d->fixed, d->runs);
     TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, d->args, set->args, sizeof *d->args));
-    return d->ops->begin_step(d->args, d->fixed, d->runs, n_local(x));
+    return d->ops->begin_step(d->args, d->fixed, d->runs, tti_device_n_local(x));
 }
 
 static tutti_status begin(tti_exec *x, const tti_device_set *set) {
@@ -627,7 +571,10 @@ void tti_device_note_done(tti_exec *x, const tti_device_set *set, tti_step_resul
     tti_exec_device *d = x->device;
     int64_t now = tti_now_ns();
     d->done = set->desc.step + 1;
-    result->compute_ns = now - TTI_MAX(set->begun_ns, d->last_end_ns);
+    /* Without the waiting for others, which tells nothing of this one's speed. */
+    bool waited = d->by_host && !d->pipe && tti_device_by_host_computed(d->by_host) > set->begun_ns;
+    int64_t computed = waited ? tti_device_by_host_computed(d->by_host) : now;
+    result->compute_ns = computed - TTI_MAX(set->begun_ns, d->last_end_ns);
     d->last_end_ns = now;
 }
 
@@ -698,7 +645,7 @@ static tutti_status eval_batch(tti_exec *x, const tti_step_desc *desc, tti_step_
     TTI_TRY(tti_exec_device_settle(x));
     TTI_TRY(begin(x, set));
     if (d->pipe) TTI_TRY(run_pipe(x, set, true));
-    for (int s = 0; !d->pipe && s < n_local(x); s++) {
+    for (int s = 0; !d->pipe && s < tti_device_n_local(x); s++) {
         tti_instance *instance = x->lane[0].eval;
         point_at(x, instance, &x->eval_inputs, set, s);
         TTI_TRY(tti_instance_run(instance, &d->runs[s], NULL, NULL));
@@ -706,7 +653,7 @@ static tutti_status eval_batch(tti_exec *x, const tti_step_desc *desc, tti_step_
     }
     memset(x->sums, 0, x->n_sums * sizeof *x->sums);
     TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, x->sums + first, d->sums + first,
-                         (size_t)n_local(x) * TTI_SUMS * sizeof(double)));
+                         (size_t)tti_device_n_local(x) * TTI_SUMS * sizeof(double)));
     TTI_TRY(d->ops->sync());
     TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
     tti_exec_add_sums(x, result);
@@ -719,23 +666,6 @@ tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_st
 
 /* ---- the end ---- */
 
-static void release_set(tti_exec *x, tti_device_set *set) {
-    const tti_device_ops *ops = x->device->ops;
-    const tti_backend *backend = x->desc.backend;
-    ops->release_recording(set->recording);
-    for (int s = 0; set->shards && s < n_local(x); s++) {
-        backend->release(set->shards[s].x, x->device->x_bytes);
-        backend->release(set->shards[s].target, x->device->target_bytes);
-        backend->release(set->shards[s].rows, sizeof(int32_t));
-    }
-    free(set->shards);
-    backend->release(set->args, sizeof *set->args);
-    ops->release_host(set->args_host);
-    ops->release_host(set->rows_host);
-    ops->release_host(set->index);
-    ops->release_host(set->told);
-}
-
 void tti_exec_device_release(tti_exec *x) {
     tti_exec_device *d = x->device;
     const tti_backend *backend = x->desc.backend;
@@ -743,14 +673,11 @@ void tti_exec_device_release(tti_exec *x) {
     if (d->ops->sync() != TUTTI_OK) tti_clear_error();
     tti_exec_device_profile_end(x);
     /* The recordings first: NCCL parts only once nothing can call it again. */
-    for (int i = 0; i < TTI_MAX_AHEAD; i++) release_set(x, &d->sets[i]);
+    tti_device_release_shards(x);
     tti_device_parts_destroy(d->parts);
     tti_device_reduce_destroy(d->reduce);
     tti_device_update_destroy(d->update);
     tti_kept_release(backend, &d->kept);
-    tti_bytes_release(backend, &d->bytes);
-    backend->release(d->fixed, (size_t)n_local(x) * sizeof(tti_run));
-    backend->release(d->runs, (size_t)n_local(x) * sizeof(tti_run));
     backend->release(d->args, sizeof *d->args);
     backend->release(d->sums, d->told_bytes - sizeof *d->report);
     backend->release(d->report, sizeof *d->report);

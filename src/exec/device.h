@@ -31,6 +31,11 @@ tutti_status tti_exec_device_prepare(tti_exec *x);
 void tti_exec_device_close(tti_exec *x); /* after everything else of x is released */
 void tti_exec_device_release(tti_exec *x);
 
+/* Of a worker with desc.mixed at rest: frees what is there for its shards, before they are dealt
+ * anew, and makes it again, when lanes and buffers are there.  take_up is collective. */
+tutti_status tti_exec_device_let_go(tti_exec *x);
+tutti_status tti_exec_device_take_up(tti_exec *x);
+
 /* tti_exec_keep, tti_exec_depth, tti_exec_begin, _end and tti_exec_eval of a worker on a device. */
 tutti_status tti_exec_device_keep(tti_exec *x, const tti_kept_samples *samples, int ahead,
                                   bool *kept);

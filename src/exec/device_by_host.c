@@ -11,26 +11,52 @@
 struct tti_device_by_host {
     tti_exec *x;
     const tti_device_ops *ops;
-    float **pieces; /* [acc.n_pieces] of the communicator, which frees them */
-    uint16_t *wire; /* [n_flat] of it too: sums as they travel; NULL: as they are */
+    float **pieces; /* [n_pieces >= acc.n_pieces] of the communicator, which frees them */
+    int n_pieces;
+    uint16_t *wire;      /* [n_flat] of it too: sums as they travel; NULL: as they are */
+    bool has_pinned;     /* the first piece is */
+    int64_t computed_ns; /* when the gradients of the newest step were here */
 };
 
 /* All ranks must ask for equally many. */
-static tutti_status take_pieces(tti_device_by_host *b) {
-    tti_exec *x = b->x;
-    if (x->n_ranks == 1) return TUTTI_OK; /* nobody else has the same part of the model */
-    int32_t n = x->acc.n_pieces, n_max = n;
-    TTI_TRY(
-        tutti_comm_all_reduce(x->desc.comm, &n, &n_max, 1, TUTTI_I32, TUTTI_MAX, TUTTI_ALG_AUTO));
-    b->pieces = calloc((size_t)n_max, sizeof *b->pieces);
-    if (!b->pieces) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    for (int i = 0; i < n_max; i++) {
+static tutti_status count_pieces(const tti_exec *x, int32_t *n_max) {
+    int32_t n = *n_max = x->acc.n_pieces;
+    return tutti_comm_all_reduce(x->desc.comm, &n, n_max, 1, TUTTI_I32, TUTTI_MAX, TUTTI_ALG_AUTO);
+}
+
+/* Up to n of them. */
+static tutti_status grow_pieces(tti_device_by_host *b, int n) {
+    const tti_exec *x = b->x;
+    float **pieces = realloc(b->pieces, (size_t)(n + 1) * sizeof *pieces);
+    if (!pieces) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    b->pieces = pieces;
+    for (; b->n_pieces < n; b->n_pieces++) {
         void *memory = NULL;
         TTI_TRY(tutti_comm_alloc(x->desc.comm, x->desc.plan->n_flat * sizeof(float) + 64, &memory));
-        b->pieces[i] = memory;
+        pieces[b->n_pieces] = memory;
     }
     return TUTTI_OK;
 }
+
+/* In fast mode gradients go through the first one alone.  A copy to memory that is not pinned is
+ * slower, and no less right. */
+static void pin_first(tti_device_by_host *b) {
+    size_t n_bytes = b->x->desc.plan->n_flat * sizeof(float);
+    if (!b->x->desc.mixed || b->n_pieces == 0) return;
+    b->has_pinned = b->ops->pin(b->pieces[0], n_bytes) == TUTTI_OK;
+    if (!b->has_pinned) tti_clear_error();
+}
+
+/* Beside workers on the host each one stands for a buffer of theirs: memory that peers read is
+ * taken by all of them alike. */
+static tutti_status take_pieces(tti_device_by_host *b) {
+    int32_t n = b->x->n_agreed;
+    if (b->x->n_ranks == 1) return TUTTI_OK; /* nobody else has the same part of the model */
+    if (!b->x->desc.mixed) TTI_TRY(count_pieces(b->x, &n));
+    return grow_pieces(b, n);
+}
+
+tutti_status tti_device_by_host_grow(tti_device_by_host *b) { return take_pieces(b); }
 
 static tutti_status take_wire(tti_device_by_host *b) {
     const tti_exec *x = b->x;
@@ -48,12 +74,15 @@ tutti_status tti_device_by_host_create(tti_exec *x, tti_device_by_host **out) {
     b->x = x;
     b->ops = x->desc.backend->device;
     if (x->desc.server) return TUTTI_OK; /* gradients go to its memory */
+    TTI_TRY(take_wire(b));               /* in the order of exec.c */
     TTI_TRY(take_pieces(b));
-    return take_wire(b);
+    pin_first(b);
+    return TUTTI_OK;
 }
 
 void tti_device_by_host_destroy(tti_device_by_host *b) {
     if (!b) return;
+    if (b->has_pinned) b->ops->unpin(b->pieces[0]);
     free(b->pieces);
     free(b);
 }
@@ -137,7 +166,7 @@ tutti_status tti_device_by_host_grads(tti_device_by_host *b) {
     }
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "gradients to the host", -1));
     TTI_TRY(b->ops->sync());
-    int64_t start = tti_now_ns();
+    int64_t start = b->computed_ns = tti_now_ns();
     TTI_TRY(sum_pieces(b, pieces, n_pieces, b->pieces[0]));
     tti_profile_add(x, TTI_ROW_COMM, NULL, "sum of gradients by the host", -1, start, tti_now_ns());
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
@@ -145,6 +174,8 @@ tutti_status tti_device_by_host_grads(tti_device_by_host *b) {
     TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, tti_exec_grads(x), b->pieces[0], n_bytes));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "gradients to the device", -1);
 }
+
+int64_t tti_device_by_host_computed(const tti_device_by_host *b) { return b->computed_ns; }
 
 float *tti_device_by_host_sum(const tti_device_by_host *b) { return b->pieces[0]; }
 

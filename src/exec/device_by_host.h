@@ -12,8 +12,15 @@ typedef struct tti_device_by_host tti_device_by_host;
 tutti_status tti_device_by_host_create(tti_exec *x, tti_device_by_host **out);
 void tti_device_by_host_destroy(tti_device_by_host *by_host); /* takes NULL */
 
+/* Shards were dealt anew: memory for as many pieces as the worker with the most has. Collective. */
+tutti_status tti_device_by_host_grow(tti_device_by_host *by_host);
+
 /* The summed gradients, into tti_exec_grads. */
 tutti_status tti_device_by_host_grads(tti_device_by_host *by_host);
+
+/* When the device had computed the gradients of the newest step, before anybody waited for others;
+ * tti_now_ns, 0: there was none. */
+int64_t tti_device_by_host_computed(const tti_device_by_host *by_host);
 
 /* Where they are on the host, [n_flat]: with desc.offload nowhere else. */
 float *tti_device_by_host_sum(const tti_device_by_host *by_host);

@@ -63,6 +63,22 @@ struct tti_exec_device {
     int n_timed, next_timed;
 };
 
+/* Sets whose batches the host feeds. */
+enum { TTI_N_FED = 2 };
+
+static inline int tti_device_n_local(const tti_exec *x) { return x->last_shard - x->first_shard; }
+
+/* device_shards.c: n_bytes of the device, of pinned memory, into the pointer at where. */
+tutti_status tti_device_take(tti_exec *x, void *where, size_t n_bytes);
+tutti_status tti_device_take_host(tti_exec *x, void *where, size_t n_bytes);
+
+/* device_shards.c: one set of inputs; seed and place of every shard, of which rows are known; and
+ * all that is there for the worker's shards. */
+tutti_status tti_device_make_set(tti_exec *x, tti_device_set *set, bool is_fed);
+tutti_status tti_device_put_runs(tti_exec *x, int64_t rows);
+tutti_status tti_device_take_shards(tti_exec *x);
+void tti_device_release_shards(tti_exec *x);
+
 void tti_device_mirrors_fini(tti_exec *x);
 /* The hash of the parameters, as they were copied last. */
 uint64_t tti_device_mirrors_hash(const tti_exec *x);

@@ -23,7 +23,8 @@ tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
                         n_steps, (long long)most_moments(x));
     int n_moments = n_steps * (int)most_moments(x);
     TTI_TRY(tti_profile_zero(x, n_moments));
-    bool records = d->by_host ? false : tti_profile_records(x);
+    if (d->by_host) return TUTTI_OK; /* on all workers, some of which may have no device */
+    bool records = tti_profile_records(x);
     TTI_TRY(tti_device_agree(x, &records));
     if (!records) return tti_profile_zero(x, n_moments);
     d->timed = calloc((size_t)n_steps, sizeof *d->timed);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "exec/collective.h"
+#include "exec/mixed.h"
 #include "exec/worker.h"
 #include "ops/init.h"
 
@@ -72,7 +73,7 @@ static tutti_status build_lane(tti_exec *x, int index) {
 /* Buffers that peers read directly; all ranks must ask for equally many. */
 static tutti_status count_buffers(const tti_exec *x, int32_t *n_most) {
     int32_t n = *n_most = x->acc.n_buffers;
-    if (x->n_ranks == 1) return TUTTI_OK;
+    if (x->n_ranks == 1 || x->desc.serves) return TUTTI_OK;
     return tutti_comm_all_reduce(x->desc.comm, &n, n_most, 1, TUTTI_I32, TUTTI_MAX, TUTTI_ALG_AUTO);
 }
 
@@ -100,12 +101,20 @@ static tutti_status grow_buffers(tti_exec *x, int n) {
     return TUTTI_OK;
 }
 
+/* Of a device beside workers on the host its own; what peers read lies on its host. */
+static tutti_status agree_buffers(tti_exec *x, int32_t *n) {
+    TTI_TRY(count_buffers(x, n));
+    x->n_agreed = *n;
+    if (x->device && x->desc.mixed) *n = x->acc.n_buffers;
+    return TUTTI_OK;
+}
+
 static tutti_status alloc_buffers(tti_exec *x) {
     int32_t n = 0;
-    TTI_TRY(count_buffers(x, &n));
+    TTI_TRY(agree_buffers(x, &n));
     TTI_TRY(tti_lean_buffers(x, n));
     if (tti_exec_has_wire(x)) {
-        size_t n_bytes = x->desc.plan->n_flat * sizeof(uint16_t) + 32;
+        size_t n_bytes = x->desc.plan->n_flat * sizeof(uint16_t) + 64;
         void *memory = NULL;
         TTI_TRY(tutti_comm_alloc(x->desc.comm, n_bytes, &memory));
         x->wire = memory;
@@ -298,6 +307,7 @@ static tutti_status keep_cores(tti_exec *x) {
 static tutti_status build(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
     TTI_TRY(keep_cores(x));
+    TTI_TRY(tti_mixed_check(x));
     TTI_TRY(tti_exec_device_open(x));
     TTI_TRY(tti_divided_create(plan, x->desc.mesh, &x->divided));
     TTI_TRY(find_inputs(plan, &plan->shard, &x->shard_inputs));
@@ -364,6 +374,7 @@ tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
     if (desc->fast && x->n_ranks > 1 && desc->wire == TUTTI_F16) x->desc.watch_gradients = true;
     /* What is not finite would stay in the residuals. */
     if (tti_compress_wanted(desc, x->n_ranks)) x->desc.watch_gradients = true;
+    x->desc.mixed = desc->mixed && x->n_ranks > 1;
     x->n_threads = desc->n_lanes;
     x->desc.n_lanes =
         tti_exec_n_lanes(desc, desc->serves ? desc->n_lanes : x->last_shard - x->first_shard);
@@ -402,7 +413,8 @@ static void release_lanes(tti_exec *x) {
 }
 
 bool tti_exec_can_redeal(const tti_exec *x) {
-    bool is_plain = !x->device && !x->lean && !x->pipe && !x->divided && !x->desc.server;
+    bool has_way = !x->device || x->desc.mixed;
+    bool is_plain = has_way && !x->lean && !x->pipe && !x->divided && !x->desc.server;
     return is_plain && x->n_ranks > 1 && !x->compress && !x->desc.local && !x->desc.serves;
 }
 
@@ -411,6 +423,7 @@ tutti_status tti_exec_redeal(tti_exec *x, const tti_deal *deal) {
     if (!tti_exec_can_redeal(x))
         return tti_fail(TUTTI_E_UNSUPPORTED, "exec: shards cannot be dealt anew to this worker");
     TTI_TRY(tti_deal_check(deal, x->n_ranks, x->desc.n_shards));
+    if (x->device) TTI_TRY(tti_exec_device_let_go(x));
     release_lanes(x);
     x->deal = *deal;
     x->first_shard = deal->first[x->rank];
@@ -422,10 +435,10 @@ tutti_status tti_exec_redeal(tti_exec *x, const tti_deal *deal) {
     TTI_TRY(tti_accumulation_init(&x->acc, x->first_shard, x->last_shard, x->n_in_flight));
     x->lane = calloc((size_t)x->n_in_flight, sizeof *x->lane);
     if (!x->lane) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    TTI_TRY(count_buffers(x, &n_buffers));
+    TTI_TRY(agree_buffers(x, &n_buffers));
     TTI_TRY(grow_buffers(x, n_buffers));
     TTI_TRY(build_lanes(x));
-    return start_overlap(x);
+    return x->device ? tti_exec_device_take_up(x) : start_overlap(x);
 }
 
 static void release_flat(tti_exec *x) {

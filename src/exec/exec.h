@@ -54,6 +54,8 @@ typedef struct tti_exec_desc {
     bool reference;         /* plain-C kernels */
     bool watch_gradients;   /* look for NaN in gradients, not only in the loss */
     bool offload;           /* of devices: the host has the optimizer's state (offload.h) */
+    bool mixed; /* fast mode: of the ranks of comm some compute on devices, with offload, and some
+                   on the host; plans have one digest (tti_plan_digest) */
     uint64_t seed;
     double clip_norm;    /* of the mean gradient; 0: off */
     double clip_value;   /* largest element of the mean gradient; 0: off */
@@ -75,8 +77,8 @@ int tti_exec_server_worker(const tti_exec *exec);
 int tti_exec_first_shard(const tti_exec *exec);
 int tti_exec_last_shard(const tti_exec *exec);
 
-/* Whether the shards may be dealt anew between two steps: on the host, where gradients and
- * parameters are whole and nothing is kept back.  The same on all workers. */
+/* Whether the shards may be dealt anew between two steps: on the host, or with desc.mixed, where
+ * gradients and parameters are whole and nothing is kept back.  The same on all workers. */
 bool tti_exec_can_redeal(const tti_exec *exec);
 
 /* Deals the shards anew, to the ranks of the same communicator; parameters and state stay as they

@@ -91,6 +91,8 @@ tutti_status tti_exec_report_bad_loss(tti_exec *x, const tti_step_desc *desc, in
     if (tti_exec_has_lean_params(x)) return tti_exec_bad_loss(x, desc->step, shard, "");
     if (owner == x->rank && x->divided)
         TTI_TRY(find_in_parts(x, desc, shard, layer));
+    else if (owner == x->rank && x->device)
+        snprintf(layer, sizeof layer, "a shard on a device");
     else if (owner == x->rank)
         tti_exec_find_bad_layer(x, desc, shard, layer);
     if (x->n_ranks > 1)

@@ -32,6 +32,7 @@ static tti_exec_desc desc_of_host(const tti_exec *x) {
     desc.n_lanes = x->n_threads;
     desc.serves = true;
     desc.offload = false;
+    desc.mixed = false;
     desc.fast = false;
     desc.wire = TUTTI_F32;
     desc.compression = TTI_COMPRESS_NONE;
@@ -170,7 +171,8 @@ tutti_status tti_offload_update(tti_offload *o, const tti_step_desc *desc,
     int bad = tti_exec_first_bad_shard(o->x);
     if (bad >= 0) {
         result->skipped = true;
-        return tti_exec_bad_loss(o->x, desc->step, bad, "");
+        return o->x->desc.mixed ? tti_exec_report_bad_loss(o->x, desc, bad)
+                                : tti_exec_bad_loss(o->x, desc->step, bad, "");
     }
     int64_t start = tti_now_ns();
     h->begun = *desc;

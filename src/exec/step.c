@@ -361,7 +361,7 @@ static tutti_status reduce_all(tti_exec *x) {
     if (x->desc.server) return TUTTI_OK; /* it adds the pieces */
     if (x->lean) return TUTTI_OK;        /* done beside the last wave */
     if (x->overlap) return tti_overlap_finish(x->overlap);
-    if (!tti_exec_divides(x)) return tti_exec_reduce(x, 0, plan->n_flat);
+    if (!tti_exec_divides(x) && !x->desc.mixed) return tti_exec_reduce(x, 0, plan->n_flat);
     for (int b = 0; b < plan->n_buckets; b++)
         TTI_TRY(tti_exec_reduce(x, plan->buckets[b].first, plan->buckets[b].n_elems));
     return TUTTI_OK;

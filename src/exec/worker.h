@@ -63,7 +63,9 @@ struct tti_exec {
     float *sync_joined;
     tti_accumulation acc;
     float **buffers; /* [n_buffers]: flat gradients, shared with the peers where there are any */
-    int n_buffers;   /* the same on all workers, >= acc.n_buffers */
+    int n_buffers;   /* the same on all workers, >= acc.n_buffers; but see n_agreed */
+    int n_agreed;    /* as many as the worker with the most wants; of devices beside workers on the
+                      * host these lie on their host (device_by_host.h) */
     uint16_t
         *wire; /* [n_flat], shared with the peers: gradients as they travel; NULL: as they are */
     tti_compress *compress; /* NULL: gradients travel whole */

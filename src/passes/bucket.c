@@ -56,14 +56,22 @@ static int by_readiness(const void *a, const void *b) {
     return x->place < y->place ? -1 : 1;
 }
 
-static tutti_status make_slots(tti_plan *plan) {
+/* Gradients come from the back, where a model made its parameters last; passes keep the order of
+ * these. */
+static int by_creation(const void *a, const void *b) {
+    const tti_slot *x = a, *y = b;
+    return x->param->id > y->param->id ? -1 : 1;
+}
+
+static tutti_status make_slots(tti_plan *plan, bool is_fixed) {
     const tutti_graph *g = plan->shard.graph;
     plan->slots = calloc((size_t)g->n_nodes + 1, sizeof *plan->slots);
     if (!plan->slots) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     for (int i = 0; i < g->n_nodes; i++)
         if (g->nodes[i]->op->traits & (TTI_PARAM | TTI_BUFFER))
             TTI_TRY(make_slot(plan, g->nodes[i], &plan->slots[plan->n_slots++]));
-    qsort(plan->slots, (size_t)plan->n_slots, sizeof *plan->slots, by_readiness);
+    qsort(plan->slots, (size_t)plan->n_slots, sizeof *plan->slots,
+          is_fixed ? by_creation : by_readiness);
     for (int i = 0; i < plan->n_slots; i++) {
         plan->slots[i].first = plan->n_flat;
         if (!plan->slots[i].buffer) plan->n_params += plan->slots[i].n_elems;
@@ -72,8 +80,9 @@ static tutti_status make_slots(tti_plan *plan) {
     return TUTTI_OK;
 }
 
-tutti_status tti_plan_buckets(tti_plan *plan, size_t bucket_bytes) {
-    TTI_TRY(make_slots(plan));
+tutti_status tti_plan_buckets(tti_plan *plan, const tti_plan_desc *desc) {
+    int ready_after = 0;
+    TTI_TRY(make_slots(plan, desc->by_creation));
     plan->buckets = calloc((size_t)plan->n_slots + 1, sizeof *plan->buckets);
     if (!plan->buckets) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     for (int i = 0; i < plan->n_slots; i++) {
@@ -82,8 +91,10 @@ tutti_status tti_plan_buckets(tti_plan *plan, size_t bucket_bytes) {
         size_t end = i + 1 < plan->n_slots ? plan->slots[i + 1].first : plan->n_flat;
         if (bucket->n_elems == 0) bucket->first = slot->first;
         bucket->n_elems = end - bucket->first;
-        bucket->ready_after = slot->ready_after;
-        if (bucket->n_elems * sizeof(float) >= bucket_bytes) plan->n_buckets++;
+        /* Buckets are reduced in their order: none is before the one in front of it. */
+        ready_after = TTI_MAX(ready_after, slot->ready_after);
+        bucket->ready_after = ready_after;
+        if (bucket->n_elems * sizeof(float) >= desc->bucket_bytes) plan->n_buckets++;
     }
     if (plan->buckets[plan->n_buckets].n_elems > 0) plan->n_buckets++;
     return TUTTI_OK;

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/philox.h"
+
 /* Sources are data and views are other names of their input: neither runs.  Nor do slices and
  * concats of what lies side by side anyway. */
 static bool runs(const tti_program *program, const tti_node *node) {
@@ -24,18 +26,19 @@ static bool slots_are_neighbours(const tti_plan *plan, const tti_node *concat) {
 
 /* In training the slots are made by what is found here, in an evaluation they are there.  Stages
  * cut programs by who makes a gradient: there everything runs. */
-static tutti_status find_neighbours(const tti_plan *plan, tti_program *program) {
+static tutti_status find_neighbours(const tti_plan *plan, bool wanted, tti_program *program) {
     const tutti_graph *g = program->graph;
-    TTI_TRY(tti_neighbours_find(g, !plan->stages, &program->neighbours));
+    TTI_TRY(tti_neighbours_find(g, wanted && !plan->stages, &program->neighbours));
     for (int i = 0; program == &plan->eval && i < g->n_nodes; i++)
         program->neighbours.joined[i] =
             tti_joins_params(g->nodes[i]) && slots_are_neighbours(plan, g->nodes[i]);
     return TUTTI_OK;
 }
 
-static tutti_status make_program(const tti_plan *plan, tti_program *program) {
+/* has_neighbours: slots may stand as its parameters want it. */
+static tutti_status make_program(const tti_plan *plan, bool has_neighbours, tti_program *program) {
     const tutti_graph *g = program->graph;
-    TTI_TRY(find_neighbours(plan, program));
+    TTI_TRY(find_neighbours(plan, has_neighbours, program));
     program->steps = calloc((size_t)g->n_nodes + 1, sizeof(tti_node *));
     program->bufs = calloc((size_t)g->n_values + 1, sizeof *program->bufs);
     if (!program->steps || !program->bufs) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
@@ -95,16 +98,16 @@ static tutti_status build(tti_plan *plan, const tti_plan_desc *desc, tti_cuts *c
     target.cuts = cuts; /* evaluation has the same pieces of the parameters */
     TTI_TRY(make_stages(plan, &target));
     TTI_TRY(tti_pipeline_run(&plan->shard.graph, &target, NULL));
-    TTI_TRY(make_program(plan, &plan->shard));
+    TTI_TRY(make_program(plan, !desc->by_creation, &plan->shard));
     TTI_TRY(tti_plan_parts(plan->stages, &plan->shard));
-    TTI_TRY(tti_plan_buckets(plan, desc->bucket_bytes));
+    TTI_TRY(tti_plan_buckets(plan, desc));
     TTI_TRY(tti_plan_check_parts(plan));
     mark_copies(plan);
     TTI_TRY(tti_plan_memory(plan, &plan->shard));
     TTI_TRY(tti_plan_update(plan, desc));
     if (!plan->eval.graph) return TUTTI_OK;
     TTI_TRY(tti_pipeline_run(&plan->eval.graph, &target, NULL));
-    TTI_TRY(make_program(plan, &plan->eval));
+    TTI_TRY(make_program(plan, !desc->by_creation, &plan->eval));
     TTI_TRY(tti_plan_parts(plan->stages, &plan->eval));
     TTI_TRY(check_same_params(plan));
     return tti_plan_memory(plan, &plan->eval);
@@ -154,6 +157,30 @@ int tti_program_input(const tti_program *program, const char *name) {
     const tti_node *node = tti_graph_find_source(program->graph, name);
     if (!node || !(node->op->traits & TTI_INPUT)) return -1;
     return (int)program->bufs[node->out[0]->id].offset;
+}
+
+/* ---- what plans have alike ---- */
+
+static uint64_t mix(uint64_t hash, uint64_t word) {
+    return (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15) + (hash >> 29);
+}
+
+uint64_t tti_plan_digest(const tti_plan *plan) {
+    uint64_t hash = mix(plan->n_flat, (uint64_t)plan->n_states);
+    for (int i = 0; i < plan->n_slots; i++) {
+        const tti_slot *slot = &plan->slots[i];
+        hash = mix(mix(hash, tti_hash_name(slot->param->name)), slot->first);
+        hash = mix(mix(hash, slot->n_elems), slot->buffer);
+    }
+    for (int i = 0; i < plan->n_buckets; i++) hash = mix(hash, plan->buckets[i].first);
+    for (int i = 0; i < plan->n_updates; i++) hash = mix(hash, plan->updates[i].first);
+    for (int i = 0; i < plan->shard.n_steps; i++) {
+        const tti_node *node = plan->shard.steps[i];
+        if (!(node->op->traits & TTI_SYNC)) continue;
+        hash = mix(mix(hash, tti_hash_name(node->op->name)), tti_hash_name(node->name));
+        hash = mix(hash, (uint64_t)tti_value_n_elems(node->out[0]));
+    }
+    return hash;
 }
 
 double tti_program_flops(const tti_program *program) {

@@ -106,6 +106,9 @@ typedef struct tti_plan_desc {
     const tti_attr_arg *optimizer_attrs; /* without "decay" */
     double weight_decay;                 /* attribute "decay" of slots with decay */
     size_t bucket_bytes;                 /* > 0 */
+    /* Slots stand in the reverse order in which the model made its parameters, so that plans of one
+     * model for unlike backends, whose gradients become ready in other orders, have one layout. */
+    bool by_creation;
     /* Changes the rule of a parameter, which holds the default; NULL: nothing to change. */
     void (*rule)(const char *name, const void *user, tti_slot_rule *rule);
     const void *rule_user;
@@ -119,6 +122,10 @@ void tti_plan_destroy(tti_plan *plan);
 static inline size_t tti_slot_end(size_t first, size_t n_elems) {
     return (first + n_elems + 15) & ~(size_t)15;
 }
+
+/* Of what workers with plans of their own must have alike to be one run: slots, buckets, blocks of
+ * the update, and the values that are joined inside a step, in their order. */
+uint64_t tti_plan_digest(const tti_plan *plan);
 
 /* The slot of a parameter name, -1 if there is none. */
 int tti_plan_find_slot(const tti_plan *plan, const char *name);
@@ -142,8 +149,9 @@ tutti_status tti_plan_parts(const tti_stages *stages, tti_program *program);
  * may have taken its place. */
 tutti_status tti_plan_check_parts(const tti_plan *plan);
 
-/* bucket.c: slots in order of readiness, and buckets over them.  program->steps is set. */
-tutti_status tti_plan_buckets(tti_plan *plan, size_t bucket_bytes);
+/* bucket.c: slots in order of readiness, or as desc->by_creation says, and buckets over them.
+ * program->steps is set. */
+tutti_status tti_plan_buckets(tti_plan *plan, const tti_plan_desc *desc);
 
 /* memplan.c: bufs of every value, by liveness.  slots are set. */
 tutti_status tti_plan_memory(const tti_plan *plan, tti_program *program);

@@ -138,7 +138,7 @@ tutti_status tti_calibrate_machine(const tti_blueprint *b, int n_ranks, double b
                            .slice_s = budget_s / SHARES,
                            .base_bytes = base_bytes};
     if (backend->device)
-        TTI_TRY(backend->device->open(&(tti_device_desc){.index = b->devices.index[0]}));
+        TTI_TRY(backend->device->open(&(tti_device_desc){.index = tti_devices_first(&b->devices)}));
     tutti_status st =
         tti_ceilings_measure(backend, tti_blueprint_target(b).compute_dtype, &ceilings);
     if (backend->device) backend->device->close();

@@ -27,6 +27,7 @@ static tutti_status open_run(const char *run_dir, checked *c) {
     tutti_status st = tutti_job_load(job, path);
     if (st == TUTTI_OK) st = tutti_job_check(job);
     if (st == TUTTI_OK) st = tti_devices_resolve(job, &devices);
+    if (st == TUTTI_OK && devices.mixed) st = tti_plan_refuse_mixture(&job->config);
     if (st == TUTTI_OK) st = tti_job_resolve(job, 1);
     if (st == TUTTI_OK) st = tti_blueprint_create(job, &c->b);
     tutti_job_destroy(job);

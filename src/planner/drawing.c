@@ -28,9 +28,10 @@ typedef struct holding {
 static double mib(size_t n_bytes) { return (double)n_bytes / 1048576.0; }
 
 static tutti_status hold(const drawing *d, int rank, holding *h) {
-    tti_exec_desc desc = tti_worker_exec_desc(d->b);
+    const tti_blueprint *b = tti_blueprint_of(d->b, rank);
+    tti_exec_desc desc = tti_worker_exec_desc(b);
     h->at = tti_mesh_at_rank(&d->b->mesh, rank);
-    h->plan = desc.plan = tti_blueprint_plan(d->b, tti_mesh_model_rank(&d->b->mesh, &h->at));
+    h->plan = desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&d->b->mesh, &h->at));
     desc.n_lanes = 1;
     int n = d->scheme.data;
     tti_deal deal;
@@ -50,6 +51,11 @@ static void print_worker(const drawing *d, int rank, const holding *h) {
     if (d->n_workers > d->scheme.data)
         tti_str_printf(d->out, " [data %d, stage %d, piece %d]", h->at.data, h->at.stage,
                        h->at.tensor);
+    int place = tti_devices_place(&d->b->places, rank);
+    if (d->b->places.mixed && place == TTI_ON_HOST)
+        tti_str_add(d->out, "  on the host");
+    else if (d->b->places.mixed)
+        tti_str_printf(d->out, "  on device %d", place);
     tti_str_printf(d->out,
                    "  shards %d..%d  parameters %.2f MiB (%d tensors, %s .. %s)  state %.2f  "
                    "gradients %.2f  activations %.2f\n",

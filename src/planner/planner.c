@@ -297,6 +297,7 @@ static void destroy(planner *p) {
 static tutti_status count_workers(planner *p, int *n) {
     tti_devices devices;
     TTI_TRY(tti_devices_find(&p->job->config, &devices));
+    if (devices.mixed) return tti_plan_refuse_mixture(&p->job->config);
     p->on_device = !is_measured(p) || devices.n > 0;
     *n = p->desc->n_workers > 0 ? p->desc->n_workers : (int)p->job->config.parallel.workers;
     if (*n <= 0) *n = devices.n ? devices.n : tti_cores_usable();

@@ -78,6 +78,13 @@ void tti_scheme_on_device(tutti_job *job) {
         tutti_job_set(job, "train.precision=bf16", "auto, on a device");
 }
 
+tutti_status tti_plan_refuse_mixture(const tti_job_config *config) {
+    return tti_fail(TUTTI_E_CONFIG,
+                    "plan: workers on GPUs beside workers on the host (parallel.devices=%.60s) are "
+                    "not predicted: all are taken to be alike; give cpu, gpu or numbers of GPUs",
+                    config->parallel.devices);
+}
+
 /* ---- all of them ---- */
 
 /* What the job leaves open. */

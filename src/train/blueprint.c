@@ -188,7 +188,8 @@ static tutti_status check_groups(const tti_blueprint *b) {
 static size_t bucket_bytes(const tti_blueprint *b) {
     bool offloads = strcmp(b->config.parallel.offload, "none") != 0;
     double mb = b->config.parallel.bucket_mb;
-    double mb_auto = !b->devices.backend->device ? 4 : offloads ? 16 : 128;
+    bool host = b->devices.mixed || !b->devices.backend->device;
+    double mb_auto = host ? 4 : offloads ? 16 : 128;
     return (size_t)((mb < 0 ? mb_auto : mb) * 1048576.0);
 }
 
@@ -215,6 +216,7 @@ static tutti_status make_plan(const tutti_job *job, const tti_blueprint *b,
                                             .weight_decay = c->optimizer.weight_decay,
                                             .rule = apply_groups,
                                             .rule_user = c,
+                                            .by_creation = b->devices.mixed,
                                             .bucket_bytes = bucket_bytes(b)},
                            out);
 }
@@ -247,27 +249,53 @@ const tti_plan *tti_blueprint_plan(const tti_blueprint *b, int model_rank) {
     return b->parts[model_rank];
 }
 
-/* backend NULL: the one that the job finds. */
-static tutti_status create(const tutti_job *job, bool gives_logits, const tti_blueprint *like,
-                           const tti_backend *backend, int rank, tti_blueprint **out) {
+/* What is wanted of a blueprint, beside its job. */
+typedef struct wish {
+    const tti_blueprint *like;  /* whose data sets are borrowed; NULL: they are opened */
+    const tti_devices *devices; /* NULL: those that the job finds */
+    bool gives_logits;
+    int rank, local_rank; /* the one worker that it is for, -1: for all */
+} wish;
+
+/* What workers on the host of a run that has others on devices compute on. */
+static const tti_devices host_beside = {.backend = &tti_backend_cpu, .mixed = true};
+
+static tutti_status find_devices(tti_blueprint *b, const wish *w) {
+    if (w->devices) {
+        b->devices = b->places = *w->devices;
+        if (w->devices->mixed) b->places = w->like->places;
+        return TUTTI_OK;
+    }
+    TTI_TRY(tti_devices_find(&b->config, &b->devices));
+    b->places = b->devices;
+    bool is_own = b->devices.mixed && w->local_rank >= 0;
+    if (is_own && tti_devices_place(&b->devices, w->local_rank) == TTI_ON_HOST)
+        b->devices = host_beside;
+    return TUTTI_OK;
+}
+
+static tutti_status fill(const tutti_job *job, const wish *w, tti_blueprint *b) {
+    TTI_TRY(find_devices(b, w));
+    if (!w->like) TTI_TRY(open_data(b));
+    count_steps(b);
+    TTI_TRY(check_mixup(b));
+    b->model_params = tti_model_params_of(&b->config, tutti_dataset_get_info(b->train));
+    return make_plans(job, b, w->rank);
+}
+
+static tutti_status create(const tutti_job *job, const wish *w, tti_blueprint **out) {
     *out = NULL;
     tti_blueprint *b = calloc(1, sizeof *b);
     if (!b) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     b->config = job->config;
-    b->gives_logits = gives_logits;
-    b->borrows_data = like != NULL;
-    if (like) b->train = like->train, b->test = like->test;
-    b->devices.backend = backend;
-    tutti_status st = backend ? TUTTI_OK : tti_devices_find(&b->config, &b->devices);
-    if (st == TUTTI_OK && !like) st = open_data(b);
-    if (st == TUTTI_OK) {
-        count_steps(b);
-        st = check_mixup(b);
-    }
-    if (st == TUTTI_OK) {
-        b->model_params = tti_model_params_of(&b->config, tutti_dataset_get_info(b->train));
-        st = make_plans(job, b, rank);
-    }
+    b->gives_logits = w->gives_logits;
+    b->borrows_data = w->like != NULL;
+    if (w->like) b->train = w->like->train, b->test = w->like->test;
+    tutti_status st = fill(job, w, b);
+    bool is_for_all = w->local_rank < 0 && !w->devices;
+    if (st == TUTTI_OK && b->devices.mixed && is_for_all)
+        st = create(job, &(wish){.like = b, .devices = &host_beside, .rank = -1, .local_rank = -1},
+                    &b->on_host);
     if (st != TUTTI_OK) {
         tti_blueprint_destroy(b);
         return st;
@@ -277,26 +305,48 @@ static tutti_status create(const tutti_job *job, bool gives_logits, const tti_bl
 }
 
 tutti_status tti_blueprint_create(const tutti_job *job, tti_blueprint **out) {
-    return create(job, false, NULL, NULL, -1, out);
+    return create(job, &(wish){.rank = -1, .local_rank = -1}, out);
 }
 
-tutti_status tti_blueprint_create_for_rank(const tutti_job *job, int rank, tti_blueprint **out) {
-    return create(job, false, NULL, NULL, rank, out);
+tutti_status tti_blueprint_create_for_rank(const tutti_job *job, int rank, int local_rank,
+                                           tti_blueprint **out) {
+    return create(job, &(wish){.rank = rank, .local_rank = local_rank}, out);
 }
 
 tutti_status tti_blueprint_create_like(const tutti_job *job, const tti_blueprint *like,
                                        const tti_backend *backend, tti_blueprint **out) {
-    return create(job, false, like, backend, -1, out);
+    const tti_devices devices = {.backend = backend};
+    return create(
+        job,
+        &(wish){.like = like, .devices = backend ? &devices : NULL, .rank = -1, .local_rank = -1},
+        out);
 }
 
 tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_blueprint *like,
                                           tti_blueprint **out) {
     /* What uses a model for its answers runs on the host. */
-    return create(job, true, like, &tti_backend_cpu, -1, out);
+    static const tti_devices host = {.backend = &tti_backend_cpu};
+    return create(
+        job,
+        &(wish){.like = like, .devices = &host, .gives_logits = true, .rank = -1, .local_rank = -1},
+        out);
+}
+
+void tti_blueprint_describe(const tti_blueprint *b, tti_str *out) {
+    b->places.backend->describe(out);
+    if (!b->places.mixed) return;
+    tti_str_add(out, "; ");
+    tti_backend_cpu.describe(out);
+}
+
+const tti_blueprint *tti_blueprint_of(const tti_blueprint *b, int local_rank) {
+    bool on_host = b->on_host && tti_devices_place(&b->devices, local_rank) == TTI_ON_HOST;
+    return on_host ? b->on_host : b;
 }
 
 void tti_blueprint_destroy(tti_blueprint *b) {
     if (!b) return;
+    tti_blueprint_destroy(b->on_host);
     tti_plan_destroy(b->plan);
     for (int i = 0; i < b->n_parts; i++) tti_plan_destroy(b->parts[i]);
     free(b->parts);

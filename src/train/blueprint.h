@@ -15,6 +15,10 @@
 typedef struct tti_blueprint {
     tti_job_config config; /* resolved */
     tti_devices devices;   /* where the plan is for */
+    tti_devices places;    /* of all workers: as devices, but on the host beside devices too */
+    /* devices.mixed: the same for workers on the host, where there may be some in this process;
+     * owned, its data sets are of this one; its devices have none.  NULL: it is for the host. */
+    struct tti_blueprint *on_host;
     tutti_dataset *train, *test;
     tti_plan *plan;   /* of the whole model */
     tti_mesh_at mesh; /* how workers divide batch, layers and pieces: extents */
@@ -33,8 +37,16 @@ typedef struct tti_blueprint {
 /* job must have passed tti_job_resolve.  On success *out is owned by the caller. */
 tutti_status tti_blueprint_create(const tutti_job *job, tti_blueprint **out);
 
-/* The same for a process that is one worker: of a divided model it plans that one's part alone. */
-tutti_status tti_blueprint_create_for_rank(const tutti_job *job, int rank, tti_blueprint **out);
+/* The same for a process that is one worker, local_rank of its machine: of a divided model it plans
+ * that one's part alone, and beside devices for where it computes. */
+tutti_status tti_blueprint_create_for_rank(const tutti_job *job, int rank, int local_rank,
+                                           tti_blueprint **out);
+
+/* One line about what computes: of all kinds of workers. */
+void tti_blueprint_describe(const tti_blueprint *blueprint, tti_str *out);
+
+/* That of a worker: blueprint, or the one of it for workers on the host. */
+const tti_blueprint *tti_blueprint_of(const tti_blueprint *blueprint, int local_rank);
 
 /* What the worker at that place of a model group runs (tti_mesh_model_rank). */
 const tti_plan *tti_blueprint_plan(const tti_blueprint *blueprint, int model_rank);

@@ -1,4 +1,4 @@
-/* devices.c - from parallel.devices to a backend. */
+/* devices.c - from parallel.devices to a backend, and to a place for each worker. */
 #include "train/devices.h"
 
 #include <limits.h>
@@ -9,10 +9,10 @@
 #include "train/shares.h"
 
 static tutti_status add(tti_devices *d, long index) {
-    if (index < 0 || index > INT_MAX)
+    if ((index < 0 && index != TTI_ON_HOST) || index > INT_MAX)
         return tti_fail(TUTTI_E_CONFIG, "parallel.devices: there is no device %ld", index);
     for (int i = 0; i < d->n; i++)
-        if (d->index[i] == (int)index)
+        if (d->index[i] == (int)index && index != TTI_ON_HOST)
             return tti_fail(TUTTI_E_CONFIG, "parallel.devices: device %ld is named twice", index);
     if (d->n == TTI_MAX_DEVICES)
         return tti_fail(TUTTI_E_CONFIG, "parallel.devices: more than %d", TTI_MAX_DEVICES);
@@ -20,41 +20,71 @@ static tutti_status add(tti_devices *d, long index) {
     return TUTTI_OK;
 }
 
-/* "0,cpu": a list with the host in it. */
-static bool mixes_host(const char *text) {
-    bool found = false;
-    for (const char *at = text; *at && strchr(text, ',');) {
-        size_t n = strcspn(at, ",");
-        found |= n == 3 && memcmp(at, "cpu", 3) == 0;
-        at += n + (at[n] == ',');
-    }
-    return found;
+/* ---- lists ---- */
+
+/* The word at *at, which moves behind it and its comma; false: there is none. */
+static bool next_word(const char **at, const char **word, size_t *n_bytes) {
+    *word = *at;
+    *n_bytes = strcspn(*at, ",");
+    if (!**at) return false;
+    *at += *n_bytes + ((*at)[*n_bytes] == ',');
+    return true;
 }
 
-static tutti_status refuse_mixture(const char *text) {
+static bool is_word(const char *word, size_t n_bytes, const char *what) {
+    return n_bytes == strlen(what) && memcmp(word, what, n_bytes) == 0;
+}
+
+int tti_devices_mixed_from(const char *text) {
+    const char *at = text, *word;
+    size_t n_bytes;
+    int n = 0, first_cpu = 0, first_device = 0;
+    while (next_word(&at, &word, &n_bytes)) {
+        bool is_cpu = is_word(word, n_bytes, "cpu");
+        n++;
+        if (is_cpu && !first_cpu) first_cpu = n;
+        if (!is_cpu && !first_device) first_device = n;
+    }
+    return first_cpu && first_device ? TTI_MAX(first_cpu, first_device) : 0;
+}
+
+static tutti_status bad_list(const char *text) {
     return tti_fail(TUTTI_E_CONFIG,
-                    "parallel.devices=%.60s: the workers of a run are all on the host or all on "
-                    "GPUs: their kernels do not come to the same bits, which parallel.mode=exact "
-                    "promises, and parallel.mode=fast has one plan for all of them so far; give "
-                    "cpu, gpu or the numbers of GPUs",
+                    "parallel.devices: '%.60s' is neither auto, cpu, gpu nor a list of numbers "
+                    "such as 0,1, or with cpu for workers on the host such as 0,cpu",
                     text);
 }
 
-/* "0,2,3" */
-static tutti_status read_list(const char *text, tti_devices *d) {
-    for (const char *at = text;;) {
-        char *end;
-        long index = strtol(at, &end, 10);
-        if (mixes_host(text)) return refuse_mixture(text);
-        if (end == at || (*end && *end != ','))
-            return tti_fail(TUTTI_E_CONFIG,
-                            "parallel.devices: '%.60s' is neither auto, cpu, gpu nor a list of "
-                            "numbers such as 0,1",
-                            text);
-        TTI_TRY(add(d, index));
-        if (!*end) return TUTTI_OK;
-        at = end + 1;
-    }
+/* A number, or cpu beside numbers; gpu beside cpu stands for all there are. */
+static tutti_status read_word(const char *text, const char *word, size_t n_bytes, int n_there,
+                              tti_devices *d) {
+    char *end;
+    if (d->mixed && is_word(word, n_bytes, "cpu")) return add(d, TTI_ON_HOST);
+    for (int i = 0; d->mixed && is_word(word, n_bytes, "gpu"); i++)
+        if (i >= n_there || i >= TTI_MAX_DEVICES)
+            return TUTTI_OK;
+        else
+            TTI_TRY(add(d, i));
+    long index = strtol(word, &end, 10);
+    if (end != word + n_bytes || n_bytes == 0) return bad_list(text);
+    return index < 0 ? tti_fail(TUTTI_E_CONFIG, "parallel.devices: there is no device %ld", index)
+                     : add(d, index);
+}
+
+/* "0,2,3", "0,cpu", "gpu,cpu"; n_there: devices of this machine, for gpu. */
+static tutti_status read_list(const char *text, int n_there, tti_devices *d) {
+    const char *at = text, *word;
+    size_t n_bytes;
+    d->n = 0;
+    d->mixed = tti_devices_mixed_from(text) > 0;
+    if (text[0] && text[strlen(text) - 1] == ',') return bad_list(text);
+    while (next_word(&at, &word, &n_bytes)) TTI_TRY(read_word(text, word, n_bytes, n_there, d));
+    return d->n > 0 ? TUTTI_OK : bad_list(text);
+}
+
+int tti_devices_place(const tti_devices *d, int local_rank) {
+    if (d->n == 0 || (d->mixed && local_rank >= d->n)) return TTI_ON_HOST;
+    return d->index[local_rank % d->n];
 }
 
 static tutti_status check_there(const tti_devices *d, int n_there) {
@@ -72,6 +102,28 @@ static bool is_divided(const tti_job_config *config) {
     return config->parallel.tensor * config->parallel.pipeline > 1;
 }
 
+/* Devices and the host. */
+static tutti_status find_mixture(const char *text, int n_there, tti_devices *found) {
+    if (!found->backend->device->mixes)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "parallel.devices=%.60s: workers on GPUs beside workers on the host were "
+                        "not yet seen to be right on GPUs of this kind; give cpu, gpu or the "
+                        "numbers of GPUs",
+                        text);
+    TTI_TRY(read_list(text, n_there, found));
+    for (int i = 0; i < found->n; i++)
+        if (found->index[i] != TTI_ON_HOST) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG,
+                    "parallel.devices=%.60s: this machine has no GPU; give parallel.devices=cpu",
+                    text);
+}
+
+int tti_devices_first(const tti_devices *d) {
+    int i = 0;
+    while (i < d->n && d->index[i] == TTI_ON_HOST) i++;
+    return i < d->n ? d->index[i] : 0;
+}
+
 tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out) {
     const char *text = config->parallel.devices;
     bool is_auto = strcmp(text, "auto") == 0, all = is_auto || strcmp(text, "gpu") == 0;
@@ -80,7 +132,7 @@ tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out) {
     *out = (tti_devices){.backend = &tti_backend_cpu};
     if (strcmp(text, "cpu") == 0 || (is_auto && host)) return TUTTI_OK;
     tti_devices found = *out;
-    if (!all) TTI_TRY(read_list(text, &found));
+    if (!all) TTI_TRY(read_list(text, 0, &found)); /* what is no list, before anybody looks */
     if (host)
         return tti_fail(TUTTI_E_CONFIG,
                         "parallel.devices=%.60s: parallel.backend=%s computes on the host; leave "
@@ -97,16 +149,18 @@ tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out) {
     }
     int n_there = cuda->device->count();
     found.backend = cuda;
+    if (found.mixed) TTI_TRY(find_mixture(text, n_there, &found));
     for (int i = 0; all && i < n_there && i < TTI_MAX_DEVICES; i++) TTI_TRY(add(&found, i));
     TTI_TRY(check_there(&found, n_there));
     *out = found;
     return TUTTI_OK;
 }
 
-/* Some of the devices are not like the first one, as far as their backend can tell. */
+/* Some of the places are not like the first one, as far as their backend can tell. */
 static bool differ(const tti_devices *d) {
     tti_str first = {0}, other = {0};
     bool found = false;
+    if (d->mixed) return true;
     if (d->n < 2 || !d->backend->device->kind) return false;
     d->backend->device->kind(d->index[0], &first);
     for (int i = 1; i < d->n && !found; i++) {
@@ -125,7 +179,8 @@ static void resolve_shares(tutti_job *job, const tti_devices *d) {
     bool whole = job->config.parallel.tensor * job->config.parallel.pipeline == 1;
     bool joins = strcmp(job->config.parallel.sync, "all-reduce") == 0;
     if (kind != TTI_SHARES_AUTO || !whole || !joins || !differ(d)) return;
-    tti_options_put(&job->options, "parallel.shares", "measured", "auto, GPUs of different kinds");
+    tti_options_put(&job->options, "parallel.shares", "measured",
+                    d->mixed ? "auto, GPUs and the host" : "auto, GPUs of different kinds");
 }
 
 /* Whether the host may have the optimizer's state of devices; that of CPUs it has anyway. */
@@ -144,9 +199,23 @@ static tutti_status find_state(const tutti_job *job, const tti_devices *found) {
     return TUTTI_OK;
 }
 
+/* All GPUs there are may be more than the workers. */
+static tutti_status check_workers(const tti_job_config *config, const tti_devices *d) {
+    int n = 0, workers = (int)config->parallel.workers;
+    while (d->mixed && n < d->n && (d->index[n] == TTI_ON_HOST) == (d->index[0] == TTI_ON_HOST))
+        n++;
+    if (!d->mixed || workers <= 0 || workers > n) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG,
+                    "parallel.devices=%.60s: %d worker%s would all be %s; give at least "
+                    "parallel.workers=%d",
+                    config->parallel.devices, workers, workers == 1 ? "" : "s",
+                    d->index[0] == TTI_ON_HOST ? "on the host" : "on GPUs", n + 1);
+}
+
 tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
     TTI_TRY(tutti_job_check(job));
     TTI_TRY(tti_devices_find(&job->config, out));
+    TTI_TRY(check_workers(&job->config, out));
     resolve_shares(job, out);
     const char *precision = job->config.train.precision;
     if (out->n == 0 && strcmp(precision, "tf32") == 0)
@@ -169,7 +238,9 @@ tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
         tti_options_put(&job->options, "parallel.devices", out->n ? "gpu" : "cpu",
                         out->n ? "auto, there are some" : "auto, no GPU");
     if (strcmp(precision, "auto") == 0)
-        tti_options_put(&job->options, "train.precision", out->n ? "bf16" : "f32",
-                        out->n ? "auto, on a GPU" : "auto, on the host");
+        tti_options_put(&job->options, "train.precision", out->n && !out->mixed ? "bf16" : "f32",
+                        out->mixed ? "auto, on GPUs and the host"
+                        : out->n   ? "auto, on a GPU"
+                                   : "auto, on the host");
     return tutti_job_check(job); /* conflicts with what was auto until now */
 }

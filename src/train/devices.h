@@ -1,4 +1,4 @@
-/* devices.h - where a job computes: on the host's cores, or on devices of a backend. */
+/* devices.h - where a job computes: on the host's cores, on devices of a backend, or on both. */
 #ifndef TTI_TRAIN_DEVICES_H
 #define TTI_TRAIN_DEVICES_H
 
@@ -7,18 +7,33 @@
 
 enum { TTI_MAX_DEVICES = 64 };
 
+/* As an index: the host's cores. */
+enum { TTI_ON_HOST = -1 };
+
 typedef struct tti_devices {
     const tti_backend *backend;
-    int n; /* 0: the host's cores */
+    int n; /* places; 0: the host's cores alone */
     int index[TTI_MAX_DEVICES];
+    bool mixed; /* some workers of the run are on the host; index has TTI_ON_HOST */
 } tti_devices;
+
+/* Where the worker of that number on its machine computes: the number of a device, or TTI_ON_HOST.
+ * Workers beyond the list begin it again; where the host is in it they are on the host. */
+int tti_devices_place(const tti_devices *devices, int local_rank);
+
+/* The first device of the list, 0: there is none. */
+int tti_devices_first(const tti_devices *devices);
 
 /* Finds the devices and writes what was auto into the job: parallel.devices, train.precision. */
 tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out);
 
 /* What parallel.devices of a job stands for on this machine: "cpu", "gpu" (all there are), a list
- * of numbers, or "auto": devices where there are some and the job asks for nothing that only the
- * host has.  TUTTI_E_CONFIG says what is not there and why. */
+ * of numbers, a list with cpu in it, or "auto": devices where there are some and the job asks for
+ * nothing that only the host has.  TUTTI_E_CONFIG says what is not there and why. */
 tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out);
+
+/* Whether text is a list with cpu in it; then how many workers of a machine it takes until one is
+ * on a device and one on the host; else 0. */
+int tti_devices_mixed_from(const char *text);
 
 #endif /* TTI_TRAIN_DEVICES_H */

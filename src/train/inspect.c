@@ -124,8 +124,9 @@ static tutti_status print_worker(tti_str *out, const tti_blueprint *b) {
     if (desc.offload)
         tti_str_printf(out,
                        "at the host       %10.3f MiB  of parameters, gradients and optimizer state "
-                       "(parallel.offload)\n",
-                       mib(m.offloaded));
+                       "(%s)\n",
+                       mib(m.offloaded),
+                       desc.mixed ? "parallel.devices has some of it" : "parallel.offload");
     else
         print_part(out, &desc, b->n_workers, "optimizer state", m.states, flat * n_states);
     if (desc.shares)
@@ -212,7 +213,7 @@ static tutti_status print_plan(const view *v, tti_str *out) {
     const tti_plan *plan = v->plan;
     const tti_backend *backend = b->devices.backend;
     if (backend->device)
-        TTI_TRY(backend->device->open(&(tti_device_desc){.index = b->devices.index[0]}));
+        TTI_TRY(backend->device->open(&(tti_device_desc){.index = tti_devices_first(&b->devices)}));
     void *arena = backend->alloc(plan->shard.arena_bytes + 64);
     void *params = backend->alloc(plan->n_flat * sizeof(float) + 64);
     tti_instance *instance = NULL;

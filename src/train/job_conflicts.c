@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "data/augment.h"
+#include "train/devices.h"
 #include "train/job.h"
 #include "train/numerics.h"
 #include "train/optimizer.h"
@@ -533,6 +534,55 @@ static void find_lost_replay(const tti_job_config *c, char why[WHY]) {
              "the parallel.staleness of that run, or leave it out");
 }
 
+/* ---- GPUs and the host in one run ---- */
+
+static bool is_mixed(const tti_job_config *c) {
+    return tti_devices_mixed_from(c->parallel.devices) > 0;
+}
+
+static void find_mixture_in_exact(const tti_job_config *c, char why[WHY]) {
+    if (!is_mixed(c) || is(c->parallel.mode, "fast")) return;
+    snprintf(why, WHY,
+             "the kernels of GPUs and of the host do not come to the same bits, and exact mode "
+             "promises bits that do not depend on who computes a shard; give parallel.mode=fast, "
+             "or GPUs alone, which may be of different kinds");
+}
+
+static void find_lonely_mixture(const tti_job_config *c, char why[WHY]) {
+    int from = tti_devices_mixed_from(c->parallel.devices);
+    if (from == 0 || c->parallel.workers <= 0 || c->parallel.workers >= from) return;
+    snprintf(why, WHY,
+             "the list is for workers on GPUs and on the host, and parallel.workers=%" PRId64
+             " takes its beginning alone, which is of one kind; give at least parallel.workers=%d, "
+             "or one kind in parallel.devices",
+             c->parallel.workers, from);
+}
+
+static void find_mixture_in_parts(const tti_job_config *c, char why[WHY]) {
+    const char *what = NULL, *instead = NULL;
+    if (!is_mixed(c)) return;
+    if (!is(c->parallel.sync, "all-reduce"))
+        what = "parallel.sync", instead = "parallel.sync=all-reduce";
+    else if (c->parallel.zero > 0)
+        what = "parallel.zero", instead = "parallel.zero=0";
+    else if (is(c->parallel.compress, "topk") || is(c->parallel.compress, "powersgd"))
+        what = "parallel.compress", instead = "parallel.compress=none, bf16 or f16";
+    else if (is_divided(c))
+        what = "a divided model", instead = "parallel.tensor=1 parallel.pipeline=1";
+    if (!what) return;
+    snprintf(why, WHY,
+             "workers on GPUs and on the host add whole gradients in every step and have whole "
+             "models, which does not go with %s; give %s, or workers of one kind",
+             what, instead);
+}
+
+static void find_resident_mixture(const tti_job_config *c, char why[WHY]) {
+    if (!is_mixed(c) || !is(c->data.resident, "yes")) return;
+    snprintf(why, WHY,
+             "samples stay on GPUs where all workers are on some; beside workers on the host "
+             "batches come step by step; give data.resident=auto");
+}
+
 static const rule rules[] = {
     {{"parallel.shards"}, find_odd_shards},
     {{"parallel.tensor", "parallel.pipeline", "parallel.workers"}, find_odd_mesh},
@@ -597,6 +647,12 @@ static const rule rules[] = {
     {{"optimizer.groups"}, find_bad_groups},
     {{"train.loss_scale", "train.precision"}, find_lost_scale},
     {{"train.recompute"}, find_bad_recompute},
+    {{"parallel.devices", "parallel.mode"}, find_mixture_in_exact},
+    {{"parallel.devices", "parallel.workers"}, find_lonely_mixture},
+    {{"parallel.devices", "parallel.sync", "parallel.zero", "parallel.compress", "parallel.tensor",
+      "parallel.pipeline"},
+     find_mixture_in_parts},
+    {{"parallel.devices", "data.resident"}, find_resident_mixture},
 };
 
 static void apply(const rule *r, tutti_job *job) {

@@ -496,8 +496,10 @@ static const tti_option rows[] = {
      .help = "Kernels: the fastest for this machine, or plain C"},
     {"parallel.devices", TTI_OPTION_TEXT, AT(parallel.devices), "auto", AT_LEAST(1),
      .also = "gpu|gpus|cuda|cuda_visible_devices|device_ids",
-     .help = "Where to compute: cpu, gpu (all there are), or their numbers; auto: GPUs where there "
-             "are some",
+     .help =
+         "Where to compute: cpu, gpu (all there are), or their numbers; with cpu among them, as "
+         "0,cpu or gpu,cpu, some workers are on the host (fast mode), each place one worker and "
+         "the host all further ones; auto: GPUs where there are some",
      .example = "0,1"},
 
     /* run */

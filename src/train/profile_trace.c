@@ -60,15 +60,18 @@ static void add_names(tti_json *j, const tti_profiled *p, int rank) {
         {"host: waits", "host: first lane", "", "host: sums between workers"},
         {"host: waits, what it puts into queues", "device: kernels", "device: copies of samples",
          "sums between workers"}};
-    const tti_devices *d = p->devices;
+    int device = tti_devices_place(p->devices, rank);
+    bool on_device = device != TTI_ON_HOST;
     char name[64];
-    if (d->n)
-        snprintf(name, sizeof name, "rank %d, device %d", rank, d->index[rank % d->n]);
+    if (on_device)
+        snprintf(name, sizeof name, "rank %d, device %d", rank, device);
+    else if (p->devices->mixed)
+        snprintf(name, sizeof name, "rank %d, on the host", rank);
     else
         snprintf(name, sizeof name, "rank %d", rank);
     add_name(j, "process_name", rank, 0, name);
     for (int row = 0; row < TTI_N_ROWS; row++)
-        if (*rows[d->n > 0][row]) add_name(j, "thread_name", rank, row, rows[d->n > 0][row]);
+        if (*rows[on_device][row]) add_name(j, "thread_name", rank, row, rows[on_device][row]);
 }
 
 static void add_event(tti_json *j, const tti_span *span, int rank, double zero_us) {

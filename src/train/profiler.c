@@ -45,7 +45,7 @@ typedef struct worker {
 /* ---- one worker ---- */
 
 static tutti_status open_worker(worker *w) {
-    const tti_blueprint *b = w->p->b;
+    const tti_blueprint *b = tti_blueprint_of(w->p->b, w->rank);
     const tti_job_config *c = &b->config;
     if (w->p->group)
         TTI_TRY(tutti_comm_create(&(tutti_comm_desc){.group = w->p->group,
@@ -119,8 +119,9 @@ static tutti_status measure(worker *w) {
     TTI_TRY(ended);
     if (w->rank != 0) return TUTTI_OK;
     told->trained_us = trained_us, told->wait_us = wait_us;
-    return tti_ceilings_measure(w->p->b->devices.backend,
-                                tti_blueprint_target(w->p->b).compute_dtype, &told->ceilings);
+    const tti_blueprint *b = tti_blueprint_of(w->p->b, w->rank);
+    return tti_ceilings_measure(b->devices.backend, tti_blueprint_target(b).compute_dtype,
+                                &told->ceilings);
 }
 
 static void close_worker(worker *w) {
@@ -206,10 +207,11 @@ static tutti_status resolve(tutti_job *job) {
         return tti_fail(TUTTI_E_CONFIG,
                         "profile: looks at workers that have the whole model; give "
                         "parallel.tensor=1 parallel.pipeline=1");
-    if (!has_workers(&job->config))
+    bool mixed = tti_devices_mixed_from(job->config.parallel.devices) > 0;
+    if (!has_workers(&job->config) && !mixed)
         tutti_job_set(job, "parallel.workers=1", "profile, unless -n says more");
     TTI_TRY(tti_devices_resolve(job, &devices));
-    return tti_job_resolve(job, 1);
+    return tti_job_resolve(job, mixed ? devices.n : 1);
 }
 
 tutti_status tutti_profile(tutti_job *job, const tutti_profile_desc *desc, char **text) {
@@ -244,7 +246,8 @@ tutti_status tutti_measure_ceilings(tutti_job *job, double *flops, double *bytes
     tti_numerics_target(&job->config, &target);
     const tti_device_ops *ops = devices.backend->device;
     bool tf32 = strcmp(job->config.train.precision, "tf32") == 0;
-    if (ops) TTI_TRY(ops->open(&(tti_device_desc){.index = devices.index[0], .tf32 = tf32}));
+    if (ops)
+        TTI_TRY(ops->open(&(tti_device_desc){.index = tti_devices_first(&devices), .tf32 = tf32}));
     tutti_status st = tti_ceilings_measure(devices.backend, target.compute_dtype, &ceilings);
     if (ops) ops->close();
     *flops = ceilings.flops, *bytes = ceilings.bytes;

@@ -125,18 +125,38 @@ tutti_status tti_reporter_shares(tti_reporter *r, int64_t step) {
 }
 
 static tutti_status tell_lost_offload(tti_reporter *r) {
-    if (strcmp(r->b->config.parallel.offload, "none") == 0 || r->b->devices.n > 0) return TUTTI_OK;
+    if (strcmp(r->b->config.parallel.offload, "none") == 0 || r->b->places.n > 0) return TUTTI_OK;
     return tti_reporter_warn(r,
                              "parallel.offload changes nothing: workers on CPUs have the "
                              "optimizer's state in the memory of the host already");
 }
 
+/* Beside devices some workers are on the host: where each is. */
+static void print_places(const tti_reporter *r, tti_str *out) {
+    for (int i = 0; r->b->places.mixed && i < r->b->n_workers; i++) {
+        tti_str_add(out, i == 0 ? "; workers on " : ", ");
+        if (r->place[i] == TTI_ON_HOST)
+            tti_str_add(out, "the host");
+        else
+            tti_str_printf(out, "device %d", (int)r->place[i]);
+    }
+}
+
+static void tell_places(tti_reporter *r) {
+    if (!r->b->places.mixed) return;
+    tti_json_array(&r->metrics.json, "places"); /* -1: the host */
+    for (int i = 0; i < r->b->n_workers; i++) tti_json_int(&r->metrics.json, NULL, r->place[i]);
+    tti_json_end(&r->metrics.json);
+}
+
 tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t step) {
     if (!r->active) return TUTTI_OK;
     tti_str backend = {0}, lr = {0}, shares = {0};
-    r->b->devices.backend->describe(&backend);
+    tti_blueprint_describe(r->b, &backend);
+    print_places(r, &backend);
     if (r->way && *r->way) tti_str_printf(&backend, ", sums %s", r->way);
-    if (memory.offloaded) tti_str_add(&backend, ", optimizer's state on the host");
+    bool mixed = r->b->places.mixed; /* then each worker has it where the others have it */
+    if (memory.offloaded || mixed) tti_str_add(&backend, ", optimizer's state on the host");
     tti_peak_lr_explain(&r->b->config, &lr);
     tti_json *j = &r->metrics.json;
     tti_metrics_begin(&r->metrics, "start");
@@ -155,6 +175,7 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     if (memory.offloaded) tti_json_int(j, "bytes_offloaded", (int64_t)memory.offloaded);
     if (memory.gathered) tti_json_int(j, "bytes_gathered", (int64_t)memory.gathered);
     tti_json_bool(j, "resident", r->is_resident);
+    tell_places(r);
     tti_json_text(j, "backend", tti_str_text(&backend));
     tti_json_text(j, "version", TUTTI_VERSION);
     if (lr.n_bytes) tti_json_text(j, "lr_scaling", tti_str_text(&lr));

@@ -91,6 +91,7 @@ static const size_t max_resident = (size_t)2 << 30;
 /* NULL, or why batches must be made by the host. */
 static const char *why_not_resident(const session *s) {
     if (s->c->data.mixup > 0) return "data.mixup mixes samples";
+    if (s->b->devices.mixed) return "some of the workers compute on the host";
     if (!s->b->devices.backend->device) return "there is no GPU";
     if (s->b->mesh.stage > 1) return "a stage of a pipeline reads samples or their targets alone";
     if (is_async(s)) return "batches of asynchronous workers come as they are taken";
@@ -211,6 +212,14 @@ static tutti_status deal_shards(session *s, const tti_worker_desc *worker) {
     return TUTTI_OK;
 }
 
+/* Where each worker computes, which may be of other machines. */
+static tutti_status tell_place(session *s) {
+    int32_t mine = tti_devices_place(&s->b->places, s->desc->local_rank);
+    s->reporter.place[0] = mine;
+    if (!s->b->places.mixed || is_alone(s)) return TUTTI_OK;
+    return tutti_comm_all_gather(s->desc->comm, &mine, s->reporter.place, 1, TUTTI_I32);
+}
+
 static tutti_status prepare(session *s) {
     const tti_session_desc *d = s->desc;
     bool divided = s->b->n_parts > 0;
@@ -226,6 +235,7 @@ static tutti_status prepare(session *s) {
     TTI_TRY(deal_shards(s, &worker));
     worker.deal = s->deal;
     TTI_TRY(tti_worker_exec_create(s->b, &worker, &s->exec));
+    TTI_TRY(tell_place(s));
     /* A run that cannot begin must not look like one: model.init comes before the first record. */
     if (!d->resume) TTI_TRY(resume(s));
     TTI_TRY(tti_reporter_open(&s->reporter, d->train, s->b, d->run_dir, d->rank == 0));
@@ -535,6 +545,7 @@ static tutti_status deal_anew(session *s, const tti_paces *now) {
     s->paces = *now;
     s->look_after *= 2;
     TTI_TRY(tti_exec_redeal(s->exec, s->deal));
+    if (s->loader) tti_feeding_unpin(s->loader, s->exec);
     tti_loader_destroy(s->loader);
     free(s->shards);
     s->loader = NULL;

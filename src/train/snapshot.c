@@ -165,7 +165,7 @@ tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const cha
     const tti_ckpt_access access = {.get = get, .user = &user};
     char identity[1024];
     print_identity(b, identity, sizeof identity);
-    b->devices.backend->describe(&backend);
+    tti_blueprint_describe(b, &backend);
     print_order(b->plan, &order);
     uint64_t hash = 0;
     tutti_status st = tti_exec_pull(exec);
@@ -226,7 +226,7 @@ static tutti_status check_identity(const tti_blueprint *b, const tti_ckpt *ckpt)
 static tutti_status check_backend(const tti_blueprint *b, const tti_ckpt *ckpt,
                                   tti_reporter *reporter) {
     tti_str backend = {0};
-    b->devices.backend->describe(&backend);
+    tti_blueprint_describe(b, &backend);
     const char *saved = tti_ckpt_get_meta(ckpt)->backend;
     tutti_status st = TUTTI_OK;
     if (saved && strcmp(saved, tti_str_text(&backend)) != 0) {

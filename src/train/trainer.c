@@ -118,14 +118,15 @@ static tutti_status join(const trainer *t, tutti_comm_group *group, int rank, tu
 /* Beside workers of other processes: from here on they may go without the others. */
 static tutti_status run_session(const trainer *t, const tti_blueprint *b, tutti_comm *comm,
                                 tti_server *server, int rank) {
+    int local_rank = t->comm ? t->core_rank : rank;
     return tti_session_run(
-        &(tti_session_desc){.blueprint = b,
+        &(tti_session_desc){.blueprint = tti_blueprint_of(b, local_rank),
                             .train = t->desc,
                             .comm = comm,
                             .server = server,
                             .one_copy = t->one_copy,
                             .rank = rank,
-                            .local_rank = t->comm ? t->core_rank : rank,
+                            .local_rank = local_rank,
                             .local_n_ranks = t->comm ? t->core_n_ranks : b->n_workers,
                             .run_dir = t->result->run_dir,
                             .job_yaml = t->yaml,
@@ -288,7 +289,8 @@ static void write_report(const trainer *t, const tti_blueprint *b) {
 static tutti_status train_here(trainer *t) {
     tti_blueprint *b;
     tti_stop stop;
-    TTI_TRY(t->is_worker ? tti_blueprint_create_for_rank(t->job, t->place.rank, &b)
+    int local_rank = t->comm ? t->core_rank : t->place.rank;
+    TTI_TRY(t->is_worker ? tti_blueprint_create_for_rank(t->job, t->place.rank, local_rank, &b)
                          : tti_blueprint_create(t->job, &b));
     t->result->n_workers = b->n_workers;
     t->result->n_shards = b->n_shards;
@@ -378,7 +380,7 @@ static tutti_status prepare(trainer *t) {
     if (!t->yaml) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     TTI_TRY(tti_cpu_check_levels());
     if (foreign) TTI_TRY(meet(t, devices.n > 0));
-    if (devices.n == 0) TTI_TRY(choose_kernels(t));
+    if (devices.n == 0 || devices.mixed) TTI_TRY(choose_kernels(t));
     return make_run_dir(t);
 }
 

@@ -18,7 +18,8 @@ static tti_compression compression_of(const char *compress) {
 
 bool tti_workers_share(const tti_blueprint *b) {
     const tti_job_config *c = &b->config;
-    bool by_threads = strcmp(c->parallel.place, "threads") == 0 && !b->devices.backend->device;
+    bool by_threads = strcmp(c->parallel.place, "threads") == 0 && !b->devices.backend->device &&
+                      !b->devices.mixed;
     bool whole =
         c->parallel.zero == 0 && b->n_parts == 0 && strcmp(c->parallel.compress, "none") == 0;
     return b->n_workers > 1 && by_threads && whole && strcmp(c->parallel.copies, "one") == 0 &&
@@ -39,7 +40,9 @@ tti_exec_desc tti_worker_exec_desc(const tti_blueprint *b) {
         .n_shards = b->n_shards,
         .alg = alg,
         .zero = (int)c->parallel.zero,
-        .offload = b->devices.n > 0 && strcmp(c->parallel.offload, "optimizer") == 0,
+        .offload =
+            b->devices.n > 0 && (b->devices.mixed || strcmp(c->parallel.offload, "optimizer") == 0),
+        .mixed = b->devices.mixed,
         .shares = tti_workers_share(b),
         .fast = strcmp(c->parallel.mode, "fast") == 0,
         .wire = wire_dtype(c->parallel.compress),
@@ -65,11 +68,11 @@ tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_des
                                     tti_exec **out) {
     const tti_job_config *c = &b->config;
     const tti_devices *devices = &b->devices;
-    int place = devices->n ? worker->local_rank % devices->n : 0;
+    int place = tti_devices_place(devices, worker->local_rank);
     tti_core_share share;
     tti_cores_share(worker->local_rank, worker->local_n_ranks, &share);
     tti_exec_desc desc = tti_worker_exec_desc(b);
-    desc.device = (tti_device_desc){.index = devices->n ? devices->index[place] : 0,
+    desc.device = (tti_device_desc){.index = TTI_MAX(place, 0),
                                     .tf32 = strcmp(c->train.precision, "tf32") == 0,
                                     .exact = strcmp(c->parallel.mode, "exact") == 0};
     desc.comm = worker->comm;

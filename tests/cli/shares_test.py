@@ -91,8 +91,7 @@ def test_fast_mode_weighs_samples_alike():
 def test_refusals():
     arguments = models()["lenet"]
     for keys, text in ((["-n", "3", "parallel.shares=3,1"], "2 weights for 3 workers"),
-                       (["-n", "2", "parallel.shares=3;1"], "expected auto, equal, measured"),
-                       (["parallel.devices=0,cpu"], "all on the host or all on GPUs")):
+                       (["-n", "2", "parallel.shares=3;1"], "expected auto, equal, measured")):
         runs.tutti("train", "run.dir=no", *arguments, *keys).expect(2, text)
     runs.tutti("plan", *arguments, "-n", "2", "parallel.shares=3,1", "parallel.shards=8",
                "train.recompute=none", "--seconds", "0.2").expect(

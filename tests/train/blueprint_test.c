@@ -151,6 +151,79 @@ T_CASE(targets_of_backends) {
     }
 }
 
+/* ---- plans of one model for unlike backends ---- */
+
+static bool any_conv(const tti_node *node, bool tf32) {
+    (void)tf32;
+    return node != NULL;
+}
+
+static bool any(const tti_node *node) { return node != NULL; }
+
+/* What a backend with kernels for all that passes can make asks for. */
+static tti_target target_of_a_device(const tti_blueprint *b) {
+    tti_target target = tti_blueprint_target(b);
+    target.prefers_channels_last = any;
+    target.fuses_pool = any_conv;
+    target.joins_exact_gelu = any;
+    target.joins_products = NULL;
+    target.chains_any_float = target.fuse_linear_grad = target.fuse_batch_norm = true;
+    target.fuse_residual_norm = target.fuse_loss = target.fuse_sums = true;
+    return target;
+}
+
+static uint64_t digest_of(const tutti_job *job, const tti_blueprint *b, const tti_target *target,
+                          bool by_creation) {
+    static const tti_attr_arg momentum[] = {TTI_FLOAT("momentum", 0.9), {0}};
+    tutti_graph *train, *eval;
+    tti_plan *plan;
+    T_OK(tti_blueprint_graph(job, b, true, &train));
+    T_OK(tti_blueprint_graph(job, b, false, &eval));
+    T_OK(tti_plan_create(&(tti_plan_desc){.train = train,
+                                          .eval = eval,
+                                          .target = target,
+                                          .optimizer = "sgd",
+                                          .optimizer_attrs = momentum,
+                                          .bucket_bytes = 1 << 16,
+                                          .by_creation = by_creation},
+                         &plan));
+    for (int i = 1; i < plan->n_buckets; i++)
+        assert_true(plan->buckets[i].ready_after >= plan->buckets[i - 1].ready_after);
+    for (int i = 0; i < plan->n_slots; i++) {
+        const tti_bucket *bucket = &plan->buckets[tti_plan_find_bucket(plan, plan->slots[i].first)];
+        assert_true(bucket->ready_after >= plan->slots[i].ready_after);
+    }
+    uint64_t digest = tti_plan_digest(plan);
+    tti_plan_destroy(plan);
+    return digest;
+}
+
+/* One layout, where gradients become ready in another order, and one order of joined values. */
+T_CASE(plans_for_unlike_backends) {
+    T_UNUSED;
+    static const char *const models[][3] = {
+        {"model.name=mlp", "model.dropout=0.1", "data.n_test=51"},
+        {"model.name=lenet", "data.n_test=50", "data.n_test=51"},
+        {"model.name=resnet18", "data.format=random_images", "parallel.sync_batch_norm=true"},
+        {"model.name=resnet50", "data.format=random_images", "parallel.sync_batch_norm=true"},
+        {"model.name=gpt2", "data.format=random_tokens", "model.layers=2"},
+        {"model.name=bert", "data.format=random_tokens", "model.layers=2"}};
+    int n_unlike = 0;
+    for (size_t i = 0; i < 2 * TTI_COUNT(models); i++) {
+        const char *const *m = models[i / 2];
+        tutti_job *job = SMALL_JOB(m[0], m[1], m[2], "train.batch=8", "data.image_size=32",
+                                   "train.loss=cross-entropy", "parallel.mode=fast",
+                                   i % 2 ? "train.precision=bf16" : "train.precision=f32");
+        tti_blueprint *b = blueprint_of(job);
+        tti_target host = tti_blueprint_target(b), device = target_of_a_device(b);
+        T_EQ(digest_of(job, b, &host, true) == digest_of(job, b, &device, true), true);
+        n_unlike += digest_of(job, b, &host, false) != digest_of(job, b, &device, false);
+        tti_blueprint_destroy(b);
+        tutti_job_destroy(job);
+    }
+    assert_true(n_unlike > 0); /* else there was nothing to make alike */
+}
+
 T_CASE(missing_data_is_named) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("data.format=idx", "data.dir=/nowhere");
@@ -168,6 +241,7 @@ int main(void) {
                                        cmocka_unit_test(a_model_of_the_callers),
                                        cmocka_unit_test(wrong_models_are_refused),
                                        cmocka_unit_test(targets_of_backends),
+                                       cmocka_unit_test(plans_for_unlike_backends),
                                        cmocka_unit_test(missing_data_is_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,11 +11,15 @@ static void use_module(const char *folder) {
     T_EQ(setenv("TUTTI_TEST_MODULE", "fit", 1), 0);
 }
 
-static tutti_status find(const char *assignment, const char *more) {
-    tutti_job *job = SMALL_JOB(assignment, more);
+static tutti_status find_for(const char *assignment, const char *more, const char *workers) {
+    tutti_job *job = SMALL_JOB(assignment, more, workers);
     tutti_status st = tti_devices_find(&job->config, &found);
     tutti_job_destroy(job);
     return st;
+}
+
+static tutti_status find(const char *assignment, const char *more) {
+    return find_for(assignment, more, "parallel.workers=1");
 }
 
 static void expect_host(const char *assignment, const char *more) {
@@ -176,13 +180,55 @@ T_CASE(shares_of_workers_that_take_no_others) {
     tutti_job_destroy(job);
 }
 
+/* Places of the first four workers. */
+static const struct {
+    const char *assignment;
+    int n, place[4], first, from;
+} mixtures[] = {{"parallel.devices=0,cpu", 2, {0, TTI_ON_HOST, TTI_ON_HOST, TTI_ON_HOST}, 0, 2},
+                {"parallel.devices=cpu,1", 2, {TTI_ON_HOST, 1, TTI_ON_HOST, TTI_ON_HOST}, 1, 2},
+                {"parallel.devices=2,1,cpu", 3, {2, 1, TTI_ON_HOST, TTI_ON_HOST}, 2, 3},
+                {"parallel.devices=cpu,cpu,0", 3, {TTI_ON_HOST, TTI_ON_HOST, 0, TTI_ON_HOST}, 0, 3},
+                {"parallel.devices=gpu,cpu", 4, {0, 1, 2, TTI_ON_HOST}, 0, 2}};
+
+static const char FAST[] = "parallel.mode=fast";
+
+static void refuse_mixture(const char *assignment, const char *text) {
+    T_FAILS(find_for(assignment, FAST, "parallel.workers=4"), TUTTI_E_CONFIG, text);
+    T_EQ(found.n, 0);
+}
+
 T_CASE(host_and_devices_together) {
     T_UNUSED;
     use_module(TUTTI_TEST_MODULES "/fake");
-    refuse("parallel.devices=0,cpu", SEED, "all on the host or all on GPUs");
-    refuse("parallel.devices=cpu,1", SEED, "all on the host or all on GPUs");
-    refuse("parallel.devices=cuda:0,cpu", SEED, "all on the host or all on GPUs");
-    refuse("parallel.devices=cpus,1", SEED, "'cpus,1' is neither");
+    refuse_mixture("parallel.devices=0,cpu", "were not yet seen to be right on GPUs of this kind");
+    T_OK(find("parallel.devices=gpu", SEED));
+    tti_device_ops *ops = (tti_device_ops *)(uintptr_t)found.backend->device;
+    ops->mixes = true;
+    for (size_t i = 0; i < TTI_COUNT(mixtures); i++) {
+        T_OK(find_for(mixtures[i].assignment, FAST, "parallel.workers=4"));
+        assert_true(found.mixed);
+        T_EQ(found.n, mixtures[i].n);
+        for (int r = 0; r < 4; r++) T_EQ(tti_devices_place(&found, r), mixtures[i].place[r]);
+        T_EQ(tti_devices_first(&found), mixtures[i].first);
+        T_EQ(tti_devices_mixed_from(strchr(mixtures[i].assignment, '=') + 1), mixtures[i].from);
+    }
+    refuse_mixture("parallel.devices=0,cpu,0", "device 0 is named twice");
+    refuse_mixture("parallel.devices=0,gpu,cpu", "device 0 is named twice");
+    refuse_mixture("parallel.devices=cpu,3", "there is no device 3");
+    refuse_mixture("parallel.devices=cuda:0,cpu", "'cuda:0,cpu' is neither");
+    refuse_mixture("parallel.devices=cpus,1", "'cpus,1' is neither");
+    refuse_mixture("parallel.devices=cpu,,1", "'cpu,,1' is neither");
+    refuse_mixture("parallel.devices=0,cpu,", "'0,cpu,' is neither");
+    refuse_mixture("parallel.devices=cpu,cpu", "'cpu,cpu' is neither");
+    refuse_mixture("parallel.devices=0,gpu", "'0,gpu' is neither");
+    tutti_job *job = SMALL_JOB("parallel.devices=0,cpu", FAST, "parallel.workers=2");
+    expect_resolved(job, "0,cpu", "f32", "auto, on GPUs and the host");
+    assert_string_equal(tutti_job_get(job, "parallel.shares"), "measured");
+    tutti_job_destroy(job);
+    job = SMALL_JOB("parallel.devices=gpu,cpu", FAST, "parallel.workers=3");
+    T_FAILS(tti_devices_resolve(job, &found), TUTTI_E_CONFIG, "give at least parallel.workers=4");
+    tutti_job_destroy(job);
+    ops->mixes = false;
 }
 
 int main(void) {

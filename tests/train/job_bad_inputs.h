@@ -393,6 +393,14 @@ static const bad_input bad_assignments[] = {
     {"parallel.shards=7", C "parallel.shards: must be a power of two"},
     {"parallel.algorithm=ring", C "parallel.algorithm: ring adds"},
     {"data.format=idx", C "data.format: idx needs data.dir"},
+    {"parallel.devices=0,cpu", C "parallel.devices: the kernels of GPUs and of the host do not"},
+    {"parallel={devices: '0,cpu', mode: fast, workers: 1}", "give at least parallel.workers=2"},
+    {"parallel={devices: '0,cpu', mode: fast, zero: 2}", "which does not go with parallel.zero"},
+    {"parallel={devices: 'cpu,1', mode: fast, sync: parameter-server}",
+     "does not go with parallel.sync; give parallel.sync=all-reduce"},
+    {"parallel={devices: '0,cpu', mode: fast, compress: powersgd}",
+     "give parallel.compress=none, bf16 or f16"},
+    {"parallel={devices: '0,cpu', mode: fast, tensor: 2}", "does not go with a divided model"},
 };
 
 #undef C

@@ -220,6 +220,36 @@ T_CASE(dealt_anew_in_the_run) {
     free(record);
 }
 
+/* Beside devices: what the loss comes to depends on the order of sums alone. */
+T_CASE(dealt_anew_beside_a_device) {
+    T_UNUSED;
+    static const char *const slow[] = {"pace.drift:fail@rank=0", "pace.drift:fail@rank=1"};
+    static const char *const dealt[] = {"\"shards\":[1,7]", "\"shards\":[7,1]"};
+    tutti_train_result alone;
+    tutti_job *whole = SMALL_JOB("run.dir=alone", "parallel.shards=8", "model.dropout=0.2",
+                                 "train.steps=80", "parallel.devices=cpu");
+    T_OK(tutti_train(whole, NULL, &alone));
+    tutti_job_destroy(whole);
+    T_EQ(setenv("TUTTI_MODULE_PATH", TUTTI_TEST_MODULES "/device", 1), 0);
+    for (int i = 0; i < 2; i++) {
+        char dir[32];
+        tutti_train_result result;
+        snprintf(dir, sizeof dir, "run.dir=mixed-%d", i);
+        tutti_job *job =
+            SMALL_JOB(dir, "parallel.devices=0,cpu", "parallel.workers=2", "parallel.mode=fast",
+                      "parallel.shares=measured", "parallel.shards=8", "model.dropout=0.2",
+                      "train.steps=80", i ? "parallel.compress=none" : "parallel.compress=bf16");
+        T_OK(tti_fault_set(slow[i])); /* looks a million times slower */
+        T_OK(tutti_train(job, NULL, &result));
+        T_OK(tti_fault_set(NULL));
+        tutti_job_destroy(job);
+        T_NEAR(result.loss, alone.loss, i ? 1e-4 : 1e-2);
+        char *record = last_shares(dir + strlen("run.dir="));
+        if (!strstr(record, dealt[i])) fail_msg("the last record is %s", record);
+        free(record);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(shares_by_pace),
                                        cmocka_unit_test(speeds_that_have_changed),
@@ -227,6 +257,7 @@ int main(void) {
                                        cmocka_unit_test(equal_machines_are_left_alone),
                                        IN_FOLDER(a_slow_worker_gives_shards_away),
                                        IN_FOLDER(several_workers_in_parts),
-                                       IN_FOLDER(who_cannot_be_measured_changes_nothing)};
+                                       IN_FOLDER(who_cannot_be_measured_changes_nothing),
+                                       IN_FOLDER(dealt_anew_beside_a_device)}; /* loads a module */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,33 @@
+/* mixed.c - whether workers with plans for unlike backends can be one run.
+ *
+ * The one idea: what workers do together follows from their plans (which ranges are summed, which
+ * values are joined, which blocks are updated), so these are compared before anything is. */
+#include "exec/mixed.h"
+
+#include "exec/worker.h"
+
+/* Parts of state or of a model, and sums along the tree, are divided otherwise on devices. */
+static tutti_status check_desc(const tti_exec_desc *desc) {
+    bool whole = !desc->mesh && desc->zero == 0 && !desc->server && !desc->one_copy;
+    bool joins = desc->fast && !desc->local && desc->compression == TTI_COMPRESS_NONE;
+    if (whole && joins && (!desc->backend->device || desc->offload)) return TUTTI_OK;
+    return tti_fail(TUTTI_E_UNSUPPORTED,
+                    "exec: workers on devices and on the host add whole gradients in every step, "
+                    "in fast mode, and the host makes the update");
+}
+
+tutti_status tti_mixed_check(tti_exec *x) {
+    int64_t all[TTI_MAX_RANKS];
+    if (!x->desc.mixed) return TUTTI_OK;
+    int64_t mine = (int64_t)tti_plan_digest(x->desc.plan);
+    TTI_TRY(check_desc(&x->desc));
+    TTI_TRY(tutti_comm_all_gather(x->desc.comm, &mine, all, 1, TUTTI_I64));
+    for (int r = 1; r < x->n_ranks; r++)
+        if (all[r] != all[0])
+            return tti_fail(TUTTI_E_MISMATCH,
+                            "exec: rank %d has another plan than rank 0: parameters lie in other "
+                            "places, or other values are joined inside a step; give "
+                            "parallel.devices=cpu, or GPUs alone",
+                            r);
+    return TUTTI_OK;
+}
