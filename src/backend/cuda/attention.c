@@ -5,15 +5,18 @@
  * masks, softmax), reads q, k, v and writes their gradients in place in the packed value by
  * strides, and its row statistics are our lse.  In cuDNN's fast gradient blocks of keys add into dQ
  * as they come; its other form, which always gives the same bits, writes dS [B,H,T,T] in 16 bits,
- * so exact mode uses it while that fits.  All else is ours: attention_mma.cu on tensor cores,
- * attention_flash.cu for the rest.  Lengths: cuDNN is not asked about samples without keys nor
+ * so exact mode uses it while that fits.  All else is ours: attention_grad.cu on Hopper for many
+ * heads of 64, faster than both, attention_mma.cu on other tensor cores, attention_flash.cu for the
+ * rest.  Lengths: cuDNN is not asked about samples without keys nor
  * trusted with what lies beyond a length; small kernels put that right. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "backend/cuda/attention_flash.h"
+#include "backend/cuda/attention_grad.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/dnn.h"
+#include "backend/cuda/wgmma_plan.h"
 #include "ir/graph.h"
 
 enum { MIN_T = 64, MAX_DIM = 128, ALIGN = 256 };
@@ -350,6 +353,26 @@ static tutti_status run(void *state, const tti_kargs *args) {
     return TUTTI_OK;
 }
 
+static size_t wgmma_bytes(const tti_node *node, const void *state) {
+    tti_cuda_heads heads = heads_of(node);
+    (void)state;
+    return tti_cuda_attention_grad_bytes(&heads);
+}
+
+static tutti_status run_wgmma(void *state, const tti_kargs *args) {
+    const tti_node *node = args->node;
+    tti_cuda_attention a = {.heads = heads_of(node),
+                            .dtype = node->in[0]->type.dtype,
+                            .qkv = args->in[0],
+                            .y = args->in[1],
+                            .lse = args->in[2],
+                            .dy = args->in[3],
+                            .dqkv = args->out[0]};
+    (void)state;
+    TTI_CUDA(tti_cuda_attention_grad(&a, args->scratch, tti_cuda_stream()));
+    return TUTTI_OK;
+}
+
 static tutti_status run_cached(void *state, const tti_kargs *args) {
     const tti_node *node = args->node;
     tti_cuda_cached a = {.heads = heads_of(node),
@@ -378,6 +401,13 @@ static bool dnn_can_run(const tti_node *node) {
            version >= (v.n_t % 128 ? MIN_VERSION_ODD : MIN_VERSION);
 }
 
+/* By shapes and the device's kind alone, so that exact mode may have it. */
+static bool wgmma_can_run(const tti_node *node) {
+    tti_cuda_heads v = heads_of(node);
+    return node->n_in == 4 && tti_cuda_attention_grad_can(node->in[0]->type.dtype, &v) &&
+           tti_cuda_wgmma_here();
+}
+
 static tutti_status prepare_dnn(const tti_node *node, void **state) {
     return prepare(node, false, true, state);
 }
@@ -394,6 +424,7 @@ static tutti_status prepare_grad_own(const tti_node *node, void **state) {
 const tti_kernel tti_cuda_attention_kernels[] = {
     {"attention", "cudnn", dnn_can_run, prepare_dnn, scratch_bytes, run, free},
     {"attention", "flash", NULL, prepare_own, scratch_bytes, run, free},
+    {"attention_grad", "wgmma", wgmma_can_run, NULL, wgmma_bytes, run_wgmma, NULL},
     {"attention_grad", "cudnn", dnn_can_run, prepare_grad_dnn, scratch_bytes, run, free},
     {"attention_grad", "flash", NULL, prepare_grad_own, scratch_bytes, run, free},
     {"attention_cached", "own", NULL, NULL, NULL, run_cached, NULL},

@@ -10,7 +10,7 @@
  * block takes what. */
 #include "backend/cuda/wgmma.h"
 
-#include "backend/cuda/wgmma.cuh"
+#include "backend/cuda/tensor_map.cuh"
 
 enum {
     ROWS = 128,
@@ -532,45 +532,6 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 /* ---- the host's side ---- */
 
-typedef CUresult (*encode_call)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
-                                const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
-                                const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
-                                CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
-/* The driver's own function: the program links with no driver. */
-static encode_call find_encode(void) {
-    void *found = nullptr;
-    cudaDriverEntryPointQueryResult result;
-#if CUDART_VERSION >= 12050
-    cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000,
-                                                         cudaEnableDefault, &result);
-#else
-    cudaError_t error =
-        cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found, cudaEnableDefault, &result);
-#endif
-    if (error != cudaSuccess) cudaGetLastError();
-    return error == cudaSuccess && result == cudaDriverEntryPointSuccess ? (encode_call)found
-                                                                         : nullptr;
-}
-
-static encode_call encode_of(void) {
-    static const encode_call found = find_encode();
-    return found;
-}
-
-/* x[rows][n], copied in boxes of box_rows x 64. */
-static bool make_map(CUtensorMap *map, tutti_dtype dtype, const void *x, int64_t rows, int64_t n,
-                     int box_rows) {
-    cuuint64_t sizes[2] = {(cuuint64_t)n, (cuuint64_t)rows}, step = (cuuint64_t)n * 2;
-    cuuint32_t box[2] = {64, (cuuint32_t)box_rows}, steps[2] = {1, 1};
-    CUtensorMapDataType type =
-        dtype == TUTTI_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-    return encode_of()(map, type, 2, (void *)(uintptr_t)x, sizes, &step, box, steps,
-                       CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                       CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-
 enum { SUM_LANES = 32, SUM_ROWS = 32 };
 
 /* Row y of threads takes parts y, y + 32, .., then y by y. */
@@ -628,11 +589,11 @@ static cudaError_t launch(const tti_cuda_wgmma_desc &g, cudaStream_t stream) {
     const bool across = KIND == TTI_WGMMA_GELU_GRAD;
     const void *second = KIND == TTI_WGMMA_BIAS ? g.d : g.aux;
     CUtensorMap maps[4]; /* a, b, d, aux */
-    if (!make_map(&maps[0], g.dtype, g.a, g.m, g.k, ROWS) ||
-        !make_map(&maps[1], g.dtype, g.b, across ? g.k : g.n, across ? g.n : g.k,
-                  (across ? DEPTH : COLS) / CLUSTER) ||
-        !make_map(&maps[2], g.dtype, g.d, g.m, g.n, HALF) ||
-        !make_map(&maps[3], g.dtype, second, g.m, g.n, HALF))
+    if (!tti_make_map(&maps[0], g.dtype, g.a, g.m, g.k, ROWS) ||
+        !tti_make_map(&maps[1], g.dtype, g.b, across ? g.k : g.n, across ? g.n : g.k,
+                      (across ? DEPTH : COLS) / CLUSTER) ||
+        !tti_make_map(&maps[2], g.dtype, g.d, g.m, g.n, HALF) ||
+        !tti_make_map(&maps[3], g.dtype, second, g.m, g.n, HALF))
         return cudaErrorInvalidValue;
     cudaError_t error = start<T, KIND, EXACT>(job_of(g), maps, stream);
     if (error != cudaSuccess || !g.summed) return error;
@@ -654,7 +615,7 @@ static cudaError_t launch_kind(const tti_cuda_wgmma_desc &g, cudaStream_t stream
 
 extern "C" bool tti_cuda_wgmma_has(int capability) {
 #ifdef TTI_HAVE_WGMMA
-    return capability == 90 && encode_of();
+    return capability == 90 && tti_encode_of();
 #else
     (void)capability;
     return false;

@@ -34,6 +34,11 @@ __device__ __forceinline__ void barrier_expect(uint64_t *barrier, uint32_t n_byt
         : "memory");
 }
 
+__device__ __forceinline__ void barrier_arrive(uint64_t *barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
+                 : "memory");
+}
+
 /* On the same barrier of a block of the cluster. */
 __device__ __forceinline__ void barrier_arrive_at(uint64_t *barrier, uint32_t block) {
     asm volatile(

@@ -33,8 +33,7 @@ static bool are_plain(tutti_value *const *values, int n, tutti_dtype dtype) {
     return true;
 }
 
-/* Of the device that is open or would be opened first: the same answer before and after. */
-static bool is_hopper(void) {
+bool tti_cuda_wgmma_here(void) {
     const tti_cuda *device = tti_cuda_device();
     int index = device ? device->desc.index : 0, major = 0, minor = 0;
     bool known =
@@ -62,7 +61,7 @@ static bool describe_product(const tti_node *node, tti_cuda_wgmma_kind kind,
     out->m = out->n > 0 ? tti_value_n_elems(made) / out->n : 0;
     bool low = out->dtype == TUTTI_BF16 || out->dtype == TUTTI_F16;
     return low && are_plain(node->in, node->n_in, out->dtype) &&
-           are_plain(node->out, n_out, out->dtype) && has_tiles(out) && is_hopper();
+           are_plain(node->out, n_out, out->dtype) && has_tiles(out) && tti_cuda_wgmma_here();
 }
 
 static bool is(const tti_node *node, const char *name) { return strcmp(node->op->name, name) == 0; }

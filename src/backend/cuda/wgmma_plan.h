@@ -5,6 +5,10 @@
 #include "backend/cuda/wgmma.h"
 #include "ir/graph.h"
 
+/* True if the device that is open, or would be opened first, is one for wgmma kernels: the same
+ * answer before and after. */
+bool tti_cuda_wgmma_here(void);
+
 /* Describes a node of linear, linear_gelu, matmul_gelu_grad or matmul_gelu_grad_sums, without its
  * pointers.  False where it is none of these, or not for those kernels: its dtypes, layouts and
  * attributes, too few tiles, a device of another kind. */

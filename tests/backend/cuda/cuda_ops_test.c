@@ -536,8 +536,9 @@ T_CASE(large_cases_match_the_reference) {
     end("large cases");
 }
 
-/* Enough tiles for wgmma.cu, with edges in all directions; in exact mode it takes all gelus.  As
- * written only: the reference takes seconds for each. */
+/* Enough tiles for wgmma.cu, with edges in all directions; in exact mode it takes all gelus. Enough
+ * heads for attention_grad.cu: one and two for a block, one to three blocks of keys.  As written
+ * only: the reference takes seconds for each. */
 static const struct {
     const char *op;
     tti_sample sample;
@@ -559,6 +560,19 @@ static const struct {
       .attrs = "approximate=0",
       .lo = -1,
       .hi = 2}},
+    {"attention_grad",
+     {.in = "bf16[22,256,2304] bf16[22,256,768] f32[22,12,256] bf16[22,256,768]",
+      .attrs = "heads=12 causal=1"}},
+    {"attention_grad",
+     {.in = "bf16[11,256,2304] bf16[11,256,768] f32[11,12,256] bf16[11,256,768]",
+      .attrs = "heads=12"}},
+    {"attention_grad",
+     {.in = "bf16[33,384,768] bf16[33,384,256] f32[33,4,384] bf16[33,384,256]",
+      .attrs = "heads=4 causal=1"}},
+    {"attention_grad",
+     {.in = "bf16[100,128,192] bf16[100,128,64] f32[100,1,128] bf16[100,128,64]",
+      .attrs = "heads=1 scale=0.3",
+      .lo = -2}},
 };
 
 T_CASE(many_tiles_match_the_reference) {
