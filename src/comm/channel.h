@@ -1,4 +1,4 @@
-/* channel.h - messages between rank 0 and each other rank, beside the collectives of a group.
+/* channel.h - messages between one rank and each other one, beside the collectives of a group.
  *
  * A communicator breaks for all of its ranks when one goes, as it must where they compute together;
  * a channel ends alone.  A message is a few bytes and brings areas with it: arrays that both ends
@@ -6,8 +6,9 @@
  * bytes follow the message.  Both ends take turns: who has sent an area leaves it alone until the
  * other end has answered.
  *
- * Rank 0 listens while a channel is opened, and no longer: for ranks of its host where only this
- * user can come, for others at a port, where callers must know a secret of this start. */
+ * That rank, the root, listens while channels are opened, and no longer: for ranks of its host
+ * where only this user can come, for others at a port, where callers must know a secret of this
+ * start. */
 #ifndef TTI_COMM_CHANNEL_H
 #define TTI_COMM_CHANNEL_H
 
@@ -17,11 +18,11 @@ typedef struct tti_channel tti_channel;
 
 enum { TTI_CHANNEL_BYTES = 8192, TTI_CHANNEL_AREAS = 4, TTI_NO_TIMEOUT = -1 };
 
-/* Collective over comm, n_ranks >= 2: rank 0 gets channels[r] to each rank r > 0, the others
- * channels[0] to rank 0; the rest of channels [n_ranks] is NULL.  area_bytes [n_areas]: the same on
+/* Collective over comm, n_ranks >= 2: the root gets channels[r] to each other rank r, the others
+ * channels[root] to it; the rest of channels [n_ranks] is NULL.  area_bytes [n_areas]: the same on
  * every rank; what lies in areas is 0 at first.  Channels are owned by the caller; comm may break
  * or go before them.  On failure there are none. */
-TUTTI_NODISCARD tutti_status tti_channels_open(tutti_comm *comm, const size_t *area_bytes,
+TUTTI_NODISCARD tutti_status tti_channels_open(tutti_comm *comm, int root, const size_t *area_bytes,
                                                int n_areas, tti_channel **channels);
 void tti_channel_close(tti_channel *c); /* NULL is a no-op */
 

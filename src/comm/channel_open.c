@@ -1,7 +1,7 @@
 /* channel_open.c - how the ranks come to their channels: an invitation, a call, a piece of memory.
  *
- * Rank 0 says through the communicator where it listens and which secret callers must know; each
- * other rank calls.  Whoever is on the host of rank 0 gets the memory of the areas through its
+ * The root says through the communicator where it listens and which secret callers must know; each
+ * other rank calls.  Whoever is on the host of the root gets the memory of the areas through its
  * socket: a descriptor, which cannot be made smaller any more. */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -26,7 +26,7 @@
 
 enum { MAX_PLACES = 8, SECRET_BYTES = 16, READ_MS = 3000 };
 
-/* What rank 0 tells everybody. */
+/* What the root tells everybody. */
 typedef struct invitation {
     char name[48];  /* "unix:NAME", for ranks of its host */
     char token[48]; /* of this start */
@@ -36,6 +36,7 @@ typedef struct invitation {
 
 typedef struct opening {
     tutti_comm *comm;
+    int root;
     invitation told;
     tti_link_desc desc;
     int near_fd, far_fd; /* listeners; -1: none */
@@ -44,10 +45,10 @@ typedef struct opening {
 } opening;
 
 static bool is_near(const opening *o, int rank) {
-    return o->comm->host_of[rank] == o->comm->host_of[0];
+    return o->comm->host_of[rank] == o->comm->host_of[o->root];
 }
 
-/* ---- rank 0 ---- */
+/* ---- the root ---- */
 
 static tutti_status make_secrets(invitation *out) {
     unsigned char random[2 * SECRET_BYTES];
@@ -61,8 +62,8 @@ static tutti_status make_secrets(invitation *out) {
     return TUTTI_OK;
 }
 
-static tutti_status fail_listen(void) {
-    return tti_fail(TUTTI_E_IO, "channel: rank 0 cannot listen: %s", strerror(errno));
+static tutti_status fail_listen(const opening *o) {
+    return tti_fail(TUTTI_E_IO, "channel: rank %d cannot listen: %s", o->root, strerror(errno));
 }
 
 static tutti_status listen_near(opening *o) {
@@ -72,7 +73,7 @@ static tutti_status listen_near(opening *o) {
     TTI_TRY(tti_tcp_parse(o->told.name, &address));
     TTI_TRY(tti_tcp_resolve(&address, 0, &place, 1, &n));
     o->near_fd = tti_tcp_listen(&place);
-    return o->near_fd >= 0 ? TUTTI_OK : fail_listen();
+    return o->near_fd >= 0 ? TUTTI_OK : fail_listen(o);
 }
 
 static int port_of(const tcp_place *place) {
@@ -138,17 +139,17 @@ static tutti_status listen_anywhere(opening *o) {
     struct sockaddr_in four = {.sin_family = AF_INET};
     tcp_place place;
     bool has_six = listen_at(o, &six, sizeof six, &place);
-    if (!has_six && !listen_at(o, &four, sizeof four, &place)) return fail_listen();
+    if (!has_six && !listen_at(o, &four, sizeof four, &place)) return fail_listen(o);
     return find_places(&o->told, has_six, port_of(&place));
 }
 
 /* Ranks of other hosts come by the way that they have come before. */
 static tutti_status listen_far(opening *o) {
     tcp_place way, place;
-    int rank = 1;
+    int rank = 0;
     while (is_near(o, rank)) rank++;
     if (!find_interface(o->comm, rank, &way)) return listen_anywhere(o);
-    if (!listen_at(o, &way.at, way.n_bytes, &place)) return fail_listen();
+    if (!listen_at(o, &way.at, way.n_bytes, &place)) return fail_listen(o);
     o->told.places[o->told.n_places++] = place;
     return TUTTI_OK;
 }
@@ -163,7 +164,8 @@ static tutti_status admit(opening *o, bool near) {
     bool wanted[TTI_MAX_RANKS] = {false};
     tcp_place places[TTI_MAX_RANKS];
     int n = 0;
-    for (int r = 1; r < o->comm->n_ranks; r++) n += wanted[r] = is_near(o, r) == near;
+    for (int r = 0; r < o->comm->n_ranks; r++)
+        n += wanted[r] = r != o->root && is_near(o, r) == near;
     if (n == 0) return TUTTI_OK;
     return tti_tcp_admit(&o->desc, near ? o->near_fd : o->far_fd, wanted, o->fds, places,
                          near ? "unix:" : "a port of its host", o->deadline_ns);
@@ -217,19 +219,21 @@ static tutti_status give_all(opening *o, const size_t *area_bytes, int n_areas,
                              tti_channel **channels) {
     TTI_TRY(admit(o, true));
     TTI_TRY(admit(o, false));
-    for (int r = 1; r < o->comm->n_ranks; r++)
-        TTI_TRY(give_channel(o, r, area_bytes, n_areas, &channels[r]));
+    for (int r = 0; r < o->comm->n_ranks; r++)
+        if (r != o->root) TTI_TRY(give_channel(o, r, area_bytes, n_areas, &channels[r]));
     return TUTTI_OK;
 }
 
 /* ---- the others ---- */
 
-static tutti_status check_told(invitation *told) {
+static tutti_status check_told(opening *o) {
+    invitation *told = &o->told;
     told->name[sizeof told->name - 1] = told->token[sizeof told->token - 1] = '\0';
     bool ok = told->n_places >= 0 && told->n_places <= MAX_PLACES;
     for (int i = 0; ok && i < told->n_places; i++)
         ok = told->places[i].n_bytes <= sizeof told->places[i].at;
-    return ok ? TUTTI_OK : tti_fail(TUTTI_E_INTERNAL, "channel: a damaged invitation of rank 0");
+    return ok ? TUTTI_OK
+              : tti_fail(TUTTI_E_INTERNAL, "channel: a damaged invitation of rank %d", o->root);
 }
 
 static tutti_status introduce(const opening *o, int fd) {
@@ -240,7 +244,7 @@ static tutti_status introduce(const opening *o, int fd) {
     if (!tti_tcp_read(fd, &challenge, sizeof challenge, deadline_ns))
         return tti_fail(TUTTI_E_IO, "what listens there says nothing (%s)", strerror(errno));
     TTI_TRY(tti_tcp_check_challenge(&challenge));
-    tti_tcp_hello(&o->desc, 0, 0, &challenge, &hello);
+    tti_tcp_hello(&o->desc, o->root, 0, &challenge, &hello);
     if (!tti_tcp_write(fd, &hello, sizeof hello, deadline_ns) ||
         !tti_tcp_read(fd, &answer, sizeof answer, deadline_ns))
         return tti_fail(TUTTI_E_IO, "the connection broke (%s)", strerror(errno));
@@ -261,7 +265,7 @@ static tutti_status call_at(const opening *o, const tcp_place *place, int *out) 
     return st;
 }
 
-/* One address of rank 0 after the other, until it answers: not all need to lead there. */
+/* One address of the root after the other, until it answers: not all need to lead there. */
 static tutti_status call_first(const opening *o, int *fd) {
     tcp_address address;
     tcp_place near;
@@ -278,11 +282,12 @@ static tutti_status call_first(const opening *o, int *fd) {
         for (int i = 0; i < n_places && st != TUTTI_OK; i++) st = call_at(o, &places[i], fd);
         if (st != TUTTI_OK) tti_sleep_ms(TCP_RETRY_MS);
     } while (st != TUTTI_OK && tti_now_ns() < o->deadline_ns);
-    if (st != TUTTI_OK) tti_fail_context("channel: rank %d cannot reach rank 0 ", o->comm->rank);
+    if (st != TUTTI_OK)
+        tti_fail_context("channel: rank %d cannot reach rank %d ", o->comm->rank, o->root);
     return st;
 }
 
-/* The descriptor that rank 0 passes; -1 with the text set. */
+/* The descriptor that the root passes; -1 with the text set. */
 static int take_memory(const opening *o, int fd, size_t n_bytes) {
     char byte, room[CMSG_SPACE(sizeof(int))] = {0};
     struct iovec part = {&byte, 1};
@@ -299,13 +304,14 @@ static int take_memory(const opening *o, int fd, size_t n_bytes) {
     if (memory_fd >= 0 && fstat(memory_fd, &info) == 0 && (size_t)info.st_size == n_bytes)
         return memory_fd;
     if (memory_fd >= 0) close(memory_fd);
-    (void)tti_fail(TUTTI_E_PEER, "channel: rank 0 passed no memory to rank %d", o->comm->rank);
+    (void)tti_fail(TUTTI_E_PEER, "channel: rank %d passed no memory to rank %d", o->root,
+                   o->comm->rank);
     return -1;
 }
 
 static tutti_status take_channel(opening *o, const size_t *area_bytes, int n_areas,
                                  tti_channel **out) {
-    tti_channel_ends ends = {-1, -1, 0, o->comm->timeout_ms};
+    tti_channel_ends ends = {-1, -1, o->root, o->comm->timeout_ms};
     TTI_TRY(call_first(o, &ends.fd));
     tti_tcp_tune(ends.fd, ends.timeout_ms);
     if (is_near(o, o->comm->rank)) {
@@ -332,20 +338,20 @@ static void close_rest(opening *o, int n) {
 
 static tutti_status open_all(opening *o, const size_t *area_bytes, int n_areas,
                              tti_channel **channels) {
-    bool is_first = o->comm->rank == 0;
-    if (is_first) TTI_TRY(invite(o));
-    TTI_TRY(tutti_comm_broadcast(o->comm, &o->told, sizeof o->told, TUTTI_U8, 0));
-    TTI_TRY(check_told(&o->told));
+    bool is_root = o->comm->rank == o->root;
+    if (is_root) TTI_TRY(invite(o));
+    TTI_TRY(tutti_comm_broadcast(o->comm, &o->told, sizeof o->told, TUTTI_U8, o->root));
+    TTI_TRY(check_told(o));
     o->desc.token = o->told.token;
     o->deadline_ns = tti_now_ns() + o->comm->timeout_ms * TTI_NS_PER_MS;
-    TTI_TRY(is_first ? give_all(o, area_bytes, n_areas, channels)
-                     : take_channel(o, area_bytes, n_areas, &channels[0]));
+    TTI_TRY(is_root ? give_all(o, area_bytes, n_areas, channels)
+                    : take_channel(o, area_bytes, n_areas, &channels[o->root]));
     return tutti_comm_barrier(o->comm);
 }
 
-tutti_status tti_channels_open(tutti_comm *comm, const size_t *area_bytes, int n_areas,
+tutti_status tti_channels_open(tutti_comm *comm, int root, const size_t *area_bytes, int n_areas,
                                tti_channel **channels) {
-    opening o = {.comm = comm, .near_fd = -1, .far_fd = -1};
+    opening o = {.comm = comm, .root = root, .near_fd = -1, .far_fd = -1};
     o.desc = (tti_link_desc){.rank = comm->rank,
                              .n_ranks = comm->n_ranks,
                              .timeout_ms = comm->timeout_ms,

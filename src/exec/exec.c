@@ -143,7 +143,7 @@ static void init_lane(int lane, void *arg) {
     const first_params *f = arg;
     const tti_plan *plan = f->x->desc.plan;
     const tti_share *share = &f->x->share;
-    bool lean = tti_exec_has_lean_params(f->x);
+    bool lean = tti_exec_has_lean_params(f->x) || tti_exec_has_range(f->x);
     for (int i = lane; !lean && i < plan->n_updates; i += f->n_threads)
         if (!f->x->desc.one_copy || share->is_own[i]) init_block(f, i, plan->updates[i].first);
     for (int i = lane; lean && i < share->n_blocks; i += f->n_threads)
@@ -167,7 +167,7 @@ static tutti_status init_flat(tti_exec *x, int n_threads) {
     tti_lanes_run(lanes, init_lane, &f);
     tti_lanes_destroy(lanes);
     if (x->device) return tti_exec_device_put_params(x);
-    if (x->ema && tti_exec_has_lean_params(x))
+    if (x->ema && (tti_exec_has_lean_params(x) || tti_exec_has_range(x)))
         memcpy(x->ema, x->params, x->share.n_elems * sizeof *x->ema);
     else if (x->ema && x->desc.one_copy)
         begin_averages(x);
@@ -180,7 +180,8 @@ static tutti_status init_flat(tti_exec *x, int n_threads) {
 static size_t state_bytes(const tti_exec *x) { return x->share.n_elems * sizeof(float); }
 
 static size_t param_bytes(const tti_exec *x) {
-    return (tti_exec_has_lean_params(x) ? x->share.n_elems : x->desc.plan->n_flat) * sizeof(float);
+    bool in_parts = tti_exec_has_lean_params(x) || tti_exec_has_range(x);
+    return (in_parts ? x->share.n_elems : x->desc.plan->n_flat) * sizeof(float);
 }
 
 /* Parameters or averages: memory that other workers read where they are in parts there. */
@@ -442,8 +443,8 @@ tutti_status tti_exec_redeal(tti_exec *x, const tti_deal *deal) {
 }
 
 static void release_flat(tti_exec *x) {
-    size_t n_bytes = x->desc.plan->n_flat * sizeof(float) + 64;
-    if (!x->lean) x->desc.backend->release(x->params, n_bytes); /* else the communicator's */
+    if (!x->lean)
+        x->desc.backend->release(x->params, param_bytes(x) + 64); /* else the communicator's */
     if (!tti_exec_has_lean_params(x)) x->desc.backend->release(x->ema, state_bytes(x) + 64);
     for (int k = 0; k < TTI_MAX_OUT; k++)
         x->desc.backend->release(x->states[k], state_bytes(x) + 64);
@@ -516,10 +517,13 @@ bool tti_exec_has_ema(const tti_exec *x) { return keeper(x)->ema != NULL; }
 
 tutti_status tti_exec_pull(tti_exec *x) { return x->device ? tti_exec_device_pull(x) : TUTTI_OK; }
 
-/* Every worker has read the same: one of them tells the server. */
+/* Every worker has read the same: one of them tells the server, or each its range. */
 tutti_status tti_exec_push(tti_exec *x) {
     x->has_block_hashes = x->has_whole_ema = false;
-    if (x->desc.server && x->desc.server_worker == 0)
+    if (x->desc.server && tti_server_has_ranges(x->desc.server))
+        tti_server_store(x, TTI_STATE_PARAMS, (tti_range){0, x->desc.plan->n_flat},
+                         tti_exec_params(x));
+    else if (x->desc.server && x->desc.server_worker == 0)
         memcpy(tti_server_exec(x->desc.server)->params, tti_exec_params(x),
                x->desc.plan->n_flat * sizeof *x->params);
     if (x->device) return tti_exec_device_push(x);

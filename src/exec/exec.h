@@ -51,9 +51,14 @@ typedef struct tti_exec_desc {
     tti_server *server;     /* borrowed; keeps parameters and state for workers (server.h) */
     int server_worker;      /* the number of this one there, or of a worker without comm */
     bool serves;            /* the server's own: an update without shards */
-    bool reference;         /* plain-C kernels */
-    bool watch_gradients;   /* look for NaN in gradients, not only in the loss */
-    bool offload;           /* of devices: the host has the optimizer's state (offload.h) */
+    int range, n_ranges;    /* then: of this range of the keys alone (share.h); 0 of 0: of all */
+    /* Of ranges: values [n_updates][n_each] by block, of which each has those of its own blocks,
+     * become those of all; called by the thread that makes updates. */
+    tutti_status (*join)(void *user, double *values, size_t n_each);
+    void *join_user;
+    bool reference;       /* plain-C kernels */
+    bool watch_gradients; /* look for NaN in gradients, not only in the loss */
+    bool offload;         /* of devices: the host has the optimizer's state (offload.h) */
     bool mixed; /* fast mode: of the ranks of comm some compute on devices, with offload, and some
                    on the host; plans have one digest (tti_plan_digest) */
     uint64_t seed;

@@ -118,12 +118,13 @@ float *tti_exec_grads_at(const tti_exec *x, int buffer, size_t first) {
 }
 
 float *tti_own_params(const tti_exec *x, const tti_own_block *own) {
-    if (tti_exec_has_lean_params(x)) return x->params + own->state;
+    if (tti_exec_has_lean_params(x) || tti_exec_has_range(x)) return x->params + own->state;
     return x->params + x->desc.plan->updates[own->update].first;
 }
 
 float *tti_own_grads(tti_exec *x, const tti_own_block *own) {
     if (x->lean && x->lean->own_grads) return x->lean->own_grads + own->state;
+    if (tti_exec_has_range(x)) return tti_exec_grads(x) + own->state;
     return tti_exec_grads(x) + x->desc.plan->updates[own->update].first;
 }
 

@@ -80,6 +80,8 @@ tutti_status tti_exec_init_share(const tti_exec_desc *desc, int rank, int n_rank
         tti_share_make_whole(desc->plan, share);
         return TUTTI_OK;
     }
+    if (desc->n_ranges > 1)
+        return tti_share_init_range(desc->plan, desc->range, desc->n_ranges, share);
     if (!desc->zero) return tti_share_init(desc->plan, 0, 1, share);
     int n_owners = desc->n_owners > 0 ? TTI_MIN(desc->n_owners, n_ranks) : n_ranks;
     return tti_share_init_among(desc->plan, rank, n_ranks, n_owners, share);
@@ -101,7 +103,7 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
     size_t state = share.n_elems * sizeof(float);
     size_t n_sharing = desc->shares ? (size_t)n_ranks : 1;
     *out = (tti_exec_memory){
-        .params = flat / n_sharing,
+        .params = desc->n_ranges > 1 ? state : flat / n_sharing,
         .states = state * (size_t)plan->n_states / n_sharing,
         .ema = desc->ema > 0 ? state / n_sharing : 0,
         .grads = flat * (size_t)acc.n_buffers + (rounds ? flat / 2 : 0) +

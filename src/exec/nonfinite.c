@@ -126,10 +126,22 @@ static int first_bad_slot(tti_exec *x) {
     return first;
 }
 
+/* The first of all ranges of a server. */
+static tutti_status join_bad_slot(tti_exec *x, int32_t *slot) {
+    const tti_plan *plan = x->desc.plan;
+    for (int i = 0; i < plan->n_updates; i++) x->partials[i] = plan->updates[i].slot == *slot;
+    TTI_TRY(tti_zero_join(x, x->partials, 1));
+    *slot = plan->n_slots;
+    for (int i = plan->n_updates - 1; i >= 0; i--)
+        if (x->partials[i] != 0) *slot = plan->updates[i].slot;
+    return TUTTI_OK;
+}
+
 tutti_status tti_exec_report_bad_gradient(tti_exec *x, uint64_t step) {
     const tti_plan *plan = x->desc.plan;
     int32_t slot = first_bad_slot(x), first = slot;
     char name[TTI_LAYER_TEXT] = "";
+    if (tti_exec_has_range(x)) TTI_TRY(join_bad_slot(x, &first));
     if (x->n_ranks > 1 && !tti_local_is_on(x)) /* whose gradients are each worker's own */
         TTI_TRY(tutti_comm_all_reduce(x->desc.comm, &slot, &first, 1, TUTTI_I32, TUTTI_MIN,
                                       TUTTI_ALG_AUTO));

@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "comm/local_sum.h"
-#include "exec/server_state.h"
+#include "exec/server_ranges.h"
 
 /* ---- the server's threads ---- */
 
@@ -19,7 +19,7 @@ static void pull_lane(int lane, void *arg) {
     void **p = arg;
     const tti_server *s = p[0];
     const tti_request *r = p[1];
-    tti_range mine = tti_lane_range(s->x->desc.plan->n_flat, 16, lane, s->x->desc.n_lanes);
+    tti_range mine = tti_lane_range(s->n_own, 16, lane, s->x->desc.n_lanes);
     if (mine.first >= mine.last) return;
     size_t n_bytes = (mine.last - mine.first) * sizeof *r->params;
     memcpy(r->params + mine.first, s->x->params + mine.first, n_bytes);
@@ -54,7 +54,7 @@ static void add_lane(int lane, void *arg) {
     tti_server *s = arg;
     int first = first_of(s);
     float *dst = s->worker[first].pieces[0];
-    tti_range mine = tti_lane_range(s->x->desc.plan->n_flat, 16, lane, s->x->desc.n_lanes);
+    tti_range mine = tti_lane_range(s->n_own, 16, lane, s->x->desc.n_lanes);
     if (mine.first >= mine.last) return;
     for (int w = first; w < s->desc.n_workers; w++) {
         const tti_served *from = &s->worker[w];
@@ -64,21 +64,70 @@ static void add_lane(int lane, void *arg) {
     }
 }
 
+static uint64_t workers_of(const tti_server *s, const tti_request *r) {
+    uint64_t workers = 0;
+    if (r->kind == TTI_PUSH) return UINT64_C(1) << r->arrival.worker;
+    for (int w = 0; w < s->desc.n_workers; w++)
+        if (s->worker[w].n_pieces > 0) workers |= UINT64_C(1) << w;
+    return workers;
+}
+
+/* Arrays that went to or came from these workers, of which the first is in this process. */
+static void count_arrays(tti_server *s, uint64_t workers, size_t n_arrays) {
+    size_t n_far = s->door ? (size_t)__builtin_popcountll(workers & ~UINT64_C(1)) : 0;
+    s->n_bytes += (int64_t)(n_far * n_arrays * s->n_own * sizeof(float));
+}
+
+/* The other ranges' part of an update whose own ended so. */
+static tutti_status end_update(tti_server *s, tti_request *r, tutti_status st) {
+    char text[512];
+    if (!s->ranges) return st;
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    tutti_status others = tti_ranges_end_update(s->ranges, &r->arrival.result.params_hash);
+    return st == TUTTI_OK ? others : tti_fail(st, "%s", text);
+}
+
 static tutti_status apply(tti_server *s, tti_request *r) {
     tti_exec *x = s->x;
+    uint64_t workers = workers_of(s, r);
+    TTI_TRY(tti_ranges_update(s->ranges, r, workers));
+    count_arrays(s, workers, 1);
     if (r->kind == TTI_STEP) tti_lanes_run(x->lanes, s->desc.n_backup > 0 ? add_lane : sum_lane, s);
     for (int i = 0; i < x->n_in_flight; i++) x->lane[i].status = TUTTI_OK;
     x->buffers[0] = r->kind == TTI_STEP ? s->worker[first_of(s)].pieces[0] : r->grads;
     x->loss_scale = r->step.loss_scale > 0 ? (float)r->step.loss_scale : 1.0f;
-    return tti_exec_apply(x, &r->step, r->inv_count, &r->arrival.result);
+    return end_update(s, r, tti_exec_apply(x, &r->step, r->inv_count, &r->arrival.result));
+}
+
+static tutti_status copy_params(tti_server *s, tti_request *r) {
+    TTI_TRY(tti_ranges_copy(s->ranges, r));
+    tti_lanes_run(s->x->lanes, pull_lane, (void *[]){s, r});
+    count_arrays(s, UINT64_C(1) << r->worker, r->ema && s->x->ema ? 2 : 1);
+    return TUTTI_OK;
+}
+
+/* Of keys what this process holds, and what the others do. */
+static tutti_status fetch(tti_server *s, tti_request *r) {
+    size_t last = TTI_MIN(r->keys.last, s->n_own);
+    if (r->keys.first < last)
+        memcpy(r->to, s->x->states[r->k] + r->keys.first, (last - r->keys.first) * sizeof *r->to);
+    return tti_ranges_fetch(s->ranges, r->k, r->keys, r->to);
+}
+
+static tutti_status tell_traffic(tti_server *s, tti_request *r) {
+    r->bytes[0] = s->n_bytes;
+    return tti_ranges_traffic(s->ranges, r->bytes);
 }
 
 static void serve(tti_server *s, tti_request *r) {
+    static tutti_status (*const fns[])(tti_server *, tti_request *) = {
+        [TTI_PULL] = copy_params,
+        [TTI_PUSH] = apply,
+        [TTI_STEP] = apply,
+        [TTI_FETCH] = fetch,
+        [TTI_TRAFFIC] = tell_traffic};
     int64_t start = tti_now_ns();
-    if (r->kind == TTI_PULL)
-        tti_lanes_run(s->x->lanes, pull_lane, (void *[]){s, r});
-    else
-        r->status = apply(s, r);
+    r->status = fns[r->kind](s, r);
     r->arrival.result.update_ns = tti_now_ns() - start;
     if (r->status != TUTTI_OK) snprintf(r->error, sizeof r->error, "%s", tutti_last_error());
 }
@@ -138,6 +187,7 @@ static void loop(tti_server *s) {
         if (r->kind == TTI_STEP) end_step(s);
         if (r->kind == TTI_STEP && s->desc.n_backup > 0 && r->status != TUTTI_OK)
             tti_server_fail(s, TUTTI_E_PEER, r->error);
+        if (tti_ranges_is_lost(s->ranges)) tti_server_fail(s, TUTTI_E_PEER, r->error);
         r->done = true;
         pthread_cond_broadcast(&s->news);
     }
@@ -148,6 +198,11 @@ static tutti_status set_up(tti_server *s) {
     s->desc.exec.serves = true;
     s->desc.exec.comm = NULL;
     s->desc.exec.cores = NULL;
+    if (tti_server_has_ranges(s)) {
+        s->desc.exec.n_ranges = s->desc.n_ranges;
+        s->desc.exec.join = tti_ranges_join;
+        s->desc.exec.join_user = s;
+    }
     TTI_TRY(tti_exec_create(&s->desc.exec, &s->x));
     tti_deal deal;
     tti_deal_equally(s->desc.n_workers, s->desc.exec.n_shards, &deal);
@@ -219,6 +274,7 @@ tti_server *tti_server_new(const tti_server_desc *desc) {
     tti_server *s = calloc(1, sizeof *s);
     if (!s) return NULL;
     s->desc = *desc;
+    s->n_own = tti_server_range(desc, 0).last;
     init_sync(s);
     return s;
 }
@@ -243,11 +299,14 @@ void tti_server_destroy(tti_server *s) {
     if (!s) return;
     tti_door_close(s->door);
     tti_remote_close(s);
+    tti_holder_close(s->holder); /* which others need until the first process ends */
     pthread_mutex_lock(&s->mutex);
     s->stop = true;
     pthread_cond_broadcast(&s->work);
     pthread_mutex_unlock(&s->mutex);
     if (s->has_thread) pthread_join(s->thread, NULL);
+    tti_ranges_close(s->ranges);
+    tti_keys_close(s->keys);
     for (int i = 0; i < TTI_MAX_LANES; i++) free(s->scratch[i]);
     tti_sum_order_free(&s->order);
     pthread_cond_destroy(&s->work);
@@ -259,7 +318,9 @@ void tti_server_destroy(tti_server *s) {
     free(s);
 }
 
-tti_exec *tti_server_exec(tti_server *s) { return s->x; }
+tti_exec *tti_server_exec(tti_server *s) { return tti_server_has_ranges(s) ? NULL : s->x; }
+
+bool tti_server_has_ranges(const tti_server *s) { return s->desc.n_ranges > 1; }
 
 bool tti_server_is_async(const tti_server *s) {
     return s->desc.staleness != 0 || s->desc.n_backup > 0;
@@ -331,6 +392,51 @@ tutti_status tti_server_wait_served(tti_server *s, const tti_request *r) {
     return r->status == TUTTI_OK ? TUTTI_OK : tti_fail(r->status, "%s", r->error);
 }
 
+tutti_status tti_server_why(tti_server *s, const char *text) {
+    if (s->remote) return tti_remote_why(s, text);
+    pthread_mutex_lock(&s->mutex);
+    tti_server_fail(s, TUTTI_E_PEER, text);
+    tutti_status st = tti_fail(s->cause, "%s", s->error);
+    pthread_mutex_unlock(&s->mutex);
+    return st;
+}
+
+/* ---- what several processes hold ---- */
+
+static tutti_status put_and_wait(tti_server *s, tti_request *r) {
+    pthread_mutex_lock(&s->mutex);
+    tti_server_put(s, r);
+    tutti_status st = tti_server_wait_served(s, r);
+    pthread_mutex_unlock(&s->mutex);
+    return st;
+}
+
+tutti_status tti_server_fetch(tti_exec *x, int k, tti_range keys, const float **data) {
+    float *to = tti_server_piece(x, 0) + keys.first;
+    tti_request r = {.kind = TTI_FETCH, .k = k, .keys = keys, .to = to};
+    TTI_TRY(put_and_wait(x->desc.server, &r));
+    *data = to;
+    return TUTTI_OK;
+}
+
+void tti_server_store(tti_exec *x, int k, tti_range keys, const float *data) {
+    tti_server *s = x->desc.server;
+    if (s->holder) tti_holder_store(s->holder, k, keys, data);
+    if (!s->ranges) return;
+    pthread_mutex_lock(&s->mutex);
+    tti_exec_store_range(s->x, k, keys, data);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+tutti_status tti_server_held(tti_server *s, tti_held held[TTI_MAX_RANKS], int *n) {
+    int64_t bytes[TTI_MAX_RANKS];
+    tti_request r = {.kind = TTI_TRAFFIC, .bytes = bytes};
+    TTI_TRY(put_and_wait(s, &r));
+    *n = tti_server_n_ranges(&s->desc);
+    for (int i = 0; i < *n; i++) held[i] = (tti_held){tti_server_range(&s->desc, i), bytes[i]};
+    return TUTTI_OK;
+}
+
 /* ---- synchronous ---- */
 
 float *tti_server_piece(const tti_exec *x, int piece) {
@@ -386,7 +492,7 @@ static void copy_lane(int lane, void *arg) {
 
 /* The server's parameters, to the memory of a worker; nothing is applied before all workers come
  * again. */
-static tutti_status copy_params(tti_exec *x) {
+static tutti_status copy_to_worker(tti_exec *x) {
     x->last_hash = 0;
     if (x->device) {
         TTI_TRY(tti_exec_device_put(x, x->params, tti_server_exec(x->desc.server)->params));
@@ -405,7 +511,7 @@ tutti_status tti_server_step(tti_exec *x, const tti_step_desc *desc, double inv_
     tutti_status st = arrive(s, x, desc, inv_count, result);
     pthread_mutex_unlock(&s->mutex);
     TTI_TRY(st);
-    TTI_TRY(copy_params(x));
+    TTI_TRY(copy_to_worker(x));
     x->has_hash = true;
     result->params_hash = x->last_hash;
     x->gather_ns = tti_now_ns() - begin;

@@ -18,11 +18,12 @@
  * Synchronous workers are threads.  Others may be processes: the server is in that of worker 0, and
  * the others have a tti_server that speaks with it (comm/channel.h), for which the same calls say
  * the same.  A process that ends leaves as a worker that fails does; that of the server ends all.
- */
+ * The keys may be held by several of the processes, each a range: then each of these ends all. */
 #ifndef TTI_EXEC_SERVER_H
 #define TTI_EXEC_SERVER_H
 
 #include "exec/exec.h"
+#include "exec/lanes.h"
 
 enum { TTI_UNBOUNDED = -1, TTI_STALENESS_BINS = 257 };
 
@@ -44,7 +45,9 @@ typedef struct tti_server_desc {
     int n_workers;
     int64_t staleness; /* while a worker computes, another may begin so many steps; 0: synchronous;
                           TTI_UNBOUNDED */
-    int n_backup;      /* with staleness 0: workers whose gradients a step does without */
+    int n_ranges; /* of workers that are processes, not synchronous: the first so many hold a range
+                     of the keys each (server_ranges.h); 0, 1: the first holds all */
+    int n_backup; /* with staleness 0: workers whose gradients a step does without */
     int timeout_ms;
     const tti_arrival *replay; /* [n_replay], borrowed, step by step; NULL: as they come */
     int64_t n_replay;
@@ -59,7 +62,8 @@ void tti_server_destroy(tti_server *server);
  * status too where the one that failed is a process. */
 void tti_server_abort(tti_server *server, tutti_status status, const char *text);
 
-/* What it keeps, to be looked at while no worker is in a step; NULL: it is in another process. */
+/* What it keeps, to be looked at while no worker is in a step; NULL: it is in another process, or
+ * in several. */
 tti_exec *tti_server_exec(tti_server *server);
 /* Workers do not wait for all others in each step. */
 bool tti_server_is_async(const tti_server *server);
@@ -164,6 +168,27 @@ bool tti_server_has_processes(const tti_server *server);
 /* Of rank 0, before anything is given: the learning rate of the update after so many, for the
  * others.  Called by threads of the server. */
 void tti_server_rate(tti_server *server, double (*lr)(void *user, int64_t step), void *user);
+
+/* The keys are held by several processes. */
+bool tti_server_has_ranges(const tti_server *server);
+
+/* Then: state k of keys, from wherever it is held; data are valid until the next call and the next
+ * gradient.  Of worker 0, while it computes nothing. */
+tutti_status tti_server_fetch(tti_exec *x, int k, tti_range keys, const float **data);
+
+/* Then: what of keys the process of x holds is taken from data, which begins with keys.first; k may
+ * be TTI_STATE_EMA, TTI_STATE_PARAMS.  On every worker, while none takes batches. */
+void tti_server_store(tti_exec *x, int k, tti_range keys, const float *data);
+
+/* What a process holds, and bytes so far of gradients, parameters and averages between it and
+ * workers of other processes. */
+typedef struct tti_held {
+    tti_range keys;
+    int64_t n_bytes;
+} tti_held;
+
+/* Of worker 0: of the processes that hold keys, [*n], one of them or more. */
+tutti_status tti_server_held(tti_server *server, tti_held held[TTI_MAX_RANKS], int *n);
 
 typedef enum tti_meet_op { TTI_MEET_SUM, TTI_MEET_MAX, TTI_N_MEET_OPS } tti_meet_op;
 enum { TTI_MEET_VALUES = 512 };

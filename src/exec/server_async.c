@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "exec/server_state.h"
+#include "exec/server_ranges.h"
 
 /* ---- stretches ---- */
 
@@ -95,8 +95,9 @@ static void begin(tti_server *s, int w, tti_ticket *ticket) {
         if (i != w && s->worker[i].computes) s->worker[i].n_begun[w]++;
 }
 
-static tutti_status pull(tti_server *s, float *params, float *ema) {
-    tti_request r = {.kind = TTI_PULL, .params = params, .ema = ema};
+static tutti_status pull(tti_server *s, int w, float *params, float *ema) {
+    tti_request r = {.kind = TTI_PULL, .worker = w, .params = params, .ema = ema};
+    r.arrival.version = s->n_updates;
     tti_server_put(s, &r);
     pthread_cond_broadcast(&s->news); /* a recorded update may have waited for this pull */
     return tti_server_wait_served(s, &r);
@@ -106,7 +107,7 @@ static tutti_status take(tti_server *s, int w, float *params, tti_ticket *ticket
     TTI_TRY(tti_server_wait(s, w, may_begin, 0));
     if (tti_server_is_over(s, w)) return TUTTI_OK;
     begin(s, w, ticket);
-    return pull(s, params, NULL);
+    return pull(s, w, params, NULL);
 }
 
 tutti_status tti_server_take_for(tti_server *s, int w, float *params, tti_ticket *ticket) {
@@ -117,34 +118,53 @@ tutti_status tti_server_take_for(tti_server *s, int w, float *params, tti_ticket
     return st;
 }
 
-/* Where the server writes the parameters of a worker, and from there to its device. */
-static float *place_of(const tti_exec *x) {
+float *tti_server_pulled(const tti_exec *x) {
     return x->device ? tti_exec_device_pulled(x) : x->params;
 }
 
 static tutti_status put_pulled(tti_exec *x) {
-    return x->device ? tti_exec_device_put(x, x->params, place_of(x)) : TUTTI_OK;
+    return x->device ? tti_exec_device_put(x, x->params, tti_server_pulled(x)) : TUTTI_OK;
 }
 
 tutti_status tti_server_take(tti_exec *x, tti_ticket *ticket) {
     tti_server *s = x->desc.server;
+    float *params = tti_server_pulled(x);
     if (s->remote) return tti_remote_take(s, x, ticket);
-    TTI_TRY(tti_server_take_for(s, x->desc.server_worker, place_of(x), ticket));
-    return ticket->any ? put_pulled(x) : TUTTI_OK;
+    TTI_TRY(tti_server_take_for(s, x->desc.server_worker, params, ticket));
+    if (!ticket->any) return TUTTI_OK;
+    TTI_TRY(tti_keys_take(s, x, ticket->version, params, NULL));
+    return put_pulled(x);
 }
 
-tutti_status tti_server_pull_for(tti_server *s, float *params, float *ema, int64_t *n_updates) {
+tutti_status tti_server_pull_for(tti_server *s, int w, float *params, float *ema,
+                                 int64_t *n_updates) {
     pthread_mutex_lock(&s->mutex);
     *n_updates = s->n_updates;
-    tutti_status st = pull(s, params, ema);
+    tutti_status st = pull(s, w, params, ema);
     pthread_mutex_unlock(&s->mutex);
     return st;
 }
 
+float *tti_server_pulled_ema(const tti_exec *x) {
+    if (!x->ema) return NULL;
+    return x->device ? tti_server_piece(x, 0) : x->ema;
+}
+
+tutti_status tti_server_put_ema(tti_exec *x) {
+    return x->device && x->ema ? tti_exec_device_put(x, x->ema, tti_server_pulled_ema(x))
+                               : TUTTI_OK;
+}
+
 tutti_status tti_server_pull(tti_exec *x, int64_t *n_updates) {
     tti_server *s = x->desc.server;
+    float *params = tti_server_pulled(x);
+    /* Averages are read at the server, where all of them are there. */
+    float *ema = tti_server_has_ranges(s) ? tti_server_pulled_ema(x) : NULL;
+    x->has_whole_ema = false; /* also of a worker that made nothing since they were brought */
     if (s->remote) return tti_remote_pull(s, x, n_updates);
-    TTI_TRY(tti_server_pull_for(s, place_of(x), NULL, n_updates)); /* averages are read there */
+    TTI_TRY(tti_server_pull_for(s, x->desc.server_worker, params, ema, n_updates));
+    TTI_TRY(tti_keys_take(s, x, *n_updates, params, ema));
+    if (ema) TTI_TRY(tti_server_put_ema(x));
     return put_pulled(x);
 }
 
@@ -246,6 +266,7 @@ tutti_status tti_server_give(tti_exec *x, const tti_gift *gift, tti_arrival *out
     for (int i = 0; i < b.n_pieces; i++) b.pieces[i] = tti_server_piece(x, i);
     for (int i = 0; i < x->last_shard - x->first_shard; i++)
         b.n_own_rows += gift->desc->shards[i].n_rows;
+    TTI_TRY(tti_keys_bring(s, x, b.pieces, b.n_pieces));
     if (s->remote) return tti_remote_give(s, x, &b, out);
     return tti_server_bring_for(s, x->desc.server_worker, &b, out);
 }

@@ -9,8 +9,7 @@
 #include <string.h>
 
 #include "comm/channel.h"
-#include "exec/server_state.h"
-#include "exec/server_wire.h"
+#include "exec/server_ranges.h"
 
 typedef struct attendant {
     tti_server *s;
@@ -69,7 +68,7 @@ static tutti_status give_params(attendant *a, tti_wire_message *m, unsigned *are
     bool has_ema = a->s->x->ema != NULL;
     float *ema = has_ema ? tti_channel_area(a->channel, TTI_WIRE_EMA) : NULL;
     *areas = 1u << TTI_WIRE_PARAMS | (has_ema ? 1u << TTI_WIRE_EMA : 0);
-    return tti_server_pull_for(a->s, tti_channel_area(a->channel, TTI_WIRE_PARAMS), ema,
+    return tti_server_pull_for(a->s, a->worker, tti_channel_area(a->channel, TTI_WIRE_PARAMS), ema,
                                &m->number[0]);
 }
 
@@ -117,8 +116,12 @@ static tutti_status serve(attendant *a, tti_wire_message *m, unsigned *areas) {
             return TUTTI_OK;
         case TTI_WIRE_WATCH:
             return watch(a, m);
-        default:
+        case TTI_WIRE_MEET:
             return meet(a, m);
+        case TTI_WIRE_WHY:
+            return tti_server_why(a->s, m->more.text);
+        default:
+            return tti_fail(TUTTI_E_MISMATCH, "parameter server: a question for another process");
     }
 }
 
@@ -136,7 +139,7 @@ static void part(attendant *a) {
     pthread_mutex_lock(&a->s->mutex);
     a->s->worker[a->worker].has_left = true; /* nobody is told: its work is done */
     pthread_mutex_unlock(&a->s->mutex);
-    tti_server_bury(a->s, a->worker, "");
+    tti_server_bury(a->s, a->worker, NULL);
 }
 
 /* A worker's own failure is the run's: this process ends with it too. */
@@ -200,14 +203,15 @@ static tutti_status start(attendant *a) {
 
 tutti_status tti_server_admit(tti_server *s, tutti_comm *comm) {
     tti_channel *channels[TTI_MAX_RANKS];
-    size_t n_bytes = s->x->desc.plan->n_flat * sizeof(float);
-    size_t areas[] = {n_bytes, n_bytes, s->x->ema ? n_bytes : 0};
+    size_t areas[TTI_N_KEY_AREAS];
+    tti_server_area_bytes(&s->desc, 0, areas);
     TTI_ASSERT(!s->door && tti_server_is_async(s));
     tti_door *door = calloc(1, sizeof *door);
     if (!door) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     s->hall.brought = calloc((size_t)s->desc.n_workers * TTI_MEET_VALUES, sizeof(int64_t));
-    tutti_status st = s->hall.brought ? tti_channels_open(comm, areas, TTI_COUNT(areas), channels)
-                                      : tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    tutti_status st = s->hall.brought
+                          ? tti_channels_open(comm, 0, areas, TTI_COUNT(areas), channels)
+                          : tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     if (st != TUTTI_OK) {
         free(door);
         return st;
@@ -218,6 +222,7 @@ tutti_status tti_server_admit(tti_server *s, tutti_comm *comm) {
         door->attendants[w] = (attendant){
             .s = s, .worker = w, .channel = channels[w], .is_closing = &door->is_closing};
     for (int w = 1; w < door->n && st == TUTTI_OK; w++) st = start(&door->attendants[w]);
+    if (st == TUTTI_OK) st = tti_server_open_ranges(s, comm);
     return st; /* what has been begun ends with the server */
 }
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
-#include "exec/server_state.h"
+#include "exec/server_ranges.h"
 
 /* Of two doubles, which came as their bits. */
 static int64_t sum_of_bits(int64_t a, int64_t b) {
@@ -105,19 +105,25 @@ tutti_status tti_server_meet(tti_exec *x, tti_meet_op op, void *values, int n,
     return tti_server_meet_for(s, x->desc.server_worker, op, values, n, members);
 }
 
+/* Why the others cannot do without a process that has gone. */
+static const char *need_of(const tti_server *s, bool held_keys) {
+    if (held_keys) return "nobody else holds its range of the parameters";
+    return s->desc.replay ? "an order that is repeated needs all"
+                          : "the others cannot do without it";
+}
+
 void tti_server_bury(tti_server *s, int w, const char *why) {
+    bool held_keys = why && tti_server_has_ranges(s) && w < s->desc.n_ranges;
     pthread_mutex_lock(&s->mutex);
     tti_served *dead = &s->worker[w];
-    bool may_go = dead->has_left || tti_server_let_go(s, w, why, true);
+    bool may_go = !held_keys && (dead->has_left || tti_server_let_go(s, w, why, true));
     dead->is_dead = true;
     if (may_go)
         end_round(s);
     else if (!s->failed) {
         char text[512];
         snprintf(text, sizeof text, "parameter server: worker %d has gone, and %s: %s", w,
-                 s->desc.replay ? "an order that is repeated needs all"
-                                : "the others cannot do without it",
-                 why);
+                 need_of(s, held_keys), why);
         tti_server_fail(s, TUTTI_E_PEER, text);
     }
     pthread_mutex_unlock(&s->mutex);

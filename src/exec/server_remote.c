@@ -7,8 +7,7 @@
 #include <string.h>
 
 #include "comm/channel.h"
-#include "exec/server_state.h"
-#include "exec/server_wire.h"
+#include "exec/server_ranges.h"
 
 enum { SLACK_MS = 10000 };
 
@@ -70,13 +69,14 @@ static tutti_status ask(tti_server *s, tti_wire_message *m, unsigned areas, unsi
 typedef struct copying {
     tti_exec *x;
     float *dst;
+    size_t n_elems;
     float *const *pieces;
     int n_pieces; /* the first is copied, the others are added */
 } copying;
 
 static void copy_lane(int lane, void *arg) {
     const copying *c = arg;
-    tti_range mine = tti_lane_range(c->x->desc.plan->n_flat, 16, lane, c->x->desc.n_lanes);
+    tti_range mine = tti_lane_range(c->n_elems, 16, lane, c->x->desc.n_lanes);
     if (mine.first >= mine.last) return;
     size_t n = mine.last - mine.first;
     memcpy(c->dst + mine.first, c->pieces[0] + mine.first, n * sizeof *c->dst);
@@ -85,15 +85,28 @@ static void copy_lane(int lane, void *arg) {
 }
 
 static void copy(tti_exec *x, float *dst, float *const *pieces, int n_pieces) {
-    copying c = {x, dst, pieces, n_pieces};
+    copying c = {x, dst, x->desc.server->n_own, pieces, n_pieces};
     tti_lanes_run(x->lanes, copy_lane, &c);
 }
 
-static tutti_status copy_from(tti_exec *x, int area, float *dst) {
+/* From an area to host, or, where it has all of it, straight to an array of the device. */
+static tutti_status copy_from(tti_exec *x, int area, float *host, float *array) {
     float *from = tti_channel_area(x->desc.server->remote->channel, area);
-    if (x->device) return tti_exec_device_put(x, dst, from);
-    copy(x, dst, &from, 1);
+    if (x->device && !x->desc.server->keys) return tti_exec_device_put(x, array, from);
+    copy(x, host, &from, 1);
     return TUTTI_OK;
+}
+
+/* What has come from the first process, and what the other holders have; ema: averages too. */
+static tutti_status take_all(tti_exec *x, int64_t version, bool with_ema) {
+    tti_server *s = x->desc.server;
+    float *params = tti_server_pulled(x), *ema = with_ema ? tti_server_pulled_ema(x) : NULL;
+    TTI_TRY(copy_from(x, TTI_WIRE_PARAMS, params, x->params));
+    if (ema) TTI_TRY(copy_from(x, TTI_WIRE_EMA, ema, x->ema));
+    if (!s->keys) return TUTTI_OK;
+    TTI_TRY(tti_keys_take(s, x, version, params, ema));
+    if (x->device) TTI_TRY(tti_exec_device_put(x, x->params, params));
+    return ema ? tti_server_put_ema(x) : TUTTI_OK;
 }
 
 /* ---- the calls ---- */
@@ -117,7 +130,7 @@ tutti_status tti_remote_take(tti_server *s, tti_exec *x, tti_ticket *ticket) {
         return tti_fail(TUTTI_E_MISMATCH, "parameter server: batch %lld, version %lld",
                         (long long)m.number[1], (long long)m.number[2]);
     *ticket = (tti_ticket){true, m.number[1], m.number[2]};
-    return copy_from(x, TTI_WIRE_PARAMS, x->params);
+    return take_all(x, ticket->version, false);
 }
 
 /* Numbers alone: of what comes from elsewhere nothing else is needed here. */
@@ -150,10 +163,8 @@ tutti_status tti_remote_give(tti_server *s, tti_exec *x, const tti_bringing *b, 
 tutti_status tti_remote_pull(tti_server *s, tti_exec *x, int64_t *n_updates) {
     tti_wire_message m = {.kind = TTI_WIRE_PULL};
     TTI_TRY(ask(s, &m, 0, 1u << TTI_WIRE_PARAMS | 1u << TTI_WIRE_EMA));
-    TTI_TRY(copy_from(x, TTI_WIRE_PARAMS, x->params));
-    if (x->ema) TTI_TRY(copy_from(x, TTI_WIRE_EMA, x->ema));
     *n_updates = m.number[0];
-    return TUTTI_OK;
+    return take_all(x, m.number[0], true);
 }
 
 bool tti_remote_leave(tti_server *s, const char *why) {
@@ -187,6 +198,13 @@ tutti_status tti_remote_meet(tti_server *s, tti_meet_op op, int64_t *values, int
     return TUTTI_OK;
 }
 
+tutti_status tti_remote_why(tti_server *s, const char *text) {
+    tti_wire_message m = {.kind = TTI_WIRE_WHY};
+    snprintf(m.more.text, sizeof m.more.text, "%s", text);
+    tutti_status st = ask(s, &m, 0, 0);
+    return st == TUTTI_OK ? tti_fail(TUTTI_E_PEER, "%s", text) : st;
+}
+
 /* The last word of a worker that fails, unless the server was it that failed. */
 void tti_remote_abort(tti_server *s, tutti_status status, const char *text) {
     tti_wire_message m = {.kind = TTI_WIRE_FAIL, .number = {(int64_t)status}};
@@ -214,12 +232,12 @@ void tti_remote_close(tti_server *s) {
 
 tutti_status tti_server_connect(const tti_server_desc *desc, tutti_comm *comm, tti_server **out) {
     tti_channel *channels[TTI_MAX_RANKS];
-    size_t n_bytes = desc->exec.plan->n_flat * sizeof(float);
-    size_t areas[] = {n_bytes, n_bytes, desc->exec.ema > 0 ? n_bytes : 0};
+    size_t areas[TTI_N_KEY_AREAS];
+    tti_server_area_bytes(desc, 0, areas);
     *out = NULL;
     tti_server *s = tti_server_new(desc);
     tti_remote *r = calloc(1, sizeof *r);
-    tutti_status st = s && r ? tti_channels_open(comm, areas, TTI_COUNT(areas), channels)
+    tutti_status st = s && r ? tti_channels_open(comm, 0, areas, TTI_COUNT(areas), channels)
                              : tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     if (st != TUTTI_OK) {
         free(r);
@@ -228,6 +246,10 @@ tutti_status tti_server_connect(const tti_server_desc *desc, tutti_comm *comm, t
     }
     r->channel = channels[0];
     s->remote = r;
-    *out = s;
-    return TUTTI_OK;
+    st = tti_server_open_ranges(s, comm);
+    if (st == TUTTI_OK)
+        *out = s;
+    else
+        tti_server_destroy(s);
+    return st;
 }

@@ -5,6 +5,7 @@
  *   server_meet.c    where workers that are processes come together, and what becomes of dead ones
  *   server_door.c    for each of those a thread that does here what its process asks for
  *   server_remote.c  the process's side: a tti_server that asks
+ *   server_ranges.h  and its files: keys that several processes hold
  * Workers that are threads call the functions of server.h, which do what they say for the number of
  * their executor; all but pull and give are the same for both. */
 #ifndef TTI_EXEC_SERVER_STATE_H
@@ -17,17 +18,32 @@
 #include "exec/server.h"
 #include "exec/worker.h"
 
-typedef enum tti_request_kind { TTI_PULL, TTI_PUSH, TTI_STEP } tti_request_kind;
+typedef struct tti_ranges tti_ranges;
+typedef struct tti_holder tti_holder;
+typedef struct tti_keys tti_keys;
+
+typedef enum tti_request_kind {
+    TTI_PULL,
+    TTI_PUSH,
+    TTI_STEP,
+    TTI_FETCH,  /* state of all ranges */
+    TTI_TRAFFIC /* bytes of all ranges */
+} tti_request_kind;
 
 /* Lies in the memory of its worker, which waits for it; that of a step in the server's. */
 typedef struct tti_request {
     tti_request_kind kind;
-    float *params;      /* PULL: [n_flat], to be filled */
+    int worker;         /* PULL: whose */
+    float *params;      /* PULL: [n_own] of the server, to be filled */
     float *ema;         /* PULL: likewise; NULL: not wanted, or there are none */
+    int k;              /* FETCH: of this state */
+    tti_range keys;     /* FETCH: these */
+    float *to;          /* FETCH: [keys], to be filled */
+    int64_t *bytes;     /* TRAFFIC: [n_ranges], to be filled */
     float *grads;       /* PUSH: the summed gradient of a batch */
     tti_step_desc step; /* else: step, lr, loss_scale */
     double inv_count;
-    tti_arrival arrival; /* PUSH; its result also for STEP */
+    tti_arrival arrival; /* PUSH; its result also for STEP, its version also for PULL */
     tutti_status status;
     char error[512];
     bool done;
@@ -74,6 +90,11 @@ struct tti_server {
     tti_exec *x; /* NULL: it is elsewhere */
     tti_remote *remote;
     tti_door *door;      /* workers are processes; NULL: threads */
+    tti_ranges *ranges;  /* here the holders of other ranges are told; NULL: elsewhere, or none */
+    tti_holder *holder;  /* of a range in this process, not the first; NULL: none */
+    tti_keys *keys;      /* this process's worker asks several holders; NULL: there is one */
+    size_t n_own;        /* elements that the first process holds: the first ones */
+    int64_t n_bytes;     /* between it and workers of other processes; of the server's thread */
     tti_sum_order order; /* of the pieces of a step over the workers */
     void *scratch[TTI_MAX_LANES];
     pthread_t thread;
@@ -131,13 +152,23 @@ tutti_status tti_server_wait_served(tti_server *s, const tti_request *r);
 /* The first failure, for all; status: of waits here. */
 void tti_server_fail(tti_server *s, tutti_status status, const char *text);
 
+/* Without the mutex: the worker of this process cannot go on for the reason text, which ends the
+ * run; told with what it really ended with, where something else was first. */
+tutti_status tti_server_why(tti_server *s, const char *text);
+
 /* ---- server_async.c: for worker w, without the mutex ---- */
 
 tutti_status tti_server_take_for(tti_server *s, int w, float *params, tti_ticket *ticket);
 tutti_status tti_server_bring_for(tti_server *s, int w, const tti_bringing *brought,
                                   tti_arrival *out);
 /* ema NULL: not wanted. */
-tutti_status tti_server_pull_for(tti_server *s, float *params, float *ema, int64_t *n_updates);
+tutti_status tti_server_pull_for(tti_server *s, int w, float *params, float *ema,
+                                 int64_t *n_updates);
+/* Memory of the host [n_flat] where parameters and averages (NULL: there are none) of a worker of
+ * this process are put; and averages from there to where it has them. */
+float *tti_server_pulled(const tti_exec *x);
+float *tti_server_pulled_ema(const tti_exec *x);
+tutti_status tti_server_put_ema(tti_exec *x);
 bool tti_server_leave_for(tti_server *s, int w, const char *why);
 bool tti_server_has_left_for(tti_server *s, int w);
 tutti_status tti_server_watch_for(tti_server *s, int w, int64_t *n_updates, bool *over);
@@ -152,7 +183,7 @@ bool tti_server_let_go(tti_server *s, int w, const char *why, bool is_dead);
 
 tutti_status tti_server_meet_for(tti_server *s, int w, tti_meet_op op, int64_t *values, int n,
                                  tti_members *members);
-/* The process of w has ended: the others go on, or all end. */
+/* The process of w has ended, NULL: as it should: the others go on, or all end. */
 void tti_server_bury(tti_server *s, int w, const char *why);
 
 /* ---- server_door.c ---- */
@@ -172,6 +203,7 @@ bool tti_remote_has_left(const tti_server *s);
 tutti_status tti_remote_watch(tti_server *s, int64_t *n_updates, bool *over);
 tutti_status tti_remote_meet(tti_server *s, tti_meet_op op, int64_t *values, int n,
                              tti_members *members);
+tutti_status tti_remote_why(tti_server *s, const char *text);
 void tti_remote_abort(tti_server *s, tutti_status status, const char *text);
 void tti_remote_close(tti_server *s);
 

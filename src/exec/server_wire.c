@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "comm/channel.h"
+#include "comm/transport.h"
 
 enum { HEAD_BYTES = offsetof(tti_wire_message, more) };
 
@@ -20,8 +21,11 @@ size_t tti_wire_bytes(const tti_wire_message *m) {
         case TTI_WIRE_GIVE:
             return HEAD_BYTES + sizeof m->more.arrival;
         case TTI_WIRE_LEAVE:
+        case TTI_WIRE_WHY:
         case TTI_WIRE_FAIL:
             return HEAD_BYTES + sizeof m->more.text;
+        case TTI_WIRE_UPDATE:
+            return HEAD_BYTES + sizeof m->more.update;
         case TTI_WIRE_MEET:
             return HEAD_BYTES + (has_count(m) ? (size_t)m->number[0] : 0) * sizeof(int64_t);
         default:
@@ -39,6 +43,10 @@ static bool makes_sense(const tti_wire_message *m) {
                    isfinite(a->result.count);
         case TTI_WIRE_MEET:
             return has_count(m);
+        case TTI_WIRE_COPY:
+            return m->number[0] >= 0 && m->number[0] < TTI_MAX_RANKS;
+        case TTI_WIRE_FETCH:
+            return m->number[1] >= 0 && m->number[2] >= 0;
         default:
             return true;
     }
@@ -49,7 +57,7 @@ tutti_status tti_wire_check(tti_wire_message *m, size_t n_bytes) {
         n_bytes != tti_wire_bytes(m) || !makes_sense(m))
         return tti_fail(TUTTI_E_MISMATCH, "parameter server: %zu bytes that are no message of it",
                         n_bytes);
-    if (m->kind == TTI_WIRE_LEAVE || m->kind == TTI_WIRE_FAIL)
+    if (m->kind == TTI_WIRE_LEAVE || m->kind == TTI_WIRE_WHY || m->kind == TTI_WIRE_FAIL)
         m->more.text[TTI_WIRE_TEXT - 1] = '\0';
     return TUTTI_OK;
 }

@@ -19,18 +19,36 @@ typedef enum tti_wire_kind {
     TTI_WIRE_LEAVE, /* text: why -> whether it may                                           */
     TTI_WIRE_WATCH, /* updates -> updates, over                                              */
     TTI_WIRE_MEET,  /* n, op; values -> n, all, able; values                                 */
+    TTI_WIRE_WHY,   /* text: what went wrong here -> FAIL, with what the run ends with       */
     TTI_WIRE_FAIL,  /* status; text -> nothing; also as an answer to anything                */
     TTI_WIRE_BYE,   /* -> nothing                                                            */
+    /* A worker to the holder of a range (server_ranges.h). */
+    TTI_WIRE_PUSH, /* gradient -> when it is there                                           */
+    TTI_WIRE_KEYS, /* version -> version; parameters, averages                               */
+    /* The thread that orders all to the holder of a range. */
+    TTI_WIRE_COPY,   /* worker, version, whether averages -> nothing                         */
+    TTI_WIRE_UPDATE, /* workers, by bits, rows; update -> hash                               */
+    TTI_WIRE_JOIN,   /* n_each; values, of the range -> of all ranges                        */
+    TTI_WIRE_FETCH,  /* array, first, n -> bytes so far; values                              */
     TTI_N_WIRE_KINDS
 } tti_wire_kind;
 
 enum { TTI_WIRE_TEXT = 1024, TTI_WIRE_PARAMS = 0, TTI_WIRE_GRADS = 1, TTI_WIRE_EMA = 2 };
+/* Areas between the holders of ranges: doubles of all blocks, twice; at most so many elements. */
+enum { TTI_WIRE_JOINED = 0, TTI_WIRE_FETCHED = 1, TTI_FETCH_ELEMS = 1 << 18 };
+
+/* Of an update what all holders of ranges must know. */
+typedef struct tti_wire_update {
+    uint64_t step;
+    double lr, loss_scale, inv_count;
+} tti_wire_update;
 
 typedef struct tti_wire_message {
     int64_t kind;
     int64_t number[4];
     union {
         tti_arrival arrival;
+        tti_wire_update update;
         int64_t values[TTI_MEET_VALUES];
         char text[TTI_WIRE_TEXT];
     } more;

@@ -102,6 +102,39 @@ void tti_share_make_whole(const tti_plan *plan, tti_share *share) {
     share->n_elems = plan->n_flat;
 }
 
+/* The end of a block that is nearest to the element that is due. */
+static size_t cut_near(const tti_plan *plan, size_t due) {
+    size_t before = 0;
+    for (int i = 0; i < plan->n_updates; i++) {
+        size_t first = plan->updates[i].first;
+        if (first >= due) return first - due < due - before ? first : before;
+        before = first;
+    }
+    return plan->n_flat - due < due - before ? plan->n_flat : before;
+}
+
+tti_range tti_share_range(const tti_plan *plan, int r, int n) {
+    size_t step = plan->n_flat / (size_t)n;
+    return (tti_range){r == 0 ? 0 : cut_near(plan, step * (size_t)r),
+                       r == n - 1 ? plan->n_flat : cut_near(plan, step * ((size_t)r + 1))};
+}
+
+tutti_status tti_share_init_range(const tti_plan *plan, int r, int n, tti_share *share) {
+    tti_range keys = tti_share_range(plan, r, n);
+    int n_own = 0;
+    TTI_TRY(tti_share_init(plan, 0, 1, share));
+    for (int i = 0; i < share->n_blocks; i++) {
+        tti_own_block own = share->blocks[i];
+        size_t first = plan->updates[own.update].first;
+        share->is_own[own.update] = first >= keys.first && first < keys.last;
+        own.state = first - keys.first;
+        if (share->is_own[own.update]) share->blocks[n_own++] = own;
+    }
+    share->n_blocks = n_own;
+    share->n_elems = share->n_most = keys.last - keys.first;
+    return TUTTI_OK;
+}
+
 void tti_share_fini(tti_share *share) {
     free(share->bounds);
     free(share->from);

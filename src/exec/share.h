@@ -7,6 +7,7 @@
 #ifndef TTI_EXEC_SHARE_H
 #define TTI_EXEC_SHARE_H
 
+#include "exec/lanes.h"
 #include "passes/plan.h"
 
 typedef struct tti_own_block {
@@ -34,6 +35,14 @@ tutti_status tti_share_init_among(const tti_plan *plan, int rank, int n_ranks, i
 /* Every rank an owner. */
 tutti_status tti_share_init(const tti_plan *plan, int rank, int n_ranks, tti_share *share);
 void tti_share_fini(tti_share *share);
+
+/* The flat arrays in n ranges of about as many elements, from block to block: range r of them.
+ * With more ranges than blocks some are empty. */
+tti_range tti_share_range(const tti_plan *plan, int r, int n);
+
+/* The blocks of range r of n and no others, without other ranks; arrays of state are as long as the
+ * range, and begin with it. */
+tutti_status tti_share_init_range(const tti_plan *plan, int r, int n, tti_share *share);
 
 /* Arrays of state are whole, that of a block in the place of its parameters. */
 void tti_share_make_whole(const tti_plan *plan, tti_share *share);

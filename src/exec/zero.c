@@ -14,7 +14,10 @@ bool tti_exec_divides(const tti_exec *x) { return x->share.n_ranks > 1; }
 
 bool tti_exec_has_parts(const tti_exec *x) { return tti_exec_divides(x) && !x->desc.one_copy; }
 
+bool tti_exec_has_range(const tti_exec *x) { return x->desc.n_ranges > 1; }
+
 tutti_status tti_zero_join(tti_exec *x, double *values, size_t n_each) {
+    if (tti_exec_has_range(x)) return x->desc.join(x->desc.join_user, values, n_each);
     if (!tti_exec_divides(x)) return TUTTI_OK;
     size_t n = (size_t)x->desc.plan->n_updates;
     for (size_t i = 0; i < n; i++)
@@ -132,6 +135,8 @@ static float *whole_array(tti_exec *x, int k) {
 tutti_status tti_exec_fetch(tti_exec *x, int k, size_t first, size_t n_elems, const float **data) {
     request want = {k, first, n_elems};
     x = with_state(x);
+    if (k >= 0 && x->desc.server && tti_server_has_ranges(x->desc.server))
+        return tti_server_fetch(x, k, (tti_range){first, first + n_elems}, data);
     float *whole = whole_array(x, k);
     if (whole) {
         *data = whole + first;
@@ -166,7 +171,10 @@ void tti_exec_store(tti_exec *x, int k, size_t first, size_t n_elems, const floa
     x = with_state(x);
     float *whole = whole_array(x, k);
     x->has_block_hashes = false;
-    bool is_server = x->desc.server && x->desc.server_worker != 0; /* which has one of it */
+    bool in_ranges = x->desc.server && tti_server_has_ranges(x->desc.server);
+    bool is_server =
+        in_ranges || (x->desc.server && x->desc.server_worker != 0); /* has one of it */
+    if (in_ranges) tti_server_store(x, k, (tti_range){first, first + n_elems}, data);
     if (x->desc.one_copy && x->rank != 0) return;
     if (!whole && is_server) return;
     if (whole) {

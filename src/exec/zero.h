@@ -12,6 +12,9 @@
 bool tti_exec_divides(const tti_exec *x);
 bool tti_exec_has_parts(const tti_exec *x);
 
+/* The server's own where it has a range of the keys: its arrays begin with that. */
+bool tti_exec_has_range(const tti_exec *x);
+
 /* values [n_updates][n_each] by block, of which every worker has those of its own blocks: all of
  * them, on every worker.  Where all update all nothing is to do.  Collective, as all of these. */
 tutti_status tti_zero_join(tti_exec *x, double *values, size_t n_each);

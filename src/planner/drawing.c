@@ -1,5 +1,8 @@
 /* drawing.c - tutti_draw_layout: who has what, and what is sent when, as text or as a picture. */
+#include <string.h>
+
 #include "exec/collective.h"
+#include "exec/share.h"
 #include "planner/predict.h"
 #include "planner/stage_play.h"
 #include "train/devices.h"
@@ -27,13 +30,61 @@ typedef struct holding {
 
 static double mib(size_t n_bytes) { return (double)n_bytes / 1048576.0; }
 
+/* ---- a parameter server ---- */
+
+static bool has_server(const drawing *d) {
+    return strcmp(d->b->config.parallel.sync, "parameter-server") == 0;
+}
+
+static bool has_processes(const drawing *d) {
+    return strcmp(d->b->config.parallel.place, "processes") == 0;
+}
+
+/* Each gradient is of a whole batch. */
+static bool takes_batches(const drawing *d) {
+    return has_server(d) && d->b->config.parallel.staleness != 0;
+}
+
+/* Workers that wait for each other, and are processes, have its state in parts; of others it has
+ * parameters and state beside theirs. */
+static bool is_apart(const drawing *d) {
+    return has_server(d) && (tti_worker_n_holders(d->b) > 0 || !has_processes(d));
+}
+
+/* Who has which range of the parameters, and what goes there and back for each batch. */
+static tutti_status print_ranges(const drawing *d) {
+    tti_exec_desc desc = tti_worker_exec_desc(d->b);
+    int n = has_processes(d) ? tti_worker_n_holders(d->b) : 1;
+    tti_str_printf(d->out, "\nparameters and state for all workers are kept by %s:\n",
+                   n > 1 ? "the first of them, a range each" : "one");
+    for (int r = 0; r < n; r++) {
+        tti_range keys = tti_share_range(desc.plan, r, n);
+        tti_exec_memory m;
+        desc.range = r;
+        desc.n_ranges = n;
+        TTI_TRY(tti_exec_memory_plan(&desc, 0, 1, &m));
+        tti_str_printf(d->out, "  %s %-3d %zu elements from %zu  parameters %.2f MiB  state %.2f\n",
+                       has_processes(d) ? "worker" : "server", r, keys.last - keys.first,
+                       keys.first, mib(m.params), mib(m.states));
+    }
+    tti_str_printf(d->out,
+                   "each worker sends its gradient there and gets parameters: %.3f MiB each way\n",
+                   mib(desc.plan->n_flat * sizeof(float)));
+    return TUTTI_OK;
+}
+
 static tutti_status hold(const drawing *d, int rank, holding *h) {
     const tti_blueprint *b = tti_blueprint_of(d->b, rank);
     tti_exec_desc desc = tti_worker_exec_desc(b);
+    if (has_server(d) && !is_apart(d)) {
+        desc.zero = 1;
+        desc.n_owners = (int)d->b->config.parallel.servers;
+    }
     h->at = tti_mesh_at_rank(&d->b->mesh, rank);
     h->plan = desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&d->b->mesh, &h->at));
     desc.n_lanes = 1;
-    int n = d->scheme.data;
+    int n = takes_batches(d) ? 1 : d->scheme.data;
+    if (n == 1) h->at.data = 0; /* all shards of its batches */
     tti_deal deal;
     tti_deal_equally(n, d->b->n_shards, &deal);
     if (d->b->has_deal && d->b->deal.n_ranks == n) deal = d->b->deal;
@@ -41,7 +92,9 @@ static tutti_status hold(const drawing *d, int rank, holding *h) {
     h->first_shard = deal.first[h->at.data], h->last_shard = deal.first[h->at.data + 1];
     h->first = h->plan->n_slots ? h->plan->slots[h->plan->n_slots - 1].param->name : "";
     h->last = h->plan->n_slots ? h->plan->slots[0].param->name : "";
-    return tti_exec_memory_plan(&desc, h->at.data, n, &h->bytes);
+    TTI_TRY(tti_exec_memory_plan(&desc, h->at.data, n, &h->bytes));
+    if (is_apart(d)) h->bytes.states = h->bytes.ema = 0;
+    return TUTTI_OK;
 }
 
 /* ---- text ---- */
@@ -139,6 +192,7 @@ static tutti_status draw_text(const drawing *d) {
         TTI_TRY(hold(d, r, &h));
         print_worker(d, r, &h);
     }
+    if (is_apart(d)) return print_ranges(d);
     for (int i = 0; i < tti_mesh_n_model(&d->b->mesh); i++)
         if (i == 0 || d->scheme.pipeline > 1) print_sums(d, tti_blueprint_plan(d->b, i));
     print_axes(d);
@@ -209,7 +263,7 @@ static tutti_status draw_boxes(const drawing *d) {
         holding h;
         TTI_TRY(hold(d, r, &h));
         int column = tti_mesh_model_rank(&d->b->mesh, &h.at);
-        box(d, column_x(column), row_y(h.at.data), &h, r);
+        box(d, column_x(column), row_y(r / n_columns), &h, r);
     }
     sum_lines(d, n_columns, n_rows);
     for (int row = 0; row < n_rows; row++) model_lines(d, n_columns, row);

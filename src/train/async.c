@@ -14,30 +14,31 @@ static bool has_server(const tti_blueprint *b) {
     return strcmp(b->config.parallel.sync, "parameter-server") == 0;
 }
 
-tutti_status tti_job_server_create(const tti_blueprint *b, tti_job_server *out) {
+static tutti_status create(const tti_blueprint *b, bool spans, tti_job_server *out) {
     const char *replay = b->config.parallel.replay;
     int64_t n = 0;
     *out = (tti_job_server){0};
     if (!has_server(b)) return TUTTI_OK;
     if (*replay) TTI_TRY(tti_arrivals_read(b, replay, tti_async_next_stop, &out->replay, &n));
-    tutti_status st = tti_worker_server_create(b, out->replay, n, &out->server);
+    tutti_status st = tti_worker_server_create(b, spans, out->replay, n, &out->server);
     if (st != TUTTI_OK) tti_job_server_destroy(out);
     return st;
 }
 
-bool tti_job_server_spans(const tti_blueprint *b) {
-    const tti_job_config *c = &b->config;
-    return has_server(b) && (c->parallel.staleness != 0 || c->parallel.backup_workers > 0);
+tutti_status tti_job_server_create(const tti_blueprint *b, tti_job_server *out) {
+    return create(b, false, out);
 }
+
+bool tti_job_server_spans(const tti_blueprint *b) { return tti_worker_n_holders(b) > 0; }
 
 tutti_status tti_job_server_join(const tti_blueprint *b, tutti_comm *comm, tti_job_server *out) {
     *out = (tti_job_server){0};
     if (!comm) return tti_job_server_create(b, out);
     if (tutti_comm_rank(comm) != 0) {
-        tti_server_desc desc = tti_worker_server_desc(b, NULL, 0);
+        tti_server_desc desc = tti_worker_server_desc(b, true, NULL, 0);
         return tti_server_connect(&desc, comm, &out->server);
     }
-    TTI_TRY(tti_job_server_create(b, out));
+    TTI_TRY(create(b, true, out));
     return tti_server_admit(out->server, comm);
 }
 
@@ -177,11 +178,22 @@ static tutti_status look_on(const tti_async_desc *d, int64_t *wish) {
     return TUTTI_OK;
 }
 
+/* Who holds what, and how much went to and from there. */
+static tutti_status tell_holders(const tti_async_desc *d, int64_t step) {
+    tti_server *server = tti_exec_server(d->exec);
+    tti_held held[TTI_MAX_RANKS];
+    int n;
+    if (!tti_server_has_processes(server)) return TUTTI_OK;
+    TTI_TRY(tti_server_held(server, held, &n));
+    return tti_reporter_holders(d->reporter, step, held, n);
+}
+
 /* What is counted besides the steps. */
 static tutti_status tell_counts(const tti_async_desc *d, int64_t step) {
     tti_server *server = tti_exec_server(d->exec);
     int64_t bins[TTI_STALENESS_BINS], dropped[TTI_MAX_WORKERS];
     if (!d->reporter->active) return TUTTI_OK;
+    TTI_TRY(tell_holders(d, step));
     if (d->b->config.parallel.backup_workers > 0) {
         tti_server_dropped(server, dropped);
         return tti_reporter_dropped(d->reporter, step, dropped);

@@ -23,7 +23,7 @@ typedef struct tti_job_server {
 } tti_job_server;
 tutti_status tti_job_server_create(const tti_blueprint *b, tti_job_server *out);
 
-/* Whether its workers may be processes that come to the server in the first one; those of other
+/* Whether its workers may be processes that come to the server in the first ones; those of other
  * jobs with a server divide its work between them (desc.n_owners of the executor). */
 bool tti_job_server_spans(const tti_blueprint *b);
 

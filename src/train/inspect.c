@@ -40,18 +40,25 @@ static bool has_server_threads(const tti_blueprint *b) {
 
 /* A worker has its copy of the parameters; asynchronous ones compute all shards of a batch. */
 static tutti_status print_server(tti_str *out, const tti_blueprint *b, const tti_exec_desc *desc) {
-    tti_exec_memory m;
+    tti_exec_memory m, held;
     int n_ranks = b->config.parallel.staleness != 0 ? 1 : b->n_workers;
+    bool processes = strcmp(b->config.parallel.place, "processes") == 0;
+    tti_exec_desc server = *desc;
+    server.n_ranges = processes ? tti_worker_n_holders(b) : 0;
     TTI_TRY(tti_exec_memory_plan(desc, 0, n_ranks, &m));
-    tti_str_printf(
-        out,
-        "the server, peak  %10.3f MiB  of parameters, %.3f of state and %.3f of averages, "
-        "once for %d worker%s\n"
-        "a worker, peak    %10.3f MiB  of parameters, %.3f of gradients and %.3f of "
-        "activations\n",
-        mib(m.params + m.states + m.ema), mib(m.states), mib(m.ema), b->n_workers,
-        b->n_workers == 1 ? "" : "s", mib(m.params + m.grads + m.arena), mib(m.grads),
-        mib(m.arena));
+    TTI_TRY(tti_exec_memory_plan(&server, 0, n_ranks, &held));
+    if (server.n_ranges > 1)
+        tti_str_printf(out, "each of %2d servers %9.3f MiB  ", server.n_ranges,
+                       mib(held.params + held.states + held.ema));
+    else
+        tti_str_printf(out, "the server, peak  %10.3f MiB  ",
+                       mib(held.params + held.states + held.ema));
+    tti_str_printf(out,
+                   "of parameters, %.3f of state and %.3f of averages, once for %d worker%s\n"
+                   "a worker, peak    %10.3f MiB  of parameters, %.3f of gradients and %.3f of "
+                   "activations\n",
+                   mib(held.states), mib(held.ema), b->n_workers, b->n_workers == 1 ? "" : "s",
+                   mib(m.params + m.grads + m.arena), mib(m.grads), mib(m.arena));
     return TUTTI_OK;
 }
 

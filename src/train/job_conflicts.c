@@ -436,13 +436,11 @@ static void find_async_in_exact(const tti_job_config *c, char why[WHY]) {
              "bits that do not; give parallel.mode=fast, or parallel.staleness=0");
 }
 
-/* A synchronous server among processes is the first ones; one for workers that do not wait is in
- * the first. */
+/* A server among processes is the first ones. */
 static void find_server_elsewhere(const tti_job_config *c, char why[WHY]) {
     if (!has_server(c)) return;
     bool processes = is(c->parallel.place, "processes");
-    if (processes && !is_loose(c) && c->parallel.workers >= 1 &&
-        c->parallel.servers > c->parallel.workers)
+    if (processes && c->parallel.workers >= 1 && c->parallel.servers > c->parallel.workers)
         snprintf(why, WHY,
                  "of processes the first parallel.servers are the servers, and there are %" PRId64
                  "; give at most as many",

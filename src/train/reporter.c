@@ -354,6 +354,24 @@ tutti_status tti_reporter_staleness(tti_reporter *r, int64_t step,
     return tti_metrics_end(&r->metrics);
 }
 
+tutti_status tti_reporter_holders(tti_reporter *r, int64_t step, const tti_held *held, int n) {
+    if (!r->active) return TUTTI_OK;
+    tti_json *j = &r->metrics.json;
+    tti_metrics_begin(&r->metrics, "servers");
+    tti_json_int(j, "step", step);
+    tti_json_array(j, "ranges");
+    for (int i = 0; i < n; i++) {
+        tti_json_object(j, NULL);
+        tti_json_int(j, "worker", i);
+        tti_json_int(j, "first", (int64_t)held[i].keys.first);
+        tti_json_int(j, "elements", (int64_t)(held[i].keys.last - held[i].keys.first));
+        tti_json_int(j, "bytes", held[i].n_bytes);
+        tti_json_end(j);
+    }
+    tti_json_end(j);
+    return tti_metrics_end(&r->metrics);
+}
+
 tutti_status tti_reporter_dropped(tti_reporter *r, int64_t step, const int64_t *counts) {
     if (!r->active) return TUTTI_OK;
     tti_json *j = &r->metrics.json;

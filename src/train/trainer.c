@@ -140,7 +140,7 @@ static tutti_status run_served(const trainer *t, const tti_blueprint *b, tutti_c
                                int rank) {
     tti_job_server server;
     tutti_status st = tti_job_server_join(b, comm, &server);
-    if (st == TUTTI_OK && comm && rank == 0) tti_worker_report_needed(1);
+    if (st == TUTTI_OK && comm && rank == 0) tti_worker_report_needed(tti_worker_n_holders(b));
     if (st == TUTTI_OK) st = run_session(t, b, NULL, server.server, rank);
     if (st != TUTTI_OK && server.server) tti_server_abort(server.server, st, tutti_last_error());
     tti_job_server_destroy(&server);

@@ -103,23 +103,32 @@ tutti_status tti_worker_one_copy_create(const tti_blueprint *b, tti_one_copy **o
     return tti_one_copy_create(&desc, out);
 }
 
-tti_server_desc tti_worker_server_desc(const tti_blueprint *b, const tti_arrival *replay,
-                                       int64_t n_replay) {
+int tti_worker_n_holders(const tti_blueprint *b) {
     const tti_job_config *c = &b->config;
+    bool waits = c->parallel.staleness == 0 && c->parallel.backup_workers == 0;
+    if (strcmp(c->parallel.sync, "parameter-server") != 0 || waits) return 0;
+    return (int)TTI_MIN(c->parallel.servers, b->n_workers);
+}
+
+tti_server_desc tti_worker_server_desc(const tti_blueprint *b, bool spans,
+                                       const tti_arrival *replay, int64_t n_replay) {
+    const tti_job_config *c = &b->config;
+    int n_servers = (int)c->parallel.servers;
     tti_server_desc desc = {.exec = tti_worker_exec_desc(b),
                             .n_workers = b->n_workers,
                             .staleness = c->parallel.staleness,
+                            .n_ranges = spans ? tti_worker_n_holders(b) : 0,
                             .n_backup = (int)c->parallel.backup_workers,
                             .timeout_ms = (int)c->parallel.timeout_ms,
                             .replay = replay,
                             .n_replay = n_replay};
     desc.exec.backend = &tti_backend_cpu; /* wherever workers compute */
-    desc.exec.n_lanes = (int)c->parallel.servers;
+    desc.exec.n_lanes = spans ? 1 : n_servers;
     return desc;
 }
 
-tutti_status tti_worker_server_create(const tti_blueprint *b, const tti_arrival *replay,
+tutti_status tti_worker_server_create(const tti_blueprint *b, bool spans, const tti_arrival *replay,
                                       int64_t n_replay, tti_server **out) {
-    tti_server_desc desc = tti_worker_server_desc(b, replay, n_replay);
+    tti_server_desc desc = tti_worker_server_desc(b, spans, replay, n_replay);
     return tti_server_create(&desc, out);
 }

@@ -29,13 +29,20 @@ tutti_status tti_worker_exec_create(const tti_blueprint *blueprint, const tti_wo
 bool tti_workers_share(const tti_blueprint *blueprint);
 tutti_status tti_worker_one_copy_create(const tti_blueprint *blueprint, tti_one_copy **out);
 
-/* What the job says of its parameter server; replay as in tti_server_desc. */
-tti_server_desc tti_worker_server_desc(const tti_blueprint *blueprint, const tti_arrival *replay,
-                                       int64_t n_replay);
+/* Where workers do not wait for each other, and are processes, the first so many hold a range of
+ * the parameters each; 0: the job has no such server. */
+int tti_worker_n_holders(const tti_blueprint *blueprint);
 
-/* The parameter server of the job; replay as in tti_server_desc.  On success *out is owned by the
+/* What the job says of its parameter server; replay as in tti_server_desc.  spans: workers are
+ * processes, of which the first parallel.servers hold a range of the parameters each; else these
+ * are threads. */
+tti_server_desc tti_worker_server_desc(const tti_blueprint *blueprint, bool spans,
+                                       const tti_arrival *replay, int64_t n_replay);
+
+/* The parameter server of the job; spans and replay as above.  On success *out is owned by the
  * caller. */
-tutti_status tti_worker_server_create(const tti_blueprint *blueprint, const tti_arrival *replay,
-                                      int64_t n_replay, tti_server **out);
+tutti_status tti_worker_server_create(const tti_blueprint *blueprint, bool spans,
+                                      const tti_arrival *replay, int64_t n_replay,
+                                      tti_server **out);
 
 #endif /* TTI_TRAIN_WORKER_EXEC_H */

@@ -38,6 +38,13 @@ expect 0 "" job.yaml -n 2 --svg layout.svg
 grep -q "<text[^>]*>worker 1</text>" layout.svg || fail "layout.svg lacks worker 1"
 python3 -c 'import sys, xml.dom.minidom as x; x.parse(sys.argv[1])' layout.svg || fail "layout.svg"
 expect 1 "/nowhere/a.svg" job.yaml --svg /nowhere/a.svg
+server="parallel.sync=parameter-server parallel.servers=2"
+loose="$server parallel.mode=fast parallel.staleness=4 parallel.place=processes"
+expect 0 "worker 1   12560 elements from 176" job.yaml -n 3 $loose --layout
+expect 0 "MiB each way" job.yaml -n 3 $server --layout
+expect 0 "each of  2 servers" job.yaml -n 3 $loose
+expect 0 "the server, peak" job.yaml -n 3 $server
+expect 2 "there are 1; give at most" job.yaml -n 1 $loose
 expect 0 "stage 0 to stage 1" job.yaml -n 2 parallel.pipeline=2 --layout
 expect 0 "sums, gathers and scatters" job.yaml -n 2 parallel.tensor=2 --layout
 for axis in pipeline tensor; do

@@ -81,22 +81,42 @@ def test_asynchronous():
         raise AssertionError("one asynchronous worker is not one worker")
     train("three", "-n", "3", *ASYNC, "parallel.servers=2").expect(0)
     on_devices("three")
-    for run, devices, place in (("again", "gpu", "threads"), ("on_host", "cpu", "threads"),
-                                ("apart", "gpu", "processes")):
+    for run, devices, place, servers in (("again", "gpu", "threads", 1),
+                                         ("on_host", "cpu", "threads", 1),
+                                         ("apart", "gpu", "processes", 1),
+                                         ("in_ranges", "gpu", "processes", 2)):
         train(run, "-n", "3", *ASYNC, "parallel.replay=three", "parallel.place=" + place,
-              devices=devices).expect(0)
+              "parallel.servers=%d" % servers, devices=devices).expect(0)
         if the_hash(run) != the_hash("three"):
             raise AssertionError("%s: the order of updates comes to other parameters" % run)
+    runs.same_story(runs.story("three"), "apart")
+    runs.same_story(runs.story("three"), "in_ranges")  # evaluations with averages from both
+    runs.same_checkpoint("three", "in_ranges")
     train("bounded", "-n", "3", *ASYNC, "parallel.staleness=1").expect(0)
     most = runs.records("bounded")[-1]["staleness_max"]
     if most > 4:  # (staleness + 1) (workers - 1)
         raise AssertionError("a gradient lacked %d updates" % most)
 
 
+def test_who_makes_nothing_evaluates_too():
+    """All updates are worker 0's: the others' averages are of now, not of the evaluation before."""
+    train("host", "-n", "3", *ASYNC, devices="cpu").expect(0)
+    with open("host/arrivals.txt") as file:
+        header = file.readline()
+    os.makedirs("alone")
+    with open("alone/arrivals.txt", "w") as file:
+        file.write(header + "".join("%d %d 0 %d\n" % (i + 1, i, i) for i in range(40)))
+    for run, devices, place in (("by_host", "cpu", "threads"), ("by_devices", "gpu", "threads"),
+                                ("in_ranges", "gpu", "processes")):
+        train(run, "-n", "3", *ASYNC, "parallel.replay=alone", "parallel.place=" + place,
+              "parallel.servers=2", devices=devices).expect(0)
+        runs.same_story(runs.story("by_host"), run)
+
+
 def test_backup_workers():
     for place in ("threads", "processes"):
         train(place, "-n", "3", *SERVER, "parallel.mode=fast", "parallel.backup_workers=1",
-              "parallel.place=" + place).expect(0)
+              "parallel.servers=2", "parallel.place=" + place).expect(0)
         on_devices(place)
         steps = [r["step"] for r in runs.records(place) if r["event"] == "step"]
         if steps != list(range(1, 41)):

@@ -1,6 +1,6 @@
 """server_processes_test.py - asynchronous workers that are processes, of one host and of several:
-what threads recorded comes again in them and the other way round, one that is killed leaves, and
-the death of the server ends all.
+what threads recorded comes again in them and the other way round, whoever holds the parameters, one
+that is killed leaves, and the death of one that holds parameters ends all.
 """
 
 import json
@@ -61,6 +61,83 @@ def test_the_same_as_threads():
             again(run, run + to[-7:])
 
 
+def ranges(run):
+    """The last record of who holds which parameters."""
+    return [r["ranges"] for r in runs.records(run) if r["event"] == "servers"][-1]
+
+
+def test_several_hold_ranges():
+    """What two recorded comes again with one, three, and threads; each has its part of the work."""
+    train("two", PROCESSES, "-n", "3", "parallel.servers=2")
+    train("one", PROCESSES, "-n", "3", "parallel.replay=two")
+    train("three", PROCESSES, "-n", "3", "parallel.replay=two", "parallel.servers=3")
+    train("threads", "-n", "3", "parallel.replay=two", "parallel.servers=2")
+    for run in ("one", "three", "threads"):
+        again("two", run)
+    for run, n in (("one", 1), ("two", 2), ("three", 3)):
+        told = ranges(run)
+        expect(len(told) == n and told[0]["first"] == 0, told)
+        expect(all(a["first"] + a["elements"] == b["first"] for a, b in zip(told, told[1:])),
+               told)
+        whole = all(r["bytes"] > 0 and r["bytes"] % (4 * r["elements"]) == 0 for r in told)
+        expect(whole and [r["worker"] for r in told] == list(range(n)), told)
+    expect(not any(r["event"] == "servers" for r in runs.records("threads")), "of threads")
+    refused = runs.tutti(*runs.small("no", *ASYNC, PROCESSES, "-n", "2", "parallel.servers=3"))
+    refused.expect(2, "the first parallel.servers are the servers, and there are 2")
+
+
+def test_ranges_on_several_hosts():
+    train("here", PROCESSES, "-n", "3")
+    arguments = runs.small("far", *ASYNC, *MORE, "parallel.replay=here", "parallel.servers=3")
+    for rank in hosts_test.Ranks(3, arguments, TUTTI_TEST_HOSTS="a,b,c").finish():
+        rank.expect(0)
+    again("here", "far")
+
+
+def test_who_holds_a_range_is_killed():
+    """It is named, and all start again from the last checkpoint; one without only leaves."""
+    process = runs.start(*runs.small("run", *ASYNC, *MORE, *LONG, PROCESSES, "-n", "3",
+                                     "parallel.servers=2", "--restarts", "1"))
+    runs.wait_until(lambda: runs.checkpoints("run"), 60, "a checkpoint")
+    os.kill(runs.children(process.pid)[1], signal.SIGKILL)
+    runs.wait_until(lambda: [r["event"] for r in runs.records("run")].count("start") == 2, 60,
+                    "another start")
+    wait_for_updates("run", 20)
+    os.kill(runs.children(process.pid)[2], signal.SIGKILL)
+    runs.wait_until(lambda: left("run"), 60, "word of the worker that was killed")
+    wait_for_updates("run", 120)  # past a checkpoint and evaluations
+    holder = runs.children(process.pid)[1]
+    os.kill(holder, signal.SIGKILL)
+    runs.finish(process).expect(5, "rank 1 (pid %d) was killed by signal 9" % holder)
+    expect([r["worker"] for r in left("run")] == [2], left("run"))
+    expect(not runs.alive("run.dir=run"), "processes are left")
+
+
+def test_ranges_are_saved_and_continued():
+    """A checkpoint is of the whole model: it goes on with other holders."""
+    process = runs.start(*runs.small("run", *ASYNC, *MORE, *LONG, PROCESSES, "-n", "3",
+                                     "parallel.servers=3"))
+    runs.wait_until(lambda: runs.checkpoints("run"), 60, "a checkpoint")
+    process.send_signal(signal.SIGTERM)
+    runs.finish(process).expect(143)
+    done = runs.checkpoints("run")[-1]
+    end = (done // 900 + 1) * 900
+    change_steps("run", end)
+    shutil.copytree("run", "other")
+    change_servers("other", 1)
+    runs.tutti("train", "--resume", "run").expect(0)
+    runs.tutti("train", "--resume", "other").expect(0)
+    for run in ("run", "other"):
+        expect([u[0] for u in updates(run)] == list(range(1, end + 1)), "an update is missing")
+    expect(len(ranges("run")) == 3 and len(ranges("other")) == 1, "the holders")
+    for run in ("run", "other"):  # each repeats its own whole story, with two
+        shutil.copy("%s/job.yaml" % run, "again.yaml")
+        ended = runs.tutti("train", "again.yaml", "run.dir=again-" + run, "parallel.replay=" + run,
+                           "parallel.servers=2")
+        ended.expect(0)
+        runs.same_checkpoint(run, "again-" + run)
+
+
 def test_on_several_hosts():
     train("here", PROCESSES, "-n", "3")
     for hosts in ("a,a,b", "a,b,c"):
@@ -104,6 +181,14 @@ def change_steps(run, n_steps):
         text = file.read()
     with open(path, "w") as file:
         file.write(re.sub(r"\bsteps: 1000000\b", "steps: %d" % n_steps, text, count=1))
+
+
+def change_servers(run, n_servers):
+    path = os.path.join(run, "job.yaml")
+    with open(path) as file:
+        text = file.read()
+    with open(path, "w") as file:
+        file.write(re.sub(r"\bservers: \d+\b", "servers: %d" % n_servers, text, count=1))
 
 
 def test_a_worker_is_killed():

@@ -11,10 +11,11 @@ enum { N_ROUNDS = 50, N_INTS = 5000, A = 1, B = 2 };
 
 static const size_t areas[] = {N_INTS * sizeof(int), 3 * sizeof(int), 0};
 
-/* Rank 0 sends each its number and both areas; they come back with one added. */
-static const char *serve_all(tti_channel *const *channels, int n_ranks) {
+/* The root sends each its number and both areas; they come back with one added. */
+static const char *serve_all(tti_channel *const *channels, int root, int n_ranks) {
     for (int round = 0; round < N_ROUNDS; round++)
-        for (int r = 1; r < n_ranks; r++) {
+        for (int r = 0; r < n_ranks; r++) {
+            if (r == root) continue;
             int *a = tti_channel_area(channels[r], 0), *b = tti_channel_area(channels[r], 1);
             int said = 100 * round + r, heard[TTI_CHANNEL_BYTES / sizeof(int)];
             size_t n_bytes = sizeof heard;
@@ -46,27 +47,31 @@ static const char *answer_all(tti_channel *c, int rank) {
 static const char *talk(tutti_comm *comm, void *arg) {
     tti_channel *channels[64];
     int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
-    (void)arg;
-    COMM_OK(tti_channels_open(comm, areas, TTI_COUNT(areas), channels));
-    for (int r = 0; r < n_ranks; r++) COMM_TRUE((channels[r] != NULL) == ((r == 0) != (rank == 0)));
-    const char *failure = rank == 0 ? serve_all(channels, n_ranks) : answer_all(channels[0], rank);
+    int root = *(const int *)arg;
+    COMM_OK(tti_channels_open(comm, root, areas, TTI_COUNT(areas), channels));
+    for (int r = 0; r < n_ranks; r++)
+        COMM_TRUE((channels[r] != NULL) == ((r == root) != (rank == root)));
+    const char *failure =
+        rank == root ? serve_all(channels, root, n_ranks) : answer_all(channels[root], rank);
     for (int r = 0; r < n_ranks; r++) tti_channel_close(channels[r]);
     return failure;
 }
 
 T_CASE(on_one_host) {
     T_UNUSED;
-    comm_run(2, talk, NULL);
-    comm_run(5, talk, NULL);
+    comm_run(2, talk, &(int){0});
+    comm_run(2, talk, &(int){1});
+    comm_run(5, talk, &(int){0});
+    comm_run(5, talk, &(int){3});
 }
 
 T_CASE(between_hosts) {
     T_UNUSED;
     setenv("TUTTI_TEST_TRANSPORT", "tcp", 1);
     setenv("TUTTI_TEST_HOSTS", "a,a,b,c", 1);
-    comm_run(4, talk, NULL);
+    for (int root = 0; root < 4; root++) comm_run(4, talk, &root);
     setenv("TUTTI_TEST_HOSTS", "a,b", 1);
-    comm_run(2, talk, NULL);
+    comm_run(2, talk, &(int){0});
     unsetenv("TUTTI_TEST_HOSTS");
     unsetenv("TUTTI_TEST_TRANSPORT");
 }
@@ -76,7 +81,7 @@ static const char *one_leaves(tutti_comm *comm, void *arg) {
     tti_channel *channels[64];
     (void)arg;
     if (tutti_comm_rank(comm) == 2) return NULL;
-    tutti_status st = tti_channels_open(comm, areas, 1, channels);
+    tutti_status st = tti_channels_open(comm, 0, areas, 1, channels);
     COMM_TRUE(st == TUTTI_E_PEER || st == TUTTI_E_TIMEOUT);
     for (int r = 0; r < 3; r++) COMM_TRUE(!channels[r]);
     return NULL;

@@ -70,7 +70,7 @@ static const char *work(apart *a, tti_exec *exec, tti_server *server, int rank) 
 static const char *be_odd(apart *a, tutti_comm *comm) {
     tti_channel *channels[CREW_MAX_RANKS];
     size_t n_bytes = a->crew.plan->n_flat * sizeof(float), sizes[] = {n_bytes, n_bytes, n_bytes};
-    COMM_OK(tti_channels_open(comm, sizes, TTI_COUNT(sizes), channels));
+    COMM_OK(tti_channels_open(comm, 0, sizes, TTI_COUNT(sizes), channels));
     const char *failure = a->odd(a, channels[0]);
     tti_channel_close(channels[0]);
     return failure;

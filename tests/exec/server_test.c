@@ -264,7 +264,7 @@ T_CASE(who_opens_late_undoes_no_stop) {
     T_OK(tti_server_bring_for(s, 0, &b, &arrival));
     T_OK(tti_server_stop(s));
     T_OK(tti_server_open(s, 0, 10));
-    T_OK(tti_server_pull_for(s, params, NULL, &n_updates));
+    T_OK(tti_server_pull_for(s, 0, params, NULL, &n_updates));
     T_EQ(n_updates, 1);
     T_OK(tti_server_take_for(s, 1, params, &ticket));
     T_EQ(ticket.batch, 1);

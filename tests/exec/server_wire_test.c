@@ -50,14 +50,27 @@ T_CASE(what_cannot_be) {
     refuse(&m);
     m.more.arrival.result.count = -1;
     refuse(&m);
+    m = message(TTI_WIRE_COPY);
+    m.number[0] = 64; /* workers are 0 .. 63 */
+    refuse(&m);
+    m.number[0] = -1;
+    refuse(&m);
+    for (int i = 1; i < 3; i++) {
+        m = message(TTI_WIRE_FETCH);
+        m.number[i] = -1;
+        refuse(&m);
+    }
 }
 
 T_CASE(texts_end) {
     T_UNUSED;
-    tti_wire_message m = message(TTI_WIRE_FAIL);
-    memset(m.more.text, 'x', sizeof m.more.text);
-    T_OK(tti_wire_check(&m, tti_wire_bytes(&m)));
-    T_EQ(strlen(m.more.text), TTI_WIRE_TEXT - 1);
+    static const int64_t kinds[] = {TTI_WIRE_FAIL, TTI_WIRE_LEAVE, TTI_WIRE_WHY};
+    for (size_t i = 0; i < TTI_COUNT(kinds); i++) {
+        tti_wire_message m = message(kinds[i]);
+        memset(m.more.text, 'x', sizeof m.more.text);
+        T_OK(tti_wire_check(&m, tti_wire_bytes(&m)));
+        T_EQ(strlen(m.more.text), TTI_WIRE_TEXT - 1);
+    }
 }
 
 int main(void) {

@@ -1,0 +1,146 @@
+/* server_keys.c - a worker whose parameters are held by several processes.
+ *
+ * The idea to know: all holders are asked before any is listened to, so that they answer side by
+ * side.  One that cannot is told to the first process, which knows what the run ends with. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/server_ranges.h"
+
+enum { SLACK_MS = 10000 };
+
+struct tti_keys {
+    const tti_server_desc *desc;
+    int n;
+    tti_channel *holder[TTI_MAX_RANKS]; /* [n]; NULL: the first, or of this process */
+};
+
+tti_keys *tti_keys_create(const tti_server_desc *desc, tti_channel *const *channels) {
+    tti_keys *k = calloc(1, sizeof *k);
+    if (!k) return NULL;
+    *k = (tti_keys){.desc = desc, .n = tti_server_n_ranges(desc)};
+    for (int r = 0; r < k->n; r++) k->holder[r] = channels[r];
+    return k;
+}
+
+void tti_keys_close(tti_keys *k) {
+    for (int r = 0; k && r < k->n; r++) tti_channel_close(k->holder[r]);
+    free(k);
+}
+
+/* ---- question and answer ---- */
+
+/* A holder is not there: the run's failure, which the first process may know better. */
+static tutti_status lose(tti_server *s, int r) {
+    char text[512], why[400];
+    snprintf(why, sizeof why, "%s", tutti_last_error());
+    snprintf(text, sizeof text, "parameter server: rank %d, which holds range %d of %d: %s", r, r,
+             s->keys->n, why);
+    return tti_server_why(s, text);
+}
+
+static tutti_status ask(tti_server *s, int r, const tti_wire_message *m, unsigned areas) {
+    tutti_status st = tti_channel_send(s->keys->holder[r], m, tti_wire_bytes(m), areas);
+    return st == TUTTI_OK ? st : lose(s, r);
+}
+
+static tutti_status hear(tti_server *s, int r, int64_t kind, unsigned may_bring,
+                         tti_wire_message *m) {
+    int timeout_ms = TTI_MIN(s->desc.timeout_ms, INT32_MAX / 4) * 2 + SLACK_MS;
+    size_t n_bytes = sizeof *m;
+    tutti_status st = tti_channel_recv(s->keys->holder[r], m, &n_bytes, may_bring, timeout_ms);
+    if (st == TUTTI_OK) st = tti_wire_check(m, n_bytes);
+    if (st == TUTTI_OK && m->kind == kind) return st;
+    if (st != TUTTI_OK || m->kind != TTI_WIRE_FAIL) return lose(s, r);
+    return tti_server_why(s, m->more.text);
+}
+
+/* ---- copies by all lanes ---- */
+
+typedef struct copying {
+    tti_exec *x;
+    float *dst;
+    const float *const *pieces; /* the first is copied, the others are added */
+    int n_pieces;
+    size_t n_elems, first; /* of pieces; from there on */
+} copying;
+
+static void copy_lane(int lane, void *arg) {
+    const copying *c = arg;
+    tti_range mine = tti_lane_range(c->n_elems, 16, lane, c->x->desc.n_lanes);
+    if (mine.first >= mine.last) return;
+    size_t n = mine.last - mine.first;
+    memcpy(c->dst + mine.first, c->pieces[0] + c->first + mine.first, n * sizeof *c->dst);
+    for (int i = 1; i < c->n_pieces; i++)
+        tti_backend_cpu.accumulate(c->dst + mine.first, c->pieces[i] + c->first + mine.first, n);
+}
+
+static void copy_sum(tti_exec *x, float *dst, const float *const *pieces, int n_pieces,
+                     tti_range keys) {
+    copying c = {x, dst, pieces, n_pieces, keys.last - keys.first, keys.first};
+    tti_lanes_run(x->lanes, copy_lane, &c);
+}
+
+static void copy(tti_exec *x, float *dst, const float *from, size_t n) {
+    copy_sum(x, dst, &from, 1, (tti_range){0, n});
+}
+
+/* ---- gradients ---- */
+
+tutti_status tti_keys_bring(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces) {
+    tti_keys *k = s->keys;
+    const float *from[TTI_MAX_PIECES];
+    tti_wire_message m = {.kind = TTI_WIRE_PUSH};
+    if (!k) return TUTTI_OK;
+    for (int i = 0; i < n_pieces; i++) from[i] = pieces[i];
+    for (int r = 1; r < k->n; r++) {
+        bool is_own = !k->holder[r];
+        float *to =
+            is_own ? tti_holder_grads(s->holder) : tti_channel_area(k->holder[r], TTI_WIRE_GRADS);
+        copy_sum(x, to, from, n_pieces, tti_server_range(k->desc, r));
+        if (is_own)
+            tti_holder_bring(s->holder);
+        else
+            TTI_TRY(ask(s, r, &m, 1u << TTI_WIRE_GRADS));
+    }
+    for (int r = 1; r < k->n; r++)
+        if (k->holder[r]) TTI_TRY(hear(s, r, TTI_WIRE_PUSH, 0, &m));
+    return TUTTI_OK;
+}
+
+/* ---- parameters ---- */
+
+static tutti_status take_own(tti_server *s, tti_exec *x, int64_t version, tti_range keys,
+                             float *params, float *ema) {
+    const float *from, *from_ema;
+    tutti_status st = tti_holder_take(s->holder, version, &from, &from_ema);
+    if (st != TUTTI_OK) return tti_server_why(s, tutti_last_error());
+    copy(x, params + keys.first, from, keys.last - keys.first);
+    if (ema && from_ema) copy(x, ema + keys.first, from_ema, keys.last - keys.first);
+    return TUTTI_OK;
+}
+
+static tutti_status take_from(tti_server *s, int r, tti_exec *x, int64_t version, float *params,
+                              float *ema) {
+    tti_keys *k = s->keys;
+    tti_range keys = tti_server_range(k->desc, r);
+    tti_wire_message m;
+    if (!k->holder[r]) return take_own(s, x, version, keys, params, ema);
+    TTI_TRY(hear(s, r, TTI_WIRE_KEYS, 1u << TTI_WIRE_PARAMS | 1u << TTI_WIRE_EMA, &m));
+    copy(x, params + keys.first, tti_channel_area(k->holder[r], TTI_WIRE_PARAMS),
+         keys.last - keys.first);
+    if (ema)
+        copy(x, ema + keys.first, tti_channel_area(k->holder[r], TTI_WIRE_EMA),
+             keys.last - keys.first);
+    return TUTTI_OK;
+}
+
+tutti_status tti_keys_take(tti_server *s, tti_exec *x, int64_t version, float *params, float *ema) {
+    tti_keys *k = s->keys;
+    tti_wire_message m = {.kind = TTI_WIRE_KEYS, .number = {version, ema != NULL}};
+    for (int r = 1; k && r < k->n; r++)
+        if (k->holder[r]) TTI_TRY(ask(s, r, &m, 0));
+    for (int r = 1; k && r < k->n; r++) TTI_TRY(take_from(s, r, x, version, params, ema));
+    return TUTTI_OK;
+}
