@@ -574,6 +574,7 @@ void tti_device_note_done(tti_exec *x, const tti_device_set *set, tti_step_resul
     /* Without the waiting for others, which tells nothing of this one's speed. */
     bool waited = d->by_host && !d->pipe && tti_device_by_host_computed(d->by_host) > set->begun_ns;
     int64_t computed = waited ? tti_device_by_host_computed(d->by_host) : now;
+    if (waited) result->comm_ns = tti_device_by_host_summed(d->by_host) - computed;
     result->compute_ns = computed - TTI_MAX(set->begun_ns, d->last_end_ns);
     d->last_end_ns = now;
 }

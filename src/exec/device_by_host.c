@@ -16,6 +16,7 @@ struct tti_device_by_host {
     uint16_t *wire;      /* [n_flat] of it too: sums as they travel; NULL: as they are */
     bool has_pinned;     /* the first piece is */
     int64_t computed_ns; /* when the gradients of the newest step were here */
+    int64_t summed_ns;   /* and the sums of all workers */
 };
 
 /* All ranks must ask for equally many. */
@@ -176,6 +177,7 @@ tutti_status tti_device_by_host_grads(tti_device_by_host *b) {
 }
 
 int64_t tti_device_by_host_computed(const tti_device_by_host *b) { return b->computed_ns; }
+int64_t tti_device_by_host_summed(const tti_device_by_host *b) { return b->summed_ns; }
 
 float *tti_device_by_host_sum(const tti_device_by_host *b) { return b->pieces[0]; }
 
@@ -190,6 +192,7 @@ tutti_status tti_device_by_host_sums(tti_device_by_host *b, double *sums, bool v
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "sums to the host", -1));
     TTI_TRY(b->ops->sync());
     TTI_TRY(tti_exec_exchange_sums(x, vote));
+    b->summed_ns = tti_now_ns();
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
     TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, sums, x->sums,
                          (size_t)x->desc.n_shards * TTI_SUMS * sizeof *sums));

@@ -18,9 +18,10 @@ tutti_status tti_device_by_host_grow(tti_device_by_host *by_host);
 /* The summed gradients, into tti_exec_grads. */
 tutti_status tti_device_by_host_grads(tti_device_by_host *by_host);
 
-/* When the device had computed the gradients of the newest step, before anybody waited for others;
- * tti_now_ns, 0: there was none. */
+/* When the device had computed the gradients of the newest step, and when the sums of all workers
+ * were there; tti_now_ns, 0: there was none. */
 int64_t tti_device_by_host_computed(const tti_device_by_host *by_host);
+int64_t tti_device_by_host_summed(const tti_device_by_host *by_host);
 
 /* Where they are on the host, [n_flat]: with desc.offload nowhere else. */
 float *tti_device_by_host_sum(const tti_device_by_host *by_host);

@@ -35,7 +35,7 @@ def test_places_and_precisions():
             ("three", "0,cpu", ["-n", "3", "parallel.shares=2,1,1"], 1e-3),
             ("adamw", "0,cpu", [GIVEN, "optimizer.name=adamw", "train.ema=0.9",
                                 "train.clip_norm=1"], None),
-            ("wire", "0,cpu", [GIVEN, "parallel.compress=bf16"], 0.01),
+            ("wire", "0,cpu", [GIVEN, "parallel.compress=bf16"], 0.05),
             ("tf32", "0,cpu", [GIVEN, "train.precision=tf32"], 0.01),
             ("bf16", "0,cpu", [GIVEN, "train.precision=bf16"], 0.05)):
         one.train(run, [*one.LENET, *FAST], *keys, devices=devices)
@@ -56,11 +56,11 @@ def test_measured():
 
 def test_resume():
     """A checkpoint of a mix goes on anywhere, and one of a GPU in a mix."""
-    one.train("host", [*one.LENET, *FAST], "-n", "1", devices="cpu")
+    job = [*one.LENET, *FAST, "optimizer.name=sgd", "train.precision=f32"]
+    one.train("host", job, "-n", "1", devices="cpu")
     for begun, then in (("0,cpu", "cpu"), ("0,cpu", "0"), ("0", "0,cpu"), ("cpu", "cpu,0")):
         run = "%s-%s" % (begun, then)
-        one.train(run, [*one.LENET, *FAST, "train.steps=12", "schedule.steps=24",
-                        "train.precision=f32"], devices=begun)
+        one.train(run, [*job, "train.steps=12", "schedule.steps=24"], devices=begun)
         workers = "2" if "," in then else "1"
         runs.tutti("train", "--resume", run, "parallel.devices=" + then, "-n", workers,
                    "train.steps=24", timeout_s=110).expect(0)

@@ -1,8 +1,10 @@
 """mixed_devices_slow_test.py - more of mixed_devices_test.py: precisions, joined batch norm,
 profiles, more workers and algorithms."""
 
+import os
 import sys
 
+import hosts_test
 import runs
 from mixed_devices_test import PROCESSES, near, run_tutti, train, JOB
 
@@ -30,6 +32,24 @@ def test_joined_batch_norm():
     train("host", "cpu", "-n", "1", *net).expect(0)
     train("mixed", "cpu,0", "parallel.shares=1,1", *net).expect(0)
     near(runs.story("host"), "mixed", 1e-3)  # joined statistics make much of a bit
+
+
+def test_hosts():
+    """Several machines, each with places of its own; on some of them devices alone."""
+    keys = ["parallel.shares=1,2,4,1"]
+    train("host", "cpu", "-n", "1").expect(0)
+    modules = os.path.join(os.path.abspath(os.environ.get("TUTTI_BUILD", "build")),
+                           "tests/modules/device")
+    for hosts, places in (("a,a,b,b", [0, -1, 0, -1]), ("a,b,b,c", [0, 0, -1, 0])):
+        run = hosts.replace(",", "")
+        arguments = ["train", *JOB, "run.dir=" + run, "parallel.devices=0,cpu", *keys]
+        for ended in hosts_test.Ranks(4, arguments, TUTTI_TEST_HOSTS=hosts,
+                                      TUTTI_MODULE_PATH=modules).finish():
+            ended.expect(0)
+        near(runs.story("host"), run)
+        told = [r["places"] for r in runs.records(run) if r["event"] == "start"]
+        if told != [places]:
+            raise AssertionError("%s: %s" % (hosts, told))
 
 
 def test_profile():

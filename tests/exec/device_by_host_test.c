@@ -19,6 +19,8 @@ static const char *check_sums(reduce_rank *r, tti_device_by_host *by_host) {
         r->sums[i] = shard >= r->x.first_shard && shard < r->x.last_shard ? i + 0.5 : 777;
     }
     COMM_OK(tti_device_by_host_sums(by_host, r->sums, r->x.rank == 1));
+    int64_t computed = tti_device_by_host_computed(by_host);
+    COMM_TRUE(computed > 0 && tti_device_by_host_summed(by_host) >= computed);
     for (int i = 0; i < n; i++) COMM_TRUE(r->sums[i] == i + 0.5 && r->x.sums[i] == i + 0.5);
     COMM_TRUE(r->x.sums[r->x.n_sums - 1] == 1);
     return NULL;
