@@ -84,6 +84,13 @@ typedef enum tti_device_way {
 
 enum { TTI_MAX_SOURCES = 2 };
 
+/* An array with this rank's parts of all groups: that of rank r of group i lies from element
+ * places[i * n_ranks + r] of its array on; NULL: from its bound on. */
+typedef struct tti_device_parts_of {
+    float *data; /* device */
+    const size_t *places;
+} tti_device_parts_of;
+
 /* The workers of a job, each with a device of its own.  Pointers are borrowed until they part. */
 typedef struct tti_device_peers {
     int rank, n_ranks, timeout_ms;
@@ -91,19 +98,19 @@ typedef struct tti_device_peers {
     int n_terms;
     float *const *pieces; /* [n_pieces] device: this rank's summands; the first one takes the sum */
     int n_pieces;
-    size_t n_flat;  /* elements of a piece, a multiple of 4 */
+    size_t n_flat;  /* elements that a piece has at least, a multiple of 4 */
     size_t n_most;  /* elements that are summed at once, at most */
     size_t n_words; /* that are spread at once, at most */
     /* [n_groups][n_ranks + 1]: the ranges of the pieces that peers_sum takes have a part for each
      * rank, from bounds[r] up to bounds[r + 1], multiples of 4.  NULL: they have none. */
     const size_t *bounds;
     size_t n_groups;
-    /* Arrays of this rank, device: each holds its part of every group, from where peers_fetch takes
-     * it; that of rank r of group i from element places[i * n_ranks + r] of its array on, NULL:
-     * from its bound on.  At most TTI_MAX_SOURCES. */
-    float *const *sources;
+    /* [n_groups][n_pieces]: where a group begins in a piece of this rank; NULL: at its first
+     * element, in all ranks. */
+    const size_t *at;
+    tti_device_parts_of sums; /* take what peers_sum_parts comes to; data NULL: the first piece */
+    const tti_device_parts_of *sources; /* [n_sources]: what others fetch */
     int n_sources;
-    const size_t *places;
     bool fast; /* any order of the additions */
     /* fast: bf16, f16: terms are rounded to it before they travel, and so is the sum */
     tutti_dtype wire;
@@ -147,7 +154,7 @@ typedef struct tti_device_ops {
     /* Between any two memories. */
     tutti_status (*copy)(tti_queue queue, void *dst, const void *src, size_t n_bytes);
     tutti_status (*order)(tti_queue after,
-                          tti_queue before);         /* what comes waits for what is there */
+                          tti_queue before); /* what comes waits for what is there */
     /* Also within a recording: a place in a queue, 0 .. TTI_N_NOTES-1; and what comes into a queue
      * waits for what was there when the place was noted last, which was in the same recording. */
     tutti_status (*note)(tti_queue queue, int place);
@@ -185,8 +192,8 @@ typedef struct tti_device_ops {
     tutti_status (*update_create)(const tti_update_desc *desc, void **update);
     tutti_status (*update_run)(void *update);
     /* The parameters of blocks that are not own have come: the report's hash, until then of own
-     * blocks alone, is to be of all; of a bad step it stays 0.  NULL: this kind of device takes no
-     * blocks of others. */
+     * blocks alone, is to be of all; of a bad step it stays 0.  Where those of others are not here
+     * it is made again of the own ones.  NULL: this kind of device takes no blocks of others. */
     tutti_status (*update_complete)(void *update);
     tutti_status (*update_hash)(void *update, uint64_t *hash); /* of the parameters; waits */
     void (*update_destroy)(void *update);                      /* takes NULL */
@@ -199,11 +206,15 @@ typedef struct tti_device_ops {
      * 4.  Into TTI_QUEUE_COMM.  beside: something else computes meanwhile, and leaves little room.
      */
     tutti_status (*peers_sum)(void *group, size_t first, size_t n_elems, bool beside);
-    /* The sum of a group of bounds, to each rank its part alone.  Into TTI_QUEUE_COMM. */
+    /* The sum of a group of bounds, to each rank its part alone, into peers.sums.  Into
+     * TTI_QUEUE_COMM. */
     tutti_status (*peers_sum_parts)(void *group, size_t which, bool beside);
     /* The parts of a group, from that source of their ranks to dst on, the place of the group's
      * first element.  Into TTI_QUEUE_COMM. */
     tutti_status (*peers_fetch)(void *group, size_t which, int source, float *dst, bool beside);
+    /* Gradients and parameters may be in parts (parallel.zero above 1): known to be right on
+     * devices of this kind. */
+    bool leans;
     /* Words of 32 bits: first .. last-1 are this rank's, or 0 where they are another's. */
     tutti_status (*peers_spread)(void *group, void *words, size_t n_words, size_t first,
                                  size_t last);

@@ -63,15 +63,17 @@ typedef enum tti_block_kind {
 
 /* A block of the flat arrays, for the update of all parameters at once. */
 typedef struct tti_update_block {
-    uint64_t first;   /* element, a multiple of 16 */
-    uint64_t state;   /* the same of the arrays of state and averages */
-    uint32_t n_elems; /* at most 16 Ki */
+    uint64_t first;         /* element of the flat arrays, a multiple of 16 */
+    uint64_t state;         /* the same of the arrays of state and averages */
+    uint64_t params, grads; /* and where it lies in those of parameters and gradients */
+    uint32_t n_elems;       /* at most 16 Ki */
     int32_t slot;
     float lr_factor;
     float decay;   /* weight decay; of a buffer: its momentum */
     uint32_t kind; /* of tti_block_kind */
     uint32_t takes_l1;
-    uint32_t is_own; /* 0: another worker has its state, and updates it */
+    uint32_t is_own;  /* 0: another worker has its state, and updates it */
+    uint32_t is_here; /* its parameters are */
 } tti_update_block;
 
 #endif /* TTI_STEP_TYPES_H */

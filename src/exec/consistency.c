@@ -9,9 +9,9 @@
 
 /* By the blocks of the update, as it hashes them. */
 tutti_status tti_exec_params_hash(tti_exec *x, uint64_t *hash) {
+    if (tti_exec_has_lean_params(x)) return tti_lean_hash_now(x, hash);
     if (x->device) return tti_exec_device_hash(x, hash);
-    *hash = tti_exec_has_lean_params(x) ? tti_lean_hash_now(x) : 0;
-    if (tti_exec_has_lean_params(x)) return TUTTI_OK;
+    *hash = 0;
     for (int i = 0; i < x->desc.plan->n_updates; i++) {
         const tti_update_step *step = &x->desc.plan->updates[i];
         *hash += x->desc.backend->hash(x->params + step->first, step->n_elems, step->first);

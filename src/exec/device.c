@@ -85,7 +85,13 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
     d->n_sets = TTI_N_FED;
     TTI_TRY(tti_device_take_shards(x));
     if (x->offload) return tti_offload_attach(x->offload, d->by_host, d->report);
-    if (d->reduce && tti_exec_has_parts(x))
+    if (x->lean && !d->reduce)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "exec: workers whose devices do not reach each other have whole gradients "
+                        "and parameters (%s); zero is at most 1",
+                        tti_str_text(&d->way));
+    if (x->lean) TTI_TRY(tti_device_lean_create(x, d->reduce, &d->lean));
+    if (d->reduce && tti_exec_has_parts(x) && !tti_exec_has_lean_params(x))
         TTI_TRY(tti_device_parts_create(x, d->reduce, &d->update, &d->parts));
     return tti_device_update_create(x,
                                     &(tti_device_update_desc){.args = d->args,
@@ -107,12 +113,19 @@ static bool is_kept_here(const tti_exec *x) {
 tutti_status tti_exec_device_check_memory(const tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
     size_t n_now, n_peak, n_free;
+    tti_exec_desc desc = x->desc;
+    tti_exec_memory lean = {0};
+    desc.deal = &x->deal;
+    bool is_lean = desc.zero > 1 && x->n_ranks > 1;
+    if (is_lean) TTI_TRY(tti_exec_memory_plan(&desc, x->rank, x->n_ranks, &lean));
     size_t inputs = tti_fed_bytes(&plan->shard, "x") + tti_fed_bytes(&plan->shard, "target");
     const tti_device_need need = {
         .flat = plan->n_flat * sizeof(float),
         .state = x->share.n_elems * sizeof(float),
         .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes),
         .inputs = TTI_N_FED * (size_t)tti_device_n_local(x) * inputs + tti_device_pipe_bytes(x),
+        .params = is_lean ? lean.params + lean.gathered : 0,
+        .grads = lean.grads,
         .n_states = x->desc.server || x->desc.offload ? 0 : plan->n_states,
         .n_emas = !is_kept_here(x) && !x->desc.offload && x->desc.ema > 0,
         .offloads = !x->desc.server && !x->divided,
@@ -172,6 +185,14 @@ int tti_exec_device_depth(const tti_exec *x) {
 tutti_status tti_exec_device_settle(tti_exec *x) {
     tti_device_parts *parts = x->device->parts;
     return parts ? tti_exec_device_tell(x, tti_device_parts_settle(parts)) : TUTTI_OK;
+}
+
+tutti_status tti_exec_device_own_hash(tti_exec *x, uint64_t *hash) {
+    return tti_exec_device_tell(x, tti_device_update_hash(x->device->update, hash));
+}
+
+tutti_status tti_exec_device_averages(tti_exec *x) {
+    return tti_exec_device_tell(x, tti_device_lean_averages(x->device->lean));
 }
 
 tutti_status tti_exec_device_hash(tti_exec *x, uint64_t *hash) {
@@ -245,140 +266,6 @@ static tutti_status feed(tti_exec *x, tti_device_set *set, const tti_step_desc *
     return d->ops->await(TTI_MARK_FED);
 }
 
-static void point_at(tti_exec *x, tti_instance *instance, const tti_fed_inputs *inputs,
-                     const tti_device_set *set, int s) {
-    const tti_gather *g = &x->device->kept.gather;
-    const tti_fed_shard kept = {g->x + s * g->x_stride, g->y + s * g->y_stride,
-                                g->rows + s * g->rows_stride};
-    tti_fed_point(instance, inputs, set->gathers ? &kept : &set->shards[s],
-                  &x->device->args->loss_scale);
-}
-
-/* ---- the shard program ---- */
-
-static tutti_status collect(tti_exec *x, const tti_instance *instance, int shard) {
-    double *sums = x->device->sums + (size_t)shard * TTI_SUMS;
-    return tti_fed_collect(x->device->ops, instance, sums);
-}
-
-/* One value out of those of all shards. */
-static tutti_status join(tti_exec *x, int i) {
-    tti_exec_device *d = x->device;
-    const tti_node *node = x->desc.plan->shard.steps[x->syncs[i]];
-    size_t n = (size_t)tti_value_n_elems(node->out[0]), n_bytes = n * sizeof(float);
-    for (int s = 0; s < tti_device_n_local(x); s++)
-        TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, d->sync_parts + (size_t)(x->first_shard + s) * n,
-                             tti_instance_step_in(x->lane[s].shard, x->syncs[i], 0), n_bytes));
-    if (d->reduce) TTI_TRY(tti_device_reduce_parts(d->reduce, d->sync_parts, n));
-    if (d->by_host) TTI_TRY(tti_device_by_host_parts(d->by_host, d->sync_parts, n));
-    TTI_TRY(
-        d->ops->join(node->op->name, d->sync_parts, (size_t)x->desc.n_shards, n, d->sync_joined));
-    for (int s = 0; s < tti_device_n_local(x); s++)
-        TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE,
-                             tti_instance_step_out(x->lane[s].shard, x->syncs[i], 0),
-                             d->sync_joined, n_bytes));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, node, "join", -1);
-}
-
-/* A shard at work. */
-typedef struct shard_at_work {
-    tti_exec *x;
-    const tti_instance *instance;
-    int shard;
-    bool is_first; /* which parameters of others wait for */
-} shard_at_work;
-
-/* With those of other workers, or for the host. */
-static bool is_summed_beside(const tti_exec *x, int shard) {
-    bool by_bucket = x->device->reduce || (x->offload && is_alone(x));
-    return by_bucket && shard == x->last_shard - 1;
-}
-
-static tutti_status sum_beside(tti_exec *x, int step) {
-    tti_device_reduce *reduce = x->device->reduce;
-    if (!reduce) return tti_offload_after(x->offload, step);
-    tti_device_reduce_after(reduce, step);
-    if (!x->offload) return TUTTI_OK;
-    return tti_offload_bring(x->offload, tti_device_reduce_n_summed(reduce), TTI_QUEUE_COMM);
-}
-
-/* A failure to take the time shows when the moments are read. */
-static void after_step(int step, void *user) {
-    const shard_at_work *at = user;
-    tti_exec *x = at->x;
-    tutti_status st = tti_profile_upto(x, TTI_ROW_COMPUTE, x->desc.plan->shard.steps[step],
-                                       tti_instance_kernel(at->instance, step), at->shard);
-    (void)st;
-    if (is_summed_beside(x, at->shard) && x->device->beside == TUTTI_OK)
-        x->device->beside = sum_beside(x, step);
-    if (at->is_first) tti_device_parts_before(x->device->parts, step + 1);
-}
-
-static bool waits_for_parts(const tti_exec *x, int shard) {
-    const tti_device_parts *parts = x->device->parts;
-    return parts && shard == x->first_shard && tti_device_parts_are_due(parts);
-}
-
-/* The steps between two joins, for every shard of a wave. */
-static tutti_status run_part(tti_exec *x, const tti_device_set *set, const tti_wave *wave,
-                             int part) {
-    int n_steps = x->desc.plan->shard.n_steps;
-    int first = part > 0 ? x->syncs[part - 1] + 1 : 0;
-    int last = part < x->n_syncs ? x->syncs[part] : n_steps;
-    for (int i = 0; i < wave->n_shards; i++) {
-        int shard = wave->first + i, s = shard - x->first_shard;
-        tti_instance *instance = x->lane[i].shard;
-        tti_instance_set_grads(instance, x->buffers[wave->buffer[i]]);
-        point_at(x, instance, &x->shard_inputs, set, s);
-        shard_at_work at = {x, instance, shard, waits_for_parts(x, shard)};
-        bool looks = x->profile || is_summed_beside(x, shard) || at.is_first;
-        if (at.is_first) tti_device_parts_before(x->device->parts, first);
-        TTI_TRY(tti_instance_run_range(instance, &x->device->runs[s], first, last,
-                                       looks ? after_step : NULL, &at));
-        if (last == n_steps) TTI_TRY(collect(x, instance, shard));
-    }
-    return TUTTI_OK;
-}
-
-/* In fast mode a worker's pieces are one. */
-static void add_pieces(tti_exec *x) {
-    for (int i = 1; x->desc.fast && !x->desc.server && i < x->acc.n_pieces; i++)
-        x->desc.backend->accumulate(tti_exec_grads(x), x->buffers[x->acc.piece_buffer[i]],
-                                    x->desc.plan->n_flat);
-}
-
-static tutti_status run_shards(tti_exec *x, const tti_device_set *set) {
-    tti_device_reduce *reduce = x->device->reduce;
-    bool beside = reduce ? tti_device_reduce_merges(reduce, x->acc.n_waves - 1)
-                         : is_summed_beside(x, x->last_shard - 1);
-    for (int w = 0; w < x->acc.n_waves; w++) {
-        const tti_wave *wave = &x->acc.waves[w];
-        for (int part = 0; part <= x->n_syncs; part++) {
-            TTI_TRY(run_part(x, set, wave, part));
-            if (part < x->n_syncs) TTI_TRY(join(x, part));
-        }
-        if (beside && w == x->acc.n_waves - 1) return x->device->beside;
-        tti_exec_merge(x, wave, 0, x->desc.plan->n_flat);
-        TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "add gradients of shards", -1));
-    }
-    add_pieces(x);
-    return TUTTI_OK;
-}
-
-/* The parts of a stage of a pipeline. */
-static tutti_status run_pipe(tti_exec *x, const tti_device_set *set, bool eval) {
-    tti_exec_device *d = x->device;
-    const tti_device_pipe_step step = {.shards = set->shards,
-                                       .runs = d->runs,
-                                       .loss_scale = &d->args->loss_scale,
-                                       .sums = d->sums,
-                                       .number = set->desc.step,
-                                       .eval = eval};
-    TTI_TRY(tti_device_pipe_run(d->pipe, &step));
-    if (!eval) add_pieces(x);
-    return TUTTI_OK;
-}
-
 /* ---- the step ---- */
 
 static tutti_status put_begin(tti_exec *x, const tti_device_set *set) {
@@ -424,8 +311,11 @@ static tutti_status whole_step(tti_exec *x, const tti_device_set *set, bool besi
     d->beside = TUTTI_OK;
     TTI_TRY(begin(x, set));
     if (d->parts) TTI_TRY(tti_device_parts_begin(d->parts, beside));
-    TTI_TRY(run_shards(x, set));
+    if (d->lean) TTI_TRY(tti_device_lean_step(d->lean, beside));
+    TTI_TRY(tti_device_run_shards(x, set));
     if (d->parts) TTI_TRY(tti_device_parts_finish(d->parts));
+    if (d->lean) TTI_TRY(tti_device_lean_finish(d->lean));
+    if (tti_exec_has_lean_params(x)) TTI_TRY(tti_device_update_complete(d->update));
     if (d->reduce) TTI_TRY(tti_device_reduce_finish(d->reduce, d->args, d->report, d->sums));
     return update_and_tell(x, set);
 }
@@ -466,7 +356,7 @@ static tutti_status run_by_host(tti_exec *x, tti_device_set *set) {
     tti_exec_device *d = x->device;
     tti_profile_next_step(x);
     TTI_TRY(begin(x, set));
-    TTI_TRY(d->pipe ? run_pipe(x, set, false) : run_shards(x, set));
+    TTI_TRY(tti_device_run_shards(x, set));
     tti_exec_note(x, &set->desc, "reduce");
     TTI_TRY(tti_device_by_host_grads(d->by_host));
     if (d->pipe) TTI_TRY(tti_pipe_sum_tied(x));
@@ -480,7 +370,7 @@ static tutti_status run_for_server(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *d = x->device;
     tti_profile_next_step(x);
     TTI_TRY(begin(x, set));
-    TTI_TRY(run_shards(x, set));
+    TTI_TRY(tti_device_run_shards(x, set));
     TTI_TRY(tti_device_server_bring(d->server));
     return d->ops->tell(d->report, d->sums, d->n_told, set->told);
 }
@@ -491,7 +381,7 @@ static tutti_status run_local(tti_exec *x, tti_device_set *set) {
     TTI_TRY(tti_device_local_begin(x));
     if (set->desc.n_rows > 0) return run_recorded(x, set);
     TTI_TRY(begin(x, set));
-    TTI_TRY(run_shards(x, set));
+    TTI_TRY(tti_device_run_shards(x, set));
     return d->ops->tell(d->report, d->sums, d->n_told, set->told);
 }
 
@@ -589,9 +479,14 @@ static tutti_status end_at_host(tti_exec *x, const tti_device_set *set, tti_step
 }
 
 /* Of what each worker has updated: their parameters come with the next step. */
-static uint64_t told_hash(const tti_exec *x, const tti_device_set *set) {
+static uint64_t told_hash(tti_exec *x, const tti_device_set *set) {
     const char *sums = set->told + sizeof(tti_step_report);
-    return tti_device_reduce_told_hash(x, (const double *)(const void *)sums);
+    uint64_t hash = tti_device_reduce_told_hash(x, (const double *)(const void *)sums);
+    if (tti_exec_has_lean_params(x)) {
+        x->lean->hash = hash;
+        x->lean->own_hash = x->lean->all_hashes[x->rank];
+    }
+    return hash;
 }
 
 static tutti_status end_step(tti_exec *x, tti_step_result *result) {
@@ -612,7 +507,7 @@ static tutti_status end_step(tti_exec *x, tti_step_result *result) {
         result->skipped = true;
         return report_bad(x, set, report.bad);
     }
-    if (x->device->parts) report.params_hash = told_hash(x, set);
+    if (x->device->reduce && tti_exec_has_parts(x)) report.params_hash = told_hash(x, set);
     x->last_hash = result->own_hash = result->params_hash = report.params_hash;
     x->has_hash = true;
     if (tti_local_is_on(x)) return tti_device_local_end(x, &set->desc, result);
@@ -645,13 +540,7 @@ static tutti_status eval_batch(tti_exec *x, const tti_step_desc *desc, tti_step_
     TTI_TRY(feed(x, set, desc));
     TTI_TRY(tti_exec_device_settle(x));
     TTI_TRY(begin(x, set));
-    if (d->pipe) TTI_TRY(run_pipe(x, set, true));
-    for (int s = 0; !d->pipe && s < tti_device_n_local(x); s++) {
-        tti_instance *instance = x->lane[0].eval;
-        point_at(x, instance, &x->eval_inputs, set, s);
-        TTI_TRY(tti_instance_run(instance, &d->runs[s], NULL, NULL));
-        TTI_TRY(collect(x, instance, x->first_shard + s));
-    }
+    TTI_TRY(tti_device_eval_shards(x, set));
     memset(x->sums, 0, x->n_sums * sizeof *x->sums);
     TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, x->sums + first, d->sums + first,
                          (size_t)tti_device_n_local(x) * TTI_SUMS * sizeof(double)));
@@ -676,6 +565,7 @@ void tti_exec_device_release(tti_exec *x) {
     /* The recordings first: NCCL parts only once nothing can call it again. */
     tti_device_release_shards(x);
     tti_device_parts_destroy(d->parts);
+    tti_device_lean_destroy(d->lean);
     tti_device_reduce_destroy(d->reduce);
     tti_device_update_destroy(d->update);
     tti_kept_release(backend, &d->kept);

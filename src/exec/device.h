@@ -81,7 +81,11 @@ tutti_status tti_exec_device_put_params(tti_exec *x);
 /* Parameters are whole, as after the last step; all workers of a data group do it. */
 tutti_status tti_exec_device_settle(tti_exec *x);
 
-/* The hash of the parameters on the device. */
+/* The hash of the parameters on the device; of own blocks, where it has no others. */
 tutti_status tti_exec_device_hash(tti_exec *x, uint64_t *hash);
+tutti_status tti_exec_device_own_hash(tti_exec *x, uint64_t *hash);
+
+/* Averages of all parameters on the device, where others have parts of them. */
+tutti_status tti_exec_device_averages(tti_exec *x);
 
 #endif /* TTI_EXEC_DEVICE_H */

@@ -6,10 +6,16 @@
 
 #include "base/str.h"
 
+static size_t params_of(const tti_device_need *n) { return n->params ? n->params : n->flat; }
+
+static size_t grads_of(const tti_device_need *n) {
+    return n->grads ? n->grads : n->flat * (size_t)n->n_grads;
+}
+
 size_t tti_device_need_bytes(const tti_device_need *n) {
     size_t n_states = (size_t)n->n_states + (size_t)n->n_emas;
-    return (1 + (size_t)n->n_grads) * n->flat + n_states * n->state +
-           (size_t)n->n_arenas * n->arena + n->inputs;
+    return params_of(n) + grads_of(n) + n_states * n->state + (size_t)n->n_arenas * n->arena +
+           n->inputs;
 }
 
 static void print_bytes(tti_str *str, size_t n_bytes) {
@@ -27,7 +33,7 @@ static bool cut(const tti_device_need *n, int factor, tti_device_need *out) {
     out->n_shards *= factor;
     out->rows = (n->rows + factor - 1) / factor;
     out->arena = n->arena / (size_t)factor;
-    for (int f = factor; f > 1; f /= 2) out->n_grads++;
+    for (int f = factor; f > 1; f /= 2) out->n_grads++, out->grads += n->grads ? n->flat : 0;
     return true;
 }
 
@@ -84,9 +90,9 @@ tutti_status tti_device_need_check(const tti_device_need *n, size_t n_free) {
         {"the step needs ", tti_device_need_bytes(n)},
         {" of device memory, of which is free ", n_free},
         {": activations of a shard ", n->arena},
-        {", parameters ", n->flat},
+        {", parameters ", params_of(n)},
         {", optimizer state ", n->state * (size_t)(n->n_states + n->n_emas)},
-        {", gradients ", n->flat * (size_t)n->n_grads},
+        {", gradients ", grads_of(n)},
         {", samples ", n->inputs},
     };
     for (size_t i = 0; i < TTI_COUNT(parts); i++) {

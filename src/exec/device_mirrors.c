@@ -11,6 +11,12 @@ static float *device_array(const tti_exec *x, int which) {
 
 static size_t flat_bytes(const tti_exec *x) { return x->desc.plan->n_flat * sizeof(float); }
 
+static size_t state_bytes(const tti_exec *x) { return x->share.n_elems * sizeof(float); }
+
+static size_t param_bytes(const tti_exec *x) {
+    return tti_exec_has_lean_params(x) ? state_bytes(x) : flat_bytes(x);
+}
+
 void tti_device_mirrors_fini(tti_exec *x) {
     for (int i = 0; i < TTI_N_MIRRORS; i++) free(x->device->mirrors[i]);
     free(x->device->staging);
@@ -30,7 +36,7 @@ static tutti_status copy(tti_exec *x, bool push, int n) {
     float **mirror = x->device->mirrors;
     for (int i = 0; i < n; i++) {
         float *array = device_array(x, i);
-        size_t n_bytes = i == 0 ? flat_bytes(x) : x->share.n_elems * sizeof(float);
+        size_t n_bytes = i == 0 ? param_bytes(x) : state_bytes(x);
         if (!array || (push && !mirror[i])) continue;
         TTI_TRY(take(&mirror[i], n_bytes));
         void *dst = push ? array : mirror[i], *src = push ? mirror[i] : array;
@@ -72,16 +78,18 @@ tutti_status tti_exec_device_put_staging(tti_exec *x) {
 }
 
 tutti_status tti_exec_device_params(tti_exec *x, float **params) {
-    TTI_TRY(take(&x->device->mirrors[0], flat_bytes(x)));
+    TTI_TRY(take(&x->device->mirrors[0], param_bytes(x)));
     *params = x->device->mirrors[0];
     return TUTTI_OK;
 }
 
 tutti_status tti_exec_device_put_params(tti_exec *x) {
     const tti_device_ops *ops = x->desc.backend->device;
-    TTI_TRY(ops->copy(TTI_QUEUE_COMPUTE, x->params, x->device->mirrors[0], flat_bytes(x)));
+    TTI_TRY(ops->copy(TTI_QUEUE_COMPUTE, x->params, x->device->mirrors[0], param_bytes(x)));
     tti_share_run run;
-    for (int i = 0; x->ema && tti_share_next(&x->share, x->desc.plan, &i, &run);)
+    bool lean = tti_exec_has_lean_params(x);
+    if (x->ema && lean) TTI_TRY(ops->copy(TTI_QUEUE_COMPUTE, x->ema, x->params, param_bytes(x)));
+    for (int i = 0; x->ema && !lean && tti_share_next(&x->share, x->desc.plan, &i, &run);)
         TTI_TRY(ops->copy(TTI_QUEUE_COMPUTE, x->ema + run.state, x->params + run.first,
                           run.n_elems * sizeof(float)));
     return ops->sync();

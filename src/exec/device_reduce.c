@@ -15,9 +15,12 @@ struct tti_device_reduce {
     const tti_device_ops *ops;
     void *group;
     int next_bucket;
-    bool beside, has_summed;         /* in this step */
-    float *sources[TTI_MAX_SOURCES]; /* what others fetch */
-    tutti_status status;             /* of what went wrong while shards were put to work */
+    bool beside, has_summed;                      /* in this step */
+    tti_device_parts_of sources[TTI_MAX_SOURCES]; /* what others fetch */
+    size_t *at;    /* [n_buckets][n_pieces]: where buckets are in pieces; NULL: as in flat arrays */
+    int *noted;    /* [n_buckets]: where their sums are in the queue */
+    int next_note; /* of those places, which take turns */
+    tutti_status status; /* of what went wrong while shards were put to work */
 };
 
 /* ---- meeting ---- */
@@ -81,14 +84,56 @@ static tti_device_way way_of(tutti_comm_alg alg) {
     return alg == TUTTI_ALG_DIRECT ? TTI_WAY_PEERS : TTI_WAY_LIBRARY;
 }
 
+static int n_pieces_of(const tti_exec *x) { return x->desc.fast ? 1 : x->acc.n_pieces; }
+
+/* Gradients that are only there until they are summed have places of their own. */
+static tutti_status find_places(tti_device_reduce *r) {
+    const tti_exec *x = r->x;
+    size_t n_buckets = (size_t)x->desc.plan->n_buckets, n = (size_t)n_pieces_of(x);
+    r->noted = calloc(n_buckets + 1, sizeof *r->noted);
+    if (!r->noted) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    if (!x->lean) return TUTTI_OK;
+    r->at = calloc(n_buckets * n + 1, sizeof *r->at);
+    if (!r->at) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    for (size_t i = 0; i < n_buckets * n; i++) {
+        int buffer = x->acc.piece_buffer[i % n];
+        r->at[i] = x->desc.plan->buckets[i / n].first;
+        if (x->lean->is_short[buffer]) r->at[i] = tti_window_at(&x->lean->grads, -1, r->at[i]);
+    }
+    return TUTTI_OK;
+}
+
+/* Elements that every piece has. */
+static size_t shortest_piece(const tti_exec *x) {
+    size_t n = x->desc.plan->n_flat;
+    return x->lean ? TTI_MIN(n, x->lean->grads.n_elems) : n;
+}
+
+/* Sums of own parts go to where their places are not taken again. */
+static tti_device_parts_of sums_of(const tti_exec *x) {
+    if (!x->lean) return (tti_device_parts_of){0};
+    return (tti_device_parts_of){.data = x->lean->own_grads, .places = x->share.from};
+}
+
+/* Parameters, and averages where they are fetched, too. */
+static int find_sources(tti_device_reduce *r) {
+    const tti_exec *x = r->x;
+    bool averages = x->lean && x->ema;
+    r->sources[0] = (tti_device_parts_of){
+        .data = x->params, .places = tti_exec_has_lean_params(x) ? x->share.from : NULL};
+    r->sources[1] = (tti_device_parts_of){.data = x->ema, .places = x->share.from};
+    if (!tti_exec_has_parts(x) || x->offload) return 0;
+    return averages ? 2 : 1;
+}
+
 static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int n_terms) {
     tti_exec *x = r->x;
     float *pieces[TTI_MAX_PIECES];
-    int n_pieces = x->desc.fast ? 1 : x->acc.n_pieces;
+    int n_pieces = n_pieces_of(x);
     bool in_parts = tti_exec_has_parts(x);
     size_t n_buckets = (size_t)x->desc.plan->n_buckets;
     for (int i = 0; i < n_pieces; i++) pieces[i] = x->buffers[x->acc.piece_buffer[i]];
-    r->sources[0] = x->params;
+    TTI_TRY(find_places(r));
     return r->ops->peers_meet(&(tti_device_peers){.rank = x->rank,
                                                   .n_ranks = x->n_ranks,
                                                   .timeout_ms = tti_comm_timeout_ms(x->desc.comm),
@@ -96,13 +141,15 @@ static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int
                                                   .n_terms = n_terms,
                                                   .pieces = pieces,
                                                   .n_pieces = n_pieces,
-                                                  .n_flat = x->desc.plan->n_flat,
+                                                  .n_flat = shortest_piece(x),
                                                   .n_most = longest_bucket(x->desc.plan),
                                                   .n_words = most_words(x),
                                                   .bounds = in_parts ? x->share.bounds : NULL,
                                                   .n_groups = in_parts ? n_buckets : 0,
                                                   .sources = r->sources,
-                                                  .n_sources = in_parts ? 1 : 0,
+                                                  .n_sources = find_sources(r),
+                                                  .at = r->at,
+                                                  .sums = sums_of(x),
                                                   .fast = x->desc.fast,
                                                   .wire = x->desc.fast ? x->desc.wire : TUTTI_F32,
                                                   .way = way_of(x->desc.alg),
@@ -110,6 +157,12 @@ static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int
                                                   .all_gather = all_gather,
                                                   .check = check},
                               &r->group);
+}
+
+static void release(tti_device_reduce *r) {
+    free(r->at);
+    free(r->noted);
+    free(r);
 }
 
 tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_str *way) {
@@ -133,7 +186,7 @@ tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_
         *out = r;
         return TUTTI_OK;
     }
-    free(r);
+    release(r);
     if (st != TUTTI_E_UNSUPPORTED) return st;
     tti_str_printf(way, "by way of the host: %.300s", tutti_last_error());
     tti_clear_error();
@@ -143,7 +196,7 @@ tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_
 void tti_device_reduce_destroy(tti_device_reduce *r) {
     if (!r) return;
     r->ops->peers_part(r->group);
-    free(r);
+    release(r);
 }
 
 /* ---- a step ---- */
@@ -155,16 +208,20 @@ void tti_device_reduce_begin(tti_device_reduce *r, bool beside) {
     r->status = TUTTI_OK;
 }
 
+/* As gradients come, and not when all are there. */
+static bool sums_at_once(const tti_device_reduce *r) { return r->beside || r->x->lean; }
+
 bool tti_device_reduce_merges(const tti_device_reduce *r, int w) {
-    return r->beside && w == r->x->acc.n_waves - 1;
+    return sums_at_once(r) && w == r->x->acc.n_waves - 1;
 }
 
 /* What run_shards leaves to be done for the range of a bucket. */
 static void merge(tti_exec *x, const tti_bucket *b) {
     tti_exec_merge(x, &x->acc.waves[x->acc.n_waves - 1], b->first, b->first + b->n_elems);
     for (int i = 1; x->desc.fast && i < x->acc.n_pieces; i++)
-        x->desc.backend->accumulate(tti_exec_grads(x) + b->first,
-                                    x->buffers[x->acc.piece_buffer[i]] + b->first, b->n_elems);
+        x->desc.backend->accumulate(tti_exec_grads_at(x, x->acc.piece_buffer[0], b->first),
+                                    tti_exec_grads_at(x, x->acc.piece_buffer[i], b->first),
+                                    b->n_elems);
 }
 
 static tutti_status sum_bucket(tti_device_reduce *r, int i, bool beside) {
@@ -176,20 +233,33 @@ static tutti_status sum_bucket(tti_device_reduce *r, int i, bool beside) {
 static tutti_status sum_next(tti_device_reduce *r) {
     const tti_bucket *b = &r->x->desc.plan->buckets[r->next_bucket++];
     r->has_summed = true;
-    if (r->beside) {
+    if (sums_at_once(r)) {
         merge(r->x, b);
         TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, NULL, "add gradients of shards", -1));
         TTI_TRY(r->ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     }
     bool is_last = r->next_bucket == r->x->desc.plan->n_buckets; /* the update waits for it */
+    if (r->x->lean && !r->beside) TTI_TRY(tti_device_reduce_meet(r));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
     TTI_TRY(sum_bucket(r, r->next_bucket - 1, r->beside && !is_last));
-    return tti_profile_upto(r->x, TTI_ROW_COMM, NULL, "sum of gradients between devices", -1);
+    TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMM, NULL, "sum of gradients between devices", -1));
+    if (!r->x->lean) return TUTTI_OK;
+    return r->beside ? tti_device_reduce_note(r, &r->noted[r->next_bucket - 1]) : r->ops->sync();
+}
+
+tutti_status tti_device_reduce_note(tti_device_reduce *r, int *place) {
+    *place = r->next_note++ % TTI_N_NOTES;
+    return r->ops->note(TTI_QUEUE_COMM, *place);
+}
+
+tutti_status tti_device_reduce_follow(tti_device_reduce *r, int bucket) {
+    TTI_ASSERT(bucket < r->next_bucket);
+    return r->ops->follow(TTI_QUEUE_COMPUTE, r->noted[bucket]);
 }
 
 void tti_device_reduce_after(tti_device_reduce *r, int step) {
     const tti_plan *plan = r->x->desc.plan;
-    while (r->beside && r->status == TUTTI_OK && r->next_bucket < plan->n_buckets &&
+    while (sums_at_once(r) && r->status == TUTTI_OK && r->next_bucket < plan->n_buckets &&
            plan->buckets[r->next_bucket].ready_after <= step)
         r->status = sum_next(r);
 }
@@ -262,8 +332,9 @@ tutti_status tti_device_reduce_fetch(tti_device_reduce *r, int bucket, int sourc
 
 tutti_status tti_device_reduce_fetched(tti_device_reduce *r, bool beside) {
     if (!beside) return r->ops->sync();
-    TTI_TRY(r->ops->note(TTI_QUEUE_COMM, 0));
-    TTI_TRY(r->ops->follow(TTI_QUEUE_COMPUTE, 0));
+    int place;
+    TTI_TRY(tti_device_reduce_note(r, &place));
+    TTI_TRY(r->ops->follow(TTI_QUEUE_COMPUTE, place));
     return tti_profile_upto(r->x, TTI_ROW_COMPUTE, NULL, "waiting for parameters", -1);
 }
 
@@ -304,11 +375,28 @@ uint64_t tti_device_reduce_told_hash(const tti_exec *x, const double *told) {
     return hash;
 }
 
+/* Where nobody else has a worker's parameters: as they were in memory before this update, against
+ * what the last one left. */
+static tutti_status compare_own(const tti_exec *x, const double *told, uint64_t step) {
+    const double *halves = told + x->desc.n_shards * TTI_SUMS;
+    for (int r = 0; x->has_hash && r < x->n_ranks; r++) {
+        uint64_t hash = (uint64_t)halves[2 * r] << 32 | (uint64_t)halves[2 * r + 1];
+        if (hash == x->lean->all_hashes[r]) continue;
+        return tti_fail(TUTTI_E_MISMATCH,
+                        "step %llu: the parameters of rank %d changed in memory after the update",
+                        (unsigned long long)step, r);
+    }
+    const double *own = told + n_told_by_all(x);
+    for (int r = 0; r < x->n_ranks; r++) x->lean->all_hashes[r] = tti_f64_to_bits(own[r]);
+    return TUTTI_OK;
+}
+
 tutti_status tti_device_reduce_take(tti_device_reduce *r, const double *told, uint64_t step) {
     tti_exec *x = r->x;
     const double *votes = told + x->n_sums - 1;
     memcpy(x->sums, told, (x->n_sums - 1) * sizeof *told);
     x->sums[x->n_sums - 1] = 0;
     for (int rank = 0; rank < x->n_ranks; rank++) x->sums[x->n_sums - 1] += votes[rank];
+    if (tti_exec_has_lean_params(x)) return compare_own(x, told, step);
     return tti_exec_compare_hashes(x, step);
 }

@@ -60,6 +60,11 @@ tutti_status tti_device_reduce_fetch(tti_device_reduce *reduce, int bucket, int 
                                      bool beside);
 tutti_status tti_device_reduce_fetched(tti_device_reduce *reduce, bool beside);
 
+/* Within a recording: a place behind what is in the queue between devices, for what then waits for
+ * it (tti_device_ops.follow); and the compute queue waits for the sum of a bucket. */
+tutti_status tti_device_reduce_note(tti_device_reduce *reduce, int *place);
+tutti_status tti_device_reduce_follow(tti_device_reduce *reduce, int bucket);
+
 /* And the hash of own blocks that the report has, to all workers; what they come to, of the sums
  * that a step has told. */
 tutti_status tti_device_reduce_hash(tti_device_reduce *reduce, const tti_step_report *report,

@@ -4,6 +4,7 @@
 
 #include "exec/bytes.h"
 #include "exec/device_by_host.h"
+#include "exec/device_lean.h"
 #include "exec/device_local.h"
 #include "exec/device_parts.h"
 #include "exec/device_pipe.h"
@@ -45,6 +46,7 @@ struct tti_exec_device {
     tti_device_update *update;
     tti_device_reduce *reduce; /* between several workers one of the two, alone none */
     tti_device_parts *parts;   /* with reduce, of others; NULL: there are none */
+    tti_device_lean *lean;     /* of gradients, too; NULL: they are whole */
     tti_device_by_host *by_host;
     tti_device_server *server;     /* NULL: the device makes the update */
     tti_device_pipe *pipe;         /* NULL: the worker has all layers */
@@ -85,6 +87,11 @@ uint64_t tti_device_mirrors_hash(const tti_exec *x);
 
 /* A recording of a step with these inputs; nothing runs. */
 tutti_status tti_device_record(tti_exec *x, const tti_device_set *set, void **recording);
+
+/* device_waves.c: the shards of this worker, as they were fed; sums of those with others too,
+ * where that goes on beside them.  And of an evaluation. */
+tutti_status tti_device_run_shards(tti_exec *x, const tti_device_set *set);
+tutti_status tti_device_eval_shards(tti_exec *x, const tti_device_set *set);
 
 /* Yes if all workers say so: they go ahead by the same number of steps. */
 tutti_status tti_device_agree(tti_exec *x, bool *yes);

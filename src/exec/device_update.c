@@ -18,6 +18,8 @@ struct tti_device_update {
 static tti_update_block block_of(const tti_plan *plan, const tti_update_step *step) {
     const tti_slot *slot = &plan->slots[step->slot];
     tti_update_block block = {.first = step->first,
+                              .params = step->first,
+                              .grads = step->first,
                               .n_elems = (uint32_t)step->n_elems,
                               .slot = step->slot,
                               .lr_factor = (float)slot->rule.lr_factor,
@@ -41,9 +43,13 @@ static void fill_blocks(const tti_exec *x, tti_update_block *blocks, const tti_n
         if (x->desc.server) blocks[i].kind = TTI_BLOCK_FROZEN;
         if (blocks[i].kind == TTI_BLOCK_TRAINED) *node = plan->updates[i].node;
     }
+    for (int i = 0; i < plan->n_updates; i++) blocks[i].is_here = !tti_exec_has_lean_params(x);
     for (int i = 0; i < x->share.n_blocks; i++) {
-        blocks[x->share.blocks[i].update].is_own = 1;
-        blocks[x->share.blocks[i].update].state = x->share.blocks[i].state;
+        tti_update_block *own = &blocks[x->share.blocks[i].update];
+        own->is_own = own->is_here = 1;
+        own->state = x->share.blocks[i].state;
+        if (tti_exec_has_lean_params(x)) own->params = own->state;
+        if (x->lean && x->lean->own_grads) own->grads = own->state;
     }
 }
 
@@ -51,6 +57,11 @@ static tutti_status spread(void *user, void *words, size_t n_words) {
     const tti_device_update *u = user;
     if (u->desc.reduce) return tti_device_reduce_words(u->desc.reduce, words, n_words);
     return tti_device_by_host_words(u->desc.by_host, words, n_words);
+}
+
+/* The summed ones. */
+static float *grads_of(tti_exec *x) {
+    return x->lean && x->lean->own_grads ? x->lean->own_grads : tti_exec_grads(x);
 }
 
 /* Sums over blocks are not all of this worker. */
@@ -70,7 +81,7 @@ static tutti_status make(tti_device_update *u, const tti_update_block *blocks,
                                                     .n_states = x->desc.server ? 0 : plan->n_states,
                                                     .n_shards = x->desc.n_shards,
                                                     .params = x->params,
-                                                    .grads = tti_exec_grads(x),
+                                                    .grads = grads_of(x),
                                                     .ema = x->ema,
                                                     .states = x->states,
                                                     .args = u->desc.args,

@@ -77,9 +77,14 @@ static tutti_status count_buffers(const tti_exec *x, int32_t *n_most) {
     return tutti_comm_all_reduce(x->desc.comm, &n, n_most, 1, TUTTI_I32, TUTTI_MAX, TUTTI_ALG_AUTO);
 }
 
+static size_t buffer_bytes(const tti_exec *x, int b) {
+    bool is_short = x->lean && x->lean->is_short[b];
+    size_t n_elems = is_short ? x->lean->grads.n_elems : x->desc.plan->n_flat;
+    return n_elems * sizeof(float) + 64;
+}
+
 /* As many as n of them, if there are less so far. */
 static tutti_status grow_buffers(tti_exec *x, int n) {
-    size_t n_flat = x->desc.plan->n_flat;
     if (x->buffers && n <= x->n_buffers) return TUTTI_OK;
     float **buffers = realloc(x->buffers, ((size_t)n + 1) * sizeof *buffers);
     if (!buffers) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
@@ -87,8 +92,7 @@ static tutti_status grow_buffers(tti_exec *x, int n) {
     x->buffers = buffers;
     for (int b = x->n_buffers; b < n; b++) {
         void *memory = NULL;
-        bool is_short = x->lean && x->lean->is_short[b];
-        size_t n_bytes = (is_short ? x->lean->grads.n_elems : n_flat) * sizeof(float) + 64;
+        size_t n_bytes = buffer_bytes(x, b);
         if (x->n_ranks > 1 && !x->device)
             TTI_TRY(tutti_comm_alloc(x->desc.comm, n_bytes, &memory));
         else
@@ -188,7 +192,7 @@ static size_t param_bytes(const tti_exec *x) {
 static tutti_status alloc_shared(tti_exec *x, bool is_shared, size_t n_bytes, float **out) {
     void *memory = NULL;
     size_t most = tti_exec_has_lean_params(x) ? x->share.n_most * sizeof(float) : n_bytes;
-    if (is_shared)
+    if (is_shared && !x->device)
         TTI_TRY(tutti_comm_alloc(x->desc.comm, most + 64, &memory));
     else
         memory = x->desc.backend->alloc(n_bytes + 64);
@@ -330,7 +334,8 @@ static tutti_status build(tti_exec *x) {
     if (!x->desc.serves) x->arena_bytes = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
     TTI_TRY(build_lanes(x));
     if (tti_compress_wanted(&x->desc, x->n_ranks)) TTI_TRY(tti_compress_create(x, &x->compress));
-    if (x->device) return tti_exec_device_prepare(x);
+    if (x->device) TTI_TRY(tti_exec_device_prepare(x));
+    if (x->device) return tti_exec_has_lean_params(x) ? tti_lean_rehash(x) : TUTTI_OK;
     if (x->lean) return tti_lean_start(x);
     return start_overlap(x);
 }
@@ -443,25 +448,26 @@ tutti_status tti_exec_redeal(tti_exec *x, const tti_deal *deal) {
 }
 
 static void release_flat(tti_exec *x) {
-    if (!x->lean)
-        x->desc.backend->release(x->params, param_bytes(x) + 64); /* else the communicator's */
-    if (!tti_exec_has_lean_params(x)) x->desc.backend->release(x->ema, state_bytes(x) + 64);
+    bool is_lean = x->lean && !x->device; /* then the communicator's */
+    if (!is_lean) x->desc.backend->release(x->params, param_bytes(x) + 64);
+    if (!is_lean || !x->lean->params) x->desc.backend->release(x->ema, state_bytes(x) + 64);
     for (int k = 0; k < TTI_MAX_OUT; k++)
         x->desc.backend->release(x->states[k], state_bytes(x) + 64);
 }
 
 static void destroy(tti_exec *x) {
     tti_profile_drop(x);
-    size_t n_bytes = x->desc.plan->n_flat * sizeof(float) + 64;
     tti_exec_device_release(x);
     tti_lean_stop(x);
     release_lanes(x); /* with it the threads that use what follows */
     tti_offload_destroy(x->offload);
     tti_compress_destroy(x->compress);
     tti_pipe_destroy(x->pipe);
-    for (int b = 0; b < x->n_own_buffers; b++) x->desc.backend->release(x->buffers[b], n_bytes);
+    for (int b = 0; b < x->n_own_buffers; b++)
+        x->desc.backend->release(x->buffers[b], buffer_bytes(x, b));
     if (!x->desc.one_copy) release_flat(x);
     tti_device_exchange_destroy(x->exchange);
+    if (x->device) tti_lean_fini(x);
     tti_exec_device_close(x);
     tti_lean_fini(x);
     tti_share_fini(&x->share);
@@ -526,8 +532,9 @@ tutti_status tti_exec_push(tti_exec *x) {
     else if (x->desc.server && x->desc.server_worker == 0)
         memcpy(tti_server_exec(x->desc.server)->params, tti_exec_params(x),
                x->desc.plan->n_flat * sizeof *x->params);
-    if (x->device) return tti_exec_device_push(x);
+    if (x->device) TTI_TRY(tti_exec_device_push(x));
     if (tti_exec_has_lean_params(x)) return tti_lean_rehash(x);
+    if (x->device) return TUTTI_OK;
     if (x->desc.one_copy && x->n_ranks > 1) return tutti_comm_barrier(x->desc.comm);
     return TUTTI_OK;
 }

@@ -14,9 +14,10 @@ bool tti_exec_has_lean_params(const tti_exec *x) { return x->lean && x->lean->pa
 /* ---- what there is ---- */
 
 static tutti_status check(const tti_exec *x) {
-    if (x->device)
+    if (x->device && (!x->desc.backend->device->leans || x->offload))
         return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "exec: parameters and gradients of devices are whole; zero is at most 1");
+                        "exec: parameters and gradients of these devices are whole; zero is at "
+                        "most 1");
     if (x->divided)
         return tti_fail(
             TUTTI_E_UNSUPPORTED,
@@ -42,6 +43,8 @@ tutti_status tti_lean_init(tti_exec *x) {
     x->lean = calloc(1, sizeof *x->lean);
     if (!x->lean) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     x->lean->params = x->desc.zero > 2;
+    x->lean->all_hashes = calloc((size_t)x->n_ranks, sizeof *x->lean->all_hashes);
+    if (!x->lean->all_hashes) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     TTI_TRY(tti_lean_find_windows(x->desc.plan, x->lean));
     int32_t n = x->acc.n_waves, n_max = n;
     TTI_TRY(
@@ -72,19 +75,21 @@ static size_t longest_slot(const tti_plan *plan) {
     return n;
 }
 
-static tutti_status take(float **memory, size_t n_elems) {
-    *memory = tti_backend_cpu.alloc(n_elems * sizeof(float) + 64);
+static tutti_status take(const tti_backend *backend, float **memory, size_t n_elems) {
+    *memory = backend->alloc(n_elems * sizeof(float) + 64);
     return *memory ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu floats", n_elems);
 }
 
 static tutti_status take_memory(tti_exec *x) {
     tti_lean *lean = x->lean;
-    TTI_TRY(take(&lean->staging, longest_slot(x->desc.plan)));
-    if (lean->is_short[x->acc.piece_buffer[0]]) TTI_TRY(take(&lean->own_grads, x->share.n_elems));
+    const tti_backend *b = x->desc.backend;
+    TTI_TRY(take(&tti_backend_cpu, &lean->staging, longest_slot(x->desc.plan)));
+    if (lean->is_short[x->acc.piece_buffer[0]])
+        TTI_TRY(take(b, &lean->own_grads, x->share.n_elems));
     if (lean->params)
-        return take(&lean->gathered, TTI_MAX(lean->train.n_elems, lean->eval.n_elems));
+        return take(b, &lean->gathered, TTI_MAX(lean->train.n_elems, lean->eval.n_elems));
     lean->n_averages = x->ema ? x->desc.plan->n_flat : 0;
-    return x->ema ? take(&lean->averages, lean->n_averages) : TUTTI_OK;
+    return x->ema ? take(b, &lean->averages, lean->n_averages) : TUTTI_OK;
 }
 
 tutti_status tti_lean_buffers(tti_exec *x, int n_buffers) {
@@ -230,8 +235,8 @@ void tti_lean_stop(tti_exec *x) {
     x->lean->moves = x->lean->eval_moves = NULL;
 }
 
-static void release(float *memory, size_t n_elems) {
-    tti_backend_cpu.release(memory, n_elems * sizeof(float) + 64);
+static void release(const tti_backend *backend, float *memory, size_t n_elems) {
+    backend->release(memory, n_elems * sizeof(float) + 64);
 }
 
 void tti_lean_fini_windows(tti_lean *lean) {
@@ -242,12 +247,14 @@ void tti_lean_fini_windows(tti_lean *lean) {
 
 void tti_lean_fini(tti_exec *x) {
     tti_lean *lean = x->lean;
+    const tti_backend *b = x->desc.backend;
     if (!lean) return;
-    release(lean->staging, longest_slot(x->desc.plan));
-    release(lean->own_grads, x->share.n_elems);
-    release(lean->gathered, TTI_MAX(lean->train.n_elems, lean->eval.n_elems));
-    release(lean->averages, lean->n_averages);
+    release(&tti_backend_cpu, lean->staging, longest_slot(x->desc.plan));
+    release(b, lean->own_grads, x->share.n_elems);
+    release(b, lean->gathered, TTI_MAX(lean->train.n_elems, lean->eval.n_elems));
+    release(b, lean->averages, lean->n_averages);
     tti_lean_fini_windows(lean);
+    free(lean->all_hashes);
     free(lean->is_short);
     free(lean);
     x->lean = NULL;
@@ -255,14 +262,16 @@ void tti_lean_fini(tti_exec *x) {
 
 /* ---- hashes ---- */
 
-static uint64_t hash_own(const tti_exec *x) {
+static tutti_status hash_own(tti_exec *x, uint64_t *out) {
     uint64_t hash = 0;
+    if (x->device) return tti_exec_device_own_hash(x, out);
     for (int i = 0; i < x->share.n_blocks; i++) {
         const tti_own_block *own = &x->share.blocks[i];
         const tti_update_step *step = &x->desc.plan->updates[own->update];
         hash += x->desc.backend->hash(tti_own_params(x, own), step->n_elems, step->first);
     }
-    return hash;
+    *out = hash;
+    return TUTTI_OK;
 }
 
 tutti_status tti_lean_exchange_hash(tti_exec *x, uint64_t own) {
@@ -270,10 +279,17 @@ tutti_status tti_lean_exchange_hash(tti_exec *x, uint64_t own) {
     return tti_exec_sum_hashes(x, own, &x->lean->hash);
 }
 
-tutti_status tti_lean_rehash(tti_exec *x) { return tti_lean_exchange_hash(x, hash_own(x)); }
+tutti_status tti_lean_rehash(tti_exec *x) {
+    uint64_t own;
+    TTI_TRY(hash_own(x, &own));
+    return tti_lean_exchange_hash(x, own);
+}
 
-uint64_t tti_lean_hash_now(const tti_exec *x) {
-    return x->lean->hash - x->lean->own_hash + hash_own(x);
+tutti_status tti_lean_hash_now(tti_exec *x, uint64_t *hash) {
+    uint64_t own;
+    TTI_TRY(hash_own(x, &own));
+    *hash = x->lean->hash - x->lean->own_hash + own;
+    return TUTTI_OK;
 }
 
 /* ---- whole things, for checkpoints and evaluation ---- */

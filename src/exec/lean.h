@@ -25,6 +25,7 @@ typedef struct tti_lean {
     int n_waves;             /* of the worker that has most: the others make the same moves */
     bool is_last;            /* wave: its gradients are reduced */
     uint64_t own_hash, hash; /* params: of own blocks and of all, after the last update */
+    uint64_t *all_hashes;    /* [n_ranks]: the first of them, of each worker; on devices */
 } tti_lean;
 
 /* x->lean, where desc.zero asks for it; then what n_buffers buffers of gradients are.  Collective,
@@ -68,7 +69,7 @@ tutti_status tti_lean_exchange_hash(tti_exec *x, uint64_t own);
 tutti_status tti_lean_rehash(tti_exec *x);
 
 /* lean->hash, and what has changed in the own blocks since. */
-uint64_t tti_lean_hash_now(const tti_exec *x);
+tutti_status tti_lean_hash_now(tti_exec *x, uint64_t *hash);
 
 /* Elements of memory for gradients, and for parameters of others (and averages, where evaluation
  * wants whole ones); lean NULL: of the latter none.  is_short and the windows are looked at. */

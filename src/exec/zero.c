@@ -60,6 +60,8 @@ float *tti_zero_averages(tti_exec *x) { return x->lean ? x->lean->averages : tti
 
 /* Memory of the host for gathered state. */
 static tutti_status staging_of(tti_exec *x, float **staging) {
+    *staging = NULL;
+    if (x->lean) return TUTTI_OK; /* it has its own */
     if (x->device) return tti_exec_device_staging(x, staging);
     *staging = tti_exec_grads(x);
     return TUTTI_OK;
@@ -67,8 +69,9 @@ static tutti_status staging_of(tti_exec *x, float **staging) {
 
 /* On a device as it was pulled. */
 static float *state_array(tti_exec *x, int64_t k) {
-    if (k == TTI_STATE_PARAMS) return x->params;
+    if (x->device && k == TTI_STATE_PARAMS) return tti_exec_device_mirror(x, 0);
     if (x->device) return tti_exec_device_mirror(x, k == TTI_STATE_EMA ? 1 : 2 + (int)k);
+    if (k == TTI_STATE_PARAMS) return x->params;
     return k == TTI_STATE_EMA ? x->ema : x->states[k];
 }
 
@@ -87,6 +90,7 @@ tutti_status tti_zero_gather_ema(tti_exec *x) {
     float *whole;
     if (x->has_whole_ema) return TUTTI_OK;
     x->has_whole_ema = true;
+    if (x->lean && x->device) return tti_exec_device_averages(x);
     if (x->lean) return tti_lean_gather_averages(x);
     TTI_TRY(staging_of(x, &whole));
     if (x->device) TTI_TRY(tti_exec_device_pull_ema(x));

@@ -157,6 +157,13 @@ static double bytes_of_sums(const tti_blueprint *b, const tti_scheme *l, double 
     return desc.fast && desc.wire != TUTTI_F32 ? whole / 2 : whole;
 }
 
+/* On devices sums go on beside the backward pass of the last shard, parameters come beside the
+ * forward pass of the first one, or beside all of it. */
+static double hidden_behind(const tti_scheme *l, double compute_s, double n_own) {
+    if (l->zero == 3) return compute_s;
+    return compute_s / n_own * (l->zero > 0 ? 1 : BACKWARD);
+}
+
 static void predict_sums(tti_prediction *p, const tti_blueprint *b, const parts *x,
                          const tti_calibration *c, const crew *w) {
     const tti_scheme *l = &p->layout;
@@ -167,7 +174,7 @@ static void predict_sums(tti_prediction *p, const tti_blueprint *b, const parts 
     if (l->data < 2) return;
     double sent = bytes_of_sums(b, l, x->n_flat, w->n_waves, &n_calls);
     double s = n_calls * c->sum_latency_s + sent / c->sum_bytes_s;
-    double hidden = c->is_device ? BACKWARD * p->compute_s / own : 0;
+    double hidden = c->is_device ? hidden_behind(l, p->compute_s, own) : 0;
     p->reduce_s += fmax(s - hidden, c->sum_latency_s);
     p->sent_bytes += sent;
 }

@@ -186,6 +186,11 @@ static void resolve_shares(tutti_job *job, const tti_devices *d) {
 /* Whether the host may have the optimizer's state of devices; that of CPUs it has anyway. */
 static tutti_status find_state(const tutti_job *job, const tti_devices *found) {
     if (strcmp(job->config.parallel.offload, "none") == 0 || found->n == 0) return TUTTI_OK;
+    if (job->config.parallel.zero > 1)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "parallel.offload=optimizer: the host makes the update from whole "
+                        "gradients, or from a part of them with parallel.zero=1; give that, or "
+                        "parallel.offload=none");
     if (is_divided(&job->config))
         return tti_fail(TUTTI_E_CONFIG,
                         "parallel.offload=optimizer: workers on GPUs that have a part of the model "
@@ -222,7 +227,7 @@ tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
         return tti_fail(TUTTI_E_CONFIG,
                         "train.precision=tf32 is a way of GPUs to multiply, and this job computes "
                         "on the host; give train.precision=f32");
-    if (out->n > 0 && job->config.parallel.zero > 1)
+    if (out->n > 0 && job->config.parallel.zero > 1 && !out->backend->device->leans)
         return tti_fail(TUTTI_E_CONFIG,
                         "parallel.zero=%d: gradients and parameters of GPUs are whole on every "
                         "worker so far; give parallel.zero=1 or 0, or parallel.devices=cpu to "

@@ -1,6 +1,6 @@
-"""device_zero_test.py - parts of the optimizer's state on devices that reach each other, on a
-machine without any: the module of tests/backend/modules/device_module.c computes with the host's
-kernels.  One story, and the bytes of one checkpoint, with a worker alone that has all of it;
+"""device_zero_test.py - parts of state, gradients and parameters on devices that reach each other,
+on a machine without any: the module of tests/backend/modules/device_module.c computes with the
+host's kernels.  One story, and the bytes of one checkpoint, with a worker alone that has all of it;
 parameters that come late, wrong or not at all."""
 
 import os
@@ -12,17 +12,20 @@ import runs
 
 FEW = ["run.log_every=1", "run.text_samples=0", "optimizer.name=sgd", "train.precision=f32",
        "train.ema=0.9", "train.clip_norm=0.5", "parallel.shards=4", "run.checkpoint_every=3"]
-LENET = ["model.name=lenet", "data.n_train=128", "data.n_test=32", "train.batch=16",
-         "train.steps=8", "parallel.bucket_mb=0.2", *FEW]
-RESNET = ["model.name=resnet18", "model.stem=cifar", "data.format=digits", "data.n_train=16",
-          "data.n_test=4", "train.batch=4", "train.steps=2", *FEW, "parallel.shards=2"]
-ZERO = (1,)
+MLP = ["model.name=mlp", "model.hidden=[48, 48, 48, 48, 48, 48]", "data.n_train=128",
+       "data.n_test=32", "train.batch=16", "train.steps=8", "parallel.bucket_mb=0.01", *FEW]
+LENET = ["model.name=lenet", "data.n_train=64", "data.n_test=16", "train.batch=8",
+         "train.steps=4", "parallel.bucket_mb=0.2", *FEW]
+RESNET = ["model.name=resnet18", "model.stem=cifar", "data.format=digits", "data.n_train=4",
+          "data.n_test=2", "train.batch=2", *FEW, "train.steps=1", "parallel.shards=2",
+          "run.checkpoint_every=-1", "train.ema=0"]
+ZERO = (1, 2, 3)
 random.seed(runs.SEED)
 
 
 def gpt2():
     return ["model.name=gpt2", "model.layers=2", "model.heads=2", "model.width=32",
-            "model.dropout=0.1", "train.batch=16", "train.steps=8", "parallel.bucket_mb=0.02",
+            "model.dropout=0.1", "train.batch=8", "train.steps=4", "parallel.bucket_mb=0.02",
             *layouts.write_text(), *FEW]
 
 
@@ -49,33 +52,45 @@ def same_as(whole, n_workers, zero, *arguments, says=""):
     runs.same_checkpoint(whole, run)
 
 
-def test_one_story():
-    for name, job, places in (("lenet", LENET, (2, 3, 4)), ("gpt2", gpt2(), (2, 4)),
-                              ("resnet", RESNET, (2,))):
+def test_queues():
+    """That do something as late or as early as they may; one shard for each worker, whose
+    gradients have no place but those that others take again, or several, or not equally many."""
+    for shards in (2, 4):
+        job = MLP + ["parallel.shards=%d" % shards]
+        whole = "mlp-%d" % shards
+        train(whole, "-n", "1", *job).expect(0)
+        for zero in ZERO:
+            for late in (1, 2, 3):
+                n_workers = 2 if shards == 2 else late + 1
+                same_as(whole, n_workers, zero, *job, says="peers=1,devices=4,late=%d" % late)
+
+
+def test_models():
+    for name, job, n_workers in (("lenet", LENET, 4), ("gpt2", gpt2(), 2)):
         train(name, "-n", "1", *job).expect(0)
-        for n_workers in places:
-            for zero in ZERO:
-                same_as(name, n_workers, zero, *job)
+        for zero in ZERO:
+            same_as(name, n_workers, zero, *job)
+    zero = random.choice(ZERO)
+    joined = ["parallel.sync_batch_norm=true"] if zero == 1 else []
+    train("resnet", "-n", "1", *RESNET, *joined).expect(0)
+    same_as("resnet", 2, zero, *RESNET, *joined)
 
 
 def test_ways():
-    """In fast mode, fed step by step, with unequal shares, and joined inside the step."""
-    train("lenet", "-n", "1", *LENET).expect(0)
+    """In fast mode, fed step by step, and with unequal shares."""
+    train("mlp", "-n", "1", *MLP).expect(0)
     for zero in ZERO:
         for more in (["parallel.mode=fast"], ["data.resident=no"], ["parallel.shares=3,1"]):
-            same_as("lenet", 2, zero, *LENET, *more)
-    joined = RESNET + ["parallel.sync_batch_norm=true"]
-    train("joined", "-n", "1", *joined).expect(0)
-    same_as("joined", 2, 1, *joined)
+            same_as("mlp", 2, zero, *MLP, *more)
 
 
 def test_goes_on_in_other_ways():
     """Checkpoints know nothing of parts."""
-    train("host", "-n", "1", *LENET, devices="cpu").expect(0)
+    train("host", "-n", "1", *MLP, devices="cpu").expect(0)
     ways = (0,) + ZERO
     for i, zero in enumerate(ways):
         run = "cut-%d" % zero
-        train(run, "-n", "2", *LENET, "parallel.zero=%d" % zero,
+        train(run, "-n", "2", *MLP, "parallel.zero=%d" % zero,
               says="peers=1,lost=5,on=%d" % (i % 2)).expect(10, "The checkpoint of step 3 is good")
         other = ways[(i + 1) % len(ways)]
         environment = dict(os.environ, TUTTI_TEST_DEVICE="peers=1,devices=4")
@@ -84,17 +99,39 @@ def test_goes_on_in_other_ways():
         runs.same_story(runs.story("host"), run)
 
 
+def test_memory():
+    """A quarter of the state, then of gradients and parameters beside what is under way."""
+    used = []
+    job = MLP + ["model.hidden=[200, 200, 200, 200, 200, 200, 200, 200, 200, 200]"]
+    for zero in (0,) + ZERO:
+        run = "zero-%d" % zero
+        train(run, "-n", "4", *job, "parallel.zero=%d" % zero, "train.steps=1").expect(0)
+        used.append([r for r in runs.records(run) if r["event"] == "start"][0])
+    for key, zero, most in (("bytes_states", 1, 0.3), ("bytes_grads", 2, 0.7),
+                            ("bytes_params", 3, 0.3)):
+        if not used[zero][key] < most * used[zero - 1][key]:
+            raise AssertionError("%s: %s" % (key, [u[key] for u in used]))
+
+
+def test_not_everywhere():
+    """Devices that do not reach each other have whole gradients; with state on the host, too."""
+    train("apart", "-n", "2", *MLP, "parallel.zero=2", says="devices=4").expect(
+        1, "workers whose devices do not reach each other have whole gradients")
+    train("host", "-n", "2", *MLP, "parallel.zero=3", "parallel.offload=optimizer").expect(
+        2, "parallel.offload=optimizer: the host makes the update from whole gradients")
+
+
 def test_lost_peer():
     """A device that is lost while others wait for its parameters."""
     for zero in ZERO:
         run = "lost-%d" % zero
-        train(run, "-n", "4", *LENET, "parallel.zero=%d" % zero,
+        train(run, "-n", "4", *MLP, "parallel.zero=%d" % zero,
               says="peers=1,devices=4,lost=6,on=2").expect(10, "device 2 (test device 2) failed")
 
 
 def test_a_copy_that_went_wrong():
     """Is found when the hash of all parameters is compared, a step later."""
-    train("run", "-n", "2", *LENET, "parallel.zero=1", says="peers=1,spoils=10").expect(
+    train("run", "-n", "2", *MLP, "parallel.zero=1", says="peers=1,spoils=14").expect(
         9, "computed other parameters")
 
 

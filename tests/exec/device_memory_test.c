@@ -54,6 +54,19 @@ T_CASE(state_in_parts) {
             "samples 10.0 MiB.  parallel.shards=8");
 }
 
+/* 30 MiB of parameters and 40 of gradients instead of 100 each; a buffer more is a whole one. */
+T_CASE(all_in_parts) {
+    T_UNUSED;
+    tti_device_need lean = need;
+    lean.params = 30 * (size_t)MIB;
+    lean.grads = 40 * (size_t)MIB;
+    lean.state = 25 * (size_t)MIB;
+    T_EQ(tti_device_need_bytes(&lean), 1130 * (size_t)MIB);
+    T_FAILS(tti_device_need_check(&lean, 1129 * (size_t)MIB), TUTTI_E_NOMEM,
+            "parameters 30.0 MiB, optimizer state 50.0 MiB, gradients 40.0 MiB, samples 10.0 MiB.  "
+            "parallel.shards=8 would need about 730.0 MiB");
+}
+
 T_CASE(shards_that_there_cannot_be) {
     T_UNUSED;
     tti_device_need few = need;
@@ -67,6 +80,7 @@ T_CASE(shards_that_there_cannot_be) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_fits), cmocka_unit_test(shards_that_would_do),
-        cmocka_unit_test(state_in_parts), cmocka_unit_test(shards_that_there_cannot_be)};
+        cmocka_unit_test(state_in_parts), cmocka_unit_test(all_in_parts),
+        cmocka_unit_test(shards_that_there_cannot_be)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,13 +10,14 @@
 #include "exec/accumulate.h"
 #include "exec/fake_device.h"
 
-enum { FAKE_MAX_RANKS = 8, FAKE_MAX_TERMS = 128 };
+enum { FAKE_MAX_RANKS = 8, FAKE_MAX_TERMS = 128, FAKE_MAX_GROUPS = 256 };
 
 typedef struct fake_group {
     tti_device_peers peers;
     tti_device_term terms[FAKE_MAX_TERMS];
     float *pieces[FAKE_MAX_RANKS][TTI_MAX_PIECES];
     float *sources[FAKE_MAX_RANKS][TTI_MAX_SOURCES];
+    size_t at[FAKE_MAX_RANKS][FAKE_MAX_GROUPS][TTI_MAX_PIECES]; /* where groups are in pieces */
 } fake_group;
 
 static inline tutti_status fake_order(tti_queue after, tti_queue before) {
@@ -26,6 +27,17 @@ static inline tutti_status fake_order(tti_queue after, tti_queue before) {
 static inline tutti_status fake_barrier(fake_group *g) {
     char mine = 1, all[FAKE_MAX_RANKS];
     return g->peers.all_gather(g->peers.user, &mine, all, 1);
+}
+
+static inline tutti_status fake_places(fake_group *g) {
+    const tti_device_peers *p = &g->peers;
+    size_t mine[FAKE_MAX_GROUPS][TTI_MAX_PIECES] = {{0}};
+    TTI_ASSERT(p->n_groups <= FAKE_MAX_GROUPS);
+    for (size_t i = 0; i < p->n_groups; i++)
+        for (size_t k = 0; k < (size_t)p->n_pieces; k++)
+            mine[i][k] = p->at ? p->at[i * (size_t)p->n_pieces + k]
+                               : p->bounds[i * ((size_t)p->n_ranks + 1)];
+    return p->all_gather(p->user, mine, g->at, sizeof mine);
 }
 
 static inline tutti_status fake_meet(const tti_device_peers *peers, void **out) {
@@ -38,8 +50,9 @@ static inline tutti_status fake_meet(const tti_device_peers *peers, void **out) 
     *out = g;
     TTI_TRY(peers->all_gather(peers->user, mine, g->pieces, sizeof mine));
     float *sources[TTI_MAX_SOURCES] = {NULL};
-    for (int i = 0; i < peers->n_sources; i++) sources[i] = peers->sources[i];
-    return peers->all_gather(peers->user, sources, g->sources, sizeof sources);
+    for (int i = 0; i < peers->n_sources; i++) sources[i] = peers->sources[i].data;
+    TTI_TRY(peers->all_gather(peers->user, sources, g->sources, sizeof sources));
+    return fake_places(g);
 }
 
 static inline void fake_part(void *group) { free(group); }
@@ -48,11 +61,13 @@ static inline void fake_describe(const void *group, tti_str *str) {
     tti_str_printf(str, "%d at once", ((const fake_group *)group)->peers.n_ranks);
 }
 
-static inline float fake_element(const fake_group *g, size_t i) {
+/* which below 0: of the flat range; else of a group, i from its first element on. */
+static inline float fake_element(const fake_group *g, int which, size_t i) {
     float stack[32];
     int n = 0;
     for (int t = 0; t < g->peers.n_terms; t++) {
-        stack[n++] = g->pieces[g->terms[t].rank][g->terms[t].piece][i];
+        int rank = g->terms[t].rank, piece = g->terms[t].piece;
+        stack[n++] = g->pieces[rank][piece][(which < 0 ? 0 : g->at[rank][which][piece]) + i];
         for (int k = 0; k < g->terms[t].n_adds; k++, n--) stack[n - 2] += stack[n - 1];
     }
     return n == 1 ? stack[0] : NAN;
@@ -66,7 +81,7 @@ static inline tutti_status fake_sum(void *group, size_t first, size_t n_elems, b
     tti_chunk c = tti_chunk_of(n_elems, g->peers.rank, g->peers.n_ranks);
     TTI_TRY(fake_barrier(g));
     for (size_t i = first + c.first; i < first + c.first + c.n_elems; i++) {
-        float sum = fake_element(g, i);
+        float sum = fake_element(g, -1, i);
         for (int r = 0; r < g->peers.n_ranks; r++) g->pieces[r][0][i] = sum;
     }
     return fake_barrier(g);
@@ -79,7 +94,13 @@ static inline tutti_status fake_sum_parts(void *group, size_t which, bool beside
     if (which >= g->peers.n_groups || part[0] % 4 || part[1] % 4)
         return tti_fail(TUTTI_E_INTERNAL, "part %zu from %zu to %zu", which, part[0], part[1]);
     TTI_TRY(fake_barrier(g));
-    for (size_t i = part[0]; i < part[1]; i++) g->pieces[g->peers.rank][0][i] = fake_element(g, i);
+    const size_t *first = g->peers.bounds + which * ((size_t)g->peers.n_ranks + 1);
+    const tti_device_parts_of *sums = &g->peers.sums;
+    size_t rank = (size_t)g->peers.rank, place = which * (size_t)g->peers.n_ranks + rank;
+    float *to = g->pieces[rank][0] + g->at[rank][which][0] + (part[0] - *first);
+    if (sums->data) to = sums->data + (sums->places ? sums->places[place] : part[0]);
+    for (size_t i = part[0]; i < part[1]; i++)
+        to[i - part[0]] = fake_element(g, (int)which, i - *first);
     return fake_barrier(g);
 }
 
@@ -88,10 +109,11 @@ static inline tutti_status fake_fetch(void *group, size_t which, int source, flo
     fake_group *g = group;
     size_t n = (size_t)g->peers.n_ranks;
     const size_t *part = g->peers.bounds + which * (n + 1);
-    const size_t *place = g->peers.places ? g->peers.places + which * n : part;
     (void)beside;
     if (which >= g->peers.n_groups || source >= g->peers.n_sources)
         return tti_fail(TUTTI_E_INTERNAL, "group %zu from source %d", which, source);
+    const size_t *places = g->peers.sources[source].places;
+    const size_t *place = places ? places + which * n : part;
     TTI_TRY(fake_barrier(g));
     for (size_t r = 0; r < n; r++)
         memmove(dst + (part[r] - part[0]), g->sources[r][source] + place[r],

@@ -96,6 +96,7 @@ static const tti_device_ops device_ops = {
     .peers_await = tti_cuda_peers_await,
     .link = tti_cuda_link,
     .memory = tti_cuda_memory,
+    .leans = false, /* parallel.zero=2 and 3: not yet seen on a GPU */
 };
 
 const tti_backend tti_backend_cuda = {

@@ -4,9 +4,9 @@
  * A kernel launched by tti_launch_early must call tti_wait_for_before, in every thread, before it
  * touches anything that an earlier kernel may write or still reads: the wait ends when the kernel
  * before it has ended and all it wrote can be seen.  In front of it may stand what only concerns
- * the block itself, and reading parameters: they change in updates, and come from other devices, and
- * between those and the next reader lies a kernel that is launched in the usual way, the beginning
- * of a step or tti_launch_nothing. */
+ * the block itself, and reading parameters: they change in updates, and come from other devices,
+ * and between those and the next reader lies a kernel that is launched in the usual way, the
+ * beginning of a step or tti_launch_nothing. */
 #ifndef TTI_EARLY_CUH
 #define TTI_EARLY_CUH
 

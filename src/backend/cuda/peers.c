@@ -58,6 +58,7 @@ typedef struct group {
     float *chunks; /* device [terms of others][longest chunk] */
     size_t chunk;  /* elements */
     uint32_t *words;
+    size_t *at; /* [n_ranks][n_groups][MAX_PIECES]: where groups begin in pieces */
     size_t chunks_bytes, words_bytes, low_bytes;
 } group;
 
@@ -79,7 +80,7 @@ static tutti_status agree(const group *g, bool mine, bool *all) {
 static void *shared_memory(const group *g, int i) {
     int source = i - 1 - g->peers.n_pieces;
     if (i == 0) return g->arena;
-    if (source >= 0) return g->peers.sources[source];
+    if (source >= 0) return g->peers.sources[source].data;
     return g->low ? (void *)g->low : (void *)g->pieces[i - 1];
 }
 
@@ -265,7 +266,7 @@ static tutti_status try_sources(group *g, bool *good) {
     float saved[TTI_MAX_SOURCES][4], word[4], seen[4];
     *good = true;
     for (int i = 0; i < g->peers.n_sources; i++) {
-        float *mine = g->peers.sources[i];
+        float *mine = g->peers.sources[i].data;
         for (int k = 0; k < 4; k++) word[k] = trial_value(g->peers.rank, i, (size_t)k);
         TTI_TRY(tti_cuda_copy(TTI_QUEUE_COMPUTE, saved[i], mine, sizeof word));
         TTI_TRY(tti_cuda_sync());
@@ -281,7 +282,8 @@ static tutti_status try_sources(group *g, bool *good) {
         }
     TTI_TRY(agree(g, *good, good)); /* all have read */
     for (int i = 0; i < g->peers.n_sources; i++)
-        TTI_TRY(tti_cuda_copy(TTI_QUEUE_COMPUTE, g->peers.sources[i], saved[i], sizeof saved[i]));
+        TTI_TRY(
+            tti_cuda_copy(TTI_QUEUE_COMPUTE, g->peers.sources[i].data, saved[i], sizeof saved[i]));
     return tti_cuda_sync();
 }
 
@@ -380,6 +382,24 @@ static tutti_status prepare(group *g) {
     return TUTTI_OK;
 }
 
+/* Of all ranks, since the pieces of one may be shorter than those of another. */
+static tutti_status gather_places(group *g) {
+    const tti_device_peers *p = &g->peers;
+    size_t n = p->n_groups * MAX_PIECES;
+    if (n == 0) return TUTTI_OK;
+    size_t *mine = calloc(n, sizeof *mine);
+    g->at = calloc((size_t)p->n_ranks * n, sizeof *g->at);
+    tutti_status st = tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
+    for (size_t i = 0; mine && i < n; i++) {
+        size_t which = i / MAX_PIECES, k = i % MAX_PIECES;
+        bool is_told = p->at && k < (size_t)p->n_pieces;
+        mine[i] = is_told ? p->at[which * (size_t)p->n_pieces + k] : part_of(g, which, 0).first;
+    }
+    if (mine && g->at) st = all_gather(g, mine, g->at, n * sizeof *mine);
+    free(mine);
+    return st;
+}
+
 static tutti_status meet_all(group *g) {
     hello *me = calloc(1, sizeof *me);
     if (!me) return tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
@@ -387,6 +407,7 @@ static tutti_status meet_all(group *g) {
     /* NCCL is looked for where the devices will need it: it takes its time. */
     bool reaches = g->peers.way != TTI_WAY_LIBRARY;
     if (st == TUTTI_OK) st = all_gather(g, me, g->all, sizeof *me);
+    if (st == TUTTI_OK) st = gather_places(g);
     if (st == TUTTI_OK) st = check_devices(g);
     if (st == TUTTI_OK && reaches) st = meet_direct(g);
     if (st == TUTTI_OK && !g->direct) {
@@ -426,6 +447,7 @@ void tti_cuda_peers_part(void *state) {
     tti_cuda_release(g->chunks, g->chunks_bytes);
     tti_cuda_release(g->low, g->low_bytes);
     tti_cuda_release_host(g->view.state);
+    free(g->at);
     free(g->all);
     free(g);
 }
@@ -440,8 +462,29 @@ void tti_cuda_peers_describe(const void *state, tti_str *str) {
 
 /* ---- sums ---- */
 
+/* How much later an element of a group lies in a piece than in the flat range; WHOLE: no group. */
+enum { WHOLE = -1 };
+
+static ptrdiff_t shift_of(const group *g, int64_t which, int rank, int piece) {
+    if (which == WHOLE) return 0;
+    size_t row = (size_t)rank * g->peers.n_groups + (size_t)which;
+    size_t first = part_of(g, (size_t)which, 0).first;
+    return (ptrdiff_t)g->at[row * MAX_PIECES + (size_t)piece] - (ptrdiff_t)first;
+}
+
+/* Where this rank wants the sum of its chunk. */
+static float *sum_of(const group *g, int64_t which, tti_chunk mine) {
+    const tti_device_parts_of *sums = &g->peers.sums;
+    int me = g->peers.rank;
+    if (which == WHOLE || !sums->data)
+        return g->pieces[0] + ((ptrdiff_t)mine.first + shift_of(g, which, me, 0));
+    if (!sums->places) return sums->data + mine.first;
+    return sums->data + sums->places[(size_t)which * (size_t)g->peers.n_ranks + (size_t)me];
+}
+
 /* This rank's pieces of the chunks [n_ranks] that others sum, and others' pieces of its own. */
-static int list_chunks(const group *g, const tti_chunk *chunks, tti_nccl_message *list) {
+static int list_chunks(const group *g, int64_t which, const tti_chunk *chunks,
+                       tti_nccl_message *list) {
     const tti_device_peers *p = &g->peers;
     size_t mine = chunks[p->rank].n_elems * sizeof(float), slot = 0;
     int n_messages = 0;
@@ -449,7 +492,9 @@ static int list_chunks(const group *g, const tti_chunk *chunks, tti_nccl_message
         tti_chunk c = chunks[r];
         for (int k = 0; r != p->rank && c.n_elems > 0 && k < p->n_pieces; k++)
             list[n_messages++] = (tti_nccl_message){
-                .peer = r, .out = g->pieces[k] + c.first, .n_bytes = c.n_elems * sizeof(float)};
+                .peer = r,
+                .out = g->pieces[k] + ((ptrdiff_t)c.first + shift_of(g, which, p->rank, k)),
+                .n_bytes = c.n_elems * sizeof(float)};
     }
     for (int t = 0; mine > 0 && t < p->n_terms; t++)
         if (g->terms[t].rank != p->rank)
@@ -477,19 +522,22 @@ static int list_sums(const group *g, const tti_chunk *chunks, float *dst, tti_nc
     return n_messages;
 }
 
-/* This rank's chunk of the sum, into its first piece. */
-static tutti_status sum_chunk(group *g, const tti_chunk *chunks, cudaStream_t stream) {
+/* This rank's chunk of the sum. */
+static tutti_status sum_chunk(group *g, int64_t which, const tti_chunk *chunks,
+                              cudaStream_t stream) {
     tti_nccl_message list[MAX_MESSAGES];
     tti_peers_terms terms = g->view.terms;
     tti_chunk mine = chunks[g->peers.rank];
     size_t slot = 0;
-    for (int t = 0; t < g->peers.n_terms; t++)
-        terms.data[t] = g->terms[t].rank == g->peers.rank
-                            ? g->pieces[g->terms[t].piece] + mine.first
-                            : g->chunks + g->chunk * slot++;
-    TTI_TRY(tti_nccl_exchange(g->nccl, list, list_chunks(g, chunks, list), stream));
+    for (int t = 0; t < g->peers.n_terms; t++) {
+        int rank = g->terms[t].rank, piece = g->terms[t].piece;
+        ptrdiff_t at = (ptrdiff_t)mine.first + shift_of(g, which, rank, piece);
+        terms.data[t] =
+            rank == g->peers.rank ? g->pieces[piece] + at : g->chunks + g->chunk * slot++;
+    }
+    TTI_TRY(tti_nccl_exchange(g->nccl, list, list_chunks(g, which, chunks, list), stream));
     return tti_cuda_check(
-        tti_launch_terms_sum(&terms, g->pieces[0] + mine.first, mine.n_elems, stream), "sum");
+        tti_launch_terms_sum(&terms, sum_of(g, which, mine), mine.n_elems, stream), "sum");
 }
 
 static tutti_status sum_by_moving(group *g, size_t first, size_t n, cudaStream_t stream) {
@@ -500,7 +548,7 @@ static tutti_status sum_by_moving(group *g, size_t first, size_t n, cudaStream_t
         chunks[r].first += first;
     }
     tti_chunk mine = chunks[g->peers.rank];
-    TTI_TRY(sum_chunk(g, chunks, stream));
+    TTI_TRY(sum_chunk(g, WHOLE, chunks, stream));
     float *sum = g->pieces[0];
     if (n % (4 * (size_t)g->peers.n_ranks) == 0)
         return tti_nccl_gather(g->nccl, sum + mine.first, sum + first, mine.n_elems * sizeof *sum,
@@ -540,25 +588,30 @@ tutti_status tti_cuda_peers_sum_parts(void *state, size_t which, bool beside) {
     tti_chunk parts[TTI_PEERS_MAX] = {{0, 0}};
     TTI_ASSERT(which < g->peers.n_groups);
     for (int r = 0; r < g->peers.n_ranks; r++) parts[r] = part_of(g, which, r);
-    if (!g->direct) return sum_chunk(g, parts, stream);
+    if (!g->direct) return sum_chunk(g, (int64_t)which, parts, stream);
     tti_chunk mine = parts[g->peers.rank];
-    TTI_CUDA(tti_launch_peers_sum_part(&g->view, mine.first, mine.first + mine.n_elems,
+    tti_peers_view view = g->view;
+    for (int t = 0; t < view.terms.n; t++)
+        view.terms.data[t] += shift_of(g, (int64_t)which, g->terms[t].rank, g->terms[t].piece);
+    view.sum[g->peers.rank] = sum_of(g, (int64_t)which, mine) - (ptrdiff_t)mine.first;
+    TTI_CUDA(tti_launch_peers_sum_part(&view, mine.first, mine.first + mine.n_elems,
                                        longest_part(g, which), beside, stream));
     return TUTTI_OK;
 }
 
-/* Where the part of a rank begins in its sources. */
-static size_t place_of(const group *g, size_t which, int rank) {
-    if (!g->peers.places) return part_of(g, which, rank).first;
-    return g->peers.places[which * (size_t)g->peers.n_ranks + (size_t)rank];
+/* Where the part of a rank begins in a source of its. */
+static size_t place_of(const group *g, size_t which, int source, int rank) {
+    const size_t *places = g->peers.sources[source].places;
+    if (!places) return part_of(g, which, rank).first;
+    return places[which * (size_t)g->peers.n_ranks + (size_t)rank];
 }
 
 /* NULL: moved by the library. */
 static const float *source_of(const group *g, size_t which, int source, int rank) {
     const float *from = g->direct               ? g->sources[rank][source]
-                        : rank == g->peers.rank ? g->peers.sources[source]
+                        : rank == g->peers.rank ? g->peers.sources[source].data
                                                 : NULL;
-    return from ? from + place_of(g, which, rank) : NULL;
+    return from ? from + place_of(g, which, source, rank) : NULL;
 }
 
 static void find_parts(const group *g, size_t which, int source, float *dst,

@@ -8,7 +8,7 @@
 
 typedef struct update {
     tti_update_view view;
-    bool takes_norms;
+    bool takes_norms, rereads;
     void *memory; /* device: hyper, hash, lanes, partials, norms, slots, blocks */
     uint64_t *hash;
     tutti_status (*spread)(void *user, void *words, size_t n_words); /* NULL: nothing to complete */
@@ -93,6 +93,7 @@ tutti_status tti_cuda_update_create(const tti_update_desc *desc, void **out) {
                                 .watch = desc->watch_gradients};
     u->spread = desc->spread;
     u->user = desc->user;
+    for (int i = 0; i < desc->n_blocks; i++) u->rereads |= !desc->blocks[i].is_here;
     for (int k = 0; k < desc->n_states && k < 2; k++) u->view.states[k] = desc->states[k];
     tutti_status st = TUTTI_OK;
     if (desc->node) {
@@ -141,15 +142,17 @@ tutti_status tti_cuda_update_run(void *state) {
 tutti_status tti_cuda_update_complete(void *state) {
     const update *u = state;
     uint64_t *hash = &u->view.report->params_hash;
-    return tti_cuda_check(tti_launch_update_hash(&u->view, hash, true, tti_cuda_stream()),
-                          "update");
+    cudaStream_t stream = tti_cuda_stream();
+    if (u->rereads) TTI_CUDA(cudaMemsetAsync(hash, 0, sizeof *hash, stream));
+    tti_hash_of which = u->rereads ? TTI_HASH_GOOD : TTI_HASH_OTHERS;
+    return tti_cuda_check(tti_launch_update_hash(&u->view, hash, which, stream), "update");
 }
 
 tutti_status tti_cuda_update_hash(void *state, uint64_t *hash) {
     update *u = state;
     cudaStream_t stream = tti_cuda_stream();
     TTI_CUDA(cudaMemsetAsync(u->hash, 0, sizeof *u->hash, stream));
-    TTI_CUDA(tti_launch_update_hash(&u->view, u->hash, false, stream));
+    TTI_CUDA(tti_launch_update_hash(&u->view, u->hash, TTI_HASH_ALL, stream));
     TTI_CUDA(cudaMemcpyAsync(hash, u->hash, sizeof *hash, cudaMemcpyDeviceToHost, stream));
     return tti_cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }

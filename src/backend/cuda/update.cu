@@ -53,10 +53,10 @@ __global__ void prepare_kernel(tti_update_view u) {
     float count = 1.0f / u.hyper->inv_count;
     float l1 = b.takes_l1 ? u.l1 * count : 0.0f, most = u.clip_value * count;
     for (uint32_t i = threadIdx.x; i < b.n_elems; i += THREADS) {
-        float w = u.params[b.first + i], g = u.grads[b.first + i];
+        float w = u.params[b.params + i], g = u.grads[b.grads + i];
         g += w > 0 ? l1 : w < 0 ? -l1 : 0.0f;
         if (most > 0) g = g > most ? most : g < -most ? -most : g;
-        u.grads[b.first + i] = g;
+        u.grads[b.grads + i] = g;
     }
 }
 
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(THREADS) squares_kernel(tti_update_view u) {
     __shared__ double shared[32];
     const tti_update_block b = u.blocks[blockIdx.x];
     bool counts = b.kind == TTI_BLOCK_TRAINED && b.is_own;
-    double sum = counts ? block_squares(u.grads + b.first, b.n_elems, shared) : 0;
+    double sum = counts ? block_squares(u.grads + b.grads, b.n_elems, shared) : 0;
     if (threadIdx.x == 0) u.partials[blockIdx.x] = sum;
 }
 
@@ -92,8 +92,7 @@ __global__ void __launch_bounds__(1024) clip_kernel(tti_update_view u) {
     double norm = sqrt(sum) * (double)u.hyper->inv_count;
     u.report->grad_norm = norm;
     if (!isfinite(norm)) u.report->bad |= TTI_BAD_GRADIENT;
-    if (u.clip_norm > 0 && norm > u.clip_norm)
-        u.hyper->clip = (float)(u.clip_norm / (norm + 1e-6));
+    if (u.clip_norm > 0 && norm > u.clip_norm) u.hyper->clip = (float)(u.clip_norm / (norm + 1e-6));
 }
 
 /* Squares of a block of w, and of the scaled gradient (lars) or the direction (lamb). */
@@ -104,8 +103,8 @@ __global__ void __launch_bounds__(THREADS) tensor_squares_kernel(tti_update_view
     double weight = 0, step = 0;
     bool counts = b.kind == TTI_BLOCK_TRAINED && b.is_own;
     for (uint32_t i = threadIdx.x; counts && i < b.n_elems; i += THREADS) {
-        size_t at = b.first + i, state = b.state + i;
-        tti_element e = {u.params[at], u.states[0][state], 0, u.grads[at], 0};
+        size_t state = b.state + i;
+        tti_element e = {u.params[b.params + i], u.states[0][state], 0, u.grads[b.grads + i], 0};
         weight += (double)e.w * (double)e.w;
         e.direction = e.g * (h.inv_count * h.clip);
         if (u.rule.kind == TTI_RULE_LAMB) {
@@ -217,9 +216,9 @@ __device__ __forceinline__ void average_four(const tti_update_view &u, bool buff
 template <int KIND, int N_STATES>
 __device__ __forceinline__ void train_four(const tti_update_view &u, const tti_update_block &b,
                                            const tti_hyper &h, uint32_t i, float (&w)[4]) {
-    size_t at = b.first + i, state = b.state + i;
+    size_t at = b.params + i, state = b.state + i;
     float g[4], s[2][4] = {};
-    tti_load<float, 4>(u.grads + at, g);
+    tti_load<float, 4>(u.grads + b.grads + i, g);
 #pragma unroll
     for (int j = 0; j < N_STATES; j++) tti_load<float, 4>(u.states[j] + state, s[j]);
 #pragma unroll
@@ -249,14 +248,14 @@ __global__ void __launch_bounds__(THREADS) update_kernel(tti_update_view u, int 
     uint32_t acc[4] = {0, 0, 0, 0};
 #pragma unroll 2
     for (uint32_t i = (part * THREADS + threadIdx.x) * 4; i < b.n_elems; i += n_parts * STRIDE) {
-        size_t at = b.first + i;
+        size_t at = b.params + i;
         float w[4];
         tti_load<float, 4>(u.params + at, w);
         if (b.kind == TTI_BLOCK_TRAINED) {
             train_four<KIND, N_STATES>(u, b, h, i, w);
         } else if (b.kind == TTI_BLOCK_BUFFER) {
             float g[4];
-            tti_load<float, 4>(u.grads + at, g);
+            tti_load<float, 4>(u.grads + b.grads + i, g);
 #pragma unroll
             for (int k = 0; k < 4; k++) w[k] = (1 - b.decay) * w[k] + b.decay * h.inv_rows * g[k];
             tti_store<float, 4>(u.params + at, w);
@@ -271,15 +270,16 @@ __global__ void __launch_bounds__(THREADS) update_kernel(tti_update_view u, int 
 }
 
 __global__ void __launch_bounds__(THREADS)
-    hash_kernel(tti_update_view u, uint64_t *total, bool others) {
+    hash_kernel(tti_update_view u, uint64_t *total, int which) {
     __shared__ block_hash shared;
     const tti_update_block b = u.blocks[blockIdx.x];
-    if (others && (b.is_own || u.report->bad)) return;
+    if (!b.is_here || (which == TTI_HASH_OTHERS && b.is_own)) return;
+    if (which != TTI_HASH_ALL && u.report->bad) return;
     hash_begin(shared);
     uint32_t acc[4] = {0, 0, 0, 0};
     for (uint32_t i = threadIdx.x * 4; i < b.n_elems; i += STRIDE) {
         float w[4];
-        tti_load<float, 4>(u.params + b.first + i, w);
+        tti_load<float, 4>(u.params + b.params + i, w);
         hash_four(shared, b.n_elems, i, w, acc);
     }
     hash_lanes(shared, acc);
@@ -384,9 +384,9 @@ extern "C" cudaError_t tti_launch_update_step(const tti_update_view *u, cudaStre
                                      THREADS, 0, 1, stream, *u, (int)n_parts));
 }
 
-extern "C" cudaError_t tti_launch_update_hash(const tti_update_view *u, uint64_t *hash, bool others,
-                                              cudaStream_t stream) {
-    if (u->n_blocks) hash_kernel<<<u->n_blocks, THREADS, 0, stream>>>(*u, hash, others);
+extern "C" cudaError_t tti_launch_update_hash(const tti_update_view *u, uint64_t *hash,
+                                              tti_hash_of which, cudaStream_t stream) {
+    if (u->n_blocks) hash_kernel<<<u->n_blocks, THREADS, 0, stream>>>(*u, hash, which);
     return cudaGetLastError();
 }
 

@@ -72,9 +72,10 @@ cudaError_t tti_launch_update_tensor_squares(const tti_update_view *view, cudaSt
 cudaError_t tti_launch_update_norms(const tti_update_view *view, cudaStream_t stream);
 /* Optimizer, buffers, averages and hash in one pass over the parameters; nothing on a bad step. */
 cudaError_t tti_launch_update_step(const tti_update_view *view, cudaStream_t stream);
-/* *hash += the hash of the parameters by blocks; others: of those that are not own, unless the step
- * was bad. */
-cudaError_t tti_launch_update_hash(const tti_update_view *view, uint64_t *hash, bool others,
+/* *hash += the hash of the parameters that are here by blocks: of all of them, of those of others
+ * unless the step was bad, of all of them unless it was. */
+typedef enum tti_hash_of { TTI_HASH_ALL, TTI_HASH_OTHERS, TTI_HASH_GOOD } tti_hash_of;
+cudaError_t tti_launch_update_hash(const tti_update_view *view, uint64_t *hash, tti_hash_of which,
                                    cudaStream_t stream);
 
 /* One tensor of n elements: the optimizer ops.  state[k] and w are replaced.  norms: of lars and

@@ -486,8 +486,8 @@ static tutti_status update_create(const tti_update_desc *desc, void **out) {
 
 static void train_element(const update *u, const tti_update_block *b, float scale, size_t i) {
     const tti_step_args *args = u->desc.args;
-    float lr = args->lr * b->lr_factor, g = u->desc.grads[b->first + i];
-    float *w = &u->desc.params[b->first + i], *m = &u->desc.states[0][b->state + i];
+    float lr = args->lr * b->lr_factor, g = u->desc.grads[b->grads + i];
+    float *w = &u->desc.params[b->params + i], *m = &u->desc.states[0][b->state + i];
     if (b->kind == TTI_BLOCK_BUFFER) {
         *w = (1 - b->decay) * *w + b->decay * g * args->inv_rows;
     } else if (b->kind == TTI_BLOCK_TRAINED) {
@@ -499,7 +499,7 @@ static void train_element(const update *u, const tti_update_block *b, float scal
 static void average_element(const update *u, const tti_update_block *b, size_t i) {
     float decay = b->kind == TTI_BLOCK_BUFFER ? 0 : (float)u->desc.ema_decay;
     float *ema = &u->desc.ema[b->state + i];
-    *ema = decay * *ema + (1 - decay) * u->desc.params[b->first + i];
+    *ema = decay * *ema + (1 - decay) * u->desc.params[b->params + i];
 }
 
 static void train_block(const update *u, const tti_update_block *b, float scale) {
@@ -514,8 +514,8 @@ static uint64_t hash_of(const update *u, bool own, bool others) {
     uint64_t hash = 0;
     for (int i = 0; i < u->desc.n_blocks; i++) {
         const tti_update_block *b = &u->blocks[i];
-        if (b->is_own ? own : others)
-            hash += tti_backend_cpu.hash(u->desc.params + b->first, b->n_elems, b->first);
+        if (b->is_here && (b->is_own ? own : others))
+            hash += tti_backend_cpu.hash(u->desc.params + b->params, b->n_elems, b->first);
     }
     return hash;
 }
@@ -526,7 +526,7 @@ static void run_squares(command *c) {
         const tti_update_block *b = &u->blocks[i];
         bool counts = b->is_own && b->kind == TTI_BLOCK_TRAINED;
         u->partials[i] =
-            counts ? tti_backend_cpu.sum_squares(u->desc.grads + b->first, b->n_elems) : 0;
+            counts ? tti_backend_cpu.sum_squares(u->desc.grads + b->grads, b->n_elems) : 0;
     }
 }
 
@@ -567,7 +567,11 @@ static tutti_status update_run(void *state) {
 
 static void run_complete(command *c) {
     const update *u = c->state;
-    if (!u->desc.report->bad) u->desc.report->params_hash += hash_of(u, false, true);
+    bool rereads = false;
+    for (int i = 0; i < u->desc.n_blocks; i++) rereads |= !u->blocks[i].is_here;
+    if (u->desc.report->bad) return;
+    if (rereads) u->desc.report->params_hash = 0;
+    u->desc.report->params_hash += hash_of(u, rereads, true);
 }
 
 static tutti_status update_complete(void *state) {
@@ -707,6 +711,7 @@ static tti_device_ops ops = {
     .link = read_link,
     .memory = memory,
     .mixes = true,
+    .leans = true,
 };
 
 static const tti_backend backend = {
