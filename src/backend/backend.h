@@ -39,6 +39,7 @@ typedef enum tti_queue {
     TTI_QUEUE_COMPUTE,
     TTI_QUEUE_COPY,
     TTI_QUEUE_COMM,
+    TTI_QUEUE_TRADE, /* what peers exchange inside a step */
     TTI_N_QUEUES
 } tti_queue;
 
@@ -111,6 +112,12 @@ typedef struct tti_device_peers {
     tti_device_parts_of sums; /* take what peers_sum_parts comes to; data NULL: the first piece */
     const tti_device_parts_of *sources; /* [n_sources]: what others fetch */
     int n_sources;
+    /* They exchange values in steps: the first piece is memory for that, two halves of so many
+     * bytes each, a multiple of 256.  TUTTI_E_UNSUPPORTED where the devices cannot read each
+     * other's memory.  0: they do not. */
+    size_t n_traded;
+    void
+        *with; /* another group of this device: where one of the two has failed, so has the other */
     bool fast; /* any order of the additions */
     /* fast: bf16, f16: terms are rounded to it before they travel, and so is the sum */
     tutti_dtype wire;
@@ -121,6 +128,23 @@ typedef struct tti_device_peers {
     /* A failure of any worker that the host knows of. */
     tutti_status (*check)(void *user);
 } tti_device_peers;
+
+/* A value that peers exchange as a TTI_COLLECTIVE op says: the whole is [n_rows][n_ranks][part], of
+ * which each rank has or gets a part; of a sum there is one part.  Pointers into the device. */
+typedef struct tti_device_trade {
+    tti_collective kind;
+    tutti_dtype dtype;
+    const void *in;
+    void *out; /* out == in: of a sum alone */
+    size_t n_rows, part_bytes;
+} tti_device_trade;
+
+/* Lists of doubles: values[member[i]] for i from begin[l] up to begin[l + 1], and what they come to
+ * has its place at values[home[l]].  In device memory. */
+typedef struct tti_device_lists {
+    const int32_t *begin, *member, *home; /* [n + 1], [begin[n]], [n] */
+    int n;
+} tti_device_lists;
 
 /* What the device of the thread reads from another one. */
 typedef struct tti_device_link {
@@ -219,6 +243,17 @@ typedef struct tti_device_ops {
     tutti_status (*peers_spread)(void *group, void *words, size_t n_words, size_t first,
                                  size_t last);
     tutti_status (*peers_tell)(const tti_device_told *told);
+    /* An exchange of a group with n_traded, into TTI_QUEUE_TRADE.  Added in the order of the
+     * group's terms: f16 and bf16 as f32, rounded at the end.  beside: as of peers_sum. */
+    tutti_status (*peers_trade)(void *group, const tti_device_trade *trade, bool beside);
+    /* sums[l] = the values of list l, added one after the other; and back: of all n_values those at
+     * home become the sums, the others 0.  Into the compute queue. */
+    tutti_status (*fold)(const double *values, const tti_device_lists *lists, double *sums);
+    tutti_status (*unfold)(double *values, size_t n_values, const tti_device_lists *lists,
+                           const double *sums);
+    /* Steps of workers that have pieces of layers are recorded, with exchanges in them: peers_trade
+     * was seen to be right on this kind of device.  False: by way of the host. */
+    bool trades;
     /* await, which ends when a peer is lost or does not come in time. */
     tutti_status (*peers_await)(void *group, int mark);
     /* Measures what comes from another device of this machine; waits. */

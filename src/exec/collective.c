@@ -49,6 +49,15 @@ static void turn(const parts *p, const char *src, char *dst, bool to_value) {
         }
 }
 
+void tti_collective_rows(const tti_node *node, size_t *n_rows, size_t *part_bytes) {
+    *n_rows = 1;
+    *part_bytes = tti_value_n_bytes(node->in[0]);
+    if (node->op->collective == TTI_COLLECTIVE_SUM) return;
+    parts p = parts_of(node);
+    *n_rows = p.n_rows;
+    *part_bytes = p.row_bytes;
+}
+
 static tutti_status gather(tutti_comm *comm, const tti_kargs *a) {
     parts p = parts_of(a->node);
     void *to = p.n_rows == 1 ? a->out[0] : a->scratch;

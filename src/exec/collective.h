@@ -12,6 +12,10 @@
  * be looked at. */
 extern const tti_kernel tti_collective_kernel;
 
+/* How the whole value of an exchange lies in memory: [n_rows][workers][part_bytes]; of a sum it is
+ * one part. */
+void tti_collective_rows(const tti_node *node, size_t *n_rows, size_t *part_bytes);
+
 /* Fails with TUTTI_E_INVALID where comm is not the axis that the program was made for. */
 tutti_status tti_collective_check(const tti_program *program, const tutti_comm *comm);
 

@@ -36,7 +36,8 @@ tutti_status tti_exec_device_tell(tti_exec *x, tutti_status st) {
                                   .index = x->desc.device.index,
                                   .done = d->done,
                                   .newest = d->newest};
-    return tti_device_tell(&work, d->reduce ? NULL : d->ops, st);
+    bool waits_for_peers = d->reduce || d->axis;
+    return tti_device_tell(&work, waits_for_peers ? NULL : d->ops, st);
 }
 
 static tutti_status make_sync(tti_exec *x) {
@@ -61,20 +62,11 @@ static void find_input_bytes(tti_exec *x) {
         d->target_bytes = (size_t)tti_fed_rows(program, "x") * sizeof(int32_t);
 }
 
-static tutti_status meet_peers(tti_exec *x) {
-    tti_exec_device *d = x->device;
-    if (x->divided || x->desc.mixed) return tti_device_by_host_create(x, &d->by_host);
-    bool by_host = x->compress || x->desc.local; /* which add nothing between devices */
-    if (x->desc.server) TTI_TRY(tti_device_server_create(x, &d->server));
-    if (!d->server && !by_host) TTI_TRY(tti_device_reduce_create(x, &d->reduce, &d->way));
-    return is_alone(x) || d->reduce ? TUTTI_OK : tti_device_by_host_create(x, &d->by_host);
-}
-
 tutti_status tti_exec_device_prepare(tti_exec *x) {
     tti_exec_device *d = x->device;
-    TTI_TRY(meet_peers(x));
+    TTI_TRY(tti_device_meet(x));
     TTI_TRY(tti_device_pipe_create(x, &d->pipe));
-    d->n_told = d->reduce ? tti_device_reduce_n_told(x) : x->desc.n_shards * TTI_SUMS;
+    d->n_told = d->reduce || d->axis ? tti_device_reduce_n_told(x) : x->desc.n_shards * TTI_SUMS;
     size_t n_sums = (size_t)d->n_told;
     find_input_bytes(x);
     d->told_bytes = sizeof *d->report + n_sums * sizeof(double);
@@ -99,7 +91,8 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
                                                               .told = d->sums,
                                                               .report = d->report,
                                                               .reduce = d->reduce,
-                                                              .by_host = d->by_host},
+                                                              .by_host = d->by_host,
+                                                              .axis = d->axis},
                                     &d->update);
 }
 
@@ -123,7 +116,8 @@ tutti_status tti_exec_device_check_memory(const tti_exec *x) {
         .flat = plan->n_flat * sizeof(float),
         .state = x->share.n_elems * sizeof(float),
         .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes),
-        .inputs = TTI_N_FED * (size_t)tti_device_n_local(x) * inputs + tti_device_pipe_bytes(x),
+        .inputs = TTI_N_FED * (size_t)tti_device_n_local(x) * inputs + tti_device_pipe_bytes(x) +
+                  tti_device_exchange_bytes(x),
         .params = is_lean ? lean.params + lean.gathered : 0,
         .grads = lean.grads,
         .n_states = x->desc.server || x->desc.offload ? 0 : plan->n_states,
@@ -231,7 +225,7 @@ static tutti_status unpack(tti_exec *x, const tti_device_set *set, const tti_byt
 }
 
 /* Batch and numbers of a step into a set; what computes next waits for them. */
-static tutti_status feed(tti_exec *x, tti_device_set *set, const tti_step_desc *desc) {
+tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_desc *desc) {
     tti_exec_device *d = x->device;
     fill_args(x, desc, set->args_host);
     if (d->rows == 0) TTI_TRY(tti_device_put_runs(x, desc->shard_size));
@@ -277,7 +271,7 @@ static tutti_status put_begin(tti_exec *x, const tti_device_set *set) {
     return d->ops->begin_step(d->args, d->fixed, d->runs, tti_device_n_local(x));
 }
 
-static tutti_status begin(tti_exec *x, const tti_device_set *set) {
+tutti_status tti_device_put_begin(tti_exec *x, const tti_device_set *set) {
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
     TTI_TRY(put_begin(x, set));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "begin", -1);
@@ -303,13 +297,25 @@ static tutti_status update_and_tell(tti_exec *x, const tti_device_set *set) {
     return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "report to the host", -1);
 }
 
+/* What the sums of the step begin with, where no others have other samples. */
+static tutti_status tell_own(tti_exec *x) {
+    tti_exec_device *d = x->device;
+    return d->ops->peers_tell(&(tti_device_told){.sums = d->sums,
+                                                 .args = d->args,
+                                                 .report = d->report,
+                                                 .n_shards = x->desc.n_shards,
+                                                 .last_shard = x->desc.n_shards,
+                                                 .n_ranks = 1});
+}
+
 /* beside: other devices are read while shards compute. */
 static tutti_status whole_step(tti_exec *x, const tti_device_set *set, bool beside) {
     tti_exec_device *d = x->device;
+    tti_device_exchange_begin(x->exchange, beside);
     if (d->reduce) tti_device_reduce_begin(d->reduce, beside);
     if (x->offload) tti_offload_begin(x->offload);
     d->beside = TUTTI_OK;
-    TTI_TRY(begin(x, set));
+    TTI_TRY(tti_device_put_begin(x, set));
     if (d->parts) TTI_TRY(tti_device_parts_begin(d->parts, beside));
     if (d->lean) TTI_TRY(tti_device_lean_step(d->lean, beside));
     TTI_TRY(tti_device_run_shards(x, set));
@@ -317,6 +323,8 @@ static tutti_status whole_step(tti_exec *x, const tti_device_set *set, bool besi
     if (d->lean) TTI_TRY(tti_device_lean_finish(d->lean));
     if (tti_exec_has_lean_params(x)) TTI_TRY(tti_device_update_complete(d->update));
     if (d->reduce) TTI_TRY(tti_device_reduce_finish(d->reduce, d->args, d->report, d->sums));
+    if (d->axis && !d->reduce) TTI_TRY(tell_own(x));
+    if (d->axis) TTI_TRY(tti_device_axis_sums(d->axis, d->sums));
     return update_and_tell(x, set);
 }
 
@@ -337,7 +345,7 @@ static tutti_status record_all(tti_exec *x, const tti_device_set *like) {
         d->sets[i].gathers = like->gathers;
         TTI_TRY(tti_device_record(x, &d->sets[i], &d->sets[i].recording));
     }
-    return tti_device_reduce_meet(d->reduce);
+    return d->axis ? tti_device_exchange_meet(x->exchange) : tti_device_reduce_meet(d->reduce);
 }
 
 /* As a recording from the second step of the worker on: the first one loads kernels. */
@@ -348,14 +356,15 @@ static tutti_status run_recorded(tti_exec *x, tti_device_set *set) {
     if (d->n_begun == 0 || is_timed_alone) return whole_step(x, set, false);
     if (d->next_timed < d->n_timed) return d->ops->replay(d->timed[d->next_timed++]);
     if (!set->recording)
-        TTI_TRY(d->reduce ? record_all(x, set) : tti_device_record(x, set, &set->recording));
+        TTI_TRY(d->reduce || d->axis ? record_all(x, set)
+                                     : tti_device_record(x, set, &set->recording));
     return d->ops->replay(set->recording);
 }
 
 static tutti_status run_by_host(tti_exec *x, tti_device_set *set) {
     tti_exec_device *d = x->device;
     tti_profile_next_step(x);
-    TTI_TRY(begin(x, set));
+    TTI_TRY(tti_device_put_begin(x, set));
     TTI_TRY(tti_device_run_shards(x, set));
     tti_exec_note(x, &set->desc, "reduce");
     TTI_TRY(tti_device_by_host_grads(d->by_host));
@@ -369,7 +378,7 @@ static tutti_status run_by_host(tti_exec *x, tti_device_set *set) {
 static tutti_status run_for_server(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *d = x->device;
     tti_profile_next_step(x);
-    TTI_TRY(begin(x, set));
+    TTI_TRY(tti_device_put_begin(x, set));
     TTI_TRY(tti_device_run_shards(x, set));
     TTI_TRY(tti_device_server_bring(d->server));
     return d->ops->tell(d->report, d->sums, d->n_told, set->told);
@@ -380,7 +389,7 @@ static tutti_status run_local(tti_exec *x, tti_device_set *set) {
     tti_exec_device *d = x->device;
     TTI_TRY(tti_device_local_begin(x));
     if (set->desc.n_rows > 0) return run_recorded(x, set);
-    TTI_TRY(begin(x, set));
+    TTI_TRY(tti_device_put_begin(x, set));
     TTI_TRY(tti_device_run_shards(x, set));
     return d->ops->tell(d->report, d->sums, d->n_told, set->told);
 }
@@ -391,17 +400,24 @@ static tutti_status run(tti_exec *x, tti_device_set *set) {
     return x->device->by_host ? run_by_host(x, set) : run_recorded(x, set);
 }
 
+/* After a pause, in which devices were waited for. */
+static tutti_status arrive(tti_exec *x) {
+    tti_exec_device *d = x->device;
+    if (d->axis) return tti_device_exchange_meet(x->exchange);
+    return d->reduce ? tti_device_reduce_arrive(d->reduce) : TUTTI_OK;
+}
+
 static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
     tti_exec_device *d = x->device;
     int which = (int)(d->n_begun % (uint64_t)d->n_sets);
     tti_device_set *set = &d->sets[which];
     TTI_ASSERT(!set->at_work);
     tti_exec_note(x, desc, "compute");
-    if (d->reduce && d->n_begun == d->n_ended) TTI_TRY(tti_device_reduce_arrive(d->reduce));
+    if (d->n_begun == d->n_ended) TTI_TRY(arrive(x));
     set->begun_ns = tti_now_ns();
     set->desc = *desc;
     if (tti_local_is_on(x)) set->desc.n_rows = tti_local_rows(x, desc);
-    TTI_TRY(feed(x, set, &set->desc));
+    TTI_TRY(tti_device_feed(x, set, &set->desc));
     int64_t fed_ns = tti_now_ns();
     if (d->parts) tti_device_parts_written(d->parts, false);
     TTI_TRY(run(x, set));
@@ -435,9 +451,8 @@ static tutti_status report_bad(tti_exec *x, const tti_device_set *set, uint32_t 
 tutti_status tti_device_take_sums(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *d = x->device;
     const char *sums = set->told + sizeof(tti_step_report);
-    if (d->reduce)
-        return tti_device_reduce_take(d->reduce, (const double *)(const void *)sums,
-                                      set->desc.step);
+    if (d->reduce || d->axis)
+        return tti_device_reduce_take(x, (const double *)(const void *)sums, set->desc.step);
     if (x->offload && d->by_host) return TUTTI_OK; /* they were made there */
     memcpy(x->sums, sums, (size_t)d->n_told * sizeof *x->sums);
     return TUTTI_OK;
@@ -452,7 +467,10 @@ tutti_status tti_device_await(tti_exec *x, const tti_device_set **out) {
     d->n_ended++;
     *out = set;
     int64_t start = tti_now_ns();
-    TTI_TRY(d->reduce ? tti_device_reduce_await(d->reduce, which) : d->ops->await(which));
+    if (d->reduce)
+        TTI_TRY(tti_device_reduce_await(d->reduce, which));
+    else
+        TTI_TRY(d->axis ? tti_device_exchange_await(x->exchange, which) : d->ops->await(which));
     tti_exec_profile_wait(x, "waiting for the device", start, tti_now_ns());
     return TUTTI_OK;
 }
@@ -529,31 +547,6 @@ tutti_status tti_exec_device_put(tti_exec *x, float *array, const float *from) {
     return tti_exec_device_tell(x, tti_device_server_put(x->device->server, array, from));
 }
 
-/* ---- evaluation ---- */
-
-static tutti_status eval_batch(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
-    tti_exec_device *d = x->device;
-    tti_device_set *set = &d->sets[0]; /* all are at rest */
-    size_t first = (size_t)x->first_shard * TTI_SUMS;
-    TTI_ASSERT(d->n_begun == d->n_ended);
-    set->desc = *desc;
-    TTI_TRY(feed(x, set, desc));
-    TTI_TRY(tti_exec_device_settle(x));
-    TTI_TRY(begin(x, set));
-    TTI_TRY(tti_device_eval_shards(x, set));
-    memset(x->sums, 0, x->n_sums * sizeof *x->sums);
-    TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, x->sums + first, d->sums + first,
-                         (size_t)tti_device_n_local(x) * TTI_SUMS * sizeof(double)));
-    TTI_TRY(d->ops->sync());
-    TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
-    tti_exec_add_sums(x, result);
-    return TUTTI_OK;
-}
-
-tutti_status tti_exec_device_eval(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
-    return tti_exec_device_tell(x, eval_batch(x, desc, result));
-}
-
 /* ---- the end ---- */
 
 void tti_exec_device_release(tti_exec *x) {
@@ -564,6 +557,7 @@ void tti_exec_device_release(tti_exec *x) {
     tti_exec_device_profile_end(x);
     /* The recordings first: NCCL parts only once nothing can call it again. */
     tti_device_release_shards(x);
+    d->ops->release_recording(d->eval_recording);
     tti_device_parts_destroy(d->parts);
     tti_device_lean_destroy(d->lean);
     tti_device_reduce_destroy(d->reduce);
@@ -574,6 +568,7 @@ void tti_exec_device_release(tti_exec *x) {
     backend->release(d->report, sizeof *d->report);
     backend->release(d->sync_parts, 0);
     backend->release(d->sync_joined, 0);
+    tti_device_axis_destroy(d->axis);
     tti_device_by_host_destroy(d->by_host);
     tti_device_server_destroy(d->server);
     tti_device_pipe_destroy(d->pipe);

@@ -1,75 +1,76 @@
-/* device_exchange.c - a value out of the device, the exchange on the host, the result back.
+/* device_exchange.c - the exchanges of a tensor axis on devices, by one of two ways.
  *
- * The memory of one exchange is used again by the next: by then the copy back has been made, since
- * the compute queue is in order and the copy out that is waited for lies behind it. */
+ * Devices that read each other's memory do it in a queue beside the kernels, as a part of the
+ * recording.  Else a value leaves the device, the host exchanges, and the result comes back: the
+ * memory of one exchange is used again by the next, by then the copy back has been made, since the
+ * compute queue is in order and the copy out that is waited for lies behind it. */
 #include "exec/device_exchange.h"
 
 #include <stdlib.h>
 
+#include "comm/progress.h"
+#include "comm/sum_order.h"
 #include "exec/collective.h"
-#include "exec/device.h"
+#include "exec/device_step.h"
+#include "exec/worker.h"
+
+enum { TRADE_ALIGN = 256 };
 
 struct tti_device_exchange {
+    tti_exec *x;
     const tti_device_ops *ops;
     tutti_comm *comm;
-    void *in, *out; /* pinned */
+    tti_str way;
+    void *in, *out; /* pinned, by way of the host */
     void *scratch;
+    void *group; /* between devices; NULL: by way of the host */
+    void *staging;
+    size_t n_traded;
+    bool beside, alone, pending;
 };
 
 /* The most bytes that an exchange of a program takes, gives and needs. */
 typedef struct room {
     size_t in, out, scratch;
-    bool any;
+    bool any, adds_floats;
 } room;
+
+static bool is_added(const tti_node *node) { return node->op->collective != TTI_COLLECTIVE_GATHER; }
 
 static void make_room(const tti_program *program, room *r) {
     const tti_kernel *by_host = &tti_collective_kernel;
     for (int s = 0; s < program->n_steps; s++) {
         const tti_node *node = program->steps[s];
         if (!(node->op->traits & TTI_COLLECTIVE)) continue;
+        tutti_dtype dtype = node->in[0]->type.dtype;
+        bool is_float = dtype == TUTTI_F32 || dtype == TUTTI_BF16 || dtype == TUTTI_F16;
         r->any = true;
+        r->adds_floats = r->adds_floats && (is_float || !is_added(node));
         r->in = TTI_MAX(r->in, tti_value_n_bytes(node->in[0]));
         r->out = TTI_MAX(r->out, tti_value_n_bytes(node->out[0]));
         r->scratch = TTI_MAX(r->scratch, by_host->scratch_bytes(node, NULL));
     }
 }
 
-tutti_status tti_device_exchange_create(const tti_exec_desc *desc, tti_device_exchange **out) {
-    room r = {0};
-    *out = NULL;
-    make_room(&desc->plan->shard, &r);
-    make_room(&desc->plan->eval, &r);
-    if (!r.any || !desc->backend->device) return TUTTI_OK;
-    tti_device_exchange *e = calloc(1, sizeof *e);
-    if (!e) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    e->ops = desc->backend->device;
-    e->comm = desc->mesh ? desc->mesh->tensor : NULL;
+static room room_of(const tti_plan *plan) {
+    room r = {.adds_floats = true};
+    make_room(&plan->shard, &r);
+    make_room(&plan->eval, &r);
+    return r;
+}
+
+/* ---- by way of the host ---- */
+
+static tutti_status take_host(tti_device_exchange *e) {
+    room r = room_of(e->x->desc.plan);
     e->in = e->ops->alloc_host(r.in);
     e->out = e->ops->alloc_host(r.out);
     e->scratch = malloc(r.scratch + 1);
-    *out = e;
     if (e->in && e->out && e->scratch) return TUTTI_OK;
-    tti_device_exchange_destroy(e);
-    *out = NULL;
     return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of pinned memory for exchanges", r.in + r.out);
 }
 
-void tti_device_exchange_destroy(tti_device_exchange *e) {
-    if (!e) return;
-    e->ops->release_host(e->in);
-    e->ops->release_host(e->out);
-    free(e->scratch);
-    free(e);
-}
-
-static size_t no_scratch(const tti_node *node, const void *state) {
-    (void)node, (void)state;
-    return 0;
-}
-
-static tutti_status run(void *state, const tti_kargs *a) {
-    const tti_device_exchange *e = state;
-    if (!e) return tti_fail(TUTTI_E_INVALID, "exec: %s without others", a->node->op->name);
+static tutti_status run_by_host(const tti_device_exchange *e, const tti_kargs *a) {
     void *in = e->in, *out = e->out;
     const tti_kargs host = {
         .node = a->node, .in = &in, .out = &out, .scratch = e->scratch, .run = a->run};
@@ -80,5 +81,244 @@ static tutti_status run(void *state, const tti_kargs *a) {
     return e->ops->copy(TTI_QUEUE_COMPUTE, a->out[0], out, tti_value_n_bytes(a->node->out[0]));
 }
 
+/* ---- between devices: meeting ---- */
+
+static tutti_status all_gather(void *user, const void *src, void *dst, size_t n_bytes) {
+    const tti_device_exchange *e = user;
+    return tutti_comm_all_gather(e->comm, src, dst, n_bytes, TUTTI_U8);
+}
+
+/* Of any worker of the job: one that is lost elsewhere keeps this one waiting too. */
+static tutti_status check(void *user) {
+    const tti_device_exchange *e = user;
+    return tti_comm_check(e->x->desc.mesh->world);
+}
+
+/* Every worker has a device of its own: two kernels that wait for peers must not keep each other
+ * off one. */
+static tutti_status have_own_devices(const tti_exec *x, bool *own) {
+    tti_comm_place place;
+    tutti_comm *world = x->desc.mesh->world;
+    int n = tutti_comm_n_ranks(world);
+    tti_comm_get_place(world, &place);
+    int32_t mine[2] = {place.host, x->desc.device.index}, all[TTI_MAX_RANKS][2];
+    TTI_TRY(tutti_comm_all_gather(world, mine, all, 2, TUTTI_I32));
+    *own = true;
+    for (int a = 0; a < n; a++)
+        for (int b = 0; b < a; b++)
+            *own = *own && (all[a][0] != all[b][0] || all[a][1] != all[b][1]);
+    return TUTTI_OK;
+}
+
+/* Whether the steps of this job can be recorded with exchanges in them.  The same on all workers.
+ */
+static bool is_wanted(const tti_exec *x, const room *r) {
+    const tti_device_ops *ops = x->desc.backend->device;
+    bool can = ops->trades && ops->peers_meet && ops->peers_trade && r->adds_floats;
+    bool plain = !x->desc.offload && !x->desc.mixed && !x->desc.server && !x->desc.local &&
+                 !x->desc.reference;
+    return can && plain && x->desc.mesh->size.stage == 1 && tti_deal_is_even(&x->deal);
+}
+
+/* Values of programs, sums of shards, votes, squares of slots. */
+static size_t most_traded(const tti_exec *x, const room *r) {
+    size_t n_sums = (size_t)tti_device_reduce_n_told(x) + 2 * (size_t)x->desc.plan->n_slots + 1;
+    size_t n_bytes = TTI_MAX(TTI_MAX(r->in, r->out), n_sums * sizeof(double));
+    return (n_bytes + TRADE_ALIGN - 1) / TRADE_ALIGN * TRADE_ALIGN;
+}
+
+size_t tti_device_exchange_bytes(const tti_exec *x) {
+    room r = room_of(x->desc.plan);
+    bool meets = r.any && x->desc.mesh && x->desc.mesh->tensor && is_wanted(x, &r);
+    return meets ? 2 * most_traded(x, &r) : 0;
+}
+
+static tutti_status meet(tti_device_exchange *e) {
+    tti_sum_order order;
+    int n_ranks = tutti_comm_n_ranks(e->comm);
+    TTI_TRY(tti_sum_order_ranks(n_ranks, &order));
+    tti_device_term *terms = calloc((size_t)order.n_terms, sizeof *terms);
+    if (terms) tti_device_terms(&order, terms);
+    float *pieces[] = {e->staging};
+    const tti_device_peers peers = {.rank = tutti_comm_rank(e->comm),
+                                    .n_ranks = n_ranks,
+                                    .timeout_ms = tti_comm_timeout_ms(e->comm),
+                                    .terms = terms,
+                                    .n_terms = order.n_terms,
+                                    .pieces = pieces,
+                                    .n_pieces = 1,
+                                    .n_flat = 2 * e->n_traded / sizeof(float),
+                                    .n_most = 2 * e->n_traded / sizeof(float),
+                                    .n_words = (size_t)n_ranks,
+                                    .n_traded = e->n_traded,
+                                    .way = TTI_WAY_PEERS,
+                                    .user = e,
+                                    .all_gather = all_gather,
+                                    .check = check};
+    tutti_status st = terms ? e->ops->peers_meet(&peers, &e->group)
+                            : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    free(terms);
+    tti_sum_order_free(&order);
+    return st;
+}
+
+static void leave(tti_device_exchange *e) {
+    if (e->group) e->ops->peers_part(e->group);
+    e->group = NULL;
+    e->x->desc.backend->release(e->staging, 2 * e->n_traded);
+    e->staging = NULL;
+}
+
+/* The memory is there on all, or nobody meets. */
+static tutti_status try_devices(tti_device_exchange *e, const room *r) {
+    bool good = false;
+    TTI_TRY(have_own_devices(e->x, &good));
+    if (!good)
+        return tti_fail(TUTTI_E_UNSUPPORTED, "there are fewer devices than workers with pieces");
+    e->n_traded = most_traded(e->x, r);
+    e->staging = e->x->desc.backend->alloc(2 * e->n_traded);
+    good = e->staging != NULL;
+    TTI_TRY(tti_device_agree(e->x, &good));
+    if (!good)
+        return tti_fail(TUTTI_E_UNSUPPORTED, "no %zu bytes on every device", 2 * e->n_traded);
+    tutti_status st = meet(e);
+    if (st != TUTTI_OK && st != TUTTI_E_UNSUPPORTED) return st;
+    good = st == TUTTI_OK;
+    TTI_TRY(tti_device_agree(e->x, &good));
+    if (st != TUTTI_OK || good) return st;
+    return tti_fail(TUTTI_E_UNSUPPORTED, "devices of other workers do not reach each other");
+}
+
+static tutti_status meet_devices(tti_device_exchange *e, const room *r) {
+    tutti_status st = try_devices(e, r);
+    if (st == TUTTI_OK) {
+        e->ops->peers_describe(e->group, &e->way);
+        return TUTTI_OK;
+    }
+    if (st != TUTTI_E_UNSUPPORTED) return st;
+    tti_str_printf(&e->way, "by way of the host: %.300s", tutti_last_error());
+    tti_clear_error();
+    leave(e);
+    return take_host(e);
+}
+
+tutti_status tti_device_exchange_give_up(tti_device_exchange *e, const char *why) {
+    leave(e);
+    tti_str_clear(&e->way);
+    tti_str_printf(&e->way, "by way of the host: %.300s", why);
+    return take_host(e);
+}
+
+tutti_status tti_device_exchange_create(tti_exec *x, tti_device_exchange **out) {
+    room r = room_of(x->desc.plan);
+    *out = NULL;
+    if (!r.any || !x->desc.backend->device) return TUTTI_OK;
+    tti_device_exchange *e = calloc(1, sizeof *e);
+    if (!e) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    e->x = x;
+    e->ops = x->desc.backend->device;
+    e->comm = x->desc.mesh ? x->desc.mesh->tensor : NULL;
+    tutti_status st = e->comm && is_wanted(x, &r) ? meet_devices(e, &r) : take_host(e);
+    if (st != TUTTI_OK) {
+        tti_device_exchange_destroy(e);
+        return st;
+    }
+    *out = e;
+    return TUTTI_OK;
+}
+
+void tti_device_exchange_destroy(tti_device_exchange *e) {
+    if (!e) return;
+    leave(e);
+    tti_str_free(&e->way);
+    e->ops->release_host(e->in);
+    e->ops->release_host(e->out);
+    free(e->scratch);
+    free(e);
+}
+
+void *tti_device_exchange_group(const tti_device_exchange *e) { return e ? e->group : NULL; }
+
+void tti_device_exchange_describe(const tti_device_exchange *e, tti_str *str) {
+    if (e) tti_str_add(str, tti_str_text(&e->way));
+}
+
+/* ---- between devices: a step ---- */
+
+void tti_device_exchange_begin(tti_device_exchange *e, bool beside) {
+    if (!e) return;
+    e->beside = beside;
+    e->pending = e->alone = false;
+}
+
+void tti_device_exchange_alone(tti_device_exchange *e) {
+    if (e) e->alone = true;
+}
+
+tutti_status tti_device_exchange_wait(tti_device_exchange *e) {
+    if (!e || !e->pending) return TUTTI_OK;
+    e->pending = false;
+    TTI_TRY(e->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
+    return tti_profile_upto(e->x, TTI_ROW_COMPUTE, NULL, "waiting for an exchange", -1);
+}
+
+tutti_status tti_device_exchange_meet(tti_device_exchange *e) {
+    TTI_TRY(e->ops->sync());
+    return tutti_comm_barrier(e->x->desc.mesh->world);
+}
+
+static tutti_status put(tti_device_exchange *e, const tti_device_trade *trade,
+                        const tti_node *node) {
+    bool alone = e->alone;
+    e->alone = false;
+    if (!e->beside) {
+        TTI_TRY(e->ops->sync());
+        TTI_TRY(tutti_comm_barrier(e->comm));
+    }
+    TTI_TRY(e->ops->order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+    TTI_TRY(tti_profile_from(e->x, TTI_ROW_TRADE));
+    TTI_TRY(e->ops->peers_trade(e->group, trade, e->beside && !alone));
+    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_TRADE, node, "exchange between devices", -1));
+    e->pending = true;
+    if (e->beside) return TUTTI_OK;
+    TTI_TRY(tti_device_exchange_wait(e));
+    return e->ops->sync();
+}
+
+tutti_status tti_device_exchange_sum(tti_device_exchange *e, double *terms, size_t n) {
+    const tti_device_trade trade = {.kind = TTI_COLLECTIVE_SUM,
+                                    .dtype = TUTTI_F64,
+                                    .in = terms,
+                                    .out = terms,
+                                    .n_rows = 1,
+                                    .part_bytes = n * sizeof *terms};
+    tti_device_exchange_alone(e);
+    TTI_TRY(put(e, &trade, NULL));
+    return tti_device_exchange_wait(e);
+}
+
+tutti_status tti_device_exchange_await(tti_device_exchange *e, int mark) {
+    return e->ops->peers_await(e->group, mark);
+}
+
+/* ---- the kernel ---- */
+
+static size_t no_scratch(const tti_node *node, const void *state) {
+    (void)node, (void)state;
+    return 0;
+}
+
+static tutti_status run(void *state, const tti_kargs *a) {
+    tti_device_exchange *e = state;
+    if (!e) return tti_fail(TUTTI_E_INVALID, "exec: %s without others", a->node->op->name);
+    if (!e->group) return run_by_host(e, a);
+    tti_device_trade trade = {.kind = a->node->op->collective,
+                              .dtype = a->node->in[0]->type.dtype,
+                              .in = a->in[0],
+                              .out = a->out[0]};
+    tti_collective_rows(a->node, &trade.n_rows, &trade.part_bytes);
+    return trade.part_bytes > 0 && trade.n_rows > 0 ? put(e, &trade, a->node) : TUTTI_OK;
+}
+
 const tti_kernel tti_device_exchange_kernel = {
-    .op = "*", .name = "exchange by host", .scratch_bytes = no_scratch, .run = run};
+    .op = "*", .name = "exchange", .scratch_bytes = no_scratch, .run = run};

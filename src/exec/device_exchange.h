@@ -1,5 +1,6 @@
-/* device_exchange.h - the exchanges of a tensor axis between workers on devices: by way of the
- * host's memory and communicator. */
+/* device_exchange.h - the exchanges of a tensor axis between workers on devices: between the
+ * devices themselves, as a part of the recorded step, or by way of the host's memory and
+ * communicator. */
 #ifndef TTI_EXEC_DEVICE_EXCHANGE_H
 #define TTI_EXEC_DEVICE_EXCHANGE_H
 
@@ -8,15 +9,53 @@
 
 typedef struct tti_device_exchange tti_device_exchange;
 
-/* Memory for the largest value that the programs of desc->plan exchange; *out NULL: they exchange
- * none.  On success *out is owned by the caller, used by one thread, and borrows the communicator
- * of desc->mesh. */
-tutti_status tti_device_exchange_create(const tti_exec_desc *desc, tti_device_exchange **out);
+/* Meets the devices of the axis where all workers of the job can, else takes memory of the host for
+ * the largest value that the programs exchange; *out NULL: they exchange none.  Collective over all
+ * workers; x->divided is there.  On success *out is owned by the caller, used by one thread, and
+ * borrows x. */
+tutti_status tti_device_exchange_create(tti_exec *x, tti_device_exchange **out);
 void tti_device_exchange_destroy(tti_device_exchange *exchange); /* takes NULL */
 
+/* Bytes of the device that it may take. */
+size_t tti_device_exchange_bytes(const tti_exec *x);
+
+/* The group of devices that exchange by themselves; NULL: they do by way of the host, or there is
+ * no exchange at all (NULL). */
+void *tti_device_exchange_group(const tti_device_exchange *exchange);
+/* How, in words; or why it is by way of the host, "" where nobody asked. */
+void tti_device_exchange_describe(const tti_device_exchange *exchange, tti_str *str);
+
+/* Takes the way by the host after all, before anything was exchanged.  On all workers. */
+tutti_status tti_device_exchange_give_up(tti_device_exchange *exchange, const char *why);
+
 /* The kernel of TTI_COLLECTIVE ops on a device.  Its state is the exchange, borrowed; NULL: it can
- * only be looked at.  The same bits as exec/collective.h, which adds.  Waits for the device, so no
- * step with one can be recorded. */
+ * only be looked at.  The same bits as exec/collective.h, which adds by way of the host.  By that
+ * way it waits for the device, so no step with one can be recorded; else what computes next does
+ * not wait for it, but for tti_device_exchange_wait. */
 extern const tti_kernel tti_device_exchange_kernel;
+
+/* ---- between devices: all of it does nothing where the exchange is NULL or by way of the host
+ * ----
+ */
+
+/* What is put from here on: beside: is recorded, or everything in it has been loaded.  Else each
+ * exchange waits for all, since a kernel that waits for a peer must not meet one that is still
+ * being loaded. */
+void tti_device_exchange_begin(tti_device_exchange *exchange, bool beside);
+
+/* Nothing computes beside the next exchange. */
+void tti_device_exchange_alone(tti_device_exchange *exchange);
+
+/* What computes from here on comes after all exchanges so far. */
+tutti_status tti_device_exchange_wait(tti_device_exchange *exchange);
+
+/* Returns when all workers of the job are here, and their devices at rest. */
+tutti_status tti_device_exchange_meet(tti_device_exchange *exchange);
+
+/* The sum over the axis of doubles of the device, in their place, added in the order of ranks. */
+tutti_status tti_device_exchange_sum(tti_device_exchange *exchange, double *terms, size_t n);
+
+/* Waits for a mark, or for the failure of a worker. */
+tutti_status tti_device_exchange_await(tti_device_exchange *exchange, int mark);
 
 #endif /* TTI_EXEC_DEVICE_EXCHANGE_H */

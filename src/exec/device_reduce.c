@@ -150,6 +150,7 @@ static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int
                                                   .n_sources = find_sources(r),
                                                   .at = r->at,
                                                   .sums = sums_of(x),
+                                                  .with = tti_device_exchange_group(x->exchange),
                                                   .fast = x->desc.fast,
                                                   .wire = x->desc.fast ? x->desc.wire : TUTTI_F32,
                                                   .way = way_of(x->desc.alg),
@@ -233,6 +234,7 @@ static tutti_status sum_bucket(tti_device_reduce *r, int i, bool beside) {
 static tutti_status sum_next(tti_device_reduce *r) {
     const tti_bucket *b = &r->x->desc.plan->buckets[r->next_bucket++];
     r->has_summed = true;
+    TTI_TRY(tti_device_exchange_wait(r->x->exchange)); /* gradients that it gave */
     if (sums_at_once(r)) {
         merge(r->x, b);
         TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, NULL, "add gradients of shards", -1));
@@ -391,8 +393,7 @@ static tutti_status compare_own(const tti_exec *x, const double *told, uint64_t 
     return TUTTI_OK;
 }
 
-tutti_status tti_device_reduce_take(tti_device_reduce *r, const double *told, uint64_t step) {
-    tti_exec *x = r->x;
+tutti_status tti_device_reduce_take(tti_exec *x, const double *told, uint64_t step) {
     const double *votes = told + x->n_sums - 1;
     memcpy(x->sums, told, (x->n_sums - 1) * sizeof *told);
     x->sums[x->n_sums - 1] = 0;

@@ -43,7 +43,7 @@ int tti_device_reduce_n_told(const tti_exec *x);
 
 /* What came of it, into x->sums; hashes are those of the step before.  TUTTI_E_MISMATCH names the
  * worker whose parameters differ. */
-tutti_status tti_device_reduce_take(tti_device_reduce *reduce, const double *told, uint64_t step);
+tutti_status tti_device_reduce_take(tti_exec *x, const double *told, uint64_t step);
 
 /* Values [V][n] of a TTI_SYNC op, of which this worker has those of its shards. */
 tutti_status tti_device_reduce_parts(tti_device_reduce *reduce, float *parts, size_t n);

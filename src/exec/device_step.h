@@ -3,6 +3,7 @@
 #define TTI_EXEC_DEVICE_STEP_H
 
 #include "exec/bytes.h"
+#include "exec/device_axis.h"
 #include "exec/device_by_host.h"
 #include "exec/device_lean.h"
 #include "exec/device_local.h"
@@ -48,6 +49,9 @@ struct tti_exec_device {
     tti_device_parts *parts;   /* with reduce, of others; NULL: there are none */
     tti_device_lean *lean;     /* of gradients, too; NULL: they are whole */
     tti_device_by_host *by_host;
+    tti_device_axis *axis; /* pieces of layers are exchanged in the recording; NULL: they are not */
+    void *eval_recording;  /* then: of the evaluation of a batch; NULL: not yet made */
+    bool has_evaluated;
     tti_device_server *server;     /* NULL: the device makes the update */
     tti_device_pipe *pipe;         /* NULL: the worker has all layers */
     tti_str way;                   /* of the sums between workers, in words */
@@ -84,6 +88,14 @@ void tti_device_release_shards(tti_exec *x);
 void tti_device_mirrors_fini(tti_exec *x);
 /* The hash of the parameters, as they were copied last. */
 uint64_t tti_device_mirrors_hash(const tti_exec *x);
+
+/* device_meet.c: how the workers' devices add, as far as they reach each other. */
+tutti_status tti_device_meet(tti_exec *x);
+
+/* Batch and numbers of a step into a set; what computes next waits for them. */
+tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_desc *desc);
+/* The numbers of the step, to where programs read them. */
+tutti_status tti_device_put_begin(tti_exec *x, const tti_device_set *set);
 
 /* A recording of a step with these inputs; nothing runs. */
 tutti_status tti_device_record(tti_exec *x, const tti_device_set *set, void **recording);

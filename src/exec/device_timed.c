@@ -7,8 +7,12 @@ enum { MAX_MOMENTS = 1 << 21 }; /* each is an event of the device */
 
 /* At most so many moments in a step: of nodes, joins, sums, copies, and between them. */
 static int64_t most_moments(const tti_exec *x) {
-    int64_t nodes = (int64_t)(x->desc.plan->shard.n_steps + 8) * (x->last_shard - x->first_shard);
-    return 2 * nodes + 6 * x->desc.plan->n_buckets + 4 * x->acc.n_waves + 64;
+    const tti_program *program = &x->desc.plan->shard;
+    int64_t n_shards = x->last_shard - x->first_shard, trades = 0;
+    int64_t nodes = (int64_t)(program->n_steps + 8) * n_shards;
+    for (int s = 0; s < program->n_steps; s++)
+        trades += program->steps[s]->op->traits & TTI_COLLECTIVE ? n_shards : 0;
+    return 2 * (nodes + trades) + 6 * x->desc.plan->n_buckets + 4 * x->acc.n_waves + 64;
 }
 
 /* Every step plays a recording once, so each moment is that of one step.  Where recordings take no
@@ -36,7 +40,10 @@ tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
         TTI_TRY(tti_device_record(x, set, &d->timed[i]));
         d->n_timed++;
     }
-    if (d->reduce) TTI_TRY(tti_device_reduce_meet(d->reduce));
+    if (d->axis)
+        TTI_TRY(tti_device_exchange_meet(x->exchange));
+    else if (d->reduce)
+        TTI_TRY(tti_device_reduce_meet(d->reduce));
     return tti_profile_zero(x, n_moments);
 }
 

@@ -55,7 +55,10 @@ static void fill_blocks(const tti_exec *x, tti_update_block *blocks, const tti_n
 
 static tutti_status spread(void *user, void *words, size_t n_words) {
     const tti_device_update *u = user;
-    if (u->desc.reduce) return tti_device_reduce_words(u->desc.reduce, words, n_words);
+    if (u->desc.reduce && tti_exec_has_parts(u->x))
+        TTI_TRY(tti_device_reduce_words(u->desc.reduce, words, n_words));
+    if (u->desc.axis) return tti_device_axis_partials(u->desc.axis, words, n_words);
+    if (u->desc.reduce) return TUTTI_OK;
     return tti_device_by_host_words(u->desc.by_host, words, n_words);
 }
 

@@ -3,6 +3,7 @@
 #ifndef TTI_EXEC_DEVICE_UPDATE_H
 #define TTI_EXEC_DEVICE_UPDATE_H
 
+#include "exec/device_axis.h"
 #include "exec/device_by_host.h"
 #include "exec/device_reduce.h"
 
@@ -16,6 +17,7 @@ typedef struct tti_device_update_desc {
     tti_step_report *report;
     tti_device_reduce *reduce;   /* NULL: by_host, or alone */
     tti_device_by_host *by_host; /* NULL: reduce, or alone */
+    tti_device_axis *axis;       /* of a model in pieces, beside reduce; NULL: by_host, or whole */
 } tti_device_update_desc;
 
 /* On success *out is owned by the caller and borrows x and what desc names. */

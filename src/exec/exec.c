@@ -326,7 +326,7 @@ static tutti_status build(tti_exec *x) {
     TTI_TRY(tti_pipe_create(x, &x->pipe));
     TTI_TRY(tti_exec_init_share(&x->desc, x->rank, x->n_ranks, &x->share));
     if (x->device) TTI_TRY(tti_exec_device_check_memory(x));
-    TTI_TRY(tti_device_exchange_create(&x->desc, &x->exchange));
+    TTI_TRY(tti_device_exchange_create(x, &x->exchange));
     if (x->device && x->desc.offload) TTI_TRY(tti_offload_create(x, &x->offload));
     TTI_TRY(tti_lean_init(x));
     TTI_TRY(alloc_flat(x));

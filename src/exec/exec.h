@@ -219,6 +219,7 @@ typedef enum tti_row {
     TTI_ROW_COMPUTE, /* the queue of the kernels; on the host the first lane */
     TTI_ROW_COPY,    /* samples to the device */
     TTI_ROW_COMM,    /* sums between workers */
+    TTI_ROW_TRADE,   /* exchanges inside a step, of devices that make them beside the kernels */
     TTI_N_ROWS
 } tti_row;
 

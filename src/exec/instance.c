@@ -10,6 +10,7 @@
 
 #include "base/dtype.h"
 #include "exec/collective.h"
+#include "exec/trade_waits.h"
 
 typedef struct bound_step {
     const tti_kernel *kernel;
@@ -29,6 +30,7 @@ struct tti_instance {
     bound_step *steps; /* [program->n_steps] */
     patch *patches;
     int n_patches;
+    bool *waits; /* [program->n_steps]: for exchanges beside it; NULL: there are none */
     void *consts, *results, *scratch;
     size_t scratch_bytes;
 };
@@ -120,6 +122,10 @@ static tutti_status allocate(tti_instance *it, size_t n_pointers) {
     const tti_program *program = it->desc.program;
     it->steps = calloc((size_t)program->n_steps + 1, sizeof *it->steps);
     it->patches = calloc(n_pointers + 1, sizeof *it->patches);
+    if (it->desc.exchange) {
+        it->waits = calloc((size_t)program->n_steps + 1, sizeof *it->waits);
+        if (!it->waits) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    }
     it->consts = it->desc.backend->alloc(program->const_bytes + 64);
     it->results = it->desc.backend->alloc(program->result_bytes + 64);
     if (it->steps && it->patches && it->consts && it->results) return TUTTI_OK;
@@ -132,6 +138,7 @@ static tutti_status build(tti_instance *it) {
     for (int s = 0; s < program->n_steps; s++)
         n_pointers += (size_t)(program->steps[s]->n_in + program->steps[s]->op->n_out);
     TTI_TRY(allocate(it, n_pointers));
+    if (it->waits) tti_trade_waits(program, it->waits);
     for (int s = 0; s < program->n_steps; s++) TTI_TRY(bind_step(it, s, &it->steps[s]));
     TTI_TRY(fill_consts(it));
     it->scratch = it->desc.backend->alloc(it->scratch_bytes + 64);
@@ -164,6 +171,7 @@ void tti_instance_destroy(tti_instance *it) {
     it->desc.backend->release(it->results, program->result_bytes + 64);
     it->desc.backend->release(it->scratch, it->scratch_bytes + 64);
     free(it->steps);
+    free(it->waits);
     free(it->patches);
     free(it);
 }
@@ -206,13 +214,24 @@ static tutti_status run_named(const tti_instance *it, bound_step *step, const tt
     return st;
 }
 
+/* Before a step: what it reads or writes over has been exchanged. */
+static tutti_status wait_for_exchanges(const tti_instance *it, int s) {
+    bool is_exchange = (it->desc.program->steps[s]->op->traits & TTI_COLLECTIVE) != 0;
+    if (!it->waits) return TUTTI_OK;
+    if (it->waits[s]) TTI_TRY(tti_device_exchange_wait(it->desc.exchange));
+    bool is_last = s + 1 == it->desc.program->n_steps;
+    if (is_exchange && (is_last || it->waits[s + 1])) tti_device_exchange_alone(it->desc.exchange);
+    return TUTTI_OK;
+}
+
 tutti_status tti_instance_run_range(tti_instance *it, const tti_run *run, int first, int last,
                                     tti_after_step after, void *user) {
     for (int s = first; s < last; s++) {
+        TTI_TRY(wait_for_exchanges(it, s));
         TTI_TRY(run_named(it, &it->steps[s], run));
         if (after) after(s, user);
     }
-    return TUTTI_OK;
+    return tti_device_exchange_wait(it->desc.exchange);
 }
 
 tutti_status tti_instance_run(tti_instance *it, const tti_run *run, tti_after_step after,

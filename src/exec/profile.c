@@ -43,9 +43,10 @@ static void add(tti_profile *p, const entry *e) {
 /* ---- queues of a device ---- */
 
 static tti_queue queue_of(tti_row row) {
-    return row == TTI_ROW_COPY   ? TTI_QUEUE_COPY
-           : row == TTI_ROW_COMM ? TTI_QUEUE_COMM
-                                 : TTI_QUEUE_COMPUTE;
+    return row == TTI_ROW_COPY    ? TTI_QUEUE_COPY
+           : row == TTI_ROW_COMM  ? TTI_QUEUE_COMM
+           : row == TTI_ROW_TRADE ? TTI_QUEUE_TRADE
+                                  : TTI_QUEUE_COMPUTE;
 }
 
 tutti_status tti_profile_from(tti_exec *x, tti_row row) {

@@ -57,9 +57,9 @@ static void add_name(tti_json *j, const char *what, int rank, int row, const cha
 
 static void add_names(tti_json *j, const tti_profiled *p, int rank) {
     static const char *const rows[2][TTI_N_ROWS] = {
-        {"host: waits", "host: first lane", "", "host: sums between workers"},
+        {"host: waits", "host: first lane", "", "host: sums between workers", ""},
         {"host: waits, what it puts into queues", "device: kernels", "device: copies of samples",
-         "sums between workers"}};
+         "sums between workers", "exchanges inside layers"}};
     int device = tti_devices_place(p->devices, rank);
     bool on_device = device != TTI_ON_HOST;
     char name[64];

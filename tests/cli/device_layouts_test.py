@@ -36,6 +36,12 @@ def on_devices(run):
         raise AssertionError("%s: computed on %s" % (run, start["backend"]))
 
 
+def exchanges(run, says):
+    start = [r for r in runs.records(run) if r["event"] == "start"][0]
+    if says not in start["backend"]:
+        raise AssertionError("%s: %s" % (run, start["backend"]))
+
+
 def same_as_host(host, run, layout, *arguments, says=""):
     train(run, "gpu", layout, *arguments, says=says).expect(0)
     on_devices(run)
@@ -52,6 +58,31 @@ def test_pieces_of_layers():
     train("gpt2", "cpu", (1, 1, 2), *text).expect(0)
     same_as_host("gpt2", "gpt2-2", (1, 1, 2), *text)
     same_as_host("gpt2", "gpt2-zero", (2, 1, 2), *text, "parallel.zero=1")
+
+
+def test_pieces_between_devices():
+    """Recorded, with exchanges by the devices themselves: the bits of the way by the host, wherever
+    copies, sums and exchanges come as late or as early as they may; of few devices by the host."""
+    text = gpt2() + ["train.ema=0.9", "train.eval_every=2"]
+    train("gpt2", "cpu", (1, 1, 2), *text).expect(0)
+    for late in range(4):
+        run = "gpt2-late-%d" % late
+        same_as_host("gpt2", run, (1, 1, 2), *text, says="peers=1,late=%d" % late)
+        exchanges(run, "sums 2 at once")
+    same_as_host("gpt2", "gpt2-2x2", (2, 1, 2), *text, says="peers=1,devices=4,late=3")
+    exchanges("gpt2-2x2", "sums 2 at once, inside layers 2 at once")
+    same_as_host("gpt2", "gpt2-zero", (2, 1, 2), *text, "parallel.zero=1",
+                 says="peers=1,devices=4,late=1")
+    same_as_host("gpt2", "gpt2-few", (2, 1, 2), *text, says="peers=1")
+    exchanges("gpt2-few", "by way of the host: there are fewer devices than workers")
+    same_as_host("gpt2", "gpt2-apart", (1, 1, 2), *text, PROCESSES, says="peers=1")
+    exchanges("gpt2-apart", "by way of the host: test devices")
+    for name, layout, more in (("lenet", (1, 1, 2), ["train.precision=bf16"]),
+                               ("four", (1, 1, 4), ["train.precision=f16", *text])):
+        train(name, "cpu", layout, *LENET, *more).expect(0)
+        same_as_host(name, name + "-devices", layout, *LENET, *more,
+                     says="peers=1,devices=4,late=2")
+        exchanges(name + "-devices", "sums %d at once" % layout[2])
 
 
 def test_stages():
@@ -97,8 +128,9 @@ def test_a_device_that_is_lost():
     """It is named, the others end too, and the last checkpoint leads to the same bits."""
     for name, layout in (("stages", (1, 2, 1)), ("pieces", (1, 1, 2))):
         train(name, "gpu", layout, *LENET).expect(0)
-        for run, more in ((name + "-lost", []), (name + "-apart", [PROCESSES])):
-            train(run, "gpu", layout, *LENET, *more, says="lost=6,on=1").expect(10)
+        for run, more, says in ((name + "-lost", [], ""), (name + "-apart", [PROCESSES], ""),
+                                (name + "-peer", [], "peers=1,")):
+            train(run, "gpu", layout, *LENET, *more, says=says + "lost=6,on=1").expect(10)
             if runs.checkpoints(run) != [4]:
                 raise AssertionError("%s: checkpoints %s" % (run, runs.checkpoints(run)))
             runs.tutti("train", "--resume", run).expect(0)

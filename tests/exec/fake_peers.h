@@ -18,6 +18,7 @@ typedef struct fake_group {
     float *pieces[FAKE_MAX_RANKS][TTI_MAX_PIECES];
     float *sources[FAKE_MAX_RANKS][TTI_MAX_SOURCES];
     size_t at[FAKE_MAX_RANKS][FAKE_MAX_GROUPS][TTI_MAX_PIECES]; /* where groups are in pieces */
+    uint64_t n_trades;                                          /* fake_trade.h */
 } fake_group;
 
 static inline tutti_status fake_order(tti_queue after, tti_queue before) {

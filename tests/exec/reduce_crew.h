@@ -206,7 +206,7 @@ static inline const char *reduce_check_told(reduce_rank *r) {
     double told[REDUCE_MAX_SHARDS * TTI_SUMS + 4 * REDUCE_MAX_RANKS];
     COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, told, r->sums, (size_t)n * sizeof *told));
     COMM_OK(r->ops->sync());
-    COMM_OK(tti_device_reduce_take(r->reduce, told, 3));
+    COMM_OK(tti_device_reduce_take(&r->x, told, 3));
     uint64_t hash = (uint64_t)r->x.n_ranks * 0x123456789ABCDEF0u;
     COMM_TRUE(!r->c->parts || tti_device_reduce_told_hash(&r->x, told) == hash);
     for (int i = 0; i < n_sums; i++) COMM_TRUE(r->x.sums[i] == i + 0.5);

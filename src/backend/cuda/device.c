@@ -62,8 +62,9 @@ static tutti_status make_queues(tti_cuda *d) {
     int lowest = 0, highest = 0;
     TTI_CUDA(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
     for (int i = 0; i < TTI_N_QUEUES; i++) {
+        bool between = i == TTI_QUEUE_COMM || i == TTI_QUEUE_TRADE;
         TTI_CUDA(cudaStreamCreateWithPriority(&d->streams[i], cudaStreamNonBlocking,
-                                              i == TTI_QUEUE_COMM ? highest : lowest));
+                                              between ? highest : lowest));
         TTI_CUDA(cudaEventCreateWithFlags(&d->orders[i], cudaEventDisableTiming));
     }
     for (size_t i = 0; i < TTI_COUNT(d->marks); i++)

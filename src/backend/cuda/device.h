@@ -56,6 +56,10 @@ tutti_status tti_cuda_peers_fetch(void *group, size_t which, int source, float *
 tutti_status tti_cuda_peers_spread(void *group, void *words, size_t n_words, size_t first,
                                    size_t last);
 tutti_status tti_cuda_peers_tell(const tti_device_told *told);
+tutti_status tti_cuda_peers_trade(void *group, const tti_device_trade *trade, bool beside);
+tutti_status tti_cuda_fold(const double *values, const tti_device_lists *lists, double *sums);
+tutti_status tti_cuda_unfold(double *values, size_t n_values, const tti_device_lists *lists,
+                             const double *sums);
 tutti_status tti_cuda_peers_await(void *group, int mark);
 
 tutti_status tti_cuda_link(int other, tti_device_link *out); /* link.c */

@@ -14,6 +14,7 @@
 #include "backend/cuda/device.h"
 #include "backend/cuda/nccl.h"
 #include "backend/cuda/peers.h"
+#include "backend/cuda/trade.h"
 #include "base/clock.h"
 
 static_assert(sizeof(tti_peers_arena) <= 2 << 20, "ARENA_BYTES");
@@ -45,6 +46,7 @@ typedef struct hello {
 
 typedef struct group {
     tti_device_peers peers;
+    struct group *with; /* has the state that both look at; NULL: this one has */
     tti_device_term terms[TTI_PEERS_TERMS];
     float *pieces[MAX_PIECES];
     uint16_t *low; /* device [n_flat]: what travels where it is rounded; NULL: the pieces do */
@@ -251,6 +253,7 @@ static tutti_status try_direct(group *g, bool *good) {
     bool ready = false, mine = false;
     tutti_status st = put_trial(g, n, host, words);
     if (st == TUTTI_OK) st = tti_cuda_check(tti_launch_peers_load(), "cudaFuncGetAttributes");
+    if (st == TUTTI_OK) st = tti_cuda_check(tti_launch_trade_load(), "cudaFuncGetAttributes");
     if (st == TUTTI_OK) st = agree(g, true, &ready);
     if (st == TUTTI_OK) st = run_trial(g, n, host, words, &mine);
     if (st == TUTTI_OK) st = agree(g, mine, good);
@@ -365,7 +368,8 @@ static tutti_status prepare(group *g) {
     g->all = calloc((size_t)p->n_ranks, sizeof *g->all);
     g->arena = tti_cuda_alloc(ARENA_BYTES);
     g->words = tti_cuda_alloc(g->words_bytes);
-    g->view.state = tti_cuda_alloc_host(sizeof *g->view.state);
+    g->with = p->with;
+    g->view.state = g->with ? g->with->view.state : tti_cuda_alloc_host(sizeof *g->view.state);
     if (p->fast && p->wire != TUTTI_F32) {
         g->low_bytes = p->n_flat * sizeof *g->low;
         g->low = tti_cuda_alloc(g->low_bytes);
@@ -410,6 +414,8 @@ static tutti_status meet_all(group *g) {
     if (st == TUTTI_OK) st = gather_places(g);
     if (st == TUTTI_OK) st = check_devices(g);
     if (st == TUTTI_OK && reaches) st = meet_direct(g);
+    if (st == TUTTI_OK && !g->direct && g->peers.n_traded > 0)
+        st = tti_fail(TUTTI_E_UNSUPPORTED, "the devices cannot read each other's memory");
     if (st == TUTTI_OK && !g->direct) {
         me->has_nccl = tti_nccl_load(NULL);
         if (me->has_nccl && g->peers.rank == 0) st = tti_nccl_make_id(&me->id);
@@ -446,7 +452,7 @@ void tti_cuda_peers_part(void *state) {
     tti_cuda_release(g->words, g->words_bytes);
     tti_cuda_release(g->chunks, g->chunks_bytes);
     tti_cuda_release(g->low, g->low_bytes);
-    tti_cuda_release_host(g->view.state);
+    if (!g->with) tti_cuda_release_host(g->view.state);
     free(g->at);
     free(g->all);
     free(g);
@@ -696,6 +702,36 @@ tutti_status tti_cuda_peers_spread(void *state, void *words, size_t n_words, siz
 
 tutti_status tti_cuda_peers_tell(const tti_device_told *told) {
     return tti_cuda_check(tti_launch_peers_tell(told, tti_cuda_stream()), "peers_tell");
+}
+
+/* ---- exchanges ---- */
+
+/* Kernels take the terms to be the ranks', in order. */
+static bool has_plain_terms(const group *g) {
+    bool plain = g->peers.n_terms == g->peers.n_ranks;
+    for (int t = 0; plain && t < g->peers.n_terms; t++) plain = g->terms[t].rank == t;
+    return plain;
+}
+
+tutti_status tti_cuda_peers_trade(void *state, const tti_device_trade *trade, bool beside) {
+    group *g = state;
+    bool scatters = trade->kind == TTI_COLLECTIVE_SCATTER;
+    size_t n_parts = scatters ? (size_t)g->peers.n_ranks : 1;
+    size_t n_bytes = trade->n_rows * trade->part_bytes * n_parts;
+    TTI_ASSERT(g->direct && n_bytes <= g->peers.n_traded && has_plain_terms(g));
+    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_TRADE];
+    return tti_cuda_check(tti_launch_trade(&g->view, trade, g->peers.n_traded, beside, stream),
+                          "peers_trade");
+}
+
+tutti_status tti_cuda_fold(const double *values, const tti_device_lists *lists, double *sums) {
+    return tti_cuda_check(tti_launch_fold(values, lists, sums, tti_cuda_stream()), "fold");
+}
+
+tutti_status tti_cuda_unfold(double *values, size_t n_values, const tti_device_lists *lists,
+                             const double *sums) {
+    return tti_cuda_check(tti_launch_unfold(values, n_values, lists, sums, tti_cuda_stream()),
+                          "unfold");
 }
 
 /* ---- waiting ---- */

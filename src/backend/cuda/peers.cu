@@ -6,28 +6,11 @@
  *
  * A meeting is counted on the device, so that a recording can be replayed.  A wait ends when the
  * host says so or the time is over; the group is broken then, and its numbers are worth nothing. */
-#include "backend/cuda/device.cuh"
-#include "backend/cuda/peers.h"
+#include "backend/cuda/peers.cuh"
 
 /* BESIDE_BLOCKS: each keeps a product of matrices off its multiprocessor, also while it waits, and
  * so many already have the bytes in flight that a link needs. */
-enum { SUM_THREADS = 512, SPREAD_THREADS = 256, STACK = 24, PATIENCE = 1024, BESIDE_BLOCKS = 16 };
-
-__device__ __forceinline__ uint64_t now_ns() {
-    uint64_t t;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
-    return t;
-}
-
-/* Whether a wait since start is to be given up. */
-__device__ __noinline__ bool is_hopeless(const tti_peers_view &v, uint64_t start) {
-    volatile uint32_t *state = v.state;
-    if (*state) return true;
-    if (now_ns() - start < v.timeout_ns) return false;
-    *state = TTI_PEERS_LATE;
-    __threadfence_system();
-    return true;
-}
+enum { SUM_THREADS = 512, SPREAD_THREADS = 256, STACK = 24, BESIDE_BLOCKS = 16 };
 
 /* Returns when the same block of every rank has come to this meeting. */
 __device__ __forceinline__ void meet(const tti_peers_view &v, int channel, uint32_t epoch) {
@@ -35,12 +18,12 @@ __device__ __forceinline__ void meet(const tti_peers_view &v, int channel, uint3
     if (threadIdx.x < v.n_ranks) {
         uint32_t *there = &v.arena[threadIdx.x]->flags[channel][blockIdx.x][v.rank], seen;
         uint32_t *here = &v.arena[v.rank]->flags[channel][blockIdx.x][threadIdx.x];
-        uint64_t start = now_ns();
+        uint64_t start = tti_now_ns();
         asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(there), "r"(epoch) : "memory");
         for (uint32_t n = 1;; n++) {
             asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(seen) : "l"(here) : "memory");
             if ((int32_t)(seen - epoch) >= 0) break;
-            if (n % PATIENCE == 0 && is_hopeless(v, start)) break;
+            if (n % TTI_PEERS_PATIENCE == 0 && tti_is_hopeless(v, start)) break;
         }
     }
     __syncthreads();

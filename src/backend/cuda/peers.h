@@ -32,6 +32,8 @@ typedef struct tti_peers_arena {
     uint32_t flags[TTI_N_CHANNELS][TTI_PEERS_BLOCKS][TTI_PEERS_MAX]; /* [from]: written by it */
     uint32_t epochs[TTI_N_CHANNELS][TTI_PEERS_BLOCKS];               /* its own: meetings so far */
     uint32_t staging[TTI_PEERS_BLOCKS][2][TTI_PEERS_SEGMENT];
+    uint64_t trade_flags[TTI_PEERS_BLOCKS][TTI_PEERS_MAX]; /* as flags, of trade.cu */
+    uint64_t trade_epochs[TTI_PEERS_BLOCKS];
 } tti_peers_arena;
 
 /* The order of a sum, and where its terms begin. */

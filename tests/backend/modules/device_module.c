@@ -49,6 +49,8 @@ struct command {
     tti_gather gather;
     tti_unpack unpack;
     tti_device_told told;
+    tti_device_trade trade;
+    tti_device_lists lists;
     tti_queue queue;
     tti_queue before; /* run is NULL: the queue waits until the first n commands of that are done */
     enum { ORDER, NOTE, FOLLOW } kind; /* of these: n as it is then, noted as place n or from it */
@@ -707,6 +709,10 @@ static tti_device_ops ops = {
     .peers_fetch = peers_fetch,
     .peers_spread = peers_spread,
     .peers_tell = peers_tell,
+    .peers_trade = peers_trade,
+    .fold = fold,
+    .unfold = unfold,
+    .trades = true,
     .peers_await = peers_await,
     .link = read_link,
     .memory = memory,

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "exec/fake_peers.h"
+#include "exec/fake_trade.h"
 
 /* A device that cannot go on says so to the host, as one does that found an error. */
 static void note(tutti_status status) {
@@ -93,6 +94,28 @@ static void run_told(command *c) { note(fake_tell(&c->told)); }
 
 static tutti_status peers_tell(const tti_device_told *told) {
     return put(&(command){.run = run_told, .told = *told});
+}
+
+static void run_trade(command *c) { note(fake_trade(c->state, &c->trade)); }
+
+static tutti_status peers_trade(void *group, const tti_device_trade *trade, bool beside) {
+    (void)beside;
+    return put(
+        &(command){.run = run_trade, .queue = TTI_QUEUE_TRADE, .state = group, .trade = *trade});
+}
+
+static void run_fold(command *c) { fake_fold(c->src, &c->lists, c->dst); }
+
+static tutti_status fold(const double *values, const tti_device_lists *lists, double *sums) {
+    return put(&(command){.run = run_fold, .src = values, .dst = sums, .lists = *lists});
+}
+
+static void run_unfold(command *c) { fake_unfold(c->dst, c->n, &c->lists, c->src); }
+
+static tutti_status unfold(double *values, size_t n_values, const tti_device_lists *lists,
+                           const double *sums) {
+    return put(
+        &(command){.run = run_unfold, .src = sums, .dst = values, .n = n_values, .lists = *lists});
 }
 
 static tutti_status peers_await(void *group, int number) {

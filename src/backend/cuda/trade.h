@@ -1,0 +1,33 @@
+/* trade.h - launchers of trade.cu: what the workers of a tensor axis exchange inside a step, and
+ * sums of lists of doubles.
+ *
+ * The first piece of every rank is memory for it: two halves of half_bytes that take turns.  All
+ * ranks launch the same sequence of exchanges with the same sizes, one after the other. */
+#ifndef TTI_CUDA_TRADE_H
+#define TTI_CUDA_TRADE_H
+
+#include "backend/cuda/peers.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Loads the kernels, as tti_launch_peers_load. */
+cudaError_t tti_launch_trade_load(void);
+
+/* beside: on few multiprocessors.  cudaErrorInvalidValue: no dtype that can be added, or a value
+ * with 2^31 elements and more. */
+cudaError_t tti_launch_trade(const tti_peers_view *view, const tti_device_trade *trade,
+                             size_t half_bytes, bool beside, cudaStream_t stream);
+
+/* As tti_device_ops says. */
+cudaError_t tti_launch_fold(const double *values, const tti_device_lists *lists, double *sums,
+                            cudaStream_t stream);
+cudaError_t tti_launch_unfold(double *values, size_t n_values, const tti_device_lists *lists,
+                              const double *sums, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TTI_CUDA_TRADE_H */

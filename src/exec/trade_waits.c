@@ -1,0 +1,35 @@
+/* trade_waits.c - by the bytes that steps touch, not by the values: memory is used again, and views
+ * look at the memory of others. */
+#include "exec/trade_waits.h"
+
+static bool overlap(const tti_program *program, const tutti_value *a, const tutti_value *b) {
+    tti_buf x = program->bufs[a->id], y = program->bufs[b->id];
+    if (x.space != y.space) return false;
+    if (x.space == TTI_SPACE_INPUT) return x.offset == y.offset;
+    return x.offset < y.offset + tti_value_n_bytes(b) && y.offset < x.offset + tti_value_n_bytes(a);
+}
+
+/* The step cannot begin before the exchange has ended. */
+static bool collide(const tti_program *program, const tti_node *exchange, const tti_node *step) {
+    for (int i = 0; i < step->n_in; i++)
+        if (overlap(program, step->in[i], exchange->out[0])) return true;
+    for (int k = 0; k < step->op->n_out; k++)
+        if (overlap(program, step->out[k], exchange->in[0]) ||
+            overlap(program, step->out[k], exchange->out[0]))
+            return true;
+    return false;
+}
+
+void tti_trade_waits(const tti_program *program, bool *waits) {
+    for (int s = 0; s < program->n_steps; s++) waits[s] = false;
+    for (int s = 0; s < program->n_steps; s++) {
+        const tti_node *node = program->steps[s];
+        if (!(node->op->traits & TTI_COLLECTIVE)) continue;
+        for (int t = s + 1; t < program->n_steps; t++) {
+            if (program->steps[t]->op->traits & TTI_COLLECTIVE) continue;
+            if (!waits[t] && !collide(program, node, program->steps[t])) continue;
+            waits[t] = true; /* and with it all that are in front */
+            break;
+        }
+    }
+}

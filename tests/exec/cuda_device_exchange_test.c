@@ -1,0 +1,173 @@
+/* cuda_device_exchange_test.c - what several GPUs exchange inside a step, as threads, against the
+ * exchange of the host, bit for bit.  Exit code 77 with fewer than two.
+ *
+ * TUTTI_TEST_TIMES=1 prints how long exchanges take, by size. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "exec/trade_crew.h"
+
+static const tti_backend *cuda;
+static int n_devices;
+
+/* By single elements, by units of 16 bytes, over more blocks than one, in parts, beside. */
+static const trade_case small_cases[] = {
+    {TTI_COLLECTIVE_SUM, TUTTI_F32, 1, 1, false, false},
+    {TTI_COLLECTIVE_SUM, TUTTI_BF16, 1, 1503, true, true},
+    {TTI_COLLECTIVE_GATHER, TUTTI_BF16, 3, 7, false, false},
+    {TTI_COLLECTIVE_SUM, TUTTI_F16, 1, 35, false, false},
+    {TTI_COLLECTIVE_SCATTER, TUTTI_BF16, 5, 6, false, false},
+    {TTI_COLLECTIVE_SUM, TUTTI_F64, 1, 11, true, false},
+    {TTI_COLLECTIVE_SCATTER, TUTTI_F32, 1, 64, false, false},
+    {TTI_COLLECTIVE_GATHER, TUTTI_F32, 1, 33, false, true},
+    {TTI_COLLECTIVE_SCATTER, TUTTI_F16, 70, 72, false, true},
+    {TTI_COLLECTIVE_GATHER, TUTTI_BF16, 30, 96, false, false},
+};
+
+static const trade_case large_cases[] = {
+    {TTI_COLLECTIVE_SUM, TUTTI_BF16, 1, 1 << 20, true, false},
+    {TTI_COLLECTIVE_SUM, TUTTI_F32, 1, (1 << 19) + 12, false, true},
+    {TTI_COLLECTIVE_SUM, TUTTI_F64, 1, 48, true, false},
+    {TTI_COLLECTIVE_SCATTER, TUTTI_BF16, 16, 1 << 15, false, false},
+    {TTI_COLLECTIVE_GATHER, TUTTI_F32, 16, 1 << 14, false, true},
+    {TTI_COLLECTIVE_SUM, TUTTI_F16, 1, (1 << 20) + 8, false, false},
+};
+
+T_CASE(small_values_have_the_bits_of_the_host) {
+    T_UNUSED;
+    trade_crew c = {
+        .backend = cuda, .cases = small_cases, .n_cases = TTI_COUNT(small_cases), .record = true};
+    for (int w = 2; w <= n_devices && w <= TRADE_MAX_RANKS; w++) trade_run(&c, w);
+}
+
+T_CASE(large_values_have_the_bits_of_the_host) {
+    T_UNUSED;
+    trade_crew c = {
+        .backend = cuda, .cases = large_cases, .n_cases = TTI_COUNT(large_cases), .record = true};
+    for (int w = 2; w <= n_devices && w <= TRADE_MAX_RANKS; w++) trade_run(&c, w);
+}
+
+T_CASE(lists_are_added_in_their_order) {
+    T_UNUSED;
+    trade_fold(cuda);
+}
+
+/* ---- a peer that does not come ---- */
+
+static const char *wait_alone(tutti_comm *comm, void *arg) {
+    static const trade_case one = {TTI_COLLECTIVE_SUM, TUTTI_F32, 1, 64, false, false};
+    trade_crew c = {.backend = cuda, .cases = &one, .n_cases = 1};
+    trade_rank r = {.c = &c,
+                    .ops = cuda->device,
+                    .comm = comm,
+                    .rank = tutti_comm_rank(comm),
+                    .n_ranks = tutti_comm_n_ranks(comm),
+                    .timeout_ms = 1000};
+    (void)arg;
+    COMM_OK(r.ops->open(&(tti_device_desc){.index = r.rank, .exact = true}));
+    const char *failure = trade_make(&r);
+    if (failure) return failure;
+    if (r.rank == 0) {
+        failure = trade_put(&r);
+        if (failure) return failure;
+        COMM_OK(r.ops->mark(TTI_QUEUE_COMPUTE, 0));
+        COMM_FAILS(r.ops->peers_await(r.group, 0), TUTTI_E_TIMEOUT, "waited 1000 ms");
+    }
+    COMM_OK(tutti_comm_barrier(comm));
+    trade_release(&r, NULL);
+    return NULL;
+}
+
+T_CASE(who_waits_alone_is_told) {
+    T_UNUSED;
+    comm_run(2, wait_alone, NULL);
+}
+
+/* ---- times ---- */
+
+static const size_t timed_elems[] = {1 << 7, 1 << 12, 1 << 17, 1 << 20, 1 << 22, 1 << 24};
+enum { N_TIMES = 6, N_KINDS = 3, N_EACH = 20 };
+
+typedef struct timed {
+    double us[N_TIMES][N_KINDS][2];
+} timed;
+
+static const char *time_one(trade_rank *r, int at, bool beside, double *us) {
+    const trade_case *t = &r->c->cases[at];
+    const tti_device_trade trade = {.kind = t->kind,
+                                    .dtype = t->dtype,
+                                    .in = r->in[at],
+                                    .out = r->out[at],
+                                    .n_rows = t->n_rows,
+                                    .part_bytes = t->part_elems * tutti_dtype_bytes(t->dtype)};
+    double moments[2];
+    for (int round = 0; round < 2; round++) {
+        COMM_OK(r->ops->sync());
+        COMM_OK(tutti_comm_barrier(r->comm));
+        COMM_OK(r->ops->stamp(TTI_QUEUE_TRADE, 0));
+        for (int i = 0; i < N_EACH; i++) COMM_OK(r->ops->peers_trade(r->group, &trade, beside));
+        COMM_OK(r->ops->stamp(TTI_QUEUE_TRADE, 1));
+        COMM_OK(r->ops->read_stamps(2, moments));
+    }
+    *us = moments[1] / N_EACH;
+    return NULL;
+}
+
+/* Of bf16, by the elements of the whole. */
+static const char *time_rank(tutti_comm *comm, void *arg) {
+    timed *times = arg;
+    int w = tutti_comm_n_ranks(comm);
+    for (int i = 0; i < N_TIMES; i++) {
+        size_t whole = timed_elems[i], part = whole / (size_t)w / 8 * 8;
+        const trade_case cases[N_KINDS] = {
+            {TTI_COLLECTIVE_SUM, TUTTI_BF16, 1, whole, false, false},
+            {TTI_COLLECTIVE_GATHER, TUTTI_BF16, 1, part, false, false},
+            {TTI_COLLECTIVE_SCATTER, TUTTI_BF16, 1, part, false, false}};
+        trade_crew c = {.backend = cuda, .cases = cases, .n_cases = N_KINDS};
+        trade_rank r = {.c = &c,
+                        .ops = cuda->device,
+                        .comm = comm,
+                        .rank = tutti_comm_rank(comm),
+                        .n_ranks = w};
+        COMM_OK(r.ops->open(&(tti_device_desc){.index = r.rank}));
+        const char *failure = trade_make(&r);
+        for (int k = 0; k < N_KINDS * 2 && !failure; k++) {
+            double us = 0;
+            failure = time_one(&r, k / 2, k % 2, &us);
+            if (r.rank == 0) times->us[i][k / 2][k % 2] = us;
+        }
+        if (failure) return failure;
+        COMM_OK(tutti_comm_barrier(comm));
+        trade_release(&r, NULL);
+    }
+    return NULL;
+}
+
+T_CASE(exchanges_take_time) {
+    T_UNUSED;
+    timed times = {0};
+    if (!getenv("TUTTI_TEST_TIMES")) return;
+    comm_run(n_devices, time_rank, &times);
+    printf("%d devices, us: bytes of the whole; sum, gather, scatter; each on few blocks\n",
+           n_devices);
+    for (int i = 0; i < N_TIMES; i++)
+        printf("%12zu %10.1f %10.1f %10.1f   %10.1f %10.1f %10.1f\n", 2 * timed_elems[i],
+               times.us[i][0][0], times.us[i][1][0], times.us[i][2][0], times.us[i][0][1],
+               times.us[i][1][1], times.us[i][2][1]);
+}
+
+int main(void) {
+    if (tti_backend_find("cuda", &cuda) == TUTTI_OK) n_devices = cuda->device->count();
+    if (n_devices < 2) {
+        printf("skipped: %d GPUs, two are needed\n", n_devices);
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(small_values_have_the_bits_of_the_host),
+        cmocka_unit_test(large_values_have_the_bits_of_the_host),
+        cmocka_unit_test(lists_are_added_in_their_order),
+        cmocka_unit_test(who_waits_alone_is_told),
+        cmocka_unit_test(exchanges_take_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,64 @@
+/* device_exchange_test.c - what devices exchange inside a step, on devices that are the host: rows
+ * and parts of every kind, in the order of additions of the host's exchange. */
+#include "exec/fake_trade.h"
+#include "exec/trade_crew.h"
+
+static tutti_status trade(void *group, const tti_device_trade *t, bool beside) {
+    (void)beside;
+    return fake_trade(group, t);
+}
+
+static tutti_status fold(const double *values, const tti_device_lists *lists, double *sums) {
+    fake_fold(values, lists, sums);
+    return TUTTI_OK;
+}
+
+static tutti_status unfold(double *values, size_t n, const tti_device_lists *lists,
+                           const double *sums) {
+    fake_unfold(values, n, lists, sums);
+    return TUTTI_OK;
+}
+
+static const tti_device_ops fake_ops = {.open = fake_open,
+                                        .close = fake_close,
+                                        .copy = fake_copy,
+                                        .order = fake_order,
+                                        .sync = fake_sync,
+                                        .peers_meet = fake_meet,
+                                        .peers_part = fake_part,
+                                        .peers_trade = trade,
+                                        .fold = fold,
+                                        .unfold = unfold};
+
+static const tti_backend fake = {
+    .name = "fake", .device = &fake_ops, .alloc = fake_alloc, .release = fake_release};
+
+static const trade_case cases[] = {
+    {TTI_COLLECTIVE_SUM, TUTTI_F32, 1, 1, false, false},
+    {TTI_COLLECTIVE_SUM, TUTTI_BF16, 1, 1500, true, true},
+    {TTI_COLLECTIVE_GATHER, TUTTI_BF16, 3, 7, false, false},
+    {TTI_COLLECTIVE_SUM, TUTTI_F16, 1, 35, false, false},
+    {TTI_COLLECTIVE_SCATTER, TUTTI_BF16, 5, 6, false, false},
+    {TTI_COLLECTIVE_SUM, TUTTI_F64, 1, 11, true, false},
+    {TTI_COLLECTIVE_SCATTER, TUTTI_F32, 1, 64, false, false},
+    {TTI_COLLECTIVE_GATHER, TUTTI_F32, 1, 33, false, true},
+};
+
+T_CASE(any_number_of_ranks_has_the_bits_of_the_host) {
+    T_UNUSED;
+    trade_crew c = {.backend = &fake, .cases = cases, .n_cases = TTI_COUNT(cases)};
+    for (int n_ranks = 2; n_ranks <= TRADE_MAX_RANKS; n_ranks++) trade_run(&c, n_ranks);
+}
+
+T_CASE(lists_are_added_in_their_order) {
+    T_UNUSED;
+    trade_fold(&fake);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_number_of_ranks_has_the_bits_of_the_host),
+        cmocka_unit_test(lists_are_added_in_their_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,268 @@
+/* trade_crew.h - ranks as threads whose devices exchange values as the workers of a tensor axis do,
+ * held against the sum of all ranks in the order of the host, bit for bit. */
+#ifndef TTI_TESTS_EXEC_TRADE_CREW_H
+#define TTI_TESTS_EXEC_TRADE_CREW_H
+
+#include "base/dtype.h"
+#include "base/philox.h"
+#include "comm/local_sum.h"
+#include "comm/ranks.h"
+#include "exec/device_reduce.h"
+
+enum { TRADE_MAX_RANKS = 8, TRADE_MOST = 16, TRADE_ROUNDS = 4, TRADE_BYTES = 256 };
+
+/* One exchange of a sequence; in_place: of a sum. */
+typedef struct trade_case {
+    tti_collective kind;
+    tutti_dtype dtype;
+    size_t n_rows, part_elems;
+    bool in_place, beside;
+} trade_case;
+
+typedef struct trade_crew {
+    const tti_backend *backend;
+    const trade_case *cases;
+    int n_cases; /* at most TRADE_MOST */
+    bool record;
+} trade_crew;
+
+typedef struct trade_rank {
+    const trade_crew *c;
+    const tti_device_ops *ops;
+    tutti_comm *comm;
+    int rank, n_ranks, timeout_ms; /* 0: 20 s */
+    size_t n_traded;
+    float *staging;
+    void *group;
+    void *in[TRADE_MOST], *out[TRADE_MOST]; /* device */
+    void *host;                             /* [n_traded] */
+} trade_rank;
+
+static inline size_t trade_in_bytes(const trade_case *t, int n_ranks) {
+    size_t n = t->n_rows * t->part_elems * tutti_dtype_bytes(t->dtype);
+    return t->kind == TTI_COLLECTIVE_SCATTER ? n * (size_t)n_ranks : n;
+}
+
+static inline size_t trade_out_bytes(const trade_case *t, int n_ranks) {
+    size_t n = t->n_rows * t->part_elems * tutti_dtype_bytes(t->dtype);
+    return t->kind == TTI_COLLECTIVE_GATHER ? n * (size_t)n_ranks : n;
+}
+
+/* What a rank gives in a round: of very different sizes, so that another order gives other bits. */
+static inline void trade_fill(const trade_case *t, int number, int round, int rank, size_t n_bytes,
+                              void *host) {
+    for (size_t i = 0; i < n_bytes / tutti_dtype_bytes(t->dtype); i++) {
+        tti_philox draw = tti_philox_draw((uint64_t)(number * 100 + round), (uint64_t)rank, i);
+        double unit = tti_philox_unit(draw.v[0]) - 0.5f;
+        tti_store_elem(t->dtype, host, i, ldexp(unit, (int)(draw.v[1] % 12) - 6));
+    }
+}
+
+/* ---- what must come of it ---- */
+
+/* Elements first .. of the sum of what all gave, n <= TTI_SUM_BLOCK. */
+static inline void trade_sum(const trade_case *t, void *const *given, int n_ranks, size_t first,
+                             size_t n, void *out) {
+    static _Thread_local _Alignas(64) char scratch[TTI_SUM_BLOCK * 8 * (TTI_SUM_DEPTH + 2)];
+    size_t elem = tutti_dtype_bytes(t->dtype);
+    tti_sum_order order;
+    T_OK(tti_sum_order_ranks(n_ranks, &order));
+    const void *sum = tti_sum_block(&order, (const void *const *)given, first * elem, t->dtype,
+                                    TUTTI_SUM, n, scratch);
+    memcpy(out, sum, n * elem);
+    tti_sum_order_free(&order);
+}
+
+static inline void trade_expect(const trade_case *t, void *const *given, int rank, int n_ranks,
+                                char *want) {
+    size_t elem = tutti_dtype_bytes(t->dtype), part = t->part_elems, bytes = part * elem;
+    for (size_t row = 0; row < t->n_rows; row++) {
+        size_t at = t->kind == TTI_COLLECTIVE_SUM ? 0 : (row * (size_t)n_ranks + (size_t)rank);
+        for (int r = 0; t->kind == TTI_COLLECTIVE_GATHER && r < n_ranks; r++)
+            memcpy(want + (row * (size_t)n_ranks + (size_t)r) * bytes,
+                   (char *)given[r] + row * bytes, bytes);
+        for (size_t i = 0; t->kind != TTI_COLLECTIVE_GATHER && i < part; i += TTI_SUM_BLOCK)
+            trade_sum(t, given, n_ranks, at * part + i, TTI_MIN(part - i, (size_t)TTI_SUM_BLOCK),
+                      want + row * bytes + i * elem);
+    }
+}
+
+static inline const char *trade_check(trade_rank *r, int number, int round) {
+    const trade_case *t = &r->c->cases[number];
+    size_t n_in = trade_in_bytes(t, r->n_ranks), n_out = trade_out_bytes(t, r->n_ranks);
+    void *given[TRADE_MAX_RANKS];
+    char *want = malloc(n_out + 1);
+    for (int k = 0; k < r->n_ranks; k++) {
+        given[k] = malloc(n_in + 1);
+        trade_fill(t, number, round, k, n_in, given[k]);
+    }
+    trade_expect(t, given, r->rank, r->n_ranks, want);
+    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, r->host, r->out[number], n_out));
+    COMM_OK(r->ops->sync());
+    size_t at = 0;
+    while (at < n_out && ((char *)r->host)[at] == want[at]) at++;
+    for (int k = 0; k < r->n_ranks; k++) free(given[k]);
+    free(want);
+    if (at == n_out) return NULL;
+    return comm_text("rank %d: exchange %d, round %d: byte %zu of %zu differs", r->rank, number,
+                     round, at, n_out);
+}
+
+/* ---- a rank ---- */
+
+static inline tutti_status trade_gather(void *user, const void *src, void *dst, size_t n_bytes) {
+    return tutti_comm_all_gather(user, src, dst, n_bytes, TUTTI_U8);
+}
+
+static inline tutti_status trade_look(void *user) { return tti_comm_check(user); }
+
+static inline const char *trade_meet(trade_rank *r) {
+    tti_device_term terms[TRADE_MAX_RANKS];
+    tti_sum_order order;
+    COMM_OK(tti_sum_order_ranks(r->n_ranks, &order));
+    tti_device_terms(&order, terms);
+    tti_sum_order_free(&order);
+    r->staging = r->c->backend->alloc(2 * r->n_traded);
+    COMM_TRUE(r->staging);
+    COMM_OK(
+        r->ops->peers_meet(&(tti_device_peers){.rank = r->rank,
+                                               .n_ranks = r->n_ranks,
+                                               .timeout_ms = r->timeout_ms ? r->timeout_ms : 20000,
+                                               .terms = terms,
+                                               .n_terms = r->n_ranks,
+                                               .pieces = &r->staging,
+                                               .n_pieces = 1,
+                                               .n_flat = 2 * r->n_traded / sizeof(float),
+                                               .n_most = 2 * r->n_traded / sizeof(float),
+                                               .n_words = (size_t)r->n_ranks,
+                                               .n_traded = r->n_traded,
+                                               .way = TTI_WAY_PEERS,
+                                               .user = r->comm,
+                                               .all_gather = trade_gather,
+                                               .check = trade_look},
+                           &r->group));
+    return NULL;
+}
+
+static inline const char *trade_make(trade_rank *r) {
+    for (int i = 0; i < r->c->n_cases; i++) {
+        const trade_case *t = &r->c->cases[i];
+        size_t n_in = trade_in_bytes(t, r->n_ranks), n_out = trade_out_bytes(t, r->n_ranks);
+        size_t n = TTI_MAX(n_in, n_out);
+        r->n_traded = TTI_MAX(r->n_traded, (n + TRADE_BYTES - 1) / TRADE_BYTES * TRADE_BYTES);
+        r->in[i] = r->c->backend->alloc(n_in);
+        r->out[i] = t->in_place ? r->in[i] : r->c->backend->alloc(n_out);
+        COMM_TRUE(r->in[i] && r->out[i]);
+    }
+    r->host = malloc(r->n_traded + 1);
+    return trade_meet(r);
+}
+
+static inline const char *trade_feed(trade_rank *r, int round) {
+    for (int i = 0; i < r->c->n_cases; i++) {
+        size_t n_in = trade_in_bytes(&r->c->cases[i], r->n_ranks);
+        trade_fill(&r->c->cases[i], i, round, r->rank, n_in, r->host);
+        COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, r->in[i], r->host, n_in));
+        COMM_OK(r->ops->sync());
+    }
+    COMM_OK(tutti_comm_barrier(r->comm));
+    return NULL;
+}
+
+static inline const char *trade_put(trade_rank *r) {
+    COMM_OK(r->ops->order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+    for (int i = 0; i < r->c->n_cases; i++) {
+        const trade_case *t = &r->c->cases[i];
+        const tti_device_trade trade = {.kind = t->kind,
+                                        .dtype = t->dtype,
+                                        .in = r->in[i],
+                                        .out = r->out[i],
+                                        .n_rows = t->n_rows,
+                                        .part_bytes = t->part_elems * tutti_dtype_bytes(t->dtype)};
+        COMM_OK(r->ops->peers_trade(r->group, &trade, t->beside));
+    }
+    COMM_OK(r->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
+    return NULL;
+}
+
+/* From the second round on as a recording, where the crew says so. */
+static inline const char *trade_round(trade_rank *r, int round, void **recording) {
+    const char *failure = trade_feed(r, round);
+    if (failure) return failure;
+    if (r->c->record && round == 1) {
+        COMM_OK(r->ops->record_begin());
+        failure = trade_put(r);
+        if (failure) return failure;
+        COMM_OK(r->ops->record_end(recording));
+        COMM_OK(r->ops->sync());
+        COMM_OK(tutti_comm_barrier(r->comm));
+    }
+    if (*recording)
+        COMM_OK(r->ops->replay(*recording));
+    else
+        failure = trade_put(r);
+    if (failure) return failure;
+    COMM_OK(r->ops->sync());
+    for (int i = 0; i < r->c->n_cases && !failure; i++) failure = trade_check(r, i, round);
+    return failure;
+}
+
+static inline void trade_release(trade_rank *r, void *recording) {
+    const tti_backend *backend = r->c->backend;
+    if (recording) r->ops->release_recording(recording);
+    r->ops->peers_part(r->group);
+    for (int i = 0; i < r->c->n_cases; i++) {
+        const trade_case *t = &r->c->cases[i];
+        if (!t->in_place) backend->release(r->out[i], trade_out_bytes(t, r->n_ranks));
+        backend->release(r->in[i], trade_in_bytes(t, r->n_ranks));
+    }
+    backend->release(r->staging, 2 * r->n_traded);
+    free(r->host);
+    r->ops->close();
+}
+
+static inline const char *trade_rank_main(tutti_comm *comm, void *arg) {
+    trade_rank r = {
+        .c = arg, .comm = comm, .rank = tutti_comm_rank(comm), .n_ranks = tutti_comm_n_ranks(comm)};
+    void *recording = NULL;
+    r.ops = r.c->backend->device;
+    COMM_OK(r.ops->open(&(tti_device_desc){.index = r.rank, .exact = true}));
+    const char *failure = trade_make(&r);
+    for (int round = 0; round < TRADE_ROUNDS && !failure; round++)
+        failure = trade_round(&r, round, &recording);
+    if (failure) return failure;
+    COMM_OK(tutti_comm_barrier(comm));
+    trade_release(&r, recording);
+    return NULL;
+}
+
+static inline void trade_run(trade_crew *c, int n_ranks) { comm_run(n_ranks, trade_rank_main, c); }
+
+/* ---- lists ---- */
+
+/* Two lists over seven doubles, the second one empty, on the device. */
+static inline void trade_fold(const tti_backend *backend) {
+    const tti_device_ops *ops = backend->device;
+    static const double values[7] = {1e16, 1, -1e16, 3, 4, 5, 6};
+    static const int32_t arrays[3][4] = {{0, 4, 4}, {0, 1, 2, 5}, {1, 6}};
+    double sums[2] = {7, 7}, back[7];
+    T_OK(ops->open(&(tti_device_desc){.index = 0, .exact = true}));
+    double *v = backend->alloc(sizeof values), *s = backend->alloc(sizeof sums);
+    int32_t *a = backend->alloc(sizeof arrays);
+    T_OK(ops->copy(TTI_QUEUE_COMPUTE, v, values, sizeof values));
+    T_OK(ops->copy(TTI_QUEUE_COMPUTE, a, arrays, sizeof arrays));
+    const tti_device_lists lists = {.begin = a, .member = a + 4, .home = a + 8, .n = 2};
+    T_OK(ops->fold(v, &lists, s));
+    T_OK(ops->copy(TTI_QUEUE_COMPUTE, sums, s, sizeof sums));
+    T_OK(ops->unfold(v, 7, &lists, s));
+    T_OK(ops->copy(TTI_QUEUE_COMPUTE, back, v, sizeof back));
+    T_OK(ops->sync());
+    assert_true(sums[0] == ((1e16 + 1) - 1e16) + 5 && sums[1] == 0);
+    for (int i = 0; i < 7; i++) assert_true(back[i] == (i == 1 ? sums[0] : 0));
+    backend->release(v, sizeof values);
+    backend->release(s, sizeof sums);
+    backend->release(a, sizeof arrays);
+    ops->close();
+}
+
+#endif /* TTI_TESTS_EXEC_TRADE_CREW_H */
