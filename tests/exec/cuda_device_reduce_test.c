@@ -28,16 +28,26 @@ T_CASE(memory_of_the_peers) {
     for (int w = 2; w <= n_devices && w <= REDUCE_MAX_RANKS; w++)
         for (int v = 8; v <= 64; v *= 8) {
             run_case(w, v, false, TUTTI_ALG_DIRECT, 64);
-            run_case(w, v, false, TUTTI_ALG_DIRECT, 70000 * 16);
-            run_case(w, v, true, TUTTI_ALG_DIRECT, 70000 * 16);
+            run_case(w, v, false, TUTTI_ALG_DIRECT, 9000 * 16);
+            run_case(w, v, true, TUTTI_ALG_DIRECT, 9000 * 16);
         }
+    run_case(2, 8, false, TUTTI_ALG_DIRECT, 70000 * 16);
+}
+
+/* Large sums beside other work are moved by the copy engines. */
+T_CASE(copies_of_the_peers) {
+    T_UNUSED;
+    for (int w = 2; w <= n_devices && w <= REDUCE_MAX_RANKS; w += 2) {
+        run_case(w, 4, false, TUTTI_ALG_DIRECT, 300000 * 16);
+        run_case(w, 4, true, TUTTI_ALG_DIRECT, 300000 * 16);
+    }
 }
 
 T_CASE(the_library_moves_and_adds) {
     T_UNUSED;
     for (int w = 2; w <= n_devices && w <= REDUCE_MAX_RANKS; w++) {
         run_case(w, 8, false, TUTTI_ALG_TREE, 64);
-        run_case(w, 64, false, TUTTI_ALG_TREE, 70000 * 16);
+        run_case(w, 64, false, TUTTI_ALG_TREE, 9000 * 16);
         run_case(w, 8, true, TUTTI_ALG_RING, 70000 * 16);
     }
 }
@@ -54,7 +64,12 @@ T_CASE(parts_of_sums_and_their_gather) {
                              .record = true,
                              .parts = true,
                              .alg = i < 2 ? TUTTI_ALG_DIRECT : TUTTI_ALG_TREE,
-                             .n_elems = {16, 70000 * 16, 48}};
+                             .n_elems = {16,
+                                         (i % 2    ? 9000
+                                          : i == 0 ? 300000
+                                                   : 70000) *
+                                             16,
+                                         48}};
             reduce_run(&c, w);
         }
 }
@@ -180,6 +195,7 @@ int main(void) {
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_of_the_peers),
+        cmocka_unit_test(copies_of_the_peers),
         cmocka_unit_test(the_library_moves_and_adds),
         cmocka_unit_test(parts_of_sums_and_their_gather),
         cmocka_unit_test(rounded_sums_are_near),
