@@ -154,6 +154,16 @@ typedef struct tti_device_link {
     double latency_us;  /* of a short one */
 } tti_device_link;
 
+/* Values of a TTI_SYNC op [n_elems] of this rank's shards, and where what all shards' come to goes.
+ * n_ranks runs of shards: bounds[r] .. bounds[r+1]-1 are those of rank r. */
+typedef struct tti_device_join {
+    const char *op;
+    const float *const *in;
+    float *const *out;
+    size_t n_elems;
+    const int *bounds;
+} tti_device_join;
+
 /* What a worker adds to the sums of a step before they are spread; pointers into the device. */
 typedef struct tti_device_told {
     double *sums; /* [n_shards][3], hashes [n_ranks][2], votes [n_ranks]: all but its own turn 0 */
@@ -242,6 +252,10 @@ typedef struct tti_device_ops {
     /* Words of 32 bits: first .. last-1 are this rank's, or 0 where they are another's. */
     tutti_status (*peers_spread)(void *group, void *words, size_t n_words, size_t first,
                                  size_t last);
+    /* A TTI_SYNC op over the shards of all ranks at once; a spread must follow before the group
+     * parts.  *done false: too much for one go, or nothing reaches the others' memory; the same on
+     * all ranks.  NULL: never done. */
+    tutti_status (*peers_join)(void *group, const tti_device_join *join, bool *done);
     tutti_status (*peers_tell)(const tti_device_told *told);
     /* An exchange of a group with n_traded, into TTI_QUEUE_TRADE.  Added in the order of the
      * group's terms: f16 and bf16 as f32, rounded at the end.  beside: as of peers_sum. */

@@ -306,6 +306,19 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args 
     return r->beside ? TUTTI_OK : r->ops->sync();
 }
 
+tutti_status tti_device_reduce_join(tti_device_reduce *r, const tti_node *node,
+                                    const float *const *in, float *const *out, bool *done) {
+    *done = false;
+    if (!r->ops->peers_join || !r->beside) return TUTTI_OK;
+    return r->ops->peers_join(r->group,
+                              &(tti_device_join){.op = node->op->name,
+                                                 .in = in,
+                                                 .out = out,
+                                                 .n_elems = (size_t)tti_value_n_elems(node->out[0]),
+                                                 .bounds = r->x->deal.first},
+                              done);
+}
+
 tutti_status tti_device_reduce_parts(tti_device_reduce *r, float *parts, size_t n) {
     const tti_exec *x = r->x;
     size_t first = (size_t)x->first_shard * n, last = (size_t)x->last_shard * n;

@@ -45,6 +45,11 @@ int tti_device_reduce_n_told(const tti_exec *x);
  * worker whose parameters differ. */
 tutti_status tti_device_reduce_take(tti_exec *x, const double *told, uint64_t step);
 
+/* A TTI_SYNC op over the shards of all workers in one go, from and to their places in the programs:
+ * in and out [shards of this worker].  *done false: it must be made of what follows. */
+tutti_status tti_device_reduce_join(tti_device_reduce *reduce, const tti_node *node,
+                                    const float *const *in, float *const *out, bool *done);
+
 /* Values [V][n] of a TTI_SYNC op, of which this worker has those of its shards. */
 tutti_status tti_device_reduce_parts(tti_device_reduce *reduce, float *parts, size_t n);
 

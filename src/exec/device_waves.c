@@ -20,11 +20,28 @@ static tutti_status collect(tti_exec *x, const tti_instance *instance, int shard
     return tti_fed_collect(x->device->ops, instance, sums);
 }
 
+/* In one go, where devices read each other's memory. */
+static tutti_status join_at_once(tti_exec *x, int i, bool *done) {
+    const float *in[TTI_MAX_LANES];
+    float *out[TTI_MAX_LANES];
+    *done = false;
+    if (!x->device->reduce) return TUTTI_OK;
+    for (int s = 0; s < tti_device_n_local(x); s++) {
+        in[s] = tti_instance_step_in(x->lane[s].shard, x->syncs[i], 0);
+        out[s] = tti_instance_step_out(x->lane[s].shard, x->syncs[i], 0);
+    }
+    const tti_node *node = x->desc.plan->shard.steps[x->syncs[i]];
+    return tti_device_reduce_join(x->device->reduce, node, in, out, done);
+}
+
 /* One value out of those of all shards. */
 static tutti_status join(tti_exec *x, int i) {
     tti_exec_device *d = x->device;
     const tti_node *node = x->desc.plan->shard.steps[x->syncs[i]];
     size_t n = (size_t)tti_value_n_elems(node->out[0]), n_bytes = n * sizeof(float);
+    bool done;
+    TTI_TRY(join_at_once(x, i, &done));
+    if (done) return tti_profile_upto(x, TTI_ROW_COMPUTE, node, "join", -1);
     for (int s = 0; s < tti_device_n_local(x); s++)
         TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, d->sync_parts + (size_t)(x->first_shard + s) * n,
                              tti_instance_step_in(x->lane[s].shard, x->syncs[i], 0), n_bytes));

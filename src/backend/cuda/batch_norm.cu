@@ -1,6 +1,7 @@
 /* batch_norm.cu - kernels of batch norm: statistics, application, joining; batch_norm.cuh says how.
  */
 #include "backend/cuda/batch_norm.cuh"
+#include "backend/cuda/join.cuh"
 
 namespace {
 
@@ -304,44 +305,10 @@ __global__ void running_of(const float *stats, const int32_t *rows, size_t c, fl
         variance[i - c] = (float)(x / (count > 1 ? count : 1));
 }
 
-/* As the ops' join: without contraction, in double, so that the bits are those of the host. */
-__device__ __forceinline__ moments<double> join_exact(const moments<double> &a,
-                                                      const moments<double> &b) {
-    if (a.n == 0 || b.n == 0) return a.n == 0 ? b : a;
-    double n = __dadd_rn(a.n, b.n), d = __dsub_rn(b.mean, a.mean);
-    double moved = __dmul_rn(d, b.n) / n;
-    double more = __dmul_rn(__dmul_rn(__dmul_rn(d, d), a.n), b.n) / n;
-    return moments<double>{n, __dadd_rn(a.mean, moved), __dadd_rn(__dadd_rn(a.m2, b.m2), more)};
-}
-
-/* A tree whose left branches hold the largest power of two below the number of parts is what a
- * binary counter makes: equal branches are joined at once, what is left at the end from the right.
- * */
 __global__ void join_parts(const float *parts, size_t n_parts, size_t n_elems, bool of_moments,
                            float *out) {
-    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x, c = (n_elems - 1) / 2;
-    bool channel = of_moments && i > 0;
-    size_t mean_at = channel && i > c ? i - c : i, m2_at = channel ? mean_at + c : i;
-    moments<double> stack[40]; /* n_parts < 2^40 */
-    int depth = 0;
-    if (i >= n_elems) return;
-    for (size_t p = 0; p < n_parts; p++) {
-        const float *part = parts + p * n_elems;
-        moments<double> next = {(double)part[0], (double)part[mean_at], (double)part[m2_at]};
-        for (size_t full = p + 1; full % 2 == 0; full /= 2) {
-            const moments<double> &before = stack[--depth];
-            next = channel ? join_exact(before, next)
-                           : moments<double>{0, __dadd_rn(before.mean, next.mean), 0};
-        }
-        stack[depth++] = next;
-    }
-    moments<double> all = stack[--depth];
-    while (depth > 0) {
-        const moments<double> &before = stack[--depth];
-        all = channel ? join_exact(before, all)
-                      : moments<double>{0, __dadd_rn(before.mean, all.mean), 0};
-    }
-    out[i] = (float)(channel && i > c ? all.m2 : all.mean);
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n_elems) out[i] = join_element(parts, n_parts, n_elems, of_moments, i);
 }
 
 }  // namespace

@@ -92,6 +92,7 @@ static const tti_device_ops device_ops = {
     .peers_sum_parts = tti_cuda_peers_sum_parts,
     .peers_fetch = tti_cuda_peers_fetch,
     .peers_spread = tti_cuda_peers_spread,
+    .peers_join = tti_cuda_peers_join,
     .peers_tell = tti_cuda_peers_tell,
     .peers_trade = tti_cuda_peers_trade,
     .fold = tti_cuda_fold,

@@ -55,6 +55,7 @@ tutti_status tti_cuda_peers_sum_parts(void *group, size_t which, bool beside);
 tutti_status tti_cuda_peers_fetch(void *group, size_t which, int source, float *dst, bool beside);
 tutti_status tti_cuda_peers_spread(void *group, void *words, size_t n_words, size_t first,
                                    size_t last);
+tutti_status tti_cuda_peers_join(void *group, const tti_device_join *join, bool *done);
 tutti_status tti_cuda_peers_tell(const tti_device_told *told);
 tutti_status tti_cuda_peers_trade(void *group, const tti_device_trade *trade, bool beside);
 tutti_status tti_cuda_fold(const double *values, const tti_device_lists *lists, double *sums);

@@ -700,6 +700,22 @@ tutti_status tti_cuda_peers_spread(void *state, void *words, size_t n_words, siz
         "peers_spread");
 }
 
+tutti_status tti_cuda_peers_join(void *state, const tti_device_join *join, bool *done) {
+    group *g = state;
+    int n_ranks = g->peers.n_ranks, first = join->bounds[g->peers.rank];
+    tti_peers_join j = {.n_elems = join->n_elems,
+                        .of_moments = strcmp(join->op, "sync_moments") == 0};
+    TTI_ASSERT(j.of_moments || strcmp(join->op, "sync_sum") == 0);
+    memcpy(j.bounds, join->bounds, ((size_t)n_ranks + 1) * sizeof *j.bounds);
+    *done = g->direct && tti_peers_can_join(&j, n_ranks);
+    if (!*done) return TUTTI_OK;
+    for (int s = first; s < join->bounds[g->peers.rank + 1]; s++) {
+        j.in[s - first] = join->in[s - first];
+        j.out[s - first] = join->out[s - first];
+    }
+    return tti_cuda_check(tti_launch_peers_join(&g->view, &j, tti_cuda_stream()), "peers_join");
+}
+
 tutti_status tti_cuda_peers_tell(const tti_device_told *told) {
     return tti_cuda_check(tti_launch_peers_tell(told, tti_cuda_stream()), "peers_tell");
 }

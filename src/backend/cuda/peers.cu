@@ -6,6 +6,7 @@
  *
  * A meeting is counted on the device, so that a recording can be replayed.  A wait ends when the
  * host says so or the time is over; the group is broken then, and its numbers are worth nothing. */
+#include "backend/cuda/join.cuh"
 #include "backend/cuda/peers.cuh"
 
 /* BESIDE_BLOCKS: each keeps a product of matrices off its multiprocessor, also while it waits, and
@@ -228,6 +229,56 @@ __global__ void __launch_bounds__(SPREAD_THREADS)
     if (threadIdx.x == 0) *counter = epoch + 1;
 }
 
+/* What a block joins: elements first .. of the values, and of moments channels first .. with the
+ * count before them, so that it is a shorter value of the same form. */
+struct joined_run {
+    size_t first, n_elems, n_channels, c; /* c: channels of the whole; n_channels: of the run */
+};
+
+__device__ __forceinline__ joined_run run_of(const tti_peers_join &j, size_t block, size_t each) {
+    size_t c = j.of_moments ? (j.n_elems - 1) / 2 : j.n_elems, first = block * each;
+    size_t n = c - first < each ? c - first : each;
+    return joined_run{first, j.of_moments ? 1 + 2 * n : n, n, c};
+}
+
+/* Where element i of a run lies in the whole. */
+__device__ __forceinline__ size_t place_of(const joined_run &run, bool of_moments, size_t i) {
+    if (!of_moments) return run.first + i;
+    if (i == 0) return 0;
+    return run.first + (i <= run.n_channels ? i : i - run.n_channels + run.c);
+}
+
+/* One meeting: the places of staging take turns as in a spread, and the one that follows ends with
+ * a meeting. */
+__global__ void __launch_bounds__(SPREAD_THREADS)
+    peers_join_kernel(const __grid_constant__ tti_peers_view v,
+                      const __grid_constant__ tti_peers_join j, size_t each) {
+    __shared__ float parts[TTI_PEERS_SEGMENT];
+    uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SPREAD][blockIdx.x];
+    uint32_t epoch = *counter;
+    const joined_run run = run_of(j, blockIdx.x, each);
+    const size_t n_mine = j.bounds[v.rank + 1] - j.bounds[v.rank], n_all = j.bounds[v.n_ranks];
+    uint32_t *mine = v.arena[v.rank]->staging[blockIdx.x][epoch & 1];
+    for (size_t k = threadIdx.x; k < n_mine * run.n_elems; k += SPREAD_THREADS)
+        mine[k] =
+            __float_as_uint(j.in[k / run.n_elems][place_of(run, j.of_moments, k % run.n_elems)]);
+    meet(v, TTI_CHANNEL_SPREAD, epoch + 1);
+    for (size_t k = threadIdx.x; k < n_all * run.n_elems; k += SPREAD_THREADS) {
+        int shard = (int)(k / run.n_elems), r = 0;
+        while (shard >= j.bounds[r + 1]) r++;
+        const uint32_t *theirs = v.arena[r]->staging[blockIdx.x][epoch & 1];
+        parts[k] = __uint_as_float(__ldcg(theirs + k - j.bounds[r] * run.n_elems));
+    }
+    __syncthreads();
+    for (size_t i = threadIdx.x; i < run.n_elems; i += SPREAD_THREADS) {
+        float joined = join_element(parts, n_all, run.n_elems, j.of_moments, i);
+        size_t place = place_of(run, j.of_moments, i);
+        bool is_own = place > 0 || blockIdx.x == 0; /* the count is with every block */
+        for (size_t s = 0; is_own && s < n_mine; s++) j.out[s][place] = joined;
+    }
+    if (threadIdx.x == 0) *counter = epoch + 1;
+}
+
 __global__ void words_keep_kernel(uint32_t *words, size_t n, size_t first, size_t last) {
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n && (i < first || i >= last)) words[i] = 0;
@@ -295,8 +346,8 @@ extern "C" cudaError_t tti_launch_peers_load(void) {
                             load_kernel(terms_sum_kernel<4>), load_kernel(terms_sum_kernel<8>),
                             load_kernel(peers_spread_kernel), load_kernel(words_keep_kernel),
                             load_kernel(peers_fetch_kernel),  load_kernel(words_or_kernel),
-                            load_kernel(peers_tell_kernel),   load_low_kernels<tti_bf16>(),
-                            load_low_kernels<tti_f16>()};
+                            load_kernel(peers_join_kernel),   load_kernel(peers_tell_kernel),
+                            load_low_kernels<tti_bf16>(),     load_low_kernels<tti_f16>()};
     for (cudaError_t error : errors)
         if (error != cudaSuccess) return error;
     return cudaSuccess;
@@ -410,6 +461,33 @@ extern "C" cudaError_t tti_launch_peers_spread(const tti_peers_view *view, uint3
     if (n == 0) return cudaSuccess;
     unsigned grid = blocks_for(n, TTI_PEERS_SEGMENT, TTI_PEERS_BLOCKS);
     peers_spread_kernel<<<grid, SPREAD_THREADS, 0, stream>>>(*view, words, n, first, last);
+    return cudaGetLastError();
+}
+
+/* Channels of a block: few, so that many blocks share the way to the others. */
+static size_t joined_each(const tti_peers_join *j, int n_ranks) {
+    size_t n_all = (size_t)j->bounds[n_ranks], room = TTI_PEERS_SEGMENT / n_all, most = 32;
+    size_t each = j->of_moments ? (room - 1) / 2 : room;
+    return each < most ? each : most;
+}
+
+static size_t joined_blocks(const tti_peers_join *j, size_t each) {
+    size_t c = j->of_moments ? (j->n_elems - 1) / 2 : j->n_elems;
+    return (c + each - 1) / each;
+}
+
+extern "C" bool tti_peers_can_join(const tti_peers_join *j, int n_ranks) {
+    for (int r = 0; r < n_ranks; r++)
+        if (j->bounds[r + 1] - j->bounds[r] > TTI_PEERS_JOINED) return false;
+    if (j->bounds[n_ranks] > TTI_PEERS_SEGMENT / 4 || j->n_elems < 2) return false;
+    return joined_blocks(j, joined_each(j, n_ranks)) <= TTI_PEERS_BLOCKS;
+}
+
+extern "C" cudaError_t tti_launch_peers_join(const tti_peers_view *view, const tti_peers_join *j,
+                                             cudaStream_t stream) {
+    size_t each = joined_each(j, view->n_ranks);
+    peers_join_kernel<<<(unsigned)joined_blocks(j, each), SPREAD_THREADS, 0, stream>>>(*view, *j,
+                                                                                       each);
     return cudaGetLastError();
 }
 

@@ -97,6 +97,22 @@ cudaError_t tti_launch_peers_fetch(const tti_peers_view *view, const tti_peers_p
 cudaError_t tti_launch_peers_spread(const tti_peers_view *view, uint32_t *words, size_t n_words,
                                     size_t first, size_t last, cudaStream_t stream);
 
+enum { TTI_PEERS_JOINED = 32 }; /* shards of a rank, at most, that are joined in one go */
+
+/* As tti_device_join. */
+typedef struct tti_peers_join {
+    const float *in[TTI_PEERS_JOINED];
+    float *out[TTI_PEERS_JOINED];
+    int bounds[TTI_PEERS_MAX + 1];
+    size_t n_elems;
+    bool of_moments;
+} tti_peers_join;
+
+/* False: too many shards or elements for tti_launch_peers_join. */
+bool tti_peers_can_join(const tti_peers_join *join, int n_ranks);
+cudaError_t tti_launch_peers_join(const tti_peers_view *view, const tti_peers_join *join,
+                                  cudaStream_t stream);
+
 /* dst[i] = the sum over the terms, at offset i of each; multiples of 4. */
 cudaError_t tti_launch_terms_sum(const tti_peers_terms *terms, float *dst, size_t n_elems,
                                  cudaStream_t stream);
