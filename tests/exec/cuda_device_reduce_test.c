@@ -34,15 +34,6 @@ T_CASE(memory_of_the_peers) {
     run_case(2, 8, false, TUTTI_ALG_DIRECT, 70000 * 16);
 }
 
-/* Large sums beside other work are moved by the copy engines. */
-T_CASE(copies_of_the_peers) {
-    T_UNUSED;
-    for (int w = 2; w <= n_devices && w <= REDUCE_MAX_RANKS; w += 2) {
-        run_case(w, 4, false, TUTTI_ALG_DIRECT, 300000 * 16);
-        run_case(w, 4, true, TUTTI_ALG_DIRECT, 300000 * 16);
-    }
-}
-
 T_CASE(the_library_moves_and_adds) {
     T_UNUSED;
     for (int w = 2; w <= n_devices && w <= REDUCE_MAX_RANKS; w++) {
@@ -195,7 +186,7 @@ int main(void) {
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_of_the_peers),
-        cmocka_unit_test(copies_of_the_peers),
+
         cmocka_unit_test(the_library_moves_and_adds),
         cmocka_unit_test(parts_of_sums_and_their_gather),
         cmocka_unit_test(rounded_sums_are_near),
