@@ -180,13 +180,13 @@ static inline tutti_status reduce_download(reduce_rank *r) {
 }
 
 /* How far from the tree an element may be: not at all in exact mode; in fast mode by the order,
- * and by two roundings to what travels. */
-static inline float reduce_slack(const reduce_crew *c, size_t i) {
+ * and by a rounding of each term and, on the way around a ring, of the sum at each rank. */
+static inline float reduce_slack(const reduce_crew *c, int n_ranks, size_t i) {
     float sizes = 0;
     if (!c->fast) return 0;
     for (int s = 0; s < c->n_shards; s++) sizes += fabsf(reduce_value(s, i));
-    float rounding = c->wire == TUTTI_BF16 ? 0x1p-7f : c->wire == TUTTI_F16 ? 0x1p-10f : 0;
-    return 1e-3f + sizes * rounding;
+    float rounding = c->wire == TUTTI_BF16 ? 0x1p-8f : c->wire == TUTTI_F16 ? 0x1p-11f : 0;
+    return 1e-3f + sizes * rounding * (float)n_ranks;
 }
 
 static inline const char *reduce_check(reduce_rank *r) {
@@ -194,7 +194,7 @@ static inline const char *reduce_check(reduce_rank *r) {
     COMM_OK(reduce_download(r));
     for (size_t i = 0; i < n; i++) {
         float want = reduce_tree(0, r->c->n_shards, i);
-        if (!(fabsf(r->host[i] - want) <= reduce_slack(r->c, i)))
+        if (!(fabsf(r->host[i] - want) <= reduce_slack(r->c, r->x.n_ranks, i)))
             return comm_text("rank %d: element %zu of %zu is %.9g, want %.9g", r->x.rank, i, n,
                              (double)r->host[i], (double)want);
     }

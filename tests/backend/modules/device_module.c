@@ -708,6 +708,7 @@ static tti_device_ops ops = {
     .peers_sum_parts = peers_sum_parts,
     .peers_fetch = peers_fetch,
     .peers_spread = peers_spread,
+    .peers_join = peers_join,
     .peers_tell = peers_tell,
     .peers_trade = peers_trade,
     .fold = fold,

@@ -90,6 +90,39 @@ static tutti_status peers_spread(void *group, void *words, size_t n_words, size_
                           .last = last});
 }
 
+/* first: of the own shards, of which there are gather.n_shards; last: of all. */
+static void run_join_all(command *c) {
+    const tti_op *op = tti_op_find(c->extra[0]);
+    size_t n_own = (size_t)c->gather.n_shards, n_bytes = c->n * sizeof(float);
+    float *parts = calloc(c->last * c->n, sizeof *parts);
+    if (!parts) abort();
+    for (size_t s = 0; s < n_own; s++) memcpy(parts + (c->first + s) * c->n, c->in[s], n_bytes);
+    note(fake_spread(c->state, parts, c->last * c->n, c->first * c->n, (c->first + n_own) * c->n));
+    op->join(parts, c->last, c->n, c->out[0]);
+    for (size_t s = 1; s < n_own; s++) memcpy(c->out[s], c->out[0], n_bytes);
+    free(parts);
+}
+
+static tutti_status peers_join(void *group, const tti_device_join *join, bool *done) {
+    const tti_device_peers *peers = &((fake_group *)group)->peers;
+    int first = join->bounds[peers->rank], n_own = join->bounds[peers->rank + 1] - first;
+    command c = {.run = run_join_all,
+                 .state = group,
+                 .n = join->n_elems,
+                 .first = (size_t)first,
+                 .last = (size_t)join->bounds[peers->n_ranks],
+                 .gather.n_shards = n_own,
+                 .extra = {join->op}};
+    *done = true;
+    for (int r = 0; r < peers->n_ranks; r++)
+        if (join->bounds[r + 1] - join->bounds[r] > TTI_MAX_OUT) *done = false;
+    for (int s = 0; *done && s < n_own; s++) {
+        c.in[s] = (void *)(uintptr_t)join->in[s];
+        c.out[s] = join->out[s];
+    }
+    return *done ? put(&c) : TUTTI_OK;
+}
+
 static void run_told(command *c) { note(fake_tell(&c->told)); }
 
 static tutti_status peers_tell(const tti_device_told *told) {
