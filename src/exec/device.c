@@ -308,6 +308,12 @@ static tutti_status tell_own(tti_exec *x) {
                                                  .n_ranks = 1});
 }
 
+/* Parameters that nobody else has, before they are updated again. */
+static tutti_status reread(tti_exec *x) {
+    TTI_TRY(tti_device_update_complete(x->device->update));
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "hash of own parameters", -1);
+}
+
 /* beside: other devices are read while shards compute. */
 static tutti_status whole_step(tti_exec *x, const tti_device_set *set, bool beside) {
     tti_exec_device *d = x->device;
@@ -321,7 +327,7 @@ static tutti_status whole_step(tti_exec *x, const tti_device_set *set, bool besi
     TTI_TRY(tti_device_run_shards(x, set));
     if (d->parts) TTI_TRY(tti_device_parts_finish(d->parts));
     if (d->lean) TTI_TRY(tti_device_lean_finish(d->lean));
-    if (tti_exec_has_lean_params(x)) TTI_TRY(tti_device_update_complete(d->update));
+    if (tti_exec_has_lean_params(x)) TTI_TRY(reread(x));
     if (d->reduce) TTI_TRY(tti_device_reduce_finish(d->reduce, d->args, d->report, d->sums));
     if (d->axis && !d->reduce) TTI_TRY(tell_own(x));
     if (d->axis) TTI_TRY(tti_device_axis_sums(d->axis, d->sums));

@@ -5,13 +5,15 @@
 
 enum { MAX_MOMENTS = 1 << 21 }; /* each is an event of the device */
 
-/* At most so many moments in a step: of nodes, joins, sums, copies, and between them. */
+/* At most so many moments in a step: of nodes, joins, sums, copies, what is fetched for each shard,
+ * also without one, and between them. */
 static int64_t most_moments(const tti_exec *x) {
     const tti_program *program = &x->desc.plan->shard;
     int64_t n_shards = x->last_shard - x->first_shard, trades = 0;
     int64_t nodes = (int64_t)(program->n_steps + 8) * n_shards;
     for (int s = 0; s < program->n_steps; s++)
         trades += program->steps[s]->op->traits & TTI_COLLECTIVE ? n_shards : 0;
+    if (x->lean) nodes += (x->lean->train.n_uses + x->desc.plan->n_buckets) * 2 * x->lean->n_waves;
     return 2 * (nodes + trades) + 6 * x->desc.plan->n_buckets + 4 * x->acc.n_waves + 64;
 }
 

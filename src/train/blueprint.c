@@ -184,12 +184,13 @@ static tutti_status check_groups(const tti_blueprint *b) {
 
 /* Between devices few large ones: while a bucket is summed beside the shards, its blocks keep
  * products off their multiprocessors, which costs more than a fast link leaves to be hidden.  What
- * goes to the host and back waits for the last one alone. */
+ * goes to the host and back waits for the last one alone, and of what is in memory only while it is
+ * under way two or three are there at once. */
 static size_t bucket_bytes(const tti_blueprint *b) {
     bool offloads = strcmp(b->config.parallel.offload, "none") != 0;
     double mb = b->config.parallel.bucket_mb;
     bool host = b->devices.mixed || !b->devices.backend->device;
-    double mb_auto = host ? 4 : offloads ? 16 : 128;
+    double mb_auto = host ? 4 : offloads ? 16 : b->config.parallel.zero > 1 ? 32 : 128;
     return (size_t)((mb < 0 ? mb_auto : mb) * 1048576.0);
 }
 

@@ -396,7 +396,8 @@ static const tti_option rows[] = {
              "auto, direct: kernels over each other's memory, without it NCCL; tree, ring: NCCL"},
     {"parallel.bucket_mb", TTI_OPTION_FLOAT, AT(parallel.bucket_mb), "auto",
      RANGE(0.0009765625, 4096), .word = "auto", .also = "bucket|bucket_size|bucket_cap_mb",
-     .help = "MiB of gradients that travel together; auto: 4, between GPUs 128, to their host 16"},
+     .help = "MiB of gradients that travel together; auto: 4, between GPUs 128, with zero 2 and 3 "
+             "there 32, to their host 16"},
     {"parallel.compress", TTI_OPTION_CHOICE, AT(parallel.compress), "none",
      .choices = "none|bf16|f16|topk|powersgd",
      .also = "compression|grad_compression|reduce_dtype|comm_dtype|comm_hook",
