@@ -68,7 +68,8 @@ static void write_line(FILE *out, tutti_job *job, windows *w, const tutti_train_
             tutti_job_get(job, "model.name"), r->n_workers, r->n_shards,
             tutti_job_get(job, "parallel.mode"), batch, per_s, per_s > 0 ? 1e3 * batch / per_s : 0,
             r->first_step_s, (double)use.ru_maxrss / 1024, (double)r->peak_device_bytes * 1e-9,
-            w->n > 0 ? w->wait_share / w->n : 0, reached * 1e-12, ceiling > 0 ? reached / ceiling : 0, r->params_hash);
+            w->n > 0 ? w->wait_share / w->n : 0, reached * 1e-12,
+            ceiling > 0 ? reached / ceiling : 0, r->params_hash);
 }
 
 /* What a worker process prints is marked with its rank, which would be no JSON: it leaves its line

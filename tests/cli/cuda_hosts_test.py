@@ -1,6 +1,7 @@
 """cuda_hosts_test.py - GPUs of several hosts, which another launcher starts: the bits of one GPU.
-The hosts are names here, with GPUs of their own that the others cannot see, so that all that
-travels goes over sockets, NCCL's and those of tutti.  Exit code 77 with fewer than two GPUs."""
+The hosts are names here, with GPUs of their own that the others do not count.  Where kernels still
+reach their memory they add there; by NCCL, which is told that hosts differ, everything goes over
+sockets.  Exit code 77 with fewer than two GPUs."""
 
 import os
 import signal
@@ -23,8 +24,8 @@ def start(hosts, *arguments):
     for rank, host in enumerate(hosts):
         here = [str(r) for r, other in enumerate(hosts) if other == host]
         env = {key: value for key, value in os.environ.items() if not key.startswith(NOT_OURS)}
-        env.update(RANK=str(rank), WORLD_SIZE=str(len(hosts)), LOCAL_RANK=str(here.index(str(rank))),
-                   LOCAL_WORLD_SIZE=str(len(here)), MASTER_ADDR="localhost", MASTER_PORT=str(PORT),
+        env.update(RANK=str(rank), WORLD_SIZE=str(len(hosts)),
+                   LOCAL_RANK=str(here.index(str(rank))), LOCAL_WORLD_SIZE=str(len(here)), MASTER_ADDR="localhost", MASTER_PORT=str(PORT),
                    TUTTI_TEST_HOSTS=",".join(hosts), NCCL_HOSTID="host-" + host,
                    CUDA_VISIBLE_DEVICES=",".join(here))
         with open("rank-%d" % rank, "w") as out:
@@ -61,11 +62,14 @@ def test_bits_of_one_gpu():
         for hosts in divisions():
             if name == "gpt" and len(hosts) > 2:
                 continue  # two shards
-            run = "%s_%s" % (name, hosts)
-            ended = finish(start(hosts, *job, "run.dir=" + run), (0,))
-            ended[0].expect(0, "%d hosts" % len(set(hosts)))
-            runs.same_story(runs.story(name), run)
-            print(run, one_host.way_of_sums(run))
+            for algorithm, way in (("auto", ""), ("tree", "NCCL")):
+                run = "%s_%s_%s" % (name, hosts, algorithm)
+                ended = finish(start(hosts, *job, "run.dir=" + run,
+                                     "parallel.algorithm=" + algorithm), (0,))
+                ended[0].expect(0, "%d hosts" % len(set(hosts)))
+                runs.same_story(runs.story(name), run)
+                if not one_host.way_of_sums(run).startswith(way):
+                    raise AssertionError("%s: %s" % (run, one_host.way_of_sums(run)))
 
 
 def test_other_ways():

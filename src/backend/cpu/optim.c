@@ -269,8 +269,7 @@ static tutti_status buffer_update_run(void *state, const tti_kargs *a) {
     float momentum = (float)tti_attr_float(a->node, "momentum");
     (void)state;
     bring(a, 0);
-    mean_loop(1 - momentum, momentum * hyper[6], a->out[0], a->in[1],
-              tti_n_elems(a->node->out[0]));
+    mean_loop(1 - momentum, momentum * hyper[6], a->out[0], a->in[1], tti_n_elems(a->node->out[0]));
     return TUTTI_OK;
 }
 
