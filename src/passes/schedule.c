@@ -2,7 +2,10 @@
  *
  * A bucket's reduction starts when its last gradient is there, so a node that makes a gradient goes
  * before the node that carries on backwards.  Otherwise the given order is kept, which keeps values
- * short-lived.  Fused nodes would not survive a copy, so nodes are moved, not copied. */
+ * short-lived.  Where exchanges of a tensor axis go on beside the program, they go before what they
+ * do not need, such as the gradients of parameters, and their readers after it; the order of the
+ * gradients, which is theirs in memory, stays.  Fused nodes would not survive a copy, so nodes are
+ * moved, not copied. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,8 +55,129 @@ static void run(schedule *s) {
     for (int i = 0; i < s->g->n_nodes; i++) s->g->nodes[i]->id = i;
 }
 
+/* ---- exchanges ---- */
+
+typedef struct exchanges {
+    schedule *s;
+    bool *needed;  /* [n_nodes]: of the exchange at hand */
+    bool *follows; /* [n_nodes]: what the exchange before gives, or what makes a gradient */
+} exchanges;
+
+/* Of what is not done yet. */
+static void mark_needed(exchanges *e, int exchange) {
+    for (int i = 0; i <= exchange; i++) e->needed[i] = i == exchange;
+    for (int i = exchange; i >= 0; i--) {
+        const tti_node *node = e->s->g->nodes[i];
+        for (int k = 0; e->needed[i] && !e->s->done[i] && k < node->n_in; k++)
+            e->needed[node->in[k]->node->id] = true;
+    }
+}
+
+static void mark_follows(exchanges *e, int before, int last) {
+    for (int i = 0; i <= last; i++) {
+        const tti_node *node = e->s->g->nodes[i];
+        e->follows[i] = i == before || e->s->makes_gradient[i];
+        for (int k = 0; k < node->n_in; k++)
+            e->follows[i] = e->follows[i] || e->follows[node->in[k]->node->id];
+    }
+}
+
+static void put(schedule *s, int id) {
+    s->done[id] = true;
+    s->order[s->n_done++] = s->g->nodes[id];
+}
+
+static double flops_of(const tti_node *node) {
+    tti_cost cost = {0};
+    if (node->op->cost) node->op->cost(node, &cost);
+    return cost.flops;
+}
+
+/* What an exchange has overtaken goes on beside it: half of the work, as the next one, which often
+ * has nothing of its own, takes the other half. */
+static void put_overtaken(schedule *s, int exchange) {
+    double all = 0, put_beside = 0;
+    for (int i = 0; i < exchange; i++)
+        if (!s->done[i]) all += flops_of(s->g->nodes[i]);
+    for (int i = 0; i < exchange && 2 * put_beside <= all; i++) {
+        if (s->done[i]) continue;
+        put_beside += flops_of(s->g->nodes[i]);
+        put(s, i);
+    }
+}
+
+/* What it needs, first what goes on beside the exchange before; then itself, and what it has
+ * overtaken. */
+static void put_exchange(exchanges *e, int before, int exchange) {
+    schedule *s = e->s;
+    mark_needed(e, exchange);
+    mark_follows(e, before, exchange);
+    for (int i = 0; i < exchange; i++)
+        if (!s->done[i] && e->needed[i] && !e->follows[i]) put(s, i);
+    for (int i = 0; i < exchange; i++) {
+        if (s->done[i] || !e->needed[i]) continue;
+        for (int k = 0; k < i && s->makes_gradient[i]; k++) /* they keep their order */
+            if (!s->done[k]) put(s, k);
+        put(s, i);
+    }
+    put(s, exchange);
+    put_overtaken(s, exchange);
+}
+
+static bool keeps_gradients(const schedule *s) {
+    int last = -1;
+    for (int i = 0; i < s->n_done; i++) {
+        int id = s->order[i]->id;
+        if (s->makes_gradient[id] && id < last) return false;
+        if (s->makes_gradient[id]) last = id;
+    }
+    return true;
+}
+
+/* Exchanges of gradients have no readers that would wait. */
+static void run_exchanges(exchanges *e) {
+    schedule *s = e->s;
+    int n = s->g->n_nodes, before = -1;
+    for (int i = 0; i < n; i++) s->done[i] = false;
+    s->n_done = 0;
+    for (int i = 0; i < n; i++) {
+        if (s->done[i] || !(s->g->nodes[i]->op->traits & TTI_COLLECTIVE)) continue;
+        if (s->makes_gradient[i]) continue;
+        put_exchange(e, before, i);
+        before = i;
+    }
+    for (int i = 0; i < n; i++)
+        if (!s->done[i]) put(s, i);
+}
+
+/* Who writes the memory of gradients, also where these are views of it. */
+static void mark_memory(schedule *s) {
+    for (int i = 0; i < s->g->n_nodes; i++) s->makes_gradient[i] = false;
+    mark_gradients(s);
+    for (int i = s->g->n_nodes - 1; i >= 0; i--)
+        if (s->makes_gradient[i] && (s->g->nodes[i]->op->traits & TTI_VIEW))
+            s->makes_gradient[s->g->nodes[i]->in[0]->node->id] = true;
+}
+
+static tutti_status hide_exchanges(schedule *s) {
+    size_t n = (size_t)s->g->n_nodes;
+    exchanges e = {.s = s};
+    e.needed = calloc(n + 1, sizeof *e.needed);
+    e.follows = calloc(n + 1, sizeof *e.follows);
+    bool ready = e.needed && e.follows;
+    if (ready) {
+        mark_memory(s);
+        run_exchanges(&e);
+        TTI_ASSERT(keeps_gradients(s));
+        memcpy(s->g->nodes, s->order, n * sizeof(tti_node *));
+        for (size_t i = 0; i < n; i++) s->g->nodes[i]->id = (int)i;
+    }
+    free(e.needed);
+    free(e.follows);
+    return ready ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "schedule: out of memory");
+}
+
 tutti_status tti_pass_schedule(tutti_graph **g, const tti_target *target) {
-    (void)target;
     size_t n = (size_t)(*g)->n_nodes + 1;
     schedule s = {.g = *g};
     s.n_missing = calloc(n, sizeof *s.n_missing);
@@ -61,9 +185,10 @@ tutti_status tti_pass_schedule(tutti_graph **g, const tti_target *target) {
     s.done = calloc(n, sizeof *s.done);
     s.order = calloc(n, sizeof *s.order);
     tutti_status st = TUTTI_OK;
-    if (s.n_missing && s.makes_gradient && s.done && s.order)
+    if (s.n_missing && s.makes_gradient && s.done && s.order) {
         run(&s);
-    else
+        if (target->trades) st = hide_exchanges(&s);
+    } else
         st = tti_fail(TUTTI_E_NOMEM, "schedule: out of memory");
     free(s.n_missing);
     free(s.makes_gradient);

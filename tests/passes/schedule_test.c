@@ -77,12 +77,73 @@ T_CASE(results_stay) {
     }
 }
 
+/* ---- exchanges of a tensor axis ---- */
+
+static tutti_graph *divided(bool trades) {
+    tutti_graph *g = net_blocks_of(8, true, false);
+    tti_target target = net_fast;
+    target.n_tensor = 2, target.trades = trades;
+    T_OK(tti_pipeline_run(&g, &target, "schedule"));
+    return g;
+}
+
+/* Gradients that are made between an exchange and its first reader. */
+static int n_beside(const tutti_graph *g, int exchange) {
+    int n = 0;
+    for (int i = exchange + 1; i < g->n_nodes; i++) {
+        for (int k = 0; k < g->nodes[i]->n_in; k++)
+            if (g->nodes[i]->in[k]->node->id == exchange) return n;
+        n += makes_gradient(g, g->nodes[i]);
+    }
+    return 0; /* nobody reads it */
+}
+
+static int n_hidden(const tutti_graph *g) {
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i]->op->traits & TTI_COLLECTIVE) n += n_beside(g, i);
+    return n;
+}
+
+static int nth_gradient(const tutti_graph *g, int at) {
+    for (; at < g->n_nodes && !makes_gradient(g, g->nodes[at]); at++) continue;
+    return at;
+}
+
+T_CASE(exchanges_go_before_what_they_do_not_need) {
+    T_UNUSED;
+    tutti_graph *plain = divided(false), *g = divided(true);
+    assert_true(n_hidden(g) > n_hidden(plain));
+    assert_true(n_hidden(g) >= 2);
+    tutti_graph_destroy(plain);
+    tutti_graph_destroy(g);
+}
+
+T_CASE(exchanges_leave_results_and_the_order_of_gradients) {
+    T_UNUSED;
+    tutti_graph *plain = divided(false), *g = divided(true);
+    int a = nth_gradient(plain, 0), b = nth_gradient(g, 0);
+    T_OK(tti_graph_verify(g));
+    T_EQ(g->n_nodes, plain->n_nodes);
+    for (; a < plain->n_nodes; a = nth_gradient(plain, a + 1), b = nth_gradient(g, b + 1)) {
+        assert_true(b < g->n_nodes);
+        assert_string_equal(plain->nodes[a]->name, g->nodes[b]->name);
+        assert_string_equal(plain->nodes[a]->op->name, g->nodes[b]->op->name);
+    }
+    T_EQ(b, g->n_nodes);
+    net_expect_equal(plain, g);
+    tutti_graph_destroy(plain);
+    tutti_graph_destroy(g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_follow_their_inputs_at_once),
         cmocka_unit_test(a_late_gradient_is_moved_up),
         cmocka_unit_test(without_gradients_the_order_stays),
         cmocka_unit_test(results_stay),
+        cmocka_unit_test(exchanges_go_before_what_they_do_not_need),
+        cmocka_unit_test(exchanges_leave_results_and_the_order_of_gradients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
