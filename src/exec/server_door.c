@@ -44,7 +44,17 @@ static tutti_status take(attendant *a, tti_wire_message *m, unsigned *areas) {
     m->number[0] = ticket.any;
     m->number[1] = ticket.batch;
     m->number[2] = ticket.version;
-    if (ticket.any) *areas = 1u << TTI_WIRE_PARAMS;
+    /* Of several holders each is asked for its range. */
+    if (ticket.any && !tti_server_has_ranges(a->s)) *areas = 1u << TTI_WIRE_PARAMS;
+    return TUTTI_OK;
+}
+
+/* What the last take or pull left there. */
+static tutti_status give_range(attendant *a, tti_wire_message *m, unsigned *areas) {
+    bool with_ema = m->number[1] && a->s->x->ema;
+    if (!tti_server_has_ranges(a->s))
+        return tti_fail(TUTTI_E_MISMATCH, "parameter server: there are no ranges");
+    *areas = 1u << TTI_WIRE_PARAMS | (with_ema ? 1u << TTI_WIRE_EMA : 0);
     return TUTTI_OK;
 }
 
@@ -67,7 +77,8 @@ static tutti_status give(attendant *a, tti_wire_message *m) {
 static tutti_status give_params(attendant *a, tti_wire_message *m, unsigned *areas) {
     bool has_ema = a->s->x->ema != NULL;
     float *ema = has_ema ? tti_channel_area(a->channel, TTI_WIRE_EMA) : NULL;
-    *areas = 1u << TTI_WIRE_PARAMS | (has_ema ? 1u << TTI_WIRE_EMA : 0);
+    if (!tti_server_has_ranges(a->s))
+        *areas = 1u << TTI_WIRE_PARAMS | (has_ema ? 1u << TTI_WIRE_EMA : 0);
     return tti_server_pull_for(a->s, a->worker, tti_channel_area(a->channel, TTI_WIRE_PARAMS), ema,
                                &m->number[0]);
 }
@@ -93,7 +104,8 @@ static tutti_status check_turn(attendant *a, int64_t kind) {
     pthread_mutex_lock(&a->s->mutex);
     bool computes = a->s->worker[a->worker].computes;
     pthread_mutex_unlock(&a->s->mutex);
-    if (kind == TTI_WIRE_GIVE ? computes : kind != TTI_WIRE_TAKE || !computes) return TUTTI_OK;
+    bool gives = kind == TTI_WIRE_GIVE || kind == TTI_WIRE_PUSH;
+    if (gives ? computes : kind != TTI_WIRE_TAKE || !computes) return TUTTI_OK;
     return tti_fail(TUTTI_E_MISMATCH, "parameter server: worker %d is out of turn", a->worker);
 }
 
@@ -109,8 +121,12 @@ static tutti_status serve(attendant *a, tti_wire_message *m, unsigned *areas) {
             return take(a, m, areas);
         case TTI_WIRE_GIVE:
             return give(a, m);
+        case TTI_WIRE_PUSH:
+            return TUTTI_OK; /* it has come with the message */
         case TTI_WIRE_PULL:
             return give_params(a, m, areas);
+        case TTI_WIRE_KEYS:
+            return give_range(a, m, areas);
         case TTI_WIRE_LEAVE:
             m->number[0] = tti_server_leave_for(a->s, a->worker, m->more.text);
             return TUTTI_OK;

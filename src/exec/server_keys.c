@@ -94,6 +94,7 @@ tutti_status tti_keys_bring(tti_server *s, tti_exec *x, float *const *pieces, in
     tti_wire_message m = {.kind = TTI_WIRE_PUSH};
     if (!k) return TUTTI_OK;
     for (int i = 0; i < n_pieces; i++) from[i] = pieces[i];
+    if (s->remote) TTI_TRY(tti_remote_push(s, x, pieces, n_pieces));
     for (int r = 1; r < k->n; r++) {
         bool is_own = !k->holder[r];
         float *to =
@@ -106,7 +107,7 @@ tutti_status tti_keys_bring(tti_server *s, tti_exec *x, float *const *pieces, in
     }
     for (int r = 1; r < k->n; r++)
         if (k->holder[r]) TTI_TRY(hear(s, r, TTI_WIRE_PUSH, 0, &m));
-    return TUTTI_OK;
+    return s->remote ? tti_remote_pushed(s) : TUTTI_OK;
 }
 
 /* ---- parameters ---- */
@@ -139,8 +140,10 @@ static tutti_status take_from(tti_server *s, int r, tti_exec *x, int64_t version
 tutti_status tti_keys_take(tti_server *s, tti_exec *x, int64_t version, float *params, float *ema) {
     tti_keys *k = s->keys;
     tti_wire_message m = {.kind = TTI_WIRE_KEYS, .number = {version, ema != NULL}};
-    for (int r = 1; k && r < k->n; r++)
+    if (!k) return TUTTI_OK;
+    for (int r = 1; r < k->n; r++)
         if (k->holder[r]) TTI_TRY(ask(s, r, &m, 0));
-    for (int r = 1; k && r < k->n; r++) TTI_TRY(take_from(s, r, x, version, params, ema));
-    return TUTTI_OK;
+    if (s->remote) TTI_TRY(tti_remote_ask_keys(s, ema != NULL));
+    for (int r = 1; r < k->n; r++) TTI_TRY(take_from(s, r, x, version, params, ema));
+    return s->remote ? tti_remote_hear_keys(s, x, params, ema) : TUTTI_OK;
 }

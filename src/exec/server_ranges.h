@@ -10,7 +10,7 @@
  *   server_ranges.c  in the first process: orders, sums over blocks of all ranges, state fetched
  *   server_holder.c  in the others: a thread that does what is ordered, one for each other worker
  *   server_keys.c    in all: a worker's gradients to the holders, parameters from them
- * Range 0 goes the way that all of it goes where there are no ranges. */
+ * The first process has its range in the queue's own memory (server_door.c, server_remote.c). */
 #ifndef TTI_EXEC_SERVER_RANGES_H
 #define TTI_EXEC_SERVER_RANGES_H
 
@@ -95,5 +95,13 @@ tutti_status tti_keys_bring(tti_server *s, tti_exec *x, float *const *pieces, in
 /* Their parameters of that version, and averages, to memory of the host [n_flat]; ema NULL: not
  * wanted. */
 tutti_status tti_keys_take(tti_server *s, tti_exec *x, int64_t version, float *params, float *ema);
+
+/* ---- server_remote.c: range 0, for workers of other processes; what is asked is heard later ----
+ */
+
+tutti_status tti_remote_push(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces);
+tutti_status tti_remote_pushed(tti_server *s);
+tutti_status tti_remote_ask_keys(tti_server *s, bool with_ema);
+tutti_status tti_remote_hear_keys(tti_server *s, tti_exec *x, float *params, float *ema);
 
 #endif /* TTI_EXEC_SERVER_RANGES_H */

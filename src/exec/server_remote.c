@@ -49,19 +49,31 @@ static tutti_status answer_of(tti_server *s, tti_wire_message *m, int64_t kind, 
     return tti_fail(known ? (tutti_status)m->number[0] : TUTTI_E_PEER, "%s", m->more.text);
 }
 
-/* Sends m with areas; m becomes the answer, with the areas that it may bring. */
-static tutti_status ask(tti_server *s, tti_wire_message *m, unsigned areas, unsigned may_bring) {
-    tti_remote *r = s->remote;
-    int64_t kind = m->kind;
+/* st is how it went: notes who cannot be told anything any more. */
+static tutti_status note(tti_server *s, const tti_wire_message *m, tutti_status st) {
+    if (st != TUTTI_OK && m->kind == TTI_WIRE_FAIL)
+        s->remote->refused = true;
+    else if (st != TUTTI_OK)
+        s->remote->failed = true;
+    return st;
+}
+
+static tutti_status say(tti_server *s, tti_wire_message *m, unsigned areas) {
+    tutti_status st = tti_channel_send(s->remote->channel, m, tti_wire_bytes(m), areas);
+    return st == TUTTI_OK ? st : note(s, m, hear_why(s, m, st));
+}
+
+static tutti_status hear(tti_server *s, tti_wire_message *m, int64_t kind, unsigned may_bring) {
     /* Who serves waits as long for others, and then says so. */
     int timeout_ms = TTI_MIN(s->desc.timeout_ms, INT32_MAX / 4) * 2 + SLACK_MS;
-    tutti_status st = tti_channel_send(r->channel, m, tti_wire_bytes(m), areas);
-    st = st == TUTTI_OK ? answer_of(s, m, kind, may_bring, timeout_ms) : hear_why(s, m, st);
-    if (st != TUTTI_OK && m->kind == TTI_WIRE_FAIL)
-        r->refused = true;
-    else if (st != TUTTI_OK)
-        r->failed = true;
-    return st;
+    return note(s, m, answer_of(s, m, kind, may_bring, timeout_ms));
+}
+
+/* Sends m with areas; m becomes the answer, with the areas that it may bring. */
+static tutti_status ask(tti_server *s, tti_wire_message *m, unsigned areas, unsigned may_bring) {
+    int64_t kind = m->kind;
+    TTI_TRY(say(s, m, areas));
+    return hear(s, m, kind, may_bring);
 }
 
 /* ---- copies by all lanes ---- */
@@ -89,24 +101,52 @@ static void copy(tti_exec *x, float *dst, float *const *pieces, int n_pieces) {
     tti_lanes_run(x->lanes, copy_lane, &c);
 }
 
-/* From an area to host, or, where it has all of it, straight to an array of the device. */
-static tutti_status copy_from(tti_exec *x, int area, float *host, float *array) {
+static tutti_status copy_from(tti_exec *x, int area, float *dst) {
     float *from = tti_channel_area(x->desc.server->remote->channel, area);
-    if (x->device && !x->desc.server->keys) return tti_exec_device_put(x, array, from);
-    copy(x, host, &from, 1);
+    if (x->device) return tti_exec_device_put(x, dst, from);
+    copy(x, dst, &from, 1);
     return TUTTI_OK;
 }
 
-/* What has come from the first process, and what the other holders have; ema: averages too. */
+/* What came with the answer, where one process holds all; else what each holder gives. */
 static tutti_status take_all(tti_exec *x, int64_t version, bool with_ema) {
     tti_server *s = x->desc.server;
     float *params = tti_server_pulled(x), *ema = with_ema ? tti_server_pulled_ema(x) : NULL;
-    TTI_TRY(copy_from(x, TTI_WIRE_PARAMS, params, x->params));
-    if (ema) TTI_TRY(copy_from(x, TTI_WIRE_EMA, ema, x->ema));
-    if (!s->keys) return TUTTI_OK;
+    if (!s->keys) {
+        TTI_TRY(copy_from(x, TTI_WIRE_PARAMS, x->params));
+        return ema ? copy_from(x, TTI_WIRE_EMA, x->ema) : TUTTI_OK;
+    }
     TTI_TRY(tti_keys_take(s, x, version, params, ema));
     if (x->device) TTI_TRY(tti_exec_device_put(x, x->params, params));
     return ema ? tti_server_put_ema(x) : TUTTI_OK;
+}
+
+/* ---- range 0, as one of several ---- */
+
+tutti_status tti_remote_push(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces) {
+    tti_wire_message m = {.kind = TTI_WIRE_PUSH};
+    copy(x, tti_channel_area(s->remote->channel, TTI_WIRE_GRADS), pieces, n_pieces);
+    return say(s, &m, 1u << TTI_WIRE_GRADS);
+}
+
+tutti_status tti_remote_pushed(tti_server *s) {
+    tti_wire_message m;
+    return hear(s, &m, TTI_WIRE_PUSH, 0);
+}
+
+tutti_status tti_remote_ask_keys(tti_server *s, bool with_ema) {
+    tti_wire_message m = {.kind = TTI_WIRE_KEYS, .number = {0, with_ema}};
+    return say(s, &m, 0);
+}
+
+tutti_status tti_remote_hear_keys(tti_server *s, tti_exec *x, float *params, float *ema) {
+    tti_wire_message m;
+    TTI_TRY(hear(s, &m, TTI_WIRE_KEYS, 1u << TTI_WIRE_PARAMS | 1u << TTI_WIRE_EMA));
+    float *from = tti_channel_area(s->remote->channel, TTI_WIRE_PARAMS);
+    copy(x, params, &from, 1);
+    from = tti_channel_area(s->remote->channel, TTI_WIRE_EMA);
+    if (ema) copy(x, ema, &from, 1);
+    return TUTTI_OK;
 }
 
 /* ---- the calls ---- */
@@ -154,8 +194,9 @@ static tti_arrival arrival_of(const tti_arrival *told) {
 tutti_status tti_remote_give(tti_server *s, tti_exec *x, const tti_bringing *b, tti_arrival *out) {
     tti_wire_message m = {.kind = TTI_WIRE_GIVE, .number = {b->n_own_rows}};
     m.more.arrival = (tti_arrival){.n_rows = b->n_rows, .wait_ns = b->wait_ns, .result = b->result};
-    copy(x, tti_channel_area(s->remote->channel, TTI_WIRE_GRADS), b->pieces, b->n_pieces);
-    TTI_TRY(ask(s, &m, 1u << TTI_WIRE_GRADS, 0));
+    if (!s->keys)
+        copy(x, tti_channel_area(s->remote->channel, TTI_WIRE_GRADS), b->pieces, b->n_pieces);
+    TTI_TRY(ask(s, &m, s->keys ? 0 : 1u << TTI_WIRE_GRADS, 0));
     *out = arrival_of(&m.more.arrival);
     return TUTTI_OK;
 }
@@ -198,11 +239,14 @@ tutti_status tti_remote_meet(tti_server *s, tti_meet_op op, int64_t *values, int
     return TUTTI_OK;
 }
 
+/* Answers to questions before may come first. */
 tutti_status tti_remote_why(tti_server *s, const char *text) {
     tti_wire_message m = {.kind = TTI_WIRE_WHY};
     snprintf(m.more.text, sizeof m.more.text, "%s", text);
-    tutti_status st = ask(s, &m, 0, 0);
-    return st == TUTTI_OK ? tti_fail(TUTTI_E_PEER, "%s", text) : st;
+    TTI_TRY(say(s, &m, 0));
+    m.kind = TTI_WIRE_NONE;
+    (void)tti_fail(TUTTI_E_PEER, "%s", text);
+    return note(s, &m, hear_why(s, &m, TUTTI_E_PEER));
 }
 
 /* The last word of a worker that fails, unless the server was it that failed. */

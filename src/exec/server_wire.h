@@ -22,7 +22,7 @@ typedef enum tti_wire_kind {
     TTI_WIRE_WHY,   /* text: what went wrong here -> FAIL, with what the run ends with       */
     TTI_WIRE_FAIL,  /* status; text -> nothing; also as an answer to anything                */
     TTI_WIRE_BYE,   /* -> nothing                                                            */
-    /* A worker to the holder of a range (server_ranges.h). */
+    /* A worker to the holder of a range (server_ranges.h); then TAKE, GIVE and PULL bring none. */
     TTI_WIRE_PUSH, /* gradient -> when it is there                                           */
     TTI_WIRE_KEYS, /* version -> version; parameters, averages                               */
     /* The thread that orders all to the holder of a range. */
