@@ -14,6 +14,7 @@ struct tti_ranges {
     const tti_server_desc *desc;
     int n;
     bool is_lost;
+    char why[768];                      /* it is lost */
     tti_channel *holder[TTI_MAX_RANKS]; /* [n], none for the first */
     int *first_update;                  /* [n + 1]: blocks of range r are first .. next-1 */
 };
@@ -77,14 +78,25 @@ bool tti_ranges_is_lost(const tti_ranges *g) { return g && g->is_lost; }
 
 /* ---- orders and answers ---- */
 
+/* From now on nothing is done, for the reason of the last failure. */
+static void note_loss(tti_ranges *g) {
+    if (!g->is_lost) snprintf(g->why, sizeof g->why, "%s", tutti_last_error());
+    g->is_lost = true;
+}
+
+static tutti_status fail_if_lost(const tti_ranges *g) {
+    return g->is_lost ? tti_fail(TUTTI_E_PEER, "%s", g->why) : TUTTI_OK;
+}
+
 /* The text of the last failure, by the holder that it is of. */
 static tutti_status lose(tti_ranges *g, int r) {
     char text[512];
     snprintf(text, sizeof text, "%s", tutti_last_error());
-    g->is_lost = true;
-    return tti_fail(TUTTI_E_PEER,
-                    "parameter server: rank %d, which holds range %d of %d, does not go on: %s", r,
-                    r, g->n, text);
+    tutti_status st = tti_fail(
+        TUTTI_E_PEER, "parameter server: rank %d, which holds range %d of %d, does not go on: %s",
+        r, r, g->n, text);
+    note_loss(g);
+    return st;
 }
 
 static tutti_status order(tti_ranges *g, int r, const tti_wire_message *m, unsigned areas) {
@@ -93,7 +105,7 @@ static tutti_status order(tti_ranges *g, int r, const tti_wire_message *m, unsig
 }
 
 static tutti_status order_all(tti_ranges *g, const tti_wire_message *m) {
-    if (g->is_lost) return tti_fail(TUTTI_E_PEER, "parameter server: a range has been lost");
+    TTI_TRY(fail_if_lost(g));
     for (int r = 1; r < g->n; r++) TTI_TRY(order(g, r, m, 0));
     return TUTTI_OK;
 }
@@ -168,7 +180,7 @@ static tutti_status join(tti_ranges *g, double *values, size_t n_each) {
 tutti_status tti_ranges_join(void *server, double *values, size_t n_each) {
     tti_ranges *g = ((const tti_server *)server)->ranges;
     tutti_status st = join(g, values, n_each);
-    g->is_lost = g->is_lost || st != TUTTI_OK; /* some wait for what will not come */
+    if (st != TUTTI_OK) note_loss(g); /* some wait for what will not come */
     return st;
 }
 
@@ -194,14 +206,14 @@ static tutti_status fetch_from(tti_ranges *g, int r, int k, tti_range keys, floa
 }
 
 tutti_status tti_ranges_fetch(tti_ranges *g, int k, tti_range keys, float *to) {
-    if (g->is_lost) return tti_fail(TUTTI_E_PEER, "parameter server: a range has been lost");
+    TTI_TRY(fail_if_lost(g));
     for (int r = 1; r < g->n; r++) TTI_TRY(fetch_from(g, r, k, keys, to));
     return TUTTI_OK;
 }
 
 tutti_status tti_ranges_traffic(tti_ranges *g, int64_t *bytes) {
     if (!g) return TUTTI_OK;
-    if (g->is_lost) return tti_fail(TUTTI_E_PEER, "parameter server: a range has been lost");
+    TTI_TRY(fail_if_lost(g));
     for (int r = 1; r < g->n; r++) {
         tti_wire_message m = {.kind = TTI_WIRE_FETCH, .number = {TTI_STATE_PARAMS, 0, 0}};
         TTI_TRY(ask(g, r, &m));

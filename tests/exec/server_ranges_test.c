@@ -14,6 +14,8 @@ typedef struct spread {
     tti_server *server;
     const char *(*odd)(tti_channel *first); /* what the odd rank does; NULL: there is none */
     int odd_rank;
+    bool leaves; /* worker leaver leaves, and its process goes on */
+    int leaver;
     const char *(*also)(struct spread *s, tti_exec *exec); /* after the batches */
     const char *text; /* all hear it instead of coming to the end */
     tti_arrival arrivals[MAX_UPDATES];
@@ -29,10 +31,30 @@ static tti_server_desc desc_of(const spread *s) {
     return d;
 }
 
-static tutti_status make_batches(tti_exec *exec, tti_server *server) {
+/* One that cannot compute its batch, before anybody else has one; its process goes on. */
+static tutti_status take_and_leave(tti_exec *exec, tti_server *server) {
+    tti_ticket ticket;
+    TTI_TRY(tti_server_open(server, 0, BATCHES));
+    TTI_TRY(tti_server_take(exec, &ticket));
+    if (ticket.any && tti_server_leave(exec, "it has no memory")) return TUTTI_OK;
+    return tti_fail(TUTTI_E_INTERNAL, "worker %d has no batch that it could leave",
+                    exec->desc.server_worker);
+}
+
+static tutti_status look_on(tti_exec *exec) {
+    int64_t n_updates = -1;
+    for (bool over = false; !over;) TTI_TRY(tti_server_watch(exec, &n_updates, &over));
+    return TUTTI_OK;
+}
+
+static tutti_status make_batches(const spread *s, tti_exec *exec, tti_server *server) {
     tti_members members;
+    bool leaves = s->leaves && exec->desc.server_worker == s->leaver;
     tti_server_rate(server, rate, NULL);
     TTI_TRY(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members));
+    if (leaves) TTI_TRY(take_and_leave(exec, server));
+    if (s->leaves) TTI_TRY(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members));
+    if (leaves) return look_on(exec);
     TTI_TRY(tti_server_open(server, 0, BATCHES));
     crew_batch *batch = crew_batch_new();
     tutti_status st = play(exec, batch);
@@ -79,7 +101,7 @@ static const char *be_odd(spread *s, tutti_comm *comm) {
 }
 
 static const char *work(spread *s, tti_exec *exec, tti_server *server, int rank) {
-    tutti_status st = make_batches(exec, server);
+    tutti_status st = make_batches(s, exec, server);
     if (!s->text) {
         COMM_OK(st);
         return keep(s, exec, rank);
@@ -303,6 +325,7 @@ static const char *store_and_look(spread *s, tti_exec *exec) {
             COMM_TRUE(tti_exec_ema(exec)[at] == (float)(at + 1) - 100);
         }
     free(data);
+    COMM_OK(tti_server_meet(exec, TTI_MEET_MAX, NULL, 0, &members)); /* all have pulled */
     return NULL;
 }
 
@@ -353,13 +376,28 @@ T_CASE(the_others_go_on_without_a_worker) {
     }
 }
 
+/* Its worker may leave as any other: the range is kept. */
+T_CASE(a_holder_goes_on_without_its_worker) {
+    T_UNUSED;
+    for (int w = 0; w < N_RANKS; w++) {
+        spread s = {.n_ranges = 2, .leaves = true, .leaver = w}, again = {.n_ranges = 3};
+        play_spread(&s, NULL);
+        expect_whole(&s);
+        for (int i = 0; i < BATCHES; i++) assert_true(s.arrivals[i].worker != w);
+        play_spread(&again, s.arrivals);
+        expect_same(&again, &s);
+        end(&s);
+        end(&again);
+    }
+}
+
 T_CASE(a_holder_that_goes_ends_all) {
     T_UNUSED;
     spread s = {.n_ranges = 2, .odd = goes_at_once, .odd_rank = 1, .text = "rank 1"};
     play_spread(&s, NULL);
     end(&s);
     spread with_batch = {.n_ranges = 3, .odd = takes_and_goes, .odd_rank = 2};
-    with_batch.text = "2";
+    with_batch.text = "rank 2";
     play_spread(&with_batch, NULL);
     end(&with_batch);
 }
@@ -374,6 +412,7 @@ int main(void) {
         cmocka_unit_test(each_holder_has_its_part_of_the_bytes),
         cmocka_unit_test(every_holder_takes_its_part_of_a_checkpoint),
         cmocka_unit_test(the_others_go_on_without_a_worker),
+        cmocka_unit_test(a_holder_goes_on_without_its_worker),
         cmocka_unit_test(a_holder_that_goes_ends_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
