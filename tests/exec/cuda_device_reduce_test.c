@@ -54,6 +54,7 @@ T_CASE(parts_of_sums_and_their_gather) {
                              .n_lanes = 1,
                              .record = true,
                              .parts = true,
+                             .lean = i == 1 || i == 3,
                              .alg = i < 2 ? TUTTI_ALG_DIRECT : TUTTI_ALG_TREE,
                              .n_elems = {16,
                                          (i % 2    ? 9000

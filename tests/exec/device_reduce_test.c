@@ -98,14 +98,15 @@ T_CASE(fast_mode_adds_one_sum_of_each_rank) {
 
 T_CASE(parts_of_sums_and_their_gather) {
     T_UNUSED;
-    for (int fast = 0; fast < 2; fast++)
+    for (int bits = 0; bits < 4; bits++)
         for (int n_ranks = 2; n_ranks <= REDUCE_MAX_RANKS; n_ranks++) {
             reduce_crew c = {.backend = &fake,
                              .alg = TUTTI_ALG_DIRECT,
                              .n_shards = 16,
                              .n_lanes = 1,
-                             .fast = fast,
+                             .fast = bits & 1,
                              .parts = true,
+                             .lean = bits & 2,
                              .n_elems = {16, 160, 48}};
             reduce_run(&c, n_ranks);
         }

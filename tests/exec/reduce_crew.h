@@ -17,6 +17,7 @@ typedef struct reduce_crew {
     const tti_deal *deal; /* NULL: equal runs */
     bool fast, record;
     bool parts;       /* each rank gets one of every bucket, and what the others have by a gather */
+    bool lean;        /* parts: and it keeps nothing else, in places of its own */
     tutti_dtype wire; /* of sums in fast mode */
     tutti_comm_alg alg;
     size_t n_elems[REDUCE_BUCKETS]; /* multiples of 16 */
@@ -39,6 +40,7 @@ static inline float reduce_tree(int first, int n, size_t i) {
 typedef struct reduce_rank {
     reduce_crew *c;
     tti_exec x;
+    tti_lean lean;
     tti_device_reduce *reduce;
     tti_str way;
     const tti_device_ops *ops;
@@ -70,6 +72,32 @@ static inline tti_share reduce_share(const reduce_crew *c, int n_ranks) {
             share.bounds[b * (n + 1) + r] = c->buckets[b].first + (r == n ? c->n_elems[b] : part);
         }
     return share;
+}
+
+/* Parts lie one behind the other, in arrays longer than they are. */
+static inline const char *reduce_lean(reduce_rank *r) {
+    tti_exec *x = &r->x;
+    size_t n_ranks = (size_t)x->n_ranks, n_bytes = r->c->plan.n_flat * sizeof(float);
+    x->lean = &r->lean;
+    r->lean = (tti_lean){.params = true, .grads.n_elems = r->c->plan.n_flat};
+    r->lean.is_short = calloc((size_t)x->acc.n_buffers + 1, sizeof *r->lean.is_short);
+    r->lean.all_hashes = calloc(n_ranks, sizeof *r->lean.all_hashes);
+    r->lean.own_grads = r->c->backend->alloc(n_bytes);
+    r->lean.gathered = r->c->backend->alloc(n_bytes);
+    x->share.from = calloc(REDUCE_BUCKETS * n_ranks, sizeof *x->share.from);
+    COMM_TRUE(r->lean.is_short && r->lean.all_hashes && x->share.from);
+    COMM_TRUE(r->lean.own_grads && r->lean.gathered);
+    for (size_t i = 0; i < n_ranks; i++) {
+        size_t at = i + 1 < n_ranks ? 16 * i : 0;
+        r->lean.all_hashes[i] = 0x123456789ABCDEF0u;
+        for (size_t b = 0; b < REDUCE_BUCKETS; b++) {
+            const size_t *bound = x->share.bounds + b * (n_ranks + 1) + i;
+            x->share.from[b * n_ranks + i] = at;
+            at += bound[1] - bound[0];
+        }
+        COMM_TRUE(at <= r->c->plan.n_flat);
+    }
+    return NULL;
 }
 
 /* A worker with its shards' gradients, that has not met the others. */
@@ -105,6 +133,8 @@ static inline const char *reduce_prepare(reduce_rank *r, tutti_comm *comm) {
     }
     x->params = c->backend->alloc(n_bytes);
     if (c->parts) x->share = reduce_share(c, n_ranks);
+    const char *unfit = c->lean ? reduce_lean(r) : NULL;
+    if (unfit) return unfit;
     r->sums = c->backend->alloc((size_t)tti_device_reduce_n_told(x) * sizeof(double));
     r->args = c->backend->alloc(sizeof *r->args);
     r->report = c->backend->alloc(sizeof *r->report);
@@ -136,7 +166,11 @@ static inline const char *reduce_say(reduce_rank *r, uint64_t hash) {
 /* The own parts of the sums take the place of parameters, and the others' come. */
 static inline const char *reduce_fetch(reduce_rank *r, bool beside) {
     tti_exec *x = &r->x;
-    for (int b = 0; b < REDUCE_BUCKETS; b++) {
+    float *dst = r->c->lean ? r->lean.gathered : x->params;
+    if (r->c->lean)
+        COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, x->params, r->lean.own_grads,
+                             r->c->plan.n_flat * sizeof(float)));
+    for (int b = 0; !r->c->lean && b < REDUCE_BUCKETS; b++) {
         const size_t *own = x->share.bounds + b * (x->n_ranks + 1) + x->rank;
         COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, x->params + own[0], tti_exec_grads(x) + own[0],
                              (own[1] - own[0]) * sizeof(float)));
@@ -144,8 +178,7 @@ static inline const char *reduce_fetch(reduce_rank *r, bool beside) {
     if (!beside) COMM_OK(tti_device_reduce_meet(r->reduce));
     COMM_OK(tti_device_reduce_fetch_begin(r->reduce));
     for (int b = REDUCE_BUCKETS - 1; b >= 0; b--)
-        COMM_OK(
-            tti_device_reduce_fetch(r->reduce, b, 0, x->params + r->c->buckets[b].first, beside));
+        COMM_OK(tti_device_reduce_fetch(r->reduce, b, 0, dst + r->c->buckets[b].first, beside));
     COMM_OK(tti_device_reduce_fetched(r->reduce, beside));
     COMM_OK(tti_device_reduce_hash(r->reduce, r->report, r->sums));
     return NULL;
@@ -174,7 +207,8 @@ static inline const char *reduce_shards(reduce_rank *r, bool beside) {
 /* The sums as they are on the device: of parts as they were fetched. */
 static inline tutti_status reduce_download(reduce_rank *r) {
     tti_exec *x = &r->x;
-    const float *sums = tti_exec_grads(x), *first = r->c->parts ? x->params : sums;
+    const float *first = r->c->parts ? x->params : tti_exec_grads(x);
+    if (r->c->lean) first = r->lean.gathered;
     TTI_TRY(r->ops->copy(TTI_QUEUE_COMPUTE, r->host, first, r->c->plan.n_flat * sizeof(float)));
     return r->ops->sync();
 }
@@ -270,6 +304,11 @@ static inline void reduce_free(reduce_rank *r) {
     tti_str_free(&r->way);
     tti_accumulation_fini(&r->x.acc);
     b->release(r->x.params, n_bytes);
+    b->release(r->lean.own_grads, n_bytes);
+    b->release(r->lean.gathered, n_bytes);
+    free(r->lean.is_short);
+    free(r->lean.all_hashes);
+    free(r->x.share.from);
     free(r->x.share.bounds);
     free(r->x.buffers);
     free(r->x.sums);
