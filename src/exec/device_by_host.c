@@ -28,6 +28,7 @@ static tutti_status count_pieces(const tti_exec *x, int32_t *n_max) {
 /* Up to n of them. */
 static tutti_status grow_pieces(tti_device_by_host *b, int n) {
     const tti_exec *x = b->x;
+    if (b->pieces && n <= b->n_pieces) return TUTTI_OK;
     float **pieces = realloc(b->pieces, (size_t)(n + 1) * sizeof *pieces);
     if (!pieces) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     b->pieces = pieces;

@@ -97,6 +97,14 @@ static tutti_status hold(const drawing *d, int rank, holding *h) {
     return TUTTI_OK;
 }
 
+/* Where some workers are on devices and some are not. */
+static void print_place(const drawing *d, int rank) {
+    int place = tti_devices_place(&d->b->places, rank);
+    if (!d->b->places.mixed) return;
+    tti_str_add(d->out, place == TTI_ON_HOST ? "  on the host" : "  on device ");
+    if (place != TTI_ON_HOST) tti_str_printf(d->out, "%d", place);
+}
+
 /* ---- text ---- */
 
 static void print_worker(const drawing *d, int rank, const holding *h) {
@@ -104,11 +112,7 @@ static void print_worker(const drawing *d, int rank, const holding *h) {
     if (d->n_workers > d->scheme.data)
         tti_str_printf(d->out, " [data %d, stage %d, piece %d]", h->at.data, h->at.stage,
                        h->at.tensor);
-    int place = tti_devices_place(&d->b->places, rank);
-    if (d->b->places.mixed && place == TTI_ON_HOST)
-        tti_str_add(d->out, "  on the host");
-    else if (d->b->places.mixed)
-        tti_str_printf(d->out, "  on device %d", place);
+    print_place(d, rank);
     tti_str_printf(d->out,
                    "  shards %d..%d  parameters %.2f MiB (%d tensors, %s .. %s)  state %.2f  "
                    "gradients %.2f  activations %.2f\n",
@@ -213,13 +217,15 @@ static void box(const drawing *d, int x, int y, const holding *h, int rank) {
                    "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\" fill=\"%s\" "
                    "stroke=\"#334155\"/>\n",
                    x, y, BOX_WIDTH, BOX_HEIGHT, fill);
+    tti_str_printf(d->out, "<text x=\"%d\" y=\"%d\" font-weight=\"bold\">worker %d", x + 8, y + 18,
+                   rank);
+    print_place(d, rank);
     tti_str_printf(d->out,
-                   "<text x=\"%d\" y=\"%d\" font-weight=\"bold\">worker %d</text>\n"
-                   "<text x=\"%d\" y=\"%d\">shards %d..%d</text>\n"
+                   "</text>\n<text x=\"%d\" y=\"%d\">shards %d..%d</text>\n"
                    "<text x=\"%d\" y=\"%d\">parameters %.2f MiB</text>\n"
                    "<text x=\"%d\" y=\"%d\">state %.2f MiB</text>\n",
-                   x + 8, y + 18, rank, x + 8, y + 36, h->first_shard, h->last_shard - 1, x + 8,
-                   y + 54, mib(h->bytes.params), x + 8, y + 72, mib(h->bytes.states));
+                   x + 8, y + 36, h->first_shard, h->last_shard - 1, x + 8, y + 54,
+                   mib(h->bytes.params), x + 8, y + 72, mib(h->bytes.states));
 }
 
 static void line(const drawing *d, int x, int y, int dx, int dy, const char *colour, double bytes) {

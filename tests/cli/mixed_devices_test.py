@@ -138,6 +138,11 @@ def test_lost_device():
 def test_views():
     run_tutti("inspect", *JOB, "parallel.devices=0,cpu", "--layout").expect(
         0, "worker 0    on device 0", "worker 1    on the host")
+    run_tutti("inspect", *JOB, "parallel.devices=0,cpu", "--svg", "layout.svg").expect(0)
+    with open("layout.svg") as file:
+        text = file.read()
+    if "worker 0  on device 0<" not in text or "worker 1  on the host<" not in text:
+        raise AssertionError("the picture does not tell who is where")
     run_tutti("inspect", *JOB, "parallel.devices=cpu,0").expect(
         0, "at the host ", "(parallel.devices has some of it)")
     run_tutti("plan", *JOB, "parallel.devices=0,cpu").expect(2, "are not predicted")

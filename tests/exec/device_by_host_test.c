@@ -38,6 +38,19 @@ static const char *check_parts(reduce_rank *r, tti_device_by_host *by_host) {
     return NULL;
 }
 
+/* Shards that are dealt anew, and again: memory only grows, and what is there stays. */
+static const char *check_growth(reduce_rank *r, tti_device_by_host *by_host) {
+    static const int agreed[] = {6, 1, 9};
+    float *sum = tti_device_by_host_sum(by_host), first = sum[0];
+    r->x.desc.mixed = true;
+    for (size_t i = 0; i < TTI_COUNT(agreed); i++) {
+        r->x.n_agreed = agreed[i];
+        COMM_OK(tti_device_by_host_grow(by_host));
+        COMM_TRUE(tti_device_by_host_sum(by_host) == sum && sum[0] == first);
+    }
+    return NULL;
+}
+
 static const char *rank_main(tutti_comm *comm, void *arg) {
     reduce_rank r = {.c = arg};
     tti_device_by_host *by_host = NULL;
@@ -61,6 +74,7 @@ static const char *rank_main(tutti_comm *comm, void *arg) {
     failure = reduce_check(&r);
     if (!failure) failure = check_sums(&r, by_host);
     if (!failure) failure = check_parts(&r, by_host);
+    if (!failure) failure = check_growth(&r, by_host);
     tti_device_by_host_destroy(by_host);
     free(r.x.sync_parts);
     reduce_free(&r);
