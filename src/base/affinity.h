@@ -39,7 +39,13 @@ int tti_cores_usable(void);
 void tti_cores_divide(const tti_cores *all, int n_usable, int r, int n_workers,
                       tti_core_share *out);
 
-/* The same for this process's own cores. */
+/* The same with unequal parts: one core for each worker, and the rest in proportion to weights
+ * [n_workers], each > 0. */
+void tti_cores_divide_by(const tti_cores *all, int n_usable, const int *weights, int r,
+                         int n_workers, tti_core_share *out);
+void tti_cores_share_by(const int *weights, int r, int n_workers, tti_core_share *out);
+
+/* tti_cores_divide of this process's own cores. */
 void tti_cores_share(int r, int n_workers, tti_core_share *out);
 
 /* Binds the calling thread, and threads it starts later, to cores. */

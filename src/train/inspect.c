@@ -87,7 +87,7 @@ static int most_shards(const tti_blueprint *b) {
 static tutti_status plan_worker(const tti_blueprint *b, int part, tti_exec_desc *desc,
                                 tti_exec_memory *m) {
     tti_core_share share;
-    tti_cores_share(0, b->n_workers, &share);
+    tti_worker_cores(b, 0, b->n_workers, &share);
     *desc = tti_worker_exec_desc(b);
     desc->n_lanes = share.n_threads;
     if (has_server(b) && !has_server_threads(b)) {

@@ -35,7 +35,7 @@ typedef struct trial {
 
 static int n_lanes_of(const tti_blueprint *b, const tti_worker_desc *worker) {
     tti_core_share share;
-    tti_cores_share(worker->local_rank, worker->local_n_ranks, &share);
+    tti_worker_cores(b, worker->local_rank, worker->local_n_ranks, &share);
     tti_exec_desc desc = tti_worker_exec_desc(b);
     desc.n_lanes = share.n_threads;
     return tti_exec_n_lanes(&desc, b->n_shards);

@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "base/affinity.h"
 #include "train/optimizer.h"
 
 static tutti_dtype wire_dtype(const char *compress) {
@@ -64,13 +63,29 @@ tti_exec_desc tti_worker_exec_desc(const tti_blueprint *b) {
         .ema = c->train.ema};
 }
 
+/* Of a core, in parts: beside a worker on the host. */
+enum { WEIGHT_OF_DEVICE = 1, WEIGHT_OF_HOST = 4 };
+
+void tti_worker_cores(const tti_blueprint *b, int local_rank, int local_n_ranks,
+                      tti_core_share *out) {
+    int weights[TTI_MAX_WORKERS];
+    TTI_ASSERT(local_n_ranks <= TTI_MAX_WORKERS);
+    for (int r = 0; r < local_n_ranks; r++)
+        weights[r] =
+            tti_devices_place(&b->places, r) == TTI_ON_HOST ? WEIGHT_OF_HOST : WEIGHT_OF_DEVICE;
+    if (b->places.mixed)
+        tti_cores_share_by(weights, local_rank, local_n_ranks, out);
+    else
+        tti_cores_share(local_rank, local_n_ranks, out);
+}
+
 tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_desc *worker,
                                     tti_exec **out) {
     const tti_job_config *c = &b->config;
     const tti_devices *devices = &b->devices;
     int place = tti_devices_place(devices, worker->local_rank);
     tti_core_share share;
-    tti_cores_share(worker->local_rank, worker->local_n_ranks, &share);
+    tti_worker_cores(b, worker->local_rank, worker->local_n_ranks, &share);
     tti_exec_desc desc = tti_worker_exec_desc(b);
     desc.device = (tti_device_desc){.index = TTI_MAX(place, 0),
                                     .tf32 = strcmp(c->train.precision, "tf32") == 0,

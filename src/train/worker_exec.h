@@ -2,6 +2,7 @@
 #ifndef TTI_TRAIN_WORKER_EXEC_H
 #define TTI_TRAIN_WORKER_EXEC_H
 
+#include "base/affinity.h"
 #include "exec/one_copy.h"
 #include "exec/server.h"
 #include "train/blueprint.h"
@@ -19,6 +20,11 @@ typedef struct tti_worker_desc {
 
 /* What the job says of computing and does not depend on who computes; borrows from blueprint. */
 tti_exec_desc tti_worker_exec_desc(const tti_blueprint *blueprint);
+
+/* The cores of a worker: an equal part of its machine's, but beside devices most of them are for
+ * the workers on the host, which compute on them; those on devices update there alone. */
+void tti_worker_cores(const tti_blueprint *blueprint, int local_rank, int local_n_ranks,
+                      tti_core_share *out);
 
 /* Collective.  On success *out is owned by the caller. */
 tutti_status tti_worker_exec_create(const tti_blueprint *blueprint, const tti_worker_desc *worker,

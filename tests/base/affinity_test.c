@@ -54,6 +54,41 @@ T_CASE(a_time_limit_switches_pinning_off) {
     T_EQ(share.cores.n, 64);
 }
 
+/* Each core is one worker's, and none is left. */
+T_CASE(parts_by_weight) {
+    T_UNUSED;
+    static const struct {
+        int n_cores, n_workers, weights[4], parts[4];
+    } rows[] = {{16, 2, {1, 4}, {3, 13}},
+                {16, 2, {4, 1}, {12, 4}},
+                {2, 2, {1, 4}, {1, 1}},
+                {7, 3, {1, 4, 1}, {1, 4, 2}},
+                {64, 4, {1, 1, 1, 4}, {9, 10, 9, 36}},
+                {4, 4, {9, 1, 1, 1}, {1, 1, 1, 1}}};
+    for (size_t i = 0; i < TTI_COUNT(rows); i++) {
+        tti_cores all = {.n = rows[i].n_cores};
+        int n = 0;
+        for (int c = 0; c < all.n; c++) all.id[c] = 2 * c;
+        for (int r = 0; r < rows[i].n_workers; r++) {
+            tti_core_share share;
+            tti_cores_divide_by(&all, all.n, rows[i].weights, r, rows[i].n_workers, &share);
+            assert_true(share.pinned);
+            T_EQ(share.n_threads, rows[i].parts[r]);
+            T_EQ(share.cores.n, rows[i].parts[r]);
+            for (int c = 0; c < share.cores.n; c++) T_EQ(share.cores.id[c], 2 * n++);
+        }
+        T_EQ(n, all.n);
+    }
+    tti_core_share share;
+    tti_cores few = {.n = 8, .id = {0, 1, 2, 3, 4, 5, 6, 7}};
+    tti_cores_divide_by(&few, 4, (int[]){1, 3}, 1, 2, &share); /* a limit of time */
+    assert_false(share.pinned);
+    T_EQ(share.n_threads, 3);
+    tti_cores_divide_by(&few, 8, (int[]){1, 3, 1, 1, 1, 1, 1, 1, 1}, 1, 9, &share);
+    assert_false(share.pinned);
+    T_EQ(share.n_threads, 1);
+}
+
 T_CASE(own_cores) {
     T_UNUSED;
     tti_cores all, now;
@@ -129,6 +164,7 @@ int main(void) {
         cmocka_unit_test(shares_are_disjoint),
         cmocka_unit_test(too_many_workers_share_unpinned),
         cmocka_unit_test(a_time_limit_switches_pinning_off),
+        cmocka_unit_test(parts_by_weight),
         cmocka_unit_test(own_cores),
         cmocka_unit_test(cgroup_limits),
     };
