@@ -12,8 +12,8 @@ FAST = ["parallel.mode=fast", "run.checkpoint_every=12"]
 GIVEN = "parallel.shares=3,1"
 PROCESSES = "parallel.place=processes"
 MLP = ["model.name=mlp", "model.dropout=0.2", *one.LENET[1:]]
-CASES = {"lenet": (one.LENET, 1e-3), "mlp": (MLP, 1e-3), "gpt2": (one.GPT, 1e-3),
-         "joined": (one.JOINED, 0.05)}  # joined statistics make much of a bit
+CASES = {"lenet": (one.LENET, 2e-3), "mlp": (MLP, 2e-3), "gpt2": (one.GPT, 2e-3),
+         "joined": (one.JOINED, 0.1)}  # joined statistics make much of a bit
 
 
 def shares_of(run):
@@ -31,8 +31,8 @@ def test_losses_of_the_host():
 def test_places_and_precisions():
     one.train("host", [*one.LENET, *FAST], "-n", "1", devices="cpu")
     for run, devices, keys, tolerance in (
-            ("first", "cpu,0", ["parallel.shares=1,3", PROCESSES], 1e-3),
-            ("three", "0,cpu", ["-n", "3", "parallel.shares=2,1,1"], 1e-3),
+            ("first", "cpu,0", ["parallel.shares=1,3", PROCESSES], 2e-3),
+            ("three", "0,cpu", ["-n", "3", "parallel.shares=2,1,1"], 2e-3),
             ("adamw", "0,cpu", [GIVEN, "optimizer.name=adamw", "train.ema=0.9",
                                 "train.clip_norm=1"], None),
             ("wire", "0,cpu", [GIVEN, "parallel.compress=bf16"], 0.05),
@@ -64,7 +64,7 @@ def test_resume():
         workers = "2" if "," in then else "1"
         runs.tutti("train", "--resume", run, "parallel.devices=" + then, "-n", workers,
                    "train.steps=24", timeout_s=110).expect(0)
-        one.near(run, "host", 1e-3)
+        one.near(run, "host", 2e-3)
 
 
 def test_refused_in_exact_mode():
