@@ -162,6 +162,19 @@ static tutti_status meet(tti_device_exchange *e) {
     return st;
 }
 
+/* One axis after the other: what a device does to be met, such as to take memory, may wait for
+ * others, and one that is tried by its own peers waits for them. */
+static tutti_status meet_in_turn(tti_device_exchange *e) {
+    const tti_mesh *mesh = e->x->desc.mesh;
+    tutti_status st = TUTTI_OK;
+    for (int i = 0; i < mesh->size.data; i++) {
+        if (i == mesh->at.data) st = meet(e);
+        if (st != TUTTI_OK && st != TUTTI_E_UNSUPPORTED) return st;
+        TTI_TRY(tutti_comm_barrier(mesh->world));
+    }
+    return st;
+}
+
 static void leave(tti_device_exchange *e) {
     if (e->group) e->ops->peers_part(e->group);
     e->group = NULL;
@@ -181,7 +194,7 @@ static tutti_status try_devices(tti_device_exchange *e, const room *r) {
     TTI_TRY(tti_device_agree(e->x, &good));
     if (!good)
         return tti_fail(TUTTI_E_UNSUPPORTED, "no %zu bytes on every device", 2 * e->n_traded);
-    tutti_status st = meet(e);
+    tutti_status st = meet_in_turn(e);
     if (st != TUTTI_OK && st != TUTTI_E_UNSUPPORTED) return st;
     good = st == TUTTI_OK;
     TTI_TRY(tti_device_agree(e->x, &good));

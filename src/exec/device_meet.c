@@ -1,12 +1,22 @@
 /* device_meet.c - how the workers of a job add on devices: between each other, or by the host. */
 #include "exec/device_step.h"
 
+/* Workers of one piece after those of another, as in device_exchange.c. */
+static tutti_status meet_in_turn(tti_exec *x, tti_str *sums) {
+    const tti_mesh *mesh = x->desc.mesh;
+    for (int i = 0; i < mesh->size.tensor; i++) {
+        if (i == mesh->at.tensor) TTI_TRY(tti_device_reduce_create(x, &x->device->reduce, sums));
+        TTI_TRY(tutti_comm_barrier(mesh->world));
+    }
+    return TUTTI_OK;
+}
+
 /* Steps of a model in pieces are recorded where all that they add is added between devices. */
 static tutti_status meet_divided(tti_exec *x) {
     tti_exec_device *d = x->device;
     tti_str sums = {0};
     bool direct = tti_device_exchange_group(x->exchange) != NULL;
-    if (direct) TTI_TRY(tti_device_reduce_create(x, &d->reduce, &sums));
+    if (direct) TTI_TRY(meet_in_turn(x, &sums));
     bool all = direct && (x->n_ranks == 1 || d->reduce);
     if (direct) TTI_TRY(tti_device_agree(x, &all));
     if (direct && !all) {
