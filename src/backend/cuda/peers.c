@@ -722,32 +722,12 @@ tutti_status tti_cuda_peers_tell(const tti_device_told *told) {
 
 /* ---- exchanges ---- */
 
-/* Kernels take the terms to be the ranks', in order. */
-static bool has_plain_terms(const group *g) {
-    bool plain = g->peers.n_terms == g->peers.n_ranks;
-    for (int t = 0; plain && t < g->peers.n_terms; t++) plain = g->terms[t].rank == t;
-    return plain;
-}
-
-tutti_status tti_cuda_peers_trade(void *state, const tti_device_trade *trade, bool beside) {
-    group *g = state;
-    bool scatters = trade->kind == TTI_COLLECTIVE_SCATTER;
-    size_t n_parts = scatters ? (size_t)g->peers.n_ranks : 1;
-    size_t n_bytes = trade->n_rows * trade->part_bytes * n_parts;
-    TTI_ASSERT(g->direct && n_bytes <= g->peers.n_traded && has_plain_terms(g));
-    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_TRADE];
-    return tti_cuda_check(tti_launch_trade(&g->view, trade, g->peers.n_traded, beside, stream),
-                          "peers_trade");
-}
-
-tutti_status tti_cuda_fold(const double *values, const tti_device_lists *lists, double *sums) {
-    return tti_cuda_check(tti_launch_fold(values, lists, sums, tti_cuda_stream()), "fold");
-}
-
-tutti_status tti_cuda_unfold(double *values, size_t n_values, const tti_device_lists *lists,
-                             const double *sums) {
-    return tti_cuda_check(tti_launch_unfold(values, n_values, lists, sums, tti_cuda_stream()),
-                          "unfold");
+const tti_peers_view *tti_cuda_traders(const void *state, size_t *n_bytes) {
+    const group *g = state;
+    TTI_ASSERT(g->direct && g->peers.n_terms == g->peers.n_ranks);
+    for (int t = 0; t < g->peers.n_terms; t++) TTI_ASSERT(g->terms[t].rank == t);
+    *n_bytes = g->peers.n_traded;
+    return &g->view;
 }
 
 /* ---- waiting ---- */

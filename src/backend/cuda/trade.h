@@ -20,6 +20,9 @@ cudaError_t tti_launch_trade_load(void);
 cudaError_t tti_launch_trade(const tti_peers_view *view, const tti_device_trade *trade,
                              size_t half_bytes, bool beside, cudaStream_t stream);
 
+/* peers.c: a group whose terms are the ranks', in order, and the bytes of a half of its memory. */
+const tti_peers_view *tti_cuda_traders(const void *group, size_t *n_bytes);
+
 /* As tti_device_ops says. */
 cudaError_t tti_launch_fold(const double *values, const tti_device_lists *lists, double *sums,
                             cudaStream_t stream);
