@@ -25,7 +25,8 @@ def start(hosts, *arguments):
         here = [str(r) for r, other in enumerate(hosts) if other == host]
         env = {key: value for key, value in os.environ.items() if not key.startswith(NOT_OURS)}
         env.update(RANK=str(rank), WORLD_SIZE=str(len(hosts)),
-                   LOCAL_RANK=str(here.index(str(rank))), LOCAL_WORLD_SIZE=str(len(here)), MASTER_ADDR="localhost", MASTER_PORT=str(PORT),
+                   LOCAL_RANK=str(here.index(str(rank))), LOCAL_WORLD_SIZE=str(len(here)),
+                   MASTER_ADDR="localhost", MASTER_PORT=str(PORT),
                    TUTTI_TEST_HOSTS=",".join(hosts), NCCL_HOSTID="host-" + host,
                    CUDA_VISIBLE_DEVICES=",".join(here))
         with open("rank-%d" % rank, "w") as out:
