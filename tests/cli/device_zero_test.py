@@ -60,7 +60,7 @@ def test_queues():
         whole = "mlp-%d" % shards
         train(whole, "-n", "1", *job).expect(0)
         for zero in ZERO:
-            for late in (1, 2, 3):
+            for late in (1, 2, 3) if shards == 2 else (random.choice((1, 2, 3)),):
                 n_workers = 2 if shards == 2 else late + 1
                 same_as(whole, n_workers, zero, *job, says="peers=1,devices=4,late=%d" % late)
 
@@ -80,9 +80,10 @@ def test_models():
 def test_ways():
     """In fast mode, fed step by step, and with unequal shares."""
     train("mlp", "-n", "1", *MLP).expect(0)
-    for zero in ZERO:
-        for more in (["parallel.mode=fast"], ["data.resident=no"], ["parallel.shares=3,1"]):
-            same_as("mlp", 2, zero, *MLP, *more)
+    ways = ["parallel.mode=fast", "data.resident=no", "parallel.shares=3,1"]
+    random.shuffle(ways)
+    for zero, way in zip(ZERO, ways):
+        same_as("mlp", 2, zero, *MLP, way)
 
 
 def test_goes_on_in_other_ways():
