@@ -57,10 +57,12 @@ typedef struct tti_update_desc {
     const tti_update_block *blocks; /* host memory, copied */
     int n_blocks, n_slots, n_states, n_shards;
     float *params, *grads, *ema; /* device; ema NULL: none */
-    float *const *states;        /* [n_states] device */
-    const tti_step_args *args;   /* device */
-    const double *sums;          /* device [n_shards][3]: loss_sum, count, correct */
-    tti_step_report *report;     /* device */
+    void *low;             /* device: parameters of blocks that are low, padded to 4; NULL: none */
+    tutti_dtype low_dtype; /* bf16, f16 */
+    float *const *states;  /* [n_states] device */
+    const tti_step_args *args; /* device */
+    const double *sums;        /* device [n_shards][3]: loss_sum, count, correct */
+    tti_step_report *report;   /* device */
     double clip_norm, clip_value, l1, ema_decay; /* 0: off */
     bool watch_gradients;
     /* Where workers have blocks of their own, or parts of the model: puts it into the compute queue
@@ -230,7 +232,10 @@ typedef struct tti_device_ops {
      * it is made again of the own ones.  NULL: this kind of device takes no blocks of others. */
     tutti_status (*update_complete)(void *update);
     tutti_status (*update_hash)(void *update, uint64_t *hash); /* of the parameters; waits */
-    void (*update_destroy)(void *update);                      /* takes NULL */
+    /* desc.low out of parameters that something else than the update has written.  NULL: this kind
+     * of device keeps none, and desc.low is NULL. */
+    tutti_status (*update_narrow)(void *update);
+    void (*update_destroy)(void *update); /* takes NULL */
     /* Several devices; all ranks do the same in the same order.  TUTTI_E_UNSUPPORTED, on all of
      * them: two share a device, or nothing connects them.  The pieces are used for a trial. */
     tutti_status (*peers_meet)(const tti_device_peers *peers, void **group);

@@ -74,6 +74,8 @@ typedef struct tti_update_block {
     uint32_t takes_l1;
     uint32_t is_own;  /* 0: another worker has its state, and updates it */
     uint32_t is_here; /* its parameters are */
+    uint32_t is_low;  /* its parameters are kept in 16 bits too, */
+    uint64_t low;     /* from this element on, a multiple of 16 */
 } tti_update_block;
 
 #endif /* TTI_STEP_TYPES_H */

@@ -114,6 +114,7 @@ tutti_status tti_exec_device_check_memory(const tti_exec *x) {
     size_t inputs = tti_fed_bytes(&plan->shard, "x") + tti_fed_bytes(&plan->shard, "target");
     const tti_device_need need = {
         .flat = plan->n_flat * sizeof(float),
+        .low = tti_plan_low_bytes(plan),
         .state = x->share.n_elems * sizeof(float),
         .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes),
         .inputs = TTI_N_FED * (size_t)tti_device_n_local(x) * inputs + tti_device_pipe_bytes(x) +
@@ -413,6 +414,14 @@ static tutti_status arrive(tti_exec *x) {
     return d->reduce ? tti_device_reduce_arrive(d->reduce) : TUTTI_OK;
 }
 
+/* What others than the update have written is to be read in 16 bits as well. */
+static tutti_status narrow_params(tti_exec *x) {
+    tti_exec_device *d = x->device;
+    if (!x->low || d->has_low) return TUTTI_OK;
+    d->has_low = true;
+    return tti_device_update_narrow(d->update);
+}
+
 static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
     tti_exec_device *d = x->device;
     int which = (int)(d->n_begun % (uint64_t)d->n_sets);
@@ -424,6 +433,7 @@ static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
     set->desc = *desc;
     if (tti_local_is_on(x)) set->desc.n_rows = tti_local_rows(x, desc);
     TTI_TRY(tti_device_feed(x, set, &set->desc));
+    TTI_TRY(narrow_params(x));
     int64_t fed_ns = tti_now_ns();
     if (d->parts) tti_device_parts_written(d->parts, false);
     TTI_TRY(run(x, set));

@@ -14,8 +14,8 @@ static size_t grads_of(const tti_device_need *n) {
 
 size_t tti_device_need_bytes(const tti_device_need *n) {
     size_t n_states = (size_t)n->n_states + (size_t)n->n_emas;
-    return params_of(n) + grads_of(n) + n_states * n->state + (size_t)n->n_arenas * n->arena +
-           n->inputs;
+    return params_of(n) + n->low + grads_of(n) + n_states * n->state +
+           (size_t)n->n_arenas * n->arena + n->inputs;
 }
 
 static void print_bytes(tti_str *str, size_t n_bytes) {
@@ -90,7 +90,7 @@ tutti_status tti_device_need_check(const tti_device_need *n, size_t n_free) {
         {"the step needs ", tti_device_need_bytes(n)},
         {" of device memory, of which is free ", n_free},
         {": activations of a shard ", n->arena},
-        {", parameters ", params_of(n)},
+        {", parameters ", params_of(n) + n->low},
         {", optimizer state ", n->state * (size_t)(n->n_states + n->n_emas)},
         {", gradients ", grads_of(n)},
         {", samples ", n->inputs},

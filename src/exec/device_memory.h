@@ -8,9 +8,11 @@
 
 #include "base/error.h"
 
-/* Bytes of a worker; flat: of one array of all parameters; state: of one of the optimizer. */
+/* Bytes of a worker; flat: of one array of all parameters; low: of them in 16 bits; state: of one
+ * of the optimizer. */
 typedef struct tti_device_need {
-    size_t flat, state, arena, inputs; /* arena: of one shard; inputs: of all shards in both sets */
+    size_t flat, low, state, arena,
+        inputs;           /* arena: of one shard; inputs: of all shards in both sets */
     size_t params, grads; /* of which the worker has parts: bytes; 0: it has whole ones */
     int n_states, n_emas, n_grads, n_arenas;
     int n_shards, most_shards, n_ranks;

@@ -62,6 +62,7 @@ tutti_status tti_exec_device_pull_ema(tti_exec *x) {
 
 tutti_status tti_exec_device_push(tti_exec *x) {
     if (x->offload) return tti_exec_device_tell(x, tti_offload_put_params(x->offload));
+    x->device->has_low = false;
     return tti_exec_device_tell(x, copy(x, true, TTI_N_MIRRORS));
 }
 
@@ -85,6 +86,7 @@ tutti_status tti_exec_device_params(tti_exec *x, float **params) {
 
 tutti_status tti_exec_device_put_params(tti_exec *x) {
     const tti_device_ops *ops = x->desc.backend->device;
+    x->device->has_low = false;
     TTI_TRY(ops->copy(TTI_QUEUE_COMPUTE, x->params, x->device->mirrors[0], param_bytes(x)));
     tti_share_run run;
     bool lean = tti_exec_has_lean_params(x);

@@ -25,7 +25,9 @@ static tti_update_block block_of(const tti_plan *plan, const tti_update_step *st
                               .lr_factor = (float)slot->rule.lr_factor,
                               .decay = (float)slot->rule.decay,
                               .kind = TTI_BLOCK_TRAINED,
-                              .takes_l1 = slot->decay};
+                              .takes_l1 = slot->decay,
+                              .is_low = slot->is_low,
+                              .low = slot->low + (step->first - slot->first)};
     if (slot->rule.frozen)
         block.kind = TTI_BLOCK_FROZEN;
     else if (slot->buffer) {
@@ -86,6 +88,8 @@ static tutti_status make(tti_device_update *u, const tti_update_block *blocks,
                                                     .params = x->params,
                                                     .grads = grads_of(x),
                                                     .ema = x->ema,
+                                                    .low = x->low,
+                                                    .low_dtype = plan->low,
                                                     .states = x->states,
                                                     .args = u->desc.args,
                                                     .sums = u->desc.sums,
@@ -114,6 +118,10 @@ tutti_status tti_device_update_create(tti_exec *x, const tti_device_update_desc 
     }
     free(blocks);
     return st;
+}
+
+tutti_status tti_device_update_narrow(tti_device_update *u) {
+    return u->ops->update_narrow(u->update);
 }
 
 void tti_device_update_destroy(tti_device_update *u) {

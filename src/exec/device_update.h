@@ -31,6 +31,8 @@ tutti_status tti_device_update_run(tti_device_update *update);
 
 /* The parameters of others have come: completes the hash in the report. */
 tutti_status tti_device_update_complete(tti_device_update *update);
+/* Puts into the compute queue: x->low out of the parameters. */
+tutti_status tti_device_update_narrow(tti_device_update *update);
 
 /* The hash of the parameters as they are on the device; waits. */
 tutti_status tti_device_update_hash(tti_device_update *update, uint64_t *hash);

@@ -52,6 +52,7 @@ static tutti_status build_lane(tti_exec *x, int index) {
         .reference = x->desc.reference,
         .arena = lane->arena,
         .params = x->params,
+        .low = x->low,
         .tensor = x->lane_comms ? x->lane_comms[index % x->desc.n_lanes] : NULL,
         .exchange = x->exchange};
     if (tti_exec_has_lean_params(x)) {
@@ -224,6 +225,16 @@ static tutti_status alloc_block_hashes(tti_exec *x) {
     return x->block_hashes ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
 }
 
+/* Only plans for devices that keep them read any. */
+static tutti_status alloc_low(tti_exec *x) {
+    size_t n_bytes = tti_plan_low_bytes(x->desc.plan);
+    if (n_bytes == 0 || x->desc.serves) return TUTTI_OK;
+    if (!x->device || !x->desc.backend->device->update_narrow || tti_exec_has_parts(x))
+        return tti_fail(TUTTI_E_INTERNAL, "exec: nobody keeps the parameters in 16 bits");
+    x->low = x->desc.backend->alloc(n_bytes + 64); /* the last ones may be written by fours */
+    return x->low ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of parameters", n_bytes);
+}
+
 static tutti_status alloc_flat(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
     TTI_TRY(alloc_block_hashes(x));
@@ -231,6 +242,7 @@ static tutti_status alloc_flat(tti_exec *x) {
         x->params = x->desc.one_copy->params;
     else
         TTI_TRY(alloc_shared(x, x->lean != NULL, param_bytes(x), &x->params));
+    TTI_TRY(alloc_low(x));
     TTI_TRY(alloc_states(x));
     x->n_sums = (size_t)x->desc.n_shards * TTI_SUMS + 2 * (size_t)x->n_ranks + 1;
     x->sums = calloc(x->n_sums, sizeof *x->sums);
@@ -448,6 +460,7 @@ tutti_status tti_exec_redeal(tti_exec *x, const tti_deal *deal) {
 }
 
 static void release_flat(tti_exec *x) {
+    x->desc.backend->release(x->low, tti_plan_low_bytes(x->desc.plan) + 64);
     bool is_lean = x->lean && !x->device; /* then the communicator's */
     if (!is_lean) x->desc.backend->release(x->params, param_bytes(x) + 64);
     if (!is_lean || !x->lean->params) x->desc.backend->release(x->ema, state_bytes(x) + 64);
@@ -550,7 +563,7 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
     size_t n_sharing = x->desc.one_copy ? (size_t)x->n_ranks : 1;
     if (x->device) x->desc.backend->device->memory(&n_now, &n_peak, &n_free);
     return (tti_exec_memory){
-        .params = param_bytes(x) / n_sharing,
+        .params = param_bytes(x) / n_sharing + tti_plan_low_bytes(x->desc.plan),
         .states = x->offload ? 0 : state_bytes(x) * (size_t)x->desc.plan->n_states / n_sharing,
         .ema = keeper(x)->ema && !x->offload ? state_bytes(x) / n_sharing : 0,
         .offloaded = x->offload ? tti_offload_bytes(x->offload) : 0,

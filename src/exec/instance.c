@@ -53,6 +53,9 @@ static void bind_pointer(tti_instance *it, const tutti_value *value, int step, v
             if (window)
                 *where = it->desc.params + tti_window_at(window, step, buf.offset / sizeof(float));
             break;
+        case TTI_SPACE_LOW:
+            *where = (char *)it->desc.low + buf.offset;
+            break;
         case TTI_SPACE_INPUT:
         case TTI_SPACE_GRAD:
             it->patches[it->n_patches++] = (patch){where, buf};

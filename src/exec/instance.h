@@ -15,6 +15,7 @@ typedef struct tti_instance_desc {
     bool reference;             /* the plain-C meaning for every op */
     void *arena;                /* program->arena_bytes, borrowed; shared by programs of the lane */
     float *params;              /* flat parameters, borrowed */
+    void *low;                  /* the same in 16 bits, where the program reads them so; borrowed */
     /* Of the program's tensor axis, borrowed; one lane alone may use it.  NULL: there is none, or
      * the program is not run. */
     tutti_comm *tensor;

@@ -103,7 +103,7 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
     size_t state = share.n_elems * sizeof(float);
     size_t n_sharing = desc->shares ? (size_t)n_ranks : 1;
     *out = (tti_exec_memory){
-        .params = desc->n_ranges > 1 ? state : flat / n_sharing,
+        .params = desc->n_ranges > 1 ? state : flat / n_sharing + tti_plan_low_bytes(plan),
         .states = state * (size_t)plan->n_states / n_sharing,
         .ema = desc->ema > 0 ? state / n_sharing : 0,
         .grads = flat * (size_t)acc.n_buffers + (rounds ? flat / 2 : 0) +

@@ -72,6 +72,7 @@ struct tti_exec {
     double sent_bytes;      /* in this step */
     int n_own_buffers;      /* of them allocated by the backend (alone) and so released here */
     float *params;
+    void *low;       /* parameters in 16 bits, as plan->low says; NULL: none */
     tti_share share; /* blocks of the update that are this worker's */
     tti_lean *lean;  /* gradients are of its blocks, maybe parameters; NULL: they are whole */
     float *states[TTI_MAX_OUT]; /* of its blocks */

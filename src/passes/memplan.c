@@ -78,6 +78,18 @@ static void place_joined(memplan *m) {
     }
 }
 
+/* Parameters that the update has left in 16 bits. */
+static void place_narrowed(memplan *m) {
+    const tutti_graph *g = m->program->graph;
+    for (int i = 0; m->program->narrowed && i < g->n_nodes; i++) {
+        if (!m->program->narrowed[i]) continue;
+        int id = g->nodes[i]->out[0]->id;
+        size_t offset = tti_narrowed_at(m->plan, g->nodes[i]) * sizeof(uint16_t);
+        m->program->bufs[id] = (tti_buf){TTI_SPACE_LOW, offset};
+        m->fixed[id] = true;
+    }
+}
+
 static void find_roots(memplan *m) {
     const tutti_graph *g = m->program->graph;
     for (int i = 0; i < g->n_nodes; i++)
@@ -207,6 +219,7 @@ static tutti_status pack_arena(memplan *m) {
 static tutti_status run(memplan *m) {
     TTI_TRY(place_sources(m));
     place_joined(m);
+    place_narrowed(m);
     find_roots(m);
     place_outputs(m);
     find_lives(m);

@@ -38,10 +38,11 @@ typedef struct tti_target {
     bool fuse_linear_grad; /* fuse: gelu, additions, casts to f32 into the products before them */
     bool (*joins_products)(const tti_node *product);   /* which ones; NULL: all */
     bool (*joins_exact_gelu)(const tti_node *product); /* an exact gelu too; NULL: never */
-    bool fuse_batch_norm;      /* fuse: masks and sums of batch norms' gradients */
-    bool fuse_residual_norm;   /* fuse: layer norms and the additions and casts beside them */
-    bool fuse_loss;            /* fuse: a loss and its gradient */
-    bool fuse_sums;            /* fuse: the gradient of a bias into what makes its terms */
+    bool fuse_batch_norm;    /* fuse: masks and sums of batch norms' gradients */
+    bool fuse_residual_norm; /* fuse: layer norms and the additions and casts beside them */
+    bool fuse_loss;          /* fuse: a loss and its gradient */
+    bool fuse_sums;          /* fuse: the gradient of a bias into what makes its terms */
+    bool keeps_low; /* the update leaves parameters in compute_dtype too: none are cast in a step */
     tutti_dtype compute_dtype; /* of the nodes that take the time: f32, or bf16, f16 */
     bool low_stream;           /* also what runs past the blocks of a transformer */
     bool loss_scale;           /* gradients come out times the input "loss_scale" */

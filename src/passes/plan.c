@@ -7,11 +7,11 @@
 #include "base/philox.h"
 
 /* Sources are data and views are other names of their input: neither runs.  Nor do slices and
- * concats of what lies side by side anyway. */
+ * concats of what lies side by side anyway, and casts that the update makes. */
 static bool runs(const tti_program *program, const tti_node *node) {
     const tti_neighbours *neighbours = &program->neighbours;
     return !(node->op->traits & (TTI_SOURCE | TTI_VIEW)) && !neighbours->joined[node->id] &&
-           !neighbours->cut_from[node->id];
+           !neighbours->cut_from[node->id] && !(program->narrowed && program->narrowed[node->id]);
 }
 
 static bool slots_are_neighbours(const tti_plan *plan, const tti_node *concat) {
@@ -36,9 +36,11 @@ static tutti_status find_neighbours(const tti_plan *plan, bool wanted, tti_progr
 }
 
 /* has_neighbours: slots may stand as its parameters want it. */
-static tutti_status make_program(const tti_plan *plan, bool has_neighbours, tti_program *program) {
+static tutti_status make_program(const tti_plan *plan, const tti_target *target,
+                                 bool has_neighbours, tti_program *program) {
     const tutti_graph *g = program->graph;
     TTI_TRY(find_neighbours(plan, has_neighbours, program));
+    if (program == &plan->shard && !plan->stages) TTI_TRY(tti_narrowed_find(target, program));
     program->steps = calloc((size_t)g->n_nodes + 1, sizeof(tti_node *));
     program->bufs = calloc((size_t)g->n_values + 1, sizeof *program->bufs);
     if (!program->steps || !program->bufs) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
@@ -53,6 +55,7 @@ static void program_fini(tti_program *program) {
     tutti_graph_destroy(program->graph);
     free(program->steps);
     free(program->bufs);
+    free(program->narrowed);
     tti_neighbours_fini(&program->neighbours);
 }
 
@@ -98,16 +101,17 @@ static tutti_status build(tti_plan *plan, const tti_plan_desc *desc, tti_cuts *c
     target.cuts = cuts; /* evaluation has the same pieces of the parameters */
     TTI_TRY(make_stages(plan, &target));
     TTI_TRY(tti_pipeline_run(&plan->shard.graph, &target, NULL));
-    TTI_TRY(make_program(plan, !desc->by_creation, &plan->shard));
+    TTI_TRY(make_program(plan, &target, !desc->by_creation, &plan->shard));
     TTI_TRY(tti_plan_parts(plan->stages, &plan->shard));
     TTI_TRY(tti_plan_buckets(plan, desc));
     TTI_TRY(tti_plan_check_parts(plan));
     mark_copies(plan);
+    tti_narrowed_place(plan, &target);
     TTI_TRY(tti_plan_memory(plan, &plan->shard));
     TTI_TRY(tti_plan_update(plan, desc));
     if (!plan->eval.graph) return TUTTI_OK;
     TTI_TRY(tti_pipeline_run(&plan->eval.graph, &target, NULL));
-    TTI_TRY(make_program(plan, !desc->by_creation, &plan->eval));
+    TTI_TRY(make_program(plan, &target, !desc->by_creation, &plan->eval));
     TTI_TRY(tti_plan_parts(plan->stages, &plan->eval));
     TTI_TRY(check_same_params(plan));
     return tti_plan_memory(plan, &plan->eval);
@@ -152,6 +156,8 @@ int tti_plan_find_slot(const tti_plan *plan, const char *name) {
         if (strcmp(plan->slots[i].param->name, name) == 0) return i;
     return -1;
 }
+
+size_t tti_plan_low_bytes(const tti_plan *plan) { return plan->n_low * sizeof(uint16_t); }
 
 int tti_program_input(const tti_program *program, const char *name) {
     const tti_node *node = tti_graph_find_source(program->graph, name);

@@ -22,6 +22,7 @@ typedef enum tti_space {
     TTI_SPACE_INPUT,  /* fed: offset is the index of the input       */
     TTI_SPACE_PARAM,  /* flat parameters, bytes                      */
     TTI_SPACE_GRAD,   /* flat gradients of one shard, bytes          */
+    TTI_SPACE_LOW,    /* parameters in 16 bits, bytes                */
     TTI_N_SPACES
 } tti_space;
 
@@ -37,6 +38,7 @@ typedef struct tti_program {
     int n_steps;
     tti_buf *bufs;             /* [graph->n_values], owned */
     tti_neighbours neighbours; /* owned */
+    bool *narrowed; /* [n_nodes], owned: casts of parameters that the update makes; NULL: none */
     size_t arena_bytes, const_bytes, result_bytes;
     size_t unshared_bytes; /* arena if no byte were used twice, for inspect */
     int n_inputs;
@@ -60,6 +62,8 @@ typedef struct tti_slot {
     size_t n_elems;
     bool buffer; /* not trained: a running statistic */
     bool decay;
+    bool is_low;      /* the update leaves it in 16 bits too: */
+    size_t low;       /* element offset there, a multiple of 16 */
     bool is_copy;     /* an earlier stage of the pipeline has the parameter too, and counts it */
     int ready_after;  /* step of the shard program after which its gradient is complete */
     int group, place; /* id of the first parameter of its neighbours, and how many are before */
@@ -85,6 +89,8 @@ typedef struct tti_plan {
     int n_slots;
     size_t n_flat; /* elements of the flat arrays, padding included */
     size_t n_params;
+    size_t n_low;    /* elements of the array of slots in 16 bits, padding included */
+    tutti_dtype low; /* of them; f32: there are none */
     tti_bucket *buckets;
     int n_buckets;
     tutti_graph *update_graph; /* a template node for each block length */
@@ -133,6 +139,9 @@ int tti_plan_find_slot(const tti_plan *plan, const char *name);
 /* The bucket that element first of the flat arrays lies in. */
 int tti_plan_find_bucket(const tti_plan *plan, size_t first);
 
+/* Of the array that TTI_SPACE_LOW is in; 0: there is none. */
+size_t tti_plan_low_bytes(const tti_plan *plan);
+
 /* Operations of one run of a program, by the costs of its nodes. */
 double tti_program_flops(const tti_program *program);
 
@@ -148,6 +157,14 @@ tutti_status tti_plan_parts(const tti_stages *stages, tti_program *program);
 /* stage_parts.c: that no gradient is read in a later part than it is made in, when another shard
  * may have taken its place. */
 tutti_status tti_plan_check_parts(const tti_plan *plan);
+
+/* narrowed.c: the casts of a program whose results lie in TTI_SPACE_LOW, so that they do not run;
+ * and where in it.  neighbours, and then slots, are set. */
+tutti_status tti_narrowed_find(const tti_target *target, tti_program *program);
+void tti_narrowed_place(tti_plan *plan, const tti_target *target);
+
+/* Where the result of such a cast begins: element. */
+size_t tti_narrowed_at(const tti_plan *plan, const tti_node *cast);
 
 /* bucket.c: slots in order of readiness, or as desc->by_creation says, and buckets over them.
  * program->steps is set. */

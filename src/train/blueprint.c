@@ -133,6 +133,14 @@ tutti_status tti_blueprint_graph(const tutti_job *job, const tti_blueprint *b, b
 
 /* ---- the plan ---- */
 
+/* Where a worker's device alone writes the parameters, all of them in every step. */
+static bool keeps_low(const tti_blueprint *b) {
+    const tti_device_ops *device = b->devices.backend->device;
+    const tti_job_config *c = &b->config;
+    return device && device->update_narrow && !b->devices.mixed && c->parallel.zero == 0 &&
+           strcmp(c->parallel.offload, "none") == 0 && strcmp(c->parallel.sync, "all-reduce") == 0;
+}
+
 tti_target tti_blueprint_target(const tti_blueprint *b) {
     bool reference = strcmp(b->config.parallel.backend, "reference") == 0;
     const tti_backend *backend = b->devices.backend;
@@ -146,7 +154,8 @@ tti_target tti_blueprint_target(const tti_blueprint *b) {
                          .joins_products = backend->joins_products,
                          .joins_exact_gelu = backend->joins_exact_gelu,
                          .fuse_loss = backend->fuses_training,
-                         .fuse_sums = backend->fuses_training};
+                         .fuse_sums = backend->fuses_training,
+                         .keeps_low = !reference && keeps_low(b)};
     tti_numerics_target(&b->config, &target);
     return target;
 }
@@ -161,6 +170,7 @@ tti_target tti_blueprint_target_at(const tti_blueprint *b, int model_rank) {
     target.n_chunks = (int)b->config.parallel.pipeline_chunks;
     const tti_device_ops *device = b->devices.backend->device;
     target.trades = device && device->trades && target.n_tensor > 1 && target.n_stages <= 1;
+    target.keeps_low = false;
     return target;
 }
 

@@ -73,6 +73,26 @@ def test_queues():
         runs.same_story(told, run)
 
 
+def test_parameters_in_16_bits():
+    """The update leaves them so and no step casts them: the bits of the host, which does, also
+    where samples are summed between devices, and after parameters have come from a checkpoint."""
+    job = ["train.precision=bf16", "train.ema=0.9", "optimizer.freeze=['conv1.*']"]
+    train("host", *job, "-n", "1", devices="cpu").expect(0)
+    told = runs.story("host")
+    for run, says, place in (("one", "", ["-n", "1"]), ("two", "peers=1,late=1", ["-n", "2"]),
+                             ("parts", "peers=1", ["-n", "2", "parallel.zero=1"])):
+        train(run, *job, *place, says=says).expect(0)
+        runs.same_story(told, run)
+    train("lost", *job, "-n", "1", says="lost=7").expect(10)
+    runs.tutti("train", "--resume", "lost", "-n", "1").expect(0)
+    runs.same_story(told, "lost")
+    steps = [runs.tutti("inspect", *JOB, *job, "parallel.devices=" + devices).expect(0).out
+             for devices in ("cpu", "gpu")]
+    n_casts = [len(re.findall(r"^\d+ +cast ", text, re.MULTILINE)) for text in steps]
+    if not n_casts[1] <= n_casts[0] - 6:
+        raise AssertionError("%d and %d casts" % tuple(n_casts))
+
+
 def lose(run, says, *arguments):
     """A run whose device fails: exit code, and text in the terminal or the worker's log."""
     ended = train(run, *arguments, says=says).expect(10)

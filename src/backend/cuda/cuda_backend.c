@@ -84,6 +84,7 @@ static const tti_device_ops device_ops = {
     .update_run = tti_cuda_update_run,
     .update_complete = tti_cuda_update_complete,
     .update_hash = tti_cuda_update_hash,
+    .update_narrow = tti_cuda_update_narrow,
     .update_destroy = tti_cuda_update_destroy,
     .peers_meet = tti_cuda_peers_meet,
     .peers_part = tti_cuda_peers_part,

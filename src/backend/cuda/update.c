@@ -82,6 +82,8 @@ tutti_status tti_cuda_update_create(const tti_update_desc *desc, void **out) {
                                 .params = desc->params,
                                 .grads = desc->grads,
                                 .ema = desc->ema,
+                                .low = desc->low,
+                                .low_dtype = desc->low_dtype,
                                 .args = desc->args,
                                 .sums = desc->sums,
                                 .report = desc->report,
@@ -155,6 +157,11 @@ tutti_status tti_cuda_update_hash(void *state, uint64_t *hash) {
     TTI_CUDA(tti_launch_update_hash(&u->view, u->hash, TTI_HASH_ALL, stream));
     TTI_CUDA(cudaMemcpyAsync(hash, u->hash, sizeof *hash, cudaMemcpyDeviceToHost, stream));
     return tti_cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+}
+
+tutti_status tti_cuda_update_narrow(void *state) {
+    const update *u = state;
+    return tti_cuda_check(tti_launch_update_narrow(&u->view, tti_cuda_stream()), "update");
 }
 
 void tti_cuda_update_destroy(void *state) {

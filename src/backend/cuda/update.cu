@@ -77,10 +77,11 @@ __device__ __forceinline__ double block_squares(const float *x, uint32_t n, doub
 
 __global__ void __launch_bounds__(THREADS) squares_kernel(tti_update_view u) {
     __shared__ double shared[32];
-    const tti_update_block b = u.blocks[blockIdx.x];
+    int block = u.n_blocks - 1 - (int)blockIdx.x; /* the last gradients are in the cache */
+    const tti_update_block b = u.blocks[block];
     bool counts = b.kind == TTI_BLOCK_TRAINED && b.is_own;
     double sum = counts ? block_squares(u.grads + b.grads, b.n_elems, shared) : 0;
-    if (threadIdx.x == 0) u.partials[blockIdx.x] = sum;
+    if (threadIdx.x == 0) u.partials[block] = sum;
 }
 
 __global__ void __launch_bounds__(1024) clip_kernel(tti_update_view u) {
@@ -213,6 +214,15 @@ __device__ __forceinline__ void average_four(const tti_update_view &u, bool buff
     tti_store<float, 4>(u.ema + at, a);
 }
 
+/* As the cast of a step rounds. */
+__device__ __forceinline__ void narrow_four(const tti_update_view &u, size_t at,
+                                            const float (&w)[4]) {
+    if (u.low_dtype == TUTTI_BF16)
+        tti_store<tti_bf16, 4>((tti_bf16 *)u.low + at, w);
+    else
+        tti_store<tti_f16, 4>((tti_f16 *)u.low + at, w);
+}
+
 template <int KIND, int N_STATES>
 __device__ __forceinline__ void train_four(const tti_update_view &u, const tti_update_block &b,
                                            const tti_hyper &h, uint32_t i, float (&w)[4]) {
@@ -261,6 +271,7 @@ __global__ void __launch_bounds__(THREADS) update_kernel(tti_update_view u, int 
             tti_store<float, 4>(u.params + at, w);
         }
         if (u.ema) average_four(u, b.kind == TTI_BLOCK_BUFFER, b.state + i, w);
+        if (b.is_low) narrow_four(u, b.low + i, w);
         hash_four(shared, b.n_elems, i, w, acc);
     }
     hash_lanes(shared, acc);
@@ -286,6 +297,15 @@ __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x) return;
     atomicAdd((unsigned long long *)total,
               (unsigned long long)hash_end(shared, b.first, b.n_elems));
+}
+
+__global__ void __launch_bounds__(THREADS) narrow_kernel(tti_update_view u) {
+    const tti_update_block b = u.blocks[blockIdx.x];
+    for (uint32_t i = threadIdx.x * 4; b.is_low && i < b.n_elems; i += STRIDE) {
+        float w[4];
+        tti_load<float, 4>(u.params + b.params + i, w);
+        narrow_four(u, b.low + i, w);
+    }
 }
 
 /* ---- single tensors ---- */
@@ -387,6 +407,11 @@ extern "C" cudaError_t tti_launch_update_step(const tti_update_view *u, cudaStre
 extern "C" cudaError_t tti_launch_update_hash(const tti_update_view *u, uint64_t *hash,
                                               tti_hash_of which, cudaStream_t stream) {
     if (u->n_blocks) hash_kernel<<<u->n_blocks, THREADS, 0, stream>>>(*u, hash, which);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t tti_launch_update_narrow(const tti_update_view *u, cudaStream_t stream) {
+    if (u->n_blocks) narrow_kernel<<<u->n_blocks, THREADS, 0, stream>>>(*u);
     return cudaGetLastError();
 }
 

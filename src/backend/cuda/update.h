@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "backend/step_types.h"
+#include "tutti/types.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -44,6 +45,8 @@ typedef struct tti_update_view {
     const tti_update_block *blocks; /* [n_blocks] */
     int n_blocks, n_slots, n_shards;
     float *params, *grads, *ema; /* flat; ema NULL: none */
+    void *low;                   /* parameters of low blocks in 16 bits; NULL: none */
+    tutti_dtype low_dtype;
     float *states[2];
     const tti_step_args *args;
     const double *sums; /* [n_shards][3] */
@@ -72,6 +75,8 @@ cudaError_t tti_launch_update_tensor_squares(const tti_update_view *view, cudaSt
 cudaError_t tti_launch_update_norms(const tti_update_view *view, cudaStream_t stream);
 /* Optimizer, buffers, averages and hash in one pass over the parameters; nothing on a bad step. */
 cudaError_t tti_launch_update_step(const tti_update_view *view, cudaStream_t stream);
+/* Low blocks into low, without an update. */
+cudaError_t tti_launch_update_narrow(const tti_update_view *view, cudaStream_t stream);
 /* *hash += the hash of the parameters that are here by blocks: of all of them, of those of others
  * unless the step was bad, of all of them unless it was. */
 typedef enum tti_hash_of { TTI_HASH_ALL, TTI_HASH_OTHERS, TTI_HASH_GOOD } tti_hash_of;

@@ -29,6 +29,7 @@
 
 #include "backend/backend.h"
 #include "base/clock.h"
+#include "base/dtype.h"
 #include "ops/op_table.h"
 
 enum { MAX_MOMENTS = 65536, N_MARKS = 16 };
@@ -504,10 +505,16 @@ static void average_element(const update *u, const tti_update_block *b, size_t i
     *ema = decay * *ema + (1 - decay) * u->desc.params[b->params + i];
 }
 
+static void narrow_element(const update *u, const tti_update_block *b, size_t i) {
+    double w = (double)u->desc.params[b->params + i];
+    if (b->is_low) tti_store_elem(u->desc.low_dtype, u->desc.low, b->low + i, w);
+}
+
 static void train_block(const update *u, const tti_update_block *b, float scale) {
     for (size_t i = 0; b->is_own && i < b->n_elems; i++) {
         if (!u->desc.report->bad) train_element(u, b, scale, i);
         if (!u->desc.report->bad && u->desc.ema) average_element(u, b, i);
+        if (!u->desc.report->bad) narrow_element(u, b, i);
     }
 }
 
@@ -584,6 +591,16 @@ static tutti_status update_hash(void *state, uint64_t *hash) {
     advance_all();
     *hash = hash_of(state, true, true);
     return check();
+}
+
+static void run_narrow(command *c) {
+    const update *u = c->state;
+    for (int i = 0; i < u->desc.n_blocks; i++)
+        for (size_t k = 0; k < u->blocks[i].n_elems; k++) narrow_element(u, &u->blocks[i], k);
+}
+
+static tutti_status update_narrow(void *state) {
+    return put(&(command){.run = run_narrow, .state = state});
 }
 
 static void update_destroy(void *state) {
@@ -700,6 +717,7 @@ static tti_device_ops ops = {
     .update_run = update_run,
     .update_complete = update_complete,
     .update_hash = update_hash,
+    .update_narrow = update_narrow,
     .update_destroy = update_destroy,
     .peers_meet = peers_meet,
     .peers_part = peers_part,

@@ -1,0 +1,84 @@
+/* narrowed.c - parameters in 16 bits that the update makes, instead of the step.
+ *
+ * The one idea: a cast of a whole parameter reads what the update has just had in registers.  Where
+ * the target keeps such copies (tti_target.keeps_low), they lie in a flat array of their own, the
+ * cast is left out of the program, and its result is read there.  Parameters that are joined in
+ * place lie side by side there too, each of whole lines of 16 elements. */
+#include <stdlib.h>
+
+#include "ops/op_table.h"
+#include "passes/plan.h"
+
+enum { ALIGN_ELEMS = 64 / sizeof(uint16_t) };
+
+static bool is_whole_param(const tti_program *program, const tti_node *node) {
+    return (node->op->traits & TTI_PARAM) != 0 || program->neighbours.joined[node->id];
+}
+
+static bool is_narrowed(const tti_target *target, const tti_program *program,
+                        const tti_node *node) {
+    if (node->op != tti_op_find("cast")) return false;
+    return node->in[0]->type.dtype == TUTTI_F32 && is_whole_param(program, node->in[0]->node) &&
+           node->out[0]->type.dtype == target->compute_dtype &&
+           node->out[0]->layout == node->in[0]->layout;
+}
+
+/* A part that lies behind others of its whole may not begin where kernels want values to begin: by
+ * itself it is cast. */
+static void leave_parts(const tti_node *whole, tti_program *program) {
+    const tutti_graph *g = program->graph;
+    for (int k = 1; k < whole->n_in; k++)
+        for (int i = 0; i < g->n_nodes; i++)
+            if (program->narrowed[i] && g->nodes[i]->in[0] == whole->in[k])
+                program->narrowed[i] = false;
+}
+
+tutti_status tti_narrowed_find(const tti_target *target, tti_program *program) {
+    const tutti_graph *g = program->graph;
+    bool low = target->compute_dtype == TUTTI_BF16 || target->compute_dtype == TUTTI_F16;
+    if (!target->keeps_low || !low) return TUTTI_OK;
+    program->narrowed = calloc((size_t)g->n_nodes + 1, sizeof *program->narrowed);
+    if (!program->narrowed) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    for (int i = 0; i < g->n_nodes; i++)
+        program->narrowed[i] = is_narrowed(target, program, g->nodes[i]);
+    for (int i = 0; i < g->n_nodes; i++)
+        if (program->narrowed[i] && program->neighbours.joined[g->nodes[i]->in[0]->node->id])
+            leave_parts(g->nodes[i]->in[0]->node, program);
+    return TUTTI_OK;
+}
+
+/* The slot of a parameter, with a place behind all others, or behind those of its whole. */
+static void place(tti_plan *plan, const tti_node *param, bool begins) {
+    int index = tti_plan_find_slot(plan, param->name);
+    TTI_ASSERT(index >= 0);
+    tti_slot *slot = &plan->slots[index];
+    if (slot->is_low) return;
+    if (begins) plan->n_low = (plan->n_low + ALIGN_ELEMS - 1) / ALIGN_ELEMS * ALIGN_ELEMS;
+    slot->is_low = true;
+    slot->low = plan->n_low;
+    plan->n_low += slot->n_elems;
+}
+
+/* Wholes first: their parts must lie side by side. */
+static void place_all(tti_plan *plan, bool wholes) {
+    const tutti_graph *g = plan->shard.graph;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const tti_node *from = plan->shard.narrowed[i] ? g->nodes[i]->in[0]->node : NULL;
+        if (!from || wholes == ((from->op->traits & TTI_PARAM) != 0)) continue;
+        if (!wholes) place(plan, from, true);
+        for (int k = 0; wholes && k < from->n_in; k++) place(plan, from->in[k]->node, k == 0);
+    }
+}
+
+void tti_narrowed_place(tti_plan *plan, const tti_target *target) {
+    if (!plan->shard.narrowed) return;
+    place_all(plan, true);
+    place_all(plan, false);
+    if (plan->n_low) plan->low = target->compute_dtype;
+}
+
+size_t tti_narrowed_at(const tti_plan *plan, const tti_node *cast) {
+    const tti_node *from = cast->in[0]->node;
+    const tti_node *param = from->op->traits & TTI_PARAM ? from : from->in[0]->node;
+    return plan->slots[tti_plan_find_slot(plan, param->name)].low;
+}
