@@ -160,8 +160,10 @@ typedef struct tti_op {
     tti_joint joint;
     const char *joined[TTI_N_JOINTS]; /* of a matrix product: itself and such an op; NULL: none */
     /* The op with the same inputs and outputs and one output more: the sums of out 0 over all but
-     * its last dimension, in f32; NULL: none. */
+     * its last dimension, in f32; NULL: none.  It is taken where out 0 has so many elements at
+     * least: of fewer a product sums them as fast on its way. */
     const char *summed;
+    int64_t summed_from;
     /* TTI_CHANNELS_LAST: 4-D inputs and outputs that are weights, not activations, and so stay
      * in plain layout; bit i stands for input or output i. */
     unsigned weights_in, weights_out;

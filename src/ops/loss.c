@@ -171,6 +171,20 @@ static void cross_entropy_and_grad_reference(const tti_args *a) {
     a->out[1][0] = loss, a->out[2][0] = count, a->out[3][0] = correct;
 }
 
+/* The same, and the sums of dx over its rows. */
+static tutti_status cross_entropy_and_grad_sums_infer(const tti_node *node, tutti_type *out) {
+    TTI_TRY(cross_entropy_and_grad_infer(node, out));
+    out[4] = (tutti_type){TUTTI_F32, TUTTI_SHAPE(tti_in_dim(node, 0, 1))};
+    return TUTTI_OK;
+}
+
+static void cross_entropy_and_grad_sums_reference(const tti_args *a) {
+    size_t n = tti_out_n(a->node, 0), n_classes = tti_out_n(a->node, 4);
+    cross_entropy_and_grad_reference(a);
+    memset(a->out[4], 0, n_classes * sizeof(double));
+    for (size_t i = 0; i < n; i++) a->out[4][i % n_classes] += a->out[0][i];
+}
+
 static tutti_status cross_entropy_grad(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
                                        const bool *need, tutti_value **dx) {
     if (!need[0] || !dy[0]) return TUTTI_OK;
@@ -196,6 +210,12 @@ static tutti_status cross_entropy_grad_shard(const tti_node *node, const tti_pla
 static tutti_status cross_entropy_and_grad_shard(const tti_node *node, const tti_placement *in,
                                                  tti_placement *out) {
     static const tti_shard_rule rules[] = {{"00W", "0PPP"}};
+    return tti_shard_match(node, rules, 1, in, out, "only rows can be split, logits and labels");
+}
+
+static tutti_status cross_entropy_and_grad_sums_shard(const tti_node *node, const tti_placement *in,
+                                                      tti_placement *out) {
+    static const tti_shard_rule rules[] = {{"00W", "0PPPP"}};
     return tti_shard_match(node, rules, 1, in, out, "only rows can be split, logits and labels");
 }
 
@@ -312,6 +332,20 @@ const tti_op tti_ops_loss[] = {
      .shard = cross_entropy_and_grad_shard,
      .cost = entropy_cost,
      .reference = cross_entropy_and_grad_reference,
+     .samples = entropy_both_samples,
+     .summed = "cross_entropy_and_grad_sums",
+     .summed_from = 1 << 20},
+    {.name = "cross_entropy_and_grad_sums",
+     .doc = "cross_entropy_and_grad, and the sums of dx over all rows in f32; made by a pass",
+     .n_in_min = 3,
+     .n_in_max = 3,
+     .n_out = 5,
+     .traits = TTI_IN_PLACE,
+     .attrs = entropy_attrs,
+     .infer = cross_entropy_and_grad_sums_infer,
+     .shard = cross_entropy_and_grad_sums_shard,
+     .cost = entropy_cost,
+     .reference = cross_entropy_and_grad_sums_reference,
      .samples = entropy_both_samples},
     {0},
 };

@@ -1,9 +1,11 @@
 /* fuse_sums.c - the gradient of a bias into the op that makes its terms (tti_target.fuse_sums).
  *
  *   dy = OP;  dw, db = linear_grad_w_wide(dy, x)     dy, db = OP_SUMS;  dw = matmul_wide(dy^T, x)
+ *   dw, low = linear_grad_w(dy, x);  db = cast(low)  dw = matmul(dy^T, x)
  * Where OP has all of dy in registers the sums cost nothing, while linear_grad_w_wide has to read
  * dy a second time for them.  Which op can, its record says: tti_op.summed.  Only where one linear
- * layer alone wants the sums: each gradient needs a result of its own. */
+ * layer alone wants the sums: each gradient needs a result of its own.  Views between OP and the
+ * layer do not matter, as they keep rows whole. */
 #include <stdlib.h>
 
 #include "ops/op_table.h"
@@ -13,18 +15,51 @@
 
 typedef struct fusion {
     tti_rewrite rw;
-    const tti_op *linear;
+    const tti_op *wide, *narrow; /* products with the sums of dy */
     tutti_value **sums; /* [n_nodes] by the id of the maker of dy, in the new graph; NULL: none */
 } fusion;
+
+static int64_t width_of(const tutti_value *value) {
+    const tutti_shape *shape = &value->type.shape;
+    return shape->n_dims > 0 ? shape->dim[shape->n_dims - 1] : 0;
+}
+
+/* What the linear layer reads, as it was made: in other rows of the same width. */
+static const tutti_value *made_as(const tti_node *linear) {
+    const tutti_value *dy = linear->in[0];
+    while ((dy->node->op->traits & (TTI_VIEW | TTI_TURNS)) == TTI_VIEW &&
+           width_of(dy->node->in[0]) == width_of(dy))
+        dy = dy->node->in[0];
+    return dy;
+}
+
+/* What the sums become in f32: out 1 of the wide product; of the other its cast, if nobody else
+ * reads it.  NULL: they are wanted in 16 bits. */
+static const tutti_value *sums_of(const fusion *f, const tti_node *linear) {
+    const tutti_value *low = linear->out[1];
+    if (linear->op == f->wide) return low;
+    const tti_node *user = f->rw.n_uses[low->id] == 1 ? tti_only_user(f->rw.from, low) : NULL;
+    bool widens = user && user->op->joint == TTI_JOINT_WIDE && user->out[0]->layout == low->layout;
+    return widens && user->out[0]->type.dtype == TUTTI_F32 ? user->out[0] : NULL;
+}
+
+static bool is_linear(const fusion *f, const tti_node *node) {
+    return node->op == f->wide || node->op == f->narrow;
+}
+
+static bool is_worth_it(const tti_node *maker) {
+    return maker->op->summed && maker->out[0]->layout == TTI_PLAIN &&
+           tti_value_n_elems(maker->out[0]) >= maker->op->summed_from;
+}
 
 /* The only node that wants the sums of out 0; NULL: none, or several. */
 static const tti_node *taker(const fusion *f, const tti_node *maker) {
     const tti_node *found = NULL;
-    if (!maker->op->summed || maker->out[0]->layout != TTI_PLAIN) return NULL;
+    if (!is_worth_it(maker)) return NULL;
     for (int i = maker->id + 1; i < f->rw.from->n_nodes; i++) {
         const tti_node *node = f->rw.from->nodes[i];
-        if (node->op != f->linear || node->in[0] != maker->out[0]) continue;
-        if (found) return NULL;
+        if (!is_linear(f, node) || made_as(node) != maker->out[0]) continue;
+        if (found || !sums_of(f, node)) return NULL;
         found = node;
     }
     return found;
@@ -59,27 +94,29 @@ static void make_product(fusion *f, const tti_node *linear) {
     tutti_value *in[2];
     for (int i = 0; i < 2; i++) in[i] = flat(f->rw.to, f->rw.map[linear->in[i]->id]);
     tti_node *made = tti_graph_add(
-        f->rw.to, &(tti_node_desc){.op = tti_op_find("matmul_wide"),
-                                   .name = linear->name,
-                                   .in = in,
-                                   .n_in = 2,
-                                   .attrs = (tti_attr_arg[]){TTI_INT("trans_a", 1), {0}}});
+        f->rw.to,
+        &(tti_node_desc){.op = tti_op_find(linear->op == f->wide ? "matmul_wide" : "matmul"),
+                         .name = linear->name,
+                         .in = in,
+                         .n_in = 2,
+                         .attrs = (tti_attr_arg[]){TTI_INT("trans_a", 1), {0}}});
     if (!made) return; /* sticky */
     f->rw.map[linear->out[0]->id] = made->out[0];
-    f->rw.map[linear->out[1]->id] = f->sums[linear->in[0]->node->id];
+    f->rw.map[sums_of(f, linear)->id] = f->sums[made_as(linear)->node->id];
 }
 
 tutti_status tti_fuse_sums(tutti_graph **g, const tti_target *target) {
-    fusion f = {.linear = tti_op_find("linear_grad_w_wide")};
+    fusion f = {.wide = tti_op_find("linear_grad_w_wide"), .narrow = tti_op_find("linear_grad_w")};
     if (!target->fuse_sums) return TUTTI_OK;
     TTI_TRY(tti_rewrite_begin(&f.rw, *g));
     f.sums = calloc((size_t)(*g)->n_nodes + 1, sizeof(tutti_value *));
     if (!f.sums) tti_graph_fail(f.rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
     for (int i = 0; f.sums && i < (*g)->n_nodes; i++) {
         const tti_node *node = (*g)->nodes[i];
+        if (node->op->n_out == 1 && f.rw.map[node->out[0]->id]) continue; /* a cast of sums */
         if (taker(&f, node))
             make_summed(&f, node);
-        else if (node->op == f.linear && f.sums[node->in[0]->node->id])
+        else if (is_linear(&f, node) && f.sums[made_as(node)->node->id])
             make_product(&f, node);
         else
             tti_rewrite_copy(&f.rw, node);

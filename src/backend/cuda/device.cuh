@@ -255,6 +255,17 @@ __device__ __forceinline__ uint32_t tti_split_index(uint32_t &n, tti_divisor by)
     return q;
 }
 
+/* ---- shared memory of which a launch asks for much ---- */
+
+/* Without the wish the driver may leave room for one block alone. */
+static inline cudaError_t tti_make_room(const void *kernel, size_t n_bytes) {
+    cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n_bytes);
+    if (error != cudaSuccess) return error;
+    return cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                cudaSharedmemCarveoutMaxShared);
+}
+
 /* ---- dtypes of the host as types of the kernels ---- */
 
 /* Runs the statement for the dtype with T as its type; does nothing for others. */

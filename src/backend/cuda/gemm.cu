@@ -263,7 +263,8 @@ __device__ void leave_columns(const tti_cuda_columns_desc &c, int64_t col,
     for (int i = 0; i < N; i++) partials[blockIdx.y * c.n + col + i] = sum[i];
 }
 
-/* partials[part][n]: rows part * COLUMN_ROWS + y, then on by as many as all parts take at once. */
+/* partials[part][n]: rows part * COLUMN_ROWS + y, then on by as many as all parts take at once;
+ * counted from the last one down, as its end is what is in the cache of x just written. */
 template <class T, int N>
 __global__ void __launch_bounds__(COLUMN_LANES *COLUMN_ROWS)
     column_parts_kernel(tti_cuda_columns_desc c, int64_t n_parts) {
@@ -276,8 +277,8 @@ __global__ void __launch_bounds__(COLUMN_LANES *COLUMN_ROWS)
         tti_vec<T, N> raw[COLUMN_AHEAD];
 #pragma unroll
         for (int u = 0; u < COLUMN_AHEAD; u++)
-            raw[u] = *reinterpret_cast<const tti_vec<T, N> *>((const T *)c.x +
-                                                              (r + u * step) * c.n + col);
+            raw[u] = *reinterpret_cast<const tti_vec<T, N> *>(
+                (const T *)c.x + (c.rows - 1 - (r + u * step)) * c.n + col);
 #pragma unroll
         for (int u = 0; u < COLUMN_AHEAD; u++)
 #pragma unroll
@@ -285,7 +286,7 @@ __global__ void __launch_bounds__(COLUMN_LANES *COLUMN_ROWS)
     }
     for (; r < c.rows; r += step) {
         A x[N];
-        load_n<N, T>(c.x, r * c.n + col, x);
+        load_n<N, T>(c.x, (c.rows - 1 - r) * c.n + col, x);
 #pragma unroll
         for (int i = 0; i < N; i++) sum[i] += x[i];
     }

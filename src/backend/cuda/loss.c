@@ -8,14 +8,19 @@
 
 /* ---- cross entropy ---- */
 
-static tti_entropy_rows entropy_of(const tti_kargs *a) {
-    const tutti_type *x = &a->node->in[0]->type;
+static tti_entropy_rows rows_of(const tti_node *node) {
+    const tutti_type *x = &node->in[0]->type;
     return (tti_entropy_rows){.dtype = x->dtype,
                               .n_rows = (size_t)x->shape.dim[0],
                               .n_classes = (size_t)x->shape.dim[1],
-                              .ignore = tti_attr_int(a->node, "ignore"),
-                              .smoothing = tti_attr_float(a->node, "smoothing"),
-                              .labels = a->in[1]};
+                              .ignore = tti_attr_int(node, "ignore"),
+                              .smoothing = tti_attr_float(node, "smoothing")};
+}
+
+static tti_entropy_rows entropy_of(const tti_kargs *a) {
+    tti_entropy_rows r = rows_of(a->node);
+    r.labels = a->in[1];
+    return r;
 }
 
 /* A block for each row is the most. */
@@ -47,15 +52,17 @@ static tutti_status entropy_grad_run(void *state, const tti_kargs *a) {
 }
 
 static size_t entropy_both_scratch(const tti_node *node, const void *state) {
+    tti_entropy_rows r = rows_of(node);
     (void)state;
-    return tti_entropy_both_scratch((size_t)node->in[0]->type.shape.dim[0]);
+    return tti_entropy_both_scratch(&r, node->op->n_out > 4);
 }
 
 static tutti_status entropy_both_run(void *state, const tti_kargs *a) {
     tti_entropy_rows r = entropy_of(a);
-    float *const out[3] = {a->out[1], a->out[2], a->out[3]};
+    bool sums = a->node->op->n_out > 4;
+    float *const out[4] = {a->out[1], a->out[2], a->out[3], sums ? a->out[4] : NULL};
     (void)state;
-    if (tti_entropy_is_small(&r))
+    if (tti_entropy_is_small(&r) && !sums)
         return tti_cuda_check(
             tti_launch_entropy_small(&r, a->in[0], a->in[2], a->out[0], out, tti_cuda_stream()),
             "cross_entropy_and_grad");
@@ -135,6 +142,11 @@ const tti_kernel tti_cuda_loss_kernels[] = {
      .can_run = entropy_can_run,
      .run = entropy_grad_run},
     {.op = "cross_entropy_and_grad",
+     .name = "cuda",
+     .can_run = entropy_can_run,
+     .scratch_bytes = entropy_both_scratch,
+     .run = entropy_both_run},
+    {.op = "cross_entropy_and_grad_sums",
      .name = "cuda",
      .can_run = entropy_can_run,
      .scratch_bytes = entropy_both_scratch,

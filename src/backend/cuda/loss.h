@@ -3,6 +3,7 @@
 #define TTI_CUDA_LOSS_H
 
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 
 #include "tutti/types.h"
 
@@ -32,11 +33,12 @@ cudaError_t tti_launch_cross_entropy_grad(const tti_entropy_rows *r, const void 
                                           const float *dloss, const float *rows, void *dx,
                                           cudaStream_t stream);
 
-/* Both at once, reading the logits once where a row fits in shared memory: dx as above, out:
- * loss_sum, count, correct; scratch: tti_entropy_both_scratch bytes. */
-size_t tti_entropy_both_scratch(size_t n_rows);
+/* Both at once (loss_both.cu), reading the logits once where a row fits in shared memory: dx as
+ * above, out: loss_sum, count, correct, and sums [n_classes] over the rows of dx or NULL; scratch:
+ * tti_entropy_both_scratch bytes. */
+size_t tti_entropy_both_scratch(const tti_entropy_rows *r, bool sums);
 cudaError_t tti_launch_entropy_both(const tti_entropy_rows *r, const void *logits,
-                                    const float *dloss, void *dx, float *const out[3],
+                                    const float *dloss, void *dx, float *const out[4],
                                     void *scratch, cudaStream_t stream);
 
 typedef enum tti_pair_kind { TTI_PAIR_MSE, TTI_PAIR_BCE, TTI_PAIR_KL } tti_pair_kind;

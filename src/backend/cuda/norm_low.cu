@@ -2,8 +2,9 @@
  *
  * A warp has a row, in vectors of 16 bytes: vector k of lane t is number 32 k + t of the row.  The
  * idea to know: what was read is kept as it came, in words of two elements, and widened where it is
- * used, twice, so that there are registers for the column sums and for the next row, which is on
- * its way meanwhile. */
+ * used, twice, so that there are registers for the column sums.  The next two rows are on their way
+ * to shared memory meanwhile; each lane copies what it reads itself.  Rows are taken from the last
+ * one down: what a product has just written is in the cache at its end. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/norm_low.h"
 
@@ -15,7 +16,8 @@ enum {
     FORWARD_THREADS = 256,
     BACKWARD_THREADS = 128,
     BACKWARD_BLOCKS = 396, /* 3 on each of 132 multiprocessors; the bits depend on it */
-    MOST_VECTORS = 4       /* of a lane */
+    MOST_VECTORS = 4,      /* of a lane */
+    STAGES = 3             /* rows of a warp: one at work, two on their way */
 };
 
 /* A row as it came. */
@@ -85,6 +87,7 @@ __global__ void __launch_bounds__(FORWARD_THREADS, NV > 3 ? 3 : 4) forward_low(t
     float n = (float)a.rows.width, x[NV][V], sum = 0, squares = 0;
     row_of<NV> raw, more;
     if (row >= a.rows.n_rows) return;
+    row = a.rows.n_rows - 1 - row;
     load(a.x.at, row, at, raw);
     if (a.branch.at) load(a.branch.at, row, at, more);
 #pragma unroll
@@ -122,24 +125,60 @@ __global__ void __launch_bounds__(FORWARD_THREADS, NV > 3 ? 3 : 4) forward_low(t
 
 enum { DGAMMA, DBETA, DSUM, N_SUMS };
 
+/* What a warp has of a row in shared memory. */
 template <int NV>
-struct read_ahead {
+struct staged {
+    uint4 dy[NV * WARP], x[NV * WARP], residual[NV * WARP];
+};
+
+template <int NV>
+struct read_row {
     row_of<NV> dy, x;
     float mean, rstd;
 };
 
 template <int NV>
-__device__ __forceinline__ void read(const tti_cuda_norm_grad &a, size_t row, place at,
-                                     read_ahead<NV> &r) {
-    load(a.dy.at, row, at, r.dy);
-    load(a.x.at, row, at, r.x);
-    r.mean = a.mean[row];
-    r.rstd = a.rstd[row];
+__device__ __forceinline__ void copy_ahead(uint4 *to, const void *from, size_t row, place at) {
+    const uint4 *p = (const uint4 *)from + row * at.n + at.lane;
+#pragma unroll
+    for (int k = 0; k < NV; k++) {
+        unsigned there = (unsigned)__cvta_generic_to_shared(to + k * WARP + at.lane);
+        if (has(at, k))
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(there), "l"(p + k * WARP)
+                         : "memory");
+    }
+}
+
+__device__ __forceinline__ void read_scale(const tti_cuda_norm_grad &a, size_t turn, float &mean,
+                                           float &rstd) {
+    if (turn >= a.rows.n_rows) return;
+    mean = a.mean[a.rows.n_rows - 1 - turn];
+    rstd = a.rstd[a.rows.n_rows - 1 - turn];
+}
+
+/* A group of copies, empty when all rows have had their turn. */
+template <int NV>
+__device__ __forceinline__ void copy_row(const tti_cuda_norm_grad &a, size_t turn, place at,
+                                         staged<NV> &to) {
+    if (turn < a.rows.n_rows) {
+        size_t row = a.rows.n_rows - 1 - turn;
+        copy_ahead<NV>(to.dy, a.dy.at, row, at);
+        copy_ahead<NV>(to.x, a.x.at, row, at);
+        if (a.residual.at) copy_ahead<NV>(to.residual, a.residual.at, row, at);
+    }
+    asm volatile("cp.async.commit_group;");
+}
+
+template <int NV>
+__device__ __forceinline__ void take(const uint4 *from, place at, row_of<NV> &x) {
+#pragma unroll
+    for (int k = 0; k < NV; k++)
+        x.v[k] = has(at, k) ? from[k * WARP + at.lane] : make_uint4(0, 0, 0, 0);
 }
 
 /* The sums over the row of d = dy gamma, and of d xhat; adds to the sums of columns. */
 template <class T, int NV>
-__device__ __forceinline__ float2 row_sums(const read_ahead<NV> &r, const float *gamma, place at,
+__device__ __forceinline__ float2 row_sums(const read_row<NV> &r, const float *gamma, place at,
                                            float (&sums)[N_SUMS][NV][V]) {
     float sum = 0, dot = 0;
 #pragma unroll
@@ -162,10 +201,11 @@ __device__ __forceinline__ float2 row_sums(const read_ahead<NV> &r, const float 
 
 template <class T, int NV>
 __device__ __forceinline__ void one_row(const tti_cuda_norm_grad &a, size_t row, place at,
-                                        read_ahead<NV> &r, float (&sums)[N_SUMS][NV][V]) {
-    row_of<NV> more;
+                                        const staged<NV> &from, read_row<NV> &r,
+                                        float (&sums)[N_SUMS][NV][V]) {
     float n = (float)a.rows.width;
-    if (a.residual.at) load(a.residual.at, row, at, more);
+    take(from.dy, at, r.dy);
+    take(from.x, at, r.x);
     float2 s = row_sums<T>(r, a.gamma, at, sums);
     s.x /= n, s.y /= n;
     forget(r.dy);
@@ -176,7 +216,7 @@ __device__ __forceinline__ void one_row(const tti_cuda_norm_grad &a, size_t row,
         load_params(a.gamma, at, k, g);
         widen<T>(r.dy.v[k], dy);
         widen<T>(r.x.v[k], dx);
-        if (a.residual.at) widen<T>(more.v[k], b);
+        if (a.residual.at && has(at, k)) widen<T>(from.residual[k * WARP + at.lane], b);
 #pragma unroll
         for (int i = 0; i < V; i++) {
             float xhat = (dx[i] - r.mean) * r.rstd;
@@ -187,7 +227,8 @@ __device__ __forceinline__ void one_row(const tti_cuda_norm_grad &a, size_t row,
     }
 }
 
-/* The warps of a block add theirs in order: shared [NV * V * WARP]; own [N_SUMS][width]. */
+/* The warps of a block add theirs in order: shared [NV * V * WARP], that nobody uses; own
+ * [N_SUMS][width]. */
 template <int NV>
 __device__ __forceinline__ void leave(const float (&sums)[N_SUMS][NV][V], place at, size_t width,
                                       float *shared, float *own) {
@@ -215,19 +256,27 @@ __device__ __forceinline__ void leave(const float (&sums)[N_SUMS][NV][V], place 
 template <class T, int NV>
 __global__ void __launch_bounds__(BACKWARD_THREADS, NV > 3 ? 2 : 3)
     backward_low(tti_cuda_norm_grad a) {
-    __shared__ float shared[NV * V * WARP];
+    extern __shared__ uint4 memory[];
+    staged<NV> *mine = reinterpret_cast<staged<NV> *>(memory) + threadIdx.x / WARP * STAGES;
     place at = {threadIdx.x % WARP, (unsigned)(a.rows.width / V)};
     size_t step = (size_t)gridDim.x * (BACKWARD_THREADS / WARP);
-    size_t row = (size_t)blockIdx.x * (BACKWARD_THREADS / WARP) + threadIdx.x / WARP;
+    size_t turn = (size_t)blockIdx.x * (BACKWARD_THREADS / WARP) + threadIdx.x / WARP;
     float sums[N_SUMS][NV][V] = {};
-    read_ahead<NV> next;
-    if (row < a.rows.n_rows) read(a, row, at, next);
-    for (; row < a.rows.n_rows; row += step) {
-        read_ahead<NV> r = next;
-        if (row + step < a.rows.n_rows) read(a, row + step, at, next);
-        one_row<T>(a, row, at, r, sums);
+    float mean = 0, rstd = 0;
+    read_scale(a, turn, mean, rstd);
+    copy_row(a, turn, at, mine[0]);
+    copy_row(a, turn + step, at, mine[1]);
+    for (int i = 0; turn < a.rows.n_rows; turn += step, i = (i + 1) % STAGES) {
+        read_row<NV> r;
+        r.mean = mean, r.rstd = rstd;
+        copy_row(a, turn + 2 * step, at, mine[(i + 2) % STAGES]);
+        read_scale(a, turn + step, mean, rstd);
+        asm volatile("cp.async.wait_group 2;" ::: "memory");
+        one_row<T>(a, a.rows.n_rows - 1 - turn, at, mine[i], r, sums);
     }
-    leave(sums, at, a.rows.width, shared, a.partials + (size_t)blockIdx.x * N_SUMS * a.rows.width);
+    __syncthreads(); /* the rows of all warps have been read */
+    leave(sums, at, a.rows.width, reinterpret_cast<float *>(memory),
+          a.partials + (size_t)blockIdx.x * N_SUMS * a.rows.width);
 }
 
 /* Sums of columns over the blocks, in order of 32 runs. */
@@ -273,7 +322,11 @@ void launch_forward(const tti_cuda_norm *a, cudaStream_t stream) {
 template <class T, int NV>
 void launch_backward(const tti_cuda_norm_grad *a, cudaStream_t stream) {
     unsigned n_blocks = blocks_of(a->rows.n_rows);
-    backward_low<T, NV><<<n_blocks, BACKWARD_THREADS, 0, stream>>>(*a);
+    size_t n_bytes = BACKWARD_THREADS / WARP * STAGES * sizeof(staged<NV>);
+    static_assert(sizeof(staged<NV>) >= V * NV * WARP * sizeof(float), "sums fit where rows were");
+    if (tti_make_room((const void *)backward_low<T, NV>, n_bytes) != cudaSuccess)
+        return; /* cudaGetLastError says it */
+    backward_low<T, NV><<<n_blocks, BACKWARD_THREADS, n_bytes, stream>>>(*a);
     unsigned n_cols = (unsigned)(N_SUMS * a->rows.width);
     add_blocks<<<(n_cols + WARP - 1) / WARP, dim3(WARP, WARP), 0, stream>>>(a->partials,
                                                                             (int)n_blocks, *a);

@@ -3,12 +3,12 @@
  * A block has a row of own logits and looks at it twice: for the first maximum, and for the sums.
  * The idea to know: what is made of the parts of all devices is little, a few numbers a row, so it
  * is made in f64, and each device gets the same bits. */
-#include "backend/cuda/device.cuh"
+#include "backend/cuda/loss_rows.cuh"
 #include "backend/cuda/vocabulary.h"
 
 namespace {
 
-enum { THREADS = 256, FINISH_THREADS = 1024, MOST_BLOCKS = 4096 };
+enum { THREADS = 256, MOST_BLOCKS = 4096 };
 
 /* What entropy_part says of a row. */
 enum { ROW_MAX, ROW_SUM, ROW_TARGET, ROW_TOTAL, ROW_BEST, N_ROW };
@@ -111,24 +111,6 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* One block. */
-__global__ void __launch_bounds__(FINISH_THREADS)
-    join_finish(const double2 *found, tti_class_rows r, float *loss, float *count, float *correct) {
-    __shared__ double shared[32];
-    double sum = 0, kept = 0, right = 0;
-    for (size_t i = threadIdx.x; i < r.n_rows; i += FINISH_THREADS) {
-        double2 f = found[i];
-        sum += f.x;
-        right += f.y;
-        kept += r.labels[i] != r.ignore;
-    }
-    sum = tti_block_sum(sum, shared);
-    right = tti_block_sum(right, shared);
-    kept = tti_block_sum(kept, shared);
-    if (threadIdx.x) return;
-    *loss = (float)sum, *count = (float)kept, *correct = (float)right;
-}
-
 /* logits and out may be one: every element is read by the thread that writes it. */
 template <class T>
 __global__ void __launch_bounds__(THREADS)
@@ -172,7 +154,8 @@ extern "C" cudaError_t tti_launch_entropy_join(const tti_class_rows *r, size_t n
     if (r->n_rows > 0)
         join_kernel<<<blocks_for((r->n_rows + THREADS - 1) / THREADS), THREADS, 0, stream>>>(
             parts, n, *r, (float2 *)out[3], found);
-    join_finish<<<1, FINISH_THREADS, 0, stream>>>(found, *r, out[0], out[1], out[2]);
+    entropy e = {r->labels, r->n_rows, r->n_classes, r->ignore, r->smoothing};
+    entropy_finish<<<1, FINISH_THREADS, 0, stream>>>(found, e, out[0], out[1], out[2]);
     return cudaGetLastError();
 }
 

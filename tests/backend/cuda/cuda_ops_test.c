@@ -506,6 +506,29 @@ static const struct {
       .lo = -4,
       .hi = 4,
       .int_hi = 30527}},
+    {"cross_entropy_and_grad_sums", /* more rows of a block than are on their way, the last not all
+                                     */
+     {.in = "bf16[700,2056] i32[700] f32[]", .lo = -4, .hi = 4, .int_lo = -1, .int_hi = 2055}},
+    {"cross_entropy_and_grad_sums", /* all vectors of a thread */
+     {.in = "f16[5,30528] i32[5] f32[]",
+      .attrs = "smoothing=0.1",
+      .lo = -4,
+      .hi = 4,
+      .int_hi = 30527}},
+    {"cross_entropy_and_grad_sums",
+     {.in = "bf16[270,32768] i32[270] f32[]", .lo = -4, .hi = 4, .int_lo = -1, .int_hi = 32767}},
+    {"cross_entropy_and_grad_sums", /* rows too long for it, then odd ones */
+     {.in = "bf16[9,50304] i32[9] f32[]", .lo = -4, .hi = 4, .int_hi = 50303}},
+    {"cross_entropy_and_grad_sums",
+     {.in = "bf16[40,3001] i32[40] f32[]", .lo = -4, .hi = 4, .int_lo = -1, .int_hi = 3000}},
+    {"layer_norm_grads_sums", /* two, three and four vectors of a lane; few rows */
+     {.in = "bf16[4000,264] bf16[4000,264] f32[4000] f32[4000] f32[264]", .lo = 0.1, .hi = 1}},
+    {"layer_norm_grads_sums",
+     {.in = "f16[7001,1024] f16[7001,1024] f32[7001] f32[7001] f32[1024] f16[7001,1024]",
+      .lo = 0.1,
+      .hi = 1}},
+    {"layer_norm_grads",
+     {.in = "bf16[3,200] bf16[3,200] f32[3] f32[3] f32[200] bf16[3,200]", .lo = 0.1, .hi = 1}},
     {"layer_norm_grads_sums",
      {.in = "bf16[5000,768] bf16[5000,768] f32[5000] f32[5000] f32[768] bf16[5000,768]",
       .lo = 0.1,
