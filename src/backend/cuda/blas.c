@@ -22,9 +22,9 @@
 #include <string.h>
 
 #include "backend/cuda/cuda.h"
-#include "backend/cuda/fill.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/library.h"
+#include "backend/cuda/trial.h"
 
 #define FUNCTIONS(X)                        \
     X(cublasLtCreate)                       \
@@ -385,59 +385,48 @@ static void free_descriptors(tti_blas_plan *plan) {
 
 /* ---- timing ---- */
 
-/* Memory to time a problem with, filled with random numbers: zeros would run 10 % faster. */
+/* A problem with memory of its own; run: one candidate. */
 typedef struct trial {
-    void *memory[6]; /* a, b, d, bias, aux, workspace */
-    cudaEvent_t from, to;
+    tti_trial on;
+    cublasLtHandle_t handle;
+    const tti_blas_plan *plan;
     tti_blas_args args;
+    const cublasLtMatmulHeuristicResult_t *candidate;
 } trial;
 
-static void trial_close(trial *t) {
-    for (size_t i = 0; i < TTI_COUNT(t->memory); i++) cudaFree(t->memory[i]);
-    if (t->from) cudaEventDestroy(t->from);
-    if (t->to) cudaEventDestroy(t->to);
-    cudaGetLastError(); /* whatever went wrong only means: not timed */
+static bool take_elems(trial *t, int i, int32_t dtype, int64_t n_elems) {
+    return tti_trial_fill(&t->on, i, (tutti_dtype)dtype, (size_t)n_elems);
 }
 
-static bool trial_take(trial *t, int i, int32_t dtype, int64_t n_elems) {
-    size_t n_bytes = (size_t)n_elems * tutti_dtype_bytes((tutti_dtype)dtype);
-    if (cudaMalloc(&t->memory[i], n_bytes) != cudaSuccess) return false;
-    return tti_cuda_fill_random((tutti_dtype)dtype, t->memory[i], (size_t)n_elems, (uint32_t)i,
-                                tti_cuda_stream()) == cudaSuccess;
-}
-
-static bool trial_open(trial *t, const tti_blas_plan *plan) {
+/* a, b, d, bias, aux, workspace. */
+static bool trial_open(trial *t, cublasLtHandle_t handle, const tti_blas_plan *plan) {
     const tti_blas_problem *p = &plan->problem;
     int64_t last = p->n_batch - 1;
-    *t = (trial){0};
-    if (cudaEventCreate(&t->from) != cudaSuccess || cudaEventCreate(&t->to) != cudaSuccess)
+    *t = (trial){.handle = handle, .plan = plan};
+    if (!tti_trial_open(&t->on) ||
+        !take_elems(t, 0, p->in, last * p->a_step + (p->trans_a ? p->k : p->m) * p->lda) ||
+        !take_elems(t, 1, p->in, last * p->b_step + (p->trans_b ? p->n : p->k) * p->ldb) ||
+        !take_elems(t, 2, p->out, last * p->d_step + p->m * p->ldd))
         return false;
-    if (!trial_take(t, 0, p->in, last * p->a_step + (p->trans_a ? p->k : p->m) * p->lda) ||
-        !trial_take(t, 1, p->in, last * p->b_step + (p->trans_b ? p->n : p->k) * p->ldb) ||
-        !trial_take(t, 2, p->out, last * p->d_step + p->m * p->ldd))
-        return false;
-    if (has_bias(p) && !trial_take(t, 3, p->out, TTI_MAX(p->m, p->n))) return false;
-    if (has_aux(p) && !trial_take(t, 4, p->out, p->m * p->ldd)) return false;
-    if (cudaMalloc(&t->memory[5], LARGE_WORKSPACE) != cudaSuccess) return false;
-    t->args = (tti_blas_args){t->memory[0], t->memory[1], t->memory[2], t->memory[2],
-                              t->memory[3], t->memory[4], t->memory[5]};
+    if (has_bias(p) && !take_elems(t, 3, p->out, TTI_MAX(p->m, p->n))) return false;
+    if (has_aux(p) && !take_elems(t, 4, p->out, p->m * p->ldd)) return false;
+    if (!tti_trial_take(&t->on, 5, LARGE_WORKSPACE)) return false;
+    void *const *memory = t->on.memory;
+    t->args = (tti_blas_args){memory[0], memory[1], memory[2], memory[2],
+                              memory[3], memory[4], memory[5]};
     return true;
 }
 
+static bool run_candidate(const void *user) {
+    const trial *t = user;
+    return launch(t->handle, t->plan, &t->candidate->algo, t->candidate->workspaceSize, &t->args) ==
+           CUBLAS_STATUS_SUCCESS;
+}
+
 /* Microseconds of one of n runs; a negative number: it does not run. */
-static double run_timed(cublasLtHandle_t handle, const tti_blas_plan *plan, const trial *t,
-                        const cublasLtMatmulHeuristicResult_t *candidate, int n) {
-    float ms = 0;
-    cudaStream_t stream = tti_cuda_stream();
-    if (cudaEventRecord(t->from, stream) != cudaSuccess) return -1;
-    for (int i = 0; i < n; i++)
-        if (launch(handle, plan, &candidate->algo, candidate->workspaceSize, &t->args) !=
-            CUBLAS_STATUS_SUCCESS)
-            return -1;
-    if (cudaEventRecord(t->to, stream) != cudaSuccess) return -1;
-    if (cudaEventSynchronize(t->to) != cudaSuccess) return -1;
-    if (cudaEventElapsedTime(&ms, t->from, t->to) != cudaSuccess) return -1;
-    return (double)ms * 1e3 / n;
+static double run_timed(trial *t, const cublasLtMatmulHeuristicResult_t *candidate, int n) {
+    t->candidate = candidate;
+    return tti_trial_us(&t->on, n, run_candidate, t);
 }
 
 static int compare_times(const void *a, const void *b) {
@@ -446,33 +435,31 @@ static int compare_times(const void *a, const void *b) {
 }
 
 /* The median time of a candidate; given up early where it is far from the best so far. */
-static double candidate_us(cublasLtHandle_t handle, const tti_blas_plan *plan, const trial *t,
-                           const cublasLtMatmulHeuristicResult_t *candidate, double best) {
-    double us[N_SAMPLES], first = run_timed(handle, plan, t, candidate, 1); /* loads the kernel */
-    if (first >= 0) first = run_timed(handle, plan, t, candidate, 1);
+static double candidate_us(trial *t, const cublasLtMatmulHeuristicResult_t *candidate,
+                           double best) {
+    double us[N_SAMPLES], first = run_timed(t, candidate, 1); /* loads the kernel */
+    if (first >= 0) first = run_timed(t, candidate, 1);
     if (first < 0 || (best > 0 && first > 1.2 * best + 10)) return -1;
     int n = first > 100 ? 1 : (int)(100 / TTI_MAX(first, 5.0)) + 1; /* the clock ticks in 0.5 us */
     for (int i = 0; i < N_SAMPLES; i++)
-        if ((us[i] = run_timed(handle, plan, t, candidate, n)) < 0) return -1;
+        if ((us[i] = run_timed(t, candidate, n)) < 0) return -1;
     qsort(us, N_SAMPLES, sizeof us[0], compare_times);
     return us[N_SAMPLES / 2];
 }
 
 /* The fastest of the candidates in short runs; -1: none could be timed. */
-static int fastest_cold(cublasLtHandle_t handle, const tti_blas_plan *plan, const trial *t,
-                        const candidates *found, double *times) {
+static int fastest_cold(trial *t, const candidates *found, double *times) {
     int best = -1;
     for (int i = 0; i < found->n; i++) {
         double best_us = best >= 0 ? times[best] : 0;
-        times[i] = candidate_us(handle, plan, t, &found->all[i], best_us);
+        times[i] = candidate_us(t, &found->all[i], best_us);
         if (times[i] > 0 && (best < 0 || times[i] < best_us)) best = i;
     }
     return best;
 }
 
 /* Of those within a few per cent of the best the fastest in the long run; best: where none is. */
-static int fastest_for_long(cublasLtHandle_t handle, const tti_blas_plan *plan, const trial *t,
-                            const candidates *found, double *times, int best) {
+static int fastest_for_long(trial *t, const candidates *found, double *times, int best) {
     double limit = 1.06 * times[best], best_us = 0;
     int winner = best;
     for (int round = 0; round < N_FINALISTS; round++) {
@@ -481,8 +468,8 @@ static int fastest_for_long(cublasLtHandle_t handle, const tti_blas_plan *plan, 
             if (times[i] > 0 && times[i] < limit && (next < 0 || times[i] < times[next])) next = i;
         if (next < 0) break;
         int n = (int)(steady_us / times[next]) + 1;
-        run_timed(handle, plan, t, &found->all[next], n);
-        double us = run_timed(handle, plan, t, &found->all[next], n);
+        run_timed(t, &found->all[next], n);
+        double us = run_timed(t, &found->all[next], n);
         times[next] = -1; /* had its turn */
         if (us > 0 && (best_us <= 0 || us < best_us)) best_us = us, winner = next;
     }
@@ -497,10 +484,10 @@ static int fastest(cublasLtHandle_t handle, tti_blas_plan *plan, const candidate
     bool hot = flops_of(&plan->problem) >= hot_flops;
     int best = -1;
     trial t;
-    if (trial_open(&t, plan) && set_pointers(plan, t.args.bias, t.args.aux) == TUTTI_OK)
-        best = fastest_cold(handle, plan, &t, found, times);
-    if (best >= 0 && hot) best = fastest_for_long(handle, plan, &t, found, times, best);
-    trial_close(&t);
+    if (trial_open(&t, handle, plan) && set_pointers(plan, t.args.bias, t.args.aux) == TUTTI_OK)
+        best = fastest_cold(&t, found, times);
+    if (best >= 0 && hot) best = fastest_for_long(&t, found, times, best);
+    tti_trial_close(&t.on);
     *us = best >= 0 ? TTI_MAX(times[best], 0) : 0;
     return TTI_MAX(best, 0);
 }

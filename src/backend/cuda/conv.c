@@ -6,6 +6,7 @@
  * image of 1 to 7 channels is padded to 16 bytes a pixel, which costs one small pass and spares
  * cuDNN a slow one of its own.  Bias and ReLU follow in place.  The engine is timed in prepare
  * where the product is large; where none will do the plain kernels run. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,7 +15,7 @@
 #include "backend/cuda/conv_stem.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/dnn.h"
-#include "backend/cuda/fill.h"
+#include "backend/cuda/trial.h"
 #include "base/philox.h"
 #include "ir/graph.h"
 
@@ -351,58 +352,46 @@ static tutti_status run_stem_grad_w(void *state, const tti_kargs *a) {
  * one: it wins where memory is the limit.  Which of the two is taken is measured once for each
  * shape, and so only in fast mode: workers could disagree. */
 
-/* A run of the node by itself. */
+/* A run of the node by itself: its inputs, its two outputs, scratch. */
 typedef struct stats_trial {
-    void *in[3], *out[2], *scratch;
-    cudaEvent_t start, end;
+    tti_trial on;
+    conv_state *state;
     tti_kargs args;
 } stats_trial;
 
-static void trial_release(stats_trial *t) {
-    for (int i = 0; i < 3; i++) cudaFree(t->in[i]);
-    for (int i = 0; i < 2; i++) cudaFree(t->out[i]);
-    cudaFree(t->scratch);
-    if (t->start) cudaEventDestroy(t->start);
-    if (t->end) cudaEventDestroy(t->end);
-    (void)cudaGetLastError();
-}
+enum { TRIAL_OUT = 3, TRIAL_SCRATCH = 5 };
 
-static bool trial_init(const conv_state *s, const tti_node *node, stats_trial *t) {
+static bool trial_init(conv_state *s, const tti_node *node, stats_trial *t) {
     int32_t rows = (int32_t)s->conv.n;
-    *t = (stats_trial){0};
-    t->args = (tti_kargs){.node = node, .in = t->in, .out = t->out};
-    bool ok = cudaMalloc(&t->scratch, s->n_bytes) == cudaSuccess &&
-              cudaEventCreate(&t->start) == cudaSuccess && cudaEventCreate(&t->end) == cudaSuccess;
+    *t = (stats_trial){.state = s};
+    bool ok = tti_trial_open(&t->on) && tti_trial_take(&t->on, TRIAL_SCRATCH, s->n_bytes);
     for (int k = 0; ok && k < 2; k++)
-        ok = cudaMalloc(&t->out[k], tti_value_n_bytes(node->out[k])) == cudaSuccess;
-    for (int i = 0; ok && i < node->n_in; i++)
-        ok = cudaMalloc(&t->in[i], tti_value_n_bytes(node->in[i])) == cudaSuccess;
+        ok = tti_trial_take(&t->on, TRIAL_OUT + k, tti_value_n_bytes(node->out[k]));
     for (int i = 0; ok && i < 2; i++)
-        ok = tti_cuda_fill_random(node->in[i]->type.dtype, t->in[i],
-                                  (size_t)tti_value_n_elems(node->in[i]), (uint32_t)i,
-                                  tti_cuda_stream()) == cudaSuccess;
-    if (ok && t->in[2])
-        ok = cudaMemcpy(t->in[2], &rows, sizeof rows, cudaMemcpyHostToDevice) == cudaSuccess;
-    t->args.scratch = t->scratch;
+        ok = tti_trial_fill(&t->on, i, node->in[i]->type.dtype,
+                            (size_t)tti_value_n_elems(node->in[i]));
+    if (ok && node->n_in > 2)
+        ok = tti_trial_take(&t->on, 2, tti_value_n_bytes(node->in[2])) &&
+             cudaMemcpy(t->on.memory[2], &rows, sizeof rows, cudaMemcpyHostToDevice) == cudaSuccess;
+    t->args = (tti_kargs){.node = node,
+                          .in = t->on.memory,
+                          .out = t->on.memory + TRIAL_OUT,
+                          .scratch = t->on.memory[TRIAL_SCRATCH]};
     return ok;
 }
 
-/* Milliseconds, infinite where it fails; and the statistics, 2 o + 1, to the host. */
-static float trial_run(conv_state *s, stats_trial *t, float *stats) {
-    float best = __builtin_inff();
-    for (int i = 0; i < 7; i++) {
-        float ms = 0;
-        if (cudaEventRecord(t->start, tti_cuda_stream()) != cudaSuccess ||
-            run_stats(s, &t->args) != TUTTI_OK ||
-            cudaEventRecord(t->end, tti_cuda_stream()) != cudaSuccess ||
-            cudaEventSynchronize(t->end) != cudaSuccess ||
-            cudaEventElapsedTime(&ms, t->start, t->end) != cudaSuccess)
-            return __builtin_inff();
-        if (i >= 2) best = TTI_MIN(best, ms);
-    }
-    size_t n_bytes = (size_t)(2 * s->conv.o + 1) * sizeof *stats;
-    bool ok = cudaMemcpy(stats, t->out[1], n_bytes, cudaMemcpyDeviceToHost) == cudaSuccess;
-    return ok ? best : __builtin_inff();
+static bool run_with_stats(const void *user) {
+    const stats_trial *t = user;
+    return run_stats(t->state, &t->args) == TUTTI_OK;
+}
+
+/* Microseconds, infinite where it fails; and the statistics, 2 o + 1, to the host. */
+static double trial_run(const stats_trial *t, float *stats) {
+    double us = tti_trial_least_us(&t->on, 2, 5, run_with_stats, t);
+    size_t n_bytes = (size_t)(2 * t->state->conv.o + 1) * sizeof *stats;
+    bool ok = us >= 0 && cudaMemcpy(stats, t->on.memory[TRIAL_OUT + 1], n_bytes,
+                                    cudaMemcpyDeviceToHost) == cudaSuccess;
+    return ok ? us : HUGE_VAL;
 }
 
 /* They differ by no more than rounding to 16 bits explains. */
@@ -423,13 +412,13 @@ static bool totals_win(conv_state *s, const tti_node *node, tti_dnn_plan *plan, 
     s->with_totals = plan;
     place(s); /* the larger scratch */
     bool win = trial_init(s, node, &t) && stats;
-    float with = win ? trial_run(s, &t, stats) : 0;
+    double with = win ? trial_run(&t, stats) : 0;
     s->with_totals = NULL;
     place(s);
-    float without = win ? trial_run(s, &t, stats + n) : __builtin_inff();
-    *measured = without < __builtin_inff();
+    double without = win ? trial_run(&t, stats + n) : HUGE_VAL;
+    *measured = without < HUGE_VAL;
     win = win && with < without && are_alike(stats, stats + n, s->conv.o);
-    trial_release(&t);
+    tti_trial_close(&t.on);
     free(stats);
     tti_clear_error();
     return win;

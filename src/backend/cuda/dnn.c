@@ -7,12 +7,13 @@
 #include "backend/cuda/dnn.h"
 
 #if TUTTI_HAVE_CUDNN
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/cuda/dnn_lib.h"
-#include "backend/cuda/fill.h"
+#include "backend/cuda/trial.h"
 
 enum { MAX_CONFIGS = 48, MAX_NOTES = 32, N_WARM = 2, N_TIMED = 5 };
 
@@ -218,12 +219,16 @@ static int propose(tti_dnn_pool *pool, tti_dnn_desc graph, cudnnBackendHeurMode_
 
 /* ---- timing ---- */
 
-/* Memory for every real tensor of a graph, filled with random numbers, and the workspace. */
+/* A plan with memory of its own: that of tensor i, and behind all of them the workspace. */
 typedef struct trial {
-    void *data[TTI_DNN_MAX_TENSORS];
-    void *workspace;
-    cudaEvent_t start, end;
+    tti_trial on;
+    const dnn_device *device;
+    const tti_dnn_graph *graph;
+    tti_dnn_desc plan;
 } trial;
+
+enum { WORKSPACE = TTI_DNN_MAX_TENSORS };
+_Static_assert((int)WORKSPACE < (int)TTI_TRIAL_PLACES, "a place for everything");
 
 static size_t tensor_elems(const tti_dnn_tensor *t) {
     size_t n = 1;
@@ -231,52 +236,30 @@ static size_t tensor_elems(const tti_dnn_tensor *t) {
     return n;
 }
 
-static void trial_release(trial *t) {
-    for (int i = 0; i < TTI_DNN_MAX_TENSORS; i++) cudaFree(t->data[i]);
-    cudaFree(t->workspace);
-    if (t->start) cudaEventDestroy(t->start);
-    if (t->end) cudaEventDestroy(t->end);
-    (void)cudaGetLastError();
-}
-
 /* False where there is no memory for it: then nothing is timed. */
-static bool trial_init(trial *t, const tti_dnn_graph *graph, size_t workspace) {
-    *t = (trial){0};
-    for (int i = 0; i < graph->n_tensors; i++) {
+static bool trial_init(trial *t, const dnn_device *d, const tti_dnn_graph *graph,
+                       size_t workspace) {
+    *t = (trial){.device = d, .graph = graph};
+    bool ok = tti_trial_open(&t->on);
+    for (int i = 0; ok && i < graph->n_tensors; i++) {
         const tti_dnn_tensor *tensor = &graph->tensors[i];
-        size_t n = tensor_elems(tensor);
-        if (tensor->kind != TTI_DNN_REAL) continue;
-        if (cudaMalloc(&t->data[i], n * tutti_dtype_bytes((tutti_dtype)tensor->dtype)) !=
-                cudaSuccess ||
-            tti_cuda_fill_random((tutti_dtype)tensor->dtype, t->data[i], n, (uint32_t)i,
-                                 tti_cuda_stream()) != cudaSuccess)
-            goto cleanup;
+        if (tensor->kind == TTI_DNN_REAL)
+            ok = tti_trial_fill(&t->on, i, (tutti_dtype)tensor->dtype, tensor_elems(tensor));
     }
-    if (cudaMalloc(&t->workspace, TTI_MAX(workspace, 256)) == cudaSuccess &&
-        cudaEventCreate(&t->start) == cudaSuccess && cudaEventCreate(&t->end) == cudaSuccess)
-        return true;
-cleanup:
-    trial_release(t);
-    return false;
+    return ok && tti_trial_take(&t->on, WORKSPACE, TTI_MAX(workspace, 256));
 }
 
-/* Milliseconds of one run, the best of a few; infinite where it fails. */
-static float time_plan(const dnn_device *d, trial *t, tti_dnn_desc plan,
-                       const tti_dnn_graph *graph) {
-    float best = __builtin_inff();
-    for (int i = 0; i < N_WARM + N_TIMED; i++) {
-        float ms = 0;
-        if (cudaEventRecord(t->start, tti_cuda_stream()) != cudaSuccess ||
-            execute(d, plan, graph, t->data, t->workspace) != TUTTI_OK ||
-            cudaEventRecord(t->end, tti_cuda_stream()) != cudaSuccess ||
-            cudaEventSynchronize(t->end) != cudaSuccess ||
-            cudaEventElapsedTime(&ms, t->start, t->end) != cudaSuccess) {
-            (void)cudaGetLastError();
-            return __builtin_inff();
-        }
-        if (i >= N_WARM) best = TTI_MIN(best, ms);
-    }
-    return best;
+static bool run_plan(const void *user) {
+    const trial *t = user;
+    void *const *memory = t->on.memory;
+    return execute(t->device, t->plan, t->graph, memory, memory[WORKSPACE]) == TUTTI_OK;
+}
+
+/* Microseconds of one run, the best of a few; infinite where it fails. */
+static double time_plan(trial *t, tti_dnn_desc plan) {
+    t->plan = plan;
+    double us = tti_trial_least_us(&t->on, N_WARM, N_TIMED, run_plan, t);
+    return us < 0 ? HUGE_VAL : us;
 }
 
 /* ---- the choice ---- */
@@ -310,16 +293,17 @@ static void add_candidates(const dnn_device *d, tti_dnn_pool *pool, tti_dnn_desc
 /* The fastest; the first where there is nothing to time or no memory for it. */
 static int best_candidate(const dnn_device *d, const tti_dnn_graph *graph, const candidates *c) {
     size_t workspace = 0;
-    float best_ms = __builtin_inff();
+    double best_us = HUGE_VAL;
     int best = 0;
     trial t;
     for (int i = 0; i < c->n; i++) workspace = TTI_MAX(workspace, c->n_bytes[i]);
-    if (c->n < 2 || !trial_init(&t, graph, workspace)) return 0;
-    for (int i = 0; i < c->n; i++) {
-        float ms = time_plan(d, &t, c->plans[i], graph);
-        if (ms < best_ms) best_ms = ms, best = i;
+    if (c->n < 2) return 0;
+    bool ok = trial_init(&t, d, graph, workspace);
+    for (int i = 0; ok && i < c->n; i++) {
+        double us = time_plan(&t, c->plans[i]);
+        if (us < best_us) best_us = us, best = i;
     }
-    trial_release(&t);
+    tti_trial_close(&t.on);
     return best;
 }
 

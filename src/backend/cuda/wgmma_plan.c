@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "backend/cuda/cuda.h"
-#include "backend/cuda/fill.h"
+#include "backend/cuda/trial.h"
 
 /* Of the output: four tiles for each multiprocessor. */
 enum { LEAST_ELEMENTS = 4 * 132 * 128 * 192 };
@@ -137,67 +137,41 @@ static void keep_timing(const tti_cuda_wgmma_desc *desc, double us) {
     tti_cuda_cache_write(timings_file, timings.key, timings.all, timings.n * sizeof(timing));
 }
 
-/* Memory to time a product with, filled with random numbers: zeros would run 10 % faster. */
-typedef struct trial {
-    void *memory[7]; /* a, b, d, aux, bias, sums, partials */
-    cudaEvent_t from, to;
-    tti_cuda_wgmma_desc desc;
-} trial;
-
-static void trial_close(trial *t) {
-    for (size_t i = 0; i < TTI_COUNT(t->memory); i++) cudaFree(t->memory[i]);
-    if (t->from) cudaEventDestroy(t->from);
-    if (t->to) cudaEventDestroy(t->to);
-    cudaGetLastError(); /* whatever went wrong only means: not timed */
-}
-
-static bool trial_take(trial *t, int i, tutti_dtype dtype, int64_t n_elems) {
-    size_t n_bytes = (size_t)n_elems * tutti_dtype_bytes(dtype);
-    if (cudaMalloc(&t->memory[i], n_bytes) != cudaSuccess) return false;
-    return tti_cuda_fill_random(dtype, t->memory[i], (size_t)n_elems, (uint32_t)i,
-                                tti_cuda_stream()) == cudaSuccess;
-}
-
-static bool trial_open(trial *t, const tti_cuda_wgmma_desc *desc) {
-    tti_cuda_wgmma_desc *d = &t->desc;
-    *t = (trial){.desc = *desc};
-    if (cudaEventCreate(&t->from) != cudaSuccess || cudaEventCreate(&t->to) != cudaSuccess)
-        return false;
-    if (!trial_take(t, 0, d->dtype, d->m * d->k) || !trial_take(t, 1, d->dtype, d->n * d->k) ||
-        !trial_take(t, 2, d->dtype, d->m * d->n) || !trial_take(t, 4, d->dtype, d->n))
-        return false;
-    if (d->kind != TTI_WGMMA_BIAS && !trial_take(t, 3, d->dtype, d->m * d->n)) return false;
-    if (d->summed && (!trial_take(t, 5, TUTTI_F32, d->n) ||
-                      !trial_take(t, 6, TUTTI_F32, tti_cuda_wgmma_parts(d->m) * d->n)))
-        return false;
+/* a, b, d, aux, bias, sums, partials. */
+static bool trial_init(tti_trial *t, tti_cuda_wgmma_desc *d) {
+    const struct {
+        tutti_dtype dtype;
+        int64_t n_elems;
+    } takes[] = {{d->dtype, d->m * d->k},
+                 {d->dtype, d->n * d->k},
+                 {d->dtype, d->m * d->n},
+                 {d->dtype, d->kind == TTI_WGMMA_BIAS ? 0 : d->m * d->n},
+                 {d->dtype, d->n},
+                 {TUTTI_F32, d->summed ? d->n : 0},
+                 {TUTTI_F32, d->summed ? tti_cuda_wgmma_parts(d->m) * d->n : 0}};
+    if (!tti_trial_open(t)) return false;
+    for (int i = 0; i < (int)TTI_COUNT(takes); i++)
+        if (takes[i].n_elems && !tti_trial_fill(t, i, takes[i].dtype, (size_t)takes[i].n_elems))
+            return false;
     d->a = t->memory[0], d->b = t->memory[1], d->d = t->memory[2], d->aux = t->memory[3];
     d->bias = d->kind == TTI_WGMMA_GELU_GRAD ? NULL : t->memory[4];
     d->sums = t->memory[5], d->partials = t->memory[6];
     return true;
 }
 
-/* Of one of n runs; 0: it does not run. */
-static double run_timed(const trial *t, int n) {
-    float ms = 0;
-    cudaStream_t stream = tti_cuda_stream();
-    if (cudaEventRecord(t->from, stream) != cudaSuccess) return 0;
-    for (int i = 0; i < n; i++)
-        if (tti_cuda_wgmma(&t->desc, stream) != cudaSuccess) return 0;
-    if (cudaEventRecord(t->to, stream) != cudaSuccess) return 0;
-    if (cudaEventSynchronize(t->to) != cudaSuccess) return 0;
-    if (cudaEventElapsedTime(&ms, t->from, t->to) != cudaSuccess) return 0;
-    return (double)ms * 1e3 / n;
+static bool run_product(const void *user) {
+    return tti_cuda_wgmma(user, tti_cuda_stream()) == cudaSuccess;
 }
 
-/* As warm as blas.c has it for large products: they meet in one comparison. */
+/* As warm as blas.c has it for large products: they meet in one comparison.  0: it does not run. */
 static double measure(const tti_cuda_wgmma_desc *desc) {
-    trial t;
-    double us = trial_open(&t, desc) ? run_timed(&t, 3) : 0;
+    tti_trial t;
+    tti_cuda_wgmma_desc d = *desc;
+    double us = trial_init(&t, &d) ? tti_trial_us(&t, 3, run_product, &d) : 0;
     int n = us > 0 ? (int)(steady_us / us) + 1 : 0;
-    if (n > 0) us = run_timed(&t, n);
-    if (n > 0 && us > 0) us = run_timed(&t, n);
-    trial_close(&t);
-    return us;
+    for (int i = 0; i < 2 && n > 0 && us > 0; i++) us = tti_trial_us(&t, n, run_product, &d);
+    tti_trial_close(&t);
+    return TTI_MAX(us, 0);
 }
 
 double tti_cuda_wgmma_us(const tti_cuda_wgmma_desc *desc) {
