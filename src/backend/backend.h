@@ -251,9 +251,6 @@ typedef struct tti_device_ops {
     /* The parts of a group, from that source of their ranks to dst on, the place of the group's
      * first element.  Into TTI_QUEUE_COMM. */
     tutti_status (*peers_fetch)(void *group, size_t which, int source, float *dst, bool beside);
-    /* Gradients and parameters may be in parts (parallel.zero above 1): known to be right on
-     * devices of this kind. */
-    bool leans;
     /* Words of 32 bits: first .. last-1 are this rank's, or 0 where they are another's. */
     tutti_status (*peers_spread)(void *group, void *words, size_t n_words, size_t first,
                                  size_t last);
@@ -270,9 +267,6 @@ typedef struct tti_device_ops {
     tutti_status (*fold)(const double *values, const tti_device_lists *lists, double *sums);
     tutti_status (*unfold)(double *values, size_t n_values, const tti_device_lists *lists,
                            const double *sums);
-    /* Steps of workers that have pieces of layers are recorded, with exchanges in them: peers_trade
-     * was seen to be right on this kind of device.  False: by way of the host. */
-    bool trades;
     /* await, which ends when a peer is lost or does not come in time. */
     tutti_status (*peers_await)(void *group, int mark);
     /* Measures what comes from another device of this machine; waits. */

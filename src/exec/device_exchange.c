@@ -114,7 +114,7 @@ static tutti_status have_own_devices(const tti_exec *x, bool *own) {
  */
 static bool is_wanted(const tti_exec *x, const room *r) {
     const tti_device_ops *ops = x->desc.backend->device;
-    bool can = ops->trades && ops->peers_meet && ops->peers_trade && r->adds_floats;
+    bool can = ops->peers_meet && ops->peers_trade && r->adds_floats;
     bool plain = !x->desc.offload && !x->desc.mixed && !x->desc.server && !x->desc.local &&
                  !x->desc.reference;
     return can && plain && x->desc.mesh->size.stage == 1 && tti_deal_is_even(&x->deal);

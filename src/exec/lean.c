@@ -14,10 +14,10 @@ bool tti_exec_has_lean_params(const tti_exec *x) { return x->lean && x->lean->pa
 /* ---- what there is ---- */
 
 static tutti_status check(const tti_exec *x) {
-    if (x->device && (!x->desc.backend->device->leans || x->offload))
+    if (x->device && x->offload)
         return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "exec: parameters and gradients of these devices are whole; zero is at "
-                        "most 1");
+                        "exec: the host makes the update of these devices from whole gradients; "
+                        "zero is at most 1");
     if (x->divided)
         return tti_fail(
             TUTTI_E_UNSUPPORTED,

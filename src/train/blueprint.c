@@ -169,7 +169,7 @@ tti_target tti_blueprint_target_at(const tti_blueprint *b, int model_rank) {
     target.stage = at.stage;
     target.n_chunks = (int)b->config.parallel.pipeline_chunks;
     const tti_device_ops *device = b->devices.backend->device;
-    target.trades = device && device->trades && target.n_tensor > 1 && target.n_stages <= 1;
+    target.trades = device && device->peers_trade && target.n_tensor > 1 && target.n_stages <= 1;
     target.keeps_low = false;
     return target;
 }

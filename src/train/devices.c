@@ -227,12 +227,6 @@ tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
         return tti_fail(TUTTI_E_CONFIG,
                         "train.precision=tf32 is a way of GPUs to multiply, and this job computes "
                         "on the host; give train.precision=f32");
-    if (out->n > 0 && job->config.parallel.zero > 1 && !out->backend->device->leans)
-        return tti_fail(TUTTI_E_CONFIG,
-                        "parallel.zero=%d: gradients and parameters of GPUs are whole on every "
-                        "worker so far; give parallel.zero=1 or 0, or parallel.devices=cpu to "
-                        "split them between workers on the host",
-                        (int)job->config.parallel.zero);
     if (out->n > 0 && job->config.parallel.zero > 0 && !out->backend->device->update_complete)
         return tti_fail(TUTTI_E_CONFIG,
                         "parallel.zero=1: the update on GPUs has all of the optimizer's state on "

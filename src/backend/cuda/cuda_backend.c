@@ -98,11 +98,9 @@ static const tti_device_ops device_ops = {
     .peers_trade = tti_cuda_peers_trade,
     .fold = tti_cuda_fold,
     .unfold = tti_cuda_unfold,
-    .trades = false, /* not yet seen to be right on a GPU */
     .peers_await = tti_cuda_peers_await,
     .link = tti_cuda_link,
     .memory = tti_cuda_memory,
-    .leans = false, /* parallel.zero=2 and 3: not yet seen on a GPU */
 };
 
 const tti_backend tti_backend_cuda = {

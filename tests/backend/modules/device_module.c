@@ -731,12 +731,10 @@ static tti_device_ops ops = {
     .peers_trade = peers_trade,
     .fold = fold,
     .unfold = unfold,
-    .trades = true,
     .peers_await = peers_await,
     .link = read_link,
     .memory = memory,
     .mixes = true,
-    .leans = true,
 };
 
 static const tti_backend backend = {
