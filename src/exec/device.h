@@ -19,7 +19,7 @@ enum {
     TTI_MARK_EXCHANGE,                       /* device_exchange.c */
     TTI_MARK_PIPE_IN,                        /* device_pipe.c */
     TTI_MARK_PIPE_OUT,                       /* and the next one */
-    TTI_MARK_SETTLED = TTI_MARK_PIPE_OUT + 2 /* device_parts.c */
+    TTI_MARK_SETTLED = TTI_MARK_PIPE_OUT + 2 /* device_reduce.c */
 };
 
 /* Opens the device for this thread, before any memory of the worker is taken. */

@@ -49,7 +49,7 @@ static tutti_status fetch(tti_device_lean *l, int i) {
     float *dst = l->x->lean->gathered + use->offset;
     if (!l->beside) TTI_TRY(tti_device_reduce_meet(l->reduce));
     TTI_TRY(tti_device_reduce_fetch(l->reduce, use->bucket, l->source, dst, l->beside));
-    if (!l->beside) return l->ops->sync();
+    if (!l->beside) return tti_device_reduce_rest(l->reduce);
     return tti_device_reduce_note(l->reduce, &l->noted[i]);
 }
 
@@ -163,7 +163,5 @@ tutti_status tti_device_lean_averages(tti_device_lean *l) {
         float *dst = l->x->lean->averages + plan->buckets[b].first;
         TTI_TRY(tti_device_reduce_fetch(l->reduce, b, FROM_AVERAGES, dst, false));
     }
-    TTI_TRY(l->ops->sync());
-    TTI_TRY(l->ops->mark(TTI_QUEUE_COMM, TTI_MARK_SETTLED));
-    return tti_device_reduce_await(l->reduce, TTI_MARK_SETTLED);
+    return tti_device_reduce_rest(l->reduce);
 }

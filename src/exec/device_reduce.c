@@ -15,7 +15,7 @@ struct tti_device_reduce {
     const tti_device_ops *ops;
     void *group;
     int next_bucket;
-    bool beside, has_summed;                      /* in this step */
+    bool beside, has_summed, has_spread;          /* in this step */
     tti_device_parts_of sources[TTI_MAX_SOURCES]; /* what others fetch */
     size_t *at;    /* [n_buckets][n_pieces]: where buckets are in pieces; NULL: as in flat arrays */
     int *noted;    /* [n_buckets]: where their sums are in the queue */
@@ -205,7 +205,7 @@ void tti_device_reduce_destroy(tti_device_reduce *r) {
 void tti_device_reduce_begin(tti_device_reduce *r, bool beside) {
     r->next_bucket = 0;
     r->beside = beside;
-    r->has_summed = false;
+    r->has_summed = r->has_spread = false;
     r->status = TUTTI_OK;
 }
 
@@ -246,7 +246,8 @@ static tutti_status sum_next(tti_device_reduce *r) {
     TTI_TRY(sum_bucket(r, r->next_bucket - 1, r->beside && !is_last));
     TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMM, NULL, "sum of gradients between devices", -1));
     if (!r->x->lean) return TUTTI_OK;
-    return r->beside ? tti_device_reduce_note(r, &r->noted[r->next_bucket - 1]) : r->ops->sync();
+    return r->beside ? tti_device_reduce_note(r, &r->noted[r->next_bucket - 1])
+                     : tti_device_reduce_rest(r);
 }
 
 tutti_status tti_device_reduce_note(tti_device_reduce *r, int *place) {
@@ -268,11 +269,20 @@ void tti_device_reduce_after(tti_device_reduce *r, int step) {
 
 int tti_device_reduce_n_summed(const tti_device_reduce *r) { return r->next_bucket; }
 
-/* Beside the sums.  Recordings that differ between ranks may be played in different orders, and two
- * that wait for each other's other half would do so for ever: there one comes after the other. */
+/* Recordings that differ between ranks may be played in different orders, and two that wait for
+ * each other's other half would do so for ever: there one comes after the other. */
+static tutti_status come_after(const tti_device_reduce *r, tti_queue after, tti_queue before) {
+    return tti_deal_is_even(&r->x->deal) ? TUTTI_OK : r->ops->order(after, before);
+}
+
+/* Before what waits for all workers in the queue of the kernels, beside the sums. */
+static tutti_status begin_spread(tti_device_reduce *r) {
+    r->has_spread = true;
+    return r->has_summed ? come_after(r, TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM) : TUTTI_OK;
+}
+
 static tutti_status spread(tti_device_reduce *r, void *words, size_t n, size_t first, size_t last) {
-    bool alike = tti_deal_is_even(&r->x->deal);
-    if (!alike && r->has_summed) TTI_TRY(r->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
+    TTI_TRY(begin_spread(r));
     return r->ops->peers_spread(r->group, words, n, first, last);
 }
 
@@ -303,13 +313,14 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args 
     TTI_TRY(spread_sums(r, args, report, sums));
     TTI_TRY(r->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
     TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, NULL, "waiting for sums", -1));
-    return r->beside ? TUTTI_OK : r->ops->sync();
+    return r->beside ? TUTTI_OK : tti_device_reduce_rest(r);
 }
 
 tutti_status tti_device_reduce_join(tti_device_reduce *r, const tti_node *node,
                                     const float *const *in, float *const *out, bool *done) {
     *done = false;
     if (!r->ops->peers_join || !r->beside) return TUTTI_OK;
+    TTI_TRY(begin_spread(r));
     return r->ops->peers_join(r->group,
                               &(tti_device_join){.op = node->op->name,
                                                  .in = in,
@@ -324,13 +335,13 @@ tutti_status tti_device_reduce_parts(tti_device_reduce *r, float *parts, size_t 
     size_t first = (size_t)x->first_shard * n, last = (size_t)x->last_shard * n;
     if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));
     TTI_TRY(spread(r, parts, n * (size_t)x->desc.n_shards, first, last));
-    return r->beside ? TUTTI_OK : r->ops->sync();
+    return r->beside ? TUTTI_OK : tti_device_reduce_rest(r);
 }
 
 tutti_status tti_device_reduce_words(tti_device_reduce *r, void *words, size_t n) {
     if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));
     TTI_TRY(spread(r, words, n, 0, n));
-    return r->beside ? TUTTI_OK : r->ops->sync();
+    return r->beside ? TUTTI_OK : tti_device_reduce_rest(r);
 }
 
 tutti_status tti_device_reduce_fetch_begin(tti_device_reduce *r) {
@@ -340,13 +351,14 @@ tutti_status tti_device_reduce_fetch_begin(tti_device_reduce *r) {
 tutti_status tti_device_reduce_fetch(tti_device_reduce *r, int bucket, int source, float *dst,
                                      bool beside) {
     r->has_summed = true; /* spreads come behind it, too */
+    if (beside && r->has_spread) TTI_TRY(come_after(r, TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
     TTI_TRY(r->ops->peers_fetch(r->group, (size_t)bucket, source, dst, beside));
     return tti_profile_upto(r->x, TTI_ROW_COMM, NULL, "parameters between devices", -1);
 }
 
 tutti_status tti_device_reduce_fetched(tti_device_reduce *r, bool beside) {
-    if (!beside) return r->ops->sync();
+    if (!beside) return tti_device_reduce_rest(r);
     int place;
     TTI_TRY(tti_device_reduce_note(r, &place));
     TTI_TRY(r->ops->follow(TTI_QUEUE_COMPUTE, place));
@@ -362,7 +374,7 @@ tutti_status tti_device_reduce_hash(tti_device_reduce *r, const tti_step_report 
     TTI_TRY(r->ops->copy(TTI_QUEUE_COMPUTE, hashes + rank, &report->params_hash, sizeof *hashes));
     if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));
     TTI_TRY(spread(r, hashes, 2 * (size_t)x->n_ranks, 2 * rank, 2 * rank + 2));
-    return r->beside ? TUTTI_OK : r->ops->sync();
+    return r->beside ? TUTTI_OK : tti_device_reduce_rest(r);
 }
 
 tutti_status tti_device_reduce_meet(tti_device_reduce *r) {
@@ -376,6 +388,13 @@ tutti_status tti_device_reduce_arrive(tti_device_reduce *r) {
 
 tutti_status tti_device_reduce_await(tti_device_reduce *r, int mark) {
     return r->ops->peers_await(r->group, mark);
+}
+
+tutti_status tti_device_reduce_rest(tti_device_reduce *r) {
+    TTI_TRY(r->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
+    TTI_TRY(r->ops->mark(TTI_QUEUE_COMPUTE, TTI_MARK_SETTLED));
+    TTI_TRY(tti_device_reduce_await(r, TTI_MARK_SETTLED));
+    return r->ops->sync();
 }
 
 /* ---- what was told ---- */

@@ -86,4 +86,7 @@ tutti_status tti_device_reduce_meet(tti_device_reduce *reduce);
 /* Waits for a mark, or for the failure of a worker. */
 tutti_status tti_device_reduce_await(tti_device_reduce *reduce, int mark);
 
+/* The same for everything that was put into queues. */
+tutti_status tti_device_reduce_rest(tti_device_reduce *reduce);
+
 #endif /* TTI_EXEC_DEVICE_REDUCE_H */

@@ -9,19 +9,54 @@
 
 /* ---- devices that are the host ---- */
 
+/* Of a rank: which queue was told last to wait for another one; what it was when a join and a fetch
+ * were put; and that a peer is lost, for which a device would wait as long as it takes. */
+static _Thread_local tti_queue waiting, joined_in, fetched_in;
+static _Thread_local bool is_lost;
+
+static tutti_status noted_order(tti_queue after, tti_queue before) {
+    waiting = after;
+    return fake_order(after, before);
+}
+
+static tutti_status noted_join(void *group, const tti_device_join *join, bool *done) {
+    (void)group, (void)join;
+    joined_in = waiting;
+    waiting = TTI_N_QUEUES;
+    *done = true;
+    return TUTTI_OK;
+}
+
+static tutti_status noted_fetch(void *group, size_t which, int source, float *dst, bool beside) {
+    fetched_in = waiting;
+    return fake_fetch(group, which, source, dst, beside);
+}
+
+static tutti_status noted_sync(void) {
+    return is_lost ? tti_fail(TUTTI_E_INTERNAL, "it waits for ever") : TUTTI_OK;
+}
+
+static tutti_status noted_await(void *group, int mark) {
+    (void)group, (void)mark;
+    return is_lost ? tti_fail(TUTTI_E_PEER, "a rank is lost") : TUTTI_OK;
+}
+
 static const tti_device_ops fake_ops = {.open = fake_open,
                                         .close = fake_close,
                                         .copy = fake_copy,
-                                        .order = fake_order,
+                                        .order = noted_order,
                                         .note = fake_note,
                                         .follow = fake_note,
-                                        .sync = fake_sync,
+                                        .mark = fake_note,
+                                        .sync = noted_sync,
                                         .peers_meet = fake_meet,
                                         .peers_part = fake_part,
                                         .peers_describe = fake_describe,
                                         .peers_sum = fake_sum,
                                         .peers_sum_parts = fake_sum_parts,
-                                        .peers_fetch = fake_fetch,
+                                        .peers_fetch = noted_fetch,
+                                        .peers_join = noted_join,
+                                        .peers_await = noted_await,
                                         .peers_spread = fake_spread,
                                         .peers_tell = fake_tell};
 
@@ -139,6 +174,74 @@ T_CASE(buckets_beside_the_shards_give_the_same) {
         }
 }
 
+static tutti_status join(reduce_rank *r) {
+    tutti_value value = {.type = {.shape = {.n_dims = 1, .dim = {6}}}};
+    const tti_op op = {.name = "sync_sum"};
+    bool done;
+    return tti_device_reduce_join(r->reduce, &(tti_node){.op = &op, .out = {&value}}, NULL, NULL,
+                                  &done);
+}
+
+/* A sum, then a join, then a fetch: all of them wait for the other ranks. */
+static const char *one_after_the_other(tutti_comm *comm, void *arg) {
+    reduce_crew *c = arg;
+    reduce_rank r = {.c = c};
+    const char *failure = reduce_make(&r, comm);
+    if (failure) return failure;
+    bool alike = c->deal == NULL;
+    tti_device_reduce_begin(r.reduce, true);
+    tti_device_reduce_after(r.reduce, 1);
+    COMM_TRUE(tti_device_reduce_n_summed(r.reduce) == 2);
+    waiting = TTI_N_QUEUES;
+    COMM_OK(join(&r));
+    COMM_TRUE(joined_in == (alike ? TTI_N_QUEUES : TTI_QUEUE_COMPUTE));
+    COMM_OK(tti_device_reduce_fetch(r.reduce, 0, 0, r.x.params, true));
+    COMM_TRUE(fetched_in == (alike ? TTI_N_QUEUES : TTI_QUEUE_COMM));
+    reduce_free(&r);
+    return NULL;
+}
+
+T_CASE(recordings_that_differ_wait_for_one_thing_at_a_time) {
+    T_UNUSED;
+    static const tti_deal deal = {.n_ranks = 2, .first = {0, 3, 4}};
+    for (int differ = 0; differ < 2; differ++) {
+        reduce_crew c = {.backend = &fake,
+                         .alg = TUTTI_ALG_DIRECT,
+                         .n_shards = 4,
+                         .deal = differ ? &deal : NULL,
+                         .n_lanes = 1,
+                         .parts = true,
+                         .n_elems = {16, 160, 48}};
+        reduce_plan(&c);
+        comm_run(2, one_after_the_other, &c);
+    }
+}
+
+/* Outside of recordings, too. */
+static const char *lose(tutti_comm *comm, void *arg) {
+    reduce_rank r = {.c = arg};
+    const char *failure = reduce_make(&r, comm);
+    if (failure) return failure;
+    is_lost = true;
+    COMM_FAILS(tti_device_reduce_fetched(r.reduce, false), TUTTI_E_PEER, "is lost");
+    COMM_FAILS(tti_device_reduce_rest(r.reduce), TUTTI_E_PEER, "is lost");
+    is_lost = false;
+    reduce_free(&r);
+    return NULL;
+}
+
+T_CASE(waits_end_with_a_lost_peer) {
+    T_UNUSED;
+    reduce_crew c = {.backend = &fake,
+                     .alg = TUTTI_ALG_DIRECT,
+                     .n_shards = 4,
+                     .n_lanes = 1,
+                     .parts = true,
+                     .n_elems = {16, 160, 48}};
+    reduce_plan(&c);
+    comm_run(2, lose, &c);
+}
+
 static const char *ring(tutti_comm *comm, void *arg) {
     reduce_rank r = {.c = arg};
     const char *failure = reduce_make(&r, comm);
@@ -167,6 +270,8 @@ int main(void) {
         cmocka_unit_test(fast_mode_adds_one_sum_of_each_rank),
         cmocka_unit_test(parts_of_sums_and_their_gather),
         cmocka_unit_test(buckets_beside_the_shards_give_the_same),
+        cmocka_unit_test(recordings_that_differ_wait_for_one_thing_at_a_time),
+        cmocka_unit_test(waits_end_with_a_lost_peer),
         cmocka_unit_test(a_ring_is_refused_in_exact_mode),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
