@@ -298,8 +298,9 @@ tutti_status tti_server_create(const tti_server_desc *desc, tti_server **out) {
 void tti_server_destroy(tti_server *s) {
     if (!s) return;
     tti_door_close(s->door);
-    tti_remote_close(s);
-    tti_holder_close(s->holder); /* which others need until the first process ends */
+    bool in_order = tti_remote_close(s);
+    /* Others need it until the first process ends: which after a failure may never come to it. */
+    tti_holder_close(s->holder, in_order ? TTI_NO_TIMEOUT : s->desc.timeout_ms);
     pthread_mutex_lock(&s->mutex);
     s->stop = true;
     pthread_cond_broadcast(&s->work);

@@ -247,13 +247,18 @@ static void *run_range(void *arg) {
 
 /* ---- workers ---- */
 
-/* Until parameters of that version are in the seat: with the mutex held. */
-static tutti_status wait_copied(tti_holder *h, seat *s, int64_t version) {
-    int64_t wait_ms = (int64_t)TTI_MIN(h->desc.timeout_ms, INT32_MAX / 4) * 2 + SLACK_MS;
+/* With the mutex held: until the range is served no more, is_there (NULL: nothing) holds, or the
+ * time is over. */
+static void wait_for(tti_holder *h, const bool *is_there, int64_t wait_ms) {
     int64_t end_ns = tti_now_ns() + wait_ms * TTI_NS_PER_MS;
     struct timespec end = {(time_t)(end_ns / 1000000000), (long)(end_ns % 1000000000)};
-    while (!s->is_copied && !h->has_ended)
+    while (!h->has_ended && !(is_there && *is_there))
         if (pthread_cond_timedwait(&h->news, &h->mutex, &end) != 0 && tti_now_ns() >= end_ns) break;
+}
+
+/* Until parameters of that version are in the seat: with the mutex held. */
+static tutti_status wait_copied(tti_holder *h, seat *s, int64_t version) {
+    wait_for(h, &s->is_copied, (int64_t)TTI_MIN(h->desc.timeout_ms, INT32_MAX / 4) * 2 + SLACK_MS);
     if (!s->is_copied)
         return tti_fail(TUTTI_E_PEER, "parameter server: parameters do not come to range %d of %d",
                         h->rank, h->desc.n_ranges);
@@ -411,12 +416,22 @@ tutti_status tti_holder_create(const tti_server_desc *desc, int rank, tti_channe
         return st;
     }
     tti_channel_deafen(control);
-    tti_holder_close(h);
+    tti_holder_close(h, TTI_NO_TIMEOUT);
     return st;
 }
 
-void tti_holder_close(tti_holder *h) {
+/* A first process that says nothing any more would keep this one for ever. */
+static void end_in_time(tti_holder *h, int timeout_ms) {
+    pthread_mutex_lock(&h->mutex);
+    wait_for(h, NULL, timeout_ms);
+    bool has_ended = h->has_ended;
+    pthread_mutex_unlock(&h->mutex);
+    if (!has_ended) tti_channel_deafen(h->control);
+}
+
+void tti_holder_close(tti_holder *h, int timeout_ms) {
     if (!h) return;
+    if (h->has_thread && timeout_ms != TTI_NO_TIMEOUT) end_in_time(h, timeout_ms);
     if (h->has_thread) pthread_join(h->thread, NULL);
     for (int w = 0; w < h->desc.n_workers; w++)
         if (h->seats[w].channel) tti_channel_deafen(h->seats[w].channel);

@@ -66,8 +66,10 @@ bool tti_ranges_is_lost(const tti_ranges *ranges);
 tutti_status tti_holder_create(const tti_server_desc *desc, int rank, tti_channel *control,
                                tti_channel *const *channels, tti_holder **out);
 
-/* Waits until the first process ends it or itself; takes NULL. */
-void tti_holder_close(tti_holder *holder);
+/* Waits until the first process ends it or itself, at most timeout_ms or TTI_NO_TIMEOUT; takes
+ * NULL.
+ */
+void tti_holder_close(tti_holder *holder, int timeout_ms);
 
 /* The worker of this process: memory for its gradient [range]; and the parameters of that version,
  * when they are there, with averages (NULL: none). */

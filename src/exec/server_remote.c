@@ -263,15 +263,16 @@ void tti_remote_abort(tti_server *s, tutti_status status, const char *text) {
 
 /* ---- coming and going ---- */
 
-void tti_remote_close(tti_server *s) {
+bool tti_remote_close(tti_server *s) {
     tti_wire_message m = {.kind = TTI_WIRE_BYE};
-    if (!s->remote) return;
+    if (!s->remote) return true;
     bool in_order = !s->remote->failed && !s->remote->refused;
     if (in_order && tti_channel_send(s->remote->channel, &m, tti_wire_bytes(&m), 0))
         tti_clear_error(); /* it has gone first */
     tti_channel_close(s->remote->channel);
     free(s->remote);
     s->remote = NULL;
+    return in_order;
 }
 
 tutti_status tti_server_connect(const tti_server_desc *desc, tutti_comm *comm, tti_server **out) {

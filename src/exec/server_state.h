@@ -205,6 +205,7 @@ tutti_status tti_remote_meet(tti_server *s, tti_meet_op op, int64_t *values, int
                              tti_members *members);
 tutti_status tti_remote_why(tti_server *s, const char *text);
 void tti_remote_abort(tti_server *s, tutti_status status, const char *text);
-void tti_remote_close(tti_server *s);
+/* Takes a server without one; false: here something failed. */
+bool tti_remote_close(tti_server *s);
 
 #endif /* TTI_EXEC_SERVER_STATE_H */

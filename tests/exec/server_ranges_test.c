@@ -2,6 +2,9 @@
  * for any number of holders, on one host and between hosts; and holders or workers that go. */
 #include "exec/server_ranges.h"
 
+#include <semaphore.h>
+#include <time.h>
+
 #include "exec/server_crew.h"
 
 enum { N_RANKS = 3 };
@@ -14,7 +17,9 @@ typedef struct spread {
     tti_server *server;
     const char *(*odd)(tti_channel *first); /* what the odd rank does; NULL: there is none */
     int odd_rank;
-    bool leaves; /* worker leaver leaves, and its process goes on */
+    bool fails;   /* each worker, at once */
+    sem_t *ended; /* told by each that comes to its end */
+    bool leaves;  /* worker leaver leaves, and its process goes on */
     int leaver;
     const char *(*also)(struct spread *s, tti_exec *exec); /* after the batches */
     const char *text; /* all hear it instead of coming to the end */
@@ -28,6 +33,7 @@ static tti_server_desc desc_of(const spread *s) {
     tti_server_desc d = server_desc(&s->crew, 1, s->n_backup ? 0 : TTI_UNBOUNDED);
     d.n_ranges = s->n_ranges;
     d.n_backup = s->n_backup;
+    if (s->fails) d.timeout_ms = 1;
     return d;
 }
 
@@ -101,6 +107,10 @@ static const char *be_odd(spread *s, tutti_comm *comm) {
 }
 
 static const char *work(spread *s, tti_exec *exec, tti_server *server, int rank) {
+    if (s->fails) {
+        tti_server_abort(server, TUTTI_E_IO, "it has no data");
+        return NULL;
+    }
     tutti_status st = make_batches(s, exec, server);
     if (!s->text) {
         COMM_OK(st);
@@ -130,6 +140,7 @@ static const char *rank_of_spread(tutti_comm *comm, void *arg) {
     tti_exec_destroy(exec);
     /* Holders wait for the first, which is here, not at the end of a process. */
     if (rank > 0) tti_server_destroy(server);
+    if (s->ended) sem_post(s->ended);
     if (rank == 0) {
         while (s->n_arrivals < MAX_UPDATES && tti_server_next(server, &s->arrivals[s->n_arrivals]))
             s->n_arrivals++;
@@ -402,6 +413,29 @@ T_CASE(a_holder_that_goes_ends_all) {
     end(&with_batch);
 }
 
+static sem_t others_ended;
+
+static const char *says_nothing(tti_channel *first) {
+    struct timespec end;
+    (void)first;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += 30;
+    for (int i = 1; i < N_RANKS; i++)
+        if (sem_timedwait(&others_ended, &end) != 0) return "the others wait for the first";
+    return NULL;
+}
+
+/* Nothing moves there, but its connections are open: those who failed end all the same. */
+T_CASE(who_fails_does_not_wait_for_the_first_for_ever) {
+    T_UNUSED;
+    spread s = {.n_ranges = 3, .odd = says_nothing, .fails = true, .ended = &others_ended};
+    assert_int_equal(sem_init(&others_ended, 0, 0), 0);
+    play_spread(&s, NULL);
+    tti_server_destroy(s.server);
+    sem_destroy(&others_ended);
+    end(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_do_not_know_who_holds_what),
@@ -414,6 +448,7 @@ int main(void) {
         cmocka_unit_test(the_others_go_on_without_a_worker),
         cmocka_unit_test(a_holder_goes_on_without_its_worker),
         cmocka_unit_test(a_holder_that_goes_ends_all),
+        cmocka_unit_test(who_fails_does_not_wait_for_the_first_for_ever),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
