@@ -1,0 +1,56 @@
+/* peers_group.h - the devices that have met: what peers_meet.c makes and peers.c adds with. */
+#ifndef TTI_CUDA_PEERS_GROUP_H
+#define TTI_CUDA_PEERS_GROUP_H
+
+#include "backend/cuda/device.h"
+#include "backend/cuda/nccl.h"
+#include "backend/cuda/peers.h"
+
+enum {
+    TTI_PEERS_PIECES = 12, /* that can be opened from outside */
+    /* The arena, then the pieces, then the sources. */
+    TTI_PEERS_SHARED = 1 + TTI_PEERS_PIECES + TTI_MAX_SOURCES,
+};
+
+/* What a rank says of itself. */
+typedef struct tti_peers_hello {
+    uint64_t process[2]; /* the same for threads of one process only */
+    unsigned char uuid[16];
+    int32_t device, n_shared;
+    int32_t is_open; /* its memory can be shared */
+    int32_t has_nccl;
+    void *memory[TTI_PEERS_SHARED];
+    cudaIpcMemHandle_t handles[TTI_PEERS_SHARED];
+    tti_nccl_id id; /* of rank 0 */
+} tti_peers_hello;
+
+typedef struct tti_peers_group {
+    tti_device_peers peers;
+    struct tti_peers_group *with; /* has the state that both look at; NULL: this one has */
+    tti_device_term terms[TTI_PEERS_TERMS];
+    float *pieces[TTI_PEERS_PIECES];
+    uint16_t *low; /* device [n_flat]: what travels where it is rounded; NULL: the pieces do */
+    tti_peers_view view;
+    float *sources[TTI_PEERS_MAX][TTI_MAX_SOURCES]; /* of all ranks, as they are seen here */
+    tti_peers_hello *all;                           /* [n_ranks] */
+    void *opened[TTI_PEERS_MAX]
+                [TTI_PEERS_SHARED]; /* by handle: to be closed; NULL: not ours to close */
+    tti_peers_arena *arena;
+    bool direct; /* the memory of all ranks is there */
+    tti_nccl *nccl;
+    float *chunks; /* device [terms of others][longest chunk] */
+    size_t chunk;  /* elements */
+    uint32_t *words;
+    size_t *at; /* [n_ranks][n_groups][TTI_PEERS_PIECES]: where groups begin in pieces */
+    size_t chunks_bytes, words_bytes, low_bytes;
+} tti_peers_group;
+
+/* The part of a rank of group which, and the length of the longest. */
+tti_chunk tti_peers_part_of(const tti_peers_group *g, size_t which, int rank);
+size_t tti_peers_longest_part(const tti_peers_group *g, size_t which);
+
+/* Elements first .. of the sum by kernels over the peers' memory. */
+cudaError_t tti_peers_sum_direct(tti_peers_group *g, size_t first, size_t n_elems, bool beside,
+                                 cudaStream_t stream);
+
+#endif /* TTI_CUDA_PEERS_GROUP_H */
