@@ -97,6 +97,7 @@ typedef struct tti_device_parts_of {
 /* The workers of a job, each with a device of its own.  Pointers are borrowed until they part. */
 typedef struct tti_device_peers {
     int rank, n_ranks, timeout_ms;
+    int shown;                    /* this rank as messages call it: among all workers of the job */
     const tti_device_term *terms; /* of a sum */
     int n_terms;
     float *const *pieces; /* [n_pieces] device: this rank's summands; the first one takes the sum */

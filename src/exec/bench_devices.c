@@ -83,6 +83,7 @@ static tutti_status meet(bench_rank *r, const way *w) {
     TTI_TRY(ops->peers_meet(&(tti_device_peers){.rank = r->rank,
                                                 .n_ranks = r->b->desc.n_devices,
                                                 .timeout_ms = WAIT_MS,
+                                                .shown = r->rank,
                                                 .terms = terms,
                                                 .n_terms = r->b->desc.n_devices,
                                                 .pieces = &r->piece,

@@ -143,6 +143,7 @@ static tutti_status meet(tti_device_exchange *e) {
     const tti_device_peers peers = {.rank = tutti_comm_rank(e->comm),
                                     .n_ranks = n_ranks,
                                     .timeout_ms = tti_comm_timeout_ms(e->comm),
+                                    .shown = tutti_comm_rank(e->x->desc.mesh->world),
                                     .terms = terms,
                                     .n_terms = order.n_terms,
                                     .pieces = pieces,

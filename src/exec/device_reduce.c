@@ -133,10 +133,12 @@ static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int
     bool in_parts = tti_exec_has_parts(x);
     size_t n_buckets = (size_t)x->desc.plan->n_buckets;
     for (int i = 0; i < n_pieces; i++) pieces[i] = x->buffers[x->acc.piece_buffer[i]];
+    const tutti_comm *all = x->desc.mesh ? x->desc.mesh->world : x->desc.comm;
     TTI_TRY(find_places(r));
     return r->ops->peers_meet(&(tti_device_peers){.rank = x->rank,
                                                   .n_ranks = x->n_ranks,
                                                   .timeout_ms = tti_comm_timeout_ms(x->desc.comm),
+                                                  .shown = tutti_comm_rank(all),
                                                   .terms = terms,
                                                   .n_terms = n_terms,
                                                   .pieces = pieces,

@@ -71,7 +71,8 @@ static const char *wait_alone(tutti_comm *comm, void *arg) {
         failure = trade_put(&r);
         if (failure) return failure;
         COMM_OK(r.ops->mark(TTI_QUEUE_COMPUTE, 0));
-        COMM_FAILS(r.ops->peers_await(r.group, 0), TUTTI_E_TIMEOUT, "waited 1000 ms");
+        COMM_FAILS(r.ops->peers_await(r.group, 0), TUTTI_E_TIMEOUT,
+                   "rank 6: its device waited 1000 ms");
     }
     COMM_OK(tutti_comm_barrier(comm));
     trade_release(&r, NULL);

@@ -136,6 +136,7 @@ static const char *time_rank(tutti_comm *comm, void *arg) {
         &(tti_device_peers){.rank = rank,
                             .n_ranks = w,
                             .timeout_ms = 20000,
+                            .shown = rank,
                             .terms = terms,
                             .n_terms = w,
                             .pieces = &piece,

@@ -128,6 +128,7 @@ static inline const char *trade_meet(trade_rank *r) {
         r->ops->peers_meet(&(tti_device_peers){.rank = r->rank,
                                                .n_ranks = r->n_ranks,
                                                .timeout_ms = r->timeout_ms ? r->timeout_ms : 20000,
+                                               .shown = r->rank + 6,
                                                .terms = terms,
                                                .n_terms = r->n_ranks,
                                                .pieces = &r->staging,

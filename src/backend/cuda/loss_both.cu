@@ -269,6 +269,7 @@ __global__ void __launch_bounds__(STAGED_THREADS, 1)
     at.own = own_of(logits, e, at.row, at.label);
     copy_row(logits, e, at.row, staged);
     copy_row(logits, e, at.row + step, staged + n_vectors);
+    int turn = 0; /* of rows that are joined: others have no barrier that would part two of them */
     for (unsigned i = 0; at.row < e.n_rows; i++, at.row += step) {
         size_t ahead = at.row + 2 * step;
         const tti_vec<T, 8> *here = staged + i % SUMS_STAGES * n_vectors;
@@ -278,7 +279,8 @@ __global__ void __launch_bounds__(STAGED_THREADS, 1)
         await_copies<2>();
         T *dx = out + at.row * e.n;
         if (at.label != e.ignore && is_class(e, at.label)) {
-            slope_low p = see_staged(e, at, d, i % 2, here, found);
+            slope_low p = see_staged(e, at, d, turn, here, found);
+            turn ^= 1;
             turn_staged(p, n_vectors, (unsigned)at.label, here, dx, sums);
         } else {
             float value = at.label == e.ignore ? 0.0f : nanf("");

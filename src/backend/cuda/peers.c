@@ -328,9 +328,9 @@ static tutti_status check_peers(group *g) {
 static tutti_status fail_late(group *g) {
     tutti_status st = g->peers.check(g->peers.user); /* the host may know the cause */
     if (st != TUTTI_OK) return st;
-    return tti_fail(TUTTI_E_TIMEOUT,
-                    "rank %d: its device waited %d ms for the gradients of another rank",
-                    g->peers.rank, g->peers.timeout_ms);
+    return tti_fail(TUTTI_E_TIMEOUT, "rank %d: its device waited %d ms for the %s of another rank",
+                    g->peers.shown, g->peers.timeout_ms,
+                    g->peers.n_traded > 0 ? "values" : "gradients");
 }
 
 /* What to do while the mark has not come: a failure of a peer counts once it has lasted. */
