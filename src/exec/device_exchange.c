@@ -296,6 +296,8 @@ static tutti_status put(tti_device_exchange *e, const tti_device_trade *trade,
     e->pending = true;
     if (e->beside) return TUTTI_OK;
     TTI_TRY(tti_device_exchange_wait(e));
+    TTI_TRY(e->ops->mark(TTI_QUEUE_COMPUTE, TTI_MARK_EXCHANGE));
+    TTI_TRY(tti_device_exchange_await(e, TTI_MARK_EXCHANGE)); /* which ends with a lost peer */
     return e->ops->sync();
 }
 
