@@ -229,9 +229,10 @@ tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
                         "on the host; give train.precision=f32");
     if (out->n > 0 && job->config.parallel.zero > 0 && !out->backend->device->update_complete)
         return tti_fail(TUTTI_E_CONFIG,
-                        "parallel.zero=1: the update on GPUs has all of the optimizer's state on "
+                        "parallel.zero=%d: the update on GPUs has all of the optimizer's state on "
                         "every worker so far; give parallel.zero=0, or parallel.devices=cpu to "
-                        "split it between workers on the host");
+                        "split it between workers on the host",
+                        (int)job->config.parallel.zero);
     TTI_TRY(find_state(job, out));
     if (strcmp(job->config.parallel.devices, "auto") == 0)
         tti_options_put(&job->options, "parallel.devices", out->n ? "gpu" : "cpu",
