@@ -144,10 +144,9 @@ static tutti_status serve(attendant *a, tti_wire_message *m, unsigned *areas) {
 /* ---- the thread ---- */
 
 static void say_failure(attendant *a, tti_wire_message *m, tutti_status st, const char *text) {
-    *m = (tti_wire_message){.kind = TTI_WIRE_FAIL, .number = {(int64_t)st}};
-    snprintf(m->more.text, sizeof m->more.text, "%s", text);
+    tti_wire_fail(m, st, text);
     /* One that has gone is noticed by what it says next. */
-    if (tti_channel_send(a->channel, m, tti_wire_bytes(m), 0) != TUTTI_OK) tti_clear_error();
+    if (tti_wire_send(a->channel, m, 0) != TUTTI_OK) tti_clear_error();
 }
 
 /* Its process has come to the end of what it had to do. */
@@ -160,19 +159,15 @@ static void part(attendant *a) {
 
 /* A worker's own failure is the run's: this process ends with it too. */
 static void fail_with(tti_server *s, const tti_wire_message *m) {
-    bool known = m->number[0] > TUTTI_OK && m->number[0] < TUTTI_N_STATUS;
     pthread_mutex_lock(&s->mutex);
-    tti_server_fail(s, known ? (tutti_status)m->number[0] : TUTTI_E_PEER, m->more.text);
+    tti_server_fail(s, tti_wire_status(m), m->more.text);
     pthread_mutex_unlock(&s->mutex);
 }
 
 /* One question and its answer; false: there will be no other. */
 static bool attend_once(attendant *a, tti_wire_message *m) {
-    size_t n_bytes = sizeof *m;
     unsigned areas = 0;
-    tutti_status st =
-        tti_channel_recv(a->channel, m, &n_bytes, 1u << TTI_WIRE_GRADS, TTI_NO_TIMEOUT);
-    if (st == TUTTI_OK) st = tti_wire_check(m, n_bytes);
+    tutti_status st = tti_wire_recv(a->channel, m, 1u << TTI_WIRE_GRADS, TTI_NO_TIMEOUT);
     if (st != TUTTI_OK) {
         if (!atomic_load(a->is_closing)) tti_server_bury(a->s, a->worker, tutti_last_error());
         return false;
@@ -188,7 +183,7 @@ static bool attend_once(attendant *a, tti_wire_message *m) {
     st = serve(a, m, &areas);
     if (st != TUTTI_OK)
         say_failure(a, m, st, tutti_last_error());
-    else if (tti_channel_send(a->channel, m, tti_wire_bytes(m), areas) != TUTTI_OK)
+    else if (tti_wire_send(a->channel, m, areas) != TUTTI_OK)
         tti_clear_error(); /* noticed by what it says next */
     return true;
 }

@@ -14,8 +14,6 @@
 #include "base/clock.h"
 #include "exec/server_ranges.h"
 
-enum { SLACK_MS = 10000 };
-
 /* What is there for a worker, of this process or another one. */
 typedef struct seat {
     tti_holder *h;
@@ -130,18 +128,11 @@ static tutti_status apply(tti_holder *h, const tti_wire_message *m, uint64_t *ha
 }
 
 static tutti_status answer(tti_holder *h, const tti_wire_message *m, unsigned areas) {
-    return tti_channel_send(h->control, m, tti_wire_bytes(m), areas);
+    return tti_wire_send(h->control, m, areas);
 }
 
 static tutti_status hear(tti_holder *h, unsigned may_bring, tti_wire_message *m) {
-    size_t n_bytes = sizeof *m;
-    TTI_TRY(tti_channel_recv(h->control, m, &n_bytes, may_bring, TTI_NO_TIMEOUT));
-    return tti_wire_check(m, n_bytes);
-}
-
-static void say_failure(tti_wire_message *m, tutti_status st, const char *text) {
-    *m = (tti_wire_message){.kind = TTI_WIRE_FAIL, .number = {(int64_t)st}};
-    snprintf(m->more.text, sizeof m->more.text, "%s", text);
+    return tti_wire_recv(h->control, m, may_bring, TTI_NO_TIMEOUT);
 }
 
 /* What cannot be applied is told, as what was. */
@@ -150,7 +141,7 @@ static tutti_status update(tti_holder *h, const tti_wire_message *m) {
     uint64_t hash = 0;
     tutti_status st = apply(h, m, &hash);
     told.number[0] = (int64_t)hash;
-    if (st != TUTTI_OK) say_failure(&told, st, tutti_last_error());
+    if (st != TUTTI_OK) tti_wire_fail(&told, st, tutti_last_error());
     return answer(h, &told, 0);
 }
 
@@ -222,7 +213,7 @@ static void obey_all(tti_holder *h) {
         if (st == TUTTI_OK && m.kind == TTI_WIRE_BYE) return;
         if (st == TUTTI_OK) st = obey(h, &m);
     } while (st == TUTTI_OK);
-    say_failure(&m, st, tutti_last_error());
+    tti_wire_fail(&m, st, tutti_last_error());
     /* It may be it that has gone. */
     if (answer(h, &m, 0) != TUTTI_OK) tti_clear_error();
 }
@@ -258,7 +249,7 @@ static void wait_for(tti_holder *h, const bool *is_there, int64_t wait_ms) {
 
 /* Until parameters of that version are in the seat: with the mutex held. */
 static tutti_status wait_copied(tti_holder *h, seat *s, int64_t version) {
-    wait_for(h, &s->is_copied, (int64_t)TTI_MIN(h->desc.timeout_ms, INT32_MAX / 4) * 2 + SLACK_MS);
+    wait_for(h, &s->is_copied, tti_wire_patience_ms(h->desc.timeout_ms));
     if (!s->is_copied)
         return tti_fail(TUTTI_E_PEER, "parameter server: parameters do not come to range %d of %d",
                         h->rank, h->desc.n_ranges);
@@ -287,20 +278,16 @@ static void bring(seat *s) {
 /* One question and its answer; false: there will be no other.  Who has gone is the first process's
  * affair, which hears of it too. */
 static bool attend_once(seat *s, tti_wire_message *m) {
-    size_t n_bytes = sizeof *m;
     unsigned areas = 0;
-    tutti_status st =
-        tti_channel_recv(s->channel, m, &n_bytes, 1u << TTI_WIRE_GRADS, TTI_NO_TIMEOUT);
-    if (st == TUTTI_OK) st = tti_wire_check(m, n_bytes);
+    tutti_status st = tti_wire_recv(s->channel, m, 1u << TTI_WIRE_GRADS, TTI_NO_TIMEOUT);
     if (st != TUTTI_OK) return false;
     if (m->kind == TTI_WIRE_PUSH)
         bring(s);
     else if (m->kind != TTI_WIRE_KEYS)
         return false;
     else if ((st = give(s, m, &areas)) != TUTTI_OK)
-        say_failure(m, st, tutti_last_error());
-    return tti_channel_send(s->channel, m, tti_wire_bytes(m), st == TUTTI_OK ? areas : 0) ==
-           TUTTI_OK;
+        tti_wire_fail(m, st, tutti_last_error());
+    return tti_wire_send(s->channel, m, st == TUTTI_OK ? areas : 0) == TUTTI_OK;
 }
 
 static void *attend(void *arg) {

@@ -8,8 +8,6 @@
 
 #include "exec/server_ranges.h"
 
-enum { SLACK_MS = 10000 };
-
 struct tti_keys {
     const tti_server_desc *desc;
     int n;
@@ -41,65 +39,31 @@ static tutti_status lose(tti_server *s, int r) {
 }
 
 static tutti_status ask(tti_server *s, int r, const tti_wire_message *m, unsigned areas) {
-    tutti_status st = tti_channel_send(s->keys->holder[r], m, tti_wire_bytes(m), areas);
+    tutti_status st = tti_wire_send(s->keys->holder[r], m, areas);
     return st == TUTTI_OK ? st : lose(s, r);
 }
 
 static tutti_status hear(tti_server *s, int r, int64_t kind, unsigned may_bring,
                          tti_wire_message *m) {
-    int timeout_ms = TTI_MIN(s->desc.timeout_ms, INT32_MAX / 4) * 2 + SLACK_MS;
-    size_t n_bytes = sizeof *m;
-    tutti_status st = tti_channel_recv(s->keys->holder[r], m, &n_bytes, may_bring, timeout_ms);
-    if (st == TUTTI_OK) st = tti_wire_check(m, n_bytes);
+    int timeout_ms = tti_wire_patience_ms(s->desc.timeout_ms);
+    tutti_status st = tti_wire_recv(s->keys->holder[r], m, may_bring, timeout_ms);
     if (st == TUTTI_OK && m->kind == kind) return st;
     if (st != TUTTI_OK || m->kind != TTI_WIRE_FAIL) return lose(s, r);
     return tti_server_why(s, m->more.text);
-}
-
-/* ---- copies by all lanes ---- */
-
-typedef struct copying {
-    tti_exec *x;
-    float *dst;
-    const float *const *pieces; /* the first is copied, the others are added */
-    int n_pieces;
-    size_t n_elems, first; /* of pieces; from there on */
-} copying;
-
-static void copy_lane(int lane, void *arg) {
-    const copying *c = arg;
-    tti_range mine = tti_lane_range(c->n_elems, 16, lane, c->x->desc.n_lanes);
-    if (mine.first >= mine.last) return;
-    size_t n = mine.last - mine.first;
-    memcpy(c->dst + mine.first, c->pieces[0] + c->first + mine.first, n * sizeof *c->dst);
-    for (int i = 1; i < c->n_pieces; i++)
-        tti_backend_cpu.accumulate(c->dst + mine.first, c->pieces[i] + c->first + mine.first, n);
-}
-
-static void copy_sum(tti_exec *x, float *dst, const float *const *pieces, int n_pieces,
-                     tti_range keys) {
-    copying c = {x, dst, pieces, n_pieces, keys.last - keys.first, keys.first};
-    tti_lanes_run(x->lanes, copy_lane, &c);
-}
-
-static void copy(tti_exec *x, float *dst, const float *from, size_t n) {
-    copy_sum(x, dst, &from, 1, (tti_range){0, n});
 }
 
 /* ---- gradients ---- */
 
 tutti_status tti_keys_bring(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces) {
     tti_keys *k = s->keys;
-    const float *from[TTI_MAX_PIECES];
     tti_wire_message m = {.kind = TTI_WIRE_PUSH};
     if (!k) return TUTTI_OK;
-    for (int i = 0; i < n_pieces; i++) from[i] = pieces[i];
     if (s->remote) TTI_TRY(tti_remote_push(s, x, pieces, n_pieces));
     for (int r = 1; r < k->n; r++) {
         bool is_own = !k->holder[r];
         float *to =
             is_own ? tti_holder_grads(s->holder) : tti_channel_area(k->holder[r], TTI_WIRE_GRADS);
-        copy_sum(x, to, from, n_pieces, tti_server_range(k->desc, r));
+        tti_server_copy_sum(x, to, pieces, n_pieces, tti_server_range(k->desc, r));
         if (is_own)
             tti_holder_bring(s->holder);
         else
@@ -117,8 +81,8 @@ static tutti_status take_own(tti_server *s, tti_exec *x, int64_t version, tti_ra
     const float *from, *from_ema;
     tutti_status st = tti_holder_take(s->holder, version, &from, &from_ema);
     if (st != TUTTI_OK) return tti_server_why(s, tutti_last_error());
-    copy(x, params + keys.first, from, keys.last - keys.first);
-    if (ema && from_ema) copy(x, ema + keys.first, from_ema, keys.last - keys.first);
+    tti_server_copy(x, params + keys.first, from, keys.last - keys.first);
+    if (ema && from_ema) tti_server_copy(x, ema + keys.first, from_ema, keys.last - keys.first);
     return TUTTI_OK;
 }
 
@@ -129,11 +93,11 @@ static tutti_status take_from(tti_server *s, int r, tti_exec *x, int64_t version
     tti_wire_message m;
     if (!k->holder[r]) return take_own(s, x, version, keys, params, ema);
     TTI_TRY(hear(s, r, TTI_WIRE_KEYS, 1u << TTI_WIRE_PARAMS | 1u << TTI_WIRE_EMA, &m));
-    copy(x, params + keys.first, tti_channel_area(k->holder[r], TTI_WIRE_PARAMS),
-         keys.last - keys.first);
+    tti_server_copy(x, params + keys.first, tti_channel_area(k->holder[r], TTI_WIRE_PARAMS),
+                    keys.last - keys.first);
     if (ema)
-        copy(x, ema + keys.first, tti_channel_area(k->holder[r], TTI_WIRE_EMA),
-             keys.last - keys.first);
+        tti_server_copy(x, ema + keys.first, tti_channel_area(k->holder[r], TTI_WIRE_EMA),
+                        keys.last - keys.first);
     return TUTTI_OK;
 }
 

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLACK_MS = 10000 };
-
 struct tti_ranges {
     const tti_server_desc *desc;
     int n;
@@ -66,7 +64,7 @@ void tti_ranges_close(tti_ranges *g) {
     snprintf(kept, sizeof kept, "%s", tutti_last_error());
     tutti_status st = TUTTI_OK;
     for (int r = 1; r < g->n; r++) {
-        st |= tti_channel_send(g->holder[r], &m, tti_wire_bytes(&m), 0);
+        st |= tti_wire_send(g->holder[r], &m, 0);
         tti_channel_close(g->holder[r]);
     }
     if (st != TUTTI_OK) tti_fail(st, "%s", kept);
@@ -100,7 +98,7 @@ static tutti_status lose(tti_ranges *g, int r) {
 }
 
 static tutti_status order(tti_ranges *g, int r, const tti_wire_message *m, unsigned areas) {
-    tutti_status st = tti_channel_send(g->holder[r], m, tti_wire_bytes(m), areas);
+    tutti_status st = tti_wire_send(g->holder[r], m, areas);
     return st == TUTTI_OK ? st : lose(g, r);
 }
 
@@ -113,16 +111,13 @@ static tutti_status order_all(tti_ranges *g, const tti_wire_message *m) {
 /* A message of that kind, or what its sender failed of. */
 static tutti_status hear(tti_ranges *g, int r, int64_t kind, unsigned may_bring,
                          tti_wire_message *m) {
-    int timeout_ms = TTI_MIN(g->desc->timeout_ms, INT32_MAX / 4) * 2 + SLACK_MS;
-    size_t n_bytes = sizeof *m;
-    tutti_status st = tti_channel_recv(g->holder[r], m, &n_bytes, may_bring, timeout_ms);
-    if (st == TUTTI_OK) st = tti_wire_check(m, n_bytes);
+    int timeout_ms = tti_wire_patience_ms(g->desc->timeout_ms);
+    tutti_status st = tti_wire_recv(g->holder[r], m, may_bring, timeout_ms);
     if (st == TUTTI_OK && m->kind != kind && m->kind != TTI_WIRE_FAIL)
         st = tti_fail(TUTTI_E_MISMATCH, "an answer to another question");
     if (st != TUTTI_OK) return lose(g, r);
     if (m->kind == kind) return TUTTI_OK;
-    bool known = m->number[0] > TUTTI_OK && m->number[0] < TUTTI_N_STATUS;
-    return tti_fail(known ? (tutti_status)m->number[0] : TUTTI_E_PEER, "%s", m->more.text);
+    return tti_fail(tti_wire_status(m), "%s", m->more.text);
 }
 
 tutti_status tti_ranges_copy(tti_ranges *g, const tti_request *r) {

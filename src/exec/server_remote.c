@@ -9,8 +9,6 @@
 #include "comm/channel.h"
 #include "exec/server_ranges.h"
 
-enum { SLACK_MS = 10000 };
-
 struct tti_remote {
     tti_channel *channel;
     bool has_left;
@@ -38,15 +36,12 @@ static tutti_status hear_why(tti_server *s, tti_wire_message *m, tutti_status st
 
 static tutti_status answer_of(tti_server *s, tti_wire_message *m, int64_t kind, unsigned may_bring,
                               int timeout_ms) {
-    size_t n_bytes = sizeof *m;
-    tutti_status st = tti_channel_recv(s->remote->channel, m, &n_bytes, may_bring, timeout_ms);
-    if (st == TUTTI_OK) st = tti_wire_check(m, n_bytes);
+    tutti_status st = tti_wire_recv(s->remote->channel, m, may_bring, timeout_ms);
     if (st != TUTTI_OK) return hear_why(s, m, st);
     if (m->kind == kind) return TUTTI_OK;
     if (m->kind != TTI_WIRE_FAIL)
         return tti_fail(TUTTI_E_MISMATCH, "parameter server: an answer to another question");
-    bool known = m->number[0] > TUTTI_OK && m->number[0] < TUTTI_N_STATUS;
-    return tti_fail(known ? (tutti_status)m->number[0] : TUTTI_E_PEER, "%s", m->more.text);
+    return tti_fail(tti_wire_status(m), "%s", m->more.text);
 }
 
 /* st is how it went: notes who cannot be told anything any more. */
@@ -59,14 +54,12 @@ static tutti_status note(tti_server *s, const tti_wire_message *m, tutti_status 
 }
 
 static tutti_status say(tti_server *s, tti_wire_message *m, unsigned areas) {
-    tutti_status st = tti_channel_send(s->remote->channel, m, tti_wire_bytes(m), areas);
+    tutti_status st = tti_wire_send(s->remote->channel, m, areas);
     return st == TUTTI_OK ? st : note(s, m, hear_why(s, m, st));
 }
 
 static tutti_status hear(tti_server *s, tti_wire_message *m, int64_t kind, unsigned may_bring) {
-    /* Who serves waits as long for others, and then says so. */
-    int timeout_ms = TTI_MIN(s->desc.timeout_ms, INT32_MAX / 4) * 2 + SLACK_MS;
-    return note(s, m, answer_of(s, m, kind, may_bring, timeout_ms));
+    return note(s, m, answer_of(s, m, kind, may_bring, tti_wire_patience_ms(s->desc.timeout_ms)));
 }
 
 /* Sends m with areas; m becomes the answer, with the areas that it may bring. */
@@ -81,30 +74,44 @@ static tutti_status ask(tti_server *s, tti_wire_message *m, unsigned areas, unsi
 typedef struct copying {
     tti_exec *x;
     float *dst;
-    size_t n_elems;
-    float *const *pieces;
-    int n_pieces; /* the first is copied, the others are added */
+    const float *const *pieces; /* the first is copied, the others are added */
+    int n_pieces;
+    tti_range range; /* of pieces, to dst on */
 } copying;
 
 static void copy_lane(int lane, void *arg) {
     const copying *c = arg;
-    tti_range mine = tti_lane_range(c->n_elems, 16, lane, c->x->desc.n_lanes);
+    size_t n_all = c->range.last - c->range.first;
+    tti_range mine = tti_lane_range(n_all, 16, lane, c->x->desc.n_lanes);
     if (mine.first >= mine.last) return;
-    size_t n = mine.last - mine.first;
-    memcpy(c->dst + mine.first, c->pieces[0] + mine.first, n * sizeof *c->dst);
+    size_t n = mine.last - mine.first, from = c->range.first + mine.first;
+    memcpy(c->dst + mine.first, c->pieces[0] + from, n * sizeof *c->dst);
     for (int i = 1; i < c->n_pieces; i++)
-        tti_backend_cpu.accumulate(c->dst + mine.first, c->pieces[i] + mine.first, n);
+        tti_backend_cpu.accumulate(c->dst + mine.first, c->pieces[i] + from, n);
 }
 
-static void copy(tti_exec *x, float *dst, float *const *pieces, int n_pieces) {
-    copying c = {x, dst, x->desc.server->n_own, pieces, n_pieces};
-    tti_lanes_run(x->lanes, copy_lane, &c);
+void tti_server_copy_sum(tti_exec *x, float *dst, float *const *pieces, int n_pieces,
+                         tti_range range) {
+    const float *from[TTI_MAX_PIECES];
+    for (int i = 0; i < n_pieces; i++) from[i] = pieces[i];
+    tti_lanes_run(x->lanes, copy_lane, &(copying){x, dst, from, n_pieces, range});
+}
+
+void tti_server_copy(tti_exec *x, float *dst, const float *from, size_t n) {
+    tti_lanes_run(x->lanes, copy_lane, &(copying){x, dst, &from, 1, {0, n}});
+}
+
+/* The part of a flat array that the first process holds. */
+static size_t n_own(const tti_exec *x) { return x->desc.server->n_own; }
+
+static void copy_own(tti_exec *x, float *dst, float *const *pieces, int n_pieces) {
+    tti_server_copy_sum(x, dst, pieces, n_pieces, (tti_range){0, n_own(x)});
 }
 
 static tutti_status copy_from(tti_exec *x, int area, float *dst) {
     float *from = tti_channel_area(x->desc.server->remote->channel, area);
     if (x->device) return tti_exec_device_put(x, dst, from);
-    copy(x, dst, &from, 1);
+    tti_server_copy(x, dst, from, n_own(x));
     return TUTTI_OK;
 }
 
@@ -125,7 +132,7 @@ static tutti_status take_all(tti_exec *x, int64_t version, bool with_ema) {
 
 tutti_status tti_remote_push(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces) {
     tti_wire_message m = {.kind = TTI_WIRE_PUSH};
-    copy(x, tti_channel_area(s->remote->channel, TTI_WIRE_GRADS), pieces, n_pieces);
+    copy_own(x, tti_channel_area(s->remote->channel, TTI_WIRE_GRADS), pieces, n_pieces);
     return say(s, &m, 1u << TTI_WIRE_GRADS);
 }
 
@@ -142,10 +149,9 @@ tutti_status tti_remote_ask_keys(tti_server *s, bool with_ema) {
 tutti_status tti_remote_hear_keys(tti_server *s, tti_exec *x, float *params, float *ema) {
     tti_wire_message m;
     TTI_TRY(hear(s, &m, TTI_WIRE_KEYS, 1u << TTI_WIRE_PARAMS | 1u << TTI_WIRE_EMA));
-    float *from = tti_channel_area(s->remote->channel, TTI_WIRE_PARAMS);
-    copy(x, params, &from, 1);
-    from = tti_channel_area(s->remote->channel, TTI_WIRE_EMA);
-    if (ema) copy(x, ema, &from, 1);
+    tti_server_copy(x, params, tti_channel_area(s->remote->channel, TTI_WIRE_PARAMS), n_own(x));
+    if (!ema) return TUTTI_OK;
+    tti_server_copy(x, ema, tti_channel_area(s->remote->channel, TTI_WIRE_EMA), n_own(x));
     return TUTTI_OK;
 }
 
@@ -195,7 +201,7 @@ tutti_status tti_remote_give(tti_server *s, tti_exec *x, const tti_bringing *b, 
     tti_wire_message m = {.kind = TTI_WIRE_GIVE, .number = {b->n_own_rows}};
     m.more.arrival = (tti_arrival){.n_rows = b->n_rows, .wait_ns = b->wait_ns, .result = b->result};
     if (!s->keys)
-        copy(x, tti_channel_area(s->remote->channel, TTI_WIRE_GRADS), b->pieces, b->n_pieces);
+        copy_own(x, tti_channel_area(s->remote->channel, TTI_WIRE_GRADS), b->pieces, b->n_pieces);
     TTI_TRY(ask(s, &m, s->keys ? 0 : 1u << TTI_WIRE_GRADS, 0));
     *out = arrival_of(&m.more.arrival);
     return TUTTI_OK;
@@ -251,13 +257,13 @@ tutti_status tti_remote_why(tti_server *s, const char *text) {
 
 /* The last word of a worker that fails, unless the server was it that failed. */
 void tti_remote_abort(tti_server *s, tutti_status status, const char *text) {
-    tti_wire_message m = {.kind = TTI_WIRE_FAIL, .number = {(int64_t)status}};
+    tti_wire_message m;
     char kept[4096];
     if (s->remote->failed) return;
     snprintf(kept, sizeof kept, "%s", tutti_last_error());
-    snprintf(m.more.text, sizeof m.more.text, "%s", text);
+    tti_wire_fail(&m, status, text);
     s->remote->failed = true;
-    tutti_status st = tti_channel_send(s->remote->channel, &m, tti_wire_bytes(&m), 0);
+    tutti_status st = tti_wire_send(s->remote->channel, &m, 0);
     tti_fail(st == TUTTI_OK ? TUTTI_E_INTERNAL : st, "%s", kept);
 }
 
@@ -267,7 +273,7 @@ bool tti_remote_close(tti_server *s) {
     tti_wire_message m = {.kind = TTI_WIRE_BYE};
     if (!s->remote) return true;
     bool in_order = !s->remote->failed && !s->remote->refused;
-    if (in_order && tti_channel_send(s->remote->channel, &m, tti_wire_bytes(&m), 0))
+    if (in_order && tti_wire_send(s->remote->channel, &m, 0))
         tti_clear_error(); /* it has gone first */
     tti_channel_close(s->remote->channel);
     free(s->remote);

@@ -190,7 +190,12 @@ void tti_server_bury(tti_server *s, int w, const char *why);
 
 void tti_door_close(tti_door *door);
 
-/* ---- server_remote.c: the calls of server.h where s->remote ---- */
+/* ---- server_remote.c: by all lanes; and the calls of server.h where s->remote ---- */
+
+/* The sum of elements range of the pieces; and n elements. */
+void tti_server_copy_sum(tti_exec *x, float *dst, float *const *pieces, int n_pieces,
+                         tti_range range);
+void tti_server_copy(tti_exec *x, float *dst, const float *from, size_t n);
 
 tutti_status tti_remote_open(tti_server *s, int64_t first, int64_t last);
 tutti_status tti_remote_stop(tti_server *s);

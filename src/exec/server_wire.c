@@ -1,14 +1,14 @@
-/* server_wire.c - how long a message is, and whether one makes sense. */
+/* server_wire.c - how long a message is, whether one makes sense, and how it goes and comes. */
 #include "exec/server_wire.h"
 
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "comm/channel.h"
 #include "comm/transport.h"
 
-enum { HEAD_BYTES = offsetof(tti_wire_message, more) };
+enum { HEAD_BYTES = offsetof(tti_wire_message, more), SLACK_MS = 10000 };
 
 _Static_assert(sizeof(tti_wire_message) <= (size_t)TTI_CHANNEL_BYTES, "a channel takes it");
 
@@ -60,4 +60,29 @@ tutti_status tti_wire_check(tti_wire_message *m, size_t n_bytes) {
     if (m->kind == TTI_WIRE_LEAVE || m->kind == TTI_WIRE_WHY || m->kind == TTI_WIRE_FAIL)
         m->more.text[TTI_WIRE_TEXT - 1] = '\0';
     return TUTTI_OK;
+}
+
+tutti_status tti_wire_send(tti_channel *channel, const tti_wire_message *m, unsigned areas) {
+    return tti_channel_send(channel, m, tti_wire_bytes(m), areas);
+}
+
+tutti_status tti_wire_recv(tti_channel *channel, tti_wire_message *m, unsigned may_bring,
+                           int timeout_ms) {
+    size_t n_bytes = sizeof *m;
+    TTI_TRY(tti_channel_recv(channel, m, &n_bytes, may_bring, timeout_ms));
+    return tti_wire_check(m, n_bytes);
+}
+
+int tti_wire_patience_ms(int timeout_ms) {
+    return TTI_MIN(timeout_ms, INT32_MAX / 4) * 2 + SLACK_MS;
+}
+
+void tti_wire_fail(tti_wire_message *m, tutti_status status, const char *text) {
+    *m = (tti_wire_message){.kind = TTI_WIRE_FAIL, .number = {(int64_t)status}};
+    snprintf(m->more.text, sizeof m->more.text, "%s", text);
+}
+
+tutti_status tti_wire_status(const tti_wire_message *m) {
+    bool known = m->number[0] > TUTTI_OK && m->number[0] < TUTTI_N_STATUS;
+    return known ? (tutti_status)m->number[0] : TUTTI_E_PEER;
 }

@@ -6,6 +6,7 @@
 #ifndef TTI_EXEC_SERVER_WIRE_H
 #define TTI_EXEC_SERVER_WIRE_H
 
+#include "comm/channel.h"
 #include "exec/server.h"
 
 /* number[0..3] and the rest, of what is asked -> of the answer */
@@ -60,5 +61,18 @@ size_t tti_wire_bytes(const tti_wire_message *m);
 /* Whether n_bytes of m are a whole message of a known kind with numbers that can be; of text the
  * end is seen to.  TUTTI_E_MISMATCH: they are not. */
 TUTTI_NODISCARD tutti_status tti_wire_check(tti_wire_message *m, size_t n_bytes);
+
+/* A message with areas by bits, and the next one that comes, checked; as comm/channel.h says. */
+TUTTI_NODISCARD tutti_status tti_wire_send(tti_channel *channel, const tti_wire_message *m,
+                                           unsigned areas);
+TUTTI_NODISCARD tutti_status tti_wire_recv(tti_channel *channel, tti_wire_message *m,
+                                           unsigned may_bring, int timeout_ms);
+
+/* How long an answer may take: who serves waits timeout_ms for others, and then says so. */
+int tti_wire_patience_ms(int timeout_ms);
+
+/* m becomes what tells of a failure; and the status of one that has come. */
+void tti_wire_fail(tti_wire_message *m, tutti_status status, const char *text);
+tutti_status tti_wire_status(const tti_wire_message *m);
 
 #endif /* TTI_EXEC_SERVER_WIRE_H */
