@@ -9,9 +9,6 @@
 
 #include "exec/worker.h"
 
-/* Which parts of params or averages others fetch: the sources of tti_device_reduce. */
-enum { FROM_PARAMS, FROM_AVERAGES };
-
 struct tti_device_lean {
     tti_exec *x;
     tti_device_reduce *reduce;
@@ -108,7 +105,7 @@ static void play(tti_device_lean *l, int n_steps) {
 
 void tti_device_lean_begin(tti_device_lean *l, bool is_last) {
     l->params = l->x->lean->params ? &l->x->lean->train : NULL;
-    l->source = FROM_PARAMS;
+    l->source = TTI_FROM_PARAMS;
     l->beside = l->step_beside;
     l->is_last = is_last;
     l->next = 0;
@@ -130,7 +127,7 @@ tutti_status tti_device_lean_finish(tti_device_lean *l) { return l->status; }
 
 static void begin_eval(tti_device_lean *l) {
     l->params = l->x->lean->params ? &l->x->lean->eval : NULL;
-    l->source = l->x->ema ? FROM_AVERAGES : FROM_PARAMS;
+    l->source = l->x->ema ? TTI_FROM_AVERAGES : TTI_FROM_PARAMS;
     l->beside = l->has_evaluated;
     l->is_last = false;
     l->next = 0;
@@ -161,7 +158,7 @@ tutti_status tti_device_lean_averages(tti_device_lean *l) {
     TTI_TRY(tti_device_reduce_meet(l->reduce));
     for (int b = 0; b < plan->n_buckets; b++) {
         float *dst = l->x->lean->averages + plan->buckets[b].first;
-        TTI_TRY(tti_device_reduce_fetch(l->reduce, b, FROM_AVERAGES, dst, false));
+        TTI_TRY(tti_device_reduce_fetch(l->reduce, b, TTI_FROM_AVERAGES, dst, false));
     }
     return tti_device_reduce_rest(l->reduce);
 }

@@ -81,7 +81,7 @@ void tti_device_parts_destroy(tti_device_parts *p) {
 
 static tutti_status fetch(const tti_device_parts *p, int bucket, bool beside) {
     float *dst = p->x->params + p->x->desc.plan->buckets[bucket].first;
-    return tti_device_reduce_fetch(p->reduce, bucket, 0, dst, beside);
+    return tti_device_reduce_fetch(p->reduce, bucket, TTI_FROM_PARAMS, dst, beside);
 }
 
 static tutti_status fetch_all(tti_device_parts *p) {

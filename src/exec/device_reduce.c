@@ -119,9 +119,9 @@ static tti_device_parts_of sums_of(const tti_exec *x) {
 static int find_sources(tti_device_reduce *r) {
     const tti_exec *x = r->x;
     bool averages = x->lean && x->ema;
-    r->sources[0] = (tti_device_parts_of){
+    r->sources[TTI_FROM_PARAMS] = (tti_device_parts_of){
         .data = x->params, .places = tti_exec_has_lean_params(x) ? x->share.from : NULL};
-    r->sources[1] = (tti_device_parts_of){.data = x->ema, .places = x->share.from};
+    r->sources[TTI_FROM_AVERAGES] = (tti_device_parts_of){.data = x->ema, .places = x->share.from};
     if (!tti_exec_has_parts(x) || x->offload) return 0;
     return averages ? 2 : 1;
 }

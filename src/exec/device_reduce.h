@@ -13,6 +13,9 @@
 
 typedef struct tti_device_reduce tti_device_reduce;
 
+/* What others may fetch. */
+enum { TTI_FROM_PARAMS, TTI_FROM_AVERAGES };
+
 /* The order of a sum as devices take it: terms [order->n_terms]. */
 void tti_device_terms(const tti_sum_order *order, tti_device_term *terms);
 

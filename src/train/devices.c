@@ -60,11 +60,10 @@ static tutti_status read_word(const char *text, const char *word, size_t n_bytes
                               tti_devices *d) {
     char *end;
     if (d->mixed && is_word(word, n_bytes, "cpu")) return add(d, TTI_ON_HOST);
-    for (int i = 0; d->mixed && is_word(word, n_bytes, "gpu"); i++)
-        if (i >= n_there || i >= TTI_MAX_DEVICES)
-            return TUTTI_OK;
-        else
-            TTI_TRY(add(d, i));
+    if (d->mixed && is_word(word, n_bytes, "gpu")) {
+        for (int i = 0; i < n_there && i < TTI_MAX_DEVICES; i++) TTI_TRY(add(d, i));
+        return TUTTI_OK;
+    }
     long index = strtol(word, &end, 10);
     if (end != word + n_bytes || n_bytes == 0) return bad_list(text);
     return index < 0 ? tti_fail(TUTTI_E_CONFIG, "parallel.devices: there is no device %ld", index)

@@ -10,20 +10,6 @@
 static const tti_backend *cuda;
 static int n_devices;
 
-/* By single elements, by units of 16 bytes, over more blocks than one, in parts, beside. */
-static const trade_case small_cases[] = {
-    {TTI_COLLECTIVE_SUM, TUTTI_F32, 1, 1, false, false},
-    {TTI_COLLECTIVE_SUM, TUTTI_BF16, 1, 1503, true, true},
-    {TTI_COLLECTIVE_GATHER, TUTTI_BF16, 3, 7, false, false},
-    {TTI_COLLECTIVE_SUM, TUTTI_F16, 1, 35, false, false},
-    {TTI_COLLECTIVE_SCATTER, TUTTI_BF16, 5, 6, false, false},
-    {TTI_COLLECTIVE_SUM, TUTTI_F64, 1, 11, true, false},
-    {TTI_COLLECTIVE_SCATTER, TUTTI_F32, 1, 64, false, false},
-    {TTI_COLLECTIVE_GATHER, TUTTI_F32, 1, 33, false, true},
-    {TTI_COLLECTIVE_SCATTER, TUTTI_F16, 70, 72, false, true},
-    {TTI_COLLECTIVE_GATHER, TUTTI_BF16, 30, 96, false, false},
-};
-
 static const trade_case large_cases[] = {
     {TTI_COLLECTIVE_SUM, TUTTI_BF16, 1, 1 << 20, true, false},
     {TTI_COLLECTIVE_SUM, TUTTI_F32, 1, (1 << 19) + 12, false, true},
@@ -35,8 +21,10 @@ static const trade_case large_cases[] = {
 
 T_CASE(small_values_have_the_bits_of_the_host) {
     T_UNUSED;
-    trade_crew c = {
-        .backend = cuda, .cases = small_cases, .n_cases = TTI_COUNT(small_cases), .record = true};
+    trade_crew c = {.backend = cuda,
+                    .cases = trade_small_cases,
+                    .n_cases = TTI_COUNT(trade_small_cases),
+                    .record = true};
     for (int w = 2; w <= n_devices && w <= TRADE_MAX_RANKS; w++) trade_run(&c, w);
 }
 

@@ -33,20 +33,10 @@ static const tti_device_ops fake_ops = {.open = fake_open,
 static const tti_backend fake = {
     .name = "fake", .device = &fake_ops, .alloc = fake_alloc, .release = fake_release};
 
-static const trade_case cases[] = {
-    {TTI_COLLECTIVE_SUM, TUTTI_F32, 1, 1, false, false},
-    {TTI_COLLECTIVE_SUM, TUTTI_BF16, 1, 1500, true, true},
-    {TTI_COLLECTIVE_GATHER, TUTTI_BF16, 3, 7, false, false},
-    {TTI_COLLECTIVE_SUM, TUTTI_F16, 1, 35, false, false},
-    {TTI_COLLECTIVE_SCATTER, TUTTI_BF16, 5, 6, false, false},
-    {TTI_COLLECTIVE_SUM, TUTTI_F64, 1, 11, true, false},
-    {TTI_COLLECTIVE_SCATTER, TUTTI_F32, 1, 64, false, false},
-    {TTI_COLLECTIVE_GATHER, TUTTI_F32, 1, 33, false, true},
-};
-
 T_CASE(any_number_of_ranks_has_the_bits_of_the_host) {
     T_UNUSED;
-    trade_crew c = {.backend = &fake, .cases = cases, .n_cases = TTI_COUNT(cases)};
+    trade_crew c = {
+        .backend = &fake, .cases = trade_small_cases, .n_cases = TTI_COUNT(trade_small_cases)};
     for (int n_ranks = 2; n_ranks <= TRADE_MAX_RANKS; n_ranks++) trade_run(&c, n_ranks);
 }
 

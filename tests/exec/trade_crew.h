@@ -19,6 +19,20 @@ typedef struct trade_case {
     bool in_place, beside;
 } trade_case;
 
+/* By single elements, by units of 16 bytes, over more blocks than one, in parts, beside. */
+static const trade_case trade_small_cases[] = {
+    {TTI_COLLECTIVE_SUM, TUTTI_F32, 1, 1, false, false},
+    {TTI_COLLECTIVE_SUM, TUTTI_BF16, 1, 1503, true, true},
+    {TTI_COLLECTIVE_GATHER, TUTTI_BF16, 3, 7, false, false},
+    {TTI_COLLECTIVE_SUM, TUTTI_F16, 1, 35, false, false},
+    {TTI_COLLECTIVE_SCATTER, TUTTI_BF16, 5, 6, false, false},
+    {TTI_COLLECTIVE_SUM, TUTTI_F64, 1, 11, true, false},
+    {TTI_COLLECTIVE_SCATTER, TUTTI_F32, 1, 64, false, false},
+    {TTI_COLLECTIVE_GATHER, TUTTI_F32, 1, 33, false, true},
+    {TTI_COLLECTIVE_SCATTER, TUTTI_F16, 70, 72, false, true},
+    {TTI_COLLECTIVE_GATHER, TUTTI_BF16, 30, 96, false, false},
+};
+
 typedef struct trade_crew {
     const tti_backend *backend;
     const trade_case *cases;
