@@ -157,8 +157,8 @@ static void tcp_cry(void *state, tutti_status status, const char *text) {
 tutti_status tti_tcp_check(void *state, bool left_too) {
     tcp_state *s = state;
     TTI_TRY(check_cause(s));
+    for (int r = 0; r < s->desc.n_ranks; r++) TTI_TRY(tti_tcp_listen_aside(s, r));
     for (int r = 0; r < s->desc.n_ranks; r++) {
-        TTI_TRY(tti_tcp_listen_aside(s, r));
         const tcp_peer *p = &s->peers[r];
         if (p->gone && (left_too || !p->bye) && !p->has_header && p->in_first == p->in_last)
             return tti_fail(TUTTI_E_PEER,

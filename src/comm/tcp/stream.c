@@ -90,16 +90,29 @@ tutti_status tti_tcp_listen_aside(tcp_state *s, int rank) {
     return take_frames(s, rank);
 }
 
+/* Nothing that it said is left to be taken. */
+static bool is_silent(const tcp_peer *p) {
+    return p->gone && !p->bye && (!p->has_header || p->in_first == p->in_last);
+}
+
 /* Of a rank that has gone.  One that fails in the middle of a message cannot say why; whom it has
- * heard of has told this rank too. */
+ * heard of has told this rank too, and whom it has only seen go is gone here as well. */
 static tutti_status fail_gone(tcp_state *s, int rank) {
-    for (int r = 0; r < s->desc.n_ranks && !s->peers[rank].bye; r++)
-        if (r != rank) TTI_TRY(tti_tcp_listen_aside(s, r));
+    char also[256] = "";
+    size_t n = 0;
+    for (int r = 0; r < s->desc.n_ranks && !s->peers[rank].bye; r++) {
+        if (r == rank) continue;
+        TTI_TRY(tti_tcp_listen_aside(s, r));
+        if (!is_silent(&s->peers[r]) || n + 16 > sizeof also) continue;
+        n += (size_t)snprintf(also + n, sizeof also - n, ", rank %d", s->shown[r]);
+    }
     if (s->peers[rank].bye)
         return tti_fail(TUTTI_E_PEER, "comm: rank %d waits for rank %d, which left the group",
                         s->shown[s->desc.rank], s->shown[rank]);
-    return tti_fail(TUTTI_E_PEER, "comm: rank %d died: its connection ended without a word",
-                    s->shown[rank]);
+    return tti_fail(TUTTI_E_PEER,
+                    n ? "comm: rank %d%s died: their connections ended without a word"
+                      : "comm: rank %d%s died: its connection ended without a word",
+                    s->shown[rank], also);
 }
 
 static tutti_status fail_size(const tcp_state *s, const tti_message *m) {
@@ -200,12 +213,7 @@ tutti_status tti_tcp_push(tcp_state *s, tti_message *m) {
 
 /* Between messages only: in the middle of one it would be taken for data. */
 static bool is_between(const tcp_state *s, int rank) {
-    if (s->peers[rank].fd < 0 || s->peers[rank].out_header) return false;
-    for (int i = 0; i < s->n_batch; i++) {
-        const tti_message *m = &s->batch[i];
-        if (m->peer == rank && m->out && m->done && m->done < m->n_bytes) return false;
-    }
-    return true;
+    return s->peers[rank].fd >= 0 && !s->peers[rank].out_header;
 }
 
 static bool say(tcp_state *s, int rank, const void *bytes, size_t n_bytes) {

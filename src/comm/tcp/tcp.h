@@ -149,7 +149,7 @@ typedef struct tcp_peer {
     int fd; /* -1: none, or closed */
     unsigned char in[TCP_IN_BYTES];
     size_t in_first, in_last; /* what was read and not yet taken */
-    size_t out_header;        /* bytes of the current message's header that were sent */
+    size_t out_header;        /* bytes of the current message's header that were sent; 0: between */
     bool has_header;          /* of a frame of data that waits for its receive */
     uint64_t frame_bytes;     /* of that frame */
     bool bye;                 /* it said that it leaves */

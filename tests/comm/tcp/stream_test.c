@@ -74,6 +74,31 @@ T_CASE(the_first_cause_is_told) {
     end(&g);
 }
 
+/* Of two that have gone nobody knows who was first: both are named. */
+T_CASE(all_who_went_without_a_word_are_named) {
+    T_UNUSED;
+    group g;
+    begin(&g);
+    hang_up(&g, 1);
+    hang_up(&g, 2);
+    T_FAILS(wait_for_rank_1(&g), TUTTI_E_PEER, "rank 1, rank 2 died");
+    end(&g);
+}
+
+/* The messages of a batch that failed are no longer there when the cause is told. */
+T_CASE(a_batch_that_failed_is_not_looked_at) {
+    T_UNUSED;
+    group g;
+    begin(&g);
+    char byte = 0;
+    tti_message gone = {.peer = 0, .out = &byte, .n_bytes = 2, .done = 1};
+    g.there[1].batch = &gone;
+    g.there[1].n_batch = 1;
+    assert_true(tti_tcp_say_cry(&g.there[1], 0, TUTTI_E_IO, "rank 1 failed: the disk is full"));
+    T_FAILS(wait_for_rank_1(&g), TUTTI_E_IO, "the disk is full");
+    end(&g);
+}
+
 T_CASE(what_is_no_frame) {
     T_UNUSED;
     static const uint32_t kinds[] = {0, 4, UINT32_MAX};
@@ -95,6 +120,8 @@ T_CASE(what_is_no_frame) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_cause_is_told),
+        cmocka_unit_test(all_who_went_without_a_word_are_named),
+        cmocka_unit_test(a_batch_that_failed_is_not_looked_at),
         cmocka_unit_test(what_is_no_frame),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
