@@ -1,13 +1,15 @@
 #!/bin/sh
 # gpus.sh - how training grows from one GPU to N, beside PyTorch DDP, in one call.
 #
-# Usage: bench/gpus.sh [-n N] [WORKLOAD...]     (comm gpt2 resnet50 syncbn small; all but named)
-#        N: all GPUs unless given.  TUTTI names the program, PYTHON one that has torch (false: no
-#        peers), SECONDS_PEER limits a peer.
+# Usage: bench/gpus.sh [-n N] [WORKLOAD...]     (comm gpt2 resnet50 syncbn small gpt2-xl; all but
+#        named)  N: all GPUs unless given.  TUTTI names the program, PYTHON one that has torch
+#        (false: no peers), SECONDS_PEER limits a peer.
 #
 # The same batch on each GPU whatever their number; bf16 (small: tf32); random data, loaded and
 # shuffled on Tutti's side; exact mode, which gives the bits of one GPU with N shards.  Shares are of
-# N times one GPU of the same side and call; waits are for data.
+# N times one GPU of the same side and call; waits are for data.  gpt2-xl (1.5 billion parameters,
+# XL_BATCH sequences on each GPU, 16 unless given) runs on N alone: the layout that the planner takes
+# for the best of those that recompute nothing, the plain replicas, and FSDP2 and DDP.
 set -eu
 cd "$(dirname "$0")/.."
 program=${TUTTI:-build/tutti}
@@ -19,6 +21,7 @@ n=$("$program" doctor --quick | grep -c '^  device ' || true)
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 export NCCL_NVLS_ENABLE=0
+one=0
 
 common="parallel.devices=gpu train.precision=bf16 run.text_samples=0 run.log_every=5"
 
@@ -34,14 +37,18 @@ job() {
     syncbn) echo resnet50 data.format=random_images data.image_size=224 data.n_test=256 \
         train.steps=100 optimizer.name=sgd optimizer.lr=0.1 optimizer.weight_decay=1e-4 \
         data.prefetch=3 parallel.sync_batch_norm=true ;;
+    gpt2-xl) echo gpt2 model.size=1558M model.context=1024 data.format=random_tokens \
+        data.context=1024 data.vocabulary=50304 data.n_test=64 train.steps=16 train.clip_norm=1 \
+        train.low_stream=true optimizer.name=adamw optimizer.weight_decay=0.1 \
+        train.recompute=none run.log_every=2 ;;
     small) echo lenet data.format=digits data.n_train=60000 train.steps=8000 \
         train.precision=tf32 optimizer.name=adam ;;
     esac
 }
 
-batch() { case $1 in gpt2) echo 64 ;; small) echo 128 ;; *) echo 256 ;; esac; }
-threads() { case $1 in gpt2) echo 4 ;; small) echo 8 ;; *) echo 12 ;; esac; } # of a worker
-unit() { case $1 in gpt2) echo 1024 ;; *) echo 1 ;; esac; }
+batch() { case $1 in gpt2) echo 64 ;; gpt2-xl) echo "${XL_BATCH:-16}" ;; small) echo 128 ;; *) echo 256 ;; esac; }
+threads() { case $1 in gpt2*) echo 4 ;; small) echo 8 ;; *) echo 12 ;; esac; } # of a worker
+unit() { case $1 in gpt2*) echo 1024 ;; *) echo 1 ;; esac; }
 field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([0-9.]*\).*/\1/p" | tail -1; }
 
 # row WORKLOAD SIDE PER_SECOND SHARE FIRST_STEP PEAK_GB WAIT_SHARE
@@ -99,10 +106,39 @@ peers() {
     peer "$name" "$n" "$@"
 }
 
-[ $# -gt 0 ] || set -- comm gpt2 resnet50 syncbn small
+# The keys of the layout that the planner takes for the best, of those with N shards.
+best() {
+    # shellcheck disable=SC2046,SC2086
+    "$program" plan $(set -- $(job "$1"); shift; echo "model.name=gpt2 $*") $common \
+        "parallel.shards=$n" "train.batch=$(($(batch "$1") * n))" -n "$n" --device h200 --json \
+        > "$tmp/plan" || return 1
+    sed 's/.*"layouts": *\[{\([^}]*\)}.*/{\1}/' "$tmp/plan" > "$tmp/best"
+    for key in tensor pipeline zero; do echo "parallel.$key=$(field $key < "$tmp/best")"; done
+}
+
+# What only fits well in parts, on all GPUs.
+large() {
+    # shellcheck disable=SC2046
+    tutti "$1" "$n" $(best "$1")
+    tutti "$1" "$n"
+    [ "$python" = false ] && return
+    for kind in fsdp ddp; do
+        timeout "$limit" "$python" -m torch.distributed.run --standalone --nproc_per_node "$n" \
+            bench/peers/torch_gpt2_fsdp.py --compile --zero-like $kind --batch "$(batch "$1")" \
+            > "$tmp/peer" 2> "$tmp/err" || tail -1 "$tmp/err" >&2
+        row "$1" "torch compile $kind $n GPU" "$(field tok_s < "$tmp/peer")" - \
+            "$(field first_step_s < "$tmp/peer")" "$(field peak_gb < "$tmp/peer")" -
+    done
+}
+
+[ $# -gt 0 ] || set -- comm gpt2 resnet50 syncbn small gpt2-xl
 for workload; do
     if [ "$workload" = comm ]; then
         "$program" bench comm --devices -n "$n" --max 1G
+        continue
+    fi
+    if [ "$workload" = gpt2-xl ]; then
+        large gpt2-xl
         continue
     fi
     tutti "$workload" 1

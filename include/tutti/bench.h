@@ -46,6 +46,7 @@ typedef struct tutti_bench_devices_desc {
     int n_devices;    /* the first ones of this machine; 0: all             */
     size_t min_bytes; /* 0: 4 KiB                                           */
     size_t max_bytes; /* 0: 256 MiB; sizes go up by factors of 4            */
+    bool quick;       /* only the way that exact mode takes by itself, by few sums */
 } tutti_bench_devices_desc;
 
 /* One line of the result: an all_reduce of f32 in place, as a recorded step of training does it. */

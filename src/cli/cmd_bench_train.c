@@ -63,7 +63,7 @@ static void write_line(FILE *out, tutti_job *job, windows *w, const tutti_train_
     fprintf(out,
             "{\"what\":\"%s\",\"workers\":%d,\"shards\":%d,\"mode\":\"%s\",\"batch\":%.0f,"
             "\"per_s\":%.0f,\"ms\":%.3f,\"first_step_s\":%.3f,\"peak_rss_mb\":%.1f,"
-            "\"peak_device_gb\":%.2f,\"wait_share\":%.4f,\"tflops\":%.2f,\"mfu\":%.4f,"
+            "\"peak_device_gb\":%.4f,\"wait_share\":%.4f,\"tflops\":%.2f,\"mfu\":%.4f,"
             "\"params_hash\":\"%016" PRIx64 "\"}\n",
             tutti_job_get(job, "model.name"), r->n_workers, r->n_shards,
             tutti_job_get(job, "parallel.mode"), batch, per_s, per_s > 0 ? 1e3 * batch / per_s : 0,

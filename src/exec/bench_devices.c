@@ -16,6 +16,7 @@ enum {
     UNIT = 8,
     N_ROUNDS = 4,
     N_SUMS = 20,
+    N_QUICK_SUMS = 6,
     N_CHECKED = 1 << 16,
     MAX_DEVICES = 16,
     WAIT_MS = 60000
@@ -148,11 +149,14 @@ static tutti_status check_sum(bench_rank *r, size_t n) {
 
 /* ---- times ---- */
 
+static int n_sums(const bench *b) { return b->desc.quick ? N_QUICK_SUMS : N_SUMS; }
+
 static tutti_status record(bench_rank *r, size_t n, void **recording) {
     const tti_device_ops *ops = r->b->backend->device;
     TTI_TRY(ops->record_begin());
     tutti_status st = ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE);
-    for (int i = 0; i < N_SUMS && st == TUTTI_OK; i++) st = ops->peers_sum(r->group, 0, n, false);
+    for (int i = 0; i < n_sums(r->b) && st == TUTTI_OK; i++)
+        st = ops->peers_sum(r->group, 0, n, false);
     if (st == TUTTI_OK) st = ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM);
     tutti_status ended = ops->record_end(recording);
     return st == TUTTI_OK ? ended : st;
@@ -168,7 +172,7 @@ static tutti_status time_rounds(bench_rank *r, void *recording, double *best_us)
         TTI_TRY(ops->replay(recording));
         TTI_TRY(ops->stamp(TTI_QUEUE_COMPUTE, 1));
         TTI_TRY(ops->read_stamps(2, us));
-        double slowest = us[1] / N_SUMS;
+        double slowest = us[1] / n_sums(r->b);
         TTI_TRY(tutti_comm_all_reduce(r->comm, &slowest, &slowest, 1, TUTTI_F64, TUTTI_MAX,
                                       TUTTI_ALG_AUTO));
         if (round == 1 || (round > 1 && slowest < *best_us)) *best_us = slowest;
@@ -201,8 +205,10 @@ static tutti_status bench_size(bench_rank *r, const way *w, size_t n_bytes) {
     return TUTTI_OK;
 }
 
-static tutti_status bench_way(bench_rank *r, const way *w) {
+/* *done: sizes were timed. */
+static tutti_status bench_way(bench_rank *r, const way *w, bool *done) {
     tutti_status st = meet(r, w);
+    *done = false;
     if (st == TUTTI_E_UNSUPPORTED) { /* on all of them */
         tti_clear_error();
         return TUTTI_OK;
@@ -211,6 +217,7 @@ static tutti_status bench_way(bench_rank *r, const way *w) {
     const tutti_bench_devices_desc *d = &r->b->desc;
     for (size_t n = d->min_bytes; st == TUTTI_OK && !other && n <= d->max_bytes; n *= 4)
         st = bench_size(r, w, n);
+    *done = !other;
     if (st == TUTTI_OK) st = tutti_comm_barrier(r->comm); /* nobody parts while others read */
     r->b->backend->device->peers_part(r->group);
     r->group = NULL;
@@ -227,7 +234,11 @@ static tutti_status run_open(bench_rank *r) {
     r->host = calloc(N_CHECKED, sizeof *r->host);
     if (!r->piece || !r->host)
         st = tti_fail(TUTTI_E_NOMEM, "bench: no %zu bytes on device %d", n_bytes, r->rank);
-    for (size_t i = 0; i < TTI_COUNT(ways) && st == TUTTI_OK; i++) st = bench_way(r, &ways[i]);
+    for (size_t i = 0; i < TTI_COUNT(ways) && st == TUTTI_OK; i++) {
+        bool quick = r->b->desc.quick, done = false;
+        if (!quick || !ways[i].fast) st = bench_way(r, &ways[i], &done);
+        if (quick && done) break;
+    }
     r->b->backend->release(r->piece, n_bytes);
     free(r->host);
     return st;

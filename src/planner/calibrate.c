@@ -1,8 +1,5 @@
-/* calibrate.c - a second or two of this machine, from which the time of every layout is made.
- *
- * What is measured is the job's own shard program, one on each core at once: kernels, caches and
- * memory are those of training.  Programs that were not measured are scaled by what their
- * operations cost at the ceilings. */
+/* calibrate.c - what a machine can do at most, and how fast its workers reach each other; what is
+ * known of devices that are not here.  The job's own programs run in waves.c. */
 #include "planner/calibrate.h"
 
 #include <malloc.h>
@@ -14,20 +11,15 @@
 
 #include "base/affinity.h"
 #include "base/clock.h"
-#include "data/dataset.h"
 #include "train/ceilings.h"
-#include "train/feeding.h"
 #include "train/numerics.h"
 #include "train/worker_exec.h"
 #include "tutti/bench.h"
 
-enum { MIN_STEPS = 3, MAX_STEPS = 12, SMALL_BYTES = 4096, LARGE_BYTES = 16 << 20, SUM_MS = 60 };
+enum { SMALL_BYTES = 4096, LARGE_BYTES = 16 << 20, DEVICE_BYTES = 4 << 20, SUM_MS = 60 };
 
 /* Programs that have to share the budget, more or less. */
 static const double SHARES = 20;
-
-/* Of a program that does nothing: what is scaled by costs stays a number. */
-static const double MIN_COST_S = 1e-12;
 
 double tti_program_cost_s(const tti_calibration *c, const tti_program *program) {
     double s = 0;
@@ -41,6 +33,10 @@ double tti_program_cost_s(const tti_calibration *c, const tti_program *program) 
     return s;
 }
 
+double tti_update_cost_s(const tti_calibration *c, const tti_plan *plan) {
+    return (double)plan->n_flat * sizeof(float) * (3 + 2 * plan->n_states) / c->bytes;
+}
+
 /* ---- the machine ---- */
 
 static void keep_row(const tutti_bench_comm_row *row, void *user) {
@@ -51,23 +47,32 @@ static void keep_row(const tutti_bench_comm_row *row, void *user) {
         c->sum_bytes_s = row->bus_gb_s * 1e9;
 }
 
+/* The smallest one is all latency; what the last one takes longer than that before it, all bytes.
+ */
+typedef struct device_sums {
+    tti_calibration *c;
+    double us, moved; /* of the row before */
+} device_sums;
+
 static void keep_device_row(const tutti_bench_devices_row *row, void *user) {
-    tti_calibration *c = user;
-    if (row->wire != TUTTI_F32) return;
-    if (row->n_bytes > SMALL_BYTES)
-        c->sum_bytes_s = fmax(c->sum_bytes_s, row->bus_gb_s * 1e9);
-    else if (c->sum_latency_s == 0 || row->us * 1e-6 < c->sum_latency_s)
-        c->sum_latency_s = row->us * 1e-6;
+    device_sums *d = user;
+    double moved = row->bus_gb_s * row->us * 1e3;
+    if (d->us == 0) d->c->sum_latency_s = row->us * 1e-6;
+    if (d->us > 0 && row->us > d->us)
+        d->c->sum_bytes_s = (moved - d->moved) / (row->us - d->us) * 1e6;
+    if (d->c->sum_bytes_s <= 0) d->c->sum_bytes_s = row->bus_gb_s * 1e9;
+    d->us = row->us, d->moved = moved;
 }
 
 static tutti_status measure_sums(tti_calibration *c) {
     c->sum_latency_s = 0, c->sum_bytes_s = 0;
     if (c->n_ranks < 2) return TUTTI_OK;
     if (c->is_device && c->n_ranks <= c->n_cores)
-        return tutti_bench_devices(
-            &(tutti_bench_devices_desc){
-                .n_devices = c->n_ranks, .min_bytes = SMALL_BYTES, .max_bytes = LARGE_BYTES},
-            keep_device_row, c);
+        return tutti_bench_devices(&(tutti_bench_devices_desc){.n_devices = c->n_ranks,
+                                                               .min_bytes = SMALL_BYTES,
+                                                               .max_bytes = DEVICE_BYTES,
+                                                               .quick = true},
+                                   keep_device_row, &(device_sums){.c = c});
     static const size_t sizes[] = {SMALL_BYTES, LARGE_BYTES};
     for (size_t i = 0; i < TTI_COUNT(sizes); i++)
         TTI_TRY(tutti_bench_comm(&(tutti_bench_comm_desc){.n_ranks = c->n_ranks,
@@ -78,16 +83,13 @@ static tutti_status measure_sums(tti_calibration *c) {
     return TUTTI_OK;
 }
 
-/* Bytes of this process in memory now, and of these those of files. */
-static double read_resident(double *of_files) {
-    double pages = 0, file_pages = 0;
+double tti_process_bytes(double *of_files) {
+    double pages = 0, file_pages = 0, page = (double)sysconf(_SC_PAGESIZE);
     FILE *file = fopen("/proc/self/statm", "r");
-    *of_files = 0;
-    if (!file) return 0;
-    if (fscanf(file, "%*s %lf %lf", &pages, &file_pages) != 2) pages = file_pages = 0;
-    fclose(file);
-    *of_files = file_pages * (double)sysconf(_SC_PAGESIZE);
-    return pages * (double)sysconf(_SC_PAGESIZE);
+    if (file && fscanf(file, "%*s %lf %lf", &pages, &file_pages) != 2) pages = file_pages = 0;
+    if (file) fclose(file);
+    if (of_files) *of_files = file_pages * page;
+    return pages * page;
 }
 
 double tti_in_pages(double n_bytes, double n_arrays) {
@@ -109,9 +111,21 @@ double tti_used_in_pages(const tti_exec_memory *m, const tti_plan *plan, bool is
     return grads + arena + (double)m->gathered;
 }
 
-double tti_process_bytes(void) {
-    double of_files;
-    return read_resident(&of_files);
+/* Of one H200 host: a sum of 498 MB by way of the host takes 122 ms longer than between devices. */
+static const double BY_HOST_S = 1 / 4.1e9;
+/* There a value goes to pinned memory, to the reader's, and to the device. */
+static const tti_way message_by_host = {60e-6, 6e9};
+/* Exchanges between devices, beside large sums of gradients: a launch more, and not all blocks. */
+static const double TRADE_LAUNCH_S = 3e-6, TRADE_SHARE = 0.78;
+
+static void find_ways(tti_calibration *c) {
+    c->trade = c->message = (tti_way){c->sum_latency_s, c->sum_bytes_s};
+    if (!c->is_device) return;
+    if (c->n_ranks <= c->n_cores)
+        c->trade = (tti_way){c->sum_latency_s + TRADE_LAUNCH_S, c->sum_bytes_s * TRADE_SHARE};
+    c->message = message_by_host;
+    c->by_host_s = BY_HOST_S;
+    c->add_s = 3 * sizeof(float) / c->bytes;
 }
 
 static tutti_status measure_add(const tti_backend *backend, tti_calibration *c) {
@@ -146,184 +160,41 @@ tutti_status tti_calibrate_machine(const tti_blueprint *b, int n_ranks, double b
     c->flops = ceilings.flops, c->bytes = ceilings.bytes;
     TTI_TRY(measure_add(backend, c));
     TTI_TRY(measure_sums(c));
+    find_ways(c);
     malloc_trim(0);
-    c->start_bytes = read_resident(&c->start_file_bytes);
+    c->start_bytes = tti_process_bytes(&c->start_file_bytes);
     return TUTTI_OK;
-}
-
-/* ---- waves ---- */
-
-typedef struct rig {
-    tti_blueprint b; /* with as many shards as run at once; what it points to is borrowed */
-    tti_exec *exec;
-    tti_loader *loader;
-    tti_shard_data shards[TTI_MAX_WORKERS];
-    tti_wave wave;
-    double spent_s, slice_s;
-    int64_t n_steps;
-} rig;
-
-static tutti_status open_rig(rig *r) {
-    const tti_job_config *c = &r->b.config;
-    TTI_TRY(tti_worker_exec_create(&r->b, &(tti_worker_desc){.local_n_ranks = 1}, &r->exec));
-    return tti_feeding_open(&(tti_loader_desc){.dataset = r->b.train,
-                                               .batch = r->b.rows_per_shard * r->b.n_shards,
-                                               .n_shards = r->b.n_shards,
-                                               .last_shard = r->b.n_shards,
-                                               .seed = (uint64_t)c->train.seed,
-                                               .mixup = c->data.mixup},
-                            r->exec, &r->loader);
-}
-
-static tutti_status run_step(rig *r, uint64_t step, tti_step_result *result) {
-    tti_batch batch;
-    int64_t start = tti_now_ns();
-    TTI_TRY(tti_loader_next(r->loader, &batch));
-    r->wave.load_s =
-        (double)(tti_now_ns() - start) * 1e-9 / (double)(r->b.rows_per_shard * r->b.n_shards);
-    for (int i = 0; i < batch.n_shards; i++) r->shards[i] = tti_shard_of(&batch, i, 0);
-    tti_step_desc desc = {.step = step,
-                          .lr = r->b.config.optimizer.lr * 1e-3, /* nothing is to be learnt */
-                          .shards = r->shards,
-                          .shard_size = r->b.rows_per_shard,
-                          .n_rows = batch.n_rows_global};
-    tti_feeding_tell(r->loader, &desc);
-    TTI_TRY(tti_exec_step(r->exec, &desc, result));
-    r->spent_s += (double)(tti_now_ns() - start) * 1e-9;
-    r->n_steps++;
-    return TUTTI_OK;
-}
-
-static int by_size(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, int n) {
-    qsort(x, (size_t)n, sizeof *x, by_size);
-    return n % 2 ? x[n / 2] : 0.5 * (x[n / 2 - 1] + x[n / 2]);
-}
-
-/* The first step warms up; the others count. */
-static tutti_status time_steps(rig *r) {
-    double waves[MAX_STEPS], updates[MAX_STEPS], loads[MAX_STEPS];
-    tti_step_result result;
-    int n = 0;
-    TTI_TRY(run_step(r, 0, &result));
-    for (; n < MAX_STEPS && (n < MIN_STEPS || r->spent_s < r->slice_s); n++) {
-        TTI_TRY(run_step(r, (uint64_t)n + 1, &result));
-        waves[n] = (double)result.compute_ns * 1e-9;
-        updates[n] = (double)result.update_ns * 1e-9;
-        loads[n] = r->wave.load_s;
-    }
-    r->wave.s = median(waves, n), r->wave.update_s = median(updates, n);
-    r->wave.load_s = median(loads, n);
-    return TUTTI_OK;
-}
-
-/* Samples that are made as they are first read stay in memory. */
-static double bytes_read(const rig *r) {
-    double rows = (double)(r->n_steps * r->b.rows_per_shard * r->b.n_shards);
-    double all = (double)tutti_dataset_get_info(r->b.train)->n_samples;
-    return fmin(rows / all, 1) * (double)r->b.train->late_bytes;
-}
-
-/* What the first wave has read of libraries, and what all of them of samples, is there once; the
- * rest is each lane's. */
-static void measure_hidden(rig *r, tti_calibration *c) {
-    tti_exec_memory m = tti_exec_memory_use(r->exec);
-    double of_files, known = tti_kept_in_pages(&m, r->b.plan);
-    known += tti_used_in_pages(&m, r->b.plan, true);
-    if (c->is_device) return;
-    double grown = read_resident(&of_files) - c->start_bytes;
-    c->code_bytes = fmax(c->code_bytes, of_files - c->start_file_bytes);
-    c->read_bytes = fmin(c->read_bytes + bytes_read(r), (double)r->b.train->late_bytes);
-    r->wave.hidden_bytes =
-        (grown - (of_files - c->start_file_bytes) - c->read_bytes - known) / r->b.n_shards;
-}
-
-static tutti_status run_rig(rig *r, tti_calibration *c) {
-    TTI_TRY(open_rig(r));
-    TTI_TRY(time_steps(r));
-    measure_hidden(r, c);
-    return TUTTI_OK;
-}
-
-static int shards_at_once(const tti_calibration *c) {
-    int n = 1;
-    while (!c->is_device && n * 2 <= c->n_cores && n * 2 <= TTI_MAX_WORKERS) n *= 2;
-    return n;
-}
-
-static const tti_wave *find_wave(const tti_calibration *c, int64_t rows, const char *recompute) {
-    for (int i = 0; i < c->n_waves; i++)
-        if (c->waves[i].rows == rows && strcmp(c->waves[i].recompute, recompute) == 0)
-            return &c->waves[i];
-    return NULL;
-}
-
-/* What a few steps would take, from the nearest wave that is known. */
-static bool is_too_long(const tti_calibration *c, const tti_wave *wave, double left_s) {
-    bool is_measured;
-    tti_wave guess =
-        tti_calibrated_wave(c, wave->rows, wave->recompute, wave->cost_s, &is_measured);
-    return guess.s * (MIN_STEPS + 1) > left_s;
-}
-
-tutti_status tti_calibrate_wave(const tti_blueprint *b, tti_calibration *c, double left_s,
-                                double *spent_s) {
-    rig r = {.b = *b, .slice_s = c->slice_s};
-    *spent_s = 0;
-    r.b.n_shards = shards_at_once(c);
-    r.b.config.parallel.zero = 0;
-    r.wave = (tti_wave){.rows = b->rows_per_shard,
-                        .recompute = b->config.train.recompute,
-                        .cost_s = fmax(tti_program_cost_s(c, &b->plan->shard), MIN_COST_S)};
-    if (c->n_waves == TTI_MAX_WAVES || find_wave(c, r.wave.rows, r.wave.recompute) ||
-        is_too_long(c, &r.wave, left_s))
-        return TUTTI_OK;
-    int64_t start = tti_now_ns();
-    tutti_status st = run_rig(&r, c);
-    tti_loader_destroy(r.loader);
-    tti_exec_destroy(r.exec);
-    malloc_trim(0); /* what a wave has left is not the next one's */
-    TTI_TRY(st);
-    c->waves[c->n_waves++] = r.wave;
-    *spent_s = (double)(tti_now_ns() - start) * 1e-9;
-    return TUTTI_OK;
-}
-
-static double distance(const tti_wave *wave, const char *recompute, double cost_s) {
-    bool other = strcmp(wave->recompute, recompute) != 0;
-    return fabs(log(wave->cost_s / cost_s)) + (other ? 1 : 0);
-}
-
-tti_wave tti_calibrated_wave(const tti_calibration *c, int64_t rows, const char *recompute,
-                             double cost_s, bool *is_measured) {
-    const tti_wave *nearest = NULL;
-    cost_s = fmax(cost_s, MIN_COST_S);
-    tti_wave wave = {.rows = rows, .recompute = recompute, .cost_s = cost_s, .s = cost_s};
-    for (int i = 0; i < c->n_waves; i++)
-        if (!nearest ||
-            distance(&c->waves[i], recompute, cost_s) < distance(nearest, recompute, cost_s))
-            nearest = &c->waves[i];
-    *is_measured = false;
-    if (!nearest) return wave;
-    *is_measured = nearest->rows == rows && strcmp(nearest->recompute, recompute) == 0 &&
-                   fabs(nearest->cost_s / cost_s - 1) < 1e-9;
-    double scale = cost_s / nearest->cost_s;
-    wave.s = nearest->s * scale;
-    wave.update_s = nearest->update_s;
-    wave.load_s = nearest->load_s;
-    wave.hidden_bytes = nearest->hidden_bytes;
-    return wave;
 }
 
 /* ---- known devices ---- */
 
+/* What is asked for is whether there is such a thing; nothing runs. */
+static tutti_status no_update(void *update) {
+    (void)update;
+    return tti_fail(TUTTI_E_INTERNAL, "plan: nothing runs on paper");
+}
+
+static tutti_status no_trade(void *group, const tti_device_trade *trade, bool beside) {
+    (void)group, (void)trade, (void)beside;
+    return tti_fail(TUTTI_E_INTERNAL, "plan: nothing runs on paper");
+}
+
+static bool prefers_channels_last(const tti_node *node) {
+    return (node->op->traits & TTI_CHANNELS_LAST) != 0 && node->n_in > 0;
+}
+
+static bool joins_exact_gelu(const tti_node *product) {
+    return tutti_dtype_bytes(product->out[0]->type.dtype) == 2;
+}
+
 const tti_backend *tti_paper_device(void) {
-    static const tti_device_ops none;
-    static const tti_backend paper = {.name = "paper", .device = &none, .fuses_training = true};
+    static const tti_device_ops none = {
+        .update_narrow = no_update, .update_complete = no_update, .peers_trade = no_trade};
+    static const tti_backend paper = {.name = "paper",
+                                      .device = &none,
+                                      .prefers_channels_last = prefers_channels_last,
+                                      .joins_exact_gelu = joins_exact_gelu,
+                                      .fuses_training = true};
     return &paper;
 }
 
@@ -343,6 +214,7 @@ tutti_status tti_calibration_of(const char *device, int n_ranks, tti_calibration
                                  .sum_bytes_s = known[i].sum_bytes_s,
                                  .n_ranks = n_ranks,
                                  .is_device = true};
+        find_ways(out);
         return TUTTI_OK;
     }
     return tti_fail(TUTTI_E_INVALID, "plan: no figures of device '%s'; there are measured, h200",

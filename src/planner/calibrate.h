@@ -1,7 +1,8 @@
 /* calibrate.h - what this machine does in a second, measured on the job itself.
  *
- * A wave is one shard on every core at once, with the batch norm, the caches and the memory that
- * training would have, so what is measured holds what cores take from each other. */
+ * A wave is one shard on every core, or on every device, at once, with the batch norm, the caches
+ * and the memory that training would have, so what is measured holds what cores take from each
+ * other, and what devices of one host do. */
 #ifndef TTI_PLANNER_CALIBRATE_H
 #define TTI_PLANNER_CALIBRATE_H
 
@@ -17,10 +18,17 @@ typedef struct tti_wave {
     double s;            /* of a wave */
     double update_s;     /* of the whole update, by all cores together */
     double load_s;       /* of one sample, by one thread */
-    double hidden_bytes; /* that each lane takes beside what plans know of; may be below 0 */
+    double hidden_bytes; /* that each lane, or a device, takes beside what plans know of; on a host
+                            it may be below 0 */
 } tti_wave;
 
 enum { TTI_MAX_WAVES = 32 };
+
+/* A way between workers. */
+typedef struct tti_way {
+    double latency_s; /* of whatever goes */
+    double bytes_s;   /* that one worker sends in a second */
+} tti_way;
 
 typedef struct tti_calibration {
     int n_cores;          /* that compute at once; devices: how many there are */
@@ -28,6 +36,9 @@ typedef struct tti_calibration {
     double add_s;         /* to add one gradient to another, per element, by one core */
     double sum_latency_s; /* of a small all-reduce between n_ranks workers */
     double sum_bytes_s;   /* bus bandwidth of a large one */
+    tti_way trade;        /* of exchanges between pieces of layers, inside a shard */
+    tti_way message;      /* of values between stages */
+    double by_host_s;     /* for one byte of gradients that devices add by way of the host */
     double base_bytes;    /* of the process without workers, when the first blueprint was made */
     double start_bytes, start_file_bytes; /* in memory before the first wave, of these of files */
     double code_bytes;                    /* of programs and libraries that waves have read */
@@ -43,6 +54,10 @@ typedef struct tti_calibration {
  * first; exchanges with other workers are not in it. */
 double tti_program_cost_s(const tti_calibration *c, const tti_program *program);
 
+/* Seconds of an update on a device, where nobody has measured it: parameters, gradients and states
+ * are read, all but gradients written. */
+double tti_update_cost_s(const tti_calibration *c, const tti_plan *plan);
+
 /* What n_bytes in n_arrays take on a host, whose large arrays lie in whole huge pages. */
 double tti_in_pages(double n_bytes, double n_arrays);
 
@@ -51,16 +66,16 @@ double tti_in_pages(double n_bytes, double n_arrays);
 double tti_kept_in_pages(const tti_exec_memory *m, const tti_plan *plan);
 double tti_used_in_pages(const tti_exec_memory *m, const tti_plan *plan, bool is_alone);
 
-/* Bytes of this process in memory now. */
-double tti_process_bytes(void);
+/* Bytes of this process in memory now, and of these those of files (NULL: nobody asks). */
+double tti_process_bytes(double *of_files);
 
 /* Ceilings and all-reduces of this machine, for the workers of b.  Takes about half a second, of
  * budget_s for all of the calibration.  base_bytes: as in tti_calibration. */
 tutti_status tti_calibrate_machine(const tti_blueprint *b, int n_ranks, double budget_s,
                                    double base_bytes, tti_calibration *out);
 
-/* Runs a few steps of the shard program of b, unless it is known or would take longer than left_s.
- * *spent_s: what it took. */
+/* Runs a few steps of the shard program of b (waves.c), unless it is known, would take longer than
+ * left_s, or has no room on a device.  *spent_s: what it took. */
 tutti_status tti_calibrate_wave(const tti_blueprint *b, tti_calibration *c, double left_s,
                                 double *spent_s);
 

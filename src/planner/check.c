@@ -41,7 +41,7 @@ static tutti_status predict(checked *c, const tutti_plan_desc *desc) {
     if (desc->device && strcmp(desc->device, "measured") != 0) {
         TTI_TRY(tti_calibration_of(desc->device, c->b->n_workers, &calibration));
     } else {
-        TTI_TRY(tti_calibrate_machine(c->b, c->b->n_workers, budget, tti_process_bytes(),
+        TTI_TRY(tti_calibrate_machine(c->b, c->b->n_workers, budget, tti_process_bytes(NULL),
                                       &calibration));
         TTI_TRY(tti_calibrate_wave(c->b, &calibration, budget, &spent));
     }

@@ -38,13 +38,21 @@ static bool is_measured(const planner *p) {
     return !p->desc->device || strcmp(p->desc->device, "measured") == 0;
 }
 
-/* ZeRO changes no program: where layouts differ in nothing else, one blueprint is enough. */
+/* ZeRO changes no program, but on devices who writes parameters in 16 bits, and how long buckets
+ * are.
+ */
+static bool is_same_zero(const planner *p, int a, int b) {
+    return !p->on_device || a == b || (a > 1 && b > 1);
+}
+
+/* Where layouts differ in nothing else, one blueprint is enough. */
 static tti_blueprint *find_blueprint(const planner *p, int i) {
     const tti_scheme *a = &p->layouts.of[i];
     for (int k = 0; k < i; k++) {
         const tti_scheme *b = &p->layouts.of[k];
         if (a->data == b->data && a->tensor == b->tensor && a->pipeline == b->pipeline &&
-            a->shards == b->shards && strcmp(a->recompute, b->recompute) == 0)
+            a->shards == b->shards && strcmp(a->recompute, b->recompute) == 0 &&
+            is_same_zero(p, a->zero, b->zero))
             return p->blueprints[k];
     }
     return NULL;
@@ -60,7 +68,7 @@ static tutti_status make_blueprint(planner *p, int i) {
         tti_blueprint_create_like(job, i ? p->blueprints[0] : NULL,
                                   is_measured(p) ? NULL : tti_paper_device(), &p->blueprints[i]);
     tutti_job_destroy(job);
-    if (i == 0) p->base_bytes = tti_process_bytes(); /* as a run would have it */
+    if (i == 0) p->base_bytes = tti_process_bytes(NULL); /* as a run would have it */
     return st;
 }
 
@@ -84,17 +92,24 @@ static tutti_status make_blueprints(planner *p) {
     return TUTTI_OK;
 }
 
+/* Programs of other lengths first: what computes twice is scaled by its costs more safely. */
+static tutti_status run_waves(planner *p, double budget, bool twice) {
+    for (int i = 0; i < p->layouts.n; i++) {
+        double spent, left = budget - p->spent_s;
+        if (twice != (strcmp(p->layouts.of[i].recompute, "none") != 0)) continue;
+        TTI_TRY(tti_calibrate_wave(p->blueprints[i], &p->calibration, left, &spent));
+        p->spent_s += spent;
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status calibrate(planner *p, int n_workers) {
     if (!is_measured(p)) return tti_calibration_of(p->desc->device, n_workers, &p->calibration);
     double budget = p->desc->budget_s > 0 ? p->desc->budget_s : BUDGET_S;
     TTI_TRY(
         tti_calibrate_machine(p->blueprints[0], n_workers, budget, p->base_bytes, &p->calibration));
-    for (int i = 0; i < p->layouts.n; i++) {
-        double spent;
-        TTI_TRY(tti_calibrate_wave(p->blueprints[i], &p->calibration, budget - p->spent_s, &spent));
-        p->spent_s += spent;
-    }
-    return TUTTI_OK;
+    TTI_TRY(run_waves(p, budget, false));
+    return run_waves(p, budget, true);
 }
 
 /* ---- order ---- */
@@ -241,6 +256,7 @@ static void put_row(tti_json *j, const planner *p, const tti_prediction *x) {
     tti_json_double(j, "update_s", x->update_s);
     tti_json_double(j, "load_s", x->load_s);
     tti_json_double(j, "worker_bytes", x->worker_bytes);
+    tti_json_double(j, "first_bytes", x->first_bytes);
     tti_json_double(j, "host_bytes", x->host_bytes);
     tti_json_double(j, "sent_bytes", x->sent_bytes);
     tti_json_bool(j, "fits", fits(p, x));

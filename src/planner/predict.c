@@ -1,7 +1,7 @@
 /* predict.c - a step is waves of shards, additions, sums between workers, the update, and loading.
  *
  * On a host all of these take turns on the same cores, so they add up; on devices sums go on beside
- * the backward pass and samples come beside everything, so only what is left over counts. */
+ * the kernels (device_costs.h) and samples come beside everything. */
 #include "planner/predict.h"
 
 #include <math.h>
@@ -10,6 +10,7 @@
 #include "data/dataset.h"
 #include "exec/collective.h"
 #include "exec/compress.h"
+#include "planner/device_costs.h"
 #include "planner/stage_play.h"
 #include "train/worker_exec.h"
 
@@ -62,31 +63,50 @@ typedef struct parts {
     double tied_bytes;
 } parts;
 
-/* Sums of a shard between the pieces: in the program, one after the other. */
-static void add_exchanges(const tti_program *program, const tti_calibration *c, int n,
-                          double *seconds, double *bytes) {
-    *seconds = 0, *bytes = 0;
+/* What a piece exchanges in a shard.  On a host sums are in the program, one after the other. */
+static double exchanged(const tti_program *program, const tti_calibration *c, int n,
+                        double *bytes) {
+    double seconds = 0;
+    *bytes = 0;
     for (int i = 0; i < program->n_steps; i++) {
         double sent = tti_exchange_bytes(program->steps[i], n);
         if (sent < 0) continue;
         *bytes += sent;
-        *seconds += c->sum_latency_s + sent / c->sum_bytes_s;
+        seconds += c->trade.latency_s + sent / c->trade.bytes_s;
     }
+    return seconds;
 }
 
-static parts parts_of(const tti_blueprint *b, const tti_calibration *c) {
-    parts x = {0};
+/* Devices exchange beside their kernels, unless there are stages too: then by way of the host. */
+static tutti_status exchange_s(const tti_blueprint *b, const tti_calibration *c,
+                               const tti_plan *plan, double second, double *s, double *bytes) {
+    tti_beside beside;
+    *s = exchanged(&plan->shard, c, b->mesh.tensor, bytes);
+    if (!c->is_device) return TUTTI_OK;
+    if (b->mesh.stage > 1) {
+        *s = *bytes * c->by_host_s;
+        return TUTTI_OK;
+    }
+    TTI_TRY(tti_beside_exchanges(c, &plan->shard, b->mesh.tensor, second, &beside));
+    *s = beside.exposed_s + beside.taken_s;
+    return TUTTI_OK;
+}
+
+/* second: of kernels, for one of their costs. */
+static tutti_status parts_of(const tti_blueprint *b, const tti_calibration *c, double second,
+                             parts *x) {
+    *x = (parts){0};
     for (int i = 0; i < tti_mesh_n_model(&b->mesh); i++) {
         const tti_plan *plan = tti_blueprint_plan(b, i);
         double seconds, bytes;
-        add_exchanges(&plan->shard, c, b->mesh.tensor, &seconds, &bytes);
-        x.most = fmax(x.most, tti_program_cost_s(c, &plan->shard));
-        x.n_flat = fmax(x.n_flat, (double)plan->n_flat);
-        x.exchange_s = fmax(x.exchange_s, seconds);
-        x.exchange_bytes = fmax(x.exchange_bytes, bytes);
-        x.tied_bytes = fmax(x.tied_bytes, tti_tied_bytes(plan));
+        TTI_TRY(exchange_s(b, c, plan, second, &seconds, &bytes));
+        x->most = fmax(x->most, tti_program_cost_s(c, &plan->shard));
+        x->n_flat = fmax(x->n_flat, (double)plan->n_flat);
+        x->exchange_s = fmax(x->exchange_s, seconds);
+        x->exchange_bytes = fmax(x->exchange_bytes, bytes);
+        x->tied_bytes = fmax(x->tied_bytes, tti_tied_bytes(plan));
     }
-    return x;
+    return TUTTI_OK;
 }
 
 /* ---- time ---- */
@@ -103,8 +123,8 @@ static tutti_status predict_stages(tti_prediction *p, const tti_blueprint *b,
     tti_stage_costs(b, c, moment_s);
     for (int i = 0; i < 2 * tti_stages_n_pieces(plan->stages); i++) moment_s[i] *= second;
     TTI_TRY(tti_stage_play_run(&desc, &silent));
-    desc.latency_s = c->sum_latency_s;
-    desc.message_s_of_byte = 1 / c->sum_bytes_s;
+    desc.latency_s = c->message.latency_s;
+    desc.message_s_of_byte = 1 / c->message.bytes_s;
     TTI_TRY(tti_stage_play_run(&desc, &told));
     for (int i = 0; i < p->layout.pipeline; i++) {
         double out = 0;
@@ -124,7 +144,7 @@ static tutti_status predict_stages(tti_prediction *p, const tti_blueprint *b,
 static tutti_status predict_compute(tti_prediction *p, const tti_blueprint *b,
                                     const tti_calibration *c, const tti_wave *wave, const parts *x,
                                     const crew *w) {
-    double second = wave->s / wave->cost_s; /* for one of cost */
+    double second = wave->s / wave->cost_s;
     p->sent_bytes = 0;
     p->exchange_s = x->exchange_s * w->n_own * w->crowd;
     p->compute_s = x->most * second * w->n_waves * w->crowd;
@@ -157,11 +177,26 @@ static double bytes_of_sums(const tti_blueprint *b, const tti_scheme *l, double 
     return desc.fast && desc.wire != TUTTI_F32 ? whole / 2 : whole;
 }
 
-/* On devices sums go on beside the backward pass of the last shard, parameters come beside the
- * forward pass of the first one, or beside all of it. */
-static double hidden_behind(const tti_scheme *l, double compute_s, double n_own) {
-    if (l->zero == 3) return compute_s;
-    return compute_s / n_own * (l->zero > 0 ? 1 : BACKWARD);
+/* Devices that reach each other: gradients beside the last shard; with zero 1 and 2 parameters
+ * beside the forward pass of the first one, with 3 beside all shards. */
+static double sums_beside(const tti_prediction *p, const tti_calibration *c, const tti_plan *plan,
+                          double sent, const crew *w) {
+    const tti_scheme *l = &p->layout;
+    double shard_s = p->compute_s / w->n_own, n = plan->n_buckets;
+    double gradients = l->zero == 0 ? sent : l->zero < 3 ? sent / 2 : sent / (1 + 2.0 * w->n_waves);
+    double fetches = l->zero < 3 ? n : 2 * n * w->n_waves;
+    tti_beside sums = tti_beside_sums(c, plan, shard_s, gradients), fetched = {0};
+    if (l->zero > 0)
+        fetched = tti_beside_fetches(c, fetches, sent - gradients,
+                                     l->zero < 3 ? shard_s * (1 - BACKWARD) : p->compute_s);
+    return sums.exposed_s + sums.taken_s + fetched.exposed_s + fetched.taken_s + c->sum_latency_s;
+}
+
+/* What several stages have is added over them; on devices by the host. */
+static double tied_s(const tti_calibration *c, double bytes) {
+    if (bytes <= 0) return 0;
+    if (c->is_device) return bytes * c->by_host_s;
+    return c->sum_latency_s + 2 * bytes / c->sum_bytes_s;
 }
 
 static void predict_sums(tti_prediction *p, const tti_blueprint *b, const parts *x,
@@ -169,13 +204,16 @@ static void predict_sums(tti_prediction *p, const tti_blueprint *b, const parts 
     const tti_scheme *l = &p->layout;
     double n_calls, own = w->n_own;
     p->add_s = (own - 1) * x->n_flat * c->add_s / w->n_lanes * w->crowd;
-    p->reduce_s = x->tied_bytes > 0 ? c->sum_latency_s + 2 * x->tied_bytes / c->sum_bytes_s : 0;
+    p->reduce_s = tied_s(c, x->tied_bytes);
     p->sent_bytes += x->tied_bytes;
     if (l->data < 2) return;
     double sent = bytes_of_sums(b, l, x->n_flat, w->n_waves, &n_calls);
-    double s = n_calls * c->sum_latency_s + sent / c->sum_bytes_s;
-    double hidden = c->is_device ? hidden_behind(l, p->compute_s, own) : 0;
-    p->reduce_s += fmax(s - hidden, c->sum_latency_s);
+    if (c->is_device && l->pipeline > 1)
+        p->reduce_s += x->n_flat * sizeof(float) * c->by_host_s;
+    else if (c->is_device)
+        p->reduce_s += sums_beside(p, c, tti_blueprint_plan(b, 0), sent, w);
+    else
+        p->reduce_s += n_calls * c->sum_latency_s + sent / c->sum_bytes_s;
     p->sent_bytes += sent;
 }
 
@@ -188,9 +226,7 @@ static void predict_update(tti_prediction *p, const tti_blueprint *b, const part
     bool served = has_server(b);
     int n_lanes = served ? (int)b->config.parallel.servers : w->n_lanes;
     double crowd = served ? fmax(1, (double)n_lanes / c->n_cores) : w->crowd;
-    /* Not measured: parameters, gradients and states read, all but gradients written. */
-    double bytes = (double)plan->n_flat * sizeof(float) * (3 + 2 * plan->n_states);
-    double once = wave->update_s > 0 ? wave->update_s : bytes / c->bytes;
+    double once = wave->update_s > 0 ? wave->update_s : tti_update_cost_s(c, plan);
     double whole = once * (c->is_device ? 1 : (double)c->n_cores / n_lanes) * crowd;
     bool in_parts = l->zero > 0 || (!served && tti_workers_share(b));
     p->update_s = whole * x->n_flat / (double)plan->n_flat / (in_parts ? l->data : 1);
@@ -235,6 +271,14 @@ static double longest_slot(const tti_plan *plan) {
     return (double)(longest * sizeof(float));
 }
 
+/* Of kernels on a device: a part of the model has as large a part of them. */
+static double scratch_of(const tti_blueprint *b, const tti_wave *wave, const tti_calibration *c) {
+    double most = 0, whole = fmax(tti_program_cost_s(c, &b->plan->shard), 1e-12);
+    for (int i = 0; i < tti_mesh_n_model(&b->mesh); i++)
+        most = fmax(most, tti_program_cost_s(c, &tti_blueprint_plan(b, i)->shard));
+    return c->is_device ? wave->hidden_bytes * most / whole : 0;
+}
+
 static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, const tti_wave *wave,
                                    const tti_calibration *c, const crew *w) {
     tti_exec_desc desc = tti_worker_exec_desc(b);
@@ -242,13 +286,17 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
     home h = {0};
     bool loose = has_server(b) && b->config.parallel.staleness != 0; /* whole batches each */
     desc.n_lanes = at_least_one(c->n_cores / w->n_workers);
+    double kept = tti_device_kept_bytes(b), scratch = scratch_of(b, wave, c);
     p->worker_bytes = p->host_bytes = 0;
     for (int r = 0; r < w->n_workers; r++) {
         tti_exec_memory m;
         tti_mesh_at at = tti_mesh_at_rank(&b->mesh, r);
         desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&b->mesh, &at));
         TTI_TRY(tti_exec_memory_plan(&desc, loose ? 0 : at.data, loose ? 1 : p->layout.data, &m));
-        p->worker_bytes = fmax(p->worker_bytes, bytes_of(&m));
+        double beside = c->is_device ? tti_device_beside_bytes(b, desc.plan, w->n_own) + kept : 0;
+        double bytes = bytes_of(&m) + beside + scratch;
+        p->worker_bytes = fmax(p->worker_bytes, bytes);
+        if (r == 0) p->first_bytes = bytes;
         if (has_server(b)) give_to_server(&m, &h);
         if (desc.shares) give_to_all(&m, &h, (size_t)w->n_workers);
         p->host_bytes += c->is_device
@@ -275,7 +323,8 @@ tutti_status tti_predict(const tti_blueprint *like, const tti_scheme *layout,
     crew w = crew_of(b, layout, c);
     tti_wave wave = tti_calibrated_wave(c, b->rows_per_shard, layout->recompute,
                                         tti_program_cost_s(c, &b->plan->shard), &out->is_measured);
-    parts x = parts_of(b, c);
+    parts x;
+    TTI_TRY(parts_of(b, c, wave.s / wave.cost_s, &x));
     TTI_TRY(predict_compute(out, b, c, &wave, &x, &w));
     predict_sums(out, b, &x, c, &w);
     predict_update(out, b, &x, &wave, c, &w);

@@ -11,10 +11,12 @@ typedef struct tti_prediction {
     double exchange_s; /* sums between pieces inside shards, and messages between stages */
     double bubble_s; /* of a pipeline: stages that wait for their first or after their last shard */
     double bubble;   /* the same as a share of the time of all stages, were messages for nothing */
-    double worker_bytes; /* parameters, state, gradients, activations of one worker */
-    double host_bytes;   /* of all workers as threads of one process, and the process itself */
-    double sent_bytes;   /* by a worker, each step, between workers */
-    bool is_measured;    /* the shard program ran; else its costs were scaled */
+    double worker_bytes; /* parameters, state, gradients, activations of one worker; of a device
+                            inputs, messages and scratch of kernels too */
+    double first_bytes; /* of the first worker, whose memory a run tells; the others' may be more */
+    double host_bytes;  /* of all workers as threads of one process, and the process itself */
+    double sent_bytes;  /* by a worker, each step, between workers */
+    bool is_measured;   /* the shard program ran; else its costs were scaled */
 } tti_prediction;
 
 /* like: of a job with the layout, but perhaps for the ZeRO stage.  Reads nothing but the

@@ -117,12 +117,9 @@ static void note_refusal(tti_schemes *all, const tti_scheme *l) {
     tti_str_printf(&all->refused, ": %s\n", why);
 }
 
-/* What a job on the host may do and one on devices may not, or not as this planner counts: between
- * parts of a model it knows no messages by way of the host. */
+/* What a job on the host may do and one on devices may not. */
 static tutti_status check_on_device(tutti_job *job, const tti_scheme *l) {
     tutti_job *there;
-    if (l->tensor * l->pipeline > 1)
-        return tti_fail(TUTTI_E_CONFIG, "a model in parts is planned on the host alone so far");
     TTI_TRY(copy_job(job, &there));
     write_layout(there, l);
     tutti_job_set(there, "parallel.devices=0", "the planner");

@@ -88,10 +88,40 @@ def test_a_device_that_is_not_here():
     job = ["model.name=gpt2", "model.layers=2", "model.heads=2", "model.width=64",
            "data.format=random_tokens", "data.vocabulary=256", "data.context=64",
            "train.batch=32"]
-    ended = runs.tutti("plan", *job, "-n", "8", "--device", "h200").expect(
-        0, "by its costs", "on the host alone")
+    ended = runs.tutti("plan", *job, "-n", "8", "--device", "h200", "--all",
+                       "parallel.shards=8", "train.recompute=none").expect(
+        0, "by its costs", "tensor 2", "pipeline 2")
     if "0.0 s of calibration" not in ended.out:
         raise AssertionError(ended.out)
+    rows = {r["layout"]: r for r in json.loads(runs.tutti(
+        "plan", *job, "-n", "2", "--device", "h200", "--json", "parallel.shards=2",
+        "train.recompute=none").expect(0).out)["layouts"]}
+    whole, tensor = rows["data 2, 2 shards"], rows["data 1, tensor 2, 2 shards"]
+    if not tensor["exchange_s"] > whole["exchange_s"] == 0:
+        raise AssertionError("exchanges between devices cost nothing: %s" % tensor)
+    if tensor["worker_bytes"] >= whole["worker_bytes"]:
+        raise AssertionError("a piece is as large as the whole: %s" % tensor)
+
+
+def test_devices():
+    """Measured on devices (of host memory), all of them at once; parts of a model too."""
+    modules = os.path.join(os.path.abspath(os.environ.get("TUTTI_BUILD", "build")), "tests/modules")
+    devices = dict(os.environ, TUTTI_TEST_DEVICE="peers=1,devices=2",
+                   TUTTI_MODULE_PATH=modules + "/device")
+    ended = runs.tutti("plan", *JOB, "optimizer.name=sgd", "parallel.devices=gpu", "-n", "2",
+                       "--seconds", "0.1", "--json", "parallel.shards=2", "train.recompute=none",
+                       env=devices)
+    rows = {r["layout"]: r for r in json.loads(ended.expect(0).out)["layouts"]}
+    whole = rows["data 2, 2 shards"]
+    if not whole["measured"] or whole["reduce_s"] <= 0:
+        raise AssertionError(whole)
+    if not {"data 1, pipeline 2, 2 shards", "data 1, tensor 2, 2 shards"} <= set(rows):
+        raise AssertionError(list(rows))
+    runs.tutti("train", *JOB, "optimizer.name=sgd", "parallel.devices=gpu", "-n", "2",
+               "parallel.shards=2", "train.steps=4", "run.dir=run", env=devices).expect(0)
+    peak = [r for r in runs.records("run") if "peak_device_bytes" in r][-1]["peak_device_bytes"]
+    if not 0.9 < whole["first_bytes"] / peak < 1.1:
+        raise AssertionError("%g bytes predicted, %g taken" % (whole["first_bytes"], peak))
 
 
 def test_bad_input():

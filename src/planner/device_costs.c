@@ -1,0 +1,133 @@
+/* device_costs.c - two queues of a device played on paper.
+ *
+ * What was measured on two and four H200: a step loses to a sum beside it about what the sum takes
+ * alone, because its blocks keep products off their multiprocessors, and about 40 us for each sum.
+ * So bytes that are hidden are not free; how dear they are is given in the device's own memory
+ * traffic, since a slow link keeps fewer of its blocks busy. */
+#include "planner/device_costs.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/resident.h"
+#include "exec/collective.h"
+#include "exec/fed.h"
+#include "exec/pipe.h"
+#include "exec/trade_waits.h"
+
+/* Bytes of the device's memory in whose time kernels are kept off by one that is sent. */
+static const double TAKEN = 12;
+/* The same by each sum, whatever its bytes. */
+static const double TAKEN_EACH_S = 40e-6;
+/* Sets of inputs, and the most bytes of samples that stay on a device unasked. */
+enum { N_SETS = 2 };
+static const double MOST_KEPT = (double)((size_t)2 << 30);
+
+static double taken_s(const tti_calibration *c, double sent) { return sent * TAKEN / c->bytes; }
+
+static double step_cost_s(const tti_calibration *c, const tti_program *program, int s) {
+    tti_program one = *program;
+    one.steps += s;
+    one.n_steps = 1;
+    return tti_program_cost_s(c, &one);
+}
+
+tutti_status tti_beside_exchanges(const tti_calibration *c, const tti_program *program, int n,
+                                  double second, tti_beside *out) {
+    double compute = 0, trade = 0, alone = 0, all = 0;
+    bool *waits = calloc((size_t)program->n_steps + 1, sizeof *waits);
+    *out = (tti_beside){0};
+    if (!waits) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    tti_trade_waits(program, waits);
+    for (int s = 0; s < program->n_steps; s++) {
+        double sent = tti_exchange_bytes(program->steps[s], n);
+        if (waits[s]) compute = fmax(compute, trade);
+        if (sent < 0) {
+            double took = step_cost_s(c, program, s) * second;
+            compute += took, alone += took;
+            continue;
+        }
+        double took = c->trade.latency_s + sent / c->trade.bytes_s;
+        trade = fmax(trade, compute) + took;
+        all += took;
+    }
+    free(waits);
+    out->exposed_s = fmin(fmax(compute, trade) - alone, all);
+    if (all > 0) out->taken_s = (all - out->exposed_s) * taken_s(c, c->trade.bytes_s);
+    return TUTTI_OK;
+}
+
+tti_beside tti_beside_sums(const tti_calibration *c, const tti_plan *plan, double shard_s,
+                           double sent) {
+    tti_program part = plan->shard;
+    double all = fmax(tti_program_cost_s(c, &plan->shard), 1e-12), end = 0, sums = 0;
+    for (int i = 0; i < plan->n_buckets; i++) {
+        part.n_steps = plan->buckets[i].ready_after + 1;
+        double ready = shard_s * tti_program_cost_s(c, &part) / all;
+        double share = (double)plan->buckets[i].n_elems / (double)plan->n_flat;
+        double took = c->sum_latency_s + sent * share / c->sum_bytes_s;
+        end = fmax(end, ready) + took;
+        sums += took;
+    }
+    double exposed = fmax(end - shard_s, 0), hidden = sums > 0 ? fmax(1 - exposed / sums, 0) : 0;
+    return (tti_beside){.exposed_s = exposed,
+                        .taken_s = hidden * (taken_s(c, sent) + plan->n_buckets * TAKEN_EACH_S)};
+}
+
+tti_beside tti_beside_fetches(const tti_calibration *c, double n_calls, double sent,
+                              double compute_s) {
+    double took = n_calls * c->sum_latency_s + sent / c->sum_bytes_s;
+    double first = n_calls > 0 ? took / n_calls : 0;
+    double exposed = fmin(fmax(took - compute_s, first), took);
+    double hidden = took > 0 ? 1 - exposed / took : 0;
+    return (tti_beside){.exposed_s = exposed,
+                        .taken_s = hidden * (taken_s(c, sent) + n_calls * TAKEN_EACH_S)};
+}
+
+/* ---- memory ---- */
+
+double tti_device_kept_bytes(const tti_blueprint *b) {
+    bool wanted = strcmp(b->config.data.resident, "no") != 0 && b->mesh.stage == 1;
+    if (!wanted || b->config.data.mixup > 0 || tti_resident_why_not(b->train)) return 0;
+    double bytes = (double)tti_resident_bytes(b->train);
+    return bytes <= MOST_KEPT ? bytes : 0;
+}
+
+/* Values from other stages have a place for each wave that can be between the two ends. */
+static double message_bytes(const tti_stages *s, int n_waves) {
+    double bytes = 0;
+    int last = s ? 2 * tti_stages_n_pieces(s) - 1 : 0;
+    for (int i = 0; s && i < s->train.n; i++) {
+        const tti_crossing *x = &s->train.of[i];
+        int earlier = TTI_MIN(TTI_MIN(x->from, last - x->from), TTI_MIN(x->to, last - x->to));
+        tti_stages at = {.stage = tti_moment_stage(s, earlier),
+                         .n_stages = s->n_stages,
+                         .n_chunks = s->n_chunks};
+        int depth = 1;
+        if (tti_moment_stage(s, x->to) != s->stage) continue;
+        if (tti_pipe_count_in_flight(&at, n_waves, &depth) != TUTTI_OK) tti_clear_error();
+        bytes += (double)x->n_bytes * TTI_MIN(depth, n_waves);
+    }
+    return bytes;
+}
+
+/* Two halves of the longest value. */
+static double exchange_bytes(const tti_program *program) {
+    double most = 0;
+    for (int i = 0; i < program->n_steps; i++) {
+        const tti_node *node = program->steps[i];
+        if (!(node->op->traits & TTI_COLLECTIVE)) continue;
+        most = fmax(most, (double)tti_value_n_bytes(node->in[0]));
+        most = fmax(most, (double)tti_value_n_bytes(node->out[0]));
+    }
+    return 2 * most;
+}
+
+double tti_device_beside_bytes(const tti_blueprint *b, const tti_plan *plan, int n_own) {
+    const tti_program *p = &plan->shard;
+    double shard = (double)(tti_fed_bytes(p, "x") + tti_fed_bytes(p, "target"));
+    double traded = fmax(exchange_bytes(p), exchange_bytes(&plan->eval));
+    return N_SETS * n_own * shard + message_bytes(plan->stages, n_own) +
+           (b->mesh.stage > 1 ? 0 : traded);
+}

@@ -1,0 +1,311 @@
+/* waves.c - shards of the job that run for a moment, and what others take that did not run.
+ *
+ * On a host one process computes a shard on each of its cores; of devices each computes one, all at
+ * the same time, since cards of one host share its power and are not alike: the slowest counts. */
+#include <malloc.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "data/dataset.h"
+#include "planner/calibrate.h"
+#include "planner/device_costs.h"
+#include "train/feeding.h"
+#include "train/worker_exec.h"
+
+enum { MIN_STEPS = 3, MAX_STEPS = 12, MAX_DEVICE_STEPS = 48, WHY_BYTES = 512 };
+
+/* A device that has just begun to compute is cooler, and so faster, than it will be. */
+static const double WARM_S = 0.8;
+
+/* Of a program that does nothing: what is scaled by costs stays a number. */
+static const double MIN_COST_S = 1e-12;
+
+typedef struct rig {
+    tti_blueprint b; /* with as many shards as run at once; what it points to is borrowed */
+    tti_worker_desc worker;
+    tti_exec *exec;
+    tti_loader *loader;
+    tti_batch batch; /* the newest */
+    tti_shard_data shards[TTI_MAX_WORKERS];
+    tti_wave wave;
+    double spent_s, slice_s;
+    int64_t n_begun, n_loaded;
+    pthread_t thread;
+    tutti_status status;
+    char why[WHY_BYTES];
+} rig;
+
+static bool is_device(const rig *r) { return r->b.devices.backend->device != NULL; }
+
+static tutti_status open_rig(rig *r) {
+    const tti_job_config *c = &r->b.config;
+    TTI_TRY(tti_worker_exec_create(&r->b, &r->worker, &r->exec));
+    TTI_TRY(tti_feeding_open(&(tti_loader_desc){.dataset = r->b.train,
+                                                .batch = r->b.rows_per_shard * r->b.n_shards,
+                                                .n_shards = r->b.n_shards,
+                                                .last_shard = r->b.n_shards,
+                                                .seed = (uint64_t)c->train.seed,
+                                                .mixup = c->data.mixup},
+                             r->exec, &r->loader));
+    tti_feeding_pin(r->loader, r->exec);
+    return TUTTI_OK;
+}
+
+static void close_rig(rig *r) {
+    if (r->loader) tti_feeding_unpin(r->loader, r->exec);
+    tti_loader_destroy(r->loader);
+    tti_exec_destroy(r->exec);
+}
+
+static tutti_status load(rig *r) {
+    int64_t start = tti_now_ns();
+    TTI_TRY(tti_loader_next(r->loader, &r->batch));
+    r->wave.load_s =
+        (double)(tti_now_ns() - start) * 1e-9 / (double)(r->b.rows_per_shard * r->b.n_shards);
+    for (int i = 0; i < r->batch.n_shards; i++) r->shards[i] = tti_shard_of(&r->batch, i, 0);
+    r->n_loaded++;
+    return TUTTI_OK;
+}
+
+static tutti_status begin_step(rig *r) {
+    tti_step_desc desc = {.step = (uint64_t)r->n_begun++,
+                          .lr = r->b.config.optimizer.lr * 1e-3, /* nothing is to be learnt */
+                          .shards = r->shards,
+                          .shard_size = r->b.rows_per_shard,
+                          .n_rows = r->batch.n_rows_global};
+    tti_feeding_tell(r->loader, &desc);
+    return tti_exec_begin(r->exec, &desc);
+}
+
+static tutti_status run_step(rig *r, tti_step_result *result) {
+    int64_t start = tti_now_ns();
+    TTI_TRY(load(r));
+    TTI_TRY(begin_step(r));
+    TTI_TRY(tti_exec_end(r->exec, result));
+    r->spent_s += (double)(tti_now_ns() - start) * 1e-9;
+    return TUTTI_OK;
+}
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *x, int n) {
+    qsort(x, (size_t)n, sizeof *x, by_size);
+    return n % 2 ? x[n / 2] : 0.5 * (x[n / 2 - 1] + x[n / 2]);
+}
+
+/* The first step warms up; the others count. */
+static tutti_status time_on_host(rig *r) {
+    double waves[MAX_STEPS], updates[MAX_STEPS], loads[MAX_STEPS];
+    tti_step_result result;
+    int n = 0;
+    TTI_TRY(run_step(r, &result));
+    for (; n < MAX_STEPS && (n < MIN_STEPS || r->spent_s < r->slice_s); n++) {
+        TTI_TRY(run_step(r, &result));
+        waves[n] = (double)result.compute_ns * 1e-9;
+        updates[n] = (double)result.update_ns * 1e-9;
+        loads[n] = r->wave.load_s;
+    }
+    r->wave.s = median(waves, n), r->wave.update_s = median(updates, n);
+    r->wave.load_s = median(loads, n);
+    return TUTTI_OK;
+}
+
+/* Over the same samples again, a step ahead where that can be, as in training: what the host does
+ * for a step goes on beside the one before.  The first two are not recorded or record.  The update
+ * is a part of each, and by its costs taken out of it. */
+static tutti_status time_on_device(rig *r, const tti_calibration *c) {
+    double waves[MAX_DEVICE_STEPS];
+    tti_step_result result;
+    int n = 0, ahead = tti_exec_depth(r->exec) > 1;
+    for (int i = 0; i < 3; i++) TTI_TRY(run_step(r, &result));
+    int64_t start = tti_now_ns();
+    for (int i = 0; i < ahead; i++) TTI_TRY(begin_step(r));
+    for (; n < MAX_DEVICE_STEPS; n++) {
+        double spent_s = (double)(tti_now_ns() - start) * 1e-9;
+        if (n >= MIN_STEPS && spent_s > r->slice_s) break;
+        TTI_TRY(begin_step(r));
+        TTI_TRY(tti_exec_end(r->exec, &result));
+        waves[n] = (double)result.compute_ns * 1e-9;
+    }
+    for (int i = 0; i < ahead; i++) TTI_TRY(tti_exec_end(r->exec, &result));
+    double step_s = median(waves, n);
+    r->wave.update_s = fmin(tti_update_cost_s(c, r->b.plan), 0.5 * step_s);
+    r->wave.s = step_s - r->wave.update_s;
+    return TUTTI_OK;
+}
+
+/* Samples that are made as they are first read stay in memory. */
+static double bytes_read(const rig *r) {
+    double rows = (double)(r->n_loaded * r->b.rows_per_shard * r->b.n_shards);
+    double all = (double)tutti_dataset_get_info(r->b.train)->n_samples;
+    return fmin(rows / all, 1) * (double)r->b.train->late_bytes;
+}
+
+/* What the first wave has read of libraries, and what all of them of samples, is there once; the
+ * rest is each lane's. */
+static void measure_hidden(rig *r, tti_calibration *c) {
+    tti_exec_memory m = tti_exec_memory_use(r->exec);
+    double of_files, known = tti_kept_in_pages(&m, r->b.plan);
+    known += tti_used_in_pages(&m, r->b.plan, true);
+    double grown = tti_process_bytes(&of_files) - c->start_bytes;
+    c->code_bytes = fmax(c->code_bytes, of_files - c->start_file_bytes);
+    c->read_bytes = fmin(c->read_bytes + bytes_read(r), (double)r->b.train->late_bytes);
+    r->wave.hidden_bytes =
+        (grown - (of_files - c->start_file_bytes) - c->read_bytes - known) / r->b.n_shards;
+}
+
+/* Scratch of kernels, and whatever else there is beside the arrays. */
+static void measure_scratch(rig *r) {
+    tti_exec_memory m = tti_exec_memory_use(r->exec);
+    double known = (double)(m.params + m.states + m.grads + m.arena + m.ema + m.gathered);
+    known += tti_device_beside_bytes(&r->b, r->b.plan, r->b.n_shards);
+    r->wave.hidden_bytes = fmax((double)m.device_peak - known, 0);
+}
+
+static tutti_status run_rig(rig *r, tti_calibration *c) {
+    TTI_TRY(open_rig(r));
+    if (is_device(r)) {
+        TTI_TRY(time_on_device(r, c));
+        measure_scratch(r);
+        return TUTTI_OK;
+    }
+    TTI_TRY(time_on_host(r));
+    measure_hidden(r, c);
+    return TUTTI_OK;
+}
+
+/* ---- one on each device ---- */
+
+typedef struct turn {
+    rig *rig;
+    tti_calibration *c; /* of devices: read alone */
+} turn;
+
+static void *run_thread(void *arg) {
+    turn *t = arg;
+    t->rig->status = run_rig(t->rig, t->c);
+    if (t->rig->status != TUTTI_OK)
+        snprintf(t->rig->why, sizeof t->rig->why, "%s", tutti_last_error());
+    close_rig(t->rig);
+    return NULL;
+}
+
+/* The first one on the calling thread. */
+static tutti_status run_all(rig *rigs, turn *turns, int n, tti_calibration *c) {
+    int n_started = 1;
+    for (int i = 0; i < n; i++) turns[i] = (turn){&rigs[i], c};
+    while (n_started < n &&
+           pthread_create(&rigs[n_started].thread, NULL, run_thread, &turns[n_started]) == 0)
+        n_started++;
+    run_thread(&turns[0]);
+    for (int i = 1; i < n_started; i++) pthread_join(rigs[i].thread, NULL);
+    if (n_started < n) return tti_fail(TUTTI_E_NOMEM, "plan: cannot start %d threads", n);
+    for (int i = 0; i < n; i++)
+        if (rigs[i].status != TUTTI_OK) return tti_fail(rigs[i].status, "%s", rigs[i].why);
+    return TUTTI_OK;
+}
+
+/* Those that a job of so many workers would have; on a host there is one rig. */
+static int count_rigs(const tti_calibration *c) {
+    if (!c->is_device) return 1;
+    return TTI_MAX(1, TTI_MIN(c->n_ranks, c->n_cores));
+}
+
+static tutti_status run_rigs(const rig *like, tti_calibration *c, tti_wave *slowest) {
+    int n = count_rigs(c);
+    rig *rigs = calloc((size_t)n, sizeof *rigs);
+    turn *turns = calloc((size_t)n, sizeof *turns);
+    tutti_status st = rigs && turns ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    for (int i = 0; st == TUTTI_OK && i < n; i++) {
+        rigs[i] = *like;
+        rigs[i].worker = (tti_worker_desc){.rank = i, .local_rank = i, .local_n_ranks = n};
+    }
+    if (st == TUTTI_OK) st = run_all(rigs, turns, n, c);
+    for (int i = 0; st == TUTTI_OK && i < n; i++)
+        if (i == 0 || rigs[i].wave.s > slowest->s) *slowest = rigs[i].wave;
+    free(rigs);
+    free(turns);
+    return st;
+}
+
+/* ---- all of them ---- */
+
+static int shards_at_once(const tti_calibration *c) {
+    int n = 1;
+    while (!c->is_device && n * 2 <= c->n_cores && n * 2 <= TTI_MAX_WORKERS) n *= 2;
+    return n;
+}
+
+static const tti_wave *find_wave(const tti_calibration *c, int64_t rows, const char *recompute) {
+    for (int i = 0; i < c->n_waves; i++)
+        if (c->waves[i].rows == rows && strcmp(c->waves[i].recompute, recompute) == 0)
+            return &c->waves[i];
+    return NULL;
+}
+
+/* What a few steps would take, from the nearest wave that is known. */
+static bool is_too_long(const tti_calibration *c, const tti_wave *wave, double left_s) {
+    bool is_measured;
+    tti_wave guess =
+        tti_calibrated_wave(c, wave->rows, wave->recompute, wave->cost_s, &is_measured);
+    return left_s <= 0 || guess.s * (MIN_STEPS + 1) > left_s;
+}
+
+tutti_status tti_calibrate_wave(const tti_blueprint *b, tti_calibration *c, double left_s,
+                                double *spent_s) {
+    rig r = {.b = *b, .slice_s = c->slice_s};
+    *spent_s = 0;
+    if (c->is_device) r.slice_s = fmin(fmax(c->slice_s, WARM_S), left_s / 2);
+    r.b.n_shards = shards_at_once(c);
+    r.b.config.parallel.zero = 0;
+    r.wave = (tti_wave){.rows = b->rows_per_shard,
+                        .recompute = b->config.train.recompute,
+                        .cost_s = fmax(tti_program_cost_s(c, &b->plan->shard), MIN_COST_S)};
+    if (c->n_waves == TTI_MAX_WAVES || find_wave(c, r.wave.rows, r.wave.recompute) ||
+        is_too_long(c, &r.wave, left_s))
+        return TUTTI_OK;
+    int64_t start = tti_now_ns();
+    tutti_status st = run_rigs(&r, c, &r.wave);
+    malloc_trim(0); /* what a wave has left is not the next one's */
+    *spent_s = (double)(tti_now_ns() - start) * 1e-9;
+    if (st == TUTTI_E_NOMEM && c->is_device) { /* a piece of it may fit */
+        tti_clear_error();
+        return TUTTI_OK;
+    }
+    TTI_TRY(st);
+    c->waves[c->n_waves++] = r.wave;
+    return TUTTI_OK;
+}
+
+static double distance(const tti_wave *wave, const char *recompute, double cost_s) {
+    bool other = strcmp(wave->recompute, recompute) != 0;
+    return fabs(log(wave->cost_s / cost_s)) + (other ? 1 : 0);
+}
+
+tti_wave tti_calibrated_wave(const tti_calibration *c, int64_t rows, const char *recompute,
+                             double cost_s, bool *is_measured) {
+    const tti_wave *nearest = NULL;
+    cost_s = fmax(cost_s, MIN_COST_S);
+    tti_wave wave = {.rows = rows, .recompute = recompute, .cost_s = cost_s, .s = cost_s};
+    for (int i = 0; i < c->n_waves; i++)
+        if (!nearest ||
+            distance(&c->waves[i], recompute, cost_s) < distance(nearest, recompute, cost_s))
+            nearest = &c->waves[i];
+    *is_measured = false;
+    if (!nearest) return wave;
+    *is_measured = nearest->rows == rows && strcmp(nearest->recompute, recompute) == 0 &&
+                   fabs(nearest->cost_s / cost_s - 1) < 1e-9;
+    double scale = cost_s / nearest->cost_s;
+    wave.s = nearest->s * scale;
+    wave.update_s = nearest->update_s;
+    wave.load_s = nearest->load_s;
+    wave.hidden_bytes = nearest->hidden_bytes * (c->is_device ? scale : 1); /* scratch of kernels */
+    return wave;
+}

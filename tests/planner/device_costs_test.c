@@ -1,0 +1,142 @@
+/* device_costs_test.c - queues beside the kernels: what is waited for, what is taken, what lies
+ * there. */
+#include "planner/device_costs.h"
+
+#include "exec/collective.h"
+#include "planner/predict.h"
+#include "train/small_job.h"
+
+typedef struct made {
+    tutti_job *job;
+    tti_blueprint *b;
+} made;
+
+/* For devices that are not here. */
+static made make(const char *first, const char *second) {
+    made m = {.job = SMALL_JOB("model.hidden=[64,64]", "parallel.workers=2", first, second)};
+    T_OK(tti_job_resolve(m.job, 2));
+    T_OK(tti_blueprint_create_like(m.job, NULL, tti_paper_device(), &m.b));
+    return m;
+}
+
+static void unmake(made *m) {
+    tti_blueprint_destroy(m->b);
+    tutti_job_destroy(m->job);
+}
+
+/* A second for each operation or byte of an exchange, or what is said. */
+static tti_calibration calibration(double flops, double trade_bytes_s) {
+    return (tti_calibration){.n_cores = 2,
+                             .n_ranks = 2,
+                             .is_device = true,
+                             .flops = flops,
+                             .bytes = 1e30,
+                             .sum_latency_s = 1e-6,
+                             .sum_bytes_s = 1e6,
+                             .trade = {.latency_s = 1e-3, .bytes_s = trade_bytes_s}};
+}
+
+static double all_exchanges_s(const tti_calibration *c, const tti_program *program) {
+    double s = 0;
+    for (int i = 0; i < program->n_steps; i++) {
+        double sent = tti_exchange_bytes(program->steps[i], 2);
+        if (sent >= 0) s += c->trade.latency_s + sent / c->trade.bytes_s;
+    }
+    return s;
+}
+
+/* Kernels that take no time hide nothing; slow ones hide what nobody reads at once. */
+T_CASE(exchanges) {
+    T_UNUSED;
+    made m = make("parallel.tensor=2", "parallel.shards=1");
+    const tti_program *program = &tti_blueprint_plan(m.b, 0)->shard;
+    tti_calibration c = calibration(1e3, 1e5);
+    double all = all_exchanges_s(&c, program), before = -1;
+    tti_beside b;
+    assert_true(all > 0);
+    T_OK(tti_beside_exchanges(&c, program, 2, 0, &b));
+    T_NEAR(b.exposed_s / all, 1, 1e-9);
+    assert_true(b.taken_s < 1e-12);
+    for (double second = 1; second > 1e-9; second /= 10) { /* ever faster kernels hide ever less */
+        T_OK(tti_beside_exchanges(&c, program, 2, second, &b));
+        assert_true(b.exposed_s > before - 1e-9 && b.exposed_s < all + 1e-9);
+        before = b.exposed_s;
+    }
+    T_OK(tti_beside_exchanges(&c, program, 2, 1, &b));
+    assert_true(b.exposed_s > 0 && b.exposed_s < all);
+    unmake(&m);
+}
+
+/* The last bucket is complete when all is computed; those before it are hidden, but not free. */
+T_CASE(sums) {
+    T_UNUSED;
+    made one = make("parallel.shards=2", "parallel.bucket_mb=64"),
+         many = make("parallel.shards=2", "parallel.bucket_mb=0.001");
+    tti_calibration c = calibration(1e3, 1e5);
+    double sent = (double)one.b->plan->n_flat * sizeof(float), all = 1e-6 + sent / 1e6;
+    assert_true(one.b->plan->n_buckets == 1 && many.b->plan->n_buckets > 1);
+    tti_beside b = tti_beside_sums(&c, one.b->plan, 100, sent);
+    T_NEAR(b.exposed_s / all, 1, 1e-9);
+    assert_true(b.taken_s < 1e-9);
+    b = tti_beside_sums(&c, many.b->plan, 100, sent);
+    assert_true(b.exposed_s > 0 && b.exposed_s < 0.99 * all && b.taken_s > 0);
+    b = tti_beside_sums(&c, many.b->plan, 0, sent); /* nothing to hide behind */
+    T_NEAR(b.exposed_s / (many.b->plan->n_buckets * 1e-6 + sent / 1e6), 1, 1e-9);
+    unmake(&one), unmake(&many);
+}
+
+T_CASE(fetches) {
+    T_UNUSED;
+    tti_calibration c = calibration(1e3, 1e5);
+    tti_beside hidden = tti_beside_fetches(&c, 4, 4e6, 100),
+               late = tti_beside_fetches(&c, 4, 4e6, 1);
+    T_NEAR(hidden.exposed_s, 1 + 1e-6, 1e-9); /* the first of four */
+    T_NEAR(late.exposed_s, 3 + 4e-6, 1e-9);
+    assert_true(hidden.taken_s > late.taken_s && late.taken_s > 0);
+    hidden = tti_beside_fetches(&c, 0, 0, 1);
+    assert_true(hidden.exposed_s == 0 && hidden.taken_s == 0);
+}
+
+/* Two sets of inputs for each shard; two halves of the longest value that pieces exchange. */
+T_CASE(memory) {
+    T_UNUSED;
+    made whole = make("parallel.shards=4", "data.resident=no"),
+         pieces = make("parallel.tensor=2", "parallel.shards=4");
+    const double rows = 8, shard = rows * (784 + 1) * 4; /* pictures and labels */
+    T_NEAR(tti_device_beside_bytes(whole.b, whole.b->plan, 2), 2 * 2 * shard, 0);
+    assert_true(tti_device_kept_bytes(whole.b) == 0);
+    const tti_plan *plan = tti_blueprint_plan(pieces.b, 0);
+    double beside = tti_device_beside_bytes(pieces.b, plan, 4);
+    assert_true(beside > 2 * 4 * shard && beside < 3 * 4 * shard);
+    unmake(&whole), unmake(&pieces);
+}
+
+/* A step on devices: what sums wait for is in it, and each further shard is added once. */
+T_CASE(steps_on_devices) {
+    T_UNUSED;
+    tti_calibration c;
+    tti_prediction plain, wide, lean;
+    made m = make("parallel.shards=4", "data.resident=no");
+    T_OK(tti_calibration_of("h200", 2, &c));
+    tti_scheme scheme = tti_scheme_of(&m.b->config);
+    T_OK(tti_predict(m.b, &scheme, &c, &plain));
+    double flat = (double)m.b->plan->n_flat;
+    T_NEAR(plain.add_s / (flat * 12 / c.bytes), 1, 1e-9);
+    assert_true(plain.reduce_s > 2 * c.sum_latency_s && plain.exchange_s == 0);
+    c.sum_bytes_s /= 100;
+    T_OK(tti_predict(m.b, &scheme, &c, &wide));
+    assert_true(wide.reduce_s > plain.reduce_s);
+    scheme.zero = 3;
+    T_OK(tti_predict(m.b, &scheme, &c, &lean));
+    assert_true(lean.reduce_s > wide.reduce_s && lean.update_s < wide.update_s);
+    unmake(&m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exchanges),        cmocka_unit_test(sums),
+        cmocka_unit_test(fetches),          cmocka_unit_test(memory),
+        cmocka_unit_test(steps_on_devices),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
