@@ -9,37 +9,69 @@
 #include "tutti/profile.h"
 
 static const char usage[] =
-    "usage: tutti profile [JOB.yaml] [key=value ...] [-n WORKERS] [--trace FILE] [--steps N]\n"
-    "                     [--all]\n\n"
-    "Trains a few steps and times every part of them without waiting in between: on a GPU the\n"
-    "recordings that training plays, with moments in them, on the host the first core's shards.\n"
-    "Prints a table: time, TFLOP/s and GB/s of each kind of operation, its share of the step, and\n"
-    "what a kernel at the measured ceilings would save; the slowest 25, with --all every one.\n"
+    "usage: tutti profile [JOB.yaml] [key=value ...] [-n WORKERS] [--trace FILE] [--table FILE]\n"
+    "                     [--steps N] [--rank N] [--all]\n\n"
+    "Trains a few steps in whichever way the job is parallel and times every part of them without\n"
+    "waiting in between: on a GPU the recordings that training plays, with moments in them, on "
+    "the\n"
+    "host the first core's shards.  Prints a table: time, TFLOP/s and GB/s of each kind of\n"
+    "operation, its share of the step, and what a kernel at the measured ceilings would save; the\n"
+    "slowest 25, with --all every one.  With several workers: what went between them (exchanges\n"
+    "inside layers, values between stages, gradients, parameters), and how much of that lay "
+    "behind\n"
+    "computing.\n"
     "--trace FILE writes a trace for https://ui.perfetto.dev or chrome://tracing: a process for\n"
-    "each worker, in it a line for each queue of its GPU (kernels, copies of samples, sums) and\n"
-    "one for what the host waits for.  --steps N times N steps (3), the table is of the fastest.\n"
-    "-n WORKERS (1) are threads.  Nothing is kept of the training.\n";
+    "each worker, in it a line for its kernels, for each kind of traffic beside them and for what\n"
+    "the host waits for.  --table FILE leaves the table in FILE as well.  --steps N times N steps\n"
+    "(3), the table is of the fastest, of the worker that --rank N says (0).  Without -n WORKERS\n"
+    "there is one copy of the model.  Nothing is kept of the training.\n";
 
-int tutti_cmd_profile(int argc, char **argv) {
-    job_args args;
-    char *text;
-    tutti_profile_desc desc = {.trace_path = take_option(&argc, argv, "--trace")};
-    const char *steps = take_option(&argc, argv, "--steps");
-    if (take_flag(&argc, argv, "--all")) desc.max_rows = INT_MAX;
-    if (steps && ((desc.n_steps = atoi(steps)) < 1 || desc.n_steps > 1000)) {
-        fprintf(stderr, "tutti profile: --steps wants a number from 1 to 1000, got '%s'\n", steps);
-        return 2;
+/* From 'low' to 'high'; NULL: what it is already. */
+static bool read_count(const char *name, const char *text, int low, int high, int *out) {
+    char *end;
+    if (!text) return true;
+    long n = strtol(text, &end, 10);
+    if (*text == '\0' || *end != '\0' || n < low || n > high) {
+        fprintf(stderr, "tutti profile: %s wants a number from %d to %d, got '%s'\n", name, low,
+                high, text);
+        return false;
     }
+    *out = (int)n;
+    return true;
+}
+
+static int profile(tutti_job *job, const tutti_profile_desc *desc) {
+    char *text;
+    tutti_status st = tutti_profile(job, desc, &text);
+    if (st != TUTTI_OK) return report_failure(st);
+    if (text) fputs(text, stdout);
+    free(text);
+    return 0;
+}
+
+static int run(int argc, char **argv, tutti_profile_desc *desc) {
+    job_args args;
+    const char *steps = take_option(&argc, argv, "--steps");
+    const char *rank = take_option(&argc, argv, "--rank");
+    desc->trace_path = take_option(&argc, argv, "--trace");
+    desc->table_path = take_option(&argc, argv, "--table");
+    if (take_flag(&argc, argv, "--all")) desc->max_rows = INT_MAX;
+    if (!read_count("--steps", steps, 1, 1000, &desc->n_steps)) return 2;
+    if (!read_count("--rank", rank, 0, 4095, &desc->rank)) return 2;
     int code = job_args_read(argc, argv, &args);
     if (code) return code;
-    if (args.help) {
+    if (args.help)
         fputs(usage, stdout);
-    } else {
-        tutti_status st = tutti_profile(args.job, &desc, &text);
-        code = st == TUTTI_OK ? 0 : report_failure(st);
-        if (st == TUTTI_OK) fputs(text, stdout);
-        if (st == TUTTI_OK) free(text);
-    }
+    else
+        code = profile(args.job, desc);
     job_args_free(&args);
+    return code;
+}
+
+int tutti_cmd_profile(int argc, char **argv) {
+    char **again = worker_argv(NULL, argc, argv);
+    tutti_profile_desc desc = {.worker_argv = again};
+    int code = run(argc, argv, &desc);
+    free(again);
     return code;
 }

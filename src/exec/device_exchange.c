@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "comm/progress.h"
 #include "comm/sum_order.h"
 #include "exec/collective.h"
@@ -76,8 +77,11 @@ static tutti_status run_by_host(const tti_device_exchange *e, const tti_kargs *a
         .node = a->node, .in = &in, .out = &out, .scratch = e->scratch, .run = a->run};
     TTI_TRY(e->ops->copy(TTI_QUEUE_COMPUTE, in, a->in[0], tti_value_n_bytes(a->node->in[0])));
     TTI_TRY(e->ops->mark(TTI_QUEUE_COMPUTE, TTI_MARK_EXCHANGE));
+    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, NULL, "values to the host", -1));
     TTI_TRY(e->ops->await(TTI_MARK_EXCHANGE));
+    int64_t start = tti_now_ns();
     TTI_TRY(tti_collective_kernel.run(e->comm, &host));
+    tti_profile_add(e->x, TTI_ROW_TRADE, a->node, "exchange by the host", -1, start, tti_now_ns());
     return e->ops->copy(TTI_QUEUE_COMPUTE, a->out[0], out, tti_value_n_bytes(a->node->out[0]));
 }
 

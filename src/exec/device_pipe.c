@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "exec/device_step.h"
 #include "exec/pipe_ends.h"
 #include "exec/worker.h"
 
@@ -47,7 +48,8 @@ typedef struct pipe_step {
     tti_device_pipe *pipe;
     const tti_device_pipe_step *desc;
     side_room *room;
-    part unsent; /* instance NULL: nothing is to be sent */
+    part unsent;      /* instance NULL: nothing is to be sent */
+    int first_moment; /* of two for each part: between them it computes */
 } pipe_step;
 
 enum { N_TURNS = 2 };
@@ -150,12 +152,15 @@ static tutti_status copy_out(pipe_step *s, const part *p) {
         const tti_pipe_end *end = &side->out[i];
         if (end->part != p->action.part) continue;
         if (!any) TTI_TRY(ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
+        if (!any) TTI_TRY(tti_profile_from(s->pipe->x, TTI_ROW_COMM));
         any = true;
         TTI_TRY(ops->copy(TTI_QUEUE_COMM, s->room->out[i].places[turn],
                           tti_instance_output(p->instance, end->name), end->n_bytes));
     }
-    if (any) TTI_TRY(ops->mark(TTI_QUEUE_COMM, TTI_MARK_PIPE_OUT + turn));
-    if (any) s->unsent = *p;
+    if (!any) return TUTTI_OK;
+    TTI_TRY(tti_profile_upto(s->pipe->x, TTI_ROW_COMM, NULL, "values to another stage", -1));
+    TTI_TRY(ops->mark(TTI_QUEUE_COMM, TTI_MARK_PIPE_OUT + turn));
+    s->unsent = *p;
     return TUTTI_OK;
 }
 
@@ -191,7 +196,7 @@ static bool is_there(const pipe_step *s, const part *p) {
 }
 
 /* A value of another stage to its place; that of the part before must not be written over. */
-static tutti_status take_in(const pipe_step *s, const part *p, int i) {
+static tutti_status take_in(const pipe_step *s, const part *p, int i, bool is_first) {
     const tti_device_ops *ops = s->pipe->ops;
     const tti_pipe_end *end = &s->room->side->in[i];
     end_room *room = &s->room->in[i];
@@ -200,6 +205,7 @@ static tutti_status take_in(const pipe_step *s, const part *p, int i) {
     TTI_TRY(tti_mailbox_wait(s->pipe->x->pipe->box,
                              tti_pipe_slot(s->pipe->x, end, p->action.wave, 0), &data));
     if (room->reader[at] == p->number - 1) TTI_TRY(ops->order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
+    if (is_first) TTI_TRY(tti_profile_from(s->pipe->x, TTI_ROW_COPY));
     TTI_TRY(ops->copy(TTI_QUEUE_COPY, room->places[at], data, end->n_bytes));
     tti_instance_set_input(p->instance, end->input, room->places[at]);
     return TUTTI_OK;
@@ -210,12 +216,13 @@ static tutti_status take_all(const pipe_step *s, const part *p) {
     const tti_pipe_side *side = s->room->side;
     bool any = false;
     for (int i = 0; i < side->n_in; i++) {
-        if (begins_with(&side->in[i], p)) TTI_TRY(take_in(s, p, i));
+        if (begins_with(&side->in[i], p)) TTI_TRY(take_in(s, p, i, !any));
         any = any || begins_with(&side->in[i], p);
         if (side->in[i].last_part == p->action.part)
             s->room->in[i].reader[p->action.wave % side->in[i].depth] = p->number;
     }
     if (!any) return TUTTI_OK;
+    TTI_TRY(tti_profile_upto(s->pipe->x, TTI_ROW_COPY, NULL, "values of another stage", -1));
     TTI_TRY(ops->mark(TTI_QUEUE_COPY, TTI_MARK_PIPE_IN));
     return ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY);
 }
@@ -235,6 +242,32 @@ static tutti_status free_slots(const pipe_step *s, const part *p) {
 
 /* ---- a part ---- */
 
+typedef struct telling {
+    tti_exec *x;
+    const tti_instance *instance;
+    int shard;
+} telling;
+
+static void after_step(int step, void *user) {
+    const telling *told = user;
+    tti_device_time_step(told->x, told->instance, step, told->shard);
+}
+
+static tutti_status run_timed(const pipe_step *s, const part *p, const tti_run *run,
+                              tti_range steps) {
+    tti_exec *x = s->pipe->x;
+    int from = s->first_moment + 2 * p->number;
+    bool forward = p->action.part < x->pipe->stages->n_chunks;
+    telling told = {x, p->instance, x->acc.waves[p->action.wave].first};
+    TTI_TRY(s->pipe->ops->stamp(TTI_QUEUE_COMPUTE, from));
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "waiting for another stage", told.shard));
+    TTI_TRY(tti_instance_run_range(p->instance, run, (int)steps.first, (int)steps.last,
+                                   x->profile ? after_step : NULL, &told));
+    TTI_TRY(s->pipe->ops->stamp(TTI_QUEUE_COMPUTE, from + 1));
+    tti_profile_between(x, TTI_ROW_PARTS, forward ? "forward" : "backward", told.shard, from);
+    return TUTTI_OK;
+}
+
 /* Its kernels between two moments; what the copy queue gets from here on waits for the parts before
  * this one. */
 static tutti_status compute(const pipe_step *s, const part *p) {
@@ -249,9 +282,7 @@ static tutti_status compute(const pipe_step *s, const part *p) {
         tti_fed_point(p->instance, s->desc->eval ? &x->eval_inputs : &x->shard_inputs,
                       &s->desc->shards[local], s->desc->loss_scale);
     TTI_TRY(ops->order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
-    TTI_TRY(ops->stamp(TTI_QUEUE_COMPUTE, 2 * p->number));
-    TTI_TRY(tti_instance_run_range(p->instance, &s->desc->runs[local], first, last, NULL, NULL));
-    TTI_TRY(ops->stamp(TTI_QUEUE_COMPUTE, 2 * p->number + 1));
+    TTI_TRY(run_timed(s, p, &s->desc->runs[local], (tti_range){(size_t)first, (size_t)last}));
     tti_range flat = s->room->side->flat[p->action.part];
     if (!s->desc->eval) tti_exec_merge(x, wave, flat.first, flat.last);
     if (p->action.part < program->n_parts - 1) return TUTTI_OK;
@@ -296,11 +327,11 @@ static tutti_status run_parts(pipe_step *s) {
 
 /* How long the parts computed, by the device's own clock. */
 static tutti_status find_busy(const pipe_step *s, int64_t *busy_ns) {
-    int n = 2 * s->room->side->schedule.n_actions;
+    int first = s->first_moment, n = first + 2 * s->room->side->schedule.n_actions;
     double *us = calloc((size_t)n + 1, sizeof *us), sum = 0;
     if (!us) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     tutti_status st = s->pipe->ops->read_stamps(n, us);
-    for (int i = 0; st == TUTTI_OK && i < n; i += 2) sum += us[i + 1] - us[i];
+    for (int i = first; st == TUTTI_OK && i < n; i += 2) sum += us[i + 1] - us[i];
     *busy_ns = (int64_t)(sum * 1e3);
     free(us);
     return st;
@@ -315,6 +346,7 @@ static void forget_readers(const side_room *room) {
 tutti_status tti_device_pipe_run(tti_device_pipe *pipe, const tti_device_pipe_step *step) {
     pipe_step s = {.pipe = pipe, .desc = step, .room = step->eval ? &pipe->eval : &pipe->train};
     int64_t start = tti_now_ns(), busy_ns = 0;
+    s.first_moment = tti_profile_take(pipe->x, 2 * s.room->side->schedule.n_actions);
     forget_readers(s.room);
     tutti_status st = run_parts(&s);
     if (st != TUTTI_OK) tti_mailbox_fail(pipe->x->pipe->box, st);

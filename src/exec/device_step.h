@@ -106,6 +106,9 @@ tutti_status tti_device_record(tti_exec *x, const tti_device_set *set, void **re
 tutti_status tti_device_run_shards(tti_exec *x, const tti_device_set *set);
 tutti_status tti_device_eval_shards(tti_exec *x, const tti_device_set *set);
 
+/* device_waves.c: a step of the shard program is in the queue, for a profile. */
+void tti_device_time_step(tti_exec *x, const tti_instance *instance, int step, int shard);
+
 /* Yes if all workers say so: they go ahead by the same number of steps. */
 tutti_status tti_device_agree(tti_exec *x, bool *yes);
 

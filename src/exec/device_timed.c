@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "exec/device_step.h"
+#include "exec/pipe_ends.h"
 
 enum { MAX_MOMENTS = 1 << 21 }; /* each is an event of the device */
 
@@ -13,6 +14,7 @@ static int64_t most_moments(const tti_exec *x) {
     int64_t nodes = (int64_t)(program->n_steps + 8) * n_shards;
     for (int s = 0; s < program->n_steps; s++)
         trades += program->steps[s]->op->traits & TTI_COLLECTIVE ? n_shards : 0;
+    if (x->pipe) nodes += 4 * x->pipe->train.schedule.n_actions;
     if (x->lean) nodes += (x->lean->train.n_uses + x->desc.plan->n_buckets) * 2 * x->lean->n_waves;
     return 2 * (nodes + trades) + 6 * x->desc.plan->n_buckets + 4 * x->acc.n_waves + 64;
 }
@@ -29,7 +31,8 @@ tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
                         n_steps, (long long)most_moments(x));
     int n_moments = n_steps * (int)most_moments(x);
     TTI_TRY(tti_profile_zero(x, n_moments));
-    if (d->by_host) return TUTTI_OK; /* on all workers, some of which may have no device */
+    /* On all workers, some of which may have no device; or with a server. */
+    if (d->by_host || d->server) return TUTTI_OK;
     bool records = tti_profile_records(x);
     TTI_TRY(tti_device_agree(x, &records));
     if (!records) return tti_profile_zero(x, n_moments);

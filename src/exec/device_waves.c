@@ -79,13 +79,21 @@ static tutti_status sum_beside(tti_exec *x, int step) {
     return tti_offload_bring(x->offload, tti_device_reduce_n_summed(reduce), TTI_QUEUE_COMM);
 }
 
-/* A failure to take the time shows when the moments are read. */
+/* A failure to take the time shows when the moments are read.  Exchanges are told of where they are
+ * made: here the kernels only stood still. */
+void tti_device_time_step(tti_exec *x, const tti_instance *instance, int step, int shard) {
+    const tti_node *node = x->desc.plan->shard.steps[step];
+    bool stood = node->op->traits & TTI_COLLECTIVE;
+    tutti_status st = tti_profile_upto(
+        x, TTI_ROW_COMPUTE, stood ? NULL : node,
+        stood ? "waiting for an exchange" : tti_instance_kernel(instance, step), shard);
+    (void)st;
+}
+
 static void after_step(int step, void *user) {
     const shard_at_work *at = user;
     tti_exec *x = at->x;
-    tutti_status st = tti_profile_upto(x, TTI_ROW_COMPUTE, x->desc.plan->shard.steps[step],
-                                       tti_instance_kernel(at->instance, step), at->shard);
-    (void)st;
+    tti_device_time_step(x, at->instance, step, at->shard);
     if (is_summed_beside(x, at->shard) && x->device->beside == TUTTI_OK)
         x->device->beside = sum_beside(x, step);
     if (at->is_first) tti_device_parts_before(x->device->parts, step + 1);

@@ -91,10 +91,17 @@ static tutti_status update_alone(tti_exec *x, const tti_step_desc *desc, tti_ste
 /* Everybody's parameters become their mean, and the sums of the step those of all. */
 static tutti_status meet(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     tti_exec_note(x, desc, "average");
+    int64_t start = tti_now_ns();
     TTI_TRY(average_all(x, desc));
+    int64_t averaged = tti_now_ns();
+    const tti_span move = {.name = "mean of parameters", .shard = -1, .row = TTI_ROW_COMM};
+    tti_profile_stall(x, &move, "waiting for parameters", start, averaged);
+    tti_profile_mark(x, averaged);
     TTI_TRY(tti_exec_params_hash(x, &x->last_hash));
     result->params_hash = x->last_hash;
+    tti_profile_rest(x, "hash of the parameters", tti_now_ns());
     TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
+    tti_profile_rest(x, "waiting for sums", tti_now_ns());
     TTI_TRY(tti_exec_compare_hashes(x, desc->step));
     result->loss_sum = result->count = result->correct = 0;
     tti_exec_add_sums(x, result);
@@ -109,7 +116,6 @@ tutti_status tti_local_step(tti_exec *x, const tti_step_desc *desc, int64_t star
     if (desc->average) {
         TTI_TRY(meet(x, desc, result));
         end = tti_now_ns();
-        tti_profile_add(x, TTI_ROW_COMM, NULL, "mean of parameters", -1, updated, end);
     }
     result->own_hash = result->params_hash;
     result->sent_bytes = x->sent_bytes;

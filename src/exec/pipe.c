@@ -233,15 +233,34 @@ static int slot_of(const pipe_run *r, const tti_pipe_end *end, const pipe_part *
     return tti_pipe_slot(r->x, end, part->action.wave, part->index);
 }
 
+static bool is_timed(const pipe_run *r, const pipe_part *part) {
+    return r->x->profile && !r->eval && part->index == 0;
+}
+
 /* What other stages have made, to where the part reads it. */
 static tutti_status receive(const pipe_run *r, const pipe_part *part) {
     for (int i = 0; i < r->side->n_in; i++) {
         const tti_pipe_end *end = &r->side->in[i];
         const void *data;
         if (end->part != part->action.part) continue;
+        int64_t start = tti_now_ns();
         TTI_TRY(tti_mailbox_wait(r->x->pipe->box, slot_of(r, end, part), &data));
+        if (is_timed(r, part))
+            tti_profile_add(r->x, TTI_ROW_COMPUTE, NULL, "waiting for another stage", part->shard,
+                            start, tti_now_ns());
         tti_instance_set_input(part->instance, end->input, data);
     }
+    return TUTTI_OK;
+}
+
+static tutti_status put(const pipe_run *r, const tti_pipe_end *end, const pipe_part *part) {
+    const tti_span what = {
+        .name = "values to another stage", .shard = part->shard, .row = TTI_ROW_STAGES};
+    int64_t start = tti_now_ns();
+    TTI_TRY(tti_mailbox_put(r->x->pipe->box, slot_of(r, end, part),
+                            tti_instance_output(part->instance, end->name)));
+    if (is_timed(r, part))
+        tti_profile_stall(r->x, &what, "waiting for values to leave", start, tti_now_ns());
     return TUTTI_OK;
 }
 
@@ -251,9 +270,7 @@ static tutti_status hand_on(const pipe_run *r, const pipe_part *part) {
             tti_mailbox_free(r->x->pipe->box, slot_of(r, &r->side->in[i], part));
     for (int i = 0; i < r->side->n_out; i++) {
         const tti_pipe_end *end = &r->side->out[i];
-        if (end->part != part->action.part) continue;
-        TTI_TRY(tti_mailbox_put(r->x->pipe->box, slot_of(r, end, part),
-                                tti_instance_output(part->instance, end->name)));
+        if (end->part == part->action.part) TTI_TRY(put(r, end, part));
     }
     return TUTTI_OK;
 }
@@ -266,11 +283,15 @@ static bool tells(const pipe_run *r, int wave) {
 typedef struct telling {
     tti_exec *x;
     tti_lane *lane;
+    int shard;
+    bool tells, timed;
+    int64_t last_ns; /* end of the step before */
 } telling;
 
 static void after_step(int step, void *user) {
-    const telling *told = user;
-    tti_exec_tell_buckets(told->x, told->lane, step);
+    telling *told = user;
+    if (told->timed) tti_exec_time_step(told->x, told->lane, step, told->shard, &told->last_ns);
+    if (told->tells) tti_exec_tell_buckets(told->x, told->lane, step);
 }
 
 static tutti_status compute_part(const pipe_run *r, const pipe_part *part) {
@@ -284,17 +305,17 @@ static tutti_status compute_part(const pipe_run *r, const pipe_part *part) {
                      (int64_t)r->desc->step))
         return tti_fail(TUTTI_E_INTERNAL, "pipeline: stage %d cannot compute",
                         x->pipe->stages->stage);
-    telling told = {x, part->lane};
+    telling told = {.x = x, .lane = part->lane, .shard = part->shard, .last_ns = start};
+    told.tells = tells(r, part->action.wave);
+    told.timed = is_timed(r, part);
     TTI_TRY(tti_instance_run_range(part->instance, &run, program->part_first[p],
                                    program->part_first[p + 1],
-                                   tells(r, part->action.wave) ? after_step : NULL, &told));
+                                   told.tells || told.timed ? after_step : NULL, &told));
     int64_t end = tti_now_ns();
-    if (part->index == 0) {
-        x->pipe->busy_ns += end - start;
-        if (!r->eval)
-            tti_profile_add(x, TTI_ROW_COMPUTE, NULL, backward ? "backward" : "forward",
-                            part->shard, start, end);
-    }
+    if (part->index == 0) x->pipe->busy_ns += end - start;
+    if (told.timed)
+        tti_profile_add(x, TTI_ROW_PARTS, NULL, backward ? "backward" : "forward", part->shard,
+                        start, end);
     return TUTTI_OK;
 }
 

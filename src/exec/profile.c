@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "exec/worker.h"
@@ -22,7 +23,7 @@ struct tti_profile {
     int n, capacity, n_moments, step;
     int last[TTI_N_ROWS]; /* moment that the next span of the queue begins with */
     bool failed;          /* out of memory */
-    int64_t zero_ns;
+    int64_t zero_ns, mark_ns;
 };
 
 static void add(tti_profile *p, const entry *e) {
@@ -43,10 +44,12 @@ static void add(tti_profile *p, const entry *e) {
 /* ---- queues of a device ---- */
 
 static tti_queue queue_of(tti_row row) {
-    return row == TTI_ROW_COPY    ? TTI_QUEUE_COPY
-           : row == TTI_ROW_COMM  ? TTI_QUEUE_COMM
-           : row == TTI_ROW_TRADE ? TTI_QUEUE_TRADE
-                                  : TTI_QUEUE_COMPUTE;
+    static const tti_queue queues[TTI_N_ROWS] = {
+        [TTI_ROW_HOST] = TTI_QUEUE_COMPUTE,  [TTI_ROW_COMPUTE] = TTI_QUEUE_COMPUTE,
+        [TTI_ROW_COPY] = TTI_QUEUE_COPY,     [TTI_ROW_COMM] = TTI_QUEUE_COMM,
+        [TTI_ROW_TRADE] = TTI_QUEUE_TRADE,   [TTI_ROW_STAGES] = TTI_QUEUE_TRADE,
+        [TTI_ROW_PARTS] = TTI_QUEUE_COMPUTE, [TTI_ROW_SERVER] = TTI_QUEUE_COMPUTE};
+    return queues[row];
 }
 
 tutti_status tti_profile_from(tti_exec *x, tti_row row) {
@@ -68,8 +71,23 @@ tutti_status tti_profile_upto(tti_exec *x, tti_row row, const tti_node *node, co
     return TUTTI_OK;
 }
 
+int tti_profile_take(tti_exec *x, int n) {
+    tti_profile *p = x->profile;
+    if (!p) return 0;
+    p->n_moments += n;
+    return p->n_moments - n;
+}
+
+void tti_profile_between(tti_exec *x, tti_row row, const char *name, int shard, int from) {
+    if (!x->profile) return;
+    add(x->profile,
+        &(entry){.span = {.name = name, .shard = shard, .row = row}, .from = from, .to = from + 1});
+}
+
 void tti_profile_next_step(tti_exec *x) {
-    if (x->profile) x->profile->step++;
+    if (!x->profile) return;
+    x->profile->step++;
+    x->profile->mark_ns = 0;
 }
 
 tutti_status tti_profile_zero(tti_exec *x, int n_moments) {
@@ -120,8 +138,72 @@ void tti_profile_add(tti_exec *x, tti_row row, const tti_node *node, const char 
                              .us = (double)(end_ns - start_ns) * 1e-3}});
 }
 
+void tti_profile_stall(tti_exec *x, const tti_span *what, const char *waiting, int64_t start_ns,
+                       int64_t end_ns) {
+    tti_profile_add(x, what->row, what->node, what->name, what->shard, start_ns, end_ns);
+    tti_profile_add(x, TTI_ROW_COMPUTE, NULL, waiting, what->shard, start_ns, end_ns);
+}
+
+void tti_profile_mark(tti_exec *x, int64_t now_ns) {
+    if (x->profile) x->profile->mark_ns = now_ns;
+}
+
+void tti_profile_rest(tti_exec *x, const char *name, int64_t now_ns) {
+    tti_profile *p = x->profile;
+    if (!p) return;
+    if (p->mark_ns > 0 && now_ns > p->mark_ns)
+        tti_profile_add(x, TTI_ROW_COMPUTE, NULL, name, -1, p->mark_ns, now_ns);
+    p->mark_ns = now_ns;
+}
+
 void tti_exec_profile_wait(tti_exec *x, const char *name, int64_t start_ns, int64_t end_ns) {
     tti_profile_add(x, TTI_ROW_HOST, NULL, name, -1, start_ns, end_ns);
+}
+
+/* ---- what spans are ---- */
+
+static bool begins(const char *text, const char *with) {
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* Between workers, or to and from the host on the way there. */
+static tti_span_kind kind_of_traffic(const tti_span *span) {
+    if (begins(span->name, "values ")) return TTI_SPAN_STAGES;
+    bool is_small = span->node || begins(span->name, "sums ") || begins(span->name, "join");
+    if (is_small) return TTI_SPAN_SUMS;
+    bool params = begins(span->name, "parameters ") || begins(span->name, "mean of parameters");
+    return params ? TTI_SPAN_PARAMS : TTI_SPAN_GRADS;
+}
+
+/* In the queue of the kernels stands also what they give to others and wait for. */
+static tti_span_kind kind_of_compute(const tti_span *span) {
+    if (span->node) return strcmp(span->name, "join") == 0 ? TTI_SPAN_SUMS : TTI_SPAN_WORK;
+    if (begins(span->name, "sums ")) return TTI_SPAN_SUMS;
+    if (begins(span->name, "values ")) return TTI_SPAN_LAYERS;
+    return begins(span->name, "gradients ") ? TTI_SPAN_GRADS : TTI_SPAN_WORK;
+}
+
+tti_span_kind tti_span_kind_of(const tti_span *span) {
+    if (!span->node && begins(span->name, "waiting")) return TTI_SPAN_WAIT;
+    switch (span->row) {
+        case TTI_ROW_COMPUTE:
+            return kind_of_compute(span);
+        case TTI_ROW_TRADE:
+            return span->node ? TTI_SPAN_LAYERS : TTI_SPAN_SUMS;
+        case TTI_ROW_STAGES:
+            return TTI_SPAN_STAGES;
+        case TTI_ROW_COPY:
+            if (begins(span->name, "values ")) return TTI_SPAN_STAGES;
+            return begins(span->name, "gradients ") ? TTI_SPAN_GRADS : TTI_SPAN_OTHER;
+        case TTI_ROW_COMM:
+            return kind_of_traffic(span);
+        case TTI_ROW_HOST:
+        case TTI_ROW_PARTS:
+        case TTI_ROW_SERVER:
+        case TTI_N_ROWS:
+            break;
+    }
+    return TTI_SPAN_OTHER;
 }
 
 /* ---- a window of steps ---- */

@@ -504,6 +504,13 @@ static tutti_status copy_to_worker(tti_exec *x) {
     return TUTTI_OK;
 }
 
+void tti_server_profile(tti_exec *x, const char *what, int64_t start_ns, int64_t end_ns,
+                        int64_t served_ns) {
+    int64_t from = served_ns > 0 ? TTI_MAX(start_ns, end_ns - served_ns) : start_ns;
+    tti_profile_add(x, TTI_ROW_SERVER, NULL, what, -1, from, end_ns);
+    tti_profile_add(x, TTI_ROW_COMPUTE, NULL, "waiting for the server", -1, start_ns, end_ns);
+}
+
 tutti_status tti_server_step(tti_exec *x, const tti_step_desc *desc, double inv_count,
                              tti_step_result *result) {
     tti_server *s = x->desc.server;
@@ -512,7 +519,14 @@ tutti_status tti_server_step(tti_exec *x, const tti_step_desc *desc, double inv_
     tutti_status st = arrive(s, x, desc, inv_count, result);
     pthread_mutex_unlock(&s->mutex);
     TTI_TRY(st);
+    int64_t applied = tti_now_ns();
+    tti_profile_rest(x, "sums of the step", begin);
+    tti_server_profile(x, "sum and update", begin, applied, s->step.arrival.result.update_ns);
     TTI_TRY(copy_to_worker(x));
+    const tti_span copy = {.name = "parameters from the server", .shard = -1, .row = TTI_ROW_COMM};
+    int64_t copied = tti_now_ns();
+    tti_profile_stall(x, &copy, "waiting for parameters", applied, copied);
+    tti_profile_mark(x, copied);
     x->has_hash = true;
     result->params_hash = x->last_hash;
     x->gather_ns = tti_now_ns() - begin;

@@ -126,7 +126,7 @@ static tutti_status put_pulled(tti_exec *x) {
     return x->device ? tti_exec_device_put(x, x->params, tti_server_pulled(x)) : TUTTI_OK;
 }
 
-tutti_status tti_server_take(tti_exec *x, tti_ticket *ticket) {
+static tutti_status take_for(tti_exec *x, tti_ticket *ticket) {
     tti_server *s = x->desc.server;
     float *params = tti_server_pulled(x);
     if (s->remote) return tti_remote_take(s, x, ticket);
@@ -134,6 +134,18 @@ tutti_status tti_server_take(tti_exec *x, tti_ticket *ticket) {
     if (!ticket->any) return TUTTI_OK;
     TTI_TRY(tti_keys_take(s, x, ticket->version, params, NULL));
     return put_pulled(x);
+}
+
+tutti_status tti_server_take(tti_exec *x, tti_ticket *ticket) {
+    const tti_span taken = {.name = "parameters from the server, and the turn for them",
+                            .shard = -1,
+                            .row = TTI_ROW_COMM};
+    int64_t start_ns = tti_now_ns();
+    TTI_TRY(take_for(x, ticket));
+    if (!ticket->any) return TUTTI_OK;
+    if (!x->device) tti_profile_next_step(x);
+    tti_profile_stall(x, &taken, "waiting for parameters", start_ns, tti_now_ns());
+    return TUTTI_OK;
 }
 
 tutti_status tti_server_pull_for(tti_server *s, int w, float *params, float *ema,
@@ -262,13 +274,16 @@ tutti_status tti_server_give(tti_exec *x, const tti_gift *gift, tti_arrival *out
                       .user = gift->user};
     int64_t start_ns = tti_now_ns();
     TTI_TRY(tti_exec_gradient(x, gift->desc, &b.result));
-    b.result.compute_ns = tti_now_ns() - start_ns;
+    int64_t computed_ns = tti_now_ns();
+    b.result.compute_ns = computed_ns - start_ns;
     for (int i = 0; i < b.n_pieces; i++) b.pieces[i] = tti_server_piece(x, i);
     for (int i = 0; i < x->last_shard - x->first_shard; i++)
         b.n_own_rows += gift->desc->shards[i].n_rows;
     TTI_TRY(tti_keys_bring(s, x, b.pieces, b.n_pieces));
-    if (s->remote) return tti_remote_give(s, x, &b, out);
-    return tti_server_bring_for(s, x->desc.server_worker, &b, out);
+    TTI_TRY(s->remote ? tti_remote_give(s, x, &b, out)
+                      : tti_server_bring_for(s, x->desc.server_worker, &b, out));
+    tti_server_profile(x, "update", computed_ns, tti_now_ns(), out->result.update_ns);
+    return TUTTI_OK;
 }
 
 /* ---- workers that leave ---- */

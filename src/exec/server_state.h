@@ -156,6 +156,11 @@ void tti_server_fail(tti_server *s, tutti_status status, const char *text);
  * run; told with what it really ended with, where something else was first. */
 tutti_status tti_server_why(tti_server *s, const char *text);
 
+/* Into a profile of x: its worker waited from start to end, of which the server had served_ns of
+ * work for it, which came last; 0: not known. */
+void tti_server_profile(tti_exec *x, const char *what, int64_t start_ns, int64_t end_ns,
+                        int64_t served_ns);
+
 /* ---- server_async.c: for worker w, without the mutex ---- */
 
 tutti_status tti_server_take_for(tti_server *s, int w, float *params, tti_ticket *ticket);

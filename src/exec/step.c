@@ -40,6 +40,9 @@ tutti_status tti_exec_lane_status(tti_exec *x) {
 
 /* ---- compute ---- */
 
+/* A wait that is told of. */
+enum { SHORT_NS = 1000 };
+
 /* user is the shard in flight. */
 typedef struct flight {
     tti_exec *x;
@@ -50,17 +53,34 @@ typedef struct flight {
     int64_t last_ns; /* end of the step before */
 } flight;
 
-static void time_step(flight *f, int step) {
+void tti_exec_time_step(tti_exec *x, const tti_lane *lane, int step, int shard, int64_t *last_ns) {
     int64_t now = tti_now_ns();
-    tti_profile_add(f->x, TTI_ROW_COMPUTE, f->x->desc.plan->shard.steps[step],
-                    tti_instance_kernel(f->lane->shard, step), f->shard, f->last_ns, now);
-    f->last_ns = tti_now_ns();
+    const tti_span what = {.node = x->desc.plan->shard.steps[step],
+                           .name = tti_instance_kernel(lane->shard, step),
+                           .shard = shard,
+                           .row = TTI_ROW_TRADE};
+    if (what.node->op->traits & TTI_COLLECTIVE)
+        tti_profile_stall(x, &what, "waiting for an exchange", *last_ns, now);
+    else
+        tti_profile_add(x, TTI_ROW_COMPUTE, what.node, what.name, shard, *last_ns, now);
+    *last_ns = tti_now_ns();
+}
+
+/* Until the moves that the next step waits for are made. */
+static void reach(flight *f, int step) {
+    tti_traffic_reach(f->moves, f->lane->reached = step);
+    if (!f->timed) return;
+    int64_t now = tti_now_ns();
+    if (now - f->last_ns > SHORT_NS)
+        tti_profile_add(f->x, TTI_ROW_COMPUTE, NULL, "waiting for parameters or places", f->shard,
+                        f->last_ns, now);
+    f->last_ns = now;
 }
 
 static void after_step(int step, void *user) {
     flight *f = user;
-    if (f->timed) time_step(f, step);
-    if (f->moves) tti_traffic_reach(f->moves, f->lane->reached = step + 1);
+    if (f->timed) tti_exec_time_step(f->x, f->lane, step, f->shard, &f->last_ns);
+    if (f->moves) reach(f, step + 1);
     if (f->report) tti_exec_tell_buckets(f->x, f->lane, step);
 }
 
@@ -124,8 +144,8 @@ static void run_part(dispatch *d, tti_lane *lane, int shard, tti_range steps, bo
     tti_run run = tti_exec_shard_run(x, d->desc, shard);
     flight f = {.x = x, .lane = lane, .shard = shard, .report = report, .moves = d->moves};
     f.timed = x->profile && !d->eval && lane == &x->lane[0];
-    if (f.moves) tti_traffic_reach(f.moves, lane->reached = 0);
     f.last_ns = f.timed ? tti_now_ns() : 0;
+    if (f.moves) reach(&f, 0);
     bool looks = report || f.timed || f.moves;
     tutti_status st = tti_instance_run_range(instance, &run, (int)steps.first, (int)steps.last,
                                              looks ? after_step : NULL, &f);
@@ -214,7 +234,10 @@ static void run_moved_wave(dispatch *d, const tti_wave *wave, int lane, bool is_
     tti_lanes_barrier(x->lanes);
     run_wave(d, wave, lane, is_last);
     tti_lanes_barrier(x->lanes);
-    tutti_status st = lane == 0 ? tti_lean_finish(x, d->eval) : TUTTI_OK;
+    if (lane > 0) return;
+    int64_t start = tti_now_ns();
+    tutti_status st = tti_lean_finish(x, d->eval);
+    tti_profile_add(x, TTI_ROW_COMPUTE, NULL, "waiting for sums", -1, start, tti_now_ns());
     if (st != TUTTI_OK) tti_exec_lane_failed(&x->lane[0], st);
 }
 
@@ -318,7 +341,8 @@ tutti_status tti_exec_reduce(tti_exec *x, size_t first, size_t n_elems) {
     int64_t start = tti_now_ns();
     bool by_tree = !x->desc.fast || tti_exec_has_parts(x);
     TTI_TRY(by_tree ? reduce_exact(x, first, n_elems) : reduce_fast(x, first, n_elems));
-    tti_profile_add(x, TTI_ROW_COMM, NULL, "sum of gradients", -1, start, tti_now_ns());
+    if (x->n_ranks > 1 && !tti_local_is_on(x))
+        tti_profile_add(x, TTI_ROW_COMM, NULL, "sum of gradients", -1, start, tti_now_ns());
     return TUTTI_OK;
 }
 
@@ -384,6 +408,9 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
     if (x->pipe) TTI_TRY(tti_pipe_sum_tied(x));
     TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
     int64_t exchanged = tti_now_ns();
+    if (x->n_ranks > 1 || x->divided)
+        tti_profile_add(x, TTI_ROW_COMPUTE, NULL, "waiting for sums", -1, computed, exchanged);
+    tti_profile_mark(x, exchanged);
     TTI_TRY(tti_exec_compare_hashes(x, desc->step));
     tti_exec_add_sums(x, result);
     int bad = tti_exec_first_bad_shard(x);
@@ -402,7 +429,7 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
     int64_t updated = tti_now_ns();
     result->comm_ns = exchanged - computed + x->gather_ns;
     result->update_ns = updated - exchanged - x->gather_ns;
-    tti_profile_add(x, TTI_ROW_COMPUTE, NULL, "update", -1, exchanged, updated);
+    tti_profile_rest(x, x->gather_ns > 0 ? "hash of the parameters" : "update", updated);
     if (x->n_ranks > 1) tti_exec_profile_wait(x, "waiting for sums", computed, exchanged);
     return TUTTI_OK;
 }

@@ -50,7 +50,8 @@ tutti_status tti_exec_join(tti_exec *x, int i) {
         TTI_TRY(tutti_comm_all_reduce(x->desc.comm, x->sync_parts, x->sync_parts, n_all, TUTTI_F32,
                                       TUTTI_SUM, TUTTI_ALG_AUTO));
     node->op->join(x->sync_parts, (size_t)x->desc.n_shards, n, x->sync_joined);
-    tti_profile_add(x, TTI_ROW_COMM, node, "join", -1, start, tti_now_ns());
+    const tti_span join = {.node = node, .name = "join", .shard = -1, .row = TTI_ROW_COMM};
+    tti_profile_stall(x, &join, "waiting for a join", start, tti_now_ns());
     for (int s = 0; s < n_local; s++)
         memcpy(tti_instance_step_out(x->lane[s].shard, step, 0), x->sync_joined,
                n * sizeof *x->sync_joined);

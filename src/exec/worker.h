@@ -123,6 +123,10 @@ void tti_exec_merge(tti_exec *exec, const tti_wave *wave, size_t first, size_t l
 void tti_exec_tell_buckets(tti_exec *exec, tti_lane *lane, int step);
 void tti_exec_tell_rest(tti_exec *exec, tti_lane *lane);
 
+/* A step of the shard program that lane has just run began at *last_ns, which becomes now. */
+void tti_exec_time_step(tti_exec *exec, const tti_lane *lane, int step, int shard,
+                        int64_t *last_ns);
+
 /* Reduces the flat range of a bucket between workers; its pieces are complete. */
 tutti_status tti_exec_reduce(tti_exec *exec, size_t first, size_t n_elems);
 

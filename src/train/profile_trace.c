@@ -6,35 +6,7 @@
 #include <string.h>
 
 #include "base/json.h"
-
-enum { LABEL = 96 };
-
-/* "linear bf16[65536,768] bf16[2304,768]" */
-static void print_label(const tti_span *span, char out[LABEL]) {
-    tti_str str = {0};
-    if (!span->node) {
-        snprintf(out, LABEL, "(%s)", span->name);
-        return;
-    }
-    tti_str_add(&str, span->node->op->name);
-    for (int i = 0; i < span->node->n_in && i < 3; i++) {
-        tti_str_add(&str, " ");
-        tti_type_print(&str, &span->node->in[i]->type);
-    }
-    snprintf(out, LABEL, "%s", tti_str_text(&str));
-    tti_str_free(&str);
-}
-
-static tti_cost cost_of(const tti_node *node) {
-    tti_cost cost = {0};
-    if (!node) return cost;
-    if (node->op->cost) node->op->cost(node, &cost);
-    for (int i = 0; cost.bytes == 0 && i < node->n_in; i++)
-        cost.bytes += (double)tti_value_n_bytes(node->in[i]);
-    for (int k = 0; !node->op->cost && k < node->op->n_out; k++)
-        cost.bytes += (double)tti_value_n_bytes(node->out[k]);
-    return cost;
-}
+#include "train/profile_overlap.h"
 
 /* ---- the trace ---- */
 
@@ -55,41 +27,55 @@ static void add_name(tti_json *j, const char *what, int rank, int row, const cha
     tti_json_end(j);
 }
 
-static void add_names(tti_json *j, const tti_profiled *p, int rank) {
-    static const char *const rows[2][TTI_N_ROWS] = {
-        {"host: waits", "host: first lane", "", "host: sums between workers", ""},
-        {"host: waits, what it puts into queues", "device: kernels", "device: copies of samples",
-         "sums between workers", "exchanges inside layers"}};
+/* "rank 3, stage 1, piece 1, device 3" */
+static void print_worker(const tti_profiled *p, int rank, tti_str *out) {
+    tti_mesh_at at = tti_mesh_at_rank(&p->mesh, rank);
     int device = tti_devices_place(p->devices, rank);
-    bool on_device = device != TTI_ON_HOST;
-    char name[64];
-    if (on_device)
-        snprintf(name, sizeof name, "rank %d, device %d", rank, device);
+    tti_str_printf(out, "rank %d", rank);
+    if (p->mesh.stage > 1) tti_str_printf(out, ", stage %d", at.stage);
+    if (p->mesh.tensor > 1) tti_str_printf(out, ", piece %d", at.tensor);
+    if (device != TTI_ON_HOST)
+        tti_str_printf(out, ", device %d", device);
     else if (p->devices->mixed)
-        snprintf(name, sizeof name, "rank %d, on the host", rank);
-    else
-        snprintf(name, sizeof name, "rank %d", rank);
-    add_name(j, "process_name", rank, 0, name);
-    for (int row = 0; row < TTI_N_ROWS; row++)
-        if (*rows[on_device][row]) add_name(j, "thread_name", rank, row, rows[on_device][row]);
+        tti_str_add(out, ", on the host");
 }
 
-static void add_event(tti_json *j, const tti_span *span, int rank, double zero_us) {
-    char label[LABEL];
-    tti_cost cost = cost_of(span->node);
-    print_label(span, label);
-    open_event(j, "X", span->node ? span->node->op->name : span->name, rank, (int)span->row);
+/* Lines that have a span. */
+static void add_names(tti_json *j, const tti_profiled *p, int rank) {
+    static const char *const rows[2][TTI_N_ROWS] = {
+        {"host: waits", "host: first lane", "host: copies", "host: sums between workers",
+         "exchanges inside layers", "values to other stages", "parts of the stage",
+         "server: for this worker"},
+        {"host: waits, what it puts into queues", "device: kernels", "device: copies of samples",
+         "sums between workers", "exchanges inside layers", "values to other stages",
+         "parts of the stage", "server: for this worker"}};
+    const tti_told *t = &p->ranks[rank];
+    bool on_device = tti_devices_place(p->devices, rank) != TTI_ON_HOST, has[TTI_N_ROWS] = {0};
+    tti_str name = {0};
+    print_worker(p, rank, &name);
+    add_name(j, "process_name", rank, 0, tti_str_text(&name));
+    tti_str_free(&name);
+    for (int64_t i = 0; i < t->head.n_whats; i++) has[t->whats[i].row] = true;
+    for (int row = 0; row < TTI_N_ROWS; row++)
+        if (has[row]) add_name(j, "thread_name", rank, row, rows[on_device][row]);
+}
+
+static void add_event(tti_json *j, const tti_told *t, const tti_told_span *span, int rank,
+                      double zero_us) {
+    const tti_told_what *w = tti_told_what_of(t, span);
+    bool has_node = w->layer != TTI_TOLD_NOTHING;
+    open_event(j, "X", tti_told_text(t, w->name), rank, w->row);
     tti_json_double(j, "ts", zero_us + span->start_us);
     tti_json_double(j, "dur", span->us);
     tti_json_object(j, "args");
-    if (span->node) tti_json_text(j, "layer", span->node->name);
-    if (span->node) tti_json_text(j, "kernel", span->name);
-    if (span->node) tti_json_text(j, "types", label);
+    if (has_node) tti_json_text(j, "layer", tti_told_text(t, w->layer));
+    if (has_node) tti_json_text(j, "kernel", tti_told_text(t, w->kernel));
+    if (has_node) tti_json_text(j, "types", tti_told_text(t, w->label));
     if (span->shard >= 0) tti_json_int(j, "shard", span->shard);
-    if (span->row != TTI_ROW_HOST) tti_json_int(j, "step", span->step);
-    if (span->node && span->us > 0) {
-        tti_json_double(j, "gflop_per_s", cost.flops / span->us * 1e-3);
-        tti_json_double(j, "gb_per_s", cost.bytes / span->us * 1e-3);
+    if (w->row != TTI_ROW_HOST) tti_json_int(j, "step", span->step);
+    if (has_node && span->us > 0) {
+        tti_json_double(j, "gflop_per_s", w->flops / span->us * 1e-3);
+        tti_json_double(j, "gb_per_s", w->bytes / span->us * 1e-3);
     }
     tti_json_end(j);
     tti_json_end(j);
@@ -98,16 +84,16 @@ static void add_event(tti_json *j, const tti_span *span, int rank, double zero_u
 /* Clocks of devices are set beside the host's, which is one for all ranks. */
 void tti_profile_trace(const tti_profiled *p, tti_str *out) {
     tti_json j = tti_json_begin(out, 0);
-    int64_t zero_ns = p->ranks[0].zero_ns;
-    for (int r = 1; r < p->n_ranks; r++) zero_ns = TTI_MIN(zero_ns, p->ranks[r].zero_ns);
+    int64_t zero_ns = p->ranks[0].head.zero_ns;
+    for (int r = 1; r < p->n_ranks; r++) zero_ns = TTI_MIN(zero_ns, p->ranks[r].head.zero_ns);
     tti_json_object(&j, NULL);
     tti_json_text(&j, "displayTimeUnit", "ms");
     tti_json_array(&j, "traceEvents");
     for (int r = 0; r < p->n_ranks; r++) {
-        const tti_timeline *t = &p->ranks[r];
+        const tti_told *t = &p->ranks[r];
         add_names(&j, p, r);
-        for (int i = 0; i < t->n; i++)
-            add_event(&j, &t->spans[i], r, (double)(t->zero_ns - zero_ns) * 1e-3);
+        for (int64_t i = 0; i < t->head.n_spans; i++)
+            add_event(&j, t, &t->spans[i], r, (double)(t->head.zero_ns - zero_ns) * 1e-3);
     }
     tti_json_end(&j);
     tti_json_end(&j);
@@ -117,8 +103,7 @@ void tti_profile_trace(const tti_profiled *p, tti_str *out) {
 /* ---- the table ---- */
 
 typedef struct row {
-    char label[LABEL];
-    const char *kernel;
+    const char *label, *kernel;
     int n;
     double us, flops, bytes;
 } row;
@@ -133,8 +118,7 @@ static row *find_row(row *rows, int *n_rows, const char *label, const char *kern
         if (strcmp(rows[i].label, label) == 0 && strcmp(rows[i].kernel, kernel) == 0)
             return &rows[i];
     row *fresh = &rows[(*n_rows)++];
-    memcpy(fresh->label, label, LABEL);
-    fresh->kernel = kernel;
+    *fresh = (row){.label = label, .kernel = kernel};
     return fresh;
 }
 
@@ -147,7 +131,7 @@ static double floor_us(const tti_profiled *p, const row *r) {
 
 static void print_row(const tti_profiled *p, const row *r, double step_us, tti_str *out) {
     double saved = r->us - floor_us(p, r);
-    tti_str_printf(out, "%9.1f %5.1f%% %5d %8.1f %8.1f %9.1f  %-14.14s %s\n", r->us,
+    tti_str_printf(out, "%9.1f %5.1f%% %5d %8.1f %8.1f %9.1f  %-14.14s %.95s\n", r->us,
                    100 * r->us / step_us, r->n, r->us > 0 ? r->flops / r->us * 1e-6 : 0,
                    r->us > 0 ? r->bytes / r->us * 1e-3 : 0, saved > 0 ? saved : 0, r->kernel,
                    r->label);
@@ -155,6 +139,7 @@ static void print_row(const tti_profiled *p, const row *r, double step_us, tti_s
 
 static void print_rest(const tti_profiled *p, const row *rows, int n_rows, double step_us,
                        tti_str *out) {
+    const tti_told_head *h = &p->ranks[p->shown].head;
     double floor = 0;
     for (int i = 0; i < n_rows; i++) floor += floor_us(p, &rows[i]);
     if (n_rows > p->max_rows)
@@ -164,45 +149,46 @@ static void print_rest(const tti_profiled *p, const row *rows, int n_rows, doubl
                    "%9.1f               a step as training runs it, %.1f us of it waiting for "
                    "samples\n"
                    "ceilings: %.1f TFLOP/s (%s matrix product), %.1f GB/s (copy)\n",
-                   step_us, floor, p->trained_us, p->wait_us, p->ceilings.flops * 1e-12,
+                   step_us, floor, h->trained_us, h->wait_us, p->ceilings.flops * 1e-12,
                    p->ceilings.dtype == TUTTI_F32 ? "f32" : "bf16", p->ceilings.bytes * 1e-9);
 }
 
-static bool is_of_step(const tti_span *span, int step) {
-    return span->row == TTI_ROW_COMPUTE && span->step == step;
+static bool is_of_step(const tti_told *t, const tti_told_span *span, int step) {
+    return tti_told_what_of(t, span)->row == TTI_ROW_COMPUTE && span->step == step;
 }
 
-static double time_of_step(const tti_timeline *t, int step) {
+static double time_of_step(const tti_told *t, int step) {
     double us = 0;
-    for (int i = 0; i < t->n; i++)
-        if (is_of_step(&t->spans[i], step)) us += t->spans[i].us;
+    for (int64_t i = 0; i < t->head.n_spans; i++)
+        if (is_of_step(t, &t->spans[i], step)) us += t->spans[i].us;
     return us;
 }
 
 /* The others were disturbed. */
-static int fastest_step(const tti_profiled *p) {
-    int best = 0;
-    for (int s = 1; s < p->n_steps; s++)
-        if (time_of_step(&p->ranks[0], s) < time_of_step(&p->ranks[0], best)) best = s;
+static int fastest_step(const tti_told *t) {
+    int best = 0, n = tti_told_n_steps(t);
+    double least = n > 0 ? time_of_step(t, 0) : 0;
+    for (int s = 1; s < n; s++) {
+        double us = time_of_step(t, s);
+        if (us < least) least = us, best = s;
+    }
     return best;
 }
 
-static void add_to_rows(const tti_span *span, row *rows, int *n_rows) {
-    char label[LABEL];
-    print_label(span, label);
-    row *r = find_row(rows, n_rows, label, span->name);
-    tti_cost cost = cost_of(span->node);
-    r->n++, r->us += span->us, r->flops += cost.flops, r->bytes += cost.bytes;
+static void add_to_rows(const tti_told *t, const tti_told_span *span, row *rows, int *n_rows) {
+    const tti_told_what *w = tti_told_what_of(t, span);
+    row *r = find_row(rows, n_rows, tti_told_text(t, w->label), tti_told_text(t, w->kernel));
+    r->n++, r->us += span->us, r->flops += w->flops, r->bytes += w->bytes;
 }
 
-tutti_status tti_profile_table(const tti_profiled *p, tti_str *out) {
-    const tti_timeline *t = &p->ranks[0];
-    row *rows = calloc((size_t)t->n + 1, sizeof *rows);
-    int n_rows = 0, step = fastest_step(p);
+static tutti_status print_rows(const tti_profiled *p, tti_str *out) {
+    const tti_told *t = &p->ranks[p->shown];
+    row *rows = calloc((size_t)t->head.n_whats + 1, sizeof *rows);
+    int n_rows = 0, step = fastest_step(t);
     double step_us = time_of_step(t, step);
     if (!rows) return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
-    for (int i = 0; i < t->n; i++)
-        if (is_of_step(&t->spans[i], step)) add_to_rows(&t->spans[i], rows, &n_rows);
+    for (int64_t i = 0; i < t->head.n_spans; i++)
+        if (is_of_step(t, &t->spans[i], step)) add_to_rows(t, &t->spans[i], rows, &n_rows);
     qsort(rows, (size_t)n_rows, sizeof *rows, slowest_first);
     tti_str_printf(out, "%9s %6s %5s %8s %8s %9s  %-14s %s\n", "us", "share", "runs", "TFLOP/s",
                    "GB/s", "saves us", "kernel", "operation");
@@ -210,4 +196,49 @@ tutti_status tti_profile_table(const tti_profiled *p, tti_str *out) {
     print_rest(p, rows, n_rows, step_us, out);
     free(rows);
     return TUTTI_OK;
+}
+
+/* ---- between workers ---- */
+
+static void print_traffic(const char *name, const tti_traffic_time *t, int n_steps, tti_str *out) {
+    double us = t->us / n_steps, hidden = t->hidden_us / n_steps;
+    tti_str_printf(out,
+                   "  %-24s %9.3f ms a step in %.4g, of which hidden behind compute %.3f ms "
+                   "(%.1f %%)\n",
+                   name, us * 1e-3, (double)t->n_spans / n_steps, hidden * 1e-3,
+                   us > 0 ? 100 * hidden / us : 0);
+}
+
+/* In the mean of all ranks and steps: those of one rank depend on where the others are. */
+static tutti_status print_between(const tti_profiled *p, tti_str *out) {
+    tti_traffic_time times[TTI_N_SPAN_KINDS] = {0};
+    int n_steps = 0;
+    for (int r = 0; r < p->n_ranks; r++) {
+        TTI_TRY(tti_traffic_times(&p->ranks[r], times));
+        n_steps += tti_told_n_steps(&p->ranks[r]);
+    }
+    if (n_steps == 0) return TUTTI_OK;
+    tti_str_printf(out, "between %d workers, in the mean of all of them:\n", p->n_ranks);
+    for (int k = 0; k < TTI_N_SPAN_KINDS; k++)
+        if (times[k].n_spans > 0)
+            print_traffic(tti_traffic_name((tti_span_kind)k), &times[k], n_steps, out);
+    const tti_told_head *h = &p->ranks[p->shown].head;
+    if (h->expected_bubble > 0)
+        tti_str_printf(out,
+                       "  stages waited for each other %.1f %% of the time, %.1f %% expected\n",
+                       100 * h->bubble, 100 * h->expected_bubble);
+    return TUTTI_OK;
+}
+
+tutti_status tti_profile_table(const tti_profiled *p, tti_str *out) {
+    if (p->n_ranks > 1) {
+        tti_str_add(out, "the fastest step of ");
+        print_worker(p, p->shown, out);
+        tti_str_add(out, "\n");
+    }
+    if (tti_told_n_steps(&p->ranks[p->shown]) == 0)
+        tti_str_add(out, "it made none: the others took all batches\n");
+    else
+        TTI_TRY(print_rows(p, out));
+    return p->n_ranks > 1 ? print_between(p, out) : TUTTI_OK;
 }

@@ -3,17 +3,17 @@
 #define TTI_TRAIN_PROFILE_TRACE_H
 
 #include "base/str.h"
-#include "exec/exec.h"
+#include "comm/mesh.h"
 #include "train/ceilings.h"
 #include "train/devices.h"
+#include "train/profile_told.h"
 
 /* Spans of a window of steps, and what they are held against. */
 typedef struct tti_profiled {
-    tti_timeline *ranks; /* [n_ranks] */
-    int n_ranks, n_steps;
+    tti_told *ranks;            /* [n_ranks] */
+    int n_ranks, shown;         /* shown: whose table it is */
     const tti_devices *devices; /* of the ranks, in turn */
-    double trained_us;          /* a step as training runs it */
-    double wait_us;             /* of it waiting for samples */
+    tti_mesh_at mesh;           /* extents */
     tti_ceilings ceilings;
     int max_rows;
 } tti_profiled;
@@ -22,8 +22,9 @@ typedef struct tti_profiled {
  * threads of the host, in microseconds. */
 void tti_profile_trace(const tti_profiled *profiled, tti_str *out);
 
-/* One row for each op with the same types and kernel, the slowest first: of rank 0's fastest step.
- */
+/* One row for each op with the same types and kernel, the slowest first: of the fastest step of the
+ * rank that is shown.  Below it, where there are several, what went between them and how much of
+ * that was hidden. */
 tutti_status tti_profile_table(const tti_profiled *profiled, tti_str *out);
 
 #endif /* TTI_TRAIN_PROFILE_TRACE_H */

@@ -1,31 +1,39 @@
 /* profiler.c - tutti_profile: a few steps of a job, timed part by part while they run as ever.
  *
- * Workers are threads, each with its part of the batch, as in training; what they noted is told
- * when all have ended. */
+ * Workers are threads or processes, as in training, each with its part of the batch and of the
+ * model; what they noted is told by rank 0 when all have ended. */
 #include "tutti/profile.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/affinity.h"
 #include "base/atomic_file.h"
-#include "base/clock.h"
-#include "data/loader.h"
-#include "train/feeding.h"
+#include "launch/supervised.h"
+#include "train/async.h"
 #include "train/numerics.h"
 #include "train/profile_trace.h"
+#include "train/profile_worker.h"
 #include "train/shares.h"
 #include "train/worker_exec.h"
+#include "tutti/launch.h"
 
-enum { N_WARM = 4, N_PLAIN = 8, N_TIMED = 3 };
+enum { N_WARM = 4, N_TIMED = 3, MAX_ARGV = 512 };
 
 /* What all workers share; rank 0 writes the figures. */
 typedef struct profiler {
+    tutti_job *job;
     const tutti_profile_desc *desc;
+    tutti_worker_place place;
+    bool is_worker; /* a process that is one rank of several */
     tti_blueprint *b;
     tutti_comm_group *group; /* NULL: alone */
+    tti_job_server server;   /* of workers that are threads */
+    tti_one_copy *one_copy;
     tti_profiled told;
 } profiler;
 
@@ -33,118 +41,67 @@ typedef struct worker {
     profiler *p;
     int rank;
     pthread_t thread;
-    tutti_comm *comm;
-    tti_exec *exec;
-    tti_loader *loader;
-    tti_shard_data *shards;
-    int64_t n_begun, wait_ns;
     tutti_status status;
     char error[2048];
 } worker;
 
 /* ---- one worker ---- */
 
-static tutti_status open_worker(worker *w) {
-    const tti_blueprint *b = tti_blueprint_of(w->p->b, w->rank);
-    const tti_job_config *c = &b->config;
-    if (w->p->group)
-        TTI_TRY(tutti_comm_create(&(tutti_comm_desc){.group = w->p->group,
-                                                     .rank = w->rank,
-                                                     .n_ranks = b->n_workers,
-                                                     .timeout_ms = (int)c->parallel.timeout_ms},
-                                  &w->comm));
-    const tti_worker_desc desc = {
-        .comm = w->comm, .local_rank = w->rank, .local_n_ranks = b->n_workers};
-    TTI_TRY(tti_worker_exec_create(b, &desc, &w->exec));
-    TTI_TRY(tti_feeding_open(&(tti_loader_desc){.dataset = b->train,
-                                                .batch = c->train.batch,
-                                                .n_shards = b->n_shards,
-                                                .first_shard = tti_exec_first_shard(w->exec),
-                                                .last_shard = tti_exec_last_shard(w->exec),
-                                                .seed = (uint64_t)c->train.seed,
-                                                .mixup = c->data.mixup,
-                                                .n_threads = (int)c->data.threads,
-                                                .n_prefetch = (int)c->data.prefetch},
-                             w->exec, &w->loader));
-    tti_feeding_pin(w->loader, w->exec); /* a copy takes what it takes in training */
-    w->shards = calloc((size_t)b->n_shards, sizeof *w->shards);
-    return w->shards ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
+static tti_profile_worker_desc describe(const profiler *p, tutti_comm *comm, int rank) {
+    int n_warm = p->desc->n_warm > 0 ? p->desc->n_warm : N_WARM;
+    return (tti_profile_worker_desc){.b = p->b,
+                                     .comm = comm,
+                                     .server = p->server.server,
+                                     .one_copy = p->one_copy,
+                                     .rank = rank,
+                                     .n_warm = n_warm,
+                                     .n_steps = p->desc->n_steps > 0 ? p->desc->n_steps : N_TIMED};
 }
 
-static tutti_status begin_step(worker *w) {
-    const tti_blueprint *b = w->p->b;
-    tti_batch batch;
-    int64_t start = tti_now_ns();
-    TTI_TRY(tti_loader_next(w->loader, &batch));
-    int64_t end = tti_now_ns();
-    w->wait_ns += end - start;
-    tti_exec_profile_wait(w->exec, "waiting for samples", start, end);
-    int first = tti_exec_first_shard(w->exec);
-    for (int i = 0; i < batch.n_shards; i++) w->shards[i] = tti_shard_of(&batch, i, first);
-    tti_step_desc desc = {.step = (uint64_t)w->n_begun++,
-                          .lr = b->config.optimizer.lr * 1e-3, /* nothing is to be learnt */
-                          .shards = w->shards,
-                          .shard_size = b->rows_per_shard,
-                          .n_rows = batch.n_rows_global};
-    tti_feeding_tell(w->loader, &desc);
-    return tti_exec_begin(w->exec, &desc);
+/* The last word of a process is what the others of its server hear. */
+static tutti_status run_served(profiler *p, tutti_comm *comm, int rank) {
+    tti_profile_worker_desc desc = describe(p, comm, rank);
+    tti_job_server server;
+    tutti_status st = tti_job_server_join(p->b, comm, &server);
+    desc.server = server.server;
+    if (st == TUTTI_OK) st = tti_profile_worker_run(&desc, &p->told.ranks[rank], &p->told.ceilings);
+    if (st != TUTTI_OK && server.server) tti_server_abort(server.server, st, tutti_last_error());
+    tti_job_server_destroy(&server);
+    return st;
 }
 
-/* Steps as training runs them, as many at work as may be.  *us: from the end of the first to that
- * of the last, for each. */
-static tutti_status run_steps(worker *w, int n_steps, double *us) {
-    int depth = tti_exec_depth(w->exec), n_begun = 0;
-    int64_t first_ns = 0;
-    for (int n_ended = 0; n_ended < n_steps; n_ended++) {
-        tti_step_result result;
-        for (; n_begun < n_steps && n_begun - n_ended < depth; n_begun++) TTI_TRY(begin_step(w));
-        TTI_TRY(tti_exec_end(w->exec, &result));
-        if (n_ended == 0) first_ns = tti_now_ns(), w->wait_ns = 0;
-    }
-    if (us && n_steps > 1) *us = (double)(tti_now_ns() - first_ns) * 1e-3 / (n_steps - 1);
-    return TUTTI_OK;
+static tutti_status run_one(profiler *p, tutti_comm *comm, int rank) {
+    if (p->is_worker && tti_job_server_spans(p->b)) return run_served(p, comm, rank);
+    tti_profile_worker_desc desc = describe(p, comm, rank);
+    return tti_profile_worker_run(&desc, &p->told.ranks[rank], &p->told.ceilings);
 }
 
-static tutti_status measure(worker *w) {
-    const tutti_profile_desc *desc = w->p->desc;
-    tti_profiled *told = &w->p->told;
-    double trained_us = 0;
-    TTI_TRY(run_steps(w, desc->n_warm > 0 ? desc->n_warm : N_WARM, NULL));
-    TTI_TRY(run_steps(w, N_PLAIN, &trained_us));
-    double wait_us = (double)w->wait_ns * 1e-3 / (N_PLAIN - 1);
-    TTI_TRY(tti_exec_profile_begin(w->exec, told->n_steps));
-    tutti_status st = run_steps(w, told->n_steps, NULL);
-    tutti_status ended = tti_exec_profile_end(w->exec, &told->ranks[w->rank]);
-    TTI_TRY(st);
-    TTI_TRY(ended);
-    if (w->rank != 0) return TUTTI_OK;
-    told->trained_us = trained_us, told->wait_us = wait_us;
-    const tti_blueprint *b = tti_blueprint_of(w->p->b, w->rank);
-    return tti_ceilings_measure(b->devices.backend, tti_blueprint_target(b).compute_dtype,
-                                &told->ceilings);
+static tutti_status run_rank(profiler *p, int rank) {
+    tutti_comm *comm = NULL;
+    if (p->group)
+        TTI_TRY(tutti_comm_create(
+            &(tutti_comm_desc){.group = p->group,
+                               .rank = rank,
+                               .n_ranks = p->b->n_workers,
+                               .timeout_ms = (int)p->b->config.parallel.timeout_ms},
+            &comm));
+    tutti_status st = run_one(p, comm, rank);
+    if (st == TUTTI_OK && p->is_worker) st = tti_told_gather(comm, p->told.ranks);
+    if (st != TUTTI_OK && p->group) tutti_comm_group_abort(p->group, rank, tutti_last_error());
+    if (st != TUTTI_OK && p->server.server)
+        tti_server_abort(p->server.server, st, tutti_last_error());
+    tutti_comm_destroy(comm);
+    return st;
 }
 
-static void close_worker(worker *w) {
-    if (w->loader && w->exec) tti_feeding_unpin(w->loader, w->exec);
-    tti_loader_destroy(w->loader);
-    tti_exec_destroy(w->exec);
-    tutti_comm_destroy(w->comm);
-    free(w->shards);
-}
+/* ---- workers as threads ---- */
 
 static void *run_worker(void *arg) {
     worker *w = arg;
-    w->status = open_worker(w);
-    if (w->status == TUTTI_OK) w->status = measure(w);
-    if (w->status != TUTTI_OK) {
-        snprintf(w->error, sizeof w->error, "%s", tutti_last_error());
-        if (w->p->group) tutti_comm_group_abort(w->p->group, w->rank, w->error);
-    }
-    close_worker(w);
+    w->status = run_rank(w->p, w->rank);
+    if (w->status != TUTTI_OK) snprintf(w->error, sizeof w->error, "%s", tutti_last_error());
     return NULL;
 }
-
-/* ---- all of them ---- */
 
 /* The cause, not what the others heard of it. */
 static tutti_status first_failure(const worker *workers, int n) {
@@ -171,18 +128,89 @@ static tutti_status run_workers(profiler *p, worker *workers, int n) {
     return first_failure(workers, n);
 }
 
-static tutti_status profile_all(profiler *p) {
+static tutti_status run_threads(profiler *p) {
     int n = p->b->n_workers;
     worker *workers = calloc((size_t)n, sizeof *workers);
-    p->told.ranks = calloc((size_t)n, sizeof *p->told.ranks);
-    tutti_status st =
-        workers && p->told.ranks ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
+    tutti_status st = workers ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
+    if (st == TUTTI_OK) st = tti_job_server_create(p->b, &p->server);
+    if (st == TUTTI_OK) st = tti_worker_one_copy_create(p->b, &p->one_copy);
     if (st == TUTTI_OK && n > 1) st = tutti_comm_group_create(n, &p->group);
     if (st == TUTTI_OK) st = run_workers(p, workers, n);
-    tutti_comm_group_destroy(p->group);
+    tti_job_server_destroy(&p->server);
+    tti_one_copy_destroy(p->one_copy);
     free(workers);
     return st;
 }
+
+/* ---- workers as processes ---- */
+
+static tutti_status run_as_worker(profiler *p) {
+    if (p->b->n_workers != p->place.n_ranks)
+        return tti_fail(TUTTI_E_CONFIG, "parallel.workers is %d, but the launcher says: %s",
+                        p->b->n_workers, p->place.text);
+    TTI_TRY(tutti_comm_group_open(p->place.comm_fd, &p->group));
+    return run_rank(p, p->place.rank);
+}
+
+static tutti_status read_text(const char *path, char **text) {
+    tti_str out = {0};
+    char part[4096];
+    FILE *file = fopen(path, "r");
+    if (!file) return tti_fail(TUTTI_E_IO, "profile: no table in %s: %s", path, strerror(errno));
+    for (size_t n; (n = fread(part, 1, sizeof part, file)) > 0;) tti_str_add_bytes(&out, part, n);
+    bool ok = !ferror(file) && !out.failed && out.text;
+    fclose(file);
+    if (!ok) tti_str_free(&out);
+    *text = out.text;
+    return ok ? TUTTI_OK : tti_fail(TUTTI_E_IO, "profile: %s cannot be read", path);
+}
+
+/* As the worker that failed first said it, in its own words above. */
+static tutti_status fail_as(const tutti_launch_result *ended) {
+    for (int st = 1; st < TUTTI_N_STATUS; st++)
+        if (tutti_status_exit_code((tutti_status)st) == ended->exit_code)
+            return tti_fail((tutti_status)st, "profile: %s", ended->text);
+    return tti_fail(TUTTI_E_PEER, "profile: %s", ended->text);
+}
+
+static tutti_status launch(const profiler *p, const char *table) {
+    char *argv[MAX_ARGV] = {0};
+    int n = 0;
+    for (; p->desc->worker_argv[n] && n < MAX_ARGV - 3; n++) argv[n] = p->desc->worker_argv[n];
+    if (!p->desc->table_path) { /* which is in the command already */
+        argv[n++] = (char *)(uintptr_t) "--table";
+        argv[n] = (char *)(uintptr_t)table;
+    }
+    tutti_launch_result ended;
+    TTI_TRY(tutti_launch(
+        &(tutti_launch_desc){.n_workers = (int)p->job->config.parallel.workers, .argv = argv},
+        &ended));
+    return ended.exit_code == 0 ? TUTTI_OK : fail_as(&ended);
+}
+
+static tutti_status run_and_read(const profiler *p, const char *table, char **text) {
+    TTI_TRY(launch(p, table));
+    return read_text(table, text);
+}
+
+static tutti_status supervise(const profiler *p, char **text) {
+    const char *tmp = getenv("TMPDIR");
+    char path[512];
+    if (!p->desc->worker_argv)
+        return tti_fail(TUTTI_E_INVALID,
+                        "profile: parallel.place=processes needs the command of a worker "
+                        "(tutti_profile_desc.worker_argv)");
+    if (p->desc->table_path) return run_and_read(p, p->desc->table_path, text);
+    snprintf(path, sizeof path, "%.480s/tutti-profile-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    int fd = mkstemp(path);
+    if (fd < 0) return tti_fail(TUTTI_E_IO, "profile: %s: %s", path, strerror(errno));
+    close(fd);
+    tutti_status st = run_and_read(p, path, text);
+    unlink(path);
+    return st;
+}
+
+/* ---- what is told ---- */
 
 static tutti_status save_trace(const profiler *p, const char *path) {
     tti_str trace = {0};
@@ -193,47 +221,91 @@ static tutti_status save_trace(const profiler *p, const char *path) {
     return st;
 }
 
+static tutti_status tell(const profiler *p, char **text) {
+    tti_str out = {0};
+    tutti_status st = tti_profile_table(&p->told, &out);
+    if (st == TUTTI_OK && p->desc->trace_path) st = save_trace(p, p->desc->trace_path);
+    if (st == TUTTI_OK && out.failed) st = tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
+    if (st == TUTTI_OK && p->desc->table_path)
+        st = tti_atomic_file_save(p->desc->table_path, out.text, out.n_bytes);
+    bool is_read = p->is_worker && p->desc->table_path; /* by who started the workers */
+    if (st != TUTTI_OK || is_read) tti_str_free(&out);
+    *text = out.text;
+    return st;
+}
+
+/* ---- the call ---- */
+
 /* Whether another key says how many workers there are. */
 static bool has_workers(const tti_job_config *c) {
     return c->parallel.workers != -1 || c->parallel.data > 0 ||
            tti_shares_kind_of(c) == TTI_SHARES_GIVEN;
 }
 
-/* One worker unless the job says how many. */
+/* One copy of the model unless the job says how many workers there are. */
 static tutti_status resolve(tutti_job *job) {
     tti_devices devices;
+    char workers[64];
     TTI_TRY(tutti_job_check(job));
-    if (job->config.parallel.tensor * job->config.parallel.pipeline > 1)
+    if (*job->config.parallel.replay)
         return tti_fail(TUTTI_E_CONFIG,
-                        "profile: looks at workers that have the whole model; give "
-                        "parallel.tensor=1 parallel.pipeline=1");
+                        "profile: times steps as they come; leave parallel.replay out");
     bool mixed = tti_devices_mixed_from(job->config.parallel.devices) > 0;
+    int n_model = (int)(job->config.parallel.tensor * job->config.parallel.pipeline);
+    snprintf(workers, sizeof workers, "parallel.workers=%d", n_model);
     if (!has_workers(&job->config) && !mixed)
-        tutti_job_set(job, "parallel.workers=1", "profile, unless -n says more");
+        tutti_job_set(job, workers, "profile, unless -n says more");
     TTI_TRY(tti_devices_resolve(job, &devices));
-    return tti_job_resolve(job, mixed ? devices.n : 1);
+    return tti_job_resolve(job, mixed ? devices.n : n_model);
+}
+
+static tutti_status find_place(profiler *p) {
+    TTI_TRY(tutti_worker_detect(&p->place));
+    p->is_worker = p->place.n_ranks > 1;
+    if (!p->is_worker) return TUTTI_OK;
+    if (p->place.comm_fd < 0)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "profile: it starts its own workers, on this machine: give -n %d "
+                        "parallel.place=processes without a launcher (%s)",
+                        p->place.n_ranks, p->place.text);
+    return tti_worker_init();
+}
+
+static tutti_status profile_here(profiler *p, char **text) {
+    int rank = p->place.rank;
+    TTI_TRY(p->is_worker ? tti_blueprint_create_for_rank(p->job, rank, rank, &p->b)
+                         : tti_blueprint_create(p->job, &p->b));
+    int n = p->b->n_workers;
+    p->told.max_rows = p->desc->max_rows > 0 ? p->desc->max_rows : 25;
+    p->told.n_ranks = n;
+    p->told.shown = p->desc->rank;
+    p->told.devices = &p->b->places;
+    p->told.mesh = p->b->mesh;
+    p->told.ranks = calloc((size_t)n, sizeof *p->told.ranks);
+    if (!p->told.ranks) return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
+    if (p->told.shown < 0 || p->told.shown >= n)
+        return tti_fail(TUTTI_E_CONFIG, "profile: there is no rank %d of %d", p->told.shown, n);
+    TTI_TRY(p->is_worker ? run_as_worker(p) : run_threads(p));
+    return p->is_worker && rank > 0 ? TUTTI_OK : tell(p, text);
+}
+
+static void clean_up(profiler *p) {
+    for (int r = 0; p->told.ranks && r < p->told.n_ranks; r++) tti_told_free(&p->told.ranks[r]);
+    free(p->told.ranks);
+    tutti_comm_group_destroy(p->group);
+    tti_blueprint_destroy(p->b);
 }
 
 tutti_status tutti_profile(tutti_job *job, const tutti_profile_desc *desc, char **text) {
     static const tutti_profile_desc defaults;
-    profiler p = {.desc = desc ? desc : &defaults};
-    tti_str out = {0};
+    profiler p = {.job = job, .desc = desc ? desc : &defaults};
     *text = NULL;
+    TTI_TRY(find_place(&p));
     TTI_TRY(resolve(job));
-    TTI_TRY(tti_blueprint_create(job, &p.b));
-    p.told.max_rows = p.desc->max_rows > 0 ? p.desc->max_rows : 25;
-    p.told.n_steps = p.desc->n_steps > 0 ? p.desc->n_steps : N_TIMED;
-    p.told.n_ranks = p.b->n_workers;
-    p.told.devices = &p.b->devices;
-    tutti_status st = profile_all(&p);
-    if (st == TUTTI_OK) st = tti_profile_table(&p.told, &out);
-    if (st == TUTTI_OK && p.desc->trace_path) st = save_trace(&p, p.desc->trace_path);
-    if (st == TUTTI_OK && out.failed) st = tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
-    for (int r = 0; p.told.ranks && r < p.told.n_ranks; r++) free(p.told.ranks[r].spans);
-    free(p.told.ranks);
-    tti_blueprint_destroy(p.b);
-    if (st != TUTTI_OK) tti_str_free(&out);
-    *text = out.text;
+    bool processes = strcmp(job->config.parallel.place, "processes") == 0;
+    if (processes && job->config.parallel.workers > 1 && !p.is_worker) return supervise(&p, text);
+    tutti_status st = profile_here(&p, text);
+    clean_up(&p);
     return st;
 }
 

@@ -1,11 +1,12 @@
-"""cmd_profile_test.py - `tutti profile`: the table and the trace of a step, and nothing left."""
+"""cmd_profile_test.py - `tutti profile`: the table and the trace of a step, and nothing left; of
+a model in pieces and stages too; every way there is: profile_ways_slow_test.py."""
 
-import json
 import os
 import re
 import sys
 
 import runs
+from profiles import count, exchanges_of, lies_in, profile, spans_of
 
 JOB = ["model.name=mlp", "model.hidden=[32]", "data.n_train=200", "data.n_test=20",
        "train.batch=32", "parallel.shards=2"]
@@ -31,26 +32,6 @@ def test_all_rows():
     more = int(re.search(r"(\d+) more", short.out).group(1))
     if rows[0] != 25 or rows[1] != 25 + more or "more" in long.out:
         raise AssertionError("%s rows, %d more" % (rows, more))
-
-
-def spans_of(path, rank):
-    """{name of a row: its spans in order}; they follow each other."""
-    with open(path) as file:
-        events = [e for e in json.load(file)["traceEvents"] if e["pid"] == rank]
-    names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    rows = {}
-    for span in sorted((e for e in events if e["ph"] == "X"), key=lambda e: e["ts"]):
-        row = rows.setdefault(names[span["tid"]], [])
-        if row and span["ts"] < row[-1]["ts"] + row[-1]["dur"] - 0.01:
-            raise AssertionError("%s begins before the one before it ends" % span)
-        if not span["name"] or span["dur"] < 0 or span["ts"] < 0:
-            raise AssertionError(str(span))
-        row.append(span)
-    return rows
-
-
-def count(spans, name):
-    return sum(span["name"] == name for span in spans)
 
 
 def test_trace():
@@ -96,7 +77,33 @@ def test_joined_statistics():
         raise AssertionError("no joins")
 
 
+def test_pieces_and_stages():
+    """Exchanges and messages have rows of their own, parts lie over their kernels; on the host
+    nothing hides what a lane does itself."""
+    out, traffic, rows = profile(4, "parallel.tensor=2", "parallel.pipeline=2",
+                                 "parallel.place=processes")
+    spans, ms, hidden = traffic["exchanges inside layers"]
+    if spans < 4 or hidden > 0.02 * ms or traffic["values between stages"][0] < 1:
+        raise AssertionError(str(traffic))
+    if not re.search(r"stages waited for each other [\d.]+ % of the time, [\d.]+ % expected", out):
+        raise AssertionError(out)
+    for each in rows:
+        parts, lane = each["parts of the stage"], each["host: first lane"]
+        n = count(parts, "forward") # of both steps; as many shards at a time as there are lanes
+        if n not in (2, 4, 8) or count(parts, "backward") != n:
+            raise AssertionError("parts: %s" % parts)
+        if not all(lies_in(s, parts) for s in lane if "layer" in s["args"]):
+            raise AssertionError("kernels outside of parts")
+        if not exchanges_of(each) or not count(lane, "waiting for another stage"):
+            raise AssertionError("a worker waits for nobody")
+
+
 def test_wrong_usage():
+    for rank in ("-1", "4096", "two"):
+        runs.tutti("profile", *JOB, "--rank", rank).expect(2, "--rank wants a number from 0")
+    runs.tutti("profile", *JOB, "--rank", "2", "-n", "2").expect(2, "there is no rank 2 of 2")
+    runs.tutti("profile", *JOB, env=dict(os.environ, RANK="0", WORLD_SIZE="2")).expect(
+        2, "it starts its own workers")
     runs.tutti("profile", "--help").expect(0, "usage: tutti profile")
     runs.tutti("profile", *JOB, "--steps", "0").expect(2, "--steps wants a number from 1 to 1000")
     runs.tutti("profile", *JOB, "--steps", "many").expect(2, "got 'many'")

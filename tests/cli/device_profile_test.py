@@ -1,0 +1,47 @@
+"""device_profile_test.py - `tutti profile` of models that devices divide between them, on a machine
+without any: by the module of tests/backend/modules/device_module.c.  What takes longer:
+device_profile_slow_test.py."""
+
+import os
+import sys
+
+import runs
+from profiles import count, lies_in, profile_devices
+
+
+def test_pieces_of_layers():
+    """Exchanges are made in a queue of their own, in the recorded step."""
+    _, traffic, rows = profile_devices(2, "parallel.tensor=2")
+    spans, ms, hidden = traffic["exchanges inside layers"]
+    if spans < 8 or hidden > ms:
+        raise AssertionError(str(traffic))
+    for each in rows:
+        trades = [s for s in each["exchanges inside layers"] if "layer" in s["args"]]
+        kernels = each["device: kernels"]
+        if len(trades) != 2 * spans or count(kernels, "update") != 2:
+            raise AssertionError("%d exchanges, %s" % (len(trades), spans))
+        if any(s["args"].get("kernel") == "exchange" for s in kernels):
+            raise AssertionError("an exchange counts as a kernel")
+
+
+def test_stages():
+    """Parts lie over their kernels; what comes and goes has rows too; nothing is mixed up with the
+    moments that the stages' own measure takes."""
+    out, traffic, rows = profile_devices(2, "parallel.pipeline=2")
+    if "stages waited for each other" not in out or traffic["values between stages"][0] < 1:
+        raise AssertionError(out)
+    for each in rows:
+        parts, kernels = each["parts of the stage"], each["device: kernels"]
+        if count(parts, "forward") != 8 or count(parts, "backward") != 8:
+            raise AssertionError("parts: %s" % parts)
+        nodes = [s for s in kernels if "layer" in s["args"]]
+        if not nodes or not all(lies_in(s, parts) for s in nodes):
+            raise AssertionError("kernels outside of parts")
+        if count(kernels, "waiting for another stage") != 16:
+            raise AssertionError("not before each part")
+
+
+if __name__ == "__main__":
+    os.environ["TUTTI_MODULE_PATH"] = os.path.join(
+        os.path.abspath(os.environ.get("TUTTI_BUILD", "build")), "tests/modules/device")
+    runs.main(sys.modules[__name__])

@@ -1,0 +1,154 @@
+/* profile_told_test.c - spans without their plan, here and on the way to rank 0. */
+#include "train/profile_told.h"
+
+#include "t.h"
+#include "tutti/comm.h"
+
+static const char sum[] = "sum of gradients", wait[] = "waiting for sums";
+
+/* n spans of two names in turn, one microsecond each; of as many steps as half of them. */
+static tti_timeline timeline_of(int n, tti_span *spans) {
+    for (int i = 0; i < n; i++)
+        spans[i] = (tti_span){.name = i % 2 ? wait : sum,
+                              .shard = i,
+                              .row = i % 2 ? TTI_ROW_COMPUTE : TTI_ROW_COMM,
+                              .step = i / 2,
+                              .start_us = i,
+                              .us = 1};
+    return (tti_timeline){.spans = spans, .n = n, .zero_ns = 7};
+}
+
+T_CASE(names_stand_once) {
+    T_UNUSED;
+    tti_span spans[200];
+    tti_timeline timeline = timeline_of(200, spans);
+    tti_told told = {.head = {.bubble = 0.5}};
+    T_OK(tti_told_make(&timeline, &told));
+    T_EQ(told.head.n_whats, 2);
+    T_EQ(told.head.n_spans, 200);
+    T_EQ(told.head.zero_ns, 7);
+    T_EQ(tti_told_n_steps(&told), 100);
+    T_NEAR(told.head.bubble, 0.5, 0);
+    for (int i = 0; i < 200; i++) {
+        const tti_told_what *w = tti_told_what_of(&told, &told.spans[i]);
+        assert_string_equal(tti_told_text(&told, w->name), i % 2 ? wait : sum);
+        assert_string_equal(tti_told_text(&told, w->kernel), "");
+        assert_string_equal(tti_told_text(&told, w->label),
+                            i % 2 ? "(waiting for sums)" : "(sum of gradients)");
+        T_EQ(w->layer, TTI_TOLD_NOTHING);
+        T_EQ(w->kind, i % 2 ? TTI_SPAN_WAIT : TTI_SPAN_GRADS);
+        T_EQ(told.spans[i].shard, i);
+    }
+    tti_told_free(&told);
+    timeline.n = 0;
+    T_OK(tti_told_make(&timeline, &told));
+    T_EQ(tti_told_n_steps(&told), 0);
+    tti_told_free(&told);
+}
+
+T_CASE(kinds) {
+    T_UNUSED;
+    const struct {
+        tti_row row;
+        const char *name;
+        tti_span_kind kind;
+    } cases[] = {{TTI_ROW_COMPUTE, "update", TTI_SPAN_WORK},
+                 {TTI_ROW_COMPUTE, "waiting for an exchange", TTI_SPAN_WAIT},
+                 {TTI_ROW_COMPUTE, "sums of the step between devices", TTI_SPAN_SUMS},
+                 {TTI_ROW_COMPUTE, "gradients to the host", TTI_SPAN_GRADS},
+                 {TTI_ROW_COMPUTE, "values to the host", TTI_SPAN_LAYERS},
+                 {TTI_ROW_HOST, "feeding", TTI_SPAN_OTHER},
+                 {TTI_ROW_COPY, "samples to the device", TTI_SPAN_OTHER},
+                 {TTI_ROW_COPY, "gradients to the host", TTI_SPAN_GRADS},
+                 {TTI_ROW_COPY, "values of another stage", TTI_SPAN_STAGES},
+                 {TTI_ROW_COMM, "sum of gradients between devices", TTI_SPAN_GRADS},
+                 {TTI_ROW_COMM, "gradients of shared parameters", TTI_SPAN_GRADS},
+                 {TTI_ROW_COMM, "parameters between devices", TTI_SPAN_PARAMS},
+                 {TTI_ROW_COMM, "mean of parameters", TTI_SPAN_PARAMS},
+                 {TTI_ROW_COMM, "sums of the step", TTI_SPAN_SUMS},
+                 {TTI_ROW_COMM, "join by the host", TTI_SPAN_SUMS},
+                 {TTI_ROW_TRADE, "exchange between devices", TTI_SPAN_SUMS},
+                 {TTI_ROW_STAGES, "values to another stage", TTI_SPAN_STAGES},
+                 {TTI_ROW_PARTS, "forward", TTI_SPAN_OTHER},
+                 {TTI_ROW_SERVER, "update", TTI_SPAN_OTHER}};
+    const tti_node node = {.name = "n"};
+    for (size_t i = 0; i < TTI_COUNT(cases); i++)
+        T_EQ(tti_span_kind_of(&(tti_span){.row = cases[i].row, .name = cases[i].name}),
+             cases[i].kind);
+    const tti_span exchange = {.row = TTI_ROW_TRADE, .node = &node, .name = "exchange"};
+    T_EQ(tti_span_kind_of(&exchange), TTI_SPAN_LAYERS);
+    const tti_span join = {.row = TTI_ROW_COMPUTE, .node = &node, .name = "join"};
+    T_EQ(tti_span_kind_of(&join), TTI_SPAN_SUMS);
+    const tti_span kernel = {.row = TTI_ROW_COMPUTE, .node = &node, .name = "waiting"};
+    T_EQ(tti_span_kind_of(&kernel), TTI_SPAN_WORK);
+}
+
+enum { N_RANKS = 3 };
+
+typedef struct crew {
+    tutti_comm_group *group;
+    bool damages;
+} crew;
+
+static const char *check(const tti_told *all) {
+    for (int r = 0; r < N_RANKS; r++) {
+        const tti_told *t = &all[r];
+        if (t->head.n_spans != 2 * r || t->head.n_whats != (r ? 2 : 0)) return "spans are missing";
+        if (t->head.trained_us != r) return "what is told of the whole is missing";
+        for (int64_t i = 0; i < t->head.n_spans; i++) {
+            const tti_told_what *w = tti_told_what_of(t, &t->spans[i]);
+            if (strcmp(tti_told_text(t, w->name), i % 2 ? wait : sum) != 0) return "another name";
+            if (t->spans[i].start_us != (double)i) return "another time";
+        }
+    }
+    return NULL;
+}
+
+/* Rank r has 2 r spans. */
+static const char *gather(int rank, int n_ranks, void *arg) {
+    const crew *c = arg;
+    tti_span spans[2 * N_RANKS];
+    tti_told all[N_RANKS] = {0};
+    tti_timeline timeline = timeline_of(2 * rank, spans);
+    tutti_comm *comm;
+    const char *wrong = NULL;
+    const tutti_comm_desc desc = {.group = c->group, .rank = rank, .n_ranks = n_ranks};
+    if (tutti_comm_create(&desc, &comm) != TUTTI_OK) return "no comm";
+    if (tti_told_make(&timeline, &all[rank]) != TUTTI_OK) return "not made";
+    all[rank].head.trained_us = rank;
+    if (c->damages && rank == 2) all[rank].whats[1].label = 1 << 20;
+    tutti_status st = tti_told_gather(comm, all);
+    if (rank == 0 && c->damages)
+        wrong = st == TUTTI_E_MISMATCH ? NULL : "damage was not seen";
+    else if (st != TUTTI_OK)
+        wrong = "not gathered";
+    else if (rank == 0)
+        wrong = check(all);
+    for (int r = 0; r < N_RANKS; r++) tti_told_free(&all[r]);
+    tutti_comm_destroy(comm);
+    return wrong;
+}
+
+static void run(bool damages) {
+    crew c = {.damages = damages};
+    T_OK(tutti_comm_group_create(N_RANKS, &c.group));
+    t_ranks(N_RANKS, gather, &c);
+    tutti_comm_group_destroy(c.group);
+}
+
+T_CASE(all_come_to_rank_0) {
+    T_UNUSED;
+    run(false);
+}
+
+T_CASE(damage_is_seen) {
+    T_UNUSED;
+    run(true);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(names_stand_once), cmocka_unit_test(kinds),
+                                       cmocka_unit_test(all_come_to_rank_0),
+                                       cmocka_unit_test(damage_is_seen)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
