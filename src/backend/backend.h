@@ -277,9 +277,6 @@ typedef struct tti_device_ops {
     /* What makes a device as fast as another: the same text for equal ones, such as its name and
      * its multiprocessors.  NULL: all are taken to be equal. */
     void (*kind)(int index, tti_str *str);
-    /* Beside workers on devices there may be some on the host, by way of which all of them add, and
-     * which makes the update (tti_exec_desc.mixed): was seen to be right on this kind of device. */
-    bool mixes;
 } tti_device_ops;
 
 typedef struct tti_backend {

@@ -103,12 +103,6 @@ static bool is_divided(const tti_job_config *config) {
 
 /* Devices and the host. */
 static tutti_status find_mixture(const char *text, int n_there, tti_devices *found) {
-    if (!found->backend->device->mixes)
-        return tti_fail(TUTTI_E_CONFIG,
-                        "parallel.devices=%.60s: workers on GPUs beside workers on the host were "
-                        "not yet seen to be right on GPUs of this kind; give cpu, gpu or the "
-                        "numbers of GPUs",
-                        text);
     TTI_TRY(read_list(text, n_there, found));
     for (int i = 0; i < found->n; i++)
         if (found->index[i] != TTI_ON_HOST) return TUTTI_OK;

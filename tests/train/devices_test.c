@@ -200,10 +200,6 @@ static void refuse_mixture(const char *assignment, const char *text) {
 T_CASE(host_and_devices_together) {
     T_UNUSED;
     use_module(TUTTI_TEST_MODULES "/fake");
-    refuse_mixture("parallel.devices=0,cpu", "were not yet seen to be right on GPUs of this kind");
-    T_OK(find("parallel.devices=gpu", SEED));
-    tti_device_ops *ops = (tti_device_ops *)(uintptr_t)found.backend->device;
-    ops->mixes = true;
     for (size_t i = 0; i < TTI_COUNT(mixtures); i++) {
         T_OK(find_for(mixtures[i].assignment, FAST, "parallel.workers=4"));
         assert_true(found.mixed);
@@ -228,7 +224,6 @@ T_CASE(host_and_devices_together) {
     job = SMALL_JOB("parallel.devices=gpu,cpu", FAST, "parallel.workers=3");
     T_FAILS(tti_devices_resolve(job, &found), TUTTI_E_CONFIG, "give at least parallel.workers=4");
     tutti_job_destroy(job);
-    ops->mixes = false;
 }
 
 int main(void) {

@@ -9,7 +9,6 @@
  *   old=D    device D is of a kind that is not supported
  *   plain=1  moments cannot be recorded
  *   free=N   bytes of free memory (default: 1 GiB)
- *   apart=1  there may be no workers on the host beside those on devices
  *   late=1   what is put into a queue is done when somebody waits for it, and no sooner
  *   late=2   the same of all queues but that of the kernels
  *   late=3   the same of that one alone, while the others run ahead as far as they can
@@ -684,7 +683,7 @@ static tutti_status sync_all(void) {
     return check();
 }
 
-static tti_device_ops ops = {
+static const tti_device_ops ops = {
     .count = count,
     .describe = describe,
     .kind = kind,
@@ -734,7 +733,6 @@ static tti_device_ops ops = {
     .peers_await = peers_await,
     .link = read_link,
     .memory = memory,
-    .mixes = true,
 };
 
 static const tti_backend backend = {
@@ -753,6 +751,5 @@ TUTTI_API const tti_backend *tutti_backend_module(const tti_module_host *host);
 
 const tti_backend *tutti_backend_module(const tti_module_host *host) {
     tti_error_forward(host->fail);
-    ops.mixes = option("apart=", 0) == 0;
     return &backend;
 }
