@@ -79,6 +79,11 @@ tutti_status tti_calibrate_machine(const tti_blueprint *b, int n_ranks, double b
 tutti_status tti_calibrate_wave(const tti_blueprint *b, tti_calibration *c, double left_s,
                                 double *spent_s);
 
+/* The same with so many workers at once, each where the job has it: those on the host, if there is
+ * a calibration for it, fill that one, by the cores that each has. */
+tutti_status tti_calibrate_waves(const tti_blueprint *b, int n_workers, tti_calibration *c,
+                                 tti_calibration *host, double left_s, double *spent_s);
+
 /* The wave of a program: as measured, or the nearest one's scaled by the costs.  *is_measured. */
 tti_wave tti_calibrated_wave(const tti_calibration *c, int64_t rows, const char *recompute,
                              double cost_s, bool *is_measured);

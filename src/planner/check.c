@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "planner/predict.h"
+#include "planner/mixture.h"
 #include "train/devices.h"
 #include "train/history.h"
 
@@ -27,17 +27,25 @@ static tutti_status open_run(const char *run_dir, checked *c) {
     tutti_status st = tutti_job_load(job, path);
     if (st == TUTTI_OK) st = tutti_job_check(job);
     if (st == TUTTI_OK) st = tti_devices_resolve(job, &devices);
-    if (st == TUTTI_OK && devices.mixed) st = tti_plan_refuse_mixture(&job->config);
     if (st == TUTTI_OK) st = tti_job_resolve(job, 1);
     if (st == TUTTI_OK) st = tti_blueprint_create(job, &c->b);
     tutti_job_destroy(job);
     return st;
 }
 
+static tutti_status predict_mixture(checked *c, const tti_scheme *layout, double budget) {
+    tti_mixture m;
+    double spent;
+    TTI_TRY(tti_mixture_calibrate(c->b, budget, tti_process_bytes(NULL), &m));
+    TTI_TRY(tti_mixture_wave(c->b, &m, budget, &spent));
+    return tti_mixture_predict(c->b, layout, &m, &c->predicted);
+}
+
 static tutti_status predict(checked *c, const tutti_plan_desc *desc) {
     tti_calibration calibration;
     tti_scheme layout = tti_scheme_of(&c->b->config);
     double spent, budget = desc->budget_s > 0 ? desc->budget_s : BUDGET_S;
+    if (c->b->devices.mixed) return predict_mixture(c, &layout, budget);
     if (desc->device && strcmp(desc->device, "measured") != 0) {
         TTI_TRY(tti_calibration_of(desc->device, c->b->n_workers, &calibration));
     } else {

@@ -12,7 +12,7 @@
 
 #include "base/affinity.h"
 #include "base/json.h"
-#include "planner/predict.h"
+#include "planner/mixture.h"
 #include "train/devices.h"
 #include "train/shares.h"
 
@@ -25,8 +25,9 @@ typedef struct planner {
     tti_schemes layouts;
     tti_blueprint **blueprints; /* [layouts.n]; the first one owns the data sets */
     bool *is_shared;            /* [n]: the blueprint of a layout before it */
-    bool on_device;
+    bool on_device, is_mixed;   /* mixed: workers on devices and on the host */
     tti_calibration calibration;
+    tti_mixture mixture;         /* is_mixed: in place of calibration */
     tti_prediction *predictions; /* [n], the best first */
     double memory_bytes, spent_s, base_bytes;
     int n_fit; /* that have room: they stand in front */
@@ -97,17 +98,27 @@ static tutti_status run_waves(planner *p, double budget, bool twice) {
     for (int i = 0; i < p->layouts.n; i++) {
         double spent, left = budget - p->spent_s;
         if (twice != (strcmp(p->layouts.of[i].recompute, "none") != 0)) continue;
-        TTI_TRY(tti_calibrate_wave(p->blueprints[i], &p->calibration, left, &spent));
+        TTI_TRY(p->is_mixed ? tti_mixture_wave(p->blueprints[i], &p->mixture, left, &spent)
+                            : tti_calibrate_wave(p->blueprints[i], &p->calibration, left, &spent));
         p->spent_s += spent;
     }
+    return TUTTI_OK;
+}
+
+static tutti_status calibrate_machine(planner *p, int n_workers, double budget) {
+    const tti_blueprint *b = p->blueprints[0];
+    if (!p->is_mixed)
+        return tti_calibrate_machine(b, n_workers, budget, p->base_bytes, &p->calibration);
+    TTI_TRY(tti_mixture_calibrate(b, budget, p->base_bytes, &p->mixture));
+    p->calibration = p->mixture.devices;
+    p->calibration.n_ranks = n_workers;
     return TUTTI_OK;
 }
 
 static tutti_status calibrate(planner *p, int n_workers) {
     if (!is_measured(p)) return tti_calibration_of(p->desc->device, n_workers, &p->calibration);
     double budget = p->desc->budget_s > 0 ? p->desc->budget_s : BUDGET_S;
-    TTI_TRY(
-        tti_calibrate_machine(p->blueprints[0], n_workers, budget, p->base_bytes, &p->calibration));
+    TTI_TRY(calibrate_machine(p, n_workers, budget));
     TTI_TRY(run_waves(p, budget, false));
     return run_waves(p, budget, true);
 }
@@ -149,13 +160,18 @@ static double memory_here(void) {
     return 0.9 * bytes;
 }
 
+static tutti_status predict(planner *p, int i) {
+    const tti_scheme *l = &p->layouts.of[i];
+    if (p->is_mixed)
+        return tti_mixture_predict(p->blueprints[i], l, &p->mixture, &p->predictions[i]);
+    return tti_predict(p->blueprints[i], l, &p->calibration, &p->predictions[i]);
+}
+
 static tutti_status predict_all(planner *p, int n_workers) {
     TTI_TRY(tti_schemes_find(p->job, n_workers, p->on_device, &p->layouts));
     TTI_TRY(make_blueprints(p));
     TTI_TRY(calibrate(p, n_workers));
-    for (int i = 0; i < p->layouts.n; i++)
-        TTI_TRY(
-            tti_predict(p->blueprints[i], &p->layouts.of[i], &p->calibration, &p->predictions[i]));
+    for (int i = 0; i < p->layouts.n; i++) TTI_TRY(predict(p, i));
     p->memory_bytes = p->desc->memory_bytes > 0  ? p->desc->memory_bytes
                       : p->calibration.is_device ? 141e9
                                                  : memory_here();
@@ -212,7 +228,7 @@ static void print_row(const planner *p, const tti_prediction *x, tti_str *out) {
 /* Unequal workers are not predicted. */
 static bool ignores_shares(const planner *p) {
     tti_shares_kind kind = tti_shares_kind_of(&p->job->config);
-    return kind == TTI_SHARES_MEASURED || kind == TTI_SHARES_GIVEN;
+    return !p->is_mixed && (kind == TTI_SHARES_MEASURED || kind == TTI_SHARES_GIVEN);
 }
 
 static void print_table(const planner *p, tti_str *out) {
@@ -309,12 +325,21 @@ static void destroy(planner *p) {
     tti_schemes_fini(&p->layouts);
 }
 
+/* The host beside devices that are not here is not known. */
+static tutti_status refuse_mixture(const planner *p) {
+    return tti_fail(TUTTI_E_CONFIG,
+                    "plan: workers on GPUs beside workers on the host (parallel.devices=%.60s) are "
+                    "predicted from what both are measured at; leave out --device %.20s",
+                    p->job->config.parallel.devices, p->desc->device);
+}
+
 /* As many as the job says, or would take. */
 static tutti_status count_workers(planner *p, int *n) {
     tti_devices devices;
     TTI_TRY(tti_devices_find(&p->job->config, &devices));
-    if (devices.mixed) return tti_plan_refuse_mixture(&p->job->config);
-    p->on_device = !is_measured(p) || devices.n > 0;
+    p->is_mixed = devices.mixed;
+    if (p->is_mixed && !is_measured(p)) return refuse_mixture(p);
+    p->on_device = (!is_measured(p) || devices.n > 0) && !p->is_mixed;
     *n = p->desc->n_workers > 0 ? p->desc->n_workers : (int)p->job->config.parallel.workers;
     if (*n <= 0) *n = devices.n ? devices.n : tti_cores_usable();
     return TUTTI_OK;

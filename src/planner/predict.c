@@ -10,6 +10,7 @@
 #include "data/dataset.h"
 #include "exec/collective.h"
 #include "exec/compress.h"
+#include "exec/share.h"
 #include "planner/device_costs.h"
 #include "planner/stage_play.h"
 #include "train/worker_exec.h"
@@ -279,6 +280,25 @@ static double scratch_of(const tti_blueprint *b, const tti_wave *wave, const tti
     return c->is_device ? wave->hidden_bytes * most / whole : 0;
 }
 
+/* Parameters, gradient and averages of each range, in memory that its holder has in common with
+ * each worker of another process. */
+static void add_channels(tti_prediction *p, const tti_blueprint *b, int n_workers) {
+    bool processes = strcmp(b->config.parallel.place, "processes") == 0;
+    int n_holders = processes ? tti_worker_n_holders(b) : 0;
+    double of[TTI_MAX_WORKERS] = {0}, all = 0, most = 0;
+    if (n_holders == 0 || n_workers < 2) return;
+    for (int r = 0; r < n_holders; r++) {
+        tti_range keys = tti_share_range(b->plan, r, n_holders);
+        of[r] = (double)((keys.last - keys.first) * sizeof(float));
+        of[r] *= b->config.train.ema > 0 ? 3 : 2;
+        all += of[r];
+    }
+    for (int w = 0; w < n_workers; w++) most = fmax(most, all + (n_workers - 2) * of[w]);
+    p->worker_bytes += most;
+    p->first_bytes += all + (n_workers - 2) * of[0];
+    p->host_bytes += all * (n_workers - 1);
+}
+
 static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, const tti_wave *wave,
                                    const tti_calibration *c, const crew *w) {
     tti_exec_desc desc = tti_worker_exec_desc(b);
@@ -306,6 +326,7 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
         p->host_bytes += (double)m.offloaded + wave->hidden_bytes * w->n_lanes;
         if (desc.zero > 2) p->host_bytes += longest_slot(b->plan); /* state, for a checkpoint */
     }
+    add_channels(p, b, w->n_workers);
     if (h.has_common) p->host_bytes += tti_kept_in_pages(&h.common, b->plan);
     double batch = (double)tutti_shape_n_elems(&info->x.shape) *
                    (double)tutti_dtype_bytes(info->x.dtype) * (double)b->config.train.batch;

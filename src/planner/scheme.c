@@ -54,7 +54,8 @@ static void write_layout(tutti_job *job, const tti_scheme *l) {
     put(job, "parallel.zero", l->zero);
     snprintf(text, sizeof text, "train.recompute=%s", l->recompute);
     tutti_job_set(job, text, "the planner");
-    tutti_job_set(job, "parallel.shares=equal", "the planner");
+    if (tti_devices_mixed_from(job->config.parallel.devices) == 0)
+        tutti_job_set(job, "parallel.shares=equal", "the planner");
 }
 
 tutti_status tti_scheme_job(tutti_job *job, const tti_scheme *l, tutti_job **out) {
@@ -76,13 +77,6 @@ tutti_status tti_scheme_job(tutti_job *job, const tti_scheme *l, tutti_job **out
 void tti_scheme_on_device(tutti_job *job) {
     if (strcmp(job->config.train.precision, "auto") == 0)
         tutti_job_set(job, "train.precision=bf16", "auto, on a device");
-}
-
-tutti_status tti_plan_refuse_mixture(const tti_job_config *config) {
-    return tti_fail(TUTTI_E_CONFIG,
-                    "plan: workers on GPUs beside workers on the host (parallel.devices=%.60s) are "
-                    "not predicted: all are taken to be alike; give cpu, gpu or numbers of GPUs",
-                    config->parallel.devices);
 }
 
 /* ---- all of them ---- */

@@ -29,9 +29,6 @@ typedef struct tti_schemes {
     tti_str refused; /* a line for each that is not possible, with the reason */
 } tti_schemes;
 
-/* TUTTI_E_CONFIG: predictions are of workers that are alike. */
-tutti_status tti_plan_refuse_mixture(const tti_job_config *config);
-
 /* Every layout of n_workers that this program accepts for the job, on the host or on devices.
  * What the job says itself of shards and recomputation stays.  Free with tti_schemes_fini, also
  * after a failure. */

@@ -119,9 +119,9 @@ static tutti_status time_on_host(rig *r) {
 
 /* Over the same samples again, a step ahead where that can be, as in training: what the host does
  * for a step goes on beside the one before.  The first two are not recorded or record.  The update
- * is a part of each, and by its costs taken out of it. */
+ * is a part of each, and by its costs taken out of it, unless the host makes it. */
 static tutti_status time_on_device(rig *r, const tti_calibration *c) {
-    double waves[MAX_DEVICE_STEPS];
+    double waves[MAX_DEVICE_STEPS], updates[MAX_DEVICE_STEPS];
     tti_step_result result;
     int n = 0, ahead = tti_exec_depth(r->exec) > 1;
     for (int i = 0; i < 3; i++) TTI_TRY(run_step(r, &result));
@@ -133,11 +133,13 @@ static tutti_status time_on_device(rig *r, const tti_calibration *c) {
         TTI_TRY(begin_step(r));
         TTI_TRY(tti_exec_end(r->exec, &result));
         waves[n] = (double)result.compute_ns * 1e-9;
+        updates[n] = (double)result.update_ns * 1e-9;
     }
     for (int i = 0; i < ahead; i++) TTI_TRY(tti_exec_end(r->exec, &result));
-    double step_s = median(waves, n);
-    r->wave.update_s = fmin(tti_update_cost_s(c, r->b.plan), 0.5 * step_s);
-    r->wave.s = step_s - r->wave.update_s;
+    double step_s = median(waves, n), by_host_s = median(updates, n);
+    r->wave.update_s =
+        by_host_s > 0 ? by_host_s : fmin(tti_update_cost_s(c, r->b.plan), 0.5 * step_s);
+    r->wave.s = by_host_s > 0 ? step_s : step_s - r->wave.update_s;
     return TUTTI_OK;
 }
 
@@ -185,7 +187,7 @@ static tutti_status run_rig(rig *r, tti_calibration *c) {
 
 typedef struct turn {
     rig *rig;
-    tti_calibration *c; /* of devices: read alone */
+    tti_calibration *c; /* written by one thread at most: that of a host alone */
 } turn;
 
 static void *run_thread(void *arg) {
@@ -198,49 +200,42 @@ static void *run_thread(void *arg) {
 }
 
 /* The first one on the calling thread. */
-static tutti_status run_all(rig *rigs, turn *turns, int n, tti_calibration *c) {
+static tutti_status run_all(turn *turns, int n) {
     int n_started = 1;
-    for (int i = 0; i < n; i++) turns[i] = (turn){&rigs[i], c};
     while (n_started < n &&
-           pthread_create(&rigs[n_started].thread, NULL, run_thread, &turns[n_started]) == 0)
+           pthread_create(&turns[n_started].rig->thread, NULL, run_thread, &turns[n_started]) == 0)
         n_started++;
     run_thread(&turns[0]);
-    for (int i = 1; i < n_started; i++) pthread_join(rigs[i].thread, NULL);
+    for (int i = 1; i < n_started; i++) pthread_join(turns[i].rig->thread, NULL);
     if (n_started < n) return tti_fail(TUTTI_E_NOMEM, "plan: cannot start %d threads", n);
     for (int i = 0; i < n; i++)
-        if (rigs[i].status != TUTTI_OK) return tti_fail(rigs[i].status, "%s", rigs[i].why);
+        if (turns[i].rig->status != TUTTI_OK)
+            return tti_fail(turns[i].rig->status, "%s", turns[i].rig->why);
     return TUTTI_OK;
 }
 
-/* Those that a job of so many workers would have; on a host there is one rig. */
-static int count_rigs(const tti_calibration *c) {
-    if (!c->is_device) return 1;
-    return TTI_MAX(1, TTI_MIN(c->n_ranks, c->n_cores));
+static bool is_slower(const rig *r, const rig *than) {
+    return !than || r->wave.s / r->b.n_shards > than->wave.s / than->b.n_shards;
 }
 
-static tutti_status run_rigs(const rig *like, tti_calibration *c, tti_wave *slowest) {
-    int n = count_rigs(c);
-    rig *rigs = calloc((size_t)n, sizeof *rigs);
-    turn *turns = calloc((size_t)n, sizeof *turns);
-    tutti_status st = rigs && turns ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
-    for (int i = 0; st == TUTTI_OK && i < n; i++) {
-        rigs[i] = *like;
-        rigs[i].worker = (tti_worker_desc){.rank = i, .local_rank = i, .local_n_ranks = n};
+/* Into *c the slowest rig on devices, or the one of this host; into *host, where it is not NULL,
+ * that of those on the host beside devices. */
+static void keep_slowest(const rig *rigs, int n, tti_calibration *c, tti_calibration *host) {
+    const rig *on_device = NULL, *on_host = NULL;
+    for (int i = 0; i < n; i++) {
+        const rig **slowest = is_device(&rigs[i]) == c->is_device ? &on_device : &on_host;
+        if (is_slower(&rigs[i], *slowest)) *slowest = &rigs[i];
     }
-    if (st == TUTTI_OK) st = run_all(rigs, turns, n, c);
-    for (int i = 0; st == TUTTI_OK && i < n; i++)
-        if (i == 0 || rigs[i].wave.s > slowest->s) *slowest = rigs[i].wave;
-    free(rigs);
-    free(turns);
-    return st;
+    if (on_device) c->waves[c->n_waves++] = on_device->wave;
+    if (on_host && host) host->waves[host->n_waves++] = on_host->wave;
 }
 
 /* ---- all of them ---- */
 
-static int shards_at_once(const tti_calibration *c) {
-    int n = 1;
-    while (!c->is_device && n * 2 <= c->n_cores && n * 2 <= TTI_MAX_WORKERS) n *= 2;
-    return n;
+static int power_of_two_upto(int n) {
+    int power = 1;
+    while (power * 2 <= n && power * 2 <= TTI_MAX_WORKERS) power *= 2;
+    return power;
 }
 
 static const tti_wave *find_wave(const tti_calibration *c, int64_t rows, const char *recompute) {
@@ -258,30 +253,68 @@ static bool is_too_long(const tti_calibration *c, const tti_wave *wave, double l
     return left_s <= 0 || guess.s * (MIN_STEPS + 1) > left_s;
 }
 
-tutti_status tti_calibrate_wave(const tti_blueprint *b, tti_calibration *c, double left_s,
-                                double *spent_s) {
-    rig r = {.b = *b, .slice_s = c->slice_s};
+/* Worker number i of n, with as many shards as it computes side by side. */
+static void init_rig(rig *r, const tti_blueprint *b, int i, int n, const tti_calibration *c,
+                     double slice_s) {
+    tti_core_share share;
+    *r = (rig){.b = *b, .slice_s = slice_s};
+    r->worker = (tti_worker_desc){.rank = i, .local_rank = i, .local_n_ranks = n};
+    r->b.config.parallel.zero = 0;
+    tti_worker_cores(b, i, n, &share);
+    r->b.n_shards = is_device(r) ? 1 : power_of_two_upto(n > 1 ? share.n_threads : c->n_cores);
+    r->wave = (tti_wave){.rows = b->rows_per_shard,
+                         .recompute = b->config.train.recompute,
+                         .cost_s = fmax(tti_program_cost_s(c, &b->plan->shard), MIN_COST_S)};
+}
+
+static tutti_status run_rigs(const tti_blueprint *b, int n, double slice_s, tti_calibration *c,
+                             tti_calibration *host) {
+    rig *rigs = calloc((size_t)n, sizeof *rigs);
+    turn *turns = calloc((size_t)n, sizeof *turns);
+    tutti_status st = rigs && turns ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
+    for (int i = 0; st == TUTTI_OK && i < n; i++) {
+        const tti_blueprint *own = tti_blueprint_of(b, i);
+        tti_calibration *of = own == b ? c : host;
+        init_rig(&rigs[i], own, i, n, of, slice_s);
+        turns[i] = (turn){&rigs[i], of};
+    }
+    if (st == TUTTI_OK) st = run_all(turns, n);
+    if (st == TUTTI_OK) keep_slowest(rigs, n, c, host);
+    free(rigs);
+    free(turns);
+    return st;
+}
+
+/* On a host one process has all cores; of devices each has a worker, up to n_workers. */
+static int count_rigs(const tti_calibration *c, const tti_calibration *host, int n_workers) {
+    if (host) return n_workers;
+    return c->is_device ? TTI_MAX(1, TTI_MIN(n_workers, c->n_cores)) : 1;
+}
+
+tutti_status tti_calibrate_waves(const tti_blueprint *b, int n_workers, tti_calibration *c,
+                                 tti_calibration *host, double left_s, double *spent_s) {
+    double slice_s = c->is_device ? fmin(fmax(c->slice_s, WARM_S), left_s / 2) : c->slice_s;
+    const tti_wave wave = {.rows = b->rows_per_shard,
+                           .recompute = b->config.train.recompute,
+                           .cost_s = tti_program_cost_s(c, &b->plan->shard)};
     *spent_s = 0;
-    if (c->is_device) r.slice_s = fmin(fmax(c->slice_s, WARM_S), left_s / 2);
-    r.b.n_shards = shards_at_once(c);
-    r.b.config.parallel.zero = 0;
-    r.wave = (tti_wave){.rows = b->rows_per_shard,
-                        .recompute = b->config.train.recompute,
-                        .cost_s = fmax(tti_program_cost_s(c, &b->plan->shard), MIN_COST_S)};
-    if (c->n_waves == TTI_MAX_WAVES || find_wave(c, r.wave.rows, r.wave.recompute) ||
-        is_too_long(c, &r.wave, left_s))
+    if (c->n_waves == TTI_MAX_WAVES || find_wave(c, wave.rows, wave.recompute) ||
+        is_too_long(c, &wave, left_s))
         return TUTTI_OK;
     int64_t start = tti_now_ns();
-    tutti_status st = run_rigs(&r, c, &r.wave);
+    tutti_status st = run_rigs(b, count_rigs(c, host, n_workers), slice_s, c, host);
     malloc_trim(0); /* what a wave has left is not the next one's */
     *spent_s = (double)(tti_now_ns() - start) * 1e-9;
     if (st == TUTTI_E_NOMEM && c->is_device) { /* a piece of it may fit */
         tti_clear_error();
         return TUTTI_OK;
     }
-    TTI_TRY(st);
-    c->waves[c->n_waves++] = r.wave;
-    return TUTTI_OK;
+    return st;
+}
+
+tutti_status tti_calibrate_wave(const tti_blueprint *b, tti_calibration *c, double left_s,
+                                double *spent_s) {
+    return tti_calibrate_waves(b, c->n_ranks, c, NULL, left_s, spent_s);
 }
 
 static double distance(const tti_wave *wave, const char *recompute, double cost_s) {

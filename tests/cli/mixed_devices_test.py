@@ -145,7 +145,10 @@ def test_views():
         raise AssertionError("the picture does not tell who is where")
     run_tutti("inspect", *JOB, "parallel.devices=cpu,0").expect(
         0, "at the host ", "(parallel.devices has some of it)")
-    run_tutti("plan", *JOB, "parallel.devices=0,cpu").expect(2, "are not predicted")
+    run_tutti("plan", *JOB, "parallel.devices=0,cpu", "--seconds", "0.2").expect(
+        0, "data 2", "the best", "add whole gradients")
+    run_tutti("plan", *JOB, "parallel.devices=0,cpu", "--device", "h200").expect(
+        2, "leave out --device h200")
 
 
 def test_refusals():

@@ -169,6 +169,35 @@ T_CASE(pages_and_copies) {
     unmake(&two), unmake(&four), unmake(&each);
 }
 
+/* Asynchronous processes reach the holders of ranges through memory that both have: parameters, a
+ * gradient, and averages where they are kept; all ranges together are one of each. */
+T_CASE(channels_of_servers) {
+    T_UNUSED;
+    static const char *const places[] = {"parallel.place=threads", "parallel.place=processes"};
+    static const struct {
+        const char *ema;
+        double arrays;
+    } rows[] = {{"train.ema=0", 2}, {"train.ema=0.9", 3}};
+    for (size_t i = 0; i < TTI_COUNT(rows); i++) {
+        made m[2];
+        for (int k = 0; k < 2; k++) {
+            m[k].job = SMALL_JOB("parallel.workers=3", "parallel.sync=parameter-server",
+                                 "parallel.mode=fast", "parallel.staleness=4", "parallel.servers=2",
+                                 "model.hidden=[800]", rows[i].ema, places[k]);
+            T_OK(tti_job_resolve(m[k].job, CORES));
+            T_OK(tti_blueprint_create(m[k].job, &m[k].b));
+            tti_scheme scheme = tti_scheme_of(&m[k].b->config);
+            tti_calibration c = calibration(m[k].b, 3);
+            T_OK(tti_predict(m[k].b, &scheme, &c, &m[k].p));
+        }
+        double array = (double)m[0].b->plan->n_flat * sizeof(float);
+        T_NEAR((m[1].p.host_bytes - m[0].p.host_bytes) / (2 * rows[i].arrays * array), 1, 1e-3);
+        double more = m[1].p.worker_bytes - m[0].p.worker_bytes;
+        assert_true(more > rows[i].arrays * array && more < 2 * rows[i].arrays * array);
+        unmake(&m[0]), unmake(&m[1]);
+    }
+}
+
 T_CASE(devices_that_are_not_here) {
     T_UNUSED;
     tti_calibration c;
@@ -185,6 +214,7 @@ int main(void) {
         cmocka_unit_test(costs_stand_for_what_was_not_measured),
         cmocka_unit_test(memory),
         cmocka_unit_test(pages_and_copies),
+        cmocka_unit_test(channels_of_servers),
         cmocka_unit_test(devices_that_are_not_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,147 @@
+/* mixture.c - the slowest worker of a deal, then what the host does for all of them.
+ *
+ * Gradients of devices come to pinned memory, are summed between all workers, every worker makes
+ * the whole update on its own cores, and parameters go back (exec/device_by_host.c, offload.c):
+ * one after the other. */
+#include "planner/mixture.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "data/dataset.h"
+#include "planner/device_costs.h"
+#include "train/pace.h"
+#include "train/shares.h"
+#include "train/worker_exec.h"
+
+/* What a bus carries between pinned memory and a device of an H200's host, bytes per second. */
+static const double COPIED_BYTES_S = 50e9;
+
+tutti_status tti_mixture_calibrate(const tti_blueprint *b, double budget_s, double base_bytes,
+                                   tti_mixture *m) {
+    TTI_TRY(tti_calibrate_machine(b, 1, budget_s, base_bytes, &m->devices));
+    TTI_TRY(tti_calibrate_machine(b->on_host, b->n_workers, budget_s, base_bytes, &m->host));
+    return TUTTI_OK;
+}
+
+tutti_status tti_mixture_wave(const tti_blueprint *b, tti_mixture *m, double left_s,
+                              double *spent_s) {
+    return tti_calibrate_waves(b, b->n_workers, &m->devices, &m->host, left_s, spent_s);
+}
+
+/* ---- workers ---- */
+
+typedef struct member {
+    const tti_blueprint *b; /* of its kind */
+    bool on_device;
+    int n_threads; /* that make its update */
+    tti_wave wave;
+} member;
+
+static member member_of(const tti_blueprint *b, const tti_mixture *m, const tti_scheme *l, int rank,
+                        bool *is_measured) {
+    member w = {.b = tti_blueprint_of(b, rank)};
+    tti_core_share share;
+    w.on_device = tti_devices_place(&b->places, rank) != TTI_ON_HOST;
+    const tti_calibration *c = w.on_device ? &m->devices : &m->host;
+    w.wave = tti_calibrated_wave(c, b->rows_per_shard, l->recompute,
+                                 tti_program_cost_s(c, &w.b->plan->shard), is_measured);
+    tti_worker_cores(w.b, rank, b->n_workers, &share);
+    w.n_threads = TTI_MAX(share.n_threads, 1);
+    return w;
+}
+
+static int n_lanes_of(const member *w, int n_shards) {
+    tti_exec_desc desc = tti_worker_exec_desc(w->b);
+    desc.n_lanes = w->n_threads;
+    return tti_exec_n_lanes(&desc, n_shards);
+}
+
+static void deal(const tti_blueprint *b, const tti_scheme *l, const tti_pace *paces,
+                 tti_deal *out) {
+    tti_str told = {0};
+    int n_shards = (int)l->shards;
+    tti_shares_kind kind = tti_shares_kind_of(&b->config);
+    if (tti_shares_given(&b->config, b->n_workers, n_shards, out)) return;
+    if (kind == TTI_SHARES_EQUAL)
+        tti_deal_equally(b->n_workers, n_shards, out);
+    else
+        tti_pace_deal(paces, b->n_workers, n_shards, out, &told);
+    tti_str_free(&told);
+}
+
+/* ---- a step ---- */
+
+static void predict_times(const tti_blueprint *b, const tti_mixture *m, const member *workers,
+                          const tti_deal *d, const tti_pace *paces, tti_prediction *p) {
+    const tti_calibration *host = &m->host;
+    double flat = (double)b->plan->n_flat, n = b->n_workers, slowest = 0;
+    bool any_device = false;
+    for (int r = 0; r < b->n_workers; r++) {
+        const member *w = &workers[r];
+        double n_own = tti_deal_n_of(d, r);
+        double add = w->on_device ? m->devices.add_s : host->add_s / paces[r].n_lanes;
+        any_device = any_device || w->on_device;
+        p->add_s = fmax(p->add_s, (n_own - 1) * flat * add);
+        slowest = fmax(slowest, 1.0 / w->n_threads);
+    }
+    p->compute_s = tti_deal_seconds(d, paces);
+    p->sent_bytes = 2 * (n - 1) / n * flat * sizeof(float);
+    p->reduce_s =
+        (b->plan->n_buckets + 1) * host->sum_latency_s + p->sent_bytes / host->sum_bytes_s;
+    if (any_device) p->reduce_s += 2 * flat * sizeof(float) / COPIED_BYTES_S;
+    for (int r = 0; r < b->n_workers; r++)
+        if (!workers[r].on_device) /* measured on its cores; others have fewer */
+            p->update_s = workers[r].wave.update_s * workers[r].n_threads * slowest;
+    p->load_s = 0; /* by threads beside what computes */
+    p->step_s = p->compute_s + p->add_s + p->reduce_s + p->update_s;
+}
+
+static double bytes_of(const tti_exec_memory *m) {
+    return (double)(m->params + m->states + m->grads + m->arena + m->ema + m->gathered);
+}
+
+/* A device has no state; what it has instead on the host has a place for its gradients. */
+static tutti_status predict_memory(const tti_blueprint *b, const tti_mixture *m,
+                                   const member *workers, const tti_deal *d, tti_prediction *p) {
+    for (int r = 0; r < b->n_workers; r++) {
+        const member *w = &workers[r];
+        tti_exec_desc desc = tti_worker_exec_desc(w->b);
+        tti_exec_memory memory;
+        desc.deal = d;
+        desc.n_lanes = w->n_threads;
+        TTI_TRY(tti_exec_memory_plan(&desc, r, b->n_workers, &memory));
+        double bytes = bytes_of(&memory);
+        if (w->on_device) {
+            int n_own = tti_deal_n_of(d, r);
+            bytes += tti_device_beside_bytes(w->b, w->b->plan, n_own) + w->wave.hidden_bytes;
+            p->worker_bytes = fmax(p->worker_bytes, bytes);
+            p->host_bytes += (double)(memory.offloaded + memory.grads);
+        } else {
+            p->host_bytes += tti_kept_in_pages(&memory, desc.plan) +
+                             tti_used_in_pages(&memory, desc.plan, false) +
+                             w->wave.hidden_bytes * n_lanes_of(w, b->n_shards);
+        }
+        if (r == 0) p->first_bytes = bytes;
+    }
+    p->host_bytes += m->host.base_bytes + m->host.code_bytes + (double)b->train->late_bytes +
+                     (double)b->test->late_bytes;
+    return TUTTI_OK;
+}
+
+tutti_status tti_mixture_predict(const tti_blueprint *b, const tti_scheme *l, const tti_mixture *m,
+                                 tti_prediction *out) {
+    member workers[TTI_MAX_WORKERS];
+    tti_pace paces[TTI_MAX_WORKERS];
+    tti_deal d;
+    *out = (tti_prediction){.layout = *l, .is_measured = true};
+    for (int r = 0; r < b->n_workers; r++) {
+        bool is_measured;
+        workers[r] = member_of(b, m, l, r, &is_measured);
+        out->is_measured = out->is_measured && is_measured;
+        paces[r] = (tti_pace){fmax(workers[r].wave.s, 1e-9), n_lanes_of(&workers[r], b->n_shards)};
+    }
+    deal(b, l, paces, &d);
+    predict_times(b, m, workers, &d, paces, out);
+    return predict_memory(b, m, workers, &d, out);
+}

@@ -1,0 +1,24 @@
+/* mixture.h - workers on devices and workers on the host that have one batch between them
+ * (parallel.devices=0,cpu): replicas of unequal speed, whose sums and update are the host's. */
+#ifndef TTI_PLANNER_MIXTURE_H
+#define TTI_PLANNER_MIXTURE_H
+
+#include "planner/predict.h"
+
+typedef struct tti_mixture {
+    tti_calibration devices, host; /* host: with the sums between all workers */
+} tti_mixture;
+
+/* As tti_calibrate_machine of both kinds of workers of b. */
+tutti_status tti_mixture_calibrate(const tti_blueprint *b, double budget_s, double base_bytes,
+                                   tti_mixture *out);
+
+/* As tti_calibrate_wave, all workers of b at the same time. */
+tutti_status tti_mixture_wave(const tti_blueprint *b, tti_mixture *m, double left_s,
+                              double *spent_s);
+
+/* As tti_predict.  Shards are dealt as the job says, or as a run would that measures. */
+tutti_status tti_mixture_predict(const tti_blueprint *b, const tti_scheme *layout,
+                                 const tti_mixture *m, tti_prediction *out);
+
+#endif /* TTI_PLANNER_MIXTURE_H */
