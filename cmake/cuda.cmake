@@ -94,7 +94,7 @@ function(tutti_cuda_objects out)
     get_filename_component(name ${kernel} NAME_WE)
     set(object ${CMAKE_BINARY_DIR}/cuda/${name}.cu.o)
     set(own_codes ${codes})
-    if(name MATCHES "^(wgmma|attention_grad)$") # Hopper's tensor cores are a feature of 9.0 alone
+    if(name MATCHES "^(wgmma|attention_grad|conv_point)$") # Hopper's tensor cores are a feature of 9.0 alone
       string(REPLACE "compute_90,code=sm_90" "compute_90a,code=sm_90a" own_codes "${codes}")
       if(own_codes MATCHES "sm_90a")
         list(APPEND own_codes -DTTI_HAVE_WGMMA)

@@ -313,6 +313,11 @@ typedef struct tti_backend {
      * those by tanh are joined without this question.  The same answer before and after a device is
      * open.  NULL: never. */
     bool (*joins_exact_gelu)(const tti_node *product);
+    /* True if conv2d_grad_join is faster in the place of this conv2d_grad_x of a 1x1 convolution
+     * and the bn_grad_join behind it.  The same answer before and after a device is open.  NULL:
+     * never.
+     */
+    bool (*joins_gradient)(const tti_node *grad_x);
     /* One line for doctor and the manifest: libraries, versions, instruction set. */
     void (*describe)(tti_str *str);
 } tti_backend;

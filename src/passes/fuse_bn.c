@@ -11,6 +11,8 @@
  *                                                     reads the bits of mask
  *
  *   bn_stats(conv2d(x, w)), 1x1 in 16 bits             y, stats = conv2d_stats(x, w)
+ *   bn_grad_join(conv2d_grad_x(dy, w), bits, x, ..)    conv2d_grad_join(x, bits, .., dy, w), 1x1,
+ *                                                      where the backend wants it
  *
  * Only for backends that ask for it (tti_target.fuse_batch_norm).  The ops are named here, once, as
  * in fuse_norm.c: that they are about the same normalisation is no property of another op. */
@@ -259,6 +261,76 @@ tutti_status tti_fuse_bn_bits(tutti_graph **g, const tti_target *target) {
     free(wanted);
     free(m.mask);
     return tti_rewrite_finish(&m.rw, g);
+}
+
+/* ---- a convolution's gradient that is joined ---- */
+
+/* 1x1, whose x and y have the same places. */
+static bool is_point(const tti_node *node) {
+    const tutti_shape *w = &node->in[1]->type.shape, *x = &node->out[0]->type.shape;
+    const tutti_shape *y = &node->in[0]->type.shape;
+    return tti_attr_int(node, "groups") == 1 && w->dim[2] == 1 && w->dim[3] == 1 &&
+           x->dim[2] == y->dim[2] && x->dim[3] == y->dim[3];
+}
+
+/* Of the two gradients that a join adds, the input that only it reads, made by such a convolution;
+ * or -1. */
+static int made_by_point(const tti_rewrite *rw, const tti_node *join, const tti_target *target) {
+    const tti_op *grad_x = tti_op_find("conv2d_grad_x");
+    for (int i = 0; i < join->n_in; i = i ? i + 1 : 4) {
+        const tutti_value *value = join->in[i];
+        const tti_node *made = value->node;
+        if (made->op == grad_x && rw->n_uses[value->id] == 1 && is_point(made) &&
+            same_kind(value, join->out[0]) && target->joins_gradient(made))
+            return i;
+    }
+    return -1;
+}
+
+/* dy, mask, x, stats, rows?, more?: the product in the place of input `at`. */
+static void join_point(tti_rewrite *rw, const tti_node *join, int at) {
+    const tti_node *made = join->in[at]->node;
+    tutti_value *in[7] = {rw->map[join->in[2]->id], rw->map[join->in[1]->id],
+                          rw->map[join->in[3]->id], rw->map[made->in[0]->id],
+                          rw->map[made->in[1]->id]};
+    int n_in = 5;
+    for (int i = 4; i < join->n_in; i++)
+        if (join->in[i]->type.dtype == TUTTI_I32) in[n_in++] = rw->map[join->in[i]->id];
+    for (int i = 0; i < join->n_in; i = i ? i + 1 : 4)
+        if (i != at && join->in[i]->type.dtype != TUTTI_I32) in[n_in++] = rw->map[join->in[i]->id];
+    tutti_value *dz =
+        tti_emit(rw->to, "conv2d_grad_join", made->name, in, n_in,
+                 (tti_attr_arg[]){TTI_FLOAT("eps", tti_attr_float(join, "eps")), {0}});
+    if (!dz) return; /* sticky */
+    dz->layout = join->out[0]->layout;
+    for (int k = 0; k < join->op->n_out; k++) rw->map[join->out[k]->id] = dz->node->out[k];
+}
+
+tutti_status tti_fuse_conv_join(tutti_graph **g, const tti_target *target) {
+    const tti_op *joins = tti_op_find("bn_grad_join");
+    tti_rewrite rw;
+    if (!target->fuse_batch_norm || !target->joins_gradient) return TUTTI_OK;
+    TTI_TRY(tti_rewrite_begin(&rw, *g));
+    size_t n = (size_t)(*g)->n_nodes + 1;
+    int *at = calloc(n, sizeof *at); /* by node id: the input of a join that goes, and 1 */
+    bool *gone = calloc(n, sizeof *gone);
+    bool fits = at && gone;
+    if (!fits) tti_graph_fail(rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
+    for (int i = 0; fits && i < (*g)->n_nodes; i++) {
+        const tti_node *node = (*g)->nodes[i];
+        if (node->op != joins || node->in[1]->type.dtype != TUTTI_U8) continue;
+        at[i] = made_by_point(&rw, node, target) + 1;
+        if (at[i]) gone[node->in[at[i] - 1]->node->id] = true;
+    }
+    for (int i = 0; fits && i < (*g)->n_nodes; i++) {
+        if (at[i])
+            join_point(&rw, (*g)->nodes[i], at[i] - 1);
+        else if (!gone[i])
+            tti_rewrite_copy(&rw, (*g)->nodes[i]);
+    }
+    free(at);
+    free(gone);
+    return tti_rewrite_finish(&rw, g);
 }
 
 /* ---- statistics of a convolution ---- */

@@ -153,6 +153,7 @@ tti_target tti_blueprint_target(const tti_blueprint *b) {
                          .fuse_linear_grad = backend->fuses_training || backend->joins_products,
                          .joins_products = backend->joins_products,
                          .joins_exact_gelu = backend->joins_exact_gelu,
+                         .joins_gradient = backend->joins_gradient,
                          .fuse_loss = backend->fuses_training,
                          .fuse_sums = backend->fuses_training,
                          .keeps_low = !reference && keeps_low(b)};

@@ -133,6 +133,69 @@ T_CASE(thin_convolutions_tell_their_statistics) {
     T_EQ(n_conv_stats(4, TUTTI_BF16, false), 0);
 }
 
+static bool of_even_channels(const tti_node *grad_x) {
+    return grad_x->out[0]->type.shape.dim[1] % 2 == 0;
+}
+static bool never(const tti_node *grad_x) {
+    T_EQ(grad_x->in[1]->type.shape.dim[2], 1); /* asked about thin ones only */
+    return false;
+}
+
+/* x -> bn -> relu -> two bottlenecks */
+static tutti_graph *two_bottlenecks(int64_t n_channels, int64_t kernel) {
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_conv2d_desc first = {.n_out = n_channels, .kernel = 3, .pad = 1, .no_bias = true};
+    tutti_conv2d_desc down = {.n_out = 4, .kernel = kernel, .pad = kernel / 2, .no_bias = true};
+    tutti_conv2d_desc up = {.n_out = n_channels, .kernel = 1, .no_bias = true};
+    tutti_value *x = tutti_conv2d(g, net_image(g, 2), &first, "conv");
+    x = tutti_relu(g, tutti_batch_norm2d(g, x, NULL, "bn"));
+    for (int i = 0; i < 2; i++) {
+        char names[4][16];
+        for (int k = 0; k < 4; k++)
+            snprintf(names[k], sizeof names[k], "%s%d.%d", k % 2 ? "bn" : "conv", i, k / 2);
+        tutti_value *y = tutti_conv2d(g, x, &down, names[0]);
+        y = tutti_relu(g, tutti_batch_norm2d(g, y, NULL, names[1]));
+        y = tutti_batch_norm2d(g, tutti_conv2d(g, y, &up, names[2]), NULL, names[3]);
+        x = tutti_relu(g, tutti_add(g, y, x));
+    }
+    x = tutti_flatten(g, tutti_adaptive_avg_pool2d(g, x, 1, 1));
+    return net_finish(g, tutti_linear(g, x, NET_CLASSES, "out"));
+}
+
+/* How many products a network has that are joined as they are made. */
+static int n_joined(int64_t n_channels, int64_t kernel, bool (*which)(const tti_node *)) {
+    tti_target fused = joint;
+    fused.joins_gradient = which;
+    tutti_graph *plain = two_bottlenecks(n_channels, kernel),
+                *g = two_bottlenecks(n_channels, kernel);
+    T_OK(tti_pipeline_run(&plain, &net_plain, "split"));
+    T_OK(tti_pipeline_run(&g, &fused, "fuse"));
+    int n = net_count_ops(g, "conv2d_grad_join");
+    T_EQ(net_count_ops(g, "bn_grad_join") + n, 2);
+    net_expect_equal(plain, g);
+    if (n > 0) {
+        const tti_node *node = net_find(g, "conv2d_grad_join", "conv1.0");
+        assert_non_null(node);
+        T_EQ(node->out[0]->layout, node->in[0]->layout);
+        T_EQ(node->in[1]->type.dtype, TUTTI_U8);
+        assert_ptr_equal(node->in[0], net_find(g, "bn_apply_mask", "bn0.1")->in[0]);
+        assert_null(net_find(g, "conv2d_grad_x", "conv1.0"));
+    }
+    tutti_graph_destroy(plain);
+    tutti_graph_destroy(g);
+    return n;
+}
+
+/* The first block's input is no sum: its gradient has nothing to be joined with but its mask. */
+T_CASE(thin_gradients_are_joined_as_they_are_made) {
+    T_UNUSED;
+    T_EQ(n_joined(8, 1, of_even_channels), 1);
+    T_EQ(n_joined(16, 1, of_even_channels), 1);
+    T_EQ(n_joined(8, 1, never), 0);
+    T_EQ(n_joined(8, 3, never), 0);
+    T_EQ(n_joined(8, 1, NULL), 0);
+}
+
 T_CASE(nothing_is_done_unasked) {
     T_UNUSED;
     tutti_graph *g = net_blocks(true, false);
@@ -151,6 +214,7 @@ int main(void) {
         cmocka_unit_test(two_batch_norms_that_meet_are_one_node),
         cmocka_unit_test(joins_read_bits),
         cmocka_unit_test(thin_convolutions_tell_their_statistics),
+        cmocka_unit_test(thin_gradients_are_joined_as_they_are_made),
         cmocka_unit_test(nothing_is_done_unasked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,7 +47,8 @@ static tutti_value *small_resnet(tutti_graph *g, tutti_value *x, const void *use
         char name[3][16];
         for (int k = 0; k < 3; k++) snprintf(name[k], sizeof name[k], "block%d.conv%d", i, k);
         int64_t stride = i == 2 ? 2 : 1, n_out = i < 2 ? 8 : 16;
-        tutti_value *y = tutti_relu(g, conv_norm(g, x, (conv_size){n_out, 3, stride}, name[0]));
+        tutti_value *y =
+            tutti_relu(g, conv_norm(g, x, (conv_size){n_out, i == 3 ? 1 : 3, stride}, name[0]));
         y = conv_norm(g, y, (conv_size){n_out, i % 2 ? 1 : 3, 1}, name[1]);
         if (stride > 1) x = conv_norm(g, x, (conv_size){n_out, 1, stride}, name[2]);
         x = tutti_relu(g, tutti_add(g, y, x));
@@ -98,12 +99,17 @@ static bool likes_gelu(const tti_node *product) {
     return strcmp(product->op->name, "linear") == 0 || strcmp(product->op->name, "matmul") == 0;
 }
 
+static bool likes_joins(const tti_node *grad_x) {
+    return grad_x->in[0]->layout == grad_x->out[0]->layout;
+}
+
 /* What the passes are told for a job: by blueprint.c, for a backend that fuses or does not. */
 static tti_target target_of(bool fuses, const char *precision, bool low_stream) {
     tti_backend backend = {.name = "made-up",
                            .prefers_channels_last = fuses ? likes_channels_last : NULL,
                            .fuses_pool = fuses ? likes_pooling : NULL,
                            .joins_exact_gelu = fuses ? likes_gelu : NULL,
+                           .joins_gradient = fuses ? likes_joins : NULL,
                            .fuses_training = fuses};
     tutti_job *job = SMALL_JOB(precision, low_stream ? "train.low_stream=true" : "train.seed=1",
                                fuses ? "train.seed=1" : "parallel.backend=reference");
@@ -316,7 +322,8 @@ T_CASE(the_fused_ops_are_there) {
                 {&lenet, "conv2d_pool"},
                 {&lenet, "conv2d_pool_grad_x"},
                 {&lenet, "conv2d_pool_grad_w"},
-                {&resnet, "conv2d_stats"}};
+                {&resnet, "conv2d_stats"},
+                {&resnet, "conv2d_grad_join"}};
     tti_target low = target_of(true, "train.precision=bf16", true);
     tti_target mixed = target_of(true, "train.precision=bf16", false);
     tti_target wide = target_of(true, "train.precision=f32", false);

@@ -22,7 +22,7 @@ static bool is_like_first(const tti_node *node, const tutti_value *value) {
 }
 
 /* Everything like x lies as x does; with one channel or one place both layouts are one. */
-static bool can_run(const tti_node *node) {
+bool tti_cuda_bn_lies_alike(const tti_node *node) {
     tti_layout layout = node->in[0]->layout;
     tti_cuda_planes p = planes_of(node);
     if (p.c == 1 || p.s == 1) return true;
@@ -146,24 +146,34 @@ static tutti_status grad_sums_run(void *state, const tti_kargs *a) {
     return TUTTI_OK;
 }
 
-/* dy, y or mask, x, stats, rows?, more? */
-static tutti_status grad_join_run(void *state, const tti_kargs *a) {
+/* rows? and more? from input `next` on. */
+static tutti_status join_run(const tti_kargs *a, tti_cuda_bn_grad *grad, int next) {
     tti_cuda_planes p = planes_of(a->node);
     const tti_node *node = a->node;
+    tti_cuda_bn_sums_out out = {a->out[1], a->out[2], a->out[3]};
+    if (next < node->n_in && node->in[next]->type.dtype == TUTTI_I32) grad->rows = a->in[next++];
+    if (next < node->n_in) grad->more = a->in[next];
+    grad->dz = a->out[0];
+    grad->eps = tti_attr_float(node, "eps");
+    TTI_CUDA(tti_cuda_bn_sums(&p, grad, a->scratch, &out, tti_cuda_stream()));
+    return TUTTI_OK;
+}
+
+/* dy, y or mask, x, stats, rows?, more? */
+static tutti_status grad_join_run(void *state, const tti_kargs *a) {
     tti_cuda_bn_grad grad = {.dy = a->in[0], .x = a->in[2], .stats = a->in[3]};
-    if (node->in[1]->type.dtype == TUTTI_U8)
+    (void)state;
+    if (a->node->in[1]->type.dtype == TUTTI_U8)
         grad.mask = a->in[1];
     else
         grad.y = a->in[1];
-    tti_cuda_bn_sums_out out = {a->out[1], a->out[2], a->out[3]};
-    int next = 4;
-    (void)state;
-    if (next < node->n_in && node->in[next]->type.dtype == TUTTI_I32) grad.rows = a->in[next++];
-    if (next < node->n_in) grad.more = a->in[next];
-    grad.dz = a->out[0];
-    grad.eps = tti_attr_float(node, "eps");
-    TTI_CUDA(tti_cuda_bn_sums(&p, &grad, a->scratch, &out, tti_cuda_stream()));
-    return TUTTI_OK;
+    return join_run(a, &grad, 4);
+}
+
+/* x, mask, stats, dy, w, rows?, more? */
+tutti_status tti_cuda_join_product(const tti_kargs *a) {
+    tti_cuda_bn_grad grad = {.dy = a->out[0], .x = a->in[0], .mask = a->in[1], .stats = a->in[2]};
+    return join_run(a, &grad, 5);
 }
 
 static tutti_status grad_apply_run(void *state, const tti_kargs *a) {
@@ -204,26 +214,35 @@ tutti_status tti_cuda_join(const char *op, const float *parts, size_t n_parts, s
 const tti_kernel tti_cuda_batch_norm_kernels[] = {
     {.op = "bn_stats",
      .name = "cuda",
-     .can_run = can_run,
+     .can_run = tti_cuda_bn_lies_alike,
      .scratch_bytes = sums_scratch,
      .run = stats_run},
     {.op = "sync_moments", .name = "cuda", .run = sync_run},
     {.op = "sync_sum", .name = "cuda", .run = sync_run},
-    {.op = "bn_apply", .name = "cuda", .can_run = can_run, .run = apply_run},
-    {.op = "bn_apply_pair", .name = "cuda", .can_run = can_run, .run = apply_pair_run},
-    {.op = "bn_apply_mask", .name = "cuda", .can_run = can_run, .run = apply_mask_run},
+    {.op = "bn_apply", .name = "cuda", .can_run = tti_cuda_bn_lies_alike, .run = apply_run},
+    {.op = "bn_apply_pair",
+     .name = "cuda",
+     .can_run = tti_cuda_bn_lies_alike,
+     .run = apply_pair_run},
+    {.op = "bn_apply_mask",
+     .name = "cuda",
+     .can_run = tti_cuda_bn_lies_alike,
+     .run = apply_mask_run},
     {.op = "bn_grad_sums",
      .name = "cuda",
-     .can_run = can_run,
+     .can_run = tti_cuda_bn_lies_alike,
      .scratch_bytes = sums_scratch,
      .run = grad_sums_run},
     {.op = "bn_grad_join",
      .name = "cuda",
-     .can_run = can_run,
+     .can_run = tti_cuda_bn_lies_alike,
      .scratch_bytes = sums_scratch,
      .run = grad_join_run},
-    {.op = "bn_grad_apply", .name = "cuda", .can_run = can_run, .run = grad_apply_run},
+    {.op = "bn_grad_apply",
+     .name = "cuda",
+     .can_run = tti_cuda_bn_lies_alike,
+     .run = grad_apply_run},
     {.op = "bn_running", .name = "cuda", .run = running_run},
-    {.op = "bn_eval", .name = "cuda", .can_run = can_run, .run = eval_run},
+    {.op = "bn_eval", .name = "cuda", .can_run = tti_cuda_bn_lies_alike, .run = eval_run},
     {0},
 };

@@ -1,7 +1,8 @@
-/* bn_stats.h - statistics of a value as a part of other ops: what batch_norm.c gives conv.c. */
+/* bn_stats.h - what batch_norm.c gives convolutions: statistics, and joins, as a part of theirs. */
 #ifndef TTI_CUDA_BN_STATS_H
 #define TTI_CUDA_BN_STATS_H
 
+#include "backend/backend.h"
 #include "ir/graph.h"
 
 /* Bytes of scratch. */
@@ -11,5 +12,12 @@ size_t tti_cuda_stats_bytes(const tutti_value *value);
  * samples, which then need not be read again unless some do not count; or NULL. */
 tutti_status tti_cuda_stats_run(const tutti_value *value, const void *x, const int32_t *rows,
                                 const float *sums, void *scratch, float *stats);
+
+/* True if what is like input 0 lies as it does. */
+bool tti_cuda_bn_lies_alike(const tti_node *node);
+
+/* conv2d_grad_join, when out[0] is the product: the rest of it.  scratch as for the statistics of
+ * input 0. */
+tutti_status tti_cuda_join_product(const tti_kargs *a);
 
 #endif /* TTI_CUDA_BN_STATS_H */

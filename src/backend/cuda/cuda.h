@@ -79,11 +79,15 @@ extern const tti_kernel tti_cuda_piece_kernels[];       /* piece.c       */
 extern const tti_kernel tti_cuda_vocabulary_kernels[];  /* vocabulary.c  */
 extern const tti_kernel tti_cuda_small_conv_kernels[];  /* conv_small.c  */
 extern const tti_kernel tti_cuda_conv_kernels[];        /* conv.c        */
+extern const tti_kernel tti_cuda_point_kernels[];       /* conv_point.c  */
 extern const tti_kernel tti_cuda_attention_kernels[];   /* attention.c   */
 extern const tti_kernel tti_cuda_optim_kernels[];       /* optim.c       */
 
 /* conv_small.c: as in tti_backend. */
 bool tti_cuda_fuses_pool(const tti_node *conv, bool tf32);
+
+/* joins_gradient of the backend. */
+bool tti_cuda_point_joins(const tti_node *grad_x);
 
 /* batch_norm.c: join of the ops with TTI_SYNC, as in tti_device_ops. */
 tutti_status tti_cuda_join(const char *op, const float *parts, size_t n_parts, size_t n_elems,

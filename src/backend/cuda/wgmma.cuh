@@ -213,6 +213,50 @@ __device__ __forceinline__ void product_192(float (&d)[96], uint64_t a, uint64_t
         TTI_PRODUCT_192("f16", B_ACROSS ? 1 : 0, TTI_SET, 0);
 }
 
+#define TTI_D_OF_32                                                          \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define TTI_D_OF_64                                                                      \
+    TTI_D_OF_32                                                                          \
+    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define TTI_PRODUCT_OF_64(as, adds, across)                                  \
+    asm volatile(                                                            \
+        "{\n"                                                                \
+        ".reg .pred adds;\n"                                                 \
+        "setp.ne.b32 adds, %34, 0;\n"                                        \
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" TTI_D_OF_32 \
+        "}, %32, %33, adds, 1, 1, 0, %35;\n"                                 \
+        "}\n"                                                                \
+        : TTI_32(as, d, 0)                                                   \
+        : "l"(a), "l"(b), "n"(adds), "n"(across))
+#define TTI_PRODUCT_OF_128(as, adds, across)                                  \
+    asm volatile(                                                             \
+        "{\n"                                                                 \
+        ".reg .pred adds;\n"                                                  \
+        "setp.ne.b32 adds, %66, 0;\n"                                         \
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" TTI_D_OF_64 \
+        "}, %64, %65, adds, 1, 1, 0, %67;\n"                                  \
+        "}\n"                                                                 \
+        : TTI_32(as, d, 0), TTI_32(as, d, 32)                                 \
+        : "l"(a), "l"(b), "n"(adds), "n"(across))
+
+/* d[64][2 N] (+)= a[64][16] b[16][2 N] of bf16, N elements of d; else as product_192. */
+template <bool ACROSS, bool ADDS>
+__device__ __forceinline__ void product(float (&d)[32], uint64_t a, uint64_t b) {
+    if constexpr (ADDS)
+        TTI_PRODUCT_OF_64(TTI_ADD, 1, ACROSS ? 1 : 0);
+    else
+        TTI_PRODUCT_OF_64(TTI_SET, 0, ACROSS ? 1 : 0);
+}
+template <bool ACROSS, bool ADDS>
+__device__ __forceinline__ void product(float (&d)[64], uint64_t a, uint64_t b) {
+    if constexpr (ADDS)
+        TTI_PRODUCT_OF_128(TTI_ADD, 1, ACROSS ? 1 : 0);
+    else
+        TTI_PRODUCT_OF_128(TTI_SET, 0, ACROSS ? 1 : 0);
+}
+
 /* The compiler must not read d before this line. */
 template <int N>
 __device__ __forceinline__ void product_done(float (&d)[N]) {

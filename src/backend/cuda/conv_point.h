@@ -1,0 +1,48 @@
+/* conv_point.h - launchers of 1x1 convolutions on Hopper's tensor cores that end with the sums of
+ * the batch norm behind them (conv_point.cu). */
+#ifndef TTI_CUDA_CONV_POINT_H
+#define TTI_CUDA_CONV_POINT_H
+
+#include <cuda_runtime_api.h>
+
+#include "tutti/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* bf16 values in rows without gaps, aligned to 16 bytes; n a multiple of 64 (joins: of 128), k of
+ * 8.  z[m][n] = a[m][k] op(b), rounded.
+ *
+ * d = z and out = {count, mean[n], M2[n]} of its columns; or, where joins,
+ * d = z + more, rounded, where the mask's bit is set, else 0, and out = {count, sum d [n],
+ * sum d (x - mean) rstd [n]}. */
+typedef struct tti_cuda_point_desc {
+    bool joins;
+    int64_t m, n, k;
+    int64_t per_sample;   /* rows of z */
+    const int32_t *rows;  /* i32[]: samples whose rows count; NULL: all */
+    const void *a, *b;    /* b[n][k]; joins: b[k][n] */
+    const void *more, *x; /* joins: [m][n]; more may be NULL */
+    const uint8_t *mask;  /* joins: [m][n/8] */
+    const float *stats;   /* joins: {count, mean[n], M2[n]} of x */
+    double eps;           /* joins: added to the variance */
+    void *d;              /* [m][n] */
+    float *out;           /* [2 n + 1] */
+    float *of_x, *plain;  /* joins: out's last n, its first n once more */
+    float *partials;      /* scratch: tti_cuda_point_bytes */
+} tti_cuda_point_desc;
+
+/* Needs a device where tti_cuda_wgmma_has is true. */
+cudaError_t tti_cuda_point(const tti_cuda_point_desc *desc, cudaStream_t stream);
+
+/* Its end: out from what the tiles left in partials. */
+cudaError_t tti_cuda_point_end(const tti_cuda_point_desc *desc, cudaStream_t stream);
+
+size_t tti_cuda_point_bytes(int64_t m, int64_t n);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TTI_CUDA_CONV_POINT_H */
