@@ -82,6 +82,7 @@ typedef struct tti_device_term {
 typedef enum tti_device_way {
     TTI_WAY_AUTO,
     TTI_WAY_PEERS,  /* kernels that read the other devices' memory */
+    TTI_WAY_HOSTS,  /* those inside each host, the vendor's library between hosts; else the next */
     TTI_WAY_LIBRARY /* the vendor's library */
 } tti_device_way;
 
@@ -97,6 +98,7 @@ typedef struct tti_device_parts_of {
 /* The workers of a job, each with a device of its own.  Pointers are borrowed until they part. */
 typedef struct tti_device_peers {
     int rank, n_ranks, timeout_ms;
+    const int *hosts;             /* [n_ranks]: of each rank, 0, 1, ...; NULL: all are of one */
     int shown;                    /* this rank as messages call it: among all workers of the job */
     const tti_device_term *terms; /* of a sum */
     int n_terms;

@@ -154,6 +154,10 @@ void tti_comm_get_place(const tutti_comm *comm, tti_comm_place *out) {
     }
 }
 
+void tti_comm_get_hosts(const tutti_comm *comm, int *host_of) {
+    memcpy(host_of, comm->host_of, (size_t)comm->n_ranks * sizeof *host_of);
+}
+
 void tti_comm_abort(tutti_comm *comm, const char *text) {
     char kept[8192];
     snprintf(kept, sizeof kept, "%s", tutti_last_error());

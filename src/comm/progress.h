@@ -34,6 +34,9 @@ typedef struct tti_comm_place {
 
 void tti_comm_get_place(const tutti_comm *comm, tti_comm_place *out);
 
+/* host_of [n_ranks]: the host of each rank, 0, 1, ... */
+void tti_comm_get_hosts(const tutti_comm *comm, int *host_of);
+
 /* Bytes that this rank has moved by calls of comm. */
 typedef struct tti_comm_bytes {
     uint64_t inside;  /* read out of, written into, or sent to memory of ranks of its host */

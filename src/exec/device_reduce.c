@@ -14,6 +14,7 @@ struct tti_device_reduce {
     tti_exec *x;
     const tti_device_ops *ops;
     void *group;
+    int hosts[TTI_MAX_RANKS]; /* of each rank */
     int next_bucket;
     bool beside, has_summed, has_spread;          /* in this step */
     tti_device_parts_of sources[TTI_MAX_SOURCES]; /* what others fetch */
@@ -81,6 +82,7 @@ static size_t most_words(const tti_exec *x) {
 /* As parallel.algorithm says of the host. */
 static tti_device_way way_of(tutti_comm_alg alg) {
     if (alg == TUTTI_ALG_AUTO) return TTI_WAY_AUTO;
+    if (alg == TUTTI_ALG_TREE) return TTI_WAY_HOSTS;
     return alg == TUTTI_ALG_DIRECT ? TTI_WAY_PEERS : TTI_WAY_LIBRARY;
 }
 
@@ -135,8 +137,10 @@ static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int
     for (int i = 0; i < n_pieces; i++) pieces[i] = x->buffers[x->acc.piece_buffer[i]];
     const tutti_comm *all = x->desc.mesh ? x->desc.mesh->world : x->desc.comm;
     TTI_TRY(find_places(r));
+    tti_comm_get_hosts(x->desc.comm, r->hosts);
     return r->ops->peers_meet(&(tti_device_peers){.rank = x->rank,
                                                   .n_ranks = x->n_ranks,
+                                                  .hosts = r->hosts,
                                                   .timeout_ms = tti_comm_timeout_ms(x->desc.comm),
                                                   .shown = tutti_comm_rank(all),
                                                   .terms = terms,

@@ -393,7 +393,8 @@ static const tti_option rows[] = {
     {"parallel.algorithm", TTI_OPTION_CHOICE, AT(parallel.algorithm), "auto",
      .choices = "auto|ring|tree|direct", .also = "all_reduce|allreduce|algo",
      .help = "How sums travel between workers; auto: by size; ring: fast mode only.  Between GPUs "
-             "auto, direct: kernels over each other's memory, without it NCCL; tree, ring: NCCL"},
+             "auto, direct: kernels over each other's memory, else as tree; tree: inside hosts so, "
+             "between them NCCL; ring: NCCL"},
     {"parallel.bucket_mb", TTI_OPTION_FLOAT, AT(parallel.bucket_mb), "auto",
      RANGE(0.0009765625, 4096), .word = "auto", .also = "bucket|bucket_size|bucket_cap_mb",
      .help = "MiB of gradients that travel together; auto: 4, between GPUs 128, with zero 2 and 3 "

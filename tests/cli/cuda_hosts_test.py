@@ -1,7 +1,8 @@
 """cuda_hosts_test.py - GPUs of several hosts, which another launcher starts: the bits of one GPU.
 The hosts are names here, with GPUs of their own that the others do not count.  Where kernels still
-reach their memory they add there; by NCCL, which is told that hosts differ, everything goes over
-sockets.  Exit code 77 with fewer than two GPUs."""
+reach their memory they add there; told to add inside hosts first (tree), they do so there alone,
+and what NCCL moves, which is told that hosts differ, goes over sockets.  Exit code 77 with fewer
+than two GPUs."""
 
 import os
 import signal
@@ -56,6 +57,13 @@ def divisions():
     return ("ab", "aabb", "abbb") if one_host.n_devices() >= 4 else ("ab",)
 
 
+INSIDE = "over peers' memory inside each host, between hosts by NCCL"
+
+
+def way_between(hosts):
+    return "NCCL" if len(set(hosts)) == len(hosts) else INSIDE
+
+
 def test_bits_of_one_gpu():
     for name, job in (("lenet", one_host.LENET), ("joined", one_host.JOINED),
                       ("gpt", one_host.GPT)):
@@ -63,7 +71,7 @@ def test_bits_of_one_gpu():
         for hosts in divisions():
             if name == "gpt" and len(hosts) > 2:
                 continue  # two shards
-            for algorithm, way in (("auto", ""), ("tree", "NCCL")):
+            for algorithm, way in (("auto", ""), ("tree", way_between(hosts))):
                 run = "%s_%s_%s" % (name, hosts, algorithm)
                 ended = finish(start(hosts, *job, "run.dir=" + run,
                                      "parallel.algorithm=" + algorithm), (0,))
@@ -87,23 +95,48 @@ def test_other_ways():
         one_host.falls(wish, one_host.losses("one")[0])
 
 
-def test_a_host_that_is_lost():
-    """Named by the ranks of the other one, which end."""
-    job = one_host.LENET + ["train.steps=100000", "train.eval_every=0"]
-    for sign in (signal.SIGKILL, signal.SIGSTOP):
-        run = "lost-%d" % sign
-        processes = start("ab", *job, "run.dir=" + run, "parallel.timeout_ms=3000")
+def test_parts_inside_hosts():
+    """A state in parts, and parameters too, with sums of each host before they leave it."""
+    one_host.train("one", one_host.LENET, "-n", "1")
+    for hosts in divisions()[1:]:
+        for wish in ("zero=1", "zero=3"):
+            run = hosts + "-" + wish
+            finish(start(hosts, *one_host.LENET, "run.dir=" + run, "parallel.algorithm=tree",
+                         "parallel." + wish), (0,))
+            runs.same_story(runs.story("one"), run)
+            if not one_host.way_of_sums(run).startswith(INSIDE):
+                raise AssertionError("%s: %s" % (run, one_host.way_of_sums(run)))
+
+
+def lose(hosts, lost, sign, algorithm):
+    """The ranks of the first host name the lost one, and end."""
+    job = one_host.LENET + ["train.steps=100000", "train.eval_every=0", "parallel.timeout_ms=3000",
+                            "parallel.algorithm=" + algorithm]
+    run = "lost-%s-%d" % (hosts, sign)
+    processes = start(hosts, *job, "run.dir=" + run)
+    try:
         runs.wait_until(lambda: os.path.exists(run + "/metrics.jsonl") and
                         runs.steps_told(run) > 50, what="step 50 of " + run)
         begin = time.monotonic()
-        os.kill(processes[1].pid, sign)
-        code = processes[0].wait(60)
+        os.kill(processes[lost].pid, sign)
+        codes = [processes[rank].wait(60) for rank in range(len(hosts)) if hosts[rank] == "a"]
         print("%s: ended after %.2f s" % (run, time.monotonic() - begin))
-        os.killpg(processes[1].pid, signal.SIGKILL)
-        with open("rank-0", errors="replace") as out:
+    finally:
+        for process in processes:
+            process.poll() is None and os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    for rank, code in enumerate(codes):
+        with open("rank-%d" % rank, errors="replace") as out:
             text = out.read()
-        if code not in (5, 6) or "rank 1" not in text:
+        if code not in (5, 6) or "rank %d" % lost not in text:
             raise AssertionError("%d: %s" % (code, text[-600:]))
+
+
+def test_a_host_that_is_lost():
+    for sign in (signal.SIGKILL, signal.SIGSTOP):
+        lose("ab", 1, sign, "auto")
+        if "aabb" in divisions():
+            lose("aabb", 2, sign, "tree")
 
 
 if __name__ == "__main__":

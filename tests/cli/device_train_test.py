@@ -73,6 +73,22 @@ def test_queues():
         runs.same_story(told, run)
 
 
+def test_hosts():
+    """Devices of several hosts add inside each host first: the bits of the host, with the state
+    whole or in parts."""
+    few = ["train.steps=5", "train.ema=0.9", "train.clip_norm=0.5", "parallel.bucket_mb=0.2"]
+    train("host", *few, "-n", "1", devices="cpu").expect(0)
+    told = runs.story("host")
+    for run, hosts, wish in (("two", "0011", "zero=0"), ("parts", "0011", "zero=3"),
+                             ("one_and_three", "0111", "zero=1")):
+        says = "peers=1,late=1,devices=4,hosts=" + hosts
+        train(run, *few, "-n", "4", "parallel." + wish, says=says).expect(0)
+        runs.same_story(told, run)
+        start = [r for r in runs.records(run) if r["event"] == "start"][0]
+        if not start["backend"].endswith("4 at once, of 2 hosts"):
+            raise AssertionError(start["backend"])
+
+
 def test_parameters_in_16_bits():
     """The update leaves them so and no step casts them: the bits of the host, which does, also
     where samples are summed between devices, and after parameters have come from a checkpoint."""

@@ -66,6 +66,49 @@ T_CASE(parts_of_sums_and_their_gather) {
         }
 }
 
+/* ---- hosts ---- */
+
+/* [n_ranks]: of each rank; NULL: as the communicator says. */
+static const int *hosts_of_ranks;
+
+static tutti_status meet_on_hosts(const tti_device_peers *peers, void **group) {
+    tti_device_peers given = *peers;
+    given.hosts = hosts_of_ranks;
+    return cuda->device->peers_meet(&given, group);
+}
+
+static void describe_hosts(const void *group, tti_str *str) {
+    cuda->device->peers_describe(group, str);
+    if (!strstr(tti_str_text(str), "inside each host")) {
+        fprintf(stderr, "another way: %s\n", tti_str_text(str));
+        abort();
+    }
+}
+
+/* Devices of one machine that do not read each other where they are of several hosts. */
+T_CASE(hosts_add_inside_before_they_move) {
+    T_UNUSED;
+    static const int layouts[][4] = {{0, 0, 1, 1}, {0, 1, 1, 1}, {0, 1, 0, 1}, {0, 0, 0, 1}};
+    tti_device_ops ops = *cuda->device;
+    tti_backend on_hosts = *cuda;
+    ops.peers_meet = meet_on_hosts;
+    ops.peers_describe = describe_hosts;
+    on_hosts.device = &ops;
+    for (int i = 0; n_devices >= 4 && i < 12; i++) {
+        reduce_crew c = {.backend = &on_hosts,
+                         .device = {.exact = true},
+                         .n_shards = i % 2 ? 64 : 8,
+                         .n_lanes = 1,
+                         .record = true,
+                         .parts = i >= 4,
+                         .lean = i >= 8,
+                         .alg = TUTTI_ALG_TREE,
+                         .n_elems = {16, (i % 3 ? 9000 : 300000) * 16, 48}};
+        hosts_of_ranks = layouts[i % 4];
+        reduce_run(&c, 4);
+    }
+}
+
 /* Rounded before it travels, by either way; both devices then hold the same sums. */
 T_CASE(rounded_sums_are_near) {
     T_UNUSED;
@@ -191,6 +234,7 @@ int main(void) {
 
         cmocka_unit_test(the_library_moves_and_adds),
         cmocka_unit_test(parts_of_sums_and_their_gather),
+        cmocka_unit_test(hosts_add_inside_before_they_move),
         cmocka_unit_test(rounded_sums_are_near),
         cmocka_unit_test(sums_take_time),
     };

@@ -1,5 +1,6 @@
 /* device_by_host_test.c - sums between workers on devices that do not reach each other. */
 #include "exec/device_by_host.h"
+#include "comm/transport.h"
 #include "exec/fake_device.h"
 #include "exec/reduce_crew.h"
 
@@ -102,7 +103,47 @@ T_CASE(the_host_adds_along_the_tree) {
         }
 }
 
+/* ---- several hosts ---- */
+
+static uint64_t n_crossed;
+
+/* One sum of the gradients; rank 0 tells what all ranks have sent to other hosts for it. */
+static const char *cross(tutti_comm *comm, void *arg) {
+    enum { N_REMOTE = 8 }; /* pairs of ranks that agree on the call over the network */
+    reduce_rank r = {.c = arg};
+    tti_device_by_host *by_host = NULL;
+    const char *failure = reduce_prepare(&r, comm);
+    if (failure) return failure;
+    COMM_OK(tti_device_by_host_create(&r.x, &by_host));
+    for (int i = 0; i < r.x.acc.n_pieces; i++)
+        memcpy(r.x.buffers[r.x.acc.piece_buffer[i]], r.shards[i], r.c->plan.n_flat * sizeof(float));
+    uint64_t before = tti_comm_get_bytes(comm).between;
+    COMM_OK(tti_device_by_host_grads(by_host));
+    double sent = (double)(tti_comm_get_bytes(comm).between - before);
+    failure = reduce_check(&r);
+    COMM_OK(tutti_comm_all_reduce(comm, &sent, &sent, 1, TUTTI_F64, TUTTI_SUM, TUTTI_ALG_AUTO));
+    if (r.x.rank == 0) n_crossed = (uint64_t)sent - N_REMOTE * TTI_CALL_BYTES;
+    tti_device_by_host_destroy(by_host);
+    reduce_free(&r);
+    return failure;
+}
+
+/* There and back, not once for each device. */
+T_CASE(a_sum_crosses_once_for_each_host) {
+    T_UNUSED;
+    reduce_crew c = {
+        .backend = &apart, .n_shards = 4, .n_lanes = 1, .n_elems = {4096, 16 * 4096, 48}};
+    T_EQ(setenv("TUTTI_TEST_TRANSPORT", "tcp", 1), 0);
+    T_EQ(setenv("TUTTI_TEST_HOSTS", "a,a,b,b", 1), 0);
+    reduce_plan(&c);
+    comm_run_with(4, true, 0, cross, &c);
+    T_EQ(n_crossed, 2 * c.plan.n_flat * sizeof(float));
+    T_EQ(unsetenv("TUTTI_TEST_TRANSPORT"), 0);
+    T_EQ(unsetenv("TUTTI_TEST_HOSTS"), 0);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_host_adds_along_the_tree)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_host_adds_along_the_tree),
+                                       cmocka_unit_test(a_sum_crosses_once_for_each_host)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,6 +32,15 @@ static tutti_status noted_fetch(void *group, size_t which, int source, float *ds
     return fake_fetch(group, which, source, dst, beside);
 }
 
+/* [n_ranks]: of each rank, whatever the communicator says; NULL: as it says. */
+static const int *hosts_of_ranks;
+
+static tutti_status meet_on_hosts(const tti_device_peers *peers, void **group) {
+    tti_device_peers given = *peers;
+    if (hosts_of_ranks) given.hosts = hosts_of_ranks;
+    return fake_meet(&given, group);
+}
+
 static tutti_status noted_sync(void) {
     return is_lost ? tti_fail(TUTTI_E_INTERNAL, "it waits for ever") : TUTTI_OK;
 }
@@ -49,7 +58,7 @@ static const tti_device_ops fake_ops = {.open = fake_open,
                                         .follow = fake_note,
                                         .mark = fake_note,
                                         .sync = noted_sync,
-                                        .peers_meet = fake_meet,
+                                        .peers_meet = meet_on_hosts,
                                         .peers_part = fake_part,
                                         .peers_describe = fake_describe,
                                         .peers_sum = fake_sum,
@@ -145,6 +154,85 @@ T_CASE(parts_of_sums_and_their_gather) {
                              .n_elems = {16, 160, 48}};
             reduce_run(&c, n_ranks);
         }
+}
+
+/* ---- hosts ---- */
+
+typedef struct layout {
+    const char *name;
+    int n_ranks, hosts[REDUCE_MAX_RANKS];
+    int n_crossings; /* how often the sum of 8 shards crosses for all, the way back left out */
+} layout;
+
+/* A host with 2^k shards in a row sends one term for each other host's parts. */
+static const layout layouts[] = {
+    {"two of two", 4, {0, 0, 1, 1}, 1},
+    {"two of four", 8, {0, 0, 0, 0, 1, 1, 1, 1}, 1},
+    {"four of two", 8, {0, 0, 1, 1, 2, 2, 3, 3}, 3},
+    {"in turns", 4, {0, 1, 0, 1}, 2},
+    {"one and three", 4, {0, 1, 1, 1}, 0},
+    {"two and one", 3, {0, 0, 1}, 0},
+    {"odd ones", 7, {0, 1, 1, 2, 2, 0, 1}, 0},
+};
+
+static void run_layout(const layout *l, reduce_crew c) {
+    c.backend = &fake;
+    c.alg = TUTTI_ALG_AUTO;
+    c.n_elems[0] = 16, c.n_elems[1] = 160, c.n_elems[2] = 48;
+    hosts_of_ranks = l->hosts;
+    reduce_run(&c, l->n_ranks);
+    hosts_of_ranks = NULL;
+}
+
+T_CASE(any_hosts_have_the_bits_of_the_tree) {
+    T_UNUSED;
+    for (size_t i = 0; i < TTI_COUNT(layouts); i++)
+        for (int bits = 0; bits < 16; bits++)
+            run_layout(&layouts[i], (reduce_crew){.n_shards = bits & 8 ? 64 : 8,
+                                                  .n_lanes = bits & 8 ? 3 : 1,
+                                                  .fast = bits & 1,
+                                                  .parts = bits & 6,
+                                                  .lean = bits & 4});
+}
+
+T_CASE(any_runs_on_hosts_have_the_bits_of_the_tree) {
+    T_UNUSED;
+    static const tti_deal deal = {.n_ranks = 4, .first = {0, 5, 6, 7, 8}};
+    for (size_t i = 0; i < TTI_COUNT(layouts); i++)
+        for (int parts = 0; parts < 2 && layouts[i].n_ranks == 4; parts++)
+            run_layout(
+                &layouts[i],
+                (reduce_crew){.n_shards = 8, .n_lanes = 1, .deal = &deal, .parts = parts == 1});
+}
+
+/* As often as there are leaves, whatever number of devices a host has; and the sum comes back to
+ * each other host once.  In parts that is when it is fetched. */
+T_CASE(hosts_send_each_other_a_sum_and_not_the_terms_of_their_devices) {
+    T_UNUSED;
+    enum { N = 16 + 160 + 48 };
+    for (size_t i = 0; i < TTI_COUNT(layouts) && layouts[i].n_crossings > 0; i++)
+        for (int parts = 0; parts < 2; parts++) {
+            const layout *l = &layouts[i];
+            int n_hosts = l->hosts[l->n_ranks - 1] + 1;
+            size_t n = (size_t)(l->n_crossings + n_hosts - 1) * N;
+            fake_n_crossed = 0;
+            run_layout(l, (reduce_crew){.n_shards = 8, .n_lanes = 1, .parts = parts == 1});
+            T_EQ(fake_n_crossed, n);
+        }
+}
+
+/* As ranks of a job learn them. */
+T_CASE(hosts_are_those_of_the_communicator) {
+    T_UNUSED;
+    reduce_crew c = {.backend = &fake, .n_shards = 8, .n_lanes = 1, .n_elems = {16, 160, 48}};
+    reduce_plan(&c);
+    fake_n_crossed = 0;
+    T_EQ(setenv("TUTTI_TEST_TRANSPORT", "tcp", 1), 0);
+    T_EQ(setenv("TUTTI_TEST_HOSTS", "a,a,b,b", 1), 0);
+    comm_run_with(4, true, 0, reduce_rank_main, &c);
+    T_EQ(unsetenv("TUTTI_TEST_TRANSPORT"), 0);
+    T_EQ(unsetenv("TUTTI_TEST_HOSTS"), 0);
+    T_EQ(fake_n_crossed, 2 * c.plan.n_flat);
 }
 
 /* What the recorded step does, as it happens. */
@@ -269,6 +357,10 @@ int main(void) {
         cmocka_unit_test(any_runs_have_the_bits_of_the_tree),
         cmocka_unit_test(fast_mode_adds_one_sum_of_each_rank),
         cmocka_unit_test(parts_of_sums_and_their_gather),
+        cmocka_unit_test(any_hosts_have_the_bits_of_the_tree),
+        cmocka_unit_test(any_runs_on_hosts_have_the_bits_of_the_tree),
+        cmocka_unit_test(hosts_send_each_other_a_sum_and_not_the_terms_of_their_devices),
+        cmocka_unit_test(hosts_are_those_of_the_communicator),
         cmocka_unit_test(buckets_beside_the_shards_give_the_same),
         cmocka_unit_test(recordings_that_differ_wait_for_one_thing_at_a_time),
         cmocka_unit_test(waits_end_with_a_lost_peer),

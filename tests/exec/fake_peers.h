@@ -9,6 +9,7 @@
 #include "backend/chunk.h"
 #include "exec/accumulate.h"
 #include "exec/fake_device.h"
+#include "exec/fake_hosts.h"
 
 enum { FAKE_MAX_RANKS = 8, FAKE_MAX_TERMS = 128, FAKE_MAX_GROUPS = 256 };
 
@@ -18,6 +19,7 @@ typedef struct fake_group {
     float *pieces[FAKE_MAX_RANKS][TTI_MAX_PIECES];
     float *sources[FAKE_MAX_RANKS][TTI_MAX_SOURCES];
     size_t at[FAKE_MAX_RANKS][FAKE_MAX_GROUPS][TTI_MAX_PIECES]; /* where groups are in pieces */
+    fake_hosts *hosts;                                          /* NULL: all memory is in reach */
     uint64_t n_trades;                                          /* fake_trade.h */
 } fake_group;
 
@@ -53,25 +55,88 @@ static inline tutti_status fake_meet(const tti_device_peers *peers, void **out) 
     float *sources[TTI_MAX_SOURCES] = {NULL};
     for (int i = 0; i < peers->n_sources; i++) sources[i] = peers->sources[i].data;
     TTI_TRY(peers->all_gather(peers->user, sources, g->sources, sizeof sources));
+    if (peers->n_traded == 0) TTI_TRY(fake_hosts_create(peers, &g->hosts));
     return fake_places(g);
 }
 
-static inline void fake_part(void *group) { free(group); }
+static inline void fake_part(void *group) {
+    fake_group *g = group;
+    if (g) fake_hosts_destroy(g->hosts);
+    free(g);
+}
 
 static inline void fake_describe(const void *group, tti_str *str) {
-    tti_str_printf(str, "%d at once", ((const fake_group *)group)->peers.n_ranks);
+    const fake_group *g = group;
+    tti_str_printf(str, "%d at once", g->peers.n_ranks);
+    if (g->hosts) tti_str_printf(str, ", of %d hosts", g->hosts->of.n_hosts);
 }
 
 /* which below 0: of the flat range; else of a group, i from its first element on. */
+static inline float fake_term(const fake_group *g, int which, int t, size_t i) {
+    int rank = g->terms[t].rank, piece = g->terms[t].piece;
+    return g->pieces[rank][piece][(which < 0 ? 0 : g->at[rank][which][piece]) + i];
+}
+
 static inline float fake_element(const fake_group *g, int which, size_t i) {
     float stack[32];
     int n = 0;
     for (int t = 0; t < g->peers.n_terms; t++) {
-        int rank = g->terms[t].rank, piece = g->terms[t].piece;
-        stack[n++] = g->pieces[rank][piece][(which < 0 ? 0 : g->at[rank][which][piece]) + i];
+        stack[n++] = fake_term(g, which, t, i);
         for (int k = 0; k < g->terms[t].n_adds; k++, n--) stack[n - 2] += stack[n - 1];
     }
     return n == 1 ? stack[0] : NAN;
+}
+
+/* The same of a leaf, whose terms are all of this host. */
+static inline float fake_leaf(const fake_group *g, int which, const tti_leaf *leaf, size_t i) {
+    float stack[32];
+    int n = 0;
+    for (int t = leaf->first; t < leaf->first + leaf->n_terms; t++) {
+        if (g->peers.hosts[g->terms[t].rank] != g->hosts->of.here) abort();
+        stack[n++] = fake_term(g, which, t, i);
+        for (int k = 0; k < g->hosts->of.n_adds[t]; k++, n--) stack[n - 2] += stack[n - 1];
+    }
+    return n == 1 ? stack[0] : NAN;
+}
+
+/* The own part of a sum, to to: inside the hosts, then between them.  Elements of a group count
+ * from begin on. */
+static inline tutti_status fake_sum_own(fake_group *g, int which, size_t begin,
+                                        const tti_chunk *parts, float *to) {
+    const fake_hosts *h = g->hosts;
+    tti_peer_run runs[TTI_HOSTS_RANKS];
+    int n_runs = tti_peer_hosts_runs(&h->of, parts, runs);
+    TTI_TRY(fake_barrier(g));
+    for (int i = 0; i < n_runs; i++)
+        for (int k = 0; k < h->of.n_leaves; k++) {
+            const tti_leaf *leaf = &h->of.leaves[k];
+            size_t n = runs[i].part.n_elems, at = runs[i].at + (size_t)leaf->index * n;
+            for (size_t e = 0; leaf->host == h->of.here && e < n; e++)
+                h->staging[g->peers.rank][at + e] =
+                    fake_leaf(g, which, leaf, runs[i].part.first - begin + e);
+        }
+    TTI_TRY(fake_send_leaves(&g->peers, h, parts));
+    size_t n_mine = parts[g->peers.rank].n_elems;
+    for (size_t e = 0; e < n_mine; e++) to[e] = fake_over_leaves(h, n_mine, e);
+    return fake_barrier(g);
+}
+
+/* Whole parts to the agents of their owners, who put them where the sum is to be. */
+static inline tutti_status fake_sum_hosts(fake_group *g, const tti_chunk *parts) {
+    const fake_hosts *h = g->hosts;
+    float *mine = g->pieces[g->peers.rank][0], *in[TTI_HOSTS_MESSAGES] = {NULL};
+    fake_post post = {.n = 0};
+    post.n = tti_peer_hosts_returns(&h->of, parts, post.list);
+    TTI_TRY(fake_sum_own(g, -1, 0, parts, mine + parts[g->peers.rank].first));
+    for (int i = 0; i < post.n; i++) post.out[i] = in[i] = mine + parts[post.list[i].owner].first;
+    TTI_TRY(fake_send(&g->peers, &post, in));
+    for (int o = 0; o < g->peers.n_ranks; o++) {
+        int holder = tti_peer_agent(&h->of, h->of.here, o);
+        if (g->peers.hosts[holder] != h->of.here) abort();
+        memmove(mine + parts[o].first, g->pieces[holder][0] + parts[o].first,
+                parts[o].n_elems * sizeof *mine);
+    }
+    return fake_barrier(g);
 }
 
 static inline tutti_status fake_sum(void *group, size_t first, size_t n_elems, bool beside) {
@@ -79,7 +144,12 @@ static inline tutti_status fake_sum(void *group, size_t first, size_t n_elems, b
     (void)beside;
     if (first % 4 || n_elems % 4 || n_elems > g->peers.n_most)
         return tti_fail(TUTTI_E_INTERNAL, "elements %zu and %zu more", first, n_elems);
-    tti_chunk c = tti_chunk_of(n_elems, g->peers.rank, g->peers.n_ranks);
+    tti_chunk c = tti_chunk_of(n_elems, g->peers.rank, g->peers.n_ranks), parts[FAKE_MAX_RANKS];
+    for (int r = 0; r < g->peers.n_ranks; r++) {
+        parts[r] = tti_chunk_of(n_elems, r, g->peers.n_ranks);
+        parts[r].first += first;
+    }
+    if (g->hosts) return fake_sum_hosts(g, parts);
     TTI_TRY(fake_barrier(g));
     for (size_t i = first + c.first; i < first + c.first + c.n_elems; i++) {
         float sum = fake_element(g, -1, i);
@@ -94,14 +164,41 @@ static inline tutti_status fake_sum_parts(void *group, size_t which, bool beside
     (void)beside;
     if (which >= g->peers.n_groups || part[0] % 4 || part[1] % 4)
         return tti_fail(TUTTI_E_INTERNAL, "part %zu from %zu to %zu", which, part[0], part[1]);
-    TTI_TRY(fake_barrier(g));
     const size_t *first = g->peers.bounds + which * ((size_t)g->peers.n_ranks + 1);
     const tti_device_parts_of *sums = &g->peers.sums;
     size_t rank = (size_t)g->peers.rank, place = which * (size_t)g->peers.n_ranks + rank;
     float *to = g->pieces[rank][0] + g->at[rank][which][0] + (part[0] - *first);
     if (sums->data) to = sums->data + (sums->places ? sums->places[place] : part[0]);
+    tti_chunk parts[FAKE_MAX_RANKS];
+    for (int r = 0; r < g->peers.n_ranks; r++)
+        parts[r] = (tti_chunk){first[r], first[r + 1] - first[r]};
+    if (g->hosts) return fake_sum_own(g, (int)which, *first, parts, to);
+    TTI_TRY(fake_barrier(g));
     for (size_t i = part[0]; i < part[1]; i++)
         to[i - part[0]] = fake_element(g, (int)which, i - *first);
+    return fake_barrier(g);
+}
+
+/* Parts of a source [n_ranks], to one of each other host and from there to all. */
+static inline tutti_status fake_fetch_hosts(fake_group *g, int source, const size_t *place,
+                                            const tti_chunk *parts, float *dst) {
+    const fake_hosts *h = g->hosts;
+    int me = g->peers.rank;
+    float *in[TTI_HOSTS_MESSAGES] = {NULL};
+    fake_post post = {.n = 0};
+    post.n = tti_peer_hosts_returns(&h->of, parts, post.list);
+    for (int i = 0; i < post.n; i++) {
+        post.out[i] = g->sources[me][source] + place[me];
+        in[i] = h->staging[me] + post.list[i].at;
+    }
+    TTI_TRY(fake_send(&g->peers, &post, in));
+    for (int o = 0; o < g->peers.n_ranks; o++) {
+        bool near = h->of.host_of[o] == h->of.here;
+        int holder = tti_peer_agent(&h->of, h->of.here, o);
+        const float *from = near ? g->sources[o][source] + place[o]
+                                 : h->staging[holder] + tti_peer_return_at(&h->of, o);
+        memmove(dst + (parts[o].first - parts[0].first), from, parts[o].n_elems * sizeof *dst);
+    }
     return fake_barrier(g);
 }
 
@@ -115,6 +212,9 @@ static inline tutti_status fake_fetch(void *group, size_t which, int source, flo
         return tti_fail(TUTTI_E_INTERNAL, "group %zu from source %d", which, source);
     const size_t *places = g->peers.sources[source].places;
     const size_t *place = places ? places + which * n : part;
+    tti_chunk parts[FAKE_MAX_RANKS];
+    for (size_t r = 0; r < n; r++) parts[r] = (tti_chunk){part[r], part[r + 1] - part[r]};
+    if (g->hosts) return fake_fetch_hosts(g, source, place, parts, dst);
     TTI_TRY(fake_barrier(g));
     for (size_t r = 0; r < n; r++)
         memmove(dst + (part[r] - part[0]), g->sources[r][source] + place[r],

@@ -1,7 +1,8 @@
-/* peers.c - the two ways in which the devices of a job add, and how they wait for each other.
+/* peers.c - the ways in which the devices of a job add, and how they wait for each other.
  *
  * Over the memory of the others a kernel adds (peers.cu); NCCL adds by itself in fast mode, else it
- * only moves chunks, and a kernel adds them in the given order. */
+ * only moves chunks, and a kernel adds them in the given order.  Devices of several hosts do both
+ * (peers_hosts.c). */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,18 @@ size_t tti_peers_longest_part(const group *g, size_t which) {
     return n;
 }
 
+size_t tti_peers_longest(const group *g) {
+    size_t n = tti_chunk_of(g->peers.n_most, 0, g->peers.n_ranks).n_elems;
+    for (size_t i = 0; i < g->peers.n_groups; i++) n = TTI_MAX(n, tti_peers_longest_part(g, i));
+    return n;
+}
+
+int tti_peers_balanced(const uint8_t *n_adds, int n) {
+    for (int i = 0; i < n; i++)
+        if (n_adds[i] != __builtin_ctz((unsigned)i + 1)) return 0;
+    return n == 2 || n == 4 || n == 8 ? n : 0;
+}
+
 /* The pieces take part as they are, or rounded. */
 cudaError_t tti_peers_sum_direct(group *g, size_t first, size_t n, bool beside,
                                  cudaStream_t stream) {
@@ -49,22 +62,18 @@ cudaError_t tti_peers_sum_direct(group *g, size_t first, size_t n, bool beside,
 
 /* ---- sums ---- */
 
-/* How much later an element of a group lies in a piece than in the flat range; WHOLE: no group. */
-enum { WHOLE = -1 };
-
-static ptrdiff_t shift_of(const group *g, int64_t which, int rank, int piece) {
-    if (which == WHOLE) return 0;
+ptrdiff_t tti_peers_shift_of(const group *g, int64_t which, int rank, int piece) {
+    if (which == TTI_PEERS_WHOLE) return 0;
     size_t row = (size_t)rank * g->peers.n_groups + (size_t)which;
     size_t first = tti_peers_part_of(g, (size_t)which, 0).first;
     return (ptrdiff_t)g->at[row * TTI_PEERS_PIECES + (size_t)piece] - (ptrdiff_t)first;
 }
 
-/* Where this rank wants the sum of its chunk. */
-static float *sum_of(const group *g, int64_t which, tti_chunk mine) {
+float *tti_peers_sum_of(const group *g, int64_t which, tti_chunk mine) {
     const tti_device_parts_of *sums = &g->peers.sums;
     int me = g->peers.rank;
-    if (which == WHOLE || !sums->data)
-        return g->pieces[0] + ((ptrdiff_t)mine.first + shift_of(g, which, me, 0));
+    if (which == TTI_PEERS_WHOLE || !sums->data)
+        return g->pieces[0] + ((ptrdiff_t)mine.first + tti_peers_shift_of(g, which, me, 0));
     if (!sums->places) return sums->data + mine.first;
     return sums->data + sums->places[(size_t)which * (size_t)g->peers.n_ranks + (size_t)me];
 }
@@ -80,7 +89,8 @@ static int list_chunks(const group *g, int64_t which, const tti_chunk *chunks,
         for (int k = 0; r != p->rank && c.n_elems > 0 && k < p->n_pieces; k++)
             list[n_messages++] = (tti_nccl_message){
                 .peer = r,
-                .out = g->pieces[k] + ((ptrdiff_t)c.first + shift_of(g, which, p->rank, k)),
+                .out =
+                    g->pieces[k] + ((ptrdiff_t)c.first + tti_peers_shift_of(g, which, p->rank, k)),
                 .n_bytes = c.n_elems * sizeof(float)};
     }
     for (int t = 0; mine > 0 && t < p->n_terms; t++)
@@ -118,24 +128,28 @@ static tutti_status sum_chunk(group *g, int64_t which, const tti_chunk *chunks,
     size_t slot = 0;
     for (int t = 0; t < g->peers.n_terms; t++) {
         int rank = g->terms[t].rank, piece = g->terms[t].piece;
-        ptrdiff_t at = (ptrdiff_t)mine.first + shift_of(g, which, rank, piece);
+        ptrdiff_t at = (ptrdiff_t)mine.first + tti_peers_shift_of(g, which, rank, piece);
         terms.data[t] =
             rank == g->peers.rank ? g->pieces[piece] + at : g->chunks + g->chunk * slot++;
     }
     TTI_TRY(tti_nccl_exchange(g->nccl, list, list_chunks(g, which, chunks, list), stream));
     return tti_cuda_check(
-        tti_launch_terms_sum(&terms, sum_of(g, which, mine), mine.n_elems, stream), "sum");
+        tti_launch_terms_sum(&terms, tti_peers_sum_of(g, which, mine), mine.n_elems, stream),
+        "sum");
 }
 
-static tutti_status sum_by_moving(group *g, size_t first, size_t n, cudaStream_t stream) {
-    tti_nccl_message list[MAX_MESSAGES];
-    tti_chunk chunks[TTI_PEERS_MAX];
+static void chunks_of(const group *g, size_t first, size_t n, tti_chunk *chunks) {
     for (int r = 0; r < g->peers.n_ranks; r++) {
         chunks[r] = tti_chunk_of(n, r, g->peers.n_ranks);
         chunks[r].first += first;
     }
+}
+
+static tutti_status sum_by_moving(group *g, size_t first, size_t n, const tti_chunk *chunks,
+                                  cudaStream_t stream) {
+    tti_nccl_message list[MAX_MESSAGES];
     tti_chunk mine = chunks[g->peers.rank];
-    TTI_TRY(sum_chunk(g, WHOLE, chunks, stream));
+    TTI_TRY(sum_chunk(g, TTI_PEERS_WHOLE, chunks, stream));
     float *sum = g->pieces[0];
     if (n % (4 * (size_t)g->peers.n_ranks) == 0)
         return tti_nccl_gather(g->nccl, sum + mine.first, sum + first, mine.n_elems * sizeof *sum,
@@ -166,7 +180,10 @@ tutti_status tti_cuda_peers_sum(void *state, size_t first, size_t n_elems, bool 
     if (g->low) return sum_rounded_by_library(g, first, n_elems, stream);
     if (g->peers.fast)
         return tti_nccl_sum(g->nccl, TUTTI_F32, g->pieces[0] + first, n_elems, stream);
-    return sum_by_moving(g, first, n_elems, stream);
+    tti_chunk chunks[TTI_PEERS_MAX] = {{0, 0}};
+    chunks_of(g, first, n_elems, chunks);
+    if (g->by_hosts) return tti_peers_hosts_sum(g, chunks, beside, stream);
+    return sum_by_moving(g, first, n_elems, chunks, stream);
 }
 
 tutti_status tti_cuda_peers_sum_parts(void *state, size_t which, bool beside) {
@@ -175,19 +192,20 @@ tutti_status tti_cuda_peers_sum_parts(void *state, size_t which, bool beside) {
     tti_chunk parts[TTI_PEERS_MAX] = {{0, 0}};
     TTI_ASSERT(which < g->peers.n_groups);
     for (int r = 0; r < g->peers.n_ranks; r++) parts[r] = tti_peers_part_of(g, which, r);
+    if (g->by_hosts) return tti_peers_hosts_sum_own(g, (int64_t)which, parts, beside, stream);
     if (!g->direct) return sum_chunk(g, (int64_t)which, parts, stream);
     tti_chunk mine = parts[g->peers.rank];
     tti_peers_view view = g->view;
     for (int t = 0; t < view.terms.n; t++)
-        view.terms.data[t] += shift_of(g, (int64_t)which, g->terms[t].rank, g->terms[t].piece);
-    view.sum[g->peers.rank] = sum_of(g, (int64_t)which, mine) - (ptrdiff_t)mine.first;
+        view.terms.data[t] +=
+            tti_peers_shift_of(g, (int64_t)which, g->terms[t].rank, g->terms[t].piece);
+    view.sum[g->peers.rank] = tti_peers_sum_of(g, (int64_t)which, mine) - (ptrdiff_t)mine.first;
     TTI_CUDA(tti_launch_peers_sum_part(&view, mine.first, mine.first + mine.n_elems,
                                        tti_peers_longest_part(g, which), beside, stream));
     return TUTTI_OK;
 }
 
-/* Where the part of a rank begins in a source of its. */
-static size_t place_of(const group *g, size_t which, int source, int rank) {
+size_t tti_peers_place_of(const group *g, size_t which, int source, int rank) {
     const size_t *places = g->peers.sources[source].places;
     if (!places) return tti_peers_part_of(g, which, rank).first;
     return places[which * (size_t)g->peers.n_ranks + (size_t)rank];
@@ -198,7 +216,7 @@ static const float *source_of(const group *g, size_t which, int source, int rank
     const float *from = g->direct               ? g->sources[rank][source]
                         : rank == g->peers.rank ? g->peers.sources[source].data
                                                 : NULL;
-    return from ? from + place_of(g, which, source, rank) : NULL;
+    return from ? from + tti_peers_place_of(g, which, source, rank) : NULL;
 }
 
 static void find_parts(const group *g, size_t which, int source, float *dst,
@@ -211,6 +229,8 @@ static void find_parts(const group *g, size_t which, int source, float *dst,
         parts->part[r].n_elems = c.n_elems;
     }
     int me = g->peers.rank; /* its own part may lie there already */
+    parts->n = g->peers.n_ranks;
+    parts->first = (me + 1) % parts->n;
     if (parts->part[me].from == parts->part[me].to) parts->part[me].n_elems = 0;
 }
 
@@ -249,6 +269,7 @@ tutti_status tti_cuda_peers_fetch(void *state, size_t which, int source, float *
     tti_nccl_message list[MAX_MESSAGES];
     tti_peers_parts parts = {0};
     TTI_ASSERT(which < g->peers.n_groups && source < g->peers.n_sources);
+    if (g->by_hosts) return tti_peers_hosts_fetch(g, which, source, dst, beside, stream);
     find_parts(g, which, source, dst, &parts);
     if (g->direct)
         return tti_cuda_check(

@@ -39,15 +39,15 @@ __device__ __forceinline__ float4 load(const float *p, size_t unit) {
     return __ldcg((const float4 *)p + unit);
 }
 
-/* The sum of N terms in a complete tree, for U units at once. */
+/* The sum of N terms from begin on in a complete tree, for U units at once. */
 template <int N, int U>
-__device__ __forceinline__ void add_terms(const tti_peers_terms &t, size_t unit, size_t step,
-                                          float4 (&sum)[U]) {
+__device__ __forceinline__ void add_terms(const tti_peers_terms &t, int begin, size_t unit,
+                                          size_t step, float4 (&sum)[U]) {
     float4 a[U][N];
 #pragma unroll
     for (int u = 0; u < U; u++)
 #pragma unroll
-        for (int i = 0; i < N; i++) a[u][i] = load(t.data[i], unit + u * step);
+        for (int i = 0; i < N; i++) a[u][i] = load(t.data[begin + i], unit + u * step);
 #pragma unroll
     for (int u = 0; u < U; u++) {
 #pragma unroll
@@ -59,34 +59,35 @@ __device__ __forceinline__ void add_terms(const tti_peers_terms &t, size_t unit,
 }
 
 /* Any list of terms, as a stack machine. */
-__device__ __noinline__ float4 add_any(const tti_peers_terms &t, size_t unit) {
+__device__ __noinline__ float4 add_any(const tti_peers_terms &t, int begin, int end, size_t unit) {
     float4 stack[STACK];
     int n = 0;
-    for (int i = 0; i < t.n; i++) {
+    for (int i = begin; i < end; i++) {
         stack[n++] = load(t.data[i], unit);
         for (int k = 0; k < t.n_adds[i]; k++, n--) stack[n - 2] = add(stack[n - 2], stack[n - 1]);
     }
     return stack[0];
 }
 
-/* put(unit, sum) for the units first .. last-1 of a grid.  N 0: any list of terms. */
+/* put(unit, sum) for the units first .. last-1 of a grid, over the terms begin .. end-1.  N: so
+ * many in a complete tree; 0: any list of terms. */
 template <int N, class Put>
-__device__ __forceinline__ void sum_units(const tti_peers_terms &t, size_t first, size_t last,
-                                          const Put &put) {
-    constexpr int U = N == 0 ? 1 : N == 2 ? 4 : N == 4 ? 2 : 1;
+__device__ __forceinline__ void sum_units(const tti_peers_terms &t, int begin, int end,
+                                          size_t first, size_t last, const Put &put) {
+    constexpr int U = N == 0 ? 1 : N <= 2 ? 4 : N == 4 ? 2 : 1;
     size_t step = (size_t)gridDim.x * blockDim.x;
     size_t i = first + (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     if constexpr (N == 0) {
-        for (; i < last; i += step) put(i, add_any(t, i));
+        for (; i < last; i += step) put(i, add_any(t, begin, end, i));
     } else {
         float4 sum[U], one[1];
         for (; i + (U - 1) * step < last; i += U * step) {
-            add_terms<N, U>(t, i, step, sum);
+            add_terms<N, U>(t, begin, i, step, sum);
 #pragma unroll
             for (int u = 0; u < U; u++) put(i + u * step, sum[u]);
         }
         for (; i < last; i += step) {
-            add_terms<N, 1>(t, i, step, one);
+            add_terms<N, 1>(t, begin, i, step, one);
             put(i, one[0]);
         }
     }
@@ -100,12 +101,31 @@ __global__ void __launch_bounds__(SUM_THREADS)
     uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SUM][blockIdx.x];
     uint32_t epoch = *counter;
     meet(v, TTI_CHANNEL_SUM, epoch + 1);
-    sum_units<N>(v.terms, first, last, [&](size_t unit, float4 sum) {
+    sum_units<N>(v.terms, 0, v.terms.n, first, last, [&](size_t unit, float4 sum) {
         for (int r = 0; r < n_to; r++) {
             int to = v.rank + r < v.n_ranks ? v.rank + r : v.rank + r - v.n_ranks;
             ((float4 *)v.sum[to])[unit] = sum;
         }
     });
+    meet(v, TTI_CHANNEL_SUM, epoch + 2);
+    if (threadIdx.x == 0) *counter = epoch + 2;
+}
+
+/* Meetings before, when all terms are there, and after, when nobody reads them. */
+template <int N>
+__global__ void __launch_bounds__(SUM_THREADS)
+    peers_leaves_kernel(const __grid_constant__ tti_peers_view v,
+                        const __grid_constant__ tti_peers_leaves l) {
+    uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SUM][blockIdx.x];
+    uint32_t epoch = *counter;
+    meet(v, TTI_CHANNEL_SUM, epoch + 1);
+    for (int p = 0; p < l.n_parts; p++)
+        for (int k = 0; k < l.n_leaves; k++) {
+            size_t first = l.part[p].first / 4, n = l.part[p].n_elems / 4;
+            float4 *to = (float4 *)l.part[p].to + k * n;
+            sum_units<N>(v.terms, l.first[k], l.first[k] + l.n_terms[k], first, first + n,
+                         [&](size_t unit, float4 sum) { to[unit - first] = sum; });
+        }
     meet(v, TTI_CHANNEL_SUM, epoch + 2);
     if (threadIdx.x == 0) *counter = epoch + 2;
 }
@@ -178,8 +198,8 @@ __global__ void __launch_bounds__(SUM_THREADS)
     uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SUM][blockIdx.x];
     uint32_t epoch = *counter;
     meet(v, TTI_CHANNEL_SUM, epoch + 1);
-    for (int r = 1; r <= v.n_ranks; r++) {
-        int from = v.rank + r < v.n_ranks ? v.rank + r : v.rank + r - v.n_ranks;
+    for (int i = 0; i < p.n; i++) {
+        int from = p.first + i < p.n ? p.first + i : p.first + i - p.n;
         fetch_units(p.part[from].from, p.part[from].to, p.part[from].n_elems / 4);
     }
     meet(v, TTI_CHANNEL_SUM, epoch + 2);
@@ -199,7 +219,8 @@ __global__ void convert_kernel(const T *__restrict__ src, U *__restrict__ dst, s
 template <int N>
 __global__ void __launch_bounds__(SUM_THREADS)
     terms_sum_kernel(const __grid_constant__ tti_peers_terms t, float *dst, size_t n_units) {
-    sum_units<N>(t, 0, n_units, [&](size_t unit, float4 sum) { ((float4 *)dst)[unit] = sum; });
+    sum_units<N>(t, 0, t.n, 0, n_units,
+                 [&](size_t unit, float4 sum) { ((float4 *)dst)[unit] = sum; });
 }
 
 /* Two places take turns: a rank that is one meeting ahead writes into the other one, and nobody
@@ -340,14 +361,18 @@ static cudaError_t load_low_kernels() {
 }
 
 extern "C" cudaError_t tti_launch_peers_load(void) {
-    cudaError_t errors[] = {load_kernel(peers_sum_kernel<0>), load_kernel(peers_sum_kernel<2>),
-                            load_kernel(peers_sum_kernel<4>), load_kernel(peers_sum_kernel<8>),
-                            load_kernel(terms_sum_kernel<0>), load_kernel(terms_sum_kernel<2>),
-                            load_kernel(terms_sum_kernel<4>), load_kernel(terms_sum_kernel<8>),
-                            load_kernel(peers_spread_kernel), load_kernel(words_keep_kernel),
-                            load_kernel(peers_fetch_kernel),  load_kernel(words_or_kernel),
-                            load_kernel(peers_join_kernel),   load_kernel(peers_tell_kernel),
-                            load_low_kernels<tti_bf16>(),     load_low_kernels<tti_f16>()};
+    cudaError_t errors[] = {
+        load_kernel(peers_sum_kernel<0>),    load_kernel(peers_sum_kernel<2>),
+        load_kernel(peers_sum_kernel<4>),    load_kernel(peers_sum_kernel<8>),
+        load_kernel(terms_sum_kernel<0>),    load_kernel(terms_sum_kernel<2>),
+        load_kernel(terms_sum_kernel<4>),    load_kernel(terms_sum_kernel<8>),
+        load_kernel(peers_spread_kernel),    load_kernel(words_keep_kernel),
+        load_kernel(peers_fetch_kernel),     load_kernel(words_or_kernel),
+        load_kernel(peers_join_kernel),      load_kernel(peers_tell_kernel),
+        load_kernel(peers_leaves_kernel<0>), load_kernel(peers_leaves_kernel<1>),
+        load_kernel(peers_leaves_kernel<2>), load_kernel(peers_leaves_kernel<4>),
+        load_kernel(peers_leaves_kernel<8>), load_low_kernels<tti_bf16>(),
+        load_low_kernels<tti_f16>()};
     for (cudaError_t error : errors)
         if (error != cudaSuccess) return error;
     return cudaSuccess;
@@ -388,6 +413,30 @@ extern "C" cudaError_t tti_launch_peers_sum_part(const tti_peers_view *view, siz
                                                  cudaStream_t stream) {
     if (longest == 0) return cudaSuccess;
     return launch_sum(*view, tti_chunk{first, last - first}, longest, 1, beside, stream);
+}
+
+extern "C" cudaError_t tti_launch_peers_leaves(const tti_peers_view *view,
+                                               const tti_peers_leaves *leaves, size_t n_elems,
+                                               bool beside, cudaStream_t stream) {
+    if (n_elems == 0) return cudaSuccess;
+    unsigned grid = sum_blocks(tti_chunk{0, n_elems}, beside);
+    switch (leaves->balanced) {
+        case 1:
+            peers_leaves_kernel<1><<<grid, SUM_THREADS, 0, stream>>>(*view, *leaves);
+            break;
+        case 2:
+            peers_leaves_kernel<2><<<grid, SUM_THREADS, 0, stream>>>(*view, *leaves);
+            break;
+        case 4:
+            peers_leaves_kernel<4><<<grid, SUM_THREADS, 0, stream>>>(*view, *leaves);
+            break;
+        case 8:
+            peers_leaves_kernel<8><<<grid, SUM_THREADS, 0, stream>>>(*view, *leaves);
+            break;
+        default:
+            peers_leaves_kernel<0><<<grid, SUM_THREADS, 0, stream>>>(*view, *leaves);
+    }
+    return cudaGetLastError();
 }
 
 extern "C" cudaError_t tti_launch_peers_fetch(const tti_peers_view *view,

@@ -85,12 +85,30 @@ typedef struct tti_peers_parts {
         const float *from;
         float *to;
         size_t n_elems;
-    } part[TTI_PEERS_MAX]; /* of each rank; n_elems 0: nothing */
+    } part[TTI_PEERS_MAX]; /* n_elems 0: nothing */
+    int n, first;          /* that part comes first, and those before it last */
 } tti_peers_parts;
 
 /* longest: elements of the longest part of all ranks, the same on all of them. */
 cudaError_t tti_launch_peers_fetch(const tti_peers_view *view, const tti_peers_parts *parts,
                                    size_t longest, bool beside, cudaStream_t stream);
+
+/* What a rank adds of the terms of its host: over each of its parts the sum of each leaf, a run of
+ * the view's terms, to part.to and behind, one leaf after the other; multiples of 4. */
+typedef struct tti_peers_leaves {
+    struct {
+        size_t first, n_elems; /* of the terms' data */
+        float *to;
+    } part[TTI_PEERS_MAX];
+    int n_parts;
+    uint8_t first[TTI_PEERS_TERMS], n_terms[TTI_PEERS_TERMS]; /* of leaves */
+    int n_leaves;
+    int balanced; /* all leaves are complete trees of so many terms, 1, 2, 4 or 8; 0: any */
+} tti_peers_leaves;
+
+/* n_elems: about as many as a rank adds at most, the same on all of them. */
+cudaError_t tti_launch_peers_leaves(const tti_peers_view *view, const tti_peers_leaves *leaves,
+                                    size_t n_elems, bool beside, cudaStream_t stream);
 
 /* words[i] of every rank = words[i] of the rank whose first .. last-1 holds i, or of the one where
  * it is not 0. */

@@ -1,8 +1,9 @@
 /* peers_meet.c - how the devices of a job meet and part.
  *
  * The first way reads the memory of the others, which threads of a process have as it is and other
- * processes open by handles; it is tried on numbers before it is trusted.  The second is NCCL.
- * Which way is taken is agreed on by all ranks. */
+ * processes open by handles; it is tried on numbers before it is trusted.  The second is NCCL, and
+ * where hosts have several devices the third is both: the first inside hosts, the second between
+ * them.  Which way is taken is agreed on by all ranks. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +14,13 @@
 #include "base/clock.h"
 
 static_assert(sizeof(tti_peers_arena) <= 2 << 20, "ARENA_BYTES");
+static_assert((int)TTI_PEERS_MAX <= (int)TTI_HOSTS_RANKS, "ranks of tti_peer_hosts");
+static_assert((int)TTI_PEERS_TERMS <= (int)TTI_HOSTS_TERMS, "terms of tti_peer_hosts");
 
 enum {
-    ARENA_BYTES = 2 << 20, /* of tti_peers_arena: a page of the device for itself */
+    PAGE_BYTES = 2 << 20,  /* of the device: what others read has pages for itself */
+    ARENA_BYTES = 2 << 20, /* of tti_peers_arena */
+    TRIAL_MARK = 15,       /* nothing else is marked until devices have met */
     TRIAL_ELEMS = 1 << 16, /* of a sum that is compared */
     TRIAL_UNIT = 8,        /* elements: 16 bytes of rounded ones */
 };
@@ -41,6 +46,7 @@ static tutti_status agree(const group *g, bool mine, bool *all) {
 static void *shared_memory(const group *g, int i) {
     int source = i - 1 - g->peers.n_pieces;
     if (i == 0) return g->arena;
+    if (source == g->peers.n_sources) return g->staging;
     if (source >= 0) return g->peers.sources[source].data;
     return g->low ? (void *)g->low : (void *)g->pieces[i - 1];
 }
@@ -61,7 +67,7 @@ static tutti_status say_hello(group *g, hello *me) {
     name_process(me->process);
     memcpy(me->uuid, &p.uuid, sizeof me->uuid);
     me->device = device;
-    me->n_shared = 1 + g->peers.n_pieces + g->peers.n_sources;
+    me->n_shared = 1 + g->peers.n_pieces + g->peers.n_sources + (g->staging != NULL);
     me->is_open = g->arena != NULL;
     for (int i = 0; i < me->n_shared; i++) {
         me->memory[i] = shared_memory(g, i);
@@ -121,6 +127,13 @@ static void close_ranks(group *g) {
     memset(g->opened, 0, sizeof g->opened);
 }
 
+/* What follows its pieces. */
+static void see_sources(group *g, int rank, void *const *seen) {
+    int first = g->all[rank].n_shared - g->peers.n_sources - (g->staging != NULL);
+    for (int i = 0; i < g->peers.n_sources; i++) g->sources[rank][i] = seen[first + i];
+    if (g->staging) g->near_staging[rank] = seen[first + g->peers.n_sources];
+}
+
 static bool open_all(group *g) {
     void *seen[TTI_PEERS_MAX][TTI_PEERS_SHARED] = {{NULL}};
     for (int r = 0; r < g->peers.n_ranks; r++)
@@ -128,28 +141,42 @@ static bool open_all(group *g) {
     for (int r = 0; r < g->peers.n_ranks; r++) {
         g->view.arena[r] = seen[r][0];
         g->view.sum[r] = seen[r][1];
-        for (int i = 0; i < g->peers.n_sources; i++)
-            g->sources[r][i] = seen[r][g->all[r].n_shared - g->peers.n_sources + i];
+        see_sources(g, r, seen[r]);
     }
     for (int i = 0; i < g->peers.n_terms; i++)
         g->view.terms.data[i] = seen[g->terms[i].rank][1 + g->terms[i].piece];
     return true;
 }
 
-/* ---- the order of the sum ---- */
-
-/* As many terms as the complete tree has leaves, added the way a complete tree is. */
-static bool is_balanced(const tti_device_term *terms, int n) {
-    for (int i = 0; i < n; i++)
-        if (terms[i].n_adds != __builtin_ctz((unsigned)i + 1)) return false;
-    return n == 2 || n == 4 || n == 8;
+/* The ranks of this host among themselves; terms of others stay NULL. */
+static bool open_near(group *g) {
+    const tti_peer_hosts *h = g->hosts;
+    void *seen[TTI_PEERS_SHARED] = {NULL};
+    g->near = (tti_peers_view){.rank = tti_peer_near_index(h, h->rank),
+                               .n_ranks = h->n_near,
+                               .state = g->view.state,
+                               .timeout_ns = g->view.timeout_ns};
+    g->near.terms.n = h->n_terms;
+    for (int t = 0; t < h->n_terms; t++) g->near.terms.n_adds[t] = (uint8_t)h->n_adds[t];
+    for (int i = 0; i < h->n_near; i++) {
+        int rank = h->near[i];
+        if (!open_rank(g, rank, seen)) return false;
+        g->near.arena[i] = seen[0];
+        g->near.sum[i] = seen[1];
+        see_sources(g, rank, seen);
+        for (int t = 0; t < h->n_terms; t++)
+            if (g->terms[t].rank == rank) g->near.terms.data[t] = seen[1 + g->terms[t].piece];
+    }
+    return true;
 }
+
+/* ---- the order of the sum ---- */
 
 static void order_terms(group *g) {
     tti_peers_terms *t = &g->view.terms;
     t->n = g->peers.n_terms;
-    t->balanced = is_balanced(g->terms, t->n) ? t->n : 0;
     for (int i = 0; i < t->n; i++) t->n_adds[i] = (uint8_t)g->terms[i].n_adds;
+    t->balanced = tti_peers_balanced(t->n_adds, t->n);
 }
 
 /* ---- the first way: is it true? ---- */
@@ -211,12 +238,17 @@ static tutti_status try_direct(group *g, bool *good) {
     return st;
 }
 
-/* What a rank writes into its sources must be what the others see there. */
-static tutti_status try_sources(group *g, bool *good) {
-    float saved[TTI_MAX_SOURCES][4], word[4], seen[4];
+/* What others fetch from, as it is seen here: a source, or behind them staging. */
+static float *fetched_from(const group *g, int rank, int i) {
+    return i < g->peers.n_sources ? g->sources[rank][i] : g->near_staging[rank];
+}
+
+/* What a rank writes there must be what the others see that can. */
+static tutti_status try_sources(group *g, int n_sources, bool *good) {
+    float saved[TTI_MAX_SOURCES + 1][4], word[4], seen[4];
     *good = true;
-    for (int i = 0; i < g->peers.n_sources; i++) {
-        float *mine = g->peers.sources[i].data;
+    for (int i = 0; i < n_sources; i++) {
+        float *mine = fetched_from(g, g->peers.rank, i);
         for (int k = 0; k < 4; k++) word[k] = trial_value(g->peers.rank, i, (size_t)k);
         TTI_TRY(tti_cuda_copy(TTI_QUEUE_COMPUTE, saved[i], mine, sizeof word));
         TTI_TRY(tti_cuda_sync());
@@ -225,23 +257,24 @@ static tutti_status try_sources(group *g, bool *good) {
     }
     TTI_TRY(agree(g, true, good)); /* all have written */
     for (int r = 0; r < g->peers.n_ranks; r++)
-        for (int i = 0; i < g->peers.n_sources; i++) {
-            TTI_TRY(tti_cuda_copy(TTI_QUEUE_COMPUTE, seen, g->sources[r][i], sizeof seen));
+        for (int i = 0; i < n_sources; i++) {
+            if (!fetched_from(g, r, i)) continue; /* of another host */
+            TTI_TRY(tti_cuda_copy(TTI_QUEUE_COMPUTE, seen, fetched_from(g, r, i), sizeof seen));
             TTI_TRY(tti_cuda_sync());
             for (int k = 0; k < 4; k++) *good = *good && seen[k] == trial_value(r, i, (size_t)k);
         }
     TTI_TRY(agree(g, *good, good)); /* all have read */
-    for (int i = 0; i < g->peers.n_sources; i++)
-        TTI_TRY(
-            tti_cuda_copy(TTI_QUEUE_COMPUTE, g->peers.sources[i].data, saved[i], sizeof saved[i]));
+    for (int i = 0; i < n_sources; i++)
+        TTI_TRY(tti_cuda_copy(TTI_QUEUE_COMPUTE, fetched_from(g, g->peers.rank, i), saved[i],
+                              sizeof saved[i]));
     return tti_cuda_sync();
 }
 
 static tutti_status meet_direct(group *g) {
     bool open = false, good = false;
-    TTI_TRY(agree(g, g->peers.way != TTI_WAY_LIBRARY && open_all(g), &open));
+    TTI_TRY(agree(g, open_all(g), &open));
     if (open) TTI_TRY(try_direct(g, &good));
-    if (good && g->peers.n_sources > 0) TTI_TRY(try_sources(g, &good));
+    if (good && g->peers.n_sources > 0) TTI_TRY(try_sources(g, g->peers.n_sources, &good));
     if (!good) *g->view.state = 0; /* the other way starts afresh */
     g->direct = good;
     return TUTTI_OK;
@@ -257,9 +290,7 @@ static size_t n_foreign_terms(const group *g) {
 
 static tutti_status make_chunks(group *g) {
     bool in_parts = g->peers.n_groups > 0;
-    g->chunk = tti_chunk_of(g->peers.n_most, 0, g->peers.n_ranks).n_elems;
-    for (size_t i = 0; i < g->peers.n_groups; i++)
-        g->chunk = TTI_MAX(g->chunk, tti_peers_longest_part(g, i));
+    g->chunk = tti_peers_longest(g);
     g->chunks_bytes =
         g->peers.fast && !in_parts ? 0 : n_foreign_terms(g) * g->chunk * sizeof(float);
     g->chunks = tti_cuda_alloc(g->chunks_bytes);
@@ -281,6 +312,71 @@ static tutti_status meet_library(group *g) {
     TTI_TRY(make_chunks(g));
     return tti_nccl_create(&g->all[0].id, g->peers.rank, g->peers.n_ranks, g->peers.timeout_ms,
                            &g->nccl);
+}
+
+/* ---- the third way ---- */
+
+/* Before anything is said, since what others read is a part of that.  NCCL adds by itself over
+ * hosts in fast mode. */
+static tutti_status prepare_hosts(group *g) {
+    const tti_device_peers *p = &g->peers;
+    bool moves = !p->fast || (p->n_groups > 0 && !g->low);
+    if (p->way == TTI_WAY_LIBRARY || p->n_traded > 0 || !moves) return TUTTI_OK;
+    g->hosts = calloc(1, sizeof *g->hosts);
+    if (!g->hosts) return tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
+    if (!tti_peer_hosts_make(p, tti_peers_longest(g), g->hosts)) return TUTTI_OK;
+    size_t n_bytes = tti_peer_hosts_staging(g->hosts) * sizeof(float);
+    g->staging_bytes = (n_bytes / PAGE_BYTES + 1) * PAGE_BYTES; /* for itself, as the arena */
+    g->staging = tti_cuda_alloc(g->staging_bytes);
+    return g->staging ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "cuda: %zu bytes", g->staging_bytes);
+}
+
+static tutti_status run_hosts_trial(group *g, size_t n, float *host, bool *good) {
+    cudaStream_t stream = tti_cuda_stream();
+    tti_chunk parts[TTI_PEERS_MAX] = {{0, 0}};
+    for (int r = 0; r < g->peers.n_ranks; r++) parts[r] = tti_chunk_of(n, r, g->peers.n_ranks);
+    TTI_TRY(tti_peers_hosts_sum(g, parts, false, stream));
+    TTI_TRY(tti_cuda_mark(TTI_QUEUE_COMPUTE, TRIAL_MARK));
+    TTI_TRY(tti_cuda_peers_await(g, TRIAL_MARK));
+    TTI_TRY(tti_cuda_copy(TTI_QUEUE_COMPUTE, host, g->pieces[0], n * sizeof *host));
+    TTI_TRY(tti_cuda_sync());
+    *good = true;
+    for (size_t i = 0; i < n; i++) *good = *good && host[i] == trial_sum(g, i);
+    return TUTTI_OK;
+}
+
+/* As try_direct. */
+static tutti_status try_hosts(group *g, bool *good) {
+    size_t most = TTI_MIN(g->peers.n_flat, g->peers.n_most);
+    size_t n = TTI_MIN(most, (size_t)TRIAL_ELEMS) / TRIAL_UNIT * TRIAL_UNIT;
+    float *host = calloc(n + 1, sizeof *host);
+    uint32_t words[TTI_PEERS_MAX];
+    if (!host) return tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
+    bool ready = false, mine = false;
+    tutti_status st = put_trial(g, n, host, words);
+    if (st == TUTTI_OK) st = tti_cuda_check(tti_launch_peers_load(), "cudaFuncGetAttributes");
+    if (st == TUTTI_OK) st = agree(g, true, &ready);
+    if (st == TUTTI_OK) st = run_hosts_trial(g, n, host, &mine);
+    if (st == TUTTI_OK) st = agree(g, mine, good);
+    for (int p = 0; st == TUTTI_OK && p < g->peers.n_pieces; p++)
+        st = tti_cuda_clear(TTI_QUEUE_COMPUTE, g->pieces[p], n * sizeof *host);
+    if (st == TUTTI_OK) st = tti_cuda_sync();
+    free(host);
+    return st;
+}
+
+/* NCCL is there. */
+static tutti_status meet_hosts(group *g) {
+    bool open = false, good = false;
+    if (!g->staging) return TUTTI_OK;
+    close_ranks(g); /* what the first way has opened */
+    memset(g->sources, 0, sizeof g->sources);
+    memset(g->near_staging, 0, sizeof g->near_staging);
+    TTI_TRY(agree(g, open_near(g), &open));
+    if (open) TTI_TRY(try_sources(g, g->peers.n_sources + 1, &good));
+    if (good) TTI_TRY(try_hosts(g, &good));
+    g->by_hosts = good;
+    return TUTTI_OK;
 }
 
 /* ---- meeting and parting ---- */
@@ -319,7 +415,7 @@ static tutti_status prepare(group *g) {
     memcpy(g->terms, p->terms, (size_t)p->n_terms * sizeof *g->terms);
     memcpy(g->pieces, p->pieces, (size_t)p->n_pieces * sizeof *g->pieces);
     order_terms(g);
-    return TUTTI_OK;
+    return prepare_hosts(g);
 }
 
 /* Of all ranks, since the pieces of one may be shorter than those of another. */
@@ -346,7 +442,7 @@ static tutti_status meet_all(group *g) {
     if (!me) return tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
     tutti_status st = say_hello(g, me);
     /* NCCL is looked for where the devices will need it: it takes its time. */
-    bool reaches = g->peers.way != TTI_WAY_LIBRARY;
+    bool reaches = g->peers.way == TTI_WAY_AUTO || g->peers.way == TTI_WAY_PEERS;
     if (st == TUTTI_OK) st = all_gather(g, me, g->all, sizeof *me);
     if (st == TUTTI_OK) st = gather_places(g);
     if (st == TUTTI_OK) st = check_devices(g);
@@ -358,6 +454,7 @@ static tutti_status meet_all(group *g) {
         if (me->has_nccl && g->peers.rank == 0) st = tti_nccl_make_id(&me->id);
         if (st == TUTTI_OK) st = all_gather(g, me, g->all, sizeof *me);
         if (st == TUTTI_OK) st = meet_library(g);
+        if (st == TUTTI_OK) st = meet_hosts(g);
     }
     free(me);
     return st;
@@ -389,7 +486,9 @@ void tti_cuda_peers_part(void *state) {
     tti_cuda_release(g->words, g->words_bytes);
     tti_cuda_release(g->chunks, g->chunks_bytes);
     tti_cuda_release(g->low, g->low_bytes);
+    tti_cuda_release(g->staging, g->staging_bytes);
     if (!g->with) tti_cuda_release_host(g->view.state);
+    free(g->hosts);
     free(g->at);
     free(g->all);
     free(g);
@@ -397,8 +496,7 @@ void tti_cuda_peers_part(void *state) {
 
 void tti_cuda_peers_describe(const void *state, tti_str *str) {
     const group *g = state;
-    if (g->direct)
-        tti_str_add(str, "over peers' memory");
-    else
-        tti_nccl_describe(str);
+    if (g->direct || g->by_hosts) tti_str_add(str, "over peers' memory");
+    if (g->by_hosts) tti_str_add(str, " inside each host, between hosts by ");
+    if (!g->direct) tti_nccl_describe(str);
 }

@@ -13,6 +13,7 @@
  *   late=2   the same of all queues but that of the kernels
  *   late=3   the same of that one alone, while the others run ahead as far as they can
  *   peers=1  devices of one process read each other's memory
+ *   hosts=.. and those of several hosts do not: the host of each rank, such as 0011
  *   devices=N there are so many (default: 2)
  *   spoils=N a bit of what device 1 fetches from others for the Nth time is not theirs
  *   full=D   device D has no room for what measures links
@@ -79,6 +80,7 @@ typedef struct device {
     int64_t *moments; /* [MAX_MOMENTS] */
     size_t n_bytes, n_peak;
     int64_t n_fetched;
+    int hosts[16];
 } device;
 
 static _Thread_local device *current;

@@ -31,9 +31,19 @@ static tutti_status look_for_peers(const tti_device_peers *peers) {
     return TUTTI_OK;
 }
 
+/* As the communicator says, or as the environment does. */
+static const int *hosts_of(const tti_device_peers *peers) {
+    const char *text = getenv("TUTTI_TEST_DEVICE"), *at = text ? strstr(text, "hosts=") : NULL;
+    for (int r = 0; at && r < peers->n_ranks; r++)
+        current->hosts[r] = at[(int)strlen("hosts=") + r] - '0';
+    return at ? current->hosts : peers->hosts;
+}
+
 static tutti_status peers_meet(const tti_device_peers *peers, void **group) {
+    tti_device_peers given = *peers;
+    given.hosts = peers->hosts ? hosts_of(peers) : NULL;
     TTI_TRY(look_for_peers(peers));
-    return fake_meet(peers, group);
+    return fake_meet(&given, group);
 }
 
 static void run_sum(command *c) { note(fake_sum(c->state, c->first, c->n, false)); }
