@@ -9,6 +9,7 @@ import sys
 import time
 
 import runs
+from profiles import traffic_of
 
 LENET = ["model.name=lenet", "data.n_train=1024", "data.n_test=200", "train.batch=64",
          "train.steps=24", "parallel.shards=4", "run.log_every=1"]
@@ -267,6 +268,28 @@ def test_trace():
     for rank in (0, 1):
         if not any(s["name"].startswith("sum of grad") for s in rows[rank, "sums between workers"]):
             raise AssertionError("rank %d: no sums" % rank)
+
+
+def test_trace_of_parts():
+    """Two GPUs with pieces of layers, with stages and with parts of parameters: exchanges, messages
+    and parameters are in queues beside the kernels, and no more of them is hidden than there is."""
+    if n_devices() < 2:
+        return
+    for key, row, kind in (("parallel.tensor=2", "exchanges inside layers",
+                            "exchanges inside layers"),
+                           ("parallel.pipeline=2", "parts of the stage", "values between stages"),
+                           ("parallel.zero=3", "sums between workers", "parameters")):
+        out = runs.tutti("profile", *GPT, key, "-n", "2", "parallel.devices=gpu", "--steps", "2",
+                         "--trace", "parts.json").expect(0, "between 2 workers").out
+        traffic = traffic_of(out).get(kind)
+        if not traffic or traffic[0] < 1 or not traffic[1] > 0:
+            raise AssertionError("%s: %s" % (key, out))
+        rows = spans_of("parts.json")
+        for rank in (0, 1):
+            if not rows.get((rank, row)) or not rows.get((rank, "device: kernels")):
+                raise AssertionError("%s: rank %d has only %s" % (key, rank, list(rows)))
+            if [s["name"] for s in rows[rank, "device: kernels"]].count("update") != 2:
+                raise AssertionError("%s: rank %d: not two steps" % (key, rank))
 
 
 def lose(run, fault, job, *arguments):
