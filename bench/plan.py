@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """plan.py - what `tutti plan` predicts, beside what training takes.
 
-Usage: bench/plan.py [-n WORKERS] [--devices cpu|gpu] [--device NAME]... [--limit S] [MODEL...]
+Usage: bench/plan.py [-n WORKERS] [--devices cpu|gpu] [--device NAME]... [--seconds S] [--limit S]
+                     [MODEL...]
        TUTTI names the program (build/tutti).
 
 On cpu (the default; lenet resnet18 gpt2): every combination of zero 0 and 1, shards of one and two
 to a worker, and recompute none and light (eight layouts); step time by `tutti bench train`, peak
 memory by `tutti train`.  On gpu (gpt2 resnet50 gpt2-350m cnn; the last one if named): the layouts
-below, time and memory of a GPU by `tutti bench train`.  Each is predicted by --device measured (this
+below, time and memory of a GPU by `tutti train`.  Each is predicted by --device measured (this
 machine; the default), by --device h200 (figures of one), or by both.  Prints the errors, their
-medians, and whether the layout predicted to be the best is within 5 % of the best measured.  No run
-begins after --limit seconds.  Wants a machine that does nothing else.
+medians, and whether the layout predicted to be the best is within 5 % of the best measured.
+--seconds: for a calibration (8).  No run begins after --limit seconds.  Wants a machine that does
+nothing else.
 """
 import argparse, json, os, statistics, subprocess, sys, tempfile, time
 
@@ -45,13 +47,13 @@ def gpt2(size):
 
 # batch: on each GPU.
 GPU = {
-    "gpt2": Model(28, 64, *gpt2("124M"), log_every=4),
-    "resnet50": Model(60, 256, "model.name=resnet50", "data.format=random_images",
+    "gpt2": Model(18, 64, *gpt2("124M"), log_every=3),
+    "resnet50": Model(40, 256, "model.name=resnet50", "data.format=random_images",
                       "data.image_size=224", "data.n_train=2048", "data.n_test=256",
                       "train.precision=bf16", "optimizer.name=sgd", "optimizer.lr=0.1",
                       "optimizer.weight_decay=1e-4", "data.threads=12", "data.prefetch=3",
                       log_every=5),
-    "gpt2-350m": Model(20, 32, *gpt2("355M"), log_every=4),
+    "gpt2-350m": Model(15, 32, *gpt2("355M"), log_every=3),
     "cnn": Model(4000, 128, "model.name=lenet", "data.format=digits", "data.n_train=60000",
                  "train.precision=tf32", "optimizer.name=adam", "data.threads=8", log_every=100),
 }
@@ -83,7 +85,7 @@ def tutti(*arguments):
     if ended.returncode:
         said = (ended.stderr.strip() or "exit code %d" % ended.returncode).splitlines()
         raise RuntimeError(said[-1][:120])
-    return json.loads(ended.stdout.splitlines()[-1])
+    return ended.stdout.splitlines()[-1] if ended.stdout else ""
 
 
 def keys_of(model, row, n):
@@ -94,30 +96,35 @@ def keys_of(model, row, n):
             "run.text_samples=0"]
 
 
-def peak_of_process(job):
-    """Of a training that evaluates and saves, too."""
+def records_of(arguments):
+    """What a training told, in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
         run = os.path.join(folder, "run")
-        subprocess.run([PROGRAM, "train", *job, "run.dir=" + run], check=True,
-                       stdout=subprocess.DEVNULL)
+        tutti("train", *arguments, "run.dir=" + run)
         with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as file:
-            return [r for r in map(json.loads, file) if "peak_rss" in r][-1]["peak_rss"] / 1e6
+            return [json.loads(line) for line in file]
 
 
 def measure(model, job, row, n, gpu):
+    """Milliseconds of a step, and the peak of memory in MB."""
     keys = keys_of(model, row, n)
-    timed = tutti("bench", "train", *job, *keys)
-    if gpu:
-        return timed["ms"], timed["peak_device_gb"] * 1e3
-    return timed["ms"], peak_of_process(job + keys)
+    if not gpu:
+        ms = json.loads(tutti("bench", "train", *job, *keys))["ms"]
+        ended = [r for r in records_of(job + keys) if "peak_rss" in r][-1]  # evaluates, too
+        return ms, ended["peak_rss"] / 1e6
+    told = records_of(job + keys + ["train.eval_every=0", "run.checkpoint_every=-1"])
+    steps = [r for r in told if r["event"] == "step" and r["step"] > model.steps / 4]
+    rate = statistics.median(r["samples_per_s"] for r in steps)
+    return 1e3 * model.batch * n / rate, told[-1]["peak_device_bytes"] / 1e6
 
 
-def predict(job, n, device, wanted):
+def predict(job, n, device, wanted, seconds):
     """The rows of the planner's table, by layout; {} and a line where there is none."""
     began, rows = time.monotonic(), {}
     try:
-        told = tutti("plan", *job, "-n", str(n), "--json", "--device", device)
-        rows = {key(r): r for r in told["layouts"]}
+        told = tutti("plan", *job, "-n", str(n), "--json", "--device", device, "--seconds",
+                     str(seconds))
+        rows = {key(r): r for r in json.loads(told)["layouts"]}
     except (RuntimeError, subprocess.TimeoutExpired) as why:
         print("  plan --device %s: %s" % (device, why))
     missing = [w for w in wanted if key(w) not in rows]
@@ -138,17 +145,17 @@ def name_of(row):
                      ([row["recompute"]] if row["recompute"] != "none" else []))
 
 
-def compare(name, model, n, gpu, devices, limit):
+def compare(name, model, n, gpu, devices, a):
     """One dictionary for each layout and way to predict it."""
     job = model.job + ["train.batch=%d" % (model.batch * (n if gpu else 1)),
                        "parallel.devices=" + ("gpu" if gpu else "cpu")]
     wanted, found = layouts_of(gpu, n), []
     print("%s, %d worker%s" % (name, n, "" if n == 1 else "s"))
-    told = {device: predict(job, n, device, wanted) for device in devices}
+    told = {device: predict(job, n, device, wanted, a.seconds) for device in devices}
     for row in wanted:
         if not any(key(row) in rows for rows in told.values()):
             continue
-        if time.monotonic() - BEGAN > limit:
+        if time.monotonic() - BEGAN > a.limit:
             print("  %-36s no time left" % name_of(row))
             continue
         try:
@@ -161,8 +168,9 @@ def compare(name, model, n, gpu, devices, limit):
             r = told[device].get(key(row))
             if not r:
                 continue
+            bytes_told = r["first_bytes" if gpu else "host_bytes"]
             r = dict(r, device=device, ms=ms, time_error=r["step_s"] * 1e3 / ms - 1,
-                     memory_error=r["first_bytes" if gpu else "host_bytes"] / 1e6 / max(mb, 0.1) - 1)
+                     memory_error=bytes_told / 1e6 / max(mb, 0.1) - 1)
             found.append(r)
             line += "  %s %8.2f (%+5.1f %%) %+5.1f %%" % (
                 device, r["step_s"] * 1e3, 100 * r["time_error"], 100 * r["memory_error"])
@@ -174,10 +182,10 @@ def summary(device, models):
     rows = [r for found in models.values() for r in found if r["device"] == device]
     if not rows:
         return "%s: nothing to compare" % device
-    text = "%s: %d layouts; median error: step %.1f %%, memory %.1f %%; the layout chosen, beside " \
-           "the best measured:" % (
-               device, len(rows), 100 * statistics.median(abs(r["time_error"]) for r in rows),
-               100 * statistics.median(abs(r["memory_error"]) for r in rows))
+    step, memory = (100 * statistics.median(abs(r[k]) for r in rows)
+                    for k in ("time_error", "memory_error"))
+    text = "%s: %d layouts; median error: step %.1f %%, memory %.1f %%; the layout chosen, " \
+           "beside the best measured:" % (device, len(rows), step, memory)
     for name, found in models.items():
         found = [r for r in found if r["device"] == device]
         if found:
@@ -191,6 +199,7 @@ def main():
     parser.add_argument("-n", type=int, default=0)
     parser.add_argument("--devices", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--device", action="append")
+    parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--limit", type=float, default=1e9)
     parser.add_argument("models", nargs="*")
     a = parser.parse_args()
@@ -201,7 +210,7 @@ def main():
             sys.exit("plan.py: no model %s on %s; there are %s" % (
                 model, a.devices, ", ".join(known)))
     devices = a.device or ["measured"]
-    models = {name: compare(name, known[name], n, gpu, devices, a.limit)
+    models = {name: compare(name, known[name], n, gpu, devices, a)
               for name in a.models or [m for m in known if m != "cnn"]}
     for device in devices:
         print(summary(device, models))

@@ -124,10 +124,9 @@ static double exchange_bytes(const tti_program *program) {
     return 2 * most;
 }
 
-double tti_device_beside_bytes(const tti_blueprint *b, const tti_plan *plan, int n_own) {
+double tti_device_beside_bytes(const tti_plan *plan, int n_own) {
     const tti_program *p = &plan->shard;
     double shard = (double)(tti_fed_bytes(p, "x") + tti_fed_bytes(p, "target"));
     double traded = fmax(exchange_bytes(p), exchange_bytes(&plan->eval));
-    return N_SETS * n_own * shard + message_bytes(plan->stages, n_own) +
-           (b->mesh.stage > 1 ? 0 : traded);
+    return N_SETS * n_own * shard + message_bytes(plan->stages, n_own) + traded;
 }

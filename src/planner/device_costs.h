@@ -27,7 +27,7 @@ tti_beside tti_beside_fetches(const tti_calibration *c, double n_calls, double s
 
 /* Bytes of a worker on a device beside what tti_exec_memory_plan counts: inputs of n_own shards,
  * places of messages between stages and of exchanges; and samples that stay there. */
-double tti_device_beside_bytes(const tti_blueprint *b, const tti_plan *plan, int n_own);
+double tti_device_beside_bytes(const tti_plan *plan, int n_own);
 double tti_device_kept_bytes(const tti_blueprint *b);
 
 #endif /* TTI_PLANNER_DEVICE_COSTS_H */

@@ -114,7 +114,7 @@ static tutti_status predict_memory(const tti_blueprint *b, const tti_mixture *m,
         double bytes = bytes_of(&memory);
         if (w->on_device) {
             int n_own = tti_deal_n_of(d, r);
-            bytes += tti_device_beside_bytes(w->b, w->b->plan, n_own) + w->wave.hidden_bytes;
+            bytes += tti_device_beside_bytes(w->b->plan, n_own) + w->wave.hidden_bytes;
             p->worker_bytes = fmax(p->worker_bytes, bytes);
             p->host_bytes += (double)(memory.offloaded + memory.grads);
         } else {

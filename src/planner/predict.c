@@ -78,13 +78,18 @@ static double exchanged(const tti_program *program, const tti_calibration *c, in
     return seconds;
 }
 
-/* Devices exchange beside their kernels, unless there are stages too: then by way of the host. */
+/* Parts of a model that do not reach each other. */
+static bool goes_by_host(const tti_blueprint *b, const tti_calibration *c) {
+    return c->is_device && b->mesh.stage > 1 && !c->stages_meet;
+}
+
+/* Devices exchange beside their kernels. */
 static tutti_status exchange_s(const tti_blueprint *b, const tti_calibration *c,
                                const tti_plan *plan, double second, double *s, double *bytes) {
     tti_beside beside;
     *s = exchanged(&plan->shard, c, b->mesh.tensor, bytes);
     if (!c->is_device) return TUTTI_OK;
-    if (b->mesh.stage > 1) {
+    if (goes_by_host(b, c)) {
         *s = *bytes * c->by_host_s;
         return TUTTI_OK;
     }
@@ -193,10 +198,10 @@ static double sums_beside(const tti_prediction *p, const tti_calibration *c, con
     return sums.exposed_s + sums.taken_s + fetched.exposed_s + fetched.taken_s + c->sum_latency_s;
 }
 
-/* What several stages have is added over them; on devices by the host. */
-static double tied_s(const tti_calibration *c, double bytes) {
+/* What several stages have is added over them. */
+static double tied_s(const tti_blueprint *b, const tti_calibration *c, double bytes) {
     if (bytes <= 0) return 0;
-    if (c->is_device) return bytes * c->by_host_s;
+    if (goes_by_host(b, c)) return bytes * c->by_host_s;
     return c->sum_latency_s + 2 * bytes / c->sum_bytes_s;
 }
 
@@ -205,11 +210,11 @@ static void predict_sums(tti_prediction *p, const tti_blueprint *b, const parts 
     const tti_scheme *l = &p->layout;
     double n_calls, own = w->n_own;
     p->add_s = (own - 1) * x->n_flat * c->add_s / w->n_lanes * w->crowd;
-    p->reduce_s = tied_s(c, x->tied_bytes);
+    p->reduce_s = tied_s(b, c, x->tied_bytes);
     p->sent_bytes += x->tied_bytes;
     if (l->data < 2) return;
     double sent = bytes_of_sums(b, l, x->n_flat, w->n_waves, &n_calls);
-    if (c->is_device && l->pipeline > 1)
+    if (goes_by_host(b, c))
         p->reduce_s += x->n_flat * sizeof(float) * c->by_host_s;
     else if (c->is_device)
         p->reduce_s += sums_beside(p, c, tti_blueprint_plan(b, 0), sent, w);
@@ -313,7 +318,7 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
         tti_mesh_at at = tti_mesh_at_rank(&b->mesh, r);
         desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&b->mesh, &at));
         TTI_TRY(tti_exec_memory_plan(&desc, loose ? 0 : at.data, loose ? 1 : p->layout.data, &m));
-        double beside = c->is_device ? tti_device_beside_bytes(b, desc.plan, w->n_own) + kept : 0;
+        double beside = c->is_device ? tti_device_beside_bytes(desc.plan, w->n_own) + kept : 0;
         double bytes = bytes_of(&m) + beside + scratch;
         p->worker_bytes = fmax(p->worker_bytes, bytes);
         if (r == 0) p->first_bytes = bytes;

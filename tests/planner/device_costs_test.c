@@ -103,10 +103,10 @@ T_CASE(memory) {
     made whole = make("parallel.shards=4", "data.resident=no"),
          pieces = make("parallel.tensor=2", "parallel.shards=4");
     const double rows = 8, shard = rows * (784 + 1) * 4; /* pictures and labels */
-    T_NEAR(tti_device_beside_bytes(whole.b, whole.b->plan, 2), 2 * 2 * shard, 0);
+    T_NEAR(tti_device_beside_bytes(whole.b->plan, 2), 2 * 2 * shard, 0);
     assert_true(tti_device_kept_bytes(whole.b) == 0);
     const tti_plan *plan = tti_blueprint_plan(pieces.b, 0);
-    double beside = tti_device_beside_bytes(pieces.b, plan, 4);
+    double beside = tti_device_beside_bytes(plan, 4);
     assert_true(beside > 2 * 4 * shard && beside < 3 * 4 * shard);
     unmake(&whole), unmake(&pieces);
 }
