@@ -13,6 +13,7 @@
 #include "comm/sum_order.h"
 #include "exec/collective.h"
 #include "exec/device_step.h"
+#include "exec/joint_sums.h"
 #include "exec/worker.h"
 
 enum { TRADE_ALIGN = 256 };
@@ -27,6 +28,7 @@ struct tti_device_exchange {
     void *group; /* between devices; NULL: by way of the host */
     void *staging;
     size_t n_traded;
+    size_t *joint; /* [n_nodes] of the shard program: bytes that a sum adds, 0: another one does */
     bool beside, alone, pending;
 };
 
@@ -53,11 +55,40 @@ static void make_room(const tti_program *program, room *r) {
     }
 }
 
+/* Sums that are made together. */
+static void make_joint_room(const tti_program *program, room *r) {
+    for (int s = 0; s < program->n_steps; s++) {
+        size_t n_bytes = tti_joint_bytes(program, s);
+        r->in = TTI_MAX(r->in, n_bytes);
+        r->out = TTI_MAX(r->out, n_bytes);
+    }
+}
+
 static room room_of(const tti_plan *plan) {
     room r = {.adds_floats = true};
     make_room(&plan->shard, &r);
     make_room(&plan->eval, &r);
+    make_joint_room(&plan->shard, &r);
     return r;
+}
+
+/* ---- sums that are made together ---- */
+
+/* Where gradients lie as the flat arrays say, and only there. */
+static tutti_status find_joint(tti_device_exchange *e) {
+    const tti_program *program = &e->x->desc.plan->shard;
+    e->joint = calloc((size_t)program->graph->n_nodes + 1, sizeof *e->joint);
+    if (!e->joint) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    for (int s = 0; s < program->n_steps; s++)
+        e->joint[program->steps[s]->id] = tti_joint_bytes(program, s);
+    return TUTTI_OK;
+}
+
+/* Bytes of a sum, with those that are made with it. */
+static size_t sum_bytes(const tti_device_exchange *e, const tti_node *node) {
+    const tutti_graph *g = e->x->desc.plan->shard.graph;
+    bool trains = node->id < g->n_nodes && g->nodes[node->id] == node;
+    return trains && !e->x->lean ? e->joint[node->id] : tti_value_n_bytes(node->in[0]);
 }
 
 /* ---- by way of the host ---- */
@@ -71,18 +102,31 @@ static tutti_status take_host(tti_device_exchange *e) {
     return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of pinned memory for exchanges", r.in + r.out);
 }
 
-static tutti_status run_by_host(const tti_device_exchange *e, const tti_kargs *a) {
+static tutti_status exchange_on_host(const tti_device_exchange *e, const tti_kargs *a,
+                                     size_t n_bytes) {
     void *in = e->in, *out = e->out;
     const tti_kargs host = {
         .node = a->node, .in = &in, .out = &out, .scratch = e->scratch, .run = a->run};
-    TTI_TRY(e->ops->copy(TTI_QUEUE_COMPUTE, in, a->in[0], tti_value_n_bytes(a->node->in[0])));
+    tutti_dtype dtype = a->node->in[0]->type.dtype;
+    if (a->node->op->collective != TTI_COLLECTIVE_SUM)
+        return tti_collective_kernel.run(e->comm, &host);
+    return tutti_comm_all_reduce(e->comm, in, out, n_bytes / tutti_dtype_bytes(dtype), dtype,
+                                 TUTTI_SUM, TUTTI_ALG_DIRECT);
+}
+
+static tutti_status run_by_host(const tti_device_exchange *e, const tti_kargs *a) {
+    bool sums = a->node->op->collective == TTI_COLLECTIVE_SUM;
+    size_t n_in = sums ? sum_bytes(e, a->node) : tti_value_n_bytes(a->node->in[0]);
+    size_t n_out = sums ? n_in : tti_value_n_bytes(a->node->out[0]);
+    if (sums && n_in == 0) return TUTTI_OK;
+    TTI_TRY(e->ops->copy(TTI_QUEUE_COMPUTE, e->in, a->in[0], n_in));
     TTI_TRY(e->ops->mark(TTI_QUEUE_COMPUTE, TTI_MARK_EXCHANGE));
     TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, NULL, "values to the host", -1));
     TTI_TRY(e->ops->await(TTI_MARK_EXCHANGE));
     int64_t start = tti_now_ns();
-    TTI_TRY(tti_collective_kernel.run(e->comm, &host));
+    TTI_TRY(exchange_on_host(e, a, n_in));
     tti_profile_add(e->x, TTI_ROW_TRADE, a->node, "exchange by the host", -1, start, tti_now_ns());
-    return e->ops->copy(TTI_QUEUE_COMPUTE, a->out[0], out, tti_value_n_bytes(a->node->out[0]));
+    return e->ops->copy(TTI_QUEUE_COMPUTE, a->out[0], e->out, n_out);
 }
 
 /* ---- between devices: meeting ---- */
@@ -236,7 +280,8 @@ tutti_status tti_device_exchange_create(tti_exec *x, tti_device_exchange **out) 
     e->x = x;
     e->ops = x->desc.backend->device;
     e->comm = x->desc.mesh ? x->desc.mesh->tensor : NULL;
-    tutti_status st = e->comm && is_wanted(x, &r) ? meet_devices(e, &r) : take_host(e);
+    tutti_status st = find_joint(e);
+    if (st == TUTTI_OK) st = e->comm && is_wanted(x, &r) ? meet_devices(e, &r) : take_host(e);
     if (st != TUTTI_OK) {
         tti_device_exchange_destroy(e);
         return st;
@@ -252,6 +297,7 @@ void tti_device_exchange_destroy(tti_device_exchange *e) {
     e->ops->release_host(e->in);
     e->ops->release_host(e->out);
     free(e->scratch);
+    free(e->joint);
     free(e);
 }
 
@@ -337,7 +383,10 @@ static tutti_status run(void *state, const tti_kargs *a) {
                               .in = a->in[0],
                               .out = a->out[0]};
     tti_collective_rows(a->node, &trade.n_rows, &trade.part_bytes);
-    return trade.part_bytes > 0 && trade.n_rows > 0 ? put(e, &trade, a->node) : TUTTI_OK;
+    if (trade.kind == TTI_COLLECTIVE_SUM) trade.part_bytes = sum_bytes(e, a->node);
+    if (trade.part_bytes > 0 && trade.n_rows > 0) return put(e, &trade, a->node);
+    e->alone = false;
+    return TUTTI_OK;
 }
 
 const tti_kernel tti_device_exchange_kernel = {

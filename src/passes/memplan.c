@@ -174,6 +174,24 @@ static void share_in_place(memplan *m) {
     }
 }
 
+/* Terms of a gradient that workers add are made where their sum goes, so that sums that lie side by
+ * side can be exchanged as one.  The steps of stages may lie in other moments. */
+static void share_gradients(memplan *m) {
+    for (int s = 0; !m->plan->stages && s < m->program->n_steps; s++) {
+        const tti_node *node = m->program->steps[s];
+        if (node->op->collective != TTI_COLLECTIVE_SUM) continue;
+        const tutti_value *sum = node->out[0], *term = node->in[0];
+        int in = m->root[term->id], out = m->root[sum->id];
+        bool allowed = m->fixed[out] && m->program->bufs[out].space == TTI_SPACE_GRAD &&
+                       out == sum->id && !m->fixed[in] && m->pieces[in].last == s &&
+                       m->pieces[in].n_bytes == aligned(tti_value_n_bytes(sum)) &&
+                       m->offset[term->id] == 0 && term->layout == sum->layout;
+        if (!allowed) continue;
+        m->fixed[in] = true;
+        m->program->bufs[in] = m->program->bufs[out];
+    }
+}
+
 static int by_size(const void *a, const void *b) {
     const piece *x = *(piece *const *)a, *y = *(piece *const *)b;
     if (x->n_bytes != y->n_bytes) return x->n_bytes > y->n_bytes ? -1 : 1;
@@ -223,6 +241,7 @@ static tutti_status run(memplan *m) {
     find_roots(m);
     place_outputs(m);
     find_lives(m);
+    share_gradients(m);
     share_in_place(m);
     TTI_TRY(pack_arena(m));
     for (int id = 0; id < m->program->graph->n_values; id++)

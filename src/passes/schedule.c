@@ -4,13 +4,15 @@
  * before the node that carries on backwards.  Otherwise the given order is kept, which keeps values
  * short-lived.  Where exchanges of a tensor axis go on beside the program, they go before what they
  * do not need, such as the gradients of parameters, and their readers after it; the order of the
- * gradients, which is theirs in memory, stays.  Fused nodes would not survive a copy, so nodes are
- * moved, not copied. */
+ * gradients, which is theirs in memory, stays.  Sums of short gradients over a tensor axis go
+ * last, side by side.  Fused nodes would not survive a copy, so nodes are moved, not copied. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "passes/passes.h"
 #include "passes/rewrite.h"
+
+enum { SHORT_BYTES = 64 << 10 };
 
 typedef struct schedule {
     tutti_graph *g;
@@ -46,13 +48,41 @@ static void place(schedule *s, int id) {
     release_users(s, s->g->nodes[id]);
 }
 
+static void renumber(schedule *s) {
+    memcpy(s->g->nodes, s->order, (size_t)s->g->n_nodes * sizeof *s->order);
+    for (int i = 0; i < s->g->n_nodes; i++) s->g->nodes[i]->id = i;
+}
+
 static void run(schedule *s) {
     mark_gradients(s);
     for (int i = 0; i < s->g->n_nodes; i++) s->n_missing[i] = s->g->nodes[i]->n_in;
     for (int i = 0; i < s->g->n_nodes; i++)
         if (!s->done[i]) place(s, i);
-    memcpy(s->g->nodes, s->order, (size_t)s->g->n_nodes * sizeof *s->order);
-    for (int i = 0; i < s->g->n_nodes; i++) s->g->nodes[i]->id = i;
+    renumber(s);
+}
+
+/* ---- short sums ---- */
+
+/* A gradient that is the workers' sum of a short vector, such as that of a bias. */
+static bool is_short_sum(const schedule *s, const int *n_uses, const tti_node *node) {
+    return node->op->collective == TTI_COLLECTIVE_SUM && s->makes_gradient[node->id] &&
+           n_uses[node->out[0]->id] == 1 && tti_value_n_bytes(node->out[0]) <= SHORT_BYTES;
+}
+
+/* Side by side at the end they are in nobody's way, and can be made in one go. */
+static tutti_status put_short_sums_last(schedule *s) {
+    int *n_uses = tti_count_uses(s->g), n = s->g->n_nodes;
+    if (!n_uses) return tti_fail(TUTTI_E_NOMEM, "schedule: out of memory");
+    for (int i = 0; i < n; i++) s->makes_gradient[i] = false;
+    mark_gradients(s);
+    s->n_done = 0;
+    for (int last = 0; last < 2; last++)
+        for (int i = 0; i < n; i++)
+            if (is_short_sum(s, n_uses, s->g->nodes[i]) == (last == 1))
+                s->order[s->n_done++] = s->g->nodes[i];
+    free(n_uses);
+    renumber(s);
+    return TUTTI_OK;
 }
 
 /* ---- exchanges ---- */
@@ -169,8 +199,7 @@ static tutti_status hide_exchanges(schedule *s) {
         mark_memory(s);
         run_exchanges(&e);
         TTI_ASSERT(keeps_gradients(s));
-        memcpy(s->g->nodes, s->order, n * sizeof(tti_node *));
-        for (size_t i = 0; i < n; i++) s->g->nodes[i]->id = (int)i;
+        renumber(s);
     }
     free(e.needed);
     free(e.follows);
@@ -187,7 +216,8 @@ tutti_status tti_pass_schedule(tutti_graph **g, const tti_target *target) {
     tutti_status st = TUTTI_OK;
     if (s.n_missing && s.makes_gradient && s.done && s.order) {
         run(&s);
-        if (target->trades) st = hide_exchanges(&s);
+        if (target->n_tensor > 1 && target->n_stages <= 1) st = put_short_sums_last(&s);
+        if (st == TUTTI_OK && target->trades) st = hide_exchanges(&s);
     } else
         st = tti_fail(TUTTI_E_NOMEM, "schedule: out of memory");
     free(s.n_missing);

@@ -78,6 +78,7 @@ def test_pieces_between_devices():
     same_as_host("gpt2", "gpt2-apart", (1, 1, 2), *text, PROCESSES, says="peers=1")
     exchanges("gpt2-apart", "by way of the host: test devices")
     for name, layout, more in (("lenet", (1, 1, 2), ["train.precision=bf16"]),
+                               ("low", (1, 1, 2), ["train.precision=bf16", *text]),
                                ("four", (1, 1, 4), ["train.precision=f16", *text])):
         train(name, "cpu", layout, *LENET, *more).expect(0)
         same_as_host(name, name + "-devices", layout, *LENET, *more,
