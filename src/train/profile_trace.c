@@ -1,6 +1,7 @@
 /* profile_trace.c - a Chrome/Perfetto trace, and the table of where the time goes. */
 #include "train/profile_trace.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -209,6 +210,31 @@ static void print_traffic(const char *name, const tti_traffic_time *t, int n_ste
                    us > 0 ? 100 * hidden / us : 0);
 }
 
+enum { MOST_EXCHANGES = 6 };
+
+/* The kinds of exchanges of the rank that is shown, the slowest first; GB/s: of what is read and
+ * written on its own side. */
+static tutti_status print_exchanges(const tti_profiled *p, tti_str *out) {
+    const tti_told *t = &p->ranks[p->shown];
+    int n_rows = 0, n_steps = TTI_MAX(tti_told_n_steps(t), 1);
+    int most = p->max_rows == INT_MAX ? INT_MAX : MOST_EXCHANGES; /* --all */
+    row *rows = calloc((size_t)t->head.n_whats + 1, sizeof *rows);
+    if (!rows) return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
+    for (int64_t i = 0; i < t->head.n_spans; i++) {
+        const tti_told_what *w = tti_told_what_of(t, &t->spans[i]);
+        if (w->kind == TTI_SPAN_LAYERS && w->row == TTI_ROW_TRADE)
+            add_to_rows(t, &t->spans[i], rows, &n_rows);
+    }
+    qsort(rows, (size_t)n_rows, sizeof *rows, slowest_first);
+    for (int i = 0; i < n_rows && i < most; i++)
+        tti_str_printf(out, "    %-44s %7.3f ms in %.4g, %.1f us each, %.1f GB/s\n", rows[i].label,
+                       rows[i].us / n_steps * 1e-3, (double)rows[i].n / n_steps,
+                       rows[i].us / rows[i].n,
+                       rows[i].us > 0 ? rows[i].bytes / rows[i].us * 1e-3 : 0);
+    free(rows);
+    return TUTTI_OK;
+}
+
 /* In the mean of all ranks and steps: those of one rank depend on where the others are. */
 static tutti_status print_between(const tti_profiled *p, tti_str *out) {
     tti_traffic_time times[TTI_N_SPAN_KINDS] = {0};
@@ -219,9 +245,11 @@ static tutti_status print_between(const tti_profiled *p, tti_str *out) {
     }
     if (n_steps == 0) return TUTTI_OK;
     tti_str_printf(out, "between %d workers, in the mean of all of them:\n", p->n_ranks);
-    for (int k = 0; k < TTI_N_SPAN_KINDS; k++)
+    for (int k = 0; k < TTI_N_SPAN_KINDS; k++) {
         if (times[k].n_spans > 0)
             print_traffic(tti_traffic_name((tti_span_kind)k), &times[k], n_steps, out);
+        if (k == TTI_SPAN_LAYERS) TTI_TRY(print_exchanges(p, out));
+    }
     const tti_told_head *h = &p->ranks[p->shown].head;
     if (h->expected_bubble > 0)
         tti_str_printf(out,
