@@ -132,11 +132,33 @@ T_CASE(steps_on_devices) {
     unmake(&m);
 }
 
+/* The same program with half of the rate for attention costs more by half of its attention again.
+ */
+T_CASE(attention_is_slower) {
+    T_UNUSED;
+    tutti_job *job =
+        SMALL_JOB("model.name=gpt2", "model.layers=1", "model.heads=2", "model.width=16",
+                  "data.format=random_tokens", "data.vocabulary=16", "data.context=16");
+    tti_blueprint *b;
+    T_OK(tti_job_resolve(job, 1));
+    T_OK(tti_blueprint_create_like(job, NULL, tti_paper_device(), &b));
+    tti_calibration c = calibration(1e9, 1);
+    double whole = tti_program_cost_s(&c, &b->plan->shard), rates[] = {0.5, 0.25}, cost[2];
+    for (int i = 0; i < 2; i++) {
+        c.attention = rates[i];
+        cost[i] = tti_program_cost_s(&c, &b->plan->shard) - whole;
+    }
+    assert_true(cost[0] > 0 && cost[0] < whole);
+    T_NEAR(cost[1] / cost[0], 3, 1e-9);
+    tti_blueprint_destroy(b);
+    tutti_job_destroy(job);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exchanges),        cmocka_unit_test(sums),
         cmocka_unit_test(fetches),          cmocka_unit_test(memory),
-        cmocka_unit_test(steps_on_devices),
+        cmocka_unit_test(steps_on_devices), cmocka_unit_test(attention_is_slower),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
