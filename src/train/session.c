@@ -220,6 +220,18 @@ static tutti_status tell_place(session *s) {
     return tutti_comm_all_gather(s->desc->comm, &mine, s->reporter.place, 1, TUTTI_I32);
 }
 
+/* Allowed, since it gives the same bits, and slow. */
+static tutti_status tell_sharing(session *s) {
+    int n = s->desc->local_n_ranks, n_devices = s->b->devices.n;
+    char text[200];
+    if (n_devices == 0 || s->b->devices.mixed || n <= n_devices) return TUTTI_OK;
+    snprintf(text, sizeof text,
+             "%d workers share %d GPU%s: they take turns there and add by way of the host; "
+             "parallel.workers=%d is faster",
+             n, n_devices, n_devices == 1 ? "" : "s", n_devices);
+    return tti_reporter_warn(&s->reporter, text);
+}
+
 static tutti_status prepare(session *s) {
     const tti_session_desc *d = s->desc;
     bool divided = s->b->n_parts > 0;
@@ -255,7 +267,8 @@ static tutti_status prepare(session *s) {
     s->reporter.expected_bubble = tti_exec_expected_bubble(s->exec);
     /* Worker 0 has told the server what was loaded; the others may evaluate with it. */
     if (is_async(s)) TTI_TRY(tti_async_meet(s->exec, d->comm));
-    return tti_reporter_start(&s->reporter, tti_exec_memory_use(s->exec), s->state.step);
+    TTI_TRY(tti_reporter_start(&s->reporter, tti_exec_memory_use(s->exec), s->state.step));
+    return tell_sharing(s);
 }
 
 /* ---- evaluation ---- */

@@ -30,7 +30,10 @@
 #include "train/worker_exec.h"
 #include "tutti/launch.h"
 
-enum { MAX_ARGV = 512 };
+enum {
+    MAX_ARGV = 512,
+    DEVICE_GRACE_MS = 2000 /* the library between devices needs that long to give up */
+};
 
 typedef struct trainer {
     tutti_job *job;
@@ -38,6 +41,7 @@ typedef struct trainer {
     tutti_train_result *result;
     int64_t start_ns;
     tutti_worker_place place;
+    bool on_devices;
     bool is_worker;              /* started by a supervisor: one rank of several */
     bool made_dir;               /* the run folder is new */
     bool continues;              /* from the last checkpoint of the folder */
@@ -258,6 +262,7 @@ static tutti_status supervise(trainer *t) {
     tutti_launch_result ended;
     TTI_TRY(tutti_launch(&(tutti_launch_desc){.n_workers = (int)t->job->config.parallel.workers,
                                               .argv = argv,
+                                              .grace_ms = t->on_devices ? DEVICE_GRACE_MS : 0,
                                               .log_dir = log_dir,
                                               .error_file = error_file,
                                               .max_restarts = (int)t->job->config.run.restarts,
@@ -366,6 +371,7 @@ static tutti_status prepare(trainer *t) {
     if (foreign && t->desc->resume) take_workers_of_launcher(t);
     tti_devices devices;
     TTI_TRY(tti_devices_resolve(t->job, &devices));
+    t->on_devices = devices.n > 0;
     TTI_TRY(tti_job_resolve(t->job, foreign     ? t->place.n_ranks
                                     : devices.n ? devices.n
                                                 : tti_cores_usable()));

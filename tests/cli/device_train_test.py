@@ -48,9 +48,12 @@ def test_parts_of_state():
     parts = more + ["parallel.zero=1"]
     train("host", *more, "-n", "1", devices="cpu").expect(0)
     told = runs.story("host")
-    for run, place in (("one", ["-n", "1"]), ("two", ["-n", "2"]), ("four", ["-n", "4"]),
-                       ("three", ["-n", "3", PROCESSES])):
-        train(run, *parts, *place).expect(0)
+    for run, sharing, place in (("one", False, ["-n", "1"]), ("two", False, ["-n", "2"]),
+                                ("four", True, ["-n", "4"]),
+                                ("three", True, ["-n", "3", PROCESSES])):
+        ended = train(run, *parts, *place).expect(0)
+        if (place[1] + " workers share 2 GPUs" in ended.err) != sharing:
+            raise AssertionError(ended.err)
         runs.same_story(told, run)
     start = [[r for r in runs.records(run) if r["event"] == "start"][0] for run in ("one", "four")]
     if not 0.9 < start[1]["bytes_states"] / start[0]["bytes_states"] * 4 < 1.1:
