@@ -10,7 +10,7 @@
 #include "base/str.h"
 #include "ir/graph.h"
 
-enum { MOST_TEXT = 1 << 30, MOST_SPANS = 1 << 28 };
+enum { MOST_TEXT = 1 << 30, MOST_SPANS = 1 << 24 };
 
 /* ---- one worker ---- */
 
@@ -102,6 +102,8 @@ static void put_span(maker *m, const tti_span *span) {
 tutti_status tti_told_make(const tti_timeline *timeline, tti_told *out) {
     maker m = {.told = out, .n_keys = 64};
     size_t n = (size_t)timeline->n;
+    if (n > MOST_SPANS)
+        return tti_fail(TUTTI_E_INVALID, "profile: %zu spans are too many; give fewer --steps", n);
     while (m.n_keys < 2 * n) m.n_keys *= 2;
     m.keys = calloc(m.n_keys, sizeof *m.keys);
     out->whats = calloc(n + 1, sizeof *out->whats);

@@ -210,7 +210,7 @@ static void print_traffic(const char *name, const tti_traffic_time *t, int n_ste
                    us > 0 ? 100 * hidden / us : 0);
 }
 
-enum { MOST_EXCHANGES = 6 };
+enum { MOST_EXCHANGES = 6, MOST_RANKS = 8 };
 
 /* The kinds of exchanges of the rank that is shown, the slowest first; GB/s: of what is read and
  * written on its own side. */
@@ -235,6 +235,41 @@ static tutti_status print_exchanges(const tti_profiled *p, tti_str *out) {
     return TUTTI_OK;
 }
 
+/* What the kernels' row of a worker waited for, of several waits with one name the sum. */
+static tutti_status print_waits(const tti_told *t, int n_steps, tti_str *out) {
+    row *rows = calloc((size_t)t->head.n_whats + 1, sizeof *rows);
+    int n_rows = 0;
+    double us = 0;
+    if (!rows) return tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
+    for (int64_t i = 0; i < t->head.n_spans; i++) {
+        const tti_told_what *w = tti_told_what_of(t, &t->spans[i]);
+        if (w->row != TTI_ROW_COMPUTE || w->kind != TTI_SPAN_WAIT) continue;
+        find_row(rows, &n_rows, tti_told_text(t, w->name), "")->us += t->spans[i].us;
+        us += t->spans[i].us;
+    }
+    qsort(rows, (size_t)n_rows, sizeof *rows, slowest_first);
+    tti_str_printf(out, "waits %.3f ms", us / n_steps * 1e-3);
+    for (int i = 0; i < n_rows && i < 3; i++)
+        tti_str_printf(out, "%s%s %.3f", i ? ", " : " (", rows[i].label + strlen("waiting "),
+                       rows[i].us / n_steps * 1e-3);
+    tti_str_add(out, n_rows ? ")\n" : "\n");
+    free(rows);
+    return TUTTI_OK;
+}
+
+static tutti_status print_rank(const tti_profiled *p, int rank, tti_str *out) {
+    const tti_told *t = &p->ranks[rank];
+    int n_steps = tti_told_n_steps(t);
+    double us = 0;
+    if (n_steps == 0) return TUTTI_OK;
+    for (int64_t i = 0; i < t->head.n_spans; i++)
+        if (tti_told_what_of(t, &t->spans[i])->kind == TTI_SPAN_WORK) us += t->spans[i].us;
+    tti_str_add(out, "  ");
+    print_worker(p, rank, out);
+    tti_str_printf(out, ": works %.3f ms a step, ", us / n_steps * 1e-3);
+    return print_waits(t, n_steps, out);
+}
+
 /* In the mean of all ranks and steps: those of one rank depend on where the others are. */
 static tutti_status print_between(const tti_profiled *p, tti_str *out) {
     tti_traffic_time times[TTI_N_SPAN_KINDS] = {0};
@@ -250,6 +285,8 @@ static tutti_status print_between(const tti_profiled *p, tti_str *out) {
             print_traffic(tti_traffic_name((tti_span_kind)k), &times[k], n_steps, out);
         if (k == TTI_SPAN_LAYERS) TTI_TRY(print_exchanges(p, out));
     }
+    for (int r = 0; r < p->n_ranks && (r < MOST_RANKS || p->max_rows == INT_MAX); r++)
+        TTI_TRY(print_rank(p, r, out));
     const tti_told_head *h = &p->ranks[p->shown].head;
     if (h->expected_bubble > 0)
         tti_str_printf(out,
