@@ -43,7 +43,8 @@ typedef enum tti_queue {
     TTI_N_QUEUES
 } tti_queue;
 
-enum { TTI_N_NOTES = 64 };
+/* Places in queues: those of sums, then those of values on their way to other stages. */
+enum { TTI_NOTES_OF_SUMS = 64, TTI_NOTES_OF_MAIL = 32, TTI_N_NOTES = 96 };
 
 typedef struct tti_device_desc {
     int index;  /* of the device, 0 .. count-1 */
@@ -121,6 +122,9 @@ typedef struct tti_device_peers {
      * bytes each, a multiple of 256.  TUTTI_E_UNSUPPORTED where the devices cannot read each
      * other's memory.  0: they do not. */
     size_t n_traded;
+    /* They send each other values: through slots 0 .. n_slots-1, each from one rank to one other,
+     * into the first piece of the latter.  TUTTI_E_UNSUPPORTED as of n_traded.  0: they do not. */
+    int n_slots;
     void
         *with; /* another group of this device: where one of the two has failed, so has the other */
     bool fast; /* any order of the additions */
@@ -143,6 +147,14 @@ typedef struct tti_device_trade {
     void *out; /* out == in: of a sum alone */
     size_t n_rows, part_bytes;
 } tti_device_trade;
+
+/* A value for another rank: from src on the device to n_bytes from place of the first piece of rank
+ * to on, a multiple of 16. */
+typedef struct tti_device_letter {
+    int slot, to;
+    const void *src;
+    size_t place, n_bytes;
+} tti_device_letter;
 
 /* Lists of doubles: values[member[i]] for i from begin[l] up to begin[l + 1], and what they come to
  * has its place at values[home[l]].  In device memory. */
@@ -265,6 +277,14 @@ typedef struct tti_device_ops {
     /* An exchange of a group with n_traded, into TTI_QUEUE_TRADE.  Added in the order of the
      * group's terms: f16 and bf16 as f32, rounded at the end.  beside: as of peers_sum. */
     tutti_status (*peers_trade)(void *group, const tti_device_trade *trade, bool beside);
+    /* Of a group with n_slots; each end of a slot calls its own.  put: into TTI_QUEUE_TRADE; waits
+     * there until the slot is empty, copies, and then it is full.  take: what comes into the
+     * compute queue waits until the slot is full, whose value is in this rank's first piece. leave:
+     * behind what is in the compute queue it is empty, for rank from to put again.  beside: as of
+     * peers_sum.  NULL: this kind of device does not, or was not seen to do it right. */
+    tutti_status (*peers_put)(void *group, const tti_device_letter *letter, bool beside);
+    tutti_status (*peers_take)(void *group, int slot);
+    tutti_status (*peers_leave)(void *group, int slot, int from);
     /* sums[l] = the values of list l, added one after the other; and back: of all n_values those at
      * home become the sums, the others 0.  Into the compute queue. */
     tutti_status (*fold)(const double *values, const tti_device_lists *lists, double *sums);
@@ -336,7 +356,7 @@ typedef struct tti_module_host {
     void (*fail)(tutti_status code, const char *text); /* tti_fail of the program */
 } tti_module_host;
 
-enum { TTI_MODULE_ABI = 1 };
+enum { TTI_MODULE_ABI = 2 };
 
 /* The one symbol that a module exports, "tutti_backend_module".  NULL, after host->fail, when it
  * cannot be used. */

@@ -36,7 +36,7 @@ tutti_status tti_exec_device_tell(tti_exec *x, tutti_status st) {
                                   .index = x->desc.device.index,
                                   .done = d->done,
                                   .newest = d->newest};
-    bool waits_for_peers = d->reduce || d->axis;
+    bool waits_for_peers = d->reduce || d->axis || d->pipe;
     return tti_device_tell(&work, waits_for_peers ? NULL : d->ops, st);
 }
 
@@ -64,8 +64,8 @@ static void find_input_bytes(tti_exec *x) {
 
 tutti_status tti_exec_device_prepare(tti_exec *x) {
     tti_exec_device *d = x->device;
-    TTI_TRY(tti_device_meet(x));
     TTI_TRY(tti_device_pipe_create(x, &d->pipe));
+    TTI_TRY(tti_device_meet(x));
     d->n_told = d->reduce || d->axis ? tti_device_reduce_n_told(x) : x->desc.n_shards * TTI_SUMS;
     size_t n_sums = (size_t)d->n_told;
     find_input_bytes(x);
@@ -171,10 +171,11 @@ tutti_status tti_exec_device_keep(tti_exec *x, const tti_kept_samples *from, int
 
 const char *tti_exec_device_way(const tti_exec *x) { return tti_str_text(&x->device->way); }
 
-/* By way of the host a step waits for the others before it ends, or for the update. */
+/* By way of the host a step waits for the others before it ends, or for the update; and that of a
+ * stage is measured. */
 int tti_exec_device_depth(const tti_exec *x) {
     const tti_exec_device *d = x->device;
-    return d->by_host || d->server || x->offload ? 1 : d->n_sets;
+    return d->by_host || d->server || x->offload || d->pipe ? 1 : d->n_sets;
 }
 
 tutti_status tti_exec_device_settle(tti_exec *x) {
@@ -319,6 +320,7 @@ static tutti_status reread(tti_exec *x) {
 static tutti_status whole_step(tti_exec *x, const tti_device_set *set, bool beside) {
     tti_exec_device *d = x->device;
     tti_device_exchange_begin(x->exchange, beside);
+    if (d->pipe) tti_device_pipe_begin(d->pipe, beside);
     if (d->reduce) tti_device_reduce_begin(d->reduce, beside);
     if (x->offload) tti_offload_begin(x->offload);
     d->beside = TUTTI_OK;
@@ -330,6 +332,7 @@ static tutti_status whole_step(tti_exec *x, const tti_device_set *set, bool besi
     if (d->lean) TTI_TRY(tti_device_lean_finish(d->lean));
     if (tti_exec_has_lean_params(x)) TTI_TRY(reread(x));
     if (d->reduce) TTI_TRY(tti_device_reduce_finish(d->reduce, d->args, d->report, d->sums));
+    if (d->pipe) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
     if (d->axis && !d->reduce) TTI_TRY(tell_own(x));
     if (d->axis) TTI_TRY(tti_device_axis_sums(d->axis, d->sums));
     return update_and_tell(x, set);
@@ -352,12 +355,14 @@ static tutti_status record_all(tti_exec *x, const tti_device_set *like) {
         d->sets[i].gathers = like->gathers;
         TTI_TRY(tti_device_record(x, &d->sets[i], &d->sets[i].recording));
     }
-    return d->axis ? tti_device_exchange_meet(x->exchange) : tti_device_reduce_meet(d->reduce);
+    return d->axis ? tti_device_axis_meet(d->axis) : tti_device_reduce_meet(d->reduce);
 }
 
 /* As a recording from the second step of the worker on: the first one loads kernels. */
 static tutti_status run_recorded(tti_exec *x, tti_device_set *set) {
     tti_exec_device *d = x->device;
+    if (d->pipe) tti_profile_next_step(x);
+    if (d->pipe) return whole_step(x, set, tti_device_pipe_is_loaded(d->pipe, false));
     bool is_timed_alone = x->profile && d->n_timed == 0; /* its moments cannot be recorded */
     if (is_timed_alone) tti_profile_next_step(x);
     if (d->n_begun == 0 || is_timed_alone) return whole_step(x, set, false);
@@ -373,9 +378,10 @@ static tutti_status run_by_host(tti_exec *x, tti_device_set *set) {
     tti_profile_next_step(x);
     TTI_TRY(tti_device_put_begin(x, set));
     TTI_TRY(tti_device_run_shards(x, set));
+    if (d->pipe) TTI_TRY(tti_device_pipe_rest(d->pipe)); /* which ends with a lost stage */
     tti_exec_note(x, &set->desc, "reduce");
     TTI_TRY(tti_device_by_host_grads(d->by_host));
-    if (d->pipe) TTI_TRY(tti_pipe_sum_tied(x));
+    if (d->pipe) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
     TTI_TRY(tti_device_by_host_sums(d->by_host, d->sums, set->desc.vote));
     TTI_TRY(tti_exec_compare_hashes(x, set->desc.step));
     return x->offload ? TUTTI_OK : update_and_tell(x, set);
@@ -410,7 +416,7 @@ static tutti_status run(tti_exec *x, tti_device_set *set) {
 /* After a pause, in which devices were waited for. */
 static tutti_status arrive(tti_exec *x) {
     tti_exec_device *d = x->device;
-    if (d->axis) return tti_device_exchange_meet(x->exchange);
+    if (d->axis) return tti_device_axis_meet(d->axis);
     return d->reduce ? tti_device_reduce_arrive(d->reduce) : TUTTI_OK;
 }
 
@@ -452,7 +458,9 @@ tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc) {
     x->begun = *desc;
     x->loss_scale = desc->loss_scale > 0 ? (float)desc->loss_scale : 1.0f;
     x->sent_bytes = 0;
-    return tti_exec_device_tell(x, begin_step(x, desc));
+    tutti_status st = begin_step(x, desc);
+    if (st != TUTTI_OK && d->pipe) tti_device_pipe_fail(d->pipe, st);
+    return tti_exec_device_tell(x, st);
 }
 
 /* ---- what a step has told ---- */
@@ -483,10 +491,10 @@ tutti_status tti_device_await(tti_exec *x, const tti_device_set **out) {
     d->n_ended++;
     *out = set;
     int64_t start = tti_now_ns();
-    if (d->reduce)
-        TTI_TRY(tti_device_reduce_await(d->reduce, which));
+    if (d->axis && (d->pipe || !d->reduce))
+        TTI_TRY(tti_device_axis_await(d->axis, which));
     else
-        TTI_TRY(d->axis ? tti_device_exchange_await(x->exchange, which) : d->ops->await(which));
+        TTI_TRY(d->reduce ? tti_device_reduce_await(d->reduce, which) : d->ops->await(which));
     tti_exec_profile_wait(x, "waiting for the device", start, tti_now_ns());
     return TUTTI_OK;
 }
@@ -536,6 +544,7 @@ static tutti_status end_step(tti_exec *x, tti_step_result *result) {
     if (x->offload) return end_at_host(x, set, result);
     memcpy(&report, set->told, sizeof report);
     result->grad_norm = report.grad_norm;
+    if (x->pipe) TTI_TRY(tti_device_pipe_measure(x->device->pipe));
     result->bubble = x->pipe ? tti_pipe_bubble_measured(x->pipe) : 0;
     if (report.bad) {
         result->skipped = true;

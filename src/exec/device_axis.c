@@ -18,9 +18,10 @@ typedef struct lists {
 struct tti_device_axis {
     tti_exec *x;
     const tti_device_ops *ops;
-    lists total, slots; /* of one double for a block; of two */
-    double *sums;       /* [1 + 2 * n_slots] device */
-    double *zeros;      /* [n_shards][TTI_SUMS] device */
+    tti_device_mail *mail; /* of the stages; NULL: there are none */
+    lists total, slots;    /* of one double for a block; of two */
+    double *sums;          /* [1 + 2 * n_slots] device */
+    double *zeros;         /* [n_shards][TTI_SUMS] device */
     size_t n_sums, n_zeros;
 };
 
@@ -51,14 +52,11 @@ static void end_list(draft *d, int32_t home) {
     d->begin[d->n] = d->n_members;
 }
 
-static bool counts(const tti_exec *x, int update) {
-    return tti_divided_counts(x->divided, x->desc.plan->updates[update].slot);
-}
-
 /* All blocks, in the place of the first. */
 static void list_blocks(const tti_exec *x, draft *d) {
     for (int i = 0; i < x->desc.plan->n_updates; i++)
-        if (counts(x, i)) d->member[d->n_members++] = i;
+        if (tti_divided_counts(x->divided, x->desc.plan->updates[i].slot))
+            d->member[d->n_members++] = i;
     end_list(d, 0);
 }
 
@@ -71,7 +69,8 @@ static void list_slots(const tti_exec *x, draft *d) {
             const tti_update_step *step = &plan->updates[i];
             if (step->slot != l / 2) continue;
             if (step->first == plan->slots[step->slot].first) home = 2 * i + l % 2;
-            if (counts(x, i)) d->member[d->n_members++] = 2 * i + l % 2;
+            if (tti_divided_counts_here(x->divided, step->slot))
+                d->member[d->n_members++] = 2 * i + l % 2;
         }
         end_list(d, home);
     }
@@ -118,12 +117,12 @@ static tutti_status make(tti_device_axis *a) {
     return make_lists(a, &a->slots, list_slots);
 }
 
-tutti_status tti_device_axis_create(tti_exec *x, tti_device_axis **out) {
+tutti_status tti_device_axis_create(tti_exec *x, tti_device_mail *mail, tti_device_axis **out) {
     *out = NULL;
-    if (!tti_device_exchange_group(x->exchange)) return TUTTI_OK;
     tti_device_axis *a = calloc(1, sizeof *a);
     if (!a) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     a->x = x;
+    a->mail = mail;
     a->ops = x->desc.backend->device;
     tutti_status st = make(a);
     if (st != TUTTI_OK) {
@@ -147,13 +146,33 @@ void tti_device_axis_destroy(tti_device_axis *a) {
     free(a);
 }
 
+/* Over the pieces of a layer, then over the stages: as in one tree over all of them, where there
+ * are 1, 2, 4 ... pieces. */
+static tutti_status sum_model(tti_device_axis *a, double *terms, size_t n) {
+    if (tti_device_exchange_group(a->x->exchange))
+        TTI_TRY(tti_device_exchange_sum(a->x->exchange, terms, n));
+    return a->mail ? tti_device_mail_sum(a->mail, terms, n) : TUTTI_OK;
+}
+
 tutti_status tti_device_axis_sums(tti_device_axis *a, double *sums) {
     const tti_exec *x = a->x;
+    const tti_mesh *mesh = x->desc.mesh;
     double *votes = sums + a->n_zeros + 2 * (size_t)x->n_ranks;
-    if (x->desc.mesh->at.tensor > 0)
+    bool has_loss = mesh->at.tensor == 0 && mesh->at.stage == mesh->size.stage - 1;
+    if (!has_loss)
         TTI_TRY(a->ops->copy(TTI_QUEUE_COMPUTE, sums, a->zeros, a->n_zeros * sizeof *sums));
-    TTI_TRY(tti_device_exchange_sum(x->exchange, sums, a->n_zeros));
-    return tti_device_exchange_sum(x->exchange, votes, (size_t)x->n_ranks);
+    TTI_TRY(sum_model(a, sums, a->n_zeros));
+    return sum_model(a, votes, (size_t)x->n_ranks);
+}
+
+tutti_status tti_device_axis_meet(tti_device_axis *a) {
+    TTI_TRY(a->ops->sync());
+    return tutti_comm_barrier(a->x->desc.mesh->world);
+}
+
+tutti_status tti_device_axis_await(tti_device_axis *a, int mark) {
+    return a->mail ? tti_device_mail_await(a->mail, mark)
+                   : tti_device_exchange_await(a->x->exchange, mark);
 }
 
 tutti_status tti_device_axis_partials(tti_device_axis *a, void *words, size_t n_words) {
@@ -161,6 +180,9 @@ tutti_status tti_device_axis_partials(tti_device_axis *a, void *words, size_t n_
     bool by_block = n <= (size_t)a->x->desc.plan->n_updates;
     const tti_device_lists *l = by_block ? &a->total.of : &a->slots.of;
     TTI_TRY(a->ops->fold(words, l, a->sums));
-    TTI_TRY(tti_device_exchange_sum(a->x->exchange, a->sums, (size_t)l->n));
+    if (by_block)
+        TTI_TRY(sum_model(a, a->sums, (size_t)l->n));
+    else if (tti_device_exchange_group(a->x->exchange))
+        TTI_TRY(tti_device_exchange_sum(a->x->exchange, a->sums, (size_t)l->n));
     return a->ops->unfold(words, n, l, a->sums);
 }

@@ -25,12 +25,16 @@ static tutti_status record_eval(tti_exec *x, const tti_device_set *set) {
 /* Exchanges in it make a recording of it, from the second batch on, as of a step. */
 static tutti_status run_eval(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *d = x->device;
+    if (d->pipe) {
+        TTI_TRY(eval_shards(x, set, tti_device_pipe_is_loaded(d->pipe, true)));
+        return tti_device_pipe_rest(d->pipe);
+    }
     if (!d->axis || !d->has_evaluated || x->profile) {
         d->has_evaluated = true;
         return eval_shards(x, set, false);
     }
     if (!d->eval_recording) TTI_TRY(record_eval(x, set));
-    TTI_TRY(tti_device_exchange_meet(x->exchange));
+    TTI_TRY(tti_device_axis_meet(d->axis));
     TTI_TRY(d->ops->replay(d->eval_recording));
     TTI_TRY(d->ops->mark(TTI_QUEUE_COMPUTE, TTI_MARK_EXCHANGE));
     return tti_device_exchange_await(x->exchange, TTI_MARK_EXCHANGE);

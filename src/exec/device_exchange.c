@@ -102,6 +102,13 @@ static tutti_status take_host(tti_device_exchange *e) {
     return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of pinned memory for exchanges", r.in + r.out);
 }
 
+/* What is before it may wait for another stage. */
+static tutti_status await_host(const tti_device_exchange *e) {
+    tti_device_pipe *pipe = e->x->device ? e->x->device->pipe : NULL;
+    if (pipe) return tti_device_pipe_await(pipe, TTI_MARK_EXCHANGE);
+    return e->ops->await(TTI_MARK_EXCHANGE);
+}
+
 static tutti_status exchange_on_host(const tti_device_exchange *e, const tti_kargs *a,
                                      size_t n_bytes) {
     void *in = e->in, *out = e->out;
@@ -122,7 +129,7 @@ static tutti_status run_by_host(const tti_device_exchange *e, const tti_kargs *a
     TTI_TRY(e->ops->copy(TTI_QUEUE_COMPUTE, e->in, a->in[0], n_in));
     TTI_TRY(e->ops->mark(TTI_QUEUE_COMPUTE, TTI_MARK_EXCHANGE));
     TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, NULL, "values to the host", -1));
-    TTI_TRY(e->ops->await(TTI_MARK_EXCHANGE));
+    TTI_TRY(await_host(e));
     int64_t start = tti_now_ns();
     TTI_TRY(exchange_on_host(e, a, n_in));
     tti_profile_add(e->x, TTI_ROW_TRADE, a->node, "exchange by the host", -1, start, tti_now_ns());
@@ -142,22 +149,6 @@ static tutti_status check(void *user) {
     return tti_comm_check(e->x->desc.mesh->world);
 }
 
-/* Every worker has a device of its own: two kernels that wait for peers must not keep each other
- * off one. */
-static tutti_status have_own_devices(const tti_exec *x, bool *own) {
-    tti_comm_place place;
-    tutti_comm *world = x->desc.mesh->world;
-    int n = tutti_comm_n_ranks(world);
-    tti_comm_get_place(world, &place);
-    int32_t mine[2] = {place.host, x->desc.device.index}, all[TTI_MAX_RANKS][2];
-    TTI_TRY(tutti_comm_all_gather(world, mine, all, 2, TUTTI_I32));
-    *own = true;
-    for (int a = 0; a < n; a++)
-        for (int b = 0; b < a; b++)
-            *own = *own && (all[a][0] != all[b][0] || all[a][1] != all[b][1]);
-    return TUTTI_OK;
-}
-
 /* Whether the steps of this job can be recorded with exchanges in them.  The same on all workers.
  */
 static bool is_wanted(const tti_exec *x, const room *r) {
@@ -165,7 +156,8 @@ static bool is_wanted(const tti_exec *x, const room *r) {
     bool can = ops->peers_meet && ops->peers_trade && r->adds_floats;
     bool plain = !x->desc.offload && !x->desc.mixed && !x->desc.server && !x->desc.local &&
                  !x->desc.reference;
-    return can && plain && x->desc.mesh->size.stage == 1 && tti_deal_is_even(&x->deal);
+    bool stages = x->desc.mesh->size.stage == 1 || ops->peers_put;
+    return can && plain && stages && tti_deal_is_even(&x->deal);
 }
 
 /* Values of programs, sums of shards, votes, squares of slots. */
@@ -216,8 +208,9 @@ static tutti_status meet(tti_device_exchange *e) {
 static tutti_status meet_in_turn(tti_device_exchange *e) {
     const tti_mesh *mesh = e->x->desc.mesh;
     tutti_status st = TUTTI_OK;
-    for (int i = 0; i < mesh->size.data; i++) {
-        if (i == mesh->at.data) st = meet(e);
+    int mine = mesh->at.data * mesh->size.stage + mesh->at.stage;
+    for (int i = 0; i < mesh->size.data * mesh->size.stage; i++) {
+        if (i == mine) st = meet(e);
         if (st != TUTTI_OK && st != TUTTI_E_UNSUPPORTED) return st;
         TTI_TRY(tutti_comm_barrier(mesh->world));
     }
@@ -234,7 +227,7 @@ static void leave(tti_device_exchange *e) {
 /* The memory is there on all, or nobody meets. */
 static tutti_status try_devices(tti_device_exchange *e, const room *r) {
     bool good = false;
-    TTI_TRY(have_own_devices(e->x, &good));
+    TTI_TRY(tti_device_have_own(e->x, &good));
     if (!good)
         return tti_fail(TUTTI_E_UNSUPPORTED, "there are fewer devices than workers with pieces");
     e->n_traded = most_traded(e->x, r);
@@ -324,11 +317,6 @@ tutti_status tti_device_exchange_wait(tti_device_exchange *e) {
     e->pending = false;
     TTI_TRY(e->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
     return tti_profile_upto(e->x, TTI_ROW_COMPUTE, NULL, "waiting for an exchange", -1);
-}
-
-tutti_status tti_device_exchange_meet(tti_device_exchange *e) {
-    TTI_TRY(e->ops->sync());
-    return tutti_comm_barrier(e->x->desc.mesh->world);
 }
 
 static tutti_status put(tti_device_exchange *e, const tti_device_trade *trade,

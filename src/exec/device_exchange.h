@@ -49,9 +49,6 @@ void tti_device_exchange_alone(tti_device_exchange *exchange);
 /* What computes from here on comes after all exchanges so far. */
 tutti_status tti_device_exchange_wait(tti_device_exchange *exchange);
 
-/* Returns when all workers of the job are here, and their devices at rest. */
-tutti_status tti_device_exchange_meet(tti_device_exchange *exchange);
-
 /* The sum over the axis of doubles of the device, in their place, added in the order of ranks. */
 tutti_status tti_device_exchange_sum(tti_device_exchange *exchange, double *terms, size_t n);
 

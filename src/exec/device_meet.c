@@ -1,34 +1,65 @@
 /* device_meet.c - how the workers of a job add on devices: between each other, or by the host. */
+#include "comm/progress.h"
 #include "exec/device_step.h"
 
-/* Workers of one piece after those of another, as in device_exchange.c. */
+/* Workers of one part of the model after those of another, as in device_exchange.c. */
 static tutti_status meet_in_turn(tti_exec *x, tti_str *sums) {
     const tti_mesh *mesh = x->desc.mesh;
-    for (int i = 0; i < mesh->size.tensor; i++) {
-        if (i == mesh->at.tensor) TTI_TRY(tti_device_reduce_create(x, &x->device->reduce, sums));
+    for (int i = 0; i < tti_mesh_n_model(&mesh->size); i++) {
+        if (i == tti_mesh_model_rank(&mesh->size, &mesh->at))
+            TTI_TRY(tti_device_reduce_create(x, &x->device->reduce, sums));
         TTI_TRY(tutti_comm_barrier(mesh->world));
     }
     return TUTTI_OK;
 }
 
-/* Steps of a model in pieces are recorded where all that they add is added between devices. */
+/* All that the workers of one model exchange goes between devices.  Sums over pieces, then stages
+ * are those over all of them in one tree only where there are 1, 2, 4 ... pieces. */
+static bool is_direct(const tti_exec *x) {
+    int n_pieces = x->desc.mesh->size.tensor;
+    if (!x->pipe) return tti_device_exchange_group(x->exchange) != NULL;
+    bool pieces = n_pieces == 1 || tti_device_exchange_group(x->exchange);
+    return pieces && tti_device_pipe_mail(x->device->pipe) && (n_pieces & (n_pieces - 1)) == 0;
+}
+
+static void describe_between(tti_exec *x, const char *sums, bool all) {
+    tti_str *way = &x->device->way;
+    tti_str stages = {0};
+    if (all && *sums) tti_str_printf(way, "%s%s", sums, x->exchange ? ", inside layers " : "");
+    tti_device_exchange_describe(x->exchange, way);
+    if (x->pipe) tti_device_pipe_describe(x->device->pipe, &stages);
+    if (stages.n_bytes > 0 && !all && way->n_bytes == 0) tti_str_add(way, "by way of the host");
+    if (stages.n_bytes > 0)
+        tti_str_printf(way, "%sbetween stages %s", way->n_bytes > 0 ? ", " : "",
+                       tti_str_text(&stages));
+    tti_str_free(&stages);
+}
+
+/* Stages may go on between devices where layers are whole: else their groups belong together. */
+static tutti_status give_up(tti_exec *x, bool direct) {
+    tti_device_mail *mail = x->pipe ? tti_device_pipe_mail(x->device->pipe) : NULL;
+    tti_device_reduce_destroy(x->device->reduce);
+    x->device->reduce = NULL;
+    if (!tti_device_exchange_group(x->exchange)) return TUTTI_OK;
+    if (mail) tti_device_mail_part(mail);
+    return tti_device_exchange_give_up(
+        x->exchange, direct ? "workers with other samples" : "workers of other stages");
+}
+
+/* Steps of a model in parts need the host for nothing where all that they add is added between
+ * devices. */
 static tutti_status meet_divided(tti_exec *x) {
     tti_exec_device *d = x->device;
     tti_str sums = {0};
-    bool direct = tti_device_exchange_group(x->exchange) != NULL;
+    bool direct = is_direct(x);
     if (direct) TTI_TRY(meet_in_turn(x, &sums));
     bool all = direct && (x->n_ranks == 1 || d->reduce);
     if (direct) TTI_TRY(tti_device_agree(x, &all));
-    if (direct && !all) {
-        tti_device_reduce_destroy(d->reduce);
-        d->reduce = NULL;
-        TTI_TRY(tti_device_exchange_give_up(x->exchange, "workers with other samples"));
-    }
-    if (all && d->reduce) tti_str_printf(&d->way, "%s, inside layers ", tti_str_text(&sums));
+    if (!all) TTI_TRY(give_up(x, direct));
+    describe_between(x, tti_str_text(&sums), all);
     tti_str_free(&sums);
-    tti_device_exchange_describe(x->exchange, &d->way);
-    if (all) return tti_device_axis_create(x, &d->axis);
-    return tti_device_by_host_create(x, &d->by_host);
+    if (!all) return tti_device_by_host_create(x, &d->by_host);
+    return tti_device_axis_create(x, d->pipe ? tti_device_pipe_mail(d->pipe) : NULL, &d->axis);
 }
 
 tutti_status tti_device_meet(tti_exec *x) {
@@ -39,4 +70,18 @@ tutti_status tti_device_meet(tti_exec *x) {
     if (x->desc.server) TTI_TRY(tti_device_server_create(x, &d->server));
     if (!d->server && !by_host) TTI_TRY(tti_device_reduce_create(x, &d->reduce, &d->way));
     return x->n_ranks == 1 || d->reduce ? TUTTI_OK : tti_device_by_host_create(x, &d->by_host);
+}
+
+tutti_status tti_device_have_own(const tti_exec *x, bool *own) {
+    tti_comm_place place;
+    tutti_comm *world = x->desc.mesh->world;
+    int n = tutti_comm_n_ranks(world);
+    tti_comm_get_place(world, &place);
+    int32_t mine[2] = {place.host, x->desc.device.index}, all[TTI_MAX_RANKS][2];
+    TTI_TRY(tutti_comm_all_gather(world, mine, all, 2, TUTTI_I32));
+    *own = true;
+    for (int a = 0; a < n; a++)
+        for (int b = 0; b < a; b++)
+            *own = *own && (all[a][0] != all[b][0] || all[a][1] != all[b][1]);
+    return TUTTI_OK;
 }

@@ -1,33 +1,39 @@
 /* device_pipe.c - parts of shards in the device's queues, in the order of the schedule.
  *
- * Nothing is recorded: the host puts each part into the compute queue when what it reads has come.
- * Values go beside it: in by the copy queue, to a place of their own for each slot of the mailbox,
- * out by the third queue to pinned memory, and from there to the reader's slot.  What a part has
- * made is sent while the next part computes, if that one waits for nobody; else first, as the
- * others may be waiting for it.  Which of the two happens changes no bit.
+ * Where devices have met (device_mail.h) the host puts all parts of a step there without waiting:
+ * each begins with what it reads being taken, and what it has made is put into the readers' memory
+ * while the next parts compute.  The first step and the first evaluation go by way of the host: a
+ * kernel that waits for a peer must not meet one that is still being loaded.
  *
- * The idea to know: a place on the device is written again by a copy that waits for all parts but
- * the newest, and for that one too where it reads the place. */
+ * By way of the host each part is put into the compute queue when what it reads has come.  Values
+ * go beside it: in by the copy queue, to a place of their own for each slot of the mailbox, out by
+ * the third queue to pinned memory, and from there to the reader's slot.  What a part has made is
+ * sent while the next part computes, if that one waits for nobody; else first, as the others may be
+ * waiting for it.  Which of the two happens changes no bit.  A place on the device is written again
+ * by a copy that waits for all parts but the newest, and for that one too where it reads the place.
+ */
 #include "exec/device_pipe.h"
 
 #include <limits.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/fault.h"
+#include "exec/device_mail.h"
 #include "exec/device_step.h"
 #include "exec/pipe_ends.h"
 #include "exec/worker.h"
 
-/* The memory of an end: where values come to, or where they leave from. */
+/* By way of the host: who has read the places of an end, and where values leave from. */
 typedef struct end_room {
-    void **places; /* [depth] device; or [2] pinned, of parts in turn */
+    void **places; /* pinned [2]: of parts in turn; NULL: of an end where values come */
     int *reader;   /* [depth]: the number of the part that read it last */
 } end_room;
 
 typedef struct side_room {
     tti_pipe_side *side;
     end_room *in, *out; /* [side->n_in], [side->n_out] */
+    int *put;     /* [in flight][parts]: a place in the queue behind what it has put; -1: none */
+    bool has_run; /* all kernels are loaded */
 } side_room;
 
 /* A part that is at work. */
@@ -40,32 +46,31 @@ typedef struct part {
 struct tti_device_pipe {
     tti_exec *x;
     const tti_device_ops *ops;
+    tti_device_mail *mail;
     side_room train, eval;
-    void *pinned; /* slots of the mailbox; NULL: they cannot be, and copies are slower */
+    bool between; /* the last step went between devices */
+    bool has_failed;
+    int first_moment; /* of the last step: its beginning, then two for each part, which computes
+                       * between them */
+    void *pinned;     /* slots of the mailbox; NULL: they cannot be, and copies are slower */
 };
 
 typedef struct pipe_step {
     tti_device_pipe *pipe;
     const tti_device_pipe_step *desc;
     side_room *room;
-    part unsent;      /* instance NULL: nothing is to be sent */
-    int first_moment; /* of two for each part: between them it computes */
+    part unsent; /* instance NULL: nothing is to be sent */
 } pipe_step;
 
 enum { N_TURNS = 2 };
 
 /* ---- memory ---- */
 
-static tutti_status make_places(tti_exec *x, const tti_pipe_end *end, bool on_device,
-                                end_room *room) {
-    const tti_backend *backend = x->desc.backend;
-    int n = on_device ? end->depth : N_TURNS;
-    room->places = calloc((size_t)n, sizeof *room->places);
-    room->reader = calloc((size_t)n, sizeof *room->reader);
-    if (!room->places || !room->reader) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    for (int i = 0; i < n; i++) {
-        room->places[i] =
-            on_device ? backend->alloc(end->n_bytes) : backend->device->alloc_host(end->n_bytes);
+static tutti_status make_pinned(const tti_exec *x, const tti_pipe_end *end, end_room *room) {
+    room->places = calloc(N_TURNS, sizeof *room->places);
+    if (!room->places) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    for (int i = 0; i < N_TURNS; i++) {
+        room->places[i] = x->desc.backend->device->alloc_host(end->n_bytes);
         if (!room->places[i])
             return tti_fail(TUTTI_E_NOMEM, "pipeline: %zu bytes for a value", end->n_bytes);
     }
@@ -76,10 +81,14 @@ static tutti_status make_room(tti_exec *x, tti_pipe_side *side, side_room *room)
     room->side = side;
     room->in = calloc((size_t)side->n_in + 1, sizeof *room->in);
     room->out = calloc((size_t)side->n_out + 1, sizeof *room->out);
-    if (!room->in || !room->out) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    for (int i = 0; i < side->n_in; i++) TTI_TRY(make_places(x, &side->in[i], true, &room->in[i]));
-    for (int i = 0; i < side->n_out; i++)
-        TTI_TRY(make_places(x, &side->out[i], false, &room->out[i]));
+    room->put = calloc((size_t)(x->n_in_flight * side->program->n_parts), sizeof *room->put);
+    if (!room->in || !room->out || !room->put)
+        return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    for (int i = 0; i < side->n_in; i++) {
+        room->in[i].reader = calloc((size_t)side->in[i].depth, sizeof(int));
+        if (!room->in[i].reader) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    }
+    for (int i = 0; i < side->n_out; i++) TTI_TRY(make_pinned(x, &side->out[i], &room->out[i]));
     return TUTTI_OK;
 }
 
@@ -101,45 +110,41 @@ tutti_status tti_device_pipe_create(tti_exec *x, tti_device_pipe **out) {
     pipe->x = x;
     pipe->ops = x->desc.backend->device;
     pin_slots(pipe);
+    TTI_TRY(tti_device_mail_create(x, &pipe->mail));
     TTI_TRY(make_room(x, &x->pipe->train, &pipe->train));
     return x->pipe->eval.program ? make_room(x, &x->pipe->eval, &pipe->eval) : TUTTI_OK;
 }
 
 static void release_room(const tti_device_pipe *pipe, side_room *room) {
-    const tti_backend *backend = pipe->x->desc.backend;
-    for (int i = 0; room->in && i < room->side->n_in; i++) {
-        for (int k = 0; room->in[i].places && k < room->side->in[i].depth; k++)
-            backend->release(room->in[i].places[k], room->side->in[i].n_bytes);
-        free(room->in[i].places);
-        free(room->in[i].reader);
-    }
+    for (int i = 0; room->in && i < room->side->n_in; i++) free(room->in[i].reader);
     for (int i = 0; room->out && i < room->side->n_out; i++) {
         for (int k = 0; room->out[i].places && k < N_TURNS; k++)
             pipe->ops->release_host(room->out[i].places[k]);
         free(room->out[i].places);
-        free(room->out[i].reader);
     }
     free(room->in);
     free(room->out);
+    free(room->put);
 }
 
 void tti_device_pipe_destroy(tti_device_pipe *pipe) {
     if (!pipe) return;
     release_room(pipe, &pipe->train);
     release_room(pipe, &pipe->eval);
+    tti_device_mail_destroy(pipe->mail);
     if (pipe->pinned) pipe->ops->unpin(pipe->pinned);
     free(pipe);
 }
 
-static size_t side_bytes(const tti_pipe_side *side) {
-    size_t n_bytes = 0;
-    for (int i = 0; i < side->n_in; i++) n_bytes += (size_t)side->in[i].depth * side->in[i].n_bytes;
-    return n_bytes;
+tti_device_mail *tti_device_pipe_mail(const tti_device_pipe *pipe) {
+    return tti_device_mail_group(pipe->mail) ? pipe->mail : NULL;
 }
 
-size_t tti_device_pipe_bytes(const tti_exec *x) {
-    return x->pipe ? side_bytes(&x->pipe->train) + side_bytes(&x->pipe->eval) : 0;
+void tti_device_pipe_describe(const tti_device_pipe *pipe, tti_str *str) {
+    tti_device_mail_describe(pipe->mail, str);
 }
+
+size_t tti_device_pipe_bytes(const tti_exec *x) { return x->pipe ? tti_device_mail_bytes(x) : 0; }
 
 /* ---- what a part has made ---- */
 
@@ -200,14 +205,14 @@ static tutti_status take_in(const pipe_step *s, const part *p, int i, bool is_fi
     const tti_device_ops *ops = s->pipe->ops;
     const tti_pipe_end *end = &s->room->side->in[i];
     end_room *room = &s->room->in[i];
-    int at = p->action.wave % end->depth;
+    int at = p->action.wave % end->depth, slot = tti_pipe_slot(s->pipe->x, end, p->action.wave, 0);
+    void *to = tti_device_mail_place(s->pipe->mail, slot);
     const void *data;
-    TTI_TRY(tti_mailbox_wait(s->pipe->x->pipe->box,
-                             tti_pipe_slot(s->pipe->x, end, p->action.wave, 0), &data));
+    TTI_TRY(tti_mailbox_wait(s->pipe->x->pipe->box, slot, &data));
     if (room->reader[at] == p->number - 1) TTI_TRY(ops->order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
     if (is_first) TTI_TRY(tti_profile_from(s->pipe->x, TTI_ROW_COPY));
-    TTI_TRY(ops->copy(TTI_QUEUE_COPY, room->places[at], data, end->n_bytes));
-    tti_instance_set_input(p->instance, end->input, room->places[at]);
+    TTI_TRY(ops->copy(TTI_QUEUE_COPY, to, data, end->n_bytes));
+    tti_instance_set_input(p->instance, end->input, to);
     return TUTTI_OK;
 }
 
@@ -242,29 +247,49 @@ static tutti_status free_slots(const pipe_step *s, const part *p) {
 
 /* ---- a part ---- */
 
+/* Buckets are summed beside the last wave, as it completes them. */
+static bool sums_beside(const pipe_step *s, int wave) {
+    const tti_device_reduce *reduce = s->desc->eval ? NULL : s->desc->reduce;
+    return reduce && tti_device_reduce_merges(reduce, wave);
+}
+
 typedef struct telling {
-    tti_exec *x;
+    const pipe_step *s;
+    int wave;
     const tti_instance *instance;
     int shard;
 } telling;
 
 static void after_step(int step, void *user) {
     const telling *told = user;
-    tti_device_time_step(told->x, told->instance, step, told->shard);
+    tti_exec *x = told->s->pipe->x;
+    if (x->profile) tti_device_time_step(x, told->instance, step, told->shard);
+    if (sums_beside(told->s, told->wave)) tti_device_reduce_after(told->s->desc->reduce, step);
+    if (told->wave == 0 && told->s->desc->parts)
+        tti_device_parts_before(told->s->desc->parts, step + 1);
 }
 
-static tutti_status run_timed(const pipe_step *s, const part *p, const tti_run *run,
-                              tti_range steps) {
+static tutti_status run_kernels(const pipe_step *s, const part *p, const tti_run *run) {
+    const tti_program *program = s->room->side->program;
+    int first = program->part_first[p->action.part], last = program->part_first[p->action.part + 1];
     tti_exec *x = s->pipe->x;
-    int from = s->first_moment + 2 * p->number;
+    telling told = {s, p->action.wave, p->instance, x->acc.waves[p->action.wave].first};
+    bool fetches = told.wave == 0 && s->desc->parts;
+    bool tells = x->profile || fetches || sums_beside(s, told.wave);
+    if (fetches) tti_device_parts_before(s->desc->parts, first);
+    return tti_instance_run_range(p->instance, run, first, last, tells ? after_step : NULL, &told);
+}
+
+static tutti_status run_timed(const pipe_step *s, const part *p, const tti_run *run) {
+    tti_exec *x = s->pipe->x;
+    int from = s->pipe->first_moment + 1 + 2 * p->number;
+    int shard = x->acc.waves[p->action.wave].first;
     bool forward = p->action.part < x->pipe->stages->n_chunks;
-    telling told = {x, p->instance, x->acc.waves[p->action.wave].first};
     TTI_TRY(s->pipe->ops->stamp(TTI_QUEUE_COMPUTE, from));
-    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "waiting for another stage", told.shard));
-    TTI_TRY(tti_instance_run_range(p->instance, run, (int)steps.first, (int)steps.last,
-                                   x->profile ? after_step : NULL, &told));
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "waiting for another stage", shard));
+    TTI_TRY(run_kernels(s, p, run));
     TTI_TRY(s->pipe->ops->stamp(TTI_QUEUE_COMPUTE, from + 1));
-    tti_profile_between(x, TTI_ROW_PARTS, forward ? "forward" : "backward", told.shard, from);
+    tti_profile_between(x, TTI_ROW_PARTS, forward ? "forward" : "backward", shard, from);
     return TUTTI_OK;
 }
 
@@ -273,27 +298,29 @@ static tutti_status run_timed(const pipe_step *s, const part *p, const tti_run *
 static tutti_status compute(const pipe_step *s, const part *p) {
     tti_exec *x = s->pipe->x;
     const tti_device_ops *ops = s->pipe->ops;
-    const tti_program *program = s->room->side->program;
     const tti_wave *wave = &x->acc.waves[p->action.wave];
-    int first = program->part_first[p->action.part], last = program->part_first[p->action.part + 1];
     int local = wave->first - x->first_shard;
     if (!s->desc->eval) tti_instance_set_grads(p->instance, x->buffers[wave->buffer[0]]);
     if (p->action.part == 0)
         tti_fed_point(p->instance, s->desc->eval ? &x->eval_inputs : &x->shard_inputs,
                       &s->desc->shards[local], s->desc->loss_scale);
-    TTI_TRY(ops->order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
-    TTI_TRY(run_timed(s, p, &s->desc->runs[local], (tti_range){(size_t)first, (size_t)last}));
-    tti_range flat = s->room->side->flat[p->action.part];
-    if (!s->desc->eval) tti_exec_merge(x, wave, flat.first, flat.last);
-    if (p->action.part < program->n_parts - 1) return TUTTI_OK;
-    return tti_fed_collect(ops, p->instance, s->desc->sums + (size_t)wave->first * TTI_SUMS);
+    if (!s->pipe->between) TTI_TRY(ops->order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
+    return run_timed(s, p, &s->desc->runs[local]);
 }
 
-static tutti_status run_part(pipe_step *s, const part *p) {
-    const tti_stages *stages = s->pipe->x->pipe->stages;
-    if (TTI_FAULT_AT(p->action.part < stages->n_chunks ? "pipe.forward" : "pipe.backward",
-                     stages->stage, (int64_t)s->desc->number))
-        return tti_fail(TUTTI_E_INTERNAL, "pipeline: stage %d cannot compute", stages->stage);
+/* What no other stage waits for. */
+static tutti_status merge_and_collect(const pipe_step *s, const part *p) {
+    tti_exec *x = s->pipe->x;
+    const tti_wave *wave = &x->acc.waves[p->action.wave];
+    tti_range flat = s->room->side->flat[p->action.part];
+    bool merges = !s->desc->eval && !sums_beside(s, p->action.wave);
+    if (merges) tti_exec_merge(x, wave, flat.first, flat.last);
+    if (p->action.part < s->room->side->program->n_parts - 1) return TUTTI_OK;
+    return tti_fed_collect(s->pipe->ops, p->instance,
+                           s->desc->sums + (size_t)wave->first * TTI_SUMS);
+}
+
+static tutti_status run_by_host(pipe_step *s, const part *p) {
     /* A part with exchanges waits for its neighbours, who may wait for what is not sent. */
     if (s->pipe->x->exchange || !is_there(s, p)) {
         TTI_TRY(send(s, &s->unsent));
@@ -307,8 +334,74 @@ static tutti_status run_part(pipe_step *s, const part *p) {
         TTI_TRY(s->pipe->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
     TTI_TRY(compute(s, p));
     TTI_TRY(copy_out(s, p));
+    TTI_TRY(merge_and_collect(s, p));
     TTI_TRY(free_slots(s, p));
     return send(s, &before);
+}
+
+/* ---- a part whose values go between devices ---- */
+
+static tutti_status take_letters(const pipe_step *s, const part *p) {
+    const tti_pipe_side *side = s->room->side;
+    for (int i = 0; i < side->n_in; i++) {
+        const tti_pipe_end *end = &side->in[i];
+        if (!begins_with(end, p)) continue;
+        int slot = tti_pipe_slot(s->pipe->x, end, p->action.wave, 0);
+        TTI_TRY(tti_device_mail_take(s->pipe->mail, slot));
+        tti_instance_set_input(p->instance, end->input, tti_device_mail_place(s->pipe->mail, slot));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status leave_letters(const pipe_step *s, const part *p) {
+    const tti_pipe_side *side = s->room->side;
+    for (int i = 0; i < side->n_in; i++)
+        if (side->in[i].last_part == p->action.part)
+            TTI_TRY(tti_device_mail_leave(
+                s->pipe->mail, tti_pipe_slot(s->pipe->x, &side->in[i], p->action.wave, 0)));
+    return TUTTI_OK;
+}
+
+static tutti_status put_letters(const pipe_step *s, const part *p, int *behind) {
+    const tti_pipe_side *side = s->room->side;
+    bool any = false;
+    for (int i = 0; i < side->n_out; i++) {
+        const tti_pipe_end *end = &side->out[i];
+        if (end->part != p->action.part) continue;
+        if (!any) TTI_TRY(s->pipe->ops->order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+        if (!any) TTI_TRY(tti_profile_from(s->pipe->x, TTI_ROW_TRADE));
+        any = true;
+        TTI_TRY(tti_device_mail_put(s->pipe->mail,
+                                    tti_pipe_slot(s->pipe->x, end, p->action.wave, 0),
+                                    tti_instance_output(p->instance, end->name), end->n_bytes));
+    }
+    if (!any) return TUTTI_OK;
+    TTI_TRY(tti_profile_upto(s->pipe->x, TTI_ROW_TRADE, NULL, "values to another stage", -1));
+    return tti_device_mail_note(s->pipe->mail, behind);
+}
+
+/* What the instance has made in this part of another wave is overwritten: it must be on its way. */
+static tutti_status run_between(const pipe_step *s, const part *p) {
+    const tti_pipe_side *side = s->room->side;
+    int flight = p->action.wave % side->schedule.n_in_flight;
+    int *behind = &s->room->put[flight * side->program->n_parts + p->action.part];
+    TTI_TRY(take_letters(s, p));
+    if (*behind >= 0) TTI_TRY(s->pipe->ops->follow(TTI_QUEUE_COMPUTE, *behind));
+    *behind = -1;
+    TTI_TRY(compute(s, p));
+    TTI_TRY(put_letters(s, p, behind));
+    TTI_TRY(leave_letters(s, p));
+    return merge_and_collect(s, p);
+}
+
+/* ---- a step ---- */
+
+static tutti_status run_part(pipe_step *s, const part *p) {
+    const tti_stages *stages = s->pipe->x->pipe->stages;
+    if (TTI_FAULT_AT(p->action.part < stages->n_chunks ? "pipe.forward" : "pipe.backward",
+                     stages->stage, (int64_t)s->desc->number))
+        return tti_fail(TUTTI_E_INTERNAL, "pipeline: stage %d cannot compute", stages->stage);
+    return s->pipe->between ? run_between(s, p) : run_by_host(s, p);
 }
 
 static tutti_status run_parts(pipe_step *s) {
@@ -320,40 +413,65 @@ static tutti_status run_parts(pipe_step *s) {
         p.instance = s->desc->eval ? lane->eval : lane->shard;
         TTI_TRY(run_part(s, &p));
     }
-    return send(s, &s->unsent);
-}
-
-/* ---- a step ---- */
-
-/* How long the parts computed, by the device's own clock. */
-static tutti_status find_busy(const pipe_step *s, int64_t *busy_ns) {
-    int first = s->first_moment, n = first + 2 * s->room->side->schedule.n_actions;
-    double *us = calloc((size_t)n + 1, sizeof *us), sum = 0;
-    if (!us) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    tutti_status st = s->pipe->ops->read_stamps(n, us);
-    for (int i = first; st == TUTTI_OK && i < n; i += 2) sum += us[i + 1] - us[i];
-    *busy_ns = (int64_t)(sum * 1e3);
-    free(us);
-    return st;
+    return s->pipe->between ? TUTTI_OK : send(s, &s->unsent);
 }
 
 /* Of the steps before; the device has come to their end. */
-static void forget_readers(const side_room *room) {
+static void forget(const tti_exec *x, const side_room *room) {
     for (int i = 0; i < room->side->n_in; i++)
         for (int k = 0; k < room->side->in[i].depth; k++) room->in[i].reader[k] = INT_MIN;
+    for (int i = 0; i < x->n_in_flight * room->side->program->n_parts; i++) room->put[i] = -1;
+}
+
+bool tti_device_pipe_is_loaded(const tti_device_pipe *pipe, bool eval) {
+    return tti_device_mail_group(pipe->mail) && (eval ? pipe->eval : pipe->train).has_run;
+}
+
+void tti_device_pipe_begin(tti_device_pipe *pipe, bool beside) {
+    tti_device_mail_begin(pipe->mail, beside);
 }
 
 tutti_status tti_device_pipe_run(tti_device_pipe *pipe, const tti_device_pipe_step *step) {
     pipe_step s = {.pipe = pipe, .desc = step, .room = step->eval ? &pipe->eval : &pipe->train};
-    int64_t start = tti_now_ns(), busy_ns = 0;
-    s.first_moment = tti_profile_take(pipe->x, 2 * s.room->side->schedule.n_actions);
-    forget_readers(s.room);
+    forget(pipe->x, s.room);
+    pipe->between = tti_device_pipe_is_loaded(pipe, step->eval);
+    s.room->has_run = true;
+    pipe->first_moment = tti_profile_take(pipe->x, 2 * s.room->side->schedule.n_actions + 1);
+    TTI_TRY(pipe->ops->stamp(TTI_QUEUE_COMPUTE, pipe->first_moment));
     tutti_status st = run_parts(&s);
-    if (st != TUTTI_OK) tti_mailbox_fail(pipe->x->pipe->box, st);
+    if (st != TUTTI_OK) tti_device_pipe_fail(pipe, st);
     TTI_TRY(st);
-    TTI_TRY(pipe->ops->sync());
-    if (step->eval) return TUTTI_OK;
-    int64_t span_ns = tti_now_ns() - start;
-    TTI_TRY(find_busy(&s, &busy_ns));
-    return tti_pipe_measure(pipe->x, busy_ns, span_ns);
+    return pipe->between ? TUTTI_OK : pipe->ops->sync();
+}
+
+tutti_status tti_device_pipe_rest(tti_device_pipe *pipe) {
+    return pipe->between ? tti_device_mail_rest(pipe->mail) : pipe->ops->sync();
+}
+
+void tti_device_pipe_fail(tti_device_pipe *pipe, tutti_status status) {
+    if (pipe->has_failed) return;
+    pipe->has_failed = true;
+    tti_mailbox_fail(pipe->x->pipe->box, status);
+    if (pipe->between) tti_device_mail_give_up(pipe->mail, status);
+}
+
+/* By the device's own clock: from the beginning of the step to the end of the last part, and how
+ * much of it the parts computed. */
+tutti_status tti_device_pipe_measure(tti_device_pipe *pipe) {
+    int first = pipe->first_moment, n = first + 2 * pipe->train.side->schedule.n_actions + 1;
+    double *us = calloc((size_t)n, sizeof *us), busy = 0;
+    if (!us) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    tutti_status st = pipe->ops->read_stamps(n, us);
+    for (int i = first + 1; st == TUTTI_OK && i < n; i += 2) busy += us[i + 1] - us[i];
+    int64_t span_ns = (int64_t)((us[n - 1] - us[first]) * 1e3);
+    free(us);
+    return st == TUTTI_OK ? tti_pipe_measure(pipe->x, (int64_t)(busy * 1e3), span_ns) : st;
+}
+
+tutti_status tti_device_pipe_sum_tied(tti_device_pipe *pipe) {
+    return pipe->between ? tti_device_mail_sum_tied(pipe->mail) : tti_pipe_sum_tied(pipe->x);
+}
+
+tutti_status tti_device_pipe_await(tti_device_pipe *pipe, int mark) {
+    return pipe->between ? tti_device_mail_await(pipe->mail, mark) : pipe->ops->await(mark);
 }

@@ -8,6 +8,7 @@
 
 #include "base/dtype.h"
 #include "comm/progress.h"
+#include "exec/device_step.h"
 #include "exec/worker.h"
 
 struct tti_device_reduce {
@@ -128,6 +129,13 @@ static int find_sources(tti_device_reduce *r) {
     return averages ? 2 : 1;
 }
 
+/* Another one of this device. */
+static void *group_with(const tti_exec *x) {
+    void *group = tti_device_exchange_group(x->exchange);
+    if (group || !x->pipe) return group;
+    return tti_device_mail_group(tti_device_pipe_mail(x->device->pipe));
+}
+
 static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int n_terms) {
     tti_exec *x = r->x;
     float *pieces[TTI_MAX_PIECES];
@@ -156,7 +164,7 @@ static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int
                                                   .n_sources = find_sources(r),
                                                   .at = r->at,
                                                   .sums = sums_of(x),
-                                                  .with = tti_device_exchange_group(x->exchange),
+                                                  .with = group_with(x),
                                                   .fast = x->desc.fast,
                                                   .wire = x->desc.fast ? x->desc.wire : TUTTI_F32,
                                                   .way = way_of(x->desc.alg),
@@ -233,7 +241,9 @@ static void merge(tti_exec *x, const tti_bucket *b) {
 
 static tutti_status sum_bucket(tti_device_reduce *r, int i, bool beside) {
     const tti_bucket *b = &r->x->desc.plan->buckets[i];
-    if (tti_exec_has_parts(r->x)) return r->ops->peers_sum_parts(r->group, (size_t)i, beside);
+    bool whole = tti_pipe_has_tied(r->x, b->first, b->n_elems); /* other stages add to it */
+    if (tti_exec_has_parts(r->x) && !whole)
+        return r->ops->peers_sum_parts(r->group, (size_t)i, beside);
     return r->ops->peers_sum(r->group, b->first, b->n_elems, beside);
 }
 
@@ -257,7 +267,7 @@ static tutti_status sum_next(tti_device_reduce *r) {
 }
 
 tutti_status tti_device_reduce_note(tti_device_reduce *r, int *place) {
-    *place = r->next_note++ % TTI_N_NOTES;
+    *place = r->next_note++ % TTI_NOTES_OF_SUMS;
     return r->ops->note(TTI_QUEUE_COMM, *place);
 }
 

@@ -7,6 +7,7 @@
 #include "exec/device_by_host.h"
 #include "exec/device_lean.h"
 #include "exec/device_local.h"
+#include "exec/device_mail.h"
 #include "exec/device_parts.h"
 #include "exec/device_pipe.h"
 #include "exec/device_reduce.h"
@@ -92,6 +93,10 @@ uint64_t tti_device_mirrors_hash(const tti_exec *x);
 
 /* device_meet.c: how the workers' devices add, as far as they reach each other. */
 tutti_status tti_device_meet(tti_exec *x);
+
+/* Whether every worker of the job has a device of its own: two kernels that wait for peers must not
+ * keep each other off one.  Collective over mesh->world. */
+tutti_status tti_device_have_own(const tti_exec *x, bool *own);
 
 /* Batch and numbers of a step into a set; what computes next waits for them. */
 tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_desc *desc);

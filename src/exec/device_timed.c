@@ -31,8 +31,8 @@ tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
                         n_steps, (long long)most_moments(x));
     int n_moments = n_steps * (int)most_moments(x);
     TTI_TRY(tti_profile_zero(x, n_moments));
-    /* On all workers, some of which may have no device; or with a server. */
-    if (d->by_host || d->server) return TUTTI_OK;
+    /* On all workers, some of which may have no device; or with a server, or stages. */
+    if (d->by_host || d->server || d->pipe) return TUTTI_OK;
     bool records = tti_profile_records(x);
     TTI_TRY(tti_device_agree(x, &records));
     if (!records) return tti_profile_zero(x, n_moments);
@@ -46,7 +46,7 @@ tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
         d->n_timed++;
     }
     if (d->axis)
-        TTI_TRY(tti_device_exchange_meet(x->exchange));
+        TTI_TRY(tti_device_axis_meet(d->axis));
     else if (d->reduce)
         TTI_TRY(tti_device_reduce_meet(d->reduce));
     return tti_profile_zero(x, n_moments);

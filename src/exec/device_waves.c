@@ -160,10 +160,13 @@ static tutti_status run_pipe(tti_exec *x, const tti_device_set *set, bool eval) 
                                        .runs = d->runs,
                                        .loss_scale = &d->args->loss_scale,
                                        .sums = d->sums,
+                                       .reduce = eval ? NULL : d->reduce,
+                                       .parts = eval ? NULL : d->parts,
                                        .number = set->desc.step,
                                        .eval = eval};
     TTI_TRY(tti_device_pipe_run(d->pipe, &step));
-    if (!eval) add_pieces(x);
+    bool added = d->reduce && tti_device_reduce_merges(d->reduce, x->acc.n_waves - 1);
+    if (!eval && !added) add_pieces(x);
     return TUTTI_OK;
 }
 

@@ -66,6 +66,11 @@ bool tti_divided_counts(const tti_divided *d, int slot) {
     return !d || counts(d, d->rank, &ids_of(d, d->rank)[slot]);
 }
 
+/* What every worker of the tensor group has whole comes from the first of them. */
+bool tti_divided_counts_here(const tti_divided *d, int slot) {
+    return !d || d->mesh->at.tensor == 0 || ids_of(d, d->rank)[slot].cut != 0;
+}
+
 /* ---- the table ---- */
 
 /* Workers of a tensor group add their squares slot by slot. */
@@ -144,10 +149,8 @@ tutti_status tti_divided_add(const tti_divided *d, double *term) {
 tutti_status tti_divided_squares(const tti_divided *d, double *squares) {
     if (!d || !d->mesh->tensor) return TUTTI_OK;
     size_t n = 2 * (size_t)d->plan->n_slots;
-    const piece_id *ids = ids_of(d, d->rank);
-    /* What every worker of the group has whole comes from the first of them. */
-    for (size_t i = 0; i < n && d->mesh->at.tensor > 0; i++)
-        if (ids[i / 2].cut == 0) squares[i] = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!tti_divided_counts_here(d, (int)(i / 2))) squares[i] = 0;
     return tutti_comm_all_reduce(d->mesh->tensor, squares, squares, n, TUTTI_F64, TUTTI_SUM,
                                  TUTTI_ALG_AUTO);
 }

@@ -20,6 +20,9 @@ void tti_divided_destroy(tti_divided *d);
 /* Whether this worker's piece of a slot is the one that counts. */
 bool tti_divided_counts(const tti_divided *d, int slot);
 
+/* Whether, of its stage, it is this worker's: the squares of a slot are added over pieces alone. */
+bool tti_divided_counts_here(const tti_divided *d, int slot);
+
 /* ---- collective over the model group ---- */
 
 /* Sums of the shards, [n_sums], are those of the last stage; votes are all votes. */

@@ -510,6 +510,10 @@ double tti_exec_expected_bubble(const tti_exec *x) {
     return x->pipe ? tti_pipe_bubble_expected(x->pipe) : 0;
 }
 
+const double *tti_exec_stages_busy(const tti_exec *x) {
+    return x->pipe ? tti_pipe_busy(x->pipe) : NULL;
+}
+
 tti_server *tti_exec_server(const tti_exec *x) { return x->desc.server; }
 int tti_exec_server_worker(const tti_exec *x) { return x->desc.server_worker; }
 

@@ -279,6 +279,9 @@ tutti_status tti_exec_check_params(tti_exec *exec, uint64_t step);
 
 /* What tti_step_result.bubble should come to by the costs of the stages; 0: there are none. */
 double tti_exec_expected_bubble(const tti_exec *exec);
+/* The share of the last step that each stage computed, [stages], which lives as long as the worker;
+ * NULL: there are none. */
+const double *tti_exec_stages_busy(const tti_exec *exec);
 
 /* Bytes that this worker allocated: parameters, state, gradients, activations. */
 typedef struct tti_exec_memory {

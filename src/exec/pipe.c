@@ -119,10 +119,10 @@ static tutti_status find_flat(const tti_plan *plan, tti_pipe_side *side) {
     return TUTTI_OK;
 }
 
-/* The ends of a program's crossings, and the slots of all of them behind the n_slots that there
- * are: the same on every stage. */
-static tutti_status build_side(tti_exec *x, tti_pipe_side *side, const tti_program *program,
-                               tti_mail_slot **slots, int *n_slots) {
+/* The ends of a program's crossings, and the slots of all of them behind those that there are: the
+ * same on every stage. */
+static tutti_status build_side(tti_exec *x, tti_pipe *pipe, tti_pipe_side *side,
+                               const tti_program *program) {
     const tti_stages *s = x->desc.plan->stages;
     bool training = program == &x->desc.plan->shard;
     const tti_crossings *crossings = training ? &s->train : &s->eval;
@@ -135,16 +135,16 @@ static tutti_status build_side(tti_exec *x, tti_pipe_side *side, const tti_progr
     if (!side->in || !side->out) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     for (int i = 0; i < crossings->n; i++) {
         const tti_crossing *c = &crossings->of[i];
-        tti_pipe_end end = {.first_slot = *n_slots, .n_bytes = c->n_bytes};
+        tti_pipe_end end = {.first_slot = pipe->n_slots, .n_bytes = c->n_bytes};
         TTI_TRY(depth_of(x, s, c, training, &end.depth));
         int n = end.depth * x->desc.n_lanes;
-        tti_mail_slot *more = realloc(*slots, (size_t)(*n_slots + n) * sizeof *more);
+        tti_mail_slot *more = realloc(pipe->slots, (size_t)(pipe->n_slots + n) * sizeof *more);
         if (!more) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-        *slots = more;
+        pipe->slots = more;
         for (int k = 0; k < n; k++)
-            more[(*n_slots)++] = (tti_mail_slot){.to = tti_moment_stage(s, c->to),
-                                                 .n_bytes = c->n_bytes,
-                                                 .from = tti_moment_stage(s, c->from)};
+            more[pipe->n_slots++] = (tti_mail_slot){.to = tti_moment_stage(s, c->to),
+                                                    .n_bytes = c->n_bytes,
+                                                    .from = tti_moment_stage(s, c->from)};
         add_end(side, s, c, i, &end);
     }
     return TUTTI_OK;
@@ -161,15 +161,10 @@ static tutti_status check(const tti_exec *x) {
 static tutti_status build(tti_exec *x, tti_pipe *pipe) {
     const tti_plan *plan = x->desc.plan;
     tti_pipe_shape shape = shape_of(plan->stages, x->acc.n_waves, true);
-    tti_mail_slot *slots = NULL;
-    int n_slots = 0;
     TTI_TRY(tti_pipe_bubble(&shape, plan->stages->cost, &pipe->expected));
-    tutti_status st = build_side(x, &pipe->train, &plan->shard, &slots, &n_slots);
-    if (st == TUTTI_OK && plan->eval.graph)
-        st = build_side(x, &pipe->eval, &plan->eval, &slots, &n_slots);
-    if (st == TUTTI_OK) st = tti_mailbox_create(pipe->comm, slots, n_slots, &pipe->box);
-    free(slots);
-    return st;
+    TTI_TRY(build_side(x, pipe, &pipe->train, &plan->shard));
+    if (plan->eval.graph) TTI_TRY(build_side(x, pipe, &pipe->eval, &plan->eval));
+    return tti_mailbox_create(pipe->comm, pipe->slots, pipe->n_slots, &pipe->box);
 }
 
 tutti_status tti_pipe_create(tti_exec *x, tti_pipe **out) {
@@ -201,12 +196,14 @@ void tti_pipe_destroy(tti_pipe *pipe) {
     tti_mailbox_destroy(pipe->box);
     side_fini(&pipe->train);
     side_fini(&pipe->eval);
+    free(pipe->slots);
     free(pipe);
 }
 
 size_t tti_pipe_bytes(const tti_pipe *pipe) { return tti_mailbox_bytes(pipe->box); }
 double tti_pipe_bubble_measured(const tti_pipe *pipe) { return pipe->measured; }
 double tti_pipe_bubble_expected(const tti_pipe *pipe) { return pipe->expected; }
+const double *tti_pipe_busy(const tti_pipe *pipe) { return pipe->busy; }
 
 /* ---- a step ---- */
 
@@ -396,6 +393,7 @@ tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns) {
         span = TTI_MAX(span, times[2 * s + 1]);
     }
     pipe->measured = span > 0 ? 1 - busy / (span * n) : 0;
+    for (int s = 0; s < n; s++) pipe->busy[s] = span > 0 ? times[2 * s] / span : 0;
     return TUTTI_OK;
 }
 

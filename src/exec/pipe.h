@@ -41,6 +41,8 @@ bool tti_pipe_has_tied(const tti_exec *x, size_t first, size_t n_elems);
  * costs of the stages let expect. */
 double tti_pipe_bubble_measured(const tti_pipe *pipe);
 double tti_pipe_bubble_expected(const tti_pipe *pipe);
+/* The share of it that each stage computed, [n_stages]. */
+const double *tti_pipe_busy(const tti_pipe *pipe);
 
 /* Bytes of this stage's slots for values of others. */
 size_t tti_pipe_bytes(const tti_pipe *pipe);

@@ -29,9 +29,12 @@ struct tti_pipe {
     const tti_stages *stages;
     tutti_comm *comm; /* of the stages, borrowed */
     tti_mailbox *box;
+    tti_mail_slot *slots; /* [n_slots] of the mailbox: the same on all stages */
+    int n_slots;
     tti_pipe_side train, eval;
     int64_t busy_ns; /* of lane 0 in this step */
     double measured, expected;
+    double busy[TTI_MAX_PIECES_OF_MODEL]; /* share of the last step that each stage computed */
 };
 
 /* The slot of a wave's shard on that lane. */

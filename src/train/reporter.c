@@ -225,6 +225,17 @@ static tutti_status write_curves(tti_reporter *r, const tutti_event *e) {
                               is_step ? TTI_COUNT(step) : TTI_COUNT(eval));
 }
 
+/* In the mean of the steps since the last record, and how much of the last one each stage computed.
+ */
+static void tell_stages(tti_reporter *r, double bubble) {
+    tti_json *j = &r->metrics.json;
+    tti_json_double(j, "bubble", bubble);
+    if (!r->stages_busy) return;
+    tti_json_array(j, "stages_busy");
+    for (int s = 0; s < r->b->mesh.stage; s++) tti_json_float(j, NULL, (float)r->stages_busy[s]);
+    tti_json_end(j);
+}
+
 /* shares: computing and updating, and of computing what stages wait for each other. */
 static tutti_status write_step(tti_reporter *r, const tutti_event *e, const tti_step_result *result,
                                const double shares[3]) {
@@ -244,7 +255,7 @@ static tutti_status write_step(tti_reporter *r, const tutti_event *e, const tti_
     tti_json_double(j, "comm_share", e->comm_share);
     tti_json_double(j, "compute_share", shares[0]);
     tti_json_double(j, "update_share", shares[1]);
-    if (r->expected_bubble > 0) tti_json_double(j, "bubble", shares[2]);
+    if (r->expected_bubble > 0) tell_stages(r, shares[2]);
     tti_json_hex64(j, "params_hash", result->params_hash);
     return tti_metrics_end(&r->metrics);
 }

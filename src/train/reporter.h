@@ -36,6 +36,7 @@ typedef struct tti_reporter {
     double stale_mean; /* of an asynchronous run, as was told last */
     int64_t stale_max;
     double expected_bubble;         /* likewise: of the stages of a pipeline; 0: there are none */
+    const double *stages_busy;      /* likewise: shares of the last step; NULL: there are none */
     double window_bubble, bubble;   /* ns waited since the last record; in this call */
     int64_t compute_ns;             /* of steps in this call */
     int64_t n_dropped;              /* gradients of late workers, as was told last */

@@ -265,6 +265,7 @@ static tutti_status prepare(session *s) {
     s->look_after = LOOK_AFTER;
     s->reporter.way = way_of(s);
     s->reporter.expected_bubble = tti_exec_expected_bubble(s->exec);
+    s->reporter.stages_busy = tti_exec_stages_busy(s->exec);
     /* Worker 0 has told the server what was loaded; the others may evaluate with it. */
     if (is_async(s)) TTI_TRY(tti_async_meet(s->exec, d->comm));
     TTI_TRY(tti_reporter_start(&s->reporter, tti_exec_memory_use(s->exec), s->state.step));

@@ -169,6 +169,31 @@ def test_models_in_parts():
             runs.same_story(runs.story(run), run + "_processes")
 
 
+def test_stages_between_devices():
+    """They send from device to device, alone, with copies that divide the batch, and with pieces:
+    no copy of the model changes a bit, nor does a step that goes by way of the host, as every
+    first one does, and every one where stages are more than GPUs."""
+    if n_devices() < 2:
+        return
+    job = GPT + ["train.precision=f32", "train.clip_norm=0.5", "parallel.pipeline=2",
+                 "parallel.bucket_mb=0.05"]
+    train("two", job, "-n", "2")
+    if "between stages over peers' memory" not in way_of_sums("two"):
+        raise AssertionError(way_of_sums("two"))
+    train("shared", job, "-n", "2", devices="0")
+    runs.same_story(runs.story("two"), "shared")
+    for zero in (0, 1) if n_devices() > 3 else ():
+        run = "four_%d" % zero
+        train(run, job, "-n", "4", "parallel.zero=%d" % zero)
+        runs.same_story(runs.story("two"), run)
+    if n_devices() > 3:
+        for place in ("threads", "processes"):
+            train(place, job, "-n", "4", "parallel.tensor=2", "parallel.place=" + place)
+            if "between stages over peers' memory" not in way_of_sums(place):
+                raise AssertionError(way_of_sums(place))
+        runs.same_story(runs.story("threads"), "processes")
+
+
 def test_parts():
     """Parameters that come from other GPUs beside the next forward pass, or for each layer, by
     either way; and a checkpoint that goes on with whole ones."""

@@ -109,6 +109,43 @@ def test_stages():
         2, "data.resident=yes: a stage of a pipeline")
 
 
+def test_stages_between_devices():
+    """Values and gradients of a shared table from device to device: the bits of the way by the
+    host, wherever copies and messages come as late or as early as they may; of few devices, or such
+    as do not reach each other, by the host."""
+    text = gpt2() + ["train.eval_every=2"]
+    train("gpt2", "cpu", (1, 2, 1), *text).expect(0)
+    for late in range(4):
+        run = "gpt2-late-%d" % late
+        same_as_host("gpt2", run, (1, 2, 1), *text, says="peers=1,late=%d" % late)
+        exchanges(run, "sums between stages 2 at once")
+    same_as_host("gpt2", "gpt2-by-host", (1, 2, 1), *text, says="peers=1,mail=0")
+    same_as_host("gpt2", "gpt2-few", (2, 2, 1), *text, says="peers=1")
+    exchanges("gpt2-few", "between stages by way of the host: there are fewer devices than")
+    same_as_host("gpt2", "gpt2-apart", (1, 2, 1), *text, PROCESSES, says="peers=1")
+    exchanges("gpt2-apart", "between stages by way of the host: test devices")
+    for zero in (0, 1):
+        run = "gpt2-zero-%d" % zero
+        same_as_host("gpt2", run, (2, 2, 1), *text, "parallel.zero=%d" % zero,
+                     "parallel.bucket_mb=0.01", says="peers=1,devices=4,late=%d" % (3 - 2 * zero))
+        exchanges(run, "sums 2 at once, between stages 2 at once")
+    for name, layout, more in (("four", (1, 4, 1), text), ("both", (1, 2, 2), text),
+                               ("chunks", (1, 2, 1), [*LENET, "parallel.pipeline_chunks=2",
+                                                      "train.precision=f16"])):
+        train(name, "cpu", layout, *more).expect(0)
+        for late in (1, 2):
+            run = "%s-late-%d" % (name, late)
+            same_as_host(name, run, layout, *more, says="peers=1,devices=4,late=%d" % late)
+            exchanges(run, "between stages %d at once" % layout[1])
+    all_axes = ["parallel.zero=1", "train.eval_every=2"]
+    same_as_host("both", "all", (2, 2, 2), *text, *all_axes, says="peers=1,devices=8,late=1")
+    exchanges("all", "sums 2 at once, inside layers 2 at once, between stages 2 at once")
+    step = [r for r in runs.records("all") if r["event"] == "step"][-1]
+    busy = step["stages_busy"]
+    if len(busy) != 2 or abs(1 - sum(busy) / 2 - step["bubble"]) > 1e-6 or not 0 < min(busy):
+        raise AssertionError(str(step))
+
+
 def test_checkpoints_go_from_one_to_the_other():
     """Devices in stages, the host in pieces, one device, devices in pieces: a run of one story."""
     job = LENET + ["train.steps=4"]
@@ -130,12 +167,17 @@ def test_a_device_that_is_lost():
     for name, layout in (("stages", (1, 2, 1)), ("pieces", (1, 1, 2))):
         train(name, "gpu", layout, *LENET).expect(0)
         for run, more, says in ((name + "-lost", [], ""), (name + "-apart", [PROCESSES], ""),
-                                (name + "-peer", [], "peers=1,")):
-            train(run, "gpu", layout, *LENET, *more, says=says + "lost=6,on=1").expect(10)
+                                (name + "-peer", [], "peers=1,"),
+                                (name + "-late", [], "peers=1,late=1,")):
+            on = "lost=6,on=%d" % (run != name + "-late")
+            train(run, "gpu", layout, *LENET, *more, says=says + on).expect(10)
             if runs.checkpoints(run) != [4]:
                 raise AssertionError("%s: checkpoints %s" % (run, runs.checkpoints(run)))
             runs.tutti("train", "--resume", run).expect(0)
             runs.same_story(runs.story(name), run)
+    train("both-lost", "gpu", (2, 2, 1), *LENET, says="peers=1,devices=4,lost=6,on=2").expect(10)
+    runs.tutti("train", "--resume", "both-lost").expect(0)
+    runs.same_story(runs.story("stages"), "both-lost")
 
 
 def test_a_signal_stops_all():

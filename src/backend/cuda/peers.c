@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backend/cuda/mail.h"
 #include "backend/cuda/peers_group.h"
 #include "backend/cuda/trade.h"
 #include "base/clock.h"
@@ -333,6 +334,14 @@ const tti_peers_view *tti_cuda_traders(const void *state, size_t *n_bytes) {
     return &g->view;
 }
 
+const tti_peers_view *tti_cuda_mail(const void *state, int slot, int rank, void **piece) {
+    const group *g = state;
+    TTI_ASSERT(g->direct && slot >= 0 && slot < g->peers.n_slots);
+    TTI_ASSERT(rank >= 0 && rank < g->peers.n_ranks);
+    if (piece) *piece = g->view.sum[rank];
+    return &g->view;
+}
+
 /* ---- waiting ---- */
 
 /* Ends what waits on the device for a peer that will not come. */
@@ -351,7 +360,7 @@ static tutti_status fail_late(group *g) {
     if (st != TUTTI_OK) return st;
     return tti_fail(TUTTI_E_TIMEOUT, "rank %d: its device waited %d ms for the %s of another rank",
                     g->peers.shown, g->peers.timeout_ms,
-                    g->peers.n_traded > 0 ? "values" : "gradients");
+                    g->peers.n_traded > 0 || g->peers.n_slots > 0 ? "values" : "gradients");
 }
 
 /* What to do while the mark has not come: a failure of a peer counts once it has lasted. */

@@ -22,10 +22,19 @@ enum {
     TTI_PEERS_TERMS = 64,
     TTI_PEERS_BLOCKS = 128,   /* of a channel, at most */
     TTI_PEERS_SEGMENT = 1024, /* words that a block spreads at once */
+    TTI_PEERS_SLOTS = 2048,
 };
 
 /* Sums and spreads may run beside each other: each has flags of its own. */
 typedef enum tti_channel { TTI_CHANNEL_SUM, TTI_CHANNEL_SPREAD, TTI_N_CHANNELS } tti_channel;
+
+/* Slots of mail.cu: how often this rank has filled one and the other rank has emptied it, of those
+ * that it fills; how often the other one has filled and this one has emptied it, of the others. */
+typedef struct tti_peers_mail {
+    uint64_t sent[TTI_PEERS_SLOTS], emptied[TTI_PEERS_SLOTS];
+    uint64_t filled[TTI_PEERS_SLOTS], taken[TTI_PEERS_SLOTS];
+    uint32_t arrived[TTI_PEERS_SLOTS]; /* blocks of a put that have written */
+} tti_peers_mail;
 
 /* What every rank shares with the others: one allocation, zero in the beginning. */
 typedef struct tti_peers_arena {
@@ -34,6 +43,7 @@ typedef struct tti_peers_arena {
     uint32_t staging[TTI_PEERS_BLOCKS][2][TTI_PEERS_SEGMENT];
     uint64_t trade_flags[TTI_PEERS_BLOCKS][TTI_PEERS_MAX]; /* as flags, of trade.cu */
     uint64_t trade_epochs[TTI_PEERS_BLOCKS];
+    tti_peers_mail mail;
 } tti_peers_arena;
 
 /* The order of a sum, and where its terms begin. */

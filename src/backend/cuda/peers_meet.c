@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backend/cuda/mail.h"
 #include "backend/cuda/peers_group.h"
 #include "backend/cuda/trade.h"
 #include "base/clock.h"
@@ -228,6 +229,7 @@ static tutti_status try_direct(group *g, bool *good) {
     tutti_status st = put_trial(g, n, host, words);
     if (st == TUTTI_OK) st = tti_cuda_check(tti_launch_peers_load(), "cudaFuncGetAttributes");
     if (st == TUTTI_OK) st = tti_cuda_check(tti_launch_trade_load(), "cudaFuncGetAttributes");
+    if (st == TUTTI_OK) st = tti_cuda_check(tti_launch_mail_load(), "cudaFuncGetAttributes");
     if (st == TUTTI_OK) st = agree(g, true, &ready);
     if (st == TUTTI_OK) st = run_trial(g, n, host, words, &mine);
     if (st == TUTTI_OK) st = agree(g, mine, good);
@@ -386,6 +388,9 @@ static tutti_status check_size(const tti_device_peers *p) {
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "at most %d ranks with %d summands add on devices, these are %d with %d",
                         TTI_PEERS_MAX, TTI_PEERS_TERMS, p->n_ranks, p->n_terms);
+    if (p->n_slots > TTI_PEERS_SLOTS)
+        return tti_fail(TUTTI_E_UNSUPPORTED, "at most %d values are on their way, these are %d",
+                        TTI_PEERS_SLOTS, p->n_slots);
     int n_most = 0;
     for (int t = 0; t < p->n_terms; t++) n_most = TTI_MAX(n_most, p->terms[t].piece + 1);
     TTI_ASSERT(p->n_sources <= TTI_MAX_SOURCES);
@@ -447,7 +452,7 @@ static tutti_status meet_all(group *g) {
     if (st == TUTTI_OK) st = gather_places(g);
     if (st == TUTTI_OK) st = check_devices(g);
     if (st == TUTTI_OK && reaches) st = meet_direct(g);
-    if (st == TUTTI_OK && !g->direct && g->peers.n_traded > 0)
+    if (st == TUTTI_OK && !g->direct && (g->peers.n_traded > 0 || g->peers.n_slots > 0))
         st = tti_fail(TUTTI_E_UNSUPPORTED, "the devices cannot read each other's memory");
     if (st == TUTTI_OK && !g->direct) {
         me->has_nccl = tti_nccl_load(NULL);

@@ -204,6 +204,7 @@ extern "C" cudaError_t tti_launch_step_load(void) {
     cudaFuncAttributes unused;
     cudaError_t error = cudaFuncGetAttributes(&unused, begin_kernel);
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&unused, nothing_kernel);
+    if (error == cudaSuccess) error = cudaFuncGetAttributes(&unused, accumulate_kernel);
     cudaGetLastError(); /* not to be told of the next launch */
     return error;
 }

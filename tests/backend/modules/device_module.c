@@ -14,6 +14,7 @@
  *   late=3   the same of that one alone, while the others run ahead as far as they can
  *   peers=1  devices of one process read each other's memory
  *   hosts=.. and those of several hosts do not: the host of each rank, such as 0011
+ *   mail=0   but send nothing there
  *   devices=N there are so many (default: 2)
  *   spoils=N a bit of what device 1 fetches from others for the Nth time is not theirs
  *   full=D   device D has no room for what measures links
@@ -52,6 +53,7 @@ struct command {
     tti_device_told told;
     tti_device_trade trade;
     tti_device_lists lists;
+    tti_device_letter letter;
     tti_queue queue;
     tti_queue before; /* run is NULL: the queue waits until the first n commands of that are done */
     enum { ORDER, NOTE, FOLLOW } kind; /* of these: n as it is then, noted as place n or from it */
@@ -122,8 +124,8 @@ static void execute(command *c) {
 /* As late as can be: what a queue waits for is done when it comes there. */
 static void advance(tti_queue queue, size_t n) {
     recording *r = &current->queues[queue];
-    while (r->n_done < n) {
-        command *c = &r->commands[r->n_done++];
+    for (; r->n_done < n; r->n_done++) {
+        command *c = &r->commands[r->n_done];
         if (c->run)
             execute(c);
         else
@@ -320,8 +322,12 @@ static tutti_status mark(tti_queue queue, int number) {
     return TUTTI_OK; /* as on a device, which has not come so far yet */
 }
 
+/* What goes between devices needs nobody to wait for it: it is late, and no later than this. */
+static void trade_goes_on(void);
+
 static tutti_status await(int number) {
     advance(current->marks[number].queue, current->marks[number].n);
+    trade_goes_on();
     return check();
 }
 
@@ -730,6 +736,9 @@ static const tti_device_ops ops = {
     .peers_join = peers_join,
     .peers_tell = peers_tell,
     .peers_trade = peers_trade,
+    .peers_put = peers_put,
+    .peers_take = peers_take,
+    .peers_leave = peers_leave,
     .fold = fold,
     .unfold = unfold,
     .peers_await = peers_await,

@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include "exec/fake_mail.h"
 #include "exec/fake_peers.h"
 #include "exec/fake_trade.h"
 
@@ -20,6 +21,8 @@ static tutti_status look_for_peers(const tti_device_peers *peers) {
         int32_t index, peers;
     } mine = {getpid(), current->index, option("peers=", 0) != 0}, all[FAKE_MAX_RANKS];
     TTI_ASSERT(peers->n_ranks <= FAKE_MAX_RANKS);
+    if (peers->n_slots > 0 && option("mail=", 1) == 0)
+        return tti_fail(TUTTI_E_UNSUPPORTED, "test devices send nothing");
     TTI_TRY(peers->all_gather(peers->user, &mine, all, sizeof mine));
     for (int a = 0; a < peers->n_ranks; a++) {
         bool alone = !all[a].peers || all[a].process != all[0].process;
@@ -43,7 +46,8 @@ static tutti_status peers_meet(const tti_device_peers *peers, void **group) {
     tti_device_peers given = *peers;
     given.hosts = peers->hosts ? hosts_of(peers) : NULL;
     TTI_TRY(look_for_peers(peers));
-    return fake_meet(&given, group);
+    TTI_TRY(fake_meet(&given, group));
+    return peers->n_slots > 0 ? fake_open_box(*group) : TUTTI_OK;
 }
 
 static void run_sum(command *c) { note(fake_sum(c->state, c->first, c->n, false)); }
@@ -161,13 +165,63 @@ static tutti_status unfold(double *values, size_t n_values, const tti_device_lis
         &(command){.run = run_unfold, .src = sums, .dst = values, .n = n_values, .lists = *lists});
 }
 
+/* ---- values for one other rank ---- */
+
+/* One queue goes on while another waits, as far as nothing in it waits. */
+static bool can_go_on(const command *c);
+
+static void go_on(tti_queue queue) {
+    recording *r = &current->queues[queue];
+    while (!current->lost && r->n_done < r->n && can_go_on(&r->commands[r->n_done]))
+        advance(queue, r->n_done + 1);
+}
+
+static void trade_goes_on(void) { go_on(TTI_QUEUE_TRADE); }
+static void compute_goes_on(void) { go_on(TTI_QUEUE_COMPUTE); }
+
+static void run_put(command *c) { fake_put_letter(c->state, &c->letter, compute_goes_on); }
+static void run_take(command *c) { fake_fetch_letter(c->state, c->letter.slot, trade_goes_on); }
+static void run_leave(command *c) { fake_leave_letter(c->state, c->letter.slot); }
+
+static bool meets_all(const command *c) {
+    void (*const those[])(command *) = {run_sum,      run_sum_parts, run_fetch,
+                                        run_join_all, run_spread,    run_trade};
+    for (size_t i = 0; i < TTI_COUNT(those); i++)
+        if (c->run == those[i]) return true;
+    return false;
+}
+
+static bool can_go_on(const command *c) {
+    if (!c->run) return current->queues[c->before].n_done >= c->n;
+    if (c->run == run_put) return fake_slot_is(c->state, c->letter.slot, false);
+    if (c->run == run_take) return fake_slot_is(c->state, c->letter.slot, true);
+    return !meets_all(c);
+}
+
+static tutti_status peers_put(void *group, const tti_device_letter *letter, bool beside) {
+    (void)beside;
+    TTI_ASSERT(letter->place % 16 == 0);
+    return put(
+        &(command){.run = run_put, .queue = TTI_QUEUE_TRADE, .state = group, .letter = *letter});
+}
+
+static tutti_status peers_take(void *group, int slot) {
+    return put(&(command){.run = run_take, .state = group, .letter.slot = slot});
+}
+
+static tutti_status peers_leave(void *group, int slot, int from) {
+    (void)from;
+    return put(&(command){.run = run_leave, .state = group, .letter.slot = slot});
+}
+
 static tutti_status peers_await(void *group, int number) {
-    (void)group;
-    return await(number);
+    TTI_TRY(await(number));
+    return fake_failure(group);
 }
 
 static void peers_part(void *group) {
     if (group) advance_all();
+    if (group) fake_close_box(group);
     fake_part(group);
 }
 

@@ -1,0 +1,65 @@
+/* device_mail.h - what the stages of a pipeline send from device to device: values of shards, and
+ * gradients of parameters that several stages have.
+ *
+ * A stage has memory for what comes, its inbox, with a place for each slot of the mailbox that it
+ * reads (pipe_ends.h).  Where the devices see each other's memory, the sender writes there in a
+ * queue beside its kernels, and the reader's kernels wait for it on the device. */
+#ifndef TTI_EXEC_DEVICE_MAIL_H
+#define TTI_EXEC_DEVICE_MAIL_H
+
+#include "exec/exec.h"
+
+typedef struct tti_device_mail tti_device_mail;
+
+/* The inbox, and the meeting of the devices, if all workers of the job can meet.  Collective over
+ * all workers; x->pipe is there.  *out is owned by the caller and borrows x;
+ * tti_device_mail_destroy in any case. */
+tutti_status tti_device_mail_create(tti_exec *x, tti_device_mail **out);
+void tti_device_mail_destroy(tti_device_mail *mail); /* takes NULL; waits */
+
+/* Bytes of the inbox of a worker with x->pipe. */
+size_t tti_device_mail_bytes(const tti_exec *x);
+
+/* The place of a slot that this stage reads, on the device. */
+void *tti_device_mail_place(const tti_device_mail *mail, int slot);
+
+/* Goes by way of the host after all, before anything was sent.  On all workers. */
+void tti_device_mail_part(tti_device_mail *mail);
+
+/* The group of devices that have met; NULL: they have not, or mail is NULL. */
+void *tti_device_mail_group(const tti_device_mail *mail);
+/* How they do it, in words; or why they do not, "" where nobody asked. */
+void tti_device_mail_describe(const tti_device_mail *mail, tti_str *str);
+
+/* ---- the calls below: of devices that have met ---- */
+
+/* What is added from here on: beside: in the queues alone, everything in it has been loaded.  Else
+ * each sum waits for all stages. */
+void tti_device_mail_begin(tti_device_mail *mail, bool beside);
+
+/* Into TTI_QUEUE_TRADE: a value of this stage to its reader.  src stays until a place in that queue
+ * behind it has been followed: note, below. */
+tutti_status tti_device_mail_put(tti_device_mail *mail, int slot, const void *src, size_t n_bytes);
+tutti_status tti_device_mail_note(tti_device_mail *mail, int *place);
+
+/* Into the compute queue: what comes waits for the value; and the sender may put the next one. */
+tutti_status tti_device_mail_take(tti_device_mail *mail, int slot);
+tutti_status tti_device_mail_leave(tti_device_mail *mail, int slot);
+
+/* Into the queues: of parameters that several stages have, x's summed gradients become their sum
+ * over the stages, in the order of stages. */
+tutti_status tti_device_mail_sum_tied(tti_device_mail *mail);
+
+/* The sum over all stages of doubles of the device, in their place, added in the order of stages: n
+ * is at most that of all sums, hashes and votes of a step. */
+tutti_status tti_device_mail_sum(tti_device_mail *mail, double *terms, size_t n);
+
+/* Waits for all that is in the queues, or for a mark; ends when another stage is lost or late. */
+tutti_status tti_device_mail_rest(tti_device_mail *mail);
+tutti_status tti_device_mail_await(tti_device_mail *mail, int mark);
+
+/* This stage has failed and the others have been told: what waits on its device ends.  The error of
+ * the thread stays. */
+void tti_device_mail_give_up(tti_device_mail *mail, tutti_status status);
+
+#endif /* TTI_EXEC_DEVICE_MAIL_H */

@@ -1,0 +1,114 @@
+/* cuda_device_mail_test.c - values that GPUs put into each other's memory, as threads; a peer that
+ * does not come, or is lost.  Exit code 77 with fewer than two.
+ *
+ * TUTTI_TEST_TIMES=1 prints how long it takes, by size. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "exec/mail_crew.h"
+
+static const tti_backend *cuda;
+static int n_devices;
+
+T_CASE(every_value_comes) {
+    T_UNUSED;
+    for (int n = 2; n <= n_devices && n <= MAIL_MAX_RANKS; n++)
+        for (int i = 0; i < 4; i++) {
+            const mail_crew c = {.backend = cuda,
+                                 .n_bytes = {1, 1 << 20, 1003, 300032, 16},
+                                 .ahead = i % 2,
+                                 .beside = i == 1,
+                                 .record = i >= 2};
+            mail_run(&c, n);
+        }
+}
+
+T_CASE(who_waits_alone_is_told) {
+    T_UNUSED;
+    mail_crew c = {.backend = cuda, .n_bytes = {64, 64, 64, 64, 64}, .timeout_ms = 1000};
+    comm_run(2, mail_wait_alone, &c);
+}
+
+T_CASE(who_waits_for_a_lost_one_is_told) {
+    T_UNUSED;
+    const mail_crew c = {.backend = cuda, .n_bytes = {64, 64, 64, 64, 64}};
+    if (n_devices > 2) mail_lose(&c);
+}
+
+/* ---- times ---- */
+
+static const size_t timed_bytes[] = {64, 1 << 16, 1 << 20, 1 << 22, 1 << 24, 1 << 26};
+enum { N_TIMES = 6, N_EACH = 20 };
+
+typedef struct timed {
+    mail_crew crew;
+    double us[N_TIMES][2];
+} timed;
+
+/* From rank 0 to rank 1, N_EACH times. */
+static const char *time_one(mail_rank *r, bool beside, size_t n_bytes, double *us) {
+    double moments[2];
+    COMM_OK(r->ops->sync());
+    COMM_OK(tutti_comm_barrier(r->comm));
+    tti_queue queue = r->rank == 0 ? TTI_QUEUE_TRADE : TTI_QUEUE_COMPUTE;
+    COMM_OK(r->ops->stamp(queue, 0));
+    for (int k = 0; k < N_EACH; k++) {
+        const tti_device_letter letter = {.slot = mail_slot(r, 0, 1, k),
+                                          .to = 1,
+                                          .src = r->out,
+                                          .place = mail_place(r, 0, k),
+                                          .n_bytes = n_bytes};
+        if (r->rank == 0) {
+            COMM_OK(r->ops->peers_put(r->group, &letter, beside));
+        } else {
+            COMM_OK(r->ops->peers_take(r->group, letter.slot));
+            COMM_OK(r->ops->peers_leave(r->group, letter.slot, 0));
+        }
+    }
+    COMM_OK(r->ops->stamp(queue, 1));
+    COMM_OK(r->ops->read_stamps(2, moments));
+    *us = moments[1] / N_EACH;
+    return NULL;
+}
+
+static const char *time_rank(tutti_comm *comm, void *arg) {
+    timed *times = arg;
+    mail_rank r;
+    const char *failure = mail_make(&r, &times->crew, comm);
+    for (int i = 0; i < N_TIMES * 4 && !failure; i++) { /* the first of two loads and warms */
+        double us = 0;
+        failure = time_one(&r, i / 2 % 2, timed_bytes[i / 4], &us);
+        if (r.rank == 0) times->us[i / 4][i / 2 % 2] = us;
+    }
+    if (failure) return failure;
+    COMM_OK(tutti_comm_barrier(comm));
+    mail_release(&r);
+    return NULL;
+}
+
+T_CASE(values_take_time) {
+    T_UNUSED;
+    timed times = {.crew = {.backend = cuda, .n_bytes = {1 << 26, 64, 64, 64, 64}}};
+    if (!getenv("TUTTI_TEST_TIMES")) return;
+    comm_run(2, time_rank, &times);
+    printf("bytes; us, GB/s of a value; on few blocks\n");
+    for (int i = 0; i < N_TIMES; i++)
+        printf("%12zu %10.1f %7.1f   %10.1f %7.1f\n", timed_bytes[i], times.us[i][0],
+               (double)timed_bytes[i] / times.us[i][0] * 1e-3, times.us[i][1],
+               (double)timed_bytes[i] / times.us[i][1] * 1e-3);
+}
+
+int main(void) {
+    if (tti_backend_find("cuda", &cuda) == TUTTI_OK) n_devices = cuda->device->count();
+    if (n_devices < 2) {
+        printf("skipped: %d GPUs, two are needed\n", n_devices);
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_value_comes),
+        cmocka_unit_test(who_waits_alone_is_told),
+        cmocka_unit_test(who_waits_for_a_lost_one_is_told),
+        cmocka_unit_test(values_take_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,280 @@
+/* mail_crew.h - ranks as threads whose devices put values into each other's memory, as stages of a
+ * pipeline do: every rank to every other one, through two slots for each pair in turn. */
+#ifndef TTI_TESTS_EXEC_MAIL_CREW_H
+#define TTI_TESTS_EXEC_MAIL_CREW_H
+
+#include <pthread.h>
+
+#include "base/philox.h"
+#include "comm/ranks.h"
+#include "comm/sum_order.h"
+#include "exec/device_reduce.h"
+
+enum { MAIL_MAX_RANKS = 4, MAIL_EACH = 5, MAIL_ROUNDS = 3, MAIL_TURNS = 2, MAIL_TRIAL = 1024 };
+
+typedef struct mail_crew {
+    const tti_backend *backend;
+    size_t n_bytes[MAIL_EACH]; /* of the values from each rank to each other one */
+    bool ahead;                /* all are put before any is taken: most wait for their slot */
+    bool record, beside;
+    int timeout_ms; /* 0: 20 s */
+} mail_crew;
+
+typedef struct mail_rank {
+    const mail_crew *c;
+    const tti_device_ops *ops;
+    tutti_comm *comm;
+    int rank, n_ranks;
+    size_t room;            /* of a slot */
+    char *inbox, *out, *in; /* device [slots]; [n_ranks][MAIL_EACH], to and from each rank */
+    size_t inbox_bytes, box_bytes;
+    char *host; /* [room] */
+    void *group;
+} mail_rank;
+
+static inline int mail_slot(const mail_rank *r, int from, int to, int k) {
+    return (from * r->n_ranks + to) * MAIL_TURNS + k % MAIL_TURNS;
+}
+
+static inline size_t mail_place(const mail_rank *r, int from, int k) {
+    return r->room * (size_t)(from * MAIL_TURNS + k % MAIL_TURNS);
+}
+
+static inline char *mail_box(const mail_rank *r, char *box, int rank, int k) {
+    return box + r->room * (size_t)(rank * MAIL_EACH + k);
+}
+
+static inline void mail_fill(int from, int to, int k, int round, size_t n_bytes, char *host) {
+    for (size_t i = 0; i < n_bytes; i++)
+        host[i] =
+            (char)tti_philox_draw((uint64_t)(from * 8 + to), (uint64_t)(k * 64 + round), i / 64)
+                .v[i % 4];
+}
+
+static inline tutti_status mail_gather(void *user, const void *src, void *dst, size_t n_bytes) {
+    return tutti_comm_all_gather(user, src, dst, n_bytes, TUTTI_U8);
+}
+
+static inline tutti_status mail_look(void *user) { return tti_comm_check(user); }
+
+static inline const char *mail_meet(mail_rank *r) {
+    tti_device_term terms[MAIL_MAX_RANKS];
+    tti_sum_order order;
+    COMM_OK(tti_sum_order_ranks(r->n_ranks, &order));
+    tti_device_terms(&order, terms);
+    tti_sum_order_free(&order);
+    float *pieces[] = {(float *)(void *)r->inbox};
+    COMM_OK(r->ops->peers_meet(
+        &(tti_device_peers){.rank = r->rank,
+                            .n_ranks = r->n_ranks,
+                            .timeout_ms = r->c->timeout_ms ? r->c->timeout_ms : 20000,
+                            .shown = r->rank + 6,
+                            .terms = terms,
+                            .n_terms = r->n_ranks,
+                            .pieces = pieces,
+                            .n_pieces = 1,
+                            .n_flat = MAIL_TRIAL,
+                            .n_most = MAIL_TRIAL,
+                            .n_words = (size_t)r->n_ranks,
+                            .n_slots = r->n_ranks * r->n_ranks * MAIL_TURNS,
+                            .way = TTI_WAY_PEERS,
+                            .user = r->comm,
+                            .all_gather = mail_gather,
+                            .check = mail_look},
+        &r->group));
+    return NULL;
+}
+
+static inline const char *mail_make(mail_rank *r, const mail_crew *c, tutti_comm *comm) {
+    *r = (mail_rank){.c = c,
+                     .ops = c->backend->device,
+                     .comm = comm,
+                     .rank = tutti_comm_rank(comm),
+                     .n_ranks = tutti_comm_n_ranks(comm)};
+    COMM_OK(r->ops->open(&(tti_device_desc){.index = r->rank, .exact = true}));
+    for (int k = 0; k < MAIL_EACH; k++) r->room = TTI_MAX(r->room, c->n_bytes[k]);
+    r->room = (r->room + 255) / 256 * 256;
+    r->inbox_bytes = TTI_MAX(r->room * (size_t)(r->n_ranks * MAIL_TURNS), MAIL_TRIAL * 4);
+    r->box_bytes = r->room * (size_t)(r->n_ranks * MAIL_EACH);
+    r->inbox = c->backend->alloc(r->inbox_bytes);
+    r->out = c->backend->alloc(r->box_bytes);
+    r->in = c->backend->alloc(r->box_bytes);
+    r->host = calloc(1, r->room);
+    COMM_TRUE(r->inbox && r->out && r->in && r->host);
+    return mail_meet(r);
+}
+
+static inline void mail_release(mail_rank *r) {
+    r->ops->peers_part(r->group);
+    r->c->backend->release(r->inbox, r->inbox_bytes);
+    r->c->backend->release(r->out, r->box_bytes);
+    r->c->backend->release(r->in, r->box_bytes);
+    free(r->host);
+    r->ops->close();
+}
+
+/* ---- a round ---- */
+
+static inline const char *mail_write(mail_rank *r, int round) {
+    for (int to = 0; to < r->n_ranks; to++)
+        for (int k = 0; k < MAIL_EACH; k++) {
+            mail_fill(r->rank, to, k, round, r->c->n_bytes[k], r->host);
+            COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, mail_box(r, r->out, to, k), r->host,
+                                 r->c->n_bytes[k]));
+            COMM_OK(r->ops->sync());
+        }
+    return NULL;
+}
+
+static inline const char *mail_put(mail_rank *r, int to, int k) {
+    const tti_device_letter letter = {.slot = mail_slot(r, r->rank, to, k),
+                                      .to = to,
+                                      .src = mail_box(r, r->out, to, k),
+                                      .place = mail_place(r, r->rank, k),
+                                      .n_bytes = r->c->n_bytes[k]};
+    COMM_OK(r->ops->peers_put(r->group, &letter, r->c->beside));
+    return NULL;
+}
+
+static inline const char *mail_take(mail_rank *r, int from, int k) {
+    int slot = mail_slot(r, from, r->rank, k);
+    COMM_OK(r->ops->peers_take(r->group, slot));
+    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, mail_box(r, r->in, from, k),
+                         r->inbox + mail_place(r, from, k), r->c->n_bytes[k]));
+    COMM_OK(r->ops->peers_leave(r->group, slot, from));
+    return NULL;
+}
+
+static inline const char *mail_with_all(mail_rank *r, int k,
+                                        const char *(*act)(mail_rank *, int, int)) {
+    for (int i = 1; i < r->n_ranks; i++) {
+        const char *failure = act(r, (r->rank + i) % r->n_ranks, k);
+        if (failure) return failure;
+    }
+    return NULL;
+}
+
+static inline const char *mail_exchange(mail_rank *r) {
+    const char *failure = NULL;
+    COMM_OK(r->ops->order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+    for (int k = 0; r->c->ahead && k < MAIL_EACH && !failure; k++)
+        failure = mail_with_all(r, k, mail_put);
+    for (int k = 0; k < MAIL_EACH && !failure; k++) {
+        if (!r->c->ahead) failure = mail_with_all(r, k, mail_put);
+        if (!failure) failure = mail_with_all(r, k, mail_take);
+    }
+    if (failure) return failure;
+    COMM_OK(r->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
+    return NULL;
+}
+
+static inline const char *mail_check(mail_rank *r, int round) {
+    char *want = malloc(r->room);
+    const char *failure = NULL;
+    for (int i = 0; i < r->n_ranks * MAIL_EACH && !failure; i++) {
+        int from = i / MAIL_EACH, k = i % MAIL_EACH;
+        if (from == r->rank) continue;
+        mail_fill(from, r->rank, k, round, r->c->n_bytes[k], want);
+        if (r->ops->copy(TTI_QUEUE_COMPUTE, r->host, mail_box(r, r->in, from, k),
+                         r->c->n_bytes[k]) != TUTTI_OK ||
+            r->ops->sync() != TUTTI_OK || memcmp(r->host, want, r->c->n_bytes[k]) != 0)
+            failure = comm_text("rank %d, round %d: value %d of rank %d is another", r->rank, round,
+                                k, from);
+    }
+    free(want);
+    return failure;
+}
+
+/* From the second round on as a recording, where the crew says so; all are made before any runs. */
+static inline const char *mail_round(mail_rank *r, int round, void **recording) {
+    const char *failure = mail_write(r, round);
+    if (!failure && r->c->record && round == 1) {
+        COMM_OK(r->ops->record_begin());
+        failure = mail_exchange(r);
+        COMM_OK(r->ops->record_end(recording));
+        COMM_OK(r->ops->sync());
+        COMM_OK(tutti_comm_barrier(r->comm));
+    }
+    if (failure) return failure;
+    if (*recording)
+        COMM_OK(r->ops->replay(*recording));
+    else
+        failure = mail_exchange(r);
+    if (failure) return failure;
+    COMM_OK(r->ops->mark(TTI_QUEUE_COMPUTE, 0));
+    COMM_OK(r->ops->peers_await(r->group, 0));
+    return mail_check(r, round);
+}
+
+static inline const char *mail_rank_main(tutti_comm *comm, void *arg) {
+    mail_rank r;
+    void *recording = NULL;
+    const char *failure = mail_make(&r, arg, comm);
+    for (int round = 0; round < MAIL_ROUNDS && !failure; round++)
+        failure = mail_round(&r, round, &recording);
+    if (failure) return failure;
+    COMM_OK(tutti_comm_barrier(comm));
+    r.ops->release_recording(recording);
+    mail_release(&r);
+    return NULL;
+}
+
+static inline void mail_run(const mail_crew *c, int n_ranks) {
+    comm_run(n_ranks, mail_rank_main, (void *)(uintptr_t)c);
+}
+
+/* ---- who does not come ---- */
+
+static inline const char *mail_await(mail_rank *r, tutti_status status, const char *text) {
+    COMM_OK(r->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
+    COMM_OK(r->ops->mark(TTI_QUEUE_COMPUTE, 0));
+    COMM_FAILS(r->ops->peers_await(r->group, 0), status, text);
+    return NULL;
+}
+
+/* The first rank waits for what the other one puts, and then the other one for a slot that nobody
+ * empties. */
+static inline const char *mail_wait_alone(tutti_comm *comm, void *arg) {
+    mail_rank r;
+    const char *failure = mail_make(&r, arg, comm);
+    if (!failure) failure = r.rank == 0 ? mail_take(&r, 1, 0) : mail_put(&r, 0, 1);
+    if (!failure && r.rank == 1) failure = mail_put(&r, 0, 1 + MAIL_TURNS);
+    if (!failure)
+        failure = mail_await(&r, TUTTI_E_TIMEOUT,
+                             r.rank ? "rank 7: its device waited" : "rank 6: its device waited");
+    if (failure) return failure;
+    COMM_OK(tutti_comm_barrier(comm));
+    mail_release(&r);
+    return NULL;
+}
+
+typedef struct mail_loss {
+    mail_crew crew;
+    pthread_barrier_t end; /* of all three: until then others may look at what one has */
+} mail_loss;
+
+/* Rank 0 is lost; rank 1 waits for a value of it, rank 2 to put another one, and both are told. */
+static inline const char *mail_lose_one(tutti_comm *comm, void *arg) {
+    mail_loss *loss = arg;
+    mail_rank r;
+    const char *failure = mail_make(&r, &loss->crew, comm);
+    if (failure) return failure;
+    COMM_OK(tutti_comm_barrier(comm));
+    if (r.rank == 0) tti_comm_abort(comm, "the first one is lost");
+    if (r.rank == 1) failure = mail_take(&r, 0, 0);
+    for (int i = 0; i < 2 && r.rank == 2 && !failure; i++)
+        failure = mail_put(&r, 0, 1 + i * MAIL_TURNS);
+    if (r.rank > 0 && !failure) failure = mail_await(&r, TUTTI_E_PEER, "the first one is lost");
+    pthread_barrier_wait(&loss->end);
+    mail_release(&r);
+    return failure;
+}
+
+static inline void mail_lose(const mail_crew *c) {
+    mail_loss loss = {.crew = *c};
+    pthread_barrier_init(&loss.end, NULL, 3);
+    comm_run(3, mail_lose_one, &loss);
+    pthread_barrier_destroy(&loss.end);
+}
+
+#endif /* TTI_TESTS_EXEC_MAIL_CREW_H */
