@@ -7,7 +7,7 @@ Usage: bench/plan.py [-n WORKERS] [--devices cpu|gpu] [--device NAME]... [--seco
 
 On cpu (the default; lenet resnet18 gpt2): every combination of zero 0 and 1, shards of one and two
 to a worker, and recompute none and light (eight layouts); step time by `tutti bench train`, peak
-memory by `tutti train`.  On gpu (gpt2 resnet50 gpt2-350m cnn; the last one if named): the layouts
+memory by `tutti train`.  On gpu (gpt2 resnet50 gpt2-355m cnn; the last one if named): the layouts
 below, time and memory of a GPU by `tutti train`.  Each is predicted by --device measured (this
 machine; the default), by --device h200 (figures of one), or by both.  Prints the errors, their
 medians, and whether the layout predicted to be the best is within 5 % of the best measured.
@@ -53,7 +53,7 @@ GPU = {
                       "train.precision=bf16", "optimizer.name=sgd", "optimizer.lr=0.1",
                       "optimizer.weight_decay=1e-4", "data.threads=12", "data.prefetch=3",
                       log_every=5),
-    "gpt2-350m": Model(15, 32, *gpt2("355M"), log_every=3),
+    "gpt2-355m": Model(15, 32, *gpt2("355M"), log_every=3),
     "cnn": Model(4000, 128, "model.name=lenet", "data.format=digits", "data.n_train=60000",
                  "train.precision=tf32", "optimizer.name=adam", "data.threads=8", log_every=100),
 }
@@ -75,8 +75,8 @@ def layouts_of(gpu, n):
                 if shards <= most]
     rows = [layout(n), layout(n, zero=1), layout(n // 2, tensor=2),
             layout(n // 2, pipeline=2, shards=4 * n), layout(n, zero=3),
-            layout(n, recompute="light"), layout(n, zero=2)]
-    return rows + ([layout(1, tensor=n)] if n > 2 else [layout(1, tensor=2, shards=2)])
+            layout(n, zero=2), layout(n, shards=2 * n)]
+    return rows + [layout(1, tensor=n) if n > 2 else layout(n, recompute="light")]
 
 
 def tutti(*arguments):
@@ -121,6 +121,8 @@ def measure(model, job, row, n, gpu):
 def predict(job, n, device, wanted, seconds):
     """The rows of the planner's table, by layout; {} and a line where there is none."""
     began, rows = time.monotonic(), {}
+    if all(w["recompute"] == "none" for w in wanted):
+        job = job + ["train.recompute=none"]
     try:
         told = tutti("plan", *job, "-n", str(n), "--json", "--device", device, "--seconds",
                      str(seconds))

@@ -339,6 +339,7 @@ tti_wave tti_calibrated_wave(const tti_calibration *c, int64_t rows, const char 
     wave.s = nearest->s * scale;
     wave.update_s = nearest->update_s;
     wave.load_s = nearest->load_s;
-    wave.hidden_bytes = nearest->hidden_bytes * (c->is_device ? scale : 1); /* scratch of kernels */
+    wave.hidden_bytes = nearest->hidden_bytes;
+    if (c->is_device) wave.hidden_bytes *= (double)rows / (double)nearest->rows; /* scratch */
     return wave;
 }
