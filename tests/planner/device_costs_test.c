@@ -132,6 +132,25 @@ T_CASE(steps_on_devices) {
     unmake(&m);
 }
 
+/* Copies of stages that reach each other add beside the kernels; others by way of the host. */
+T_CASE(stages_that_meet_or_not) {
+    T_UNUSED;
+    tti_calibration c;
+    tti_prediction direct, by_host;
+    made m = make("parallel.workers=4", "parallel.pipeline=2");
+    T_OK(tti_calibration_of("h200", 4, &c));
+    tti_scheme scheme = tti_scheme_of(&m.b->config);
+    c.stages_meet = true;
+    T_OK(tti_predict(m.b, &scheme, &c, &direct));
+    c.stages_meet = false;
+    T_OK(tti_predict(m.b, &scheme, &c, &by_host));
+    size_t flat = 0;
+    for (int i = 0; i < 2; i++) flat = TTI_MAX(flat, tti_blueprint_plan(m.b, i)->n_flat);
+    T_NEAR(by_host.reduce_s / ((double)flat * sizeof(float) * c.by_host_s), 1, 1e-9);
+    assert_true(direct.reduce_s > 0 && direct.bubble > 0 && direct.exchange_s > 0);
+    unmake(&m);
+}
+
 /* The same program with half of the rate for attention costs more by half of its attention again.
  */
 T_CASE(attention_is_slower) {
@@ -156,9 +175,13 @@ T_CASE(attention_is_slower) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exchanges),        cmocka_unit_test(sums),
-        cmocka_unit_test(fetches),          cmocka_unit_test(memory),
-        cmocka_unit_test(steps_on_devices), cmocka_unit_test(attention_is_slower),
+        cmocka_unit_test(exchanges),
+        cmocka_unit_test(sums),
+        cmocka_unit_test(fetches),
+        cmocka_unit_test(memory),
+        cmocka_unit_test(steps_on_devices),
+        cmocka_unit_test(stages_that_meet_or_not),
+        cmocka_unit_test(attention_is_slower),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
