@@ -33,6 +33,7 @@ typedef struct tti_way {
 typedef struct tti_calibration {
     int n_cores;          /* that compute at once; devices: how many there are */
     double flops, bytes;  /* a core's or a device's ceilings, per second */
+    double kernel_s;      /* of every operation besides: to begin and to end a kernel */
     double attention;     /* what attention reaches of the former, as a share; 0: all */
     double add_s;         /* to add one gradient to another, per element, by one core */
     double sum_latency_s; /* of a small all-reduce between n_ranks workers */
