@@ -78,9 +78,10 @@ static double exchanged(const tti_program *program, const tti_calibration *c, in
     return seconds;
 }
 
-/* Parts of a model that do not reach each other. */
+/* Workers that share a device, and stages on a kind of device that does not let them meet. */
 static bool goes_by_host(const tti_blueprint *b, const tti_calibration *c) {
-    return c->is_device && b->mesh.stage > 1 && !c->stages_meet;
+    bool shares = b->n_workers > c->n_cores;
+    return c->is_device && (shares || (b->mesh.stage > 1 && !c->stages_meet));
 }
 
 /* Devices exchange beside their kernels. */

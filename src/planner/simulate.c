@@ -79,7 +79,7 @@ static tutti_status time_buckets(const tti_plan *plan, const tti_calibration *c,
 static void spread(const simulation *s, tti_calibration *c) {
     int n = s->solo.n_workers;
     const tti_level *level = &s->network.levels[tti_network_level(&s->network, n)];
-    c->n_cores *= c->is_device ? 1 : n;
+    c->n_cores = c->is_device ? n : c->n_cores * n;
     c->n_ranks = n;
     c->sum_latency_s = level->latency_us * 1e-6;
     c->sum_bytes_s = level->gb_s * 1e9;

@@ -151,6 +151,22 @@ T_CASE(stages_that_meet_or_not) {
     unmake(&m);
 }
 
+/* Two workers of one device take turns on it, and add by way of the host. */
+T_CASE(workers_that_share_a_device) {
+    T_UNUSED;
+    tti_calibration c;
+    tti_prediction own, shared;
+    made m = make("parallel.shards=2", "data.resident=no");
+    T_OK(tti_calibration_of("h200", 2, &c));
+    tti_scheme scheme = tti_scheme_of(&m.b->config);
+    T_OK(tti_predict(m.b, &scheme, &c, &own));
+    c.n_cores = 1;
+    T_OK(tti_predict(m.b, &scheme, &c, &shared));
+    T_NEAR(shared.compute_s / own.compute_s, 2, 1e-9);
+    T_NEAR(shared.reduce_s / ((double)m.b->plan->n_flat * sizeof(float) * c.by_host_s), 1, 1e-9);
+    unmake(&m);
+}
+
 /* The same program with half of the rate for attention costs more by half of its attention again.
  */
 T_CASE(attention_is_slower) {
@@ -182,6 +198,7 @@ int main(void) {
         cmocka_unit_test(steps_on_devices),
         cmocka_unit_test(stages_that_meet_or_not),
         cmocka_unit_test(attention_is_slower),
+        cmocka_unit_test(workers_that_share_a_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
