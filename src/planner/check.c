@@ -56,6 +56,12 @@ static tutti_status predict(checked *c, const tutti_plan_desc *desc) {
     return tti_predict(c->b, &layout, &calibration, &c->predicted);
 }
 
+static void print_memory(const char *what, double predicted, double measured, tti_str *out) {
+    const double mib = 1048576;
+    tti_str_printf(out, "%-22s %12.1f %12.1f %+7.1f%%\n", what, predicted / mib, measured / mib,
+                   100 * (predicted / measured - 1));
+}
+
 static void print(const checked *c, tti_str *out) {
     const tti_prediction *p = &c->predicted;
     const tti_history *h = &c->history;
@@ -75,9 +81,9 @@ static void print(const checked *c, tti_str *out) {
                    p->compute_s * 1e3, p->add_s * 1e3, p->reduce_s * 1e3, p->update_s * 1e3,
                    p->load_s * 1e3, p->bubble_s * 1e3, p->exchange_s * 1e3);
     if (threads && h->peak_rss > 0)
-        tti_str_printf(out, "%-22s %12.1f %12.1f %+7.1f%%\n", "peak memory, MiB",
-                       p->host_bytes / 1048576.0, h->peak_rss / 1048576.0,
-                       100 * (p->host_bytes / h->peak_rss - 1));
+        print_memory("peak memory, MiB", p->host_bytes, h->peak_rss, out);
+    if (h->peak_device > 0)
+        print_memory("of worker 0's GPU, MiB", p->first_bytes, h->peak_device, out);
     tti_str_free(&name);
 }
 

@@ -108,6 +108,7 @@ static void take_end(tti_history *h, const json_t *r) {
     h->wall_s += number(r, "wall_s"); /* each part of the run has an end */
     h->last_step = number(r, "step");
     h->peak_rss = TTI_MAX(h->peak_rss, number(r, "peak_rss"));
+    h->peak_device = TTI_MAX(h->peak_device, number(r, "peak_device_bytes"));
 }
 
 static void take_note(tti_history *h, const json_t *r, bool failed) {

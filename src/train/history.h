@@ -41,7 +41,7 @@ typedef struct tti_history {
     tti_note notes[TTI_HISTORY_NOTES];
     int n_notes, n_notes_left_out;
     double planned_steps, workers, shards, params;
-    double bytes_params, bytes_states, bytes_grads, bytes_activations, peak_rss;
+    double bytes_params, bytes_states, bytes_grads, bytes_activations, peak_rss, peak_device;
     double samples_per_s, wall_s, last_step;
     bool ended, stopped;
     const char *backend, *version; /* "" before they were said */

@@ -122,6 +122,8 @@ def test_devices():
     peak = [r for r in runs.records("run") if "peak_device_bytes" in r][-1]["peak_device_bytes"]
     if not 0.9 < whole["first_bytes"] / peak < 1.1:
         raise AssertionError("%g bytes predicted, %g taken" % (whole["first_bytes"], peak))
+    runs.tutti("plan", "--check", "run", "--seconds", "0.1", env=devices).expect(
+        0, "step, ms", "of worker 0's GPU, MiB")
 
 
 def test_bad_input():
