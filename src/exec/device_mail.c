@@ -226,7 +226,7 @@ static tutti_status meet_in_turn(tti_device_mail *m) {
 static tutti_status meet_all(tti_device_mail *m) {
     bool good = false;
     TTI_TRY(tti_device_have_own(m->x, &good));
-    if (!good) return tti_fail(TUTTI_E_UNSUPPORTED, "there are fewer devices than stages");
+    if (!good) return tti_fail(TUTTI_E_UNSUPPORTED, "there are fewer devices than workers");
     tutti_status st = meet_in_turn(m);
     if (st != TUTTI_OK && st != TUTTI_E_UNSUPPORTED) return st;
     good = st == TUTTI_OK;

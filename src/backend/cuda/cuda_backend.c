@@ -4,6 +4,7 @@
 
 #include "backend/cuda/device.h"
 #include "backend/cuda/fit.h"
+#include "backend/cuda/mail.h"
 #include "backend/cuda/wgmma_plan.h"
 
 /* In the order of selection. */
@@ -96,6 +97,9 @@ static const tti_device_ops device_ops = {
     .peers_join = tti_cuda_peers_join,
     .peers_tell = tti_cuda_peers_tell,
     .peers_trade = tti_cuda_peers_trade,
+    .peers_put = tti_cuda_peers_put,
+    .peers_take = tti_cuda_peers_take,
+    .peers_leave = tti_cuda_peers_leave,
     .fold = tti_cuda_fold,
     .unfold = tti_cuda_unfold,
     .peers_await = tti_cuda_peers_await,
