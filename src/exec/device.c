@@ -335,6 +335,7 @@ static tutti_status whole_step(tti_exec *x, const tti_device_set *set, bool besi
     if (d->pipe) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
     if (d->axis && !d->reduce) TTI_TRY(tell_own(x));
     if (d->axis) TTI_TRY(tti_device_axis_sums(d->axis, d->sums));
+    if (d->axis) TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "sums of the step", -1));
     return update_and_tell(x, set);
 }
 

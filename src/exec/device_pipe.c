@@ -369,14 +369,14 @@ static tutti_status put_letters(const pipe_step *s, const part *p, int *behind) 
         const tti_pipe_end *end = &side->out[i];
         if (end->part != p->action.part) continue;
         if (!any) TTI_TRY(s->pipe->ops->order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
-        if (!any) TTI_TRY(tti_profile_from(s->pipe->x, TTI_ROW_TRADE));
+        if (!any) TTI_TRY(tti_profile_from(s->pipe->x, TTI_ROW_STAGES));
         any = true;
         TTI_TRY(tti_device_mail_put(s->pipe->mail,
                                     tti_pipe_slot(s->pipe->x, end, p->action.wave, 0),
                                     tti_instance_output(p->instance, end->name), end->n_bytes));
     }
     if (!any) return TUTTI_OK;
-    TTI_TRY(tti_profile_upto(s->pipe->x, TTI_ROW_TRADE, NULL, "values to another stage", -1));
+    TTI_TRY(tti_profile_upto(s->pipe->x, TTI_ROW_STAGES, NULL, "values to another stage", -1));
     return tti_device_mail_note(s->pipe->mail, behind);
 }
 
@@ -469,7 +469,11 @@ tutti_status tti_device_pipe_measure(tti_device_pipe *pipe) {
 }
 
 tutti_status tti_device_pipe_sum_tied(tti_device_pipe *pipe) {
-    return pipe->between ? tti_device_mail_sum_tied(pipe->mail) : tti_pipe_sum_tied(pipe->x);
+    tti_exec *x = pipe->x;
+    if (x->pipe->stages->n_tied == 0) return TUTTI_OK;
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "add gradients of shards", -1));
+    TTI_TRY(pipe->between ? tti_device_mail_sum_tied(pipe->mail) : tti_pipe_sum_tied(x));
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "gradients of shared parameters", -1);
 }
 
 tutti_status tti_device_pipe_await(tti_device_pipe *pipe, int mark) {

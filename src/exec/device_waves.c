@@ -84,6 +84,7 @@ static tutti_status sum_beside(tti_exec *x, int step) {
 void tti_device_time_step(tti_exec *x, const tti_instance *instance, int step, int shard) {
     const tti_node *node = x->desc.plan->shard.steps[step];
     bool stood = node->op->traits & TTI_COLLECTIVE;
+    if (stood && tti_device_exchange_group(x->exchange)) return; /* what waits for it tells of it */
     tutti_status st = tti_profile_upto(
         x, TTI_ROW_COMPUTE, stood ? NULL : node,
         stood ? "waiting for an exchange" : tti_instance_kernel(instance, step), shard);

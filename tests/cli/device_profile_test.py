@@ -39,6 +39,10 @@ def test_stages():
             raise AssertionError("kernels outside of parts")
         if count(kernels, "waiting for another stage") != 16:
             raise AssertionError("not before each part")
+        if count(each["values to other stages"], "values to another stage") != 8:
+            raise AssertionError("not one of each part that sends: %s" % list(each))
+        if count(kernels, "gradients of shared parameters") != 2:
+            raise AssertionError("no sums of what both stages have")
 
 
 if __name__ == "__main__":
