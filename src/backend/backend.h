@@ -156,6 +156,22 @@ typedef struct tti_device_letter {
     size_t place, n_bytes;
 } tti_device_letter;
 
+/* A norm between two exchanges: the own part of a sum of the axis, a bias and the residual added,
+ * and the norms' parts of all side by side.  Rows as add_layer_norm has them, in 16 bits, rounded
+ * where its inputs would be.  Values whose places are told in bytes lie there in the first source
+ * of every rank of the group, and [n_blocks][n_ranks][n_rows][width]. */
+typedef struct tti_device_norm {
+    const tti_node *node;           /* the add_layer_norm */
+    int branch;                     /* its input that is the sum: 0 or 1 */
+    size_t terms, whole;            /* the sum's terms; what the parts come to */
+    const void *bias;               /* [width]; NULL: none */
+    const void *x;                  /* the residual [n_blocks][n_rows][width] */
+    void *sum;                      /* output 1 of the node, like x, which it may be */
+    const float *gamma, *beta;      /* [width] */
+    float *mean, *rstd;             /* [n_blocks][n_rows] */
+    size_t n_blocks, n_rows, width; /* width a multiple of 8, at most 2048 */
+} tti_device_norm;
+
 /* Lists of doubles: values[member[i]] for i from begin[l] up to begin[l + 1], and what they come to
  * has its place at values[home[l]].  In device memory. */
 typedef struct tti_device_lists {
@@ -285,6 +301,9 @@ typedef struct tti_device_ops {
     tutti_status (*peers_put)(void *group, const tti_device_letter *letter, bool beside);
     tutti_status (*peers_take)(void *group, int slot);
     tutti_status (*peers_leave)(void *group, int slot, int from);
+    /* Of a group of 2 or 4 with n_traded and a source, into TTI_QUEUE_TRADE, one after the other
+     * with exchanges.  The bits of its steps one by one.  NULL: they are made so. */
+    tutti_status (*peers_norm)(void *group, const tti_device_norm *norm);
     /* sums[l] = the values of list l, added one after the other; and back: of all n_values those at
      * home become the sums, the others 0.  Into the compute queue. */
     tutti_status (*fold)(const double *values, const tti_device_lists *lists, double *sums);

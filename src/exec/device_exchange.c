@@ -15,6 +15,7 @@
 #include "exec/device_step.h"
 #include "exec/joint_sums.h"
 #include "exec/worker.h"
+#include "passes/norm_exchange.h"
 
 enum { TRADE_ALIGN = 256 };
 
@@ -29,6 +30,8 @@ struct tti_device_exchange {
     void *staging;
     size_t n_traded;
     size_t *joint; /* [n_nodes] of the shard program: bytes that a sum adds, 0: another one does */
+    void *arena;   /* of the lane, which the others read and write; NULL: it has one of its own */
+    bool joins;    /* norms between exchanges are made with them */
     bool beside, alone, pending;
 };
 
@@ -173,6 +176,52 @@ size_t tti_device_exchange_bytes(const tti_exec *x) {
     return meets ? 2 * most_traded(x, &r) : 0;
 }
 
+/* ---- norms between exchanges ---- */
+
+static uint64_t mix(uint64_t hash, uint64_t word) {
+    return (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15) + (hash >> 29);
+}
+
+/* Whether what the others reach of a norm lies in the arena. */
+static bool is_reached(const tti_program *program, const tti_norm_exchange *joint) {
+    return program->bufs[joint->scatter->in[0]->id].space == TTI_SPACE_ARENA &&
+           program->bufs[joint->gather->out[0]->id].space == TTI_SPACE_ARENA;
+}
+
+/* Of the places that the others reach; 0: there is no norm between exchanges. */
+static uint64_t digest_norms(const tti_program *program, uint64_t hash) {
+    tti_norm_exchange joint;
+    for (int s = 0; s < program->n_steps; s++) {
+        if (!tti_norm_exchange_at(program, s, &joint) || !is_reached(program, &joint)) continue;
+        hash = mix(mix(hash, (uint64_t)s), program->bufs[joint.scatter->in[0]->id].offset);
+        hash = mix(hash, program->bufs[joint.gather->out[0]->id].offset) | 1;
+    }
+    return hash;
+}
+
+/* The arena is taken here where all have the same places in theirs. */
+static tutti_status take_arena(tti_device_exchange *e) {
+    const tti_exec *x = e->x;
+    int n_ranks = tutti_comm_n_ranks(e->comm);
+    uint64_t mine = digest_norms(&x->desc.plan->shard, 0), all[TTI_MAX_RANKS];
+    if (mine) mine = mix(digest_norms(&x->desc.plan->eval, mine), x->arena_bytes) | 1;
+    if (x->n_in_flight != 1 || !e->ops->peers_norm || (n_ranks != 2 && n_ranks != 4)) mine = 0;
+    TTI_TRY(tutti_comm_all_gather(e->comm, &mine, all, sizeof mine, TUTTI_U8));
+    e->joins = mine != 0;
+    for (int r = 0; r < n_ranks; r++) e->joins = e->joins && all[r] == mine;
+    if (e->joins) e->arena = x->desc.backend->alloc(x->arena_bytes + 64);
+    return TUTTI_OK;
+}
+
+void *tti_device_exchange_arena(const tti_device_exchange *e) { return e ? e->arena : NULL; }
+
+bool tti_device_exchange_joins(const tti_device_exchange *e, const tti_program *program,
+                               const tti_norm_exchange *joint) {
+    return e && e->group && e->joins && is_reached(program, joint);
+}
+
+/* ---- between devices: meeting, the devices ---- */
+
 static tutti_status meet(tti_device_exchange *e) {
     tti_sum_order order;
     int n_ranks = tutti_comm_n_ranks(e->comm);
@@ -180,6 +229,7 @@ static tutti_status meet(tti_device_exchange *e) {
     tti_device_term *terms = calloc((size_t)order.n_terms, sizeof *terms);
     if (terms) tti_device_terms(&order, terms);
     float *pieces[] = {e->staging};
+    const tti_device_parts_of arena = {.data = e->arena};
     const tti_device_peers peers = {.rank = tutti_comm_rank(e->comm),
                                     .n_ranks = n_ranks,
                                     .timeout_ms = tti_comm_timeout_ms(e->comm),
@@ -192,6 +242,8 @@ static tutti_status meet(tti_device_exchange *e) {
                                     .n_most = 2 * e->n_traded / sizeof(float),
                                     .n_words = (size_t)n_ranks,
                                     .n_traded = e->n_traded,
+                                    .sources = &arena,
+                                    .n_sources = e->joins,
                                     .way = TTI_WAY_PEERS,
                                     .user = e,
                                     .all_gather = all_gather,
@@ -232,7 +284,8 @@ static tutti_status try_devices(tti_device_exchange *e, const room *r) {
         return tti_fail(TUTTI_E_UNSUPPORTED, "there are fewer devices than workers with pieces");
     e->n_traded = most_traded(e->x, r);
     e->staging = e->x->desc.backend->alloc(2 * e->n_traded);
-    good = e->staging != NULL;
+    TTI_TRY(take_arena(e));
+    good = e->staging && (e->arena || !e->joins);
     TTI_TRY(tti_device_agree(e->x, &good));
     if (!good)
         return tti_fail(TUTTI_E_UNSUPPORTED, "no %zu bytes on every device", 2 * e->n_traded);
@@ -248,6 +301,7 @@ static tutti_status meet_devices(tti_device_exchange *e, const room *r) {
     tutti_status st = try_devices(e, r);
     if (st == TUTTI_OK) {
         e->ops->peers_describe(e->group, &e->way);
+        if (e->joins) tti_str_add(&e->way, ", norms with them");
         return TUTTI_OK;
     }
     if (st != TUTTI_E_UNSUPPORTED) return st;
@@ -286,6 +340,7 @@ tutti_status tti_device_exchange_create(tti_exec *x, tti_device_exchange **out) 
 void tti_device_exchange_destroy(tti_device_exchange *e) {
     if (!e) return;
     leave(e);
+    if (e->arena) e->x->desc.backend->release(e->arena, e->x->arena_bytes + 64);
     tti_str_free(&e->way);
     e->ops->release_host(e->in);
     e->ops->release_host(e->out);
@@ -319,8 +374,9 @@ tutti_status tti_device_exchange_wait(tti_device_exchange *e) {
     return tti_profile_upto(e->x, TTI_ROW_COMPUTE, NULL, "waiting for an exchange", -1);
 }
 
+/* One of the two. */
 static tutti_status put(tti_device_exchange *e, const tti_device_trade *trade,
-                        const tti_node *node) {
+                        const tti_device_norm *norm, const tti_node *node) {
     bool alone = e->alone;
     e->alone = false;
     if (!e->beside) {
@@ -329,7 +385,8 @@ static tutti_status put(tti_device_exchange *e, const tti_device_trade *trade,
     }
     TTI_TRY(e->ops->order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
     TTI_TRY(tti_profile_from(e->x, TTI_ROW_TRADE));
-    TTI_TRY(e->ops->peers_trade(e->group, trade, e->beside && !alone));
+    TTI_TRY(norm ? e->ops->peers_norm(e->group, norm)
+                 : e->ops->peers_trade(e->group, trade, e->beside && !alone));
     TTI_TRY(tti_profile_upto(e->x, TTI_ROW_TRADE, node, "exchange between devices", -1));
     e->pending = true;
     if (e->beside) return TUTTI_OK;
@@ -337,6 +394,11 @@ static tutti_status put(tti_device_exchange *e, const tti_device_trade *trade,
     TTI_TRY(e->ops->mark(TTI_QUEUE_COMPUTE, TTI_MARK_EXCHANGE));
     TTI_TRY(tti_device_exchange_await(e, TTI_MARK_EXCHANGE)); /* which ends with a lost peer */
     return e->ops->sync();
+}
+
+tutti_status tti_device_exchange_norm(tti_device_exchange *e, const tti_device_norm *norm) {
+    TTI_TRY(put(e, NULL, norm, norm->node));
+    return tti_device_exchange_wait(e);
 }
 
 tutti_status tti_device_exchange_sum(tti_device_exchange *e, double *terms, size_t n) {
@@ -347,7 +409,7 @@ tutti_status tti_device_exchange_sum(tti_device_exchange *e, double *terms, size
                                     .n_rows = 1,
                                     .part_bytes = n * sizeof *terms};
     tti_device_exchange_alone(e);
-    TTI_TRY(put(e, &trade, NULL));
+    TTI_TRY(put(e, &trade, NULL, NULL));
     return tti_device_exchange_wait(e);
 }
 
@@ -372,7 +434,7 @@ static tutti_status run(void *state, const tti_kargs *a) {
                               .out = a->out[0]};
     tti_collective_rows(a->node, &trade.n_rows, &trade.part_bytes);
     if (trade.kind == TTI_COLLECTIVE_SUM) trade.part_bytes = sum_bytes(e, a->node);
-    if (trade.part_bytes > 0 && trade.n_rows > 0) return put(e, &trade, a->node);
+    if (trade.part_bytes > 0 && trade.n_rows > 0) return put(e, &trade, NULL, a->node);
     e->alone = false;
     return TUTTI_OK;
 }

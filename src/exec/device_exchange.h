@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "exec/exec.h"
+#include "passes/norm_exchange.h"
 
 typedef struct tti_device_exchange tti_device_exchange;
 
@@ -48,6 +49,16 @@ void tti_device_exchange_alone(tti_device_exchange *exchange);
 
 /* What computes from here on comes after all exchanges so far. */
 tutti_status tti_device_exchange_wait(tti_device_exchange *exchange);
+
+/* Memory for the activations of the one lane, which the other devices reach; NULL: the lane takes
+ * its own.  The exchange's. */
+void *tti_device_exchange_arena(const tti_device_exchange *exchange);
+
+/* Whether the steps of a norm between exchanges can be made at once, and that: with what computes
+ * behind it waiting for it. */
+bool tti_device_exchange_joins(const tti_device_exchange *exchange, const tti_program *program,
+                               const tti_norm_exchange *joint);
+tutti_status tti_device_exchange_norm(tti_device_exchange *exchange, const tti_device_norm *norm);
 
 /* The sum over the axis of doubles of the device, in their place, added in the order of ranks. */
 tutti_status tti_device_exchange_sum(tti_device_exchange *exchange, double *terms, size_t n);

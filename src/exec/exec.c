@@ -43,7 +43,8 @@ static tutti_status build_lane(tti_exec *x, int index) {
     tti_lane *lane = &x->lane[index];
     const tti_plan *plan = x->desc.plan;
     if (x->desc.serves) return bind_update(x, lane);
-    lane->arena = x->desc.backend->alloc(x->arena_bytes + 64);
+    lane->arena = tti_device_exchange_arena(x->exchange);
+    if (!lane->arena) lane->arena = x->desc.backend->alloc(x->arena_bytes + 64);
     if (!lane->arena)
         return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of activations", x->arena_bytes);
     tti_instance_desc desc = {
@@ -338,12 +339,12 @@ static tutti_status build(tti_exec *x) {
     TTI_TRY(tti_pipe_create(x, &x->pipe));
     TTI_TRY(tti_exec_init_share(&x->desc, x->rank, x->n_ranks, &x->share));
     if (x->device) TTI_TRY(tti_exec_device_check_memory(x));
+    if (!x->desc.serves) x->arena_bytes = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
     TTI_TRY(tti_device_exchange_create(x, &x->exchange));
     if (x->device && x->desc.offload) TTI_TRY(tti_offload_create(x, &x->offload));
     TTI_TRY(tti_lean_init(x));
     TTI_TRY(alloc_flat(x));
     TTI_TRY(alloc_buffers(x));
-    if (!x->desc.serves) x->arena_bytes = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
     TTI_TRY(build_lanes(x));
     if (tti_compress_wanted(&x->desc, x->n_ranks)) TTI_TRY(tti_compress_create(x, &x->compress));
     if (x->device) TTI_TRY(tti_exec_device_prepare(x));
@@ -408,7 +409,8 @@ tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
 static void destroy_lane(tti_exec *x, tti_lane *lane) {
     tti_instance_destroy(lane->shard);
     tti_instance_destroy(lane->eval);
-    x->desc.backend->release(lane->arena, x->arena_bytes + 64);
+    if (lane->arena != tti_device_exchange_arena(x->exchange))
+        x->desc.backend->release(lane->arena, x->arena_bytes + 64);
     for (int i = 0; lane->updates && i < x->desc.plan->update_graph->n_nodes; i++) {
         tti_bound_update *u = &lane->updates[i];
         if (u->kernel && u->kernel->release) u->kernel->release(u->state);

@@ -30,6 +30,7 @@ struct tti_instance {
     bound_step *steps; /* [program->n_steps] */
     patch *patches;
     int n_patches;
+    tti_norm_exchange *norms; /* [program->n_steps], n_steps 0: none; NULL: there are none */
     bool *waits; /* [program->n_steps]: for exchanges beside it; NULL: there are none */
     void *consts, *results, *scratch;
     size_t scratch_bytes;
@@ -135,6 +136,19 @@ static tutti_status allocate(tti_instance *it, size_t n_pointers) {
     return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
 }
 
+static tutti_status find_norms(tti_instance *it) {
+    const tti_program *program = it->desc.program;
+    tti_norm_exchange joint;
+    for (int s = 0; it->desc.exchange && s < program->n_steps; s++) {
+        if (!tti_norm_exchange_at(program, s, &joint)) continue;
+        if (!tti_device_exchange_joins(it->desc.exchange, program, &joint)) continue;
+        if (!it->norms) it->norms = calloc((size_t)program->n_steps + 1, sizeof *it->norms);
+        if (!it->norms) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+        it->norms[s] = joint;
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status build(tti_instance *it) {
     const tti_program *program = it->desc.program;
     size_t n_pointers = 0;
@@ -142,6 +156,7 @@ static tutti_status build(tti_instance *it) {
         n_pointers += (size_t)(program->steps[s]->n_in + program->steps[s]->op->n_out);
     TTI_TRY(allocate(it, n_pointers));
     if (it->waits) tti_trade_waits(program, it->waits);
+    TTI_TRY(find_norms(it));
     for (int s = 0; s < program->n_steps; s++) TTI_TRY(bind_step(it, s, &it->steps[s]));
     TTI_TRY(fill_consts(it));
     it->scratch = it->desc.backend->alloc(it->scratch_bytes + 64);
@@ -174,6 +189,7 @@ void tti_instance_destroy(tti_instance *it) {
     it->desc.backend->release(it->results, program->result_bytes + 64);
     it->desc.backend->release(it->scratch, it->scratch_bytes + 64);
     free(it->steps);
+    free(it->norms);
     free(it->waits);
     free(it->patches);
     free(it);
@@ -217,6 +233,28 @@ static tutti_status run_named(const tti_instance *it, bound_step *step, const tt
     return st;
 }
 
+/* The steps from s on that are made as one. */
+static tutti_status run_norm(const tti_instance *it, int s) {
+    const tti_norm_exchange *joint = &it->norms[s];
+    const tti_buf *bufs = it->desc.program->bufs;
+    const bound_step *norm = &it->steps[s + joint->n_steps - 2];
+    return tti_device_exchange_norm(
+        it->desc.exchange, &(tti_device_norm){.node = joint->norm,
+                                              .branch = joint->branch,
+                                              .terms = bufs[joint->scatter->in[0]->id].offset,
+                                              .whole = bufs[joint->gather->out[0]->id].offset,
+                                              .bias = joint->bias ? it->steps[s + 1].in[1] : NULL,
+                                              .x = norm->in[1 - joint->branch],
+                                              .sum = norm->out[1],
+                                              .gamma = norm->in[2],
+                                              .beta = norm->in[3],
+                                              .mean = norm->out[2],
+                                              .rstd = norm->out[3],
+                                              .n_blocks = (size_t)joint->n_blocks,
+                                              .n_rows = (size_t)joint->n_rows,
+                                              .width = (size_t)joint->width});
+}
+
 /* Before a step: what it reads or writes over has been exchanged. */
 static tutti_status wait_for_exchanges(const tti_instance *it, int s) {
     bool is_exchange = (it->desc.program->steps[s]->op->traits & TTI_COLLECTIVE) != 0;
@@ -230,9 +268,14 @@ static tutti_status wait_for_exchanges(const tti_instance *it, int s) {
 tutti_status tti_instance_run_range(tti_instance *it, const tti_run *run, int first, int last,
                                     tti_after_step after, void *user) {
     for (int s = first; s < last; s++) {
+        int n = it->norms ? it->norms[s].n_steps : 0;
         TTI_TRY(wait_for_exchanges(it, s));
-        TTI_TRY(run_named(it, &it->steps[s], run));
+        bool joint = n > 0 && s + n <= last && tti_device_exchange_group(it->desc.exchange);
+        TTI_TRY(joint ? run_norm(it, s) : run_named(it, &it->steps[s], run));
         if (after) after(s, user);
+        for (int k = 1; joint && k < n; k++)
+            if (after) after(s + k, user);
+        if (joint) s += n - 1;
     }
     return tti_device_exchange_wait(it->desc.exchange);
 }

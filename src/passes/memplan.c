@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "passes/plan.h"
+#include "passes/norm_exchange.h"
 
 enum { ALIGN = 64 };
 
@@ -148,6 +148,27 @@ static void find_lives(memplan *m) {
     }
 }
 
+/* What steps read that are made as one is read until the last of them. */
+static void extend_lives(memplan *m) {
+    tti_norm_exchange joint;
+    for (int s = 0; s < m->program->n_steps; s++) {
+        if (!tti_norm_exchange_at(m->program, s, &joint)) continue;
+        int last = s + joint.n_steps - 1;
+        const tutti_value *read[] = {joint.scatter->in[0], joint.norm->in[1 - joint.branch],
+                                     joint.bias ? joint.bias->in[1] : NULL};
+        for (size_t i = 0; i < TTI_COUNT(read); i++) {
+            piece *p = read[i] ? &m->pieces[m->root[read[i]->id]] : NULL;
+            if (p && p->last < last) p->last = last;
+        }
+        for (int k = 1; k < 4; k++) { /* and writes from the first one on */
+            piece *p = &m->pieces[m->root[joint.norm->out[k]->id]];
+            p->first = TTI_MIN(p->first, s);
+        }
+        piece *whole = &m->pieces[m->root[joint.gather->out[0]->id]];
+        whole->first = TTI_MIN(whole->first, s);
+    }
+}
+
 /* Also as another view of the same bytes. */
 static bool is_used_twice(const memplan *m, const tti_node *node) {
     for (int i = 1; i < node->n_in; i++)
@@ -241,6 +262,7 @@ static tutti_status run(memplan *m) {
     find_roots(m);
     place_outputs(m);
     find_lives(m);
+    extend_lives(m);
     share_gradients(m);
     share_in_place(m);
     TTI_TRY(pack_arena(m));

@@ -56,6 +56,7 @@ typedef struct tti_target {
     int n_chunks;       /* pieces that each stage is in, not neighbours; 0: 1 */
     tti_stages *stages; /* of these stages: set by tti_plan_create; NULL: the graph stays whole */
     bool trades;        /* schedule: exchanges go on beside what does not need them */
+    bool joins_norms;   /* trades: norms between two exchanges are made with them */
     tti_cuts *cuts; /* n_tensor > 1: of the first graph, which the next ones follow; NULL: freely */
 } tti_target;
 

@@ -123,15 +123,17 @@ static double flops_of(const tti_node *node) {
     return cost.flops;
 }
 
-/* What an exchange has overtaken goes on beside it: half of the work, as the next one, which often
- * has nothing of its own, takes the other half. */
+/* What an exchange has overtaken goes on beside it: half of the work, or a fifth where more than
+ * half would come of it, as the next one, which often has nothing of its own, takes the rest. */
 static void put_overtaken(schedule *s, int exchange) {
     double all = 0, put_beside = 0;
     for (int i = 0; i < exchange; i++)
         if (!s->done[i]) all += flops_of(s->g->nodes[i]);
     for (int i = 0; i < exchange && 2 * put_beside <= all; i++) {
         if (s->done[i]) continue;
-        put_beside += flops_of(s->g->nodes[i]);
+        double flops = flops_of(s->g->nodes[i]);
+        if (5 * put_beside >= all && 2 * (put_beside + flops) > all) break;
+        put_beside += flops;
         put(s, i);
     }
 }

@@ -171,6 +171,7 @@ tti_target tti_blueprint_target_at(const tti_blueprint *b, int model_rank) {
     target.n_chunks = (int)b->config.parallel.pipeline_chunks;
     const tti_device_ops *device = b->devices.backend->device;
     target.trades = device && device->peers_trade && target.n_tensor > 1 && target.n_stages <= 1;
+    target.joins_norms = target.trades && device->peers_norm;
     target.keeps_low = target.keeps_low && target.n_stages <= 1;
     return target;
 }

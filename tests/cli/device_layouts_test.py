@@ -86,6 +86,18 @@ def test_pieces_between_devices():
         exchanges(name + "-devices", "sums %d at once" % layout[2])
 
 
+def test_norms_between_exchanges():
+    """Made with the exchanges before and behind them: the bits of their steps one by one, by way of
+    the host, whenever what is put into queues is done."""
+    text = gpt2() + ["model.dropout=0", "train.precision=bf16", "train.low_stream=true"]
+    train("host", "gpu", (1, 1, 2), *text, says="fuses=1").expect(0)
+    exchanges("host", "by way of the host")
+    for late in (0, 3):
+        same_as_host("host", "joint-%d" % late, (1, 1, 2), *text,
+                     says="fuses=1,peers=1,late=%d" % late)
+        exchanges("joint-%d" % late, "norms with them")
+
+
 def test_stages():
     """The bits of the host, whose stages give those of one worker; chunks, replicas, a table that
     two stages have, and pieces of layers within stages; also where copies are as late or as early

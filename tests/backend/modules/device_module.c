@@ -19,6 +19,7 @@
  *   spoils=N a bit of what device 1 fetches from others for the Nth time is not theirs
  *   full=D   device D has no room for what measures links
  *   kind=D   device D is of another kind than the others
+ *   fuses=1  plans are made as for kernels that do much at once
  *   slow=D   device D takes delay=N ms longer for each shard
  * Matrix products of a size that only a GPU would be given are left out. */
 #include <fcntl.h>
@@ -52,6 +53,7 @@ struct command {
     tti_unpack unpack;
     tti_device_told told;
     tti_device_trade trade;
+    tti_device_norm norm;
     tti_device_lists lists;
     tti_device_letter letter;
     tti_queue queue;
@@ -739,6 +741,7 @@ static const tti_device_ops ops = {
     .peers_put = peers_put,
     .peers_take = peers_take,
     .peers_leave = peers_leave,
+    .peers_norm = peers_norm,
     .fold = fold,
     .unfold = unfold,
     .peers_await = peers_await,
@@ -746,7 +749,7 @@ static const tti_device_ops ops = {
     .memory = memory,
 };
 
-static const tti_backend backend = {
+static tti_backend backend = {
     .name = "cuda",
     .device = &ops,
     .select = select_kernel,
@@ -762,5 +765,6 @@ TUTTI_API const tti_backend *tutti_backend_module(const tti_module_host *host);
 
 const tti_backend *tutti_backend_module(const tti_module_host *host) {
     tti_error_forward(host->fail);
+    backend.fuses_training = option("fuses=", 0) != 0;
     return &backend;
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "exec/fake_mail.h"
+#include "exec/fake_norm.h"
 #include "exec/fake_peers.h"
 #include "exec/fake_trade.h"
 
@@ -149,6 +150,13 @@ static tutti_status peers_trade(void *group, const tti_device_trade *trade, bool
     (void)beside;
     return put(
         &(command){.run = run_trade, .queue = TTI_QUEUE_TRADE, .state = group, .trade = *trade});
+}
+
+static void run_norm(command *c) { note(fake_norm(c->state, &c->norm, &tti_backend_cpu)); }
+
+static tutti_status peers_norm(void *group, const tti_device_norm *norm) {
+    return put(
+        &(command){.run = run_norm, .queue = TTI_QUEUE_TRADE, .state = group, .norm = *norm});
 }
 
 static void run_fold(command *c) { fake_fold(c->src, &c->lists, c->dst); }

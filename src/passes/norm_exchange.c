@@ -1,0 +1,87 @@
+/* norm_exchange.c - which steps are a norm between two exchanges of a tensor axis.
+ *
+ * The idea to know: values between the steps are read by the next one alone, so whoever makes all
+ * of it at once need not leave them.  It reads what the first step reads until the last one has
+ * been made, and others read that too: memplan.c keeps it so long. */
+#include "passes/norm_exchange.h"
+
+#include <string.h>
+
+#include "ops/op_table.h"
+
+enum { MOST_WIDTH = 2048, UNIT = 8 /* elements of 16 bytes */ };
+
+static bool is_named(const tti_node *node, const char *op) {
+    return strcmp(node->op->name, op) == 0;
+}
+
+/* Nobody else reads value, as it is or as another view. */
+static bool is_read_alone(const tutti_graph *g, const tutti_value *value, const tti_node *reader) {
+    for (int i = 0; i < g->n_outputs; i++)
+        if (g->outputs[i].value == value) return false;
+    for (int i = value->node->id + 1; i < g->n_nodes; i++)
+        for (int k = 0; g->nodes[i] != reader && k < g->nodes[i]->n_in; k++)
+            if (g->nodes[i]->in[k] == value) return false;
+    return true;
+}
+
+static bool is_low_row(const tutti_value *value) {
+    const tutti_shape *shape = &value->type.shape;
+    int64_t width = shape->n_dims == 3 ? shape->dim[2] : 0;
+    bool low = value->type.dtype == TUTTI_BF16 || value->type.dtype == TUTTI_F16;
+    return low && value->layout == TTI_PLAIN && width > 0 && width % UNIT == 0 &&
+           width <= MOST_WIDTH;
+}
+
+static bool is_like(const tutti_value *a, const tutti_value *b) {
+    return a->type.dtype == b->type.dtype && a->layout == b->layout &&
+           tti_shape_equal(&a->type.shape, &b->type.shape);
+}
+
+/* The sum and a vector of its width. */
+static bool adds_bias(const tti_node *node, const tutti_value *sum) {
+    if (!is_named(node, "add") || node->in[0] != sum || !is_like(node->out[0], sum)) return false;
+    const tutti_type *bias = &node->in[1]->type;
+    return bias->dtype == sum->type.dtype && bias->shape.n_dims == 1 &&
+           bias->shape.dim[0] == sum->type.shape.dim[2];
+}
+
+static bool is_norm(const tti_node *node, const tutti_value *branch, int *which) {
+    if (!is_named(node, "add_layer_norm") || node->n_in != 4) return false;
+    *which = node->in[1] == branch;
+    return node->in[*which] == branch && node->in[1 - *which] != branch &&
+           is_like(node->in[1 - *which], branch) && is_like(node->out[0], branch) &&
+           is_like(node->out[1], branch);
+}
+
+static bool cuts_rows(const tti_node *node, const char *op) {
+    return is_named(node, op) && tti_attr_int(node, "dim") == 1;
+}
+
+bool tti_norm_exchange_at(const tti_program *program, int s, tti_norm_exchange *out) {
+    const tutti_graph *g = program->graph;
+    tti_node *const *step = program->steps + s;
+    int left = program->n_steps - s, at = 1;
+    if (!program->joins_norms || left < 4 || !cuts_rows(step[0], "tensor_reduce_scatter"))
+        return false;
+    tti_norm_exchange found = {.scatter = step[0]};
+    const tutti_value *branch = step[0]->out[0];
+    if (!is_low_row(branch)) return false;
+    if (adds_bias(step[at], branch)) {
+        if (!is_read_alone(g, branch, step[at])) return false;
+        found.bias = step[at];
+        branch = step[at++]->out[0];
+    }
+    if (at + 2 > left || !is_norm(step[at], branch, &found.branch)) return false;
+    found.norm = step[at];
+    found.gather = step[at + 1];
+    if (!is_read_alone(g, branch, found.norm) || !cuts_rows(found.gather, "tensor_all_gather") ||
+        found.gather->in[0] != found.norm->out[0] ||
+        !is_read_alone(g, found.norm->out[0], found.gather))
+        return false;
+    const tutti_shape *part = &branch->type.shape;
+    found.n_steps = at + 2;
+    found.n_blocks = part->dim[0], found.n_rows = part->dim[1], found.width = part->dim[2];
+    *out = found;
+    return tti_value_n_elems(branch) > 0;
+}

@@ -1,0 +1,79 @@
+/* fake_norm.h - a norm between two exchanges on devices that are the host: terms are read and rows
+ * written where the ranks have them, and the norm is the host's kernel. */
+#ifndef TTI_TESTS_EXEC_FAKE_NORM_H
+#define TTI_TESTS_EXEC_FAKE_NORM_H
+
+#include "exec/fake_trade.h"
+
+/* Element i of what the terms of all ranks come to. */
+static inline double fake_row_sum(const fake_group *g, const tti_device_norm *n, size_t i) {
+    tutti_dtype dtype = n->node->in[0]->type.dtype;
+    double stack[32];
+    int depth = 0;
+    for (int t = 0; t < g->peers.n_terms; t++) {
+        const char *terms = (const char *)g->sources[g->terms[t].rank][0] + n->terms;
+        stack[depth++] = tti_load_elem(dtype, terms, i);
+        for (int k = 0; k < g->terms[t].n_adds; k++, depth--)
+            stack[depth - 2] = fake_add(dtype, stack[depth - 2], stack[depth - 1]);
+    }
+    return depth == 1 ? stack[0] : (double)NAN;
+}
+
+/* Where row r of the own part is in the whole. */
+static inline size_t fake_row_at(const fake_group *g, const tti_device_norm *n, size_t r) {
+    size_t n_ranks = (size_t)g->peers.n_ranks, rank = (size_t)g->peers.rank;
+    return (r / n->n_rows * n_ranks + rank) * n->n_rows + r % n->n_rows;
+}
+
+/* branch: [n_blocks * n_rows][width]. */
+static inline void fake_branch(const fake_group *g, const tti_device_norm *n, void *branch) {
+    tutti_dtype dtype = n->node->in[0]->type.dtype;
+    for (size_t i = 0; i < n->n_blocks * n->n_rows * n->width; i++) {
+        size_t column = i % n->width, at = fake_row_at(g, n, i / n->width) * n->width + column;
+        tti_store_elem(dtype, branch, i, fake_row_sum(g, n, at));
+        double sum = tti_load_elem(dtype, branch, i);
+        if (n->bias)
+            tti_store_elem(dtype, branch, i,
+                           fake_add(dtype, sum, tti_load_elem(dtype, n->bias, column)));
+    }
+}
+
+static inline tutti_status fake_normed(const tti_device_norm *n, const tti_backend *host,
+                                       void *branch, void *y) {
+    const tti_kernel *kernel = host->select(n->node, false);
+    void *state = NULL, *in[4] = {(void *)(uintptr_t)n->x, branch, (void *)(uintptr_t)n->gamma,
+                                  (void *)(uintptr_t)n->beta};
+    void *out[4] = {y, n->sum, n->mean, n->rstd};
+    if (n->branch == 0) in[0] = branch, in[1] = (void *)(uintptr_t)n->x;
+    if (kernel->prepare) TTI_TRY(kernel->prepare(n->node, &state));
+    size_t n_scratch = kernel->scratch_bytes ? kernel->scratch_bytes(n->node, state) : 0;
+    void *scratch = host->alloc(n_scratch + 64);
+    const tti_kargs args = {.node = n->node, .in = in, .out = out, .scratch = scratch};
+    tutti_status st = kernel->run(state, &args);
+    host->release(scratch, n_scratch + 64);
+    if (kernel->release) kernel->release(state);
+    return st;
+}
+
+static inline tutti_status fake_norm(void *group, const tti_device_norm *n,
+                                     const tti_backend *host) {
+    fake_group *g = group;
+    size_t rows = n->n_blocks * n->n_rows;
+    size_t row_bytes = n->width * tutti_dtype_bytes(n->node->in[0]->type.dtype);
+    char *branch = host->alloc(rows * row_bytes + 64), *y = host->alloc(rows * row_bytes + 64);
+    if (!branch || !y || g->peers.n_sources < 1) abort();
+    tutti_status st = fake_barrier(g);
+    if (st == TUTTI_OK) {
+        fake_branch(g, n, branch);
+        st = fake_normed(n, host, branch, y);
+    }
+    for (int r = 0; st == TUTTI_OK && r < g->peers.n_ranks; r++)
+        for (size_t i = 0; i < rows; i++)
+            memcpy((char *)g->sources[r][0] + n->whole + fake_row_at(g, n, i) * row_bytes,
+                   y + i * row_bytes, row_bytes);
+    host->release(branch, rows * row_bytes + 64);
+    host->release(y, rows * row_bytes + 64);
+    return st == TUTTI_OK ? fake_barrier(g) : st;
+}
+
+#endif /* TTI_TESTS_EXEC_FAKE_NORM_H */

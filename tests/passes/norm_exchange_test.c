@@ -1,0 +1,109 @@
+/* norm_exchange_test.c - which steps are a norm between two exchanges, and that what others read
+ * and write meanwhile has places of its own. */
+#include "passes/norm_exchange.h"
+
+#include "passes/nets.h"
+
+enum { POSITIONS = 6 };
+
+/* Blocks of two layers each, whose norms are of the positions of one worker; halves: also a product
+ * reads what a norm gives its gather. */
+static tutti_graph *net_of(bool training, int64_t width, bool tanh_too) {
+    tutti_graph *g = tutti_graph_create(training);
+    tutti_value *x = tutti_linear(g, net_x(g), POSITIONS * width, "embed");
+    x = tutti_reshape(g, x, &TUTTI_SHAPE(NET_ROWS, POSITIONS, width));
+    for (int i = 0; i < 3; i++) {
+        char name[3][32];
+        static const char *const parts[] = {"ln", "up", "down"};
+        for (int k = 0; k < 3; k++) snprintf(name[k], sizeof name[k], "h%d.%s", i, parts[k]);
+        tutti_value *y = tutti_layer_norm(g, x, NULL, name[0]);
+        if (tanh_too) x = tutti_add(g, x, tutti_tanh(g, y));
+        y = tutti_gelu(g, tutti_linear(g, y, 1024, name[1]));
+        x = tutti_add(g, x, tutti_linear(g, y, width, name[2]));
+    }
+    return net_finish(g, tutti_linear(g, tutti_flatten(g, x), NET_CLASSES, "out"));
+}
+
+static tutti_graph *rows(bool training) { return net_of(training, 16, false); }
+static tutti_graph *odd_rows(bool training) { return net_of(training, 12, false); }
+static tutti_graph *shared_rows(bool training) { return net_of(training, 16, true); }
+
+static tti_plan *plan_of(net_fn net, bool joins, tutti_dtype dtype) {
+    static const tti_attr_arg attrs[] = {TTI_FLOAT("momentum", 0.9), {0}};
+    tti_target target = net_fast;
+    tti_plan *plan = NULL;
+    target.n_tensor = 2, target.trades = true, target.joins_norms = joins;
+    target.fuse_residual_norm = true, target.compute_dtype = dtype, target.low_stream = true;
+    target.keeps_low = true; /* else casts of biases stand between the steps */
+    T_OK(tti_plan_create(&(tti_plan_desc){.train = net(true),
+                                          .eval = net(false),
+                                          .target = &target,
+                                          .optimizer = "sgd",
+                                          .optimizer_attrs = attrs,
+                                          .bucket_bytes = 1 << 20},
+                         &plan));
+    return plan;
+}
+
+static int count(const tti_program *program) {
+    tti_norm_exchange joint;
+    int n = 0;
+    for (int s = 0; s < program->n_steps; s++) n += tti_norm_exchange_at(program, s, &joint);
+    return n;
+}
+
+static bool overlap(const tti_program *program, const tutti_value *a, const tutti_value *b) {
+    tti_buf x = program->bufs[a->id], y = program->bufs[b->id];
+    return x.space == y.space && x.offset < y.offset + tti_value_n_bytes(b) &&
+           y.offset < x.offset + tti_value_n_bytes(a);
+}
+
+static void check_apart(const tti_program *program, int s) {
+    tti_norm_exchange joint;
+    if (!tti_norm_exchange_at(program, s, &joint)) return;
+    const tutti_value *in[] = {joint.scatter->in[0], joint.norm->in[1 - joint.branch]};
+    const tutti_value *out[] = {joint.gather->out[0], joint.norm->out[1], joint.norm->out[2],
+                                joint.norm->out[3]};
+    T_EQ(program->steps[s], joint.scatter);
+    T_EQ(program->steps[s + joint.n_steps - 1], joint.gather);
+    T_EQ(joint.n_blocks * joint.n_rows * joint.width, tti_value_n_elems(joint.norm->out[0]));
+    assert_true(joint.n_rows == POSITIONS / 2 && joint.bias);
+    for (size_t k = 0; k < TTI_COUNT(out); k++) {
+        for (size_t i = 0; i < TTI_COUNT(in); i++) assert_false(overlap(program, in[i], out[k]));
+        for (size_t i = 0; i < k; i++) assert_false(overlap(program, out[i], out[k]));
+    }
+}
+
+T_CASE(norms_are_found_and_have_places_of_their_own) {
+    T_UNUSED;
+    tti_plan *plan = plan_of(rows, true, TUTTI_BF16);
+    T_EQ(count(&plan->shard), 2);
+    T_EQ(count(&plan->eval), 0); /* the casts of its biases stand between the steps */
+    for (int s = 0; s < plan->shard.n_steps; s++) check_apart(&plan->shard, s);
+    tti_plan_destroy(plan);
+}
+
+T_CASE(others_are_not_taken) {
+    T_UNUSED;
+    static const struct {
+        net_fn net;
+        bool joins;
+        tutti_dtype dtype;
+    } cases[] = {{rows, false, TUTTI_BF16},    /* nobody asks */
+                 {rows, true, TUTTI_F32},      /* rows of other floats */
+                 {odd_rows, true, TUTTI_BF16}, /* no whole vectors */
+                 {shared_rows, true, TUTTI_BF16}};
+    for (size_t i = 0; i < TTI_COUNT(cases); i++) {
+        tti_plan *plan = plan_of(cases[i].net, cases[i].joins, cases[i].dtype);
+        T_EQ(count(&plan->shard), 0);
+        tti_plan_destroy(plan);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(norms_are_found_and_have_places_of_their_own),
+        cmocka_unit_test(others_are_not_taken),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
