@@ -44,6 +44,7 @@ typedef struct tti_peers_group {
     float *staging;                     /* device, as it says */
     float *near_staging[TTI_PEERS_MAX]; /* of the ranks of this host, as they are seen here */
     tti_peers_view near;                /* among them, with their terms */
+    double hosts_ms, library_ms;        /* of a sum so, and by NCCL alone; 0: not timed */
     tti_nccl *nccl;
     float *chunks; /* device [terms of others][longest chunk] */
     size_t chunk;  /* elements */

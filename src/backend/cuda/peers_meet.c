@@ -24,6 +24,7 @@ enum {
     TRIAL_MARK = 15,       /* nothing else is marked until devices have met */
     TRIAL_ELEMS = 1 << 16, /* of a sum that is compared */
     TRIAL_UNIT = 8,        /* elements: 16 bytes of rounded ones */
+    TIMED_ELEMS = 1 << 22, /* of a sum that is timed */
 };
 
 typedef tti_peers_hello hello;
@@ -367,6 +368,37 @@ static tutti_status try_hosts(group *g, bool *good) {
     return st;
 }
 
+/* Milliseconds of the second of two sums, on the slowest rank. */
+static tutti_status time_sum(group *g, bool by_hosts, size_t n, double *ms) {
+    double mine = 0, all[TTI_PEERS_MAX];
+    bool ready;
+    g->by_hosts = by_hosts;
+    for (int i = 0; i < 2; i++) {
+        TTI_TRY(agree(g, true, &ready));
+        int64_t start = tti_now_ns();
+        TTI_TRY(tti_cuda_peers_sum(g, 0, n, false));
+        TTI_TRY(tti_cuda_mark(TTI_QUEUE_COMM, TRIAL_MARK));
+        TTI_TRY(tti_cuda_peers_await(g, TRIAL_MARK));
+        mine = (double)(tti_now_ns() - start) / TTI_NS_PER_MS;
+    }
+    TTI_TRY(all_gather(g, &mine, all, sizeof mine));
+    for (int r = 0; r < g->peers.n_ranks; r++) *ms = TTI_MAX(*ms, all[r]);
+    return TUTTI_OK;
+}
+
+/* Fewer bytes between hosts are not faster where something else is slow: a network of many links
+ * that each carry little.  The bits are the same.  The pieces are zero, and so are their sums. */
+static tutti_status choose_hosts(group *g) {
+    size_t most = TTI_MIN(g->peers.n_flat, g->peers.n_most);
+    size_t n = TTI_MIN(most, (size_t)TIMED_ELEMS) / TRIAL_UNIT * TRIAL_UNIT;
+    g->by_hosts = true;
+    if (g->peers.fast || n < TIMED_ELEMS / 16) return TUTTI_OK;
+    TTI_TRY(time_sum(g, false, n, &g->library_ms));
+    TTI_TRY(time_sum(g, true, n, &g->hosts_ms));
+    g->by_hosts = g->peers.way == TTI_WAY_HOSTS || g->hosts_ms < g->library_ms * 1.1;
+    return TUTTI_OK;
+}
+
 /* NCCL is there. */
 static tutti_status meet_hosts(group *g) {
     bool open = false, good = false;
@@ -377,7 +409,12 @@ static tutti_status meet_hosts(group *g) {
     TTI_TRY(agree(g, open_near(g), &open));
     if (open) TTI_TRY(try_sources(g, g->peers.n_sources + 1, &good));
     if (good) TTI_TRY(try_hosts(g, &good));
-    g->by_hosts = good;
+    if (good) TTI_TRY(choose_hosts(g));
+    if (g->by_hosts) { /* terms of others do not come */
+        tti_cuda_release(g->chunks, g->chunks_bytes);
+        g->chunks = NULL;
+        g->chunks_bytes = 0;
+    }
     return TUTTI_OK;
 }
 
@@ -504,4 +541,6 @@ void tti_cuda_peers_describe(const void *state, tti_str *str) {
     if (g->direct || g->by_hosts) tti_str_add(str, "over peers' memory");
     if (g->by_hosts) tti_str_add(str, " inside each host, between hosts by ");
     if (!g->direct) tti_nccl_describe(str);
+    if (g->hosts_ms > 0)
+        tti_str_printf(str, " (a trial: %.1f ms, without hosts %.1f)", g->hosts_ms, g->library_ms);
 }
