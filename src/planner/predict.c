@@ -10,6 +10,7 @@
 #include "data/dataset.h"
 #include "exec/collective.h"
 #include "exec/compress.h"
+#include "exec/pipe.h"
 #include "exec/share.h"
 #include "planner/device_costs.h"
 #include "planner/stage_play.h"
@@ -278,6 +279,16 @@ static double longest_slot(const tti_plan *plan) {
     return (double)(longest * sizeof(float));
 }
 
+/* Shards of a stage that are under way at a time: each has its own scratch. */
+static int n_in_flight(const tti_plan *plan, int n_own) {
+    int n = 1;
+    if (plan->stages && tti_pipe_count_in_flight(plan->stages, n_own, &n) != TUTTI_OK) {
+        tti_clear_error();
+        n = 1;
+    }
+    return n;
+}
+
 /* Of kernels on a device: a part of the model has as large a part of them. */
 static double scratch_of(const tti_blueprint *b, const tti_wave *wave, const tti_calibration *c) {
     double most = 0, whole = fmax(tti_program_cost_s(c, &b->plan->shard), 1e-12);
@@ -320,7 +331,7 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
         desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&b->mesh, &at));
         TTI_TRY(tti_exec_memory_plan(&desc, loose ? 0 : at.data, loose ? 1 : p->layout.data, &m));
         double beside = c->is_device ? tti_device_beside_bytes(desc.plan, w->n_own) + kept : 0;
-        double bytes = bytes_of(&m) + beside + scratch;
+        double bytes = bytes_of(&m) + beside + scratch * n_in_flight(desc.plan, w->n_own);
         p->worker_bytes = fmax(p->worker_bytes, bytes);
         if (r == 0) p->first_bytes = bytes;
         if (has_server(b)) give_to_server(&m, &h);

@@ -2,6 +2,8 @@
  * there. */
 #include "planner/device_costs.h"
 
+#include <math.h>
+
 #include "exec/collective.h"
 #include "planner/predict.h"
 #include "train/small_job.h"
@@ -151,6 +153,26 @@ T_CASE(stages_that_meet_or_not) {
     unmake(&m);
 }
 
+/* The first of two stages has two shards under way, each with the scratch of its kernels. */
+T_CASE(scratch_of_stages) {
+    T_UNUSED;
+    tti_calibration c;
+    tti_prediction none, some;
+    made m = make("parallel.pipeline=2", "parallel.shards=8");
+    T_OK(tti_calibration_of("h200", 2, &c));
+    tti_scheme scheme = tti_scheme_of(&m.b->config);
+    double whole = tti_program_cost_s(&c, &m.b->plan->shard), most = 0;
+    for (int i = 0; i < 2; i++)
+        most = fmax(most, tti_program_cost_s(&c, &tti_blueprint_plan(m.b, i)->shard));
+    c.waves[c.n_waves++] =
+        (tti_wave){.rows = m.b->rows_per_shard, .recompute = "none", .cost_s = whole, .s = whole};
+    T_OK(tti_predict(m.b, &scheme, &c, &none));
+    c.waves[0].hidden_bytes = 1e6;
+    T_OK(tti_predict(m.b, &scheme, &c, &some));
+    T_NEAR((some.first_bytes - none.first_bytes) / (2e6 * most / whole), 1, 1e-9);
+    unmake(&m);
+}
+
 /* Two workers of one device take turns on it, and add by way of the host. */
 T_CASE(workers_that_share_a_device) {
     T_UNUSED;
@@ -198,6 +220,7 @@ int main(void) {
         cmocka_unit_test(steps_on_devices),
         cmocka_unit_test(stages_that_meet_or_not),
         cmocka_unit_test(attention_is_slower),
+        cmocka_unit_test(scratch_of_stages),
         cmocka_unit_test(workers_that_share_a_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
