@@ -34,6 +34,13 @@ typedef struct tutti_event {
     double eta_s;                  /* until the end                   */
     double comm_share, wait_share; /* of the time: reducing; waiting for data */
     const char *text;              /* borrowed for the call; NULL: none */
+    /* Of several workers that wait for each other: who came last to the exchanges of the steps of
+     * about the last half second, how much of a step after the median of the others, and what kept
+     * it: "data", "copy", "compute" or "other".  slowest_why NULL: nobody is 5 % of a step late, or
+     * it is not known. */
+    int slowest_rank;
+    double slowest_late_share;
+    const char *slowest_why; /* static */
 } tutti_event;
 
 /* How to run.  Zero is the default of every field. */

@@ -309,6 +309,10 @@ typedef struct tti_device_ops {
     tutti_status (*fold)(const double *values, const tti_device_lists *lists, double *sums);
     tutti_status (*unfold)(double *values, size_t n_values, const tti_device_lists *lists,
                            const double *sums);
+    /* How long the kernels of TTI_QUEUE_COMPUTE have waited for those of other devices so far, and
+     * fetches before them, in nanoseconds: about as of now, while steps are at work.  Below 0: not
+     * known.  Waits for a copy alone.  NULL: never known. */
+    tutti_status (*peers_waited)(void *group, int64_t *t_ns);
     /* await, which ends when a peer is lost or does not come in time. */
     tutti_status (*peers_await)(void *group, int mark);
     /* Measures what comes from another device of this machine; waits. */

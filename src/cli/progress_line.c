@@ -37,19 +37,28 @@ static const char *clock_text(double s, char *out, size_t n_bytes) {
     return out;
 }
 
+/* "  slowest: rank 3, data +12%", "" */
+static const char *slowest_text(const tutti_event *e, char *out, size_t n_bytes) {
+    out[0] = '\0';
+    if (e->slowest_why)
+        snprintf(out, n_bytes, "  slowest: rank %d, %s +%.0f%%", e->slowest_rank, e->slowest_why,
+                 100 * e->slowest_late_share);
+    return out;
+}
+
 static void show_step(progress *p, const tutti_event *e) {
     double now = now_s();
     if (!p->terminal && now - p->last_s < plain_every_s) return;
     p->last_s = now;
-    char eta[32];
+    char eta[32], slowest[64];
     double share = e->n_steps > 0 ? 100.0 * (double)e->step / (double)e->n_steps : 0;
     fprintf(stderr,
             "%s%3.0f%% step %lld/%lld  epoch %lld  loss %.4f  acc %.1f%%  %.0f samples/s  left %s"
-            "  comm %.0f%%  wait %.0f%%%s",
+            "  comm %.0f%%  wait %.0f%%%s%s",
             p->terminal ? "\r\033[K" : "", share, (long long)e->step, (long long)e->n_steps,
             (long long)e->epoch + 1, e->loss, 100 * e->accuracy, e->samples_per_s,
             clock_text(e->eta_s, eta, sizeof eta), 100 * e->comm_share, 100 * e->wait_share,
-            p->terminal ? "" : "\n");
+            slowest_text(e, slowest, sizeof slowest), p->terminal ? "" : "\n");
     p->drawn = p->terminal;
     fflush(stderr);
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "exec/device_failure.h"
 #include "exec/device_memory.h"
 #include "exec/device_step.h"
@@ -178,6 +179,16 @@ int tti_exec_device_depth(const tti_exec *x) {
     return d->by_host || d->server || x->offload || d->pipe ? 1 : d->n_sets;
 }
 
+/* Kernels of a divided model do not tell how long they wait for each other. */
+tutti_status tti_exec_device_get_waits(tti_exec *x, tti_exec_spent *spent) {
+    const tti_exec_device *d = x->device;
+    int64_t t_ns = 0;
+    if (d->reduce) TTI_TRY(tti_exec_device_tell(x, tti_device_reduce_waited(d->reduce, &t_ns)));
+    spent->known = !d->axis && !d->pipe && t_ns >= 0;
+    spent->waited_ns += TTI_MAX(t_ns, 0);
+    return TUTTI_OK;
+}
+
 tutti_status tti_exec_device_settle(tti_exec *x) {
     tti_device_parts *parts = x->device->parts;
     return parts ? tti_exec_device_tell(x, tti_device_parts_settle(parts)) : TUTTI_OK;
@@ -229,6 +240,7 @@ static tutti_status unpack(tti_exec *x, const tti_device_set *set, const tti_byt
 /* Batch and numbers of a step into a set; what computes next waits for them. */
 tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_desc *desc) {
     tti_exec_device *d = x->device;
+    (void)TTI_FAULT_AT("device.feed", x->rank, (int64_t)desc->step);
     fill_args(x, desc, set->args_host);
     if (d->rows == 0) TTI_TRY(tti_device_put_runs(x, desc->shard_size));
     set->gathers = desc->index != NULL;
@@ -435,13 +447,16 @@ static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
     tti_device_set *set = &d->sets[which];
     TTI_ASSERT(!set->at_work);
     tti_exec_note(x, desc, "compute");
+    int64_t start = tti_now_ns();
     if (d->n_begun == d->n_ended) TTI_TRY(arrive(x));
     set->begun_ns = tti_now_ns();
+    tti_exec_waited(x, set->begun_ns - start);
     set->desc = *desc;
     if (tti_local_is_on(x)) set->desc.n_rows = tti_local_rows(x, desc);
     TTI_TRY(tti_device_feed(x, set, &set->desc));
     TTI_TRY(narrow_params(x));
     int64_t fed_ns = tti_now_ns();
+    x->copied_ns += fed_ns - set->begun_ns;
     if (d->parts) tti_device_parts_written(d->parts, false);
     TTI_TRY(run(x, set));
     TTI_TRY(d->ops->mark(TTI_QUEUE_COMPUTE, which));

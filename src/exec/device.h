@@ -15,11 +15,12 @@ typedef struct tti_exec_device tti_exec_device;
 
 /* Marks of a device's queues: those of steps at work come first. */
 enum {
-    TTI_MARK_FED = TTI_MAX_AHEAD,            /* the batch of a step is copied */
-    TTI_MARK_EXCHANGE,                       /* device_exchange.c */
-    TTI_MARK_PIPE_IN,                        /* device_pipe.c */
-    TTI_MARK_PIPE_OUT,                       /* and the next one */
-    TTI_MARK_SETTLED = TTI_MARK_PIPE_OUT + 2 /* device_reduce.c */
+    TTI_MARK_FED = TTI_MAX_AHEAD,             /* the batch of a step is copied */
+    TTI_MARK_EXCHANGE,                        /* device_exchange.c */
+    TTI_MARK_PIPE_IN,                         /* device_pipe.c */
+    TTI_MARK_PIPE_OUT,                        /* and the next one */
+    TTI_MARK_SETTLED = TTI_MARK_PIPE_OUT + 2, /* device_reduce.c */
+    TTI_MARK_COMPUTED,                        /* device_by_host.c: gradients are made */
 };
 
 /* Opens the device for this thread, before any memory of the worker is taken. */
@@ -57,6 +58,9 @@ tutti_status tti_exec_device_put(tti_exec *x, float *array, const float *from);
 /* tti_exec_profile_begin: the recordings of the next n_steps steps, with moments in them. */
 tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps);
 void tti_exec_device_profile_end(tti_exec *x);
+
+/* What the device has waited for, for tti_exec_get_spent: it knows, or not. */
+tutti_status tti_exec_device_get_waits(tti_exec *x, tti_exec_spent *spent);
 
 /* Of a failure of this worker's device: which one it was, and at what. */
 tutti_status tti_exec_device_tell(tti_exec *x, tutti_status st);

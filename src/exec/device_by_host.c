@@ -160,6 +160,7 @@ tutti_status tti_device_by_host_grads(tti_device_by_host *b) {
     tti_piece pieces[TTI_MAX_PIECES];
     if (x->n_ranks == 1) return TUTTI_OK;
     int n_pieces = x->desc.fast ? 1 : x->acc.n_pieces;
+    TTI_TRY(b->ops->mark(TTI_QUEUE_COMPUTE, TTI_MARK_COMPUTED));
     for (int i = 0; i < n_pieces; i++) {
         pieces[i] = x->acc.pieces[i];
         pieces[i].data = b->pieces[i];
@@ -167,10 +168,15 @@ tutti_status tti_device_by_host_grads(tti_device_by_host *b) {
                              n_bytes));
     }
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "gradients to the host", -1));
+    TTI_TRY(b->ops->await(TTI_MARK_COMPUTED));
+    int64_t made = tti_now_ns();
     TTI_TRY(b->ops->sync());
     int64_t start = b->computed_ns = tti_now_ns();
+    x->copied_ns += start - made;
     TTI_TRY(sum_pieces(b, pieces, n_pieces, b->pieces[0]));
-    tti_profile_add(x, TTI_ROW_COMM, NULL, "sum of gradients by the host", -1, start, tti_now_ns());
+    int64_t end = tti_now_ns();
+    tti_exec_waited(x, end - start);
+    tti_profile_add(x, TTI_ROW_COMM, NULL, "sum of gradients by the host", -1, start, end);
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
     if (x->offload) return TUTTI_OK;
     TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, tti_exec_grads(x), b->pieces[0], n_bytes));
@@ -212,7 +218,9 @@ tutti_status tti_device_by_host_parts(tti_device_by_host *b, float *parts, size_
     int64_t start = tti_now_ns();
     TTI_TRY(tutti_comm_all_reduce(x->desc.comm, x->sync_parts, x->sync_parts, n_all, TUTTI_F32,
                                   TUTTI_SUM, TUTTI_ALG_AUTO));
-    tti_profile_add(x, TTI_ROW_COMM, NULL, "join by the host", -1, start, tti_now_ns());
+    int64_t end = tti_now_ns();
+    tti_exec_waited(x, end - start);
+    tti_profile_add(x, TTI_ROW_COMM, NULL, "join by the host", -1, start, end);
     TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, parts, x->sync_parts, n_all * sizeof *parts));
     return b->ops->sync(); /* the host's copy is used again by the next join */
 }
@@ -223,10 +231,12 @@ tutti_status tti_device_by_host_words(tti_device_by_host *b, void *words, size_t
     TTI_ASSERT(n_sums <= 2 * (size_t)x->desc.plan->n_updates);
     TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, x->partials, words, n_bytes));
     TTI_TRY(b->ops->sync());
+    int64_t start = tti_now_ns();
     if (tti_exec_has_parts(x))
         TTI_TRY(tutti_comm_all_reduce(x->desc.comm, x->partials, x->partials, n_sums, TUTTI_F64,
                                       TUTTI_SUM, TUTTI_ALG_AUTO)); /* of each but one term is 0 */
     if (x->divided) TTI_TRY(tti_divided_partials(x, n_sums));
+    tti_exec_waited(x, tti_now_ns() - start);
     TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, words, x->partials, n_bytes));
     return b->ops->sync();
 }
@@ -239,7 +249,9 @@ tutti_status tti_device_by_host_gather(tti_device_by_host *b) {
         TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, b->pieces[0] + run.first, x->params + run.first,
                              run.n_elems * sizeof(float)));
     TTI_TRY(b->ops->sync());
+    int64_t start = tti_now_ns();
     TTI_TRY(tti_zero_gather(x, b->pieces[0], b->pieces[0]));
+    tti_exec_waited(x, tti_now_ns() - start);
     for (int i = 0; i < x->desc.plan->n_slots; i++) {
         const tti_slot *slot = &x->desc.plan->slots[i];
         TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, x->params + slot->first, b->pieces[0] + slot->first,

@@ -135,7 +135,9 @@ static tutti_status run_by_host(const tti_device_exchange *e, const tti_kargs *a
     TTI_TRY(await_host(e));
     int64_t start = tti_now_ns();
     TTI_TRY(exchange_on_host(e, a, n_in));
-    tti_profile_add(e->x, TTI_ROW_TRADE, a->node, "exchange by the host", -1, start, tti_now_ns());
+    int64_t end = tti_now_ns();
+    tti_exec_waited(e->x, end - start);
+    tti_profile_add(e->x, TTI_ROW_TRADE, a->node, "exchange by the host", -1, start, end);
     return e->ops->copy(TTI_QUEUE_COMPUTE, a->out[0], e->out, n_out);
 }
 

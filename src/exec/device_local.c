@@ -68,6 +68,7 @@ static tutti_status meet(tti_exec *x, const tti_step_desc *desc, tti_step_result
     int64_t start = tti_now_ns();
     tti_exec_note(x, desc, "average");
     TTI_TRY(average_all(x, desc));
+    tti_exec_waited(x, tti_now_ns() - start);
     TTI_TRY(tti_device_update_hash(x->device->update, &x->last_hash));
     TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
     TTI_TRY(tti_exec_compare_hashes(x, desc->step));

@@ -214,6 +214,13 @@ void tti_device_reduce_destroy(tti_device_reduce *r) {
     release(r);
 }
 
+/* Where the queue of the kernels waits for that of the sums, it is these that wait for others. */
+tutti_status tti_device_reduce_waited(const tti_device_reduce *r, int64_t *t_ns) {
+    bool waits_itself = !r->x->lean && tti_deal_is_even(&r->x->deal);
+    *t_ns = -1;
+    return r->ops->peers_waited && waits_itself ? r->ops->peers_waited(r->group, t_ns) : TUTTI_OK;
+}
+
 /* ---- a step ---- */
 
 void tti_device_reduce_begin(tti_device_reduce *r, bool beside) {

@@ -41,6 +41,9 @@ int tti_device_reduce_n_summed(const tti_device_reduce *reduce);
 tutti_status tti_device_reduce_finish(tti_device_reduce *reduce, const tti_step_args *args,
                                       const tti_step_report *report, double *sums);
 
+/* How long the kernels of this worker have waited for other devices so far; below 0: not known. */
+tutti_status tti_device_reduce_waited(const tti_device_reduce *reduce, int64_t *t_ns);
+
 /* Sums of shards, halves of hashes and votes. */
 int tti_device_reduce_n_told(const tti_exec *x);
 

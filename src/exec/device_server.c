@@ -93,6 +93,7 @@ tutti_status tti_device_server_end(tti_exec *x, tti_step_result *result) {
     result->own_hash = result->params_hash;
     x->device->last_end_ns = tti_now_ns();
     result->comm_ns = x->device->last_end_ns - computed;
+    tti_exec_waited(x, x->gather_ns);
     return TUTTI_OK;
 }
 

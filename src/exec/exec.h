@@ -283,6 +283,16 @@ double tti_exec_expected_bubble(const tti_exec *exec);
  * NULL: there are none. */
 const double *tti_exec_stages_busy(const tti_exec *exec);
 
+/* Of the time in tti_exec_begin and tti_exec_end of all steps so far. */
+typedef struct tti_exec_spent {
+    bool known;        /* waited_ns is all that there was, which some devices do not tell */
+    int64_t waited_ns; /* for other workers, and the traffic with them */
+    int64_t copied_ns; /* samples to a device, gradients from it */
+} tti_exec_spent;
+
+/* TUTTI_E_DEVICE and others of its kind when a device that is asked has failed. */
+tutti_status tti_exec_get_spent(tti_exec *exec, tti_exec_spent *spent);
+
 /* Bytes that this worker allocated: parameters, state, gradients, activations. */
 typedef struct tti_exec_memory {
     size_t params, states, grads, arena;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/dtype.h"
 #include "exec/collective.h"
 #include "exec/trade_waits.h"
@@ -34,6 +35,7 @@ struct tti_instance {
     bool *waits; /* [program->n_steps]: for exchanges beside it; NULL: there are none */
     void *consts, *results, *scratch;
     size_t scratch_bytes;
+    int64_t exchanged_ns; /* at exchanges of the host, since that was asked for */
 };
 
 static void bind_pointer(tti_instance *it, const tutti_value *value, int step, void **where) {
@@ -223,9 +225,24 @@ static tutti_status run_step(bound_step *step, const tti_run *run) {
     return step->kernel->run(step->state, &step->args);
 }
 
+/* An exchange of the host, which waits for others. */
+static tutti_status exchange(tti_instance *it, bound_step *step, const tti_run *run) {
+    int64_t start = tti_now_ns();
+    tutti_status st = run_step(step, run);
+    it->exchanged_ns += tti_now_ns() - start;
+    return st;
+}
+
+int64_t tti_instance_take_exchanged(tti_instance *it) {
+    int64_t t_ns = it->exchanged_ns;
+    it->exchanged_ns = 0;
+    return t_ns;
+}
+
 /* A step of the program, under its name where a tool watches a device. */
-static tutti_status run_named(const tti_instance *it, bound_step *step, const tti_run *run) {
+static tutti_status run_named(tti_instance *it, bound_step *step, const tti_run *run) {
     const tti_device_ops *device = it->desc.backend->device;
+    if (step->kernel == &tti_collective_kernel) return exchange(it, step, run);
     if (!device || !device->range) return run_step(step, run);
     device->range(step->args.node->name[0] ? step->args.node->name : step->args.node->op->name);
     tutti_status st = run_step(step, run);

@@ -95,6 +95,7 @@ static tutti_status meet(tti_exec *x, const tti_step_desc *desc, tti_step_result
     TTI_TRY(average_all(x, desc));
     int64_t averaged = tti_now_ns();
     const tti_span move = {.name = "mean of parameters", .shard = -1, .row = TTI_ROW_COMM};
+    tti_exec_waited(x, averaged - start);
     tti_profile_stall(x, &move, "waiting for parameters", start, averaged);
     tti_profile_mark(x, averaged);
     TTI_TRY(tti_exec_params_hash(x, &x->last_hash));

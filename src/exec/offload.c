@@ -186,6 +186,7 @@ tutti_status tti_offload_update(tti_offload *o, const tti_step_desc *desc,
     TTI_TRY(o->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY));
     int64_t end = tti_now_ns();
     result->comm_ns += h->gather_ns;
+    tti_exec_waited(o->x, h->gather_ns);
     result->update_ns = end - start - h->gather_ns;
     tti_exec_profile_wait(o->x, "update on the host", start, end);
     return TUTTI_OK;

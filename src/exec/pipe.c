@@ -309,7 +309,9 @@ static tutti_status compute_part(const pipe_run *r, const pipe_part *part) {
                                    program->part_first[p + 1],
                                    told.tells || told.timed ? after_step : NULL, &told));
     int64_t end = tti_now_ns();
+    int64_t exchanged_ns = tti_instance_take_exchanged(part->instance);
     if (part->index == 0) x->pipe->busy_ns += end - start;
+    if (part->index == 0) tti_exec_waited(x, exchanged_ns);
     if (told.timed)
         tti_profile_add(x, TTI_ROW_PARTS, NULL, backward ? "backward" : "forward", part->shard,
                         start, end);
@@ -384,10 +386,12 @@ tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns) {
     tti_pipe *pipe = x->pipe;
     int n = pipe->stages->n_stages;
     double times[2 * TTI_MAX_PIECES_OF_MODEL] = {0}, busy = 0, span = 0;
+    int64_t start = tti_now_ns();
     times[2 * pipe->stages->stage] = (double)busy_ns;
     times[2 * pipe->stages->stage + 1] = (double)span_ns;
     TTI_TRY(tutti_comm_all_reduce(pipe->comm, times, times, 2 * (size_t)n, TUTTI_F64, TUTTI_SUM,
                                   TUTTI_ALG_AUTO));
+    tti_exec_waited(x, TTI_MAX(span_ns - busy_ns, 0) + tti_now_ns() - start);
     for (int s = 0; s < n; s++) {
         busy += times[2 * s];
         span = TTI_MAX(span, times[2 * s + 1]);

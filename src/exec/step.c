@@ -40,6 +40,22 @@ tutti_status tti_exec_lane_status(tti_exec *x) {
 
 /* ---- compute ---- */
 
+void tti_exec_waited(tti_exec *x, int64_t t_ns) {
+    atomic_fetch_add_explicit(&x->waited_ns, t_ns, memory_order_relaxed);
+}
+
+void tti_exec_lane_waited(tti_exec *x, int64_t t_ns) {
+    tti_exec_waited(x, t_ns / TTI_MAX(x->n_in_flight, 1));
+}
+
+tutti_status tti_exec_get_spent(tti_exec *x, tti_exec_spent *spent) {
+    *spent =
+        (tti_exec_spent){.known = true,
+                         .waited_ns = atomic_load_explicit(&x->waited_ns, memory_order_relaxed),
+                         .copied_ns = x->copied_ns};
+    return x->device ? tti_exec_device_get_waits(x, spent) : TUTTI_OK;
+}
+
 /* A wait that is told of. */
 enum { SHORT_NS = 1000 };
 
@@ -68,9 +84,11 @@ void tti_exec_time_step(tti_exec *x, const tti_lane *lane, int step, int shard, 
 
 /* Until the moves that the next step waits for are made. */
 static void reach(flight *f, int step) {
+    int64_t start = tti_now_ns();
     tti_traffic_reach(f->moves, f->lane->reached = step);
-    if (!f->timed) return;
     int64_t now = tti_now_ns();
+    tti_exec_lane_waited(f->x, now - start);
+    if (!f->timed) return;
     if (now - f->last_ns > SHORT_NS)
         tti_profile_add(f->x, TTI_ROW_COMPUTE, NULL, "waiting for parameters or places", f->shard,
                         f->last_ns, now);
@@ -149,6 +167,7 @@ static void run_part(dispatch *d, tti_lane *lane, int shard, tti_range steps, bo
     bool looks = report || f.timed || f.moves;
     tutti_status st = tti_instance_run_range(instance, &run, (int)steps.first, (int)steps.last,
                                              looks ? after_step : NULL, &f);
+    tti_exec_lane_waited(x, tti_instance_take_exchanged(instance));
     if (st != TUTTI_OK)
         tti_exec_lane_failed(lane, st);
     else if ((int)steps.last == n_steps)
@@ -237,7 +256,9 @@ static void run_moved_wave(dispatch *d, const tti_wave *wave, int lane, bool is_
     if (lane > 0) return;
     int64_t start = tti_now_ns();
     tutti_status st = tti_lean_finish(x, d->eval);
-    tti_profile_add(x, TTI_ROW_COMPUTE, NULL, "waiting for sums", -1, start, tti_now_ns());
+    int64_t end = tti_now_ns();
+    tti_exec_waited(x, end - start);
+    tti_profile_add(x, TTI_ROW_COMPUTE, NULL, "waiting for sums", -1, start, end);
     if (st != TUTTI_OK) tti_exec_lane_failed(&x->lane[0], st);
 }
 
@@ -360,7 +381,9 @@ tutti_status tti_exec_exchange_sums(tti_exec *x, bool vote) {
                                       TUTTI_SUM, TUTTI_ALG_AUTO));
     TTI_TRY(tti_divided_sums(x->divided, x->sums, (size_t)x->desc.n_shards * TTI_SUMS,
                              &x->sums[x->n_sums - 1]));
-    tti_profile_add(x, TTI_ROW_COMM, NULL, "sums of the step", -1, start, tti_now_ns());
+    int64_t end = tti_now_ns();
+    tti_exec_waited(x, end - start);
+    tti_profile_add(x, TTI_ROW_COMM, NULL, "sums of the step", -1, start, end);
     return TUTTI_OK;
 }
 
@@ -403,6 +426,7 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
     tutti_status reduced = reduce_all(x);
     if (st != TUTTI_OK) return tti_exec_lane_status(x);
     TTI_TRY(reduced);
+    tti_exec_waited(x, tti_now_ns() - computed);
     if (tti_local_is_on(x)) return tti_local_step(x, desc, start, computed, result);
     result->sent_bytes = x->sent_bytes;
     if (x->pipe) TTI_TRY(tti_pipe_sum_tied(x));
@@ -428,6 +452,7 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
     result->bubble = x->pipe ? tti_pipe_bubble_measured(x->pipe) : 0;
     int64_t updated = tti_now_ns();
     result->comm_ns = exchanged - computed + x->gather_ns;
+    tti_exec_waited(x, x->gather_ns);
     result->update_ns = updated - exchanged - x->gather_ns;
     tti_profile_rest(x, x->gather_ns > 0 ? "hash of the parameters" : "update", updated);
     if (x->n_ranks > 1) tti_exec_profile_wait(x, "waiting for sums", computed, exchanged);

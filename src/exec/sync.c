@@ -49,6 +49,7 @@ tutti_status tti_exec_join(tti_exec *x, int i) {
     if (x->n_ranks > 1)
         TTI_TRY(tutti_comm_all_reduce(x->desc.comm, x->sync_parts, x->sync_parts, n_all, TUTTI_F32,
                                       TUTTI_SUM, TUTTI_ALG_AUTO));
+    tti_exec_waited(x, tti_now_ns() - start);
     node->op->join(x->sync_parts, (size_t)x->desc.n_shards, n, x->sync_joined);
     const tti_span join = {.node = node, .name = "join", .shard = -1, .row = TTI_ROW_COMM};
     tti_profile_stall(x, &join, "waiting for a join", start, tti_now_ns());

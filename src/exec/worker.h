@@ -2,6 +2,8 @@
 #ifndef TTI_EXEC_WORKER_H
 #define TTI_EXEC_WORKER_H
 
+#include <stdatomic.h>
+
 #include "exec/accumulate.h"
 #include "exec/compress.h"
 #include "exec/device.h"
@@ -103,8 +105,10 @@ struct tti_exec {
     tti_range stretch;   /* own blocks that the lanes are at */
     tti_step_desc begun; /* of the step that tti_exec_end runs, on the host */
     bool has_begun;
-    tti_profile *profile; /* NULL: nothing is timed */
-    tti_pipe *pipe;       /* NULL: the worker has all layers */
+    tti_profile *profile;   /* NULL: nothing is timed */
+    tti_pipe *pipe;         /* NULL: the worker has all layers */
+    atomic_llong waited_ns; /* as tti_exec_spent, of what the host sees */
+    int64_t copied_ns;
 };
 
 /* Who has which shards of n_ranks workers: as desc says. */
@@ -151,6 +155,11 @@ bool tti_exec_has_wire(const tti_exec *exec);
 void tti_exec_feed(tti_exec *exec, tti_instance *instance, const tti_fed_inputs *inputs,
                    const tti_shard_data *data);
 void tti_exec_keep_sums(tti_exec *exec, tti_instance *instance, int shard);
+
+/* For tti_exec_spent: the worker has waited for others, or been at traffic with them, for so long;
+ * or one of its lanes has, while the others went on.  From any thread. */
+void tti_exec_waited(tti_exec *exec, int64_t t_ns);
+void tti_exec_lane_waited(tti_exec *exec, int64_t t_ns);
 
 /* Turns the first failure of the lanes into this thread's error. */
 tutti_status tti_exec_lane_status(tti_exec *exec);

@@ -256,6 +256,11 @@ static tutti_status write_step(tti_reporter *r, const tutti_event *e, const tti_
     tti_json_double(j, "compute_share", shares[0]);
     tti_json_double(j, "update_share", shares[1]);
     if (r->expected_bubble > 0) tell_stages(r, shares[2]);
+    if (r->slowest && r->slowest->known) {
+        tti_json_int(j, "slowest_rank", r->slowest->rank);
+        tti_json_text(j, "slowest_why", r->slowest->why);
+        tti_json_double(j, "slowest_late_share", r->slowest->late_share);
+    }
     tti_json_hex64(j, "params_hash", result->params_hash);
     return tti_metrics_end(&r->metrics);
 }
@@ -293,6 +298,11 @@ tutti_status tti_reporter_step(tti_reporter *r, int64_t step, double lr,
               TTI_MAX(e.samples_per_s, 1e-9);
     e.wait_share = (double)r->window_wait_ns / window;
     e.comm_share = (double)r->window_comm_ns / window;
+    if (r->slowest && r->slowest->known) {
+        e.slowest_rank = r->slowest->rank;
+        e.slowest_late_share = r->slowest->late_share;
+        e.slowest_why = r->slowest->late_share >= TTI_LATE_SHARE ? r->slowest->why : NULL;
+    }
     double compute_ns = (double)TTI_MAX(r->window_compute_ns, 1);
     double shares[3] = {compute_ns / window, (double)r->window_update_ns / window,
                         r->window_bubble / compute_ns};

@@ -10,6 +10,7 @@
 #include "train/blueprint.h"
 #include "train/metrics.h"
 #include "train/pace.h"
+#include "train/slowest.h"
 #include "train/tfevents.h"
 #include "train/times.h"
 #include "tutti/train.h"
@@ -35,14 +36,15 @@ typedef struct tti_reporter {
     bool is_resident;  /* the samples stay on the device: set before the start is told */
     double stale_mean; /* of an asynchronous run, as was told last */
     int64_t stale_max;
-    double expected_bubble;         /* likewise: of the stages of a pipeline; 0: there are none */
-    const double *stages_busy;      /* likewise: shares of the last step; NULL: there are none */
-    double window_bubble, bubble;   /* ns waited since the last record; in this call */
-    int64_t compute_ns;             /* of steps in this call */
-    int64_t n_dropped;              /* gradients of late workers, as was told last */
-    const tti_deal *deal;           /* likewise: who has which shards; NULL: all equally many */
-    const tti_paces *paces;         /* likewise, and where it comes from; n 0: from the job */
-    int32_t place[TTI_MAX_WORKERS]; /* likewise: of each worker, beside devices (devices.h) */
+    double expected_bubble;          /* likewise: of the stages of a pipeline; 0: there are none */
+    const double *stages_busy;       /* likewise: shares of the last step; NULL: there are none */
+    double window_bubble, bubble;    /* ns waited since the last record; in this call */
+    int64_t compute_ns;              /* of steps in this call */
+    int64_t n_dropped;               /* gradients of late workers, as was told last */
+    const tti_deal *deal;            /* likewise: who has which shards; NULL: all equally many */
+    const tti_paces *paces;          /* likewise, and where it comes from; n 0: from the job */
+    const tti_slowest_told *slowest; /* likewise: as it was found last; NULL: nothing is */
+    int32_t place[TTI_MAX_WORKERS];  /* likewise: of each worker, beside devices (devices.h) */
     const char *way; /* likewise: how devices add between workers; NULL, "": none do */
 } tti_reporter;
 

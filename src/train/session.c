@@ -24,6 +24,7 @@
 #include "train/pretrained.h"
 #include "train/reporter.h"
 #include "train/shares.h"
+#include "train/slowest.h"
 #include "train/snapshot.h"
 #include "train/times.h"
 #include "train/worker_exec.h"
@@ -55,7 +56,9 @@ typedef struct session {
     int64_t n_skipped;      /* under train.on_nan=skip, in this part of the run */
     tti_times times;
     bool times_are_due;
-    bool is_scaled;                      /* gradients come times a loss scale */
+    tti_slowest slowest;
+    int64_t data_ns, exec_ns; /* of this step: until there was a batch; in the executor */
+    bool is_scaled;           /* gradients come times a loss scale */
     step_at_work at_work[TTI_MAX_AHEAD]; /* by step: begun and not yet ended */
     int64_t n_begun;                     /* steps of the run that were begun, state.step ended */
     int stop_signal;
@@ -261,6 +264,8 @@ static tutti_status prepare(session *s) {
         s->times.rank = d->rank;
         s->times.n_ranks = s->b->n_workers;
     }
+    tti_slowest_init(&s->slowest, is_async(s) ? NULL : d->comm, s->exec, s->state.step);
+    s->reporter.slowest = &s->slowest.told;
     s->dealt_step = s->state.step;
     s->look_after = LOOK_AFTER;
     s->reporter.way = way_of(s);
@@ -525,6 +530,7 @@ static tutti_status begin_step(session *s) {
     step_at_work *at = &s->at_work[s->n_begun % TTI_MAX_AHEAD];
     at->start_ns = tti_now_ns();
     at->lr = lr_of(s, s->n_begun);
+    (void)TTI_FAULT_AT("train.data", s->desc->rank, s->n_begun);
     if (s->index)
         tti_resident_batch(&s->order, s->n_begun, &at->batch, s->index);
     else
@@ -541,7 +547,10 @@ static tutti_status begin_step(session *s) {
                           .vote = tti_stop_requested() || trial_is_over(s)};
     desc.average = tti_averaging_is_due(s->b, s->n_begun + 1, &desc.average_state);
     tti_feeding_tell(s->loader, &desc);
+    int64_t has_batch_ns = tti_now_ns();
+    s->data_ns += has_batch_ns - at->start_ns;
     TTI_TRY(tti_exec_begin(s->exec, &desc));
+    s->exec_ns += tti_now_ns() - has_batch_ns;
     s->n_begun++;
     return TUTTI_OK;
 }
@@ -584,11 +593,22 @@ static tutti_status follow_pace(session *s) {
     return has_drifted ? deal_anew(s, &now) : TUTTI_OK;
 }
 
+/* After a step in which workers have waited for each other. */
+static tutti_status look_for_slowest(session *s, int64_t start_ns) {
+    tti_slowest_add(&s->slowest, s->data_ns, s->exec_ns, tti_now_ns() - start_ns);
+    if (s->last.partial || !tti_slowest_is_due(&s->slowest, s->state.step)) return TUTTI_OK;
+    return tti_slowest_gather(&s->slowest, s->state.step);
+}
+
 static tutti_status one_step(session *s) {
+    int64_t start_ns = tti_now_ns();
+    s->data_ns = s->exec_ns = 0;
     if (s->n_begun < s->state.step) s->n_begun = s->state.step; /* resumed */
     while (may_go_ahead(s)) TTI_TRY(begin_step(s));
     step_at_work *at = &s->at_work[s->state.step % TTI_MAX_AHEAD];
+    int64_t begun_ns = tti_now_ns();
     tutti_status st = tti_exec_end(s->exec, &s->last);
+    s->exec_ns += tti_now_ns() - begun_ns;
     TTI_TRY(judge(s, st));
     s->state.step++;
     if (s->first_step_ns == 0) s->first_step_ns = tti_now_ns();
@@ -599,6 +619,7 @@ static tutti_status one_step(session *s) {
     s->last_end_ns = tti_now_ns();
     tti_times_add(&s->times, &s->last, at->batch.wait_ns, s->last_end_ns - since);
     bool is_last = s->state.step >= s->b->n_steps || s->stop_signal;
+    TTI_TRY(look_for_slowest(s, start_ns));
     /* Workers that do not hear of each other in this step do not wait for each other either. */
     s->times_are_due |= is_last || tti_times_is_due(&s->times, s->state.step);
     if (!s->times_are_due || s->last.partial) return TUTTI_OK;
@@ -631,14 +652,23 @@ static tutti_status async_stretch(session *s) {
     return tell_times(s);
 }
 
+/* What is due after a step. */
+static tutti_status between_steps(session *s) {
+    bool epoch_ends = s->state.step % s->b->steps_per_epoch == 0;
+    int64_t epoch = s->state.step / s->b->steps_per_epoch, every = s->c->train.eval_every;
+    bool evaluates = epoch_ends && every > 0 && epoch % every == 0, saves = save_is_due(s);
+    tti_exec_spent at;
+    if (s->state.step >= s->b->n_steps || is_trial(s) || !(evaluates || saves)) return TUTTI_OK;
+    TTI_TRY(tti_slowest_pause(&s->slowest, &at));
+    if (evaluates) TTI_TRY(evaluate(s));
+    if (saves) TTI_TRY(save(s));
+    return tti_slowest_go_on(&s->slowest, &at);
+}
+
 static tutti_status train(session *s) {
     while ((s->state.step < s->b->n_steps && !s->stop_signal) || s->n_begun > s->state.step) {
         TTI_TRY(is_async(s) ? async_stretch(s) : one_step(s));
-        bool epoch_ends = s->state.step % s->b->steps_per_epoch == 0;
-        int64_t epoch = s->state.step / s->b->steps_per_epoch, every = s->c->train.eval_every;
-        bool more = s->state.step < s->b->n_steps && !is_trial(s);
-        if (more && epoch_ends && every > 0 && epoch % every == 0) TTI_TRY(evaluate(s));
-        if (more && save_is_due(s)) TTI_TRY(save(s));
+        TTI_TRY(between_steps(s));
     }
     if (is_trial(s)) return TUTTI_OK;
     TTI_TRY(save(s));

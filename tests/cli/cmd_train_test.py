@@ -23,8 +23,23 @@ RECORDS = {
 }
 
 
+# Of steps, once so much time has gone into them that it can be known; then all of them.
+SLOWEST = {"slowest_rank", "slowest_why", "slowest_late_share"}
+
+
+def check_slowest(r):
+    if not SLOWEST & set(r):
+        return
+    rank, why, share = (r.pop("slowest_" + key) for key in ("rank", "why", "late_share"))
+    if rank not in (0, 1) or not 0 <= share <= 1:
+        raise AssertionError("the slowest is rank %s, by %s" % (rank, share))
+    if why not in ("data", "copy", "compute", "other") if share >= 0.05 else why != "none":
+        raise AssertionError("late by %s because of %s" % (share, why))
+
+
 def check_record(r):
     event = r["event"]
+    check_slowest(r)
     if set(r) - {"event", "time"} != RECORDS[event]:
         raise AssertionError("fields of %s: %s" % (event, sorted(r)))
     if "params_hash" in r and not HASH.match(r["params_hash"]):

@@ -32,7 +32,8 @@ def on_a_terminal(*arguments, term="xterm"):
 
 
 LINE = re.compile(r"^ *\d+% step \d+/40  epoch \d  loss [\d.]+  acc [\d.]+%  \d+ samples/s"
-                  r"  left \d+:\d\d  comm \d+%  wait \d+%$")
+                  r"  left \d+:\d\d  comm \d+%  wait \d+%"
+                  r"(  slowest: rank [01], (data|copy|compute|other) \+\d+%)?$")
 
 
 def check_terminal(text):

@@ -4,8 +4,12 @@
 #include "exec/fake_device.h"
 #include "exec/reduce_crew.h"
 
-static const tti_device_ops ops = {
-    .open = fake_open, .close = fake_close, .copy = fake_copy, .sync = fake_sync};
+static const tti_device_ops ops = {.open = fake_open,
+                                   .close = fake_close,
+                                   .copy = fake_copy,
+                                   .mark = fake_note,
+                                   .await = fake_await,
+                                   .sync = fake_sync};
 
 static const tti_backend apart = {.name = "apart",
                                   .device = &ops,

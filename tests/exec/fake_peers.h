@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "backend/chunk.h"
+#include "base/clock.h"
 #include "exec/accumulate.h"
 #include "exec/fake_device.h"
 #include "exec/fake_hosts.h"
@@ -23,15 +24,24 @@ typedef struct fake_group {
     uint64_t n_trades;                                          /* fake_trade.h */
     struct fake_box *box;                                       /* fake_mail.h */
     bool has_failed;                                            /* of what waits in it */
+    int64_t waited_ns;                                          /* for the others, so far */
 } fake_group;
 
 static inline tutti_status fake_order(tti_queue after, tti_queue before) {
     return after == before ? tti_fail(TUTTI_E_INTERNAL, "a queue waits for itself") : TUTTI_OK;
 }
 
+static inline tutti_status fake_exchange(fake_group *g, const void *mine, void *all,
+                                         size_t n_bytes) {
+    int64_t start = tti_now_ns();
+    tutti_status st = g->peers.all_gather(g->peers.user, mine, all, n_bytes);
+    g->waited_ns += tti_now_ns() - start;
+    return st;
+}
+
 static inline tutti_status fake_barrier(fake_group *g) {
     char mine = 1, all[FAKE_MAX_RANKS];
-    return g->peers.all_gather(g->peers.user, &mine, all, 1);
+    return fake_exchange(g, &mine, all, 1);
 }
 
 static inline tutti_status fake_places(fake_group *g) {
@@ -231,7 +241,7 @@ static inline tutti_status fake_spread(void *group, void *words, size_t n_words,
     if (!all || n_words > g->peers.n_words) return tti_fail(TUTTI_E_INTERNAL, "%zu", n_words);
     for (size_t i = 0; i < n_words; i++)
         if (i < first || i >= last) mine[i] = 0;
-    tutti_status st = g->peers.all_gather(g->peers.user, mine, all, n_words * sizeof *all);
+    tutti_status st = fake_exchange(g, mine, all, n_words * sizeof *all);
     for (size_t i = 0; i < n_words; i++) mine[i] = 0;
     for (size_t i = 0; i < n_words * (size_t)g->peers.n_ranks; i++) mine[i % n_words] |= all[i];
     free(all);

@@ -94,6 +94,33 @@ T_CASE(figures_of_a_step) {
     end(&f);
 }
 
+/* Who is hardly late is not named, but recorded. */
+T_CASE(the_slowest) {
+    T_UNUSED;
+    fixture f;
+    tti_slowest_told told = {0};
+    begin(&f, "run.log_every=1", true);
+    f.r.slowest = &told;
+    step(&f, 1, 100);
+    const tutti_event *e = &f.h.last[TUTTI_EVENT_STEP];
+    assert_true(!e->slowest_why && e->slowest_rank == 0 && e->slowest_late_share == 0);
+    assert_null(strstr(metrics_text(), "slowest"));
+    told = (tti_slowest_told){.known = true, .rank = 3, .why = "data", .late_share = 0.125};
+    step(&f, 2, 100);
+    assert_string_equal(e->slowest_why, "data");
+    assert_true(e->slowest_rank == 3 && e->slowest_late_share == 0.125);
+    static const char named[] =
+        "\"slowest_rank\":3,\"slowest_why\":\"data\",\"slowest_late_share\":0.125";
+    assert_non_null(strstr(metrics_text(), named));
+    told = (tti_slowest_told){.known = true, .rank = 2, .why = "none", .late_share = 0.03125};
+    step(&f, 3, 100);
+    assert_true(!e->slowest_why && e->slowest_late_share == 0.03125);
+    static const char even[] =
+        "\"slowest_rank\":2,\"slowest_why\":\"none\",\"slowest_late_share\":0.03125";
+    assert_non_null(strstr(metrics_text(), even));
+    end(&f);
+}
+
 /* Without run.log_every: the first step, the last one, and about two per second between. */
 T_CASE(windows_of_half_a_second) {
     T_UNUSED;
@@ -199,11 +226,10 @@ T_CASE(other_ranks_are_silent) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {IN_FOLDER(figures_of_a_step),
-                                       IN_FOLDER(windows_of_half_a_second),
-                                       IN_FOLDER(every_third_step_and_the_last),
-                                       IN_FOLDER(pauses_do_not_count),
-                                       IN_FOLDER(a_stopped_run_and_a_failed_one),
-                                       IN_FOLDER(other_ranks_are_silent)};
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(figures_of_a_step),        IN_FOLDER(the_slowest),
+        IN_FOLDER(windows_of_half_a_second), IN_FOLDER(every_third_step_and_the_last),
+        IN_FOLDER(pauses_do_not_count),      IN_FOLDER(a_stopped_run_and_a_failed_one),
+        IN_FOLDER(other_ranks_are_silent)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

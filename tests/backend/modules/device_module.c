@@ -744,6 +744,7 @@ static const tti_device_ops ops = {
     .peers_norm = peers_norm,
     .fold = fold,
     .unfold = unfold,
+    .peers_waited = peers_waited,
     .peers_await = peers_await,
     .link = read_link,
     .memory = memory,

@@ -222,6 +222,11 @@ static tutti_status peers_leave(void *group, int slot, int from) {
     return put(&(command){.run = run_leave, .state = group, .letter.slot = slot});
 }
 
+static tutti_status peers_waited(void *group, int64_t *t_ns) {
+    *t_ns = ((const fake_group *)group)->waited_ns;
+    return check();
+}
+
 static tutti_status peers_await(void *group, int number) {
     TTI_TRY(await(number));
     return fake_failure(group);
