@@ -157,18 +157,23 @@ typedef struct tti_device_letter {
 } tti_device_letter;
 
 /* A norm between two exchanges: the own part of a sum of the axis, a bias and the residual added,
- * and the norms' parts of all side by side.  Rows as add_layer_norm has them, in 16 bits, rounded
- * where its inputs would be.  Values whose places are told in bytes lie there in the first source
- * of every rank of the group, and [n_blocks][n_ranks][n_rows][width]. */
+ * and the norms' parts of all side by side; or its gradient, between the sum of dy and dx of all.
+ * Rows as add_layer_norm and layer_norm_grads have them, in 16 bits, rounded where inputs of these
+ * would be.  Values whose places are told in bytes lie there in the first source of every rank of
+ * the group, and are [n_blocks][n_ranks][n_rows][width]; others [n_blocks][n_rows][width]. */
 typedef struct tti_device_norm {
-    const tti_node *node;           /* the add_layer_norm */
-    int branch;                     /* its input that is the sum: 0 or 1 */
-    size_t terms, whole;            /* the sum's terms; what the parts come to */
-    const void *bias;               /* [width]; NULL: none */
-    const void *x;                  /* the residual [n_blocks][n_rows][width] */
-    void *sum;                      /* output 1 of the node, like x, which it may be */
+    const tti_node *node; /* the norm, or its gradients */
+    int branch;           /* input of the norm that is the sum: 0 or 1 */
+    size_t terms, whole;  /* the sum's terms; what the parts come to */
+    const void *bias;     /* [width]; NULL: none */
+    const void *x;        /* the residual; of a gradient x, and the residual gradient, or NULL: */
+    const void *residual;
+    void *part;                     /* of a gradient: input 0 of the node */
+    void *sum;                      /* output 1 of the norm; of a gradient dx */
     const float *gamma, *beta;      /* [width] */
-    float *mean, *rstd;             /* [n_blocks][n_rows] */
+    float *mean, *rstd;             /* [n_blocks][n_rows]; a gradient reads them */
+    float *dgamma, *dbeta;          /* [width]: of a gradient */
+    void *scratch;                  /* of a gradient: as the node's kernel wants it */
     size_t n_blocks, n_rows, width; /* width a multiple of 8, at most 2048 */
 } tti_device_norm;
 
@@ -304,6 +309,9 @@ typedef struct tti_device_ops {
     /* Of a group of 2 or 4 with n_traded and a source, into TTI_QUEUE_TRADE, one after the other
      * with exchanges.  The bits of its steps one by one.  NULL: they are made so. */
     tutti_status (*peers_norm)(void *group, const tti_device_norm *norm);
+    /* The same of its gradient, for rows of at least so many elements. */
+    tutti_status (*peers_norm_grad)(void *group, const tti_device_norm *norm);
+    int least_norm_grad;
     /* sums[l] = the values of list l, added one after the other; and back: of all n_values those at
      * home become the sums, the others 0.  Into the compute queue. */
     tutti_status (*fold)(const double *values, const tti_device_lists *lists, double *sums);

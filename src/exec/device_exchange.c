@@ -387,8 +387,10 @@ static tutti_status put(tti_device_exchange *e, const tti_device_trade *trade,
     }
     TTI_TRY(e->ops->order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
     TTI_TRY(tti_profile_from(e->x, TTI_ROW_TRADE));
-    TTI_TRY(norm ? e->ops->peers_norm(e->group, norm)
-                 : e->ops->peers_trade(e->group, trade, e->beside && !alone));
+    if (norm)
+        TTI_TRY((norm->part ? e->ops->peers_norm_grad : e->ops->peers_norm)(e->group, norm));
+    else
+        TTI_TRY(e->ops->peers_trade(e->group, trade, e->beside && !alone));
     TTI_TRY(tti_profile_upto(e->x, TTI_ROW_TRADE, node, "exchange between devices", -1));
     e->pending = true;
     if (e->beside) return TUTTI_OK;

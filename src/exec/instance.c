@@ -250,26 +250,45 @@ static tutti_status run_named(tti_instance *it, bound_step *step, const tti_run 
     return st;
 }
 
+static tti_device_norm forward_of(const tti_norm_exchange *joint, const bound_step *first) {
+    const bound_step *norm = first + joint->n_steps - 2;
+    return (tti_device_norm){.branch = joint->branch,
+                             .bias = joint->bias ? first[1].in[1] : NULL,
+                             .x = norm->in[1 - joint->branch],
+                             .sum = norm->out[1],
+                             .gamma = norm->in[2],
+                             .beta = norm->in[3],
+                             .mean = norm->out[2],
+                             .rstd = norm->out[3]};
+}
+
+static tti_device_norm backward_of(const tti_norm_exchange *joint, const bound_step *first) {
+    const bound_step *grads = first + 1;
+    return (tti_device_norm){.x = grads->in[1],
+                             .residual = joint->norm->n_in > 5 ? grads->in[5] : NULL,
+                             .part = grads->in[0],
+                             .sum = grads->out[0],
+                             .gamma = grads->in[4],
+                             .mean = grads->in[2],
+                             .rstd = grads->in[3],
+                             .dgamma = grads->out[1],
+                             .dbeta = grads->out[2],
+                             .scratch = grads->args.scratch};
+}
+
 /* The steps from s on that are made as one. */
 static tutti_status run_norm(const tti_instance *it, int s) {
     const tti_norm_exchange *joint = &it->norms[s];
     const tti_buf *bufs = it->desc.program->bufs;
-    const bound_step *norm = &it->steps[s + joint->n_steps - 2];
-    return tti_device_exchange_norm(
-        it->desc.exchange, &(tti_device_norm){.node = joint->norm,
-                                              .branch = joint->branch,
-                                              .terms = bufs[joint->scatter->in[0]->id].offset,
-                                              .whole = bufs[joint->gather->out[0]->id].offset,
-                                              .bias = joint->bias ? it->steps[s + 1].in[1] : NULL,
-                                              .x = norm->in[1 - joint->branch],
-                                              .sum = norm->out[1],
-                                              .gamma = norm->in[2],
-                                              .beta = norm->in[3],
-                                              .mean = norm->out[2],
-                                              .rstd = norm->out[3],
-                                              .n_blocks = (size_t)joint->n_blocks,
-                                              .n_rows = (size_t)joint->n_rows,
-                                              .width = (size_t)joint->width});
+    const bound_step *first = &it->steps[s];
+    tti_device_norm norm = joint->is_grad ? backward_of(joint, first) : forward_of(joint, first);
+    norm.node = joint->norm;
+    norm.terms = bufs[joint->scatter->in[0]->id].offset;
+    norm.whole = bufs[joint->gather->out[0]->id].offset;
+    norm.n_blocks = (size_t)joint->n_blocks;
+    norm.n_rows = (size_t)joint->n_rows;
+    norm.width = (size_t)joint->width;
+    return tti_device_exchange_norm(it->desc.exchange, &norm);
 }
 
 /* Before a step: what it reads or writes over has been exchanged. */

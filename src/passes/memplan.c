@@ -148,24 +148,24 @@ static void find_lives(memplan *m) {
     }
 }
 
-/* What steps read that are made as one is read until the last of them. */
+/* What one of several steps reads that are made as one is read until the last of them, and what one
+ * writes is written from the first on. */
 static void extend_lives(memplan *m) {
     tti_norm_exchange joint;
     for (int s = 0; s < m->program->n_steps; s++) {
         if (!tti_norm_exchange_at(m->program, s, &joint)) continue;
         int last = s + joint.n_steps - 1;
-        const tutti_value *read[] = {joint.scatter->in[0], joint.norm->in[1 - joint.branch],
-                                     joint.bias ? joint.bias->in[1] : NULL};
-        for (size_t i = 0; i < TTI_COUNT(read); i++) {
-            piece *p = read[i] ? &m->pieces[m->root[read[i]->id]] : NULL;
-            if (p && p->last < last) p->last = last;
+        for (int t = s; t <= last; t++) {
+            const tti_node *node = m->program->steps[t];
+            for (int i = 0; i < node->n_in; i++) {
+                piece *p = &m->pieces[m->root[node->in[i]->id]];
+                if (p->last >= s) p->last = TTI_MAX(p->last, last);
+            }
+            for (int k = 0; k < node->op->n_out; k++) {
+                piece *p = &m->pieces[m->root[node->out[k]->id]];
+                if (p->last >= s) p->first = TTI_MIN(p->first, s);
+            }
         }
-        for (int k = 1; k < 4; k++) { /* and writes from the first one on */
-            piece *p = &m->pieces[m->root[joint.norm->out[k]->id]];
-            p->first = TTI_MIN(p->first, s);
-        }
-        piece *whole = &m->pieces[m->root[joint.gather->out[0]->id]];
-        whole->first = TTI_MIN(whole->first, s);
     }
 }
 

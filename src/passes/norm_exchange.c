@@ -58,16 +58,40 @@ static bool cuts_rows(const tti_node *node, const char *op) {
     return is_named(node, op) && tti_attr_int(node, "dim") == 1;
 }
 
+bool tti_is_norm_grad(const tti_node *node, const tutti_value *part, int least) {
+    if (least == 0 || !is_named(node, "layer_norm_grads") || node->in[0] != part) return false;
+    if (!is_low_row(part) || part->type.shape.dim[2] < least) return false;
+    bool alike = is_like(node->in[1], part) && is_like(node->out[0], part);
+    return alike && (node->n_in < 6 || is_like(node->in[5], part));
+}
+
+static bool gathers(const tti_node *node, const tutti_value *part) {
+    return cuts_rows(node, "tensor_all_gather") && node->in[0] == part;
+}
+
+static bool is_grad_at(const tti_program *program, int s, tti_norm_exchange *out) {
+    tti_node *const *step = program->steps + s;
+    if (!tti_is_norm_grad(step[1], step[0]->out[0], program->joins_grads)) return false;
+    if (!gathers(step[2], step[1]->out[0])) return false;
+    const tutti_shape *part = &step[0]->out[0]->type.shape;
+    *out = (tti_norm_exchange){.scatter = step[0], .norm = step[1], .gather = step[2]};
+    out->is_grad = true;
+    out->n_steps = 3;
+    out->n_blocks = part->dim[0], out->n_rows = part->dim[1], out->width = part->dim[2];
+    return tti_value_n_elems(step[0]->out[0]) > 0;
+}
+
 bool tti_norm_exchange_at(const tti_program *program, int s, tti_norm_exchange *out) {
     const tutti_graph *g = program->graph;
     tti_node *const *step = program->steps + s;
     int left = program->n_steps - s, at = 1;
-    if (!program->joins_norms || left < 4 || !cuts_rows(step[0], "tensor_reduce_scatter"))
+    if (!program->joins_norms || left < 3 || !cuts_rows(step[0], "tensor_reduce_scatter"))
         return false;
+    if (is_grad_at(program, s, out)) return true;
     tti_norm_exchange found = {.scatter = step[0]};
     const tutti_value *branch = step[0]->out[0];
     if (!is_low_row(branch)) return false;
-    if (adds_bias(step[at], branch)) {
+    if (left > 3 && adds_bias(step[at], branch)) {
         if (!is_read_alone(g, branch, step[at])) return false;
         found.bias = step[at];
         branch = step[at++]->out[0];
@@ -75,8 +99,7 @@ bool tti_norm_exchange_at(const tti_program *program, int s, tti_norm_exchange *
     if (at + 2 > left || !is_norm(step[at], branch, &found.branch)) return false;
     found.norm = step[at];
     found.gather = step[at + 1];
-    if (!is_read_alone(g, branch, found.norm) || !cuts_rows(found.gather, "tensor_all_gather") ||
-        found.gather->in[0] != found.norm->out[0] ||
+    if (!is_read_alone(g, branch, found.norm) || !gathers(found.gather, found.norm->out[0]) ||
         !is_read_alone(g, found.norm->out[0], found.gather))
         return false;
     const tutti_shape *part = &branch->type.shape;

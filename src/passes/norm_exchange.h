@@ -6,10 +6,12 @@
 
 /* Steps one after the other: the own part of a sum, a bias added to it, the residual and the norm,
  * and the norms' parts of all side by side.  What they leave: outputs 1 .. 3 of the norm, and the
- * result of the gather. */
+ * result of the gather.  Or the own part of a sum, which is dy, the gradients of a norm, and dx of
+ * all side by side: all of that is left. */
 typedef struct tti_norm_exchange {
     const tti_node *scatter, *bias, *norm, *gather; /* bias NULL: there is none */
-    int branch;                                     /* input of the norm that is the sum: 0 or 1 */
+    bool is_grad;
+    int branch; /* input of the norm that is the sum: 0 or 1 */
     int n_steps;
     int64_t n_blocks, n_rows, width; /* a part is [n_blocks][n_rows][width] */
 } tti_norm_exchange;
@@ -17,5 +19,9 @@ typedef struct tti_norm_exchange {
 /* Whether steps s and those behind it are one; out is written then.  Only in programs whose memory
  * was laid out for it (tti_program.joins_norms). */
 bool tti_norm_exchange_at(const tti_program *program, int s, tti_norm_exchange *out);
+
+/* Whether node, in front of whom the sum's part has been exchanged, is the gradient of a norm whose
+ * rows have at least that many elements. */
+bool tti_is_norm_grad(const tti_node *node, const tutti_value *part, int least);
 
 #endif /* TTI_PASSES_NORM_EXCHANGE_H */

@@ -57,6 +57,7 @@ typedef struct tti_target {
     tti_stages *stages; /* of these stages: set by tti_plan_create; NULL: the graph stays whole */
     bool trades;        /* schedule: exchanges go on beside what does not need them */
     bool joins_norms;   /* trades: norms between two exchanges are made with them */
+    int joins_grads;    /* and gradients of norms of at least so many elements; 0: none */
     tti_cuts *cuts; /* n_tensor > 1: of the first graph, which the next ones follow; NULL: freely */
 } tti_target;
 

@@ -41,6 +41,7 @@ static tutti_status make_program(const tti_plan *plan, const tti_target *target,
     const tutti_graph *g = program->graph;
     TTI_TRY(find_neighbours(plan, has_neighbours, program));
     program->joins_norms = target->joins_norms && !plan->stages;
+    program->joins_grads = program->joins_norms ? target->joins_grads : 0;
     if (program == &plan->shard && !plan->stages) TTI_TRY(tti_narrowed_find(target, program));
     program->steps = calloc((size_t)g->n_nodes + 1, sizeof(tti_node *));
     program->bufs = calloc((size_t)g->n_values + 1, sizeof *program->bufs);

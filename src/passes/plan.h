@@ -39,6 +39,7 @@ typedef struct tti_program {
     tti_buf *bufs;             /* [graph->n_values], owned */
     tti_neighbours neighbours; /* owned */
     bool joins_norms;          /* norms between exchanges are made with them (norm_exchange.h) */
+    int joins_grads;           /* and gradients of norms of so many elements; 0: none */
     bool *narrowed; /* [n_nodes], owned: casts of parameters that the update makes; NULL: none */
     size_t arena_bytes, const_bytes, result_bytes;
     size_t unshared_bytes; /* arena if no byte were used twice, for inspect */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "passes/passes.h"
+#include "passes/norm_exchange.h"
 #include "passes/rewrite.h"
 
 enum { SHORT_BYTES = 64 << 10 };
@@ -91,6 +91,7 @@ typedef struct exchanges {
     schedule *s;
     bool *needed;  /* [n_nodes]: of the exchange at hand */
     bool *follows; /* [n_nodes]: what the exchange before gives, or what makes a gradient */
+    int joins_grads;
 } exchanges;
 
 /* Of what is not done yet. */
@@ -138,6 +139,16 @@ static void put_overtaken(schedule *s, int exchange) {
     }
 }
 
+/* What comes behind is made with it, and alone (norm_exchange.h). */
+static bool is_in_front_of_grads(const exchanges *e, int exchange) {
+    const tutti_graph *g = e->s->g;
+    const tti_node *node = g->nodes[exchange];
+    if (node->op->collective != TTI_COLLECTIVE_SCATTER) return false;
+    for (int i = exchange + 1; i < g->n_nodes; i++)
+        if (tti_is_norm_grad(g->nodes[i], node->out[0], e->joins_grads)) return true;
+    return false;
+}
+
 /* What it needs, first what goes on beside the exchange before; then itself, and what it has
  * overtaken. */
 static void put_exchange(exchanges *e, int before, int exchange) {
@@ -153,7 +164,7 @@ static void put_exchange(exchanges *e, int before, int exchange) {
         put(s, i);
     }
     put(s, exchange);
-    put_overtaken(s, exchange);
+    if (!is_in_front_of_grads(e, exchange)) put_overtaken(s, exchange);
 }
 
 static bool keeps_gradients(const schedule *s) {
@@ -191,9 +202,9 @@ static void mark_memory(schedule *s) {
             s->makes_gradient[s->g->nodes[i]->in[0]->node->id] = true;
 }
 
-static tutti_status hide_exchanges(schedule *s) {
+static tutti_status hide_exchanges(schedule *s, int joins_grads) {
     size_t n = (size_t)s->g->n_nodes;
-    exchanges e = {.s = s};
+    exchanges e = {.s = s, .joins_grads = joins_grads};
     e.needed = calloc(n + 1, sizeof *e.needed);
     e.follows = calloc(n + 1, sizeof *e.follows);
     bool ready = e.needed && e.follows;
@@ -219,7 +230,8 @@ tutti_status tti_pass_schedule(tutti_graph **g, const tti_target *target) {
     if (s.n_missing && s.makes_gradient && s.done && s.order) {
         run(&s);
         if (target->n_tensor > 1 && target->n_stages <= 1) st = put_short_sums_last(&s);
-        if (st == TUTTI_OK && target->trades) st = hide_exchanges(&s);
+        if (st == TUTTI_OK && target->trades)
+            st = hide_exchanges(&s, target->joins_norms ? target->joins_grads : 0);
     } else
         st = tti_fail(TUTTI_E_NOMEM, "schedule: out of memory");
     free(s.n_missing);

@@ -172,6 +172,7 @@ tti_target tti_blueprint_target_at(const tti_blueprint *b, int model_rank) {
     const tti_device_ops *device = b->devices.backend->device;
     target.trades = device && device->peers_trade && target.n_tensor > 1 && target.n_stages <= 1;
     target.joins_norms = target.trades && device->peers_norm;
+    if (target.joins_norms && device->peers_norm_grad) target.joins_grads = device->least_norm_grad;
     target.keeps_low = target.keeps_low && target.n_stages <= 1;
     return target;
 }

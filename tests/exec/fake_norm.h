@@ -38,20 +38,37 @@ static inline void fake_branch(const fake_group *g, const tti_device_norm *n, vo
     }
 }
 
-static inline tutti_status fake_normed(const tti_device_norm *n, const tti_backend *host,
-                                       void *branch, void *y) {
-    const tti_kernel *kernel = host->select(n->node, false);
-    void *state = NULL, *in[4] = {(void *)(uintptr_t)n->x, branch, (void *)(uintptr_t)n->gamma,
-                                  (void *)(uintptr_t)n->beta};
-    void *out[4] = {y, n->sum, n->mean, n->rstd};
-    if (n->branch == 0) in[0] = branch, in[1] = (void *)(uintptr_t)n->x;
-    if (kernel->prepare) TTI_TRY(kernel->prepare(n->node, &state));
-    size_t n_scratch = kernel->scratch_bytes ? kernel->scratch_bytes(n->node, state) : 0;
+static inline tutti_status fake_run(const tti_node *node, const tti_backend *host, void *const *in,
+                                    void *const *out) {
+    const tti_kernel *kernel = host->select(node, false);
+    void *state = NULL;
+    if (kernel->prepare) TTI_TRY(kernel->prepare(node, &state));
+    size_t n_scratch = kernel->scratch_bytes ? kernel->scratch_bytes(node, state) : 0;
     void *scratch = host->alloc(n_scratch + 64);
-    const tti_kargs args = {.node = n->node, .in = in, .out = out, .scratch = scratch};
+    const tti_kargs args = {.node = node, .in = in, .out = out, .scratch = scratch};
     tutti_status st = kernel->run(state, &args);
     host->release(scratch, n_scratch + 64);
     if (kernel->release) kernel->release(state);
+    return st;
+}
+
+static inline tutti_status fake_normed(const tti_device_norm *n, const tti_backend *host,
+                                       void *branch, void *y) {
+    void *in[4] = {(void *)(uintptr_t)n->x, branch, (void *)(uintptr_t)n->gamma,
+                   (void *)(uintptr_t)n->beta};
+    void *out[4] = {y, n->sum, n->mean, n->rstd};
+    if (n->branch == 0) in[0] = branch, in[1] = (void *)(uintptr_t)n->x;
+    return fake_run(n->node, host, in, out);
+}
+
+static inline tutti_status fake_grads(const tti_device_norm *n, const tti_backend *host,
+                                      size_t n_bytes, void *part, void *dx) {
+    void *in[6] = {n->part, (void *)(uintptr_t)n->x,     n->mean,
+                   n->rstd, (void *)(uintptr_t)n->gamma, (void *)(uintptr_t)n->residual};
+    void *out[3] = {n->sum, n->dgamma, n->dbeta};
+    memcpy(n->part, part, n_bytes);
+    tutti_status st = fake_run(n->node, host, in, out);
+    memcpy(dx, n->sum, n_bytes);
     return st;
 }
 
@@ -65,7 +82,8 @@ static inline tutti_status fake_norm(void *group, const tti_device_norm *n,
     tutti_status st = fake_barrier(g);
     if (st == TUTTI_OK) {
         fake_branch(g, n, branch);
-        st = fake_normed(n, host, branch, y);
+        st = n->part ? fake_grads(n, host, rows * row_bytes, branch, y)
+                     : fake_normed(n, host, branch, y);
     }
     for (int r = 0; st == TUTTI_OK && r < g->peers.n_ranks; r++)
         for (size_t i = 0; i < rows; i++)

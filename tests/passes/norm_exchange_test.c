@@ -28,11 +28,12 @@ static tutti_graph *rows(bool training) { return net_of(training, 16, false); }
 static tutti_graph *odd_rows(bool training) { return net_of(training, 12, false); }
 static tutti_graph *shared_rows(bool training) { return net_of(training, 16, true); }
 
-static tti_plan *plan_of(net_fn net, bool joins, tutti_dtype dtype) {
+static tti_plan *plan_of(net_fn net, bool joins, int grads, tutti_dtype dtype) {
     static const tti_attr_arg attrs[] = {TTI_FLOAT("momentum", 0.9), {0}};
     tti_target target = net_fast;
     tti_plan *plan = NULL;
     target.n_tensor = 2, target.trades = true, target.joins_norms = joins;
+    target.joins_grads = grads;
     target.fuse_residual_norm = true, target.compute_dtype = dtype, target.low_stream = true;
     target.keeps_low = true; /* else casts of biases stand between the steps */
     T_OK(tti_plan_create(&(tti_plan_desc){.train = net(true),
@@ -45,10 +46,11 @@ static tti_plan *plan_of(net_fn net, bool joins, tutti_dtype dtype) {
     return plan;
 }
 
-static int count(const tti_program *program) {
+static int count(const tti_program *program, bool grads) {
     tti_norm_exchange joint;
     int n = 0;
-    for (int s = 0; s < program->n_steps; s++) n += tti_norm_exchange_at(program, s, &joint);
+    for (int s = 0; s < program->n_steps; s++)
+        n += tti_norm_exchange_at(program, s, &joint) && joint.is_grad == grads;
     return n;
 }
 
@@ -58,27 +60,33 @@ static bool overlap(const tti_program *program, const tutti_value *a, const tutt
            y.offset < x.offset + tti_value_n_bytes(a);
 }
 
+/* All that is written from all that is read, and from each other. */
 static void check_apart(const tti_program *program, int s) {
     tti_norm_exchange joint;
     if (!tti_norm_exchange_at(program, s, &joint)) return;
-    const tutti_value *in[] = {joint.scatter->in[0], joint.norm->in[1 - joint.branch]};
-    const tutti_value *out[] = {joint.gather->out[0], joint.norm->out[1], joint.norm->out[2],
-                                joint.norm->out[3]};
+    const tti_node *norm = joint.norm;
+    const tutti_value *in[6] = {joint.scatter->in[0], norm->in[1 - joint.branch]}, *out[6];
+    int n_in = 2, n_out = 0;
+    for (int i = 2; joint.is_grad && i < norm->n_in; i++) in[n_in++] = norm->in[i];
+    for (int k = !joint.is_grad; k < norm->op->n_out; k++) out[n_out++] = norm->out[k];
+    if (joint.is_grad) out[n_out++] = joint.scatter->out[0];
+    out[n_out++] = joint.gather->out[0];
     T_EQ(program->steps[s], joint.scatter);
     T_EQ(program->steps[s + joint.n_steps - 1], joint.gather);
-    T_EQ(joint.n_blocks * joint.n_rows * joint.width, tti_value_n_elems(joint.norm->out[0]));
-    assert_true(joint.n_rows == POSITIONS / 2 && joint.bias);
-    for (size_t k = 0; k < TTI_COUNT(out); k++) {
-        for (size_t i = 0; i < TTI_COUNT(in); i++) assert_false(overlap(program, in[i], out[k]));
-        for (size_t i = 0; i < k; i++) assert_false(overlap(program, out[i], out[k]));
+    T_EQ(joint.n_blocks * joint.n_rows * joint.width, tti_value_n_elems(norm->out[0]));
+    assert_true(joint.n_rows == POSITIONS / 2 && (joint.bias || joint.is_grad));
+    for (int k = 0; k < n_out; k++) {
+        for (int i = 0; i < n_in; i++) assert_false(overlap(program, in[i], out[k]));
+        for (int i = 0; i < k; i++) assert_false(overlap(program, out[i], out[k]));
     }
 }
 
 T_CASE(norms_are_found_and_have_places_of_their_own) {
     T_UNUSED;
-    tti_plan *plan = plan_of(rows, true, TUTTI_BF16);
-    T_EQ(count(&plan->shard), 2);
-    T_EQ(count(&plan->eval), 0); /* the casts of its biases stand between the steps */
+    tti_plan *plan = plan_of(rows, true, 16, TUTTI_BF16);
+    T_EQ(count(&plan->shard, false), 2);
+    T_EQ(count(&plan->shard, true), 2);
+    T_EQ(count(&plan->eval, false), 0); /* the casts of its biases stand between the steps */
     for (int s = 0; s < plan->shard.n_steps; s++) check_apart(&plan->shard, s);
     tti_plan_destroy(plan);
 }
@@ -94,14 +102,23 @@ T_CASE(others_are_not_taken) {
                  {odd_rows, true, TUTTI_BF16}, /* no whole vectors */
                  {shared_rows, true, TUTTI_BF16}};
     for (size_t i = 0; i < TTI_COUNT(cases); i++) {
-        tti_plan *plan = plan_of(cases[i].net, cases[i].joins, cases[i].dtype);
-        T_EQ(count(&plan->shard), 0);
+        tti_plan *plan = plan_of(cases[i].net, cases[i].joins, 0, cases[i].dtype);
+        T_EQ(count(&plan->shard, false) + count(&plan->shard, true), 0);
         tti_plan_destroy(plan);
     }
 }
 
+T_CASE(short_rows_have_gradients_of_their_own) {
+    T_UNUSED;
+    tti_plan *plan = plan_of(rows, true, 17, TUTTI_BF16);
+    T_EQ(count(&plan->shard, false), 2);
+    T_EQ(count(&plan->shard, true), 0);
+    tti_plan_destroy(plan);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(short_rows_have_gradients_of_their_own),
         cmocka_unit_test(norms_are_found_and_have_places_of_their_own),
         cmocka_unit_test(others_are_not_taken),
     };
