@@ -594,6 +594,7 @@ void tti_exec_device_release(tti_exec *x) {
     tti_exec_device *d = x->device;
     const tti_backend *backend = x->desc.backend;
     if (!d || !d->ops) return;
+    tti_device_reduce_settle(d->reduce);
     if (d->ops->sync() != TUTTI_OK) tti_clear_error();
     tti_exec_device_profile_end(x);
     /* The recordings first: NCCL parts only once nothing can call it again. */

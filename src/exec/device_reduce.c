@@ -3,6 +3,7 @@
  * The order is comm/sum_order.h's, as on the host, so the sums are the same bits. */
 #include "exec/device_reduce.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -206,6 +207,18 @@ tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_
     tti_str_printf(way, "by way of the host: %.300s", tutti_last_error());
     tti_clear_error();
     return TUTTI_OK;
+}
+
+/* The message of the failure that led here stays. */
+void tti_device_reduce_settle(tti_device_reduce *r) {
+    char kept[2048];
+    if (!r) return;
+    snprintf(kept, sizeof kept, "%s", tutti_last_error());
+    tutti_status st = r->ops->mark(TTI_QUEUE_COMM, TTI_MARK_SETTLED);
+    if (st == TUTTI_OK) st = tti_device_reduce_await(r, TTI_MARK_SETTLED);
+    if (st == TUTTI_OK) return;
+    tti_clear_error();
+    if (kept[0]) (void)tti_fail(st, "%s", kept);
 }
 
 void tti_device_reduce_destroy(tti_device_reduce *r) {

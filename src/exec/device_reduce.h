@@ -92,6 +92,10 @@ tutti_status tti_device_reduce_meet(tti_device_reduce *reduce);
 /* Waits for a mark, or for the failure of a worker. */
 tutti_status tti_device_reduce_await(tti_device_reduce *reduce, int mark);
 
+/* At the end: what is at work may wait for a worker that is lost, and a device at rest would be
+ * waited for as long; then it is ended.  Takes NULL. */
+void tti_device_reduce_settle(tti_device_reduce *reduce);
+
 /* The same for everything that was put into queues. */
 tutti_status tti_device_reduce_rest(tti_device_reduce *reduce);
 

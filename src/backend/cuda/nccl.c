@@ -61,7 +61,12 @@ typedef struct library {
 struct tti_nccl {
     ncclComm_t comm; /* NULL: aborted */
     int rank, n_ranks;
+    int device;
+    pthread_t ender; /* which aborts it */
+    bool is_ending;
 };
+
+enum { END_S = 10 };
 
 /* ---- the library, one for the process ---- */
 
@@ -230,7 +235,7 @@ tutti_status tti_nccl_create(const tti_nccl_id *id, int rank, int n_ranks, int t
                         "cuda: NCCL waited %d ms for the other ranks to meet; NCCL_DEBUG=INFO "
                         "shows what it tries",
                         timeout_ms);
-    tti_nccl made = {m->comm, rank, n_ranks};
+    tti_nccl made = {.comm = m->comm, .rank = rank, .n_ranks = n_ranks, .device = m->device};
     cudaError_t error = m->error;
     int result = m->result;
     forget(m);
@@ -241,21 +246,46 @@ tutti_status tti_nccl_create(const tti_nccl_id *id, int rank, int n_ranks, int t
     if (st == TUTTI_OK) st = check(result, "ncclCommInitRank");
     if (st != TUTTI_OK) {
         tti_nccl_abort(it);
-        free(it);
+        tti_nccl_destroy(it);
         return st;
     }
     *out = it;
     return TUTTI_OK;
 }
 
+typedef struct ending {
+    ncclComm_t comm;
+    int device;
+} ending;
+
+static void *end(void *arg) {
+    ending e = *(ending *)arg;
+    free(arg);
+    if (cudaSetDevice(e.device) == cudaSuccess) nccl.ncclCommAbort(e.comm);
+    return NULL;
+}
+
+/* Recordings are gone by now, and with them what an end waits for. */
 void tti_nccl_destroy(tti_nccl *it) {
+    struct timespec until;
     if (!it) return;
     if (it->comm) nccl.ncclCommDestroy(it->comm);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += END_S;
+    if (it->is_ending && pthread_timedjoin_np(it->ender, NULL, &until) != 0)
+        pthread_detach(it->ender);
     free(it);
 }
 
+/* In a thread of its own: kernels end at once, but the call returns only when all recordings are
+ * released that have something of the communicator, which the caller will do later. */
 void tti_nccl_abort(tti_nccl *it) {
-    if (it->comm) nccl.ncclCommAbort(it->comm);
+    ending *e = it->comm ? malloc(sizeof *e) : NULL;
+    if (e) {
+        *e = (ending){it->comm, it->device};
+        it->is_ending = pthread_create(&it->ender, NULL, end, e) == 0;
+        if (!it->is_ending) end(e);
+    }
     it->comm = NULL;
 }
 

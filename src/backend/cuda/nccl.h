@@ -36,7 +36,7 @@ tutti_status tti_nccl_create(const tti_nccl_id *id, int rank, int n_ranks, int t
                              tti_nccl **out);
 void tti_nccl_destroy(tti_nccl *nccl); /* takes NULL */
 
-/* Ends what is at work; only destroy remains. */
+/* Ends what is at work, soon after; only destroy remains, once no recording has calls of it. */
 void tti_nccl_abort(tti_nccl *nccl);
 
 /* A failure that came after a call had returned. */
