@@ -109,7 +109,9 @@ def test_parts_inside_hosts():
 
 
 def lose(hosts, lost, sign, algorithm):
-    """The ranks of the first host name the lost one, and end."""
+    """The ranks of the first host name the lost one, and end; NCCL does not say who is stopped."""
+    is_silent = algorithm == "tree" and sign == signal.SIGSTOP
+    named = "the gradients of another rank" if is_silent else "rank %d" % lost
     job = one_host.LENET + ["train.steps=100000", "train.eval_every=0", "parallel.timeout_ms=3000",
                             "parallel.algorithm=" + algorithm]
     run = "lost-%s-%d" % (hosts, sign)
@@ -128,7 +130,7 @@ def lose(hosts, lost, sign, algorithm):
     for rank, code in enumerate(codes):
         with open("rank-%d" % rank, errors="replace") as out:
             text = out.read()
-        if code not in (5, 6) or "rank %d" % lost not in text:
+        if code not in (5, 6) or named not in text:
             raise AssertionError("%d: %s" % (code, text[-600:]))
 
 
