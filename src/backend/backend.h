@@ -306,7 +306,7 @@ typedef struct tti_device_ops {
     tutti_status (*peers_put)(void *group, const tti_device_letter *letter, bool beside);
     tutti_status (*peers_take)(void *group, int slot);
     tutti_status (*peers_leave)(void *group, int slot, int from);
-    /* Of a group of 2 or 4 with n_traded and a source, into TTI_QUEUE_TRADE, one after the other
+    /* Of a group of two with n_traded and a source, into TTI_QUEUE_TRADE, one after the other
      * with exchanges.  The bits of its steps one by one.  NULL: they are made so. */
     tutti_status (*peers_norm)(void *group, const tti_device_norm *norm);
     /* The same of its gradient, for rows of at least so many elements. */

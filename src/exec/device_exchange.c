@@ -207,7 +207,7 @@ static tutti_status take_arena(tti_device_exchange *e) {
     int n_ranks = tutti_comm_n_ranks(e->comm);
     uint64_t mine = digest_norms(&x->desc.plan->shard, 0), all[TTI_MAX_RANKS];
     if (mine) mine = mix(digest_norms(&x->desc.plan->eval, mine), x->arena_bytes) | 1;
-    if (x->n_in_flight != 1 || !e->ops->peers_norm || (n_ranks != 2 && n_ranks != 4)) mine = 0;
+    if (x->n_in_flight != 1 || !e->ops->peers_norm || n_ranks != 2) mine = 0;
     TTI_TRY(tutti_comm_all_gather(e->comm, &mine, all, sizeof mine, TUTTI_U8));
     e->joins = mine != 0;
     for (int r = 0; r < n_ranks; r++) e->joins = e->joins && all[r] == mine;

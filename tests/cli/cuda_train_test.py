@@ -169,6 +169,23 @@ def test_models_in_parts():
             runs.same_story(runs.story(run), run + "_processes")
 
 
+def test_norms_between_exchanges():
+    """Made with the exchanges before and behind them: the bits of the steps one by one, on one GPU
+    by way of the host."""
+    if n_devices() < 2:
+        return
+    job = GPT + ["train.precision=bf16", "train.low_stream=true", "model.dropout=0",
+                 "parallel.tensor=2", "parallel.shards=1"]
+    for width in (128, 1152):
+        both, alone = "both_%d" % width, "alone_%d" % width
+        wide = ["model.width=%d" % width, "model.heads=%d" % (width // 64)]
+        train(both, job + wide, "-n", "2")
+        if "norms with them" not in way_of_sums(both):
+            raise AssertionError(way_of_sums(both))
+        train(alone, job + wide, "-n", "2", devices="0")
+        runs.same_story(runs.story(both), alone)
+
+
 def test_stages_between_devices():
     """They send from device to device, alone, with copies that divide the batch, and with pieces:
     no copy of the model changes a bit, nor does a step that goes by way of the host, as every

@@ -58,6 +58,8 @@ tutti_status tti_cuda_peers_spread(void *group, void *words, size_t n_words, siz
 tutti_status tti_cuda_peers_join(void *group, const tti_device_join *join, bool *done);
 tutti_status tti_cuda_peers_tell(const tti_device_told *told);
 tutti_status tti_cuda_peers_trade(void *group, const tti_device_trade *trade, bool beside);
+tutti_status tti_cuda_peers_norm(void *group, const tti_device_norm *norm);
+tutti_status tti_cuda_peers_norm_grad(void *group, const tti_device_norm *norm);
 tutti_status tti_cuda_fold(const double *values, const tti_device_lists *lists, double *sums);
 tutti_status tti_cuda_unfold(double *values, size_t n_values, const tti_device_lists *lists,
                              const double *sums);

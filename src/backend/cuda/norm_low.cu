@@ -5,86 +5,29 @@
  * used, twice, so that there are registers for the column sums.  The next two rows are on their way
  * to shared memory meanwhile; each lane copies what it reads itself.  Rows are taken from the last
  * one down: what a product has just written is in the cache at its end. */
-#include "backend/cuda/device.cuh"
 #include "backend/cuda/norm_low.h"
+#include "backend/cuda/norm_row.cuh"
 
 namespace {
 
 enum {
-    WARP = 32,
-    V = 8, /* elements of a vector */
     FORWARD_THREADS = 256,
     BACKWARD_THREADS = 128,
     BACKWARD_BLOCKS = 396, /* 3 on each of 132 multiprocessors; the bits depend on it */
-    MOST_VECTORS = 4,      /* of a lane */
+    MOST_VECTORS = 4,      /* of a lane backward, */
+    MOST_FORWARD = 8,      /* and forward */
     STAGES = 3             /* rows of a warp: one at work, two on their way */
 };
-
-/* A row as it came. */
-template <int NV>
-struct row_of {
-    uint4 v[NV];
-};
-
-/* Where this lane's vectors lie; n: vectors of a row. */
-struct place {
-    unsigned lane, n;
-};
-
-__device__ __forceinline__ bool has(place at, int k) { return at.lane + k * WARP < at.n; }
-
-template <int NV>
-__device__ __forceinline__ void load(const void *from, size_t row, place at, row_of<NV> &x) {
-    const uint4 *p = (const uint4 *)from + row * at.n + at.lane;
-#pragma unroll
-    for (int k = 0; k < NV; k++) x.v[k] = has(at, k) ? p[k * WARP] : make_uint4(0, 0, 0, 0);
-}
-
-__device__ __forceinline__ float2 widen(uint32_t w, tti_bf16) {
-    return make_float2(__uint_as_float(w << 16), __uint_as_float(w & 0xffff0000u));
-}
-__device__ __forceinline__ float2 widen(uint32_t w, tti_f16) {
-    return __half22float2(*reinterpret_cast<__half2 *>(&w));
-}
-
-template <class T>
-__device__ __forceinline__ void widen(uint4 v, float (&x)[V]) {
-    float2 a = widen(v.x, T()), b = widen(v.y, T()), c = widen(v.z, T()), d = widen(v.w, T());
-    x[0] = a.x, x[1] = a.y, x[2] = b.x, x[3] = b.y;
-    x[4] = c.x, x[5] = c.y, x[6] = d.x, x[7] = d.y;
-}
-
-/* What was widened before must not be kept in registers: the compiler forgets that it was. */
-template <int NV>
-__device__ __forceinline__ void forget(row_of<NV> &x) {
-#pragma unroll
-    for (int k = 0; k < NV; k++)
-        asm volatile("" : "+r"(x.v[k].x), "+r"(x.v[k].y), "+r"(x.v[k].z), "+r"(x.v[k].w));
-}
-
-template <class T>
-__device__ __forceinline__ void store(void *to, size_t row, place at, int k, const float (&x)[V]) {
-    if (has(at, k)) tti_store((T *)to + (row * at.n + at.lane + k * WARP) * V, x);
-}
-
-/* Vector k of gamma or beta, zeros where this lane has none. */
-__device__ __forceinline__ void load_params(const float *from, place at, int k, float (&x)[V]) {
-#pragma unroll
-    for (int i = 0; i < V; i++) x[i] = 0;
-    if (!from || !has(at, k)) return;
-    const float4 *p = (const float4 *)from + 2 * (at.lane + k * WARP);
-    float4 a = p[0], b = p[1];
-    x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
-    x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
-}
 
 /* ---- forward ---- */
 
 template <class T, int NV>
-__global__ void __launch_bounds__(FORWARD_THREADS, NV > 3 ? 3 : 4) forward_low(tti_cuda_norm a) {
+__global__ void __launch_bounds__(FORWARD_THREADS, NV > 4   ? 2
+                                                   : NV > 3 ? 3
+                                                            : 4) forward_low(tti_cuda_norm a) {
     place at = {threadIdx.x % WARP, (unsigned)(a.rows.width / V)};
     size_t row = (size_t)blockIdx.x * (FORWARD_THREADS / WARP) + threadIdx.x / WARP;
-    float n = (float)a.rows.width, x[NV][V], sum = 0, squares = 0;
+    float x[NV][V], sum = 0;
     row_of<NV> raw, more;
     if (row >= a.rows.n_rows) return;
     row = a.rows.n_rows - 1 - row;
@@ -102,23 +45,10 @@ __global__ void __launch_bounds__(FORWARD_THREADS, NV > 3 ? 3 : 4) forward_low(t
         }
         if (a.branch.at) store<T>(a.sum.at, row, at, k, x[k]);
     }
-    float mean = tti_warp_sum(sum) / n;
-#pragma unroll
-    for (int k = 0; k < NV; k++)
-        if (has(at, k))
-#pragma unroll
-            for (int i = 0; i < V; i++) squares += (x[k][i] - mean) * (x[k][i] - mean);
-    float rstd = 1.0f / sqrtf(tti_warp_sum(squares) / n + (float)a.eps);
-#pragma unroll
-    for (int k = 0; k < NV; k++) {
-        float gamma[V], beta[V];
-        load_params(a.gamma, at, k, gamma);
-        load_params(a.beta, at, k, beta);
-#pragma unroll
-        for (int i = 0; i < V; i++) x[k][i] = (x[k][i] - mean) * rstd * gamma[i] + beta[i];
-        store<T>(a.y.at, row, at, k, x[k]);
-    }
-    if (at.lane == 0) a.mean[row] = mean, a.rstd[row] = rstd;
+    row_norm norm = {a.gamma, a.beta, (float)a.eps, (float)a.rows.width};
+    normalise(norm, at, sum, x,
+              [&](int k, const float(&y)[V]) { store<T>(a.y.at, row, at, k, y); });
+    if (at.lane == 0) a.mean[row] = norm.mean, a.rstd[row] = norm.rstd;
 }
 
 /* ---- backward ---- */
@@ -298,13 +228,29 @@ __global__ void add_blocks(const float *partials, int n_blocks, tti_cuda_norm_gr
     if (to) to[col % width] = sum;
 }
 
+/* dx alone, of long rows: their columns are summed by themselves. */
+template <class T, int NV>
+__global__ void __launch_bounds__(FORWARD_THREADS, 2) backward_long(tti_cuda_norm_grad a) {
+    place at = {threadIdx.x % WARP, (unsigned)(a.rows.width / V)};
+    size_t row = (size_t)blockIdx.x * (FORWARD_THREADS / WARP) + threadIdx.x / WARP;
+    row_of<NV> dy, x, residual = {};
+    if (row >= a.rows.n_rows) return;
+    row = a.rows.n_rows - 1 - row;
+    load(a.dy.at, row, at, dy);
+    load(a.x.at, row, at, x);
+    if (a.residual.at) load(a.residual.at, row, at, residual);
+    row_norm_grad grad = {a.gamma, (float)a.rows.width, a.mean[row], a.rstd[row]};
+    norm_grad_row<T>(grad, at, dy, x, residual,
+                     [&](int k, const float(&dx)[V]) { store<T>(a.dx.at, row, at, k, dx); });
+}
+
 bool is_low(tutti_dtype dtype) { return dtype == TUTTI_BF16 || dtype == TUTTI_F16; }
 
 bool is_like(tti_cuda_floats value, tutti_dtype dtype) { return !value.at || value.dtype == dtype; }
 
-bool rows_fit(const tti_cuda_rows *v) {
+bool rows_fit(const tti_cuda_rows *v, size_t most_vectors) {
     return v->groups == 1 && v->inner == 1 && v->centred && v->width % V == 0 && v->width > 0 &&
-           v->width <= MOST_VECTORS * V * WARP && v->n_rows > 0;
+           v->width <= most_vectors * V * WARP && v->n_rows > 0;
 }
 
 unsigned blocks_of(size_t n_rows) {
@@ -344,31 +290,54 @@ void launch_backward(const tti_cuda_norm_grad *a, cudaStream_t stream) {
             LAUNCH<T, 4>(a, stream);                                    \
     } while (0)
 
+template <class T>
+void long_of(const tti_cuda_norm_grad *a, cudaStream_t stream) {
+    size_t each = FORWARD_THREADS / WARP;
+    unsigned grid = (unsigned)((a->rows.n_rows + each - 1) / each);
+    if (a->rows.width <= 7 * V * WARP)
+        backward_long<T, 7><<<grid, FORWARD_THREADS, 0, stream>>>(*a);
+    else
+        backward_long<T, MOST_FORWARD><<<grid, FORWARD_THREADS, 0, stream>>>(*a);
+}
+
+template <class T>
+void forward_of(const tti_cuda_norm *a, cudaStream_t stream) {
+    size_t n = (a->rows.width + V * WARP - 1) / ((size_t)V * WARP);
+    if (n <= MOST_VECTORS)
+        PICK(T, launch_forward);
+    else if (n <= 7)
+        launch_forward<T, 7>(a, stream);
+    else
+        launch_forward<T, MOST_FORWARD>(a, stream);
+}
+
 }  // namespace
 
 extern "C" bool tti_cuda_norm_low_forward_can(const tti_cuda_norm *a) {
     tutti_dtype dtype = a->x.dtype;
-    return rows_fit(&a->rows) && is_low(dtype) && is_like(a->branch, dtype) &&
+    return rows_fit(&a->rows, MOST_FORWARD) && is_low(dtype) && is_like(a->branch, dtype) &&
            is_like(a->sum, dtype) && is_like(a->y, dtype) && a->rows.n_rows < ((size_t)1 << 32);
 }
 
 extern "C" cudaError_t tti_cuda_norm_low_forward(const tti_cuda_norm *a, cudaStream_t stream) {
     if (a->x.dtype == TUTTI_BF16)
-        PICK(tti_bf16, launch_forward);
+        forward_of<tti_bf16>(a, stream);
     else
-        PICK(tti_f16, launch_forward);
+        forward_of<tti_f16>(a, stream);
     return cudaGetLastError();
 }
 
 extern "C" bool tti_cuda_norm_low_backward_can(const tti_cuda_norm_grad *a) {
     tutti_dtype dtype = a->x.dtype;
-    return rows_fit(&a->rows) && is_low(dtype) && is_like(a->dy, dtype) && a->dx.at &&
+    return rows_fit(&a->rows, MOST_VECTORS) && is_low(dtype) && is_like(a->dy, dtype) && a->dx.at &&
            is_like(a->dx, dtype) && is_like(a->residual, dtype) && !a->copy.at && a->dgamma &&
            a->dbeta;
 }
 
 extern "C" size_t tti_cuda_norm_low_scratch(const tti_cuda_rows *v) {
-    return rows_fit(v) ? (size_t)blocks_of(v->n_rows) * N_SUMS * v->width * sizeof(float) : 0;
+    return rows_fit(v, MOST_VECTORS)
+               ? (size_t)blocks_of(v->n_rows) * N_SUMS * v->width * sizeof(float)
+               : 0;
 }
 
 extern "C" cudaError_t tti_cuda_norm_low_backward(const tti_cuda_norm_grad *a,
@@ -377,5 +346,21 @@ extern "C" cudaError_t tti_cuda_norm_low_backward(const tti_cuda_norm_grad *a,
         PICK(tti_bf16, launch_backward);
     else
         PICK(tti_f16, launch_backward);
+    return cudaGetLastError();
+}
+
+extern "C" bool tti_cuda_norm_long_backward_can(const tti_cuda_norm_grad *a) {
+    tutti_dtype dtype = a->x.dtype;
+    return rows_fit(&a->rows, MOST_FORWARD) && !rows_fit(&a->rows, MOST_VECTORS) && is_low(dtype) &&
+           is_like(a->dy, dtype) && a->dx.at && is_like(a->dx, dtype) &&
+           is_like(a->residual, dtype) && !a->copy.at;
+}
+
+extern "C" cudaError_t tti_cuda_norm_long_backward(const tti_cuda_norm_grad *a,
+                                                   cudaStream_t stream) {
+    if (a->x.dtype == TUTTI_BF16)
+        long_of<tti_bf16>(a, stream);
+    else
+        long_of<tti_f16>(a, stream);
     return cudaGetLastError();
 }

@@ -342,6 +342,12 @@ const tti_peers_view *tti_cuda_mail(const void *state, int slot, int rank, void 
     return &g->view;
 }
 
+char *tti_cuda_traded_source(const void *state, int rank) {
+    const group *g = state;
+    TTI_ASSERT(g->peers.n_sources > 0);
+    return (char *)g->sources[rank][0];
+}
+
 /* ---- waiting ---- */
 
 /* Ends what waits on the device for a peer that will not come. */

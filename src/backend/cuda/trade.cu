@@ -9,42 +9,11 @@
  *
  * Meetings are counted on the device, in 64 bits, two for each exchange: blocks that a small one
  * does not have go by the same count. */
-#include "backend/cuda/peers.cuh"
-#include "backend/cuda/trade.h"
+#include "backend/cuda/trade.cuh"
 
 /* BESIDE_BLOCKS: those of a sum beside products of matrices, and as many for the copy before it. */
 enum { THREADS = 512, BESIDE_BLOCKS = 32, STACK = 8, FOLD_THREADS = 256, FOLD_PART = 1024 };
 enum { PARTS_BYTES = 1 << 20 /* sums of more devices are made part by part from here on */ };
-
-/* ---- meeting ---- */
-
-__device__ __forceinline__ void meet(const tti_peers_view &v, uint64_t epoch) {
-    __syncthreads();
-    if (threadIdx.x < v.n_ranks) {
-        uint64_t *there = &v.arena[threadIdx.x]->trade_flags[blockIdx.x][v.rank], seen;
-        uint64_t *here = &v.arena[v.rank]->trade_flags[blockIdx.x][threadIdx.x];
-        uint64_t start = tti_now_ns();
-        asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(there), "l"(epoch) : "memory");
-        for (uint32_t n = 1;; n++) {
-            asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(seen) : "l"(here) : "memory");
-            if (seen >= epoch) break;
-            if (n % TTI_PEERS_PATIENCE == 0 && tti_is_hopeless(v, start)) break;
-        }
-    }
-    __syncthreads();
-}
-
-/* Meetings before this exchange. */
-__device__ __forceinline__ uint64_t epoch_of(const tti_peers_view &v) {
-    return v.arena[v.rank]->trade_epochs[blockIdx.x];
-}
-
-/* Also for the blocks that this exchange did not have; all threads have met. */
-__device__ __forceinline__ void end_exchange(const tti_peers_view &v, uint64_t epoch) {
-    uint64_t *epochs = v.arena[v.rank]->trade_epochs;
-    uint32_t at = blockIdx.x + threadIdx.x * gridDim.x;
-    if (at < TTI_PEERS_BLOCKS) epochs[at] = epoch + 2;
-}
 
 /* ---- units: N elements of T, moved as they are ---- */
 
@@ -171,16 +140,16 @@ __global__ void __launch_bounds__(THREADS)
     trade_sum_kernel(const __grid_constant__ tti_peers_view v, const void *in, void *out,
                      uint32_t n, size_t half_bytes) {
     typedef typename raw_of<sizeof(T) * V>::type R;
-    uint64_t epoch = epoch_of(v);
+    uint64_t epoch = tti_trade_epoch(v);
     uint32_t step = gridDim.x * blockDim.x, begin = blockIdx.x * blockDim.x + threadIdx.x;
     const R *src = (const R *)in, *from[TTI_PEERS_MAX];
     R *mine = given<R>(v, v.rank, epoch, half_bytes), *dst = (R *)out;
     for (uint32_t i = begin; i < n; i += step) mine[i] = src[i];
-    meet(v, epoch + 1);
+    tti_trade_meet(v, epoch + 1);
     find_terms(v, src, epoch, half_bytes, from);
     sum_units<T, V, N>(
         v, from, n, [](uint32_t i) { return (size_t)i; }, [&](uint32_t i, R sum) { dst[i] = sum; });
-    end_exchange(v, epoch);
+    tti_trade_end(v, epoch);
 }
 
 /* Each rank sums its part, in the place of what it gave of it, where the others fetch it. */
@@ -189,7 +158,7 @@ __global__ void __launch_bounds__(THREADS)
     trade_sum_parts_kernel(const __grid_constant__ tti_peers_view v, const void *in, void *out,
                            uint32_t n, uint32_t part, size_t half_bytes) {
     typedef typename raw_of<sizeof(T) * V>::type R;
-    uint64_t epoch = epoch_of(v);
+    uint64_t epoch = tti_trade_epoch(v);
     uint32_t step = gridDim.x * blockDim.x, begin = blockIdx.x * blockDim.x + threadIdx.x;
     const R *src = (const R *)in, *from[TTI_PEERS_MAX];
     R *mine = given<R>(v, v.rank, epoch, half_bytes), *dst = (R *)out;
@@ -197,12 +166,12 @@ __global__ void __launch_bounds__(THREADS)
     for (int r = 0; r < v.n_ranks; r++)
         for (uint32_t i = begin; r != v.rank && i < part && part * r + i < n; i += step)
             mine[part * r + i] = src[part * r + i];
-    meet(v, epoch + 1);
+    tti_trade_meet(v, epoch + 1);
     find_terms(v, src, epoch, half_bytes, from);
     sum_units<T, V, N>(
         v, from, n_own, [&](uint32_t i) { return (size_t)first + i; },
         [&](uint32_t i, R sum) { dst[first + i] = mine[first + i] = sum; });
-    meet(v, epoch + 2);
+    tti_trade_meet(v, epoch + 2);
     for (int k = 1; k < v.n_ranks; k++) {
         int r = v.rank + k < v.n_ranks ? v.rank + k : v.rank + k - v.n_ranks;
         const R *theirs = given<R>(v, r, epoch, half_bytes);
@@ -210,7 +179,7 @@ __global__ void __launch_bounds__(THREADS)
         for (uint32_t i = begin; i < part && part * r + i < n; i += step)
             dst[part * r + i] = __ldcg(theirs + part * r + i);
     }
-    end_exchange(v, epoch);
+    tti_trade_end(v, epoch);
 }
 
 /* n units in all rows of a part, per_row of them in each. */
@@ -219,7 +188,7 @@ __global__ void __launch_bounds__(THREADS)
     trade_scatter_kernel(const __grid_constant__ tti_peers_view v, const void *in, void *out,
                          uint32_t n, uint32_t per_row, size_t half_bytes) {
     typedef typename raw_of<sizeof(T) * V>::type R;
-    uint64_t epoch = epoch_of(v);
+    uint64_t epoch = tti_trade_epoch(v);
     uint32_t step = gridDim.x * blockDim.x, begin = blockIdx.x * blockDim.x + threadIdx.x;
     const R *src = (const R *)in, *from[TTI_PEERS_MAX];
     R *mine = given<R>(v, v.rank, epoch, half_bytes), *dst = (R *)out;
@@ -229,19 +198,19 @@ __global__ void __launch_bounds__(THREADS)
     for (uint32_t i = begin; i < n; i += step)
         for (int r = 0; r < v.n_ranks; r++)
             if (r != v.rank) mine[place(i, r)] = src[place(i, r)];
-    meet(v, epoch + 1);
+    tti_trade_meet(v, epoch + 1);
     find_terms(v, src, epoch, half_bytes, from);
     sum_units<T, V, N>(
         v, from, n, [&](uint32_t i) { return place(i, v.rank); },
         [&](uint32_t i, R sum) { dst[i] = sum; });
-    end_exchange(v, epoch);
+    tti_trade_end(v, epoch);
 }
 
 template <class R>
 __global__ void __launch_bounds__(THREADS)
     trade_gather_kernel(const __grid_constant__ tti_peers_view v, const void *in, void *out,
                         uint32_t n, uint32_t per_row, size_t half_bytes) {
-    uint64_t epoch = epoch_of(v);
+    uint64_t epoch = tti_trade_epoch(v);
     uint32_t step = gridDim.x * blockDim.x, begin = blockIdx.x * blockDim.x + threadIdx.x;
     const R *src = (const R *)in;
     R *mine = given<R>(v, v.rank, epoch, half_bytes), *dst = (R *)out;
@@ -253,7 +222,7 @@ __global__ void __launch_bounds__(THREADS)
         mine[i] = unit;
         dst[place(i, v.rank)] = unit;
     }
-    meet(v, epoch + 1);
+    tti_trade_meet(v, epoch + 1);
     for (int k = 1; k < v.n_ranks; k++) {
         int r = v.rank + k < v.n_ranks ? v.rank + k : v.rank + k - v.n_ranks;
         const R *theirs = given<R>(v, r, epoch, half_bytes);
@@ -267,7 +236,7 @@ __global__ void __launch_bounds__(THREADS)
         }
         for (; i < n; i += step) dst[place(i, r)] = __ldcg(theirs + i);
     }
-    end_exchange(v, epoch);
+    tti_trade_end(v, epoch);
 }
 
 /* ---- lists ---- */

@@ -20,6 +20,29 @@ cudaError_t tti_launch_trade_load(void);
 cudaError_t tti_launch_trade(const tti_peers_view *view, const tti_device_trade *trade,
                              size_t half_bytes, bool beside, cudaStream_t stream);
 
+enum { TTI_NORM_RANKS = 2 };
+
+/* A norm between two exchanges, as tti_device_norm. */
+typedef struct tti_trade_norm {
+    const void *terms[TTI_NORM_RANKS]; /* of each rank: [n_blocks][n_ranks][n_rows][width] */
+    void *whole[TTI_NORM_RANKS];       /* likewise, what each gets */
+    const void *bias, *x; /* backward the residual gradient, or NULL, and the norm's x */
+    void *sum;            /* backward dx */
+    void *part;           /* backward: the own part of the sum; NULL: forward */
+    const float *gamma, *beta;
+    float *mean, *rstd;
+    size_t n_blocks, n_rows, width;
+    float eps;
+} tti_trade_norm;
+
+/* dtype: bf16 or f16.  cudaErrorInvalidValue: another one, or ranks are not two. */
+cudaError_t tti_launch_trade_norm(const tti_peers_view *view, const tti_trade_norm *norm,
+                                  tutti_dtype dtype, cudaStream_t stream);
+cudaError_t tti_launch_trade_norm_load(void);
+
+/* peers.c: the first source of a rank of such a group, as it is seen here. */
+char *tti_cuda_traded_source(const void *group, int rank);
+
 /* peers.c: a group whose terms are the ranks', in order, and the bytes of a half of its memory. */
 const tti_peers_view *tti_cuda_traders(const void *group, size_t *n_bytes);
 
