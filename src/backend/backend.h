@@ -125,9 +125,9 @@ typedef struct tti_device_peers {
     /* They send each other values: through slots 0 .. n_slots-1, each from one rank to one other,
      * into the first piece of the latter.  TUTTI_E_UNSUPPORTED as of n_traded.  0: they do not. */
     int n_slots;
-    void
-        *with; /* another group of this device: where one of the two has failed, so has the other */
-    bool fast; /* any order of the additions */
+    void *with; /* another group of this device, which parts later: where one of the two has failed,
+                   so has the other, and who awaits this one looks after both */
+    bool fast;  /* any order of the additions */
     /* fast: bf16, f16: terms are rounded to it before they travel, and so is the sum */
     tutti_dtype wire;
     tti_device_way way;
@@ -275,6 +275,7 @@ typedef struct tti_device_ops {
     /* Several devices; all ranks do the same in the same order.  TUTTI_E_UNSUPPORTED, on all of
      * them: two share a device, or nothing connects them.  The pieces are used for a trial. */
     tutti_status (*peers_meet)(const tti_device_peers *peers, void **group);
+    bool mixes_ways; /* groups of several ways may add in one step: a run may go by a table */
     void (*peers_part)(void *group); /* takes NULL; waits */
     void (*peers_describe)(const void *group, tti_str *str);
     /* The sum of elements first .. of the pieces into the first piece of every rank; multiples of

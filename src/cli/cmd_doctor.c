@@ -11,7 +11,10 @@ static const char usage[] =
     "usage: tutti doctor [--quick]\n\n"
     "Prints the cores and memory of this host, the kernels in use, the modules that were loaded,\n"
     "or why they were not, the devices with driver, libraries and free memory, and what a matrix\n"
-    "product and a copy were measured to reach (a few seconds; not with --quick).\n";
+    "product and a copy were measured to reach (a few seconds; not with --quick).  Between "
+    "several\n"
+    "devices it times sums by size and way too, and keeps the table in $TUTTI_CACHE, by which\n"
+    "parallel.algorithm=auto goes.\n";
 
 int tutti_cmd_doctor(int argc, char **argv) {
     bool quick = false;

@@ -27,6 +27,7 @@ typedef struct bench {
     tutti_bench_devices_desc desc;
     tutti_bench_devices_fn report;
     void *user;
+    bool for_table;          /* every way of f32, by few sums */
     double link_bytes_per_s; /* of the slowest link; 0: not measured */
 } bench;
 
@@ -149,7 +150,7 @@ static tutti_status check_sum(bench_rank *r, size_t n) {
 
 /* ---- times ---- */
 
-static int n_sums(const bench *b) { return b->desc.quick ? N_QUICK_SUMS : N_SUMS; }
+static int n_sums(const bench *b) { return b->desc.quick || b->for_table ? N_QUICK_SUMS : N_SUMS; }
 
 static tutti_status record(bench_rank *r, size_t n, void **recording) {
     const tti_device_ops *ops = r->b->backend->device;
@@ -236,7 +237,8 @@ static tutti_status run_open(bench_rank *r) {
         st = tti_fail(TUTTI_E_NOMEM, "bench: no %zu bytes on device %d", n_bytes, r->rank);
     for (size_t i = 0; i < TTI_COUNT(ways) && st == TUTTI_OK; i++) {
         bool quick = r->b->desc.quick, done = false;
-        if (!quick || !ways[i].fast) st = bench_way(r, &ways[i], &done);
+        bool left_out = (quick && ways[i].fast) || (r->b->for_table && ways[i].wire != TUTTI_F32);
+        if (!left_out) st = bench_way(r, &ways[i], &done);
         if (quick && done) break;
     }
     r->b->backend->release(r->piece, n_bytes);
@@ -323,21 +325,33 @@ static tutti_status check_desc(bench *b) {
     return TUTTI_OK;
 }
 
+static tutti_status run_bench(bench *b) {
+    tutti_comm_group *meeting;
+    TTI_TRY(tutti_comm_group_create(b->desc.n_devices, &meeting));
+    bench_rank *ranks = calloc((size_t)b->desc.n_devices, sizeof *ranks);
+    for (int i = 0; ranks && i < b->desc.n_devices; i++)
+        ranks[i] = (bench_rank){.b = b, .meeting = meeting, .rank = i};
+    tutti_status st = ranks ? run_threads(ranks, b->desc.n_devices)
+                            : tti_fail(TUTTI_E_NOMEM, "bench: out of memory");
+    free(ranks);
+    tutti_comm_group_destroy(meeting);
+    return st;
+}
+
 tutti_status tti_bench_devices(const tti_backend *backend, const tutti_bench_devices_desc *desc,
                                tutti_bench_devices_fn report, void *user) {
     bench b = {.backend = backend, .desc = *desc, .report = report, .user = user};
     TTI_TRY(check_desc(&b));
     TTI_TRY(measure_links(&b));
-    tutti_comm_group *meeting;
-    TTI_TRY(tutti_comm_group_create(b.desc.n_devices, &meeting));
-    bench_rank *ranks = calloc((size_t)b.desc.n_devices, sizeof *ranks);
-    for (int i = 0; ranks && i < b.desc.n_devices; i++)
-        ranks[i] = (bench_rank){.b = &b, .meeting = meeting, .rank = i};
-    tutti_status st = ranks ? run_threads(ranks, b.desc.n_devices)
-                            : tti_fail(TUTTI_E_NOMEM, "bench: out of memory");
-    free(ranks);
-    tutti_comm_group_destroy(meeting);
-    return st;
+    return run_bench(&b);
+}
+
+tutti_status tti_bench_device_ways(const tti_backend *backend, const tutti_bench_devices_desc *desc,
+                                   tutti_bench_devices_fn report, void *user) {
+    bench b = {
+        .backend = backend, .desc = *desc, .report = report, .user = user, .for_table = true};
+    TTI_TRY(check_desc(&b));
+    return run_bench(&b);
 }
 
 tutti_status tutti_bench_devices(const tutti_bench_devices_desc *desc,

@@ -10,12 +10,15 @@
 #include "base/dtype.h"
 #include "comm/progress.h"
 #include "exec/device_step.h"
+#include "exec/device_ways.h"
 #include "exec/worker.h"
 
 struct tti_device_reduce {
     tti_exec *x;
     const tti_device_ops *ops;
     void *group;
+    void *library; /* a second one, of buckets that it sums faster; NULL: none */
+    tti_device_ways ways;
     int hosts[TTI_MAX_RANKS]; /* of each rank */
     int next_bucket;
     bool beside, has_summed, has_spread;          /* in this step */
@@ -137,7 +140,14 @@ static void *group_with(const tti_exec *x) {
     return tti_device_mail_group(tti_device_pipe_mail(x->device->pipe));
 }
 
-static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int n_terms) {
+/* A way, and the group that it is beside; NULL: none. */
+typedef struct meeting {
+    tti_device_way way;
+    void *with;
+} meeting;
+
+static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
+                         const meeting *how, void **group) {
     tti_exec *x = r->x;
     float *pieces[TTI_MAX_PIECES];
     int n_pieces = n_pieces_of(x);
@@ -145,7 +155,6 @@ static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int
     size_t n_buckets = (size_t)x->desc.plan->n_buckets;
     for (int i = 0; i < n_pieces; i++) pieces[i] = x->buffers[x->acc.piece_buffer[i]];
     const tutti_comm *all = x->desc.mesh ? x->desc.mesh->world : x->desc.comm;
-    TTI_TRY(find_places(r));
     tti_comm_get_hosts(x->desc.comm, r->hosts);
     return r->ops->peers_meet(&(tti_device_peers){.rank = x->rank,
                                                   .n_ranks = x->n_ranks,
@@ -165,17 +174,72 @@ static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int
                                                   .n_sources = find_sources(r),
                                                   .at = r->at,
                                                   .sums = sums_of(x),
-                                                  .with = group_with(x),
+                                                  .with = how->with,
                                                   .fast = x->desc.fast,
                                                   .wire = x->desc.fast ? x->desc.wire : TUTTI_F32,
-                                                  .way = way_of(x->desc.alg),
+                                                  .way = how->way,
                                                   .user = x,
                                                   .all_gather = all_gather,
                                                   .check = check},
-                              &r->group);
+                              group);
+}
+
+/* What the library at hand is on all ranks, is that of the table. */
+static tutti_status compare_library(tti_device_reduce *r, bool *is_same) {
+    const tti_exec *x = r->x;
+    int32_t mine, all[TTI_MAX_RANKS];
+    tti_str at_hand = {0};
+    r->ops->peers_describe(r->library, &at_hand);
+    mine = strcmp(tti_str_text(&at_hand), r->ways.table.library) == 0;
+    tti_str_free(&at_hand);
+    TTI_TRY(tutti_comm_all_gather(x->desc.comm, &mine, all, 1, TUTTI_I32));
+    *is_same = true;
+    for (int rank = 0; rank < x->n_ranks; rank++) *is_same = *is_same && all[rank];
+    return TUTTI_OK;
+}
+
+/* The library's group beside the first one; without it, or with another library than the table's,
+ * no bucket goes another way.  The same on all ranks. */
+static tutti_status meet_library(tti_device_reduce *r, const tti_device_term *terms, int n_terms) {
+    meeting how = {.way = TTI_WAY_LIBRARY, .with = r->group};
+    bool is_same = false;
+    if (r->ways.n_by_library == 0) return TUTTI_OK;
+    tutti_status st = meet(r, terms, n_terms, &how, &r->library);
+    if (st == TUTTI_E_UNSUPPORTED) { /* on all of them */
+        tti_clear_error();
+        tti_device_ways_forget(&r->ways);
+        return TUTTI_OK;
+    }
+    TTI_TRY(st);
+    TTI_TRY(compare_library(r, &is_same));
+    if (is_same) return TUTTI_OK;
+    r->ops->peers_part(r->library);
+    r->library = NULL;
+    r->ways.found = TTI_CACHE_FOREIGN;
+    tti_device_ways_forget(&r->ways);
+    return TUTTI_OK;
+}
+
+/* Both groups; way: how, in words. */
+static tutti_status meet_all(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
+                             tti_str *way) {
+    tti_exec *x = r->x;
+    meeting how = {.way = way_of(x->desc.alg), .with = group_with(x)};
+    TTI_TRY(find_places(r));
+    TTI_TRY(meet(r, terms, n_terms, &how, &r->group));
+    r->ops->peers_describe(r->group, way);
+    TTI_TRY(tti_device_ways_init(x, &r->ways));
+    bool is_library = strcmp(tti_str_text(way), r->ways.table.library) == 0;
+    if (is_library) return TUTTI_OK; /* which is all there is */
+    TTI_TRY(meet_library(r, terms, n_terms));
+    tti_device_ways_describe(&r->ways, x->desc.plan->n_buckets, way);
+    return TUTTI_OK;
 }
 
 static void release(tti_device_reduce *r) {
+    r->ops->peers_part(r->library);
+    r->ops->peers_part(r->group);
+    tti_device_ways_fini(&r->ways);
     free(r->at);
     free(r->noted);
     free(r);
@@ -195,10 +259,9 @@ tutti_status tti_device_reduce_create(tti_exec *x, tti_device_reduce **out, tti_
     if (!r) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     *r = (tti_device_reduce){.x = x, .ops = ops};
     tutti_status st = make_terms(x, &terms, &n_terms);
-    if (st == TUTTI_OK) st = meet(r, terms, n_terms);
+    if (st == TUTTI_OK) st = meet_all(r, terms, n_terms, way);
     free(terms);
     if (st == TUTTI_OK) {
-        ops->peers_describe(r->group, way);
         *out = r;
         return TUTTI_OK;
     }
@@ -222,9 +285,7 @@ void tti_device_reduce_settle(tti_device_reduce *r) {
 }
 
 void tti_device_reduce_destroy(tti_device_reduce *r) {
-    if (!r) return;
-    r->ops->peers_part(r->group);
-    release(r);
+    if (r) release(r);
 }
 
 /* Where the queue of the kernels waits for that of the sums, it is these that wait for others. */
@@ -264,7 +325,8 @@ static tutti_status sum_bucket(tti_device_reduce *r, int i, bool beside) {
     bool whole = tti_pipe_has_tied(r->x, b->first, b->n_elems); /* other stages add to it */
     if (tti_exec_has_parts(r->x) && !whole)
         return r->ops->peers_sum_parts(r->group, (size_t)i, beside);
-    return r->ops->peers_sum(r->group, b->first, b->n_elems, beside);
+    bool by_library = r->library && r->ways.by_library[i];
+    return r->ops->peers_sum(by_library ? r->library : r->group, b->first, b->n_elems, beside);
 }
 
 static tutti_status sum_next(tti_device_reduce *r) {
@@ -277,13 +339,15 @@ static tutti_status sum_next(tti_device_reduce *r) {
         TTI_TRY(r->ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     }
     bool is_last = r->next_bucket == r->x->desc.plan->n_buckets; /* the update waits for it */
-    if (r->x->lean && !r->beside) TTI_TRY(tti_device_reduce_meet(r));
+    /* The library may take memory or connect when it is first asked for a size, which must not meet
+     * a kernel that waits for a peer. */
+    bool alone = !r->beside && (r->x->lean || r->library);
+    if (alone) TTI_TRY(tti_device_reduce_meet(r));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
     TTI_TRY(sum_bucket(r, r->next_bucket - 1, r->beside && !is_last));
     TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMM, NULL, "sum of gradients between devices", -1));
-    if (!r->x->lean) return TUTTI_OK;
-    return r->beside ? tti_device_reduce_note(r, &r->noted[r->next_bucket - 1])
-                     : tti_device_reduce_rest(r);
+    if (alone) return tti_device_reduce_rest(r);
+    return r->x->lean ? tti_device_reduce_note(r, &r->noted[r->next_bucket - 1]) : TUTTI_OK;
 }
 
 tutti_status tti_device_reduce_note(tti_device_reduce *r, int *place) {
@@ -423,7 +487,7 @@ tutti_status tti_device_reduce_arrive(tti_device_reduce *r) {
 }
 
 tutti_status tti_device_reduce_await(tti_device_reduce *r, int mark) {
-    return r->ops->peers_await(r->group, mark);
+    return r->ops->peers_await(r->library ? r->library : r->group, mark);
 }
 
 tutti_status tti_device_reduce_rest(tti_device_reduce *r) {

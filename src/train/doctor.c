@@ -7,6 +7,7 @@
 #include "backend/backend.h"
 #include "base/affinity.h"
 #include "comm/link.h"
+#include "exec/sum_table.h"
 #include "train/ceilings.h"
 
 static tutti_status describe_ceilings(const tti_backend *backend, tutti_dtype dtype, tti_str *out) {
@@ -100,6 +101,87 @@ static void describe_links(const tti_backend *backend, tti_str *out) {
     tti_str_free(&faults);
 }
 
+/* ---- sums between devices ---- */
+
+enum { SUMS_MOST = 256 << 20, SUMS_LEAST = 4096 };
+
+/* Bytes of the largest sum: the benchmark takes several times as many. */
+static tutti_status size_of_sums(const tti_backend *backend, int n, size_t *n_most) {
+    *n_most = SUMS_MOST;
+    for (int i = 0; i < n; i++) {
+        size_t n_now, n_peak, n_free;
+        TTI_TRY(backend->device->open(&(tti_device_desc){.index = i}));
+        backend->device->memory(&n_now, &n_peak, &n_free);
+        backend->device->close();
+        while (*n_most > n_free / 16) *n_most /= 4;
+    }
+    if (*n_most >= SUMS_LEAST) return TUTTI_OK;
+    return tti_fail(TUTTI_E_NOMEM, "a device has too little free memory");
+}
+
+/* From which size on the library is faster; "": it is not. */
+static void describe_choice(const tti_sum_table *t, bool fast, tti_str *out) {
+    tti_str_printf(out, "    %s mode: direct", fast ? "fast" : "exact");
+    bool was = false;
+    for (int i = 0; i < t->n_rows; i++) {
+        bool is = tti_sum_table_prefers_library(t, t->rows[i].n_bytes, fast);
+        const char *name = !is ? "direct" : fast ? "ring" : "tree";
+        if (is != was)
+            tti_str_printf(out, ", from %lld bytes on %s", (long long)t->rows[i].n_bytes, name);
+        was = is;
+    }
+    tti_str_add(out, "\n");
+}
+
+static void print_sums(const tti_sum_table *t, tti_str *out) {
+    tti_str_printf(out, "    %12s %10s %10s %10s\n", "bytes", "direct", "tree", "ring");
+    for (int i = 0; i < t->n_rows; i++) {
+        tti_str_printf(out, "    %12lld", (long long)t->rows[i].n_bytes);
+        for (int w = 0; w < TTI_N_SUM_WAYS; w++) {
+            double us = t->rows[i].us[w];
+            if (us > 0)
+                tti_str_printf(out, " %10.1f", us);
+            else
+                tti_str_printf(out, " %10s", "-");
+        }
+        tti_str_add(out, "\n");
+    }
+    tti_str_printf(out, "    direct: kernels over peers' memory; tree, ring: %s\n",
+                   t->library[0] ? t->library : "no library");
+    describe_choice(t, false, out);
+    describe_choice(t, true, out);
+}
+
+static bool keep_sums(const tti_backend *backend, int n, const tti_sum_table *table) {
+    tti_sum_kind kinds[TTI_SUM_DEVICES];
+    char key[TTI_SUM_KEY];
+    for (int i = 0; i < n; i++) tti_sum_table_kind(backend, i, &kinds[i]);
+    tti_sum_table_key(backend, kinds, n, key);
+    return tti_sum_table_save(key, n, table);
+}
+
+/* What cannot be measured is told, and no failure. */
+static void describe_sums(const tti_backend *backend, int n, tti_str *out) {
+    tti_sum_table table;
+    char name[64];
+    size_t n_most;
+    tti_str_printf(out, "  sums between %d devices, us, by parallel.algorithm:\n", n);
+    tutti_status st = size_of_sums(backend, n, &n_most);
+    if (st == TUTTI_OK) st = tti_sum_table_measure(backend, n, n_most, &table);
+    if (st != TUTTI_OK) {
+        tti_str_printf(out, "    not measured: %s\n", tutti_last_error());
+        tti_clear_error();
+        return;
+    }
+    print_sums(&table, out);
+    tti_sum_table_name(n, name);
+    if (keep_sums(backend, n, &table))
+        tti_str_printf(out, "    kept in %s/%s; parallel.algorithm=auto goes by it\n",
+                       tti_cache_dir(), name);
+    else
+        tti_str_add(out, "    not kept: no folder of TUTTI_CACHE can be written\n");
+}
+
 /* A machine without devices is no failure. */
 static void describe_module(const char *name, bool measure, tti_str *out) {
     const tti_backend *backend;
@@ -113,6 +195,10 @@ static void describe_module(const char *name, bool measure, tti_str *out) {
     for (int i = 0; i < backend->device->count(); i++) describe_device(backend, i, measure, out);
     bool linked = measure && backend->device->link && backend->device->count() > 1;
     if (linked) describe_links(backend, out);
+    int n = TTI_MIN(backend->device->count(), (int)TTI_SUM_DEVICES);
+    bool adds = measure && backend->device->peers_meet && n > 1;
+    if (adds) describe_sums(backend, n, out);
+    if (adds && n > 2) describe_sums(backend, 2, out);
 }
 
 tutti_status tutti_doctor(bool measure, char **text) {

@@ -200,7 +200,8 @@ def test_unsupported_device():
 
 def test_links():
     """A link that cannot be measured is told, with all the rest."""
-    runs.tutti("doctor").expect(0, "device 0         -     10.0", "all data right")
+    runs.tutti("doctor").expect(0, "device 0         -     10.0", "all data right",
+                                "not measured: nothing adds between these devices")
     environment = dict(os.environ, TUTTI_TEST_DEVICE="full=1")
     runs.tutti("doctor", env=environment).expect(
         0, "device 0         -        ?", "device 1         ?        -",

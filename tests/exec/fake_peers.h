@@ -79,7 +79,8 @@ static inline void fake_part(void *group) {
 
 static inline void fake_describe(const void *group, tti_str *str) {
     const fake_group *g = group;
-    tti_str_printf(str, "%d at once", g->peers.n_ranks);
+    bool by_library = g->peers.way == TTI_WAY_LIBRARY;
+    tti_str_printf(str, by_library ? "library of %d" : "%d at once", g->peers.n_ranks);
     if (g->hosts) tti_str_printf(str, ", of %d hosts", g->hosts->of.n_hosts);
 }
 

@@ -109,6 +109,7 @@ static inline const char *reduce_prepare(reduce_rank *r, tutti_comm *comm) {
     tti_exec *x = &r->x;
     *x = (tti_exec){.desc = {.plan = &c->plan,
                              .backend = c->backend,
+                             .device.index = c->device.index + rank,
                              .comm = comm,
                              .n_shards = c->n_shards,
                              .alg = c->alg,

@@ -25,6 +25,7 @@
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/library.h"
 #include "backend/cuda/trial.h"
+#include "base/cache.h"
 
 #define FUNCTIONS(X)                        \
     X(cublasLtCreate)                       \
@@ -173,7 +174,7 @@ static void load_choices(void) {
     cudaDriverGetVersion(&driver);
     snprintf(choices.key, sizeof choices.key, "3 %zu %d %zu %s", sizeof(choice), driver,
              lt.cublasLtGetVersion(), tti_cuda_device()->name);
-    char *data = tti_cuda_cache_read(choices_file, choices.key, &n_bytes);
+    char *data = tti_cache_read(choices_file, choices.key, &n_bytes);
     if (data && n_bytes % sizeof(choice) == 0 && grow(n_bytes / sizeof(choice))) {
         if (n_bytes) memcpy(choices.all, data, n_bytes);
         choices.n = n_bytes / sizeof(choice);
@@ -196,7 +197,7 @@ static void keep_choice(const choice *chosen) {
     if (!old && !grow(choices.n + 1)) return;
     if (!old) old = &choices.all[choices.n++];
     *old = *chosen;
-    tti_cuda_cache_write(choices_file, choices.key, choices.all, choices.n * sizeof(choice));
+    tti_cache_write(choices_file, choices.key, choices.all, choices.n * sizeof(choice));
 }
 
 /* ---- plans ---- */

@@ -16,6 +16,7 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/dnn.h"
 #include "backend/cuda/trial.h"
+#include "base/cache.h"
 #include "base/philox.h"
 #include "ir/graph.h"
 
@@ -440,9 +441,9 @@ static bool known_to_win(conv_state *s, const tti_node *node, tti_dnn_plan *plan
     free(g);
     if (!key.failed) {
         snprintf(name, sizeof name, "conv-%016llx", (unsigned long long)tti_hash_name(key.text));
-        char *told = tti_cuda_cache_read(name, key.text, &n);
+        char *told = tti_cache_read(name, key.text, &n);
         win = told && n > 0 ? told[0] == 'y' : totals_win(s, node, plan, &measured);
-        if (measured) tti_cuda_cache_write(name, key.text, win ? "y" : "n", 1);
+        if (measured) tti_cache_write(name, key.text, win ? "y" : "n", 1);
         free(told);
     }
     tti_str_free(&key);

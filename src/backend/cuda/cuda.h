@@ -48,15 +48,6 @@ cudaStream_t tti_cuda_stream(void);
 tutti_status tti_cuda_check(cudaError_t error, const char *what);
 #define TTI_CUDA(call) TTI_TRY(tti_cuda_check((call), #call))
 
-/* The folder of caches that outlive the process, "" when there is none; it exists.  Owned by the
- * module.  $TUTTI_CACHE, else $XDG_CACHE_HOME/tutti, else ~/.cache/tutti. */
-const char *tti_cuda_cache_dir(void);
-
-/* A file of the cache: read whole (free it; NULL: absent, corrupt or made by other libraries), and
- * written atomically.  key: whatever must be the same for the contents to be good. */
-char *tti_cuda_cache_read(const char *name, const char *key, size_t *n_bytes);
-void tti_cuda_cache_write(const char *name, const char *key, const void *data, size_t n_bytes);
-
 /* The backend itself. */
 extern const tti_backend tti_backend_cuda;
 

@@ -14,6 +14,7 @@
 
 #include "backend/cuda/dnn_lib.h"
 #include "backend/cuda/trial.h"
+#include "base/cache.h"
 
 enum { MAX_CONFIGS = 48, MAX_NOTES = 32, N_WARM = 2, N_TIMED = 5 };
 
@@ -343,7 +344,7 @@ static bool load_plan(const dnn_device *d, const tti_dnn_choice *choice, tti_dnn
     char name[40];
     size_t n = 0;
     cache_name(plan->key, name, sizeof name);
-    char *text = tti_cuda_cache_read(name, plan->key, &n);
+    char *text = tti_cache_read(name, plan->key, &n);
     bool ok = text && n > 0 && make_plan(d, NULL, text, n, &plan->desc) == TUTTI_OK;
     free(text);
     if (!ok) return false;
@@ -367,7 +368,7 @@ static void save_plan(const dnn_device *d, const tti_dnn_plan *plan) {
     if (text && d->lib->cudnnBackendGetAttribute(plan->desc, what, CUDNN_TYPE_CHAR, n, &got,
                                                  text) == CUDNN_STATUS_SUCCESS) {
         cache_name(plan->key, name, sizeof name);
-        tti_cuda_cache_write(name, plan->key, text, (size_t)TTI_MIN(got, n));
+        tti_cache_write(name, plan->key, text, (size_t)TTI_MIN(got, n));
     }
     free(text);
 }

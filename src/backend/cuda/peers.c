@@ -391,8 +391,9 @@ tutti_status tti_cuda_peers_await(void *state, int mark) {
         cudaError_t error = cudaEventQuery(tti_cuda_device()->marks[mark]);
         if (error != cudaErrorNotReady) {
             TTI_CUDA(error);
-            uint32_t ended = __atomic_load_n(g->view.state, __ATOMIC_SEQ_CST);
-            return ended ? fail_late(g) : TUTTI_OK;
+            if (__atomic_load_n(g->view.state, __ATOMIC_SEQ_CST) == 0) return TUTTI_OK;
+            end_group(g); /* work behind it may wait for the same peer by NCCL */
+            return fail_late(g);
         }
         int64_t now = tti_now_ns();
         if (now - checked > CHECK_NS) {

@@ -13,6 +13,7 @@
 
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/trial.h"
+#include "base/cache.h"
 
 /* Of the output: four tiles for each multiprocessor. */
 enum { LEAST_ELEMENTS = 4 * 132 * 128 * 192 };
@@ -119,7 +120,7 @@ static void load_timings(void) {
     cudaDriverGetVersion(&driver);
     snprintf(timings.key, sizeof timings.key, "1 %zu %d %s %s", sizeof(timing), driver,
              TUTTI_VERSION, tti_cuda_device()->name);
-    char *data = tti_cuda_cache_read(timings_file, timings.key, &n_bytes);
+    char *data = tti_cache_read(timings_file, timings.key, &n_bytes);
     if (data && n_bytes % sizeof(timing) == 0 && n_bytes <= sizeof timings.all) {
         if (n_bytes) memcpy(timings.all, data, n_bytes);
         timings.n = n_bytes / sizeof(timing);
@@ -134,7 +135,7 @@ static void keep_timing(const tti_cuda_wgmma_desc *desc, double us) {
     memset(made, 0, sizeof *made);
     memcpy(&made->desc, desc, sizeof *desc);
     made->us = us;
-    tti_cuda_cache_write(timings_file, timings.key, timings.all, timings.n * sizeof(timing));
+    tti_cache_write(timings_file, timings.key, timings.all, timings.n * sizeof(timing));
 }
 
 /* a, b, d, aux, bias, sums, partials. */

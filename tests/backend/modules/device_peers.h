@@ -51,7 +51,23 @@ static tutti_status peers_meet(const tti_device_peers *peers, void **group) {
     return peers->n_slots > 0 ? fake_open_box(*group) : TUTTI_OK;
 }
 
-static void run_sum(command *c) { note(fake_sum(c->state, c->first, c->n, false)); }
+static void peers_describe(const void *group, tti_str *str) {
+    fake_describe(group, str);
+    if (((const fake_group *)group)->peers.way == TTI_WAY_LIBRARY)
+        tti_str_printf(str, " %d", (int)option("library=", 1));
+}
+
+/* As clock=1 says. */
+static int64_t sum_ns(const tti_device_peers *p, size_t n_elems) {
+    int64_t n_bytes = (int64_t)(n_elems * sizeof(float));
+    if (p->way != TTI_WAY_LIBRARY) return 1000 + n_bytes;
+    return n_bytes / 2 + (p->fast ? 11000 : 111000);
+}
+
+static void run_sum(command *c) {
+    current->clock_ns += sum_ns(&((fake_group *)c->state)->peers, c->n);
+    note(fake_sum(c->state, c->first, c->n, false));
+}
 
 static tutti_status peers_sum(void *group, size_t first, size_t n_elems, bool beside) {
     (void)beside;

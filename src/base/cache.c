@@ -2,16 +2,20 @@
  *
  * A file is "tutti-cache", the key, a checksum, the data.  Whatever does not fit is as good as
  * absent: it is made again and written over.  Failures to write are no failures of the run. */
+#include "base/cache.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-#include "backend/cuda/cuda.h"
 #include "base/atomic_file.h"
 #include "base/crc32c.h"
+#include "base/error.h"
+#include "base/str.h"
 
 enum { MAX_PATH = 1024, MAX_BYTES = 256 << 20 };
 
@@ -42,14 +46,14 @@ static void find_folder(void) {
     if (make_folder(path)) memcpy(folder, path, sizeof folder);
 }
 
-const char *tti_cuda_cache_dir(void) {
+const char *tti_cache_dir(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, find_folder);
     return folder;
 }
 
 static bool path_of(const char *name, char *path, size_t n) {
-    const char *dir = tti_cuda_cache_dir();
+    const char *dir = tti_cache_dir();
     return *dir && snprintf(path, n, "%s/%s", dir, name) < (int)n;
 }
 
@@ -70,47 +74,63 @@ static char *read_all(const char *path, size_t *n_bytes) {
     return data;
 }
 
-/* Where the data begins; 0: not a file of this key. */
-static size_t check(const char *file, size_t n_bytes, const char *key, size_t *n_data) {
+/* Where the data begins. */
+static tti_cache_found check(const char *file, size_t n_bytes, const char *key, size_t *at,
+                             size_t *n_data) {
     header h;
     size_t n_key = strlen(key);
-    if (n_bytes < sizeof h) return 0;
+    if (n_bytes < sizeof h) return TTI_CACHE_DAMAGED;
     memcpy(&h, file, sizeof h);
-    bool fits = memcmp(h.magic, "tutti-cache", 12) == 0 && h.version == 1 && h.key_bytes == n_key &&
-                h.data_bytes <= MAX_BYTES && n_bytes == sizeof h + n_key + h.data_bytes;
-    if (!fits || memcmp(file + sizeof h, key, n_key) != 0) return 0;
-    if (tti_crc32c(0, file + sizeof h + n_key, h.data_bytes) != h.crc) return 0;
+    bool fits = memcmp(h.magic, "tutti-cache", 12) == 0 && h.version == 1 &&
+                h.data_bytes <= MAX_BYTES &&
+                n_bytes == sizeof h + (uint64_t)h.key_bytes + h.data_bytes;
+    if (!fits) return TTI_CACHE_DAMAGED;
+    if (tti_crc32c(0, file + sizeof h + h.key_bytes, h.data_bytes) != h.crc)
+        return TTI_CACHE_DAMAGED;
+    *at = sizeof h + h.key_bytes;
     *n_data = h.data_bytes;
-    return sizeof h + n_key;
+    bool same = h.key_bytes == n_key && memcmp(file + sizeof h, key, n_key) == 0;
+    return same ? TTI_CACHE_GOOD : TTI_CACHE_FOREIGN;
 }
 
-char *tti_cuda_cache_read(const char *name, const char *key, size_t *n_bytes) {
+tti_cache_found tti_cache_find(const char *name, const char *key, char **data, size_t *n_bytes) {
     char path[MAX_PATH + 64];
-    size_t n_file = 0;
+    size_t n_file = 0, n_data = 0, at = 0;
+    *data = NULL;
     *n_bytes = 0;
-    if (!path_of(name, path, sizeof path)) return NULL;
+    if (!path_of(name, path, sizeof path)) return TTI_CACHE_ABSENT;
+    if (access(path, F_OK) != 0) return TTI_CACHE_ABSENT;
     char *file = read_all(path, &n_file);
-    if (!file) return NULL;
-    size_t at = check(file, n_file, key, n_bytes);
-    if (at == 0) {
+    if (!file) return TTI_CACHE_DAMAGED;
+    tti_cache_found found = check(file, n_file, key, &at, &n_data);
+    if (found != TTI_CACHE_GOOD) {
         free(file);
-        return NULL;
+        return found;
     }
-    memmove(file, file + at, *n_bytes);
-    return file;
+    memmove(file, file + at, n_data);
+    *data = file;
+    *n_bytes = n_data;
+    return TTI_CACHE_GOOD;
 }
 
-void tti_cuda_cache_write(const char *name, const char *key, const void *data, size_t n_bytes) {
+char *tti_cache_read(const char *name, const char *key, size_t *n_bytes) {
+    char *data;
+    (void)tti_cache_find(name, key, &data, n_bytes);
+    return data;
+}
+
+bool tti_cache_write(const char *name, const char *key, const void *data, size_t n_bytes) {
     char path[MAX_PATH + 64];
     header h = {.magic = "tutti-cache", .version = 1, .key_bytes = (uint32_t)strlen(key)};
-    if (n_bytes > MAX_BYTES || !path_of(name, path, sizeof path)) return;
+    if (n_bytes > MAX_BYTES || !path_of(name, path, sizeof path)) return false;
     h.crc = tti_crc32c(0, data, n_bytes);
     h.data_bytes = n_bytes;
     tti_str file = {0};
     tti_str_add_bytes(&file, &h, sizeof h);
     tti_str_add(&file, key);
     tti_str_add_bytes(&file, data, n_bytes);
-    if (!file.failed && tti_atomic_file_save(path, file.text, file.n_bytes) != TUTTI_OK)
-        tti_clear_error();
+    bool saved = !file.failed && tti_atomic_file_save(path, file.text, file.n_bytes) == TUTTI_OK;
+    if (!saved) tti_clear_error();
     tti_str_free(&file);
+    return saved;
 }

@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "backend/cuda/cuda.h"
+#include "base/cache.h"
 #include "base/error.h"
 #include "t.h"
 
@@ -49,7 +49,7 @@ static void put_bytes(const char *name, const char *bytes, size_t n) {
 
 static void expect(const char *name, const char *key, const void *data, size_t n) {
     size_t got = 99;
-    char *read = tti_cuda_cache_read(name, key, &got);
+    char *read = tti_cache_read(name, key, &got);
     assert_non_null(read);
     T_EQ(got, n);
     assert_memory_equal(read, data, n);
@@ -58,7 +58,7 @@ static void expect(const char *name, const char *key, const void *data, size_t n
 
 static void expect_none(const char *name, const char *key) {
     size_t got = 99;
-    assert_null(tti_cuda_cache_read(name, key, &got));
+    assert_null(tti_cache_read(name, key, &got));
     T_EQ(got, 0);
 }
 
@@ -66,17 +66,17 @@ T_CASE(what_was_written_is_read) {
     T_UNUSED;
     static const char data[] = "tuned\0with zeros";
     expect_none("absent", "key");
-    tti_cuda_cache_write("a", "key", data, sizeof data);
+    tti_cache_write("a", "key", data, sizeof data);
     expect("a", "key", data, sizeof data);
-    tti_cuda_cache_write("a", "key", "less", 4); /* written over */
+    tti_cache_write("a", "key", "less", 4); /* written over */
     expect("a", "key", "less", 4);
-    tti_cuda_cache_write("none", "", data, 0);
+    tti_cache_write("none", "", data, 0);
     expect("none", "", data, 0);
 }
 
 T_CASE(another_key_is_another_file) {
     T_UNUSED;
-    tti_cuda_cache_write("k", "driver 13", "xyz", 3);
+    tti_cache_write("k", "driver 13", "xyz", 3);
     expect_none("k", "driver 12");
     expect_none("k", "driver 1");
     expect_none("k", "driver 13x"); /* a key that goes on into the data */
@@ -88,7 +88,7 @@ T_CASE(another_key_is_another_file) {
 T_CASE(damaged_files) {
     T_UNUSED;
     size_t n;
-    tti_cuda_cache_write("d", "key", "0123456789", 10);
+    tti_cache_write("d", "key", "0123456789", 10);
     char *bytes = file_bytes("d", &n);
     T_EQ(n, 32 + 3 + 10);
     for (size_t i = 0; i < n; i++) {
@@ -110,14 +110,36 @@ T_CASE(damaged_files) {
     free(bytes);
 }
 
+T_CASE(why_a_file_is_not_good) {
+    T_UNUSED;
+    char *data;
+    size_t n, got;
+    T_EQ(tti_cache_find("w", "key", &data, &got), TTI_CACHE_ABSENT);
+    assert_true(tti_cache_write("w", "key", "0123456789", 10));
+    T_EQ(tti_cache_find("w", "other", &data, &got), TTI_CACHE_FOREIGN);
+    assert_null(data);
+    char *bytes = file_bytes("w", &n);
+    bytes[n - 1] ^= 1;
+    put_bytes("w", bytes, n);
+    T_EQ(tti_cache_find("w", "key", &data, &got), TTI_CACHE_DAMAGED);
+    T_EQ(tti_cache_find("w", "other", &data, &got), TTI_CACHE_DAMAGED);
+    put_bytes("w", bytes, 0);
+    T_EQ(tti_cache_find("w", "key", &data, &got), TTI_CACHE_DAMAGED);
+    free(bytes);
+    assert_true(tti_cache_write("w", "key", "0123456789", 10));
+    T_EQ(tti_cache_find("w", "key", &data, &got), TTI_CACHE_GOOD);
+    T_EQ(got, 10);
+    free(data);
+}
+
 /* A cache that cannot be written is no failure of the run. */
 T_CASE(no_place_to_write) {
     T_UNUSED;
     tti_clear_error();
-    tti_cuda_cache_write("no/such/folder", "key", "x", 1);
+    assert_false(tti_cache_write("no/such/folder", "key", "x", 1));
     assert_string_equal(tutti_last_error(), "");
     expect_none("no/such/folder", "key");
-    tti_cuda_cache_write("huge", "key", "x", (size_t)1 << 40);
+    tti_cache_write("huge", "key", "x", (size_t)1 << 40);
     expect_none("huge", "key");
     char path[128];
     path_of("folder", path);
@@ -131,7 +153,7 @@ static const char *folder_of(const char *cache, const char *xdg, const char *hom
     if (cache) setenv("TUTTI_CACHE", cache, 1);
     if (xdg) setenv("XDG_CACHE_HOME", xdg, 1);
     if (home) setenv("HOME", home, 1);
-    return tti_cuda_cache_dir();
+    return tti_cache_dir();
 }
 
 static int judge(const char *cache, const char *xdg, const char *home, const char *want) {
@@ -163,9 +185,11 @@ T_CASE(where_it_is) {
 
 int main(void) {
     /* where_it_is comes first: its children must not know the folder yet. */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(where_it_is), cmocka_unit_test(what_was_written_is_read),
-        cmocka_unit_test(another_key_is_another_file), cmocka_unit_test(damaged_files),
-        cmocka_unit_test(no_place_to_write)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(where_it_is),
+                                       cmocka_unit_test(what_was_written_is_read),
+                                       cmocka_unit_test(another_key_is_another_file),
+                                       cmocka_unit_test(damaged_files),
+                                       cmocka_unit_test(why_a_file_is_not_good),
+                                       cmocka_unit_test(no_place_to_write)};
     return cmocka_run_group_tests(tests, enter, leave);
 }

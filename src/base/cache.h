@@ -1,0 +1,32 @@
+/* cache.h - files that spare the next process what this one has measured or compiled.
+ *
+ * They may be removed at any time.  Threads: any; of two that write one file the later one wins. */
+#ifndef TTI_BASE_CACHE_H
+#define TTI_BASE_CACHE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef enum tti_cache_found {
+    TTI_CACHE_GOOD,
+    TTI_CACHE_ABSENT,
+    TTI_CACHE_FOREIGN, /* whole, but made for another key */
+    TTI_CACHE_DAMAGED  /* changed, cut, or not of this kind */
+} tti_cache_found;
+
+/* The folder, "" when there is none; it exists.  Owned by this file, found once in a process:
+ * $TUTTI_CACHE, else $XDG_CACHE_HOME/tutti, else ~/.cache/tutti. */
+const char *tti_cache_dir(void);
+
+/* A file of it.  key: whatever must be the same for the contents to be good.  Where it is good
+ * *data has n_bytes and is owned by the caller; else *data is NULL. */
+tti_cache_found tti_cache_find(const char *name, const char *key, char **data, size_t *n_bytes);
+
+/* The same for whom only a good one counts: NULL if it is not. */
+char *tti_cache_read(const char *name, const char *key, size_t *n_bytes);
+
+/* Written whole, over what was there.  False: it could not be; that is no failure, and no error is
+ * left. */
+bool tti_cache_write(const char *name, const char *key, const void *data, size_t n_bytes);
+
+#endif /* TTI_BASE_CACHE_H */
