@@ -13,8 +13,7 @@ static const char usage[] =
     "or why they were not, the devices with driver, libraries and free memory, and what a matrix\n"
     "product and a copy were measured to reach (a few seconds; not with --quick).  Between "
     "several\n"
-    "devices it times sums by size and way too, and keeps the table in $TUTTI_CACHE, by which\n"
-    "parallel.algorithm=auto goes.\n";
+    "devices it times sums by size and way too, and keeps the table in $TUTTI_CACHE.\n";
 
 int tutti_cmd_doctor(int argc, char **argv) {
     bool quick = false;

@@ -176,8 +176,10 @@ static void describe_sums(const tti_backend *backend, int n, tti_str *out) {
     print_sums(&table, out);
     tti_sum_table_name(n, name);
     if (keep_sums(backend, n, &table))
-        tti_str_printf(out, "    kept in %s/%s; parallel.algorithm=auto goes by it\n",
-                       tti_cache_dir(), name);
+        tti_str_printf(out, "    kept in %s/%s; %s\n", tti_cache_dir(), name,
+                       backend->device->mixes_ways
+                           ? "parallel.algorithm=auto goes by it"
+                           : "runs on these devices do not go by it: set parallel.algorithm");
     else
         tti_str_add(out, "    not kept: no folder of TUTTI_CACHE can be written\n");
 }

@@ -392,10 +392,9 @@ static const tti_option rows[] = {
      .help = "Batch norm over the whole batch instead of over each shard"},
     {"parallel.algorithm", TTI_OPTION_CHOICE, AT(parallel.algorithm), "auto",
      .choices = "auto|ring|tree|direct", .also = "all_reduce|allreduce|algo",
-     .help =
-         "How sums travel between workers; auto: by size; ring: fast mode only.  Between GPUs "
-         "auto: by the table of tutti doctor, else as direct; direct: kernels over each other's "
-         "memory, else as tree; tree: inside hosts so, between them NCCL; ring: NCCL"},
+     .help = "How sums travel between workers; auto: by size; ring: fast mode only.  Between GPUs "
+             "auto, direct: kernels over each other's memory, else as tree; tree: inside hosts so, "
+             "between them NCCL; ring: NCCL"},
     {"parallel.bucket_mb", TTI_OPTION_FLOAT, AT(parallel.bucket_mb), "auto",
      RANGE(0.0009765625, 4096), .word = "auto", .also = "bucket|bucket_size|bucket_cap_mb",
      .help = "MiB of gradients that travel together; auto: 4, between GPUs 128, with zero 2 and 3 "
