@@ -2,11 +2,11 @@
 #
 # The toolkit's nvcc and headers build it; cublasLt, cuDNN and NCCL are looked for when it runs, in
 # the toolkit, in Python's nvidia/* wheels and where the loader looks, and only their headers here.
+# NCCL's header is not needed.  What is found is told, and what is off without it.
 set(TUTTI_WITH_CUDA AUTO CACHE STRING "AUTO, ON or OFF: the CUDA backend")
 set(TUTTI_CUDA_ARCHS "80-real;90-real;90-virtual" CACHE STRING "compute capabilities to build for")
 set(TUTTI_HAVE_CUDA 0)
 set(TUTTI_HAVE_CUDNN 0)
-set(TUTTI_CUDA_WHY "TUTTI_WITH_CUDA is OFF")
 
 # Folders of Python's wheels that may hold include/ and lib/: .../site-packages/nvidia/*.
 function(tutti_nvidia_wheels out)
@@ -20,16 +20,67 @@ print(';'.join(sorted(sum((glob.glob(p + '/nvidia/*') for p in sys.path if p), [
   endif()
 endfunction()
 
+# Sets TUTTI_NVCC: of the toolkit that the environment names, on PATH, or of a wheel, in this order.
+function(tutti_find_nvcc wheels)
+  set(default /usr/local/cuda)
+  if(DEFINED ENV{TUTTI_CUDA_DEFAULT})
+    set(default $ENV{TUTTI_CUDA_DEFAULT})
+  endif()
+  set(bins "")
+  foreach(wheel ${wheels})
+    list(APPEND bins ${wheel}/bin)
+  endforeach()
+  find_program(TUTTI_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin ${default}/bin
+               PATHS ${bins})
+endfunction()
+
+# One line: what was found where, or what is off without it.
+function(tutti_tell_cuda what where without)
+  if(where)
+    message(STATUS "CUDA: ${what}: ${where}")
+  else()
+    message(STATUS "CUDA: ${what}: not found: ${without}")
+  endif()
+endfunction()
+
+# Without any of these the module is not built.
+function(tutti_tell_needed)
+  set(off "the CUDA module is not built")
+  tutti_tell_cuda("nvcc" "${TUTTI_NVCC}" "${off}; looked on PATH, in CUDA_HOME, CUDA_PATH,\
+ /usr/local/cuda and the nvidia wheels of ${TUTTI_PYTHON}")
+  if(TUTTI_NVCC)
+    tutti_tell_cuda("cuda_runtime_api.h" "${TUTTI_CUDART_INCLUDE}" "${off}; its wheel:\
+ nvidia-cuda-runtime")
+    tutti_tell_cuda("libcudart_static.a" "${TUTTI_CUDART}" "${off}; its wheel: nvidia-cuda-runtime")
+    tutti_tell_cuda("cublasLt.h" "${TUTTI_CUBLASLT_INCLUDE}" "${off}; its wheel: nvidia-cublas")
+  endif()
+endfunction()
+
+function(tutti_tell_useful)
+  tutti_tell_cuda("cudnn.h" "${TUTTI_CUDNN_INCLUDE}" "no cuDNN; own kernels for convolutions and\
+ attention, which are slower")
+  tutti_tell_cuda("NCCL (when it runs; no header needed)" "${TUTTI_NCCL}" "looked for again when it\
+ runs; without it GPUs add over each other's memory, or by way of the host")
+endfunction()
+
 function(tutti_find_cuda)
   if(TUTTI_WITH_CUDA STREQUAL "OFF" OR TUTTI_FUZZ OR NOT TUTTI_SANITIZE STREQUAL "")
-    return()
-  endif()
-  find_program(TUTTI_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin /usr/local/cuda/bin)
-  if(NOT TUTTI_NVCC)
-    set(TUTTI_CUDA_WHY "no nvcc: put it on PATH or set CUDA_HOME" PARENT_SCOPE)
+    set(why "TUTTI_WITH_CUDA is OFF")
+    if(NOT TUTTI_WITH_CUDA STREQUAL "OFF")
+      set(why "not with a sanitizer or fuzzing")
+    endif()
+    message(STATUS "CUDA: not built: ${why}")
+    set(TUTTI_CUDA_WHY "${why}" PARENT_SCOPE)
     return()
   endif()
   tutti_nvidia_wheels(wheels)
+  tutti_find_nvcc("${wheels}")
+  if(NOT TUTTI_NVCC)
+    tutti_tell_needed()
+    set(TUTTI_CUDA_WHY "no nvcc: put it on PATH, set CUDA_HOME, or pip install nvidia-cuda-nvcc"
+        PARENT_SCOPE)
+    return()
+  endif()
   get_filename_component(nvcc ${TUTTI_NVCC} REALPATH)
   get_filename_component(toolkit ${nvcc}/../.. ABSOLUTE)
   set(hints ${toolkit} ${toolkit}/targets/x86_64-linux ${wheels})
@@ -38,12 +89,16 @@ function(tutti_find_cuda)
   find_path(TUTTI_CUDNN_INCLUDE cudnn.h HINTS ${hints} PATH_SUFFIXES include)
   find_library(TUTTI_CUDART NAMES cudart_static libcudart_static.a HINTS ${hints}
                PATH_SUFFIXES lib lib64 lib/stubs)
+  find_file(TUTTI_NCCL libnccl.so.2 HINTS ${hints} PATHS /usr/lib/x86_64-linux-gnu /usr/lib64
+            /usr/lib PATH_SUFFIXES lib lib64)
+  tutti_tell_needed()
   foreach(part CUDART_INCLUDE CUBLASLT_INCLUDE CUDART)
     if(NOT TUTTI_${part})
       set(TUTTI_CUDA_WHY "nvcc is there, but not what TUTTI_${part} names" PARENT_SCOPE)
       return()
     endif()
   endforeach()
+  tutti_tell_useful()
   set(folders "")
   foreach(hint ${hints})
     foreach(suffix lib lib64)
@@ -55,7 +110,6 @@ function(tutti_find_cuda)
   list(JOIN folders ":" folders)
   set(TUTTI_CUDA_FOLDERS "${folders}" PARENT_SCOPE)
   set(TUTTI_HAVE_CUDA 1 PARENT_SCOPE)
-  set(TUTTI_CUDA_WHY "${TUTTI_NVCC}" PARENT_SCOPE)
   if(TUTTI_CUDNN_INCLUDE)
     set(TUTTI_HAVE_CUDNN 1 PARENT_SCOPE)
   endif()
@@ -65,7 +119,6 @@ tutti_find_cuda()
 if(TUTTI_WITH_CUDA STREQUAL "ON" AND NOT TUTTI_HAVE_CUDA)
   message(FATAL_ERROR "CUDA was asked for and not found: ${TUTTI_CUDA_WHY}")
 endif()
-message(STATUS "CUDA: ${TUTTI_HAVE_CUDA} (${TUTTI_CUDA_WHY}), cuDNN headers: ${TUTTI_HAVE_CUDNN}")
 
 # Where module_file.c finds what `cmake --install` put into LIBDIR/tutti.
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/base/module_file.c PROPERTIES COMPILE_DEFINITIONS

@@ -206,6 +206,63 @@ class Format(House):
         self.refuses("check-format", "src/ir/b.cu", "int  f( void ){return 0 ;}\n", "src/ir/b.cu:1")
 
 
+def make_wheel(folder, *files):
+    for name in files:
+        path = os.path.join(folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as f:
+            f.write('#!/bin/sh\necho "release 13.1, V13.1.80"\n')
+        os.chmod(path, 0o755)
+
+
+class FindCuda(unittest.TestCase):
+    """cmake/cuda.cmake in a project of its own, where nothing is but what a test makes."""
+
+    def setUp(self):
+        self.root = os.path.realpath(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.root)
+        self.wheel = os.path.join(self.root, "nvidia", "cu13")
+
+    def configure(self, *options):
+        with open(os.path.join(self.root, "CMakeLists.txt"), "w") as f:
+            f.write("cmake_minimum_required(VERSION 3.22)\nproject(t LANGUAGES NONE)\n"
+                    "set(TUTTI_FUZZ OFF)\nset(TUTTI_SANITIZE \"\")\n"
+                    "include(%s)\n" % os.path.join(TOOLS, "..", "cmake", "cuda.cmake"))
+        path = os.path.join(self.root, "bin")
+        make_wheel(path, "python3")
+        with open(os.path.join(path, "python3"), "w") as f:
+            f.write('#!/bin/sh\necho "%s"\n' % self.wheel)
+        run = subprocess.run([shutil.which("cmake"), "-S", self.root, "-B", self.root + "/b",
+                              "-G", "Ninja", "-DCMAKE_MAKE_PROGRAM=" + shutil.which("ninja"),
+                              "-DCMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF", *options],
+                             env=dict(PATH=path, TUTTI_CUDA_DEFAULT="/nowhere"),
+                             capture_output=True, text=True)
+        return run.returncode, run.stdout + " ".join(run.stderr.split())
+
+    def expect(self, code, parts, *options):
+        got, text = self.configure(*options)
+        self.assertEqual(got, code, text)
+        for part in parts:
+            self.assertIn(part, text)
+
+    def test_nothing(self):
+        self.expect(0, ["CUDA: nvcc: not found: the CUDA module is not built; looked on PATH"])
+        self.expect(1, ["pip install nvidia-cuda-nvcc"], "-DTUTTI_WITH_CUDA=ON")
+        self.expect(0, ["CUDA: not built: TUTTI_WITH_CUDA is OFF"], "-DTUTTI_WITH_CUDA=OFF")
+
+    def test_wheels(self):
+        make_wheel(self.wheel, "bin/nvcc", "include/cuda_runtime_api.h", "lib/libcudart_static.a")
+        self.expect(0, ["CUDA: nvcc: %s/bin/nvcc\n" % self.wheel,
+                        "CUDA: cublasLt.h: not found: the CUDA module is not built; its wheel"])
+        make_wheel(self.wheel, "include/cublasLt.h")
+        self.expect(0, ["CUDA: cublasLt.h: %s/include\n" % self.wheel,
+                        "CUDA: cudnn.h: not found: no cuDNN; own kernels", "CUDA: NCCL (when"],
+                    "-DTUTTI_WITH_CUDA=ON")
+        make_wheel(self.wheel, "include/cudnn.h", "lib/libnccl.so.2")
+        self.expect(0, ["CUDA: cudnn.h: %s/include\n" % self.wheel,
+                        "needed): %s/lib/libnccl.so.2\n" % self.wheel])
+
+
 class InstallDeps(unittest.TestCase):
     """Runs with a PATH of our own, so nothing is ever installed."""
 
@@ -226,11 +283,21 @@ class InstallDeps(unittest.TestCase):
     def test_cuda_is_told_and_never_installed(self):
         nvcc = 'echo "Cuda compilation tools, release 13.1, V13.1.80"'
         run = self.run_with({"nvcc": nvcc, "apt-get": "exit 9"}, group="cuda",
-                            TUTTI_NVIDIA_DEVICE="/nowhere")
+                            TUTTI_CUDA_DEFAULT="/nowhere", TUTTI_NVIDIA_DEVICE="/nowhere")
         self.assertEqual((run.returncode, run.stderr), (0, ""))
         self.assertIn("/nvcc (13.1, V13.1.80), no driver", run.stdout)
-        run = self.run_with({"nvcc": nvcc}, group="cuda", TUTTI_NVIDIA_DEVICE="/")
+        run = self.run_with({"nvcc": nvcc}, group="cuda", TUTTI_CUDA_DEFAULT="/nowhere",
+                            TUTTI_NVIDIA_DEVICE="/")
         self.assertIn("with a driver", run.stdout)
+
+    def test_nvcc_of_a_wheel(self):
+        wheel = os.path.join(tempfile.mkdtemp(), "cu13")
+        self.addCleanup(shutil.rmtree, os.path.dirname(wheel))
+        make_wheel(wheel, "bin/nvcc")
+        run = self.run_with({"python3": 'echo "%s/bin"' % wheel}, group="cuda",
+                            TUTTI_CUDA_DEFAULT="/nowhere")
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        self.assertIn("CUDA: %s/bin/nvcc (13.1" % wheel, run.stdout)
 
     def test_no_cuda(self):
         run = self.run_with({"apt-get": "exit 9"}, group="cuda",
