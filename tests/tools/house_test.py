@@ -174,6 +174,26 @@ class Names(House):
         self.write("tests/backend/cuda/cuda_conv_test.c", "")
         self.accepts("check-names")
 
+    def test_no_library_of_cuda(self):
+        def link(path, *others):
+            subprocess.run([os.environ.get("CC", "cc"), "-shared", "-nostdlib", "-o", path,
+                            "-Wl,--no-as-needed", *others, "-x", "c", "/dev/null"], check=True)
+        with tempfile.TemporaryDirectory() as build:
+            for name in ("libm.so.6", "libcublasLt.so.13", "libcuda.so.1"):
+                link(os.path.join(build, name), "-Wl,-soname," + name)
+            check = [os.path.join(TOOLS, "check-names"), self.root, "--build", build]
+            link(build + "/tutti", build + "/libm.so.6")
+            run = subprocess.run(check, capture_output=True, text=True)
+            self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+            self.assertIn("1 files need no CUDA", run.stdout + run.stderr)
+            link(build + "/tutti-cuda.so", build + "/libm.so.6", build + "/libcublasLt.so.13")
+            link(build + "/tutti", build + "/libcuda.so.1")
+            run = subprocess.run(check, capture_output=True, text=True)
+            self.assertEqual(run.returncode, 1)
+            for part in ("tutti: needs libcuda.so.1", "tutti-cuda.so: needs libcublasLt.so.13"):
+                self.assertIn(part, run.stdout + run.stderr)
+            self.assertNotIn("libm", run.stdout + run.stderr)
+
     def test_leftover(self):
         self.refuses("check-names", "src/base/a.h", "/* TO" "DO: later */\n", "src/base/a.h:1:")
 
