@@ -98,8 +98,8 @@ static size_t sum_bytes(const tti_device_exchange *e, const tti_node *node) {
 
 static tutti_status take_host(tti_device_exchange *e) {
     room r = room_of(e->x->desc.plan);
-    e->in = e->ops->alloc_host(r.in);
-    e->out = e->ops->alloc_host(r.out);
+    e->in = e->ops->alloc_host(TTI_MAX(r.in, (size_t)1));
+    e->out = e->ops->alloc_host(TTI_MAX(r.out, (size_t)1));
     e->scratch = malloc(r.scratch + 1);
     if (e->in && e->out && e->scratch) return TUTTI_OK;
     return tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of pinned memory for exchanges", r.in + r.out);
@@ -154,11 +154,16 @@ static tutti_status check(void *user) {
     return tti_comm_check(e->x->desc.mesh->world);
 }
 
-/* Whether the steps of this job can be recorded with exchanges in them.  The same on all workers.
- */
-static bool is_wanted(const tti_exec *x, const room *r) {
+/* A stage may have no exchange inside its layers, and what else its workers add is that of all. */
+static bool is_needed(const tti_exec *x, const room *r) {
+    const tti_mesh *mesh = x->desc.mesh;
+    return r->any || (mesh && mesh->tensor && mesh->size.stage > 1);
+}
+
+/* Whether steps can be recorded with exchanges of floats in them.  The same on all workers. */
+static bool is_wanted(const tti_exec *x) {
     const tti_device_ops *ops = x->desc.backend->device;
-    bool can = ops->peers_meet && ops->peers_trade && r->adds_floats;
+    bool can = ops->peers_meet && ops->peers_trade;
     bool plain = !x->desc.offload && !x->desc.mixed && !x->desc.server && !x->desc.local &&
                  !x->desc.reference;
     bool stages = x->desc.mesh->size.stage == 1 || ops->peers_put;
@@ -174,8 +179,8 @@ static size_t most_traded(const tti_exec *x, const room *r) {
 
 size_t tti_device_exchange_bytes(const tti_exec *x) {
     room r = room_of(x->desc.plan);
-    bool meets = r.any && x->desc.mesh && x->desc.mesh->tensor && is_wanted(x, &r);
-    return meets ? 2 * most_traded(x, &r) : 0;
+    bool meets = is_needed(x, &r) && x->desc.mesh && x->desc.mesh->tensor && is_wanted(x);
+    return meets && r.adds_floats ? 2 * most_traded(x, &r) : 0;
 }
 
 /* ---- norms between exchanges ---- */
@@ -313,6 +318,13 @@ static tutti_status meet_devices(tti_device_exchange *e, const room *r) {
     return take_host(e);
 }
 
+/* Stages have programs of their own, and all workers meet or none does. */
+static tutti_status make_way(tti_device_exchange *e, const room *r) {
+    bool wanted = e->comm && is_wanted(e->x), adds = r->adds_floats;
+    if (wanted) TTI_TRY(tti_device_agree(e->x, &adds));
+    return wanted && adds ? meet_devices(e, r) : take_host(e);
+}
+
 tutti_status tti_device_exchange_give_up(tti_device_exchange *e, const char *why) {
     leave(e);
     tti_str_clear(&e->way);
@@ -323,14 +335,14 @@ tutti_status tti_device_exchange_give_up(tti_device_exchange *e, const char *why
 tutti_status tti_device_exchange_create(tti_exec *x, tti_device_exchange **out) {
     room r = room_of(x->desc.plan);
     *out = NULL;
-    if (!r.any || !x->desc.backend->device) return TUTTI_OK;
+    if (!x->desc.backend->device || !is_needed(x, &r)) return TUTTI_OK;
     tti_device_exchange *e = calloc(1, sizeof *e);
     if (!e) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     e->x = x;
     e->ops = x->desc.backend->device;
     e->comm = x->desc.mesh ? x->desc.mesh->tensor : NULL;
     tutti_status st = find_joint(e);
-    if (st == TUTTI_OK) st = e->comm && is_wanted(x, &r) ? meet_devices(e, &r) : take_host(e);
+    if (st == TUTTI_OK) st = make_way(e, &r);
     if (st != TUTTI_OK) {
         tti_device_exchange_destroy(e);
         return st;

@@ -157,6 +157,19 @@ def test_stages_between_devices():
         raise AssertionError(str(step))
 
 
+def test_a_stage_without_exchanges():
+    """Layers that nobody divides make up one of the stages, whose workers add sums and hashes with
+    the others of their piece all the same; between devices, or by way of the host."""
+    bare = ["model.name=mlp", "model.hidden=[24, 24, 24, 24]", "data.n_train=64", "data.n_test=32",
+            "train.batch=32", *FEW, "train.clip_norm=0.1"]
+    train("bare", "cpu", (1, 3, 2), *bare).expect(0)
+    for says, way in (("peers=1,late=1", "sums 2 at once, between stages 3 at once"),
+                      ("late=2", "between stages by way of the host")):
+        run = "bare-" + says[-1]
+        same_as_host("bare", run, (1, 3, 2), *bare, says="devices=6," + says)
+        exchanges(run, way)
+
+
 def test_checkpoints_go_from_one_to_the_other():
     """Devices in stages, the host in pieces, one device, devices in pieces: a run of one story."""
     job = LENET + ["train.steps=4"]
