@@ -11,6 +11,9 @@
 
 enum { MIN_NS = 100000000, MAX_REPEATS = 4096, N_DRAWN = 1 << 20 };
 
+/* Of the matrices: on a core of the host, and at most on a device. */
+enum { LEAST_SIDE = 1024, MOST_SIDE = 8192 };
+
 typedef struct rig {
     const tti_backend *backend;
     tutti_graph *g;
@@ -97,11 +100,21 @@ static tutti_status time_of(const rig *r, action_fn action, double *s) {
     return TUTTI_OK;
 }
 
+/* A device may be nearly full: three matrices take a sixteenth of what is left. */
+static int64_t side_of(const tti_backend *backend, tutti_dtype dtype) {
+    size_t n_now, n_peak, n_free, n_bytes = 3 * tutti_dtype_bytes(dtype);
+    int64_t side = MOST_SIDE;
+    if (!backend->device) return LEAST_SIDE;
+    backend->device->memory(&n_now, &n_peak, &n_free);
+    while (side > LEAST_SIDE && (size_t)(side * side) * n_bytes > n_free / 16) side /= 2;
+    return side;
+}
+
 tutti_status tti_ceilings_measure(const tti_backend *backend, tutti_dtype dtype,
                                   tti_ceilings *out) {
     rig r = {.backend = backend};
     double multiplied = 1, copied = 1;
-    *out = (tti_ceilings){.dtype = dtype, .side = backend->device ? 8192 : 1024};
+    *out = (tti_ceilings){.dtype = dtype, .side = side_of(backend, dtype)};
     tutti_status st = build(&r, dtype, out->side);
     if (st == TUTTI_OK) st = time_of(&r, multiply, &multiplied);
     if (st == TUTTI_OK) st = time_of(&r, copy_once, &copied);

@@ -32,7 +32,8 @@ def expect(told, want):
 
 def test_measured_kept_and_taken():
     tutti("doctor", says=CLOCK, cache="cache").expect(
-        0, "sums between 2 devices, us, by parallel.algorithm:",
+        0, "matrix product f32 1024x1024x1024", # in what is free
+        "sums between 2 devices, us, by parallel.algorithm:",
         "4096        5.1      113.0       13.0\n", "262144      263.1      242.1      142.1\n",
         "exact mode: direct, from 262144 bytes on tree\n",
         "fast mode: direct, from 65536 bytes on ring\n",
