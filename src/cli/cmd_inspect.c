@@ -22,7 +22,8 @@ static const char usage[] =
     "--after none prints it as the model builds it.  'tutti passes' lists the passes.\n"
     "--worker N: the part of the model that worker N has, where workers divide it.\n"
     "--layout draws who has what and what is sent when: shards, parameters and state of each\n"
-    "worker, the sums of their gradients; --svg FILE writes it as a picture.\n"
+    "worker, the sums of their gradients as they travel or the means of parameters, the ranges of\n"
+    "a server, the order of a pipeline's stages; --svg FILE writes it as a picture.\n"
     "For a run, a checkpoint or a safetensors file: what is in it, with every checksum verified.\n";
 
 /* A folder or a tensor file, and no job. */

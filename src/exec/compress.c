@@ -109,6 +109,18 @@ double tti_compress_sent(const tti_exec_desc *desc, int n_ranks) {
            2 * others / n_ranks * (double)((end.first + end.second) * sizeof(float));
 }
 
+size_t tti_compress_message_bytes(const tti_exec_desc *desc, size_t first, size_t n_elems) {
+    const tti_plan *plan = desc->plan;
+    place end = {0};
+    for (int s = 0; s < plan->n_slots; s++) {
+        const tti_slot *slot = &plan->slots[s];
+        if (slot->first < first || slot->first - first >= n_elems) continue;
+        packing p = pack(desc, slot);
+        move_on(&end, &p, slot);
+    }
+    return end.pair * sizeof(pair) + (end.first + end.second) * sizeof(float);
+}
+
 /* ---- create and destroy ---- */
 
 static tutti_status alloc_shared(const tti_exec *x, place end, tti_compress *c) {

@@ -24,6 +24,10 @@ size_t tti_compress_bytes(const tti_exec_desc *desc, int n_ranks);
 /* Bytes that a worker sends in a step that is compressed, in the mean over the workers. */
 double tti_compress_sent(const tti_exec_desc *desc, int n_ranks);
 
+/* Bytes that a worker's gradient of the whole slots in n_elems elements from first on has in the
+ * messages of a step that is compressed. */
+size_t tti_compress_message_bytes(const tti_exec_desc *desc, size_t first, size_t n_elems);
+
 /* Whether gradients of the step at work are compressed. */
 bool tti_compress_is_on(const tti_exec *x);
 

@@ -2,18 +2,23 @@
 #include <string.h>
 
 #include "exec/collective.h"
+#include "exec/compress.h"
 #include "exec/share.h"
 #include "planner/predict.h"
+#include "planner/schedule_drawing.h"
 #include "planner/stage_play.h"
 #include "train/devices.h"
 #include "train/worker_exec.h"
 #include "tutti/planner.h"
 
 enum { BOX_WIDTH = 168, BOX_HEIGHT = 84, COLUMN_GAP = 48, ROW_GAP = 24, GAP = 14, TOP = 60 };
-enum { MIN_WIDTH = 760 };
+enum { MIN_WIDTH = 760, SERVER_GAP = 120, SERVER_RAIL = SERVER_GAP / 2 };
+
+static const char red[] = "#dc2626", blue[] = "#2563eb", green[] = "#16a34a";
 
 typedef struct drawing {
     const tti_blueprint *b;
+    tti_exec_desc exec; /* of a worker of any part */
     tti_scheme scheme;
     int n_workers;
     tti_str *out;
@@ -51,26 +56,92 @@ static bool is_apart(const drawing *d) {
     return has_server(d) && (tti_worker_n_holders(d->b) > 0 || !has_processes(d));
 }
 
+/* What one of its processes, or one of its threads, has of the parameters. */
+typedef struct kept_range {
+    tti_range keys;
+    size_t params, states; /* bytes */
+} kept_range;
+
+static int n_ranges(const drawing *d) {
+    return has_processes(d) ? tti_worker_n_holders(d->b) : (int)d->b->config.parallel.servers;
+}
+
+/* Where block i of the update begins. */
+static size_t block_begin(const tti_plan *plan, size_t i) {
+    return i < (size_t)plan->n_updates ? plan->updates[i].first : plan->n_flat;
+}
+
+static tutti_status find_range(const drawing *d, int r, kept_range *out) {
+    tti_exec_desc desc = d->exec;
+    const tti_plan *plan = desc.plan;
+    tti_exec_memory m;
+    desc.range = r;
+    desc.n_ranges = n_ranges(d);
+    if (has_processes(d)) {
+        TTI_TRY(tti_exec_memory_plan(&desc, 0, 1, &m));
+        *out = (kept_range){tti_share_range(plan, r, desc.n_ranges), m.params, m.states};
+        return TUTTI_OK;
+    }
+    tti_range blocks = tti_lane_range((size_t)plan->n_updates, 1, r, desc.n_ranges);
+    out->keys = (tti_range){block_begin(plan, blocks.first), block_begin(plan, blocks.last)};
+    out->params = (out->keys.last - out->keys.first) * sizeof(float);
+    out->states = out->params * (size_t)plan->n_states;
+    return TUTTI_OK;
+}
+
 /* Who has which range of the parameters, and what goes there and back for each batch. */
 static tutti_status print_ranges(const drawing *d) {
-    tti_exec_desc desc = tti_worker_exec_desc(d->b);
-    int n = has_processes(d) ? tti_worker_n_holders(d->b) : 1;
-    tti_str_printf(d->out, "\nparameters and state for all workers are kept by %s:\n",
-                   n > 1 ? "the first of them, a range each" : "one");
+    int n = n_ranges(d);
+    tti_str_add(d->out, "\nparameters and state for all workers are kept by ");
+    if (has_processes(d))
+        tti_str_add(d->out, n > 1 ? "the first of them, a range each:\n" : "the first of them:\n");
+    else if (n > 1)
+        tti_str_printf(d->out, "a server of %d threads, a range each:\n", n);
+    else
+        tti_str_add(d->out, "a server of one thread:\n");
     for (int r = 0; r < n; r++) {
-        tti_range keys = tti_share_range(desc.plan, r, n);
-        tti_exec_memory m;
-        desc.range = r;
-        desc.n_ranges = n;
-        TTI_TRY(tti_exec_memory_plan(&desc, 0, 1, &m));
+        kept_range range;
+        TTI_TRY(find_range(d, r, &range));
         tti_str_printf(d->out, "  %s %-3d %zu elements from %zu  parameters %.2f MiB  state %.2f\n",
-                       has_processes(d) ? "worker" : "server", r, keys.last - keys.first,
-                       keys.first, mib(m.params), mib(m.states));
+                       has_processes(d) ? "worker" : "thread", r,
+                       range.keys.last - range.keys.first, range.keys.first, mib(range.params),
+                       mib(range.states));
     }
     tti_str_printf(d->out,
                    "each worker sends its gradient there and gets parameters: %.3f MiB each way\n",
-                   mib(desc.plan->n_flat * sizeof(float)));
+                   mib(d->exec.plan->n_flat * sizeof(float)));
     return TUTTI_OK;
+}
+
+/* ---- sums ---- */
+
+static bool is_compressed(const drawing *d) {
+    return d->scheme.data > 1 && strcmp(d->b->config.parallel.compress, "none") != 0;
+}
+
+/* What a worker's gradient of elements is as it travels. */
+static size_t message_bytes(const drawing *d, const tti_plan *plan, size_t first, size_t n_elems) {
+    tti_exec_desc desc = d->exec;
+    desc.plan = plan;
+    if (tti_compress_wanted(&desc, d->scheme.data))
+        return tti_compress_message_bytes(&desc, first, n_elems);
+    return n_elems * (desc.fast ? tutti_dtype_bytes(desc.wire) : sizeof(float));
+}
+
+/* What workers of local SGD average, each time. */
+static size_t averaged_bytes(const drawing *d, const tti_plan *plan) {
+    bool all = strcmp(d->b->config.parallel.average, "all") == 0;
+    size_t n_arrays = 1 + (all ? (size_t)plan->n_states + (d->exec.ema > 0) : 0);
+    return plan->n_flat * sizeof(float) * n_arrays;
+}
+
+/* ---- a worker ---- */
+
+/* Who of n has which shards of a batch. */
+static tti_deal deal_of(const drawing *d, int n) {
+    tti_deal deal;
+    tti_deal_equally(n, d->b->n_shards, &deal);
+    return d->b->has_deal && d->b->deal.n_ranks == n ? d->b->deal : deal;
 }
 
 static tutti_status hold(const drawing *d, int rank, holding *h) {
@@ -85,9 +156,7 @@ static tutti_status hold(const drawing *d, int rank, holding *h) {
     desc.n_lanes = 1;
     int n = takes_batches(d) ? 1 : d->scheme.data;
     if (n == 1) h->at.data = 0; /* all shards of its batches */
-    tti_deal deal;
-    tti_deal_equally(n, d->b->n_shards, &deal);
-    if (d->b->has_deal && d->b->deal.n_ranks == n) deal = d->b->deal;
+    tti_deal deal = deal_of(d, n);
     desc.deal = &deal;
     h->first_shard = deal.first[h->at.data], h->last_shard = deal.first[h->at.data + 1];
     h->first = h->plan->n_slots ? h->plan->slots[h->plan->n_slots - 1].param->name : "";
@@ -121,28 +190,77 @@ static void print_worker(const drawing *d, int rank, const holding *h) {
                    mib(h->bytes.arena));
 }
 
-static void print_sums(const drawing *d, const tti_plan *plan) {
-    if (d->scheme.data < 2) return;
+static void print_averaging(const drawing *d, const tti_plan *plan) {
+    const tti_job_config *c = &d->b->config;
+    bool all = strcmp(c->parallel.average, "all") == 0;
+    if (c->parallel.average_after > 0)
+        tti_str_printf(d->out, "\nafter %lld steps ", (long long)c->parallel.average_after);
+    else
+        tti_str_add(d->out, "\n");
     tti_str_printf(d->out,
-                   "\nsums between the %d workers of a part, in the order of the backward pass:\n",
-                   d->scheme.data);
+                   "each worker makes its own updates; every %lld steps all %d take the mean of "
+                   "their parameters%s:\n  %.3f MiB, and nothing between\n",
+                   (long long)c->parallel.average_every, d->scheme.data, all ? " and state" : "",
+                   mib(averaged_bytes(d, plan)));
+}
+
+static void print_buckets(const drawing *d, const tti_plan *plan) {
+    size_t all = 0;
     for (int i = 0; i < plan->n_buckets; i++) {
         const tti_bucket *bucket = &plan->buckets[i];
         const tti_node *node = plan->shard.steps[bucket->ready_after];
+        size_t n_bytes = message_bytes(d, plan, bucket->first, bucket->n_elems);
         tti_str_printf(d->out, "  bucket %-3d %8.3f MiB  after step %d of %d (%s %s)\n", i,
-                       mib(bucket->n_elems * sizeof(float)), bucket->ready_after,
-                       plan->shard.n_steps, node->op->name, node->name);
+                       mib(n_bytes), bucket->ready_after, plan->shard.n_steps, node->op->name,
+                       node->name);
+        all += n_bytes;
     }
+    if (is_compressed(d))
+        tti_str_printf(d->out, "  compressed by %s: %.3f MiB of %.3f\n",
+                       d->b->config.parallel.compress, mib(all), mib(plan->n_flat * sizeof(float)));
+    if (is_compressed(d) && d->exec.compress_after > 0)
+        tti_str_printf(d->out, "  the gradients of the first %lld steps are sent whole\n",
+                       (long long)d->exec.compress_after);
+}
+
+/* Workers of local SGD have sums of gradients in the steps in front alone. */
+static void print_sums(const drawing *d, const tti_plan *plan) {
+    if (d->scheme.data < 2) return;
+    if (d->exec.local) print_averaging(d, plan);
+    if (d->exec.local && d->exec.local_after == 0) return;
+    tti_str_printf(d->out,
+                   "\nsums between the %d workers of a part, in the order of the backward "
+                   "pass%s:\n",
+                   d->scheme.data, d->exec.local ? ", in the steps before" : "");
+    print_buckets(d, plan);
+    if (has_server(d))
+        tti_str_printf(d->out, "  sums go to the first %lld of the workers, parameters come back\n",
+                       (long long)d->b->config.parallel.servers);
     tti_str_printf(d->out, "  at the end  %zu bytes of losses, counts and hashes\n",
                    (size_t)d->b->n_shards * 3 * sizeof(double) +
                        ((size_t)d->scheme.data * 2 + 1) * sizeof(double));
 }
 
+/* As the first worker goes through its shards on this machine. */
+static tti_schedule_drawing schedule_of(const drawing *d) {
+    tti_exec_desc desc = d->exec;
+    tti_core_share share;
+    tti_deal deal = deal_of(d, d->scheme.data);
+    int n_own = TTI_MAX(1, tti_deal_n_of(&deal, 0));
+    tti_worker_cores(d->b, 0, d->n_workers, &share);
+    desc.plan = tti_blueprint_plan(d->b, 0);
+    desc.n_lanes = share.n_threads;
+    int n_lanes = tti_exec_n_lanes(&desc, n_own);
+    return (tti_schedule_drawing){desc.plan->stages, (n_own + n_lanes - 1) / n_lanes, n_lanes};
+}
+
 /* Activations go forward and their gradients back, for each shard on its own. */
-static void print_messages(const drawing *d) {
+static tutti_status print_messages(const drawing *d) {
     const tti_stages *stages = tti_blueprint_plan(d->b, 0)->stages;
-    tti_str_printf(d->out, "\nbetween the %d stages, for each shard, one forward, one backward:\n",
-                   d->scheme.pipeline);
+    tti_str_printf(d->out, "\nbetween the %d stages", d->scheme.pipeline);
+    if (stages->n_chunks > 1)
+        tti_str_printf(d->out, " of %d chunks each (pipeline_chunks)", stages->n_chunks);
+    tti_str_add(d->out, ", for each shard:\n");
     for (int i = 0; i < d->scheme.pipeline; i++)
         for (int k = 0; k < d->scheme.pipeline; k++) {
             double bytes = tti_stage_bytes(stages, i, k);
@@ -153,6 +271,8 @@ static void print_messages(const drawing *d) {
     for (int i = 0; i < stages->n_tied; i++)
         tti_str_printf(d->out, "  %s is on several stages: the sum of its gradients after them\n",
                        stages->tied[i].name);
+    tti_schedule_drawing schedule = schedule_of(d);
+    return tti_schedule_print(&schedule, d->out);
 }
 
 /* What a worker sends to the other pieces in one shard; the number of exchanges. */
@@ -178,13 +298,14 @@ static void print_exchanges(const drawing *d) {
     }
 }
 
-static void print_axes(const drawing *d) {
-    if (d->scheme.pipeline > 1) print_messages(d);
+static tutti_status print_axes(const drawing *d) {
+    if (d->scheme.pipeline > 1) TTI_TRY(print_messages(d));
     if (d->scheme.tensor > 1) print_exchanges(d);
     if (d->scheme.zero)
         tti_str_printf(
             d->out, "\nzero %d: sums go to the owners of parts, parameters come back%s\n",
             d->scheme.zero, d->scheme.zero == 3 ? ", for each forward and backward part" : "");
+    return TUTTI_OK;
 }
 
 static tutti_status draw_text(const drawing *d) {
@@ -199,8 +320,7 @@ static tutti_status draw_text(const drawing *d) {
     if (is_apart(d)) return print_ranges(d);
     for (int i = 0; i < tti_mesh_n_model(&d->b->mesh); i++)
         if (i == 0 || d->scheme.pipeline > 1) print_sums(d, tti_blueprint_plan(d->b, i));
-    print_axes(d);
-    return TUTTI_OK;
+    return print_axes(d);
 }
 
 /* ---- picture ---- */
@@ -208,24 +328,30 @@ static tutti_status draw_text(const drawing *d) {
 static int column_x(int column) { return GAP + column * (BOX_WIDTH + COLUMN_GAP); }
 static int row_y(int row) { return TOP + row * (BOX_HEIGHT + ROW_GAP); }
 
-static void box(const drawing *d, int x, int y, const holding *h, int rank) {
+static void frame(const drawing *d, int x, int y, int colour) {
     static const char *const fills[] = {"#dbeafe", "#dcfce7", "#fef9c3", "#fae8ff",
                                         "#ffedd5", "#e0e7ff", "#fce7f3", "#ccfbf1"};
-    int model = tti_mesh_model_rank(&d->b->mesh, &h->at);
-    const char *fill = fills[(size_t)model % TTI_COUNT(fills)];
     tti_str_printf(d->out,
                    "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\" fill=\"%s\" "
                    "stroke=\"#334155\"/>\n",
-                   x, y, BOX_WIDTH, BOX_HEIGHT, fill);
+                   x, y, BOX_WIDTH, BOX_HEIGHT, fills[(size_t)colour % TTI_COUNT(fills)]);
+}
+
+static void box(const drawing *d, int x, int y, const holding *h, int rank) {
+    frame(d, x, y, tti_mesh_model_rank(&d->b->mesh, &h->at));
     tti_str_printf(d->out, "<text x=\"%d\" y=\"%d\" font-weight=\"bold\">worker %d", x + 8, y + 18,
                    rank);
     print_place(d, rank);
     tti_str_printf(d->out,
                    "</text>\n<text x=\"%d\" y=\"%d\">shards %d..%d</text>\n"
                    "<text x=\"%d\" y=\"%d\">parameters %.2f MiB</text>\n"
-                   "<text x=\"%d\" y=\"%d\">state %.2f MiB</text>\n",
+                   "<text x=\"%d\" y=\"%d\">",
                    x + 8, y + 36, h->first_shard, h->last_shard - 1, x + 8, y + 54,
-                   mib(h->bytes.params), x + 8, y + 72, mib(h->bytes.states));
+                   mib(h->bytes.params), x + 8, y + 72);
+    if (is_apart(d))
+        tti_str_add(d->out, "state: at the server</text>\n");
+    else
+        tti_str_printf(d->out, "state %.2f MiB</text>\n", mib(h->bytes.states));
 }
 
 static void line(const drawing *d, int x, int y, int dx, int dy, const char *colour, double bytes) {
@@ -236,12 +362,48 @@ static void line(const drawing *d, int x, int y, int dx, int dy, const char *col
                    bytes / 1048576.0);
 }
 
-/* Between the same part of neighbouring copies: where gradients are summed. */
+/* Between the same part of neighbouring copies: where gradients are summed, or parameters averaged.
+ */
 static void sum_lines(const drawing *d, int n_columns, int n_rows) {
     for (int row = 0; row + 1 < n_rows; row++)
-        for (int column = 0; column < n_columns; column++)
-            line(d, column_x(column) + BOX_WIDTH / 2, row_y(row) + BOX_HEIGHT, 0, ROW_GAP,
-                 "#dc2626", (double)tti_blueprint_plan(d->b, column)->n_flat * sizeof(float));
+        for (int column = 0; column < n_columns; column++) {
+            const tti_plan *plan = tti_blueprint_plan(d->b, column);
+            size_t n_bytes =
+                d->exec.local ? averaged_bytes(d, plan) : message_bytes(d, plan, 0, plan->n_flat);
+            line(d, column_x(column) + BOX_WIDTH / 2, row_y(row) + BOX_HEIGHT, 0, ROW_GAP, red,
+                 (double)n_bytes);
+        }
+}
+
+static void server_box(const drawing *d, int x, int y, int r, const kept_range *range) {
+    frame(d, x, y, 4);
+    tti_str_printf(d->out, "<text x=\"%d\" y=\"%d\" font-weight=\"bold\">server, %s %d</text>\n",
+                   x + 8, y + 18, has_processes(d) ? "worker" : "thread", r);
+    tti_str_printf(d->out,
+                   "<text x=\"%d\" y=\"%d\" font-size=\"11\">%zu elements from %zu</text>\n"
+                   "<text x=\"%d\" y=\"%d\">parameters %.2f MiB</text>\n"
+                   "<text x=\"%d\" y=\"%d\">state %.2f MiB</text>\n",
+                   x + 8, y + 36, range->keys.last - range->keys.first, range->keys.first, x + 8,
+                   y + 54, mib(range->params), x + 8, y + 72, mib(range->states));
+}
+
+/* A second column, joined to every worker by one rail: each sends to all ranges. */
+static tutti_status draw_server(const drawing *d) {
+    int n = n_ranges(d), x = column_x(0) + BOX_WIDTH, middle = BOX_HEIGHT / 2;
+    int last = row_y(TTI_MAX(n, d->n_workers) - 1) + middle;
+    for (int w = 0; w < d->n_workers; w++)
+        line(d, x, row_y(w) + middle, SERVER_RAIL, 0, red,
+             (double)d->exec.plan->n_flat * sizeof(float));
+    tti_str_printf(d->out,
+                   "<path d=\"M %d %d V %d\" stroke=\"%s\" stroke-width=\"3\" fill=\"none\"/>\n",
+                   x + SERVER_RAIL, row_y(0) + middle, last, red);
+    for (int r = 0; r < n; r++) {
+        kept_range range;
+        TTI_TRY(find_range(d, r, &range));
+        line(d, x + SERVER_RAIL, row_y(r) + middle, SERVER_RAIL, 0, red, (double)range.params);
+        server_box(d, x + SERVER_GAP, row_y(r), r, &range);
+    }
+    return TUTTI_OK;
 }
 
 /* Between pieces of a stage, and from the last piece of a stage to the next stage: of a shard. */
@@ -254,10 +416,10 @@ static void model_lines(const drawing *d, int n_columns, int row) {
         if ((column + 1) % n_tensor == 0) {
             bytes = tti_stage_bytes(plan->stages, stage, stage + 1) +
                     tti_stage_bytes(plan->stages, stage + 1, stage);
-            line(d, x, y, COLUMN_GAP, 0, "#2563eb", bytes);
+            line(d, x, y, COLUMN_GAP, 0, blue, bytes);
         } else {
             count_exchanges(d, tti_blueprint_plan(d->b, column), &bytes);
-            line(d, x, y, COLUMN_GAP, 0, "#16a34a", bytes);
+            line(d, x, y, COLUMN_GAP, 0, green, bytes);
         }
     }
 }
@@ -271,14 +433,47 @@ static tutti_status draw_boxes(const drawing *d) {
         int column = tti_mesh_model_rank(&d->b->mesh, &h.at);
         box(d, column_x(column), row_y(r / n_columns), &h, r);
     }
+    if (is_apart(d)) return draw_server(d);
     sum_lines(d, n_columns, n_rows);
     for (int row = 0; row < n_rows; row++) model_lines(d, n_columns, row);
     return TUTTI_OK;
 }
 
+/* What red lines are, and the others where there are any. */
+static void print_key(const drawing *d) {
+    const tti_job_config *c = &d->b->config;
+    tti_str_add(d->out, "rows: copies of the model; columns: its parts; MiB; red: ");
+    if (is_apart(d))
+        tti_str_add(d->out, "gradients to the server, and parameters back");
+    else if (has_server(d))
+        tti_str_printf(d->out, "sums to the first %lld of the workers, and parameters back",
+                       (long long)c->parallel.servers);
+    else if (d->exec.local)
+        tti_str_printf(d->out, "the mean of parameters, every %lld steps",
+                       (long long)c->parallel.average_every);
+    else
+        tti_str_printf(d->out, "sums of gradients%s%s", is_compressed(d) ? " by " : "",
+                       is_compressed(d) ? c->parallel.compress : "");
+    if (d->scheme.pipeline > 1) tti_str_add(d->out, ", blue: a shard between stages");
+    if (d->scheme.tensor > 1) tti_str_add(d->out, ", green: sums inside it");
+}
+
+/* Below the boxes, from y on. */
+static tutti_status draw_schedule(const drawing *d, int y, int width) {
+    tti_schedule_drawing schedule = schedule_of(d);
+    tti_str_printf(d->out,
+                   "<text x=\"%d\" y=\"%d\">one forward (blue), one backward (green): waves of %d "
+                   "shard%s, %d chunk%s a stage</text>\n",
+                   GAP, y + 12, schedule.n_lanes, schedule.n_lanes == 1 ? "" : "s",
+                   schedule.stages->n_chunks, schedule.stages->n_chunks == 1 ? "" : "s");
+    return tti_schedule_picture(&schedule, GAP, y + ROW_GAP, width - 2 * GAP, d->out);
+}
+
 static tutti_status draw_picture(const drawing *d) {
+    bool staged = d->scheme.pipeline > 1;
     int width = column_x(tti_mesh_n_model(&d->b->mesh)) - COLUMN_GAP + GAP;
-    int height = row_y(d->scheme.data);
+    int n_rows = is_apart(d) ? TTI_MAX(d->n_workers, n_ranges(d)) : d->scheme.data;
+    int height = row_y(n_rows) + (staged ? 2 * ROW_GAP + d->scheme.pipeline * TTI_STRIP_HEIGHT : 0);
     if (width < MIN_WIDTH) width = MIN_WIDTH;
     tti_str_printf(d->out,
                    "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
@@ -287,13 +482,11 @@ static tutti_status draw_picture(const drawing *d) {
                    "<text x=\"%d\" y=\"24\" font-size=\"16\" font-weight=\"bold\">",
                    width, height, GAP);
     tti_scheme_text(&d->scheme, d->out);
-    tti_str_printf(
-        d->out,
-        "</text>\n<text x=\"%d\" y=\"44\">rows: copies of the model; columns: its "
-        "parts; red: sums of gradients, blue: messages of a shard between stages, green: "
-        "sums inside it; MiB</text>\n",
-        GAP);
+    tti_str_printf(d->out, "</text>\n<text x=\"%d\" y=\"44\">", GAP);
+    print_key(d);
+    tti_str_add(d->out, "</text>\n");
     TTI_TRY(draw_boxes(d));
+    if (staged) TTI_TRY(draw_schedule(d, row_y(n_rows), width));
     tti_str_add(d->out, "</svg>\n");
     return TUTTI_OK;
 }
@@ -313,8 +506,11 @@ tutti_status tutti_draw_layout(tutti_job *job, bool picture, char **text) {
     *text = NULL;
     TTI_TRY(resolve(job));
     TTI_TRY(tti_blueprint_create(job, &b));
-    drawing d = {
-        .b = b, .scheme = tti_scheme_of(&b->config), .n_workers = b->n_workers, .out = &out};
+    drawing d = {.b = b,
+                 .exec = tti_worker_exec_desc(b),
+                 .scheme = tti_scheme_of(&b->config),
+                 .n_workers = b->n_workers,
+                 .out = &out};
     tutti_status st = picture ? draw_picture(&d) : draw_text(&d);
     tti_blueprint_destroy(b);
     if (st == TUTTI_OK && out.failed) st = tti_fail(TUTTI_E_NOMEM, "inspect: out of memory");

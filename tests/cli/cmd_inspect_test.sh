@@ -51,6 +51,69 @@ for axis in pipeline tensor; do
   expect 0 "" job.yaml -n 4 parallel.$axis=2 --svg layout.svg
   [ "$(grep -c "<line" layout.svg)" = 4 ] || fail "layout.svg: 2 sums, 2 links"
 done
+# expect_not PART ARGUMENT...: success, and nothing of the kind in the output.
+expect_not() {
+    absent=$1
+    shift
+    expect 0 "" "$@"
+    case $out in *"$absent"*) fail "$*: '$absent' in: $out" ;; esac
+}
+# drawn PART ARGUMENT...: the picture is XML and has the part.
+drawn() {
+    shown=$1
+    shift
+    expect 0 "" "$@" --svg layout.svg
+    python3 -c 'import xml.dom.minidom as x; x.parse("layout.svg")' || fail "$*: layout.svg"
+    grep -q -- "$shown" layout.svg || fail "$*: no '$shown' in $(cat layout.svg)"
+}
+local="-n 2 parallel.mode=fast parallel.sync=local parallel.average_every=3"
+expect_not "bucket" job.yaml $local --layout
+expect 0 "every 3 steps all 2 take the mean of their parameters" job.yaml $local --layout
+expect 0 "  0.049 MiB, and nothing between" job.yaml $local --layout
+expect 0 "  0.146 MiB, and nothing" job.yaml $local parallel.average=all --layout
+expect 0 "backward pass, in the steps before" job.yaml $local parallel.average_after=5 --layout
+drawn "red: the mean of parameters, every 3 steps<" job.yaml $local
+packed="-n 2 parallel.mode=fast parallel.compress"
+for type in f16 bf16; do
+    expect 0 "compressed by $type: 0.024 MiB of 0.049" job.yaml $packed=$type --layout
+    expect 0 "bucket 0      0.024 MiB" job.yaml $packed=$type --layout
+    drawn "red: sums of gradients by $type<" job.yaml $packed=$type
+    drawn '>0.02<' job.yaml $packed=$type
+done
+# 126 of the 12,544 weights of fc1 and 2 of the 160 of out as pairs, 26 elements of bias
+expect 0 "bucket 0      0.001 MiB" job.yaml $packed=topk parallel.topk=0.01 --layout
+# of rank 2: 2 (784 + 16) and 2 (16 + 10) elements, 26 of bias
+expect 0 "bucket 0      0.006 MiB" job.yaml $packed=powersgd parallel.rank=2 --layout
+expect 0 "first 7 steps are sent whole" job.yaml $packed=topk parallel.compress_after=7 --layout
+threads="-n 2 parallel.sync=parameter-server parallel.servers=3"
+expect 0 "thread 2   12560 elements from 176  parameters 0.05 MiB  state 0.10" job.yaml $threads \
+    --layout
+drawn ">server, thread 2<" job.yaml $threads
+drawn ">state: at the server<" job.yaml $threads
+[ "$(grep -c "<line" layout.svg)" = 5 ] || fail "layout.svg: 2 workers and 3 threads on a rail"
+drawn ">server, worker 1<" job.yaml -n 3 $loose
+expect 0 "sums go to the first 2 of the workers" job.yaml -n 3 $server parallel.place=processes \
+    --layout
+
+# On one core a wave is one shard.
+cat >one_core.py <<'PY'
+import os
+import sys
+
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+os.execv(sys.argv[1], sys.argv[1:])
+PY
+staged="job.yaml parallel.workers=2 parallel.pipeline=2"
+out=$(python3 one_core.py "$TUTTI_PROGRAM" inspect $staged --layout) || fail "one core: $out"
+for order in "stage 0   F0 F1 B0 F2 B1 F3 B2 B3" "stage 1   F0 B0 F1 B1 F2 B2 F3 B3" "wait 20 %"; do
+    case $out in *"$order"*) ;; *) fail "no '$order' in: $out" ;; esac
+done
+chunks="$staged model.hidden=[16,16,16] parallel.pipeline_chunks=2 parallel.shards=2"
+expect 0 "2 stages of 2 chunks each (pipeline_chunks)" $chunks --layout
+expect 0 "stage 0   F0.0 F1.0 F0.1 F1.1 B0.1 B1.1 B0.0 B1.0" $chunks --layout
+expect 0 "stage 1   F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 B0.0 B1.0" $chunks --layout
+drawn "waves of 1 shard, 2 chunks a stage" $chunks
+[ "$(grep -c 'stroke-width="0.5"' layout.svg)" = 16 ] || fail "layout.svg: parts of the schedule"
 expect 2 "fusion" job.yaml --after fusion
 expect 0 "are data 1 x stages 2 x pieces 2" job.yaml -n 4 parallel.pipeline=2 parallel.tensor=2
 expect 0 "stage 1 of 2, piece 0 of 1" job.yaml -n 2 parallel.pipeline=2 --worker 1

@@ -1,0 +1,25 @@
+/* schedule_drawing.h - the order in which the stages of a pipeline work, as lines and as strips. */
+#ifndef TTI_PLANNER_SCHEDULE_DRAWING_H
+#define TTI_PLANNER_SCHEDULE_DRAWING_H
+
+#include "base/str.h"
+#include "exec/pipe_schedule.h"
+
+/* Height of a strip of the picture, pixels. */
+enum { TTI_STRIP_HEIGHT = 20 };
+
+typedef struct tti_schedule_drawing {
+    const tti_stages *stages; /* of any stage of the plan */
+    int n_waves, n_lanes;     /* n_lanes: shards of a wave */
+} tti_schedule_drawing;
+
+/* A line for each stage: F and B of wave 0, 1, ..., as far as a line goes; with several chunks
+ * F0.1 is wave 0 in chunk 1. */
+tutti_status tti_schedule_print(const tti_schedule_drawing *schedule, tti_str *out);
+
+/* A strip of SVG for each stage from (x, y) down, as far as width: a backward part is drawn twice
+ * as long as a forward one, messages take no time. */
+tutti_status tti_schedule_picture(const tti_schedule_drawing *schedule, int x, int y, int width,
+                                  tti_str *out);
+
+#endif /* TTI_PLANNER_SCHEDULE_DRAWING_H */
