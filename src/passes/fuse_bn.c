@@ -265,10 +265,14 @@ tutti_status tti_fuse_bn_bits(tutti_graph **g, const tti_target *target) {
 
 /* ---- a convolution's gradient that is joined ---- */
 
-/* 1x1, whose x and y have the same places. */
+/* 1x1, whose x and y have the same places: padding and a stride together can also make y as large
+ * as x. */
 static bool is_point(const tti_node *node) {
     const tutti_shape *w = &node->in[1]->type.shape, *x = &node->out[0]->type.shape;
     const tutti_shape *y = &node->in[0]->type.shape;
+    const tti_attr *pad = tti_attr_get(node, "pad");
+    for (int d = 0; d < pad->n; d++)
+        if (pad->v[d] != 0) return false;
     return tti_attr_int(node, "groups") == 1 && w->dim[2] == 1 && w->dim[3] == 1 &&
            x->dim[2] == y->dim[2] && x->dim[3] == y->dim[3];
 }

@@ -141,13 +141,23 @@ static bool never(const tti_node *grad_x) {
     return false;
 }
 
+/* A plane of 3x3 for a 1x1 convolution that has padding and a stride, and so results as large. */
+static tutti_value *small_image(tutti_graph *g, tutti_conv2d_desc *down) {
+    down->pad = 1, down->stride = 2;
+    return tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(NET_ROWS, 2, 3, 3));
+}
+
+enum { PADDED = -1 }; /* in place of a kernel */
+
 /* x -> bn -> relu -> two bottlenecks */
 static tutti_graph *two_bottlenecks(int64_t n_channels, int64_t kernel) {
     tutti_graph *g = tutti_graph_create(true);
     tutti_conv2d_desc first = {.n_out = n_channels, .kernel = 3, .pad = 1, .no_bias = true};
     tutti_conv2d_desc down = {.n_out = 4, .kernel = kernel, .pad = kernel / 2, .no_bias = true};
     tutti_conv2d_desc up = {.n_out = n_channels, .kernel = 1, .no_bias = true};
-    tutti_value *x = tutti_conv2d(g, net_image(g, 2), &first, "conv");
+    if (kernel == PADDED) down.kernel = 1;
+    tutti_value *x = kernel == PADDED ? small_image(g, &down) : net_image(g, 2);
+    x = tutti_conv2d(g, x, &first, "conv");
     x = tutti_relu(g, tutti_batch_norm2d(g, x, NULL, "bn"));
     for (int i = 0; i < 2; i++) {
         char names[4][16];
@@ -193,6 +203,8 @@ T_CASE(thin_gradients_are_joined_as_they_are_made) {
     T_EQ(n_joined(16, 1, of_even_channels), 1);
     T_EQ(n_joined(8, 1, never), 0);
     T_EQ(n_joined(8, 3, never), 0);
+    T_EQ(n_joined(8, PADDED, never), 0);
+    T_EQ(n_joined(8, PADDED, of_even_channels), 0);
     T_EQ(n_joined(8, 1, NULL), 0);
 }
 

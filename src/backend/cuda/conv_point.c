@@ -39,9 +39,12 @@ static bool describe(const tutti_value *a, const tutti_value *w, const tutti_val
     return fits && small && tti_cuda_wgmma_here();
 }
 
-/* Where places are those of x: stride 1, and 1x1 leaves no room for anything else but padding,
- * which would make y larger. */
+/* Where places are those of x: y is as large and there is no padding, which with a stride could
+ * also make it so. */
 static bool describe_stats(const tti_node *node, tti_cuda_point_desc *out) {
+    const tti_attr *pad = tti_attr_get(node, "pad");
+    for (int d = 0; d < pad->n; d++)
+        if (pad->v[d] != 0) return false;
     return tti_attr_int(node, "groups") == 1 &&
            describe(node->in[0], node->in[1], node->out[0], false, out);
 }
