@@ -172,6 +172,7 @@ static void measure_scratch(rig *r) {
 }
 
 static tutti_status run_rig(rig *r, tti_calibration *c) {
+    static pthread_mutex_t measuring = PTHREAD_MUTEX_INITIALIZER; /* workers on the host share c */
     TTI_TRY(open_rig(r));
     if (is_device(r)) {
         TTI_TRY(time_on_device(r, c));
@@ -179,7 +180,9 @@ static tutti_status run_rig(rig *r, tti_calibration *c) {
         return TUTTI_OK;
     }
     TTI_TRY(time_on_host(r));
+    pthread_mutex_lock(&measuring);
     measure_hidden(r, c);
+    pthread_mutex_unlock(&measuring);
     return TUTTI_OK;
 }
 
@@ -187,7 +190,7 @@ static tutti_status run_rig(rig *r, tti_calibration *c) {
 
 typedef struct turn {
     rig *rig;
-    tti_calibration *c; /* written by one thread at most: that of a host alone */
+    tti_calibration *c; /* written by those on the host alone, one at a time */
 } turn;
 
 static void *run_thread(void *arg) {

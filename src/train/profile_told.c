@@ -156,7 +156,8 @@ static bool is_sound(const tti_told *t) {
                 w->row < TTI_N_ROWS && w->kind >= 0 && w->kind < TTI_N_SPAN_KINDS;
     }
     for (int64_t i = 0; sound && i < h->n_spans; i++)
-        sound = t->spans[i].what >= 0 && t->spans[i].what < h->n_whats;
+        sound = t->spans[i].what >= 0 && t->spans[i].what < h->n_whats && t->spans[i].step >= -1 &&
+                t->spans[i].step < MOST_SPANS;
     return sound;
 }
 

@@ -85,9 +85,11 @@ T_CASE(kinds) {
 
 enum { N_RANKS = 3 };
 
+typedef enum damage { NONE, LABEL, STEP } damage;
+
 typedef struct crew {
     tutti_comm_group *group;
-    bool damages;
+    damage damages;
 } crew;
 
 static const char *check(const tti_told *all) {
@@ -116,7 +118,8 @@ static const char *gather(int rank, int n_ranks, void *arg) {
     if (tutti_comm_create(&desc, &comm) != TUTTI_OK) return "no comm";
     if (tti_told_make(&timeline, &all[rank]) != TUTTI_OK) return "not made";
     all[rank].head.trained_us = rank;
-    if (c->damages && rank == 2) all[rank].whats[1].label = 1 << 20;
+    if (c->damages == LABEL && rank == 2) all[rank].whats[1].label = 1 << 20;
+    if (c->damages == STEP && rank == 2) all[rank].spans[1].step = INT32_MAX;
     tutti_status st = tti_told_gather(comm, all);
     if (rank == 0 && c->damages)
         wrong = st == TUTTI_E_MISMATCH ? NULL : "damage was not seen";
@@ -129,7 +132,7 @@ static const char *gather(int rank, int n_ranks, void *arg) {
     return wrong;
 }
 
-static void run(bool damages) {
+static void run(damage damages) {
     crew c = {.damages = damages};
     T_OK(tutti_comm_group_create(N_RANKS, &c.group));
     t_ranks(N_RANKS, gather, &c);
@@ -138,12 +141,13 @@ static void run(bool damages) {
 
 T_CASE(all_come_to_rank_0) {
     T_UNUSED;
-    run(false);
+    run(NONE);
 }
 
 T_CASE(damage_is_seen) {
     T_UNUSED;
-    run(true);
+    run(LABEL);
+    run(STEP);
 }
 
 int main(void) {
