@@ -15,10 +15,11 @@ static const char usage[] =
     "worker computes (measured here in some seconds, by the figures of an H200, or as --step-ms\n"
     "says), when each bucket of gradients comes, and how long its sum takes.  With\n"
     "parallel.pipeline and parallel.tensor several workers have each copy of the model, and the\n"
-    "bubble is told.  Prints the scaling curve, the sums and the part of them that nobody could\n"
-    "hide, and what a worker sends on each\n"
-    "level.  A network is a YAML file with the groups host, rack and spine, each with size, gb_s\n"
-    "(1e9 bytes per second of a worker) and latency_us.\n";
+    "bubble is told.  parallel.zero, parallel.compress and local SGD send what they send; a\n"
+    "parameter server is refused.  Prints the scaling curve, the sums and the part of them that\n"
+    "nobody could hide, and what a worker sends on each level.  A network is a YAML file with\n"
+    "the groups host, rack and spine, each with size, gb_s (1e9 bytes per second of a worker) and\n"
+    "latency_us.\n";
 
 static int read_options(int *argc, char **argv, tutti_simulate_desc *desc) {
     const char *n = take_option(argc, argv, "-n"), *ms = take_option(argc, argv, "--step-ms");

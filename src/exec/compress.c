@@ -102,11 +102,16 @@ size_t tti_compress_bytes(const tti_exec_desc *desc, int n_ranks) {
     return end.pair ? n + (end.pair + TTI_TOPK_COUNTS) * sizeof(uint32_t) : n;
 }
 
-double tti_compress_sent(const tti_exec_desc *desc, int n_ranks) {
+void tti_compress_kinds(const tti_exec_desc *desc, double *pairs, double *summed) {
     place end = pack_all(desc, NULL);
-    double others = n_ranks - 1;
-    return others * (double)(end.pair * sizeof(pair)) +
-           2 * others / n_ranks * (double)((end.first + end.second) * sizeof(float));
+    *pairs = (double)(end.pair * sizeof(pair));
+    *summed = (double)((end.first + end.second) * sizeof(float));
+}
+
+double tti_compress_sent(const tti_exec_desc *desc, int n_ranks) {
+    double pairs, summed, others = n_ranks - 1;
+    tti_compress_kinds(desc, &pairs, &summed);
+    return others * pairs + 2 * others / n_ranks * summed;
 }
 
 size_t tti_compress_message_bytes(const tti_exec_desc *desc, size_t first, size_t n_elems) {

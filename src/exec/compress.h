@@ -21,6 +21,10 @@ void tti_compress_destroy(tti_compress *c);
 /* Memory that it takes. */
 size_t tti_compress_bytes(const tti_exec_desc *desc, int n_ranks);
 
+/* Bytes of a worker's gradient that it sends to each of the others as pairs, and those that are
+ * summed over the workers. */
+void tti_compress_kinds(const tti_exec_desc *desc, double *pairs, double *summed);
+
 /* Bytes that a worker sends in a step that is compressed, in the mean over the workers. */
 double tti_compress_sent(const tti_exec_desc *desc, int n_ranks);
 

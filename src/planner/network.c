@@ -117,16 +117,27 @@ double tti_network_room(const tti_network *network) {
     return room;
 }
 
-double tti_network_sum_s(const tti_network *network, const int64_t *members, double n_bytes,
-                         double *sent) {
+/* ways: 2 there and back, 1 one of them. */
+static double move_s(const tti_network *network, const int64_t *members, double n_bytes, int ways,
+                     double *sent) {
     double s = 0;
     for (int i = 0; i < TTI_N_LEVELS; i++) {
         const tti_level *level = &network->levels[i];
-        double k = (double)members[i], moved = 2 * (k - 1) / k * n_bytes;
+        double k = (double)members[i], moved = ways * (k - 1) / k * n_bytes;
         if (members[i] < 2) continue;
-        s += moved / (level->gb_s * 1e9) + 2 * ceil(log2(k)) * level->latency_us * 1e-6;
+        s += moved / (level->gb_s * 1e9) + ways * ceil(log2(k)) * level->latency_us * 1e-6;
         sent[i] += moved;
         n_bytes /= k;
     }
     return s;
+}
+
+double tti_network_sum_s(const tti_network *network, const int64_t *members, double n_bytes,
+                         double *sent) {
+    return move_s(network, members, n_bytes, 2, sent);
+}
+
+double tti_network_half_s(const tti_network *network, const int64_t *members, double n_bytes,
+                          double *sent) {
+    return move_s(network, members, n_bytes, 1, sent);
 }

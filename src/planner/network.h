@@ -45,4 +45,9 @@ double tti_network_room(const tti_network *network);
 double tti_network_sum_s(const tti_network *network, const int64_t *members, double n_bytes,
                          double *sent);
 
+/* Likewise of its first half, after which each of the members has the sum of its part, and just as
+ * well of the second, which brings the parts to all. */
+double tti_network_half_s(const tti_network *network, const int64_t *members, double n_bytes,
+                          double *sent);
+
 #endif /* TTI_PLANNER_NETWORK_H */

@@ -5,7 +5,9 @@
  *
  * Two things go on side by side in each worker: computing, from which buckets of gradients come at
  * the moments that the plan says, and sums, one bucket after the other in the order of the plan.
- * What the sums still need after the last gradient, every worker waits for. */
+ * What the sums still need after the last gradient, every worker waits for.  With zero 1 and 2
+ * parameters come after the update, on devices beside the next forward pass; with 3 they come
+ * beside computing, over the links of the sums. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +17,7 @@
 #include "planner/network.h"
 #include "planner/predict.h"
 #include "planner/stage_play.h"
+#include "planner/sums.h"
 #include "train/devices.h"
 #include "tutti/planner.h"
 
@@ -34,6 +37,7 @@ typedef struct solo {
     double compute_s, update_s, bubble, exchange_s, sent_bytes;
     stage *stages; /* [n_stages], owned */
     int n_stages, n_workers;
+    double forward_s;  /* of the first shards: what can hide parameters that come */
     double sums_bytes; /* of the small all-reduce at the end of a step */
 } solo;
 
@@ -47,6 +51,7 @@ typedef struct simulation {
     const tutti_simulate_desc *desc;
     tti_blueprint *b;
     tti_network network;
+    tti_sums sums;
     solo solo;
     point points[MAX_POINTS];
     int n_points;
@@ -116,6 +121,12 @@ static tutti_status time_stages(simulation *s, const tti_calibration *c, int64_t
     return TUTTI_OK;
 }
 
+/* A device computes one shard at a time, a host one on each core. */
+static int64_t n_waves_of(const tti_calibration *c, int64_t n_shards) {
+    int64_t side_by_side = c->is_device ? 1 : TTI_MAX(c->n_cores, 1);
+    return (n_shards + side_by_side - 1) / side_by_side;
+}
+
 static tutti_status time_worker(simulation *s) {
     tti_calibration c;
     tti_prediction alone;
@@ -125,6 +136,8 @@ static tutti_status time_worker(simulation *s) {
     w->stages = calloc((size_t)w->n_stages, sizeof *w->stages);
     if (!w->stages) return tti_fail(TUTTI_E_NOMEM, "simulate: out of memory");
     TTI_TRY(calibrate(s, &c));
+    int64_t n_waves = n_waves_of(&c, scheme.shards);
+    tti_sums_of(s->b, n_waves, &s->sums);
     spread(s, &c);
     TTI_TRY(tti_predict(s->b, &scheme, &c, &alone));
     double scale = s->desc->step_ms > 0 ? s->desc->step_ms * 1e-3 / alone.step_s : 1;
@@ -132,6 +145,7 @@ static tutti_status time_worker(simulation *s) {
     w->update_s = alone.update_s * scale;
     w->exchange_s = alone.exchange_s * scale;
     w->bubble = alone.bubble;
+    w->forward_s = c.is_device ? w->compute_s / (double)n_waves / 3 : 0;
     w->sent_bytes = alone.sent_bytes;
     w->sums_bytes = 4 * sizeof(double);
     return time_stages(s, &c, scheme.shards);
@@ -146,11 +160,29 @@ static double sum_stage(const simulation *s, const stage *w, const int64_t *memb
     double free_s = 0;
     for (int i = 0; i < w->n_buckets; i++) {
         double begin = fmax(free_s, w->ready_s[i]);
-        double took = tti_network_sum_s(&s->network, members, w->n_bytes[i], sent);
+        double took = tti_sums_bucket_s(&s->sums, &s->network, members, w->n_bytes[i], sent);
         free_s = begin + took;
         *sums_s += took;
     }
     return free_s;
+}
+
+static double fetch_stage(const simulation *s, const stage *w, const int64_t *members,
+                          double *sent) {
+    double all = 0;
+    for (int i = 0; i < w->n_buckets; i++)
+        all += tti_sums_fetch_s(&s->sums, &s->network, members, w->n_bytes[i], sent);
+    return all;
+}
+
+/* The small sums at the end of a step: loss, norm, votes; of local SGD with its means. */
+static double tell(const simulation *s, int64_t n, double *sent) {
+    double once[TTI_N_LEVELS] = {0}, every = s->sums.mean_every;
+    int64_t members[TTI_N_LEVELS];
+    tti_network_members(&s->network, n, 1, members);
+    double told = tti_network_sum_s(&s->network, members, s->solo.sums_bytes * (double)n, once);
+    for (int i = 0; i < TTI_N_LEVELS; i++) sent[i] += once[i] / every;
+    return told / every;
 }
 
 /* All stages sum at the same time, each between the copies of the model. */
@@ -158,19 +190,24 @@ static point play(const simulation *s, int64_t n) {
     point p = {.n = n};
     const solo *w = &s->solo;
     int64_t members[TTI_N_LEVELS];
-    double end = w->compute_s;
+    double end = w->compute_s, after = 0, n_copies = (double)(n / w->n_workers);
     tti_network_members(&s->network, n / w->n_workers, w->n_workers, members);
     for (int i = 0; i < w->n_stages; i++) {
         double sent[TTI_N_LEVELS] = {0}, sums_s = 0;
         end = fmax(end, sum_stage(s, &w->stages[i], members, sent, &sums_s));
-        p.sums_s = fmax(p.sums_s, sums_s);
+        double fetch_s = fetch_stage(s, &w->stages[i], members, sent);
+        if (s->sums.zero == 3)
+            end = fmax(end, fetch_s + sums_s);
+        else
+            after = fmax(after, fetch_s - w->forward_s);
+        p.sums_s = fmax(p.sums_s, sums_s + fetch_s);
         for (int k = 0; k < TTI_N_LEVELS; k++) p.sent[k] = fmax(p.sent[k], sent[k]);
     }
+    double mean_s = tti_sums_mean_s(&s->sums, &s->network, members, p.sent);
+    p.sums_s += mean_s;
     p.sent[tti_network_level(&s->network, w->n_workers)] += w->sent_bytes;
-    tti_network_members(&s->network, n, 1, members);
-    double told = tti_network_sum_s(&s->network, members, w->sums_bytes * (double)n, p.sent);
-    p.exposed_s = end - w->compute_s + told;
-    p.step_s = end + told + w->update_s;
+    p.exposed_s = end - w->compute_s + after + mean_s + tell(s, n, p.sent);
+    p.step_s = w->compute_s + p.exposed_s + w->update_s / (s->sums.zero > 0 ? n_copies : 1);
     return p;
 }
 
@@ -204,6 +241,7 @@ static void print_head(const simulation *s, tti_str *out) {
                        "stages; %.3f ms of sums and messages inside shards, %.1f MiB by a worker\n",
                        s->solo.n_workers, s->points[0].step_s * 1e3, 100 * s->solo.bubble,
                        s->solo.exchange_s * 1e3, s->solo.sent_bytes / 1048576.0);
+    tti_sums_text(&s->sums, out);
 }
 
 static void print_table(const simulation *s, tti_str *out) {
@@ -264,6 +302,7 @@ static tutti_status open_worker(tutti_job *job, simulation *s) {
     tutti_job *alone;
     one.shards = shards_of(c);
     one.recompute = c->train.recompute;
+    one.zero = (int)c->parallel.zero;
     if (s->desc->n_workers % (tensor * pipeline) != 0)
         return tti_fail(TUTTI_E_CONFIG,
                         "simulate: %d stages of %d pieces are %d workers for each copy of the "
@@ -281,6 +320,7 @@ static tutti_status run(tutti_job *job, simulation *s, tti_str *out) {
         return tti_fail(TUTTI_E_INVALID, "simulate: workers must be in 1 .. %d, got %d", 1 << 20,
                         s->desc->n_workers);
     TTI_TRY(tutti_job_check(job));
+    TTI_TRY(tti_sums_check(&job->config));
     if (!is_measured(s->desc)) tti_scheme_on_device(job);
     TTI_TRY(tti_network_read(s->desc->network ? s->desc->network : "h200", &s->network));
     if (s->desc->n_workers > tti_network_room(&s->network))

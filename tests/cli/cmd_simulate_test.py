@@ -69,6 +69,62 @@ def test_stages():
     runs.tutti("simulate", *job, "-n", "6").expect(2, "multiple", "4 workers")
 
 
+WIDE = "host: {size: 8, gb_s: 1, latency_us: 0}\nrack: {size: 8, gb_s: 0.1, latency_us: 0}\n" \
+       "spine: {gb_s: 0.01, latency_us: 0}\n"
+
+
+def four(*arguments):
+    """What four neighbours are told, and the bytes each sends, less those of the last sums."""
+    told = points("-n", "4", "--device", "h200", "--network", "wide.yaml", "--step-ms", "1000",
+                  *arguments)[-1]
+    return told, told["sent_bytes"][0] - 2 * 3 / 4 * 4 * 4 * 8
+
+
+def expect_bytes(got, whole, share):
+    if abs(got / whole - share) > 1e-3:
+        raise AssertionError("%g of %g, expected %g" % (got, whole, share))
+
+
+def test_parts():
+    """With zero 1 and 2 the bytes of plain sums, with 3 half as many again; updates in parts."""
+    write("wide.yaml", WIDE)
+    plain, whole = four()
+    for zero, share in (("1", 1), ("2", 1), ("3", 1.5)):
+        told, sent = four("parallel.zero=" + zero)
+        expect_bytes(sent, whole, share)
+        if not 0 < told["step_s"] < plain["step_s"] + told["sums_s"]:
+            raise AssertionError("%s %s" % (told, plain))
+    runs.tutti("simulate", *JOB, "-n", "4", "--device", "h200", "parallel.zero=3").expect(
+        0, "zero 3: gradients to the owners")
+
+
+def test_less_on_the_wire():
+    """Half the bytes, a hundredth twice (index and value) to each other, a mean now and then."""
+    write("wide.yaml", WIDE)
+    plain, whole = four()
+    told, sent = four("parallel.mode=fast", "parallel.compress=bf16")
+    expect_bytes(sent, whole, 0.5)
+    if not told["exposed_s"] < plain["exposed_s"]:
+        raise AssertionError("%s %s" % (told, plain))
+    sent = four("parallel.mode=fast", "parallel.compress=topk", "parallel.topk=0.01")[1]
+    if not 3 * 0.02 * 0.99 < sent / (whole / 1.5) < 3 * 0.02 + 0.02:  # and vectors, whole
+        raise AssertionError("%g of %g" % (sent, whole))
+    sent = four("parallel.mode=fast", "parallel.compress=powersgd", "parallel.rank=2")[1]
+    if not 0 < sent < 0.05 * whole:
+        raise AssertionError("%g of %g" % (sent, whole))
+    local = ["parallel.mode=fast", "parallel.sync=local", "parallel.average_every=8"]
+    told = four(*local)[0]
+    expect_bytes(told["sent_bytes"][0], whole + 2 * 3 / 4 * 4 * 4 * 8, 1 / 8)
+    told = four(*local, "parallel.average=all")[0]
+    if told["sent_bytes"][0] <= 1.9 * whole / 8:
+        raise AssertionError(told)
+
+
+def test_a_server_is_refused():
+    runs.tutti("simulate", *JOB, "-n", "4", "--step-ms", "9", "parallel.sync=parameter-server",
+               "parallel.mode=fast", "parallel.staleness=4").expect(2, "is not played", "links")
+
+
 def test_table_and_devices():
     ended = runs.tutti("simulate", *JOB, "-n", "4096", "--device", "h200").expect(0, "of n x 1")
     if "    4096 " not in ended.out:

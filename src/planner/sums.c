@@ -1,0 +1,100 @@
+/* sums.c - gradients, whole, in parts or compressed, parameters that come back, and means.
+ *
+ * Only what travels: neither what compressing takes, nor what a device copies to its host for it.
+ * Pairs go from each worker to each other one, so every level carries them for all workers that
+ * are reached over it. */
+#include "planner/sums.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "exec/compress.h"
+#include "train/worker_exec.h"
+
+/* Of what is compressed, in the mean over the buckets; vectors travel whole. */
+static void compress(const tti_exec_desc *desc, double n_flat_bytes, tti_sums *out) {
+    double pairs, summed;
+    if (desc->fast && desc->wire != TUTTI_F32) out->of_sum = 0.5;
+    if (!tti_compress_wanted(desc, 2) || n_flat_bytes <= 0) return;
+    tti_compress_kinds(desc, &pairs, &summed);
+    out->of_sum = summed / n_flat_bytes;
+    out->of_pairs = pairs / n_flat_bytes;
+}
+
+void tti_sums_of(const tti_blueprint *b, int64_t n_waves, tti_sums *out) {
+    const tti_job_config *c = &b->config;
+    tti_exec_desc desc = tti_worker_exec_desc(b);
+    double flat = (double)b->plan->n_flat * sizeof(float);
+    *out = (tti_sums){.zero = desc.zero, .of_sum = 1, .mean_every = 1};
+    if (desc.zero > 0) out->n_fetches = desc.zero < 3 ? 1 : 2 * (double)n_waves;
+    compress(&desc, flat, out);
+    if (!desc.local) return;
+    bool state = strcmp(c->parallel.average, "all") == 0;
+    out->mean_bytes = flat * (1 + (state ? b->plan->n_states : 0));
+    out->mean_every = (double)TTI_MAX(c->parallel.average_every, 1);
+}
+
+static double pairs_s(const tti_network *network, const int64_t *members, double n_bytes,
+                      double *sent) {
+    double s = 0, inside = 1; /* workers that are reached over the levels below, with itself */
+    for (int i = 0; i < TTI_N_LEVELS; i++) {
+        const tti_level *level = &network->levels[i];
+        double k = (double)members[i], moved = inside * (k - 1) * n_bytes;
+        inside *= k;
+        if (members[i] < 2) continue;
+        s += moved / (level->gb_s * 1e9) + ceil(log2(k)) * level->latency_us * 1e-6;
+        sent[i] += moved;
+    }
+    return s;
+}
+
+tutti_status tti_sums_check(const tti_job_config *c) {
+    if (strcmp(c->parallel.sync, "parameter-server") != 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG,
+                    "simulate: parallel.sync=parameter-server is not played: how long its workers "
+                    "wait is up to who comes first, and to the links of a few servers; give "
+                    "parallel.sync=all-reduce, or measure it with tutti train");
+}
+
+double tti_sums_bucket_s(const tti_sums *sums, const tti_network *network, const int64_t *members,
+                         double n_bytes, double *sent) {
+    if (sums->mean_bytes > 0) return 0;
+    if (sums->zero > 0) return tti_network_half_s(network, members, n_bytes, sent);
+    double s = tti_network_sum_s(network, members, n_bytes * sums->of_sum, sent);
+    if (sums->of_pairs > 0) s += pairs_s(network, members, n_bytes * sums->of_pairs, sent);
+    return s;
+}
+
+double tti_sums_fetch_s(const tti_sums *sums, const tti_network *network, const int64_t *members,
+                        double n_bytes, double *sent) {
+    double once[TTI_N_LEVELS] = {0}, s;
+    if (sums->n_fetches <= 0) return 0;
+    s = tti_network_half_s(network, members, n_bytes, once);
+    for (int i = 0; i < TTI_N_LEVELS; i++) sent[i] += once[i] * sums->n_fetches;
+    return s * sums->n_fetches;
+}
+
+double tti_sums_mean_s(const tti_sums *sums, const tti_network *network, const int64_t *members,
+                       double *sent) {
+    double once[TTI_N_LEVELS] = {0}, s;
+    if (sums->mean_bytes <= 0) return 0;
+    s = tti_network_sum_s(network, members, sums->mean_bytes, once);
+    for (int i = 0; i < TTI_N_LEVELS; i++) sent[i] += once[i] / sums->mean_every;
+    return s / sums->mean_every;
+}
+
+void tti_sums_text(const tti_sums *sums, tti_str *out) {
+    if (sums->zero > 0)
+        tti_str_printf(out,
+                       "zero %d: gradients to the owners of parts, parameters back, %g time%s "
+                       "a step\n",
+                       sums->zero, sums->n_fetches, sums->n_fetches > 1 ? "s" : "");
+    else if (sums->mean_bytes > 0)
+        tti_str_printf(out, "local SGD: a mean of %.1f MiB every %g steps; told is the mean step\n",
+                       sums->mean_bytes / 1048576.0, sums->mean_every);
+    else if (sums->of_sum < 1 || sums->of_pairs > 0)
+        tti_str_printf(out,
+                       "compressed: %.2f %% of the bytes are summed, %.2f %% go from each to "
+                       "each as pairs; what compressing takes is not counted\n",
+                       100 * sums->of_sum, 100 * sums->of_pairs);
+}

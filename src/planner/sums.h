@@ -1,0 +1,39 @@
+/* sums.h - what goes between the copies of a model in a step, on the links of a network. */
+#ifndef TTI_PLANNER_SUMS_H
+#define TTI_PLANNER_SUMS_H
+
+#include "planner/network.h"
+#include "train/blueprint.h"
+
+typedef struct tti_sums {
+    int zero;          /* 1 .. 3: gradients go to the owners of parts, parameters come back */
+    double n_fetches;  /* times that all parameters come in a step; 0: never */
+    double of_sum;     /* of the bytes of a bucket, those that are summed */
+    double of_pairs;   /* likewise, what each worker sends to each of the others */
+    double mean_bytes; /* parameters, and state: local SGD makes their mean; 0: it is none */
+    double mean_every; /* in one step of so many; 1 without */
+} tti_sums;
+
+/* TUTTI_E_CONFIG: the job has a parameter server, which is not known here. */
+tutti_status tti_sums_check(const tti_job_config *config);
+
+/* n_waves: of shards, one after the other on a worker. */
+void tti_sums_of(const tti_blueprint *b, int64_t n_waves, tti_sums *out);
+
+/* Seconds until a bucket of n_bytes of f32 is summed among members [TTI_N_LEVELS], on each worker
+ * or its parts on their owners.  sent [TTI_N_LEVELS], bytes of a worker, is added to. */
+double tti_sums_bucket_s(const tti_sums *sums, const tti_network *network, const int64_t *members,
+                         double n_bytes, double *sent);
+
+/* Seconds of all fetches of the parameters of a bucket in a step. */
+double tti_sums_fetch_s(const tti_sums *sums, const tti_network *network, const int64_t *members,
+                        double n_bytes, double *sent);
+
+/* Seconds that the mean of local SGD takes, in the mean over the steps. */
+double tti_sums_mean_s(const tti_sums *sums, const tti_network *network, const int64_t *members,
+                       double *sent);
+
+/* A line for whatever is no plain sum of f32 gradients, else none. */
+void tti_sums_text(const tti_sums *sums, tti_str *out);
+
+#endif /* TTI_PLANNER_SUMS_H */
