@@ -18,8 +18,6 @@
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
-enum { MOST_TRIED = 16 /* numbers of workers that a message looks through */ };
-
 /* Of the parameters, that must be in pieces. */
 static const double least_share = 0.1;
 
@@ -237,22 +235,44 @@ static tutti_status note_cuts(const tutti_graph *g, const tti_division *division
     return TUTTI_OK;
 }
 
-/* So little is cut that the workers would all have the model: says for how many they would not. */
-static tutti_status refuse(const tutti_graph *g, int n, double share) {
-    char text[128] = "";
+int64_t tti_tensor_whole_heads(const tutti_graph *g, int n) {
+    for (int i = 0; i < g->n_nodes; i++) {
+        const tti_node *node = g->nodes[i];
+        if (strcmp(node->op->name, "attention") != 0) continue;
+        int64_t heads = tti_attr_int(node, "heads"), kv = tti_attr_int(node, "kv_heads");
+        bool turned = strcmp(node->in[0]->node->op->name, "rotary") == 0; /* which has no cut */
+        if (heads % n != 0 || (kv != 0 && kv != heads) || turned) return heads;
+    }
+    return 0;
+}
+
+/* Numbers of workers that have enough in pieces; heads: those that divide attention too, else those
+ * that do not. */
+static tutti_status list_others(const tutti_graph *g, bool heads, char text[128]) {
     size_t at = 0;
-    for (int other = 2; other <= MOST_TRIED; other++) {
+    *text = '\0';
+    for (int other = 2; other <= TTI_TENSOR_MOST_TRIED; other++) {
         tti_division d;
+        if ((tti_tensor_whole_heads(g, other) == 0) != heads) continue;
         TTI_TRY(tti_tensor_divide(g, other, NULL, &d));
         if (d.share >= least_share)
-            at += (size_t)snprintf(text + at, sizeof text - at, "%s%d", at ? ", " : "", other);
+            at += (size_t)snprintf(text + at, 128 - at, "%s%d", at ? ", " : "", other);
         tti_tensor_division_fini(&d);
     }
+    return TUTTI_OK;
+}
+
+/* So little is cut that the workers would all have the model: says for how many they would not. */
+static tutti_status refuse(const tutti_graph *g, int n, double share) {
+    char text[128], whole[128];
+    TTI_TRY(list_others(g, true, text));
+    TTI_TRY(list_others(g, false, whole));
     return tti_fail(TUTTI_E_INVALID,
                     "parallel.tensor=%d: the layers of this model cannot be cut in %d: features, "
                     "channels, heads or classes must divide by it, and do in %.0f %% of the "
-                    "parameters; numbers that would do: %s",
-                    n, n, 100 * share, at ? text : "none up to 16");
+                    "parameters; numbers that would do: %s%s%s",
+                    n, n, 100 * share, *text ? text : "none up to 16",
+                    *whole ? "; with attention whole: " : "", whole);
 }
 
 tutti_status tti_pass_tensor(tutti_graph **g, const tti_target *target) {

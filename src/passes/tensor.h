@@ -51,6 +51,13 @@ tutti_status tti_tensor_divide(const tutti_graph *g, int n, const tti_cuts *like
                                tti_division *out);
 void tti_tensor_division_fini(tti_division *division);
 
+/* Numbers of workers up to which messages say what would do. */
+enum { TTI_TENSOR_MOST_TRIED = 16 };
+
+/* Heads of the first attention that n workers cannot divide, because n does not divide them,
+ * some share keys, or rotary positions come before; 0: there is none. */
+int64_t tti_tensor_whole_heads(const tutti_graph *g, int n);
+
 /* tensor_ways.c: the ways of a node whose inputs can be had as the bits of may [n_in] say (bit: a
  * code); at most max.  Returns how many there are. */
 int tti_tensor_ways(const tti_node *node, int n, bool training, const uint32_t *may, tti_way *out,

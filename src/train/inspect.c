@@ -7,6 +7,7 @@
 #include "exec/exec.h"
 #include "exec/instance.h"
 #include "train/blueprint.h"
+#include "train/whole_layers.h"
 #include "train/worker_exec.h"
 #include "tutti/train.h"
 
@@ -100,6 +101,15 @@ static tutti_status plan_worker(const tti_blueprint *b, int part, tti_exec_desc 
     return tti_exec_memory_plan(desc, most_shards(b), n_ranks, m);
 }
 
+static void print_whole(tti_str *out, const tti_blueprint *b) {
+    if (b->mesh.tensor < 2) return;
+    if (b->mesh.stage == 1) {
+        tti_whole_params_text(b, out);
+        tti_str_add(out, "\n");
+    }
+    if (tti_whole_heads_text(b, out)) tti_str_add(out, "\n");
+}
+
 /* Workers of one place of the model differ in the batch alone. */
 static tutti_status print_parts(tti_str *out, const tti_blueprint *b) {
     tti_str_printf(out,
@@ -116,6 +126,7 @@ static tutti_status print_parts(tti_str *out, const tti_blueprint *b) {
                        desc.plan->n_slots, mib(m.params), mib(m.states + m.ema), mib(m.grads),
                        mib(m.arena), mib(m.params + m.states + m.ema + m.grads + m.arena));
     }
+    print_whole(out, b);
     return TUTTI_OK;
 }
 

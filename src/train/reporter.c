@@ -10,6 +10,7 @@
 #include "train/averaging.h"
 #include "train/optimizer.h"
 #include "train/shares.h"
+#include "train/whole_layers.h"
 
 static const double ns = 1e-9;
 
@@ -124,6 +125,19 @@ tutti_status tti_reporter_shares(tti_reporter *r, int64_t step) {
     return tell_shares(r, step);
 }
 
+/* Who divides layers over more workers than there are heads to divide hears it. */
+static tutti_status tell_whole_layers(tti_reporter *r) {
+    tti_str text = {0};
+    tutti_status st = TUTTI_OK;
+    if (tti_whole_heads_text(r->b, &text)) {
+        if (r->b->mesh.stage == 1) tti_str_add(&text, "; ");
+        tti_whole_params_text(r->b, &text);
+        st = tti_reporter_warn(r, tti_str_text(&text));
+    }
+    tti_str_free(&text);
+    return st;
+}
+
 static tutti_status tell_lost_offload(tti_reporter *r) {
     if (strcmp(r->b->config.parallel.offload, "none") == 0 || r->b->places.n > 0) return TUTTI_OK;
     return tti_reporter_warn(r,
@@ -195,6 +209,7 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     tell(r, &event);
     TTI_TRY(tti_metrics_end(&r->metrics));
     TTI_TRY(tell_pipeline(r));
+    TTI_TRY(tell_whole_layers(r));
     TTI_TRY(tell_shares(r, step));
     TTI_TRY(tell_lost_offload(r));
     r->mark_ns = tti_now_ns();

@@ -90,5 +90,23 @@ def test_what_cannot_be_cut_is_said():
                  "numbers that would do: 2, 4")
 
 
+def test_heads_that_do_not_divide_are_said():
+    """Three workers cut the rest of a model with four heads: attention stays whole, and they hear
+    so, before the run and in it; two workers hear nothing."""
+    job = text_arguments("model.name=gpt2", "model.layers=1", "model.heads=4", "model.width=48",
+                         "model.dropout=0", "train.steps=1", "parallel.shards=1")
+    why = "attention of 4 heads stays whole on every worker; numbers that divide the heads: 2, 4"
+    ended = runs.tutti("inspect", "-n", "3", "parallel.tensor=3", *job)
+    ended.expect(0, why, "% of the parameters are whole on every worker")
+    ended = runs.tutti("train", "run.dir=heads3", "-n", "3", "parallel.tensor=3", *job)
+    ended.expect(0, "warning: parallel.tensor=3: " + why)
+    whole = [r for r in runs.records("heads3") if why in r.get("text", "")]
+    assert len(whole) == 1, whole
+    ended = runs.tutti("train", "run.dir=heads2", "-n", "2", "parallel.tensor=2", *job).expect(0)
+    assert "stays whole" not in ended.out + ended.err, ended.err
+    ended = runs.tutti("train", "run.dir=heads7", "-n", "7", "parallel.tensor=7", *job)
+    ended.expect(2, "numbers that would do: 2, 4", "with attention whole: 3,")
+
+
 if __name__ == "__main__":
     runs.main(sys.modules[__name__])

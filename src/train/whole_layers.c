@@ -1,0 +1,46 @@
+/* whole_layers.c - the graph of the whole model says which heads there are, and the plan of a piece
+ * beside that of the model what is not cut. */
+#include "train/whole_layers.h"
+
+#include "passes/tensor.h"
+
+bool tti_whole_heads_text(const tti_blueprint *b, tti_str *out) {
+    const tutti_graph *g = b->plan->shard.graph;
+    int n = b->mesh.tensor, n_listed = 0;
+    int64_t heads = n > 1 ? tti_tensor_whole_heads(g, n) : 0;
+    if (heads == 0) return false;
+    tti_str_printf(out,
+                   "parallel.tensor=%d: attention of %lld heads stays whole on every worker; "
+                   "numbers that divide the heads: ",
+                   n, (long long)heads);
+    for (int other = 2; other <= TTI_TENSOR_MOST_TRIED; other++)
+        if (tti_tensor_whole_heads(g, other) == 0)
+            tti_str_printf(out, "%s%d", n_listed++ ? ", " : "", other);
+    if (n_listed == 0)
+        tti_str_printf(out,
+                       "none up to %d (heads that share keys, or have rotary positions, are not "
+                       "divided)",
+                       TTI_TENSOR_MOST_TRIED);
+    return true;
+}
+
+void tti_whole_params_text(const tti_blueprint *b, tti_str *out) {
+    const tti_plan *all = b->plan;
+    const tti_slot *largest = NULL;
+    double n_whole = 0, n_all = 0;
+    if (b->mesh.tensor < 2 || b->mesh.stage > 1) return;
+    const tti_plan *piece = tti_blueprint_plan(b, 0);
+    for (int i = 0; i < all->n_slots; i++) {
+        const tti_slot *slot = &all->slots[i];
+        int there = tti_plan_find_slot(piece, slot->param->name);
+        if (slot->buffer) continue;
+        n_all += (double)slot->n_elems;
+        if (there < 0 || piece->slots[there].n_elems != slot->n_elems) continue;
+        n_whole += (double)slot->n_elems;
+        if (!largest || slot->n_elems > largest->n_elems) largest = slot;
+    }
+    tti_str_printf(out, "%.1f %% of the parameters are whole on every worker",
+                   n_all > 0 ? 100 * n_whole / n_all : 0);
+    if (largest)
+        tti_str_printf(out, ", the largest %s (%zu)", largest->param->name, largest->n_elems);
+}
