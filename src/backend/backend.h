@@ -278,6 +278,9 @@ typedef struct tti_device_ops {
     bool mixes_ways; /* groups of several ways may add in one step: a run may go by a table */
     void (*peers_part)(void *group); /* takes NULL; waits */
     void (*peers_describe)(const void *group, tti_str *str);
+    /* For doctor: the library that adds where kernels cannot, with its version, or why there is
+     * none.  No device need be open.  NULL: there is never one. */
+    void (*peers_library)(tti_str *str);
     /* The sum of elements first .. of the pieces into the first piece of every rank; multiples of
      * 4.  Into TTI_QUEUE_COMM.  beside: something else computes meanwhile, and leaves little room.
      */

@@ -184,6 +184,14 @@ static void describe_sums(const tti_backend *backend, int n, tti_str *out) {
         tti_str_add(out, "    not kept: no folder of TUTTI_CACHE can be written\n");
 }
 
+/* Told with one device too: the job may run on several hosts, or elsewhere. */
+static void describe_library(const tti_backend *backend, tti_str *out) {
+    if (!backend->device->peers_library) return;
+    tti_str_add(out, "  between devices: ");
+    backend->device->peers_library(out);
+    tti_str_add(out, "\n");
+}
+
 /* A machine without devices is no failure. */
 static void describe_module(const char *name, bool measure, tti_str *out) {
     const tti_backend *backend;
@@ -194,6 +202,7 @@ static void describe_module(const char *name, bool measure, tti_str *out) {
     }
     backend->describe(out);
     tti_str_add(out, "\n");
+    describe_library(backend, out);
     for (int i = 0; i < backend->device->count(); i++) describe_device(backend, i, measure, out);
     bool linked = measure && backend->device->link && backend->device->count() > 1;
     if (linked) describe_links(backend, out);

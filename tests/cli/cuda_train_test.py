@@ -439,6 +439,12 @@ def test_bad_devices():
         raise AssertionError("left a folder: %s" % os.listdir("none"))
 
 
+def test_doctor_names_nccl():
+    told = runs.tutti("doctor", "--quick").expect(0, "  between devices: ").out
+    if "between devices: NCCL 2." not in told and "between devices: no NCCL (" not in told:
+        raise AssertionError(told)
+
+
 if __name__ == "__main__":
     if "device 0:" not in subprocess.run([runs.PROGRAM, "doctor", "--quick"],
                                          capture_output=True, text=True).stdout:

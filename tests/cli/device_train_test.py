@@ -186,7 +186,7 @@ def test_unsupported_device():
     environment = dict(os.environ, TUTTI_TEST_DEVICE="old=0")
     told = runs.tutti("doctor", "--quick", env=environment).expect(
         0, "device 0: test device 0", "cannot be used: cuda: test device 0 is too old",
-        "device 1: test device 1").out
+        "device 1: test device 1", "  between devices: a library of tests 1.2\n").out
     if told.count("free memory") != 1:
         raise AssertionError(told)
     for place in (["-n", "1"], ["-n", "2"], ["-n", "2", PROCESSES]):
@@ -212,6 +212,12 @@ def test_devices_by_number():
     train("run", "-n", "1", devices="1", says="lost=3,on=1").expect(10, "device 1 (test device 1)")
     train("none", devices="2").expect(2, "there is no device 2; this machine has 2")
     runs.tutti("doctor", "--quick").expect(0, "device 1: test device 1", "free memory: 1.0 GiB")
+
+
+def test_library_of_one_device():
+    environment = dict(os.environ, TUTTI_TEST_DEVICE="devices=1")
+    runs.tutti("doctor", "--quick", env=environment).expect(
+        0, "device 0: test device 0", "  between devices: a library of tests 1.2\n")
 
 
 def rows_of(path):

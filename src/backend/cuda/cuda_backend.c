@@ -5,6 +5,7 @@
 #include "backend/cuda/device.h"
 #include "backend/cuda/fit.h"
 #include "backend/cuda/mail.h"
+#include "backend/cuda/nccl.h"
 #include "backend/cuda/wgmma_plan.h"
 
 /* In the order of selection. */
@@ -90,6 +91,7 @@ static const tti_device_ops device_ops = {
     .peers_meet = tti_cuda_peers_meet,
     .peers_part = tti_cuda_peers_part,
     .peers_describe = tti_cuda_peers_describe,
+    .peers_library = tti_nccl_describe,
     .peers_sum = tti_cuda_peers_sum,
     .peers_sum_parts = tti_cuda_peers_sum_parts,
     .peers_fetch = tti_cuda_peers_fetch,

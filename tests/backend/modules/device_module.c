@@ -703,6 +703,8 @@ static tutti_status sync_all(void) {
     return check();
 }
 
+static void describe_library(tti_str *str) { tti_str_add(str, "a library of tests 1.2"); }
+
 static const tti_device_ops ops = {
     .count = count,
     .describe = describe,
@@ -742,6 +744,7 @@ static const tti_device_ops ops = {
     .mixes_ways = true,
     .peers_part = peers_part,
     .peers_describe = peers_describe,
+    .peers_library = describe_library,
     .peers_sum = peers_sum,
     .peers_sum_parts = peers_sum_parts,
     .peers_fetch = peers_fetch,
