@@ -17,11 +17,10 @@
 static const char usage[] =
     "usage: tutti bench train [MODEL] [key=value ...] [-n N]\n\n"
     "Trains MODEL (lenet) on drawn digits for train.steps (400) steps and prints one JSON line:\n"
-    "median samples/s and ms per step after the first quarter of the steps, time to the first "
-    "step\n"
-    "from the start of the call, peak memory of host and device, TFLOP/s, and their share of what\n"
-    "a large matrix product was measured to reach on as many cores or devices (mfu).  Any key of\n"
-    "a job may be given.\n";
+    "median samples/s (per_s; of text also tokens_per_s) and ms per step after the first quarter\n"
+    "of the steps, time to the first step from the start of the call, peak memory of host and\n"
+    "device, TFLOP/s, and their share of what a large matrix product was measured to reach on as\n"
+    "many cores or devices (mfu).  Any key of a job may be given.\n";
 
 enum { MAX_WINDOWS = 4096, MAX_ARGS = 64 };
 #define IS_WORKER "TUTTI_BENCH_WORKER" /* in the environment of worker processes */
@@ -54,6 +53,20 @@ static double median(windows *w) {
     return w->samples_per_s[w->n / 2];
 }
 
+/* 0: they are no text. */
+static double tokens_of_sample(tutti_job *job) {
+    static const char *const formats[] = {"text", "tokens", "random_tokens"};
+    const char *format = tutti_job_get(job, "data.format");
+    bool is_text = false;
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
+        is_text = is_text || strcmp(format, formats[i]) == 0;
+    return is_text ? atof(tutti_job_get(job, "data.context")) : 0;
+}
+
+static void write_tokens(FILE *out, double per_s) {
+    if (per_s > 0) fprintf(out, "\"tokens_per_s\":%.0f,", per_s);
+}
+
 static void write_line(FILE *out, tutti_job *job, windows *w, const tutti_train_result *r) {
     struct rusage use;
     getrusage(RUSAGE_SELF, &use);
@@ -62,14 +75,17 @@ static void write_line(FILE *out, tutti_job *job, windows *w, const tutti_train_
     if (tutti_measure_ceilings(job, &ceiling, &bytes) == TUTTI_OK) ceiling *= r->n_workers;
     fprintf(out,
             "{\"what\":\"%s\",\"workers\":%d,\"shards\":%d,\"mode\":\"%s\",\"batch\":%.0f,"
-            "\"per_s\":%.0f,\"ms\":%.3f,\"first_step_s\":%.3f,\"peak_rss_mb\":%.1f,"
+            "\"per_s\":%.0f,",
+            tutti_job_get(job, "model.name"), r->n_workers, r->n_shards,
+            tutti_job_get(job, "parallel.mode"), batch, per_s);
+    write_tokens(out, per_s * tokens_of_sample(job));
+    fprintf(out,
+            "\"ms\":%.3f,\"first_step_s\":%.3f,\"peak_rss_mb\":%.1f,"
             "\"peak_device_gb\":%.4f,\"wait_share\":%.4f,\"tflops\":%.2f,\"mfu\":%.4f,"
             "\"params_hash\":\"%016" PRIx64 "\"}\n",
-            tutti_job_get(job, "model.name"), r->n_workers, r->n_shards,
-            tutti_job_get(job, "parallel.mode"), batch, per_s, per_s > 0 ? 1e3 * batch / per_s : 0,
-            r->first_step_s, (double)use.ru_maxrss / 1024, (double)r->peak_device_bytes * 1e-9,
-            w->n > 0 ? w->wait_share / w->n : 0, reached * 1e-12,
-            ceiling > 0 ? reached / ceiling : 0, r->params_hash);
+            per_s > 0 ? 1e3 * batch / per_s : 0, r->first_step_s, (double)use.ru_maxrss / 1024,
+            (double)r->peak_device_bytes * 1e-9, w->n > 0 ? w->wait_share / w->n : 0,
+            reached * 1e-12, ceiling > 0 ? reached / ceiling : 0, r->params_hash);
 }
 
 /* What a worker process prints is marked with its rank, which would be no JSON: it leaves its line

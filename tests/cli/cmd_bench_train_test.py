@@ -18,6 +18,8 @@ def test_one_line():
         raise AssertionError(ended.out)
     if not all(figures[key] > 0 for key in ("per_s", "ms", "first_step_s", "peak_rss_mb")):
         raise AssertionError(ended.out)
+    if "tokens_per_s" in figures:
+        raise AssertionError("pictures: " + ended.out)
     if os.path.exists("runs"):
         raise AssertionError("left: %s" % os.listdir("runs"))
 
@@ -29,6 +31,15 @@ def test_processes():
     if ended.err:
         raise AssertionError(ended.err)
     if figures["workers"] != 2 or not figures["per_s"] > 0:
+        raise AssertionError(ended.out)
+
+
+def test_tokens():
+    ended = runs.tutti("bench", "train", "gpt2", "model.layers=1", "model.width=8", "model.heads=1",
+                       "model.context=16", "data.format=random_tokens", "data.context=16",
+                       "data.vocabulary=32", "train.batch=4", *SHORT).expect(0)
+    figures = json.loads(ended.out)
+    if not figures["per_s"] > 0 or abs(figures["tokens_per_s"] - 16 * figures["per_s"]) > 16:
         raise AssertionError(ended.out)
 
 
