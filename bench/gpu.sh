@@ -2,7 +2,12 @@
 # gpu.sh - Tutti beside PyTorch and JAX on one GPU, in one call: checks first, then a table.
 #
 # Usage: bench/gpu.sh [WORKLOAD...]       (gpt2 gpt2-350m resnet50 bert small exact; all but named)
-#        TUTTI names the program (build/tutti), PYTHON one that has torch; SECONDS_PEER limits a peer.
+#        PYTHON names one that has torch; SECONDS_PEER limits a peer.
+#
+# First it builds (make build) and runs the tests of kernels and exchanges on the GPU (those of
+# make gpu-test that are C programs: a minute or two); a failure ends it.  TUTTI names a program
+# that is there: nothing is built, and tests run only if they lie beside it (tests/ of its folder).
+# CHECKS=no leaves building and tests out.
 #
 # Both sides: bf16 with f32 master weights (small: tf32), the same batch and optimizer, random data,
 # warm-up left out, medians over steps.  What runs past the blocks of a transformer has 16 bits in
@@ -15,6 +20,31 @@ cd "$(dirname "$0")/.."
 program=${TUTTI:-build/tutti}
 python=${PYTHON:-python3}
 limit=${SECONDS_PEER:-180}
+checks=${CHECKS:-yes}
+
+# The tests that are C programs and need a GPU; what has no GPU says so below.
+check_kernels() {
+    folder=$(cd "$(dirname "$program")" && pwd)
+    n=0
+    for test in "$folder"/tests/cuda_*_test; do
+        [ -x "$test" ] || continue
+        n=$((n + 1))
+        code=0
+        TUTTI_MODULE_PATH=$folder "$test" > "$tmp/test" 2>&1 || code=$?
+        [ $code = 0 ] || [ $code = 77 ] || {
+            tail -20 "$tmp/test" >&2
+            echo "gpu.sh: $test failed with $code: no figures of what computes wrongly" >&2
+            exit 1
+        }
+    done
+    echo "checks: $n test programs of $folder/tests"
+}
+
+[ "$checks" = no ] || [ -n "${TUTTI:-}" ] || {
+    make build >&2
+    # shellcheck disable=SC2046
+    ninja -C build $(ninja -C build -t targets all | sed -n 's/^\(cuda_[a-z_]*_test\):.*/\1/p') >&2
+}
 [ -x "$program" ] || { echo "gpu.sh: no $program: make build" >&2 && exit 1; }
 "$program" doctor --quick | grep -q 'device 0' || {
     "$program" doctor --quick >&2
@@ -23,6 +53,7 @@ limit=${SECONDS_PEER:-180}
 }
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
+[ "$checks" = no ] || check_kernels
 export NCCL_NVLS_ENABLE=0
 
 common="parallel.devices=gpu parallel.workers=1 parallel.shards=1 train.precision=bf16"
@@ -47,9 +78,6 @@ job() {
         train.precision=tf32 optimizer.name=adam data.threads=8 ;;
     esac
 }
-
-# How many tokens or images a sample is.
-unit() { case $1 in gpt2*) echo 1024 ;; bert) echo 512 ;; *) echo 1 ;; esac; }
 
 # tutti WORKLOAD MODE: one line of JSON.
 tutti() {
@@ -78,8 +106,8 @@ peer() {
 ours() {
     for mode in fast exact; do
         line=$(tutti "$1" $mode)
-        per_s=$(echo "$line" | field per_s)
-        row "$1" "tutti $mode" "$(awk -v p="${per_s:-0}" -v u="$(unit "$1")" 'BEGIN {print int(p * u)}')" \
+        per_s=$(echo "$line" | field tokens_per_s)
+        row "$1" "tutti $mode" "${per_s:-$(echo "$line" | field per_s)}" \
             "$(echo "$line" | field first_step_s)" "$(echo "$line" | field peak_device_gb)"
     done
 }

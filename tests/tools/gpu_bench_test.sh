@@ -1,0 +1,43 @@
+# gpu_bench_test.sh - bench/gpu.sh beside a program that is none: checks first, then rows.
+set -u
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+fail() {
+    echo "gpu_bench_test: $*" >&2
+    exit 1
+}
+
+# program FILE LINE...: a script
+program() {
+    file=$1
+    shift
+    printf '%s\n' '#!/bin/sh' "$@" > "$file"
+    chmod +x "$file"
+}
+
+mkdir "$tmp/tests"
+program "$tmp/tutti" 'case "$1 $2" in' \
+    '"bench train") echo "{\"per_s\":7,\"tokens_per_s\":7168,\"first_step_s\":1.5}" ;;' \
+    '*) echo "  device 0: of tests" ;; esac'
+program "$tmp/tests/cuda_right_test" 'echo ran >> "$(dirname "$0")/../ran"'
+program "$tmp/tests/cuda_skipped_test" 'exit 77'
+
+# bench CODE PART [NAME=VALUE...]: exit code and a part of the output
+bench() {
+    want=$1 part=$2
+    shift 2
+    out=$(env TUTTI="$tmp/tutti" PYTHON=false "$@" sh "$TUTTI_SOURCE/bench/gpu.sh" gpt2 2>&1)
+    code=$?
+    [ "$code" -eq "$want" ] || fail "$*: exit code $code instead of $want: $out"
+    printf '%s\n' "$out" | grep -Eq "$part" || fail "$*: no '$part' in: $out"
+}
+
+bench 0 'gpt2 +tutti exact +7168 /s'
+[ "$(cat "$tmp/ran")" = ran ] || fail "the test beside the program was not run"
+program "$tmp/tests/cuda_wrong_test" 'echo 1.0 is not 2.0' 'exit 3'
+bench 1 'cuda_wrong_test failed with 3'
+case $out in *"1.0 is not 2.0"*) ;; *) fail "what is wrong is not told: $out" ;; esac
+case $out in *" /s "*) fail "figures of what computes wrongly: $out" ;; esac
+bench 0 'gpt2 +tutti fast +7168 /s' CHECKS=no
+program "$tmp/tutti" 'echo cuda: not loaded'
+bench 1 'no GPU that Tutti can use'
