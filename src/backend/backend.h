@@ -375,7 +375,8 @@ typedef struct tti_backend {
      * never.
      */
     bool (*joins_gradient)(const tti_node *grad_x);
-    /* One line for doctor and the manifest: libraries, versions, instruction set. */
+    /* One line for doctor and the manifest: libraries, versions, instruction set; nothing that
+     * bits do not depend on, such as how many devices there are. */
     void (*describe)(tti_str *str);
 } tti_backend;
 

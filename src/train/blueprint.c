@@ -1,6 +1,7 @@
 /* blueprint.c - from a job to data sets, graphs and a plan. */
 #include "train/blueprint.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -296,7 +297,12 @@ static tutti_status fill(const tutti_job *job, const wish *w, tti_blueprint *b) 
     count_steps(b);
     TTI_TRY(check_mixup(b));
     b->model_params = tti_model_params_of(&b->config, tutti_dataset_get_info(b->train));
-    return make_plans(job, b, w->rank);
+    TTI_TRY(make_plans(job, b, w->rank));
+    tti_str kinds = {0};
+    tti_devices_kinds(&b->places, b->n_workers, &kinds);
+    snprintf(b->kinds, sizeof b->kinds, "%s", tti_str_text(&kinds));
+    tti_str_free(&kinds);
+    return TUTTI_OK;
 }
 
 static tutti_status create(const tutti_job *job, const wish *w, tti_blueprint **out) {
@@ -350,6 +356,7 @@ tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_bluepr
 
 void tti_blueprint_describe(const tti_blueprint *b, tti_str *out) {
     b->places.backend->describe(out);
+    if (b->kinds[0]) tti_str_printf(out, ", on %s", b->kinds);
     if (!b->places.mixed) return;
     tti_str_add(out, "; ");
     tti_backend_cpu.describe(out);

@@ -16,6 +16,7 @@ typedef struct tti_blueprint {
     tti_job_config config; /* resolved */
     tti_devices devices;   /* where the plan is for */
     tti_devices places;    /* of all workers: as devices, but on the host beside devices too */
+    char kinds[256];       /* of the devices of this machine that compute; "" on the host */
     /* devices.mixed: the same for workers on the host, where there may be some in this process;
      * owned, its data sets are of this one; its devices have none.  NULL: it is for the host. */
     struct tti_blueprint *on_host;

@@ -86,6 +86,36 @@ int tti_devices_place(const tti_devices *d, int local_rank) {
     return d->index[local_rank % d->n];
 }
 
+void tti_devices_kind(const tti_devices *d, int local_rank, tti_str *out) {
+    int index = tti_devices_place(d, local_rank);
+    if (index == TTI_ON_HOST) return;
+    size_t before = out->n_bytes;
+    if (d->backend->device->kind) d->backend->device->kind(index, out);
+    if (out->n_bytes == before) tti_str_add(out, "a device that does not tell its kind");
+}
+
+static bool is_kind_of(const tti_devices *d, int a, int b) {
+    tti_str one = {0}, other = {0};
+    tti_devices_kind(d, a, &one);
+    tti_devices_kind(d, b, &other);
+    bool same = strcmp(tti_str_text(&one), tti_str_text(&other)) == 0;
+    tti_str_free(&one);
+    tti_str_free(&other);
+    return same;
+}
+
+void tti_devices_kinds(const tti_devices *d, int n_workers, tti_str *out) {
+    int n_told = 0;
+    for (int i = 0; i < TTI_MIN(n_workers, d->n); i++) {
+        int before = 0;
+        if (tti_devices_place(d, i) == TTI_ON_HOST) continue;
+        while (before < i && !is_kind_of(d, before, i)) before++;
+        if (before < i) continue;
+        if (n_told++) tti_str_add(out, " and ");
+        tti_devices_kind(d, i, out);
+    }
+}
+
 static tutti_status check_there(const tti_devices *d, int n_there) {
     for (int i = 0; i < d->n; i++)
         if (d->index[i] >= n_there)
@@ -151,18 +181,8 @@ tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out) {
 
 /* Some of the places are not like the first one, as far as their backend can tell. */
 static bool differ(const tti_devices *d) {
-    tti_str first = {0}, other = {0};
-    bool found = false;
-    if (d->mixed) return true;
-    if (d->n < 2 || !d->backend->device->kind) return false;
-    d->backend->device->kind(d->index[0], &first);
-    for (int i = 1; i < d->n && !found; i++) {
-        tti_str_clear(&other);
-        d->backend->device->kind(d->index[i], &other);
-        found = strcmp(tti_str_text(&first), tti_str_text(&other)) != 0;
-    }
-    tti_str_free(&first);
-    tti_str_free(&other);
+    bool found = d->mixed;
+    for (int i = 1; i < d->n && !found; i++) found = !is_kind_of(d, 0, i);
     return found;
 }
 

@@ -21,6 +21,12 @@ typedef struct tti_devices {
  * Workers beyond the list begin it again; where the host is in it they are on the host. */
 int tti_devices_place(const tti_devices *devices, int local_rank);
 
+/* The kind of the device of that worker: name, multiprocessors; "" on the host. */
+void tti_devices_kind(const tti_devices *devices, int local_rank, tti_str *out);
+
+/* All kinds among the first n_workers of this machine, each once: "A and B"; "" on the host. */
+void tti_devices_kinds(const tti_devices *devices, int n_workers, tti_str *out);
+
 /* The first device of the list, 0: there is none. */
 int tti_devices_first(const tti_devices *devices);
 

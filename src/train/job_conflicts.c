@@ -543,7 +543,7 @@ static void find_mixture_in_exact(const tti_job_config *c, char why[WHY]) {
     snprintf(why, WHY,
              "the kernels of GPUs and of the host do not come to the same bits, and exact mode "
              "promises bits that do not depend on who computes a shard; give parallel.mode=fast, "
-             "or GPUs alone, which may be of different kinds");
+             "or GPUs of one kind alone");
 }
 
 static void find_lonely_mixture(const tti_job_config *c, char why[WHY]) {

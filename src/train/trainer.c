@@ -344,15 +344,29 @@ static tutti_status meet(trainer *t, bool has_devices) {
     return TUTTI_OK;
 }
 
+/* This process computes nothing: its workers are processes. */
+static bool supervises(const trainer *t) {
+    const tti_job_config *c = &t->job->config;
+    bool many = c->parallel.workers > 1 || c->run.restarts > 0;
+    return many && !t->is_worker && strcmp(c->parallel.place, "processes") == 0;
+}
+
 /* Before any kernel is prepared.  Processes of our own supervisor are of one machine: each comes to
  * the same from the checkpoint. */
-static tutti_status choose_kernels(const trainer *t) {
+static tutti_status choose_kernels(const trainer *t, const tti_devices *devices) {
     const tti_job_config *c = &t->job->config;
     const char *run_dir = t->desc->resume ? t->desc->resume : t->continues ? c->run.dir : NULL;
     char told[1024];
-    TTI_TRY(tti_agree_on_kernels(t->comm, strcmp(c->parallel.mode, "exact") == 0, run_dir, told,
-                                 sizeof told));
-    if (!*told || t->place.rank > 0 || !t->desc->on_event) return TUTTI_OK;
+    TTI_TRY(
+        tti_agree_on_kernels(&(tti_kernel_query){.comm = t->comm,
+                                                 .devices = devices,
+                                                 .local_rank = t->core_rank,
+                                                 .n_workers = (int)c->parallel.workers,
+                                                 .exact = strcmp(c->parallel.mode, "exact") == 0,
+                                                 .run_dir = run_dir},
+                             told, sizeof told));
+    bool told_by_worker = supervises(t) || t->place.rank > 0;
+    if (!*told || told_by_worker || !t->desc->on_event) return TUTTI_OK;
     tutti_event event = {.kind = TUTTI_EVENT_WARNING, .text = told};
     t->desc->on_event(t->desc->user, &event);
     return TUTTI_OK;
@@ -386,7 +400,7 @@ static tutti_status prepare(trainer *t) {
     if (!t->yaml) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     TTI_TRY(tti_cpu_check_levels());
     if (foreign) TTI_TRY(meet(t, devices.n > 0));
-    if (devices.n == 0 || devices.mixed) TTI_TRY(choose_kernels(t));
+    TTI_TRY(choose_kernels(t, &devices));
     return make_run_dir(t);
 }
 
@@ -396,11 +410,7 @@ tutti_status tutti_train(tutti_job *job, const tutti_train_desc *desc, tutti_tra
     trainer t = {
         .job = job, .desc = desc ? desc : &defaults, .result = result, .start_ns = tti_now_ns()};
     tutti_status st = prepare(&t);
-    bool processes = strcmp(job->config.parallel.place, "processes") == 0;
-    if (st == TUTTI_OK) {
-        bool many = job->config.parallel.workers > 1 || job->config.run.restarts > 0;
-        st = processes && many && !t.is_worker ? supervise(&t) : train_here(&t);
-    }
+    if (st == TUTTI_OK) st = supervises(&t) ? supervise(&t) : train_here(&t);
     if (st != TUTTI_OK && t.comm) tti_comm_abort(t.comm, tutti_last_error());
     tutti_comm_destroy(t.comm);
     if (st != TUTTI_OK && t.made_dir) tti_run_dir_discard(result->run_dir);

@@ -57,7 +57,8 @@ def test_losses_of_the_host():
             raise AssertionError("%s: %s" % (run, records(run, "start")))
     start = train("told", "0,cpu", *more, "train.steps=1").expect(
         0, "workers on device 0, the host, optimizer's state on the host")
-    if not re.search(r"cuda: devices for tests; cpu: .*; workers on", start.err + start.out):
+    said = r"cuda: devices for tests, stack 1, on test device; cpu: .*; workers on"
+    if not re.search(said, start.err + start.out):
         raise AssertionError(start.err + start.out)
 
 

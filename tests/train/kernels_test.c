@@ -102,6 +102,53 @@ T_CASE(other_caches_are_told) {
     assert_non_null(strstr(out.told, "48 KiB, 2048 KiB"));
 }
 
+static tti_kernel_record on_device(const char *host, const char *device, const char *stack) {
+    tti_kernel_record r = {.wanted = -1};
+    snprintf(r.host, sizeof r.host, "%s", host);
+    snprintf(r.device, sizeof r.device, "%s", device);
+    snprintf(r.stack, sizeof r.stack, "%s", stack);
+    return r;
+}
+
+T_CASE(devices_of_other_kinds_are_refused) {
+    T_UNUSED;
+    outcome out;
+    tti_kernel_record all[3] = {on_device("a", "H200", "cuDNN 9.8.0"),
+                                on_device("a", "H200", "cuDNN 9.8.0"),
+                                on_device("b", "H200", "cuDNN 9.8.0")};
+    T_OK(decide(all, 3, true, &out));
+    T_EQ(out.told[0], '\0');
+    all[2] = on_device("b", "A100", "cuDNN 9.8.0");
+    T_FAILS(decide(all, 3, true, &out), TUTTI_E_CONFIG,
+            "rank 2 on b has A100, rank 0 on a H200; leave out the other kind");
+    T_OK(decide(all, 3, false, &out));
+    T_EQ(out.level, -1);
+    assert_string_equal(out.told,
+                        "ranks compute on different devices: rank 2 on b has A100, rank "
+                        "0 on a H200");
+    all[2] = on_device("b", "H200", "cuDNN 9.1.0");
+    T_FAILS(decide(all, 3, true, &out), TUTTI_E_CONFIG,
+            "rank 2 on b has cuDNN 9.1.0, rank 0 on a cuDNN 9.8.0; install the same driver");
+    T_OK(decide(all, 3, false, &out));
+    assert_non_null(strstr(out.told, "cuDNN 9.1.0"));
+}
+
+/* A worker on the host has no device to compare, and its processor is compared with theirs. */
+T_CASE(devices_beside_the_host) {
+    T_UNUSED;
+    outcome out;
+    tti_kernel_record all[3] = {on_device("a", "", ""), on_device("a", "H200", "cuDNN 9.8.0"),
+                                on_device("b", "H200", "cuDNN 9.8.0")};
+    T_OK(decide(all, 3, false, &out));
+    T_EQ(out.told[0], '\0');
+    all[2].level = TTI_CPU_AVX2;
+    T_OK(decide(all, 3, false, &out));
+    assert_non_null(strstr(out.told, "ranks compute with different kernels"));
+    all[2] = on_device("b", "A100", "cuDNN 9.8.0");
+    T_OK(decide(all, 3, false, &out));
+    assert_non_null(strstr(out.told, "rank 2 on b has A100, rank 1 on a H200"));
+}
+
 T_CASE(damaged_records) {
     T_UNUSED;
     outcome out;
@@ -111,12 +158,20 @@ T_CASE(damaged_records) {
     all[1] = all[0];
     memset(all[1].host, 'x', sizeof all[1].host);
     T_FAILS(decide(all, 2, false, &out), TUTTI_E_INTERNAL, "rank 1");
+    all[1] = all[0];
+    memset(all[1].device, 'x', sizeof all[1].device);
+    T_FAILS(decide(all, 2, false, &out), TUTTI_E_INTERNAL, "rank 1");
+    all[1] = all[0];
+    memset(all[1].stack, 'x', sizeof all[1].stack);
+    T_FAILS(decide(all, 2, false, &out), TUTTI_E_INTERNAL, "rank 1");
 }
 
 static const char *agree(tutti_comm *comm, void *arg) {
     char told[1024];
     (void)arg;
-    COMM_OK(tti_agree_on_kernels(comm, true, NULL, told, sizeof told));
+    tti_devices host = {.backend = &tti_backend_cpu};
+    tti_kernel_query query = {.comm = comm, .devices = &host, .exact = true};
+    COMM_OK(tti_agree_on_kernels(&query, told, sizeof told));
     COMM_TRUE(told[0] == '\0');
     return NULL;
 }
@@ -134,6 +189,8 @@ int main(void) {
         cmocka_unit_test(other_libraries_are_refused),
         cmocka_unit_test(a_run_goes_on_with_less),
         cmocka_unit_test(other_caches_are_told),
+        cmocka_unit_test(devices_of_other_kinds_are_refused),
+        cmocka_unit_test(devices_beside_the_host),
         cmocka_unit_test(damaged_records),
         cmocka_unit_test(ranks_of_one_machine_agree),
     };

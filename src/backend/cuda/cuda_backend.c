@@ -41,7 +41,7 @@ static bool prefers_channels_last(const tti_node *node) {
 static void thread_init(void) {}
 
 static void describe(tti_str *str) {
-    int runtime = 0, driver = 0, n = tti_cuda_count();
+    int runtime = 0, driver = 0;
     cudaRuntimeGetVersion(&runtime);
     cudaDriverGetVersion(&driver);
     tti_str_printf(str, "cuda: runtime %d.%d, driver %d.%d, ", runtime / 1000, runtime % 1000 / 10,
@@ -49,7 +49,6 @@ static void describe(tti_str *str) {
     tti_cuda_blas_describe(str);
     tti_str_add(str, ", ");
     tti_cuda_dnn_describe(str);
-    tti_str_printf(str, ", %d device%s", n, n == 1 ? "" : "s");
 }
 
 static const tti_device_ops device_ops = {

@@ -19,6 +19,7 @@
  *   spoils=N a bit of what device 1 fetches from others for the Nth time is not theirs
  *   full=D   device D has no room for what measures links
  *   kind=D   device D is of another kind than the others
+ *   stack=N  the version of the driver and its libraries (default: 1)
  *   fuses=1  plans are made as for kernels that do much at once
  *   slow=D   device D takes delay=N ms longer for each shard
  *   clock=1  moments are by a clock that sums alone move on: peers take 1 us and 1 us for each KB,
@@ -696,7 +697,9 @@ static bool prefers_channels_last(const tti_node *node) {
 
 static void thread_init(void) { tti_backend_cpu.thread_init(); }
 
-static void describe_all(tti_str *str) { tti_str_add(str, "cuda: devices for tests"); }
+static void describe_all(tti_str *str) {
+    tti_str_printf(str, "cuda: devices for tests, stack %d", (int)option("stack=", 1));
+}
 
 static tutti_status sync_all(void) {
     advance_all();
