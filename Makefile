@@ -10,7 +10,7 @@ CTEST = ctest --output-on-failure -j $(JOBS)
 ASAN  = ASAN_OPTIONS=detect_stack_use_after_return=0 UBSAN_OPTIONS=print_stacktrace=1
 TSAN  = TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$(CURDIR)/tests/tsan.supp
 
-.PHONY: help run build test gpu-test cuda-module test-long check install asan tsan fuzz format clean
+.PHONY: help run build test gpu-test gpu-sanitize cuda-module test-long check install asan tsan fuzz format clean
 
 help: ## this list
 	@echo "make TARGET, where TARGET is one of:"
@@ -33,6 +33,9 @@ gpu-test: $(BUILD)/build.ninja ## what needs an NVIDIA GPU: every kernel, traini
 	@tools/install-deps build test
 	@ninja -C $(BUILD)
 	@cd $(BUILD) && $(CTEST) -L gpu
+
+gpu-sanitize: gpu-test ## the kernels' tests on a GPU under compute-sanitizer: memory, races, uninitialised
+	@BUILD=$(BUILD) tools/gpu-sanitize
 
 cuda-module: ## the CUDA module alone, for one target (CUDA_ARCH=90), in build-cuda; no GPU needed
 	@tools/install-deps build cuda
