@@ -9,8 +9,6 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "comm/progress.h"
-#include "comm/sum_order.h"
 #include "exec/collective.h"
 #include "exec/device_step.h"
 #include "exec/joint_sums.h"
@@ -23,6 +21,7 @@ struct tti_device_exchange {
     tti_exec *x;
     const tti_device_ops *ops;
     tutti_comm *comm;
+    tti_device_line line;
     tti_str way;
     void *in, *out; /* pinned, by way of the host */
     void *scratch;
@@ -141,18 +140,7 @@ static tutti_status run_by_host(const tti_device_exchange *e, const tti_kargs *a
     return e->ops->copy(TTI_QUEUE_COMPUTE, a->out[0], e->out, n_out);
 }
 
-/* ---- between devices: meeting ---- */
-
-static tutti_status all_gather(void *user, const void *src, void *dst, size_t n_bytes) {
-    const tti_device_exchange *e = user;
-    return tutti_comm_all_gather(e->comm, src, dst, n_bytes, TUTTI_U8);
-}
-
-/* Of any worker of the job: one that is lost elsewhere keeps this one waiting too. */
-static tutti_status check(void *user) {
-    const tti_device_exchange *e = user;
-    return tti_comm_check(e->x->desc.mesh->world);
-}
+/* ---- between devices: whether ---- */
 
 /* A stage may have no exchange inside its layers, and what else its workers add is that of all. */
 static bool is_needed(const tti_exec *x, const room *r) {
@@ -230,50 +218,22 @@ bool tti_device_exchange_joins(const tti_device_exchange *e, const tti_program *
 /* ---- between devices: meeting, the devices ---- */
 
 static tutti_status meet(tti_device_exchange *e) {
-    tti_sum_order order;
-    int n_ranks = tutti_comm_n_ranks(e->comm);
-    TTI_TRY(tti_sum_order_ranks(n_ranks, &order));
-    tti_device_term *terms = calloc((size_t)order.n_terms, sizeof *terms);
-    if (terms) tti_device_terms(&order, terms);
+    const tti_mesh *mesh = e->x->desc.mesh;
     float *pieces[] = {e->staging};
     const tti_device_parts_of arena = {.data = e->arena};
-    const tti_device_peers peers = {.rank = tutti_comm_rank(e->comm),
-                                    .n_ranks = n_ranks,
-                                    .timeout_ms = tti_comm_timeout_ms(e->comm),
-                                    .shown = tutti_comm_rank(e->x->desc.mesh->world),
-                                    .terms = terms,
-                                    .n_terms = order.n_terms,
-                                    .pieces = pieces,
+    const tti_device_peers peers = {.pieces = pieces,
                                     .n_pieces = 1,
                                     .n_flat = 2 * e->n_traded / sizeof(float),
                                     .n_most = 2 * e->n_traded / sizeof(float),
-                                    .n_words = (size_t)n_ranks,
                                     .n_traded = e->n_traded,
                                     .sources = &arena,
-                                    .n_sources = e->joins,
-                                    .way = TTI_WAY_PEERS,
-                                    .user = e,
-                                    .all_gather = all_gather,
-                                    .check = check};
-    tutti_status st = terms ? e->ops->peers_meet(&peers, &e->group)
-                            : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    free(terms);
-    tti_sum_order_free(&order);
-    return st;
-}
-
-/* One axis after the other: what a device does to be met, such as to take memory, may wait for
- * others, and one that is tried by its own peers waits for them. */
-static tutti_status meet_in_turn(tti_device_exchange *e) {
-    const tti_mesh *mesh = e->x->desc.mesh;
-    tutti_status st = TUTTI_OK;
-    int mine = mesh->at.data * mesh->size.stage + mesh->at.stage;
-    for (int i = 0; i < mesh->size.data * mesh->size.stage; i++) {
-        if (i == mine) st = meet(e);
-        if (st != TUTTI_OK && st != TUTTI_E_UNSUPPORTED) return st;
-        TTI_TRY(tutti_comm_barrier(mesh->world));
-    }
-    return st;
+                                    .n_sources = e->joins};
+    e->line = (tti_device_line){.x = e->x,
+                                .comm = e->comm,
+                                .turn = mesh->at.data * mesh->size.stage + mesh->at.stage,
+                                .n_lines = mesh->size.data * mesh->size.stage,
+                                .others = "workers"};
+    return tti_device_meet_line(&e->line, &peers, &e->group);
 }
 
 static void leave(tti_device_exchange *e) {
@@ -296,12 +256,7 @@ static tutti_status try_devices(tti_device_exchange *e, const room *r) {
     TTI_TRY(tti_device_agree(e->x, &good));
     if (!good)
         return tti_fail(TUTTI_E_UNSUPPORTED, "no %zu bytes on every device", 2 * e->n_traded);
-    tutti_status st = meet_in_turn(e);
-    if (st != TUTTI_OK && st != TUTTI_E_UNSUPPORTED) return st;
-    good = st == TUTTI_OK;
-    TTI_TRY(tti_device_agree(e->x, &good));
-    if (st != TUTTI_OK || good) return st;
-    return tti_fail(TUTTI_E_UNSUPPORTED, "devices of other workers do not reach each other");
+    return meet(e);
 }
 
 static tutti_status meet_devices(tti_device_exchange *e, const room *r) {

@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "comm/progress.h"
-#include "comm/sum_order.h"
 #include "exec/device_step.h"
 #include "exec/pipe_ends.h"
 
@@ -31,6 +29,7 @@ struct tti_device_mail {
     size_t n_traded; /* twice as many bytes lie in front of them: what all stages add */
     int n_slots, n_notes;
     void *group; /* NULL: they have not met */
+    tti_device_line line;
     tti_str way;
     bool beside;
 };
@@ -158,18 +157,6 @@ void *tti_device_mail_place(const tti_device_mail *m, int slot) { return m->inbo
 
 /* ---- meeting ---- */
 
-static tutti_status all_gather(void *user, const void *src, void *dst, size_t n_bytes) {
-    const tti_device_mail *m = user;
-    return tutti_comm_all_gather(m->x->pipe->comm, src, dst, n_bytes, TUTTI_U8);
-}
-
-/* Of any worker of the job: one that is lost elsewhere keeps this one waiting too. */
-static tutti_status check(void *user) {
-    const tti_device_mail *m = user;
-    TTI_TRY(tti_comm_check(m->x->desc.mesh->world));
-    return tti_comm_check(m->x->pipe->comm);
-}
-
 /* The same on all workers. */
 static bool is_wanted(const tti_exec *x) {
     const tti_device_ops *ops = x->desc.backend->device;
@@ -178,66 +165,29 @@ static bool is_wanted(const tti_exec *x) {
 }
 
 static tutti_status meet(tti_device_mail *m) {
-    tti_sum_order order;
-    tutti_comm *comm = m->x->pipe->comm;
-    int n_ranks = tutti_comm_n_ranks(comm);
-    TTI_TRY(tti_sum_order_ranks(n_ranks, &order));
-    tti_device_term *terms = calloc((size_t)order.n_terms, sizeof *terms);
-    if (terms) tti_device_terms(&order, terms);
+    const tti_mesh *mesh = m->x->desc.mesh;
     float *pieces[] = {(float *)(void *)m->inbox};
-    const tti_device_peers peers = {.rank = tutti_comm_rank(comm),
-                                    .n_ranks = n_ranks,
-                                    .timeout_ms = tti_comm_timeout_ms(comm),
-                                    .shown = tutti_comm_rank(m->x->desc.mesh->world),
-                                    .terms = terms,
-                                    .n_terms = order.n_terms,
-                                    .pieces = pieces,
+    const tti_device_peers peers = {.pieces = pieces,
                                     .n_pieces = 1,
                                     .n_flat = TRIAL_ELEMS,
                                     .n_most = TRIAL_ELEMS,
-                                    .n_words = (size_t)n_ranks,
                                     .n_traded = m->n_traded,
                                     .n_slots = m->n_slots,
-                                    .with = tti_device_exchange_group(m->x->exchange),
-                                    .way = TTI_WAY_PEERS,
-                                    .user = m,
-                                    .all_gather = all_gather,
-                                    .check = check};
-    tutti_status st = terms ? m->ops->peers_meet(&peers, &m->group)
-                            : tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    free(terms);
-    tti_sum_order_free(&order);
-    return st;
-}
-
-/* One copy of the model after the other, as in device_exchange.c. */
-static tutti_status meet_in_turn(tti_device_mail *m) {
-    const tti_mesh *mesh = m->x->desc.mesh;
-    int mine = mesh->at.data * mesh->size.tensor + mesh->at.tensor;
-    tutti_status st = TUTTI_OK;
-    for (int i = 0; i < mesh->size.data * mesh->size.tensor; i++) {
-        if (i == mine) st = meet(m);
-        if (st != TUTTI_OK && st != TUTTI_E_UNSUPPORTED) return st;
-        TTI_TRY(tutti_comm_barrier(mesh->world));
-    }
-    return st;
-}
-
-static tutti_status meet_all(tti_device_mail *m) {
+                                    .with = tti_device_exchange_group(m->x->exchange)};
     bool good = false;
     TTI_TRY(tti_device_have_own(m->x, &good));
     if (!good) return tti_fail(TUTTI_E_UNSUPPORTED, "there are fewer devices than workers");
-    tutti_status st = meet_in_turn(m);
-    if (st != TUTTI_OK && st != TUTTI_E_UNSUPPORTED) return st;
-    good = st == TUTTI_OK;
-    TTI_TRY(tti_device_agree(m->x, &good));
-    if (st != TUTTI_OK || good) return st;
-    return tti_fail(TUTTI_E_UNSUPPORTED, "devices of other stages do not reach each other");
+    m->line = (tti_device_line){.x = m->x,
+                                .comm = m->x->pipe->comm,
+                                .turn = mesh->at.data * mesh->size.tensor + mesh->at.tensor,
+                                .n_lines = mesh->size.data * mesh->size.tensor,
+                                .others = "stages"};
+    return tti_device_meet_line(&m->line, &peers, &m->group);
 }
 
 static tutti_status try_to_meet(tti_device_mail *m) {
     if (!is_wanted(m->x)) return TUTTI_OK;
-    tutti_status st = meet_all(m);
+    tutti_status st = meet(m);
     if (st == TUTTI_OK) {
         m->ops->peers_describe(m->group, &m->way);
         return TUTTI_OK;

@@ -1,8 +1,12 @@
 /* device_meet.c - how the workers of a job add on devices: between each other, or by the host. */
+#include <stdlib.h>
+
 #include "comm/progress.h"
+#include "comm/sum_order.h"
+#include "exec/device_reduce.h"
 #include "exec/device_step.h"
 
-/* Workers of one part of the model after those of another, as in device_exchange.c. */
+/* Workers of one part of the model after those of another, as lines of an axis do. */
 static tutti_status meet_in_turn(tti_exec *x, tti_str *sums) {
     const tti_mesh *mesh = x->desc.mesh;
     for (int i = 0; i < tti_mesh_n_model(&mesh->size); i++) {
@@ -84,4 +88,60 @@ tutti_status tti_device_have_own(const tti_exec *x, bool *own) {
         for (int b = 0; b < a; b++)
             *own = *own && (all[a][0] != all[b][0] || all[a][1] != all[b][1]);
     return TUTTI_OK;
+}
+
+/* ---- along an axis of the mesh ---- */
+
+static tutti_status all_gather(void *user, const void *src, void *dst, size_t n_bytes) {
+    const tti_device_line *line = user;
+    return tutti_comm_all_gather(line->comm, src, dst, n_bytes, TUTTI_U8);
+}
+
+/* Of any worker of the job: one that is lost elsewhere keeps this one waiting too. */
+static tutti_status check(void *user) {
+    const tti_device_line *line = user;
+    TTI_TRY(tti_comm_check(line->x->desc.mesh->world));
+    return tti_comm_check(line->comm);
+}
+
+static tutti_status meet_line(tti_device_line *line, const tti_device_peers *wanted, void **group) {
+    tti_sum_order order;
+    int n_ranks = tutti_comm_n_ranks(line->comm);
+    TTI_TRY(tti_sum_order_ranks(n_ranks, &order));
+    tti_device_term *terms = calloc((size_t)order.n_terms, sizeof *terms);
+    tti_device_peers peers = *wanted;
+    peers.rank = tutti_comm_rank(line->comm);
+    peers.n_ranks = n_ranks;
+    peers.timeout_ms = tti_comm_timeout_ms(line->comm);
+    peers.shown = tutti_comm_rank(line->x->desc.mesh->world);
+    peers.terms = terms;
+    peers.n_terms = order.n_terms;
+    peers.n_words = (size_t)n_ranks;
+    peers.way = TTI_WAY_PEERS;
+    peers.user = line;
+    peers.all_gather = all_gather;
+    peers.check = check;
+    if (terms) tti_device_terms(&order, terms);
+    tutti_status st = terms ? line->x->desc.backend->device->peers_meet(&peers, group)
+                            : tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+    free(terms);
+    tti_sum_order_free(&order);
+    return st;
+}
+
+/* What a device does to be met, such as to take memory, may wait for others, and one that is tried
+ * by its own peers waits for them: so one line after the other. */
+tutti_status tti_device_meet_line(tti_device_line *line, const tti_device_peers *wanted,
+                                  void **group) {
+    tutti_status st = TUTTI_OK;
+    for (int i = 0; i < line->n_lines; i++) {
+        if (i == line->turn) st = meet_line(line, wanted, group);
+        if (st != TUTTI_OK && st != TUTTI_E_UNSUPPORTED) return st;
+        TTI_TRY(tutti_comm_barrier(line->x->desc.mesh->world));
+    }
+    bool all = st == TUTTI_OK;
+    TTI_TRY(tti_device_agree(line->x, &all));
+    if (st != TUTTI_OK || all) return st;
+    return tti_fail(TUTTI_E_UNSUPPORTED, "devices of other %s do not reach each other",
+                    line->others);
 }

@@ -98,6 +98,20 @@ tutti_status tti_device_meet(tti_exec *x);
  * keep each other off one.  Collective over mesh->world. */
 tutti_status tti_device_have_own(const tti_exec *x, bool *own);
 
+/* One axis of the mesh, whose devices are to reach each other.  Their group borrows it. */
+typedef struct tti_device_line {
+    tti_exec *x;
+    tutti_comm *comm; /* of this worker's line along the axis */
+    int turn, n_lines;
+    const char *others; /* what texts call the workers of other lines */
+} tti_device_line;
+
+/* Meets them over each other's memory, one line after the other; wanted: what this worker brings,
+ * the rest comes from the line.  TUTTI_E_UNSUPPORTED: not all lines could; *group may be there all
+ * the same, for the caller to part.  Collective over mesh->world. */
+tutti_status tti_device_meet_line(tti_device_line *line, const tti_device_peers *wanted,
+                                  void **group);
+
 /* Batch and numbers of a step into a set; what computes next waits for them. */
 tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_desc *desc);
 /* The numbers of the step, to where programs read them. */
