@@ -7,6 +7,7 @@
 #include "planner/predict.h"
 #include "planner/schedule_drawing.h"
 #include "planner/stage_play.h"
+#include "train/averaging.h"
 #include "train/devices.h"
 #include "train/worker_exec.h"
 #include "tutti/planner.h"
@@ -128,13 +129,6 @@ static size_t message_bytes(const drawing *d, const tti_plan *plan, size_t first
     return n_elems * (desc.fast ? tutti_dtype_bytes(desc.wire) : sizeof(float));
 }
 
-/* What workers of local SGD average, each time. */
-static size_t averaged_bytes(const drawing *d, const tti_plan *plan) {
-    bool all = strcmp(d->b->config.parallel.average, "all") == 0;
-    size_t n_arrays = 1 + (all ? (size_t)plan->n_states + (d->exec.ema > 0) : 0);
-    return plan->n_flat * sizeof(float) * n_arrays;
-}
-
 /* ---- a worker ---- */
 
 /* Who of n has which shards of a batch. */
@@ -201,7 +195,7 @@ static void print_averaging(const drawing *d, const tti_plan *plan) {
                    "each worker makes its own updates; every %lld steps all %d take the mean of "
                    "their parameters%s:\n  %.3f MiB, and nothing between\n",
                    (long long)c->parallel.average_every, d->scheme.data, all ? " and state" : "",
-                   mib(averaged_bytes(d, plan)));
+                   mib(tti_averaging_bytes(c, plan)));
 }
 
 static void print_buckets(const drawing *d, const tti_plan *plan) {
@@ -368,8 +362,8 @@ static void sum_lines(const drawing *d, int n_columns, int n_rows) {
     for (int row = 0; row + 1 < n_rows; row++)
         for (int column = 0; column < n_columns; column++) {
             const tti_plan *plan = tti_blueprint_plan(d->b, column);
-            size_t n_bytes =
-                d->exec.local ? averaged_bytes(d, plan) : message_bytes(d, plan, 0, plan->n_flat);
+            size_t n_bytes = d->exec.local ? tti_averaging_bytes(&d->b->config, plan)
+                                           : message_bytes(d, plan, 0, plan->n_flat);
             line(d, column_x(column) + BOX_WIDTH / 2, row_y(row) + BOX_HEIGHT, 0, ROW_GAP, red,
                  (double)n_bytes);
         }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "exec/compress.h"
+#include "train/averaging.h"
 #include "train/worker_exec.h"
 
 /* Of what is compressed, in the mean over the buckets; vectors travel whole. */
@@ -29,8 +30,7 @@ void tti_sums_of(const tti_blueprint *b, int64_t n_waves, tti_sums *out) {
     if (desc.zero > 0) out->n_fetches = desc.zero < 3 ? 1 : 2 * (double)n_waves;
     compress(&desc, flat, out);
     if (!desc.local) return;
-    bool state = strcmp(c->parallel.average, "all") == 0;
-    out->mean_bytes = flat * (1 + (state ? b->plan->n_states : 0));
+    out->mean_bytes = (double)tti_averaging_bytes(c, b->plan);
     out->mean_every = (double)TTI_MAX(c->parallel.average_every, 1);
 }
 

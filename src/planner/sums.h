@@ -10,7 +10,7 @@ typedef struct tti_sums {
     double n_fetches;  /* times that all parameters come in a step; 0: never */
     double of_sum;     /* of the bytes of a bucket, those that are summed */
     double of_pairs;   /* likewise, what each worker sends to each of the others */
-    double mean_bytes; /* parameters, and state: local SGD makes their mean; 0: it is none */
+    double mean_bytes; /* what local SGD makes the mean of; 0: it is none */
     double mean_every; /* in one step of so many; 1 without */
 } tti_sums;
 

@@ -13,4 +13,8 @@ bool tti_averaging_is_on(const tti_job_config *config);
  * The same answer on all of them; without local SGD false. */
 bool tti_averaging_is_due(const tti_blueprint *b, int64_t n_steps, bool *state);
 
+/* Bytes of a worker of that plan that are averaged each time: parameters, with parallel.average=all
+ * state and averages of parameters too. */
+size_t tti_averaging_bytes(const tti_job_config *config, const tti_plan *plan);
+
 #endif /* TTI_TRAIN_AVERAGING_H */

@@ -40,8 +40,21 @@ T_CASE(others_never_do) {
     assert_false(tti_averaging_is_on(&b.config));
 }
 
+/* Parameters alone, or with state, and with averages of parameters where there are any. */
+T_CASE(what_goes) {
+    T_UNUSED;
+    const tti_plan plan = {.n_flat = 10, .n_states = 2};
+    tti_blueprint alone = local(8, 0, "parameters"), all = local(8, 0, "all");
+    T_EQ(tti_averaging_bytes(&alone.config, &plan), 40);
+    T_EQ(tti_averaging_bytes(&all.config, &plan), 120);
+    alone.config.train.ema = all.config.train.ema = 0.9;
+    T_EQ(tti_averaging_bytes(&alone.config, &plan), 40);
+    T_EQ(tti_averaging_bytes(&all.config, &plan), 160);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_so_many_and_at_stops),
-                                       cmocka_unit_test(others_never_do)};
+                                       cmocka_unit_test(others_never_do),
+                                       cmocka_unit_test(what_goes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
