@@ -98,6 +98,10 @@ double tti_process_bytes(double *of_files) {
     return pages * page;
 }
 
+double tti_bytes_of_arrays(const tti_exec_memory *m) {
+    return (double)(m->params + m->states + m->grads + m->arena + m->ema + m->gathered);
+}
+
 double tti_in_pages(double n_bytes, double n_arrays) {
     const double page = 2 << 20;
     double each = n_arrays > 0 ? n_bytes / n_arrays : 0;

@@ -61,6 +61,9 @@ double tti_program_cost_s(const tti_calibration *c, const tti_program *program);
  * are read, all but gradients written. */
 double tti_update_cost_s(const tti_calibration *c, const tti_plan *plan);
 
+/* All arrays of a worker: parameters, state, gradients, averages and activations. */
+double tti_bytes_of_arrays(const tti_exec_memory *m);
+
 /* What n_bytes in n_arrays take on a host, whose large arrays lie in whole huge pages. */
 double tti_in_pages(double n_bytes, double n_arrays);
 

@@ -97,10 +97,6 @@ static void predict_times(const tti_blueprint *b, const tti_mixture *m, const me
     p->step_s = p->compute_s + p->add_s + p->reduce_s + p->update_s;
 }
 
-static double bytes_of(const tti_exec_memory *m) {
-    return (double)(m->params + m->states + m->grads + m->arena + m->ema + m->gathered);
-}
-
 /* A device has no state; what it has instead on the host has a place for its gradients. */
 static tutti_status predict_memory(const tti_blueprint *b, const tti_mixture *m,
                                    const member *workers, const tti_deal *d, tti_prediction *p) {
@@ -111,7 +107,7 @@ static tutti_status predict_memory(const tti_blueprint *b, const tti_mixture *m,
         desc.deal = d;
         desc.n_lanes = w->n_threads;
         TTI_TRY(tti_exec_memory_plan(&desc, r, b->n_workers, &memory));
-        double bytes = bytes_of(&memory);
+        double bytes = tti_bytes_of_arrays(&memory);
         if (w->on_device) {
             int n_own = tti_deal_n_of(d, r);
             bytes += tti_device_beside_bytes(w->b->plan, n_own) + w->wave.hidden_bytes;

@@ -247,10 +247,6 @@ static void predict_load(tti_prediction *p, const tti_blueprint *b, const tti_wa
 
 /* ---- memory ---- */
 
-static double bytes_of(const tti_exec_memory *m) {
-    return (double)(m->params + m->states + m->grads + m->arena + m->ema + m->gathered);
-}
-
 /* Parameters, state and averages of one worker, or of all, are here. */
 typedef struct home {
     tti_exec_memory common; /* of a server, or of threads with one copy */
@@ -290,11 +286,8 @@ static int n_in_flight(const tti_plan *plan, int n_own) {
 }
 
 /* Of kernels on a device: a part of the model has as large a part of them. */
-static double scratch_of(const tti_blueprint *b, const tti_wave *wave, const tti_calibration *c) {
-    double most = 0, whole = fmax(tti_program_cost_s(c, &b->plan->shard), 1e-12);
-    for (int i = 0; i < tti_mesh_n_model(&b->mesh); i++)
-        most = fmax(most, tti_program_cost_s(c, &tti_blueprint_plan(b, i)->shard));
-    return c->is_device ? wave->hidden_bytes * most / whole : 0;
+static double scratch_of(const parts *x, const tti_wave *wave, const tti_calibration *c) {
+    return c->is_device ? wave->hidden_bytes * x->most / wave->cost_s : 0;
 }
 
 /* Parameters, gradient and averages of each range, in memory that its holder has in common with
@@ -316,14 +309,14 @@ static void add_channels(tti_prediction *p, const tti_blueprint *b, int n_worker
     p->host_bytes += all * (n_workers - 1);
 }
 
-static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, const tti_wave *wave,
-                                   const tti_calibration *c, const crew *w) {
+static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, const parts *x,
+                                   const tti_wave *wave, const tti_calibration *c, const crew *w) {
     tti_exec_desc desc = tti_worker_exec_desc(b);
     const tutti_dataset_info *info = tutti_dataset_get_info(b->train);
     home h = {0};
     bool loose = has_server(b) && b->config.parallel.staleness != 0; /* whole batches each */
     desc.n_lanes = at_least_one(c->n_cores / w->n_workers);
-    double kept = tti_device_kept_bytes(b), scratch = scratch_of(b, wave, c);
+    double kept = tti_device_kept_bytes(b), scratch = scratch_of(x, wave, c);
     p->worker_bytes = p->host_bytes = 0;
     for (int r = 0; r < w->n_workers; r++) {
         tti_exec_memory m;
@@ -331,13 +324,14 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
         desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&b->mesh, &at));
         TTI_TRY(tti_exec_memory_plan(&desc, loose ? 0 : at.data, loose ? 1 : p->layout.data, &m));
         double beside = c->is_device ? tti_device_beside_bytes(desc.plan, w->n_own) + kept : 0;
-        double bytes = bytes_of(&m) + beside + scratch * n_in_flight(desc.plan, w->n_own);
+        double bytes =
+            tti_bytes_of_arrays(&m) + beside + scratch * n_in_flight(desc.plan, w->n_own);
         p->worker_bytes = fmax(p->worker_bytes, bytes);
         if (r == 0) p->first_bytes = bytes;
         if (has_server(b)) give_to_server(&m, &h);
         if (desc.shares) give_to_all(&m, &h, (size_t)w->n_workers);
         p->host_bytes += c->is_device
-                             ? bytes_of(&m)
+                             ? tti_bytes_of_arrays(&m)
                              : tti_kept_in_pages(&m, desc.plan) +
                                    tti_used_in_pages(&m, desc.plan, loose || w->n_workers == 1);
         p->host_bytes += (double)m.offloaded + wave->hidden_bytes * w->n_lanes;
@@ -369,5 +363,5 @@ tutti_status tti_predict(const tti_blueprint *like, const tti_scheme *layout,
     predict_load(out, b, &wave, c);
     out->step_s = out->compute_s + out->bubble_s + out->exchange_s + out->add_s + out->reduce_s +
                   out->update_s + out->load_s;
-    return predict_memory(out, b, &wave, c, &w);
+    return predict_memory(out, b, &x, &wave, c, &w);
 }

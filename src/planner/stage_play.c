@@ -34,10 +34,12 @@ static bool advance(game *g, int stage, tti_stage_play *out) {
     int moment = tti_part_moment(g->desc->stages, stage, a->part);
     double ready = ready_s(g, a->wave, moment), took = g->desc->moment_s[moment];
     if (ready < 0) return false;
-    out->end_s[stage] = fmax(out->end_s[stage], ready) + took;
+    const tti_stage_part part = {stage, *a, fmax(out->end_s[stage], ready), took};
+    out->end_s[stage] = part.begin_s + took;
     out->busy_s[stage] += took;
     g->end[a->wave * g->n_moments + moment] = out->end_s[stage];
     g->done[stage]++;
+    if (g->desc->on_part) g->desc->on_part(g->desc->user, &part);
     return true;
 }
 

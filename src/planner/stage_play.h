@@ -9,12 +9,22 @@
 
 enum { TTI_MAX_MOMENTS = 2 * TTI_MAX_PIECES_OF_MODEL };
 
+/* What a stage does of its schedule, and when. */
+typedef struct tti_stage_part {
+    int stage;
+    tti_pipe_action action;
+    double begin_s, s;
+} tti_stage_part;
+
 typedef struct tti_stage_play_desc {
     const tti_stages *stages; /* of any stage of the plan: extents and crossings */
     int n_waves;
     int n_lanes;                         /* shards of a wave, whose messages travel together */
     const double *moment_s;              /* [2 * pieces]: of a wave, in the order of the moments */
     double latency_s, message_s_of_byte; /* between neighbours; 0, 0: messages take no time */
+    /* Hears of each part, those of a stage in their order; NULL: nobody does. */
+    void (*on_part)(void *user, const tti_stage_part *part);
+    void *user;
 } tti_stage_play_desc;
 
 typedef struct tti_stage_play {

@@ -166,8 +166,7 @@ static void measure_hidden(rig *r, tti_calibration *c) {
 /* Scratch of kernels, and whatever else there is beside the arrays. */
 static void measure_scratch(rig *r) {
     tti_exec_memory m = tti_exec_memory_use(r->exec);
-    double known = (double)(m.params + m.states + m.grads + m.arena + m.ema + m.gathered);
-    known += tti_device_beside_bytes(r->b.plan, r->b.n_shards);
+    double known = tti_bytes_of_arrays(&m) + tti_device_beside_bytes(r->b.plan, r->b.n_shards);
     r->wave.hidden_bytes = fmax((double)m.device_peak - known, 0);
 }
 

@@ -106,11 +106,47 @@ T_CASE(of_a_job) {
     tutti_job_destroy(job);
 }
 
+/* What was heard of the parts. */
+typedef struct heard {
+    int n[STAGES];
+    double end_s[STAGES], busy_s[STAGES];
+} heard;
+
+static void hear(void *user, const tti_stage_part *part) {
+    heard *h = user;
+    int i = part->stage;
+    assert_true(part->begin_s >= h->end_s[i]);
+    h->end_s[i] = part->begin_s + part->s;
+    h->busy_s[i] += part->s;
+    h->n[i]++;
+}
+
+/* Each part of each stage is told of, one after the other, and they come to the whole. */
+T_CASE(parts) {
+    T_UNUSED;
+    static const double moment_s[2 * STAGES] = {1, 2, 1, 1, 2, 2, 3, 2};
+    tti_crossing of[2 * STAGES];
+    tti_stages s = chain(of);
+    tti_stage_play told;
+    heard h = {0};
+    T_OK(tti_stage_play_run(&(tti_stage_play_desc){.stages = &s,
+                                                   .n_waves = 6,
+                                                   .n_lanes = 1,
+                                                   .moment_s = moment_s,
+                                                   .on_part = hear,
+                                                   .user = &h},
+                            &told));
+    for (int i = 0; i < STAGES; i++) {
+        T_EQ(h.n[i], 12);
+        T_NEAR(h.end_s[i], told.end_s[i], 0);
+        T_NEAR(h.busy_s[i], told.busy_s[i], 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_stages),
-        cmocka_unit_test(as_the_executor_says),
-        cmocka_unit_test(messages),
+        cmocka_unit_test(equal_stages), cmocka_unit_test(as_the_executor_says),
+        cmocka_unit_test(messages),     cmocka_unit_test(parts),
         cmocka_unit_test(of_a_job),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
