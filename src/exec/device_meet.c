@@ -41,7 +41,7 @@ static void describe_between(tti_exec *x, const char *sums, bool all) {
 
 /* Stages may go on between devices where layers are whole: else their groups belong together. */
 static tutti_status give_up(tti_exec *x, bool direct) {
-    tti_device_mail *mail = x->pipe ? tti_device_pipe_mail(x->device->pipe) : NULL;
+    tti_device_mail *mail = tti_device_pipe_mail(x->device->pipe);
     tti_device_reduce_destroy(x->device->reduce);
     x->device->reduce = NULL;
     if (!tti_device_exchange_group(x->exchange)) return TUTTI_OK;
@@ -63,7 +63,7 @@ static tutti_status meet_divided(tti_exec *x) {
     describe_between(x, tti_str_text(&sums), all);
     tti_str_free(&sums);
     if (!all) return tti_device_by_host_create(x, &d->by_host);
-    return tti_device_axis_create(x, d->pipe ? tti_device_pipe_mail(d->pipe) : NULL, &d->axis);
+    return tti_device_axis_create(x, tti_device_pipe_mail(d->pipe), &d->axis);
 }
 
 tutti_status tti_device_meet(tti_exec *x) {

@@ -137,7 +137,7 @@ void tti_device_pipe_destroy(tti_device_pipe *pipe) {
 }
 
 tti_device_mail *tti_device_pipe_mail(const tti_device_pipe *pipe) {
-    return tti_device_mail_group(pipe->mail) ? pipe->mail : NULL;
+    return pipe && tti_device_mail_group(pipe->mail) ? pipe->mail : NULL;
 }
 
 void tti_device_pipe_describe(const tti_device_pipe *pipe, tti_str *str) {

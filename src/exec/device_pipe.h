@@ -28,7 +28,8 @@ typedef struct tti_device_pipe_step {
 tutti_status tti_device_pipe_create(tti_exec *x, tti_device_pipe **out);
 void tti_device_pipe_destroy(tti_device_pipe *pipe); /* takes NULL */
 
-/* What goes between devices; NULL: nothing does.  And how, or why not, in words. */
+/* What goes between devices; NULL: nothing does, or there is no pipe.  And how, or why not, in
+ * words. */
 tti_device_mail *tti_device_pipe_mail(const tti_device_pipe *pipe);
 void tti_device_pipe_describe(const tti_device_pipe *pipe, tti_str *str);
 

@@ -186,16 +186,11 @@ static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int
 
 /* What the library at hand is on all ranks, is that of the table. */
 static tutti_status compare_library(tti_device_reduce *r, bool *is_same) {
-    const tti_exec *x = r->x;
-    int32_t mine, all[TTI_MAX_RANKS];
     tti_str at_hand = {0};
     r->ops->peers_describe(r->library, &at_hand);
-    mine = strcmp(tti_str_text(&at_hand), r->ways.table.library) == 0;
+    *is_same = strcmp(tti_str_text(&at_hand), r->ways.table.library) == 0;
     tti_str_free(&at_hand);
-    TTI_TRY(tutti_comm_all_gather(x->desc.comm, &mine, all, 1, TUTTI_I32));
-    *is_same = true;
-    for (int rank = 0; rank < x->n_ranks; rank++) *is_same = *is_same && all[rank];
-    return TUTTI_OK;
+    return tti_device_agree(r->x, is_same);
 }
 
 /* The library's group beside the first one; without it, or with another library than the table's,
@@ -239,7 +234,7 @@ static tutti_status meet_all(tti_device_reduce *r, const tti_device_term *terms,
 static void release(tti_device_reduce *r) {
     r->ops->peers_part(r->library);
     r->ops->peers_part(r->group);
-    tti_device_ways_fini(&r->ways);
+    tti_device_ways_forget(&r->ways);
     free(r->at);
     free(r->noted);
     free(r);

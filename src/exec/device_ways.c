@@ -19,11 +19,9 @@ typedef struct told {
 } told;
 
 static bool is_one_host(const tti_exec *x) {
-    int hosts[TTI_MAX_RANKS];
-    tti_comm_get_hosts(x->desc.comm, hosts);
-    for (int r = 1; r < x->n_ranks; r++)
-        if (hosts[r] != hosts[0]) return false;
-    return true;
+    tti_comm_place place;
+    tti_comm_get_place(x->desc.comm, &place);
+    return place.n_hosts == 1;
 }
 
 /* The same on all ranks. */
@@ -78,8 +76,6 @@ void tti_device_ways_forget(tti_device_ways *ways) {
     ways->by_library = NULL;
     ways->n_by_library = 0;
 }
-
-void tti_device_ways_fini(tti_device_ways *ways) { tti_device_ways_forget(ways); }
 
 void tti_device_ways_describe(const tti_device_ways *ways, int n_buckets, tti_str *str) {
     if (ways->n_by_library > 0)

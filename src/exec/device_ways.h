@@ -15,12 +15,11 @@ typedef struct tti_device_ways {
     int n_by_library;
 } tti_device_ways;
 
-/* Rank 0 reads the table and tells the others.  Collective.  out is released by _fini, also after a
- * failure. */
+/* Rank 0 reads the table and tells the others.  Collective.  out is released by _forget, also after
+ * a failure. */
 TUTTI_NODISCARD tutti_status tti_device_ways_init(tti_exec *x, tti_device_ways *out);
-void tti_device_ways_fini(tti_device_ways *ways);
 
-/* No bucket is summed by the library. */
+/* No bucket is summed by the library from here on; nothing of ways is owned any more. */
 void tti_device_ways_forget(tti_device_ways *ways);
 
 /* What came of it, behind what the start line says of the way that is taken otherwise. */

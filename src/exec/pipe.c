@@ -513,8 +513,8 @@ bool tti_pipe_has_tied(const tti_exec *x, size_t first, size_t n_elems) {
 }
 
 tutti_status tti_pipe_sum_tied(tti_exec *x) {
-    int64_t start = tti_now_ns();
     if (x->pipe->stages->n_tied == 0) return TUTTI_OK;
+    int64_t start = tti_now_ns();
     for (int i = 0; i < x->pipe->stages->n_tied; i++)
         TTI_TRY(sum_tied(x, &x->pipe->stages->tied[i]));
     tti_profile_add(x, TTI_ROW_COMM, NULL, "gradients of shared parameters", -1, start,

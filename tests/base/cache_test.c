@@ -6,25 +6,11 @@
 #include <unistd.h>
 
 #include "base/cache.h"
+#include "base/cache_folder.h"
 #include "base/error.h"
-#include "t.h"
-
-static char folder[] = "/tmp/cache_test_XXXXXX";
-
-static int enter(void **state) {
-    T_UNUSED;
-    return mkdtemp(folder) ? setenv("TUTTI_CACHE", folder, 1) : -1;
-}
-
-static int leave(void **state) {
-    char command[128];
-    T_UNUSED;
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
-}
 
 static void path_of(const char *name, char path[128]) {
-    snprintf(path, 128, "%s/%s", folder, name);
+    snprintf(path, 128, "%s/%s", cache_folder, name);
 }
 
 /* The bytes of a file of the cache; the caller frees them. */
@@ -171,9 +157,9 @@ static int judge(const char *cache, const char *xdg, const char *home, const cha
 T_CASE(where_it_is) {
     T_UNUSED;
     char own[64], xdg[64], home[64], xdg_tutti[80], home_tutti[80];
-    snprintf(own, sizeof own, "%s/own", folder);
-    snprintf(xdg, sizeof xdg, "%s/xdg", folder);
-    snprintf(home, sizeof home, "%s", folder);
+    snprintf(own, sizeof own, "%s/own", cache_folder);
+    snprintf(xdg, sizeof xdg, "%s/xdg", cache_folder);
+    snprintf(home, sizeof home, "%s", cache_folder);
     snprintf(xdg_tutti, sizeof xdg_tutti, "%s/tutti", xdg);
     snprintf(home_tutti, sizeof home_tutti, "%s/.cache/tutti", home);
     T_EQ(judge(own, xdg, home, own), 0);
@@ -191,5 +177,5 @@ int main(void) {
                                        cmocka_unit_test(damaged_files),
                                        cmocka_unit_test(why_a_file_is_not_good),
                                        cmocka_unit_test(no_place_to_write)};
-    return cmocka_run_group_tests(tests, enter, leave);
+    return cmocka_run_group_tests(tests, cache_folder_enter, cache_folder_leave);
 }

@@ -4,26 +4,11 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
 
+#include "base/cache_folder.h"
 #include "base/error.h"
 #include "exec/fake_peers.h"
 #include "exec/reduce_crew.h"
-
-static char folder[] = "/tmp/device_ways_test_XXXXXX";
-
-static int enter(void **state) {
-    (void)state;
-    return mkdtemp(folder) ? setenv("TUTTI_CACHE", folder, 1) : -1;
-}
-
-static int leave(void **state) {
-    char command[128];
-    (void)state;
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
-}
 
 /* ---- devices that are the host ---- */
 
@@ -202,7 +187,7 @@ T_CASE(a_damaged_table) {
     T_UNUSED;
     char path[128];
     keep(0, "library of 2", both_ways);
-    snprintf(path, sizeof path, "%s/sums-of-2-devices", folder);
+    snprintf(path, sizeof path, "%s/sums-of-2-devices", cache_folder);
     FILE *file = fopen(path, "r+b");
     assert_non_null(file);
     assert_true(fseek(file, -4, SEEK_END) == 0 && fputc('7', file) == '7' && fclose(file) == 0);
@@ -231,7 +216,7 @@ T_CASE(parts_have_their_own_way) {
     T_OK(tti_device_ways_init(&x, &ways));
     T_EQ(ways.found, TTI_CACHE_ABSENT);
     assert_null(ways.by_library);
-    tti_device_ways_fini(&ways);
+    tti_device_ways_forget(&ways);
 }
 
 int main(void) {
@@ -246,5 +231,5 @@ int main(void) {
         cmocka_unit_test(ways_that_are_not_there),
         cmocka_unit_test(parts_have_their_own_way),
     };
-    return cmocka_run_group_tests(tests, enter, leave);
+    return cmocka_run_group_tests(tests, cache_folder_enter, cache_folder_leave);
 }

@@ -6,9 +6,7 @@
 #include <pthread.h>
 
 #include "base/philox.h"
-#include "comm/ranks.h"
-#include "comm/sum_order.h"
-#include "exec/device_reduce.h"
+#include "exec/peers_crew.h"
 
 enum { MAIL_MAX_RANKS = 4, MAIL_EACH = 5, MAIL_ROUNDS = 3, MAIL_TURNS = 2, MAIL_TRIAL = 1024 };
 
@@ -51,18 +49,9 @@ static inline void mail_fill(int from, int to, int k, int round, size_t n_bytes,
                 .v[i % 4];
 }
 
-static inline tutti_status mail_gather(void *user, const void *src, void *dst, size_t n_bytes) {
-    return tutti_comm_all_gather(user, src, dst, n_bytes, TUTTI_U8);
-}
-
-static inline tutti_status mail_look(void *user) { return tti_comm_check(user); }
-
 static inline const char *mail_meet(mail_rank *r) {
     tti_device_term terms[MAIL_MAX_RANKS];
-    tti_sum_order order;
-    COMM_OK(tti_sum_order_ranks(r->n_ranks, &order));
-    tti_device_terms(&order, terms);
-    tti_sum_order_free(&order);
+    COMM_OK(crew_terms(r->n_ranks, terms));
     float *pieces[] = {(float *)(void *)r->inbox};
     COMM_OK(r->ops->peers_meet(
         &(tti_device_peers){.rank = r->rank,
@@ -79,8 +68,8 @@ static inline const char *mail_meet(mail_rank *r) {
                             .n_slots = r->n_ranks * r->n_ranks * MAIL_TURNS,
                             .way = TTI_WAY_PEERS,
                             .user = r->comm,
-                            .all_gather = mail_gather,
-                            .check = mail_look},
+                            .all_gather = crew_gather,
+                            .check = crew_look},
         &r->group));
     return NULL;
 }

@@ -3,25 +3,9 @@
 #include "exec/sum_table.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
 
+#include "base/cache_folder.h"
 #include "base/error.h"
-#include "t.h"
-
-static char folder[] = "/tmp/sum_table_test_XXXXXX";
-
-static int enter(void **state) {
-    T_UNUSED;
-    return mkdtemp(folder) ? setenv("TUTTI_CACHE", folder, 1) : -1;
-}
-
-static int leave(void **state) {
-    char command[128];
-    T_UNUSED;
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
-}
 
 static const char head[] = "library NCCL 2.28.9\nbytes direct tree ring\n";
 
@@ -177,5 +161,5 @@ int main(void) {
         cmocka_unit_test(for_whom_a_file_is_good),
         cmocka_unit_test(a_file_that_is_no_table),
     };
-    return cmocka_run_group_tests(tests, enter, leave);
+    return cmocka_run_group_tests(tests, cache_folder_enter, cache_folder_leave);
 }

@@ -6,8 +6,7 @@
 #include "base/dtype.h"
 #include "base/philox.h"
 #include "comm/local_sum.h"
-#include "comm/ranks.h"
-#include "exec/device_reduce.h"
+#include "exec/peers_crew.h"
 
 enum { TRADE_MAX_RANKS = 8, TRADE_MOST = 16, TRADE_ROUNDS = 4, TRADE_BYTES = 256 };
 
@@ -124,18 +123,9 @@ static inline const char *trade_check(trade_rank *r, int number, int round) {
 
 /* ---- a rank ---- */
 
-static inline tutti_status trade_gather(void *user, const void *src, void *dst, size_t n_bytes) {
-    return tutti_comm_all_gather(user, src, dst, n_bytes, TUTTI_U8);
-}
-
-static inline tutti_status trade_look(void *user) { return tti_comm_check(user); }
-
 static inline const char *trade_meet(trade_rank *r) {
     tti_device_term terms[TRADE_MAX_RANKS];
-    tti_sum_order order;
-    COMM_OK(tti_sum_order_ranks(r->n_ranks, &order));
-    tti_device_terms(&order, terms);
-    tti_sum_order_free(&order);
+    COMM_OK(crew_terms(r->n_ranks, terms));
     r->staging = r->c->backend->alloc(2 * r->n_traded);
     COMM_TRUE(r->staging);
     COMM_OK(
@@ -153,8 +143,8 @@ static inline const char *trade_meet(trade_rank *r) {
                                                .n_traded = r->n_traded,
                                                .way = TTI_WAY_PEERS,
                                                .user = r->comm,
-                                               .all_gather = trade_gather,
-                                               .check = trade_look},
+                                               .all_gather = crew_gather,
+                                               .check = crew_look},
                            &r->group));
     return NULL;
 }
