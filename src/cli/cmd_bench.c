@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli/cmd.h"
+#include "cli/words.h"
 #include "tutti/bench.h"
 
 static const char usage[] =
@@ -63,14 +64,6 @@ static bool parse_bytes(const char *text, size_t *out) {
     return true;
 }
 
-static bool parse_int(const char *text, int min, int max, int *out) {
-    char *end;
-    long n = strtol(text, &end, 10);
-    if (end == text || *end || n < min || n > max) return false;
-    *out = (int)n;
-    return true;
-}
-
 static bool parse_algorithm(const char *text, options *o) {
     o->all = strcmp(text, "all") == 0;
     for (int a = 0; a < TUTTI_N_ALGS; a++)
@@ -106,7 +99,7 @@ static int parse(int argc, char **argv, options *o) {
         bool good = true;
         switch (c) {
             case 'n':
-                good = parse_int(optarg, 1, 64, &o->desc.n_ranks);
+                good = read_count(optarg, 1, 64, &o->desc.n_ranks);
                 break;
             case 'p':
                 good = parse_place(optarg, o);
@@ -121,10 +114,10 @@ static int parse(int argc, char **argv, options *o) {
                 good = parse_bytes(optarg, &o->desc.max_bytes);
                 break;
             case 't':
-                good = parse_int(optarg, 1, 60000, &o->desc.min_ms);
+                good = read_count(optarg, 1, 60000, &o->desc.min_ms);
                 break;
             case 'H':
-                good = parse_int(optarg, 1, 64, &o->n_hosts);
+                good = read_count(optarg, 1, 64, &o->n_hosts);
                 break;
             case 'P':
                 o->desc.plain = true;

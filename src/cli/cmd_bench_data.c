@@ -2,11 +2,11 @@
  * loader, and the share of its time that training waits for them. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/cmd.h"
 #include "cli/job_args.h"
+#include "cli/words.h"
 #include "tutti/bench.h"
 
 static const char usage[] =
@@ -35,14 +35,6 @@ static int fail_usage(const char *what, const char *value) {
     return 2;
 }
 
-static bool parse_count(const char *text, int *out) {
-    char *end;
-    long n = strtol(text, &end, 10);
-    if (end == text || *end || n < 1 || n > 1000000) return false;
-    *out = (int)n;
-    return true;
-}
-
 /* 0, or the exit code. */
 static int parse(int argc, char **argv, options *o) {
     for (int i = 0; i < argc; i++) {
@@ -53,7 +45,7 @@ static int parse(int argc, char **argv, options *o) {
             o->desc.no_training = true;
         } else if (threads || ms) {
             int *field = threads ? &o->desc.n_threads : &o->desc.min_ms;
-            if (i + 1 == argc || !parse_count(argv[i + 1], field))
+            if (i + 1 == argc || !read_count(argv[i + 1], 1, 1000000, field))
                 return fail_usage("want a number from 1 to 1000000 after", argv[i]);
             i++;
         } else if (o->n_args == MAX_ARGS) {

@@ -2,7 +2,6 @@
  *
  * The workers are started as `tutti launch --as-worker CMD...`, which ties itself to this process
  * and then becomes CMD, so that no program outlives its launcher. */
-#include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli/cmd.h"
+#include "cli/words.h"
 #include "tutti/launch.h"
 
 enum { EXIT_USAGE = 2, EXIT_NOT_FOUND = 127 };
@@ -32,15 +32,6 @@ static int misuse(const char *what, const char *value) {
     fprintf(stderr, "tutti launch: %s%s%s\n(tutti launch --help)\n", what, value ? " " : "",
             value ? value : "");
     return EXIT_USAGE;
-}
-
-static bool parse_number(const char *text, int max, int *out) {
-    char *end;
-    errno = 0;
-    long n = strtol(text, &end, 10);
-    if (errno || end == text || *end || n < 0 || n > max) return false;
-    *out = (int)n;
-    return true;
 }
 
 /* An option with a value, and where the value goes. */
@@ -71,7 +62,7 @@ static int parse_options(int argc, char **argv, tutti_launch_desc *desc) {
         if (!row) return misuse("unknown option", argv[i]), -1;
         if (++i == argc) return misuse("no value after", row->name), -1;
         if (row->text) *row->text = argv[i];
-        if (row->number && !parse_number(argv[i], 1000000, row->number))
+        if (row->number && !read_count(argv[i], 0, 1000000, row->number))
             return misuse("not a number:", argv[i]), -1;
     }
     return i;

@@ -27,17 +27,11 @@ static const char usage[] =
     "there is one copy of the model.  Nothing is kept of the training.\n";
 
 /* From 'low' to 'high'; NULL: what it is already. */
-static bool read_count(const char *name, const char *text, int low, int high, int *out) {
-    char *end;
-    if (!text) return true;
-    long n = strtol(text, &end, 10);
-    if (*text == '\0' || *end != '\0' || n < low || n > high) {
-        fprintf(stderr, "tutti profile: %s wants a number from %d to %d, got '%s'\n", name, low,
-                high, text);
-        return false;
-    }
-    *out = (int)n;
-    return true;
+static bool read_option(const char *name, const char *text, int low, int high, int *out) {
+    if (!text || read_count(text, low, high, out)) return true;
+    fprintf(stderr, "tutti profile: %s wants a number from %d to %d, got '%s'\n", name, low, high,
+            text);
+    return false;
 }
 
 static int profile(tutti_job *job, const tutti_profile_desc *desc) {
@@ -56,8 +50,8 @@ static int run(int argc, char **argv, tutti_profile_desc *desc) {
     desc->trace_path = take_option(&argc, argv, "--trace");
     desc->table_path = take_option(&argc, argv, "--table");
     if (take_flag(&argc, argv, "--all")) desc->max_rows = INT_MAX;
-    if (!read_count("--steps", steps, 1, 1000, &desc->n_steps)) return 2;
-    if (!read_count("--rank", rank, 0, 4095, &desc->rank)) return 2;
+    if (!read_option("--steps", steps, 1, 1000, &desc->n_steps)) return 2;
+    if (!read_option("--rank", rank, 0, 4095, &desc->rank)) return 2;
     int code = job_args_read(argc, argv, &args);
     if (code) return code;
     if (args.help)

@@ -55,6 +55,14 @@ bool read_positive(const char *text, double *x) {
     return true;
 }
 
+bool read_count(const char *text, int low, int high, int *n) {
+    char *end;
+    long value = strtol(text, &end, 10);
+    if (end == text || *end || value < low || value > high) return false;
+    *n = (int)value;
+    return true;
+}
+
 int save_text(const char *command, const char *path, const char *text) {
     FILE *file = fopen(path, "w");
     bool good = file && fputs(text, file) >= 0;

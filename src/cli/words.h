@@ -17,6 +17,9 @@ bool read_bytes(const char *text, double *n_bytes);
 /* A number above 0, and at most 1e9, with nothing behind it; false: it is none. */
 bool read_positive(const char *text, double *x);
 
+/* A whole number from low to high, with nothing behind it; false: it is none. */
+bool read_count(const char *text, int low, int high, int *n);
+
 /* Writes text to a file; 0, or 1 after a message that names the command. */
 int save_text(const char *command, const char *path, const char *text);
 
