@@ -6,38 +6,16 @@
 
 #include <string.h>
 
-enum { DEPTH = 32 }; /* more than the stack of any order ever holds */
+#include "base/sum_leaves.h"
 
 /* ---- the division of the order ---- */
-
-/* A value on the stack of the order: its first term, and the host of all of them or -1. */
-typedef struct value {
-    int first, host;
-} value;
-
-/* starts[t]: a leaf begins at term t; n_outer[t]: additions behind t that join several hosts. */
-static void find_leaves(const tti_device_peers *p, bool *starts, int *n_outer) {
-    value stack[DEPTH];
-    int n = 0;
-    for (int t = 0; t < p->n_terms; t++) {
-        TTI_ASSERT(n < DEPTH);
-        stack[n++] = (value){t, p->hosts[p->terms[t].rank]};
-        for (int k = p->terms[t].n_adds; k > 0; k--, n--) {
-            value *a = &stack[n - 2], *b = &stack[n - 1];
-            if (a->host >= 0 && a->host == b->host) continue;
-            if (a->host >= 0) starts[a->first] = true;
-            if (b->host >= 0) starts[b->first] = true;
-            a->host = -1;
-            n_outer[t]++;
-        }
-    }
-    starts[0] = true;
-}
 
 static void list_leaves(const tti_device_peers *p, tti_peer_hosts *h) {
     bool starts[TTI_HOSTS_TERMS] = {false};
     int n_outer[TTI_HOSTS_TERMS] = {0};
-    find_leaves(p, starts, n_outer);
+    tti_sum_leaves leaves = {.starts = starts, .n_outer = n_outer};
+    for (int t = 0; t < p->n_terms; t++)
+        tti_sum_leaves_add(&leaves, t, p->hosts[p->terms[t].rank], p->terms[t].n_adds);
     for (int t = 0; t < p->n_terms; t++) {
         int host = p->hosts[p->terms[t].rank];
         if (starts[t])

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sum_leaves.h"
 #include "comm/algorithm.h"
 
 enum { HOSTS_BLOCK_BYTES = 4 << 20 };
@@ -50,30 +51,14 @@ bool tti_hosts_can(const tti_work *work) {
 
 /* ---- the division of the order ---- */
 
-/* A value on the stack of the order: of one host, or -1. */
-typedef struct value {
-    int first, host;
-} value;
-
-/* Runs the order's stack machine: starts[t] where a leaf begins, n_outer[t] additions after term t
- * that join values of different hosts. */
+/* starts[t] where a leaf begins, n_outer[t] additions after term t between hosts. */
 static void find_leaves(const levels *l, bool *starts, int *n_outer) {
     const tti_sum_order *order = l->work->order;
-    value stack[TTI_SUM_DEPTH];
-    int n = 0;
+    tti_sum_leaves leaves = {.starts = starts, .n_outer = n_outer};
     for (int t = 0; t < order->n_terms; t++) {
-        TTI_ASSERT(n < TTI_SUM_DEPTH);
-        stack[n++] = (value){t, l->comm->host_of[order->terms[t].rank]};
-        for (int k = order->terms[t].n_adds; k > 0; k--, n--) {
-            value *a = &stack[n - 2], *b = &stack[n - 1];
-            if (a->host >= 0 && a->host == b->host) continue;
-            if (a->host >= 0) starts[a->first] = true;
-            if (b->host >= 0) starts[b->first] = true;
-            a->host = -1;
-            n_outer[t]++;
-        }
+        const tti_term *term = &order->terms[t];
+        tti_sum_leaves_add(&leaves, t, l->comm->host_of[term->rank], term->n_adds);
     }
-    starts[0] = true; /* also where one host has all */
 }
 
 static void list_leaves(levels *l, const bool *starts, const int *n_outer) {

@@ -7,10 +7,9 @@
 #ifndef TTI_COMM_SUM_ORDER_H
 #define TTI_COMM_SUM_ORDER_H
 
+#include "base/sum_leaves.h"
 #include "comm/deal.h"
 #include "tutti/status.h"
-
-enum { TTI_SUM_DEPTH = 24 }; /* more than the stack ever holds, for V <= 2^20 */
 
 typedef struct tti_term {
     int rank;   /* that holds the term                                     */
