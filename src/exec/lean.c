@@ -18,10 +18,14 @@ static tutti_status check(const tti_exec *x) {
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "exec: the host makes the update of these devices from whole gradients; "
                         "zero is at most 1");
-    if (x->divided)
-        return tti_fail(
-            TUTTI_E_UNSUPPORTED,
-            "exec: a worker of a divided model has its pieces whole; zero is at most 1");
+    if (x->desc.plan->stages)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "exec: a stage has gradients of several shards at a time; zero is at most "
+                        "1");
+    if (x->divided && x->device)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "exec: a worker on a device that has pieces of layers has these whole; "
+                        "zero is at most 1");
     if (x->n_syncs > 0)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "exec: shards that are joined inside a step need whole parameters and "

@@ -117,15 +117,23 @@ static tutti_status print_parts(tti_str *out, const tti_blueprint *b) {
                    "stage piece  tensors  parameters       state   gradients activations         "
                    "sum\n",
                    b->n_workers, b->mesh.data, b->mesh.stage, b->mesh.tensor);
+    size_t gathered = 0;
     for (int i = 0; i < b->n_parts; i++) {
         tti_mesh_at at = tti_mesh_at_rank(&b->mesh, i);
         tti_exec_desc desc;
         tti_exec_memory m;
         TTI_TRY(plan_worker(b, i, &desc, &m));
+        gathered = TTI_MAX(gathered, m.gathered);
         tti_str_printf(out, "%5d %5d %8d %11.3f %11.3f %11.3f %11.3f %11.3f\n", at.stage, at.tensor,
                        desc.plan->n_slots, mib(m.params), mib(m.states + m.ema), mib(m.grads),
-                       mib(m.arena), mib(m.params + m.states + m.ema + m.grads + m.arena));
+                       mib(m.arena),
+                       mib(m.params + m.states + m.ema + m.grads + m.gathered + m.arena));
     }
+    if (gathered > 0)
+        tti_str_printf(out,
+                       "in the sums too: parameters of others of the same place while they are "
+                       "used, at most %.3f MiB\n",
+                       mib(gathered));
     print_whole(out, b);
     return TUTTI_OK;
 }

@@ -87,15 +87,18 @@ static void find_other_copies(const tti_job_config *c, char why[WHY]) {
 }
 
 static void find_divided_elsewhere(const tti_job_config *c, char why[WHY]) {
-    if (!is_divided(c)) return;
-    if (is(c->parallel.sync, "parameter-server"))
-        snprintf(why, WHY,
-                 "a parameter server keeps whole models; give parallel.sync=all-reduce, or leave "
-                 "parallel.tensor and parallel.pipeline out");
-    else if (c->parallel.sync_batch_norm)
-        snprintf(why, WHY,
-                 "the shards of a divided model are not joined inside a step; give "
-                 "parallel.sync_batch_norm=false");
+    if (!is_divided(c) || !is(c->parallel.sync, "parameter-server")) return;
+    snprintf(why, WHY,
+             "a parameter server keeps whole models; give parallel.sync=all-reduce, or leave "
+             "parallel.tensor and parallel.pipeline out");
+}
+
+/* A stage goes on with a shard while others are behind it. */
+static void find_joined_stages(const tti_job_config *c, char why[WHY]) {
+    if (!c->parallel.sync_batch_norm || c->parallel.pipeline == 1) return;
+    snprintf(why, WHY,
+             "the shards of a pipeline are not joined inside a step; give "
+             "parallel.sync_batch_norm=false, or parallel.tensor in place of parallel.pipeline");
 }
 
 /* Shards go round the stages in groups of as many as there are stages. */
@@ -372,14 +375,6 @@ static void find_lost_residuals(const tti_job_config *c, char why[WHY]) {
             c->parallel.compress);
 }
 
-static void find_divided_residuals(const tti_job_config *c, char why[WHY]) {
-    if (!has_residuals(c) || !is_divided(c)) return;
-    snprintf(why, WHY,
-             "%s takes matrices whole, and parallel.tensor and parallel.pipeline divide them; give "
-             "none or bf16",
-             c->parallel.compress);
-}
-
 static void find_lost_restarts(const tti_job_config *c, char why[WHY]) {
     if (c->run.restarts == 0 || is(c->parallel.place, "processes")) return;
     snprintf(why, WHY,
@@ -457,17 +452,18 @@ static void find_server_with_parts(const tti_job_config *c, char why[WHY]) {
         snprintf(why, WHY, "the parameter server reads gradients where they are; give none");
 }
 
-/* Shards that wait for each other, and stages, want parameters and gradients where they are. */
+/* Shards that wait for each other, and stages, which have several on their way, want parameters and
+ * gradients where they are. */
 static void find_lost_cuts(const tti_job_config *c, char why[WHY]) {
     if (c->parallel.zero < 2) return;
     if (c->parallel.sync_batch_norm)
         snprintf(why, WHY,
                  "shards that are joined inside a step need whole gradients and parameters; give "
                  "parallel.zero=1, or parallel.sync_batch_norm=false");
-    else if (is_divided(c))
+    else if (c->parallel.pipeline > 1)
         snprintf(why, WHY,
-                 "a worker of a divided model has its piece of gradients and parameters whole; "
-                 "give parallel.zero=1 with parallel.tensor and parallel.pipeline");
+                 "a stage has gradients of several shards at a time, and parameters for them; give "
+                 "parallel.zero=1 with parallel.pipeline");
 }
 
 static void find_async_skips(const tti_job_config *c, char why[WHY]) {
@@ -574,6 +570,28 @@ static void find_mixture_in_parts(const tti_job_config *c, char why[WHY]) {
              what, instead);
 }
 
+/* "auto" is checked again when it is known what there is. */
+static bool is_on_devices(const tti_job_config *c) {
+    return !is(c->parallel.devices, "auto") && !is(c->parallel.devices, "cpu");
+}
+
+/* What workers on the host do beside parts of the model. */
+static void find_divided_on_devices(const tti_job_config *c, char why[WHY]) {
+    const char *what = NULL, *instead = NULL;
+    if (!is_on_devices(c) || !is_divided(c) || is_mixed(c)) return;
+    if (c->parallel.sync_batch_norm)
+        what = "parallel.sync_batch_norm", instead = "parallel.sync_batch_norm=false";
+    else if (c->parallel.zero > 1)
+        what = "parallel.zero above 1", instead = "parallel.zero=1";
+    else if (has_residuals(c))
+        what = "residuals of parallel.compress", instead = "parallel.compress=none or bf16";
+    if (!what) return;
+    snprintf(why, WHY,
+             "workers on GPUs that divide the model do without %s so far; give %s, or "
+             "parallel.devices=cpu",
+             what, instead);
+}
+
 static void find_resident_mixture(const tti_job_config *c, char why[WHY]) {
     if (!is_mixed(c) || !is(c->data.resident, "yes")) return;
     snprintf(why, WHY,
@@ -586,8 +604,8 @@ static const rule rules[] = {
     {{"parallel.tensor", "parallel.pipeline", "parallel.workers"}, find_odd_mesh},
     {{"parallel.data", "parallel.workers", "parallel.tensor", "parallel.pipeline"},
      find_other_copies},
-    {{"parallel.tensor", "parallel.pipeline", "parallel.sync", "parallel.sync_batch_norm"},
-     find_divided_elsewhere},
+    {{"parallel.tensor", "parallel.pipeline", "parallel.sync"}, find_divided_elsewhere},
+    {{"parallel.sync_batch_norm", "parallel.pipeline"}, find_joined_stages},
     {{"parallel.pipeline_chunks", "parallel.pipeline", "parallel.workers", "parallel.shards",
       "parallel.data", "parallel.shares"},
      find_odd_chunks},
@@ -609,14 +627,15 @@ static const rule rules[] = {
     {{"parallel.compress", "parallel.mode", "parallel.zero"}, find_lost_compression},
     {{"parallel.compress", "parallel.compress_after", "train.on_nan", "train.precision"},
      find_lost_residuals},
-    {{"parallel.compress", "parallel.tensor", "parallel.pipeline"}, find_divided_residuals},
+    {{"parallel.devices", "parallel.tensor", "parallel.pipeline", "parallel.sync_batch_norm",
+      "parallel.zero", "parallel.compress"},
+     find_divided_on_devices},
     {{"parallel.staleness", "parallel.servers", "parallel.sync"}, find_lost_server},
     {{"parallel.staleness", "parallel.mode", "parallel.sync"}, find_async_in_exact},
     {{"parallel.sync", "parallel.place", "parallel.workers", "parallel.servers"},
      find_server_elsewhere},
     {{"parallel.sync", "parallel.zero", "parallel.compress"}, find_server_with_parts},
-    {{"parallel.zero", "parallel.sync_batch_norm", "parallel.tensor", "parallel.pipeline"},
-     find_lost_cuts},
+    {{"parallel.zero", "parallel.sync_batch_norm", "parallel.pipeline"}, find_lost_cuts},
     {{"parallel.staleness", "parallel.backup_workers", "train.on_nan", "train.precision"},
      find_async_skips},
     {{"parallel.backup_workers", "parallel.sync", "parallel.staleness", "parallel.mode",

@@ -1,0 +1,118 @@
+/* hybrid_test.c - ways along the data axis beside workers that divide the model: batch norm joined
+ * over all shards, gradients and parameters in parts, what is compressed, own updates. */
+#include "exec/grid_crew.h"
+
+enum { CHANNELS = 8 };
+
+static tutti_graph *blocks(bool training) { return net_blocks_of(CHANNELS, training, false); }
+static tutti_graph *joined(bool training) { return net_blocks_of(CHANNELS, training, true); }
+
+static tutti_graph *mlp(bool training) {
+    tutti_graph *g = tutti_graph_create(training);
+    tutti_value *x = tutti_gelu(g, tutti_linear(g, net_x(g), 16, "fc1"));
+    x = tutti_dropout(g, x, 0.3, "drop");
+    x = tutti_layer_norm(g, tutti_linear(g, x, 8, "fc2"), NULL, "norm");
+    x = tutti_gelu(g, tutti_linear(g, x, 12, "fc3"));
+    return net_finish(g, tutti_linear(g, x, NET_CLASSES, "fc4"));
+}
+
+static grid alone(net_fn net) {
+    grid g = {.size = {1, 1, 1}};
+    grid_run(&g, net, NULL);
+    return g;
+}
+
+/* ---- joins ---- */
+
+static void expect_joined(const tti_mesh_at *sizes, size_t n) {
+    grid one = alone(joined), own = alone(blocks);
+    assert_true(fabs(one.result[0][2].loss_sum - own.result[0][2].loss_sum) > 1e-3);
+    for (size_t i = 0; i < n; i++) {
+        grid g = {.size = sizes[i]}, few = {.size = {1, sizes[i].stage, sizes[i].tensor}};
+        grid_run(&g, joined, one.whole);
+        grid_expect_near(&g, &one);
+        grid_run(&few, joined, one.whole);
+        grid_expect_same(&g, &few);
+        grid_fini(&few);
+        grid_fini(&g);
+    }
+    grid_fini(&one);
+    grid_fini(&own);
+}
+
+T_CASE(norms_are_joined_beside_pieces) {
+    T_UNUSED;
+    static const tti_mesh_at sizes[] = {{2, 1, 2}, {3, 1, 2}, {2, 1, 4}};
+    expect_joined(sizes, TTI_COUNT(sizes));
+}
+
+/* ---- parts on the data axis ---- */
+
+T_CASE(gradients_and_parameters_in_parts_beside_pieces) {
+    T_UNUSED;
+    static const net_fn nets[] = {mlp, blocks};
+    static const tti_mesh_at sizes[] = {{2, 1, 2}, {3, 1, 2}, {2, 1, 4}};
+    for (size_t n = 0; n < TTI_COUNT(nets); n++)
+        for (size_t i = 0; i < TTI_COUNT(sizes); i++) {
+            grid one = alone(nets[n]), whole = {.size = sizes[i]};
+            grid_run(&whole, nets[n], one.whole);
+            for (int zero = 1; zero <= 3; zero++) {
+                grid g = {.size = sizes[i], .n_lanes = zero};
+                g.exec.zero = zero;
+                grid_run(&g, nets[n], one.whole);
+                grid_expect_near(&g, &one);
+                grid_expect_same(&g, &whole);
+                grid_fini(&g);
+            }
+            grid_fini(&whole);
+            grid_fini(&one);
+        }
+}
+
+/* ---- less that travels ---- */
+
+/* What is sent of a matrix is sent of each piece of it: of a stage's, which are whole, the same. */
+T_CASE(stages_compress_as_one_worker_does) {
+    T_UNUSED;
+    for (int k = TTI_COMPRESS_TOPK; k <= TTI_COMPRESS_POWERSGD; k++) {
+        grid one = {.size = {2, 1, 1}}, sum = {.size = {2, 1, 1}}, g = {.size = {2, 2, 1}};
+        one.exec = (tti_exec_desc){
+            .fast = true, .compression = (tti_compression)k, .topk = 0.2, .low_rank = 1};
+        g.exec = one.exec;
+        grid_run(&one, mlp, NULL);
+        grid_run(&g, mlp, one.whole);
+        grid_run(&sum, mlp, NULL);
+        grid_expect_near(&g, &one);
+        assert_true(fabs(one.result[0][3].loss_sum - sum.result[0][3].loss_sum) > 1e-4);
+        grid_fini(&one);
+        grid_fini(&g);
+        grid_fini(&sum);
+    }
+}
+
+/* In pieces other elements are the largest, and all that have a parameter go on with the same. */
+T_CASE(pieces_compress_alike) {
+    T_UNUSED;
+    for (int k = TTI_COMPRESS_TOPK; k <= TTI_COMPRESS_POWERSGD; k++) {
+        grid one = alone(mlp), g = {.size = {3, 1, 2}};
+        g.exec = (tti_exec_desc){
+            .fast = true, .compression = (tti_compression)k, .topk = 0.4, .low_rank = 3};
+        grid_run(&g, mlp, one.whole);
+        T_NEAR(g.result[0][0].loss_sum, one.result[0][0].loss_sum, 1e-5);
+        T_NEAR(g.result[0][3].loss_sum, one.result[0][3].loss_sum, 0.02 * CREW_SHARDS * NET_ROWS);
+        for (int rank = 1; rank < 6; rank++)
+            assert_true(g.result[rank][3].params_hash == g.result[0][3].params_hash);
+        grid_fini(&one);
+        grid_fini(&g);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(norms_are_joined_beside_pieces),
+        cmocka_unit_test(gradients_and_parameters_in_parts_beside_pieces),
+        cmocka_unit_test(stages_compress_as_one_worker_does),
+        cmocka_unit_test(pieces_compress_alike),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
