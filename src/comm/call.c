@@ -143,6 +143,14 @@ tutti_status tti_comm_check(tutti_comm *comm) {
     return comm->transport->check(comm->state);
 }
 
+void tti_comm_tell_quiet(tutti_comm *comm, tti_str *out) {
+    tti_str who = {0};
+    if (!comm->broken && comm->transport->tell_quiet)
+        comm->transport->tell_quiet(comm->state, &who);
+    if (tti_str_text(&who)[0]) tti_str_add(out, tti_str_text(&who) + strlen(", "));
+    tti_str_free(&who);
+}
+
 void tti_comm_get_place(const tutti_comm *comm, tti_comm_place *out) {
     *out = (tti_comm_place){.transport = comm->transport->name,
                             .n_hosts = comm->n_hosts,

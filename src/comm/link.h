@@ -46,6 +46,10 @@ typedef struct tti_link {
     void (*cry)(void *state, tutti_status status, const char *text);
     /* TUTTI_OK, or why a rank has failed or died, or (too) has left in order; moves nothing. */
     tutti_status (*check)(void *state, bool left_too);
+    /* quiet: [n_ranks], whether nothing was heard of a rank in the last n_ns.  Ranks are heard
+     * while they wait, for a message or by calls of check, and by ranks that do the same.  NULL:
+     * not known. */
+    void (*quiet)(void *state, int64_t n_ns, bool *quiet);
     /* Called by all members: a link of their own, closed before the whole and used by one thread at
      * a time, another one than the whole's if need be. */
     tutti_status (*split)(void *state, const tti_link_part *part, void **out);
@@ -55,7 +59,7 @@ extern const tti_link tti_link_tcp;
 
 /* ---- links in modules ---- */
 
-enum { TTI_LINK_ABI = 2, TTI_CRY_BYTES = 1024 };
+enum { TTI_LINK_ABI = 3, TTI_CRY_BYTES = 1024 };
 
 typedef struct tti_link_host {
     int abi;             /* TTI_LINK_ABI */

@@ -5,6 +5,7 @@
 #ifndef TTI_COMM_PROGRESS_H
 #define TTI_COMM_PROGRESS_H
 
+#include "base/str.h"
 #include "tutti/comm.h"
 
 typedef struct tti_progress {
@@ -25,6 +26,10 @@ void tti_comm_note(tutti_comm *comm, uint64_t step, const char *phase);
 /* TUTTI_OK, or why the group cannot go on: its first failure, or a rank that left.  Takes part in
  * no call, so that a rank that waits for something else can look. */
 TUTTI_NODISCARD tutti_status tti_comm_check(tutti_comm *comm);
+
+/* After a wait in vain in which this rank called tti_comm_check: adds to out who keeps it, as far
+ * as that is seen, "rank 3 (pid 71), which a signal has stopped, rank 4 ..."; nothing else. */
+void tti_comm_tell_quiet(tutti_comm *comm, tti_str *out);
 
 /* Where the ranks are: which of how many hosts, and which rank of this host. */
 typedef struct tti_comm_place {

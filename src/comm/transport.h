@@ -12,6 +12,7 @@
 #ifndef TTI_COMM_TRANSPORT_H
 #define TTI_COMM_TRANSPORT_H
 
+#include "base/str.h"
 #include "comm/shards.h"
 
 typedef enum tti_call_kind {
@@ -96,6 +97,9 @@ struct tti_transport {
     void (*fail)(void *state, tutti_status status);
     /* TUTTI_OK, or the group's failure, or TUTTI_E_PEER when a rank has left; waits for nobody. */
     tutti_status (*check)(void *state);
+    /* For a rank that waited in vain, and called check meanwhile: adds the ranks that are stopped,
+     * or of which nothing was heard for half of the timeout, ", rank 3 (pid 71), which ...". */
+    void (*tell_quiet)(void *state, tti_str *out);
     /* Progress: call NULL: the last one is over.  phase NULL: step and phase stay. */
     void (*note_call)(void *state, const tti_call *call);
     void (*note_step)(void *state, uint64_t step, const char *phase);
@@ -126,6 +130,9 @@ tutti_status tti_shm_join_as(const tutti_comm_desc *desc, const int *shown, void
 /* The same as a part of the group of whole, another state: it fails when that fails. */
 tutti_status tti_shm_join_part(const tutti_comm_desc *desc, const int *shown, void *whole,
                                void **state);
+
+/* tti_transport_shm.tell_quiet; host: of the processes, for texts, NULL: nothing is said of it. */
+void tti_shm_tell_stopped(void *state, const char *host, tti_str *out);
 
 /* listen(arg) is called now and then while state waits for a peer, and ends the wait by failing. */
 void tti_shm_listen(void *state, tutti_status (*listen)(void *arg), void *arg);

@@ -385,7 +385,7 @@ tutti_status tti_device_exchange_sum(tti_device_exchange *e, double *terms, size
 }
 
 tutti_status tti_device_exchange_await(tti_device_exchange *e, int mark) {
-    return e->ops->peers_await(e->group, mark);
+    return tti_device_late(e->x, e->ops->peers_await(e->group, mark));
 }
 
 /* ---- the kernel ---- */

@@ -373,7 +373,7 @@ tutti_status tti_device_mail_sum(tti_device_mail *m, double *terms, size_t n) {
 /* ---- waiting ---- */
 
 tutti_status tti_device_mail_await(tti_device_mail *m, int mark) {
-    return m->ops->peers_await(m->group, mark);
+    return tti_device_late(m->x, m->ops->peers_await(m->group, mark));
 }
 
 tutti_status tti_device_mail_rest(tti_device_mail *m) {

@@ -1,4 +1,5 @@
 /* device_meet.c - how the workers of a job add on devices: between each other, or by the host. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "comm/progress.h"
@@ -88,6 +89,21 @@ tutti_status tti_device_have_own(const tti_exec *x, bool *own) {
         for (int b = 0; b < a; b++)
             *own = *own && (all[a][0] != all[b][0] || all[a][1] != all[b][1]);
     return TUTTI_OK;
+}
+
+/* ---- who keeps a device ---- */
+
+tutti_status tti_device_late(const tti_exec *x, tutti_status st) {
+    char kept[2048];
+    tti_str who = {0};
+    if (st != TUTTI_E_TIMEOUT) return st;
+    tti_comm_tell_quiet(x->desc.mesh ? x->desc.mesh->world : x->desc.comm, &who);
+    if (who.n_bytes > 0) {
+        snprintf(kept, sizeof kept, "%s", tutti_last_error());
+        st = tti_fail(st, "%s: %s", kept, tti_str_text(&who));
+    }
+    tti_str_free(&who);
+    return st;
 }
 
 /* ---- along an axis of the mesh ---- */

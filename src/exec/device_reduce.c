@@ -482,7 +482,7 @@ tutti_status tti_device_reduce_arrive(tti_device_reduce *r) {
 }
 
 tutti_status tti_device_reduce_await(tti_device_reduce *r, int mark) {
-    return r->ops->peers_await(r->library ? r->library : r->group, mark);
+    return tti_device_late(r->x, r->ops->peers_await(r->library ? r->library : r->group, mark));
 }
 
 tutti_status tti_device_reduce_rest(tti_device_reduce *r) {

@@ -94,6 +94,10 @@ uint64_t tti_device_mirrors_hash(const tti_exec *x);
 /* device_meet.c: how the workers' devices add, as far as they reach each other. */
 tutti_status tti_device_meet(tti_exec *x);
 
+/* What a wait for peers came to: of a timeout the text says too who keeps it, as far as that is
+ * seen. */
+tutti_status tti_device_late(const tti_exec *x, tutti_status st);
+
 /* Whether every worker of the job has a device of its own: two kernels that wait for peers must not
  * keep each other off one.  Collective over mesh->world. */
 tutti_status tti_device_have_own(const tti_exec *x, bool *own);

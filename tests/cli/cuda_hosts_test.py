@@ -109,12 +109,10 @@ def test_parts_inside_hosts():
 
 
 def lose(hosts, lost, sign, algorithm):
-    """The ranks of the first host name the lost one, and end; NCCL does not say who is stopped."""
-    is_silent = algorithm == "tree" and sign == signal.SIGSTOP
-    named = "the gradients of another rank" if is_silent else "rank %d" % lost
+    """The ranks of the first host name the lost one, and end."""
     job = one_host.LENET + ["train.steps=100000", "train.eval_every=0", "parallel.timeout_ms=3000",
                             "parallel.algorithm=" + algorithm]
-    run = "lost-%s-%d" % (hosts, sign)
+    run = "lost-%s-%s-%d" % (hosts, algorithm, sign)
     processes = start(hosts, *job, "run.dir=" + run)
     try:
         runs.wait_until(lambda: os.path.exists(run + "/metrics.jsonl") and
@@ -127,6 +125,9 @@ def lose(hosts, lost, sign, algorithm):
         for process in processes:
             process.poll() is None and os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+    named = "rank %d" % lost
+    if sign == signal.SIGSTOP:
+        named += " (pid %d" % processes[lost].pid
     for rank, code in enumerate(codes):
         with open("rank-%d" % rank, errors="replace") as out:
             text = out.read()
@@ -137,6 +138,7 @@ def lose(hosts, lost, sign, algorithm):
 def test_a_host_that_is_lost():
     for sign in (signal.SIGKILL, signal.SIGSTOP):
         lose("ab", 1, sign, "auto")
+        lose("ab", 1, sign, "tree")
         if "aabb" in divisions():
             lose("aabb", 2, sign, "tree")
 

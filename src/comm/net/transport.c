@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "comm/net/net.h"
 
 static net_record *record_of(const net_state *s, int rank) {
@@ -139,6 +140,18 @@ static tutti_status net_check(void *state) {
     return s->n_hosts > 1 ? s->link->check(s->wire, true) : TUTTI_OK;
 }
 
+static void net_tell_quiet(void *state, tti_str *out) {
+    net_state *s = state;
+    bool quiet[TTI_MAX_RANKS] = {false};
+    int ms = s->timeout_ms / 2;
+    tti_shm_tell_stopped(s->local, s->peers[s->rank].host, out);
+    if (s->n_hosts > 1 && s->link->quiet) s->link->quiet(s->wire, ms * TTI_NS_PER_MS, quiet);
+    for (int r = 0; r < s->n_ranks; r++)
+        if (quiet[r] && s->host_of[r] != s->host_of[s->rank])
+            tti_str_printf(out, ", rank %d (pid %d on %s), which has said nothing for %d ms",
+                           s->shown[r], s->peers[r].pid, s->peers[r].host, ms);
+}
+
 static void net_note_call(void *state, const tti_call *call) {
     net_state *s = state;
     if (call) s->call = *call;
@@ -178,9 +191,9 @@ static const char *tcp_refusal(const tutti_comm_desc *desc) {
         .name = NAME, .doc = DOC, .refusal = REFUSAL, .join = tti_net_join,                       \
         .leave = tti_net_leave, .alloc = net_alloc, .agree = net_agree, .barrier = net_barrier,   \
         .exchange = net_exchange, .view = net_view, .payload = net_payload, .fail = tti_net_fail, \
-        .check = net_check, .note_call = net_note_call, .note_step = net_note_step,               \
-        .hosts = net_hosts, .near = net_near, .near_barrier = net_near_barrier,                   \
-        .split = tti_net_split, .stream = tti_net_stream                                          \
+        .check = net_check, .tell_quiet = net_tell_quiet, .note_call = net_note_call,             \
+        .note_step = net_note_step, .hosts = net_hosts, .near = net_near,                         \
+        .near_barrier = net_near_barrier, .split = tti_net_split, .stream = tti_net_stream        \
     }
 
 const tti_transport tti_transport_tcp = NET_TRANSPORT(

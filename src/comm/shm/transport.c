@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -257,6 +258,29 @@ static tutti_status shm_check(void *state) {
     return TUTTI_OK;
 }
 
+/* Whether a signal has stopped a process of this machine: "71 (any name) T ...". */
+static bool is_stopped(int pid) {
+    char path[64], line[512], *end = NULL;
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "re");
+    if (!file) return false;
+    if (fgets(line, sizeof line, file)) end = strrchr(line, ')');
+    fclose(file);
+    return end && end[1] == ' ' && (end[2] == 'T' || end[2] == 't');
+}
+
+void tti_shm_tell_stopped(void *state, const char *host, tti_str *out) {
+    const shm_state *s = state;
+    for (int r = 0; r < s->n_ranks; r++) {
+        int pid = atomic_load(&shm_rank_of(s->header, r)->pid);
+        if (pid <= 0 || !is_stopped(pid)) continue;
+        tti_str_printf(out, ", rank %d (pid %d%s%s), which a signal has stopped", s->shown[r], pid,
+                       host ? " on " : "", host ? host : "");
+    }
+}
+
+static void shm_tell_quiet(void *state, tti_str *out) { tti_shm_tell_stopped(state, NULL, out); }
+
 const tti_transport tti_transport_shm = {
     .name = "shm",
     .doc = "threads and processes of one host, through shared memory without a name (memfd)",
@@ -271,6 +295,7 @@ const tti_transport tti_transport_shm = {
     .payload = shm_payload,
     .fail = shm_fail,
     .check = shm_check,
+    .tell_quiet = shm_tell_quiet,
     .note_call = tti_shm_note_call,
     .note_step = tti_shm_note_step,
     .split = tti_shm_split,

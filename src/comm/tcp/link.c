@@ -135,6 +135,7 @@ static void tcp_pause(void *state, int64_t n_ns, int wake_fd) {
         polls[n] = (struct pollfd){.fd = s->peers[r].fd, .events = events};
         ranks[n++] = r;
     }
+    tti_tcp_say_alive(s);
     polls[n] = (struct pollfd){.fd = wake_fd, .events = POLLIN}; /* poll passes over -1 */
     if (poll(polls, (nfds_t)n + 1, (int)TTI_MAX(n_ns / TTI_NS_PER_MS, 1)) <= 0) return;
     for (int i = 0; i < n; i++) {
@@ -157,6 +158,7 @@ static void tcp_cry(void *state, tutti_status status, const char *text) {
 tutti_status tti_tcp_check(void *state, bool left_too) {
     tcp_state *s = state;
     TTI_TRY(check_cause(s));
+    tti_tcp_say_alive(s);
     for (int r = 0; r < s->desc.n_ranks; r++) TTI_TRY(tti_tcp_listen_aside(s, r));
     for (int r = 0; r < s->desc.n_ranks; r++) {
         const tcp_peer *p = &s->peers[r];
@@ -168,6 +170,17 @@ tutti_status tti_tcp_check(void *state, bool left_too) {
                             s->shown[s->desc.rank], s->shown[r]);
     }
     return TUTTI_OK;
+}
+
+/* Of whom a message lies here unread, more may lie behind it. */
+static void tcp_quiet(void *state, int64_t n_ns, bool *quiet) {
+    const tcp_state *s = state;
+    int64_t now = tti_now_ns();
+    for (int r = 0; r < s->desc.n_ranks; r++) {
+        const tcp_peer *p = &s->peers[r];
+        quiet[r] = p->fd >= 0 && !p->has_header && !p->bye &&
+                   (p->heard_ns == 0 || now - p->heard_ns >= n_ns);
+    }
 }
 
 tutti_status tti_tcp_move(tcp_state *s, tti_message *messages, int n) {
@@ -194,5 +207,6 @@ const tti_link tti_link_tcp = {
     .pause = tcp_pause,
     .cry = tcp_cry,
     .check = tti_tcp_check,
+    .quiet = tcp_quiet,
     .split = tti_tcp_split,
 };

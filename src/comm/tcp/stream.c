@@ -1,4 +1,4 @@
-/* stream.c - frames on a connection: data of messages, "I have failed", "I leave".
+/* stream.c - frames on a connection: data of messages, "I have failed", "I leave", "I live".
  *
  * A frame of data is taken when its receive is there; until then it waits in the socket.  Small
  * frames are read together into a buffer, the middle of a large one goes straight to its place. */
@@ -7,9 +7,10 @@
 #include <string.h>
 #include <sys/uio.h>
 
+#include "base/clock.h"
 #include "comm/tcp/tcp.h"
 
-typedef enum frame_kind { FRAME_DATA = 1, FRAME_CRY, FRAME_BYE } frame_kind;
+typedef enum frame_kind { FRAME_DATA = 1, FRAME_CRY, FRAME_BYE, FRAME_ALIVE } frame_kind;
 
 typedef struct frame {
     uint32_t magic, kind;
@@ -24,6 +25,9 @@ typedef struct cry_frame {
 
 enum { FRAME_MAGIC = 0x4d465454 };
 
+/* Between two words of a rank that waits: often enough in its timeout, and no more. */
+enum { ALIVE_PARTS = 8, ALIVE_MOST_MS = 1000 };
+
 /* ---- in ---- */
 
 /* Reads what is there into the empty part of the buffer. */
@@ -36,10 +40,12 @@ static void fill(tcp_peer *p) {
     }
     if (p->gone || p->in_last == TCP_IN_BYTES) return;
     ssize_t n = recv(p->fd, p->in + p->in_last, TCP_IN_BYTES - p->in_last, MSG_DONTWAIT);
-    if (n > 0)
+    if (n > 0) {
         p->in_last += (size_t)n;
-    else if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+        p->heard_ns = tti_now_ns();
+    } else if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
         p->gone = true;
+    }
 }
 
 static bool take(tcp_peer *p, void *bytes, size_t n_bytes) {
@@ -61,7 +67,7 @@ static tutti_status take_frames(tcp_state *s, int rank) {
     frame head;
     cry_frame cry;
     while (!p->has_header && peek(p, &head, sizeof head)) {
-        if (head.magic != FRAME_MAGIC || head.kind < FRAME_DATA || head.kind > FRAME_BYE)
+        if (head.magic != FRAME_MAGIC || head.kind < FRAME_DATA || head.kind > FRAME_ALIVE)
             return tti_fail(TUTTI_E_INTERNAL, "comm: rank %d sends what is no frame",
                             s->shown[rank]);
         if (head.kind == FRAME_CRY) {
@@ -73,10 +79,8 @@ static tutti_status take_frames(tcp_state *s, int rank) {
             return tti_fail(s->cause, "%s", s->text);
         }
         (void)take(p, &head, sizeof head);
-        if (head.kind == FRAME_BYE) {
-            p->bye = true;
-            continue;
-        }
+        p->bye = p->bye || head.kind == FRAME_BYE;
+        if (head.kind != FRAME_DATA) continue;
         p->has_header = true;
         p->frame_bytes = head.n_bytes;
     }
@@ -230,4 +234,12 @@ bool tti_tcp_say_cry(tcp_state *s, int rank, tutti_status status, const char *te
     cry_frame cry = {.head = {FRAME_MAGIC, FRAME_CRY, sizeof cry}, .status = (uint32_t)status};
     snprintf(cry.text, sizeof cry.text, "%s", text);
     return say(s, rank, &cry, sizeof cry);
+}
+
+void tti_tcp_say_alive(tcp_state *s) {
+    frame alive = {FRAME_MAGIC, FRAME_ALIVE, 0};
+    int64_t now = tti_now_ns(), ms = TTI_MIN(s->desc.timeout_ms / ALIVE_PARTS, ALIVE_MOST_MS);
+    if (s->said_ns && now - s->said_ns < ms * TTI_NS_PER_MS) return;
+    s->said_ns = now;
+    for (int r = 0; r < s->desc.n_ranks; r++) (void)say(s, r, &alive, sizeof alive);
 }

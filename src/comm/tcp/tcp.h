@@ -14,7 +14,7 @@
 #include "comm/link.h"
 
 enum {
-    TCP_WIRE = 1,
+    TCP_WIRE = 2,
     TCP_NONCE_BYTES = 32,
     TCP_MAC_BYTES = 32,
     TCP_TEXT_BYTES = 256,
@@ -152,6 +152,7 @@ typedef struct tcp_peer {
     size_t out_header;        /* bytes of the current message's header that were sent; 0: between */
     bool has_header;          /* of a frame of data that waits for its receive */
     uint64_t frame_bytes;     /* of that frame */
+    int64_t heard_ns;         /* when bytes of it came last; 0: never */
     bool bye;                 /* it said that it leaves */
     bool gone;                /* and its stream has ended */
 } tcp_peer;
@@ -165,6 +166,7 @@ typedef struct tcp_state {
     tcp_peer *peers;          /* [n_ranks] */
     tti_message *batch;
     int n_batch;
+    int64_t said_ns;    /* when this rank has said last that it lives; 0: never */
     tutti_status cause; /* told by another rank */
     char text[TTI_CRY_BYTES];
 } tcp_state;
@@ -215,5 +217,8 @@ tutti_status tti_tcp_check_met(int n_ranks, const int *fds);
 /* Says one of these without waiting; false if there is no room or a message is under way. */
 bool tti_tcp_say_bye(tcp_state *s, int rank);
 bool tti_tcp_say_cry(tcp_state *s, int rank, tutti_status status, const char *text);
+
+/* Called again and again by a rank that waits: says now and then to all that it lives. */
+void tti_tcp_say_alive(tcp_state *s);
 
 #endif /* TTI_COMM_TCP_H */

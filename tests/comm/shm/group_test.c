@@ -57,6 +57,7 @@ static int child_main(const char *what, int fd, int rank, int n_ranks) {
     if (tutti_comm_group_open(fd, &group) != TUTTI_OK) return CHILD_BAD;
     tutti_comm_desc desc = {.group = group, .rank = rank, .n_ranks = n_ranks, .timeout_ms = 20000};
     if (tutti_comm_create(&desc, &comm) != TUTTI_OK) return CHILD_BAD;
+    if (strcmp(what, "stops") == 0) raise(SIGSTOP);
     const char *failure = strcmp(what, "forever") == 0 ? child_forever(comm) : child_sums(comm);
     tutti_comm_destroy(comm);
     tutti_comm_group_destroy(group);
@@ -138,6 +139,32 @@ T_CASE(killed_process_frees_the_others) {
         assert_true(took < 2000 * TTI_NS_PER_MS);
     }
     assert_true(best < 50 * TTI_NS_PER_MS); /* the machine may be busy: the best of eight */
+}
+
+T_CASE(who_is_stopped_is_told) {
+    T_UNUSED;
+    tutti_comm_group *group;
+    tutti_comm *comm;
+    tti_str who = {0}, again = {0};
+    char want[96];
+    int status;
+    T_OK(tutti_comm_group_create(2, &group));
+    pid_t pid = start_child(group, "stops", 1, 2);
+    T_OK(tutti_comm_create(
+        &(tutti_comm_desc){.group = group, .rank = 0, .n_ranks = 2, .timeout_ms = 20000}, &comm));
+    T_EQ(waitpid(pid, &status, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(status));
+    tti_comm_tell_quiet(comm, &who);
+    snprintf(want, sizeof want, "rank 1 (pid %d), which a signal has stopped", (int)pid);
+    assert_string_equal(tti_str_text(&who), want);
+    T_EQ(kill(pid, SIGKILL), 0);
+    T_EQ(waitpid(pid, &status, 0), pid);
+    tti_comm_tell_quiet(comm, &again);
+    assert_string_equal(tti_str_text(&again), "");
+    tti_str_free(&who);
+    tti_str_free(&again);
+    tutti_comm_destroy(comm);
+    tutti_comm_group_destroy(group);
 }
 
 /* ---- threads ---- */
@@ -304,6 +331,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_sum),
         cmocka_unit_test(killed_process_frees_the_others),
+        cmocka_unit_test(who_is_stopped_is_told),
         cmocka_unit_test(missing_rank_is_named),
         cmocka_unit_test(rank_that_never_joins_is_named),
         cmocka_unit_test(rank_that_left_is_named_at_once),

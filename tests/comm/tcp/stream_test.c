@@ -27,7 +27,7 @@ static void begin(group *g) {
         g->there[r].desc = (tti_link_desc){.rank = r, .n_ranks = N_RANKS};
         g->there[r].peers = calloc(N_RANKS, sizeof *g->there[r].peers);
         assert_non_null(g->there[r].peers);
-        g->there[r].peers[0].fd = pair[1];
+        for (int k = 0; k < N_RANKS; k++) g->there[r].peers[k].fd = k == 0 ? pair[1] : -1;
         memcpy(g->there[r].shown, g->here.shown, sizeof g->here.shown);
     }
 }
@@ -99,9 +99,40 @@ T_CASE(a_batch_that_failed_is_not_looked_at) {
     end(&g);
 }
 
+/* Rank 1 waits too, and rank 2 says nothing; a message that is not taken yet may hide more. */
+T_CASE(who_waits_is_heard) {
+    T_UNUSED;
+    const int64_t long_ago_ns = 600 * INT64_C(1000000000);
+    bool quiet[N_RANKS];
+    char bytes[4] = "abc", got[4] = "";
+    tti_message out = {.peer = 0, .out = bytes, .n_bytes = sizeof bytes},
+                in = {.peer = 2, .in = got, .n_bytes = sizeof got};
+    group g;
+    begin(&g);
+    g.there[1].desc.timeout_ms = g.there[2].desc.timeout_ms = 80000;
+    for (int i = 0; i < 3; i++) tti_tcp_say_alive(&g.there[1]); /* once: no second is over */
+    T_OK(tti_tcp_check(&g.here, true));
+    T_EQ(g.here.peers[1].in_last, 16);
+    tti_link_tcp.quiet(&g.here, long_ago_ns, quiet);
+    assert_true(!quiet[0] && !quiet[1] && quiet[2]);
+    tti_link_tcp.quiet(&g.here, 0, quiet);
+    assert_true(!quiet[0] && quiet[1] && quiet[2]);
+    T_OK(tti_tcp_push(&g.there[2], &out));
+    T_OK(tti_tcp_check(&g.here, true));
+    tti_link_tcp.quiet(&g.here, 0, quiet);
+    assert_true(quiet[1] && !quiet[2]);
+    tti_tcp_say_alive(&g.there[2]); /* between messages */
+    T_OK(tti_tcp_pull(&g.here, &in));
+    assert_string_equal(got, "abc");
+    T_OK(tti_tcp_check(&g.here, true));
+    tti_link_tcp.quiet(&g.here, long_ago_ns, quiet);
+    assert_true(!quiet[1] && !quiet[2]);
+    end(&g);
+}
+
 T_CASE(what_is_no_frame) {
     T_UNUSED;
-    static const uint32_t kinds[] = {0, 4, UINT32_MAX};
+    static const uint32_t kinds[] = {0, 5, UINT32_MAX};
     for (size_t i = 0; i < TTI_COUNT(kinds); i++) {
         group g;
         begin(&g);
@@ -122,6 +153,7 @@ int main(void) {
         cmocka_unit_test(the_first_cause_is_told),
         cmocka_unit_test(all_who_went_without_a_word_are_named),
         cmocka_unit_test(a_batch_that_failed_is_not_looked_at),
+        cmocka_unit_test(who_waits_is_heard),
         cmocka_unit_test(what_is_no_frame),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
