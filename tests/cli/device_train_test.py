@@ -199,13 +199,16 @@ def test_unsupported_device():
 
 
 def test_links():
-    """A link that cannot be measured is told, with all the rest."""
+    """One that cannot be measured, and one that carries a wrong bit, are told with all the rest."""
     runs.tutti("doctor").expect(0, "device 0         -     10.0", "all data right",
                                 "not measured: nothing adds between these devices")
-    environment = dict(os.environ, TUTTI_TEST_DEVICE="full=1")
-    runs.tutti("doctor", env=environment).expect(
-        0, "device 0         -        ?", "device 1         ?        -",
-        "device 0 from 1: not measured: cuda: device 1 has no room", "device 1: test device 1")
+    environment = dict(os.environ, TUTTI_TEST_DEVICE="devices=3,full=2,wrong=1")
+    told = runs.tutti("doctor", env=environment).expect(
+        0, "device 0         -     10.0        ?", "device 1      10.0        -        ?",
+        "device 0 from 2: not measured: cuda: device 2 has no room", "device 2: test device 2",
+        "    device 1 from 0: WRONG DATA arrived; do not train on both\n").out
+    if told.count("WRONG DATA") != 1 or "all data right" in told:
+        raise AssertionError(told)
 
 
 def test_devices_by_number():

@@ -2,6 +2,7 @@
 and processes, checkpoints that go from one layout to another, workers that die.  All layouts:
 layouts_slow_test.py."""
 
+import math
 import os
 import re
 import signal
@@ -91,28 +92,67 @@ def test_ranks_of_another_launcher():
         runs.same_checkpoint("ours", "theirs-" + hosts)
 
 
+LARGE = ["model.name=gpt2", "model.size=355M", "data.format=random_tokens", "data.context=64",
+         "data.vocabulary=50304", "train.batch=8", "parallel.shards=4", "parallel.devices=cpu",
+         "optimizer.name=adamw", "parallel.workers=4"]
+MIB = 2 ** 20
+
+
 def parts_told(*arguments):
     """(parameters, state) in MiB of every part, as inspect says, and of the whole."""
-    told = runs.tutti("inspect", "model.name=gpt2", "model.size=355M", "data.format=random_tokens",
-                      "data.context=64", "data.vocabulary=50304", "train.batch=8",
-                      "parallel.shards=4", "parallel.devices=cpu", "optimizer.name=adamw",
-                      *arguments).expect(0).out
+    told = runs.tutti("inspect", *arguments).expect(0).out
     whole = float(re.search(r"^parameters +([0-9.]+) MiB", told, re.M).group(1))
     parts = re.findall(r"^ +\d+ +\d+ +\d+ +([0-9.]+) +([0-9.]+) ", told, re.M)
-    return [(float(a), float(b)) for a, b in parts], whole
+    own = re.findall(r"^(?:a worker's params|optimizer state) +([0-9.]+) MiB  of", told, re.M)
+    return [(float(a), float(b)) for a, b in parts or [own]], whole
+
+
+def bytes_of_stage(worker):
+    """The parameters of its layers in f32: the formula of a stage, from its own graph."""
+    told = runs.tutti("inspect", *LARGE, "parallel.pipeline=4", "--worker", str(worker), "--after",
+                      "stages").expect(0).out
+    dims = re.findall(r"^%\d+ = param .* \{dims=\[([0-9,]+)\]", told, re.M)
+    return sum(4 * math.prod(int(d) for d in shape.split(",")) for shape in dims)
 
 
 def test_memory_is_what_was_said():
-    """GPT-2 of 355 million on 4 workers: in pieces a quarter each, within 5 %; the parameters of
-    all stages are those of the model and the table of tokens once more, which the head is too."""
-    pieces, whole = parts_told("parallel.tensor=4")
-    for parameters, state in pieces:
-        if not 0.95 < 4 * parameters / whole < 1.05 or not 0.95 < 2 * state / whole < 1.05:
-            raise AssertionError("%g and %g MiB of %g on 4 workers" % (parameters, state, whole))
-    stages, whole = parts_told("parallel.pipeline=4")
-    table = 50304 * 1024 * 4 / 2 ** 20
-    if len(pieces) != 4 or abs(sum(p for p, _ in stages) - whole - table) > 0.01 * whole:
+    """GPT-2 of 355 million on 4 workers, AdamW, within 5 % of the formulas: P (1 + S) / 4 in pieces
+    and with parts of everything, P (1 + S) of its own layers in a stage.  The parameters of all
+    stages are those of the model and the table of tokens once more, which the head is too."""
+    for way in ("parallel.tensor=4", "parallel.zero=3"):
+        pieces, whole = parts_told(*LARGE, way)
+        if len(pieces) != (1 if "zero" in way else 4):
+            raise AssertionError(pieces)
+        for parameters, state in pieces:
+            if not 0.95 < 4 * parameters / whole < 1.05 or not 0.95 < 2 * state / whole < 1.05:
+                raise AssertionError("%g and %g MiB of %g on 4 workers" % (parameters, state,
+                                                                           whole))
+    stages, whole = parts_told(*LARGE, "parallel.pipeline=4")
+    for worker, (parameters, state) in enumerate(stages):
+        want = bytes_of_stage(worker) / MIB
+        if abs(parameters / want - 1) > 0.05 or abs(state / (2 * want) - 1) > 0.05:
+            raise AssertionError("stage %d: %g and %g MiB, its layers have %g" % (
+                worker, parameters, state, want))
+    table = 50304 * 1024 * 4 / MIB
+    if len(stages) != 4 or abs(sum(p for p, _ in stages) - whole - table) > 0.01 * whole:
         raise AssertionError("%s MiB, the model has %g" % (stages, whole))
+
+
+def test_memory_is_what_is_taken():
+    """Of a smaller one a run takes what inspect has said of worker 0, which begins it."""
+    small = LARGE[2:] + ["model.name=gpt2", "model.layers=8", "model.width=64", "model.heads=4",
+                         "data.context=16", "data.vocabulary=512", "data.n_train=16",
+                         "data.n_test=8"]
+    for way in ("parallel.tensor=4", "parallel.pipeline=4", "parallel.zero=3"):
+        said = parts_told(*small, way)[0][0]
+        run = way.replace("parallel.", "")
+        runs.tutti("train", "run.dir=" + run, *layouts.FEW, *small, way,
+                   "train.steps=1").expect(0)
+        start = next(r for r in runs.records(run) if r["event"] == "start")
+        for key, mib in zip(("bytes_params", "bytes_states"), said):
+            if abs(start[key] / MIB - mib) > 0.001:
+                raise AssertionError("%s: %s is %d, inspect said %g MiB" % (way, key, start[key],
+                                                                           mib))
 
 
 def test_refusals():

@@ -263,6 +263,29 @@ T_CASE(stages_wait_as_long_as_the_books_say) {
     fini(&many);
 }
 
+/* So many layers that four stages of them are nearly alike. */
+static tutti_graph *tower(bool training) {
+    tutti_graph *g = tutti_graph_create(training);
+    tutti_value *x = net_x(g);
+    for (int i = 0; i < 127; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "fc%d", i);
+        x = tutti_tanh(g, tutti_linear(g, x, 32, name));
+    }
+    return net_finish(g, tutti_linear(g, x, NET_CLASSES, "out"));
+}
+
+/* The order that stages go by, played with the costs of the pieces that the plan has made: no clock
+ * has a part in it. */
+T_CASE(alike_stages_wait_as_the_formula_says) {
+    T_UNUSED;
+    double want = 3.0 / (CREW_SHARDS + 3);
+    pipeline p = {.net = tower, .size = {.stage = 4}, .n_steps = 1};
+    run(&p);
+    T_NEAR(p.expected_bubble, want, 0.05 * want);
+    fini(&p);
+}
+
 /* The norm is that of all stages, and shared parameters are in it once. */
 T_CASE(all_stages_are_clipped_alike) {
     T_UNUSED;
@@ -346,6 +369,7 @@ int main(void) {
         cmocka_unit_test(shared_parameters_stay_the_same_on_their_stages),
         cmocka_unit_test(memory_is_as_it_was_planned),
         cmocka_unit_test(stages_wait_as_long_as_the_books_say),
+        cmocka_unit_test(alike_stages_wait_as_the_formula_says),
         cmocka_unit_test(all_stages_are_clipped_alike),
         cmocka_unit_test(values_of_16_bits_cross_as_they_are),
         cmocka_unit_test(a_nan_is_told_with_its_layer),

@@ -18,6 +18,7 @@
  *   devices=N there are so many (default: 2)
  *   spoils=N a bit of what device 1 fetches from others for the Nth time is not theirs
  *   full=D   device D has no room for what measures links
+ *   wrong=D  a bit of what device D reads over a link then is not what was sent
  *   kind=D   device D is of another kind than the others
  *   stack=N  the version of the driver and its libraries (default: 1)
  *   fuses=1  plans are made as for kernels that do much at once
@@ -669,14 +670,23 @@ static void release(void *state) {
     free(p);
 }
 
-/* Every one is as good as can be, or cannot be measured. */
+/* A pattern that goes over the link and is compared. */
+static bool carries(int other) {
+    uint32_t sent[64], got[64];
+    for (uint32_t i = 0; i < 64; i++) sent[i] = 2654435761u * (i + 64 * (uint32_t)other);
+    memcpy(got, sent, sizeof got);
+    if (option("wrong=", -1) == current->index) got[41] ^= 1u << 7;
+    return memcmp(got, sent, sizeof got) == 0;
+}
+
+/* Every one is as good as can be, carries a wrong bit, or cannot be measured. */
 static tutti_status read_link(int other, tti_device_link *out) {
     int64_t full = option("full=", -1);
     TTI_TRY(check());
     if (full == current->index || full == other)
         return tti_fail(TUTTI_E_NOMEM, "cuda: device %d has no room", (int)full);
     *out = (tti_device_link){
-        .is_direct = true, .is_right = true, .bytes_per_s = 1e10, .latency_us = 1};
+        .is_direct = true, .is_right = carries(other), .bytes_per_s = 1e10, .latency_us = 1};
     return TUTTI_OK;
 }
 
