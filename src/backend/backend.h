@@ -9,6 +9,7 @@
 
 #include "backend/step_types.h"
 #include "ir/graph.h"
+#include "ops/weight.h"
 
 /* What a prepared kernel is given for one run. */
 typedef struct tti_kargs {
@@ -375,6 +376,9 @@ typedef struct tti_backend {
      * never.
      */
     bool (*joins_gradient)(const tti_node *grad_x);
+    /* Of nodes beside each other, to cut a model into stages; NULL: as a core of the host has them.
+     */
+    const tti_weights *weights;
     /* One line for doctor and the manifest: libraries, versions, instruction set; nothing that
      * bits do not depend on, such as how many devices there are. */
     void (*describe)(tti_str *str);

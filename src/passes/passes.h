@@ -14,7 +14,8 @@ typedef enum tti_recompute {
     TTI_RECOMPUTE_BUDGET /* as few operations as bring the peak down to recompute_bytes */
 } tti_recompute;
 
-typedef struct tti_stages tti_stages; /* passes/stages.h */
+typedef struct tti_stages tti_stages;   /* passes/stages.h */
+typedef struct tti_weights tti_weights; /* ops/weight.h */
 
 /* How the parameters and buffers of a model are cut over a tensor axis, by name. */
 typedef struct tti_cuts {
@@ -53,7 +54,8 @@ typedef struct tti_target {
     /* The part of the model that the graph becomes: piece `tensor` of n_tensor of each layer, of
      * the layers of stage `stage` of n_stages.  n 0 or 1: all of it. */
     int tensor, n_tensor, stage, n_stages;
-    int n_chunks;       /* pieces that each stage is in, not neighbours; 0: 1 */
+    int n_chunks;               /* pieces that each stage is in, not neighbours; 0: 1 */
+    const tti_weights *weights; /* of nodes, for stages of equal time; NULL: as a host has them */
     tti_stages *stages; /* of these stages: set by tti_plan_create; NULL: the graph stays whole */
     bool trades;        /* schedule: exchanges go on beside what does not need them */
     bool joins_norms;   /* trades: norms between two exchanges are made with them */

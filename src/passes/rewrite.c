@@ -42,6 +42,8 @@ tutti_status tti_rewrite_begin(tti_rewrite *rw, const tutti_graph *from) {
 }
 
 void tti_rewrite_copy(tti_rewrite *rw, const tti_node *node) {
+    bool has_stage = node->stage > 0 && !(node->op->traits & TTI_SOURCE);
+    if (has_stage) rw->to->stage = node->stage; /* of what is made beside it, too */
     tti_graph_clone_node(rw->to, node, rw->map);
 }
 
@@ -56,7 +58,17 @@ void tti_rewrite_copy_with(tti_rewrite *rw, const tti_node *node, tutti_value *c
     for (int i = node->n_in - 1; i >= 0; i--) rw->map[node->in[i]->id] = before[i];
 }
 
+/* What stands for a node is where that was. */
+static void keep_stages(const tti_rewrite *rw) {
+    for (int i = 0; i < rw->from->n_nodes; i++) {
+        const tti_node *node = rw->from->nodes[i];
+        for (int k = 0; k < node->op->n_out && node->stage > 0; k++)
+            if (rw->map[node->out[k]->id]) rw->map[node->out[k]->id]->node->stage = node->stage;
+    }
+}
+
 tutti_status tti_rewrite_finish(tti_rewrite *rw, tutti_graph **g) {
+    keep_stages(rw);
     for (int i = 0; i < rw->from->n_outputs; i++)
         tutti_output(rw->to, rw->from->outputs[i].name, rw->map[rw->from->outputs[i].value->id]);
     bool lost = rw->to->n_outputs != rw->from->n_outputs;

@@ -1,19 +1,17 @@
 /* stage_cut.c - where a model is cut into pieces of equal time.
  *
  * The time of a node is that of its gradient too: what autodiff appends for it is counted where the
- * node is, on a copy.  Pieces begin at nodes with parameters, which the graph for evaluation has as
- * well, and their bounds are chosen by dynamic programming: the slowest piece as fast as can be,
- * then the fewest bytes. */
+ * node is, on a copy; so is what the fuse pass makes of both, about there.  Pieces begin at nodes
+ * with parameters, which the graph for evaluation has as well, and their bounds are chosen by
+ * dynamic programming: the slowest piece as fast as can be, then the fewest bytes. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "ops/weight.h"
 #include "passes/rewrite.h"
 #include "passes/stages.h"
-
-/* Operations in the time of a byte that is read or written. */
-static const double OPS_PER_BYTE = 6;
 
 bool *tti_find_free_nodes(const tutti_graph *g) {
     bool *is_free = calloc((size_t)g->n_nodes + 1, sizeof *is_free);
@@ -78,18 +76,17 @@ int tti_cut_place(const tutti_graph *g, const bool *is_free, const size_t *cross
 
 /* ---- time ---- */
 
-static double node_time(const tti_node *node) {
-    tti_cost cost = {0};
-    if (node->op->traits & (TTI_SOURCE | TTI_VIEW)) return 0;
-    if (node->op->cost)
-        node->op->cost(node, &cost);
-    else
-        cost.flops = (double)tti_value_n_elems(node->out[0]);
-    if (cost.bytes <= 0) {
-        for (int i = 0; i < node->n_in; i++) cost.bytes += (double)tti_value_n_bytes(node->in[i]);
-        cost.bytes += (double)tti_value_n_bytes(node->out[0]);
-    }
-    return cost.flops + OPS_PER_BYTE * cost.bytes;
+static const tti_weights *weights_of(const tti_target *target) {
+    return target->weights ? target->weights : &tti_weights_host;
+}
+
+/* What a step will run, where that is not the nodes one by one. */
+static tutti_status make_steps(tutti_graph **g, const tti_target *target) {
+    TTI_TRY(tti_pass_autodiff(g, target));
+    if (!weights_of(target)->fused) return TUTTI_OK;
+    TTI_TRY(tti_pass_layout(g, target));
+    TTI_TRY(tti_pass_fuse(g, target));
+    return tti_pass_simplify(g, target);
 }
 
 /* A copy of which every node is a stage of its own. */
@@ -112,9 +109,10 @@ static tutti_status sum_times(const tutti_graph *g, const tti_target *target, do
     tti_target whole = *target;
     whole.stages = NULL;
     TTI_TRY(copy_apart(g, &copy));
-    tutti_status st = tti_pass_autodiff(&copy, &whole);
+    tutti_status st = make_steps(&copy, &whole);
     for (int i = 0; st == TUTTI_OK && i < copy->n_nodes; i++)
-        time[copy->nodes[i]->stage + 1] += node_time(copy->nodes[i]);
+        time[copy->nodes[i]->stage + 1] +=
+            tti_node_weight(weights_of(target), copy->nodes[i], target->tf32);
     for (int i = 0; i < g->n_nodes; i++) time[i + 1] += time[i];
     tutti_graph_destroy(copy);
     return st;
@@ -134,8 +132,9 @@ typedef struct cutter {
     const bool *is_free;
     const size_t *cross;
     const double *time;
-    int *nodes; /* [n]: that pieces can begin at, in order */
-    int *cuts;  /* [n]: where the graph is then cut */
+    double byte_time; /* of one that crosses */
+    int *nodes;       /* [n]: that pieces can begin at, in order */
+    int *cuts;        /* [n]: where the graph is then cut */
     int n;
     way *ways; /* [pieces][n + 1]; place n: the end */
 } cutter;
@@ -156,7 +155,7 @@ static void find_places(cutter *c) {
 static double piece_time(const cutter *c, int a, int b) {
     int from = a < 0 ? 0 : c->cuts[a], to = b < c->n ? c->cuts[b] : c->g->n_nodes;
     size_t n_bytes = (a < 0 ? 0 : c->cross[from]) + (b < c->n ? c->cross[to] : 0);
-    return c->time[to] - c->time[from] + 2 * OPS_PER_BYTE * (double)n_bytes;
+    return c->time[to] - c->time[from] + c->byte_time * (double)n_bytes;
 }
 
 static bool is_better(const way *a, const way *b) {
@@ -212,6 +211,7 @@ tutti_status tti_stages_find_cuts(const tutti_graph *g, const tti_target *target
     size_t *cross = is_free ? tti_crossing_bytes(g, is_free) : NULL;
     double *time = calloc(n + 1, sizeof *time);
     cutter c = {.g = g, .is_free = is_free, .cross = cross, .time = time};
+    c.byte_time = weights_of(target)->byte_between;
     c.nodes = calloc(n, sizeof *c.nodes);
     c.cuts = calloc(n, sizeof *c.cuts);
     c.ways = calloc(n * n_pieces, sizeof *c.ways);

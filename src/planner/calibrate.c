@@ -226,7 +226,8 @@ const tti_backend *tti_paper_device(void) {
                                       .device = &none,
                                       .prefers_channels_last = prefers_channels_last,
                                       .joins_exact_gelu = joins_exact_gelu,
-                                      .fuses_training = true};
+                                      .fuses_training = true,
+                                      .weights = &tti_weights_gpu};
     return &paper;
 }
 

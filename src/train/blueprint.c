@@ -157,6 +157,7 @@ tti_target tti_blueprint_target(const tti_blueprint *b) {
                          .joins_gradient = backend->joins_gradient,
                          .fuse_loss = backend->fuses_training,
                          .fuse_sums = backend->fuses_training,
+                         .weights = backend->weights,
                          .keeps_low = !reference && keeps_low(b)};
     tti_numerics_target(&b->config, &target);
     return target;

@@ -1,6 +1,7 @@
 /* stage_cut_test.c - pieces of equal time, cut where few bytes cross; what cannot be cut. */
 #include "passes/stages.h"
 
+#include "ops/weight.h"
 #include "passes/nets.h"
 
 /* Layers of one size, and behind each something wide that has no parameters. */
@@ -18,12 +19,35 @@ static tutti_graph *tower(bool training) {
     return net_finish(g, tutti_linear(g, x, NET_CLASSES, "out"));
 }
 
-static tutti_status cut(net_fn net, tti_stages *s) {
-    tti_target target = {.stages = s};
+static tutti_status cut_for(net_fn net, const tti_target *like, tti_stages *s) {
+    tti_target target = *like;
+    target.stages = s;
     tutti_graph *g = net(true);
     tutti_status st = tti_pipeline_run(&g, &target, "stages");
     tutti_graph_destroy(g);
     return st;
+}
+
+static tutti_status cut(net_fn net, tti_stages *s) { return cut_for(net, &(tti_target){0}, s); }
+
+/* Of what a worker alone runs. */
+static double weight_of(net_fn net, const tti_target *target) {
+    double weight = 0;
+    tutti_graph *g = net(true);
+    T_OK(tti_pipeline_run(&g, target, "fuse"));
+    T_OK(tti_pass_simplify(&g, target));
+    for (int i = 0; i < g->n_nodes; i++)
+        weight += tti_node_weight(target->weights, g->nodes[i], target->tf32);
+    tutti_graph_destroy(g);
+    return weight;
+}
+
+/* Of all pieces; what crosses counts at both of its ends. */
+static double weight_of_pieces(const tti_stages *s, const tti_target *target) {
+    double weight = 0, n_bytes = 0;
+    for (int q = 0; q < tti_stages_n_pieces(s); q++) weight += s->cost[q];
+    for (int i = 0; i < s->train.n; i++) n_bytes += (double)s->train.of[i].n_bytes;
+    return weight - n_bytes * target->weights->byte_between; /* a value, and its gradient back */
 }
 
 T_CASE(pieces_take_the_same_time) {
@@ -49,6 +73,48 @@ T_CASE(cuts_are_where_few_bytes_cross) {
         T_EQ(s.train.of[i].to, s.train.of[i].from + 1);
     }
     tti_stages_fini(&s);
+}
+
+/* A kind of device whose nodes are fused: all that it runs is in some piece, and by its weights,
+ * where kernels are all that counts, pieces have equally many. */
+T_CASE(pieces_are_of_what_is_run) {
+    T_UNUSED;
+    static const tti_weights kernels = {.kernel = 1, .fused = true};
+    tti_target fused = {.fuse = true, .fuse_linear_grad = true, .fuse_loss = true};
+    const tti_weights *kinds[] = {&tti_weights_gpu, &kernels};
+    for (int i = 0; i < 2; i++) {
+        tti_stages s = {.n_stages = 4, .n_chunks = 1};
+        fused.weights = kinds[i];
+        T_OK(cut_for(tower, &fused, &s));
+        double all = weight_of(tower, &fused);
+        T_NEAR(weight_of_pieces(&s, &fused) / all, 1, 1e-9);
+        for (int q = 0; q < 4; q++) T_NEAR(s.cost[q] / (all / 4), 1, 0.3);
+        tti_stages_fini(&s);
+    }
+}
+
+/* The same layers, and a wide one in front: what counts decides where the model is cut. */
+static tutti_graph *funnel(bool training) {
+    tutti_graph *g = tutti_graph_create(training);
+    tutti_value *x = tutti_linear(g, net_x(g), 4096, "wide");
+    for (int i = 0; i < 8; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "layer%d", i);
+        x = tutti_tanh(g, tutti_linear(g, x, 16, name));
+    }
+    return net_finish(g, tutti_linear(g, x, NET_CLASSES, "out"));
+}
+
+T_CASE(weights_decide_where_it_is_cut) {
+    T_UNUSED;
+    static const tti_weights bytes = {.byte = 1, .byte_between = 1}, kernels = {.kernel = 1};
+    tti_stages of_bytes = {.n_stages = 2, .n_chunks = 1}, of_kernels = of_bytes;
+    T_OK(cut_for(funnel, &(tti_target){.weights = &bytes}, &of_bytes));
+    T_OK(cut_for(funnel, &(tti_target){.weights = &kernels}, &of_kernels));
+    assert_string_equal(of_bytes.start[1].param, "layer0.weight");
+    assert_string_equal(of_kernels.start[1].param, "layer4.weight");
+    tti_stages_fini(&of_bytes);
+    tti_stages_fini(&of_kernels);
 }
 
 T_CASE(moments_go_forward_and_back) {
@@ -98,6 +164,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_take_the_same_time),
         cmocka_unit_test(cuts_are_where_few_bytes_cross),
+        cmocka_unit_test(pieces_are_of_what_is_run),
+        cmocka_unit_test(weights_decide_where_it_is_cut),
         cmocka_unit_test(moments_go_forward_and_back),
         cmocka_unit_test(names_of_crossings),
         cmocka_unit_test(a_model_of_few_layers_has_few_stages),

@@ -124,6 +124,7 @@ const tti_backend tti_backend_cuda = {
     .fuses_training = true,
     .joins_exact_gelu = tti_cuda_wgmma_joins,
     .joins_gradient = tti_cuda_point_joins,
+    .weights = &tti_weights_gpu,
     .describe = describe,
 };
 

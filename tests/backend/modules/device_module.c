@@ -22,6 +22,7 @@
  *   kind=D   device D is of another kind than the others
  *   stack=N  the version of the driver and its libraries (default: 1)
  *   fuses=1  plans are made as for kernels that do much at once
+ *   weighs=1 stages of a model are cut as for a GPU
  *   slow=D   device D takes delay=N ms longer for each shard
  *   clock=1  moments are by a clock that sums alone move on: peers take 1 us and 1 us for each KB,
  * a library in fast mode 11 us and half of that, else 100 us more library=N version of that library
@@ -796,5 +797,6 @@ TUTTI_API const tti_backend *tutti_backend_module(const tti_module_host *host);
 const tti_backend *tutti_backend_module(const tti_module_host *host) {
     tti_error_forward(host->fail);
     backend.fuses_training = option("fuses=", 0) != 0;
+    backend.weights = option("weighs=", 0) ? &tti_weights_gpu : NULL;
     return &backend;
 }

@@ -1,0 +1,54 @@
+/* weight.c - costs of operations as times of a kind of hardware.
+ *
+ * What matters of the constants is how they stand to each other.  Those of a GPU are of GPT-2's
+ * steps on an H200 (docs/performance.md): large products reach 730 TFLOP/s on 16 bits, attention
+ * half of that, the rest 3.3 TB/s, messages 335 GB/s; and kernels of shards as small as those of a
+ * pipeline lose 10 us at their ends. */
+#include "ops/weight.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/dtype.h"
+
+/* A core makes six operations in the time of a byte. */
+const tti_weights tti_weights_host = {
+    .op = 1, .tf32_op = 1, .low_op = 1, .attention = 1, .byte = 6, .byte_between = 12};
+
+const tti_weights tti_weights_gpu = {.op = 1 / 50e12,
+                                     .tf32_op = 1 / 320e12,
+                                     .low_op = 1 / 730e12,
+                                     .attention = 2,
+                                     .byte = 1 / 3.3e12,
+                                     .byte_between = 1 / 335e9,
+                                     .kernel = 10e-6,
+                                     .at_once = true,
+                                     .fused = true};
+
+static double n_bytes_of(const tti_node *node) {
+    double n_bytes = (double)tti_value_n_bytes(node->out[0]);
+    for (int i = 0; i < node->n_in; i++) n_bytes += (double)tti_value_n_bytes(node->in[i]);
+    return n_bytes;
+}
+
+/* Products read what they multiply first; others have few operations anyway. */
+static double op_weight(const tti_weights *w, const tti_node *node, bool tf32) {
+    tutti_dtype dtype = node->n_in ? node->in[0]->type.dtype : node->out[0]->type.dtype;
+    bool low = dtype == TUTTI_BF16 || dtype == TUTTI_F16;
+    double each = low ? w->low_op : tf32 ? w->tf32_op : w->op;
+    return strncmp(node->op->name, "attention", 9) == 0 ? each * w->attention : each;
+}
+
+double tti_node_weight(const tti_weights *w, const tti_node *node, bool tf32) {
+    tti_cost cost = {0};
+    if (node->op->traits & (TTI_SOURCE | TTI_VIEW)) return 0;
+    if (node->op->cost)
+        node->op->cost(node, &cost);
+    else
+        cost.flops = (double)tti_value_n_elems(node->out[0]);
+    if (cost.bytes <= 0) cost.bytes = n_bytes_of(node);
+    /* An exchange counts what goes and what comes. */
+    double byte = node->op->traits & TTI_COLLECTIVE ? w->byte_between / 2 : w->byte;
+    double ops = cost.flops * op_weight(w, node, tf32), moved = cost.bytes * byte;
+    return w->kernel + (w->at_once ? fmax(ops, moved) : ops + moved);
+}
