@@ -33,9 +33,11 @@ static tutti_status open_run(const char *run_dir, checked *c) {
     return st;
 }
 
-static tutti_status predict_mixture(checked *c, const tti_scheme *layout, double budget) {
+static tutti_status predict_mixture(checked *c, const tti_scheme *layout, const char *device,
+                                    double budget) {
     tti_mixture m;
     double spent;
+    TTI_TRY(tti_mixture_check_device(&c->b->config, device));
     TTI_TRY(tti_mixture_calibrate(c->b, budget, tti_process_bytes(NULL), &m));
     TTI_TRY(tti_mixture_wave(c->b, &m, budget, &spent));
     return tti_mixture_predict(c->b, layout, &m, &c->predicted);
@@ -45,7 +47,7 @@ static tutti_status predict(checked *c, const tutti_plan_desc *desc) {
     tti_calibration calibration;
     tti_scheme layout = tti_scheme_of(&c->b->config);
     double spent, budget = desc->budget_s > 0 ? desc->budget_s : BUDGET_S;
-    if (c->b->devices.mixed) return predict_mixture(c, &layout, budget);
+    if (c->b->devices.mixed) return predict_mixture(c, &layout, desc->device, budget);
     if (desc->device && strcmp(desc->device, "measured") != 0) {
         TTI_TRY(tti_calibration_of(desc->device, c->b->n_workers, &calibration));
     } else {

@@ -17,6 +17,14 @@
 /* What a bus carries between pinned memory and a device of an H200's host, bytes per second. */
 static const double COPIED_BYTES_S = 50e9;
 
+tutti_status tti_mixture_check_device(const tti_job_config *config, const char *device) {
+    if (!device || strcmp(device, "measured") == 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG,
+                    "plan: workers on GPUs beside workers on the host (parallel.devices=%.60s) are "
+                    "predicted from what both are measured at; leave out --device %.20s",
+                    config->parallel.devices, device);
+}
+
 tutti_status tti_mixture_calibrate(const tti_blueprint *b, double budget_s, double base_bytes,
                                    tti_mixture *m) {
     TTI_TRY(tti_calibrate_machine(b, 1, budget_s, base_bytes, &m->devices));

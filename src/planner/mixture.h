@@ -9,6 +9,10 @@ typedef struct tti_mixture {
     tti_calibration devices, host; /* host: with the sums between all workers */
 } tti_mixture;
 
+/* TUTTI_E_CONFIG: device (NULL: "measured") is one that is not here, and the host beside it is not
+ * known. */
+tutti_status tti_mixture_check_device(const tti_job_config *config, const char *device);
+
 /* As tti_calibrate_machine of both kinds of workers of b. */
 tutti_status tti_mixture_calibrate(const tti_blueprint *b, double budget_s, double base_bytes,
                                    tti_mixture *out);

@@ -52,8 +52,8 @@ static tti_blueprint *find_blueprint(const planner *p, int i) {
     for (int k = 0; k < i; k++) {
         const tti_scheme *b = &p->layouts.of[k];
         if (a->data == b->data && a->tensor == b->tensor && a->pipeline == b->pipeline &&
-            a->shards == b->shards && strcmp(a->recompute, b->recompute) == 0 &&
-            is_same_zero(p, a->zero, b->zero))
+            a->chunks == b->chunks && a->shards == b->shards &&
+            strcmp(a->recompute, b->recompute) == 0 && is_same_zero(p, a->zero, b->zero))
             return p->blueprints[k];
     }
     return NULL;
@@ -259,6 +259,7 @@ static void put_row(tti_json *j, const planner *p, const tti_prediction *x) {
     tti_json_int(j, "data", x->layout.data);
     tti_json_int(j, "tensor", x->layout.tensor);
     tti_json_int(j, "pipeline", x->layout.pipeline);
+    tti_json_int(j, "pipeline_chunks", x->layout.chunks);
     tti_json_int(j, "zero", x->layout.zero);
     tti_json_int(j, "shards", x->layout.shards);
     tti_json_text(j, "recompute", x->layout.recompute);
@@ -325,20 +326,12 @@ static void destroy(planner *p) {
     tti_schemes_fini(&p->layouts);
 }
 
-/* The host beside devices that are not here is not known. */
-static tutti_status refuse_mixture(const planner *p) {
-    return tti_fail(TUTTI_E_CONFIG,
-                    "plan: workers on GPUs beside workers on the host (parallel.devices=%.60s) are "
-                    "predicted from what both are measured at; leave out --device %.20s",
-                    p->job->config.parallel.devices, p->desc->device);
-}
-
 /* As many as the job says, or would take. */
 static tutti_status count_workers(planner *p, int *n) {
     tti_devices devices;
     TTI_TRY(tti_devices_find(&p->job->config, &devices));
     p->is_mixed = devices.mixed;
-    if (p->is_mixed && !is_measured(p)) return refuse_mixture(p);
+    if (p->is_mixed) TTI_TRY(tti_mixture_check_device(&p->job->config, p->desc->device));
     p->on_device = (!is_measured(p) || devices.n > 0) && !p->is_mixed;
     *n = p->desc->n_workers > 0 ? p->desc->n_workers : (int)p->job->config.parallel.workers;
     if (*n <= 0) *n = devices.n ? devices.n : tti_cores_usable();

@@ -30,6 +30,7 @@ tti_scheme tti_scheme_of(const tti_job_config *config) {
     return (tti_scheme){.data = (int)config->parallel.workers / (tensor * pipeline),
                         .tensor = tensor,
                         .pipeline = pipeline,
+                        .chunks = (int)config->parallel.pipeline_chunks,
                         .zero = (int)config->parallel.zero,
                         .shards = config->parallel.shards,
                         .recompute = config->train.recompute};

@@ -9,7 +9,7 @@
 #include "base/affinity.h"
 #include "train/devices.h"
 
-enum { MAX_LAYOUTS = 512, MAX_SHARDS_EACH = 4, MAX_ZERO = 3 };
+enum { MAX_LAYOUTS = 512, MAX_SHARDS_EACH = 4, MAX_ZERO = 3, MAX_CHUNKS = 2 };
 
 static const char *const recomputes[] = {"none", "light", "block"};
 
@@ -17,6 +17,7 @@ void tti_scheme_text(const tti_scheme *l, tti_str *out) {
     tti_str_printf(out, "data %d", l->data);
     if (l->tensor > 1) tti_str_printf(out, ", tensor %d", l->tensor);
     if (l->pipeline > 1) tti_str_printf(out, ", pipeline %d", l->pipeline);
+    if (l->chunks > 1) tti_str_printf(out, ", %d chunks", l->chunks);
     tti_str_printf(out, ", %" PRId64 " shard%s", l->shards, l->shards == 1 ? "" : "s");
     if (l->zero) tti_str_printf(out, ", zero %d", l->zero);
     if (strcmp(l->recompute, "none") != 0) tti_str_printf(out, ", recompute %s", l->recompute);
@@ -51,6 +52,7 @@ static void write_layout(tutti_job *job, const tti_scheme *l) {
     put(job, "parallel.shards", l->shards);
     put(job, "parallel.tensor", l->tensor);
     put(job, "parallel.pipeline", l->pipeline);
+    put(job, "parallel.pipeline_chunks", l->chunks);
     put(job, "parallel.zero", l->zero);
     snprintf(text, sizeof text, "train.recompute=%s", l->recompute);
     tutti_job_set(job, text, "the planner");
@@ -85,7 +87,7 @@ void tti_scheme_on_device(tutti_job *job) {
 typedef struct wishes {
     tutti_job *job;
     int n_workers;
-    bool any_shards, any_recompute, on_device;
+    bool any_shards, any_recompute, any_chunks, on_device;
 } wishes;
 
 static bool is_given(tutti_job *job, const char *key) {
@@ -159,13 +161,23 @@ static tutti_status add_zero(tti_schemes *all, const wishes *w, tti_scheme l) {
     return TUTTI_OK;
 }
 
+/* Stages whole, and each in pieces that shards go round. */
+static tutti_status add_chunks(tti_schemes *all, const wishes *w, tti_scheme l) {
+    int given = (int)w->job->config.parallel.pipeline_chunks;
+    l.chunks = l.pipeline > 1 && !w->any_chunks ? given : 1;
+    TTI_TRY(add_zero(all, w, l));
+    for (l.chunks = 2; w->any_chunks && l.pipeline > 1 && l.chunks <= MAX_CHUNKS; l.chunks++)
+        TTI_TRY(add_zero(all, w, l));
+    return TUTTI_OK;
+}
+
 static tutti_status add_all(tti_schemes *all, const wishes *w) {
     int n = w->n_workers, most_tensor = has_key(w->job, "parallel.tensor") ? n : 1,
         most_pipeline = has_key(w->job, "parallel.pipeline") ? n : 1;
     for (int tensor = 1; tensor <= most_tensor; tensor++)
         for (int pipeline = 1; pipeline <= most_pipeline; pipeline++)
             if (n % (tensor * pipeline) == 0)
-                TTI_TRY(add_zero(
+                TTI_TRY(add_chunks(
                     all, w,
                     (tti_scheme){
                         .data = n / (tensor * pipeline), .tensor = tensor, .pipeline = pipeline}));
@@ -188,6 +200,7 @@ tutti_status tti_schemes_find(tutti_job *job, int n_workers, bool on_device, tti
                 .n_workers = n_workers,
                 .any_shards = !is_given(job, "parallel.shards"),
                 .any_recompute = !is_given(job, "train.recompute"),
+                .any_chunks = !is_given(job, "parallel.pipeline_chunks"),
                 .on_device = on_device};
     *out = (tti_schemes){.of = calloc(MAX_LAYOUTS, sizeof *out->of), .n_workers = n_workers};
     if (!out->of) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");

@@ -8,6 +8,7 @@
 /* Sizes multiply to the workers: data * tensor * pipeline. */
 typedef struct tti_scheme {
     int data, tensor, pipeline;
+    int chunks;            /* pieces of each stage, 1 where there are none */
     int zero;              /* 0 .. 3 */
     int64_t shards;        /* V */
     const char *recompute; /* none | light | block; static */
@@ -30,8 +31,8 @@ typedef struct tti_schemes {
 } tti_schemes;
 
 /* Every layout of n_workers that this program accepts for the job, on the host or on devices.
- * What the job says itself of shards and recomputation stays.  Free with tti_schemes_fini, also
- * after a failure. */
+ * What the job says itself of shards, recomputation and pieces of stages stays.  Free with
+ * tti_schemes_fini, also after a failure. */
 tutti_status tti_schemes_find(tutti_job *job, int n_workers, bool on_device, tti_schemes *out);
 
 /* Layout i is none after all: the reason is this thread's last error, and the last one takes its

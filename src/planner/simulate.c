@@ -300,6 +300,7 @@ static tutti_status open_worker(tutti_job *job, simulation *s) {
     int tensor = (int)c->parallel.tensor, pipeline = (int)c->parallel.pipeline;
     tti_scheme one = {.data = 1, .tensor = tensor, .pipeline = pipeline};
     tutti_job *alone;
+    one.chunks = (int)c->parallel.pipeline_chunks;
     one.shards = shards_of(c);
     one.recompute = c->train.recompute;
     one.zero = (int)c->parallel.zero;

@@ -50,6 +50,24 @@ def test_stages():
     ended.expect(0, "bubble", "pipeline 4", "pieces at most")
 
 
+def test_stages_in_pieces():
+    """Two pieces each wait less and send more; what the job says of it stays."""
+    job = [*JOB, "model.hidden=[64,64,64]", "--device", "h200", "--json", "train.recompute=none",
+           "parallel.shards=8", "-n", "2"]
+    told = {r["layout"]: r for r in json.loads(runs.tutti("plan", *job).expect(0).out)["layouts"]}
+    whole, halves = told["data 1, pipeline 2, 8 shards"], \
+        told["data 1, pipeline 2, 2 chunks, 8 shards"]
+    if (whole["pipeline_chunks"], halves["pipeline_chunks"]) != (1, 2):
+        raise AssertionError(told)
+    if halves["bubble"] >= whole["bubble"] or halves["sent_bytes"] <= whole["sent_bytes"]:
+        raise AssertionError("%s, %s" % (whole, halves))
+    given = json.loads(runs.tutti("plan", *job, "parallel.pipeline=2",
+                                  "parallel.pipeline_chunks=2").expect(0).out)
+    chunks = {(r["pipeline"], r["pipeline_chunks"]) for r in given["layouts"]}
+    if chunks != {(1, 1), (2, 2)}:
+        raise AssertionError(chunks)
+
+
 def test_what_the_job_says_stays():
     if len(plan("-n", "2", "--device", "h200", "parallel.shards=auto")["layouts"]) < 8:
         raise AssertionError("auto is no number of shards")

@@ -150,6 +150,8 @@ def test_views():
         0, "data 2", "the best", "add whole gradients")
     run_tutti("plan", *JOB, "parallel.devices=0,cpu", "--device", "h200").expect(
         2, "leave out --device h200")
+    train("checked", "0,cpu", "train.steps=2")
+    run_tutti("plan", "--check", "checked", "--device", "h200").expect(2, "leave out --device h200")
 
 
 def test_refusals():
