@@ -2,6 +2,7 @@
 #include "train/profile_trace.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,11 +83,25 @@ static void add_event(tti_json *j, const tti_told *t, const tti_told_span *span,
     tti_json_end(j);
 }
 
+/* Where the first span of all begins, in microseconds of the host's clock after from_ns.  Devices'
+ * clocks are set beside that to some microseconds, so a device's first may come before the host's.
+ */
+static double first_us(const tti_profiled *p, int64_t from_ns) {
+    double first = INFINITY;
+    for (int r = 0; r < p->n_ranks; r++) {
+        const tti_told *t = &p->ranks[r];
+        double zero_us = (double)(t->head.zero_ns - from_ns) * 1e-3;
+        for (int64_t i = 0; i < t->head.n_spans; i++)
+            first = TTI_MIN(first, zero_us + t->spans[i].start_us);
+    }
+    return isfinite(first) ? first : 0;
+}
+
 /* Clocks of devices are set beside the host's, which is one for all ranks. */
 void tti_profile_trace(const tti_profiled *p, tti_str *out) {
     tti_json j = tti_json_begin(out, 0);
-    int64_t zero_ns = p->ranks[0].head.zero_ns;
-    for (int r = 1; r < p->n_ranks; r++) zero_ns = TTI_MIN(zero_ns, p->ranks[r].head.zero_ns);
+    int64_t from_ns = p->ranks[0].head.zero_ns;
+    double first = first_us(p, from_ns);
     tti_json_object(&j, NULL);
     tti_json_text(&j, "displayTimeUnit", "ms");
     tti_json_array(&j, "traceEvents");
@@ -94,7 +109,7 @@ void tti_profile_trace(const tti_profiled *p, tti_str *out) {
         const tti_told *t = &p->ranks[r];
         add_names(&j, p, r);
         for (int64_t i = 0; i < t->head.n_spans; i++)
-            add_event(&j, t, &t->spans[i], r, (double)(t->head.zero_ns - zero_ns) * 1e-3);
+            add_event(&j, t, &t->spans[i], r, (double)(t->head.zero_ns - from_ns) * 1e-3 - first);
     }
     tti_json_end(&j);
     tti_json_end(&j);

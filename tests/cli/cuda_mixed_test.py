@@ -40,9 +40,10 @@ def test_places_and_precisions():
             one.near(run, "host", tolerance)
     for precision, tolerance in (("tf32", 0.01), ("bf16", 0.05)):
         job = [*one.LENET, *FAST, "train.precision=" + precision]
-        one.train("alone", job, devices="0")
+        alone = precision + "-alone"
+        one.train(alone, job, devices="0")
         one.train(precision, job, GIVEN, devices="0,cpu")
-        one.near(precision, "alone", tolerance)
+        one.near(precision, alone, tolerance)
 
 
 def test_measured():

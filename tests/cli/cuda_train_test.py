@@ -75,6 +75,31 @@ def test_as_the_host():
             raise AssertionError("auto is not bf16 on a GPU")
 
 
+def scale_of(run):
+    with open("%s/checkpoints/step-%09d/manifest.json" % (run, 24)) as file:
+        return float(json.load(file)["texts"]["loss_scale"].split()[0])
+
+
+def test_scaled_losses():
+    """f16 with a scale that is given as on the host; with one that moves the first steps overflow
+    and are left out, the scale falls, and a resume goes on with it.  tf32 is f32 with roundings."""
+    for run, devices in (("host", "cpu"), ("gpu", "gpu")):
+        train(run, LENET, "train.precision=f16", "train.loss_scale=256", devices=devices)
+    near("gpu", "host", 0.1)
+    train("moving", LENET, "train.precision=f16")
+    falls("moving", 1.7)
+    if not 1 <= scale_of("moving") < 65536:
+        raise AssertionError("the scale is %g" % scale_of("moving"))
+    train("cut", LENET, "train.precision=f16", "train.steps=10", "schedule.steps=24")
+    runs.tutti("train", "--resume", "cut", "train.steps=24", timeout_s=110).expect(0)
+    train("whole", LENET, "train.precision=f16", "schedule.steps=24")
+    if losses("cut") != losses("whole") or last_hash("cut") != last_hash("whole"):
+        raise AssertionError("a resume in f16 comes to something else")
+    train("tf32", LENET, "train.precision=tf32")
+    train("f32", LENET, "train.precision=f32", devices="cpu")
+    near("tf32", "f32", 2e-2)
+
+
 def test_same_bits():
     """Again, on one worker or several, threads or processes, and after a stop in between."""
     train("one", LENET, "-n", "1")

@@ -1,10 +1,12 @@
 /* cuda_ops_test.c - every op on the device against the reference: every sample, every layout, every
  * legal mixture of float dtypes, and larger cases for the paths that small samples do not reach.
  *
- * The result is within TOLERANCE of the reference's, relative to the largest magnitude of the
- * output; a second run gives the same bits in exact mode; nothing is written outside outputs and
- * scratch.  All failures are listed before the test fails, at most MAX_TOLD of them by name.
- * TUTTI_TEST_OPS: a text that the names of the ops to try contain.  Exit code 77 without a device.
+ * The result is within TOLERANCE of the reference's (with 16-bit values, or products in tf32, what
+ * their roundings may do), relative to the largest magnitude of the output; a second run gives the
+ * same bits in exact mode; nothing is written outside outputs and scratch.  All failures are listed
+ * before the test fails, at most MAX_TOLD of them by name.
+ * TUTTI_TEST_OPS: a text that the names of the ops to try contain; TUTTI_TEST_CASES: a pattern of
+ * cases to run, such as "samples*".  Exit code 77 without a device.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +19,8 @@
 #include "t.h"
 
 static const double TOLERANCE = 2e-5;
-static const double TOLERANCE_16 = 1e-2; /* one rounding of 8 bits */
+static const double TOLERANCE_16 = 1e-2;   /* one rounding of 8 bits */
+static const double TOLERANCE_TF32 = 2e-3; /* operands rounded to 11 bits */
 
 enum { GUARD_BYTES = 256, MAX_TOLD = 120 };
 
@@ -27,6 +30,7 @@ static int n_tried, n_failed, n_missing;
 static const tti_run test_run = {.seed = 11, .step = 3, .sample0 = 40};
 static tti_run *device_run;
 static bool is_exact; /* the same bits on every run are asked for */
+static bool is_tf32;  /* products of f32 may be rounded to that */
 
 /* ---- a node, its values on both sides ---- */
 
@@ -237,7 +241,8 @@ static void compare(bench *b) {
         const tutti_value *value = b->node->out[k];
         tutti_dtype dtype = value->type.dtype;
         size_t n = (size_t)tti_value_n_elems(value);
-        double largest = 1e-30, tolerance = is_float(dtype) ? TOLERANCE : 0;
+        double largest = 1e-30, tolerance = is_tf32 ? TOLERANCE_TF32 : TOLERANCE;
+        if (!is_float(dtype)) tolerance = 0;
         for (int i = 0; i < b->node->n_in; i++) /* one rounding of what came in in 16 bits */
             if (tti_value_n_bytes(b->node->in[i]) && b->node->in[i]->type.dtype != TUTTI_F32 &&
                 is_float(b->node->in[i]->type.dtype) && b->node->in[i]->type.dtype != TUTTI_F64)
@@ -644,9 +649,9 @@ T_CASE(many_tiles_match_the_reference) {
     end("many tiles");
 }
 
-static tutti_status open_device(bool exact) {
-    is_exact = exact;
-    TTI_TRY(ops->open(&(tti_device_desc){.index = 0, .exact = exact}));
+static tutti_status open_device(bool exact, bool tf32) {
+    is_exact = exact, is_tf32 = tf32;
+    TTI_TRY(ops->open(&(tti_device_desc){.index = 0, .exact = exact, .tf32 = tf32}));
     device_run = cuda->alloc(sizeof *device_run);
     return ops->copy(TTI_QUEUE_COMPUTE, device_run, &test_run, sizeof test_run);
 }
@@ -662,7 +667,7 @@ T_CASE(fast_kernels_match_the_reference) {
     const tti_op *op;
     n_tried = n_failed = n_missing = 0;
     ops->close();
-    T_OK(open_device(false));
+    T_OK(open_device(false, false));
     for (int i = 0; (op = tti_op_at(i)) != NULL; i++) {
         if ((op->traits & TTI_SOURCE) || !is_timed(op) || !is_wanted(op)) continue;
         for (const tti_sample *sample = op->samples; sample->in; sample++)
@@ -679,17 +684,44 @@ T_CASE(fast_kernels_match_the_reference) {
     end("fast mode");
 }
 
+/* f32 as written alone: what is in 16 bits has kernels of its own, in either case. */
+static void try_in_tf32(bool exact) {
+    const tti_op *op;
+    ops->close();
+    T_OK(open_device(exact, true));
+    for (int i = 0; (op = tti_op_at(i)) != NULL; i++) {
+        if ((op->traits & TTI_SOURCE) || !is_timed(op) || !is_wanted(op)) continue;
+        for (const tti_sample *sample = op->samples; sample->in; sample++)
+            if (sample->expect == TUTTI_OK) check_sample(op, sample, (variant){TUTTI_F32, 0});
+    }
+    for (size_t i = 0; i < TTI_COUNT(large); i++) {
+        op = tti_op_find(large[i].op);
+        if (is_timed(op) && is_wanted(op))
+            check_sample(op, &large[i].sample, (variant){TUTTI_F32, 0});
+    }
+}
+
+T_CASE(products_in_tf32_match_the_reference) {
+    T_UNUSED;
+    n_tried = n_failed = n_missing = 0;
+    try_in_tf32(true);
+    try_in_tf32(false);
+    end("tf32");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(samples_match_the_reference),
                                        cmocka_unit_test(large_cases_match_the_reference),
                                        cmocka_unit_test(many_tiles_match_the_reference),
-                                       cmocka_unit_test(fast_kernels_match_the_reference)};
+                                       cmocka_unit_test(fast_kernels_match_the_reference),
+                                       cmocka_unit_test(products_in_tf32_match_the_reference)};
     if (tti_backend_find("cuda", &cuda) != TUTTI_OK) {
         printf("skipped: %s\n", tutti_last_error());
         return 77;
     }
     ops = cuda->device;
-    if (open_device(true) != TUTTI_OK) return 2;
+    if (open_device(true, false) != TUTTI_OK) return 2;
+    if (getenv("TUTTI_TEST_CASES")) cmocka_set_test_filter(getenv("TUTTI_TEST_CASES"));
     int n = cmocka_run_group_tests(tests, NULL, NULL);
     ops->close();
     return n ? 1 : 0;
