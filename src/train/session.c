@@ -443,10 +443,16 @@ static tutti_status save(session *s) {
     return is_final ? st : tti_reporter_warn(&s->reporter, tutti_last_error());
 }
 
-static bool save_is_due(const session *s) {
+/* After so many steps. */
+static bool save_is_due(const session *s, int64_t n_steps) {
     int64_t every = s->c->run.checkpoint_every;
-    if (every > 0) return s->state.step % every == 0;
-    return every == 0 && s->state.step % s->b->steps_per_epoch == 0;
+    if (every > 0) return n_steps % every == 0;
+    return every == 0 && n_steps % s->b->steps_per_epoch == 0;
+}
+
+static bool evaluation_is_due(const session *s, int64_t n_steps) {
+    int64_t every = s->c->train.eval_every * s->b->steps_per_epoch;
+    return every > 0 && n_steps % every == 0;
 }
 
 /* ---- the loop ---- */
@@ -509,10 +515,8 @@ static bool trial_is_over(const session *s) {
 
 /* Something looks at the parameters as they are after so many steps. */
 static bool is_looked_at(const session *s, int64_t n_steps) {
-    int64_t every = s->c->run.checkpoint_every;
-    bool saved = every > 0 && n_steps % every == 0;
-    return saved || n_steps % s->b->steps_per_epoch == 0 || n_steps % REREAD_EVERY == 0 ||
-           n_steps >= s->b->n_steps;
+    return save_is_due(s, n_steps) || evaluation_is_due(s, n_steps) ||
+           n_steps % REREAD_EVERY == 0 || n_steps >= s->b->n_steps;
 }
 
 /* The next step may be begun before the one at work has ended: nothing of it depends on that.  The
@@ -654,9 +658,8 @@ static tutti_status async_stretch(session *s) {
 
 /* What is due after a step. */
 static tutti_status between_steps(session *s) {
-    bool epoch_ends = s->state.step % s->b->steps_per_epoch == 0;
-    int64_t epoch = s->state.step / s->b->steps_per_epoch, every = s->c->train.eval_every;
-    bool evaluates = epoch_ends && every > 0 && epoch % every == 0, saves = save_is_due(s);
+    int64_t step = s->state.step;
+    bool evaluates = evaluation_is_due(s, step), saves = save_is_due(s, step);
     tti_exec_spent at;
     if (s->state.step >= s->b->n_steps || is_trial(s) || !(evaluates || saves)) return TUTTI_OK;
     TTI_TRY(tti_slowest_pause(&s->slowest, &at));
