@@ -37,6 +37,24 @@ void tti_deal_equally(int n_ranks, int n_shards, tti_deal *out) {
     for (int r = 0; r <= n_ranks; r++) out->first[r] = tti_shard_first(r, n_ranks, n_shards);
 }
 
+static int power_of_two_from(int n) {
+    int power = 1;
+    while (power < n) power *= 2;
+    return power;
+}
+
+/* Half of a tree is full of ranks, one for each leaf, and the others share the other half. */
+void tti_deal_subtrees(int n_ranks, tti_deal *out) {
+    *out = (tti_deal){.n_ranks = n_ranks};
+    int left = power_of_two_from(n_ranks), rank = 0;
+    while (rank < n_ranks) {
+        int power = power_of_two_from(n_ranks - rank), each = left / power;
+        int n = power == n_ranks - rank ? power : power / 2;
+        for (int i = 0; i < n; i++, rank++) out->first[rank + 1] = out->first[rank] + each;
+        left -= n * each;
+    }
+}
+
 /* When rank is done with n shards. */
 typedef double (*done_fn)(const void *of, int rank, int n);
 

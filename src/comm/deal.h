@@ -36,6 +36,10 @@ bool tti_deal_is_even(const tti_deal *deal);
 /* The runs of tti_shard_first.  1 <= n_ranks <= n_shards, n_ranks <= TTI_MAX_RANKS. */
 void tti_deal_equally(int n_ranks, int n_shards, tti_deal *out);
 
+/* Runs that are one subtree each, so that the tree over their shards adds ranks as
+ * tti_sum_order_ranks does; how many shards they are, a power of two, follows from n_ranks. */
+void tti_deal_subtrees(int n_ranks, tti_deal *out);
+
 /* Runs in proportion to weights (> 0, [n_ranks]): the largest of shards / weight is as small as it
  * can be.  Equal weights give the equal deal. */
 void tti_deal_by_weight(const double *weights, int n_ranks, int n_shards, tti_deal *out);

@@ -394,6 +394,10 @@ tutti_status tti_exec_create(const tti_exec_desc *desc, tti_exec **out) {
     /* What is not finite would stay in the residuals. */
     if (tti_compress_wanted(desc, x->n_ranks)) x->desc.watch_gradients = true;
     x->desc.mixed = desc->mixed && x->n_ranks > 1;
+    /* It adds elements in an order that depends on their place in the vector, and parameters that
+     * several workers of a model have may lie at another one for each. */
+    if (desc->mesh && desc->mesh->model && desc->alg == TUTTI_ALG_RING)
+        x->desc.alg = TUTTI_ALG_AUTO;
     x->n_threads = desc->n_lanes;
     x->desc.n_lanes =
         tti_exec_n_lanes(desc, desc->serves ? desc->n_lanes : x->last_shard - x->first_shard);

@@ -75,7 +75,15 @@ static tutti_status apply_alone(tti_exec *x, const tti_step_desc *desc, tti_step
     return TUTTI_OK;
 }
 
+/* A worker by itself may be those of a whole copy of the model, who add what each has of it. */
+static tutti_status add_parts(tti_exec *x) {
+    double no_votes = 0;
+    if (x->pipe) TTI_TRY(tti_pipe_sum_tied(x));
+    return tti_divided_sums(x->divided, x->sums, (size_t)x->desc.n_shards * TTI_SUMS, &no_votes);
+}
+
 static tutti_status update_alone(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
+    TTI_TRY(add_parts(x));
     tti_exec_add_sums(x, result); /* those of the others are 0 */
     int bad = tti_exec_first_bad_shard(x);
     if (bad >= 0) {
@@ -119,6 +127,8 @@ tutti_status tti_local_step(tti_exec *x, const tti_step_desc *desc, int64_t star
         end = tti_now_ns();
     }
     result->own_hash = result->params_hash;
+    TTI_TRY(tti_divided_hash(x->divided, &result->params_hash));
+    result->bubble = x->pipe ? tti_pipe_bubble_measured(x->pipe) : 0;
     result->sent_bytes = x->sent_bytes;
     result->compute_ns = computed_ns - start_ns;
     result->update_ns = updated - computed_ns;

@@ -1,7 +1,8 @@
 /* local.h - local SGD: workers that update their own parameters and average them now and then.
  *
  * Stich, Local SGD converges fast and communicates little (2018).  Between averagings a worker
- * hears nothing of the others, so the results of such a step are of its own shards alone. */
+ * hears nothing of the others, so the results of such a step are of its own shards alone.  Of a
+ * divided model all workers of a copy are one in this: what is averaged is each place's part. */
 #ifndef TTI_EXEC_LOCAL_H
 #define TTI_EXEC_LOCAL_H
 

@@ -56,6 +56,12 @@ static tutti_status find_short(const tti_exec_desc *desc, int n_ranks, tti_lean 
     return st;
 }
 
+/* Of gradients as they travel, on the host. */
+static size_t wire_bytes(const tti_exec_desc *desc, int n_ranks) {
+    bool rounds = desc->fast && n_ranks > 1 && desc->wire != TUTTI_F32 && !desc->backend->device;
+    return rounds ? desc->plan->n_flat * sizeof(uint16_t) : 0;
+}
+
 /* Where gradients and parameters are in parts: in place of what out says of whole ones. */
 static tutti_status plan_lean(const tti_exec_desc *desc, int n_ranks, const tti_accumulation *acc,
                               const tti_share *share, tti_exec_memory *out) {
@@ -64,7 +70,8 @@ static tutti_status plan_lean(const tti_exec_desc *desc, int n_ranks, const tti_
     if (st == TUTTI_OK) st = find_short(desc, n_ranks, &lean);
     if (st == TUTTI_OK) {
         if (!lean.params && desc->ema > 0) lean.n_averages = desc->plan->n_flat;
-        out->grads = tti_lean_grads(&lean, acc, share, desc->plan) * sizeof(float);
+        out->grads = tti_lean_grads(&lean, acc, share, desc->plan) * sizeof(float) +
+                     wire_bytes(desc, n_ranks);
         out->gathered = tti_lean_gathered(&lean) * sizeof(float);
         if (lean.params) out->params = share->n_elems * sizeof(float);
     }
@@ -95,7 +102,6 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
     TTI_TRY(tti_exec_deal(desc, n_ranks, &deal));
     TTI_TRY(count_in_flight(desc, tti_deal_n_of(&deal, rank), &n_in_flight));
     size_t flat = plan->n_flat * sizeof(float);
-    bool rounds = desc->fast && n_ranks > 1 && desc->wire != TUTTI_F32 && !desc->backend->device;
     tti_accumulation acc;
     TTI_TRY(accumulation_of(desc, rank, n_ranks, &acc));
     tti_share share;
@@ -106,7 +112,7 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
         .params = desc->n_ranges > 1 ? state : flat / n_sharing + tti_plan_low_bytes(plan),
         .states = state * (size_t)plan->n_states / n_sharing,
         .ema = desc->ema > 0 ? state / n_sharing : 0,
-        .grads = flat * (size_t)acc.n_buffers + (rounds ? flat / 2 : 0) +
+        .grads = flat * (size_t)acc.n_buffers + wire_bytes(desc, n_ranks) +
                  (desc->backend->device ? 0 : tti_compress_bytes(desc, n_ranks)),
         .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes) * (size_t)n_in_flight};
     if (desc->offload) {

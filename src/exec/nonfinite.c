@@ -50,14 +50,6 @@ static tutti_status find_bad_step(tti_exec *x, const tti_step_desc *desc, int sh
     return tti_instance_find_nonfinite(instance, &run, 0, x->desc.plan->shard.n_steps, step);
 }
 
-void tti_exec_find_bad_layer(tti_exec *x, const tti_step_desc *desc, int shard,
-                             char layer[TTI_LAYER_TEXT]) {
-    int moment, step;
-    snprintf(layer, TTI_LAYER_TEXT, "%s", "");
-    if (find_bad_step(x, desc, shard, &moment, &step) != TUTTI_OK) tti_clear_error();
-    if (step >= 0) print_layer(x->desc.plan->shard.steps[step], layer);
-}
-
 /* Among the workers of a copy: the one with the lowest key, of equal ones the first, tells. */
 static tutti_status tell_first(const tti_exec *x, int64_t key, char layer[TTI_LAYER_TEXT]) {
     tutti_comm *comm = x->desc.mesh->model;
@@ -76,6 +68,19 @@ static tutti_status find_in_parts(tti_exec *x, const tti_step_desc *desc, int sh
     TTI_TRY(find_bad_step(x, desc, shard, &moment, &step));
     if (step >= 0) print_layer(x->desc.plan->shard.steps[step], layer);
     return tell_first(x, step < 0 ? INT64_MAX : (int64_t)moment << 32 | step, layer);
+}
+
+void tti_exec_find_bad_layer(tti_exec *x, const tti_step_desc *desc, int shard,
+                             char layer[TTI_LAYER_TEXT]) {
+    int moment, step;
+    snprintf(layer, TTI_LAYER_TEXT, "%s", "");
+    if (x->divided) {
+        if (find_in_parts(x, desc, shard, layer) != TUTTI_OK) tti_clear_error();
+        layer[TTI_LAYER_TEXT - 1] = '\0';
+        return;
+    }
+    if (find_bad_step(x, desc, shard, &moment, &step) != TUTTI_OK) tti_clear_error();
+    if (step >= 0) print_layer(x->desc.plan->shard.steps[step], layer);
 }
 
 static int owner_of(const tti_exec *x, int shard) {

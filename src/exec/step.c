@@ -304,6 +304,11 @@ double tti_exec_reduce_bytes(const tti_exec *x, size_t n_bytes) {
     return 2.0 * (double)n_bytes * (x->n_ranks - 1) / x->n_ranks;
 }
 
+/* Parts are summed along the tree in fast mode too, where a ring would not know of them. */
+static tutti_comm_alg alg_of_tree(const tti_exec *x) {
+    return x->desc.fast && x->desc.alg == TUTTI_ALG_RING ? TUTTI_ALG_AUTO : x->desc.alg;
+}
+
 /* Half the bytes: rounded to the wire's dtype, added in f32, and the sum rounded once more. */
 tutti_status tti_exec_reduce_rounded(tti_exec *x, float *sum, uint16_t *wire, size_t n_elems) {
     x->sent_bytes += tti_exec_reduce_bytes(x, n_elems * sizeof *wire);
@@ -314,13 +319,49 @@ tutti_status tti_exec_reduce_rounded(tti_exec *x, float *sum, uint16_t *wire, si
     return TUTTI_OK;
 }
 
+/* The part of a sum that its owner needs, the same bits as above: a worker's sum is one subtree of
+ * a tree over the workers. */
+static tutti_status reduce_rounded_part(tti_exec *x, float *sum, size_t first, size_t n_elems) {
+    uint16_t *wire = x->wire + first;
+    size_t bounds[TTI_MAX_RANKS + 1];
+    tti_deal deal;
+    tti_piece piece[TTI_MAX_PIECES];
+    tti_zero_bounds(x, first, bounds);
+    tti_deal_subtrees(x->n_ranks, &deal);
+    int n = tti_shard_pieces(deal.first[x->rank], deal.first[x->rank + 1], piece);
+    piece[0].data = wire;
+    x->sent_bytes += tti_exec_reduce_bytes(x, n_elems * sizeof *wire) / 2;
+    tti_narrow(x->desc.wire, sum, wire, n_elems);
+    const tti_reduce_desc desc = {.pieces = piece,
+                                  .n_pieces = n,
+                                  .dst = wire,
+                                  .n_elems = n_elems,
+                                  .dtype = x->desc.wire,
+                                  .n_shards = tti_deal_n_shards(&deal),
+                                  .alg = alg_of_tree(x),
+                                  .bounds = bounds,
+                                  .deal = &deal};
+    TTI_TRY(tti_comm_reduce_shards(x->desc.comm, &desc));
+    size_t own = bounds[x->rank];
+    tti_widen(x->desc.wire, wire + own, sum + own, bounds[x->rank + 1] - own);
+    return TUTTI_OK;
+}
+
+/* Owners of parts need these alone, but of parameters that several stages add. */
+static bool is_in_parts(const tti_exec *x, size_t first, size_t n_elems) {
+    return tti_exec_divides(x) && !tti_pipe_has_tied(x, first, n_elems);
+}
+
 /* Fast mode: one sum per worker in any order, then the chosen all-reduce. */
 static tutti_status reduce_fast(tti_exec *x, size_t first, size_t n_elems) {
-    float *sum = tti_exec_grads(x) + first;
+    float *sum = tti_exec_grads_at(x, x->acc.piece_buffer[0], first);
     for (int i = 1; i < x->acc.n_pieces; i++)
-        x->desc.backend->accumulate(sum, x->buffers[x->acc.piece_buffer[i]] + first, n_elems);
+        x->desc.backend->accumulate(sum, tti_exec_grads_at(x, x->acc.piece_buffer[i], first),
+                                    n_elems);
     if (x->n_ranks == 1 || tti_local_is_on(x)) return TUTTI_OK;
     if (tti_compress_is_on(x)) return tti_compress_reduce(x, sum, first, n_elems);
+    if (tti_exec_has_wire(x) && is_in_parts(x, first, n_elems))
+        return reduce_rounded_part(x, sum, first, n_elems);
     if (tti_exec_has_wire(x)) return tti_exec_reduce_rounded(x, sum, x->wire + first, n_elems);
     x->sent_bytes += tti_exec_reduce_bytes(x, n_elems * sizeof *sum);
     return tutti_comm_all_reduce(x->desc.comm, sum, sum, n_elems, TUTTI_F32, TUTTI_SUM,
@@ -334,9 +375,7 @@ void tti_exec_count_pieces(tti_exec *x, size_t n_elems, bool in_parts) {
 
 /* Alone the merges have left one piece: the whole tree. */
 static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems) {
-    /* Parts are summed along the tree in fast mode too, where a ring would not know of them. */
-    bool no_ring = x->desc.fast && x->desc.alg == TUTTI_ALG_RING;
-    bool in_parts = tti_exec_divides(x) && !tti_pipe_has_tied(x, first, n_elems);
+    bool in_parts = is_in_parts(x, first, n_elems);
     size_t bounds[TTI_MAX_RANKS + 1];
     if (in_parts) tti_zero_bounds(x, first, bounds);
     tti_piece pieces[TTI_MAX_PIECES];
@@ -352,7 +391,7 @@ static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems) {
                                                      .n_elems = n_elems,
                                                      .dtype = TUTTI_F32,
                                                      .n_shards = x->desc.n_shards,
-                                                     .alg = no_ring ? TUTTI_ALG_AUTO : x->desc.alg,
+                                                     .alg = alg_of_tree(x),
                                                      .bounds = in_parts ? bounds : NULL,
                                                      .deal = &x->deal});
 }
@@ -360,7 +399,8 @@ static tutti_status reduce_exact(tti_exec *x, size_t first, size_t n_elems) {
 tutti_status tti_exec_reduce(tti_exec *x, size_t first, size_t n_elems) {
     if (!x->desc.fast && x->n_ranks == 1) return TUTTI_OK;
     int64_t start = tti_now_ns();
-    bool by_tree = !x->desc.fast || tti_exec_has_parts(x);
+    bool is_less = tti_exec_has_wire(x) || tti_compress_is_on(x); /* than f32 of all elements */
+    bool by_tree = !x->desc.fast || (tti_exec_has_parts(x) && !is_less);
     TTI_TRY(by_tree ? reduce_exact(x, first, n_elems) : reduce_fast(x, first, n_elems));
     if (x->n_ranks > 1 && !tti_local_is_on(x))
         tti_profile_add(x, TTI_ROW_COMM, NULL, "sum of gradients", -1, start, tti_now_ns());

@@ -201,8 +201,8 @@ tutti_status tti_exec_bad_gradient(uint64_t step, const char *param);
 tutti_status tti_exec_report_bad_loss(tti_exec *exec, const tti_step_desc *desc, int shard);
 tutti_status tti_exec_report_bad_gradient(tti_exec *exec, uint64_t step);
 
-/* nonfinite.c: computes a shard of this worker, which has the whole model, again: the first node
- * whose output is not finite, "": none. */
+/* nonfinite.c: computes a shard of this worker again: the first node whose output is not finite,
+ * "": none.  Of a divided model collective over the workers of this copy. */
 enum { TTI_LAYER_TEXT = 128 };
 void tti_exec_find_bad_layer(tti_exec *exec, const tti_step_desc *desc, int shard,
                              char layer[TTI_LAYER_TEXT]);

@@ -192,8 +192,9 @@ static void print_averaging(const drawing *d, const tti_plan *plan) {
     else
         tti_str_add(d->out, "\n");
     tti_str_printf(d->out,
-                   "each worker makes its own updates; every %lld steps all %d take the mean of "
+                   "each %s makes its own updates; every %lld steps all %d take the mean of "
                    "their parameters%s:\n  %.3f MiB, and nothing between\n",
+                   d->n_workers > d->scheme.data ? "copy of the model" : "worker",
                    (long long)c->parallel.average_every, d->scheme.data, all ? " and state" : "",
                    mib(tti_averaging_bytes(c, plan)));
 }

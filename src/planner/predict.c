@@ -169,12 +169,14 @@ static double bytes_of_sums(const tti_blueprint *b, const tti_scheme *l, double 
     const tti_plan *plan = tti_blueprint_plan(b, 0);
     tti_exec_desc desc = tti_worker_exec_desc(b);
     double whole = 2.0 * (l->data - 1) / l->data * n_flat * sizeof(float);
+    double of_sum = desc.fast && desc.wire != TUTTI_F32 ? 0.5 : 1;
+    double back = l->zero > 0 ? whole / 2 : 0; /* parameters */
     desc.plan = plan;
     *n_calls = plan->n_buckets + (l->zero > 0 || desc.shares ? 2 : 1);
     if (desc.shares) return whole / 2; /* nobody has to be told the other parts */
     if (l->zero == 3) {                /* parameters for forward and backward of each wave */
         *n_calls = plan->n_buckets * (1.0 + 2.0 * n_waves) + 1;
-        return whole * (0.5 + n_waves);
+        return whole * (0.5 * of_sum + n_waves);
     }
     if (desc.local) {
         bool state = strcmp(job->parallel.average, "all") == 0;
@@ -182,8 +184,8 @@ static double bytes_of_sums(const tti_blueprint *b, const tti_scheme *l, double 
         *n_calls /= every;
         return whole * (1 + (state ? plan->n_states : 0)) / every;
     }
-    if (tti_compress_wanted(&desc, l->data)) return tti_compress_sent(&desc, l->data);
-    return desc.fast && desc.wire != TUTTI_F32 ? whole / 2 : whole;
+    if (tti_compress_wanted(&desc, l->data)) return tti_compress_sent(&desc, l->data) + back;
+    return (whole - back) * of_sum + back;
 }
 
 /* Devices that reach each other: gradients beside the last shard; with zero 1 and 2 parameters

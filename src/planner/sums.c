@@ -20,6 +20,14 @@ static void compress(const tti_exec_desc *desc, double n_flat_bytes, tti_sums *o
     tti_compress_kinds(desc, &pairs, &summed);
     out->of_sum = summed / n_flat_bytes;
     out->of_pairs = pairs / n_flat_bytes;
+    out->whole = true;
+}
+
+static double of_largest_part(const tti_blueprint *b) {
+    size_t most = 0;
+    for (int i = 0; i < b->n_parts; i++)
+        most = TTI_MAX(most, tti_averaging_bytes(&b->config, tti_blueprint_plan(b, i)));
+    return (double)most;
 }
 
 void tti_sums_of(const tti_blueprint *b, int64_t n_waves, tti_sums *out) {
@@ -31,6 +39,7 @@ void tti_sums_of(const tti_blueprint *b, int64_t n_waves, tti_sums *out) {
     compress(&desc, flat, out);
     if (!desc.local) return;
     out->mean_bytes = (double)tti_averaging_bytes(c, b->plan);
+    if (b->n_parts > 0) out->mean_bytes = of_largest_part(b);
     out->mean_every = (double)TTI_MAX(c->parallel.average_every, 1);
 }
 
@@ -59,7 +68,8 @@ tutti_status tti_sums_check(const tti_job_config *c) {
 double tti_sums_bucket_s(const tti_sums *sums, const tti_network *network, const int64_t *members,
                          double n_bytes, double *sent) {
     if (sums->mean_bytes > 0) return 0;
-    if (sums->zero > 0) return tti_network_half_s(network, members, n_bytes, sent);
+    if (sums->zero > 0 && !sums->whole)
+        return tti_network_half_s(network, members, n_bytes * sums->of_sum, sent);
     double s = tti_network_sum_s(network, members, n_bytes * sums->of_sum, sent);
     if (sums->of_pairs > 0) s += pairs_s(network, members, n_bytes * sums->of_pairs, sent);
     return s;
@@ -92,7 +102,7 @@ void tti_sums_text(const tti_sums *sums, tti_str *out) {
     else if (sums->mean_bytes > 0)
         tti_str_printf(out, "local SGD: a mean of %.1f MiB every %g steps; told is the mean step\n",
                        sums->mean_bytes / 1048576.0, sums->mean_every);
-    else if (sums->of_sum < 1 || sums->of_pairs > 0)
+    if (sums->mean_bytes <= 0 && (sums->of_sum < 1 || sums->of_pairs > 0))
         tti_str_printf(out,
                        "compressed: %.2f %% of the bytes are summed, %.2f %% go from each to "
                        "each as pairs; what compressing takes is not counted\n",

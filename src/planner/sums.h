@@ -7,6 +7,7 @@
 
 typedef struct tti_sums {
     int zero;          /* 1 .. 3: gradients go to the owners of parts, parameters come back */
+    bool whole;        /* gradients to all workers, whatever zero is */
     double n_fetches;  /* times that all parameters come in a step; 0: never */
     double of_sum;     /* of the bytes of a bucket, those that are summed */
     double of_pairs;   /* likewise, what each worker sends to each of the others */

@@ -15,7 +15,7 @@
 #include "train/param_groups.h"
 #include "train/shares.h"
 
-enum { MAX_KEYS = 6, WHY = 400 };
+enum { MAX_KEYS = 7, WHY = 400 };
 
 /* Writes the conflict into why, or leaves it empty. */
 typedef struct rule {
@@ -337,6 +337,15 @@ static void find_bad_recompute(const tti_job_config *c, char why[WHY]) {
              tti_clip(clipped, c->train.recompute));
 }
 
+static bool has_residuals(const tti_job_config *c) {
+    return is(c->parallel.compress, "topk") || is(c->parallel.compress, "powersgd");
+}
+
+/* "auto" is checked again when it is known what there is. */
+static bool is_on_devices(const tti_job_config *c) {
+    return !is(c->parallel.devices, "auto") && !is(c->parallel.devices, "cpu");
+}
+
 static void find_lost_compression(const tti_job_config *c, char why[WHY]) {
     if (is(c->parallel.compress, "none")) return;
     if (is(c->parallel.mode, "exact"))
@@ -344,12 +353,15 @@ static void find_lost_compression(const tti_job_config *c, char why[WHY]) {
                  "%s changes the sum of each worker, so the result would depend on their number; "
                  "with parallel.mode=fast it may",
                  c->parallel.compress);
-    else if (c->parallel.zero > 0)
-        snprintf(why, WHY, "parallel.zero sums parts of gradients in f32; give none, or zero=0");
-}
-
-static bool has_residuals(const tti_job_config *c) {
-    return is(c->parallel.compress, "topk") || is(c->parallel.compress, "powersgd");
+    else if (c->parallel.zero > 1 && has_residuals(c))
+        snprintf(
+            why, WHY,
+            "%s keeps back a part of every gradient on every worker, of which parallel.zero=%d "
+            "leaves each its part; give bf16, or zero=1",
+            c->parallel.compress, (int)c->parallel.zero);
+    else if (c->parallel.zero > 0 && is_on_devices(c))
+        snprintf(why, WHY,
+                 "parts of gradients are summed in f32 on GPUs; give none, or parallel.zero=0");
 }
 
 const char *tti_job_ends_on_host(const tti_job_config *c) {
@@ -499,10 +511,6 @@ static void find_local_with_parts(const tti_job_config *c, char why[WHY]) {
         snprintf(why, WHY, "a worker of local SGD has state of its own; give parallel.zero=0");
     else if (!is(c->parallel.compress, "none"))
         snprintf(why, WHY, "local SGD sends parameters, and no gradients; give none");
-    else if (is_divided(c))
-        snprintf(
-            why, WHY,
-            "local SGD averages whole models; leave parallel.tensor and parallel.pipeline out");
 }
 
 static void find_local_skips(const tti_job_config *c, char why[WHY]) {
@@ -570,11 +578,6 @@ static void find_mixture_in_parts(const tti_job_config *c, char why[WHY]) {
              what, instead);
 }
 
-/* "auto" is checked again when it is known what there is. */
-static bool is_on_devices(const tti_job_config *c) {
-    return !is(c->parallel.devices, "auto") && !is(c->parallel.devices, "cpu");
-}
-
 /* What workers on the host do beside parts of the model. */
 static void find_divided_on_devices(const tti_job_config *c, char why[WHY]) {
     const char *what = NULL, *instead = NULL;
@@ -583,6 +586,8 @@ static void find_divided_on_devices(const tti_job_config *c, char why[WHY]) {
         what = "parallel.sync_batch_norm", instead = "parallel.sync_batch_norm=false";
     else if (c->parallel.zero > 1)
         what = "parallel.zero above 1", instead = "parallel.zero=1";
+    else if (is_local(c))
+        what = "local SGD", instead = "parallel.sync=all-reduce";
     else if (has_residuals(c))
         what = "residuals of parallel.compress", instead = "parallel.compress=none or bf16";
     if (!what) return;
@@ -624,11 +629,12 @@ static const rule rules[] = {
      find_small_batch},
     {{"parallel.algorithm", "parallel.mode"}, find_ring_in_exact},
     {{"run.restarts", "parallel.place"}, find_lost_restarts},
-    {{"parallel.compress", "parallel.mode", "parallel.zero"}, find_lost_compression},
+    {{"parallel.compress", "parallel.mode", "parallel.zero", "parallel.devices"},
+     find_lost_compression},
     {{"parallel.compress", "parallel.compress_after", "train.on_nan", "train.precision"},
      find_lost_residuals},
     {{"parallel.devices", "parallel.tensor", "parallel.pipeline", "parallel.sync_batch_norm",
-      "parallel.zero", "parallel.compress"},
+      "parallel.zero", "parallel.compress", "parallel.sync"},
      find_divided_on_devices},
     {{"parallel.staleness", "parallel.servers", "parallel.sync"}, find_lost_server},
     {{"parallel.staleness", "parallel.mode", "parallel.sync"}, find_async_in_exact},
@@ -643,9 +649,7 @@ static const rule rules[] = {
      find_lost_backup},
     {{"parallel.average_after", "parallel.average", "parallel.sync"}, find_lost_averaging},
     {{"parallel.sync", "parallel.mode"}, find_local_in_exact},
-    {{"parallel.sync", "parallel.zero", "parallel.compress", "parallel.tensor",
-      "parallel.pipeline"},
-     find_local_with_parts},
+    {{"parallel.sync", "parallel.zero", "parallel.compress"}, find_local_with_parts},
     {{"parallel.sync", "train.on_nan", "train.precision", "parallel.sync_batch_norm"},
      find_local_skips},
     {{"parallel.replay", "parallel.sync", "parallel.staleness"}, find_lost_replay},

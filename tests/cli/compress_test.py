@@ -75,7 +75,7 @@ def test_refusals():
     fast = ["parallel.mode=fast"]
     for arguments in WAYS.values():
         refuse("with parallel.mode=fast it may", *arguments)
-        refuse("parallel.zero", *fast, *arguments, "parallel.zero=1")
+        refuse("or zero=1", *fast, *arguments, "parallel.zero=2")
         refuse("give train.on_nan=stop", *fast, *arguments, "train.on_nan=skip")
         refuse("give bf16 or f32", *fast, *arguments, "train.precision=f16")
         refuse("give none", *fast, *arguments, "parallel.sync=parameter-server")

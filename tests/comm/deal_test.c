@@ -2,6 +2,7 @@
 #include "comm/deal.h"
 
 #include "base/error.h"
+#include "comm/sum_order.h"
 #include "t.h"
 
 static void expect_runs(const tti_deal *deal, int n_ranks, const int *n_of) {
@@ -87,6 +88,25 @@ T_CASE(no_other_runs_end_sooner) {
     }
 }
 
+/* Terms of ranks are added in one order, whether they are ranks' or subtrees'. */
+T_CASE(a_subtree_for_each_rank) {
+    T_UNUSED;
+    for (int n = 1; n <= TTI_MAX_RANKS; n++) {
+        tti_deal deal;
+        tti_sum_order by_rank, by_shard;
+        tti_deal_subtrees(n, &deal);
+        int n_shards = tti_deal_n_shards(&deal);
+        assert_true(n_shards >= n && n_shards < 2 * n && (n_shards & (n_shards - 1)) == 0);
+        T_OK(tti_deal_check(&deal, n, n_shards));
+        T_OK(tti_sum_order_ranks(n, &by_rank));
+        T_OK(tti_sum_order_shards(&deal, &by_shard));
+        T_EQ(by_shard.n_terms, n);
+        assert_memory_equal(by_shard.terms, by_rank.terms, (size_t)n * sizeof *by_rank.terms);
+        tti_sum_order_free(&by_rank);
+        tti_sum_order_free(&by_shard);
+    }
+}
+
 T_CASE(what_is_no_deal_is_refused) {
     T_UNUSED;
     tti_deal deal = {.n_ranks = 2, .first = {0, 3, 4}};
@@ -118,6 +138,7 @@ int main(void) {
         cmocka_unit_test(runs_by_weight),
         cmocka_unit_test(runs_by_pace),
         cmocka_unit_test(no_other_runs_end_sooner),
+        cmocka_unit_test(a_subtree_for_each_rank),
         cmocka_unit_test(what_is_no_deal_is_refused),
         cmocka_unit_test(deals_are_compared),
     };

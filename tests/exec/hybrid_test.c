@@ -107,12 +107,74 @@ T_CASE(pieces_compress_alike) {
     }
 }
 
+/* Rounded to 16 bits, or chosen: who has the state in parts gets the bits of whoever has all. */
+T_CASE(parts_of_what_is_compressed) {
+    T_UNUSED;
+    static const tti_mesh_at sizes[] = {{3, 1, 1}, {2, 1, 2}, {2, 2, 1}};
+    static const tti_exec_desc ways[] = {
+        {.fast = true, .wire = TUTTI_BF16},
+        {.fast = true, .wire = TUTTI_F16},
+        {.fast = true, .compression = TTI_COMPRESS_TOPK, .topk = 0.3},
+        {.fast = true, .compression = TTI_COMPRESS_POWERSGD, .low_rank = 2}};
+    grid one = alone(mlp);
+    for (size_t i = 0; i < TTI_COUNT(sizes) * TTI_COUNT(ways); i++) {
+        grid whole = {.size = sizes[i / TTI_COUNT(ways)], .exec = ways[i % TTI_COUNT(ways)]};
+        bool rounds = whole.exec.wire != TUTTI_F32;
+        grid_run(&whole, mlp, one.whole);
+        assert_true(whole.params[0] != one.params[0]);
+        for (int zero = 1; zero <= (rounds && whole.size.stage == 1 ? 3 : 1); zero++) {
+            grid g = {.size = whole.size, .exec = whole.exec};
+            g.exec.zero = zero;
+            grid_run(&g, mlp, one.whole);
+            grid_expect_same(&g, &whole);
+            double sent = g.result[0][3].sent_bytes / whole.result[0][3].sent_bytes;
+            T_NEAR(sent, rounds ? 0.5 : 1, 1e-12);
+            grid_fini(&g);
+        }
+        grid_fini(&whole);
+    }
+    grid_fini(&one);
+}
+
+/* ---- own updates ---- */
+
+/* Between averagings a copy of the model tells of its own samples, as a worker alone does. */
+T_CASE(copies_update_by_themselves) {
+    T_UNUSED;
+    static const tti_mesh_at sizes[] = {{2, 1, 2}, {2, 2, 1}, {2, 2, 2}};
+    grid one = {.size = {2, 1, 1}, .exec = {.fast = true, .local = true}, .average_every = 2};
+    grid_run(&one, mlp, NULL);
+    assert_true(one.result[0][0].partial && !one.result[0][1].partial);
+    assert_true(one.result[0][0].loss_sum != one.result[1][0].loss_sum);
+    for (size_t i = 0; i < TTI_COUNT(sizes); i++) {
+        int n_model = tti_mesh_n_model(&sizes[i]);
+        grid g = {.size = sizes[i], .exec = one.exec, .average_every = 2};
+        g.exec.alg = TUTTI_ALG_RING;
+        grid_run(&g, mlp, one.whole);
+        for (int rank = 0; rank < 2 * n_model; rank++)
+            for (int s = 0; s <= GRID_STEPS; s++) {
+                const tti_step_result *a = &g.result[rank][s], *b = &one.result[rank / n_model][s];
+                T_NEAR(a->loss_sum, b->loss_sum, 1e-5);
+                T_NEAR(a->grad_norm, b->grad_norm, 1e-4);
+                T_EQ((int)a->count, (int)b->count);
+                int first = a->partial ? rank / n_model * n_model : 0;
+                assert_true(a->params_hash == g.result[first][s].params_hash);
+            }
+        assert_true(g.result[0][0].params_hash != g.result[n_model][0].params_hash);
+        for (size_t k = 0; k < one.whole->n_flat; k++) T_NEAR(g.params[k], one.params[k], 1e-4);
+        grid_fini(&g);
+    }
+    grid_fini(&one);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norms_are_joined_beside_pieces),
         cmocka_unit_test(gradients_and_parameters_in_parts_beside_pieces),
         cmocka_unit_test(stages_compress_as_one_worker_does),
         cmocka_unit_test(pieces_compress_alike),
+        cmocka_unit_test(parts_of_what_is_compressed),
+        cmocka_unit_test(copies_update_by_themselves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

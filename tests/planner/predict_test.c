@@ -109,7 +109,9 @@ T_CASE(what_travels) {
         {{"parallel.zero=1"}, 1, 1},
         {{"parallel.zero=3", "parallel.shards=2"}, 1.5, 1.5},
         {{"parallel.mode=fast", "parallel.compress=bf16"}, 0.5, 0.5},
+        {{"parallel.mode=fast", "parallel.compress=bf16", "parallel.zero=1"}, 0.75, 0.75},
         {{"parallel.mode=fast", "parallel.compress=topk"}, 0.001, 0.1},
+        {{"parallel.mode=fast", "parallel.compress=topk", "parallel.zero=1"}, 0.501, 0.6},
         {{"parallel.mode=fast", "parallel.compress=powersgd", "parallel.rank=1"}, 0.01, 0.3},
         {{"parallel.mode=fast", "parallel.sync=local", "parallel.average_every=4"}, 0.25, 0.25}};
     for (size_t i = 0; i < TTI_COUNT(rows); i++) {

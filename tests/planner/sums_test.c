@@ -34,6 +34,21 @@ T_CASE(parts_go_one_way_at_a_time) {
     assert_true(tti_sums_mean_s(&parts, &n, members, sent) == 0);
 }
 
+/* Rounded gradients to the owners, or all that is compressed to all; parameters come back as f32.
+ */
+T_CASE(parts_of_what_is_compressed) {
+    T_UNUSED;
+    tti_network n = network();
+    tti_sums parts = {.zero = 1, .of_sum = 0.5, .n_fetches = 1, .mean_every = 1}, whole = parts;
+    double sent[TTI_N_LEVELS] = {0}, once = 6e9 / 100e9 + 1e9 / 10e9;
+    near(tti_sums_bucket_s(&parts, &n, members, n_bytes, sent), once / 2);
+    near(sent[0], 3e9);
+    whole.whole = true;
+    near(tti_sums_bucket_s(&whole, &n, members, n_bytes, sent), once);
+    near(tti_sums_fetch_s(&whole, &n, members, n_bytes, sent), once);
+    near(sent[1], 2.5e9);
+}
+
 /* Pairs go to 3 others of the host, and to the 4 of the other one over the rack. */
 T_CASE(pairs_go_to_each) {
     T_UNUSED;
@@ -70,7 +85,8 @@ T_CASE(a_mean_now_and_then) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_go_one_way_at_a_time), cmocka_unit_test(pairs_go_to_each),
-        cmocka_unit_test(half_of_the_bytes), cmocka_unit_test(a_mean_now_and_then)};
+        cmocka_unit_test(parts_go_one_way_at_a_time), cmocka_unit_test(parts_of_what_is_compressed),
+        cmocka_unit_test(pairs_go_to_each), cmocka_unit_test(half_of_the_bytes),
+        cmocka_unit_test(a_mean_now_and_then)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
