@@ -68,10 +68,13 @@ typedef struct tutti_train_result {
     uint64_t params_hash;       /* of the final parameters                                       */
     double step_flops;          /* operations of a step over all shards, by the ops' own counts  */
     uint64_t peak_device_bytes; /* rank 0's, at most, on its device; 0 on the host          */
-    int stop_signal;            /* SIGINT or SIGTERM ended the run early, with a checkpoint; 0   */
-    double staleness_mean;      /* updates that gradients lacked; asynchronous runs */
-    int64_t staleness_max;      /* likewise, at most */
-    int64_t n_dropped;          /* gradients that came too late, with backup workers */
+    /* The same of the ranks that have most and least, where all are on devices and take steps
+     * together; else 0. */
+    uint64_t most_device_bytes, least_device_bytes;
+    int stop_signal;       /* SIGINT or SIGTERM ended the run early, with a checkpoint; 0   */
+    double staleness_mean; /* updates that gradients lacked; asynchronous runs */
+    int64_t staleness_max; /* likewise, at most */
+    int64_t n_dropped;     /* gradients that came too late, with backup workers */
     double bubble; /* share of the computing time that the stages of a pipeline waited for each
                       other, and what was expected by their operations; 0: there are none */
     double bubble_expected;

@@ -19,7 +19,8 @@ static const char usage[] =
     "Trains MODEL (lenet) on drawn digits for train.steps (400) steps and prints one JSON line:\n"
     "median samples/s (per_s; of text also tokens_per_s) and ms per step after the first quarter\n"
     "of the steps, time to the first step from the start of the call, peak memory of host and\n"
-    "device, TFLOP/s, and their share of what a large matrix product was measured to reach on as\n"
+    "device (of rank 0, and between devices the most and least of any rank), TFLOP/s, and their "
+    "share of what a large matrix product was measured to reach on as\n"
     "many cores or devices (mfu).  Any key of a job may be given.\n";
 
 enum { MAX_WINDOWS = 4096, MAX_ARGS = 64 };
@@ -81,10 +82,12 @@ static void write_line(FILE *out, tutti_job *job, windows *w, const tutti_train_
     write_tokens(out, per_s * tokens_of_sample(job));
     fprintf(out,
             "\"ms\":%.3f,\"first_step_s\":%.3f,\"peak_rss_mb\":%.1f,"
-            "\"peak_device_gb\":%.4f,\"wait_share\":%.4f,\"tflops\":%.2f,\"mfu\":%.4f,"
+            "\"peak_device_gb\":%.4f,\"most_device_gb\":%.4f,\"least_device_gb\":%.4f,"
+            "\"wait_share\":%.4f,\"tflops\":%.2f,\"mfu\":%.4f,"
             "\"params_hash\":\"%016" PRIx64 "\"}\n",
             per_s > 0 ? 1e3 * batch / per_s : 0, r->first_step_s, (double)use.ru_maxrss / 1024,
-            (double)r->peak_device_bytes * 1e-9, w->n > 0 ? w->wait_share / w->n : 0,
+            (double)r->peak_device_bytes * 1e-9, (double)r->most_device_bytes * 1e-9,
+            (double)r->least_device_bytes * 1e-9, w->n > 0 ? w->wait_share / w->n : 0,
             reached * 1e-12, ceiling > 0 ? reached / ceiling : 0, r->params_hash);
 }
 

@@ -46,6 +46,10 @@ static void print_result(const tutti_train_result *r) {
     if (r->n_dropped > 0)
         printf("%" PRId64 " gradients of late workers were dropped\n", r->n_dropped);
     if (r->sent_bytes > 0) printf("sent %.3f MB by each worker\n", r->sent_bytes * 1e-6);
+    if (r->most_device_bytes > 0)
+        printf("device memory at most %.4g GB on rank 0, %.4g to %.4g on all ranks\n",
+               (double)r->peak_device_bytes * 1e-9, (double)r->least_device_bytes * 1e-9,
+               (double)r->most_device_bytes * 1e-9);
     printf("run %s\n", r->run_dir);
 }
 

@@ -531,6 +531,10 @@ tutti_status tti_reporter_end(tti_reporter *r, int64_t step, uint64_t params_has
     tti_json_int(j, "peak_rss", peak_rss());
     if (result->peak_device_bytes > 0)
         tti_json_int(j, "peak_device_bytes", (int64_t)result->peak_device_bytes);
+    if (result->most_device_bytes > 0) {
+        tti_json_int(j, "most_device_bytes", (int64_t)result->most_device_bytes);
+        tti_json_int(j, "least_device_bytes", (int64_t)result->least_device_bytes);
+    }
     if (r->sent_bytes > 0) tti_json_int(j, "sent_bytes", (int64_t)r->sent_bytes);
     if (r->expected_bubble > 0) {
         tti_json_double(j, "bubble", result->bubble);

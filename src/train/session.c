@@ -226,11 +226,11 @@ static tutti_status tell_place(session *s) {
 /* Allowed, since it gives the same bits, and slow. */
 static tutti_status tell_sharing(session *s) {
     int n = s->desc->local_n_ranks, n_devices = s->b->devices.n;
-    char text[200];
+    char text[280];
     if (n_devices == 0 || s->b->devices.mixed || n <= n_devices) return TUTTI_OK;
     snprintf(text, sizeof text,
              "%d workers share %d GPU%s: they take turns there and add by way of the host; "
-             "parallel.workers=%d is faster",
+             "parallel.workers=%d is faster, and parallel.share_devices=false refuses such a run",
              n, n_devices, n_devices == 1 ? "" : "s", n_devices);
     return tti_reporter_warn(&s->reporter, text);
 }
@@ -678,9 +678,29 @@ static tutti_status train(session *s) {
     return s->stop_signal ? TUTTI_OK : evaluate(s);
 }
 
+/* What a step needs on the largest device says whether it fits; replicas have it alike. */
+static tutti_status tell_memory(session *s, tutti_train_result *result) {
+    int64_t mine = (int64_t)tti_exec_memory_use(s->exec).device_peak, *all;
+    bool together = s->b->places.n > 0 && !s->b->places.mixed && !is_async(s);
+    if (s->desc->rank == 0) result->peak_device_bytes = (uint64_t)mine; /* threads share it */
+    if (!together || is_alone(s)) return TUTTI_OK;
+    int n = tutti_comm_n_ranks(s->desc->comm);
+    all = calloc((size_t)n, sizeof *all);
+    if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    tutti_status st = tutti_comm_all_gather(s->desc->comm, &mine, all, 1, TUTTI_I64);
+    int64_t most = mine, least = mine;
+    for (int r = 0; st == TUTTI_OK && r < n; r++)
+        most = TTI_MAX(most, all[r]), least = TTI_MIN(least, all[r]);
+    if (s->desc->rank == 0) {
+        result->most_device_bytes = (uint64_t)most;
+        result->least_device_bytes = (uint64_t)least;
+    }
+    free(all);
+    return st;
+}
+
 static tutti_status finish(session *s, tutti_train_result *result) {
-    if (s->desc->rank == 0) /* threads share the result */
-        result->peak_device_bytes = tti_exec_memory_use(s->exec).device_peak;
+    TTI_TRY(tell_memory(s, result));
     TTI_TRY(tti_exec_check_params(s->exec, (uint64_t)s->state.step));
     TTI_TRY(end_skips(s));
     uint64_t hash;

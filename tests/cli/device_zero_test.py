@@ -103,7 +103,7 @@ def test_goes_on_in_other_ways():
 
 def test_memory():
     """A quarter of the state, then of gradients and parameters beside what is under way; the device
-    has given out so much less as the start of the run says."""
+    has given out so much less as the start of the run says, and to all workers as much."""
     used, sums, peaks = [], [], []
     job = MLP + ["model.hidden=[200, 200, 200, 200, 200, 200, 200, 200, 200, 200]"]
     for zero in (0,) + ZERO:
@@ -111,7 +111,12 @@ def test_memory():
         train(run, "-n", "4", *job, "parallel.zero=%d" % zero, "train.steps=1",
               "train.ema=0").expect(0)
         used.append([r for r in runs.records(run) if r["event"] == "start"][0])
-        peaks.append(runs.records(run)[-1]["peak_device_bytes"])
+        end = runs.records(run)[-1]
+        peaks.append(end["peak_device_bytes"])
+        most, least = end["most_device_bytes"], end["least_device_bytes"]
+        blocks = 2 * 65536 if zero else 0  # parts are of whole blocks, of both states
+        if not 0.98 * most - blocks <= least <= peaks[-1] <= most:
+            raise AssertionError(end)
         sums.append(sum(used[-1].get("bytes_" + key, 0)
                         for key in ("params", "states", "grads", "gathered")))
         if abs((peaks[0] - peaks[-1]) - (sums[0] - sums[-1])) > 4096:
