@@ -230,6 +230,18 @@ static tutti_status check_workers(const tti_job_config *config, const tti_device
                     d->index[0] == TTI_ON_HOST ? "on the host" : "on GPUs", n + 1);
 }
 
+tutti_status tti_devices_check_sharing(const tti_job_config *config, const tti_devices *d,
+                                       int n_here) {
+    bool shared = d->n > 0 && !d->mixed && n_here > d->n;
+    if (!shared || config->parallel.share_devices) return TUTTI_OK;
+    return tti_fail(
+        TUTTI_E_CONFIG,
+        "parallel.share_devices=false: %d workers on this machine, and parallel.devices="
+        "%.60s is %d GPU%s; give parallel.workers=%d, or parallel.share_devices=true "
+        "to let them take turns",
+        n_here, config->parallel.devices, d->n, d->n == 1 ? "" : "s", d->n);
+}
+
 tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
     TTI_TRY(tutti_job_check(job));
     TTI_TRY(tti_devices_find(&job->config, out));

@@ -134,6 +134,7 @@ typedef struct tti_job_config {
         int64_t ahead;                /* steps a device is given at once; -1: auto */
         char backend[TTI_TEXT_MAX];   /* auto | cpu | reference */
         char devices[TTI_TEXT_MAX];   /* auto | cpu | gpu | a list of numbers */
+        bool share_devices;           /* workers of a machine may be more than its GPUs */
     } parallel;
     struct {
         char dir[TTI_TEXT_MAX];   /* "auto": runs/NAME-N */

@@ -256,7 +256,8 @@ static tutti_status resolve(tutti_job *job) {
     if (!has_workers(&job->config) && !mixed)
         tutti_job_set(job, workers, "profile, unless -n says more");
     TTI_TRY(tti_devices_resolve(job, &devices));
-    return tti_job_resolve(job, mixed ? devices.n : n_model);
+    TTI_TRY(tti_job_resolve(job, mixed ? devices.n : n_model));
+    return tti_devices_check_sharing(&job->config, &devices, (int)job->config.parallel.workers);
 }
 
 static tutti_status find_place(profiler *p) {
@@ -273,7 +274,7 @@ static tutti_status find_place(profiler *p) {
 
 static tutti_status profile_here(profiler *p, char **text) {
     int rank = p->place.rank;
-    TTI_TRY(p->is_worker ? tti_blueprint_create_for_rank(p->job, rank, rank, &p->b)
+    TTI_TRY(p->is_worker ? tti_blueprint_create_for_rank(p->job, rank, rank, NULL, &p->b)
                          : tti_blueprint_create(p->job, &p->b));
     int n = p->b->n_workers;
     p->told.max_rows = p->desc->max_rows > 0 ? p->desc->max_rows : 25;

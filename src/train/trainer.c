@@ -291,12 +291,20 @@ static void write_report(const trainer *t, const tti_blueprint *b) {
     if (t->desc->on_event) t->desc->on_event(t->desc->user, &warning);
 }
 
+/* Ranks of another launcher may be on several hosts, which their sums cross. */
+static tutti_status make_blueprint(const trainer *t, tti_blueprint **out) {
+    int local_rank = t->comm ? t->core_rank : t->place.rank;
+    tti_bucket_link link;
+    if (!t->is_worker) return tti_blueprint_create(t->job, out);
+    if (t->comm) TTI_TRY(tti_agree_on_link(t->comm, &t->job->config, &link));
+    return tti_blueprint_create_for_rank(t->job, t->place.rank, local_rank, t->comm ? &link : NULL,
+                                         out);
+}
+
 static tutti_status train_here(trainer *t) {
     tti_blueprint *b;
     tti_stop stop;
-    int local_rank = t->comm ? t->core_rank : t->place.rank;
-    TTI_TRY(t->is_worker ? tti_blueprint_create_for_rank(t->job, t->place.rank, local_rank, &b)
-                         : tti_blueprint_create(t->job, &b));
+    TTI_TRY(make_blueprint(t, &b));
     t->result->n_workers = b->n_workers;
     t->result->n_shards = b->n_shards;
     t->result->step_flops = tti_program_flops(&b->plan->shard) * b->n_shards;
@@ -400,6 +408,8 @@ static tutti_status prepare(trainer *t) {
     if (!t->yaml) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     TTI_TRY(tti_cpu_check_levels());
     if (foreign) TTI_TRY(meet(t, devices.n > 0));
+    int n_here = foreign ? t->core_n_ranks : (int)c->parallel.workers;
+    TTI_TRY(tti_devices_check_sharing(c, &devices, n_here));
     TTI_TRY(choose_kernels(t, &devices));
     return make_run_dir(t);
 }

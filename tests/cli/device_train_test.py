@@ -68,6 +68,19 @@ def test_parts_of_state():
     runs.same_story(told, "lost")
 
 
+def test_shared_devices():
+    """More workers than devices: refused where the job says so, and only then."""
+    refuses = ["parallel.share_devices=false", "train.steps=2"]
+    train("fit", "-n", "2", *refuses).expect(0)
+    for run, place in (("threads", []), ("processes", [PROCESSES])):
+        train(run, "-n", "3", *place, *refuses).expect(
+            2, "3 workers on this machine, and parallel.devices=gpu is 2 GPUs")
+    train("one", "-n", "2", *refuses, devices="1").expect(2, "devices=1 is 1 GPU; give parallel.wo")
+    if any(os.path.exists(run) for run in ("threads", "processes", "one")):
+        raise AssertionError("a refused run left a folder")
+    train("host", "-n", "3", *refuses, devices="cpu").expect(0)
+
+
 def test_queues():
     """A queue that does something sooner or later than another does not matter; nor do sums of
     devices that reach each other, with the state whole or in parts."""
