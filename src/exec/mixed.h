@@ -8,8 +8,9 @@
 
 #include "exec/exec.h"
 
-/* Of a worker with desc.mixed: that it may be one, and that the plans of all have the same layout
- * and join the same values.  TUTTI_E_MISMATCH, on all ranks: they do not.  Collective. */
+/* Of a worker with desc.mixed: that it may be one.  Of these, and of whole models on devices, that
+ * the plans of all have the same layout and join the same values.  TUTTI_E_MISMATCH, on all ranks:
+ * they do not.  Collective. */
 tutti_status tti_mixed_check(tti_exec *x);
 
 #endif /* TTI_EXEC_MIXED_H */

@@ -2,6 +2,7 @@
  *
  * Slots stand in the order in which the shard program completes their gradients, so a bucket, a
  * run of neighbouring slots, is complete early and is one contiguous range. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -80,9 +81,17 @@ static tutti_status make_slots(tti_plan *plan, bool is_fixed) {
     return TUTTI_OK;
 }
 
+static size_t bytes_of_bucket(const tti_plan *plan, const tti_plan_desc *desc) {
+    double flat = (double)plan->n_flat * sizeof(float);
+    double bytes = fmax((double)desc->bucket_bytes, sqrt(flat * desc->bucket_growth));
+    if (desc->bucket_most > 0) bytes = fmin(bytes, (double)desc->bucket_most);
+    return (size_t)bytes;
+}
+
 tutti_status tti_plan_buckets(tti_plan *plan, const tti_plan_desc *desc) {
     int ready_after = 0;
     TTI_TRY(make_slots(plan, desc->by_creation));
+    plan->bucket_bytes = bytes_of_bucket(plan, desc);
     plan->buckets = calloc((size_t)plan->n_slots + 1, sizeof *plan->buckets);
     if (!plan->buckets) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     for (int i = 0; i < plan->n_slots; i++) {
@@ -94,7 +103,7 @@ tutti_status tti_plan_buckets(tti_plan *plan, const tti_plan_desc *desc) {
         /* Buckets are reduced in their order: none is before the one in front of it. */
         ready_after = TTI_MAX(ready_after, slot->ready_after);
         bucket->ready_after = ready_after;
-        if (bucket->n_elems * sizeof(float) >= desc->bucket_bytes) plan->n_buckets++;
+        if (bucket->n_elems * sizeof(float) >= plan->bucket_bytes) plan->n_buckets++;
     }
     if (plan->buckets[plan->n_buckets].n_elems > 0) plan->n_buckets++;
     return TUTTI_OK;

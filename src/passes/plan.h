@@ -95,6 +95,7 @@ typedef struct tti_plan {
     tutti_dtype low; /* of them; f32: there are none */
     tti_bucket *buckets;
     int n_buckets;
+    size_t bucket_bytes;       /* that each has at least, but the last one */
     tutti_graph *update_graph; /* a template node for each block length */
     tti_update_step *updates;
     int n_updates;
@@ -113,7 +114,9 @@ typedef struct tti_plan_desc {
     const char *optimizer;               /* name of an op with TTI_UPDATE */
     const tti_attr_arg *optimizer_attrs; /* without "decay" */
     double weight_decay;                 /* attribute "decay" of slots with decay */
-    size_t bucket_bytes;                 /* > 0 */
+    size_t bucket_bytes;                 /* > 0: what a bucket has at least */
+    double bucket_growth; /* 0, or at least the root of this x the bytes of all slots */
+    size_t bucket_most;   /* 0, or no bucket is made longer to come to more */
     /* Slots stand in the reverse order in which the model made its parameters, so that plans of one
      * model for unlike backends, whose gradients become ready in other orders, have one layout. */
     bool by_creation;

@@ -114,3 +114,18 @@ tutti_status tti_agree_on_cores(tutti_comm *comm, int *local_rank, int *local_n_
     free(all);
     return st;
 }
+
+/* ---- the link ---- */
+
+/* A rank 0 that finds no devices fails like all others when it looks for itself. */
+tutti_status tti_agree_on_link(tutti_comm *comm, const tti_job_config *config,
+                               tti_bucket_link *out) {
+    tti_comm_place place;
+    tti_devices devices;
+    memset(out, 0, sizeof *out);
+    tti_comm_get_place(comm, &place);
+    TTI_TRY(tti_devices_find(config, &devices));
+    if (tutti_comm_rank(comm) == 0)
+        tti_bucket_link_of(config, &devices, tutti_comm_n_ranks(comm), place.n_hosts, out);
+    return tutti_comm_broadcast(comm, out, sizeof *out, TUTTI_U8, 0);
+}

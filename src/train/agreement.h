@@ -5,6 +5,7 @@
 #ifndef TTI_TRAIN_AGREEMENT_H
 #define TTI_TRAIN_AGREEMENT_H
 
+#include "train/bucket_link.h"
 #include "tutti/comm.h"
 
 /* Collective: TUTTI_E_CONFIG on every rank, with rank and line, when a rank's job is not that of
@@ -20,5 +21,9 @@ TUTTI_NODISCARD tutti_status tti_agree_on_dir(tutti_comm *comm, tutti_status min
  * that may use the same ones.  A launcher that binds its ranks has divided them already. */
 TUTTI_NODISCARD tutti_status tti_agree_on_cores(tutti_comm *comm, int *local_rank,
                                                 int *local_n_ranks);
+
+/* Collective: what carries the sums of gradients, as rank 0 finds it. */
+TUTTI_NODISCARD tutti_status tti_agree_on_link(tutti_comm *comm, const tti_job_config *config,
+                                               tti_bucket_link *out);
 
 #endif /* TTI_TRAIN_AGREEMENT_H */

@@ -199,18 +199,6 @@ static tutti_status check_groups(const tti_blueprint *b) {
     return st;
 }
 
-/* Between devices few large ones: while a bucket is summed beside the shards, its blocks keep
- * products off their multiprocessors, which costs more than a fast link leaves to be hidden.  What
- * goes to the host and back waits for the last one alone, and of what is in memory only while it is
- * under way two or three are there at once. */
-static size_t bucket_bytes(const tti_blueprint *b) {
-    bool offloads = strcmp(b->config.parallel.offload, "none") != 0;
-    double mb = b->config.parallel.bucket_mb;
-    bool host = b->devices.mixed || !b->devices.backend->device;
-    double mb_auto = host ? 4 : offloads ? 16 : b->config.parallel.zero > 1 ? 32 : 128;
-    return (size_t)((mb < 0 ? mb_auto : mb) * 1048576.0);
-}
-
 static tutti_status make_plan(const tutti_job *job, const tti_blueprint *b,
                               const tti_target *target, tti_plan **out) {
     const tti_job_config *c = &b->config;
@@ -226,17 +214,17 @@ static tutti_status make_plan(const tutti_job *job, const tti_blueprint *b,
         tutti_graph_destroy(train);
         return st;
     }
-    return tti_plan_create(&(tti_plan_desc){.train = train,
-                                            .eval = eval,
-                                            .target = target,
-                                            .optimizer = optimizer->name,
-                                            .optimizer_attrs = attrs,
-                                            .weight_decay = c->optimizer.weight_decay,
-                                            .rule = apply_groups,
-                                            .rule_user = c,
-                                            .by_creation = b->devices.mixed,
-                                            .bucket_bytes = bucket_bytes(b)},
-                           out);
+    tti_plan_desc desc = {.train = train,
+                          .eval = eval,
+                          .target = target,
+                          .optimizer = optimizer->name,
+                          .optimizer_attrs = attrs,
+                          .weight_decay = c->optimizer.weight_decay,
+                          .rule = apply_groups,
+                          .rule_user = c,
+                          .by_creation = b->devices.mixed};
+    tti_bucket_link_apply(&b->link, c, &desc);
+    return tti_plan_create(&desc, out);
 }
 
 /* only: the one place of a model group whose part is wanted, -1: all of them. */
@@ -272,7 +260,8 @@ typedef struct wish {
     const tti_blueprint *like;  /* whose data sets are borrowed; NULL: they are opened */
     const tti_devices *devices; /* NULL: those that the job finds */
     bool gives_logits;
-    int rank, local_rank; /* the one worker that it is for, -1: for all */
+    int rank, local_rank;        /* the one worker that it is for, -1: for all */
+    const tti_bucket_link *link; /* NULL: that of workers on this machine */
 } wish;
 
 /* What workers on the host of a run that has others on devices compute on. */
@@ -297,6 +286,10 @@ static tutti_status fill(const tutti_job *job, const wish *w, tti_blueprint *b) 
     if (!w->like) TTI_TRY(open_data(b));
     count_steps(b);
     TTI_TRY(check_mixup(b));
+    if (w->link)
+        b->link = *w->link;
+    else
+        tti_bucket_link_of(&b->config, &b->devices, b->n_workers, 1, &b->link);
     b->model_params = tti_model_params_of(&b->config, tutti_dataset_get_info(b->train));
     TTI_TRY(make_plans(job, b, w->rank));
     tti_str kinds = {0};
@@ -332,8 +325,8 @@ tutti_status tti_blueprint_create(const tutti_job *job, tti_blueprint **out) {
 }
 
 tutti_status tti_blueprint_create_for_rank(const tutti_job *job, int rank, int local_rank,
-                                           tti_blueprint **out) {
-    return create(job, &(wish){.rank = rank, .local_rank = local_rank}, out);
+                                           const tti_bucket_link *link, tti_blueprint **out) {
+    return create(job, &(wish){.rank = rank, .local_rank = local_rank, .link = link}, out);
 }
 
 tutti_status tti_blueprint_create_like(const tutti_job *job, const tti_blueprint *like,

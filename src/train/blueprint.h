@@ -7,6 +7,7 @@
 #include "comm/deal.h"
 #include "comm/mesh.h"
 #include "passes/plan.h"
+#include "train/bucket_link.h"
 #include "train/devices.h"
 #include "train/job.h"
 #include "tutti/data.h"
@@ -21,8 +22,9 @@ typedef struct tti_blueprint {
      * owned, its data sets are of this one; its devices have none.  NULL: it is for the host. */
     struct tti_blueprint *on_host;
     tutti_dataset *train, *test;
-    tti_plan *plan;   /* of the whole model */
-    tti_mesh_at mesh; /* how workers divide batch, layers and pieces: extents */
+    tti_bucket_link link; /* what carries sums of gradients */
+    tti_plan *plan;       /* of the whole model */
+    tti_mesh_at mesh;     /* how workers divide batch, layers and pieces: extents */
     tti_plan **parts; /* [n_parts], of the places of a model group; one of another process: NULL */
     int n_parts;      /* 0: every worker has the whole model */
     tutti_model_params model_params;
@@ -39,9 +41,10 @@ typedef struct tti_blueprint {
 tutti_status tti_blueprint_create(const tutti_job *job, tti_blueprint **out);
 
 /* The same for a process that is one worker, local_rank of its machine: of a divided model it plans
- * that one's part alone, and beside devices for where it computes. */
+ * that one's part alone, and beside devices for where it computes.  link: what carries sums, the
+ * same for all workers; NULL: they are all of this machine. */
 tutti_status tti_blueprint_create_for_rank(const tutti_job *job, int rank, int local_rank,
-                                           tti_blueprint **out);
+                                           const tti_bucket_link *link, tti_blueprint **out);
 
 /* One line about what computes: of all kinds of workers. */
 void tti_blueprint_describe(const tti_blueprint *blueprint, tti_str *out);

@@ -175,10 +175,13 @@ static tutti_status print_memory(tti_str *out, const tti_blueprint *b, const tti
     size_t flat = plan->n_flat * sizeof(float);
     tti_str_printf(out,
                    "\nparameters        %10.3f MiB  (%zu in %d tensors)\n"
-                   "gradients         %10.3f MiB  per shard in flight, in %d buckets\n"
-                   "activations, peak %10.3f MiB  per shard in flight (%.3f without reuse)\n"
-                   "evaluation, peak  %10.3f MiB\n",
+                   "gradients         %10.3f MiB  per shard in flight, in %d bucket%s",
                    mib(flat), plan->n_params, plan->n_slots, mib(flat), plan->n_buckets,
+                   plan->n_buckets == 1 ? "" : "s");
+    tti_bucket_link_describe(&b->link, &b->config, plan->bucket_bytes, out);
+    tti_str_printf(out,
+                   "\nactivations, peak %10.3f MiB  per shard in flight (%.3f without reuse)\n"
+                   "evaluation, peak  %10.3f MiB\n",
                    mib(plan->shard.arena_bytes), mib(plan->shard.unshared_bytes),
                    mib(plan->eval.arena_bytes));
     return print_worker(out, b);

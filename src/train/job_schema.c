@@ -397,8 +397,8 @@ static const tti_option rows[] = {
              "between them NCCL; ring: NCCL"},
     {"parallel.bucket_mb", TTI_OPTION_FLOAT, AT(parallel.bucket_mb), "auto",
      RANGE(0.0009765625, 4096), .word = "auto", .also = "bucket|bucket_size|bucket_cap_mb",
-     .help = "MiB of gradients that travel together; auto: 4, between GPUs 128, with zero 2 and 3 "
-             "there 32, to their host 16"},
+     .help = "MiB of gradients that travel together; auto: by the link and the size of the model "
+             "(docs/parallel.md)"},
     {"parallel.compress", TTI_OPTION_CHOICE, AT(parallel.compress), "none",
      .choices = "none|bf16|f16|topk|powersgd",
      .also = "compression|grad_compression|reduce_dtype|comm_dtype|comm_hook",
@@ -503,6 +503,10 @@ static const tti_option rows[] = {
          "0,cpu or gpu,cpu, some workers are on the host (fast mode), each place one worker and "
          "the host all further ones; auto: GPUs where there are some",
      .example = "0,1"},
+    {"parallel.share_devices", TTI_OPTION_BOOL, AT(parallel.share_devices), "true",
+     .also = "oversubscribe|gpu_sharing|share_gpus",
+     .help = "More workers of a machine than it has GPUs: true: they take turns, told in a "
+             "warning; false: such a run is refused"},
 
     /* run */
     {"run.dir", TTI_OPTION_TEXT, AT(run.dir), "auto", AT_LEAST(1),

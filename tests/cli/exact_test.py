@@ -85,6 +85,16 @@ def every_cell():
     return list(itertools.product(WORKERS, PLACES, ALGORITHMS, ENDS))
 
 
+def test_every_size_of_buckets():
+    """One value each, a few, what is chosen, all in one."""
+    story = expected("lenet")
+    for size, place in (("0.001", "threads"), ("0.1", "processes"), ("4096", "threads")):
+        run = "bucket-" + size
+        runs.tutti(*job("lenet", run, "-n", "2", "parallel.place=" + place,
+                        "parallel.bucket_mb=" + size)).expect(0)
+        runs.same_story(story, run)
+
+
 def test_every_number_of_workers_in_both_places():
     grid("mlp", [(w, p, "auto", "undisturbed") for w in WORKERS for p in PLACES])
 
