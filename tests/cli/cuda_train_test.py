@@ -166,6 +166,43 @@ def test_steps_that_end_on_the_host():
         falls(wish, losses("lenet")[0])
 
 
+def updates(run):
+    with open(run + "/arrivals.txt") as file:
+        return [[int(x) for x in line.split()] for line in file.readlines()[1:]]
+
+
+def test_asynchronous_servers():
+    """Workers on GPUs that wait for nobody, for those who are far behind, or for all: every batch
+    makes one update and the model learns, no gradient lacks more updates than it may, and what has
+    run comes again, in threads and processes, up to the kernels of fast mode."""
+    n = min(n_devices(), 2)
+    plain = LENET + ["train.precision=f32", "optimizer.name=sgd", "optimizer.momentum=0",
+                     "optimizer.lr=0.05"]  # however late gradients come
+    job = plain + ["-n", str(n), "parallel.sync=parameter-server", "parallel.mode=fast"]
+    train("alone", plain, "-n", "1")
+    train("stale_0", job, "parallel.staleness=0")
+    near("stale_0", "alone", 2e-3)
+    for staleness in ("2", "unbounded"):
+        run = "stale_" + staleness
+        train(run, job, "parallel.staleness=" + staleness)
+        if sum(losses(run)[-8:]) >= sum(losses(run)[:8]):
+            raise AssertionError("%s learns nothing: %s" % (run, losses(run)))
+        told = updates(run)
+        if [u[0] for u in told] != list(range(1, 25)) or sorted(u[1] for u in told) != list(
+                range(24)) or {u[2] for u in told} - set(range(n)):
+            raise AssertionError("%s: %s" % (run, told))
+        most = [r["staleness_max"] for r in runs.records(run) if r["event"] == "end"][-1]
+        if most != max(u[0] - 1 - u[3] for u in told) or most > 3 * (n - 1) and staleness == "2":
+            raise AssertionError("%s: a gradient lacked %d updates: %s" % (run, most, told))
+        for place in ("threads", "processes"):
+            again = "%s_%s" % (run, place)
+            train(again, job, "parallel.staleness=" + staleness, "parallel.replay=" + run,
+                  "parallel.place=" + place)
+            near(again, run, 2e-3)
+            if updates(again) != told:
+                raise AssertionError("%s: other updates: %s" % (again, updates(again)))
+
+
 def test_unequal_shares():
     """Sums follow the shards, whoever has them."""
     if n_devices() < 2:
