@@ -300,6 +300,13 @@ typedef struct tti_device_ops {
      * all ranks.  NULL: never done. */
     tutti_status (*peers_join)(void *group, const tti_device_join *join, bool *done);
     tutti_status (*peers_tell)(const tti_device_told *told);
+    /* For small models: whether peers_update can make this update with the sums of the group, whose
+     * first piece has its gradients; nothing loads any more what that needs.  NULL: never. */
+    tutti_status (*peers_can_update)(const void *group, const void *update, bool *can);
+    /* What peers_tell, a spread of told.sums, peers_sum of everything and update_run come to, with
+     * the same bits, into the compute queue.  The pieces keep their terms, and may be written to
+     * behind it.  told: the sums, args and report of the update. */
+    tutti_status (*peers_update)(void *group, void *update, const tti_device_told *told);
     /* An exchange of a group with n_traded, into TTI_QUEUE_TRADE.  Added in the order of the
      * group's terms: f16 and bf16 as f32, rounded at the end.  beside: as of peers_sum. */
     tutti_status (*peers_trade)(void *group, const tti_device_trade *trade, bool beside);

@@ -297,7 +297,8 @@ static tutti_status update(tti_exec *x) {
     tti_queue sums = d->reduce ? TTI_QUEUE_COMM : TTI_QUEUE_COMPUTE;
     if (!x->offload) {
         TTI_TRY(tti_device_update_run(d->update));
-        return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "update", -1);
+        const char *made = tti_device_update_sums(d->update) ? "sums and update" : "update";
+        return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, made, -1);
     }
     TTI_TRY(tti_offload_bring(x->offload, x->desc.plan->n_buckets, sums));
     TTI_TRY(d->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY));

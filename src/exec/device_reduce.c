@@ -18,6 +18,7 @@ struct tti_device_reduce {
     const tti_device_ops *ops;
     void *group;
     void *library; /* a second one, of buckets that it sums faster; NULL: none */
+    void *update;  /* which makes the sums of recorded steps as well; NULL: none does */
     tti_device_ways ways;
     int hosts[TTI_MAX_RANKS]; /* of each rank */
     int next_bucket;
@@ -299,8 +300,12 @@ void tti_device_reduce_begin(tti_device_reduce *r, bool beside) {
     r->status = TUTTI_OK;
 }
 
+bool tti_device_reduce_updates(const tti_device_reduce *r) { return r->beside && r->update; }
+
 /* As gradients come, and not when all are there. */
-static bool sums_at_once(const tti_device_reduce *r) { return r->beside || r->x->lean; }
+static bool sums_at_once(const tti_device_reduce *r) {
+    return (r->beside && !r->update) || r->x->lean;
+}
 
 bool tti_device_reduce_merges(const tti_device_reduce *r, int w) {
     return sums_at_once(r) && w == r->x->acc.n_waves - 1;
@@ -381,18 +386,24 @@ static tutti_status spread(tti_device_reduce *r, void *words, size_t n, size_t f
     return r->ops->peers_spread(r->group, words, n, first, last);
 }
 
+static tti_device_told told_of(const tti_exec *x, const tti_step_args *args,
+                               const tti_step_report *report, double *sums) {
+    return (tti_device_told){.sums = sums,
+                             .args = args,
+                             .report = report,
+                             .n_shards = x->desc.n_shards,
+                             .first_shard = x->first_shard,
+                             .last_shard = x->last_shard,
+                             .rank = x->rank,
+                             .n_ranks = x->n_ranks};
+}
+
 static tutti_status spread_sums(tti_device_reduce *r, const tti_step_args *args,
                                 const tti_step_report *report, double *sums) {
     tti_exec *x = r->x;
     size_t n_words = 2 * n_told_by_all(x);
-    TTI_TRY(r->ops->peers_tell(&(tti_device_told){.sums = sums,
-                                                  .args = args,
-                                                  .report = report,
-                                                  .n_shards = x->desc.n_shards,
-                                                  .first_shard = x->first_shard,
-                                                  .last_shard = x->last_shard,
-                                                  .rank = x->rank,
-                                                  .n_ranks = x->n_ranks}));
+    tti_device_told told = told_of(x, args, report, sums);
+    TTI_TRY(r->ops->peers_tell(&told));
     TTI_TRY(spread(r, sums, n_words, 0, n_words));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "sums of the step between devices", -1);
 }
@@ -400,6 +411,7 @@ static tutti_status spread_sums(tti_device_reduce *r, const tti_step_args *args,
 tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args *args,
                                       const tti_step_report *report, double *sums) {
     TTI_TRY(r->status);
+    if (tti_device_reduce_updates(r)) return TUTTI_OK;
     if (!r->beside) {
         TTI_TRY(tti_device_reduce_meet(r));
         while (r->next_bucket < r->x->desc.plan->n_buckets) TTI_TRY(sum_next(r));
@@ -409,6 +421,31 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args 
     TTI_TRY(r->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
     TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, NULL, "waiting for sums", -1));
     return r->beside ? TUTTI_OK : tti_device_reduce_rest(r);
+}
+
+/* What else adds to gradients, or has parts of anything, stands between sums and update. */
+static bool has_one_sum(const tti_device_reduce *r) {
+    const tti_exec *x = r->x;
+    bool is_plain = !x->divided && !x->pipe && !x->offload && !x->desc.server;
+    return is_plain && !x->lean && !tti_exec_has_parts(x) && !r->library;
+}
+
+tutti_status tti_device_reduce_join_update(tti_device_reduce *r, void *update, tti_str *way) {
+    bool can = false;
+    if (!r->ops->peers_can_update || !has_one_sum(r)) return TUTTI_OK;
+    TTI_TRY(r->ops->peers_can_update(r->group, update, &can));
+    TTI_TRY(tti_device_agree(r->x, &can));
+    if (!can) return TUTTI_OK;
+    r->update = update;
+    tti_str_add(way, ", in the update");
+    return TUTTI_OK;
+}
+
+tutti_status tti_device_reduce_update(tti_device_reduce *r, const tti_step_args *args,
+                                      const tti_step_report *report, double *sums) {
+    tti_device_told told = told_of(r->x, args, report, sums);
+    TTI_TRY(begin_spread(r));
+    return r->ops->peers_update(r->group, r->update, &told);
 }
 
 tutti_status tti_device_reduce_join(tti_device_reduce *r, const tti_node *node,

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 
+#include "exec/device_step.h"
 #include "exec/worker.h"
 
 struct tti_device_update {
@@ -116,6 +117,8 @@ tutti_status tti_device_update_create(tti_exec *x, const tti_device_update_desc 
         fill_blocks(x, blocks, &node);
         st = make(u, blocks, node);
     }
+    if (st == TUTTI_OK && desc->reduce)
+        st = tti_device_reduce_join_update(desc->reduce, u->update, &x->device->way);
     free(blocks);
     return st;
 }
@@ -130,7 +133,14 @@ void tti_device_update_destroy(tti_device_update *u) {
     free(u);
 }
 
+bool tti_device_update_sums(const tti_device_update *u) {
+    return u->desc.reduce && tti_device_reduce_updates(u->desc.reduce);
+}
+
 tutti_status tti_device_update_run(tti_device_update *u) {
+    const tti_device_update_desc *d = &u->desc;
+    if (tti_device_update_sums(u))
+        return tti_device_reduce_update(d->reduce, d->args, d->report, d->told);
     TTI_TRY(u->ops->update_run(u->update));
     if (!tti_exec_has_parts(u->x)) return TUTTI_OK;
     if (u->desc.reduce) return tti_device_reduce_hash(u->desc.reduce, u->desc.report, u->desc.told);

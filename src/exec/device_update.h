@@ -29,6 +29,9 @@ void tti_device_update_destroy(tti_device_update *update); /* takes NULL */
  * the hashes of what each worker has updated. */
 tutti_status tti_device_update_run(tti_device_update *update);
 
+/* Whether it adds the gradients of all workers, too, in the step at hand. */
+bool tti_device_update_sums(const tti_device_update *update);
+
 /* The parameters of others have come: completes the hash in the report. */
 tutti_status tti_device_update_complete(tti_device_update *update);
 /* Puts into the compute queue: x->low out of the parameters. */

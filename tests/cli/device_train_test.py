@@ -112,14 +112,19 @@ def test_hosts():
 
 def test_parameters_in_16_bits():
     """The update leaves them so and no step casts them: the bits of the host, which does, also
-    where samples are summed between devices, and after parameters have come from a checkpoint."""
+    where gradients are summed between devices, before the update or, of uneven runs of shards, in
+    it, and after parameters have come from a checkpoint."""
     job = ["train.precision=bf16", "train.ema=0.9", "optimizer.freeze=['conv1.*']"]
     train("host", *job, "-n", "1", devices="cpu").expect(0)
     told = runs.story("host")
     for run, says, place in (("one", "", ["-n", "1"]), ("two", "peers=1,late=1", ["-n", "2"]),
-                             ("parts", "peers=1", ["-n", "2", "parallel.zero=1"])):
+                             ("parts", "peers=1", ["-n", "2", "parallel.zero=1"]),
+                             ("joint", "peers=1,joint=1,devices=3,late=3", ["-n", "3"])):
         train(run, *job, *place, says=says).expect(0)
         runs.same_story(told, run)
+    start = [r for r in runs.records("joint") if r["event"] == "start"][0]
+    if not start["backend"].endswith("sums 3 at once, in the update"):
+        raise AssertionError(start["backend"])
     train("lost", *job, "-n", "1", says="lost=7").expect(10)
     runs.tutti("train", "--resume", "lost", "-n", "1").expect(0)
     runs.same_story(told, "lost")
@@ -128,6 +133,12 @@ def test_parameters_in_16_bits():
     n_casts = [len(re.findall(r"^\d+ +cast ", text, re.MULTILINE)) for text in steps]
     if not n_casts[1] <= n_casts[0] - 6:
         raise AssertionError("%d and %d casts" % tuple(n_casts))
+
+
+def test_bad_loss_of_sums_in_the_update():
+    """Every worker finds it with the numbers that come with the gradients."""
+    train("run", "-n", "2", "train.steps=6", "optimizer.lr=1000", says="peers=1,joint=1").expect(
+        7, "the loss is not finite (shard 0 of 4); the parameters are as before this step")
 
 
 def lose(run, says, *arguments):
@@ -149,6 +160,7 @@ def test_lost_devices():
             ("fed", "lost=7", "steps 6 to 7: device 0", ["-n", "1", "data.resident=no"]),
             ("second", "lost=7,on=1", "step 7: device 1 (test device 1)", ["-n", "2"]),
             ("both", "lost=7", "step 7: device ", ["-n", "2"]),
+            ("joint", "lost=7,on=1,peers=1,joint=1", "device 1 (test device 1)", ["-n", "2"]),
             ("worker", "lost=7,on=1", "step 7: device 1 (test device 1)", ["-n", "2", PROCESSES])):
         text = lose(run, says, *place)
         for part in (step, "failed: cuda: an illegal memory access was encountered",

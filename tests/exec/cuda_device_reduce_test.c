@@ -7,6 +7,7 @@
 
 #include "comm/sum_order.h"
 #include "exec/reduce_crew.h"
+#include "exec/update_crew.h"
 
 static const tti_backend *cuda;
 static int n_devices;
@@ -127,7 +128,119 @@ T_CASE(rounded_sums_are_near) {
         }
 }
 
+/* ---- sums in the update ---- */
+
+/* A device that has not been seen to do it right does not offer it. */
+static bool updates(void) { return cuda->device->peers_can_update != NULL; }
+
+static void run_updates(const char *optimizer, int n_ranks, int n_shards, int bits) {
+    static const size_t large[8] = {5, 60000, 300, 64, 20000, 48, 1, 65536};
+    update_crew c = {.backend = cuda,
+                     .optimizer = optimizer,
+                     .n_slots = bits & 4 ? 200 : 10,
+                     .n_elems = {5, 400, 64, 33, 16, 48, 1, 300},
+                     .ema = bits & 1,
+                     .low = bits & 2 ? TUTTI_BF16 : TUTTI_F32,
+                     .bad = bits & 2};
+    if (!(bits & 4)) memcpy(c.n_elems, large, sizeof large);
+    update_run_crew(&c, n_ranks, n_shards);
+}
+
+T_CASE(sums_in_the_update_come_to_the_same) {
+    T_UNUSED;
+    static const char *const rules[] = {"sgd", "adam", "adamw", "rmsprop", "adagrad", "lion"};
+    for (size_t i = 0; updates() && i < TTI_COUNT(rules); i++)
+        for (int w = 2; w <= n_devices && w <= UPDATE_MAX_RANKS; w++)
+            run_updates(rules[i], w, w == 2 ? 8 : 16, (int)(i + (size_t)w) % 8);
+    for (int bits = 0; updates() && bits < 8; bits++) run_updates("adam", 2, 4, bits);
+}
+
+T_CASE(uneven_runs_are_summed_in_the_update) {
+    T_UNUSED;
+    update_crew c = {.backend = cuda,
+                     .optimizer = "adam",
+                     .deal = {.n_ranks = 2, .first = {0, 11, 16}},
+                     .n_slots = 12,
+                     .n_elems = {5, 40000, 300, 64, 20000, 48, 1, 300}};
+    if (updates()) update_run_crew(&c, 2, 16);
+}
+
+/* Norms stand in between, or there is too much of it. */
+T_CASE(what_is_not_summed_in_the_update) {
+    T_UNUSED;
+    update_crew norms = {.backend = cuda,
+                         .optimizer = "lamb",
+                         .n_slots = 4,
+                         .n_elems = {5, 400, 64, 33},
+                         .stays = true};
+    update_crew large = {
+        .backend = cuda, .optimizer = "sgd", .n_slots = 1, .n_elems = {4 << 20}, .stays = true};
+    if (updates()) update_run_crew(&norms, 2, 4);
+    if (updates()) update_run_crew(&large, 2, 4);
+}
+
 /* ---- times ---- */
+
+typedef struct timed_update {
+    update_crew crew;
+    double us[2];
+} timed_update;
+
+/* As often in one recording as makes the time of its start small. */
+static const char *time_update(update_rank *r, int side, double *us) {
+    enum { N = 40, ROUNDS = 7 };
+    void *recording;
+    double moments[2], best = 0;
+    const char *failure = update_record(r, side, N, &recording);
+    for (int i = 0; i < ROUNDS && !failure; i++) {
+        COMM_OK(r->ops->sync());
+        COMM_OK(tutti_comm_barrier(r->comm));
+        COMM_OK(r->ops->stamp(TTI_QUEUE_COMPUTE, 0));
+        COMM_OK(r->ops->replay(recording));
+        COMM_OK(r->ops->stamp(TTI_QUEUE_COMPUTE, 1));
+        failure = update_settle(r);
+        COMM_OK(r->ops->read_stamps(2, moments));
+        if (i == 0 || moments[1] < best) best = moments[1];
+    }
+    *us = best / N;
+    r->ops->release_recording(recording);
+    return failure;
+}
+
+static const char *time_updates(tutti_comm *comm, void *arg) {
+    timed_update *t = arg;
+    update_rank r;
+    double us = 0;
+    bool can = false;
+    const char *failure = update_rank_open(&r, comm, &t->crew);
+    for (int side = 0; side < 2 && !failure; side++) {
+        failure = update_feed(&r, &r.sides[side], 0);
+        if (side) COMM_OK(r.ops->peers_can_update(r.group, r.sides[side].update, &can));
+        if (side && !can) break;
+        if (!failure) COMM_OK(update_put(&r, side, true));
+        if (!failure) failure = update_settle(&r);
+        if (!failure) failure = time_update(&r, side, &us);
+        if (r.rank == 0) t->us[side] = us;
+    }
+    if (!failure) COMM_OK(tutti_comm_barrier(comm));
+    update_free(&r);
+    r.ops->close();
+    return failure;
+}
+
+T_CASE(updates_take_time) {
+    T_UNUSED;
+    static const size_t sizes[] = {1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 19, 1 << 20};
+    if (!getenv("TUTTI_TEST_TIMES") || !updates()) return;
+    printf("adam, us: elements, sums then update, sums in the update\n");
+    for (size_t i = 0; i < TTI_COUNT(sizes); i++) {
+        timed_update t = {.crew = {.backend = cuda, .optimizer = "adam", .n_slots = 8}};
+        for (int s = 0; s < 8; s++) t.crew.n_elems[s] = sizes[i] / 8;
+        tti_deal_equally(2, 2, &t.crew.deal);
+        comm_run(2, time_updates, &t);
+        printf("%9zu %8.1f %8.1f\n", sizes[i], t.us[0], t.us[1]);
+    }
+}
 
 typedef struct timed {
     tutti_comm_alg alg;
@@ -236,6 +349,10 @@ int main(void) {
         cmocka_unit_test(parts_of_sums_and_their_gather),
         cmocka_unit_test(hosts_add_inside_before_they_move),
         cmocka_unit_test(rounded_sums_are_near),
+        cmocka_unit_test(sums_in_the_update_come_to_the_same),
+        cmocka_unit_test(uneven_runs_are_summed_in_the_update),
+        cmocka_unit_test(what_is_not_summed_in_the_update),
+        cmocka_unit_test(updates_take_time),
         cmocka_unit_test(sums_take_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

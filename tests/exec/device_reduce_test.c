@@ -6,6 +6,7 @@
 
 #include "exec/fake_peers.h"
 #include "exec/reduce_crew.h"
+#include "exec/update_crew.h"
 
 /* ---- devices that are the host ---- */
 
@@ -350,6 +351,49 @@ T_CASE(a_ring_is_refused_in_exact_mode) {
     comm_run(2, ring, &c);
 }
 
+/* ---- sums in the update ---- */
+
+static update_crew crew_of_updates(const char *says) {
+    static const double momentum[] = {0.9, 0, 0.01};
+    const tti_backend *devices;
+    T_EQ(setenv("TUTTI_MODULE_PATH", TUTTI_TEST_MODULES "/device", 1), 0);
+    T_EQ(setenv("TUTTI_TEST_DEVICE", says, 1), 0);
+    T_OK(tti_backend_find("cuda", &devices));
+    return (update_crew){.backend = devices,
+                         .optimizer = "sgd",
+                         .attrs = momentum,
+                         .n_slots = 8,
+                         .n_elems = {5, 400, 64, 33, 16, 48, 1, 300}};
+}
+
+T_CASE(sums_in_the_update_come_to_the_same) {
+    T_UNUSED;
+    static const char *const says[] = {"peers=1,joint=1,devices=4",
+                                       "peers=1,joint=1,devices=4,late=1"};
+    for (int bits = 0; bits < 8; bits++)
+        for (int n = 2; n <= UPDATE_MAX_RANKS; n++) {
+            update_crew c = crew_of_updates(says[bits & 1]);
+            c.ema = bits & 2;
+            c.bad = bits & 4;
+            c.low = bits & 4 ? TUTTI_BF16 : TUTTI_F32;
+            update_run_crew(&c, n, 8);
+        }
+}
+
+T_CASE(uneven_runs_are_summed_in_the_update) {
+    T_UNUSED;
+    update_crew c = crew_of_updates("peers=1,joint=1");
+    c.deal = (tti_deal){.n_ranks = 2, .first = {0, 11, 16}};
+    update_run_crew(&c, 2, 16);
+}
+
+T_CASE(devices_that_cannot_say_so) {
+    T_UNUSED;
+    update_crew c = crew_of_updates("peers=1");
+    c.stays = true;
+    update_run_crew(&c, 2, 4);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_cover_a_vector_once),
@@ -365,6 +409,9 @@ int main(void) {
         cmocka_unit_test(recordings_that_differ_wait_for_one_thing_at_a_time),
         cmocka_unit_test(waits_end_with_a_lost_peer),
         cmocka_unit_test(a_ring_is_refused_in_exact_mode),
+        cmocka_unit_test(sums_in_the_update_come_to_the_same),
+        cmocka_unit_test(uneven_runs_are_summed_in_the_update),
+        cmocka_unit_test(devices_that_cannot_say_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,67 +7,11 @@
  * A meeting is counted on the device, so that a recording can be replayed.  A wait ends when the
  * host says so or the time is over; the group is broken then, and its numbers are worth nothing. */
 #include "backend/cuda/join.cuh"
-#include "backend/cuda/peers.cuh"
+#include "backend/cuda/peers_terms.cuh"
 
 /* BESIDE_BLOCKS: each keeps a product of matrices off its multiprocessor, also while it waits, and
  * so many already have the bytes in flight that a link needs. */
-enum { SUM_THREADS = 512, SPREAD_THREADS = 256, STACK = 24, BESIDE_BLOCKS = 16 };
-
-/* Returns when the same block of every rank has come to this meeting. */
-__device__ __forceinline__ void meet(const tti_peers_view &v, int channel, uint32_t epoch) {
-    __syncthreads();
-    if (threadIdx.x < v.n_ranks) {
-        uint32_t *there = &v.arena[threadIdx.x]->flags[channel][blockIdx.x][v.rank], seen;
-        uint32_t *here = &v.arena[v.rank]->flags[channel][blockIdx.x][threadIdx.x];
-        uint64_t start = tti_now_ns();
-        asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(there), "r"(epoch) : "memory");
-        for (uint32_t n = 1;; n++) {
-            asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(seen) : "l"(here) : "memory");
-            if ((int32_t)(seen - epoch) >= 0) break;
-            if (n % TTI_PEERS_PATIENCE == 0 && tti_is_hopeless(v, start)) break;
-        }
-    }
-    __syncthreads();
-}
-
-__device__ __forceinline__ float4 add(float4 a, float4 b) {
-    return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
-}
-
-/* Not from the cache of this multiprocessor: a peer may have just written it. */
-__device__ __forceinline__ float4 load(const float *p, size_t unit) {
-    return __ldcg((const float4 *)p + unit);
-}
-
-/* The sum of N terms from begin on in a complete tree, for U units at once. */
-template <int N, int U>
-__device__ __forceinline__ void add_terms(const tti_peers_terms &t, int begin, size_t unit,
-                                          size_t step, float4 (&sum)[U]) {
-    float4 a[U][N];
-#pragma unroll
-    for (int u = 0; u < U; u++)
-#pragma unroll
-        for (int i = 0; i < N; i++) a[u][i] = load(t.data[begin + i], unit + u * step);
-#pragma unroll
-    for (int u = 0; u < U; u++) {
-#pragma unroll
-        for (int s = 1; s < N; s *= 2)
-#pragma unroll
-            for (int i = 0; i + s < N; i += 2 * s) a[u][i] = add(a[u][i], a[u][i + s]);
-        sum[u] = a[u][0];
-    }
-}
-
-/* Any list of terms, as a stack machine. */
-__device__ __noinline__ float4 add_any(const tti_peers_terms &t, int begin, int end, size_t unit) {
-    float4 stack[STACK];
-    int n = 0;
-    for (int i = begin; i < end; i++) {
-        stack[n++] = load(t.data[i], unit);
-        for (int k = 0; k < t.n_adds[i]; k++, n--) stack[n - 2] = add(stack[n - 2], stack[n - 1]);
-    }
-    return stack[0];
-}
+enum { SUM_THREADS = 512, SPREAD_THREADS = 256, BESIDE_BLOCKS = 16 };
 
 /* put(unit, sum) for the units first .. last-1 of a grid, over the terms begin .. end-1.  N: so
  * many in a complete tree; 0: any list of terms. */
@@ -78,16 +22,16 @@ __device__ __forceinline__ void sum_units(const tti_peers_terms &t, int begin, i
     size_t step = (size_t)gridDim.x * blockDim.x;
     size_t i = first + (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     if constexpr (N == 0) {
-        for (; i < last; i += step) put(i, add_any(t, begin, end, i));
+        for (; i < last; i += step) put(i, tti_add_any(t, begin, end, i));
     } else {
         float4 sum[U], one[1];
         for (; i + (U - 1) * step < last; i += U * step) {
-            add_terms<N, U>(t, begin, i, step, sum);
+            tti_add_terms<N, U>(t, begin, i, step, sum);
 #pragma unroll
             for (int u = 0; u < U; u++) put(i + u * step, sum[u]);
         }
         for (; i < last; i += step) {
-            add_terms<N, 1>(t, begin, i, step, one);
+            tti_add_terms<N, 1>(t, begin, i, step, one);
             put(i, one[0]);
         }
     }
@@ -100,14 +44,14 @@ __global__ void __launch_bounds__(SUM_THREADS)
                      int n_to) {
     uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SUM][blockIdx.x];
     uint32_t epoch = *counter;
-    meet(v, TTI_CHANNEL_SUM, epoch + 1);
+    tti_meet(v, TTI_CHANNEL_SUM, epoch + 1);
     sum_units<N>(v.terms, 0, v.terms.n, first, last, [&](size_t unit, float4 sum) {
         for (int r = 0; r < n_to; r++) {
             int to = v.rank + r < v.n_ranks ? v.rank + r : v.rank + r - v.n_ranks;
             ((float4 *)v.sum[to])[unit] = sum;
         }
     });
-    meet(v, TTI_CHANNEL_SUM, epoch + 2);
+    tti_meet(v, TTI_CHANNEL_SUM, epoch + 2);
     if (threadIdx.x == 0) *counter = epoch + 2;
 }
 
@@ -118,7 +62,7 @@ __global__ void __launch_bounds__(SUM_THREADS)
                         const __grid_constant__ tti_peers_leaves l) {
     uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SUM][blockIdx.x];
     uint32_t epoch = *counter;
-    meet(v, TTI_CHANNEL_SUM, epoch + 1);
+    tti_meet(v, TTI_CHANNEL_SUM, epoch + 1);
     for (int p = 0; p < l.n_parts; p++)
         for (int k = 0; k < l.n_leaves; k++) {
             size_t first = l.part[p].first / 4, n = l.part[p].n_elems / 4;
@@ -126,7 +70,7 @@ __global__ void __launch_bounds__(SUM_THREADS)
             sum_units<N>(v.terms, l.first[k], l.first[k] + l.n_terms[k], first, first + n,
                          [&](size_t unit, float4 sum) { to[unit - first] = sum; });
         }
-    meet(v, TTI_CHANNEL_SUM, epoch + 2);
+    tti_meet(v, TTI_CHANNEL_SUM, epoch + 2);
     if (threadIdx.x == 0) *counter = epoch + 2;
 }
 
@@ -145,11 +89,11 @@ __device__ __forceinline__ float4 sum_low(const tti_peers_terms &t, size_t unit)
     if constexpr (N > 0) {
         float4 raw[N];
 #pragma unroll
-        for (int i = 0; i < N; i++) raw[i] = load(t.data[i], unit);
+        for (int i = 0; i < N; i++) raw[i] = tti_load_unit(t.data[i], unit);
 #pragma unroll
         for (int i = 0; i < N; i++) add_low<T>(acc, raw[i]);
     } else {
-        for (int i = 0; i < t.n; i++) add_low<T>(acc, load(t.data[i], unit));
+        for (int i = 0; i < t.n; i++) add_low<T>(acc, tti_load_unit(t.data[i], unit));
     }
     tti_vec<T, 8> sum;
 #pragma unroll
@@ -163,7 +107,7 @@ __global__ void __launch_bounds__(SUM_THREADS)
     uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SUM][blockIdx.x];
     uint32_t epoch = *counter;
     size_t step = (size_t)gridDim.x * blockDim.x;
-    meet(v, TTI_CHANNEL_SUM, epoch + 1);
+    tti_meet(v, TTI_CHANNEL_SUM, epoch + 1);
 #pragma unroll 4
     for (size_t i = first + (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < last; i += step) {
         float4 sum = sum_low<T, N>(v.terms, i);
@@ -172,7 +116,7 @@ __global__ void __launch_bounds__(SUM_THREADS)
             ((float4 *)v.sum[to])[i] = sum;
         }
     }
-    meet(v, TTI_CHANNEL_SUM, epoch + 2);
+    tti_meet(v, TTI_CHANNEL_SUM, epoch + 2);
     if (threadIdx.x == 0) *counter = epoch + 2;
 }
 
@@ -184,11 +128,11 @@ __device__ __forceinline__ void fetch_units(const float *src, float *dst, size_t
     for (; i + (U - 1) * step < n; i += U * step) {
         float4 a[U];
 #pragma unroll
-        for (int u = 0; u < U; u++) a[u] = load(src, i + u * step);
+        for (int u = 0; u < U; u++) a[u] = tti_load_unit(src, i + u * step);
 #pragma unroll
         for (int u = 0; u < U; u++) ((float4 *)dst)[i + u * step] = a[u];
     }
-    for (; i < n; i += step) ((float4 *)dst)[i] = load(src, i);
+    for (; i < n; i += step) ((float4 *)dst)[i] = tti_load_unit(src, i);
 }
 
 /* Meetings before, when all have put their parts there, and after, when nobody reads them. */
@@ -197,12 +141,12 @@ __global__ void __launch_bounds__(SUM_THREADS)
                        const __grid_constant__ tti_peers_parts p) {
     uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SUM][blockIdx.x];
     uint32_t epoch = *counter;
-    meet(v, TTI_CHANNEL_SUM, epoch + 1);
+    tti_meet(v, TTI_CHANNEL_SUM, epoch + 1);
     for (int i = 0; i < p.n; i++) {
         int from = p.first + i < p.n ? p.first + i : p.first + i - p.n;
         fetch_units(p.part[from].from, p.part[from].to, p.part[from].n_elems / 4);
     }
-    meet(v, TTI_CHANNEL_SUM, epoch + 2);
+    tti_meet(v, TTI_CHANNEL_SUM, epoch + 2);
     if (threadIdx.x == 0) *counter = epoch + 2;
 }
 
@@ -237,7 +181,7 @@ __global__ void __launch_bounds__(SPREAD_THREADS)
             size_t i = base + k;
             mine[k] = i >= first && i < last ? words[i] : 0;
         }
-        meet(v, TTI_CHANNEL_SPREAD, epoch + 1);
+        tti_meet(v, TTI_CHANNEL_SPREAD, epoch + 1);
         for (uint32_t k = threadIdx.x; k < TTI_PEERS_SEGMENT && base + k < n; k += SPREAD_THREADS) {
             uint32_t all = 0;
             for (int r = 0; r < v.n_ranks; r++)
@@ -246,7 +190,7 @@ __global__ void __launch_bounds__(SPREAD_THREADS)
         }
         epoch++;
     }
-    meet(v, TTI_CHANNEL_SPREAD, epoch + 1);
+    tti_meet(v, TTI_CHANNEL_SPREAD, epoch + 1);
     if (threadIdx.x == 0) *counter = epoch + 1;
 }
 
@@ -283,7 +227,7 @@ __global__ void __launch_bounds__(SPREAD_THREADS)
     for (size_t k = threadIdx.x; k < n_mine * run.n_elems; k += SPREAD_THREADS)
         mine[k] =
             __float_as_uint(j.in[k / run.n_elems][place_of(run, j.of_moments, k % run.n_elems)]);
-    meet(v, TTI_CHANNEL_SPREAD, epoch + 1);
+    tti_meet(v, TTI_CHANNEL_SPREAD, epoch + 1);
     for (size_t k = threadIdx.x; k < n_all * run.n_elems; k += SPREAD_THREADS) {
         int shard = (int)(k / run.n_elems), r = 0;
         while (shard >= j.bounds[r + 1]) r++;
@@ -315,19 +259,7 @@ __global__ void words_or_kernel(uint32_t *words, const uint32_t *all, size_t n, 
 
 /* One block: sums of other shards and what other ranks say turn 0, its own hash and vote come. */
 __global__ void peers_tell_kernel(tti_device_told t) {
-    int n_sums = 3 * t.n_shards, n_hashes = 2 * t.n_ranks;
-    for (int i = threadIdx.x; i < n_sums + n_hashes + t.n_ranks; i += blockDim.x) {
-        double value = 0;
-        int hash = i - n_sums, vote = hash - n_hashes;
-        uint64_t h = t.report->params_hash;
-        if (i < n_sums)
-            value = i >= 3 * t.first_shard && i < 3 * t.last_shard ? t.sums[i] : 0.0;
-        else if (hash < n_hashes)
-            value = hash / 2 != t.rank ? 0.0 : (double)(uint32_t)(hash % 2 ? h : h >> 32);
-        else
-            value = vote == t.rank ? (double)t.args->vote : 0.0;
-        t.sums[i] = value;
-    }
+    for (int i = threadIdx.x; i < tti_n_told(t); i += blockDim.x) t.sums[i] = tti_told(t, i);
 }
 
 /* ---- launchers ---- */

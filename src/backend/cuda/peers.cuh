@@ -23,4 +23,48 @@ static __device__ __noinline__ bool tti_is_hopeless(const tti_peers_view &v, uin
     return true;
 }
 
+/* ---- meetings of the same blocks of all ranks ---- */
+
+/* This block has come so far; called by a thread of every rank's number, behind a barrier. */
+__device__ __forceinline__ void tti_arrive(const tti_peers_view &v, int channel, uint32_t epoch) {
+    uint32_t *there = &v.arena[threadIdx.x]->flags[channel][blockIdx.x][v.rank];
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(there), "r"(epoch) : "memory");
+}
+
+/* Returns when the rank of the thread's number has come so far. */
+__device__ __forceinline__ void tti_await(const tti_peers_view &v, int channel, uint32_t epoch) {
+    uint32_t *here = &v.arena[v.rank]->flags[channel][blockIdx.x][threadIdx.x], seen;
+    uint64_t start = tti_now_ns();
+    for (uint32_t n = 1;; n++) {
+        asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(seen) : "l"(here) : "memory");
+        if ((int32_t)(seen - epoch) >= 0) break;
+        if (n % TTI_PEERS_PATIENCE == 0 && tti_is_hopeless(v, start)) break;
+    }
+}
+
+/* Returns when the same block of every rank has come to this meeting. */
+__device__ __forceinline__ void tti_meet(const tti_peers_view &v, int channel, uint32_t epoch) {
+    __syncthreads();
+    if (threadIdx.x < v.n_ranks) {
+        tti_arrive(v, channel, epoch);
+        tti_await(v, channel, epoch);
+    }
+    __syncthreads();
+}
+
+/* ---- what ranks tell each other: as tti_device_told has it ---- */
+
+__device__ __forceinline__ int tti_n_told(const tti_device_told &t) {
+    return 3 * (t.n_shards + t.n_ranks);
+}
+
+/* Number i of sums, hashes and votes: 0 where it is another rank's to say. */
+__device__ __forceinline__ double tti_told(const tti_device_told &t, int i) {
+    int hash = i - 3 * t.n_shards, vote = hash - 2 * t.n_ranks;
+    if (hash < 0) return i >= 3 * t.first_shard && i < 3 * t.last_shard ? t.sums[i] : 0.0;
+    if (vote >= 0) return vote == t.rank ? (double)t.args->vote : 0.0;
+    uint64_t h = t.report->params_hash;
+    return hash / 2 != t.rank ? 0.0 : (double)(uint32_t)(hash % 2 ? h : h >> 32);
+}
+
 #endif /* TTI_CUDA_PEERS_CUH */

@@ -5,6 +5,7 @@
 
 #include "backend/cuda/device.h"
 #include "backend/cuda/optim_rule.h"
+#include "backend/cuda/peers_update.h"
 
 typedef struct update {
     tti_update_view view;
@@ -31,6 +32,8 @@ static size_t lay_out(update *u, char *base) {
     u->hash = take(base, &at, sizeof *u->hash);
     u->view.hash_lanes = take(base, &at, n_blocks * TTI_HASH_LANES * sizeof(uint32_t));
     u->view.arrived = take(base, &at, n_blocks * sizeof(uint32_t));
+    u->view.total = take(base, &at, sizeof *u->view.total);
+    u->view.n_done = take(base, &at, sizeof *u->view.n_done);
     u->view.partials = take(base, &at, 2 * n_blocks * sizeof(double));
     u->view.norms = take(base, &at, 2 * n_slots * sizeof(float));
     u->view.slot_first = take(base, &at, (n_slots + 1) * sizeof(int));
@@ -139,6 +142,14 @@ tutti_status tti_cuda_update_run(void *state) {
     if (view->clip_norm > 0 || view->watch) TTI_TRY(clip(u));
     if (u->takes_norms) TTI_TRY(find_norms(u));
     return tti_cuda_check(tti_launch_update_step(view, stream), "update");
+}
+
+const tti_update_view *tti_cuda_update_plain(const void *state) {
+    const update *u = state;
+    const tti_update_view *view = &u->view;
+    bool changes = view->l1 > 0 || view->clip_value > 0;
+    bool looks = view->clip_norm > 0 || view->watch || u->takes_norms;
+    return changes || looks || u->spread || u->rereads ? NULL : view;
 }
 
 tutti_status tti_cuda_update_complete(void *state) {

@@ -4,46 +4,19 @@
  * tensor of the model and each parameter is read and written once.  Numbers of the step are made
  * on the device, so nothing waits for the host.  Sums run in a fixed order; the hash is a sum of
  * integers, for which any order is the same. */
-#include "backend/cuda/device.cuh"
 #include "backend/cuda/early.cuh"
-#include "backend/cuda/optim.cuh"
-#include "base/philox.h"
+#include "backend/cuda/update.cuh"
 
 /* FEW_BLOCKS: up to so many would leave multiprocessors idle, and are split into PARTS. */
-enum {
-    THREADS = 256,
-    STRIDE = THREADS * 4,
-    FEW_BLOCKS = 256,
-    PARTS = 8,
-    HASH_LANES = TTI_HASH_LANES,
-    MAX_CHUNKS = 256
-};
+enum { THREADS = TTI_UPDATE_THREADS, STRIDE = TTI_UPDATE_STRIDE, FEW_BLOCKS = 256, PARTS = 8 };
 
 /* ---- numbers of the step ---- */
 
 __global__ void hyper_kernel(tti_update_view u) {
-    double count = 0, loss = 0;
     tti_let_next_start();
     tti_wait_for_before();
-    for (int s = 0; s < u.n_shards; s++) {
-        loss += u.sums[3 * s] - u.sums[3 * s]; /* 0, or NaN where it is not finite */
-        count += u.sums[3 * s + 1];
-    }
-    const tti_step_args a = *u.args;
-    tti_hyper h;
-    h.lr = a.lr;
-    h.inv_count = (float)((count > 0 ? 1.0 / count : 0.0) / (double)a.loss_scale);
-    h.clip = 1;
-    h.step = (float)(a.step + 1);
-    h.bias1 = a.correction1, h.bias2 = a.correction2;
-    h.inv_rows = a.inv_rows;
-    h.unused = 0;
-    *u.hyper = h;
     tti_step_report r;
-    r.grad_norm = 0;
-    r.params_hash = 0;
-    r.bad = (a.keep_bad ? u.report->bad : 0) | (loss == 0 ? 0 : TTI_BAD_LOSS);
-    r.reserved = 0;
+    *u.hyper = tti_make_hyper(u, u.sums, &r);
     *u.report = r;
 }
 
@@ -137,119 +110,16 @@ __global__ void slot_norms_kernel(tti_update_view u) {
     u.norms[2 * slot + 1] = (float)sqrt(step);
 }
 
-/* ---- the hash of a block: backend.h says what it is of, cpu/isa.c is the twin ---- */
-
-typedef struct block_hash {
-    uint32_t lane[HASH_LANES];  /* Horner's rule in 64 lanes */
-    uint32_t power[MAX_CHUNKS]; /* of its factor */
-} block_hash;
-
-__device__ __forceinline__ void hash_begin(block_hash &h) {
-    uint32_t factor = 0x9E3779B1u, power = 1;
-    for (uint32_t k = threadIdx.x; k; k >>= 1, factor *= factor)
-        if (k & 1) power *= factor;
-    h.power[threadIdx.x] = power;
-    if (threadIdx.x < HASH_LANES) h.lane[threadIdx.x] = 0;
-    __syncthreads();
-}
-
-/* Four neighbours at element i of n; the thread's lanes are the same in every round. */
-__device__ __forceinline__ void hash_four(const block_hash &h, uint32_t n, uint32_t i,
-                                          const float (&w)[4], uint32_t (&acc)[4]) {
-    uint32_t n_chunks = (n + HASH_LANES - 1) / HASH_LANES;
-    uint32_t power = h.power[n_chunks - 1 - i / HASH_LANES];
-#pragma unroll
-    for (int k = 0; k < 4; k++) acc[k] += i + k < n ? __float_as_uint(w[k]) * power : 0u;
-}
-
-/* The threads' lanes together; every thread must call it. */
-__device__ __forceinline__ void hash_lanes(block_hash &h, const uint32_t (&acc)[4]) {
-#pragma unroll
-    for (int k = 0; k < 4; k++) atomicAdd(&h.lane[threadIdx.x % 16 * 4 + k], acc[k]);
-    __syncthreads();
-}
-
-/* Of one thread, from the lanes of all. */
-__device__ __forceinline__ uint64_t hash_end(const block_hash &h, uint64_t first, uint32_t n) {
-    uint64_t hash = tti_mix64(first, n);
-    for (int k = 0; k < 16; k += 2) {
-        uint32_t pair[2];
-        for (int j = 0; j < 2; j++) {
-            pair[j] = h.lane[k + j];
-            for (int r = 1; r < 4; r++) pair[j] = pair[j] * 0x85EBCA6Bu + h.lane[16 * r + k + j];
-        }
-        hash = tti_mix64(hash ^ ((uint64_t)pair[0] << 32 | pair[1]), (uint64_t)k);
-    }
-    return hash;
-}
-
-/* Adds the lanes of this part to those of the others: sums of integers, for which any order is the
- * same.  True, and the lanes of all parts in h, for the one that comes last. */
-__device__ __forceinline__ bool join_parts(const tti_update_view &u, int block, int n_parts,
-                                           block_hash &h) {
-    __shared__ bool is_last;
-    uint32_t *lanes = u.hash_lanes + (size_t)block * HASH_LANES;
-    if (n_parts == 1) return true;
-    if (threadIdx.x < HASH_LANES) atomicAdd(&lanes[threadIdx.x], h.lane[threadIdx.x]);
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) is_last = atomicAdd(&u.arrived[block], 1u) == (uint32_t)n_parts - 1;
-    __syncthreads();
-    if (!is_last) return false;
-    __threadfence();
-    if (threadIdx.x < HASH_LANES) h.lane[threadIdx.x] = atomicExch(&lanes[threadIdx.x], 0u);
-    if (threadIdx.x == 0) atomicExch(&u.arrived[block], 0u);
-    __syncthreads();
-    return true;
-}
-
 /* ---- the update ---- */
 
-__device__ __forceinline__ void average_four(const tti_update_view &u, bool buffer, size_t at,
-                                             const float (&w)[4]) {
-    float decay = buffer ? 0.0f : u.ema_decay, rest = buffer ? 1.0f : u.ema_rest, a[4];
-    tti_load<float, 4>(u.ema + at, a);
-#pragma unroll
-    for (int k = 0; k < 4; k++) a[k] = decay * a[k] + rest * w[k];
-    tti_store<float, 4>(u.ema + at, a);
-}
-
-/* As the cast of a step rounds. */
-__device__ __forceinline__ void narrow_four(const tti_update_view &u, size_t at,
-                                            const float (&w)[4]) {
-    if (u.low_dtype == TUTTI_BF16)
-        tti_store<tti_bf16, 4>((tti_bf16 *)u.low + at, w);
-    else
-        tti_store<tti_f16, 4>((tti_f16 *)u.low + at, w);
-}
-
-template <int KIND, int N_STATES>
-__device__ __forceinline__ void train_four(const tti_update_view &u, const tti_update_block &b,
-                                           const tti_hyper &h, uint32_t i, float (&w)[4]) {
-    size_t at = b.params + i, state = b.state + i;
-    float g[4], s[2][4] = {};
-    tti_load<float, 4>(u.grads + b.grads + i, g);
-#pragma unroll
-    for (int j = 0; j < N_STATES; j++) tti_load<float, 4>(u.states[j] + state, s[j]);
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        tti_element e = {w[k], s[0][k], s[1][k], g[k], 0};
-        tti_rule_step<KIND>(u.rule, h, b.decay, u.norms + 2 * b.slot, e);
-        w[k] = e.w, s[0][k] = e.s0, s[1][k] = e.s1;
-    }
-    tti_store<float, 4>(u.params + at, w);
-#pragma unroll
-    for (int j = 0; j < N_STATES; j++) tti_store<float, 4>(u.states[j] + state, s[j]);
-}
-
-/* Slots are padded to 16 elements, so four at once may run over the end of a block's own.  The
- * parts of a block are neighbours. */
+/* The parts of a block are neighbours. */
 template <int KIND, int N_STATES>
 __global__ void __launch_bounds__(THREADS) update_kernel(tti_update_view u, int n_parts) {
-    __shared__ block_hash shared;
+    __shared__ tti_block_hash shared;
     int block = blockIdx.x / n_parts, part = blockIdx.x % n_parts;
     const tti_update_block b = u.blocks[block];
-    hash_begin(shared);
+    tti_hash_powers(shared);
+    tti_hash_begin(shared);
     tti_let_next_start();
     tti_wait_for_before();
     tti_hyper h = *u.hyper;
@@ -258,45 +128,36 @@ __global__ void __launch_bounds__(THREADS) update_kernel(tti_update_view u, int 
     uint32_t acc[4] = {0, 0, 0, 0};
 #pragma unroll 2
     for (uint32_t i = (part * THREADS + threadIdx.x) * 4; i < b.n_elems; i += n_parts * STRIDE) {
-        size_t at = b.params + i;
-        float w[4];
-        tti_load<float, 4>(u.params + at, w);
-        if (b.kind == TTI_BLOCK_TRAINED) {
-            train_four<KIND, N_STATES>(u, b, h, i, w);
-        } else if (b.kind == TTI_BLOCK_BUFFER) {
-            float g[4];
-            tti_load<float, 4>(u.grads + b.grads + i, g);
-#pragma unroll
-            for (int k = 0; k < 4; k++) w[k] = (1 - b.decay) * w[k] + b.decay * h.inv_rows * g[k];
-            tti_store<float, 4>(u.params + at, w);
-        }
-        if (u.ema) average_four(u, b.kind == TTI_BLOCK_BUFFER, b.state + i, w);
-        if (b.is_low) narrow_four(u, b.low + i, w);
-        hash_four(shared, b.n_elems, i, w, acc);
+        tti_four f;
+        tti_load_four<N_STATES>(u, b, i, f);
+        if (b.kind != TTI_BLOCK_FROZEN) tti_load<float, 4>(u.grads + b.grads + i, f.g);
+        tti_update_four<KIND, N_STATES>(u, b, h, i, f);
+        tti_hash_four(shared, b.n_elems, i, f.w, acc);
     }
-    hash_lanes(shared, acc);
-    if (!join_parts(u, block, n_parts, shared) || threadIdx.x) return;
+    tti_hash_lanes(shared, acc);
+    if (!tti_join_parts(u, block, n_parts, shared) || threadIdx.x) return;
     atomicAdd((unsigned long long *)&u.report->params_hash,
-              (unsigned long long)hash_end(shared, b.first, b.n_elems));
+              (unsigned long long)tti_hash_end(shared, b.first, b.n_elems));
 }
 
 __global__ void __launch_bounds__(THREADS)
     hash_kernel(tti_update_view u, uint64_t *total, int which) {
-    __shared__ block_hash shared;
+    __shared__ tti_block_hash shared;
     const tti_update_block b = u.blocks[blockIdx.x];
     if (!b.is_here || (which == TTI_HASH_OTHERS && b.is_own)) return;
     if (which != TTI_HASH_ALL && u.report->bad) return;
-    hash_begin(shared);
+    tti_hash_powers(shared);
+    tti_hash_begin(shared);
     uint32_t acc[4] = {0, 0, 0, 0};
     for (uint32_t i = threadIdx.x * 4; i < b.n_elems; i += STRIDE) {
         float w[4];
         tti_load<float, 4>(u.params + b.params + i, w);
-        hash_four(shared, b.n_elems, i, w, acc);
+        tti_hash_four(shared, b.n_elems, i, w, acc);
     }
-    hash_lanes(shared, acc);
+    tti_hash_lanes(shared, acc);
     if (threadIdx.x) return;
     atomicAdd((unsigned long long *)total,
-              (unsigned long long)hash_end(shared, b.first, b.n_elems));
+              (unsigned long long)tti_hash_end(shared, b.first, b.n_elems));
 }
 
 __global__ void __launch_bounds__(THREADS) narrow_kernel(tti_update_view u) {
@@ -304,7 +165,7 @@ __global__ void __launch_bounds__(THREADS) narrow_kernel(tti_update_view u) {
     for (uint32_t i = threadIdx.x * 4; b.is_low && i < b.n_elems; i += STRIDE) {
         float w[4];
         tti_load<float, 4>(u.params + b.params + i, w);
-        narrow_four(u, b.low + i, w);
+        tti_narrow_four(u, b.low + i, w);
     }
 }
 

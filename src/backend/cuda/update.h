@@ -57,6 +57,8 @@ typedef struct tti_update_view {
     const int *slot_first; /* [n_slots + 1] the first block of each slot */
     uint32_t *hash_lanes;  /* [n_blocks][TTI_HASH_LANES], all 0 between kernels */
     uint32_t *arrived;     /* [n_blocks], 0 between kernels */
+    uint64_t *total;       /* of peers_update.cu: the hash so far; and the blocks of threads */
+    uint32_t *n_done;      /* that are done: both 0 between kernels */
     double clip_norm;
     float clip_value, l1, ema_decay, ema_rest; /* rest: 1 - decay */
     int watch;

@@ -13,6 +13,7 @@
  *   late=2   the same of all queues but that of the kernels
  *   late=3   the same of that one alone, while the others run ahead as far as they can
  *   peers=1  devices of one process read each other's memory
+ *   joint=1  and add in the update of small models
  *   hosts=.. and those of several hosts do not: the host of each rank, such as 0011
  *   mail=0   but send nothing there
  *   devices=N there are so many (default: 2)
@@ -591,6 +592,8 @@ static tutti_status update_run(void *state) {
     return put(&(command){.run = run_update, .state = state});
 }
 
+#include "device_joint.h"
+
 static void run_complete(command *c) {
     const update *u = c->state;
     bool rereads = false;
@@ -765,6 +768,8 @@ static const tti_device_ops ops = {
     .peers_spread = peers_spread,
     .peers_join = peers_join,
     .peers_tell = peers_tell,
+    .peers_can_update = peers_can_update,
+    .peers_update = peers_update,
     .peers_trade = peers_trade,
     .peers_put = peers_put,
     .peers_take = peers_take,

@@ -1,0 +1,43 @@
+/* device_joint.h - the sum between devices and the update in one, as a command of device_module.c,
+ * which includes this behind both. */
+#ifndef TTI_TESTS_DEVICE_JOINT_H
+#define TTI_TESTS_DEVICE_JOINT_H
+
+static tutti_status peers_can_update(const void *group, const void *state, bool *can) {
+    const fake_group *g = group;
+    const update *u = state;
+    bool is_plain =
+        !looks_at_norm(u) && !u->desc.spread && u->desc.grads == g->pieces[g->peers.rank][0];
+    bool reaches = !g->hosts && g->peers.way != TTI_WAY_LIBRARY && g->peers.n_groups == 0;
+    *can = option("joint=", 0) != 0 && is_plain && reaches;
+    return TUTTI_OK;
+}
+
+/* Nobody may read pieces behind it. */
+static void spoil_pieces(const fake_group *g) {
+    for (int k = 0; k < g->peers.n_pieces; k++)
+        for (size_t i = 0; i < g->peers.n_flat; i++) g->pieces[g->peers.rank][k][i] = NAN;
+}
+
+static void run_joint(command *c) {
+    fake_group *g = c->state;
+    update *u = c->dst;
+    size_t n = g->peers.n_flat, n_words = 2 * 3 * (size_t)(c->told.n_shards + c->told.n_ranks);
+    float *pieces = u->desc.grads, *sum = malloc(n * sizeof *sum + 1);
+    if (!sum) abort();
+    note(fake_tell(&c->told));
+    note(fake_spread(g, c->told.sums, n_words, 0, n_words));
+    for (size_t i = 0; i < n && !current->lost; i++) sum[i] = fake_element(g, -1, i);
+    note(fake_barrier(g));
+    spoil_pieces(g);
+    u->desc.grads = sum;
+    if (!current->lost) run_update(&(command){.state = u});
+    u->desc.grads = pieces;
+    free(sum);
+}
+
+static tutti_status peers_update(void *group, void *state, const tti_device_told *told) {
+    return put(&(command){.run = run_joint, .state = group, .dst = state, .told = *told});
+}
+
+#endif /* TTI_TESTS_DEVICE_JOINT_H */

@@ -1,0 +1,385 @@
+/* update_crew.h - ranks as threads whose devices add gradients and update parameters, in two ways:
+ * one after the other, and in one go as small models do.  Both must come to the same bytes. */
+#ifndef TTI_TESTS_EXEC_UPDATE_CREW_H
+#define TTI_TESTS_EXEC_UPDATE_CREW_H
+
+#include <math.h>
+
+#include "base/philox.h"
+#include "exec/peers_crew.h"
+#include "ops/op_table.h"
+
+enum {
+    UPDATE_MAX_RANKS = 4,
+    UPDATE_MAX_SHARDS = 16,
+    UPDATE_MAX_PIECES = 8,
+    UPDATE_MAX_TERMS = 32,
+    UPDATE_MAX_SLOTS = 256,
+    UPDATE_MAX_BLOCKS = 512,
+    UPDATE_BLOCK = 16384,
+    UPDATE_STEPS = 4,
+    UPDATE_BAD_STEP = 2,
+    UPDATE_STATES = 2
+};
+
+typedef struct update_crew {
+    const tti_backend *backend;
+    const char *optimizer;
+    const double *attrs; /* of the op, in its order; NULL: as the op says */
+    tti_deal deal;
+    int n_slots;
+    size_t n_elems[8]; /* of slots, over again where these are more */
+    bool ema, bad;     /* bad: the loss of one step is not finite */
+    tutti_dtype low;   /* bf16, f16: every other slot is kept in that too; f32: none is */
+    bool stays;        /* the device may say that it cannot: then nothing is compared */
+} update_crew;
+
+/* What one way comes to; all on the device. */
+typedef struct update_side {
+    float *params, *ema, *states[UPDATE_STATES];
+    void *low;
+    double *sums;
+    tti_step_report *report;
+    void *update;
+} update_side;
+
+typedef struct update_rank {
+    const update_crew *c;
+    const tti_device_ops *ops;
+    tutti_comm *comm;
+    int rank, n_ranks, n_pieces, n_terms, n_shards, n_told;
+    tti_device_term terms[UPDATE_MAX_TERMS];
+    float *pieces[UPDATE_MAX_PIECES];
+    tti_step_args *args;
+    tti_update_block blocks[UPDATE_MAX_BLOCKS];
+    int n_blocks;
+    size_t n_flat, n_bytes;
+    tti_attr attrs[TTI_MAX_ATTRS];
+    tti_node node;
+    float *host;
+    update_side sides[2]; /* in steps; in one go */
+    void *group;
+} update_rank;
+
+/* ---- the model ---- */
+
+static inline tti_block_kind update_kind(int slot) {
+    if (slot % 7 == 3) return TTI_BLOCK_BUFFER;
+    return slot % 7 == 5 ? TTI_BLOCK_FROZEN : TTI_BLOCK_TRAINED;
+}
+
+static inline void update_lay_out(update_rank *r) {
+    for (int s = 0; s < r->c->n_slots; s++) {
+        size_t n_elems = r->c->n_elems[s % 8], n_low = r->n_flat;
+        for (size_t at = 0; at < n_elems; at += UPDATE_BLOCK) {
+            size_t n = TTI_MIN(n_elems - at, (size_t)UPDATE_BLOCK), first = r->n_flat + at;
+            TTI_ASSERT(r->n_blocks < UPDATE_MAX_BLOCKS);
+            r->blocks[r->n_blocks++] =
+                (tti_update_block){.first = first,
+                                   .state = first,
+                                   .params = first,
+                                   .grads = first,
+                                   .n_elems = (uint32_t)n,
+                                   .slot = s,
+                                   .lr_factor = s % 3 == 0 ? 0.5f : 1.0f,
+                                   .decay = update_kind(s) == TTI_BLOCK_BUFFER ? 0.1f : 0.01f,
+                                   .kind = update_kind(s),
+                                   .is_own = 1,
+                                   .is_here = 1,
+                                   .is_low = r->c->low != TUTTI_F32 && s % 2 == 0,
+                                   .low = n_low + at};
+        }
+        r->n_flat += (n_elems + 15) / 16 * 16;
+    }
+    r->n_bytes = r->n_flat * sizeof(float);
+}
+
+static inline void update_fill_node(update_rank *r) {
+    const tti_op *op = tti_op_find(r->c->optimizer);
+    TTI_ASSERT(op);
+    for (int i = 0; op->attrs[i].name; i++) {
+        double value = r->c->attrs ? r->c->attrs[i] : op->attrs[i].fallback;
+        r->attrs[i] = (tti_attr){.i = (int64_t)value, .f = value};
+    }
+    r->node = (tti_node){.op = op, .attrs = r->attrs};
+}
+
+static inline const char *update_find_terms(update_rank *r) {
+    tti_sum_order order;
+    COMM_OK(tti_sum_order_shards(&r->c->deal, &order));
+    r->n_terms = order.n_terms;
+    r->n_pieces = tti_sum_order_n_pieces(&order, r->rank);
+    COMM_TRUE(r->n_terms <= UPDATE_MAX_TERMS && r->n_pieces <= UPDATE_MAX_PIECES);
+    tti_device_terms(&order, r->terms);
+    tti_sum_order_free(&order);
+    return NULL;
+}
+
+/* ---- memory ---- */
+
+static inline float update_value(uint64_t what, uint64_t where, size_t i) {
+    tti_philox draw = tti_philox_draw(71, what * 1000 + where, i);
+    return ldexpf(tti_philox_unit(draw.v[0]) - 0.5f, (int)(draw.v[1] % 12) - 6);
+}
+
+static inline const char *update_upload(const update_rank *r, float *array, uint64_t what,
+                                        uint64_t where) {
+    for (size_t i = 0; i < r->n_flat; i++) r->host[i] = update_value(what, where, i);
+    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, array, r->host, r->n_bytes));
+    COMM_OK(r->ops->sync());
+    return NULL;
+}
+
+static inline const char *update_make_side(update_rank *r, update_side *s) {
+    const tti_backend *b = r->c->backend;
+    float **arrays[] = {&s->params, &s->states[0], &s->states[1], &s->ema};
+    for (size_t i = 0; i < TTI_COUNT(arrays); i++) COMM_TRUE(*arrays[i] = b->alloc(r->n_bytes));
+    COMM_TRUE(s->low = b->alloc(r->n_bytes));
+    COMM_TRUE(s->sums = b->alloc((size_t)r->n_told * sizeof *s->sums));
+    COMM_TRUE(s->report = b->alloc(sizeof *s->report));
+    const char *failure = update_upload(r, s->params, 1, 0);
+    if (!failure && r->c->ema) failure = update_upload(r, s->ema, 1, 0);
+    if (failure) return failure;
+    COMM_OK(r->ops->update_create(&(tti_update_desc){.node = &r->node,
+                                                     .blocks = r->blocks,
+                                                     .n_blocks = r->n_blocks,
+                                                     .n_slots = r->c->n_slots,
+                                                     .n_states = r->node.op->n_out - 1,
+                                                     .n_shards = r->n_shards,
+                                                     .params = s->params,
+                                                     .grads = r->pieces[0],
+                                                     .ema = r->c->ema ? s->ema : NULL,
+                                                     .low = r->c->low ? s->low : NULL,
+                                                     .low_dtype = r->c->low,
+                                                     .states = s->states,
+                                                     .args = r->args,
+                                                     .sums = s->sums,
+                                                     .report = s->report,
+                                                     .ema_decay = r->c->ema ? 0.9 : 0},
+                                  &s->update));
+    return NULL;
+}
+
+static inline void update_free_side(update_rank *r, update_side *s) {
+    const tti_backend *b = r->c->backend;
+    r->ops->update_destroy(s->update);
+    float *arrays[] = {s->params, s->states[0], s->states[1], s->ema};
+    for (size_t i = 0; i < TTI_COUNT(arrays); i++) b->release(arrays[i], r->n_bytes);
+    b->release(s->low, r->n_bytes);
+    b->release(s->sums, (size_t)r->n_told * sizeof *s->sums);
+    b->release(s->report, sizeof *s->report);
+}
+
+static inline const char *update_meet(update_rank *r) {
+    COMM_OK(r->ops->peers_meet(&(tti_device_peers){.rank = r->rank,
+                                                   .n_ranks = r->n_ranks,
+                                                   .timeout_ms = 20000,
+                                                   .shown = r->rank,
+                                                   .terms = r->terms,
+                                                   .n_terms = r->n_terms,
+                                                   .pieces = r->pieces,
+                                                   .n_pieces = r->n_pieces,
+                                                   .n_flat = r->n_flat,
+                                                   .n_most = r->n_flat,
+                                                   .n_words = 2 * (size_t)r->n_told,
+                                                   .way = TTI_WAY_PEERS,
+                                                   .user = r->comm,
+                                                   .all_gather = crew_gather,
+                                                   .check = crew_look},
+                               &r->group));
+    return NULL;
+}
+
+static inline const char *update_make(update_rank *r) {
+    const tti_backend *b = r->c->backend;
+    r->n_shards = tti_deal_n_shards(&r->c->deal);
+    r->n_told = 3 * (r->n_shards + r->n_ranks);
+    update_lay_out(r);
+    update_fill_node(r);
+    const char *failure = update_find_terms(r);
+    if (failure) return failure;
+    COMM_TRUE(r->host = calloc(1, r->n_bytes));
+    COMM_TRUE(r->args = b->alloc(sizeof *r->args));
+    for (int k = 0; k < r->n_pieces; k++) COMM_TRUE(r->pieces[k] = b->alloc(r->n_bytes));
+    for (int i = 0; i < 2 && !failure; i++) failure = update_make_side(r, &r->sides[i]);
+    return failure ? failure : update_meet(r);
+}
+
+static inline void update_free(update_rank *r) {
+    const tti_backend *b = r->c->backend;
+    r->ops->peers_part(r->group);
+    for (int i = 0; i < 2; i++) update_free_side(r, &r->sides[i]);
+    for (int k = 0; k < r->n_pieces; k++) b->release(r->pieces[k], r->n_bytes);
+    b->release(r->args, sizeof *r->args);
+    free(r->host);
+}
+
+/* ---- a step ---- */
+
+/* What a rank has before the others are asked. */
+static inline const char *update_feed(update_rank *r, update_side *s, int step) {
+    double sums[3 * UPDATE_MAX_SHARDS];
+    float t = (float)step + 1;
+    tti_step_args args = {.step = (uint64_t)step,
+                          .lr = 0.05f,
+                          .loss_scale = 2,
+                          .correction1 = 1 - powf(0.9f, t),
+                          .correction2 = 1 - powf(0.999f, t),
+                          .inv_rows = 1.0f / 24,
+                          .vote = (uint32_t)r->rank % 2};
+    for (int i = 0; i < 3 * r->n_shards; i++) sums[i] = i % 3 == 1 ? 3 : i + 0.25 * step;
+    if (r->c->bad && step == UPDATE_BAD_STEP) sums[3 * (r->n_shards - 1)] = NAN;
+    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, r->args, &args, sizeof args));
+    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, s->sums, sums, sizeof *sums * 3 * (size_t)r->n_shards));
+    COMM_OK(r->ops->sync());
+    for (int k = 0; k < r->n_pieces; k++) {
+        uint64_t where = (uint64_t)(100 * step + 10 * r->rank + k);
+        const char *failure = update_upload(r, r->pieces[k], 2, where);
+        if (failure) return failure;
+    }
+    COMM_OK(tutti_comm_barrier(r->comm));
+    return NULL;
+}
+
+static inline tti_device_told update_told(const update_rank *r, const update_side *s) {
+    return (tti_device_told){.sums = s->sums,
+                             .args = r->args,
+                             .report = s->report,
+                             .n_shards = r->n_shards,
+                             .first_shard = r->c->deal.first[r->rank],
+                             .last_shard = r->c->deal.first[r->rank + 1],
+                             .rank = r->rank,
+                             .n_ranks = r->n_ranks};
+}
+
+/* Side 0 in steps, side 1 in one go.  alone: not in a recording; then kernels of the update may
+ * have to be loaded, which a kernel that waits for a peer must not see. */
+static inline tutti_status update_put(update_rank *r, int side, bool alone) {
+    const tti_device_ops *ops = r->ops;
+    update_side *s = &r->sides[side];
+    size_t n_words = 2 * (size_t)r->n_told;
+    tti_device_told told = update_told(r, s);
+    if (side == 1) return ops->peers_update(r->group, s->update, &told);
+    TTI_TRY(ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
+    TTI_TRY(ops->peers_sum(r->group, 0, r->n_flat, false));
+    TTI_TRY(ops->peers_tell(&told));
+    TTI_TRY(ops->peers_spread(r->group, s->sums, n_words, 0, n_words));
+    TTI_TRY(ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
+    if (alone) TTI_TRY(ops->sync());
+    return ops->update_run(s->update);
+}
+
+static inline const char *update_record(update_rank *r, int side, int n_times, void **recording) {
+    tutti_status st = TUTTI_OK;
+    COMM_OK(r->ops->record_begin());
+    for (int i = 0; i < n_times && st == TUTTI_OK; i++) st = update_put(r, side, false);
+    COMM_OK(r->ops->record_end(recording));
+    COMM_OK(st);
+    return NULL;
+}
+
+static inline const char *update_settle(update_rank *r) {
+    COMM_OK(r->ops->mark(TTI_QUEUE_COMPUTE, 0));
+    COMM_OK(r->ops->peers_await(r->group, 0));
+    COMM_OK(r->ops->sync());
+    COMM_OK(tutti_comm_barrier(r->comm));
+    return NULL;
+}
+
+static inline const char *update_compare(update_rank *r, const char *what, const void *a,
+                                         const void *b, size_t n_bytes) {
+    char *bytes[2] = {calloc(1, n_bytes + 1), calloc(1, n_bytes + 1)};
+    const char *failure = NULL;
+    size_t at = 0;
+    COMM_TRUE(bytes[0] && bytes[1]);
+    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, bytes[0], a, n_bytes));
+    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, bytes[1], b, n_bytes));
+    COMM_OK(r->ops->sync());
+    while (at < n_bytes && bytes[0][at] == bytes[1][at]) at++;
+    if (at < n_bytes)
+        failure = comm_text("rank %d: %s: byte %zu of %zu differs", r->rank, what, at, n_bytes);
+    free(bytes[0]);
+    free(bytes[1]);
+    return failure;
+}
+
+/* Slots alone: what lies between them is nobody's. */
+static inline const char *update_compare_arrays(update_rank *r, const char *what, const float *a,
+                                                const float *b) {
+    const char *failure = NULL;
+    for (int i = 0; i < r->n_blocks && !failure; i++)
+        failure = update_compare(r, what, a + r->blocks[i].first, b + r->blocks[i].first,
+                                 r->blocks[i].n_elems * sizeof *a);
+    return failure;
+}
+
+static inline const char *update_check(update_rank *r, int step) {
+    const update_side *a = &r->sides[0], *b = &r->sides[1];
+    const char *failure = update_compare(r, "report", a->report, b->report, sizeof *a->report);
+    size_t n_told = (size_t)r->n_told * sizeof *a->sums;
+    tti_step_report report;
+    if (!failure) failure = update_compare(r, "sums", a->sums, b->sums, n_told);
+    if (!failure) failure = update_compare_arrays(r, "parameters", a->params, b->params);
+    for (int k = 0; k < r->node.op->n_out - 1 && !failure; k++)
+        failure = update_compare_arrays(r, "state", a->states[k], b->states[k]);
+    if (!failure && r->c->ema) failure = update_compare_arrays(r, "averages", a->ema, b->ema);
+    if (!failure) failure = update_compare(r, "low", a->low, b->low, r->n_flat * 2);
+    if (failure) return failure;
+    COMM_OK(r->ops->copy(TTI_QUEUE_COMPUTE, &report, b->report, sizeof report));
+    COMM_OK(r->ops->sync());
+    bool is_bad = r->c->bad && step == UPDATE_BAD_STEP;
+    COMM_TRUE(report.bad == (is_bad ? TTI_BAD_LOSS : 0));
+    COMM_TRUE((report.params_hash == 0) == is_bad);
+    return NULL;
+}
+
+/* The first step as it is, the others recorded. */
+static inline const char *update_steps(update_rank *r) {
+    void *recordings[2] = {NULL, NULL};
+    const char *failure = NULL;
+    for (int step = 0; step < UPDATE_STEPS && !failure; step++) {
+        for (int side = 0; side < 2 && !failure; side++) {
+            if (step == 1) failure = update_record(r, side, 1, &recordings[side]);
+            if (!failure) failure = update_feed(r, &r->sides[side], step);
+            if (failure) break;
+            COMM_OK(step ? r->ops->replay(recordings[side]) : update_put(r, side, true));
+            failure = update_settle(r);
+        }
+        if (!failure) failure = update_check(r, step);
+        if (!failure) COMM_OK(tutti_comm_barrier(r->comm));
+    }
+    for (int side = 0; side < 2; side++) r->ops->release_recording(recordings[side]);
+    return failure;
+}
+
+static inline const char *update_rank_open(update_rank *r, tutti_comm *comm, void *arg) {
+    const update_crew *c = arg;
+    *r = (update_rank){.c = c,
+                       .ops = c->backend->device,
+                       .comm = comm,
+                       .rank = tutti_comm_rank(comm),
+                       .n_ranks = tutti_comm_n_ranks(comm)};
+    COMM_OK(r->ops->open(&(tti_device_desc){.index = r->rank, .exact = true}));
+    return update_make(r);
+}
+
+static inline const char *update_rank_main(tutti_comm *comm, void *arg) {
+    update_rank r;
+    const char *failure = update_rank_open(&r, comm, arg);
+    bool can = false;
+    if (!failure) COMM_OK(r.ops->peers_can_update(r.group, r.sides[1].update, &can));
+    if (!failure && !can && !r.c->stays) failure = "peers_can_update says no";
+    if (!failure && can && r.c->stays) failure = "peers_can_update says yes";
+    if (!failure && can) failure = update_steps(&r);
+    if (!failure) COMM_OK(tutti_comm_barrier(comm));
+    update_free(&r);
+    r.ops->close();
+    return failure;
+}
+
+static inline void update_run_crew(update_crew *c, int n_ranks, int n_shards) {
+    if (c->deal.n_ranks == 0) tti_deal_equally(n_ranks, n_shards, &c->deal);
+    comm_run(n_ranks, update_rank_main, c);
+}
+
+#endif /* TTI_TESTS_EXEC_UPDATE_CREW_H */
