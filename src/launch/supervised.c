@@ -106,3 +106,9 @@ void tti_worker_report_step(uint64_t step) { report(TTI_CONTROL_MAGIC, step); }
 void tti_worker_report_needed(int n_needed) { report(TTI_CONTROL_NEEDED, (uint64_t)n_needed); }
 
 bool tti_worker_restarted(void) { return number_of("TUTTI_RESTART_COUNT") > 0; }
+
+bool tti_launcher_restarted(void) {
+    bool in_step = number_of("SLURM_STEP_ID") >= 0; /* started by srun, not beside it */
+    return number_of("TORCHELASTIC_RESTART_COUNT") > 0 ||
+           (in_step && number_of("SLURM_RESTART_COUNT") > 0);
+}

@@ -36,4 +36,8 @@ void tti_worker_report_needed(int n_needed);
  */
 bool tti_worker_restarted(void);
 
+/* True if torchrun, or Slurm that has put the job into its queue again, says that it has started
+ * this rank before.  Other ranks of the same start may not hear of it. */
+bool tti_launcher_restarted(void);
+
 #endif /* TTI_LAUNCH_SUPERVISED_H */

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -36,6 +37,18 @@ bool tti_run_dir_exists(const char *dir) {
     char path[700];
     snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
     return access(path, F_OK) == 0;
+}
+
+bool tti_run_dir_is_of(const char *dir, const char *yaml) {
+    char path[700];
+    size_t n = strlen(yaml);
+    snprintf(path, sizeof path, "%s/job.yaml", dir);
+    FILE *file = tti_run_dir_exists(dir) ? fopen(path, "rb") : NULL;
+    char *text = file ? malloc(n + 1) : NULL;
+    bool same = text && fread(text, 1, n + 1, file) == n && memcmp(text, yaml, n) == 0;
+    free(text);
+    if (file) fclose(file);
+    return same;
 }
 
 static tutti_status make_inside(const char *dir) {

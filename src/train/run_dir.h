@@ -15,4 +15,7 @@ void tti_run_dir_discard(const char *dir);
 /* True if dir holds a run. */
 bool tti_run_dir_exists(const char *dir);
 
+/* True if it holds one of this very job; yaml: as it was written to job.yaml. */
+bool tti_run_dir_is_of(const char *dir, const char *yaml);
+
 #endif /* TTI_TRAIN_RUN_DIR_H */

@@ -90,7 +90,8 @@ static tutti_status make_own_dir(trainer *t) {
         snprintf(dir, n_bytes, "%s", t->desc->resume);
         return TUTTI_OK;
     }
-    if (t->is_worker && !t->comm) return find_own_dir(t);
+    bool found = t->comm && t->continues;
+    if ((t->is_worker && !t->comm) || found) return find_own_dir(t);
     char name[128];
     run_name(t->job, name, sizeof name);
     TTI_TRY(tti_run_dir_create(t->job->config.run.dir, name, dir, n_bytes));
@@ -380,6 +381,16 @@ static tutti_status choose_kernels(const trainer *t, const tti_devices *devices)
     return TUTTI_OK;
 }
 
+/* A launcher that starts its ranks again does so with the same command: they go on with what the
+ * folder has of this very job.  Rank 0 looks, for the folder may be its alone so far. */
+static tutti_status look_for_own_run(trainer *t) {
+    double told[2] = {tti_launcher_restarted(), 0};
+    told[1] = t->place.rank == 0 && tti_run_dir_is_of(t->job->config.run.dir, t->yaml);
+    TTI_TRY(tutti_comm_all_reduce(t->comm, told, told, 2, TUTTI_F64, TUTTI_MAX, TUTTI_ALG_AUTO));
+    t->continues = told[0] > 0 && told[1] > 0;
+    return TUTTI_OK;
+}
+
 /* A run goes on with as many workers as it is given, not with those that its folder tells of. */
 static void take_workers_of_launcher(const trainer *t) {
     char text[24];
@@ -410,6 +421,7 @@ static tutti_status prepare(trainer *t) {
     if (foreign) TTI_TRY(meet(t, devices.n > 0));
     int n_here = foreign ? t->core_n_ranks : (int)c->parallel.workers;
     TTI_TRY(tti_devices_check_sharing(c, &devices, n_here));
+    if (foreign && !t->desc->resume) TTI_TRY(look_for_own_run(t));
     TTI_TRY(choose_kernels(t, &devices));
     return make_run_dir(t);
 }

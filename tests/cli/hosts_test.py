@@ -139,6 +139,34 @@ def test_servers_and_fewer_bytes_on_hosts():
             raise AssertionError("the checkpoint of %s is another" % way)
 
 
+def test_a_launcher_that_starts_its_ranks_again():
+    """torchrun, or Slurm with a job that it has put into its queue again: the same command goes on
+    from the last checkpoint.  A first start, or one of another job, is refused as ever."""
+    again = {"torchrun": {"TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_RESTART_COUNT": "1"},
+             "slurm": {"SLURM_STEP_ID": "0", "SLURM_RESTART_COUNT": "2"}}
+    refused = "already holds a run"
+    story = expected()
+    for name, env in again.items():
+        command = runs.small(name, "run.checkpoint_every=20")
+        first = {key: "0" if key.endswith("COUNT") else value for key, value in env.items()}
+        for rank in Ranks(2, command, **first).finish():
+            rank.expect(0)
+        Ranks(2, command, **first).finish()[0].expect(2, refused)
+        shutil.rmtree(runs.newest_checkpoint(name))  # as if it had ended on its way there
+        Ranks(2, command + ["optimizer.lr=1"], **env).finish()[0].expect(2, refused)
+        for rank in Ranks(2, command, **env).finish():
+            rank.expect(0)
+        if runs.checkpoints(name) != [20, 40]:
+            raise AssertionError(runs.checkpoints(name))
+        told = [r["step"] for r in runs.records(name) if r["event"] == "step"]
+        if told != list(range(1, 41)) + list(range(21, 41)):
+            raise AssertionError(told)
+        runs.same_story(story, name)
+    for rank in Ranks(2, runs.small("new"), **env).finish():  # it had not come to a folder
+        rank.expect(0)
+    runs.same_story(story, "new")
+
+
 def test_jobs_that_differ():
     ended = Ranks(2, runs.small("run"), own=lambda rank: ["train.seed=%d" % (rank + 1)]).finish()
     for rank in ended:

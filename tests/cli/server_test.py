@@ -71,16 +71,26 @@ def test_servers_among_processes():
 
 
 def test_a_server_is_killed():
-    arguments = ["model.name=mlp", "model.hidden=[32]", "data.n_train=960", "data.n_test=40",
-                 "train.batch=24", "train.steps=400", "optimizer.name=adamw"]
-    train("whole", "-n", "1", *arguments, "run.checkpoint_every=0")
-    process = runs.start("train", "run.dir=run", *FEW, "-n", "2", "parallel.place=processes",
-                         *SERVER, *arguments, "run.checkpoint_every=0", "--restarts", "1")
-    runs.wait_until(lambda: runs.checkpoints("run"))
-    os.kill(runs.children(process.pid)[0], signal.SIGKILL)
-    runs.finish(process).expect(0, "starting again")
-    runs.same_checkpoint("whole", "run")
-    expect(the_hash("run") == the_hash("whole"), "other parameters after a restart")
+    """It is named, all start again from the last checkpoint, and nothing is lost.  A run that has
+    come to its end before is tried again with more steps."""
+    ended = None
+    for n_steps in (400, 2000, 10000, 50000):
+        run, whole = "run-%d" % n_steps, "whole-%d" % n_steps
+        arguments = ["model.name=mlp", "model.hidden=[32]", "data.n_train=960", "data.n_test=40",
+                     "train.batch=24", "train.steps=%d" % n_steps, "optimizer.name=adamw",
+                     "run.checkpoint_every=0"]
+        process = runs.start("train", "run.dir=" + run, *FEW, "-n", "2", *SERVER, *arguments,
+                             "parallel.place=processes", "--restarts", "1")
+        runs.wait_until(lambda: runs.checkpoints(run) or process.poll() is not None, 60)
+        for pid in runs.children(process.pid)[:1]:
+            os.kill(pid, signal.SIGKILL)
+        ended = runs.finish(process).expect(0)
+        if "starting again" in ended.err:
+            break
+    ended.expect(0, "starting again", "warning: rank 0 (pid ", "was killed by signal 9 (Killed)")
+    train(whole, "-n", "1", *arguments)
+    runs.same_checkpoint(whole, run)
+    expect(the_hash(run) == the_hash(whole), "other parameters after a restart")
 
 
 def test_joined_statistics_and_other_optimizers():

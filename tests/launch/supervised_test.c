@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "t.h"
 #include "tutti/launch.h"
 
@@ -23,6 +24,14 @@ static void clear(void) {
     unsetenv("TUTTI_SUPERVISOR_PID");
 }
 
+/* NULL: it is not set. */
+static void put(const char *name, const char *text) {
+    if (text)
+        setenv(name, text, 1);
+    else
+        unsetenv(name);
+}
+
 T_CASE(nothing_without_a_supervisor) {
     T_UNUSED;
     clear();
@@ -35,6 +44,24 @@ T_CASE(nothing_without_a_supervisor) {
     setenv("TUTTI_CONTROL_FD", "0", 1);
     T_OK(tti_worker_init());
     clear();
+}
+
+/* By torchrun, or by srun in a job that was put into the queue again; not beside srun. */
+T_CASE(a_launcher_that_starts_again) {
+    T_UNUSED;
+    static const struct {
+        const char *torch, *slurm, *step;
+        bool again;
+    } cases[] = {{NULL, NULL, NULL, false}, {"0", "0", "0", false},   {"1", NULL, NULL, true},
+                 {"x", NULL, NULL, false},  {NULL, "2", NULL, false}, {NULL, "2", "0", true}};
+    for (size_t i = 0; i < TTI_COUNT(cases); i++) {
+        put("TORCHELASTIC_RESTART_COUNT", cases[i].torch);
+        put("SLURM_RESTART_COUNT", cases[i].slurm);
+        put("SLURM_STEP_ID", cases[i].step);
+        T_EQ(tti_launcher_restarted(), cases[i].again);
+    }
+    put("SLURM_RESTART_COUNT", NULL);
+    put("SLURM_STEP_ID", NULL);
 }
 
 /* A socket that somebody else made is left alone, whatever the variables say. */
@@ -91,6 +118,7 @@ T_CASE(becomes_a_program) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_without_a_supervisor),
+        cmocka_unit_test(a_launcher_that_starts_again),
         cmocka_unit_test(a_strange_socket_is_left_alone),
         cmocka_unit_test(a_dead_supervisor_is_noticed),
         cmocka_unit_test(becomes_a_program),
