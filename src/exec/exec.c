@@ -305,7 +305,8 @@ static tutti_status build_lanes(tti_exec *x) {
 static tutti_status start_overlap(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
     /* Joins inside the step use the communicator, which one thread may do at a time. */
-    bool waits = x->desc.server || x->desc.serves || x->n_syncs > 0;
+    bool joins = x->n_syncs > 0 || (plan->stages && plan->stages->is_joined);
+    bool waits = x->desc.server || x->desc.serves || joins;
     if (x->n_ranks == 1 || plan->n_buckets < 2 || waits) return TUTTI_OK;
     int core = x->desc.cores ? x->desc.cores[x->desc.n_lanes - 1] : -1;
     return tti_overlap_create(plan->n_buckets, core, reduce_bucket, x, &x->overlap);
@@ -324,6 +325,7 @@ static tutti_status keep_cores(tti_exec *x) {
 
 static tutti_status build(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
+    int n_local = x->last_shard - x->first_shard;
     TTI_TRY(keep_cores(x));
     TTI_TRY(tti_mixed_check(x));
     TTI_TRY(tti_exec_device_open(x));
@@ -334,8 +336,9 @@ static tutti_status build(tti_exec *x) {
     TTI_TRY(tti_exec_init_sync(x));
     TTI_TRY(agree_lanes(x));
     TTI_TRY(count_in_flight(x));
-    TTI_TRY(tti_accumulation_init(&x->acc, x->first_shard, x->last_shard,
-                                  plan->stages ? x->desc.n_lanes : x->n_in_flight));
+    TTI_TRY(tti_accumulation_init(
+        &x->acc, x->first_shard, x->last_shard,
+        plan->stages ? tti_pipe_width(plan->stages, x->desc.n_lanes, n_local) : x->n_in_flight));
     TTI_TRY(tti_pipe_create(x, &x->pipe));
     TTI_TRY(tti_exec_init_share(&x->desc, x->rank, x->n_ranks, &x->share));
     if (x->device) TTI_TRY(tti_exec_device_check_memory(x));

@@ -32,7 +32,9 @@ static tutti_status accumulation_of(const tti_exec_desc *desc, int rank, int n_r
     TTI_TRY(tti_exec_deal(desc, n_ranks, &deal));
     int first = deal.first[rank], last = deal.first[rank + 1], width;
     TTI_TRY(count_in_flight(desc, last - first, &width));
-    if (desc->plan->stages) width = tti_exec_n_lanes(desc, last - first);
+    if (desc->plan->stages)
+        width =
+            tti_pipe_width(desc->plan->stages, tti_exec_n_lanes(desc, last - first), last - first);
     return tti_accumulation_init(acc, first, last, TTI_MAX(1, TTI_MIN(width, TTI_MAX_LANES)));
 }
 

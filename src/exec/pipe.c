@@ -20,12 +20,9 @@
 
 /* ---- building ---- */
 
-static tti_pipe_shape shape_of(const tti_stages *s, int n_waves, bool training) {
-    return (tti_pipe_shape){s->n_stages, s->n_chunks, n_waves, training};
-}
-
 tutti_status tti_pipe_count_in_flight(const tti_stages *s, int n_waves, int *n) {
-    tti_pipe_shape train = shape_of(s, n_waves, true), eval = shape_of(s, n_waves, false);
+    tti_pipe_shape train = tti_pipe_shape_of(s, n_waves, true);
+    tti_pipe_shape eval = tti_pipe_shape_of(s, n_waves, false);
     tti_pipe_schedule schedule;
     TTI_TRY(tti_pipe_schedule_init(&train, s->stage, &schedule));
     *n = schedule.n_in_flight;
@@ -53,13 +50,21 @@ tutti_status tti_pipe_agree_lanes(tti_exec *x) {
     return TUTTI_OK;
 }
 
+/* Shards that wait for each other are all under way at once. */
+int tti_pipe_width(const tti_stages *s, int n_lanes, int n_local) {
+    return s->is_joined ? n_local : n_lanes;
+}
+
 /* Slots for a crossing: as many as waves that can be between its two ends. */
-static tutti_status depth_of(const tti_exec *x, const tti_stages *s, const tti_crossing *c,
-                             bool training, int *depth) {
-    int last = 2 * tti_stages_n_pieces(s) - 1, n_waves = x->acc.n_waves;
+static tutti_status depth_of(const tti_pipe *pipe, const tti_crossing *c, bool training,
+                             int *depth) {
+    const tti_stages *s = pipe->stages;
+    int last = 2 * tti_stages_n_pieces(s) - 1, n_waves = pipe->n_waves;
     int earlier = TTI_MIN(TTI_MIN(c->from, last - c->from), TTI_MIN(c->to, last - c->to));
-    tti_stages at = {
-        .stage = tti_moment_stage(s, earlier), .n_stages = s->n_stages, .n_chunks = s->n_chunks};
+    tti_stages at = {.stage = tti_moment_stage(s, earlier),
+                     .n_stages = s->n_stages,
+                     .n_chunks = s->n_chunks,
+                     .is_joined = s->is_joined};
     *depth = s->n_chunks > 1 ? 2 * s->n_stages : 2;
     if (training) TTI_TRY(tti_pipe_count_in_flight(&at, n_waves, depth));
     *depth = TTI_MIN(*depth, n_waves);
@@ -126,7 +131,7 @@ static tutti_status build_side(tti_exec *x, tti_pipe *pipe, tti_pipe_side *side,
     const tti_stages *s = x->desc.plan->stages;
     bool training = program == &x->desc.plan->shard;
     const tti_crossings *crossings = training ? &s->train : &s->eval;
-    tti_pipe_shape shape = shape_of(s, x->acc.n_waves, training);
+    tti_pipe_shape shape = tti_pipe_shape_of(s, pipe->n_waves, training);
     side->program = program;
     TTI_TRY(tti_pipe_schedule_init(&shape, s->stage, &side->schedule));
     TTI_TRY(find_flat(x->desc.plan, side));
@@ -136,7 +141,7 @@ static tutti_status build_side(tti_exec *x, tti_pipe *pipe, tti_pipe_side *side,
     for (int i = 0; i < crossings->n; i++) {
         const tti_crossing *c = &crossings->of[i];
         tti_pipe_end end = {.first_slot = pipe->n_slots, .n_bytes = c->n_bytes};
-        TTI_TRY(depth_of(x, s, c, training, &end.depth));
+        TTI_TRY(depth_of(pipe, c, training, &end.depth));
         int n = end.depth * x->desc.n_lanes;
         tti_mail_slot *more = realloc(pipe->slots, (size_t)(pipe->n_slots + n) * sizeof *more);
         if (!more) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
@@ -151,16 +156,35 @@ static tutti_status build_side(tti_exec *x, tti_pipe *pipe, tti_pipe_side *side,
 }
 
 static tutti_status check(const tti_exec *x) {
-    if (x->n_syncs > 0)
+    if (x->device && x->desc.plan->stages->is_joined)
         return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "parallel.pipeline: shards are not joined inside a step; give "
-                        "parallel.sync_batch_norm=false");
+                        "parallel.pipeline: shards of stages on devices are not joined inside a "
+                        "step; give parallel.sync_batch_norm=false");
+    return TUTTI_OK;
+}
+
+/* Those of the gradients' buffers, or, where all shards have one of their own at once, a shard for
+ * each lane of them. */
+static tutti_status make_waves(const tti_exec *x, tti_pipe *pipe) {
+    const tti_accumulation *acc = &x->acc;
+    int n_local = x->last_shard - x->first_shard, n_lanes = x->desc.n_lanes;
+    bool joined = pipe->stages->is_joined;
+    pipe->n_waves = joined ? (n_local + n_lanes - 1) / n_lanes : acc->n_waves;
+    pipe->waves = calloc((size_t)pipe->n_waves + 1, sizeof *pipe->waves);
+    if (!pipe->waves) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    for (int w = 0; !joined && w < acc->n_waves; w++) pipe->waves[w] = acc->waves[w];
+    for (int s = 0; joined && s < n_local; s++) {
+        tti_wave *wave = &pipe->waves[s / n_lanes];
+        if (wave->n_shards == 0) wave->first = x->first_shard + s;
+        wave->buffer[wave->n_shards++] = acc->waves[0].buffer[s];
+    }
     return TUTTI_OK;
 }
 
 static tutti_status build(tti_exec *x, tti_pipe *pipe) {
     const tti_plan *plan = x->desc.plan;
-    tti_pipe_shape shape = shape_of(plan->stages, x->acc.n_waves, true);
+    TTI_TRY(make_waves(x, pipe));
+    tti_pipe_shape shape = tti_pipe_shape_of(plan->stages, pipe->n_waves, true);
     TTI_TRY(tti_pipe_bubble(&shape, plan->stages->cost, &pipe->expected));
     TTI_TRY(build_side(x, pipe, &pipe->train, &plan->shard));
     if (plan->eval.graph) TTI_TRY(build_side(x, pipe, &pipe->eval, &plan->eval));
@@ -197,6 +221,7 @@ void tti_pipe_destroy(tti_pipe *pipe) {
     side_fini(&pipe->train);
     side_fini(&pipe->eval);
     free(pipe->slots);
+    free(pipe->waves);
     free(pipe);
 }
 
@@ -220,6 +245,7 @@ typedef struct pipe_part {
     tti_instance *instance;
     int index, shard; /* of the lane; global number */
     tti_pipe_action action;
+    tti_range steps; /* of the part, all or those between two joins */
 } pipe_part;
 
 int tti_pipe_slot(const tti_exec *x, const tti_pipe_end *end, int wave, int lane) {
@@ -274,7 +300,7 @@ static tutti_status hand_on(const pipe_run *r, const pipe_part *part) {
 
 /* Buckets are reduced beside the last wave, as it completes them. */
 static bool tells(const pipe_run *r, int wave) {
-    return !r->eval && r->x->overlap && wave == r->x->acc.n_waves - 1;
+    return !r->eval && r->x->overlap && wave == r->x->pipe->n_waves - 1;
 }
 
 typedef struct telling {
@@ -291,22 +317,29 @@ static void after_step(int step, void *user) {
     if (told->tells) tti_exec_tell_buckets(told->x, told->lane, step);
 }
 
+static bool begins(const pipe_run *r, const pipe_part *part) {
+    return (int)part->steps.first == r->side->program->part_first[part->action.part];
+}
+
+static bool ends(const pipe_run *r, const pipe_part *part) {
+    return (int)part->steps.last == r->side->program->part_first[part->action.part + 1];
+}
+
 static tutti_status compute_part(const pipe_run *r, const pipe_part *part) {
     tti_exec *x = r->x;
-    const tti_program *program = r->side->program;
     int p = part->action.part;
     bool backward = p >= x->pipe->stages->n_chunks;
     tti_run run = tti_exec_shard_run(x, r->desc, part->shard);
     int64_t start = tti_now_ns();
-    if (TTI_FAULT_AT(backward ? "pipe.backward" : "pipe.forward", x->pipe->stages->stage,
-                     (int64_t)r->desc->step))
+    if (begins(r, part) && TTI_FAULT_AT(backward ? "pipe.backward" : "pipe.forward",
+                                        x->pipe->stages->stage, (int64_t)r->desc->step))
         return tti_fail(TUTTI_E_INTERNAL, "pipeline: stage %d cannot compute",
                         x->pipe->stages->stage);
     telling told = {.x = x, .lane = part->lane, .shard = part->shard, .last_ns = start};
     told.tells = tells(r, part->action.wave);
     told.timed = is_timed(r, part);
-    TTI_TRY(tti_instance_run_range(part->instance, &run, program->part_first[p],
-                                   program->part_first[p + 1],
+    TTI_TRY(tti_instance_run_range(part->instance, &run, (int)part->steps.first,
+                                   (int)part->steps.last,
                                    told.tells || told.timed ? after_step : NULL, &told));
     int64_t end = tti_now_ns();
     int64_t exchanged_ns = tti_instance_take_exchanged(part->instance);
@@ -321,12 +354,13 @@ static tutti_status compute_part(const pipe_run *r, const pipe_part *part) {
 static tutti_status run_part(const pipe_run *r, const pipe_part *part, const tti_wave *wave) {
     tti_exec *x = r->x;
     int p = part->action.part;
-    if (p == 0)
+    if (p == 0 && begins(r, part))
         tti_exec_feed(x, part->instance, r->eval ? &x->eval_inputs : &x->shard_inputs,
                       &r->desc->shards[part->shard - x->first_shard]);
-    TTI_TRY(receive(r, part));
+    if (begins(r, part)) TTI_TRY(receive(r, part));
     if (!r->eval) tti_instance_set_grads(part->instance, x->buffers[wave->buffer[part->index]]);
     TTI_TRY(compute_part(r, part));
+    if (!ends(r, part)) return TUTTI_OK;
     TTI_TRY(hand_on(r, part));
     if (p == r->side->program->n_parts - 1) tti_exec_keep_sums(x, part->instance, part->shard);
     return TUTTI_OK;
@@ -336,7 +370,7 @@ static tutti_status run_part(const pipe_run *r, const pipe_part *part, const tti
  * reduction beside it does that. */
 static void merge(const pipe_run *r, int lane, const tti_pipe_action *action) {
     tti_exec *x = r->x;
-    const tti_wave *wave = &x->acc.waves[action->wave];
+    const tti_wave *wave = &x->pipe->waves[action->wave];
     tti_range flat = r->side->flat[action->part];
     if (r->eval || tells(r, action->wave) || wave->n_merges == 0 || flat.first == flat.last) return;
     tti_range mine = tti_lane_range(flat.last - flat.first, 16, lane, x->desc.n_lanes);
@@ -352,31 +386,77 @@ static tti_lane *lane_of(const pipe_run *r, int wave, int index) {
 
 /* All lanes of the last wave have told of all buckets. */
 static void tell_rest(const pipe_run *r, int index) {
-    int wave = r->x->acc.n_waves - 1;
-    if (tells(r, wave) && index < r->x->acc.waves[wave].n_shards)
+    int wave = r->x->pipe->n_waves - 1;
+    if (tells(r, wave) && index < r->x->pipe->waves[wave].n_shards)
         tti_exec_tell_rest(r->x, lane_of(r, wave, index));
+}
+
+/* The steps of an action, for this lane's shard of the wave, if there is one. */
+static void run_action(const pipe_run *r, int index, const tti_pipe_action *action,
+                       tti_range steps) {
+    tti_exec *x = r->x;
+    const tti_wave *wave = &x->pipe->waves[action->wave];
+    tti_lane *lane = lane_of(r, action->wave, index);
+    pipe_part part = {.lane = lane,
+                      .instance = r->eval ? lane->eval : lane->shard,
+                      .index = index,
+                      .shard = wave->first + index,
+                      .action = *action,
+                      .steps = steps};
+    if (index >= wave->n_shards || lane->status != TUTTI_OK) return;
+    tutti_status st = run_part(r, &part, wave);
+    if (st == TUTTI_OK) return;
+    tti_exec_lane_failed(lane, st);
+    tti_mailbox_fail(x->pipe->box, st);
+}
+
+static tti_range steps_of(const pipe_run *r, int part) {
+    const int *first = r->side->program->part_first;
+    return (tti_range){(size_t)first[part], (size_t)first[part + 1]};
+}
+
+static void join_at(tti_exec *x, int index, int sync) {
+    tti_lanes_barrier(x->lanes);
+    if (index == 0) {
+        tutti_status st = tti_exec_join(x, sync);
+        if (st != TUTTI_OK) tti_exec_lane_failed(&x->lane[0], st);
+    }
+    tti_lanes_barrier(x->lanes);
+}
+
+/* All shards come to a join before any goes on, failed or not: other workers wait there too. */
+static void run_joined_part(const pipe_run *r, int index, int part) {
+    tti_exec *x = r->x;
+    tti_range all = steps_of(r, part);
+    size_t first = all.first;
+    for (int i = 0; i <= x->n_syncs; i++) {
+        size_t join = i < x->n_syncs ? (size_t)x->syncs[i] : all.last;
+        if (i < x->n_syncs && (join < all.first || join >= all.last)) continue;
+        for (int w = 0; w < x->pipe->n_waves; w++)
+            run_action(r, index, &(tti_pipe_action){w, part}, (tti_range){first, join});
+        if (i < x->n_syncs) join_at(x, index, i);
+        first = join + 1;
+    }
+}
+
+/* Part by part; gradients, of which each shard has all, are added at the end. */
+static void run_joined(const pipe_run *r, int index) {
+    tti_exec *x = r->x;
+    tti_range mine = tti_lane_range(x->desc.plan->n_flat, 16, index, x->desc.n_lanes);
+    for (int p = 0; p < r->side->program->n_parts; p++) run_joined_part(r, index, p);
+    tti_lanes_barrier(x->lanes);
+    tti_exec_merge(x, &x->acc.waves[0], mine.first, mine.last);
+    tti_lanes_barrier(x->lanes);
 }
 
 static void run_lane(int index, void *arg) {
     pipe_run *r = arg;
-    tti_exec *x = r->x;
-    for (int i = 0; i < r->side->schedule.n_actions; i++) {
-        tti_pipe_action action = r->side->schedule.actions[i];
-        const tti_wave *wave = &x->acc.waves[action.wave];
-        tti_lane *lane = lane_of(r, action.wave, index);
-        pipe_part part = {.lane = lane,
-                          .instance = r->eval ? lane->eval : lane->shard,
-                          .index = index,
-                          .shard = wave->first + index,
-                          .action = action};
-        if (index < wave->n_shards && lane->status == TUTTI_OK) {
-            tutti_status st = run_part(r, &part, wave);
-            if (st != TUTTI_OK) {
-                tti_exec_lane_failed(lane, st);
-                tti_mailbox_fail(x->pipe->box, st);
-            }
-        }
-        merge(r, index, &action);
+    bool joined = r->x->pipe->stages->is_joined && !r->eval;
+    if (joined) run_joined(r, index);
+    for (int i = 0; !joined && i < r->side->schedule.n_actions; i++) {
+        const tti_pipe_action *action = &r->side->schedule.actions[i];
+        run_action(r, index, action, steps_of(r, action->part));
+        merge(r, index, action);
     }
     tell_rest(r, index);
 }
@@ -411,7 +491,7 @@ tutti_status tti_pipe_compute(tti_exec *x, const tti_step_desc *desc, bool eval)
     if (before != TUTTI_OK) {
         for (int i = 0; i < x->desc.n_lanes; i++) tell_rest(&r, i);
         tti_mailbox_fail(pipe->box, before);
-        return before;
+        if (eval || !pipe->stages->is_joined) return before;
     }
     tti_lanes_run(x->lanes, run_lane, &r);
     TTI_TRY(tti_exec_lane_status(x));

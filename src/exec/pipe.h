@@ -19,6 +19,9 @@ tutti_status tti_pipe_agree_lanes(tti_exec *x);
 /* At most n_lanes, so that the waves of n_shards go round the stages in whole groups. */
 int tti_pipe_fit_lanes(const tti_stages *stages, int n_lanes, int n_shards);
 
+/* Shards whose gradients have buffers of their own at a time, of n_local shards. */
+int tti_pipe_width(const tti_stages *stages, int n_lanes, int n_local);
+
 /* Waves whose activations live at the same time, for a worker with that many. */
 tutti_status tti_pipe_count_in_flight(const tti_stages *stages, int n_waves, int *n);
 

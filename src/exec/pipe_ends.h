@@ -4,6 +4,7 @@
 #define TTI_EXEC_PIPE_ENDS_H
 
 #include "comm/mailbox.h"
+#include "exec/accumulate.h"
 #include "exec/lanes.h"
 #include "exec/pipe.h"
 
@@ -31,6 +32,8 @@ struct tti_pipe {
     tti_mailbox *box;
     tti_mail_slot *slots; /* [n_slots] of the mailbox: the same on all stages */
     int n_slots;
+    tti_wave *waves; /* [n_waves]: a shard for each lane */
+    int n_waves;
     tti_pipe_side train, eval;
     int64_t busy_ns; /* of lane 0 in this step */
     double measured, expected;

@@ -3,6 +3,14 @@
 
 #include <stdlib.h>
 
+tti_pipe_shape tti_pipe_shape_of(const tti_stages *s, int n_waves, bool training) {
+    return (tti_pipe_shape){.n_stages = s->n_stages,
+                            .n_chunks = s->n_chunks,
+                            .n_waves = n_waves,
+                            .training = training,
+                            .joined = training && s->is_joined};
+}
+
 /* The kth forward unit, or the kth backward one, in the order of all stages. */
 static tti_pipe_action unit(const tti_pipe_shape *s, int k, bool backward) {
     int group = s->n_stages * s->n_chunks;
@@ -30,6 +38,21 @@ static int count_in_flight(const tti_pipe_shape *s, const tti_pipe_schedule *sch
     return most;
 }
 
+/* All waves through a part, then the next one. */
+static void list_parts(const tti_pipe_shape *s, tti_pipe_schedule *out) {
+    for (int part = 0; part < 2 * s->n_chunks; part++)
+        for (int wave = 0; wave < s->n_waves; wave++)
+            out->actions[out->n_actions++] = (tti_pipe_action){wave, part};
+}
+
+static void list_by_turns(const tti_pipe_shape *s, int stage, tti_pipe_schedule *out) {
+    int n_units = s->n_waves * s->n_chunks, ahead = n_ahead(s, stage);
+    for (int k = 0; k < n_units + ahead; k++) {
+        if (k < n_units) out->actions[out->n_actions++] = unit(s, k, false);
+        if (s->training && k >= ahead) out->actions[out->n_actions++] = unit(s, k - ahead, true);
+    }
+}
+
 tutti_status tti_pipe_schedule_init(const tti_pipe_shape *s, int stage, tti_pipe_schedule *out) {
     *out = (tti_pipe_schedule){0};
     TTI_ASSERT(stage >= 0 && stage < s->n_stages && s->n_chunks >= 1 && s->n_waves >= 1);
@@ -39,13 +62,13 @@ tutti_status tti_pipe_schedule_init(const tti_pipe_shape *s, int stage, tti_pipe
                         "as many, and a worker has %d at a time; give a multiple, or "
                         "parallel.pipeline_chunks=1",
                         s->n_chunks, s->n_stages, s->n_waves);
-    int n_units = s->n_waves * s->n_chunks, ahead = n_ahead(s, stage);
-    out->actions = calloc(2 * (size_t)n_units + 1, sizeof *out->actions);
+    size_t n_units = (size_t)s->n_waves * (size_t)s->n_chunks;
+    out->actions = calloc(2 * n_units + 1, sizeof *out->actions);
     if (!out->actions) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    for (int k = 0; k < n_units + ahead; k++) {
-        if (k < n_units) out->actions[out->n_actions++] = unit(s, k, false);
-        if (s->training && k >= ahead) out->actions[out->n_actions++] = unit(s, k - ahead, true);
-    }
+    if (s->joined && s->training)
+        list_parts(s, out);
+    else
+        list_by_turns(s, stage, out);
     out->n_in_flight = count_in_flight(s, out);
     return TUTTI_OK;
 }
@@ -70,6 +93,19 @@ static double *end_of(const paper *p, int wave, int moment) {
     return &p->end[wave * 2 * p->shape->n_stages * p->shape->n_chunks + moment];
 }
 
+/* When what a moment of a wave reads is there, < 0: not yet.  What is joined waits for all. */
+static double ready(const paper *p, int wave, int moment) {
+    double last = 0;
+    if (moment == 0) return 0;
+    for (int w = 0; w < p->shape->n_waves; w++) {
+        double end = *end_of(p, w, moment - 1);
+        if (w != wave && !p->shape->joined) continue;
+        if (end < 0) return -1;
+        last = TTI_MAX(last, end);
+    }
+    return last;
+}
+
 /* Runs the next action of a stage if what it needs is there. */
 static bool advance(paper *p, int stage) {
     if (p->done[stage] == p->of[stage].n_actions) return false;
@@ -77,7 +113,7 @@ static bool advance(paper *p, int stage) {
     const tti_stages s = {.n_stages = p->shape->n_stages, .n_chunks = p->shape->n_chunks};
     int moment = tti_part_moment(&s, stage, a->part), n_pieces = tti_stages_n_pieces(&s);
     bool backward = tti_moment_is_backward(&s, moment);
-    double before = moment > 0 ? *end_of(p, a->wave, moment - 1) : 0;
+    double before = ready(p, a->wave, moment);
     if (before < 0) return false;
     double time = p->cost ? p->cost[backward ? 2 * n_pieces - 1 - moment : moment] : 1;
     time *= backward ? 2.0 / 3 : 1.0 / 3;

@@ -3,7 +3,9 @@
  * A wave is what goes through the stages as one: a shard for each lane.  One forward, one backward
  * (Narayanan et al. 2019): a stage first takes as many waves as there are stages behind it, then
  * each backward part makes room for a forward one, so that few waves are in flight.  With several
- * chunks (Narayanan et al. 2021) waves go round the stages in groups of n_stages.
+ * chunks (Narayanan et al. 2021) waves go round the stages in groups of n_stages.  Where values of
+ * all shards are joined on the way, all waves come through a part before any begins the next one,
+ * and stages take turns.
  *
  * All of it follows from the numbers alone: every stage knows every stage's order. */
 #ifndef TTI_EXEC_PIPE_SCHEDULE_H
@@ -26,7 +28,10 @@ typedef struct tti_pipe_schedule {
 typedef struct tti_pipe_shape {
     int n_stages, n_chunks, n_waves;
     bool training; /* false: forward only */
+    bool joined;   /* of training: part by part */
 } tti_pipe_shape;
+
+tti_pipe_shape tti_pipe_shape_of(const tti_stages *stages, int n_waves, bool training);
 
 /* TUTTI_E_INVALID where waves cannot go round in groups: with several chunks n_waves is a multiple
  * of n_stages.  On success fini frees it. */
@@ -35,8 +40,8 @@ void tti_pipe_schedule_fini(tti_pipe_schedule *schedule);
 
 /* The share of their time that the stages wait for each other when each part takes so long as cost
  * [pieces of the model] says, a third of it forward, and messages take none.  NULL: all pieces the
- * same, (n_stages - 1) / (n_chunks * n_waves + n_stages - 1).  -1 in *bubble: never, a stage would
- * wait for ever. */
+ * same, (n_stages - 1) / (n_chunks * n_waves + n_stages - 1), and joined (n_stages - 1) / n_stages.
+ * -1 in *bubble: never, a stage would wait for ever. */
 tutti_status tti_pipe_bubble(const tti_pipe_shape *shape, const double *cost, double *bubble);
 
 #endif /* TTI_EXEC_PIPE_SCHEDULE_H */

@@ -246,6 +246,8 @@ tutti_status tti_pass_pieces(tutti_graph **g, const tti_target *target) {
     bool is_first = !s->is_cut;
     if (is_first) TTI_TRY(tti_stages_find_cuts(*g, target, s));
     s->is_cut = true;
+    for (int i = 0; is_first && i < (*g)->n_nodes; i++)
+        s->is_joined |= ((*g)->nodes[i]->op->traits & TTI_SYNC) != 0;
     int begin[TTI_MAX_PIECES_OF_MODEL];
     bool *is_free = tti_find_free_nodes(*g);
     if (!is_free) return tti_fail(TUTTI_E_NOMEM, "stages: out of memory");

@@ -51,6 +51,7 @@ struct tti_stages {
     tti_piece_start start[TTI_MAX_PIECES_OF_MODEL]; /* of piece 0: none */
     double cost[TTI_MAX_PIECES_OF_MODEL];           /* of each piece, in units of its own */
     bool is_cut;
+    bool is_joined; /* values of all shards are joined on the way (TTI_SYNC) */
     tti_tied_param *tied;
     int n_tied;
     /* Of the graph between the passes. */

@@ -103,7 +103,8 @@ static double message_bytes(const tti_stages *s, int n_waves) {
         int earlier = TTI_MIN(TTI_MIN(x->from, last - x->from), TTI_MIN(x->to, last - x->to));
         tti_stages at = {.stage = tti_moment_stage(s, earlier),
                          .n_stages = s->n_stages,
-                         .n_chunks = s->n_chunks};
+                         .n_chunks = s->n_chunks,
+                         .is_joined = s->is_joined};
         int depth = 1;
         if (tti_moment_stage(s, x->to) != s->stage) continue;
         if (tti_pipe_count_in_flight(&at, n_waves, &depth) != TUTTI_OK) tti_clear_error();

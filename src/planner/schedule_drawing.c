@@ -10,13 +10,6 @@
 
 enum { LINE_END = 84, LABEL_WIDTH = 64, UNIT = 18, UNITS_FORWARD = 1, UNITS_BACKWARD = 2 };
 
-static tti_pipe_shape shape_of(const tti_schedule_drawing *d) {
-    return (tti_pipe_shape){.n_stages = d->stages->n_stages,
-                            .n_chunks = d->stages->n_chunks,
-                            .n_waves = d->n_waves,
-                            .training = true};
-}
-
 static bool is_backward(const tti_schedule_drawing *d, const tti_pipe_action *a) {
     return a->part >= d->stages->n_chunks;
 }
@@ -44,12 +37,14 @@ static void print_line(const tti_schedule_drawing *d, const tti_pipe_schedule *s
 }
 
 tutti_status tti_schedule_print(const tti_schedule_drawing *d, tti_str *out) {
-    tti_pipe_shape shape = shape_of(d);
+    tti_pipe_shape shape = tti_pipe_shape_of(d->stages, d->n_waves, true);
     double bubble;
     TTI_TRY(tti_pipe_bubble(&shape, NULL, &bubble));
     tti_str_printf(out,
-                   "\none forward, one backward: F and B of the waves, of %d shard%s each%s; the "
+                   "\n%s: F and B of the waves, of %d shard%s each%s; the "
                    "stages wait %.0f %%\n",
+                   shape.joined ? "all forward, then all backward, since shards are joined"
+                                : "one forward, one backward",
                    d->n_lanes, d->n_lanes == 1 ? "" : "s",
                    d->stages->n_chunks > 1 ? ", wave.chunk" : "", 100 * bubble);
     for (int stage = 0; stage < shape.n_stages; stage++) {

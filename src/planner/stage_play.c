@@ -13,8 +13,8 @@ typedef struct game {
     int n_moments;
 } game;
 
-/* When what a moment reads is there; < 0: not yet. */
-static double ready_s(const game *g, int wave, int moment) {
+/* When what a moment of a wave reads is there; < 0: not yet. */
+static double wave_ready_s(const game *g, int wave, int moment) {
     const double *end = &g->end[wave * g->n_moments];
     const tti_crossings *sent = &g->desc->stages->train;
     double ready = moment > 0 ? end[moment - 1] : 0;
@@ -24,6 +24,16 @@ static double ready_s(const game *g, int wave, int moment) {
         if (end[c->from] < 0) return -1;
         double bytes = (double)c->n_bytes * g->desc->n_lanes;
         ready = fmax(ready, end[c->from] + g->desc->latency_s + bytes * g->desc->message_s_of_byte);
+    }
+    return ready;
+}
+
+/* What is joined there waits for all waves. */
+static double ready_s(const game *g, int wave, int moment) {
+    double ready = wave_ready_s(g, wave, moment);
+    for (int w = 0; g->desc->stages->is_joined && ready >= 0 && w < g->desc->n_waves; w++) {
+        double other = wave_ready_s(g, w, moment);
+        ready = other < 0 ? -1 : fmax(ready, other);
     }
     return ready;
 }
@@ -64,10 +74,7 @@ static tutti_status play(game *g, tti_stage_play *out) {
 
 tutti_status tti_stage_play_run(const tti_stage_play_desc *desc, tti_stage_play *out) {
     const tti_stages *s = desc->stages;
-    const tti_pipe_shape shape = {.n_stages = s->n_stages,
-                                  .n_chunks = s->n_chunks,
-                                  .n_waves = desc->n_waves,
-                                  .training = true};
+    const tti_pipe_shape shape = tti_pipe_shape_of(s, desc->n_waves, true);
     game g = {.desc = desc, .n_moments = 2 * tti_stages_n_pieces(s)};
     *out = (tti_stage_play){0};
     g.end = calloc((size_t)desc->n_waves, (size_t)g.n_moments * sizeof *g.end);

@@ -93,14 +93,6 @@ static void find_divided_elsewhere(const tti_job_config *c, char why[WHY]) {
              "parallel.tensor and parallel.pipeline out");
 }
 
-/* A stage goes on with a shard while others are behind it. */
-static void find_joined_stages(const tti_job_config *c, char why[WHY]) {
-    if (!c->parallel.sync_batch_norm || c->parallel.pipeline == 1) return;
-    snprintf(why, WHY,
-             "the shards of a pipeline are not joined inside a step; give "
-             "parallel.sync_batch_norm=false, or parallel.tensor in place of parallel.pipeline");
-}
-
 /* Shards go round the stages in groups of as many as there are stages. */
 static void find_odd_chunks(const tti_job_config *c, char why[WHY]) {
     int64_t workers = workers_of_batch(c), stages = c->parallel.pipeline;
@@ -610,7 +602,6 @@ static const rule rules[] = {
     {{"parallel.data", "parallel.workers", "parallel.tensor", "parallel.pipeline"},
      find_other_copies},
     {{"parallel.tensor", "parallel.pipeline", "parallel.sync"}, find_divided_elsewhere},
-    {{"parallel.sync_batch_norm", "parallel.pipeline"}, find_joined_stages},
     {{"parallel.pipeline_chunks", "parallel.pipeline", "parallel.workers", "parallel.shards",
       "parallel.data", "parallel.shares"},
      find_odd_chunks},

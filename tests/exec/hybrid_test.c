@@ -46,6 +46,12 @@ T_CASE(norms_are_joined_beside_pieces) {
     expect_joined(sizes, TTI_COUNT(sizes));
 }
 
+T_CASE(norms_are_joined_in_stages) {
+    T_UNUSED;
+    static const tti_mesh_at sizes[] = {{2, 2, 1}, {3, 2, 1}, {2, 4, 1}, {2, 2, 2}};
+    expect_joined(sizes, TTI_COUNT(sizes));
+}
+
 /* ---- parts on the data axis ---- */
 
 T_CASE(gradients_and_parameters_in_parts_beside_pieces) {
@@ -170,6 +176,7 @@ T_CASE(copies_update_by_themselves) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norms_are_joined_beside_pieces),
+        cmocka_unit_test(norms_are_joined_in_stages),
         cmocka_unit_test(gradients_and_parameters_in_parts_beside_pieces),
         cmocka_unit_test(stages_compress_as_one_worker_does),
         cmocka_unit_test(pieces_compress_alike),

@@ -39,7 +39,7 @@ T_CASE(every_order_comes_to_its_end) {
         for (int v = 1; v <= 4; v++)
             for (int m = 1; m <= 24; m++)
                 for (int training = 0; training < 2; training++) {
-                    tti_pipe_shape shape = {p, v, m, training};
+                    tti_pipe_shape shape = {p, v, m, training, false};
                     tti_pipe_schedule s;
                     double bubble;
                     if (v > 1 && m % p != 0) {
@@ -68,17 +68,35 @@ T_CASE(the_bubble_is_that_of_the_books) {
     for (int p = 2; p <= 8; p *= 2)
         for (int v = 1; v <= 4; v *= 2)
             for (int m = p; m <= 32; m *= 2) {
-                tti_pipe_shape shape = {p, v, m, true};
+                tti_pipe_shape shape = {p, v, m, true, false};
                 T_OK(tti_pipe_bubble(&shape, NULL, &bubble));
                 T_NEAR(bubble, (p - 1.0) / (v * m + p - 1.0), 1e-9);
             }
+}
+
+/* All waves through a part before the next: stages take turns, and wait for each other. */
+T_CASE(joined_waves_go_part_by_part) {
+    T_UNUSED;
+    double bubble;
+    for (int p = 2; p <= 8; p++)
+        for (int v = 1; v <= 2; v++) {
+            tti_pipe_shape shape = {p, v, 3 * p, true, true};
+            tti_pipe_schedule s;
+            T_OK(tti_pipe_schedule_init(&shape, p - 1, &s));
+            check_complete(&shape, &s);
+            for (int i = 0; i < s.n_actions; i++) T_EQ(s.actions[i].part, i / (3 * p));
+            T_EQ(s.n_in_flight, 3 * p);
+            tti_pipe_schedule_fini(&s);
+            T_OK(tti_pipe_bubble(&shape, NULL, &bubble));
+            T_NEAR(bubble, (p - 1.0) / p, 1e-9);
+        }
 }
 
 /* A stage that takes twice the time makes the others wait half of theirs. */
 T_CASE(slow_stages_cost_more_than_the_bubble) {
     T_UNUSED;
     double bubble, cost[2] = {1, 2};
-    tti_pipe_shape shape = {2, 1, 1000, true};
+    tti_pipe_shape shape = {2, 1, 1000, true, false};
     T_OK(tti_pipe_bubble(&shape, cost, &bubble));
     T_NEAR(bubble, 0.25, 0.01);
 }
@@ -88,6 +106,7 @@ int main(void) {
         cmocka_unit_test(one_forward_one_backward),
         cmocka_unit_test(every_order_comes_to_its_end),
         cmocka_unit_test(the_bubble_is_that_of_the_books),
+        cmocka_unit_test(joined_waves_go_part_by_part),
         cmocka_unit_test(slow_stages_cost_more_than_the_bubble),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
