@@ -674,26 +674,6 @@ static void release(void *state) {
     free(p);
 }
 
-/* A pattern that goes over the link and is compared. */
-static bool carries(int other) {
-    uint32_t sent[64], got[64];
-    for (uint32_t i = 0; i < 64; i++) sent[i] = 2654435761u * (i + 64 * (uint32_t)other);
-    memcpy(got, sent, sizeof got);
-    if (option("wrong=", -1) == current->index) got[41] ^= 1u << 7;
-    return memcmp(got, sent, sizeof got) == 0;
-}
-
-/* Every one is as good as can be, carries a wrong bit, or cannot be measured. */
-static tutti_status read_link(int other, tti_device_link *out) {
-    int64_t full = option("full=", -1);
-    TTI_TRY(check());
-    if (full == current->index || full == other)
-        return tti_fail(TUTTI_E_NOMEM, "cuda: device %d has no room", (int)full);
-    *out = (tti_device_link){
-        .is_direct = true, .is_right = carries(other), .bytes_per_s = 1e10, .latency_us = 1};
-    return TUTTI_OK;
-}
-
 static const tti_kernel any_kernel = {.op = "*",
                                       .name = "test",
                                       .prepare = prepare,
