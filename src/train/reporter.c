@@ -47,9 +47,10 @@ static tutti_event event_at(const tti_reporter *r, tutti_event_kind kind, int64_
 }
 
 /* "threads", and how they divide the model where they do. */
-static const char *place_text(const tti_blueprint *b, char *out, size_t n_bytes) {
+static const char *place_text(const tti_reporter *r, char *out, size_t n_bytes) {
+    const tti_blueprint *b = r->b;
     const tti_mesh_at *m = &b->mesh;
-    int n = snprintf(out, n_bytes, "%s", b->config.parallel.place);
+    int n = snprintf(out, n_bytes, "%s", r->by_launcher ? "processes" : b->config.parallel.place);
     if (b->n_parts > 0)
         snprintf(out + n, n_bytes - (size_t)n, ", data %d x pipeline %d x tensor %d", m->data,
                  m->stage, m->tensor);
@@ -198,7 +199,7 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     snprintf(
         text, sizeof text, "%s: %zu parameters, %d worker%s (%s), %d shard%s of %lld, %s%s%s%s",
         r->b->config.model.name, r->b->plan->n_params, r->b->n_workers,
-        r->b->n_workers == 1 ? "" : "s", place_text(r->b, place, sizeof place), r->b->n_shards,
+        r->b->n_workers == 1 ? "" : "s", place_text(r, place, sizeof place), r->b->n_shards,
         r->b->n_shards == 1 ? "" : "s", (long long)r->b->rows_per_shard, tti_str_text(&backend),
         lr.n_bytes ? "\n" : "", tti_str_text(&lr), tti_str_text(&shares));
     tti_str_free(&backend);

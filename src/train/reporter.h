@@ -45,7 +45,8 @@ typedef struct tti_reporter {
     const tti_paces *paces;          /* likewise, and where it comes from; n 0: from the job */
     const tti_slowest_told *slowest; /* likewise: as it was found last; NULL: nothing is */
     int32_t place[TTI_MAX_WORKERS];  /* likewise: of each worker, beside devices (devices.h) */
-    const char *way; /* likewise: how devices add between workers; NULL, "": none do */
+    bool by_launcher; /* likewise: workers are processes, whatever parallel.place says */
+    const char *way;  /* likewise: how devices add between workers; NULL, "": none do */
 } tti_reporter;
 
 /* An inactive reporter, good for every other call. */

@@ -268,6 +268,7 @@ static tutti_status prepare(session *s) {
     s->reporter.slowest = &s->slowest.told;
     s->dealt_step = s->state.step;
     s->look_after = LOOK_AFTER;
+    s->reporter.by_launcher = d->by_launcher;
     s->reporter.way = way_of(s);
     s->reporter.expected_bubble = tti_exec_expected_bubble(s->exec);
     s->reporter.stages_busy = tti_exec_stages_busy(s->exec);

@@ -133,6 +133,7 @@ static tutti_status run_session(const trainer *t, const tti_blueprint *b, tutti_
                             .rank = rank,
                             .local_rank = local_rank,
                             .local_n_ranks = t->comm ? t->core_n_ranks : b->n_workers,
+                            .by_launcher = t->comm != NULL,
                             .run_dir = t->result->run_dir,
                             .job_yaml = t->yaml,
                             .resume = t->continues,

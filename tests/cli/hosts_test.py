@@ -86,7 +86,7 @@ def test_plain_variables_on_hosts_of_every_division():
         ended = Ranks(n_ranks, runs.small(run), TUTTI_TEST_HOSTS=hosts).finish()
         n_hosts = len(set(hosts.split(",")))
         ended[0].expect(0, "by environment (RANK=0, WORLD_SIZE=%d); %d host" % (n_ranks, n_hosts),
-                        "over tcp", "params_hash")
+                        "over tcp", "params_hash", "%d workers (processes)" % n_ranks)
         for rank in ended[1:]:
             rank.expect(0)
             if "params_hash" in rank.out:
