@@ -68,14 +68,13 @@ static uint32_t masked_crc(const void *bytes, size_t n_bytes) {
 }
 
 static void add_record(tti_str *out, const tti_str *event) {
-    tti_str length = {0};
-    add_fixed(&length, event->n_bytes, 8);
-    tti_str_add_bytes(out, tti_str_text(&length), length.n_bytes);
-    add_fixed(out, masked_crc(tti_str_text(&length), length.n_bytes), 4);
+    uint8_t length[8];
+    for (int i = 0; i < 8; i++) length[i] = (uint8_t)((uint64_t)event->n_bytes >> (8 * i));
+    tti_str_add_bytes(out, length, sizeof length);
+    add_fixed(out, masked_crc(length, sizeof length), 4);
     tti_str_add_bytes(out, tti_str_text(event), event->n_bytes);
     add_fixed(out, masked_crc(tti_str_text(event), event->n_bytes), 4);
-    out->failed |= length.failed || event->failed;
-    tti_str_free(&length);
+    out->failed |= event->failed;
 }
 
 void tti_tfevents_add_head(tti_str *out, double time_s) {
@@ -87,29 +86,42 @@ void tti_tfevents_add_head(tti_str *out, double time_s) {
     tti_str_free(&event);
 }
 
-static void add_value(tti_str *summary, const tti_scalar *scalar) {
-    tti_str value = {0};
+static void add_value(tti_str *summary, tti_str *value, const tti_scalar *scalar) {
     float x = (float)scalar->value;
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    add_bytes(&value, VALUE_TAG, scalar->tag, strlen(scalar->tag));
-    add_key(&value, VALUE_SIMPLE);
-    add_fixed(&value, bits, 4);
-    add_message(summary, SUMMARY_VALUE, &value);
-    tti_str_free(&value);
+    add_bytes(value, VALUE_TAG, scalar->tag, strlen(scalar->tag));
+    add_key(value, VALUE_SIMPLE);
+    add_fixed(value, bits, 4);
+    add_message(summary, SUMMARY_VALUE, value);
+}
+
+static void free_parts(tti_tfevents_parts *parts) {
+    tti_str_free(&parts->value);
+    tti_str_free(&parts->summary);
+    tti_str_free(&parts->event);
+}
+
+/* parts: whatever is in them, for their memory. */
+static void add_event(tti_str *out, tti_tfevents_parts *parts, double time_s, int64_t step,
+                      const tti_scalar *scalars, int n_scalars) {
+    tti_str *event = &parts->event;
+    tti_str_clear(event);
+    tti_str_clear(&parts->summary);
+    tti_str_clear(&parts->value);
+    for (int i = 0; i < n_scalars; i++) add_value(&parts->summary, &parts->value, &scalars[i]);
+    add_double(event, EVENT_TIME, time_s);
+    add_key(event, EVENT_STEP);
+    add_varint(event, (uint64_t)step);
+    add_message(event, EVENT_SUMMARY, &parts->summary);
+    add_record(out, event);
 }
 
 void tti_tfevents_add(tti_str *out, double time_s, int64_t step, const tti_scalar *scalars,
                       int n_scalars) {
-    tti_str event = {0}, summary = {0};
-    for (int i = 0; i < n_scalars; i++) add_value(&summary, &scalars[i]);
-    add_double(&event, EVENT_TIME, time_s);
-    add_key(&event, EVENT_STEP);
-    add_varint(&event, (uint64_t)step);
-    add_message(&event, EVENT_SUMMARY, &summary);
-    add_record(out, &event);
-    tti_str_free(&summary);
-    tti_str_free(&event);
+    tti_tfevents_parts parts = {0};
+    add_event(out, &parts, time_s, step, scalars, n_scalars);
+    free_parts(&parts);
 }
 
 /* ---- the file ---- */
@@ -149,12 +161,13 @@ void tti_tfevents_close(tti_tfevents *t) {
     if (t->fd >= 0) close(t->fd);
     t->fd = -1;
     tti_str_free(&t->line);
+    free_parts(&t->parts);
 }
 
 tutti_status tti_tfevents_write(tti_tfevents *t, int64_t step, const tti_scalar *scalars,
                                 int n_scalars) {
     if (t->fd < 0) return TUTTI_OK;
     tti_str_clear(&t->line);
-    tti_tfevents_add(&t->line, now_s(), step, scalars, n_scalars);
+    add_event(&t->line, &t->parts, now_s(), step, scalars, n_scalars);
     return put(t);
 }

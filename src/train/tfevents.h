@@ -12,9 +12,15 @@
 #include "base/str.h"
 #include "tutti/status.h"
 
+/* Messages inside messages, whose lengths come first. */
+typedef struct tti_tfevents_parts {
+    tti_str event, summary, value;
+} tti_tfevents_parts;
+
 typedef struct tti_tfevents {
     int fd;       /* -1: closed */
     tti_str line; /* being written */
+    tti_tfevents_parts parts;
 } tti_tfevents;
 
 typedef struct tti_scalar {
