@@ -8,7 +8,10 @@
 
 #include "planner/stage_play.h"
 
-enum { LINE_END = 84, LABEL_WIDTH = 64, UNIT = 18, UNITS_FORWARD = 1, UNITS_BACKWARD = 2 };
+enum { LINE_END = 84, LABEL_WIDTH = 64, UNITS_FORWARD = 1, UNITS_BACKWARD = 2 };
+
+/* Pixels of a unit of time: as many as fit, and from how many on the wave's number stands in it. */
+static const double most_pixels = 18, numbered_pixels = 9;
 
 static bool is_backward(const tti_schedule_drawing *d, const tti_pipe_action *a) {
     return a->part >= d->stages->n_chunks;
@@ -61,7 +64,8 @@ tutti_status tti_schedule_print(const tti_schedule_drawing *d, tti_str *out) {
 
 typedef struct strips {
     const tti_schedule_drawing *d;
-    int x, y, width;
+    int x, y;
+    double unit; /* pixels */
     tti_str *out;
 } strips;
 
@@ -69,32 +73,32 @@ static void draw_part(void *user, const tti_stage_part *part) {
     static const char *const fills[2][2] = {{"#bfdbfe", "#93c5fd"}, {"#bbf7d0", "#86efac"}};
     const strips *s = user;
     const tti_pipe_action *a = &part->action;
-    int x = s->x + LABEL_WIDTH + (int)part->begin_s * UNIT, units = (int)part->s;
+    double x = s->x + LABEL_WIDTH + part->begin_s * s->unit;
     int y = s->y + part->stage * TTI_STRIP_HEIGHT;
-    if (x + units * UNIT > s->x + s->width) return;
     tti_str_printf(s->out,
-                   "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"%s\" "
-                   "stroke=\"#334155\" stroke-width=\"0.5\"/>\n"
-                   "<text x=\"%d\" y=\"%d\" font-size=\"10\">%d</text>\n",
-                   x, y, units * UNIT, TTI_STRIP_HEIGHT - 4,
-                   fills[is_backward(s->d, a)][chunk_of(s->d, a) % 2], x + 3, y + 12, a->wave);
+                   "<rect x=\"%.4g\" y=\"%d\" width=\"%.4g\" height=\"%d\" fill=\"%s\" "
+                   "stroke=\"#334155\" stroke-width=\"0.5\"/>\n",
+                   x, y, part->s * s->unit, TTI_STRIP_HEIGHT - 4,
+                   fills[is_backward(s->d, a)][chunk_of(s->d, a) % 2]);
+    if (s->unit >= numbered_pixels)
+        tti_str_printf(s->out, "<text x=\"%.4g\" y=\"%d\" font-size=\"10\">%d</text>\n", x + 3,
+                       y + 12, a->wave);
 }
 
 tutti_status tti_schedule_picture(const tti_schedule_drawing *d, int x, int y, int width,
                                   tti_str *out) {
-    strips s = {.d = d, .x = x, .y = y, .width = width, .out = out};
+    strips s = {.d = d, .x = x, .y = y, .out = out};
     double units[TTI_MAX_MOMENTS];
+    tti_stage_play_desc play = {
+        .stages = d->stages, .n_waves = d->n_waves, .n_lanes = d->n_lanes, .moment_s = units};
     tti_stage_play played;
     for (int m = 0; m < 2 * tti_stages_n_pieces(d->stages); m++)
         units[m] = tti_moment_is_backward(d->stages, m) ? UNITS_BACKWARD : UNITS_FORWARD;
+    TTI_TRY(tti_stage_play_run(&play, &played)); /* for its length alone */
+    s.unit = TTI_MIN(most_pixels, (width - LABEL_WIDTH) / TTI_MAX(played.step_s, 1));
     for (int stage = 0; stage < d->stages->n_stages; stage++)
         tti_str_printf(out, "<text x=\"%d\" y=\"%d\" font-size=\"11\">stage %d</text>\n", x,
                        y + stage * TTI_STRIP_HEIGHT + 12, stage);
-    return tti_stage_play_run(&(tti_stage_play_desc){.stages = d->stages,
-                                                     .n_waves = d->n_waves,
-                                                     .n_lanes = d->n_lanes,
-                                                     .moment_s = units,
-                                                     .on_part = draw_part,
-                                                     .user = &s},
-                              &played);
+    play.on_part = draw_part, play.user = &s;
+    return tti_stage_play_run(&play, &played);
 }

@@ -62,12 +62,17 @@ static void add_names(tti_json *j, const tti_profiled *p, int rank) {
         if (has[row]) add_name(j, "thread_name", rank, row, rows[on_device][row]);
 }
 
+/* Microseconds of the host's clock after from_ns at which a span begins. */
+static double begin_us(const tti_told *t, const tti_told_span *span, int64_t from_ns) {
+    return (double)(t->head.zero_ns - from_ns) * 1e-3 + span->start_us;
+}
+
 static void add_event(tti_json *j, const tti_told *t, const tti_told_span *span, int rank,
-                      double zero_us) {
+                      double ts) {
     const tti_told_what *w = tti_told_what_of(t, span);
     bool has_node = w->layer != TTI_TOLD_NOTHING;
     open_event(j, "X", tti_told_text(t, w->name), rank, w->row);
-    tti_json_double(j, "ts", zero_us + span->start_us);
+    tti_json_double(j, "ts", ts);
     tti_json_double(j, "dur", span->us);
     tti_json_object(j, "args");
     if (has_node) tti_json_text(j, "layer", tti_told_text(t, w->layer));
@@ -83,18 +88,16 @@ static void add_event(tti_json *j, const tti_told *t, const tti_told_span *span,
     tti_json_end(j);
 }
 
-/* Where the first span of all begins, in microseconds of the host's clock after from_ns.  Devices'
- * clocks are set beside that to some microseconds, so a device's first may come before the host's.
- */
+/* Where the first span of all begins.  Devices' clocks are set beside the host's to some
+ * microseconds, so a device's first may come before the host's. */
 static double first_us(const tti_profiled *p, int64_t from_ns) {
     double first = INFINITY;
     for (int r = 0; r < p->n_ranks; r++) {
         const tti_told *t = &p->ranks[r];
-        double zero_us = (double)(t->head.zero_ns - from_ns) * 1e-3;
         for (int64_t i = 0; i < t->head.n_spans; i++)
-            first = TTI_MIN(first, zero_us + t->spans[i].start_us);
+            first = TTI_MIN(first, begin_us(t, &t->spans[i], from_ns));
     }
-    return isfinite(first) ? first : 0;
+    return first;
 }
 
 /* Clocks of devices are set beside the host's, which is one for all ranks. */
@@ -109,7 +112,7 @@ void tti_profile_trace(const tti_profiled *p, tti_str *out) {
         const tti_told *t = &p->ranks[r];
         add_names(&j, p, r);
         for (int64_t i = 0; i < t->head.n_spans; i++)
-            add_event(&j, t, &t->spans[i], r, (double)(t->head.zero_ns - from_ns) * 1e-3 - first);
+            add_event(&j, t, &t->spans[i], r, begin_us(t, &t->spans[i], from_ns) - first);
     }
     tti_json_end(&j);
     tti_json_end(&j);

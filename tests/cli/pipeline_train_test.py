@@ -3,6 +3,7 @@ a cut changes no sum, what the stages waited for each other, chunks, a worker th
 refused.  Layouts against each other: layouts_test.py."""
 
 import os
+import re
 import signal
 import sys
 
@@ -55,6 +56,23 @@ def test_what_stages_wait_is_told():
             raise AssertionError(record("told", event))
     ended = train("few", 4, *LENET, "parallel.pipeline=4", "parallel.shards=2")
     ended.expect(0, "2 shards for so many stages, which will wait for each other")
+
+
+def test_the_picture_holds_the_whole_step():
+    """Every part of every wave, however many, inside the picture's width."""
+    for n_shards in (8, 64):
+        runs.tutti("inspect", *LENET, *FEW, "train.batch=64", "parallel.shards=%d" % n_shards,
+                   "parallel.pipeline=2", "parallel.pipeline_chunks=2", "-n", "2", "--svg",
+                   "a.svg").expect(0)
+        with open("a.svg") as file:
+            svg = file.read()
+        width = float(re.search('<svg [^>]*width="([0-9.]+)"', svg).group(1))
+        parts = re.findall('<rect x="([0-9.]+)" y="[0-9]+" width="([0-9.]+)" height="[0-9]+" '
+                           'fill="#(?:bfdbfe|93c5fd|bbf7d0|86efac)" [^>]*stroke-width="0.5"', svg)
+        if len(parts) != n_shards * 2 * 2 * 2:
+            raise AssertionError("%d parts are drawn" % len(parts))
+        if max(float(x) + float(w) for x, w in parts) > width:
+            raise AssertionError("a part is beyond the edge")
 
 
 def test_a_worker_that_dies_ends_the_others():
