@@ -207,7 +207,7 @@ typedef struct tti_device_join {
 typedef struct tti_device_told {
     double *sums; /* [n_shards][3], hashes [n_ranks][2], votes [n_ranks]: all but its own turn 0 */
     const tti_step_args *args;
-    const tti_step_report *report; /* of the step before */
+    tti_step_report *report; /* of the step before; told_ns is of this one from now on */
     int n_shards, first_shard, last_shard, rank, n_ranks;
 } tti_device_told;
 

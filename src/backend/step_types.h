@@ -20,6 +20,8 @@ typedef struct tti_step_report {
     uint64_t params_hash; /* after the update */
     uint32_t bad;         /* TTI_BAD_*: the update was left out */
     uint32_t reserved;
+    uint64_t told_ns;     /* when peers_tell came, by the device's clock; 0: nobody else is there */
+    uint64_t exchange_ns; /* from then until the update: the others, and sums, were waited for */
 } tti_step_report;
 
 /* Samples that stay on a device: bytes, and the float that each stands for.  More than one channel:

@@ -180,10 +180,16 @@ int tti_exec_device_depth(const tti_exec *x) {
 }
 
 /* Kernels of a divided model do not tell how long they wait for each other. */
+/* Others are waited for between a worker's shards and its update, and nowhere else. */
+static bool waits_at_end(const tti_exec *x) {
+    return !x->lean && !x->offload && !tti_exec_has_parts(x) && x->n_syncs == 0;
+}
+
 tutti_status tti_exec_device_get_waits(tti_exec *x, tti_exec_spent *spent) {
     const tti_exec_device *d = x->device;
     int64_t t_ns = 0;
     if (d->reduce) TTI_TRY(tti_exec_device_tell(x, tti_device_reduce_waited(d->reduce, &t_ns)));
+    if (t_ns < 0 && waits_at_end(x)) t_ns = d->exchanged_ns;
     spent->known = !d->axis && !d->pipe && t_ns >= 0;
     spent->waited_ns += TTI_MAX(t_ns, 0);
     return TUTTI_OK;
@@ -548,6 +554,15 @@ static uint64_t told_hash(tti_exec *x, const tti_device_set *set) {
     return hash;
 }
 
+/* What the device waited for at the end of its shards; of stages that is their bubble. */
+static void note_exchange(const tti_exec *x, const tti_step_report *report,
+                          tti_step_result *result) {
+    if (x->pipe || report->exchange_ns == 0) return;
+    result->comm_ns = (int64_t)TTI_MIN(report->exchange_ns, (uint64_t)result->compute_ns);
+    result->compute_ns -= result->comm_ns;
+    x->device->exchanged_ns += result->comm_ns;
+}
+
 static tutti_status end_step(tti_exec *x, tti_step_result *result) {
     const tti_device_set *set;
     tti_step_report report;
@@ -560,6 +575,7 @@ static tutti_status end_step(tti_exec *x, tti_step_result *result) {
     result->sent_bytes = x->sent_bytes;
     if (x->offload) return end_at_host(x, set, result);
     memcpy(&report, set->told, sizeof report);
+    note_exchange(x, &report, result);
     result->grad_norm = report.grad_norm;
     if (x->pipe) TTI_TRY(tti_device_pipe_measure(x->device->pipe));
     result->bubble = x->pipe ? tti_pipe_bubble_measured(x->pipe) : 0;

@@ -387,7 +387,7 @@ static tutti_status spread(tti_device_reduce *r, void *words, size_t n, size_t f
 }
 
 static tti_device_told told_of(const tti_exec *x, const tti_step_args *args,
-                               const tti_step_report *report, double *sums) {
+                               tti_step_report *report, double *sums) {
     return (tti_device_told){.sums = sums,
                              .args = args,
                              .report = report,
@@ -399,7 +399,7 @@ static tti_device_told told_of(const tti_exec *x, const tti_step_args *args,
 }
 
 static tutti_status spread_sums(tti_device_reduce *r, const tti_step_args *args,
-                                const tti_step_report *report, double *sums) {
+                                tti_step_report *report, double *sums) {
     tti_exec *x = r->x;
     size_t n_words = 2 * n_told_by_all(x);
     tti_device_told told = told_of(x, args, report, sums);
@@ -409,7 +409,7 @@ static tutti_status spread_sums(tti_device_reduce *r, const tti_step_args *args,
 }
 
 tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args *args,
-                                      const tti_step_report *report, double *sums) {
+                                      tti_step_report *report, double *sums) {
     TTI_TRY(r->status);
     if (tti_device_reduce_updates(r)) return TUTTI_OK;
     if (!r->beside) {
@@ -442,7 +442,7 @@ tutti_status tti_device_reduce_join_update(tti_device_reduce *r, void *update, t
 }
 
 tutti_status tti_device_reduce_update(tti_device_reduce *r, const tti_step_args *args,
-                                      const tti_step_report *report, double *sums) {
+                                      tti_step_report *report, double *sums) {
     tti_device_told told = told_of(r->x, args, report, sums);
     TTI_TRY(begin_spread(r));
     return r->ops->peers_update(r->group, r->update, &told);

@@ -39,7 +39,7 @@ int tti_device_reduce_n_summed(const tti_device_reduce *reduce);
 
 /* The other buckets; and the sums [tti_device_reduce_n_told] of all workers. */
 tutti_status tti_device_reduce_finish(tti_device_reduce *reduce, const tti_step_args *args,
-                                      const tti_step_report *report, double *sums);
+                                      tti_step_report *report, double *sums);
 
 /* Small models: steps that are recorded leave the sums, of gradients and of the step, to an update
  * of tti_device_ops, where it can make them; way: says so.  Collective. */
@@ -48,7 +48,7 @@ tutti_status tti_device_reduce_join_update(tti_device_reduce *reduce, void *upda
 /* Whether the step at hand does; then finish does nothing, and this is the update. */
 bool tti_device_reduce_updates(const tti_device_reduce *reduce);
 tutti_status tti_device_reduce_update(tti_device_reduce *reduce, const tti_step_args *args,
-                                      const tti_step_report *report, double *sums);
+                                      tti_step_report *report, double *sums);
 
 /* How long the kernels of this worker have waited for other devices so far; below 0: not known. */
 tutti_status tti_device_reduce_waited(const tti_device_reduce *reduce, int64_t *t_ns);

@@ -65,9 +65,10 @@ struct tti_exec_device {
     uint64_t newest, done; /* steps of the run that were begun, and that are known to be done */
     tti_str name;
     int64_t last_end_ns;
-    bool has_low;      /* parameters in 16 bits are those in 32 */
-    bool has_own_sums; /* sums of other workers' shards are 0 */
-    void **timed;      /* [n_timed]: recordings of steps that are profiled; NULL: none is */
+    int64_t exchanged_ns; /* of all steps so far, see tti_step_report.exchange_ns */
+    bool has_low;         /* parameters in 16 bits are those in 32 */
+    bool has_own_sums;    /* sums of other workers' shards are 0 */
+    void **timed;         /* [n_timed]: recordings of steps that are profiled; NULL: none is */
     int n_timed, next_timed;
 };
 

@@ -92,6 +92,9 @@ def test_queues():
                              ("parts", "peers=1,late=3", ["-n", "2", "parallel.zero=1"])):
         train(run, *few, *place, says=says).expect(0)
         runs.same_story(told, run)
+        shares = [r["comm_share"] for r in runs.records(run) if r["event"] == "step"]
+        if run == "late" and any(shares) or says[:5] == "peers" and not all(shares):
+            raise AssertionError("%s: waited for others %s" % (run, shares))
 
 
 def test_hosts():

@@ -4,6 +4,7 @@
  * TUTTI_TEST_TIMES=1 prints how long sums take, by size. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "comm/sum_order.h"
 #include "exec/reduce_crew.h"
@@ -274,19 +275,17 @@ static const char *time_size(const tti_device_ops *ops, tutti_comm *comm, void *
     return NULL;
 }
 
-static const char *time_rank(tutti_comm *comm, void *arg) {
-    timed *t = arg;
+/* The device of this rank, whose one piece has most elements, and the others. */
+static const char *meet(tutti_comm *comm, const timed *t, size_t most, float **out, void **group) {
     const tti_device_ops *ops = cuda->device;
     int rank = tutti_comm_rank(comm), w = tutti_comm_n_ranks(comm);
-    size_t most = timed_elems[TTI_COUNT(timed_elems) - 1];
     tti_device_term terms[REDUCE_MAX_RANKS];
     tti_sum_order order;
-    void *group;
     COMM_OK(ops->open(&(tti_device_desc){.index = rank}));
     COMM_OK(tti_sum_order_ranks(w, &order));
     tti_device_terms(&order, terms);
     tti_sum_order_free(&order);
-    float *piece = cuda->alloc(most * sizeof(float));
+    float *piece = *out = cuda->alloc(most * sizeof(float));
     COMM_TRUE(piece);
     COMM_OK(ops->peers_meet(
         &(tti_device_peers){.rank = rank,
@@ -305,18 +304,69 @@ static const char *time_rank(tutti_comm *comm, void *arg) {
                             .user = comm,
                             .all_gather = gather_all,
                             .check = check_all},
-        &group));
-    const char *failure = NULL;
+        group));
+    return NULL;
+}
+
+static const char *part(tutti_comm *comm, float *piece, size_t most, void *group) {
+    COMM_OK(tutti_comm_barrier(comm));
+    cuda->device->peers_part(group);
+    cuda->release(piece, most * sizeof(float));
+    cuda->device->close();
+    return NULL;
+}
+
+static const char *time_rank(tutti_comm *comm, void *arg) {
+    timed *t = arg;
+    const tti_device_ops *ops = cuda->device;
+    int rank = tutti_comm_rank(comm);
+    size_t most = timed_elems[TTI_COUNT(timed_elems) - 1];
+    float *piece;
+    void *group;
+    const char *failure = meet(comm, t, most, &piece, &group);
     for (size_t i = 0; i < TTI_COUNT(timed_elems) && !failure; i++) {
         double us = 0;
         failure = time_size(ops, comm, group, timed_elems[i], t->beside, &us);
         if (rank == 0) t->us[i] = us;
     }
-    if (!failure) COMM_OK(tutti_comm_barrier(comm));
-    ops->peers_part(group);
-    cuda->release(piece, most * sizeof(float));
-    ops->close();
-    return failure;
+    return failure ? failure : part(comm, piece, most, group);
+}
+
+/* ---- waits ---- */
+
+enum { LATE_MS = 200 };
+
+/* The last rank comes so much later than the others; arg: ms that each waited, -1: not known. */
+static const char *come_late(tutti_comm *comm, void *arg) {
+    const tti_device_ops *ops = cuda->device;
+    const timed way = {.alg = *(tutti_comm_alg *)arg};
+    int rank = tutti_comm_rank(comm), w = tutti_comm_n_ranks(comm);
+    double ms, all[REDUCE_MAX_RANKS];
+    int64_t before, after;
+    float *piece;
+    void *group;
+    const char *failure = meet(comm, &way, 1024, &piece, &group);
+    if (failure) return failure;
+    for (int round = 0; round < 2; round++) {
+        COMM_OK(ops->peers_waited(group, &before));
+        COMM_OK(tutti_comm_barrier(comm));
+        if (rank == w - 1 && round == 1) usleep(LATE_MS * 1000);
+        COMM_OK(ops->peers_spread(group, piece, 64, 0, rank == 0 ? 64 : 0));
+        COMM_OK(ops->sync());
+        COMM_OK(ops->peers_waited(group, &after));
+    }
+    ms = before < 0 ? -1 : (double)(after - before) * 1e-6;
+    COMM_OK(tutti_comm_all_gather(comm, &ms, all, 1, TUTTI_F64));
+    for (int r = 0; r < w - 1; r++)
+        COMM_TRUE(way.alg == TUTTI_ALG_AUTO ? all[r] > all[w - 1] + LATE_MS / 4.0 : all[r] == -1);
+    return part(comm, piece, 1024, group);
+}
+
+T_CASE(who_comes_late_is_waited_for) {
+    T_UNUSED;
+    tutti_comm_alg ways[] = {TUTTI_ALG_AUTO, TUTTI_ALG_TREE}; /* the library does not tell */
+    for (int w = 2; w <= n_devices && w <= REDUCE_MAX_RANKS; w++) comm_run(w, come_late, &ways[0]);
+    comm_run(2, come_late, &ways[1]);
 }
 
 T_CASE(sums_take_time) {
@@ -353,6 +403,7 @@ int main(void) {
         cmocka_unit_test(uneven_runs_are_summed_in_the_update),
         cmocka_unit_test(what_is_not_summed_in_the_update),
         cmocka_unit_test(updates_take_time),
+        cmocka_unit_test(who_comes_late_is_waited_for),
         cmocka_unit_test(sums_take_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

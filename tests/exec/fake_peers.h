@@ -258,6 +258,7 @@ static inline tutti_status fake_tell(const tti_device_told *t) {
     hashes[2 * t->rank] = (double)(uint32_t)(t->report->params_hash >> 32);
     hashes[2 * t->rank + 1] = (double)(uint32_t)t->report->params_hash;
     votes[t->rank] = t->args->vote;
+    t->report->told_ns = t->n_ranks > 1 ? (uint64_t)tti_now_ns() : 0;
     return TUTTI_OK;
 }
 

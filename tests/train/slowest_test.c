@@ -148,6 +148,15 @@ T_CASE(devices) {
     }
 }
 
+/* Which does not tell how long it waits: the steps do. */
+T_CASE(devices_by_a_library) {
+    T_UNUSED;
+    T_EQ(setenv("TUTTI_TEST_DEVICE", "devices=2,peers=1", 1), 0);
+    SLOW_WORKER(1, "data", "train.data:delay_ms=50@2+,rank=1", "run.dir=library",
+                "optimizer.name=sgd", "parallel.devices=0,1", "data.resident=no",
+                "parallel.algorithm=tree");
+}
+
 T_CASE(a_device_that_computes_slowly) {
     T_UNUSED;
     T_EQ(setenv("TUTTI_TEST_DEVICE", "devices=2,peers=1,slow=1,delay=25", 1), 0);
@@ -193,6 +202,7 @@ int main(int argc, char **argv) {
                                        IN_FOLDER(threads),
                                        IN_FOLDER(other_ways_to_wait),
                                        IN_FOLDER(devices),
+                                       IN_FOLDER(devices_by_a_library),
                                        IN_FOLDER(a_device_that_computes_slowly),
                                        IN_FOLDER(processes)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -107,6 +107,7 @@ static const tti_device_ops device_ops = {
     .fold = tti_cuda_fold,
     .unfold = tti_cuda_unfold,
     .peers_await = tti_cuda_peers_await,
+    .peers_waited = tti_cuda_peers_waited,
     .link = tti_cuda_link,
     .memory = tti_cuda_memory,
 };

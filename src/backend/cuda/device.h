@@ -64,6 +64,7 @@ tutti_status tti_cuda_fold(const double *values, const tti_device_lists *lists, 
 tutti_status tti_cuda_unfold(double *values, size_t n_values, const tti_device_lists *lists,
                              const double *sums);
 tutti_status tti_cuda_peers_await(void *group, int mark);
+tutti_status tti_cuda_peers_waited(void *group, int64_t *t_ns);
 /* peers_update.c */
 tutti_status tti_cuda_peers_can_update(const void *group, const void *update, bool *can);
 tutti_status tti_cuda_peers_update(void *group, void *update, const tti_device_told *told);

@@ -350,6 +350,20 @@ char *tti_cuda_traded_source(const void *state, int rank) {
 
 /* ---- waiting ---- */
 
+/* The queue of copies waits for no kernels while steps are at work. */
+tutti_status tti_cuda_peers_waited(void *state, int64_t *t_ns) {
+    group *g = state;
+    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_COPY];
+    *t_ns = -1;
+    if (!g->direct) return TUTTI_OK; /* the library does not tell */
+    TTI_CUDA(cudaMemcpyAsync(g->waited, &g->arena->waited_ns, sizeof g->arena->waited_ns,
+                             cudaMemcpyDefault, stream));
+    TTI_CUDA(cudaStreamSynchronize(stream));
+    *t_ns = 0;
+    for (int c = 0; c < TTI_N_CHANNELS; c++) *t_ns += (int64_t)g->waited[c];
+    return TUTTI_OK;
+}
+
 /* Ends what waits on the device for a peer that will not come. */
 static void end_group(group *g) {
     __atomic_store_n(g->view.state, TTI_PEERS_ENDED, __ATOMIC_SEQ_CST);

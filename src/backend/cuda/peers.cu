@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(SUM_THREADS)
                        const __grid_constant__ tti_peers_parts p) {
     uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SUM][blockIdx.x];
     uint32_t epoch = *counter;
-    tti_meet(v, TTI_CHANNEL_SUM, epoch + 1);
+    tti_meet_timed(v, TTI_CHANNEL_SUM, epoch + 1);
     for (int i = 0; i < p.n; i++) {
         int from = p.first + i < p.n ? p.first + i : p.first + i - p.n;
         fetch_units(p.part[from].from, p.part[from].to, p.part[from].n_elems / 4);
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(SPREAD_THREADS)
             size_t i = base + k;
             mine[k] = i >= first && i < last ? words[i] : 0;
         }
-        tti_meet(v, TTI_CHANNEL_SPREAD, epoch + 1);
+        tti_meet_timed(v, TTI_CHANNEL_SPREAD, epoch + 1);
         for (uint32_t k = threadIdx.x; k < TTI_PEERS_SEGMENT && base + k < n; k += SPREAD_THREADS) {
             uint32_t all = 0;
             for (int r = 0; r < v.n_ranks; r++)
@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(SPREAD_THREADS)
     for (size_t k = threadIdx.x; k < n_mine * run.n_elems; k += SPREAD_THREADS)
         mine[k] =
             __float_as_uint(j.in[k / run.n_elems][place_of(run, j.of_moments, k % run.n_elems)]);
-    tti_meet(v, TTI_CHANNEL_SPREAD, epoch + 1);
+    tti_meet_timed(v, TTI_CHANNEL_SPREAD, epoch + 1);
     for (size_t k = threadIdx.x; k < n_all * run.n_elems; k += SPREAD_THREADS) {
         int shard = (int)(k / run.n_elems), r = 0;
         while (shard >= j.bounds[r + 1]) r++;
@@ -259,6 +259,7 @@ __global__ void words_or_kernel(uint32_t *words, const uint32_t *all, size_t n, 
 
 /* One block: sums of other shards and what other ranks say turn 0, its own hash and vote come. */
 __global__ void peers_tell_kernel(tti_device_told t) {
+    if (threadIdx.x == 0) t.report->told_ns = t.n_ranks > 1 ? tti_now_ns() : 0;
     for (int i = threadIdx.x; i < tti_n_told(t); i += blockDim.x) t.sums[i] = tti_told(t, i);
 }
 

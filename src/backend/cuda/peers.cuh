@@ -2,16 +2,11 @@
 #ifndef TTI_CUDA_PEERS_CUH
 #define TTI_CUDA_PEERS_CUH
 
+#include "backend/cuda/clock.cuh"
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/peers.h"
 
 enum { TTI_PEERS_PATIENCE = 1024 /* looks at a flag before the clock is looked at */ };
-
-__device__ __forceinline__ uint64_t tti_now_ns() {
-    uint64_t t;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
-    return t;
-}
 
 /* Whether a wait since start is to be given up. */
 static __device__ __noinline__ bool tti_is_hopeless(const tti_peers_view &v, uint64_t start) {
@@ -50,6 +45,20 @@ __device__ __forceinline__ void tti_meet(const tti_peers_view &v, int channel, u
         tti_await(v, channel, epoch);
     }
     __syncthreads();
+}
+
+/* The same, and how long it took the first block is added up; an addition whose result nobody asks
+ * for is not waited for.  Returns it to that block's first thread. */
+__device__ __forceinline__ uint64_t tti_meet_timed(const tti_peers_view &v, int channel,
+                                                   uint32_t epoch) {
+    bool counts = blockIdx.x == 0 && threadIdx.x == 0;
+    uint64_t start = counts ? tti_now_ns() : 0;
+    tti_meet(v, channel, epoch);
+    if (!counts) return 0;
+    uint64_t waited = tti_now_ns() - start;
+    atomicAdd((unsigned long long *)&v.arena[v.rank]->waited_ns[channel],
+              (unsigned long long)waited);
+    return waited;
 }
 
 /* ---- what ranks tell each other: as tti_device_told has it ---- */

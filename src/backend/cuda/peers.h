@@ -44,6 +44,7 @@ typedef struct tti_peers_arena {
     uint64_t trade_flags[TTI_PEERS_BLOCKS][TTI_PEERS_MAX]; /* as flags, of trade.cu */
     uint64_t trade_epochs[TTI_PEERS_BLOCKS];
     tti_peers_mail mail;
+    uint64_t waited_ns[TTI_N_CHANNELS]; /* its own, so far: of the first block, for the others */
 } tti_peers_arena;
 
 /* The order of a sum, and where its terms begin. */

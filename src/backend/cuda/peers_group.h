@@ -49,7 +49,8 @@ typedef struct tti_peers_group {
     float *chunks; /* device [terms of others][longest chunk] */
     size_t chunk;  /* elements */
     uint32_t *words;
-    size_t *at; /* [n_ranks][n_groups][TTI_PEERS_PIECES]: where groups begin in pieces */
+    uint64_t *waited; /* pinned [TTI_N_CHANNELS]: of the arena, to be read by the host */
+    size_t *at;       /* [n_ranks][n_groups][TTI_PEERS_PIECES]: where groups begin in pieces */
     size_t chunks_bytes, words_bytes, low_bytes, staging_bytes;
 } tti_peers_group;
 

@@ -444,13 +444,14 @@ static tutti_status prepare(group *g) {
     g->arena = tti_cuda_alloc(ARENA_BYTES);
     g->words = tti_cuda_alloc(g->words_bytes);
     g->with = p->with;
+    g->waited = tti_cuda_alloc_host(sizeof g->arena->waited_ns);
     g->view.state = g->with ? g->with->view.state : tti_cuda_alloc_host(sizeof *g->view.state);
     if (p->fast && p->wire != TUTTI_F32) {
         g->low_bytes = p->n_flat * sizeof *g->low;
         g->low = tti_cuda_alloc(g->low_bytes);
         if (!g->low) return tti_fail(TUTTI_E_NOMEM, "cuda: %zu bytes", g->low_bytes);
     }
-    if (!g->all || !g->arena || !g->words || !g->view.state)
+    if (!g->all || !g->arena || !g->words || !g->waited || !g->view.state)
         return tti_fail(TUTTI_E_NOMEM, "cuda: no memory to meet the other devices");
     g->view.rank = p->rank;
     g->view.n_ranks = p->n_ranks;
@@ -530,6 +531,7 @@ void tti_cuda_peers_part(void *state) {
     tti_cuda_release(g->chunks, g->chunks_bytes);
     tti_cuda_release(g->low, g->low_bytes);
     tti_cuda_release(g->staging, g->staging_bytes);
+    tti_cuda_release_host(g->waited);
     if (!g->with) tti_cuda_release_host(g->view.state);
     free(g->hosts);
     free(g->at);

@@ -143,6 +143,7 @@ __device__ __forceinline__ void finish(const tti_update_view &u, const tti_devic
     if (threadIdx.x) return;
     __threadfence();
     tti_step_report r = l.report;
+    r.exchange_ns = __ldcg((const unsigned long long *)&u.report->exchange_ns);
     r.params_hash = atomicExch((unsigned long long *)u.total, 0ull);
     *u.report = r;
     *u.n_done = 0;
@@ -163,7 +164,8 @@ __global__ void __launch_bounds__(THREADS)
     uint32_t *counter = &v.arena[v.rank]->epochs[TTI_CHANNEL_SPREAD][blockIdx.x];
     const uint32_t epoch = *counter;
     say(v, t, epoch);
-    tti_meet(v, TTI_CHANNEL_SPREAD, epoch + 1);
+    uint64_t waited = tti_meet_timed(v, TTI_CHANNEL_SPREAD, epoch + 1);
+    if (blockIdx.x == 0 && threadIdx.x == 0) u.report->exchange_ns = waited;
     bool knows = false;
     for (int item = blockIdx.x; item < n_items; item += gridDim.x) {
         const stretch s = find_stretch(u, item, n_parts);

@@ -4,6 +4,7 @@
  * tensor of the model and each parameter is read and written once.  Numbers of the step are made
  * on the device, so nothing waits for the host.  Sums run in a fixed order; the hash is a sum of
  * integers, for which any order is the same. */
+#include "backend/cuda/clock.cuh"
 #include "backend/cuda/early.cuh"
 #include "backend/cuda/update.cuh"
 
@@ -17,6 +18,8 @@ __global__ void hyper_kernel(tti_update_view u) {
     tti_wait_for_before();
     tti_step_report r;
     *u.hyper = tti_make_hyper(u, u.sums, &r);
+    uint64_t told_ns = u.report->told_ns;
+    r.exchange_ns = told_ns ? tti_now_ns() - told_ns : 0;
     *u.report = r;
 }
 
