@@ -379,10 +379,9 @@ typedef struct tti_backend {
      * open.  NULL: never. */
     bool (*joins_exact_gelu)(const tti_node *product);
     /* True if conv2d_grad_join is faster in the place of this conv2d_grad_x of a 1x1 convolution
-     * and the bn_grad_join behind it.  The same answer before and after a device is open.  NULL:
-     * never.
-     */
-    bool (*joins_gradient)(const tti_node *grad_x);
+     * and the bn_grad_join behind it; keeps: conv2d_grad_sums in the place of it and bn_grad_sums.
+     * The same answer before and after a device is open.  NULL: never. */
+    bool (*joins_gradient)(const tti_node *grad_x, bool keeps);
     /* Of nodes beside each other, to cut a model into stages; NULL: as a core of the host has them.
      */
     const tti_weights *weights;

@@ -2,7 +2,8 @@
  *
  * Apart from each other because the sums of all shards are wanted where statistics are joined. Both
  * can take dy as it is before a relu, with y or what makes it again; bn_grad_join writes the masked
- * dy as well, and conv2d_grad_join makes that dy itself, the gradient of a 1x1 convolution. */
+ * dy as well, and conv2d_grad_join and _sums make the dy themselves, the gradient of a 1x1
+ * convolution. */
 #include "ops/bn_rules.h"
 
 static const tti_attr_spec join_attrs[] = {{"eps", TTI_ATTR_FLOAT, 1e-5, "added to the variance"},
@@ -111,18 +112,18 @@ static int conv_more(const tti_node *node) {
     return i < node->n_in ? i : -1;
 }
 
-/* dy[N,O,H,W] and w[O,C,1,1] of x[N,C,H,W]: inputs 3 and 4. */
-static tutti_status check_product(const tti_node *node) {
-    const tutti_shape *x = tti_in_shape(node, 0), *dy = tti_in_shape(node, 3);
-    const tutti_shape *w = tti_in_shape(node, 4);
+/* dy[N,O,H,W] and w[O,C,1,1] of x[N,C,H,W]: inputs `at` and the next. */
+static tutti_status check_product(const tti_node *node, int at) {
+    const tutti_shape *x = tti_in_shape(node, 0), *dy = tti_in_shape(node, at);
+    const tutti_shape *w = tti_in_shape(node, at + 1);
     char text[3][128];
     bool fits = x->n_dims == 4 && dy->n_dims == 4 && w->n_dims == 4 && dy->dim[0] == x->dim[0] &&
                 dy->dim[2] == x->dim[2] && dy->dim[3] == x->dim[3] && w->dim[0] == dy->dim[1] &&
                 w->dim[1] == x->dim[1] && w->dim[2] == 1 && w->dim[3] == 1;
-    for (int i = 3; i < 5; i++) TTI_TRY(tti_need_dtype(node, i, node->in[0]->type.dtype));
+    for (int i = at; i < at + 2; i++) TTI_TRY(tti_need_dtype(node, i, node->in[0]->type.dtype));
     if (fits) return TUTTI_OK;
     for (int i = 0; i < 3; i++)
-        tti_type_text(&node->in[i ? 2 + i : 0]->type, text[i], sizeof text[i]);
+        tti_type_text(&node->in[i ? at + i - 1 : 0]->type, text[i], sizeof text[i]);
     return tti_node_fail(node,
                          "x, dy and w must be [N,C,H,W], [N,O,H,W], [O,C,1,1]; are %s, %s, %s",
                          text[0], text[1], text[2]);
@@ -137,11 +138,25 @@ static tutti_status conv2d_grad_join_infer(const tti_node *node, tutti_type *out
     TTI_TRY(tti_need_dtype(node, 1, TUTTI_U8));
     TTI_TRY(check_mask(node));
     TTI_TRY(need_vector(node, 2, 2 * tti_in_dim(node, 0, 1) + 1));
-    TTI_TRY(check_product(node));
+    TTI_TRY(check_product(node, 3));
     if (conv_rows(node) > 0) TTI_TRY(check_rows(node, 5));
     if (more > 0) TTI_TRY(check_like_first(node, more));
     if (more > 0 && node->n_in > more + 1)
         return tti_node_fail(node, "input %d is one too many", more + 1);
+    out[0] = node->in[0]->type;
+    sums_types(tti_in_dim(node, 0, 1), out + 1);
+    return TUTTI_OK;
+}
+
+/* x, stats, gamma, beta, dy, w, rows? */
+static tutti_status conv2d_grad_sums_infer(const tti_node *node, tutti_type *out) {
+    double eps = tti_attr_float(node, "eps");
+    if (!(eps > 0 && isfinite(eps))) return tti_node_fail(node, "eps must be > 0, is %g", eps);
+    TTI_TRY(need_planes(node));
+    TTI_TRY(need_vector(node, 1, 2 * tti_in_dim(node, 0, 1) + 1));
+    for (int i = 2; i < 4; i++) TTI_TRY(need_vector(node, i, tti_in_dim(node, 0, 1)));
+    TTI_TRY(check_product(node, 4));
+    TTI_TRY(check_rows(node, 6));
     out[0] = node->in[0]->type;
     sums_types(tti_in_dim(node, 0, 1), out + 1);
     return TUTTI_OK;
@@ -233,19 +248,44 @@ static void bn_grad_join_reference(const tti_args *a) {
     join_reference(a, &j);
 }
 
+/* Element i of x's gradient: of dy and w, inputs `at` and the next. */
+static double product_at(const tti_args *a, int at, const planes *p, size_t i) {
+    size_t n_out = (size_t)tti_in_dim(a->node, at, 1), c = i / p->s % p->c;
+    size_t first = i / p->s / p->c * n_out * p->s + i % p->s;
+    double sum = 0;
+    for (size_t o = 0; o < n_out; o++)
+        sum += a->in[at][first + o * p->s] * a->in[at + 1][o * p->c + c];
+    return sum;
+}
+
 static void conv2d_grad_join_reference(const tti_args *a) {
     planes p = planes_of(a->node);
-    size_t n_out = (size_t)tti_in_dim(a->node, 3, 1);
     int rows = conv_rows(a->node), more = conv_more(a->node);
     joined j = {.x = a->in[0], .mask = a->in[1], .stats = a->in[2], .packed = true};
     j.rows = rows > 0 ? rows_of(a, rows, p.n) : p.n;
-    for (size_t i = 0; i < p.n * p.c * p.s; i++) {
-        size_t c = i / p.s % p.c, first = i / p.s / p.c * n_out * p.s + i % p.s;
-        double sum = 0;
-        for (size_t o = 0; o < n_out; o++) sum += a->in[3][first + o * p.s] * a->in[4][o * p.c + c];
-        a->out[0][i] = sum + (more > 0 ? a->in[more][i] : 0);
-    }
+    for (size_t i = 0; i < p.n * p.c * p.s; i++)
+        a->out[0][i] = product_at(a, 3, &p, i) + (more > 0 ? a->in[more][i] : 0);
     join_reference(a, &j);
+}
+
+static void conv2d_grad_sums_reference(const tti_args *a) {
+    planes p = planes_of(a->node);
+    size_t rows = rows_of(a, 6, p.n);
+    double eps = tti_attr_float(a->node, "eps");
+    const double *x = a->in[0], *stats = a->in[1];
+    a->out[1][0] = (double)(rows * p.s);
+    for (size_t i = 0; i < p.n * p.c * p.s; i++) a->out[0][i] = product_at(a, 4, &p, i);
+    for (size_t c = 0; c < p.c; c++) {
+        double mean = stats[1 + c], rstd = rstd_of(stats[0], stats[1 + p.c + c], eps);
+        double sum = 0, dot = 0;
+        for (size_t n = 0; n < rows; n++)
+            for (size_t i = (n * p.c + c) * p.s; i < (n * p.c + c + 1) * p.s; i++) {
+                bool passes = (x[i] - mean) * (a->in[2][c] * rstd) + a->in[3][c] > 0;
+                sum += passes ? a->out[0][i] : 0;
+                dot += passes ? a->out[0][i] * (x[i] - mean) * rstd : 0;
+            }
+        put_sums(a->out + 1, p.c, c, sum, dot);
+    }
 }
 
 static void bn_grad_apply_reference(const tti_args *a) {
@@ -297,6 +337,20 @@ static tutti_status conv2d_grad_join_shard(const tti_node *node, const tti_place
         {{"00O0WW0", "0PPP"}, {"00O0WP0", "0PPP"}, {"00W0WP0", "0PPP"}}};
     bool has_rows = conv_rows(node) > 0;
     return tti_shard_match(node, rules[has_rows], has_rows ? 3 : 2, in, out, planes_why);
+}
+
+static tutti_status conv2d_grad_sums_shard(const tti_node *node, const tti_placement *in,
+                                           tti_placement *out) {
+    static const tti_shard_rule rules[] = {
+        {"0OWW0WW", "0PPP"}, {"0OWW0WP", "0PPP"}, {"0WWW0WP", "0PPP"}};
+    static const tti_shard_rule without[] = {{"0OWW0W", "0PPP"}, {"0WWW0W", "0PPP"}};
+    return node->n_in > 6 ? tti_shard_match(node, rules, 3, in, out, planes_why)
+                          : tti_shard_match(node, without, 2, in, out, planes_why);
+}
+
+static void conv2d_grad_sums_cost(const tti_node *node, tti_cost *cost) {
+    double terms = (double)tti_in_dim(node, 4, 1);
+    tti_cost_flops(node, (2 * terms + 6) * (double)tti_in_n(node, 0), cost);
 }
 
 static void conv2d_grad_join_cost(const tti_node *node, tti_cost *cost) {
@@ -442,6 +496,34 @@ static const tti_sample conv2d_grad_join_samples[] = {
     {0},
 };
 
+static const tti_sample conv2d_grad_sums_samples[] = {
+    {.in = "f32[4,16,3,5] f32[33] f32[16] f32[16] f32[4,6,3,5] f32[6,16,1,1]",
+     .attrs = "eps=9",
+     .lo = -2,
+     .hi = 2},
+    {.in = "f32[6,7,2,2] f32[15] f32[7] f32[7] f32[6,3,2,2] f32[3,7,1,1] i32[]",
+     .attrs = "eps=9",
+     .lo = -2,
+     .hi = 2,
+     .int_lo = 4,
+     .int_hi = 4},
+    {.in = "f32[0,8,2,2] f32[17] f32[8] f32[8] f32[0,3,2,2] f32[3,8,1,1]", .lo = 0.5, .hi = 2},
+    {.in = "f32[4,8,2,2] f32[17] f32[8] f32[8] f32[4,3,2,2] f32[3,8,1,1]",
+     .attrs = "eps=0",
+     .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,8,2,2] f32[16] f32[8] f32[8] f32[4,3,2,2] f32[3,8,1,1]",
+     .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,8,2,2] f32[17] f32[8] f32[7] f32[4,3,2,2] f32[3,8,1,1]",
+     .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,8,2,2] f32[17] f32[8] f32[8] f32[4,3,2,2] f32[3,8,2,1]",
+     .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,8,2,2] f32[17] f32[8] f32[8] f32[3,3,2,2] f32[3,8,1,1]",
+     .expect = TUTTI_E_INVALID},
+    {.in = "f32[4,8,2,2] f32[17] f32[8] f32[8] f32[4,3,2,2] f32[3,8,1,1] i32[1]",
+     .expect = TUTTI_E_INVALID},
+    {0},
+};
+
 static const tti_sample bn_grad_apply_samples[] = {
     {.in = "f32[4,6,3,5] f32[4,6,3,5] f32[13] f32[6] f32[13]", .lo = 0.5, .hi = 2},
     {.in = "f32[3,2,2,2] f32[3,2,2,2] f32[5] f32[2] f32[5] i32[]",
@@ -523,6 +605,21 @@ const tti_op tti_ops_batch_norm_grad[] = {
      .cost = conv2d_grad_join_cost,
      .reference = conv2d_grad_join_reference,
      .samples = conv2d_grad_join_samples},
+    {.name = "conv2d_grad_sums",
+     .doc =
+         "the gradient of a 1x1 convolution, and bn_grad_sums of it where y > 0; inputs x, stats, "
+         "gamma, beta, dy[N,O,H,W], w[O,C,1,1], rows?",
+     .n_in_min = 6,
+     .n_in_max = 7,
+     .n_out = 4,
+     .attrs = join_attrs,
+     .traits = TTI_CHANNELS_LAST,
+     .weights_in = 1u << 5,
+     .infer = conv2d_grad_sums_infer,
+     .shard = conv2d_grad_sums_shard,
+     .cost = conv2d_grad_sums_cost,
+     .reference = conv2d_grad_sums_reference,
+     .samples = conv2d_grad_sums_samples},
     {.name = "bn_grad_apply",
      .doc = "dx = gamma rstd (dy - mean dy - xhat mean(dy xhat)), dy where y > 0, 0 beyond rows; "
             "inputs dy, x, stats, gamma, sums, rows?, y? or beta? that makes it",

@@ -11,8 +11,9 @@
  *                                                     reads the bits of mask
  *
  *   bn_stats(conv2d(x, w)), 1x1 in 16 bits             y, stats = conv2d_stats(x, w)
- *   bn_grad_join(conv2d_grad_x(dy, w), bits, x, ..)    conv2d_grad_join(x, bits, .., dy, w), 1x1,
- *                                                      where the backend wants it
+ *   bn_grad_join(conv2d_grad_x(dy, w), bits, x, ..)    conv2d_grad_join(x, bits, .., dy, w) and
+ *   g = conv2d_grad_x(dy, w), bn_grad_sums(g, x, ..)   g, sums = conv2d_grad_sums(x, .., dy, w),
+ *                                                      1x1, where the backend wants them
  *
  * Only for backends that ask for it (tti_target.fuse_batch_norm).  The ops are named here, once, as
  * in fuse_norm.c: that they are about the same normalisation is no property of another op. */
@@ -285,7 +286,7 @@ static int made_by_point(const tti_rewrite *rw, const tti_node *join, const tti_
         const tutti_value *value = join->in[i];
         const tti_node *made = value->node;
         if (made->op == grad_x && rw->n_uses[value->id] == 1 && is_point(made) &&
-            same_kind(value, join->out[0]) && target->joins_gradient(made))
+            same_kind(value, join->out[0]) && target->joins_gradient(made, false))
             return i;
     }
     return -1;
@@ -333,6 +334,56 @@ tutti_status tti_fuse_conv_join(tutti_graph **g, const tti_target *target) {
             tti_rewrite_copy(&rw, (*g)->nodes[i]);
     }
     free(at);
+    free(gone);
+    return tti_rewrite_finish(&rw, g);
+}
+
+/* The sums over a product, masked by what makes y again, if what else they read is there before it:
+ * dy, x, stats, rows?, gamma, beta. */
+static const tti_node *sums_over(const tutti_graph *g, const tti_node *made, const tti_op *sums) {
+    for (int i = made->id + 1; i < g->n_nodes; i++) {
+        const tti_node *user = g->nodes[i];
+        if (user->op != sums || user->in[0] != made->out[0]) continue;
+        bool there = tti_attr_int(user, "act") == TTI_EPILOGUE_RELU &&
+                     user->in[user->n_in - 1]->type.shape.n_dims == 1 &&
+                     same_kind(user->in[0], user->in[1]);
+        for (int k = 1; k < user->n_in; k++) there = there && user->in[k]->node->id < made->id;
+        return there ? user : NULL;
+    }
+    return NULL;
+}
+
+static void sum_point(tti_rewrite *rw, const tti_node *made, const tti_node *sums) {
+    int gamma = sums->n_in - 2, n_in = 6;
+    tutti_value *in[7] = {rw->map[sums->in[1]->id],     rw->map[sums->in[2]->id],
+                          rw->map[sums->in[gamma]->id], rw->map[sums->in[gamma + 1]->id],
+                          rw->map[made->in[0]->id],     rw->map[made->in[1]->id]};
+    if (gamma > 3) in[n_in++] = rw->map[sums->in[3]->id];
+    tutti_value *g = tti_emit(rw->to, "conv2d_grad_sums", made->name, in, n_in,
+                              (tti_attr_arg[]){TTI_FLOAT("eps", tti_attr_float(sums, "eps")), {0}});
+    if (!g) return; /* sticky */
+    g->layout = made->out[0]->layout;
+    rw->map[made->out[0]->id] = g;
+    for (int k = 0; k < sums->op->n_out; k++) rw->map[sums->out[k]->id] = g->node->out[1 + k];
+}
+
+tutti_status tti_fuse_conv_sums(tutti_graph **g, const tti_target *target) {
+    const tti_op *grad_x = tti_op_find("conv2d_grad_x"), *sums = tti_op_find("bn_grad_sums");
+    tti_rewrite rw;
+    if (!target->fuse_batch_norm || !target->joins_gradient) return TUTTI_OK;
+    TTI_TRY(tti_rewrite_begin(&rw, *g));
+    bool *gone = calloc((size_t)(*g)->n_nodes + 1, sizeof *gone);
+    if (!gone) tti_graph_fail(rw.to, tti_fail(TUTTI_E_NOMEM, "fuse: out of memory"));
+    for (int i = 0; gone && i < (*g)->n_nodes; i++) {
+        const tti_node *node = (*g)->nodes[i], *of = NULL;
+        if (node->op == grad_x && is_point(node) && target->joins_gradient(node, true))
+            of = sums_over(*g, node, sums);
+        if (of) gone[of->id] = true;
+        if (of)
+            sum_point(&rw, node, of);
+        else if (!gone[i])
+            tti_rewrite_copy(&rw, node);
+    }
     free(gone);
     return tti_rewrite_finish(&rw, g);
 }

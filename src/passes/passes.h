@@ -39,8 +39,9 @@ typedef struct tti_target {
     bool fuse_linear_grad; /* fuse: gelu, additions, casts to f32 into the products before them */
     bool (*joins_products)(const tti_node *product);   /* which ones; NULL: all */
     bool (*joins_exact_gelu)(const tti_node *product); /* an exact gelu too; NULL: never */
-    /* fuse: the join of batch norms' gradients into this conv2d_grad_x; NULL: never */
-    bool (*joins_gradient)(const tti_node *grad_x);
+    /* fuse: the join of batch norms' gradients, or (keeps) the sums alone, into this conv2d_grad_x;
+     * NULL: never */
+    bool (*joins_gradient)(const tti_node *grad_x, bool keeps);
     bool fuse_batch_norm;    /* fuse: masks and sums of batch norms' gradients */
     bool fuse_residual_norm; /* fuse: layer norms and the additions and casts beside them */
     bool fuse_loss;          /* fuse: a loss and its gradient */
@@ -141,6 +142,7 @@ tutti_status tti_fuse_bn_masks(tutti_graph **g, const tti_target *target);
 tutti_status tti_fuse_bn_pairs(tutti_graph **g, const tti_target *target);
 tutti_status tti_fuse_bn_bits(tutti_graph **g, const tti_target *target);
 tutti_status tti_fuse_conv_join(tutti_graph **g, const tti_target *target);
+tutti_status tti_fuse_conv_sums(tutti_graph **g, const tti_target *target);
 tutti_status tti_fuse_conv_stats(tutti_graph **g, const tti_target *target);
 
 /* Orders the nodes: gradients of parameters as early as they can be had. */

@@ -133,10 +133,14 @@ T_CASE(thin_convolutions_tell_their_statistics) {
     T_EQ(n_conv_stats(4, TUTTI_BF16, false), 0);
 }
 
-static bool of_even_channels(const tti_node *grad_x) {
-    return grad_x->out[0]->type.shape.dim[1] % 2 == 0;
+static bool of_even_channels(const tti_node *grad_x, bool keeps) {
+    return !keeps && grad_x->out[0]->type.shape.dim[1] % 2 == 0;
 }
-static bool never(const tti_node *grad_x) {
+static bool of_four_channels(const tti_node *grad_x, bool keeps) {
+    return keeps && grad_x->out[0]->type.shape.dim[1] == 4;
+}
+static bool never(const tti_node *grad_x, bool keeps) {
+    (void)keeps;
     T_EQ(grad_x->in[1]->type.shape.dim[2], 1); /* asked about thin ones only */
     return false;
 }
@@ -173,7 +177,7 @@ static tutti_graph *two_bottlenecks(int64_t n_channels, int64_t kernel) {
 }
 
 /* How many products a network has that are joined as they are made. */
-static int n_joined(int64_t n_channels, int64_t kernel, bool (*which)(const tti_node *)) {
+static int n_joined(int64_t n_channels, int64_t kernel, bool (*which)(const tti_node *, bool)) {
     tti_target fused = joint;
     fused.joins_gradient = which;
     tutti_graph *plain = two_bottlenecks(n_channels, kernel),
@@ -208,6 +212,28 @@ T_CASE(thin_gradients_are_joined_as_they_are_made) {
     T_EQ(n_joined(8, 1, NULL), 0);
 }
 
+/* Of the inner batch norms, whose gradient comes out of a thin convolution each. */
+T_CASE(thin_gradients_are_summed_as_they_are_made) {
+    T_UNUSED;
+    for (int kernel = 1; kernel <= 3; kernel += 2) {
+        tti_target fused = joint;
+        fused.joins_gradient = of_four_channels;
+        tutti_graph *plain = two_bottlenecks(8, kernel), *g = two_bottlenecks(8, kernel);
+        T_OK(tti_pipeline_run(&plain, &net_plain, "split"));
+        T_OK(tti_pipeline_run(&g, &fused, "fuse"));
+        T_EQ(net_count_ops(g, "conv2d_grad_sums"), 2);
+        T_EQ(net_count_ops(g, "bn_grad_sums"), 1); /* bn's: behind a join, or a 3x3 */
+        net_expect_equal(plain, g);
+        const tti_node *node = gradient(g, "conv2d_grad_sums", "conv1.1");
+        const tti_node *dx = gradient(g, "bn_grad_apply", "bn1.0");
+        T_EQ(node->out[0]->layout, node->in[0]->layout);
+        assert_ptr_equal(dx->in[0], node->out[0]);
+        assert_ptr_equal(dx->in[4], node->out[1]);
+        tutti_graph_destroy(plain);
+        tutti_graph_destroy(g);
+    }
+}
+
 T_CASE(nothing_is_done_unasked) {
     T_UNUSED;
     tutti_graph *g = net_blocks(true, false);
@@ -227,6 +253,7 @@ int main(void) {
         cmocka_unit_test(joins_read_bits),
         cmocka_unit_test(thin_convolutions_tell_their_statistics),
         cmocka_unit_test(thin_gradients_are_joined_as_they_are_made),
+        cmocka_unit_test(thin_gradients_are_summed_as_they_are_made),
         cmocka_unit_test(nothing_is_done_unasked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

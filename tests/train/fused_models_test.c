@@ -99,7 +99,8 @@ static bool likes_gelu(const tti_node *product) {
     return strcmp(product->op->name, "linear") == 0 || strcmp(product->op->name, "matmul") == 0;
 }
 
-static bool likes_joins(const tti_node *grad_x) {
+static bool likes_joins(const tti_node *grad_x, bool keeps) {
+    (void)keeps;
     return grad_x->in[0]->layout == grad_x->out[0]->layout;
 }
 
@@ -323,7 +324,8 @@ T_CASE(the_fused_ops_are_there) {
                 {&lenet, "conv2d_pool_grad_x"},
                 {&lenet, "conv2d_pool_grad_w"},
                 {&resnet, "conv2d_stats"},
-                {&resnet, "conv2d_grad_join"}};
+                {&resnet, "conv2d_grad_join"},
+                {&resnet, "conv2d_grad_sums"}};
     tti_target low = target_of(true, "train.precision=bf16", true);
     tti_target mixed = target_of(true, "train.precision=bf16", false);
     tti_target wide = target_of(true, "train.precision=f32", false);

@@ -176,6 +176,18 @@ tutti_status tti_cuda_join_product(const tti_kargs *a) {
     return join_run(a, &grad, 5);
 }
 
+/* x, stats, gamma, beta, dy, w, rows? */
+tutti_status tti_cuda_sum_product(const tti_kargs *a) {
+    tti_cuda_planes p = planes_of(a->node);
+    tti_cuda_bn_grad grad = {.dy = a->out[0], .x = a->in[0], .stats = a->in[1]};
+    tti_cuda_bn_sums_out out = {a->out[1], a->out[2], a->out[3]};
+    grad.gamma = a->in[2], grad.beta = a->in[3];
+    grad.rows = a->node->n_in > 6 ? a->in[6] : NULL;
+    grad.eps = tti_attr_float(a->node, "eps");
+    TTI_CUDA(tti_cuda_bn_sums(&p, &grad, a->scratch, &out, tti_cuda_stream()));
+    return TUTTI_OK;
+}
+
 static tutti_status grad_apply_run(void *state, const tti_kargs *a) {
     tti_cuda_planes p = planes_of(a->node);
     tti_cuda_bn_grad grad = grad_of(a, 5, 1);

@@ -16,8 +16,9 @@ tutti_status tti_cuda_stats_run(const tutti_value *value, const void *x, const i
 /* True if what is like input 0 lies as it does. */
 bool tti_cuda_bn_lies_alike(const tti_node *node);
 
-/* conv2d_grad_join, when out[0] is the product: the rest of it.  scratch as for the statistics of
- * input 0. */
+/* conv2d_grad_join and conv2d_grad_sums, when out[0] is the product: the rest of it.  scratch as
+ * for the statistics of input 0. */
 tutti_status tti_cuda_join_product(const tti_kargs *a);
+tutti_status tti_cuda_sum_product(const tti_kargs *a);
 
 #endif /* TTI_CUDA_BN_STATS_H */

@@ -10,8 +10,10 @@
  *
  * Forward the tile is rounded, stored from shared memory, and read there again for mean and M2 of
  * its columns.  Backward two warps bring what the gradient meets (the other gradient and x), ahead
- * of the tile; sums are made in registers.  A tile leaves its sums in memory, where
- * conv_point_end.cu joins them: the order depends on the shape alone. */
+ * of the tile, and store what becomes of it; sums are made in registers.  Tiles go from the last to
+ * the first: the input's end was written last, and what reads the result begins with its start.  A
+ * tile leaves its sums in memory, where conv_point_end.cu joins them: the order depends on the
+ * shape alone. */
 #include "backend/cuda/conv_point.h"
 
 #include "backend/cuda/conv_point.cuh"
@@ -27,35 +29,42 @@ enum {
     HALF = 64,   /* rows of a part */
     A_BYTES = ROWS * DEPTH * 2,
     PART_BYTES = HALF * SLICE * 2,
+    MAX_SUMS = TTI_POINT_MAX_SUMS,
     TEAM = 128, /* threads of a warpgroup */
     TEAM_WARPS = TEAM / 32,
     THREADS = 3 * TEAM,
-    LOADER_REGISTERS = 40, /* of 168 that each thread starts with */
-    WORKER_REGISTERS = 232
+    LOADER_REGISTERS = 56, /* of 168 that each thread starts with */
+    WORKER_REGISTERS = 224
 };
+
+enum { STATS = TTI_POINT_STATS, JOIN = TTI_POINT_JOIN, SUMS = TTI_POINT_SUMS };
 
 struct point_job {
     const int32_t *rows;
     const uint8_t *mask;
-    const float *mean; /* [n] */
-    float *partials;   /* [tiles of rows][2][n] */
+    const float *stats;        /* {count, mean[n], M2[n]} of x */
+    const float *gamma, *beta; /* [n] */
+    float eps;
+    float *partials; /* [tiles of rows][2][n] */
     int m, n, per_sample;
     int n_blocks, n_cols, n_tiles; /* of k; of n; all, of a cluster each */
     bool more;
 };
 
 /* COLS: of a tile. */
-template <int COLS, bool JOINS>
+template <int COLS, int KIND>
 struct point_shared {
-    static const int STAGES = JOINS ? 3 : 4, N_SLICES = COLS / SLICE;
-    static const int N_PARTS = ROWS / HALF * N_SLICES, N_PLACES = JOINS ? 3 : N_PARTS;
+    static const bool BACK = KIND != STATS; /* rows of b lie across k, and there is an x */
+    static const int STAGES = BACK ? 3 : 4, N_SLICES = COLS / SLICE;
+    static const int N_PARTS = ROWS / HALF * N_SLICES, N_PLACES = BACK ? 3 : N_PARTS;
     static const int B_BYTES = COLS * DEPTH * 2;
     alignas(1024) uint8_t a[STAGES][A_BYTES];
     uint8_t b[STAGES][B_BYTES];
     uint8_t parts[2][N_PLACES][PART_BYTES]; /* of each warpgroup: what is stored, or more */
-    uint8_t x[JOINS ? 2 : 1][JOINS ? N_PLACES : 1][JOINS ? PART_BYTES : 16];
+    uint8_t x[BACK ? 2 : 1][BACK ? N_PLACES : 1][BACK ? PART_BYTES : 16];
+    float factors[3][KIND == SUMS ? MAX_SUMS : 2]; /* of the columns: mean, scale, beta */
     float sums[2][TEAM_WARPS][2][COLS];
-    uint64_t full[STAGES], empty[STAGES], brought[2][N_PLACES], freed[2][N_PLACES];
+    uint64_t full[STAGES], empty[STAGES], brought[2][N_PLACES], ready[2][N_PLACES];
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -66,6 +75,7 @@ template <int COLS>
 struct place {
     int row, col;
     __device__ __forceinline__ place(const point_job &job, int tile) {
+        tile = job.n_tiles - 1 - tile;
         row = (tile / job.n_cols * CLUSTER + (int)cluster_rank()) * ROWS;
         col = tile % job.n_cols * COLS;
     }
@@ -73,12 +83,12 @@ struct place {
 
 /* ---- the loaders: a thread each ---- */
 
-template <int COLS, bool JOINS>
-__device__ __forceinline__ void load_tiles(point_shared<COLS, JOINS> &s, const CUtensorMap *a,
+template <int COLS, int KIND>
+__device__ __forceinline__ void load_tiles(point_shared<COLS, KIND> &s, const CUtensorMap *a,
                                            const CUtensorMap *b, const point_job &job) {
-    typedef point_shared<COLS, JOINS> S;
+    typedef point_shared<COLS, KIND> S;
     const uint16_t all = (1 << CLUSTER) - 1;
-    const int b_rows = (JOINS ? DEPTH : COLS) / CLUSTER, first = (int)cluster_rank() * b_rows;
+    const int b_rows = (S::BACK ? DEPTH : COLS) / CLUSTER, first = (int)cluster_rank() * b_rows;
     uint32_t turn = 0;
     for (int tile = blockIdx.x / CLUSTER; tile < job.n_tiles; tile += gridDim.x / CLUSTER) {
         place<COLS> at(job, tile);
@@ -88,7 +98,7 @@ __device__ __forceinline__ void load_tiles(point_shared<COLS, JOINS> &s, const C
             barrier_wait(&s.empty[stage], turn / S::STAGES % 2 ^ 1);
             barrier_expect(full, A_BYTES + S::B_BYTES);
             copy_in(s.a[stage], a, i * DEPTH, at.row, full, L2_NORMAL);
-            if constexpr (JOINS) {
+            if constexpr (S::BACK) {
 #pragma unroll
                 for (int k = 0; k < S::N_SLICES; k++)
                     copy_in_many(s.b[stage] + (k * DEPTH + first) * 128, b, at.col + k * SLICE,
@@ -101,25 +111,51 @@ __device__ __forceinline__ void load_tiles(point_shared<COLS, JOINS> &s, const C
     }
 }
 
-/* What the gradient meets, of the tiles of one warpgroup. */
+/* The tiles of a warpgroup of this cluster, and the parts of them. */
 template <int COLS>
-__device__ __forceinline__ void load_parts(point_shared<COLS, true> &s, int team,
+struct part_list {
+    static const int OF_TILE = ROWS / HALF * COLS / SLICE;
+    int first, step, n;
+    __device__ __forceinline__ part_list(const point_job &job, int team) {
+        int n_clusters = gridDim.x / CLUSTER;
+        first = blockIdx.x / CLUSTER + team * n_clusters, step = 2 * n_clusters;
+        n = first < job.n_tiles ? ((job.n_tiles - first - 1) / step + 1) * OF_TILE : 0;
+    }
+    __device__ __forceinline__ place<COLS> at(const point_job &job, int part) const {
+        place<COLS> at(job, first + part / OF_TILE * step);
+        at.row += part % 2 * HALF, at.col += part % OF_TILE / 2 * SLICE;
+        return at;
+    }
+};
+
+template <int COLS, int KIND>
+__device__ __forceinline__ void load_part(point_shared<COLS, KIND> &s, int team, int to,
+                                          const CUtensorMap *more, const CUtensorMap *x, bool both,
+                                          place<COLS> at) {
+    uint64_t *brought = &s.brought[team][to];
+    barrier_expect(brought, both ? 2 * PART_BYTES : PART_BYTES);
+    if (both) copy_in(s.parts[team][to], more, at.col, at.row, brought, L2_SHORT);
+    copy_in(s.x[team][to], x, at.col, at.row, brought, L2_NORMAL);
+}
+
+/* Brings what the gradient of a warpgroup's tiles meets, and stores what becomes of it. */
+template <int COLS, int KIND>
+__device__ __forceinline__ void tend_parts(point_shared<COLS, KIND> &s, int team,
                                            const CUtensorMap *more, const CUtensorMap *x,
-                                           const point_job &job) {
-    typedef point_shared<COLS, true> S;
-    int step = gridDim.x / CLUSTER;
-    uint32_t turn = 0;
-    for (int tile = blockIdx.x / CLUSTER + team * step; tile < job.n_tiles; tile += 2 * step) {
-        place<COLS> at(job, tile);
-        for (int part = 0; part < S::N_PARTS; part++, turn++) {
-            uint32_t to = turn % S::N_PLACES;
-            int col = at.col + part / 2 * SLICE, row = at.row + part % 2 * HALF;
-            uint64_t *brought = &s.brought[team][to];
-            barrier_wait(&s.freed[team][to], turn / S::N_PLACES % 2 ^ 1);
-            barrier_expect(brought, job.more ? 2 * PART_BYTES : PART_BYTES);
-            if (job.more) copy_in(s.parts[team][to], more, col, row, brought, L2_SHORT);
-            copy_in(s.x[team][to], x, col, row, brought, L2_SHORT);
-        }
+                                           const CUtensorMap *d, const point_job &job) {
+    typedef point_shared<COLS, KIND> S;
+    part_list<COLS> list(job, team);
+    for (int part = 0; part < S::N_PLACES && part < list.n; part++)
+        load_part<COLS, KIND>(s, team, part, more, x, job.more, list.at(job, part));
+    for (int part = 0; part < list.n; part++) {
+        int from = part % S::N_PLACES, next = part + S::N_PLACES;
+        place<COLS> at = list.at(job, part);
+        barrier_wait(&s.ready[team][from], part / S::N_PLACES % 2);
+        copy_out(d, s.parts[team][from], at.col, at.row, L2_NORMAL);
+        copy_out_commit();
+        copy_out_read<0>();
+        if (next < list.n)
+            load_part<COLS, KIND>(s, team, from, more, x, job.more, list.at(job, next));
     }
 }
 
@@ -137,35 +173,35 @@ __device__ __forceinline__ void give_back(uint64_t *empty, int lane) {
 }
 
 /* A stage of k.  FIRST: of a tile. */
-template <int COLS, bool JOINS, bool FIRST>
-__device__ __forceinline__ void multiply_stage(point_shared<COLS, JOINS> &s, uint32_t turn,
+template <int COLS, int KIND, bool FIRST>
+__device__ __forceinline__ void multiply_stage(point_shared<COLS, KIND> &s, uint32_t turn,
                                                float (&sum)[2][COLS / 2]) {
-    typedef point_shared<COLS, JOINS> S;
+    typedef point_shared<COLS, KIND> S;
     uint32_t stage = turn % S::STAGES;
     uint64_t a = describe_k_rows(s.a[stage]);
-    uint64_t b = JOINS ? describe_k_columns(s.b[stage], DEPTH * 128) : describe_k_rows(s.b[stage]);
-    const int lower = HALF * 128 / 16, b_step = JOINS ? 16 * 128 / 16 : 32 / 16;
+    uint64_t b =
+        S::BACK ? describe_k_columns(s.b[stage], DEPTH * 128) : describe_k_rows(s.b[stage]);
+    const int lower = HALF * 128 / 16, b_step = S::BACK ? 16 * 128 / 16 : 32 / 16;
     barrier_wait(&s.full[stage], turn / S::STAGES % 2);
     product_begin();
-    product<JOINS, !FIRST>(sum[0], a, b);
-    product<JOINS, !FIRST>(sum[1], a + lower, b);
+    product<S::BACK, !FIRST>(sum[0], a, b);
+    product<S::BACK, !FIRST>(sum[1], a + lower, b);
 #pragma unroll
     for (int k = 1; k < DEPTH / 16; k++) {
-        product<JOINS, true>(sum[0], a + 2 * k, b + k * b_step);
-        product<JOINS, true>(sum[1], a + 2 * k + lower, b + k * b_step);
+        product<S::BACK, true>(sum[0], a + 2 * k, b + k * b_step);
+        product<S::BACK, true>(sum[1], a + 2 * k + lower, b + k * b_step);
     }
     product_commit();
 }
 
 /* sum[half][..] = rows half * 64 .. of the tile.  turn: the first of its stages. */
-template <int COLS, bool JOINS>
-__device__ __forceinline__ void multiply(point_shared<COLS, JOINS> &s, const worker &w,
-                                         int n_blocks, uint32_t turn, bool more,
-                                         float (&sum)[2][COLS / 2]) {
-    typedef point_shared<COLS, JOINS> S;
-    multiply_stage<COLS, JOINS, true>(s, turn, sum);
+template <int COLS, int KIND>
+__device__ __forceinline__ void multiply(point_shared<COLS, KIND> &s, const worker &w, int n_blocks,
+                                         uint32_t turn, bool more, float (&sum)[2][COLS / 2]) {
+    typedef point_shared<COLS, KIND> S;
+    multiply_stage<COLS, KIND, true>(s, turn, sum);
     for (int i = 1; i < n_blocks; i++) {
-        multiply_stage<COLS, JOINS, false>(s, turn + i, sum);
+        multiply_stage<COLS, KIND, false>(s, turn + i, sum);
         product_wait<1>();
         give_back(&s.empty[(turn + i - 1) % S::STAGES], w.lane);
     }
@@ -232,41 +268,52 @@ __device__ __forceinline__ void leave_moments(const uint8_t *upper, const uint8_
     add_rows(c, upper, w.warp * 16, clip(n, w.warp * 16, 16), w.lane);
     add_rows(c, lower, w.warp * 16, clip(n, HALF + w.warp * 16, 16), w.lane);
     int own = rows_of_warp(n, w.warp);
-    float part = own > 0 ? 1.0f / (float)own : 0;
+    float part = 1.0f / (ROWS / TEAM_WARPS);
+    if (own < ROWS / TEAM_WARPS) part = own > 0 ? 1.0f / (float)own : 0;
     float2 d = make_float2(c.sum.x * part, c.sum.y * part);
     *(float2 *)&mean[2 * w.lane] = make_float2(c.k.x + d.x, c.k.y + d.y);
     *(float2 *)&m2[2 * w.lane] = make_float2(fmaxf(c.squares.x - c.sum.x * d.x, 0.0f),
                                              fmaxf(c.squares.y - c.sum.y * d.y, 0.0f));
 }
 
-/* Those of a column of the tile, from its warps' in order, by Chan's formula. */
+/* Those of a column of the tile, from its warps' in order: of four alike, which spares divisions,
+ * or by Chan's formula. */
+template <int COLS>
+__device__ __forceinline__ float2 join_moments(const float (&sums)[TEAM_WARPS][2][COLS], int col,
+                                               int n) {
+    float mean = 0, m2 = 0, count = 0;
+#pragma unroll
+    for (int i = 0; i < TEAM_WARPS; i++) {
+        float more = n == ROWS ? ROWS / TEAM_WARPS : (float)rows_of_warp(n, i);
+        if (more == 0) continue;
+        float part = n == ROWS ? 1.0f / (float)(i + 1) : more / (count + more);
+        float d = sums[i][0][col] - mean;
+        m2 += sums[i][1][col] + d * d * count * part;
+        mean += d * part;
+        count += more;
+    }
+    return make_float2(mean, m2);
+}
+
 template <int COLS>
 __device__ __forceinline__ void store_moments(const float (&sums)[TEAM_WARPS][2][COLS],
                                               const worker &w, const point_job &job, int n, int row,
                                               int col) {
     if (w.thread < COLS && row < job.m) {
-        float count = 0, mean = 0, m2 = 0;
-#pragma unroll
-        for (int i = 0; i < TEAM_WARPS; i++) {
-            float more = (float)rows_of_warp(n, i);
-            if (more == 0) continue;
-            float part = more / (count + more), d = sums[i][0][w.thread] - mean;
-            m2 += sums[i][1][w.thread] + d * d * count * part;
-            mean += d * part;
-            count += more;
-        }
+        float2 all = n == ROWS ? join_moments<COLS>(sums, w.thread, ROWS)
+                               : join_moments<COLS>(sums, w.thread, n);
         float *to = job.partials + (int64_t)(row / ROWS) * 2 * job.n + col + w.thread;
-        to[0] = mean, to[job.n] = m2;
+        to[0] = all.x, to[job.n] = all.y;
     }
     __syncwarp();
 }
 
 template <int COLS>
-__device__ __forceinline__ void finish_stats(point_shared<COLS, false> &s, const worker &w,
+__device__ __forceinline__ void finish_stats(point_shared<COLS, STATS> &s, const worker &w,
                                              const CUtensorMap *to, const point_job &job,
                                              int n_real, place<COLS> at,
                                              float (&sum)[2][COLS / 2]) {
-    typedef point_shared<COLS, false> S;
+    typedef point_shared<COLS, STATS> S;
     uint32_t place = row_place(w.lane, w.warp * 16);
     int n = clip(n_real, at.row, ROWS);
     if (w.thread == 0) copy_out_read<0>(); /* the tile before lay in the same places */
@@ -330,32 +377,87 @@ __device__ __forceinline__ uint32_t spread(uint32_t two_bits) {
     return (two_bits & 1 ? 0x0000ffffu : 0) | (two_bits & 2 ? 0xffff0000u : 0);
 }
 
-/* The part becomes what is stored; totals of columns 8 j + t % 4 * 2 + e at [2 j + e]: of it, and
- * of it times x - mean.  counted: rows h. */
+/* What is known of a thread's 16 columns of a slice, those of [j]: 8 j + t % 4 * 2 and the next;
+ * and which of its rows h count. */
+struct known {
+    float2 mean[8], scale[8], beta[8]; /* SUMS: bn(x) = (x - mean) scale + beta */
+    uint2 bits[2];                     /* JOIN: the mask, of row h */
+    bool counted[2];
+};
+
+template <int COLS, int KIND>
+__device__ __forceinline__ void know_columns(known &k, const point_shared<COLS, KIND> &s, int lane,
+                                             const point_job &job, int col) {
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        int at = col + j * 8 + lane % 4 * 2;
+        if constexpr (KIND == SUMS) {
+            k.mean[j] = *(const float2 *)&s.factors[0][at];
+            k.scale[j] = *(const float2 *)&s.factors[1][at];
+            k.beta[j] = *(const float2 *)&s.factors[2][at];
+        } else {
+            const float *two = job.stats + 1 + at; /* of odd address */
+            k.mean[j] = make_float2(__ldg(two), __ldg(two + 1));
+        }
+    }
+}
+
+/* By both warpgroups, with the formulas of batch_norm.cuh. */
+__device__ __forceinline__ void fill_factors(float (&factors)[3][MAX_SUMS], const point_job &job) {
+    for (int i = (int)threadIdx.x - TEAM; i < job.n; i += 2 * TEAM) {
+        float count = job.stats[0], m2 = job.stats[1 + job.n + i];
+        float variance = count > 0 ? m2 / count : 0;
+        factors[0][i] = job.stats[1 + i];
+        factors[1][i] = job.gamma[i] * (1.0f / sqrtf(variance + job.eps));
+        factors[2][i] = job.beta[i];
+    }
+    threads_sync(5, 2 * TEAM);
+}
+
+/* The bits of two of a thread's columns [j] in row h that pass. */
+template <int KIND>
+__device__ __forceinline__ uint32_t passing(const known &k, int j, int h, int lane, float2 x) {
+    if constexpr (KIND == JOIN)
+        return spread((j < 4 ? k.bits[h].x : k.bits[h].y) >> (j % 4 * 8 + lane % 4 * 2));
+    bool first = (x.x - k.mean[j].x) * k.scale[j].x + k.beta[j].x > 0;
+    bool second = (x.y - k.mean[j].y) * k.scale[j].y + k.beta[j].y > 0;
+    return spread((first ? 1u : 0u) | (second ? 2u : 0u));
+}
+
+/* Sums of a thread's columns at [2 j + e]. */
+struct column_sums {
+    float total[16], dot[16];
+};
+
+/* Part becomes what is stored: JOIN: where the mask passes, z + more; SUMS: z.  Sums of that, where
+ * it passes and counts, and of it times x - mean. */
+template <int KIND>
 __device__ __forceinline__ void join_part(uint8_t *part, uint8_t *of_x, uint32_t place,
-                                          const float *sum, const uint2 (&bits)[2],
-                                          const bool (&counted)[2], const float2 (&mean)[8],
-                                          const point_job &job, int lane, float (&total)[16],
-                                          float (&dot)[16]) {
+                                          const float *sum, const known &k, bool with_more,
+                                          int lane, column_sums &sums) {
 #pragma unroll
     for (int pair = 0; pair < SLICE / 16; pair++) {
         uint32_t more[4] = {0, 0, 0, 0}, x[4];
-        if (job.more) tti_ldmatrix(more, block_of(part, place, pair));
+        if (KIND == JOIN && with_more) tti_ldmatrix(more, block_of(part, place, pair));
         tti_ldmatrix(x, block_of(of_x, place, pair));
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             int j = pair * 2 + i / 2, h = i % 2;
-            float2 z =
-                unpack(tti_pack(sum[pair * 8 + i * 2], sum[pair * 8 + i * 2 + 1], tti_bf16()));
-            float2 other = unpack(more[i]), at = unpack(x[i]);
-            uint32_t eight = (j < 4 ? bits[h].x : bits[h].y) >> (j % 4 * 8 + lane % 4 * 2);
-            uint32_t two = tti_pack(z.x + other.x, z.y + other.y, tti_bf16()) & spread(eight);
-            more[i] = two;
-            if (!counted[h]) two = 0;
+            uint32_t two = tti_pack(sum[pair * 8 + i * 2], sum[pair * 8 + i * 2 + 1], tti_bf16());
+            float2 at = unpack(x[i]);
+            if constexpr (KIND == JOIN) {
+                float2 z = unpack(two), other = unpack(more[i]);
+                two = tti_pack(z.x + other.x, z.y + other.y, tti_bf16());
+            } else {
+                more[i] = two;
+            }
+            two &= passing<KIND>(k, j, h, lane, at);
+            if constexpr (KIND == JOIN) more[i] = two;
+            if (!k.counted[h]) two = 0;
             float2 v = unpack(two);
-            total[j * 2] += v.x, total[j * 2 + 1] += v.y;
-            dot[j * 2] = fmaf(v.x, at.x - mean[j].x, dot[j * 2]);
-            dot[j * 2 + 1] = fmaf(v.y, at.y - mean[j].y, dot[j * 2 + 1]);
+            sums.total[j * 2] += v.x, sums.total[j * 2 + 1] += v.y;
+            sums.dot[j * 2] = fmaf(v.x, at.x - k.mean[j].x, sums.dot[j * 2]);
+            sums.dot[j * 2 + 1] = fmaf(v.y, at.y - k.mean[j].y, sums.dot[j * 2 + 1]);
         }
         tti_stmatrix(block_of(part, place, pair), more);
     }
@@ -385,93 +487,86 @@ __device__ __forceinline__ void leave_sums(float (&total)[16], int lane, float *
 /* Those of a slice, of both kinds, from the warps' in order. */
 template <int COLS>
 __device__ __forceinline__ void store_sums(const float (&sums)[TEAM_WARPS][2][COLS],
-                                           const worker &w, const point_job &job, int row,
-                                           int col) {
-    int kind = w.thread / SLICE, c = w.thread % SLICE;
+                                           const worker &w, const point_job &job, int slice,
+                                           int row, int col) {
+    int kind = w.thread / SLICE, c = w.thread % SLICE, at = slice * SLICE + c;
     if (row < job.m) {
-        float all = sums[0][kind][c];
+        float all = sums[0][kind][at];
 #pragma unroll
-        for (int i = 1; i < TEAM_WARPS; i++) all += sums[i][kind][c];
+        for (int i = 1; i < TEAM_WARPS; i++) all += sums[i][kind][at];
         job.partials[((int64_t)(row / ROWS) * 2 + kind) * job.n + col + c] = all;
     }
     __syncwarp();
 }
 
 /* turn: the first of the tile's parts. */
-template <int COLS>
-__device__ __forceinline__ void finish_join(point_shared<COLS, true> &s, const worker &w,
-                                            const CUtensorMap *to, const point_job &job, int n_real,
-                                            place<COLS> at, const tile_bits<COLS> &bits,
-                                            uint32_t turn, float (&sum)[2][COLS / 2]) {
-    typedef point_shared<COLS, true> S;
+template <int COLS, int KIND>
+__device__ __forceinline__ void finish_join(point_shared<COLS, KIND> &s, const worker &w,
+                                            const point_job &job, int n_real, place<COLS> at,
+                                            const tile_bits<COLS> &bits, uint32_t turn,
+                                            float (&sum)[2][COLS / 2]) {
+    typedef point_shared<COLS, KIND> S;
     uint32_t place = row_place(w.lane, w.warp * 16);
-    float total[16], dot[16];
-    float2 mean[8];
+    column_sums sums;
+    known k;
 #pragma unroll
     for (int part = 0; part < S::N_PARTS; part++, turn++) {
         int slice = part / 2, half = part % 2, col = at.col + slice * SLICE;
-        int row = at.row + half * HALF, own = row + w.warp * 16 + w.lane / 4;
+        int own = at.row + half * HALF + w.warp * 16 + w.lane / 4;
         uint32_t from = turn % S::N_PLACES;
-        uint8_t *stored = s.parts[w.team][from];
-        const bool counted[2] = {own < n_real, own + 8 < n_real};
-        const uint2 set[2] = {bits.of[half][0][slice], bits.of[half][1][slice]};
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            k.counted[h] = own + 8 * h < n_real;
+            k.bits[h] = bits.of[half][h][slice];
+        }
         if (half == 0) {
+            know_columns<COLS, KIND>(k, s, w.lane, job, col);
 #pragma unroll
-            for (int i = 0; i < 16; i++) total[i] = dot[i] = 0;
-#pragma unroll
-            for (int j = 0; j < 8; j++) {
-                const float *two = job.mean + col + j * 8 + w.lane % 4 * 2; /* of odd address */
-                mean[j] = make_float2(__ldg(two), __ldg(two + 1));
-            }
+            for (int i = 0; i < 16; i++) sums.total[i] = sums.dot[i] = 0;
         }
         barrier_wait(&s.brought[w.team][from], turn / S::N_PLACES % 2);
-        join_part(stored, s.x[w.team][from], place, sum[half] + slice * 32, set, counted, mean, job,
-                  w.lane, total, dot);
-        if (half == 1) {
-            leave_sums(total, w.lane, s.sums[w.team][w.warp][0]);
-            leave_sums(dot, w.lane, s.sums[w.team][w.warp][1]);
-        }
+        join_part<KIND>(s.parts[w.team][from], s.x[w.team][from], place, sum[half] + slice * 32, k,
+                        job.more, w.lane, sums);
         before_copy();
-        team_sync(w);
-        if (w.thread == 0) {
-            copy_out(to, stored, col, row, L2_NORMAL);
-            copy_out_commit();
-            copy_out_read<1>(); /* the part before was stored: its places are free */
-            if (turn > 0) barrier_arrive(&s.freed[w.team][(turn - 1) % S::N_PLACES]);
-        }
         __syncwarp();
-        if (half == 1) store_sums<COLS>(s.sums[w.team], w, job, at.row, col);
+        if (w.lane == 0) barrier_arrive(&s.ready[w.team][from]);
+        if (half == 0) continue;
+        leave_sums(sums.total, w.lane, s.sums[w.team][w.warp][0] + slice * SLICE);
+        leave_sums(sums.dot, w.lane, s.sums[w.team][w.warp][1] + slice * SLICE);
+        team_sync(w); /* what is left lies there until this slice of the next tile */
+        store_sums<COLS>(s.sums[w.team], w, job, slice, at.row, col);
     }
 }
 
 /* ---- tile after tile ---- */
 
-template <int COLS, bool JOINS>
-__device__ __forceinline__ void work(point_shared<COLS, JOINS> &s, const worker &w,
+template <int COLS, int KIND>
+__device__ __forceinline__ void work(point_shared<COLS, KIND> &s, const worker &w,
                                      const CUtensorMap *to, const point_job &job) {
-    typedef point_shared<COLS, JOINS> S;
+    typedef point_shared<COLS, KIND> S;
     int step = gridDim.x / CLUSTER, block = blockIdx.x / CLUSTER;
     int n_real = real_rows(job.rows, job.m, job.per_sample);
+    if constexpr (KIND == SUMS) fill_factors(s.factors, job);
     uint32_t turn = w.team * job.n_blocks, n_done = 0;
     for (int tile = block + w.team * step; tile < job.n_tiles;
          tile += 2 * step, turn += 2 * job.n_blocks, n_done++) {
         float sum[2][COLS / 2];
         place<COLS> at(job, tile);
         tile_bits<COLS> bits;
-        if constexpr (JOINS) read_bits<COLS>(bits, w, job, at);
+        if constexpr (KIND == JOIN) read_bits<COLS>(bits, w, job, at);
         if (tile != block) threads_sync(1 + w.team, 2 * TEAM); /* after the other team's */
-        multiply<COLS, JOINS>(s, w, job.n_blocks, turn, tile + step < job.n_tiles, sum);
-        if constexpr (JOINS)
-            finish_join<COLS>(s, w, to, job, n_real, at, bits, n_done * S::N_PARTS, sum);
+        multiply<COLS, KIND>(s, w, job.n_blocks, turn, tile + step < job.n_tiles, sum);
+        if constexpr (S::BACK)
+            finish_join<COLS, KIND>(s, w, job, n_real, at, bits, n_done * S::N_PARTS, sum);
         else
             finish_stats<COLS>(s, w, to, job, n_real, at, sum);
     }
     if (w.thread == 0) copy_out_read<0>();
 }
 
-template <int COLS, bool JOINS>
-__device__ __forceinline__ void open_barriers(point_shared<COLS, JOINS> &s) {
-    typedef point_shared<COLS, JOINS> S;
+template <int COLS, int KIND>
+__device__ __forceinline__ void open_barriers(point_shared<COLS, KIND> &s) {
+    typedef point_shared<COLS, KIND> S;
     if (threadIdx.x == 0) {
         for (int i = 0; i < S::STAGES; i++) {
             barrier_init(&s.full[i], 1);
@@ -479,7 +574,7 @@ __device__ __forceinline__ void open_barriers(point_shared<COLS, JOINS> &s) {
         }
         for (int i = 0; i < 2 * S::N_PLACES; i++) {
             barrier_init(&s.brought[i / S::N_PLACES][i % S::N_PLACES], 1);
-            barrier_init(&s.freed[i / S::N_PLACES][i % S::N_PLACES], 1);
+            barrier_init(&s.ready[i / S::N_PLACES][i % S::N_PLACES], TEAM_WARPS);
         }
         barrier_init_done();
     }
@@ -488,27 +583,28 @@ __device__ __forceinline__ void open_barriers(point_shared<COLS, JOINS> &s) {
 
 #endif
 
-template <int COLS, bool JOINS>
+template <int COLS, int KIND>
 __global__ void __launch_bounds__(THREADS, 1)
     point_kernel(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
                  const __grid_constant__ CUtensorMap d, const __grid_constant__ CUtensorMap more,
                  const __grid_constant__ CUtensorMap x, point_job job) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     extern __shared__ __align__(1024) uint8_t memory[];
-    point_shared<COLS, JOINS> &s = *reinterpret_cast<point_shared<COLS, JOINS> *>(memory);
-    open_barriers<COLS, JOINS>(s);
+    point_shared<COLS, KIND> &s = *reinterpret_cast<point_shared<COLS, KIND> *>(memory);
+    open_barriers<COLS, KIND>(s);
     int warp = (int)threadIdx.x / 32;
     if (threadIdx.x < TEAM) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((int)LOADER_REGISTERS));
         bool first = threadIdx.x % 32 == 0;
-        if (first && warp == 0) load_tiles<COLS, JOINS>(s, &a, &b, job);
-        if constexpr (JOINS)
-            if (first && (warp == 1 || warp == 2)) load_parts<COLS>(s, warp - 1, &more, &x, job);
+        if (first && warp == 0) load_tiles<COLS, KIND>(s, &a, &b, job);
+        if constexpr (KIND != STATS)
+            if (first && (warp == 1 || warp == 2))
+                tend_parts<COLS, KIND>(s, warp - 1, &more, &x, &d, job);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)WORKER_REGISTERS));
         int thread = threadIdx.x % TEAM;
         worker w = {(int)threadIdx.x / TEAM - 1, thread, thread / 32, thread % 32};
-        work<COLS, JOINS>(s, w, &d, job);
+        work<COLS, KIND>(s, w, &d, job);
     }
     __syncwarp();
     cluster_sync(); /* nobody leaves while others still arrive at its barriers */
@@ -525,10 +621,10 @@ cudaError_t count_sms(int *n) {
 }
 
 /* As many clusters as there is room for, or work. */
-template <int COLS, bool JOINS>
+template <int COLS, int KIND>
 cudaError_t start(const point_job &job, const CUtensorMap (&maps)[5], cudaStream_t stream) {
-    typedef point_shared<COLS, JOINS> S;
-    auto *kernel = point_kernel<COLS, JOINS>;
+    typedef point_shared<COLS, KIND> S;
+    auto *kernel = point_kernel<COLS, KIND>;
     int n_sms = 0;
     cudaError_t error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)sizeof(S));
@@ -545,24 +641,25 @@ cudaError_t start(const point_job &job, const CUtensorMap (&maps)[5], cudaStream
     return cudaLaunchKernelEx(&config, kernel, maps[0], maps[1], maps[2], maps[3], maps[4], job);
 }
 
-template <int COLS, bool JOINS>
+template <int COLS, int KIND>
 cudaError_t launch(const tti_cuda_point_desc &g, cudaStream_t stream) {
     CUtensorMap maps[5]; /* a, b, d, more, x */
-    const void *more = JOINS && g.more ? g.more : g.d, *x = JOINS ? g.x : g.d;
-    int64_t rows_of_b = JOINS ? g.k : g.n, cols_of_b = JOINS ? g.n : g.k;
+    const bool back = KIND != STATS;
+    const void *more = KIND == JOIN && g.more ? g.more : g.d, *x = back ? g.x : g.d;
+    int64_t rows_of_b = back ? g.k : g.n, cols_of_b = back ? g.n : g.k;
     if (!tti_make_map(&maps[0], TUTTI_BF16, g.a, g.m, g.k, ROWS) ||
         !tti_make_map(&maps[1], TUTTI_BF16, g.b, rows_of_b, cols_of_b,
-                      (JOINS ? DEPTH : COLS) / CLUSTER) ||
+                      (back ? DEPTH : COLS) / CLUSTER) ||
         !tti_make_map(&maps[2], TUTTI_BF16, g.d, g.m, g.n, HALF) ||
         !tti_make_map(&maps[3], TUTTI_BF16, more, g.m, g.n, HALF) ||
         !tti_make_map(&maps[4], TUTTI_BF16, x, g.m, g.n, HALF))
         return cudaErrorInvalidValue;
-    point_job job = {g.rows, g.mask, JOINS ? g.stats + 1 : nullptr, g.partials};
+    point_job job = {g.rows, g.mask, g.stats, g.gamma, g.beta, (float)g.eps, g.partials};
     job.m = (int)g.m, job.n = (int)g.n, job.per_sample = (int)g.per_sample;
     job.n_blocks = (int)ceil_div(g.k, DEPTH), job.n_cols = (int)(g.n / COLS);
     job.n_tiles = (int)ceil_div(g.m, CLUSTER * ROWS) * job.n_cols;
-    job.more = JOINS && g.more;
-    cudaError_t error = start<COLS, JOINS>(job, maps, stream);
+    job.more = KIND == JOIN && g.more;
+    cudaError_t error = start<COLS, KIND>(job, maps, stream);
     return error == cudaSuccess ? tti_cuda_point_end(&g, stream) : error;
 }
 
@@ -570,6 +667,10 @@ cudaError_t launch(const tti_cuda_point_desc &g, cudaStream_t stream) {
 
 extern "C" cudaError_t tti_cuda_point(const tti_cuda_point_desc *g, cudaStream_t stream) {
     if (g->m == 0 || g->n == 0) return cudaErrorInvalidValue;
-    if (g->joins) return launch<128, true>(*g, stream);
-    return g->n % 128 == 0 ? launch<128, false>(*g, stream) : launch<64, false>(*g, stream);
+    bool wide = g->n % 128 == 0;
+    if (g->kind == TTI_POINT_JOIN)
+        return wide ? launch<128, JOIN>(*g, stream) : launch<64, JOIN>(*g, stream);
+    if (g->kind == TTI_POINT_SUMS)
+        return wide ? launch<128, SUMS>(*g, stream) : launch<64, SUMS>(*g, stream);
+    return wide ? launch<128, STATS>(*g, stream) : launch<64, STATS>(*g, stream);
 }

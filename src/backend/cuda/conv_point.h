@@ -11,26 +11,33 @@
 extern "C" {
 #endif
 
-/* bf16 values in rows without gaps, aligned to 16 bytes; n a multiple of 64 (joins: of 128), k of
- * 8.  z[m][n] = a[m][k] op(b), rounded.
- *
- * d = z and out = {count, mean[n], M2[n]} of its columns; or, where joins,
- * d = z + more, rounded, where the mask's bit is set, else 0, and out = {count, sum d [n],
- * sum d (x - mean) rstd [n]}. */
+/* What is made of z[m][n] = a[m][k] op(b), rounded. */
+typedef enum tti_cuda_point_kind {
+    TTI_POINT_STATS, /* d = z, out = {count, mean[n], M2[n]} of its columns; b is stored [n][k]  */
+    TTI_POINT_JOIN,  /* d = z + more, rounded, where the mask's bit is set, else 0, and out =
+                      * {count, sum d [n], sum d (x - mean) rstd [n]}; b is [k][n]               */
+    TTI_POINT_SUMS   /* d = z, and those sums of it where bn(x) > 0; b is [k][n]                 */
+} tti_cuda_point_kind;
+
+enum { TTI_POINT_MAX_SUMS = 512 }; /* columns, of TTI_POINT_SUMS */
+
+/* bf16 values in rows without gaps, aligned to 16 bytes; n a multiple of 64, k of 8. */
 typedef struct tti_cuda_point_desc {
-    bool joins;
+    tti_cuda_point_kind kind;
     int64_t m, n, k;
-    int64_t per_sample;   /* rows of z */
-    const int32_t *rows;  /* i32[]: samples whose rows count; NULL: all */
-    const void *a, *b;    /* b[n][k]; joins: b[k][n] */
-    const void *more, *x; /* joins: [m][n]; more may be NULL */
-    const uint8_t *mask;  /* joins: [m][n/8] */
-    const float *stats;   /* joins: {count, mean[n], M2[n]} of x */
-    double eps;           /* joins: added to the variance */
-    void *d;              /* [m][n] */
-    float *out;           /* [2 n + 1] */
-    float *of_x, *plain;  /* joins: out's last n, its first n once more */
-    float *partials;      /* scratch: tti_cuda_point_bytes */
+    int64_t per_sample;        /* rows of z */
+    const int32_t *rows;       /* i32[]: samples whose rows count; NULL: all */
+    const void *a, *b;         /* [m][k] */
+    const void *x;             /* JOIN, SUMS: [m][n] */
+    const float *stats;        /* with x: {count, mean[n], M2[n]} of it */
+    double eps;                /* with x: added to the variance */
+    const void *more;          /* JOIN: [m][n], or NULL */
+    const uint8_t *mask;       /* JOIN: [m][n/8] */
+    const float *gamma, *beta; /* SUMS: [n], of bn */
+    void *d;                   /* [m][n] */
+    float *out;                /* [2 n + 1] */
+    float *of_x, *plain;       /* JOIN, SUMS: out's last n, its first n once more */
+    float *partials;           /* scratch: tti_cuda_point_bytes */
 } tti_cuda_point_desc;
 
 /* Needs a device where tti_cuda_wgmma_has is true. */

@@ -110,5 +110,5 @@ extern "C" size_t tti_cuda_point_bytes(int64_t m, int64_t n) {
 }
 
 extern "C" cudaError_t tti_cuda_point_end(const tti_cuda_point_desc *g, cudaStream_t stream) {
-    return g->joins ? finish<true>(*g, stream) : finish<false>(*g, stream);
+    return g->kind == TTI_POINT_STATS ? finish<false>(*g, stream) : finish<true>(*g, stream);
 }

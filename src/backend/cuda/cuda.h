@@ -78,7 +78,7 @@ extern const tti_kernel tti_cuda_optim_kernels[];       /* optim.c       */
 bool tti_cuda_fuses_pool(const tti_node *conv, bool tf32);
 
 /* joins_gradient of the backend. */
-bool tti_cuda_point_joins(const tti_node *grad_x);
+bool tti_cuda_point_joins(const tti_node *grad_x, bool keeps);
 
 /* batch_norm.c: join of the ops with TTI_SYNC, as in tti_device_ops. */
 tutti_status tti_cuda_join(const char *op, const float *parts, size_t n_parts, size_t n_elems,
