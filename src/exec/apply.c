@@ -205,10 +205,11 @@ static size_t end_of_stretch(const tti_exec *x, size_t first) {
     return i;
 }
 
-static tutti_status tell_updated(const tti_exec *x) {
+/* The elements of the stretch, for updated or awaited. */
+static tutti_status tell(const tti_exec *x, tutti_status (*whom)(void *, size_t, size_t)) {
     const tti_update_step *from = step_of(x, &x->share.blocks[x->stretch.first]);
     const tti_update_step *to = step_of(x, &x->share.blocks[x->stretch.last - 1]);
-    return x->updated(x->updated_user, from->first, to->first + to->n_elems);
+    return whom ? whom(x->updated_user, from->first, to->first + to->n_elems) : TUTTI_OK;
 }
 
 /* All own blocks; bucket by bucket where somebody takes them on meanwhile. */
@@ -218,9 +219,10 @@ static tutti_status update_own(tti_exec *x) {
     for (int i = 0; i < x->desc.n_lanes; i++) x->lane[i].hash = 0;
     for (size_t first = 0; first < n; first = x->stretch.last) {
         x->stretch = (tti_range){first, told ? end_of_stretch(x, first) : n};
+        TTI_TRY(tell(x, x->awaited));
         tti_lanes_run(x->lanes, update_lane, x);
         TTI_TRY(tti_exec_lane_status(x));
-        if (told) TTI_TRY(tell_updated(x));
+        if (told) TTI_TRY(tell(x, x->updated));
     }
     return tti_exec_lane_status(x);
 }

@@ -77,7 +77,9 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
     TTI_TRY(make_sync(x));
     d->n_sets = TTI_N_FED;
     TTI_TRY(tti_device_take_shards(x));
-    if (x->offload) return tti_offload_attach(x->offload, d->by_host, d->report);
+    if (x->offload)
+        return tti_offload_attach(x->offload, d->by_host,
+                                  &(tti_offload_told){d->report, d->sums, d->n_told});
     if (x->lean && !d->reduce)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "exec: workers whose devices do not reach each other have whole gradients "
@@ -381,7 +383,9 @@ static tutti_status record_all(tti_exec *x, const tti_device_set *like) {
 /* As a recording from the second step of the worker on: the first one loads kernels. */
 static tutti_status run_recorded(tti_exec *x, tti_device_set *set) {
     tti_exec_device *d = x->device;
-    if (d->pipe) tti_profile_next_step(x);
+    bool streams = tti_offload_streams(x->offload);
+    if (d->pipe || streams) tti_profile_next_step(x);
+    if (streams) return whole_step(x, set, false);
     if (d->pipe) return whole_step(x, set, tti_device_pipe_is_loaded(d->pipe, false));
     bool is_timed_alone = x->profile && d->n_timed == 0; /* its moments cannot be recorded */
     if (is_timed_alone) tti_profile_next_step(x);
@@ -505,9 +509,11 @@ tutti_status tti_device_take_sums(tti_exec *x, const tti_device_set *set) {
     return TUTTI_OK;
 }
 
+static int next_to_end(const tti_exec_device *d) { return (int)(d->n_ended % (uint64_t)d->n_sets); }
+
 tutti_status tti_device_await(tti_exec *x, const tti_device_set **out) {
     tti_exec_device *d = x->device;
-    int which = (int)(d->n_ended % (uint64_t)d->n_sets);
+    int which = next_to_end(d);
     tti_device_set *set = &d->sets[which];
     TTI_ASSERT(set->at_work);
     set->at_work = false;
@@ -529,6 +535,7 @@ void tti_device_note_done(tti_exec *x, const tti_device_set *set, tti_step_resul
     /* Without the waiting for others, which tells nothing of this one's speed. */
     bool waited = d->by_host && !d->pipe && tti_device_by_host_computed(d->by_host) > set->begun_ns;
     int64_t computed = waited ? tti_device_by_host_computed(d->by_host) : now;
+    if (tti_offload_streams(x->offload)) computed = tti_offload_came_ns(x->offload);
     if (waited) result->comm_ns = tti_device_by_host_summed(d->by_host) - computed;
     result->compute_ns = computed - TTI_MAX(set->begun_ns, d->last_end_ns);
     d->last_end_ns = now;
@@ -567,6 +574,8 @@ static tutti_status end_step(tti_exec *x, tti_step_result *result) {
     const tti_device_set *set;
     tti_step_report report;
     *result = (tti_step_result){0};
+    if (tti_offload_streams(x->offload))
+        TTI_TRY(tti_offload_stream(x->offload, &x->device->sets[next_to_end(x->device)].desc));
     TTI_TRY(tti_device_await(x, &set));
     if (is_alone(x) && !x->divided) x->sums[x->n_sums - 1] = set->desc.vote ? 1 : 0;
     TTI_TRY(tti_device_take_sums(x, set));

@@ -17,10 +17,12 @@ typedef struct tti_exec_device tti_exec_device;
 enum {
     TTI_MARK_FED = TTI_MAX_AHEAD,             /* the batch of a step is copied */
     TTI_MARK_EXCHANGE,                        /* device_exchange.c */
+    TTI_MARK_OFFLOADED = TTI_MARK_EXCHANGE,   /* offload.c, of a worker alone; and the next five */
     TTI_MARK_PIPE_IN,                         /* device_pipe.c */
     TTI_MARK_PIPE_OUT,                        /* and the next one */
     TTI_MARK_SETTLED = TTI_MARK_PIPE_OUT + 2, /* device_reduce.c */
     TTI_MARK_COMPUTED,                        /* device_by_host.c: gradients are made */
+    TTI_N_OFFLOADED = TTI_MARK_COMPUTED + 1 - TTI_MARK_OFFLOADED
 };
 
 /* Opens the device for this thread, before any memory of the worker is taken. */

@@ -32,7 +32,8 @@ tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
     int n_moments = n_steps * (int)most_moments(x);
     TTI_TRY(tti_profile_zero(x, n_moments));
     /* On all workers, some of which may have no device; or with a server, or stages. */
-    if (d->by_host || d->server || d->pipe) return TUTTI_OK;
+    bool by_kernels = d->by_host || d->server || d->pipe || tti_offload_streams(x->offload);
+    if (by_kernels) return TUTTI_OK;
     bool records = tti_profile_records(x);
     TTI_TRY(tti_device_agree(x, &records));
     if (!records) return tti_profile_zero(x, n_moments);

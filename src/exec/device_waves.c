@@ -95,6 +95,8 @@ static void after_step(int step, void *user) {
     const shard_at_work *at = user;
     tti_exec *x = at->x;
     tti_device_time_step(x, at->instance, step, at->shard);
+    if (x->device->beside == TUTTI_OK && tti_offload_wants_sums(x->offload, step))
+        x->device->beside = collect(x, at->instance, at->shard);
     if (is_summed_beside(x, at->shard) && x->device->beside == TUTTI_OK)
         x->device->beside = sum_beside(x, step);
     if (at->is_first) tti_device_parts_before(x->device->parts, step + 1);
@@ -118,7 +120,8 @@ static tutti_status run_part(tti_exec *x, const tti_device_set *set, const tti_w
         tti_exec_point_at_buffer(x, instance, wave->buffer[i]);
         point_at(x, instance, &x->shard_inputs, set, s);
         shard_at_work at = {x, instance, shard, waits_for_parts(x, shard), x->device->lean};
-        bool looks = x->profile || is_summed_beside(x, shard) || at.is_first || at.lean;
+        bool beside = is_summed_beside(x, shard) || tti_offload_streams(x->offload);
+        bool looks = x->profile || beside || at.is_first || at.lean;
         if (at.is_first) tti_device_parts_before(x->device->parts, first);
         if (at.lean) tti_device_lean_begin(at.lean, shard == x->last_shard - 1);
         if (at.lean) tti_device_lean_before(at.lean, first);

@@ -101,7 +101,10 @@ struct tti_exec {
     /* The update leaves elements first .. last-1 of the parameters so until the next one: told from
      * the worker's thread as soon as it is so.  NULL: to nobody. */
     tutti_status (*updated)(void *user, size_t first, size_t last);
-    void *updated_user;
+    /* Before that, from there too: the summed gradients of these elements are here.  NULL: all are
+     * when the update begins. */
+    tutti_status (*awaited)(void *user, size_t first, size_t last);
+    void *updated_user;  /* of both */
     tti_range stretch;   /* own blocks that the lanes are at */
     tti_step_desc begun; /* of the step that tti_exec_end runs, on the host */
     bool has_begun;

@@ -3,7 +3,9 @@ bits of a run on CPUs, for every number and kind of worker and every optimizer, 
 the devices do not know; checkpoints that go from one way to the other; and the memory promised.
 The devices are those of tests/backend/modules/device_module.c."""
 
+import json
 import os
+import re
 import sys
 
 import runs
@@ -55,6 +57,63 @@ def test_queues():
         raise AssertionError(record("parts", "start"))
 
 
+STREAMS = ["optimizer.name=adamw", "train.ema=0.9", "train.clip_norm=0", "parallel.bucket_mb=0.02"]
+
+
+def test_buckets_as_they_come():
+    """Where no norm of all gradients is asked for a bucket is updated while others are still made,
+    and its parameters go back: the bits of one bucket, which are the host's, whatever a queue does
+    before or after another, for kept samples, joins inside the step, tied and frozen layers."""
+    text = ["model.name=gpt2", "model.layers=2", "model.width=32", "model.heads=2",
+            "data.format=random_tokens", "data.vocabulary=64", "data.context=16", "data.n_test=8",
+            "run.text_samples=0"]
+    joined = ["model.name=resnet18", "data.format=random_images", "data.image_size=8",
+              "data.n_train=8", "data.n_test=4", "train.batch=4", "train.steps=1",
+              "parallel.sync_batch_norm=true", "parallel.bucket_mb=2", "parallel.shards=2",
+              "run.checkpoint_every=-1"]
+    for name, job, lates in (("lenet", [], (0, 3)), ("gpt2", text, (1, 2)),
+                             ("joined", joined, (3,)),
+                             ("frozen", ["optimizer.freeze=[fc1*]"], (1,))):
+        job = [*STREAMS, *job, "-n", "1"]
+        if name == "lenet":
+            train(name, *job, "parallel.devices=cpu").expect(0)
+        else:
+            train(name, *job, *OFFLOAD, "parallel.bucket_mb=100").expect(0)
+        for late in lates:
+            run = "%s-%d" % (name, late)
+            more = ["data.resident=no"] if late % 2 else []
+            train(run, *job, *OFFLOAD, *more, says="late=%d" % late).expect(0)
+            runs.same_story(runs.story(name), run)
+            if name != "joined":
+                runs.same_checkpoint(name, run)
+
+
+def spans(path):
+    with open(path) as file:
+        return [e["name"] for e in json.load(file)["traceEvents"] if e["ph"] == "X"]
+
+
+def test_when_buckets_are_waited_for():
+    """A norm of all gradients, and several workers, wait for the last one."""
+    come, wait = "update on the host, as gradients come", "update on the host"
+    environment = dict(os.environ, TUTTI_TEST_DEVICE="")
+    for name, more, expected in (("alone", ["-n", "1"], come),
+                                 ("clipped", ["-n", "1", "train.clip_norm=1"], wait),
+                                 ("two", ["-n", "2"], wait)):
+        runs.tutti("profile", *LENET, *STREAMS, *OFFLOAD, *more, "--trace", name, "--steps", "2",
+                   env=environment).expect(0)
+        if spans(name).count(expected) < 2 or (spans(name).count(come) > 0) != (expected == come):
+            raise AssertionError("%s: %s" % (name, sorted(set(spans(name)))))
+
+
+def test_bad_sums_of_buckets():
+    """A loss that is not finite ends the run, at the step at which it ends on the host."""
+    bad = [*STREAMS, "optimizer.name=sgd", "optimizer.lr=1000", "train.steps=40", "-n", "1"]
+    said = train("host", *bad, "parallel.devices=cpu").expect(7, "not finite").err
+    where = re.search(r"step [0-9]+", said).group()
+    train("stops", *bad, *OFFLOAD).expect(7, "not finite", where)
+
+
 def test_optimizers():
     """With norms of whole parameters, signs, factors; and what changes gradients before."""
     for name, more in (("lamb", []), ("lars", []), ("lion", ["optimizer.l1=1e-4"]),
@@ -82,7 +141,7 @@ def test_sixteen_bits():
 
 def test_from_one_to_the_other():
     """A run that lost its device goes on with the state elsewhere, and comes to the same bits."""
-    sgd = ["optimizer.name=sgd", "train.ema=0.9"]
+    sgd = ["optimizer.name=sgd", "train.ema=0.9", "parallel.bucket_mb=0.05"]  # as buckets come
     train("whole", *sgd, "-n", "1", "parallel.devices=cpu").expect(0)
     told = runs.story("whole")
     gpu = ["parallel.devices=gpu", "parallel.offload=none"]
