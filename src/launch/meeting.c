@@ -189,12 +189,14 @@ static bool is_loopback(const char *host) {
            strcmp(host, "::1") == 0;
 }
 
-/* Which job and which start of it: a process of an earlier start must not join this one. */
+/* Which job and which start of it: a process of an earlier start must not join this one. torchrun's
+ * starts tell themselves apart by MASTER_PORT, which each of them finds anew; its count of restarts
+ * is of one agent alone, and another one that has taken the place of a lost host begins at 0. */
 static void name_job(const environment *env, tti_meeting *out) {
     const char *run = look(env, "TORCHELASTIC_RUN_ID");
-    const char *restart = look(env, "TORCHELASTIC_RESTART_COUNT");
+    const char *restart =
+        run ? look(env, "MASTER_PORT") : look_twice(env, "SLURM_STEP_ID", "SLURM_RESTART_COUNT");
     if (!run) run = look(env, "SLURM_JOB_ID");
-    if (!restart) restart = look_twice(env, "SLURM_STEP_ID", "SLURM_RESTART_COUNT");
     snprintf(out->job, sizeof out->job, "%.80s/%.20s", run ? run : "", restart ? restart : "");
 }
 
