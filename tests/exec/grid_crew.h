@@ -29,11 +29,13 @@ static inline tti_plan *grid_plan(net_fn net, const tti_mesh_at *size, const tti
 
 typedef struct grid {
     tti_mesh_at size;
-    int n_lanes;                /* 0: 3 */
-    bool uneven;                /* every other worker can have two lanes more */
-    tti_exec_desc exec;         /* zero, fast, wire, compression, local and what belongs to them */
-    int average_every;          /* with exec.local */
-    bool may_differ;            /* memory from what is planned: lanes do */
+    int n_lanes;        /* 0: 3 */
+    bool uneven;        /* every other worker can have two lanes more */
+    tti_exec_desc exec; /* zero, fast, wire, compression, local and what belongs to them */
+    int average_every;  /* with exec.local */
+    bool may_differ;    /* memory from what is planned: lanes do */
+    bool may_fail;      /* a step; then why: */
+    const char *failure[GRID_MOST];
     tti_plan *plans[GRID_MOST]; /* by rank in the model group */
     const tti_plan *whole;
     tti_step_result result[GRID_MOST][GRID_STEPS + 1]; /* the last one of evaluation */
@@ -99,6 +101,12 @@ static inline const char *grid_rank(tutti_comm *comm, void *arg) {
     if (g->uneven && rank % 2) desc.n_lanes += 2;
     COMM_OK(tti_exec_create(&desc, &exec));
     const char *failure = grid_train(g, exec, rank);
+    if (g->may_fail) {
+        g->failure[rank] = failure;
+        tti_exec_destroy(exec);
+        tti_mesh_fini(&mesh);
+        return NULL;
+    }
     if (!failure && rank == 0) failure = grid_keep_whole(g, exec);
     if (!failure && rank > 0 && tti_exec_serve(exec) != TUTTI_OK)
         failure = comm_text("serve: %s", tutti_last_error());

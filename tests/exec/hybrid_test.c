@@ -1,5 +1,6 @@
 /* hybrid_test.c - ways along the data axis beside workers that divide the model: batch norm joined
  * over all shards, gradients and parameters in parts, what is compressed, own updates. */
+#include "base/fault.h"
 #include "exec/grid_crew.h"
 
 enum { CHANNELS = 8 };
@@ -42,37 +43,57 @@ static void expect_joined(const tti_mesh_at *sizes, size_t n) {
 
 T_CASE(norms_are_joined_beside_pieces) {
     T_UNUSED;
-    static const tti_mesh_at sizes[] = {{2, 1, 2}, {3, 1, 2}, {2, 1, 4}};
+    static const tti_mesh_at sizes[] = {{3, 1, 2}, {2, 1, 4}};
     expect_joined(sizes, TTI_COUNT(sizes));
 }
 
 T_CASE(norms_are_joined_in_stages) {
     T_UNUSED;
-    static const tti_mesh_at sizes[] = {{2, 2, 1}, {3, 2, 1}, {2, 4, 1}, {2, 2, 2}};
+    static const tti_mesh_at sizes[] = {{3, 2, 1}, {2, 4, 1}, {2, 2, 2}};
     expect_joined(sizes, TTI_COUNT(sizes));
+}
+
+/* Who waits at a join for a shard that cannot be computed hears why, as all others do. */
+T_CASE(a_stage_that_fails_keeps_nobody_at_a_join) {
+    T_UNUSED;
+    static const char *const faults[] = {"pipe.backward:fail@rank=1,step=2",
+                                         "pipe.forward:fail@rank=0,step=1"};
+    for (size_t i = 0; i < TTI_COUNT(faults); i++) {
+        grid g = {.size = {2, 2, 1}, .may_fail = true};
+        T_OK(tti_fault_set(faults[i]));
+        grid_run(&g, joined, NULL);
+        T_OK(tti_fault_set(NULL));
+        for (int r = 0; r < 4; r++) {
+            const char *why = i == 0 ? "stage 1 cannot compute" : "stage 0 cannot compute";
+            if (!g.failure[r] || !strstr(g.failure[r], why))
+                fail_msg("rank %d: %s", r, g.failure[r] ? g.failure[r] : "nothing");
+        }
+        grid_fini(&g);
+    }
 }
 
 /* ---- parts on the data axis ---- */
 
 T_CASE(gradients_and_parameters_in_parts_beside_pieces) {
     T_UNUSED;
-    static const net_fn nets[] = {mlp, blocks};
-    static const tti_mesh_at sizes[] = {{2, 1, 2}, {3, 1, 2}, {2, 1, 4}};
-    for (size_t n = 0; n < TTI_COUNT(nets); n++)
-        for (size_t i = 0; i < TTI_COUNT(sizes); i++) {
-            grid one = alone(nets[n]), whole = {.size = sizes[i]};
-            grid_run(&whole, nets[n], one.whole);
-            for (int zero = 1; zero <= 3; zero++) {
-                grid g = {.size = sizes[i], .n_lanes = zero};
-                g.exec.zero = zero;
-                grid_run(&g, nets[n], one.whole);
-                grid_expect_near(&g, &one);
-                grid_expect_same(&g, &whole);
-                grid_fini(&g);
-            }
-            grid_fini(&whole);
-            grid_fini(&one);
+    static const struct {
+        net_fn net;
+        tti_mesh_at size;
+    } rows[] = {{mlp, {2, 1, 2}}, {mlp, {2, 1, 4}}, {blocks, {3, 1, 2}}};
+    for (size_t i = 0; i < TTI_COUNT(rows); i++) {
+        grid one = alone(rows[i].net), whole = {.size = rows[i].size};
+        grid_run(&whole, rows[i].net, one.whole);
+        for (int zero = 1; zero <= 3; zero++) {
+            grid g = {.size = rows[i].size, .n_lanes = zero};
+            g.exec.zero = zero;
+            grid_run(&g, rows[i].net, one.whole);
+            grid_expect_near(&g, &one);
+            grid_expect_same(&g, &whole);
+            grid_fini(&g);
         }
+        grid_fini(&whole);
+        grid_fini(&one);
+    }
 }
 
 /* ---- less that travels ---- */
@@ -177,6 +198,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norms_are_joined_beside_pieces),
         cmocka_unit_test(norms_are_joined_in_stages),
+        cmocka_unit_test(a_stage_that_fails_keeps_nobody_at_a_join),
         cmocka_unit_test(gradients_and_parameters_in_parts_beside_pieces),
         cmocka_unit_test(stages_compress_as_one_worker_does),
         cmocka_unit_test(pieces_compress_alike),
