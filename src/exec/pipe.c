@@ -366,13 +366,21 @@ static tutti_status run_part(const pipe_run *r, const pipe_part *part, const tti
     return TUTTI_OK;
 }
 
+/* Before a last wave without a shard for each lane: what is summed beside it is also of lanes that
+ * have none there, and have to be done. */
+static bool is_waited_for(const pipe_run *r, int wave) {
+    const tti_pipe *pipe = r->x->pipe;
+    return wave == pipe->n_waves - 2 && pipe->waves[wave + 1].n_shards < r->x->desc.n_lanes;
+}
+
 /* After a part of a wave: its gradients, where they complete subtrees.  Of the last one the
  * reduction beside it does that. */
 static void merge(const pipe_run *r, int lane, const tti_pipe_action *action) {
     tti_exec *x = r->x;
     const tti_wave *wave = &x->pipe->waves[action->wave];
     tti_range flat = r->side->flat[action->part];
-    if (r->eval || tells(r, action->wave) || wave->n_merges == 0 || flat.first == flat.last) return;
+    bool nothing = wave->n_merges == 0 && !is_waited_for(r, action->wave);
+    if (r->eval || tells(r, action->wave) || nothing || flat.first == flat.last) return;
     tti_range mine = tti_lane_range(flat.last - flat.first, 16, lane, x->desc.n_lanes);
     tti_lanes_barrier(x->lanes);
     tti_exec_merge(x, wave, flat.first + mine.first, flat.first + mine.last);
