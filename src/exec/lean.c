@@ -18,15 +18,15 @@ static tutti_status check(const tti_exec *x) {
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "exec: the host makes the update of these devices from whole gradients; "
                         "zero is at most 1");
-    if (x->desc.plan->stages)
+    if (x->desc.plan->stages && x->desc.zero > 2)
         return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "exec: a stage has gradients of several shards at a time; zero is at most "
-                        "1");
+                        "exec: a stage wants parameters for several shards at a time; zero is at "
+                        "most 2");
     if (x->divided && x->device)
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "exec: a worker on a device that has pieces of layers has these whole; "
                         "zero is at most 1");
-    if (x->n_syncs > 0)
+    if (x->n_syncs > 0 || (x->desc.plan->stages && x->desc.plan->stages->is_joined))
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "exec: shards that are joined inside a step need whole parameters and "
                         "gradients; zero is at most 1");
@@ -57,15 +57,16 @@ tutti_status tti_lean_init(tti_exec *x) {
     return TUTTI_OK;
 }
 
-void tti_lean_find_short(const tti_accumulation *acc, bool *is_short) {
+void tti_lean_find_short(const tti_accumulation *acc, const tti_plan *plan, bool *is_short) {
     for (int b = 0; b < acc->n_buffers; b++) is_short[b] = true;
+    if (plan->stages && plan->stages->n_tied > 0) is_short[acc->piece_buffer[0]] = false;
     for (int w = 0; w < acc->n_waves - 1; w++)
         for (int i = 0; i < acc->waves[w].n_shards; i++) is_short[acc->waves[w].buffer[i]] = false;
 }
 
 /* A buffer is short where it is so for every worker: all ask for the same memory. */
 static tutti_status agree_on_short(tti_exec *x, int32_t *is_whole, int n_buffers) {
-    tti_lean_find_short(&x->acc, x->lean->is_short);
+    tti_lean_find_short(&x->acc, x->desc.plan, x->lean->is_short);
     for (int b = 0; b < x->acc.n_buffers; b++) is_whole[b] = !x->lean->is_short[b];
     TTI_TRY(tutti_comm_all_reduce(x->desc.comm, is_whole, is_whole, (size_t)n_buffers, TUTTI_I32,
                                   TUTTI_MAX, TUTTI_ALG_AUTO));

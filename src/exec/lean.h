@@ -45,8 +45,9 @@ bool tti_exec_has_lean_params(const tti_exec *x);
 tutti_status tti_lean_find_windows(const tti_plan *plan, tti_lean *lean);
 void tti_lean_fini_windows(tti_lean *lean);
 
-/* Which buffers of a worker with these shards are short; is_short [acc->n_buffers]. */
-void tti_lean_find_short(const tti_accumulation *acc, bool *is_short);
+/* Which buffers of a worker with these shards are short; is_short [acc->n_buffers].  Where other
+ * stages add to sums these stay whole. */
+void tti_lean_find_short(const tti_accumulation *acc, const tti_plan *plan, bool *is_short);
 
 /* Element first of a buffer of gradients, and what follows in its bucket. */
 float *tti_exec_grads_at(const tti_exec *x, int buffer, size_t first);

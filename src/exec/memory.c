@@ -50,7 +50,7 @@ static tutti_status find_short(const tti_exec_desc *desc, int n_ranks, tti_lean 
         tti_accumulation acc;
         st = accumulation_of(desc, r, n_ranks, &acc);
         if (st != TUTTI_OK) break;
-        tti_lean_find_short(&acc, theirs);
+        tti_lean_find_short(&acc, desc->plan, theirs);
         for (int b = 0; b < acc.n_buffers; b++) lean->is_short[b] = lean->is_short[b] && theirs[b];
         tti_accumulation_fini(&acc);
     }

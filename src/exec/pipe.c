@@ -308,13 +308,21 @@ typedef struct telling {
     tti_lane *lane;
     int shard;
     bool tells, timed;
-    int64_t last_ns; /* end of the step before */
+    tti_traffic *moves; /* of the last wave's gradients; NULL: none */
+    int64_t last_ns;    /* end of the step before */
 } telling;
 
 static void after_step(int step, void *user) {
     telling *told = user;
     if (told->timed) tti_exec_time_step(told->x, told->lane, step, told->shard, &told->last_ns);
     if (told->tells) tti_exec_tell_buckets(told->x, told->lane, step);
+    if (told->moves) tti_traffic_reach(told->moves, told->lane->reached = step + 1);
+}
+
+/* Gradients of the last wave that lie in places until they are summed. */
+static tti_traffic *moves_of(const pipe_run *r, int wave) {
+    bool is_last = !r->eval && wave == r->x->pipe->n_waves - 1;
+    return is_last && r->x->lean ? r->x->lean->moves : NULL;
 }
 
 static bool begins(const pipe_run *r, const pipe_part *part) {
@@ -338,9 +346,12 @@ static tutti_status compute_part(const pipe_run *r, const pipe_part *part) {
     telling told = {.x = x, .lane = part->lane, .shard = part->shard, .last_ns = start};
     told.tells = tells(r, part->action.wave);
     told.timed = is_timed(r, part);
-    TTI_TRY(tti_instance_run_range(part->instance, &run, (int)part->steps.first,
-                                   (int)part->steps.last,
-                                   told.tells || told.timed ? after_step : NULL, &told));
+    told.moves = moves_of(r, part->action.wave);
+    if (told.moves && part->lane->reached < 0)
+        tti_traffic_reach(told.moves, part->lane->reached = 0);
+    TTI_TRY(
+        tti_instance_run_range(part->instance, &run, (int)part->steps.first, (int)part->steps.last,
+                               told.tells || told.timed || told.moves ? after_step : NULL, &told));
     int64_t end = tti_now_ns();
     int64_t exchanged_ns = tti_instance_take_exchanged(part->instance);
     if (part->index == 0) x->pipe->busy_ns += end - start;
@@ -358,7 +369,7 @@ static tutti_status run_part(const pipe_run *r, const pipe_part *part, const tti
         tti_exec_feed(x, part->instance, r->eval ? &x->eval_inputs : &x->shard_inputs,
                       &r->desc->shards[part->shard - x->first_shard]);
     if (begins(r, part)) TTI_TRY(receive(r, part));
-    if (!r->eval) tti_instance_set_grads(part->instance, x->buffers[wave->buffer[part->index]]);
+    if (!r->eval) tti_exec_point_at_buffer(x, part->instance, wave->buffer[part->index]);
     TTI_TRY(compute_part(r, part));
     if (!ends(r, part)) return TUTTI_OK;
     TTI_TRY(hand_on(r, part));
@@ -374,13 +385,14 @@ static bool is_waited_for(const pipe_run *r, int wave) {
 }
 
 /* After a part of a wave: its gradients, where they complete subtrees.  Of the last one the
- * reduction beside it does that. */
+ * reduction beside it does that, or the moves. */
 static void merge(const pipe_run *r, int lane, const tti_pipe_action *action) {
     tti_exec *x = r->x;
     const tti_wave *wave = &x->pipe->waves[action->wave];
     tti_range flat = r->side->flat[action->part];
+    bool beside = tells(r, action->wave) || moves_of(r, action->wave);
     bool nothing = wave->n_merges == 0 && !is_waited_for(r, action->wave);
-    if (r->eval || tells(r, action->wave) || nothing || flat.first == flat.last) return;
+    if (r->eval || beside || nothing || flat.first == flat.last) return;
     tti_range mine = tti_lane_range(flat.last - flat.first, 16, lane, x->desc.n_lanes);
     tti_lanes_barrier(x->lanes);
     tti_exec_merge(x, wave, flat.first + mine.first, flat.first + mine.last);
@@ -392,11 +404,20 @@ static tti_lane *lane_of(const pipe_run *r, int wave, int index) {
     return &r->x->lane[wave % r->side->schedule.n_in_flight * r->x->desc.n_lanes + index];
 }
 
-/* All lanes of the last wave have told of all buckets. */
+/* All lanes of the last wave have told of all buckets, and no move waits for them. */
 static void tell_rest(const pipe_run *r, int index) {
     int wave = r->x->pipe->n_waves - 1;
-    if (tells(r, wave) && index < r->x->pipe->waves[wave].n_shards)
-        tti_exec_tell_rest(r->x, lane_of(r, wave, index));
+    tti_lane *lane = lane_of(r, wave, index);
+    if (index >= r->x->pipe->waves[wave].n_shards) return;
+    if (tells(r, wave)) tti_exec_tell_rest(r->x, lane);
+    if (moves_of(r, wave)) tti_traffic_leave(moves_of(r, wave), lane->reached + 1);
+}
+
+/* Sums of gradients go on beside the last wave. */
+static void begin_moves(const pipe_run *r) {
+    const tti_pipe *pipe = r->x->pipe;
+    for (int i = 0; i < r->x->n_in_flight; i++) r->x->lane[i].reached = -1;
+    if (!r->eval) tti_lean_begin(r->x, false, pipe->waves[pipe->n_waves - 1].n_shards, true);
 }
 
 /* The steps of an action, for this lane's shard of the wave, if there is one. */
@@ -489,6 +510,14 @@ tutti_status tti_pipe_measure(tti_exec *x, int64_t busy_ns, int64_t span_ns) {
     return TUTTI_OK;
 }
 
+/* Before any shard: others must not wait for what this stage was to add. */
+static tutti_status give_up(const pipe_run *r, tutti_status status) {
+    for (int i = 0; i < r->x->desc.n_lanes; i++) tell_rest(r, i);
+    if (!r->eval && tti_lean_finish(r->x, false) != TUTTI_OK) tti_clear_error();
+    TTI_TRY(tti_exec_lane_status(r->x));
+    return status;
+}
+
 tutti_status tti_pipe_compute(tti_exec *x, const tti_step_desc *desc, bool eval) {
     tti_pipe *pipe = x->pipe;
     pipe_run r = {x, desc, eval ? &pipe->eval : &pipe->train, eval};
@@ -496,13 +525,15 @@ tutti_status tti_pipe_compute(tti_exec *x, const tti_step_desc *desc, bool eval)
     pipe->busy_ns = 0;
     tutti_status before = tti_exec_lane_status(x);
     for (int i = 0; i < x->n_in_flight; i++) x->lane[i].next_bucket = 0;
+    begin_moves(&r);
     if (before != TUTTI_OK) {
-        for (int i = 0; i < x->desc.n_lanes; i++) tell_rest(&r, i);
         tti_mailbox_fail(pipe->box, before);
-        if (eval || !pipe->stages->is_joined) return before;
+        if (eval || !pipe->stages->is_joined) return give_up(&r, before);
     }
     tti_lanes_run(x->lanes, run_lane, &r);
+    tutti_status moved = eval ? TUTTI_OK : tti_lean_finish(x, false);
     TTI_TRY(tti_exec_lane_status(x));
+    TTI_TRY(moved);
     return eval ? TUTTI_OK : tti_pipe_measure(x, pipe->busy_ns, tti_now_ns() - start);
 }
 
@@ -530,7 +561,7 @@ tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int
     tutti_status st = TUTTI_OK;
     *step = -1;
     tti_exec_feed(x, part.instance, &x->shard_inputs, &desc->shards[shard - x->first_shard]);
-    tti_instance_set_grads(part.instance, x->buffers[0]);
+    tti_exec_point_at_buffer(x, part.instance, 0);
     for (int p = 0; st == TUTTI_OK && p < r.side->program->n_parts; p++) {
         part.action.part = p;
         st = look_at_part(&r, &part, moment, step);

@@ -456,18 +456,18 @@ static void find_server_with_parts(const tti_job_config *c, char why[WHY]) {
         snprintf(why, WHY, "the parameter server reads gradients where they are; give none");
 }
 
-/* Shards that wait for each other, and stages, which have several on their way, want parameters and
- * gradients where they are. */
+/* Shards that wait for each other want parameters and gradients where they are, and stages, which
+ * have several on their way, parameters. */
 static void find_lost_cuts(const tti_job_config *c, char why[WHY]) {
     if (c->parallel.zero < 2) return;
     if (c->parallel.sync_batch_norm)
         snprintf(why, WHY,
                  "shards that are joined inside a step need whole gradients and parameters; give "
                  "parallel.zero=1, or parallel.sync_batch_norm=false");
-    else if (c->parallel.pipeline > 1)
+    else if (c->parallel.pipeline > 1 && c->parallel.zero > 2)
         snprintf(why, WHY,
-                 "a stage has gradients of several shards at a time, and parameters for them; give "
-                 "parallel.zero=1 with parallel.pipeline");
+                 "a stage wants its parameters for several shards at a time, one forward and one "
+                 "backward; give parallel.zero=2 with parallel.pipeline");
 }
 
 static void find_async_skips(const tti_job_config *c, char why[WHY]) {

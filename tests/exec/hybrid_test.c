@@ -17,6 +17,18 @@ static tutti_graph *mlp(bool training) {
     return net_finish(g, tutti_linear(g, x, NET_CLASSES, "fc4"));
 }
 
+/* The first weights are the last ones too. */
+static tutti_graph *tied(bool training) {
+    tutti_graph *g = tutti_graph_create(training);
+    tutti_init init = {.kind = TUTTI_INIT_NORMAL, .b = 0.3};
+    tutti_value *w = tutti_param(g, "tied", &TUTTI_SHAPE(6, 6), &init, true);
+    tutti_value *x = tutti_tanh(g, tutti_matmul(g, net_x(g), w));
+    x = tutti_relu(g, tutti_linear(g, x, 16, "fc1"));
+    x = tutti_relu(g, tutti_linear(g, x, 12, "fc2"));
+    x = tutti_matmul(g, tutti_tanh(g, tutti_linear(g, x, 6, "fc3")), w);
+    return net_finish(g, tutti_linear(g, x, NET_CLASSES, "out"));
+}
+
 static grid alone(net_fn net) {
     grid g = {.size = {1, 1, 1}};
     grid_run(&g, net, NULL);
@@ -74,16 +86,17 @@ T_CASE(a_stage_that_fails_keeps_nobody_at_a_join) {
 
 /* ---- parts on the data axis ---- */
 
-T_CASE(gradients_and_parameters_in_parts_beside_pieces) {
+T_CASE(gradients_and_parameters_in_parts) {
     T_UNUSED;
     static const struct {
         net_fn net;
         tti_mesh_at size;
-    } rows[] = {{mlp, {2, 1, 2}}, {mlp, {2, 1, 4}}, {blocks, {3, 1, 2}}};
+    } rows[] = {{mlp, {2, 1, 2}},    {mlp, {2, 1, 4}},  {blocks, {3, 1, 2}},
+                {blocks, {3, 2, 1}}, {tied, {2, 2, 1}}, {tied, {2, 2, 2}}};
     for (size_t i = 0; i < TTI_COUNT(rows); i++) {
         grid one = alone(rows[i].net), whole = {.size = rows[i].size};
         grid_run(&whole, rows[i].net, one.whole);
-        for (int zero = 1; zero <= 3; zero++) {
+        for (int zero = 1; zero <= (rows[i].size.stage > 1 ? 2 : 3); zero++) {
             grid g = {.size = rows[i].size, .n_lanes = zero};
             g.exec.zero = zero;
             grid_run(&g, rows[i].net, one.whole);
@@ -199,7 +212,7 @@ int main(void) {
         cmocka_unit_test(norms_are_joined_beside_pieces),
         cmocka_unit_test(norms_are_joined_in_stages),
         cmocka_unit_test(a_stage_that_fails_keeps_nobody_at_a_join),
-        cmocka_unit_test(gradients_and_parameters_in_parts_beside_pieces),
+        cmocka_unit_test(gradients_and_parameters_in_parts),
         cmocka_unit_test(stages_compress_as_one_worker_does),
         cmocka_unit_test(pieces_compress_alike),
         cmocka_unit_test(parts_of_what_is_compressed),

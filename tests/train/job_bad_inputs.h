@@ -264,7 +264,7 @@ static const bad_input bad_files[] = {
      "that divide the model do without residuals"},
     {"parallel: {sync_batch_norm: true, tensor: 2, devices: \"0,1\"}", "parallel.devices=cpu"},
     {"parallel: {zero: 3, tensor: 2, devices: gpu}", "do without parallel.zero above 1"},
-    {"parallel: {zero: 2, pipeline: 2}", "give parallel.zero=1 with parallel.pipeline"},
+    {"parallel: {zero: 3, pipeline: 2}", "give parallel.zero=2 with parallel.pipeline"},
     {"parallel: {topk: 0.9}", "parallel.topk: expected"},
     {"parallel: {rank: 0}", "parallel.rank: expected"},
     {"parallel: {sync: local}",
