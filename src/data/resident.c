@@ -1,6 +1,9 @@
 /* resident.c - reading a data set whole, and the indices of batches. */
 #include "data/resident.h"
 
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +28,60 @@ size_t tti_resident_bytes(const tutti_dataset *ds) {
     return (size_t)ds->info.n_samples * tti_type_bytes(&ds->stored);
 }
 
-tutti_status tti_resident_load(const tutti_dataset *ds, tti_resident *out) {
+/* ---- reading ---- */
+
+/* Samples are taken in blocks by whoever is free. */
+typedef struct reading {
+    const tutti_dataset *ds;
+    tti_resident *to;
+    atomic_llong next;   /* sample that nobody has taken yet */
+    atomic_llong failed; /* of the first one, n: none */
+} reading;
+
+enum { BLOCK = 256, MAX_READERS = 64 };
+
+static tutti_status read_one(const reading *r, int64_t i, tti_workspace *ws) {
+    tti_sample_key key = {.index = (uint64_t)i};
+    bool skipped;
+    return tti_dataset_read(r->ds, &key, ws, r->to->x + (size_t)i * (size_t)r->to->n_elems,
+                            &r->to->y[i], &skipped);
+}
+
+/* Later ones need not be read any more. */
+static void tell_failed(reading *r, long long i) {
+    long long first = atomic_load(&r->failed);
+    while (i < first && !atomic_compare_exchange_weak(&r->failed, &first, i)) continue;
+}
+
+static void *read_blocks(void *arg) {
+    reading *r = arg;
+    tti_workspace ws = {0};
+    for (;;) {
+        long long i = atomic_fetch_add(&r->next, BLOCK), end = TTI_MIN(i + BLOCK, r->to->n);
+        if (i >= atomic_load(&r->failed)) break;
+        while (i < end && read_one(r, i, &ws) == TUTTI_OK) i++;
+        if (i < end) tell_failed(r, i);
+    }
+    tti_workspace_free(&ws);
+    return NULL;
+}
+
+/* By n_threads beside the caller, or as many as can be started. */
+static void read_all(reading *r, int n_threads) {
+    pthread_t threads[MAX_READERS];
+    int n = 0;
+    sigset_t all, old;
+    sigfillset(&all); /* signals are for the program's own threads */
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    while (n < TTI_MIN(n_threads, MAX_READERS) &&
+           pthread_create(&threads[n], NULL, read_blocks, r) == 0)
+        n++;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    read_blocks(r);
+    while (n > 0) pthread_join(threads[--n], NULL);
+}
+
+tutti_status tti_resident_load(const tutti_dataset *ds, int n_threads, tti_resident *out) {
     const tti_transform *step = ds->decode.step[0];
     TTI_ASSERT(!tti_resident_why_not(ds));
     *out = (tti_resident){.n = ds->info.n_samples, .n_elems = (int32_t)tti_type_bytes(&ds->stored)};
@@ -35,17 +91,17 @@ tutti_status tti_resident_load(const tutti_dataset *ds, tti_resident *out) {
     if (!out->x || !out->y)
         return tti_fail(TUTTI_E_NOMEM, "data.resident: no memory for %zu bytes of samples",
                         tti_resident_bytes(ds));
-    tti_workspace ws = {0};
+    reading r = {.ds = ds, .to = out, .failed = out->n};
+    read_all(&r, n_threads);
+    tti_workspace ws = {0}; /* from there once more: the words of a failure are the thread's own */
     tutti_status st = TUTTI_OK;
-    for (int64_t i = 0; i < out->n && st == TUTTI_OK; i++) {
-        tti_sample_key key = {.index = (uint64_t)i};
-        bool skipped;
-        st = tti_dataset_read(ds, &key, &ws, out->x + (size_t)i * (size_t)out->n_elems, &out->y[i],
-                              &skipped);
-    }
+    for (long long i = atomic_load(&r.failed); i < out->n && st == TUTTI_OK; i++)
+        st = read_one(&r, i, &ws);
     tti_workspace_free(&ws);
     return st;
 }
+
+/* ---- batches ---- */
 
 void tti_resident_free(tti_resident *set) {
     free(set->x);

@@ -23,8 +23,9 @@ const char *tti_resident_why_not(const tutti_dataset *ds);
 /* Bytes of all samples, stored. */
 size_t tti_resident_bytes(const tutti_dataset *ds);
 
-/* Reads every sample; the set may be resident.  tti_resident_free in any case. */
-tutti_status tti_resident_load(const tutti_dataset *ds, tti_resident *out);
+/* Reads every sample, with n_threads beside the caller (0: none); the set may be resident.
+ * tti_resident_free in any case. */
+tutti_status tti_resident_load(const tutti_dataset *ds, int n_threads, tti_resident *out);
 void tti_resident_free(tti_resident *set);
 
 /* Batch number `step` of the run, counted over epochs, of a loader like desc (not sequential):

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/error.h"
 #include "data/augment.h"
 #include "t.h"
 
@@ -14,7 +15,7 @@ static void expect_same(const tutti_dataset *ds, tti_loader_desc desc) {
     tti_loader *loader;
     desc.dataset = ds;
     assert_null(tti_resident_why_not(ds));
-    T_OK(tti_resident_load(ds, &set));
+    T_OK(tti_resident_load(ds, (int)(desc.seed % 4), &set));
     T_OK(tti_loader_create(&desc, &loader));
     int64_t b = tti_rows_per_shard(desc.batch, desc.n_shards);
     int n_shards = desc.last_shard - desc.first_shard;
@@ -84,6 +85,25 @@ T_CASE(pictures_with_colours_become_planes) {
     tti_chain_destroy(&ds.decode);
 }
 
+static tutti_status broken_read(const tutti_dataset *ds, int64_t index, void *x, int32_t *y) {
+    if (index == 1501 || index == 1700)
+        return tti_fail(TUTTI_E_IO, "sample %lld is broken", (long long)index);
+    return colours_read(ds, index, x, y);
+}
+
+/* Whoever meets it, and whatever else is broken. */
+T_CASE(the_first_broken_sample_is_named) {
+    T_UNUSED;
+    tutti_dataset ds = colours(0);
+    ds.info.n_samples = 2000, ds.read = broken_read;
+    for (int n_threads = 0; n_threads < 5; n_threads++) {
+        tti_resident set;
+        T_FAILS(tti_resident_load(&ds, n_threads, &set), TUTTI_E_IO, "sample 1501 is broken");
+        tti_resident_free(&set);
+    }
+    tti_chain_destroy(&ds.decode);
+}
+
 T_CASE(what_is_random_stays_on_the_host) {
     T_UNUSED;
     tutti_dataset ds = colours(2);
@@ -99,6 +119,7 @@ T_CASE(what_is_random_stays_on_the_host) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(grey_pictures),
                                        cmocka_unit_test(pictures_with_colours_become_planes),
+                                       cmocka_unit_test(the_first_broken_sample_is_named),
                                        cmocka_unit_test(what_is_random_stays_on_the_host)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
