@@ -5,10 +5,10 @@ The order of arrivals is written here, by a clock of its own, and replayed: so i
 every machine, however busy, and each run comes to one hash.  $TUTTI_DATA is the folder that has
 mnist (data beside the sources, as in the examples); without it the test is skipped."""
 
-import heapq
 import os
 import sys
 
+import arrivals
 import runs
 
 DATA = os.path.join(os.environ.get("TUTTI_DATA", os.path.join(os.environ.get(
@@ -21,45 +21,12 @@ JOB = ["model.name=lenet", "data.format=idx", "data.dir=" + DATA, "train.batch=%
        "parallel.sync=parameter-server", "run.checkpoint_every=-1", "-n", str(N_WORKERS)]
 
 
-def arrivals(bound):
-    """[(batch, worker, updates in its parameters)] in the order of updates.  Nobody begins more
-    than bound batches while another computes one."""
-    done, n_begun, told = 0, 0, []
-    ends, waiting = [], list(range(N_WORKERS))  # heap of (time, worker, batch, version)
-    since = {}  # worker: how many each has begun since it began its own
-    now = 0.0
-    while done < N_STEPS:
-        for w in list(waiting):
-            late = any(counts[w] >= bound for other, counts in since.items() if other != w)
-            if n_begun < N_STEPS and not late:
-                waiting.remove(w)
-                for counts in since.values():
-                    counts[w] += 1
-                since[w] = [0] * N_WORKERS
-                heapq.heappush(ends, (now + TIMES[w], w, n_begun, done))
-                n_begun += 1
-        now, w, batch, version = heapq.heappop(ends)
-        told.append((batch, w, version))
-        del since[w]
-        waiting.append(w)
-        done += 1
-    return told
-
-
-def write(folder, told):
-    os.mkdir(folder)
-    with open(folder + "/arrivals.txt", "w") as file:
-        file.write("tutti arrivals 1 workers %d batch %d seed 1 shards 4\n" % (N_WORKERS, BATCH))
-        for i, (batch, worker, version) in enumerate(told):
-            file.write("%d %d %d %d\n" % (i + 1, batch, worker, version))
-
-
 def learns(staleness, bound, least_of_the_slow, most):
-    told = arrivals(bound)
+    told = arrivals.by_clock(TIMES, N_STEPS, bound)
     slow = sum(worker == 3 for _, worker, _ in told)
     if not least_of_the_slow <= slow <= N_STEPS / 10:
         raise AssertionError("the slow worker made %d of %d updates" % (slow, N_STEPS))
-    write("order-" + staleness, told)
+    arrivals.write("order-" + staleness, told, N_WORKERS, BATCH, 4)
     hashes = []
     for run, order in (("run-" + staleness, "order-" + staleness),
                        ("again-" + staleness, "run-" + staleness)):
