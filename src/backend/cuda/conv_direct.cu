@@ -233,7 +233,43 @@ static void epilogue(const tti_cuda_planes *y, const T *bias, bool relu, T *valu
 
 /* ---- weights and channels ---- */
 
-/* Neighbouring threads write neighbours; what they read comes from the cache. */
+/* A block turns CHANNELS channels of output channel blockIdx.y: through shared memory, so that both
+ * sides lie beside each other and nothing is divided.  channels: of the turned side. */
+enum { CHANNELS = 64, MAX_TURNED = 49 /* places */ };
+
+template <class T>
+__global__ void __launch_bounds__(256)
+    turn_tile(int c, int area, int channels, const T *w, T *turned) {
+    __shared__ T tile[CHANNELS * MAX_TURNED];
+    int first = blockIdx.x * CHANNELS, n = min(CHANNELS, c - first) * area;
+    const T *from = w + ((int64_t)blockIdx.y * c + first) * area;
+    T *to = turned + (int64_t)blockIdx.y * area * channels + first;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) tile[i] = from[i];
+    __syncthreads();
+    for (int i = threadIdx.x; i < CHANNELS * area; i += blockDim.x) {
+        int k = i % CHANNELS, a = i / CHANNELS;
+        if (first + k < channels)
+            to[(int64_t)a * channels + k] = first + k < c ? tile[k * area + a] : (T)0;
+    }
+}
+
+template <class T>
+__global__ void __launch_bounds__(256)
+    turn_back_tile(int c, int area, int channels, const T *turned, T *w) {
+    __shared__ T tile[CHANNELS * MAX_TURNED];
+    int first = blockIdx.x * CHANNELS, n = min(CHANNELS, c - first) * area;
+    const T *from = turned + (int64_t)blockIdx.y * area * channels + first;
+    T *to = w + ((int64_t)blockIdx.y * c + first) * area;
+    for (int i = threadIdx.x; i < CHANNELS * area; i += blockDim.x) {
+        int k = i % CHANNELS, a = i / CHANNELS;
+        if (first + k < c) tile[k * area + a] = from[(int64_t)a * channels + k];
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < n; i += blockDim.x) to[i] = tile[i];
+}
+
+/* Windows of more places.  Neighbouring threads write neighbours; what they read comes from the
+ * cache. */
 template <class T>
 __global__ void turn_kernel(int64_t n, int64_t c, int64_t area, int64_t c_to, const T *w,
                             T *turned) {
@@ -325,32 +361,35 @@ extern "C" cudaError_t tti_cuda_conv_epilogue(tutti_dtype dtype, const tti_cuda_
     return cudaGetLastError();
 }
 
+/* BACK: from turned to w. */
+template <class T, bool BACK>
+static cudaError_t turn(int64_t o, int64_t c, int64_t area, int64_t channels, const void *from,
+                        void *to, cudaStream_t stream) {
+    int64_t n = o * area * (BACK ? c : channels);
+    if (n == 0) return cudaSuccess;
+    if (area <= MAX_TURNED && o <= 65535 && c < (1 << 24) && channels < (1 << 24)) {
+        dim3 grid(blocks_for(channels, CHANNELS), (unsigned)o);
+        auto *tile = BACK ? turn_back_tile<T> : turn_tile<T>;
+        tile<<<grid, 256, 0, stream>>>((int)c, (int)area, (int)channels, (const T *)from, (T *)to);
+        return cudaGetLastError();
+    }
+    auto *kernel = BACK ? turn_back_kernel<T> : turn_kernel<T>;
+    kernel<<<blocks_for(n, 256), 256, 0, stream>>>(n, c, area, channels, (const T *)from, (T *)to);
+    return cudaGetLastError();
+}
+
 extern "C" cudaError_t tti_cuda_conv_turn(int element, int64_t o, int64_t c, int64_t area,
                                           int64_t c_to, const void *w, void *turned,
                                           cudaStream_t stream) {
-    int64_t n = o * area * c_to;
-    if (n == 0) return cudaSuccess;
-    if (element == 2)
-        turn_kernel<uint16_t><<<blocks_for(n, 256), 256, 0, stream>>>(
-            n, c, area, c_to, (const uint16_t *)w, (uint16_t *)turned);
-    else
-        turn_kernel<uint32_t><<<blocks_for(n, 256), 256, 0, stream>>>(
-            n, c, area, c_to, (const uint32_t *)w, (uint32_t *)turned);
-    return cudaGetLastError();
+    return element == 2 ? turn<uint16_t, false>(o, c, area, c_to, w, turned, stream)
+                        : turn<uint32_t, false>(o, c, area, c_to, w, turned, stream);
 }
 
 extern "C" cudaError_t tti_cuda_conv_turn_back(int element, int64_t o, int64_t c, int64_t area,
                                                int64_t c_from, const void *turned, void *w,
                                                cudaStream_t stream) {
-    int64_t n = o * area * c;
-    if (n == 0) return cudaSuccess;
-    if (element == 2)
-        turn_back_kernel<uint16_t><<<blocks_for(n, 256), 256, 0, stream>>>(
-            n, c, area, c_from, (const uint16_t *)turned, (uint16_t *)w);
-    else
-        turn_back_kernel<uint32_t><<<blocks_for(n, 256), 256, 0, stream>>>(
-            n, c, area, c_from, (const uint32_t *)turned, (uint32_t *)w);
-    return cudaGetLastError();
+    return element == 2 ? turn<uint16_t, true>(o, c, area, c_from, turned, w, stream)
+                        : turn<uint32_t, true>(o, c, area, c_from, turned, w, stream);
 }
 
 extern "C" cudaError_t tti_cuda_conv_pad(int element, const tti_cuda_planes *x, int64_t c_to,

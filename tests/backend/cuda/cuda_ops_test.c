@@ -514,6 +514,8 @@ static const struct {
       .hi = 2,
       .int_lo = 211,
       .int_hi = 211}},
+    {"conv2d", {.in = "f32[3,70,9,8] f32[65,70,3,3]", .attrs = "pad=[1,1]"}}, /* weights turned */
+    {"conv2d_grad_w", {.in = "f32[3,65,9,8] f32[3,70,9,8]", .attrs = "pad=[1,1] kernel=[3,3]"}},
     {"conv2d_grad_x", {.in = "f32[4,64,28,28] f32[64,64,3,3]", .attrs = "pad=[1,1] in_hw=[28,28]"}},
     {"conv2d_grad_w", {.in = "f32[4,64,28,28] f32[4,64,28,28]", .attrs = "pad=[1,1] kernel=[3,3]"}},
     {"attention", {.in = "f32[4,256,768]", .attrs = "heads=4 causal=1"}},
