@@ -22,6 +22,7 @@
     X(conv_pool)       \
     X(batch_norm)      \
     X(batch_norm_grad) \
+    X(bn_pool)         \
     X(norm)            \
     X(norm_joint)      \
     X(resample)        \

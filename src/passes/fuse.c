@@ -288,6 +288,7 @@ tutti_status tti_pass_fuse(tutti_graph **g, const tti_target *target) {
     TTI_TRY(tti_fuse_conv_join(g, target));
     TTI_TRY(tti_fuse_conv_sums(g, target));
     TTI_TRY(tti_fuse_conv_stats(g, target));
+    TTI_TRY(tti_fuse_bn_pool(g, target));
     TTI_TRY(tti_fuse_pool(g, target));
     TTI_TRY(tti_fuse_norm(g, target)); /* first: it reads casts that products would take */
     TTI_TRY(tti_fuse_linear(g, target));

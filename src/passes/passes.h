@@ -145,6 +145,9 @@ tutti_status tti_fuse_conv_join(tutti_graph **g, const tti_target *target);
 tutti_status tti_fuse_conv_sums(tutti_graph **g, const tti_target *target);
 tutti_status tti_fuse_conv_stats(tutti_graph **g, const tti_target *target);
 
+/* A part of the fuse pass (fuse_bn_pool.c): batch norms and the poolings behind them. */
+tutti_status tti_fuse_bn_pool(tutti_graph **g, const tti_target *target);
+
 /* Orders the nodes: gradients of parameters as early as they can be had. */
 tutti_status tti_pass_schedule(tutti_graph **g, const tti_target *target);
 

@@ -325,7 +325,10 @@ T_CASE(the_fused_ops_are_there) {
                 {&lenet, "conv2d_pool_grad_w"},
                 {&resnet, "conv2d_stats"},
                 {&resnet, "conv2d_grad_join"},
-                {&resnet, "conv2d_grad_sums"}};
+                {&resnet, "conv2d_grad_sums"},
+                {&resnet, "bn_apply_pool"},
+                {&resnet, "bn_pool_grad_sums"},
+                {&resnet, "bn_pool_grad_apply"}};
     tti_target low = target_of(true, "train.precision=bf16", true);
     tti_target mixed = target_of(true, "train.precision=bf16", false);
     tti_target wide = target_of(true, "train.precision=f32", false);

@@ -69,6 +69,11 @@ typedef struct tti_cuda_bn_sums_out {
 cudaError_t tti_cuda_bn_sums(const tti_cuda_planes *p, const tti_cuda_bn_grad *grad,
                              float *partials, const tti_cuda_bn_sums_out *out, cudaStream_t stream);
 
+/* The last step of it: sums from partials [n_parts][2][c] of dy and of dy (x - mean). */
+cudaError_t tti_cuda_bn_join_sums(const tti_cuda_planes *p, const tti_cuda_bn_grad *grad,
+                                  unsigned n_parts, const float *partials,
+                                  const tti_cuda_bn_sums_out *out, cudaStream_t stream);
+
 /* dx = gamma rstd (dy - mean dy - xhat mean(dy xhat)), 0 beyond rows; dx may be dy. */
 cudaError_t tti_cuda_bn_backward(const tti_cuda_planes *p, const tti_cuda_bn_grad *grad, void *dx,
                                  cudaStream_t stream);

@@ -301,6 +301,23 @@ static void launch_sums(const tti_cuda_planes *p, const tti_cuda_bn_grad *a, con
                     <<<sh.grid, sh.block, 0, stream>>>(*a, p->c, p->n, p->s, sh.by, partials));
 }
 
+static cudaError_t launch_join(const tti_cuda_planes *p, const tti_cuda_bn_grad *a, const cut &by,
+                               const float *partials, const tti_cuda_bn_sums_out *out,
+                               cudaStream_t stream) {
+    join_sums<<<blocks_of(p->c ? p->c : 1, JOIN_X), dim3(JOIN_X, JOIN_Y), 0, stream>>>(
+        partials, *a, p->c, p->n, p->s, by, *out);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t tti_cuda_bn_join_sums(const tti_cuda_planes *p, const tti_cuda_bn_grad *grad,
+                                             unsigned n_parts, const float *partials,
+                                             const tti_cuda_bn_sums_out *out, cudaStream_t stream) {
+    cut by = {};
+    by.last = true, by.per_unit = 1;
+    by.n_units = p->n * p->s, by.n_parts = n_parts;
+    return launch_join(p, grad, by, partials, out, stream);
+}
+
 extern "C" cudaError_t tti_cuda_bn_sums(const tti_cuda_planes *p, const tti_cuda_bn_grad *a,
                                         float *partials, const tti_cuda_bn_sums_out *out,
                                         cudaStream_t stream) {
@@ -311,9 +328,7 @@ extern "C" cudaError_t tti_cuda_bn_sums(const tti_cuda_planes *p, const tti_cuda
         launch_sums<true, false>(p, a, sh, partials, stream);
     else if (!is_empty(p))
         launch_sums<false, false>(p, a, sh, partials, stream);
-    join_sums<<<blocks_of(p->c ? p->c : 1, JOIN_X), dim3(JOIN_X, JOIN_Y), 0, stream>>>(
-        partials, *a, p->c, p->n, p->s, sh.by, *out);
-    return cudaGetLastError();
+    return launch_join(p, a, sh.by, partials, out, stream);
 }
 
 extern "C" cudaError_t tti_cuda_bn_backward(const tti_cuda_planes *p, const tti_cuda_bn_grad *a,

@@ -1,6 +1,7 @@
 /* pool.c - the rows of the kernel table for pooling: pool.cu does the work. */
 #include "backend/cuda/pool.h"
 
+#include "backend/cuda/bn_pool.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/plain.h"
 #include "backend/cuda/pool_two.h"
@@ -73,6 +74,73 @@ static tutti_status avg_grad_run(void *state, const tti_kargs *a) {
                           a->node->op->name);
 }
 
+/* ---- behind batch norm ---- */
+
+/* Windows of 3x3 two apart, with one place around x. */
+static tti_pool norm_pool_of(const tutti_value *x, const tutti_value *y, bool last) {
+    const int64_t *from = x->type.shape.dim, *to = y->type.shape.dim;
+    tti_pool p = {.dtype = x->type.dtype, .n = (size_t)from[0], .c = (size_t)from[1]};
+    for (int d = 0; d < 2; d++) {
+        p.in[d] = (int32_t)from[2 + d], p.out[d] = (int32_t)to[2 + d];
+        p.kernel[d] = 3, p.stride[d] = 2, p.pad[d] = 1;
+    }
+    p.channels_last = last;
+    return p;
+}
+
+/* x, stats, gamma, beta */
+static tutti_status norm_run(void *state, const tti_kargs *a) {
+    const tti_node *node = a->node;
+    tti_pool p = norm_pool_of(node->in[0], node->out[0], !tti_cuda_lies_as(node, TTI_PLAIN));
+    const float *stats = a->in[1];
+    tti_cuda_bn_affine norm = {.count = stats, .mean = stats + 1, .m2 = stats + 1 + p.c};
+    (void)state;
+    norm.gamma = a->in[2], norm.beta = a->in[3];
+    norm.eps = tti_attr_float(node, "eps");
+    bool three = tti_pool_three_fits(&p) && p.c <= TTI_POOL_CHANNELS;
+    return tti_cuda_check((three ? tti_launch_bn_pool_three : tti_launch_bn_pool)(
+                              &p, &norm, a->in[0], a->out[0], a->out[1], tti_cuda_stream()),
+                          node->op->name);
+}
+
+/* dp, where, x, stats first. */
+static tti_pool grad_pool_of(const tti_node *node) {
+    return norm_pool_of(node->in[2], node->in[0], !tti_cuda_lies_as(node, TTI_PLAIN));
+}
+
+static tti_cuda_bn_grad norm_grad_of(const tti_kargs *a, int rows) {
+    tti_cuda_bn_grad grad = {.dy = a->in[0], .x = a->in[2], .stats = a->in[3]};
+    grad.rows = a->node->n_in > rows ? a->in[rows] : NULL;
+    grad.eps = tti_attr_float(a->node, "eps");
+    return grad;
+}
+
+static size_t norm_sums_bytes(const tti_node *node, const void *state) {
+    tti_pool p = grad_pool_of(node);
+    (void)state;
+    return tti_cuda_bn_pool_scratch(&p);
+}
+
+static tutti_status norm_sums_run(void *state, const tti_kargs *a) {
+    tti_pool p = grad_pool_of(a->node);
+    tti_cuda_bn_grad grad = norm_grad_of(a, 4);
+    tti_cuda_bn_sums_out out = {a->out[0], a->out[1], a->out[2]};
+    (void)state;
+    return tti_cuda_check(
+        tti_cuda_bn_pool_sums(&p, &grad, a->in[1], a->scratch, &out, tti_cuda_stream()),
+        a->node->op->name);
+}
+
+static tutti_status norm_dx_run(void *state, const tti_kargs *a) {
+    tti_pool p = grad_pool_of(a->node);
+    tti_cuda_bn_grad grad = norm_grad_of(a, 6);
+    (void)state;
+    grad.gamma = a->in[4], grad.sums = a->in[5];
+    return tti_cuda_check(
+        tti_cuda_bn_pool_backward(&p, &grad, a->in[1], a->out[0], tti_cuda_stream()),
+        a->node->op->name);
+}
+
 #define ROW(op_name, fn) \
     { .op = op_name, .name = "cuda", .can_run = can_run, .run = fn }
 
@@ -81,6 +149,13 @@ const tti_kernel tti_cuda_pool_kernels[] = {
     ROW("max_pool2d_grad", max_grad_run),
     ROW("avg_pool2d", avg_run),
     ROW("avg_pool2d_grad", avg_grad_run),
+    ROW("bn_apply_pool", norm_run),
+    ROW("bn_pool_grad_apply", norm_dx_run),
+    {.op = "bn_pool_grad_sums",
+     .name = "cuda",
+     .can_run = can_run,
+     .scratch_bytes = norm_sums_bytes,
+     .run = norm_sums_run},
     ROW("adaptive_avg_pool2d", avg_run),
     ROW("adaptive_avg_pool2d_grad", avg_grad_run),
     ROW("adaptive_max_pool2d", max_run),
