@@ -28,6 +28,29 @@ def test_parts_of_state_too():
                  "train.ema=0.9")
 
 
+def test_parts_of_gradients_and_parameters_too():
+    layouts.grid("gpt2", [(2, 1, 2), (3, 1, 2), (2, 1, 4)], "parallel.zero=3", "train.ema=0.9")
+    layouts.grid("bert", [(2, 2, 1), (3, 2, 1), (2, 2, 2)], "parallel.zero=2",
+                 "parallel.bucket_mb=0.01")
+
+
+def test_joined_norms():
+    layouts.grid("resnet18", [(3, 1, 2), (3, 2, 1)],
+                 "parallel.sync_batch_norm=true", tolerance=0.1)
+
+
+def test_own_updates_of_copies():
+    """Losses, parameters and the mean of their state are those of undivided copies."""
+    arguments = layouts.models()["gpt2"] + ["parallel.mode=fast", "parallel.sync=local",
+                                            "parallel.average_every=5"]
+    layouts.train("copies", (2, 1, 1), *arguments)
+    for layout in ((2, 1, 2), (2, 2, 1), (2, 2, 2)):
+        run = "copies-" + layouts.name_of(layout)
+        layouts.train(run, layout, *arguments)
+        layouts.same_losses("copies", run)
+        layouts.same_tensors("copies", run)
+
+
 def test_a_run_that_changes_its_layout():
     """Every 4 steps another one, processes among them."""
     for model in ("lenet", "gpt2"):
