@@ -131,7 +131,9 @@ static tutti_status awaited(void *user, size_t first, size_t last);
 
 static tutti_status prepare_stream(tti_offload *o) {
     const tti_plan *plan = o->x->desc.plan;
-    if (o->x->n_ranks > 1 || plan->n_buckets < 2 || !updates_apart(&o->x->desc)) return TUTTI_OK;
+    if (!o->ops->updates_beside || o->x->n_ranks > 1 || plan->n_buckets < 2 ||
+        !updates_apart(&o->x->desc))
+        return TUTTI_OK;
     o->sums = o->ops->alloc_host((size_t)o->told.n_sums * sizeof *o->sums);
     o->due = calloc((size_t)plan->n_buckets, sizeof *o->due);
     if (!o->sums || !o->due) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");

@@ -762,6 +762,7 @@ static const tti_device_ops ops = {
     .least_norm_grad = 8,
     .fold = fold,
     .unfold = unfold,
+    .updates_beside = true,
     .peers_waited = peers_waited,
     .peers_await = peers_await,
     .link = read_link,
