@@ -106,7 +106,7 @@ static bool is_kept_here(const tti_exec *x) {
     return x->desc.server && tti_server_exec(x->desc.server);
 }
 
-tutti_status tti_exec_device_check_memory(const tti_exec *x) {
+tutti_status tti_exec_device_check_memory(const tti_exec *x, size_t scratch) {
     const tti_plan *plan = x->desc.plan;
     size_t n_now, n_peak, n_free;
     tti_exec_desc desc = x->desc;
@@ -124,6 +124,7 @@ tutti_status tti_exec_device_check_memory(const tti_exec *x) {
                   tti_device_exchange_bytes(x),
         .params = is_lean ? lean.params + lean.gathered : 0,
         .grads = lean.grads,
+        .scratch = scratch,
         .n_states = x->desc.server || x->desc.offload ? 0 : plan->n_states,
         .n_emas = !is_kept_here(x) && !x->desc.offload && x->desc.ema > 0,
         .offloads = !x->desc.server && !x->divided,

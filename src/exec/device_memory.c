@@ -1,7 +1,8 @@
 /* device_memory.c - what is known of a step's memory before anything is allocated.
  *
- * Scratch of kernels comes on top.  Shards of half the rows have half the activations, and one
- * buffer of gradients more at most, as the tree of the sum grows by a level. */
+ * Shards of half the rows have half the activations, and one buffer of gradients more at most, as
+ * the tree of the sum grows by a level; scratch of kernels, which may be a workspace of one size,
+ * is taken to stay. */
 #include "exec/device_memory.h"
 
 #include "base/str.h"
@@ -15,7 +16,7 @@ static size_t grads_of(const tti_device_need *n) {
 size_t tti_device_need_bytes(const tti_device_need *n) {
     size_t n_states = (size_t)n->n_states + (size_t)n->n_emas;
     return params_of(n) + n->low + grads_of(n) + n_states * n->state +
-           (size_t)n->n_arenas * n->arena + n->inputs;
+           (size_t)n->n_arenas * n->arena + n->inputs + n->scratch;
 }
 
 static void print_bytes(tti_str *str, size_t n_bytes) {
@@ -94,8 +95,9 @@ tutti_status tti_device_need_check(const tti_device_need *n, size_t n_free) {
         {", optimizer state ", n->state * (size_t)(n->n_states + n->n_emas)},
         {", gradients ", grads_of(n)},
         {", samples ", n->inputs},
+        {", scratch of kernels ", n->scratch},
     };
-    for (size_t i = 0; i < TTI_COUNT(parts); i++) {
+    for (size_t i = 0; i < TTI_COUNT(parts) - (n->scratch == 0); i++) {
         tti_str_add(&str, parts[i].text);
         print_bytes(&str, parts[i].n_bytes);
     }

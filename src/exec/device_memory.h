@@ -13,6 +13,7 @@
 typedef struct tti_device_need {
     size_t flat, low, state, arena,
         inputs;           /* arena: of one shard; inputs: of all shards in both sets */
+    size_t scratch;       /* of kernels */
     size_t params, grads; /* of which the worker has parts: bytes; 0: it has whole ones */
     int n_states, n_emas, n_grads, n_arenas;
     int n_shards, most_shards, n_ranks;

@@ -55,7 +55,8 @@ static tutti_status build_lane(tti_exec *x, int index) {
         .params = x->params,
         .low = x->low,
         .tensor = x->lane_comms ? x->lane_comms[index % x->desc.n_lanes] : NULL,
-        .exchange = x->exchange};
+        .exchange = x->exchange,
+        .prepared = index == 0 ? x->ready[0] : NULL};
     if (tti_exec_has_lean_params(x)) {
         desc.params = x->lean->gathered;
         desc.window = &x->lean->train;
@@ -63,6 +64,7 @@ static tutti_status build_lane(tti_exec *x, int index) {
     TTI_TRY(tti_instance_create(&desc, &lane->shard));
     if (plan->eval.graph) {
         desc.program = &plan->eval;
+        desc.prepared = index == 0 ? x->ready[1] : NULL;
         if (desc.window)
             desc.window = &x->lean->eval;
         else if (keeper(x)->ema)
@@ -295,10 +297,18 @@ static tutti_status agree_lanes(tti_exec *x) {
     return tti_pipe_agree_lanes(x);
 }
 
+static void forget_ready(tti_exec *x) {
+    for (size_t i = 0; i < TTI_COUNT(x->ready); i++) {
+        tti_prepared_destroy(x->ready[i]);
+        x->ready[i] = NULL;
+    }
+}
+
 static tutti_status build_lanes(tti_exec *x) {
     TTI_TRY(
         tti_lanes_create(x->desc.n_lanes, x->desc.cores, x->desc.backend->thread_init, &x->lanes));
     for (int i = 0; i < x->n_in_flight; i++) TTI_TRY(build_lane(x, i));
+    forget_ready(x);
     return TUTTI_OK;
 }
 
@@ -323,6 +333,26 @@ static tutti_status keep_cores(tti_exec *x) {
     return TUTTI_OK;
 }
 
+static tutti_status prepare_kernels(tti_exec *x, size_t *scratch) {
+    const tti_plan *plan = x->desc.plan;
+    const tti_program *programs[] = {&plan->shard, &plan->eval};
+    *scratch = 0;
+    for (size_t i = 0; !x->desc.serves && i < TTI_COUNT(programs); i++) {
+        if (!programs[i]->graph) continue;
+        TTI_TRY(tti_prepared_create(programs[i], x->desc.backend, x->desc.reference, &x->ready[i]));
+        *scratch += tti_prepared_scratch(x->ready[i]) * (size_t)x->n_in_flight;
+    }
+    return TUTTI_OK;
+}
+
+/* What kernels want is part of it, unless there are none for so large a step. */
+static tutti_status check_device_memory(tti_exec *x) {
+    size_t scratch;
+    tutti_status prepared = prepare_kernels(x, &scratch);
+    TTI_TRY(tti_exec_device_check_memory(x, scratch));
+    return prepared;
+}
+
 static tutti_status build(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
     int n_local = x->last_shard - x->first_shard;
@@ -341,7 +371,7 @@ static tutti_status build(tti_exec *x) {
         plan->stages ? tti_pipe_width(plan->stages, x->desc.n_lanes, n_local) : x->n_in_flight));
     TTI_TRY(tti_pipe_create(x, &x->pipe));
     TTI_TRY(tti_exec_init_share(&x->desc, x->rank, x->n_ranks, &x->share));
-    if (x->device) TTI_TRY(tti_exec_device_check_memory(x));
+    if (x->device) TTI_TRY(check_device_memory(x));
     if (!x->desc.serves) x->arena_bytes = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
     TTI_TRY(tti_device_exchange_create(x, &x->exchange));
     if (x->device && x->desc.offload) TTI_TRY(tti_offload_create(x, &x->offload));
@@ -431,6 +461,7 @@ static void release_lanes(tti_exec *x) {
     tti_overlap_destroy(x->overlap);
     tti_lanes_destroy(x->lanes);
     for (int i = 0; x->lane && i < x->n_in_flight; i++) destroy_lane(x, &x->lane[i]);
+    forget_ready(x);
     free(x->lane);
     tti_accumulation_fini(&x->acc);
     x->overlap = NULL;

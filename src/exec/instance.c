@@ -68,13 +68,15 @@ static void bind_pointer(tti_instance *it, const tutti_value *value, int step, v
     }
 }
 
-static tutti_status bind_kernel(const tti_instance *it, const tti_node *node, bound_step *step) {
+static tutti_status bind_kernel(const tti_instance *it, int index, bound_step *step) {
+    const tti_node *node = it->desc.program->steps[index];
     if (node->op->traits & TTI_COLLECTIVE) {
         bool on_host = !it->desc.backend->device;
         step->kernel = on_host ? &tti_collective_kernel : &tti_device_exchange_kernel;
         step->state = on_host ? (void *)it->desc.tensor : (void *)it->desc.exchange;
         return TUTTI_OK;
     }
+    if (tti_prepared_take(it->desc.prepared, index, &step->kernel, &step->state)) return TUTTI_OK;
     step->kernel = it->desc.backend->select(node, it->desc.reference);
     if (!step->kernel)
         return tti_fail(TUTTI_E_UNSUPPORTED, "backend %s has no kernel for %s '%s'",
@@ -84,7 +86,7 @@ static tutti_status bind_kernel(const tti_instance *it, const tti_node *node, bo
 
 static tutti_status bind_step(tti_instance *it, int index, bound_step *step) {
     const tti_node *node = it->desc.program->steps[index];
-    TTI_TRY(bind_kernel(it, node, step));
+    TTI_TRY(bind_kernel(it, index, step));
     if (step->kernel->scratch_bytes) {
         size_t n = step->kernel->scratch_bytes(node, step->state);
         it->scratch_bytes = TTI_MAX(it->scratch_bytes, n);

@@ -4,6 +4,7 @@
 
 #include "backend/backend.h"
 #include "exec/device_exchange.h"
+#include "exec/prepared.h"
 #include "exec/window.h"
 #include "tutti/comm.h"
 
@@ -21,6 +22,7 @@ typedef struct tti_instance_desc {
     tutti_comm *tensor;
     tti_device_exchange *exchange; /* the same of a backend with devices */
     const tti_window *window;      /* params are places of buckets; NULL: flat; borrowed */
+    tti_prepared *prepared;        /* whose kernels it takes; NULL: it prepares them; borrowed */
 } tti_instance_desc;
 
 /* Selects and prepares a kernel for every step.  On success *out is owned by the caller. */

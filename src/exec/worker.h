@@ -53,6 +53,7 @@ struct tti_exec {
     int n_threads;        /* that the worker may run at a time */
     int *cores;           /* [n_threads]: of desc.cores, which it then is; NULL: none */
     tti_lanes *lanes;
+    tti_prepared *ready[2];  /* on a device, for its first lane: shard, eval; NULL: none */
     tutti_comm **lane_comms; /* [n_lane_comms]: of the tensor axis, one for each lane; NULL: none */
     int n_lane_comms;
     /* A shard in flight each: as many as lanes, or, in a program with TTI_SYNC, one for every shard

@@ -198,6 +198,20 @@ def test_lost_before_a_checkpoint():
     runs.tutti("train", "--resume", "run").expect(0)
 
 
+def test_memory_that_is_predicted():
+    """What a step is said to need, scratch of kernels too, is what the device gives out."""
+    for run, n, more in (("one", "1", []), ("two", "2", []), ("ema", "1", ["train.ema=0.9"])):
+        job = ["-n", n, "train.batch=256", "parallel.shards=2", "train.steps=3",
+               "data.resident=no", *more]
+        train(run, *job).expect(0)
+        peak = runs.records(run)[-1]["peak_device_bytes"]
+        train(run + "-fits", *job, says="free=%d" % (1.05 * peak)).expect(0)
+        told = train(run + "-not", *job, says="free=%d" % (0.95 * peak)).expect(8).err
+        need = re.search(r"the step needs (\d+\.\d) MiB.*, scratch of kernels \d", told)
+        if not need or abs(float(need.group(1)) * 1048576 / peak - 1) > 0.05:
+            raise AssertionError("%s: %d bytes were taken, and predicted: %s" % (run, peak, told))
+
+
 def test_too_little_memory():
     """Refused before the first step, with the numbers and what would make it fit."""
     job = ["-n", "1", "train.batch=256", "parallel.shards=1", "train.steps=2"]

@@ -67,6 +67,18 @@ T_CASE(all_in_parts) {
             "parallel.shards=8 would need about 730.0 MiB");
 }
 
+/* A workspace is as large for a shard of fewer rows. */
+T_CASE(with_scratch) {
+    T_UNUSED;
+    tti_device_need known = need;
+    known.scratch = 32 * (size_t)MIB;
+    T_EQ(tti_device_need_bytes(&known), 1442 * (size_t)MIB);
+    T_OK(tti_device_need_check(&known, 1442 * (size_t)MIB));
+    T_FAILS(tti_device_need_check(&known, 1441 * (size_t)MIB), TUTTI_E_NOMEM,
+            "samples 10.0 MiB, scratch of kernels 32.0 MiB.  parallel.shards=8 would need about "
+            "1.02 GiB");
+}
+
 T_CASE(shards_that_there_cannot_be) {
     T_UNUSED;
     tti_device_need few = need;
@@ -79,8 +91,8 @@ T_CASE(shards_that_there_cannot_be) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_fits), cmocka_unit_test(shards_that_would_do),
+        cmocka_unit_test(it_fits),        cmocka_unit_test(shards_that_would_do),
         cmocka_unit_test(state_in_parts), cmocka_unit_test(all_in_parts),
-        cmocka_unit_test(shards_that_there_cannot_be)};
+        cmocka_unit_test(with_scratch),   cmocka_unit_test(shards_that_there_cannot_be)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,12 +48,20 @@ static bound bind(net_fn net, const tti_target *target, bool reference, bool eva
     b.x = memory(1 << 16);
     b.target = memory(1 << 10);
     fill(&b);
+    tti_prepared *prepared = NULL; /* of some they are there already */
+    if (eval) T_OK(tti_prepared_create(b.program, &tti_backend_cpu, reference, &prepared));
     T_OK(tti_instance_create(&(tti_instance_desc){.program = b.program,
                                                   .backend = &tti_backend_cpu,
                                                   .reference = reference,
                                                   .arena = b.arena,
-                                                  .params = b.params},
+                                                  .params = b.params,
+                                                  .prepared = prepared},
                              &b.instance));
+    const tti_kernel *kernel;
+    void *state;
+    for (int s = 0; s < b.program->n_steps; s++)
+        assert_false(tti_prepared_take(prepared, s, &kernel, &state)); /* taken */
+    tti_prepared_destroy(prepared);
     tti_instance_set_input(b.instance, tti_program_input(b.program, "x"), b.x);
     tti_instance_set_input(b.instance, tti_program_input(b.program, "target"), b.target);
     tti_instance_set_grads(b.instance, b.grads);
