@@ -21,7 +21,7 @@ tti_message *tti_net_messages(net_state *s, int n) {
     return s->messages;
 }
 
-static tutti_status check_hello(const net_state *s, int rank) {
+tutti_status tti_net_check_hello(net_state *s, int rank) {
     net_hello *theirs = &s->peers[rank], *mine = &s->peers[s->rank];
     theirs->host[sizeof theirs->host - 1] = theirs->version[sizeof theirs->version - 1] = '\0';
     if (theirs->magic != mine->magic)
@@ -51,7 +51,7 @@ static tutti_status say_hello(net_state *s) {
             (tti_message){.peer = peer, .in = &s->peers[peer], .n_bytes = sizeof(net_hello)};
     }
     TTI_TRY(tti_net_move(s, messages, n));
-    for (int r = 0; r < s->n_ranks; r++) TTI_TRY(check_hello(s, r));
+    for (int r = 0; r < s->n_ranks; r++) TTI_TRY(tti_net_check_hello(s, r));
     return TUTTI_OK;
 }
 

@@ -115,6 +115,10 @@ tutti_status tti_net_split(void *state, const int *members, int n_members, int i
 /* Fills hello with what tells hosts apart: name, boot, namespaces. */
 void tti_net_introduce(int rank, net_hello *hello);
 
+/* TUTTI_E_MISMATCH: the hello of that rank is of another program or version than this rank's own.
+ * What came over a network is made to end. */
+tutti_status tti_net_check_hello(net_state *s, int rank);
+
 /* Who is on which host, from everybody's hello; apart: nobody shares memory with anybody. */
 void tti_net_divide(net_state *s, const bool *apart);
 
