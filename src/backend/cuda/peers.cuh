@@ -67,13 +67,20 @@ __device__ __forceinline__ int tti_n_told(const tti_device_told &t) {
     return 3 * (t.n_shards + t.n_ranks);
 }
 
-/* Number i of sums, hashes and votes: 0 where it is another rank's to say. */
+/* Number i of sums, hashes and votes: whether this rank says it; and what it says, else 0. */
+__device__ __forceinline__ bool tti_tells(const tti_device_told &t, int i) {
+    int hash = i - 3 * t.n_shards, vote = hash - 2 * t.n_ranks;
+    if (hash < 0) return i >= 3 * t.first_shard && i < 3 * t.last_shard;
+    return vote >= 0 ? vote == t.rank : hash / 2 == t.rank;
+}
+
 __device__ __forceinline__ double tti_told(const tti_device_told &t, int i) {
     int hash = i - 3 * t.n_shards, vote = hash - 2 * t.n_ranks;
-    if (hash < 0) return i >= 3 * t.first_shard && i < 3 * t.last_shard ? t.sums[i] : 0.0;
-    if (vote >= 0) return vote == t.rank ? (double)t.args->vote : 0.0;
+    if (!tti_tells(t, i)) return 0.0;
+    if (hash < 0) return t.sums[i];
+    if (vote >= 0) return (double)t.args->vote;
     uint64_t h = t.report->params_hash;
-    return hash / 2 != t.rank ? 0.0 : (double)(uint32_t)(hash % 2 ? h : h >> 32);
+    return (double)(uint32_t)(hash % 2 ? h : h >> 32);
 }
 
 #endif /* TTI_CUDA_PEERS_CUH */

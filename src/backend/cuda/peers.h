@@ -23,6 +23,7 @@ enum {
     TTI_PEERS_BLOCKS = 128,   /* of a channel, at most */
     TTI_PEERS_SEGMENT = 1024, /* words that a block spreads at once */
     TTI_PEERS_SLOTS = 2048,
+    TTI_PEERS_TOLD = 256, /* numbers that ranks tell each other with an update, at most */
 };
 
 /* Sums and spreads may run beside each other: each has flags of its own. */
@@ -41,6 +42,8 @@ typedef struct tti_peers_arena {
     uint32_t flags[TTI_N_CHANNELS][TTI_PEERS_BLOCKS][TTI_PEERS_MAX]; /* [from]: written by it */
     uint32_t epochs[TTI_N_CHANNELS][TTI_PEERS_BLOCKS];               /* its own: meetings so far */
     uint32_t staging[TTI_PEERS_BLOCKS][2][TTI_PEERS_SEGMENT];
+    uint32_t told[TTI_PEERS_BLOCKS][TTI_PEERS_TOLD]
+                 [4]; /* numbers, halves with epochs behind them */
     uint64_t trade_flags[TTI_PEERS_BLOCKS][TTI_PEERS_MAX]; /* as flags, of trade.cu */
     uint64_t trade_epochs[TTI_PEERS_BLOCKS];
     tti_peers_mail mail;

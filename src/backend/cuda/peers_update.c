@@ -5,8 +5,9 @@
 #include "backend/cuda/peers_group.h"
 
 /* Every device fetches all terms of the others, which is worth it as long as that takes less time
- * than a kernel and a meeting do. */
-enum { MOST_BYTES = 4 << 20 };
+ * than a kernel and a meeting do: two H200 gain 3.4 us of 12.4 with a thousand elements, 2.7
+ * of 15.8 with 256 Ki, and lose 0.9 of a step with 412 Ki (lenet). */
+enum { MOST_BYTES = 1 << 20 };
 
 static size_t bytes_of_others(const tti_peers_group *g) {
     size_t n = 0;
@@ -18,7 +19,7 @@ static size_t bytes_of_others(const tti_peers_group *g) {
 static bool fits(const tti_peers_group *g, const tti_update_view *u) {
     size_t n_told = 3 * ((size_t)u->n_shards + (size_t)g->peers.n_ranks);
     return g->direct && !g->low && g->peers.n_groups == 0 && u->grads == g->pieces[0] &&
-           u->n_blocks > 0 && n_told <= TTI_PEERS_TOLD && bytes_of_others(g) <= MOST_BYTES &&
+           u->n_items > 0 && n_told <= TTI_PEERS_TOLD && bytes_of_others(g) <= MOST_BYTES &&
            tti_peers_can_update(&u->rule);
 }
 

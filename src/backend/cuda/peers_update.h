@@ -13,8 +13,6 @@ extern "C" {
  */
 const tti_update_view *tti_cuda_update_plain(const void *update);
 
-enum { TTI_PEERS_TOLD = TTI_PEERS_SEGMENT / 2 /* numbers that ranks tell each other, at most */ };
-
 /* Whether there is a kernel for the rule; loads it, as tti_launch_peers_load does. */
 bool tti_peers_can_update(const tti_rule *rule);
 cudaError_t tti_launch_peers_update_load(const tti_rule *rule);

@@ -7,6 +7,8 @@
 #include "backend/cuda/optim_rule.h"
 #include "backend/cuda/peers_update.h"
 
+enum { SHORTEST_ITEM = 1024, LONGEST_ITEM = 16384 /* elements; of a block, at most */ };
+
 typedef struct update {
     tti_update_view view;
     bool takes_norms, rereads;
@@ -32,12 +34,12 @@ static size_t lay_out(update *u, char *base) {
     u->hash = take(base, &at, sizeof *u->hash);
     u->view.hash_lanes = take(base, &at, n_blocks * TTI_HASH_LANES * sizeof(uint32_t));
     u->view.arrived = take(base, &at, n_blocks * sizeof(uint32_t));
-    u->view.total = take(base, &at, sizeof *u->view.total);
     u->view.n_done = take(base, &at, sizeof *u->view.n_done);
     u->view.partials = take(base, &at, 2 * n_blocks * sizeof(double));
     u->view.norms = take(base, &at, 2 * n_slots * sizeof(float));
     u->view.slot_first = take(base, &at, (n_slots + 1) * sizeof(int));
     u->view.blocks = take(base, &at, n_blocks * sizeof(tti_update_block));
+    u->view.items = take(base, &at, (size_t)u->view.n_items * sizeof(tti_update_item));
     return at;
 }
 
@@ -50,24 +52,56 @@ static void find_slots(const tti_update_desc *desc, int *first) {
     }
 }
 
+/* Blocks in pieces of at most so many elements each; items NULL: they are only counted. */
+static int cut(const tti_update_desc *desc, uint32_t most, tti_update_item *items) {
+    int n = 0;
+    for (int i = 0; i < desc->n_blocks; i++)
+        for (uint32_t at = 0; at < desc->blocks[i].n_elems; at += most, n++) {
+            uint32_t last = TTI_MIN(desc->blocks[i].n_elems, at + most);
+            if (items) items[n] = (tti_update_item){i, at, last};
+        }
+    return n;
+}
+
+/* The shortest pieces of which there are no more than blocks of threads that meet, if there are. */
+static uint32_t length_of_items(const tti_update_desc *desc) {
+    uint32_t most = SHORTEST_ITEM;
+    while (most < LONGEST_ITEM && cut(desc, most, NULL) > TTI_PEERS_BLOCKS) most += SHORTEST_ITEM;
+    return most;
+}
+
+/* from goes to where a pointer of the view says. */
+static tutti_status put(const void *const *to, const void *from, size_t n_bytes) {
+    void *dst = NULL;
+    memcpy(&dst, to, sizeof dst);
+    return tti_cuda_copy(TTI_QUEUE_COMPUTE, dst, from, n_bytes);
+}
+
 static tutti_status upload(update *u, const tti_update_desc *desc) {
-    size_t n_slots = (size_t)desc->n_slots + 1;
+    size_t n_slots = (size_t)desc->n_slots + 1, n_items = (size_t)u->view.n_items;
     int *first = calloc(n_slots, sizeof *first);
-    if (!first) return tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
-    find_slots(desc, first);
-    void *slots = NULL, *blocks = NULL;
-    memcpy(&slots, &u->view.slot_first, sizeof slots);
-    memcpy(&blocks, &u->view.blocks, sizeof blocks);
-    tutti_status st = tti_cuda_copy(TTI_QUEUE_COMPUTE, slots, first, n_slots * sizeof *first);
+    tti_update_item *items = calloc(n_items + 1, sizeof *items);
+    tutti_status st = TUTTI_OK;
+    if (first && items) {
+        find_slots(desc, first);
+        cut(desc, length_of_items(desc), items);
+        st = put((const void *const *)&u->view.slot_first, first, n_slots * sizeof *first);
+    } else {
+        st = tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
+    }
     if (st == TUTTI_OK)
-        st = tti_cuda_copy(TTI_QUEUE_COMPUTE, blocks, desc->blocks,
-                           (size_t)desc->n_blocks * sizeof *desc->blocks);
+        st = put((const void *const *)&u->view.blocks, desc->blocks,
+                 (size_t)desc->n_blocks * sizeof *desc->blocks);
+    if (st == TUTTI_OK)
+        st = put((const void *const *)&u->view.items, items, n_items * sizeof *items);
     if (st == TUTTI_OK) st = tti_cuda_sync();
+    free(items);
     free(first);
     return st;
 }
 
 static tutti_status build(update *u, const tti_update_desc *desc) {
+    u->view.n_items = cut(desc, length_of_items(desc), NULL);
     size_t n_bytes = lay_out(u, NULL);
     u->memory = tti_backend_cuda.alloc(n_bytes);
     if (!u->memory) return tti_fail(TUTTI_E_NOMEM, "cuda: %zu bytes for the update", n_bytes);

@@ -73,19 +73,25 @@ __device__ __forceinline__ void tti_hash_lanes(tti_block_hash &h, const uint32_t
     __syncthreads();
 }
 
-/* Of one thread, from the lanes of all. */
-__device__ __forceinline__ uint64_t tti_hash_end(const tti_block_hash &h, uint64_t first,
-                                                 uint32_t n) {
+/* Of one thread, from the lanes of all: lane(k). */
+template <class Lane>
+__device__ __forceinline__ uint64_t tti_hash_of_lanes(const Lane &lane, uint64_t first,
+                                                      uint32_t n) {
     uint64_t hash = tti_mix64(first, n);
     for (int k = 0; k < 16; k += 2) {
         uint32_t pair[2];
         for (int j = 0; j < 2; j++) {
-            pair[j] = h.lane[k + j];
-            for (int r = 1; r < 4; r++) pair[j] = pair[j] * 0x85EBCA6Bu + h.lane[16 * r + k + j];
+            pair[j] = lane(k + j);
+            for (int r = 1; r < 4; r++) pair[j] = pair[j] * 0x85EBCA6Bu + lane(16 * r + k + j);
         }
         hash = tti_mix64(hash ^ ((uint64_t)pair[0] << 32 | pair[1]), (uint64_t)k);
     }
     return hash;
+}
+
+__device__ __forceinline__ uint64_t tti_hash_end(const tti_block_hash &h, uint64_t first,
+                                                 uint32_t n) {
+    return tti_hash_of_lanes([&](int k) { return h.lane[k]; }, first, n);
 }
 
 /* Adds the lanes of this part to those of the others: sums of integers, for which any order is the

@@ -39,6 +39,12 @@ typedef struct tti_hyper {
 
 enum { TTI_HASH_LANES = 64 };
 
+/* Elements first .. last-1 of a block, multiples of TTI_HASH_LANES but for the end of it. */
+typedef struct tti_update_item {
+    int32_t block;
+    uint32_t first, last;
+} tti_update_item;
+
 /* Every pointer is device memory. */
 typedef struct tti_update_view {
     tti_rule rule;
@@ -57,8 +63,9 @@ typedef struct tti_update_view {
     const int *slot_first; /* [n_slots + 1] the first block of each slot */
     uint32_t *hash_lanes;  /* [n_blocks][TTI_HASH_LANES], all 0 between kernels */
     uint32_t *arrived;     /* [n_blocks], 0 between kernels */
-    uint64_t *total;       /* of peers_update.cu: the hash so far; and the blocks of threads */
-    uint32_t *n_done;      /* that are done: both 0 between kernels */
+    uint32_t *n_done;      /* blocks of threads that are done, of peers_update.cu: likewise */
+    const tti_update_item *items; /* [n_items]: how these share the blocks */
+    int n_items;
     double clip_norm;
     float clip_value, l1, ema_decay, ema_rest; /* rest: 1 - decay */
     int watch;
