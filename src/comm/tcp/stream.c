@@ -144,6 +144,7 @@ static void take_data(tcp_peer *p, tti_message *m) {
         if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
             p->gone = true;
         if (got <= 0) return;
+        p->heard_ns = tti_now_ns();
         m->done += (size_t)got;
     }
     p->has_header = false;
@@ -193,13 +194,29 @@ tutti_status tti_tcp_check_met(int n_ranks, const int *fds) {
 
 /* ---- out ---- */
 
+static const frame alive = {FRAME_MAGIC, FRAME_ALIVE, 0};
+
+/* What a full socket has left of an "I live": it goes before all else. */
+static struct iovec rest_of_alive(const tcp_peer *p) {
+    size_t n = p->out_alive ? sizeof alive - p->out_alive : 0;
+    return (struct iovec){(char *)(uintptr_t)&alive + p->out_alive, n};
+}
+
+/* Of n bytes that went, those that were not of it. */
+static size_t count_alive(tcp_peer *p, size_t n) {
+    size_t rest = rest_of_alive(p).iov_len, went = TTI_MIN(n, rest);
+    p->out_alive = went == rest ? 0 : p->out_alive + went;
+    return n - went;
+}
+
 tutti_status tti_tcp_push(tcp_state *s, tti_message *m) {
     tcp_peer *p = &s->peers[m->peer];
     frame head = {FRAME_MAGIC, FRAME_DATA, m->n_bytes};
     while (m->done < m->n_bytes) {
-        struct iovec parts[2] = {{(char *)&head + p->out_header, sizeof head - p->out_header},
+        struct iovec parts[3] = {rest_of_alive(p),
+                                 {(char *)&head + p->out_header, sizeof head - p->out_header},
                                  {(char *)(uintptr_t)m->out + m->done, m->n_bytes - m->done}};
-        struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+        struct msghdr message = {.msg_iov = parts, .msg_iovlen = 3};
         ssize_t n = sendmsg(p->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return TUTTI_OK;
         if (n < 0) { /* what it said before it went is the reason */
@@ -207,9 +224,10 @@ tutti_status tti_tcp_push(tcp_state *s, tti_message *m) {
             while (!p->gone && !p->has_header && p->in_first != p->in_last);
             return fail_gone(s, m->peer);
         }
-        size_t n_head = TTI_MIN((size_t)n, sizeof head - p->out_header);
+        size_t n_sent = count_alive(p, (size_t)n);
+        size_t n_head = TTI_MIN(n_sent, sizeof head - p->out_header);
         p->out_header += n_head;
-        m->done += (size_t)n - n_head;
+        m->done += n_sent - n_head;
     }
     p->out_header = 0;
     return TUTTI_OK;
@@ -220,9 +238,23 @@ static bool is_between(const tcp_state *s, int rank) {
     return s->peers[rank].fd >= 0 && !s->peers[rank].out_header;
 }
 
-static bool say(tcp_state *s, int rank, const void *bytes, size_t n_bytes) {
+static ssize_t put(const tcp_peer *p, const void *bytes, size_t n_bytes) {
+    return send(p->fd, bytes, n_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* False: the middle of a message, or of an "I live", has to go first. */
+static bool is_free(tcp_state *s, int rank) {
+    tcp_peer *p = &s->peers[rank];
     if (!is_between(s, rank)) return false;
-    return send(s->peers[rank].fd, bytes, n_bytes, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)n_bytes;
+    struct iovec rest = rest_of_alive(p);
+    ssize_t n = rest.iov_len ? put(p, rest.iov_base, rest.iov_len) : 0;
+    if (n > 0) (void)count_alive(p, (size_t)n);
+    return p->out_alive == 0;
+}
+
+/* The last word: what goes of it in part is followed by nothing. */
+static bool say(tcp_state *s, int rank, const void *bytes, size_t n_bytes) {
+    return is_free(s, rank) && put(&s->peers[rank], bytes, n_bytes) == (ssize_t)n_bytes;
 }
 
 bool tti_tcp_say_bye(tcp_state *s, int rank) {
@@ -237,9 +269,11 @@ bool tti_tcp_say_cry(tcp_state *s, int rank, tutti_status status, const char *te
 }
 
 void tti_tcp_say_alive(tcp_state *s) {
-    frame alive = {FRAME_MAGIC, FRAME_ALIVE, 0};
     int64_t now = tti_now_ns(), ms = TTI_MIN(s->desc.timeout_ms / ALIVE_PARTS, ALIVE_MOST_MS);
     if (s->said_ns && now - s->said_ns < ms * TTI_NS_PER_MS) return;
     s->said_ns = now;
-    for (int r = 0; r < s->desc.n_ranks; r++) (void)say(s, r, &alive, sizeof alive);
+    for (int r = 0; r < s->desc.n_ranks; r++) {
+        ssize_t n = is_free(s, r) ? put(&s->peers[r], &alive, sizeof alive) : 0;
+        if (n > 0) s->peers[r].out_alive = (size_t)n % sizeof alive;
+    }
 }

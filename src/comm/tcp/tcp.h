@@ -150,6 +150,7 @@ typedef struct tcp_peer {
     unsigned char in[TCP_IN_BYTES];
     size_t in_first, in_last; /* what was read and not yet taken */
     size_t out_header;        /* bytes of the current message's header that were sent; 0: between */
+    size_t out_alive;         /* bytes of an "I live" that went in part; 0: none did */
     bool has_header;          /* of a frame of data that waits for its receive */
     uint64_t frame_bytes;     /* of that frame */
     int64_t heard_ns;         /* when bytes of it came last; 0: never */

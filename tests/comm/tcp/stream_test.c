@@ -1,5 +1,7 @@
 /* stream_test.c - what a rank hears of others beside its messages: who is to blame, and nonsense.
  */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -130,6 +132,91 @@ T_CASE(who_waits_is_heard) {
     end(&g);
 }
 
+/* A socket that is nearly full takes a part of it: what follows comes behind the rest. */
+T_CASE(half_a_word_is_ended_first) {
+    T_UNUSED;
+    static const uint32_t alive[4] = {0x4d465454, 4};
+    char bytes[64] = "behind it", got[64] = "";
+    tti_message out = {.peer = 0, .out = bytes, .n_bytes = sizeof bytes},
+                in = {.peer = 1, .in = got, .n_bytes = sizeof got};
+    group g;
+    begin(&g);
+    for (int i = 0; i < 2; i++) {
+        tcp_peer *p = &g.there[1].peers[0];
+        T_EQ(write(p->fd, alive, 5), 5);
+        p->out_alive = 5;
+        if (i == 0) {
+            T_OK(tti_tcp_push(&g.there[1], &out));
+            T_OK(tti_tcp_pull(&g.here, &in));
+            assert_string_equal(got, bytes);
+        } else {
+            assert_true(tti_tcp_say_bye(&g.there[1], 0));
+            T_OK(tti_tcp_listen_aside(&g.here, 1));
+            assert_true(g.here.peers[1].bye);
+        }
+        T_EQ(p->out_alive, 0);
+    }
+    end(&g);
+}
+
+/* ---- a narrow connection ---- */
+
+static int narrow(int fd) {
+    int n_bytes = 4096, on = 1;
+    T_EQ(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &n_bytes, sizeof n_bytes), 0);
+    T_EQ(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &n_bytes, sizeof n_bytes), 0);
+    T_EQ(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), 0);
+    return fd;
+}
+
+/* In place of rank 1's: over TCP, with little room. */
+static void connect_narrow(group *g) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof at;
+    int door = narrow(socket(AF_INET, SOCK_STREAM, 0)),
+        fd = narrow(socket(AF_INET, SOCK_STREAM, 0));
+    T_EQ(bind(door, (struct sockaddr *)&at, sizeof at), 0);
+    T_EQ(listen(door, 1), 0);
+    T_EQ(getsockname(door, (struct sockaddr *)&at, &n), 0);
+    T_EQ(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+    hang_up(g, 1);
+    close(g->here.peers[1].fd);
+    g->there[1].peers[0].fd = fd;
+    g->here.peers[1].fd = accept(door, NULL, NULL);
+    close(door);
+}
+
+/* Messages of every length, words between them wherever they fit. */
+T_CASE(words_in_a_full_socket_break_no_message) {
+    T_UNUSED;
+    enum { N_MESSAGES = 12000, LONGEST = 9000 };
+    static unsigned char sent[LONGEST], got[LONGEST];
+    group g;
+    begin(&g);
+    connect_narrow(&g);
+    for (int i = 0; i < LONGEST; i++) sent[i] = (unsigned char)(i * 7);
+    int n_out = 0, n_in = 0;
+    tti_message out = {.peer = 0}, in = {.peer = 1};
+    while (n_in < N_MESSAGES) {
+        for (int tries = 0; tries < 3 && n_out < N_MESSAGES; tries++) {
+            if (out.done == out.n_bytes)
+                out = (tti_message){
+                    .peer = 0, .out = sent, .n_bytes = 1 + (size_t)n_out * 977 % LONGEST};
+            T_OK(tti_tcp_push(&g.there[1], &out));
+            n_out += out.done == out.n_bytes;
+            g.there[1].said_ns = 0;
+            tti_tcp_say_alive(&g.there[1]);
+        }
+        if (in.done == in.n_bytes)
+            in = (tti_message){.peer = 1, .in = got, .n_bytes = 1 + (size_t)n_in * 977 % LONGEST};
+        T_OK(tti_tcp_pull(&g.here, &in));
+        if (in.done < in.n_bytes) continue;
+        assert_memory_equal(got, sent, in.n_bytes);
+        n_in++;
+    }
+    end(&g);
+}
+
 T_CASE(what_is_no_frame) {
     T_UNUSED;
     static const uint32_t kinds[] = {0, 5, UINT32_MAX};
@@ -154,6 +241,8 @@ int main(void) {
         cmocka_unit_test(all_who_went_without_a_word_are_named),
         cmocka_unit_test(a_batch_that_failed_is_not_looked_at),
         cmocka_unit_test(who_waits_is_heard),
+        cmocka_unit_test(half_a_word_is_ended_first),
+        cmocka_unit_test(words_in_a_full_socket_break_no_message),
         cmocka_unit_test(what_is_no_frame),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
