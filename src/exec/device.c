@@ -182,12 +182,12 @@ int tti_exec_device_depth(const tti_exec *x) {
     return d->by_host || d->server || x->offload || d->pipe ? 1 : d->n_sets;
 }
 
-/* Kernels of a divided model do not tell how long they wait for each other. */
 /* Others are waited for between a worker's shards and its update, and nowhere else. */
 static bool waits_at_end(const tti_exec *x) {
     return !x->lean && !x->offload && !tti_exec_has_parts(x) && x->n_syncs == 0;
 }
 
+/* Kernels of a divided model do not tell how long they wait for each other. */
 tutti_status tti_exec_device_get_waits(tti_exec *x, tti_exec_spent *spent) {
     const tti_exec_device *d = x->device;
     int64_t t_ns = 0;

@@ -37,8 +37,11 @@ static tutti_status all_gather(void *user, const void *src, void *dst, size_t n_
     return tutti_comm_all_gather(x->desc.comm, src, dst, n_bytes, TUTTI_U8);
 }
 
+/* Of any worker of the job, as device_meet.c has it: one that is lost in another group keeps those
+ * of this one waiting too, and who is late is asked of all of them (tti_device_late). */
 static tutti_status check(void *user) {
     tti_exec *x = user;
+    if (x->desc.mesh) TTI_TRY(tti_comm_check(x->desc.mesh->world));
     return tti_comm_check(x->desc.comm);
 }
 

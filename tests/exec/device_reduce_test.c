@@ -4,6 +4,7 @@
  * tested is the arithmetic of pieces and chunks, and that every bucket is summed once. */
 #include <stdlib.h>
 
+#include "comm/subgroup.h"
 #include "exec/fake_peers.h"
 #include "exec/reduce_crew.h"
 #include "exec/update_crew.h"
@@ -33,12 +34,16 @@ static tutti_status noted_fetch(void *group, size_t which, int source, float *ds
     return fake_fetch(group, which, source, dst, beside);
 }
 
+/* Of a rank: what its device was given to meet the others. */
+static _Thread_local tti_device_peers met;
+
 /* [n_ranks]: of each rank, whatever the communicator says; NULL: as it says. */
 static const int *hosts_of_ranks;
 
 static tutti_status meet_on_hosts(const tti_device_peers *peers, void **group) {
     tti_device_peers given = *peers;
     if (hosts_of_ranks) given.hosts = hosts_of_ranks;
+    met = given;
     return fake_meet(&given, group);
 }
 
@@ -331,6 +336,40 @@ T_CASE(waits_end_with_a_lost_peer) {
     comm_run(2, lose, &c);
 }
 
+/* A worker of another group is lost, of which this group's communicator hears nothing. */
+static const char *lose_elsewhere(tutti_comm *comm, void *arg) {
+    reduce_rank r = {.c = arg};
+    tti_mesh mesh = {.data = comm};
+    const char *failure = reduce_prepare(&r, comm);
+    if (failure) return failure;
+    COMM_OK(tti_comm_split(comm, 0, &mesh.world));
+    r.x.desc.mesh = &mesh;
+    COMM_OK(tti_device_reduce_create(&r.x, &r.reduce, &r.way));
+    COMM_OK(met.check(met.user));
+    COMM_OK(tutti_comm_barrier(comm));
+    if (r.x.rank == 0) tti_comm_abort(mesh.world, "its device is lost");
+    COMM_OK(tutti_comm_barrier(comm));
+    COMM_OK(tti_comm_check(comm));
+    COMM_TRUE(met.check(met.user) == TUTTI_E_PEER);
+    COMM_TRUE(strstr(tutti_last_error(), "rank 0 failed: its device is lost"));
+    COMM_OK(tutti_comm_barrier(comm)); /* nobody has left while others look */
+    tutti_comm_destroy(mesh.world);
+    r.x.desc.mesh = NULL;
+    reduce_free(&r);
+    return NULL;
+}
+
+T_CASE(a_worker_that_is_lost_elsewhere_is_heard_of) {
+    T_UNUSED;
+    reduce_crew c = {.backend = &fake,
+                     .alg = TUTTI_ALG_DIRECT,
+                     .n_shards = 4,
+                     .n_lanes = 1,
+                     .n_elems = {16, 160, 48}};
+    reduce_plan(&c);
+    comm_run(2, lose_elsewhere, &c);
+}
+
 static const char *ring(tutti_comm *comm, void *arg) {
     reduce_rank r = {.c = arg};
     const char *failure = reduce_make(&r, comm);
@@ -408,6 +447,7 @@ int main(void) {
         cmocka_unit_test(buckets_beside_the_shards_give_the_same),
         cmocka_unit_test(recordings_that_differ_wait_for_one_thing_at_a_time),
         cmocka_unit_test(waits_end_with_a_lost_peer),
+        cmocka_unit_test(a_worker_that_is_lost_elsewhere_is_heard_of),
         cmocka_unit_test(a_ring_is_refused_in_exact_mode),
         cmocka_unit_test(sums_in_the_update_come_to_the_same),
         cmocka_unit_test(uneven_runs_are_summed_in_the_update),
