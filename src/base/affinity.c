@@ -175,6 +175,19 @@ tutti_status tti_cores_pin(const tti_cores *cores) {
                     cores->n, cores->id[0], strerror(error));
 }
 
+void tti_cores_widen(const tti_cores *cores, tti_cores *before) {
+    before->n = 0;
+    if (cores->n == 0) return;
+    tti_cores_allowed(before);
+    if (tti_cores_pin(cores) == TUTTI_OK) return;
+    tti_clear_error();
+    before->n = 0;
+}
+
+void tti_cores_return(const tti_cores *before) {
+    if (before->n > 0 && tti_cores_pin(before) != TUTTI_OK) tti_clear_error();
+}
+
 void tti_core_pin(int core) {
     tti_cores one = {.n = 1, .id = {core}};
     if (core >= 0 && tti_cores_pin(&one) != TUTTI_OK) tti_clear_error();

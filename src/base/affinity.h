@@ -51,6 +51,11 @@ void tti_cores_share(int r, int n_workers, tti_core_share *out);
 /* Binds the calling thread, and threads it starts later, to cores. */
 TUTTI_NODISCARD tutti_status tti_cores_pin(const tti_cores *cores);
 
+/* Threads have the cores of the thread that starts them.  From widen to return the caller, where it
+ * is bound to fewer, has all of these; n 0, or cores that it may not have: changes nothing. */
+void tti_cores_widen(const tti_cores *cores, tti_cores *before);
+void tti_cores_return(const tti_cores *before);
+
 /* Binds the calling thread to one core if it may be used; -1, or a core that may not, changes
  * nothing: pinning is for speed alone. */
 void tti_core_pin(int core);

@@ -1,6 +1,7 @@
 /* feeding.c - shards of a batch, bytes or floats, and memory that copies read. */
 #include "train/feeding.h"
 
+#include "base/affinity.h"
 #include "base/error.h"
 
 tti_shard_data tti_shard_of(const tti_batch *batch, int i, int first_shard) {
@@ -15,8 +16,23 @@ tti_shard_data tti_shard_of(const tti_batch *batch, int i, int first_shard) {
 tutti_status tti_feeding_open(const tti_loader_desc *desc, const tti_exec *exec,
                               tti_loader **loader) {
     tti_loader_desc taken = *desc;
+    tti_cores all, before;
+    tti_exec_cores(exec, &all);
     taken.bytes = tti_exec_takes_bytes(exec);
-    return tti_loader_create(&taken, loader);
+    tti_cores_widen(&all, &before);
+    tutti_status st = tti_loader_create(&taken, loader);
+    tti_cores_return(&before);
+    return st;
+}
+
+tutti_status tti_feeding_load(const tutti_dataset *ds, int n_threads, const tti_exec *exec,
+                              tti_resident *out) {
+    tti_cores all, before;
+    tti_exec_cores(exec, &all);
+    tti_cores_widen(&all, &before);
+    tutti_status st = tti_resident_load(ds, n_threads, out);
+    tti_cores_return(&before);
+    return st;
 }
 
 void tti_feeding_tell(const tti_loader *loader, tti_step_desc *step) {

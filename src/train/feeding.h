@@ -3,6 +3,7 @@
 #define TTI_TRAIN_FEEDING_H
 
 #include "data/loader.h"
+#include "data/resident.h"
 #include "exec/exec.h"
 
 /* Shard i of a batch whose shards begin with number first_shard of the global batch.  Without
@@ -10,9 +11,14 @@
 tti_shard_data tti_shard_of(const tti_batch *batch, int i, int first_shard);
 
 /* A loader like desc (whose field bytes is this function's), as exec takes it: pictures as bytes
- * where floats are made on a device.  Owned by the caller. */
+ * where floats are made on a device.  Its threads have all cores of the worker.  Owned by the
+ * caller. */
 tutti_status tti_feeding_open(const tti_loader_desc *desc, const tti_exec *exec,
                               tti_loader **loader);
+
+/* tti_resident_load by threads that have all cores of the worker. */
+tutti_status tti_feeding_load(const tutti_dataset *ds, int n_threads, const tti_exec *exec,
+                              tti_resident *out);
 
 /* What x of the loader's batches stand for, into a step. */
 void tti_feeding_tell(const tti_loader *loader, tti_step_desc *step);

@@ -109,7 +109,7 @@ static tutti_status keep_samples(session *s) {
     if (why || strcmp(wish, "no") == 0) return TUTTI_OK;
     if (!must && tti_resident_bytes(s->b->train) > max_resident) return TUTTI_OK;
     tti_resident set = {0};
-    tutti_status st = tti_resident_load(s->b->train, (int)s->c->data.threads, &set);
+    tutti_status st = tti_feeding_load(s->b->train, (int)s->c->data.threads, s->exec, &set);
     const tti_kept_samples samples = {.x = set.x,
                                       .y = set.y,
                                       .value = (const float(*)[256])set.table.value,

@@ -1,6 +1,7 @@
 /* affinity_test.c - cores are divided without overlap, cgroup limits of both versions are found. */
 #include "base/affinity.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,6 +160,39 @@ T_CASE(cgroup_limits) {
     T_EQ(system(command), 0);
 }
 
+static void *cores_of_thread(void *out) {
+    tti_cores_allowed(out);
+    return NULL;
+}
+
+static int n_cores_of_new_thread(void) {
+    tti_cores found;
+    pthread_t thread;
+    T_EQ(pthread_create(&thread, NULL, cores_of_thread, &found), 0);
+    T_EQ(pthread_join(thread, NULL), 0);
+    return found.n;
+}
+
+T_CASE(threads_of_a_bound_thread_may_have_more) {
+    T_UNUSED;
+    tti_cores all, before, now, none = {0}, foreign = {.n = 1, .id = {TTI_MAX_CORES - 1}};
+    tti_cores_allowed(&all);
+    tti_core_pin(all.id[0]);
+    T_EQ(n_cores_of_new_thread(), 1);
+    tti_cores_widen(&all, &before);
+    T_EQ(n_cores_of_new_thread(), all.n);
+    tti_cores_return(&before);
+    tti_cores_allowed(&now);
+    T_EQ(now.n, 1);
+    T_EQ(now.id[0], all.id[0]);
+    for (const tti_cores *c = &none; c; c = c == &none ? &foreign : NULL) {
+        tti_cores_widen(c, &before);
+        T_EQ(n_cores_of_new_thread(), 1);
+        tti_cores_return(&before);
+    }
+    T_OK(tti_cores_pin(&all));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shares_are_disjoint),
@@ -167,6 +201,7 @@ int main(void) {
         cmocka_unit_test(parts_by_weight),
         cmocka_unit_test(own_cores),
         cmocka_unit_test(cgroup_limits),
+        cmocka_unit_test(threads_of_a_bound_thread_may_have_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
