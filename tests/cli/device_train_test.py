@@ -117,7 +117,8 @@ def test_parameters_in_16_bits():
     """The update leaves them so and no step casts them: the bits of the host, which does, also
     where gradients of uneven runs of shards are summed in the update, and after parameters have
     come from a checkpoint."""
-    job = ["train.precision=bf16", "train.ema=0.9", "optimizer.freeze=['conv1.*']"]
+    job = ["train.precision=bf16", "train.ema=0.9", "optimizer.freeze=['conv1.*']",
+           "train.steps=10"]
     train("host", *job, "-n", "1", devices="cpu").expect(0)
     told = runs.story("host")
     for run, says, place in (("one", "", ["-n", "1"]),

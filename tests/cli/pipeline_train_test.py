@@ -2,9 +2,7 @@
 a cut changes no sum, what the stages waited for each other, chunks, a worker that dies, and what is
 refused.  Layouts against each other: layouts_test.py."""
 
-import os
 import re
-import signal
 import sys
 
 import runs
@@ -76,16 +74,22 @@ def test_the_picture_holds_the_whole_step():
 
 
 def test_a_worker_that_dies_ends_the_others():
-    """In the middle of a step or between two; a restart goes on from the last checkpoint."""
+    """In the middle of a step or between two; a restart goes on from the last checkpoint.  A run
+    that has come to its end before is tried again with more steps."""
     divided = ["-n", "2", "parallel.pipeline=2", "parallel.place=processes"]
-    long = ["train.steps=400", "run.checkpoint_every=20"]
-    process = runs.start(*runs.small("dies", *divided, *long, "--restarts", "1"))
-    runs.wait_until(lambda: runs.checkpoints("dies"), what="a checkpoint")
-    os.kill(runs.children(process.pid)[1], signal.SIGKILL)
-    runs.finish(process).expect(0, "rank 1", "was killed by signal 9")
-    runs.tutti(*runs.small("lives", *long, "-n", "1")).expect(0)
-    if losses("lives")[-1] != losses("dies")[-1]:
-        raise AssertionError("%s instead of %s" % (losses("dies")[-1], losses("lives")[-1]))
+    for n_steps in (400, 4000, 40000):
+        long = ["train.steps=%d" % n_steps, "run.checkpoint_every=20"]
+        dies, lives = "dies-%d" % n_steps, "lives-%d" % n_steps
+        process = runs.start(*runs.small(dies, *divided, *long, "--restarts", "1"))
+        runs.wait_until(lambda: runs.checkpoints(dies) or process.poll() is not None, 60)
+        runs.kill_child(process, 1)
+        ended = runs.finish(process).expect(0)
+        if "starting again" in ended.out + ended.err:
+            break
+    ended.expect(0, "rank 1", "was killed by signal 9")
+    runs.tutti(*runs.small(lives, *long, "-n", "1")).expect(0)
+    if losses(lives)[-1] != losses(dies)[-1]:
+        raise AssertionError("%s instead of %s" % (losses(dies)[-1], losses(lives)[-1]))
 
 
 def test_refusals():

@@ -124,6 +124,14 @@ def wait_until(condition, timeout_s=20, what="what was waited for"):
         time.sleep(0.001)
 
 
+def kill_child(process, index):
+    """Kills a child of a process, by its place among them; one that has ended is left alone."""
+    try:
+        os.kill(children(process.pid)[index], signal.SIGKILL)
+    except (IndexError, ProcessLookupError):
+        pass
+
+
 def is_alive(pid):
     with open("/proc/%s/stat" % pid) as file:
         return file.read().rpartition(")")[2].split()[0] not in "ZX"
