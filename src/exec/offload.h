@@ -7,7 +7,8 @@
  *
  * A worker alone with several buckets, whose optimizer needs to know nothing of all gradients at
  * once, such as their norm to clip by, updates a bucket as soon as it has come, while the backward
- * pass goes on: it "streams".  Its steps are not recorded, since a recording marks nothing. */
+ * pass goes on, where its kind of device has updates_beside: it "streams".  Its steps are not
+ * recorded, since a recording marks nothing. */
 #ifndef TTI_EXEC_OFFLOAD_H
 #define TTI_EXEC_OFFLOAD_H
 
