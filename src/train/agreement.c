@@ -115,6 +115,33 @@ tutti_status tti_agree_on_cores(tutti_comm *comm, int *local_rank, int *local_n_
     return st;
 }
 
+/* ---- devices ---- */
+
+typedef struct rank_device {
+    int64_t host, identity;
+} rank_device;
+
+static bool is_first_of_its_kind(const rank_device *all, int rank) {
+    for (int r = 0; r < rank; r++)
+        if (all[r].host == all[rank].host && all[r].identity == all[rank].identity) return false;
+    return true;
+}
+
+tutti_status tti_agree_on_devices(tutti_comm *comm, uint64_t identity, int *n_devices) {
+    tti_comm_place place;
+    tti_comm_get_place(comm, &place);
+    int n_ranks = tutti_comm_n_ranks(comm);
+    rank_device mine = {place.host, (int64_t)identity};
+    rank_device *all = calloc((size_t)n_ranks, sizeof *all);
+    if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+    tutti_status st = tutti_comm_all_gather(comm, &mine, all, 2, TUTTI_I64);
+    *n_devices = 0;
+    for (int r = 0; st == TUTTI_OK && r < n_ranks; r++)
+        *n_devices += all[r].host == mine.host && all[r].identity && is_first_of_its_kind(all, r);
+    free(all);
+    return st;
+}
+
 /* ---- the link ---- */
 
 /* A rank 0 that finds no devices fails like all others when it looks for itself. */

@@ -22,6 +22,11 @@ TUTTI_NODISCARD tutti_status tti_agree_on_dir(tutti_comm *comm, tutti_status min
 TUTTI_NODISCARD tutti_status tti_agree_on_cores(tutti_comm *comm, int *local_rank,
                                                 int *local_n_ranks);
 
+/* Collective: how many devices the ranks of this host have together; identity: of this rank's own,
+ * 0: it has none.  A launcher may show each rank another one, under the same number. */
+TUTTI_NODISCARD tutti_status tti_agree_on_devices(tutti_comm *comm, uint64_t identity,
+                                                  int *n_devices);
+
 /* Collective: what carries the sums of gradients, as rank 0 finds it. */
 TUTTI_NODISCARD tutti_status tti_agree_on_link(tutti_comm *comm, const tti_job_config *config,
                                                tti_bucket_link *out);

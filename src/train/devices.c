@@ -231,15 +231,15 @@ static tutti_status check_workers(const tti_job_config *config, const tti_device
 }
 
 tutti_status tti_devices_check_sharing(const tti_job_config *config, const tti_devices *d,
-                                       int n_here) {
-    bool shared = d->n > 0 && !d->mixed && n_here > d->n;
+                                       int n_here, int n_devices) {
+    bool shared = d->n > 0 && !d->mixed && n_here > n_devices;
     if (!shared || config->parallel.share_devices) return TUTTI_OK;
     return tti_fail(
         TUTTI_E_CONFIG,
         "parallel.share_devices=false: %d workers on this machine, and parallel.devices="
         "%.60s is %d GPU%s; give parallel.workers=%d, or parallel.share_devices=true "
         "to let them take turns",
-        n_here, config->parallel.devices, d->n, d->n == 1 ? "" : "s", d->n);
+        n_here, config->parallel.devices, n_devices, n_devices == 1 ? "" : "s", n_devices);
 }
 
 tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {

@@ -257,7 +257,8 @@ static tutti_status resolve(tutti_job *job) {
         tutti_job_set(job, workers, "profile, unless -n says more");
     TTI_TRY(tti_devices_resolve(job, &devices));
     TTI_TRY(tti_job_resolve(job, mixed ? devices.n : n_model));
-    return tti_devices_check_sharing(&job->config, &devices, (int)job->config.parallel.workers);
+    return tti_devices_check_sharing(&job->config, &devices, (int)job->config.parallel.workers,
+                                     devices.n);
 }
 
 static tutti_status find_place(profiler *p) {

@@ -50,6 +50,7 @@ typedef struct trainer {
     tti_one_copy *one_copy;      /* of workers that are threads; NULL: each has its own */
     tutti_comm *comm;            /* under another launcher: joined before anything is made */
     int core_rank, core_n_ranks; /* likewise: its part of its cores */
+    int n_devices;               /* that the workers of this machine have together */
 } trainer;
 
 /* ---- the run folder ---- */
@@ -133,6 +134,7 @@ static tutti_status run_session(const trainer *t, const tti_blueprint *b, tutti_
                             .rank = rank,
                             .local_rank = local_rank,
                             .local_n_ranks = t->comm ? t->core_n_ranks : b->n_workers,
+                            .local_n_devices = t->n_devices,
                             .by_launcher = t->comm != NULL,
                             .run_dir = t->result->run_dir,
                             .job_yaml = t->yaml,
@@ -340,18 +342,21 @@ static void tell_launcher(const trainer *t, const tti_comm_place *place) {
 }
 
 /* Ranks of another launcher come together, and see that they mean the same. */
-static tutti_status meet(trainer *t, bool has_devices) {
+static tutti_status meet(trainer *t, const tti_devices *devices) {
     tti_comm_place place;
+    uint64_t identity = 0;
     TTI_TRY(tti_meeting_join((int)t->job->config.parallel.timeout_ms, &t->comm));
     tti_comm_get_place(t->comm, &place);
     tell_launcher(t, &place);
     TTI_TRY(tti_agree_on_job(t->comm, t->yaml));
     TTI_TRY(tti_agree_on_cores(t->comm, &t->core_rank, &t->core_n_ranks));
-    if (has_devices) { /* the local rank says which device, whatever the cores */
+    if (devices->n > 0) { /* the local rank says which device, whatever the cores */
         t->core_rank = place.local_rank;
         t->core_n_ranks = place.local_n_ranks;
+        int device = tti_devices_place(devices, place.local_rank);
+        if (device != TTI_ON_HOST) identity = devices->backend->device->identity(device);
     }
-    return TUTTI_OK;
+    return tti_agree_on_devices(t->comm, identity, &t->n_devices);
 }
 
 /* This process computes nothing: its workers are processes. */
@@ -419,9 +424,10 @@ static tutti_status prepare(trainer *t) {
     t->yaml = tutti_job_print(t->job, false);
     if (!t->yaml) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     TTI_TRY(tti_cpu_check_levels());
-    if (foreign) TTI_TRY(meet(t, devices.n > 0));
+    t->n_devices = devices.n;
+    if (foreign) TTI_TRY(meet(t, &devices));
     int n_here = foreign ? t->core_n_ranks : (int)c->parallel.workers;
-    TTI_TRY(tti_devices_check_sharing(c, &devices, n_here));
+    TTI_TRY(tti_devices_check_sharing(c, &devices, n_here, t->n_devices));
     if (foreign && !t->desc->resume) TTI_TRY(look_for_own_run(t));
     TTI_TRY(choose_kernels(t, &devices));
     return make_run_dir(t);

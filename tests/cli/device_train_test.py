@@ -5,6 +5,7 @@ a device in the middle and say how much memory is free."""
 import json
 import os
 import re
+import subprocess
 import sys
 
 import runs
@@ -79,6 +80,26 @@ def test_shared_devices():
     if any(os.path.exists(run) for run in ("threads", "processes", "one")):
         raise AssertionError("a refused run left a folder")
     train("host", "-n", "3", *refuses, devices="cpu").expect(0)
+
+
+def test_devices_of_another_launcher():
+    """One visible device for each rank, all of them number 0: shared only where it is the same."""
+    refuses = ["parallel.share_devices=false", "parallel.shards=2", "train.steps=2"]
+    for run, first, code in (("own", (0, 1), 0), ("same", (1, 1), 2)):
+        ranks = []
+        for rank in range(2):
+            env = dict(os.environ, TUTTI_TEST_DEVICE="devices=1,first=%d" % first[rank],
+                       RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost",
+                       MASTER_PORT=str(20000 + os.getpid() % 20000))
+            with open("rank-%d" % rank, "w") as out:
+                ranks.append(subprocess.Popen(
+                    [runs.PROGRAM, "train", "run.dir=" + run, *JOB, *refuses,
+                     "parallel.devices=gpu"], stdout=out, stderr=out, env=env))
+        codes = [rank.wait(60) for rank in ranks]
+        with open("rank-0") as file:
+            said = file.read()
+        if codes != [code, code] or ("2 workers on this machine" in said) != (code == 2):
+            raise AssertionError("%s %s" % (codes, said))
 
 
 def test_queues():

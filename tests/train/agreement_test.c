@@ -103,11 +103,36 @@ T_CASE(cores_are_divided_by_those_who_share_them) {
     comm_run(3, agree_on_cores, &cores);
 }
 
+/* Whatever numbers they have; 0 is none. */
+static const char *agree_on_devices(tutti_comm *comm, void *arg) {
+    static const struct {
+        uint64_t identity[4];
+        int want;
+    } rows[] = {{{5, 5, 5, 5}, 1},
+                {{5, 6, 7, 7}, 3},
+                {{0, 5, 0, 0}, 1},
+                {{0, 0, 0, 0}, 0},
+                {{5, 6, UINT64_MAX, 6}, 3}};
+    int n;
+    (void)arg;
+    for (size_t i = 0; i < TTI_COUNT(rows); i++) {
+        COMM_OK(tti_agree_on_devices(comm, rows[i].identity[tutti_comm_rank(comm)], &n));
+        COMM_TRUE(n == rows[i].want);
+    }
+    return NULL;
+}
+
+T_CASE(devices_are_told_apart) {
+    T_UNUSED;
+    comm_run(4, agree_on_devices, NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_are_compared),
         cmocka_unit_test(sizes_are_checked_before_memory_is_taken),
         cmocka_unit_test(folders_come_from_rank_0),
+        cmocka_unit_test(devices_are_told_apart),
         cmocka_unit_test(cores_are_divided_by_those_who_share_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,6 +54,7 @@ static void describe(tti_str *str) {
 static const tti_device_ops device_ops = {
     .count = tti_cuda_count,
     .describe = tti_cuda_describe_device,
+    .identity = tti_cuda_identity,
     .kind = tti_cuda_kind,
     .open = tti_cuda_open,
     .close = tti_cuda_close,

@@ -41,6 +41,15 @@ void tti_cuda_describe_device(int index, tti_str *str) {
                    (double)p.totalGlobalMem / (1 << 30), p.major, p.minor, p.multiProcessorCount);
 }
 
+/* Of the UUID, which other numbers of visible devices do not change; 0: not readable. */
+uint64_t tti_cuda_identity(int index) {
+    struct cudaDeviceProp p;
+    uint64_t half[2];
+    if (cudaGetDeviceProperties(&p, index) != cudaSuccess) return 0;
+    memcpy(half, &p.uuid, sizeof half);
+    return half[0] * 0x9E3779B97F4A7C15u ^ half[1];
+}
+
 void tti_cuda_kind(int index, tti_str *str) {
     struct cudaDeviceProp p;
     if (cudaGetDeviceProperties(&p, index) == cudaSuccess)

@@ -17,6 +17,7 @@
  *   hosts=.. and those of several hosts do not: the host of each rank, such as 0011
  *   mail=0   but send nothing there
  *   devices=N there are so many (default: 2)
+ *   first=D  this process sees those of the machine from its device D on
  *   spoils=N a bit of what device 1 fetches from others for the Nth time is not theirs
  *   full=D   device D has no room for what measures links
  *   wrong=D  a bit of what device D reads over a link then is not what was sent
@@ -235,6 +236,8 @@ static void release_recording(void *state) {
 /* ---- the device ---- */
 
 static int count(void) { return (int)option("devices=", 2); }
+
+static uint64_t identity(int index) { return (uint64_t)(1 + option("first=", 0) + index); }
 
 static void describe(int index, tti_str *str) { tti_str_printf(str, "test device %d", index); }
 
@@ -708,6 +711,7 @@ static void describe_library(tti_str *str) { tti_str_add(str, "a library of test
 static const tti_device_ops ops = {
     .count = count,
     .describe = describe,
+    .identity = identity,
     .kind = kind,
     .open = open_device,
     .close = close_device,
