@@ -77,6 +77,7 @@ typedef struct recording {
 typedef struct device {
     int index;
     bool lost;
+    char heard[512]; /* of a peer that is lost, for which this one has stopped; "": it failed */
     recording *records; /* NULL: what is put is done at once, or later */
     int64_t late;
     recording queues[TTI_N_QUEUES]; /* late */
@@ -106,6 +107,7 @@ static int64_t option(const char *name, int64_t fallback) {
 
 static tutti_status check(void) {
     if (!current->lost) return TUTTI_OK;
+    if (current->heard[0]) return tti_fail(TUTTI_E_PEER, "%s", current->heard);
     return tti_fail(TUTTI_E_DEVICE,
                     "cuda: an illegal memory access was encountered (cudaErrorIllegalAddress)");
 }

@@ -3,6 +3,7 @@
 #ifndef TTI_TESTS_DEVICE_PEERS_H
 #define TTI_TESTS_DEVICE_PEERS_H
 
+#include <stdio.h>
 #include <unistd.h>
 
 #include "exec/fake_mail.h"
@@ -10,8 +11,11 @@
 #include "exec/fake_peers.h"
 #include "exec/fake_trade.h"
 
-/* A device that cannot go on says so to the host, as one does that found an error. */
+/* A device that cannot go on says so to the host: that it found an error, or that a peer is lost,
+ * which is that one's failure. */
 static void note(tutti_status status) {
+    if (status == TUTTI_E_PEER && !current->lost)
+        snprintf(current->heard, sizeof current->heard, "%s", tutti_last_error());
     if (status != TUTTI_OK) current->lost = true;
 }
 
