@@ -77,7 +77,7 @@ typedef struct recording {
 typedef struct device {
     int index;
     bool lost;
-    char heard[512]; /* of a peer that is lost, for which this one has stopped; "": it failed */
+    char heard[512];    /* of a peer that is lost, for which this one has stopped; "": it failed */
     recording *records; /* NULL: what is put is done at once, or later */
     int64_t late;
     recording queues[TTI_N_QUEUES]; /* late */
