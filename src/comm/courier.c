@@ -9,8 +9,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/thread.h"
 
 /* What is said of a slot. */
 typedef struct note {
@@ -258,13 +257,9 @@ static tutti_status make_peers(tti_courier *c, const tutti_comm *comm) {
 }
 
 static tutti_status start(tti_courier *c) {
-    sigset_t all, old;
     c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (c->wake_fd < 0) return tti_fail(TUTTI_E_IO, "mailbox: eventfd: %s", strerror(errno));
-    sigfillset(&all); /* signals are for the threads that compute */
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int error = pthread_create(&c->thread, NULL, courier_main, c);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int error = tti_thread_start(&c->thread, NULL, courier_main, c);
     c->is_running = error == 0;
     return error == 0 ? TUTTI_OK
                       : tti_fail(TUTTI_E_NOMEM, "mailbox: no thread: %s", strerror(error));

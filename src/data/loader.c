@@ -12,13 +12,13 @@
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "data/mixup.h"
 #include "data/sampler.h"
 
@@ -223,18 +223,13 @@ static void *thread_main(void *arg) {
     return NULL;
 }
 
-/* Signals are for the program's own threads: Ctrl-C must not land here. */
 static tutti_status start_threads(tti_loader *l) {
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     int code = 0;
     while (l->n_started < l->desc.n_threads && code == 0) {
-        code = pthread_create(&l->threads[l->n_started], NULL, thread_main,
-                              &l->scratches[l->n_started]);
+        code = tti_thread_start(&l->threads[l->n_started], NULL, thread_main,
+                                &l->scratches[l->n_started]);
         if (code == 0) l->n_started++;
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (code != 0)
         return tti_fail(TUTTI_E_NOMEM, "loader: cannot start thread %d: %s", l->n_started,
                         strerror(code));

@@ -1,13 +1,12 @@
 /* resident.c - reading a data set whole, and the indices of batches. */
 #include "data/resident.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/thread.h"
 #include "data/sampler.h"
 
 const char *tti_resident_why_not(const tutti_dataset *ds) {
@@ -70,13 +69,9 @@ static void *read_blocks(void *arg) {
 static void read_all(reading *r, int n_threads) {
     pthread_t threads[MAX_READERS];
     int n = 0;
-    sigset_t all, old;
-    sigfillset(&all); /* signals are for the program's own threads */
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     while (n < TTI_MIN(n_threads, MAX_READERS) &&
-           pthread_create(&threads[n], NULL, read_blocks, r) == 0)
+           tti_thread_start(&threads[n], NULL, read_blocks, r) == 0)
         n++;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     read_blocks(r);
     while (n > 0) pthread_join(threads[--n], NULL);
 }
@@ -101,13 +96,13 @@ tutti_status tti_resident_load(const tutti_dataset *ds, int n_threads, tti_resid
     return st;
 }
 
-/* ---- batches ---- */
-
 void tti_resident_free(tti_resident *set) {
     free(set->x);
     free(set->y);
     *set = (tti_resident){0};
 }
+
+/* ---- batches ---- */
 
 void tti_resident_batch(const tti_loader_desc *d, int64_t step, tti_batch *out, int32_t *index) {
     int64_t n = d->dataset->info.n_samples, steps = tti_steps_per_epoch(n, d->batch);

@@ -2,12 +2,12 @@
  *
  * The idea to know: such a thread is a worker like others, whose gradients are computed elsewhere.
  * So what is true of threads (who waits, in which order, who leaves) is true of processes. */
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/thread.h"
 #include "comm/channel.h"
 #include "exec/server_ranges.h"
 
@@ -202,13 +202,8 @@ static void *attend(void *arg) {
 }
 
 static tutti_status start(attendant *a) {
-    sigset_t all, old;
-    sigfillset(&all); /* signals are for the threads that compute */
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int error = pthread_create(&a->thread, NULL, attend, a);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    a->has_thread = error == 0;
-    if (error == 0) return TUTTI_OK;
+    a->has_thread = tti_thread_start(&a->thread, NULL, attend, a) == 0;
+    if (a->has_thread) return TUTTI_OK;
     return tti_fail(TUTTI_E_NOMEM, "parameter server: no thread for worker %d", a->worker);
 }
 

@@ -4,7 +4,6 @@
  * worker of another process a thread takes its gradients and gives it parameters meanwhile: memory
  * of such a worker is its own until it has brought a gradient, and after it was given parameters.
  */
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "exec/server_ranges.h"
 
 /* What is there for a worker, of this process or another one. */
@@ -300,11 +300,7 @@ static void *attend(void *arg) {
 }
 
 static tutti_status start_thread(pthread_t *thread, void *(*run)(void *), void *arg, bool *has) {
-    sigset_t all, old;
-    sigfillset(&all); /* signals are for the threads that compute */
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    *has = pthread_create(thread, NULL, run, arg) == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    *has = tti_thread_start(thread, NULL, run, arg) == 0;
     return *has ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "parameter server: cannot start a thread");
 }
 

@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/thread.h"
 #include "tutti/launch.h"
 
 /* The number in a variable, -1 if there is none. */
@@ -54,19 +54,15 @@ static void *watch(void *arg) {
     return NULL;
 }
 
-/* Signals are for the main thread, and the stack need not be large. */
+/* The stack need not be large. */
 static int start_watch(int fd) {
-    sigset_t all, old;
     pthread_attr_t attr;
     pthread_t thread;
-    sigfillset(&all);
     int e = pthread_attr_init(&attr);
     if (e) return e;
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attr, 256 << 10);
-    pthread_sigmask(SIG_BLOCK, &all, &old);
-    e = pthread_create(&thread, &attr, watch, (void *)(intptr_t)fd);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    e = tti_thread_start(&thread, &attr, watch, (void *)(intptr_t)fd);
     pthread_attr_destroy(&attr);
     return e;
 }

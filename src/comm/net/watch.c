@@ -4,13 +4,13 @@
  * once.  A rank that has left in order before it ends is no failure. */
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "comm/net/net.h"
 
 /* Breaks the group of this host, unless the rank had left. */
@@ -62,14 +62,10 @@ static void *watch(void *arg) {
 }
 
 tutti_status tti_net_watch(net_state *s) {
-    sigset_t all, old;
     if (s->n_local < 2) return TUTTI_OK;
     s->stop_fd = eventfd(0, EFD_CLOEXEC);
     if (s->stop_fd < 0) return tti_fail(TUTTI_E_IO, "comm_create: eventfd: %s", strerror(errno));
-    sigfillset(&all); /* signals are for the threads that compute */
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int error = pthread_create(&s->watcher, NULL, watch, s);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int error = tti_thread_start(&s->watcher, NULL, watch, s);
     if (error == 0) return TUTTI_OK;
     close(s->stop_fd);
     s->stop_fd = -1;
