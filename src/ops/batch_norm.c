@@ -95,8 +95,7 @@ static tutti_status bn_apply_mask_infer(const tti_node *node, tutti_type *out) {
     if (node->n_in == 8) {
         TTI_TRY(bn_apply_pair_infer(node, out));
     } else {
-        double eps = tti_attr_float(node, "eps");
-        if (!(eps > 0 && isfinite(eps))) return tti_node_fail(node, "eps must be > 0, is %g", eps);
+        TTI_TRY(tti_need_eps(node));
         TTI_TRY(need_planes(node));
         int64_t n_channels = tti_in_dim(node, 0, 1);
         TTI_TRY(need_vector(node, 1, 2 * n_channels + 1));

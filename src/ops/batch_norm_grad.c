@@ -87,9 +87,8 @@ static tutti_status check_mask(const tti_node *node) {
 
 /* dy, y or mask, x, stats, rows?, more? */
 static tutti_status bn_grad_join_infer(const tti_node *node, tutti_type *out) {
-    double eps = tti_attr_float(node, "eps");
     int more = join_more(node);
-    if (!(eps > 0 && isfinite(eps))) return tti_node_fail(node, "eps must be > 0, is %g", eps);
+    TTI_TRY(tti_need_eps(node));
     TTI_TRY(need_planes(node));
     TTI_TRY(has_mask(node) ? check_mask(node) : check_like_first(node, 1));
     TTI_TRY(check_like_first(node, 2));
@@ -131,9 +130,8 @@ static tutti_status check_product(const tti_node *node, int at) {
 
 /* x, mask, stats, dy, w, rows?, more? */
 static tutti_status conv2d_grad_join_infer(const tti_node *node, tutti_type *out) {
-    double eps = tti_attr_float(node, "eps");
     int more = conv_more(node);
-    if (!(eps > 0 && isfinite(eps))) return tti_node_fail(node, "eps must be > 0, is %g", eps);
+    TTI_TRY(tti_need_eps(node));
     TTI_TRY(need_planes(node));
     TTI_TRY(tti_need_dtype(node, 1, TUTTI_U8));
     TTI_TRY(check_mask(node));
@@ -150,8 +148,7 @@ static tutti_status conv2d_grad_join_infer(const tti_node *node, tutti_type *out
 
 /* x, stats, gamma, beta, dy, w, rows? */
 static tutti_status conv2d_grad_sums_infer(const tti_node *node, tutti_type *out) {
-    double eps = tti_attr_float(node, "eps");
-    if (!(eps > 0 && isfinite(eps))) return tti_node_fail(node, "eps must be > 0, is %g", eps);
+    TTI_TRY(tti_need_eps(node));
     TTI_TRY(need_planes(node));
     TTI_TRY(need_vector(node, 1, 2 * tti_in_dim(node, 0, 1) + 1));
     for (int i = 2; i < 4; i++) TTI_TRY(need_vector(node, i, tti_in_dim(node, 0, 1)));
@@ -179,12 +176,6 @@ static double dy_at(const tti_args *a, size_t i, size_t c, int g) {
     double rstd = rstd_of(stats[0], stats[1 + planes_of(node).c + c], tti_attr_float(node, "eps"));
     double y = (a->in[1][i] - stats[1 + c]) * (a->in[g][c] * rstd) + last[c];
     return y > 0 ? a->in[0][i] : 0;
-}
-
-/* Channel c of {count, sum, dot}, out [3] of the ops that give it. */
-static void put_sums(double *const *out, size_t n_channels, size_t c, double sum, double dot) {
-    out[0][1 + c] = out[2][c] = sum;
-    out[0][1 + n_channels + c] = out[1][c] = dot;
 }
 
 static void bn_grad_sums_reference(const tti_args *a) {

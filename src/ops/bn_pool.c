@@ -25,8 +25,7 @@ static tutti_status need_pictures(const tti_node *node, int i) {
 
 /* x, stats, gamma, beta */
 static tutti_status bn_apply_pool_infer(const tti_node *node, tutti_type *out) {
-    double eps = tti_attr_float(node, "eps");
-    if (!(eps > 0 && isfinite(eps))) return tti_node_fail(node, "eps must be > 0, is %g", eps);
+    TTI_TRY(tti_need_eps(node));
     TTI_TRY(need_planes(node));
     TTI_TRY(need_pictures(node, 0));
     const int64_t *x = tti_in_shape(node, 0)->dim;
@@ -40,9 +39,8 @@ static tutti_status bn_apply_pool_infer(const tti_node *node, tutti_type *out) {
 
 /* dp, where, x, stats, ..; rows? as input `rows` */
 static tutti_status check_grad(const tti_node *node, int rows) {
-    double eps = tti_attr_float(node, "eps");
     char text[2][128];
-    if (!(eps > 0 && isfinite(eps))) return tti_node_fail(node, "eps must be > 0, is %g", eps);
+    TTI_TRY(tti_need_eps(node));
     TTI_TRY(need_planes(node));
     TTI_TRY(tti_need_dtype(node, 1, TUTTI_U8));
     TTI_TRY(tti_need_same_shape(node, 0, 1));
@@ -153,8 +151,7 @@ static void bn_pool_grad_sums_reference(const tti_args *a) {
                 double dy = dy_at(a, i);
                 sum += dy, dot += dy * (x[i] - mean) * rstd;
             }
-        a->out[0][1 + c] = a->out[2][c] = sum;
-        a->out[0][1 + p.c + c] = a->out[1][c] = dot;
+        put_sums(a->out, p.c, c, sum, dot);
     }
 }
 

@@ -48,9 +48,8 @@ static inline bool has_act(const tti_node *node) {
 }
 
 static inline tutti_status check_attrs(const tti_node *node) {
-    double eps = tti_attr_float(node, "eps");
     int64_t act = tti_attr_int(node, "act");
-    if (!(eps > 0 && isfinite(eps))) return tti_node_fail(node, "eps must be > 0, is %g", eps);
+    TTI_TRY(tti_need_eps(node));
     if (act == TTI_EPILOGUE_NONE || act == TTI_EPILOGUE_RELU) return TUTTI_OK;
     return tti_node_fail(node, "act must be 0 or 1, is %lld", (long long)act);
 }
@@ -116,6 +115,13 @@ static inline void put_moments(const double *x, const planes *p, size_t rows, do
         stats[1 + c] = mean;
         stats[1 + p->c + c] = m2;
     }
+}
+
+/* Channel c of {count, sum, dot}, out [3] of the ops that give it. */
+static inline void put_sums(double *const *out, size_t n_channels, size_t c, double sum,
+                            double dot) {
+    out[0][1 + c] = out[2][c] = sum;
+    out[0][1 + n_channels + c] = out[1][c] = dot;
 }
 
 static const char planes_why[] = "only samples can be cut, and statistics are own or joined";

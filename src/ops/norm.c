@@ -92,8 +92,7 @@ static tutti_shape stats_shape(const tti_node *node, const tutti_shape *x) {
 /* x, gamma, beta? -> y, mean, rstd; RMS norm has no beta and no mean. */
 static tutti_status norm_infer(const tti_node *node, tutti_type *out) {
     int64_t n_params;
-    double eps = tti_attr_float(node, "eps");
-    if (!(eps > 0 && isfinite(eps))) return tti_node_fail(node, "eps must be > 0, is %g", eps);
+    TTI_TRY(tti_need_eps(node));
     TTI_TRY(check_rows(node, 0, &n_params));
     for (int i = 1; i < node->n_in; i++) TTI_TRY(need_f32(node, i, &TUTTI_SHAPE(n_params)));
     out[0] = node->in[0]->type;

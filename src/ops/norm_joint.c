@@ -69,8 +69,7 @@ static tutti_status get_dtype(const tti_node *node, tutti_dtype *dtype) {
 /* x, branch, gamma, beta? -> y, sum, mean, rstd */
 static tutti_status add_norm_infer(const tti_node *node, tutti_type *out) {
     tutti_dtype dtype;
-    double eps = tti_attr_float(node, "eps");
-    if (!(eps > 0 && isfinite(eps))) return tti_node_fail(node, "eps must be > 0, is %g", eps);
+    TTI_TRY(tti_need_eps(node));
     TTI_TRY(check_rows(node));
     TTI_TRY(get_dtype(node, &dtype));
     for (int i = 2; i < node->n_in; i++)

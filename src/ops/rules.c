@@ -5,6 +5,7 @@
  * the generic test can try every placement against the reference. */
 #include "ops/rules.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,6 +42,12 @@ tutti_status tti_need_n_dims(const tti_node *node, int i, int n_dims) {
     if (tti_in_shape(node, i)->n_dims == n_dims) return TUTTI_OK;
     return tti_node_fail(node, "input %d must have %d dimensions, is %s", i, n_dims,
                          tti_type_text(&node->in[i]->type, text, sizeof text));
+}
+
+tutti_status tti_need_eps(const tti_node *node) {
+    double eps = tti_attr_float(node, "eps");
+    if (eps > 0 && isfinite(eps)) return TUTTI_OK;
+    return tti_node_fail(node, "eps must be > 0, is %g", eps);
 }
 
 tutti_status tti_need_same_shape(const tti_node *node, int i, int j) {

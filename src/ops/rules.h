@@ -31,6 +31,7 @@ tutti_status tti_need_floats(const tti_node *node, int first, int last);
 tutti_status tti_need_dtype(const tti_node *node, int i, tutti_dtype dtype);
 tutti_status tti_need_n_dims(const tti_node *node, int i, int n_dims);
 tutti_status tti_need_same_shape(const tti_node *node, int i, int j);
+tutti_status tti_need_eps(const tti_node *node); /* attribute "eps": > 0 */
 
 /* All inputs floating and of one type, which every output has. */
 tutti_status tti_infer_same(const tti_node *node, tutti_type *out);

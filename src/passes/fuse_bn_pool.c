@@ -11,7 +11,6 @@
  * 16 bits and channels last, for backends that ask for batch norm's parts to be joined; ops are
  * named here, once, as in fuse_bn.c. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "ops/op_table.h"
 #include "passes/passes.h"
@@ -27,19 +26,9 @@ typedef struct fusion {
     bool *gone; /* [n_nodes] */
 } fusion;
 
-static bool is_op(const tti_node *node, const char *name) {
-    return strcmp(node->op->name, name) == 0;
-}
-
 static bool is_pair(const tti_node *node, const char *name, int64_t value) {
     const tti_attr *list = tti_attr_get(node, name);
     return list->n == 2 && list->v[0] == value && list->v[1] == value;
-}
-
-static bool reads(const tti_node *node, const tutti_value *value) {
-    for (int i = 0; i < node->n_in; i++)
-        if (node->in[i] == value) return true;
-    return false;
 }
 
 /* ---- what fits ---- */
@@ -53,11 +42,11 @@ static bool is_wide(const tutti_value *x) {
 
 /* The batch norm with relu in front of a pooling, read by that alone; NULL: none. */
 static const tti_node *norm_before(const fusion *f, const tti_node *pool) {
-    if (!is_op(pool, "max_pool2d") || !is_pair(pool, "kernel", 3) || !is_pair(pool, "stride", 2) ||
-        !is_pair(pool, "pad", 1))
+    if (!tti_is_op(pool, "max_pool2d") || !is_pair(pool, "kernel", 3) ||
+        !is_pair(pool, "stride", 2) || !is_pair(pool, "pad", 1))
         return NULL;
     const tti_node *norm = pool->in[0]->node;
-    if (!is_op(norm, "bn_apply") || norm->n_in != 4 || f->rw.n_uses[norm->out[0]->id] != 1 ||
+    if (!tti_is_op(norm, "bn_apply") || norm->n_in != 4 || f->rw.n_uses[norm->out[0]->id] != 1 ||
         tti_attr_int(norm, "act") != TTI_EPILOGUE_RELU)
         return NULL;
     bool fits = is_wide(norm->in[0]) && is_wide(norm->out[0]) && is_wide(pool->out[0]) &&
@@ -67,9 +56,9 @@ static const tti_node *norm_before(const fusion *f, const tti_node *pool) {
 
 /* The mask of p in front of the pooling's gradient, read by that alone; NULL: none. */
 static const tti_node *mask_before(const fusion *f, const tti_node *unpool, const tti_node *pool) {
-    if (!is_op(unpool, "max_pool2d_grad") || unpool->in[1] != pool->out[1]) return NULL;
+    if (!tti_is_op(unpool, "max_pool2d_grad") || unpool->in[1] != pool->out[1]) return NULL;
     const tti_node *mask = unpool->in[0]->node;
-    bool fits = is_op(mask, "relu_grad") && mask->in[0] == pool->out[0] &&
+    bool fits = tti_is_op(mask, "relu_grad") && mask->in[0] == pool->out[0] &&
                 mask->in[1] != pool->out[0] && f->rw.n_uses[mask->out[0]->id] == 1 &&
                 is_wide(mask->in[1]);
     return fits ? mask : NULL;
@@ -77,8 +66,8 @@ static const tti_node *mask_before(const fusion *f, const tti_node *unpool, cons
 
 /* Of the batch norm, and of dy nothing else but that. */
 static bool is_grad_of(const tti_node *node, const tti_node *norm, const tutti_value *dy) {
-    bool sums = is_op(node, "bn_grad_sums");
-    if (!sums && !is_op(node, "bn_grad_apply")) return false;
+    bool sums = tti_is_op(node, "bn_grad_sums");
+    if (!sums && !tti_is_op(node, "bn_grad_apply")) return false;
     bool fits = node->in[0] == dy && node->in[1] == norm->in[0] && node->in[2] == norm->in[1];
     if (!sums) fits = fits && node->in[3] == norm->in[2] && is_wide(node->out[0]);
     return fits && tti_attr_int(node, "act") == TTI_EPILOGUE_NONE &&
@@ -97,7 +86,7 @@ static bool backward_fits(const fusion *f, const tti_node *norm, const tti_node 
     int n = 0;
     for (int i = pool->id + 1; i < f->rw.from->n_nodes; i++) {
         const tti_node *node = f->rw.from->nodes[i];
-        if (!reads(node, pool->out[1])) continue;
+        if (!tti_reads(node, pool->out[1])) continue;
         if (!mask_before(f, node, pool) || !only_grads_read(f, norm, node->out[0])) return false;
         n++;
     }
@@ -109,7 +98,7 @@ static void plan(fusion *f, const tti_node *norm, const tti_node *pool) {
     f->gone[norm->id] = true;
     for (int i = pool->id + 1; i < f->rw.from->n_nodes; i++) {
         const tti_node *node = f->rw.from->nodes[i];
-        if (!reads(node, pool->out[1])) continue;
+        if (!tti_reads(node, pool->out[1])) continue;
         f->gone[i] = f->gone[node->in[0]->node->id] = true;
         for (int k = i + 1; k < f->rw.from->n_nodes; k++)
             if (is_grad_of(f->rw.from->nodes[k], norm, node->out[0])) f->pool[k] = node;
@@ -138,7 +127,7 @@ static void emit_grad(fusion *f, const tti_node *node) {
     const tti_node *unpool = f->pool[node->id], *mask = unpool->in[0]->node;
     tti_attr_arg attrs[] = {TTI_FLOAT("eps", tti_attr_float(node, "eps")), {0}};
     tutti_value *in[7] = {f->rw.map[mask->in[1]->id], f->rw.map[unpool->in[1]->id]};
-    const char *op = is_op(node, "bn_grad_sums") ? "bn_pool_grad_sums" : "bn_pool_grad_apply";
+    const char *op = tti_is_op(node, "bn_grad_sums") ? "bn_pool_grad_sums" : "bn_pool_grad_apply";
     for (int i = 1; i < node->n_in; i++) in[i + 1] = f->rw.map[node->in[i]->id];
     map_outputs(f, node, tti_emit(f->rw.to, op, node->name, in, node->n_in + 1, attrs));
 }

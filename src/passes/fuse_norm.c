@@ -41,16 +41,10 @@ static const tutti_value *behind_cast(const tutti_value *value) {
     return widens ? node->in[0] : value;
 }
 
-static bool reads(const tti_node *node, const tutti_value *value) {
-    for (int i = 0; i < node->n_in; i++)
-        if (node->in[i] == value) return true;
-    return false;
-}
-
 /* The first node behind that reads value; NULL: none. */
 static const tti_node *first_user(const fusion *f, const tutti_value *value) {
     for (int i = value->node->id + 1; i < f->rw.from->n_nodes; i++)
-        if (reads(f->rw.from->nodes[i], value)) return f->rw.from->nodes[i];
+        if (tti_reads(f->rw.from->nodes[i], value)) return f->rw.from->nodes[i];
     return NULL;
 }
 

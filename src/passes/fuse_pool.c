@@ -11,7 +11,6 @@
  * takes p and dp in plain bytes too: where they would be turned, they no longer are.  Ops are named
  * here, once, as in fuse_bn.c. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "ops/op_table.h"
 #include "passes/passes.h"
@@ -25,10 +24,6 @@ typedef struct fusion {
     bool *plain; /* [n_nodes] by the id of a pooling: its p and dp are plain bytes */
     bool *gone;  /* [n_nodes] */
 } fusion;
-
-static bool is_op(const tti_node *node, const char *name) {
-    return strcmp(node->op->name, name) == 0;
-}
 
 static bool is_pair(const tti_node *node, const char *attr, int64_t value, bool may_be_empty) {
     const tti_attr *list = tti_attr_get(node, attr);
@@ -45,27 +40,21 @@ static bool is_by_two(const tti_node *pool) {
 /* The pooling of what nobody else reads of a convolution with bias and relu; NULL: none. */
 static const tti_node *pool_behind(const fusion *f, const tti_node *conv,
                                    const tti_target *target) {
-    if (!is_op(conv, "conv2d") || conv->n_in != 3 || f->rw.n_uses[conv->out[0]->id] != 1)
+    if (!tti_is_op(conv, "conv2d") || conv->n_in != 3 || f->rw.n_uses[conv->out[0]->id] != 1)
         return NULL;
     const tti_node *pool = tti_only_user(f->rw.from, conv->out[0]);
-    if (!pool || !is_op(pool, "max_pool2d") || !is_by_two(pool)) return NULL;
+    if (!pool || !tti_is_op(pool, "max_pool2d") || !is_by_two(pool)) return NULL;
     if (tti_attr_int(conv, "act") != TTI_EPILOGUE_RELU) return NULL;
     return target->fuses_pool(conv, target->tf32) ? pool : NULL;
 }
 
 /* ---- backward ---- */
 
-static bool reads(const tti_node *node, const tutti_value *value) {
-    for (int i = 0; i < node->n_in; i++)
-        if (node->in[i] == value) return true;
-    return false;
-}
-
 /* A gradient of conv that reads dy first, and nothing else of it. */
 static bool is_grad_of(const tti_node *node, const tti_node *conv, const tutti_value *dy) {
     if (node->in[0] != dy || node->n_in != 2 || node->in[1] == dy) return false;
-    return (is_op(node, "conv2d_grad_x") && node->in[1] == conv->in[1]) ||
-           (is_op(node, "conv2d_grad_w") && node->in[1] == conv->in[0]);
+    return (tti_is_op(node, "conv2d_grad_x") && node->in[1] == conv->in[1]) ||
+           (tti_is_op(node, "conv2d_grad_w") && node->in[1] == conv->in[0]);
 }
 
 /* All readers of dy are gradients of conv. */
@@ -78,9 +67,9 @@ static bool only_grads_read(const fusion *f, const tti_node *conv, const tutti_v
 
 /* The mask of p in front of the pooling's gradient, read by that alone; NULL: none. */
 static const tti_node *mask_before(const fusion *f, const tti_node *grad, const tti_node *pool) {
-    if (!is_op(grad, "max_pool2d_grad") || grad->in[1] != pool->out[1]) return NULL;
+    if (!tti_is_op(grad, "max_pool2d_grad") || grad->in[1] != pool->out[1]) return NULL;
     const tti_node *mask = grad->in[0]->node;
-    bool fits = is_op(mask, "relu_grad") && mask->in[0] == pool->out[0] &&
+    bool fits = tti_is_op(mask, "relu_grad") && mask->in[0] == pool->out[0] &&
                 mask->in[1] != pool->out[0] && f->rw.n_uses[mask->out[0]->id] == 1;
     return fits ? mask : NULL;
 }
@@ -90,7 +79,7 @@ static bool backward_fits(const fusion *f, const tti_node *conv, const tti_node 
     int n = 0;
     for (int i = pool->id + 1; i < f->rw.from->n_nodes; i++) {
         const tti_node *node = f->rw.from->nodes[i];
-        if (!reads(node, pool->out[1])) continue;
+        if (!tti_reads(node, pool->out[1])) continue;
         if (!mask_before(f, node, pool) || !only_grads_read(f, conv, node->out[0])) return false;
         n++;
     }
@@ -100,7 +89,7 @@ static bool backward_fits(const fusion *f, const tti_node *conv, const tti_node 
 /* ---- bytes that need not be turned ---- */
 
 static bool turns(const tti_node *node, const tutti_value *value) {
-    return is_op(node, "to_layout") && node->in[0] == value;
+    return tti_is_op(node, "to_layout") && node->in[0] == value;
 }
 
 /* p is only read to be turned, and every dp has just been turned for this. */
@@ -108,11 +97,11 @@ static bool may_be_plain(const fusion *f, const tti_node *pool) {
     int n = 0;
     for (int i = pool->id + 1; i < f->rw.from->n_nodes; i++) {
         const tti_node *node = f->rw.from->nodes[i], *mask = NULL;
-        if (reads(node, pool->out[1])) mask = mask_before(f, node, pool);
+        if (tti_reads(node, pool->out[1])) mask = mask_before(f, node, pool);
         if (turns(node, pool->out[0])) n++;
         if (!mask) continue;
         const tutti_value *dp = mask->in[1];
-        if (!is_op(dp->node, "to_layout") || f->rw.n_uses[dp->id] != 1) return false;
+        if (!tti_is_op(dp->node, "to_layout") || f->rw.n_uses[dp->id] != 1) return false;
         n++; /* the mask reads p */
     }
     return pool->out[0]->layout == TTI_CHANNELS_LAST_BYTES && n == f->rw.n_uses[pool->out[0]->id];
@@ -126,7 +115,7 @@ static void plan(fusion *f, const tti_node *conv, const tti_node *pool) {
     for (int i = pool->id + 1; i < f->rw.from->n_nodes; i++) {
         const tti_node *node = f->rw.from->nodes[i];
         if (plain && turns(node, pool->out[0])) f->gone[i] = true;
-        if (!reads(node, pool->out[1])) continue;
+        if (!tti_reads(node, pool->out[1])) continue;
         const tti_node *mask = mask_before(f, node, pool);
         f->gone[i] = f->gone[mask->id] = true;
         if (plain) f->gone[mask->in[1]->node->id] = true;
@@ -160,7 +149,7 @@ static void emit_grad(fusion *f, const tti_node *node) {
     if (f->plain[pool->id]) dp = dp->node->in[0]; /* as it was before it was turned */
     tutti_value *in[3] = {f->rw.map[dp->id], f->rw.map[pool->out[1]->id],
                           f->rw.map[node->in[1]->id]};
-    const char *op = is_op(node, "conv2d_grad_x") ? "conv2d_pool_grad_x" : "conv2d_pool_grad_w";
+    const char *op = tti_is_op(node, "conv2d_grad_x") ? "conv2d_pool_grad_x" : "conv2d_pool_grad_w";
     tutti_value *made = tti_emit(f->rw.to, op, node->name, in, 3, NULL);
     if (!made) return; /* sticky */
     for (int k = 0; k < node->op->n_out; k++) {

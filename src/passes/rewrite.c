@@ -2,6 +2,7 @@
 #include "passes/rewrite.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 int *tti_count_uses(const tutti_graph *g) {
     int *n_uses = calloc((size_t)g->n_values + 1, sizeof *n_uses);
@@ -15,6 +16,14 @@ int *tti_count_uses(const tutti_graph *g) {
 bool tti_is_output(const tutti_graph *g, const tutti_value *value) {
     for (int i = 0; i < g->n_outputs; i++)
         if (g->outputs[i].value == value) return true;
+    return false;
+}
+
+bool tti_is_op(const tti_node *node, const char *name) { return strcmp(node->op->name, name) == 0; }
+
+bool tti_reads(const tti_node *node, const tutti_value *value) {
+    for (int i = 0; i < node->n_in; i++)
+        if (node->in[i] == value) return true;
     return false;
 }
 

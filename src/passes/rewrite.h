@@ -38,4 +38,8 @@ const tti_node *tti_only_user(const tutti_graph *g, const tutti_value *value);
 
 bool tti_is_output(const tutti_graph *g, const tutti_value *value);
 
+/* Whether the node is of the op of that name; whether it has the value as an input. */
+bool tti_is_op(const tti_node *node, const char *name);
+bool tti_reads(const tti_node *node, const tutti_value *value);
+
 #endif /* TTI_PASSES_REWRITE_H */

@@ -4,23 +4,18 @@
  * max_pool2d_grad(relu_grad(p, dp), index): a gradient goes where the window's maximum was, and
  * that is positive exactly where p is.  The bits are the same, for windows that overlap too: the
  * same terms are added in the same order, or none at all. */
-#include <string.h>
 
 #include "ops/op_table.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
-static bool is_op(const tti_node *node, const char *name) {
-    return strcmp(node->op->name, name) == 0;
-}
-
 /* The pooling whose gradient this mask reads, NULL: this is not such a mask. */
 static const tti_node *pooling_of(const tti_rewrite *rw, const tti_node *mask) {
-    if (!is_op(mask, "relu_grad")) return NULL;
+    if (!tti_is_op(mask, "relu_grad")) return NULL;
     const tti_node *grad = mask->in[1]->node;
-    if (!is_op(grad, "max_pool2d_grad") || rw->n_uses[mask->in[1]->id] != 1) return NULL;
+    if (!tti_is_op(grad, "max_pool2d_grad") || rw->n_uses[mask->in[1]->id] != 1) return NULL;
     const tti_node *pool = grad->in[1]->node;
-    bool same = is_op(pool, "max_pool2d") && pool->in[0] == mask->in[0];
+    bool same = tti_is_op(pool, "max_pool2d") && pool->in[0] == mask->in[0];
     return same && pool->out[0]->layout == grad->in[0]->layout ? pool : NULL;
 }
 
