@@ -216,7 +216,7 @@ typedef struct tti_device_told {
 typedef struct tti_device_ops {
     int (*count)(void);
     void (*describe)(int index, tti_str *str); /* one line: name, memory */
-    uint64_t (*identity)(int index); /* not 0; the same in every process that sees this device */
+    uint64_t (*identity)(int index); /* the same in every process that sees it; 0: not known */
     tutti_status (*open)(const tti_device_desc *desc);
     void (*close)(void); /* waits */
     /* Host memory that copies can read and write while the host goes on.  NULL: out of memory. */

@@ -558,12 +558,12 @@ tti_server *tti_exec_server(const tti_exec *x) { return x->desc.server; }
 int tti_exec_server_worker(const tti_exec *x) { return x->desc.server_worker; }
 
 int tti_exec_first_shard(const tti_exec *x) { return x->first_shard; }
+int tti_exec_last_shard(const tti_exec *x) { return x->last_shard; }
 
 void tti_exec_cores(const tti_exec *x, tti_cores *out) {
     out->n = x->cores ? TTI_MIN(x->n_threads, TTI_MAX_CORES) : 0;
     for (int i = 0; i < out->n; i++) out->id[i] = x->cores[i];
 }
-int tti_exec_last_shard(const tti_exec *x) { return x->last_shard; }
 
 float *tti_exec_params(tti_exec *x) {
     if (tti_exec_has_lean_params(x)) return NULL;

@@ -81,9 +81,9 @@ int tti_exec_server_worker(const tti_exec *exec);
 
 /* Shards of this worker: first .. last-1 of V. */
 int tti_exec_first_shard(const tti_exec *exec);
+int tti_exec_last_shard(const tti_exec *exec);
 /* The worker's cores, to one of which its calling thread is bound; n 0: nothing is bound. */
 void tti_exec_cores(const tti_exec *exec, tti_cores *out);
-int tti_exec_last_shard(const tti_exec *exec);
 
 /* Whether the shards may be dealt anew between two steps: on the host, or with desc.mixed, where
  * gradients and parameters are whole and nothing is kept back.  The same on all workers. */

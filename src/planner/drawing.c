@@ -457,10 +457,11 @@ static void print_key(const drawing *d) {
 static tutti_status draw_schedule(const drawing *d, int y, int width) {
     tti_schedule_drawing schedule = schedule_of(d);
     tti_str_printf(d->out,
-                   "<text x=\"%d\" y=\"%d\">one forward (blue), one backward (green): waves of %d "
-                   "shard%s, %d chunk%s a stage</text>\n",
-                   GAP, y + 12, schedule.n_lanes, schedule.n_lanes == 1 ? "" : "s",
-                   schedule.stages->n_chunks, schedule.stages->n_chunks == 1 ? "" : "s");
+                   "<text x=\"%d\" y=\"%d\">%s: forward blue, backward green, waves of %d shard%s, "
+                   "%d chunk%s a stage</text>\n",
+                   GAP, y + 12, tti_schedule_rule(&schedule), schedule.n_lanes,
+                   schedule.n_lanes == 1 ? "" : "s", schedule.stages->n_chunks,
+                   schedule.stages->n_chunks == 1 ? "" : "s");
     return tti_schedule_picture(&schedule, GAP, y + ROW_GAP, width - 2 * GAP, d->out);
 }
 

@@ -21,6 +21,11 @@ static int chunk_of(const tti_schedule_drawing *d, const tti_pipe_action *a) {
     return is_backward(d, a) ? 2 * d->stages->n_chunks - 1 - a->part : a->part;
 }
 
+const char *tti_schedule_rule(const tti_schedule_drawing *d) {
+    return d->stages->is_joined ? "all forward, then all backward, since shards are joined"
+                                : "one forward, one backward";
+}
+
 /* ---- lines ---- */
 
 /* A line may end before what comes next would be cut. */
@@ -46,9 +51,7 @@ tutti_status tti_schedule_print(const tti_schedule_drawing *d, tti_str *out) {
     tti_str_printf(out,
                    "\n%s: F and B of the waves, of %d shard%s each%s; the "
                    "stages wait %.0f %%\n",
-                   shape.joined ? "all forward, then all backward, since shards are joined"
-                                : "one forward, one backward",
-                   d->n_lanes, d->n_lanes == 1 ? "" : "s",
+                   tti_schedule_rule(d), d->n_lanes, d->n_lanes == 1 ? "" : "s",
                    d->stages->n_chunks > 1 ? ", wave.chunk" : "", 100 * bubble);
     for (int stage = 0; stage < shape.n_stages; stage++) {
         tti_pipe_schedule schedule;

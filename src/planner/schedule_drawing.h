@@ -13,12 +13,15 @@ typedef struct tti_schedule_drawing {
     int n_waves, n_lanes;     /* n_lanes: shards of a wave */
 } tti_schedule_drawing;
 
+/* Which parts come when, in words. */
+const char *tti_schedule_rule(const tti_schedule_drawing *schedule);
+
 /* A line for each stage: F and B of wave 0, 1, ..., as far as a line goes; with several chunks
  * F0.1 is wave 0 in chunk 1. */
 tutti_status tti_schedule_print(const tti_schedule_drawing *schedule, tti_str *out);
 
-/* A strip of SVG for each stage from (x, y) down, as far as width: a backward part is drawn twice
- * as long as a forward one, messages take no time. */
+/* A strip of SVG for each stage from (x, y) down, the whole step in width: a backward part is drawn
+ * twice as long as a forward one, messages take no time. */
 tutti_status tti_schedule_picture(const tti_schedule_drawing *schedule, int x, int y, int width,
                                   tti_str *out);
 

@@ -230,9 +230,13 @@ static tutti_status check_workers(const tti_job_config *config, const tti_device
                     d->index[0] == TTI_ON_HOST ? "on the host" : "on GPUs", n + 1);
 }
 
+bool tti_devices_are_shared(const tti_devices *d, int n_here, int n_devices) {
+    return d->n > 0 && !d->mixed && n_here > n_devices;
+}
+
 tutti_status tti_devices_check_sharing(const tti_job_config *config, const tti_devices *d,
                                        int n_here, int n_devices) {
-    bool shared = d->n > 0 && !d->mixed && n_here > n_devices;
+    bool shared = tti_devices_are_shared(d, n_here, n_devices);
     if (!shared || config->parallel.share_devices) return TUTTI_OK;
     return tti_fail(
         TUTTI_E_CONFIG,

@@ -38,8 +38,10 @@ tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out);
  * nothing that only the host has.  TUTTI_E_CONFIG says what is not there and why. */
 tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out);
 
-/* TUTTI_E_CONFIG: n_here workers of this machine are more than the n_devices that they have, and
- * the job says no to that (parallel.share_devices). */
+/* Whether n_here workers of this machine are more than the n_devices that they have. */
+bool tti_devices_are_shared(const tti_devices *devices, int n_here, int n_devices);
+
+/* TUTTI_E_CONFIG: they are, and the job says no to that (parallel.share_devices). */
 tutti_status tti_devices_check_sharing(const tti_job_config *config, const tti_devices *devices,
                                        int n_here, int n_devices);
 

@@ -13,13 +13,19 @@ tti_shard_data tti_shard_of(const tti_batch *batch, int i, int first_shard) {
     return shard;
 }
 
+/* Until tti_cores_return: the caller is bound to the core of the first lane. */
+static void take_all_cores(const tti_exec *exec, tti_cores *before) {
+    tti_cores all;
+    tti_exec_cores(exec, &all);
+    tti_cores_widen(&all, before);
+}
+
 tutti_status tti_feeding_open(const tti_loader_desc *desc, const tti_exec *exec,
                               tti_loader **loader) {
     tti_loader_desc taken = *desc;
-    tti_cores all, before;
-    tti_exec_cores(exec, &all);
+    tti_cores before;
     taken.bytes = tti_exec_takes_bytes(exec);
-    tti_cores_widen(&all, &before);
+    take_all_cores(exec, &before);
     tutti_status st = tti_loader_create(&taken, loader);
     tti_cores_return(&before);
     return st;
@@ -27,9 +33,8 @@ tutti_status tti_feeding_open(const tti_loader_desc *desc, const tti_exec *exec,
 
 tutti_status tti_feeding_load(const tutti_dataset *ds, int n_threads, const tti_exec *exec,
                               tti_resident *out) {
-    tti_cores all, before;
-    tti_exec_cores(exec, &all);
-    tti_cores_widen(&all, &before);
+    tti_cores before;
+    take_all_cores(exec, &before);
     tutti_status st = tti_resident_load(ds, n_threads, out);
     tti_cores_return(&before);
     return st;

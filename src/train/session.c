@@ -227,7 +227,7 @@ static tutti_status tell_place(session *s) {
 static tutti_status tell_sharing(session *s) {
     int n = s->desc->local_n_ranks, n_devices = s->desc->local_n_devices;
     char text[280];
-    if (s->b->devices.n == 0 || s->b->devices.mixed || n <= n_devices) return TUTTI_OK;
+    if (!tti_devices_are_shared(&s->b->devices, n, n_devices)) return TUTTI_OK;
     snprintf(text, sizeof text,
              "%d workers share %d GPU%s: they take turns there and add by way of the host; "
              "parallel.workers=%d is faster, and parallel.share_devices=false refuses such a run",
