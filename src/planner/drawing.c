@@ -38,23 +38,15 @@ static double mib(size_t n_bytes) { return (double)n_bytes / 1048576.0; }
 
 /* ---- a parameter server ---- */
 
-static bool has_server(const drawing *d) {
-    return strcmp(d->b->config.parallel.sync, "parameter-server") == 0;
-}
-
 static bool has_processes(const drawing *d) {
     return strcmp(d->b->config.parallel.place, "processes") == 0;
-}
-
-/* Each gradient is of a whole batch. */
-static bool takes_batches(const drawing *d) {
-    return has_server(d) && d->b->config.parallel.staleness != 0;
 }
 
 /* Workers that wait for each other, and are processes, have its state in parts; of others it has
  * parameters and state beside theirs. */
 static bool is_apart(const drawing *d) {
-    return has_server(d) && (tti_worker_n_holders(d->b) > 0 || !has_processes(d));
+    return tti_job_has_server(&d->b->config) &&
+           (tti_worker_n_holders(d->b) > 0 || !has_processes(d));
 }
 
 /* What one of its processes, or one of its threads, has of the parameters. */
@@ -141,14 +133,14 @@ static tti_deal deal_of(const drawing *d, int n) {
 static tutti_status hold(const drawing *d, int rank, holding *h) {
     const tti_blueprint *b = tti_blueprint_of(d->b, rank);
     tti_exec_desc desc = tti_worker_exec_desc(b);
-    if (has_server(d) && !is_apart(d)) {
+    if (tti_job_has_server(&d->b->config) && !is_apart(d)) {
         desc.zero = 1;
         desc.n_owners = (int)d->b->config.parallel.servers;
     }
     h->at = tti_mesh_at_rank(&d->b->mesh, rank);
     h->plan = desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&d->b->mesh, &h->at));
     desc.n_lanes = 1;
-    int n = takes_batches(d) ? 1 : d->scheme.data;
+    int n = tti_job_is_async(&d->b->config) ? 1 : d->scheme.data;
     if (n == 1) h->at.data = 0; /* all shards of its batches */
     tti_deal deal = deal_of(d, n);
     desc.deal = &deal;
@@ -228,7 +220,7 @@ static void print_sums(const drawing *d, const tti_plan *plan) {
                    "pass%s:\n",
                    d->scheme.data, d->exec.local ? ", in the steps before" : "");
     print_buckets(d, plan);
-    if (has_server(d))
+    if (tti_job_has_server(&d->b->config))
         tti_str_printf(d->out, "  sums go to the first %lld of the workers, parameters come back\n",
                        (long long)d->b->config.parallel.servers);
     tti_str_printf(d->out, "  at the end  %zu bytes of losses, counts and hashes\n",
@@ -440,7 +432,7 @@ static void print_key(const drawing *d) {
     tti_str_add(d->out, "rows: copies of the model; columns: its parts; MiB; red: ");
     if (is_apart(d))
         tti_str_add(d->out, "gradients to the server, and parameters back");
-    else if (has_server(d))
+    else if (tti_job_has_server(&d->b->config))
         tti_str_printf(d->out, "sums to the first %lld of the workers, and parameters back",
                        (long long)c->parallel.servers);
     else if (d->exec.local)

@@ -21,10 +21,6 @@ static const double BACKWARD = 2.0 / 3.0;
 
 static int at_least_one(int n) { return n > 1 ? n : 1; }
 
-static bool has_server(const tti_blueprint *b) {
-    return strcmp(b->config.parallel.sync, "parameter-server") == 0;
-}
-
 tti_scheme tti_scheme_of(const tti_job_config *config) {
     int tensor = (int)config->parallel.tensor, pipeline = (int)config->parallel.pipeline;
     return (tti_scheme){.data = (int)config->parallel.workers / (tensor * pipeline),
@@ -234,7 +230,7 @@ static void predict_update(tti_prediction *p, const tti_blueprint *b, const part
                            const tti_wave *wave, const tti_calibration *c, const crew *w) {
     const tti_scheme *l = &p->layout;
     const tti_plan *plan = b->plan;
-    bool served = has_server(b);
+    bool served = tti_job_has_server(&b->config);
     int n_lanes = served ? (int)b->config.parallel.servers : w->n_lanes;
     double crowd = served ? fmax(1, (double)n_lanes / c->n_cores) : w->crowd;
     double once = wave->update_s > 0 ? wave->update_s : tti_update_cost_s(c, plan);
@@ -317,7 +313,7 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
     tti_exec_desc desc = tti_worker_exec_desc(b);
     const tutti_dataset_info *info = tutti_dataset_get_info(b->train);
     home h = {0};
-    bool loose = has_server(b) && b->config.parallel.staleness != 0; /* whole batches each */
+    bool loose = tti_job_is_async(&b->config); /* whole batches each */
     desc.n_lanes = at_least_one(c->n_cores / w->n_workers);
     double kept = tti_device_kept_bytes(b), scratch = scratch_of(x, wave, c);
     p->worker_bytes = p->host_bytes = 0;
@@ -331,7 +327,7 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
             tti_bytes_of_arrays(&m) + beside + scratch * n_in_flight(desc.plan, w->n_own);
         p->worker_bytes = fmax(p->worker_bytes, bytes);
         if (r == 0) p->first_bytes = bytes;
-        if (has_server(b)) give_to_server(&m, &h);
+        if (tti_job_has_server(&b->config)) give_to_server(&m, &h);
         if (desc.shares) give_to_all(&m, &h, (size_t)w->n_workers);
         p->host_bytes += c->is_device
                              ? tti_bytes_of_arrays(&m)

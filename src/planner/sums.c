@@ -58,7 +58,7 @@ static double pairs_s(const tti_network *network, const int64_t *members, double
 }
 
 tutti_status tti_sums_check(const tti_job_config *c) {
-    if (strcmp(c->parallel.sync, "parameter-server") != 0) return TUTTI_OK;
+    if (!tti_job_has_server(c)) return TUTTI_OK;
     return tti_fail(TUTTI_E_CONFIG,
                     "simulate: parallel.sync=parameter-server is not played: how long its workers "
                     "wait is up to who comes first, and to the links of a few servers; give "

@@ -10,15 +10,11 @@
 
 /* ---- the server of a job ---- */
 
-static bool has_server(const tti_blueprint *b) {
-    return strcmp(b->config.parallel.sync, "parameter-server") == 0;
-}
-
 static tutti_status create(const tti_blueprint *b, bool spans, tti_job_server *out) {
     const char *replay = b->config.parallel.replay;
     int64_t n = 0;
     *out = (tti_job_server){0};
-    if (!has_server(b)) return TUTTI_OK;
+    if (!tti_job_has_server(&b->config)) return TUTTI_OK;
     if (*replay) TTI_TRY(tti_arrivals_read(b, replay, tti_async_next_stop, &out->replay, &n));
     tutti_status st = tti_worker_server_create(b, spans, out->replay, n, &out->server);
     if (st != TUTTI_OK) tti_job_server_destroy(out);

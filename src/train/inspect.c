@@ -28,15 +28,12 @@ static void print_steps(tti_str *out, const tti_program *program, const tti_inst
     }
 }
 
-static bool has_server(const tti_blueprint *b) {
-    return strcmp(b->config.parallel.sync, "parameter-server") == 0;
-}
-
 /* Threads of its own; where workers are processes that wait for each other the first are servers
  * too. */
 static bool has_server_threads(const tti_blueprint *b) {
     bool waits = b->config.parallel.staleness == 0 && b->config.parallel.backup_workers == 0;
-    return has_server(b) && (!waits || strcmp(b->config.parallel.place, "threads") == 0);
+    return tti_job_has_server(&b->config) &&
+           (!waits || strcmp(b->config.parallel.place, "threads") == 0);
 }
 
 /* A worker has its copy of the parameters; asynchronous ones compute all shards of a batch. */
@@ -91,7 +88,7 @@ static tutti_status plan_worker(const tti_blueprint *b, int part, tti_exec_desc 
     tti_worker_cores(b, 0, b->n_workers, &share);
     *desc = tti_worker_exec_desc(b);
     desc->n_lanes = share.n_threads;
-    if (has_server(b) && !has_server_threads(b)) {
+    if (tti_job_has_server(&b->config) && !has_server_threads(b)) {
         desc->zero = 1;
         desc->n_owners = (int)b->config.parallel.servers;
     }

@@ -37,6 +37,14 @@ void tutti_job_destroy(tutti_job *job) {
     free(job);
 }
 
+bool tti_job_has_server(const tti_job_config *c) {
+    return strcmp(c->parallel.sync, "parameter-server") == 0;
+}
+
+bool tti_job_is_async(const tti_job_config *c) {
+    return tti_job_has_server(c) && c->parallel.staleness != 0;
+}
+
 /* ---- values in ---- */
 
 tutti_status tti_job_load_text(tutti_job *job, const char *text, size_t n_bytes,

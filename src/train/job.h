@@ -162,6 +162,11 @@ extern const tti_option_table tti_job_table;
 tutti_status tti_job_load_text(tutti_job *job, const char *text, size_t n_bytes,
                                const char *source);
 
+/* Whether its gradients are added by a parameter server. */
+bool tti_job_has_server(const tti_job_config *config);
+/* And each is applied as it comes: workers do not wait for each other. */
+bool tti_job_is_async(const tti_job_config *config);
+
 /* Conflicts between keys, as problems of job->options; what is not known yet (auto) is passed
  * over. */
 void tti_job_find_conflicts(tutti_job *job);

@@ -87,7 +87,7 @@ static void find_other_copies(const tti_job_config *c, char why[WHY]) {
 }
 
 static void find_divided_elsewhere(const tti_job_config *c, char why[WHY]) {
-    if (!is_divided(c) || !is(c->parallel.sync, "parameter-server")) return;
+    if (!is_divided(c) || !tti_job_has_server(c)) return;
     snprintf(why, WHY,
              "a parameter server keeps whole models; give parallel.sync=all-reduce, or leave "
              "parallel.tensor and parallel.pipeline out");
@@ -145,7 +145,7 @@ static void find_odd_shares(const tti_job_config *c, char why[WHY]) {
 static void find_lost_shares(const tti_job_config *c, char why[WHY]) {
     tti_shares_kind kind = tti_shares_kind_of(c);
     if (kind == TTI_SHARES_AUTO || kind == TTI_SHARES_EQUAL) return;
-    if (is(c->parallel.sync, "parameter-server"))
+    if (tti_job_has_server(c))
         snprintf(why, WHY,
                  "workers of a parameter server have equal shares so far; give "
                  "parallel.shares=equal, or parallel.sync=all-reduce");
@@ -357,7 +357,7 @@ static void find_lost_compression(const tti_job_config *c, char why[WHY]) {
 }
 
 const char *tti_job_ends_on_host(const tti_job_config *c) {
-    if (is(c->parallel.sync, "parameter-server")) return "parallel.sync=parameter-server";
+    if (tti_job_has_server(c)) return "parallel.sync=parameter-server";
     if (is(c->parallel.sync, "local")) return "parallel.sync=local";
     return has_residuals(c) ? "parallel.compress" : NULL;
 }
@@ -386,21 +386,15 @@ static void find_lost_restarts(const tti_job_config *c, char why[WHY]) {
              "be started again");
 }
 
-static bool has_server(const tti_job_config *c) { return is(c->parallel.sync, "parameter-server"); }
-
-static bool is_async(const tti_job_config *c) {
-    return has_server(c) && c->parallel.staleness != 0;
-}
-
 /* Workers do not wait for all others in each step. */
 static bool is_loose(const tti_job_config *c) {
-    return is_async(c) || (has_server(c) && c->parallel.backup_workers > 0);
+    return tti_job_is_async(c) || (tti_job_has_server(c) && c->parallel.backup_workers > 0);
 }
 
 static void find_lost_backup(const tti_job_config *c, char why[WHY]) {
     int64_t n = c->parallel.backup_workers, workers = c->parallel.workers;
     if (n == 0) return;
-    if (!has_server(c))
+    if (!tti_job_has_server(c))
         snprintf(why, WHY, "is for a parameter server; give parallel.sync=parameter-server too");
     else if (c->parallel.staleness != 0)
         snprintf(why, WHY,
@@ -423,13 +417,13 @@ static void find_lost_backup(const tti_job_config *c, char why[WHY]) {
 }
 
 static void find_lost_server(const tti_job_config *c, char why[WHY]) {
-    if (has_server(c)) return;
+    if (tti_job_has_server(c)) return;
     if (c->parallel.servers > 1 || c->parallel.staleness != 0)
         snprintf(why, WHY, "is for a parameter server; give parallel.sync=parameter-server too");
 }
 
 static void find_async_in_exact(const tti_job_config *c, char why[WHY]) {
-    if (!is_async(c) || is(c->parallel.mode, "fast")) return;
+    if (!tti_job_is_async(c) || is(c->parallel.mode, "fast")) return;
     snprintf(why, WHY,
              "asynchronous updates depend on which worker comes first, and exact mode promises "
              "bits that do not; give parallel.mode=fast, or parallel.staleness=0");
@@ -437,7 +431,7 @@ static void find_async_in_exact(const tti_job_config *c, char why[WHY]) {
 
 /* A server among processes is the first ones. */
 static void find_server_elsewhere(const tti_job_config *c, char why[WHY]) {
-    if (!has_server(c)) return;
+    if (!tti_job_has_server(c)) return;
     bool processes = is(c->parallel.place, "processes");
     if (processes && c->parallel.workers >= 1 && c->parallel.servers > c->parallel.workers)
         snprintf(why, WHY,
@@ -447,7 +441,7 @@ static void find_server_elsewhere(const tti_job_config *c, char why[WHY]) {
 }
 
 static void find_server_with_parts(const tti_job_config *c, char why[WHY]) {
-    if (!has_server(c)) return;
+    if (!tti_job_has_server(c)) return;
     if (c->parallel.zero > 0)
         snprintf(why, WHY,
                  "the parameter server keeps the optimizer's state once for all workers already; "
@@ -522,7 +516,7 @@ static void find_local_skips(const tti_job_config *c, char why[WHY]) {
 }
 
 static void find_lost_replay(const tti_job_config *c, char why[WHY]) {
-    if (!*c->parallel.replay || is_async(c)) return;
+    if (!*c->parallel.replay || tti_job_is_async(c)) return;
     snprintf(why, WHY,
              "repeats the order of an asynchronous run; give parallel.sync=parameter-server and "
              "the parallel.staleness of that run, or leave it out");

@@ -73,10 +73,6 @@ typedef struct session {
 /* Steps until the speed of workers is looked at first; each new deal doubles them. */
 enum { LOOK_AFTER = 32 };
 
-static bool has_server(const tti_job_config *c) {
-    return strcmp(c->parallel.sync, "parameter-server") == 0;
-}
-
 static bool is_alone(const session *s) {
     return !s->desc->comm || tutti_comm_n_ranks(s->desc->comm) == 1;
 }
@@ -195,7 +191,8 @@ static tutti_status resume(session *s) {
 /* How gradients are added between workers, as far as it is worth telling. */
 static const char *way_of(const session *s) {
     if (tti_averaging_is_on(s->c)) return "not made: parameters are averaged";
-    if (!s->desc->server && has_server(s->c)) return "by the first workers, as parameter servers";
+    if (!s->desc->server && tti_job_has_server(s->c))
+        return "by the first workers, as parameter servers";
     if (!s->desc->server) return tti_exec_way(s->exec);
     if (s->c->parallel.backup_workers > 0) return "by a parameter server, of those that come first";
     return is_async(s) ? "not made: a parameter server takes each gradient"
@@ -244,7 +241,7 @@ static tutti_status prepare(session *s) {
                               .rank = d->rank,
                               .local_rank = d->local_rank,
                               .local_n_ranks = d->local_n_ranks,
-                              .serves_in_ranks = !d->server && has_server(s->c),
+                              .serves_in_ranks = !d->server && tti_job_has_server(s->c),
                               .server = d->server,
                               .one_copy = d->one_copy};
     TTI_TRY(deal_shards(s, &worker));

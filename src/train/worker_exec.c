@@ -121,7 +121,7 @@ tutti_status tti_worker_one_copy_create(const tti_blueprint *b, tti_one_copy **o
 int tti_worker_n_holders(const tti_blueprint *b) {
     const tti_job_config *c = &b->config;
     bool waits = c->parallel.staleness == 0 && c->parallel.backup_workers == 0;
-    if (strcmp(c->parallel.sync, "parameter-server") != 0 || waits) return 0;
+    if (!tti_job_has_server(c) || waits) return 0;
     return (int)TTI_MIN(c->parallel.servers, b->n_workers);
 }
 
