@@ -422,13 +422,18 @@ static tutti_status run_for_server(tti_exec *x, const tti_device_set *set) {
     return d->ops->tell(d->report, d->sums, d->n_told, set->told);
 }
 
-/* As if it were alone; a worker that a short batch gave no samples stays as it is. */
+/* As if it, or the workers of its copy of the model, were alone; who got no samples of a short
+ * batch stays as it is. */
 static tutti_status run_local(tti_exec *x, tti_device_set *set) {
     tti_exec_device *d = x->device;
+    bool updates = set->desc.n_rows > 0;
     TTI_TRY(tti_device_local_begin(x));
-    if (set->desc.n_rows > 0) return run_recorded(x, set);
+    if (updates && !x->divided) return run_recorded(x, set);
+    tti_profile_next_step(x);
     TTI_TRY(tti_device_put_begin(x, set));
     TTI_TRY(tti_device_run_shards(x, set));
+    if (x->divided) TTI_TRY(tti_device_local_add_parts(x));
+    if (updates) return update_and_tell(x, set);
     return d->ops->tell(d->report, d->sums, d->n_told, set->told);
 }
 

@@ -188,7 +188,7 @@ int64_t tti_device_by_host_summed(const tti_device_by_host *b) { return b->summe
 
 float *tti_device_by_host_sum(const tti_device_by_host *b) { return b->pieces[0]; }
 
-tutti_status tti_device_by_host_sums(tti_device_by_host *b, double *sums, bool vote) {
+tutti_status tti_device_by_host_bring_sums(tti_device_by_host *b, const double *sums) {
     tti_exec *x = b->x;
     size_t first = (size_t)x->first_shard * TTI_SUMS, last = (size_t)x->last_shard * TTI_SUMS;
     memset(x->sums, 0, x->n_sums * sizeof *x->sums);
@@ -197,13 +197,22 @@ tutti_status tti_device_by_host_sums(tti_device_by_host *b, double *sums, bool v
         TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, x->sums + first, sums + first,
                              (last - first) * sizeof *sums));
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "sums to the host", -1));
-    TTI_TRY(b->ops->sync());
-    TTI_TRY(tti_exec_exchange_sums(x, vote));
-    b->summed_ns = tti_now_ns();
+    return b->ops->sync();
+}
+
+tutti_status tti_device_by_host_put_sums(tti_device_by_host *b, double *sums) {
+    tti_exec *x = b->x;
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
     TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, sums, x->sums,
                          (size_t)x->desc.n_shards * TTI_SUMS * sizeof *sums));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "sums to the device", -1);
+}
+
+tutti_status tti_device_by_host_sums(tti_device_by_host *b, double *sums, bool vote) {
+    TTI_TRY(tti_device_by_host_bring_sums(b, sums));
+    TTI_TRY(tti_exec_exchange_sums(b->x, vote));
+    b->summed_ns = tti_now_ns();
+    return tti_device_by_host_put_sums(b, sums);
 }
 
 /* Each rank's parts in their own slots, zero elsewhere. */

@@ -30,6 +30,11 @@ float *tti_device_by_host_sum(const tti_device_by_host *by_host);
  */
 tutti_status tti_device_by_host_sums(tti_device_by_host *by_host, double *sums, bool vote);
 
+/* Its two ends: x->sums become those of this worker's shards, the rest 0; and those of all shards
+ * the device's. */
+tutti_status tti_device_by_host_bring_sums(tti_device_by_host *by_host, const double *sums);
+tutti_status tti_device_by_host_put_sums(tti_device_by_host *by_host, double *sums);
+
 /* Values [V][n] of the device, of which this worker has those of its shards. */
 tutti_status tti_device_by_host_parts(tti_device_by_host *by_host, float *parts, size_t n);
 

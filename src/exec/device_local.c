@@ -20,6 +20,18 @@ tutti_status tti_device_local_begin(tti_exec *x) {
     return d->ops->sync();
 }
 
+tutti_status tti_device_local_add_parts(tti_exec *x) {
+    tti_exec_device *d = x->device;
+    double no_votes = 0;
+    if (d->pipe) TTI_TRY(tti_device_pipe_rest(d->pipe)); /* which ends with a lost stage */
+    if (d->pipe) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
+    TTI_TRY(tti_device_by_host_bring_sums(d->by_host, d->sums));
+    int64_t start = tti_now_ns();
+    TTI_TRY(tti_divided_sums(x->divided, x->sums, (size_t)x->desc.n_shards * TTI_SUMS, &no_votes));
+    tti_exec_waited(x, tti_now_ns() - start);
+    return tti_device_by_host_put_sums(d->by_host, d->sums);
+}
+
 /* ---- means ---- */
 
 /* The next range without gaps that is not frozen, from block *at on; false: there is none. */
@@ -87,5 +99,5 @@ tutti_status tti_device_local_end(tti_exec *x, const tti_step_desc *desc, tti_st
     if (desc->average) TTI_TRY(meet(x, desc, result));
     result->own_hash = result->params_hash = x->last_hash;
     result->sent_bytes = x->sent_bytes;
-    return TUTTI_OK;
+    return tti_divided_hash(x->divided, &result->params_hash);
 }

@@ -8,6 +8,10 @@
 /* Before a step of it: what the device has of the sums of others is 0. */
 tutti_status tti_device_local_begin(tti_exec *x);
 
+/* Of workers that divide the model, once their shards are in the queue: what each has of the sums
+ * of the copy's shards, and of gradients that stages have in common.  Collective over the copy. */
+tutti_status tti_device_local_add_parts(tti_exec *x);
+
 /* The rest of a step whose update is made: desc->n_rows are this worker's own, and with
  * desc->average all workers' parameters become their mean.  Own sums are in x->sums; result as
  * tti_local_step.  With desc->average collective. */

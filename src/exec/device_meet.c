@@ -18,10 +18,15 @@ static tutti_status meet_in_turn(tti_exec *x, tti_str *sums) {
     return TUTTI_OK;
 }
 
+bool tti_device_ends_on_host(const tti_exec *x) {
+    return x->desc.local || tti_compress_wanted(&x->desc, x->n_ranks);
+}
+
 /* All that the workers of one model exchange goes between devices.  Sums over pieces, then stages
  * are those over all of them in one tree only where there are 1, 2, 4 ... pieces. */
 static bool is_direct(const tti_exec *x) {
     int n_pieces = x->desc.mesh->size.tensor;
+    if (tti_device_ends_on_host(x)) return false;
     if (!x->pipe) return tti_device_exchange_group(x->exchange) != NULL;
     bool pieces = n_pieces == 1 || tti_device_exchange_group(x->exchange);
     return pieces && tti_device_pipe_mail(x->device->pipe) && (n_pieces & (n_pieces - 1)) == 0;
@@ -71,7 +76,7 @@ tutti_status tti_device_meet(tti_exec *x) {
     tti_exec_device *d = x->device;
     if (x->divided) return meet_divided(x);
     if (x->desc.mixed) return tti_device_by_host_create(x, &d->by_host);
-    bool by_host = x->compress || x->desc.local; /* which add nothing between devices */
+    bool by_host = tti_device_ends_on_host(x);
     if (x->desc.server) TTI_TRY(tti_device_server_create(x, &d->server));
     if (!d->server && !by_host) TTI_TRY(tti_device_reduce_create(x, &d->reduce, &d->way));
     return x->n_ranks == 1 || d->reduce ? TUTTI_OK : tti_device_by_host_create(x, &d->by_host);

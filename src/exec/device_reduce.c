@@ -114,10 +114,13 @@ static tutti_status find_places(tti_device_reduce *r) {
     return TUTTI_OK;
 }
 
-/* Elements that every piece has. */
+static bool is_rounded(const tti_exec *x) { return x->desc.fast && x->desc.wire != TUTTI_F32; }
+
+/* Elements that every piece has; of one that is rounded, which is the only one, all. */
 static size_t shortest_piece(const tti_exec *x) {
     size_t n = x->desc.plan->n_flat;
-    return x->lean ? TTI_MIN(n, x->lean->grads.n_elems) : n;
+    bool is_short = x->lean && (!is_rounded(x) || x->lean->is_short[x->acc.piece_buffer[0]]);
+    return is_short ? TTI_MIN(n, x->lean->grads.n_elems) : n;
 }
 
 /* Sums of own parts go to where their places are not taken again. */
@@ -180,7 +183,7 @@ static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int
                                                   .sums = sums_of(x),
                                                   .with = how->with,
                                                   .fast = x->desc.fast,
-                                                  .wire = x->desc.fast ? x->desc.wire : TUTTI_F32,
+                                                  .wire = is_rounded(x) ? x->desc.wire : TUTTI_F32,
                                                   .way = how->way,
                                                   .user = x,
                                                   .all_gather = all_gather,
@@ -323,9 +326,32 @@ static void merge(tti_exec *x, const tti_bucket *b) {
                                     b->n_elems);
 }
 
+/* The part of a bucket whose sum is at hand, to where its place is not taken again. */
+static tutti_status keep_own(tti_device_reduce *r, int i, const float *sum) {
+    const tti_exec *x = r->x;
+    size_t n = (size_t)x->n_ranks, which = (size_t)i;
+    const size_t *part = x->share.bounds + which * (n + 1) + x->rank;
+    float *own = x->lean->own_grads + x->share.from[which * n + (size_t)x->rank];
+    if (part[0] == part[1]) return TUTTI_OK;
+    return r->ops->copy(TTI_QUEUE_COMM, own, sum + (part[0] - x->desc.plan->buckets[i].first),
+                        (part[1] - part[0]) * sizeof *own);
+}
+
+/* What is rounded before it travels and again as a sum takes as many bytes there and back as parts
+ * in f32 take one way, and is one sum for all. */
+static tutti_status sum_rounded(tti_device_reduce *r, int i, bool beside) {
+    const tti_exec *x = r->x;
+    const tti_bucket *b = &x->desc.plan->buckets[i];
+    size_t at = r->at ? r->at[i] : b->first;
+    TTI_TRY(r->ops->peers_sum(r->group, at, b->n_elems, beside));
+    if (!x->lean || !x->lean->own_grads) return TUTTI_OK;
+    return keep_own(r, i, x->buffers[x->acc.piece_buffer[0]] + at);
+}
+
 static tutti_status sum_bucket(tti_device_reduce *r, int i, bool beside) {
     const tti_bucket *b = &r->x->desc.plan->buckets[i];
     bool whole = tti_pipe_has_tied(r->x, b->first, b->n_elems); /* other stages add to it */
+    if (tti_exec_has_parts(r->x) && !whole && is_rounded(r->x)) return sum_rounded(r, i, beside);
     if (tti_exec_has_parts(r->x) && !whole)
         return r->ops->peers_sum_parts(r->group, (size_t)i, beside);
     bool by_library = r->library && r->ways.by_library[i];

@@ -95,6 +95,9 @@ uint64_t tti_device_mirrors_hash(const tti_exec *x);
 /* device_meet.c: how the workers' devices add, as far as they reach each other. */
 tutti_status tti_device_meet(tti_exec *x);
 
+/* Gradients are compressed, or parameters averaged: nothing is added between devices. */
+bool tti_device_ends_on_host(const tti_exec *x);
+
 /* What a wait for peers came to: of a timeout the text says too who keeps it, as far as that is
  * seen. */
 tutti_status tti_device_late(const tti_exec *x, tutti_status st);

@@ -351,9 +351,6 @@ static void find_lost_compression(const tti_job_config *c, char why[WHY]) {
             "%s keeps back a part of every gradient on every worker, of which parallel.zero=%d "
             "leaves each its part; give bf16, or zero=1",
             c->parallel.compress, (int)c->parallel.zero);
-    else if (c->parallel.zero > 0 && is_on_devices(c))
-        snprintf(why, WHY,
-                 "parts of gradients are summed in f32 on GPUs; give none, or parallel.zero=0");
 }
 
 const char *tti_job_ends_on_host(const tti_job_config *c) {
@@ -572,10 +569,6 @@ static void find_divided_on_devices(const tti_job_config *c, char why[WHY]) {
         what = "parallel.sync_batch_norm", instead = "parallel.sync_batch_norm=false";
     else if (c->parallel.zero > 1)
         what = "parallel.zero above 1", instead = "parallel.zero=1";
-    else if (is_local(c))
-        what = "local SGD", instead = "parallel.sync=all-reduce";
-    else if (has_residuals(c))
-        what = "residuals of parallel.compress", instead = "parallel.compress=none or bf16";
     if (!what) return;
     snprintf(why, WHY,
              "workers on GPUs that divide the model do without %s so far; give %s, or "
@@ -614,12 +607,11 @@ static const rule rules[] = {
      find_small_batch},
     {{"parallel.algorithm", "parallel.mode"}, find_ring_in_exact},
     {{"run.restarts", "parallel.place"}, find_lost_restarts},
-    {{"parallel.compress", "parallel.mode", "parallel.zero", "parallel.devices"},
-     find_lost_compression},
+    {{"parallel.compress", "parallel.mode", "parallel.zero"}, find_lost_compression},
     {{"parallel.compress", "parallel.compress_after", "train.on_nan", "train.precision"},
      find_lost_residuals},
     {{"parallel.devices", "parallel.tensor", "parallel.pipeline", "parallel.sync_batch_norm",
-      "parallel.zero", "parallel.compress", "parallel.sync"},
+      "parallel.zero"},
      find_divided_on_devices},
     {{"parallel.staleness", "parallel.servers", "parallel.sync"}, find_lost_server},
     {{"parallel.staleness", "parallel.mode", "parallel.sync"}, find_async_in_exact},

@@ -86,6 +86,17 @@ def test_ways():
         same_as("mlp", 2, zero, *MLP, way)
 
 
+def test_compressed():
+    """Rounded sums of which everybody uses its part, in places of their own too: the bits of
+    whole ones."""
+    for shards, zeros in ((2, (1, 2, 3)), (4, (random.choice((2, 3)),))):
+        job = MLP + ["parallel.mode=fast", "parallel.compress=bf16", "parallel.shards=%d" % shards]
+        whole = "rounded-%d" % shards
+        train(whole, "-n", "2", *job).expect(0)
+        for zero in zeros:
+            same_as(whole, 2, zero, *job)
+
+
 def test_goes_on_in_other_ways():
     """Checkpoints know nothing of parts."""
     train("host", "-n", "1", *MLP, devices="cpu").expect(0)

@@ -8,6 +8,7 @@
 
 #include "backend/chunk.h"
 #include "base/clock.h"
+#include "base/dtype.h"
 #include "exec/accumulate.h"
 #include "exec/fake_device.h"
 #include "exec/fake_hosts.h"
@@ -90,14 +91,21 @@ static inline float fake_term(const fake_group *g, int which, int t, size_t i) {
     return g->pieces[rank][piece][(which < 0 ? 0 : g->at[rank][which][piece]) + i];
 }
 
+/* As it travels in fast mode. */
+static inline float fake_rounded(const fake_group *g, float value) {
+    if (!g->peers.fast || g->peers.wire == TUTTI_F32) return value;
+    if (g->peers.wire == TUTTI_BF16) return tti_bf16_to_f32(tti_f32_to_bf16(value));
+    return tti_f16_to_f32(tti_f32_to_f16(value));
+}
+
 static inline float fake_element(const fake_group *g, int which, size_t i) {
     float stack[32];
     int n = 0;
     for (int t = 0; t < g->peers.n_terms; t++) {
-        stack[n++] = fake_term(g, which, t, i);
+        stack[n++] = fake_rounded(g, fake_term(g, which, t, i));
         for (int k = 0; k < g->terms[t].n_adds; k++, n--) stack[n - 2] += stack[n - 1];
     }
-    return n == 1 ? stack[0] : NAN;
+    return n == 1 ? fake_rounded(g, stack[0]) : NAN;
 }
 
 /* The same of a leaf, whose terms are all of this host. */
