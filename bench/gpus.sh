@@ -9,7 +9,8 @@
 # shuffled on Tutti's side; exact mode, which gives the bits of one GPU with N shards.  Shares are of
 # N times one GPU of the same side and call; waits are for data.  gpt2-xl (1.5 billion parameters,
 # XL_BATCH sequences on each GPU, 16 unless given) runs on N alone: the layout that the planner takes
-# for the best of those that recompute nothing, the plain replicas, and FSDP2 and DDP.
+# for the best of those that recompute nothing, replicas, plain and with their state or everything
+# in parts, layers in pieces (with 20 heads), and FSDP2 and DDP; about three minutes on two.
 set -eu
 cd "$(dirname "$0")/.."
 program=${TUTTI:-build/tutti}
@@ -38,8 +39,8 @@ job() {
         train.steps=100 optimizer.name=sgd optimizer.lr=0.1 optimizer.weight_decay=1e-4 \
         data.prefetch=3 parallel.sync_batch_norm=true ;;
     gpt2-xl) echo gpt2 model.size=1558M model.context=1024 data.format=random_tokens \
-        data.context=1024 data.vocabulary=50304 data.n_test=64 train.steps=12 train.clip_norm=1 \
-        train.low_stream=true optimizer.name=adamw optimizer.weight_decay=0.1 \
+        data.context=1024 data.vocabulary=50304 data.n_train=512 data.n_test=64 train.steps=12 \
+        train.clip_norm=1 train.low_stream=true optimizer.name=adamw optimizer.weight_decay=0.1 \
         train.recompute=none run.log_every=2 ;;
     small) echo lenet data.format=digits data.n_train=60000 train.steps=8000 \
         train.precision=tf32 optimizer.name=adam ;;
@@ -48,7 +49,6 @@ job() {
 
 batch() { case $1 in gpt2) echo 64 ;; gpt2-xl) echo "${XL_BATCH:-16}" ;; small) echo 128 ;; *) echo 256 ;; esac; }
 threads() { case $1 in gpt2*) echo 4 ;; small) echo 8 ;; *) echo 12 ;; esac; } # of a worker
-unit() { case $1 in gpt2*) echo 1024 ;; *) echo 1 ;; esac; }
 field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([0-9.]*\).*/\1/p" | tail -1; }
 
 # row WORKLOAD SIDE PER_SECOND SHARE FIRST_STEP PEAK_GB WAIT_SHARE
@@ -68,8 +68,9 @@ tutti() {
         "parallel.shards=$gpus" "train.batch=$(($(batch "$name") * gpus))" \
         "data.threads=$(threads "$name")" "$@" \
         > "$tmp/line" 2> "$tmp/err" || { tail -2 "$tmp/err" >&2 && echo '{}' > "$tmp/line"; }
-    rate=$(field per_s < "$tmp/line")
-    rate=$(awk -v p="${rate:-0}" -v u="$(unit "$name")" 'BEGIN {print int(p * u)}')
+    rate=$(field tokens_per_s < "$tmp/line")
+    rate=${rate:-$(field per_s < "$tmp/line")}
+    rate=${rate:-0}
     [ "$gpus" -gt 1 ] || [ $# -gt 0 ] || one=$rate
     row "$name" "tutti $gpus GPU $*" "$rate" "$(share "$rate" "$one" "$gpus")" \
         "$(field first_step_s < "$tmp/line")" "$(field peak_device_gb < "$tmp/line")" \
@@ -106,21 +107,27 @@ peers() {
     peer "$name" "$n" "$@"
 }
 
-# The keys of the layout that the planner takes for the best, of those with N shards.
+# The keys of the layout that the planner takes for the best.
 best() {
     # shellcheck disable=SC2046,SC2086
     "$program" plan $(set -- $(job "$1"); shift; echo "model.name=gpt2 $*") $common \
-        "parallel.shards=$n" "train.batch=$(($(batch "$1") * n))" -n "$n" --device h200 --json \
+        "train.batch=$(($(batch "$1") * n))" -n "$n" --device h200 --json \
         > "$tmp/plan" || return 1
     sed 's/.*"layouts": *\[{\([^}]*\)}.*/{\1}/' "$tmp/plan" > "$tmp/best"
-    for key in tensor pipeline zero; do echo "parallel.$key=$(field $key < "$tmp/best")"; done
+    for key in tensor pipeline pipeline_chunks zero shards; do
+        echo "parallel.$key=$(field $key < "$tmp/best")"
+    done
 }
 
 # What only fits well in parts, on all GPUs.
 large() {
     # shellcheck disable=SC2046
     tutti "$1" "$n" $(best "$1")
-    tutti "$1" "$n"
+    tutti "$1" "$n" parallel.zero=0
+    tutti "$1" "$n" parallel.zero=1
+    tutti "$1" "$n" parallel.zero=3
+    [ $((20 % n)) -ne 0 ] || # 25 heads are no use to pieces
+        tutti "$1" "$n" "parallel.tensor=$n" parallel.shards=1 model.heads=20
     [ "$python" = false ] && return
     for kind in fsdp ddp; do
         timeout "$limit" "$python" -m torch.distributed.run --standalone --nproc_per_node "$n" \

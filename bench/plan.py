@@ -7,8 +7,8 @@ Usage: bench/plan.py [-n WORKERS] [--devices cpu|gpu] [--device NAME]... [--seco
 
 On cpu (the default; lenet resnet18 gpt2): every combination of zero 0 and 1, shards of one and two
 to a worker, and recompute none and light (eight layouts); step time by `tutti bench train`, peak
-memory by `tutti train`.  On gpu (gpt2 resnet50 cnn; gpt2-355m if named): the layouts below, time
-and memory of a GPU by `tutti train`; about 20 seconds a model.  Each is predicted by --device measured (this
+memory by `tutti train`.  On gpu (gpt2 resnet50 cnn; bert, gpt2-355m if named): the layouts below,
+time and memory of a GPU by `tutti train`; about 20 seconds a model.  Each is predicted by --device measured (this
 machine; the default), by --device h200 (figures of one), or by both.  Prints the errors, their
 medians, and whether the layout predicted to be the best is within 5 % of the best measured.
 --seconds: for a calibration (8; on gpu 2).  No run begins after --limit seconds.  Wants a machine that does
@@ -56,8 +56,14 @@ GPU = {
     "cnn": Model(600, 512, "model.name=lenet", "data.format=digits", "data.n_train=8192",
                  "data.n_test=512", "train.precision=tf32", "optimizer.name=adam",
                  "data.threads=8", log_every=40),
+    "bert": Model(15, 64, "model.name=bert", "model.size=base", "model.context=512",
+                  "data.format=random_tokens", "data.context=512", "data.vocabulary=30528",
+                  "data.n_train=1024", "data.n_test=64", "train.low_stream=true",
+                  "train.precision=bf16", "optimizer.name=adamw", "optimizer.lr=1e-4",
+                  "data.threads=4", log_every=3),
     "gpt2-355m": Model(15, 32, *gpt2("355M"), log_every=3),
 }
+IF_NAMED = ("bert", "gpt2-355m")
 
 
 def layout(data=1, tensor=1, pipeline=1, zero=0, shards=0, recompute="none"):
@@ -216,7 +222,7 @@ def main():
     a.seconds = a.seconds or (2 if gpu else 8)
     devices = a.device or ["measured"]
     models = {name: compare(name, known[name], n, gpu, devices, a)
-              for name in a.models or [m for m in known if m != "gpt2-355m"]}
+              for name in a.models or [m for m in known if m not in IF_NAMED]}
     for device in devices:
         print(summary(device, models))
 
