@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/option.h"
@@ -140,4 +141,15 @@ double tti_network_sum_s(const tti_network *network, const int64_t *members, dou
 double tti_network_half_s(const tti_network *network, const int64_t *members, double n_bytes,
                           double *sent) {
     return move_s(network, members, n_bytes, 1, sent);
+}
+
+/* The time of a sum is linear in its bytes. */
+void tti_network_link(const tti_network *network, const int64_t *members, tti_bucket_link *link) {
+    const double many = 1e9;
+    double sent[TTI_N_LEVELS] = {0}, latency_s = tti_network_sum_s(network, members, 0, sent),
+           s = tti_network_sum_s(network, members, many, sent) - latency_s;
+    if (s <= 0) return;
+    link->latency_s = latency_s;
+    link->bytes_s = many / s;
+    snprintf(link->name, sizeof link->name, "the network that is described");
 }

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "train/bucket_link.h"
 
 enum { TTI_N_LEVELS = 3 };
 
@@ -49,5 +50,9 @@ double tti_network_sum_s(const tti_network *network, const int64_t *members, dou
  * well of the second, which brings the parts to all. */
 double tti_network_half_s(const tti_network *network, const int64_t *members, double n_bytes,
                           double *sent);
+
+/* Latency, speed and name of *link become those of sums over members; it stays where there is one
+ * member. */
+void tti_network_link(const tti_network *network, const int64_t *members, tti_bucket_link *link);
 
 #endif /* TTI_PLANNER_NETWORK_H */

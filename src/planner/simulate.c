@@ -226,10 +226,15 @@ static double samples(const simulation *s, int64_t n) {
     return (double)s->b->config.train.batch * (double)(n / s->solo.n_workers);
 }
 
+static int count_buckets(const simulation *s) {
+    int n = 0;
+    for (int i = 0; i < s->solo.n_stages; i++) n += s->solo.stages[i].n_buckets;
+    return n;
+}
+
 static void print_head(const simulation *s, tti_str *out) {
     double flat = (double)s->b->plan->n_flat * sizeof(float) / 1048576.0;
-    int n_buckets = 0;
-    for (int i = 0; i < s->solo.n_stages; i++) n_buckets += s->solo.stages[i].n_buckets;
+    int n_buckets = count_buckets(s);
     tti_str_printf(out, "%g samples on each %s, %d buckets of %.1f MiB together; ",
                    samples(s, s->solo.n_workers),
                    s->solo.n_workers > 1 ? "copy of the model" : "worker", n_buckets, flat);
@@ -277,6 +282,7 @@ static void print_json(const simulation *s, tti_str *out) {
     tti_json_object(&j, NULL);
     tti_json_double(&j, "bubble", s->solo.bubble);
     tti_json_double(&j, "exchange_s", s->solo.exchange_s);
+    tti_json_int(&j, "buckets", count_buckets(s));
     tti_json_array(&j, "points");
     for (int i = 0; i < s->n_points; i++) put_point(&j, s, &s->points[i]);
     tti_json_end(&j);
@@ -292,6 +298,20 @@ static int64_t shards_of(const tti_job_config *c) {
            2 * shards <= c->train.batch)
         shards *= 2;
     return shards;
+}
+
+/* Buckets are as long as sums between all copies of the model want them; where gradients go to the
+ * host first, as that way does. */
+static tutti_status link_of(const simulation *s, const tutti_job *job, int n_model,
+                            tti_bucket_link *link) {
+    tti_devices devices = {.backend = tti_paper_device()};
+    int64_t members[TTI_N_LEVELS], n = s->desc->n_workers / n_model;
+    if (is_measured(s->desc)) TTI_TRY(tti_devices_find(&job->config, &devices));
+    tti_network_members(&s->network, n, n_model, members);
+    tti_bucket_link_of(&job->config, &devices, n_model, 1, link);
+    if (strcmp(job->config.parallel.offload, "none") == 0)
+        tti_network_link(&s->network, members, link);
+    return TUTTI_OK;
 }
 
 /* The job of those who have one copy of the model. */
@@ -311,7 +331,9 @@ static tutti_status open_worker(tutti_job *job, simulation *s) {
                         pipeline, tensor, tensor * pipeline, s->desc->n_workers);
     TTI_TRY(tti_scheme_job(job, &one, &alone));
     const tti_backend *backend = is_measured(s->desc) ? NULL : tti_paper_device();
-    tutti_status st = tti_blueprint_create_like(alone, NULL, backend, &s->b);
+    tti_bucket_link link;
+    tutti_status st = link_of(s, alone, tensor * pipeline, &link);
+    if (st == TUTTI_OK) st = tti_blueprint_create_linked(alone, backend, &link, &s->b);
     tutti_job_destroy(alone);
     return st;
 }

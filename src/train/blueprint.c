@@ -338,6 +338,15 @@ tutti_status tti_blueprint_create_like(const tutti_job *job, const tti_blueprint
         out);
 }
 
+tutti_status tti_blueprint_create_linked(const tutti_job *job, const tti_backend *backend,
+                                         const tti_bucket_link *link, tti_blueprint **out) {
+    const tti_devices devices = {.backend = backend};
+    return create(
+        job,
+        &(wish){.devices = backend ? &devices : NULL, .rank = -1, .local_rank = -1, .link = link},
+        out);
+}
+
 tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_blueprint *like,
                                           tti_blueprint **out) {
     /* What uses a model for its answers runs on the host. */

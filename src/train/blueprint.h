@@ -60,6 +60,10 @@ const tti_plan *tti_blueprint_plan(const tti_blueprint *blueprint, int model_ran
 tutti_status tti_blueprint_create_like(const tutti_job *job, const tti_blueprint *like,
                                        const tti_backend *backend, tti_blueprint **out);
 
+/* The same for workers whose sums go over a link of which this machine knows nothing. */
+tutti_status tti_blueprint_create_linked(const tutti_job *job, const tti_backend *backend,
+                                         const tti_bucket_link *link, tti_blueprint **out);
+
 /* The same, but the evaluation program also gives the logits, f32 [targets of a shard, classes], as
  * the output "logits".  like: of the same job, its data sets are borrowed; NULL: they are opened.
  */

@@ -127,6 +127,18 @@ def test_a_server_is_refused():
                "parallel.mode=fast", "parallel.staleness=4").expect(2, "is not played", "links")
 
 
+def test_buckets_as_the_network_wants_them():
+    """Long where messages take long, short where bytes do; not as this machine's memory would."""
+    counts = []
+    for gb_s, latency_us in (("10", "1000"), ("0.1", "1")):
+        write("net.yaml", "host: {size: 4, gb_s: %s, latency_us: %s}\n" % (gb_s, latency_us))
+        told = runs.tutti("simulate", *JOB, "parallel.bucket_mb=auto", "-n", "4", "--json",
+                          "--device", "h200", "--network", "net.yaml").expect(0)
+        counts.append(json.loads(told.out)["buckets"])
+    if counts[0] != 1 or counts[1] <= 1:
+        raise AssertionError("%s buckets" % counts)
+
+
 def test_table_and_devices():
     ended = runs.tutti("simulate", *JOB, "-n", "4096", "--device", "h200").expect(0, "of n x 1")
     if "    4096 " not in ended.out:

@@ -82,6 +82,21 @@ T_CASE(alone_costs_nothing) {
     assert_true(tti_network_sum_s(&network, members, 1e9, sent) == 0);
 }
 
+/* Of one level: twice the halvings, and 2 (k-1)/k of the bytes; alone nothing is said. */
+T_CASE(links_of_buckets) {
+    T_UNUSED;
+    tti_network network = parse("host: {size: 4, gb_s: 12, latency_us: 7}");
+    int64_t members[TTI_N_LEVELS] = {4, 1, 1}, alone[TTI_N_LEVELS] = {1, 1, 1};
+    tti_bucket_link link = {.name = "mine", .latency_s = 1, .bytes_s = 2, .taken_s = 3};
+    tti_network_link(&network, alone, &link);
+    assert_true(link.latency_s == 1 && link.bytes_s == 2);
+    assert_string_equal(link.name, "mine");
+    tti_network_link(&network, members, &link);
+    near(link.latency_s, 2 * 2 * 7e-6);
+    near(link.bytes_s, 12e9 / 1.5);
+    assert_true(link.taken_s == 3 && strstr(link.name, "described"));
+}
+
 T_CASE(bad_files) {
     T_UNUSED;
     static const char *const bad[] = {"host: {size: 0}",          "host: {gb_s: -1}",
@@ -103,6 +118,7 @@ int main(void) {
         cmocka_unit_test(one_level_is_the_known_formula),
         cmocka_unit_test(shares_go_up),
         cmocka_unit_test(alone_costs_nothing),
+        cmocka_unit_test(links_of_buckets),
         cmocka_unit_test(bad_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
