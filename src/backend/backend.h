@@ -176,7 +176,19 @@ typedef struct tti_device_norm {
     float *dgamma, *dbeta;          /* [width]: of a gradient */
     void *scratch;                  /* of a gradient: as the node's kernel wants it */
     size_t n_blocks, n_rows, width; /* width a multiple of 8, at most 2048 */
+    bool pushed;  /* the product in front was made by peers_push: terms of the other rank .. */
+    size_t inbox; /* .. lie here in this rank's first source, [n_blocks][n_rows][width] */
+    bool kept;    /* of a gradient that was pushed: the other rank gets the rows by peers_bring */
 } tti_device_norm;
+
+/* A product in front of such a norm, whose terms of the other rank's rows go to that device while
+ * the own ones are made; those of its result in this device are as they were. */
+typedef struct tti_device_push {
+    const tti_kernel *kernel; /* what would make all rows here, with its state and arguments */
+    void *state;
+    const tti_kargs *args;
+    size_t inbox, n_blocks, n_rows, width; /* as of the norm */
+} tti_device_push;
 
 /* Lists of doubles: values[member[i]] for i from begin[l] up to begin[l + 1], and what they come to
  * has its place at values[home[l]].  In device memory. */
@@ -332,6 +344,16 @@ typedef struct tti_device_ops {
     /* The same of its gradient, for rows of at least so many elements. */
     tutti_status (*peers_norm_grad)(void *group, const tti_device_norm *norm);
     int least_norm_grad;
+    /* Whether peers_push takes this product, with parts of n_rows: the same for all devices of a
+     * kind.  NULL: none. */
+    bool (*can_push)(const tti_node *product, size_t n_rows);
+    /* Into the compute queue.  The inbox of the other rank must have been read: since the norm that
+     * read it this rank has made that norm, or another exchange, too.  The bits of the kernel. */
+    tutti_status (*peers_push)(void *group, const tti_device_push *push);
+    /* Into TTI_QUEUE_TRADE, behind a norm that was kept: brings its rows to the other rank, and
+     * ends when the other's have come.  No kernels wait for it but those that are ordered behind.
+     * NULL: no norm is kept. */
+    tutti_status (*peers_bring)(void *group, const tti_device_norm *norm);
     /* sums[l] = the values of list l, added one after the other; and back: of all n_values those at
      * home become the sums, the others 0.  Into the compute queue. */
     tutti_status (*fold)(const double *values, const tti_device_lists *lists, double *sums);

@@ -30,7 +30,9 @@ struct tti_device_exchange {
     size_t n_traded;
     size_t *joint; /* [n_nodes] of the shard program: bytes that a sum adds, 0: another one does */
     void *arena;   /* of the lane, which the others read and write; NULL: it has one of its own */
-    bool joins;    /* norms between exchanges are made with them */
+    size_t inbox, arena_bytes; /* where others bring terms, behind the activations; and all of it */
+    bool joins;                /* norms between exchanges are made with them */
+    bool pushes;               /* and products bring them terms of the others */
     bool beside, alone, pending;
 };
 
@@ -165,12 +167,6 @@ static size_t most_traded(const tti_exec *x, const room *r) {
     return (n_bytes + TRADE_ALIGN - 1) / TRADE_ALIGN * TRADE_ALIGN;
 }
 
-size_t tti_device_exchange_bytes(const tti_exec *x) {
-    room r = room_of(x->desc.plan);
-    bool meets = is_needed(x, &r) && x->desc.mesh && x->desc.mesh->tensor && is_wanted(x);
-    return meets && r.adds_floats ? 2 * most_traded(x, &r) : 0;
-}
-
 /* ---- norms between exchanges ---- */
 
 static uint64_t mix(uint64_t hash, uint64_t word) {
@@ -183,11 +179,39 @@ static bool is_reached(const tti_program *program, const tti_norm_exchange *join
            program->bufs[joint->gather->out[0]->id].space == TTI_SPACE_ARENA;
 }
 
+static int product_of(const tti_device_ops *ops, const tti_program *program, int s,
+                      const tti_norm_exchange *joint) {
+    int p = ops->can_push ? tti_norm_exchange_product(program, s) : -1;
+    return p >= 0 && ops->can_push(program->steps[p], (size_t)joint->n_rows) ? p : -1;
+}
+
+/* Bytes of the largest value that is brought. */
+static size_t inbox_bytes(const tti_device_ops *ops, const tti_program *program) {
+    tti_norm_exchange joint;
+    size_t most = 0;
+    for (int s = 0; s < program->n_steps; s++) {
+        if (!tti_norm_exchange_at(program, s, &joint) || !is_reached(program, &joint)) continue;
+        if (product_of(ops, program, s, &joint) < 0) continue;
+        most = TTI_MAX(most, tti_value_n_bytes(joint.scatter->out[0]));
+    }
+    return most;
+}
+
+size_t tti_device_exchange_bytes(const tti_exec *x) {
+    room r = room_of(x->desc.plan);
+    bool meets = is_needed(x, &r) && x->desc.mesh && x->desc.mesh->tensor && is_wanted(x);
+    if (!meets || !r.adds_floats) return 0;
+    const tti_plan *plan = x->desc.plan;
+    return 2 * most_traded(x, &r) + TTI_MAX(inbox_bytes(x->desc.backend->device, &plan->shard),
+                                            inbox_bytes(x->desc.backend->device, &plan->eval));
+}
+
 /* Of the places that the others reach; 0: there is no norm between exchanges. */
-static uint64_t digest_norms(const tti_program *program, uint64_t hash) {
+static uint64_t digest_norms(const tti_device_ops *ops, const tti_program *program, uint64_t hash) {
     tti_norm_exchange joint;
     for (int s = 0; s < program->n_steps; s++) {
         if (!tti_norm_exchange_at(program, s, &joint) || !is_reached(program, &joint)) continue;
+        hash = mix(hash, (uint64_t)(product_of(ops, program, s, &joint) + 1));
         hash = mix(mix(hash, (uint64_t)s), program->bufs[joint.scatter->in[0]->id].offset);
         hash = mix(hash, program->bufs[joint.gather->out[0]->id].offset) | 1;
     }
@@ -198,13 +222,18 @@ static uint64_t digest_norms(const tti_program *program, uint64_t hash) {
 static tutti_status take_arena(tti_device_exchange *e) {
     const tti_exec *x = e->x;
     int n_ranks = tutti_comm_n_ranks(e->comm);
-    uint64_t mine = digest_norms(&x->desc.plan->shard, 0), all[TTI_MAX_RANKS];
-    if (mine) mine = mix(digest_norms(&x->desc.plan->eval, mine), x->arena_bytes) | 1;
+    const tti_program *shard = &x->desc.plan->shard, *eval = &x->desc.plan->eval;
+    uint64_t mine = digest_norms(e->ops, shard, 0), all[TTI_MAX_RANKS];
+    if (mine) mine = mix(digest_norms(e->ops, eval, mine), x->arena_bytes) | 1;
     if (x->n_in_flight != 1 || !e->ops->peers_norm || n_ranks != 2) mine = 0;
     TTI_TRY(tutti_comm_all_gather(e->comm, &mine, all, sizeof mine, TUTTI_U8));
     e->joins = mine != 0;
     for (int r = 0; r < n_ranks; r++) e->joins = e->joins && all[r] == mine;
-    if (e->joins) e->arena = x->desc.backend->alloc(x->arena_bytes + 64);
+    size_t n_inbox = TTI_MAX(inbox_bytes(e->ops, shard), inbox_bytes(e->ops, eval));
+    e->inbox = (x->arena_bytes + TRADE_ALIGN - 1) / TRADE_ALIGN * TRADE_ALIGN;
+    e->arena_bytes = e->inbox + n_inbox + 64;
+    e->pushes = e->joins && n_inbox > 0;
+    if (e->joins) e->arena = x->desc.backend->alloc(e->arena_bytes);
     return TUTTI_OK;
 }
 
@@ -214,6 +243,13 @@ bool tti_device_exchange_joins(const tti_device_exchange *e, const tti_program *
                                const tti_norm_exchange *joint) {
     return e && e->group && e->joins && is_reached(program, joint);
 }
+
+int tti_device_exchange_product(const tti_device_exchange *e, const tti_program *program, int s,
+                                const tti_norm_exchange *joint) {
+    return product_of(e->ops, program, s, joint);
+}
+
+size_t tti_device_exchange_inbox(const tti_device_exchange *e) { return e->inbox; }
 
 /* ---- between devices: meeting, the devices ---- */
 
@@ -264,6 +300,7 @@ static tutti_status meet_devices(tti_device_exchange *e, const room *r) {
     if (st == TUTTI_OK) {
         e->ops->peers_describe(e->group, &e->way);
         if (e->joins) tti_str_add(&e->way, ", norms with them");
+        if (e->pushes) tti_str_add(&e->way, ", beside products in front");
         return TUTTI_OK;
     }
     if (st != TUTTI_E_UNSUPPORTED) return st;
@@ -309,7 +346,7 @@ tutti_status tti_device_exchange_create(tti_exec *x, tti_device_exchange **out) 
 void tti_device_exchange_destroy(tti_device_exchange *e) {
     if (!e) return;
     leave(e);
-    if (e->arena) e->x->desc.backend->release(e->arena, e->x->arena_bytes + 64);
+    if (e->arena) e->x->desc.backend->release(e->arena, e->arena_bytes);
     tti_str_free(&e->way);
     e->ops->release_host(e->in);
     e->ops->release_host(e->out);
@@ -367,9 +404,21 @@ static tutti_status put(tti_device_exchange *e, const tti_device_trade *trade,
     return e->ops->sync();
 }
 
-tutti_status tti_device_exchange_norm(tti_device_exchange *e, const tti_device_norm *norm) {
+tutti_status tti_device_exchange_norm(tti_device_exchange *e, tti_device_norm *norm, bool beside) {
+    norm->kept = beside && e->beside && norm->part && norm->pushed && e->ops->peers_bring;
     TTI_TRY(put(e, NULL, norm, norm->node));
-    return tti_device_exchange_wait(e);
+    TTI_TRY(tti_device_exchange_wait(e));
+    if (!norm->kept) return TUTTI_OK;
+    TTI_TRY(tti_profile_from(e->x, TTI_ROW_TRADE));
+    TTI_TRY(e->ops->peers_bring(e->group, norm));
+    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_TRADE, norm->node, "rows between devices", -1));
+    e->pending = true;
+    return TUTTI_OK;
+}
+
+tutti_status tti_device_exchange_push(tti_device_exchange *e, const tti_device_push *push) {
+    TTI_TRY(tti_device_exchange_wait(e)); /* the other one has read what was brought before */
+    return e->ops->peers_push(e->group, push);
 }
 
 tutti_status tti_device_exchange_sum(tti_device_exchange *e, double *terms, size_t n) {

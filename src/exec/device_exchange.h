@@ -55,10 +55,20 @@ tutti_status tti_device_exchange_wait(tti_device_exchange *exchange);
 void *tti_device_exchange_arena(const tti_device_exchange *exchange);
 
 /* Whether the steps of a norm between exchanges can be made at once, and that: with what computes
- * behind it waiting for it. */
+ * behind it waiting for it, or, beside, for all of it but the rows of the other worker, which come
+ * until tti_device_exchange_wait. */
 bool tti_device_exchange_joins(const tti_device_exchange *exchange, const tti_program *program,
                                const tti_norm_exchange *joint);
-tutti_status tti_device_exchange_norm(tti_device_exchange *exchange, const tti_device_norm *norm);
+tutti_status tti_device_exchange_norm(tti_device_exchange *exchange, tti_device_norm *norm,
+                                      bool beside);
+
+/* The step of the program whose product brings the norm at step s the terms that it wants, by
+ * tti_device_exchange_push; -1: there is none.  Where norms are joined. */
+int tti_device_exchange_product(const tti_device_exchange *exchange, const tti_program *program,
+                                int s, const tti_norm_exchange *joint);
+/* Where the terms that others bring lie in the arena. */
+size_t tti_device_exchange_inbox(const tti_device_exchange *exchange);
+tutti_status tti_device_exchange_push(tti_device_exchange *exchange, const tti_device_push *push);
 
 /* The sum over the axis of doubles of the device, in their place, added in the order of ranks. */
 tutti_status tti_device_exchange_sum(tti_device_exchange *exchange, double *terms, size_t n);

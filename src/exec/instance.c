@@ -32,6 +32,7 @@ struct tti_instance {
     patch *patches;
     int n_patches;
     tti_norm_exchange *norms; /* [program->n_steps], n_steps 0: none; NULL: there are none */
+    int *pushes; /* with norms: of a product that brings one its terms, the norm's step; else 0 */
     bool *waits; /* [program->n_steps]: for exchanges beside it; NULL: there are none */
     void *consts, *results, *scratch;
     size_t scratch_bytes;
@@ -147,8 +148,11 @@ static tutti_status find_norms(tti_instance *it) {
         if (!tti_norm_exchange_at(program, s, &joint)) continue;
         if (!tti_device_exchange_joins(it->desc.exchange, program, &joint)) continue;
         if (!it->norms) it->norms = calloc((size_t)program->n_steps + 1, sizeof *it->norms);
-        if (!it->norms) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+        if (!it->pushes) it->pushes = calloc((size_t)program->n_steps + 1, sizeof *it->pushes);
+        if (!it->norms || !it->pushes) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
         it->norms[s] = joint;
+        int product = tti_device_exchange_product(it->desc.exchange, program, s, &joint);
+        if (product >= 0) it->pushes[product] = s;
     }
     return TUTTI_OK;
 }
@@ -194,6 +198,7 @@ void tti_instance_destroy(tti_instance *it) {
     it->desc.backend->release(it->scratch, it->scratch_bytes + 64);
     free(it->steps);
     free(it->norms);
+    free(it->pushes);
     free(it->waits);
     free(it->patches);
     free(it);
@@ -278,9 +283,41 @@ static tti_device_norm backward_of(const tti_norm_exchange *joint, const bound_s
                              .scratch = grads->args.scratch};
 }
 
+/* Whether steps s and those behind it are made as one in a range that ends at last. */
+static bool is_joint(const tti_instance *it, int s, int last) {
+    int n = it->norms ? it->norms[s].n_steps : 0;
+    return n > 0 && s + n <= last && tti_device_exchange_group(it->desc.exchange);
+}
+
+/* The norm for which product s brings the terms, 0: it does not. */
+static int pushes_to(const tti_instance *it, int s, int last) {
+    int to = it->pushes ? it->pushes[s] : 0;
+    return to > 0 && is_joint(it, to, last) ? to : 0;
+}
+
+static bool is_pushed(const tti_instance *it, int s, int first) {
+    for (int p = s - 1; p >= first; p--)
+        if (it->pushes[p] == s) return true;
+    return false;
+}
+
+static tutti_status run_push(tti_instance *it, int s, int to, const tti_run *run) {
+    bound_step *step = &it->steps[s];
+    step->args.run = run;
+    const tti_device_push push = {.kernel = step->kernel,
+                                  .state = step->state,
+                                  .args = &step->args,
+                                  .inbox = tti_device_exchange_inbox(it->desc.exchange),
+                                  .n_blocks = (size_t)it->norms[to].n_blocks,
+                                  .n_rows = (size_t)it->norms[to].n_rows,
+                                  .width = (size_t)it->norms[to].width};
+    return tti_device_exchange_push(it->desc.exchange, &push);
+}
+
 /* The steps from s on that are made as one. */
-static tutti_status run_norm(const tti_instance *it, int s) {
+static tutti_status run_norm(const tti_instance *it, int s, int last, bool pushed) {
     const tti_norm_exchange *joint = &it->norms[s];
+    int next = s + joint->n_steps;
     const tti_buf *bufs = it->desc.program->bufs;
     const bound_step *first = &it->steps[s];
     tti_device_norm norm = joint->is_grad ? backward_of(joint, first) : forward_of(joint, first);
@@ -290,7 +327,9 @@ static tutti_status run_norm(const tti_instance *it, int s) {
     norm.n_blocks = (size_t)joint->n_blocks;
     norm.n_rows = (size_t)joint->n_rows;
     norm.width = (size_t)joint->width;
-    return tti_device_exchange_norm(it->desc.exchange, &norm);
+    norm.pushed = pushed;
+    norm.inbox = pushed ? tti_device_exchange_inbox(it->desc.exchange) : 0;
+    return tti_device_exchange_norm(it->desc.exchange, &norm, next < last && !it->waits[next]);
 }
 
 /* Before a step: what it reads or writes over has been exchanged. */
@@ -306,14 +345,15 @@ static tutti_status wait_for_exchanges(const tti_instance *it, int s) {
 tutti_status tti_instance_run_range(tti_instance *it, const tti_run *run, int first, int last,
                                     tti_after_step after, void *user) {
     for (int s = first; s < last; s++) {
-        int n = it->norms ? it->norms[s].n_steps : 0;
+        bool joint = is_joint(it, s, last);
+        int n = joint ? it->norms[s].n_steps : 1, to = pushes_to(it, s, last);
         TTI_TRY(wait_for_exchanges(it, s));
-        bool joint = n > 0 && s + n <= last && tti_device_exchange_group(it->desc.exchange);
-        TTI_TRY(joint ? run_norm(it, s) : run_named(it, &it->steps[s], run));
-        if (after) after(s, user);
-        for (int k = 1; joint && k < n; k++)
-            if (after) after(s + k, user);
-        if (joint) s += n - 1;
+        if (joint)
+            TTI_TRY(run_norm(it, s, last, is_pushed(it, s, first)));
+        else
+            TTI_TRY(to > 0 ? run_push(it, s, to, run) : run_named(it, &it->steps[s], run));
+        for (int k = 0; after && k < n; k++) after(s + k, user);
+        s += n - 1;
     }
     return tti_device_exchange_wait(it->desc.exchange);
 }

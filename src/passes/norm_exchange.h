@@ -20,6 +20,11 @@ typedef struct tti_norm_exchange {
  * was laid out for it (tti_program.joins_norms). */
 bool tti_norm_exchange_at(const tti_program *program, int s, tti_norm_exchange *out);
 
+/* The step in front of s that makes the terms of what is exchanged there, where nobody else reads
+ * them and no other exchange lies in between, so that it may bring them to those who want them; -1:
+ * there is none. */
+int tti_norm_exchange_product(const tti_program *program, int s);
+
 /* Whether node, in front of whom the sum's part has been exchanged, is the gradient of a norm whose
  * rows have at least that many elements. */
 bool tti_is_norm_grad(const tti_node *node, const tutti_value *part, int least);

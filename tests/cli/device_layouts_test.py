@@ -95,7 +95,7 @@ def test_norms_between_exchanges():
     for late in (0, 3):
         same_as_host("host", "joint-%d" % late, (1, 1, 2), *text,
                      says="fuses=1,peers=1,late=%d" % late)
-        exchanges("joint-%d" % late, "norms with them")
+        exchanges("joint-%d" % late, "norms with them, beside products in front")
 
 
 def test_stages():

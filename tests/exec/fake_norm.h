@@ -5,32 +5,36 @@
 
 #include "exec/fake_trade.h"
 
-/* Element i of what the terms of all ranks come to. */
-static inline double fake_row_sum(const fake_group *g, const tti_device_norm *n, size_t i) {
+/* Where row r of the own part is in the whole. */
+static inline size_t fake_row_at(const fake_group *g, size_t n_rows, size_t r, int rank) {
+    return (r / n_rows * (size_t)g->peers.n_ranks + (size_t)rank) * n_rows + r % n_rows;
+}
+
+/* What the terms of all ranks come to in a row of the own part. */
+static inline double fake_row_sum(const fake_group *g, const tti_device_norm *n, size_t r,
+                                  size_t column) {
+    size_t at = fake_row_at(g, n->n_rows, r, g->peers.rank);
     tutti_dtype dtype = n->node->in[0]->type.dtype;
     double stack[32];
     int depth = 0;
     for (int t = 0; t < g->peers.n_terms; t++) {
-        const char *terms = (const char *)g->sources[g->terms[t].rank][0] + n->terms;
-        stack[depth++] = tti_load_elem(dtype, terms, i);
+        int rank = g->terms[t].rank;
+        bool far = n->pushed && rank != g->peers.rank;
+        const char *from = (const char *)g->sources[far ? g->peers.rank : rank][0];
+        stack[depth++] = tti_load_elem(dtype, from + (far ? n->inbox : n->terms),
+                                       (far ? r : at) * n->width + column);
         for (int k = 0; k < g->terms[t].n_adds; k++, depth--)
             stack[depth - 2] = fake_add(dtype, stack[depth - 2], stack[depth - 1]);
     }
     return depth == 1 ? stack[0] : (double)NAN;
 }
 
-/* Where row r of the own part is in the whole. */
-static inline size_t fake_row_at(const fake_group *g, const tti_device_norm *n, size_t r) {
-    size_t n_ranks = (size_t)g->peers.n_ranks, rank = (size_t)g->peers.rank;
-    return (r / n->n_rows * n_ranks + rank) * n->n_rows + r % n->n_rows;
-}
-
 /* branch: [n_blocks * n_rows][width]. */
 static inline void fake_branch(const fake_group *g, const tti_device_norm *n, void *branch) {
     tutti_dtype dtype = n->node->in[0]->type.dtype;
     for (size_t i = 0; i < n->n_blocks * n->n_rows * n->width; i++) {
-        size_t column = i % n->width, at = fake_row_at(g, n, i / n->width) * n->width + column;
-        tti_store_elem(dtype, branch, i, fake_row_sum(g, n, at));
+        size_t column = i % n->width;
+        tti_store_elem(dtype, branch, i, fake_row_sum(g, n, i / n->width, column));
         double sum = tti_load_elem(dtype, branch, i);
         if (n->bias)
             tti_store_elem(dtype, branch, i,
@@ -86,12 +90,37 @@ static inline tutti_status fake_norm(void *group, const tti_device_norm *n,
                      : fake_normed(n, host, branch, y);
     }
     for (int r = 0; st == TUTTI_OK && r < g->peers.n_ranks; r++)
-        for (size_t i = 0; i < rows; i++)
-            memcpy((char *)g->sources[r][0] + n->whole + fake_row_at(g, n, i) * row_bytes,
+        for (size_t i = 0; (r == g->peers.rank || !n->kept) && i < rows; i++)
+            memcpy((char *)g->sources[r][0] + n->whole +
+                       fake_row_at(g, n->n_rows, i, g->peers.rank) * row_bytes,
                    y + i * row_bytes, row_bytes);
     host->release(branch, rows * row_bytes + 64);
     host->release(y, rows * row_bytes + 64);
     return st == TUTTI_OK ? fake_barrier(g) : st;
+}
+
+/* What was kept goes to the other of two ranks. */
+static inline tutti_status fake_bring(void *group, const tti_device_norm *n) {
+    fake_group *g = group;
+    int rank = g->peers.rank;
+    size_t row_bytes = n->width * tutti_dtype_bytes(n->node->in[0]->type.dtype);
+    for (size_t r = 0; r < n->n_blocks * n->n_rows; r++) {
+        size_t at = n->whole + fake_row_at(g, n->n_rows, r, rank) * row_bytes;
+        memcpy((char *)g->sources[1 - rank][0] + at, (char *)g->sources[rank][0] + at, row_bytes);
+    }
+    return fake_barrier(g);
+}
+
+/* The rows of the other of two ranks go there, and whoever still looks for them here finds NaN. */
+static inline void fake_push(void *group, const tti_device_norm *push, char *terms) {
+    fake_group *g = group;
+    int other = 1 - g->peers.rank;
+    size_t row_bytes = push->width * tutti_dtype_bytes(push->node->out[0]->type.dtype);
+    for (size_t r = 0; r < push->n_blocks * push->n_rows; r++) {
+        char *row = terms + fake_row_at(g, push->n_rows, r, other) * row_bytes;
+        memcpy((char *)g->sources[other][0] + push->inbox + r * row_bytes, row, row_bytes);
+        memset(row, 0xff, row_bytes);
+    }
 }
 
 #endif /* TTI_TESTS_EXEC_FAKE_NORM_H */

@@ -54,6 +54,24 @@ static int count(const tti_program *program, bool grads) {
     return n;
 }
 
+/* Products whose result is exchanged next, by nobody else read. */
+static int count_products(const tti_program *program) {
+    tti_norm_exchange joint;
+    int n = 0;
+    for (int s = 0; s < program->n_steps; s++) {
+        if (!tti_norm_exchange_at(program, s, &joint)) continue;
+        int p = tti_norm_exchange_product(program, s);
+        if (p < 0) continue;
+        const char *op = program->steps[p]->op->name;
+        assert_true(strcmp(op, "linear") == 0 || strcmp(op, "matmul") == 0);
+        T_EQ(tti_value_n_bytes(program->steps[p]->out[0]), tti_value_n_bytes(joint.scatter->in[0]));
+        for (int i = p + 1; i < s; i++)
+            assert_false(program->steps[i]->op->traits & TTI_COLLECTIVE);
+        n++;
+    }
+    return n;
+}
+
 static bool overlap(const tti_program *program, const tutti_value *a, const tutti_value *b) {
     tti_buf x = program->bufs[a->id], y = program->bufs[b->id];
     return x.space == y.space && x.offset < y.offset + tti_value_n_bytes(b) &&
@@ -86,6 +104,7 @@ T_CASE(norms_are_found_and_have_places_of_their_own) {
     tti_plan *plan = plan_of(rows, true, 16, TUTTI_BF16);
     T_EQ(count(&plan->shard, false), 2);
     T_EQ(count(&plan->shard, true), 2);
+    T_EQ(count_products(&plan->shard), 4);
     T_EQ(count(&plan->eval, false), 0); /* the casts of its biases stand between the steps */
     for (int s = 0; s < plan->shard.n_steps; s++) check_apart(&plan->shard, s);
     tti_plan_destroy(plan);

@@ -46,6 +46,7 @@ typedef struct tti_peers_arena {
                  [4]; /* numbers, halves with epochs behind them */
     uint64_t trade_flags[TTI_PEERS_BLOCKS][TTI_PEERS_MAX]; /* as flags, of trade.cu */
     uint64_t trade_epochs[TTI_PEERS_BLOCKS];
+    uint64_t brought; /* meetings of the other of two when its rows had come, copied there */
     tti_peers_mail mail;
     uint64_t waited_ns[TTI_N_CHANNELS]; /* its own, so far: of the first block, for the others */
 } tti_peers_arena;

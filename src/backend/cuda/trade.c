@@ -3,6 +3,7 @@
 
 #include "backend/cuda/device.h"
 #include "backend/cuda/norm.h"
+#include "backend/cuda/wgmma_plan.h"
 
 tutti_status tti_cuda_peers_trade(void *group, const tti_device_trade *trade, bool beside) {
     size_t n_half, n_bytes = trade->n_rows * trade->part_bytes;
@@ -25,9 +26,12 @@ static tutti_status launch_norm(void *group, const tti_device_norm *norm, tti_tr
     args->n_blocks = norm->n_blocks;
     args->n_rows = norm->n_rows;
     args->width = norm->width;
+    args->pushed = norm->pushed;
     TTI_ASSERT(view->n_ranks == TTI_NORM_RANKS);
     for (int r = 0; r < view->n_ranks; r++) {
-        args->terms[r] = tti_cuda_traded_source(group, r) + norm->terms;
+        bool far = norm->pushed && r != view->rank;
+        args->terms[r] = far ? tti_cuda_traded_source(group, view->rank) + norm->inbox
+                             : tti_cuda_traded_source(group, r) + norm->terms;
         args->whole[r] = tti_cuda_traded_source(group, r) + norm->whole;
     }
     cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_TRADE];
@@ -54,9 +58,46 @@ tutti_status tti_cuda_peers_norm_grad(void *group, const tti_device_norm *norm) 
                                         .dgamma = norm->dgamma,
                                         .dbeta = norm->dbeta,
                                         .partials = norm->scratch};
+    args.kept = norm->kept;
     TTI_TRY(launch_norm(group, norm, &args));
     cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_TRADE];
     return tti_cuda_check(tti_cuda_norm_backward(&columns, stream), "peers_norm_grad");
+}
+
+/* By the copy engines: the rows, then how many meetings there have been, which the other one waits
+ * for.  Neither waits for anything of the other device. */
+tutti_status tti_cuda_peers_bring(void *group, const tti_device_norm *norm) {
+    size_t n_half, n_bytes = norm->n_rows * norm->width * sizeof(uint16_t);
+    const tti_peers_view *view = tti_cuda_traders(group, &n_half);
+    int rank = view->rank, other = 1 - rank;
+    size_t at = norm->whole + (size_t)rank * n_bytes;
+    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_TRADE];
+    TTI_CUDA(cudaMemcpy2DAsync(tti_cuda_traded_source(group, other) + at, 2 * n_bytes,
+                               tti_cuda_traded_source(group, rank) + at, 2 * n_bytes, n_bytes,
+                               norm->n_blocks, cudaMemcpyDeviceToDevice, stream));
+    TTI_CUDA(cudaMemcpyAsync(&view->arena[other]->brought, &view->arena[rank]->trade_epochs[0],
+                             sizeof(uint64_t), cudaMemcpyDeviceToDevice, stream));
+    return tti_cuda_check(tti_launch_trade_brought(view, stream), "peers_bring");
+}
+
+/* ---- products whose rows go to two devices ---- */
+
+bool tti_cuda_can_push(const tti_node *product, size_t n_rows) {
+    tti_cuda_wgmma_desc desc;
+    return tti_cuda_wgmma_describe_push(product, (int64_t)n_rows, &desc);
+}
+
+tutti_status tti_cuda_peers_push(void *group, const tti_device_push *push) {
+    size_t n_half;
+    const tti_peers_view *view = tti_cuda_traders(group, &n_half);
+    const tti_kargs *args = push->args;
+    tti_cuda_wgmma_desc desc;
+    bool can = tti_cuda_wgmma_describe_push(args->node, (int64_t)push->n_rows, &desc);
+    TTI_ASSERT(can && view->n_ranks == TTI_NORM_RANKS);
+    desc.a = args->in[0], desc.b = args->in[1], desc.d = args->out[0];
+    desc.rank = view->rank;
+    desc.aux = tti_cuda_traded_source(group, 1 - view->rank) + push->inbox;
+    return tti_cuda_check(tti_cuda_wgmma(&desc, tti_cuda_stream()), "peers_push");
 }
 
 tutti_status tti_cuda_fold(const double *values, const tti_device_lists *lists, double *sums) {

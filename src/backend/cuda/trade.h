@@ -24,7 +24,8 @@ enum { TTI_NORM_RANKS = 2 };
 
 /* A norm between two exchanges, as tti_device_norm. */
 typedef struct tti_trade_norm {
-    const void *terms[TTI_NORM_RANKS]; /* of each rank: [n_blocks][n_ranks][n_rows][width] */
+    const void *terms[TTI_NORM_RANKS]; /* of each rank: [n_blocks][n_ranks][n_rows][width]; pushed:
+                                          the other's [n_blocks][n_rows][width] */
     void *whole[TTI_NORM_RANKS];       /* likewise, what each gets */
     const void *bias, *x; /* backward the residual gradient, or NULL, and the norm's x */
     void *sum;            /* backward dx */
@@ -33,12 +34,17 @@ typedef struct tti_trade_norm {
     float *mean, *rstd;
     size_t n_blocks, n_rows, width;
     float eps;
+    bool pushed; /* the other's terms have been brought here */
+    bool kept;   /* backward: rows do not go to the other */
 } tti_trade_norm;
 
 /* dtype: bf16 or f16.  cudaErrorInvalidValue: another one, or ranks are not two. */
 cudaError_t tti_launch_trade_norm(const tti_peers_view *view, const tti_trade_norm *norm,
                                   tutti_dtype dtype, cudaStream_t stream);
 cudaError_t tti_launch_trade_norm_load(void);
+
+/* Waits until the other rank has ended as many exchanges and said so in brought. */
+cudaError_t tti_launch_trade_brought(const tti_peers_view *view, cudaStream_t stream);
 
 /* peers.c: the first source of a rank of such a group, as it is seen here. */
 char *tti_cuda_traded_source(const void *group, int rank);

@@ -5,7 +5,9 @@
  * them, adds them, the bias and the residual, and writes the norm's row to where every rank wants
  * the whole.  So a link carries terms one way and norms the other at the same time, and there are
  * two meetings: all have their terms, and nobody reads the memory of the whole any more; all have
- * read and written.  Every value is rounded where the steps one by one round it. */
+ * read and written.  Where the product in front has brought the other's terms here while it ran
+ * (wgmma.cu), only norms are left to go.  Every value is rounded where the steps one by one round
+ * it. */
 #include "backend/cuda/norm_row.cuh"
 #include "backend/cuda/trade.cuh"
 
@@ -58,7 +60,7 @@ __device__ __forceinline__ void one_row(const tti_trade_norm &a, place at, size_
     row_of<NV> raw[N], residual;
     float x[NV][V], sum = 0;
 #pragma unroll
-    for (int t = 0; t < N; t++) load_far(a.terms[t], far, at, raw[t]);
+    for (int t = 0; t < N; t++) load_far(a.terms[t], a.pushed && t != rank ? row : far, at, raw[t]);
     load(a.x, row, at, residual);
 #pragma unroll
     for (int k = 0; k < NV; k++) {
@@ -104,7 +106,7 @@ __device__ __forceinline__ void one_grad_row(const tti_trade_norm &a, place at, 
     size_t far = (row / a.n_rows * N + rank) * a.n_rows + row % a.n_rows;
     row_of<NV> raw[N], x, residual = {};
 #pragma unroll
-    for (int t = 0; t < N; t++) load_far(a.terms[t], far, at, raw[t]);
+    for (int t = 0; t < N; t++) load_far(a.terms[t], a.pushed && t != rank ? row : far, at, raw[t]);
     load(a.x, row, at, x);
     if (a.bias) load(a.bias, row, at, residual);
 #pragma unroll
@@ -121,7 +123,8 @@ __device__ __forceinline__ void one_grad_row(const tti_trade_norm &a, place at, 
     norm_grad_row<T>(grad, at, raw[0], x, residual, [&](int k, const float(&dx)[V]) {
         store<T>(a.sum, row, at, k, dx);
 #pragma unroll
-        for (int r = 0; r < N; r++) store<T>(a.whole[r], far, at, k, dx);
+        for (int r = 0; r < N; r++)
+            if (r == rank || !a.kept) store<T>(a.whole[r], far, at, k, dx);
     });
 }
 
@@ -135,8 +138,25 @@ __global__ void __launch_bounds__(THREADS)
     tti_trade_meet(v, epoch + 1);
     for (size_t row = (size_t)blockIdx.x * WARPS + threadIdx.x / WARP; row < n; row += step)
         one_grad_row<T, NV, N>(a, at, row, v.rank);
-    tti_trade_meet(v, epoch + 2);
+    if (!a.kept) tti_trade_meet(v, epoch + 2);
     tti_trade_end(v, epoch);
+}
+
+/* ---- rows that are brought by copies ---- */
+
+/* One warp, with so few registers that it finds room beside the products of wgmma.cu. */
+__global__ void __launch_bounds__(WARP)
+    trade_brought_kernel(const __grid_constant__ tti_peers_view v) {
+    const tti_peers_arena *mine = v.arena[v.rank];
+    uint64_t wanted = mine->trade_epochs[0], seen, start = tti_now_ns();
+    for (uint32_t n = 1; threadIdx.x == 0; n++) {
+        asm volatile("ld.acquire.sys.global.u64 %0, [%1];"
+                     : "=l"(seen)
+                     : "l"(&mine->brought)
+                     : "memory");
+        if (seen >= wanted) break;
+        if (n % TTI_PEERS_PATIENCE == 0 && tti_is_hopeless(v, start)) break;
+    }
 }
 
 /* ---- launching ---- */
@@ -186,6 +206,11 @@ extern "C" cudaError_t tti_launch_trade_norm(const tti_peers_view *view, const t
     return cudaErrorInvalidValue;
 }
 
+extern "C" cudaError_t tti_launch_trade_brought(const tti_peers_view *view, cudaStream_t stream) {
+    trade_brought_kernel<<<1, WARP, 0, stream>>>(*view);
+    return cudaGetLastError();
+}
+
 extern "C" cudaError_t tti_launch_trade_norm_load(void) {
     static const size_t widths[] = {256, 768, 1024, 1792, 2048};
     norm_launch l = {NULL, NULL, NULL};
@@ -194,5 +219,6 @@ extern "C" cudaError_t tti_launch_trade_norm_load(void) {
         if (error == cudaSuccess) error = launch_width<tti_f16>(l, width);
         if (error != cudaSuccess) return error;
     }
-    return cudaSuccess;
+    cudaFuncAttributes attributes;
+    return cudaFuncGetAttributes(&attributes, trade_brought_kernel);
 }

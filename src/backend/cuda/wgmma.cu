@@ -37,6 +37,7 @@ typedef struct wgmma_job {
     float *partials;  /* [tiles of rows][n]; NULL: no sums */
     int m, n;
     int n_blocks, n_cols, n_tiles; /* of k; of n; all, of CLUSTER * ROWS rows each */
+    int rank, part;                /* PUSH: rows of a part, in clusters */
 } wgmma_job;
 
 struct wgmma_shared {
@@ -145,7 +146,30 @@ __device__ __forceinline__ void gelu_slopes(const float (&x)[N], float (&slope)[
     }
 }
 
+/* ---- kinds ---- */
+
+constexpr bool is_push(int kind) { return kind >= TTI_WGMMA_PUSH; }
+constexpr bool is_across(int kind) {
+    return kind == TTI_WGMMA_GELU_GRAD || kind == TTI_WGMMA_PUSH_BACK;
+}
+
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+/* Rows of a tile in the whole and, where they are the other rank's, among these; else -1. */
+struct tile_rows {
+    int row, far;
+};
+
+/* Those of the other rank come first, so that they travel while the own ones are made. */
+template <int KIND>
+__device__ __forceinline__ tile_rows rows_of(const wgmma_job &job, int tile) {
+    int unit = tile / job.n_cols, own = (int)cluster_rank() * ROWS;
+    if constexpr (!is_push(KIND)) return {unit * CLUSTER * ROWS + own, -1};
+    int half = job.m / (CLUSTER * ROWS) / 2, i = unit < half ? unit : unit - half;
+    int rank = unit < half ? job.rank ^ 1 : job.rank;
+    int at = (i / job.part * 2 + rank) * job.part + i % job.part;
+    return {at * CLUSTER * ROWS + own, unit < half ? i * CLUSTER * ROWS + own : -1};
+}
 
 /* ---- the loader: one thread ---- */
 
@@ -164,18 +188,18 @@ __device__ __forceinline__ void load_b(wgmma_shared &s, const CUtensorMap *b, in
     }
 }
 
-template <bool B_ACROSS>
+template <int KIND>
 __device__ __forceinline__ void load_tiles(wgmma_shared &s, const CUtensorMap *a,
                                            const CUtensorMap *b, const wgmma_job &job) {
     uint32_t rank = cluster_rank(), turn = 0;
     for (int tile = blockIdx.x / CLUSTER; tile < job.n_tiles; tile += gridDim.x / CLUSTER) {
-        int row = (tile / job.n_cols * CLUSTER + rank) * ROWS, col = tile % job.n_cols * COLS;
+        int row = rows_of<KIND>(job, tile).row, col = tile % job.n_cols * COLS;
         for (int i = 0; i < job.n_blocks; i++, turn++) {
             uint32_t stage = turn % STAGES;
             barrier_wait(&s.empty[stage], turn / STAGES % 2 ^ 1);
             barrier_expect(&s.full[stage], A_BYTES + B_BYTES);
             copy_in(s.a[stage], a, i * DEPTH, row, &s.full[stage], L2_NORMAL);
-            load_b<B_ACROSS>(s, b, stage, col, i * DEPTH, rank);
+            load_b<is_across(KIND)>(s, b, stage, col, i * DEPTH, rank);
         }
     }
 }
@@ -268,7 +292,9 @@ __device__ __forceinline__ void add_bias(float (&sum)[2][COLS / 2], int slice, c
 
 template <class T>
 __device__ __forceinline__ void finish_bias(wgmma_shared &s, const worker &w, const wgmma_job &job,
-                                            int row, int col, float (&sum)[2][COLS / 2]) {
+                                            tile_rows at, int col, float (&sum)[2][COLS / 2]) {
+    const CUtensorMap *to = at.far >= 0 ? w.aux : w.d;
+    int row = at.far >= 0 ? at.far : at.row;
     uint32_t place = row_place(w.lane, w.warp * 16, 0);
 #pragma unroll
     for (int slice = 0; slice < N_SLICES; slice++) {
@@ -294,8 +320,8 @@ __device__ __forceinline__ void finish_bias(wgmma_shared &s, const worker &w, co
         before_copy();
         team_sync(w);
         if (w.thread == 0) {
-            copy_out(w.d, s.parts[w.team][slice % 2 * 2], x, row, L2_SHORT);
-            copy_out(w.d, s.parts[w.team][slice % 2 * 2 + 1], x, row + HALF, L2_SHORT);
+            copy_out(to, s.parts[w.team][slice % 2 * 2], x, row, L2_SHORT);
+            copy_out(to, s.parts[w.team][slice % 2 * 2 + 1], x, row + HALF, L2_SHORT);
             copy_out_commit();
         }
     }
@@ -456,9 +482,6 @@ __device__ __forceinline__ void finish_grad(wgmma_shared &s, const worker &w, co
 
 /* ---- tile after tile ---- */
 
-__device__ __forceinline__ int row_of(const wgmma_job &job, int tile) {
-    return (tile / job.n_cols * CLUSTER + (int)cluster_rank()) * ROWS;
-}
 __device__ __forceinline__ int col_of(const wgmma_job &job, int tile) {
     return tile % job.n_cols * COLS;
 }
@@ -467,8 +490,9 @@ __device__ __forceinline__ int col_of(const wgmma_job &job, int tile) {
 __device__ __forceinline__ ahead look_ahead(const wgmma_job &job, int tile, int step,
                                             uint32_t n_done) {
     bool more = tile + step < job.n_tiles;
-    ahead it = {row_of(job, tile), col_of(job, tile), -1, 0, n_done};
-    if (more) it.next_row = row_of(job, tile + step), it.next_col = col_of(job, tile + step);
+    ahead it = {rows_of<TTI_WGMMA_GELU_GRAD>(job, tile).row, col_of(job, tile), -1, 0, n_done};
+    if (more) it.next_row = rows_of<TTI_WGMMA_GELU_GRAD>(job, tile + step).row;
+    if (more) it.next_col = col_of(job, tile + step);
     return it;
 }
 
@@ -482,15 +506,18 @@ __device__ __forceinline__ void work(wgmma_shared &s, const worker &w, const wgm
     for (; tile < job.n_tiles; tile += 2 * step, turn += 2 * job.n_blocks, n_done++) {
         float sum[2][COLS / 2];
         if (tile != block) threads_sync(1 + w.team, 2 * TEAM); /* after the other team's */
-        multiply<T, KIND == TTI_WGMMA_GELU_GRAD>(s, w, job.n_blocks, turn,
-                                                 tile + step < job.n_tiles, sum);
-        int row = row_of(job, tile), col = col_of(job, tile);
-        if (KIND == TTI_WGMMA_BIAS) finish_bias<T>(s, w, job, row, col, sum);
-        if (KIND == TTI_WGMMA_GELU) finish_gelu<T, EXACT>(s, w, job, row, col, sum);
+        multiply<T, is_across(KIND)>(s, w, job.n_blocks, turn, tile + step < job.n_tiles, sum);
+        tile_rows at = rows_of<KIND>(job, tile);
+        int col = col_of(job, tile);
+        if (KIND == TTI_WGMMA_BIAS || is_push(KIND)) finish_bias<T>(s, w, job, at, col, sum);
+        if (KIND == TTI_WGMMA_GELU) finish_gelu<T, EXACT>(s, w, job, at.row, col, sum);
         if (KIND == TTI_WGMMA_GELU_GRAD)
             finish_grad<T, EXACT>(s, w, job, look_ahead(job, tile, 2 * step, n_done), sum);
     }
-    if (w.thread == 0) copy_out_read<0>();
+    if (w.thread == 0 && is_push(KIND))
+        copy_out_far();
+    else if (w.thread == 0)
+        copy_out_read<0>();
 }
 
 __device__ __forceinline__ void open_barriers(wgmma_shared &s) {
@@ -518,7 +545,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     open_barriers(s);
     if (threadIdx.x < TEAM) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((int)LOADER_REGISTERS));
-        if (threadIdx.x == 0) load_tiles<KIND == TTI_WGMMA_GELU_GRAD>(s, &a, &b, job);
+        if (threadIdx.x == 0) load_tiles<KIND>(s, &a, &b, job);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)WORKER_REGISTERS));
         int thread = threadIdx.x % TEAM;
@@ -550,7 +577,8 @@ __global__ void __launch_bounds__(SUM_LANES *SUM_ROWS)
 }
 
 static wgmma_job job_of(const tti_cuda_wgmma_desc &g) {
-    wgmma_job job = {g.bias, g.summed ? g.partials : nullptr, (int)g.m, (int)g.n, 0, 0, 0};
+    wgmma_job job = {g.bias, g.summed ? g.partials : nullptr, (int)g.m, (int)g.n, 0, 0, 0, g.rank};
+    job.part = (int)(g.part_rows / (CLUSTER * ROWS));
     job.n_blocks = (int)((g.k + DEPTH - 1) / DEPTH);
     job.n_cols = (int)((g.n + COLS - 1) / COLS);
     job.n_tiles = (int)((g.m + CLUSTER * ROWS - 1) / (CLUSTER * ROWS)) * job.n_cols;
@@ -586,14 +614,14 @@ static cudaError_t start(const wgmma_job &job, const CUtensorMap (&maps)[4], cud
 
 template <class T, int KIND, bool EXACT>
 static cudaError_t launch(const tti_cuda_wgmma_desc &g, cudaStream_t stream) {
-    const bool across = KIND == TTI_WGMMA_GELU_GRAD;
+    const bool across = is_across(KIND);
     const void *second = KIND == TTI_WGMMA_BIAS ? g.d : g.aux;
     CUtensorMap maps[4]; /* a, b, d, aux */
     if (!tti_make_map(&maps[0], g.dtype, g.a, g.m, g.k, ROWS) ||
         !tti_make_map(&maps[1], g.dtype, g.b, across ? g.k : g.n, across ? g.n : g.k,
                       (across ? DEPTH : COLS) / CLUSTER) ||
         !tti_make_map(&maps[2], g.dtype, g.d, g.m, g.n, HALF) ||
-        !tti_make_map(&maps[3], g.dtype, second, g.m, g.n, HALF))
+        !tti_make_map(&maps[3], g.dtype, second, is_push(KIND) ? g.m / 2 : g.m, g.n, HALF))
         return cudaErrorInvalidValue;
     cudaError_t error = start<T, KIND, EXACT>(job_of(g), maps, stream);
     if (error != cudaSuccess || !g.summed) return error;
@@ -605,6 +633,11 @@ static cudaError_t launch(const tti_cuda_wgmma_desc &g, cudaStream_t stream) {
 
 template <class T>
 static cudaError_t launch_kind(const tti_cuda_wgmma_desc &g, cudaStream_t stream) {
+    if (is_push(g.kind) &&
+        (g.part_rows <= 0 || g.part_rows % TTI_WGMMA_UNIT != 0 || g.m % (2 * g.part_rows) != 0))
+        return cudaErrorInvalidValue;
+    if (g.kind == TTI_WGMMA_PUSH) return launch<T, TTI_WGMMA_PUSH, false>(g, stream);
+    if (g.kind == TTI_WGMMA_PUSH_BACK) return launch<T, TTI_WGMMA_PUSH_BACK, false>(g, stream);
     if (g.kind == TTI_WGMMA_BIAS) return launch<T, TTI_WGMMA_BIAS, false>(g, stream);
     if (g.kind == TTI_WGMMA_GELU)
         return g.exact ? launch<T, TTI_WGMMA_GELU, true>(g, stream)

@@ -126,6 +126,11 @@ template <int N>
 __device__ __forceinline__ void copy_out_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
+/* Until all that this thread gave the copy engine has come where it goes, for other devices too. */
+__device__ __forceinline__ void copy_out_far() {
+    asm volatile("cp.async.bulk.wait_group 0;\nfence.proxy.async;" ::: "memory");
+    __threadfence_system();
+}
 /* What this thread wrote into shared memory is seen by the copy engine after the next barrier. */
 __device__ __forceinline__ void before_copy() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -12,9 +12,11 @@ extern "C" {
 
 /* What is done to z[m][n] = a[m][k] op(b) before it is stored. */
 typedef enum tti_cuda_wgmma_kind {
-    TTI_WGMMA_BIAS,     /* d = z + bias; b is stored [n][k]                                   */
-    TTI_WGMMA_GELU,     /* aux = z + bias, d = gelu(aux); b is stored [n][k]                  */
-    TTI_WGMMA_GELU_GRAD /* d = z gelu'(aux), sums = its columns' if asked for; b is [k][n]    */
+    TTI_WGMMA_BIAS,      /* d = z + bias; b is stored [n][k]                                   */
+    TTI_WGMMA_GELU,      /* aux = z + bias, d = gelu(aux); b is stored [n][k]                  */
+    TTI_WGMMA_GELU_GRAD, /* d = z gelu'(aux), sums = its columns' if asked for; b is [k][n]   */
+    TTI_WGMMA_PUSH,      /* d = z where rows are the own rank's, aux where the other's; [n][k] */
+    TTI_WGMMA_PUSH_BACK  /* the same with b [k][n]                                            */
 } tti_cuda_wgmma_kind;
 
 /* Values of 16 bits in rows without gaps, aligned to 16 bytes; n and k are multiples of 8.  Filled
@@ -25,10 +27,14 @@ typedef struct tti_cuda_wgmma_desc {
     bool summed;       /* GELU_GRAD: there are sums */
     tutti_dtype dtype; /* bf16, f16: of all but sums */
     int64_t m, n, k;
+    int rank;                 /* PUSH: the own one of two, to which rows belong by turns, in .. */
+    int64_t part_rows;        /* .. parts of so many, a multiple of TTI_WGMMA_UNIT */
     const void *a, *b, *bias; /* bias [n], NULL: zeros */
-    void *d, *aux;            /* [m][n] */
+    void *d, *aux;            /* [m][n]; PUSH: aux [m / 2][n], which may be of the other device */
     float *sums, *partials;   /* summed: [n]; [tti_cuda_wgmma_parts(m)][n], scratch */
 } tti_cuda_wgmma_desc;
+
+enum { TTI_WGMMA_UNIT = 256 /* rows that are made at once */ };
 
 /* True if the kernels were built and the open device, of this capability (90), can run them. */
 bool tti_cuda_wgmma_has(int capability);

@@ -15,8 +15,8 @@
 #include "backend/cuda/trial.h"
 #include "base/cache.h"
 
-/* Of the output: four tiles for each multiprocessor. */
-enum { LEAST_ELEMENTS = 4 * 132 * 128 * 192 };
+/* Of the output: four tiles for each multiprocessor, or one. */
+enum { LEAST_ELEMENTS = 4 * 132 * 128 * 192, LEAST_PUSHED = 132 * 128 * 192 };
 
 static const double least_use = 0.85; /* of the tiles' elements */
 
@@ -44,15 +44,15 @@ bool tti_cuda_wgmma_here(void) {
     return known && tti_cuda_wgmma_has(major * 10 + minor);
 }
 
-static bool has_tiles(const tti_cuda_wgmma_desc *d) {
+static bool has_tiles(const tti_cuda_wgmma_desc *d, int64_t least) {
     bool fits = d->n % 8 == 0 && d->k % 8 == 0 && d->n > 0 && d->k > 0 && d->m < INT32_MAX / 2 &&
                 d->n < INT32_MAX / 2 && d->k < INT32_MAX / 2;
-    return fits && d->m * d->n >= LEAST_ELEMENTS && tti_cuda_wgmma_use(d->m, d->n) >= least_use;
+    return fits && d->m * d->n >= least && tti_cuda_wgmma_use(d->m, d->n) >= least_use;
 }
 
-/* Of a product x w^T or a b, whatever is behind it. */
-static bool describe_product(const tti_node *node, tti_cuda_wgmma_kind kind,
-                             tti_cuda_wgmma_desc *out) {
+/* Of a product x w^T or a b, whatever is behind it, with at least so many elements. */
+static bool describe(const tti_node *node, tti_cuda_wgmma_kind kind, int64_t least,
+                     tti_cuda_wgmma_desc *out) {
     const tutti_value *made = node->out[0];
     int n_out = kind == TTI_WGMMA_GELU ? node->op->n_out : 1;
     if (made->type.shape.n_dims < 1 || node->in[1]->type.shape.n_dims != 2) return false;
@@ -62,7 +62,13 @@ static bool describe_product(const tti_node *node, tti_cuda_wgmma_kind kind,
     out->m = out->n > 0 ? tti_value_n_elems(made) / out->n : 0;
     bool low = out->dtype == TUTTI_BF16 || out->dtype == TUTTI_F16;
     return low && are_plain(node->in, node->n_in, out->dtype) &&
-           are_plain(node->out, n_out, out->dtype) && has_tiles(out) && tti_cuda_wgmma_here();
+           are_plain(node->out, n_out, out->dtype) && has_tiles(out, least) &&
+           tti_cuda_wgmma_here();
+}
+
+static bool describe_product(const tti_node *node, tti_cuda_wgmma_kind kind,
+                             tti_cuda_wgmma_desc *out) {
+    return describe(node, kind, LEAST_ELEMENTS, out);
 }
 
 static bool is(const tti_node *node, const char *name) { return strcmp(node->op->name, name) == 0; }
@@ -87,6 +93,19 @@ bool tti_cuda_wgmma_describe(const tti_node *node, tti_cuda_wgmma_desc *out) {
     out->exact = tti_attr_int(node, "approximate") == 0;
     out->summed = sums;
     return true;
+}
+
+/* A product alone, of at least a tile for each multiprocessor: what travels meanwhile pays for a
+ * product that is a little slower than cublasLt's. */
+bool tti_cuda_wgmma_describe_push(const tti_node *node, int64_t part_rows,
+                                  tti_cuda_wgmma_desc *out) {
+    bool forward = is(node, "linear") && node->n_in == 2 && tti_attr_int(node, "act") == 0;
+    bool back = is(node, "matmul") && lies_straight(node);
+    if ((!forward && !back) || part_rows <= 0 || part_rows % TTI_WGMMA_UNIT != 0) return false;
+    if (!describe(node, forward ? TTI_WGMMA_PUSH : TTI_WGMMA_PUSH_BACK, LEAST_PUSHED, out))
+        return false;
+    out->part_rows = part_rows;
+    return out->m % (2 * part_rows) == 0;
 }
 
 bool tti_cuda_wgmma_joins(const tti_node *product) {

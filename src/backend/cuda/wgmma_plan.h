@@ -14,6 +14,11 @@ bool tti_cuda_wgmma_here(void);
  * attributes, too few tiles, a device of another kind. */
 bool tti_cuda_wgmma_describe(const tti_node *node, tti_cuda_wgmma_desc *out);
 
+/* The same of a product whose rows belong, in parts of part_rows, to two devices, and which is made
+ * as TTI_WGMMA_PUSH or TTI_WGMMA_PUSH_BACK; without its rank. */
+bool tti_cuda_wgmma_describe_push(const tti_node *node, int64_t part_rows,
+                                  tti_cuda_wgmma_desc *out);
+
 /* Microseconds of one run, measured once for each description; 0: it could not be measured.  Of
  * the open device. */
 double tti_cuda_wgmma_us(const tti_cuda_wgmma_desc *desc);

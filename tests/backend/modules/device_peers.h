@@ -179,6 +179,31 @@ static tutti_status peers_norm(void *group, const tti_device_norm *norm) {
         &(command){.run = run_norm, .queue = TTI_QUEUE_TRADE, .state = group, .norm = *norm});
 }
 
+static void run_bring(command *c) { note(fake_bring(c->state, &c->norm)); }
+
+static tutti_status peers_bring(void *group, const tti_device_norm *norm) {
+    return put(
+        &(command){.run = run_bring, .queue = TTI_QUEUE_TRADE, .state = group, .norm = *norm});
+}
+
+static bool can_push(const tti_node *product, size_t n_rows) {
+    return n_rows > 0 &&
+           (strcmp(product->op->name, "linear") == 0 || strcmp(product->op->name, "matmul") == 0);
+}
+
+static void run_push(command *c) { fake_push(c->state, &c->norm, c->dst); }
+
+static tutti_status peers_push(void *group, const tti_device_push *push) {
+    TTI_TRY(push->kernel->run(push->state, push->args));
+    command c = {.run = run_push, .state = group, .dst = push->args->out[0]};
+    c.norm = (tti_device_norm){.node = push->args->node,
+                               .inbox = push->inbox,
+                               .n_blocks = push->n_blocks,
+                               .n_rows = push->n_rows,
+                               .width = push->width};
+    return put(&c);
+}
+
 static void run_fold(command *c) { fake_fold(c->src, &c->lists, c->dst); }
 
 static tutti_status fold(const double *values, const tti_device_lists *lists, double *sums) {
