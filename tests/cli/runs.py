@@ -7,6 +7,7 @@ directory, runs them in order and fails if one raises.
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import time
 
 PROGRAM = os.path.abspath(os.environ.get("TUTTI_PROGRAM", "build/tutti"))
 SEED = int(os.environ.get("TUTTI_TEST_SEED", "1"))
+ROOM = 4 << 30  # bytes; the largest test leaves one
 
 # A run of a tenth of a second: 40 steps of an mlp with dropout, 9 to an epoch, the last one short.
 SMALL = ["model.name=mlp", "model.hidden=[16]", "model.dropout=0.2", "data.n_train=512",
@@ -195,15 +197,26 @@ def write_idx(folder, n_train=200, n_test=50, size=8, n_classes=4):
             file.write(bytes(i % n_classes for i in range(n)))
 
 
+def folder_in_memory():
+    """Where folders of tests are made: in memory if there is room, for programs that save after
+    every step wait for a disk most of the time; None: where temporary files are made."""
+    try:
+        room = shutil.disk_usage("/dev/shm").free if os.access("/dev/shm", os.W_OK) else 0
+    except OSError:
+        room = 0
+    return "/dev/shm" if room > ROOM and "TMPDIR" not in os.environ else None
+
+
 def main(module):
     """Runs every test_* of a module in the order of the file."""
     wanted = sys.argv[1:]
     failed = 0
+    parent = folder_in_memory()
     for name, function in list(vars(module).items()):
         if not name.startswith("test_") or (wanted and name not in wanted):
             continue
         begin = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="tutti-") as folder:
+        with tempfile.TemporaryDirectory(prefix="tutti-", dir=parent) as folder:
             os.chdir(folder)
             try:
                 random.seed(SEED)

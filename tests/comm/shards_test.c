@@ -102,7 +102,7 @@ T_CASE(every_division_gives_the_bits_of_the_tree) {
         for (int w = 1; w <= 8 && w <= shard_counts[v]; w++)
             for (int a = 0; a < 3; a++)
                 for (int bits = 0; bits < 4; bits++) {
-                    job j = {shard_counts[v], a == 0 ? 37 : 1301, TUTTI_F32, algs[a],
+                    job j = {shard_counts[v], a == 0 ? 37 : 523, TUTTI_F32, algs[a],
                              bits & 1,        bits & 2,           false,     NULL};
                     comm_run_with(w, true, 0, job_rank, &j);
                 }
@@ -122,7 +122,7 @@ T_CASE(any_runs_give_the_bits_of_the_tree) {
             for (int bits = 0; bits < 8; bits++) {
                 const tti_deal *deal = &deals[d];
                 job j = {tti_deal_n_shards(deal),
-                         a == 0 ? 37 : 1301,
+                         a == 0 ? 37 : 523,
                          TUTTI_F32,
                          algs[a],
                          bits & 1,
@@ -205,7 +205,7 @@ T_CASE(every_rank_gets_its_part) {
     for (int w = 1; w <= 8; w++)
         for (int a = 0; a < 3; a++)
             for (int bits = 0; bits < 4; bits++) {
-                job j = {16,       a == 0 ? 37 : 1301, TUTTI_F32, algs[a],
+                job j = {16,       a == 0 ? 37 : 523, TUTTI_F32, algs[a],
                          bits & 1, bits & 2,           true,      NULL};
                 comm_run_with(w, true, 0, job_rank, &j);
                 j.dtype = TUTTI_F64;
