@@ -232,11 +232,11 @@ const tti_backend *tti_paper_device(void) {
 }
 
 /* docs/performance.md: ceilings of `tutti doctor`, what of them whole steps of four models reach,
- * and sums over the memory of the other device. */
+ * sums over the memory of the other device, and what large products want to work in. */
 static const struct {
     const char *name;
-    double flops, bytes, flops_share, bytes_share, sum_latency_s, sum_bytes_s;
-} known[] = {{"h200", 690e12, 4.07e12, 0.90, 0.82, 5.2e-6, 335e9}};
+    double flops, bytes, flops_share, bytes_share, sum_latency_s, sum_bytes_s, scratch;
+} known[] = {{"h200", 690e12, 4.07e12, 0.90, 0.82, 5.2e-6, 335e9, 32 << 20}};
 
 tutti_status tti_calibration_of(const char *device, int n_ranks, tti_calibration *out) {
     for (size_t i = 0; i < TTI_COUNT(known); i++) {
@@ -248,7 +248,8 @@ tutti_status tti_calibration_of(const char *device, int n_ranks, tti_calibration
                                  .sum_bytes_s = known[i].sum_bytes_s,
                                  .n_ranks = n_ranks,
                                  .is_device = true,
-                                 .stages_meet = true};
+                                 .stages_meet = true,
+                                 .paper_scratch = known[i].scratch};
         find_ways(out);
         return TUTTI_OK;
     }

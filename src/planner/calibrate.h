@@ -14,15 +14,22 @@
 typedef struct tti_wave {
     int64_t rows; /* of the shard */
     const char *recompute;
-    double cost_s;       /* by the costs of its operations at the ceilings */
-    double s;            /* of a wave */
-    double update_s;     /* of the whole update, by all cores together */
-    double load_s;       /* of one sample, by one thread */
-    double hidden_bytes; /* that each lane, or a device, takes beside what plans know of; on a host
-                            it may be below 0 */
+    double cost_s;        /* by the costs of its operations at the ceilings */
+    double s;             /* of a wave */
+    double update_s;      /* of the whole update, by all cores together */
+    double load_s;        /* of one sample, by one thread */
+    double hidden_bytes;  /* that each lane, or a device, takes beside what plans know of; on a host
+                             it may be below 0 */
+    double scratch_bytes; /* devices: of these what kernels say that they want */
 } tti_wave;
 
-enum { TTI_MAX_WAVES = 32 };
+/* What the kernels of a plan say that they want of a device, which is asked once. */
+typedef struct tti_scratch {
+    const tti_plan *plan;
+    double bytes; /* of a shard that is under way */
+} tti_scratch;
+
+enum { TTI_MAX_WAVES = 32, TTI_MAX_SCRATCH = 128 };
 
 /* A way between workers. */
 typedef struct tti_way {
@@ -50,7 +57,9 @@ typedef struct tti_calibration {
     bool is_device;
     double slice_s; /* for one short program */
     tti_wave waves[TTI_MAX_WAVES];
-    int n_waves;
+    tti_scratch scratch[TTI_MAX_SCRATCH];
+    int n_waves, n_scratch;
+    double paper_scratch; /* of a shard that is under way, where no kernel is there to be asked */
 } tti_calibration;
 
 /* Seconds that a program takes by the costs of its operations, each at the ceiling that it meets

@@ -94,9 +94,38 @@ double tti_device_kept_bytes(const tti_blueprint *b) {
     return bytes <= MOST_KEPT ? bytes : 0;
 }
 
+int tti_device_in_flight(const tti_plan *plan, int n_own) {
+    int n = 1;
+    for (int s = 0; s < plan->shard.n_steps; s++)
+        if (plan->shard.steps[s]->op->traits & TTI_SYNC) n = n_own;
+    if (plan->stages && tti_pipe_count_in_flight(plan->stages, n_own, &n) != TUTTI_OK) {
+        tti_clear_error();
+        n = 1;
+    }
+    return n;
+}
+
+/* What each shard has for itself: constants, and values that outlive its run, such as those that
+ * are sent to other stages. */
+static double own_bytes(const tti_plan *plan) {
+    const tti_program *train = &plan->shard, *eval = &plan->eval;
+    double bytes = (double)(train->const_bytes + train->result_bytes);
+    return eval->graph ? bytes + (double)(eval->const_bytes + eval->result_bytes) : bytes;
+}
+
+/* Of an evaluation, which goes one way: two places, or two for each stage that shards go round. */
+static double eval_message_bytes(const tti_stages *s, int n_waves) {
+    int depth = TTI_MIN(s->n_chunks > 1 ? 2 * s->n_stages : 2, n_waves);
+    double bytes = 0;
+    for (int i = 0; i < s->eval.n; i++)
+        if (tti_moment_stage(s, s->eval.of[i].to) == s->stage)
+            bytes += (double)s->eval.of[i].n_bytes * depth;
+    return bytes;
+}
+
 /* Values from other stages have a place for each wave that can be between the two ends. */
 static double message_bytes(const tti_stages *s, int n_waves) {
-    double bytes = 0;
+    double bytes = s ? eval_message_bytes(s, n_waves) : 0;
     int last = s ? 2 * tti_stages_n_pieces(s) - 1 : 0;
     for (int i = 0; s && i < s->train.n; i++) {
         const tti_crossing *x = &s->train.of[i];
@@ -129,5 +158,6 @@ double tti_device_beside_bytes(const tti_plan *plan, int n_own) {
     const tti_program *p = &plan->shard;
     double shard = (double)(tti_fed_bytes(p, "x") + tti_fed_bytes(p, "target"));
     double traded = fmax(exchange_bytes(p), exchange_bytes(&plan->eval));
-    return N_SETS * n_own * shard + message_bytes(plan->stages, n_own) + traded;
+    double own = own_bytes(plan) * tti_device_in_flight(plan, n_own);
+    return N_SETS * n_own * shard + own + message_bytes(plan->stages, n_own) + traded;
 }

@@ -25,8 +25,12 @@ tti_beside tti_beside_sums(const tti_calibration *c, const tti_plan *plan, doubl
 tti_beside tti_beside_fetches(const tti_calibration *c, double n_calls, double sent,
                               double compute_s);
 
+/* Shards of n_own whose values, constants and scratch of kernels a device has at the same time. */
+int tti_device_in_flight(const tti_plan *plan, int n_own);
+
 /* Bytes of a worker on a device beside what tti_exec_memory_plan counts: inputs of n_own shards,
- * places of messages between stages and of exchanges; and samples that stay there. */
+ * constants and results of those under way, places of messages between stages and of exchanges;
+ * and samples that stay there. */
 double tti_device_beside_bytes(const tti_plan *plan, int n_own);
 double tti_device_kept_bytes(const tti_blueprint *b);
 

@@ -13,10 +13,14 @@
 #include "base/affinity.h"
 #include "base/json.h"
 #include "planner/mixture.h"
+#include "planner/scratch.h"
 #include "train/devices.h"
 #include "train/shares.h"
 
 static const double BUDGET_S = 8;
+/* A calibration with what kernels want of memory lasts so long, or as large a part of the budget
+ * longer. */
+static const double CALIBRATION_S = 10, ASKING = 0.25;
 enum { MAX_ROWS = 10 };
 
 typedef struct planner {
@@ -105,6 +109,16 @@ static tutti_status run_waves(planner *p, double budget, bool twice) {
     return TUTTI_OK;
 }
 
+/* Preparing kernels may take longer than running them; what is not asked is scaled. */
+static tutti_status ask_kernels(planner *p, double budget) {
+    double spent, left = fmax(CALIBRATION_S - p->spent_s, ASKING * budget);
+    for (int i = 0; i < p->layouts.n && !p->is_mixed; i++) {
+        TTI_TRY(tti_scratch_ask(p->blueprints[i], &p->calibration, left, &spent));
+        left -= spent, p->spent_s += spent;
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status calibrate_machine(planner *p, int n_workers, double budget) {
     const tti_blueprint *b = p->blueprints[0];
     if (!p->is_mixed)
@@ -120,7 +134,8 @@ static tutti_status calibrate(planner *p, int n_workers) {
     double budget = p->desc->budget_s > 0 ? p->desc->budget_s : BUDGET_S;
     TTI_TRY(calibrate_machine(p, n_workers, budget));
     TTI_TRY(run_waves(p, budget, false));
-    return run_waves(p, budget, true);
+    TTI_TRY(run_waves(p, budget, true));
+    return ask_kernels(p, budget);
 }
 
 /* ---- order ---- */

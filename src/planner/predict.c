@@ -13,6 +13,7 @@
 #include "exec/pipe.h"
 #include "exec/share.h"
 #include "planner/device_costs.h"
+#include "planner/scratch.h"
 #include "planner/stage_play.h"
 #include "train/worker_exec.h"
 
@@ -274,21 +275,6 @@ static double longest_slot(const tti_plan *plan) {
     return (double)(longest * sizeof(float));
 }
 
-/* Shards of a stage that are under way at a time: each has its own scratch. */
-static int n_in_flight(const tti_plan *plan, int n_own) {
-    int n = 1;
-    if (plan->stages && tti_pipe_count_in_flight(plan->stages, n_own, &n) != TUTTI_OK) {
-        tti_clear_error();
-        n = 1;
-    }
-    return n;
-}
-
-/* Of kernels on a device: a part of the model has as large a part of them. */
-static double scratch_of(const parts *x, const tti_wave *wave, const tti_calibration *c) {
-    return c->is_device ? wave->hidden_bytes * x->most / wave->cost_s : 0;
-}
-
 /* Parameters, gradient and averages of each range, in memory that its holder has in common with
  * each worker of another process. */
 static void add_channels(tti_prediction *p, const tti_blueprint *b, int n_workers) {
@@ -315,7 +301,7 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
     home h = {0};
     bool loose = tti_job_is_async(&b->config); /* whole batches each */
     desc.n_lanes = at_least_one(c->n_cores / w->n_workers);
-    double kept = tti_device_kept_bytes(b), scratch = scratch_of(x, wave, c);
+    double kept = tti_device_kept_bytes(b);
     p->worker_bytes = p->host_bytes = 0;
     for (int r = 0; r < w->n_workers; r++) {
         tti_exec_memory m;
@@ -323,8 +309,9 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
         desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&b->mesh, &at));
         TTI_TRY(tti_exec_memory_plan(&desc, loose ? 0 : at.data, loose ? 1 : p->layout.data, &m));
         double beside = c->is_device ? tti_device_beside_bytes(desc.plan, w->n_own) + kept : 0;
+        double scratch = tti_scratch_bytes(c, desc.plan, wave, x->most);
         double bytes =
-            tti_bytes_of_arrays(&m) + beside + scratch * n_in_flight(desc.plan, w->n_own);
+            tti_bytes_of_arrays(&m) + beside + scratch * tti_device_in_flight(desc.plan, w->n_own);
         p->worker_bytes = fmax(p->worker_bytes, bytes);
         if (r == 0) p->first_bytes = bytes;
         if (tti_job_has_server(&b->config)) give_to_server(&m, &h);

@@ -13,6 +13,7 @@
 #include "data/dataset.h"
 #include "planner/calibrate.h"
 #include "planner/device_costs.h"
+#include "planner/scratch.h"
 #include "train/feeding.h"
 #include "train/worker_exec.h"
 
@@ -164,10 +165,11 @@ static void measure_hidden(rig *r, tti_calibration *c) {
 }
 
 /* Scratch of kernels, and whatever else there is beside the arrays. */
-static void measure_scratch(rig *r) {
+static tutti_status measure_scratch(rig *r) {
     tti_exec_memory m = tti_exec_memory_use(r->exec);
     double known = tti_bytes_of_arrays(&m) + tti_device_beside_bytes(r->b.plan, r->b.n_shards);
     r->wave.hidden_bytes = fmax((double)m.device_peak - known, 0);
+    return tti_scratch_want(&r->b, r->b.plan, &r->wave.scratch_bytes);
 }
 
 static tutti_status run_rig(rig *r, tti_calibration *c) {
@@ -175,8 +177,7 @@ static tutti_status run_rig(rig *r, tti_calibration *c) {
     TTI_TRY(open_rig(r));
     if (is_device(r)) {
         TTI_TRY(time_on_device(r, c));
-        measure_scratch(r);
-        return TUTTI_OK;
+        return measure_scratch(r);
     }
     TTI_TRY(time_on_host(r));
     pthread_mutex_lock(&measuring);
@@ -342,6 +343,8 @@ tti_wave tti_calibrated_wave(const tti_calibration *c, int64_t rows, const char 
     wave.update_s = nearest->update_s;
     wave.load_s = nearest->load_s;
     wave.hidden_bytes = nearest->hidden_bytes;
-    if (c->is_device) wave.hidden_bytes *= (double)rows / (double)nearest->rows; /* scratch */
+    wave.scratch_bytes = nearest->scratch_bytes;
+    double rows_share = (double)rows / (double)nearest->rows;
+    if (c->is_device) wave.hidden_bytes *= rows_share, wave.scratch_bytes *= rows_share;
     return wave;
 }

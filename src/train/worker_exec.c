@@ -63,6 +63,13 @@ tti_exec_desc tti_worker_exec_desc(const tti_blueprint *b) {
         .ema = c->train.ema};
 }
 
+tti_device_desc tti_worker_device_desc(const tti_blueprint *b, int index) {
+    const tti_job_config *c = &b->config;
+    return (tti_device_desc){.index = index,
+                             .tf32 = strcmp(c->train.precision, "tf32") == 0,
+                             .exact = strcmp(c->parallel.mode, "exact") == 0};
+}
+
 /* Of a core, in parts: beside a worker on the host. */
 enum { WEIGHT_OF_DEVICE = 1, WEIGHT_OF_HOST = 4 };
 
@@ -81,15 +88,12 @@ void tti_worker_cores(const tti_blueprint *b, int local_rank, int local_n_ranks,
 
 tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_desc *worker,
                                     tti_exec **out) {
-    const tti_job_config *c = &b->config;
     const tti_devices *devices = &b->devices;
     int place = tti_devices_place(devices, worker->local_rank);
     tti_core_share share;
     tti_worker_cores(b, worker->local_rank, worker->local_n_ranks, &share);
     tti_exec_desc desc = tti_worker_exec_desc(b);
-    desc.device = (tti_device_desc){.index = TTI_MAX(place, 0),
-                                    .tf32 = strcmp(c->train.precision, "tf32") == 0,
-                                    .exact = strcmp(c->parallel.mode, "exact") == 0};
+    desc.device = tti_worker_device_desc(b, TTI_MAX(place, 0));
     desc.comm = worker->comm;
     desc.one_copy = worker->one_copy;
     desc.shares = worker->one_copy != NULL;
@@ -105,7 +109,7 @@ tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_des
     desc.server = worker->server;
     if (worker->serves_in_ranks) {
         desc.zero = 1;
-        desc.n_owners = (int)c->parallel.servers;
+        desc.n_owners = (int)b->config.parallel.servers;
     }
     desc.server_worker = worker->rank;
     return tti_exec_create(&desc, out);

@@ -21,6 +21,9 @@ typedef struct tti_worker_desc {
 /* What the job says of computing and does not depend on who computes; borrows from blueprint. */
 tti_exec_desc tti_worker_exec_desc(const tti_blueprint *blueprint);
 
+/* How the job wants device number index of the machine to be opened. */
+tti_device_desc tti_worker_device_desc(const tti_blueprint *blueprint, int index);
+
 /* The cores of a worker: an equal part of its machine's, but beside devices most of them are for
  * the workers on the host, which compute on them; those on devices update there alone. */
 void tti_worker_cores(const tti_blueprint *blueprint, int local_rank, int local_n_ranks,

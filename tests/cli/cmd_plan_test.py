@@ -142,6 +142,21 @@ def test_devices():
         raise AssertionError("%g bytes predicted, %g taken" % (whole["first_bytes"], peak))
     runs.tutti("plan", "--check", "run", "--seconds", "0.1", env=devices).expect(
         0, "step, ms", "of worker 0's GPU, MiB")
+    memory_of_stages(devices)
+
+
+def memory_of_stages(devices):
+    """Of the first of two stages: values on their way and scratch of each shard under way."""
+    job = [*JOB, "optimizer.name=sgd", "parallel.devices=gpu", "-n", "2", "parallel.shards=8",
+           "train.recompute=none", "data.resident=no"]
+    told = runs.tutti("plan", *job, "--seconds", "0.2", "--json", env=devices).expect(0).out
+    stages = [r for r in json.loads(told)["layouts"]
+              if r["layout"] == "data 1, pipeline 2, 8 shards"][0]
+    runs.tutti("train", *job, "parallel.pipeline=2", "train.steps=3", "run.dir=stages",
+               env=devices).expect(0)
+    peak = [r for r in runs.records("stages") if "peak_device_bytes" in r][-1]["peak_device_bytes"]
+    if not 0.95 < stages["first_bytes"] / peak < 1.05:
+        raise AssertionError("%g bytes predicted, %g taken" % (stages["first_bytes"], peak))
 
 
 def test_bad_input():

@@ -99,18 +99,45 @@ T_CASE(fetches) {
     assert_true(hidden.exposed_s == 0 && hidden.taken_s == 0);
 }
 
+/* Constants and results of a shard that is under way, in training and in evaluation. */
+static double own_bytes(const tti_plan *plan) {
+    return (double)(plan->shard.const_bytes + plan->shard.result_bytes + plan->eval.const_bytes +
+                    plan->eval.result_bytes);
+}
+
 /* Two sets of inputs for each shard; two halves of the longest value that pieces exchange. */
 T_CASE(memory) {
     T_UNUSED;
     made whole = make("parallel.shards=4", "data.resident=no"),
          pieces = make("parallel.tensor=2", "parallel.shards=4");
     const double rows = 8, shard = rows * (784 + 1) * 4; /* pictures and labels */
-    T_NEAR(tti_device_beside_bytes(whole.b->plan, 2), 2 * 2 * shard, 0);
+    T_NEAR(tti_device_beside_bytes(whole.b->plan, 2), 2 * 2 * shard + own_bytes(whole.b->plan), 0);
     assert_true(tti_device_kept_bytes(whole.b) == 0);
     const tti_plan *plan = tti_blueprint_plan(pieces.b, 0);
     double beside = tti_device_beside_bytes(plan, 4);
     assert_true(beside > 2 * 4 * shard && beside < 3 * 4 * shard);
     unmake(&whole), unmake(&pieces);
+}
+
+/* What a stage sends stays where it was made, for each shard under way: two of the first stage of
+ * two, one of the last, which has places for what comes of two shards, and two in evaluation. */
+T_CASE(memory_of_stages) {
+    T_UNUSED;
+    made m = make("parallel.pipeline=2", "parallel.shards=8");
+    const tti_plan *first = tti_blueprint_plan(m.b, 0), *last = tti_blueprint_plan(m.b, 1);
+    const tti_crossings *train = &first->stages->train, *eval = &first->stages->eval;
+    double there = 0, back = 0, looked_at = 0;
+    for (int i = 0; i < train->n; i++)
+        *(train->of[i].to > train->of[i].from + 1 || train->of[i].from >= 2 ? &back : &there) +=
+            (double)train->of[i].n_bytes;
+    for (int i = 0; i < eval->n; i++) looked_at += (double)eval->of[i].n_bytes;
+    assert_true(there > 0 && back > 0 && looked_at > 0);
+    assert_int_equal(tti_device_in_flight(first, 8), 2);
+    assert_int_equal(tti_device_in_flight(last, 8), 1);
+    assert_true((double)first->shard.result_bytes >= there);
+    assert_true(tti_device_beside_bytes(first, 8) >= 2 * own_bytes(first) + back);
+    assert_true(tti_device_beside_bytes(last, 8) >= own_bytes(last) + 2 * there + 2 * looked_at);
+    unmake(&m);
 }
 
 /* A step on devices: what sums wait for is in it, and each further shard is added once. */
@@ -217,6 +244,7 @@ int main(void) {
         cmocka_unit_test(sums),
         cmocka_unit_test(fetches),
         cmocka_unit_test(memory),
+        cmocka_unit_test(memory_of_stages),
         cmocka_unit_test(steps_on_devices),
         cmocka_unit_test(stages_that_meet_or_not),
         cmocka_unit_test(attention_is_slower),
