@@ -113,22 +113,38 @@ def test_killed_while_saving():
     kill_while_saving(10)
 
 
+def kill_twice(run, n_workers, n_steps):
+    """A run of which a worker is killed, and one of the next; what it said to the end."""
+    process = runs.start(*runs.small(run, PLACE, "-n", str(n_workers), "run.checkpoint_every=4",
+                                     "train.steps=%d" % n_steps, "--restarts", "2"))
+    gone = set()
+    for told in (6, 12):
+        def fresh():
+            return set(runs.children(process.pid)) - gone
+        runs.wait_until(lambda: process.poll() is not None or
+                        runs.steps_told(run) > told and len(fresh()) == n_workers,
+                        what="step %d" % told)
+        for pid in list(fresh())[:1]:
+            gone.add(pid)
+            runs.kill(pid)
+    return runs.finish(process).expect(0)
+
+
 def test_restarts():
-    """Killed twice, started again twice, and the bits of a run that nothing happened to."""
-    story = expected("run.checkpoint_every=4", "train.steps=400")
-    for run, workers in (("two", 2), ("one", 1)):
-        process = runs.start(*runs.small(run, PLACE, "-n", str(workers), "run.checkpoint_every=4",
-                                         "train.steps=400", "--restarts", "2"))
-        gone = []
-        for told in (6, 12):
-            runs.wait_until(lambda: runs.steps_told(run) > told and
-                            len(set(runs.children(process.pid)) - set(gone)) == workers,
-                            what="step %d" % told)
-            victim = (set(runs.children(process.pid)) - set(gone)).pop()
-            gone.append(victim)
-            os.kill(victim, signal.SIGKILL)
-        runs.finish(process).expect(0, "starting again", "(2 of 2)")
-        runs.same_story(story, run)
+    """Killed twice, started again twice, and the bits of a run that nothing happened to.  A run
+    that has come to its end before is tried again with more steps."""
+    for n_workers in (2, 1):
+        ended = None
+        for n_steps in (400, 2000, 10000, 50000):
+            run = "run-%d-%d" % (n_workers, n_steps)
+            ended = kill_twice(run, n_workers, n_steps)
+            if "(2 of 2)" in ended.err:
+                break
+        ended.expect(0, "starting again", "(2 of 2)")
+        whole = "whole-%d-%d" % (n_workers, n_steps)
+        runs.tutti(*runs.small(whole, "run.checkpoint_every=-1",
+                               "train.steps=%d" % n_steps)).expect(0)
+        runs.same_story(runs.story(whole), run)
     process = runs.start(*runs.small("no", PLACE, "-n", "2", "train.steps=1000000"))
     runs.wait_until(lambda: runs.steps_told("no") > 3, what="the first steps")
     os.kill(runs.children(process.pid)[0], signal.SIGKILL)

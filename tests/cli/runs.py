@@ -126,12 +126,18 @@ def wait_until(condition, timeout_s=20, what="what was waited for"):
         time.sleep(0.001)
 
 
-def kill_child(process, index):
-    """Kills a child of a process, by its place among them; one that has ended is left alone."""
+def kill(pid):
+    """One that has ended is left alone."""
     try:
-        os.kill(children(process.pid)[index], signal.SIGKILL)
-    except (IndexError, ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
         pass
+
+
+def kill_child(process, index):
+    """A child of a process, by its place among them; one that has ended is left alone."""
+    for pid in children(process.pid)[index:index + 1]:
+        kill(pid)
 
 
 def is_alive(pid):

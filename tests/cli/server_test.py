@@ -144,9 +144,10 @@ def test_what_was_recorded_comes_again():
 def test_digits_are_learnt():
     """As well as by workers that wait for each other, in an order by a clock of its own; MNIST in
     async_slow_test.py.  What comes by the machine's clock keeps to the bound."""
-    n_steps = 20 if runs.sanitized() else 280
-    arguments = ["model.name=lenet", "data.n_train=1500", "data.n_test=300", "train.batch=32",
-                 "train.steps=%d" % n_steps, "optimizer.name=adam", "train.eval_every=0",
+    n_steps = 20 if runs.sanitized() else 900
+    arguments = ["model.name=mlp", "model.hidden=[128]", "data.n_train=3500", "data.n_test=300",
+                 "train.batch=32", "train.steps=%d" % n_steps, "optimizer.name=adam",
+                 "train.eval_every=0",
                  "run.log_every=0", "train.ema=0", "schedule.name=cosine"]
     train("together", "-n", "2", *arguments)
     least = runs.records("together")[-1]["accuracy"] - 0.03
@@ -165,16 +166,15 @@ def test_digits_are_learnt():
 
 
 def test_backup_workers():
-    """Digits are learnt from the gradients that come first, and dropped ones are told."""
+    """Digits are learnt from the gradients that come first, whichever these are, and dropped ones
+    are told.  What is made of those that came: tests/exec/server_test.c."""
     arguments = ["model.name=mlp", "model.hidden=[64]", "data.n_train=1500", "data.n_test=300",
                  "train.batch=32", "train.steps=%d" % (40 if runs.sanitized() else 280),
                  "optimizer.name=adam", "train.ema=0", "schedule.name=cosine", "run.log_every=1"]
-    train("together", "-n", "4", *SERVER, *arguments)
     end = train_end("first", "-n", "4", *SERVER, *arguments, "parallel.mode=fast",
                     "parallel.backup_workers=1")
-    least = runs.records("together")[-1]["accuracy"] - 0.04
-    print(end["accuracy"], least, end["dropped"])
-    expect(runs.sanitized() or end["accuracy"] >= least, end)
+    print(end["accuracy"], end["dropped"])
+    expect(runs.sanitized() or end["accuracy"] >= 0.4, end)  # of ten kinds
     told = runs.records("first")
     steps = [r["step"] for r in told if r["event"] == "step"]
     expect(steps == list(range(1, end["step"] + 1)), steps)

@@ -103,7 +103,7 @@ T_CASE(every_division_gives_the_bits_of_the_tree) {
             for (int a = 0; a < 3; a++)
                 for (int bits = 0; bits < 4; bits++) {
                     job j = {shard_counts[v], a == 0 ? 37 : 523, TUTTI_F32, algs[a],
-                             bits & 1,        bits & 2,           false,     NULL};
+                             bits & 1,        bits & 2,          false,     NULL};
                     comm_run_with(w, true, 0, job_rank, &j);
                 }
 }
@@ -205,8 +205,7 @@ T_CASE(every_rank_gets_its_part) {
     for (int w = 1; w <= 8; w++)
         for (int a = 0; a < 3; a++)
             for (int bits = 0; bits < 4; bits++) {
-                job j = {16,       a == 0 ? 37 : 523, TUTTI_F32, algs[a],
-                         bits & 1, bits & 2,           true,      NULL};
+                job j = {16, a == 0 ? 37 : 523, TUTTI_F32, algs[a], bits & 1, bits & 2, true, NULL};
                 comm_run_with(w, true, 0, job_rank, &j);
                 j.dtype = TUTTI_F64;
                 if (bits == 3) comm_run_with(w, true, 0, job_rank, &j);
