@@ -9,8 +9,8 @@ extern "C" {
 #endif
 
 /* True if there is a kernel: one 16-bit dtype for all values, rows in whole vectors of 8, at least
- * one: forward up to 2048 elements, backward up to 1024 and with dx, dgamma and dbeta and without a
- * copy. */
+ * one, up to 2048 elements; backward with dx, dgamma and dbeta, without a copy, and of more than
+ * 1024 elements only with dsums: others come to the bits of norm_row.cuh. */
 bool tti_cuda_norm_low_forward_can(const tti_cuda_norm *norm);
 bool tti_cuda_norm_low_backward_can(const tti_cuda_norm_grad *grad);
 
