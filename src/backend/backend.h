@@ -228,6 +228,7 @@ typedef struct tti_device_told {
 enum {
     TTI_UNTRIED_COMPRESSED_PARTS = 1,    /* parallel.compress with parallel.zero */
     TTI_UNTRIED_DIVIDED_END_ON_HOST = 2, /* residuals and local SGD of divided models */
+    TTI_UNTRIED_PARTS_BY_HOST = 4,       /* parallel.zero above 1 where the host adds */
 };
 
 /* The calling thread has one open device; memory, kernels and queues below are that one's.  All but

@@ -80,10 +80,10 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
     if (x->offload)
         return tti_offload_attach(x->offload, d->by_host,
                                   &(tti_offload_told){d->report, d->sums, d->n_told});
-    if (x->lean && !d->reduce)
+    if (x->lean && !d->reduce && d->ops->untried & TTI_UNTRIED_PARTS_BY_HOST)
         return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "exec: workers whose devices do not reach each other have whole gradients "
-                        "and parameters (%s); zero is at most 1",
+                        "exec: workers whose devices do not reach each other, or that divide the "
+                        "model, have whole gradients and parameters (%s); zero is at most 1",
                         tti_str_text(&d->way));
     if (x->lean) TTI_TRY(tti_device_lean_create(x, d->reduce, &d->lean));
     if (d->reduce && tti_exec_has_parts(x) && !tti_exec_has_lean_params(x))
@@ -338,6 +338,17 @@ static tutti_status reread(tti_exec *x) {
     return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "hash of own parameters", -1);
 }
 
+/* The same where the host adds: it compares at once what it has kept. */
+static tutti_status compare_own(tti_exec *x, uint64_t step) {
+    uint64_t hash;
+    if (!tti_exec_has_lean_params(x) || !x->has_hash) return TUTTI_OK;
+    TTI_TRY(tti_device_update_hash(x->device->update, &hash));
+    if (hash == x->lean->own_hash) return TUTTI_OK;
+    return tti_fail(TUTTI_E_MISMATCH,
+                    "step %llu: the parameters of rank %d changed in memory after the update",
+                    (unsigned long long)step, x->rank);
+}
+
 /* beside: other devices are read while shards compute. */
 static tutti_status whole_step(tti_exec *x, const tti_device_set *set, bool beside) {
     tti_exec_device *d = x->device;
@@ -401,8 +412,13 @@ static tutti_status run_recorded(tti_exec *x, tti_device_set *set) {
 static tutti_status run_by_host(tti_exec *x, tti_device_set *set) {
     tti_exec_device *d = x->device;
     tti_profile_next_step(x);
+    d->beside = compare_own(x, set->desc.step);
+    TTI_TRY(d->beside);
     TTI_TRY(tti_device_put_begin(x, set));
+    if (d->lean) TTI_TRY(tti_device_lean_step(d->lean, false));
     TTI_TRY(tti_device_run_shards(x, set));
+    if (d->lean) TTI_TRY(tti_device_lean_finish(d->lean));
+    TTI_TRY(d->beside);
     if (d->pipe) TTI_TRY(tti_device_pipe_rest(d->pipe)); /* which ends with a lost stage */
     tti_exec_note(x, &set->desc, "reduce");
     TTI_TRY(tti_device_by_host_grads(d->by_host));
@@ -599,6 +615,10 @@ static tutti_status end_step(tti_exec *x, tti_step_result *result) {
         return report_bad(x, set, report.bad);
     }
     if (x->device->reduce && tti_exec_has_parts(x)) report.params_hash = told_hash(x, set);
+    if (!x->device->reduce && tti_exec_has_lean_params(x)) {
+        TTI_TRY(tti_lean_exchange_hash(x, report.params_hash));
+        report.params_hash = x->lean->hash;
+    }
     x->last_hash = result->own_hash = result->params_hash = report.params_hash;
     x->has_hash = true;
     if (tti_local_is_on(x)) return tti_device_local_end(x, &set->desc, result);

@@ -15,6 +15,7 @@ struct tti_device_by_host {
     int n_pieces;
     uint16_t *wire;      /* [n_flat] of it too: sums as they travel; NULL: as they are */
     bool has_pinned;     /* the first piece is */
+    int next_bucket;     /* of gradients that are not whole, to be brought */
     int64_t computed_ns; /* when the gradients of the newest step were here */
     int64_t summed_ns;   /* and the sums of all workers */
 };
@@ -154,19 +155,72 @@ static tutti_status sum_pieces(const tti_device_by_host *b, const tti_piece *pie
                                                                    .deal = &x->deal});
 }
 
+/* ---- gradients on the device ---- */
+
+static int n_pieces_of(const tti_exec *x) { return x->desc.fast ? 1 : x->acc.n_pieces; }
+
+/* A range of every piece to the host. */
+static tutti_status bring(const tti_device_by_host *b, size_t first, size_t n_elems) {
+    const tti_exec *x = b->x;
+    for (int i = 0; i < n_pieces_of(x); i++)
+        TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, b->pieces[i] + first,
+                             tti_exec_grads_at(x, x->acc.piece_buffer[i], first),
+                             n_elems * sizeof(float)));
+    return TUTTI_OK;
+}
+
+/* A bucket leaves its place before the queue comes to what is written there next. */
+static tutti_status bring_bucket(const tti_device_by_host *b, const tti_bucket *bucket) {
+    tti_exec *x = b->x;
+    size_t first = bucket->first, n = bucket->n_elems;
+    TTI_TRY(tti_device_exchange_wait(x->exchange));
+    tti_exec_merge(x, &x->acc.waves[x->acc.n_waves - 1], first, first + n);
+    for (int i = 1; x->desc.fast && i < x->acc.n_pieces; i++)
+        x->desc.backend->accumulate(tti_exec_grads_at(x, x->acc.piece_buffer[0], first),
+                                    tti_exec_grads_at(x, x->acc.piece_buffer[i], first), n);
+    return bring(b, first, n);
+}
+
+tutti_status tti_device_by_host_after(tti_device_by_host *b, int step) {
+    const tti_plan *plan = b->x->desc.plan;
+    while (b->next_bucket < plan->n_buckets && plan->buckets[b->next_bucket].ready_after <= step)
+        TTI_TRY(bring_bucket(b, &plan->buckets[b->next_bucket++]));
+    return TUTTI_OK;
+}
+
+static tutti_status bring_all(tti_device_by_host *b) {
+    const tti_plan *plan = b->x->desc.plan;
+    if (!b->x->lean) return bring(b, 0, plan->n_flat);
+    TTI_TRY(tti_device_by_host_after(b, plan->shard.n_steps));
+    b->next_bucket = 0;
+    return TUTTI_OK;
+}
+
+/* The sums to where the update reads them. */
+static tutti_status put_grads(const tti_device_by_host *b) {
+    tti_exec *x = b->x;
+    float *own = x->lean ? x->lean->own_grads : NULL;
+    tti_share_run run;
+    if (!own)
+        return b->ops->copy(TTI_QUEUE_COMPUTE, tti_exec_grads(x), b->pieces[0],
+                            x->desc.plan->n_flat * sizeof(float));
+    for (int i = 0; tti_share_next(&x->share, x->desc.plan, &i, &run);)
+        TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, own + run.state, b->pieces[0] + run.first,
+                             run.n_elems * sizeof(float)));
+    return TUTTI_OK;
+}
+
 tutti_status tti_device_by_host_grads(tti_device_by_host *b) {
     tti_exec *x = b->x;
-    size_t n_bytes = x->desc.plan->n_flat * sizeof(float);
     tti_piece pieces[TTI_MAX_PIECES];
     if (x->n_ranks == 1) return TUTTI_OK;
-    int n_pieces = x->desc.fast ? 1 : x->acc.n_pieces;
+    int n_pieces = n_pieces_of(x);
     TTI_TRY(b->ops->mark(TTI_QUEUE_COMPUTE, TTI_MARK_COMPUTED));
     for (int i = 0; i < n_pieces; i++) {
         pieces[i] = x->acc.pieces[i];
         pieces[i].data = b->pieces[i];
-        TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, b->pieces[i], x->buffers[x->acc.piece_buffer[i]],
-                             n_bytes));
     }
+    TTI_TRY(bring_all(b));
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "gradients to the host", -1));
     TTI_TRY(b->ops->await(TTI_MARK_COMPUTED));
     int64_t made = tti_now_ns();
@@ -179,7 +233,7 @@ tutti_status tti_device_by_host_grads(tti_device_by_host *b) {
     tti_profile_add(x, TTI_ROW_COMM, NULL, "sum of gradients by the host", -1, start, end);
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
     if (x->offload) return TUTTI_OK;
-    TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, tti_exec_grads(x), b->pieces[0], n_bytes));
+    TTI_TRY(put_grads(b));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "gradients to the device", -1);
 }
 
@@ -220,6 +274,7 @@ tutti_status tti_device_by_host_parts(tti_device_by_host *b, float *parts, size_
     tti_exec *x = b->x;
     size_t n_all = n * (size_t)x->desc.n_shards, first = n * (size_t)x->first_shard;
     size_t n_own = n * (size_t)(x->last_shard - x->first_shard);
+    if (x->n_ranks == 1) return TUTTI_OK;
     memset(x->sync_parts, 0, n_all * sizeof *x->sync_parts);
     TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, x->sync_parts + first, parts + first,
                          n_own * sizeof *parts));

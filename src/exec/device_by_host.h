@@ -15,7 +15,11 @@ void tti_device_by_host_destroy(tti_device_by_host *by_host); /* takes NULL */
 /* Shards were dealt anew: memory for as many pieces as the worker with the most has. Collective. */
 tutti_status tti_device_by_host_grow(tti_device_by_host *by_host);
 
-/* The summed gradients, into tti_exec_grads. */
+/* Of a worker that has its part of the summed gradients alone: its last shard has got a step of its
+ * program to do, and the gradients that it has completed come to the host. */
+tutti_status tti_device_by_host_after(tti_device_by_host *by_host, int step);
+
+/* The summed gradients, into tti_exec_grads, or the own ones into x->lean->own_grads. */
 tutti_status tti_device_by_host_grads(tti_device_by_host *by_host);
 
 /* When the device had computed the gradients of the newest step, and when the sums of all workers

@@ -155,7 +155,7 @@ static bool is_wanted(const tti_exec *x) {
     const tti_device_ops *ops = x->desc.backend->device;
     bool can = ops->peers_meet && ops->peers_trade;
     bool plain = !x->desc.offload && !x->desc.mixed && !x->desc.server &&
-                 !tti_device_ends_on_host(x) && !x->desc.reference;
+                 !tti_device_by_host_alone(x) && !x->desc.reference;
     bool stages = x->desc.mesh->size.stage == 1 || ops->peers_put;
     return can && plain && stages && tti_deal_is_even(&x->deal);
 }

@@ -14,7 +14,9 @@
 
 typedef struct tti_device_lean tti_device_lean;
 
-/* Of a worker with x->lean.  On success *out is owned by the caller and borrows the rest. */
+/* Of a worker with x->lean.  reduce NULL: devices do not reach each other, the host makes the
+ * moves, and is told of gradients by itself (device_by_host.h).  Collective.  On success *out is
+ * owned by the caller and borrows the rest. */
 tutti_status tti_device_lean_create(tti_exec *x, tti_device_reduce *reduce, tti_device_lean **out);
 void tti_device_lean_destroy(tti_device_lean *lean); /* takes NULL */
 
@@ -28,10 +30,15 @@ void tti_device_lean_begin(tti_device_lean *lean, bool is_last);
 void tti_device_lean_before(tti_device_lean *lean, int step);
 tutti_status tti_device_lean_finish(tti_device_lean *lean);
 
-/* A shard of an evaluation; and the moves of workers with more of them. */
+/* A batch of an evaluation, where parameters are in parts; a shard of it; and the moves of workers
+ * with more of them. */
+tutti_status tti_device_lean_eval_begin(tti_device_lean *lean);
 tutti_status tti_device_lean_eval(tti_device_lean *lean, tti_instance *instance,
                                   const tti_run *run);
 tutti_status tti_device_lean_eval_rest(tti_device_lean *lean);
+
+/* Waits for what was put into queues. */
+tutti_status tti_device_lean_rest(tti_device_lean *lean);
 
 /* Averages of all parameters into x->lean->averages, where evaluation has whole ones; waits. */
 tutti_status tti_device_lean_averages(tti_device_lean *lean);

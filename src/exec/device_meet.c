@@ -22,11 +22,22 @@ bool tti_device_ends_on_host(const tti_exec *x) {
     return x->desc.local || tti_compress_wanted(&x->desc, x->n_ranks);
 }
 
+/* Values of shards are joined by the host, too: in stages always. */
+static bool joins_on_host(const tti_exec *x) {
+    const tti_stages *stages = x->desc.plan->stages;
+    return stages ? stages->is_joined : x->n_syncs > 0 && x->n_ranks > 1;
+}
+
+bool tti_device_by_host_alone(const tti_exec *x) {
+    bool in_parts = x->desc.zero > 1 && x->n_ranks > 1;
+    return tti_device_ends_on_host(x) || (x->divided && (in_parts || joins_on_host(x)));
+}
+
 /* All that the workers of one model exchange goes between devices.  Sums over pieces, then stages
  * are those over all of them in one tree only where there are 1, 2, 4 ... pieces. */
 static bool is_direct(const tti_exec *x) {
     int n_pieces = x->desc.mesh->size.tensor;
-    if (tti_device_ends_on_host(x)) return false;
+    if (tti_device_by_host_alone(x)) return false;
     if (!x->pipe) return tti_device_exchange_group(x->exchange) != NULL;
     bool pieces = n_pieces == 1 || tti_device_exchange_group(x->exchange);
     return pieces && tti_device_pipe_mail(x->device->pipe) && (n_pieces & (n_pieces - 1)) == 0;

@@ -41,6 +41,7 @@ typedef struct part {
     tti_pipe_action action;
     int number; /* in the order of the step */
     tti_instance *instance;
+    tti_range steps; /* all of it, or those between two joins */
 } part;
 
 struct tti_device_pipe {
@@ -51,7 +52,8 @@ struct tti_device_pipe {
     bool between; /* the last step went between devices */
     bool has_failed;
     int first_moment; /* of the last step: its beginning, then two for each part, which computes
-                       * between them */
+                       * between them, or for what of it lies between two joins */
+    int n_timed;      /* pairs of them */
     void *pinned;     /* slots of the mailbox; NULL: they cannot be, and copies are slower */
 };
 
@@ -60,6 +62,7 @@ typedef struct pipe_step {
     const tti_device_pipe_step *desc;
     side_room *room;
     part unsent; /* instance NULL: nothing is to be sent */
+    int n_runs;  /* of kernels between joins, so far */
 } pipe_step;
 
 enum { N_TURNS = 2 };
@@ -249,8 +252,18 @@ static tutti_status free_slots(const pipe_step *s, const part *p) {
 
 /* Buckets are summed beside the last wave, as it completes them. */
 static bool sums_beside(const pipe_step *s, int wave) {
+    const tti_exec *x = s->pipe->x;
     const tti_device_reduce *reduce = s->desc->eval ? NULL : s->desc->reduce;
-    return reduce && tti_device_reduce_merges(reduce, wave);
+    if (!reduce) return x->lean && !s->desc->eval && wave == x->acc.n_waves - 1;
+    return tti_device_reduce_merges(reduce, wave);
+}
+
+static void sum_beside(const pipe_step *s, int step) {
+    tti_exec_device *d = s->pipe->x->device;
+    if (s->desc->reduce)
+        tti_device_reduce_after(s->desc->reduce, step);
+    else if (d->beside == TUTTI_OK)
+        d->beside = tti_device_by_host_after(d->by_host, step);
 }
 
 typedef struct telling {
@@ -264,16 +277,15 @@ static void after_step(int step, void *user) {
     const telling *told = user;
     tti_exec *x = told->s->pipe->x;
     if (x->profile) tti_device_time_step(x, told->instance, step, told->shard);
-    if (sums_beside(told->s, told->wave)) tti_device_reduce_after(told->s->desc->reduce, step);
+    if (sums_beside(told->s, told->wave)) sum_beside(told->s, step);
     if (told->wave == 0 && told->s->desc->parts)
         tti_device_parts_before(told->s->desc->parts, step + 1);
 }
 
 static tutti_status run_kernels(const pipe_step *s, const part *p, const tti_run *run) {
-    const tti_program *program = s->room->side->program;
-    int first = program->part_first[p->action.part], last = program->part_first[p->action.part + 1];
+    int first = (int)p->steps.first, last = (int)p->steps.last;
     tti_exec *x = s->pipe->x;
-    telling told = {s, p->action.wave, p->instance, x->acc.waves[p->action.wave].first};
+    telling told = {s, p->action.wave, p->instance, x->pipe->waves[p->action.wave].first};
     bool fetches = told.wave == 0 && s->desc->parts;
     bool tells = x->profile || fetches || sums_beside(s, told.wave);
     if (fetches) tti_device_parts_before(s->desc->parts, first);
@@ -283,7 +295,7 @@ static tutti_status run_kernels(const pipe_step *s, const part *p, const tti_run
 static tutti_status run_timed(const pipe_step *s, const part *p, const tti_run *run) {
     tti_exec *x = s->pipe->x;
     int from = s->pipe->first_moment + 1 + 2 * p->number;
-    int shard = x->acc.waves[p->action.wave].first;
+    int shard = x->pipe->waves[p->action.wave].first;
     bool forward = p->action.part < x->pipe->stages->n_chunks;
     TTI_TRY(s->pipe->ops->stamp(TTI_QUEUE_COMPUTE, from));
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "waiting for another stage", shard));
@@ -298,9 +310,9 @@ static tutti_status run_timed(const pipe_step *s, const part *p, const tti_run *
 static tutti_status compute(const pipe_step *s, const part *p) {
     tti_exec *x = s->pipe->x;
     const tti_device_ops *ops = s->pipe->ops;
-    const tti_wave *wave = &x->acc.waves[p->action.wave];
+    const tti_wave *wave = &x->pipe->waves[p->action.wave];
     int local = wave->first - x->first_shard;
-    if (!s->desc->eval) tti_instance_set_grads(p->instance, x->buffers[wave->buffer[0]]);
+    if (!s->desc->eval) tti_exec_point_at_buffer(x, p->instance, wave->buffer[0]);
     if (p->action.part == 0)
         tti_fed_point(p->instance, s->desc->eval ? &x->eval_inputs : &x->shard_inputs,
                       &s->desc->shards[local], s->desc->loss_scale);
@@ -311,7 +323,7 @@ static tutti_status compute(const pipe_step *s, const part *p) {
 /* What no other stage waits for. */
 static tutti_status merge_and_collect(const pipe_step *s, const part *p) {
     tti_exec *x = s->pipe->x;
-    const tti_wave *wave = &x->acc.waves[p->action.wave];
+    const tti_wave *wave = &x->pipe->waves[p->action.wave];
     tti_range flat = s->room->side->flat[p->action.part];
     bool merges = !s->desc->eval && !sums_beside(s, p->action.wave);
     if (merges) tti_exec_merge(x, wave, flat.first, flat.last);
@@ -396,24 +408,95 @@ static tutti_status run_between(const pipe_step *s, const part *p) {
 
 /* ---- a step ---- */
 
-static tutti_status run_part(pipe_step *s, const part *p) {
+static tutti_status pass_fault(const pipe_step *s, const part *p) {
     const tti_stages *stages = s->pipe->x->pipe->stages;
-    if (TTI_FAULT_AT(p->action.part < stages->n_chunks ? "pipe.forward" : "pipe.backward",
-                     stages->stage, (int64_t)s->desc->number))
-        return tti_fail(TUTTI_E_INTERNAL, "pipeline: stage %d cannot compute", stages->stage);
+    bool forward = p->action.part < stages->n_chunks;
+    const char *fault = forward ? "pipe.forward" : "pipe.backward";
+    (void)fault; /* of programs that know faults */
+    if (!TTI_FAULT_AT(fault, stages->stage, (int64_t)s->desc->number)) return TUTTI_OK;
+    return tti_fail(TUTTI_E_INTERNAL, "pipeline: stage %d cannot compute", stages->stage);
+}
+
+static tutti_status run_part(pipe_step *s, const part *p) {
+    TTI_TRY(pass_fault(s, p));
     return s->pipe->between ? run_between(s, p) : run_by_host(s, p);
 }
 
+static part make_part(pipe_step *s, tti_pipe_action action) {
+    const tti_pipe_side *side = s->room->side;
+    const int *first = side->program->part_first + action.part;
+    tti_lane *lane = &s->pipe->x->lane[action.wave % side->schedule.n_in_flight];
+    return (part){.action = action,
+                  .number = s->n_runs++,
+                  .instance = s->desc->eval ? lane->eval : lane->shard,
+                  .steps = {(size_t)first[0], (size_t)first[1]}};
+}
+
 static tutti_status run_parts(pipe_step *s) {
-    tti_exec *x = s->pipe->x;
     const tti_pipe_schedule *schedule = &s->room->side->schedule;
     for (int i = 0; i < schedule->n_actions; i++) {
-        part p = {.action = schedule->actions[i], .number = i};
-        tti_lane *lane = &x->lane[p.action.wave % schedule->n_in_flight];
-        p.instance = s->desc->eval ? lane->eval : lane->shard;
+        part p = make_part(s, schedule->actions[i]);
         TTI_TRY(run_part(s, &p));
     }
     return s->pipe->between ? TUTTI_OK : send(s, &s->unsent);
+}
+
+/* ---- shards that are joined inside a step: by way of the host, part by part ---- */
+
+static bool is_joined(const pipe_step *s) {
+    return s->pipe->x->pipe->stages->is_joined && !s->desc->eval;
+}
+
+/* What of a part lies before the next join: values come before its first step, and go behind its
+ * last. */
+static tutti_status run_between_joins(pipe_step *s, const part *p) {
+    const int *of_part = s->room->side->program->part_first + p->action.part;
+    if ((int)p->steps.first == of_part[0]) {
+        TTI_TRY(pass_fault(s, p));
+        TTI_TRY(s->pipe->ops->order(TTI_QUEUE_COPY, TTI_QUEUE_COMPUTE));
+        TTI_TRY(take_all(s, p));
+    }
+    TTI_TRY(compute(s, p));
+    if ((int)p->steps.last < of_part[1]) return TUTTI_OK;
+    TTI_TRY(copy_out(s, p));
+    TTI_TRY(send(s, &s->unsent));
+    s->unsent = (part){0};
+    TTI_TRY(merge_and_collect(s, p));
+    return free_slots(s, p);
+}
+
+static tutti_status run_joined_part(pipe_step *s, int number) {
+    tti_exec *x = s->pipe->x;
+    const int *of_part = s->room->side->program->part_first + number;
+    size_t first = (size_t)of_part[0];
+    for (int i = 0; i <= x->n_syncs; i++) {
+        int join = i < x->n_syncs ? x->syncs[i] : of_part[1];
+        if (i < x->n_syncs && (join < of_part[0] || join >= of_part[1])) continue;
+        for (int w = 0; w < x->pipe->n_waves; w++) {
+            part p = make_part(s, (tti_pipe_action){w, number});
+            p.steps = (tti_range){first, (size_t)join};
+            TTI_TRY(run_between_joins(s, &p));
+        }
+        if (i < x->n_syncs) TTI_TRY(tti_device_join_shards(x, i));
+        first = (size_t)join + 1;
+    }
+    return TUTTI_OK;
+}
+
+/* All shards come to a join before any goes on; gradients, of which each has all, are added at the
+ * end. */
+static tutti_status run_joined(pipe_step *s) {
+    tti_exec *x = s->pipe->x;
+    for (int p = 0; p < s->room->side->program->n_parts; p++) TTI_TRY(run_joined_part(s, p));
+    tti_exec_merge(x, &x->acc.waves[0], 0, x->desc.plan->n_flat);
+    return TUTTI_OK;
+}
+
+/* Times that kernels are put into the queue. */
+static int count_runs(const pipe_step *s) {
+    const tti_exec *x = s->pipe->x;
+    int n_joins = is_joined(s) ? x->n_syncs * x->pipe->n_waves : 0;
+    return s->room->side->schedule.n_actions + n_joins;
 }
 
 /* Of the steps before; the device has come to their end. */
@@ -436,9 +519,10 @@ tutti_status tti_device_pipe_run(tti_device_pipe *pipe, const tti_device_pipe_st
     forget(pipe->x, s.room);
     pipe->between = tti_device_pipe_is_loaded(pipe, step->eval);
     s.room->has_run = true;
-    pipe->first_moment = tti_profile_take(pipe->x, 2 * s.room->side->schedule.n_actions + 1);
+    pipe->n_timed = count_runs(&s);
+    pipe->first_moment = tti_profile_take(pipe->x, 2 * pipe->n_timed + 1);
     TTI_TRY(pipe->ops->stamp(TTI_QUEUE_COMPUTE, pipe->first_moment));
-    tutti_status st = run_parts(&s);
+    tutti_status st = is_joined(&s) ? run_joined(&s) : run_parts(&s);
     if (st != TUTTI_OK) tti_device_pipe_fail(pipe, st);
     TTI_TRY(st);
     return pipe->between ? TUTTI_OK : pipe->ops->sync();
@@ -458,7 +542,7 @@ void tti_device_pipe_fail(tti_device_pipe *pipe, tutti_status status) {
 /* By the device's own clock: from the beginning of the step to the end of the last part, and how
  * much of it the parts computed. */
 tutti_status tti_device_pipe_measure(tti_device_pipe *pipe) {
-    int first = pipe->first_moment, n = first + 2 * pipe->train.side->schedule.n_actions + 1;
+    int first = pipe->first_moment, n = first + 2 * pipe->n_timed + 1;
     double *us = calloc((size_t)n, sizeof *us), busy = 0;
     if (!us) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     tutti_status st = pipe->ops->read_stamps(n, us);

@@ -97,6 +97,9 @@ tutti_status tti_device_meet(tti_exec *x);
 
 /* Gradients are compressed, or parameters averaged: nothing is added between devices. */
 bool tti_device_ends_on_host(const tti_exec *x);
+/* Or workers that divide the model join values inside a step, or have parts of its gradients: what
+ * these exchange goes by way of the host.  The same on all workers. */
+bool tti_device_by_host_alone(const tti_exec *x);
 
 /* What a wait for peers came to: of a timeout the text says too who keeps it, as far as that is
  * seen. */
@@ -135,6 +138,9 @@ tutti_status tti_device_eval_shards(tti_exec *x, const tti_device_set *set);
 
 /* device_waves.c: a step of the shard program is in the queue, for a profile. */
 void tti_device_time_step(tti_exec *x, const tti_instance *instance, int step, int shard);
+
+/* device_waves.c: the values of sync number i of all shards become one. */
+tutti_status tti_device_join_shards(tti_exec *x, int i);
 
 /* Yes if all workers say so: they go ahead by the same number of steps. */
 tutti_status tti_device_agree(tti_exec *x, bool *yes);

@@ -144,6 +144,7 @@ tutti_status tti_device_update_run(tti_device_update *u) {
     TTI_TRY(u->ops->update_run(u->update));
     if (!tti_exec_has_parts(u->x)) return TUTTI_OK;
     if (u->desc.reduce) return tti_device_reduce_hash(u->desc.reduce, u->desc.report, u->desc.told);
+    if (tti_exec_has_lean_params(u->x)) return TUTTI_OK;
     TTI_TRY(tti_device_by_host_gather(u->desc.by_host));
     return u->ops->update_complete(u->update);
 }

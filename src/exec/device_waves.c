@@ -35,7 +35,7 @@ static tutti_status join_at_once(tti_exec *x, int i, bool *done) {
 }
 
 /* One value out of those of all shards. */
-static tutti_status join(tti_exec *x, int i) {
+tutti_status tti_device_join_shards(tti_exec *x, int i) {
     tti_exec_device *d = x->device;
     const tti_node *node = x->desc.plan->shard.steps[x->syncs[i]];
     size_t n = (size_t)tti_value_n_elems(node->out[0]), n_bytes = n * sizeof(float);
@@ -67,12 +67,13 @@ typedef struct shard_at_work {
 
 /* With those of other workers, or for the host. */
 static bool is_summed_beside(const tti_exec *x, int shard) {
-    bool by_bucket = x->device->reduce || (x->offload && is_alone(x));
+    bool by_bucket = x->device->reduce || x->lean || (x->offload && is_alone(x));
     return by_bucket && shard == x->last_shard - 1;
 }
 
 static tutti_status sum_beside(tti_exec *x, int step) {
     tti_device_reduce *reduce = x->device->reduce;
+    if (!reduce && x->lean) return tti_device_by_host_after(x->device->by_host, step);
     if (!reduce) return tti_offload_after(x->offload, step);
     tti_device_reduce_after(reduce, step);
     if (!x->offload) return TUTTI_OK;
@@ -147,7 +148,7 @@ static tutti_status run_waves(tti_exec *x, const tti_device_set *set) {
         const tti_wave *wave = &x->acc.waves[w];
         for (int part = 0; part <= x->n_syncs; part++) {
             TTI_TRY(run_part(x, set, wave, part));
-            if (part < x->n_syncs) TTI_TRY(join(x, part));
+            if (part < x->n_syncs) TTI_TRY(tti_device_join_shards(x, part));
         }
         if (beside && w == x->acc.n_waves - 1) return x->device->beside;
         tti_exec_merge(x, wave, 0, x->desc.plan->n_flat);
@@ -170,7 +171,7 @@ static tutti_status run_pipe(tti_exec *x, const tti_device_set *set, bool eval) 
                                        .eval = eval};
     TTI_TRY(tti_device_pipe_run(d->pipe, &step));
     bool added = d->reduce && tti_device_reduce_merges(d->reduce, x->acc.n_waves - 1);
-    if (!eval && !added) add_pieces(x);
+    if (!eval && !added && !x->lean) add_pieces(x);
     return TUTTI_OK;
 }
 
@@ -188,6 +189,7 @@ static tutti_status eval_shard(tti_exec *x, tti_instance *instance, const tti_ru
 tutti_status tti_device_eval_shards(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *d = x->device;
     if (d->pipe) return run_pipe(x, set, true);
+    if (d->lean) TTI_TRY(tti_device_lean_eval_begin(d->lean));
     for (int s = 0; s < tti_device_n_local(x); s++) {
         tti_instance *instance = x->lane[0].eval;
         point_at(x, instance, &x->eval_inputs, set, s);

@@ -22,10 +22,6 @@ static tutti_status check(const tti_exec *x) {
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "exec: a stage wants parameters for several shards at a time; zero is at "
                         "most 2");
-    if (x->divided && x->device)
-        return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "exec: a worker on a device that has pieces of layers has these whole; "
-                        "zero is at most 1");
     if (x->n_syncs > 0 || (x->desc.plan->stages && x->desc.plan->stages->is_joined))
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "exec: shards that are joined inside a step need whole parameters and "

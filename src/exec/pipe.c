@@ -155,14 +155,6 @@ static tutti_status build_side(tti_exec *x, tti_pipe *pipe, tti_pipe_side *side,
     return TUTTI_OK;
 }
 
-static tutti_status check(const tti_exec *x) {
-    if (x->device && x->desc.plan->stages->is_joined)
-        return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "parallel.pipeline: shards of stages on devices are not joined inside a "
-                        "step; give parallel.sync_batch_norm=false");
-    return TUTTI_OK;
-}
-
 /* Those of the gradients' buffers, or, where all shards have one of their own at once, a shard for
  * each lane of them. */
 static tutti_status make_waves(const tti_exec *x, tti_pipe *pipe) {
@@ -194,7 +186,6 @@ static tutti_status build(tti_exec *x, tti_pipe *pipe) {
 tutti_status tti_pipe_create(tti_exec *x, tti_pipe **out) {
     *out = NULL;
     if (!x->desc.plan->stages) return TUTTI_OK;
-    TTI_TRY(check(x));
     tti_pipe *pipe = calloc(1, sizeof *pipe);
     if (!pipe) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     pipe->stages = x->desc.plan->stages;

@@ -333,11 +333,6 @@ static bool has_residuals(const tti_job_config *c) {
     return is(c->parallel.compress, "topk") || is(c->parallel.compress, "powersgd");
 }
 
-/* "auto" is checked again when it is known what there is. */
-static bool is_on_devices(const tti_job_config *c) {
-    return !is(c->parallel.devices, "auto") && !is(c->parallel.devices, "cpu");
-}
-
 static void find_lost_compression(const tti_job_config *c, char why[WHY]) {
     if (is(c->parallel.compress, "none")) return;
     if (is(c->parallel.mode, "exact"))
@@ -561,21 +556,6 @@ static void find_mixture_in_parts(const tti_job_config *c, char why[WHY]) {
              what, instead);
 }
 
-/* What workers on the host do beside parts of the model. */
-static void find_divided_on_devices(const tti_job_config *c, char why[WHY]) {
-    const char *what = NULL, *instead = NULL;
-    if (!is_on_devices(c) || !is_divided(c) || is_mixed(c)) return;
-    if (c->parallel.sync_batch_norm)
-        what = "parallel.sync_batch_norm", instead = "parallel.sync_batch_norm=false";
-    else if (c->parallel.zero > 1)
-        what = "parallel.zero above 1", instead = "parallel.zero=1";
-    if (!what) return;
-    snprintf(why, WHY,
-             "workers on GPUs that divide the model do without %s so far; give %s, or "
-             "parallel.devices=cpu",
-             what, instead);
-}
-
 static void find_resident_mixture(const tti_job_config *c, char why[WHY]) {
     if (!is_mixed(c) || !is(c->data.resident, "yes")) return;
     snprintf(why, WHY,
@@ -610,9 +590,6 @@ static const rule rules[] = {
     {{"parallel.compress", "parallel.mode", "parallel.zero"}, find_lost_compression},
     {{"parallel.compress", "parallel.compress_after", "train.on_nan", "train.precision"},
      find_lost_residuals},
-    {{"parallel.devices", "parallel.tensor", "parallel.pipeline", "parallel.sync_batch_norm",
-      "parallel.zero"},
-     find_divided_on_devices},
     {{"parallel.staleness", "parallel.servers", "parallel.sync"}, find_lost_server},
     {{"parallel.staleness", "parallel.mode", "parallel.sync"}, find_async_in_exact},
     {{"parallel.sync", "parallel.place", "parallel.workers", "parallel.servers"},

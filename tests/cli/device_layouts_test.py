@@ -171,22 +171,12 @@ def test_a_stage_without_exchanges():
         exchanges(run, way)
 
 
-def test_what_ends_on_the_host():
-    """Gradients that are compressed, and own updates of each copy of the model, whose workers add
-    what each has of it: the bits of the same on the host."""
-    text = gpt2() + ["parallel.mode=fast", "train.ema=0.9"]
-    local = ["sync=local", "average_every=3", "average=all", "average_after=1"]
-    for name, layout, more in (("topk", (2, 2, 1), ["compress=topk"]),
-                               ("low-rank", (2, 1, 2), ["compress=powersgd", "zero=1"]),
-                               ("rounded", (2, 1, 2), ["compress=bf16", "zero=1"]),
-                               ("local", (2, 2, 1), local)):
-        ways = ["parallel." + key for key in more]
-        train(name, "cpu", layout, *text, *ways).expect(0)
-        same_as_host(name, name + "-devices", layout, *text, *ways, says="peers=1,devices=4,late=1")
-    few = LENET + ["parallel.mode=fast", "data.n_train=36", "train.batch=16"]
-    few += ["parallel." + key for key in local]
-    train("few", "cpu", (4, 1, 2), *few).expect(0)  # a last batch that leaves copies without any
-    same_as_host("few", "few-devices", (4, 1, 2), *few)
+def test_own_updates():
+    """Of copies of the model; a last batch of an epoch leaves two of them without samples."""
+    job = LENET + ["parallel.mode=fast", "parallel.sync=local", "parallel.average_every=3",
+                   "data.n_train=36", "train.batch=16", "train.steps=4"]
+    train("few", "cpu", (4, 1, 2), *job).expect(0)
+    same_as_host("few", "few-devices", (4, 1, 2), *job)
 
 
 def test_checkpoints_go_from_one_to_the_other():

@@ -7,8 +7,9 @@
 
 enum { GRID_STEPS = 4, GRID_MOST = 8 };
 
-/* The part of a place of the model, trained with Adam. */
-static inline tti_plan *grid_plan(net_fn net, const tti_mesh_at *size, const tti_mesh_at *at) {
+/* The part of a place of the model, trained with Adam, or another optimizer without attributes. */
+static inline tti_plan *grid_plan(net_fn net, const tti_mesh_at *size, const tti_mesh_at *at,
+                                  const char *other) {
     static const tti_attr_arg attrs[] = {
         TTI_FLOAT("beta1", 0.9), TTI_FLOAT("beta2", 0.99), TTI_FLOAT("eps", 1e-5), {0}};
     tti_target target = net_fast;
@@ -19,8 +20,8 @@ static inline tti_plan *grid_plan(net_fn net, const tti_mesh_at *size, const tti
     T_OK(tti_plan_create(&(tti_plan_desc){.train = net(true),
                                           .eval = net(false),
                                           .target = &target,
-                                          .optimizer = "adam",
-                                          .optimizer_attrs = attrs,
+                                          .optimizer = other ? other : "adam",
+                                          .optimizer_attrs = other ? NULL : attrs,
                                           .weight_decay = 0.01,
                                           .bucket_bytes = 1 << 10},
                          &plan));
@@ -29,12 +30,14 @@ static inline tti_plan *grid_plan(net_fn net, const tti_mesh_at *size, const tti
 
 typedef struct grid {
     tti_mesh_at size;
-    int n_lanes;        /* 0: 3 */
-    bool uneven;        /* every other worker can have two lanes more */
-    tti_exec_desc exec; /* zero, fast, wire, compression, local and what belongs to them */
-    int average_every;  /* with exec.local */
-    bool may_differ;    /* memory from what is planned: lanes do */
-    bool may_fail;      /* a step; then why: */
+    const tti_backend *devices; /* each worker has one of its own; NULL: on the host */
+    const char *optimizer;      /* NULL: Adam */
+    int n_lanes;                /* 0: 3 */
+    bool uneven;                /* every other worker can have two lanes more */
+    tti_exec_desc exec;         /* zero, fast, wire, compression, local and what belongs to them */
+    int average_every;          /* with exec.local */
+    bool may_differ;            /* memory from what is planned: lanes do */
+    bool may_fail;              /* a step; then why: */
     const char *failure[GRID_MOST];
     tti_plan *plans[GRID_MOST]; /* by rank in the model group */
     const tti_plan *whole;
@@ -94,6 +97,11 @@ static inline const char *grid_rank(tutti_comm *comm, void *arg) {
     desc.beta1 = 0.9;
     desc.beta2 = 0.99;
     int rank = comm ? tutti_comm_rank(comm) : 0;
+    if (g->devices) {
+        desc.backend = g->devices;
+        desc.device.index = rank;
+        desc.n_lanes = 1;
+    }
     COMM_OK(tti_mesh_init(comm, &g->size, &mesh));
     desc.mesh = &mesh;
     desc.comm = mesh.data;
@@ -107,6 +115,7 @@ static inline const char *grid_rank(tutti_comm *comm, void *arg) {
         tti_mesh_fini(&mesh);
         return NULL;
     }
+    if (!failure && tti_exec_pull(exec) != TUTTI_OK) failure = comm_text("%s", tutti_last_error());
     if (!failure && rank == 0) failure = grid_keep_whole(g, exec);
     if (!failure && rank > 0 && tti_exec_serve(exec) != TUTTI_OK)
         failure = comm_text("serve: %s", tutti_last_error());
@@ -121,7 +130,7 @@ static inline void grid_run(grid *g, net_fn net, const tti_plan *whole) {
     int n_model = tti_mesh_n_model(&g->size);
     for (int i = 0; i < n_model; i++) {
         tti_mesh_at at = tti_mesh_at_rank(&g->size, i);
-        g->plans[i] = grid_plan(net, &g->size, &at);
+        g->plans[i] = grid_plan(net, &g->size, &at, g->optimizer);
     }
     g->whole = whole ? whole : g->plans[0];
     g->params = calloc(g->whole->n_flat, sizeof *g->params);
@@ -147,15 +156,20 @@ static inline void grid_expect_near(const grid *g, const grid *one) {
     for (size_t i = 0; i < one->whole->n_flat; i++) T_NEAR(g->params[i], one->params[i], 1e-4);
 }
 
-/* The bits of another run of the same parts. */
-static inline void grid_expect_same(const grid *g, const grid *other) {
+/* The bits of another run of the same parts; own_steps: workers of it have steps of their own. */
+static inline void grid_expect_bits(const grid *g, const grid *other, bool own_steps) {
     for (int rank = 0; rank < g->size.data * tti_mesh_n_model(&g->size); rank++)
         for (int s = 0; s <= GRID_STEPS; s++) {
-            const tti_step_result *a = &g->result[rank][s], *b = &other->result[0][s];
+            const tti_step_result *a = &g->result[rank][s];
+            const tti_step_result *b = &other->result[own_steps ? rank : 0][s];
             assert_true(a->loss_sum == b->loss_sum && a->grad_norm == b->grad_norm);
             assert_true(a->params_hash == b->params_hash);
         }
     assert_memory_equal(g->params, other->params, g->whole->n_flat * sizeof *g->params);
+}
+
+static inline void grid_expect_same(const grid *g, const grid *other) {
+    grid_expect_bits(g, other, false);
 }
 
 #endif /* TTI_TESTS_EXEC_GRID_CREW_H */

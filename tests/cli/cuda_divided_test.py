@@ -1,0 +1,100 @@
+"""cuda_divided_test.py - what workers on GPUs do beside parts of the model: compressed sums, own
+updates, norms joined over all shards, parts of gradients and parameters.  Two GPUs, which four
+workers share where the layout has as many.  Exit code 77 without two."""
+
+import subprocess
+import sys
+
+import runs
+from cuda_train_test import n_devices, near, train
+
+LENET = ["model.name=lenet", "data.n_train=256", "data.n_test=32", "train.batch=32",
+         "train.steps=12", "parallel.shards=4", "run.log_every=1", "train.eval_every=2",
+         "train.precision=f32", "optimizer.name=sgd", "train.ema=0.9"]
+GPT = ["model.name=gpt2", "model.layers=2", "model.width=32", "model.heads=2",
+       "data.format=random_tokens", "data.vocabulary=64", "data.context=64", "data.n_train=256",
+       "data.n_test=16", "train.batch=8", "train.steps=8", "parallel.shards=2", "run.log_every=1",
+       "run.text_samples=0", "train.precision=f32", "optimizer.name=sgd", "optimizer.lr=0.1",
+       "train.eval_every=2", "train.ema=0.9", "train.clip_norm=0.5"]
+JOINED = ["model.name=resnet18", "model.stem=cifar", "data.format=random_images",
+          "data.image_size=32", "data.n_train=64", "data.n_test=8", "train.batch=16",
+          "train.steps=4", "parallel.shards=4", "parallel.sync_batch_norm=true",
+          "run.log_every=1", "train.precision=f32", "optimizer.name=sgd", "optimizer.lr=0.01"]
+FAST = "parallel.mode=fast"
+LOCAL = [FAST, "parallel.sync=local", "parallel.average_every=3", "parallel.average=all"]
+
+
+def keys_of(data, stages, pieces):
+    return ["-n", str(data * stages * pieces), "parallel.pipeline=%d" % stages,
+            "parallel.tensor=%d" % pieces]
+
+
+def test_rounded_parts():
+    """Of sums in 16 bits owners use their part.  Kernels of fast mode need not repeat their bits."""
+    job = LENET + [FAST, "-n", "2", "parallel.compress=bf16", "parallel.bucket_mb=0.05"]
+    for shards in (4, 2):
+        whole = "whole_%d" % shards
+        train(whole, job, "parallel.shards=%d" % shards)
+        for zero in (1, 2, 3):
+            run = "%s_zero_%d" % (whole, zero)
+            train(run, job, "parallel.shards=%d" % shards, "parallel.zero=%d" % zero)
+            near(run, whole, 2e-3)
+
+
+def test_residuals():
+    """As of whole models with all of the state; stages send of their layers what these do, and of
+    pieces of layers it is as on the host."""
+    job = LENET + [FAST, "train.ema=0"]
+    for kind in ("topk", "powersgd"):
+        compress = "parallel.compress=" + kind
+        train(kind, job, compress, "-n", "2")
+        train(kind + "_zero", job, compress, "-n", "2", "parallel.zero=1")
+        near(kind + "_zero", kind, 2e-3)
+        train(kind + "_stages", job, compress, *keys_of(2, 2, 1))
+        near(kind + "_stages", kind, 2e-3)
+    for run, devices in (("pieces", "gpu"), ("pieces_host", "cpu")):
+        train(run, GPT, FAST, "parallel.compress=powersgd", *keys_of(2, 1, 2), devices=devices)
+    near("pieces", "pieces_host", 2e-3)
+
+
+def test_own_updates():
+    """Copies of the model that average now and then: stages as whole ones, pieces as on the
+    host."""
+    train("whole", LENET, *LOCAL, "-n", "2")
+    train("stages", LENET, *LOCAL, *keys_of(2, 2, 1))
+    near("stages", "whole", 1e-4)
+    for run, devices in (("pieces", "gpu"), ("pieces_host", "cpu")):
+        train(run, GPT, *LOCAL, *keys_of(2, 1, 2), devices=devices)
+    near("pieces", "pieces_host", 2e-3)
+
+
+def test_joined_norms():
+    """Over all shards, in stages and beside pieces of the channels; however many copies."""
+    train("one", JOINED, "-n", "1")
+    train("stages", JOINED, *keys_of(1, 2, 1))
+    near("stages", "one", 2e-2)
+    train("pieces", JOINED, *keys_of(1, 1, 2))
+    near("pieces", "one", 2e-2)
+    for run, layout in (("stages_2", (2, 2, 1)), ("pieces_2", (2, 1, 2))):
+        train(run, JOINED, *keys_of(*layout))
+        runs.same_story(runs.story(run[:-2]), run)
+
+
+def test_parts_of_pieces():
+    """Gradients and parameters in parts beside pieces of layers, and gradients in stages."""
+    for name, layout, zeros in (("pieces", (2, 1, 2), (1, 2, 3)), ("stages", (2, 2, 1), (2,))):
+        job = GPT + ["parallel.bucket_mb=0.02", "train.ema=0.9", *keys_of(*layout)]
+        train(name, job)
+        for zero in zeros:
+            run = "%s_zero_%d" % (name, zero)
+            train(run, job, "parallel.zero=%d" % zero)
+            runs.same_story(runs.story(name), run)
+            runs.same_checkpoint(name, run)
+
+
+if __name__ == "__main__":
+    if "device 0:" not in subprocess.run([runs.PROGRAM, "doctor", "--quick"],
+                                         capture_output=True, text=True).stdout or n_devices() < 2:
+        print("skipped: no two devices")
+        sys.exit(77)
+    runs.main(sys.modules[__name__])
