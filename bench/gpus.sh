@@ -3,7 +3,8 @@
 #
 # Usage: bench/gpus.sh [-n N] [WORKLOAD...]     (comm gpt2 resnet50 syncbn small gpt2-xl; all but
 #        named)  N: all GPUs unless given.  TUTTI names the program, PYTHON one that has torch
-#        (false: no peers), SECONDS_PEER limits a peer.
+#        (false: no peers), SECONDS_PEER limits a peer, XL_ROWS says which rows of Tutti's gpt2-xl
+#        has (plan zero0 zero1 zero3 tensor).
 #
 # The same batch on each GPU whatever their number; bf16 (small: tf32); random data, loaded and
 # shuffled on Tutti's side; exact mode, which gives the bits of one GPU with N shards.  Shares are of
@@ -122,12 +123,14 @@ best() {
 # What only fits well in parts, on all GPUs.
 large() {
     # shellcheck disable=SC2046
-    tutti "$1" "$n" $(best "$1")
-    tutti "$1" "$n" parallel.zero=0
-    tutti "$1" "$n" parallel.zero=1
-    tutti "$1" "$n" parallel.zero=3
-    [ $((20 % n)) -ne 0 ] || # 25 heads are no use to pieces
-        tutti "$1" "$n" "parallel.tensor=$n" parallel.shards=1 model.heads=20
+    for wish in ${XL_ROWS-plan zero0 zero1 zero3 tensor}; do
+        case $wish in
+        plan) tutti "$1" "$n" $(best "$1") ;;
+        zero*) tutti "$1" "$n" "parallel.zero=${wish#zero}" ;;
+        tensor) [ $((20 % n)) -ne 0 ] || # 25 heads are no use to pieces
+            tutti "$1" "$n" "parallel.tensor=$n" parallel.shards=1 model.heads=20 ;;
+        esac
+    done
     [ "$python" = false ] && return
     for kind in fsdp ddp; do
         timeout "$limit" "$python" -m torch.distributed.run --standalone --nproc_per_node "$n" \

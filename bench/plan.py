@@ -8,7 +8,7 @@ Usage: bench/plan.py [-n WORKERS] [--devices cpu|gpu] [--device NAME]... [--seco
 On cpu (the default; lenet resnet18 gpt2): every combination of zero 0 and 1, shards of one and two
 to a worker, and recompute none and light (eight layouts); step time by `tutti bench train`, peak
 memory by `tutti train`.  On gpu (gpt2 resnet50 cnn; bert, gpt2-355m if named): the layouts below,
-time and memory of a GPU by `tutti train`; about 20 seconds a model.  Each is predicted by --device measured (this
+time and memory of a GPU by `tutti bench train`; about 20 seconds a model.  Each is predicted by --device measured (this
 machine; the default), by --device h200 (figures of one), or by both.  Prints the errors, their
 medians, and whether the layout predicted to be the best is within 5 % of the best measured.
 --seconds: for a calibration (8; on gpu 2).  No run begins after --limit seconds.  Wants a machine that does
@@ -115,14 +115,11 @@ def records_of(arguments):
 def measure(model, job, row, n, gpu):
     """Milliseconds of a step, and the peak of memory in MB."""
     keys = keys_of(model, row, n)
-    if not gpu:
-        ms = json.loads(tutti("bench", "train", *job, *keys))["ms"]
-        ended = [r for r in records_of(job + keys) if "peak_rss" in r][-1]  # evaluates, too
-        return ms, ended["peak_rss"] / 1e6
-    told = records_of(job + keys + ["train.eval_every=0", "run.checkpoint_every=-1"])
-    steps = [r for r in told if r["event"] == "step" and r["step"] > model.steps / 4]
-    rate = statistics.median(r["samples_per_s"] for r in steps)
-    return 1e3 * model.batch * n / rate, told[-1]["peak_device_bytes"] / 1e6
+    told = json.loads(tutti("bench", "train", *job, *keys))
+    if gpu:
+        return told["ms"], told["peak_device_gb"] * 1e3
+    ended = [r for r in records_of(job + keys) if "peak_rss" in r][-1]  # evaluates, too
+    return told["ms"], ended["peak_rss"] / 1e6
 
 
 def predict(job, n, device, wanted, seconds):

@@ -1,7 +1,8 @@
 /* cmd_bench_train.c - `tutti bench train MODEL`: the speed of a training step, as one JSON line.
  *
  * Runs a short training on drawn digits, all of which are drawn in the first steps, and takes the
- * median over windows of steps after these.  Data loading is part of what is measured. */
+ * median over windows of steps after these.  Data loading is part of what is measured; what a run
+ * ends with, a checkpoint and an evaluation, is left out. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,7 +139,8 @@ static void remove_run(const char *dir) {
 static int train(const job_args *args, char **again) {
     windows *w = calloc(1, sizeof *w);
     tutti_train_result result = {.exit_code = 8};
-    tutti_train_desc desc = {.worker_argv = again, .on_event = on_event, .user = w};
+    tutti_train_desc desc = {
+        .worker_argv = again, .keeps_nothing = true, .on_event = on_event, .user = w};
     bool is_worker = getenv(IS_WORKER) != NULL;
     setenv(IS_WORKER, "1", 1);
     tutti_status st = w && again ? tutti_train(args->job, &desc, &result) : TUTTI_E_NOMEM;

@@ -671,7 +671,7 @@ static tutti_status train(session *s) {
         TTI_TRY(is_async(s) ? async_stretch(s) : one_step(s));
         TTI_TRY(between_steps(s));
     }
-    if (is_trial(s)) return TUTTI_OK;
+    if (is_trial(s) || s->desc->train->keeps_nothing) return TUTTI_OK;
     TTI_TRY(save(s));
     return s->stop_signal ? TUTTI_OK : evaluate(s);
 }
