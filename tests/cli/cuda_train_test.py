@@ -129,6 +129,15 @@ def test_workers_that_share_a_device():
             raise AssertionError(way_of_sums(name + "3"))
 
 
+def test_small_products_that_share_a_device():
+    """Threads launch one kernel with sizes of their own: none takes shared memory from another."""
+    job = LENET + ["parallel.shards=8", "train.batch=128", "train.precision=tf32"]
+    train("small", job, "-n", "1")
+    for i in range(3):
+        train("small%d" % i, job, "-n", "8", devices="0")
+        runs.same_story(runs.story("small"), "small%d" % i)
+
+
 def test_ways_of_sums():
     """On several GPUs, by kernels over each other's memory and by NCCL, even shards or not."""
     if n_devices() < 2:
@@ -157,6 +166,8 @@ def test_steps_that_end_on_the_host():
         train(name, job, "-n", "1")
         told = runs.story(name)
         for run, wish in (("state", ["-n", "1", "parallel.offload=optimizer"]),
+                          ("streams", ["-n", "1", "parallel.offload=optimizer",
+                                       "parallel.bucket_mb=0.02"]),
                           ("states", [*several, "parallel.offload=optimizer"]),
                           ("server", [*several, "parallel.sync=parameter-server"])):
             train(name + "_" + run, job, *wish)

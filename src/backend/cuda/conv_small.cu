@@ -566,8 +566,7 @@ cudaError_t launch_cores(const tti_small_conv *v, const float *x, const float *w
     int n_items = (k.rows / 2 * (k.cols / WIDE) + M - 1) / M * (N / 32);
     int n_rounds = (n_items + MAX_WARPS - 1) / MAX_WARPS;
     int n_warps = (n_items + n_rounds - 1) / n_rounds;
-    cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n_bytes);
+    cudaError_t error = tti_allow_shared((const void *)kernel, n_bytes);
     if (error != cudaSuccess) return error;
     k.early = v->w_is_param;
     return tti_launch_early(kernel, dim3((unsigned)(v->n * k.n_groups)),
@@ -581,8 +580,7 @@ cudaError_t launch_grad_w(const tti_small_conv *v, const float *dy, const tti_sm
     auto kernel = grad_w_kernel<C, O, POOL>;
     tiling k = fit(v, grad_w_shared, C, O);
     size_t n_bytes = grad_w_shared(&k, C, O);
-    cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n_bytes);
+    cudaError_t error = tti_allow_shared((const void *)kernel, n_bytes);
     if (error != cudaSuccess) return error;
     return tti_launch_early(kernel, dim3((unsigned)n_parts), MAX_WARPS * 32, n_bytes, 1, stream, dy,
                             x, partials, v->n * k.n_groups, pooled_of(v, dp), k);

@@ -112,6 +112,7 @@ static const tti_device_ops device_ops = {
     .least_norm_grad = 1025,
     .fold = tti_cuda_fold,
     .unfold = tti_cuda_unfold,
+    .updates_beside = true,
     .peers_await = tti_cuda_peers_await,
     .peers_waited = tti_cuda_peers_waited,
     .link = tti_cuda_link,

@@ -6,6 +6,7 @@
 #include <cuda_fp16.h>
 #include <stdint.h>
 
+#include "backend/cuda/room.h"
 #include "tutti/types.h"
 
 typedef __nv_bfloat16 tti_bf16;
@@ -253,17 +254,6 @@ __device__ __forceinline__ uint32_t tti_split_index(uint32_t &n, tti_divisor by)
     uint32_t q = tti_quotient(n, by);
     n -= q * by.d;
     return q;
-}
-
-/* ---- shared memory of which a launch asks for much ---- */
-
-/* Without the wish the driver may leave room for one block alone. */
-static inline cudaError_t tti_make_room(const void *kernel, size_t n_bytes) {
-    cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n_bytes);
-    if (error != cudaSuccess) return error;
-    return cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                cudaSharedmemCarveoutMaxShared);
 }
 
 /* ---- dtypes of the host as types of the kernels ---- */

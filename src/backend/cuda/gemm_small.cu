@@ -329,8 +329,7 @@ cudaError_t launch(const tti_small_product *p, int capability, size_t shared_opt
     int n_stages = n_steps < most ? n_steps : most;
     while (n_stages > 1 && shared_of<T>(n_stages) > shared_optin) n_stages--;
     size_t n_bytes = shared_of<T>(n_stages);
-    cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n_bytes);
+    cudaError_t error = tti_allow_shared((const void *)kernel, n_bytes);
     if (error != cudaSuccess) return error;
     return tti_launch_early(kernel, dim3((unsigned)split, (unsigned)n_tiles), THREADS, n_bytes,
                             (unsigned)split, stream, *p, tiles_n, n_stages, split);
