@@ -178,7 +178,7 @@ typedef struct tti_device_norm {
     size_t n_blocks, n_rows, width; /* width a multiple of 8, at most 2048 */
     bool pushed;  /* the product in front was made by peers_push: terms of the other rank .. */
     size_t inbox; /* .. lie here in this rank's first source, [n_blocks][n_rows][width] */
-    bool kept;    /* of a gradient that was pushed: the other rank gets the rows by peers_bring */
+    bool kept;    /* of one that was pushed: the other rank gets the rows by peers_bring */
 } tti_device_norm;
 
 /* A product in front of such a norm, whose terms of the other rank's rows go to that device while
@@ -355,6 +355,12 @@ typedef struct tti_device_ops {
      * ends when the other's have come.  No kernels wait for it but those that are ordered behind.
      * NULL: no norm is kept. */
     tutti_status (*peers_bring)(void *group, const tti_device_norm *norm);
+    /* Whether peers_pull takes this product, as can_push. */
+    bool (*can_pull)(const tti_node *product, size_t n_rows);
+    /* The product of what a norm was kept and brought for, behind peers_bring, into the compute
+     * queue: begins with the own rows, and waits by itself for the others.  The bits of the kernel.
+     */
+    tutti_status (*peers_pull)(void *group, const tti_device_push *pull);
     /* sums[l] = the values of list l, added one after the other; and back: of all n_values those at
      * home become the sums, the others 0.  Into the compute queue. */
     tutti_status (*fold)(const double *values, const tti_device_lists *lists, double *sums);

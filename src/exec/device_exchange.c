@@ -405,7 +405,7 @@ static tutti_status put(tti_device_exchange *e, const tti_device_trade *trade,
 }
 
 tutti_status tti_device_exchange_norm(tti_device_exchange *e, tti_device_norm *norm, bool beside) {
-    norm->kept = beside && e->beside && norm->part && norm->pushed && e->ops->peers_bring;
+    norm->kept = beside && e->beside && norm->pushed && e->ops->peers_bring;
     TTI_TRY(put(e, NULL, norm, norm->node));
     TTI_TRY(tti_device_exchange_wait(e));
     if (!norm->kept) return TUTTI_OK;
@@ -419,6 +419,17 @@ tutti_status tti_device_exchange_norm(tti_device_exchange *e, tti_device_norm *n
 tutti_status tti_device_exchange_push(tti_device_exchange *e, const tti_device_push *push) {
     TTI_TRY(tti_device_exchange_wait(e)); /* the other one has read what was brought before */
     return e->ops->peers_push(e->group, push);
+}
+
+bool tti_device_exchange_may_pull(const tti_device_exchange *e, const tti_node *product,
+                                  const tti_norm_exchange *joint) {
+    return e->ops->can_pull && product->in[0] == joint->gather->out[0] &&
+           e->ops->can_pull(product, (size_t)joint->n_rows);
+}
+
+tutti_status tti_device_exchange_pull(tti_device_exchange *e, const tti_device_push *pull) {
+    TTI_TRY(e->ops->peers_pull(e->group, pull));
+    return tti_device_exchange_wait(e);
 }
 
 tutti_status tti_device_exchange_sum(tti_device_exchange *e, double *terms, size_t n) {

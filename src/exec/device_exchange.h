@@ -70,6 +70,12 @@ int tti_device_exchange_product(const tti_device_exchange *exchange, const tti_p
 size_t tti_device_exchange_inbox(const tti_device_exchange *exchange);
 tutti_status tti_device_exchange_push(tti_device_exchange *exchange, const tti_device_push *push);
 
+/* Whether the step behind a norm, which reads what it gives, may begin before all of that has come,
+ * and that: behind a norm that was made beside. */
+bool tti_device_exchange_may_pull(const tti_device_exchange *exchange, const tti_node *product,
+                                  const tti_norm_exchange *joint);
+tutti_status tti_device_exchange_pull(tti_device_exchange *exchange, const tti_device_push *pull);
+
 /* The sum over the axis of doubles of the device, in their place, added in the order of ranks. */
 tutti_status tti_device_exchange_sum(tti_device_exchange *exchange, double *terms, size_t n);
 

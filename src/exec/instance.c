@@ -33,6 +33,7 @@ struct tti_instance {
     int n_patches;
     tti_norm_exchange *norms; /* [program->n_steps], n_steps 0: none; NULL: there are none */
     int *pushes; /* with norms: of a product that brings one its terms, the norm's step; else 0 */
+    bool *pulls; /* with norms: of one whose rows may come while the next step has begun */
     bool *waits; /* [program->n_steps]: for exchanges beside it; NULL: there are none */
     void *consts, *results, *scratch;
     size_t scratch_bytes;
@@ -149,10 +150,16 @@ static tutti_status find_norms(tti_instance *it) {
         if (!tti_device_exchange_joins(it->desc.exchange, program, &joint)) continue;
         if (!it->norms) it->norms = calloc((size_t)program->n_steps + 1, sizeof *it->norms);
         if (!it->pushes) it->pushes = calloc((size_t)program->n_steps + 1, sizeof *it->pushes);
-        if (!it->norms || !it->pushes) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+        if (!it->pulls) it->pulls = calloc((size_t)program->n_steps + 1, sizeof *it->pulls);
+        if (!it->norms || !it->pushes || !it->pulls)
+            return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
         it->norms[s] = joint;
         int product = tti_device_exchange_product(it->desc.exchange, program, s, &joint);
         if (product >= 0) it->pushes[product] = s;
+        int next = s + joint.n_steps;
+        it->pulls[s] =
+            next < program->n_steps &&
+            tti_device_exchange_may_pull(it->desc.exchange, program->steps[next], &joint);
     }
     return TUTTI_OK;
 }
@@ -199,6 +206,7 @@ void tti_instance_destroy(tti_instance *it) {
     free(it->steps);
     free(it->norms);
     free(it->pushes);
+    free(it->pulls);
     free(it->waits);
     free(it->patches);
     free(it);
@@ -301,23 +309,34 @@ static bool is_pushed(const tti_instance *it, int s, int first) {
     return false;
 }
 
-static tutti_status run_push(tti_instance *it, int s, int to, const tti_run *run) {
+/* Product s, of rows as the norm at step of has them. */
+static tti_device_push rows_of(tti_instance *it, int s, int of, const tti_run *run) {
     bound_step *step = &it->steps[s];
     step->args.run = run;
-    const tti_device_push push = {.kernel = step->kernel,
-                                  .state = step->state,
-                                  .args = &step->args,
-                                  .inbox = tti_device_exchange_inbox(it->desc.exchange),
-                                  .n_blocks = (size_t)it->norms[to].n_blocks,
-                                  .n_rows = (size_t)it->norms[to].n_rows,
-                                  .width = (size_t)it->norms[to].width};
+    return (tti_device_push){.kernel = step->kernel,
+                             .state = step->state,
+                             .args = &step->args,
+                             .inbox = tti_device_exchange_inbox(it->desc.exchange),
+                             .n_blocks = (size_t)it->norms[of].n_blocks,
+                             .n_rows = (size_t)it->norms[of].n_rows,
+                             .width = (size_t)it->norms[of].width};
+}
+
+static tutti_status run_push(tti_instance *it, int s, int to, const tti_run *run) {
+    const tti_device_push push = rows_of(it, s, to, run);
     return tti_device_exchange_push(it->desc.exchange, &push);
 }
 
-/* The steps from s on that are made as one. */
-static tutti_status run_norm(const tti_instance *it, int s, int last, bool pushed) {
+static tutti_status run_pull(tti_instance *it, int s, int from, const tti_run *run) {
+    const tti_device_push pull = rows_of(it, s, from, run);
+    return tti_device_exchange_pull(it->desc.exchange, &pull);
+}
+
+/* The steps from s on that are made as one.  kept: whether the next one is to be pulled. */
+static tutti_status run_norm(const tti_instance *it, int s, int last, bool pushed, bool *kept) {
     const tti_norm_exchange *joint = &it->norms[s];
     int next = s + joint->n_steps;
+    bool beside = next < last && (it->pulls[s] || !it->waits[next]);
     const tti_buf *bufs = it->desc.program->bufs;
     const bound_step *first = &it->steps[s];
     tti_device_norm norm = joint->is_grad ? backward_of(joint, first) : forward_of(joint, first);
@@ -329,7 +348,9 @@ static tutti_status run_norm(const tti_instance *it, int s, int last, bool pushe
     norm.width = (size_t)joint->width;
     norm.pushed = pushed;
     norm.inbox = pushed ? tti_device_exchange_inbox(it->desc.exchange) : 0;
-    return tti_device_exchange_norm(it->desc.exchange, &norm, next < last && !it->waits[next]);
+    TTI_TRY(tti_device_exchange_norm(it->desc.exchange, &norm, beside));
+    *kept = norm.kept && it->pulls[s];
+    return TUTTI_OK;
 }
 
 /* Before a step: what it reads or writes over has been exchanged. */
@@ -344,15 +365,18 @@ static tutti_status wait_for_exchanges(const tti_instance *it, int s) {
 
 tutti_status tti_instance_run_range(tti_instance *it, const tti_run *run, int first, int last,
                                     tti_after_step after, void *user) {
-    for (int s = first; s < last; s++) {
-        bool joint = is_joint(it, s, last);
+    for (int s = first, from = -1; s < last; s++) {
+        bool kept = false, joint = is_joint(it, s, last);
         int n = joint ? it->norms[s].n_steps : 1, to = pushes_to(it, s, last);
-        TTI_TRY(wait_for_exchanges(it, s));
+        if (from < 0) TTI_TRY(wait_for_exchanges(it, s));
         if (joint)
-            TTI_TRY(run_norm(it, s, last, is_pushed(it, s, first)));
+            TTI_TRY(run_norm(it, s, last, is_pushed(it, s, first), &kept));
+        else if (from >= 0)
+            TTI_TRY(run_pull(it, s, from, run));
         else
             TTI_TRY(to > 0 ? run_push(it, s, to, run) : run_named(it, &it->steps[s], run));
         for (int k = 0; after && k < n; k++) after(s + k, user);
+        from = kept ? s : -1;
         s += n - 1;
     }
     return tti_device_exchange_wait(it->desc.exchange);

@@ -244,19 +244,22 @@ def test_models_in_parts():
 
 def test_norms_between_exchanges():
     """Made with the exchanges before and behind them: the bits of the steps one by one, on one GPU
-    by way of the host."""
+    by way of the host.  With many rows also while the products in front and behind run."""
     if n_devices() < 2:
         return
     job = GPT + ["train.precision=bf16", "train.low_stream=true", "model.dropout=0",
                  "parallel.tensor=2", "parallel.shards=1"]
-    for width in (128, 1152):
-        both, alone = "both_%d" % width, "alone_%d" % width
-        wide = ["model.width=%d" % width, "model.heads=%d" % (width // 64)]
+    for width, context in ((128, 64), (1152, 64), (1152, 512)):
+        both, alone = "both_%d_%d" % (width, context), "alone_%d_%d" % (width, context)
+        wide = ["model.width=%d" % width, "model.heads=%d" % (width // 64),
+                "data.context=%d" % context, "train.batch=%d" % (16 if context > 64 else 8)]
         train(both, job + wide, "-n", "2")
         if "norms with them" not in way_of_sums(both):
             raise AssertionError(way_of_sums(both))
         train(alone, job + wide, "-n", "2", devices="0")
         runs.same_story(runs.story(both), alone)
+        train(both + "_processes", job + wide, "-n", "2", "parallel.place=processes")
+        runs.same_story(runs.story(both), both + "_processes")
 
 
 def test_stages_between_devices():

@@ -62,6 +62,8 @@ tutti_status tti_cuda_peers_trade(void *group, const tti_device_trade *trade, bo
 tutti_status tti_cuda_peers_norm(void *group, const tti_device_norm *norm);
 tutti_status tti_cuda_peers_norm_grad(void *group, const tti_device_norm *norm);
 bool tti_cuda_can_push(const tti_node *product, size_t n_rows);
+bool tti_cuda_can_pull(const tti_node *product, size_t n_rows);
+tutti_status tti_cuda_peers_pull(void *group, const tti_device_push *pull);
 tutti_status tti_cuda_peers_bring(void *group, const tti_device_norm *norm);
 tutti_status tti_cuda_peers_push(void *group, const tti_device_push *push);
 tutti_status tti_cuda_fold(const double *values, const tti_device_lists *lists, double *sums);

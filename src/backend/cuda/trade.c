@@ -27,6 +27,7 @@ static tutti_status launch_norm(void *group, const tti_device_norm *norm, tti_tr
     args->n_rows = norm->n_rows;
     args->width = norm->width;
     args->pushed = norm->pushed;
+    args->kept = norm->kept;
     TTI_ASSERT(view->n_ranks == TTI_NORM_RANKS);
     for (int r = 0; r < view->n_ranks; r++) {
         bool far = norm->pushed && r != view->rank;
@@ -58,7 +59,6 @@ tutti_status tti_cuda_peers_norm_grad(void *group, const tti_device_norm *norm) 
                                         .dgamma = norm->dgamma,
                                         .dbeta = norm->dbeta,
                                         .partials = norm->scratch};
-    args.kept = norm->kept;
     TTI_TRY(launch_norm(group, norm, &args));
     cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_TRADE];
     return tti_cuda_check(tti_cuda_norm_backward(&columns, stream), "peers_norm_grad");
@@ -98,6 +98,28 @@ tutti_status tti_cuda_peers_push(void *group, const tti_device_push *push) {
     desc.rank = view->rank;
     desc.aux = tti_cuda_traded_source(group, 1 - view->rank) + push->inbox;
     return tti_cuda_check(tti_cuda_wgmma(&desc, tti_cuda_stream()), "peers_push");
+}
+
+bool tti_cuda_can_pull(const tti_node *product, size_t n_rows) {
+    tti_cuda_wgmma_desc desc;
+    return tti_cuda_wgmma_describe_pull(product, (int64_t)n_rows, &desc);
+}
+
+tutti_status tti_cuda_peers_pull(void *group, const tti_device_push *pull) {
+    size_t n_half;
+    const tti_peers_view *view = tti_cuda_traders(group, &n_half);
+    const tti_kargs *args = pull->args;
+    tti_cuda_wgmma_desc desc;
+    bool can = tti_cuda_wgmma_describe_pull(args->node, (int64_t)pull->n_rows, &desc);
+    TTI_ASSERT(can);
+    desc.a = args->in[0], desc.b = args->in[1], desc.d = args->out[0];
+    desc.bias = args->node->n_in == 3 ? args->in[2] : NULL;
+    if (desc.kind == TTI_WGMMA_GELU) desc.aux = args->out[1];
+    desc.rank = view->rank;
+    desc.brought = &view->arena[view->rank]->brought;
+    desc.wanted = &view->arena[view->rank]->trade_epochs[0];
+    desc.state = view->state, desc.timeout_ns = view->timeout_ns;
+    return tti_cuda_check(tti_cuda_wgmma(&desc, tti_cuda_stream()), "peers_pull");
 }
 
 tutti_status tti_cuda_fold(const double *values, const tti_device_lists *lists, double *sums) {

@@ -35,7 +35,7 @@ typedef struct tti_trade_norm {
     size_t n_blocks, n_rows, width;
     float eps;
     bool pushed; /* the other's terms have been brought here */
-    bool kept;   /* backward: rows do not go to the other */
+    bool kept;   /* rows do not go to the other */
 } tti_trade_norm;
 
 /* dtype: bf16 or f16.  cudaErrorInvalidValue: another one, or ranks are not two. */

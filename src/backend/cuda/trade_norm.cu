@@ -78,7 +78,8 @@ __device__ __forceinline__ void one_row(const tti_trade_norm &a, place at, size_
     row_norm norm = {a.gamma, a.beta, a.eps, (float)a.width};
     normalise(norm, at, sum, x, [&](int k, const float(&y)[V]) {
 #pragma unroll
-        for (int r = 0; r < N; r++) store<T>(a.whole[r], far, at, k, y);
+        for (int r = 0; r < N; r++)
+            if (r == rank || !a.kept) store<T>(a.whole[r], far, at, k, y);
     });
     if (at.lane == 0) a.mean[row] = norm.mean, a.rstd[row] = norm.rstd;
 }
@@ -93,7 +94,7 @@ __global__ void __launch_bounds__(THREADS)
     tti_trade_meet(v, epoch + 1);
     for (size_t row = (size_t)blockIdx.x * WARPS + threadIdx.x / WARP; row < n; row += step)
         one_row<T, NV, N>(a, at, row, v.rank);
-    tti_trade_meet(v, epoch + 2);
+    if (!a.kept) tti_trade_meet(v, epoch + 2);
     tti_trade_end(v, epoch);
 }
 

@@ -10,6 +10,7 @@
  * block takes what. */
 #include "backend/cuda/wgmma.h"
 
+#include "backend/cuda/clock.cuh"
 #include "backend/cuda/tensor_map.cuh"
 
 enum {
@@ -37,7 +38,10 @@ typedef struct wgmma_job {
     float *partials;  /* [tiles of rows][n]; NULL: no sums */
     int m, n;
     int n_blocks, n_cols, n_tiles; /* of k; of n; all, of CLUSTER * ROWS rows each */
-    int rank, part;                /* PUSH: rows of a part, in clusters */
+    int rank, part;                /* where rows are of two ranks: those of a part, in clusters */
+    const uint64_t *brought, *wanted;
+    volatile uint32_t *state;
+    uint64_t timeout_ns;
 } wgmma_job;
 
 struct wgmma_shared {
@@ -160,15 +164,48 @@ struct tile_rows {
     int row, far;
 };
 
-/* Those of the other rank come first, so that they travel while the own ones are made. */
+/* Whether rows of the other rank come meanwhile, which then are the last. */
+template <int KIND>
+__device__ __forceinline__ bool is_pulled(const wgmma_job &job) {
+    return (KIND == TTI_WGMMA_BIAS || KIND == TTI_WGMMA_GELU) && job.brought;
+}
+
+/* Until they are there. */
+__device__ __forceinline__ void await_rows(const wgmma_job &job) {
+    uint64_t wanted = *job.wanted, seen, start = tti_now_ns();
+    for (uint32_t n = 1;; n++) {
+        asm volatile("ld.acquire.sys.global.u64 %0, [%1];"
+                     : "=l"(seen)
+                     : "l"(job.brought)
+                     : "memory");
+        if (seen >= wanted) break;
+        if (n % 1024 != 0) continue;
+        if (*job.state) break;
+        if (tti_now_ns() - start > job.timeout_ns) *job.state = 1;
+    }
+    asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+/* Those of the other rank and the own ones come by turns, so that the link has as much to carry at
+ * all times: where the other's come first, a multiprocessor that cannot store them fast enough
+ * stands still.  The last ones are the own. */
 template <int KIND>
 __device__ __forceinline__ tile_rows rows_of(const wgmma_job &job, int tile) {
     int unit = tile / job.n_cols, own = (int)cluster_rank() * ROWS;
-    if constexpr (!is_push(KIND)) return {unit * CLUSTER * ROWS + own, -1};
-    int half = job.m / (CLUSTER * ROWS) / 2, i = unit < half ? unit : unit - half;
-    int rank = unit < half ? job.rank ^ 1 : job.rank;
+    if constexpr (!is_push(KIND)) {
+        if (!is_pulled<KIND>(job)) return {unit * CLUSTER * ROWS + own, -1};
+        int half = job.m / (CLUSTER * ROWS) / 2, i = unit < half ? unit : unit - half;
+        int rank = unit < half ? job.rank : job.rank ^ 1;
+        return {((i / job.part * 2 + rank) * job.part + i % job.part) * CLUSTER * ROWS + own, -1};
+    }
+    int next = (unit + 1) / 2, half = job.m / (CLUSTER * ROWS) / 2;
+    bool far = unit == 0 || (unit % 2 == 1 && next < half);
+    int i = far             ? next
+            : unit % 2 == 1 ? half - 1
+                            : unit / 2 - 1,
+        rank = far ? job.rank ^ 1 : job.rank;
     int at = (i / job.part * 2 + rank) * job.part + i % job.part;
-    return {at * CLUSTER * ROWS + own, unit < half ? i * CLUSTER * ROWS + own : -1};
+    return {at * CLUSTER * ROWS + own, far ? i * CLUSTER * ROWS + own : -1};
 }
 
 /* ---- the loader: one thread ---- */
@@ -192,8 +229,13 @@ template <int KIND>
 __device__ __forceinline__ void load_tiles(wgmma_shared &s, const CUtensorMap *a,
                                            const CUtensorMap *b, const wgmma_job &job) {
     uint32_t rank = cluster_rank(), turn = 0;
+    bool waits = is_pulled<KIND>(job);
     for (int tile = blockIdx.x / CLUSTER; tile < job.n_tiles; tile += gridDim.x / CLUSTER) {
         int row = rows_of<KIND>(job, tile).row, col = tile % job.n_cols * COLS;
+        if (waits && tile / job.n_cols >= job.m / (CLUSTER * ROWS) / 2) {
+            await_rows(job);
+            waits = false;
+        }
         for (int i = 0; i < job.n_blocks; i++, turn++) {
             uint32_t stage = turn % STAGES;
             barrier_wait(&s.empty[stage], turn / STAGES % 2 ^ 1);
@@ -579,6 +621,8 @@ __global__ void __launch_bounds__(SUM_LANES *SUM_ROWS)
 static wgmma_job job_of(const tti_cuda_wgmma_desc &g) {
     wgmma_job job = {g.bias, g.summed ? g.partials : nullptr, (int)g.m, (int)g.n, 0, 0, 0, g.rank};
     job.part = (int)(g.part_rows / (CLUSTER * ROWS));
+    job.brought = g.brought, job.wanted = g.wanted;
+    job.state = g.state, job.timeout_ns = g.timeout_ns;
     job.n_blocks = (int)((g.k + DEPTH - 1) / DEPTH);
     job.n_cols = (int)((g.n + COLS - 1) / COLS);
     job.n_tiles = (int)((g.m + CLUSTER * ROWS - 1) / (CLUSTER * ROWS)) * job.n_cols;
@@ -633,7 +677,7 @@ static cudaError_t launch(const tti_cuda_wgmma_desc &g, cudaStream_t stream) {
 
 template <class T>
 static cudaError_t launch_kind(const tti_cuda_wgmma_desc &g, cudaStream_t stream) {
-    if (is_push(g.kind) &&
+    if ((is_push(g.kind) || g.brought) &&
         (g.part_rows <= 0 || g.part_rows % TTI_WGMMA_UNIT != 0 || g.m % (2 * g.part_rows) != 0))
         return cudaErrorInvalidValue;
     if (g.kind == TTI_WGMMA_PUSH) return launch<T, TTI_WGMMA_PUSH, false>(g, stream);

@@ -4,6 +4,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <stdint.h>
+
 #include "tutti/types.h"
 
 #ifdef __cplusplus
@@ -32,6 +34,12 @@ typedef struct tti_cuda_wgmma_desc {
     const void *a, *b, *bias; /* bias [n], NULL: zeros */
     void *d, *aux;            /* [m][n]; PUSH: aux [m / 2][n], which may be of the other device */
     float *sums, *partials;   /* summed: [n]; [tti_cuda_wgmma_parts(m)][n], scratch */
+    /* BIAS, GELU: rows of the other rank are there when *brought, which its device writes, has come
+     * to *wanted; waiting ends with a *state that is not 0, and makes it 1 when the time is over.
+     * The own rows come first.  NULL: all is there. */
+    const uint64_t *brought, *wanted;
+    uint32_t *state;
+    uint64_t timeout_ns;
 } tti_cuda_wgmma_desc;
 
 enum { TTI_WGMMA_UNIT = 256 /* rows that are made at once */ };

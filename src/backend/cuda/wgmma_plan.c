@@ -108,6 +108,18 @@ bool tti_cuda_wgmma_describe_push(const tti_node *node, int64_t part_rows,
     return out->m % (2 * part_rows) == 0;
 }
 
+bool tti_cuda_wgmma_describe_pull(const tti_node *node, int64_t part_rows,
+                                  tti_cuda_wgmma_desc *out) {
+    bool gelu = is(node, "linear_gelu"), plain = is(node, "linear");
+    if ((!gelu && !plain) || part_rows <= 0 || part_rows % TTI_WGMMA_UNIT != 0) return false;
+    if (plain && tti_attr_int(node, "act") != 0) return false;
+    int64_t least = gelu ? LEAST_ELEMENTS : LEAST_PUSHED;
+    if (!describe(node, gelu ? TTI_WGMMA_GELU : TTI_WGMMA_BIAS, least, out)) return false;
+    out->exact = gelu && tti_attr_int(node, "approximate") == 0;
+    out->part_rows = part_rows;
+    return out->m % (2 * part_rows) == 0;
+}
+
 bool tti_cuda_wgmma_joins(const tti_node *product) {
     tti_cuda_wgmma_desc d;
     if (is(product, "linear")) return describe_product(product, TTI_WGMMA_GELU, &d);

@@ -19,6 +19,11 @@ bool tti_cuda_wgmma_describe(const tti_node *node, tti_cuda_wgmma_desc *out);
 bool tti_cuda_wgmma_describe_push(const tti_node *node, int64_t part_rows,
                                   tti_cuda_wgmma_desc *out);
 
+/* The same of a linear layer, perhaps with gelu, whose rows of the other rank come while it has
+ * begun with the own ones; without brought and what belongs to it. */
+bool tti_cuda_wgmma_describe_pull(const tti_node *node, int64_t part_rows,
+                                  tti_cuda_wgmma_desc *out);
+
 /* Microseconds of one run, measured once for each description; 0: it could not be measured.  Of
  * the open device. */
 double tti_cuda_wgmma_us(const tti_cuda_wgmma_desc *desc);

@@ -708,8 +708,6 @@ static tutti_status sync_all(void) {
     return check();
 }
 
-static void describe_library(tti_str *str) { tti_str_add(str, "a library of tests 1.2"); }
-
 static const tti_device_ops ops = {
     .count = count,
     .describe = describe,
@@ -768,6 +766,8 @@ static const tti_device_ops ops = {
     .can_push = can_push,
     .peers_push = peers_push,
     .peers_bring = peers_bring,
+    .can_pull = can_pull,
+    .peers_pull = peers_pull,
     .least_norm_grad = 8,
     .fold = fold,
     .unfold = unfold,

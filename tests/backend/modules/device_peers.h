@@ -61,6 +61,8 @@ static void peers_describe(const void *group, tti_str *str) {
         tti_str_printf(str, " %d", (int)option("library=", 1));
 }
 
+static void describe_library(tti_str *str) { tti_str_add(str, "a library of tests 1.2"); }
+
 /* As clock=1 says. */
 static int64_t sum_ns(const tti_device_peers *p, size_t n_elems) {
     int64_t n_bytes = (int64_t)(n_elems * sizeof(float));
@@ -202,6 +204,16 @@ static tutti_status peers_push(void *group, const tti_device_push *push) {
                                .n_rows = push->n_rows,
                                .width = push->width};
     return put(&c);
+}
+
+static bool can_pull(const tti_node *product, size_t n_rows) {
+    return n_rows > 0 && strncmp(product->op->name, "linear", 6) == 0;
+}
+
+static tutti_status peers_pull(void *group, const tti_device_push *pull) {
+    (void)group;
+    TTI_TRY(order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
+    return pull->kernel->run(pull->state, pull->args);
 }
 
 static void run_fold(command *c) { fake_fold(c->src, &c->lists, c->dst); }
