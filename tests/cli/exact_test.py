@@ -53,7 +53,7 @@ def disturb(end, arguments, run, n_steps):
     # Behind its last step a run takes no more signals as a wish to stop: one ends it at once.
     if code not in ((143, 0, -signal.SIGTERM) if end == "stopped" else (-9, 0)):
         raise AssertionError("%s: exit code %d after it was %s" % (run, code, end))
-    runs.wait_until(lambda: not runs.alive("run.dir=" + run), 2, "the end of all workers")
+    runs.wait_until(lambda: not runs.alive("run.dir=" + run), what="the end of all workers")
     return code != 0
 
 
