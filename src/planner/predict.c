@@ -77,10 +77,12 @@ static double exchanged(const tti_program *program, const tti_calibration *c, in
     return seconds;
 }
 
-/* Workers that share a device, and stages on a kind of device that does not let them meet. */
+/* Workers that share a device, stages on a kind of device that does not let them meet, and what
+ * divided models do by way of the host alone. */
 static bool goes_by_host(const tti_blueprint *b, const tti_calibration *c) {
     bool shares = b->n_workers > c->n_cores;
-    return c->is_device && (shares || (b->mesh.stage > 1 && !c->stages_meet));
+    bool lacks = b->mesh.stage > 1 && !c->stages_meet;
+    return c->is_device && (shares || lacks || tti_job_divides_by_host(&b->config, b->mesh.data));
 }
 
 /* Devices exchange beside their kernels. */
@@ -216,8 +218,9 @@ static void predict_sums(tti_prediction *p, const tti_blueprint *b, const parts 
     p->sent_bytes += x->tied_bytes;
     if (l->data < 2) return;
     double sent = bytes_of_sums(b, l, x->n_flat, w->n_waves, &n_calls);
+    double fetches = l->zero == 3 ? 2.0 * w->n_waves : 0; /* of all parameters, by the host */
     if (goes_by_host(b, c))
-        p->reduce_s += x->n_flat * sizeof(float) * c->by_host_s;
+        p->reduce_s += x->n_flat * sizeof(float) * c->by_host_s * (1 + fetches);
     else if (c->is_device)
         p->reduce_s += sums_beside(p, c, tti_blueprint_plan(b, 0), sent, w);
     else

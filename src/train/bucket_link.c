@@ -74,7 +74,9 @@ static void measured(const tti_job_config *c, const tti_devices *d, int n, tti_b
 static void of_devices(const tti_job_config *c, const tti_devices *d, int n_workers, int n_hosts,
                        tti_bucket_link *out) {
     int n_here = (n_workers + n_hosts - 1) / n_hosts;
-    bool ends_on_host = d->mixed || tti_job_ends_on_host(c) || (d->n > 0 && n_here > d->n);
+    int n_copies = n_workers / (int)(c->parallel.tensor * c->parallel.pipeline);
+    bool ends_on_host = d->mixed || tti_job_ends_on_host(c) || (d->n > 0 && n_here > d->n) ||
+                        tti_job_divides_by_host(c, n_copies);
     *out = ends_on_host ? by_host : n_hosts > 1 ? devices_net : devices_meet;
     if (strcmp(c->parallel.offload, "none") != 0)
         *out = to_host;

@@ -175,6 +175,10 @@ void tti_job_find_conflicts(tutti_job *job);
  * on; NULL: there is none. */
 const char *tti_job_ends_on_host(const tti_job_config *config);
 
+/* Whether workers on devices that divide the model exchange all by way of the host, where there are
+ * so many copies of it: exec/device_meet.c says the same of what a worker has. */
+bool tti_job_divides_by_host(const tti_job_config *config, int n_copies);
+
 /* Values that follow from others (auto shards, auto workers) and conflicts between keys.
  * Reports every problem at once. */
 tutti_status tti_job_resolve(tutti_job *job, int n_cores);

@@ -80,14 +80,17 @@ def test_joined_norms():
         runs.same_story(runs.story(run[:-2]), run)
 
 
-def test_parts_of_pieces():
-    """Gradients and parameters in parts beside pieces of layers, and gradients in stages."""
-    for name, layout, zeros in (("pieces", (2, 1, 2), (1, 2, 3)), ("stages", (2, 2, 1), (2,))):
-        job = GPT + ["parallel.bucket_mb=0.02", "train.ema=0.9", *keys_of(*layout)]
-        train(name, job)
+def test_parts_by_way_of_the_host():
+    """Gradients and parameters in parts beside pieces of layers, gradients in stages, and both where
+    two workers share a GPU."""
+    for name, layout, devices, zeros in (("pieces", (2, 1, 2), "gpu", (1, 2, 3)),
+                                         ("stages", (2, 2, 1), "gpu", (2,)),
+                                         ("shared", (2, 1, 1), "0", (2, 3))):
+        job = GPT + ["parallel.bucket_mb=0.02", *keys_of(*layout)]
+        train(name, job, devices=devices)
         for zero in zeros:
             run = "%s_zero_%d" % (name, zero)
-            train(run, job, "parallel.zero=%d" % zero)
+            train(run, job, "parallel.zero=%d" % zero, devices=devices)
             runs.same_story(runs.story(name), run)
             runs.same_checkpoint(name, run)
 

@@ -95,6 +95,29 @@ T_CASE(links_of_jobs) {
     expect(&link, "copies to the host");
 }
 
+/* Workers of a divided model exchange all by way of the host where something of it is left there.
+ */
+T_CASE(links_of_divided_models) {
+    T_UNUSED;
+    static const struct {
+        const char *cut, *key;
+        int n_workers;
+        bool by_host;
+    } rows[] = {{"parallel.tensor=2", "parallel.zero=2", 4, true},
+                {"parallel.tensor=2", "parallel.zero=2", 2, false},
+                {"parallel.pipeline=2", "parallel.zero=1", 4, false},
+                {"parallel.tensor=2", "parallel.sync_batch_norm=true", 4, true},
+                {"parallel.tensor=2", "parallel.sync_batch_norm=true", 2, false},
+                {"parallel.pipeline=2", "parallel.sync_batch_norm=true", 2, true}};
+    for (size_t i = 0; i < TTI_COUNT(rows); i++) {
+        tti_bucket_link link;
+        tutti_job *job = SMALL_JOB("parallel.workers=4", rows[i].cut, rows[i].key);
+        tti_bucket_link_of(&job->config, &eight, rows[i].n_workers, 1, &link);
+        tutti_job_destroy(job);
+        expect(&link, rows[i].by_host ? "devices, by their host" : "devices that meet");
+    }
+}
+
 /* What is in memory only while it is under way is not made longer. */
 T_CASE(short_ones_where_they_save_memory) {
     T_UNUSED;
@@ -144,6 +167,7 @@ int main(void) {
         cmocka_unit_test(what_the_job_says_goes_first),
         cmocka_unit_test(a_link_that_cannot_be),
         cmocka_unit_test(links_of_jobs),
+        cmocka_unit_test(links_of_divided_models),
         cmocka_unit_test(short_ones_where_they_save_memory),
         cmocka_unit_test(measured_by_doctor),
     };
