@@ -52,7 +52,8 @@ typedef struct tutti_train_desc {
     /* > 0: a trial.  It ends so long after its first step and is not evaluated, saved or reported
      * about; what is in the run folder is of no use. */
     int trial_ms;
-    bool keeps_nothing; /* the end is neither saved nor evaluated: of 20 GB of state, a minute less */
+    bool keeps_nothing; /* the end is neither saved nor evaluated: of 20 GB of state, a minute less
+                         */
     void (*on_event)(void *user, const tutti_event *event); /* by the worker of rank 0 only */
     void *user;                                             /* borrowed for the call        */
 } tutti_train_desc;
