@@ -18,6 +18,9 @@
 
 enum { SMALL_BYTES = 4096, LARGE_BYTES = 16 << 20, DEVICE_BYTES = 4 << 20, SUM_MS = 60 };
 
+/* Of a convolution that reads pictures. */
+enum { FEW_CHANNELS = 4 };
+
 /* Programs that have to share the budget, more or less. */
 static const double SHARES = 20;
 
@@ -27,6 +30,32 @@ static double flops_of(const tti_calibration *c, const tti_node *node) {
     return c->flops * (attends ? c->attention : 1);
 }
 
+static int64_t whole_tiles(int64_t n, int64_t tile) { return (n + tile - 1) / tile * tile; }
+
+/* [O,C,R,S]; NULL: it is no convolution that may read pictures. */
+static const tutti_value *weights_of(const tti_node *node) {
+    if (strcmp(node->op->name, "conv2d") == 0) return node->in[1];
+    return strcmp(node->op->name, "conv2d_grad_w") == 0 ? node->out[0] : NULL;
+}
+
+bool tti_is_padded(const tti_calibration *c, const tti_node *node) {
+    const tutti_value *w = weights_of(node);
+    if (!w || c->tile <= 0 || tutti_dtype_bytes(node->in[0]->type.dtype) != 2) return false;
+    int64_t n_out = w->type.shape.dim[0], n_in = w->type.shape.dim[1];
+    bool is_own = n_out == c->tile; /* the common number, which has a kernel of its own */
+    return n_in > 0 && n_in <= FEW_CHANNELS && n_out > 0 && !is_own &&
+           tti_attr_int(node, "groups") == 1;
+}
+
+/* How many operations tensor cores make for one of a convolution of pictures: a tile of channels is
+ * read in place of the few there are, and one is made. */
+static double padding_of(const tti_calibration *c, const tti_node *node) {
+    if (!tti_is_padded(c, node)) return 1;
+    const int64_t *w = weights_of(node)->type.shape.dim;
+    return (double)(whole_tiles(w[0], c->tile) * whole_tiles(w[1], c->tile)) /
+           (double)(w[0] * w[1]);
+}
+
 double tti_program_cost_s(const tti_calibration *c, const tti_program *program) {
     double s = 0;
     for (int i = 0; i < program->n_steps; i++) {
@@ -34,7 +63,8 @@ double tti_program_cost_s(const tti_calibration *c, const tti_program *program) 
         if (node->op->traits & TTI_COLLECTIVE) continue;
         tti_cost cost = {.flops = (double)tti_value_n_elems(node->out[0])};
         if (node->op->cost) node->op->cost(node, &cost);
-        s += c->kernel_s + fmax(cost.flops / flops_of(c, node), cost.bytes / c->bytes);
+        double flops = cost.flops * padding_of(c, node);
+        s += c->kernel_s + fmax(flops / flops_of(c, node), cost.bytes / c->bytes);
     }
     return s;
 }
@@ -127,11 +157,14 @@ static const double BY_HOST_S = 1 / 4.1e9;
 static const tti_way message_by_host = {60e-6, 0.4e9};
 /* docs/performance.md, attention of GPT-2: 400 of 700 TFLOP/s, forward and backward. */
 static const double ATTENTION = 0.57;
-/* A recorded kernel after another; GPT-2's 400 in a shard of 16 sequences show it. */
-static const double KERNEL_S = 3e-6;
+/* What a recorded kernel takes to begin and to end, and more where the host puts it into the queue
+ * one by one: ResNet-50 with 256 and with 64 pictures in a shard, and in stages. */
+static const double KERNEL_S = 6.5e-6, QUEUED_S = 2.5e-6;
+/* Channels that products of 16 bits take at a time. */
+enum { TILE = 64 };
 /* Exchanges and messages between devices: a launch more than large sums of gradients; exchanges
- * have not all blocks, messages are not added to anything. */
-static const double LAUNCH_S = 3e-6, TRADE_SHARE = 0.78, MESSAGE_SHARE = 1.05;
+ * have not all blocks and wait for the slower device, messages are not added to anything. */
+static const double LAUNCH_S = 3e-6, TRADE_SHARE = 0.62, MESSAGE_SHARE = 1.05;
 
 static void find_ways(tti_calibration *c) {
     const tti_way sums = {c->sum_latency_s, c->sum_bytes_s};
@@ -144,6 +177,8 @@ static void find_ways(tti_calibration *c) {
     c->by_host_s = BY_HOST_S;
     c->attention = ATTENTION;
     c->kernel_s = KERNEL_S;
+    c->queued_s = QUEUED_S;
+    c->tile = TILE;
     c->add_s = 3 * sizeof(float) / c->bytes;
 }
 
@@ -213,6 +248,19 @@ static bool prefers_channels_last(const tti_node *node) {
     return (node->op->traits & TTI_CHANNELS_LAST) != 0 && node->n_in > 0;
 }
 
+/* As kernels of a 1x1 convolution that end with batch norm's sums do, from two tiles for each
+ * multiprocessor on. */
+static bool joins_gradient(const tti_node *grad_x, bool keeps) {
+    enum { LEAST_ELEMS = 2 * 132 * 128 * 128, MOST_SUMS = 512 };
+    const int64_t *in = grad_x->in[0]->type.shape.dim, *w = grad_x->in[1]->type.shape.dim;
+    const tutti_value *x = grad_x->out[0];
+    const int64_t *made = x->type.shape.dim;
+    bool is_point = w[2] == 1 && w[3] == 1 && in[2] == made[2] && in[3] == made[3];
+    return is_point && x->type.dtype == TUTTI_BF16 && x->layout == TTI_CHANNELS_LAST_BYTES &&
+           made[1] % 64 == 0 && in[1] % 8 == 0 && (!keeps || made[1] <= MOST_SUMS) &&
+           tutti_shape_n_elems(&x->type.shape) >= LEAST_ELEMS;
+}
+
 static bool joins_exact_gelu(const tti_node *product) {
     return tutti_dtype_bytes(product->out[0]->type.dtype) == 2;
 }
@@ -226,6 +274,7 @@ const tti_backend *tti_paper_device(void) {
                                       .device = &none,
                                       .prefers_channels_last = prefers_channels_last,
                                       .joins_exact_gelu = joins_exact_gelu,
+                                      .joins_gradient = joins_gradient,
                                       .fuses_training = true,
                                       .weights = &tti_weights_gpu};
     return &paper;
@@ -236,7 +285,7 @@ const tti_backend *tti_paper_device(void) {
 static const struct {
     const char *name;
     double flops, bytes, flops_share, bytes_share, sum_latency_s, sum_bytes_s, scratch;
-} known[] = {{"h200", 690e12, 4.07e12, 0.90, 0.82, 5.2e-6, 335e9, 32 << 20}};
+} known[] = {{"h200", 690e12, 4.07e12, 0.92, 0.91, 5.2e-6, 335e9, 32 << 20}};
 
 tutti_status tti_calibration_of(const char *device, int n_ranks, tti_calibration *out) {
     for (size_t i = 0; i < TTI_COUNT(known); i++) {

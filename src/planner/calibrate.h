@@ -41,6 +41,8 @@ typedef struct tti_calibration {
     int n_cores;          /* that compute at once; devices: how many there are */
     double flops, bytes;  /* a core's or a device's ceilings, per second */
     double kernel_s;      /* of every operation besides: to begin and to end a kernel */
+    double queued_s;      /* and more of each that is not a part of a recording */
+    int64_t tile;         /* channels that a product takes at a time; 0: any number */
     double attention;     /* what attention reaches of the former, as a share; 0: all */
     double add_s;         /* to add one gradient to another, per element, by one core */
     double sum_latency_s; /* of a small all-reduce between n_ranks workers */
@@ -65,6 +67,9 @@ typedef struct tti_calibration {
 /* Seconds that a program takes by the costs of its operations, each at the ceiling that it meets
  * first; exchanges with other workers are not in it. */
 double tti_program_cost_s(const tti_calibration *c, const tti_program *program);
+
+/* A convolution of pictures on a device that has no kernel for so few channels. */
+bool tti_is_padded(const tti_calibration *c, const tti_node *node);
 
 /* Seconds of an update on a device, where nobody has measured it: parameters, gradients and states
  * are read, all but gradients written. */

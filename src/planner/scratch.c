@@ -4,6 +4,7 @@
 #include "planner/scratch.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "exec/prepared.h"
@@ -69,10 +70,43 @@ tutti_status tti_scratch_ask(const tti_blueprint *b, tti_calibration *c, double 
     return st;
 }
 
+/* ---- on paper ---- */
+
+/* Of an H200; and channels that a picture has in scratch where it has fewer. */
+enum { N_MULTIPROCESSORS = 132, CHANNELS = 8 };
+
+/* The own kernel of attention's gradient is taken where heads fill the multiprocessors to three
+ * quarters; the other one has a square for each head. */
+static double squares_of(const tti_node *node) {
+    const int64_t *dim = node->in[0]->type.shape.dim; /* [N,T,(heads + 2 kv) D] */
+    double n = (double)dim[0] * (double)tti_attr_int(node, "heads");
+    double rounds = ceil(n / N_MULTIPROCESSORS);
+    if (4 * n >= 3 * rounds * N_MULTIPROCESSORS) return 0;
+    return 2 * n * (double)dim[1] * (double)dim[1];
+}
+
+static double pictures_of(const tti_node *node) {
+    const tutti_shape *x = &node->in[0]->type.shape; /* [N,C,H,W] */
+    double bytes = (double)tutti_shape_n_elems(x) / (double)x->dim[1] * CHANNELS;
+    return bytes * (double)tutti_dtype_bytes(node->in[0]->type.dtype);
+}
+
+static double on_paper(const tti_calibration *c, const tti_program *program) {
+    double most = 0;
+    for (int s = 0; program->graph && s < program->n_steps; s++) {
+        const tti_node *node = program->steps[s];
+        if (strcmp(node->op->name, "attention_grad") == 0) most = fmax(most, squares_of(node));
+        if (tti_is_padded(c, node)) most = fmax(most, pictures_of(node));
+    }
+    return most;
+}
+
 double tti_scratch_bytes(const tti_calibration *c, const tti_plan *plan, const tti_wave *wave,
                          double cost_s) {
     const tti_scratch *known = find(c, plan);
     if (!c->is_device) return 0;
     if (known) return known->bytes + fmax(wave->hidden_bytes - wave->scratch_bytes, 0);
-    return c->paper_scratch + wave->hidden_bytes * cost_s / wave->cost_s;
+    if (c->paper_scratch > 0)
+        return fmax(c->paper_scratch, on_paper(c, &plan->shard)) + on_paper(c, &plan->eval);
+    return wave->hidden_bytes * cost_s / wave->cost_s;
 }

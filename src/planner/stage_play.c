@@ -95,7 +95,8 @@ void tti_stage_costs(const tti_blueprint *b, const tti_calibration *c,
             tti_program part = plan->shard;
             part.steps += part.part_first[i];
             part.n_steps = plan->shard.part_first[i + 1] - plan->shard.part_first[i];
-            moment_s[tti_part_moment(plan->stages, stage, i)] = tti_program_cost_s(c, &part);
+            moment_s[tti_part_moment(plan->stages, stage, i)] =
+                tti_program_cost_s(c, &part) + part.n_steps * c->queued_s;
         }
     }
 }

@@ -6,6 +6,8 @@
 
 #include "exec/collective.h"
 #include "planner/predict.h"
+#include "planner/scratch.h"
+#include "planner/stage_play.h"
 #include "train/small_job.h"
 
 typedef struct made {
@@ -191,6 +193,7 @@ T_CASE(scratch_of_stages) {
     double whole = tti_program_cost_s(&c, &m.b->plan->shard), most = 0;
     for (int i = 0; i < 2; i++)
         most = fmax(most, tti_program_cost_s(&c, &tti_blueprint_plan(m.b, i)->shard));
+    c.paper_scratch = 0; /* a wave ran, and nobody was asked */
     c.waves[c.n_waves++] =
         (tti_wave){.rows = m.b->rows_per_shard, .recompute = "none", .cost_s = whole, .s = whole};
     T_OK(tti_predict(m.b, &scheme, &c, &none));
@@ -238,6 +241,73 @@ T_CASE(attention_is_slower) {
     tutti_job_destroy(job);
 }
 
+static int count_padded(const tti_calibration *c, const tti_program *program) {
+    int n = 0;
+    for (int s = 0; s < program->n_steps; s++) n += tti_is_padded(c, program->steps[s]);
+    return n;
+}
+
+/* 64 results of three channels have a kernel of their own; 32, as of half the layer, are made as 64
+ * of 64 channels, which are scratch too. */
+T_CASE(pictures_of_few_channels) {
+    T_UNUSED;
+    tutti_job *job = SMALL_JOB("model.name=resnet18", "data.format=random_images",
+                               "data.image_size=32", "train.batch=4", "train.precision=bf16",
+                               "parallel.workers=2", "parallel.tensor=2", "parallel.shards=1");
+    tti_blueprint *b;
+    tti_calibration c;
+    T_OK(tti_job_resolve(job, 2));
+    T_OK(tti_blueprint_create_like(job, NULL, tti_paper_device(), &b));
+    T_OK(tti_calibration_of("h200", 2, &c));
+    const tti_plan *piece = tti_blueprint_plan(b, 0);
+    assert_int_equal(count_padded(&c, &b->plan->shard), 0);
+    assert_int_equal(count_padded(&c, &piece->shard), 2); /* forward, and gradient of weights */
+    c.bytes = 1e30, c.kernel_s = 0;
+    double padded = tti_program_cost_s(&c, &piece->shard), outputs = 4 * 16 * 16 * 64;
+    double scratch = tti_scratch_bytes(&c, piece, &(tti_wave){.cost_s = 1}, 1);
+    c.tile = 0;
+    double plain = tti_program_cost_s(&c, &piece->shard);
+    double more = 2 * 2 * outputs * 49 * (64 - 3 / 2.0); /* both, of an addition and a product */
+    T_NEAR((padded - plain) * c.flops / more, 1, 1e-6);
+    T_NEAR(scratch - c.paper_scratch, 4 * 8 * 32 * 32 * 2, 0); /* evaluation's: training has more */
+    tti_blueprint_destroy(b);
+    tutti_job_destroy(job);
+}
+
+/* Kernels of stages are no recording. */
+T_CASE(stages_are_queued) {
+    T_UNUSED;
+    made m = make("parallel.pipeline=2", "parallel.shards=8");
+    tti_calibration c;
+    double recorded[TTI_MAX_MOMENTS] = {0}, queued[TTI_MAX_MOMENTS] = {0}, more = 0;
+    int n_steps = 0;
+    T_OK(tti_calibration_of("h200", 2, &c));
+    c.queued_s = 0;
+    tti_stage_costs(m.b, &c, recorded);
+    c.queued_s = 1;
+    tti_stage_costs(m.b, &c, queued);
+    for (int i = 0; i < 4; i++) more += queued[i] - recorded[i];
+    for (int i = 0; i < 2; i++) n_steps += tti_blueprint_plan(m.b, i)->shard.n_steps;
+    T_NEAR(more, n_steps, 1e-6);
+    unmake(&m);
+}
+
+/* Too few heads for the multiprocessors: a square for each, twice. */
+T_CASE(squares_of_attention) {
+    T_UNUSED;
+    tutti_job *job =
+        SMALL_JOB("model.name=gpt2", "model.layers=1", "model.heads=2", "model.width=16",
+                  "data.format=random_tokens", "data.vocabulary=16", "data.context=16");
+    tti_blueprint *b;
+    tti_calibration c = {.is_device = true, .paper_scratch = 1};
+    T_OK(tti_job_resolve(job, 1));
+    T_OK(tti_blueprint_create_like(job, NULL, tti_paper_device(), &b));
+    double n = (double)b->rows_per_shard * 2;
+    T_NEAR(tti_scratch_bytes(&c, b->plan, &(tti_wave){.cost_s = 1}, 1), 2 * n * 16 * 16, 0);
+    tti_blueprint_destroy(b);
+    tutti_job_destroy(job);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exchanges),
@@ -250,6 +320,9 @@ int main(void) {
         cmocka_unit_test(attention_is_slower),
         cmocka_unit_test(scratch_of_stages),
         cmocka_unit_test(workers_that_share_a_device),
+        cmocka_unit_test(pictures_of_few_channels),
+        cmocka_unit_test(stages_are_queued),
+        cmocka_unit_test(squares_of_attention),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
