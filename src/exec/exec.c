@@ -278,9 +278,9 @@ static tutti_status count_in_flight(tti_exec *x) {
     int n_local = x->last_shard - x->first_shard;
     x->n_in_flight = x->n_syncs > 0 && !x->desc.serves ? n_local : x->desc.n_lanes;
     if (x->desc.plan->stages) {
-        int n_waves = (n_local + x->desc.n_lanes - 1) / x->desc.n_lanes;
-        TTI_TRY(tti_pipe_count_in_flight(x->desc.plan->stages, n_waves, &x->n_in_flight));
-        x->n_in_flight *= x->desc.n_lanes;
+        int own = tti_waves_of(n_local, x->desc.n_lanes);
+        TTI_TRY(tti_pipe_count_in_flight(x->desc.plan->stages, x->n_pipe_waves, &x->n_in_flight));
+        x->n_in_flight = TTI_MIN(x->n_in_flight, own) * x->desc.n_lanes;
     }
     if (x->n_in_flight <= TTI_MAX_LANES) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED,

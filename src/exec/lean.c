@@ -18,14 +18,14 @@ static tutti_status check(const tti_exec *x) {
         return tti_fail(TUTTI_E_UNSUPPORTED,
                         "exec: the host makes the update of these devices from whole gradients; "
                         "zero is at most 1");
-    if (x->desc.plan->stages && x->desc.zero > 2)
+    if (x->device && x->desc.plan->stages && x->desc.zero > 2)
         return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "exec: a stage wants parameters for several shards at a time; zero is at "
-                        "most 2");
-    if (x->n_syncs > 0 || (x->desc.plan->stages && x->desc.plan->stages->is_joined))
+                        "exec: a stage on a device wants parameters for several shards at a time; "
+                        "zero is at most 2");
+    if (x->device && (x->n_syncs > 0 || (x->desc.plan->stages && x->desc.plan->stages->is_joined)))
         return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "exec: shards that are joined inside a step need whole parameters and "
-                        "gradients; zero is at most 1");
+                        "exec: shards on devices that are joined inside a step need whole "
+                        "parameters and gradients; zero is at most 1");
     return TUTTI_OK;
 }
 
@@ -177,8 +177,16 @@ static tutti_status reduce(tti_exec *x, const tti_use *use) {
     return TUTTI_OK;
 }
 
+/* All shards have come to this step, and none goes on. */
+static tutti_status join(tti_exec *x, int step) {
+    int i = 0;
+    while (x->syncs[i] != step) i++;
+    return tti_exec_join(x, i);
+}
+
 static tutti_status move(tti_move_kind kind, const tti_use *use, void *user) {
     tti_exec *x = user;
+    if (kind == TTI_MOVE_JOIN) return join(x, use->first);
     return kind == TTI_MOVE_FETCH ? fetch(x, use, x->params) : reduce(x, use);
 }
 
@@ -195,6 +203,10 @@ tutti_status tti_lean_start(tti_exec *x) {
     tti_traffic_desc desc = {.params = lean->params ? &lean->train : NULL,
                              .grads = &lean->grads,
                              .n_steps = plan->shard.n_steps,
+                             .joins = x->syncs,
+                             .n_joins = x->n_syncs,
+                             .part_first = plan->shard.part_first,
+                             .n_parts = plan->shard.n_parts,
                              .core = x->desc.cores ? x->desc.cores[x->desc.n_lanes - 1] : -1,
                              .fn = move,
                              .user = x};
@@ -203,6 +215,9 @@ tutti_status tti_lean_start(tti_exec *x) {
     desc.params = &lean->eval;
     desc.grads = NULL;
     desc.n_steps = plan->eval.n_steps;
+    desc.n_joins = 0;
+    desc.part_first = plan->eval.part_first;
+    desc.n_parts = plan->eval.n_parts;
     desc.fn = move_to_evaluate;
     if (plan->eval.graph) TTI_TRY(tti_traffic_create(&desc, &lean->eval_moves));
     return tti_lean_rehash(x);
@@ -218,6 +233,11 @@ tti_traffic *tti_lean_begin(tti_exec *x, bool eval, int n_shards, bool is_last) 
     x->lean->is_last = is_last;
     tti_traffic_begin(moves, n_shards);
     return moves;
+}
+
+void tti_lean_begin_part(tti_exec *x, bool eval, int part, int n_shards, bool is_last) {
+    x->lean->is_last = is_last;
+    tti_traffic_begin_part(moves_of(x, eval), part, n_shards);
 }
 
 tutti_status tti_lean_finish(tti_exec *x, bool eval) {

@@ -56,8 +56,10 @@ float *tti_exec_grads_at(const tti_exec *x, int buffer, size_t first);
 float *tti_own_params(const tti_exec *x, const tti_own_block *own);
 float *tti_own_grads(tti_exec *x, const tti_own_block *own);
 
-/* A wave of so many shards, from one lane; NULL: nothing is moved.  finish waits for the moves. */
+/* A wave of so many shards, from one lane; NULL: nothing is moved.  finish waits for the moves.
+ * begin_part: of one part of the program alone. */
 tti_traffic *tti_lean_begin(tti_exec *x, bool eval, int n_shards, bool is_last);
+void tti_lean_begin_part(tti_exec *x, bool eval, int part, int n_shards, bool is_last);
 tutti_status tti_lean_finish(tti_exec *x, bool eval);
 
 /* Waves without a shard, before the own ones, so that all workers make the same moves. */

@@ -15,13 +15,27 @@ int tti_exec_n_lanes(const tti_exec_desc *desc, int n_local) {
     return desc->plan->stages ? tti_pipe_fit_lanes(desc->plan->stages, n, n_local) : n;
 }
 
+/* Waves of the worker of a stage that has most; where each has its own, of one with n_local. */
+static tutti_status count_waves(const tti_exec_desc *desc, int n_local, int n_ranks, int *n) {
+    tti_deal deal;
+    *n = tti_waves_of(n_local, tti_exec_n_lanes(desc, n_local));
+    if (desc->zero < 3) return TUTTI_OK;
+    TTI_TRY(tti_exec_deal(desc, n_ranks, &deal));
+    for (int r = 0; r < n_ranks; r++) {
+        int theirs = tti_deal_n_of(&deal, r);
+        *n = TTI_MAX(*n, tti_waves_of(theirs, tti_exec_n_lanes(desc, theirs)));
+    }
+    return TUTTI_OK;
+}
+
 /* Shards whose activations live at the same time. */
-static tutti_status count_in_flight(const tti_exec_desc *desc, int n_local, int *n) {
-    int n_lanes = tti_exec_n_lanes(desc, n_local);
+static tutti_status count_in_flight(const tti_exec_desc *desc, int n_local, int n_ranks, int *n) {
+    int n_lanes = tti_exec_n_lanes(desc, n_local), n_waves;
     *n = has_step(&desc->plan->shard, TTI_SYNC) ? n_local : n_lanes;
     if (!desc->plan->stages) return TUTTI_OK;
-    TTI_TRY(tti_pipe_count_in_flight(desc->plan->stages, (n_local + n_lanes - 1) / n_lanes, n));
-    *n *= n_lanes;
+    TTI_TRY(count_waves(desc, n_local, n_ranks, &n_waves));
+    TTI_TRY(tti_pipe_count_in_flight(desc->plan->stages, n_waves, n));
+    *n = TTI_MIN(*n, tti_waves_of(n_local, n_lanes)) * n_lanes;
     return TUTTI_OK;
 }
 
@@ -31,7 +45,7 @@ static tutti_status accumulation_of(const tti_exec_desc *desc, int rank, int n_r
     tti_deal deal;
     TTI_TRY(tti_exec_deal(desc, n_ranks, &deal));
     int first = deal.first[rank], last = deal.first[rank + 1], width;
-    TTI_TRY(count_in_flight(desc, last - first, &width));
+    TTI_TRY(count_in_flight(desc, last - first, n_ranks, &width));
     if (desc->plan->stages)
         width =
             tti_pipe_width(desc->plan->stages, tti_exec_n_lanes(desc, last - first), last - first);
@@ -102,7 +116,7 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
     tti_deal deal;
     int n_in_flight;
     TTI_TRY(tti_exec_deal(desc, n_ranks, &deal));
-    TTI_TRY(count_in_flight(desc, tti_deal_n_of(&deal, rank), &n_in_flight));
+    TTI_TRY(count_in_flight(desc, tti_deal_n_of(&deal, rank), n_ranks, &n_in_flight));
     size_t flat = plan->n_flat * sizeof(float);
     tti_accumulation acc;
     TTI_TRY(accumulation_of(desc, rank, n_ranks, &acc));

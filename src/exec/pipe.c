@@ -33,10 +33,22 @@ tutti_status tti_pipe_count_in_flight(const tti_stages *s, int n_waves, int *n) 
     return TUTTI_OK;
 }
 
+int tti_waves_of(int n_shards, int n_lanes) { return (n_shards + n_lanes - 1) / n_lanes; }
+
 int tti_pipe_fit_lanes(const tti_stages *s, int n_lanes, int n_shards) {
-    while (s->n_chunks > 1 && n_lanes > 1 && (n_shards + n_lanes - 1) / n_lanes % s->n_stages != 0)
+    while (s->n_chunks > 1 && n_lanes > 1 && tti_waves_of(n_shards, n_lanes) % s->n_stages != 0)
         n_lanes--;
     return n_lanes;
+}
+
+/* Waves of the worker of this stage that has most, where all of them fetch the same. */
+static tutti_status agree_waves(tti_exec *x) {
+    int32_t n = tti_waves_of(x->last_shard - x->first_shard, x->desc.n_lanes), most = n;
+    if (x->desc.zero > 2 && x->n_ranks > 1)
+        TTI_TRY(tutti_comm_all_reduce(x->desc.comm, &n, &most, 1, TUTTI_I32, TUTTI_MAX,
+                                      TUTTI_ALG_AUTO));
+    x->n_pipe_waves = most;
+    return TUTTI_OK;
 }
 
 tutti_status tti_pipe_agree_lanes(tti_exec *x) {
@@ -47,7 +59,7 @@ tutti_status tti_pipe_agree_lanes(tti_exec *x) {
                                   TUTTI_ALG_AUTO));
     x->desc.n_lanes =
         tti_pipe_fit_lanes(x->desc.plan->stages, least, x->last_shard - x->first_shard);
-    return TUTTI_OK;
+    return agree_waves(x);
 }
 
 /* Shards that wait for each other are all under way at once. */
@@ -134,6 +146,7 @@ static tutti_status build_side(tti_exec *x, tti_pipe *pipe, tti_pipe_side *side,
     tti_pipe_shape shape = tti_pipe_shape_of(s, pipe->n_waves, training);
     side->program = program;
     TTI_TRY(tti_pipe_schedule_init(&shape, s->stage, &side->schedule));
+    side->schedule.n_in_flight = TTI_MIN(side->schedule.n_in_flight, pipe->n_waves - pipe->n_idle);
     TTI_TRY(find_flat(x->desc.plan, side));
     side->in = calloc((size_t)crossings->n + 1, sizeof *side->in);
     side->out = calloc((size_t)crossings->n + 1, sizeof *side->out);
@@ -156,17 +169,19 @@ static tutti_status build_side(tti_exec *x, tti_pipe *pipe, tti_pipe_side *side,
 }
 
 /* Those of the gradients' buffers, or, where all shards have one of their own at once, a shard for
- * each lane of them. */
+ * each lane of them; before them those that only others have. */
 static tutti_status make_waves(const tti_exec *x, tti_pipe *pipe) {
     const tti_accumulation *acc = &x->acc;
     int n_local = x->last_shard - x->first_shard, n_lanes = x->desc.n_lanes;
     bool joined = pipe->stages->is_joined;
-    pipe->n_waves = joined ? (n_local + n_lanes - 1) / n_lanes : acc->n_waves;
+    pipe->n_waves = x->n_pipe_waves;
+    pipe->n_idle = pipe->n_waves - tti_waves_of(n_local, n_lanes);
     pipe->waves = calloc((size_t)pipe->n_waves + 1, sizeof *pipe->waves);
     if (!pipe->waves) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
-    for (int w = 0; !joined && w < acc->n_waves; w++) pipe->waves[w] = acc->waves[w];
+    tti_wave *own = pipe->waves + pipe->n_idle;
+    for (int w = 0; !joined && w < acc->n_waves; w++) own[w] = acc->waves[w];
     for (int s = 0; joined && s < n_local; s++) {
-        tti_wave *wave = &pipe->waves[s / n_lanes];
+        tti_wave *wave = &own[s / n_lanes];
         if (wave->n_shards == 0) wave->first = x->first_shard + s;
         wave->buffer[wave->n_shards++] = acc->waves[0].buffer[s];
     }
@@ -299,21 +314,49 @@ typedef struct telling {
     tti_lane *lane;
     int shard;
     bool tells, timed;
-    tti_traffic *moves; /* of the last wave's gradients; NULL: none */
+    tti_traffic *moves; /* NULL: none */
+    int last;           /* behind the steps of the range */
     int64_t last_ns;    /* end of the step before */
 } telling;
+
+static void arrive(const telling *told, int step) {
+    tti_traffic_arrive(told->moves, told->lane->reached = step);
+}
+
+static void await(telling *told, int step) {
+    int64_t start = tti_now_ns();
+    tti_traffic_await(told->moves, step);
+    tti_exec_lane_waited(told->x, tti_now_ns() - start);
+}
 
 static void after_step(int step, void *user) {
     telling *told = user;
     if (told->timed) tti_exec_time_step(told->x, told->lane, step, told->shard, &told->last_ns);
     if (told->tells) tti_exec_tell_buckets(told->x, told->lane, step);
-    if (told->moves) tti_traffic_reach(told->moves, told->lane->reached = step + 1);
+    if (!told->moves) return;
+    arrive(told, step + 1);
+    if (step + 1 < told->last) await(told, step + 1); /* else in the next range */
 }
 
-/* Gradients of the last wave that lie in places until they are summed. */
+static bool is_joined(const pipe_run *r) { return r->x->pipe->stages->is_joined && !r->eval; }
+
+/* Each part of each wave fetches its parameters, with moves of its own. */
+static bool fetches_by_part(const pipe_run *r) {
+    return tti_exec_has_lean_params(r->x) && !is_joined(r);
+}
+
+/* What a wave waits for: parameters, joins, or the places of the last wave's gradients. */
 static tti_traffic *moves_of(const pipe_run *r, int wave) {
-    bool is_last = !r->eval && wave == r->x->pipe->n_waves - 1;
-    return is_last && r->x->lean ? r->x->lean->moves : NULL;
+    tti_lean *lean = r->x->lean;
+    if (!lean) return NULL;
+    if (r->eval) return lean->eval_moves;
+    bool all = lean->params || is_joined(r);
+    return all || wave == r->x->pipe->n_waves - 1 ? lean->moves : NULL;
+}
+
+/* Its gradients lie in places until they are summed, which is done beside it. */
+static bool is_summed(const pipe_run *r, int wave) {
+    return r->x->lean && !r->eval && wave == r->x->pipe->n_waves - 1;
 }
 
 static bool begins(const pipe_run *r, const pipe_part *part) {
@@ -338,8 +381,10 @@ static tutti_status compute_part(const pipe_run *r, const pipe_part *part) {
     told.tells = tells(r, part->action.wave);
     told.timed = is_timed(r, part);
     told.moves = moves_of(r, part->action.wave);
-    if (told.moves && part->lane->reached < 0)
-        tti_traffic_reach(told.moves, part->lane->reached = 0);
+    told.last = (int)part->steps.last;
+    if (told.moves && part->lane->reached < (int)part->steps.first)
+        arrive(&told, (int)part->steps.first);
+    if (told.moves) await(&told, (int)part->steps.first);
     TTI_TRY(
         tti_instance_run_range(part->instance, &run, (int)part->steps.first, (int)part->steps.last,
                                told.tells || told.timed || told.moves ? after_step : NULL, &told));
@@ -381,7 +426,7 @@ static void merge(const pipe_run *r, int lane, const tti_pipe_action *action) {
     tti_exec *x = r->x;
     const tti_wave *wave = &x->pipe->waves[action->wave];
     tti_range flat = r->side->flat[action->part];
-    bool beside = tells(r, action->wave) || moves_of(r, action->wave);
+    bool beside = tells(r, action->wave) || is_summed(r, action->wave);
     bool nothing = wave->n_merges == 0 && !is_waited_for(r, action->wave);
     if (r->eval || beside || nothing || flat.first == flat.last) return;
     tti_range mine = tti_lane_range(flat.last - flat.first, 16, lane, x->desc.n_lanes);
@@ -392,7 +437,8 @@ static void merge(const pipe_run *r, int lane, const tti_pipe_action *action) {
 
 /* The instances of a lane in a wave. */
 static tti_lane *lane_of(const pipe_run *r, int wave, int index) {
-    return &r->x->lane[wave % r->side->schedule.n_in_flight * r->x->desc.n_lanes + index];
+    int own = TTI_MAX(wave - r->x->pipe->n_idle, 0);
+    return &r->x->lane[own % r->side->schedule.n_in_flight * r->x->desc.n_lanes + index];
 }
 
 /* All lanes of the last wave have told of all buckets, and no move waits for them. */
@@ -401,14 +447,24 @@ static void tell_rest(const pipe_run *r, int index) {
     tti_lane *lane = lane_of(r, wave, index);
     if (index >= r->x->pipe->waves[wave].n_shards) return;
     if (tells(r, wave)) tti_exec_tell_rest(r->x, lane);
-    if (moves_of(r, wave)) tti_traffic_leave(moves_of(r, wave), lane->reached + 1);
+    if (moves_of(r, wave) && !fetches_by_part(r))
+        tti_traffic_leave(moves_of(r, wave), lane->reached + 1);
 }
 
-/* Sums of gradients go on beside the last wave. */
+/* Sums of gradients go on beside the last wave, or beside all shards at once. */
 static void begin_moves(const pipe_run *r) {
     const tti_pipe *pipe = r->x->pipe;
+    int n_shards = pipe->waves[pipe->n_waves - 1].n_shards;
     for (int i = 0; i < r->x->n_in_flight; i++) r->x->lane[i].reached = -1;
-    if (!r->eval) tti_lean_begin(r->x, false, pipe->waves[pipe->n_waves - 1].n_shards, true);
+    if (is_joined(r)) n_shards = r->x->last_shard - r->x->first_shard;
+    if (!r->eval && !fetches_by_part(r)) tti_lean_begin(r->x, false, n_shards, true);
+}
+
+/* A shard that failed, or has nothing to do, keeps no move of its wave from being made. */
+static void arrive_upto(const pipe_run *r, int index, int wave, int step) {
+    tti_lane *lane = lane_of(r, wave, index);
+    if (!moves_of(r, wave) || index >= r->x->pipe->waves[wave].n_shards) return;
+    while (lane->reached < step) tti_traffic_arrive(moves_of(r, wave), ++lane->reached);
 }
 
 /* The steps of an action, for this lane's shard of the wave, if there is one. */
@@ -435,13 +491,35 @@ static tti_range steps_of(const pipe_run *r, int part) {
     return (tti_range){(size_t)first[part], (size_t)first[part + 1]};
 }
 
-static void join_at(tti_exec *x, int index, int sync) {
+/* Beside moves a join is one of them. */
+static void join_at(const pipe_run *r, int index, int sync) {
+    tti_exec *x = r->x;
+    for (int w = 0; x->lean && w < x->pipe->n_waves; w++)
+        arrive_upto(r, index, w, x->syncs[sync] + 1);
+    if (x->lean) return;
     tti_lanes_barrier(x->lanes);
     if (index == 0) {
         tutti_status st = tti_exec_join(x, sync);
         if (st != TUTTI_OK) tti_exec_lane_failed(&x->lane[0], st);
     }
     tti_lanes_barrier(x->lanes);
+}
+
+/* The steps between two joins: with moves all shards of the lane come to where one would wait. */
+static void run_between(const pipe_run *r, int index, int part, tti_range steps) {
+    const tti_pipe *pipe = r->x->pipe;
+    tti_range turn = {steps.first, steps.last};
+    do {
+        if (r->x->lean) {
+            int stop = tti_traffic_next_stop(r->x->lean->moves, (int)turn.first);
+            turn.last = TTI_MIN((size_t)stop, steps.last);
+        }
+        for (int w = 0; w < pipe->n_waves; w++) {
+            run_action(r, index, &(tti_pipe_action){w, part}, turn);
+            arrive_upto(r, index, w, (int)turn.last);
+        }
+        turn.first = turn.last;
+    } while (turn.last < steps.last);
 }
 
 /* All shards come to a join before any goes on, failed or not: other workers wait there too. */
@@ -452,9 +530,8 @@ static void run_joined_part(const pipe_run *r, int index, int part) {
     for (int i = 0; i <= x->n_syncs; i++) {
         size_t join = i < x->n_syncs ? (size_t)x->syncs[i] : all.last;
         if (i < x->n_syncs && (join < all.first || join >= all.last)) continue;
-        for (int w = 0; w < x->pipe->n_waves; w++)
-            run_action(r, index, &(tti_pipe_action){w, part}, (tti_range){first, join});
-        if (i < x->n_syncs) join_at(x, index, i);
+        run_between(r, index, part, (tti_range){first, join});
+        if (i < x->n_syncs) join_at(r, index, i);
         first = join + 1;
     }
 }
@@ -463,19 +540,44 @@ static void run_joined_part(const pipe_run *r, int index, int part) {
 static void run_joined(const pipe_run *r, int index) {
     tti_exec *x = r->x;
     tti_range mine = tti_lane_range(x->desc.plan->n_flat, 16, index, x->desc.n_lanes);
+    for (int w = 0; w < x->pipe->n_waves; w++) arrive_upto(r, index, w, 0);
     for (int p = 0; p < r->side->program->n_parts; p++) run_joined_part(r, index, p);
+    if (x->lean) return; /* they were beside the last parts */
     tti_lanes_barrier(x->lanes);
     tti_exec_merge(x, &x->acc.waves[0], mine.first, mine.last);
     tti_lanes_barrier(x->lanes);
 }
 
+/* Every lane comes here: parameters are in places while this part of one wave runs, so all workers
+ * of this stage run the same parts in the same order, some without a shard. */
+static void run_fetching(const pipe_run *r, int index, const tti_pipe_action *action) {
+    tti_exec *x = r->x;
+    const tti_wave *wave = &x->pipe->waves[action->wave];
+    tti_range steps = steps_of(r, action->part);
+    if (index < wave->n_shards) lane_of(r, action->wave, index)->reached = (int)steps.first - 1;
+    if (index == 0)
+        tti_lean_begin_part(x, r->eval, action->part, wave->n_shards, is_summed(r, action->wave));
+    tti_lanes_barrier(x->lanes);
+    arrive_upto(r, index, action->wave, (int)steps.first); /* they come while others compute */
+    run_action(r, index, action, steps);
+    arrive_upto(r, index, action->wave, (int)steps.last);
+    tti_lanes_barrier(x->lanes);
+    if (index > 0) return;
+    tutti_status st = tti_lean_finish(x, r->eval);
+    if (st == TUTTI_OK) return;
+    tti_exec_lane_failed(&x->lane[0], st);
+    tti_mailbox_fail(x->pipe->box, st);
+}
+
 static void run_lane(int index, void *arg) {
     pipe_run *r = arg;
-    bool joined = r->x->pipe->stages->is_joined && !r->eval;
-    if (joined) run_joined(r, index);
-    for (int i = 0; !joined && i < r->side->schedule.n_actions; i++) {
+    if (is_joined(r)) run_joined(r, index);
+    for (int i = 0; !is_joined(r) && i < r->side->schedule.n_actions; i++) {
         const tti_pipe_action *action = &r->side->schedule.actions[i];
-        run_action(r, index, action, steps_of(r, action->part));
+        if (fetches_by_part(r))
+            run_fetching(r, index, action);
+        else
+            run_action(r, index, action, steps_of(r, action->part));
         merge(r, index, action);
     }
     tell_rest(r, index);
@@ -519,10 +621,10 @@ tutti_status tti_pipe_compute(tti_exec *x, const tti_step_desc *desc, bool eval)
     begin_moves(&r);
     if (before != TUTTI_OK) {
         tti_mailbox_fail(pipe->box, before);
-        if (eval || !pipe->stages->is_joined) return give_up(&r, before);
+        if (!is_joined(&r) && !fetches_by_part(&r)) return give_up(&r, before);
     }
     tti_lanes_run(x->lanes, run_lane, &r);
-    tutti_status moved = eval ? TUTTI_OK : tti_lean_finish(x, false);
+    tutti_status moved = eval || fetches_by_part(&r) ? TUTTI_OK : tti_lean_finish(x, false);
     TTI_TRY(tti_exec_lane_status(x));
     TTI_TRY(moved);
     return eval ? TUTTI_OK : tti_pipe_measure(x, pipe->busy_ns, tti_now_ns() - start);

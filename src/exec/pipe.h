@@ -13,7 +13,11 @@ typedef struct tti_pipe tti_pipe;
 tutti_status tti_pipe_create(tti_exec *x, tti_pipe **out);
 void tti_pipe_destroy(tti_pipe *pipe);
 
-/* As many lanes as the stage with the fewest has.  Collective over mesh->pipeline. */
+/* How often n_lanes shards at a time make n_shards. */
+int tti_waves_of(int n_shards, int n_lanes);
+
+/* As many lanes as the stage with the fewest has; and x->n_pipe_waves.  Collective over
+ * mesh->pipeline, and with parameters in parts over x->desc.comm. */
 tutti_status tti_pipe_agree_lanes(tti_exec *x);
 
 /* At most n_lanes, so that the waves of n_shards go round the stages in whole groups. */

@@ -34,6 +34,7 @@ struct tti_pipe {
     int n_slots;
     tti_wave *waves; /* [n_waves]: a shard for each lane */
     int n_waves;
+    int n_idle; /* the first of them, without a shard: other workers of the stage have more */
     tti_pipe_side train, eval;
     int64_t busy_ns; /* of lane 0 in this step */
     double measured, expected;

@@ -66,6 +66,7 @@ typedef struct flight {
     int shard;
     bool report, timed;
     tti_traffic *moves;
+    int last;        /* behind the steps of this range */
     int64_t last_ns; /* end of the step before */
 } flight;
 
@@ -83,9 +84,9 @@ void tti_exec_time_step(tti_exec *x, const tti_lane *lane, int step, int shard, 
 }
 
 /* Until the moves that the next step waits for are made. */
-static void reach(flight *f, int step) {
+static void await(flight *f, int step) {
     int64_t start = tti_now_ns();
-    tti_traffic_reach(f->moves, f->lane->reached = step);
+    tti_traffic_await(f->moves, step);
     int64_t now = tti_now_ns();
     tti_exec_lane_waited(f->x, now - start);
     if (!f->timed) return;
@@ -93,6 +94,16 @@ static void reach(flight *f, int step) {
         tti_profile_add(f->x, TTI_ROW_COMPUTE, NULL, "waiting for parameters or places", f->shard,
                         f->last_ns, now);
     f->last_ns = now;
+}
+
+static void arrive(const flight *f, int step) {
+    tti_traffic_arrive(f->moves, f->lane->reached = step);
+}
+
+/* At the end of its range the shards behind it have their turn first. */
+static void reach(flight *f, int step) {
+    arrive(f, step);
+    if (step < f->last) await(f, step);
 }
 
 static void after_step(int step, void *user) {
@@ -155,7 +166,6 @@ static void run_part(dispatch *d, tti_lane *lane, int shard, tti_range steps, bo
         tti_exec_feed(x, instance, d->eval ? &x->eval_inputs : &x->shard_inputs,
                       &d->desc->shards[shard - x->first_shard]);
         lane->next_bucket = 0;
-        lane->reached = -1;
         if (!d->eval) pass_fault(x, lane, d->desc->step);
     }
     if (lane->status != TUTTI_OK) return;
@@ -163,7 +173,9 @@ static void run_part(dispatch *d, tti_lane *lane, int shard, tti_range steps, bo
     flight f = {.x = x, .lane = lane, .shard = shard, .report = report, .moves = d->moves};
     f.timed = x->profile && !d->eval && lane == &x->lane[0];
     f.last_ns = f.timed ? tti_now_ns() : 0;
-    if (f.moves) reach(&f, 0);
+    f.last = (int)steps.last;
+    if (f.moves && lane->reached < 0) arrive(&f, 0);
+    if (f.moves) await(&f, (int)steps.first);
     bool looks = report || f.timed || f.moves;
     tutti_status st = tti_instance_run_range(instance, &run, (int)steps.first, (int)steps.last,
                                              looks ? after_step : NULL, &f);
@@ -202,9 +214,36 @@ static tti_range part_steps(const tti_exec *x, int p) {
     return (tti_range){first, last};
 }
 
+/* One that failed, or has nothing to do, keeps no move from being made. */
+static void arrive_upto(const dispatch *d, tti_lane *lane, int step) {
+    while (lane->reached < step) tti_traffic_arrive(d->moves, ++lane->reached);
+}
+
+/* Shards that are joined, with moves beside them: all shards of the lane come to where one of them
+ * would wait before any does; joins are moves too. */
+static void run_in_turns(dispatch *d, const tti_wave *wave, int lane) {
+    tti_exec *x = d->x;
+    int n_steps = d->eval ? x->desc.plan->eval.n_steps : x->desc.plan->shard.n_steps;
+    for (int i = lane; i < wave->n_shards; i += x->desc.n_lanes) arrive_upto(d, &x->lane[i], 0);
+    for (int first = 0, last; first < n_steps; first = last) {
+        last = tti_traffic_next_stop(d->moves, first);
+        bool is_join = !d->eval && tti_exec_is_join(x, first);
+        for (int i = lane; i < wave->n_shards; i += x->desc.n_lanes) {
+            if (!d->eval) tti_exec_point_at_buffer(x, x->lane[i].shard, wave->buffer[i]);
+            tti_range steps = {(size_t)first, (size_t)last};
+            if (!is_join) run_part(d, &x->lane[i], wave->first + i, steps, false);
+            arrive_upto(d, &x->lane[i], last);
+        }
+    }
+}
+
 /* The wave's shards, dealt out to the lanes; all of them come to a join before any goes on. */
 static void train_wave(dispatch *d, const tti_wave *wave, int lane, bool overlapped) {
     tti_exec *x = d->x;
+    if (d->moves && x->n_syncs > 0) {
+        run_in_turns(d, wave, lane);
+        return;
+    }
     for (int p = 0; p <= x->n_syncs; p++) {
         for (int i = lane; i < wave->n_shards; i += x->desc.n_lanes) {
             tti_exec_point_at_buffer(x, x->lane[i].shard, wave->buffer[i]);
@@ -225,6 +264,10 @@ static void train_wave(dispatch *d, const tti_wave *wave, int lane, bool overlap
 static void eval_wave(dispatch *d, const tti_wave *wave, int lane) {
     tti_exec *x = d->x;
     tti_range all = {0, (size_t)x->desc.plan->eval.n_steps};
+    if (d->moves && x->n_syncs > 0) {
+        run_in_turns(d, wave, lane);
+        return;
+    }
     for (int i = lane; i < wave->n_shards; i += x->desc.n_lanes) {
         run_part(d, &x->lane[i], wave->first + i, all, false);
         leave_moves(d, &x->lane[i]);
@@ -234,6 +277,7 @@ static void eval_wave(dispatch *d, const tti_wave *wave, int lane) {
 /* Shards of a wave, and what is added after it. */
 static void run_wave(dispatch *d, const tti_wave *wave, int lane, bool is_last) {
     tti_exec *x = d->x;
+    for (int i = lane; i < wave->n_shards; i += x->desc.n_lanes) x->lane[i].reached = -1;
     tti_range mine = tti_lane_range(x->desc.plan->n_flat, 16, lane, x->desc.n_lanes);
     if (d->eval) {
         eval_wave(d, wave, lane);

@@ -10,6 +10,12 @@
 #include "base/clock.h"
 #include "exec/worker.h"
 
+bool tti_exec_is_join(const tti_exec *x, int step) {
+    for (int i = 0; i < x->n_syncs; i++)
+        if (x->syncs[i] == step) return true;
+    return false;
+}
+
 static size_t joined_elems(const tti_node *node) { return (size_t)tti_value_n_elems(node->out[0]); }
 
 tutti_status tti_exec_init_sync(tti_exec *x) {
@@ -34,6 +40,18 @@ void tti_exec_fini_sync(tti_exec *x) {
     free(x->sync_joined);
 }
 
+/* Where a thread beside the lanes joins, these tell of their own waits. */
+static void tell(tti_exec *x, const tti_node *node, int64_t start, int64_t met) {
+    const tti_span join = {.node = node, .name = "join", .shard = -1, .row = TTI_ROW_COMM};
+    int64_t end = tti_now_ns();
+    if (x->lean) {
+        tti_profile_add(x, join.row, node, join.name, join.shard, start, end);
+        return;
+    }
+    tti_exec_waited(x, met - start);
+    tti_profile_stall(x, &join, "waiting for a join", start, end);
+}
+
 tutti_status tti_exec_join(tti_exec *x, int i) {
     int step = x->syncs[i], n_local = x->last_shard - x->first_shard;
     const tti_node *node = x->desc.plan->shard.steps[step];
@@ -49,10 +67,9 @@ tutti_status tti_exec_join(tti_exec *x, int i) {
     if (x->n_ranks > 1)
         TTI_TRY(tutti_comm_all_reduce(x->desc.comm, x->sync_parts, x->sync_parts, n_all, TUTTI_F32,
                                       TUTTI_SUM, TUTTI_ALG_AUTO));
-    tti_exec_waited(x, tti_now_ns() - start);
+    int64_t met = tti_now_ns();
     node->op->join(x->sync_parts, (size_t)x->desc.n_shards, n, x->sync_joined);
-    const tti_span join = {.node = node, .name = "join", .shard = -1, .row = TTI_ROW_COMM};
-    tti_profile_stall(x, &join, "waiting for a join", start, tti_now_ns());
+    tell(x, node, start, met);
     for (int s = 0; s < n_local; s++)
         memcpy(tti_instance_step_out(x->lane[s].shard, step, 0), x->sync_joined,
                n * sizeof *x->sync_joined);

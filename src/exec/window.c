@@ -12,11 +12,19 @@ enum { FAR = 2, FREE = -1 };
 
 typedef struct builder {
     tti_window *w;
+    const tti_program *program;
     int *open;      /* [n_buckets]: its newest use; FREE: none yet */
     int *last_seen; /* [n_buckets]: step */
     bool splits;    /* a bucket may have several uses */
     int cap;
 } builder;
+
+/* The first step of the part that step is of. */
+static int part_begin(const tti_program *program, int step) {
+    int part = 0;
+    while (part + 1 < program->n_parts && program->part_first[part + 1] <= step) part++;
+    return part > 0 ? program->part_first[part] : 0;
+}
 
 /* Others that were looked at since the use was. */
 static int n_between(const builder *b, const tti_use *use) {
@@ -24,6 +32,12 @@ static int n_between(const builder *b, const tti_use *use) {
     for (int i = 0; i < b->w->plan->n_buckets; i++)
         n += i != use->bucket && b->last_seen[i] > use->last;
     return n;
+}
+
+/* Between parts other shards may run theirs. */
+static bool goes_on(const builder *b, const tti_use *use, int step) {
+    if (!b->splits) return true;
+    return n_between(b, use) < FAR && part_begin(b->program, step) <= use->last;
 }
 
 static tutti_status add_use(builder *b, int bucket, int step) {
@@ -44,12 +58,13 @@ static tutti_status look_at(builder *b, tti_buf buf, int step) {
     int bucket = tti_plan_find_bucket(b->w->plan, buf.offset / sizeof(float));
     tti_use *use = b->open[bucket] == FREE ? NULL : &b->w->uses[b->open[bucket]];
     b->last_seen[bucket] = step;
-    if (!use || (b->splits && n_between(b, use) >= FAR)) return add_use(b, bucket, step);
+    if (!use || !goes_on(b, use, step)) return add_use(b, bucket, step);
     use->last = step;
     return TUTTI_OK;
 }
 
-static tutti_status find_uses(builder *b, const tti_program *program, tti_space space) {
+static tutti_status find_uses(builder *b, tti_space space) {
+    const tti_program *program = b->program;
     for (int s = 0; s < program->n_steps; s++) {
         const tti_node *node = program->steps[s];
         for (int i = 0; i < node->n_in; i++) {
@@ -70,12 +85,13 @@ static int by_first(const void *a, const void *b) {
     return (x->bucket > y->bucket) - (x->bucket < y->bucket);
 }
 
-/* Filled while the steps of the use before run. */
-static void take_early(tti_window *w) {
+/* Filled while the steps of the use before run, of the same part. */
+static void take_early(tti_window *w, const tti_program *program) {
     for (int i = 0; i < w->n_uses; i++) {
         int k = i - 1;
         while (k >= 0 && w->uses[k].first == w->uses[i].first) k--;
-        w->uses[i].taken = k < 0 ? 0 : w->uses[k].first;
+        int before = k < 0 ? 0 : w->uses[k].first;
+        w->uses[i].taken = TTI_MAX(before, part_begin(program, w->uses[i].first));
         w->uses[i].released = w->uses[i].last;
     }
 }
@@ -140,19 +156,19 @@ tutti_status tti_window_init(const tti_plan *plan, const tti_program *program, t
                              tti_window *out) {
     size_t n = (size_t)plan->n_buckets + 1;
     *out = (tti_window){.plan = plan};
-    builder b = {.w = out, .splits = space == TTI_SPACE_PARAM};
+    builder b = {.w = out, .program = program, .splits = space == TTI_SPACE_PARAM};
     b.open = calloc(n, sizeof *b.open);
     b.last_seen = calloc(n, sizeof *b.last_seen);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
     for (size_t i = 0; b.open && b.last_seen && i < n; i++) b.open[i] = b.last_seen[i] = FREE;
-    if (b.open && b.last_seen) st = find_uses(&b, program, space);
+    if (b.open && b.last_seen) st = find_uses(&b, space);
     free(b.open);
     free(b.last_seen);
     TTI_TRY(st);
     if (out->n_uses == 0) return TUTTI_OK;
     qsort(out->uses, (size_t)out->n_uses, sizeof *out->uses, by_first);
     if (space == TTI_SPACE_PARAM)
-        take_early(out);
+        take_early(out, program);
     else
         release_late(out);
     return place_all(out);

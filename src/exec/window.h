@@ -23,7 +23,8 @@ typedef struct tti_window {
 
 /* Buckets that a program reads in TTI_SPACE_PARAM: the place of one is taken while the one before
  * it is in use, so that it can be filled meanwhile.  A bucket that two other ones come between is
- * released and comes again.  Or those it writes in TTI_SPACE_GRAD: a place is released a bucket
+ * released and comes again, and so is each at the end of a part of the program, whose parts other
+ * shards may run in between.  Or those it writes in TTI_SPACE_GRAD: a place is released a bucket
  * later, so that it can be emptied meanwhile.  Freed by fini, also after a failure. */
 tutti_status tti_window_init(const tti_plan *plan, const tti_program *program, tti_space space,
                              tti_window *out);

@@ -111,6 +111,7 @@ struct tti_exec {
     bool has_begun;
     tti_profile *profile;   /* NULL: nothing is timed */
     tti_pipe *pipe;         /* NULL: the worker has all layers */
+    int n_pipe_waves;       /* then: those that others of the stage have, too */
     atomic_llong waited_ns; /* as tti_exec_spent, of what the host sees */
     int64_t copied_ns;
 };
@@ -177,6 +178,9 @@ tti_run tti_exec_shard_run(const tti_exec *exec, const tti_step_desc *desc, int 
 /* sync.c: which steps join values of all shards, and the memory for it; frees it. */
 tutti_status tti_exec_init_sync(tti_exec *exec);
 void tti_exec_fini_sync(tti_exec *exec);
+
+/* sync.c: whether a step of the shard program is one of them. */
+bool tti_exec_is_join(const tti_exec *exec, int step);
 
 /* sync.c: joins the values of sync number i between all shards of all workers. */
 tutti_status tti_exec_join(tti_exec *exec, int i);

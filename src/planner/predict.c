@@ -15,6 +15,7 @@
 #include "planner/device_costs.h"
 #include "planner/scratch.h"
 #include "planner/stage_play.h"
+#include "planner/sums.h"
 #include "train/worker_exec.h"
 
 /* Of the time of a shard program, what the backward pass takes: twice the forward's products. */
@@ -174,8 +175,9 @@ static double bytes_of_sums(const tti_blueprint *b, const tti_scheme *l, double 
     *n_calls = plan->n_buckets + (l->zero > 0 || desc.shares ? 2 : 1);
     if (desc.shares) return whole / 2; /* nobody has to be told the other parts */
     if (l->zero == 3) {                /* parameters for forward and backward of each wave */
-        *n_calls = plan->n_buckets * (1.0 + 2.0 * n_waves) + 1;
-        return whole * (0.5 * of_sum + n_waves);
+        double n = (double)tti_sums_n_fetched(plan, n_waves);
+        *n_calls = plan->n_buckets * (1.0 + 2.0 * n) + 1;
+        return whole * (0.5 * of_sum + n);
     }
     if (desc.local) {
         bool state = strcmp(job->parallel.average, "all") == 0;

@@ -18,6 +18,10 @@ typedef struct tti_sums {
 /* TUTTI_E_CONFIG: the job has a parameter server, which is not known here. */
 tutti_status tti_sums_check(const tti_job_config *config);
 
+/* How often a step fetches the parameters of one pass with zero 3: once for each wave of shards, or
+ * for all of them where they are joined on the way. */
+int64_t tti_sums_n_fetched(const tti_plan *plan, int64_t n_waves);
+
 /* n_waves: of shards, one after the other on a worker. */
 void tti_sums_of(const tti_blueprint *b, int64_t n_waves, tti_sums *out);
 

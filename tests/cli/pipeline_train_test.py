@@ -33,7 +33,8 @@ def test_losses_are_those_of_one_worker():
                           ("four", 4, ["parallel.pipeline=4"]),
                           ("chunks", 2, ["parallel.pipeline=2", "parallel.pipeline_chunks=2"]),
                           ("replicas", 4, ["parallel.pipeline=2", "parallel.zero=1"]),
-                          ("processes", 4, ["parallel.pipeline=2", "parallel.place=processes"]),
+                          ("processes", 4, ["parallel.pipeline=2", "parallel.place=processes",
+                                            "parallel.zero=3"]),
                           ("again", 2, ["parallel.pipeline=2", "train.recompute=block"])):
         train(name, n, *LENET, *more)
         if losses(name) != losses("one"):

@@ -86,8 +86,9 @@ def test_every_algorithm_and_joined_statistics():
         runs.same_story(runs.story("plain"), algorithm)
     joined = models()["resnet18"] + ["parallel.sync_batch_norm=true"]
     train("joined", *joined, "-n", "1")
-    train("joined-3", *joined, "-n", "3", "parallel.zero=1")
-    runs.same_story(runs.story("joined"), "joined-3")
+    for zero, way in (("1", []), (random.choice("23"), ["parallel.place=processes"])):
+        train("joined-" + zero, *joined, "-n", "3", "parallel.zero=" + zero, *way)
+        runs.same_story(runs.story("joined"), "joined-" + zero)
 
 
 OPTIMIZERS = ("adagrad", "adam", "adamw", "lamb", "lars", "lion", "rmsprop", "sgd")
@@ -218,9 +219,10 @@ def test_memory_of_parameters_in_parts():
 
 
 def test_what_does_not_go_together():
-    for other, words in (("parallel.sync_batch_norm=true", "parallel.zero=1"),
-                         ("parallel.sync=parameter-server", "parallel.zero=0")):
-        runs.tutti("train", "-n", "2", "parallel.zero=3", other).expect(2, words)
+    runs.tutti("train", "-n", "2", "parallel.zero=3",
+               "parallel.sync=parameter-server").expect(2, "parallel.zero=0")
+    runs.tutti("train", "-n", "2", "parallel.zero=3", "parallel.sync_batch_norm=true",
+               "parallel.devices=gpu").expect(2, "parallel.zero=1")
 
 
 def test_refusals():

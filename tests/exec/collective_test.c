@@ -25,7 +25,7 @@ static tutti_graph *wide(bool training) {
 }
 
 static tti_plan *plan_of(net_fn net, int n, int index) {
-    return grid_plan(net, &(tti_mesh_at){1, 1, n}, &(tti_mesh_at){0, 0, index}, NULL);
+    return grid_plan(net, &(tti_mesh_at){1, 1, n}, &(tti_mesh_at){0, 0, index}, NULL, 1);
 }
 
 static grid run_grid(net_fn net, int n_data, int n_tensor, const tti_plan *whole) {

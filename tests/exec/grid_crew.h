@@ -9,14 +9,14 @@ enum { GRID_STEPS = 4, GRID_MOST = 8 };
 
 /* The part of a place of the model, trained with Adam, or another optimizer without attributes. */
 static inline tti_plan *grid_plan(net_fn net, const tti_mesh_at *size, const tti_mesh_at *at,
-                                  const char *other) {
+                                  const char *other, int n_chunks) {
     static const tti_attr_arg attrs[] = {
         TTI_FLOAT("beta1", 0.9), TTI_FLOAT("beta2", 0.99), TTI_FLOAT("eps", 1e-5), {0}};
     tti_target target = net_fast;
     tti_plan *plan = NULL;
     target.n_tensor = size->tensor, target.tensor = at->tensor;
     if (size->stage > 1) target.n_stages = size->stage, target.stage = at->stage;
-    target.n_chunks = 1;
+    target.n_chunks = n_chunks;
     T_OK(tti_plan_create(&(tti_plan_desc){.train = net(true),
                                           .eval = net(false),
                                           .target = &target,
@@ -33,6 +33,7 @@ typedef struct grid {
     const tti_backend *devices; /* each worker has one of its own; NULL: on the host */
     const char *optimizer;      /* NULL: Adam */
     int n_lanes;                /* 0: 3 */
+    int n_chunks;               /* of stages; 0: 1 */
     bool uneven;                /* every other worker can have two lanes more */
     tti_exec_desc exec;         /* zero, fast, wire, compression, local and what belongs to them */
     int average_every;          /* with exec.local */
@@ -130,7 +131,7 @@ static inline void grid_run(grid *g, net_fn net, const tti_plan *whole) {
     int n_model = tti_mesh_n_model(&g->size);
     for (int i = 0; i < n_model; i++) {
         tti_mesh_at at = tti_mesh_at_rank(&g->size, i);
-        g->plans[i] = grid_plan(net, &g->size, &at, g->optimizer);
+        g->plans[i] = grid_plan(net, &g->size, &at, g->optimizer, TTI_MAX(g->n_chunks, 1));
     }
     g->whole = whole ? whole : g->plans[0];
     g->params = calloc(g->whole->n_flat, sizeof *g->params);

@@ -47,6 +47,11 @@ static void expect_joined(const tti_mesh_at *sizes, size_t n) {
         grid_run(&few, joined, one.whole);
         grid_expect_same(&g, &few);
         grid_fini(&few);
+        grid parts = {.size = sizes[i], .n_lanes = 1 + (int)i % 3};
+        parts.exec.zero = 3 - (int)(i % 2);
+        grid_run(&parts, joined, one.whole);
+        grid_expect_same(&parts, &g);
+        grid_fini(&parts);
         grid_fini(&g);
     }
     grid_fini(&one);
@@ -65,18 +70,20 @@ T_CASE(norms_are_joined_in_stages) {
     expect_joined(sizes, TTI_COUNT(sizes));
 }
 
-/* Who waits at a join for a shard that cannot be computed hears why, as all others do. */
-T_CASE(a_stage_that_fails_keeps_nobody_at_a_join) {
+/* Who waits at a join, or for parameters, for a shard that cannot be computed hears why, as all
+ * others do. */
+T_CASE(a_stage_that_fails_keeps_nobody_waiting) {
     T_UNUSED;
     static const char *const faults[] = {"pipe.backward:fail@rank=1,step=2",
                                          "pipe.forward:fail@rank=0,step=1"};
-    for (size_t i = 0; i < TTI_COUNT(faults); i++) {
+    for (int i = 0; i < 6; i++) {
         grid g = {.size = {2, 2, 1}, .may_fail = true};
-        T_OK(tti_fault_set(faults[i]));
-        grid_run(&g, joined, NULL);
+        g.exec.zero = i < 2 ? 0 : i < 4 ? 2 : 3;
+        T_OK(tti_fault_set(faults[i % 2]));
+        grid_run(&g, i < 4 ? joined : mlp, NULL);
         T_OK(tti_fault_set(NULL));
         for (int r = 0; r < 4; r++) {
-            const char *why = i == 0 ? "stage 1 cannot compute" : "stage 0 cannot compute";
+            const char *why = i % 2 == 0 ? "stage 1 cannot compute" : "stage 0 cannot compute";
             if (!g.failure[r] || !strstr(g.failure[r], why))
                 fail_msg("rank %d: %s", r, g.failure[r] ? g.failure[r] : "nothing");
         }
@@ -96,8 +103,8 @@ T_CASE(gradients_and_parameters_in_parts) {
     for (size_t i = 0; i < TTI_COUNT(rows); i++) {
         grid one = alone(rows[i].net), whole = {.size = rows[i].size};
         grid_run(&whole, rows[i].net, one.whole);
-        for (int zero = 1; zero <= (rows[i].size.stage > 1 ? 2 : 3); zero++) {
-            grid g = {.size = rows[i].size, .n_lanes = zero};
+        for (int zero = 1; zero <= 3; zero++) {
+            grid g = {.size = rows[i].size, .n_lanes = 1 + (zero + (int)i) % 3};
             g.exec.zero = zero;
             grid_run(&g, rows[i].net, one.whole);
             grid_expect_near(&g, &one);
@@ -107,6 +114,46 @@ T_CASE(gradients_and_parameters_in_parts) {
         grid_fini(&whole);
         grid_fini(&one);
     }
+}
+
+static tutti_graph *straight(bool training) { return net_straight(training, true); }
+
+/* The first step of a stage wants what was fetched. */
+T_CASE(joined_stages_begin_with_a_fetch) {
+    T_UNUSED;
+    grid one = alone(straight), g = {.size = {2, 2, 1}, .n_lanes = 1};
+    g.exec.zero = 3;
+    grid_run(&g, straight, one.whole);
+    grid_expect_near(&g, &one);
+    grid_fini(&g);
+    grid_fini(&one);
+}
+
+/* Some have fewer waves than others, or none of a turn; parameters come for each part of a wave. */
+T_CASE(stages_fetch_for_each_part) {
+    T_UNUSED;
+    static const struct {
+        tti_mesh_at size;
+        int n_lanes, n_chunks;
+        bool uneven;
+    } rows[] = {{{2, 2, 1}, 1, 2, false}, {{2, 2, 1}, 2, 2, false}, {{3, 2, 1}, 1, 1, false},
+                {{2, 2, 1}, 1, 1, true},  {{2, 4, 1}, 1, 1, false}, {{5, 1, 1}, 1, 1, false}};
+    grid one = {.size = {1, 1, 1}, .exec = {.ema = 0.8}};
+    grid_run(&one, mlp, NULL);
+    for (size_t i = 0; i < TTI_COUNT(rows); i++) {
+        grid g = {
+            .size = rows[i].size, .n_lanes = rows[i].n_lanes, .exec = {.ema = 0.8, .zero = 3}};
+        grid whole = {.size = rows[i].size, .n_lanes = rows[i].n_lanes, .exec = {.ema = 0.8}};
+        g.n_chunks = whole.n_chunks = rows[i].n_chunks;
+        g.uneven = g.may_differ = rows[i].uneven;
+        grid_run(&whole, mlp, one.whole);
+        grid_run(&g, mlp, one.whole);
+        grid_expect_near(&g, &one);
+        grid_expect_same(&g, &whole);
+        grid_fini(&g);
+        grid_fini(&whole);
+    }
+    grid_fini(&one);
 }
 
 /* ---- less that travels ---- */
@@ -211,8 +258,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norms_are_joined_beside_pieces),
         cmocka_unit_test(norms_are_joined_in_stages),
-        cmocka_unit_test(a_stage_that_fails_keeps_nobody_at_a_join),
+        cmocka_unit_test(a_stage_that_fails_keeps_nobody_waiting),
         cmocka_unit_test(gradients_and_parameters_in_parts),
+        cmocka_unit_test(joined_stages_begin_with_a_fetch),
+        cmocka_unit_test(stages_fetch_for_each_part),
         cmocka_unit_test(stages_compress_as_one_worker_does),
         cmocka_unit_test(pieces_compress_alike),
         cmocka_unit_test(parts_of_what_is_compressed),

@@ -2,6 +2,7 @@
  * them, for any number of workers and lanes; and the memory that this was about. */
 #include "exec/lean.h"
 
+#include "base/fault.h"
 #include "exec/crew.h"
 #include "exec/worker.h"
 #include "exec/zero.h"
@@ -305,25 +306,72 @@ T_CASE(the_next_update_sees_it_too) {
     crew_fini(&c);
 }
 
-static const char *joined(tutti_comm *comm, void *arg) {
-    tti_exec_desc desc = {.plan = arg,
-                          .backend = &tti_backend_cpu,
-                          .comm = comm,
-                          .n_shards = 4,
-                          .n_lanes = 1,
-                          .zero = 3};
-    tti_exec *exec;
-    COMM_FAILS(tti_exec_create(&desc, &exec), TUTTI_E_UNSUPPORTED, "zero is at most 1");
-    return NULL;
-}
-
 static tutti_graph *net_joined(bool training) { return net_blocks_of(3, training, true); }
 
-T_CASE(joined_shards_are_refused) {
+static tutti_graph *net_first(bool training) { return net_straight(training, true); }
+
+static void expect_joined_parts(const crew *whole, net_fn net, int n_ranks, int zero) {
+    static const size_t bytes[] = {1, 256, 1 << 20};
+    crew c = new_crew(net, "adamw", bytes[(n_ranks + zero) % 3], n_ranks, zero);
+    c.n_steps = 4;
+    c.n_lanes = 1 + (n_ranks + zero) % 3;
+    c.exec.ema = 0.9;
+    c.fn = crew_average;
+    crew_run(&c);
+    crew_expect_same(&c, whole);
+    crew_fini(&c);
+}
+
+/* Shards that wait for each other at norms, several of them on a lane, beside moves. */
+T_CASE(joined_shards_have_parts_too) {
     T_UNUSED;
-    tti_plan *plan = crew_plan(net_joined, "sgd", 1 << 12);
-    comm_run(2, joined, plan);
-    tti_plan_destroy(plan);
+    static const net_fn nets[] = {net_joined, net_first};
+    crew own = new_crew(net_norms, "adamw", 1 << 20, 1, 0);
+    own.n_steps = 4;
+    own.fn = crew_average;
+    crew_run(&own);
+    for (size_t i = 0; i < TTI_COUNT(nets); i++) {
+        crew whole = new_crew(nets[i], "adamw", 1 << 20, 1, 0);
+        whole.n_steps = 4;
+        whole.exec.ema = 0.9;
+        whole.fn = crew_average;
+        crew_run(&whole);
+        assert_true(whole.result[0][2].loss_sum != own.result[0][2].loss_sum);
+        for (int w = 2; w <= 8; w += w < 4 ? 1 : 4)
+            for (int zero = 2; zero <= 3; zero++) expect_joined_parts(&whole, nets[i], w, zero);
+        crew_fini(&whole);
+    }
+    crew_fini(&own);
+}
+
+/* Who cannot compute a shard keeps nobody at a join or a move. */
+static const char *fail_at_a_join(crew *c, tti_exec *exec, int rank) {
+    crew_batch *batch = crew_batch_new();
+    crew_fill(batch, 0);
+    tti_step_desc desc = crew_step(batch, exec, 0);
+    tutti_status st = tti_exec_step(exec, &desc, &c->result[rank][0]);
+    free(batch);
+    if (st == TUTTI_OK) return "no failure";
+    if (rank == 1) COMM_TRUE(strstr(tutti_last_error(), "cannot compute a shard"));
+    return "as it should";
+}
+
+static const char *fail_in_parts(tutti_comm *comm, void *arg) {
+    crew *c = arg;
+    const char *failure = crew_rank(comm, c);
+    return failure && strcmp(failure, "as it should") == 0 ? NULL : failure;
+}
+
+T_CASE(a_shard_that_fails_keeps_nobody_at_a_join) {
+    T_UNUSED;
+    for (int zero = 2; zero <= 3; zero++) {
+        crew c = new_crew(net_joined, "sgd", 256, 3, zero);
+        c.fn = fail_at_a_join;
+        T_OK(tti_fault_set("exec.shard:fail@rank=1,step=0"));
+        comm_run(c.n_ranks, fail_in_parts, &c);
+        T_OK(tti_fault_set(NULL));
+        crew_fini(&c);
+    }
 }
 
 int main(void) {
@@ -338,7 +386,8 @@ int main(void) {
         cmocka_unit_test(a_bad_step_changes_nothing),
         cmocka_unit_test(a_part_that_changed_is_seen),
         cmocka_unit_test(the_next_update_sees_it_too),
-        cmocka_unit_test(joined_shards_are_refused),
+        cmocka_unit_test(joined_shards_have_parts_too),
+        cmocka_unit_test(a_shard_that_fails_keeps_nobody_at_a_join),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

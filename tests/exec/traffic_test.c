@@ -20,6 +20,7 @@ typedef struct scene {
     int fail_at;                 /* move, -1: none */
     int order[2][MAX_PLACES], n; /* buckets as they were moved, by run */
     int run;
+    int at[MAX_SHARDS], n_joined; /* steps that shards have come to, where one thread runs them */
     _Atomic int n_wrong;
     _Atomic int in_place[MAX_PLACES];       /* parameters, of all shards */
     int grad_place[MAX_SHARDS][MAX_PLACES]; /* of each its own */
@@ -51,6 +52,11 @@ static tutti_status reduce(scene *s, const tti_use *use) {
 
 static tutti_status make_move(tti_move_kind kind, const tti_use *use, void *user) {
     scene *s = user;
+    if (kind == TTI_MOVE_JOIN) {
+        for (int i = 0; i < s->n_shards; i++) s->n_wrong += s->at[i] != use->first;
+        s->n_joined++;
+        return TUTTI_OK;
+    }
     s->order[s->run][s->n++] = 2 * use->bucket + (kind == TTI_MOVE_REDUCE);
     if (s->n - 1 == s->fail_at) return tti_fail(TUTTI_E_PEER, "move %d: rank 3 is gone", s->n - 1);
     return kind == TTI_MOVE_FETCH ? fetch(s, use) : reduce(s, use);
@@ -196,12 +202,103 @@ T_CASE(a_failure_ends_all_waits) {
     tti_traffic_destroy(NULL);
 }
 
+/* One thread runs all shards, which all come to a stop before any waits there. */
+static void run_in_turns(scene *s, int n_shards, const int *joins, int n_joins) {
+    int n_steps = s->plan->shard.n_steps;
+    s->n_shards = n_shards;
+    s->n = 0;
+    for (int b = 0; b < s->plan->n_buckets; b++) s->n_made[b] = 0;
+    for (int i = 0; i < n_shards; i++) s->at[i] = 0;
+    tti_traffic_begin(s->traffic, n_shards);
+    for (int i = 0; i < n_shards; i++) tti_traffic_arrive(s->traffic, 0);
+    for (int first = 0, last; first < n_steps; first = last) {
+        last = tti_traffic_next_stop(s->traffic, first);
+        bool is_join = false;
+        for (int k = 0; k < n_joins; k++) {
+            is_join |= joins[k] == first;
+            assert_true(joins[k] <= first || joins[k] >= last);
+        }
+        tti_traffic_await(s->traffic, is_join ? last : first);
+        for (int i = 0; i < n_shards; i++)
+            for (int step = first; step < last; step++) {
+                if (!is_join) do_step(s, i, step);
+                s->at[i] = step + 1;
+                tti_traffic_arrive(s->traffic, step + 1);
+            }
+    }
+    T_OK(tti_traffic_finish(s->traffic));
+}
+
+static void remake(scene *s, tti_traffic_desc desc) {
+    tti_traffic_destroy(s->traffic);
+    desc.grads = &s->grads;
+    desc.n_steps = s->plan->shard.n_steps;
+    desc.core = -1;
+    desc.fn = make_move;
+    desc.user = s;
+    T_OK(tti_traffic_create(&desc, &s->traffic));
+}
+
+T_CASE(shards_that_are_joined_take_turns) {
+    T_UNUSED;
+    for (int n_shards = 1; n_shards <= MAX_SHARDS; n_shards++)
+        for (size_t bytes = 1; bytes <= 1 << 10; bytes *= 32) {
+            scene *s = new_scene(net_lenet, bytes);
+            int n = s->plan->shard.n_steps, joins[] = {1, n / 2, n / 2 + 1, n - 1};
+            /* What a step of these makes, nobody would: parameters are all that is looked at. */
+            tti_window grads = s->grads;
+            s->grads = (tti_window){.plan = s->plan};
+            remake(s, (tti_traffic_desc){.params = &s->params, .joins = joins, .n_joins = 4});
+            for (int again = 0; again < 2; again++) run_in_turns(s, n_shards, joins, 4);
+            T_EQ(s->n_wrong, 0);
+            T_EQ(s->n_joined, 8);
+            s->grads = grads;
+            remake(s, (tti_traffic_desc){.params = &s->params});
+            run_in_turns(s, n_shards, NULL, 0);
+            T_EQ(s->n_wrong, 0);
+            T_EQ(s->n, s->params.n_uses + s->grads.n_uses);
+            end_scene(s);
+        }
+}
+
+/* Each move belongs to one part: that in which its bucket is complete. */
+T_CASE(parts_run_by_themselves) {
+    T_UNUSED;
+    scene *s = new_scene(net_lenet, 1);
+    int n_steps = s->plan->shard.n_steps, n_moves = 0;
+    int part_first[] = {0, n_steps / 3, n_steps / 3 * 2, n_steps};
+    remake(s, (tti_traffic_desc){.part_first = part_first, .n_parts = 3});
+    s->fail_at = MAX_PLACES; /* nobody looks at places */
+    for (int p = 0; p < 3; p++) {
+        int n_here = 0;
+        for (int i = 0; i < s->grads.n_uses; i++)
+            n_here +=
+                s->grads.uses[i].last >= part_first[p] && s->grads.uses[i].last < part_first[p + 1];
+        for (int n_shards = 0; n_shards <= 2; n_shards++) {
+            s->n = 0;
+            s->n_shards = s->n_wrong = 0;
+            for (int b = 0; b < s->plan->n_buckets; b++) s->n_made[b] = 0;
+            tti_traffic_begin_part(s->traffic, p, n_shards);
+            for (int step = part_first[p]; step <= part_first[p + 1]; step++)
+                for (int i = 0; i < n_shards; i++) tti_traffic_arrive(s->traffic, step);
+            tti_traffic_await(s->traffic, part_first[p + 1]); /* of this part's moves alone */
+            T_OK(tti_traffic_finish(s->traffic));
+            T_EQ(s->n, n_here);
+        }
+        n_moves += n_here;
+    }
+    T_EQ(n_moves, s->grads.n_uses);
+    end_scene(s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_is_there_when_it_is_wanted),
         cmocka_unit_test(the_order_does_not_depend_on_shards),
         cmocka_unit_test(a_shard_may_leave),
         cmocka_unit_test(a_failure_ends_all_waits),
+        cmocka_unit_test(shards_that_are_joined_take_turns),
+        cmocka_unit_test(parts_run_by_themselves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,6 +95,17 @@ static inline tutti_graph *net_blocks(bool training, bool sync) {
     return net_blocks_of(3, training, sync);
 }
 
+/* The first node reads a parameter. */
+static inline tutti_graph *net_straight(bool training, bool sync) {
+    tutti_graph *g = tutti_graph_create(training);
+    tutti_conv2d_desc conv = {.n_out = 4, .kernel = 3, .pad = 1, .no_bias = true};
+    tutti_value *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(NET_ROWS, 1, NET_SIDE, NET_SIDE));
+    tutti_graph_set_sync_batch_norm(g, sync);
+    x = tutti_relu(g, tutti_batch_norm2d(g, tutti_conv2d(g, x, &conv, "conv1"), NULL, "bn1"));
+    x = tutti_relu(g, tutti_batch_norm2d(g, tutti_conv2d(g, x, &conv, "conv2"), NULL, "bn2"));
+    return net_finish(g, tutti_linear(g, tutti_flatten(g, x), NET_CLASSES, "out"));
+}
+
 static const net_fn net_all[] = {net_mlp, net_lenet, net_knots};
 
 /* Every input and parameter of g by its name, so that a rewritten graph gets the same data. */
