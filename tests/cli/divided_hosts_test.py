@@ -30,7 +30,7 @@ def test_every_axis_over_hosts():
     """Norms are told too, which the whole of a copy sums."""
     ways = {"chunks": (2, ["parallel.pipeline=2", "parallel.pipeline_chunks=2"], ["a,b"]),
             "both": (4, ["parallel.pipeline=2", "parallel.tensor=2"], ["a,b,b,c"]),
-            "replicas": (4, ["parallel.pipeline=2", "parallel.zero=1"], ["a,b,a,b"])}
+            "replicas": (4, ["parallel.pipeline=2", "parallel.zero=3"], ["a,b,c,a"])}
     for way, (n_ranks, arguments, divisions) in ways.items():
         near("near-" + way, n_ranks, *arguments)
         for names in divisions:

@@ -91,6 +91,24 @@ T_CASE(a_stage_that_fails_keeps_nobody_waiting) {
     }
 }
 
+/* One copy of the model ends: the other one waits for nothing that it was to fetch. */
+T_CASE(a_copy_that_fails_keeps_no_other_waiting) {
+    T_UNUSED;
+    for (int i = 0; i < 2; i++) {
+        grid g = {.size = {2, 2, 1}, .may_fail = true};
+        g.exec.zero = 3;
+        T_OK(tti_fault_set("exec.compute:fail@rank=1,step=1"));
+        grid_run(&g, i ? joined : mlp, NULL);
+        T_OK(tti_fault_set(NULL));
+        for (int r = 0; r < 4; r++) {
+            assert_non_null(g.failure[r]);
+            if (r >= 2 && !strstr(g.failure[r], "cannot compute"))
+                fail_msg("rank %d: %s", r, g.failure[r]);
+        }
+        grid_fini(&g);
+    }
+}
+
 /* ---- parts on the data axis ---- */
 
 T_CASE(gradients_and_parameters_in_parts) {
@@ -259,6 +277,7 @@ int main(void) {
         cmocka_unit_test(norms_are_joined_beside_pieces),
         cmocka_unit_test(norms_are_joined_in_stages),
         cmocka_unit_test(a_stage_that_fails_keeps_nobody_waiting),
+        cmocka_unit_test(a_copy_that_fails_keeps_no_other_waiting),
         cmocka_unit_test(gradients_and_parameters_in_parts),
         cmocka_unit_test(joined_stages_begin_with_a_fetch),
         cmocka_unit_test(stages_fetch_for_each_part),
