@@ -443,7 +443,11 @@ typedef struct tti_module_host {
     void (*fail)(tutti_status code, const char *text); /* tti_fail of the program */
 } tti_module_host;
 
-enum { TTI_MODULE_ABI = 2 };
+/* Of how program and module speak: another one for every change of the structs above, of which
+ * their sizes tell most by themselves. */
+enum {
+    TTI_MODULE_ABI = (2 << 24) + (int)(sizeof(tti_backend) << 12) + (int)sizeof(tti_device_ops)
+};
 
 /* The one symbol that a module exports, "tutti_backend_module".  NULL, after host->fail, when it
  * cannot be used. */

@@ -15,6 +15,7 @@
 #define TTI_BATCH_NORM_CUH
 
 #include "backend/cuda/batch_norm.h"
+#include "backend/cuda/bn_scale.cuh"
 #include "backend/cuda/device.cuh"
 
 namespace {
@@ -141,12 +142,6 @@ __device__ __forceinline__ two_sums join_runs(two_sums own) {
 }
 
 /* ---- what is known of a channel ---- */
-
-template <class A>
-__device__ __forceinline__ A rstd_of(const float *count, float m2, double eps) {
-    A variance = !count ? (A)m2 : *count > 0 ? (A)m2 / (A)*count : (A)0;
-    return (A)1 / sqrt(variance + (A)eps);
-}
 
 template <class A>
 struct affine {

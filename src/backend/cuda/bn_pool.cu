@@ -1,6 +1,7 @@
 /* bn_pool.cu - bn_apply_pool in any dtype and layout, a thread for each result: what the op means,
  * where pool_three.cu does not fit. */
 #include "backend/cuda/bn_pool.h"
+#include "backend/cuda/bn_scale.cuh"
 #include "backend/cuda/device.cuh"
 
 namespace {
@@ -9,8 +10,7 @@ enum { THREADS = 128, TAPS = 9, NOWHERE = 9 };
 
 template <class A>
 __device__ __forceinline__ A scale_of(const tti_cuda_bn_affine &norm, size_t c) {
-    A count = (A)*norm.count, variance = count > 0 ? (A)norm.m2[c] / count : (A)0;
-    return (A)norm.gamma[c] * ((A)1 / sqrt(variance + (A)norm.eps));
+    return (A)norm.gamma[c] * rstd_of<A>(norm.count, norm.m2[c], norm.eps);
 }
 
 /* Element i of y[n,c,p,q], in the order of the layout. */

@@ -16,6 +16,7 @@
  * shape alone. */
 #include "backend/cuda/conv_point.h"
 
+#include "backend/cuda/bn_scale.cuh"
 #include "backend/cuda/conv_point.cuh"
 #include "backend/cuda/tensor_map.cuh"
 
@@ -402,13 +403,11 @@ __device__ __forceinline__ void know_columns(known &k, const point_shared<COLS, 
     }
 }
 
-/* By both warpgroups, with the formulas of batch_norm.cuh. */
+/* By both warpgroups. */
 __device__ __forceinline__ void fill_factors(float (&factors)[3][MAX_SUMS], const point_job &job) {
     for (int i = (int)threadIdx.x - TEAM; i < job.n; i += 2 * TEAM) {
-        float count = job.stats[0], m2 = job.stats[1 + job.n + i];
-        float variance = count > 0 ? m2 / count : 0;
         factors[0][i] = job.stats[1 + i];
-        factors[1][i] = job.gamma[i] * (1.0f / sqrtf(variance + job.eps));
+        factors[1][i] = job.gamma[i] * rstd_of<float>(job.stats, job.stats[1 + job.n + i], job.eps);
         factors[2][i] = job.beta[i];
     }
     threads_sync(5, 2 * TEAM);

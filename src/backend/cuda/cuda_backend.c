@@ -147,10 +147,19 @@ static bool has_driver(void) {
 TUTTI_API const tti_backend *tutti_backend_module(const tti_module_host *host);
 
 const tti_backend *tutti_backend_module(const tti_module_host *host) {
-    if (host->abi != TTI_MODULE_ABI || strcmp(host->version, TUTTI_VERSION) != 0) {
-        char text[160];
-        snprintf(text, sizeof text,
-                 "the module is of tutti " TUTTI_VERSION ", the program of %.32s", host->version);
+    bool same_version = strcmp(host->version, TUTTI_VERSION) == 0;
+    if (host->abi != TTI_MODULE_ABI || !same_version) {
+        char text[200];
+        if (same_version)
+            snprintf(text, sizeof text,
+                     "the module and the program are both of tutti " TUTTI_VERSION
+                     ", but of sources that differ (%#x and %#x): build the older one anew",
+                     (unsigned)TTI_MODULE_ABI, (unsigned)host->abi);
+        else
+            snprintf(text, sizeof text,
+                     "the module is of tutti " TUTTI_VERSION
+                     ", the program of %.32s: install both of the same one",
+                     host->version);
         host->fail(TUTTI_E_UNSUPPORTED, text);
         return NULL;
     }

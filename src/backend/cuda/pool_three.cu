@@ -6,6 +6,7 @@
  * read by few threads.  Behind batch norm (bn_apply_pool) the maximum is found among x.  Sums are
  * those of pool.cu, in the same order. */
 #include "backend/cuda/bn_pool.h"
+#include "backend/cuda/bn_scale.cuh"
 #include "backend/cuda/device.cuh"
 
 namespace {
@@ -123,12 +124,10 @@ struct factors {
     float mean[TTI_POOL_CHANNELS], scale[TTI_POOL_CHANNELS], beta[TTI_POOL_CHANNELS];
 };
 
-/* With the formulas of batch_norm.cuh. */
 __device__ __forceinline__ void fill_factors(factors &f, const tti_cuda_bn_affine &norm, int c) {
     for (int i = threadIdx.x; i < c; i += THREADS) {
-        float count = *norm.count, variance = count > 0 ? norm.m2[i] / count : 0;
         f.mean[i] = norm.mean[i];
-        f.scale[i] = norm.gamma[i] * (1.0f / sqrtf(variance + (float)norm.eps));
+        f.scale[i] = norm.gamma[i] * rstd_of<float>(norm.count, norm.m2[i], norm.eps);
         f.beta[i] = norm.beta[i];
     }
     __syncthreads();

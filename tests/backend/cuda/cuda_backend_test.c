@@ -33,12 +33,13 @@ T_CASE(programs_of_other_versions) {
     char both[80];
     snprintf(both, sizeof both, "the module is of tutti %s, the program of 0.0.0", TUTTI_VERSION);
     expect_refusal(TTI_MODULE_ABI, "0.0.0", both);
-    expect_refusal(TTI_MODULE_ABI + 1, TUTTI_VERSION, "the module is of tutti ");
+    expect_refusal(TTI_MODULE_ABI + 1, TUTTI_VERSION, "of sources that differ (");
+    expect_refusal(TTI_MODULE_ABI + 1, TUTTI_VERSION, "): build the older one anew");
     expect_refusal(TTI_MODULE_ABI, "", "the program of ");
     char long_one[300];
     memset(long_one, '9', sizeof long_one - 1);
     long_one[sizeof long_one - 1] = '\0';
-    expect_refusal(TTI_MODULE_ABI, long_one, "the program of 99999999999999999999999999999999");
+    expect_refusal(TTI_MODULE_ABI, long_one, "the program of 99999999999999999999999999999999: ");
 }
 
 /* Either it can be used, or the missing driver or device is named. */

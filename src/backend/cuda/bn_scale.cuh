@@ -1,0 +1,17 @@
+/* bn_scale.cuh - what batch norm multiplies a channel with, for every kernel that needs it: written
+ * once, so that all come to the same bits. */
+#ifndef TTI_BN_SCALE_CUH
+#define TTI_BN_SCALE_CUH
+
+namespace {
+
+/* 1 / sqrt(variance + eps); count NULL: m2 is the variance, else the sum of so many squares. */
+template <class A>
+__device__ __forceinline__ A rstd_of(const float *count, float m2, double eps) {
+    A variance = !count ? (A)m2 : *count > 0 ? (A)m2 / (A)*count : (A)0;
+    return (A)1 / sqrt(variance + (A)eps);
+}
+
+}  // namespace
+
+#endif /* TTI_BN_SCALE_CUH */
