@@ -204,4 +204,16 @@ static inline const char *crew_average(crew *c, tti_exec *exec, int rank) {
     return NULL;
 }
 
+/* Parameters of the whole of a divided model, in the places of its plan; others serve meanwhile. */
+static inline const char *crew_keep_whole(tti_exec *exec, const tti_plan *whole, float *params) {
+    for (int i = 0; i < whole->n_slots; i++) {
+        const tti_slot *slot = &whole->slots[i];
+        const float *data;
+        COMM_OK(tti_exec_fetch_whole(exec, TTI_STATE_PARAMS, slot->param, &data));
+        memcpy(params + slot->first, data, slot->n_elems * sizeof *data);
+    }
+    COMM_OK(tti_exec_serve_end(exec));
+    return NULL;
+}
+
 #endif /* TTI_TESTS_EXEC_CREW_H */

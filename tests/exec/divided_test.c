@@ -75,17 +75,6 @@ struct grid {
     float *params; /* of the whole, in the places of its plan, after fn */
 };
 
-static const char *keep_whole(grid *g, tti_exec *exec) {
-    for (int i = 0; i < g->whole->n_slots; i++) {
-        const tti_slot *slot = &g->whole->slots[i];
-        const float *data;
-        COMM_OK(tti_exec_fetch_whole(exec, TTI_STATE_PARAMS, slot->param, &data));
-        memcpy(g->params + slot->first, data, slot->n_elems * sizeof *data);
-    }
-    COMM_OK(tti_exec_serve_end(exec));
-    return NULL;
-}
-
 static const char *grid_rank(tutti_comm *comm, void *arg) {
     grid *g = arg;
     tti_mesh mesh;
@@ -98,7 +87,7 @@ static const char *grid_rank(tutti_comm *comm, void *arg) {
     COMM_OK(tti_exec_create(&desc, &exec));
     const char *failure = g->fn ? g->fn(g, exec, &mesh) : NULL;
     if (!failure && tti_mesh_rank(&mesh.size, &mesh.at) == 0)
-        failure = keep_whole(g, exec);
+        failure = crew_keep_whole(exec, g->whole, g->params);
     else if (!failure && tti_exec_serve(exec) != TUTTI_OK)
         failure = comm_text("serve: %s", tutti_last_error());
     tti_exec_destroy(exec);

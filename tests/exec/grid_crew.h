@@ -64,17 +64,6 @@ static inline const char *grid_train(grid *g, tti_exec *exec, int rank) {
     return failure;
 }
 
-static inline const char *grid_keep_whole(grid *g, tti_exec *exec) {
-    for (int i = 0; i < g->whole->n_slots; i++) {
-        const tti_slot *slot = &g->whole->slots[i];
-        const float *data;
-        COMM_OK(tti_exec_fetch_whole(exec, TTI_STATE_PARAMS, slot->param, &data));
-        memcpy(g->params + slot->first, data, slot->n_elems * sizeof *data);
-    }
-    COMM_OK(tti_exec_serve_end(exec));
-    return NULL;
-}
-
 static inline const char *grid_compare_memory(const tti_exec *exec, const tti_exec_desc *desc) {
     tti_exec_memory used = tti_exec_memory_use(exec), planned;
     COMM_OK(tti_exec_memory_plan(desc, tutti_comm_rank(desc->comm), tutti_comm_n_ranks(desc->comm),
@@ -117,7 +106,7 @@ static inline const char *grid_rank(tutti_comm *comm, void *arg) {
         return NULL;
     }
     if (!failure && tti_exec_pull(exec) != TUTTI_OK) failure = comm_text("%s", tutti_last_error());
-    if (!failure && rank == 0) failure = grid_keep_whole(g, exec);
+    if (!failure && rank == 0) failure = crew_keep_whole(exec, g->whole, g->params);
     if (!failure && rank > 0 && tti_exec_serve(exec) != TUTTI_OK)
         failure = comm_text("serve: %s", tutti_last_error());
     if (!failure && desc.comm && !g->may_differ) failure = grid_compare_memory(exec, &desc);
