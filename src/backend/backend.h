@@ -223,14 +223,6 @@ typedef struct tti_device_told {
     int n_shards, first_shard, last_shard, rank, n_ranks;
 } tti_device_told;
 
-/* Ways to train that a kind of device was not yet seen to do right: jobs that ask for them are
- * refused. */
-enum {
-    TTI_UNTRIED_COMPRESSED_PARTS = 1,    /* parallel.compress with parallel.zero */
-    TTI_UNTRIED_DIVIDED_END_ON_HOST = 2, /* residuals and local SGD of divided models */
-    TTI_UNTRIED_PARTS_BY_HOST = 4,       /* parallel.zero above 1 where the host adds */
-};
-
 /* The calling thread has one open device; memory, kernels and queues below are that one's.  All but
  * the calls that say "waits" only put work into a queue. */
 typedef struct tti_device_ops {
@@ -382,7 +374,6 @@ typedef struct tti_device_ops {
     /* What makes a device as fast as another: the same text for equal ones, such as its name and
      * its multiprocessors.  NULL: all are taken to be equal. */
     void (*kind)(int index, tti_str *str);
-    unsigned untried; /* of TTI_UNTRIED */
 } tti_device_ops;
 
 typedef struct tti_backend {

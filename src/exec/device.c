@@ -80,11 +80,6 @@ tutti_status tti_exec_device_prepare(tti_exec *x) {
     if (x->offload)
         return tti_offload_attach(x->offload, d->by_host,
                                   &(tti_offload_told){d->report, d->sums, d->n_told});
-    if (x->lean && !d->reduce && d->ops->untried & TTI_UNTRIED_PARTS_BY_HOST)
-        return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "exec: workers whose devices do not reach each other, or that divide the "
-                        "model, have whole gradients and parameters (%s); zero is at most 1",
-                        tti_str_text(&d->way));
     if (x->lean) TTI_TRY(tti_device_lean_create(x, d->reduce, &d->lean));
     if (d->reduce && tti_exec_has_parts(x) && !tti_exec_has_lean_params(x))
         TTI_TRY(tti_device_parts_create(x, d->reduce, &d->update, &d->parts));

@@ -217,24 +217,6 @@ static tutti_status find_state(const tutti_job *job, const tti_devices *found) {
     return TUTTI_OK;
 }
 
-/* What no run on devices of this kind has shown to be right. */
-static tutti_status find_untried(const tti_job_config *c, const tti_devices *found) {
-    unsigned untried = found->n > 0 ? found->backend->device->untried : 0;
-    bool compresses = strcmp(c->parallel.compress, "none") != 0;
-    bool ends_on_host = tti_job_ends_on_host(c) != NULL;
-    if (untried & TTI_UNTRIED_COMPRESSED_PARTS && compresses && c->parallel.zero > 0)
-        return tti_fail(TUTTI_E_CONFIG,
-                        "parallel.compress=%s: parts of gradients are summed in f32 on these "
-                        "devices so far; give none, or parallel.zero=0",
-                        c->parallel.compress);
-    if (untried & TTI_UNTRIED_DIVIDED_END_ON_HOST && ends_on_host && is_divided(c))
-        return tti_fail(TUTTI_E_CONFIG,
-                        "%s: these devices do without it so far where workers divide the model; "
-                        "leave it out, or give parallel.devices=cpu",
-                        tti_job_ends_on_host(c));
-    return TUTTI_OK;
-}
-
 /* All GPUs there are may be more than the workers. */
 static tutti_status check_workers(const tti_job_config *config, const tti_devices *d) {
     int n = 0, workers = (int)config->parallel.workers;
@@ -281,7 +263,6 @@ tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out) {
                         "split it between workers on the host",
                         (int)job->config.parallel.zero);
     TTI_TRY(find_state(job, out));
-    TTI_TRY(find_untried(&job->config, out));
     if (strcmp(job->config.parallel.devices, "auto") == 0)
         tti_options_put(&job->options, "parallel.devices", out->n ? "gpu" : "cpu",
                         out->n ? "auto, there are some" : "auto, no GPU");

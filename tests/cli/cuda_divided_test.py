@@ -30,7 +30,7 @@ def keys_of(data, stages, pieces):
 
 
 def test_rounded_parts():
-    """Of sums in 16 bits owners use their part.  Kernels of fast mode need not repeat their bits."""
+    """Of sums in 16 bits owners use their part.  Kernels of fast mode may give other bits."""
     job = LENET + [FAST, "-n", "2", "parallel.compress=bf16", "parallel.bucket_mb=0.05"]
     for shards in (4, 2):
         whole = "whole_%d" % shards
@@ -81,8 +81,8 @@ def test_joined_norms():
 
 
 def test_parts_by_way_of_the_host():
-    """Gradients and parameters in parts beside pieces of layers, gradients in stages, and both where
-    two workers share a GPU."""
+    """Gradients and parameters in parts beside pieces of layers, gradients in stages, and both
+    where two workers share a GPU."""
     for name, layout, devices, zeros in (("pieces", (2, 1, 2), "gpu", (1, 2, 3)),
                                          ("stages", (2, 2, 1), "gpu", (2,)),
                                          ("shared", (2, 1, 1), "0", (2, 3))):

@@ -90,8 +90,6 @@ static const tti_device_ops device_ops = {
     .update_destroy = tti_cuda_update_destroy,
     .peers_meet = tti_cuda_peers_meet,
     .mixes_ways = true,
-    .untried =
-        TTI_UNTRIED_COMPRESSED_PARTS | TTI_UNTRIED_DIVIDED_END_ON_HOST | TTI_UNTRIED_PARTS_BY_HOST,
     .peers_part = tti_cuda_peers_part,
     .peers_describe = tti_cuda_peers_describe,
     .peers_library = tti_nccl_describe,
