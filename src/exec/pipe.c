@@ -324,9 +324,7 @@ static void arrive(const telling *told, int step) {
 }
 
 static void await(telling *told, int step) {
-    int64_t start = tti_now_ns();
-    tti_traffic_await(told->moves, step);
-    tti_exec_lane_waited(told->x, tti_now_ns() - start);
+    tti_exec_await(told->x, told->moves, step, told->shard, told->timed ? &told->last_ns : NULL);
 }
 
 static void after_step(int step, void *user) {

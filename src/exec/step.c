@@ -83,17 +83,20 @@ void tti_exec_time_step(tti_exec *x, const tti_lane *lane, int step, int shard, 
     *last_ns = tti_now_ns();
 }
 
-/* Until the moves that the next step waits for are made. */
-static void await(flight *f, int step) {
+void tti_exec_await(tti_exec *x, tti_traffic *moves, int step, int shard, int64_t *last_ns) {
     int64_t start = tti_now_ns();
-    tti_traffic_await(f->moves, step);
+    tti_traffic_await(moves, step);
     int64_t now = tti_now_ns();
-    tti_exec_lane_waited(f->x, now - start);
-    if (!f->timed) return;
-    if (now - f->last_ns > SHORT_NS)
-        tti_profile_add(f->x, TTI_ROW_COMPUTE, NULL, "waiting for parameters or places", f->shard,
-                        f->last_ns, now);
-    f->last_ns = now;
+    tti_exec_lane_waited(x, now - start);
+    if (!last_ns) return;
+    if (now - *last_ns > SHORT_NS)
+        tti_profile_add(x, TTI_ROW_COMPUTE, NULL, "waiting for parameters or places", shard,
+                        *last_ns, now);
+    *last_ns = now;
+}
+
+static void await(flight *f, int step) {
+    tti_exec_await(f->x, f->moves, step, f->shard, f->timed ? &f->last_ns : NULL);
 }
 
 static void arrive(const flight *f, int step) {

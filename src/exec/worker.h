@@ -136,6 +136,10 @@ void tti_exec_tell_rest(tti_exec *exec, tti_lane *lane);
 void tti_exec_time_step(tti_exec *exec, const tti_lane *lane, int step, int shard,
                         int64_t *last_ns);
 
+/* A shard waits for the moves that it needs before this step; the step before ended at *last_ns,
+ * which becomes now.  NULL: it is not timed. */
+void tti_exec_await(tti_exec *exec, tti_traffic *moves, int step, int shard, int64_t *last_ns);
+
 /* Reduces the flat range of a bucket between workers; its pieces are complete. */
 tutti_status tti_exec_reduce(tti_exec *exec, size_t first, size_t n_elems);
 

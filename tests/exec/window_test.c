@@ -125,11 +125,42 @@ T_CASE(one_bucket_is_all_of_it) {
     tti_plan_destroy(plan);
 }
 
+/* Of a stage: what a part reads comes in that part, and goes with it. */
+static void check_parts(const tti_program *program, const tti_window *w) {
+    for (int i = 0; i < w->n_uses; i++)
+        for (int p = 1; p < program->n_parts; p++) {
+            int begin = program->part_first[p];
+            assert_true(w->uses[i].taken >= begin || w->uses[i].last < begin);
+        }
+}
+
+T_CASE(no_use_is_in_two_parts) {
+    T_UNUSED;
+    for (int stage = 0; stage < 2; stage++)
+        for (int n_chunks = 1; n_chunks <= 2; n_chunks++) {
+            tti_target target = net_fast;
+            target.n_stages = 2, target.stage = stage, target.n_chunks = n_chunks;
+            tti_plan *plan = net_plan(net_tied, &target, SMALL_BUCKET);
+            const tti_program *programs[] = {&plan->shard, &plan->eval};
+            T_EQ(plan->shard.n_parts, 2 * n_chunks);
+            for (size_t i = 0; i < TTI_COUNT(programs); i++) {
+                tti_window w;
+                T_OK(tti_window_init(plan, programs[i], TTI_SPACE_PARAM, &w));
+                check_places(&w);
+                check_parts(programs[i], &w);
+                check_window(plan, programs[i], TTI_SPACE_PARAM);
+                tti_window_fini(&w);
+            }
+            tti_plan_destroy(plan);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_step_finds_what_it_looks_at),
         cmocka_unit_test(what_is_far_away_is_not_kept),
         cmocka_unit_test(one_bucket_is_all_of_it),
+        cmocka_unit_test(no_use_is_in_two_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
