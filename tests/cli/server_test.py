@@ -144,8 +144,8 @@ def test_what_was_recorded_comes_again():
 def test_digits_are_learnt():
     """As well as by workers that wait for each other, in an order by a clock of its own; MNIST in
     async_slow_test.py.  What comes by the machine's clock keeps to the bound."""
-    n_steps = 20 if runs.sanitized() else 900
-    arguments = ["model.name=mlp", "model.hidden=[128]", "data.n_train=3500", "data.n_test=300",
+    n_steps = 20 if runs.sanitized() else 1200
+    arguments = ["model.name=mlp", "model.hidden=[128]", "data.n_train=5000", "data.n_test=600",
                  "train.batch=32", "train.steps=%d" % n_steps, "optimizer.name=adam",
                  "train.eval_every=0",
                  "run.log_every=0", "train.ema=0", "schedule.name=cosine"]
