@@ -5,7 +5,6 @@
 #include "tutti/profile.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "base/atomic_file.h"
 #include "launch/supervised.h"
 #include "train/async.h"
+#include "train/crew.h"
 #include "train/numerics.h"
 #include "train/profile_trace.h"
 #include "train/profile_worker.h"
@@ -36,14 +36,6 @@ typedef struct profiler {
     tti_one_copy *one_copy;
     tti_profiled told;
 } profiler;
-
-typedef struct worker {
-    profiler *p;
-    int rank;
-    pthread_t thread;
-    tutti_status status;
-    char error[2048];
-} worker;
 
 /* ---- one worker ---- */
 
@@ -96,49 +88,18 @@ static tutti_status run_rank(profiler *p, int rank) {
 
 /* ---- workers as threads ---- */
 
-static void *run_worker(void *arg) {
-    worker *w = arg;
-    w->status = run_rank(w->p, w->rank);
-    if (w->status != TUTTI_OK) snprintf(w->error, sizeof w->error, "%s", tutti_last_error());
-    return NULL;
-}
-
-/* The cause, not what the others heard of it. */
-static tutti_status first_failure(const worker *workers, int n) {
-    const worker *first = NULL;
-    for (int r = 0; r < n; r++)
-        if (workers[r].status != TUTTI_OK && (!first || first->status == TUTTI_E_PEER))
-            first = &workers[r];
-    return first ? tti_fail(first->status, "%s", first->error) : TUTTI_OK;
-}
-
-/* Rank 0 runs on the calling thread. */
-static tutti_status run_workers(profiler *p, worker *workers, int n) {
-    int n_started = 1;
-    for (int r = 0; r < n; r++) workers[r] = (worker){.p = p, .rank = r};
-    while (n_started < n &&
-           pthread_create(&workers[n_started].thread, NULL, run_worker, &workers[n_started]) == 0)
-        n_started++;
-    if (n_started == n)
-        run_worker(&workers[0]);
-    else
-        tutti_comm_group_abort(p->group, -1, "a worker thread cannot be started");
-    for (int r = 1; r < n_started; r++) pthread_join(workers[r].thread, NULL);
-    if (n_started < n) return tti_fail(TUTTI_E_NOMEM, "profile: cannot start %d workers", n);
-    return first_failure(workers, n);
-}
+static tutti_status run_worker(void *user, int rank) { return run_rank(user, rank); }
 
 static tutti_status run_threads(profiler *p) {
     int n = p->b->n_workers;
-    worker *workers = calloc((size_t)n, sizeof *workers);
-    tutti_status st = workers ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "profile: out of memory");
-    if (st == TUTTI_OK) st = tti_job_server_create(p->b, &p->server);
+    tutti_status st = tti_job_server_create(p->b, &p->server);
     if (st == TUTTI_OK) st = tti_worker_one_copy_create(p->b, &p->one_copy);
     if (st == TUTTI_OK && n > 1) st = tutti_comm_group_create(n, &p->group);
-    if (st == TUTTI_OK) st = run_workers(p, workers, n);
+    if (st == TUTTI_OK)
+        st = tti_crew_run(&(tti_crew_desc){
+            .who = "profile", .n = n, .group = p->group, .run = run_worker, .user = p});
     tti_job_server_destroy(&p->server);
     tti_one_copy_destroy(p->one_copy);
-    free(workers);
     return st;
 }
 

@@ -6,7 +6,6 @@
  * Under another launcher (mpirun, srun, torchrun) this process is a rank already.
  */
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +22,7 @@
 #include "launch/supervised.h"
 #include "train/agreement.h"
 #include "train/async.h"
+#include "train/crew.h"
 #include "train/kernels.h"
 #include "train/report.h"
 #include "train/run_dir.h"
@@ -172,65 +172,23 @@ static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_com
 
 /* ---- workers as threads ---- */
 
-typedef struct rank_thread {
+typedef struct threads {
     const trainer *t;
     const tti_blueprint *b;
     tutti_comm_group *group;
-    int rank;
-    pthread_t thread;
-    tutti_status status;
-    int64_t failed_ns;
-    char error[4096];
-} rank_thread;
+} threads;
 
-static void *run_thread(void *arg) {
-    rank_thread *r = arg;
-    r->status = run_rank(r->t, r->b, r->group, r->rank);
-    if (r->status != TUTTI_OK) {
-        r->failed_ns = tti_now_ns();
-        snprintf(r->error, sizeof r->error, "%s", tutti_last_error());
-    }
-    return NULL;
+static tutti_status run_thread(void *user, int rank) {
+    const threads *all = user;
+    return run_rank(all->t, all->b, all->group, rank);
 }
 
-/* The rank that failed first is the cause; the others only heard of it. */
-static tutti_status first_failure(const rank_thread *ranks, int n_ranks) {
-    const rank_thread *first = NULL;
-    for (int r = 0; r < n_ranks; r++) {
-        if (ranks[r].status == TUTTI_OK) continue;
-        bool own = ranks[r].status != TUTTI_E_PEER;
-        bool first_own = first && first->status != TUTTI_E_PEER;
-        if (!first || (own && !first_own) ||
-            (own == first_own && ranks[r].failed_ns < first->failed_ns))
-            first = &ranks[r];
-    }
-    return first ? tti_fail(first->status, "%s", first->error) : TUTTI_OK;
-}
-
-/* Rank 0 runs on the calling thread, after it has started the others. */
 static tutti_status run_threads(const trainer *t, const tti_blueprint *b) {
-    int n = b->n_workers;
-    tutti_comm_group *group;
-    TTI_TRY(tutti_comm_group_create(n, &group));
-    rank_thread *ranks = calloc((size_t)n, sizeof *ranks);
-    tutti_status st = ranks ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
-    int n_started = ranks ? 1 : 0;
-    for (int r = 0; ranks && r < n; r++)
-        ranks[r] = (rank_thread){.t = t, .b = b, .group = group, .rank = r};
-    for (int r = 1; st == TUTTI_OK && r < n; r++) {
-        if (pthread_create(&ranks[r].thread, NULL, run_thread, &ranks[r]) == 0)
-            n_started++;
-        else
-            st = tti_fail(TUTTI_E_NOMEM, "train: cannot start worker thread %d of %d", r, n);
-    }
-    if (st != TUTTI_OK)
-        tutti_comm_group_abort(group, -1, tutti_last_error());
-    else
-        run_thread(&ranks[0]);
-    for (int r = 1; r < n_started; r++) pthread_join(ranks[r].thread, NULL);
-    if (st == TUTTI_OK) st = first_failure(ranks, n);
-    free(ranks);
-    tutti_comm_group_destroy(group);
+    threads all = {.t = t, .b = b};
+    TTI_TRY(tutti_comm_group_create(b->n_workers, &all.group));
+    tutti_status st = tti_crew_run(&(tti_crew_desc){
+        .who = "train", .n = b->n_workers, .group = all.group, .run = run_thread, .user = &all});
+    tutti_comm_group_destroy(all.group);
     return st;
 }
 

@@ -1,0 +1,20 @@
+/* crew.h - workers that are threads of this process. */
+#ifndef TTI_TRAIN_CREW_H
+#define TTI_TRAIN_CREW_H
+
+#include "tutti/comm.h"
+
+typedef struct tti_crew_desc {
+    const char *who;         /* begins messages: "train" */
+    int n;                   /* workers */
+    tutti_comm_group *group; /* of them, aborted if one cannot be started; NULL: n is 1 */
+    tutti_status (*run)(void *user, int rank);
+    void *user;
+} tti_crew_desc;
+
+/* Runs run(user, rank) for each rank, that of rank 0 on the calling thread after the others were
+ * started, until all have ended.  Fails as the worker that failed first by itself, in its words:
+ * the others only heard of it.  TUTTI_E_NOMEM: not all could be started; what has begun ended. */
+tutti_status tti_crew_run(const tti_crew_desc *desc);
+
+#endif /* TTI_TRAIN_CREW_H */
