@@ -49,19 +49,20 @@ expect 1 "cannot make the log folder" -n 2 --log-dir "$dir/a/b" true
 # No program outlives its launcher, even one that knows nothing of it.
 "$TUTTI_PROGRAM" launch -n 2 sh -c 'echo $$ > "$0/pid-$RANK"; exec sleep 60' "$dir" &
 launcher=$!
-for i in 1 2 3 4 5 6 7 8 9 10; do
+for i in $(seq 400); do
     [ -s "$dir/pid-0" ] && [ -s "$dir/pid-1" ] && break
-    sleep 0.1
+    sleep 0.05
 done
+[ -s "$dir/pid-0" ] && [ -s "$dir/pid-1" ] || fail "workers have not started"
 kill -9 $launcher
 wait $launcher 2>/dev/null
-for i in 1 2 3 4 5 6 7 8 9 10; do
+for i in $(seq 400); do
     alive=
     for r in 0 1; do
         state=$(sed 's/.*) \(.\).*/\1/' "/proc/$(cat "$dir/pid-$r")/stat" 2>/dev/null)
         case $state in '' | Z | X) ;; *) alive=yes ;; esac
     done
     [ -z "$alive" ] && exit 0
-    sleep 0.1
+    sleep 0.05
 done
 fail "workers are left after their launcher was killed"

@@ -13,7 +13,7 @@ import time
 import cuda_train_test as one_host
 import runs
 
-PORT = 20000 + os.getpid() % 20000
+PORT = runs.port()
 NOT_OURS = ("RANK", "WORLD", "LOCAL_", "MASTER_", "OMPI_", "PMI", "SLURM")
 
 

@@ -90,7 +90,7 @@ def test_devices_of_another_launcher():
         for rank in range(2):
             env = dict(os.environ, TUTTI_TEST_DEVICE="devices=1,first=%d" % first[rank],
                        RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost",
-                       MASTER_PORT=str(20000 + os.getpid() % 20000))
+                       MASTER_PORT=str(runs.port()))
             with open("rank-%d" % rank, "w") as out:
                 ranks.append(subprocess.Popen(
                     [runs.PROGRAM, "train", "run.dir=" + run, *JOB, *refuses,

@@ -5,6 +5,8 @@ import sys
 import kill_test
 import runs
 
+kill_test.NOTICED_MS, kill_test.GONE_S = 50, 2
+
 
 def test_killed_workers():
     kill_test.kill_workers(100)

@@ -88,7 +88,7 @@ def test_ranks_of_another_launcher():
         ranks = []
         for rank in range(2):
             env = dict(os.environ, RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost",
-                       MASTER_PORT=str(20000 + os.getpid() % 20000), TUTTI_TEST_HOSTS=hosts)
+                       MASTER_PORT=str(runs.port()), TUTTI_TEST_HOSTS=hosts)
             with open("rank-%d" % rank, "w") as out:
                 ranks.append(subprocess.Popen(
                     [runs.PROGRAM, "train", "run.dir=theirs-" + hosts, *layouts.FEW, *arguments,
