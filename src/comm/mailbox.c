@@ -25,10 +25,11 @@ struct tti_mailbox {
     tutti_comm *comm;
     tti_slot *slots;
     int n_slots;
-    void *own;               /* of the communicator */
-    size_t own_bytes, n_own; /* with copies; of own */
-    char *copies;            /* of slots of other hosts that this rank fills */
-    tti_courier *courier;    /* NULL: on one host */
+    void *own;                /* of the communicator */
+    size_t own_bytes, n_own;  /* with copies; of own */
+    char *copies;             /* of slots of other hosts that this rank fills */
+    tti_courier *courier;     /* NULL: on one host */
+    int shown[TTI_MAX_RANKS]; /* what texts call rank i */
 };
 
 static size_t room_of(size_t n_bytes) {
@@ -121,6 +122,7 @@ tutti_status tti_mailbox_create(tutti_comm *comm, const tti_mail_slot *slots, in
     tti_mailbox *box = calloc(1, sizeof *box);
     size_t *offset = calloc((size_t)n_slots + 1, sizeof *offset);
     if (box) *box = (tti_mailbox){.comm = comm, .n_slots = n_slots};
+    for (int r = 0; box && r < TTI_MAX_RANKS; r++) box->shown[r] = r;
     if (box) box->slots = calloc((size_t)n_slots + 1, sizeof *box->slots);
     tutti_status st = tti_fail(TUTTI_E_NOMEM, "mailbox: out of memory");
     if (box && offset && box->slots) st = build(box, slots, offset);
@@ -139,6 +141,10 @@ void tti_mailbox_destroy(tti_mailbox *box) {
     free(box->copies);
     free(box->slots);
     free(box);
+}
+
+void tti_mailbox_show_as(tti_mailbox *box, const int *shown) {
+    memcpy(box->shown, shown, (size_t)box->comm->n_ranks * sizeof *shown);
 }
 
 size_t tti_mailbox_bytes(const tti_mailbox *box) { return box->own_bytes; }
@@ -160,6 +166,13 @@ static tutti_status check(const tti_mailbox *box) {
     return box->comm->transport->check(box->comm->state);
 }
 
+static tutti_status fail_timeout(const tti_mailbox *box, int index, bool fills) {
+    const tti_slot *slot = &box->slots[index];
+    return tti_fail(TUTTI_E_TIMEOUT, "mailbox: rank %d waited %d ms for rank %d to %s slot %d",
+                    box->shown[box->comm->rank], box->comm->timeout_ms,
+                    box->shown[fills ? slot->from : slot->to], fills ? "fill" : "empty", index);
+}
+
 /* Waits until the word is as wanted. */
 static tutti_status wait_for(const tti_mailbox *box, int index, uint32_t wanted) {
     const tti_slot *slot = &box->slots[index];
@@ -178,11 +191,7 @@ static tutti_status wait_for(const tti_mailbox *box, int index, uint32_t wanted)
                 wanted == TTI_SLOT_FULL ? TTI_SLOT_EMPTY : TTI_SLOT_FULL, &slice, NULL, 0);
         if (tti_now_ns() - start > box->comm->timeout_ms * TTI_NS_PER_MS &&
             tti_slot_get(slot) != wanted)
-            return tti_fail(TUTTI_E_TIMEOUT,
-                            "mailbox: rank %d waited %d ms for %s slot %d of rank %d to be %s",
-                            box->comm->rank, box->comm->timeout_ms,
-                            box->slots[index].to == box->comm->rank ? "its" : "the", index,
-                            box->slots[index].to, wanted == TTI_SLOT_FULL ? "filled" : "emptied");
+            return fail_timeout(box, index, wanted == TTI_SLOT_FULL);
     }
     return TUTTI_OK;
 }

@@ -24,6 +24,9 @@ TUTTI_NODISCARD tutti_status tti_mailbox_create(tutti_comm *comm, const tti_mail
                                                 int n_slots, tti_mailbox **out);
 void tti_mailbox_destroy(tti_mailbox *box);
 
+/* What texts call the ranks of comm, [n_ranks]: those of a part, by their ranks in the whole. */
+void tti_mailbox_show_as(tti_mailbox *box, const int *shown);
+
 /* Bytes of this rank's own slots, and of copies of those of other hosts. */
 size_t tti_mailbox_bytes(const tti_mailbox *box);
 

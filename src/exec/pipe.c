@@ -188,6 +188,15 @@ static tutti_status make_waves(const tti_exec *x, tti_pipe *pipe) {
     return TUTTI_OK;
 }
 
+/* Who waits for a stage tells which worker that is. */
+static void show_ranks(const tti_exec *x, tti_mailbox *box) {
+    int shown[TTI_MAX_RANKS];
+    tti_mesh_at at = x->desc.mesh->at;
+    for (at.stage = 0; at.stage < x->desc.mesh->size.stage; at.stage++)
+        shown[at.stage] = tti_mesh_rank(&x->desc.mesh->size, &at);
+    tti_mailbox_show_as(box, shown);
+}
+
 static tutti_status build(tti_exec *x, tti_pipe *pipe) {
     const tti_plan *plan = x->desc.plan;
     TTI_TRY(make_waves(x, pipe));
@@ -195,7 +204,9 @@ static tutti_status build(tti_exec *x, tti_pipe *pipe) {
     TTI_TRY(tti_pipe_bubble(&shape, plan->stages->cost, &pipe->expected));
     TTI_TRY(build_side(x, pipe, &pipe->train, &plan->shard));
     if (plan->eval.graph) TTI_TRY(build_side(x, pipe, &pipe->eval, &plan->eval));
-    return tti_mailbox_create(pipe->comm, pipe->slots, pipe->n_slots, &pipe->box);
+    TTI_TRY(tti_mailbox_create(pipe->comm, pipe->slots, pipe->n_slots, &pipe->box));
+    show_ranks(x, pipe->box);
+    return TUTTI_OK;
 }
 
 tutti_status tti_pipe_create(tti_exec *x, tti_pipe **out) {

@@ -515,8 +515,8 @@ static void find_local_skips(const tti_job_config *c, char why[WHY]) {
                  "do not; give bf16 or f32");
     else if (c->parallel.sync_batch_norm)
         snprintf(why, WHY,
-                 "joins all workers in every step, and those of local SGD do not meet; leave it "
-                 "out");
+                 "parallel.sync_batch_norm joins all workers in every step, and those of local SGD "
+                 "do not meet; leave it out");
 }
 
 static void find_lost_replay(const tti_job_config *c, char why[WHY]) {

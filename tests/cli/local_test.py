@@ -88,7 +88,7 @@ def test_refusals():
     refuse("sends parameters, and no gradients", *LOCAL, "parallel.compress=topk")
     refuse("give train.on_nan=stop", *LOCAL, "train.on_nan=skip")
     refuse("give bf16 or f32", *LOCAL, "train.precision=f16")
-    refuse("do not meet", *LOCAL, "parallel.sync_batch_norm=true")
+    refuse("parallel.sync_batch_norm joins all workers", *LOCAL, "parallel.sync_batch_norm=true")
     refuse("give parallel.sync=local too", "parallel.average_after=5")
     refuse("give parallel.sync=local too", "parallel.average=all")
     refuse("parallel.average_every", *LOCAL, "parallel.average_every=0")
