@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "comm/parts.h"
 #include "comm/transport.h"
 #include "exec/worker.h"
@@ -149,6 +150,8 @@ static tutti_status fetch(tti_exec *x, const tti_use *use, const float *src) {
     float *dst = x->lean->gathered + use->offset;
     size_t bounds[TTI_MAX_RANKS + 1];
     int64_t start = tti_now_ns();
+    if (TTI_FAULT_AT("lean.fetch", x->rank, -1))
+        return tti_fail(TUTTI_E_INTERNAL, "exec: worker %d cannot fetch", x->rank);
     tti_zero_bounds(x, bucket->first, bounds);
     memcpy(dst + (own.first - bucket->first), src + own.state, own.n_elems * sizeof *src);
     const tti_parts_desc desc = {.src = src,

@@ -338,6 +338,11 @@ static void await(telling *told, int step) {
     tti_exec_await(told->x, told->moves, step, told->shard, told->timed ? &told->last_ns : NULL);
 }
 
+/* Before other stages wait for what cannot be made: they hear why, and at once. */
+static tutti_status check_moves(const telling *told) {
+    return told->moves ? tti_traffic_check(told->moves) : TUTTI_OK;
+}
+
 static void after_step(int step, void *user) {
     telling *told = user;
     if (told->timed) tti_exec_time_step(told->x, told->lane, step, told->shard, &told->last_ns);
@@ -394,11 +399,13 @@ static tutti_status compute_part(const pipe_run *r, const pipe_part *part) {
     if (told.moves && part->lane->reached < (int)part->steps.first)
         arrive(&told, (int)part->steps.first);
     if (told.moves) await(&told, (int)part->steps.first);
+    TTI_TRY(check_moves(&told));
     TTI_TRY(
         tti_instance_run_range(part->instance, &run, (int)part->steps.first, (int)part->steps.last,
                                told.tells || told.timed || told.moves ? after_step : NULL, &told));
     int64_t end = tti_now_ns();
     int64_t exchanged_ns = tti_instance_take_exchanged(part->instance);
+    TTI_TRY(check_moves(&told));
     if (part->index == 0) x->pipe->busy_ns += end - start;
     if (part->index == 0) tti_exec_waited(x, exchanged_ns);
     if (told.timed)

@@ -253,6 +253,17 @@ void tti_traffic_reach(tti_traffic *t, int step) {
     pthread_mutex_unlock(&t->mutex);
 }
 
+static tutti_status told(const tti_traffic *t, tutti_status st) {
+    return st == TUTTI_OK ? TUTTI_OK : tti_fail(st, "%s", t->error);
+}
+
+tutti_status tti_traffic_check(tti_traffic *t) {
+    pthread_mutex_lock(&t->mutex);
+    tutti_status st = t->status;
+    pthread_mutex_unlock(&t->mutex);
+    return told(t, st);
+}
+
 static bool is_join(const tti_traffic *t, int step) {
     for (int i = 0; i < t->desc.n_joins; i++)
         if (t->joins[i].first == step) return true;
@@ -277,5 +288,5 @@ tutti_status tti_traffic_finish(tti_traffic *t) {
     t->active = false;
     tutti_status st = t->status;
     pthread_mutex_unlock(&t->mutex);
-    return st == TUTTI_OK ? TUTTI_OK : tti_fail(st, "%s", t->error);
+    return told(t, st);
 }

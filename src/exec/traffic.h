@@ -51,6 +51,10 @@ void tti_traffic_await(tti_traffic *traffic, int step);
 /* Both. */
 void tti_traffic_reach(tti_traffic *traffic, int step);
 
+/* The failure of a move of this run, if one failed: what waited for it has nothing to go on with.
+ */
+tutti_status tti_traffic_check(tti_traffic *traffic);
+
 /* The next step behind this one at which shards wait for moves, or that is a join: whoever runs
  * several shards on one thread lets all of them arrive there before one of them waits. */
 int tti_traffic_next_stop(const tti_traffic *traffic, int step);

@@ -109,6 +109,23 @@ T_CASE(a_copy_that_fails_keeps_no_other_waiting) {
     }
 }
 
+/* A stage that could not fetch sends no values made of anything else: the other stages of its copy
+ * hear why. */
+T_CASE(a_fetch_that_fails_is_told_to_other_stages) {
+    T_UNUSED;
+    for (int i = 0; i < 2; i++) {
+        grid g = {.size = {2, 2, 1}, .may_fail = true};
+        g.exec.zero = 3;
+        T_OK(tti_fault_set("lean.fetch:fail@rank=1,1"));
+        grid_run(&g, i ? joined : mlp, NULL);
+        T_OK(tti_fault_set(NULL));
+        for (int r = 2; r < 4; r++)
+            if (!g.failure[r] || !strstr(g.failure[r], "worker 1 cannot fetch"))
+                fail_msg("rank %d: %s", r, g.failure[r] ? g.failure[r] : "nothing");
+        grid_fini(&g);
+    }
+}
+
 /* ---- parts on the data axis ---- */
 
 T_CASE(gradients_and_parameters_in_parts) {
@@ -278,6 +295,7 @@ int main(void) {
         cmocka_unit_test(norms_are_joined_in_stages),
         cmocka_unit_test(a_stage_that_fails_keeps_nobody_waiting),
         cmocka_unit_test(a_copy_that_fails_keeps_no_other_waiting),
+        cmocka_unit_test(a_fetch_that_fails_is_told_to_other_stages),
         cmocka_unit_test(gradients_and_parameters_in_parts),
         cmocka_unit_test(joined_stages_begin_with_a_fetch),
         cmocka_unit_test(stages_fetch_for_each_part),
