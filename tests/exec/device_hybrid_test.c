@@ -10,17 +10,7 @@ enum { CHANNELS = 8 };
 
 static tutti_graph *joined(bool training) { return net_blocks_of(CHANNELS, training, true); }
 
-/* The first weights are the last ones too. */
-static tutti_graph *tied(bool training) {
-    tutti_graph *g = tutti_graph_create(training);
-    tutti_init init = {.kind = TUTTI_INIT_NORMAL, .b = 0.3};
-    tutti_value *w = tutti_param(g, "tied", &TUTTI_SHAPE(6, 6), &init, true);
-    tutti_value *x = tutti_tanh(g, tutti_matmul(g, net_x(g), w));
-    x = tutti_relu(g, tutti_linear(g, x, 16, "fc1"));
-    x = tutti_dropout(g, tutti_relu(g, tutti_linear(g, x, 12, "fc2")), 0.3, "drop");
-    x = tutti_matmul(g, tutti_tanh(g, tutti_linear(g, x, 6, "fc3")), w);
-    return net_finish(g, tutti_linear(g, x, NET_CLASSES, "out"));
-}
+static tutti_graph *tied(bool training) { return net_same_ends(training, 0.3); }
 
 typedef struct way {
     net_fn net;

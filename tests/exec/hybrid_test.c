@@ -17,17 +17,7 @@ static tutti_graph *mlp(bool training) {
     return net_finish(g, tutti_linear(g, x, NET_CLASSES, "fc4"));
 }
 
-/* The first weights are the last ones too. */
-static tutti_graph *tied(bool training) {
-    tutti_graph *g = tutti_graph_create(training);
-    tutti_init init = {.kind = TUTTI_INIT_NORMAL, .b = 0.3};
-    tutti_value *w = tutti_param(g, "tied", &TUTTI_SHAPE(6, 6), &init, true);
-    tutti_value *x = tutti_tanh(g, tutti_matmul(g, net_x(g), w));
-    x = tutti_relu(g, tutti_linear(g, x, 16, "fc1"));
-    x = tutti_relu(g, tutti_linear(g, x, 12, "fc2"));
-    x = tutti_matmul(g, tutti_tanh(g, tutti_linear(g, x, 6, "fc3")), w);
-    return net_finish(g, tutti_linear(g, x, NET_CLASSES, "out"));
-}
+static tutti_graph *tied(bool training) { return net_same_ends(training, 0); }
 
 static grid alone(net_fn net) {
     grid g = {.size = {1, 1, 1}};
@@ -70,6 +60,17 @@ T_CASE(norms_are_joined_in_stages) {
     expect_joined(sizes, TTI_COUNT(sizes));
 }
 
+static void run_with_fault(grid *g, const char *fault, net_fn net) {
+    T_OK(tti_fault_set(fault));
+    grid_run(g, net, NULL);
+    T_OK(tti_fault_set(NULL));
+}
+
+static void expect_failure(const grid *g, int rank, const char *why) {
+    if (!g->failure[rank] || !strstr(g->failure[rank], why))
+        fail_msg("rank %d: %s", rank, g->failure[rank] ? g->failure[rank] : "nothing");
+}
+
 /* Who waits at a join, or for parameters, for a shard that cannot be computed hears why, as all
  * others do. */
 T_CASE(a_stage_that_fails_keeps_nobody_waiting) {
@@ -79,14 +80,9 @@ T_CASE(a_stage_that_fails_keeps_nobody_waiting) {
     for (int i = 0; i < 6; i++) {
         grid g = {.size = {2, 2, 1}, .may_fail = true};
         g.exec.zero = i < 2 ? 0 : i < 4 ? 2 : 3;
-        T_OK(tti_fault_set(faults[i % 2]));
-        grid_run(&g, i < 4 ? joined : mlp, NULL);
-        T_OK(tti_fault_set(NULL));
-        for (int r = 0; r < 4; r++) {
-            const char *why = i % 2 == 0 ? "stage 1 cannot compute" : "stage 0 cannot compute";
-            if (!g.failure[r] || !strstr(g.failure[r], why))
-                fail_msg("rank %d: %s", r, g.failure[r] ? g.failure[r] : "nothing");
-        }
+        run_with_fault(&g, faults[i % 2], i < 4 ? joined : mlp);
+        for (int r = 0; r < 4; r++)
+            expect_failure(&g, r, i % 2 ? "stage 0 cannot compute" : "stage 1 cannot compute");
         grid_fini(&g);
     }
 }
@@ -97,14 +93,8 @@ T_CASE(a_copy_that_fails_keeps_no_other_waiting) {
     for (int i = 0; i < 2; i++) {
         grid g = {.size = {2, 2, 1}, .may_fail = true};
         g.exec.zero = 3;
-        T_OK(tti_fault_set("exec.compute:fail@rank=1,step=1"));
-        grid_run(&g, i ? joined : mlp, NULL);
-        T_OK(tti_fault_set(NULL));
-        for (int r = 0; r < 4; r++) {
-            assert_non_null(g.failure[r]);
-            if (r >= 2 && !strstr(g.failure[r], "cannot compute"))
-                fail_msg("rank %d: %s", r, g.failure[r]);
-        }
+        run_with_fault(&g, "exec.compute:fail@rank=1,step=1", i ? joined : mlp);
+        for (int r = 0; r < 4; r++) expect_failure(&g, r, r < 2 ? "" : "cannot compute");
         grid_fini(&g);
     }
 }
@@ -116,12 +106,8 @@ T_CASE(a_fetch_that_fails_is_told_to_other_stages) {
     for (int i = 0; i < 2; i++) {
         grid g = {.size = {2, 2, 1}, .may_fail = true};
         g.exec.zero = 3;
-        T_OK(tti_fault_set("lean.fetch:fail@rank=1,1"));
-        grid_run(&g, i ? joined : mlp, NULL);
-        T_OK(tti_fault_set(NULL));
-        for (int r = 2; r < 4; r++)
-            if (!g.failure[r] || !strstr(g.failure[r], "worker 1 cannot fetch"))
-                fail_msg("rank %d: %s", r, g.failure[r] ? g.failure[r] : "nothing");
+        run_with_fault(&g, "lean.fetch:fail@rank=1,1", i ? joined : mlp);
+        for (int r = 2; r < 4; r++) expect_failure(&g, r, "worker 1 cannot fetch");
         grid_fini(&g);
     }
 }

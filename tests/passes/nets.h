@@ -126,6 +126,19 @@ static inline void net_fill(const t_reference *r) {
 
 static const tti_run net_run = {.seed = 3, .step = 2, .sample0 = 8};
 
+/* The first weights are the last ones too.  dropout 0: none. */
+static inline tutti_graph *net_same_ends(bool training, double dropout) {
+    tutti_graph *g = tutti_graph_create(training);
+    tutti_init init = {.kind = TUTTI_INIT_NORMAL, .b = 0.3};
+    tutti_value *w = tutti_param(g, "tied", &TUTTI_SHAPE(6, 6), &init, true);
+    tutti_value *x = tutti_tanh(g, tutti_matmul(g, net_x(g), w));
+    x = tutti_relu(g, tutti_linear(g, x, 16, "fc1"));
+    x = tutti_relu(g, tutti_linear(g, x, 12, "fc2"));
+    if (dropout > 0) x = tutti_dropout(g, x, dropout, "drop");
+    x = tutti_matmul(g, tutti_tanh(g, tutti_linear(g, x, 6, "fc3")), w);
+    return net_finish(g, tutti_linear(g, x, NET_CLASSES, "out"));
+}
+
 static inline t_reference *net_evaluate(const tutti_graph *g) {
     t_reference *r = t_reference_create(g);
     net_fill(r);

@@ -16,11 +16,21 @@ typedef struct made {
 } made;
 
 /* For devices that are not here. */
-static made make(const char *first, const char *second) {
-    made m = {.job = SMALL_JOB("model.hidden=[64,64]", "parallel.workers=2", first, second)};
-    T_OK(tti_job_resolve(m.job, 2));
+static made make_of(tutti_job *job, int n_workers) {
+    made m = {.job = job};
+    T_OK(tti_job_resolve(m.job, n_workers));
     T_OK(tti_blueprint_create_like(m.job, NULL, tti_paper_device(), &m.b));
     return m;
+}
+
+static made make(const char *first, const char *second) {
+    return make_of(SMALL_JOB("model.hidden=[64,64]", "parallel.workers=2", first, second), 2);
+}
+
+static made make_gpt(void) {
+    return make_of(SMALL_JOB("model.name=gpt2", "model.layers=1", "model.heads=2", "model.width=16",
+                             "data.format=random_tokens", "data.vocabulary=16", "data.context=16"),
+                   1);
 }
 
 static void unmake(made *m) {
@@ -223,22 +233,16 @@ T_CASE(workers_that_share_a_device) {
  */
 T_CASE(attention_is_slower) {
     T_UNUSED;
-    tutti_job *job =
-        SMALL_JOB("model.name=gpt2", "model.layers=1", "model.heads=2", "model.width=16",
-                  "data.format=random_tokens", "data.vocabulary=16", "data.context=16");
-    tti_blueprint *b;
-    T_OK(tti_job_resolve(job, 1));
-    T_OK(tti_blueprint_create_like(job, NULL, tti_paper_device(), &b));
+    made m = make_gpt();
     tti_calibration c = calibration(1e9, 1);
-    double whole = tti_program_cost_s(&c, &b->plan->shard), rates[] = {0.5, 0.25}, cost[2];
+    double whole = tti_program_cost_s(&c, &m.b->plan->shard), rates[] = {0.5, 0.25}, cost[2];
     for (int i = 0; i < 2; i++) {
         c.attention = rates[i];
-        cost[i] = tti_program_cost_s(&c, &b->plan->shard) - whole;
+        cost[i] = tti_program_cost_s(&c, &m.b->plan->shard) - whole;
     }
     assert_true(cost[0] > 0 && cost[0] < whole);
     T_NEAR(cost[1] / cost[0], 3, 1e-9);
-    tti_blueprint_destroy(b);
-    tutti_job_destroy(job);
+    unmake(&m);
 }
 
 static int count_padded(const tti_calibration *c, const tti_program *program) {
@@ -251,16 +255,14 @@ static int count_padded(const tti_calibration *c, const tti_program *program) {
  * of 64 channels, which are scratch too. */
 T_CASE(pictures_of_few_channels) {
     T_UNUSED;
-    tutti_job *job = SMALL_JOB("model.name=resnet18", "data.format=random_images",
+    made m = make_of(SMALL_JOB("model.name=resnet18", "data.format=random_images",
                                "data.image_size=32", "train.batch=4", "train.precision=bf16",
-                               "parallel.workers=2", "parallel.tensor=2", "parallel.shards=1");
-    tti_blueprint *b;
+                               "parallel.workers=2", "parallel.tensor=2", "parallel.shards=1"),
+                     2);
     tti_calibration c;
-    T_OK(tti_job_resolve(job, 2));
-    T_OK(tti_blueprint_create_like(job, NULL, tti_paper_device(), &b));
     T_OK(tti_calibration_of("h200", 2, &c));
-    const tti_plan *piece = tti_blueprint_plan(b, 0);
-    assert_int_equal(count_padded(&c, &b->plan->shard), 0);
+    const tti_plan *piece = tti_blueprint_plan(m.b, 0);
+    assert_int_equal(count_padded(&c, &m.b->plan->shard), 0);
     assert_int_equal(count_padded(&c, &piece->shard), 2); /* forward, and gradient of weights */
     c.bytes = 1e30, c.kernel_s = 0;
     double padded = tti_program_cost_s(&c, &piece->shard), outputs = 4 * 16 * 16 * 64;
@@ -270,8 +272,7 @@ T_CASE(pictures_of_few_channels) {
     double more = 2 * 2 * outputs * 49 * (64 - 3 / 2.0); /* both, of an addition and a product */
     T_NEAR((padded - plain) * c.flops / more, 1, 1e-6);
     T_NEAR(scratch - c.paper_scratch, 4 * 8 * 32 * 32 * 2, 0); /* evaluation's: training has more */
-    tti_blueprint_destroy(b);
-    tutti_job_destroy(job);
+    unmake(&m);
 }
 
 /* Kernels of stages are no recording. */
@@ -295,17 +296,11 @@ T_CASE(stages_are_queued) {
 /* Too few heads for the multiprocessors: a square for each, twice. */
 T_CASE(squares_of_attention) {
     T_UNUSED;
-    tutti_job *job =
-        SMALL_JOB("model.name=gpt2", "model.layers=1", "model.heads=2", "model.width=16",
-                  "data.format=random_tokens", "data.vocabulary=16", "data.context=16");
-    tti_blueprint *b;
+    made m = make_gpt();
     tti_calibration c = {.is_device = true, .paper_scratch = 1};
-    T_OK(tti_job_resolve(job, 1));
-    T_OK(tti_blueprint_create_like(job, NULL, tti_paper_device(), &b));
-    double n = (double)b->rows_per_shard * 2;
-    T_NEAR(tti_scratch_bytes(&c, b->plan, &(tti_wave){.cost_s = 1}, 1), 2 * n * 16 * 16, 0);
-    tti_blueprint_destroy(b);
-    tutti_job_destroy(job);
+    double n = (double)m.b->rows_per_shard * 2;
+    T_NEAR(tti_scratch_bytes(&c, m.b->plan, &(tti_wave){.cost_s = 1}, 1), 2 * n * 16 * 16, 0);
+    unmake(&m);
 }
 
 int main(void) {
