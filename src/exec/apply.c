@@ -258,16 +258,18 @@ static tutti_status gather_params(tti_exec *x) {
 
 static tutti_status gather(tti_exec *x) {
     int64_t start = tti_now_ns();
-    tti_profile_rest(x, "update", start);
+    tti_profile_rest(x, tti_part_work("update"), start);
     /* With one copy a sum is a barrier too: behind it nobody writes, and all may read. */
     TTI_TRY(x->desc.one_copy ? tti_exec_sum_hashes(x, hash_of_lanes(x), &x->last_hash)
                              : gather_params(x));
     int64_t end = tti_now_ns();
     x->gather_ns = end - start;
     bool moved = !x->desc.one_copy;
-    tti_profile_add(x, TTI_ROW_COMM, NULL, moved ? "parameters of other workers" : "sums of hashes",
-                    -1, start, end);
-    tti_profile_rest(x, moved ? "waiting for parameters" : "waiting for all updates", end);
+    tti_part move =
+        moved ? tti_part_params("parameters of other workers") : tti_part_sums("sums of hashes");
+    const char *waiting = moved ? "waiting for parameters" : "waiting for all updates";
+    tti_profile_add(x, TTI_ROW_COMM, move, -1, start, end);
+    tti_profile_rest(x, tti_part_wait(waiting), end);
     if (x->desc.one_copy) return TUTTI_OK;
     tti_lanes_run(x->lanes, hash_lane, x);
     x->last_hash = hash_of_lanes(x);

@@ -270,10 +270,10 @@ tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_de
     /* The loader may use the memory again once this returns; the device still computes the step
      * before meanwhile. */
     TTI_TRY(d->ops->mark(TTI_QUEUE_COPY, TTI_MARK_FED));
-    TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, NULL, "samples to the device", -1));
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, tti_part_other("samples to the device"), -1));
     TTI_TRY(unpack(x, set, &bytes));
     if (takes_bytes(x, desc))
-        TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, NULL, "bytes to floats", -1));
+        TTI_TRY(tti_profile_upto(x, TTI_ROW_COPY, tti_part_other("bytes to floats"), -1));
     TTI_TRY(d->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY));
     return d->ops->await(TTI_MARK_FED);
 }
@@ -292,7 +292,7 @@ static tutti_status put_begin(tti_exec *x, const tti_device_set *set) {
 tutti_status tti_device_put_begin(tti_exec *x, const tti_device_set *set) {
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
     TTI_TRY(put_begin(x, set));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "begin", -1);
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("begin"), -1);
 }
 
 /* Or for the host, which makes the update, all gradients. */
@@ -301,19 +301,21 @@ static tutti_status update(tti_exec *x) {
     tti_queue sums = d->reduce ? TTI_QUEUE_COMM : TTI_QUEUE_COMPUTE;
     if (!x->offload) {
         TTI_TRY(tti_device_update_run(d->update));
-        const char *made = tti_device_update_sums(d->update) ? "sums and update" : "update";
-        return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, made, -1);
+        bool sums_too = tti_device_update_sums(d->update);
+        tti_part made = sums_too ? tti_part_sums("sums and update") : tti_part_work("update");
+        return tti_profile_upto(x, TTI_ROW_COMPUTE, made, -1);
     }
     TTI_TRY(tti_offload_bring(x->offload, x->desc.plan->n_buckets, sums));
     TTI_TRY(d->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "waiting for gradients at the host", -1);
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for gradients at the host"),
+                            -1);
 }
 
 static tutti_status update_and_tell(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *d = x->device;
     TTI_TRY(update(x));
     TTI_TRY(d->ops->tell(d->report, d->sums, d->n_told, set->told));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "report to the host", -1);
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("report to the host"), -1);
 }
 
 /* What the sums of the step begin with, where no others have other samples. */
@@ -330,7 +332,7 @@ static tutti_status tell_own(tti_exec *x) {
 /* Parameters that nobody else has, before they are updated again. */
 static tutti_status reread(tti_exec *x) {
     TTI_TRY(tti_device_update_complete(x->device->update));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "hash of own parameters", -1);
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("hash of own parameters"), -1);
 }
 
 /* The same where the host adds: it compares at once what it has kept. */
@@ -363,7 +365,8 @@ static tutti_status whole_step(tti_exec *x, const tti_device_set *set, bool besi
     if (d->pipe) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
     if (d->axis && !d->reduce) TTI_TRY(tell_own(x));
     if (d->axis) TTI_TRY(tti_device_axis_sums(d->axis, d->sums));
-    if (d->axis) TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "sums of the step", -1));
+    if (d->axis)
+        TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums of the step"), -1));
     return update_and_tell(x, set);
 }
 
@@ -488,8 +491,8 @@ static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
     if (d->parts) tti_device_parts_written(d->parts, false);
     TTI_TRY(run(x, set));
     TTI_TRY(d->ops->mark(TTI_QUEUE_COMPUTE, which));
-    tti_exec_profile_wait(x, "feeding", set->begun_ns, fed_ns);
-    tti_exec_profile_wait(x, "putting into queues", fed_ns, tti_now_ns());
+    tti_exec_profile_wait(x, tti_part_other("feeding"), set->begun_ns, fed_ns);
+    tti_exec_profile_wait(x, tti_part_other("putting into queues"), fed_ns, tti_now_ns());
     set->at_work = true;
     d->n_begun++;
     return TUTTI_OK;
@@ -541,7 +544,7 @@ tutti_status tti_device_await(tti_exec *x, const tti_device_set **out) {
         TTI_TRY(tti_device_axis_await(d->axis, which));
     else
         TTI_TRY(d->reduce ? tti_device_reduce_await(d->reduce, which) : d->ops->await(which));
-    tti_exec_profile_wait(x, "waiting for the device", start, tti_now_ns());
+    tti_exec_profile_wait(x, tti_part_wait("waiting for the device"), start, tti_now_ns());
     return TUTTI_OK;
 }
 

@@ -221,7 +221,7 @@ tutti_status tti_device_by_host_grads(tti_device_by_host *b) {
         pieces[i].data = b->pieces[i];
     }
     TTI_TRY(bring_all(b));
-    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "gradients to the host", -1));
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_grads("gradients to the host"), -1));
     TTI_TRY(b->ops->await(TTI_MARK_COMPUTED));
     int64_t made = tti_now_ns();
     TTI_TRY(b->ops->sync());
@@ -230,11 +230,12 @@ tutti_status tti_device_by_host_grads(tti_device_by_host *b) {
     TTI_TRY(sum_pieces(b, pieces, n_pieces, b->pieces[0]));
     int64_t end = tti_now_ns();
     tti_exec_waited(x, end - start);
-    tti_profile_add(x, TTI_ROW_COMM, NULL, "sum of gradients by the host", -1, start, end);
+    tti_profile_add(x, TTI_ROW_COMM, tti_part_grads("sum of gradients by the host"), -1, start,
+                    end);
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
     if (x->offload) return TUTTI_OK;
     TTI_TRY(put_grads(b));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "gradients to the device", -1);
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_grads("gradients to the device"), -1);
 }
 
 int64_t tti_device_by_host_computed(const tti_device_by_host *b) { return b->computed_ns; }
@@ -250,7 +251,7 @@ tutti_status tti_device_by_host_bring_sums(tti_device_by_host *b, const double *
         tti_instance_has_output(x->lane[0].shard, "loss_sum")) /* else another stage's */
         TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, x->sums + first, sums + first,
                              (last - first) * sizeof *sums));
-    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "sums to the host", -1));
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums to the host"), -1));
     return b->ops->sync();
 }
 
@@ -259,7 +260,7 @@ tutti_status tti_device_by_host_put_sums(tti_device_by_host *b, double *sums) {
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
     TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, sums, x->sums,
                          (size_t)x->desc.n_shards * TTI_SUMS * sizeof *sums));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "sums to the device", -1);
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums to the device"), -1);
 }
 
 tutti_status tti_device_by_host_sums(tti_device_by_host *b, double *sums, bool vote) {
@@ -284,7 +285,7 @@ tutti_status tti_device_by_host_parts(tti_device_by_host *b, float *parts, size_
                                   TUTTI_SUM, TUTTI_ALG_AUTO));
     int64_t end = tti_now_ns();
     tti_exec_waited(x, end - start);
-    tti_profile_add(x, TTI_ROW_COMM, NULL, "join by the host", -1, start, end);
+    tti_profile_add(x, TTI_ROW_COMM, tti_part_sums("join by the host"), -1, start, end);
     TTI_TRY(b->ops->copy(TTI_QUEUE_COMPUTE, parts, x->sync_parts, n_all * sizeof *parts));
     return b->ops->sync(); /* the host's copy is used again by the next join */
 }

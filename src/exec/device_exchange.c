@@ -132,13 +132,14 @@ static tutti_status run_by_host(const tti_device_exchange *e, const tti_kargs *a
     if (sums && n_in == 0) return TUTTI_OK;
     TTI_TRY(e->ops->copy(TTI_QUEUE_COMPUTE, e->in, a->in[0], n_in));
     TTI_TRY(e->ops->mark(TTI_QUEUE_COMPUTE, TTI_MARK_EXCHANGE));
-    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, NULL, "values to the host", -1));
+    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, tti_part_layers("values to the host"), -1));
     TTI_TRY(await_host(e));
     int64_t start = tti_now_ns();
     TTI_TRY(exchange_on_host(e, a, n_in));
     int64_t end = tti_now_ns();
     tti_exec_waited(e->x, end - start);
-    tti_profile_add(e->x, TTI_ROW_TRADE, a->node, "exchange by the host", -1, start, end);
+    tti_part part = tti_part_node(TTI_SPAN_LAYERS, a->node, "exchange by the host");
+    tti_profile_add(e->x, TTI_ROW_TRADE, part, -1, start, end);
     return e->ops->copy(TTI_QUEUE_COMPUTE, a->out[0], e->out, n_out);
 }
 
@@ -377,12 +378,16 @@ tutti_status tti_device_exchange_wait(tti_device_exchange *e) {
     if (!e || !e->pending) return TUTTI_OK;
     e->pending = false;
     TTI_TRY(e->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
-    return tti_profile_upto(e->x, TTI_ROW_COMPUTE, NULL, "waiting for an exchange", -1);
+    return tti_profile_upto(e->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for an exchange"), -1);
+}
+
+static tti_part between_devices(const tti_node *node) {
+    return tti_part_node(TTI_SPAN_LAYERS, node, "exchange between devices");
 }
 
 /* One of the two. */
 static tutti_status put(tti_device_exchange *e, const tti_device_trade *trade,
-                        const tti_device_norm *norm, const tti_node *node) {
+                        const tti_device_norm *norm, tti_part part) {
     bool alone = e->alone;
     e->alone = false;
     if (!e->beside) {
@@ -395,7 +400,7 @@ static tutti_status put(tti_device_exchange *e, const tti_device_trade *trade,
         TTI_TRY((norm->part ? e->ops->peers_norm_grad : e->ops->peers_norm)(e->group, norm));
     else
         TTI_TRY(e->ops->peers_trade(e->group, trade, e->beside && !alone));
-    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_TRADE, node, "exchange between devices", -1));
+    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_TRADE, part, -1));
     e->pending = true;
     if (e->beside) return TUTTI_OK;
     TTI_TRY(tti_device_exchange_wait(e));
@@ -406,12 +411,13 @@ static tutti_status put(tti_device_exchange *e, const tti_device_trade *trade,
 
 tutti_status tti_device_exchange_norm(tti_device_exchange *e, tti_device_norm *norm, bool beside) {
     norm->kept = beside && e->beside && norm->pushed && e->ops->peers_bring;
-    TTI_TRY(put(e, NULL, norm, norm->node));
+    TTI_TRY(put(e, NULL, norm, between_devices(norm->node)));
     TTI_TRY(tti_device_exchange_wait(e));
     if (!norm->kept) return TUTTI_OK;
     TTI_TRY(tti_profile_from(e->x, TTI_ROW_TRADE));
     TTI_TRY(e->ops->peers_bring(e->group, norm));
-    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_TRADE, norm->node, "rows between devices", -1));
+    tti_part part = tti_part_node(TTI_SPAN_LAYERS, norm->node, "rows between devices");
+    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_TRADE, part, -1));
     e->pending = true;
     return TUTTI_OK;
 }
@@ -440,7 +446,7 @@ tutti_status tti_device_exchange_sum(tti_device_exchange *e, double *terms, size
                                     .n_rows = 1,
                                     .part_bytes = n * sizeof *terms};
     tti_device_exchange_alone(e);
-    TTI_TRY(put(e, &trade, NULL, NULL));
+    TTI_TRY(put(e, &trade, NULL, tti_part_sums("exchange between devices")));
     return tti_device_exchange_wait(e);
 }
 
@@ -465,7 +471,8 @@ static tutti_status run(void *state, const tti_kargs *a) {
                               .out = a->out[0]};
     tti_collective_rows(a->node, &trade.n_rows, &trade.part_bytes);
     if (trade.kind == TTI_COLLECTIVE_SUM) trade.part_bytes = sum_bytes(e, a->node);
-    if (trade.part_bytes > 0 && trade.n_rows > 0) return put(e, &trade, NULL, a->node);
+    if (trade.part_bytes > 0 && trade.n_rows > 0)
+        return put(e, &trade, NULL, between_devices(a->node));
     e->alone = false;
     return TUTTI_OK;
 }

@@ -91,10 +91,11 @@ static tutti_status fetch_by_host(tti_device_lean *l, int which, float *dst) {
     TTI_TRY(tti_comm_gather_parts(x->desc.comm, &desc));
     int64_t end = tti_now_ns();
     tti_exec_waited(x, end - start);
-    tti_profile_add(x, TTI_ROW_COMM, NULL, "parameters of other workers", -1, start, end);
+    tti_profile_add(x, TTI_ROW_COMM, tti_part_params("parameters of other workers"), -1, start,
+                    end);
     TTI_TRY(l->ops->copy(TTI_QUEUE_COMPUTE, dst, l->bucket, bucket->n_elems * sizeof *dst));
     TTI_TRY(l->ops->sync()); /* the next bucket comes to the same memory */
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "parameters to the device", -1);
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("parameters to the device"), -1);
 }
 
 /* ---- moves ---- */
@@ -127,7 +128,7 @@ static tutti_status await_params(tti_device_lean *l, int step) {
         waits = true;
     }
     if (!waits) return TUTTI_OK;
-    return tti_profile_upto(l->x, TTI_ROW_COMPUTE, NULL, "waiting for parameters", -1);
+    return tti_profile_upto(l->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for parameters"), -1);
 }
 
 /* What lay there before has been summed: the newest of it, since sums come one after the other. */
@@ -139,7 +140,7 @@ static tutti_status await_place(tti_device_lean *l, const tti_use *use) {
             newest = TTI_MAX(newest, w->uses[i].bucket);
     if (newest < 0) return TUTTI_OK;
     TTI_TRY(tti_device_reduce_follow(l->reduce, newest));
-    return tti_profile_upto(l->x, TTI_ROW_COMPUTE, NULL, "waiting for sums", -1);
+    return tti_profile_upto(l->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for sums"), -1);
 }
 
 static tutti_status come_to(tti_device_lean *l, int step) {

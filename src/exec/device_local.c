@@ -88,7 +88,8 @@ static tutti_status meet(tti_exec *x, const tti_step_desc *desc, tti_step_result
     tti_exec_add_sums(x, result);
     x->device->last_end_ns = tti_now_ns();
     result->comm_ns = x->device->last_end_ns - start;
-    tti_profile_add(x, TTI_ROW_COMM, NULL, "mean of parameters", -1, start, tti_now_ns());
+    tti_profile_add(x, TTI_ROW_COMM, tti_part_params("mean of parameters"), -1, start,
+                    tti_now_ns());
     return TUTTI_OK;
 }
 

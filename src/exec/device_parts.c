@@ -93,7 +93,8 @@ static tutti_status fetch_all(tti_device_parts *p) {
 /* The hash of the step before is of all parameters now. */
 static tutti_status complete(const tti_device_parts *p) {
     TTI_TRY(tti_device_update_complete(*p->update));
-    return tti_profile_upto(p->x, TTI_ROW_COMPUTE, NULL, "hash of the parameters of others", -1);
+    return tti_profile_upto(p->x, TTI_ROW_COMPUTE,
+                            tti_part_work("hash of the parameters of others"), -1);
 }
 
 tutti_status tti_device_parts_begin(tti_device_parts *p, bool beside) {

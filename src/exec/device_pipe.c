@@ -166,7 +166,8 @@ static tutti_status copy_out(pipe_step *s, const part *p) {
                           tti_instance_output(p->instance, end->name), end->n_bytes));
     }
     if (!any) return TUTTI_OK;
-    TTI_TRY(tti_profile_upto(s->pipe->x, TTI_ROW_COMM, NULL, "values to another stage", -1));
+    TTI_TRY(
+        tti_profile_upto(s->pipe->x, TTI_ROW_COMM, tti_part_stages("values to another stage"), -1));
     TTI_TRY(ops->mark(TTI_QUEUE_COMM, TTI_MARK_PIPE_OUT + turn));
     s->unsent = *p;
     return TUTTI_OK;
@@ -230,7 +231,8 @@ static tutti_status take_all(const pipe_step *s, const part *p) {
             s->room->in[i].reader[p->action.wave % side->in[i].depth] = p->number;
     }
     if (!any) return TUTTI_OK;
-    TTI_TRY(tti_profile_upto(s->pipe->x, TTI_ROW_COPY, NULL, "values of another stage", -1));
+    TTI_TRY(
+        tti_profile_upto(s->pipe->x, TTI_ROW_COPY, tti_part_stages("values of another stage"), -1));
     TTI_TRY(ops->mark(TTI_QUEUE_COPY, TTI_MARK_PIPE_IN));
     return ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COPY);
 }
@@ -298,10 +300,12 @@ static tutti_status run_timed(const pipe_step *s, const part *p, const tti_run *
     int shard = x->pipe->waves[p->action.wave].first;
     bool forward = p->action.part < x->pipe->stages->n_chunks;
     TTI_TRY(s->pipe->ops->stamp(TTI_QUEUE_COMPUTE, from));
-    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "waiting for another stage", shard));
+    TTI_TRY(
+        tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for another stage"), shard));
     TTI_TRY(run_kernels(s, p, run));
     TTI_TRY(s->pipe->ops->stamp(TTI_QUEUE_COMPUTE, from + 1));
-    tti_profile_between(x, TTI_ROW_PARTS, forward ? "forward" : "backward", shard, from);
+    tti_profile_between(x, TTI_ROW_PARTS, tti_part_other(forward ? "forward" : "backward"), shard,
+                        from);
     return TUTTI_OK;
 }
 
@@ -388,7 +392,8 @@ static tutti_status put_letters(const pipe_step *s, const part *p, int *behind) 
                                     tti_instance_output(p->instance, end->name), end->n_bytes));
     }
     if (!any) return TUTTI_OK;
-    TTI_TRY(tti_profile_upto(s->pipe->x, TTI_ROW_STAGES, NULL, "values to another stage", -1));
+    TTI_TRY(tti_profile_upto(s->pipe->x, TTI_ROW_STAGES, tti_part_stages("values to another stage"),
+                             -1));
     return tti_device_mail_note(s->pipe->mail, behind);
 }
 
@@ -555,9 +560,10 @@ tutti_status tti_device_pipe_measure(tti_device_pipe *pipe) {
 tutti_status tti_device_pipe_sum_tied(tti_device_pipe *pipe) {
     tti_exec *x = pipe->x;
     if (x->pipe->stages->n_tied == 0) return TUTTI_OK;
-    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "add gradients of shards", -1));
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("add gradients of shards"), -1));
     TTI_TRY(pipe->between ? tti_device_mail_sum_tied(pipe->mail) : tti_pipe_sum_tied(x));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "gradients of shared parameters", -1);
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_grads("gradients of shared parameters"),
+                            -1);
 }
 
 tutti_status tti_device_pipe_await(tti_device_pipe *pipe, int mark) {

@@ -364,7 +364,8 @@ static tutti_status sum_next(tti_device_reduce *r) {
     TTI_TRY(tti_device_exchange_wait(r->x->exchange)); /* gradients that it gave */
     if (sums_at_once(r)) {
         merge(r->x, b);
-        TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, NULL, "add gradients of shards", -1));
+        TTI_TRY(
+            tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_part_work("add gradients of shards"), -1));
         TTI_TRY(r->ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     }
     bool is_last = r->next_bucket == r->x->desc.plan->n_buckets; /* the update waits for it */
@@ -374,7 +375,8 @@ static tutti_status sum_next(tti_device_reduce *r) {
     if (alone) TTI_TRY(tti_device_reduce_meet(r));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
     TTI_TRY(sum_bucket(r, r->next_bucket - 1, r->beside && !is_last));
-    TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMM, NULL, "sum of gradients between devices", -1));
+    TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMM, tti_part_grads("sum of gradients between devices"),
+                             -1));
     if (alone) return tti_device_reduce_rest(r);
     return r->x->lean ? tti_device_reduce_note(r, &r->noted[r->next_bucket - 1]) : TUTTI_OK;
 }
@@ -434,7 +436,8 @@ static tutti_status spread_sums(tti_device_reduce *r, const tti_step_args *args,
     tti_device_told told = told_of(x, args, report, sums);
     TTI_TRY(r->ops->peers_tell(&told));
     TTI_TRY(spread(r, sums, n_words, 0, n_words));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "sums of the step between devices", -1);
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_sums("sums of the step between devices"),
+                            -1);
 }
 
 tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args *args,
@@ -448,7 +451,7 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args 
     TTI_ASSERT(r->next_bucket == r->x->desc.plan->n_buckets);
     TTI_TRY(spread_sums(r, args, report, sums));
     TTI_TRY(r->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
-    TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, NULL, "waiting for sums", -1));
+    TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for sums"), -1));
     return r->beside ? TUTTI_OK : tti_device_reduce_rest(r);
 }
 
@@ -515,7 +518,7 @@ tutti_status tti_device_reduce_fetch(tti_device_reduce *r, int bucket, int sourc
     if (beside && r->has_spread) TTI_TRY(come_after(r, TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
     TTI_TRY(r->ops->peers_fetch(r->group, (size_t)bucket, source, dst, beside));
-    return tti_profile_upto(r->x, TTI_ROW_COMM, NULL, "parameters between devices", -1);
+    return tti_profile_upto(r->x, TTI_ROW_COMM, tti_part_params("parameters between devices"), -1);
 }
 
 tutti_status tti_device_reduce_fetched(tti_device_reduce *r, bool beside) {
@@ -523,7 +526,7 @@ tutti_status tti_device_reduce_fetched(tti_device_reduce *r, bool beside) {
     int place;
     TTI_TRY(tti_device_reduce_note(r, &place));
     TTI_TRY(r->ops->follow(TTI_QUEUE_COMPUTE, place));
-    return tti_profile_upto(r->x, TTI_ROW_COMPUTE, NULL, "waiting for parameters", -1);
+    return tti_profile_upto(r->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for parameters"), -1);
 }
 
 /* Behind what peers_tell spreads. */

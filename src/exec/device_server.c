@@ -65,7 +65,7 @@ tutti_status tti_device_server_bring(tti_device_server *s) {
     for (int i = 0; i < x->acc.n_pieces; i++)
         TTI_TRY(s->ops->copy(TTI_QUEUE_COMPUTE, s->pieces[i], x->buffers[x->acc.piece_buffer[i]],
                              flat_bytes(s)));
-    return tti_profile_upto(s->x, TTI_ROW_COMPUTE, NULL, "gradients to the host", -1);
+    return tti_profile_upto(s->x, TTI_ROW_COMPUTE, tti_part_grads("gradients to the host"), -1);
 }
 
 /* The gradient is on the host: sums of all workers, and what they add up to. */

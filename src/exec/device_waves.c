@@ -38,10 +38,11 @@ static tutti_status join_at_once(tti_exec *x, int i, bool *done) {
 tutti_status tti_device_join_shards(tti_exec *x, int i) {
     tti_exec_device *d = x->device;
     const tti_node *node = x->desc.plan->shard.steps[x->syncs[i]];
+    tti_part part = tti_part_node(TTI_SPAN_SUMS, node, "join");
     size_t n = (size_t)tti_value_n_elems(node->out[0]), n_bytes = n * sizeof(float);
     bool done;
     TTI_TRY(join_at_once(x, i, &done));
-    if (done) return tti_profile_upto(x, TTI_ROW_COMPUTE, node, "join", -1);
+    if (done) return tti_profile_upto(x, TTI_ROW_COMPUTE, part, -1);
     for (int s = 0; s < tti_device_n_local(x); s++)
         TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE, d->sync_parts + (size_t)(x->first_shard + s) * n,
                              tti_instance_step_in(x->lane[s].shard, x->syncs[i], 0), n_bytes));
@@ -53,7 +54,7 @@ tutti_status tti_device_join_shards(tti_exec *x, int i) {
         TTI_TRY(d->ops->copy(TTI_QUEUE_COMPUTE,
                              tti_instance_step_out(x->lane[s].shard, x->syncs[i], 0),
                              d->sync_joined, n_bytes));
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, node, "join", -1);
+    return tti_profile_upto(x, TTI_ROW_COMPUTE, part, -1);
 }
 
 /* A shard at work. */
@@ -86,9 +87,9 @@ void tti_device_time_step(tti_exec *x, const tti_instance *instance, int step, i
     const tti_node *node = x->desc.plan->shard.steps[step];
     bool stood = node->op->traits & TTI_COLLECTIVE;
     if (stood && tti_device_exchange_group(x->exchange)) return; /* what waits for it tells of it */
-    tutti_status st = tti_profile_upto(
-        x, TTI_ROW_COMPUTE, stood ? NULL : node,
-        stood ? "waiting for an exchange" : tti_instance_kernel(instance, step), shard);
+    tti_part part = stood ? tti_part_wait("waiting for an exchange")
+                          : tti_part_node(TTI_SPAN_WORK, node, tti_instance_kernel(instance, step));
+    tutti_status st = tti_profile_upto(x, TTI_ROW_COMPUTE, part, shard);
     (void)st;
 }
 
@@ -152,7 +153,7 @@ static tutti_status run_waves(tti_exec *x, const tti_device_set *set) {
         }
         if (beside && w == x->acc.n_waves - 1) return x->device->beside;
         tti_exec_merge(x, wave, 0, x->desc.plan->n_flat);
-        TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, NULL, "add gradients of shards", -1));
+        TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("add gradients of shards"), -1));
     }
     add_pieces(x);
     return TUTTI_OK;

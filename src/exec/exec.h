@@ -11,6 +11,7 @@
 #include "base/affinity.h"
 #include "comm/deal.h"
 #include "comm/mesh.h"
+#include "exec/timeline.h"
 #include "passes/plan.h"
 #include "tutti/comm.h"
 
@@ -216,50 +217,6 @@ const char *tti_exec_way(const tti_exec *exec);
 /* Sums over one batch of evaluation data, added to loss_sum, count and correct.  Collective. */
 tutti_status tti_exec_eval(tti_exec *exec, const tti_step_desc *desc, tti_step_result *result);
 
-/* What a span is a part of: spans of a row follow each other. */
-typedef enum tti_row {
-    TTI_ROW_HOST,    /* the thread of the worker: what it waits for, and what it puts into queues */
-    TTI_ROW_COMPUTE, /* the queue of the kernels; on the host the first lane: waits too */
-    TTI_ROW_COPY,    /* to the device, of samples and of values of other stages */
-    TTI_ROW_COMM,    /* gradients, sums and parameters between workers */
-    TTI_ROW_TRADE,   /* exchanges inside layers */
-    TTI_ROW_STAGES,  /* values to other stages of a pipeline */
-    TTI_ROW_PARTS,   /* of a stage: which part of which shard lies above in TTI_ROW_COMPUTE */
-    TTI_ROW_SERVER,  /* what a parameter server did for this worker */
-    TTI_N_ROWS
-} tti_row;
-
-/* What the time of a span went into. */
-typedef enum tti_span_kind {
-    TTI_SPAN_WORK,   /* kernels, and what else the row of the kernels does itself */
-    TTI_SPAN_WAIT,   /* for something that another row has */
-    TTI_SPAN_LAYERS, /* traffic between workers from here on: of values inside layers, */
-    TTI_SPAN_STAGES, /* between stages of a pipeline, */
-    TTI_SPAN_GRADS,  /* of gradients, */
-    TTI_SPAN_PARAMS, /* of parameters, */
-    TTI_SPAN_SUMS,   /* of what is small: sums of a step, joined statistics */
-    TTI_SPAN_OTHER,  /* none of it: samples, or a frame around spans of another row */
-    TTI_N_SPAN_KINDS
-} tti_span_kind;
-
-/* One part of a step and when it ran. */
-typedef struct tti_span {
-    const tti_node *node; /* NULL: no node of the shard program; name says what */
-    const char *name;     /* of the kernel, or of the part; static; waits begin with "waiting" */
-    int shard;            /* global number; -1: of all */
-    tti_row row;
-    int step; /* of the window, from 0; of TTI_ROW_HOST not to be relied on */
-    double start_us, us;
-} tti_span;
-
-typedef struct tti_timeline {
-    tti_span *spans; /* [n], owned by the caller (free); us from zero_ns */
-    int n;
-    int64_t zero_ns; /* tti_now_ns of the begin */
-} tti_timeline;
-
-tti_span_kind tti_span_kind_of(const tti_span *span);
-
 /* Between the two calls n_steps steps are begun and ended as in training, after at least one, and
  * their parts timed; nothing waits that does not wait in training.  Devices play recordings of
  * their own meanwhile, with moments in them; on the host it is the first lane that is looked at.
@@ -268,7 +225,7 @@ tutti_status tti_exec_profile_begin(tti_exec *exec, int n_steps);
 tutti_status tti_exec_profile_end(tti_exec *exec, tti_timeline *out);
 
 /* Something that the worker's thread did besides: waiting for samples. */
-void tti_exec_profile_wait(tti_exec *exec, const char *name, int64_t start_ns, int64_t end_ns);
+void tti_exec_profile_wait(tti_exec *exec, tti_part part, int64_t start_ns, int64_t end_ns);
 
 /* The hash of this worker's parameters as they are in memory now: own_hash of the last step.  Fails
  * only where a device does. */

@@ -161,7 +161,8 @@ static tutti_status fetch(tti_exec *x, const tti_use *use, const float *src) {
                                  .from = x->share.from + use->bucket * x->n_ranks,
                                  .dtype = TUTTI_F32};
     TTI_TRY(tti_comm_gather_parts(x->desc.comm, &desc));
-    tti_profile_add(x, TTI_ROW_COMM, NULL, "parameters of other workers", -1, start, tti_now_ns());
+    tti_profile_add(x, TTI_ROW_COMM, tti_part_params("parameters of other workers"), -1, start,
+                    tti_now_ns());
     return TUTTI_OK;
 }
 

@@ -102,15 +102,16 @@ static tutti_status meet(tti_exec *x, const tti_step_desc *desc, tti_step_result
     int64_t start = tti_now_ns();
     TTI_TRY(average_all(x, desc));
     int64_t averaged = tti_now_ns();
-    const tti_span move = {.name = "mean of parameters", .shard = -1, .row = TTI_ROW_COMM};
+    const tti_span move = {
+        .part = tti_part_params("mean of parameters"), .shard = -1, .row = TTI_ROW_COMM};
     tti_exec_waited(x, averaged - start);
     tti_profile_stall(x, &move, "waiting for parameters", start, averaged);
     tti_profile_mark(x, averaged);
     TTI_TRY(tti_exec_params_hash(x, &x->last_hash));
     result->params_hash = x->last_hash;
-    tti_profile_rest(x, "hash of the parameters", tti_now_ns());
+    tti_profile_rest(x, tti_part_work("hash of the parameters"), tti_now_ns());
     TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
-    tti_profile_rest(x, "waiting for sums", tti_now_ns());
+    tti_profile_rest(x, tti_part_wait("waiting for sums"), tti_now_ns());
     TTI_TRY(tti_exec_compare_hashes(x, desc->step));
     result->loss_sum = result->count = result->correct = 0;
     tti_exec_add_sums(x, result);
@@ -133,6 +134,6 @@ tutti_status tti_local_step(tti_exec *x, const tti_step_desc *desc, int64_t star
     result->compute_ns = computed_ns - start_ns;
     result->update_ns = updated - computed_ns;
     result->comm_ns = end - updated;
-    tti_profile_add(x, TTI_ROW_COMPUTE, NULL, "update", -1, computed_ns, updated);
+    tti_profile_add(x, TTI_ROW_COMPUTE, tti_part_work("update"), -1, computed_ns, updated);
     return TUTTI_OK;
 }

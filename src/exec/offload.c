@@ -201,7 +201,7 @@ tutti_status tti_offload_bring(tti_offload *o, int n_buckets, tti_queue queue) {
                              (part.last - part.first) * sizeof *sums));
         TTI_TRY(mark_bucket(o, o->next_bucket));
     }
-    return tti_profile_upto(o->x, TTI_ROW_COPY, NULL, "gradients to the host", -1);
+    return tti_profile_upto(o->x, TTI_ROW_COPY, tti_part_grads("gradients to the host"), -1);
 }
 
 bool tti_offload_wants_sums(const tti_offload *o, int step) {
@@ -274,7 +274,8 @@ tutti_status tti_offload_stream(tti_offload *o, const tti_step_desc *desc) {
         o->has_early = true;
     }
     TTI_TRY(await_rest(o));
-    tti_exec_profile_wait(o->x, "update on the host, as gradients come", start, tti_now_ns());
+    tti_exec_profile_wait(o->x, tti_part_other("update on the host, as gradients come"), start,
+                          tti_now_ns());
     return TUTTI_OK;
 }
 
@@ -291,7 +292,7 @@ static tutti_status update_now(tti_offload *o, const tti_step_desc *desc, tti_st
     result->comm_ns += o->host->gather_ns;
     tti_exec_waited(o->x, o->host->gather_ns);
     result->update_ns = end - start - o->host->gather_ns;
-    if (!o->due) tti_exec_profile_wait(o->x, "update on the host", start, end);
+    if (!o->due) tti_exec_profile_wait(o->x, tti_part_other("update on the host"), start, end);
     return TUTTI_OK;
 }
 

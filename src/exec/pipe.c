@@ -286,16 +286,17 @@ static tutti_status receive(const pipe_run *r, const pipe_part *part) {
         int64_t start = tti_now_ns();
         TTI_TRY(tti_mailbox_wait(r->x->pipe->box, slot_of(r, end, part), &data));
         if (is_timed(r, part))
-            tti_profile_add(r->x, TTI_ROW_COMPUTE, NULL, "waiting for another stage", part->shard,
-                            start, tti_now_ns());
+            tti_profile_add(r->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for another stage"),
+                            part->shard, start, tti_now_ns());
         tti_instance_set_input(part->instance, end->input, data);
     }
     return TUTTI_OK;
 }
 
 static tutti_status put(const pipe_run *r, const tti_pipe_end *end, const pipe_part *part) {
-    const tti_span what = {
-        .name = "values to another stage", .shard = part->shard, .row = TTI_ROW_STAGES};
+    const tti_span what = {.part = tti_part_stages("values to another stage"),
+                           .shard = part->shard,
+                           .row = TTI_ROW_STAGES};
     int64_t start = tti_now_ns();
     TTI_TRY(tti_mailbox_put(r->x->pipe->box, slot_of(r, end, part),
                             tti_instance_output(part->instance, end->name)));
@@ -409,8 +410,8 @@ static tutti_status compute_part(const pipe_run *r, const pipe_part *part) {
     if (part->index == 0) x->pipe->busy_ns += end - start;
     if (part->index == 0) tti_exec_waited(x, exchanged_ns);
     if (told.timed)
-        tti_profile_add(x, TTI_ROW_PARTS, NULL, backward ? "backward" : "forward", part->shard,
-                        start, end);
+        tti_profile_add(x, TTI_ROW_PARTS, tti_part_other(backward ? "backward" : "forward"),
+                        part->shard, start, end);
     return TUTTI_OK;
 }
 
@@ -745,7 +746,7 @@ tutti_status tti_pipe_sum_tied(tti_exec *x) {
     int64_t start = tti_now_ns();
     for (int i = 0; i < x->pipe->stages->n_tied; i++)
         TTI_TRY(sum_tied(x, &x->pipe->stages->tied[i]));
-    tti_profile_add(x, TTI_ROW_COMM, NULL, "gradients of shared parameters", -1, start,
+    tti_profile_add(x, TTI_ROW_COMM, tti_part_grads("gradients of shared parameters"), -1, start,
                     tti_now_ns());
     return TUTTI_OK;
 }

@@ -6,7 +6,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "exec/worker.h"
@@ -59,15 +58,14 @@ tutti_status tti_profile_from(tti_exec *x, tti_row row) {
     return x->desc.backend->device->stamp(queue_of(row), p->last[row]);
 }
 
-tutti_status tti_profile_upto(tti_exec *x, tti_row row, const tti_node *node, const char *name,
-                              int shard) {
+tutti_status tti_profile_upto(tti_exec *x, tti_row row, tti_part part, int shard) {
     tti_profile *p = x->profile;
     if (!p) return TUTTI_OK;
     int from = p->last[row];
     TTI_TRY(tti_profile_from(x, row));
-    add(p, &(entry){.span = {.node = node, .name = name, .shard = shard, .row = row},
-                    .from = from,
-                    .to = p->last[row]});
+    add(p,
+        &(entry){
+            .span = {.part = part, .shard = shard, .row = row}, .from = from, .to = p->last[row]});
     return TUTTI_OK;
 }
 
@@ -78,10 +76,10 @@ int tti_profile_take(tti_exec *x, int n) {
     return p->n_moments - n;
 }
 
-void tti_profile_between(tti_exec *x, tti_row row, const char *name, int shard, int from) {
+void tti_profile_between(tti_exec *x, tti_row row, tti_part part, int shard, int from) {
     if (!x->profile) return;
     add(x->profile,
-        &(entry){.span = {.name = name, .shard = shard, .row = row}, .from = from, .to = from + 1});
+        &(entry){.span = {.part = part, .shard = shard, .row = row}, .from = from, .to = from + 1});
 }
 
 void tti_profile_next_step(tti_exec *x) {
@@ -126,12 +124,11 @@ bool tti_profile_records(tti_exec *x) {
 
 static double us_of(const tti_profile *p, int64_t ns) { return (double)(ns - p->zero_ns) * 1e-3; }
 
-void tti_profile_add(tti_exec *x, tti_row row, const tti_node *node, const char *name, int shard,
-                     int64_t start_ns, int64_t end_ns) {
+void tti_profile_add(tti_exec *x, tti_row row, tti_part part, int shard, int64_t start_ns,
+                     int64_t end_ns) {
     tti_profile *p = x->profile;
     if (!p) return;
-    add(p, &(entry){.span = {.node = node,
-                             .name = name,
+    add(p, &(entry){.span = {.part = part,
                              .shard = shard,
                              .row = row,
                              .start_us = us_of(p, start_ns),
@@ -140,70 +137,24 @@ void tti_profile_add(tti_exec *x, tti_row row, const tti_node *node, const char 
 
 void tti_profile_stall(tti_exec *x, const tti_span *what, const char *waiting, int64_t start_ns,
                        int64_t end_ns) {
-    tti_profile_add(x, what->row, what->node, what->name, what->shard, start_ns, end_ns);
-    tti_profile_add(x, TTI_ROW_COMPUTE, NULL, waiting, what->shard, start_ns, end_ns);
+    tti_profile_add(x, what->row, what->part, what->shard, start_ns, end_ns);
+    tti_profile_add(x, TTI_ROW_COMPUTE, tti_part_wait(waiting), what->shard, start_ns, end_ns);
 }
 
 void tti_profile_mark(tti_exec *x, int64_t now_ns) {
     if (x->profile) x->profile->mark_ns = now_ns;
 }
 
-void tti_profile_rest(tti_exec *x, const char *name, int64_t now_ns) {
+void tti_profile_rest(tti_exec *x, tti_part part, int64_t now_ns) {
     tti_profile *p = x->profile;
     if (!p) return;
     if (p->mark_ns > 0 && now_ns > p->mark_ns)
-        tti_profile_add(x, TTI_ROW_COMPUTE, NULL, name, -1, p->mark_ns, now_ns);
+        tti_profile_add(x, TTI_ROW_COMPUTE, part, -1, p->mark_ns, now_ns);
     p->mark_ns = now_ns;
 }
 
-void tti_exec_profile_wait(tti_exec *x, const char *name, int64_t start_ns, int64_t end_ns) {
-    tti_profile_add(x, TTI_ROW_HOST, NULL, name, -1, start_ns, end_ns);
-}
-
-/* ---- what spans are ---- */
-
-static bool begins(const char *text, const char *with) {
-    return strncmp(text, with, strlen(with)) == 0;
-}
-
-/* Between workers, or to and from the host on the way there. */
-static tti_span_kind kind_of_traffic(const tti_span *span) {
-    if (begins(span->name, "values ")) return TTI_SPAN_STAGES;
-    bool is_small = span->node || begins(span->name, "sums ") || begins(span->name, "join");
-    if (is_small) return TTI_SPAN_SUMS;
-    bool params = begins(span->name, "parameters ") || begins(span->name, "mean of parameters");
-    return params ? TTI_SPAN_PARAMS : TTI_SPAN_GRADS;
-}
-
-/* In the queue of the kernels stands also what they give to others and wait for. */
-static tti_span_kind kind_of_compute(const tti_span *span) {
-    if (span->node) return strcmp(span->name, "join") == 0 ? TTI_SPAN_SUMS : TTI_SPAN_WORK;
-    if (begins(span->name, "sums ")) return TTI_SPAN_SUMS;
-    if (begins(span->name, "values ")) return TTI_SPAN_LAYERS;
-    return begins(span->name, "gradients ") ? TTI_SPAN_GRADS : TTI_SPAN_WORK;
-}
-
-tti_span_kind tti_span_kind_of(const tti_span *span) {
-    if (!span->node && begins(span->name, "waiting")) return TTI_SPAN_WAIT;
-    switch (span->row) {
-        case TTI_ROW_COMPUTE:
-            return kind_of_compute(span);
-        case TTI_ROW_TRADE:
-            return span->node ? TTI_SPAN_LAYERS : TTI_SPAN_SUMS;
-        case TTI_ROW_STAGES:
-            return TTI_SPAN_STAGES;
-        case TTI_ROW_COPY:
-            if (begins(span->name, "values ")) return TTI_SPAN_STAGES;
-            return begins(span->name, "gradients ") ? TTI_SPAN_GRADS : TTI_SPAN_OTHER;
-        case TTI_ROW_COMM:
-            return kind_of_traffic(span);
-        case TTI_ROW_HOST:
-        case TTI_ROW_PARTS:
-        case TTI_ROW_SERVER:
-        case TTI_N_ROWS:
-            break;
-    }
-    return TTI_SPAN_OTHER;
+void tti_exec_profile_wait(tti_exec *x, tti_part part, int64_t start_ns, int64_t end_ns) {
+    tti_profile_add(x, TTI_ROW_HOST, part, -1, start_ns, end_ns);
 }
 
 /* ---- a window of steps ---- */

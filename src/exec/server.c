@@ -504,11 +504,12 @@ static tutti_status copy_to_worker(tti_exec *x) {
     return TUTTI_OK;
 }
 
-void tti_server_profile(tti_exec *x, const char *what, int64_t start_ns, int64_t end_ns,
+void tti_server_profile(tti_exec *x, const char *name, int64_t start_ns, int64_t end_ns,
                         int64_t served_ns) {
     int64_t from = served_ns > 0 ? TTI_MAX(start_ns, end_ns - served_ns) : start_ns;
-    tti_profile_add(x, TTI_ROW_SERVER, NULL, what, -1, from, end_ns);
-    tti_profile_add(x, TTI_ROW_COMPUTE, NULL, "waiting for the server", -1, start_ns, end_ns);
+    tti_profile_add(x, TTI_ROW_SERVER, tti_part_other(name), -1, from, end_ns);
+    tti_profile_add(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for the server"), -1, start_ns,
+                    end_ns);
 }
 
 tutti_status tti_server_step(tti_exec *x, const tti_step_desc *desc, double inv_count,
@@ -520,10 +521,11 @@ tutti_status tti_server_step(tti_exec *x, const tti_step_desc *desc, double inv_
     pthread_mutex_unlock(&s->mutex);
     TTI_TRY(st);
     int64_t applied = tti_now_ns();
-    tti_profile_rest(x, "sums of the step", begin);
+    tti_profile_rest(x, tti_part_sums("sums of the step"), begin);
     tti_server_profile(x, "sum and update", begin, applied, s->step.arrival.result.update_ns);
     TTI_TRY(copy_to_worker(x));
-    const tti_span copy = {.name = "parameters from the server", .shard = -1, .row = TTI_ROW_COMM};
+    const tti_span copy = {
+        .part = tti_part_params("parameters from the server"), .shard = -1, .row = TTI_ROW_COMM};
     int64_t copied = tti_now_ns();
     tti_profile_stall(x, &copy, "waiting for parameters", applied, copied);
     tti_profile_mark(x, copied);

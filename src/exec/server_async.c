@@ -137,9 +137,10 @@ static tutti_status take_for(tti_exec *x, tti_ticket *ticket) {
 }
 
 tutti_status tti_server_take(tti_exec *x, tti_ticket *ticket) {
-    const tti_span taken = {.name = "parameters from the server, and the turn for them",
-                            .shard = -1,
-                            .row = TTI_ROW_COMM};
+    const tti_span taken = {
+        .part = tti_part_params("parameters from the server, and the turn for them"),
+        .shard = -1,
+        .row = TTI_ROW_COMM};
     int64_t start_ns = tti_now_ns();
     TTI_TRY(take_for(x, ticket));
     if (!ticket->any) return TUTTI_OK;

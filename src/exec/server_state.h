@@ -158,7 +158,7 @@ tutti_status tti_server_why(tti_server *s, const char *text);
 
 /* Into a profile of x: its worker waited from start to end, of which the server had served_ns of
  * work for it, which came last; 0: not known. */
-void tti_server_profile(tti_exec *x, const char *what, int64_t start_ns, int64_t end_ns,
+void tti_server_profile(tti_exec *x, const char *name, int64_t start_ns, int64_t end_ns,
                         int64_t served_ns);
 
 /* ---- server_async.c: for worker w, without the mutex ---- */

@@ -72,14 +72,17 @@ typedef struct flight {
 
 void tti_exec_time_step(tti_exec *x, const tti_lane *lane, int step, int shard, int64_t *last_ns) {
     int64_t now = tti_now_ns();
-    const tti_span what = {.node = x->desc.plan->shard.steps[step],
-                           .name = tti_instance_kernel(lane->shard, step),
-                           .shard = shard,
-                           .row = TTI_ROW_TRADE};
-    if (what.node->op->traits & TTI_COLLECTIVE)
+    const tti_node *node = x->desc.plan->shard.steps[step];
+    bool exchanges = node->op->traits & TTI_COLLECTIVE;
+    tti_span_kind kind = exchanges ? TTI_SPAN_LAYERS : TTI_SPAN_WORK;
+    const tti_span what = {
+        .part = tti_part_node(kind, node, tti_instance_kernel(lane->shard, step)),
+        .shard = shard,
+        .row = TTI_ROW_TRADE};
+    if (exchanges)
         tti_profile_stall(x, &what, "waiting for an exchange", *last_ns, now);
     else
-        tti_profile_add(x, TTI_ROW_COMPUTE, what.node, what.name, shard, *last_ns, now);
+        tti_profile_add(x, TTI_ROW_COMPUTE, what.part, shard, *last_ns, now);
     *last_ns = tti_now_ns();
 }
 
@@ -90,8 +93,8 @@ void tti_exec_await(tti_exec *x, tti_traffic *moves, int step, int shard, int64_
     tti_exec_lane_waited(x, now - start);
     if (!last_ns) return;
     if (now - *last_ns > SHORT_NS)
-        tti_profile_add(x, TTI_ROW_COMPUTE, NULL, "waiting for parameters or places", shard,
-                        *last_ns, now);
+        tti_profile_add(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for parameters or places"),
+                        shard, *last_ns, now);
     *last_ns = now;
 }
 
@@ -305,7 +308,7 @@ static void run_moved_wave(dispatch *d, const tti_wave *wave, int lane, bool is_
     tutti_status st = tti_lean_finish(x, d->eval);
     int64_t end = tti_now_ns();
     tti_exec_waited(x, end - start);
-    tti_profile_add(x, TTI_ROW_COMPUTE, NULL, "waiting for sums", -1, start, end);
+    tti_profile_add(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for sums"), -1, start, end);
     if (st != TUTTI_OK) tti_exec_lane_failed(&x->lane[0], st);
 }
 
@@ -450,7 +453,8 @@ tutti_status tti_exec_reduce(tti_exec *x, size_t first, size_t n_elems) {
     bool by_tree = !x->desc.fast || (tti_exec_has_parts(x) && !is_less);
     TTI_TRY(by_tree ? reduce_exact(x, first, n_elems) : reduce_fast(x, first, n_elems));
     if (x->n_ranks > 1 && !tti_local_is_on(x))
-        tti_profile_add(x, TTI_ROW_COMM, NULL, "sum of gradients", -1, start, tti_now_ns());
+        tti_profile_add(x, TTI_ROW_COMM, tti_part_grads("sum of gradients"), -1, start,
+                        tti_now_ns());
     return TUTTI_OK;
 }
 
@@ -470,7 +474,7 @@ tutti_status tti_exec_exchange_sums(tti_exec *x, bool vote) {
                              &x->sums[x->n_sums - 1]));
     int64_t end = tti_now_ns();
     tti_exec_waited(x, end - start);
-    tti_profile_add(x, TTI_ROW_COMM, NULL, "sums of the step", -1, start, end);
+    tti_profile_add(x, TTI_ROW_COMM, tti_part_sums("sums of the step"), -1, start, end);
     return TUTTI_OK;
 }
 
@@ -520,7 +524,8 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
     TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
     int64_t exchanged = tti_now_ns();
     if (x->n_ranks > 1 || x->divided)
-        tti_profile_add(x, TTI_ROW_COMPUTE, NULL, "waiting for sums", -1, computed, exchanged);
+        tti_profile_add(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for sums"), -1, computed,
+                        exchanged);
     tti_profile_mark(x, exchanged);
     TTI_TRY(tti_exec_compare_hashes(x, desc->step));
     tti_exec_add_sums(x, result);
@@ -541,8 +546,10 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
     result->comm_ns = exchanged - computed + x->gather_ns;
     tti_exec_waited(x, x->gather_ns);
     result->update_ns = updated - exchanged - x->gather_ns;
-    tti_profile_rest(x, x->gather_ns > 0 ? "hash of the parameters" : "update", updated);
-    if (x->n_ranks > 1) tti_exec_profile_wait(x, "waiting for sums", computed, exchanged);
+    tti_profile_rest(x, tti_part_work(x->gather_ns > 0 ? "hash of the parameters" : "update"),
+                     updated);
+    if (x->n_ranks > 1)
+        tti_exec_profile_wait(x, tti_part_wait("waiting for sums"), computed, exchanged);
     return TUTTI_OK;
 }
 

@@ -42,10 +42,11 @@ void tti_exec_fini_sync(tti_exec *x) {
 
 /* Where a thread beside the lanes joins, these tell of their own waits. */
 static void tell(tti_exec *x, const tti_node *node, int64_t start, int64_t met) {
-    const tti_span join = {.node = node, .name = "join", .shard = -1, .row = TTI_ROW_COMM};
+    const tti_span join = {
+        .part = tti_part_node(TTI_SPAN_SUMS, node, "join"), .shard = -1, .row = TTI_ROW_COMM};
     int64_t end = tti_now_ns();
     if (x->lean) {
-        tti_profile_add(x, join.row, node, join.name, join.shard, start, end);
+        tti_profile_add(x, join.row, join.part, join.shard, start, end);
         return;
     }
     tti_exec_waited(x, met - start);

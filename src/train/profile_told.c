@@ -15,8 +15,7 @@ enum { MOST_TEXT = 1 << 30, MOST_SPANS = 1 << 24 };
 /* ---- one worker ---- */
 
 typedef struct key {
-    const tti_node *node;
-    const char *name;
+    tti_part part;
     tti_row row;
     int what; /* -1: the place is free */
 } key;
@@ -29,11 +28,14 @@ typedef struct maker {
 } maker;
 
 static size_t place_of(const maker *m, const tti_span *span) {
-    uintptr_t mix = (uintptr_t)span->node * 31 + (uintptr_t)span->name * 17 + (uintptr_t)span->row;
+    const tti_part *part = &span->part;
+    uintptr_t mix = (uintptr_t)part->node * 31 + (uintptr_t)part->name * 17 + (uintptr_t)span->row;
     size_t at = (size_t)(mix ^ mix >> 12) & (m->n_keys - 1);
     for (; m->keys[at].what >= 0; at = (at + 1) & (m->n_keys - 1)) {
         const key *k = &m->keys[at];
-        if (k->node == span->node && k->name == span->name && k->row == span->row) break;
+        bool same_part =
+            k->part.node == part->node && k->part.name == part->name && k->part.kind == part->kind;
+        if (same_part && k->row == span->row) break;
     }
     return at;
 }
@@ -45,16 +47,16 @@ static int32_t put_text(maker *m, const char *text) {
 }
 
 /* "linear bf16[65536,768] bf16[2304,768]" */
-static int32_t put_label(maker *m, const tti_span *span) {
+static int32_t put_label(maker *m, const tti_part *part) {
     tti_str label = {0};
-    if (span->node) {
-        tti_str_add(&label, span->node->op->name);
-        for (int i = 0; i < span->node->n_in && i < 3; i++) {
+    if (part->node) {
+        tti_str_add(&label, part->node->op->name);
+        for (int i = 0; i < part->node->n_in && i < 3; i++) {
             tti_str_add(&label, " ");
-            tti_type_print(&label, &span->node->in[i]->type);
+            tti_type_print(&label, &part->node->in[i]->type);
         }
     } else {
-        tti_str_printf(&label, "(%s)", span->name);
+        tti_str_printf(&label, "(%s)", part->name);
     }
     int32_t at = put_text(m, tti_str_text(&label));
     m->text.failed = m->text.failed || label.failed;
@@ -73,15 +75,15 @@ static tti_cost cost_of(const tti_node *node) {
     return cost;
 }
 
-static void put_what(maker *m, const tti_span *span) {
-    tti_cost cost = cost_of(span->node);
+static void put_what(maker *m, const tti_part *part, tti_row row) {
+    tti_cost cost = cost_of(part->node);
     m->told->whats[m->told->head.n_whats++] =
-        (tti_told_what){.name = put_text(m, span->node ? span->node->op->name : span->name),
-                        .layer = span->node ? put_text(m, span->node->name) : TTI_TOLD_NOTHING,
-                        .kernel = put_text(m, span->node ? span->name : ""),
-                        .label = put_label(m, span),
-                        .row = (int32_t)span->row,
-                        .kind = (int32_t)tti_span_kind_of(span),
+        (tti_told_what){.name = put_text(m, part->node ? part->node->op->name : part->name),
+                        .layer = part->node ? put_text(m, part->node->name) : TTI_TOLD_NOTHING,
+                        .kernel = put_text(m, part->node ? part->name : ""),
+                        .label = put_label(m, part),
+                        .row = (int32_t)row,
+                        .kind = (int32_t)part->kind,
                         .flops = cost.flops,
                         .bytes = cost.bytes};
 }
@@ -89,8 +91,8 @@ static void put_what(maker *m, const tti_span *span) {
 static void put_span(maker *m, const tti_span *span) {
     key *k = &m->keys[place_of(m, span)];
     if (k->what < 0) {
-        *k = (key){span->node, span->name, span->row, (int)m->told->head.n_whats};
-        put_what(m, span);
+        *k = (key){span->part, span->row, (int)m->told->head.n_whats};
+        put_what(m, &span->part, span->row);
     }
     m->told->spans[m->told->head.n_spans++] = (tti_told_span){.what = k->what,
                                                               .shard = span->shard,

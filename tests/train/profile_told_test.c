@@ -9,7 +9,7 @@ static const char sum[] = "sum of gradients", wait[] = "waiting for sums";
 /* n spans of two names in turn, one microsecond each; of as many steps as half of them. */
 static tti_timeline timeline_of(int n, tti_span *spans) {
     for (int i = 0; i < n; i++)
-        spans[i] = (tti_span){.name = i % 2 ? wait : sum,
+        spans[i] = (tti_span){.part = i % 2 ? tti_part_wait(wait) : tti_part_grads(sum),
                               .shard = i,
                               .row = i % 2 ? TTI_ROW_COMPUTE : TTI_ROW_COMM,
                               .step = i / 2,
@@ -46,41 +46,41 @@ T_CASE(names_stand_once) {
     tti_told_free(&told);
 }
 
+/* One name in every kind: each is a what of its own, and the kind goes with it. */
 T_CASE(kinds) {
     T_UNUSED;
-    const struct {
-        tti_row row;
-        const char *name;
-        tti_span_kind kind;
-    } cases[] = {{TTI_ROW_COMPUTE, "update", TTI_SPAN_WORK},
-                 {TTI_ROW_COMPUTE, "waiting for an exchange", TTI_SPAN_WAIT},
-                 {TTI_ROW_COMPUTE, "sums of the step between devices", TTI_SPAN_SUMS},
-                 {TTI_ROW_COMPUTE, "gradients to the host", TTI_SPAN_GRADS},
-                 {TTI_ROW_COMPUTE, "values to the host", TTI_SPAN_LAYERS},
-                 {TTI_ROW_HOST, "feeding", TTI_SPAN_OTHER},
-                 {TTI_ROW_COPY, "samples to the device", TTI_SPAN_OTHER},
-                 {TTI_ROW_COPY, "gradients to the host", TTI_SPAN_GRADS},
-                 {TTI_ROW_COPY, "values of another stage", TTI_SPAN_STAGES},
-                 {TTI_ROW_COMM, "sum of gradients between devices", TTI_SPAN_GRADS},
-                 {TTI_ROW_COMM, "gradients of shared parameters", TTI_SPAN_GRADS},
-                 {TTI_ROW_COMM, "parameters between devices", TTI_SPAN_PARAMS},
-                 {TTI_ROW_COMM, "mean of parameters", TTI_SPAN_PARAMS},
-                 {TTI_ROW_COMM, "sums of the step", TTI_SPAN_SUMS},
-                 {TTI_ROW_COMM, "join by the host", TTI_SPAN_SUMS},
-                 {TTI_ROW_TRADE, "exchange between devices", TTI_SPAN_SUMS},
-                 {TTI_ROW_STAGES, "values to another stage", TTI_SPAN_STAGES},
-                 {TTI_ROW_PARTS, "forward", TTI_SPAN_OTHER},
-                 {TTI_ROW_SERVER, "update", TTI_SPAN_OTHER}};
-    const tti_node node = {.name = "n"};
-    for (size_t i = 0; i < TTI_COUNT(cases); i++)
-        T_EQ(tti_span_kind_of(&(tti_span){.row = cases[i].row, .name = cases[i].name}),
-             cases[i].kind);
-    const tti_span exchange = {.row = TTI_ROW_TRADE, .node = &node, .name = "exchange"};
-    T_EQ(tti_span_kind_of(&exchange), TTI_SPAN_LAYERS);
-    const tti_span join = {.row = TTI_ROW_COMPUTE, .node = &node, .name = "join"};
-    T_EQ(tti_span_kind_of(&join), TTI_SPAN_SUMS);
-    const tti_span kernel = {.row = TTI_ROW_COMPUTE, .node = &node, .name = "waiting"};
-    T_EQ(tti_span_kind_of(&kernel), TTI_SPAN_WORK);
+    const tti_part parts[] = {
+        [TTI_SPAN_WORK] = tti_part_work(sum),     [TTI_SPAN_WAIT] = tti_part_wait(sum),
+        [TTI_SPAN_LAYERS] = tti_part_layers(sum), [TTI_SPAN_STAGES] = tti_part_stages(sum),
+        [TTI_SPAN_GRADS] = tti_part_grads(sum),   [TTI_SPAN_PARAMS] = tti_part_params(sum),
+        [TTI_SPAN_SUMS] = tti_part_sums(sum),     [TTI_SPAN_OTHER] = tti_part_other(sum)};
+    T_EQ(TTI_COUNT(parts), TTI_N_SPAN_KINDS);
+    tti_span spans[TTI_N_SPAN_KINDS];
+    for (int k = 0; k < TTI_N_SPAN_KINDS; k++)
+        spans[k] = (tti_span){.part = parts[k], .shard = -1, .row = TTI_ROW_COMM};
+    const tti_timeline timeline = {.spans = spans, .n = TTI_N_SPAN_KINDS};
+    tti_told told = {0};
+    T_OK(tti_told_make(&timeline, &told));
+    T_EQ(told.head.n_whats, TTI_N_SPAN_KINDS);
+    for (int k = 0; k < TTI_N_SPAN_KINDS; k++)
+        T_EQ(tti_told_what_of(&told, &told.spans[k])->kind, k);
+    tti_told_free(&told);
+}
+
+/* The kind is what the node is at, and its name that of the kernel. */
+T_CASE(nodes) {
+    T_UNUSED;
+    const tti_node node = {.op = &(tti_op){.name = "op"}, .name = "layer"};
+    tti_span span = {.part = tti_part_node(TTI_SPAN_LAYERS, &node, "waiting"),
+                     .row = TTI_ROW_TRADE};
+    tti_told told = {0};
+    T_OK(tti_told_make(&(tti_timeline){.spans = &span, .n = 1}, &told));
+    const tti_told_what *what = &told.whats[0];
+    T_EQ(what->kind, TTI_SPAN_LAYERS);
+    assert_string_equal(tti_told_text(&told, what->name), "op");
+    assert_string_equal(tti_told_text(&told, what->layer), "layer");
+    assert_string_equal(tti_told_text(&told, what->kernel), "waiting");
+    tti_told_free(&told);
 }
 
 enum { N_RANKS = 3 };
@@ -151,8 +151,8 @@ T_CASE(damage_is_seen) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(names_stand_once), cmocka_unit_test(kinds),
-                                       cmocka_unit_test(all_come_to_rank_0),
-                                       cmocka_unit_test(damage_is_seen)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_stand_once), cmocka_unit_test(kinds), cmocka_unit_test(nodes),
+        cmocka_unit_test(all_come_to_rank_0), cmocka_unit_test(damage_is_seen)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,93 @@
+/* timeline.h - what a profile of steps tells: parts, each of one kind, and when they ran. */
+#ifndef TTI_EXEC_TIMELINE_H
+#define TTI_EXEC_TIMELINE_H
+
+#include "ir/graph.h"
+
+/* What a span is a part of: spans of a row follow each other. */
+typedef enum tti_row {
+    TTI_ROW_HOST,    /* the thread of the worker: what it waits for, and what it puts into queues */
+    TTI_ROW_COMPUTE, /* the queue of the kernels; on the host the first lane: waits too */
+    TTI_ROW_COPY,    /* to the device, of samples and of values of other stages */
+    TTI_ROW_COMM,    /* gradients, sums and parameters between workers */
+    TTI_ROW_TRADE,   /* exchanges inside layers */
+    TTI_ROW_STAGES,  /* values to other stages of a pipeline */
+    TTI_ROW_PARTS,   /* of a stage: which part of which shard lies above in TTI_ROW_COMPUTE */
+    TTI_ROW_SERVER,  /* what a parameter server did for this worker */
+    TTI_N_ROWS
+} tti_row;
+
+/* What the time of a span went into. */
+typedef enum tti_span_kind {
+    TTI_SPAN_WORK,   /* kernels, and what else the row of the kernels does itself */
+    TTI_SPAN_WAIT,   /* for something that another row has */
+    TTI_SPAN_LAYERS, /* traffic between workers from here on: of values inside layers, */
+    TTI_SPAN_STAGES, /* between stages of a pipeline, */
+    TTI_SPAN_GRADS,  /* of gradients, */
+    TTI_SPAN_PARAMS, /* of parameters, */
+    TTI_SPAN_SUMS,   /* of what is small: sums of a step, joined statistics */
+    TTI_SPAN_OTHER,  /* none of it: samples, or a frame around spans of another row */
+    TTI_N_SPAN_KINDS
+} tti_span_kind;
+
+/* A part of a step: a node at work, or something beside all nodes. */
+typedef struct tti_part {
+    const char *name; /* of the kernel, or of what is no node; static */
+    tti_span_kind kind;
+    const tti_node *node; /* of the shard program; NULL: none, name says what */
+} tti_part;
+
+/* Parts that are no node, by what their time goes into. */
+static inline tti_part tti_part_work(const char *name) {
+    return (tti_part){.name = name, .kind = TTI_SPAN_WORK};
+}
+
+static inline tti_part tti_part_wait(const char *name) {
+    return (tti_part){.name = name, .kind = TTI_SPAN_WAIT};
+}
+
+static inline tti_part tti_part_layers(const char *name) {
+    return (tti_part){.name = name, .kind = TTI_SPAN_LAYERS};
+}
+
+static inline tti_part tti_part_stages(const char *name) {
+    return (tti_part){.name = name, .kind = TTI_SPAN_STAGES};
+}
+
+static inline tti_part tti_part_grads(const char *name) {
+    return (tti_part){.name = name, .kind = TTI_SPAN_GRADS};
+}
+
+static inline tti_part tti_part_params(const char *name) {
+    return (tti_part){.name = name, .kind = TTI_SPAN_PARAMS};
+}
+
+static inline tti_part tti_part_sums(const char *name) {
+    return (tti_part){.name = name, .kind = TTI_SPAN_SUMS};
+}
+
+static inline tti_part tti_part_other(const char *name) {
+    return (tti_part){.name = name, .kind = TTI_SPAN_OTHER};
+}
+
+/* A node, by this kernel. */
+static inline tti_part tti_part_node(tti_span_kind kind, const tti_node *node, const char *kernel) {
+    return (tti_part){.name = kernel, .kind = kind, .node = node};
+}
+
+/* When a part ran, and in which row. */
+typedef struct tti_span {
+    tti_part part;
+    int shard; /* global number; -1: of all */
+    tti_row row;
+    int step; /* of the window, from 0; of TTI_ROW_HOST not to be relied on */
+    double start_us, us;
+} tti_span;
+
+typedef struct tti_timeline {
+    tti_span *spans; /* [n], owned by the caller (free); us from zero_ns */
+    int n;
+    int64_t zero_ns; /* tti_now_ns of the begin */
+} tti_timeline;
+
+#endif /* TTI_EXEC_TIMELINE_H */
