@@ -4,7 +4,10 @@ PREFIX ?= /usr/local
 JOBS   ?= 2
 FUZZ_SECONDS ?= 60
 CUDA_ARCH ?= 90
+# Where WERROR is ON warnings are errors: not for users, whose compilers may be newer than ours.
+WERROR ?=
 
+CMAKE = cmake -S . -G Ninja $(if $(WERROR),-DTUTTI_WERROR=$(WERROR))
 CTEST = ctest --output-on-failure -j $(JOBS)
 # Without use-after-return: gcc 12's fake frames are not aligned for 64-byte vectors.
 ASAN  = ASAN_OPTIONS=detect_stack_use_after_return=0 UBSAN_OPTIONS=print_stacktrace=1
@@ -25,7 +28,7 @@ build: $(BUILD)/build.ninja ## the program build/tutti and the library build/lib
 
 test: ## every test but the slow ones; under 5 minutes on 2 cores
 	@tools/install-deps build test
-	@cmake -S . -B $(BUILD) -G Ninja > /dev/null
+	@$(CMAKE) -B $(BUILD) > /dev/null
 	@ninja -C $(BUILD)
 	@cd $(BUILD) && $(CTEST) -LE slow
 
@@ -39,7 +42,7 @@ gpu-sanitize: gpu-test ## the kernels' tests on a GPU under compute-sanitizer: m
 
 cuda-module: ## the CUDA module alone, for one target (CUDA_ARCH=90), in build-cuda; no GPU needed
 	@tools/install-deps build cuda
-	@cmake -S . -B build-cuda -G Ninja -DTUTTI_WITH_CUDA=ON -DBUILD_TESTING=OFF \
+	@$(CMAKE) -B build-cuda -DTUTTI_WITH_CUDA=ON -DBUILD_TESTING=OFF \
 	    -DTUTTI_CUDA_ARCHS=$(CUDA_ARCH)-real > /dev/null && ninja -C build-cuda tutti_cuda
 
 test-long: test fuzz ## the slow tests too, and every fuzz target for a minute
@@ -76,4 +79,4 @@ clean: ## remove every build folder
 
 $(BUILD)/build.ninja:
 	@tools/install-deps build
-	@cmake -S . -B $(BUILD) -G Ninja > /dev/null
+	@$(CMAKE) -B $(BUILD) > /dev/null

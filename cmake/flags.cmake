@@ -4,6 +4,7 @@ include(CheckPIESupported)
 check_pie_supported(LANGUAGES C)
 
 set(TUTTI_SANITIZE "" CACHE STRING "empty, address (ASan+UBSan) or thread (TSan)")
+option(TUTTI_WERROR "warnings are errors: for developers; a user's compiler may be newer than ours" OFF)
 option(TUTTI_FUZZ "build the fuzz targets of tests/fuzz instead of the tests (needs clang)" OFF)
 
 function(tutti_flag flag)
@@ -14,8 +15,12 @@ function(tutti_flag flag)
   endif()
 endfunction()
 
+set(werror "")
+if(TUTTI_WERROR)
+  set(werror -Werror)
+endif()
 foreach(flag -Wall -Wextra -Wno-format-truncation -Wconversion -Wshadow -Wformat=2 -Wimplicit-fallthrough -Wvla
-        -Wstrict-prototypes -Wmissing-prototypes -Wundef -Werror
+        -Wstrict-prototypes -Wmissing-prototypes -Wundef ${werror}
         -fstack-protector-strong -fstack-clash-protection -fcf-protection=full
         -fno-delete-null-pointer-checks -fno-strict-overflow
         # The same bits on every CPU and in every room: no contraction behind our back.
