@@ -42,11 +42,10 @@ static bool has_processes(const drawing *d) {
     return strcmp(d->b->config.parallel.place, "processes") == 0;
 }
 
-/* Workers that wait for each other, and are processes, have its state in parts; of others it has
+/* Of workers that wait for each other the first may have its state in parts; of others it has
  * parameters and state beside theirs. */
 static bool is_apart(const drawing *d) {
-    return tti_job_has_server(&d->b->config) &&
-           (tti_worker_n_holders(d->b) > 0 || !has_processes(d));
+    return tti_job_has_server(&d->b->config) && !tti_worker_serves_in_ranks(d->b);
 }
 
 /* What one of its processes, or one of its threads, has of the parameters. */
@@ -133,10 +132,7 @@ static tti_deal deal_of(const drawing *d, int n) {
 static tutti_status hold(const drawing *d, int rank, holding *h) {
     const tti_blueprint *b = tti_blueprint_of(d->b, rank);
     tti_exec_desc desc = tti_worker_exec_desc(b);
-    if (tti_job_has_server(&d->b->config) && !is_apart(d)) {
-        desc.zero = 1;
-        desc.n_owners = (int)d->b->config.parallel.servers;
-    }
+    if (tti_worker_serves_in_ranks(d->b)) tti_worker_serve_in_ranks(d->b, &desc);
     h->at = tti_mesh_at_rank(&d->b->mesh, rank);
     h->plan = desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&d->b->mesh, &h->at));
     desc.n_lanes = 1;

@@ -230,19 +230,21 @@ static void predict_sums(tti_prediction *p, const tti_blueprint *b, const parts 
     p->sent_bytes += sent;
 }
 
-/* All cores together make the one update that was measured; workers make one each, or threads of a
- * server one for all. */
+/* All cores together make the one update that was measured; workers make one each, or a server's
+ * threads, or its ranks, one for all. */
 static void predict_update(tti_prediction *p, const tti_blueprint *b, const parts *x,
                            const tti_wave *wave, const tti_calibration *c, const crew *w) {
     const tti_scheme *l = &p->layout;
     const tti_plan *plan = b->plan;
-    bool served = tti_job_has_server(&b->config);
-    int n_lanes = served ? (int)b->config.parallel.servers : w->n_lanes;
+    bool in_ranks = tti_worker_serves_in_ranks(b);
+    bool served = tti_job_has_server(&b->config) && !in_ranks;
+    int n_servers = (int)b->config.parallel.servers, n_lanes = served ? n_servers : w->n_lanes;
     double crowd = served ? fmax(1, (double)n_lanes / c->n_cores) : w->crowd;
     double once = wave->update_s > 0 ? wave->update_s : tti_update_cost_s(c, plan);
     double whole = once * (c->is_device ? 1 : (double)c->n_cores / n_lanes) * crowd;
     bool in_parts = l->zero > 0 || (!served && tti_workers_share(b));
-    p->update_s = whole * x->n_flat / (double)plan->n_flat / (in_parts ? l->data : 1);
+    int n_parts = in_ranks ? TTI_MIN(n_servers, l->data) : in_parts ? l->data : 1;
+    p->update_s = whole * x->n_flat / (double)plan->n_flat / n_parts;
 }
 
 static void predict_load(tti_prediction *p, const tti_blueprint *b, const tti_wave *wave,
@@ -305,6 +307,8 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
     const tutti_dataset_info *info = tutti_dataset_get_info(b->train);
     home h = {0};
     bool loose = tti_job_is_async(&b->config); /* whole batches each */
+    bool in_ranks = tti_worker_serves_in_ranks(b);
+    if (in_ranks) tti_worker_serve_in_ranks(b, &desc);
     desc.n_lanes = at_least_one(c->n_cores / w->n_workers);
     double kept = tti_device_kept_bytes(b);
     p->worker_bytes = p->host_bytes = 0;
@@ -319,7 +323,7 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
             tti_bytes_of_arrays(&m) + beside + scratch * tti_device_in_flight(desc.plan, w->n_own);
         p->worker_bytes = fmax(p->worker_bytes, bytes);
         if (r == 0) p->first_bytes = bytes;
-        if (tti_job_has_server(&b->config)) give_to_server(&m, &h);
+        if (tti_job_has_server(&b->config) && !in_ranks) give_to_server(&m, &h);
         if (desc.shares) give_to_all(&m, &h, (size_t)w->n_workers);
         p->host_bytes += c->is_device
                              ? tti_bytes_of_arrays(&m)

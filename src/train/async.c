@@ -14,7 +14,7 @@ static tutti_status create(const tti_blueprint *b, bool spans, tti_job_server *o
     const char *replay = b->config.parallel.replay;
     int64_t n = 0;
     *out = (tti_job_server){0};
-    if (!tti_job_has_server(&b->config)) return TUTTI_OK;
+    if (!tti_job_has_server(&b->config) || (!spans && b->n_parts > 0)) return TUTTI_OK;
     if (*replay) TTI_TRY(tti_arrivals_read(b, replay, tti_async_next_stop, &out->replay, &n));
     tutti_status st = tti_worker_server_create(b, spans, out->replay, n, &out->server);
     if (st != TUTTI_OK) tti_job_server_destroy(out);

@@ -28,12 +28,9 @@ static void print_steps(tti_str *out, const tti_program *program, const tti_inst
     }
 }
 
-/* Threads of its own; where workers are processes that wait for each other the first are servers
- * too. */
-static bool has_server_threads(const tti_blueprint *b) {
-    bool waits = b->config.parallel.staleness == 0 && b->config.parallel.backup_workers == 0;
-    return tti_job_has_server(&b->config) &&
-           (!waits || strcmp(b->config.parallel.place, "threads") == 0);
+/* Parameters and state beside those of the workers. */
+static bool has_server_apart(const tti_blueprint *b) {
+    return tti_job_has_server(&b->config) && !tti_worker_serves_in_ranks(b);
 }
 
 /* A worker has its copy of the parameters; asynchronous ones compute all shards of a batch. */
@@ -88,10 +85,7 @@ static tutti_status plan_worker(const tti_blueprint *b, int part, tti_exec_desc 
     tti_worker_cores(b, 0, b->n_workers, &share);
     *desc = tti_worker_exec_desc(b);
     desc->n_lanes = share.n_threads;
-    if (tti_job_has_server(&b->config) && !has_server_threads(b)) {
-        desc->zero = 1;
-        desc->n_owners = (int)b->config.parallel.servers;
-    }
+    if (tti_worker_serves_in_ranks(b)) tti_worker_serve_in_ranks(b, desc);
     if (part >= 0) desc->plan = tti_blueprint_plan(b, part);
     if (b->has_deal) desc->deal = &b->deal;
     int n_ranks = part >= 0 ? b->mesh.data : b->n_workers;
@@ -131,6 +125,11 @@ static tutti_status print_parts(tti_str *out, const tti_blueprint *b) {
                        "in the sums too: parameters of others of the same place while they are "
                        "used, at most %.3f MiB\n",
                        mib(gathered));
+    if (tti_worker_serves_in_ranks(b))
+        tti_str_printf(out,
+                       "such state is on the first %d of the %d workers of each part "
+                       "(parallel.servers)\n",
+                       (int)TTI_MIN(b->config.parallel.servers, b->mesh.data), b->mesh.data);
     print_whole(out, b);
     return TUTTI_OK;
 }
@@ -141,7 +140,7 @@ static tutti_status print_worker(tti_str *out, const tti_blueprint *b) {
     tti_exec_memory m;
     if (b->n_parts > 0) return print_parts(out, b);
     TTI_TRY(plan_worker(b, -1, &desc, &m));
-    if (has_server_threads(b)) return print_server(out, b, &desc);
+    if (has_server_apart(b)) return print_server(out, b, &desc);
     size_t flat = b->plan->n_flat * sizeof(float), n_states = (size_t)b->plan->n_states;
     if (desc.zero > 2) print_part(out, &desc, b->n_workers, "a worker's params", m.params, flat);
     if (desc.offload)

@@ -86,13 +86,6 @@ static void find_other_copies(const tti_job_config *c, char why[WHY]) {
                  data * each, workers);
 }
 
-static void find_divided_elsewhere(const tti_job_config *c, char why[WHY]) {
-    if (!is_divided(c) || !tti_job_has_server(c)) return;
-    snprintf(why, WHY,
-             "a parameter server keeps whole models; give parallel.sync=all-reduce, or leave "
-             "parallel.tensor and parallel.pipeline out");
-}
-
 /* Shards go round the stages in groups of as many as there are stages. */
 static void find_odd_chunks(const tti_job_config *c, char why[WHY]) {
     int64_t workers = workers_of_batch(c), stages = c->parallel.pipeline;
@@ -428,15 +421,27 @@ static void find_async_in_exact(const tti_job_config *c, char why[WHY]) {
              "bits that do not; give parallel.mode=fast, or parallel.staleness=0");
 }
 
-/* A server among processes is the first ones. */
+/* A server among processes is the first ones; of a divided model those of each part. */
 static void find_server_elsewhere(const tti_job_config *c, char why[WHY]) {
-    if (!tti_job_has_server(c)) return;
-    bool processes = is(c->parallel.place, "processes");
-    if (processes && c->parallel.workers >= 1 && c->parallel.servers > c->parallel.workers)
+    int64_t copies = workers_of_batch(c);
+    if (!tti_job_has_server(c) || copies < 1 || c->parallel.servers <= copies) return;
+    if (is_divided(c))
+        snprintf(why, WHY,
+                 "of the workers of each part of the model the first parallel.servers are the "
+                 "servers, and there are %" PRId64 "; give at most as many",
+                 copies);
+    else if (is(c->parallel.place, "processes"))
         snprintf(why, WHY,
                  "of processes the first parallel.servers are the servers, and there are %" PRId64
                  "; give at most as many",
-                 c->parallel.workers);
+                 copies);
+}
+
+static void find_loose_parts(const tti_job_config *c, char why[WHY]) {
+    if (!is_divided(c) || !is_loose(c)) return;
+    snprintf(why, WHY,
+             "workers that do not wait for each other keep whole models; give parallel.staleness=0 "
+             "without backup workers, or leave parallel.tensor and parallel.pipeline out");
 }
 
 static void find_server_with_parts(const tti_job_config *c, char why[WHY]) {
@@ -580,7 +585,6 @@ static const rule rules[] = {
     {{"parallel.tensor", "parallel.pipeline", "parallel.workers"}, find_odd_mesh},
     {{"parallel.data", "parallel.workers", "parallel.tensor", "parallel.pipeline"},
      find_other_copies},
-    {{"parallel.tensor", "parallel.pipeline", "parallel.sync"}, find_divided_elsewhere},
     {{"parallel.pipeline_chunks", "parallel.pipeline", "parallel.workers", "parallel.shards",
       "parallel.data", "parallel.shares"},
      find_odd_chunks},
@@ -604,8 +608,12 @@ static const rule rules[] = {
      find_lost_residuals},
     {{"parallel.staleness", "parallel.servers", "parallel.sync"}, find_lost_server},
     {{"parallel.staleness", "parallel.mode", "parallel.sync"}, find_async_in_exact},
-    {{"parallel.sync", "parallel.place", "parallel.workers", "parallel.servers"},
+    {{"parallel.sync", "parallel.place", "parallel.workers", "parallel.servers", "parallel.tensor",
+      "parallel.pipeline", "parallel.data"},
      find_server_elsewhere},
+    {{"parallel.tensor", "parallel.pipeline", "parallel.sync", "parallel.staleness",
+      "parallel.backup_workers"},
+     find_loose_parts},
     {{"parallel.sync", "parallel.zero", "parallel.compress"}, find_server_with_parts},
     {{"parallel.zero", "parallel.sync_batch_norm", "parallel.pipeline", "parallel.devices"},
      find_lost_cuts},

@@ -107,10 +107,7 @@ tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_des
     desc.n_lanes = share.n_threads;
     desc.cores = share.pinned ? share.cores.id : NULL;
     desc.server = worker->server;
-    if (worker->serves_in_ranks) {
-        desc.zero = 1;
-        desc.n_owners = (int)b->config.parallel.servers;
-    }
+    if (worker->serves_in_ranks) tti_worker_serve_in_ranks(b, &desc);
     desc.server_worker = worker->rank;
     return tti_exec_create(&desc, out);
 }
@@ -122,10 +119,24 @@ tutti_status tti_worker_one_copy_create(const tti_blueprint *b, tti_one_copy **o
     return tti_one_copy_create(&desc, out);
 }
 
+/* In every step, for all others. */
+static bool workers_wait(const tti_blueprint *b) {
+    return b->config.parallel.staleness == 0 && b->config.parallel.backup_workers == 0;
+}
+
+bool tti_worker_serves_in_ranks(const tti_blueprint *b) {
+    bool processes = strcmp(b->config.parallel.place, "processes") == 0;
+    return tti_job_has_server(&b->config) && workers_wait(b) && (processes || b->n_parts > 0);
+}
+
+void tti_worker_serve_in_ranks(const tti_blueprint *b, tti_exec_desc *desc) {
+    desc->zero = 1;
+    desc->n_owners = (int)b->config.parallel.servers;
+}
+
 int tti_worker_n_holders(const tti_blueprint *b) {
     const tti_job_config *c = &b->config;
-    bool waits = c->parallel.staleness == 0 && c->parallel.backup_workers == 0;
-    if (!tti_job_has_server(c) || waits) return 0;
+    if (!tti_job_has_server(c) || workers_wait(b)) return 0;
     return (int)TTI_MIN(c->parallel.servers, b->n_workers);
 }
 

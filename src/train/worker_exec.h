@@ -38,6 +38,12 @@ tutti_status tti_worker_exec_create(const tti_blueprint *blueprint, const tti_wo
 bool tti_workers_share(const tti_blueprint *blueprint);
 tutti_status tti_worker_one_copy_create(const tti_blueprint *blueprint, tti_one_copy **out);
 
+/* Whether the updates of a parameter server are made by the first parallel.servers workers of each
+ * part of the model, for their like: where workers wait for each other, and are processes or divide
+ * the model.  Then desc becomes that of such a worker. */
+bool tti_worker_serves_in_ranks(const tti_blueprint *blueprint);
+void tti_worker_serve_in_ranks(const tti_blueprint *blueprint, tti_exec_desc *desc);
+
 /* Where workers do not wait for each other, and are processes, the first so many hold a range of
  * the parameters each; 0: the job has no such server. */
 int tti_worker_n_holders(const tti_blueprint *blueprint);

@@ -169,8 +169,8 @@ def test_memory_is_what_is_taken():
 def test_refusals():
     few = ["train", "run.dir=refused", *layouts.FEW]
     runs.tutti(*few, "parallel.tensor=3", "parallel.workers=4").expect(2, "parallel.workers=3")
-    runs.tutti(*few, "parallel.pipeline=2", "parallel.sync=parameter-server").expect(
-        2, "a parameter server keeps whole models")
+    runs.tutti(*few, "parallel.pipeline=2", "parallel.sync=parameter-server", "parallel.workers=4",
+               "parallel.servers=3").expect(2, "of the workers of each part of the model")
     if os.path.exists("refused"):
         raise AssertionError("the run has begun")
 

@@ -224,7 +224,11 @@ static const bad_input bad_files[] = {
     {"parallel: {workers: 16, tensor: 2, shards: 4}",
      "8 workers that divide the batch for 4 shards"},
     {"parallel: {workers: 16, tensor: 2, shards: 4}", "or at most 8 workers"},
-    {"parallel: {pipeline: 2, sync: parameter-server}", "a parameter server keeps whole models"},
+    {"parallel: {workers: 4, pipeline: 2, sync: parameter-server, servers: 3}",
+     "of the workers of each part of the model the first parallel.servers are the servers, and "
+     "there are 2; give at most as many"},
+    {"parallel: {pipeline: 2, sync: parameter-server, mode: fast, staleness: 1}",
+     "workers that do not wait for each other keep whole models"},
     {"parallel: {pipeline_chunks: 2}", "give parallel.pipeline too"},
     {"parallel: {workers: 4, pipeline: 4, pipeline_chunks: 2, shards: 2}",
      "go round the 4 stages in groups of 4, and a worker has 2"},
