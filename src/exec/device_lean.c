@@ -171,10 +171,19 @@ void tti_device_lean_begin(tti_device_lean *l, bool is_last) {
     l->next = 0;
 }
 
+/* Each part of a shard fetches what it reads: none of its uses is in two of them. */
+void tti_device_lean_begin_part(tti_device_lean *l, bool eval, int first) {
+    l->params = eval ? &l->x->lean->eval : &l->x->lean->train;
+    l->next = 0;
+    while (l->next < l->params->n_uses && l->params->uses[l->next].first < first) l->next++;
+}
+
+/* Waves that others of a stage have are in its schedule. */
 tutti_status tti_device_lean_step(tti_device_lean *l, bool beside) {
+    int n_idle = l->x->pipe ? 0 : tti_lean_idle_waves(l->x);
     l->step_beside = beside;
     l->status = bring_own(l, l->x->params);
-    for (int i = tti_lean_idle_waves(l->x); i > 0; i--) {
+    for (int i = 0; i < n_idle; i++) {
         tti_device_lean_begin(l, false);
         play(l, l->x->desc.plan->shard.n_steps);
     }
@@ -195,6 +204,7 @@ static void begin_eval(tti_device_lean *l) {
 }
 
 tutti_status tti_device_lean_eval_begin(tti_device_lean *l) {
+    l->status = TUTTI_OK;
     return l->x->lean->params ? bring_own(l, l->x->ema ? l->x->ema : l->x->params) : TUTTI_OK;
 }
 
@@ -207,8 +217,15 @@ tutti_status tti_device_lean_eval(tti_device_lean *l, tti_instance *instance, co
     return l->status;
 }
 
+/* One shard after the other is evaluated, also where those of a step are joined. */
+static int n_idle_evaluations(const tti_exec *x) {
+    int most = 0;
+    for (int r = 0; r < x->n_ranks; r++) most = TTI_MAX(most, tti_deal_n_of(&x->deal, r));
+    return most - (x->last_shard - x->first_shard);
+}
+
 tutti_status tti_device_lean_eval_rest(tti_device_lean *l) {
-    for (int i = tti_lean_idle_waves(l->x); i > 0; i--) {
+    for (int i = n_idle_evaluations(l->x); i > 0; i--) {
         begin_eval(l);
         play(l, l->x->desc.plan->eval.n_steps);
         TTI_TRY(l->status);

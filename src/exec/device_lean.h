@@ -24,11 +24,15 @@ void tti_device_lean_destroy(tti_device_lean *lean); /* takes NULL */
  * with more shards than this one. */
 tutti_status tti_device_lean_step(tti_device_lean *lean, bool beside);
 
-/* A shard begins, the last one of the worker or not; then it comes to a step of the program.  A
- * failure comes out of finish, after the last shard. */
+/* A shard begins, the last one of the worker or not; then it comes to a step of the program.  Or
+ * all shards at once do, where they are joined.  A failure comes out of finish, after the last
+ * shard. */
 void tti_device_lean_begin(tti_device_lean *lean, bool is_last);
 void tti_device_lean_before(tti_device_lean *lean, int step);
 tutti_status tti_device_lean_finish(tti_device_lean *lean);
+
+/* Of a stage: the part of a program that begins with this step, for one shard, or for none. */
+void tti_device_lean_begin_part(tti_device_lean *lean, bool eval, int first);
 
 /* A batch of an evaluation, where parameters are in parts; a shard of it; and the moves of workers
  * with more of them. */

@@ -49,7 +49,7 @@ static void describe_between(tti_exec *x, const char *sums, bool all) {
     if (all && *sums) tti_str_printf(way, "%s%s", sums, x->exchange ? ", inside layers " : "");
     tti_device_exchange_describe(x->exchange, way);
     if (x->pipe) tti_device_pipe_describe(x->device->pipe, &stages);
-    if (stages.n_bytes > 0 && !all && way->n_bytes == 0) tti_str_add(way, "by way of the host");
+    if (!all && way->n_bytes == 0) tti_str_add(way, "by way of the host");
     if (stages.n_bytes > 0)
         tti_str_printf(way, "%sbetween stages %s", way->n_bytes > 0 ? ", " : "",
                        tti_str_text(&stages));

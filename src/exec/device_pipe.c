@@ -29,8 +29,17 @@ typedef struct end_room {
     int *reader;   /* [depth]: the number of the part that read it last */
 } end_room;
 
+/* Shards that are joined: steps of a part that one after the other does, and then the next ones. */
+typedef struct stretch {
+    int part;
+    tti_range steps;
+    int join; /* of x->syncs, behind them; -1: none */
+} stretch;
+
 typedef struct side_room {
     tti_pipe_side *side;
+    stretch *stretches; /* [n_stretches], of programs with joins */
+    int n_stretches;
     end_room *in, *out; /* [side->n_in], [side->n_out] */
     int *put;     /* [in flight][parts]: a place in the queue behind what it has put; -1: none */
     bool has_run; /* all kernels are loaded */
@@ -80,6 +89,38 @@ static tutti_status make_pinned(const tti_exec *x, const tti_pipe_end *end, end_
     return TUTTI_OK;
 }
 
+/* Up to a step, in as many as places of parameters and gradients want. */
+static void add_stretches(const tti_exec *x, side_room *room, stretch t) {
+    int first = (int)t.steps.first, last = (int)t.steps.last, stop;
+    for (; (stop = tti_lean_next_stop(x->lean, first, last)) < last; first = stop)
+        room->stretches[room->n_stretches++] = (stretch){t.part, {(size_t)first, (size_t)stop}, -1};
+    t.steps.first = (size_t)first;
+    room->stretches[room->n_stretches++] = t;
+}
+
+static void find_stretches(const tti_exec *x, side_room *room) {
+    const tti_program *program = room->side->program;
+    for (int p = 0; p < program->n_parts; p++) {
+        size_t first = (size_t)program->part_first[p], last = (size_t)program->part_first[p + 1];
+        for (int i = 0; i < x->n_syncs; i++) {
+            size_t join = (size_t)x->syncs[i];
+            if (join < first || join >= last) continue;
+            add_stretches(x, room, (stretch){p, {first, join}, i});
+            first = join + 1;
+        }
+        add_stretches(x, room, (stretch){p, {first, last}, -1});
+    }
+}
+
+static tutti_status make_stretches(const tti_exec *x, side_room *room) {
+    if (!x->pipe->stages->is_joined || room->side->program != &x->desc.plan->shard) return TUTTI_OK;
+    int n_most = x->desc.plan->shard.n_steps + room->side->program->n_parts + x->n_syncs;
+    room->stretches = calloc((size_t)n_most, sizeof *room->stretches);
+    if (!room->stretches) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
+    find_stretches(x, room);
+    return TUTTI_OK;
+}
+
 static tutti_status make_room(tti_exec *x, tti_pipe_side *side, side_room *room) {
     room->side = side;
     room->in = calloc((size_t)side->n_in + 1, sizeof *room->in);
@@ -92,7 +133,7 @@ static tutti_status make_room(tti_exec *x, tti_pipe_side *side, side_room *room)
         if (!room->in[i].reader) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     }
     for (int i = 0; i < side->n_out; i++) TTI_TRY(make_pinned(x, &side->out[i], &room->out[i]));
-    return TUTTI_OK;
+    return make_stretches(x, room);
 }
 
 static void pin_slots(tti_device_pipe *pipe) {
@@ -128,6 +169,7 @@ static void release_room(const tti_device_pipe *pipe, side_room *room) {
     free(room->in);
     free(room->out);
     free(room->put);
+    free(room->stretches);
 }
 
 void tti_device_pipe_destroy(tti_device_pipe *pipe) {
@@ -250,13 +292,52 @@ static tutti_status free_slots(const pipe_step *s, const part *p) {
     return TUTTI_OK;
 }
 
+static tutti_status send_unsent(pipe_step *s) {
+    part unsent = s->unsent;
+    s->unsent = (part){0};
+    return send(s, &unsent);
+}
+
+/* ---- parameters in parts ---- */
+
+static bool is_joined(const pipe_step *s) {
+    return s->pipe->x->pipe->stages->is_joined && !s->desc->eval;
+}
+
+/* Each part of each wave fetches what it reads, since others run in between. */
+static bool fetches_by_part(const pipe_step *s) {
+    return tti_exec_has_lean_params(s->pipe->x) && !is_joined(s);
+}
+
+/* What the first steps read, before other stages are waited for.  All workers of this stage fetch
+ * the same, and some may wait for what is not sent. */
+static tutti_status begin_fetching(pipe_step *s, tti_pipe_action action) {
+    tti_device_lean *lean = s->pipe->x->device->lean;
+    int first = s->room->side->program->part_first[action.part];
+    TTI_TRY(send_unsent(s));
+    tti_device_lean_begin_part(lean, s->desc->eval, first);
+    tti_device_lean_before(lean, first);
+    return tti_device_lean_finish(lean);
+}
+
+/* A wave that only others of the stage have. */
+static bool is_idle(const pipe_step *s, int wave) { return wave < s->pipe->x->pipe->n_idle; }
+
+static tutti_status run_idle(pipe_step *s, tti_pipe_action action) {
+    tti_device_lean *lean = s->pipe->x->device->lean;
+    const int *of_part = s->room->side->program->part_first + action.part;
+    TTI_TRY(begin_fetching(s, action));
+    for (int step = of_part[0] + 1; step < of_part[1]; step++) tti_device_lean_before(lean, step);
+    return tti_device_lean_finish(lean);
+}
+
 /* ---- a part ---- */
 
 /* Buckets are summed beside the last wave, as it completes them. */
 static bool sums_beside(const pipe_step *s, int wave) {
     const tti_exec *x = s->pipe->x;
     const tti_device_reduce *reduce = s->desc->eval ? NULL : s->desc->reduce;
-    if (!reduce) return x->lean && !s->desc->eval && wave == x->acc.n_waves - 1;
+    if (!reduce) return x->lean && !s->desc->eval && wave == x->pipe->n_waves - 1;
     return tti_device_reduce_merges(reduce, wave);
 }
 
@@ -272,7 +353,7 @@ typedef struct telling {
     const pipe_step *s;
     int wave;
     const tti_instance *instance;
-    int shard;
+    int shard, last; /* behind the steps */
 } telling;
 
 static void after_step(int step, void *user) {
@@ -282,16 +363,20 @@ static void after_step(int step, void *user) {
     if (sums_beside(told->s, told->wave)) sum_beside(told->s, step);
     if (told->wave == 0 && told->s->desc->parts)
         tti_device_parts_before(told->s->desc->parts, step + 1);
+    if (fetches_by_part(told->s) && step + 1 < told->last)
+        tti_device_lean_before(x->device->lean, step + 1);
 }
 
 static tutti_status run_kernels(const pipe_step *s, const part *p, const tti_run *run) {
     int first = (int)p->steps.first, last = (int)p->steps.last;
     tti_exec *x = s->pipe->x;
-    telling told = {s, p->action.wave, p->instance, x->pipe->waves[p->action.wave].first};
+    telling told = {s, p->action.wave, p->instance, x->pipe->waves[p->action.wave].first, last};
     bool fetches = told.wave == 0 && s->desc->parts;
-    bool tells = x->profile || fetches || sums_beside(s, told.wave);
+    bool tells = x->profile || fetches || sums_beside(s, told.wave) || fetches_by_part(s);
     if (fetches) tti_device_parts_before(s->desc->parts, first);
-    return tti_instance_run_range(p->instance, run, first, last, tells ? after_step : NULL, &told);
+    TTI_TRY(
+        tti_instance_run_range(p->instance, run, first, last, tells ? after_step : NULL, &told));
+    return fetches_by_part(s) ? tti_device_lean_finish(x->device->lean) : TUTTI_OK;
 }
 
 static tutti_status run_timed(const pipe_step *s, const part *p, const tti_run *run) {
@@ -338,10 +423,7 @@ static tutti_status merge_and_collect(const pipe_step *s, const part *p) {
 
 static tutti_status run_by_host(pipe_step *s, const part *p) {
     /* A part with exchanges waits for its neighbours, who may wait for what is not sent. */
-    if (s->pipe->x->exchange || !is_there(s, p)) {
-        TTI_TRY(send(s, &s->unsent));
-        s->unsent = (part){0};
-    }
+    if (s->pipe->x->exchange || !is_there(s, p)) TTI_TRY(send_unsent(s));
     part before = s->unsent;
     s->unsent = (part){0};
     TTI_TRY(take_all(s, p));
@@ -397,11 +479,16 @@ static tutti_status put_letters(const pipe_step *s, const part *p, int *behind) 
     return tti_device_mail_note(s->pipe->mail, behind);
 }
 
+/* Which of the instances a wave has. */
+static int flight_of(const pipe_step *s, int wave) {
+    return (wave - s->pipe->x->pipe->n_idle) % s->room->side->schedule.n_in_flight;
+}
+
 /* What the instance has made in this part of another wave is overwritten: it must be on its way. */
 static tutti_status run_between(const pipe_step *s, const part *p) {
     const tti_pipe_side *side = s->room->side;
-    int flight = p->action.wave % side->schedule.n_in_flight;
-    int *behind = &s->room->put[flight * side->program->n_parts + p->action.part];
+    int *behind =
+        &s->room->put[flight_of(s, p->action.wave) * side->program->n_parts + p->action.part];
     TTI_TRY(take_letters(s, p));
     if (*behind >= 0) TTI_TRY(s->pipe->ops->follow(TTI_QUEUE_COMPUTE, *behind));
     *behind = -1;
@@ -424,13 +511,14 @@ static tutti_status pass_fault(const pipe_step *s, const part *p) {
 
 static tutti_status run_part(pipe_step *s, const part *p) {
     TTI_TRY(pass_fault(s, p));
+    if (fetches_by_part(s)) TTI_TRY(begin_fetching(s, p->action));
     return s->pipe->between ? run_between(s, p) : run_by_host(s, p);
 }
 
 static part make_part(pipe_step *s, tti_pipe_action action) {
     const tti_pipe_side *side = s->room->side;
     const int *first = side->program->part_first + action.part;
-    tti_lane *lane = &s->pipe->x->lane[action.wave % side->schedule.n_in_flight];
+    tti_lane *lane = &s->pipe->x->lane[flight_of(s, action.wave)];
     return (part){.action = action,
                   .number = s->n_runs++,
                   .instance = s->desc->eval ? lane->eval : lane->shard,
@@ -440,17 +528,18 @@ static part make_part(pipe_step *s, tti_pipe_action action) {
 static tutti_status run_parts(pipe_step *s) {
     const tti_pipe_schedule *schedule = &s->room->side->schedule;
     for (int i = 0; i < schedule->n_actions; i++) {
-        part p = make_part(s, schedule->actions[i]);
+        tti_pipe_action action = schedule->actions[i];
+        if (is_idle(s, action.wave)) {
+            TTI_TRY(run_idle(s, action));
+            continue;
+        }
+        part p = make_part(s, action);
         TTI_TRY(run_part(s, &p));
     }
-    return s->pipe->between ? TUTTI_OK : send(s, &s->unsent);
+    return s->pipe->between ? TUTTI_OK : send_unsent(s);
 }
 
 /* ---- shards that are joined inside a step: by way of the host, part by part ---- */
-
-static bool is_joined(const pipe_step *s) {
-    return s->pipe->x->pipe->stages->is_joined && !s->desc->eval;
-}
 
 /* What of a part lies before the next join: values come before its first step, and go behind its
  * last. */
@@ -464,44 +553,42 @@ static tutti_status run_between_joins(pipe_step *s, const part *p) {
     TTI_TRY(compute(s, p));
     if ((int)p->steps.last < of_part[1]) return TUTTI_OK;
     TTI_TRY(copy_out(s, p));
-    TTI_TRY(send(s, &s->unsent));
-    s->unsent = (part){0};
+    TTI_TRY(send_unsent(s));
     TTI_TRY(merge_and_collect(s, p));
     return free_slots(s, p);
 }
 
-static tutti_status run_joined_part(pipe_step *s, int number) {
+static tutti_status run_stretch(pipe_step *s, const stretch *t) {
     tti_exec *x = s->pipe->x;
-    const int *of_part = s->room->side->program->part_first + number;
-    size_t first = (size_t)of_part[0];
-    for (int i = 0; i <= x->n_syncs; i++) {
-        int join = i < x->n_syncs ? x->syncs[i] : of_part[1];
-        if (i < x->n_syncs && (join < of_part[0] || join >= of_part[1])) continue;
-        for (int w = 0; w < x->pipe->n_waves; w++) {
-            part p = make_part(s, (tti_pipe_action){w, number});
-            p.steps = (tti_range){first, (size_t)join};
-            TTI_TRY(run_between_joins(s, &p));
-        }
-        if (i < x->n_syncs) TTI_TRY(tti_device_join_shards(x, i));
-        first = (size_t)join + 1;
+    tti_device_lean *lean = x->device->lean;
+    if (lean) tti_device_lean_before(lean, (int)t->steps.first);
+    if (lean) TTI_TRY(tti_device_lean_finish(lean));
+    for (int w = x->pipe->n_idle; w < x->pipe->n_waves; w++) {
+        part p = make_part(s, (tti_pipe_action){w, t->part});
+        p.steps = t->steps;
+        TTI_TRY(run_between_joins(s, &p));
     }
-    return TUTTI_OK;
+    return t->join >= 0 ? tti_device_join_shards(x, t->join) : TUTTI_OK;
 }
 
 /* All shards come to a join before any goes on; gradients, of which each has all, are added at the
- * end. */
+ * end, or beside the last ones. */
 static tutti_status run_joined(pipe_step *s) {
     tti_exec *x = s->pipe->x;
-    for (int p = 0; p < s->room->side->program->n_parts; p++) TTI_TRY(run_joined_part(s, p));
-    tti_exec_merge(x, &x->acc.waves[0], 0, x->desc.plan->n_flat);
+    if (x->device->lean) tti_device_lean_begin(x->device->lean, true);
+    for (int i = 0; i < s->room->n_stretches; i++) TTI_TRY(run_stretch(s, &s->room->stretches[i]));
+    if (!x->lean) tti_exec_merge(x, &x->acc.waves[0], 0, x->desc.plan->n_flat);
     return TUTTI_OK;
 }
 
 /* Times that kernels are put into the queue. */
 static int count_runs(const pipe_step *s) {
-    const tti_exec *x = s->pipe->x;
-    int n_joins = is_joined(s) ? x->n_syncs * x->pipe->n_waves : 0;
-    return s->room->side->schedule.n_actions + n_joins;
+    const tti_pipe *pipe = s->pipe->x->pipe;
+    const tti_pipe_schedule *schedule = &s->room->side->schedule;
+    int n = 0;
+    if (is_joined(s)) return s->room->n_stretches * (pipe->n_waves - pipe->n_idle);
+    for (int i = 0; i < schedule->n_actions; i++) n += !is_idle(s, schedule->actions[i].wave);
+    return n;
 }
 
 /* Of the steps before; the device has come to their end. */

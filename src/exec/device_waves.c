@@ -110,18 +110,18 @@ static bool waits_for_parts(const tti_exec *x, int shard) {
     return parts && shard == x->first_shard && tti_device_parts_are_due(parts);
 }
 
-/* The steps between two joins, for every shard of a wave. */
-static tutti_status run_part(tti_exec *x, const tti_device_set *set, const tti_wave *wave,
-                             int part) {
-    int n_steps = x->desc.plan->shard.n_steps;
-    int first = part > 0 ? x->syncs[part - 1] + 1 : 0;
-    int last = part < x->n_syncs ? x->syncs[part] : n_steps;
+/* Steps first .. last-1, for every shard of a wave. */
+static tutti_status run_steps(tti_exec *x, const tti_device_set *set, const tti_wave *wave,
+                              tti_range steps) {
+    int first = (int)steps.first, last = (int)steps.last;
+    tti_device_lean *lean =
+        x->n_syncs > 0 ? NULL : x->device->lean; /* its moves are each shard's */
     for (int i = 0; i < wave->n_shards; i++) {
         int shard = wave->first + i, s = shard - x->first_shard;
         tti_instance *instance = x->lane[i].shard;
         tti_exec_point_at_buffer(x, instance, wave->buffer[i]);
         point_at(x, instance, &x->shard_inputs, set, s);
-        shard_at_work at = {x, instance, shard, waits_for_parts(x, shard), x->device->lean};
+        shard_at_work at = {x, instance, shard, waits_for_parts(x, shard), lean};
         bool beside = is_summed_beside(x, shard) || tti_offload_streams(x->offload);
         bool looks = x->profile || beside || at.is_first || at.lean;
         if (at.is_first) tti_device_parts_before(x->device->parts, first);
@@ -129,8 +129,26 @@ static tutti_status run_part(tti_exec *x, const tti_device_set *set, const tti_w
         if (at.lean) tti_device_lean_before(at.lean, first);
         TTI_TRY(tti_instance_run_range(instance, &x->device->runs[s], first, last,
                                        looks ? after_step : NULL, &at));
-        if (last == n_steps) TTI_TRY(collect(x, instance, shard));
+        if (last == x->desc.plan->shard.n_steps) TTI_TRY(collect(x, instance, shard));
     }
+    return TUTTI_OK;
+}
+
+/* The steps between two joins.  Shards that are joined find parameters and gradients in the same
+ * places: none goes on before all have come to where one of these is another's. */
+static tutti_status run_part(tti_exec *x, const tti_device_set *set, const tti_wave *wave,
+                             int part) {
+    bool joined = x->n_syncs > 0;
+    tti_device_lean *lean = joined ? x->device->lean : NULL;
+    int first = part > 0 ? x->syncs[part - 1] + 1 : 0;
+    int last = part < x->n_syncs ? x->syncs[part] : x->desc.plan->shard.n_steps;
+    if (lean && part == 0) tti_device_lean_begin(lean, true);
+    do {
+        int stop = tti_lean_next_stop(joined ? x->lean : NULL, first, last);
+        if (lean) tti_device_lean_before(lean, first);
+        TTI_TRY(run_steps(x, set, wave, (tti_range){(size_t)first, (size_t)stop}));
+        first = stop;
+    } while (first < last);
     return TUTTI_OK;
 }
 
@@ -189,8 +207,8 @@ static tutti_status eval_shard(tti_exec *x, tti_instance *instance, const tti_ru
 
 tutti_status tti_device_eval_shards(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *d = x->device;
-    if (d->pipe) return run_pipe(x, set, true);
     if (d->lean) TTI_TRY(tti_device_lean_eval_begin(d->lean));
+    if (d->pipe) return run_pipe(x, set, true);
     for (int s = 0; s < tti_device_n_local(x); s++) {
         tti_instance *instance = x->lane[0].eval;
         point_at(x, instance, &x->eval_inputs, set, s);

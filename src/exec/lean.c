@@ -15,19 +15,10 @@ bool tti_exec_has_lean_params(const tti_exec *x) { return x->lean && x->lean->pa
 /* ---- what there is ---- */
 
 static tutti_status check(const tti_exec *x) {
-    if (x->device && x->offload)
-        return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "exec: the host makes the update of these devices from whole gradients; "
-                        "zero is at most 1");
-    if (x->device && x->desc.plan->stages && x->desc.zero > 2)
-        return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "exec: a stage on a device wants parameters for several shards at a time; "
-                        "zero is at most 2");
-    if (x->device && (x->n_syncs > 0 || (x->desc.plan->stages && x->desc.plan->stages->is_joined)))
-        return tti_fail(TUTTI_E_UNSUPPORTED,
-                        "exec: shards on devices that are joined inside a step need whole "
-                        "parameters and gradients; zero is at most 1");
-    return TUTTI_OK;
+    if (!x->device || !x->offload) return TUTTI_OK;
+    return tti_fail(TUTTI_E_UNSUPPORTED,
+                    "exec: the host makes the update of these devices from whole gradients; zero "
+                    "is at most 1");
 }
 
 tutti_status tti_lean_find_windows(const tti_plan *plan, tti_lean *lean) {
@@ -118,6 +109,12 @@ size_t tti_lean_gathered(const tti_lean *lean) {
 }
 
 /* ---- places ---- */
+
+int tti_lean_next_stop(const tti_lean *lean, int step, int last) {
+    if (!lean) return last;
+    last = tti_window_next_change(&lean->train, step, last);
+    return tti_window_next_change(&lean->grads, step, last);
+}
 
 float *tti_exec_grads_at(const tti_exec *x, int buffer, size_t first) {
     bool is_short = x->lean && x->lean->is_short[buffer];

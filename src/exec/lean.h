@@ -49,6 +49,11 @@ void tti_lean_fini_windows(tti_lean *lean);
  * stages add to sums these stay whole. */
 void tti_lean_find_short(const tti_accumulation *acc, const tti_plan *plan, bool *is_short);
 
+/* Shards that are under way at once find what they read and write in the same places: the next step
+ * of the shard program behind this one, at most last, that all of them have to come to before one
+ * of them does it.  lean NULL: last. */
+int tti_lean_next_stop(const tti_lean *lean, int step, int last);
+
 /* Element first of a buffer of gradients, and what follows in its bucket. */
 float *tti_exec_grads_at(const tti_exec *x, int buffer, size_t first);
 

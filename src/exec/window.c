@@ -190,3 +190,12 @@ size_t tti_window_at(const tti_window *w, int step, size_t at) {
     TTI_ASSERT(!"an element that no step of the program uses");
     return 0;
 }
+
+int tti_window_next_change(const tti_window *w, int step, int last) {
+    for (int i = 0; i < w->n_uses; i++) {
+        const tti_use *use = &w->uses[i];
+        if (use->taken > step) last = TTI_MIN(last, use->taken);
+        if (use->first > step) last = TTI_MIN(last, use->first);
+    }
+    return last;
+}

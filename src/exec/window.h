@@ -33,6 +33,9 @@ void tti_window_fini(tti_window *window);
 /* Where element at of the flat array lies, in the use that step belongs to; -1: in the only one. */
 size_t tti_window_at(const tti_window *window, int step, size_t at);
 
+/* The next step behind this one, at most last, that a place is taken or looked at from. */
+int tti_window_next_change(const tti_window *window, int step, int last);
+
 /* True if two uses have bytes in common. */
 bool tti_window_shares(const tti_window *window, const tti_use *a, const tti_use *b);
 

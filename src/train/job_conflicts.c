@@ -454,25 +454,6 @@ static void find_server_with_parts(const tti_job_config *c, char why[WHY]) {
         snprintf(why, WHY, "the parameter server reads gradients where they are; give none");
 }
 
-static bool is_on_devices(const tti_job_config *c) {
-    return !is(c->parallel.devices, "auto") && !is(c->parallel.devices, "cpu");
-}
-
-/* Shards that wait for each other on a device find parameters and gradients where they are, and its
- * stages, which have several on their way, parameters. */
-static void find_lost_cuts(const tti_job_config *c, char why[WHY]) {
-    if (c->parallel.zero < 2 || !is_on_devices(c)) return;
-    if (c->parallel.sync_batch_norm)
-        snprintf(why, WHY,
-                 "shards that are joined inside a step need whole gradients and parameters on GPUs "
-                 "so far; give parallel.zero=1, or parallel.sync_batch_norm=false, or "
-                 "parallel.devices=cpu");
-    else if (c->parallel.pipeline > 1 && c->parallel.zero > 2)
-        snprintf(why, WHY,
-                 "a stage on a GPU wants its parameters for several shards at a time; give "
-                 "parallel.zero=2 with parallel.pipeline, or parallel.devices=cpu");
-}
-
 static void find_async_skips(const tti_job_config *c, char why[WHY]) {
     if (!is_loose(c)) return;
     if (is(c->train.on_nan, "skip"))
@@ -615,8 +596,6 @@ static const rule rules[] = {
       "parallel.backup_workers"},
      find_loose_parts},
     {{"parallel.sync", "parallel.zero", "parallel.compress"}, find_server_with_parts},
-    {{"parallel.zero", "parallel.sync_batch_norm", "parallel.pipeline", "parallel.devices"},
-     find_lost_cuts},
     {{"parallel.staleness", "parallel.backup_workers", "train.on_nan", "train.precision"},
      find_async_skips},
     {{"parallel.backup_workers", "parallel.sync", "parallel.staleness", "parallel.mode",

@@ -78,13 +78,30 @@ def test_joined_norms():
     for run, layout in (("stages_2", (2, 2, 1)), ("pieces_2", (2, 1, 2))):
         train(run, JOINED, *keys_of(*layout))
         runs.same_story(runs.story(run[:-2]), run)
+        for zero in (2, 3):
+            parts = "%s_zero_%d" % (run, zero)
+            train(parts, JOINED, "parallel.zero=%d" % zero, *keys_of(*layout))
+            runs.same_story(runs.story(run), parts)
+
+
+def test_joined_norms_beside_parts():
+    """From GPU to GPU as a part of the recorded step, or by the host where two workers share one:
+    the bits of one worker."""
+    job = JOINED + ["parallel.bucket_mb=4"]
+    train("one", job, "-n", "1")
+    for name, devices in (("between", "gpu"), ("shared", "0")):
+        for zero in (2, 3):
+            run = "%s_%d" % (name, zero)
+            train(run, job, "parallel.zero=%d" % zero, "-n", "2", devices=devices)
+            runs.same_story(runs.story("one"), run)
+            runs.same_checkpoint("one", run)
 
 
 def test_parts_by_way_of_the_host():
-    """Gradients and parameters in parts beside pieces of layers, gradients in stages, and both
-    where two workers share a GPU."""
+    """Gradients and parameters in parts beside pieces of layers, in stages, and where two workers
+    share a GPU."""
     for name, layout, devices, zeros in (("pieces", (2, 1, 2), "gpu", (1, 2, 3)),
-                                         ("stages", (2, 2, 1), "gpu", (2,)),
+                                         ("stages", (2, 2, 1), "gpu", (2, 3)),
                                          ("shared", (2, 1, 1), "0", (2, 3))):
         job = GPT + ["parallel.bucket_mb=0.02", *keys_of(*layout)]
         train(name, job, devices=devices)

@@ -171,6 +171,29 @@ def test_a_stage_without_exchanges():
         exchanges(run, way)
 
 
+def test_parts_in_stages():
+    """Gradients and parameters of stages in parts, and both where norms are joined, some workers
+    having fewer shards: by way of the host, the bits of whole ones; a worker that is lost while
+    others wait for its parameters."""
+    text = gpt2() + ["train.eval_every=2", "train.ema=0.9", "parallel.bucket_mb=0.02",
+                     "train.steps=4", "run.checkpoint_every=2"]
+    joined = ["model.name=resnet18", "model.stem=cifar", "data.format=digits", "data.n_train=8",
+              "data.n_test=2", "train.batch=8", *FEW, "train.steps=1", "run.checkpoint_every=-1",
+              "parallel.sync_batch_norm=true", "parallel.shards=4"]
+    for name, job, rows in (("gpt2", text, (((2, 2, 1), 3), ((3, 2, 1), 2 + runs.SEED % 2))),
+                            ("joined", joined, (((2, 2, 1), 3 - runs.SEED % 2),))):
+        train(name, "cpu", (1, 2, 1), *job).expect(0)
+        for layout, zero in rows:
+            run = "%s-%d-%d" % (name, layout[0], zero)
+            same_as_host(name, run, layout, *job, "parallel.zero=%d" % zero,
+                         says="peers=1,devices=6,late=2")
+            exchanges(run, "by way of the host")
+    train("lost", "gpu", (2, 2, 1), *text, "parallel.zero=3",
+          says="peers=1,devices=4,lost=3,on=2").expect(10)
+    runs.tutti("train", "--resume", "lost").expect(0)
+    runs.same_story(runs.story("gpt2"), "lost")
+
+
 def test_own_updates():
     """Of copies of the model; a last batch of an epoch leaves two of them without samples."""
     job = LENET + ["parallel.mode=fast", "parallel.sync=local", "parallel.average_every=3",

@@ -71,6 +71,38 @@ T_CASE(norms_are_joined) {
     grid_fini(&one);
 }
 
+/* Of a worker's shards all are under way at once, in places that all of them have: between devices
+ * too, where nobody divides the model. */
+T_CASE(norms_are_joined_beside_parts) {
+    T_UNUSED;
+    static const way ways[] = {{joined, {2, 1, 1}, {.zero = 3, .ema = 0.9}, 0},
+                               {joined, {2, 1, 1}, {.zero = 2}, 0},
+                               {joined, {3, 1, 1}, {.zero = 3}, 0},
+                               {joined, {4, 1, 1}, {.zero = 3}, 0},
+                               {joined, {2, 1, 1}, {.zero = 2, .fast = true}, 0},
+                               {joined, {2, 1, 2}, {.zero = 3}, 0},
+                               {joined, {2, 2, 1}, {.zero = 3, .ema = 0.9}, 0},
+                               {joined, {3, 2, 1}, {.zero = 2}, 0},
+                               {joined, {2, 2, 2}, {.zero = 3}, 0},
+                               {joined, {3, 2, 1}, {.zero = 3}, 0}};
+    grid one = alone(joined);
+    expect_bits_of_host(ways, TTI_COUNT(ways), one.whole);
+    grid_fini(&one);
+}
+
+/* For each part of each wave of shards, some of which others of the stage have alone. */
+T_CASE(stages_fetch_parameters) {
+    T_UNUSED;
+    static const way ways[] = {{tied, {2, 2, 1}, {.zero = 3}, 0},
+                               {tied, {3, 2, 1}, {.zero = 3, .ema = 0.9}, 0},
+                               {tied, {2, 2, 2}, {.zero = 3, .fast = true}, 0},
+                               {tied, {2, 4, 1}, {.zero = 3}, 0},
+                               {tied, {4, 2, 1}, {.zero = 3, .ema = 0.9}, 0}};
+    grid one = alone(tied);
+    expect_bits_of_host(ways, TTI_COUNT(ways), one.whole);
+    grid_fini(&one);
+}
+
 /* The host makes the moves, also where nobody divides the model. */
 T_CASE(gradients_and_parameters_in_parts) {
     T_UNUSED;
@@ -121,6 +153,8 @@ T_CASE(a_stage_that_fails_keeps_nobody) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norms_are_joined),
+        cmocka_unit_test(norms_are_joined_beside_parts),
+        cmocka_unit_test(stages_fetch_parameters),
         cmocka_unit_test(gradients_and_parameters_in_parts),
         cmocka_unit_test(what_ends_on_the_host),
         cmocka_unit_test(a_stage_that_fails_keeps_nobody),

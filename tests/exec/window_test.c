@@ -42,6 +42,22 @@ static void check_places(const tti_window *w) {
     }
 }
 
+/* Between two changes all that is there stays where it is. */
+static void check_changes(const tti_window *w, int n_steps) {
+    for (int from = 0, to; from < n_steps; from = to) {
+        to = tti_window_next_change(w, from, n_steps);
+        assert_true(to > from);
+        bool changes = to == n_steps;
+        for (int i = 0; i < w->n_uses; i++) {
+            const tti_use *use = &w->uses[i];
+            assert_false((from < use->first && use->first < to) ||
+                         (from < use->taken && use->taken < to));
+            changes = changes || use->first == to || use->taken == to;
+        }
+        assert_true(changes);
+    }
+}
+
 /* The place of what a step looks at. */
 static int check_value(const tti_window *w, const tti_program *program, int step,
                        const tutti_value *value, tti_space space) {
@@ -66,6 +82,7 @@ static void check_window(const tti_plan *plan, const tti_program *program, tti_s
     int n = 0;
     T_OK(tti_window_init(plan, program, space, &w));
     check_places(&w);
+    check_changes(&w, program->n_steps);
     for (int s = 0; s < program->n_steps; s++) {
         const tti_node *node = program->steps[s];
         for (int i = 0; i < node->n_in; i++) n += check_value(&w, program, s, node->in[i], space);
