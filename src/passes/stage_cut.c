@@ -139,11 +139,19 @@ typedef struct cutter {
     way *ways; /* [pieces][n + 1]; place n: the end */
 } cutter;
 
+/* A bias that is added behind the exchange of its layer's terms: no place, since evaluation, whose
+ * values need not be divided alike, may add it in the layer itself. */
+static bool ends_layer(const tti_node *node) {
+    const tti_node *from = node->in[0]->node;
+    return (from->op->traits & TTI_COLLECTIVE) && *node->name &&
+           strcmp(node->name, from->name) == 0;
+}
+
 static void find_places(cutter *c) {
     bool first = true;
     for (int i = 0; i < c->g->n_nodes; i++) {
         if (c->is_free[i] || !param_of(c->g->nodes[i], c->is_free)) continue;
-        if (!first) {
+        if (!first && !ends_layer(c->g->nodes[i])) {
             c->nodes[c->n] = i;
             c->cuts[c->n++] = tti_cut_place(c->g, c->is_free, c->cross, i);
         }

@@ -150,6 +150,43 @@ T_CASE(a_model_of_few_layers_has_few_stages) {
     tti_stages_fini(&s);
 }
 
+/* Blocks of two layers over many positions.  In pieces the second layer of a block adds its bias
+ * behind an exchange of terms; evaluation, which has no gradients to exchange, gathers the few
+ * weights instead and adds it in the layer. */
+static tutti_graph *blocks(bool training) {
+    enum { POSITIONS = 64, WIDTH = 32 };
+    tutti_graph *g = tutti_graph_create(training);
+    tutti_value *x = tutti_linear(g, net_x(g), POSITIONS * WIDTH, "embed");
+    x = tutti_reshape(g, x, &TUTTI_SHAPE(NET_ROWS, POSITIONS, WIDTH));
+    for (int i = 0; i < 4; i++) {
+        char name[3][16];
+        static const char *const parts[] = {"ln", "up", "down"};
+        for (int k = 0; k < 3; k++) snprintf(name[k], sizeof name[k], "h%d.%s", i, parts[k]);
+        tutti_value *y = tutti_layer_norm(g, x, NULL, name[0]);
+        y = tutti_gelu(g, tutti_linear(g, y, 4 * WIDTH, name[1]));
+        x = tutti_add(g, x, tutti_linear(g, y, WIDTH, name[2]));
+    }
+    return net_finish(g, tutti_linear(g, tutti_flatten(g, x), NET_CLASSES, "out"));
+}
+
+T_CASE(stages_of_pieces_have_the_parameters_of_training_in_evaluation) {
+    T_UNUSED;
+    static const tti_attr_arg attrs[] = {TTI_FLOAT("momentum", 0.9), {0}};
+    for (int n_stages = 2; n_stages <= 6; n_stages++)
+        for (int stage = 0; stage < n_stages; stage++) {
+            tti_target target = {.n_tensor = 2, .n_stages = n_stages, .stage = stage};
+            tti_plan *plan;
+            T_OK(tti_plan_create(&(tti_plan_desc){.train = blocks(true),
+                                                  .eval = blocks(false),
+                                                  .target = &target,
+                                                  .optimizer = "sgd",
+                                                  .optimizer_attrs = attrs,
+                                                  .bucket_bytes = 1 << 20},
+                                 &plan));
+            tti_plan_destroy(plan);
+        }
+}
+
 T_CASE(a_tied_parameter_is_on_the_ranks_that_read_it) {
     T_UNUSED;
     tti_stages s = {.n_stages = 2, .n_chunks = 1};
@@ -169,6 +206,7 @@ int main(void) {
         cmocka_unit_test(moments_go_forward_and_back),
         cmocka_unit_test(names_of_crossings),
         cmocka_unit_test(a_model_of_few_layers_has_few_stages),
+        cmocka_unit_test(stages_of_pieces_have_the_parameters_of_training_in_evaluation),
         cmocka_unit_test(a_tied_parameter_is_on_the_ranks_that_read_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
