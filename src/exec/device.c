@@ -114,7 +114,8 @@ tutti_status tti_exec_device_check_memory(const tti_exec *x, size_t scratch) {
         .flat = plan->n_flat * sizeof(float),
         .low = tti_plan_low_bytes(plan),
         .state = x->share.n_elems * sizeof(float),
-        .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes),
+        .arena =
+            TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes) + tti_plan_own_bytes(plan),
         .inputs = TTI_N_FED * (size_t)tti_device_n_local(x) * inputs + tti_device_pipe_bytes(x) +
                   tti_device_exchange_bytes(x),
         .params = is_lean ? lean.params + lean.gathered : 0,

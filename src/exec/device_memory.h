@@ -11,8 +11,9 @@
 /* Bytes of a worker; flat: of one array of all parameters; low: of them in 16 bits; state: of one
  * of the optimizer. */
 typedef struct tti_device_need {
-    size_t flat, low, state, arena,
-        inputs;           /* arena: of one shard; inputs: of all shards in both sets */
+    size_t flat, low, state;
+    size_t arena;         /* of one shard, and what it has beside: constants, values for others */
+    size_t inputs;        /* of all shards in both sets */
     size_t scratch;       /* of kernels */
     size_t params, grads; /* of which the worker has parts: bytes; 0: it has whole ones */
     int n_states, n_emas, n_grads, n_arenas;

@@ -161,6 +161,12 @@ int tti_plan_find_slot(const tti_plan *plan, const char *name) {
 
 size_t tti_plan_low_bytes(const tti_plan *plan) { return plan->n_low * sizeof(uint16_t); }
 
+size_t tti_plan_own_bytes(const tti_plan *plan) {
+    const tti_program *train = &plan->shard, *eval = &plan->eval;
+    size_t n_bytes = train->const_bytes + train->result_bytes;
+    return eval->graph ? n_bytes + eval->const_bytes + eval->result_bytes : n_bytes;
+}
+
 int tti_program_input(const tti_program *program, const char *name) {
     const tti_node *node = tti_graph_find_source(program->graph, name);
     if (!node || !(node->op->traits & TTI_INPUT)) return -1;

@@ -147,6 +147,10 @@ int tti_plan_find_bucket(const tti_plan *plan, size_t first);
 /* Of the array that TTI_SPACE_LOW is in; 0: there is none. */
 size_t tti_plan_low_bytes(const tti_plan *plan);
 
+/* What each shard under way has for itself beside its arena: constants, and values that outlive its
+ * run, such as those that are sent to other stages; of training and evaluation together. */
+size_t tti_plan_own_bytes(const tti_plan *plan);
+
 /* Operations of one run of a program, by the costs of its nodes. */
 double tti_program_flops(const tti_program *program);
 

@@ -105,14 +105,6 @@ int tti_device_in_flight(const tti_plan *plan, int n_own) {
     return n;
 }
 
-/* What each shard has for itself: constants, and values that outlive its run, such as those that
- * are sent to other stages. */
-static double own_bytes(const tti_plan *plan) {
-    const tti_program *train = &plan->shard, *eval = &plan->eval;
-    double bytes = (double)(train->const_bytes + train->result_bytes);
-    return eval->graph ? bytes + (double)(eval->const_bytes + eval->result_bytes) : bytes;
-}
-
 /* Of an evaluation, which goes one way: two places, or two for each stage that shards go round. */
 static double eval_message_bytes(const tti_stages *s, int n_waves) {
     int depth = TTI_MIN(s->n_chunks > 1 ? 2 * s->n_stages : 2, n_waves);
@@ -158,6 +150,6 @@ double tti_device_beside_bytes(const tti_plan *plan, int n_own) {
     const tti_program *p = &plan->shard;
     double shard = (double)(tti_fed_bytes(p, "x") + tti_fed_bytes(p, "target"));
     double traded = fmax(exchange_bytes(p), exchange_bytes(&plan->eval));
-    double own = own_bytes(plan) * tti_device_in_flight(plan, n_own);
+    double own = (double)tti_plan_own_bytes(plan) * tti_device_in_flight(plan, n_own);
     return N_SETS * n_own * shard + own + message_bytes(plan->stages, n_own) + traded;
 }

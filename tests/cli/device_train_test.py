@@ -222,8 +222,12 @@ def test_lost_before_a_checkpoint():
 
 
 def test_memory_that_is_predicted():
-    """What a step is said to need, scratch of kernels too, is what the device gives out."""
-    for run, n, more in (("one", "1", []), ("two", "2", []), ("ema", "1", ["train.ema=0.9"])):
+    """What a step is said to need, scratch of kernels and what is kept for other stages too, is
+    what the device gives out."""
+    stages = ["parallel.pipeline=2", "model.name=mlp", "model.hidden=[512,512,512,512]",
+              "train.batch=1024", "parallel.shards=4"]
+    for run, n, more in (("one", "1", []), ("two", "2", []), ("ema", "1", ["train.ema=0.9"]),
+                         ("stages", "2", stages)):
         job = ["-n", n, "train.batch=256", "parallel.shards=2", "train.steps=3",
                "data.resident=no", *more]
         train(run, *job).expect(0)
