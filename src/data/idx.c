@@ -100,7 +100,7 @@ static tutti_status open_images(const tutti_dataset_desc *desc, idx_state *state
                                 tutti_shape *out_shape) {
     tti_reader *reader;
     TTI_TRY(open_part(desc, "images-idx3", &reader));
-    tti_idx_header header;
+    tti_idx_header header = {0};
     tutti_status st;
     TTI_TRY_GOTO(tti_idx_read_header(reader, 3, &header), cleanup);
     state->sample_bytes = header.n_bytes / (size_t)header.shape.dim[0];
@@ -144,7 +144,7 @@ static tutti_status open_labels(const tutti_dataset_desc *desc, idx_state *state
                                 int64_t *n_classes) {
     tti_reader *reader;
     TTI_TRY(open_part(desc, "labels-idx1", &reader));
-    tti_idx_header header;
+    tti_idx_header header = {0};
     tutti_status st;
     TTI_TRY_GOTO(tti_idx_read_header(reader, 1, &header), cleanup);
     if (header.shape.dim[0] != n_images) {

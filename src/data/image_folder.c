@@ -163,7 +163,7 @@ static tutti_status walk_folder(walk *w, const char *below_root, int depth);
 
 static tutti_status visit(walk *w, const char *below_root, int depth) {
     char path[MAX_PATH];
-    kind k;
+    kind k = KIND_OTHER;
     TTI_TRY(join(path, w->folder->root, below_root));
     TTI_TRY(find_kind(path, &k));
     if (k == KIND_FOLDER) return walk_folder(w, below_root, depth + 1);

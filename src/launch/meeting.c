@@ -203,7 +203,7 @@ static void name_job(const environment *env, tti_meeting *out) {
 static tutti_status meet_at_address(const environment *env, const tti_worker_env *worker,
                                     tti_meeting *out) {
     char host[256];
-    int port;
+    int port = 0;
     TTI_TRY(find_place(env, worker, host, sizeof host, &port));
     name_job(env, out);
     if (is_loopback(host) || worker->local_n_ranks == worker->n_ranks) {

@@ -4,17 +4,16 @@
 #include "train/small_job.h"
 #include "tutti/train.h"
 
-static char *inspect(tutti_job *job, const char *after) {
-    char *text;
-    T_OK(tutti_inspect_job(job, &(tutti_inspect_desc){.after_pass = after}, &text));
-    assert_non_null(text);
-    return text;
+static void inspect(tutti_job *job, const char *after, char **text) {
+    T_OK(tutti_inspect_job(job, &(tutti_inspect_desc){.after_pass = after}, text));
+    assert_non_null(*text);
 }
 
 T_CASE(steps_kernels_and_memory) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("model.hidden=[8]");
-    char *text = inspect(job, NULL);
+    char *text;
+    inspect(job, NULL, &text);
     assert_memory_equal(text, "shard program of mlp: 8 rows, 4 shards per step\n", 48);
     assert_non_null(strstr(text, "fc1"));
     assert_non_null(strstr(text, "cross_entropy"));
@@ -36,7 +35,8 @@ T_CASE(recomputation_is_predicted) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("model.hidden=[64,64,64,64,64,64,64,64,64,64]", "train.batch=2048",
                                "train.recompute=block");
-    char *text = inspect(job, NULL);
+    char *text;
+    inspect(job, NULL, &text);
     double none = peak_in(text, "\n  none "), block = peak_in(text, "\n  block ");
     assert_true(block > 0 && block < 0.8 * none);
     double packed = peak_in(text, "\nactivations, peak ");
@@ -49,7 +49,8 @@ T_CASE(recomputation_is_predicted) {
 T_CASE(kernels_are_those_of_the_backend) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("parallel.backend=reference");
-    char *text = inspect(job, NULL);
+    char *text;
+    inspect(job, NULL, &text);
     int n_lines = 0, n_reference = 0;
     for (char *at = text; (at = strstr(at, "reference")); at++) n_reference++;
     for (char *at = strstr(text, "step "); at && (at = strchr(at, '\n')) && at[1] != '\n'; at++)
@@ -57,7 +58,7 @@ T_CASE(kernels_are_those_of_the_backend) {
     assert_true(n_reference >= 5 && n_reference >= n_lines - 1);
     free(text);
     tutti_job_set(job, "parallel.backend=cpu", "test");
-    text = inspect(job, NULL);
+    inspect(job, NULL, &text);
     int n_left = 0;
     for (char *at = text; (at = strstr(at, "reference")); at++) n_left++;
     assert_true(n_left < n_reference);
@@ -70,7 +71,8 @@ T_CASE(graphs_after_passes_read_back) {
     static const char *const passes[] = {"none", "simplify", "autodiff", "split", "fuse"};
     tutti_job *job = SMALL_JOB("model.dropout=0.5");
     for (size_t i = 0; i < TTI_COUNT(passes); i++) {
-        char *text = inspect(job, passes[i]);
+        char *text;
+        inspect(job, passes[i], &text);
         assert_true((strstr(text, "grad") != NULL) == (i >= 2));
         tutti_graph *g;
         T_OK(tutti_graph_parse(text, "graph", &g));
