@@ -18,11 +18,11 @@ typedef struct tutti_plan_desc {
     int n_workers; /* to plan for; 0: the job's */
     double
         memory_bytes; /* that all workers of a host, or one of a GPU, may take; 0: what there is */
-    const char
-        *device;     /* "measured" (default): this machine; "h200": figures of one, no measuring */
-    double budget_s; /* for the calibration, 0: 8 */
-    int max_rows;    /* of the table, 0: 10 */
-    bool json;       /* one object instead of a table */
+    const char *device; /* "measured" (default): this machine; "h200", or "cpu" for a core of a host
+                           for each worker: figures of one, no measuring */
+    double budget_s;    /* for the calibration, 0: 8 */
+    int max_rows;       /* of the table, 0: 10 */
+    bool json;          /* one object instead of a table */
 } tutti_plan_desc;
 
 /* A cluster that is not there.  Zero is the default of every field but n_workers. */

@@ -11,7 +11,7 @@
 
 static const char usage[] =
     "usage: tutti plan [JOB.yaml] [key=value ...] [-n WORKERS] [--memory SIZE] [--out FILE]\n"
-    "                  [--device measured|h200] [--seconds S] [--json] [--all]\n"
+    "                  [--device measured|cpu|h200] [--seconds S] [--json] [--all]\n"
     "       tutti plan --check RUN\n\n"
     "Takes every layout of the workers that this program accepts (batch, layers or channels in\n"
     "parts, the optimizer's state in parts, number of shards, what is computed twice), predicts\n"
@@ -19,7 +19,8 @@ static const char usage[] =
     "what is not possible.  Calibration takes at most --seconds (8): the job's own shard program,\n"
     "one on each core at once; nothing is kept of the training.\n"
     "--memory SIZE (80GB) is what all workers of a host, or each of a GPU, may take.  --out FILE\n"
-    "writes the job with the best layout.  --device h200 plans for such GPUs, by their figures.\n"
+    "writes the job with the best layout.  --device h200 plans for such GPUs, by their figures,\n"
+    "--device cpu for a core of a host for each worker.\n"
     "The number of shards is part of the mathematics: give parallel.shards to keep it.\n"
     "--check RUN puts what a finished run took beside what it is predicted to take.\n";
 

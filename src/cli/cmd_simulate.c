@@ -10,10 +10,11 @@
 
 static const char usage[] =
     "usage: tutti simulate [JOB.yaml] [key=value ...] -n WORKERS [--network FILE|h200|ethernet]\n"
-    "                      [--device measured|h200] [--step-ms MS] [--json]\n\n"
+    "                      [--device measured|cpu|h200] [--step-ms MS] [--json]\n\n"
     "Plays a step of the job on 1, 2, 4, ... WORKERS, each with the batch of the job: what a\n"
-    "worker computes (measured here in some seconds, by the figures of an H200, or as --step-ms\n"
-    "says), when each bucket of gradients comes, and how long its sum takes.  With\n"
+    "worker computes (measured here in some seconds, by the figures of an H200 or of a core, or "
+    "as\n"
+    "--step-ms says), when each bucket of gradients comes, and how long its sum takes.  With\n"
     "parallel.pipeline and parallel.tensor several workers have each copy of the model, and the\n"
     "bubble is told.  parallel.zero, parallel.compress and local SGD send what they send; a\n"
     "parameter server is refused.  Prints the scaling curve, the sums and the part of them that\n"

@@ -70,7 +70,8 @@ double tti_program_cost_s(const tti_calibration *c, const tti_program *program) 
 }
 
 double tti_update_cost_s(const tti_calibration *c, const tti_plan *plan) {
-    return (double)plan->n_flat * sizeof(float) * (3 + 2 * plan->n_states) / c->bytes;
+    int n = c->is_device ? 1 : c->n_cores;
+    return (double)plan->n_flat * sizeof(float) * (3 + 2 * plan->n_states) / c->bytes / n;
 }
 
 /* ---- the machine ---- */
@@ -280,12 +281,24 @@ const tti_backend *tti_paper_device(void) {
     return &paper;
 }
 
-/* docs/performance.md: ceilings of `tutti doctor`, what of them whole steps of four models reach,
- * sums over the memory of the other device, and what large products want to work in. */
+/* docs/performance.md: ceilings of `tutti doctor`, what of them whole steps reach (of a GPU four
+ * models, of a core ResNet-18), sums over memory that the others see, and what large products of a
+ * GPU want to work in. */
 static const struct {
     const char *name;
+    bool is_device;
     double flops, bytes, flops_share, bytes_share, sum_latency_s, sum_bytes_s, scratch;
-} known[] = {{"h200", 690e12, 4.07e12, 0.92, 0.91, 5.2e-6, 335e9, 32 << 20}};
+} known[] = {{"cpu", false, 250e9, 100e9, 0.77, 0.5, 3e-6, 10e9, 0},
+             {"h200", true, 690e12, 4.07e12, 0.92, 0.91, 5.2e-6, 335e9, 32 << 20}};
+
+bool tti_is_measured(const char *device) { return !device || strcmp(device, "measured") == 0; }
+
+bool tti_is_known_device(const char *device) {
+    for (size_t i = 0; i < TTI_COUNT(known); i++)
+        if (!tti_is_measured(device) && strcmp(device, known[i].name) == 0)
+            return known[i].is_device;
+    return false;
+}
 
 tutti_status tti_calibration_of(const char *device, int n_ranks, tti_calibration *out) {
     for (size_t i = 0; i < TTI_COUNT(known); i++) {
@@ -296,12 +309,13 @@ tutti_status tti_calibration_of(const char *device, int n_ranks, tti_calibration
                                  .sum_latency_s = known[i].sum_latency_s,
                                  .sum_bytes_s = known[i].sum_bytes_s,
                                  .n_ranks = n_ranks,
-                                 .is_device = true,
-                                 .stages_meet = true,
+                                 .is_device = known[i].is_device,
+                                 .stages_meet = known[i].is_device,
                                  .paper_scratch = known[i].scratch};
+        out->add_s = 3 * sizeof(float) / out->bytes;
         find_ways(out);
         return TUTTI_OK;
     }
-    return tti_fail(TUTTI_E_INVALID, "plan: no figures of device '%s'; there are measured, h200",
-                    device);
+    return tti_fail(TUTTI_E_INVALID,
+                    "plan: no figures of device '%s'; there are measured, cpu, h200", device);
 }

@@ -71,8 +71,8 @@ double tti_program_cost_s(const tti_calibration *c, const tti_program *program);
 /* A convolution of pictures on a device that has no kernel for so few channels. */
 bool tti_is_padded(const tti_calibration *c, const tti_node *node);
 
-/* Seconds of an update on a device, where nobody has measured it: parameters, gradients and states
- * are read, all but gradients written. */
+/* Seconds of an update on a device, or by all cores of a host together, where nobody has measured
+ * it: parameters, gradients and states are read, all but gradients written. */
 double tti_update_cost_s(const tti_calibration *c, const tti_plan *plan);
 
 /* All arrays of a worker: parameters, state, gradients, averages and activations. */
@@ -111,7 +111,14 @@ tti_wave tti_calibrated_wave(const tti_calibration *c, int64_t rows, const char 
 /* A backend that stands for a device which is not here: for graphs and plans, nothing runs. */
 const tti_backend *tti_paper_device(void);
 
-/* The figures of a known device instead: "h200".  TUTTI_E_INVALID: there are none of that name. */
+/* Whether what is planned for is this machine, which is measured: "measured", or NULL. */
+bool tti_is_measured(const char *device);
+
+/* Whether it is a known kind of device, whose programs are those of tti_paper_device. */
+bool tti_is_known_device(const char *device);
+
+/* The known figures instead, of an "h200" or of a core of a host, "cpu", for each rank.
+ * TUTTI_E_INVALID: there are none of that name. */
 tutti_status tti_calibration_of(const char *device, int n_ranks, tti_calibration *out);
 
 #endif /* TTI_PLANNER_CALIBRATE_H */

@@ -48,7 +48,7 @@ static tutti_status predict(checked *c, const tutti_plan_desc *desc) {
     tti_scheme layout = tti_scheme_of(&c->b->config);
     double spent, budget = desc->budget_s > 0 ? desc->budget_s : BUDGET_S;
     if (c->b->devices.mixed) return predict_mixture(c, &layout, desc->device, budget);
-    if (desc->device && strcmp(desc->device, "measured") != 0) {
+    if (!tti_is_measured(desc->device)) {
         TTI_TRY(tti_calibration_of(desc->device, c->b->n_workers, &calibration));
     } else {
         TTI_TRY(tti_calibrate_machine(c->b, c->b->n_workers, budget, tti_process_bytes(NULL),

@@ -39,9 +39,10 @@ typedef struct planner {
 
 /* ---- blueprints and calibration ---- */
 
-static bool is_measured(const planner *p) {
-    return !p->desc->device || strcmp(p->desc->device, "measured") == 0;
-}
+static bool is_measured(const planner *p) { return tti_is_measured(p->desc->device); }
+
+/* Whose programs are not those of a backend of this machine. */
+static bool is_on_paper(const planner *p) { return tti_is_known_device(p->desc->device); }
 
 /* ZeRO changes no program, but on devices who writes parameters in 16 bits, and how long buckets
  * are.
@@ -71,7 +72,7 @@ static tutti_status make_blueprint(planner *p, int i) {
     TTI_TRY(tti_scheme_job(p->job, &p->layouts.of[i], &job));
     tutti_status st =
         tti_blueprint_create_like(job, i ? p->blueprints[0] : NULL,
-                                  is_measured(p) ? NULL : tti_paper_device(), &p->blueprints[i]);
+                                  is_on_paper(p) ? tti_paper_device() : NULL, &p->blueprints[i]);
     tutti_job_destroy(job);
     if (i == 0) p->base_bytes = tti_process_bytes(NULL); /* as a run would have it */
     return st;
@@ -130,7 +131,11 @@ static tutti_status calibrate_machine(planner *p, int n_workers, double budget) 
 }
 
 static tutti_status calibrate(planner *p, int n_workers) {
-    if (!is_measured(p)) return tti_calibration_of(p->desc->device, n_workers, &p->calibration);
+    if (!is_measured(p)) {
+        TTI_TRY(tti_calibration_of(p->desc->device, n_workers, &p->calibration));
+        p->calibration.base_bytes = p->calibration.is_device ? 0 : p->base_bytes;
+        return TUTTI_OK;
+    }
     double budget = p->desc->budget_s > 0 ? p->desc->budget_s : BUDGET_S;
     TTI_TRY(calibrate_machine(p, n_workers, budget));
     TTI_TRY(run_waves(p, budget, false));
@@ -148,9 +153,14 @@ static bool fits(const planner *p, const tti_prediction *x) {
     return bytes_wanted(p, x) <= p->memory_bytes;
 }
 
+static int twice(const tti_prediction *x) { return strcmp(x->layout.recompute, "none") != 0; }
+
+/* Of equally fast ones first what takes less memory, then what computes nothing twice. */
 static int by_time(const void *a, const void *b) {
     const tti_prediction *x = a, *y = b;
-    return (x->step_s > y->step_s) - (x->step_s < y->step_s);
+    if (x->step_s != y->step_s) return x->step_s > y->step_s ? 1 : -1;
+    if (x->worker_bytes != y->worker_bytes) return x->worker_bytes > y->worker_bytes ? 1 : -1;
+    return twice(x) - twice(y);
 }
 
 /* Those that have room, the fastest first; then the others. */
@@ -228,11 +238,23 @@ static void print_reason(const planner *p, const tti_prediction *x, tti_str *out
     if (x->layout.pipeline > 1) tti_str_printf(out, "; bubble %.1f %%", 100 * x->bubble);
 }
 
-static void print_row(const planner *p, const tti_prediction *x, tti_str *out) {
+/* Of the longest name among the first n layouts. */
+static int name_width(const planner *p, int n) {
+    size_t width = 0;
+    for (int i = 0; i < n; i++) {
+        tti_str name = {0};
+        tti_scheme_text(&p->predictions[i].layout, &name);
+        width = TTI_MAX(width, strlen(tti_str_text(&name)));
+        tti_str_free(&name);
+    }
+    return (int)width;
+}
+
+static void print_row(const planner *p, const tti_prediction *x, int width, tti_str *out) {
     tti_str name = {0};
     tti_scheme_text(&x->layout, &name);
     double batch = (double)p->blueprints[0]->config.train.batch;
-    tti_str_printf(out, "%-44s %9.3f %11.0f %8.1f %8.1f %8.1f  ", tti_str_text(&name),
+    tti_str_printf(out, "%-*s %9.3f %11.0f %8.1f %8.1f %8.1f  ", width, tti_str_text(&name),
                    x->step_s * 1e3, batch / x->step_s, x->worker_bytes / 1048576.0,
                    x->host_bytes / 1048576.0, x->sent_bytes / 1048576.0);
     print_reason(p, x, out);
@@ -247,13 +269,14 @@ static bool ignores_shares(const planner *p) {
 }
 
 static void print_table(const planner *p, tti_str *out) {
-    int n_rows = p->desc->max_rows > 0 ? p->desc->max_rows : MAX_ROWS;
+    int n_rows = TTI_MIN(p->desc->max_rows > 0 ? p->desc->max_rows : MAX_ROWS, p->layouts.n);
+    int width = name_width(p, n_rows);
     tti_str_printf(out,
                    "%d layouts of %d workers; %.1f s of calibration; %.2f GB to be had\n"
-                   "%-44s %9s %11s %8s %8s %8s  %s\n",
-                   p->layouts.n, p->calibration.n_ranks, p->spent_s, p->memory_bytes / 1e9,
+                   "%-*s %9s %11s %8s %8s %8s  %s\n",
+                   p->layouts.n, p->calibration.n_ranks, p->spent_s, p->memory_bytes / 1e9, width,
                    "layout", "step, ms", "samples/s", "worker", "host", "sent", "against the best");
-    for (int i = 0; i < p->layouts.n && i < n_rows; i++) print_row(p, &p->predictions[i], out);
+    for (int i = 0; i < n_rows; i++) print_row(p, &p->predictions[i], width, out);
     tti_str_add(out,
                 "worker, host, sent: MiB of one worker's arrays, of the process with all "
                 "workers as threads, and sent by a worker each step\n");
@@ -347,8 +370,8 @@ static tutti_status count_workers(planner *p, int *n) {
     TTI_TRY(tti_devices_find(&p->job->config, &devices));
     p->is_mixed = devices.mixed;
     if (p->is_mixed) TTI_TRY(tti_mixture_check_device(&p->job->config, p->desc->device));
-    p->on_device = (!is_measured(p) || devices.n > 0) && !p->is_mixed;
-    *n = p->desc->n_workers > 0 ? p->desc->n_workers : (int)p->job->config.parallel.workers;
+    p->on_device = (is_on_paper(p) || devices.n > 0) && !p->is_mixed;
+    *n = p->desc->n_workers > 0 ? p->desc->n_workers : (int)tti_job_given_workers(&p->job->config);
     if (*n <= 0) *n = devices.n ? devices.n : tti_cores_usable();
     return TUTTI_OK;
 }
@@ -357,7 +380,7 @@ static tutti_status run(planner *p, char **text, char **best) {
     tti_str out = {0};
     int n_workers;
     TTI_TRY(tutti_job_check(p->job));
-    if (!is_measured(p)) tti_scheme_on_device(p->job);
+    if (!is_measured(p)) tti_scheme_elsewhere(p->job, is_on_paper(p));
     TTI_TRY(count_workers(p, &n_workers));
     TTI_TRY(predict_all(p, n_workers));
     if (p->desc->json)

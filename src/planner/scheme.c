@@ -48,6 +48,7 @@ static tutti_status copy_job(tutti_job *job, tutti_job **out) {
 
 static void write_layout(tutti_job *job, const tti_scheme *l) {
     char text[64];
+    tutti_job_set(job, "parallel.data=auto", "the planner"); /* what the workers leave for it */
     put(job, "parallel.workers", l->data * l->tensor * l->pipeline);
     put(job, "parallel.shards", l->shards);
     put(job, "parallel.tensor", l->tensor);
@@ -76,8 +77,10 @@ tutti_status tti_scheme_job(tutti_job *job, const tti_scheme *l, tutti_job **out
     return st;
 }
 
-void tti_scheme_on_device(tutti_job *job) {
-    if (strcmp(job->config.train.precision, "auto") == 0)
+void tti_scheme_elsewhere(tutti_job *job, bool on_device) {
+    if (!on_device)
+        tutti_job_set(job, "parallel.devices=cpu", "the planner");
+    else if (strcmp(job->config.train.precision, "auto") == 0)
         tutti_job_set(job, "train.precision=bf16", "auto, on a device");
 }
 

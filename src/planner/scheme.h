@@ -21,8 +21,9 @@ void tti_scheme_text(const tti_scheme *layout, tti_str *out);
  * with TUTTI_E_CONFIG and the reason where this program does not accept it. */
 tutti_status tti_scheme_job(tutti_job *job, const tti_scheme *layout, tutti_job **out);
 
-/* What is auto becomes what it is on a device that is not here. */
-void tti_scheme_on_device(tutti_job *job);
+/* The job on a machine that is not here, on devices or on a host: what is auto becomes what it is
+ * there. */
+void tti_scheme_elsewhere(tutti_job *job, bool on_device);
 
 typedef struct tti_schemes {
     tti_scheme *of; /* [n], owned */

@@ -57,9 +57,8 @@ typedef struct simulation {
     int n_points;
 } simulation;
 
-static bool is_measured(const tutti_simulate_desc *desc) {
-    return !desc->device || strcmp(desc->device, "measured") == 0;
-}
+/* Whose programs are not those of a backend of this machine. */
+static bool is_on_paper(const simulation *s) { return tti_is_known_device(s->desc->device); }
 
 /* ---- one worker ---- */
 
@@ -93,7 +92,7 @@ static void spread(const simulation *s, tti_calibration *c) {
 
 static tutti_status calibrate(simulation *s, tti_calibration *c) {
     double spent;
-    if (!is_measured(s->desc)) return tti_calibration_of(s->desc->device, 1, c);
+    if (!tti_is_measured(s->desc->device)) return tti_calibration_of(s->desc->device, 1, c);
     TTI_TRY(tti_calibrate_machine(s->b, 1, BUDGET_S, 0, c));
     return tti_calibrate_wave(s->b, c, BUDGET_S, &spent);
 }
@@ -306,7 +305,7 @@ static tutti_status link_of(const simulation *s, const tutti_job *job, int n_mod
                             tti_bucket_link *link) {
     tti_devices devices = {.backend = tti_paper_device()};
     int64_t members[TTI_N_LEVELS], n = s->desc->n_workers / n_model;
-    if (is_measured(s->desc)) TTI_TRY(tti_devices_find(&job->config, &devices));
+    if (!is_on_paper(s)) TTI_TRY(tti_devices_find(&job->config, &devices));
     tti_network_members(&s->network, n, n_model, members);
     tti_bucket_link_of(&job->config, &devices, n_model, 1, link);
     if (strcmp(job->config.parallel.offload, "none") == 0)
@@ -330,7 +329,7 @@ static tutti_status open_worker(tutti_job *job, simulation *s) {
                         "model; give -n a multiple of it, got %d",
                         pipeline, tensor, tensor * pipeline, s->desc->n_workers);
     TTI_TRY(tti_scheme_job(job, &one, &alone));
-    const tti_backend *backend = is_measured(s->desc) ? NULL : tti_paper_device();
+    const tti_backend *backend = is_on_paper(s) ? tti_paper_device() : NULL;
     tti_bucket_link link;
     tutti_status st = link_of(s, alone, tensor * pipeline, &link);
     if (st == TUTTI_OK) st = tti_blueprint_create_linked(alone, backend, &link, &s->b);
@@ -344,7 +343,7 @@ static tutti_status run(tutti_job *job, simulation *s, tti_str *out) {
                         s->desc->n_workers);
     TTI_TRY(tutti_job_check(job));
     TTI_TRY(tti_sums_check(&job->config));
-    if (!is_measured(s->desc)) tti_scheme_on_device(job);
+    if (!tti_is_measured(s->desc->device)) tti_scheme_elsewhere(job, is_on_paper(s));
     TTI_TRY(tti_network_read(s->desc->network ? s->desc->network : "h200", &s->network));
     if (s->desc->n_workers > tti_network_room(&s->network))
         return tti_fail(TUTTI_E_CONFIG, "simulate: the network has room for %g workers, not for %d",

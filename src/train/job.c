@@ -107,15 +107,22 @@ static int64_t workers_of_model(const tti_job_config *c) {
     return c->parallel.tensor * c->parallel.pipeline;
 }
 
-/* What the job says in another way, parallel.data or weights for each of them: true if it does. */
+int64_t tti_job_given_workers(const tti_job_config *c) {
+    tti_shares shares;
+    if (c->parallel.workers > 0) return c->parallel.workers;
+    if (c->parallel.data > 0) return c->parallel.data * workers_of_model(c);
+    bool is_given =
+        !tti_shares_parse(c->parallel.shares, &shares) && shares.kind == TTI_SHARES_GIVEN;
+    return is_given ? shares.n * workers_of_model(c) : 0;
+}
+
+/* What the job says in another way: true if it does. */
 static bool take_given_workers(tutti_job *job) {
-    const tti_job_config *c = &job->config;
-    tti_shares shares = {0};
-    bool by_data = c->parallel.data > 0;
-    if (!by_data && tti_shares_parse(c->parallel.shares, &shares)) return false;
-    if (!by_data && shares.kind != TTI_SHARES_GIVEN) return false;
-    put_int(job, "parallel.workers", (by_data ? c->parallel.data : shares.n) * workers_of_model(c),
-            by_data ? "auto, data x pipeline x tensor" : "auto, as many as parallel.shares says");
+    int64_t n = tti_job_given_workers(&job->config);
+    if (n == 0) return false;
+    put_int(job, "parallel.workers", n,
+            job->config.parallel.data > 0 ? "auto, data x pipeline x tensor"
+                                          : "auto, as many as parallel.shares says");
     return true;
 }
 

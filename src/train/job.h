@@ -179,6 +179,10 @@ const char *tti_job_ends_on_host(const tti_job_config *config);
  * so many copies of it: exec/device_meet.c says the same of what a worker has. */
 bool tti_job_divides_by_host(const tti_job_config *config, int n_copies);
 
+/* Workers that the job asks for: by parallel.workers, by parallel.data copies of the model, or by
+ * weights for each copy in parallel.shares; 0: it leaves that open. */
+int64_t tti_job_given_workers(const tti_job_config *config);
+
 /* Values that follow from others (auto shards, auto workers) and conflicts between keys.
  * Reports every problem at once. */
 tutti_status tti_job_resolve(tutti_job *job, int n_cores);

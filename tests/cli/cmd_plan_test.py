@@ -26,6 +26,10 @@ def test_layouts():
     times = [r["step_s"] for r in rows if r["fits"]]
     if times != sorted(times) or times[0] <= 0:
         raise AssertionError(times)
+    for a, b in zip(rows, rows[1:]):  # what is computed twice for nothing is not the first choice
+        if a["fits"] and a["step_s"] == b["step_s"] and a["worker_bytes"] == b["worker_bytes"] \
+                and a["recompute"] != "none" and b["recompute"] == "none":
+            raise AssertionError("%s before %s" % (a, b))
     for r in rows:
         parts = sum(r[k] for k in ("compute_s", "bubble_s", "exchange_s", "add_s", "reduce_s",
                                    "update_s", "load_s"))
@@ -75,6 +79,44 @@ def test_what_the_job_says_stays():
                 "train.recompute=light")["layouts"]
     if {(r["shards"], r["recompute"]) for r in rows} != {(4, "light")}:
         raise AssertionError(rows)
+
+
+def test_sizes_in_the_job_are_a_number_of_workers():
+    """What the job has so far keeps no layout from them, and is not left in the best."""
+    given = ["parallel.data=2", "parallel.pipeline=2", "--device", "cpu"]
+    told = plan(*given)
+    sizes = {(r["data"], r["tensor"], r["pipeline"]) for r in told["layouts"]}
+    if told["workers"] != 4 or not {(4, 1, 1), (2, 2, 1), (2, 1, 2)} <= sizes:
+        raise AssertionError("%d workers: %s" % (told["workers"], sizes))
+    runs.tutti("plan", *JOB, *given, "--out", "best.yaml").expect(0)
+    with open("best.yaml") as file:
+        text = file.read()
+    if "data: auto" not in text or "workers: 4" not in text:
+        raise AssertionError(text)
+
+
+def test_columns_stand_below_each_other():
+    lines = runs.tutti("plan", *JOB, "-n", "4", "--device", "cpu", "--all").expect(0).out
+    lines = lines.splitlines()[1:]
+    end = lines[0].index("step, ms") + len("step, ms")
+    rows = lines[1:[line.startswith("worker, host") for line in lines].index(True)]
+    if len(rows) < 20 or any(line[end - 1] == " " or line[end] != " " for line in rows):
+        raise AssertionError("\n".join(lines))
+
+
+def test_a_core_for_each_worker():
+    """By the figures of one: twice the workers have half the shards each, in f32, on the host."""
+    more = ["--device", "cpu", "parallel.shards=4", "train.recompute=none"]
+    one, two = (plan("-n", n, *more)["layouts"] for n in ("1", "2"))
+    one, two = one[0], [r for r in two if r["layout"] == "data 2, 4 shards"][0]
+    if one["measured"] or abs(one["compute_s"] / two["compute_s"] - 2) > 1e-6:
+        raise AssertionError("%s, %s" % (one, two))
+    if two["reduce_s"] <= 0 or two["host_bytes"] <= 2 * two["worker_bytes"] - 1e5:
+        raise AssertionError(two)
+    runs.tutti("plan", *JOB, "-n", "2", *more, "--out", "best.yaml").expect(0, "0.0 s of calib")
+    with open("best.yaml") as file:
+        if "devices: cpu" not in file.read():
+            raise AssertionError("the best layout is for devices")
 
 
 def test_the_best_runs():

@@ -145,6 +145,17 @@ def test_table_and_devices():
         raise AssertionError(ended.out)
 
 
+def test_cores():
+    """By the figures of one; a job that says how many copies there are is no hindrance."""
+    ended = runs.tutti("simulate", *JOB, "-n", "8", "--device", "cpu", "parallel.data=2",
+                       "parallel.pipeline=2", "--json").expect(0)
+    if [p["workers"] for p in json.loads(ended.out)["points"]] != [2, 4, 8]:
+        raise AssertionError(ended.out)
+    core, device = (points("-n", "1", "--device", name)[0]["step_s"] for name in ("cpu", "h200"))
+    if not 0 < device < core:
+        raise AssertionError("%g s on a device, %g on a core" % (device, core))
+
+
 def test_measured_here():
     if not 0 < points("-n", "2")[0]["step_s"] < 60:
         raise AssertionError("no time")
