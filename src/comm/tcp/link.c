@@ -1,6 +1,8 @@
 /* link.c - the link over sockets as net/ sees it: batches of messages, sleep, partings. */
 #include <errno.h>
 #include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +26,8 @@ tutti_status tti_tcp_new(const tti_link_desc *desc, tcp_state **out) {
         return tti_fail(TUTTI_E_NOMEM, "comm_create: out of memory");
     }
     s->desc = *desc;
+    s->resolve_ms = TCP_RESOLVE_MS;
+    s->slack_ms = TCP_SLACK_MS;
     s->peers = peers;
     s->desc.token = s->token = token;
     snprintf(s->job, sizeof s->job, "%s", desc->job ? desc->job : "");
@@ -48,15 +52,21 @@ static tutti_status tcp_open(const tti_link_desc *desc, void **state) {
     return TUTTI_OK;
 }
 
+/* What was sent and has not come to the peer's host, and still may: a unix socket hands over at
+ * once, and a connection that the peer has reset counts what nobody will take any more. */
+static bool is_sending(int fd) {
+    struct tcp_info info;
+    socklen_t n = sizeof info;
+    int n_unsent = 0;
+    bool is_open =
+        getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) == 0 && info.tcpi_state != TCP_CLOSE;
+    return is_open && ioctl(fd, SIOCOUTQ, &n_unsent) == 0 && n_unsent > 0;
+}
+
 /* Closing a socket that has unread bytes throws away what it has still to send: waits, but not
- * long, until the peer's host has everything.  A unix socket hands over at once. */
+ * long, until the peer's host has everything. */
 static void linger(int fd, int64_t deadline_ns) {
-    int n_unsent = 0, domain = AF_UNIX;
-    socklen_t n = sizeof domain;
-    getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &n);
-    if (domain == AF_UNIX) return;
-    while (ioctl(fd, SIOCOUTQ, &n_unsent) == 0 && n_unsent > 0 && tti_now_ns() < deadline_ns)
-        tti_sleep_ms(1);
+    while (is_sending(fd) && tti_now_ns() < deadline_ns) tti_sleep_ms(1);
 }
 
 void tti_tcp_close(void *state, bool in_order) {

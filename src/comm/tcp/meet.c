@@ -15,7 +15,7 @@
 #include "comm/tcp/tcp.h"
 
 enum { MAX_PORTS = 64, MAX_PLACES = 8 };
-enum { READ_MS = 3000, SLACK_MS = 2000, RESOLVE_MS = 1000, SLICE_MS = 1000 };
+enum { READ_MS = 3000, SLICE_MS = 1000 };
 
 /* What rank 0 tells everybody in the end: where the others are, or why it will not be. */
 typedef struct table {
@@ -79,7 +79,7 @@ static tutti_status listen_at_address(meeting *m) {
     int error = 0;
     tutti_status st;
     while ((st = try_to_listen(m, &error)) != TUTTI_OK && tti_now_ns() < m->deadline_ns)
-        tti_sleep_ms(RESOLVE_MS);
+        tti_sleep_ms(m->s->resolve_ms);
     if (st != TUTTI_OK)
         return tti_fail(st, "comm_create: rank 0 cannot listen at %s: %s (MASTER_ADDR)",
                         m->address.text, tutti_last_error());
@@ -175,7 +175,7 @@ static void resolve_first(meeting *m, callee *c) {
     tcp_place found[MAX_PLACES];
     int n = 0;
     if (c->to != 0 || m->part ||
-        (c->resolved_ns && tti_now_ns() < c->resolved_ns + RESOLVE_MS * TTI_NS_PER_MS))
+        (c->resolved_ns && tti_now_ns() < c->resolved_ns + m->s->resolve_ms * TTI_NS_PER_MS))
         return;
     c->n_places = 0;
     /* One question to the name service, however many ports. */
@@ -244,7 +244,7 @@ static tutti_status gather(meeting *m) {
                                     m->s->where, m->deadline_ns);
     m->table.status = (uint32_t)st;
     if (st != TUTTI_OK) snprintf(m->table.text, sizeof m->table.text, "%s", tutti_last_error());
-    int64_t deadline_ns = tti_now_ns() + SLACK_MS * TTI_NS_PER_MS;
+    int64_t deadline_ns = tti_now_ns() + m->s->slack_ms * TTI_NS_PER_MS;
     for (int r = 1; r < m->desc->n_ranks; r++) {
         if (m->fds[r] < 0 || tti_tcp_write(m->fds[r], &m->table, sizeof m->table, deadline_ns))
             continue;
@@ -257,7 +257,7 @@ static tutti_status gather(meeting *m) {
 
 static tutti_status read_table(meeting *m) {
     /* From here on: rank 0 began to wait before it let us in, and says who is missing. */
-    int64_t t_ms = (int64_t)m->desc->timeout_ms + SLACK_MS,
+    int64_t t_ms = (int64_t)m->desc->timeout_ms + m->s->slack_ms,
             deadline_ns = tti_now_ns() + t_ms * TTI_NS_PER_MS;
     bool ok = tti_tcp_read(m->fds[0], &m->table, sizeof m->table, deadline_ns);
     if (!ok && errno == ETIMEDOUT)

@@ -19,7 +19,9 @@ enum {
     TCP_MAC_BYTES = 32,
     TCP_TEXT_BYTES = 256,
     TCP_IN_BYTES = 8192,
-    TCP_RETRY_MS = 50
+    TCP_RETRY_MS = 50,
+    TCP_RESOLVE_MS = 1000,
+    TCP_SLACK_MS = 2000
 };
 
 /* ---- hmac.c ---- */
@@ -160,6 +162,8 @@ typedef struct tcp_peer {
 
 typedef struct tcp_state {
     tti_link_desc desc;
+    int resolve_ms;           /* when a name that led nowhere is asked for again */
+    int slack_ms;             /* past the timeout, for rank 0 to say who is missing */
     char where[300];          /* the address, for texts */
     int shown[TTI_MAX_RANKS]; /* what texts call each rank */
     char *token;              /* owned: who joins a part proves it again; NULL: none */
@@ -196,7 +200,7 @@ tutti_status tti_tcp_split(void *state, const tti_link_part *desc, void **out);
 tutti_status tti_tcp_check(void *state, bool left_too);
 void tti_tcp_close(void *state, bool in_order);
 
-/* A state without connections: desc, a token of its own, peers. */
+/* A state without connections: desc, the limits of its meeting, a token of its own, peers. */
 tutti_status tti_tcp_new(const tti_link_desc *desc, tcp_state **out);
 
 /* Moves n messages within the timeout of the state. */
