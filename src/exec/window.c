@@ -187,8 +187,7 @@ size_t tti_window_at(const tti_window *w, int step, size_t at) {
             use->bucket == bucket && (step < 0 || (use->first <= step && step <= use->last));
         if (is_it) return use->offset + (at - w->plan->buckets[bucket].first);
     }
-    TTI_ASSERT(!"an element that no step of the program uses");
-    return 0;
+    tti_assert_failed("an element that no step of the program uses", __FILE__, __LINE__);
 }
 
 int tti_window_next_change(const tti_window *w, int step, int last) {

@@ -22,7 +22,7 @@ typedef struct comm_ranks {
 } comm_ranks;
 
 /* A formatted text, kept per thread slot; good enough for a failing test. */
-static inline const char *comm_text(const char *format, ...) {
+__attribute__((format(printf, 1, 2))) static inline const char *comm_text(const char *format, ...) {
     static char texts[64][512];
     static _Atomic unsigned next;
     char *text = texts[next++ % 64];

@@ -275,8 +275,8 @@ T_CASE(parts_run_by_themselves) {
             n_here +=
                 s->grads.uses[i].last >= part_first[p] && s->grads.uses[i].last < part_first[p + 1];
         for (int n_shards = 0; n_shards <= 2; n_shards++) {
-            s->n = 0;
-            s->n_shards = s->n_wrong = 0;
+            s->n = s->n_shards = 0;
+            s->n_wrong = 0;
             for (int b = 0; b < s->plan->n_buckets; b++) s->n_made[b] = 0;
             tti_traffic_begin_part(s->traffic, p, n_shards);
             for (int step = part_first[p]; step <= part_first[p + 1]; step++)

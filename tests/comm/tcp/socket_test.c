@@ -45,7 +45,7 @@ static int call_again_and_again(void) {
 
 T_CASE(nobody_calls_itself) {
     T_UNUSED;
-    int status;
+    int status = 0;
     pid_t pid = fork();
     if (pid == 0) _exit(call_again_and_again());
     assert_true(pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status));
