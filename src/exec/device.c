@@ -101,6 +101,21 @@ static bool is_kept_here(const tti_exec *x) {
     return x->desc.server && tti_server_exec(x->desc.server);
 }
 
+/* What would be left with parts of gradients, and of parameters too.  Joined values want whole
+ * ones, and a stage whole parameters. */
+static tutti_status find_parts(const tti_exec *x, tti_exec_desc desc, tti_device_need *need) {
+    bool may = x->n_ranks > 1 && x->n_syncs == 0 && !desc.server && !desc.offload;
+    for (int level = TTI_MAX(2, desc.zero + 1); may && level <= (desc.plan->stages ? 2 : 3);
+         level++) {
+        tti_exec_memory m;
+        desc.zero = level;
+        TTI_TRY(tti_exec_memory_plan(&desc, x->rank, x->n_ranks, &m));
+        need->in_parts[level - 2].params = m.params + m.gathered;
+        need->in_parts[level - 2].grads = m.grads;
+    }
+    return TUTTI_OK;
+}
+
 tutti_status tti_exec_device_check_memory(const tti_exec *x, size_t scratch) {
     const tti_plan *plan = x->desc.plan;
     size_t n_now, n_peak, n_free;
@@ -110,27 +125,27 @@ tutti_status tti_exec_device_check_memory(const tti_exec *x, size_t scratch) {
     bool is_lean = desc.zero > 1 && x->n_ranks > 1;
     if (is_lean) TTI_TRY(tti_exec_memory_plan(&desc, x->rank, x->n_ranks, &lean));
     size_t inputs = tti_fed_bytes(&plan->shard, "x") + tti_fed_bytes(&plan->shard, "target");
-    const tti_device_need need = {
-        .flat = plan->n_flat * sizeof(float),
-        .low = tti_plan_low_bytes(plan),
-        .state = x->share.n_elems * sizeof(float),
-        .arena =
-            TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes) + tti_plan_own_bytes(plan),
-        .inputs = TTI_N_FED * (size_t)tti_device_n_local(x) * inputs + tti_device_pipe_bytes(x) +
-                  tti_device_exchange_bytes(x),
-        .params = is_lean ? lean.params + lean.gathered : 0,
-        .grads = lean.grads,
-        .scratch = scratch,
-        .n_states = x->desc.server || x->desc.offload ? 0 : plan->n_states,
-        .n_emas = !is_kept_here(x) && !x->desc.offload && x->desc.ema > 0,
-        .offloads = !x->desc.server && !x->divided,
-        .n_grads = x->acc.n_buffers,
-        .n_arenas = x->n_in_flight,
-        .n_shards = x->desc.n_shards,
-        .most_shards = TTI_MAX_SHARDS,
-        .n_ranks = x->device->ops->update_complete ? x->n_ranks : 1,
-        .rows = tti_fed_most_rows(&plan->shard)};
+    tti_device_need need = {.flat = plan->n_flat * sizeof(float),
+                            .low = tti_plan_low_bytes(plan),
+                            .state = x->share.n_elems * sizeof(float),
+                            .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes) +
+                                     tti_plan_own_bytes(plan),
+                            .inputs = TTI_N_FED * (size_t)tti_device_n_local(x) * inputs +
+                                      tti_device_pipe_bytes(x) + tti_device_exchange_bytes(x),
+                            .params = is_lean ? lean.params + lean.gathered : 0,
+                            .grads = lean.grads,
+                            .scratch = scratch,
+                            .n_states = x->desc.server || x->desc.offload ? 0 : plan->n_states,
+                            .n_emas = !is_kept_here(x) && !x->desc.offload && x->desc.ema > 0,
+                            .offloads = !x->desc.server && !x->divided,
+                            .n_grads = x->acc.n_buffers,
+                            .n_arenas = x->n_in_flight,
+                            .n_shards = x->desc.n_shards,
+                            .most_shards = TTI_MAX_SHARDS,
+                            .n_ranks = x->device->ops->update_complete ? x->n_ranks : 1,
+                            .rows = tti_fed_most_rows(&plan->shard)};
     x->device->ops->memory(&n_now, &n_peak, &n_free);
+    TTI_TRY(find_parts(x, desc, &need));
     return tti_device_need_check(&need, n_free);
 }
 

@@ -38,11 +38,14 @@ static bool cut(const tti_device_need *n, int factor, tti_device_need *out) {
     return true;
 }
 
-/* Each worker with a part of the optimizer's state; false: it is so, or there is one worker. */
-static bool split_state(const tti_device_need *n, tti_device_need *out) {
+/* Each worker with a part of the optimizer's state, from level 2 on of gradients, on 3 of
+ * parameters; false: it is so, or cannot be. */
+static bool split(const tti_device_need *n, int level, tti_device_need *out) {
     *out = *n;
     out->state = n->flat / (size_t)TTI_MAX(n->n_ranks, 1);
-    return n->state == n->flat && out->state < n->flat;
+    if (level == 1) return n->state == n->flat && out->state < n->flat;
+    out->params = n->in_parts[level - 2].params, out->grads = n->in_parts[level - 2].grads;
+    return out->grads > 0;
 }
 
 /* The state on the host; false: it is there, or cannot be. */
@@ -52,14 +55,16 @@ static bool offload(const tti_device_need *n, tti_device_need *out) {
     return n->offloads && n->n_states > 0;
 }
 
-/* What may be given instead: the state in parts, which costs least, or on the host; the fewest
+/* What may be given instead: as little in parts as does, or the state on the host; the fewest
  * shards that fit. */
 static void suggest(const tti_device_need *n, size_t n_free, tti_str *str) {
     tti_device_need smaller;
-    if (split_state(n, &smaller) && tti_device_need_bytes(&smaller) <= n_free) {
-        tti_str_add(str, "parallel.zero=1 would need about ");
+    for (int level = 1; level <= 3; level++) {
+        if (!split(n, level, &smaller) || tti_device_need_bytes(&smaller) > n_free) continue;
+        tti_str_printf(str, "parallel.zero=%d would need about ", level);
         print_bytes(str, tti_device_need_bytes(&smaller));
         tti_str_add(str, ".  ");
+        break;
     }
     if (offload(n, &smaller) && tti_device_need_bytes(&smaller) <= n_free) {
         tti_str_add(str, "parallel.offload=optimizer would need about ");
@@ -77,8 +82,10 @@ static void suggest(const tti_device_need *n, size_t n_free, tti_str *str) {
         return;
     }
     tti_str_add(str,
-                "No number of shards fits: a smaller model or train.batch, or a device with "
-                "more memory");
+                "No number of shards fits: a smaller model or train.batch, "
+                "train.recompute=block, train.precision=bf16, parallel.tensor or "
+                "parallel.pipeline, which divide the model, or a device with more memory; tutti "
+                "plan says what layouts take");
 }
 
 tutti_status tti_device_need_check(const tti_device_need *n, size_t n_free) {

@@ -16,6 +16,10 @@ typedef struct tti_device_need {
     size_t inputs;        /* of all shards in both sets */
     size_t scratch;       /* of kernels */
     size_t params, grads; /* of which the worker has parts: bytes; 0: it has whole ones */
+    /* What parallel.zero=2 and 3 would leave of them; grads 0: it is so, or cannot be. */
+    struct {
+        size_t params, grads;
+    } in_parts[2];
     int n_states, n_emas, n_grads, n_arenas;
     int n_shards, most_shards, n_ranks;
     bool offloads; /* the host may have the state instead */
@@ -24,8 +28,8 @@ typedef struct tti_device_need {
 
 size_t tti_device_need_bytes(const tti_device_need *need);
 
-/* TUTTI_E_NOMEM with the numbers where n_free bytes do not do: how many shards would, or that no
- * number of them does. */
+/* TUTTI_E_NOMEM with the numbers where n_free bytes do not do: what in parts, or on the host,
+ * would, how many shards, or that no number of them does. */
 tutti_status tti_device_need_check(const tti_device_need *need, size_t n_free);
 
 #endif /* TTI_EXEC_DEVICE_MEMORY_H */

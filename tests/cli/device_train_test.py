@@ -255,6 +255,20 @@ def test_too_little_memory():
     train("none", *job, says="free=4000000").expect(8, "No number of shards fits: a smaller model")
 
 
+def test_parts_that_would_fit():
+    """Of several workers: as little in parts as does, and then it does."""
+    job = ["model.name=mlp", "model.hidden=[%s]" % ",".join(["400"] * 12), "-n", "4",
+           "parallel.bucket_mb=0.3", "train.steps=2", "run.checkpoint_every=-1"]
+    for level, free in ((1, 20000000), (2, 16000000), (3, 14000000)):
+        says = "peers=1,devices=4,free=%d" % free
+        advice = "parallel.zero=%d" % level
+        for less in ([], ["parallel.zero=2"]) if level == 3 else ([],):
+            told = train("run", *job, *less, says=says).expect(8, advice + " would need about ")
+            if told.err.count("parallel.zero") != 1:
+                raise AssertionError(told.err)
+        train("run-%d" % level, *job, advice, says=says).expect(0)
+
+
 def test_unsupported_device():
     """Doctor says so and goes on; a job that wants it ends before its first step."""
     environment = dict(os.environ, TUTTI_TEST_DEVICE="old=0")

@@ -37,7 +37,8 @@ T_CASE(shards_that_would_do) {
     T_FAILS(check(1010), TUTTI_E_NOMEM, "parallel.shards=8 would need about 1010.0 MiB; a smaller");
     T_FAILS(check(1009), TUTTI_E_NOMEM, "parallel.shards=16 would need about 860.0 MiB");
     T_FAILS(check(835), TUTTI_E_NOMEM, "parallel.shards=32 would need about 835.0 MiB");
-    T_FAILS(check(834), TUTTI_E_NOMEM, "No number of shards fits: a smaller model");
+    T_FAILS(check(834), TUTTI_E_NOMEM,
+            "No number of shards fits: a smaller model or train.batch, train.recompute=block");
 }
 
 /* Two states of 100 MiB on four workers: 50 MiB in all instead of 200. */
@@ -52,6 +53,26 @@ T_CASE(state_in_parts) {
     of_four.state = need.flat / 4; /* it is so already */
     T_FAILS(tti_device_need_check(&of_four, 1200 * (size_t)MIB), TUTTI_E_NOMEM,
             "samples 10.0 MiB.  parallel.shards=8");
+}
+
+/* The least in parts that does: 150 MiB less with the state, 70 more with gradients, 60 more with
+ * parameters. */
+T_CASE(as_little_in_parts_as_does) {
+    T_UNUSED;
+    static const struct {
+        size_t n_mib;
+        const char *told;
+    } rows[] = {
+        {1260, "parallel.zero=1 would need about 1.23 GiB.  parallel.shards"},
+        {1259, "samples 10.0 MiB.  parallel.zero=2 would need about 1.16 GiB.  parallel.sh"},
+        {1189, "samples 10.0 MiB.  parallel.zero=3 would need about 1.10 GiB.  parallel.sh"},
+        {1129, "samples 10.0 MiB.  parallel.shards=8"}};
+    tti_device_need of_four = need;
+    of_four.n_ranks = 4;
+    of_four.in_parts[0].params = 100 * (size_t)MIB, of_four.in_parts[0].grads = 30 * (size_t)MIB;
+    of_four.in_parts[1].params = 40 * (size_t)MIB, of_four.in_parts[1].grads = 30 * (size_t)MIB;
+    for (size_t i = 0; i < TTI_COUNT(rows); i++)
+        T_FAILS(tti_device_need_check(&of_four, rows[i].n_mib * MIB), TUTTI_E_NOMEM, rows[i].told);
 }
 
 /* 30 MiB of parameters and 40 of gradients instead of 100 each; a buffer more is a whole one. */
@@ -90,9 +111,12 @@ T_CASE(shards_that_there_cannot_be) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_fits),        cmocka_unit_test(shards_that_would_do),
-        cmocka_unit_test(state_in_parts), cmocka_unit_test(all_in_parts),
-        cmocka_unit_test(with_scratch),   cmocka_unit_test(shards_that_there_cannot_be)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(it_fits),
+                                       cmocka_unit_test(shards_that_would_do),
+                                       cmocka_unit_test(state_in_parts),
+                                       cmocka_unit_test(as_little_in_parts_as_does),
+                                       cmocka_unit_test(all_in_parts),
+                                       cmocka_unit_test(with_scratch),
+                                       cmocka_unit_test(shards_that_there_cannot_be)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
