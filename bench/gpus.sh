@@ -108,7 +108,7 @@ peers() {
     peer "$name" "$n" "$@"
 }
 
-# The keys of the layout that the planner takes for the best.
+# The keys of the layout that the planner takes for the best; fails where it names none.
 best() {
     # shellcheck disable=SC2046,SC2086
     "$program" plan $(set -- $(job "$1"); shift; echo "model.name=gpt2 $*") $common \
@@ -116,16 +116,24 @@ best() {
         > "$tmp/plan" || return 1
     sed 's/.*"layouts": *\[{\([^}]*\)}.*/{\1}/' "$tmp/plan" > "$tmp/best"
     for key in tensor pipeline pipeline_chunks zero shards; do
-        echo "parallel.$key=$(field $key < "$tmp/best")"
+        value=$(field $key < "$tmp/best")
+        [ -n "$value" ] || return 1
+        echo "parallel.$key=$value"
     done
 }
 
 # What only fits well in parts, on all GPUs.
 large() {
-    # shellcheck disable=SC2046
+    # shellcheck disable=SC2086
     for wish in ${XL_ROWS-plan zero0 zero1 zero3 tensor}; do
         case $wish in
-        plan) tutti "$1" "$n" $(best "$1") ;;
+        plan)
+            if keys=$(best "$1"); then
+                tutti "$1" "$n" $keys
+            else
+                echo "gpus.sh: $1: tutti plan named no layout: its row is left out" >&2
+            fi
+            ;;
         zero*) tutti "$1" "$n" "parallel.zero=${wish#zero}" ;;
         tensor) [ $((20 % n)) -ne 0 ] || # 25 heads are no use to pieces
             tutti "$1" "$n" "parallel.tensor=$n" parallel.shards=1 model.heads=20 ;;
