@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/error.h"
 
 typedef struct member {
     const tti_crew_desc *crew;
@@ -40,6 +39,14 @@ static tutti_status first_failure(const member *members, int n) {
             first = &members[r];
     }
     return first ? tti_fail(first->status, "%s", first->error) : TUTTI_OK;
+}
+
+tutti_status tti_crew_join(tutti_comm_group *group, int rank, int n, int64_t timeout_ms,
+                           tutti_comm **out) {
+    const tutti_comm_desc desc = {
+        .group = group, .rank = rank, .n_ranks = n, .timeout_ms = (int)timeout_ms};
+    *out = NULL;
+    return n > 1 ? tutti_comm_create(&desc, out) : TUTTI_OK;
 }
 
 tutti_status tti_crew_run(const tti_crew_desc *desc) {

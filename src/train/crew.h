@@ -2,6 +2,7 @@
 #ifndef TTI_TRAIN_CREW_H
 #define TTI_TRAIN_CREW_H
 
+#include "base/error.h"
 #include "tutti/comm.h"
 
 typedef struct tti_crew_desc {
@@ -16,5 +17,10 @@ typedef struct tti_crew_desc {
  * started, until all have ended.  Fails as the worker that failed first by itself, in its words:
  * the others only heard of it.  TUTTI_E_NOMEM: not all could be started; what has begun ended. */
 tutti_status tti_crew_run(const tti_crew_desc *desc);
+
+/* The communicator of one of n workers, threads or processes, which it destroys; NULL: it is alone.
+ * Returns when all have joined. */
+tutti_status tti_crew_join(tutti_comm_group *group, int rank, int n, int64_t timeout_ms,
+                           tutti_comm **out);
 
 #endif /* TTI_TRAIN_CREW_H */

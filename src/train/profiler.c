@@ -14,6 +14,7 @@
 #include "base/atomic_file.h"
 #include "launch/supervised.h"
 #include "train/async.h"
+#include "train/command.h"
 #include "train/crew.h"
 #include "train/numerics.h"
 #include "train/profile_trace.h"
@@ -22,7 +23,7 @@
 #include "train/worker_exec.h"
 #include "tutti/launch.h"
 
-enum { N_WARM = 4, N_TIMED = 3, MAX_ARGV = 512 };
+enum { N_WARM = 4, N_TIMED = 3 };
 
 /* What all workers share; rank 0 writes the figures. */
 typedef struct profiler {
@@ -69,14 +70,9 @@ static tutti_status run_one(profiler *p, tutti_comm *comm, int rank) {
 }
 
 static tutti_status run_rank(profiler *p, int rank) {
-    tutti_comm *comm = NULL;
-    if (p->group)
-        TTI_TRY(tutti_comm_create(
-            &(tutti_comm_desc){.group = p->group,
-                               .rank = rank,
-                               .n_ranks = p->b->n_workers,
-                               .timeout_ms = (int)p->b->config.parallel.timeout_ms},
-            &comm));
+    tutti_comm *comm;
+    TTI_TRY(
+        tti_crew_join(p->group, rank, p->b->n_workers, p->b->config.parallel.timeout_ms, &comm));
     tutti_status st = run_one(p, comm, rank);
     if (st == TUTTI_OK && p->is_worker) st = tti_told_gather(comm, p->told.ranks);
     if (st != TUTTI_OK && p->group) tutti_comm_group_abort(p->group, rank, tutti_last_error());
@@ -134,39 +130,32 @@ static tutti_status fail_as(const tutti_launch_result *ended) {
     return tti_fail(TUTTI_E_PEER, "profile: %s", ended->text);
 }
 
-static tutti_status launch(const profiler *p, const char *table) {
-    char *argv[MAX_ARGV] = {0};
-    int n = 0;
-    for (; p->desc->worker_argv[n] && n < MAX_ARGV - 3; n++) argv[n] = p->desc->worker_argv[n];
-    if (!p->desc->table_path) { /* which is in the command already */
-        argv[n++] = (char *)(uintptr_t) "--table";
-        argv[n] = (char *)(uintptr_t)table;
-    }
+static tutti_status launch(const profiler *p, char *const *more) {
+    char *argv[TTI_MAX_ARGV];
     tutti_launch_result ended;
+    TTI_TRY(tti_command_make("profile", p->desc->worker_argv, more, argv));
     TTI_TRY(tutti_launch(
         &(tutti_launch_desc){.n_workers = (int)p->job->config.parallel.workers, .argv = argv},
         &ended));
     return ended.exit_code == 0 ? TUTTI_OK : fail_as(&ended);
 }
 
-static tutti_status run_and_read(const profiler *p, const char *table, char **text) {
-    TTI_TRY(launch(p, table));
+static tutti_status run_and_read(const profiler *p, char *const *more, const char *table,
+                                 char **text) {
+    TTI_TRY(launch(p, more));
     return read_text(table, text);
 }
 
 static tutti_status supervise(const profiler *p, char **text) {
     const char *tmp = getenv("TMPDIR");
-    char path[512];
-    if (!p->desc->worker_argv)
-        return tti_fail(TUTTI_E_INVALID,
-                        "profile: parallel.place=processes needs the command of a worker "
-                        "(tutti_profile_desc.worker_argv)");
-    if (p->desc->table_path) return run_and_read(p, p->desc->table_path, text);
+    char path[512], option[] = "--table", *more[] = {option, path, NULL};
+    if (p->desc->table_path) /* which is in the command already */
+        return run_and_read(p, &more[2], p->desc->table_path, text);
     snprintf(path, sizeof path, "%.480s/tutti-profile-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     int fd = mkstemp(path);
     if (fd < 0) return tti_fail(TUTTI_E_IO, "profile: %s: %s", path, strerror(errno));
     close(fd);
-    tutti_status st = run_and_read(p, path, text);
+    tutti_status st = run_and_read(p, more, path, text);
     unlink(path);
     return st;
 }

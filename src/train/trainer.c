@@ -22,6 +22,7 @@
 #include "launch/supervised.h"
 #include "train/agreement.h"
 #include "train/async.h"
+#include "train/command.h"
 #include "train/crew.h"
 #include "train/kernels.h"
 #include "train/report.h"
@@ -30,10 +31,7 @@
 #include "train/worker_exec.h"
 #include "tutti/launch.h"
 
-enum {
-    MAX_ARGV = 512,
-    DEVICE_GRACE_MS = 2000 /* the library between devices needs that long to give up */
-};
+enum { DEVICE_GRACE_MS = 2000 }; /* the library between devices needs that long to give up */
 
 typedef struct trainer {
     tutti_job *job;
@@ -109,18 +107,6 @@ static tutti_status make_run_dir(trainer *t) {
 
 /* ---- one rank ---- */
 
-static tutti_status join(const trainer *t, tutti_comm_group *group, int rank, tutti_comm **out) {
-    *out = NULL;
-    int n = (int)t->job->config.parallel.workers;
-    if (n == 1) return TUTTI_OK;
-    return tutti_comm_create(
-        &(tutti_comm_desc){.group = group,
-                           .rank = rank,
-                           .n_ranks = n,
-                           .timeout_ms = (int)t->job->config.parallel.timeout_ms},
-        out);
-}
-
 /* Beside workers of other processes: from here on they may go without the others. */
 static tutti_status run_session(const trainer *t, const tti_blueprint *b, tutti_comm *comm,
                                 tti_server *server, int rank) {
@@ -157,8 +143,10 @@ static tutti_status run_served(const trainer *t, const tti_blueprint *b, tutti_c
 
 static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_comm_group *group,
                              int rank) {
+    const tti_job_config *c = &t->job->config;
+    int n = (int)c->parallel.workers;
     tutti_comm *comm = t->comm;
-    if (!comm) TTI_TRY(join(t, group, rank, &comm));
+    if (!comm) TTI_TRY(tti_crew_join(group, rank, n, c->parallel.timeout_ms, &comm));
     tutti_status st = t->is_worker && tti_job_server_spans(b)
                           ? run_served(t, b, comm, rank)
                           : run_session(t, b, comm, t->server.server, rank);
@@ -210,17 +198,12 @@ static void tell_restart(void *user, const char *text) {
 }
 
 static tutti_status supervise(trainer *t) {
-    if (!t->desc->worker_argv)
-        return tti_fail(TUTTI_E_INVALID,
-                        "train: parallel.place=processes needs the command of a worker "
-                        "(tutti_train_desc.worker_argv)");
-    char *argv[MAX_ARGV] = {0}, run_dir[600], log_dir[600], error_file[600];
-    int n = 0;
-    for (; t->desc->worker_argv[n] && n < MAX_ARGV - 2; n++) argv[n] = t->desc->worker_argv[n];
+    char run_dir[600], log_dir[600], error_file[600];
+    char *argv[TTI_MAX_ARGV], *more[] = {run_dir, NULL};
+    TTI_TRY(tti_command_make("train", t->desc->worker_argv, more, argv));
     snprintf(run_dir, sizeof run_dir, "run.dir=%s", t->result->run_dir);
     snprintf(log_dir, sizeof log_dir, "%s/log", t->result->run_dir);
     snprintf(error_file, sizeof error_file, "%s/error.json", t->result->run_dir);
-    argv[n] = run_dir;
     tutti_launch_result ended;
     TTI_TRY(tutti_launch(&(tutti_launch_desc){.n_workers = (int)t->job->config.parallel.workers,
                                               .argv = argv,
