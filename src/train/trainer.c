@@ -338,17 +338,23 @@ static tutti_status look_for_own_run(trainer *t) {
     return TUTTI_OK;
 }
 
-/* A run goes on with as many workers as it is given, not with those that its folder tells of. */
-static void take_workers_of_launcher(const trainer *t) {
+/* A job that leaves its workers open has as many as are there; and a run goes on with these, not
+ * with those that its folder tells of. */
+static tutti_status take_workers_of_launcher(const trainer *t) {
     char text[24];
+    if (t->place.n_ranks > TTI_MAX_WORKERS)
+        return tti_fail(TUTTI_E_CONFIG, "train: a job has at most %d workers, and this is %s",
+                        TTI_MAX_WORKERS, t->place.text);
+    if (t->job->config.parallel.workers > 0 && !t->desc->resume) return TUTTI_OK;
     snprintf(text, sizeof text, "%d", t->place.n_ranks);
     tti_options_put(&t->job->options, "parallel.workers", text, "the launcher");
+    return TUTTI_OK;
 }
 
 static tutti_status prepare(trainer *t) {
     TTI_TRY(tutti_worker_detect(&t->place));
     bool foreign = t->place.n_ranks > 1 && t->place.comm_fd < 0;
-    if (foreign && t->desc->resume) take_workers_of_launcher(t);
+    if (foreign) TTI_TRY(take_workers_of_launcher(t));
     tti_devices devices;
     TTI_TRY(tti_devices_resolve(t->job, &devices));
     t->on_devices = devices.n > 0;

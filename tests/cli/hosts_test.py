@@ -190,6 +190,19 @@ def test_ranks_that_are_missing_or_there_twice():
         2, "must share a secret")
 
 
+def test_as_many_workers_as_the_launcher_has():
+    """Too many are refused for what they are, not for a number that nobody gave."""
+    runs.tutti(*runs.small("old")).expect(0)
+    for n_ranks, arguments, parts in (
+            (16, runs.small("run"), ["16 workers for 8 shards", "parallel.shards=16"]),
+            (3, runs.small("run", "parallel.tensor=2"), ["3 is no multiple of 2"]),
+            (3, runs.small("run", "-n", "2"), ["parallel.workers is 2", "rank 0 of 3"]),
+            (8, runs.small("run", "parallel.data=2"), ["and parallel.workers is 8"]),
+            (65, runs.small("run"), ["at most 64 workers", "rank 0 of 65"]),
+            (65, ["train", "--resume", "old"], ["at most 64 workers"])):
+        Ranks(1, arguments, WORLD_SIZE=str(n_ranks)).finish()[0].expect(2, *parts)
+
+
 def kill_one(pids, wait):
     """Kills the second process; wait() must come back soon, with nothing left."""
     time.sleep(0.3)
