@@ -1,7 +1,7 @@
 #!/bin/sh
 # gpu.sh - Tutti beside PyTorch and JAX on one GPU, in one call: checks first, then a table.
 #
-# Usage: bench/gpu.sh [WORKLOAD...]       (gpt2 gpt2-350m resnet50 bert small exact; all but named)
+# Usage: bench/gpu.sh [WORKLOAD...]       (gpt2 gpt2-350m resnet50 bert small; all unless named)
 #        PYTHON names one that has torch; SECONDS_PEER limits a peer.
 #
 # First it builds (make build) and runs the tests of kernels and exchanges on the GPU (those of

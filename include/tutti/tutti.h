@@ -1,8 +1,9 @@
 /* tutti.h - everything.
  *
  * Where to begin: tutti/job.h and tutti/train.h run a job; tutti/graph.h and tutti/ops.h build
- * models; tutti/comm.h is the communicator by itself, tutti/launch.h starts ranks, tutti/data.h
- * reads data sets, tutti/ckpt.h checkpoints.  Every call is explained in its header. */
+ * models; tutti/planner.h chooses a layout, tutti/profile.h says where the time goes; tutti/comm.h
+ * is the communicator by itself, tutti/launch.h starts ranks, tutti/data.h reads data sets,
+ * tutti/ckpt.h checkpoints.  Every call is explained in its header. */
 #ifndef TUTTI_TUTTI_H
 #define TUTTI_TUTTI_H
 
@@ -19,6 +20,7 @@
 #include "tutti/models.h"
 #include "tutti/ops.h"
 #include "tutti/planner.h"
+#include "tutti/profile.h"
 #include "tutti/status.h"
 #include "tutti/train.h"
 #include "tutti/types.h"

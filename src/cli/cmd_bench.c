@@ -256,7 +256,14 @@ static void print_device_row(const tutti_bench_devices_row *row, void *user) {
     fflush(stdout);
 }
 
+/* All ways are timed, by one thread for each device, for a time of their own. */
+static bool fits_devices(const options *o) {
+    return !o->processes && !o->all && o->desc.alg == TUTTI_ALG_AUTO && !o->n_hosts &&
+           !o->desc.plain && o->desc.min_ms == 0;
+}
+
 static int bench_devices(const options *o) {
+    if (!fits_devices(o)) return fail_usage("--devices", "goes with -n, --min, --max and --json");
     tutti_bench_devices_desc desc = {.n_devices = o->desc.n_ranks,
                                      .min_bytes = o->desc.min_bytes,
                                      .max_bytes = o->desc.max_bytes};

@@ -25,7 +25,8 @@ static const char usage[] =
     "'tutti config reference' lists all keys.  Ctrl-C and SIGTERM stop at a step boundary with a\n"
     "checkpoint; a second Ctrl-C ends at once.\n\n"
     "Exit code: 0; 2 wrong usage or job; 3 data; 4 checkpoint; 5 a worker was lost; 6 timeout;\n"
-    "7 loss not finite; 8 out of memory; 9 workers disagree; 130, 143 stopped by a signal.\n";
+    "7 loss not finite; 8 out of memory; 9 workers disagree; 10 a device failed; 93 restarts made\n"
+    "no progress; 130, 143 stopped by a signal.\n";
 
 static void print_result(const tutti_train_result *r) {
     if (r->n_params == 0) return; /* a supervisor: the worker of rank 0 has printed it */

@@ -26,7 +26,8 @@ grep -q "tutti-cuda.so: not there" "$tmp/err" || { cat "$tmp/err"; exit 1; }
 "$TUTTI_PROGRAM" bench --help | grep -q "usage: tutti bench comm"
 
 for bad in "-n 0" "-n 65" "--place moon" "--algorithm star" "--min 0" "--max 4X" "extra" \
-    "--min 1M --max 4" "-n 2 --hosts 3"; do
+    "--min 1M --max 4" "-n 2 --hosts 3" "--devices --plain" "--devices --algorithm tree" \
+    "--devices --place processes" "--devices --hosts 2" "--devices --ms 5"; do
     code=0
     # shellcheck disable=SC2086
     "$TUTTI_PROGRAM" bench comm $bad >"$tmp/out" 2>"$tmp/err" || code=$?

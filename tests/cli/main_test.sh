@@ -27,3 +27,11 @@ expect 2 "no command ''" ""
 expect 2 "no command '--lunch'" --lunch
 long=$(printf '%0200d' 0)
 expect 2 "no command '000" "$long"
+
+# Every command is in the manual.
+commands=$("$TUTTI_PROGRAM" --help | sed -n 's/^  \([a-z]*\) .*/\1/p')
+[ "$(echo "$commands" | wc -l)" -ge 20 ] || fail "these are the commands? $commands"
+for command in $commands; do
+    grep -Eq "^(\*[a-z-]+\*, )*\*$command[ *]" "$TUTTI_SOURCE/docs/tutti.1.scd" ||
+        fail "docs/tutti.1.scd says nothing of '$command'"
+done

@@ -45,6 +45,13 @@ fi
 "$tmp/by-cmake/consumer_shared" | cmp - "$tmp/shared.txt" || fail "the CMake program differs"
 "$tmp/by-cmake/consumer_static" | cmp - "$tmp/shared.txt" || fail "the static CMake program differs"
 
+# tutti.h has them all.
+for header in "$tmp"/moved/include/tutti/*.h; do
+    name=$(basename "$header")
+    [ "$name" = tutti.h ] || grep -q "#include \"tutti/$name\"" "$tmp/moved/include/tutti/tutti.h" ||
+        fail "tutti.h does not include $name"
+done
+
 # Every public header compiles alone, as C and as C++, without a warning.
 strict="-Wall -Wextra -Wpedantic -Werror -fsyntax-only -I$tmp/moved/include"
 for header in "$tmp"/moved/include/tutti/*.h; do
