@@ -46,9 +46,10 @@ fi
 "$tmp/by-cmake/consumer_static" | cmp - "$tmp/shared.txt" || fail "the static CMake program differs"
 
 # tutti.h has them all.
+all=$tmp/moved/include/tutti/tutti.h
 for header in "$tmp"/moved/include/tutti/*.h; do
     name=$(basename "$header")
-    [ "$name" = tutti.h ] || grep -q "#include \"tutti/$name\"" "$tmp/moved/include/tutti/tutti.h" ||
+    [ "$name" = tutti.h ] || grep -q "#include \"tutti/$name\"" "$all" ||
         fail "tutti.h does not include $name"
 done
 
