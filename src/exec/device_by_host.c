@@ -14,7 +14,7 @@ struct tti_device_by_host {
     float **pieces; /* [n_pieces >= acc.n_pieces] of the communicator, which frees them */
     int n_pieces;
     uint16_t *wire;      /* [n_flat] of it too: sums as they travel; NULL: as they are */
-    bool has_pinned;     /* the first piece is */
+    int n_pinned;        /* of the pieces, the first ones */
     int next_bucket;     /* of gradients that are not whole, to be brought */
     int64_t computed_ns; /* when the gradients of the newest step were here */
     int64_t summed_ns;   /* and the sums of all workers */
@@ -41,13 +41,16 @@ static tutti_status grow_pieces(tti_device_by_host *b, int n) {
     return TUTTI_OK;
 }
 
-/* In fast mode gradients go through the first one alone.  A copy to memory that is not pinned is
- * slower, and no less right. */
-static void pin_first(tti_device_by_host *b) {
+/* In fast mode gradients go through the first one alone. */
+static int n_pieces_of(const tti_exec *x) { return x->desc.fast ? 1 : x->acc.n_pieces; }
+
+/* A copy to memory that is not pinned is slower, and no less right. */
+static void pin_pieces(tti_device_by_host *b) {
     size_t n_bytes = b->x->desc.plan->n_flat * sizeof(float);
-    if (!b->x->desc.mixed || b->n_pieces == 0) return;
-    b->has_pinned = b->ops->pin(b->pieces[0], n_bytes) == TUTTI_OK;
-    if (!b->has_pinned) tti_clear_error();
+    int n = TTI_MIN(b->n_pieces, n_pieces_of(b->x));
+    while (b->n_pinned < n && b->ops->pin(b->pieces[b->n_pinned], n_bytes) == TUTTI_OK)
+        b->n_pinned++;
+    if (b->n_pinned < n) tti_clear_error();
 }
 
 /* Beside workers on the host each one stands for a buffer of theirs: memory that peers read is
@@ -79,13 +82,13 @@ tutti_status tti_device_by_host_create(tti_exec *x, tti_device_by_host **out) {
     if (x->desc.server) return TUTTI_OK; /* gradients go to its memory */
     TTI_TRY(take_wire(b));               /* in the order of exec.c */
     TTI_TRY(take_pieces(b));
-    pin_first(b);
+    pin_pieces(b);
     return TUTTI_OK;
 }
 
 void tti_device_by_host_destroy(tti_device_by_host *b) {
     if (!b) return;
-    if (b->has_pinned) b->ops->unpin(b->pieces[0]);
+    for (int i = 0; i < b->n_pinned; i++) b->ops->unpin(b->pieces[i]);
     free(b->pieces);
     free(b);
 }
@@ -156,8 +159,6 @@ static tutti_status sum_pieces(const tti_device_by_host *b, const tti_piece *pie
 }
 
 /* ---- gradients on the device ---- */
-
-static int n_pieces_of(const tti_exec *x) { return x->desc.fast ? 1 : x->acc.n_pieces; }
 
 /* A range of every piece to the host. */
 static tutti_status bring(const tti_device_by_host *b, size_t first, size_t n_elems) {

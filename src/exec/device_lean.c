@@ -4,8 +4,8 @@
  * recording a kernel that waits for a peer must not meet one that is still being loaded, so there
  * each fetch is waited for by all; an evaluation does so once.
  *
- * Where devices do not reach each other the host fetches: own parts come to memory that the others
- * read once in a pass, and each bucket goes from there to its place in the queue of the kernels. */
+ * Where devices do not reach each other the host fetches: the parts of all workers come to it once
+ * in a step, or in an evaluation, and each bucket goes from there to its place. */
 #include "exec/device_lean.h"
 
 #include <stdlib.h>
@@ -19,30 +19,31 @@
 struct tti_device_lean {
     tti_exec *x;
     tti_device_reduce *reduce; /* NULL: by way of the host, which has: */
-    float *own;                /* [share.n_most]: own parts, which others read */
-    float *bucket;             /* [longest]: on its way to the device */
+    float *whole;              /* [n_flat]: parameters, of which others read the own parts */
+    bool is_pinned;
     const tti_device_ops *ops;
     /* Of the run of a program. */
     const tti_window *params; /* NULL: they are whole */
     int *noted; /* [uses of the longer window]: where their fetches are in the queue */
     int next;   /* use to be fetched */
+    int next_note;
     int source;
     bool beside, is_last;
     bool step_beside, has_evaluated;
     tutti_status status;
 };
 
-/* Whatever is fetched at all. */
+/* Whatever is fetched at all.  Copies of memory that is not pinned are slower, and no less right.
+ */
 static tutti_status take_host(tti_device_lean *l) {
-    const tti_plan *plan = l->x->desc.plan;
+    size_t n_bytes = l->x->desc.plan->n_flat * sizeof(float);
     void *memory = NULL;
-    size_t n = 0;
     if (l->reduce || (!l->x->lean->params && !l->x->lean->averages)) return TUTTI_OK;
-    for (int b = 0; b < plan->n_buckets; b++) n = TTI_MAX(n, plan->buckets[b].n_elems);
-    TTI_TRY(tutti_comm_alloc(l->x->desc.comm, l->x->share.n_most * sizeof(float) + 64, &memory));
-    l->own = memory;
-    l->bucket = malloc(n * sizeof *l->bucket + 1);
-    return l->bucket ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu floats of the host", n);
+    TTI_TRY(tutti_comm_alloc(l->x->desc.comm, n_bytes + 64, &memory));
+    l->whole = memory;
+    l->is_pinned = l->ops->pin(memory, n_bytes) == TUTTI_OK;
+    if (!l->is_pinned) tti_clear_error();
+    return TUTTI_OK;
 }
 
 tutti_status tti_device_lean_create(tti_exec *x, tti_device_reduce *reduce, tti_device_lean **out) {
@@ -57,45 +58,42 @@ tutti_status tti_device_lean_create(tti_exec *x, tti_device_reduce *reduce, tti_
 
 void tti_device_lean_destroy(tti_device_lean *l) {
     if (!l) return;
-    free(l->bucket);
+    if (l->is_pinned) l->ops->unpin(l->whole);
     free(l->noted);
     free(l);
 }
 
 /* ---- moves by the host ---- */
 
-/* Own parts as they are on the device; nobody reads those of before any more, since the sums of a
- * step, or of an evaluation, lie between. */
-static tutti_status bring_own(tti_device_lean *l, const float *from) {
-    if (!l->own) return TUTTI_OK;
-    TTI_TRY(l->ops->copy(TTI_QUEUE_COMPUTE, l->own, from, l->x->share.n_elems * sizeof *from));
-    return l->ops->sync();
-}
-
-/* A bucket of all workers' parts to dst on. */
-static tutti_status fetch_by_host(tti_device_lean *l, int which, float *dst) {
+/* All parts of all workers.  Nobody reads those of before any more, since the sums of a step, or of
+ * an evaluation, lie between. */
+static tutti_status bring(tti_device_lean *l, const float *from) {
     tti_exec *x = l->x;
-    const tti_bucket *bucket = &x->desc.plan->buckets[which];
-    const size_t *from = x->share.from + which * x->n_ranks;
-    size_t bounds[TTI_MAX_RANKS + 1];
+    tti_share_run run;
+    if (!l->whole) return TUTTI_OK;
+    for (int i = 0; tti_share_next(&x->share, x->desc.plan, &i, &run);)
+        TTI_TRY(l->ops->copy(TTI_QUEUE_COMPUTE, l->whole + run.first, from + run.state,
+                             run.n_elems * sizeof *from));
+    TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("own parameters to the host"), -1));
+    TTI_TRY(l->ops->sync());
     int64_t start = tti_now_ns();
-    tti_zero_bounds(x, bucket->first, bounds);
-    size_t first = bounds[x->rank], n = bounds[x->rank + 1] - first;
-    memcpy(l->bucket + first, l->own + from[x->rank], n * sizeof *l->bucket);
-    const tti_parts_desc desc = {.src = l->own,
-                                 .dst = l->bucket,
-                                 .bounds = bounds,
-                                 .n_groups = 1,
-                                 .from = from,
-                                 .dtype = TUTTI_F32};
-    TTI_TRY(tti_comm_gather_parts(x->desc.comm, &desc));
+    TTI_TRY(tti_zero_gather(x, l->whole, l->whole));
     int64_t end = tti_now_ns();
     tti_exec_waited(x, end - start);
     tti_profile_add(x, TTI_ROW_COMM, tti_part_params("parameters of other workers"), -1, start,
                     end);
-    TTI_TRY(l->ops->copy(TTI_QUEUE_COMPUTE, dst, l->bucket, bucket->n_elems * sizeof *dst));
-    TTI_TRY(l->ops->sync()); /* the next bucket comes to the same memory */
-    return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("parameters to the device"), -1);
+    return tti_profile_from(x, TTI_ROW_COMPUTE);
+}
+
+/* In the queue of what travels, as between devices. */
+static tutti_status fetch_from_host(tti_device_lean *l, int i, float *dst) {
+    const tti_bucket *bucket = &l->x->desc.plan->buckets[l->params->uses[i].bucket];
+    TTI_TRY(tti_profile_from(l->x, TTI_ROW_COMM));
+    TTI_TRY(
+        l->ops->copy(TTI_QUEUE_COMM, dst, l->whole + bucket->first, bucket->n_elems * sizeof *dst));
+    TTI_TRY(tti_profile_upto(l->x, TTI_ROW_COMM, tti_part_params("parameters to the device"), -1));
+    l->noted[i] = l->next_note++ % TTI_NOTES_OF_SUMS;
+    return l->ops->note(TTI_QUEUE_COMM, l->noted[i]);
 }
 
 /* ---- moves ---- */
@@ -103,18 +101,22 @@ static tutti_status fetch_by_host(tti_device_lean *l, int which, float *dst) {
 static tutti_status fetch(tti_device_lean *l, int i) {
     const tti_use *use = &l->params->uses[i];
     float *dst = l->x->lean->gathered + use->offset;
-    if (!l->reduce) return fetch_by_host(l, use->bucket, dst);
+    if (!l->reduce) return fetch_from_host(l, i, dst);
     if (!l->beside) TTI_TRY(tti_device_reduce_meet(l->reduce));
     TTI_TRY(tti_device_reduce_fetch(l->reduce, use->bucket, l->source, dst, l->beside));
     if (!l->beside) return tti_device_reduce_rest(l->reduce);
     return tti_device_reduce_note(l->reduce, &l->noted[i]);
 }
 
+/* What is fetched is waited for where it is read, and not at once. */
+static bool fetches_beside(const tti_device_lean *l) { return !l->reduce || l->beside; }
+
 /* A place is free once the steps that are in the queue so far have been done. */
 static tutti_status fetch_upto(tti_device_lean *l, int step) {
     int first = l->next;
     while (l->next < l->params->n_uses && l->params->uses[l->next].taken <= step) {
-        if (l->beside && l->next == first) TTI_TRY(tti_device_reduce_fetch_begin(l->reduce));
+        if (fetches_beside(l) && l->next == first)
+            TTI_TRY(l->ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
         TTI_TRY(fetch(l, l->next++));
     }
     return TUTTI_OK;
@@ -123,7 +125,7 @@ static tutti_status fetch_upto(tti_device_lean *l, int step) {
 static tutti_status await_params(tti_device_lean *l, int step) {
     bool waits = false;
     for (int i = 0; i < l->next; i++) {
-        if (l->params->uses[i].first != step || !l->beside) continue;
+        if (l->params->uses[i].first != step || !fetches_beside(l)) continue;
         TTI_TRY(l->ops->follow(TTI_QUEUE_COMPUTE, l->noted[i]));
         waits = true;
     }
@@ -178,12 +180,13 @@ void tti_device_lean_begin_part(tti_device_lean *l, bool eval, int first) {
     while (l->next < l->params->n_uses && l->params->uses[l->next].first < first) l->next++;
 }
 
-/* Waves that others of a stage have are in its schedule. */
+/* The host has it all for each worker by itself. */
+static int n_to_play(const tti_device_lean *l, int n_idle) { return l->reduce ? n_idle : 0; }
+
 tutti_status tti_device_lean_step(tti_device_lean *l, bool beside) {
-    int n_idle = l->x->pipe ? 0 : tti_lean_idle_waves(l->x);
     l->step_beside = beside;
-    l->status = bring_own(l, l->x->params);
-    for (int i = 0; i < n_idle; i++) {
+    l->status = bring(l, l->x->params);
+    for (int i = n_to_play(l, tti_lean_idle_waves(l->x)); i > 0; i--) {
         tti_device_lean_begin(l, false);
         play(l, l->x->desc.plan->shard.n_steps);
     }
@@ -205,7 +208,7 @@ static void begin_eval(tti_device_lean *l) {
 
 tutti_status tti_device_lean_eval_begin(tti_device_lean *l) {
     l->status = TUTTI_OK;
-    return l->x->lean->params ? bring_own(l, l->x->ema ? l->x->ema : l->x->params) : TUTTI_OK;
+    return l->x->lean->params ? bring(l, l->x->ema ? l->x->ema : l->x->params) : TUTTI_OK;
 }
 
 static void after_step(int step, void *user) { tti_device_lean_before(user, step + 1); }
@@ -225,7 +228,7 @@ static int n_idle_evaluations(const tti_exec *x) {
 }
 
 tutti_status tti_device_lean_eval_rest(tti_device_lean *l) {
-    for (int i = n_idle_evaluations(l->x); i > 0; i--) {
+    for (int i = n_to_play(l, n_idle_evaluations(l->x)); i > 0; i--) {
         begin_eval(l);
         play(l, l->x->desc.plan->eval.n_steps);
         TTI_TRY(l->status);
@@ -238,13 +241,19 @@ tutti_status tti_device_lean_rest(tti_device_lean *l) {
     return l->reduce ? tti_device_reduce_rest(l->reduce) : l->ops->sync();
 }
 
+static tutti_status averages_by_host(tti_device_lean *l) {
+    size_t n_bytes = l->x->desc.plan->n_flat * sizeof(float);
+    TTI_TRY(bring(l, l->x->ema));
+    TTI_TRY(l->ops->copy(TTI_QUEUE_COMPUTE, l->x->lean->averages, l->whole, n_bytes));
+    return tti_device_lean_rest(l);
+}
+
 tutti_status tti_device_lean_averages(tti_device_lean *l) {
     const tti_plan *plan = l->x->desc.plan;
-    TTI_TRY(l->reduce ? tti_device_reduce_meet(l->reduce) : bring_own(l, l->x->ema));
+    if (!l->reduce) return averages_by_host(l);
+    TTI_TRY(tti_device_reduce_meet(l->reduce));
     for (int b = 0; b < plan->n_buckets; b++) {
         float *dst = l->x->lean->averages + plan->buckets[b].first;
-        if (!l->reduce) TTI_TRY(fetch_by_host(l, b, dst));
-        if (!l->reduce) continue;
         TTI_TRY(tti_device_reduce_fetch(l->reduce, b, TTI_FROM_AVERAGES, dst, false));
     }
     return tti_device_lean_rest(l);

@@ -14,8 +14,9 @@
 
 typedef struct tti_device_lean tti_device_lean;
 
-/* Of a worker with x->lean.  reduce NULL: devices do not reach each other, the host makes the
- * moves, and is told of gradients by itself (device_by_host.h).  Collective.  On success *out is
+/* Of a worker with x->lean.  reduce NULL: devices do not reach each other; parameters come from the
+ * host, which has those of all workers, and gradients are its own business (device_by_host.h).
+ * Collective.  On success *out is
  * owned by the caller and borrows the rest. */
 tutti_status tti_device_lean_create(tti_exec *x, tti_device_reduce *reduce, tti_device_lean **out);
 void tti_device_lean_destroy(tti_device_lean *lean); /* takes NULL */
@@ -31,7 +32,8 @@ void tti_device_lean_begin(tti_device_lean *lean, bool is_last);
 void tti_device_lean_before(tti_device_lean *lean, int step);
 tutti_status tti_device_lean_finish(tti_device_lean *lean);
 
-/* Of a stage: the part of a program that begins with this step, for one shard, or for none. */
+/* Of a stage, whose parameters come from the host: the part of a program that begins with this step
+ * does so for one shard. */
 void tti_device_lean_begin_part(tti_device_lean *lean, bool eval, int first);
 
 /* A batch of an evaluation, where parameters are in parts; a shard of it; and the moves of workers

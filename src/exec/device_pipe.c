@@ -309,26 +309,12 @@ static bool fetches_by_part(const pipe_step *s) {
     return tti_exec_has_lean_params(s->pipe->x) && !is_joined(s);
 }
 
-/* What the first steps read, before other stages are waited for.  All workers of this stage fetch
- * the same, and some may wait for what is not sent. */
-static tutti_status begin_fetching(pipe_step *s, tti_pipe_action action) {
+/* What the first steps read, while other stages are waited for. */
+static void begin_fetching(const pipe_step *s, const part *p) {
     tti_device_lean *lean = s->pipe->x->device->lean;
-    int first = s->room->side->program->part_first[action.part];
-    TTI_TRY(send_unsent(s));
-    tti_device_lean_begin_part(lean, s->desc->eval, first);
-    tti_device_lean_before(lean, first);
-    return tti_device_lean_finish(lean);
-}
-
-/* A wave that only others of the stage have. */
-static bool is_idle(const pipe_step *s, int wave) { return wave < s->pipe->x->pipe->n_idle; }
-
-static tutti_status run_idle(pipe_step *s, tti_pipe_action action) {
-    tti_device_lean *lean = s->pipe->x->device->lean;
-    const int *of_part = s->room->side->program->part_first + action.part;
-    TTI_TRY(begin_fetching(s, action));
-    for (int step = of_part[0] + 1; step < of_part[1]; step++) tti_device_lean_before(lean, step);
-    return tti_device_lean_finish(lean);
+    if (!fetches_by_part(s)) return;
+    tti_device_lean_begin_part(lean, s->desc->eval, (int)p->steps.first);
+    tti_device_lean_before(lean, (int)p->steps.first);
 }
 
 /* ---- a part ---- */
@@ -479,16 +465,11 @@ static tutti_status put_letters(const pipe_step *s, const part *p, int *behind) 
     return tti_device_mail_note(s->pipe->mail, behind);
 }
 
-/* Which of the instances a wave has. */
-static int flight_of(const pipe_step *s, int wave) {
-    return (wave - s->pipe->x->pipe->n_idle) % s->room->side->schedule.n_in_flight;
-}
-
 /* What the instance has made in this part of another wave is overwritten: it must be on its way. */
 static tutti_status run_between(const pipe_step *s, const part *p) {
     const tti_pipe_side *side = s->room->side;
-    int *behind =
-        &s->room->put[flight_of(s, p->action.wave) * side->program->n_parts + p->action.part];
+    int flight = p->action.wave % side->schedule.n_in_flight;
+    int *behind = &s->room->put[flight * side->program->n_parts + p->action.part];
     TTI_TRY(take_letters(s, p));
     if (*behind >= 0) TTI_TRY(s->pipe->ops->follow(TTI_QUEUE_COMPUTE, *behind));
     *behind = -1;
@@ -511,14 +492,14 @@ static tutti_status pass_fault(const pipe_step *s, const part *p) {
 
 static tutti_status run_part(pipe_step *s, const part *p) {
     TTI_TRY(pass_fault(s, p));
-    if (fetches_by_part(s)) TTI_TRY(begin_fetching(s, p->action));
+    begin_fetching(s, p);
     return s->pipe->between ? run_between(s, p) : run_by_host(s, p);
 }
 
 static part make_part(pipe_step *s, tti_pipe_action action) {
     const tti_pipe_side *side = s->room->side;
     const int *first = side->program->part_first + action.part;
-    tti_lane *lane = &s->pipe->x->lane[flight_of(s, action.wave)];
+    tti_lane *lane = &s->pipe->x->lane[action.wave % side->schedule.n_in_flight];
     return (part){.action = action,
                   .number = s->n_runs++,
                   .instance = s->desc->eval ? lane->eval : lane->shard,
@@ -528,12 +509,7 @@ static part make_part(pipe_step *s, tti_pipe_action action) {
 static tutti_status run_parts(pipe_step *s) {
     const tti_pipe_schedule *schedule = &s->room->side->schedule;
     for (int i = 0; i < schedule->n_actions; i++) {
-        tti_pipe_action action = schedule->actions[i];
-        if (is_idle(s, action.wave)) {
-            TTI_TRY(run_idle(s, action));
-            continue;
-        }
-        part p = make_part(s, action);
+        part p = make_part(s, schedule->actions[i]);
         TTI_TRY(run_part(s, &p));
     }
     return s->pipe->between ? TUTTI_OK : send_unsent(s);
@@ -563,7 +539,7 @@ static tutti_status run_stretch(pipe_step *s, const stretch *t) {
     tti_device_lean *lean = x->device->lean;
     if (lean) tti_device_lean_before(lean, (int)t->steps.first);
     if (lean) TTI_TRY(tti_device_lean_finish(lean));
-    for (int w = x->pipe->n_idle; w < x->pipe->n_waves; w++) {
+    for (int w = 0; w < x->pipe->n_waves; w++) {
         part p = make_part(s, (tti_pipe_action){w, t->part});
         p.steps = t->steps;
         TTI_TRY(run_between_joins(s, &p));
@@ -583,12 +559,8 @@ static tutti_status run_joined(pipe_step *s) {
 
 /* Times that kernels are put into the queue. */
 static int count_runs(const pipe_step *s) {
-    const tti_pipe *pipe = s->pipe->x->pipe;
-    const tti_pipe_schedule *schedule = &s->room->side->schedule;
-    int n = 0;
-    if (is_joined(s)) return s->room->n_stretches * (pipe->n_waves - pipe->n_idle);
-    for (int i = 0; i < schedule->n_actions; i++) n += !is_idle(s, schedule->actions[i].wave);
-    return n;
+    if (is_joined(s)) return s->room->n_stretches * s->pipe->x->pipe->n_waves;
+    return s->room->side->schedule.n_actions;
 }
 
 /* Of the steps before; the device has come to their end. */

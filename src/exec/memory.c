@@ -19,7 +19,7 @@ int tti_exec_n_lanes(const tti_exec_desc *desc, int n_local) {
 static tutti_status count_waves(const tti_exec_desc *desc, int n_local, int n_ranks, int *n) {
     tti_deal deal;
     *n = tti_waves_of(n_local, tti_exec_n_lanes(desc, n_local));
-    if (desc->zero < 3) return TUTTI_OK;
+    if (desc->zero < 3 || desc->backend->device) return TUTTI_OK;
     TTI_TRY(tti_exec_deal(desc, n_ranks, &deal));
     for (int r = 0; r < n_ranks; r++) {
         int theirs = tti_deal_n_of(&deal, r);

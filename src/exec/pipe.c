@@ -41,10 +41,11 @@ int tti_pipe_fit_lanes(const tti_stages *s, int n_lanes, int n_shards) {
     return n_lanes;
 }
 
-/* Waves of the worker of this stage that has most, where all of them fetch the same. */
+/* Waves of the worker of this stage that has most, where all of them fetch the same: on the host.
+ */
 static tutti_status agree_waves(tti_exec *x) {
     int32_t n = tti_waves_of(x->last_shard - x->first_shard, x->desc.n_lanes), most = n;
-    if (x->desc.zero > 2 && x->n_ranks > 1)
+    if (x->desc.zero > 2 && x->n_ranks > 1 && !x->device)
         TTI_TRY(tutti_comm_all_reduce(x->desc.comm, &n, &most, 1, TUTTI_I32, TUTTI_MAX,
                                       TUTTI_ALG_AUTO));
     x->n_pipe_waves = most;

@@ -4,8 +4,25 @@
 #include "exec/fake_device.h"
 #include "exec/reduce_crew.h"
 
+static _Thread_local int n_pinned, most_pinned;
+
+/* Of more than two pieces the device takes none. */
+static tutti_status pin(void *memory, size_t n_bytes) {
+    (void)memory, (void)n_bytes;
+    if (n_pinned == 2) return tti_fail(TUTTI_E_NOMEM, "no more");
+    most_pinned = ++n_pinned;
+    return TUTTI_OK;
+}
+
+static void unpin(void *memory) {
+    (void)memory;
+    n_pinned--;
+}
+
 static const tti_device_ops ops = {.open = fake_open,
                                    .close = fake_close,
+                                   .pin = pin,
+                                   .unpin = unpin,
                                    .copy = fake_copy,
                                    .mark = fake_note,
                                    .await = fake_await,
@@ -81,6 +98,9 @@ static const char *rank_main(tutti_comm *comm, void *arg) {
     if (!failure) failure = check_parts(&r, by_host);
     if (!failure) failure = check_growth(&r, by_host);
     tti_device_by_host_destroy(by_host);
+    int n_used = r.c->fast ? 1 : TTI_MIN(r.x.acc.n_pieces, 2);
+    if (!failure && (n_pinned != 0 || most_pinned != n_used))
+        failure = "pieces stay pinned, or never were";
     free(r.x.sync_parts);
     reduce_free(&r);
     return failure;
