@@ -448,6 +448,8 @@ static tutti_status run_for_server(tti_exec *x, const tti_device_set *set) {
     tti_profile_next_step(x);
     TTI_TRY(tti_device_put_begin(x, set));
     TTI_TRY(tti_device_run_shards(x, set));
+    if (d->pipe) TTI_TRY(tti_device_pipe_rest(d->pipe));
+    if (d->pipe) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
     TTI_TRY(tti_device_server_bring(d->server));
     return d->ops->tell(d->report, d->sums, d->n_told, set->told);
 }

@@ -85,10 +85,10 @@ static tutti_status meet_divided(tti_exec *x) {
 
 tutti_status tti_device_meet(tti_exec *x) {
     tti_exec_device *d = x->device;
+    if (x->desc.server) TTI_TRY(tti_device_server_create(x, &d->server));
     if (x->divided) return meet_divided(x);
     if (x->desc.mixed) return tti_device_by_host_create(x, &d->by_host);
     bool by_host = tti_device_ends_on_host(x);
-    if (x->desc.server) TTI_TRY(tti_device_server_create(x, &d->server));
     if (!d->server && !by_host) TTI_TRY(tti_device_reduce_create(x, &d->reduce, &d->way));
     return x->n_ranks == 1 || d->reduce ? TUTTI_OK : tti_device_by_host_create(x, &d->by_host);
 }

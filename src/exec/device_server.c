@@ -14,7 +14,7 @@
 struct tti_device_server {
     tti_exec *x;
     const tti_device_ops *ops;
-    float *pieces[TTI_MAX_PIECES]; /* [acc.n_pieces] */
+    float *pieces[TTI_MAX_PIECES]; /* [tti_server_n_pieces] */
     float *params;
 };
 
@@ -28,7 +28,7 @@ static tutti_status take(const tti_device_server *s, float **out) {
 }
 
 static tutti_status take_all(tti_device_server *s) {
-    for (int i = 0; i < s->x->acc.n_pieces; i++) TTI_TRY(take(s, &s->pieces[i]));
+    for (int i = 0; i < tti_server_n_pieces(s->x); i++) TTI_TRY(take(s, &s->pieces[i]));
     return take(s, &s->params);
 }
 
@@ -62,7 +62,7 @@ float *tti_exec_device_pulled(const tti_exec *x) { return x->device->server->par
 
 tutti_status tti_device_server_bring(tti_device_server *s) {
     const tti_exec *x = s->x;
-    for (int i = 0; i < x->acc.n_pieces; i++)
+    for (int i = 0; i < tti_server_n_pieces(x); i++)
         TTI_TRY(s->ops->copy(TTI_QUEUE_COMPUTE, s->pieces[i], x->buffers[x->acc.piece_buffer[i]],
                              flat_bytes(s)));
     return tti_profile_upto(s->x, TTI_ROW_COMPUTE, tti_part_grads("gradients to the host"), -1);

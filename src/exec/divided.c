@@ -191,12 +191,17 @@ tutti_status tti_divided_partials(tti_exec *x, size_t n_sums) {
 
 /* ---- hashes ---- */
 
+uint64_t tti_divided_join_hashes(const uint64_t *hashes, int n) {
+    uint64_t joined = 0;
+    for (int r = 0; r < n; r++) joined = tti_mix64(joined ^ hashes[r], (uint64_t)r);
+    return joined;
+}
+
 tutti_status tti_divided_hash(const tti_divided *d, uint64_t *hash) {
-    int64_t mine = (int64_t)*hash, all[TTI_MAX_RANKS];
+    uint64_t all[TTI_MAX_RANKS];
     if (!d) return TUTTI_OK;
-    TTI_TRY(tutti_comm_all_gather(d->mesh->model, &mine, all, 1, TUTTI_I64));
-    *hash = 0;
-    for (int r = 0; r < d->n_ranks; r++) *hash = tti_mix64(*hash ^ (uint64_t)all[r], (uint64_t)r);
+    TTI_TRY(tutti_comm_all_gather(d->mesh->model, hash, all, 1, TUTTI_I64));
+    *hash = tti_divided_join_hashes(all, d->n_ranks);
     return TUTTI_OK;
 }
 

@@ -40,6 +40,9 @@ tutti_status tti_divided_squares(const tti_divided *d, double *squares);
  * model group, or the tensor group. */
 tutti_status tti_divided_partials(tti_exec *x, size_t n_sums);
 
+/* One hash of all parts, from those of each in the order of ranks. */
+uint64_t tti_divided_join_hashes(const uint64_t *hashes, int n);
+
 /* *hash of this worker's part becomes one of all parts. */
 tutti_status tti_divided_hash(const tti_divided *d, uint64_t *hash);
 

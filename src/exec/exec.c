@@ -277,7 +277,7 @@ static tutti_status find_inputs(const tti_plan *plan, const tti_program *program
 static tutti_status count_in_flight(tti_exec *x) {
     int n_local = x->last_shard - x->first_shard;
     x->n_in_flight = x->n_syncs > 0 && !x->desc.serves ? n_local : x->desc.n_lanes;
-    if (x->desc.plan->stages) {
+    if (x->desc.plan->stages && !x->desc.serves) {
         int own = tti_waves_of(n_local, x->desc.n_lanes);
         TTI_TRY(tti_pipe_count_in_flight(x->desc.plan->stages, x->n_pipe_waves, &x->n_in_flight));
         x->n_in_flight = TTI_MIN(x->n_in_flight, own) * x->desc.n_lanes;
@@ -291,6 +291,7 @@ static tutti_status count_in_flight(tti_exec *x) {
 
 /* As many lanes as all workers of the model group can have. */
 static tutti_status agree_lanes(tti_exec *x) {
+    if (x->desc.serves) return TUTTI_OK; /* nobody computes there */
     tutti_comm *tensor = x->desc.mesh && !x->desc.backend->device ? x->desc.mesh->tensor : NULL;
     TTI_TRY(tti_lane_comms_create(tensor, &x->desc.n_lanes, &x->lane_comms));
     x->n_lane_comms = x->desc.n_lanes;
@@ -356,6 +357,7 @@ static tutti_status check_device_memory(tti_exec *x) {
 static tutti_status build(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
     int n_local = x->last_shard - x->first_shard;
+    bool has_pipe = plan->stages && !x->desc.serves;
     TTI_TRY(keep_cores(x));
     TTI_TRY(tti_mixed_check(x));
     TTI_TRY(tti_exec_device_open(x));
@@ -368,8 +370,8 @@ static tutti_status build(tti_exec *x) {
     TTI_TRY(count_in_flight(x));
     TTI_TRY(tti_accumulation_init(
         &x->acc, x->first_shard, x->last_shard,
-        plan->stages ? tti_pipe_width(plan->stages, x->desc.n_lanes, n_local) : x->n_in_flight));
-    TTI_TRY(tti_pipe_create(x, &x->pipe));
+        has_pipe ? tti_pipe_width(plan->stages, x->desc.n_lanes, n_local) : x->n_in_flight));
+    if (has_pipe) TTI_TRY(tti_pipe_create(x, &x->pipe));
     TTI_TRY(tti_exec_init_share(&x->desc, x->rank, x->n_ranks, &x->share));
     if (x->device) TTI_TRY(check_device_memory(x));
     if (!x->desc.serves) x->arena_bytes = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);

@@ -212,7 +212,6 @@ static tutti_status build(tti_exec *x, tti_pipe *pipe) {
 
 tutti_status tti_pipe_create(tti_exec *x, tti_pipe **out) {
     *out = NULL;
-    if (!x->desc.plan->stages) return TUTTI_OK;
     tti_pipe *pipe = calloc(1, sizeof *pipe);
     if (!pipe) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");
     pipe->stages = x->desc.plan->stages;

@@ -11,7 +11,9 @@
 
 #include "base/clock.h"
 #include "comm/local_sum.h"
+#include "comm/progress.h"
 #include "exec/server_ranges.h"
+#include "exec/server_team.h"
 
 /* ---- the server's threads ---- */
 
@@ -198,7 +200,7 @@ static tutti_status set_up(tti_server *s) {
     s->desc.exec.serves = true;
     s->desc.exec.comm = NULL;
     s->desc.exec.cores = NULL;
-    if (tti_server_has_ranges(s)) {
+    if (s->desc.n_ranges > 1) {
         s->desc.exec.n_ranges = s->desc.n_ranges;
         s->desc.exec.join = tti_ranges_join;
         s->desc.exec.join_user = s;
@@ -259,7 +261,8 @@ static void init_sync(tti_server *s) {
     pthread_condattr_destroy(&monotonic);
 }
 
-static tutti_status start(tti_server *s) {
+tutti_status tti_server_start(tti_server *s) {
+    TTI_TRY(count_pulls(s));
     if (pthread_create(&s->thread, NULL, run_server, s) != 0)
         return tti_fail(TUTTI_E_NOMEM, "parameter server: cannot start a thread");
     s->has_thread = true;
@@ -285,8 +288,7 @@ tutti_status tti_server_create(const tti_server_desc *desc, tti_server **out) {
         return tti_fail(TUTTI_E_INVALID, "parameter server: %d workers", desc->n_workers);
     tti_server *s = tti_server_new(desc);
     if (!s) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
-    tutti_status st = count_pulls(s);
-    if (st == TUTTI_OK) st = start(s);
+    tutti_status st = tti_server_start(s);
     if (st != TUTTI_OK) {
         tti_server_destroy(s);
         return st;
@@ -298,7 +300,7 @@ tutti_status tti_server_create(const tti_server_desc *desc, tti_server **out) {
 void tti_server_destroy(tti_server *s) {
     if (!s) return;
     tti_door_close(s->door);
-    bool in_order = tti_remote_close(s);
+    bool in_order = tti_remote_close(s) && !(s->team && s->failed);
     /* Others need it until the first process ends: which after a failure may never come to it. */
     tti_holder_close(s->holder, in_order ? TTI_NO_TIMEOUT : s->desc.timeout_ms);
     pthread_mutex_lock(&s->mutex);
@@ -308,6 +310,7 @@ void tti_server_destroy(tti_server *s) {
     if (s->has_thread) pthread_join(s->thread, NULL);
     tti_ranges_close(s->ranges);
     tti_keys_close(s->keys);
+    tti_team_destroy(s->team);
     for (int i = 0; i < TTI_MAX_LANES; i++) free(s->scratch[i]);
     tti_sum_order_free(&s->order);
     pthread_cond_destroy(&s->work);
@@ -321,7 +324,7 @@ void tti_server_destroy(tti_server *s) {
 
 tti_exec *tti_server_exec(tti_server *s) { return tti_server_has_ranges(s) ? NULL : s->x; }
 
-bool tti_server_has_ranges(const tti_server *s) { return s->desc.n_ranges > 1; }
+bool tti_server_has_ranges(const tti_server *s) { return s->desc.n_ranges > 1 || s->team; }
 
 bool tti_server_is_async(const tti_server *s) {
     return s->desc.staleness != 0 || s->desc.n_backup > 0;
@@ -338,6 +341,7 @@ bool tti_server_shards(const tti_server *s, int w, int n_shards, int *first, int
 
 void tti_server_abort(tti_server *s, tutti_status status, const char *text) {
     if (s->remote) tti_remote_abort(s, status, text);
+    tti_team_abort(s->team, text);
     pthread_mutex_lock(&s->mutex);
     tti_server_fail(s, TUTTI_E_PEER, text && *text ? text : "a worker is gone");
     pthread_mutex_unlock(&s->mutex);
@@ -414,9 +418,11 @@ static tutti_status put_and_wait(tti_server *s, tti_request *r) {
 
 tutti_status tti_server_fetch(tti_exec *x, int k, tti_range keys, const float **data) {
     float *to = tti_server_piece(x, 0) + keys.first;
+    tti_server *s = x->desc.server;
     tti_request r = {.kind = TTI_FETCH, .k = k, .keys = keys, .to = to};
-    TTI_TRY(put_and_wait(x->desc.server, &r));
     *data = to;
+    if (!s->holder) return put_and_wait(s, &r);
+    tti_holder_fetch(s->holder, k, keys, to); /* of a part: all of it is here */
     return TUTTI_OK;
 }
 
@@ -433,10 +439,15 @@ tutti_status tti_server_held(tti_server *s, tti_held held[TTI_MAX_RANKS], int *n
     int64_t bytes[TTI_MAX_RANKS];
     tti_request r = {.kind = TTI_TRAFFIC, .bytes = bytes};
     TTI_TRY(put_and_wait(s, &r));
-    *n = tti_server_n_ranges(&s->desc);
-    for (int i = 0; i < *n; i++) held[i] = (tti_held){tti_server_range(&s->desc, i), bytes[i]};
+    *n = s->team ? tti_team_n_parts(s->team) : tti_server_n_ranges(&s->desc);
+    for (int i = 0; i < *n; i++) {
+        held[i].keys = s->team ? tti_team_keys(s->team, i) : tti_server_range(&s->desc, i);
+        held[i].n_bytes = bytes[i];
+    }
     return TUTTI_OK;
 }
+
+int tti_server_n_pieces(const tti_exec *x) { return x->divided ? 1 : x->acc.n_pieces; }
 
 /* ---- synchronous ---- */
 

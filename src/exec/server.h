@@ -1,5 +1,5 @@
 /* server.h - a parameter server: threads that keep parameters and optimizer state for workers,
- * which are threads beside them or processes, of any host.
+ * which are threads beside them or processes, of any host, or several of these that divide a model.
  *
  * Each of n_lanes server threads has a range of the update's blocks.  They serve one request at a
  * time, in the order of arrival: a pull copies the parameters to a worker, a push applies a whole
@@ -169,11 +169,26 @@ bool tti_server_has_processes(const tti_server *server);
  * others.  Called by threads of the server. */
 void tti_server_rate(tti_server *server, double (*lr)(void *user, int64_t step), void *user);
 
+/* Workers that hold a copy of the model between them are one worker of the server, by the number of
+ * the copy.  Collective over comm, whose ranks make up the grid size: desc says n_workers, copies
+ * of the model, and the plan of this place; replay is read in rank 0.  The parameters of each part
+ * are kept by the worker of the first copy that has it.  None may leave.  All calls are made by all
+ * workers of a copy; what is told comes to rank 0.  Owned by the caller, who destroys it after the
+ * executors and before comm. */
+tutti_status tti_server_create_divided(const tti_server_desc *desc, tutti_comm *comm,
+                                       const tti_mesh_at *size, tti_server **out);
+
+/* Into how many pieces its worker's gradient falls: one, where each has a part of the model. */
+int tti_server_n_pieces(const tti_exec *x);
+
+/* Of those workers the one that speaks for its copy; true where each has a whole one. */
+bool tti_server_speaks(const tti_server *server);
+
 /* The keys are held by several processes. */
 bool tti_server_has_ranges(const tti_server *server);
 
 /* Then: state k of keys, from wherever it is held; data are valid until the next call and the next
- * gradient.  Of worker 0, while it computes nothing. */
+ * gradient.  Of worker 0, or of workers of the first copy, while it computes nothing. */
 tutti_status tti_server_fetch(tti_exec *x, int k, tti_range keys, const float **data);
 
 /* Then: what of keys the process of x holds is taken from data, which begins with keys.first; k may

@@ -7,10 +7,12 @@
 
 #include "base/clock.h"
 #include "exec/server_ranges.h"
+#include "exec/server_team.h"
 
 /* ---- stretches ---- */
 
 tutti_status tti_server_open(tti_server *s, int64_t first, int64_t last) {
+    if (!tti_server_speaks(s)) return TUTTI_OK;
     if (s->remote) return tti_remote_open(s, first, last);
     pthread_mutex_lock(&s->mutex);
     if (s->first != first || s->opened != last) {
@@ -21,7 +23,7 @@ tutti_status tti_server_open(tti_server *s, int64_t first, int64_t last) {
     return TUTTI_OK;
 }
 
-tutti_status tti_server_stop(tti_server *s) {
+static tutti_status stop(tti_server *s) {
     if (s->remote) return tti_remote_stop(s);
     pthread_mutex_lock(&s->mutex);
     if (s->desc.n_backup > 0)
@@ -30,6 +32,13 @@ tutti_status tti_server_stop(tti_server *s) {
         s->stopped = true;
     pthread_cond_broadcast(&s->news);
     pthread_mutex_unlock(&s->mutex);
+    return TUTTI_OK;
+}
+
+/* Of several workers that are one any may say it: with the next batch that they take. */
+tutti_status tti_server_stop(tti_server *s) {
+    if (!s->team) return stop(s);
+    tti_team_wish_stop(s->team);
     return TUTTI_OK;
 }
 
@@ -126,14 +135,31 @@ static tutti_status put_pulled(tti_exec *x) {
     return x->device ? tti_exec_device_put(x, x->params, tti_server_pulled(x)) : TUTTI_OK;
 }
 
-static tutti_status take_for(tti_exec *x, tti_ticket *ticket) {
+/* From the holders alone. */
+static tutti_status take_keys(tti_exec *x, int64_t version, bool with_ema) {
+    float *params = tti_server_pulled(x), *ema = with_ema ? tti_server_pulled_ema(x) : NULL;
+    TTI_TRY(tti_keys_take(x->desc.server, x, version, params, ema));
+    if (ema) TTI_TRY(tti_server_put_ema(x));
+    return put_pulled(x);
+}
+
+static tutti_status take_one(tti_exec *x, tti_ticket *ticket) {
     tti_server *s = x->desc.server;
     float *params = tti_server_pulled(x);
     if (s->remote) return tti_remote_take(s, x, ticket);
     TTI_TRY(tti_server_take_for(s, x->desc.server_worker, params, ticket));
-    if (!ticket->any) return TUTTI_OK;
-    TTI_TRY(tti_keys_take(s, x, ticket->version, params, NULL));
-    return put_pulled(x);
+    return ticket->any ? take_keys(x, ticket->version, false) : TUTTI_OK;
+}
+
+/* Of several workers that are one, one asks and all hear. */
+static tutti_status take_for(tti_exec *x, tti_ticket *ticket) {
+    tti_server *s = x->desc.server;
+    bool speaks = tti_server_speaks(s), stops = false;
+    TTI_TRY(tti_team_ask_stop(s->team, &stops));
+    if (speaks && stops) TTI_TRY(stop(s));
+    if (speaks) TTI_TRY(take_one(x, ticket));
+    TTI_TRY(tti_team_hear(s->team, ticket, sizeof *ticket));
+    return !speaks && ticket->any ? take_keys(x, ticket->version, false) : TUTTI_OK;
 }
 
 tutti_status tti_server_take(tti_exec *x, tti_ticket *ticket) {
@@ -168,17 +194,24 @@ tutti_status tti_server_put_ema(tti_exec *x) {
                                : TUTTI_OK;
 }
 
-tutti_status tti_server_pull(tti_exec *x, int64_t *n_updates) {
+static tutti_status pull_one(tti_exec *x, int64_t *n_updates) {
     tti_server *s = x->desc.server;
     float *params = tti_server_pulled(x);
     /* Averages are read at the server, where all of them are there. */
     float *ema = tti_server_has_ranges(s) ? tti_server_pulled_ema(x) : NULL;
-    x->has_whole_ema = false; /* also of a worker that made nothing since they were brought */
     if (s->remote) return tti_remote_pull(s, x, n_updates);
     TTI_TRY(tti_server_pull_for(s, x->desc.server_worker, params, ema, n_updates));
     TTI_TRY(tti_keys_take(s, x, *n_updates, params, ema));
     if (ema) TTI_TRY(tti_server_put_ema(x));
     return put_pulled(x);
+}
+
+tutti_status tti_server_pull(tti_exec *x, int64_t *n_updates) {
+    tti_server *s = x->desc.server;
+    x->has_whole_ema = false; /* also of a worker that made nothing since they were brought */
+    if (tti_server_speaks(s)) TTI_TRY(pull_one(x, n_updates));
+    TTI_TRY(tti_team_hear(s->team, n_updates, sizeof *n_updates));
+    return tti_server_speaks(s) ? TUTTI_OK : take_keys(x, *n_updates, true);
 }
 
 tutti_status tti_server_bring_averages(tti_exec *x) {
@@ -267,7 +300,7 @@ tutti_status tti_server_bring_for(tti_server *s, int w, const tti_bringing *b, t
 
 tutti_status tti_server_give(tti_exec *x, const tti_gift *gift, tti_arrival *out) {
     tti_server *s = x->desc.server;
-    tti_bringing b = {.n_pieces = x->acc.n_pieces,
+    tti_bringing b = {.n_pieces = tti_server_n_pieces(x),
                       .step = *gift->desc,
                       .n_rows = gift->desc->n_rows,
                       .wait_ns = gift->wait_ns,
@@ -281,8 +314,11 @@ tutti_status tti_server_give(tti_exec *x, const tti_gift *gift, tti_arrival *out
     for (int i = 0; i < x->last_shard - x->first_shard; i++)
         b.n_own_rows += gift->desc->shards[i].n_rows;
     TTI_TRY(tti_keys_bring(s, x, b.pieces, b.n_pieces));
-    TTI_TRY(s->remote ? tti_remote_give(s, x, &b, out)
-                      : tti_server_bring_for(s, x->desc.server_worker, &b, out));
+    TTI_TRY(tti_team_meet(s->team)); /* all have brought theirs */
+    if (tti_server_speaks(s))
+        TTI_TRY(s->remote ? tti_remote_give(s, x, &b, out)
+                          : tti_server_bring_for(s, x->desc.server_worker, &b, out));
+    TTI_TRY(tti_team_hear(s->team, out, sizeof *out));
     tti_server_profile(x, "update", computed_ns, tti_now_ns(), out->result.update_ns);
     return TUTTI_OK;
 }
@@ -293,7 +329,7 @@ static bool may_leave(const tti_server *s, int w, bool is_dead) {
     int n_present = s->desc.n_workers - s->n_left;
     int n_needed = s->desc.n_backup > 0 ? s->desc.n_workers - s->desc.n_backup : 1;
     bool computes = s->worker[w].computes;
-    if (s->failed || s->desc.replay || n_present <= n_needed) return false;
+    if (s->failed || s->desc.replay || s->team || n_present <= n_needed) return false;
     if (!computes) return is_dead;
     for (int i = 0; i < s->n_left && s->desc.n_backup == 0; i++)
         if (s->left[i].batch == s->worker[w].batch) return false;
@@ -323,6 +359,7 @@ bool tti_server_leave_for(tti_server *s, int w, const char *why) {
 
 bool tti_server_leave(tti_exec *x, const char *why) {
     tti_server *s = x->desc.server;
+    if (s->team) return false; /* the others of its copy need it */
     if (s->remote) return tti_remote_leave(s, why);
     return tti_server_leave_for(s, x->desc.server_worker, why);
 }

@@ -26,7 +26,7 @@ struct tti_door {
     atomic_bool is_closing;
 };
 
-bool tti_server_has_processes(const tti_server *s) { return s->remote || s->door; }
+bool tti_server_has_processes(const tti_server *s) { return s->remote || s->door || s->team; }
 
 void tti_server_rate(tti_server *s, double (*lr)(void *user, int64_t step), void *user) {
     pthread_mutex_lock(&s->mutex);
@@ -37,6 +37,9 @@ void tti_server_rate(tti_server *s, double (*lr)(void *user, int64_t step), void
 
 /* ---- what a worker asks for ---- */
 
+/* Of what a worker wants the first process has one of several ranges. */
+static bool in_ranges(const tti_server *s) { return tti_server_n_ranges(&s->desc) > 1; }
+
 static tutti_status take(attendant *a, tti_wire_message *m, unsigned *areas) {
     tti_ticket ticket;
     float *params = tti_channel_area(a->channel, TTI_WIRE_PARAMS);
@@ -45,14 +48,14 @@ static tutti_status take(attendant *a, tti_wire_message *m, unsigned *areas) {
     m->number[1] = ticket.batch;
     m->number[2] = ticket.version;
     /* Of several holders each is asked for its range. */
-    if (ticket.any && !tti_server_has_ranges(a->s)) *areas = 1u << TTI_WIRE_PARAMS;
+    if (ticket.any && !in_ranges(a->s)) *areas = 1u << TTI_WIRE_PARAMS;
     return TUTTI_OK;
 }
 
 /* What the last take or pull left there. */
 static tutti_status give_range(attendant *a, tti_wire_message *m, unsigned *areas) {
     bool with_ema = m->number[1] && a->s->x->ema;
-    if (!tti_server_has_ranges(a->s))
+    if (!in_ranges(a->s))
         return tti_fail(TUTTI_E_MISMATCH, "parameter server: there are no ranges");
     *areas = 1u << TTI_WIRE_PARAMS | (with_ema ? 1u << TTI_WIRE_EMA : 0);
     return TUTTI_OK;
@@ -77,8 +80,7 @@ static tutti_status give(attendant *a, tti_wire_message *m) {
 static tutti_status give_params(attendant *a, tti_wire_message *m, unsigned *areas) {
     bool has_ema = a->s->x->ema != NULL;
     float *ema = has_ema ? tti_channel_area(a->channel, TTI_WIRE_EMA) : NULL;
-    if (!tti_server_has_ranges(a->s))
-        *areas = 1u << TTI_WIRE_PARAMS | (has_ema ? 1u << TTI_WIRE_EMA : 0);
+    if (!in_ranges(a->s)) *areas = 1u << TTI_WIRE_PARAMS | (has_ema ? 1u << TTI_WIRE_EMA : 0);
     return tti_server_pull_for(a->s, a->worker, tti_channel_area(a->channel, TTI_WIRE_PARAMS), ema,
                                &m->number[0]);
 }
@@ -207,20 +209,14 @@ static tutti_status start(attendant *a) {
     return tti_fail(TUTTI_E_NOMEM, "parameter server: no thread for worker %d", a->worker);
 }
 
-tutti_status tti_server_admit(tti_server *s, tutti_comm *comm) {
-    tti_channel *channels[TTI_MAX_RANKS];
-    size_t areas[TTI_N_KEY_AREAS];
-    tti_server_area_bytes(&s->desc, 0, areas);
-    TTI_ASSERT(!s->door && tti_server_is_async(s));
+tutti_status tti_door_open(tti_server *s, tti_channel *const *channels) {
     tti_door *door = calloc(1, sizeof *door);
-    if (!door) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    tutti_status st = TUTTI_OK;
     s->hall.brought = calloc((size_t)s->desc.n_workers * TTI_MEET_VALUES, sizeof(int64_t));
-    tutti_status st = s->hall.brought
-                          ? tti_channels_open(comm, 0, areas, TTI_COUNT(areas), channels)
-                          : tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
-    if (st != TUTTI_OK) {
+    if (!door || !s->hall.brought) {
+        for (int w = 1; w < s->desc.n_workers; w++) tti_channel_close(channels[w]);
         free(door);
-        return st;
+        return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     }
     s->door = door;
     door->n = s->desc.n_workers;
@@ -228,8 +224,17 @@ tutti_status tti_server_admit(tti_server *s, tutti_comm *comm) {
         door->attendants[w] = (attendant){
             .s = s, .worker = w, .channel = channels[w], .is_closing = &door->is_closing};
     for (int w = 1; w < door->n && st == TUTTI_OK; w++) st = start(&door->attendants[w]);
-    if (st == TUTTI_OK) st = tti_server_open_ranges(s, comm);
     return st; /* what has been begun ends with the server */
+}
+
+tutti_status tti_server_admit(tti_server *s, tutti_comm *comm) {
+    tti_channel *channels[TTI_MAX_RANKS];
+    size_t areas[TTI_N_KEY_AREAS];
+    tti_server_area_bytes(&s->desc, 0, areas);
+    TTI_ASSERT(!s->door && tti_server_is_async(s));
+    TTI_TRY(tti_channels_open(comm, 0, areas, TTI_COUNT(areas), channels));
+    TTI_TRY(tti_door_open(s, channels));
+    return tti_server_open_ranges(s, comm);
 }
 
 void tti_door_close(tti_door *door) {

@@ -322,7 +322,7 @@ tutti_status tti_holder_take(tti_holder *h, int64_t version, const float **param
 }
 
 void tti_exec_store_range(tti_exec *x, int k, tti_range keys, const float *data) {
-    tti_range own = tti_share_range(x->desc.plan, x->desc.range, x->desc.n_ranges);
+    tti_range own = tti_share_range(x->desc.plan, x->desc.range, TTI_MAX(1, x->desc.n_ranges));
     float *to = array_of(x, k);
     size_t first = TTI_MAX(keys.first, own.first), last = TTI_MIN(keys.last, own.last);
     if (!to || first >= last) return;
@@ -332,6 +332,12 @@ void tti_exec_store_range(tti_exec *x, int k, tti_range keys, const float *data)
 void tti_holder_store(tti_holder *h, int k, tti_range keys, const float *data) {
     pthread_mutex_lock(&h->mutex);
     tti_exec_store_range(h->x, k, keys, data);
+    pthread_mutex_unlock(&h->mutex);
+}
+
+void tti_holder_fetch(tti_holder *h, int k, tti_range keys, float *to) {
+    pthread_mutex_lock(&h->mutex);
+    memcpy(to, array_of(h->x, k) + keys.first, (keys.last - keys.first) * sizeof *to);
     pthread_mutex_unlock(&h->mutex);
 }
 

@@ -10,15 +10,22 @@
 
 struct tti_keys {
     const tti_server_desc *desc;
-    int n;
+    int first, n; /* ranges first .. n-1; range 0, where it is not one, is the queue's affair */
+    int part;     /* of a model; 0: ranges are of all of it */
     tti_channel *holder[TTI_MAX_RANKS]; /* [n]; NULL: the first, or of this process */
 };
 
 tti_keys *tti_keys_create(const tti_server_desc *desc, tti_channel *const *channels) {
     tti_keys *k = calloc(1, sizeof *k);
     if (!k) return NULL;
-    *k = (tti_keys){.desc = desc, .n = tti_server_n_ranges(desc)};
+    *k = (tti_keys){.desc = desc, .first = 1, .n = tti_server_n_ranges(desc)};
     for (int r = 0; r < k->n; r++) k->holder[r] = channels[r];
+    return k;
+}
+
+tti_keys *tti_keys_create_for_part(const tti_server_desc *desc, int part, tti_channel *channel) {
+    tti_keys *k = calloc(1, sizeof *k);
+    if (k) *k = (tti_keys){.desc = desc, .n = 1, .part = part, .holder = {channel}};
     return k;
 }
 
@@ -33,8 +40,12 @@ void tti_keys_close(tti_keys *k) {
 static tutti_status lose(tti_server *s, int r) {
     char text[512], why[400];
     snprintf(why, sizeof why, "%s", tutti_last_error());
-    snprintf(text, sizeof text, "parameter server: rank %d, which holds range %d of %d: %s", r, r,
-             s->keys->n, why);
+    if (s->keys->part > 0)
+        snprintf(text, sizeof text, "parameter server: rank %d, which holds its part: %s",
+                 s->keys->part, why);
+    else
+        snprintf(text, sizeof text, "parameter server: rank %d, which holds range %d of %d: %s", r,
+                 r, s->keys->n, why);
     return tti_server_why(s, text);
 }
 
@@ -59,7 +70,7 @@ tutti_status tti_keys_bring(tti_server *s, tti_exec *x, float *const *pieces, in
     tti_wire_message m = {.kind = TTI_WIRE_PUSH};
     if (!k) return TUTTI_OK;
     if (s->remote) TTI_TRY(tti_remote_push(s, x, pieces, n_pieces));
-    for (int r = 1; r < k->n; r++) {
+    for (int r = k->first; r < k->n; r++) {
         bool is_own = !k->holder[r];
         float *to =
             is_own ? tti_holder_grads(s->holder) : tti_channel_area(k->holder[r], TTI_WIRE_GRADS);
@@ -69,7 +80,7 @@ tutti_status tti_keys_bring(tti_server *s, tti_exec *x, float *const *pieces, in
         else
             TTI_TRY(ask(s, r, &m, 1u << TTI_WIRE_GRADS));
     }
-    for (int r = 1; r < k->n; r++)
+    for (int r = k->first; r < k->n; r++)
         if (k->holder[r]) TTI_TRY(hear(s, r, TTI_WIRE_PUSH, 0, &m));
     return s->remote ? tti_remote_pushed(s) : TUTTI_OK;
 }
@@ -105,9 +116,9 @@ tutti_status tti_keys_take(tti_server *s, tti_exec *x, int64_t version, float *p
     tti_keys *k = s->keys;
     tti_wire_message m = {.kind = TTI_WIRE_KEYS, .number = {version, ema != NULL}};
     if (!k) return TUTTI_OK;
-    for (int r = 1; r < k->n; r++)
+    for (int r = k->first; r < k->n; r++)
         if (k->holder[r]) TTI_TRY(ask(s, r, &m, 0));
     if (s->remote) TTI_TRY(tti_remote_ask_keys(s, ema != NULL));
-    for (int r = 1; r < k->n; r++) TTI_TRY(take_from(s, r, x, version, params, ema));
+    for (int r = k->first; r < k->n; r++) TTI_TRY(take_from(s, r, x, version, params, ema));
     return s->remote ? tti_remote_hear_keys(s, x, params, ema) : TUTTI_OK;
 }

@@ -7,6 +7,7 @@
 
 #include "base/dtype.h"
 #include "exec/server_ranges.h"
+#include "exec/server_team.h"
 
 /* Of two doubles, which came as their bits. */
 static int64_t sum_of_bits(int64_t a, int64_t b) {
@@ -98,11 +99,20 @@ tutti_status tti_server_meet_for(tti_server *s, int w, tti_meet_op op, int64_t *
     return st;
 }
 
-tutti_status tti_server_meet(tti_exec *x, tti_meet_op op, void *values, int n,
+static tutti_status meet_one(tti_exec *x, tti_meet_op op, void *values, int n,
                              tti_members *members) {
     tti_server *s = x->desc.server;
     if (s->remote) return tti_remote_meet(s, op, values, n, members);
     return tti_server_meet_for(s, x->desc.server_worker, op, values, n, members);
+}
+
+tutti_status tti_server_meet(tti_exec *x, tti_meet_op op, void *values, int n,
+                             tti_members *members) {
+    tti_team *team = x->desc.server->team;
+    TTI_TRY(tti_team_combine(team, op, values, n));
+    if (tti_server_speaks(x->desc.server)) TTI_TRY(meet_one(x, op, values, n, members));
+    TTI_TRY(tti_team_hear(team, values, (size_t)n * sizeof(int64_t)));
+    return tti_team_hear(team, members, sizeof *members);
 }
 
 /* Why the others cannot do without a process that has gone. */

@@ -15,6 +15,7 @@ struct tti_ranges {
     char why[768];                      /* it is lost */
     tti_channel *holder[TTI_MAX_RANKS]; /* [n], none for the first */
     int *first_update;                  /* [n + 1]: blocks of range r are first .. next-1 */
+    bool are_parts;                     /* not ranges of one plan: each has a plan of its own */
 };
 
 /* ---- what ranges there are ---- */
@@ -42,8 +43,7 @@ static void find_updates(tti_ranges *g) {
     g->first_update[g->n] = plan->n_updates;
 }
 
-tti_ranges *tti_ranges_create(const tti_server_desc *desc, tti_channel *const *channels) {
-    int n = tti_server_n_ranges(desc);
+tti_ranges *tti_ranges_create(const tti_server_desc *desc, int n, tti_channel *const *channels) {
     tti_ranges *g = calloc(1, sizeof *g);
     int *first_update = calloc((size_t)n + 1, sizeof *first_update);
     if (!g || !first_update) {
@@ -52,8 +52,9 @@ tti_ranges *tti_ranges_create(const tti_server_desc *desc, tti_channel *const *c
         return NULL;
     }
     *g = (tti_ranges){.desc = desc, .n = n, .first_update = first_update};
+    g->are_parts = n != tti_server_n_ranges(desc);
     for (int r = 1; r < n; r++) g->holder[r] = channels[r];
-    find_updates(g);
+    if (!g->are_parts) find_updates(g);
     return g;
 }
 
@@ -138,16 +139,26 @@ tutti_status tti_ranges_update(tti_ranges *g, const tti_request *r, uint64_t wor
     return order_all(g, &m);
 }
 
+static uint64_t hash_of_all(const tti_ranges *g, const uint64_t *hashes) {
+    uint64_t sum = 0;
+    if (g->are_parts) return tti_divided_join_hashes(hashes, g->n);
+    for (int r = 0; r < g->n; r++) sum += hashes[r];
+    return sum;
+}
+
 tutti_status tti_ranges_end_update(tti_ranges *g, uint64_t *hash) {
+    uint64_t hashes[TTI_MAX_RANKS] = {*hash};
     tutti_status st = TUTTI_OK;
-    for (int r = 1; g && r < g->n && !g->is_lost; r++) {
+    if (!g) return st;
+    for (int r = 1; r < g->n && !g->is_lost; r++) {
         tti_wire_message m;
         tutti_status own = hear(g, r, TTI_WIRE_UPDATE, 0, &m);
         if (own == TUTTI_OK)
-            *hash += (uint64_t)m.number[0];
+            hashes[r] = (uint64_t)m.number[0];
         else if (st == TUTTI_OK || g->is_lost)
             st = own;
     }
+    *hash = hash_of_all(g, hashes);
     return st;
 }
 
@@ -202,7 +213,7 @@ static tutti_status fetch_from(tti_ranges *g, int r, int k, tti_range keys, floa
 
 tutti_status tti_ranges_fetch(tti_ranges *g, int k, tti_range keys, float *to) {
     TTI_TRY(fail_if_lost(g));
-    for (int r = 1; r < g->n; r++) TTI_TRY(fetch_from(g, r, k, keys, to));
+    for (int r = 1; r < g->n && !g->are_parts; r++) TTI_TRY(fetch_from(g, r, k, keys, to));
     return TUTTI_OK;
 }
 
@@ -228,7 +239,7 @@ static tutti_status open_control(tti_server *s, tutti_comm *comm, tti_channel **
                       TTI_MIN(d->exec.plan->n_flat, (size_t)TTI_FETCH_ELEMS) * sizeof(float)};
     TTI_TRY(tti_channels_open(comm, 0, areas, TTI_COUNT(areas), channels));
     *control = channels[0];
-    if (rank == 0) s->ranges = tti_ranges_create(&s->desc, channels);
+    if (rank == 0) s->ranges = tti_ranges_create(&s->desc, d->n_ranges, channels);
     for (int r = 0; r < d->n_workers; r++) { /* to those who hold nothing there is nothing to say */
         bool is_used = rank == 0 ? s->ranges && r < d->n_ranges : r == 0 && rank < d->n_ranges;
         if (!is_used) tti_channel_close(channels[r]);

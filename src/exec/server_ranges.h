@@ -34,15 +34,16 @@ tutti_status tti_server_open_ranges(tti_server *s, tutti_comm *comm);
 /* ---- server_ranges.c: of the server's thread, without the mutex; without ranges all are OK ----
  */
 
-/* channels [n_ranges], of which each but the first becomes the server's.  NULL: out of memory. */
-tti_ranges *tti_ranges_create(const tti_server_desc *desc, tti_channel *const *channels);
+/* channels [n], of which each but the first becomes the server's.  n is n_ranges of desc, or the
+ * parts of a model that is divided (server_team.h).  NULL: out of memory. */
+tti_ranges *tti_ranges_create(const tti_server_desc *desc, int n, tti_channel *const *channels);
 void tti_ranges_close(tti_ranges *ranges); /* holders end with it; takes NULL */
 
 /* The parameters as they are now go to worker r->worker. */
 tutti_status tti_ranges_copy(tti_ranges *ranges, const tti_request *r);
 
 /* Begins the update of r from gradients of the workers in bits; end waits until all have made it,
- * in whatever way this range's own ended, and adds their hashes. */
+ * in whatever way this range's own ended, and makes *hash that of all: ranges have their sum. */
 tutti_status tti_ranges_update(tti_ranges *ranges, const tti_request *r, uint64_t workers);
 tutti_status tti_ranges_end_update(tti_ranges *ranges, uint64_t *hash);
 
@@ -81,6 +82,9 @@ tutti_status tti_holder_take(tti_holder *holder, int64_t version, const float **
 /* While nothing is ordered: elements first .. of state k, of which those of its range are taken. */
 void tti_holder_store(tti_holder *holder, int k, tti_range keys, const float *data);
 
+/* Likewise: state k of keys, all of which it holds, to `to`, which begins with keys.first. */
+void tti_holder_fetch(tti_holder *holder, int k, tti_range keys, float *to);
+
 /* The elements of keys that are x's, from data, which begins with keys.first. */
 void tti_exec_store_range(tti_exec *x, int k, tti_range keys, const float *data);
 
@@ -89,9 +93,13 @@ void tti_exec_store_range(tti_exec *x, int k, tti_range keys, const float *data)
 /* channels [n_ranges]: to each holder, NULL to the first and to one in this process.  They become
  * the keys'.  NULL: out of memory. */
 tti_keys *tti_keys_create(const tti_server_desc *desc, tti_channel *const *channels);
+
+/* Of a part of a model, whose one holder is the worker `part` of the first copy; channel NULL: it
+ * is this process. */
+tti_keys *tti_keys_create_for_part(const tti_server_desc *desc, int part, tti_channel *channel);
 void tti_keys_close(tti_keys *keys); /* takes NULL */
 
-/* The sum of n_pieces [n_flat] to the holders of other ranges than 0. */
+/* The sum of n_pieces [n_flat] to the holders: of other ranges than 0, or of the part. */
 tutti_status tti_keys_bring(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces);
 
 /* Their parameters of that version, and averages, to memory of the host [n_flat]; ema NULL: not

@@ -281,23 +281,26 @@ bool tti_remote_close(tti_server *s) {
     return in_order;
 }
 
+tutti_status tti_remote_begin(tti_server *s, tti_channel *channel) {
+    s->remote = calloc(1, sizeof *s->remote);
+    if (!s->remote) {
+        tti_channel_close(channel);
+        return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    }
+    s->remote->channel = channel;
+    return TUTTI_OK;
+}
+
 tutti_status tti_server_connect(const tti_server_desc *desc, tutti_comm *comm, tti_server **out) {
     tti_channel *channels[TTI_MAX_RANKS];
     size_t areas[TTI_N_KEY_AREAS];
     tti_server_area_bytes(desc, 0, areas);
     *out = NULL;
     tti_server *s = tti_server_new(desc);
-    tti_remote *r = calloc(1, sizeof *r);
-    tutti_status st = s && r ? tti_channels_open(comm, 0, areas, TTI_COUNT(areas), channels)
-                             : tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
-    if (st != TUTTI_OK) {
-        free(r);
-        tti_server_destroy(s);
-        return st;
-    }
-    r->channel = channels[0];
-    s->remote = r;
-    st = tti_server_open_ranges(s, comm);
+    if (!s) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    tutti_status st = tti_channels_open(comm, 0, areas, TTI_COUNT(areas), channels);
+    if (st == TUTTI_OK) st = tti_remote_begin(s, channels[0]);
+    if (st == TUTTI_OK) st = tti_server_open_ranges(s, comm);
     if (st == TUTTI_OK)
         *out = s;
     else

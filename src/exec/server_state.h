@@ -6,6 +6,7 @@
  *   server_door.c    for each of those a thread that does here what its process asks for
  *   server_remote.c  the process's side: a tti_server that asks
  *   server_ranges.h  and its files: keys that several processes hold
+ *   server_team.h    workers that hold a copy of the model between them
  * Workers that are threads call the functions of server.h, which do what they say for the number of
  * their executor; all but pull and give are the same for both. */
 #ifndef TTI_EXEC_SERVER_STATE_H
@@ -13,6 +14,7 @@
 
 #include <pthread.h>
 
+#include "comm/channel.h"
 #include "comm/sum_order.h"
 #include "comm/transport.h"
 #include "exec/server.h"
@@ -21,6 +23,7 @@
 typedef struct tti_ranges tti_ranges;
 typedef struct tti_holder tti_holder;
 typedef struct tti_keys tti_keys;
+typedef struct tti_team tti_team;
 
 typedef enum tti_request_kind {
     TTI_PULL,
@@ -93,6 +96,7 @@ struct tti_server {
     tti_ranges *ranges;  /* here the holders of other ranges are told; NULL: elsewhere, or none */
     tti_holder *holder;  /* of a range in this process, not the first; NULL: none */
     tti_keys *keys;      /* this process's worker asks several holders; NULL: there is one */
+    tti_team *team;      /* its worker is one of several that are one to the server; NULL: alone */
     size_t n_own;        /* elements that the first process holds: the first ones */
     int64_t n_bytes;     /* between it and workers of other processes; of the server's thread */
     tti_sum_order order; /* of the pieces of a step over the workers */
@@ -133,6 +137,9 @@ struct tti_server {
 
 /* Without threads and memory of parameters; NULL: out of memory. */
 tti_server *tti_server_new(const tti_server_desc *desc);
+
+/* Starts them, for which desc.exec is that of the update. */
+tutti_status tti_server_start(tti_server *s);
 
 /* A piece of the gradient of a worker of this process, in memory of the host. */
 float *tti_server_piece(const tti_exec *x, int piece);
@@ -193,6 +200,9 @@ void tti_server_bury(tti_server *s, int w, const char *why);
 
 /* ---- server_door.c ---- */
 
+/* Lets the workers of other processes in, channels [n_workers] to each but the first, which become
+ * the server's, also on failure. */
+tutti_status tti_door_open(tti_server *s, tti_channel *const *channels);
 void tti_door_close(tti_door *door);
 
 /* ---- server_remote.c: by all lanes; and the calls of server.h where s->remote ---- */
@@ -202,6 +212,8 @@ void tti_server_copy_sum(tti_exec *x, float *dst, float *const *pieces, int n_pi
                          tti_range range);
 void tti_server_copy(tti_exec *x, float *dst, const float *from, size_t n);
 
+/* Makes s one that asks over channel, which becomes its own, also on failure. */
+tutti_status tti_remote_begin(tti_server *s, tti_channel *channel);
 tutti_status tti_remote_open(tti_server *s, int64_t first, int64_t last);
 tutti_status tti_remote_stop(tti_server *s);
 tutti_status tti_remote_take(tti_server *s, tti_exec *x, tti_ticket *ticket);

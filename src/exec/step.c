@@ -553,12 +553,22 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
     return TUTTI_OK;
 }
 
+/* Of a part of the model a gradient is one piece: what several stages have is added up between them
+ * when all shards here are. */
+static tutti_status sum_pieces(tti_exec *x) {
+    for (int i = 1; i < x->acc.n_pieces; i++)
+        x->desc.backend->accumulate(tti_exec_grads(x), x->buffers[x->acc.piece_buffer[i]],
+                                    x->desc.plan->n_flat);
+    return x->pipe ? tti_pipe_sum_tied(x) : TUTTI_OK;
+}
+
 tutti_status tti_exec_gradient(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
     *result = (tti_step_result){0};
     x->has_whole_ema = false;
     tti_exec_note(x, desc, "compute");
     if (x->device) return tti_exec_device_gradient(x, desc, result);
     TTI_TRY(compute(x, desc, false));
+    if (x->divided) TTI_TRY(sum_pieces(x));
     TTI_TRY(tti_exec_exchange_sums(x, false));
     tti_exec_add_sums(x, result);
     int bad = tti_exec_first_bad_shard(x);

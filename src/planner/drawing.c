@@ -48,6 +48,14 @@ static bool is_apart(const drawing *d) {
     return tti_job_has_server(&d->b->config) && !tti_worker_serves_in_ranks(d->b);
 }
 
+/* Then: of a model in parts each is kept by the worker of the first copy that has it. */
+static bool keeps_parts(const drawing *d) { return is_apart(d) && d->b->n_parts > 0; }
+
+/* Workers that divide a batch. */
+static int n_of_batch(const drawing *d) {
+    return tti_job_is_async(&d->b->config) ? 1 : d->scheme.data;
+}
+
 /* What one of its processes, or one of its threads, has of the parameters. */
 typedef struct kept_range {
     tti_range keys;
@@ -105,6 +113,17 @@ static tutti_status print_ranges(const drawing *d) {
     return TUTTI_OK;
 }
 
+static void print_kept_parts(const drawing *d) {
+    size_t longest = 0;
+    for (int i = 0; i < d->b->n_parts; i++)
+        longest = TTI_MAX(longest, tti_blueprint_plan(d->b, i)->n_flat);
+    tti_str_printf(d->out,
+                   "\nparameters and state of each part are kept once, beside the worker of the "
+                   "first copy that has it; the other %d\nsend their gradients there and get "
+                   "parameters: %.3f MiB each way for the largest part\n",
+                   d->scheme.data - 1, mib(longest * sizeof(float)));
+}
+
 /* ---- sums ---- */
 
 static bool is_compressed(const drawing *d) {
@@ -129,6 +148,10 @@ static tti_deal deal_of(const drawing *d, int n) {
     return d->b->has_deal && d->b->deal.n_ranks == n ? d->b->deal : deal;
 }
 
+static bool has_no_state(const drawing *d, const holding *h) {
+    return is_apart(d) && !(keeps_parts(d) && h->at.data == 0);
+}
+
 static tutti_status hold(const drawing *d, int rank, holding *h) {
     const tti_blueprint *b = tti_blueprint_of(d->b, rank);
     tti_exec_desc desc = tti_worker_exec_desc(b);
@@ -136,15 +159,14 @@ static tutti_status hold(const drawing *d, int rank, holding *h) {
     h->at = tti_mesh_at_rank(&d->b->mesh, rank);
     h->plan = desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&d->b->mesh, &h->at));
     desc.n_lanes = 1;
-    int n = tti_job_is_async(&d->b->config) ? 1 : d->scheme.data;
-    if (n == 1) h->at.data = 0; /* all shards of its batches */
+    int n = n_of_batch(d), at = n == 1 ? 0 : h->at.data; /* alone: all shards of its batches */
     tti_deal deal = deal_of(d, n);
     desc.deal = &deal;
-    h->first_shard = deal.first[h->at.data], h->last_shard = deal.first[h->at.data + 1];
+    h->first_shard = deal.first[at], h->last_shard = deal.first[at + 1];
     h->first = h->plan->n_slots ? h->plan->slots[h->plan->n_slots - 1].param->name : "";
     h->last = h->plan->n_slots ? h->plan->slots[0].param->name : "";
-    TTI_TRY(tti_exec_memory_plan(&desc, h->at.data, n, &h->bytes));
-    if (is_apart(d)) h->bytes.states = h->bytes.ema = 0;
+    TTI_TRY(tti_exec_memory_plan(&desc, at, n, &h->bytes));
+    if (has_no_state(d, h)) h->bytes.states = h->bytes.ema = 0;
     return TUTTI_OK;
 }
 
@@ -228,7 +250,7 @@ static void print_sums(const drawing *d, const tti_plan *plan) {
 static tti_schedule_drawing schedule_of(const drawing *d) {
     tti_exec_desc desc = d->exec;
     tti_core_share share;
-    tti_deal deal = deal_of(d, d->scheme.data);
+    tti_deal deal = deal_of(d, n_of_batch(d));
     int n_own = TTI_MAX(1, tti_deal_n_of(&deal, 0));
     tti_worker_cores(d->b, 0, d->n_workers, &share);
     desc.plan = tti_blueprint_plan(d->b, 0);
@@ -300,8 +322,9 @@ static tutti_status draw_text(const drawing *d) {
         TTI_TRY(hold(d, r, &h));
         print_worker(d, r, &h);
     }
-    if (is_apart(d)) return print_ranges(d);
-    for (int i = 0; i < tti_mesh_n_model(&d->b->mesh); i++)
+    if (is_apart(d) && !keeps_parts(d)) return print_ranges(d);
+    if (keeps_parts(d)) print_kept_parts(d);
+    for (int i = 0; i < tti_mesh_n_model(&d->b->mesh) && !is_apart(d); i++)
         if (i == 0 || d->scheme.pipeline > 1) print_sums(d, tti_blueprint_plan(d->b, i));
     return print_axes(d);
 }
@@ -331,7 +354,7 @@ static void box(const drawing *d, int x, int y, const holding *h, int rank) {
                    "<text x=\"%d\" y=\"%d\">",
                    x + 8, y + 36, h->first_shard, h->last_shard - 1, x + 8, y + 54,
                    mib(h->bytes.params), x + 8, y + 72);
-    if (is_apart(d))
+    if (has_no_state(d, h))
         tti_str_add(d->out, "state: at the server</text>\n");
     else
         tti_str_printf(d->out, "state %.2f MiB</text>\n", mib(h->bytes.states));
@@ -416,7 +439,7 @@ static tutti_status draw_boxes(const drawing *d) {
         int column = tti_mesh_model_rank(&d->b->mesh, &h.at);
         box(d, column_x(column), row_y(r / n_columns), &h, r);
     }
-    if (is_apart(d)) return draw_server(d);
+    if (is_apart(d) && !keeps_parts(d)) return draw_server(d);
     sum_lines(d, n_columns, n_rows);
     for (int row = 0; row < n_rows; row++) model_lines(d, n_columns, row);
     return TUTTI_OK;
@@ -427,7 +450,8 @@ static void print_key(const drawing *d) {
     const tti_job_config *c = &d->b->config;
     tti_str_add(d->out, "rows: copies of the model; columns: its parts; MiB; red: ");
     if (is_apart(d))
-        tti_str_add(d->out, "gradients to the server, and parameters back");
+        tti_str_printf(d->out, "gradients to the %s, and parameters back",
+                       keeps_parts(d) ? "first row" : "server");
     else if (tti_job_has_server(&d->b->config))
         tti_str_printf(d->out, "sums to the first %lld of the workers, and parameters back",
                        (long long)c->parallel.servers);
@@ -456,7 +480,8 @@ static tutti_status draw_schedule(const drawing *d, int y, int width) {
 static tutti_status draw_picture(const drawing *d) {
     bool staged = d->scheme.pipeline > 1;
     int width = column_x(tti_mesh_n_model(&d->b->mesh)) - COLUMN_GAP + GAP;
-    int n_rows = is_apart(d) ? TTI_MAX(d->n_workers, n_ranges(d)) : d->scheme.data;
+    bool beside = is_apart(d) && !keeps_parts(d);
+    int n_rows = beside ? TTI_MAX(d->n_workers, n_ranges(d)) : d->scheme.data;
     int height = row_y(n_rows) + (staged ? 2 * ROW_GAP + d->scheme.pipeline * TTI_STRIP_HEIGHT : 0);
     if (width < MIN_WIDTH) width = MIN_WIDTH;
     tti_str_printf(d->out,

@@ -239,7 +239,8 @@ static void predict_update(tti_prediction *p, const tti_blueprint *b, const part
     bool in_ranks = tti_worker_serves_in_ranks(b);
     bool served = tti_job_has_server(&b->config) && !in_ranks;
     int n_servers = (int)b->config.parallel.servers, n_lanes = served ? n_servers : w->n_lanes;
-    double crowd = served ? fmax(1, (double)n_lanes / c->n_cores) : w->crowd;
+    int n_updates = n_lanes * (b->n_parts > 0 ? b->n_parts : 1); /* threads, at a time */
+    double crowd = served ? fmax(1, (double)n_updates / c->n_cores) : w->crowd;
     double once = wave->update_s > 0 ? wave->update_s : tti_update_cost_s(c, plan);
     double whole = once * (c->is_device ? 1 : (double)c->n_cores / n_lanes) * crowd;
     bool in_parts = l->zero > 0 || (!served && tti_workers_share(b));
@@ -267,6 +268,17 @@ static void give_to_server(tti_exec_memory *m, home *h) {
     m->states = m->ema = 0;
 }
 
+/* Each part is kept once, beside the worker of the first copy. */
+static void give_to_keeper(tti_exec_memory *m, home *h, bool is_first) {
+    if (is_first) {
+        h->common.params += m->params;
+        h->common.states += m->states;
+        h->common.ema += m->ema;
+    }
+    h->has_common = true;
+    m->states = 0;
+}
+
 /* What each says it has of the one copy is its share. */
 static void give_to_all(tti_exec_memory *m, home *h, size_t n) {
     h->common =
@@ -280,6 +292,19 @@ static double longest_slot(const tti_plan *plan) {
     size_t longest = 0;
     for (int i = 0; i < plan->n_slots; i++) longest = TTI_MAX(longest, plan->slots[i].n_elems);
     return (double)(longest * sizeof(float));
+}
+
+/* Likewise of each part, which for its keeper's own worker are there too. */
+static void add_channels_of_parts(tti_prediction *p, const tti_blueprint *b) {
+    double most = 0, arrays = b->config.train.ema > 0 ? 3 : 2;
+    for (int i = 0; i < b->n_parts; i++) {
+        double of = arrays * (double)(tti_blueprint_plan(b, i)->n_flat * sizeof(float));
+        int n_copies = b->mesh.data - (i == 0); /* the first has none for its own */
+        most = fmax(most, of * n_copies);
+        p->host_bytes += of * n_copies;
+        if (i == 0) p->first_bytes += of * n_copies;
+    }
+    p->worker_bytes += most;
 }
 
 /* Parameters, gradient and averages of each range, in memory that its holder has in common with
@@ -308,6 +333,7 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
     home h = {0};
     bool loose = tti_job_is_async(&b->config); /* whole batches each */
     bool in_ranks = tti_worker_serves_in_ranks(b);
+    bool apart = tti_job_has_server(&b->config) && !in_ranks;
     if (in_ranks) tti_worker_serve_in_ranks(b, &desc);
     desc.n_lanes = at_least_one(c->n_cores / w->n_workers);
     double kept = tti_device_kept_bytes(b);
@@ -323,7 +349,8 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
             tti_bytes_of_arrays(&m) + beside + scratch * tti_device_in_flight(desc.plan, w->n_own);
         p->worker_bytes = fmax(p->worker_bytes, bytes);
         if (r == 0) p->first_bytes = bytes;
-        if (tti_job_has_server(&b->config) && !in_ranks) give_to_server(&m, &h);
+        if (apart && b->n_parts > 0) give_to_keeper(&m, &h, at.data == 0);
+        if (apart && b->n_parts == 0) give_to_server(&m, &h);
         if (desc.shares) give_to_all(&m, &h, (size_t)w->n_workers);
         p->host_bytes += c->is_device
                              ? tti_bytes_of_arrays(&m)
@@ -332,7 +359,10 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
         p->host_bytes += (double)m.offloaded + wave->hidden_bytes * w->n_lanes;
         if (desc.zero > 2) p->host_bytes += longest_slot(b->plan); /* state, for a checkpoint */
     }
-    add_channels(p, b, w->n_workers);
+    if (apart && b->n_parts > 0)
+        add_channels_of_parts(p, b);
+    else
+        add_channels(p, b, w->n_workers);
     if (h.has_common) p->host_bytes += tti_kept_in_pages(&h.common, b->plan);
     double batch = (double)tutti_shape_n_elems(&info->x.shape) *
                    (double)tutti_dtype_bytes(info->x.dtype) * (double)b->config.train.batch;

@@ -11,9 +11,12 @@
 enum { MAX_LINE = 200, MAX_UPDATES = 1 << 28 };
 
 static void header_of(const tti_blueprint *b, char out[MAX_LINE]) {
-    snprintf(out, MAX_LINE,
-             "tutti arrivals 1 workers %d batch %" PRId64 " seed %" PRId64 " shards %d",
-             b->n_workers, b->config.train.batch, b->config.train.seed, b->n_shards);
+    int n = snprintf(out, MAX_LINE,
+                     "tutti arrivals 1 workers %d batch %" PRId64 " seed %" PRId64 " shards %d",
+                     b->mesh.data, b->config.train.batch, b->config.train.seed, b->n_shards);
+    if (b->n_parts > 0) /* a worker is a copy of the model */
+        snprintf(out + n, (size_t)(MAX_LINE - n), " pipeline %d tensor %d", b->mesh.stage,
+                 b->mesh.tensor);
 }
 
 static void path_of(const char *run_dir, char out[700]) {
@@ -93,7 +96,7 @@ static tutti_status take_line(reading *r, const char *line) {
     int64_t step = number[0];
     if (step < 1 || step > r->n + 1 || step > MAX_UPDATES)
         return refuse(r, "an update is missing before this one");
-    if (number[2] >= r->b->n_workers) return refuse(r, "there is no such worker");
+    if (number[2] >= r->b->mesh.data) return refuse(r, "there is no such worker");
     if (number[3] >= step) return refuse(r, "its parameters would be newer than itself");
     r->n = step; /* what a run did over after a checkpoint comes again */
     if (step > r->b->n_steps) return TUTTI_OK;

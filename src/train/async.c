@@ -10,12 +10,18 @@
 
 /* ---- the server of a job ---- */
 
-static tutti_status create(const tti_blueprint *b, bool spans, tti_job_server *out) {
+static tutti_status read_replay(const tti_blueprint *b, tti_job_server *out, int64_t *n) {
     const char *replay = b->config.parallel.replay;
-    int64_t n = 0;
+    *n = 0;
+    if (!*replay) return TUTTI_OK;
+    return tti_arrivals_read(b, replay, tti_async_next_stop, &out->replay, n);
+}
+
+static tutti_status create(const tti_blueprint *b, bool spans, tti_job_server *out) {
+    int64_t n;
     *out = (tti_job_server){0};
-    if (!tti_job_has_server(&b->config) || (!spans && b->n_parts > 0)) return TUTTI_OK;
-    if (*replay) TTI_TRY(tti_arrivals_read(b, replay, tti_async_next_stop, &out->replay, &n));
+    if (!tti_job_has_server(&b->config) || b->n_parts > 0) return TUTTI_OK;
+    TTI_TRY(read_replay(b, out, &n));
     tutti_status st = tti_worker_server_create(b, spans, out->replay, n, &out->server);
     if (st != TUTTI_OK) tti_job_server_destroy(out);
     return st;
@@ -25,10 +31,25 @@ tutti_status tti_job_server_create(const tti_blueprint *b, tti_job_server *out) 
     return create(b, false, out);
 }
 
-bool tti_job_server_spans(const tti_blueprint *b) { return tti_worker_n_holders(b) > 0; }
+bool tti_job_server_is_joined(const tti_blueprint *b, bool by_processes) {
+    return tti_worker_n_holders(b) > 0 && (by_processes || b->n_parts > 0);
+}
+
+/* The arrivals that are to be repeated are read where the order is made. */
+static tutti_status join_divided(const tti_blueprint *b, tutti_comm *comm, tti_job_server *out) {
+    int64_t n = 0;
+    int rank = tutti_comm_rank(comm);
+    if (rank == 0) TTI_TRY(read_replay(b, out, &n));
+    tti_server_desc desc = tti_worker_server_desc(b, true, out->replay, n);
+    desc.exec.plan = tti_blueprint_plan(b, rank % tti_mesh_n_model(&b->mesh));
+    tutti_status st = tti_server_create_divided(&desc, comm, &b->mesh, &out->server);
+    if (st != TUTTI_OK) tti_job_server_destroy(out);
+    return st;
+}
 
 tutti_status tti_job_server_join(const tti_blueprint *b, tutti_comm *comm, tti_job_server *out) {
     *out = (tti_job_server){0};
+    if (b->n_parts > 0) return join_divided(b, comm, out);
     if (!comm) return tti_job_server_create(b, out);
     if (tutti_comm_rank(comm) != 0) {
         tti_server_desc desc = tti_worker_server_desc(b, true, NULL, 0);
@@ -104,8 +125,8 @@ static tutti_status tell(const tti_async_desc *d) {
     tti_leave left;
     if (!d->reporter->active) return TUTTI_OK;
     while (tti_server_next(tti_exec_server(d->exec), &a)) {
-        tti_batch batch = {.n_rows_global = a.n_rows, .wait_ns = a.wait_ns / d->b->n_workers};
-        a.result.compute_ns /= d->b->n_workers;
+        tti_batch batch = {.n_rows_global = a.n_rows, .wait_ns = a.wait_ns / d->b->mesh.data};
+        a.result.compute_ns /= d->b->mesh.data;
         TTI_TRY(tti_arrivals_write(d->arrivals, &a));
         TTI_TRY(tti_reporter_step(d->reporter, a.step, a.lr, &a.result, &batch));
     }
@@ -134,7 +155,7 @@ static tutti_status come_together(const tti_async_desc *d, int64_t *step, int64_
     uint64_t hash;
     TTI_TRY(max_of_all(d, wish, 1)); /* all that was taken is applied then */
     TTI_TRY(tti_server_pull(d->exec, step));
-    TTI_TRY(tti_exec_params_hash(d->exec, &hash));
+    TTI_TRY(tti_exec_whole_hash(d->exec, &hash));
     int64_t ends[2] = {(int64_t)hash, (int64_t)~hash};
     TTI_TRY(max_of_all(d, ends, 2));
     if (ends[0] == ~ends[1]) return TUTTI_OK;
@@ -246,7 +267,8 @@ tutti_status tti_async_add_sums(tti_exec *exec, tutti_comm *comm, tti_step_resul
     size_t n = (size_t)n_batches * 3;
     double *all = calloc(n + 1, sizeof *all);
     if (!all) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
-    for (int64_t i = 0; i < n_batches; i++) {
+    bool tells = !exec || tti_server_speaks(tti_exec_server(exec));
+    for (int64_t i = 0; i < n_batches && tells; i++) {
         all[3 * i] = sums[i].loss_sum;
         all[3 * i + 1] = sums[i].count;
         all[3 * i + 2] = sums[i].correct;

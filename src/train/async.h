@@ -23,12 +23,13 @@ typedef struct tti_job_server {
 } tti_job_server;
 tutti_status tti_job_server_create(const tti_blueprint *b, tti_job_server *out);
 
-/* Whether its workers may be processes that come to the server in the first ones; those of other
- * jobs with a server divide its work between them (desc.n_owners of the executor). */
-bool tti_job_server_spans(const tti_blueprint *b);
+/* Whether its workers come to the server in the first ones: where they do not wait for each other,
+ * and are processes or divide the model.  Workers of other jobs with a server have it beside them,
+ * or divide its work between them (desc.n_owners of the executor). */
+bool tti_job_server_is_joined(const tti_blueprint *b, bool by_processes);
 
-/* Collective over comm (NULL: one process alone), of workers that are processes: as above in rank
- * 0, its side of it in the others.  comm is not needed afterwards. */
+/* Collective over comm (NULL: one process alone), of such workers: as above in rank 0, its side of
+ * it in the others.  Unless they divide the model, comm is not needed afterwards. */
 tutti_status tti_job_server_join(const tti_blueprint *b, tutti_comm *comm, tti_job_server *out);
 void tti_job_server_destroy(tti_job_server *s);
 

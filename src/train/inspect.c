@@ -88,7 +88,7 @@ static tutti_status plan_worker(const tti_blueprint *b, int part, tti_exec_desc 
     if (tti_worker_serves_in_ranks(b)) tti_worker_serve_in_ranks(b, desc);
     if (part >= 0) desc->plan = tti_blueprint_plan(b, part);
     if (b->has_deal) desc->deal = &b->deal;
-    int n_ranks = part >= 0 ? b->mesh.data : b->n_workers;
+    int n_ranks = part < 0 ? b->n_workers : tti_job_is_async(&b->config) ? 1 : b->mesh.data;
     return tti_exec_memory_plan(desc, most_shards(b), n_ranks, m);
 }
 
@@ -108,13 +108,16 @@ static tutti_status print_parts(tti_str *out, const tti_blueprint *b) {
                    "stage piece  tensors  parameters       state   gradients activations         "
                    "sum\n",
                    b->n_workers, b->mesh.data, b->mesh.stage, b->mesh.tensor);
-    size_t gathered = 0;
+    size_t gathered = 0, kept = 0;
+    bool apart = has_server_apart(b);
     for (int i = 0; i < b->n_parts; i++) {
         tti_mesh_at at = tti_mesh_at_rank(&b->mesh, i);
         tti_exec_desc desc;
         tti_exec_memory m;
         TTI_TRY(plan_worker(b, i, &desc, &m));
         gathered = TTI_MAX(gathered, m.gathered);
+        kept = TTI_MAX(kept, m.params + m.states + m.ema);
+        if (apart) m.states = 0;
         tti_str_printf(out, "%5d %5d %8d %11.3f %11.3f %11.3f %11.3f %11.3f\n", at.stage, at.tensor,
                        desc.plan->n_slots, mib(m.params), mib(m.states + m.ema), mib(m.grads),
                        mib(m.arena),
@@ -125,6 +128,11 @@ static tutti_status print_parts(tti_str *out, const tti_blueprint *b) {
                        "in the sums too: parameters of others of the same place while they are "
                        "used, at most %.3f MiB\n",
                        mib(gathered));
+    if (apart)
+        tti_str_printf(out,
+                       "parameters, state and averages of each part are kept once, beside the "
+                       "worker of the first copy: at most %.3f MiB\n",
+                       mib(kept));
     if (tti_worker_serves_in_ranks(b))
         tti_str_printf(out,
                        "such state is on the first %d of the %d workers of each part "

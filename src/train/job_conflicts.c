@@ -15,7 +15,7 @@
 #include "train/param_groups.h"
 #include "train/shares.h"
 
-enum { MAX_KEYS = 7, WHY = 400 };
+enum { MAX_KEYS = 9, WHY = 400 };
 
 /* Writes the conflict into why, or leaves it empty. */
 typedef struct rule {
@@ -384,7 +384,7 @@ static bool is_loose(const tti_job_config *c) {
 }
 
 static void find_lost_backup(const tti_job_config *c, char why[WHY]) {
-    int64_t n = c->parallel.backup_workers, workers = c->parallel.workers;
+    int64_t n = c->parallel.backup_workers, workers = workers_of_batch(c);
     if (n == 0) return;
     if (!tti_job_has_server(c))
         snprintf(why, WHY, "is for a parameter server; give parallel.sync=parameter-server too");
@@ -399,9 +399,8 @@ static void find_lost_backup(const tti_job_config *c, char why[WHY]) {
     else if (workers >= 1 && n >= workers)
         snprintf(why, WHY,
                  "%" PRId64 " of %" PRId64
-                 " workers leave none whose gradients would count; give "
-                 "at most %" PRId64,
-                 n, workers, workers - 1);
+                 " workers%s leave none whose gradients would count; give at most %" PRId64,
+                 n, workers, is_divided(c) ? " that divide the batch" : "", workers - 1);
     else if (c->parallel.sync_batch_norm)
         snprintf(why, WHY,
                  "parallel.sync_batch_norm joins all workers in every step; leave one of the two "
@@ -437,11 +436,13 @@ static void find_server_elsewhere(const tti_job_config *c, char why[WHY]) {
                  copies);
 }
 
+/* Of workers that do not wait for each other the first copy keeps the model. */
 static void find_loose_parts(const tti_job_config *c, char why[WHY]) {
-    if (!is_divided(c) || !is_loose(c)) return;
+    if (!is_divided(c) || !is_loose(c) || c->parallel.servers == 1) return;
     snprintf(why, WHY,
-             "workers that do not wait for each other keep whole models; give parallel.staleness=0 "
-             "without backup workers, or leave parallel.tensor and parallel.pipeline out");
+             "workers that divide a model and do not wait for each other have a server for each of "
+             "its %" PRId64 " parts already; give parallel.servers=1",
+             workers_of_model(c));
 }
 
 static void find_server_with_parts(const tti_job_config *c, char why[WHY]) {
@@ -592,14 +593,15 @@ static const rule rules[] = {
     {{"parallel.sync", "parallel.place", "parallel.workers", "parallel.servers", "parallel.tensor",
       "parallel.pipeline", "parallel.data"},
      find_server_elsewhere},
-    {{"parallel.tensor", "parallel.pipeline", "parallel.sync", "parallel.staleness",
-      "parallel.backup_workers"},
+    {{"parallel.servers", "parallel.tensor", "parallel.pipeline", "parallel.sync",
+      "parallel.staleness", "parallel.backup_workers"},
      find_loose_parts},
     {{"parallel.sync", "parallel.zero", "parallel.compress"}, find_server_with_parts},
     {{"parallel.staleness", "parallel.backup_workers", "train.on_nan", "train.precision"},
      find_async_skips},
     {{"parallel.backup_workers", "parallel.sync", "parallel.staleness", "parallel.mode",
-      "parallel.workers", "parallel.sync_batch_norm"},
+      "parallel.workers", "parallel.tensor", "parallel.pipeline", "parallel.data",
+      "parallel.sync_batch_norm"},
      find_lost_backup},
     {{"parallel.average_after", "parallel.average", "parallel.sync"}, find_lost_averaging},
     {{"parallel.sync", "parallel.mode"}, find_local_in_exact},

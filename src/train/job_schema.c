@@ -437,7 +437,7 @@ static const tti_option rows[] = {
      .also = "n_servers|num_servers|num_ps|ps_num|n_ps",
      .help = "Threads of the parameter server, each with a range of the parameters; where workers "
              "are processes: so many of them, the first; with a divided model: so many of each "
-             "part of it",
+             "part of it, or 1 where its copies do not wait for each other",
      .example = "2"},
     {"parallel.staleness", TTI_OPTION_INT, AT(parallel.staleness), "0", RANGE(0, 1e6),
      .word = "unbounded", .also = "async|asynchronous|max_staleness|delay|ssp",

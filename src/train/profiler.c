@@ -64,7 +64,7 @@ static tutti_status run_served(profiler *p, tutti_comm *comm, int rank) {
 }
 
 static tutti_status run_one(profiler *p, tutti_comm *comm, int rank) {
-    if (p->is_worker && tti_job_server_spans(p->b)) return run_served(p, comm, rank);
+    if (tti_job_server_is_joined(p->b, p->is_worker)) return run_served(p, comm, rank);
     tti_profile_worker_desc desc = describe(p, comm, rank);
     return tti_profile_worker_run(&desc, &p->told.ranks[rank], &p->told.ceilings);
 }

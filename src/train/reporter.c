@@ -416,7 +416,7 @@ tutti_status tti_reporter_dropped(tti_reporter *r, int64_t step, const int64_t *
     tti_json_int(j, "step", step);
     tti_json_array(j, "counts");
     r->n_dropped = 0;
-    for (int w = 0; w < r->b->n_workers; w++) {
+    for (int w = 0; w < r->b->mesh.data; w++) {
         tti_json_int(j, NULL, counts[w]);
         r->n_dropped += counts[w];
     }

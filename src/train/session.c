@@ -353,8 +353,8 @@ cleanup:
 static tutti_status eval_for_dead(session *s, uint64_t there, tti_step_result *sums) {
     int n_own = tti_exec_last_shard(s->exec) - tti_exec_first_shard(s->exec), first, last;
     int n_there = __builtin_popcountll(there);
-    uint64_t below = there & ((UINT64_C(1) << s->desc->rank) - 1);
-    for (int w = 0; w < s->b->n_workers; w++) {
+    uint64_t below = there & ((UINT64_C(1) << tti_exec_server_worker(s->exec)) - 1);
+    for (int w = 0; w < s->b->mesh.data; w++) {
         bool is_mine = w % n_there == __builtin_popcountll(below);
         if ((there >> w) & 1 || !is_mine) continue;
         if (!tti_server_shards(s->desc->server, w, s->b->n_shards, &first, &last)) return TUTTI_OK;

@@ -129,13 +129,16 @@ static tutti_status run_session(const trainer *t, const tti_blueprint *b, tutti_
         t->result);
 }
 
-/* A worker whose server is in the process of rank 0: there is no other tie between them. */
+/* A worker whose server is in the process of rank 0: there is no other tie between those that have
+ * whole models. */
 static tutti_status run_served(const trainer *t, const tti_blueprint *b, tutti_comm *comm,
                                int rank) {
     tti_job_server server;
+    bool divided = b->n_parts > 0;
     tutti_status st = tti_job_server_join(b, comm, &server);
-    if (st == TUTTI_OK && comm && rank == 0) tti_worker_report_needed(tti_worker_n_holders(b));
-    if (st == TUTTI_OK) st = run_session(t, b, NULL, server.server, rank);
+    if (st == TUTTI_OK && comm && rank == 0 && !divided)
+        tti_worker_report_needed(tti_worker_n_holders(b));
+    if (st == TUTTI_OK) st = run_session(t, b, divided ? comm : NULL, server.server, rank);
     if (st != TUTTI_OK && server.server) tti_server_abort(server.server, st, tutti_last_error());
     tti_job_server_destroy(&server);
     return st;
@@ -147,7 +150,7 @@ static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_com
     int n = (int)c->parallel.workers;
     tutti_comm *comm = t->comm;
     if (!comm) TTI_TRY(tti_crew_join(group, rank, n, c->parallel.timeout_ms, &comm));
-    tutti_status st = t->is_worker && tti_job_server_spans(b)
+    tutti_status st = tti_job_server_is_joined(b, t->is_worker)
                           ? run_served(t, b, comm, rank)
                           : run_session(t, b, comm, t->server.server, rank);
     /* The others wait for this rank: they must hear why it will not come. */

@@ -100,7 +100,7 @@ tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_des
     if (worker->mesh) {
         const tti_mesh *mesh = worker->mesh;
         desc.mesh = mesh;
-        desc.comm = mesh->data;
+        desc.comm = worker->server ? NULL : mesh->data; /* a server adds what copies make */
         desc.plan = tti_blueprint_plan(b, tti_mesh_model_rank(&mesh->size, &mesh->at));
     }
     if (desc.comm) desc.deal = worker->deal ? worker->deal : b->has_deal ? &b->deal : NULL;
@@ -108,7 +108,7 @@ tutti_status tti_worker_exec_create(const tti_blueprint *b, const tti_worker_des
     desc.cores = share.pinned ? share.cores.id : NULL;
     desc.server = worker->server;
     if (worker->serves_in_ranks) tti_worker_serve_in_ranks(b, &desc);
-    desc.server_worker = worker->rank;
+    desc.server_worker = worker->mesh ? worker->mesh->at.data : worker->rank;
     return tti_exec_create(&desc, out);
 }
 
@@ -145,9 +145,9 @@ tti_server_desc tti_worker_server_desc(const tti_blueprint *b, bool spans,
     const tti_job_config *c = &b->config;
     int n_servers = (int)c->parallel.servers;
     tti_server_desc desc = {.exec = tti_worker_exec_desc(b),
-                            .n_workers = b->n_workers,
+                            .n_workers = b->mesh.data,
                             .staleness = c->parallel.staleness,
-                            .n_ranges = spans ? tti_worker_n_holders(b) : 0,
+                            .n_ranges = spans && b->n_parts == 0 ? tti_worker_n_holders(b) : 0,
                             .n_backup = (int)c->parallel.backup_workers,
                             .timeout_ms = (int)c->parallel.timeout_ms,
                             .replay = replay,

@@ -8,10 +8,10 @@
 #include "train/blueprint.h"
 
 typedef struct tti_worker_desc {
-    tutti_comm *comm;              /* borrowed; NULL: computes all shards alone */
-    const tti_mesh *mesh;          /* borrowed; NULL: has the whole model; else comm is not read */
-    const tti_deal *deal;          /* who has which shards; NULL: as blueprint says */
-    int rank;                      /* among all workers: its number at a server */
+    tutti_comm *comm;     /* borrowed; NULL: computes all shards alone */
+    const tti_mesh *mesh; /* borrowed; NULL: has the whole model; else comm is not read */
+    const tti_deal *deal; /* who has which shards; NULL: as blueprint says */
+    int rank; /* among all workers; at a server its number, or that of its copy of the model */
     int local_rank, local_n_ranks; /* on this host: its share of the cores, or its device */
     bool serves_in_ranks;   /* of a parameter server without threads: the first workers are it */
     tti_server *server;     /* borrowed; NULL: it makes the update itself */
@@ -49,8 +49,8 @@ void tti_worker_serve_in_ranks(const tti_blueprint *blueprint, tti_exec_desc *de
 int tti_worker_n_holders(const tti_blueprint *blueprint);
 
 /* What the job says of its parameter server; replay as in tti_server_desc.  spans: workers are
- * processes, of which the first parallel.servers hold a range of the parameters each; else these
- * are threads. */
+ * processes, of which the first parallel.servers hold a range of the parameters each, or divide the
+ * model; else these are threads. */
 tti_server_desc tti_worker_server_desc(const tti_blueprint *blueprint, bool spans,
                                        const tti_arrival *replay, int64_t n_replay);
 

@@ -1,14 +1,19 @@
-"""server_divided_test.py - parameter servers of a model that workers divide: the story, the hash
-and the bytes of the checkpoints of an all-reduce between the same workers, in threads and
-processes, on devices too, and who has state is said before."""
+"""server_divided_test.py - parameter servers of a model that workers divide, in threads and
+processes and on devices.  Synchronous: the story, the hash and the bytes of the checkpoints of an
+all-reduce between the same workers.  Asynchronous: one copy of the model is a run without a server,
+what several did comes again to the same hash, digits are learnt, and a worker that is killed ends
+the run; and who has state is said before."""
 
 import os
+import signal
 import sys
 
 import layouts
 import runs
 
 SERVER = ["parallel.sync=parameter-server"]
+ASYNC = SERVER + ["parallel.mode=fast", "parallel.staleness=unbounded"]
+PROCESSES = "parallel.place=processes"
 MORE = ["train.steps=6", "train.clip_norm=1", "train.ema=0.9", "run.checkpoint_every=3"]
 
 
@@ -51,19 +56,115 @@ def test_it_goes_on_in_other_ways():
     runs.same_checkpoint("whole", "other")
 
 
-def test_on_devices():
+def on_devices(run, *arguments):
     """Which compute with the kernels of the host (device_layouts_test.py)."""
     modules = os.path.abspath(os.environ.get("TUTTI_BUILD", "build"))
     environment = dict(os.environ, TUTTI_TEST_DEVICE="late=1",
                        TUTTI_MODULE_PATH=os.path.join(modules, "tests/modules/device"))
+    runs.tutti("train", "run.dir=" + run, *arguments, "parallel.devices=gpu",
+               env=environment).expect(0)
+
+
+def for_devices(model, layout):
+    return [*layouts.FEW, *layouts.models()[model], *MORE, *layouts.keys_of(layout),
+            "train.precision=f32", "optimizer.name=sgd"]
+
+
+def test_on_devices():
     for layout in ((2, 1, 2), (2, 2, 1)):
         run = layouts.name_of(layout)
-        arguments = [*layouts.FEW, *layouts.models()["lenet"], *MORE, *layouts.keys_of(layout),
-                     "train.precision=f32", "optimizer.name=sgd"]
+        arguments = for_devices("lenet", layout)
         runs.tutti("train", "run.dir=" + run, *arguments).expect(0)
-        runs.tutti("train", "run.dir=served" + run, *arguments, *SERVER, "parallel.devices=gpu",
-                   env=environment).expect(0)
+        on_devices("served" + run, *arguments, *SERVER)
         same(run, "served" + run)
+
+
+def the_hash(run):
+    return [r["params_hash"] for r in runs.records(run) if r["event"] == "end"][-1]
+
+
+def updates(run):
+    """(update, batch, copy of the model, updates in its parameters)"""
+    with open(run + "/arrivals.txt") as file:
+        return [tuple(int(word) for word in line.split()) for line in list(file)[1:]]
+
+
+def again(recorded, run):
+    same(recorded, run)
+    expect(updates(run) == updates(recorded), run)
+
+
+def test_one_asynchronous_copy_is_a_run_without_a_server():
+    for model, layout in (("lenet", (1, 1, 2)), ("gpt2", (1, 2, 1)), ("gpt2", (1, 2, 2))):
+        run = model + layouts.name_of(layout)
+        train(run, model, layout)
+        train(run + "-async", model, layout, *ASYNC)
+        runs.same_checkpoint(run, run + "-async")
+        expect(the_hash(run + "-async") == the_hash(run), run)
+
+
+def test_what_is_recorded_comes_again():
+    """Averages, evaluations and checkpoints on the way; a head that two stages have."""
+    for model, layout, place in (("lenet", (3, 1, 2), "threads"), ("gpt2", (2, 2, 1), "processes"),
+                                 ("gpt2", (2, 2, 2), "threads")):
+        run = model + layouts.name_of(layout)
+        few = [*ASYNC, "parallel.staleness=1", "train.steps=14", "run.checkpoint_every=5"]
+        train(run, model, layout, *few, "parallel.place=" + place)
+        told = updates(run)
+        expect(sorted(u[1] for u in told) == list(range(14)), told)
+        lacks = [u[0] - 1 - u[3] for u in told]
+        expect(max(lacks) <= 2 * (layout[0] - 1) and {u[2] for u in told} <= set(range(3)), told)
+        for other in ("threads", "processes"):
+            train(run + other, model, layout, *few, "parallel.replay=" + run,
+                  "parallel.place=" + other)
+            again(run, run + other)
+        held = [r["ranges"] for r in runs.records(run) if r["event"] == "servers"][-1]
+        expect(len(held) == layout[1] * layout[2], held)
+    runs.tutti("train", "--resume", run, "parallel.data=4", "parallel.workers=4",
+               "parallel.pipeline=1", "parallel.tensor=1", "parallel.sync=all-reduce",
+               "parallel.staleness=0", "train.steps=16").expect(0)
+
+
+def test_asynchronous_on_devices():
+    for model, layout in (("lenet", (2, 1, 2)), ("gpt2", (2, 2, 1))):
+        arguments = for_devices(model, layout) + ASYNC
+        runs.tutti("train", "run.dir=" + model, *arguments).expect(0)
+        on_devices(model + "-gpu", *arguments, "parallel.replay=" + model)
+        again(model, model + "-gpu")
+
+
+def test_copies_that_do_not_wait_learn():
+    """As workers with whole models: digits, with backup workers too."""
+    few = ["train", *runs.SMALL, "model.name=lenet", "optimizer.name=adamw", "optimizer.lr=0.001",
+           "data.n_train=2000", "data.n_test=200", "train.batch=40", "train.steps=110",
+           "run.checkpoint_every=-1", *layouts.keys_of((2, 2, 1))]
+    for run, keys in (("bounded", [*ASYNC, "parallel.staleness=2"]),
+                      ("backup", [*SERVER, "parallel.mode=fast", "parallel.backup_workers=1"])):
+        runs.tutti(*few, "run.dir=" + run, *keys).expect(0)
+        accuracy = [r["accuracy"] for r in runs.records(run) if r["event"] == "eval"][-1]
+        expect(accuracy > 0.8, "%s: %g" % (run, accuracy))
+
+
+def test_a_worker_is_killed():
+    """Its copy needs it, and so does the run, which goes on from its last checkpoint."""
+    few = ["train", "run.dir=run", *layouts.FEW, *layouts.models()["lenet"], *ASYNC, PROCESSES,
+           *layouts.keys_of((2, 2, 1)), "train.steps=1000000", "run.checkpoint_every=10"]
+    process = runs.start(*few)
+    runs.wait_until(lambda: runs.checkpoints("run") or process.poll() is not None, 60)
+    os.kill(runs.children(process.pid)[3], signal.SIGKILL)
+    runs.finish(process).expect(5, "rank 3 (pid ", "was killed by signal 9 (Killed)")
+    n_steps = runs.checkpoints("run")[-1] + 5
+    runs.tutti("train", "--resume", "run", "train.steps=%d" % n_steps).expect(0)
+
+
+def test_a_wish_to_end():
+    """Of any worker comes to all."""
+    process = runs.start("train", "run.dir=run", *layouts.FEW, *layouts.models()["lenet"], *ASYNC,
+                         *layouts.keys_of((2, 1, 2)), "train.steps=1000000")
+    runs.wait_until(lambda: runs.steps_told("run") > 5 or process.poll() is not None, 60)
+    process.send_signal(signal.SIGTERM)
+    runs.finish(process).expect(143, "continue with: tutti train --resume run")
+    expect(runs.checkpoints("run"), "no checkpoint")
 
 
 def test_who_has_state_is_said():
@@ -72,6 +173,31 @@ def test_who_has_state_is_said():
     table = "such state is on the first 1 of the 2 workers of each part (parallel.servers)"
     runs.tutti(*few).expect(0, table)
     runs.tutti(*few, "--layout").expect(0, "sums go to the first 1 of the workers")
+    runs.tutti(*few, *ASYNC).expect(0, "of each part are kept once, beside the worker of the first")
+    told = runs.tutti(*few, *ASYNC, "--layout").expect(0, "of each part are kept once").out
+    state = [line.split("state ")[1].split()[0] for line in told.splitlines() if "state " in line
+             and line.startswith("worker")]
+    expect(len(state) == 4 and state[2:] == ["0.00"] * 2 and "0.00" not in state[:2], told)
+    runs.tutti(*few, *ASYNC, "--layout", "--svg", "x.svg").expect(0)
+    with open("x.svg") as file:
+        picture = file.read()
+    expect(picture.count("state: at the server") == 2 and "gradients to the first row" in picture,
+           picture)
+
+
+def test_refusals():
+    few = ["train", "run.dir=refused", *layouts.FEW, *ASYNC, *layouts.keys_of((2, 2, 1))]
+    runs.tutti(*few, "parallel.servers=2").expect(2, "for each of its 2 parts already")
+    runs.tutti(*few, "parallel.replay=nowhere").expect(2, "the folder of an asynchronous run")
+    runs.tutti(*few, "parallel.staleness=0", "parallel.backup_workers=2").expect(
+        2, "2 of 2 workers that divide the batch leave none", "give at most 1")
+    expect(not os.path.exists("refused/metrics.jsonl"), "a refused run has a folder")
+
+
+def test_an_order_of_another_division_is_refused():
+    train("run", "lenet", (2, 2, 1), *ASYNC)
+    runs.tutti("train", "run.dir=other", *layouts.FEW, *layouts.models()["lenet"], *MORE, *ASYNC,
+               *layouts.keys_of((2, 1, 2)), "parallel.replay=run").expect(2, "is of another job")
 
 
 if __name__ == "__main__":

@@ -227,8 +227,9 @@ static const bad_input bad_files[] = {
     {"parallel: {workers: 4, pipeline: 2, sync: parameter-server, servers: 3}",
      "of the workers of each part of the model the first parallel.servers are the servers, and "
      "there are 2; give at most as many"},
-    {"parallel: {pipeline: 2, sync: parameter-server, mode: fast, staleness: 1}",
-     "workers that do not wait for each other keep whole models"},
+    {"parallel: {workers: 4, pipeline: 2, sync: parameter-server, mode: fast, staleness: 1, "
+     "servers: 2}",
+     "for each of its 2 parts already; give parallel.servers=1"},
     {"parallel: {pipeline_chunks: 2}", "give parallel.pipeline too"},
     {"parallel: {workers: 4, pipeline: 4, pipeline_chunks: 2, shards: 2}",
      "go round the 4 stages in groups of 4, and a worker has 2"},

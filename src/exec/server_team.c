@@ -1,0 +1,152 @@
+/* server_team.c - how the workers of a divided model come to a server, and speak as one.
+ *
+ * The idea to know: between copies there are channels alone, part by part, and inside a copy
+ * collectives alone; an order of the queue comes to the keepers as to holders of ranges. */
+#include "exec/server_team.h"
+
+#include <stdlib.h>
+
+#include "comm/mesh.h"
+#include "comm/progress.h"
+#include "comm/subgroup.h"
+#include "exec/server_ranges.h"
+
+struct tti_team {
+    tti_mesh mesh;
+    int part, n_parts;
+    uint64_t n_keys[TTI_MAX_RANKS]; /* [n_parts] */
+    tutti_comm *keepers;            /* in copy 0: of the threads that update; NULL: in others */
+    tti_mesh updates;               /* theirs, of one copy */
+    bool wants_stop;
+};
+
+bool tti_server_speaks(const tti_server *s) { return !s->team || s->team->part == 0; }
+
+int tti_team_n_parts(const tti_team *t) { return t->n_parts; }
+
+tti_range tti_team_keys(const tti_team *t, int part) {
+    tti_range keys = {0, t->n_keys[0]};
+    for (int i = 1; i <= part; i++) keys = (tti_range){keys.last, keys.last + t->n_keys[i]};
+    return keys;
+}
+
+/* ---- inside a copy ---- */
+
+void tti_team_wish_stop(tti_team *t) { t->wants_stop = true; }
+
+tutti_status tti_team_ask_stop(tti_team *t, bool *stops) {
+    int32_t wish = t && t->wants_stop;
+    if (!t) return TUTTI_OK;
+    TTI_TRY(tutti_comm_all_reduce(t->mesh.model, &wish, &wish, 1, TUTTI_I32, TUTTI_MAX,
+                                  TUTTI_ALG_AUTO));
+    *stops = wish > 0;
+    return TUTTI_OK;
+}
+
+tutti_status tti_team_meet(tti_team *t) { return t ? tutti_comm_barrier(t->mesh.model) : TUTTI_OK; }
+
+tutti_status tti_team_hear(tti_team *t, void *data, size_t n_bytes) {
+    if (!t || n_bytes == 0) return TUTTI_OK;
+    return tutti_comm_broadcast(t->mesh.model, data, n_bytes, TUTTI_U8, 0);
+}
+
+tutti_status tti_team_combine(tti_team *t, tti_meet_op op, void *values, int n) {
+    if (!t || n == 0) return tti_team_meet(t);
+    bool adds = op == TTI_MEET_SUM;
+    return tutti_comm_all_reduce(t->mesh.model, values, values, (size_t)n,
+                                 adds ? TUTTI_F64 : TUTTI_I64, adds ? TUTTI_SUM : TUTTI_MAX,
+                                 TUTTI_ALG_AUTO);
+}
+
+/* ---- coming and going ---- */
+
+void tti_team_destroy(tti_team *t) {
+    if (!t) return;
+    tti_mesh_fini(&t->updates);
+    tutti_comm_destroy(t->keepers);
+    tti_mesh_fini(&t->mesh);
+    free(t);
+}
+
+void tti_team_abort(tti_team *t, const char *text) {
+    if (t) tti_comm_abort(t->mesh.world, text);
+}
+
+/* From the queue to each keeper of another part; of the first copy. */
+static tutti_status open_control(tti_server *s, tti_channel **control) {
+    tti_team *t = s->team;
+    tti_channel *channels[TTI_MAX_RANKS];
+    size_t none[] = {sizeof(double), sizeof(float)}; /* parts join and fetch otherwise */
+    const tti_mesh_at size = {1, t->mesh.size.stage, t->mesh.size.tensor};
+    TTI_TRY(tti_comm_split(t->mesh.model, 0, &t->keepers));
+    TTI_TRY(tti_mesh_init(t->keepers, &size, &t->updates));
+    s->desc.exec.mesh = &t->updates;
+    TTI_TRY(tti_channels_open(t->mesh.model, 0, none, TTI_COUNT(none), channels));
+    *control = channels[0];
+    if (t->part > 0) return TUTTI_OK;
+    s->ranges = tti_ranges_create(&s->desc, t->n_parts, channels);
+    return s->ranges ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+}
+
+/* Between the keeper of this part and the workers of other copies that have it. */
+static tutti_status open_data(const tti_server *s, tti_channel **channels) {
+    size_t areas[TTI_N_KEY_AREAS];
+    for (int w = 0; w < s->desc.n_workers; w++) channels[w] = NULL;
+    if (s->desc.n_workers == 1) return TUTTI_OK;
+    tti_server_area_bytes(&s->desc, 0, areas);
+    return tti_channels_open(s->team->mesh.data, 0, areas, TTI_COUNT(areas), channels);
+}
+
+static tutti_status be_queue(tti_server *s, tti_channel **channels) {
+    tutti_status st = tti_server_start(s);
+    if (st == TUTTI_OK) return tti_door_open(s, channels);
+    for (int w = 1; w < s->desc.n_workers; w++) tti_channel_close(channels[w]);
+    return st;
+}
+
+static tutti_status be_follower(tti_server *s, tti_channel *keeper) {
+    s->keys = tti_keys_create_for_part(&s->desc, s->team->part, keeper);
+    if (s->keys) return TUTTI_OK;
+    tti_channel_close(keeper);
+    return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+}
+
+/* What this worker is to the others: the queue, who asks it, a keeper, or who follows. */
+static tutti_status take_place(tti_server *s, tti_channel *control, tti_channel **channels) {
+    bool keeps = s->team->mesh.at.data == 0;
+    if (s->team->part == 0) return keeps ? be_queue(s, channels) : tti_remote_begin(s, channels[0]);
+    if (!keeps) return be_follower(s, channels[0]);
+    TTI_TRY(tti_holder_create(&s->desc, 0, control, channels, &s->holder));
+    return be_follower(s, NULL);
+}
+
+static tutti_status join(tti_server *s, tutti_comm *comm, const tti_mesh_at *size) {
+    tti_team *t = s->team;
+    tti_channel *channels[TTI_MAX_RANKS], *control = NULL;
+    uint64_t mine = s->desc.exec.plan->n_flat;
+    TTI_TRY(tti_mesh_init(comm, size, &t->mesh));
+    t->part = tti_mesh_model_rank(size, &t->mesh.at);
+    t->n_parts = tti_mesh_n_model(size);
+    TTI_TRY(tutti_comm_all_gather(t->mesh.model, &mine, t->n_keys, 1, TUTTI_I64));
+    if (t->mesh.at.data == 0) TTI_TRY(open_control(s, &control));
+    TTI_TRY(open_data(s, channels));
+    return take_place(s, control, channels);
+}
+
+tutti_status tti_server_create_divided(const tti_server_desc *desc, tutti_comm *comm,
+                                       const tti_mesh_at *size, tti_server **out) {
+    *out = NULL;
+    TTI_ASSERT(tti_mesh_n_model(size) > 1 && desc->n_ranges <= 1 && desc->n_workers == size->data);
+    tti_server *s = tti_server_new(desc);
+    tutti_status st = TUTTI_OK;
+    if (s) s->team = calloc(1, sizeof *s->team);
+    st = s && s->team ? join(s, comm, size)
+                      : tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    if (st == TUTTI_OK) {
+        *out = s;
+        return st;
+    }
+    if (s) tti_server_abort(s, st, tutti_last_error());
+    tti_server_destroy(s);
+    return st;
+}
