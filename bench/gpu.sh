@@ -3,6 +3,7 @@
 #
 # Usage: bench/gpu.sh [WORKLOAD...]       (gpt2 gpt2-350m resnet50 bert small; all unless named)
 #        PYTHON names one that has torch; SECONDS_PEER limits a peer.
+#        LLMC names llm.c's train_gpt2cu (built with USE_CUDNN=1), if there is one: beside GPT-2.
 #
 # First it builds (make build) and runs the tests of kernels and exchanges on the GPU (those of
 # make gpu-test that are C programs: a minute or two); a failure ends it.  TUTTI names a program
@@ -103,6 +104,23 @@ peer() {
     done
 }
 
+# llmc WORKLOAD LAYERS SEQUENCES: llm.c, nothing recomputed, its own mean of tokens per second.
+llmc() {
+    [ -n "${LLMC:-}" ] || return 0
+    "$python" - "$tmp/tokens.bin" << 'EOF'
+import random, struct, sys
+n = 1 << 22
+with open(sys.argv[1], "wb") as file:
+    file.write(struct.pack("<256i", 20240520, 1, n, *[0] * 253))
+    file.write(struct.pack("<%dH" % n, *(random.randrange(50257) for _ in range(n))))
+EOF
+    timeout "$limit" "$LLMC" -i "$tmp/tokens.bin" -j "$tmp/tokens.bin" -e "d$2" -b "$3" -t 1024 \
+        -x 60 -r 0 -v 1000 -m 1 -s 0 -h 0 -pi fs -pf "$tmp" > "$tmp/peer" 2> "$tmp/err" ||
+        tail -1 "$tmp/err" >&2
+    value=$(sed -n 's/^step .* \([0-9]*\) tok\/s.*/\1/p' "$tmp/peer" | tail -1)
+    [ -z "$value" ] || row "$1" "llm.c" "$value" "" ""
+}
+
 ours() {
     for mode in fast exact; do
         line=$(tutti "$1" $mode)
@@ -117,9 +135,11 @@ for workload in ${*:-gpt2 gpt2-350m resnet50 bert small}; do
     ours "$workload"
     case $workload in
     gpt2) peer gpt2 torch.compile bench/peers/torch_gpt2.py --compile
-        peer gpt2 jax bench/peers/jax_peer.py gpt2 64 ;;
+        peer gpt2 jax bench/peers/jax_peer.py gpt2 64
+        llmc gpt2 12 64 ;;
     gpt2-350m) peer gpt2-350m torch.compile bench/peers/torch_gpt2.py --compile --layers 24 \
-        --dim 1024 --heads 16 --batch 32 ;;
+        --dim 1024 --heads 16 --batch 32
+        llmc gpt2-350m 24 32 ;;
     resnet50) peer resnet50 torch.compile bench/peers/torch_resnet50.py --compile ;;
     bert) peer bert torch.compile bench/peers/torch_bert.py --compile ;;
     small) peer small "torch reduce-overhead" bench/peers/torch_small.py --compile reduce-overhead

@@ -113,6 +113,15 @@ __device__ __forceinline__ void warp_sums(int lane, float (&x)[N]) {
     for (; d > 0; d /= 2) x[0] += __shfl_xor_sync(0xffffffffu, x[0], d);
 }
 
+/* All threads of a team. */
+template <int W>
+__device__ __forceinline__ void meet_team(const seat &t) {
+    if (W == 1)
+        __syncwarp();
+    else
+        asm volatile("bar.sync %0, %1;" ::"r"(t.team + 1), "n"(W * WARP) : "memory");
+}
+
 /* The sums over the team of what its threads have; shared: [W][N], that of the turn before the
  * last. */
 template <int W, int N>
@@ -121,10 +130,7 @@ __device__ __forceinline__ void team_sums(const seat &t, float *shared, float (&
     int lane = t.thread % WARP, each = WARP / N;
     warp_sums(lane, x);
     if (lane % each == 0) shared[t.thread / WARP * N + lane / each] = x[0];
-    if (W == 1)
-        __syncwarp();
-    else
-        asm volatile("bar.sync %0, %1;" ::"r"(t.team + 1), "n"(W * WARP) : "memory");
+    meet_team<W>(t);
     const float4 *of_warp = reinterpret_cast<const float4 *>(shared);
     float4 sum = of_warp[0];
 #pragma unroll
@@ -261,13 +267,20 @@ __global__ void __launch_bounds__(crew<W>::THREADS, 1)
     for (int s = 0; s < stages - 1; s++, ahead.row -= row_step, ahead.at -= at_step)
         copy_rows<c::THREADS>(a, t, ahead, mine + s * c::SLOT);
     read_scales(a, turn.row, now);
-    for (int slot = 0, odd = 0; turn.row >= 0; odd ^= 1) {
+    /* Of the first team, which has the most turns: one that has none left meets all the same, since
+     * racecheck takes teams that met equally often at their barriers to have been there together.
+     */
+    int most = turn.row + t.team * (int)gridDim.x * ROWS;
+    for (int slot = 0, odd = 0; most >= 0; odd ^= 1, most -= row_step) {
         int free = slot == 0 ? stages - 1 : slot - 1;
         copy_rows<c::THREADS>(a, t, ahead, mine + free * c::SLOT);
         read_scales(a, turn.row - row_step, next);
         wait_copies(stages);
-        do_rows<T, W>(a, t, turn, mine + slot * c::SLOT, meet + odd * (c::MEET / 2), now, gamma,
-                      sums);
+        if (turn.row >= 0)
+            do_rows<T, W>(a, t, turn, mine + slot * c::SLOT, meet + odd * (c::MEET / 2), now, gamma,
+                          sums);
+        else
+            meet_team<W>(t);
         now = next;
         turn.row -= row_step, turn.at -= at_step;
         ahead.row -= row_step, ahead.at -= at_step;

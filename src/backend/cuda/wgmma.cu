@@ -4,7 +4,8 @@
  * copy engine busy, which fills a ring of stages with 64 of k.  Two warpgroups take turns: while
  * one multiplies, the other works on what it has in registers, so that bias, gelu and sums cost
  * nothing as long as they take less time than a product.  The blocks of a cluster work on
- * neighbouring rows and the same columns, and each brings a half of b for both.
+ * neighbouring rows and the same columns, and each brings a half of b for both.  A b larger than
+ * the L2 cache is gone through in strips of columns, each with all rows before the next.
  *
  * Every tile is summed in the same order, and column sums tile by tile: nothing depends on which
  * block takes what. */
@@ -38,6 +39,7 @@ typedef struct wgmma_job {
     float *partials;  /* [tiles of rows][n]; NULL: no sums */
     int m, n;
     int n_blocks, n_cols, n_tiles; /* of k; of n; all, of CLUSTER * ROWS rows each */
+    int strip;                     /* columns of tiles that all rows go through before the next */
     int rank, part;                /* where rows are of two ranks: those of a part, in clusters */
     const uint64_t *brought, *wanted;
     volatile uint32_t *state;
@@ -150,6 +152,24 @@ __device__ __forceinline__ void gelu_slopes(const float (&x)[N], float (&slope)[
     }
 }
 
+/* ---- the order of tiles ---- */
+
+struct tile_place {
+    int unit, col; /* of CLUSTER * ROWS rows; of COLS columns */
+};
+
+/* Strip after strip, row after row of tiles in it: what a strip needs of b stays in the L2 cache.
+ */
+__device__ __forceinline__ tile_place place_of(const wgmma_job &job, int tile) {
+    int n_units = job.n_tiles / job.n_cols, first = tile / (n_units * job.strip) * job.strip;
+    int at = tile - n_units * first, width = min(job.strip, job.n_cols - first);
+    return {at / width, first + at % width};
+}
+
+__device__ __forceinline__ int col_of(const wgmma_job &job, int tile) {
+    return place_of(job, tile).col * COLS;
+}
+
 /* ---- kinds ---- */
 
 constexpr bool is_push(int kind) { return kind >= TTI_WGMMA_PUSH; }
@@ -191,7 +211,7 @@ __device__ __forceinline__ void await_rows(const wgmma_job &job) {
  * stands still.  The last ones are the own. */
 template <int KIND>
 __device__ __forceinline__ tile_rows rows_of(const wgmma_job &job, int tile) {
-    int unit = tile / job.n_cols, own = (int)cluster_rank() * ROWS;
+    int unit = place_of(job, tile).unit, own = (int)cluster_rank() * ROWS;
     if constexpr (!is_push(KIND)) {
         if (!is_pulled<KIND>(job)) return {unit * CLUSTER * ROWS + own, -1};
         int half = job.m / (CLUSTER * ROWS) / 2, i = unit < half ? unit : unit - half;
@@ -231,8 +251,8 @@ __device__ __forceinline__ void load_tiles(wgmma_shared &s, const CUtensorMap *a
     uint32_t rank = cluster_rank(), turn = 0;
     bool waits = is_pulled<KIND>(job);
     for (int tile = blockIdx.x / CLUSTER; tile < job.n_tiles; tile += gridDim.x / CLUSTER) {
-        int row = rows_of<KIND>(job, tile).row, col = tile % job.n_cols * COLS;
-        if (waits && tile / job.n_cols >= job.m / (CLUSTER * ROWS) / 2) {
+        int row = rows_of<KIND>(job, tile).row, col = col_of(job, tile);
+        if (waits && place_of(job, tile).unit >= job.m / (CLUSTER * ROWS) / 2) {
             await_rows(job);
             waits = false;
         }
@@ -524,10 +544,6 @@ __device__ __forceinline__ void finish_grad(wgmma_shared &s, const worker &w, co
 
 /* ---- tile after tile ---- */
 
-__device__ __forceinline__ int col_of(const wgmma_job &job, int tile) {
-    return tile % job.n_cols * COLS;
-}
-
 /* A tile and the one after it. */
 __device__ __forceinline__ ahead look_ahead(const wgmma_job &job, int tile, int step,
                                             uint32_t n_done) {
@@ -601,7 +617,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 /* ---- the host's side ---- */
 
-enum { SUM_LANES = 32, SUM_ROWS = 32 };
+enum { SUM_LANES = 32, SUM_ROWS = 32, STRIP_BYTES = 16 << 20 };
 
 /* Row y of threads takes parts y, y + 32, .., then y by y. */
 __global__ void __launch_bounds__(SUM_LANES *SUM_ROWS)
@@ -618,6 +634,14 @@ __global__ void __launch_bounds__(SUM_LANES *SUM_ROWS)
     sums[col] = sum;
 }
 
+/* Strips alike of at most STRIP_BYTES of b.  Where rows come and go meanwhile, or belong to two
+ * ranks, there is one: rows end in their order there. */
+static int strip_of(const tti_cuda_wgmma_desc &g, int n_cols) {
+    bool rows_first = g.brought || is_push(g.kind);
+    int64_t n_strips = rows_first ? 1 : (g.n * g.k * 2 + STRIP_BYTES - 1) / STRIP_BYTES;
+    return (int)((n_cols + n_strips - 1) / n_strips);
+}
+
 static wgmma_job job_of(const tti_cuda_wgmma_desc &g) {
     wgmma_job job = {g.bias, g.summed ? g.partials : nullptr, (int)g.m, (int)g.n, 0, 0, 0, g.rank};
     job.part = (int)(g.part_rows / (CLUSTER * ROWS));
@@ -625,6 +649,7 @@ static wgmma_job job_of(const tti_cuda_wgmma_desc &g) {
     job.state = g.state, job.timeout_ns = g.timeout_ns;
     job.n_blocks = (int)((g.k + DEPTH - 1) / DEPTH);
     job.n_cols = (int)((g.n + COLS - 1) / COLS);
+    job.strip = strip_of(g, job.n_cols);
     job.n_tiles = (int)((g.m + CLUSTER * ROWS - 1) / (CLUSTER * ROWS)) * job.n_cols;
     return job;
 }

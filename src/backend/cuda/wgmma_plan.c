@@ -1,4 +1,5 @@
-/* wgmma_plan.c - linear layers with gelu on Hopper's tensor cores: which ones, and how long.
+/* wgmma_plan.c - linear layers with gelu, and heads, on Hopper's tensor cores: which ones, and how
+ * long.
  *
  * cublasLt's epilogues with gelu take a third longer than the product alone, it has none for an
  * exact gelu, and none that also sums columns in f32.  Which products may come here depends on
@@ -16,7 +17,11 @@
 #include "base/cache.h"
 
 /* Of the output: four tiles for each multiprocessor, or one. */
-enum { LEAST_ELEMENTS = 4 * 132 * 128 * 192, LEAST_PUSHED = 132 * 128 * 192 };
+enum {
+    LEAST_ELEMENTS = 4 * 132 * 128 * 192,
+    LEAST_PUSHED = 132 * 128 * 192,
+    LEAST_TABLE = 1 << 24
+};
 
 static const double least_use = 0.85; /* of the tiles' elements */
 
@@ -83,11 +88,18 @@ static bool has_large_end(const tti_node *linear) {
            last_dim(linear->out[0]) >= 2 * last_dim(linear->in[0]);
 }
 
+/* x table^T, so wide that the table does not stay in the L2 cache. */
+static bool is_head(const tti_node *matmul) {
+    bool turned = !tti_attr_int(matmul, "trans_a") && tti_attr_int(matmul, "trans_b");
+    return turned && tti_value_n_elems(matmul->in[1]) >= LEAST_TABLE;
+}
+
 bool tti_cuda_wgmma_describe(const tti_node *node, tti_cuda_wgmma_desc *out) {
     bool gelu = is(node, "linear_gelu"), sums = is(node, "matmul_gelu_grad_sums");
     bool grad = sums || is(node, "matmul_gelu_grad");
     if (is(node, "linear"))
         return has_large_end(node) && describe_product(node, TTI_WGMMA_BIAS, out);
+    if (is(node, "matmul")) return is_head(node) && describe_product(node, TTI_WGMMA_BIAS, out);
     if ((!gelu && !grad) || (grad && !lies_straight(node))) return false;
     if (!describe_product(node, gelu ? TTI_WGMMA_GELU : TTI_WGMMA_GELU_GRAD, out)) return false;
     out->exact = tti_attr_int(node, "approximate") == 0;
