@@ -436,7 +436,7 @@ static tutti_status run_by_host(tti_exec *x, tti_device_set *set) {
     if (d->pipe) TTI_TRY(tti_device_pipe_rest(d->pipe)); /* which ends with a lost stage */
     tti_exec_note(x, &set->desc, "reduce");
     TTI_TRY(tti_device_by_host_grads(d->by_host));
-    if (d->pipe) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
+    if (d->pipe && is_alone(x)) TTI_TRY(tti_device_pipe_sum_tied(d->pipe));
     TTI_TRY(tti_device_by_host_sums(d->by_host, d->sums, set->desc.vote));
     TTI_TRY(tti_exec_compare_hashes(x, set->desc.step));
     return x->offload ? TUTTI_OK : update_and_tell(x, set);

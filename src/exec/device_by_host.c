@@ -233,6 +233,7 @@ tutti_status tti_device_by_host_grads(tti_device_by_host *b) {
     tti_exec_waited(x, end - start);
     tti_profile_add(x, TTI_ROW_COMM, tti_part_grads("sum of gradients by the host"), -1, start,
                     end);
+    if (x->pipe) TTI_TRY(tti_pipe_sum_tied(x, b->pieces[0]));
     TTI_TRY(tti_profile_from(x, TTI_ROW_COMPUTE));
     if (x->offload) return TUTTI_OK;
     TTI_TRY(put_grads(b));

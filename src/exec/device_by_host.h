@@ -19,7 +19,8 @@ tutti_status tti_device_by_host_grow(tti_device_by_host *by_host);
  * program to do, and the gradients that it has completed come to the host. */
 tutti_status tti_device_by_host_after(tti_device_by_host *by_host, int step);
 
-/* The summed gradients, into tti_exec_grads, or the own ones into x->lean->own_grads. */
+/* The summed gradients, into tti_exec_grads, or the own ones into x->lean->own_grads; of parameters
+ * that several stages have, those of all of them.  Of a worker alone nothing is done. */
 tutti_status tti_device_by_host_grads(tti_device_by_host *by_host);
 
 /* When the device had computed the gradients of the newest step, and when the sums of all workers

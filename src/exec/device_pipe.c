@@ -620,7 +620,7 @@ tutti_status tti_device_pipe_sum_tied(tti_device_pipe *pipe) {
     tti_exec *x = pipe->x;
     if (x->pipe->stages->n_tied == 0) return TUTTI_OK;
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("add gradients of shards"), -1));
-    TTI_TRY(pipe->between ? tti_device_mail_sum_tied(pipe->mail) : tti_pipe_sum_tied(x));
+    TTI_TRY(pipe->between ? tti_device_mail_sum_tied(pipe->mail) : tti_pipe_sum_tied(x, NULL));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_grads("gradients of shared parameters"),
                             -1);
 }

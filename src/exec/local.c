@@ -78,7 +78,7 @@ static tutti_status apply_alone(tti_exec *x, const tti_step_desc *desc, tti_step
 /* A worker by itself may be those of a whole copy of the model, who add what each has of it. */
 static tutti_status add_parts(tti_exec *x) {
     double no_votes = 0;
-    if (x->pipe) TTI_TRY(tti_pipe_sum_tied(x));
+    if (x->pipe) TTI_TRY(tti_pipe_sum_tied(x, tti_exec_grads(x)));
     return tti_divided_sums(x->divided, x->sums, (size_t)x->desc.n_shards * TTI_SUMS, &no_votes);
 }
 

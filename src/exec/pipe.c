@@ -682,27 +682,46 @@ tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int
 
 /* ---- parameters on several stages ---- */
 
-/* The first stage adds the others' gradients in their order and gives them the sum. */
-static tutti_status sum_on_first(tti_pipe *pipe, uint64_t stages, float *sum, size_t n_elems) {
-    float *term = malloc(n_elems * sizeof *term);
-    tutti_status st = term ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "pipeline: %zu elements", n_elems);
-    for (int s = pipe->stages->stage + 1; st == TUTTI_OK && s < pipe->stages->n_stages; s++) {
-        if (!(stages >> s & 1)) continue;
-        st = tutti_comm_recv(pipe->comm, term, n_elems, TUTTI_F32, s);
-        for (size_t i = 0; st == TUTTI_OK && i < n_elems; i++) sum[i] += term[i];
+enum { CHUNK = 1 << 18 }; /* elements that are added before others come to where they lie */
+
+/* The gradients of another stage are added as they come. */
+static tutti_status add_of(const tti_pipe *pipe, int stage, float *sum, size_t n_elems) {
+    size_t n_most = TTI_MIN(n_elems, (size_t)CHUNK);
+    float *term = malloc(n_most * sizeof *term + 1);
+    tutti_status st = term ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "pipeline: %zu elements", n_most);
+    for (size_t at = 0; st == TUTTI_OK && at < n_elems; at += CHUNK) {
+        size_t n = TTI_MIN(n_elems - at, (size_t)CHUNK);
+        st = tutti_comm_recv(pipe->comm, term, n, TUTTI_F32, stage);
+        for (size_t i = 0; st == TUTTI_OK && i < n; i++) sum[at + i] += term[i];
     }
-    for (int s = pipe->stages->stage + 1; st == TUTTI_OK && s < pipe->stages->n_stages; s++)
-        if (stages >> s & 1) st = tutti_comm_send(pipe->comm, sum, n_elems, TUTTI_F32, s);
     free(term);
     return st;
 }
 
+static tutti_status send_to_add(const tti_pipe *pipe, int stage, const float *term,
+                                size_t n_elems) {
+    for (size_t at = 0; at < n_elems; at += CHUNK)
+        TTI_TRY(tutti_comm_send(pipe->comm, term + at, TTI_MIN(n_elems - at, (size_t)CHUNK),
+                                TUTTI_F32, stage));
+    return TUTTI_OK;
+}
+
+/* The first stage adds the others' gradients in their order and gives them the sum. */
+static tutti_status sum_on_first(const tti_pipe *pipe, uint64_t stages, float *sum,
+                                 size_t n_elems) {
+    for (int s = pipe->stages->stage + 1; s < pipe->stages->n_stages; s++)
+        if (stages >> s & 1) TTI_TRY(add_of(pipe, s, sum, n_elems));
+    for (int s = pipe->stages->stage + 1; s < pipe->stages->n_stages; s++)
+        if (stages >> s & 1) TTI_TRY(tutti_comm_send(pipe->comm, sum, n_elems, TUTTI_F32, s));
+    return TUTTI_OK;
+}
+
 /* grads: of this stage, in memory of the host. */
-static tutti_status sum_at(tti_pipe *pipe, const tti_tied_param *tied, const tti_slot *slot,
+static tutti_status sum_at(const tti_pipe *pipe, const tti_tied_param *tied, const tti_slot *slot,
                            float *grads) {
     if (!slot->is_copy) return sum_on_first(pipe, tied->stages, grads, slot->n_elems);
     int first = __builtin_ctzll(tied->stages);
-    TTI_TRY(tutti_comm_send(pipe->comm, grads, slot->n_elems, TUTTI_F32, first));
+    TTI_TRY(send_to_add(pipe, first, grads, slot->n_elems));
     return tutti_comm_recv(pipe->comm, grads, slot->n_elems, TUTTI_F32, first);
 }
 
@@ -721,13 +740,12 @@ static tutti_status sum_by_host(tti_exec *x, const tti_tied_param *tied, const t
     return st;
 }
 
-static tutti_status sum_tied(tti_exec *x, const tti_tied_param *tied) {
-    tti_pipe *pipe = x->pipe;
+static tutti_status sum_tied(tti_exec *x, const tti_tied_param *tied, float *grads) {
     int index = tti_plan_find_slot(x->desc.plan, tied->name);
     if (index < 0) return TUTTI_OK;
     const tti_slot *slot = &x->desc.plan->slots[index];
-    float *grads = tti_exec_grads(x) + slot->first;
-    return x->device ? sum_by_host(x, tied, slot, grads) : sum_at(pipe, tied, slot, grads);
+    if (grads) return sum_at(x->pipe, tied, slot, grads + slot->first);
+    return sum_by_host(x, tied, slot, tti_exec_grads(x) + slot->first);
 }
 
 bool tti_pipe_has_tied(const tti_exec *x, size_t first, size_t n_elems) {
@@ -741,11 +759,11 @@ bool tti_pipe_has_tied(const tti_exec *x, size_t first, size_t n_elems) {
     return false;
 }
 
-tutti_status tti_pipe_sum_tied(tti_exec *x) {
+tutti_status tti_pipe_sum_tied(tti_exec *x, float *grads) {
     if (x->pipe->stages->n_tied == 0) return TUTTI_OK;
     int64_t start = tti_now_ns();
     for (int i = 0; i < x->pipe->stages->n_tied; i++)
-        TTI_TRY(sum_tied(x, &x->pipe->stages->tied[i]));
+        TTI_TRY(sum_tied(x, &x->pipe->stages->tied[i], grads));
     tti_profile_add(x, TTI_ROW_COMM, tti_part_grads("gradients of shared parameters"), -1, start,
                     tti_now_ns());
     return TUTTI_OK;

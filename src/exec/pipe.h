@@ -38,8 +38,10 @@ tutti_status tti_pipe_compute(tti_exec *x, const tti_step_desc *desc, bool eval)
 tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int shard, int *moment,
                                      int *step);
 
-/* Adds up the gradients of parameters that several stages have, in the order of the stages. */
-tutti_status tti_pipe_sum_tied(tti_exec *x);
+/* Adds up the gradients of parameters that several stages have, in the order of the stages.  grads:
+ * [n_flat] on the host, of this stage; NULL: tti_exec_grads of a device, which go there and back.
+ */
+tutti_status tti_pipe_sum_tied(tti_exec *x, float *grads);
 
 /* Whether a range of the flat gradients holds such: they are needed whole on every worker. */
 bool tti_pipe_has_tied(const tti_exec *x, size_t first, size_t n_elems);

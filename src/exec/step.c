@@ -520,7 +520,7 @@ static tutti_status step_on_host(tti_exec *x, const tti_step_desc *desc, tti_ste
     tti_exec_waited(x, tti_now_ns() - computed);
     if (tti_local_is_on(x)) return tti_local_step(x, desc, start, computed, result);
     result->sent_bytes = x->sent_bytes;
-    if (x->pipe) TTI_TRY(tti_pipe_sum_tied(x));
+    if (x->pipe) TTI_TRY(tti_pipe_sum_tied(x, tti_exec_grads(x)));
     TTI_TRY(tti_exec_exchange_sums(x, desc->vote));
     int64_t exchanged = tti_now_ns();
     if (x->n_ranks > 1 || x->divided)

@@ -121,6 +121,18 @@ def test_stages():
         2, "data.resident=yes: a stage of a pipeline")
 
 
+def test_a_long_shared_table():
+    """Which comes to the other stage piece by piece: losses of one worker, devices as the host."""
+    job = ["model.name=gpt2", "model.layers=2", "model.width=16", "model.heads=2",
+           "data.format=random_tokens", "data.vocabulary=20000", "data.context=4",
+           "data.n_train=32", "data.n_test=4", "train.batch=8", *FEW, "optimizer.lr=2"]
+    train("one", "cpu", (1, 1, 1), *job).expect(0)
+    train("host", "cpu", (1, 2, 1), *job).expect(0)
+    layouts.same_losses("one", "host")
+    for layout in ((1, 2, 1), (2, 2, 1)):
+        same_as_host("host", "devices-%d" % layout[0], layout, *job, says="late=2")
+
+
 def test_stages_between_devices():
     """Values and gradients of a shared table from device to device: the bits of the way by the
     host, wherever copies and messages come as late or as early as they may; of few devices, or such
