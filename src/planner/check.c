@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "planner/mixture.h"
+#include "planner/scratch.h"
 #include "train/devices.h"
 #include "train/history.h"
 
@@ -54,6 +55,7 @@ static tutti_status predict(checked *c, const tutti_plan_desc *desc) {
         TTI_TRY(tti_calibrate_machine(c->b, c->b->n_workers, budget, tti_process_bytes(NULL),
                                       &calibration));
         TTI_TRY(tti_calibrate_wave(c->b, &calibration, budget, &spent));
+        TTI_TRY(tti_scratch_ask(c->b, &calibration, budget, &spent));
     }
     return tti_predict(c->b, &layout, &calibration, &c->predicted);
 }

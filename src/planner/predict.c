@@ -326,6 +326,12 @@ static void add_channels(tti_prediction *p, const tti_blueprint *b, int n_worker
     p->host_bytes += all * (n_workers - 1);
 }
 
+/* Shards whose activations are there at once. */
+static int in_flight(const tti_plan *plan, const tti_exec_memory *m) {
+    size_t each = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
+    return each > 0 ? (int)(m->arena / each) : 0;
+}
+
 static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, const parts *x,
                                    const tti_wave *wave, const tti_calibration *c, const crew *w) {
     tti_exec_desc desc = tti_worker_exec_desc(b);
@@ -356,7 +362,8 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
                              ? tti_bytes_of_arrays(&m)
                              : tti_kept_in_pages(&m, desc.plan) +
                                    tti_used_in_pages(&m, desc.plan, loose || w->n_workers == 1);
-        p->host_bytes += (double)m.offloaded + wave->hidden_bytes * w->n_lanes;
+        p->host_bytes += (double)m.offloaded + wave->hidden_bytes * w->n_lanes +
+                         tti_scratch_beyond(c, b, at.stage, in_flight(desc.plan, &m), w->n_lanes);
         if (desc.zero > 2) p->host_bytes += longest_slot(b->plan); /* state, for a checkpoint */
     }
     if (apart && b->n_parts > 0)

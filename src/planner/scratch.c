@@ -41,27 +41,40 @@ static bool has_run(const tti_blueprint *b, const tti_calibration *c) {
     return is_measured && b->n_parts == 0;
 }
 
-static tutti_status ask_all(const tti_blueprint *b, tti_calibration *c) {
-    for (int i = 0; i < tti_mesh_n_model(&b->mesh); i++) {
-        const tti_plan *plan = tti_blueprint_plan(b, i);
-        double bytes;
-        if (find(c, plan) || c->n_scratch == TTI_MAX_SCRATCH) continue;
-        TTI_TRY(tti_scratch_want(b, plan, &bytes));
-        c->scratch[c->n_scratch++] = (tti_scratch){plan, bytes};
-    }
+static tutti_status ask(const tti_blueprint *b, const tti_plan *plan, tti_calibration *c) {
+    double bytes;
+    if (find(c, plan) || c->n_scratch == TTI_MAX_SCRATCH) return TUTTI_OK;
+    TTI_TRY(tti_scratch_want(b, plan, &bytes));
+    c->scratch[c->n_scratch++] = (tti_scratch){plan, bytes};
+    return TUTTI_OK;
+}
+
+static tutti_status ask_on_device(const tti_blueprint *b, tti_calibration *c) {
+    const tti_device_ops *ops = b->devices.backend->device;
+    tti_device_desc desc = tti_worker_device_desc(b, tti_devices_first(&b->devices));
+    tutti_status st = TUTTI_OK;
+    TTI_TRY(ops->open(&desc));
+    for (int i = 0; st == TUTTI_OK && i < tti_mesh_n_model(&b->mesh); i++)
+        st = ask(b, tti_blueprint_plan(b, i), c);
+    ops->close();
+    return st;
+}
+
+/* The first piece of each stage, and the model in one, which is what a wave was of. */
+static tutti_status ask_on_host(const tti_blueprint *b, tti_calibration *c) {
+    TTI_TRY(ask(b, b->plan, c));
+    for (int i = 0; i < b->mesh.stage; i++)
+        TTI_TRY(ask(b, tti_blueprint_plan(b, i * b->mesh.tensor), c));
     return TUTTI_OK;
 }
 
 tutti_status tti_scratch_ask(const tti_blueprint *b, tti_calibration *c, double left_s,
                              double *spent_s) {
-    const tti_device_ops *ops = b->devices.backend->device;
+    bool on_device = b->devices.backend->device != NULL;
     *spent_s = 0;
-    if (!ops || left_s <= 0 || has_run(b, c)) return TUTTI_OK;
+    if (left_s <= 0 || has_run(b, c) || (!on_device && b->n_parts == 0)) return TUTTI_OK;
     int64_t start = tti_now_ns();
-    tti_device_desc desc = tti_worker_device_desc(b, tti_devices_first(&b->devices));
-    TTI_TRY(ops->open(&desc));
-    tutti_status st = ask_all(b, c);
-    ops->close();
+    tutti_status st = on_device ? ask_on_device(b, c) : ask_on_host(b, c);
     *spent_s = (double)(tti_now_ns() - start) * 1e-9;
     if (st == TUTTI_E_NOMEM || st == TUTTI_E_UNSUPPORTED) { /* the wave says what it can */
         tti_clear_error();
@@ -99,6 +112,14 @@ static double on_paper(const tti_calibration *c, const tti_program *program) {
         if (tti_is_padded(c, node)) most = fmax(most, pictures_of(node));
     }
     return most;
+}
+
+double tti_scratch_beyond(const tti_calibration *c, const tti_blueprint *b, int stage,
+                          int n_in_flight, int n_lanes) {
+    const tti_scratch *whole = find(c, b->plan);
+    const tti_scratch *part = find(c, tti_blueprint_plan(b, stage * b->mesh.tensor));
+    if (c->is_device || b->n_parts == 0 || !whole || !part) return 0;
+    return part->bytes * n_in_flight - whole->bytes * n_lanes;
 }
 
 double tti_scratch_bytes(const tti_calibration *c, const tti_plan *plan, const tti_wave *wave,

@@ -200,9 +200,28 @@ T_CASE(channels_of_servers) {
     }
 }
 
+/* Kernels of a piece that want other scratch than those of the whole model, which a wave was of. */
+T_CASE(scratch_of_pieces) {
+    T_UNUSED;
+    made m = predict("parallel.workers=2", "parallel.tensor=2");
+    tti_scheme scheme = tti_scheme_of(&m.b->config);
+    tti_calibration c = calibration(m.b, 2);
+    tti_prediction asked;
+    c.scratch[0] = (tti_scratch){m.b->plan, 1e6};
+    c.scratch[1] = (tti_scratch){tti_blueprint_plan(m.b, 0), 4e6};
+    c.n_scratch = 2;
+    T_OK(tti_predict(m.b, &scheme, &c, &asked));
+    double lanes = CORES / 2;
+    T_NEAR(asked.host_bytes - m.p.host_bytes, 2 * lanes * (4e6 - 1e6), 1);
+    T_EQ(asked.worker_bytes, m.p.worker_bytes);
+    unmake(&m);
+}
+
 T_CASE(devices_that_are_not_here) {
     T_UNUSED;
     tti_calibration c;
+    T_OK(tti_calibration_of("cpu", 8, &c));
+    assert_true(!c.is_device && c.n_cores == 8 && c.flops < 1e12 && c.add_s > 0);
     T_OK(tti_calibration_of("h200", 8, &c));
     assert_true(c.is_device && c.n_cores == 8 && c.flops > 1e14 && c.bytes > 1e12);
     T_FAILS(tti_calibration_of("abacus", 8, &c), TUTTI_E_INVALID, "h200");
@@ -217,6 +236,7 @@ int main(void) {
         cmocka_unit_test(memory),
         cmocka_unit_test(pages_and_copies),
         cmocka_unit_test(channels_of_servers),
+        cmocka_unit_test(scratch_of_pieces),
         cmocka_unit_test(devices_that_are_not_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

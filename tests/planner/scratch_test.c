@@ -31,17 +31,44 @@ T_CASE(asked_or_scaled) {
     T_NEAR(tti_scratch_bytes(&c, &known, &wave, 2), 0, 0);
 }
 
-/* Kernels of the host keep theirs to themselves, and nobody opens a device there. */
-T_CASE(hosts_are_not_asked) {
+static const tti_calibration host = {.flops = 1e9, .bytes = 1e9};
+
+/* A wave of the whole model says what its kernels take. */
+T_CASE(a_whole_model_on_a_host_is_not_asked) {
     T_UNUSED;
     tutti_job *job = SMALL_JOB("parallel.workers=1");
     tti_blueprint *b;
-    tti_calibration c = {.flops = 1e9, .bytes = 1e9};
+    tti_calibration c = host;
     double spent = -1;
     T_OK(tti_job_resolve(job, 1));
     T_OK(tti_blueprint_create(job, &b));
     T_OK(tti_scratch_ask(b, &c, 1, &spent));
     assert_true(c.n_scratch == 0 && spent == 0);
+    T_NEAR(tti_scratch_beyond(&c, b, 0, 1, 1), 0, 0);
+    tti_blueprint_destroy(b);
+    tutti_job_destroy(job);
+}
+
+/* Each stage once, and the whole one, which a wave holds on each lane. */
+T_CASE(parts_on_a_host_are) {
+    T_UNUSED;
+    tutti_job *job = SMALL_JOB("parallel.tensor=2", "parallel.pipeline=2", "parallel.workers=4");
+    tti_blueprint *b;
+    tti_calibration c = host;
+    double spent = -1;
+    T_OK(tti_job_resolve(job, 4));
+    T_OK(tti_blueprint_create(job, &b));
+    T_OK(tti_scratch_ask(b, &c, 0, &spent));
+    T_EQ(c.n_scratch, 0);
+    T_OK(tti_scratch_ask(b, &c, 1, &spent));
+    T_EQ(c.n_scratch, 3);
+    assert_true(spent > 0 && c.scratch[0].plan == b->plan);
+    assert_true(c.scratch[2].plan == tti_blueprint_plan(b, 2));
+    c.scratch[0].bytes = 1000, c.scratch[1].bytes = 300, c.scratch[2].bytes = 2000;
+    T_NEAR(tti_scratch_beyond(&c, b, 0, 4, 2), 4 * 300 - 2 * 1000, 0);
+    T_NEAR(tti_scratch_beyond(&c, b, 1, 1, 1), 1000, 0);
+    c.n_scratch = 2;
+    T_NEAR(tti_scratch_beyond(&c, b, 1, 1, 1), 0, 0);
     tti_blueprint_destroy(b);
     tutti_job_destroy(job);
 }
@@ -49,7 +76,8 @@ T_CASE(hosts_are_not_asked) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(asked_or_scaled),
-        cmocka_unit_test(hosts_are_not_asked),
+        cmocka_unit_test(a_whole_model_on_a_host_is_not_asked),
+        cmocka_unit_test(parts_on_a_host_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
