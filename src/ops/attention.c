@@ -79,15 +79,6 @@ static tutti_status check_lengths(const tti_node *node, int i) {
                          (long long)tti_in_dim(node, i, 0));
 }
 
-/* Input i has that type. */
-static tutti_status need_type(const tti_node *node, int i, const tutti_type *type) {
-    char want[128], is[128];
-    const tutti_type *own = &node->in[i]->type;
-    if (own->dtype == type->dtype && tti_shape_equal(&own->shape, &type->shape)) return TUTTI_OK;
-    return tti_node_fail(node, "input %d must be %s, is %s", i,
-                         tti_type_text(type, want, sizeof want), tti_type_text(own, is, sizeof is));
-}
-
 static tutti_type y_type(const tti_node *node, const heads_view *v) {
     return (tutti_type){node->in[0]->type.dtype, TUTTI_SHAPE((int64_t)v->n_batch, (int64_t)v->n_t,
                                                              (int64_t)(v->heads * v->dim))};
@@ -113,9 +104,9 @@ static tutti_status attention_grad_infer(const tti_node *node, tutti_type *out) 
     TTI_TRY(read_heads(node, &v));
     if (node->n_in == 5) TTI_TRY(check_lengths(node, 1));
     tutti_type y = y_type(node, &v), lse = lse_type(&v);
-    TTI_TRY(need_type(node, node->n_in - 3, &y));
-    TTI_TRY(need_type(node, node->n_in - 2, &lse));
-    TTI_TRY(need_type(node, node->n_in - 1, &y));
+    TTI_TRY(tti_need_type(node, node->n_in - 3, &y));
+    TTI_TRY(tti_need_type(node, node->n_in - 2, &lse));
+    TTI_TRY(tti_need_type(node, node->n_in - 1, &y));
     out[0] = node->in[0]->type;
     return TUTTI_OK;
 }
@@ -286,8 +277,8 @@ static tutti_status attention_cached_infer(const tti_node *node, tutti_type *out
     tutti_type cache = {
         node->in[0]->type.dtype,
         TUTTI_SHAPE((int64_t)v.n_batch, tti_in_dim(node, 1, 1), (int64_t)(v.kv_heads * v.dim))};
-    for (int i = 1; i < 3; i++) TTI_TRY(need_type(node, i, &cache));
-    TTI_TRY(need_type(node, 3, &(tutti_type){TUTTI_I32, TUTTI_SHAPE(1)}));
+    for (int i = 1; i < 3; i++) TTI_TRY(tti_need_type(node, i, &cache));
+    TTI_TRY(tti_need_type(node, 3, &(tutti_type){TUTTI_I32, TUTTI_SHAPE(1)}));
     out[0] = y_type(node, &v);
     out[1] = out[2] = cache;
     return TUTTI_OK;

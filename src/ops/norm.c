@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "ops/rows.h"
 #include "ops/rules.h"
 #include "tutti/ops.h"
 
@@ -20,18 +21,12 @@ static const tti_attr_spec group_attrs[] = {
 };
 static const tti_attr_spec group_grad_attrs[] = {{"groups", TTI_ATTR_INT, 1, "as group_norm"}, {0}};
 
-/* x as rows; element e of row r has gamma[(r % groups) * per_group + e / inner]. */
-typedef struct rows_view {
-    size_t n_rows, width, groups, per_group, inner;
-    bool centred;
-} rows_view;
-
 static bool is_group(const tti_node *node) { return tti_attr_has(node, "groups"); }
 
-/* The view of input i. */
-static rows_view view_of(const tti_node *node, int i, bool centred) {
+tti_rows tti_rows_of(const tti_node *node, int i) {
     const tutti_shape *x = tti_in_shape(node, i);
-    rows_view v = {.groups = 1, .inner = 1, .n_rows = 1, .centred = centred};
+    tti_rows v = {.groups = 1, .inner = 1, .n_rows = 1};
+    v.centred = strncmp(node->op->name, "rms", 3) != 0;
     if (is_group(node)) {
         v.groups = (size_t)tti_attr_int(node, "groups");
         v.per_group = (size_t)x->dim[1] / v.groups;
@@ -45,7 +40,7 @@ static rows_view view_of(const tti_node *node, int i, bool centred) {
     return v;
 }
 
-static size_t param_index(const rows_view *v, size_t row, size_t e) {
+static size_t param_index(const tti_rows *v, size_t row, size_t e) {
     return row % v->groups * v->per_group + e / v->inner;
 }
 
@@ -70,17 +65,6 @@ static tutti_status check_rows(const tti_node *node, int i, int64_t *n_params) {
     return TUTTI_OK;
 }
 
-/* Input i is f32 of that shape. */
-static tutti_status need_f32(const tti_node *node, int i, const tutti_shape *shape) {
-    char want[128], is[128];
-    const tutti_type type = {TUTTI_F32, *shape};
-    TTI_TRY(tti_need_dtype(node, i, TUTTI_F32));
-    if (tti_shape_equal(tti_in_shape(node, i), shape)) return TUTTI_OK;
-    return tti_node_fail(node, "input %d must be %s, is %s", i,
-                         tti_type_text(&type, want, sizeof want),
-                         tti_type_text(&node->in[i]->type, is, sizeof is));
-}
-
 /* One number for each row: [..] of x[..,K], or [N,G]. */
 static tutti_shape stats_shape(const tti_node *node, const tutti_shape *x) {
     if (is_group(node)) return TUTTI_SHAPE(x->dim[0], tti_attr_int(node, "groups"));
@@ -94,7 +78,8 @@ static tutti_status norm_infer(const tti_node *node, tutti_type *out) {
     int64_t n_params;
     TTI_TRY(tti_need_eps(node));
     TTI_TRY(check_rows(node, 0, &n_params));
-    for (int i = 1; i < node->n_in; i++) TTI_TRY(need_f32(node, i, &TUTTI_SHAPE(n_params)));
+    for (int i = 1; i < node->n_in; i++)
+        TTI_TRY(tti_need_type(node, i, &(tutti_type){TUTTI_F32, TUTTI_SHAPE(n_params)}));
     out[0] = node->in[0]->type;
     for (int k = 1; k < node->op->n_out; k++)
         out[k] = (tutti_type){TUTTI_F32, stats_shape(node, tti_in_shape(node, 0))};
@@ -107,7 +92,8 @@ static tutti_status check_grad(const tti_node *node, int n_stats, int64_t *n_par
     TTI_TRY(tti_need_same_shape(node, 0, 1));
     TTI_TRY(check_rows(node, 1, n_params));
     tutti_shape stats = stats_shape(node, tti_in_shape(node, 1));
-    for (int i = 2; i < 2 + n_stats; i++) TTI_TRY(need_f32(node, i, &stats));
+    for (int i = 2; i < 2 + n_stats; i++)
+        TTI_TRY(tti_need_type(node, i, &(tutti_type){TUTTI_F32, stats}));
     return TUTTI_OK;
 }
 
@@ -115,7 +101,7 @@ static tutti_status check_grad(const tti_node *node, int n_stats, int64_t *n_par
 static tutti_status grad_x_infer(const tti_node *node, tutti_type *out) {
     int64_t n_params;
     TTI_TRY(check_grad(node, node->n_in - 3, &n_params));
-    TTI_TRY(need_f32(node, node->n_in - 1, &TUTTI_SHAPE(n_params)));
+    TTI_TRY(tti_need_type(node, node->n_in - 1, &(tutti_type){TUTTI_F32, TUTTI_SHAPE(n_params)}));
     out[0] = node->in[1]->type;
     return TUTTI_OK;
 }
@@ -143,37 +129,37 @@ static double row_rstd(const double *x, size_t n, double mean, double eps) {
     return 1 / sqrt((n ? sum / (double)n : 0) + eps);
 }
 
-static void norm_rows(const tti_args *a, bool centred) {
-    rows_view v = view_of(a->node, 0, centred);
+static void norm_reference(const tti_args *a) {
+    tti_rows v = tti_rows_of(a->node, 0);
     double eps = tti_attr_float(a->node, "eps");
     const double *gamma = a->in[1], *beta = a->node->n_in == 3 ? a->in[2] : NULL;
     for (size_t r = 0; r < v.n_rows; r++) {
         const double *x = a->in[0] + r * v.width;
-        double mean = centred ? row_mean(x, v.width) : 0;
+        double mean = v.centred ? row_mean(x, v.width) : 0;
         double rstd = row_rstd(x, v.width, mean, eps);
         for (size_t e = 0; e < v.width; e++) {
             size_t p = param_index(&v, r, e);
             a->out[0][r * v.width + e] = (x[e] - mean) * rstd * gamma[p] + (beta ? beta[p] : 0);
         }
-        if (centred) a->out[1][r] = mean;
-        a->out[centred ? 2 : 1][r] = rstd;
+        if (v.centred) a->out[1][r] = mean;
+        a->out[v.centred ? 2 : 1][r] = rstd;
     }
 }
 
 /* dx = rstd (d - mean d - xhat mean(d xhat)), d = dy gamma; without centring mean d is left out. */
-static void grad_x_rows(const tti_args *a, bool centred) {
-    rows_view v = view_of(a->node, 1, centred);
+static void grad_x_reference(const tti_args *a) {
+    tti_rows v = tti_rows_of(a->node, 1);
     const double *gamma = a->in[a->node->n_in - 1];
     for (size_t r = 0; r < v.n_rows; r++) {
         const double *dy = a->in[0] + r * v.width, *x = a->in[1] + r * v.width;
-        double mean = centred ? a->in[2][r] : 0, rstd = a->in[centred ? 3 : 2][r];
+        double mean = v.centred ? a->in[2][r] : 0, rstd = a->in[v.centred ? 3 : 2][r];
         double sum = 0, dot = 0;
         for (size_t e = 0; e < v.width; e++) {
             double d = dy[e] * gamma[param_index(&v, r, e)];
             sum += d;
             dot += d * (x[e] - mean) * rstd;
         }
-        sum = centred ? sum / (double)v.width : 0, dot /= (double)v.width;
+        sum = v.centred ? sum / (double)v.width : 0, dot /= (double)v.width;
         for (size_t e = 0; e < v.width; e++) {
             double d = dy[e] * gamma[param_index(&v, r, e)];
             a->out[0][r * v.width + e] = rstd * (d - sum - (x[e] - mean) * rstd * dot);
@@ -181,26 +167,19 @@ static void grad_x_rows(const tti_args *a, bool centred) {
     }
 }
 
-static void grad_w_rows(const tti_args *a, bool centred) {
-    rows_view v = view_of(a->node, 1, centred);
+static void grad_w_reference(const tti_args *a) {
+    tti_rows v = tti_rows_of(a->node, 1);
     for (int k = 0; k < a->node->op->n_out; k++)
         memset(a->out[k], 0, v.groups * v.per_group * sizeof(double));
     for (size_t r = 0; r < v.n_rows; r++) {
-        double mean = centred ? a->in[2][r] : 0, rstd = a->in[centred ? 3 : 2][r];
+        double mean = v.centred ? a->in[2][r] : 0, rstd = a->in[v.centred ? 3 : 2][r];
         for (size_t e = 0; e < v.width; e++) {
             size_t p = param_index(&v, r, e), i = r * v.width + e;
             a->out[0][p] += a->in[0][i] * (a->in[1][i] - mean) * rstd;
-            if (centred) a->out[1][p] += a->in[0][i];
+            if (v.centred) a->out[1][p] += a->in[0][i];
         }
     }
 }
-
-static void centred_reference(const tti_args *a) { norm_rows(a, true); }
-static void centred_grad_x_reference(const tti_args *a) { grad_x_rows(a, true); }
-static void centred_grad_w_reference(const tti_args *a) { grad_w_rows(a, true); }
-static void rms_norm_reference(const tti_args *a) { norm_rows(a, false); }
-static void rms_norm_grad_x_reference(const tti_args *a) { grad_x_rows(a, false); }
-static void rms_norm_grad_w_reference(const tti_args *a) { grad_w_rows(a, false); }
 
 /* ---- gradients ---- */
 
@@ -422,23 +401,23 @@ static const tti_sample group_norm_grad_w_samples[] = {
 const tti_op tti_ops_norm[] = {
     {NORM(layer_norm,
           "y = gamma (x - mean) rstd + beta by rows of the last dimension; y, mean, rstd", 2, 3, 3),
-     .attrs = eps_attrs, .reference = centred_reference},
+     .attrs = eps_attrs, .reference = norm_reference},
     {GRAD_X(layer_norm_grad_x, "dx of layer_norm; inputs dy, x, mean, rstd, gamma", 5),
-     .reference = centred_grad_x_reference},
+     .reference = grad_x_reference},
     {GRAD_W(layer_norm_grad_w, "dgamma, dbeta of layer_norm; inputs dy, x, mean, rstd", 4, 2),
-     .reference = centred_grad_w_reference},
+     .reference = grad_w_reference},
     {NORM(rms_norm, "y = gamma x rstd, rstd = 1 / sqrt(mean x^2 + eps) by rows; y, rstd", 2, 2, 2),
-     .attrs = eps_attrs, .reference = rms_norm_reference},
+     .attrs = eps_attrs, .reference = norm_reference},
     {GRAD_X(rms_norm_grad_x, "dx of rms_norm; inputs dy, x, rstd, gamma", 4),
-     .reference = rms_norm_grad_x_reference},
+     .reference = grad_x_reference},
     {GRAD_W(rms_norm_grad_w, "dgamma of rms_norm; inputs dy, x, rstd", 3, 1),
-     .reference = rms_norm_grad_w_reference},
+     .reference = grad_w_reference},
     {NORM(group_norm, "layer_norm over groups of channels of x[N,C,..]; y, mean, rstd [N,groups]",
           3, 3, 3),
-     .attrs = group_attrs, .reference = centred_reference},
+     .attrs = group_attrs, .reference = norm_reference},
     {GRAD_X(group_norm_grad_x, "dx of group_norm; inputs dy, x, mean, rstd, gamma", 5),
-     .attrs = group_grad_attrs, .reference = centred_grad_x_reference},
+     .attrs = group_grad_attrs, .reference = grad_x_reference},
     {GRAD_W(group_norm_grad_w, "dgamma, dbeta of group_norm; inputs dy, x, mean, rstd", 4, 2),
-     .attrs = group_grad_attrs, .reference = centred_grad_w_reference},
+     .attrs = group_grad_attrs, .reference = grad_w_reference},
     {0},
 };

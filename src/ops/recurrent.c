@@ -18,14 +18,9 @@ typedef struct sizes {
 
 /* ---- infer ---- */
 
-/* Input i has these dimensions. */
+/* Input i has these dimensions, and the dtype of all. */
 static tutti_status need_shape(const tti_node *node, int i, const tutti_shape *shape) {
-    char want[128], is[128];
-    const tutti_type type = {node->in[0]->type.dtype, *shape};
-    if (tti_shape_equal(tti_in_shape(node, i), shape)) return TUTTI_OK;
-    return tti_node_fail(node, "input %d must be %s, is %s", i,
-                         tti_type_text(&type, want, sizeof want),
-                         tti_type_text(&node->in[i]->type, is, sizeof is));
+    return tti_need_type(node, i, &(tutti_type){node->in[0]->type.dtype, *shape});
 }
 
 /* x[B,T,I], w_ih[n H,I], w_hh[n H,H], b_ih, b_hh [n H], and n_states of [B,H], all or none. */

@@ -37,6 +37,14 @@ tutti_status tti_need_dtype(const tti_node *node, int i, tutti_dtype dtype) {
                          tutti_dtype_text(node->in[i]->type.dtype));
 }
 
+tutti_status tti_need_type(const tti_node *node, int i, const tutti_type *type) {
+    char want[TYPE_TEXT], is[TYPE_TEXT];
+    const tutti_type *own = &node->in[i]->type;
+    if (own->dtype == type->dtype && tti_shape_equal(&own->shape, &type->shape)) return TUTTI_OK;
+    return tti_node_fail(node, "input %d must be %s, is %s", i,
+                         tti_type_text(type, want, sizeof want), tti_type_text(own, is, sizeof is));
+}
+
 tutti_status tti_need_n_dims(const tti_node *node, int i, int n_dims) {
     char text[TYPE_TEXT];
     if (tti_in_shape(node, i)->n_dims == n_dims) return TUTTI_OK;

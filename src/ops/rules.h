@@ -29,6 +29,7 @@ bool tti_is_float(tutti_dtype dtype);
 /* Inputs first .. last-1 are floating and of one dtype. */
 tutti_status tti_need_floats(const tti_node *node, int first, int last);
 tutti_status tti_need_dtype(const tti_node *node, int i, tutti_dtype dtype);
+tutti_status tti_need_type(const tti_node *node, int i, const tutti_type *type);
 tutti_status tti_need_n_dims(const tti_node *node, int i, int n_dims);
 tutti_status tti_need_same_shape(const tti_node *node, int i, int j);
 tutti_status tti_need_eps(const tti_node *node); /* attribute "eps": > 0 */

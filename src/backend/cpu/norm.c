@@ -6,37 +6,15 @@
  * gamma and beta add rows in order, in blocks, so that the error does not grow with their number.
  */
 #include "backend/cpu/moments.h"
-
-typedef struct rows_view {
-    size_t n_rows, width, groups, per_group, inner;
-    bool centred;
-} rows_view;
-
-/* The view of input i; group norm has the attribute groups, RMS norm no mean. */
-static rows_view view_of(const tti_node *node, int i) {
-    const tutti_shape *x = &node->in[i]->type.shape;
-    rows_view v = {.groups = 1, .inner = 1, .n_rows = 1};
-    v.centred = strncmp(node->op->name, "rms", 3) != 0;
-    if (tti_attr_has(node, "groups")) {
-        v.groups = (size_t)tti_attr_int(node, "groups");
-        v.per_group = (size_t)x->dim[1] / v.groups;
-        v.n_rows = (size_t)x->dim[0] * v.groups;
-        for (int d = 2; d < x->n_dims; d++) v.inner *= (size_t)x->dim[d];
-    } else {
-        v.per_group = (size_t)x->dim[x->n_dims - 1];
-        for (int d = 0; d < x->n_dims - 1; d++) v.n_rows *= (size_t)x->dim[d];
-    }
-    v.width = v.per_group * v.inner;
-    return v;
-}
+#include "ops/rows.h"
 
 static bool can_run(const tti_node *node) { return tti_all_f32(node) && tti_all_plain(node); }
 
-static float row_mean(const rows_view *v, const float *x) {
+static float row_mean(const tti_rows *v, const float *x) {
     return v->centred && v->width ? (float)(tti_run_sum(x, v->width) / (double)v->width) : 0.0f;
 }
 
-static float row_rstd(const rows_view *v, const float *x, float mean, double eps) {
+static float row_rstd(const tti_rows *v, const float *x, float mean, double eps) {
     double variance = v->width ? tti_run_squares(x, v->width, mean) / (double)v->width : 0;
     return (float)(1 / __builtin_sqrt(variance + eps));
 }
@@ -48,7 +26,7 @@ static inline void affine(const float *x, float mean, float scale, float beta, f
 }
 
 /* gamma and beta at the row's group; beta may be NULL. */
-static void norm_row(const rows_view *v, const float *x, float mean, float rstd, const float *gamma,
+static void norm_row(const tti_rows *v, const float *x, float mean, float rstd, const float *gamma,
                      const float *beta, float *y) {
     if (v->inner != 1) {
         for (size_t c = 0; c < v->per_group; c++, x += v->inner, y += v->inner)
@@ -63,7 +41,7 @@ static void norm_row(const rows_view *v, const float *x, float mean, float rstd,
 }
 
 static tutti_status norm_run(void *state, const tti_kargs *a) {
-    rows_view v = view_of(a->node, 0);
+    tti_rows v = tti_rows_of(a->node, 0);
     double eps = tti_attr_float(a->node, "eps");
     const float *x = a->in[0], *gamma = a->in[1], *beta = a->node->n_in > 2 ? a->in[2] : NULL;
     float *y = a->out[0], *means = v.centred ? a->out[1] : NULL, *rstds = a->out[v.centred ? 2 : 1];
@@ -80,7 +58,7 @@ static tutti_status norm_run(void *state, const tti_kargs *a) {
 
 /* ---- dx = rstd (d - mean d - xhat mean(d xhat)), d = dy gamma ---- */
 
-static tti_two_sums row_dots(const rows_view *v, const float *dy, const float *x, float mean,
+static tti_two_sums row_dots(const tti_rows *v, const float *dy, const float *x, float mean,
                              const float *gamma) {
     tti_two_sums all = {0, 0};
     if (v->inner == 1) return tti_run_dots(dy, gamma, x, v->width, mean);
@@ -99,7 +77,7 @@ static inline void grad_x_run(const float *dy, const float *x, const float cente
     for (size_t i = 0; i < n; i++) dx[i] = dy[i] * scale - (x[i] - mean) * slope - shift;
 }
 
-static void grad_x_row(const rows_view *v, const float *dy, const float *x, const float center[3],
+static void grad_x_row(const tti_rows *v, const float *dy, const float *x, const float center[3],
                        float rstd, const float *gamma, float *dx) {
     float mean = center[0], slope = center[1], shift = center[2];
     if (v->inner == 1) {
@@ -115,7 +93,7 @@ static void grad_x_row(const rows_view *v, const float *dy, const float *x, cons
 }
 
 static tutti_status grad_x_kernel_run(void *state, const tti_kargs *a) {
-    rows_view v = view_of(a->node, 1);
+    tti_rows v = tti_rows_of(a->node, 1);
     const float *dy = a->in[0], *x = a->in[1], *means = v.centred ? a->in[2] : NULL;
     const float *rstds = a->in[v.centred ? 3 : 2], *gamma = a->in[a->node->n_in - 1];
     float *dx = a->out[0];
@@ -137,15 +115,15 @@ static tutti_status grad_x_kernel_run(void *state, const tti_kargs *a) {
 
 enum { BLOCK_ROWS = 64 };
 
-static size_t n_params(const rows_view *v) { return v->groups * v->per_group; }
+static size_t n_params(const tti_rows *v) { return v->groups * v->per_group; }
 
 static size_t grad_w_scratch(const tti_node *node, const void *state) {
-    rows_view v = view_of(node, 1);
+    tti_rows v = tti_rows_of(node, 1);
     (void)state;
     return 2 * n_params(&v) * sizeof(float);
 }
 
-static void grad_w_row(const rows_view *v, const float *dy, const float *x, float mean, float rstd,
+static void grad_w_row(const tti_rows *v, const float *dy, const float *x, float mean, float rstd,
                        float *dgamma, float *dbeta) {
     if (v->inner == 1) {
         TTI_IVDEP
@@ -168,7 +146,7 @@ static void add_block(float *to, const float *from, size_t n) {
 }
 
 static tutti_status grad_w_run(void *state, const tti_kargs *a) {
-    rows_view v = view_of(a->node, 1);
+    tti_rows v = tti_rows_of(a->node, 1);
     size_t n = n_params(&v);
     const float *dy = a->in[0], *x = a->in[1], *means = v.centred ? a->in[2] : NULL;
     const float *rstds = a->in[v.centred ? 3 : 2];

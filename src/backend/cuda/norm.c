@@ -10,24 +10,6 @@
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/norm_low.h"
 
-/* The view of input i as rows; group norm has the attribute groups, RMS norm no mean. */
-static tti_cuda_rows rows_of(const tti_node *node, int i) {
-    const tutti_shape *x = &node->in[i]->type.shape;
-    tti_cuda_rows v = {.groups = 1, .inner = 1, .n_rows = 1};
-    v.centred = strncmp(node->op->name, "rms", 3) != 0;
-    if (tti_attr_has(node, "groups")) {
-        v.groups = (size_t)tti_attr_int(node, "groups");
-        v.per_group = (size_t)x->dim[1] / v.groups;
-        v.n_rows = (size_t)x->dim[0] * v.groups;
-        for (int d = 2; d < x->n_dims; d++) v.inner *= (size_t)x->dim[d];
-    } else {
-        v.per_group = (size_t)x->dim[x->n_dims - 1];
-        for (int d = 0; d < x->n_dims - 1; d++) v.n_rows *= (size_t)x->dim[d];
-    }
-    v.width = v.per_group * v.inner;
-    return v;
-}
-
 static tti_cuda_floats in_of(const tti_kargs *a, int i) {
     return (tti_cuda_floats){a->in[i], a->node->in[i]->type.dtype};
 }
@@ -46,7 +28,7 @@ static tutti_status forward(const tti_cuda_norm *norm) {
 
 /* x, gamma, beta? -> y, mean, rstd; RMS norm without mean. */
 static tutti_status forward_run(void *state, const tti_kargs *a) {
-    tti_cuda_norm norm = {.rows = rows_of(a->node, 0), .eps = tti_attr_float(a->node, "eps")};
+    tti_cuda_norm norm = {.rows = tti_rows_of(a->node, 0), .eps = tti_attr_float(a->node, "eps")};
     (void)state;
     norm.x = in_of(a, 0);
     norm.gamma = a->in[1];
@@ -59,7 +41,7 @@ static tutti_status forward_run(void *state, const tti_kargs *a) {
 
 /* x, branch, gamma, beta? -> y, sum, mean, rstd. */
 static tutti_status add_forward_run(void *state, const tti_kargs *a) {
-    tti_cuda_norm norm = {.rows = rows_of(a->node, 0), .eps = tti_attr_float(a->node, "eps")};
+    tti_cuda_norm norm = {.rows = tti_rows_of(a->node, 0), .eps = tti_attr_float(a->node, "eps")};
     (void)state;
     norm.x = in_of(a, 0);
     norm.branch = in_of(a, 1);
@@ -74,7 +56,7 @@ static tutti_status add_forward_run(void *state, const tti_kargs *a) {
 
 /* dy, x, mean?, rstd: what all gradients begin with. */
 static tti_cuda_norm_grad grad_of(const tti_kargs *a) {
-    tti_cuda_norm_grad grad = {.rows = rows_of(a->node, 1)};
+    tti_cuda_norm_grad grad = {.rows = tti_rows_of(a->node, 1)};
     int centred = grad.rows.centred ? 1 : 0;
     grad.dy = in_of(a, 0);
     grad.x = in_of(a, 1);
@@ -93,7 +75,7 @@ static tutti_status grad_x_run(void *state, const tti_kargs *a) {
 }
 
 static size_t sums_scratch(const tti_node *node, const void *state) {
-    tti_cuda_rows rows = rows_of(node, 1);
+    tti_rows rows = tti_rows_of(node, 1);
     (void)state;
     return tti_cuda_norm_scratch(&rows);
 }
@@ -111,7 +93,7 @@ static tutti_status grad_w_run(void *state, const tti_kargs *a) {
 static bool has_sums(const tti_node *node) { return strstr(node->op->name, "_sums") != NULL; }
 
 static size_t grads_scratch(const tti_node *node, const void *state) {
-    tti_cuda_rows rows = rows_of(node, 1);
+    tti_rows rows = tti_rows_of(node, 1);
     size_t n = TTI_MAX(sums_scratch(node, state), tti_cuda_norm_low_scratch(&rows));
     if (!has_sums(node)) return n;
     tutti_dtype dtype = node->in[1]->type.dtype;

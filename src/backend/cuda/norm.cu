@@ -401,7 +401,7 @@ __device__ __forceinline__ void store_any(tti_cuda_floats to, size_t i, A x) {
 }
 
 /* Of element e of row r. */
-__device__ __forceinline__ size_t param_index(const tti_cuda_rows &v, size_t row, size_t e) {
+__device__ __forceinline__ size_t param_index(const tti_rows &v, size_t row, size_t e) {
     if (v.inner == 1 && v.groups == 1) return e;
     size_t channel = v.width >> 32 ? e / v.inner : (unsigned)e / (unsigned)v.inner;
     return row % v.groups * v.per_group + channel;
@@ -496,7 +496,7 @@ __global__ void columns_any(tti_cuda_norm_grad a, size_t rows_each) {
 template <class A>
 __global__ void planes_any(tti_cuda_norm_grad a, size_t samples_each) {
     __shared__ A shared[WARP];
-    const tti_cuda_rows &v = a.rows;
+    const tti_rows &v = a.rows;
     size_t n_channels = v.groups * v.per_group, n_samples = v.n_rows / v.groups;
     size_t c = blockIdx.x, first = blockIdx.y * samples_each;
     size_t end = min(first + samples_each, n_samples);
@@ -520,10 +520,10 @@ __global__ void planes_any(tti_cuda_norm_grad a, size_t samples_each) {
 
 bool is_narrow(tti_cuda_floats v) { return !v.at || v.dtype != TUTTI_F64; }
 
-bool has_groups(const tti_cuda_rows *v) { return v->groups != 1 || v->inner != 1; }
+bool has_groups(const tti_rows *v) { return v->groups != 1 || v->inner != 1; }
 
 /* Threads of a team whose rows fit in its registers; 0: none does. */
-unsigned team_of(const tti_cuda_rows *v) {
+unsigned team_of(const tti_rows *v) {
     if (has_groups(v) || v->width == 0 || v->width % 4) return 0;
     for (unsigned team = WARP; team <= FAST_THREADS; team *= 2)
         if (v->width / 4 <= (size_t)team * MAX_CHUNKS) return team;
@@ -538,11 +538,11 @@ unsigned blocks_for(size_t n, size_t each, size_t most) {
 unsigned threads_for(size_t width) { return width <= 256 ? 64 : width <= 8192 ? 256 : 1024; }
 
 /* Blocks that leave partial column sums, on the fast path and on the slow one. */
-unsigned sum_blocks(const tti_cuda_rows *v, unsigned team) {
+unsigned sum_blocks(const tti_rows *v, unsigned team) {
     return blocks_for(v->n_rows, team == WARP ? GRAD_THREADS / WARP : 1, SUM_BLOCKS);
 }
 
-unsigned slow_sum_blocks(const tti_cuda_rows *v) {
+unsigned slow_sum_blocks(const tti_rows *v) {
     return has_groups(v) ? blocks_for(v->n_rows / v->groups, 1, 32) : blocks_for(v->n_rows, 64, 64);
 }
 
@@ -594,7 +594,7 @@ void launch_fast(const tti_cuda_norm_grad *a, unsigned team, cudaStream_t stream
 
 template <class A>
 void launch_any(const tti_cuda_norm_grad *a, cudaStream_t stream) {
-    const tti_cuda_rows *v = &a->rows;
+    const tti_rows *v = &a->rows;
     size_t n_params = v->groups * v->per_group;
     if (a->dx.at && v->n_rows && v->width)
         grad_x_any<A>
@@ -616,7 +616,7 @@ void launch_any(const tti_cuda_norm_grad *a, cudaStream_t stream) {
 }  // namespace
 
 extern "C" cudaError_t tti_cuda_norm_forward(const tti_cuda_norm *a, cudaStream_t stream) {
-    const tti_cuda_rows *v = &a->rows;
+    const tti_rows *v = &a->rows;
     unsigned team = team_of(v);
     bool narrow = is_narrow(a->x) && is_narrow(a->branch) && is_narrow(a->y);
     if (v->n_rows == 0) return cudaSuccess;
@@ -634,7 +634,7 @@ extern "C" cudaError_t tti_cuda_norm_forward(const tti_cuda_norm *a, cudaStream_
     return cudaGetLastError();
 }
 
-extern "C" size_t tti_cuda_norm_scratch(const tti_cuda_rows *v) {
+extern "C" size_t tti_cuda_norm_scratch(const tti_rows *v) {
     unsigned team = team_of(v), fast = team ? sum_blocks(v, team) : 0, slow = slow_sum_blocks(v);
     return (size_t)(fast > slow ? fast : slow) * 2 * v->groups * v->per_group * sizeof(float);
 }

@@ -1,23 +1,18 @@
 /* norm.h - launchers of layer, RMS and group norm and their gradients.
  *
- * x is n_rows rows of width elements; element e of row r has gamma[(r % groups) * per_group +
- * e / inner].  Layer and RMS norm: groups 1, inner 1, per_group = width.  Pointers are device
- * memory, aligned to 64 bytes; those said to be optional may be NULL. */
+ * x is rows (ops/rows.h).  Pointers are device memory, aligned to 64 bytes; those said to be
+ * optional may be NULL. */
 #ifndef TTI_CUDA_NORM_H
 #define TTI_CUDA_NORM_H
 
 #include <cuda_runtime_api.h>
 
+#include "ops/rows.h"
 #include "tutti/types.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-typedef struct tti_cuda_rows {
-    size_t n_rows, width, groups, per_group, inner;
-    bool centred; /* false: RMS norm, no mean */
-} tti_cuda_rows;
 
 /* A value of some floating dtype. */
 typedef struct tti_cuda_floats {
@@ -27,7 +22,7 @@ typedef struct tti_cuda_floats {
 
 /* sum = x + branch; y = (sum - mean) rstd gamma + beta. */
 typedef struct tti_cuda_norm {
-    tti_cuda_rows rows;
+    tti_rows rows;
     double eps;
     tti_cuda_floats x;           /* [n_rows,width] */
     tti_cuda_floats branch, sum; /* likewise, optional, both or none */
@@ -41,7 +36,7 @@ cudaError_t tti_cuda_norm_forward(const tti_cuda_norm *norm, cudaStream_t stream
 /* dx = rstd (d - mean d - xhat mean(d xhat)) + residual, d = dy gamma; copy = dx;
  * dgamma = sum dy xhat, dbeta = sum dy over the rows. */
 typedef struct tti_cuda_norm_grad {
-    tti_cuda_rows rows;
+    tti_rows rows;
     tti_cuda_floats dy, x;            /* [n_rows,width] */
     tti_cuda_floats residual;         /* likewise, optional */
     const float *mean, *rstd, *gamma; /* mean NULL: RMS norm; gamma only for dx */
@@ -51,7 +46,7 @@ typedef struct tti_cuda_norm_grad {
     float *partials;                  /* tti_cuda_norm_scratch bytes; only for dgamma */
 } tti_cuda_norm_grad;
 
-size_t tti_cuda_norm_scratch(const tti_cuda_rows *rows);
+size_t tti_cuda_norm_scratch(const tti_rows *rows);
 cudaError_t tti_cuda_norm_backward(const tti_cuda_norm_grad *grad, cudaStream_t stream);
 
 #ifdef __cplusplus

@@ -68,7 +68,7 @@ bool is_low(tutti_dtype dtype) { return dtype == TUTTI_BF16 || dtype == TUTTI_F1
 
 bool is_like(tti_cuda_floats value, tutti_dtype dtype) { return !value.at || value.dtype == dtype; }
 
-bool rows_fit(const tti_cuda_rows *v, size_t most_vectors) {
+bool rows_fit(const tti_rows *v, size_t most_vectors) {
     return v->groups == 1 && v->inner == 1 && v->centred && v->width % V == 0 && v->width > 0 &&
            v->width <= most_vectors * V * WARP && v->n_rows > 0;
 }

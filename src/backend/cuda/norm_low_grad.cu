@@ -369,7 +369,7 @@ bool is_low(tutti_dtype dtype) { return dtype == TUTTI_BF16 || dtype == TUTTI_F1
 bool is_like(tti_cuda_floats value, tutti_dtype dtype) { return !value.at || value.dtype == dtype; }
 
 /* Vectors are counted in an int, and some more than there are. */
-bool rows_fit(const tti_cuda_rows *v) {
+bool rows_fit(const tti_rows *v) {
     return v->groups == 1 && v->inner == 1 && v->centred && v->width % V == 0 && v->width > 0 &&
            v->width <= MOST_WARPS * V * WARP && v->n_rows > 0 &&
            v->n_rows < ((size_t)1 << 30) / (v->width / V);
@@ -385,7 +385,7 @@ extern "C" bool tti_cuda_norm_low_backward_can(const tti_cuda_norm_grad *a) {
     return rows_fit(&a->rows) && alike && all && (a->dsums || a->rows.width <= 1024);
 }
 
-extern "C" size_t tti_cuda_norm_low_scratch(const tti_cuda_rows *v) {
+extern "C" size_t tti_cuda_norm_low_scratch(const tti_rows *v) {
     return rows_fit(v) ? (size_t)blocks_of(v->n_rows) * N_SUMS * v->width * sizeof(float) : 0;
 }
 
