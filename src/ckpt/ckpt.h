@@ -60,7 +60,7 @@ TUTTI_NODISCARD tutti_status tti_ckpt_save(const tti_ckpt_save_desc *desc);
 typedef struct tti_ckpt tti_ckpt;
 
 /* Told about each generation that was passed over, and why. */
-typedef void (*tti_ckpt_warn_fn)(const char *text, void *user);
+typedef void (*tti_ckpt_warn_fn)(void *user, const char *text);
 
 /* Opens the newest generation of a run that verifies completely: every byte of it has been read and
  * compared with its checksums.  warn may be NULL.  With no good generation the error is that of the

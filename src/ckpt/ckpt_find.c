@@ -27,7 +27,7 @@ static void pass_over(tti_ckpt_warn_fn warn, void *user, tti_str *newest) {
     tti_str text = {0};
     tti_str_printf(&text, "checkpoint passed over: %s", tutti_last_error());
     if (newest->n_bytes == 0) tti_str_add(newest, tutti_last_error());
-    if (warn) warn(tti_str_text(text.failed ? newest : &text), user);
+    if (warn) warn(user, tti_str_text(text.failed ? newest : &text));
     tti_str_free(&text);
 }
 

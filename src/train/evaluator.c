@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "train/feeding.h"
 #include "train/predictor.h"
 #include "tutti/eval.h"
 
@@ -19,7 +18,6 @@ typedef struct evaluation {
     tti_predictor *p;
     const tti_blueprint *b;
     tutti_eval_result *result;
-    tti_loader *loader;
     double loss_sum, count, correct;
     int64_t targets_per_row;
 } evaluation;
@@ -42,39 +40,16 @@ static void count_classes(tutti_eval_result *r, const float *logits, const int32
     }
 }
 
-static void take(evaluation *e, const tti_shard_data *data, const tti_predicted *out) {
+static void take(void *user, const tti_shard_data *data, const tti_predicted *out, int64_t index) {
+    evaluation *e = user;
+    (void)index;
     e->loss_sum += out->loss_sum;
     e->count += out->count;
     e->correct += out->correct;
+    e->result->n_samples += data->n_rows;
     for (int64_t i = 0; i < e->b->rows_per_shard * e->targets_per_row; i++)
         e->result->n_targets += ((const int32_t *)data->target)[i] >= 0;
     count_classes(e->result, out->logits, data->target, e->b->rows_per_shard);
-}
-
-/* The shards of a batch, as many at a time as there are lanes. */
-static tutti_status run_batch(evaluation *e, const tti_batch *batch) {
-    int n_lanes = tti_predictor_n_lanes(e->p);
-    for (int first = 0; first < batch->n_shards; first += n_lanes) {
-        tti_shard_data shards[TTI_MAX_WORKERS];
-        tti_predicted out[TTI_MAX_WORKERS];
-        int n = TTI_MIN(n_lanes, batch->n_shards - first);
-        for (int i = 0; i < n; i++) shards[i] = tti_shard_of(batch, first + i, 0);
-        TTI_TRY(tti_predictor_run(e->p, shards, n, out));
-        for (int i = 0; i < n; i++) take(e, &shards[i], &out[i]);
-    }
-    e->result->n_samples += batch->n_rows_global;
-    return TUTTI_OK;
-}
-
-static tutti_status run_all(evaluation *e) {
-    TTI_TRY(tti_predictor_load_test(e->b, &e->loader));
-    int64_t n_steps = tti_loader_steps_per_epoch(e->loader);
-    for (int64_t t = 0; t < n_steps; t++) {
-        tti_batch batch;
-        TTI_TRY(tti_loader_next(e->loader, &batch));
-        TTI_TRY(run_batch(e, &batch));
-    }
-    return TUTTI_OK;
 }
 
 /* ---- the result ---- */
@@ -138,28 +113,17 @@ static void finish(const evaluation *e) {
     snprintf(r->checkpoint, sizeof r->checkpoint, "%s", tti_predictor_checkpoint(e->p));
 }
 
-typedef struct listener {
-    tutti_warn_fn warn;
-    void *user;
-} listener;
-
-static void pass_on(const char *text, void *user) {
-    const listener *l = user;
-    if (l->warn) l->warn(l->user, text);
-}
-
 tutti_status tutti_eval(tutti_job *job, const char *run_dir, tutti_warn_fn warn, void *user,
                         tutti_eval_result *result) {
     *result = (tutti_eval_result){0};
     evaluation e = {.result = result};
-    TTI_TRY(tti_predictor_open(job, run_dir, pass_on, &(listener){warn, user}, &e.p));
+    TTI_TRY(tti_predictor_open(job, run_dir, warn, user, &e.p));
     e.b = tti_predictor_blueprint(e.p);
     int64_t start_ns = tti_now_ns();
     tutti_status st = prepare_classes(&e);
-    if (st == TUTTI_OK) st = run_all(&e);
+    if (st == TUTTI_OK) st = tti_predictor_run_test(e.p, INT64_MAX, take, &e);
     if (st == TUTTI_OK) finish(&e);
     result->wall_s = (double)(tti_now_ns() - start_ns) * 1e-9;
-    tti_loader_destroy(e.loader);
     tti_predictor_close(e.p);
     if (st != TUTTI_OK) tutti_eval_result_free(result);
     return st;

@@ -138,23 +138,13 @@ static tutti_status write_folder(const tti_exporting *e) {
     return st;
 }
 
-typedef struct listener {
-    tutti_warn_fn warn;
-    void *user;
-} listener;
-
-static void pass_on(const char *text, void *user) {
-    const listener *l = user;
-    if (l->warn) l->warn(l->user, text);
-}
-
 tutti_status tutti_export(tutti_job *job, const char *run_dir, const tutti_export_desc *desc,
                           tutti_warn_fn warn, void *user, tutti_export_result *result) {
     tti_predictor *p;
     *result = (tutti_export_result){0};
     if (desc->max_file_bytes < 0 || desc->format < 0 || desc->format >= TUTTI_N_EXPORT_FORMATS)
         return tti_fail(TUTTI_E_INVALID, "export: bad description");
-    TTI_TRY(tti_predictor_open(job, run_dir, pass_on, &(listener){warn, user}, &p));
+    TTI_TRY(tti_predictor_open(job, run_dir, warn, user, &p));
     tti_exporting e = {.job = job,
                        .b = tti_predictor_blueprint(p),
                        .predictor = p,

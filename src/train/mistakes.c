@@ -8,15 +8,10 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "data/loader.h"
 #include "train/chart.h"
-#include "train/feeding.h"
 
 typedef struct search {
-    tti_predictor *p;
     const tti_blueprint *b;
-    tti_loader *loader;
-    int64_t until_ns;
     tti_mistakes *m;
 } search;
 
@@ -86,51 +81,22 @@ static void look_at(search *s, const float *logits, const float *x, int32_t labe
     take_pixels(x, &tutti_dataset_get_info(s->b->test)->x.shape, &s->m->found[at]);
 }
 
-static void look_at_shard(search *s, const tti_shard_data *data, const float *logits,
+static void look_at_shard(void *user, const tti_shard_data *data, const tti_predicted *out,
                           int64_t index) {
+    search *s = user;
     int64_t n_classes = s->b->model_params.n_classes;
     int64_t n_x = tutti_shape_n_elems(&tutti_dataset_get_info(s->b->test)->x.shape);
     for (int64_t i = 0; i < data->n_rows; i++)
-        look_at(s, logits + i * n_classes, (const float *)data->x + i * n_x,
+        look_at(s, out->logits + i * n_classes, (const float *)data->x + i * n_x,
                 ((const int32_t *)data->target)[i], index + i);
-}
-
-static tutti_status look_at_batch(search *s, const tti_batch *batch) {
-    int n_lanes = tti_predictor_n_lanes(s->p);
-    for (int first = 0; first < batch->n_shards; first += n_lanes) {
-        tti_shard_data shards[TTI_MAX_WORKERS];
-        tti_predicted out[TTI_MAX_WORKERS];
-        int n = TTI_MIN(n_lanes, batch->n_shards - first);
-        for (int i = 0; i < n; i++) shards[i] = tti_shard_of(batch, first + i, 0);
-        TTI_TRY(tti_predictor_run(s->p, shards, n, out));
-        for (int i = 0; i < n; i++)
-            look_at_shard(
-                s, &shards[i], out[i].logits,
-                batch->step * s->b->config.train.batch + (first + i) * batch->rows_per_shard);
-    }
-    return TUTTI_OK;
-}
-
-static tutti_status look(search *s) {
-    TTI_TRY(tti_predictor_load_test(s->b, &s->loader));
-    int64_t n_steps = tti_loader_steps_per_epoch(s->loader);
-    for (int64_t t = 0; t < n_steps && (t == 0 || tti_now_ns() < s->until_ns); t++) {
-        tti_batch batch;
-        TTI_TRY(tti_loader_next(s->loader, &batch));
-        TTI_TRY(look_at_batch(s, &batch));
-    }
-    return TUTTI_OK;
 }
 
 tutti_status tti_mistakes_find(tti_predictor *p, int time_ms, tti_mistakes *out) {
     *out = (tti_mistakes){.found = calloc(TTI_MAX_MISTAKES, sizeof *out->found)};
     if (!out->found) return tti_fail(TUTTI_E_NOMEM, "report: out of memory");
-    search s = {.p = p,
-                .b = tti_predictor_blueprint(p),
-                .until_ns = tti_now_ns() + time_ms * TTI_NS_PER_MS,
-                .m = out};
-    tutti_status st = look(&s);
-    tti_loader_destroy(s.loader);
+    search s = {.b = tti_predictor_blueprint(p), .m = out};
+    int64_t until_ns = tti_now_ns() + time_ms * TTI_NS_PER_MS;
+    tutti_status st = tti_predictor_run_test(p, until_ns, look_at_shard, &s);
     if (st != TUTTI_OK) tti_mistakes_free(out);
     return st;
 }

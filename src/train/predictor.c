@@ -10,9 +10,11 @@
 #include <string.h>
 
 #include "base/affinity.h"
+#include "base/clock.h"
 #include "ckpt/ckpt.h"
 #include "exec/instance.h"
 #include "exec/lanes.h"
+#include "train/feeding.h"
 #include "train/run_dir.h"
 
 enum { MAX_USE_LANES = 64, ERROR_BYTES = 512 };
@@ -109,8 +111,7 @@ static tutti_status read_params(tti_predictor *p, const tti_ckpt *ckpt) {
     return st;
 }
 
-static tutti_status load(tti_predictor *p, const char *run_dir, tti_predictor_warn warn,
-                         void *user) {
+static tutti_status load(tti_predictor *p, const char *run_dir, tutti_warn_fn warn, void *user) {
     size_t n_bytes = p->b->plan->n_flat * sizeof(float) + 64;
     tti_ckpt *ckpt;
     p->params = tti_backend_cpu.alloc(n_bytes);
@@ -166,7 +167,7 @@ typedef struct opening {
     const tutti_job *job;
     const tti_blueprint *like;
     const char *run_dir;
-    tti_predictor_warn warn;
+    tutti_warn_fn warn;
     void *user;
 } opening;
 
@@ -189,8 +190,8 @@ static tutti_status open_one(const opening *o, tti_predictor **out) {
     return TUTTI_OK;
 }
 
-tutti_status tti_predictor_open(tutti_job *job, const char *run_dir, tti_predictor_warn warn,
-                                void *user, tti_predictor **out) {
+tutti_status tti_predictor_open(tutti_job *job, const char *run_dir, tutti_warn_fn warn, void *user,
+                                tti_predictor **out) {
     *out = NULL;
     if (!tti_run_dir_exists(run_dir))
         return tti_fail(TUTTI_E_CONFIG, "%s: no run there (no metrics.jsonl)", run_dir);
@@ -267,7 +268,7 @@ tutti_status tti_predictor_run(tti_predictor *p, const tti_shard_data *shards, i
 
 /* ---- the test split ---- */
 
-tutti_status tti_predictor_load_test(const tti_blueprint *b, tti_loader **out) {
+static tutti_status load_test(const tti_blueprint *b, tti_loader **out) {
     return tti_loader_create(&(tti_loader_desc){.dataset = b->test,
                                                 .batch = b->config.train.batch,
                                                 .n_shards = b->n_shards,
@@ -277,4 +278,36 @@ tutti_status tti_predictor_load_test(const tti_blueprint *b, tti_loader **out) {
                                                 .n_prefetch = (int)b->config.data.prefetch,
                                                 .timeout_ms = (int)b->config.parallel.timeout_ms},
                              out);
+}
+
+/* As many shards at a time as there are lanes. */
+static tutti_status run_batch(tti_predictor *p, const tti_batch *batch, tti_predicted_fn take,
+                              void *user) {
+    int64_t index = batch->step * p->b->config.train.batch;
+    for (int first = 0; first < batch->n_shards; first += p->n_lanes) {
+        tti_shard_data shards[TTI_MAX_WORKERS];
+        tti_predicted out[TTI_MAX_WORKERS];
+        int n = TTI_MIN(p->n_lanes, batch->n_shards - first);
+        for (int i = 0; i < n; i++) shards[i] = tti_shard_of(batch, first + i, 0);
+        TTI_TRY(tti_predictor_run(p, shards, n, out));
+        for (int i = 0; i < n; i++)
+            take(user, &shards[i], &out[i], index + (first + i) * batch->rows_per_shard);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_predictor_run_test(tti_predictor *p, int64_t until_ns, tti_predicted_fn take,
+                                    void *user) {
+    tti_loader *loader;
+    tutti_status st = TUTTI_OK;
+    TTI_TRY(load_test(p->b, &loader));
+    int64_t n_steps = tti_loader_steps_per_epoch(loader);
+    for (int64_t t = 0; st == TUTTI_OK && t < n_steps; t++) {
+        tti_batch batch;
+        if (t > 0 && tti_now_ns() >= until_ns) break;
+        st = tti_loader_next(loader, &batch);
+        if (st == TUTTI_OK) st = run_batch(p, &batch, take, user);
+    }
+    tti_loader_destroy(loader);
+    return st;
 }

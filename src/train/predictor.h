@@ -8,17 +8,16 @@
 #include "data/loader.h"
 #include "exec/exec.h"
 #include "train/blueprint.h"
+#include "tutti/eval.h"
 
 typedef struct tti_predictor tti_predictor;
 
-/* Told of checkpoints that were passed over.  NULL: nobody is. */
-typedef void (*tti_predictor_warn)(const char *text, void *user);
-
 /* Opens the newest valid checkpoint of run_dir with the model of job, which is resolved here; with
  * train.ema the averaged parameters.  TUTTI_E_CONFIG if there is no run, TUTTI_E_CHECKPOINT if it
- * has no good checkpoint or one of another model.  On success *out is owned by the caller. */
-tutti_status tti_predictor_open(tutti_job *job, const char *run_dir, tti_predictor_warn warn,
-                                void *user, tti_predictor **out);
+ * has no good checkpoint or one of another model.  warn is told of checkpoints that were passed
+ * over; NULL: nobody is.  On success *out is owned by the caller. */
+tutti_status tti_predictor_open(tutti_job *job, const char *run_dir, tutti_warn_fn warn, void *user,
+                                tti_predictor **out);
 
 /* The same inside of a run that has just ended: like is its blueprint and outlives the predictor.
  */
@@ -45,7 +44,13 @@ typedef struct tti_predicted {
 tutti_status tti_predictor_run(tti_predictor *p, const tti_shard_data *shards, int n_shards,
                                tti_predicted *out);
 
-/* The test split in the batches and shards of training; the loader is the caller's. */
-tutti_status tti_predictor_load_test(const tti_blueprint *b, tti_loader **out);
+/* What came out of a shard whose first sample is number index of the split. */
+typedef void (*tti_predicted_fn)(void *user, const tti_shard_data *shard, const tti_predicted *out,
+                                 int64_t index);
+
+/* The test split, in the batches and shards of training and in their order: calls take with each.
+ * No batch but the first is begun after until_ns. */
+tutti_status tti_predictor_run_test(tti_predictor *p, int64_t until_ns, tti_predicted_fn take,
+                                    void *user);
 
 #endif /* TTI_TRAIN_PREDICTOR_H */

@@ -241,7 +241,7 @@ static tutti_status check_backend(const tti_blueprint *b, const tti_ckpt *ckpt,
     return st;
 }
 
-static void warn(const char *text, void *user) {
+static void warn(void *user, const char *text) {
     tutti_status st = tti_reporter_warn(user, text);
     (void)st; /* a warning that cannot be written must not stop a rescue */
 }

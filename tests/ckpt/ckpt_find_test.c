@@ -7,7 +7,7 @@ static struct {
     char text[2][400];
 } warnings;
 
-static void warn(const char *text, void *user) {
+static void warn(void *user, const char *text) {
     assert_ptr_equal(user, &warnings);
     snprintf(warnings.text[warnings.n % 2], sizeof warnings.text[0], "%s", text);
     warnings.n++;

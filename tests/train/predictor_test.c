@@ -62,7 +62,7 @@ static void refuse(const char *assignment, const char *dir, tutti_status status,
     tutti_job_destroy(job);
 }
 
-static void count(const char *text, void *user) {
+static void count(void *user, const char *text) {
     assert_non_null(strstr(text, "passed over"));
     ++*(int *)user;
 }
