@@ -17,24 +17,9 @@
 
 enum { AGENT_PORTS = 16 /* tried above that of torchrun's own store */, SLURM_PORT = 15000 };
 
-typedef struct environment {
-    tti_getenv_fn get;
-    void *user;
-} environment;
-
-static const char *process_getenv(void *user, const char *name) {
-    (void)user;
-    return getenv(name);
-}
-
-static const char *look(const environment *env, const char *name) {
-    const char *value = env->get(env->user, name);
-    return value && *value ? value : NULL;
-}
-
-static const char *look_twice(const environment *env, const char *name, const char *other) {
-    const char *value = look(env, name);
-    return value ? value : look(env, other);
+static const char *look_twice(const tti_environment *env, const char *name, const char *other) {
+    const char *value = tti_env_look(env, name);
+    return value ? value : tti_env_look(env, other);
 }
 
 static bool is(const tti_worker_env *worker, const char *launcher) {
@@ -44,19 +29,21 @@ static bool is(const tti_worker_env *worker, const char *launcher) {
 /* ---- what carries the bytes ---- */
 
 /* The MPI whose launcher this is; NULL: none. */
-static const char *mpi_of(const environment *env, const tti_worker_env *worker) {
+static const char *mpi_of(const tti_environment *env, const tti_worker_env *worker) {
     if (is(worker, "Open MPI")) return "mpi-openmpi";
     if (is(worker, "PMI")) return "mpi-mpich";
-    if (is(worker, "Slurm") && look(env, "PMIX_RANK")) return "mpi-openmpi"; /* --mpi=pmix */
-    if (look(env, "OMPI_COMM_WORLD_SIZE") && !look(env, "MASTER_ADDR")) return "mpi-openmpi";
-    if (look(env, "PMI_SIZE") && !look(env, "MASTER_ADDR")) return "mpi-mpich";
+    if (is(worker, "Slurm") && tti_env_look(env, "PMIX_RANK"))
+        return "mpi-openmpi"; /* --mpi=pmix */
+    if (tti_env_look(env, "OMPI_COMM_WORLD_SIZE") && !tti_env_look(env, "MASTER_ADDR"))
+        return "mpi-openmpi";
+    if (tti_env_look(env, "PMI_SIZE") && !tti_env_look(env, "MASTER_ADDR")) return "mpi-mpich";
     return NULL;
 }
 
-static tutti_status choose_transport(const environment *env, const tti_worker_env *worker,
+static tutti_status choose_transport(const tti_environment *env, const tti_worker_env *worker,
                                      tti_meeting *out) {
     static const char *const known[] = {"tcp", "mpi", "mpi-openmpi", "mpi-mpich"};
-    const char *asked = look(env, "TUTTI_TRANSPORT"), *mpi = mpi_of(env, worker);
+    const char *asked = tti_env_look(env, "TUTTI_TRANSPORT"), *mpi = mpi_of(env, worker);
     bool is_known = !asked;
     for (size_t i = 0; asked && i < TTI_COUNT(known); i++)
         is_known = is_known || strcmp(asked, known[i]) == 0;
@@ -110,9 +97,9 @@ static tutti_status read_port(const char *text, int *port) {
 
 /* Slurm does not say: the first host of the step and, unless MASTER_PORT is set, a port that
  * differs from job to job. */
-static tutti_status slurm_place(const environment *env, char *host, size_t n_bytes, int *port) {
+static tutti_status slurm_place(const tti_environment *env, char *host, size_t n_bytes, int *port) {
     const char *list = look_twice(env, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST");
-    const char *job = look(env, "SLURM_JOB_ID");
+    const char *job = tti_env_look(env, "SLURM_JOB_ID");
     if (!list || !job || !tti_slurm_first_host(list, host, n_bytes))
         return tti_fail(TUTTI_E_CONFIG,
                         "launch: Slurm's SLURM_STEP_NODELIST (%.60s) and SLURM_JOB_ID do not say "
@@ -120,10 +107,10 @@ static tutti_status slurm_place(const environment *env, char *host, size_t n_byt
                         list ? list : "not set");
     size_t n = strlen(job);
     *port = SLURM_PORT + atoi(n > 4 ? job + n - 4 : job);
-    return read_port(look(env, "MASTER_PORT"), port);
+    return read_port(tti_env_look(env, "MASTER_PORT"), port);
 }
 
-static tutti_status find_place(const environment *env, const tti_worker_env *worker, char *host,
+static tutti_status find_place(const tti_environment *env, const tti_worker_env *worker, char *host,
                                size_t n_bytes, int *port) {
     const char *addr = look_twice(env, "MASTER_ADDR", "PET_MASTER_ADDR");
     const char *text = look_twice(env, "MASTER_PORT", "PET_MASTER_PORT");
@@ -164,9 +151,10 @@ static tutti_status read_token(const char *path, char token[TTI_TOKEN_BYTES]) {
     return fail_token(path, "the first line must have 16 characters or more");
 }
 
-static tutti_status find_token(const environment *env, const char *host, int port,
+static tutti_status find_token(const tti_environment *env, const char *host, int port,
                                tti_meeting *out) {
-    const char *path = look(env, "TUTTI_TOKEN_FILE"), *token = look(env, "TUTTI_TOKEN");
+    const char *path = tti_env_look(env, "TUTTI_TOKEN_FILE"),
+               *token = tti_env_look(env, "TUTTI_TOKEN");
     if (path) return read_token(path, out->token);
     if (!token)
         return tti_fail(TUTTI_E_CONFIG,
@@ -192,15 +180,15 @@ static bool is_loopback(const char *host) {
 /* Which job and which start of it: a process of an earlier start must not join this one. torchrun's
  * starts tell themselves apart by MASTER_PORT, which each of them finds anew; its count of restarts
  * is of one agent alone, and another one that has taken the place of a lost host begins at 0. */
-static void name_job(const environment *env, tti_meeting *out) {
-    const char *run = look(env, "TORCHELASTIC_RUN_ID");
-    const char *restart =
-        run ? look(env, "MASTER_PORT") : look_twice(env, "SLURM_STEP_ID", "SLURM_RESTART_COUNT");
-    if (!run) run = look(env, "SLURM_JOB_ID");
+static void name_job(const tti_environment *env, tti_meeting *out) {
+    const char *run = tti_env_look(env, "TORCHELASTIC_RUN_ID");
+    const char *restart = run ? tti_env_look(env, "MASTER_PORT")
+                              : look_twice(env, "SLURM_STEP_ID", "SLURM_RESTART_COUNT");
+    if (!run) run = tti_env_look(env, "SLURM_JOB_ID");
     snprintf(out->job, sizeof out->job, "%.80s/%.20s", run ? run : "", restart ? restart : "");
 }
 
-static tutti_status meet_at_address(const environment *env, const tti_worker_env *worker,
+static tutti_status meet_at_address(const tti_environment *env, const tti_worker_env *worker,
                                     tti_meeting *out) {
     char host[256];
     int port = 0;
@@ -212,8 +200,8 @@ static tutti_status meet_at_address(const environment *env, const tti_worker_env
         return TUTTI_OK;
     }
     TTI_TRY(find_token(env, host, port, out));
-    bool agent = look(env, "TORCHELASTIC_USE_AGENT_STORE") != NULL &&
-                 strcmp(look(env, "TORCHELASTIC_USE_AGENT_STORE"), "True") == 0;
+    bool agent = tti_env_look(env, "TORCHELASTIC_USE_AGENT_STORE") != NULL &&
+                 strcmp(tti_env_look(env, "TORCHELASTIC_USE_AGENT_STORE"), "True") == 0;
     bool colons = strchr(host, ':') && host[0] != '[';
     int n = snprintf(out->address, sizeof out->address, colons ? "[%s]:%d" : "%s:%d", host,
                      agent ? port + 1 : port);
@@ -224,7 +212,7 @@ static tutti_status meet_at_address(const environment *env, const tti_worker_env
 
 tutti_status tti_meeting_choose(const tti_worker_env *env, tti_getenv_fn get, void *user,
                                 tti_meeting *out) {
-    environment variables = {get ? get : process_getenv, user};
+    const tti_environment variables = {get, user};
     *out = (tti_meeting){.transport = ""};
     TTI_TRY(choose_transport(&variables, env, out));
     if (strcmp(out->transport, "tcp") != 0) return TUTTI_OK;

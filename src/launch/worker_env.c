@@ -13,29 +13,20 @@
 
 #include "base/error.h"
 
-typedef struct environment {
-    tti_getenv_fn get;
-    void *user;
-} environment;
-
-static const char *process_getenv(void *user, const char *name) {
-    (void)user;
-    return getenv(name);
-}
-
-static const char *look(const environment *env, const char *name) {
-    const char *value = name ? env->get(env->user, name) : NULL;
+const char *tti_env_look(const tti_environment *env, const char *name) {
+    const char *value = NULL;
+    if (name) value = env->get ? env->get(env->user, name) : getenv(name);
     return value && *value ? value : NULL;
 }
 
 typedef struct launcher_row {
     const char *launcher;
     const char *rank, *size, *local_rank, *local_size; /* names of variables, NULL: none */
-    bool (*applies)(const environment *env);           /* NULL: when rank and size are set */
+    bool (*applies)(const tti_environment *env);       /* NULL: when rank and size are set */
 } launcher_row;
 
-static bool in_slurm_step(const environment *env);
-static bool is_trainer_pod(const environment *env);
+static bool in_slurm_step(const tti_environment *env);
+static bool is_trainer_pod(const tti_environment *env);
 
 static const launcher_row launchers[] = {
     {"environment", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", NULL},
@@ -58,16 +49,17 @@ static bool parse_int(const char *text, long max, int *out) {
 }
 
 /* Batch, interactive and external steps have ids near 2^32; they are shells, not tasks. */
-static bool in_slurm_step(const environment *env) {
-    const char *step = look(env, "SLURM_STEP_ID"), *job = look(env, "SLURM_JOB_NAME");
+static bool in_slurm_step(const tti_environment *env) {
+    const char *step = tti_env_look(env, "SLURM_STEP_ID"),
+               *job = tti_env_look(env, "SLURM_JOB_NAME");
     int id;
     if (!step || !parse_int(step, INT_MAX, &id)) return false;
     return !job || (strcmp(job, "bash") != 0 && strcmp(job, "interactive") != 0);
 }
 
 /* A pod is one process here; more of them per pod are torchrun's to start (it reads PET_* too). */
-static bool is_trainer_pod(const environment *env) {
-    const char *n = look(env, "PET_NPROC_PER_NODE");
+static bool is_trainer_pod(const tti_environment *env) {
+    const char *n = tti_env_look(env, "PET_NPROC_PER_NODE");
     return !n || strcmp(n, "1") == 0;
 }
 
@@ -88,24 +80,26 @@ static int tasks_on_node(const char *list, int i) {
 }
 
 /* Slurm says how many tasks this node has only in a list over nodes. */
-static int slurm_local_size(const environment *env) {
-    const char *list = look(env, "SLURM_STEP_TASKS_PER_NODE"), *node = look(env, "SLURM_NODEID");
-    if (!list) list = look(env, "SLURM_TASKS_PER_NODE");
+static int slurm_local_size(const tti_environment *env) {
+    const char *list = tti_env_look(env, "SLURM_STEP_TASKS_PER_NODE"),
+               *node = tti_env_look(env, "SLURM_NODEID");
+    if (!list) list = tti_env_look(env, "SLURM_TASKS_PER_NODE");
     int i = 0;
     if (!list || (node && !parse_int(node, TTI_MAX_WORLD_SIZE, &i))) return 0;
     return tasks_on_node(list, i);
 }
 
-static tutti_status read_number(const environment *env, const char *name, long max, int *out) {
-    const char *text = look(env, name);
+static tutti_status read_number(const tti_environment *env, const char *name, long max, int *out) {
+    const char *text = tti_env_look(env, name);
     if (parse_int(text, max, out)) return TUTTI_OK;
     return tti_fail(TUTTI_E_CONFIG, "launch: %s=%.40s: expected a number from 0 to %ld", name, text,
                     max);
 }
 
 /* 0 of 1 unless both local numbers are there and agree. */
-static void read_local(const environment *env, const launcher_row *row, tti_worker_env *out) {
-    const char *rank = look(env, row->local_rank), *size = look(env, row->local_size);
+static void read_local(const tti_environment *env, const launcher_row *row, tti_worker_env *out) {
+    const char *rank = tti_env_look(env, row->local_rank),
+               *size = tti_env_look(env, row->local_size);
     int r, n = 0;
     out->local_rank = 0;
     out->local_n_ranks = 1;
@@ -120,13 +114,14 @@ static void read_local(const environment *env, const launcher_row *row, tti_work
 }
 
 /* RANK and WORLD_SIZE are set by several launchers; a variable of its own tells which. */
-static const char *launcher_name(const environment *env, const launcher_row *row) {
+static const char *launcher_name(const tti_environment *env, const launcher_row *row) {
     if (row != &launchers[0]) return row->launcher;
-    if (look(env, "TUTTI_SUPERVISOR_PID")) return "tutti";
-    return look(env, "TORCHELASTIC_RUN_ID") ? "torchrun" : row->launcher;
+    if (tti_env_look(env, "TUTTI_SUPERVISOR_PID")) return "tutti";
+    return tti_env_look(env, "TORCHELASTIC_RUN_ID") ? "torchrun" : row->launcher;
 }
 
-static tutti_status read_row(const environment *env, const launcher_row *row, tti_worker_env *out) {
+static tutti_status read_row(const tti_environment *env, const launcher_row *row,
+                             tti_worker_env *out) {
     tti_worker_env found = {.launcher = launcher_name(env, row)};
     TTI_TRY(read_number(env, row->size, TTI_MAX_WORLD_SIZE, &found.n_ranks));
     TTI_TRY(read_number(env, row->rank, TTI_MAX_WORLD_SIZE, &found.rank));
@@ -151,8 +146,8 @@ static tutti_status read_flags(const tti_rank_flags *flags, tti_worker_env *out)
     return TUTTI_OK;
 }
 
-static void single(const environment *env, tti_worker_env *out) {
-    const char *rank = look(env, "RANK"), *size = look(env, "WORLD_SIZE");
+static void single(const tti_environment *env, tti_worker_env *out) {
+    const char *rank = tti_env_look(env, "RANK"), *size = tti_env_look(env, "WORLD_SIZE");
     *out = (tti_worker_env){.n_ranks = 1, .local_n_ranks = 1, .launcher = "none"};
     const char *note = rank   ? " (RANK without WORLD_SIZE is ignored)"
                        : size ? " (WORLD_SIZE without RANK is ignored)"
@@ -162,15 +157,15 @@ static void single(const environment *env, tti_worker_env *out) {
 
 tutti_status tti_worker_env_detect(const tti_rank_flags *flags, tti_getenv_fn get, void *user,
                                    tti_worker_env *out) {
-    environment env = {get ? get : process_getenv, user};
+    const tti_environment env = {get, user};
     if (flags && flags->n_ranks != 0) return read_flags(flags, out);
     for (size_t i = 0; i < TTI_COUNT(launchers); i++) {
         const launcher_row *row = &launchers[i];
-        if (!look(&env, row->rank) || !look(&env, row->size)) continue;
+        if (!tti_env_look(&env, row->rank) || !tti_env_look(&env, row->size)) continue;
         if (!row->applies || row->applies(&env)) return read_row(&env, row, out);
     }
-    const char *per_node = look(&env, "PET_NPROC_PER_NODE");
-    if (look(&env, "PET_NODE_RANK") && per_node)
+    const char *per_node = tti_env_look(&env, "PET_NPROC_PER_NODE");
+    if (tti_env_look(&env, "PET_NODE_RANK") && per_node)
         return tti_fail(TUTTI_E_CONFIG,
                         "launch: PET_NPROC_PER_NODE=%.20s asks for several processes in each pod: "
                         "start them with 'torchrun --no-python tutti train ...', or ask for 1",

@@ -27,6 +27,15 @@ typedef struct tti_rank_flags {
 /* getenv's contract: NULL if the variable is not set. */
 typedef const char *(*tti_getenv_fn)(void *user, const char *name);
 
+/* Where variables are looked up. */
+typedef struct tti_environment {
+    tti_getenv_fn get; /* NULL: in the environment of this process */
+    void *user;
+} tti_environment;
+
+/* NULL: not set, or empty; or name is NULL. */
+const char *tti_env_look(const tti_environment *env, const char *name);
+
 /* A pure function of its arguments.  A launcher's variables that are set but make no sense
  * (not a number, rank >= size) are TUTTI_E_CONFIG with the variable named.  get NULL: getenv. */
 TUTTI_NODISCARD tutti_status tti_worker_env_detect(const tti_rank_flags *flags, tti_getenv_fn get,
