@@ -4,24 +4,10 @@
 #include "base/error.h"
 #include "data/dataset.h"
 #include "data/image_files.h"
+#include "data/root_folder.h"
 #include "t.h"
 
 enum { PIXELS = 3 * 1024 };
-
-static char root[256];
-
-static int setup(void **state) {
-    T_UNUSED;
-    snprintf(root, sizeof root, "%s", t_make_dir());
-    return 0;
-}
-
-static int teardown(void **state) {
-    T_UNUSED;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", root);
-    return system(command);
-}
 
 /* n records: labels (first + i) % modulus, pixels from t_pixel of another row each. */
 static void write_records(const char *name, int n, int n_labels, int first, int modulus) {
@@ -117,8 +103,6 @@ T_CASE(bad_files) {
     desc.dir = NULL;
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_INVALID, "data.dir is missing");
 }
-
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

@@ -7,20 +7,13 @@
 #include "data/image_files.h"
 #include "data/image_set.h"
 #include "data/loader.h"
+#include "data/root_folder.h"
 #include "t.h"
-
-static char root[256];
 
 static void make_folder(const char *below) {
     char path[512];
     snprintf(path, sizeof path, "%s/%s", root, below);
     assert_int_equal(mkdir(path, 0777), 0);
-}
-
-static const char *below_root(const char *below) {
-    static char path[512];
-    snprintf(path, sizeof path, "%s/%s", root, below);
-    return path;
 }
 
 static void add_jpeg(const char *below, int h, int w, int phase) {
@@ -31,19 +24,6 @@ static void add_png(const char *below, int h, int w) {
     uint8_t bytes[20000];
     size_t n = t_png(h, w, false, false, bytes, sizeof bytes);
     t_write(below_root(below), bytes, n);
-}
-
-static int setup(void **state) {
-    T_UNUSED;
-    snprintf(root, sizeof root, "%s", t_make_dir());
-    return 0;
-}
-
-static int teardown(void **state) {
-    T_UNUSED;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", root);
-    return system(command);
 }
 
 /* cat: 3 pictures, one of them deep; dog: 2; train and val. */
@@ -311,8 +291,6 @@ T_CASE(same_for_workers_and_threads) {
     T_EQ(tutti_dataset_n_skipped(ds), 1);
     tutti_dataset_destroy(ds);
 }
-
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

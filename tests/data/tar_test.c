@@ -5,32 +5,13 @@
 #include "base/error.h"
 #include "data/dataset.h"
 #include "data/image_files.h"
+#include "data/root_folder.h"
 #include "data/tar_files.h"
 #include "t.h"
 
 enum { SIDE = 32, ELEMS = 3 * SIDE * SIDE };
 
-static char root[256];
 static t_tar tar;
-
-static int setup(void **state) {
-    T_UNUSED;
-    snprintf(root, sizeof root, "%s", t_make_dir());
-    return 0;
-}
-
-static int teardown(void **state) {
-    T_UNUSED;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", root);
-    return system(command);
-}
-
-static const char *below_root(const char *below) {
-    static char path[512];
-    snprintf(path, sizeof path, "%s/%s", root, below);
-    return path;
-}
 
 /* n samples with labels i % 3, also as files of a folder if asked. */
 static void write_shard(const char *name, int first, int n, bool bad) {
@@ -231,8 +212,6 @@ T_CASE(bad_packed_files) {
     desc.dir = NULL;
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_INVALID, "data.dir is missing");
 }
-
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

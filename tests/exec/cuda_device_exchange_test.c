@@ -5,10 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "backend/two_gpus.h"
 #include "exec/trade_crew.h"
-
-static const tti_backend *cuda;
-static int n_devices;
 
 static const trade_case large_cases[] = {
     {TTI_COLLECTIVE_SUM, TUTTI_BF16, 1, 1 << 20, true, false},
@@ -146,11 +144,7 @@ T_CASE(exchanges_take_time) {
 }
 
 int main(void) {
-    if (tti_backend_find("cuda", &cuda) == TUTTI_OK) n_devices = cuda->device->count();
-    if (n_devices < 2) {
-        printf("skipped: %d GPUs, two are needed\n", n_devices);
-        return 77;
-    }
+    if (!find_two_gpus()) return SKIPPED;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_values_have_the_bits_of_the_host),
         cmocka_unit_test(large_values_have_the_bits_of_the_host),

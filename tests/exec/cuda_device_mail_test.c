@@ -5,10 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "backend/two_gpus.h"
 #include "exec/mail_crew.h"
-
-static const tti_backend *cuda;
-static int n_devices;
 
 T_CASE(every_value_comes) {
     T_UNUSED;
@@ -99,11 +97,7 @@ T_CASE(values_take_time) {
 }
 
 int main(void) {
-    if (tti_backend_find("cuda", &cuda) == TUTTI_OK) n_devices = cuda->device->count();
-    if (n_devices < 2) {
-        printf("skipped: %d GPUs, two are needed\n", n_devices);
-        return 77;
-    }
+    if (!find_two_gpus()) return SKIPPED;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_value_comes),
         cmocka_unit_test(who_waits_alone_is_told),

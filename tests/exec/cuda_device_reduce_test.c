@@ -6,12 +6,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "backend/two_gpus.h"
 #include "comm/sum_order.h"
 #include "exec/reduce_crew.h"
 #include "exec/update_crew.h"
-
-static const tti_backend *cuda;
-static int n_devices;
 
 static void run_case(int n_ranks, int n_shards, bool fast, tutti_comm_alg alg, size_t n) {
     reduce_crew c = {.backend = cuda,
@@ -387,11 +385,7 @@ T_CASE(sums_take_time) {
 }
 
 int main(void) {
-    if (tti_backend_find("cuda", &cuda) == TUTTI_OK) n_devices = cuda->device->count();
-    if (n_devices < 2) {
-        printf("skipped: %d GPUs, two are needed\n", n_devices);
-        return 77;
-    }
+    if (!find_two_gpus()) return SKIPPED;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_of_the_peers),
 

@@ -1,23 +1,10 @@
 /* layers_test.c - the public builders: shapes, parameters, and the first culprit by name. */
 #include "base/philox.h"
-#include "ir/graph.h"
-#include "t.h"
+#include "ops/built.h"
 #include "tutti/ops.h"
 
 static tutti_value *image(tutti_graph *g, const char *name) {
     return tutti_input(g, name, TUTTI_F32, &TUTTI_SHAPE(16, 3, 28, 20));
-}
-
-static void expect_shape(const tutti_value *value, const char *text) {
-    char got[128];
-    assert_non_null(value);
-    assert_string_equal(tti_type_text(&value->type, got, sizeof got), text);
-}
-
-/* g has failed, its message contains text; g is destroyed. */
-static void expect_failure(tutti_graph *g, const char *text) {
-    T_FAILS(tutti_graph_check(g), TUTTI_E_INVALID, text);
-    tutti_graph_destroy(g);
 }
 
 T_CASE(lenet_has_its_shapes) {

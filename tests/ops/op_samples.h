@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/dtype.h"
 #include "base/philox.h"
 #include "ops/op_table.h"
 
@@ -41,7 +42,7 @@ static inline int t_parse_sample(const tti_op *op, const tti_sample *sample, tut
 
 /* Element e of input i of a sample. */
 static inline double t_sample_elem(const tti_sample *sample, tutti_dtype dtype, int i, size_t e) {
-    double unit = (double)tti_philox_unit(tti_philox_draw(11, (uint64_t)i, e).v[0]);
+    double unit = (double)tti_philox_draw(99, (uint64_t)i, e).v[0] * 0x1p-32;
     bool is_int = dtype == TUTTI_I32 || dtype == TUTTI_I64 || dtype == TUTTI_U8;
     double lo = sample->lo, hi = sample->hi;
     if (is_int)
@@ -49,6 +50,14 @@ static inline double t_sample_elem(const tti_sample *sample, tutti_dtype dtype, 
                         (int64_t)(unit * (double)(sample->int_hi - sample->int_lo + 1)));
     if (lo == 0 && hi == 0) lo = -1, hi = 1;
     return lo + (hi - lo) * unit;
+}
+
+/* All of input i, rounded to its dtype. */
+static inline void t_fill_input(const tti_node *node, const tti_sample *sample, int i, void *to) {
+    const tutti_value *value = node->in[i];
+    tutti_dtype dtype = value->type.dtype;
+    for (size_t e = 0; e < (size_t)tti_value_n_elems(value); e++)
+        tti_store_elem(dtype, to, e, t_sample_elem(sample, dtype, i, e));
 }
 
 #endif /* TTI_TESTS_OP_SAMPLES_H */

@@ -1,22 +1,10 @@
 /* shape_test.c - builders that resolve shapes: -1 in reshape, equal parts, orders of dimensions. */
-#include "ir/graph.h"
+#include "ops/built.h"
 #include "reference_run.h"
-#include "t.h"
 #include "tutti/ops.h"
 
 static tutti_value *matrix(tutti_graph *g) {
     return tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(4, 6));
-}
-
-static void expect_shape(const tutti_value *value, const char *text) {
-    char got[128];
-    assert_non_null(value);
-    assert_string_equal(tti_type_text(&value->type, got, sizeof got), text);
-}
-
-static void expect_failure(tutti_graph *g, const char *text) {
-    T_FAILS(tutti_graph_check(g), TUTTI_E_INVALID, text);
-    tutti_graph_destroy(g);
 }
 
 T_CASE(reshape_resolves_one_open_dimension) {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #include "base/dtype.h"
-#include "base/philox.h"
+#include "ops/op_samples.h"
 #include "ops/op_table.h"
 #include "t.h"
 
@@ -47,52 +47,22 @@ static bool is_intact(const void *memory, size_t n_bytes) {
     return true;
 }
 
-static double draw_unit(uint64_t stream, uint64_t i) {
-    return (double)tti_philox_draw(99, stream, i).v[0] * 0x1p-32;
-}
-
-static void fill(const tutti_value *value, const tti_sample *sample, uint64_t stream, void *to) {
-    double lo = sample->lo, hi = sample->hi;
-    tutti_dtype dtype = value->type.dtype;
-    bool is_int = dtype == TUTTI_I32 || dtype == TUTTI_I64 || dtype == TUTTI_U8;
-    if (lo == 0 && hi == 0) lo = -1, hi = 1;
-    for (size_t i = 0; i < (size_t)tti_value_n_elems(value); i++) {
-        double u = draw_unit(stream, i);
-        int64_t range = sample->int_hi - sample->int_lo + 1;
-        double x =
-            is_int ? (double)(sample->int_lo + (int64_t)(u * (double)range)) : lo + (hi - lo) * u;
-        tti_store_elem(dtype, to, i, x);
-    }
-}
-
 /* The node of a sample in a graph of its own. */
 static void bench_open(bench *b, const tti_op *op, const tti_sample *sample) {
-    tutti_value *in[TTI_MAX_IN];
-    tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {{0}};
-    const char *text = sample->in, *attr_text = sample->attrs;
-    int n_in = 0;
+    tutti_type types[TTI_MAX_IN];
+    tti_attr_arg attrs[TTI_MAX_ATTRS + 1];
     *b = (bench){.g = tutti_graph_create(true)};
-    while (*text) {
-        tutti_type type;
-        char name[16];
-        while (*text == ' ') text++;
-        if (!*text) break;
-        T_OK(tti_type_parse(&text, &type));
-        snprintf(name, sizeof name, "x%d", n_in);
-        in[n_in++] = tutti_input(b->g, name, type.dtype, &type.shape);
-    }
-    if (attr_text) T_OK(tti_attrs_parse(op, &attr_text, attrs, TTI_MAX_ATTRS));
-    b->node = tti_graph_add(
-        b->g, &(tti_node_desc){.op = op, .name = "it", .in = in, .n_in = n_in, .attrs = attrs});
+    int n_in = t_parse_sample(op, sample, types, attrs);
+    b->node = t_add_node(b->g, op, types, n_in, attrs);
     T_OK(tutti_graph_check(b->g));
     for (int i = 0; i < n_in; i++) {
-        b->start[i] = guarded(tti_value_n_bytes(in[i]));
-        b->in[i] = guarded(tti_value_n_bytes(in[i]));
-        fill(in[i], sample, (uint64_t)i, b->start[i]);
+        size_t n = tti_value_n_bytes(b->node->in[i]);
+        b->start[i] = guarded(n), b->in[i] = guarded(n);
+        t_fill_input(b->node, sample, i, b->start[i]);
     }
     for (int k = 0; k < op->n_out; k++) {
-        b->out[k] = guarded(tti_value_n_bytes(b->node->out[k]));
-        b->want[k] = guarded(tti_value_n_bytes(b->node->out[k]));
+        size_t n = tti_value_n_bytes(b->node->out[k]);
+        b->out[k] = guarded(n), b->want[k] = guarded(n);
     }
 }
 
@@ -582,7 +552,7 @@ static void check_fused(const char *type_text, const char *kernel_name) {
     for (int i = 0; i < 2; i++) {
         b.start[i] = guarded(tti_value_n_bytes(b.node->in[i]));
         b.in[i] = guarded(tti_value_n_bytes(b.node->in[i]));
-        fill(b.node->in[i], &(tti_sample){0}, (uint64_t)i, b.start[i]);
+        t_fill_input(b.node, &(tti_sample){0}, i, b.start[i]);
     }
     b.out[0] = guarded(tti_value_n_bytes(b.node->out[0]));
     b.want[0] = guarded(tti_value_n_bytes(b.node->out[0]));

@@ -2,11 +2,8 @@
  * link can have.  Exit code 77 with fewer than two. */
 #include <stdio.h>
 
-#include "backend/backend.h"
+#include "backend/two_gpus.h"
 #include "t.h"
-
-static const tti_backend *cuda;
-static int n_devices;
 
 T_CASE(every_pair_is_linked) {
     T_UNUSED;
@@ -27,11 +24,7 @@ T_CASE(every_pair_is_linked) {
 }
 
 int main(void) {
-    if (tti_backend_find("cuda", &cuda) == TUTTI_OK) n_devices = cuda->device->count();
-    if (n_devices < 2) {
-        printf("skipped: %d GPUs, two are needed\n", n_devices);
-        return 77;
-    }
+    if (!find_two_gpus()) return SKIPPED;
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_pair_is_linked)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@
 #include "backend/backend.h"
 #include "backend/cpu/cpu.h"
 #include "base/dtype.h"
-#include "base/philox.h"
+#include "ops/op_samples.h"
 #include "ops/op_table.h"
 #include "t.h"
 
@@ -68,55 +68,25 @@ static bool is_float(tutti_dtype dtype) {
     return dtype == TUTTI_F32 || dtype == TUTTI_F64 || dtype == TUTTI_F16 || dtype == TUTTI_BF16;
 }
 
-static void fill(const tutti_value *value, const tti_sample *sample, uint64_t stream, void *to) {
-    double lo = sample->lo, hi = sample->hi;
-    if (lo == 0 && hi == 0) lo = -1, hi = 1;
-    for (size_t i = 0; i < (size_t)tti_value_n_elems(value); i++) {
-        double u = (double)tti_philox_draw(99, stream, i).v[0] * 0x1p-32;
-        int64_t range = sample->int_hi - sample->int_lo + 1;
-        double x = is_float(value->type.dtype)
-                       ? lo + (hi - lo) * u
-                       : (double)(sample->int_lo + (int64_t)(u * (double)range));
-        tti_store_elem(value->type.dtype, to, i, x);
-    }
-}
-
 /* Which float inputs are turned to which dtype: bit i of mask stands for input i. */
 typedef struct variant {
     tutti_dtype dtype;
     unsigned mask;
 } variant;
 
-static int read_inputs(bench *b, const tti_sample *sample, variant v, tutti_value **in) {
-    const char *text = sample->in;
-    int n_in = 0;
-    while (*text) {
-        tutti_type type;
-        char name[16];
-        while (*text == ' ') text++;
-        if (!*text) break;
-        T_OK(tti_type_parse(&text, &type));
-        if (type.dtype == TUTTI_F32 && (v.mask >> n_in & 1)) type.dtype = v.dtype;
-        snprintf(name, sizeof name, "x%d", n_in);
-        in[n_in++] = tutti_input(b->g, name, type.dtype, &type.shape);
-    }
-    return n_in;
-}
-
 /* False where the op does not take these types. */
 static bool bench_open(bench *b, const tti_op *op, const tti_sample *sample, variant v) {
-    tutti_value *in[TTI_MAX_IN];
-    tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {{0}};
-    const char *attr_text = sample->attrs;
+    tutti_type types[TTI_MAX_IN];
+    tti_attr_arg attrs[TTI_MAX_ATTRS + 1];
     *b = (bench){.g = tutti_graph_create(true)};
-    int n_in = read_inputs(b, sample, v, in);
-    if (attr_text) T_OK(tti_attrs_parse(op, &attr_text, attrs, TTI_MAX_ATTRS));
-    b->node = tti_graph_add(
-        b->g, &(tti_node_desc){.op = op, .name = "it", .in = in, .n_in = n_in, .attrs = attrs});
+    int n_in = t_parse_sample(op, sample, types, attrs);
+    for (int i = 0; i < n_in; i++)
+        if (types[i].dtype == TUTTI_F32 && (v.mask >> i & 1)) types[i].dtype = v.dtype;
+    b->node = t_add_node(b->g, op, types, n_in, attrs);
     if (!b->node) return false;
     for (int i = 0; i < n_in; i++) {
-        b->in[i] = host_memory(tti_value_n_bytes(in[i]));
-        fill(in[i], sample, (uint64_t)i, b->in[i]);
+        b->in[i] = host_memory(tti_value_n_bytes(b->node->in[i]));
+        t_fill_input(b->node, sample, i, b->in[i]);
     }
     for (int k = 0; k < op->n_out; k++) {
         size_t n = tti_value_n_bytes(b->node->out[k]);
