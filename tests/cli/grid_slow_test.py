@@ -1,6 +1,7 @@
 """grid_slow_test.py - replicas, ZeRO 1 to 3 and the synchronous server on 2 to 8 workers, over the
 models of layouts.py: 20 steps come to one story, one hash and the bytes of one checkpoint with a
-worker alone; fast mode and divided models with parts of the state, to its losses within 1e-5.
+worker alone; fast mode, divided models with parts of the state or a server, to its losses within
+1e-5.
 Divided models without: layouts_slow_test.py."""
 
 import shutil
@@ -37,6 +38,7 @@ def near_cells(layouts_of_parts):
     cells = {"ring-8": ((8, 1, 1), ["parallel.mode=fast", "parallel.algorithm=ring"])}
     for layout in layouts_of_parts:
         cells["zero1-" + layouts.name_of(layout)] = layout, ["parallel.zero=1"]
+        cells["server-" + layouts.name_of(layout)] = layout, SERVER
     return cells
 
 

@@ -40,14 +40,14 @@ T_CASE(sums_in_the_order_of_batches) {
     assert_true(total.loss_sum == 3.5 && total.count == 6 && total.correct == 2);
 }
 
-/* Batches per second of 4 workers, of which each needs own_ms for a batch, the last one 5 times. */
-static double rate(const char *const *assignments, const char *n_steps, int own_ms) {
+/* Batches per second of workers, of which each needs own_ms for a batch, the last one 5 times. */
+static double rate(const char *const *assignments, const char *n_steps, int last, int own_ms) {
     char faults[128];
     tutti_train_result r;
     tutti_job *job = small_job(assignments);
     tutti_job_set(job, n_steps, "test");
-    snprintf(faults, sizeof faults, "exec.compute:delay_ms=%d;exec.compute:delay_ms=%d@rank=3",
-             own_ms, 4 * own_ms);
+    snprintf(faults, sizeof faults, "exec.compute:delay_ms=%d;exec.compute:delay_ms=%d@rank=%d",
+             own_ms, 4 * own_ms, last);
     T_OK(tti_fault_set(faults));
     T_OK(tutti_train(job, NULL, &r));
     T_OK(tti_fault_set(NULL));
@@ -79,9 +79,9 @@ T_CASE(a_slow_worker) {
     bounded[1] = "run.dir=bounded";
     bounded[9] = "parallel.staleness=4";
     double sum = 3 / 0.020 + 1 / 0.100, slowest = 4 / 0.100;
-    double reduced = rate(together, "train.steps=40", 5);
-    double unbounded = rate(apart, "train.steps=200", 20);
-    double four = rate(bounded, "train.steps=200", 20);
+    double reduced = rate(together, "train.steps=40", 3, 5);
+    double unbounded = rate(apart, "train.steps=200", 3, 20);
+    double four = rate(bounded, "train.steps=200", 3, 20);
     print_message(
         "batches/s: all-reduce %.1f (%.0f %% of 4 as the slowest), unbounded %.1f "
         "(%.0f %% of the sum), staleness 4 %.1f (%.0f %%)\n",
@@ -89,6 +89,29 @@ T_CASE(a_slow_worker) {
     assert_true(reduced <= 1.02 * slowest);
     assert_true(unbounded >= 2 * reduced);
     assert_true(four >= 2 * reduced);
+}
+
+/* Copies of a model whose workers divide it, of which the last one is slow: an all-reduce cuts a
+ * batch into 3. */
+T_CASE(a_slow_copy) {
+    T_UNUSED;
+    const char *assignments[12] = {"parallel.workers=6",      "parallel.pipeline=2",
+                                   "run.dir=together",        "train.epochs=1000",
+                                   "run.checkpoint_every=-1", "train.eval_every=0",
+                                   "parallel.devices=cpu"};
+    double sum = 2 / 0.030 + 1 / 0.150, slowest = 3 / 0.150;
+    double reduced = rate(assignments, "train.steps=20", 2, 10);
+    assignments[2] = "run.dir=apart";
+    assignments[7] = "parallel.sync=parameter-server";
+    assignments[8] = "parallel.mode=fast";
+    assignments[9] = "parallel.staleness=4";
+    double apart = rate(assignments, "train.steps=120", 2, 30);
+    print_message(
+        "batches/s: all-reduce %.1f (%.0f %% of 3 as the slowest), staleness 4 %.1f "
+        "(%.0f %% of the sum)\n",
+        reduced, 100 * reduced / slowest, apart, 100 * apart / sum);
+    assert_true(reduced <= 1.02 * slowest);
+    assert_true(apart >= 2 * reduced);
 }
 
 /* What a run told of workers that left. */
@@ -206,10 +229,10 @@ T_CASE(backup_workers) {
                             "parallel.mode=fast",
                             "parallel.backup_workers=1",
                             NULL};
-    double others = 1 / 0.020, got = rate(backed, "train.steps=40", 20) * 4 / 3;
+    double others = 1 / 0.020, got = rate(backed, "train.steps=40", 3, 20) * 4 / 3;
     backed[9] = "parallel.backup_workers=0";
     backed[1] = "run.dir=waiting";
-    double waiting = rate(backed, "train.steps=10", 20);
+    double waiting = rate(backed, "train.steps=10", 3, 20);
     print_message("steps/s: %.1f (%.0f %% of what the other three could do), all wait %.1f\n", got,
                   100 * got / others, waiting);
     assert_true(got >= 2 * waiting);
@@ -241,11 +264,17 @@ T_CASE(a_backup_worker_leaves) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stops),           cmocka_unit_test(sums_in_the_order_of_batches),
-        IN_FOLDER(a_slow_worker),          IN_FOLDER(a_worker_that_is_needed_fails),
-        IN_FOLDER(a_worker_leaves),        IN_FOLDER(a_run_that_one_left_comes_again),
-        IN_FOLDER(all_but_one_leave),      IN_FOLDER(a_batch_that_two_cannot_compute),
-        IN_FOLDER(backup_workers),         IN_FOLDER(late_ones_are_counted),
+        cmocka_unit_test(stops),
+        cmocka_unit_test(sums_in_the_order_of_batches),
+        IN_FOLDER(a_slow_worker),
+        IN_FOLDER(a_slow_copy),
+        IN_FOLDER(a_worker_that_is_needed_fails),
+        IN_FOLDER(a_worker_leaves),
+        IN_FOLDER(a_run_that_one_left_comes_again),
+        IN_FOLDER(all_but_one_leave),
+        IN_FOLDER(a_batch_that_two_cannot_compute),
+        IN_FOLDER(backup_workers),
+        IN_FOLDER(late_ones_are_counted),
         IN_FOLDER(a_backup_worker_leaves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
