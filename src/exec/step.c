@@ -559,7 +559,7 @@ static tutti_status sum_pieces(tti_exec *x) {
     for (int i = 1; i < x->acc.n_pieces; i++)
         x->desc.backend->accumulate(tti_exec_grads(x), x->buffers[x->acc.piece_buffer[i]],
                                     x->desc.plan->n_flat);
-    return x->pipe ? tti_pipe_sum_tied(x) : TUTTI_OK;
+    return x->pipe ? tti_pipe_sum_tied(x, tti_exec_grads(x)) : TUTTI_OK;
 }
 
 tutti_status tti_exec_gradient(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
