@@ -17,7 +17,7 @@
 #ifndef TUTTI_LAUNCH_H
 #define TUTTI_LAUNCH_H
 
-#include "tutti/types.h"
+#include "tutti/comm.h"
 
 TUTTI_EXTERN_C_BEGIN
 
@@ -66,6 +66,14 @@ typedef struct tutti_worker_place {
 
 /* TUTTI_E_CONFIG: a launcher's variables make no sense; the text names them. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_worker_detect(tutti_worker_place *out);
+
+/* Joins this process to all that its launcher has started, on one host or several, which call it
+ * too: under tutti launch, torchrun, mpirun, srun, or with RANK, WORLD_SIZE and MASTER_ADDR set
+ * (docs/clusters.md); a process that nothing has started is one rank alone.  Blocks until all are
+ * there, or timeout_ms (0: 60000).  Once in a process, from its main thread before others start:
+ * under tutti launch the process then dies with its supervisor.  On success *out is owned by the
+ * caller.  TUTTI_E_CONFIG: variables are missing or make no sense; else as tutti_comm_create. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_worker_join(int timeout_ms, tutti_comm **out);
 
 /* For wrappers: ties this process to the supervisor that started it and becomes the program argv,
  * which dies when the supervisor does.  Returns only on failure. */

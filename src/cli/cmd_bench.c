@@ -12,6 +12,7 @@
 #include "cli/cmd.h"
 #include "cli/words.h"
 #include "tutti/bench.h"
+#include "tutti/launch.h"
 
 static const char usage[] =
     "usage: tutti bench comm [options]\n"
@@ -20,7 +21,8 @@ static const char usage[] =
     "bandwidth\n"
     "as nccl-tests define them, and the time in which memcpy moves the same bytes on all ranks.\n"
     "\n"
-    "  -n N               ranks; default: one per core\n"
+    "  -n N               ranks; default: one per core; as ranks of a launcher (mpirun, torchrun,\n"
+    "                     srun, tutti launch): all that it has started, on any hosts\n"
     "  --place PLACE      threads (default) or processes\n"
     "  --algorithm ALG    auto (default), ring, tree, direct or all\n"
     "  --min BYTES        smallest vector, with K, M or G; default 4\n"
@@ -156,11 +158,10 @@ static void print_row(const tutti_bench_comm_row *row, void *user) {
     fflush(stdout);
 }
 
-static void print_head(const options *o, int n_ranks) {
+static void print_head(const options *o, const char *who) {
     if (o->json) return;
-    printf("# all_reduce f32 sum in place, %d %s on %d host%s, %s memory; moved: by all ranks\n",
-           n_ranks, o->processes ? "processes" : "threads", o->n_hosts ? o->n_hosts : 1,
-           o->n_hosts > 1 ? "s" : "", o->desc.plain ? "plain" : "registered");
+    printf("# all_reduce f32 sum in place, %s, %s memory; moved: by all ranks\n", who,
+           o->desc.plain ? "plain" : "registered");
     printf("# %10s  %-6s  %12s  %9s  %9s  %12s  %6s  %12s  %12s\n", "bytes", "alg", "time us",
            "alg GB/s", "bus GB/s", "memcpy us", "ratio", "moved inside", "between");
     fflush(stdout);
@@ -233,10 +234,40 @@ static int run_processes(options *o) {
 }
 
 static int run_one(options *o) {
-    print_head(o, o->desc.n_ranks);
+    char who[64];
+    snprintf(who, sizeof who, "%d %s on %d host%s", o->desc.n_ranks,
+             o->processes ? "processes" : "threads", o->n_hosts ? o->n_hosts : 1,
+             o->n_hosts > 1 ? "s" : "");
+    print_head(o, who);
     if (o->processes) return run_processes(o);
     tutti_status st = tutti_bench_comm(&o->desc, print_row, o);
     if (st != TUTTI_OK) fprintf(stderr, "tutti bench comm: %s\n", tutti_last_error());
+    return tutti_status_exit_code(st);
+}
+
+/* ---- between the ranks of a launcher ---- */
+
+static tutti_status run_algorithms(options *o, tutti_comm *comm, const tutti_worker_place *place) {
+    tutti_status st = TUTTI_OK;
+    int from = o->all ? TUTTI_ALG_RING : (int)o->desc.alg;
+    int to = o->all ? TUTTI_N_ALGS : from + 1;
+    for (int a = from; a < to && st == TUTTI_OK; a++) {
+        o->desc.alg = (tutti_comm_alg)a;
+        if (place->rank == 0) print_head(o, place->text);
+        st = tutti_bench_comm_run(comm, &o->desc, print_row, o);
+    }
+    return st;
+}
+
+static int run_joined(options *o, const tutti_worker_place *place) {
+    tutti_comm *comm;
+    if (o->n_hosts || (o->desc.n_ranks && o->desc.n_ranks != place->n_ranks))
+        return fail_usage("the launcher says how many ranks there are, and where", place->text);
+    o->processes = true;
+    tutti_status st = tutti_worker_join(0, &comm);
+    if (st == TUTTI_OK) st = run_algorithms(o, comm, place);
+    if (st != TUTTI_OK) fprintf(stderr, "tutti bench comm: %s\n", tutti_last_error());
+    tutti_comm_destroy(comm);
     return tutti_status_exit_code(st);
 }
 
@@ -288,6 +319,10 @@ static int bench_comm(int argc, char **argv) {
         return 0;
     }
     if (o.devices) return bench_devices(&o);
+    tutti_worker_place place;
+    if (tutti_worker_detect(&place) != TUTTI_OK)
+        return fail_usage("a launcher's variables", tutti_last_error());
+    if (place.n_ranks > 1) return run_joined(&o, &place);
     long n_cores = sysconf(_SC_NPROCESSORS_ONLN);
     if (o.desc.n_ranks == 0) o.desc.n_ranks = n_cores < 1 ? 1 : n_cores > 64 ? 64 : (int)n_cores;
     o.processes = o.processes || o.n_hosts;

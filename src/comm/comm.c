@@ -101,6 +101,8 @@ void tutti_comm_destroy(tutti_comm *comm) {
     free(comm);
 }
 
+void tti_comm_keep_group(tutti_comm *comm, tutti_comm_group *group) { comm->own_group = group; }
+
 int tutti_comm_rank(const tutti_comm *comm) { return comm->rank; }
 int tutti_comm_n_ranks(const tutti_comm *comm) { return comm->n_ranks; }
 

@@ -54,6 +54,9 @@ tti_comm_bytes tti_comm_get_bytes(const tutti_comm *comm);
  * this text.  tutti_last_error() of the calling thread stays as it is. */
 void tti_comm_abort(tutti_comm *comm, const char *text);
 
+/* Gives comm the group that it joined: both go when it is destroyed. */
+void tti_comm_keep_group(tutti_comm *comm, tutti_comm_group *group);
+
 /* The longest wait for a peer, as given to tutti_comm_create. */
 int tti_comm_timeout_ms(const tutti_comm *comm);
 

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "comm/progress.h"
 #include "launch/cause.h"
+#include "launch/meeting.h"
 #include "launch/supervised.h"
 #include "launch/supervisor.h"
 #include "launch/worker_env.h"
@@ -135,4 +136,31 @@ tutti_status tutti_worker_detect(tutti_worker_place *out) {
                                 .comm_fd = inherited_comm_fd(&env)};
     memcpy(out->text, env.text, sizeof out->text);
     return TUTTI_OK;
+}
+
+/* The group of the supervisor, which goes with the communicator. */
+static tutti_status join_group(const tutti_worker_place *place, int timeout_ms, tutti_comm **out) {
+    tutti_comm_group *group;
+    TTI_TRY(tutti_comm_group_open(place->comm_fd, &group));
+    tutti_status st = tutti_comm_create(&(tutti_comm_desc){.group = group,
+                                                           .rank = place->rank,
+                                                           .n_ranks = place->n_ranks,
+                                                           .timeout_ms = timeout_ms},
+                                        out);
+    if (st == TUTTI_OK)
+        tti_comm_keep_group(*out, group);
+    else
+        tutti_comm_group_destroy(group);
+    return st;
+}
+
+tutti_status tutti_worker_join(int timeout_ms, tutti_comm **out) {
+    tutti_worker_place place;
+    if (!out) return tti_fail(TUTTI_E_INVALID, "worker_join: out is NULL");
+    *out = NULL;
+    TTI_TRY(tutti_worker_detect(&place));
+    TTI_TRY(tti_worker_init());
+    if (place.comm_fd >= 0) return join_group(&place, timeout_ms, out);
+    if (place.n_ranks > 1) return tti_meeting_join(timeout_ms, out);
+    return tutti_comm_create(&(tutti_comm_desc){.n_ranks = 1, .timeout_ms = timeout_ms}, out);
 }

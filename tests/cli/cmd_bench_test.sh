@@ -18,6 +18,22 @@ done
 "$TUTTI_PROGRAM" bench comm -n 4 --hosts 2 --algorithm direct --min 4M --max 4M --ms 1 --json \
     >"$tmp/rows"
 grep -q "\"between_bytes\":$((2 * 4194304 + 8 * 1000))" "$tmp/rows" || { cat "$tmp/rows"; exit 1; }
+# As ranks of a launcher, ours or any: all of them together, and rank 0 prints.
+"$TUTTI_PROGRAM" launch -n 3 "$TUTTI_PROGRAM" bench comm --min 4K --max 4K --ms 1 --json \
+    >"$tmp/rows"
+[ "$(wc -l <"$tmp/rows")" -eq 1 ] || { cat "$tmp/rows"; exit 1; }
+grep -q '"n_ranks":3,"place":"processes"' "$tmp/rows"
+for rank in 0 1; do
+    RANK=$rank WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$((20000 + $$ % 10000)) \
+        TUTTI_TEST_HOSTS=a,b "$TUTTI_PROGRAM" bench comm --algorithm all --min 1M --max 1M --ms 1 \
+        --json >"$tmp/rows-$rank" &
+done
+wait
+[ "$(wc -l <"$tmp/rows-0")" -eq 3 ] && [ ! -s "$tmp/rows-1" ] || { cat "$tmp"/rows-*; exit 1; }
+grep -q '"algorithm":"direct","n_bytes":1048576.*"between_bytes":20' "$tmp/rows-0"
+code=0
+RANK=0 WORLD_SIZE=2 "$TUTTI_PROGRAM" bench comm -n 3 >"$tmp/out" 2>"$tmp/err" || code=$?
+[ $code -eq 2 ] && grep -q "the launcher says how many ranks" "$tmp/err" || exit 1
 "$TUTTI_PROGRAM" bench comm -n 2 --max 64 --ms 1 --plain | grep -q "plain memory"
 code=0
 TUTTI_MODULE_PATH=/nowhere "$TUTTI_PROGRAM" bench comm --devices >"$tmp/out" 2>"$tmp/err" || code=$?

@@ -19,31 +19,20 @@ static char self[4096];
 
 /* ---- the worker program ---- */
 
-/* Joins the group of the environment. */
-static tutti_status join(tutti_worker_place *place, tutti_comm_group **group, tutti_comm **comm) {
-    TTI_TRY(tti_worker_init());
-    TTI_TRY(tutti_worker_detect(place));
-    TTI_TRY(tutti_comm_group_open(place->comm_fd, group));
-    tutti_comm_desc desc = {.group = *group, .rank = place->rank, .n_ranks = place->n_ranks};
-    return tutti_comm_create(&desc, comm);
-}
-
 /* Sums until rank 2 dies by the signal; 0 steps: one sum of ranks, to be checked. */
 static tutti_status run_worker(int n_steps, int sig) {
-    tutti_worker_place place;
-    tutti_comm_group *group;
     tutti_comm *comm;
-    TTI_TRY(join(&place, &group, &comm));
+    TTI_TRY(tutti_worker_join(0, &comm));
+    int rank = tutti_comm_rank(comm), n_ranks = tutti_comm_n_ranks(comm);
     tutti_status st = TUTTI_OK;
     for (int i = 0; i <= n_steps && st == TUTTI_OK; i++) {
-        float x = (float)place.rank, sum = 0;
-        if (i > 0 && i == n_steps && place.rank == 2) raise(sig);
+        float x = (float)rank, sum = 0;
+        if (i > 0 && i == n_steps && rank == 2) raise(sig);
         st = tutti_comm_all_reduce(comm, &x, &sum, 1, TUTTI_F32, TUTTI_SUM, TUTTI_ALG_AUTO);
-        float expected = (float)(place.n_ranks * (place.n_ranks - 1) / 2);
+        float expected = (float)(n_ranks * (n_ranks - 1) / 2);
         if (st == TUTTI_OK && fabsf(sum - expected) > 0) st = TUTTI_E_MISMATCH;
     }
     tutti_comm_destroy(comm);
-    tutti_comm_group_destroy(group);
     return st;
 }
 
@@ -89,6 +78,28 @@ static tutti_launch_result launch(tutti_launch_desc *desc, const char *mode, con
     desc->argv = argv;
     T_OK(tutti_launch(desc, &result));
     return result;
+}
+
+T_CASE(a_process_that_nobody_started_is_one_rank) {
+    T_UNUSED;
+    tutti_comm *comm;
+    double x = 3;
+    T_OK(tutti_worker_join(0, &comm));
+    T_EQ(tutti_comm_n_ranks(comm), 1);
+    T_OK(tutti_comm_all_reduce(comm, &x, &x, 1, TUTTI_F64, TUTTI_SUM, TUTTI_ALG_AUTO));
+    T_NEAR(x, 3, 0);
+    tutti_comm_destroy(comm);
+}
+
+T_CASE(ranks_of_others_are_met) {
+    T_UNUSED;
+    tutti_comm *comm;
+    setenv("RANK", "1", 1), setenv("WORLD_SIZE", "2", 1);
+    T_FAILS(tutti_worker_join(100, &comm), TUTTI_E_CONFIG, "MASTER_ADDR is not set");
+    assert_null(comm);
+    setenv("MASTER_ADDR", "localhost", 1), setenv("MASTER_PORT", "29433", 1);
+    T_FAILS(tutti_worker_join(100, &comm), TUTTI_E_TIMEOUT, "tried for 100 ms to reach rank 0");
+    unsetenv("RANK"), unsetenv("WORLD_SIZE"), unsetenv("MASTER_ADDR"), unsetenv("MASTER_PORT");
 }
 
 T_CASE(workers_meet) {
@@ -218,6 +229,8 @@ int main(int argc, char **argv) {
     if (n <= 0) return 1;
 #define CASE(name) cmocka_unit_test_setup_teardown(name, catch_stderr, release_stderr)
     const struct CMUnitTest tests[] = {
+        CASE(a_process_that_nobody_started_is_one_rank),
+        CASE(ranks_of_others_are_met),
         CASE(workers_meet),
         CASE(a_death_is_told_to_the_others),
         CASE(a_stopped_rank_is_told_to_the_others),
