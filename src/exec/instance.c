@@ -26,15 +26,21 @@ typedef struct patch {
     tti_buf buf;
 } patch;
 
+/* What a step of the program has to do with a norm between exchanges. */
+typedef struct joint_step {
+    tti_norm_exchange norm; /* that begins here; n_steps 0: none does */
+    int to;                 /* of a product that brings one its terms: the norm's step; else 0 */
+    int from;               /* of that norm: the product's step */
+    bool pulls;             /* of a norm: rows may come while the step behind it has begun */
+} joint_step;
+
 struct tti_instance {
     tti_instance_desc desc;
     bound_step *steps; /* [program->n_steps] */
     patch *patches;
     int n_patches;
-    tti_norm_exchange *norms; /* [program->n_steps], n_steps 0: none; NULL: there are none */
-    int *pushes; /* with norms: of a product that brings one its terms, the norm's step; else 0 */
-    bool *pulls; /* with norms: of one whose rows may come while the next step has begun */
-    bool *waits; /* [program->n_steps]: for exchanges beside it; NULL: there are none */
+    joint_step *joints; /* [program->n_steps]; NULL: there is no norm between exchanges */
+    bool *waits;        /* [program->n_steps]: for exchanges beside it; NULL: there are none */
     void *consts, *results, *scratch;
     size_t scratch_bytes;
     int64_t exchanged_ns; /* at exchanges of the host, since that was asked for */
@@ -148,18 +154,15 @@ static tutti_status find_norms(tti_instance *it) {
     for (int s = 0; it->desc.exchange && s < program->n_steps; s++) {
         if (!tti_norm_exchange_at(program, s, &joint)) continue;
         if (!tti_device_exchange_joins(it->desc.exchange, program, &joint)) continue;
-        if (!it->norms) it->norms = calloc((size_t)program->n_steps + 1, sizeof *it->norms);
-        if (!it->pushes) it->pushes = calloc((size_t)program->n_steps + 1, sizeof *it->pushes);
-        if (!it->pulls) it->pulls = calloc((size_t)program->n_steps + 1, sizeof *it->pulls);
-        if (!it->norms || !it->pushes || !it->pulls)
-            return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-        it->norms[s] = joint;
+        if (!it->joints) it->joints = calloc((size_t)program->n_steps + 1, sizeof *it->joints);
+        if (!it->joints) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
+        joint_step *at = &it->joints[s];
+        at->norm = joint;
         int product = tti_device_exchange_product(it->desc.exchange, program, s, &joint);
-        if (product >= 0) it->pushes[product] = s;
+        if (product >= 0) it->joints[product].to = s, at->from = product;
         int next = s + joint.n_steps;
-        it->pulls[s] =
-            next < program->n_steps &&
-            tti_device_exchange_may_pull(it->desc.exchange, program->steps[next], &joint);
+        at->pulls = next < program->n_steps &&
+                    tti_device_exchange_may_pull(it->desc.exchange, program->steps[next], &joint);
     }
     return TUTTI_OK;
 }
@@ -204,9 +207,7 @@ void tti_instance_destroy(tti_instance *it) {
     it->desc.backend->release(it->results, program->result_bytes + 64);
     it->desc.backend->release(it->scratch, it->scratch_bytes + 64);
     free(it->steps);
-    free(it->norms);
-    free(it->pushes);
-    free(it->pulls);
+    free(it->joints);
     free(it->waits);
     free(it->patches);
     free(it);
@@ -293,33 +294,34 @@ static tti_device_norm backward_of(const tti_norm_exchange *joint, const bound_s
 
 /* Whether steps s and those behind it are made as one in a range that ends at last. */
 static bool is_joint(const tti_instance *it, int s, int last) {
-    int n = it->norms ? it->norms[s].n_steps : 0;
+    int n = it->joints ? it->joints[s].norm.n_steps : 0;
     return n > 0 && s + n <= last && tti_device_exchange_group(it->desc.exchange);
 }
 
 /* The norm for which product s brings the terms, 0: it does not. */
 static int pushes_to(const tti_instance *it, int s, int last) {
-    int to = it->pushes ? it->pushes[s] : 0;
+    int to = it->joints ? it->joints[s].to : 0;
     return to > 0 && is_joint(it, to, last) ? to : 0;
 }
 
+/* Whether a product of a range that begins at first has brought the norm at step s its terms. */
 static bool is_pushed(const tti_instance *it, int s, int first) {
-    for (int p = s - 1; p >= first; p--)
-        if (it->pushes[p] == s) return true;
-    return false;
+    int product = it->joints[s].from;
+    return product >= first && it->joints[product].to == s;
 }
 
 /* Product s, of rows as the norm at step of has them. */
 static tti_device_push rows_of(tti_instance *it, int s, int of, const tti_run *run) {
+    const tti_norm_exchange *norm = &it->joints[of].norm;
     bound_step *step = &it->steps[s];
     step->args.run = run;
     return (tti_device_push){.kernel = step->kernel,
                              .state = step->state,
                              .args = &step->args,
                              .inbox = tti_device_exchange_inbox(it->desc.exchange),
-                             .n_blocks = (size_t)it->norms[of].n_blocks,
-                             .n_rows = (size_t)it->norms[of].n_rows,
-                             .width = (size_t)it->norms[of].width};
+                             .n_blocks = (size_t)norm->n_blocks,
+                             .n_rows = (size_t)norm->n_rows,
+                             .width = (size_t)norm->width};
 }
 
 static tutti_status run_push(tti_instance *it, int s, int to, const tti_run *run) {
@@ -334,9 +336,9 @@ static tutti_status run_pull(tti_instance *it, int s, int from, const tti_run *r
 
 /* The steps from s on that are made as one.  kept: whether the next one is to be pulled. */
 static tutti_status run_norm(const tti_instance *it, int s, int last, bool pushed, bool *kept) {
-    const tti_norm_exchange *joint = &it->norms[s];
+    const tti_norm_exchange *joint = &it->joints[s].norm;
     int next = s + joint->n_steps;
-    bool beside = next < last && (it->pulls[s] || !it->waits[next]);
+    bool beside = next < last && (it->joints[s].pulls || !it->waits[next]);
     const tti_buf *bufs = it->desc.program->bufs;
     const bound_step *first = &it->steps[s];
     tti_device_norm norm = joint->is_grad ? backward_of(joint, first) : forward_of(joint, first);
@@ -349,7 +351,7 @@ static tutti_status run_norm(const tti_instance *it, int s, int last, bool pushe
     norm.pushed = pushed;
     norm.inbox = pushed ? tti_device_exchange_inbox(it->desc.exchange) : 0;
     TTI_TRY(tti_device_exchange_norm(it->desc.exchange, &norm, beside));
-    *kept = norm.kept && it->pulls[s];
+    *kept = norm.kept && it->joints[s].pulls;
     return TUTTI_OK;
 }
 
@@ -367,7 +369,7 @@ tutti_status tti_instance_run_range(tti_instance *it, const tti_run *run, int fi
                                     tti_after_step after, void *user) {
     for (int s = first, from = -1; s < last; s++) {
         bool kept = false, joint = is_joint(it, s, last);
-        int n = joint ? it->norms[s].n_steps : 1, to = pushes_to(it, s, last);
+        int n = joint ? it->joints[s].norm.n_steps : 1, to = pushes_to(it, s, last);
         if (from < 0) TTI_TRY(wait_for_exchanges(it, s));
         if (joint)
             TTI_TRY(run_norm(it, s, last, is_pushed(it, s, first), &kept));

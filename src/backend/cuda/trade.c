@@ -82,6 +82,21 @@ tutti_status tti_cuda_peers_bring(void *group, const tti_device_norm *norm) {
 
 /* ---- products whose rows go to two devices ---- */
 
+/* How wgmma.cu makes a product with parts of so many rows; false: it does not. */
+typedef bool (*describe_fn)(const tti_node *product, int64_t n_rows, tti_cuda_wgmma_desc *out);
+
+/* Where its values are, and whose rows are the own ones. */
+static tti_cuda_wgmma_desc product_of(const tti_peers_view *view, const tti_device_push *push,
+                                      describe_fn describe) {
+    const tti_kargs *args = push->args;
+    tti_cuda_wgmma_desc desc;
+    bool can = describe(args->node, (int64_t)push->n_rows, &desc);
+    TTI_ASSERT(can && view->n_ranks == TTI_NORM_RANKS);
+    desc.a = args->in[0], desc.b = args->in[1], desc.d = args->out[0];
+    desc.rank = view->rank;
+    return desc;
+}
+
 bool tti_cuda_can_push(const tti_node *product, size_t n_rows) {
     tti_cuda_wgmma_desc desc;
     return tti_cuda_wgmma_describe_push(product, (int64_t)n_rows, &desc);
@@ -90,12 +105,7 @@ bool tti_cuda_can_push(const tti_node *product, size_t n_rows) {
 tutti_status tti_cuda_peers_push(void *group, const tti_device_push *push) {
     size_t n_half;
     const tti_peers_view *view = tti_cuda_traders(group, &n_half);
-    const tti_kargs *args = push->args;
-    tti_cuda_wgmma_desc desc;
-    bool can = tti_cuda_wgmma_describe_push(args->node, (int64_t)push->n_rows, &desc);
-    TTI_ASSERT(can && view->n_ranks == TTI_NORM_RANKS);
-    desc.a = args->in[0], desc.b = args->in[1], desc.d = args->out[0];
-    desc.rank = view->rank;
+    tti_cuda_wgmma_desc desc = product_of(view, push, tti_cuda_wgmma_describe_push);
     desc.aux = tti_cuda_traded_source(group, 1 - view->rank) + push->inbox;
     return tti_cuda_check(tti_cuda_wgmma(&desc, tti_cuda_stream()), "peers_push");
 }
@@ -109,13 +119,9 @@ tutti_status tti_cuda_peers_pull(void *group, const tti_device_push *pull) {
     size_t n_half;
     const tti_peers_view *view = tti_cuda_traders(group, &n_half);
     const tti_kargs *args = pull->args;
-    tti_cuda_wgmma_desc desc;
-    bool can = tti_cuda_wgmma_describe_pull(args->node, (int64_t)pull->n_rows, &desc);
-    TTI_ASSERT(can);
-    desc.a = args->in[0], desc.b = args->in[1], desc.d = args->out[0];
+    tti_cuda_wgmma_desc desc = product_of(view, pull, tti_cuda_wgmma_describe_pull);
     desc.bias = args->node->n_in == 3 ? args->in[2] : NULL;
     if (desc.kind == TTI_WGMMA_GELU) desc.aux = args->out[1];
-    desc.rank = view->rank;
     desc.brought = &view->arena[view->rank]->brought;
     desc.wanted = &view->arena[view->rank]->trade_epochs[0];
     desc.state = view->state, desc.timeout_ns = view->timeout_ns;
