@@ -643,7 +643,8 @@ static int strip_of(const tti_cuda_wgmma_desc &g, int n_cols) {
 }
 
 static wgmma_job job_of(const tti_cuda_wgmma_desc &g) {
-    wgmma_job job = {g.bias, g.summed ? g.partials : nullptr, (int)g.m, (int)g.n, 0, 0, 0, g.rank};
+    wgmma_job job = {g.bias, g.summed ? g.partials : nullptr, (int)g.m, (int)g.n};
+    job.rank = g.rank;
     job.part = (int)(g.part_rows / (CLUSTER * ROWS));
     job.brought = g.brought, job.wanted = g.wanted;
     job.state = g.state, job.timeout_ns = g.timeout_ns;
