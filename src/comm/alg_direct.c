@@ -11,13 +11,6 @@
 
 enum { EXCHANGE_BLOCK_BYTES = 1 << 20 };
 
-size_t tti_part_first(size_t n_elems, int i, int n_parts) {
-    size_t n = (size_t)n_parts, k = (size_t)i;
-    size_t first = n_elems / n * k + n_elems % n * k / n;
-    first = (first + 63) & ~(size_t)63;
-    return i == n_parts || first > n_elems ? n_elems : first;
-}
-
 /* Where the terms of a sum start, and where its result goes. */
 typedef struct places {
     const void **srcs; /* by term */
@@ -100,7 +93,7 @@ static tutti_status exchange_terms(const tti_work *work, const block *b, places 
     size_t elem = tutti_dtype_bytes(work->dtype), mine = block_first(b, comm->rank);
     size_t n_mine = block_last(b, comm->rank) - mine;
     int n = 0, n_max = work->order->n_terms + work->n_pieces * comm->n_ranks;
-    tti_message *messages = tti_comm_messages(comm, n_max);
+    tti_message *messages = tti_message_list_room(&comm->messages, n_max);
     if (!messages) return TUTTI_E_NOMEM;
     for (int t = 0; t < work->order->n_terms; t++) {
         const tti_term *term = &work->order->terms[t];
@@ -127,7 +120,7 @@ static tutti_status exchange_terms(const tti_work *work, const block *b, places 
 static tutti_status exchange_results(const tti_work *work, const block *b) {
     tutti_comm *comm = work->comm;
     size_t elem = tutti_dtype_bytes(work->dtype), mine = block_first(b, comm->rank);
-    tti_message *messages = tti_comm_messages(comm, 2 * comm->n_ranks);
+    tti_message *messages = tti_message_list_room(&comm->messages, 2 * comm->n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
     int n = 0;
     for (int i = 1; i < comm->n_ranks; i++) {
@@ -199,7 +192,7 @@ static tutti_status scatter_exchanged(const tti_work *work) {
     tutti_comm *comm = work->comm;
     size_t elem = tutti_dtype_bytes(work->dtype);
     size_t n_block = EXCHANGE_BLOCK_BYTES / elem / (size_t)comm->n_ranks;
-    tti_message *messages = tti_comm_messages(comm, 2 * comm->n_ranks);
+    tti_message *messages = tti_message_list_room(&comm->messages, 2 * comm->n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
     for (size_t i = 0; i < work->n_elems; i += n_block) {
         size_t n_bytes = TTI_MIN(n_block, work->n_elems - i) * elem;

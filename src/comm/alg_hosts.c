@@ -208,7 +208,7 @@ static tutti_status gather_leaves(const levels *l, unsigned char **at) {
     tutti_comm *comm = l->comm;
     int here = comm->host_of[comm->rank], n = 0;
     unsigned char *staging = l->staging;
-    tti_message *messages = tti_comm_messages(comm, comm->n_ranks + comm->n_hosts);
+    tti_message *messages = tti_message_list_room(&comm->messages, comm->n_ranks + comm->n_hosts);
     if (!messages) return TUTTI_E_NOMEM;
     for (int p = 0; p < comm->n_ranks; p++) {
         if (!acts_for(l, p)) continue;
@@ -233,7 +233,7 @@ static tutti_status gather_leaves(const levels *l, unsigned char **at) {
 static tutti_status spread_results(const levels *l) {
     tutti_comm *comm = l->comm;
     int n = 0;
-    tti_message *messages = tti_comm_messages(comm, comm->n_ranks + comm->n_hosts);
+    tti_message *messages = tti_message_list_room(&comm->messages, comm->n_ranks + comm->n_hosts);
     if (!messages) return TUTTI_E_NOMEM;
     char *dst = l->work->dst;
     for (int h = 0; h < comm->n_hosts; h++)

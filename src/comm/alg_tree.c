@@ -147,7 +147,7 @@ static char *range_of(const tree *t, const transfer *x, int piece) {
 
 static tutti_status run_round(const tree *t, int round) {
     tutti_comm *comm = t->work->comm;
-    tti_message *messages = tti_comm_messages(comm, t->plan.n_transfers);
+    tti_message *messages = tti_message_list_room(&comm->messages, t->plan.n_transfers);
     if (!messages) return TUTTI_E_NOMEM;
     unsigned char *inbox = t->inbox;
     int n = 0;
@@ -195,7 +195,7 @@ static owner wanted(const tree *t, const owner *o, int rank) {
 static tutti_status gather(const tree *t) {
     tutti_comm *comm = t->work->comm;
     char *dst = (char *)t->work->dst + t->first * t->elem;
-    tti_message *messages = tti_comm_messages(comm, t->result.n * comm->n_ranks);
+    tti_message *messages = tti_message_list_room(&comm->messages, t->result.n * comm->n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
     int n = 0;
     for (int i = 0; i < t->result.n; i++) {

@@ -26,8 +26,7 @@ struct tutti_comm {
     tti_deal dealt;         /* that it is for                                            */
     unsigned char *scratch; /* grown on demand, 64-byte aligned                          */
     size_t scratch_bytes;
-    tti_message *messages; /* likewise */
-    int cap_messages;
+    tti_message_list messages;
     void *stage; /* TTI_STAGE_BYTES that the ranks of its host see; NULL until tti_comm_stage */
     tti_comm_bytes moved;
 };
@@ -81,6 +80,8 @@ tutti_status tti_inline_reduce(const tti_work *work);
 /* dst[0 .. n_elems) of this rank = op over ranks of src[rank*n_elems ..). */
 tutti_status tti_direct_reduce_scatter(const tti_work *work);
 
+/* ---- work.c ---- */
+
 /* Elements from .. of part i of n_parts of n_elems; a multiple of 64, the last part may be
  * shorter or empty.  Part n_parts starts at n_elems. */
 size_t tti_part_first(size_t n_elems, int i, int n_parts);
@@ -89,8 +90,7 @@ size_t tti_part_first(size_t n_elems, int i, int n_parts);
  * with the text set. */
 void *tti_comm_scratch(tutti_comm *comm, size_t n_bytes);
 
-/* Room for n messages; NULL likewise. */
-tti_message *tti_comm_messages(tutti_comm *comm, int n);
+/* ---- comm.c ---- */
 
 /* Exchanges messages and counts those that go out. */
 tutti_status tti_comm_exchange(tutti_comm *comm, tti_message *messages, int n);

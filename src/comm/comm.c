@@ -97,7 +97,7 @@ void tutti_comm_destroy(tutti_comm *comm) {
     tti_sum_order_free(&comm->by_shard);
     tutti_comm_group_destroy(comm->own_group);
     free(comm->scratch);
-    free(comm->messages);
+    tti_message_list_free(&comm->messages);
     free(comm);
 }
 
@@ -105,33 +105,6 @@ void tti_comm_keep_group(tutti_comm *comm, tutti_comm_group *group) { comm->own_
 
 int tutti_comm_rank(const tutti_comm *comm) { return comm->rank; }
 int tutti_comm_n_ranks(const tutti_comm *comm) { return comm->n_ranks; }
-
-void *tti_comm_scratch(tutti_comm *comm, size_t n_bytes) {
-    if (n_bytes <= comm->scratch_bytes) return comm->scratch;
-    size_t rounded = (n_bytes + 4095) & ~(size_t)4095;
-    free(comm->scratch);
-    comm->scratch_bytes = 0;
-    comm->scratch = aligned_alloc(64, rounded);
-    if (!comm->scratch) {
-        (void)tti_fail(TUTTI_E_NOMEM, "comm: no memory for %zu bytes of scratch", n_bytes);
-        return NULL;
-    }
-    comm->scratch_bytes = rounded;
-    return comm->scratch;
-}
-
-tti_message *tti_comm_messages(tutti_comm *comm, int n) {
-    if (n <= comm->cap_messages) return comm->messages;
-    free(comm->messages);
-    comm->cap_messages = 0;
-    comm->messages = calloc((size_t)n, sizeof *comm->messages);
-    if (!comm->messages) {
-        (void)tti_fail(TUTTI_E_NOMEM, "comm: no memory for %d messages", n);
-        return NULL;
-    }
-    comm->cap_messages = n;
-    return comm->messages;
-}
 
 tutti_status tutti_comm_alloc(tutti_comm *comm, size_t n_bytes, void **out) {
     TTI_TRY(tti_check_comm("comm_alloc", comm));

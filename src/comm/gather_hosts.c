@@ -60,7 +60,7 @@ static tutti_status cross(const stages *s, size_t group, size_t first) {
     tutti_comm *comm = s->comm;
     int here = comm->host_of[comm->rank], n = 0;
     range mine = range_of(s, group, comm->rank, first);
-    tti_message *messages = tti_comm_messages(comm, comm->n_hosts + comm->n_ranks);
+    tti_message *messages = tti_message_list_room(&comm->messages, comm->n_hosts + comm->n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
     for (int h = 0; h < comm->n_hosts; h++)
         if (h != here)

@@ -17,7 +17,7 @@ typedef struct move {
 /* A table of at most two messages per peer. */
 static tutti_status exchange_all(const move *m, size_t out_stride) {
     tutti_comm *comm = m->comm;
-    tti_message *messages = tti_comm_messages(comm, 2 * comm->n_ranks);
+    tti_message *messages = tti_message_list_room(&comm->messages, 2 * comm->n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
     int n = 0;
     for (int i = 1; i < comm->n_ranks; i++) {
@@ -111,7 +111,7 @@ tutti_status tutti_comm_all_gather(tutti_comm *comm, const void *src, void *dst,
 /* Without a view the root sends to each rank in turn. */
 static tutti_status broadcast_exchanged(const move *m, int root) {
     tutti_comm *comm = m->comm;
-    tti_message *messages = tti_comm_messages(comm, comm->n_ranks);
+    tti_message *messages = tti_message_list_room(&comm->messages, comm->n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
     int n = 0;
     if (comm->rank != root)

@@ -67,7 +67,7 @@ static tutti_status read_parts(tutti_comm *comm, const tti_parts_desc *desc) {
 }
 
 static tutti_status exchange_parts(tutti_comm *comm, const tti_parts_desc *desc, size_t group) {
-    tti_message *messages = tti_comm_messages(comm, 2 * comm->n_ranks);
+    tti_message *messages = tti_message_list_room(&comm->messages, 2 * comm->n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
     place mine = place_of(comm, desc, group, comm->rank);
     const char *src = (const char *)desc->src + source_of(comm, desc, group, comm->rank);

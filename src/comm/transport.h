@@ -72,6 +72,16 @@ typedef struct tti_message {
     bool begun;
 } tti_message;
 
+/* Messages of one call, in memory that stays for the next.  Zero: none yet. */
+typedef struct tti_message_list {
+    tti_message *of;
+    int capacity;
+} tti_message_list;
+
+/* Room for n; what was there is lost.  NULL when out of memory, with the text set. */
+tti_message *tti_message_list_room(tti_message_list *list, int n);
+void tti_message_list_free(tti_message_list *list);
+
 typedef struct tti_transport tti_transport;
 
 struct tti_transport {

@@ -76,7 +76,7 @@ typedef struct meeting {
 
 /* One message from the first rank of this host to its others, or back: items [n_local]. */
 static tutti_status pass(net_state *s, bool to_first, meeting *items) {
-    tti_message *messages = tti_net_messages(s, s->n_local);
+    tti_message *messages = tti_message_list_room(&s->messages, s->n_local);
     if (!messages) return TUTTI_E_NOMEM;
     int me = s->index_of[s->rank], n = 0;
     for (int i = 1; i < s->n_local; i++) {
@@ -93,7 +93,7 @@ static tutti_status pass(net_state *s, bool to_first, meeting *items) {
 /* Everybody learns of everybody whether it has its group. */
 static tutti_status tell_all(net_state *s, bool ok, bool *apart) {
     uint64_t mine = ok, theirs[TTI_MAX_RANKS];
-    tti_message *messages = tti_net_messages(s, 2 * s->n_ranks);
+    tti_message *messages = tti_message_list_room(&s->messages, 2 * s->n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
     int n = 0;
     for (int i = 1; i < s->n_ranks; i++) {

@@ -8,19 +8,6 @@
 
 #include "comm/net/net.h"
 
-tti_message *tti_net_messages(net_state *s, int n) {
-    if (n <= s->cap_messages) return s->messages;
-    free(s->messages);
-    s->cap_messages = 0;
-    s->messages = calloc((size_t)n, sizeof *s->messages);
-    if (!s->messages) {
-        (void)tti_fail(TUTTI_E_NOMEM, "comm: no memory for %d messages", n);
-        return NULL;
-    }
-    s->cap_messages = n;
-    return s->messages;
-}
-
 tutti_status tti_net_check_hello(net_state *s, int rank) {
     net_hello *theirs = &s->peers[rank], *mine = &s->peers[s->rank];
     theirs->host[sizeof theirs->host - 1] = theirs->version[sizeof theirs->version - 1] = '\0';
@@ -40,7 +27,7 @@ tutti_status tti_net_check_hello(net_state *s, int rank) {
 
 static tutti_status say_hello(net_state *s) {
     tti_net_introduce(s->rank, &s->peers[s->rank]);
-    tti_message *messages = tti_net_messages(s, 2 * s->n_ranks);
+    tti_message *messages = tti_message_list_room(&s->messages, 2 * s->n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
     int n = 0;
     for (int i = 1; i < s->n_ranks; i++) {
@@ -135,7 +122,7 @@ void tti_net_leave(void *state) {
     tti_transport_shm.leave(s->local);
     if (s->link) s->link->close(s->wire, !s->cried);
     tutti_comm_group_destroy(s->group);
-    free(s->messages);
+    tti_message_list_free(&s->messages);
     free(s->records);
     free(s->peers);
     free(s);

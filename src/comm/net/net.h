@@ -64,8 +64,7 @@ typedef struct net_state {
     net_record mine[2];
     bool near;
     bool cried;
-    tti_message *messages; /* grown on demand */
-    int cap_messages;
+    tti_message_list messages;
     tti_call call;            /* the current one, for texts */
     char said[TTI_CRY_BYTES]; /* the failure, once there is one; else "" */
 
@@ -96,9 +95,6 @@ tutti_status tti_net_check_dead(const net_state *s);
 tutti_status tti_net_join(const tutti_comm_desc *desc, void **state);
 void tti_net_leave(void *state);
 void tti_net_fail(void *state, tutti_status status);
-
-/* Room for n messages; NULL when out of memory, with the text set. */
-tti_message *tti_net_messages(net_state *s, int n);
 
 /* ---- transport.c ---- */
 

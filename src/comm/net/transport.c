@@ -19,7 +19,7 @@ static bool is_remote(const net_state *s, int rank) { return s->index_of[rank] <
 /* A message out of mine and one into theirs(rank) for each rank of another host; the sizes are the
  * sender's own. */
 static tutti_status swap_records(net_state *s, size_t from, bool rest) {
-    tti_message *messages = tti_net_messages(s, 2 * s->n_ranks);
+    tti_message *messages = tti_message_list_room(&s->messages, 2 * s->n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
     net_record *mine = &s->mine[s->n_agreed % 2];
     int n = 0;
@@ -92,7 +92,7 @@ static tutti_status net_barrier(void *state) {
     uint64_t mine = s->n_agreed, theirs[TTI_MAX_RANKS];
     TTI_TRY(tti_transport_shm.barrier(s->local));
     if (s->n_hosts == 1) return TUTTI_OK;
-    tti_message *messages = tti_net_messages(s, 2 * s->n_ranks);
+    tti_message *messages = tti_message_list_room(&s->messages, 2 * s->n_ranks);
     if (!messages) return TUTTI_E_NOMEM;
     int n = 0;
     for (int i = 1; i < s->n_ranks; i++) {
@@ -107,7 +107,7 @@ static tutti_status net_barrier(void *state) {
 /* The link's messages are on their way while those of the host are copied. */
 static tutti_status net_exchange(void *state, tti_message *messages, int n_messages) {
     net_state *s = state;
-    tti_message *sorted = tti_net_messages(s, n_messages);
+    tti_message *sorted = tti_message_list_room(&s->messages, n_messages);
     if (n_messages > 0 && !sorted) return TUTTI_E_NOMEM;
     int n_local = 0, n_remote = 0;
     for (int i = 0; i < n_messages; i++) {
