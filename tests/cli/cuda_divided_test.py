@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import runs
-from cuda_train_test import n_devices, near, train
+from cuda_train_test import last_hash, n_devices, near, train
 
 LENET = ["model.name=lenet", "data.n_train=256", "data.n_test=32", "train.batch=32",
          "train.steps=12", "parallel.shards=4", "run.log_every=1", "train.eval_every=2",
@@ -21,6 +21,8 @@ JOINED = ["model.name=resnet18", "model.stem=cifar", "data.format=random_images"
           "train.steps=4", "parallel.shards=4", "parallel.sync_batch_norm=true",
           "run.log_every=1", "train.precision=f32", "optimizer.name=sgd", "optimizer.lr=0.01"]
 FAST = "parallel.mode=fast"
+SERVER = ["parallel.sync=parameter-server"]
+ASYNC = SERVER + [FAST, "parallel.staleness=2", "train.eval_every=0"]
 LOCAL = [FAST, "parallel.sync=local", "parallel.average_every=3", "parallel.average=all"]
 
 
@@ -110,6 +112,23 @@ def test_parts_by_way_of_the_host():
             train(run, job, "parallel.zero=%d" % zero, devices=devices)
             runs.same_story(runs.story(name), run)
             runs.same_checkpoint(name, run)
+
+
+def test_servers():
+    """Of each part its first workers: an all-reduce between the same ones.  Copies that do not wait:
+    what was recorded comes again in processes, and on the host within rounding."""
+    for name, layout in (("pieces", (2, 1, 2)), ("stages", (2, 2, 1))):
+        job, order = GPT + keys_of(*layout), "parallel.replay=" + name + "_async"
+        train(name, job)
+        train(name + "_served", job, *SERVER)
+        runs.same_story(runs.story(name), name + "_served")
+        runs.same_checkpoint(name, name + "_served")
+        train(name + "_async", job, *ASYNC)
+        train(name + "_again", job, *ASYNC, order, "parallel.place=processes")
+        if last_hash(name + "_again") != last_hash(name + "_async"):
+            raise AssertionError("%s: the order comes to other parameters" % name)
+        train(name + "_host", job, *ASYNC, order, devices="cpu")
+        near(name + "_host", name + "_async", 2e-3)
 
 
 if __name__ == "__main__":

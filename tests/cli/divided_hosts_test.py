@@ -40,6 +40,18 @@ def test_every_axis_over_hosts():
             same("near-" + way, run, ended)
 
 
+def test_servers_over_hosts():
+    """Of each part, wherever its workers are; copies that do not wait come to what was recorded."""
+    server = ["parallel.pipeline=2", "parallel.sync=parameter-server"]
+    order = server + ["parallel.mode=fast", "parallel.staleness=unbounded"]
+    for name, arguments, more in (("served", server, ["parallel.servers=2"]),
+                                  ("order", order, ["parallel.replay=order"])):
+        near(name, 4, *arguments)
+        ended = hosts.Ranks(4, runs.small("far-" + name, *MORE, *arguments, *more),
+                            TUTTI_TEST_HOSTS="a,b,b,c").finish()
+        same(name, "far-" + name, ended)
+
+
 def test_stages_have_the_bits_of_one_worker():
     """A cut changes no sum, wherever the stages are."""
     more = MORE + ["train.clip_norm=0"]
