@@ -220,9 +220,9 @@ static void predict_sums(tti_prediction *p, const tti_blueprint *b, const parts 
     p->sent_bytes += x->tied_bytes;
     if (l->data < 2) return;
     double sent = bytes_of_sums(b, l, x->n_flat, w->n_waves, &n_calls);
-    double fetches = l->zero == 3 ? 2.0 * w->n_waves : 0; /* of all parameters, by the host */
+    double n_rounds = l->zero == 3 ? 2 : 1; /* by the host, to which parameters come once a step */
     if (goes_by_host(b, c))
-        p->reduce_s += x->n_flat * sizeof(float) * c->by_host_s * (1 + fetches);
+        p->reduce_s += x->n_flat * sizeof(float) * c->by_host_s * n_rounds;
     else if (c->is_device)
         p->reduce_s += sums_beside(p, c, tti_blueprint_plan(b, 0), sent, w);
     else

@@ -213,11 +213,12 @@ T_CASE(scratch_of_stages) {
     unmake(&m);
 }
 
-/* Two workers of one device take turns on it, and add by way of the host. */
+/* Two workers of one device take turns on it, and add by way of the host; in parts parameters come
+ * there once a step, too. */
 T_CASE(workers_that_share_a_device) {
     T_UNUSED;
     tti_calibration c;
-    tti_prediction own, shared;
+    tti_prediction own, shared, lean;
     made m = make("parallel.shards=2", "data.resident=no");
     T_OK(tti_calibration_of("h200", 2, &c));
     tti_scheme scheme = tti_scheme_of(&m.b->config);
@@ -226,6 +227,9 @@ T_CASE(workers_that_share_a_device) {
     T_OK(tti_predict(m.b, &scheme, &c, &shared));
     T_NEAR(shared.compute_s / own.compute_s, 2, 1e-9);
     T_NEAR(shared.reduce_s / ((double)m.b->plan->n_flat * sizeof(float) * c.by_host_s), 1, 1e-9);
+    scheme.zero = 3;
+    T_OK(tti_predict(m.b, &scheme, &c, &lean));
+    T_NEAR(lean.reduce_s / shared.reduce_s, 2, 1e-9);
     unmake(&m);
 }
 
