@@ -294,15 +294,18 @@ static double longest_slot(const tti_plan *plan) {
     return (double)(longest * sizeof(float));
 }
 
-/* Likewise of each part, which for its keeper's own worker are there too. */
+/* Likewise of each part, where its keeper's own worker has such arrays too, but for the first.  In
+ * one process both ends of a channel see them, and count. */
 static void add_channels_of_parts(tti_prediction *p, const tti_blueprint *b) {
+    bool processes = strcmp(b->config.parallel.place, "processes") == 0;
     double most = 0, arrays = b->config.train.ema > 0 ? 3 : 2;
+    int n_far = b->mesh.data - 1;
     for (int i = 0; i < b->n_parts; i++) {
         double of = arrays * (double)(tti_blueprint_plan(b, i)->n_flat * sizeof(float));
-        int n_copies = b->mesh.data - (i == 0); /* the first has none for its own */
-        most = fmax(most, of * n_copies);
-        p->host_bytes += of * n_copies;
-        if (i == 0) p->first_bytes += of * n_copies;
+        int n_own = i > 0;
+        most = fmax(most, of * (n_far + n_own));
+        p->host_bytes += of * (n_far * (processes ? 1 : 2) + n_own);
+        if (i == 0) p->first_bytes += of * n_far;
     }
     p->worker_bytes += most;
 }

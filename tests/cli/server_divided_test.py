@@ -5,6 +5,7 @@ what several did comes again to the same hash, digits are learnt, and a worker t
 the run; and who has state is said before."""
 
 import os
+import re
 import signal
 import sys
 
@@ -183,6 +184,19 @@ def test_who_has_state_is_said():
         picture = file.read()
     expect(picture.count("state: at the server") == 2 and "gradients to the first row" in picture,
            picture)
+
+
+def test_memory_is_predicted():
+    """Each part is kept once, and what goes between a keeper and the workers lies somewhere."""
+    if runs.sanitized():  # which takes memory of its own
+        return
+    runs.tutti("train", "run.dir=run", *layouts.FEW, *ASYNC, *layouts.keys_of((2, 2, 1)),
+               "model.name=mlp", "model.hidden=[1500,1500,1500]", "data.n_train=128",
+               "data.n_test=8", "train.batch=64", "optimizer.name=adamw", "train.ema=0.9",
+               "parallel.shards=4", "train.steps=6", "train.eval_every=0").expect(0)
+    told = runs.tutti("plan", "--check", "run", "--seconds", "0.5").expect(0).out
+    percent = float(re.search(r"peak memory, MiB .*?([-+][0-9.]+)%", told).group(1))
+    expect(abs(percent) < 10, told)
 
 
 def test_refusals():
