@@ -24,6 +24,23 @@ __device__ __forceinline__ void load_far(const void *from, size_t row, place at,
         x.v[k] = has(at, k) ? __ldcg(p + k * WARP) : make_uint4(0, 0, 0, 0);
 }
 
+/* The terms of a row, of which number far is the same among the rows of all ranks. */
+template <int NV, int N>
+__device__ __forceinline__ void load_terms(const tti_trade_norm &a, place at, size_t row,
+                                           size_t far, int rank, row_of<NV> (&raw)[N]) {
+#pragma unroll
+    for (int t = 0; t < N; t++) load_far(a.terms[t], a.pushed && t != rank ? row : far, at, raw[t]);
+}
+
+/* To every rank that wants the whole, or to the own one, where the others' are brought later. */
+template <class T, int N>
+__device__ __forceinline__ void store_whole(const tti_trade_norm &a, size_t far, place at, int k,
+                                            int rank, const float (&y)[V]) {
+#pragma unroll
+    for (int r = 0; r < N; r++)
+        if (r == rank || !a.kept) store<T>(a.whole[r], far, at, k, y);
+}
+
 template <class T>
 __device__ __forceinline__ float rounded(float x) {
     return tti_to_f32(tti_from_f32<T>(x));
@@ -54,13 +71,26 @@ __device__ __forceinline__ void add_bias(const void *bias, place at, int k, floa
     for (int i = 0; i < V; i++) s[i] = rounded<T>(s[i] + b[i]);
 }
 
+/* The rows of this rank, a warp each, between the two meetings. */
+template <int N, class F>
+__device__ __forceinline__ void for_own_rows(const tti_peers_view &v, const tti_trade_norm &a,
+                                             F take) {
+    uint64_t epoch = tti_trade_epoch(v);
+    place at = {threadIdx.x % WARP, (unsigned)(a.width / V)};
+    size_t n = a.n_blocks * a.n_rows, step = (size_t)gridDim.x * WARPS;
+    tti_trade_meet(v, epoch + 1);
+    for (size_t row = (size_t)blockIdx.x * WARPS + threadIdx.x / WARP; row < n; row += step)
+        take(at, row, (row / a.n_rows * N + v.rank) * a.n_rows + row % a.n_rows);
+    if (!a.kept) tti_trade_meet(v, epoch + 2);
+    tti_trade_end(v, epoch);
+}
+
 template <class T, int NV, int N>
-__device__ __forceinline__ void one_row(const tti_trade_norm &a, place at, size_t row, int rank) {
-    size_t far = (row / a.n_rows * N + rank) * a.n_rows + row % a.n_rows;
+__device__ __forceinline__ void one_row(const tti_trade_norm &a, place at, size_t row, size_t far,
+                                        int rank) {
     row_of<NV> raw[N], residual;
     float x[NV][V], sum = 0;
-#pragma unroll
-    for (int t = 0; t < N; t++) load_far(a.terms[t], a.pushed && t != rank ? row : far, at, raw[t]);
+    load_terms(a, at, row, far, rank, raw);
     load(a.x, row, at, residual);
 #pragma unroll
     for (int k = 0; k < NV; k++) {
@@ -76,11 +106,8 @@ __device__ __forceinline__ void one_row(const tti_trade_norm &a, place at, size_
         store<T>(a.sum, row, at, k, x[k]);
     }
     row_norm norm = {a.gamma, a.beta, a.eps, (float)a.width};
-    normalise(norm, at, sum, x, [&](int k, const float(&y)[V]) {
-#pragma unroll
-        for (int r = 0; r < N; r++)
-            if (r == rank || !a.kept) store<T>(a.whole[r], far, at, k, y);
-    });
+    normalise(norm, at, sum, x,
+              [&](int k, const float(&y)[V]) { store_whole<T, N>(a, far, at, k, rank, y); });
     if (at.lane == 0) a.mean[row] = norm.mean, a.rstd[row] = norm.rstd;
 }
 
@@ -88,14 +115,9 @@ template <class T, int NV, int N>
 __global__ void __launch_bounds__(THREADS)
     trade_norm_kernel(const __grid_constant__ tti_peers_view v,
                       const __grid_constant__ tti_trade_norm a) {
-    uint64_t epoch = tti_trade_epoch(v);
-    place at = {threadIdx.x % WARP, (unsigned)(a.width / V)};
-    size_t n = a.n_blocks * a.n_rows, step = (size_t)gridDim.x * WARPS;
-    tti_trade_meet(v, epoch + 1);
-    for (size_t row = (size_t)blockIdx.x * WARPS + threadIdx.x / WARP; row < n; row += step)
-        one_row<T, NV, N>(a, at, row, v.rank);
-    if (!a.kept) tti_trade_meet(v, epoch + 2);
-    tti_trade_end(v, epoch);
+    for_own_rows<N>(v, a, [&](place at, size_t row, size_t far) {
+        one_row<T, NV, N>(a, at, row, far, v.rank);
+    });
 }
 
 /* ---- backward ---- */
@@ -103,11 +125,9 @@ __global__ void __launch_bounds__(THREADS)
 /* The same with the gradient of the norm, whose sum is left too, for the columns. */
 template <class T, int NV, int N>
 __device__ __forceinline__ void one_grad_row(const tti_trade_norm &a, place at, size_t row,
-                                             int rank) {
-    size_t far = (row / a.n_rows * N + rank) * a.n_rows + row % a.n_rows;
+                                             size_t far, int rank) {
     row_of<NV> raw[N], x, residual = {};
-#pragma unroll
-    for (int t = 0; t < N; t++) load_far(a.terms[t], a.pushed && t != rank ? row : far, at, raw[t]);
+    load_terms(a, at, row, far, rank, raw);
     load(a.x, row, at, x);
     if (a.bias) load(a.bias, row, at, residual);
 #pragma unroll
@@ -123,9 +143,7 @@ __device__ __forceinline__ void one_grad_row(const tti_trade_norm &a, place at, 
     row_norm_grad grad = {a.gamma, (float)a.width, a.mean[row], a.rstd[row]};
     norm_grad_row<T>(grad, at, raw[0], x, residual, [&](int k, const float(&dx)[V]) {
         store<T>(a.sum, row, at, k, dx);
-#pragma unroll
-        for (int r = 0; r < N; r++)
-            if (r == rank || !a.kept) store<T>(a.whole[r], far, at, k, dx);
+        store_whole<T, N>(a, far, at, k, rank, dx);
     });
 }
 
@@ -133,14 +151,9 @@ template <class T, int NV, int N>
 __global__ void __launch_bounds__(THREADS)
     trade_norm_grad_kernel(const __grid_constant__ tti_peers_view v,
                            const __grid_constant__ tti_trade_norm a) {
-    uint64_t epoch = tti_trade_epoch(v);
-    place at = {threadIdx.x % WARP, (unsigned)(a.width / V)};
-    size_t n = a.n_blocks * a.n_rows, step = (size_t)gridDim.x * WARPS;
-    tti_trade_meet(v, epoch + 1);
-    for (size_t row = (size_t)blockIdx.x * WARPS + threadIdx.x / WARP; row < n; row += step)
-        one_grad_row<T, NV, N>(a, at, row, v.rank);
-    if (!a.kept) tti_trade_meet(v, epoch + 2);
-    tti_trade_end(v, epoch);
+    for_own_rows<N>(v, a, [&](place at, size_t row, size_t far) {
+        one_grad_row<T, NV, N>(a, at, row, far, v.rank);
+    });
 }
 
 /* ---- rows that are brought by copies ---- */
