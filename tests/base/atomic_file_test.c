@@ -9,11 +9,10 @@
 #include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fault.h"
-#include "t.h"
+#include "forked.h"
 
 static char folder[] = "/tmp/tutti-atomic-XXXXXX";
 static char path[64];
@@ -127,11 +126,12 @@ T_CASE(a_failure_is_lasting) {
     T_EQ(n_entries(), 1);
 }
 
-/* In a child with a file system of its own: 0 passed, 77 not permitted, else the failed line. */
+/* In a child with a file system of its own: 0 passed, FORKED_SKIPPED not permitted, else the failed
+ * line. */
 static int on_full_disk(void) {
-    if (unshare(CLONE_NEWNS) && unshare(CLONE_NEWUSER | CLONE_NEWNS)) return 77;
-    if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL)) return 77;
-    if (mount("tmpfs", folder, "tmpfs", 0, "size=64k")) return 77;
+    if (unshare(CLONE_NEWNS) && unshare(CLONE_NEWUSER | CLONE_NEWNS)) return FORKED_SKIPPED;
+    if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL)) return FORKED_SKIPPED;
+    if (mount("tmpfs", folder, "tmpfs", 0, "size=64k")) return FORKED_SKIPPED;
     static char bytes[1 << 20];
     if (tti_atomic_file_save(path, "old", 3) != TUTTI_OK) return __LINE__ & 127;
     if (tti_atomic_file_save(path, bytes, sizeof bytes) != TUTTI_E_IO) return __LINE__ & 127;
@@ -147,13 +147,7 @@ static int on_full_disk(void) {
 
 T_CASE(real_full_disk) {
     T_UNUSED;
-    pid_t pid = fork();
-    if (pid == 0) _exit(on_full_disk());
-    int status;
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == 77) skip();
-    T_EQ(WEXITSTATUS(status), 0);
+    t_forked(on_full_disk);
 }
 
 int main(void) {

@@ -13,6 +13,7 @@
 #include "base/fault.h"
 #include "base/philox.h"
 #include "ckpt/ckpt_fixture.h"
+#include "forked.h"
 
 static int no_faults(void **state) {
     return tti_fault_set(NULL) == TUTTI_OK ? remove_run(state) : -1;
@@ -333,11 +334,12 @@ T_CASE(killed_at_random_times) {
     assert_true(n_saves >= N_KILLS / 10 && n_saves <= 10 * N_KILLS); /* some lived, most died */
 }
 
-/* In a child with a file system of its own: 0 passed, 77 not permitted, else the failed line. */
+/* In a child with a file system of its own: 0 passed, FORKED_SKIPPED not permitted, else the failed
+ * line. */
 static int on_full_disk(void) {
-    if (unshare(CLONE_NEWNS) && unshare(CLONE_NEWUSER | CLONE_NEWNS)) return 77;
-    if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL)) return 77;
-    if (mount("tmpfs", run_dir, "tmpfs", 0, "size=256k")) return 77;
+    if (unshare(CLONE_NEWNS) && unshare(CLONE_NEWUSER | CLONE_NEWNS)) return FORKED_SKIPPED;
+    if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL)) return FORKED_SKIPPED;
+    if (mount("tmpfs", run_dir, "tmpfs", 0, "size=256k")) return FORKED_SKIPPED;
     static uint8_t data[200000]; /* one fits, two do not */
     tti_ckpt_tensor tensor = {"big", {TUTTI_U8, TUTTI_SHAPE(sizeof data)}, data};
     tti_ckpt_save_desc desc = {
@@ -360,13 +362,7 @@ static int on_full_disk(void) {
 
 T_CASE(real_full_disk) {
     T_UNUSED;
-    pid_t pid = fork();
-    if (pid == 0) _exit(on_full_disk());
-    int status;
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == 77) skip();
-    T_EQ(WEXITSTATUS(status), 0);
+    t_forked(on_full_disk);
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, fresh_run, no_faults)

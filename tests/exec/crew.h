@@ -149,6 +149,25 @@ static inline void crew_run(crew *c) {
     if (failure) fail_msg("alone: %s", failure);
 }
 
+static inline tutti_status crew_memory_planned(const crew *c, int rank, tti_exec_memory *planned) {
+    tti_exec_desc desc = c->exec;
+    desc.plan = c->plan;
+    desc.backend = &tti_backend_cpu;
+    desc.n_shards = c->n_shards ? c->n_shards : CREW_SHARDS;
+    desc.n_lanes = c->n_lanes;
+    return tti_exec_memory_plan(&desc, rank, c->n_ranks, planned);
+}
+
+/* What a worker has; fails where it is not what was planned. */
+static inline const char *crew_memory(const crew *c, tti_exec *exec, int rank,
+                                      tti_exec_memory *used) {
+    tti_exec_memory planned;
+    *used = tti_exec_memory_use(exec);
+    COMM_OK(crew_memory_planned(c, rank, &planned));
+    COMM_TRUE(memcmp(used, &planned, sizeof planned) == 0);
+    return NULL;
+}
+
 static inline void crew_fini(crew *c) {
     for (int r = 0; r < CREW_MAX_RANKS; r++) {
         free(c->params[r]);

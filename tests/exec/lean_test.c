@@ -168,20 +168,10 @@ T_CASE(all_is_stored_and_fetched) {
         }
 }
 
-static tti_exec_memory memory_planned(const crew *c, int rank) {
-    tti_exec_desc desc = c->exec;
-    tti_exec_memory planned = {0};
-    desc.plan = c->plan;
-    desc.backend = &tti_backend_cpu;
-    desc.n_shards = c->n_shards ? c->n_shards : CREW_SHARDS;
-    desc.n_lanes = c->n_lanes;
-    T_OK(tti_exec_memory_plan(&desc, rank, c->n_ranks, &planned));
-    return planned;
-}
-
 static const char *compare_memory(crew *c, tti_exec *exec, int rank) {
-    tti_exec_memory used = tti_exec_memory_use(exec), planned = memory_planned(c, rank);
-    COMM_TRUE(memcmp(&used, &planned, sizeof used) == 0);
+    tti_exec_memory used;
+    const char *failure = crew_memory(c, exec, rank, &used);
+    if (failure) return failure;
     double share = (double)c->plan->n_flat * sizeof(float) / c->n_ranks;
     double block = TTI_UPDATE_BLOCK * sizeof(float);
     COMM_TRUE(fabs((double)used.states - 2 * share) <= 2 * block);
@@ -216,7 +206,9 @@ T_CASE(gradients_take_what_is_promised) {
         double places = (double)w.n_elems * sizeof(float);
         int n_whole = n_each == 1 ? 0 : n_each == 2 ? 1 : 2;
         double part = n_whole ? 0 : flat / 4;
-        double grads = (double)memory_planned(&c, 0).grads;
+        tti_exec_memory planned;
+        T_OK(crew_memory_planned(&c, 0, &planned));
+        double grads = (double)planned.grads;
         assert_true(fabs(grads - (n_whole * flat + places + part)) <=
                     TTI_UPDATE_BLOCK * sizeof(float));
         assert_true(places < 0.8 * flat);

@@ -118,14 +118,9 @@ T_CASE(what_was_read_is_for_all) {
 
 /* Each worker's part of what they have in common; the parts come to one copy. */
 static const char *compare_memory(crew *c, tti_exec *exec, int rank) {
-    tti_exec_desc desc = c->exec;
-    desc.plan = c->plan;
-    desc.backend = &tti_backend_cpu;
-    desc.n_shards = CREW_SHARDS;
-    desc.n_lanes = c->n_lanes;
-    tti_exec_memory used = tti_exec_memory_use(exec), planned;
-    COMM_OK(tti_exec_memory_plan(&desc, rank, c->n_ranks, &planned));
-    COMM_TRUE(memcmp(&used, &planned, sizeof used) == 0);
+    tti_exec_memory used;
+    const char *failure = crew_memory(c, exec, rank, &used);
+    if (failure) return failure;
     size_t flat = c->plan->n_flat * sizeof(float), n = (size_t)c->n_ranks;
     COMM_TRUE(used.params == flat / n && used.ema == flat / n && used.states == 2 * flat / n);
     COMM_TRUE(used.grads % flat == 0);

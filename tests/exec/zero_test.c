@@ -110,20 +110,15 @@ T_CASE(state_is_stored_and_fetched) {
 }
 
 static const char *compare_memory(crew *c, tti_exec *exec, int rank) {
-    tti_exec_desc desc = c->exec;
-    desc.plan = c->plan;
-    desc.backend = &tti_backend_cpu;
-    desc.n_shards = CREW_SHARDS;
-    desc.n_lanes = c->n_lanes;
-    tti_exec_memory used = tti_exec_memory_use(exec), planned;
-    COMM_OK(tti_exec_memory_plan(&desc, rank, c->n_ranks, &planned));
-    COMM_TRUE(memcmp(&used, &planned, sizeof used) == 0);
-    double share = (double)c->plan->n_flat * sizeof(float) / (desc.zero ? c->n_ranks : 1);
+    tti_exec_memory used;
+    const char *failure = crew_memory(c, exec, rank, &used);
+    if (failure) return failure;
+    double share = (double)c->plan->n_flat * sizeof(float) / (c->exec.zero ? c->n_ranks : 1);
     double block = TTI_UPDATE_BLOCK * sizeof(float);
     COMM_TRUE(fabs((double)used.ema - share) <= block);
     COMM_TRUE(fabs((double)used.states - 2 * share) <= 2 * block);
     COMM_TRUE(used.params == c->plan->n_flat * sizeof(float));
-    COMM_TRUE(used.grads % used.params == (desc.wire == TUTTI_F32 ? 0 : used.params / 2));
+    COMM_TRUE(used.grads % used.params == (c->exec.wire == TUTTI_F32 ? 0 : used.params / 2));
     return NULL;
 }
 

@@ -1,24 +1,10 @@
 /* report_test.c - the page of a run: what is on it, that it stands alone, and hostile texts. */
 #include "train/report.h"
 
+#include "train/page.h"
 #include "train/small_job.h"
 #include "tutti/eval.h"
 #include "tutti/train.h"
-
-static char *page_of(const char *path) {
-    static char text[1 << 20];
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    text[fread(text, 1, sizeof text - 1, file)] = '\0';
-    fclose(file);
-    return text;
-}
-
-static int n_of(const char *text, const char *part) {
-    int n = 0;
-    for (; (text = strstr(text, part)); text += strlen(part)) n++;
-    return n;
-}
 
 T_CASE(of_a_run_with_pictures) {
     T_UNUSED;

@@ -2,6 +2,7 @@
  * escaped, and a word where there can be none. */
 #include "train/text_samples.h"
 
+#include "train/page.h"
 #include "train/report.h"
 #include "train/small_job.h"
 #include "tutti/eval.h"
@@ -26,20 +27,7 @@ static tutti_job *language_run(const char *model, const char *samples) {
     return job;
 }
 
-static char *page(void) {
-    static char text[1 << 20];
-    FILE *file = fopen("run/report.html", "r");
-    assert_non_null(file);
-    text[fread(text, 1, sizeof text - 1, file)] = '\0';
-    fclose(file);
-    return text;
-}
-
-static int n_of(const char *text, const char *part) {
-    int n = 0;
-    for (; (text = strstr(text, part)); text += strlen(part)) n++;
-    return n;
-}
+static char *page(void) { return page_of("run/report.html"); }
 
 static void check_model(const char *model) {
     tutti_job *job = language_run(model, "run.text_samples=4");

@@ -4,14 +4,13 @@
 #include <sched.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "comm/tcp/tcp.h"
-#include "t.h"
+#include "forked.h"
 
-enum { PORT = 40000, N_CALLS = 100, NO_NETWORK = 77 };
+enum { PORT = 40000, N_CALLS = 100 };
 
 /* A network of its own whose callers get one of two ports. */
 static bool enter_small_network(void) {
@@ -33,7 +32,7 @@ static int call_again_and_again(void) {
     tcp_address a;
     tcp_place place;
     int n;
-    if (!enter_small_network()) return NO_NETWORK;
+    if (!enter_small_network()) return FORKED_SKIPPED; /* not allowed here */
     if (tti_tcp_parse("127.0.0.1:40000", &a) || tti_tcp_resolve(&a, PORT, &place, 1, &n)) return 1;
     for (int i = 0; i < N_CALLS; i++) {
         int fd = tti_tcp_connect(&place, tti_now_ns() + 1000 * TTI_NS_PER_MS);
@@ -45,12 +44,7 @@ static int call_again_and_again(void) {
 
 T_CASE(nobody_calls_itself) {
     T_UNUSED;
-    int status = 0;
-    pid_t pid = fork();
-    if (pid == 0) _exit(call_again_and_again());
-    assert_true(pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status));
-    if (WEXITSTATUS(status) == NO_NETWORK) skip(); /* not allowed here */
-    T_EQ(WEXITSTATUS(status), 0);
+    t_forked(call_again_and_again);
 }
 
 int main(void) {
