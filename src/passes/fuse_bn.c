@@ -61,6 +61,22 @@ static const tti_node *addition_of(const joining *j, const tutti_value *dy) {
     return same_kind(node->in[0], dy) && same_kind(node->in[1], dy) ? node : NULL;
 }
 
+/* With the eps of like; sticky. */
+static tutti_value *emit_with_eps(tti_rewrite *rw, const char *op, const char *name,
+                                  tutti_value *const *in, int n_in, const tti_node *like) {
+    return tti_emit(rw->to, op, name, in, n_in,
+                    (tti_attr_arg[]){TTI_FLOAT("eps", tti_attr_float(like, "eps")), {0}});
+}
+
+/* Of a gradient, and of the sums of it: the outputs of one node. */
+static void take_places(tti_rewrite *rw, tutti_value *joined, const tti_node *grad,
+                        const tti_node *sums) {
+    if (!joined) return; /* sticky */
+    joined->layout = grad->out[0]->layout;
+    rw->map[grad->out[0]->id] = joined;
+    for (int k = 0; k < sums->op->n_out; k++) rw->map[sums->out[k]->id] = joined->node->out[1 + k];
+}
+
 static void join(joining *j, const tti_node *mask, const tti_node *sums) {
     tti_rewrite *rw = &j->rw;
     const tti_node *add = addition_of(j, mask->in[1]);
@@ -69,13 +85,8 @@ static void join(joining *j, const tti_node *mask, const tti_node *sums) {
     int n_in = 2;
     for (int k = 1; k < sums->n_in; k++) in[n_in++] = rw->map[sums->in[k]->id];
     if (add) in[n_in++] = rw->map[add->in[1]->id];
-    tutti_value *dz =
-        tti_emit(rw->to, "bn_grad_join", sums->name, in, n_in,
-                 (tti_attr_arg[]){TTI_FLOAT("eps", tti_attr_float(sums, "eps")), {0}});
-    if (!dz) return; /* sticky */
-    dz->layout = mask->out[0]->layout;
-    rw->map[mask->out[0]->id] = dz;
-    for (int k = 0; k < sums->op->n_out; k++) rw->map[sums->out[k]->id] = dz->node->out[1 + k];
+    tutti_value *dz = emit_with_eps(rw, "bn_grad_join", sums->name, in, n_in, sums);
+    take_places(rw, dz, mask, sums);
 }
 
 tutti_status tti_fuse_bn_join(tutti_graph **g, const tti_target *target) {
@@ -303,9 +314,7 @@ static void join_point(tti_rewrite *rw, const tti_node *join, int at) {
         if (join->in[i]->type.dtype == TUTTI_I32) in[n_in++] = rw->map[join->in[i]->id];
     for (int i = 0; i < join->n_in; i = i ? i + 1 : 4)
         if (i != at && join->in[i]->type.dtype != TUTTI_I32) in[n_in++] = rw->map[join->in[i]->id];
-    tutti_value *dz =
-        tti_emit(rw->to, "conv2d_grad_join", made->name, in, n_in,
-                 (tti_attr_arg[]){TTI_FLOAT("eps", tti_attr_float(join, "eps")), {0}});
+    tutti_value *dz = emit_with_eps(rw, "conv2d_grad_join", made->name, in, n_in, join);
     if (!dz) return; /* sticky */
     dz->layout = join->out[0]->layout;
     for (int k = 0; k < join->op->n_out; k++) rw->map[join->out[k]->id] = dz->node->out[k];
@@ -359,12 +368,8 @@ static void sum_point(tti_rewrite *rw, const tti_node *made, const tti_node *sum
                           rw->map[sums->in[gamma]->id], rw->map[sums->in[gamma + 1]->id],
                           rw->map[made->in[0]->id],     rw->map[made->in[1]->id]};
     if (gamma > 3) in[n_in++] = rw->map[sums->in[3]->id];
-    tutti_value *g = tti_emit(rw->to, "conv2d_grad_sums", made->name, in, n_in,
-                              (tti_attr_arg[]){TTI_FLOAT("eps", tti_attr_float(sums, "eps")), {0}});
-    if (!g) return; /* sticky */
-    g->layout = made->out[0]->layout;
-    rw->map[made->out[0]->id] = g;
-    for (int k = 0; k < sums->op->n_out; k++) rw->map[sums->out[k]->id] = g->node->out[1 + k];
+    tutti_value *g = emit_with_eps(rw, "conv2d_grad_sums", made->name, in, n_in, sums);
+    take_places(rw, g, made, sums);
 }
 
 tutti_status tti_fuse_conv_sums(tutti_graph **g, const tti_target *target) {
