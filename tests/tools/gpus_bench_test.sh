@@ -9,8 +9,9 @@ fail() {
 
 # program LINE: what `tutti plan` does
 program() {
-    printf '%s\n' '#!/bin/sh' 'case "$1" in' 'doctor) echo "  device 0: a"; echo "  device 1: b" ;;' \
-        "plan) $1 ;;" 'bench) echo "{\"tokens_per_s\":7}" ;;' 'esac' > "$tmp/tutti"
+    printf '%s\n' '#!/bin/sh' 'case "$1" in' \
+        'doctor) echo "  device 0: a"; echo "  device 1: b" ;;' "plan) $1 ;;" \
+        'bench) echo "{\"tokens_per_s\":7}" ;;' 'esac' > "$tmp/tutti"
     chmod +x "$tmp/tutti"
 }
 
@@ -35,5 +36,6 @@ for plan in 'exit 1' 'echo "{}"'; do
     rows
     said 'tutti plan named no layout: its row is left out'
     said 'tutti 2 GPU parallel.zero=1 '
-    [ "$(printf '%s\n' "$out" | grep -c 'tutti 2 GPU')" -eq 1 ] || fail "more rows than zero=1: $out"
+    n=$(printf '%s\n' "$out" | grep -c 'tutti 2 GPU')
+    [ "$n" -eq 1 ] || fail "more rows than that of zero=1: $out"
 done
