@@ -88,6 +88,12 @@ static size_t bytes_of_bucket(const tti_plan *plan, const tti_plan_desc *desc) {
     return (size_t)bytes;
 }
 
+/* Parameters of one group are read, or their gradients made, as one value: no bucket ends between
+ * them, since each may have a place of its own. */
+static bool ends_group(const tti_plan *plan, int slot) {
+    return slot + 1 == plan->n_slots || plan->slots[slot].group != plan->slots[slot + 1].group;
+}
+
 tutti_status tti_plan_buckets(tti_plan *plan, const tti_plan_desc *desc) {
     int ready_after = 0;
     TTI_TRY(make_slots(plan, desc->by_creation));
@@ -103,7 +109,8 @@ tutti_status tti_plan_buckets(tti_plan *plan, const tti_plan_desc *desc) {
         /* Buckets are reduced in their order: none is before the one in front of it. */
         ready_after = TTI_MAX(ready_after, slot->ready_after);
         bucket->ready_after = ready_after;
-        if (bucket->n_elems * sizeof(float) >= plan->bucket_bytes) plan->n_buckets++;
+        bool is_long = bucket->n_elems * sizeof(float) >= plan->bucket_bytes;
+        if (is_long && ends_group(plan, i)) plan->n_buckets++;
     }
     if (plan->buckets[plan->n_buckets].n_elems > 0) plan->n_buckets++;
     return TUTTI_OK;

@@ -194,7 +194,13 @@ static void print_worker(const drawing *d, int rank, const holding *h) {
                    mib(h->bytes.arena));
 }
 
-static void print_averaging(const drawing *d, const tti_plan *plan) {
+/* Who speaks with its like, where the model is divided: the pieces of a layer do the same. */
+static void print_like(const drawing *d, int stage) {
+    if (d->scheme.pipeline > 1) tti_str_printf(d->out, " of stage %d", stage);
+    if (d->scheme.tensor > 1) tti_str_add(d->out, ", of each piece");
+}
+
+static void print_averaging(const drawing *d, const tti_plan *plan, int stage) {
     const tti_job_config *c = &d->b->config;
     bool all = strcmp(c->parallel.average, "all") == 0;
     if (c->parallel.average_after > 0)
@@ -203,9 +209,11 @@ static void print_averaging(const drawing *d, const tti_plan *plan) {
         tti_str_add(d->out, "\n");
     tti_str_printf(d->out,
                    "each %s makes its own updates; every %lld steps all %d take the mean of "
-                   "their parameters%s:\n  %.3f MiB, and nothing between\n",
+                   "their parameters%s",
                    d->n_workers > d->scheme.data ? "copy of the model" : "worker",
-                   (long long)c->parallel.average_every, d->scheme.data, all ? " and state" : "",
+                   (long long)c->parallel.average_every, d->scheme.data, all ? " and state" : "");
+    print_like(d, stage);
+    tti_str_printf(d->out, ":\n  %.3f MiB, and nothing between\n",
                    mib(tti_averaging_bytes(c, plan)));
 }
 
@@ -229,14 +237,15 @@ static void print_buckets(const drawing *d, const tti_plan *plan) {
 }
 
 /* Workers of local SGD have sums of gradients in the steps in front alone. */
-static void print_sums(const drawing *d, const tti_plan *plan) {
+static void print_sums(const drawing *d, int stage) {
+    const tti_plan *plan = tti_blueprint_plan(d->b, stage * d->scheme.tensor);
     if (d->scheme.data < 2) return;
-    if (d->exec.local) print_averaging(d, plan);
+    if (d->exec.local) print_averaging(d, plan, stage);
     if (d->exec.local && d->exec.local_after == 0) return;
-    tti_str_printf(d->out,
-                   "\nsums between the %d workers of a part, in the order of the backward "
-                   "pass%s:\n",
-                   d->scheme.data, d->exec.local ? ", in the steps before" : "");
+    tti_str_printf(d->out, "\nsums between the %d workers", d->scheme.data);
+    print_like(d, stage);
+    tti_str_printf(d->out, ", in the order of the backward pass%s:\n",
+                   d->exec.local ? ", in the steps before" : "");
     print_buckets(d, plan);
     if (tti_job_has_server(&d->b->config))
         tti_str_printf(d->out, "  sums go to the first %lld of the workers, parameters come back\n",
@@ -324,8 +333,7 @@ static tutti_status draw_text(const drawing *d) {
     }
     if (is_apart(d) && !keeps_parts(d)) return print_ranges(d);
     if (keeps_parts(d)) print_kept_parts(d);
-    for (int i = 0; i < tti_mesh_n_model(&d->b->mesh) && !is_apart(d); i++)
-        if (i == 0 || d->scheme.pipeline > 1) print_sums(d, tti_blueprint_plan(d->b, i));
+    for (int stage = 0; stage < d->scheme.pipeline && !is_apart(d); stage++) print_sums(d, stage);
     return print_axes(d);
 }
 

@@ -71,6 +71,18 @@ def test_gpt_with_dropout():
     grid("gpt2", every_cell())
 
 
+def test_weights_side_by_side():
+    """Queries, keys and values of bert are one product; buckets are shorter than these."""
+    job = ["model.name=bert", "model.layers=2", "model.heads=4", "model.width=32",
+           "data.format=random_tokens", "data.context=16", "data.vocabulary=96", "data.n_train=64",
+           "data.n_test=16", "train.batch=24", "train.steps=3", "optimizer.name=adamw"]
+    train("one", "-n", "1", *job)
+    for zero, bucket in ((2, "0.001"), (2, "0.005"), (3, "0.001"), (3, "0.01")):
+        run = "zero-%d-%s" % (zero, bucket)
+        train(run, "-n", "4", "parallel.zero=%d" % zero, "parallel.bucket_mb=" + bucket, *job)
+        runs.same_story(runs.story("one"), run)
+
+
 def test_resnet():
     cells = [c for c in itertools.product(WORKERS[1:], PLACES, (1, 2, 3))]
     grid("resnet18", random.sample(cells, 1 if runs.sanitized() else 2))

@@ -54,6 +54,20 @@ T_CASE(weights_lie_side_by_side) {
     tti_plan_destroy(plan);
 }
 
+/* However short buckets are: what is one value to a kernel has one place. */
+T_CASE(no_bucket_ends_between_them) {
+    T_UNUSED;
+    static const char *const names[] = {"q.weight", "q.bias"};
+    tti_plan *plan = net_plan(net_heads, &net_fast, 1);
+    assert_true(plan->n_buckets > 2);
+    for (int i = 0; i < 2; i++) {
+        const tti_slot *first = slot_of(plan, names[i]);
+        const tti_bucket *bucket = &plan->buckets[tti_plan_find_bucket(plan, first->first)];
+        assert_true(bucket->first + bucket->n_elems >= first->first + 3 * first->n_elems);
+    }
+    tti_plan_destroy(plan);
+}
+
 T_CASE(gradients_are_made_in_place) {
     T_UNUSED;
     tti_plan *plan = net_plan(net_heads, &net_fast, 1 << 20);
@@ -117,6 +131,7 @@ T_CASE(a_whole_with_other_readers_is_cut) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_lie_side_by_side),
+        cmocka_unit_test(no_bucket_ends_between_them),
         cmocka_unit_test(gradients_are_made_in_place),
         cmocka_unit_test(parts_of_broken_lines_are_cut),
         cmocka_unit_test(a_whole_with_other_readers_is_cut),
