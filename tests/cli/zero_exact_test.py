@@ -233,8 +233,8 @@ def test_memory_of_parameters_in_parts():
 def test_what_does_not_go_together():
     runs.tutti("train", "-n", "2", "parallel.zero=3",
                "parallel.sync=parameter-server").expect(2, "parallel.zero=0")
-    runs.tutti("train", "-n", "2", "parallel.zero=3", "parallel.sync_batch_norm=true",
-               "parallel.devices=gpu").expect(2, "parallel.zero=1")
+    runs.tutti("train", "-n", "2", "parallel.zero=3", "parallel.mode=fast",
+               "parallel.compress=topk").expect(2, "zero=1")
 
 
 def test_refusals():
