@@ -279,7 +279,10 @@ __device__ __forceinline__ void store_part(const grad_job &job, int task, int pa
     store_rows(sum, factor, w, job.dqkv + row * step + (p.col + part * width), step);
 }
 
-/* dq of a step joins the sum of the blocks of keys before; the last one stores it. */
+/* dq of a step joins the sum of the blocks of keys before; the last one stores it.  Sums are to
+ * stay in the L2 cache rather than queries and dy, which are only read, until they were read
+ * themselves.
+ */
 template <bool CAUSAL>
 __device__ __forceinline__ void add_dq(const grad_job &job, const step_of_walk &at, const worker &w,
                                        float (&dq)[32]) {
@@ -292,10 +295,11 @@ __device__ __forceinline__ void add_dq(const grad_job &job, const step_of_walk &
 #pragma unroll
             for (int r = 0; r < 8; r++) {
                 float x, y, z, t;
-                asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
-                             : "=f"(x), "=f"(y), "=f"(z), "=f"(t)
-                             : "l"(sums + r * TEAM)
-                             : "memory");
+                asm volatile(
+                    "ld.relaxed.gpu.global.L2::cache_hint.v4.f32 {%0, %1, %2, %3}, [%4], %5;"
+                    : "=f"(x), "=f"(y), "=f"(z), "=f"(t)
+                    : "l"(sums + r * TEAM), "l"(L2_SHORT)
+                    : "memory");
                 dq[r * 4] += x, dq[r * 4 + 1] += y, dq[r * 4 + 2] += z, dq[r * 4 + 3] += t;
             }
         store_part(job, at.task, 0, at.i, dq, job.scale, w);
@@ -303,15 +307,19 @@ __device__ __forceinline__ void add_dq(const grad_job &job, const step_of_walk &
 #pragma unroll
         for (int r = 0; r < 8; r++)
             asm volatile(
-                "st.relaxed.gpu.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(sums + r * TEAM),
-                "f"(dq[r * 4]), "f"(dq[r * 4 + 1]), "f"(dq[r * 4 + 2]), "f"(dq[r * 4 + 3])
+                "st.relaxed.gpu.global.L2::cache_hint.v4.f32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(
+                    sums + r * TEAM),
+                "f"(dq[r * 4]), "f"(dq[r * 4 + 1]), "f"(dq[r * 4 + 2]), "f"(dq[r * 4 + 3]),
+                "l"(L2_LONG)
                 : "memory");
     } else {
 #pragma unroll
         for (int r = 0; r < 8; r++)
             asm volatile(
-                "red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(sums + r * TEAM),
-                "f"(dq[r * 4]), "f"(dq[r * 4 + 1]), "f"(dq[r * 4 + 2]), "f"(dq[r * 4 + 3])
+                "red.relaxed.gpu.global.add.L2::cache_hint.v4.f32 [%0], {%1, %2, %3, %4}, %5;" ::
+                    "l"(sums + r * TEAM),
+                "f"(dq[r * 4]), "f"(dq[r * 4 + 1]), "f"(dq[r * 4 + 2]), "f"(dq[r * 4 + 3]),
+                "l"(L2_LONG)
                 : "memory");
     }
 }
