@@ -17,6 +17,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "exec/device_mail.h"
 #include "exec/device_step.h"
@@ -64,6 +65,8 @@ struct tti_device_pipe {
                        * between them, or for what of it lies between two joins */
     int n_timed;      /* pairs of them */
     void *pinned;     /* slots of the mailbox; NULL: they cannot be, and copies are slower */
+    float *shared;    /* pinned [longest]: a gradient that other stages add to, by way of the host;
+                       * NULL: none was */
 };
 
 typedef struct pipe_step {
@@ -178,6 +181,7 @@ void tti_device_pipe_destroy(tti_device_pipe *pipe) {
     release_room(pipe, &pipe->eval);
     tti_device_mail_destroy(pipe->mail);
     if (pipe->pinned) pipe->ops->unpin(pipe->pinned);
+    if (pipe->shared) pipe->ops->release_host(pipe->shared);
     free(pipe);
 }
 
@@ -616,11 +620,46 @@ tutti_status tti_device_pipe_measure(tti_device_pipe *pipe) {
     return st == TUTTI_OK ? tti_pipe_measure(pipe->x, (int64_t)(busy * 1e3), span_ns) : st;
 }
 
+/* Once, of the longest. */
+static tutti_status take_shared(tti_device_pipe *pipe) {
+    const tti_stages *stages = pipe->x->pipe->stages;
+    size_t n = 0;
+    if (pipe->shared) return TUTTI_OK;
+    for (int i = 0; i < stages->n_tied; i++) {
+        const tti_slot *slot = tti_pipe_tied_slot(pipe->x, &stages->tied[i]);
+        if (slot) n = TTI_MAX(n, slot->n_elems);
+    }
+    pipe->shared = pipe->ops->alloc_host(n * sizeof *pipe->shared + 1);
+    return pipe->shared ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "pipeline: %zu pinned floats", n);
+}
+
+static tutti_status sum_by_host(const tti_device_pipe *pipe, const tti_tied_param *tied) {
+    const tti_slot *slot = tti_pipe_tied_slot(pipe->x, tied);
+    if (!slot) return TUTTI_OK;
+    float *grads = tti_exec_grads(pipe->x) + slot->first;
+    size_t n_bytes = slot->n_elems * sizeof *grads;
+    TTI_TRY(pipe->ops->copy(TTI_QUEUE_COMPUTE, pipe->shared, grads, n_bytes));
+    TTI_TRY(pipe->ops->sync());
+    TTI_TRY(tti_pipe_sum_shared(pipe->x->pipe, tied, slot, pipe->shared));
+    TTI_TRY(pipe->ops->copy(TTI_QUEUE_COMPUTE, grads, pipe->shared, n_bytes));
+    return pipe->ops->sync();
+}
+
+static tutti_status sum_tied_by_host(tti_device_pipe *pipe) {
+    const tti_stages *stages = pipe->x->pipe->stages;
+    int64_t start = tti_now_ns();
+    TTI_TRY(take_shared(pipe));
+    for (int i = 0; i < stages->n_tied; i++) TTI_TRY(sum_by_host(pipe, &stages->tied[i]));
+    tti_profile_add(pipe->x, TTI_ROW_COMM, tti_part_grads("gradients of shared parameters"), -1,
+                    start, tti_now_ns());
+    return TUTTI_OK;
+}
+
 tutti_status tti_device_pipe_sum_tied(tti_device_pipe *pipe) {
     tti_exec *x = pipe->x;
     if (x->pipe->stages->n_tied == 0) return TUTTI_OK;
     TTI_TRY(tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("add gradients of shards"), -1));
-    TTI_TRY(pipe->between ? tti_device_mail_sum_tied(pipe->mail) : tti_pipe_sum_tied(x, NULL));
+    TTI_TRY(pipe->between ? tti_device_mail_sum_tied(pipe->mail) : sum_tied_by_host(pipe));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_grads("gradients of shared parameters"),
                             -1);
 }

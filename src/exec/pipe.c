@@ -716,54 +716,37 @@ static tutti_status sum_on_first(const tti_pipe *pipe, uint64_t stages, float *s
     return TUTTI_OK;
 }
 
-/* grads: of this stage, in memory of the host. */
-static tutti_status sum_at(const tti_pipe *pipe, const tti_tied_param *tied, const tti_slot *slot,
-                           float *grads) {
+tutti_status tti_pipe_sum_shared(const tti_pipe *pipe, const tti_tied_param *tied,
+                                 const tti_slot *slot, float *grads) {
     if (!slot->is_copy) return sum_on_first(pipe, tied->stages, grads, slot->n_elems);
     int first = __builtin_ctzll(tied->stages);
     TTI_TRY(send_to_add(pipe, first, grads, slot->n_elems));
     return tutti_comm_recv(pipe->comm, grads, slot->n_elems, TUTTI_F32, first);
 }
 
-static tutti_status sum_by_host(tti_exec *x, const tti_tied_param *tied, const tti_slot *slot,
-                                float *grads) {
-    const tti_device_ops *ops = x->desc.backend->device;
-    size_t n_bytes = slot->n_elems * sizeof *grads;
-    float *copy = malloc(n_bytes);
-    if (!copy) return tti_fail(TUTTI_E_NOMEM, "pipeline: %zu bytes", n_bytes);
-    tutti_status st = ops->copy(TTI_QUEUE_COMPUTE, copy, grads, n_bytes);
-    if (st == TUTTI_OK) st = ops->sync();
-    if (st == TUTTI_OK) st = sum_at(x->pipe, tied, slot, copy);
-    if (st == TUTTI_OK) st = ops->copy(TTI_QUEUE_COMPUTE, grads, copy, n_bytes);
-    if (st == TUTTI_OK) st = ops->sync();
-    free(copy);
-    return st;
-}
-
-static tutti_status sum_tied(tti_exec *x, const tti_tied_param *tied, float *grads) {
+const tti_slot *tti_pipe_tied_slot(const tti_exec *x, const tti_tied_param *tied) {
     int index = tti_plan_find_slot(x->desc.plan, tied->name);
-    if (index < 0) return TUTTI_OK;
-    const tti_slot *slot = &x->desc.plan->slots[index];
-    if (grads) return sum_at(x->pipe, tied, slot, grads + slot->first);
-    return sum_by_host(x, tied, slot, tti_exec_grads(x) + slot->first);
+    return index < 0 ? NULL : &x->desc.plan->slots[index];
 }
 
 bool tti_pipe_has_tied(const tti_exec *x, size_t first, size_t n_elems) {
-    const tti_plan *plan = x->desc.plan;
-    for (int i = 0; x->pipe && i < plan->stages->n_tied; i++) {
-        int slot = tti_plan_find_slot(plan, plan->stages->tied[i].name);
-        if (slot >= 0 && plan->slots[slot].first < first + n_elems &&
-            first < plan->slots[slot].first + plan->slots[slot].n_elems)
+    for (int i = 0; x->pipe && i < x->pipe->stages->n_tied; i++) {
+        const tti_slot *slot = tti_pipe_tied_slot(x, &x->pipe->stages->tied[i]);
+        if (slot && slot->first < first + n_elems && first < slot->first + slot->n_elems)
             return true;
     }
     return false;
 }
 
 tutti_status tti_pipe_sum_tied(tti_exec *x, float *grads) {
-    if (x->pipe->stages->n_tied == 0) return TUTTI_OK;
+    const tti_stages *stages = x->pipe->stages;
+    if (stages->n_tied == 0) return TUTTI_OK;
     int64_t start = tti_now_ns();
-    for (int i = 0; i < x->pipe->stages->n_tied; i++)
-        TTI_TRY(sum_tied(x, &x->pipe->stages->tied[i], grads));
+    for (int i = 0; i < stages->n_tied; i++) {
+        const tti_slot *slot = tti_pipe_tied_slot(x, &stages->tied[i]);
+        if (slot)
+            TTI_TRY(tti_pipe_sum_shared(x->pipe, &stages->tied[i], slot, grads + slot->first));
+    }
     tti_profile_add(x, TTI_ROW_COMM, tti_part_grads("gradients of shared parameters"), -1, start,
                     tti_now_ns());
     return TUTTI_OK;

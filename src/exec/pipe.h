@@ -39,9 +39,14 @@ tutti_status tti_pipe_find_nonfinite(tti_exec *x, const tti_step_desc *desc, int
                                      int *step);
 
 /* Adds up the gradients of parameters that several stages have, in the order of the stages.  grads:
- * [n_flat] on the host, of this stage; NULL: tti_exec_grads of a device, which go there and back.
- */
+ * [n_flat] on the host, of this stage. */
 tutti_status tti_pipe_sum_tied(tti_exec *x, float *grads);
+
+/* The slot of such a one, NULL: this stage has it not; and that for one of them, grads
+ * [slot->n_elems]. */
+const tti_slot *tti_pipe_tied_slot(const tti_exec *x, const tti_tied_param *tied);
+tutti_status tti_pipe_sum_shared(const tti_pipe *pipe, const tti_tied_param *tied,
+                                 const tti_slot *slot, float *grads);
 
 /* Whether a range of the flat gradients holds such: they are needed whole on every worker. */
 bool tti_pipe_has_tied(const tti_exec *x, size_t first, size_t n_elems);
