@@ -2,10 +2,12 @@
  *
  *   dy = OP;  dw, db = linear_grad_w_wide(dy, x)     dy, db = OP_SUMS;  dw = matmul_wide(dy^T, x)
  *   dw, low = linear_grad_w(dy, x);  db = cast(low)  dw = matmul(dy^T, x)
+ *   low = sum_to(dy);  db = cast(low)
  * Where OP has all of dy in registers the sums cost nothing, while linear_grad_w_wide has to read
  * dy a second time for them.  Which op can, its record says: tti_op.summed.  Only where one linear
- * layer alone wants the sums: each gradient needs a result of its own.  Views between OP and the
- * layer do not matter, as they keep rows whole. */
+ * layer alone wants the sums, or one bias of a layer in pieces, which is added to a sum of terms:
+ * each gradient needs a result of its own.  Views between OP and the layer do not matter, as they
+ * keep rows whole.  Sums that nobody reads, such as those of that layer, are not made at all. */
 #include <stdlib.h>
 
 #include "ops/op_table.h"
@@ -16,6 +18,7 @@
 typedef struct fusion {
     tti_rewrite rw;
     const tti_op *wide, *narrow; /* products with the sums of dy */
+    const tti_op *sum;           /* the sums alone */
     tutti_value **sums; /* [n_nodes] by the id of the maker of dy, in the new graph; NULL: none */
 } fusion;
 
@@ -33,11 +36,17 @@ static const tutti_value *made_as(const tti_node *linear) {
     return dy;
 }
 
-/* What the sums become in f32: out 1 of the wide product; of the other its cast, if nobody else
- * reads it.  NULL: they are wanted in 16 bits. */
-static const tutti_value *sums_of(const fusion *f, const tti_node *linear) {
-    const tutti_value *low = linear->out[1];
-    if (linear->op == f->wide) return low;
+static bool is_sum(const fusion *f, const tti_node *node) {
+    return node->op == f->sum && node->out[0]->type.shape.n_dims == 1 &&
+           width_of(node->out[0]) == width_of(node->in[0]);
+}
+
+/* What the sums become in f32: they themselves, or a cast, if nobody else reads them.  NULL: they
+ * are wanted in 16 bits. */
+static const tutti_value *sums_of(const fusion *f, const tti_node *node) {
+    bool alone = is_sum(f, node);
+    const tutti_value *low = node->out[alone ? 0 : 1];
+    if (node->op == f->wide || (alone && low->type.dtype == TUTTI_F32)) return low;
     const tti_node *user = f->rw.n_uses[low->id] == 1 ? tti_only_user(f->rw.from, low) : NULL;
     bool widens = user && user->op->joint == TTI_JOINT_WIDE && user->out[0]->layout == low->layout;
     return widens && user->out[0]->type.dtype == TUTTI_F32 ? user->out[0] : NULL;
@@ -45,6 +54,10 @@ static const tutti_value *sums_of(const fusion *f, const tti_node *linear) {
 
 static bool is_linear(const fusion *f, const tti_node *node) {
     return node->op == f->wide || node->op == f->narrow;
+}
+
+static bool is_unread(const fusion *f, const tti_node *linear) {
+    return f->rw.n_uses[linear->out[1]->id] == 0;
 }
 
 static bool is_worth_it(const tti_node *maker) {
@@ -58,7 +71,8 @@ static const tti_node *taker(const fusion *f, const tti_node *maker) {
     if (!is_worth_it(maker)) return NULL;
     for (int i = maker->id + 1; i < f->rw.from->n_nodes; i++) {
         const tti_node *node = f->rw.from->nodes[i];
-        if (!is_linear(f, node) || made_as(node) != maker->out[0]) continue;
+        bool wants = is_sum(f, node) || (is_linear(f, node) && !is_unread(f, node));
+        if (!wants || made_as(node) != maker->out[0]) continue;
         if (found || !sums_of(f, node)) return NULL;
         found = node;
     }
@@ -90,6 +104,7 @@ static tutti_value *flat(tutti_graph *g, tutti_value *value) {
     return shape->n_dims == 2 ? value : tutti_reshape(g, value, &TUTTI_SHAPE(rows, width));
 }
 
+/* The layer's product alone. */
 static void make_product(fusion *f, const tti_node *linear) {
     tutti_value *in[2];
     for (int i = 0; i < 2; i++) in[i] = flat(f->rw.to, f->rw.map[linear->in[i]->id]);
@@ -102,11 +117,24 @@ static void make_product(fusion *f, const tti_node *linear) {
                          .attrs = (tti_attr_arg[]){TTI_INT("trans_a", 1), {0}}});
     if (!made) return; /* sticky */
     f->rw.map[linear->out[0]->id] = made->out[0];
-    f->rw.map[sums_of(f, linear)->id] = f->sums[made_as(linear)->node->id];
+}
+
+/* Of a node whose sums the maker of dy has made, or whose sums nobody reads: what else it is for.
+ */
+static bool replace(fusion *f, const tti_node *node) {
+    bool linear = is_linear(f, node), unread = linear && is_unread(f, node);
+    if (!linear && !is_sum(f, node)) return false;
+    tutti_value *sums = unread ? NULL : f->sums[made_as(node)->node->id];
+    if (!unread && !sums) return false;
+    if (linear) make_product(f, node);
+    if (sums) f->rw.map[sums_of(f, node)->id] = sums;
+    return true;
 }
 
 tutti_status tti_fuse_sums(tutti_graph **g, const tti_target *target) {
-    fusion f = {.wide = tti_op_find("linear_grad_w_wide"), .narrow = tti_op_find("linear_grad_w")};
+    fusion f = {.wide = tti_op_find("linear_grad_w_wide"),
+                .narrow = tti_op_find("linear_grad_w"),
+                .sum = tti_op_find("sum_to")};
     if (!target->fuse_sums) return TUTTI_OK;
     TTI_TRY(tti_rewrite_begin(&f.rw, *g));
     f.sums = calloc((size_t)(*g)->n_nodes + 1, sizeof(tutti_value *));
@@ -116,9 +144,7 @@ tutti_status tti_fuse_sums(tutti_graph **g, const tti_target *target) {
         if (node->op->n_out == 1 && f.rw.map[node->out[0]->id]) continue; /* a cast of sums */
         if (taker(&f, node))
             make_summed(&f, node);
-        else if (is_linear(&f, node) && f.sums[made_as(node)->node->id])
-            make_product(&f, node);
-        else
+        else if (!replace(&f, node))
             tti_rewrite_copy(&f.rw, node);
     }
     free(f.sums);

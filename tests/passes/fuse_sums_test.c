@@ -125,6 +125,41 @@ T_CASE(a_loss_sums_for_a_head_that_is_tied) {
     for (int i = 0; i < 2; i++) tutti_graph_destroy(graphs[i]);
 }
 
+/* As of a layer in pieces, whose bias is added to a sum of terms. */
+T_CASE(norms_sum_for_a_bias_that_is_added) {
+    T_UNUSED;
+    tutti_graph *graphs[2];
+    for (int i = 0; i < 2; i++) {
+        tutti_graph *g = tutti_graph_create(true);
+        tutti_value *bias = tutti_param(g, "bias", &TUTTI_SHAPE(6), &(tutti_init){0}, false);
+        tutti_value *x = tutti_linear(g, net_x(g), 6, "in");
+        x = tutti_add(g, x, tutti_add(g, tutti_tanh(g, x), bias));
+        x = tutti_add(g, x, branch(g, x, "ln", "fc"));
+        graphs[i] = after_fuse(net_finish(g, tutti_linear(g, x, NET_CLASSES, "head")), i == 1);
+    }
+    T_EQ(net_count_ops(graphs[0], "sum_to"), net_count_ops(graphs[1], "sum_to") + 1);
+    T_EQ(net_count_ops(graphs[1], "layer_norm_grads_sums"), 1);
+    T_EQ(tti_graph_output(graphs[1], "grad.bias")->node->op->n_out, 4);
+    net_expect_equal(graphs[0], graphs[1]);
+    for (int i = 0; i < 2; i++) tutti_graph_destroy(graphs[i]);
+}
+
+T_CASE(sums_that_nobody_reads_are_not_made) {
+    T_UNUSED;
+    tutti_graph *graphs[2];
+    for (int i = 0; i < 2; i++) {
+        tutti_graph *g = tutti_graph_create(true);
+        const tutti_linear_desc bare = {.n_out = 6, .no_bias = true};
+        tutti_value *x = tutti_linear_with(g, net_x(g), &bare, "fc");
+        graphs[i] = after_fuse(net_finish(g, tutti_linear(g, x, NET_CLASSES, "head")), i == 1);
+    }
+    T_EQ(net_count_ops(graphs[0], "linear_grad_w_wide"), 2);
+    T_EQ(net_count_ops(graphs[1], "linear_grad_w_wide"), 1); /* of head */
+    T_EQ(net_count_ops(graphs[1], "matmul_wide"), 1);
+    net_expect_equal(graphs[0], graphs[1]);
+    for (int i = 0; i < 2; i++) tutti_graph_destroy(graphs[i]);
+}
+
 /* Each gradient needs a result of its own. */
 T_CASE(two_layers_of_one_stream_stay) {
     T_UNUSED;
@@ -144,6 +179,8 @@ int main(void) {
         cmocka_unit_test(products_sum_what_goes_through_a_gelu),
         cmocka_unit_test(a_loss_sums_for_the_bias_of_many_classes),
         cmocka_unit_test(a_loss_sums_for_a_head_that_is_tied),
+        cmocka_unit_test(norms_sum_for_a_bias_that_is_added),
+        cmocka_unit_test(sums_that_nobody_reads_are_not_made),
         cmocka_unit_test(two_layers_of_one_stream_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
