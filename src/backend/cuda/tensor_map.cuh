@@ -34,15 +34,16 @@ static inline tti_encode_call tti_encode_of(void) {
     return found;
 }
 
-/* x[rows][n] of 16 bits, copied in boxes of box_rows x 64. */
+/* x[rows][n] of 16 bits, copied in boxes of box_rows x 64, or x 32: then swizzled by 64 bytes. */
 static inline bool tti_make_map(CUtensorMap *map, tutti_dtype dtype, const void *x, int64_t rows,
-                                int64_t n, int box_rows) {
+                                int64_t n, int box_rows, int box_cols = 64) {
     cuuint64_t sizes[2] = {(cuuint64_t)n, (cuuint64_t)rows}, step = (cuuint64_t)n * 2;
-    cuuint32_t box[2] = {64, (cuuint32_t)box_rows}, steps[2] = {1, 1};
+    cuuint32_t box[2] = {(cuuint32_t)box_cols, (cuuint32_t)box_rows}, steps[2] = {1, 1};
     CUtensorMapDataType type =
         dtype == TUTTI_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
     return tti_encode_of()(map, type, 2, (void *)(uintptr_t)x, sizes, &step, box, steps,
-                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                           CU_TENSOR_MAP_INTERLEAVE_NONE,
+                           box_cols == 32 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }

@@ -1,11 +1,12 @@
 /* wgmma.cu - matrix products on Hopper's tensor cores with what follows them done in between.
  *
- * A block stays on its multiprocessor and takes tile after tile of 128 x 192.  One warp keeps the
- * copy engine busy, which fills a ring of stages with 64 of k.  Two warpgroups take turns: while
- * one multiplies, the other works on what it has in registers, so that bias, gelu and sums cost
- * nothing as long as they take less time than a product.  The blocks of a cluster work on
- * neighbouring rows and the same columns, and each brings a half of b for both.  A b larger than
- * the L2 cache is gone through in strips of columns, each with all rows before the next.
+ * A block stays on its multiprocessor and takes tile after tile of 128 rows and 192 or 160 columns,
+ * as fills the multiprocessors better to the end.  One warp keeps the copy engine busy, which fills
+ * a ring of stages with 64 of k.  Two warpgroups take turns: while one multiplies, the other works
+ * on what it has in registers, so that bias, gelu and sums cost nothing as long as they take less
+ * time than a product.  The blocks of a cluster work on neighbouring rows and the same columns, and
+ * each brings a half of b for both.  A b larger than the L2 cache is gone through in strips of
+ * columns, each with all rows before the next.
  *
  * Every tile is summed in the same order, and column sums tile by tile: nothing depends on which
  * block takes what. */
@@ -16,22 +17,29 @@
 
 enum {
     ROWS = 128,
-    COLS = 192,
     DEPTH = 64,
     STAGES = 4,
     CLUSTER = 2, /* blocks */
-    SLICE = 64,  /* columns of a part */
     HALF = 64,   /* rows of a part, which is finished and stored at once */
-    N_SLICES = COLS / SLICE,
-    N_PARTS = ROWS / HALF * N_SLICES, /* of a tile */
-    N_PLACES = 4,                     /* for parts of a warpgroup */
+    SPAN = 64,   /* columns of b that are copied at once where its rows lie across k */
     A_BYTES = ROWS * DEPTH * 2,
-    B_BYTES = COLS * DEPTH * 2,
-    PART_BYTES = HALF * SLICE * 2,
     TEAM = 128, /* threads of a warpgroup */
     THREADS = 3 * TEAM,
     LOADER_REGISTERS = 24, /* of 168 that each thread starts with */
     WORKER_REGISTERS = 240
+};
+
+/* A tile of so many columns.  COLS, SLICE: of a tile and of a part, in bytes a row of the copy
+ * engine's 128-byte or 64-byte swizzle. */
+template <int N>
+struct wide {
+    static constexpr int COLS = N, SLICE = N % 64 == 0 ? 64 : 32, N_SLICES = COLS / SLICE;
+    static constexpr int N_PARTS = ROWS / HALF * N_SLICES; /* of a tile */
+    static constexpr int N_PLACES = 256 / SLICE;           /* for parts of a warpgroup */
+    static constexpr int PART_BYTES = HALF * SLICE * 2;
+    static constexpr int N_SPANS = (COLS + SPAN - 1) / SPAN;
+    static constexpr int B_BYTES = N_SPANS * SPAN * DEPTH * 2;
+    typedef float sums[2][COLS / 2]; /* of a thread: [half], of rows */
 };
 
 typedef struct wgmma_job {
@@ -46,12 +54,13 @@ typedef struct wgmma_job {
     uint64_t timeout_ns;
 } wgmma_job;
 
+template <class W>
 struct wgmma_shared {
     alignas(1024) uint8_t a[STAGES][A_BYTES];
-    uint8_t b[STAGES][B_BYTES];
-    uint8_t parts[2][N_PLACES][PART_BYTES]; /* of each warpgroup */
-    float sums[2][TEAM / 32][SLICE];
-    uint64_t full[STAGES], empty[STAGES], aux[2][N_PLACES];
+    uint8_t b[STAGES][W::B_BYTES];
+    uint8_t parts[2][W::N_PLACES][W::PART_BYTES]; /* of each warpgroup */
+    float sums[2][TEAM / 32][W::SLICE];
+    uint64_t full[STAGES], empty[STAGES], aux[2][W::N_PLACES];
 };
 
 /* ---- elements ---- */
@@ -155,7 +164,7 @@ __device__ __forceinline__ void gelu_slopes(const float (&x)[N], float (&slope)[
 /* ---- the order of tiles ---- */
 
 struct tile_place {
-    int unit, col; /* of CLUSTER * ROWS rows; of COLS columns */
+    int unit, col; /* of CLUSTER * ROWS rows; of the columns of a tile */
 };
 
 /* Strip after strip, row after row of tiles in it: what a strip needs of b stays in the L2 cache.
@@ -166,8 +175,9 @@ __device__ __forceinline__ tile_place place_of(const wgmma_job &job, int tile) {
     return {at / width, first + at % width};
 }
 
+template <class W>
 __device__ __forceinline__ int col_of(const wgmma_job &job, int tile) {
-    return place_of(job, tile).col * COLS;
+    return place_of(job, tile).col * W::COLS;
 }
 
 /* ---- kinds ---- */
@@ -230,28 +240,30 @@ __device__ __forceinline__ tile_rows rows_of(const wgmma_job &job, int tile) {
 
 /* ---- the loader: one thread ---- */
 
-template <bool B_ACROSS>
-__device__ __forceinline__ void load_b(wgmma_shared &s, const CUtensorMap *b, int stage, int col,
+template <class W, bool B_ACROSS>
+__device__ __forceinline__ void load_b(wgmma_shared<W> &s, const CUtensorMap *b, int stage, int col,
                                        int k, uint32_t rank) {
     const uint16_t all = (1 << CLUSTER) - 1;
     if constexpr (B_ACROSS) {
 #pragma unroll
-        for (int i = 0; i < N_SLICES; i++)
+        for (int i = 0; i < W::N_SPANS; i++)
             copy_in_many(s.b[stage] + i * DEPTH * 128 + rank * (DEPTH / CLUSTER) * 128, b,
-                         col + i * 64, k + rank * (DEPTH / CLUSTER), &s.full[stage], L2_LONG, all);
+                         col + i * SPAN, k + rank * (DEPTH / CLUSTER), &s.full[stage], L2_LONG,
+                         all);
     } else {
-        copy_in_many(s.b[stage] + rank * (COLS / CLUSTER) * 128, b, k,
-                     col + rank * (COLS / CLUSTER), &s.full[stage], L2_LONG, all);
+        copy_in_many(s.b[stage] + rank * (W::COLS / CLUSTER) * 128, b, k,
+                     col + rank * (W::COLS / CLUSTER), &s.full[stage], L2_LONG, all);
     }
 }
 
-template <int KIND>
-__device__ __forceinline__ void load_tiles(wgmma_shared &s, const CUtensorMap *a,
+template <class W, int KIND>
+__device__ __forceinline__ void load_tiles(wgmma_shared<W> &s, const CUtensorMap *a,
                                            const CUtensorMap *b, const wgmma_job &job) {
     uint32_t rank = cluster_rank(), turn = 0;
+    const int b_bytes = is_across(KIND) ? W::B_BYTES : W::COLS * DEPTH * 2;
     bool waits = is_pulled<KIND>(job);
     for (int tile = blockIdx.x / CLUSTER; tile < job.n_tiles; tile += gridDim.x / CLUSTER) {
-        int row = rows_of<KIND>(job, tile).row, col = col_of(job, tile);
+        int row = rows_of<KIND>(job, tile).row, col = col_of<W>(job, tile);
         if (waits && place_of(job, tile).unit >= job.m / (CLUSTER * ROWS) / 2) {
             await_rows(job);
             waits = false;
@@ -259,9 +271,9 @@ __device__ __forceinline__ void load_tiles(wgmma_shared &s, const CUtensorMap *a
         for (int i = 0; i < job.n_blocks; i++, turn++) {
             uint32_t stage = turn % STAGES;
             barrier_wait(&s.empty[stage], turn / STAGES % 2 ^ 1);
-            barrier_expect(&s.full[stage], A_BYTES + B_BYTES);
+            barrier_expect(&s.full[stage], A_BYTES + b_bytes);
             copy_in(s.a[stage], a, i * DEPTH, row, &s.full[stage], L2_NORMAL);
-            load_b<is_across(KIND)>(s, b, stage, col, i * DEPTH, rank);
+            load_b<W, is_across(KIND)>(s, b, stage, col, i * DEPTH, rank);
         }
     }
 }
@@ -274,14 +286,15 @@ struct worker {
     const CUtensorMap *d, *aux;
 };
 
-__device__ __forceinline__ void give_back(wgmma_shared &s, uint32_t stage, int lane) {
+template <class W>
+__device__ __forceinline__ void give_back(wgmma_shared<W> &s, uint32_t stage, int lane) {
     if (lane < CLUSTER) barrier_arrive_at(&s.empty[stage], lane);
 }
 
 /* A stage of k.  FIRST: of a tile. */
-template <class T, bool B_ACROSS, bool FIRST>
-__device__ __forceinline__ void multiply_stage(wgmma_shared &s, uint32_t turn,
-                                               float (&sum)[2][COLS / 2]) {
+template <class T, class W, bool B_ACROSS, bool FIRST>
+__device__ __forceinline__ void multiply_stage(wgmma_shared<W> &s, uint32_t turn,
+                                               typename W::sums &sum) {
     uint32_t stage = turn % STAGES;
     uint64_t a = describe_k_rows(s.a[stage]);
     uint64_t b =
@@ -289,23 +302,23 @@ __device__ __forceinline__ void multiply_stage(wgmma_shared &s, uint32_t turn,
     const int lower = HALF * 128 / 16, b_step = B_ACROSS ? 16 * 128 / 16 : 32 / 16;
     barrier_wait(&s.full[stage], turn / STAGES % 2);
     product_begin();
-    product_192<T, B_ACROSS, !FIRST>(sum[0], a, b);
-    product_192<T, B_ACROSS, !FIRST>(sum[1], a + lower, b);
+    product_wide<T, B_ACROSS, !FIRST>(sum[0], a, b);
+    product_wide<T, B_ACROSS, !FIRST>(sum[1], a + lower, b);
 #pragma unroll
     for (int k = 1; k < DEPTH / 16; k++) {
-        product_192<T, B_ACROSS, true>(sum[0], a + 2 * k, b + k * b_step);
-        product_192<T, B_ACROSS, true>(sum[1], a + 2 * k + lower, b + k * b_step);
+        product_wide<T, B_ACROSS, true>(sum[0], a + 2 * k, b + k * b_step);
+        product_wide<T, B_ACROSS, true>(sum[1], a + 2 * k + lower, b + k * b_step);
     }
     product_commit();
 }
 
 /* sum[half][..] = rows half * 64 .. of the tile.  turn: the first of its stages. */
-template <class T, bool B_ACROSS>
-__device__ __forceinline__ void multiply(wgmma_shared &s, const worker &w, int n_blocks,
-                                         uint32_t turn, bool more, float (&sum)[2][COLS / 2]) {
-    multiply_stage<T, B_ACROSS, true>(s, turn, sum);
+template <class T, class W, bool B_ACROSS>
+__device__ __forceinline__ void multiply(wgmma_shared<W> &s, const worker &w, int n_blocks,
+                                         uint32_t turn, bool more, typename W::sums &sum) {
+    multiply_stage<T, W, B_ACROSS, true>(s, turn, sum);
     for (int i = 1; i < n_blocks; i++) {
-        multiply_stage<T, B_ACROSS, false>(s, turn + i, sum);
+        multiply_stage<T, W, B_ACROSS, false>(s, turn + i, sum);
         product_wait<1>();
         give_back(s, (turn + i - 1) % STAGES, w.lane);
     }
@@ -319,8 +332,10 @@ __device__ __forceinline__ void multiply(wgmma_shared &s, const worker &w, int n
 /* Where this lane finds its row of the blocks of 16 x 16 of a warp's 16 rows, for ldmatrix and
  * stmatrix: blocks of 8 x 8 rows 0-7, rows 8-15, then the same of the next 8 columns.  The block of
  * columns 16 p ..: xor 32 p. */
-__device__ __forceinline__ uint32_t row_place(int lane, int first_row, int unit) {
-    return (first_row + lane % 16) * 128 + ((unit + lane / 16) ^ lane % 8) * 16;
+template <class W>
+__device__ __forceinline__ uint32_t row_place(int lane, int first_row) {
+    int row = first_row + lane % 16, turned = W::SLICE == 64 ? row % 8 : row / 2 % 4;
+    return row * W::SLICE * 2 + (lane / 16 ^ turned) * 16;
 }
 
 __device__ __forceinline__ uint8_t *block_of(uint8_t *part, uint32_t place, int pair) {
@@ -330,12 +345,12 @@ __device__ __forceinline__ uint8_t *block_of(uint8_t *part, uint32_t place, int 
 __device__ __forceinline__ void team_sync(const worker &w) { threads_sync(3 + w.team, TEAM); }
 
 /* Adds the bias to the columns of a slice. */
-template <class T>
-__device__ __forceinline__ void add_bias(float (&sum)[2][COLS / 2], int slice, const worker &w,
+template <class T, class W>
+__device__ __forceinline__ void add_bias(typename W::sums &sum, int slice, const worker &w,
                                          const wgmma_job &job, int col) {
     if (!job.bias) return;
 #pragma unroll
-    for (int j = 0; j < SLICE / 8; j++) {
+    for (int j = 0; j < W::SLICE / 8; j++) {
         int at = col + j * 8;
         uint32_t two = 0;
         if (at < job.n) two = __ldg((const uint32_t *)((const T *)job.bias + at) + w.lane % 4);
@@ -344,24 +359,25 @@ __device__ __forceinline__ void add_bias(float (&sum)[2][COLS / 2], int slice, c
         for (int half = 0; half < 2; half++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                sum[half][slice * 32 + j * 4 + h * 2] += bias.x;
-                sum[half][slice * 32 + j * 4 + h * 2 + 1] += bias.y;
+                sum[half][slice * (W::SLICE / 2) + j * 4 + h * 2] += bias.x;
+                sum[half][slice * (W::SLICE / 2) + j * 4 + h * 2 + 1] += bias.y;
             }
     }
 }
 
 /* ---- z + bias, and its gelu ---- */
 
-template <class T>
-__device__ __forceinline__ void finish_bias(wgmma_shared &s, const worker &w, const wgmma_job &job,
-                                            tile_rows at, int col, float (&sum)[2][COLS / 2]) {
+template <class T, class W>
+__device__ __forceinline__ void finish_bias(wgmma_shared<W> &s, const worker &w,
+                                            const wgmma_job &job, tile_rows at, int col,
+                                            typename W::sums &sum) {
     const CUtensorMap *to = at.far >= 0 ? w.aux : w.d;
     int row = at.far >= 0 ? at.far : at.row;
-    uint32_t place = row_place(w.lane, w.warp * 16, 0);
+    uint32_t place = row_place<W>(w.lane, w.warp * 16);
 #pragma unroll
-    for (int slice = 0; slice < N_SLICES; slice++) {
-        int x = col + slice * SLICE;
-        add_bias<T>(sum, slice, w, job, x);
+    for (int slice = 0; slice < W::N_SLICES; slice++) {
+        int x = col + slice * W::SLICE;
+        add_bias<T, W>(sum, slice, w, job, x);
         if (w.thread == 0) {
             if (slice == 0)
                 copy_out_read<0>(); /* the tile before ended in the same places */
@@ -372,8 +388,8 @@ __device__ __forceinline__ void finish_bias(wgmma_shared &s, const worker &w, co
 #pragma unroll
         for (int half = 0; half < 2; half++)
 #pragma unroll
-            for (int pair = 0; pair < SLICE / 16; pair++) {
-                const float *z = sum[half] + slice * 32 + pair * 8;
+            for (int pair = 0; pair < W::SLICE / 16; pair++) {
+                const float *z = sum[half] + slice * (W::SLICE / 2) + pair * 8;
                 uint32_t r[4];
 #pragma unroll
                 for (int i = 0; i < 4; i++) r[i] = tti_pack(z[i * 2], z[i * 2 + 1], T());
@@ -389,21 +405,22 @@ __device__ __forceinline__ void finish_bias(wgmma_shared &s, const worker &w, co
     }
 }
 
-template <class T, bool EXACT>
-__device__ __forceinline__ void finish_gelu(wgmma_shared &s, const worker &w, const wgmma_job &job,
-                                            int row, int col, float (&sum)[2][COLS / 2]) {
-    uint32_t place = row_place(w.lane, w.warp * 16, 0);
+template <class T, class W, bool EXACT>
+__device__ __forceinline__ void finish_gelu(wgmma_shared<W> &s, const worker &w,
+                                            const wgmma_job &job, int row, int col,
+                                            typename W::sums &sum) {
+    uint32_t place = row_place<W>(w.lane, w.warp * 16);
 #pragma unroll
-    for (int part = 0; part < N_PARTS; part++) {
-        int slice = part / 2, half = part % 2, x = col + slice * SLICE, y = row + half * HALF;
+    for (int part = 0; part < W::N_PARTS; part++) {
+        int slice = part / 2, half = part % 2, x = col + slice * W::SLICE, y = row + half * HALF;
         uint8_t *to = s.parts[w.team][part % 2 * 2];
-        uint32_t z[SLICE / 16][4], g[SLICE / 16][4];
-        if (half == 0) add_bias<T>(sum, slice, w, job, x);
+        uint32_t z[W::SLICE / 16][4], g[W::SLICE / 16][4];
+        if (half == 0) add_bias<T, W>(sum, slice, w, job, x);
 #pragma unroll
-        for (int pair = 0; pair < SLICE / 16; pair++) {
+        for (int pair = 0; pair < W::SLICE / 16; pair++) {
             float v[8], y[8];
 #pragma unroll
-            for (int i = 0; i < 8; i++) v[i] = sum[half][slice * 32 + pair * 8 + i];
+            for (int i = 0; i < 8; i++) v[i] = sum[half][slice * (W::SLICE / 2) + pair * 8 + i];
             gelus<8, EXACT>(v, y);
 #pragma unroll
             for (int i = 0; i < 4; i++) {
@@ -414,15 +431,15 @@ __device__ __forceinline__ void finish_gelu(wgmma_shared &s, const worker &w, co
         if (w.thread == 0) copy_out_read<1>();
         team_sync(w);
 #pragma unroll
-        for (int pair = 0; pair < SLICE / 16; pair++) {
+        for (int pair = 0; pair < W::SLICE / 16; pair++) {
             tti_stmatrix(block_of(to, place, pair), z[pair]);
-            tti_stmatrix(block_of(to + PART_BYTES, place, pair), g[pair]);
+            tti_stmatrix(block_of(to + W::PART_BYTES, place, pair), g[pair]);
         }
         before_copy();
         team_sync(w);
         if (w.thread == 0) {
             copy_out(w.aux, to, x, y, L2_SHORT);
-            copy_out(w.d, to + PART_BYTES, x, y, L2_SHORT);
+            copy_out(w.d, to + W::PART_BYTES, x, y, L2_SHORT);
             copy_out_commit();
         }
     }
@@ -436,30 +453,32 @@ struct ahead {
     uint32_t n_done;                  /* tiles */
 };
 
-/* Part n of this tile, or n - N_PARTS of the next, by one thread. */
-__device__ __forceinline__ void load_part(wgmma_shared &s, const worker &w, const ahead &it,
+/* Part n of this tile, or n - W::N_PARTS of the next, by one thread. */
+template <class W>
+__device__ __forceinline__ void load_part(wgmma_shared<W> &s, const worker &w, const ahead &it,
                                           int n) {
-    bool next = n >= N_PARTS;
-    int part = next ? n - N_PARTS : n, row = next ? it.next_row : it.row;
-    int place = (it.n_done * N_PARTS + n) % N_PLACES;
+    bool next = n >= W::N_PARTS;
+    int part = next ? n - W::N_PARTS : n, row = next ? it.next_row : it.row;
+    int place = (it.n_done * W::N_PARTS + n) % W::N_PLACES;
     if (row < 0) return;
-    barrier_expect(&s.aux[w.team][place], PART_BYTES);
-    copy_in(s.parts[w.team][place], w.aux, (next ? it.next_col : it.col) + part / 2 * SLICE,
+    barrier_expect(&s.aux[w.team][place], W::PART_BYTES);
+    copy_in(s.parts[w.team][place], w.aux, (next ? it.next_col : it.col) + part / 2 * W::SLICE,
             row + part % 2 * HALF, &s.aux[w.team][place], L2_SHORT);
 }
 
 /* aux in shared memory becomes sum gelu'(aux); total adds what thread t has of columns
  * 8 j + t % 4 * 2 + e in total[2 j + e]. */
-template <class T, bool EXACT>
+template <class T, class W, bool EXACT>
 __device__ __forceinline__ void grad_part(uint8_t *part, uint32_t place, const float *sum,
-                                          float (&total)[16]) {
+                                          float (&total)[W::SLICE / 4]) {
     uint32_t r[2][4];
     tti_ldmatrix(r[0], block_of(part, place, 0));
 #pragma unroll
-    for (int pair = 0; pair < SLICE / 16; pair++) {
+    for (int pair = 0; pair < W::SLICE / 16; pair++) {
         uint32_t(&two)[4] = r[pair % 2];
         float z[8], slope[8];
-        if (pair + 1 < SLICE / 16) tti_ldmatrix(r[(pair + 1) % 2], block_of(part, place, pair + 1));
+        if (pair + 1 < W::SLICE / 16)
+            tti_ldmatrix(r[(pair + 1) % 2], block_of(part, place, pair + 1));
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             float2 both = unpack(two[i], T());
@@ -480,8 +499,8 @@ __device__ __forceinline__ void grad_part(uint8_t *part, uint32_t place, const f
 
 /* A step of adding over the 8 lanes that share columns: of 2 N columns this lane goes on with the
  * half that its bit says. */
-template <int N>
-__device__ __forceinline__ void add_lanes(float (&total)[16], int lane, int bit) {
+template <int N, int M>
+__device__ __forceinline__ void add_lanes(float (&total)[M], int lane, int bit) {
     bool upper = (lane & bit) != 0;
 #pragma unroll
     for (int i = 0; i < N; i++) {
@@ -491,18 +510,29 @@ __device__ __forceinline__ void add_lanes(float (&total)[16], int lane, int bit)
     }
 }
 
-/* The sums of a warp's rows: of lane l, columns 2 l and 2 l + 1 of the slice. */
-__device__ __forceinline__ void leave_sums(wgmma_shared &s, const worker &w, float (&total)[16]) {
-    add_lanes<8>(total, w.lane, 16);
-    add_lanes<4>(total, w.lane, 8);
-    add_lanes<2>(total, w.lane, 4);
-    *(float2 *)&s.sums[w.team][w.warp][w.lane * 2] = make_float2(total[0], total[1]);
+/* The sums of a warp's rows. */
+template <class W>
+__device__ __forceinline__ void leave_sums(wgmma_shared<W> &s, const worker &w,
+                                           float (&total)[W::SLICE / 4]) {
+    float *to = s.sums[w.team][w.warp];
+    if constexpr (W::SLICE == 64) { /* of lane l, columns 2 l and 2 l + 1 of the slice */
+        add_lanes<8>(total, w.lane, 16);
+        add_lanes<4>(total, w.lane, 8);
+        add_lanes<2>(total, w.lane, 4);
+        *(float2 *)&to[w.lane * 2] = make_float2(total[0], total[1]);
+    } else { /* one of the two that lanes l and l ^ 4 have */
+        add_lanes<4>(total, w.lane, 16);
+        add_lanes<2>(total, w.lane, 8);
+        add_lanes<1>(total, w.lane, 4);
+        to[w.lane / 8 * 8 + w.lane % 4 * 2 + w.lane / 4 % 2] = total[0];
+    }
 }
 
 /* Those of the tile, from its warps' in order. */
-__device__ __forceinline__ void store_sums(const wgmma_shared &s, const worker &w,
+template <class W>
+__device__ __forceinline__ void store_sums(const wgmma_shared<W> &s, const worker &w,
                                            const wgmma_job &job, int row, int col) {
-    if (w.thread < SLICE && col + w.thread < job.n && row < job.m) {
+    if (w.thread < W::SLICE && col + w.thread < job.n && row < job.m) {
         float all = s.sums[w.team][0][w.thread];
 #pragma unroll
         for (int i = 1; i < TEAM / 32; i++) all += s.sums[w.team][i][w.thread];
@@ -511,21 +541,22 @@ __device__ __forceinline__ void store_sums(const wgmma_shared &s, const worker &
     __syncwarp();
 }
 
-template <class T, bool EXACT>
-__device__ __forceinline__ void finish_grad(wgmma_shared &s, const worker &w, const wgmma_job &job,
-                                            const ahead &it, float (&sum)[2][COLS / 2]) {
-    uint32_t place = row_place(w.lane, w.warp * 16, 0), first = it.n_done * N_PARTS;
-    float total[16];
+template <class T, class W, bool EXACT>
+__device__ __forceinline__ void finish_grad(wgmma_shared<W> &s, const worker &w,
+                                            const wgmma_job &job, const ahead &it,
+                                            typename W::sums &sum) {
+    uint32_t place = row_place<W>(w.lane, w.warp * 16), first = it.n_done * W::N_PARTS;
+    float total[W::SLICE / 4];
 #pragma unroll
-    for (int n = 0; n < N_PARTS; n++) {
-        int slice = n / 2, half = n % 2, x = it.col + slice * SLICE;
+    for (int n = 0; n < W::N_PARTS; n++) {
+        int slice = n / 2, half = n % 2, x = it.col + slice * W::SLICE;
         uint32_t turn = first + n;
-        uint8_t *part = s.parts[w.team][turn % N_PLACES];
+        uint8_t *part = s.parts[w.team][turn % W::N_PLACES];
         if (half == 0)
 #pragma unroll
-            for (int i = 0; i < 16; i++) total[i] = 0;
-        barrier_wait(&s.aux[w.team][turn % N_PLACES], turn / N_PLACES % 2);
-        grad_part<T, EXACT>(part, place, sum[half] + slice * 32, total);
+            for (int i = 0; i < W::SLICE / 4; i++) total[i] = 0;
+        barrier_wait(&s.aux[w.team][turn % W::N_PLACES], turn / W::N_PLACES % 2);
+        grad_part<T, W, EXACT>(part, place, sum[half] + slice * (W::SLICE / 2), total);
         if (half == 1 && job.partials) leave_sums(s, w, total);
         before_copy();
         team_sync(w);
@@ -534,7 +565,7 @@ __device__ __forceinline__ void finish_grad(wgmma_shared &s, const worker &w, co
             copy_out_commit();
             if (turn > 0) { /* the part before was stored */
                 copy_out_read<1>();
-                load_part(s, w, it, n + N_PLACES - 1);
+                load_part(s, w, it, n + W::N_PLACES - 1);
             }
         }
         __syncwarp();
@@ -545,32 +576,34 @@ __device__ __forceinline__ void finish_grad(wgmma_shared &s, const worker &w, co
 /* ---- tile after tile ---- */
 
 /* A tile and the one after it. */
+template <class W>
 __device__ __forceinline__ ahead look_ahead(const wgmma_job &job, int tile, int step,
                                             uint32_t n_done) {
     bool more = tile + step < job.n_tiles;
-    ahead it = {rows_of<TTI_WGMMA_GELU_GRAD>(job, tile).row, col_of(job, tile), -1, 0, n_done};
+    ahead it = {rows_of<TTI_WGMMA_GELU_GRAD>(job, tile).row, col_of<W>(job, tile), -1, 0, n_done};
     if (more) it.next_row = rows_of<TTI_WGMMA_GELU_GRAD>(job, tile + step).row;
-    if (more) it.next_col = col_of(job, tile + step);
+    if (more) it.next_col = col_of<W>(job, tile + step);
     return it;
 }
 
-template <class T, int KIND, bool EXACT>
-__device__ __forceinline__ void work(wgmma_shared &s, const worker &w, const wgmma_job &job) {
+template <class T, class W, int KIND, bool EXACT>
+__device__ __forceinline__ void work(wgmma_shared<W> &s, const worker &w, const wgmma_job &job) {
     int step = gridDim.x / CLUSTER, block = blockIdx.x / CLUSTER, tile = block + w.team * step;
     uint32_t turn = w.team * job.n_blocks, n_done = 0;
     if (KIND == TTI_WGMMA_GELU_GRAD && w.thread == 0 && tile < job.n_tiles)
-        for (int i = 0; i < N_PLACES; i++) load_part(s, w, look_ahead(job, tile, 2 * step, 0), i);
+        for (int i = 0; i < W::N_PLACES; i++)
+            load_part(s, w, look_ahead<W>(job, tile, 2 * step, 0), i);
     __syncwarp();
     for (; tile < job.n_tiles; tile += 2 * step, turn += 2 * job.n_blocks, n_done++) {
-        float sum[2][COLS / 2];
+        typename W::sums sum;
         if (tile != block) threads_sync(1 + w.team, 2 * TEAM); /* after the other team's */
-        multiply<T, is_across(KIND)>(s, w, job.n_blocks, turn, tile + step < job.n_tiles, sum);
+        multiply<T, W, is_across(KIND)>(s, w, job.n_blocks, turn, tile + step < job.n_tiles, sum);
         tile_rows at = rows_of<KIND>(job, tile);
-        int col = col_of(job, tile);
-        if (KIND == TTI_WGMMA_BIAS || is_push(KIND)) finish_bias<T>(s, w, job, at, col, sum);
-        if (KIND == TTI_WGMMA_GELU) finish_gelu<T, EXACT>(s, w, job, at.row, col, sum);
+        int col = col_of<W>(job, tile);
+        if (KIND == TTI_WGMMA_BIAS || is_push(KIND)) finish_bias<T, W>(s, w, job, at, col, sum);
+        if (KIND == TTI_WGMMA_GELU) finish_gelu<T, W, EXACT>(s, w, job, at.row, col, sum);
         if (KIND == TTI_WGMMA_GELU_GRAD)
-            finish_grad<T, EXACT>(s, w, job, look_ahead(job, tile, 2 * step, n_done), sum);
+            finish_grad<T, W, EXACT>(s, w, job, look_ahead<W>(job, tile, 2 * step, n_done), sum);
     }
     if (w.thread == 0 && is_push(KIND))
         copy_out_far();
@@ -578,13 +611,15 @@ __device__ __forceinline__ void work(wgmma_shared &s, const worker &w, const wgm
         copy_out_read<0>();
 }
 
-__device__ __forceinline__ void open_barriers(wgmma_shared &s) {
+template <class W>
+__device__ __forceinline__ void open_barriers(wgmma_shared<W> &s) {
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
             barrier_init(&s.full[i], 1);
             barrier_init(&s.empty[i], CLUSTER * (TEAM / 32)); /* the warps of one of the teams */
         }
-        for (int i = 0; i < 2 * N_PLACES; i++) barrier_init(&s.aux[i / N_PLACES][i % N_PLACES], 1);
+        for (int i = 0; i < 2 * W::N_PLACES; i++)
+            barrier_init(&s.aux[i / W::N_PLACES][i % W::N_PLACES], 1);
         barrier_init_done();
     }
     cluster_sync();
@@ -592,23 +627,23 @@ __device__ __forceinline__ void open_barriers(wgmma_shared &s) {
 
 #endif
 
-template <class T, int KIND, bool EXACT>
+template <class T, class W, int KIND, bool EXACT>
 __global__ void __launch_bounds__(THREADS, 1)
     wgmma_kernel(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
                  const __grid_constant__ CUtensorMap d, const __grid_constant__ CUtensorMap aux,
                  wgmma_job job) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     extern __shared__ __align__(1024) uint8_t memory[];
-    wgmma_shared &s = *reinterpret_cast<wgmma_shared *>(memory);
+    wgmma_shared<W> &s = *reinterpret_cast<wgmma_shared<W> *>(memory);
     open_barriers(s);
     if (threadIdx.x < TEAM) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((int)LOADER_REGISTERS));
-        if (threadIdx.x == 0) load_tiles<KIND>(s, &a, &b, job);
+        if (threadIdx.x == 0) load_tiles<W, KIND>(s, &a, &b, job);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)WORKER_REGISTERS));
         int thread = threadIdx.x % TEAM;
         worker w = {(int)threadIdx.x / TEAM - 1, thread, thread / 32, thread % 32, &d, &aux};
-        work<T, KIND, EXACT>(s, w, job);
+        work<T, W, KIND, EXACT>(s, w, job);
     }
     __syncwarp();
     cluster_sync(); /* nobody leaves while others still arrive at its barriers */
@@ -642,17 +677,29 @@ static int strip_of(const tti_cuda_wgmma_desc &g, int n_cols) {
     return (int)((n_cols + n_strips - 1) / n_strips);
 }
 
-static wgmma_job job_of(const tti_cuda_wgmma_desc &g) {
+static wgmma_job job_of(const tti_cuda_wgmma_desc &g, int cols) {
     wgmma_job job = {g.bias, g.summed ? g.partials : nullptr, (int)g.m, (int)g.n};
     job.rank = g.rank;
     job.part = (int)(g.part_rows / (CLUSTER * ROWS));
     job.brought = g.brought, job.wanted = g.wanted;
     job.state = g.state, job.timeout_ns = g.timeout_ns;
     job.n_blocks = (int)((g.k + DEPTH - 1) / DEPTH);
-    job.n_cols = (int)((g.n + COLS - 1) / COLS);
+    job.n_cols = (int)((g.n + cols - 1) / cols);
     job.strip = strip_of(g, job.n_cols);
     job.n_tiles = (int)((g.m + CLUSTER * ROWS - 1) / (CLUSTER * ROWS)) * job.n_cols;
     return job;
+}
+
+static int64_t tiles_of(int64_t m, int64_t n, int64_t cols) {
+    return (m + CLUSTER * ROWS - 1) / (CLUSTER * ROWS) * ((n + cols - 1) / cols);
+}
+
+/* Columns of a tile: the narrow one where all clusters come to their end earlier by it. */
+static int cols_of(int64_t m, int64_t n) {
+    const int64_t n_clusters = 66; /* of the kind of device that has these kernels */
+    int64_t rounds[2] = {(tiles_of(m, n, 192) + n_clusters - 1) / n_clusters,
+                         (tiles_of(m, n, 160) + n_clusters - 1) / n_clusters};
+    return rounds[1] * 160 * 100 < rounds[0] * 192 * 97 ? 160 : 192;
 }
 
 static cudaError_t count_sms(int *n) {
@@ -663,12 +710,12 @@ static cudaError_t count_sms(int *n) {
 }
 
 /* As many clusters as there is room for, or work. */
-template <class T, int KIND, bool EXACT>
+template <class T, class W, int KIND, bool EXACT>
 static cudaError_t start(const wgmma_job &job, const CUtensorMap (&maps)[4], cudaStream_t stream) {
-    auto *kernel = wgmma_kernel<T, KIND, EXACT>;
+    auto *kernel = wgmma_kernel<T, W, KIND, EXACT>;
     int n_sms = 0;
     cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                             (int)sizeof(wgmma_shared));
+                                             (int)sizeof(wgmma_shared<W>));
     if (error == cudaSuccess) error = count_sms(&n_sms);
     if (error != cudaSuccess) return error;
     int n_clusters = n_sms / CLUSTER < job.n_tiles ? n_sms / CLUSTER : job.n_tiles;
@@ -677,28 +724,35 @@ static cudaError_t start(const wgmma_job &job, const CUtensorMap (&maps)[4], cud
     cluster.val.clusterDim.x = CLUSTER, cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(n_clusters * CLUSTER), config.blockDim = dim3(THREADS);
-    config.dynamicSmemBytes = sizeof(wgmma_shared), config.stream = stream;
+    config.dynamicSmemBytes = sizeof(wgmma_shared<W>), config.stream = stream;
     config.attrs = &cluster, config.numAttrs = 1;
     return cudaLaunchKernelEx(&config, kernel, maps[0], maps[1], maps[2], maps[3], job);
 }
 
-template <class T, int KIND, bool EXACT>
-static cudaError_t launch(const tti_cuda_wgmma_desc &g, cudaStream_t stream) {
+template <class T, class W, int KIND, bool EXACT>
+static cudaError_t launch_wide(const tti_cuda_wgmma_desc &g, cudaStream_t stream) {
     const bool across = is_across(KIND);
     const void *second = KIND == TTI_WGMMA_BIAS ? g.d : g.aux;
     CUtensorMap maps[4]; /* a, b, d, aux */
     if (!tti_make_map(&maps[0], g.dtype, g.a, g.m, g.k, ROWS) ||
         !tti_make_map(&maps[1], g.dtype, g.b, across ? g.k : g.n, across ? g.n : g.k,
-                      (across ? DEPTH : COLS) / CLUSTER) ||
-        !tti_make_map(&maps[2], g.dtype, g.d, g.m, g.n, HALF) ||
-        !tti_make_map(&maps[3], g.dtype, second, is_push(KIND) ? g.m / 2 : g.m, g.n, HALF))
+                      (across ? DEPTH : W::COLS) / CLUSTER) ||
+        !tti_make_map(&maps[2], g.dtype, g.d, g.m, g.n, HALF, W::SLICE) ||
+        !tti_make_map(&maps[3], g.dtype, second, is_push(KIND) ? g.m / 2 : g.m, g.n, HALF,
+                      W::SLICE))
         return cudaErrorInvalidValue;
-    cudaError_t error = start<T, KIND, EXACT>(job_of(g), maps, stream);
+    cudaError_t error = start<T, W, KIND, EXACT>(job_of(g, W::COLS), maps, stream);
     if (error != cudaSuccess || !g.summed) return error;
     dim3 block(SUM_LANES, SUM_ROWS);
     wgmma_sums_kernel<<<(unsigned)((g.n + SUM_LANES - 1) / SUM_LANES), block, 0, stream>>>(
         g.partials, (int)tti_cuda_wgmma_parts(g.m), (int)g.n, g.sums);
     return cudaGetLastError();
+}
+
+template <class T, int KIND, bool EXACT>
+static cudaError_t launch(const tti_cuda_wgmma_desc &g, cudaStream_t stream) {
+    return cols_of(g.m, g.n) == 160 ? launch_wide<T, wide<160>, KIND, EXACT>(g, stream)
+                                    : launch_wide<T, wide<192>, KIND, EXACT>(g, stream);
 }
 
 template <class T>
@@ -728,9 +782,8 @@ extern "C" bool tti_cuda_wgmma_has(int capability) {
 extern "C" int64_t tti_cuda_wgmma_parts(int64_t m) { return (m + ROWS - 1) / ROWS; }
 
 extern "C" double tti_cuda_wgmma_use(int64_t m, int64_t n) {
-    int64_t rows = (m + CLUSTER * ROWS - 1) / (CLUSTER * ROWS) * (CLUSTER * ROWS);
-    int64_t cols = (n + COLS - 1) / COLS * COLS;
-    return (double)m * (double)n / ((double)rows * (double)cols);
+    double all = (double)(tiles_of(m, n, 192) * CLUSTER * ROWS * 192);
+    return (double)m * (double)n / all;
 }
 
 extern "C" cudaError_t tti_cuda_wgmma(const tti_cuda_wgmma_desc *g, cudaStream_t stream) {

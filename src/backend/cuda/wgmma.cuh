@@ -174,22 +174,36 @@ __device__ __forceinline__ void product_wait() {
         as(d[i + 7])
 #define TTI_32(as, d, i) \
     TTI_8(as, d, i), TTI_8(as, d, i + 8), TTI_8(as, d, i + 16), TTI_8(as, d, i + 24)
-#define TTI_PRODUCT_192(type, b_across, as, adds)                                          \
-    asm volatile(                                                                          \
-        "{\n"                                                                              \
-        ".reg .pred adds;\n"                                                               \
-        "setp.ne.b32 adds, %98, 0;\n"                                                      \
-        "wgmma.mma_async.sync.aligned.m64n192k16.f32." type "." type                       \
-        " {"                                                                               \
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
-        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"   \
-        "}, %96, %97, adds, 1, 1, 0, %99;\n"                                               \
-        "}\n"                                                                              \
-        : TTI_32(as, d, 0), TTI_32(as, d, 32), TTI_32(as, d, 64)                           \
+#define TTI_D_OF_32                                                          \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define TTI_D_OF_64                                                                      \
+    TTI_D_OF_32                                                                          \
+    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define TTI_D_OF_80 \
+    TTI_D_OF_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define TTI_D_OF_96 \
+    TTI_D_OF_80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define TTI_PRODUCT_160(type, b_across, as, adds)                                     \
+    asm volatile(                                                                     \
+        "{\n"                                                                         \
+        ".reg .pred adds;\n"                                                          \
+        "setp.ne.b32 adds, %82, 0;\n"                                                 \
+        "wgmma.mma_async.sync.aligned.m64n160k16.f32." type "." type " {" TTI_D_OF_80 \
+        "}, %80, %81, adds, 1, 1, 0, %83;\n"                                          \
+        "}\n"                                                                         \
+        : TTI_32(as, d, 0), TTI_32(as, d, 32), TTI_8(as, d, 64), TTI_8(as, d, 72)     \
+        : "l"(a), "l"(b), "n"(adds), "n"(b_across))
+#define TTI_PRODUCT_192(type, b_across, as, adds)                                     \
+    asm volatile(                                                                     \
+        "{\n"                                                                         \
+        ".reg .pred adds;\n"                                                          \
+        "setp.ne.b32 adds, %98, 0;\n"                                                 \
+        "wgmma.mma_async.sync.aligned.m64n192k16.f32." type "." type " {" TTI_D_OF_96 \
+        "}, %96, %97, adds, 1, 1, 0, %99;\n"                                          \
+        "}\n"                                                                         \
+        : TTI_32(as, d, 0), TTI_32(as, d, 32), TTI_32(as, d, 64)                      \
         : "l"(a), "l"(b), "n"(adds), "n"(b_across))
 #define TTI_SET(x) "=f"(x)
 #define TTI_ADD(x) "+f"(x)
@@ -203,28 +217,30 @@ struct is_bf16<tti_bf16> {
     static const bool value = true;
 };
 
-/* d[64][192] (+)= a[64][16] b[16][192] by the 128 threads of a warpgroup; ADDS: to what d was;
- * B_ACROSS: of b the rows lie across k.  Thread t has of row t / 32 * 16 + t % 32 / 4 + 8 h, column
- * 8 j + t % 4 * 2 + e in d[4 j + 2 h + e]. */
+/* A product of T. */
+#define TTI_PRODUCT_BY_TYPE(PRODUCT)                   \
+    if constexpr (is_bf16<T>::value && ADDS)           \
+        PRODUCT("bf16", B_ACROSS ? 1 : 0, TTI_ADD, 1); \
+    else if constexpr (is_bf16<T>::value)              \
+        PRODUCT("bf16", B_ACROSS ? 1 : 0, TTI_SET, 0); \
+    else if constexpr (ADDS)                           \
+        PRODUCT("f16", B_ACROSS ? 1 : 0, TTI_ADD, 1);  \
+    else                                               \
+        PRODUCT("f16", B_ACROSS ? 1 : 0, TTI_SET, 0)
+
+/* d[64][N] (+)= a[64][16] b[16][N] by the 128 threads of a warpgroup, N 192 or 160; ADDS: to what d
+ * was; B_ACROSS: of b the rows lie across k, in runs of 64, of which the last one may be read in
+ * part.  Thread t has of row t / 32 * 16 + t % 32 / 4 + 8 h, column 8 j + t % 4 * 2 + e in
+ * d[4 j + 2 h + e]. */
 template <class T, bool B_ACROSS, bool ADDS>
-__device__ __forceinline__ void product_192(float (&d)[96], uint64_t a, uint64_t b) {
-    if constexpr (is_bf16<T>::value && ADDS)
-        TTI_PRODUCT_192("bf16", B_ACROSS ? 1 : 0, TTI_ADD, 1);
-    else if constexpr (is_bf16<T>::value)
-        TTI_PRODUCT_192("bf16", B_ACROSS ? 1 : 0, TTI_SET, 0);
-    else if constexpr (ADDS)
-        TTI_PRODUCT_192("f16", B_ACROSS ? 1 : 0, TTI_ADD, 1);
-    else
-        TTI_PRODUCT_192("f16", B_ACROSS ? 1 : 0, TTI_SET, 0);
+__device__ __forceinline__ void product_wide(float (&d)[96], uint64_t a, uint64_t b) {
+    TTI_PRODUCT_BY_TYPE(TTI_PRODUCT_192);
+}
+template <class T, bool B_ACROSS, bool ADDS>
+__device__ __forceinline__ void product_wide(float (&d)[80], uint64_t a, uint64_t b) {
+    TTI_PRODUCT_BY_TYPE(TTI_PRODUCT_160);
 }
 
-#define TTI_D_OF_32                                                          \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define TTI_D_OF_64                                                                      \
-    TTI_D_OF_32                                                                          \
-    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define TTI_PRODUCT_OF_64(as, adds, across)                                  \
     asm volatile(                                                            \
         "{\n"                                                                \
@@ -246,7 +262,7 @@ __device__ __forceinline__ void product_192(float (&d)[96], uint64_t a, uint64_t
         : TTI_32(as, d, 0), TTI_32(as, d, 32)                                 \
         : "l"(a), "l"(b), "n"(adds), "n"(across))
 
-/* d[64][2 N] (+)= a[64][16] b[16][2 N] of bf16, N elements of d; else as product_192. */
+/* d[64][2 N] (+)= a[64][16] b[16][2 N] of bf16, N elements of d; else as product_wide. */
 template <bool ACROSS, bool ADDS>
 __device__ __forceinline__ void product(float (&d)[32], uint64_t a, uint64_t b) {
     if constexpr (ADDS)
