@@ -1,8 +1,8 @@
 /* vocabulary.cu - cross entropy of rows whose classes lie on several devices.
  *
- * A block has a row of own logits and looks at it twice: for the first maximum, and for the sums.
- * The idea to know: what is made of the parts of all devices is little, a few numbers a row, so it
- * is made in f64, and each device gets the same bits. */
+ * A block has a row of own logits and looks at it once, in vectors of 16 bytes where rows are whole
+ * ones.  The idea to know: what is made of the parts of all devices is little, a few numbers a row,
+ * so it is made in f64, and each device gets the same bits. */
 #include "backend/cuda/loss_rows.cuh"
 #include "backend/cuda/vocabulary.h"
 
@@ -13,63 +13,82 @@ enum { THREADS = 256, MOST_BLOCKS = 4096 };
 /* What entropy_part says of a row. */
 enum { ROW_MAX, ROW_SUM, ROW_TARGET, ROW_TOTAL, ROW_BEST, N_ROW };
 
+/* What a thread knows of the logits it has seen. */
 template <class A>
-struct largest {
-    A x;
-    size_t at;
+struct known {
+    A max, sum, total; /* sum: of e^(x - max) */
+    size_t at;         /* of the first maximum */
 };
 
-/* Of equals the first one; a number never comes before one that is none. */
-template <class A>
-__device__ __forceinline__ bool comes_before(const largest<A> &a, const largest<A> &b) {
-    return a.x > b.x || (a.x == b.x && a.at < b.at);
+template <int N, class A>
+__device__ __forceinline__ void look(known<A> &s, const A (&x)[N], size_t first) {
+    A best = x[0];
+#pragma unroll
+    for (int i = 1; i < N; i++) best = larger(best, x[i]);
+    if (best > s.max) {
+        size_t at = 0;
+#pragma unroll
+        for (int i = N - 1; i >= 0; i--) at = x[i] == best ? i : at;
+        s.sum *= exponential(s.max - best);
+        s.max = best;
+        s.at = first + at;
+    }
+    A base = s.max == -INFINITY ? (A)0 : s.max;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        s.sum += exponential(x[i] - base);
+        s.total += x[i];
+    }
 }
 
-/* The first maximum of the block, on every thread.  shared: THREADS elements. */
+/* Of equal maxima the first one. */
 template <class A>
-__device__ __forceinline__ largest<A> join_block(largest<A> mine, largest<A> *shared) {
+__device__ __forceinline__ known<A> both(const known<A> &a, const known<A> &b) {
+    bool second = b.max > a.max || (b.max == a.max && b.at < a.at);
+    const known<A> &to = second ? b : a, &of = second ? a : b;
+    known<A> s = to;
+    s.sum += of.sum * exponential(of.max - (to.max == -INFINITY ? (A)0 : to.max));
+    s.total = a.total + b.total;
+    return s;
+}
+
+/* What all threads of the block know, on the first one. */
+template <class A>
+__device__ __forceinline__ known<A> join_block(known<A> mine, known<A> *shared) {
     __syncthreads(); /* the row before has been read */
     shared[threadIdx.x] = mine;
     for (unsigned d = THREADS / 2; d > 0; d /= 2) {
         __syncthreads();
-        if (threadIdx.x < d && comes_before(shared[threadIdx.x + d], shared[threadIdx.x]))
-            shared[threadIdx.x] = shared[threadIdx.x + d];
+        if (threadIdx.x < d)
+            shared[threadIdx.x] = both(shared[threadIdx.x], shared[threadIdx.x + d]);
     }
-    __syncthreads();
     return shared[0];
 }
 
-template <class T>
+template <class T, int N>
 __global__ void __launch_bounds__(THREADS)
     part_kernel(const T *logits, tti_class_rows r, float *parts) {
     typedef typename tti_acc<T>::type A;
-    __shared__ largest<A> bests[THREADS];
-    __shared__ A sums[32];
+    __shared__ known<A> shared[THREADS];
     for (size_t row = blockIdx.x; row < r.n_rows; row += gridDim.x) {
         const T *x = logits + row * r.n_own;
-        largest<A> best = {tti_to_acc(x[0]), 0};
-        for (size_t c = threadIdx.x; c < r.n_own; c += THREADS) {
-            largest<A> here = {tti_to_acc(x[c]), c};
-            if (here.x > best.x) best = here;
+        known<A> s = {-INFINITY, 0, 0, 0};
+#pragma unroll 4
+        for (size_t c = threadIdx.x * N; c < r.n_own; c += THREADS * N) {
+            A here[N];
+            tti_load(x + c, here);
+            look(s, here, c);
         }
-        best = join_block(best, bests);
-        A sum = 0, total = 0;
-        for (size_t c = threadIdx.x; c < r.n_own; c += THREADS) {
-            A here = tti_to_acc(x[c]);
-            sum += tti_exp(here - best.x);
-            total += here;
-        }
-        sum = tti_block_sum(sum, sums);
-        total = tti_block_sum(total, sums);
+        s = join_block(s, shared);
         if (threadIdx.x) continue;
         int64_t own = (int64_t)r.labels[row] - r.first;
         bool is_own = own >= 0 && own < (int64_t)r.n_own;
         float *part = parts + row * N_ROW;
-        part[ROW_MAX] = (float)best.x;
-        part[ROW_SUM] = (float)sum;
+        part[ROW_MAX] = (float)s.max;
+        part[ROW_SUM] = (float)s.sum;
         part[ROW_TARGET] = is_own ? (float)tti_to_acc(x[own]) : 0.0f;
-        part[ROW_TOTAL] = (float)total;
-        part[ROW_BEST] = (float)(r.first + (int64_t)best.at);
+        part[ROW_TOTAL] = (float)s.total;
+        part[ROW_BEST] = (float)(r.first + (int64_t)s.at);
     }
 }
 
@@ -112,7 +131,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* logits and out may be one: every element is read by the thread that writes it. */
-template <class T>
+template <class T, int N>
 __global__ void __launch_bounds__(THREADS)
     join_grad_kernel(const T *logits, tti_class_rows r, const float *dloss, const float2 *rows,
                      T *out) {
@@ -124,24 +143,55 @@ __global__ void __launch_bounds__(THREADS)
         int32_t label = r.labels[row];
         bool ignored = label == r.ignore, good = label >= 0 && (size_t)label < r.n_classes;
         int64_t own = (int64_t)label - r.first;
-        A max = (A)rows[row].x, sum = (A)rows[row].y;
-        for (size_t c = threadIdx.x; c < r.n_own; c += THREADS) {
-            A target = (own == (int64_t)c ? 1 - share : (A)0) + even;
-            A slope = good ? tti_exp(tti_to_acc(x[c]) - max) / sum - target : (A)nan("");
-            tti_from_acc(dx + c, ignored ? (A)0 : slope * d);
+        A max = (A)rows[row].x, each = good ? 1 / (A)rows[row].y : (A)nan("");
+#pragma unroll 4
+        for (size_t c = threadIdx.x * N; c < r.n_own; c += THREADS * N) {
+            A here[N], slope[N];
+            tti_load(x + c, here);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                A target = (own == (int64_t)c + i ? 1 - share : (A)0) + even;
+                slope[i] = ignored ? (A)0 : (exponential(here[i] - max) * each - target) * d;
+            }
+            tti_store(dx + c, slope);
         }
     }
 }
 
+/* Whether rows begin and end where vectors do. */
+template <class T>
+bool is_wide(const tti_class_rows *r, const void *a, const void *b) {
+    size_t all = (size_t)(uintptr_t)a | (size_t)(uintptr_t)b | r->n_own * sizeof(T);
+    return all % 16 == 0;
+}
+
 unsigned blocks_for(size_t n) { return (unsigned)(n < MOST_BLOCKS ? n : MOST_BLOCKS); }
+
+template <class T>
+void launch_part(const tti_class_rows *r, const T *logits, float *parts, cudaStream_t stream) {
+    unsigned n = blocks_for(r->n_rows);
+    if (is_wide<T>(r, logits, logits))
+        part_kernel<T, 16 / sizeof(T)><<<n, THREADS, 0, stream>>>(logits, *r, parts);
+    else
+        part_kernel<T, 1><<<n, THREADS, 0, stream>>>(logits, *r, parts);
+}
+
+template <class T>
+void launch_grad(const tti_class_rows *r, const T *logits, const float *dloss, const float2 *rows,
+                 T *dx, cudaStream_t stream) {
+    unsigned n = blocks_for(r->n_rows);
+    if (is_wide<T>(r, logits, dx))
+        join_grad_kernel<T, 16 / sizeof(T)><<<n, THREADS, 0, stream>>>(logits, *r, dloss, rows, dx);
+    else
+        join_grad_kernel<T, 1><<<n, THREADS, 0, stream>>>(logits, *r, dloss, rows, dx);
+}
 
 }  // namespace
 
 extern "C" cudaError_t tti_launch_entropy_part(const tti_class_rows *r, const void *logits,
                                                float *parts, cudaStream_t stream) {
     if (r->n_rows == 0) return cudaSuccess;
-    TTI_FLOAT_DISPATCH(r->dtype, (part_kernel<T><<<blocks_for(r->n_rows), THREADS, 0, stream>>>(
-                                     (const T *)logits, *r, parts)));
+    TTI_FLOAT_DISPATCH(r->dtype, (launch_part<T>(r, (const T *)logits, parts, stream)));
     return cudaGetLastError();
 }
 
@@ -163,8 +213,7 @@ extern "C" cudaError_t tti_launch_entropy_join_grad(const tti_class_rows *r, con
                                                     const float *dloss, const float *rows, void *dx,
                                                     cudaStream_t stream) {
     if (r->n_rows == 0) return cudaSuccess;
-    TTI_FLOAT_DISPATCH(r->dtype,
-                       (join_grad_kernel<T><<<blocks_for(r->n_rows), THREADS, 0, stream>>>(
-                           (const T *)logits, *r, dloss, (const float2 *)rows, (T *)dx)));
+    TTI_FLOAT_DISPATCH(r->dtype, (launch_grad<T>(r, (const T *)logits, dloss, (const float2 *)rows,
+                                                 (T *)dx, stream)));
     return cudaGetLastError();
 }
