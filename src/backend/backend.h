@@ -169,11 +169,13 @@ typedef struct tti_device_norm {
     const void *bias;     /* [width]; NULL: none */
     const void *x;        /* the residual; of a gradient x, and the residual gradient, or NULL: */
     const void *residual;
-    void *part;                     /* of a gradient: input 0 of the node */
+    void *
+        part; /* of a gradient: memory of input 0 of the node, which nobody else reads; else NULL */
     void *sum;                      /* output 1 of the norm; of a gradient dx */
     const float *gamma, *beta;      /* [width] */
     float *mean, *rstd;             /* [n_blocks][n_rows]; a gradient reads them */
     float *dgamma, *dbeta;          /* [width]: of a gradient */
+    float *dsums;                   /* [width], the column sums of dx; NULL: they are not wanted */
     void *scratch;                  /* of a gradient: as the node's kernel wants it */
     size_t n_blocks, n_rows, width; /* width a multiple of 8, at most 2048 */
     bool pushed;  /* the product in front was made by peers_push: terms of the other rank .. */

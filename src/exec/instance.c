@@ -289,6 +289,7 @@ static tti_device_norm backward_of(const tti_norm_exchange *joint, const bound_s
                              .rstd = grads->in[3],
                              .dgamma = grads->out[1],
                              .dbeta = grads->out[2],
+                             .dsums = joint->norm->op->n_out > 3 ? grads->out[3] : NULL,
                              .scratch = grads->args.scratch};
 }
 

@@ -59,7 +59,8 @@ static bool cuts_rows(const tti_node *node, const char *op) {
 }
 
 bool tti_is_norm_grad(const tti_node *node, const tutti_value *part, int least) {
-    if (least == 0 || !is_named(node, "layer_norm_grads") || node->in[0] != part) return false;
+    bool is_grad = is_named(node, "layer_norm_grads") || is_named(node, "layer_norm_grads_sums");
+    if (least == 0 || !is_grad || node->in[0] != part) return false;
     if (!is_low_row(part) || part->type.shape.dim[2] < least) return false;
     bool alike = is_like(node->in[1], part) && is_like(node->out[0], part);
     return alike && (node->n_in < 6 || is_like(node->in[5], part));
@@ -72,6 +73,7 @@ static bool gathers(const tti_node *node, const tutti_value *part) {
 static bool is_grad_at(const tti_program *program, int s, tti_norm_exchange *out) {
     tti_node *const *step = program->steps + s;
     if (!tti_is_norm_grad(step[1], step[0]->out[0], program->joins_grads)) return false;
+    if (!is_read_alone(program->graph, step[0]->out[0], step[1])) return false;
     if (!gathers(step[2], step[1]->out[0])) return false;
     const tutti_shape *part = &step[0]->out[0]->type.shape;
     *out = (tti_norm_exchange){.scatter = step[0], .norm = step[1], .gather = step[2]};

@@ -6,8 +6,8 @@
 
 /* Steps one after the other: the own part of a sum, a bias added to it, the residual and the norm,
  * and the norms' parts of all side by side.  What they leave: outputs 1 .. 3 of the norm, and the
- * result of the gather.  Or the own part of a sum, which is dy, the gradients of a norm, and dx of
- * all side by side: all of that is left. */
+ * result of the gather.  Or the own part of a sum, which is dy and is not left, the gradients of a
+ * norm, and dx of all side by side. */
 typedef struct tti_norm_exchange {
     const tti_node *scatter, *bias, *norm, *gather; /* bias NULL: there is none */
     bool is_grad;

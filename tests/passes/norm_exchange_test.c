@@ -28,12 +28,12 @@ static tutti_graph *rows(bool training) { return net_of(training, 16, false); }
 static tutti_graph *odd_rows(bool training) { return net_of(training, 12, false); }
 static tutti_graph *shared_rows(bool training) { return net_of(training, 16, true); }
 
-static tti_plan *plan_of(net_fn net, bool joins, int grads, tutti_dtype dtype) {
+static tti_plan *plan_of(net_fn net, bool joins, int grads, tutti_dtype dtype, bool sums) {
     static const tti_attr_arg attrs[] = {TTI_FLOAT("momentum", 0.9), {0}};
     tti_target target = net_fast;
     tti_plan *plan = NULL;
     target.n_tensor = 2, target.trades = true, target.joins_norms = joins;
-    target.joins_grads = grads;
+    target.joins_grads = grads, target.fuse_sums = sums;
     target.fuse_residual_norm = true, target.compute_dtype = dtype, target.low_stream = true;
     target.keeps_low = true; /* else casts of biases stand between the steps */
     T_OK(tti_plan_create(&(tti_plan_desc){.train = net(true),
@@ -51,6 +51,15 @@ static int count(const tti_program *program, bool grads) {
     int n = 0;
     for (int s = 0; s < program->n_steps; s++)
         n += tti_norm_exchange_at(program, s, &joint) && joint.is_grad == grads;
+    return n;
+}
+
+static int count_sums(const tti_program *program) {
+    tti_norm_exchange joint;
+    int n = 0;
+    for (int s = 0; s < program->n_steps; s++)
+        n += tti_norm_exchange_at(program, s, &joint) &&
+             strcmp(joint.norm->op->name, "layer_norm_grads_sums") == 0;
     return n;
 }
 
@@ -101,13 +110,16 @@ static void check_apart(const tti_program *program, int s) {
 
 T_CASE(norms_are_found_and_have_places_of_their_own) {
     T_UNUSED;
-    tti_plan *plan = plan_of(rows, true, 16, TUTTI_BF16);
-    T_EQ(count(&plan->shard, false), 2);
-    T_EQ(count(&plan->shard, true), 2);
-    T_EQ(count_products(&plan->shard), 4);
-    T_EQ(count(&plan->eval, false), 0); /* the casts of its biases stand between the steps */
-    for (int s = 0; s < plan->shard.n_steps; s++) check_apart(&plan->shard, s);
-    tti_plan_destroy(plan);
+    for (int sums = 0; sums < 2; sums++) { /* of dx too, for the bias in front */
+        tti_plan *plan = plan_of(rows, true, 16, TUTTI_BF16, sums);
+        T_EQ(count(&plan->shard, false), 2);
+        T_EQ(count(&plan->shard, true), 2);
+        T_EQ(count_sums(&plan->shard), 2 * sums);
+        T_EQ(count_products(&plan->shard), 4);
+        T_EQ(count(&plan->eval, false), 0); /* the casts of its biases stand between the steps */
+        for (int s = 0; s < plan->shard.n_steps; s++) check_apart(&plan->shard, s);
+        tti_plan_destroy(plan);
+    }
 }
 
 T_CASE(others_are_not_taken) {
@@ -121,7 +133,7 @@ T_CASE(others_are_not_taken) {
                  {odd_rows, true, TUTTI_BF16}, /* no whole vectors */
                  {shared_rows, true, TUTTI_BF16}};
     for (size_t i = 0; i < TTI_COUNT(cases); i++) {
-        tti_plan *plan = plan_of(cases[i].net, cases[i].joins, 0, cases[i].dtype);
+        tti_plan *plan = plan_of(cases[i].net, cases[i].joins, 0, cases[i].dtype, false);
         T_EQ(count(&plan->shard, false) + count(&plan->shard, true), 0);
         tti_plan_destroy(plan);
     }
@@ -129,7 +141,7 @@ T_CASE(others_are_not_taken) {
 
 T_CASE(short_rows_have_gradients_of_their_own) {
     T_UNUSED;
-    tti_plan *plan = plan_of(rows, true, 17, TUTTI_BF16);
+    tti_plan *plan = plan_of(rows, true, 17, TUTTI_BF16, false);
     T_EQ(count(&plan->shard, false), 2);
     T_EQ(count(&plan->shard, true), 0);
     tti_plan_destroy(plan);

@@ -113,15 +113,6 @@ static tutti_status sum_columns(const tti_cuda_norm_grad *grad, float *sums) {
     return TUTTI_OK;
 }
 
-/* dx, and then the columns of the weights, which others make so too. */
-static tutti_status long_grads(const tti_cuda_norm_grad *grad) {
-    tti_cuda_norm_grad columns = *grad;
-    TTI_CUDA(tti_cuda_norm_long_backward(grad, tti_cuda_stream()));
-    columns.dx = columns.residual = (tti_cuda_floats){0};
-    TTI_CUDA(tti_cuda_norm_backward(&columns, tti_cuda_stream()));
-    return TUTTI_OK;
-}
-
 /* dy, x, mean, rstd, gamma, residual? -> dx, dgamma, dbeta, and a copy of dx, or its column sums,
  * where there is a fourth output. */
 static tutti_status grads_run(void *state, const tti_kargs *a) {
@@ -140,7 +131,6 @@ static tutti_status grads_run(void *state, const tti_kargs *a) {
         TTI_CUDA(tti_cuda_norm_low_backward(&grad, tti_cuda_stream()));
         return TUTTI_OK;
     }
-    if (!sums && tti_cuda_norm_long_backward_can(&grad)) return long_grads(&grad);
     TTI_CUDA(tti_cuda_norm_backward(&grad, tti_cuda_stream()));
     return sums ? sum_columns(&grad, grad.dsums) : TUTTI_OK;
 }

@@ -1,5 +1,4 @@
-/* norm_low.cu - layer norm of rows whose values all have 16 bits, and the gradient of long rows;
- * the others, with the sums of columns: norm_low_grad.cu.
+/* norm_low.cu - layer norm of rows whose values all have 16 bits; its gradient: norm_low_grad.cu.
  *
  * A warp has a row, in vectors of 16 bytes: vector k of lane t is number 32 k + t of the row.  Rows
  * are taken from the last one down: what a product has just written is in the cache at its end. */
@@ -10,11 +9,8 @@ namespace {
 
 enum {
     THREADS = 256,
-    MOST_VECTORS = 8,  /* of a lane */
-    SHORT_VECTORS = 4, /* of rows whose gradients norm_low_grad.cu makes in any case */
+    MOST_VECTORS = 8, /* of a lane */
 };
-
-/* ---- forward ---- */
 
 template <class T, int NV>
 __global__ void __launch_bounds__(THREADS, NV > 4   ? 2
@@ -46,47 +42,19 @@ __global__ void __launch_bounds__(THREADS, NV > 4   ? 2
     if (at.lane == 0) a.mean[row] = norm.mean, a.rstd[row] = norm.rstd;
 }
 
-/* ---- backward ---- */
-
-/* dx alone, of long rows: their columns are summed by themselves. */
-template <class T, int NV>
-__global__ void __launch_bounds__(THREADS, 2) backward_long(tti_cuda_norm_grad a) {
-    place at = {threadIdx.x % WARP, (unsigned)(a.rows.width / V)};
-    size_t row = (size_t)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
-    row_of<NV> dy, x, residual = {};
-    if (row >= a.rows.n_rows) return;
-    row = a.rows.n_rows - 1 - row;
-    load(a.dy.at, row, at, dy);
-    load(a.x.at, row, at, x);
-    if (a.residual.at) load(a.residual.at, row, at, residual);
-    row_norm_grad grad = {a.gamma, (float)a.rows.width, a.mean[row], a.rstd[row]};
-    norm_grad_row<T>(grad, at, dy, x, residual,
-                     [&](int k, const float(&dx)[V]) { store<T>(a.dx.at, row, at, k, dx); });
-}
-
 bool is_low(tutti_dtype dtype) { return dtype == TUTTI_BF16 || dtype == TUTTI_F16; }
 
 bool is_like(tti_cuda_floats value, tutti_dtype dtype) { return !value.at || value.dtype == dtype; }
 
-bool rows_fit(const tti_rows *v, size_t most_vectors) {
+bool rows_fit(const tti_rows *v) {
     return v->groups == 1 && v->inner == 1 && v->centred && v->width % V == 0 && v->width > 0 &&
-           v->width <= most_vectors * V * WARP && v->n_rows > 0;
+           v->width <= (size_t)MOST_VECTORS * V * WARP && v->n_rows > 0;
 }
 
 template <class T, int NV>
 void launch_forward(const tti_cuda_norm *a, cudaStream_t stream) {
     size_t each = THREADS / WARP;
     forward_low<T, NV><<<(unsigned)((a->rows.n_rows + each - 1) / each), THREADS, 0, stream>>>(*a);
-}
-
-template <class T>
-void long_of(const tti_cuda_norm_grad *a, cudaStream_t stream) {
-    size_t each = THREADS / WARP;
-    unsigned grid = (unsigned)((a->rows.n_rows + each - 1) / each);
-    if (a->rows.width <= 7 * V * WARP)
-        backward_long<T, 7><<<grid, THREADS, 0, stream>>>(*a);
-    else
-        backward_long<T, MOST_VECTORS><<<grid, THREADS, 0, stream>>>(*a);
 }
 
 /* The least vectors of a lane that hold the row. */
@@ -109,7 +77,7 @@ void forward_of(const tti_cuda_norm *a, cudaStream_t stream) {
 
 extern "C" bool tti_cuda_norm_low_forward_can(const tti_cuda_norm *a) {
     tutti_dtype dtype = a->x.dtype;
-    return rows_fit(&a->rows, MOST_VECTORS) && is_low(dtype) && is_like(a->branch, dtype) &&
+    return rows_fit(&a->rows) && is_low(dtype) && is_like(a->branch, dtype) &&
            is_like(a->sum, dtype) && is_like(a->y, dtype) && a->rows.n_rows < ((size_t)1 << 32);
 }
 
@@ -118,21 +86,5 @@ extern "C" cudaError_t tti_cuda_norm_low_forward(const tti_cuda_norm *a, cudaStr
         forward_of<tti_bf16>(a, stream);
     else
         forward_of<tti_f16>(a, stream);
-    return cudaGetLastError();
-}
-
-extern "C" bool tti_cuda_norm_long_backward_can(const tti_cuda_norm_grad *a) {
-    tutti_dtype dtype = a->x.dtype;
-    return rows_fit(&a->rows, MOST_VECTORS) && !rows_fit(&a->rows, SHORT_VECTORS) &&
-           is_low(dtype) && is_like(a->dy, dtype) && a->dx.at && is_like(a->dx, dtype) &&
-           is_like(a->residual, dtype) && !a->copy.at;
-}
-
-extern "C" cudaError_t tti_cuda_norm_long_backward(const tti_cuda_norm_grad *a,
-                                                   cudaStream_t stream) {
-    if (a->x.dtype == TUTTI_BF16)
-        long_of<tti_bf16>(a, stream);
-    else
-        long_of<tti_f16>(a, stream);
     return cudaGetLastError();
 }

@@ -9,8 +9,7 @@ extern "C" {
 #endif
 
 /* True if there is a kernel: one 16-bit dtype for all values, rows in whole vectors of 8, at least
- * one, up to 2048 elements; backward with dx, dgamma and dbeta, without a copy, and of more than
- * 1024 elements only with dsums: others come to the bits of norm_row.cuh. */
+ * one, up to 2048 elements; backward with dx, dgamma and dbeta, without a copy. */
 bool tti_cuda_norm_low_forward_can(const tti_cuda_norm *norm);
 bool tti_cuda_norm_low_backward_can(const tti_cuda_norm_grad *grad);
 
@@ -19,10 +18,6 @@ cudaError_t tti_cuda_norm_low_forward(const tti_cuda_norm *norm, cudaStream_t st
 /* dsums too, where it is given; partials: tti_cuda_norm_low_scratch bytes. */
 size_t tti_cuda_norm_low_scratch(const tti_rows *rows);
 cudaError_t tti_cuda_norm_low_backward(const tti_cuda_norm_grad *grad, cudaStream_t stream);
-
-/* dx and nothing else of rows that are longer, up to 2048 elements. */
-bool tti_cuda_norm_long_backward_can(const tti_cuda_norm_grad *grad);
-cudaError_t tti_cuda_norm_long_backward(const tti_cuda_norm_grad *grad, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

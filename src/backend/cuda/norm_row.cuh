@@ -97,49 +97,6 @@ __device__ __forceinline__ void normalise(row_norm &norm, place at, float sum, f
     norm.mean = mean, norm.rstd = rstd;
 }
 
-/* dx of a row; put(k, dx) for vector k of this lane. */
-struct row_norm_grad {
-    const float *gamma;
-    float n, mean, rstd;
-};
-
-template <class T, int NV, class Put>
-__device__ __forceinline__ void norm_grad_row(const row_norm_grad &g, place at, row_of<NV> &raw_dy,
-                                              row_of<NV> &raw_x, const row_of<NV> &residual,
-                                              const Put &put) {
-    float sum = 0, dot = 0;
-#pragma unroll
-    for (int k = 0; k < NV; k++) {
-        float gamma[V], dy[V], x[V];
-        load_params(g.gamma, at, k, gamma);
-        widen<T>(raw_dy.v[k], dy);
-        widen<T>(raw_x.v[k], x);
-#pragma unroll
-        for (int i = 0; i < V; i++) {
-            sum += dy[i] * gamma[i];
-            dot += dy[i] * gamma[i] * ((x[i] - g.mean) * g.rstd);
-        }
-    }
-    sum = tti_warp_sum(sum) / g.n;
-    dot = tti_warp_sum(dot) / g.n;
-    forget(raw_dy);
-    forget(raw_x);
-#pragma unroll
-    for (int k = 0; k < NV; k++) {
-        float gamma[V], dy[V], dx[V], b[V];
-        load_params(g.gamma, at, k, gamma);
-        widen<T>(raw_dy.v[k], dy);
-        widen<T>(raw_x.v[k], dx);
-        widen<T>(residual.v[k], b);
-#pragma unroll
-        for (int i = 0; i < V; i++) {
-            float xhat = (dx[i] - g.mean) * g.rstd;
-            dx[i] = g.rstd * (dy[i] * gamma[i] - sum - xhat * dot) + b[i];
-        }
-        put(k, dx);
-    }
-}
-
 }  // namespace
 
 #endif /* TTI_CUDA_NORM_ROW_CUH */

@@ -232,6 +232,8 @@ static tutti_status try_direct(group *g, bool *good) {
     if (st == TUTTI_OK) st = tti_cuda_check(tti_launch_trade_load(), "cudaFuncGetAttributes");
     if (st == TUTTI_OK) st = tti_cuda_check(tti_launch_mail_load(), "cudaFuncGetAttributes");
     if (st == TUTTI_OK) st = tti_cuda_check(tti_launch_trade_norm_load(), "cudaFuncGetAttributes");
+    if (st == TUTTI_OK)
+        st = tti_cuda_check(tti_launch_trade_norm_grad_load(), "cudaFuncGetAttributes");
     if (st == TUTTI_OK) st = agree(g, true, &ready);
     if (st == TUTTI_OK) st = run_trial(g, n, host, words, &mine);
     if (st == TUTTI_OK) st = agree(g, mine, good);

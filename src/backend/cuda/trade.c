@@ -2,7 +2,6 @@
 #include "backend/cuda/trade.h"
 
 #include "backend/cuda/device.h"
-#include "backend/cuda/norm.h"
 #include "backend/cuda/wgmma_plan.h"
 
 tutti_status tti_cuda_peers_trade(void *group, const tti_device_trade *trade, bool beside) {
@@ -14,54 +13,61 @@ tutti_status tti_cuda_peers_trade(void *group, const tti_device_trade *trade, bo
     return tti_cuda_check(tti_launch_trade(view, trade, n_half, beside, stream), "peers_trade");
 }
 
-/* As all ranks have it. */
-static tutti_status launch_norm(void *group, const tti_device_norm *norm, tti_trade_norm *args) {
-    size_t n_half;
-    const tti_peers_view *view = tti_cuda_traders(group, &n_half);
-    args->x = norm->x;
-    args->sum = norm->sum;
-    args->gamma = norm->gamma;
-    args->mean = norm->mean;
-    args->rstd = norm->rstd;
-    args->n_blocks = norm->n_blocks;
-    args->n_rows = norm->n_rows;
-    args->width = norm->width;
-    args->pushed = norm->pushed;
-    args->kept = norm->kept;
+/* Where all ranks have what it is made of and comes to. */
+static tti_trade_norm places_of(void *group, const tti_peers_view *view,
+                                const tti_device_norm *norm) {
+    tti_trade_norm args = {.n_blocks = norm->n_blocks,
+                           .n_rows = norm->n_rows,
+                           .width = norm->width,
+                           .pushed = norm->pushed,
+                           .kept = norm->kept};
     TTI_ASSERT(view->n_ranks == TTI_NORM_RANKS);
     for (int r = 0; r < view->n_ranks; r++) {
         bool far = norm->pushed && r != view->rank;
-        args->terms[r] = far ? tti_cuda_traded_source(group, view->rank) + norm->inbox
-                             : tti_cuda_traded_source(group, r) + norm->terms;
-        args->whole[r] = tti_cuda_traded_source(group, r) + norm->whole;
+        args.terms[r] = far ? tti_cuda_traded_source(group, view->rank) + norm->inbox
+                            : tti_cuda_traded_source(group, r) + norm->terms;
+        args.whole[r] = tti_cuda_traded_source(group, r) + norm->whole;
     }
-    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_TRADE];
-    tutti_dtype dtype = norm->node->in[0]->type.dtype;
-    return tti_cuda_check(tti_launch_trade_norm(view, args, dtype, stream), "peers_norm");
+    return args;
 }
 
 tutti_status tti_cuda_peers_norm(void *group, const tti_device_norm *norm) {
-    tti_trade_norm args = {
-        .bias = norm->bias, .beta = norm->beta, .eps = (float)tti_attr_float(norm->node, "eps")};
-    return launch_norm(group, norm, &args);
+    size_t n_half;
+    const tti_peers_view *view = tti_cuda_traders(group, &n_half);
+    tti_trade_norm args = places_of(group, view, norm);
+    args.bias = norm->bias;
+    args.x = norm->x;
+    args.sum = norm->sum;
+    args.gamma = norm->gamma;
+    args.beta = norm->beta;
+    args.mean = norm->mean;
+    args.rstd = norm->rstd;
+    args.eps = (float)tti_attr_float(norm->node, "eps");
+    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_TRADE];
+    tutti_dtype dtype = norm->node->in[0]->type.dtype;
+    return tti_cuda_check(tti_launch_trade_norm(view, &args, dtype, stream), "peers_norm");
 }
 
 tutti_status tti_cuda_peers_norm_grad(void *group, const tti_device_norm *norm) {
-    tti_trade_norm args = {.bias = norm->residual, .part = norm->part};
+    size_t n_half, n_rows = norm->n_blocks * norm->n_rows, width = norm->width;
+    const tti_peers_view *view = tti_cuda_traders(group, &n_half);
+    tti_trade_norm args = places_of(group, view, norm);
     tutti_dtype dtype = norm->node->in[0]->type.dtype;
-    size_t n_rows = norm->n_blocks * norm->n_rows, width = norm->width;
-    const tti_cuda_norm_grad columns = {.rows = {n_rows, width, 1, width, 1, true},
-                                        .dy = {norm->part, dtype},
-                                        .x = {(void *)(uintptr_t)norm->x, dtype},
-                                        .mean = norm->mean,
-                                        .rstd = norm->rstd,
-                                        .gamma = norm->gamma,
-                                        .dgamma = norm->dgamma,
-                                        .dbeta = norm->dbeta,
-                                        .partials = norm->scratch};
-    TTI_TRY(launch_norm(group, norm, &args));
+    /* Inputs are only read: these structs have one kind of pointer. */
+    const tti_cuda_norm_grad grad = {.rows = {n_rows, width, 1, width, 1, true},
+                                     .x = {(void *)(uintptr_t)norm->x, dtype},
+                                     .residual = {(void *)(uintptr_t)norm->residual, dtype},
+                                     .mean = norm->mean,
+                                     .rstd = norm->rstd,
+                                     .gamma = norm->gamma,
+                                     .dx = {norm->sum, dtype},
+                                     .dgamma = norm->dgamma,
+                                     .dbeta = norm->dbeta,
+                                     .dsums = norm->dsums,
+                                     .partials = norm->scratch};
     cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_TRADE];
-    return tti_cuda_check(tti_cuda_norm_backward(&columns, stream), "peers_norm_grad");
+    return tti_cuda_check(tti_launch_trade_norm_grad(view, &args, &grad, stream),
+                          "peers_norm_grad");
 }
 
 /* By the copy engines: the rows, then how many meetings there have been, which the other one waits

@@ -34,7 +34,7 @@ __device__ __forceinline__ uint64_t tti_trade_epoch(const tti_peers_view &v) {
 __device__ __forceinline__ void tti_trade_end(const tti_peers_view &v, uint64_t epoch) {
     uint64_t *epochs = v.arena[v.rank]->trade_epochs;
     uint32_t at = blockIdx.x + threadIdx.x * gridDim.x;
-    if (at < TTI_PEERS_BLOCKS) epochs[at] = epoch + 2;
+    if (at < TTI_TRADE_BLOCKS) epochs[at] = epoch + 2;
 }
 
 #endif /* TTI_CUDA_TRADE_CUH */

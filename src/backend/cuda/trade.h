@@ -6,6 +6,7 @@
 #ifndef TTI_CUDA_TRADE_H
 #define TTI_CUDA_TRADE_H
 
+#include "backend/cuda/norm.h"
 #include "backend/cuda/peers.h"
 
 #ifdef __cplusplus
@@ -22,26 +23,31 @@ cudaError_t tti_launch_trade(const tti_peers_view *view, const tti_device_trade 
 
 enum { TTI_NORM_RANKS = 2 };
 
-/* A norm between two exchanges, as tti_device_norm. */
+/* A norm between two exchanges, or its gradient, as tti_device_norm. */
 typedef struct tti_trade_norm {
     const void *terms[TTI_NORM_RANKS]; /* of each rank: [n_blocks][n_ranks][n_rows][width]; pushed:
                                           the other's [n_blocks][n_rows][width] */
     void *whole[TTI_NORM_RANKS];       /* likewise, what each gets */
-    const void *bias, *x; /* backward the residual gradient, or NULL, and the norm's x */
-    void *sum;            /* backward dx */
-    void *part;           /* backward: the own part of the sum; NULL: forward */
-    const float *gamma, *beta;
-    float *mean, *rstd;
     size_t n_blocks, n_rows, width;
-    float eps;
     bool pushed; /* the other's terms have been brought here */
     bool kept;   /* rows do not go to the other */
+    /* forward alone: */
+    const void *bias, *x;
+    void *sum;
+    const float *gamma, *beta;
+    float *mean, *rstd;
+    float eps;
 } tti_trade_norm;
 
 /* dtype: bf16 or f16.  cudaErrorInvalidValue: another one, or ranks are not two. */
 cudaError_t tti_launch_trade_norm(const tti_peers_view *view, const tti_trade_norm *norm,
                                   tutti_dtype dtype, cudaStream_t stream);
 cudaError_t tti_launch_trade_norm_load(void);
+
+/* The gradient, with the bits of norm_low.h's; grad: all of it but dy, of the own part. */
+cudaError_t tti_launch_trade_norm_grad(const tti_peers_view *view, const tti_trade_norm *norm,
+                                       const tti_cuda_norm_grad *grad, cudaStream_t stream);
+cudaError_t tti_launch_trade_norm_grad_load(void);
 
 /* Waits until the other rank has ended as many exchanges and said so in brought. */
 cudaError_t tti_launch_trade_brought(const tti_peers_view *view, cudaStream_t stream);

@@ -13,7 +13,7 @@
 
 namespace {
 
-enum { THREADS = 256, WARPS = THREADS / WARP };
+enum { THREADS = 512, WARPS = THREADS / WARP };
 
 /* What other devices may have written. */
 template <int NV>
@@ -22,23 +22,6 @@ __device__ __forceinline__ void load_far(const void *from, size_t row, place at,
 #pragma unroll
     for (int k = 0; k < NV; k++)
         x.v[k] = has(at, k) ? __ldcg(p + k * WARP) : make_uint4(0, 0, 0, 0);
-}
-
-/* The terms of a row, of which number far is the same among the rows of all ranks. */
-template <int NV, int N>
-__device__ __forceinline__ void load_terms(const tti_trade_norm &a, place at, size_t row,
-                                           size_t far, int rank, row_of<NV> (&raw)[N]) {
-#pragma unroll
-    for (int t = 0; t < N; t++) load_far(a.terms[t], a.pushed && t != rank ? row : far, at, raw[t]);
-}
-
-/* To every rank that wants the whole, or to the own one, where the others' are brought later. */
-template <class T, int N>
-__device__ __forceinline__ void store_whole(const tti_trade_norm &a, size_t far, place at, int k,
-                                            int rank, const float (&y)[V]) {
-#pragma unroll
-    for (int r = 0; r < N; r++)
-        if (r == rank || !a.kept) store<T>(a.whole[r], far, at, k, y);
 }
 
 template <class T>
@@ -71,26 +54,13 @@ __device__ __forceinline__ void add_bias(const void *bias, place at, int k, floa
     for (int i = 0; i < V; i++) s[i] = rounded<T>(s[i] + b[i]);
 }
 
-/* The rows of this rank, a warp each, between the two meetings. */
-template <int N, class F>
-__device__ __forceinline__ void for_own_rows(const tti_peers_view &v, const tti_trade_norm &a,
-                                             F take) {
-    uint64_t epoch = tti_trade_epoch(v);
-    place at = {threadIdx.x % WARP, (unsigned)(a.width / V)};
-    size_t n = a.n_blocks * a.n_rows, step = (size_t)gridDim.x * WARPS;
-    tti_trade_meet(v, epoch + 1);
-    for (size_t row = (size_t)blockIdx.x * WARPS + threadIdx.x / WARP; row < n; row += step)
-        take(at, row, (row / a.n_rows * N + v.rank) * a.n_rows + row % a.n_rows);
-    if (!a.kept) tti_trade_meet(v, epoch + 2);
-    tti_trade_end(v, epoch);
-}
-
 template <class T, int NV, int N>
-__device__ __forceinline__ void one_row(const tti_trade_norm &a, place at, size_t row, size_t far,
-                                        int rank) {
+__device__ __forceinline__ void one_row(const tti_trade_norm &a, place at, size_t row, int rank) {
+    size_t far = (row / a.n_rows * N + rank) * a.n_rows + row % a.n_rows;
     row_of<NV> raw[N], residual;
     float x[NV][V], sum = 0;
-    load_terms(a, at, row, far, rank, raw);
+#pragma unroll
+    for (int t = 0; t < N; t++) load_far(a.terms[t], a.pushed && t != rank ? row : far, at, raw[t]);
     load(a.x, row, at, residual);
 #pragma unroll
     for (int k = 0; k < NV; k++) {
@@ -106,8 +76,11 @@ __device__ __forceinline__ void one_row(const tti_trade_norm &a, place at, size_
         store<T>(a.sum, row, at, k, x[k]);
     }
     row_norm norm = {a.gamma, a.beta, a.eps, (float)a.width};
-    normalise(norm, at, sum, x,
-              [&](int k, const float(&y)[V]) { store_whole<T, N>(a, far, at, k, rank, y); });
+    normalise(norm, at, sum, x, [&](int k, const float(&y)[V]) {
+#pragma unroll
+        for (int r = 0; r < N; r++)
+            if (r == rank || !a.kept) store<T>(a.whole[r], far, at, k, y);
+    });
     if (at.lane == 0) a.mean[row] = norm.mean, a.rstd[row] = norm.rstd;
 }
 
@@ -115,45 +88,14 @@ template <class T, int NV, int N>
 __global__ void __launch_bounds__(THREADS)
     trade_norm_kernel(const __grid_constant__ tti_peers_view v,
                       const __grid_constant__ tti_trade_norm a) {
-    for_own_rows<N>(v, a, [&](place at, size_t row, size_t far) {
-        one_row<T, NV, N>(a, at, row, far, v.rank);
-    });
-}
-
-/* ---- backward ---- */
-
-/* The same with the gradient of the norm, whose sum is left too, for the columns. */
-template <class T, int NV, int N>
-__device__ __forceinline__ void one_grad_row(const tti_trade_norm &a, place at, size_t row,
-                                             size_t far, int rank) {
-    row_of<NV> raw[N], x, residual = {};
-    load_terms(a, at, row, far, rank, raw);
-    load(a.x, row, at, x);
-    if (a.bias) load(a.bias, row, at, residual);
-#pragma unroll
-    for (int k = 0; k < NV; k++) {
-        float s[V];
-        tti_vec<T, V> low;
-        add_terms<T>(raw, k, s);
-#pragma unroll
-        for (int i = 0; i < V; i++) low.v[i] = tti_from_f32<T>(s[i]);
-        raw[0].v[k] = *reinterpret_cast<const uint4 *>(&low);
-        if (has(at, k)) ((uint4 *)a.part)[row * at.n + at.lane + k * WARP] = raw[0].v[k];
-    }
-    row_norm_grad grad = {a.gamma, (float)a.width, a.mean[row], a.rstd[row]};
-    norm_grad_row<T>(grad, at, raw[0], x, residual, [&](int k, const float(&dx)[V]) {
-        store<T>(a.sum, row, at, k, dx);
-        store_whole<T, N>(a, far, at, k, rank, dx);
-    });
-}
-
-template <class T, int NV, int N>
-__global__ void __launch_bounds__(THREADS)
-    trade_norm_grad_kernel(const __grid_constant__ tti_peers_view v,
-                           const __grid_constant__ tti_trade_norm a) {
-    for_own_rows<N>(v, a, [&](place at, size_t row, size_t far) {
-        one_grad_row<T, NV, N>(a, at, row, far, v.rank);
-    });
+    uint64_t epoch = tti_trade_epoch(v);
+    place at = {threadIdx.x % WARP, (unsigned)(a.width / V)};
+    size_t n = a.n_blocks * a.n_rows, step = (size_t)gridDim.x * WARPS;
+    tti_trade_meet(v, epoch + 1);
+    for (size_t row = (size_t)blockIdx.x * WARPS + threadIdx.x / WARP; row < n; row += step)
+        one_row<T, NV, N>(a, at, row, v.rank);
+    if (!a.kept) tti_trade_meet(v, epoch + 2);
+    tti_trade_end(v, epoch);
 }
 
 /* ---- rows that are brought by copies ---- */
@@ -185,17 +127,10 @@ struct norm_launch {
 template <class T, int NV, int N>
 cudaError_t launch(const norm_launch &l) {
     cudaFuncAttributes attributes;
-    if (!l.norm) {
-        cudaError_t error = cudaFuncGetAttributes(&attributes, trade_norm_kernel<T, NV, N>);
-        if (error != cudaSuccess) return error;
-        return cudaFuncGetAttributes(&attributes, trade_norm_grad_kernel<T, NV, N>);
-    }
+    if (!l.norm) return cudaFuncGetAttributes(&attributes, trade_norm_kernel<T, NV, N>);
     size_t n = (l.norm->n_blocks * l.norm->n_rows + WARPS - 1) / WARPS;
-    unsigned grid = (unsigned)(n < TTI_PEERS_BLOCKS ? n : TTI_PEERS_BLOCKS);
-    if (l.norm->part)
-        trade_norm_grad_kernel<T, NV, N><<<grid, THREADS, 0, l.stream>>>(*l.view, *l.norm);
-    else
-        trade_norm_kernel<T, NV, N><<<grid, THREADS, 0, l.stream>>>(*l.view, *l.norm);
+    unsigned grid = (unsigned)(n < TTI_TRADE_BLOCKS ? n : TTI_TRADE_BLOCKS);
+    trade_norm_kernel<T, NV, N><<<grid, THREADS, 0, l.stream>>>(*l.view, *l.norm);
     return cudaGetLastError();
 }
 
