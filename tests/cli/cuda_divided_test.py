@@ -115,8 +115,8 @@ def test_parts_by_way_of_the_host():
 
 
 def test_servers():
-    """Of each part its first workers: an all-reduce between the same ones.  Copies that do not wait:
-    what was recorded comes again in processes, and on the host within rounding."""
+    """Of each part its first workers: an all-reduce between the same ones.  Copies that do not
+    wait: what was recorded comes again in processes, and on the host within rounding."""
     for name, layout in (("pieces", (2, 1, 2)), ("stages", (2, 2, 1))):
         job, order = GPT + keys_of(*layout), "parallel.replay=" + name + "_async"
         train(name, job)
