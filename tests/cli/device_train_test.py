@@ -47,6 +47,16 @@ def test_same_bits():
         runs.same_story(runs.story("host_unseen"), run)
 
 
+def test_running_statistics():
+    """Shares of three samples round; a device and a host round them alike."""
+    net = ["model.name=resnet18", "model.stem=cifar", "data.format=random_images",
+           "data.image_size=12", "data.n_train=6", "data.n_test=2", "train.batch=3",
+           "train.steps=1", "parallel.shards=2", "run.checkpoint_every=-1"]
+    train("host", *net, "-n", "1", devices="cpu").expect(0)
+    train("two", *net, "-n", "2").expect(0)
+    runs.same_story(runs.story("host"), "two")
+
+
 def test_parts_of_state():
     """Split over workers, whose parts go by way of the host: the bits of the host, averages and
     clipping too; and checkpoints that others go on from, each in its own way."""

@@ -515,7 +515,7 @@ static void train_element(const update *u, const tti_update_block *b, float scal
     float lr = args->lr * b->lr_factor, g = u->desc.grads[b->grads + i];
     float *w = &u->desc.params[b->params + i], *m = &u->desc.states[0][b->state + i];
     if (b->kind == TTI_BLOCK_BUFFER) {
-        *w = (1 - b->decay) * *w + b->decay * g * args->inv_rows;
+        *w = (1 - b->decay) * *w + b->decay * args->inv_rows * g;
     } else if (b->kind == TTI_BLOCK_TRAINED) {
         *m = u->momentum * *m + (g * scale + b->decay * *w);
         *w -= lr * *m;
