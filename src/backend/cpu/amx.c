@@ -7,29 +7,6 @@
 #include "backend/cpu/amx.h"
 
 #include "backend/cpu/simd.h"
-#include "backend/levels.h"
-
-#if TTI_HAVE_AMX
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-enum { ASK_PERMISSION = 0x1023, TILE_DATA = 18 }; /* arch_prctl(2): ARCH_REQ_XCOMP_PERM */
-
-static bool has_tiles(void) {
-    const unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24;
-    unsigned a, b, c, d;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & amx_bf16) && (d & amx_tile);
-}
-
-bool tti_amx_is_there(void) {
-    return has_tiles() && syscall(SYS_arch_prctl, ASK_PERMISSION, TILE_DATA) == 0;
-}
-#else
-bool tti_amx_is_there(void) { return false; }
-#endif
-
-bool tti_amx_is_usable(void) { return tti_cpu_get_level() >= TTI_CPU_TILES; }
 
 /* ---- what a node multiplies ---- */
 

@@ -24,10 +24,6 @@ typedef struct tti_amx_product {
     float *more;        /* the same */
 } tti_amx_product;
 
-/* True if build, processor and system let the calling process use the unit, which this asks the
- * system for.  Costs some microseconds; the answer is always the same. */
-bool tti_amx_is_there(void);
-
 /* True if the unit, where there is one, is the fastest for it. */
 bool tti_amx_pays(const tti_product *g);
 

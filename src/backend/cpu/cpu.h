@@ -57,6 +57,9 @@ tutti_status tti_onednn_product(const tti_product *product);
 extern const tti_kernel tti_conv_taps_kernels[];
 /* Large products on the tile unit, of amx.c; none can run where there is no such unit. */
 extern const tti_kernel tti_amx_kernels[];
+/* True if build, processor and system let the calling process use the unit, which this asks the
+ * system for.  Costs some microseconds; the answer is always the same. */
+bool tti_amx_is_there(void);
 /* True if that is of the level of this process. */
 bool tti_amx_is_usable(void);
 /* joins_products of the backend. */

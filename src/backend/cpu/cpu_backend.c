@@ -9,30 +9,16 @@
 #include <sys/mman.h>
 
 #include "backend/cpu/cpu.h"
-#include "backend/levels.h"
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #endif
 
-extern const tti_cpu_isa tti_cpu_isa_generic;
-
 #if defined(__x86_64__)
-extern const tti_cpu_isa tti_cpu_isa_avx2, tti_cpu_isa_avx512;
-
 /* Denormals cost a hundred times a normal number, and gradients decay through them. */
 static void flush_denormals(void) { _mm_setcsr(_mm_getcsr() | 0x8040u); /* FTZ, DAZ */ }
-
-const tti_cpu_isa *tti_cpu_isa_at(int i) {
-    tti_cpu_level level = tti_cpu_get_level();
-    if (level >= TTI_CPU_AVX512 && i-- == 0) return &tti_cpu_isa_avx512;
-    if (level >= TTI_CPU_AVX2 && i-- == 0) return &tti_cpu_isa_avx2;
-    return i == 0 ? &tti_cpu_isa_generic : NULL;
-}
 #else
 static void flush_denormals(void) {}
-
-const tti_cpu_isa *tti_cpu_isa_at(int i) { return i == 0 ? &tti_cpu_isa_generic : NULL; }
 #endif
 
 void tti_cpu_thread_init(void) {

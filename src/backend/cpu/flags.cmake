@@ -39,7 +39,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64" AND TUTTI_HAS_AMX_FLAGS)
                               "-O3;${TUTTI_AMX_FLAGS};-mprefer-vector-width=512;-Wno-psabi")
 endif()
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/backend/cpu/amx.c PROPERTIES COMPILE_OPTIONS -Wno-psabi)
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/backend/cpu/amx.c ${CMAKE_SOURCE_DIR}/src/backend/cpu/amx_product.c
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/backend/cpu/level.c ${CMAKE_SOURCE_DIR}/src/backend/cpu/amx_product.c
                             PROPERTIES COMPILE_DEFINITIONS TTI_HAVE_AMX=${TUTTI_HAVE_AMX})
 
 # The OpenMP run time that oneDNN is linked with: a lane sets its number of threads to one.

@@ -1,5 +1,5 @@
-/* level.c - the one thing that the CPU backend remembers for the whole process, since oneDNN's
- * limit is the process's, too, and can be set once only. */
+/* level.c - which instruction sets this process uses: the one thing that the CPU backend remembers
+ * for all of it, since oneDNN's limit is the process's, too, and can be set once only. */
 #include "backend/levels.h"
 
 #include <pthread.h>
@@ -7,9 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#if TTI_HAVE_AMX
+#include <cpuid.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+#endif
 
-#include "backend/cpu/amx.h"
 #include "backend/cpu/cpu.h"
 #include "base/error.h"
 
@@ -24,7 +27,27 @@ static struct {
     bool is_settled;   /* it has been */
 } here = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
 
+extern const tti_cpu_isa tti_cpu_isa_generic;
+
+#if TTI_HAVE_AMX
+enum { ASK_PERMISSION = 0x1023, TILE_DATA = 18 }; /* arch_prctl(2): ARCH_REQ_XCOMP_PERM */
+
+static bool has_tiles(void) {
+    const unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24;
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & amx_bf16) && (d & amx_tile);
+}
+
+bool tti_amx_is_there(void) {
+    return has_tiles() && syscall(SYS_arch_prctl, ASK_PERMISSION, TILE_DATA) == 0;
+}
+#else
+bool tti_amx_is_there(void) { return false; }
+#endif
+
 #if defined(__x86_64__)
+extern const tti_cpu_isa tti_cpu_isa_avx2, tti_cpu_isa_avx512;
+
 static bool has_avx2(void) {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
            __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
@@ -40,9 +63,20 @@ static int best_of_machine(void) {
     if (!has_avx512()) return has_avx2() ? TTI_CPU_AVX2 : TTI_CPU_GENERIC;
     return tti_amx_is_there() ? TTI_CPU_TILES : TTI_CPU_AVX512;
 }
+
+const tti_cpu_isa *tti_cpu_isa_at(int i) {
+    tti_cpu_level level = tti_cpu_get_level();
+    if (level >= TTI_CPU_AVX512 && i-- == 0) return &tti_cpu_isa_avx512;
+    if (level >= TTI_CPU_AVX2 && i-- == 0) return &tti_cpu_isa_avx2;
+    return i == 0 ? &tti_cpu_isa_generic : NULL;
+}
 #else
 static int best_of_machine(void) { return TTI_CPU_GENERIC; }
+
+const tti_cpu_isa *tti_cpu_isa_at(int i) { return i == 0 ? &tti_cpu_isa_generic : NULL; }
 #endif
+
+bool tti_amx_is_usable(void) { return tti_cpu_get_level() >= TTI_CPU_TILES; }
 
 /* -1: no name of a level. */
 static int level_called(const char *name) {
@@ -71,21 +105,6 @@ tti_cpu_level tti_cpu_get_level(void) {
 }
 
 const char *tti_cpu_level_name(tti_cpu_level level) { return names[level]; }
-
-int tti_cpu_level_in(const char *description) {
-    char name[16];
-    if (sscanf(description, "cpu: %15s kernels", name) != 1) return -1;
-    return strstr(description, ", AMX products") ? TTI_CPU_TILES : level_called(name);
-}
-
-bool tti_cpu_has_libraries(const char *description) {
-    tti_str name = {0};
-    tti_onednn_describe(&name);
-    const char *at = strstr(description, tti_str_text(&name));
-    bool found = at && (at[name.n_bytes] == ',' || at[name.n_bytes] == '\0');
-    tti_str_free(&name);
-    return found;
-}
 
 tutti_status tti_cpu_check_levels(void) {
     const char *name = getenv("TUTTI_KERNELS");
@@ -126,31 +145,4 @@ int tti_cpu_settle_level(void) {
     if (!here.is_limited) level = -1;
     pthread_mutex_unlock(&here.lock);
     return level;
-}
-
-/* ---- what else there is ---- */
-
-void tti_cpu_describe_libraries(tti_str *out) {
-#if defined(__x86_64__)
-    tti_str_add(out, "x86-64, ");
-#elif defined(__aarch64__)
-    tti_str_add(out, "AArch64, ");
-#endif
-    tti_onednn_describe(out);
-}
-
-void tti_cpu_describe_extensions(tti_str *out) {
-    const char *own = getenv("ONEDNN_MAX_CPU_ISA"), *older = getenv("DNNL_MAX_CPU_ISA");
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512vnni")) tti_str_add(out, " vnni");
-    if (__builtin_cpu_supports("avx512bf16")) tti_str_add(out, " bf16");
-    if (tti_amx_is_there()) tti_str_add(out, " amx");
-#endif
-    if (own) tti_str_printf(out, " ONEDNN_MAX_CPU_ISA=%s", own);
-    if (older) tti_str_printf(out, " DNNL_MAX_CPU_ISA=%s", older);
-}
-
-void tti_cpu_describe_caches(tti_str *out) {
-    tti_str_printf(out, "%ld KiB, %ld KiB", sysconf(_SC_LEVEL1_DCACHE_SIZE) / 1024,
-                   sysconf(_SC_LEVEL2_CACHE_SIZE) / 1024);
 }
