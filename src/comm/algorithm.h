@@ -19,7 +19,9 @@ struct tutti_comm {
     int rank, n_ranks, timeout_ms;
     tutti_status broken; /* first failure that may have parted the ranks              */
     char broken_text[512];
-    int host_of[TTI_MAX_RANKS]; /* all 0 on one host                                     */
+    int number_of[TTI_MAX_RANKS]; /* what texts call its ranks: as in the first of which it is a
+                                     part */
+    int host_of[TTI_MAX_RANKS];   /* all 0 on one host                                     */
     int n_hosts;
     tti_sum_order by_rank;  /* one term per rank                                         */
     tti_sum_order by_shard; /* of the last reduce_shards; n_shards 0: none yet           */

@@ -44,6 +44,9 @@ typedef struct opening {
     int64_t deadline_ns;
 } opening;
 
+/* What texts call a rank. */
+static int number_of(const opening *o, int rank) { return o->comm->number_of[rank]; }
+
 static bool is_near(const opening *o, int rank) {
     return o->comm->host_of[rank] == o->comm->host_of[o->root];
 }
@@ -63,7 +66,8 @@ static tutti_status make_secrets(invitation *out) {
 }
 
 static tutti_status fail_listen(const opening *o) {
-    return tti_fail(TUTTI_E_IO, "channel: rank %d cannot listen: %s", o->root, strerror(errno));
+    return tti_fail(TUTTI_E_IO, "channel: rank %d cannot listen: %s", number_of(o, o->root),
+                    strerror(errno));
 }
 
 static tutti_status listen_near(opening *o) {
@@ -198,7 +202,7 @@ static int make_memory(size_t n_bytes) {
 
 static tutti_status give_channel(opening *o, int rank, const size_t *area_bytes, int n_areas,
                                  tti_channel **out) {
-    tti_channel_ends ends = {o->fds[rank], -1, rank, o->comm->timeout_ms};
+    tti_channel_ends ends = {o->fds[rank], -1, number_of(o, rank), o->comm->timeout_ms};
     o->fds[rank] = -1;
     if (is_near(o, rank)) {
         ends.memory_fd = make_memory(tti_channel_memory_bytes(area_bytes, n_areas));
@@ -233,7 +237,8 @@ static tutti_status check_told(opening *o) {
     for (int i = 0; ok && i < told->n_places; i++)
         ok = told->places[i].n_bytes <= sizeof told->places[i].at;
     return ok ? TUTTI_OK
-              : tti_fail(TUTTI_E_INTERNAL, "channel: a damaged invitation of rank %d", o->root);
+              : tti_fail(TUTTI_E_INTERNAL, "channel: a damaged invitation of rank %d",
+                         number_of(o, o->root));
 }
 
 static tutti_status introduce(const opening *o, int fd) {
@@ -283,7 +288,8 @@ static tutti_status call_first(const opening *o, int *fd) {
         if (st != TUTTI_OK) tti_sleep_ms(TCP_RETRY_MS);
     } while (st != TUTTI_OK && tti_now_ns() < o->deadline_ns);
     if (st != TUTTI_OK)
-        tti_fail_context("channel: rank %d cannot reach rank %d ", o->comm->rank, o->root);
+        tti_fail_context("channel: rank %d cannot reach rank %d ", number_of(o, o->comm->rank),
+                         number_of(o, o->root));
     return st;
 }
 
@@ -304,14 +310,14 @@ static int take_memory(const opening *o, int fd, size_t n_bytes) {
     if (memory_fd >= 0 && fstat(memory_fd, &info) == 0 && (size_t)info.st_size == n_bytes)
         return memory_fd;
     if (memory_fd >= 0) close(memory_fd);
-    (void)tti_fail(TUTTI_E_PEER, "channel: rank %d passed no memory to rank %d", o->root,
-                   o->comm->rank);
+    (void)tti_fail(TUTTI_E_PEER, "channel: rank %d passed no memory to rank %d",
+                   number_of(o, o->root), number_of(o, o->comm->rank));
     return -1;
 }
 
 static tutti_status take_channel(opening *o, const size_t *area_bytes, int n_areas,
                                  tti_channel **out) {
-    tti_channel_ends ends = {-1, -1, o->root, o->comm->timeout_ms};
+    tti_channel_ends ends = {-1, -1, number_of(o, o->root), o->comm->timeout_ms};
     TTI_TRY(call_first(o, &ends.fd));
     tti_tcp_tune(ends.fd, ends.timeout_ms);
     if (is_near(o, o->comm->rank)) {

@@ -81,6 +81,7 @@ tutti_status tutti_comm_create(const tutti_comm_desc *desc, tutti_comm **out) {
     comm->rank = full.rank;
     comm->n_ranks = full.n_ranks;
     comm->timeout_ms = full.timeout_ms;
+    for (int r = 0; r < comm->n_ranks; r++) comm->number_of[r] = r;
     tutti_status st = join(comm, &full);
     if (st != TUTTI_OK) {
         tutti_comm_destroy(comm);

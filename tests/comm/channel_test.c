@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "comm/ranks.h"
+#include "comm/subgroup.h"
 
 enum { N_ROUNDS = 50, N_INTS = 5000, A = 1, B = 2 };
 
@@ -92,6 +93,33 @@ T_CASE(who_goes_before_is_missed) {
     comm_run(3, one_leaves, NULL);
 }
 
+/* Ranks 1 and 3 of 4 are 0 and 1 of a part, and called as before. */
+static const char *talk_in_part(tutti_comm *comm, void *arg) {
+    int rank = tutti_comm_rank(comm), byte;
+    size_t n_bytes = sizeof byte;
+    tti_channel *channels[64];
+    tutti_comm *part;
+    (void)arg;
+    COMM_OK(tti_comm_split(comm, rank % 2, &part));
+    COMM_OK(tti_channels_open(part, 0, areas, 1, channels));
+    if (rank == 3) tti_channel_end(channels[0]);
+    if (rank == 1)
+        COMM_FAILS(tti_channel_recv(channels[1], &byte, &n_bytes, 0, 20000), TUTTI_E_PEER,
+                   "rank 3 has gone");
+    if (rank == 1) tti_channel_end(channels[1]);
+    if (rank == 3)
+        COMM_FAILS(tti_channel_recv(channels[0], &byte, &n_bytes, 0, 20000), TUTTI_E_PEER,
+                   "rank 1 has gone");
+    for (int r = 0; r < 2; r++) tti_channel_close(channels[r]);
+    tutti_comm_destroy(part);
+    return NULL;
+}
+
+T_CASE(ranks_of_a_part_are_called_as_before) {
+    T_UNUSED;
+    comm_run(4, talk_in_part, NULL);
+}
+
 /* ---- over a socket of our own ---- */
 
 static tti_channel *over_socket(int *other) {
@@ -174,6 +202,7 @@ int main(void) {
         cmocka_unit_test(on_one_host),
         cmocka_unit_test(between_hosts),
         cmocka_unit_test(who_goes_before_is_missed),
+        cmocka_unit_test(ranks_of_a_part_are_called_as_before),
         cmocka_unit_test(what_is_no_message),
         cmocka_unit_test(ends),
         cmocka_unit_test(nobody_takes_it),
