@@ -78,6 +78,8 @@ static tutti_status end_gradient(tti_exec *x, const tti_device_set **set, tti_st
     TTI_TRY(tti_exec_exchange_sums(x, (*set)->desc.vote));
     TTI_TRY(tti_exec_compare_hashes(x, (*set)->desc.step));
     tti_exec_add_sums(x, result);
+    if (x->pipe) TTI_TRY(tti_device_pipe_measure(x->device->pipe));
+    result->bubble = x->pipe ? tti_pipe_bubble_measured(x->pipe) : 0;
     int bad = tti_exec_first_bad_shard(x);
     if (bad < 0) return TUTTI_OK;
     result->skipped = true;

@@ -266,6 +266,17 @@ static void begin_step(tti_server *s, const tti_bringing *b) {
     tti_server_put(s, &s->step);
 }
 
+/* The sums of one worker to those of the others; what stages waited by the time that they took. */
+static void add_sums(tti_step_result *all, const tti_step_result *own) {
+    double waited_ns =
+        all->bubble * (double)all->compute_ns + own->bubble * (double)own->compute_ns;
+    all->loss_sum += own->loss_sum;
+    all->count += own->count;
+    all->correct += own->correct;
+    all->compute_ns += own->compute_ns;
+    all->bubble = waited_ns / (double)TTI_MAX(all->compute_ns, 1);
+}
+
 /* Its pieces are a part of the step at work, or come too late for theirs. */
 static tutti_status bring(tti_server *s, int w, const tti_bringing *b, tti_request *r) {
     tti_served *me = &s->worker[w];
@@ -277,10 +288,7 @@ static tutti_status bring(tti_server *s, int w, const tti_bringing *b, tti_reque
     }
     memcpy(me->pieces, b->pieces, sizeof me->pieces);
     me->n_pieces = b->n_pieces;
-    s->sums.loss_sum += b->result.loss_sum;
-    s->sums.count += b->result.count;
-    s->sums.correct += b->result.correct;
-    s->sums.compute_ns += b->result.compute_ns;
+    add_sums(&s->sums, &b->result);
     s->n_rows += b->n_own_rows;
     r->arrival.step = me->version + 1;
     if (++s->n_arrived == s->desc.n_workers - s->desc.n_backup) begin_step(s, b);

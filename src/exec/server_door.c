@@ -72,6 +72,7 @@ static tutti_status give(attendant *a, tti_wire_message *m) {
                       .result = {.loss_sum = told->result.loss_sum,
                                  .count = told->result.count,
                                  .correct = told->result.correct,
+                                 .bubble = told->result.bubble,
                                  .compute_ns = told->result.compute_ns}};
     m->number[0] = 0;
     return tti_server_bring_for(a->s, a->worker, &b, &m->more.arrival);

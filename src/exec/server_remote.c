@@ -193,6 +193,7 @@ static tti_arrival arrival_of(const tti_arrival *told) {
                                     .correct = told->result.correct,
                                     .grad_norm = told->result.grad_norm,
                                     .params_hash = told->result.params_hash,
+                                    .bubble = told->result.bubble,
                                     .compute_ns = told->result.compute_ns,
                                     .update_ns = told->result.update_ns}};
 }

@@ -40,7 +40,7 @@ static bool makes_sense(const tti_wire_message *m) {
             return m->number[0] >= 0 && m->number[1] >= m->number[0];
         case TTI_WIRE_GIVE:
             return m->number[0] >= 0 && a->n_rows >= m->number[0] && a->result.count >= 0 &&
-                   isfinite(a->result.count);
+                   isfinite(a->result.count) && isfinite(a->result.bubble);
         case TTI_WIRE_MEET:
             return has_count(m);
         case TTI_WIRE_COPY:

@@ -571,6 +571,7 @@ tutti_status tti_exec_gradient(tti_exec *x, const tti_step_desc *desc, tti_step_
     if (x->divided) TTI_TRY(sum_pieces(x));
     TTI_TRY(tti_exec_exchange_sums(x, false));
     tti_exec_add_sums(x, result);
+    result->bubble = x->pipe ? tti_pipe_bubble_measured(x->pipe) : 0;
     int bad = tti_exec_first_bad_shard(x);
     return bad < 0 ? TUTTI_OK : tti_exec_report_bad_loss(x, desc, bad);
 }

@@ -121,6 +121,8 @@ def test_what_is_recorded_comes_again():
             again(run, run + other)
         held = [r["ranges"] for r in runs.records(run) if r["event"] == "servers"][-1]
         expect(len(held) == layout[1] * layout[2], held)
+        if layout[1] > 1:
+            stages_waited(run)
     runs.tutti("train", "--resume", run, "parallel.data=4", "parallel.workers=4",
                "parallel.pipeline=1", "parallel.tensor=1", "parallel.sync=all-reduce",
                "parallel.staleness=0", "train.steps=16").expect(0)
@@ -132,6 +134,13 @@ def test_asynchronous_on_devices():
         runs.tutti("train", "run.dir=" + model, *arguments).expect(0)
         on_devices(model + "-gpu", *arguments, "parallel.replay=" + model)
         again(model, model + "-gpu")
+    stages_waited("gpt2-gpu")
+
+
+def stages_waited(run):
+    """Shares of the time, as told with steps and at the end."""
+    shares = [r["bubble"] for r in runs.records(run) if "bubble" in r]
+    expect(len(shares) > 1 and all(0 < share < 1 for share in shares), "%s: %s" % (run, shares))
 
 
 def test_copies_that_do_not_wait_learn():
@@ -144,6 +153,7 @@ def test_copies_that_do_not_wait_learn():
         runs.tutti(*few, "run.dir=" + run, *keys).expect(0)
         accuracy = [r["accuracy"] for r in runs.records(run) if r["event"] == "eval"][-1]
         expect(accuracy > 0.8, "%s: %g" % (run, accuracy))
+        stages_waited(run)
 
 
 def test_a_worker_is_killed():

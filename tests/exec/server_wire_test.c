@@ -50,6 +50,9 @@ T_CASE(what_cannot_be) {
     refuse(&m);
     m.more.arrival.result.count = -1;
     refuse(&m);
+    m.more.arrival.result.count = 0;
+    m.more.arrival.result.bubble = NAN;
+    refuse(&m);
     m = message(TTI_WIRE_COPY);
     m.number[0] = 64; /* workers are 0 .. 63 */
     refuse(&m);
