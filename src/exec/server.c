@@ -360,7 +360,7 @@ static const char *slowest(const tti_server *s, int waits, char text[32]) {
     for (int w = 0; w < s->desc.n_workers; w++)
         if (holds_up(s, w, waits) && (found < 0 || s->worker[w].version < s->worker[found].version))
             found = w;
-    snprintf(text, 32, "worker %d", found);
+    snprintf(text, 32, "%s %d", tti_server_kind(s), found);
     return found < 0 ? "the others" : text;
 }
 
@@ -373,8 +373,8 @@ tutti_status tti_server_wait(tti_server *s, int w, tti_server_ready ready, int64
             !ready(s, w, arg)) {
             char text[256], whom[32];
             snprintf(text, sizeof text,
-                     "parameter server: worker %d waited %d ms for %s (parallel.timeout_ms)", w,
-                     s->desc.timeout_ms, slowest(s, w, whom));
+                     "parameter server: %s %d waited %d ms for %s (parallel.timeout_ms)",
+                     tti_server_kind(s), w, s->desc.timeout_ms, slowest(s, w, whom));
             tti_server_fail(s, TUTTI_E_PEER, text);
             return tti_fail(TUTTI_E_TIMEOUT, "%s", text);
         }

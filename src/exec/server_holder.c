@@ -247,16 +247,21 @@ static void wait_for(tti_holder *h, const bool *is_there, int64_t wait_ms) {
         if (pthread_cond_timedwait(&h->news, &h->mutex, &end) != 0 && tti_now_ns() >= end_ns) break;
 }
 
+/* What a seat is for: tti_server_kind, here told from there being ranges of one plan, or none. */
+static const char *kind_of(const tti_holder *h) { return h->desc.n_ranges > 1 ? "worker" : "copy"; }
+
 /* Until parameters of that version are in the seat: with the mutex held. */
 static tutti_status wait_copied(tti_holder *h, seat *s, int64_t version) {
     wait_for(h, &s->is_copied, tti_wire_patience_ms(h->desc.timeout_ms));
     if (!s->is_copied)
-        return tti_fail(TUTTI_E_PEER, "parameter server: parameters do not come to range %d of %d",
-                        h->rank, h->desc.n_ranges);
+        return tti_fail(TUTTI_E_PEER,
+                        "parameter server: parameters of version %lld for %s %d do not come to who "
+                        "holds them",
+                        (long long)version, kind_of(h), s->worker);
     if (s->version != version)
         return tti_fail(TUTTI_E_MISMATCH,
-                        "parameter server: parameters of version %lld, not %lld, in range %d",
-                        (long long)s->version, (long long)version, h->rank);
+                        "parameter server: parameters of version %lld, not %lld, for %s %d",
+                        (long long)s->version, (long long)version, kind_of(h), s->worker);
     s->is_copied = false;
     return TUTTI_OK;
 }

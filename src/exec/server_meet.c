@@ -76,7 +76,8 @@ static tutti_status come(tti_server *s, int w, tti_meet_op op, int64_t *values, 
         h->op = op;
         h->n_values = n;
     } else if (h->op != op || h->n_values != n || h->has_come[w]) {
-        tti_fail(TUTTI_E_MISMATCH, "parameter server: worker %d comes to another meeting", w);
+        tti_fail(TUTTI_E_MISMATCH, "parameter server: %s %d comes to another meeting",
+                 tti_server_kind(s), w);
         tti_server_fail(s, TUTTI_E_MISMATCH, tutti_last_error());
         return TUTTI_E_MISMATCH;
     }
@@ -132,8 +133,8 @@ void tti_server_bury(tti_server *s, int w, const char *why) {
         end_round(s);
     else if (!s->failed) {
         char text[512];
-        snprintf(text, sizeof text, "parameter server: worker %d has gone, and %s: %s", w,
-                 need_of(s, held_keys), why);
+        snprintf(text, sizeof text, "parameter server: %s %d has gone, and %s: %s",
+                 tti_server_kind(s), w, need_of(s, held_keys), why);
         tti_server_fail(s, TUTTI_E_PEER, text);
     }
     pthread_mutex_unlock(&s->mutex);

@@ -92,8 +92,8 @@ static tutti_status lose(tti_ranges *g, int r) {
     char text[512];
     snprintf(text, sizeof text, "%s", tutti_last_error());
     tutti_status st = tti_fail(
-        TUTTI_E_PEER, "parameter server: rank %d, which holds range %d of %d, does not go on: %s",
-        r, r, g->n, text);
+        TUTTI_E_PEER, "parameter server: rank %d, which holds %s %d of %d, does not go on: %s", r,
+        g->are_parts ? "part" : "range", r, g->n, text);
     note_loss(g);
     return st;
 }

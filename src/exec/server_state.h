@@ -144,6 +144,9 @@ tutti_status tti_server_start(tti_server *s);
 /* A piece of the gradient of a worker of this process, in memory of the host. */
 float *tti_server_piece(const tti_exec *x, int piece);
 
+/* What texts call a worker of the queue, by whose number. */
+const char *tti_server_kind(const tti_server *s);
+
 /* From here on with the mutex held. */
 
 typedef bool (*tti_server_ready)(const tti_server *s, int w, int64_t arg);

@@ -11,6 +11,8 @@
 #include "comm/subgroup.h"
 #include "exec/server_ranges.h"
 
+enum { MOST_AHEAD_MS = 2000 };
+
 struct tti_team {
     tti_mesh mesh;
     int part, n_parts;
@@ -21,6 +23,8 @@ struct tti_team {
 };
 
 bool tti_server_speaks(const tti_server *s) { return !s->team || s->team->part == 0; }
+
+const char *tti_server_kind(const tti_server *s) { return s->team ? "copy" : "worker"; }
 
 int tti_team_n_parts(const tti_team *t) { return t->n_parts; }
 
@@ -85,7 +89,9 @@ static tutti_status open_control(tti_server *s, tti_channel **control) {
     *control = channels[0];
     if (t->part > 0) return TUTTI_OK;
     s->ranges = tti_ranges_create(&s->desc, t->n_parts, channels);
-    return s->ranges ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    if (s->ranges) return TUTTI_OK;
+    for (int r = 1; r < t->n_parts; r++) tti_channel_close(channels[r]);
+    return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
 }
 
 /* Between the keeper of this part and the workers of other copies that have it. */
@@ -129,8 +135,16 @@ static tutti_status join(tti_server *s, tutti_comm *comm, const tti_mesh_at *siz
     t->n_parts = tti_mesh_n_model(size);
     TTI_TRY(tutti_comm_all_gather(t->mesh.model, &mine, t->n_keys, 1, TUTTI_I64));
     if (t->mesh.at.data == 0) TTI_TRY(open_control(s, &control));
-    TTI_TRY(open_data(s, channels));
-    return take_place(s, control, channels);
+    tutti_status st = open_data(s, channels);
+    if (st == TUTTI_OK) return take_place(s, control, channels);
+    tti_channel_close(control);
+    return st;
+}
+
+/* The others of a copy wait for what its speaker hears, each as long as the job says: before that
+ * the server is to say whom it misses. */
+static int server_timeout_ms(int timeout_ms) {
+    return timeout_ms - TTI_MIN(timeout_ms / 8, MOST_AHEAD_MS);
 }
 
 tutti_status tti_server_create_divided(const tti_server_desc *desc, tutti_comm *comm,
@@ -140,6 +154,7 @@ tutti_status tti_server_create_divided(const tti_server_desc *desc, tutti_comm *
     tti_server *s = tti_server_new(desc);
     tutti_status st = TUTTI_OK;
     if (s) s->team = calloc(1, sizeof *s->team);
+    if (s) s->desc.timeout_ms = server_timeout_ms(desc->timeout_ms);
     st = s && s->team ? join(s, comm, size)
                       : tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     if (st == TUTTI_OK) {

@@ -3,16 +3,20 @@
  * whole models; state is kept part by part; and who fails ends all. */
 #include "exec/server_team.h"
 
+#include "base/clock.h"
 #include "exec/grid_crew.h"
 #include "exec/server_crew.h"
 
-/* One who fails after its first batch; what the others then hear. */
+/* One who fails, or a copy that comes too late; what all then hear. */
 static const char *const failure_text = "it has no data";
+static const char *const late_text = "copy 0 waited 1400 ms for copy 1 (parallel.timeout_ms)";
+enum { TIMEOUT_MS = 20000, SHORT_MS = 1600, LATE_MS = 1800 };
 
 typedef struct team {
     tti_mesh_at size;
     int n_backup;
-    bool fails; /* the last worker */
+    bool fails;   /* the last worker */
+    bool is_late; /* the last copy */
     const tti_arrival *replay;
     const tti_plan *whole;
     tti_plan *plans[GRID_MOST];
@@ -43,7 +47,7 @@ static tti_server_desc desc_of(const team *t, int part) {
                          .n_workers = t->size.data,
                          .staleness = t->n_backup > 0 ? 0 : TTI_UNBOUNDED,
                          .n_backup = t->n_backup,
-                         .timeout_ms = 20000};
+                         .timeout_ms = t->is_late ? SHORT_MS : TIMEOUT_MS};
     d.replay = t->replay;
     d.n_replay = t->replay ? BATCHES : 0;
     return d;
@@ -90,6 +94,7 @@ static tutti_status make_batches(const team *t, tti_exec *exec, int rank) {
     TTI_ASSERT(members.all == (UINT64_C(1) << t->size.data) - 1);
     TTI_TRY(tti_server_open(server, 0, BATCHES));
     if (t->fails && rank == n_ranks - 1) return tti_fail(TUTTI_E_IO, "%s", failure_text);
+    if (t->is_late && exec->desc.server_worker == t->size.data - 1) tti_sleep_ms(LATE_MS);
     crew_batch *batch = crew_batch_new();
     tutti_status st = play(exec, batch);
     free(batch);
@@ -102,11 +107,12 @@ static tutti_status make_batches(const team *t, tti_exec *exec, int rank) {
 
 static const char *work(team *t, tti_exec *exec, int rank) {
     tutti_status st = make_batches(t, exec, rank);
-    if (!t->fails) {
+    if (!t->fails && !t->is_late) {
         COMM_OK(st);
         return keep(t, exec, rank);
     }
-    bool heard = st != TUTTI_OK && strstr(tutti_last_error(), failure_text);
+    const char *text = t->fails ? failure_text : late_text;
+    bool heard = st != TUTTI_OK && strstr(tutti_last_error(), text);
     const char *failure = heard ? NULL : comm_text("rank %d: %s", rank, tutti_last_error());
     tti_server_abort(exec->desc.server, st, tutti_last_error());
     return failure;
@@ -143,7 +149,8 @@ static void run_team(team *t, const tti_plan *whole) {
     }
     t->params = calloc(whole->n_flat, sizeof *t->params);
     t->state = calloc(whole->n_flat, sizeof *t->state);
-    comm_run(t->size.data * n_model, rank_of_team, t);
+    comm_run_with(t->size.data * n_model, false, t->is_late ? SHORT_MS : TIMEOUT_MS, rank_of_team,
+                  t);
 }
 
 static void end(team *t) {
@@ -289,6 +296,16 @@ T_CASE(who_fails_ends_all) {
     tti_plan_destroy(whole);
 }
 
+/* The others of copy 0 wait too, as long, for what its speaker is to hear. */
+T_CASE(who_does_not_come_is_named) {
+    T_UNUSED;
+    tti_plan *whole = whole_plan();
+    team t = {.size = {2, 1, 2}, .is_late = true};
+    run_team(&t, whole);
+    end(&t);
+    tti_plan_destroy(whole);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_come_to_what_whole_models_come_to),
@@ -296,6 +313,7 @@ int main(void) {
         cmocka_unit_test(each_part_is_kept_once),
         cmocka_unit_test(steps_without_the_slowest_copy),
         cmocka_unit_test(who_fails_ends_all),
+        cmocka_unit_test(who_does_not_come_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
