@@ -510,22 +510,15 @@ __device__ __forceinline__ void add_lanes(float (&total)[M], int lane, int bit) 
     }
 }
 
-/* The sums of a warp's rows. */
+/* The sums of a warp's rows: of lane l, columns 2 l and 2 l + 1 of the slice. */
 template <class W>
 __device__ __forceinline__ void leave_sums(wgmma_shared<W> &s, const worker &w,
                                            float (&total)[W::SLICE / 4]) {
-    float *to = s.sums[w.team][w.warp];
-    if constexpr (W::SLICE == 64) { /* of lane l, columns 2 l and 2 l + 1 of the slice */
-        add_lanes<8>(total, w.lane, 16);
-        add_lanes<4>(total, w.lane, 8);
-        add_lanes<2>(total, w.lane, 4);
-        *(float2 *)&to[w.lane * 2] = make_float2(total[0], total[1]);
-    } else { /* one of the two that lanes l and l ^ 4 have */
-        add_lanes<4>(total, w.lane, 16);
-        add_lanes<2>(total, w.lane, 8);
-        add_lanes<1>(total, w.lane, 4);
-        to[w.lane / 8 * 8 + w.lane % 4 * 2 + w.lane / 4 % 2] = total[0];
-    }
+    static_assert(W::SLICE == 64, "two columns of a lane");
+    add_lanes<8>(total, w.lane, 16);
+    add_lanes<4>(total, w.lane, 8);
+    add_lanes<2>(total, w.lane, 4);
+    *(float2 *)&s.sums[w.team][w.warp][w.lane * 2] = make_float2(total[0], total[1]);
 }
 
 /* Those of the tile, from its warps' in order. */
@@ -600,9 +593,11 @@ __device__ __forceinline__ void work(wgmma_shared<W> &s, const worker &w, const 
         multiply<T, W, is_across(KIND)>(s, w, job.n_blocks, turn, tile + step < job.n_tiles, sum);
         tile_rows at = rows_of<KIND>(job, tile);
         int col = col_of<W>(job, tile);
-        if (KIND == TTI_WGMMA_BIAS || is_push(KIND)) finish_bias<T, W>(s, w, job, at, col, sum);
-        if (KIND == TTI_WGMMA_GELU) finish_gelu<T, W, EXACT>(s, w, job, at.row, col, sum);
-        if (KIND == TTI_WGMMA_GELU_GRAD)
+        if constexpr (KIND == TTI_WGMMA_BIAS || is_push(KIND))
+            finish_bias<T, W>(s, w, job, at, col, sum);
+        else if constexpr (KIND == TTI_WGMMA_GELU)
+            finish_gelu<T, W, EXACT>(s, w, job, at.row, col, sum);
+        else
             finish_grad<T, W, EXACT>(s, w, job, look_ahead<W>(job, tile, 2 * step, n_done), sum);
     }
     if (w.thread == 0 && is_push(KIND))
@@ -749,10 +744,13 @@ static cudaError_t launch_wide(const tti_cuda_wgmma_desc &g, cudaStream_t stream
     return cudaGetLastError();
 }
 
+/* A gelu takes as long as the product in front of it: narrow tiles save nothing there. */
 template <class T, int KIND, bool EXACT>
 static cudaError_t launch(const tti_cuda_wgmma_desc &g, cudaStream_t stream) {
-    return cols_of(g.m, g.n) == 160 ? launch_wide<T, wide<160>, KIND, EXACT>(g, stream)
-                                    : launch_wide<T, wide<192>, KIND, EXACT>(g, stream);
+    constexpr bool plain = KIND == TTI_WGMMA_BIAS || is_push(KIND);
+    if constexpr (plain)
+        if (cols_of(g.m, g.n) == 160) return launch_wide<T, wide<160>, KIND, EXACT>(g, stream);
+    return launch_wide<T, wide<192>, KIND, EXACT>(g, stream);
 }
 
 template <class T>
