@@ -142,6 +142,22 @@ static tutti_status check_stretch(const reading *r, int64_t first, int64_t last,
     return TUTTI_OK;
 }
 
+/* A worker takes a batch when its gradient before is applied. */
+static tutti_status check_turns(const reading *r) {
+    int64_t given[TTI_MAX_WORKERS] = {0};
+    for (int64_t i = 0; i < r->b->n_steps; i++) {
+        const tti_arrival *a = &r->a[i];
+        if (a->version < given[a->worker])
+            return tti_fail(TUTTI_E_CONFIG,
+                            "parallel.replay: %s: update %" PRId64
+                            " of worker %d is of version "
+                            "%" PRId64 ", from before its update %" PRId64,
+                            r->path, a->step, a->worker, a->version, given[a->worker]);
+        given[a->worker] = a->step;
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status check_stretches(const reading *r,
                                     int64_t (*next_stop)(const tti_blueprint *, int64_t)) {
     bool *seen = calloc((size_t)r->b->n_steps + 1, sizeof *seen);
@@ -172,6 +188,7 @@ tutti_status tti_arrivals_read(const tti_blueprint *b, const char *run_dir,
     tutti_status st = read_lines(&r, file);
     fclose(file);
     if (st == TUTTI_OK) st = check_stretches(&r, next_stop);
+    if (st == TUTTI_OK) st = check_turns(&r);
     if (st != TUTTI_OK) {
         free(r.a);
         return st;

@@ -148,6 +148,17 @@ T_CASE(other_stops) {
     tti_blueprint_destroy(b);
 }
 
+/* A worker has one batch at a time: who repeats it otherwise would wait for itself. */
+T_CASE(two_batches_of_one_worker_at_a_time) {
+    T_UNUSED;
+    tti_blueprint *b = new_blueprint();
+    write_text(head,
+               "1 0 0 0\n2 1 1 0\n3 2 0 1\n4 3 0 2\n5 4 0 4\n6 5 0 5\n7 6 0 6\n8 7 0 7\n"
+               "9 8 0 8\n10 9 0 9\n");
+    refuse(b, "update 4 of worker 0 is of version 2, from before its update 3");
+    tti_blueprint_destroy(b);
+}
+
 T_CASE(nowhere_to_write) {
     T_UNUSED;
     FILE *file;
@@ -160,9 +171,13 @@ T_CASE(nowhere_to_write) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(written_and_read),     IN_FOLDER(continued_from_a_checkpoint),
-        IN_FOLDER(what_is_no_such_file), IN_FOLDER(other_stops),
-        IN_FOLDER(nowhere_to_write),     IN_FOLDER(the_first_part_of_a_longer_run),
+        IN_FOLDER(written_and_read),
+        IN_FOLDER(continued_from_a_checkpoint),
+        IN_FOLDER(what_is_no_such_file),
+        IN_FOLDER(other_stops),
+        IN_FOLDER(nowhere_to_write),
+        IN_FOLDER(the_first_part_of_a_longer_run),
+        IN_FOLDER(two_batches_of_one_worker_at_a_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
