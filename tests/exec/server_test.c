@@ -286,6 +286,7 @@ static const char *overflow(crew *c, tti_exec *exec, int rank) {
     tti_step_desc desc = crew_step(batch, exec, 0);
     COMM_OK(tti_exec_params_hash(exec, &before));
     COMM_TRUE(tti_exec_step(exec, &desc, &c->result[rank][0]) == TUTTI_E_NUMERICS);
+    COMM_TRUE(strstr(tutti_last_error(), "train.on_nan=skip leaves such steps out"));
     COMM_TRUE(c->result[rank][0].skipped);
     COMM_OK(tti_exec_params_hash(exec, &after));
     COMM_TRUE(before == after);
@@ -300,6 +301,35 @@ T_CASE(not_finite) {
     crew c = new_crew("sgd", 2);
     c.fn = overflow;
     serve(&c, 2);
+    crew_fini(&c);
+}
+
+/* Without all others no step is left out, and none is told to be. */
+static const char *overflow_alone(crew *c, tti_exec *exec, int rank) {
+    (void)rank;
+    tti_ticket ticket;
+    tti_arrival arrival;
+    crew_batch *batch = crew_batch_new();
+    crew_fill(batch, 0);
+    for (size_t e = 0; e < CREW_X; e++) batch->x[3][e] = INFINITY;
+    COMM_OK(tti_server_open(c->exec.server, 0, 1));
+    COMM_OK(tti_server_take(exec, &ticket));
+    tti_step_desc desc = crew_step(batch, exec, 0);
+    COMM_FAILS(tti_server_give(exec, &(tti_gift){.desc = &desc, .lr = rate}, &arrival),
+               TUTTI_E_NUMERICS, "the loss is not finite (shard 3 of ");
+    COMM_TRUE(!strstr(tutti_last_error(), "train.on_nan"));
+    free(batch);
+    return NULL;
+}
+
+T_CASE(not_finite_alone) {
+    T_UNUSED;
+    crew c = new_crew("sgd", 1);
+    tti_server_desc d = server_desc(&c, 1, TTI_UNBOUNDED);
+    c.fn = overflow_alone;
+    T_OK(tti_server_create(&d, &c.exec.server));
+    crew_run(&c);
+    tti_server_destroy(c.exec.server);
     crew_fini(&c);
 }
 
@@ -339,6 +369,7 @@ int main(void) {
         cmocka_unit_test(nobody_takes_along_what_the_server_reads),
         cmocka_unit_test(who_opens_late_undoes_no_stop),
         cmocka_unit_test(not_finite),
+        cmocka_unit_test(not_finite_alone),
         cmocka_unit_test(what_cannot_have_been_recorded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
