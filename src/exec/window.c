@@ -54,8 +54,20 @@ static tutti_status add_use(builder *b, int bucket, int step) {
     return TUTTI_OK;
 }
 
-static tutti_status look_at(builder *b, tti_buf buf, int step) {
-    int bucket = tti_plan_find_bucket(b->w->plan, buf.offset / sizeof(float));
+/* A value is in one place, and so in one bucket: bucket.c ends none inside of it. */
+static int bucket_of(const tti_plan *plan, tti_buf buf, const tutti_value *value) {
+    size_t first = buf.offset / sizeof(float);
+    int index = tti_plan_find_bucket(plan, first);
+    const tti_bucket *bucket = &plan->buckets[index];
+    size_t end = bucket->first + bucket->n_elems;
+    TTI_ASSERT(first + (size_t)tti_value_n_elems(value) <= end);
+    return index;
+}
+
+static tutti_status look_at(builder *b, tti_space space, const tutti_value *value, int step) {
+    tti_buf buf = b->program->bufs[value->id];
+    if (buf.space != space) return TUTTI_OK;
+    int bucket = bucket_of(b->w->plan, buf, value);
     tti_use *use = b->open[bucket] == FREE ? NULL : &b->w->uses[b->open[bucket]];
     b->last_seen[bucket] = step;
     if (!use || !goes_on(b, use, step)) return add_use(b, bucket, step);
@@ -67,14 +79,8 @@ static tutti_status find_uses(builder *b, tti_space space) {
     const tti_program *program = b->program;
     for (int s = 0; s < program->n_steps; s++) {
         const tti_node *node = program->steps[s];
-        for (int i = 0; i < node->n_in; i++) {
-            tti_buf buf = program->bufs[node->in[i]->id];
-            if (buf.space == space) TTI_TRY(look_at(b, buf, s));
-        }
-        for (int k = 0; k < node->op->n_out; k++) {
-            tti_buf buf = program->bufs[node->out[k]->id];
-            if (buf.space == space) TTI_TRY(look_at(b, buf, s));
-        }
+        for (int i = 0; i < node->n_in; i++) TTI_TRY(look_at(b, space, node->in[i], s));
+        for (int k = 0; k < node->op->n_out; k++) TTI_TRY(look_at(b, space, node->out[k], s));
     }
     return TUTTI_OK;
 }

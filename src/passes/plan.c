@@ -14,12 +14,18 @@ static bool runs(const tti_program *program, const tti_node *node) {
            !neighbours->cut_from[node->id] && !(program->narrowed && program->narrowed[node->id]);
 }
 
+/* In one bucket too, which training sees to for groups alone: each may have a place of its own. */
+static bool are_side_by_side(const tti_plan *plan, const tti_slot *a, const tti_slot *b) {
+    return b->first == a->first + a->n_elems &&
+           tti_plan_find_bucket(plan, b->first) == tti_plan_find_bucket(plan, a->first);
+}
+
 static bool slots_are_neighbours(const tti_plan *plan, const tti_node *concat) {
     for (int i = 0; i + 1 < concat->n_in; i++) {
         int a = tti_plan_find_slot(plan, concat->in[i]->node->name);
         int b = tti_plan_find_slot(plan, concat->in[i + 1]->node->name);
-        if (a < 0 || b < 0) return false;
-        if (plan->slots[b].first != plan->slots[a].first + plan->slots[a].n_elems) return false;
+        if (a < 0 || b < 0 || !are_side_by_side(plan, &plan->slots[a], &plan->slots[b]))
+            return false;
     }
     return true;
 }

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "passes/nets.h"
+#include "passes/deep_nets.h"
 
 enum { SMALL_BUCKET = 64 };
 
@@ -95,7 +95,7 @@ static void check_window(const tti_plan *plan, const tti_program *program, tti_s
 
 T_CASE(every_step_finds_what_it_looks_at) {
     T_UNUSED;
-    static const net_fn nets[] = {net_mlp, net_lenet, net_knots, net_tied};
+    static const net_fn nets[] = {net_mlp, net_lenet, net_knots, net_tied, net_heads};
     static const size_t bytes[] = {1, SMALL_BUCKET, 1 << 10, 1 << 20};
     for (size_t i = 0; i < TTI_COUNT(nets); i++)
         for (size_t k = 0; k < TTI_COUNT(bytes); k++) {
@@ -151,13 +151,17 @@ static void check_parts(const tti_program *program, const tti_window *w) {
         }
 }
 
+static tti_plan *plan_of_stage(net_fn net, int stage, int n_chunks) {
+    tti_target target = net_fast;
+    target.n_stages = 2, target.stage = stage, target.n_chunks = n_chunks;
+    return net_plan(net, &target, SMALL_BUCKET);
+}
+
 T_CASE(no_use_is_in_two_parts) {
     T_UNUSED;
     for (int stage = 0; stage < 2; stage++)
         for (int n_chunks = 1; n_chunks <= 2; n_chunks++) {
-            tti_target target = net_fast;
-            target.n_stages = 2, target.stage = stage, target.n_chunks = n_chunks;
-            tti_plan *plan = net_plan(net_tied, &target, SMALL_BUCKET);
+            tti_plan *plan = plan_of_stage(net_tied, stage, n_chunks);
             const tti_program *programs[] = {&plan->shard, &plan->eval};
             T_EQ(plan->shard.n_parts, 2 * n_chunks);
             for (size_t i = 0; i < TTI_COUNT(programs); i++) {
@@ -172,12 +176,26 @@ T_CASE(no_use_is_in_two_parts) {
         }
 }
 
+/* Stages have no groups of parameters: those that lie side by side by chance are one value to an
+ * evaluation only where they have one place. */
+T_CASE(neighbours_by_chance_are_in_one_bucket) {
+    T_UNUSED;
+    for (int stage = 0; stage < 2; stage++) {
+        tti_plan *plan = plan_of_stage(net_heads, stage, 1);
+        check_window(plan, &plan->shard, TTI_SPACE_PARAM);
+        check_window(plan, &plan->shard, TTI_SPACE_GRAD);
+        check_window(plan, &plan->eval, TTI_SPACE_PARAM);
+        tti_plan_destroy(plan);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_step_finds_what_it_looks_at),
         cmocka_unit_test(what_is_far_away_is_not_kept),
         cmocka_unit_test(one_bucket_is_all_of_it),
         cmocka_unit_test(no_use_is_in_two_parts),
+        cmocka_unit_test(neighbours_by_chance_are_in_one_bucket),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
