@@ -49,6 +49,7 @@ typedef struct tti_server_desc {
                      of the keys each (server_ranges.h); 0, 1: the first holds all */
     int n_backup; /* with staleness 0: workers whose gradients a step does without */
     int timeout_ms;
+    int answer_ms; /* how long an answer of another process may take; 0: as timeout_ms lets it */
     const tti_arrival *replay; /* [n_replay], borrowed, step by step; NULL: as they come */
     int64_t n_replay;
 } tti_server_desc;

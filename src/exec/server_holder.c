@@ -252,7 +252,7 @@ static const char *kind_of(const tti_holder *h) { return h->desc.n_ranges > 1 ? 
 
 /* Until parameters of that version are in the seat: with the mutex held. */
 static tutti_status wait_copied(tti_holder *h, seat *s, int64_t version) {
-    wait_for(h, &s->is_copied, tti_wire_patience_ms(h->desc.timeout_ms));
+    wait_for(h, &s->is_copied, tti_wire_patience_ms(&h->desc));
     if (!s->is_copied)
         return tti_fail(TUTTI_E_PEER,
                         "parameter server: parameters of version %lld for %s %d do not come to who "

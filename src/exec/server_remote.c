@@ -59,7 +59,7 @@ static tutti_status say(tti_server *s, tti_wire_message *m, unsigned areas) {
 }
 
 static tutti_status hear(tti_server *s, tti_wire_message *m, int64_t kind, unsigned may_bring) {
-    return note(s, m, answer_of(s, m, kind, may_bring, tti_wire_patience_ms(s->desc.timeout_ms)));
+    return note(s, m, answer_of(s, m, kind, may_bring, tti_wire_patience_ms(&s->desc)));
 }
 
 /* Sends m with areas; m becomes the answer, with the areas that it may bring. */

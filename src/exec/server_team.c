@@ -141,10 +141,12 @@ static tutti_status join(tti_server *s, tutti_comm *comm, const tti_mesh_at *siz
     return st;
 }
 
-/* The others of a copy wait for what its speaker hears, each as long as the job says: before that
- * the server is to say whom it misses. */
-static int server_timeout_ms(int timeout_ms) {
-    return timeout_ms - TTI_MIN(timeout_ms / 8, MOST_AHEAD_MS);
+/* The workers of a copy wait for each other as long as the job says.  Before that is over one that
+ * waits for a keeper is to say so, and before that the server, whom it misses. */
+static void set_times(tti_server_desc *desc) {
+    int ahead_ms = TTI_MIN(desc->timeout_ms / 8, MOST_AHEAD_MS);
+    desc->answer_ms = desc->timeout_ms - ahead_ms / 2;
+    desc->timeout_ms -= ahead_ms;
 }
 
 tutti_status tti_server_create_divided(const tti_server_desc *desc, tutti_comm *comm,
@@ -154,7 +156,7 @@ tutti_status tti_server_create_divided(const tti_server_desc *desc, tutti_comm *
     tti_server *s = tti_server_new(desc);
     tutti_status st = TUTTI_OK;
     if (s) s->team = calloc(1, sizeof *s->team);
-    if (s) s->desc.timeout_ms = server_timeout_ms(desc->timeout_ms);
+    if (s) set_times(&s->desc);
     st = s && s->team ? join(s, comm, size)
                       : tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
     if (st == TUTTI_OK) {

@@ -73,8 +73,9 @@ tutti_status tti_wire_recv(tti_channel *channel, tti_wire_message *m, unsigned m
     return tti_wire_check(m, n_bytes);
 }
 
-int tti_wire_patience_ms(int timeout_ms) {
-    return TTI_MIN(timeout_ms, INT32_MAX / 4) * 2 + SLACK_MS;
+int tti_wire_patience_ms(const tti_server_desc *desc) {
+    if (desc->answer_ms > 0) return desc->answer_ms;
+    return TTI_MIN(desc->timeout_ms, INT32_MAX / 4) * 2 + SLACK_MS;
 }
 
 void tti_wire_fail(tti_wire_message *m, tutti_status status, const char *text) {

@@ -69,7 +69,7 @@ TUTTI_NODISCARD tutti_status tti_wire_recv(tti_channel *channel, tti_wire_messag
                                            unsigned may_bring, int timeout_ms);
 
 /* How long an answer may take: who serves waits timeout_ms for others, and then says so. */
-int tti_wire_patience_ms(int timeout_ms);
+int tti_wire_patience_ms(const tti_server_desc *desc);
 
 /* m becomes what tells of a failure; and the status of one that has come. */
 void tti_wire_fail(tti_wire_message *m, tutti_status status, const char *text);

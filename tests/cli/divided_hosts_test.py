@@ -52,6 +52,27 @@ def test_servers_over_hosts():
         same(name, "far-" + name, ended)
 
 
+def test_a_keeper_says_nothing():
+    """Worker 1 keeps stage 1: whoever waits for it names it, and nobody is named for having waited."""
+    ranks = hosts.Ranks(4, runs.small("stopped", *MORE, "parallel.pipeline=2", "train.steps=1000000",
+                                      "parallel.sync=parameter-server", "parallel.mode=fast",
+                                      "parallel.staleness=unbounded", "parallel.timeout_ms=2400"),
+                        TUTTI_TEST_HOSTS="a,b,b,c")
+    runs.wait_until(lambda: runs.steps_told("stopped") > 20, 30)
+    stopped, *others = [ranks.processes[r] for r in (1, 0, 2, 3)]
+    stopped.send_signal(signal.SIGSTOP)
+    try:
+        for process in others:
+            process.wait(8)
+    finally:
+        stopped.kill()
+    for rank, ended in enumerate(ranks.finish()):
+        if rank != 1:
+            ended.expect(ended.code, "rank 1")
+        if rank != 1 and ended.code not in (5, 6):
+            raise AssertionError("rank %d: exit code %d" % (rank, ended.code))
+
+
 def test_stages_have_the_bits_of_one_worker():
     """A cut changes no sum, wherever the stages are."""
     more = MORE + ["train.clip_norm=0"]
