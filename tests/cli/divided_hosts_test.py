@@ -53,11 +53,10 @@ def test_servers_over_hosts():
 
 
 def test_a_keeper_says_nothing():
-    """Worker 1 keeps stage 1: whoever waits for it names it, and nobody is named for having waited."""
-    ranks = hosts.Ranks(4, runs.small("stopped", *MORE, "parallel.pipeline=2", "train.steps=1000000",
-                                      "parallel.sync=parameter-server", "parallel.mode=fast",
-                                      "parallel.staleness=unbounded", "parallel.timeout_ms=2400"),
-                        TUTTI_TEST_HOSTS="a,b,b,c")
+    """Worker 1 keeps stage 1: who waits for it names it, and nobody is named for having waited."""
+    keys = ["parallel.pipeline=2", "parallel.sync=parameter-server", "parallel.mode=fast",
+            "parallel.staleness=unbounded", "parallel.timeout_ms=2400", "train.steps=1000000"]
+    ranks = hosts.Ranks(4, runs.small("stopped", *MORE, *keys), TUTTI_TEST_HOSTS="a,b,b,c")
     runs.wait_until(lambda: runs.steps_told("stopped") > 20, 30)
     stopped, *others = [ranks.processes[r] for r in (1, 0, 2, 3)]
     stopped.send_signal(signal.SIGSTOP)
