@@ -101,12 +101,17 @@ static bool is_kept_here(const tti_exec *x) {
     return x->desc.server && tti_server_exec(x->desc.server);
 }
 
-/* What would be left with parts of gradients, and of parameters too.  Joined values want whole
- * ones, and a stage whole parameters. */
+/* Workers that make updates of their own, or beside the host, have it all. */
+static bool may_have_parts(const tti_exec *x) {
+    const tti_exec_desc *d = &x->desc;
+    return x->n_ranks > 1 && !d->server && !d->local && !d->mixed &&
+           x->device->ops->update_complete;
+}
+
+/* What would be left with parts of gradients, and of parameters too. */
 static tutti_status find_parts(const tti_exec *x, tti_exec_desc desc, tti_device_need *need) {
-    bool may = x->n_ranks > 1 && x->n_syncs == 0 && !desc.server && !desc.offload;
-    for (int level = TTI_MAX(2, desc.zero + 1); may && level <= (desc.plan->stages ? 2 : 3);
-         level++) {
+    bool may = may_have_parts(x) && !desc.offload && desc.compression == TTI_COMPRESS_NONE;
+    for (int level = TTI_MAX(2, desc.zero + 1); may && level <= 3; level++) {
         tti_exec_memory m;
         desc.zero = level;
         TTI_TRY(tti_exec_memory_plan(&desc, x->rank, x->n_ranks, &m));
@@ -142,7 +147,7 @@ tutti_status tti_exec_device_check_memory(const tti_exec *x, size_t scratch) {
                             .n_arenas = x->n_in_flight,
                             .n_shards = x->desc.n_shards,
                             .most_shards = TTI_MAX_SHARDS,
-                            .n_ranks = x->device->ops->update_complete ? x->n_ranks : 1,
+                            .n_ranks = may_have_parts(x) ? x->n_ranks : 1,
                             .rows = tti_fed_most_rows(&plan->shard)};
     x->device->ops->memory(&n_now, &n_peak, &n_free);
     TTI_TRY(find_parts(x, desc, &need));

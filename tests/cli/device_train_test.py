@@ -266,17 +266,26 @@ def test_too_little_memory():
 
 
 def test_parts_that_would_fit():
-    """Of several workers: as little in parts as does, and then it does."""
-    job = ["model.name=mlp", "model.hidden=[%s]" % ",".join(["400"] * 12), "-n", "4",
-           "parallel.bucket_mb=0.3", "train.steps=2", "run.checkpoint_every=-1"]
-    for level, free in ((1, 20000000), (2, 16000000), (3, 14000000)):
-        says = "peers=1,devices=4,free=%d" % free
+    """Of several workers, of a stage too: as little in parts as does, and then it does.  Not of
+    workers that make their own updates, which have none."""
+    wide = ["model.name=mlp", "train.steps=2", "run.checkpoint_every=-1"]
+    job = wide + ["model.hidden=[%s]" % ",".join(["400"] * 12), "-n", "4",
+                  "parallel.bucket_mb=0.3"]
+    stages = wide + ["model.hidden=[%s]" % ",".join(["400"] * 16), "-n", "8",
+                     "parallel.pipeline=2", "parallel.bucket_mb=0.1"]
+    for level, free, some in ((1, 20000000, job), (2, 16000000, job), (3, 14000000, job),
+                              (3, 9170000, stages)):
+        says = "peers=1,devices=8,free=%d" % free
         advice = "parallel.zero=%d" % level
         for less in ([], ["parallel.zero=2"]) if level == 3 else ([],):
-            told = train("run", *job, *less, says=says).expect(8, advice + " would need about ")
+            told = train("run", *some, *less, says=says).expect(8, advice + " would need about ")
             if told.err.count("parallel.zero") != 1:
                 raise AssertionError(told.err)
-        train("run-%d" % level, *job, advice, says=says).expect(0)
+        train("run-%d-%d" % (level, free), *some, advice, says=says).expect(0)
+    for own in (["parallel.sync=local"], ["parallel.compress=topk"]):
+        told = train("own", *job, *own, "parallel.mode=fast", says="devices=4,free=14000000")
+        if "parallel.zero" in told.expect(8).err:
+            raise AssertionError(told.err)
 
 
 def test_unsupported_device():
