@@ -5,7 +5,7 @@
  * each fetch is waited for by all; an evaluation does so once.
  *
  * Where devices do not reach each other the host fetches: the parts of all workers come to it once
- * in a step, or in an evaluation, and each bucket goes from there to its place. */
+ * in a step, or in a batch of an evaluation, and each bucket goes from there to its place. */
 #include "exec/device_lean.h"
 
 #include <stdlib.h>
@@ -185,7 +185,7 @@ static int n_to_play(const tti_device_lean *l, int n_idle) { return l->reduce ? 
 
 tutti_status tti_device_lean_step(tti_device_lean *l, bool beside) {
     l->step_beside = beside;
-    l->status = bring(l, l->x->params);
+    l->status = l->x->lean->params ? bring(l, l->x->params) : TUTTI_OK;
     for (int i = n_to_play(l, tti_lean_idle_waves(l->x)); i > 0; i--) {
         tti_device_lean_begin(l, false);
         play(l, l->x->desc.plan->shard.n_steps);

@@ -45,6 +45,17 @@ def test_stages():
             raise AssertionError("no sums of what both stages have")
 
 
+def test_parts_by_way_of_the_host():
+    """Parameters of others come to the host once a step where these are in parts, and not where
+    averages alone are fetched."""
+    for zero, n in ((2, 0), (3, 1)):
+        _, _, rows = profile_devices(2, "-n", "2", "parallel.zero=%d" % zero, "train.ema=0.9",
+                                     says="devices=4")
+        for each in rows:
+            if count(each["device: kernels"], "own parameters to the host") != 2 * n:
+                raise AssertionError("zero=%d: %s" % (zero, each["device: kernels"]))
+
+
 if __name__ == "__main__":
     os.environ["TUTTI_MODULE_PATH"] = os.path.join(
         os.path.abspath(os.environ.get("TUTTI_BUILD", "build")), "tests/modules/device")
