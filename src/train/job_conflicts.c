@@ -86,9 +86,10 @@ static void find_other_copies(const tti_job_config *c, char why[WHY]) {
                  data * each, workers);
 }
 
-/* Shards go round the stages in groups of as many as there are stages. */
+/* Shards go round the stages in groups of as many as there are stages; asynchronous workers have
+ * all shards of a batch. */
 static void find_odd_chunks(const tti_job_config *c, char why[WHY]) {
-    int64_t workers = workers_of_batch(c), stages = c->parallel.pipeline;
+    int64_t workers = tti_job_is_async(c) ? 1 : workers_of_batch(c), stages = c->parallel.pipeline;
     int64_t shards = c->parallel.shards, n = workers > 0 ? shards / workers : 0;
     if (c->parallel.pipeline_chunks == 1) return;
     if (workers > 0 && n % stages == 0 && shards % workers > 0) n++; /* some have one more */
@@ -568,7 +569,7 @@ static const rule rules[] = {
     {{"parallel.data", "parallel.workers", "parallel.tensor", "parallel.pipeline"},
      find_other_copies},
     {{"parallel.pipeline_chunks", "parallel.pipeline", "parallel.workers", "parallel.shards",
-      "parallel.data", "parallel.shares"},
+      "parallel.data", "parallel.shares", "parallel.sync", "parallel.staleness"},
      find_odd_chunks},
     {{"parallel.workers", "parallel.shards", "parallel.tensor", "parallel.pipeline",
       "parallel.shares"},

@@ -209,6 +209,14 @@ def test_memory_is_predicted():
     expect(abs(percent) < 10, told)
 
 
+def test_chunks():
+    """Each copy has all shards of a batch, however many copies there are."""
+    train("chunks", "gpt2", (1, 2, 1), "parallel.pipeline_chunks=2")
+    train("alone", "gpt2", (1, 2, 1), *ASYNC, "parallel.pipeline_chunks=2")
+    runs.same_checkpoint("chunks", "alone")
+    train("three", "gpt2", (3, 2, 1), *ASYNC, "parallel.pipeline_chunks=2")
+
+
 def test_refusals():
     few = ["train", "run.dir=refused", *layouts.FEW, *ASYNC, *layouts.keys_of((2, 2, 1))]
     runs.tutti(*few, "parallel.servers=2").expect(2, "for each of its 2 parts already")
