@@ -279,10 +279,8 @@ __device__ __forceinline__ void store_part(const grad_job &job, int task, int pa
     store_rows(sum, factor, w, job.dqkv + row * step + (p.col + part * width), step);
 }
 
-/* dq of a step joins the sum of the blocks of keys before; the last one stores it.  Sums are to
- * stay in the L2 cache rather than queries and dy, which are only read, until they were read
- * themselves.
- */
+/* dq of a step joins the sum of the blocks of keys before; the last one stores it.  Sums are
+ * to stay in the L2 cache, before queries and dy, which are only read. */
 template <bool CAUSAL>
 __device__ __forceinline__ void add_dq(const grad_job &job, const step_of_walk &at, const worker &w,
                                        float (&dq)[32]) {
