@@ -1,5 +1,5 @@
 #!/bin/sh
-# gpu.sh - Tutti beside PyTorch and JAX on one GPU, in one call: checks first, then a table.
+# gpu.sh - Tutti beside PyTorch, JAX and llm.c on one GPU, in one call: checks first, then a table.
 #
 # Usage: bench/gpu.sh [WORKLOAD...]       (gpt2 gpt2-350m resnet50 bert small; all unless named)
 #        PYTHON names one that has torch; SECONDS_PEER limits a peer.
@@ -104,16 +104,18 @@ peer() {
     done
 }
 
+# tokens FILE: 2^22 random ones below 2^15, as llm.c reads them: a header of 256 words, then 16 bits
+# for each.
+tokens() {
+    printf '\210\330\064\001\001\000\000\000\000\000\100\000' > "$1" # magic, version, how many
+    head -c 1012 /dev/zero >> "$1"
+    head -c 8388608 /dev/urandom | LC_ALL=C tr '\200-\377' '\000-\177' >> "$1"
+}
+
 # llmc WORKLOAD LAYERS SEQUENCES: llm.c, nothing recomputed, its own mean of tokens per second.
 llmc() {
     [ -n "${LLMC:-}" ] || return 0
-    "$python" - "$tmp/tokens.bin" << 'EOF'
-import random, struct, sys
-n = 1 << 22
-with open(sys.argv[1], "wb") as file:
-    file.write(struct.pack("<256i", 20240520, 1, n, *[0] * 253))
-    file.write(struct.pack("<%dH" % n, *(random.randrange(50257) for _ in range(n))))
-EOF
+    tokens "$tmp/tokens.bin"
     timeout "$limit" "$LLMC" -i "$tmp/tokens.bin" -j "$tmp/tokens.bin" -e "d$2" -b "$3" -t 1024 \
         -x 60 -r 0 -v 1000 -m 1 -s 0 -h 0 -pi fs -pf "$tmp" > "$tmp/peer" 2> "$tmp/err" ||
         tail -1 "$tmp/err" >&2

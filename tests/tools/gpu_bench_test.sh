@@ -34,6 +34,10 @@ bench() {
 
 bench 0 'gpt2 +tutti exact +7168 /s'
 [ "$(cat "$tmp/ran")" = ran ] || fail "the test beside the program was not run"
+program "$tmp/llmc" '[ "$(head -c 12 "$2" | od -An -t d4 | xargs)" = "20240520 1 4194304" ] &&' \
+    '[ "$(wc -c < "$2")" = 8389632 ] &&' \
+    'echo "step 2/2 | loss 10.9 | 9.00 ms | 40.0% bf16 MFU | 4711 tok/s"'
+bench 0 'gpt2 +llm.c +4711 /s' LLMC="$tmp/llmc"
 program "$tmp/tests/cuda_wrong_test" 'echo 1.0 is not 2.0' 'exit 3'
 bench 1 'cuda_wrong_test failed with 3'
 case $out in *"1.0 is not 2.0"*) ;; *) fail "what is wrong is not told: $out" ;; esac

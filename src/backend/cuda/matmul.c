@@ -347,8 +347,7 @@ static bool own_gelu(const tti_node *node) {
     return tti_cuda_device() && tti_cuda_wgmma_describe(node, &d) && d.kind != TTI_WGMMA_BIAS;
 }
 
-/* A head, strip by strip of its table: a step of GPT-2 350M takes 138.4 ms, with cublasLt's 139.3.
- */
+/* A head, strip by strip of its table: a step of GPT-2 350M takes 138.4 ms, by cublasLt 139.3. */
 static bool own_head(const tti_node *node) {
     tti_cuda_wgmma_desc d;
     return tti_cuda_device() && tti_cuda_wgmma_describe(node, &d);

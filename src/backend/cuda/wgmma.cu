@@ -167,8 +167,7 @@ struct tile_place {
     int unit, col; /* of CLUSTER * ROWS rows; of the columns of a tile */
 };
 
-/* Strip after strip, row after row of tiles in it: what a strip needs of b stays in the L2 cache.
- */
+/* Strip after strip, in it row after row of tiles: what it needs of b stays in the L2 cache. */
 __device__ __forceinline__ tile_place place_of(const wgmma_job &job, int tile) {
     int n_units = job.n_tiles / job.n_cols, first = tile / (n_units * job.strip) * job.strip;
     int at = tile - n_units * first, width = min(job.strip, job.n_cols - first);
