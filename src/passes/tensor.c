@@ -10,16 +10,12 @@
  * Graphs of all workers differ in attributes only. */
 #include "passes/tensor.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ops/op_table.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
-
-/* Of the parameters, that must be in pieces. */
-static const double least_share = 0.1;
 
 typedef struct cutting {
     tti_rewrite rw;
@@ -246,33 +242,20 @@ int64_t tti_tensor_whole_heads(const tutti_graph *g, int n) {
     return 0;
 }
 
-/* Numbers of workers that have enough in pieces; heads: those that divide attention too, else those
- * that do not. */
-static tutti_status list_others(const tutti_graph *g, bool heads, char text[128]) {
-    size_t at = 0;
-    *text = '\0';
-    for (int other = 2; other <= TTI_TENSOR_MOST_TRIED; other++) {
-        tti_division d;
-        if ((tti_tensor_whole_heads(g, other) == 0) != heads) continue;
-        TTI_TRY(tti_tensor_divide(g, other, NULL, &d));
-        if (d.share >= least_share)
-            at += (size_t)snprintf(text + at, 128 - at, "%s%d", at ? ", " : "", other);
-        tti_tensor_division_fini(&d);
-    }
-    return TUTTI_OK;
-}
-
 /* So little is cut that the workers would all have the model: says for how many they would not. */
 static tutti_status refuse(const tutti_graph *g, int n, double share) {
-    char text[128], whole[128];
-    TTI_TRY(list_others(g, true, text));
-    TTI_TRY(list_others(g, false, whole));
-    return tti_fail(TUTTI_E_INVALID,
-                    "parallel.tensor=%d: the layers of this model cannot be cut in %d: features, "
-                    "channels, heads or classes must divide by it, and do in %.0f %% of the "
-                    "parameters; numbers that would do: %s%s%s",
-                    n, n, 100 * share, *text ? text : "none up to 16",
-                    *whole ? "; with attention whole: " : "", whole);
+    tti_str even = {0}, uneven = {0};
+    tutti_status st = tti_tensor_numbers(g, true, &even);
+    if (st == TUTTI_OK) st = tti_tensor_numbers(g, false, &uneven);
+    if (st == TUTTI_OK)
+        st = tti_fail(TUTTI_E_INVALID,
+                      "parallel.tensor=%d: the layers of this model cannot be cut in %d: features, "
+                      "channels, heads or classes must divide by it, and do in %.0f %% of the "
+                      "parameters; numbers that would do: %s; with some layers whole: %s",
+                      n, n, 100 * share, tti_str_text(&even), tti_str_text(&uneven));
+    tti_str_free(&even);
+    tti_str_free(&uneven);
+    return st;
 }
 
 tutti_status tti_pass_tensor(tutti_graph **g, const tti_target *target) {
@@ -281,7 +264,7 @@ tutti_status tti_pass_tensor(tutti_graph **g, const tti_target *target) {
     tti_axis axis = {target->n_tensor, target->tensor};
     TTI_TRY(tti_tensor_divide(*g, axis.n, target->cuts, &division));
     tutti_status st = TUTTI_OK;
-    if (division.share < least_share && (*g)->training) st = refuse(*g, axis.n, division.share);
+    if (!tti_tensor_suffices(&division) && (*g)->training) st = refuse(*g, axis.n, division.share);
     bool is_first = target->cuts && target->cuts->n == 0;
     if (st == TUTTI_OK && is_first) st = note_cuts(*g, &division, target->cuts);
     if (st == TUTTI_OK) st = cut_graph(g, &division, axis);

@@ -2,6 +2,7 @@
 #ifndef TTI_PASSES_TENSOR_H
 #define TTI_PASSES_TENSOR_H
 
+#include "base/str.h"
 #include "passes/passes.h"
 
 /* A cut in one byte, so that how all values lie is a short text. */
@@ -24,6 +25,10 @@ bool tti_code_is_split(tti_cut_code code);
 
 /* True if a value of that shape can be cut so for n workers. */
 bool tti_code_divides(tti_cut_code code, const tutti_shape *shape, int n);
+
+/* Whole, and all splits of such a value from dimension first_dim on that n workers can have, as
+ * bits. */
+uint32_t tti_tensor_codes(const tutti_shape *shape, int first_dim, int n);
 
 /* One way to run a node: how it wants its inputs, and how its outputs then lie. */
 typedef struct tti_way {
@@ -53,6 +58,20 @@ void tti_tensor_division_fini(tti_division *division);
 
 /* Numbers of workers up to which messages say what would do. */
 enum { TTI_TENSOR_MOST_TRIED = 16 };
+
+/* tensor_uneven.c: how many layers of g n workers cannot divide though other numbers could, because
+ * n divides none of their heads, channels or features; *first: the first of them, or NULL. */
+int tti_tensor_uneven(const tutti_graph *g, int n, const tti_node **first);
+
+/* Appends the numbers of workers that have enough of g in pieces, of those for which all layers are
+ * even, or else some are not, such as "2, 4"; or that there are none. */
+tutti_status tti_tensor_numbers(const tutti_graph *g, bool even, tti_str *out);
+
+/* Appends kind, name and sizes of a layer that tti_tensor_uneven has found. */
+void tti_tensor_layer_text(const tti_node *layer, tti_str *out);
+
+/* Enough of the parameters are in pieces for it to be worth while. */
+bool tti_tensor_suffices(const tti_division *division);
 
 /* Heads of the first attention that n workers cannot divide, because n does not divide them,
  * some share keys, or rotary positions come before; 0: there is none. */

@@ -52,16 +52,6 @@ static bool is_param(const tti_node *node) {
     return (node->op->traits & (TTI_PARAM | TTI_BUFFER)) != 0;
 }
 
-/* All cuts of a parameter. */
-static uint32_t param_codes(const tutti_shape *shape, int n) {
-    uint32_t may = 1u << TTI_CODE_WHOLE;
-    for (int d = 0; d < shape->n_dims; d++)
-        for (int groups = 1; groups <= TTI_MAX_GROUPS; groups++)
-            if (tti_code_divides(tti_code_split(d, groups), shape, n))
-                may |= 1u << tti_code_split(d, groups);
-    return may;
-}
-
 /* With what comes by an exchange.  Samples, dimension 0, are never divided. */
 static uint32_t reachable(uint32_t may, const tutti_shape *shape, int n) {
     bool whole = may >> TTI_CODE_WHOLE & 1, terms = may >> TTI_CODE_PARTIAL & 1;
@@ -156,7 +146,7 @@ static tutti_status find_ways(search *s, const tti_cuts *like) {
             tti_cut_code code = first_code(node, like);
             s->now[0].lies[node->out[0]->id] = code;
             s->may[node->out[0]->id] =
-                code ? reachable(1u << code, shape, s->n) : param_codes(shape, s->n);
+                code ? reachable(1u << code, shape, s->n) : tti_tensor_codes(shape, 0, s->n);
         } else {
             TTI_TRY(list_ways(s, node));
         }

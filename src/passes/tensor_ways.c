@@ -43,6 +43,15 @@ bool tti_code_divides(tti_cut_code code, const tutti_shape *shape, int n) {
            shape->dim[cut.dim] % ((int64_t)n * cut.groups) == 0;
 }
 
+uint32_t tti_tensor_codes(const tutti_shape *shape, int first_dim, int n) {
+    uint32_t may = 1u << TTI_CODE_WHOLE;
+    for (int d = first_dim; d < shape->n_dims; d++)
+        for (int groups = 1; groups <= TTI_MAX_GROUPS; groups++)
+            if (tti_code_divides(tti_code_split(d, groups), shape, n))
+                may |= 1u << tti_code_split(d, groups);
+    return may;
+}
+
 double tti_tensor_move_cost(double n_bytes, int n) { return comm_per_byte * n_bytes * (n - 1) / n; }
 
 /* ---- ways ---- */

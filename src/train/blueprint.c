@@ -17,6 +17,7 @@
 #include "train/optimizer.h"
 #include "train/param_groups.h"
 #include "train/shares.h"
+#include "train/whole_layers.h"
 
 static tutti_status open_split(const tti_job_config *c, tutti_data_split split, int64_t n_classes,
                                tutti_dataset **out) {
@@ -227,6 +228,18 @@ static tutti_status make_plan(const tutti_job *job, const tti_blueprint *b,
     return tti_plan_create(&desc, out);
 }
 
+/* Before anything is cut in pieces that do not come out even. */
+static tutti_status check_uneven(const tutti_job *job, const tti_blueprint *b) {
+    tutti_graph *g;
+    if (b->mesh.tensor == 1 || b->gives_logits) return TUTTI_OK;
+    TTI_TRY(tti_blueprint_graph(job, b, true, &g));
+    tti_target target = tti_blueprint_target(b);
+    tutti_status st = tti_pass_simplify(&g, &target);
+    if (st == TUTTI_OK) st = tti_uneven_check(job, b, g);
+    tutti_graph_destroy(g);
+    return st;
+}
+
 /* only: the one place of a model group whose part is wanted, -1: all of them. */
 static tutti_status make_parts(const tutti_job *job, tti_blueprint *b, int only) {
     int n = tti_mesh_n_model(&b->mesh);
@@ -246,6 +259,7 @@ static tutti_status make_plans(const tutti_job *job, tti_blueprint *b, int rank)
     tti_target target = tti_blueprint_target(b);
     TTI_TRY(make_plan(job, b, &target, &b->plan));
     TTI_TRY(check_groups(b));
+    TTI_TRY(check_uneven(job, b));
     return make_parts(job, b, rank < 0 ? -1 : rank % tti_mesh_n_model(&b->mesh));
 }
 

@@ -125,6 +125,7 @@ typedef struct tti_job_config {
         char replay[TTI_TEXT_MAX];    /* run whose order of arrival is repeated; "": none */
         int64_t data;                 /* copies of the model; -1: as workers say */
         int64_t tensor;               /* pieces of each layer, on as many workers */
+        char uneven[TTI_TEXT_MAX];    /* layers that tensor does not divide: refuse | whole */
         int64_t pipeline;             /* stages of the model, on as many workers */
         int64_t pipeline_chunks;      /* pieces of each stage */
         char copies[TTI_TEXT_MAX];    /* of parameters, among threads: one | each */

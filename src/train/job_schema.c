@@ -481,6 +481,10 @@ static const tti_option rows[] = {
      .help = "Workers that divide each layer between them: weights, optimizer state and products "
              "are cut into so many pieces.  The workers are data x pipeline x tensor",
      .example = "2"},
+    {"parallel.uneven", TTI_OPTION_CHOICE, AT(parallel.uneven), "refuse", .choices = "refuse|whole",
+     .also = "uneven_layers",
+     .help = "Layers whose heads, channels or features parallel.tensor does not divide: refused, "
+             "with the numbers that would do; or whole on every worker"},
     {"parallel.pipeline", TTI_OPTION_INT, AT(parallel.pipeline), "1", RANGE(1, TTI_MAX_WORKERS),
      .also = "pp|stages|pipeline_stages|pipeline_parallel|pipeline_model_parallel_size",
      .help = "Workers that divide the layers between them: the model is cut into so many stages, "

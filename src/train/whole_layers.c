@@ -2,7 +2,48 @@
  * beside that of the model what is not cut. */
 #include "train/whole_layers.h"
 
+#include <string.h>
+
+#include "base/problem.h"
 #include "passes/tensor.h"
+
+/* Says which layer, which numbers would do, and, where enough of the model is in pieces all the
+ * same, which key takes it so. */
+static tutti_status say_uneven(const tutti_graph *g, int n, const tti_node *first, int n_layers,
+                               tti_str *out) {
+    tti_division d;
+    TTI_TRY(tti_tensor_divide(g, n, NULL, &d));
+    bool suffices = tti_tensor_suffices(&d);
+    tti_tensor_division_fini(&d);
+    tti_str_printf(out, "%d workers cannot divide ", n);
+    tti_tensor_layer_text(first, out);
+    if (n_layers > 1)
+        tti_str_printf(out, ", nor %d other layer%s", n_layers - 1, n_layers > 2 ? "s" : "");
+    tti_str_add(out, "; numbers that divide all layers: ");
+    TTI_TRY(tti_tensor_numbers(g, true, out));
+    if (suffices)
+        tti_str_add(out, "; parallel.uneven=whole leaves such layers whole on every worker");
+    return TUTTI_OK;
+}
+
+tutti_status tti_uneven_check(const tutti_job *job, const tti_blueprint *b, const tutti_graph *g) {
+    const tti_option_state *key = tti_options_state(&job->options, "parallel.tensor");
+    const tti_node *first;
+    bool may_be_whole = strcmp(b->config.parallel.uneven, "whole") == 0;
+    int n = b->mesh.tensor;
+    int n_layers = n > 1 && !may_be_whole ? tti_tensor_uneven(g, n, &first) : 0;
+    if (n_layers == 0) return TUTTI_OK;
+    tti_str why = {0};
+    tti_problems problems = {0};
+    tutti_status st = say_uneven(g, n, first, n_layers, &why);
+    if (st == TUTTI_OK) {
+        tti_problems_add(&problems, &key->place, "parallel.tensor: %s", tti_str_text(&why));
+        st = tti_problems_status(&problems, TUTTI_E_CONFIG);
+    }
+    tti_problems_free(&problems);
+    tti_str_free(&why);
+    return st;
+}
 
 bool tti_whole_heads_text(const tti_blueprint *b, tti_str *out) {
     const tutti_graph *g = b->plan->shard.graph;

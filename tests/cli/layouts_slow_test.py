@@ -16,7 +16,7 @@ def test_resnet():
 
 
 def test_gpt_with_tied_head_and_dropout():
-    layouts.grid("gpt2", layouts.all_layouts(8))
+    layouts.grid("gpt2", layouts.all_layouts(8), "parallel.uneven=whole")  # 4 heads
 
 
 def test_bert():

@@ -2,6 +2,7 @@
 the losses of one worker, in threads and processes, with workers that divide the batch; evaluation,
 checkpoints, and what is said where nothing can be cut."""
 
+import os
 import random
 import sys
 
@@ -86,15 +87,44 @@ def test_what_cannot_be_cut_is_said():
     ended.expect(0)
     arguments[4] = "11"
     ended = runs.tutti("train", "run.dir=eleven", *arguments, "parallel.tensor=11")
+    ended.expect(2, "command line: error: parallel.tensor: 11 workers cannot divide linear 'fc1' "
+                 "with 20 features from 784, nor 1 other layer; numbers that divide all layers: "
+                 "2, 4, 5, 10\n")
+    ended = runs.tutti("train", "run.dir=eleven", *arguments, "parallel.tensor=11",
+                       "parallel.uneven=whole")
     ended.expect(2, "parallel.tensor=11: the layers of this model cannot be cut in 11",
-                 "numbers that would do: 2, 4")
+                 "numbers that would do: 2, 4, 5, 10; with some layers whole: 7")
+
+
+UNEVEN = ("3 workers cannot divide embedding of 'transformer.wte.weight' with 16 x 32 weights, nor "
+          "6 other layers; numbers that divide all layers: 2, 4; parallel.uneven=whole leaves such "
+          "layers whole on every worker")
+
+
+def test_layers_that_do_not_divide_are_refused():
+    """Before anything starts, at the place in the job, by whatever reads a layout; the planner has
+    none such among its own."""
+    with open("job.yaml", "w") as file:
+        file.write("parallel:\n  tensor: 3\n")
+    job = ["job.yaml"] + text_arguments("model.name=gpt2", "model.layers=1", "model.heads=4",
+                                        "model.width=32", "parallel.shards=1", "train.steps=1")
+    for command in (["train", "run.dir=run"], ["inspect"], ["inspect", "--layout"],
+                    ["train", "run.dir=run", "parallel.place=processes"]):
+        ended = runs.tutti(command[0], *job, "-n", "3", *command[1:])
+        ended.expect(2, "job.yaml:2:11: error: parallel.tensor: " + UNEVEN)
+    assert not os.path.exists("run"), "the run has begun"
+    runs.tutti("simulate", *job, "-n", "3").expect(2, "parallel.tensor: " + UNEVEN)
+    told = runs.tutti("plan", *job, "-n", "3", "--seconds", "0.2").expect(0, UNEVEN).out
+    assert "tensor 3" not in told.split("not possible:")[0], told
+    runs.tutti("train", "run.dir=run", *job, "-n", "3", "parallel.uneven=whole").expect(0)
 
 
 def test_heads_that_do_not_divide_are_said():
-    """Three workers cut the rest of a model with four heads: attention stays whole, and they hear
-    so, before the run and in it; two workers hear nothing."""
+    """Three workers cut the rest of a model with four heads, if they may: attention stays whole,
+    and they hear it, before the run and in it; two workers hear nothing."""
     job = text_arguments("model.name=gpt2", "model.layers=1", "model.heads=4", "model.width=48",
-                         "model.dropout=0", "train.steps=1", "parallel.shards=1")
+                         "model.dropout=0", "train.steps=1", "parallel.shards=1",
+                         "parallel.uneven=whole")
     why = "attention of 4 heads stays whole on every worker; numbers that divide the heads: 2, 4"
     ended = runs.tutti("inspect", "-n", "3", "parallel.tensor=3", *job)
     ended.expect(0, why, "% of the parameters are whole on every worker")
@@ -105,7 +135,7 @@ def test_heads_that_do_not_divide_are_said():
     ended = runs.tutti("train", "run.dir=heads2", "-n", "2", "parallel.tensor=2", *job).expect(0)
     assert "stays whole" not in ended.out + ended.err, ended.err
     ended = runs.tutti("train", "run.dir=heads7", "-n", "7", "parallel.tensor=7", *job)
-    ended.expect(2, "numbers that would do: 2, 4", "with attention whole: 3,")
+    ended.expect(2, "numbers that would do: 2, 4", "with some layers whole: 3,")
 
 
 if __name__ == "__main__":
