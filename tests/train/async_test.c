@@ -79,9 +79,9 @@ T_CASE(a_slow_worker) {
     bounded[1] = "run.dir=bounded";
     bounded[9] = "parallel.staleness=4";
     double sum = 3 / 0.020 + 1 / 0.100, slowest = 4 / 0.100;
-    double reduced = rate(together, "train.steps=40", 3, 5);
-    double unbounded = rate(apart, "train.steps=200", 3, 20);
-    double four = rate(bounded, "train.steps=200", 3, 20);
+    double reduced = rate(together, "train.steps=20", 3, 5);
+    double unbounded = rate(apart, "train.steps=120", 3, 20);
+    double four = rate(bounded, "train.steps=120", 3, 20);
     print_message(
         "batches/s: all-reduce %.1f (%.0f %% of 4 as the slowest), unbounded %.1f "
         "(%.0f %% of the sum), staleness 4 %.1f (%.0f %%)\n",
@@ -100,12 +100,12 @@ T_CASE(a_slow_copy) {
                                    "run.checkpoint_every=-1", "train.eval_every=0",
                                    "parallel.devices=cpu"};
     double sum = 2 / 0.030 + 1 / 0.150, slowest = 3 / 0.150;
-    double reduced = rate(assignments, "train.steps=20", 2, 10);
+    double reduced = rate(assignments, "train.steps=10", 2, 10);
     assignments[2] = "run.dir=apart";
     assignments[7] = "parallel.sync=parameter-server";
     assignments[8] = "parallel.mode=fast";
     assignments[9] = "parallel.staleness=4";
-    double apart = rate(assignments, "train.steps=120", 2, 30);
+    double apart = rate(assignments, "train.steps=72", 2, 30);
     print_message(
         "batches/s: all-reduce %.1f (%.0f %% of 3 as the slowest), staleness 4 %.1f "
         "(%.0f %% of the sum)\n",
@@ -229,10 +229,10 @@ T_CASE(backup_workers) {
                             "parallel.mode=fast",
                             "parallel.backup_workers=1",
                             NULL};
-    double others = 1 / 0.020, got = rate(backed, "train.steps=40", 3, 20) * 4 / 3;
+    double others = 1 / 0.020, got = rate(backed, "train.steps=20", 3, 20) * 4 / 3;
     backed[9] = "parallel.backup_workers=0";
     backed[1] = "run.dir=waiting";
-    double waiting = rate(backed, "train.steps=10", 3, 20);
+    double waiting = rate(backed, "train.steps=5", 3, 20);
     print_message("steps/s: %.1f (%.0f %% of what the other three could do), all wait %.1f\n", got,
                   100 * got / others, waiting);
     assert_true(got >= 2 * waiting);
