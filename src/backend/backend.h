@@ -247,9 +247,11 @@ typedef struct tti_device_ops {
      * waits for what was there when the place was noted last, which was in the same recording. */
     tutti_status (*note)(tti_queue queue, int place);
     tutti_status (*follow)(tti_queue after, int place);
-    tutti_status (*mark)(tti_queue queue, int mark); /* mark 0 .. 15 */
-    tutti_status (*await)(int mark);                 /* waits for the mark */
-    tutti_status (*sync)(void);                      /* waits for everything */
+    /* mark 0 .. 15; within a recording it is set each time that is played.  And waits for it, as it
+     * was set last: for that of a recording from the moment when this is put into the queue. */
+    tutti_status (*mark)(tti_queue queue, int mark);
+    tutti_status (*await)(int mark);
+    tutti_status (*sync)(void); /* waits for everything */
     /* Names what is put into the queues until the range ends, for tools that watch (NVTX);
      * NULL ends the innermost.  Costs nothing when nobody does.  May be NULL. */
     void (*range)(const char *name);

@@ -185,6 +185,7 @@ tutti_status tti_exec_device_keep(tti_exec *x, const tti_kept_samples *from, int
         TTI_TRY(tti_device_take_host(x, &d->sets[i].index,
                                      tti_kept_index_elems(&d->kept) * sizeof(int32_t)));
     }
+    d->n_chained = tti_device_n_chained(x);
     *kept = true;
     return TUTTI_OK;
 }
@@ -367,8 +368,7 @@ static tutti_status compare_own(tti_exec *x, uint64_t step) {
                     (unsigned long long)step, x->rank);
 }
 
-/* beside: other devices are read while shards compute. */
-static tutti_status whole_step(tti_exec *x, const tti_device_set *set, bool beside) {
+tutti_status tti_device_whole_step(tti_exec *x, const tti_device_set *set, bool beside) {
     tti_exec_device *d = x->device;
     tti_device_exchange_begin(x->exchange, beside);
     if (d->pipe) tti_device_pipe_begin(d->pipe, beside);
@@ -391,41 +391,18 @@ static tutti_status whole_step(tti_exec *x, const tti_device_set *set, bool besi
     return update_and_tell(x, set);
 }
 
-tutti_status tti_device_record(tti_exec *x, const tti_device_set *set, void **recording) {
-    tti_exec_device *d = x->device;
-    TTI_TRY(d->ops->record_begin());
-    tutti_status st = whole_step(x, set, true);
-    tutti_status ended = d->ops->record_end(recording);
-    TTI_TRY(st);
-    return ended;
-}
-
-/* Making a recording may wait for devices, which one that waits for its peers must not see: all of
- * them are made before any runs. */
-static tutti_status record_all(tti_exec *x, const tti_device_set *like) {
-    tti_exec_device *d = x->device;
-    for (int i = 0; i < d->n_sets; i++) {
-        d->sets[i].gathers = like->gathers;
-        TTI_TRY(tti_device_record(x, &d->sets[i], &d->sets[i].recording));
-    }
-    return d->axis ? tti_device_axis_meet(d->axis) : tti_device_reduce_meet(d->reduce);
-}
-
 /* As a recording from the second step of the worker on: the first one loads kernels. */
 static tutti_status run_recorded(tti_exec *x, tti_device_set *set) {
     tti_exec_device *d = x->device;
     bool streams = tti_offload_streams(x->offload);
     if (d->pipe || streams) tti_profile_next_step(x);
-    if (streams) return whole_step(x, set, false);
-    if (d->pipe) return whole_step(x, set, tti_device_pipe_is_loaded(d->pipe, false));
+    if (streams) return tti_device_whole_step(x, set, false);
+    if (d->pipe) return tti_device_whole_step(x, set, tti_device_pipe_is_loaded(d->pipe, false));
     bool is_timed_alone = x->profile && d->n_timed == 0; /* its moments cannot be recorded */
     if (is_timed_alone) tti_profile_next_step(x);
-    if (d->n_begun == 0 || is_timed_alone) return whole_step(x, set, false);
+    if (d->n_begun == 0 || is_timed_alone) return tti_device_whole_step(x, set, false);
     if (d->next_timed < d->n_timed) return d->ops->replay(d->timed[d->next_timed++]);
-    if (!set->recording)
-        TTI_TRY(d->reduce || d->axis ? record_all(x, set)
-                                     : tti_device_record(x, set, &set->recording));
-    return d->ops->replay(set->recording);
+    return tti_device_play(x, set);
 }
 
 static tutti_status run_by_host(tti_exec *x, tti_device_set *set) {
@@ -512,8 +489,13 @@ static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
     int64_t fed_ns = tti_now_ns();
     x->copied_ns += fed_ns - set->begun_ns;
     if (d->parts) tti_device_parts_written(d->parts, false);
-    TTI_TRY(run(x, set));
-    TTI_TRY(d->ops->mark(TTI_QUEUE_COMPUTE, which));
+    d->has_just_ended = false;
+    if (tti_device_is_chained(x, set)) {
+        TTI_TRY(tti_device_chain_step(x, which));
+    } else {
+        TTI_TRY(run(x, set));
+        TTI_TRY(d->ops->mark(TTI_QUEUE_COMPUTE, which));
+    }
     tti_exec_profile_wait(x, tti_part_other("feeding"), set->begun_ns, fed_ns);
     tti_exec_profile_wait(x, tti_part_other("putting into queues"), fed_ns, tti_now_ns());
     set->at_work = true;
@@ -559,6 +541,7 @@ tutti_status tti_device_await(tti_exec *x, const tti_device_set **out) {
     int which = next_to_end(d);
     tti_device_set *set = &d->sets[which];
     TTI_ASSERT(set->at_work);
+    TTI_TRY(tti_device_chain_before_end(x));
     set->at_work = false;
     d->n_ended++;
     *out = set;

@@ -95,6 +95,8 @@ void tti_device_release_shards(tti_exec *x) {
     for (int i = 0; i < TTI_MAX_AHEAD; i++) {
         release_set(x, &d->sets[i]);
         d->sets[i] = (tti_device_set){0};
+        d->ops->release_recording(d->chains[i]);
+        d->chains[i] = NULL;
     }
     tti_bytes_release(x->desc.backend, &d->bytes);
     x->desc.backend->release(d->fixed, (size_t)tti_device_n_local(x) * sizeof(tti_run));

@@ -62,6 +62,10 @@ struct tti_exec_device {
     size_t x_bytes, target_bytes, told_bytes;
     int n_told; /* of sums, that a step tells */
     uint64_t n_begun, n_ended;
+    int n_chained;               /* steps that the device is given at once; below 2: one */
+    int n_waiting;               /* of those begun, the last ones: for the next launch */
+    bool has_just_ended;         /* a step, and none was begun since */
+    void *chains[TTI_MAX_AHEAD]; /* recordings, by the set of the first step; NULL: not made */
     uint64_t newest, done; /* steps of the run that were begun, and that are known to be done */
     tti_str name;
     int64_t last_end_ns;
@@ -128,8 +132,24 @@ tutti_status tti_device_feed(tti_exec *x, tti_device_set *set, const tti_step_de
 /* The numbers of the step, to where programs read them. */
 tutti_status tti_device_put_begin(tti_exec *x, const tti_device_set *set);
 
-/* A recording of a step with these inputs; nothing runs. */
+/* Into the queues; beside: other devices are read while shards compute. */
+tutti_status tti_device_whole_step(tti_exec *x, const tti_device_set *set, bool beside);
+
+/* device_recordings.c: a recording of a step with these inputs, nothing runs; and the set's own one
+ * into the queue, made if it is not there. */
 tutti_status tti_device_record(tti_exec *x, const tti_device_set *set, void **recording);
+tutti_status tti_device_play(tti_exec *x, tti_device_set *set);
+
+/* device_recordings.c: how many steps over kept samples the device is best given at once; whether
+ * the step of this set is one of those; and such a step, marked as every step is, which waits until
+ * the others of its launch have been begun. */
+int tti_device_n_chained(const tti_exec *x);
+bool tti_device_is_chained(const tti_exec *x, const tti_device_set *set);
+tutti_status tti_device_chain_step(tti_exec *x, int which);
+
+/* device_recordings.c: before the oldest step at work is awaited.  Steps that wait for others go to
+ * the device one by one if it is among them, or if no others come. */
+tutti_status tti_device_chain_before_end(tti_exec *x);
 
 /* device_waves.c: the shards of this worker, as they were fed; sums of those with others too,
  * where that goes on beside them.  And of an evaluation. */

@@ -210,6 +210,9 @@ tutti_status tti_exec_end(tti_exec *exec, tti_step_result *result);
 /* Steps that may be at work together: 1, on a device that works alone 2, or more over kept samples.
  */
 int tti_exec_depth(const tti_exec *exec);
+/* Of those, how many a device is given by one launch: 1, or half of tti_exec_depth where steps over
+ * kept samples are small. */
+int tti_exec_steps_per_launch(const tti_exec *exec);
 
 /* How devices add between workers, in words; "" where none do.  Valid as long as exec. */
 const char *tti_exec_way(const tti_exec *exec);

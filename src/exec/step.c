@@ -578,6 +578,10 @@ tutti_status tti_exec_gradient(tti_exec *x, const tti_step_desc *desc, tti_step_
 
 int tti_exec_depth(const tti_exec *x) { return x->device ? tti_exec_device_depth(x) : 1; }
 
+int tti_exec_steps_per_launch(const tti_exec *x) {
+    return x->device ? tti_exec_device_steps_per_launch(x) : 1;
+}
+
 bool tti_exec_takes_bytes(const tti_exec *x) {
     const tti_device_ops *ops = x->desc.backend->device;
     return ops && ops->unpack;

@@ -383,7 +383,7 @@ static const tti_option rows[] = {
     {"parallel.ahead", TTI_OPTION_INT, AT(parallel.ahead), "auto", RANGE(1, TTI_MAX_AHEAD),
      .word = "auto", .also = "steps_per_launch|scan",
      .help = "Steps over resident samples that a GPU is given before it has told the first one's "
-             "results; these do not depend on it"},
+             "results, half of them by one launch where they are small; these do not depend on it"},
     {"parallel.mode", TTI_OPTION_CHOICE, AT(parallel.mode), "exact", .choices = "exact|fast",
      .also = "exact|deterministic|precision|reproducible",
      .help = "exact: the same bits for any number of workers; fast: the same mathematics"},

@@ -190,6 +190,7 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     if (memory.offloaded) tti_json_int(j, "bytes_offloaded", (int64_t)memory.offloaded);
     if (memory.gathered) tti_json_int(j, "bytes_gathered", (int64_t)memory.gathered);
     tti_json_bool(j, "resident", r->is_resident);
+    if (r->is_resident) tti_json_int(j, "steps_per_launch", r->n_launched);
     tell_places(r);
     tti_json_text(j, "backend", tti_str_text(&backend));
     tti_json_text(j, "version", TUTTI_VERSION);

@@ -34,6 +34,7 @@ typedef struct tti_reporter {
     double window_sent, sent_bytes; /* by this worker, since the last record; in this call */
     double eval_loss, eval_accuracy;
     bool is_resident;  /* the samples stay on the device: set before the start is told */
+    int n_launched;    /* likewise: steps over them by one launch */
     double stale_mean; /* of an asynchronous run, as was told last */
     int64_t stale_max;
     double expected_bubble;          /* likewise: of the stages of a pipeline; 0: there are none */

@@ -125,6 +125,7 @@ static tutti_status keep_samples(session *s) {
     n *= s->order.last_shard - s->order.first_shard;
     s->index = calloc((size_t)n + 1, sizeof *s->index);
     s->reporter.is_resident = true;
+    s->reporter.n_launched = tti_exec_steps_per_launch(s->exec);
     return s->index ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
 }
 

@@ -321,13 +321,15 @@ def test_samples_on_the_device():
     """Batches that the GPU makes by itself, one step ahead or eight: the bits of fed ones."""
     job = LENET + ["train.batch=60", "-n", "1"]  # the last batch of an epoch is short
     train("fed", job, "data.resident=no")
-    for run, wish in (("kept", ["data.resident=yes"]), ("one_by_one", ["parallel.ahead=1"]),
-                      ("eight", ["parallel.ahead=8", "train.precision=auto"])):
+    for run, wish, at_once in (("kept", ["data.resident=yes"], 4),
+                               ("one_by_one", ["parallel.ahead=1"], 1),
+                               ("eight", ["parallel.ahead=8", "train.precision=auto"], 4)):
         train(run, job, *wish)
         if losses(run) != losses("fed") or last_hash(run) != last_hash("fed"):
             raise AssertionError("%s differs from batches that are fed" % run)
-        if [r["resident"] for r in runs.records(run) if r["event"] == "start"] != [True]:
-            raise AssertionError("%s: the samples are not on the device" % run)
+        start = [r for r in runs.records(run) if r["event"] == "start"]
+        if [(r["resident"], r["steps_per_launch"]) for r in start] != [(True, at_once)]:
+            raise AssertionError("%s: not %d steps over samples on the device" % (run, at_once))
 
 
 def test_a_transformer():
@@ -421,17 +423,18 @@ def test_lost_device():
     """An error that stays, in a recorded step: told, ended without waiting, resumed to the bits."""
     if not os.path.exists(FAULTS + "/tutti-cuda.so"):
         return
-    job = LENET + ["run.checkpoint_every=6"]
+    job = LENET + ["run.checkpoint_every=9"]
     train("whole", job, "-n", "1")
     told = runs.story("whole")
-    for run, arguments in (("one", ["-n", "1"]), ("fed", ["-n", "1", "data.resident=no"]),
-                           ("process", ["-n", "1", "parallel.place=processes"])):
-        ended = lose(run, "cuda.replay:fail@9", job, *arguments)
+    for run, launch, arguments in (("one", 3, ["-n", "1"]),  # each of four steps
+                                   ("fed", 9, ["-n", "1", "data.resident=no"]),
+                                   ("process", 3, ["-n", "1", "parallel.place=processes"])):
+        ended = lose(run, "cuda.replay:fail@%d" % launch, job, *arguments)
         for part in ("device 0 (", "failed: cuda: ", "illegal memory access", "The checkpoint of "
-                     "step 6 is good: tutti train --resume " + run):
+                     "step 9 is good: tutti train --resume " + run):
             if part not in ended.err:
                 raise AssertionError("%s: no '%s' in %s" % (run, part, ended.err))
-        if runs.checkpoints(run) != [6]:
+        if runs.checkpoints(run) != [9]:
             raise AssertionError(runs.checkpoints(run))
         runs.tutti("train", "--resume", run, timeout_s=110).expect(0)
         runs.same_story(told, run)
@@ -477,7 +480,7 @@ def test_lost_device_of_two():
     for place in ("threads", "processes"):
         for algorithm in ("direct", "tree"):
             run = "_".join((place, algorithm))
-            lose(run, "cuda.replay:fail@9", job, "-n", "2", "parallel.place=" + place,
+            lose(run, "cuda.replay:fail@3", job, "-n", "2", "parallel.place=" + place,
                  "parallel.algorithm=" + algorithm)
             if runs.alive("run.dir=" + run):
                 raise AssertionError("%s: processes are left" % run)

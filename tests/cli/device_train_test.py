@@ -47,6 +47,28 @@ def test_same_bits():
         runs.same_story(runs.story("host_unseen"), run)
 
 
+def test_steps_of_one_launch():
+    """Four small steps at a time over kept samples: so many launches, and the bits of the host,
+    also where an evaluation leaves a launch incomplete."""
+    job = ["train.steps=27", "run.checkpoint_every=-1", "train.eval_every=0", "run.log_every=9"]
+    train("host", *job, "-n", "1", devices="cpu").expect(0)
+    # launches of 26 steps, after one that loads kernels; plays= fails with the next one
+    for run, says, more, n in (("fours", "plays=8", ["-n", "1"], 4),
+                               ("two", "plays=8,peers=1", ["-n", "2"], 4),
+                               ("late", "plays=8,late=1", ["-n", "1"], 4),
+                               ("threes", "plays=12", ["-n", "1", "parallel.ahead=7"], 3),
+                               ("one_by_one", "", ["-n", "1", "parallel.ahead=2"], 1)):
+        train(run, *job, *more, says=says).expect(0)
+        runs.same_story(runs.story("host"), run)
+        told = [r["steps_per_launch"] for r in runs.records(run) if r["event"] == "start"]
+        if told != [n]:
+            raise AssertionError("%s: %s" % (run, told))
+    train("more", *job, "-n", "1", says="plays=7").expect(10, "illegal memory access")
+    train("looked_at", *job, "train.eval_every=7", "-n", "1").expect(0)
+    train("host_looked_at", *job, "train.eval_every=7", "-n", "1", devices="cpu").expect(0)
+    runs.same_story(runs.story("host_looked_at"), "looked_at")
+
+
 def test_running_statistics():
     """Shares of three samples round; a device and a host round them alike."""
     net = ["model.name=resnet18", "model.stem=cifar", "data.format=random_images",
@@ -192,7 +214,7 @@ def test_lost_devices():
     train("whole", "-n", "1").expect(0)
     told = runs.story("whole")
     for run, says, step, place in (
-            ("alone", "lost=7", "steps 5 to 8: device 0 (test device 0)", ["-n", "1"]),
+            ("alone", "lost=7", "steps 6 to 8: device 0 (test device 0)", ["-n", "1"]),
             ("fed", "lost=7", "steps 6 to 7: device 0", ["-n", "1", "data.resident=no"]),
             ("second", "lost=7,on=1", "step 7: device 1 (test device 1)", ["-n", "2"]),
             ("both", "lost=7", "step 7: device ", ["-n", "2"]),

@@ -224,10 +224,18 @@ tutti_status tti_cuda_follow(tti_queue after, int place) {
     return tti_cuda_check(tti_launch_nothing(current->streams[after]), "follow");
 }
 
+/* In a recording it is of each time that this is played, not of the capture. */
+static tutti_status record_for_host(cudaEvent_t event, cudaStream_t stream) {
+    enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
+    TTI_CUDA(cudaStreamIsCapturing(stream, &state));
+    unsigned how =
+        state == cudaStreamCaptureStatusActive ? cudaEventRecordExternal : cudaEventRecordDefault;
+    return tti_cuda_check(cudaEventRecordWithFlags(event, stream, how), "cudaEventRecord");
+}
+
 tutti_status tti_cuda_mark(tti_queue queue, int mark) {
     TTI_TRY(tti_cuda_check(current->refused, "accumulate"));
-    return tti_cuda_check(cudaEventRecord(current->marks[mark], current->streams[queue]),
-                          "cudaEventRecord");
+    return record_for_host(current->marks[mark], current->streams[queue]);
 }
 
 tutti_status tti_cuda_await(int mark) {
@@ -251,16 +259,9 @@ static tutti_status more_stamps(int n) {
     return TUTTI_OK;
 }
 
-/* In a recording it is told of each time that this is played, not of the capture. */
 tutti_status tti_cuda_stamp(tti_queue queue, int moment) {
-    enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
-    cudaStream_t stream = current->streams[queue];
     if (moment >= current->n_stamps) TTI_TRY(more_stamps(moment + 256));
-    TTI_CUDA(cudaStreamIsCapturing(stream, &state));
-    unsigned how =
-        state == cudaStreamCaptureStatusActive ? cudaEventRecordExternal : cudaEventRecordDefault;
-    return tti_cuda_check(cudaEventRecordWithFlags(current->stamps[moment], stream, how),
-                          "cudaEventRecord");
+    return record_for_host(current->stamps[moment], current->streams[queue]);
 }
 
 tutti_status tti_cuda_read_stamps(int n, double *us) {

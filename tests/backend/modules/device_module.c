@@ -22,6 +22,7 @@
  *   full=D   device D has no room for what measures links
  *   wrong=D  a bit of what device D reads over a link then is not what was sent
  *   kind=D   device D is of another kind than the others
+ *   plays=N  it fails likewise when recordings are played more than N times
  *   stack=N  the version of the driver and its libraries (default: 1)
  *   fuses=1  plans are made as for kernels that do much at once
  *   weighs=1 stages of a model are cut as for a GPU
@@ -65,7 +66,12 @@ struct command {
     tti_device_letter letter;
     tti_queue queue;
     tti_queue before; /* run is NULL: the queue waits until the first n commands of that are done */
-    enum { ORDER, NOTE, FOLLOW } kind; /* of these: n as it is then, noted as place n or from it */
+    enum {
+        ORDER,
+        NOTE,
+        FOLLOW,
+        MARK
+    } kind; /* n as it is then, noted as place or mark n, or from it */
 };
 
 /* Of a queue, or of all queues in the order in which they were put. */
@@ -92,7 +98,7 @@ typedef struct device {
     int64_t *moments; /* [MAX_MOMENTS] */
     int64_t clock_ns;
     size_t n_bytes, n_peak;
-    int64_t n_fetched;
+    int64_t n_fetched, n_played;
     int hosts[16];
 } device;
 
@@ -194,6 +200,11 @@ static tutti_status record_end(void **out) {
 /* What is put between queues. */
 static void meet_queues(const command *c) {
     command wait = *c;
+    if (c->kind == MARK) {
+        current->marks[c->n].queue = c->queue;
+        current->marks[c->n].n = current->queues[c->queue].n;
+        return;
+    }
     if (!current->late) return;
     if (c->kind == NOTE) {
         current->notes[c->n].queue = c->queue;
@@ -216,6 +227,7 @@ static tutti_status put_between(const command *c) {
 
 static tutti_status replay(void *state) {
     const recording *r = state;
+    if (++current->n_played > option("plays=", INT64_MAX)) current->lost = true;
     TTI_TRY(check());
     for (size_t i = 0; i < r->n; i++) {
         command c = r->commands[i];
@@ -331,8 +343,9 @@ static tutti_status follow(tti_queue after, int place) {
 }
 
 static tutti_status mark(tti_queue queue, int number) {
-    current->marks[number].queue = queue;
-    current->marks[number].n = current->queues[queue].n;
+    const command c = {.queue = queue, .kind = MARK, .n = (size_t)number};
+    if (current->records) return put_between(&c);
+    meet_queues(&c);
     return TUTTI_OK; /* as on a device, which has not come so far yet */
 }
 
@@ -485,158 +498,7 @@ static void accumulate(float *dst, const float *src, size_t n_elems) {
         tti_clear_error();
 }
 
-/* ---- the update: sgd ---- */
-
-typedef struct update {
-    tti_update_desc desc;
-    tti_update_block *blocks;
-    double *partials; /* [n_blocks] */
-    float momentum;
-} update;
-
-static tutti_status update_create(const tti_update_desc *desc, void **out) {
-    bool plain = desc->clip_value <= 0 && desc->l1 <= 0;
-    if (desc->node && (strcmp(desc->node->op->name, "sgd") != 0 || !plain))
-        return tti_fail(TUTTI_E_UNSUPPORTED, "test device: plain sgd alone is known");
-    update *u = calloc(1, sizeof *u);
-    size_t n_bytes = (size_t)desc->n_blocks * sizeof *u->blocks;
-    if (u) u->blocks = malloc(n_bytes + 1);
-    if (u) u->partials = calloc((size_t)desc->n_blocks + 1, sizeof *u->partials);
-    TTI_ASSERT(u && u->blocks && u->partials);
-    u->desc = *desc;
-    memcpy(u->blocks, desc->blocks, n_bytes);
-    if (desc->node) u->momentum = (float)tti_attr_float(desc->node, "momentum");
-    *out = u;
-    return TUTTI_OK;
-}
-
-static void train_element(const update *u, const tti_update_block *b, float scale, size_t i) {
-    const tti_step_args *args = u->desc.args;
-    float lr = args->lr * b->lr_factor, g = u->desc.grads[b->grads + i];
-    float *w = &u->desc.params[b->params + i], *m = &u->desc.states[0][b->state + i];
-    if (b->kind == TTI_BLOCK_BUFFER) {
-        *w = (1 - b->decay) * *w + b->decay * args->inv_rows * g;
-    } else if (b->kind == TTI_BLOCK_TRAINED) {
-        *m = u->momentum * *m + (g * scale + b->decay * *w);
-        *w -= lr * *m;
-    }
-}
-
-static void average_element(const update *u, const tti_update_block *b, size_t i) {
-    float decay = b->kind == TTI_BLOCK_BUFFER ? 0 : (float)u->desc.ema_decay;
-    float *ema = &u->desc.ema[b->state + i];
-    *ema = decay * *ema + (1 - decay) * u->desc.params[b->params + i];
-}
-
-static void narrow_element(const update *u, const tti_update_block *b, size_t i) {
-    double w = (double)u->desc.params[b->params + i];
-    if (b->is_low) tti_store_elem(u->desc.low_dtype, u->desc.low, b->low + i, w);
-}
-
-static void train_block(const update *u, const tti_update_block *b, float scale) {
-    for (size_t i = 0; b->is_own && i < b->n_elems; i++) {
-        if (!u->desc.report->bad) train_element(u, b, scale, i);
-        if (!u->desc.report->bad && u->desc.ema) average_element(u, b, i);
-        if (!u->desc.report->bad) narrow_element(u, b, i);
-    }
-}
-
-/* others: of the blocks that are not own. */
-static uint64_t hash_of(const update *u, bool own, bool others) {
-    uint64_t hash = 0;
-    for (int i = 0; i < u->desc.n_blocks; i++) {
-        const tti_update_block *b = &u->blocks[i];
-        if (b->is_here && (b->is_own ? own : others))
-            hash += tti_backend_cpu.hash(u->desc.params + b->params, b->n_elems, b->first);
-    }
-    return hash;
-}
-
-static void run_squares(command *c) {
-    const update *u = c->state;
-    for (int i = 0; i < u->desc.n_blocks; i++) {
-        const tti_update_block *b = &u->blocks[i];
-        bool counts = b->is_own && b->kind == TTI_BLOCK_TRAINED;
-        u->partials[i] =
-            counts ? tti_backend_cpu.sum_squares(u->desc.grads + b->grads, b->n_elems) : 0;
-    }
-}
-
-static bool looks_at_norm(const update *u) {
-    return u->desc.clip_norm > 0 || u->desc.watch_gradients;
-}
-
-static float clip_of(const update *u, double inv_count) {
-    double sum = 0;
-    if (!looks_at_norm(u)) return 1;
-    for (int i = 0; i < u->desc.n_blocks; i++) sum += u->partials[i];
-    double norm = sqrt(sum) * inv_count;
-    u->desc.report->grad_norm = norm;
-    if (!isfinite(norm)) u->desc.report->bad |= TTI_BAD_GRADIENT;
-    bool clips = u->desc.clip_norm > 0 && norm > u->desc.clip_norm;
-    return clips ? (float)(u->desc.clip_norm / (norm + 1e-6)) : 1;
-}
-
-static void run_update(command *c) {
-    const update *u = c->state;
-    double n = 0, loss = 0;
-    for (int s = 0; s < u->desc.n_shards; s++)
-        loss += u->desc.sums[3 * s], n += u->desc.sums[3 * s + 1];
-    uint64_t told_ns = u->desc.report->told_ns;
-    *u->desc.report =
-        (tti_step_report){.bad = isfinite(loss) ? 0u : TTI_BAD_LOSS,
-                          .exchange_ns = told_ns ? (uint64_t)tti_now_ns() - told_ns : 0};
-    double inv_count = (n > 0 ? 1 / n : 0) / (double)u->desc.args->loss_scale;
-    float scale = (float)inv_count * clip_of(u, inv_count);
-    for (int i = 0; i < u->desc.n_blocks; i++) train_block(u, &u->blocks[i], scale);
-    if (!u->desc.report->bad) u->desc.report->params_hash = hash_of(u, true, false);
-}
-
-static tutti_status update_run(void *state) {
-    const update *u = state;
-    if (looks_at_norm(u)) TTI_TRY(put(&(command){.run = run_squares, .state = state}));
-    if (looks_at_norm(u) && u->desc.spread)
-        TTI_TRY(u->desc.spread(u->desc.user, u->partials, 2 * (size_t)u->desc.n_blocks));
-    return put(&(command){.run = run_update, .state = state});
-}
-
-#include "device_joint.h"
-
-static void run_complete(command *c) {
-    const update *u = c->state;
-    bool rereads = false;
-    for (int i = 0; i < u->desc.n_blocks; i++) rereads |= !u->blocks[i].is_here;
-    if (u->desc.report->bad) return;
-    if (rereads) u->desc.report->params_hash = 0;
-    u->desc.report->params_hash += hash_of(u, rereads, true);
-}
-
-static tutti_status update_complete(void *state) {
-    return put(&(command){.run = run_complete, .state = state});
-}
-
-static tutti_status update_hash(void *state, uint64_t *hash) {
-    advance_all();
-    *hash = hash_of(state, true, true);
-    return check();
-}
-
-static void run_narrow(command *c) {
-    const update *u = c->state;
-    for (int i = 0; i < u->desc.n_blocks; i++)
-        for (size_t k = 0; k < u->blocks[i].n_elems; k++) narrow_element(u, &u->blocks[i], k);
-}
-
-static tutti_status update_narrow(void *state) {
-    return put(&(command){.run = run_narrow, .state = state});
-}
-
-static void update_destroy(void *state) {
-    update *u = state;
-    if (u) free(u->blocks);
-    if (u) free(u->partials);
-    free(u);
-}
+#include "device_update.h"
 
 /* ---- kernels: the host's, put into a queue ---- */
 
