@@ -68,8 +68,7 @@ def test_workers_by_weights():
 
 def test_joined_statistics():
     """Shards that wait for each other inside a step are timed too."""
-    runs.tutti("profile", "model.name=resnet18", "data.format=random_images",
-               "data.image_size=16", "data.n_train=16", "data.n_test=4", "train.batch=4",
+    runs.tutti("profile", *runs.NARROW, "data.n_train=16", "data.n_test=4", "train.batch=4",
                "parallel.sync_batch_norm=true", "parallel.shards=2", "-n", "2", "--steps", "1",
                "--trace", "trace.json").expect(0, "conv2d", "a step as training runs it")
     sums = spans_of("trace.json", 0)["host: sums between workers"]

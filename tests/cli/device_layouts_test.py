@@ -189,9 +189,9 @@ def test_parts_in_stages():
     others wait for its parameters."""
     text = gpt2() + ["train.eval_every=2", "train.ema=0.9", "parallel.bucket_mb=0.02",
                      "train.steps=4", "run.checkpoint_every=2"]
-    joined = ["model.name=resnet18", "model.stem=cifar", "data.format=digits", "data.n_train=8",
-              "data.n_test=2", "train.batch=8", *FEW, "train.steps=1", "run.checkpoint_every=-1",
-              "parallel.sync_batch_norm=true", "parallel.shards=4"]
+    joined = [*runs.NARROW, "data.n_train=8", "data.n_test=2", "train.batch=8", *FEW,
+              "train.steps=1", "run.checkpoint_every=-1", "parallel.sync_batch_norm=true",
+              "parallel.shards=4"]
     for name, job, rows in (("gpt2", text, (((2, 2, 1), 3), ((3, 2, 1), 2 + runs.SEED % 2))),
                             ("joined", joined, (((2, 2, 1), 3 - runs.SEED % 2),))):
         train(name, "cpu", (1, 2, 1), *job).expect(0)

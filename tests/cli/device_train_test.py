@@ -71,9 +71,8 @@ def test_steps_of_one_launch():
 
 def test_running_statistics():
     """Shares of three samples round; a device and a host round them alike."""
-    net = ["model.name=resnet18", "model.stem=cifar", "data.format=random_images",
-           "data.image_size=12", "data.n_train=6", "data.n_test=2", "train.batch=3",
-           "train.steps=1", "parallel.shards=2", "run.checkpoint_every=-1"]
+    net = runs.NARROW + ["data.n_train=6", "data.n_test=2", "train.batch=3", "train.steps=1",
+                         "parallel.shards=2", "run.checkpoint_every=-1"]
     train("host", *net, "-n", "1", devices="cpu").expect(0)
     train("two", *net, "-n", "2").expect(0)
     runs.same_story(runs.story("host"), "two")

@@ -65,10 +65,8 @@ def test_servers_among_processes():
 
 
 def test_joined_statistics():
-    net = ["model.name=resnet18", "model.stem=cifar", "data.format=random_images",
-           "data.image_size=12", "data.n_train=8", "data.n_test=4",
-           "train.batch=4", "train.steps=1", "parallel.shards=2",
-           "parallel.sync_batch_norm=true"]
+    net = runs.NARROW + ["data.n_train=8", "data.n_test=4", "train.batch=4", "train.steps=1",
+                         "parallel.shards=2", "parallel.sync_batch_norm=true"]
     train("host", "-n", "1", *net, devices="cpu").expect(0)
     train("served", "-n", "2", *SERVER, *net).expect(0)
     runs.same_story(runs.story("host"), "served")

@@ -19,7 +19,6 @@ def text_arguments():
 
 
 ALL = ((3, "threads"), (2, "processes"), (4, "threads"), (2, "threads"))
-SOME = ALL[:2]
 
 
 def check(name, *arguments, crews=ALL):
@@ -34,19 +33,21 @@ def check(name, *arguments, crews=ALL):
         shutil.rmtree(run)
 
 
-def resnet(*arguments):
-    """Small pictures: what takes long is as wide as ever."""
-    return ["model.name=resnet18", "model.stem=cifar", "data.format=random_images",
-            "data.image_size=12", "data.n_train=120", "data.n_test=6", "train.steps=2",
-            "train.batch=10"] + list(arguments)
+OWN, JOINED = ["model.drop_path=0.2"], ["parallel.sync_batch_norm=true"]
+PICTURES = ["data.n_train=120", "data.n_test=6", "train.steps=2", "train.batch=10"]
 
 
-def test_resnet_with_statistics_of_its_own():
-    check("own", *resnet("model.drop_path=0.2"), crews=SOME)
+def test_batch_norms():
+    check("own", *runs.NARROW, *PICTURES, *OWN)
+    check("joined", *runs.NARROW, *PICTURES, *JOINED)
 
 
-def test_resnet_with_joined_statistics():
-    check("joined", *resnet("parallel.sync_batch_norm=true"), crews=SOME)
+def test_resnet():
+    """Small pictures: what takes long is as wide as ever, so one crew for each."""
+    resnet = ["model.name=resnet18", "model.stem=cifar", "data.format=random_images",
+              "data.image_size=12", *PICTURES]
+    check("own", *resnet, *OWN, crews=ALL[:1])
+    check("joined", *resnet, *JOINED, crews=ALL[1:2])
 
 
 def test_gpt_with_dropout():

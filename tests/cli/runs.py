@@ -23,6 +23,11 @@ SMALL = ["model.name=mlp", "model.hidden=[16]", "model.dropout=0.2", "data.n_tra
          "data.n_test=100", "train.batch=60", "train.steps=40", "parallel.shards=8",
          "run.log_every=1"]
 
+# A residual network whose batch norms may be joined, of 8 thousand parameters in several buckets.
+NARROW = ["model.plugin=" + os.path.join(os.path.abspath(os.environ.get("TUTTI_BUILD", "build")),
+                                         "tests/modules/narrow_resnet.so"),
+          "data.format=random_images", "data.image_size=12", "parallel.bucket_mb=0.004"]
+
 
 def sanitized():
     """True under a sanitizer, where times mean nothing."""

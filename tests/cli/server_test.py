@@ -95,10 +95,9 @@ def test_a_server_is_killed():
 
 
 def test_joined_statistics_and_other_optimizers():
-    arguments = ["model.name=resnet18", "model.stem=cifar", "data.format=random_images",
-                 "data.image_size=12", "data.n_train=16", "data.n_test=4", "train.batch=8",
-                 "train.steps=2", "optimizer.name=lamb",
-                 "parallel.sync_batch_norm=true"]
+    arguments = runs.NARROW + ["data.n_train=16", "data.n_test=4", "train.batch=8",
+                               "train.steps=2", "optimizer.name=lamb",
+                               "parallel.sync_batch_norm=true"]
     train("one", "-n", "1", *arguments)
     train("two", "-n", "2", *SERVER, *arguments)
     runs.same_story(runs.story("one"), "two")

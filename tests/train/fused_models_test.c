@@ -10,8 +10,8 @@
 #include "reference_run.h"
 #include "t.h"
 #include "train/blueprint.h"
+#include "train/narrow_resnet.h"
 #include "train/small_job.h"
-#include "tutti/ops.h"
 
 enum { ROWS = 4, TOKENS = 6, WORDS = 37, IGNORED = -1, N_DRAWS = 16, MOST_OUTPUTS = 128 };
 
@@ -22,40 +22,6 @@ typedef struct model_case {
     tutti_shape x;
     tutti_model_params params;
 } model_case;
-
-typedef struct conv_size {
-    int64_t n_out, kernel, stride;
-} conv_size;
-
-static tutti_value *conv_norm(tutti_graph *g, tutti_value *x, conv_size size, const char *name) {
-    char norm[32];
-    snprintf(norm, sizeof norm, "%s.bn", name);
-    tutti_conv2d_desc conv = {.n_out = size.n_out,
-                              .kernel = size.kernel,
-                              .stride = size.stride,
-                              .pad = size.kernel / 2,
-                              .no_bias = true};
-    return tutti_batch_norm2d(g, tutti_conv2d(g, x, &conv, name), NULL, norm);
-}
-
-/* The parts of the models of that name: the pooled stem, plain blocks and one that shrinks. */
-static tutti_value *small_resnet(tutti_graph *g, tutti_value *x, const void *user) {
-    const tutti_model_params *params = user;
-    x = tutti_relu(g, conv_norm(g, x, (conv_size){8, 3, 1}, "stem"));
-    x = tutti_max_pool2d_with(g, x, &(tutti_pool2d_desc){.kernel = 3, .stride = 2, .pad = 1});
-    for (int i = 0; i < 4; i++) {
-        char name[3][16];
-        for (int k = 0; k < 3; k++) snprintf(name[k], sizeof name[k], "block%d.conv%d", i, k);
-        int64_t stride = i == 2 ? 2 : 1, n_out = i < 2 ? 8 : 16;
-        tutti_value *y =
-            tutti_relu(g, conv_norm(g, x, (conv_size){n_out, i == 3 ? 1 : 3, stride}, name[0]));
-        y = conv_norm(g, y, (conv_size){n_out, i % 2 ? 1 : 3, 1}, name[1]);
-        if (stride > 1) x = conv_norm(g, x, (conv_size){n_out, 1, stride}, name[2]);
-        x = tutti_relu(g, tutti_add(g, y, x));
-    }
-    x = tutti_flatten(g, tutti_adaptive_avg_pool2d(g, x, 1, 1));
-    return tutti_linear(g, x, params->n_classes, "fc");
-}
 
 static const model_case gpt2 = {"gpt2",
                                 tti_model_gpt2,
@@ -82,7 +48,7 @@ static const model_case dropping_gpt2 = {"gpt2 with dropout",
                                           .dropout = 0.1}};
 
 static const model_case resnet = {
-    "resnet", small_resnet, TUTTI_F32, {4, {ROWS, 3, 16, 16}}, {.n_classes = 5}};
+    "resnet", narrow_resnet, TUTTI_F32, {4, {ROWS, 3, 16, 16}}, {.n_classes = 5}};
 
 static const model_case lenet = {
     "lenet", tti_model_lenet, TUTTI_F32, {4, {ROWS, 3, 8, 12}}, {.n_classes = 5, .dropout = 0.1}};
