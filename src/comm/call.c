@@ -169,7 +169,7 @@ void tti_comm_get_hosts(const tutti_comm *comm, int *host_of) {
 void tti_comm_abort(tutti_comm *comm, const char *text) {
     char kept[8192];
     snprintf(kept, sizeof kept, "%s", tutti_last_error());
-    (void)tti_fail(TUTTI_E_PEER, "rank %d failed: %s", comm->rank, text);
+    (void)tti_fail(TUTTI_E_PEER, "rank %d failed: %s", comm->number_of[comm->rank], text);
     comm->transport->fail(comm->state, TUTTI_E_PEER);
     (void)tti_fail(TUTTI_E_PEER, "%s", kept);
 }

@@ -129,10 +129,11 @@ static tutti_status all_gather(void *user, const void *src, void *dst, size_t n_
     return tutti_comm_all_gather(line->comm, src, dst, n_bytes, TUTTI_U8);
 }
 
-/* Of any worker of the job: one that is lost elsewhere keeps this one waiting too. */
+/* One that is lost in another line of the model keeps this one waiting too; in another copy, where
+ * the job fails of it. */
 static tutti_status check(void *user) {
     const tti_device_line *line = user;
-    TTI_TRY(tti_comm_check(line->x->desc.mesh->world));
+    TTI_TRY(tti_comm_check(line->x->desc.mesh->model));
     return tti_comm_check(line->comm);
 }
 

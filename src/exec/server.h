@@ -11,7 +11,7 @@
  *   with backup    synchronous, but a step is applied when all but n_backup workers have brought
  *                  their pieces; who comes later for it is told to go on with the next one
  * A worker that fails may leave where the others can do without it: what it has at work is taken by
- * another, and its thread only comes to where all meet.
+ * another, and its thread only comes to where all meet.  Those that divide a model leave together.
  * A worker may be on a device: its gradients come to memory of the host (device_server.h).
  * Every call of a worker waits at most timeout_ms for another one.
  *
@@ -122,6 +122,14 @@ typedef struct tti_leave {
  * those that are needed, its batch has made another leave before, or the run repeats recorded
  * arrivals. */
 bool tti_server_leave(tti_exec *x, const char *why);
+
+/* Of a worker that has a part of the model, after a failure st of any of its calls, for the reason
+ * why: true if its copy leaves for it, because this worker fails by itself (no memory, an error of
+ * reading, of its own making) or another one of the copy has gone.  The others of the copy then
+ * come to the same; each has nothing more to do than to destroy what it has.  The first copy, whose
+ * workers keep the parameters, never leaves, nor does one that the others cannot do without: that
+ * is the failure of the run.  Asked again: the same answer. */
+bool tti_server_leave_copy(tti_exec *x, tutti_status st, const char *why);
 bool tti_server_has_left(const tti_exec *x);
 
 /* Waits until something has been applied since *n_updates, which becomes the number of updates,
@@ -173,9 +181,9 @@ void tti_server_rate(tti_server *server, double (*lr)(void *user, int64_t step),
 /* Workers that hold a copy of the model between them are one worker of the server, by the number of
  * the copy.  Collective over comm, whose ranks make up the grid size: desc says n_workers, copies
  * of the model, and the plan of this place; replay is read in rank 0.  The parameters of each part
- * are kept by the worker of the first copy that has it.  None may leave.  All calls are made by all
- * workers of a copy; what is told comes to rank 0.  Owned by the caller, who destroys it after the
- * executors and before comm. */
+ * are kept by the worker of the first copy that has it.  Copies leave as a whole.  All calls are
+ * made by all workers of a copy; what is told comes to rank 0.  Owned by the caller, who destroys
+ * it after the executors and before comm. */
 tutti_status tti_server_create_divided(const tti_server_desc *desc, tutti_comm *comm,
                                        const tti_mesh_at *size, tti_server **out);
 

@@ -337,7 +337,8 @@ static bool may_leave(const tti_server *s, int w, bool is_dead) {
     int n_present = s->desc.n_workers - s->n_left;
     int n_needed = s->desc.n_backup > 0 ? s->desc.n_workers - s->desc.n_backup : 1;
     bool computes = s->worker[w].computes;
-    if (s->failed || s->desc.replay || s->team || n_present <= n_needed) return false;
+    bool keeps_parts = s->team && w == 0;
+    if (s->failed || s->desc.replay || keeps_parts || n_present <= n_needed) return false;
     if (!computes) return is_dead;
     for (int i = 0; i < s->n_left && s->desc.n_backup == 0; i++)
         if (s->left[i].batch == s->worker[w].batch) return false;
@@ -358,7 +359,12 @@ bool tti_server_let_go(tti_server *s, int w, const char *why, bool is_dead) {
     return true;
 }
 
+/* A copy whose workers have parted is as one that has gone: nobody waits where all meet. */
 bool tti_server_leave_for(tti_server *s, int w, const char *why) {
+    if (s->team) {
+        tti_server_bury(s, w, why);
+        return tti_server_has_left_for(s, w);
+    }
     pthread_mutex_lock(&s->mutex);
     bool may = tti_server_let_go(s, w, why, false);
     pthread_mutex_unlock(&s->mutex);
@@ -367,7 +373,7 @@ bool tti_server_leave_for(tti_server *s, int w, const char *why) {
 
 bool tti_server_leave(tti_exec *x, const char *why) {
     tti_server *s = x->desc.server;
-    if (s->team) return false; /* the others of its copy need it */
+    if (s->team) return false; /* the others of its copy need it: tti_server_leave_copy */
     if (s->remote) return tti_remote_leave(s, why);
     return tti_server_leave_for(s, x->desc.server_worker, why);
 }

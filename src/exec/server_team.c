@@ -20,6 +20,7 @@ struct tti_team {
     tutti_comm *keepers;            /* in copy 0: of the threads that update; NULL: in others */
     tti_mesh updates;               /* theirs, of one copy */
     bool wants_stop;
+    bool has_parted, has_left; /* from the others of the copy; with them */
 };
 
 bool tti_server_speaks(const tti_server *s) { return !s->team || s->team->part == 0; }
@@ -74,6 +75,42 @@ void tti_team_destroy(tti_team *t) {
 
 void tti_team_abort(tti_team *t, const char *text) {
     if (t) tti_comm_abort(t->mesh.world, text);
+}
+
+/* ---- a copy that leaves ---- */
+
+enum { MOST_TIES = 4 };
+
+/* What joins the workers of this copy: of the server's calls, and of the executor's. */
+static int find_ties(const tti_team *t, const tti_mesh *of_exec, tutti_comm **ties) {
+    tutti_comm *all[MOST_TIES] = {t->mesh.model, of_exec->model, of_exec->pipeline,
+                                  of_exec->tensor};
+    int n = 0;
+    for (int i = 0; i < MOST_TIES; i++)
+        if (all[i]) ties[n++] = all[i];
+    return n;
+}
+
+/* A failure of this worker is the copy's; that of a call is where it has broken between them. */
+static bool is_of_copy(tutti_comm *const *ties, int n, tutti_status st) {
+    bool is_broken = false;
+    for (int i = 0; i < n && st == TUTTI_E_PEER; i++)
+        is_broken = is_broken || tti_comm_check(ties[i]) != TUTTI_OK;
+    return is_broken || st == TUTTI_E_INTERNAL || st == TUTTI_E_NOMEM || st == TUTTI_E_IO;
+}
+
+/* Who speaks says it for all of them. */
+bool tti_server_leave_copy(tti_exec *x, tutti_status st, const char *why) {
+    tutti_comm *ties[MOST_TIES];
+    tti_server *s = x->desc.server;
+    tti_team *t = s->team;
+    if (!t || t->mesh.at.data == 0 || t->has_parted) return t && t->has_left;
+    int n = find_ties(t, x->desc.mesh, ties);
+    if (!is_of_copy(ties, n, st)) return false;
+    for (int i = 0; i < n; i++) tti_comm_abort(ties[i], why);
+    t->has_parted = true;
+    t->has_left = t->part > 0 || tti_remote_leave(s, why);
+    return t->has_left;
 }
 
 /* From the queue to each keeper of another part; of the first copy. */

@@ -1,6 +1,7 @@
 /* async.c - take a batch, give its gradient, until a stretch is over; then all come together. */
 #include "train/async.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -238,9 +239,18 @@ tutti_status tti_async_run(const tti_async_desc *d, int64_t *step, bool *stopped
     tti_server *server = tti_exec_server(d->exec);
     tutti_status st = run(d, step, stopped);
     /* Workers of other processes make updates until they hear of it, at rates that d tells. */
-    if (st != TUTTI_OK && tti_server_has_processes(server))
+    if (st != TUTTI_OK && tti_server_has_processes(server) && !tti_async_leaves(d->exec, st))
         tti_server_abort(server, st, tutti_last_error());
     return st;
+}
+
+bool tti_async_leaves(tti_exec *exec, tutti_status st) {
+    char why[512];
+    snprintf(why, sizeof why, "%s", tutti_last_error());
+    if (!exec || !tti_exec_server(exec)) return false;
+    bool leaves = tti_server_leave_copy(exec, st, why);
+    (void)tti_fail(st, "%s", why);
+    return leaves;
 }
 
 /* ---- evaluation ---- */

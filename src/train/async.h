@@ -54,6 +54,11 @@ typedef struct tti_async_desc {
  * came, *stopped whether it was that.  Collective. */
 tutti_status tti_async_run(const tti_async_desc *desc, int64_t *step, bool *stopped);
 
+/* After a failure st of a worker whose copy of the model several have between them, while others
+ * train on: true if its copy leaves, and this worker has nothing more to do
+ * (tti_server_leave_copy). The text of the failure stays. */
+bool tti_async_leaves(tti_exec *exec, tutti_status st);
+
 /* Returns when all workers that are there have called it. */
 tutti_status tti_async_meet(tti_exec *exec, tutti_comm *comm);
 

@@ -428,8 +428,8 @@ tutti_status tti_reporter_dropped(tti_reporter *r, int64_t step, const int64_t *
 tutti_status tti_reporter_left(tti_reporter *r, const tti_leave *left) {
     char text[640];
     if (!r->active) return TUTTI_OK;
-    snprintf(text, sizeof text, "worker %d has left after %lld updates, the others go on: %s",
-             left->worker, (long long)left->step, left->why);
+    snprintf(text, sizeof text, "%s %d has left after %lld updates, the others go on: %s",
+             r->b->n_parts > 0 ? "copy" : "worker", left->worker, (long long)left->step, left->why);
     TTI_TRY(tti_reporter_warn(r, text));
     tti_json *j = &r->metrics.json;
     tti_metrics_begin(&r->metrics, "left");

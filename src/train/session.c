@@ -714,6 +714,10 @@ tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *r
     tutti_status st = prepare(&s);
     if (st == TUTTI_OK) st = train(&s);
     if (st == TUTTI_OK) st = finish(&s, result);
+    if (st != TUTTI_OK && tti_async_leaves(s.exec, st)) {
+        tti_clear_error(); /* told by worker 0, and none of the others' */
+        st = TUTTI_OK;
+    }
     if (st != TUTTI_OK) {
         tti_lost_device_advise(desc->run_dir, st);
         tti_reporter_failed(&s.reporter, s.state.step, st);

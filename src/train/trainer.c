@@ -136,8 +136,8 @@ static tutti_status run_served(const trainer *t, const tti_blueprint *b, tutti_c
     tti_job_server server;
     bool divided = b->n_parts > 0;
     tutti_status st = tti_job_server_join(b, comm, &server);
-    if (st == TUTTI_OK && comm && rank == 0 && !divided)
-        tti_worker_report_needed(tti_worker_n_holders(b));
+    int n_needed = divided ? tti_mesh_n_model(&b->mesh) : tti_worker_n_holders(b);
+    if (st == TUTTI_OK && comm && rank == 0) tti_worker_report_needed(n_needed);
     if (st == TUTTI_OK) st = run_session(t, b, divided ? comm : NULL, server.server, rank);
     if (st != TUTTI_OK && server.server) tti_server_abort(server.server, st, tutti_last_error());
     tti_job_server_destroy(&server);

@@ -1,8 +1,8 @@
 """server_divided_test.py - parameter servers of a model that workers divide, in threads and
 processes and on devices.  Synchronous: the story, the hash and the bytes of the checkpoints of an
 all-reduce between the same workers.  Asynchronous: one copy of the model is a run without a server,
-what several did comes again to the same hash, digits are learnt, and a worker that is killed ends
-the run; and who has state is said before."""
+what several did comes again to the same hash, digits are learnt, a copy that loses a worker leaves,
+and the first one ends the run; and who has state is said before."""
 
 import os
 import re
@@ -156,16 +156,44 @@ def test_copies_that_do_not_wait_learn():
         stages_waited(run)
 
 
-def test_a_worker_is_killed():
-    """Its copy needs it, and so does the run, which goes on from its last checkpoint."""
-    few = ["train", "run.dir=run", *layouts.FEW, *layouts.models()["lenet"], *ASYNC, PROCESSES,
-           *layouts.keys_of((2, 2, 1)), "train.steps=1000000", "run.checkpoint_every=10"]
-    process = runs.start(*few)
-    runs.wait_until(lambda: runs.checkpoints("run") or process.poll() is not None, 60)
-    os.kill(runs.children(process.pid)[3], signal.SIGKILL)
-    runs.finish(process).expect(5, "rank 3 (pid ", "was killed by signal 9 (Killed)")
+def killed(run, rank, *arguments):
+    """A run of two copies, once a worker was killed that was in the middle of it."""
+    process = runs.start("train", "run.dir=" + run, *layouts.FEW, *ASYNC, PROCESSES, *arguments,
+                         "train.steps=1000000", "run.checkpoint_every=10")
+    runs.wait_until(lambda: runs.checkpoints(run) or process.poll() is not None, 60)
+    os.kill(runs.children(process.pid)[rank], signal.SIGKILL)
+    return process
+
+
+def test_a_worker_of_the_first_copy_is_killed():
+    """Which keeps parameters: the run goes on from its last checkpoint."""
+    process = killed("run", 1, *layouts.models()["lenet"], *layouts.keys_of((2, 2, 1)))
+    runs.finish(process).expect(5, "rank 1 (pid ", "was killed by signal 9 (Killed)")
     n_steps = runs.checkpoints("run")[-1] + 5
     runs.tutti("train", "--resume", "run", "train.steps=%d" % n_steps).expect(0)
+
+
+def left(run):
+    return [r for r in runs.records(run) if r["event"] == "left"]
+
+
+def test_a_copy_leaves_as_a_whole():
+    """With the worker that speaks for it or with another one, of stages and of pieces; who is left
+    trains on, evaluates and saves."""
+    for run, model, layout, rank in (("stages", "gpt2", (2, 2, 1), 2),
+                                     ("other", "lenet", (2, 2, 1), 3),
+                                     ("pieces", "gpt2", (2, 1, 2), 3)):
+        process = killed(run, rank, *layouts.models()[model], *layouts.keys_of(layout))
+        runs.wait_until(lambda: left(run) or process.poll() is not None, 20, "word of the copy")
+        n_steps = runs.checkpoints(run)[-1]
+        runs.wait_until(lambda: runs.checkpoints(run)[-1] > n_steps + 20, 30, "more steps")
+        runs.wait_until(lambda: len(runs.children(process.pid)) == 2, 10, "the end of the copy")
+        process.send_signal(signal.SIGTERM)
+        runs.finish(process).expect(143, "copy 1 has left", "the others go on", "rank %d" % rank)
+        told = left(run)
+        expect([r["worker"] for r in told] == [1], told)
+        late = [u[2] for u in updates(run) if u[0] > told[0]["step"] + 2]
+        expect(late and set(late) == {0}, late)
 
 
 def test_a_wish_to_end():

@@ -127,20 +127,29 @@ static void hear(void *user, const tutti_event *event) {
     snprintf(t->warning, sizeof t->warning, "%s", event->text);
 }
 
-/* 3 workers under these faults. */
-static tutti_status train_with(const char *faults, const char *way, tutti_train_result *r,
-                               told *t) {
+/* 3 workers under these faults, or copies of a model in `pieces` (NULL: whole). */
+static tutti_status train_divided(const char *faults, const char *way, const char *pieces,
+                                  tutti_train_result *r, told *t) {
     *t = (told){0};
     tutti_job *job = SMALL_JOB("parallel.workers=3", "parallel.devices=cpu", "train.steps=60",
                                "parallel.sync=parameter-server", "parallel.mode=fast",
                                "parallel.staleness=unbounded");
     if (strstr(way, "backup")) tutti_job_set(job, "parallel.staleness=0", "test");
     tutti_job_set(job, way, "test");
+    static const char *const divided[] = {"parallel.workers=6", "parallel.shards=8"};
+    for (size_t i = 0; i < TTI_COUNT(divided) && pieces; i++)
+        tutti_job_set(job, divided[i], "test");
+    if (pieces) tutti_job_set(job, pieces, "test");
     T_OK(tti_fault_set(faults));
     tutti_status st = tutti_train(job, &(tutti_train_desc){.on_event = hear, .user = t}, r);
     T_OK(tti_fault_set(NULL));
     tutti_job_destroy(job);
     return st;
+}
+
+static tutti_status train_with(const char *faults, const char *way, tutti_train_result *r,
+                               told *t) {
+    return train_divided(faults, way, NULL, r, t);
 }
 
 static const char *const asynchronous[] = {"parallel.staleness=unbounded", "parallel.staleness=1"};
@@ -172,6 +181,28 @@ T_CASE(a_worker_leaves) {
             T_EQ(t.n_warnings, 1);
             assert_non_null(strstr(t.warning, text));
         }
+}
+
+/* Whoever of its workers fails, with whatever way between them; the first one keeps the parameters,
+ * and the others make all of its batches. */
+T_CASE(a_copy_leaves_as_a_whole) {
+    T_UNUSED;
+    static const char *const pieces[] = {"parallel.pipeline=2", "parallel.tensor=2"};
+    static const char *const ways[] = {"parallel.staleness=unbounded", "parallel.staleness=1",
+                                       "parallel.backup_workers=1"};
+    tutti_train_result r;
+    told t;
+    for (size_t i = 0; i < TTI_COUNT(pieces); i++)
+        for (size_t k = 0; k < TTI_COUNT(ways); k++) {
+            T_OK(train_divided("exec.compute:delay_ms=2;exec.compute:fail@rank=2,3", ways[k],
+                               pieces[i], &r, &t));
+            T_EQ(r.n_steps, 60);
+            T_EQ(t.n_warnings, 1);
+            assert_non_null(strstr(t.warning, "copy 2 has left"));
+            assert_non_null(strstr(t.warning, "cannot compute"));
+        }
+    T_EQ(train_divided("exec.compute:fail@rank=0,3", ways[0], pieces[0], &r, &t), TUTTI_E_INTERNAL);
+    T_EQ(t.n_warnings, 0);
 }
 
 /* What was applied comes again, by the same workers: the one that left has no more of it. */
@@ -270,6 +301,7 @@ int main(void) {
         IN_FOLDER(a_slow_copy),
         IN_FOLDER(a_worker_that_is_needed_fails),
         IN_FOLDER(a_worker_leaves),
+        IN_FOLDER(a_copy_leaves_as_a_whole),
         IN_FOLDER(a_run_that_one_left_comes_again),
         IN_FOLDER(all_but_one_leave),
         IN_FOLDER(a_batch_that_two_cannot_compute),

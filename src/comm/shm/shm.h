@@ -152,6 +152,10 @@ void tti_shm_set_cause(shm_header *header, tutti_status status, const char *text
 /* TUTTI_OK, or the first failure with its text: of the group, then of those it is a part of. */
 tutti_status tti_shm_check_cause(const shm_state *s);
 
+/* Of a part of a group: TUTTI_OK, or that the process of rank has ended without a word.  Whoever
+ * started the ranks says so for the whole, but a part may go without others of it. */
+tutti_status tti_shm_check_alive(const shm_state *s, int rank);
+
 /* ---- group.c ---- */
 
 /* Maps an allocation, once per group object. */

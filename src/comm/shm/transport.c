@@ -251,10 +251,12 @@ static tutti_status shm_alloc(void *state, size_t n_bytes, void **out) {
 static tutti_status shm_check(void *state) {
     shm_state *s = state;
     TTI_TRY(tti_shm_check_cause(s));
-    for (int r = 0; r < (int)s->header->n_ranks; r++)
+    for (int r = 0; r < (int)s->header->n_ranks; r++) {
         if (atomic_load(&shm_rank_of(s->header, r)->left))
             return tti_fail(TUTTI_E_PEER, "comm: rank %d waits for rank %d, which left the group",
                             s->shown[s->rank], s->shown[r]);
+        TTI_TRY(tti_shm_check_alive(s, r));
+    }
     return TUTTI_OK;
 }
 

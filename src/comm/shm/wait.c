@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -69,6 +70,12 @@ tutti_status tti_shm_check_cause(const shm_state *s) {
     return TUTTI_OK;
 }
 
+tutti_status tti_shm_check_alive(const shm_state *s, int rank) {
+    int pid = atomic_load(&shm_rank_of(s->header, rank)->pid);
+    if (!s->parent || pid <= 0 || kill(pid, 0) == 0 || errno != ESRCH) return TUTTI_OK;
+    return tti_fail(TUTTI_E_PEER, "comm: rank %d (pid %d) died", s->shown[rank], pid);
+}
+
 /* "rank 2, which ..." for a timeout. */
 static void describe_peer(const shm_state *s, int peer, char *buf, size_t n_bytes) {
     tti_progress p;
@@ -123,6 +130,8 @@ static bool is_over(shm_state *s, const shm_wait *wait, int64_t deadline_ns, tut
                        s->shown[wait->blame]);
         return true;
     }
+    if ((*st = tti_shm_check_alive(s, wait->blame)) != TUTTI_OK && !wait->ready(s, wait->arg))
+        return true;
     if ((*st = check_deadlock(s, wait)) != TUTTI_OK) return true;
     if (tti_now_ns() < deadline_ns) return false;
     *st = fail_timeout(s, wait->blame);

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "comm/ranks.h"
+#include "comm/subgroup.h"
 
 extern char **environ;
 
@@ -51,6 +52,19 @@ static const char *child_forever(tutti_comm *comm) {
     return "peer lost";
 }
 
+/* In pairs; the first one is that which the whole tells of its end, the second loses its rank 3. */
+static const char *child_pairs(tutti_comm *comm) {
+    tutti_comm *pair;
+    tutti_status st = TUTTI_OK;
+    int rank = tutti_comm_rank(comm);
+    COMM_OK(tti_comm_split(comm, rank / 2, &pair));
+    COMM_OK(tutti_comm_barrier(comm)); /* that the parent sees */
+    while (st == TUTTI_OK) st = tutti_comm_barrier(pair);
+    COMM_FAILS(st, TUTTI_E_PEER, rank < 2 ? "the end" : "comm: rank 3 (pid ");
+    COMM_FAILS(tti_comm_check(pair), TUTTI_E_PEER, rank < 2 ? "the end" : "comm: rank 3 (pid ");
+    return "peer lost";
+}
+
 static int child_main(const char *what, int fd, int rank, int n_ranks) {
     tutti_comm_group *group;
     tutti_comm *comm;
@@ -58,7 +72,9 @@ static int child_main(const char *what, int fd, int rank, int n_ranks) {
     tutti_comm_desc desc = {.group = group, .rank = rank, .n_ranks = n_ranks, .timeout_ms = 20000};
     if (tutti_comm_create(&desc, &comm) != TUTTI_OK) return CHILD_BAD;
     if (strcmp(what, "stops") == 0) raise(SIGSTOP);
-    const char *failure = strcmp(what, "forever") == 0 ? child_forever(comm) : child_sums(comm);
+    const char *failure = strcmp(what, "forever") == 0 ? child_forever(comm)
+                          : strcmp(what, "pairs") == 0 ? child_pairs(comm)
+                                                       : child_sums(comm);
     tutti_comm_destroy(comm);
     tutti_comm_group_destroy(group);
     if (failure && strcmp(failure, "peer lost") == 0) return CHILD_PEER_LOST;
@@ -139,6 +155,39 @@ T_CASE(killed_process_frees_the_others) {
         assert_true(took < 2000 * TTI_NS_PER_MS);
     }
     assert_true(best < 50 * TTI_NS_PER_MS); /* the machine may be busy: the best of eight */
+}
+
+static void expect_peer_lost(pid_t pid) {
+    int status;
+    T_EQ(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    T_EQ(WEXITSTATUS(status), CHILD_PEER_LOST);
+}
+
+/* Nobody says so: who waits in a part for one that was killed finds it out, others go on. */
+T_CASE(a_part_hears_of_a_killed_process_by_itself) {
+    T_UNUSED;
+    pid_t pids[4];
+    int status;
+    tutti_comm_group *group;
+    tti_progress progress = {0};
+    T_OK(tutti_comm_group_create(4, &group));
+    for (int r = 0; r < 4; r++) pids[r] = start_child(group, "pairs", r, 4);
+    while (!strstr(progress.call, "barrier") || progress.in_call) {
+        tti_sleep_ms(1);
+        T_OK(tti_comm_group_progress(group, 3, &progress));
+    }
+    int64_t start = tti_now_ns();
+    kill(pids[3], SIGKILL);
+    T_EQ(waitpid(pids[3], &status, 0), pids[3]);
+    expect_peer_lost(pids[2]);
+    assert_true(tti_now_ns() - start < 5000 * TTI_NS_PER_MS);
+    T_EQ(waitpid(pids[0], &status, WNOHANG), 0);
+    T_EQ(waitpid(pids[1], &status, WNOHANG), 0);
+    tutti_comm_group_abort(group, -1, "the end");
+    expect_peer_lost(pids[0]);
+    expect_peer_lost(pids[1]);
+    tutti_comm_group_destroy(group);
 }
 
 T_CASE(who_is_stopped_is_told) {
@@ -331,6 +380,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_sum),
         cmocka_unit_test(killed_process_frees_the_others),
+        cmocka_unit_test(a_part_hears_of_a_killed_process_by_itself),
         cmocka_unit_test(who_is_stopped_is_told),
         cmocka_unit_test(missing_rank_is_named),
         cmocka_unit_test(rank_that_never_joins_is_named),
