@@ -1,7 +1,8 @@
 /* lost_device.c - a device that failed gives nothing any more to this process, so the run ends.
  *
  * Checkpoints have their name only when they are whole, and nothing is saved after a failure: the
- * newest one is as good as it was. */
+ * newest one is as good as it was.  Only rank 0 saves, and the others do not wait for it: one that
+ * fails right behind a checkpoint may come here before that has its name. */
 #include "train/lost_device.h"
 
 #include <stdlib.h>
@@ -19,15 +20,29 @@ static int64_t newest_step(const char *run_dir) {
     return newest;
 }
 
-void tti_lost_device_advise(const char *run_dir, tutti_status status) {
+/* From where the run goes on. */
+static void tell_checkpoint(tti_str *text, int64_t newest, int64_t saving) {
+    if (saving > newest) {
+        tti_str_printf(text,
+                       "The checkpoint of step %lld was still being written: the run goes on from "
+                       "it if it is whole, else ",
+                       (long long)saving);
+        if (newest >= 0)
+            tti_str_printf(text, "from that of step %lld", (long long)newest);
+        else
+            tti_str_add(text, "it begins anew");
+    } else if (newest >= 0) {
+        tti_str_printf(text, "The checkpoint of step %lld is good", (long long)newest);
+    } else {
+        tti_str_add(text, "There is no checkpoint yet, the run begins anew");
+    }
+}
+
+void tti_lost_device_advise(const char *run_dir, int64_t saving, tutti_status status) {
     tti_str text = {0};
     if (status != TUTTI_E_DEVICE) return;
     tti_str_printf(&text, "%s.  ", tutti_last_error());
-    int64_t step = newest_step(run_dir);
-    if (step >= 0)
-        tti_str_printf(&text, "The checkpoint of step %lld is good", (long long)step);
-    else
-        tti_str_add(&text, "There is no checkpoint yet, the run begins anew");
+    tell_checkpoint(&text, newest_step(run_dir), saving);
     tti_str_printf(&text,
                    ": tutti train --resume %.300s comes to the same bits.  Should the device fail "
                    "again, name others in parallel.devices; nvidia-smi and the kernel's log (Xid) "

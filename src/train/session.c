@@ -179,7 +179,6 @@ static tutti_status begin_anew(session *s) {
 
 static tutti_status resume(session *s) {
     bool any = false;
-    s->saved_step = -1;
     s->state = (tti_run_state){.plateau = tti_plateau_begin()};
     tti_numerics_loss_scale(s->c, &s->state.loss_scale);
     if (s->desc->resume) TTI_TRY(find_checkpoints(s, &any));
@@ -708,7 +707,8 @@ static tutti_status finish(session *s, tutti_train_result *result) {
 }
 
 tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *result) {
-    session s = {.desc = desc, .b = desc->blueprint, .c = &desc->blueprint->config};
+    session s = {
+        .desc = desc, .b = desc->blueprint, .c = &desc->blueprint->config, .saved_step = -1};
     s.is_scaled = tti_blueprint_target(s.b).loss_scale;
     tti_reporter_init(&s.reporter, desc->start_ns);
     tutti_status st = prepare(&s);
@@ -719,7 +719,7 @@ tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *r
         st = TUTTI_OK;
     }
     if (st != TUTTI_OK) {
-        tti_lost_device_advise(desc->run_dir, st);
+        tti_lost_device_advise(desc->run_dir, desc->rank == 0 ? -1 : s.saved_step, st);
         tti_reporter_failed(&s.reporter, s.state.step, st);
     }
     if (s.loader && s.exec) tti_feeding_unpin(s.loader, s.exec);
