@@ -17,6 +17,14 @@ static bool reads(const tti_node *node, const tutti_value *value) {
     return false;
 }
 
+/* The step that makes value. */
+static int made_after(const tti_program *program, const tutti_value *value) {
+    while (value->node->op->traits & TTI_VIEW) value = value->node->in[0];
+    for (int i = 0; i < program->n_steps; i++)
+        if (program->steps[i] == value->node) return i;
+    return -1;
+}
+
 /* The last step that makes or reads value: its slot is the reduction's from then on.  A gradient
  * has readers where two parameters share it, as a and b do in x + (a + b). */
 static int last_use(const tti_program *program, const tutti_value *value) {
@@ -44,17 +52,30 @@ static tutti_status make_slot(const tti_plan *plan, const tti_node *param, tti_s
                        .n_elems = (size_t)tti_value_n_elems(param->out[0]),
                        .buffer = buffer,
                        .decay = !buffer && tti_attr_int(param, "decay") != 0,
+                       .made_after = made_after(&plan->shard, whole ? whole : grad),
                        .ready_after = last_use(&plan->shard, whole ? whole : grad)};
     TTI_ASSERT(slot->ready_after >= 0);
     return TUTTI_OK;
+}
+
+static int by_place(const tti_slot *x, const tti_slot *y) {
+    if (x->group != y->group) return x->group < y->group ? -1 : 1;
+    return x->place < y->place ? -1 : 1;
 }
 
 /* By readiness; gradients of one node in order of their parameters, neighbours together. */
 static int by_readiness(const void *a, const void *b) {
     const tti_slot *x = a, *y = b;
     if (x->ready_after != y->ready_after) return x->ready_after < y->ready_after ? -1 : 1;
-    if (x->group != y->group) return x->group < y->group ? -1 : 1;
-    return x->place < y->place ? -1 : 1;
+    return by_place(x, y);
+}
+
+/* Likewise, by when they are made: exchanges beside the kernels of a device (schedule.c) keep the
+ * order of that, but not of who reads a gradient, and every backend is to have one layout. */
+static int by_making(const void *a, const void *b) {
+    const tti_slot *x = a, *y = b;
+    if (x->made_after != y->made_after) return x->made_after < y->made_after ? -1 : 1;
+    return by_place(x, y);
 }
 
 /* Gradients come from the back, where a model made its parameters last; passes keep the order of
@@ -64,15 +85,22 @@ static int by_creation(const void *a, const void *b) {
     return x->param->id > y->param->id ? -1 : 1;
 }
 
-static tutti_status make_slots(tti_plan *plan, bool is_fixed) {
+typedef int (*slot_order)(const void *a, const void *b);
+
+static slot_order order_of(const tti_plan_desc *desc) {
+    bool in_pieces = desc->target->n_tensor > 1 && desc->target->n_stages <= 1;
+    if (desc->by_creation) return by_creation;
+    return in_pieces ? by_making : by_readiness;
+}
+
+static tutti_status make_slots(tti_plan *plan, slot_order order) {
     const tutti_graph *g = plan->shard.graph;
     plan->slots = calloc((size_t)g->n_nodes + 1, sizeof *plan->slots);
     if (!plan->slots) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     for (int i = 0; i < g->n_nodes; i++)
         if (g->nodes[i]->op->traits & (TTI_PARAM | TTI_BUFFER))
             TTI_TRY(make_slot(plan, g->nodes[i], &plan->slots[plan->n_slots++]));
-    qsort(plan->slots, (size_t)plan->n_slots, sizeof *plan->slots,
-          is_fixed ? by_creation : by_readiness);
+    qsort(plan->slots, (size_t)plan->n_slots, sizeof *plan->slots, order);
     for (int i = 0; i < plan->n_slots; i++) {
         plan->slots[i].first = plan->n_flat;
         if (!plan->slots[i].buffer) plan->n_params += plan->slots[i].n_elems;
@@ -96,7 +124,7 @@ static bool ends_group(const tti_plan *plan, int slot) {
 
 tutti_status tti_plan_buckets(tti_plan *plan, const tti_plan_desc *desc) {
     int ready_after = 0;
-    TTI_TRY(make_slots(plan, desc->by_creation));
+    TTI_TRY(make_slots(plan, order_of(desc)));
     plan->bucket_bytes = bytes_of_bucket(plan, desc);
     plan->buckets = calloc((size_t)plan->n_slots + 1, sizeof *plan->buckets);
     if (!plan->buckets) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");

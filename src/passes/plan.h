@@ -67,7 +67,8 @@ typedef struct tti_slot {
     bool is_low;      /* the update leaves it in 16 bits too: */
     size_t low;       /* element offset there, a multiple of 16 */
     bool is_copy;     /* an earlier stage of the pipeline has the parameter too, and counts it */
-    int ready_after;  /* step of the shard program after which its gradient is complete */
+    int made_after;   /* step of the shard program that makes its gradient */
+    int ready_after;  /* and after which it is complete, and read by nobody any more */
     int group, place; /* id of the first parameter of its neighbours, and how many are before */
     tti_slot_rule rule;
 } tti_slot;
@@ -175,8 +176,8 @@ void tti_narrowed_place(tti_plan *plan, const tti_target *target);
 /* Where the result of such a cast begins: element. */
 size_t tti_narrowed_at(const tti_plan *plan, const tti_node *cast);
 
-/* bucket.c: slots in order of readiness, or as desc->by_creation says, and buckets over them.
- * program->steps is set. */
+/* bucket.c: slots in order of readiness, of layers in pieces in that in which gradients are made,
+ * or as desc->by_creation says, and buckets over them. program->steps is set. */
 tutti_status tti_plan_buckets(tti_plan *plan, const tti_plan_desc *desc);
 
 /* memplan.c: bufs of every value, by liveness.  slots are set. */

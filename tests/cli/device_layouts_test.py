@@ -86,6 +86,16 @@ def test_pieces_between_devices():
         exchanges(name + "-devices", "sums %d at once" % layout[2])
 
 
+def test_gradients_that_share_readers():
+    """Three tables are added before anything reads them, so exchanges beside kernels change who
+    reads their gradients last: parameters lie in one order all the same, and so hashes and norms
+    are those of the host."""
+    text = ["model.name=bert", "data.mask_prob=0.15", *gpt2()[1:]]
+    train("bert", "cpu", (1, 1, 2), *text).expect(0)
+    same_as_host("bert", "bert-by-host", (1, 1, 2), *text)
+    same_as_host("bert", "bert-2", (1, 1, 2), *text, says="peers=1,late=3")
+
+
 def test_norms_between_exchanges():
     """Made with the exchanges before and behind them: the bits of their steps one by one, by way of
     the host, whenever what is put into queues is done."""
