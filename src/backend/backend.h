@@ -180,7 +180,8 @@ typedef struct tti_device_norm {
     size_t n_blocks, n_rows, width; /* width a multiple of 8, at most 2048 */
     bool pushed;  /* the product in front was made by peers_push: terms of the other rank .. */
     size_t inbox; /* .. lie here in this rank's first source, [n_blocks][n_rows][width] */
-    bool kept;    /* of one that was pushed: the other rank gets the rows by peers_bring */
+    bool kept;    /* of one that was pushed: the other rank gets the rows by peers_bring .. */
+    bool pulled;  /* .. and the product behind it is made by peers_pull */
 } tti_device_norm;
 
 /* A product in front of such a norm, whose terms of the other rank's rows go to that device while
@@ -191,6 +192,11 @@ typedef struct tti_device_push {
     const tti_kargs *args;
     size_t inbox, n_blocks, n_rows, width; /* as of the norm */
 } tti_device_push;
+
+/* Lists of doubles are added on TTI_LIST_LANES lanes: lane t adds members t, t + TTI_LIST_LANES and
+ * so on to 0, one after the other; then, for d = TTI_LIST_LANES / 2 and halves of it down to 1,
+ * lane t < d adds lane t + d. */
+enum { TTI_LIST_LANES = 512 };
 
 /* Lists of doubles: values[member[i]] for i from begin[l] up to begin[l + 1], and what they come to
  * has its place at values[home[l]].  In device memory. */
@@ -335,8 +341,9 @@ typedef struct tti_device_ops {
     tutti_status (*peers_put)(void *group, const tti_device_letter *letter, bool beside);
     tutti_status (*peers_take)(void *group, int slot);
     tutti_status (*peers_leave)(void *group, int slot, int from);
-    /* Of a group of two with n_traded and a source, into TTI_QUEUE_TRADE, one after the other
-     * with exchanges.  The bits of its steps one by one.  NULL: they are made so. */
+    /* Of a group of two with n_traded and a source, into the compute queue, one after the other
+     * with exchanges, each of which the caller has ordered before it or behind it.  The bits of its
+     * steps one by one.  NULL: they are made so. */
     tutti_status (*peers_norm)(void *group, const tti_device_norm *norm);
     /* The same of its gradient, for rows of at least so many elements. */
     tutti_status (*peers_norm_grad)(void *group, const tti_device_norm *norm);
@@ -347,9 +354,10 @@ typedef struct tti_device_ops {
     /* Into the compute queue.  The inbox of the other rank must have been read: since the norm that
      * read it this rank has made that norm, or another exchange, too.  The bits of the kernel. */
     tutti_status (*peers_push)(void *group, const tti_device_push *push);
-    /* Into TTI_QUEUE_TRADE, behind a norm that was kept: brings its rows to the other rank, and
-     * ends when the other's have come.  No kernels wait for it but those that are ordered behind.
-     * NULL: no norm is kept. */
+    /* Into TTI_QUEUE_TRADE, which is ordered behind a norm that was kept: brings its rows to the
+     * other rank, and ends when the other's have come; where the norm is pulled, when the own ones
+     * have gone.  No kernels wait for it but those that are ordered behind.  NULL: no norm is kept.
+     */
     tutti_status (*peers_bring)(void *group, const tti_device_norm *norm);
     /* Whether peers_pull takes this product, as can_push. */
     bool (*can_pull)(const tti_node *product, size_t n_rows);
@@ -357,8 +365,8 @@ typedef struct tti_device_ops {
      * queue: begins with the own rows, and waits by itself for the others.  The bits of the kernel.
      */
     tutti_status (*peers_pull)(void *group, const tti_device_push *pull);
-    /* sums[l] = the values of list l, added one after the other; and back: of all n_values those at
-     * home become the sums, the others 0.  Into the compute queue. */
+    /* sums[l] = the values of list l, added on TTI_LIST_LANES lanes; and back: of all n_values
+     * those at home become the sums, the others 0.  Into the compute queue. */
     tutti_status (*fold)(const double *values, const tti_device_lists *lists, double *sums);
     tutti_status (*unfold)(double *values, size_t n_values, const tti_device_lists *lists,
                            const double *sums);

@@ -1,6 +1,6 @@
 /* apply.c - the update program: clip by the global norm, optimizer, hash, over all lanes.
  *
- * Blocks are fixed by the plan, and sums over blocks are made in block order, so neither lanes nor
+ * Blocks are fixed by the plan, and so is the order of sums over them, so neither lanes nor
  * workers change a bit; nor does it matter who updates a block: with zero each its own, then all
  * get all parameters; with one copy for all each its own, then all have them. */
 #include <math.h>
@@ -34,10 +34,9 @@ static void square_lane(int lane, void *arg) {
 
 /* Norm of the mean gradient. */
 static tutti_status global_norm(tti_exec *x, double inv_count, double *norm) {
-    double sum = 0;
     tti_lanes_run(x->lanes, square_lane, x);
     TTI_TRY(tti_zero_join(x, x->partials, 1));
-    for (int i = 0; i < x->desc.plan->n_updates; i++) sum += x->partials[i];
+    double sum = tti_divided_own_blocks(x);
     TTI_TRY(tti_divided_add(x->divided, &sum));
     *norm = sqrt(sum) * inv_count;
     return TUTTI_OK;
@@ -112,10 +111,7 @@ static tutti_status find_norms(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
     tti_lanes_run(x->lanes, norm_lane, x);
     TTI_TRY(tti_zero_join(x, x->partials, 2));
-    memset(x->norms, 0, 2 * (size_t)plan->n_slots * sizeof *x->norms);
-    for (int i = 0; i < plan->n_updates; i++)
-        for (int k = 0; k < 2; k++)
-            x->norms[2 * plan->updates[i].slot + k] += x->partials[2 * i + k];
+    tti_divided_own_slots(x);
     TTI_TRY(tti_divided_squares(x->divided, x->norms));
     for (int i = 0; i < 2 * plan->n_slots; i++) x->norms[i] = sqrt(x->norms[i]);
     return TUTTI_OK;

@@ -1,6 +1,6 @@
 /* device_axis.c - lists of blocks, folded on the device before their sums are exchanged.
  *
- * The idea to know: a worker adds its own blocks first, one after the other, and the axis adds what
+ * The idea to know: a worker adds its own blocks first, as lists are added, and the axis adds what
  * they come to; so the host does it, and so the bits are the same. */
 #include "exec/device_axis.h"
 

@@ -34,6 +34,7 @@ struct tti_device_exchange {
     bool joins;                /* norms between exchanges are made with them */
     bool pushes;               /* and products bring them terms of the others */
     bool beside, alone, pending;
+    bool pulled; /* what is pending are own rows on their way: a product waited for the others' */
 };
 
 /* The most bytes that an exchange of a program takes, gives and needs. */
@@ -367,7 +368,7 @@ void tti_device_exchange_describe(const tti_device_exchange *e, tti_str *str) {
 void tti_device_exchange_begin(tti_device_exchange *e, bool beside) {
     if (!e) return;
     e->beside = beside;
-    e->pending = e->alone = false;
+    e->pending = e->alone = e->pulled = false;
 }
 
 void tti_device_exchange_alone(tti_device_exchange *e) {
@@ -376,7 +377,7 @@ void tti_device_exchange_alone(tti_device_exchange *e) {
 
 tutti_status tti_device_exchange_wait(tti_device_exchange *e) {
     if (!e || !e->pending) return TUTTI_OK;
-    e->pending = false;
+    e->pending = e->pulled = false;
     TTI_TRY(e->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_TRADE));
     return tti_profile_upto(e->x, TTI_ROW_COMPUTE, tti_part_wait("waiting for an exchange"), -1);
 }
@@ -385,45 +386,72 @@ static tti_part between_devices(const tti_node *node) {
     return tti_part_node(TTI_SPAN_LAYERS, node, "exchange between devices");
 }
 
-/* One of the two. */
-static tutti_status put(tti_device_exchange *e, const tti_device_trade *trade,
-                        const tti_device_norm *norm, tti_part part) {
-    bool alone = e->alone;
+/* All are at rest before a kernel is put that waits for the others. */
+static tutti_status put_alone(tti_device_exchange *e) {
     e->alone = false;
-    if (!e->beside) {
-        TTI_TRY(e->ops->sync());
-        TTI_TRY(tutti_comm_barrier(e->comm));
-    }
-    TTI_TRY(e->ops->order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
-    TTI_TRY(tti_profile_from(e->x, TTI_ROW_TRADE));
-    if (norm)
-        TTI_TRY((norm->part ? e->ops->peers_norm_grad : e->ops->peers_norm)(e->group, norm));
-    else
-        TTI_TRY(e->ops->peers_trade(e->group, trade, e->beside && !alone));
-    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_TRADE, part, -1));
-    e->pending = true;
+    if (e->beside) return TUTTI_OK;
+    TTI_TRY(e->ops->sync());
+    return tutti_comm_barrier(e->comm);
+}
+
+/* And until it has ended, or a peer is lost. */
+static tutti_status end_alone(tti_device_exchange *e) {
     if (e->beside) return TUTTI_OK;
     TTI_TRY(tti_device_exchange_wait(e));
     TTI_TRY(e->ops->mark(TTI_QUEUE_COMPUTE, TTI_MARK_EXCHANGE));
-    TTI_TRY(tti_device_exchange_await(e, TTI_MARK_EXCHANGE)); /* which ends with a lost peer */
+    TTI_TRY(tti_device_exchange_await(e, TTI_MARK_EXCHANGE));
     return e->ops->sync();
+}
+
+static tutti_status put(tti_device_exchange *e, const tti_device_trade *trade, tti_part part) {
+    bool alone = e->alone;
+    TTI_TRY(put_alone(e));
+    TTI_TRY(e->ops->order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+    TTI_TRY(tti_profile_from(e->x, TTI_ROW_TRADE));
+    TTI_TRY(e->ops->peers_trade(e->group, trade, e->beside && !alone));
+    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_TRADE, part, -1));
+    e->pending = true;
+    e->pulled = false;
+    return end_alone(e);
+}
+
+/* In the compute queue, where each kernel has one in front of it to wait for: to wait for those of
+ * two queues takes longer. */
+static tutti_status put_norm(tti_device_exchange *e, const tti_device_norm *norm) {
+    const tti_device_ops *ops = e->ops;
+    if (!e->pulled) TTI_TRY(tti_device_exchange_wait(e));
+    TTI_TRY(put_alone(e));
+    int moment = tti_profile_take(e->x, 2);
+    if (moment > 0) TTI_TRY(ops->stamp(TTI_QUEUE_COMPUTE, moment));
+    TTI_TRY((norm->part ? ops->peers_norm_grad : ops->peers_norm)(e->group, norm));
+    if (moment > 0) TTI_TRY(ops->stamp(TTI_QUEUE_COMPUTE, moment + 1));
+    tti_profile_between(e->x, TTI_ROW_TRADE, between_devices(norm->node), -1, moment);
+    tti_part wait = tti_part_wait("waiting for an exchange");
+    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_COMPUTE, wait, -1));
+    return end_alone(e);
+}
+
+/* Beside what computes next. */
+static tutti_status bring_rows(tti_device_exchange *e, const tti_device_norm *norm) {
+    TTI_TRY(e->ops->order(TTI_QUEUE_TRADE, TTI_QUEUE_COMPUTE));
+    TTI_TRY(tti_profile_from(e->x, TTI_ROW_TRADE));
+    TTI_TRY(e->ops->peers_bring(e->group, norm));
+    e->pending = true;
+    e->pulled = false;
+    tti_part part = tti_part_node(TTI_SPAN_LAYERS, norm->node, "rows between devices");
+    return tti_profile_upto(e->x, TTI_ROW_TRADE, part, -1);
 }
 
 tutti_status tti_device_exchange_norm(tti_device_exchange *e, tti_device_norm *norm, bool beside) {
     norm->kept = beside && e->beside && norm->pushed && e->ops->peers_bring;
-    TTI_TRY(put(e, NULL, norm, between_devices(norm->node)));
-    TTI_TRY(tti_device_exchange_wait(e));
-    if (!norm->kept) return TUTTI_OK;
-    TTI_TRY(tti_profile_from(e->x, TTI_ROW_TRADE));
-    TTI_TRY(e->ops->peers_bring(e->group, norm));
-    tti_part part = tti_part_node(TTI_SPAN_LAYERS, norm->node, "rows between devices");
-    TTI_TRY(tti_profile_upto(e->x, TTI_ROW_TRADE, part, -1));
-    e->pending = true;
-    return TUTTI_OK;
+    TTI_TRY(put_norm(e, norm));
+    return norm->kept ? bring_rows(e, norm) : TUTTI_OK;
 }
 
+/* The other one has read what was brought before: its rows have come, which it sends behind that.
+ */
 tutti_status tti_device_exchange_push(tti_device_exchange *e, const tti_device_push *push) {
-    TTI_TRY(tti_device_exchange_wait(e)); /* the other one has read what was brought before */
+    if (!e->pulled) TTI_TRY(tti_device_exchange_wait(e));
     return e->ops->peers_push(e->group, push);
 }
 
@@ -435,7 +463,8 @@ bool tti_device_exchange_may_pull(const tti_device_exchange *e, const tti_node *
 
 tutti_status tti_device_exchange_pull(tti_device_exchange *e, const tti_device_push *pull) {
     TTI_TRY(e->ops->peers_pull(e->group, pull));
-    return tti_device_exchange_wait(e);
+    e->pulled = true;
+    return TUTTI_OK;
 }
 
 tutti_status tti_device_exchange_sum(tti_device_exchange *e, double *terms, size_t n) {
@@ -446,7 +475,7 @@ tutti_status tti_device_exchange_sum(tti_device_exchange *e, double *terms, size
                                     .n_rows = 1,
                                     .part_bytes = n * sizeof *terms};
     tti_device_exchange_alone(e);
-    TTI_TRY(put(e, &trade, NULL, tti_part_sums("exchange between devices")));
+    TTI_TRY(put(e, &trade, tti_part_sums("exchange between devices")));
     return tti_device_exchange_wait(e);
 }
 
@@ -471,8 +500,7 @@ static tutti_status run(void *state, const tti_kargs *a) {
                               .out = a->out[0]};
     tti_collective_rows(a->node, &trade.n_rows, &trade.part_bytes);
     if (trade.kind == TTI_COLLECTIVE_SUM) trade.part_bytes = sum_bytes(e, a->node);
-    if (trade.part_bytes > 0 && trade.n_rows > 0)
-        return put(e, &trade, NULL, between_devices(a->node));
+    if (trade.part_bytes > 0 && trade.n_rows > 0) return put(e, &trade, between_devices(a->node));
     e->alone = false;
     return TUTTI_OK;
 }

@@ -71,7 +71,8 @@ size_t tti_device_exchange_inbox(const tti_device_exchange *exchange);
 tutti_status tti_device_exchange_push(tti_device_exchange *exchange, const tti_device_push *push);
 
 /* Whether the step behind a norm, which reads what it gives, may begin before all of that has come,
- * and that: behind a norm that was made beside. */
+ * and that: behind a norm that was made beside, and pulled.  Whoever writes over what that gives
+ * waits: the own rows may still be on their way to the other. */
 bool tti_device_exchange_may_pull(const tti_device_exchange *exchange, const tti_node *product,
                                   const tti_norm_exchange *joint);
 tutti_status tti_device_exchange_pull(tti_device_exchange *exchange, const tti_device_push *pull);

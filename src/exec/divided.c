@@ -155,27 +155,62 @@ tutti_status tti_divided_squares(const tti_divided *d, double *squares) {
                                  TUTTI_ALG_AUTO);
 }
 
+/* ---- squares of blocks ---- */
+
+/* Of a part of the model added as devices add lists, of the whole one after the other. */
+typedef struct list_sum {
+    double lane[TTI_LIST_LANES];
+    int n_lanes, n;
+} list_sum;
+
+static list_sum new_sum(const tti_exec *x) {
+    return (list_sum){.n_lanes = x->divided ? TTI_LIST_LANES : 1};
+}
+
+static void add_term(list_sum *s, double term) { s->lane[s->n++ % s->n_lanes] += term; }
+
+static double take_sum(list_sum *s) {
+    for (int d = s->n_lanes / 2; d > 0; d /= 2)
+        for (int t = 0; t < d; t++) s->lane[t] += s->lane[t + d];
+    return s->lane[0];
+}
+
+double tti_divided_own_blocks(const tti_exec *x) {
+    const tti_plan *plan = x->desc.plan;
+    list_sum sum = new_sum(x);
+    for (int i = 0; i < plan->n_updates; i++)
+        if (tti_divided_counts(x->divided, plan->updates[i].slot)) add_term(&sum, x->partials[i]);
+    return take_sum(&sum);
+}
+
+void tti_divided_own_slots(tti_exec *x) {
+    const tti_plan *plan = x->desc.plan;
+    for (int slot = 0, i = 0; slot < plan->n_slots; slot++) {
+        list_sum w = new_sum(x), direction = w;
+        for (; i < plan->n_updates && plan->updates[i].slot == slot; i++) {
+            add_term(&w, x->partials[2 * i]);
+            add_term(&direction, x->partials[2 * i + 1]);
+        }
+        x->norms[2 * slot] = take_sum(&w);
+        x->norms[2 * slot + 1] = take_sum(&direction);
+    }
+}
+
 /* The sum of all blocks, in the place of the first one. */
 static tutti_status add_blocks(tti_exec *x) {
-    const tti_plan *plan = x->desc.plan;
-    double sum = 0;
-    for (int i = 0; i < plan->n_updates; i++) {
-        if (tti_divided_counts(x->divided, plan->updates[i].slot)) sum += x->partials[i];
-        x->partials[i] = 0;
-    }
+    int n_updates = x->desc.plan->n_updates;
+    double sum = tti_divided_own_blocks(x);
+    memset(x->partials, 0, (size_t)n_updates * sizeof *x->partials);
     TTI_TRY(tti_divided_add(x->divided, &sum));
-    if (plan->n_updates > 0) x->partials[0] = sum;
+    if (n_updates > 0) x->partials[0] = sum;
     return TUTTI_OK;
 }
 
 /* Those of a slot, in the place of its first block. */
 static tutti_status add_slots(tti_exec *x) {
     const tti_plan *plan = x->desc.plan;
-    memset(x->norms, 0, 2 * (size_t)plan->n_slots * sizeof *x->norms);
-    for (int i = 0; i < 2 * plan->n_updates; i++) {
-        x->norms[2 * plan->updates[i / 2].slot + i % 2] += x->partials[i];
-        x->partials[i] = 0;
-    }
+    tti_divided_own_slots(x);
+    memset(x->partials, 0, 2 * (size_t)plan->n_updates * sizeof *x->partials);
     TTI_TRY(tti_divided_squares(x->divided, x->norms));
     for (int i = 0; i < plan->n_updates; i++) {
         const tti_update_step *step = &plan->updates[i];

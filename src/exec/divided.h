@@ -20,6 +20,11 @@ void tti_divided_destroy(tti_divided *d);
 /* Whether this worker's piece of a slot is the one that counts. */
 bool tti_divided_counts(const tti_divided *d, int slot);
 
+/* What the own blocks come to in x->partials, of those that count one value each, or two for each
+ * block by slot, in x->norms. */
+double tti_divided_own_blocks(const tti_exec *x);
+void tti_divided_own_slots(tti_exec *x);
+
 /* Whether, of its stage, it is this worker's: the squares of a slot are added over pieces alone. */
 bool tti_divided_counts_here(const tti_divided *d, int slot);
 

@@ -9,15 +9,19 @@ static bool overlap(const tti_program *program, const tutti_value *a, const tutt
     return x.offset < y.offset + tti_value_n_bytes(b) && y.offset < x.offset + tti_value_n_bytes(a);
 }
 
+static bool writes_over(const tti_program *program, const tti_node *step,
+                        const tutti_value *value) {
+    for (int k = 0; k < step->op->n_out; k++)
+        if (overlap(program, step->out[k], value)) return true;
+    return false;
+}
+
 /* The step cannot begin before the exchange has ended. */
 static bool collide(const tti_program *program, const tti_node *exchange, const tti_node *step) {
     for (int i = 0; i < step->n_in; i++)
         if (overlap(program, step->in[i], exchange->out[0])) return true;
-    for (int k = 0; k < step->op->n_out; k++)
-        if (overlap(program, step->out[k], exchange->in[0]) ||
-            overlap(program, step->out[k], exchange->out[0]))
-            return true;
-    return false;
+    return writes_over(program, step, exchange->in[0]) ||
+           writes_over(program, step, exchange->out[0]);
 }
 
 void tti_trade_waits(const tti_program *program, bool *waits) {
@@ -32,4 +36,10 @@ void tti_trade_waits(const tti_program *program, bool *waits) {
             break;
         }
     }
+}
+
+int tti_trade_overwriter(const tti_program *program, const tutti_value *value, int first) {
+    for (int s = first; s < program->n_steps; s++)
+        if (writes_over(program, program->steps[s], value)) return s;
+    return program->n_steps;
 }

@@ -10,4 +10,7 @@
  * read after the program: nobody waits for them here. */
 void tti_trade_waits(const tti_program *program, bool *waits);
 
+/* The first step from first on that writes over the memory of value; program->n_steps: none. */
+int tti_trade_overwriter(const tti_program *program, const tutti_value *value, int first);
+
 #endif /* TTI_EXEC_TRADE_WAITS_H */

@@ -245,25 +245,41 @@ static inline void trade_run(trade_crew *c, int n_ranks) { comm_run(n_ranks, tra
 
 /* ---- lists ---- */
 
-/* Two lists over seven doubles, the second one empty, on the device. */
+enum { FOLD_VALUES = 2 * TTI_LIST_LANES + 8, FOLD_LONG = FOLD_VALUES - 2 };
+
+/* Members of the long list are the values from the last one down.  Each of these sums comes to
+ * something else in any other order. */
+static inline void fold_values(double *values) {
+    double *last = values + FOLD_VALUES - 1;
+    last[0] = 1e16, last[-TTI_LIST_LANES] = 1, last[-2 * TTI_LIST_LANES] = -1e16; /* 0 */
+    last[-3] = 1e16, last[-3 - TTI_LIST_LANES / 2] = -1e16, last[-3 - TTI_LIST_LANES / 4] = 3;
+    last[-5] = 7; /* all in all 3 and 7 */
+}
+
+/* A long list, an empty one and one of two values, on the device. */
 static inline void trade_fold(const tti_backend *backend) {
     const tti_device_ops *ops = backend->device;
-    static const double values[7] = {1e16, 1, -1e16, 3, 4, 5, 6};
-    static const int32_t arrays[3][4] = {{0, 4, 4}, {0, 1, 2, 5}, {1, 6}};
-    double sums[2] = {7, 7}, back[7];
+    double values[FOLD_VALUES] = {0}, sums[3] = {7, 7, 7}, back[FOLD_VALUES];
+    int32_t arrays[4 + FOLD_LONG + 2 + 3] = {0, FOLD_LONG, FOLD_LONG, FOLD_LONG + 2};
+    int32_t *member = arrays + 4, *home = member + FOLD_LONG + 2;
+    fold_values(values);
+    for (int i = 0; i < FOLD_LONG; i++) member[i] = FOLD_VALUES - 1 - i;
+    member[FOLD_LONG] = FOLD_VALUES - 6, member[FOLD_LONG + 1] = FOLD_VALUES - 1 - TTI_LIST_LANES;
+    home[0] = 1, home[1] = 6, home[2] = 3;
     T_OK(ops->open(&(tti_device_desc){.index = 0, .exact = true}));
     double *v = backend->alloc(sizeof values), *s = backend->alloc(sizeof sums);
     int32_t *a = backend->alloc(sizeof arrays);
     T_OK(ops->copy(TTI_QUEUE_COMPUTE, v, values, sizeof values));
     T_OK(ops->copy(TTI_QUEUE_COMPUTE, a, arrays, sizeof arrays));
-    const tti_device_lists lists = {.begin = a, .member = a + 4, .home = a + 8, .n = 2};
+    const tti_device_lists lists = {
+        .begin = a, .member = a + 4, .home = a + (home - arrays), .n = 3};
     T_OK(ops->fold(v, &lists, s));
     T_OK(ops->copy(TTI_QUEUE_COMPUTE, sums, s, sizeof sums));
-    T_OK(ops->unfold(v, 7, &lists, s));
+    T_OK(ops->unfold(v, FOLD_VALUES, &lists, s));
     T_OK(ops->copy(TTI_QUEUE_COMPUTE, back, v, sizeof back));
     T_OK(ops->sync());
-    assert_true(sums[0] == ((1e16 + 1) - 1e16) + 5 && sums[1] == 0);
-    for (int i = 0; i < 7; i++) assert_true(back[i] == (i == 1 ? sums[0] : 0));
+    assert_true(sums[0] == 10 && sums[1] == 0 && sums[2] == 8);
+    for (int i = 0; i < FOLD_VALUES; i++) assert_true(back[i] == (i == 1 ? 10 : i == 3 ? 8 : 0));
     backend->release(v, sizeof values);
     backend->release(s, sizeof sums);
     backend->release(a, sizeof arrays);

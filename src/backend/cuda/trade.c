@@ -43,9 +43,9 @@ tutti_status tti_cuda_peers_norm(void *group, const tti_device_norm *norm) {
     args.mean = norm->mean;
     args.rstd = norm->rstd;
     args.eps = (float)tti_attr_float(norm->node, "eps");
-    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_TRADE];
     tutti_dtype dtype = norm->node->in[0]->type.dtype;
-    return tti_cuda_check(tti_launch_trade_norm(view, &args, dtype, stream), "peers_norm");
+    return tti_cuda_check(tti_launch_trade_norm(view, &args, dtype, tti_cuda_stream()),
+                          "peers_norm");
 }
 
 tutti_status tti_cuda_peers_norm_grad(void *group, const tti_device_norm *norm) {
@@ -65,13 +65,14 @@ tutti_status tti_cuda_peers_norm_grad(void *group, const tti_device_norm *norm) 
                                      .dbeta = norm->dbeta,
                                      .dsums = norm->dsums,
                                      .partials = norm->scratch};
-    cudaStream_t stream = tti_cuda_device()->streams[TTI_QUEUE_TRADE];
-    return tti_cuda_check(tti_launch_trade_norm_grad(view, &args, &grad, stream),
+    return tti_cuda_check(tti_launch_trade_norm_grad(view, &args, &grad, tti_cuda_stream()),
                           "peers_norm_grad");
 }
 
 /* By the copy engines: the rows, then how many meetings there have been, which the other one waits
- * for.  Neither waits for anything of the other device. */
+ * for.  Neither waits for anything of the other device.  A kernel that waits for the other's rows
+ * may not come later than the next norm, which counts on: so there is none where only a product
+ * waits for them. */
 tutti_status tti_cuda_peers_bring(void *group, const tti_device_norm *norm) {
     size_t n_half, n_bytes = norm->n_rows * norm->width * sizeof(uint16_t);
     const tti_peers_view *view = tti_cuda_traders(group, &n_half);
@@ -83,6 +84,7 @@ tutti_status tti_cuda_peers_bring(void *group, const tti_device_norm *norm) {
                                norm->n_blocks, cudaMemcpyDeviceToDevice, stream));
     TTI_CUDA(cudaMemcpyAsync(&view->arena[other]->brought, &view->arena[rank]->trade_epochs[0],
                              sizeof(uint64_t), cudaMemcpyDeviceToDevice, stream));
+    if (norm->pulled) return TUTTI_OK;
     return tti_cuda_check(tti_launch_trade_brought(view, stream), "peers_bring");
 }
 

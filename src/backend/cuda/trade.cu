@@ -12,7 +12,7 @@
 #include "backend/cuda/trade.cuh"
 
 /* BESIDE_BLOCKS: those of a sum beside products of matrices, and as many for the copy before it. */
-enum { THREADS = 512, BESIDE_BLOCKS = 32, STACK = 8, FOLD_THREADS = 256, FOLD_PART = 1024 };
+enum { THREADS = 512, BESIDE_BLOCKS = 32, STACK = 8 };
 enum { PARTS_BYTES = 1 << 20 /* sums of more devices are made part by part from here on */ };
 
 /* ---- units: N elements of T, moved as they are ---- */
@@ -241,22 +241,21 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- lists ---- */
 
-/* One block for each list: its threads fetch, the first of them adds. */
-__global__ void __launch_bounds__(FOLD_THREADS)
+/* One block for each list, one thread for each lane. */
+__global__ void __launch_bounds__(TTI_LIST_LANES)
     fold_kernel(const double *values, tti_device_lists lists, double *sums) {
-    __shared__ double part[FOLD_PART];
-    int end = lists.begin[blockIdx.x + 1];
+    __shared__ double lane[TTI_LIST_LANES];
+    int t = threadIdx.x, end = lists.begin[blockIdx.x + 1];
     double sum = 0;
-    for (int base = lists.begin[blockIdx.x]; base < end; base += FOLD_PART) {
-        int n = min(end - base, (int)FOLD_PART);
-        for (int k = threadIdx.x; k < n; k += FOLD_THREADS)
-            part[k] = values[lists.member[base + k]];
+#pragma unroll 8
+    for (int k = lists.begin[blockIdx.x] + t; k < end; k += TTI_LIST_LANES)
+        sum += values[lists.member[k]];
+    lane[t] = sum;
+    for (int d = TTI_LIST_LANES / 2; d > 0; d /= 2) {
         __syncthreads();
-        if (threadIdx.x == 0)
-            for (int k = 0; k < n; k++) sum += part[k];
-        __syncthreads();
+        if (t < d) lane[t] += lane[t + d];
     }
-    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+    if (t == 0) sums[blockIdx.x] = lane[0];
 }
 
 __global__ void unfold_kernel(double *values, tti_device_lists lists, const double *sums) {
@@ -378,7 +377,7 @@ extern "C" cudaError_t tti_launch_trade(const tti_peers_view *view, const tti_de
 extern "C" cudaError_t tti_launch_fold(const double *values, const tti_device_lists *lists,
                                        double *sums, cudaStream_t stream) {
     if (lists->n == 0) return cudaSuccess;
-    fold_kernel<<<(unsigned)lists->n, FOLD_THREADS, 0, stream>>>(values, *lists, sums);
+    fold_kernel<<<(unsigned)lists->n, TTI_LIST_LANES, 0, stream>>>(values, *lists, sums);
     return cudaGetLastError();
 }
 

@@ -177,8 +177,7 @@ static tutti_status peers_trade(void *group, const tti_device_trade *trade, bool
 static void run_norm(command *c) { note(fake_norm(c->state, &c->norm, &tti_backend_cpu)); }
 
 static tutti_status peers_norm(void *group, const tti_device_norm *norm) {
-    return put(
-        &(command){.run = run_norm, .queue = TTI_QUEUE_TRADE, .state = group, .norm = *norm});
+    return put(&(command){.run = run_norm, .state = group, .norm = *norm});
 }
 
 static void run_bring(command *c) { note(fake_bring(c->state, &c->norm)); }
