@@ -92,6 +92,18 @@ T_CASE(exchanges_do_not_wait_for_each_other) {
     expect(&p, ".....w");
 }
 
+T_CASE(the_first_who_writes_over_is_found) {
+    T_UNUSED;
+    plan_of_places p = make();
+    place(&p, D, TTI_SPACE_ARENA, EXCHANGE * BYTES + BYTES / 2);
+    p.program.steps = p.steps;
+    p.program.bufs = p.bufs;
+    const tutti_value *given = p.steps[EXCHANGE]->out[0];
+    assert_int_equal(tti_trade_overwriter(&p.program, given, B), D);
+    assert_int_equal(tti_trade_overwriter(&p.program, given, SECOND), N_STEPS);
+    tutti_graph_destroy(p.program.graph);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_reader_waits),
@@ -99,6 +111,7 @@ int main(void) {
         cmocka_unit_test(who_writes_over_a_part_of_what_is_given_waits),
         cmocka_unit_test(other_memory_at_the_same_offset_does_not_matter),
         cmocka_unit_test(exchanges_do_not_wait_for_each_other),
+        cmocka_unit_test(the_first_who_writes_over_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

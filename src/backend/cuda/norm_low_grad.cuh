@@ -58,30 +58,47 @@ struct turn_at {
 
 __device__ __forceinline__ bool has(const seat &t, int at) { return t.thread < t.n && at < t.end; }
 
-/* Zeros if it is not there. */
-__device__ __forceinline__ void copy_vector(uint4 *to, const void *from, int at, bool there) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                     (unsigned)__cvta_generic_to_shared(to)),
-                 "l"((const uint4 *)from + at), "r"(there ? 16 : 0)
-                 : "memory");
-}
+/* What to copy of a turn: what is there before all have met, or behind that, or all. */
+enum { NEAR = 1, FAR = 2, ALL = NEAR | FAR };
 
-/* A group of copies.  slot: [N_READ][ROWS] vectors that lie THREADS apart. */
-template <int THREADS, class R>
+/* slot: [N_READ][ROWS] vectors that lie THREADS apart. */
+template <int THREADS, int WHAT, class R>
 __device__ __forceinline__ void copy_rows(const tti_cuda_norm_grad &a, const R &rows, const seat &t,
                                           turn_at turn, uint4 *slot) {
-    if (turn.row >= 0)
+    if (turn.row < 0) return;
 #pragma unroll
-        for (int r = 0, at = turn.at; r < ROWS; r++, at += t.n) {
+    for (int r = 0, at = turn.at; r < ROWS; r++, at += t.n) {
 #pragma unroll
-            for (int k = 0; k < R::TERMS; k++)
+        for (int k = 0; k < R::TERMS; k++)
+            if (WHAT & (rows.is_far(k) ? FAR : NEAR))
                 copy_vector(slot + ((DY + k) * ROWS + r) * THREADS, rows.term(a, k),
                             rows.place(k, turn.row + r, at, t.n), has(t, at));
-            copy_vector(slot + (X * ROWS + r) * THREADS, a.x.at, at, has(t, at));
-            if (a.residual.at)
-                copy_vector(slot + (RESIDUAL * ROWS + r) * THREADS, a.residual.at, at, has(t, at));
-        }
-    asm volatile("cp.async.commit_group;");
+        if (!(WHAT & NEAR)) continue;
+        copy_vector(slot + (X * ROWS + r) * THREADS, a.x.at, at, has(t, at));
+        if (a.residual.at)
+            copy_vector(slot + (RESIDUAL * ROWS + r) * THREADS, a.residual.at, at, has(t, at));
+    }
+}
+
+/* The copies so far, since the last group, are one. */
+__device__ __forceinline__ void end_group() { asm volatile("cp.async.commit_group;"); }
+
+/* The first turns, each a group. */
+template <int THREADS, class R>
+__device__ __forceinline__ auto begin_copies(const tti_cuda_norm_grad &a, const R &rows,
+                                             const seat &t, turn_at &ahead, turn_at step,
+                                             uint4 *slots, int n) {
+    enum { SLOT = (DY + R::TERMS) * ROWS * THREADS, REST = R::MEETS ? FAR : ALL };
+    turn_at first = ahead;
+    if constexpr (R::MEETS)
+        for (int s = 0; s < n; s++, first.row -= step.row, first.at -= step.at)
+            copy_rows<THREADS, NEAR>(a, rows, t, first, slots + s * SLOT);
+    auto begun = rows.begin();
+    for (int s = 0; s < n; s++, ahead.row -= step.row, ahead.at -= step.at) {
+        copy_rows<THREADS, REST>(a, rows, t, ahead, slots + s * SLOT);
+        end_group();
+    }
+    return begun;
 }
 
 /* Until the oldest of stages groups is there. */
@@ -290,10 +307,8 @@ __global__ void __launch_bounds__(crew<W, R>::THREADS, 1)
     float sums[N_SUMS][V] = {}, gamma[V];
     scales now, next;
     tti_let_next_start();
-    auto begun = rows.begin();
+    auto begun = begin_copies<c::THREADS>(a, rows, t, ahead, {row_step, at_step}, mine, stages - 1);
     load_params(a.gamma, {(unsigned)t.thread, (unsigned)n}, 0, gamma);
-    for (int s = 0; s < stages - 1; s++, ahead.row -= row_step, ahead.at -= at_step)
-        copy_rows<c::THREADS>(a, rows, t, ahead, mine + s * c::SLOT);
     read_scales(a, turn.row, now);
     /* Of the first team, which has the most turns: one that has none left meets all the same, since
      * racecheck takes teams that met equally often at their barriers to have been there together.
@@ -301,7 +316,8 @@ __global__ void __launch_bounds__(crew<W, R>::THREADS, 1)
     int most = turn.row + t.team * (int)gridDim.x * ROWS;
     for (int slot = 0, odd = 0; most >= 0; odd ^= 1, most -= row_step) {
         int free = slot == 0 ? stages - 1 : slot - 1;
-        copy_rows<c::THREADS>(a, rows, t, ahead, mine + free * c::SLOT);
+        copy_rows<c::THREADS, ALL>(a, rows, t, ahead, mine + free * c::SLOT);
+        end_group();
         read_scales(a, turn.row - row_step, next);
         wait_copies(stages);
         if (turn.row >= 0)
@@ -344,14 +360,6 @@ __global__ void add_blocks(const float *partials, int n_blocks, tti_cuda_norm_gr
 unsigned blocks_of(size_t n_rows) {
     size_t n = (n_rows + ROWS - 1) / ROWS;
     return (unsigned)(n < BLOCKS ? n : BLOCKS);
-}
-
-/* Bytes that a block may ask for on this device. */
-size_t most_shared() {
-    int device = 0, n = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&n, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    return (size_t)n;
 }
 
 template <class T, int W, class R>

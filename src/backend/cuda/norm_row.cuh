@@ -29,6 +29,22 @@ __device__ __forceinline__ void load(const void *from, size_t row, place at, row
     for (int k = 0; k < NV; k++) x.v[k] = has(at, k) ? p[k * WARP] : make_uint4(0, 0, 0, 0);
 }
 
+/* Into shared memory while the thread goes on; zeros if it is not there. */
+__device__ __forceinline__ void copy_vector(uint4 *to, const void *from, int at, bool there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                     (unsigned)__cvta_generic_to_shared(to)),
+                 "l"((const uint4 *)from + at), "r"(there ? 16 : 0)
+                 : "memory");
+}
+
+/* Bytes of shared memory that a block may ask for on this device. */
+inline size_t most_shared() {
+    int device = 0, n = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&n, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    return (size_t)n;
+}
+
 __device__ __forceinline__ float2 widen(uint32_t w, tti_bf16) {
     return make_float2(__uint_as_float(w << 16), __uint_as_float(w & 0xffff0000u));
 }

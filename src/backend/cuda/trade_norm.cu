@@ -7,21 +7,54 @@
  * two meetings: all have their terms, and nobody reads the memory of the whole any more; all have
  * read and written.  Where the product in front has brought the other's terms here while it ran
  * (wgmma.cu), only norms are left to go.  Every value is rounded where the steps one by one round
- * it. */
+ * it.
+ *
+ * A lane copies what it will read of the next row into shared memory while it works on this one,
+ * and of its first row, before all have met, what is its own device's. */
 #include "backend/cuda/norm_row.cuh"
+#include "backend/cuda/room.h"
 #include "backend/cuda/trade.cuh"
 
 namespace {
 
-enum { THREADS = 512, WARPS = THREADS / WARP };
+enum { MOST_WARPS = 16 /* of a block, of which a multiprocessor has one */ };
 
-/* What other devices may have written. */
+/* Vectors of a warp in shared memory: [N terms and the residual][NV][WARP]. */
+template <int NV, int N>
+struct slot_of {
+    static constexpr int ROW = NV * WARP, SIZE = (N + 1) * ROW;
+};
+
 template <int NV>
-__device__ __forceinline__ void load_far(const void *from, size_t row, place at, row_of<NV> &x) {
-    const uint4 *p = (const uint4 *)from + row * at.n + at.lane;
+__device__ __forceinline__ void copy_row(uint4 *to, const void *from, size_t row, place at) {
 #pragma unroll
     for (int k = 0; k < NV; k++)
-        x.v[k] = has(at, k) ? __ldcg(p + k * WARP) : make_uint4(0, 0, 0, 0);
+        copy_vector(to + k * WARP, (const uint4 *)from + row * at.n, (int)at.lane + k * WARP,
+                    has(at, k));
+}
+
+/* Where row of the own part lies among the parts of all. */
+template <int N>
+__device__ __forceinline__ size_t far_row(const tti_trade_norm &a, size_t row, int rank) {
+    return (row / a.n_rows * N + rank) * a.n_rows + row % a.n_rows;
+}
+
+/* What other devices may have written: there when all have met. */
+template <int NV, int N>
+__device__ __forceinline__ void copy_far(const tti_trade_norm &a, place at, size_t row, int rank,
+                                         uint4 *slot) {
+#pragma unroll
+    for (int t = 0; t < N; t++)
+        if (t != rank)
+            copy_row<NV>(slot + t * slot_of<NV, N>::ROW, a.terms[t],
+                         a.pushed ? row : far_row<N>(a, row, rank), at);
+}
+
+template <int NV, int N>
+__device__ __forceinline__ void copy_near(const tti_trade_norm &a, place at, size_t row, int rank,
+                                          uint4 *slot) {
+    copy_row<NV>(slot + rank * slot_of<NV, N>::ROW, a.terms[rank], far_row<N>(a, row, rank), at);
+    copy_row<NV>(slot + N * slot_of<NV, N>::ROW, a.x, row, at);
 }
 
 template <class T>
@@ -29,12 +62,12 @@ __device__ __forceinline__ float rounded(float x) {
     return tti_to_f32(tti_from_f32<T>(x));
 }
 
-/* Vector k of the sum of the terms, in the order of ranks. */
-template <class T, int NV, int N>
-__device__ __forceinline__ void add_terms(const row_of<NV> (&raw)[N], int k, float (&s)[V]) {
+/* The sum of a vector of the terms, in the order of ranks, which lie ROW vectors apart. */
+template <class T, int N, int ROW>
+__device__ __forceinline__ void add_terms(const uint4 *from, float (&s)[V]) {
     float p[N][V];
 #pragma unroll
-    for (int t = 0; t < N; t++) widen<T>(raw[t].v[k], p[t]);
+    for (int t = 0; t < N; t++) widen<T>(from[t * ROW], p[t]);
 #pragma unroll
     for (int d = 1; d < N; d *= 2)
 #pragma unroll
@@ -54,20 +87,18 @@ __device__ __forceinline__ void add_bias(const void *bias, place at, int k, floa
     for (int i = 0; i < V; i++) s[i] = rounded<T>(s[i] + b[i]);
 }
 
+/* x of a row, which is written too, from what was copied; what this lane has of it comes to sum. */
 template <class T, int NV, int N>
-__device__ __forceinline__ void one_row(const tti_trade_norm &a, place at, size_t row, int rank) {
-    size_t far = (row / a.n_rows * N + rank) * a.n_rows + row % a.n_rows;
-    row_of<NV> raw[N], residual;
-    float x[NV][V], sum = 0;
-#pragma unroll
-    for (int t = 0; t < N; t++) load_far(a.terms[t], a.pushed && t != rank ? row : far, at, raw[t]);
-    load(a.x, row, at, residual);
+__device__ __forceinline__ void add_row(const tti_trade_norm &a, place at, size_t row,
+                                        const uint4 *slot, float (&x)[NV][V], float &sum) {
+    const int ROW = slot_of<NV, N>::ROW;
+    sum = 0;
 #pragma unroll
     for (int k = 0; k < NV; k++) {
         float s[V];
-        add_terms<T>(raw, k, s);
+        add_terms<T, N, ROW>(slot + k * WARP, s);
         add_bias<T>(a.bias, at, k, s);
-        widen<T>(residual.v[k], x[k]);
+        widen<T>(slot[N * ROW + k * WARP], x[k]);
 #pragma unroll
         for (int i = 0; i < V; i++) {
             x[k][i] += s[i];
@@ -75,6 +106,12 @@ __device__ __forceinline__ void one_row(const tti_trade_norm &a, place at, size_
         }
         store<T>(a.sum, row, at, k, x[k]);
     }
+}
+
+template <class T, int NV, int N>
+__device__ __forceinline__ void finish_row(const tti_trade_norm &a, place at, size_t row, int rank,
+                                           float (&x)[NV][V], float sum) {
+    size_t far = far_row<N>(a, row, rank);
     row_norm norm = {a.gamma, a.beta, a.eps, (float)a.width};
     normalise(norm, at, sum, x, [&](int k, const float(&y)[V]) {
 #pragma unroll
@@ -84,16 +121,31 @@ __device__ __forceinline__ void one_row(const tti_trade_norm &a, place at, size_
     if (at.lane == 0) a.mean[row] = norm.mean, a.rstd[row] = norm.rstd;
 }
 
+/* Shared memory: slot_of of each warp. */
 template <class T, int NV, int N>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(MOST_WARPS *WARP)
     trade_norm_kernel(const __grid_constant__ tti_peers_view v,
                       const __grid_constant__ tti_trade_norm a) {
+    extern __shared__ uint4 memory[];
     uint64_t epoch = tti_trade_epoch(v);
     place at = {threadIdx.x % WARP, (unsigned)(a.width / V)};
-    size_t n = a.n_blocks * a.n_rows, step = (size_t)gridDim.x * WARPS;
+    unsigned warp = threadIdx.x / WARP, n_warps = blockDim.x / WARP;
+    size_t n = a.n_blocks * a.n_rows, step = (size_t)gridDim.x * n_warps;
+    size_t row = (size_t)blockIdx.x * n_warps + warp;
+    uint4 *slot = memory + warp * slot_of<NV, N>::SIZE + at.lane;
+    if (row < n) copy_near<NV, N>(a, at, row, v.rank, slot);
     tti_trade_meet(v, epoch + 1);
-    for (size_t row = (size_t)blockIdx.x * WARPS + threadIdx.x / WARP; row < n; row += step)
-        one_row<T, NV, N>(a, at, row, v.rank);
+    if (row < n) copy_far<NV, N>(a, at, row, v.rank, slot);
+    for (; row < n; row += step) {
+        float x[NV][V], sum;
+        asm volatile("cp.async.wait_all;" ::: "memory");
+        add_row<T, NV, N>(a, at, row, slot, x, sum);
+        if (row + step < n) {
+            copy_near<NV, N>(a, at, row + step, v.rank, slot);
+            copy_far<NV, N>(a, at, row + step, v.rank, slot);
+        }
+        finish_row<T, NV, N>(a, at, row, v.rank, x, sum);
+    }
     if (!a.kept) tti_trade_meet(v, epoch + 2);
     tti_trade_end(v, epoch);
 }
@@ -124,13 +176,19 @@ struct norm_launch {
     cudaStream_t stream;
 };
 
+/* As many warps as there is room for.  Blocks are as many on all devices, which meet. */
 template <class T, int NV, int N>
 cudaError_t launch(const norm_launch &l) {
+    auto kernel = trade_norm_kernel<T, NV, N>;
     cudaFuncAttributes attributes;
-    if (!l.norm) return cudaFuncGetAttributes(&attributes, trade_norm_kernel<T, NV, N>);
-    size_t n = (l.norm->n_blocks * l.norm->n_rows + WARPS - 1) / WARPS;
+    if (!l.norm) return cudaFuncGetAttributes(&attributes, kernel);
+    size_t n = (l.norm->n_blocks * l.norm->n_rows + MOST_WARPS - 1) / MOST_WARPS;
     unsigned grid = (unsigned)(n < TTI_TRADE_BLOCKS ? n : TTI_TRADE_BLOCKS);
-    trade_norm_kernel<T, NV, N><<<grid, THREADS, 0, l.stream>>>(*l.view, *l.norm);
+    size_t n_slot = slot_of<NV, N>::SIZE * sizeof(uint4), n_warps = most_shared() / n_slot;
+    if (n_warps > MOST_WARPS) n_warps = MOST_WARPS;
+    cudaError_t error = tti_allow_shared((const void *)kernel, n_warps * n_slot);
+    if (error != cudaSuccess) return error;
+    kernel<<<grid, (unsigned)n_warps * WARP, n_warps * n_slot, l.stream>>>(*l.view, *l.norm);
     return cudaGetLastError();
 }
 

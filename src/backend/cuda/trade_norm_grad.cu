@@ -9,6 +9,7 @@ namespace {
 /* Rows of the own part, blocks of n_rows. */
 struct traded_rows {
     static constexpr int TERMS = TTI_NORM_RANKS;
+    static constexpr bool MEETS = true;
     tti_peers_view view;
     const void *terms[TERMS];
     void *whole[TERMS];
@@ -19,6 +20,7 @@ struct traded_rows {
     __device__ int far(int row, int at, int n) const {
         return at + (row / n_rows + view.rank) * n_rows * n;
     }
+    __device__ bool is_far(int k) const { return k != view.rank; }
     __device__ const void *term(const tti_cuda_norm_grad &, int k) const { return terms[k]; }
     __device__ int place(int k, int row, int at, int n) const {
         return pushed && k != view.rank ? at : far(row, at, n);
