@@ -23,9 +23,11 @@ typedef struct fake_group {
     size_t at[FAKE_MAX_RANKS][FAKE_MAX_GROUPS][TTI_MAX_PIECES]; /* where groups are in pieces */
     fake_hosts *hosts;                                          /* NULL: all memory is in reach */
     uint64_t n_trades;                                          /* fake_trade.h */
-    struct fake_box *box;                                       /* fake_mail.h */
-    bool has_failed;                                            /* of what waits in it */
-    int64_t waited_ns;                                          /* for the others, so far */
+    tti_device_norm brought; /* whose rows were last sent to the other of two */
+    uint64_t brought_hash;
+    struct fake_box *box; /* fake_mail.h */
+    bool has_failed;      /* of what waits in it */
+    int64_t waited_ns;    /* for the others, so far */
 } fake_group;
 
 static inline tutti_status fake_order(tti_queue after, tti_queue before) {

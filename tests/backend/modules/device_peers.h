@@ -182,7 +182,7 @@ static tutti_status peers_norm(void *group, const tti_device_norm *norm) {
 
 /* Of the own rows of the norm that was brought last. */
 static uint64_t hash_rows(const fake_group *g) {
-    const tti_device_norm *n = &current->brought;
+    const tti_device_norm *n = &g->brought;
     size_t row_bytes = n->width * tutti_dtype_bytes(n->node->in[0]->type.dtype);
     const unsigned char *whole = (const unsigned char *)g->sources[g->peers.rank][0] + n->whole;
     uint64_t hash = 0;
@@ -194,14 +194,16 @@ static uint64_t hash_rows(const fake_group *g) {
 }
 
 static void run_bring(command *c) {
-    current->brought = c->norm;
-    current->brought_hash = hash_rows(c->state);
+    fake_group *g = c->state;
+    g->brought = c->norm;
+    g->brought_hash = hash_rows(g);
     note(fake_bring(c->state, &c->norm));
 }
 
 /* They leave until then, though the other has them, and nobody may have written over them. */
 static void run_sent(command *c) {
-    if (hash_rows(c->state) != current->brought_hash)
+    const fake_group *g = c->state;
+    if (hash_rows(g) != g->brought_hash)
         note(tti_fail(TUTTI_E_INTERNAL, "rows were written over that had not left"));
 }
 
