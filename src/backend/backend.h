@@ -426,6 +426,10 @@ typedef struct tti_backend {
      * and the bn_grad_join behind it; keeps: conv2d_grad_sums in the place of it and bn_grad_sums.
      * The same answer before and after a device is open.  NULL: never. */
     bool (*joins_gradient)(const tti_node *grad_x, bool keeps);
+    /* True if cross_entropy_head is faster in the place of this product, the matmul of a head in
+     * bf16, and the loss behind it.  The same answer before and after a device is open.  NULL:
+     * never. */
+    bool (*joins_head)(const tti_node *logits);
     /* Of nodes beside each other, to cut a model into stages; NULL: as a core of the host has them.
      */
     const tti_weights *weights;

@@ -33,6 +33,7 @@
     X(recurrent)       \
     X(softmax)         \
     X(loss)            \
+    X(head)            \
     X(pair_loss)       \
     X(reduce)          \
     X(random)          \

@@ -291,8 +291,9 @@ tutti_status tti_pass_fuse(tutti_graph **g, const tti_target *target) {
     TTI_TRY(tti_fuse_bn_pool(g, target));
     TTI_TRY(tti_fuse_pool(g, target));
     TTI_TRY(tti_fuse_norm(g, target)); /* first: it reads casts that products would take */
-    TTI_TRY(tti_fuse_linear(g, target));
     TTI_TRY(tti_fuse_loss(g, target));
+    TTI_TRY(tti_fuse_head(g, target)); /* before products become other ops */
+    TTI_TRY(tti_fuse_linear(g, target));
     TTI_TRY(tti_fuse_sums(g, target));
     return fuse_chains(g, target->chains_any_float);
 }

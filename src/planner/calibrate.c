@@ -266,6 +266,11 @@ static bool joins_exact_gelu(const tti_node *product) {
     return tutti_dtype_bytes(product->out[0]->type.dtype) == 2;
 }
 
+static bool joins_head(const tti_node *logits) {
+    enum { LEAST_TABLE = 1 << 24 };
+    return tti_value_n_elems(logits->in[1]) >= LEAST_TABLE;
+}
+
 const tti_backend *tti_paper_device(void) {
     static const tti_device_ops none = {.update_narrow = no_update,
                                         .update_complete = no_update,
@@ -276,6 +281,7 @@ const tti_backend *tti_paper_device(void) {
                                       .prefers_channels_last = prefers_channels_last,
                                       .joins_exact_gelu = joins_exact_gelu,
                                       .joins_gradient = joins_gradient,
+                                      .joins_head = joins_head,
                                       .fuses_training = true,
                                       .weights = &tti_weights_gpu};
     return &paper;

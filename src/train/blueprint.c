@@ -156,6 +156,7 @@ tti_target tti_blueprint_target(const tti_blueprint *b) {
                          .joins_products = backend->joins_products,
                          .joins_exact_gelu = backend->joins_exact_gelu,
                          .joins_gradient = backend->joins_gradient,
+                         .joins_head = backend->joins_head,
                          .fuse_loss = backend->fuses_training,
                          .fuse_sums = backend->fuses_training,
                          .weights = backend->weights,

@@ -166,6 +166,7 @@ static tti_target target_of_a_device(const tti_blueprint *b) {
     target.prefers_channels_last = any;
     target.fuses_pool = any_conv;
     target.joins_exact_gelu = any;
+    target.joins_head = any;
     target.joins_products = NULL;
     target.chains_any_float = target.fuse_linear_grad = target.fuse_batch_norm = true;
     target.fuse_residual_norm = target.fuse_loss = target.fuse_sums = true;

@@ -21,19 +21,29 @@ typedef struct model_case {
     tutti_dtype dtype; /* of x */
     tutti_shape x;
     tutti_model_params params;
+    bool hard; /* all of a row's target is its label */
 } model_case;
 
 static const model_case gpt2 = {"gpt2",
                                 tti_model_gpt2,
                                 TUTTI_I32,
                                 {2, {ROWS, TOKENS}},
-                                {.n_classes = WORDS, .n_layers = 2, .n_heads = 2, .width = 16}};
+                                {.n_classes = WORDS, .n_layers = 2, .n_heads = 2, .width = 16},
+                                false};
+/* Its head goes without logits. */
+static const model_case hard_gpt2 = {"gpt2 with hard targets",
+                                     tti_model_gpt2,
+                                     TUTTI_I32,
+                                     {2, {ROWS, TOKENS}},
+                                     {.n_classes = WORDS, .n_layers = 2, .n_heads = 2, .width = 16},
+                                     true};
 static const model_case bert = {
     "bert",
     tti_model_bert,
     TUTTI_I32,
     {2, {ROWS, TOKENS}},
-    {.n_classes = WORDS, .n_layers = 2, .n_heads = 2, .width = 16, .dropout = 0.1}};
+    {.n_classes = WORDS, .n_layers = 2, .n_heads = 2, .width = 16, .dropout = 0.1},
+    false};
 
 /* With dropout, and positions that are left over: its residual stream is in f32. */
 static const model_case dropping_gpt2 = {"gpt2 with dropout",
@@ -45,13 +55,15 @@ static const model_case dropping_gpt2 = {"gpt2 with dropout",
                                           .n_heads = 2,
                                           .width = 16,
                                           .context = 2 * TOKENS,
-                                          .dropout = 0.1}};
+                                          .dropout = 0.1},
+                                         false};
 
 static const model_case resnet = {
-    "resnet", narrow_resnet, TUTTI_F32, {4, {ROWS, 3, 16, 16}}, {.n_classes = 5}};
+    "resnet", narrow_resnet, TUTTI_F32, {4, {ROWS, 3, 16, 16}}, {.n_classes = 5}, false};
 
 static const model_case lenet = {
-    "lenet", tti_model_lenet, TUTTI_F32, {4, {ROWS, 3, 8, 12}}, {.n_classes = 5, .dropout = 0.1}};
+    "lenet", tti_model_lenet, TUTTI_F32, {4, {ROWS, 3, 8, 12}}, {.n_classes = 5, .dropout = 0.1},
+    false};
 
 static bool likes_channels_last(const tti_node *node) {
     return (node->op->traits & TTI_CHANNELS_LAST) != 0 && node->n_in > 0;
@@ -70,6 +82,8 @@ static bool likes_joins(const tti_node *grad_x, bool keeps) {
     return grad_x->in[0]->layout == grad_x->out[0]->layout;
 }
 
+static bool likes_heads(const tti_node *logits) { return logits->n_in == 2; }
+
 /* What the passes are told for a job: by blueprint.c, for a backend that fuses or does not. */
 static tti_target target_of(bool fuses, const char *precision, bool low_stream) {
     tti_backend backend = {.name = "made-up",
@@ -77,6 +91,7 @@ static tti_target target_of(bool fuses, const char *precision, bool low_stream) 
                            .fuses_pool = fuses ? likes_pooling : NULL,
                            .joins_exact_gelu = fuses ? likes_gelu : NULL,
                            .joins_gradient = fuses ? likes_joins : NULL,
+                           .joins_head = fuses ? likes_heads : NULL,
                            .fuses_training = fuses};
     tutti_job *job = SMALL_JOB(precision, low_stream ? "train.low_stream=true" : "train.seed=1",
                                fuses ? "train.seed=1" : "parallel.backend=reference");
@@ -95,7 +110,7 @@ static tutti_graph *graph_of(const model_case *m, const tti_target *target) {
     int64_t n_classes = m->params.n_classes, n = tti_value_n_elems(logits) / n_classes;
     logits = tutti_reshape(g, logits, &TUTTI_SHAPE(n, n_classes));
     tutti_value *labels = tutti_input(g, "target", TUTTI_I32, &TUTTI_SHAPE(n));
-    tutti_loss loss = tutti_cross_entropy(g, logits, labels, 0.1, IGNORED);
+    tutti_loss loss = tutti_cross_entropy(g, logits, labels, m->hard ? 0 : 0.1, IGNORED);
     tutti_output(g, "loss_sum", loss.sum);
     tutti_output(g, "count", loss.count);
     tutti_output(g, "correct", loss.correct);
@@ -240,6 +255,7 @@ T_CASE(gpt2_in_f32) {
 T_CASE(gpt2_in_bf16) {
     T_UNUSED;
     check_bf16(&gpt2);
+    check_bf16(&hard_gpt2);
     check_bf16(&dropping_gpt2);
 }
 
@@ -278,6 +294,8 @@ T_CASE(the_fused_ops_are_there) {
                 {&gpt2, "layer_norm_grads_sums"},
                 {&gpt2, "matmul_gelu_grad_sums"},
                 {&gpt2, "add_layer_norm"},
+                {&hard_gpt2, "cross_entropy_head"},
+                {&hard_gpt2, "scale_rows"},
                 {&bert, "cross_entropy_and_grad"},
                 {&bert, "matmul_add"},
                 {&bert, "linear_gelu"},

@@ -12,8 +12,11 @@
  * block takes what. */
 #include "backend/cuda/wgmma.h"
 
+#include <type_traits>
+
 #include "backend/cuda/clock.cuh"
 #include "backend/cuda/tensor_map.cuh"
+#include "backend/cuda/wgmma_ends.cuh"
 
 enum {
     ROWS = 128,
@@ -49,6 +52,10 @@ typedef struct wgmma_job {
     int n_blocks, n_cols, n_tiles; /* of k; of n; all, of CLUSTER * ROWS rows each */
     int strip;                     /* columns of tiles that all rows go through before the next */
     int rank, part;                /* where rows are of two ranks: those of a part, in clusters */
+    float most;                    /* EXPS, as in tti_cuda_wgmma_desc */
+    const float *base;
+    const int32_t *labels;
+    float *row_sums, *row_bests, *own;
     const uint64_t *brought, *wanted;
     volatile uint32_t *state;
     uint64_t timeout_ns;
@@ -62,104 +69,6 @@ struct wgmma_shared {
     float sums[2][TEAM / 32][W::SLICE];
     uint64_t full[STAGES], empty[STAGES], aux[2][W::N_PLACES];
 };
-
-/* ---- elements ---- */
-
-__device__ __forceinline__ float2 unpack(uint32_t two, tti_bf16) {
-    return make_float2(__uint_as_float(two << 16), __uint_as_float(two & 0xffff0000u));
-}
-__device__ __forceinline__ float2 unpack(uint32_t two, tti_f16) {
-    return __half22float2(*reinterpret_cast<__half2 *>(&two));
-}
-
-/* What gelu needs is worked out for N at once, step by step: a warp has its scheduler almost for
- * itself here, and only its own instructions fill the time that each of them takes.
- *
- * share = 1 / (1 + exp(-2 u)) = (1 + tanh u) / 2 with u = root (x + 0.044715 x^3), 1e-6 off, which
- * 16 bits do not see. */
-template <int N>
-__device__ __forceinline__ void tanh_shares(const float (&x)[N], float (&share)[N]) {
-    const float first = -2 * 0.79788456080286535588f * 1.4426950408889634f;
-#pragma unroll
-    for (int i = 0; i < N; i++) share[i] = x[i] * fmaf(x[i] * x[i], first * 0.044715f, first);
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(share[i]) : "f"(share[i]));
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        asm volatile("rcp.approx.ftz.f32 %0, %1;" : "=f"(share[i]) : "f"(1 + share[i]));
-}
-
-template <int N>
-__device__ __forceinline__ void tanh_slopes(const float (&x)[N], float (&slope)[N]) {
-    const float twice = 2 * 0.79788456080286535588f;
-    tanh_shares<N>(x, slope);
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        float inner = x[i] * fmaf(x[i] * x[i], 3 * 0.044715f * twice, twice);
-        slope[i] = fmaf(slope[i] - slope[i] * slope[i], inner, slope[i]);
-    }
-}
-
-/* tail = the normal distribution function of -|x|, bell = exp(-x^2 / 2); the formula of
- * elementwise.cuh. */
-template <int N>
-__device__ __forceinline__ void normal_tails(const float (&x)[N], float (&tail)[N],
-                                             float (&bell)[N]) {
-    const float low = -0.5f * 1.4426950408889634f;
-    float t[N];
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        t[i] = fmaf(0.3275911f * 0.70710678f, fabsf(x[i]), 1.0f);
-        bell[i] = x[i] * x[i] * low;
-    }
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        asm volatile("rcp.approx.ftz.f32 %0, %1;" : "=f"(t[i]) : "f"(t[i]));
-        asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(bell[i]) : "f"(bell[i]));
-    }
-#pragma unroll
-    for (int i = 0; i < N; i++) tail[i] = fmaf(0.5f * 1.061405429f, t[i], -0.5f * 1.453152027f);
-#pragma unroll
-    for (int i = 0; i < N; i++) tail[i] = fmaf(tail[i], t[i], 0.5f * 1.421413741f);
-#pragma unroll
-    for (int i = 0; i < N; i++) tail[i] = fmaf(tail[i], t[i], -0.5f * 0.284496736f);
-#pragma unroll
-    for (int i = 0; i < N; i++) tail[i] = fmaf(tail[i], t[i], 0.5f * 0.254829592f);
-#pragma unroll
-    for (int i = 0; i < N; i++) tail[i] = tail[i] * t[i] * bell[i];
-}
-
-/* y = gelu(x) */
-template <int N, bool EXACT>
-__device__ __forceinline__ void gelus(const float (&x)[N], float (&y)[N]) {
-    if constexpr (EXACT) {
-        float bell[N];
-        normal_tails<N>(x, y, bell);
-#pragma unroll
-        for (int i = 0; i < N; i++) y[i] = fmaxf(x[i], 0.0f) - fabsf(x[i] * y[i]);
-    } else {
-        tanh_shares<N>(x, y);
-#pragma unroll
-        for (int i = 0; i < N; i++) y[i] *= x[i];
-    }
-}
-
-/* slope = gelu'(x) */
-template <int N, bool EXACT>
-__device__ __forceinline__ void gelu_slopes(const float (&x)[N], float (&slope)[N]) {
-    if constexpr (EXACT) {
-        float bell[N];
-        normal_tails<N>(x, slope, bell);
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            float phi = x[i] < 0 ? slope[i] : 1 - slope[i];
-            slope[i] = fmaf(x[i] * 0.39894228040143267794f, bell[i], phi);
-        }
-    } else {
-        tanh_slopes<N>(x, slope);
-    }
-}
 
 /* ---- the order of tiles ---- */
 
@@ -364,7 +273,39 @@ __device__ __forceinline__ void add_bias(typename W::sums &sum, int slice, const
     }
 }
 
-/* ---- z + bias, and its gelu ---- */
+/* Rounds a slice and stores it at column x of both halves. */
+template <class T, class W>
+__device__ __forceinline__ void store_slice(wgmma_shared<W> &s, const worker &w,
+                                            const CUtensorMap *to, int slice, int row, int x,
+                                            const typename W::sums &sum) {
+    uint32_t place = row_place<W>(w.lane, w.warp * 16);
+    if (w.thread == 0) {
+        if (slice == 0)
+            copy_out_read<0>(); /* the tile before ended in the same places */
+        else
+            copy_out_read<1>();
+    }
+    team_sync(w);
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+#pragma unroll
+        for (int pair = 0; pair < W::SLICE / 16; pair++) {
+            const float *z = sum[half] + slice * (W::SLICE / 2) + pair * 8;
+            uint32_t r[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) r[i] = tti_pack(z[i * 2], z[i * 2 + 1], T());
+            tti_stmatrix(block_of(s.parts[w.team][slice % 2 * 2 + half], place, pair), r);
+        }
+    before_copy();
+    team_sync(w);
+    if (w.thread == 0) {
+        copy_out(to, s.parts[w.team][slice % 2 * 2], x, row, L2_SHORT);
+        copy_out(to, s.parts[w.team][slice % 2 * 2 + 1], x, row + HALF, L2_SHORT);
+        copy_out_commit();
+    }
+}
+
+/* ---- z + bias ---- */
 
 template <class T, class W>
 __device__ __forceinline__ void finish_bias(wgmma_shared<W> &s, const worker &w,
@@ -372,37 +313,100 @@ __device__ __forceinline__ void finish_bias(wgmma_shared<W> &s, const worker &w,
                                             typename W::sums &sum) {
     const CUtensorMap *to = at.far >= 0 ? w.aux : w.d;
     int row = at.far >= 0 ? at.far : at.row;
-    uint32_t place = row_place<W>(w.lane, w.warp * 16);
 #pragma unroll
     for (int slice = 0; slice < W::N_SLICES; slice++) {
         int x = col + slice * W::SLICE;
         add_bias<T, W>(sum, slice, w, job, x);
-        if (w.thread == 0) {
-            if (slice == 0)
-                copy_out_read<0>(); /* the tile before ended in the same places */
-            else
-                copy_out_read<1>();
-        }
-        team_sync(w);
-#pragma unroll
-        for (int half = 0; half < 2; half++)
-#pragma unroll
-            for (int pair = 0; pair < W::SLICE / 16; pair++) {
-                const float *z = sum[half] + slice * (W::SLICE / 2) + pair * 8;
-                uint32_t r[4];
-#pragma unroll
-                for (int i = 0; i < 4; i++) r[i] = tti_pack(z[i * 2], z[i * 2 + 1], T());
-                tti_stmatrix(block_of(s.parts[w.team][slice % 2 * 2 + half], place, pair), r);
-            }
-        before_copy();
-        team_sync(w);
-        if (w.thread == 0) {
-            copy_out(to, s.parts[w.team][slice % 2 * 2], x, row, L2_SHORT);
-            copy_out(to, s.parts[w.team][slice % 2 * 2 + 1], x, row + HALF, L2_SHORT);
-            copy_out_commit();
-        }
+        store_slice<T, W>(s, w, to, slice, row, x, sum);
     }
 }
+
+/* ---- e^(z - base), and what rows come to ---- */
+
+enum { ROWS_OF_THREAD = 4 }; /* i: of half i / 2, h i % 2 */
+
+/* Row i of this thread in the tile. */
+__device__ __forceinline__ int row_in_tile(const worker &w, int i) {
+    return i / 2 * HALF + w.warp * 16 + i % 2 * 8 + w.lane / 4;
+}
+
+/* z in column `at` of the tile; NaN where one in front is as large, or one behind larger.  half: of
+ * the sums, where row h is in pairs of columns. */
+template <class W>
+__device__ __forceinline__ float own_of(const float (&half)[W::COLS / 2], int h, int at, int n_cols,
+                                        int lane) {
+    auto max = [](float a, float b) { return fmaxf(a, b); };
+    float own = -INFINITY, beaten = 0;
+#pragma unroll
+    for (int i = 0; i < W::COLS / 4; i++)
+        if (i / 2 * 8 + lane % 4 * 2 + i % 2 == at) own = half[i / 2 * 4 + h * 2 + i % 2];
+    own = join_row(own, max);
+#pragma unroll
+    for (int i = 0; i < W::COLS / 4; i++) {
+        int c = i / 2 * 8 + lane % 4 * 2 + i % 2;
+        float z = half[i / 2 * 4 + h * 2 + i % 2];
+        if (c < n_cols && (z > own || (z == own && c < at))) beaten = 1;
+    }
+    return join_row(beaten, max) > 0 ? NAN : own;
+}
+
+/* The labels' z of a tile; few rows have theirs in it. */
+template <class W>
+__device__ __forceinline__ void find_labels(const worker &w, const wgmma_job &job, int row, int col,
+                                            const typename W::sums &sum) {
+    int n_cols = min(W::COLS, job.n - col);
+#pragma unroll
+    for (int i = 0; i < ROWS_OF_THREAD; i++) {
+        int r = row + row_in_tile(w, i);
+        uint32_t at = r < job.m ? (uint32_t)__ldg(job.labels + r) - (uint32_t)col : ~0u;
+        bool here = at < (uint32_t)n_cols;
+        if (!__any_sync(0xffffffffu, here)) continue;
+        float own = own_of<W>(sum[i / 2], i % 2, (int)at, n_cols, w.lane);
+        if (here && w.lane % 4 == 0) job.own[r] = own;
+    }
+}
+
+template <class T, class W>
+__device__ __forceinline__ void finish_exps(wgmma_shared<W> &s, const worker &w,
+                                            const wgmma_job &job, int row, int col,
+                                            typename W::sums &sum) {
+    const float log2_e = 1.4426950408889634f, most = job.most * log2_e;
+    float base[ROWS_OF_THREAD], total[ROWS_OF_THREAD], best[ROWS_OF_THREAD];
+    find_labels<W>(w, job, row, col, sum);
+#pragma unroll
+    for (int i = 0; i < ROWS_OF_THREAD; i++) {
+        int r = row + row_in_tile(w, i);
+        base[i] = r < job.m ? __ldg(job.base + r) * log2_e : 0;
+        total[i] = 0, best[i] = -INFINITY;
+    }
+#pragma unroll
+    for (int slice = 0; slice < W::N_SLICES; slice++) {
+        int x = col + slice * W::SLICE;
+#pragma unroll
+        for (int j = 0; j < W::SLICE / 8; j++) {
+            if (x + j * 8 >= job.n) break; /* n is a multiple of 8 */
+#pragma unroll
+            for (int i = 0; i < 2 * ROWS_OF_THREAD; i++) {
+                float &z = sum[i / 4][slice * (W::SLICE / 2) + j * 4 + i % 4];
+                best[i / 2] = fmaxf(best[i / 2], z);
+                z = raise_two(fmaf(z, log2_e, -base[i / 2]), most);
+                total[i / 2] += z;
+            }
+        }
+        store_slice<T, W>(s, w, w.d, slice, row, x, sum);
+    }
+    int64_t part = (int64_t)(col / W::COLS) * job.m;
+#pragma unroll
+    for (int i = 0; i < ROWS_OF_THREAD; i++) {
+        int r = row + row_in_tile(w, i);
+        total[i] = join_row(total[i], [](float a, float b) { return a + b; });
+        best[i] = join_row(best[i], [](float a, float b) { return fmaxf(a, b); });
+        if (r < job.m && w.lane % 4 == 0)
+            job.row_sums[part + r] = total[i], job.row_bests[part + r] = best[i];
+    }
+}
+
+/* ---- gelu of z + bias ---- */
 
 template <class T, class W, bool EXACT>
 __device__ __forceinline__ void finish_gelu(wgmma_shared<W> &s, const worker &w,
@@ -496,19 +500,6 @@ __device__ __forceinline__ void grad_part(uint8_t *part, uint32_t place, const f
     }
 }
 
-/* A step of adding over the 8 lanes that share columns: of 2 N columns this lane goes on with the
- * half that its bit says. */
-template <int N, int M>
-__device__ __forceinline__ void add_lanes(float (&total)[M], int lane, int bit) {
-    bool upper = (lane & bit) != 0;
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        float mine = upper ? total[i + N] : total[i];
-        float other = upper ? total[i] : total[i + N];
-        total[i] = mine + __shfl_xor_sync(0xffffffffu, other, bit);
-    }
-}
-
 /* The sums of a warp's rows: of lane l, columns 2 l and 2 l + 1 of the slice. */
 template <class W>
 __device__ __forceinline__ void leave_sums(wgmma_shared<W> &s, const worker &w,
@@ -594,6 +585,8 @@ __device__ __forceinline__ void work(wgmma_shared<W> &s, const worker &w, const 
         int col = col_of<W>(job, tile);
         if constexpr (KIND == TTI_WGMMA_BIAS || is_push(KIND))
             finish_bias<T, W>(s, w, job, at, col, sum);
+        else if constexpr (KIND == TTI_WGMMA_EXPS)
+            finish_exps<T, W>(s, w, job, at.row, col, sum);
         else if constexpr (KIND == TTI_WGMMA_GELU)
             finish_gelu<T, W, EXACT>(s, w, job, at.row, col, sum);
         else
@@ -677,6 +670,8 @@ static wgmma_job job_of(const tti_cuda_wgmma_desc &g, int cols) {
     job.part = (int)(g.part_rows / (CLUSTER * ROWS));
     job.brought = g.brought, job.wanted = g.wanted;
     job.state = g.state, job.timeout_ns = g.timeout_ns;
+    job.most = g.most, job.base = g.base, job.labels = g.labels;
+    job.row_sums = g.row_sums, job.row_bests = g.row_bests, job.own = g.own;
     job.n_blocks = (int)((g.k + DEPTH - 1) / DEPTH);
     job.n_cols = (int)((g.n + cols - 1) / cols);
     job.strip = strip_of(g, job.n_cols);
@@ -726,7 +721,7 @@ static cudaError_t start(const wgmma_job &job, const CUtensorMap (&maps)[4], cud
 template <class T, class W, int KIND, bool EXACT>
 static cudaError_t launch_wide(const tti_cuda_wgmma_desc &g, cudaStream_t stream) {
     const bool across = is_across(KIND);
-    const void *second = KIND == TTI_WGMMA_BIAS ? g.d : g.aux;
+    const void *second = KIND == TTI_WGMMA_BIAS || KIND == TTI_WGMMA_EXPS ? g.d : g.aux;
     CUtensorMap maps[4]; /* a, b, d, aux */
     if (!tti_make_map(&maps[0], g.dtype, g.a, g.m, g.k, ROWS) ||
         !tti_make_map(&maps[1], g.dtype, g.b, across ? g.k : g.n, across ? g.n : g.k,
@@ -752,6 +747,14 @@ static cudaError_t launch(const tti_cuda_wgmma_desc &g, cudaStream_t stream) {
     return launch_wide<T, wide<192>, KIND, EXACT>(g, stream);
 }
 
+/* f16 has not the range. */
+template <class T>
+static cudaError_t launch_exps(const tti_cuda_wgmma_desc &g, cudaStream_t stream) {
+    if constexpr (std::is_same<T, tti_bf16>::value)
+        return launch_wide<T, wide<TTI_WGMMA_COLS>, TTI_WGMMA_EXPS, false>(g, stream);
+    return cudaErrorInvalidValue;
+}
+
 template <class T>
 static cudaError_t launch_kind(const tti_cuda_wgmma_desc &g, cudaStream_t stream) {
     if ((is_push(g.kind) || g.brought) &&
@@ -760,6 +763,7 @@ static cudaError_t launch_kind(const tti_cuda_wgmma_desc &g, cudaStream_t stream
     if (g.kind == TTI_WGMMA_PUSH) return launch<T, TTI_WGMMA_PUSH, false>(g, stream);
     if (g.kind == TTI_WGMMA_PUSH_BACK) return launch<T, TTI_WGMMA_PUSH_BACK, false>(g, stream);
     if (g.kind == TTI_WGMMA_BIAS) return launch<T, TTI_WGMMA_BIAS, false>(g, stream);
+    if (g.kind == TTI_WGMMA_EXPS) return launch_exps<T>(g, stream);
     if (g.kind == TTI_WGMMA_GELU)
         return g.exact ? launch<T, TTI_WGMMA_GELU, true>(g, stream)
                        : launch<T, TTI_WGMMA_GELU, false>(g, stream);

@@ -107,6 +107,14 @@ bool tti_cuda_wgmma_describe(const tti_node *node, tti_cuda_wgmma_desc *out) {
     return true;
 }
 
+bool tti_cuda_wgmma_describe_head(const tti_node *node, tti_cuda_wgmma_desc *out) {
+    const tutti_type *x = &node->in[0]->type, *w = &node->in[1]->type;
+    memset(out, 0, sizeof *out);
+    out->kind = TTI_WGMMA_EXPS, out->dtype = TUTTI_BF16;
+    out->m = x->shape.dim[0], out->n = w->shape.dim[0], out->k = x->shape.dim[1];
+    return has_tiles(out, LEAST_PUSHED) && tti_cuda_wgmma_here();
+}
+
 /* A product alone, of at least a tile for each multiprocessor: what travels meanwhile pays for a
  * product that is a little slower than cublasLt's. */
 bool tti_cuda_wgmma_describe_push(const tti_node *node, int64_t part_rows,
@@ -137,6 +145,12 @@ bool tti_cuda_wgmma_joins(const tti_node *product) {
     if (is(product, "linear")) return describe_product(product, TTI_WGMMA_GELU, &d);
     return is(product, "matmul") && lies_straight(product) &&
            describe_product(product, TTI_WGMMA_GELU_GRAD, &d);
+}
+
+bool tti_cuda_wgmma_joins_head(const tti_node *logits) {
+    tti_cuda_wgmma_desc d;
+    return is_head(logits) && logits->out[0]->type.dtype == TUTTI_BF16 &&
+           describe_product(logits, TTI_WGMMA_BIAS, &d);
 }
 
 /* ---- how long ---- */

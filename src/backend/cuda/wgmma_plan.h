@@ -14,6 +14,9 @@ bool tti_cuda_wgmma_here(void);
  * attributes, too few tiles, a device of another kind. */
 bool tti_cuda_wgmma_describe(const tti_node *node, tti_cuda_wgmma_desc *out);
 
+/* The same of cross_entropy_head, of at least a tile for each multiprocessor. */
+bool tti_cuda_wgmma_describe_head(const tti_node *node, tti_cuda_wgmma_desc *out);
+
 /* The same of a product whose rows belong, in parts of part_rows, to two devices, and which is made
  * as TTI_WGMMA_PUSH or TTI_WGMMA_PUSH_BACK; without its rank. */
 bool tti_cuda_wgmma_describe_push(const tti_node *node, int64_t part_rows,
@@ -31,5 +34,8 @@ double tti_cuda_wgmma_us(const tti_cuda_wgmma_desc *desc);
 /* joins_exact_gelu of the backend: true if this product and an exact gelu behind it, or its
  * gradient, are one kernel here. */
 bool tti_cuda_wgmma_joins(const tti_node *product);
+
+/* joins_head of the backend: true if this head is large enough for the kernels. */
+bool tti_cuda_wgmma_joins_head(const tti_node *logits);
 
 #endif /* TTI_CUDA_WGMMA_PLAN_H */

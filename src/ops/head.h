@@ -1,0 +1,9 @@
+/* head.h - what the loss of a head without logits has in common with its kernels. */
+#ifndef TTI_OPS_HEAD_H
+#define TTI_OPS_HEAD_H
+
+/* The most that cross_entropy_head raises e to: a row whose label is further below its largest
+ * logit loses that much and no more.  Its sum still fits into f32, and 1 / it is no subnormal. */
+#define TTI_HEAD_MOST 60.0
+
+#endif /* TTI_OPS_HEAD_H */
