@@ -1,7 +1,8 @@
 /* fuse_norm.c - the residual stream of a transformer: layer norms with the addition before them,
  * and their gradients with the addition behind them, in one op each, casts included.
  *
- *   x + branch -> layer_norm -> cast              add_layer_norm
+ *   x + branch -> layer_norm -> cast              add_layer_norm; not where the product that makes
+ *                                                 the branch can add x, which is one value less
  *   layer_norm_grad_w, _grad_x -> + r -> cast     layer_norm_grads, layer_norm_grads_cast
  * Only for backends that ask for it (tti_target.fuse_residual_norm).  The ops are named here, once,
  * since a pair of a norm and its own gradient is no property that another op could have.
@@ -29,6 +30,7 @@ typedef struct fusion {
     joint *at;  /* [n_nodes], by the norm's or grad_x's id */
     bool *gone; /* [n_nodes]: part of a joint op, made at another place */
     norm_ops ops;
+    bool adds_in_products; /* fuse_linear.c takes what stands behind products */
 } fusion;
 
 static bool is_half(tutti_dtype dtype) { return dtype == TUTTI_BF16 || dtype == TUTTI_F16; }
@@ -71,10 +73,23 @@ static bool is_addition(const tti_node *node) {
 
 /* ---- finding ---- */
 
+/* A product can add the other term as it ends: the norm reads one value instead of two. */
+static bool ends_product(const fusion *f, const tti_node *add) {
+    for (int i = 0; i < 2; i++) {
+        const tutti_value *made = add->in[i], *other = add->in[i ^ 1];
+        if (made->node->op->joined[TTI_JOINT_ADD] && f->rw.n_uses[made->id] == 1 &&
+            other->node->id < made->node->id && made->type.dtype == other->type.dtype &&
+            is_half(made->type.dtype))
+            return true;
+    }
+    return false;
+}
+
 /* The sum is first read by the norm, so that it may be made there. */
 static void find_forward(fusion *f, const tti_node *norm) {
     const tti_node *add = norm->in[0]->node;
     if (!is_addition(add) || f->gone[add->id] || first_user(f, add->out[0]) != norm) return;
+    if (f->adds_in_products && ends_product(f, add)) return;
     const tti_node *cast = f->rw.n_uses[norm->out[0]->id] == 1 ? cast_of(f, norm->out[0]) : NULL;
     f->at[norm->id] = (joint){.found = true, .add = add, .cast = cast};
     f->gone[add->id] = true;
@@ -187,7 +202,8 @@ static void make_all(fusion *f) {
 
 tutti_status tti_fuse_norm(tutti_graph **g, const tti_target *target) {
     fusion f = {.ops = {tti_op_find("layer_norm"), tti_op_find("layer_norm_grad_x"),
-                        tti_op_find("layer_norm_grad_w")}};
+                        tti_op_find("layer_norm_grad_w")},
+                .adds_in_products = target->fuse_linear_grad && !target->joins_products};
     if (!target->fuse_residual_norm) return TUTTI_OK;
     TTI_TRY(tti_rewrite_begin(&f.rw, *g));
     f.at = calloc((size_t)(*g)->n_nodes + 1, sizeof *f.at);

@@ -43,7 +43,7 @@ typedef struct tti_target {
      * NULL: never */
     bool (*joins_gradient)(const tti_node *grad_x, bool keeps);
     bool (*joins_head)(const tti_node *logits); /* fuse_loss: the product too; NULL: never */
-    bool fuse_batch_norm;    /* fuse: masks and sums of batch norms' gradients */
+    bool fuse_batch_norm;                       /* fuse: masks and sums of batch norms' gradients */
     bool fuse_residual_norm; /* fuse: layer norms and the additions and casts beside them */
     bool fuse_loss;          /* fuse: a loss and its gradient */
     bool fuse_sums;          /* fuse: the gradient of a bias into what makes its terms */
@@ -136,8 +136,8 @@ tutti_status tti_fuse_pool(tutti_graph **g, const tti_target *target);
 /* A part of the fuse pass (fuse_loss.c): does nothing unless target->fuse_loss. */
 tutti_status tti_fuse_loss(tutti_graph **g, const tti_target *target);
 
-/* A part of the fuse pass behind it (fuse_head.c), for the first head that target->joins_head likes:
- * does nothing unless target->fuse_loss. */
+/* A part of the fuse pass behind it (fuse_head.c), for the first head that target->joins_head
+ * likes: does nothing unless target->fuse_loss. */
 tutti_status tti_fuse_head(tutti_graph **g, const tti_target *target);
 
 /* Parts of the fuse pass (fuse_bn.c), before and behind the masks, and when dead nodes are gone: do

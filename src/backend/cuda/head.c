@@ -1,6 +1,6 @@
 /* head.c - the rows of the kernel table for cross_entropy_head and scale_rows: on Hopper the
- * product is wgmma.cu's and writes powers of e, elsewhere it is cublasLt's and writes logits;
- * head.cu does what is before and behind. */
+ * product is wgmma.cu's and writes powers of e, elsewhere it is cublasLt's and leaves logits in
+ * scratch; head.cu does what is before and behind. */
 #include "backend/cuda/head.h"
 
 #include <string.h>
@@ -87,7 +87,7 @@ static tutti_status prepare(const tti_node *node, void **state) {
     memset(&p, 0, sizeof p); /* its bytes are a key */
     p.m = x[0], p.n = node->in[1]->type.shape.dim[0], p.k = x[1], p.n_batch = 1;
     p.lda = p.ldb = p.k, p.ldd = p.n, p.trans_b = 1;
-    p.in = p.out = TUTTI_BF16;
+    p.in = TUTTI_BF16, p.out = TUTTI_F32;
     if (p.m * p.k > 0) TTI_TRY(tti_blas_plan_create(&p, &plan));
     *state = plan;
     return TUTTI_OK;
@@ -95,21 +95,27 @@ static tutti_status prepare(const tti_node *node, void **state) {
 
 static void release(void *state) { tti_blas_plan_destroy(state); }
 
-/* Two numbers of a row, then workspace. */
+static size_t logits_bytes(const tti_node *node) {
+    return aligned((size_t)tti_value_n_elems(node->out[0]) * sizeof(float));
+}
+
+/* Two numbers of a row, logits, workspace. */
 static size_t scratch_bytes(const tti_node *node, const void *state) {
-    return ALIGNMENT + 2 * rows_bytes(node) + (state ? tti_blas_workspace(state) : 0);
+    size_t n_workspace = state ? tti_blas_workspace(state) : 0;
+    return ALIGNMENT + 2 * rows_bytes(node) + logits_bytes(node) + n_workspace;
 }
 
 static tutti_status run(void *state, const tti_kargs *a) {
     char *at = align(a->scratch);
     tti_head_rows h = rows_of(a, at);
-    tti_blas_args args = {
-        .a = h.x, .b = h.w, .d = h.exps, .workspace = at + 2 * rows_bytes(a->node)};
+    float *logits = (float *)(void *)(at + 2 * rows_bytes(a->node));
+    size_t n_bytes = logits_bytes(a->node);
+    tti_blas_args args = {.a = h.x, .b = h.w, .d = logits, .workspace = (char *)logits + n_bytes};
     if (state)
         TTI_TRY(tti_blas_run(state, &args));
     else
-        TTI_CUDA(cudaMemsetAsync(h.exps, 0, tti_value_n_bytes(a->node->out[0]), tti_cuda_stream()));
-    TTI_CUDA(tti_launch_head_whole(&h, tti_cuda_stream()));
+        TTI_CUDA(cudaMemsetAsync(logits, 0, n_bytes, tti_cuda_stream()));
+    TTI_CUDA(tti_launch_head_whole(&h, logits, tti_cuda_stream()));
     return TUTTI_OK;
 }
 

@@ -12,12 +12,9 @@ namespace {
 
 enum { THREADS = 256, WARP = 32, VECTOR = 8 };
 
-#define LOG2_E 1.4426950408889634f
-
 __device__ __forceinline__ bool is_class(const tti_head_rows &h, int32_t label) {
     return label != h.ignore && label >= 0 && (size_t)label < h.n_classes;
 }
-
 
 /* ---- before the product: a warp for each row ---- */
 
@@ -88,20 +85,19 @@ __global__ void __launch_bounds__(THREADS / 2)
 }
 
 /* A block for each row of logits. */
-__global__ void __launch_bounds__(THREADS) head_whole_kernel(tti_head_rows h) {
+__global__ void __launch_bounds__(THREADS) head_whole_kernel(tti_head_rows h, const float *logits) {
     __shared__ float shared[32];
     size_t row = blockIdx.x;
     int32_t label = h.labels[row];
     bool good = is_class(h, label), beaten = false;
-    tti_bf16 *z = (tti_bf16 *)h.exps + row * h.n_classes;
-    float base = good ? tti_to_f32(z[label]) : 0, sum = 0;
-    __syncthreads(); /* all have read it */
+    const float *z = logits + row * h.n_classes, most = (float)TTI_HEAD_MOST;
+    tti_bf16 *exps = (tti_bf16 *)h.exps + row * h.n_classes;
+    float base = good ? z[label] : 0, sum = 0;
     for (size_t c = threadIdx.x; c < h.n_classes; c += THREADS) {
-        float x = tti_to_f32(z[c]), above = (x - base) * LOG2_E;
-        beaten |= c < (size_t)label ? x >= base : x > base;
-        x = exp2f(above > (float)TTI_HEAD_MOST * LOG2_E ? (float)TTI_HEAD_MOST * LOG2_E : above);
-        z[c] = tti_from_f32<tti_bf16>(x);
-        sum += x;
+        float above = z[c] - base, e = expf(above > most ? most : above);
+        beaten |= c < (size_t)label ? above >= 0 : above > 0;
+        exps[c] = tti_from_f32<tti_bf16>(e);
+        sum += e;
     }
     sum = tti_block_sum(sum, shared);
     beaten = __syncthreads_or(beaten);
@@ -161,8 +157,9 @@ extern "C" cudaError_t tti_launch_head_ends(const tti_head_rows *h, const tti_he
     return error != cudaSuccess ? error : finish(h, stream);
 }
 
-extern "C" cudaError_t tti_launch_head_whole(const tti_head_rows *h, cudaStream_t stream) {
-    if (h->n_rows) head_whole_kernel<<<(unsigned)h->n_rows, THREADS, 0, stream>>>(*h);
+extern "C" cudaError_t tti_launch_head_whole(const tti_head_rows *h, const float *logits,
+                                             cudaStream_t stream) {
+    if (h->n_rows) head_whole_kernel<<<(unsigned)h->n_rows, THREADS, 0, stream>>>(*h, logits);
     cudaError_t error = cudaGetLastError();
     return error != cudaSuccess ? error : finish(h, stream);
 }

@@ -38,8 +38,8 @@ typedef struct tti_head_parts {
 cudaError_t tti_launch_head_ends(const tti_head_rows *h, const tti_head_parts *parts,
                                  cudaStream_t stream);
 
-/* The same and exps, which hold logits before. */
-cudaError_t tti_launch_head_whole(const tti_head_rows *h, cudaStream_t stream);
+/* The same and exps, of logits f32[n_rows,n_classes]. */
+cudaError_t tti_launch_head_whole(const tti_head_rows *h, const float *logits, cudaStream_t stream);
 
 /* y[r][c] = factors[r] x[r][c]; x, y [n_rows,width] of the dtype, and may be the same. */
 cudaError_t tti_launch_scale_rows(tutti_dtype dtype, size_t n_rows, size_t width, const void *x,
