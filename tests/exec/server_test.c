@@ -50,6 +50,7 @@ static const char *play_rank(tutti_comm *comm, void *arg) {
     COMM_OK(tti_exec_create(&desc, &exec));
     COMM_OK(tti_server_open(s->server, 0, BATCHES));
     crew_batch *batch = crew_batch_new();
+    if (comm) COMM_OK(tutti_comm_barrier(comm)); /* who is slow, is so beside the others */
     COMM_OK(play(exec, batch));
     if (comm) COMM_OK(tutti_comm_barrier(comm));
     COMM_OK(tti_server_pull(exec, &n_updates));
