@@ -210,6 +210,20 @@ static void attention_grad_reference(const tti_args *a) {
         }
 }
 
+/* The same, and the sums of dqkv over its rows. */
+static tutti_status attention_grad_sums_infer(const tti_node *node, tutti_type *out) {
+    TTI_TRY(attention_grad_infer(node, out));
+    out[1] = (tutti_type){TUTTI_F32, TUTTI_SHAPE(out[0].shape.dim[2])};
+    return TUTTI_OK;
+}
+
+static void attention_grad_sums_reference(const tti_args *a) {
+    size_t n = tti_out_n(a->node, 0), width = tti_out_n(a->node, 1);
+    attention_grad_reference(a);
+    memset(a->out[1], 0, width * sizeof(double));
+    for (size_t i = 0; i < n; i++) a->out[1][i % width] += a->out[0][i];
+}
+
 static tutti_status attention_gradient(tutti_graph *g, const tti_node *node, tutti_value *const *dy,
                                        const bool *need, tutti_value **dx) {
     if (!need[0] || !dy[0]) return TUTTI_OK;
@@ -231,6 +245,12 @@ static const char samples_why[] = "only samples can be cut, all inputs alike";
 static tutti_status attention_shard(const tti_node *node, const tti_placement *in,
                                     tti_placement *out) {
     static const tti_shard_rule rules[] = {{"00000", "00"}};
+    return tti_shard_match(node, rules, 1, in, out, samples_why);
+}
+
+static tutti_status attention_grad_sums_shard(const tti_node *node, const tti_placement *in,
+                                              tti_placement *out) {
+    static const tti_shard_rule rules[] = {{"00000", "0P"}};
     return tti_shard_match(node, rules, 1, in, out, samples_why);
 }
 
@@ -449,6 +469,19 @@ const tti_op tti_ops_attention[] = {
      .shard = attention_shard,
      .cost = attention_cost,
      .reference = attention_grad_reference,
+     .samples = attention_grad_samples,
+     .summed = "attention_grad_sums",
+     .summed_from = 1 << 24},
+    {.name = "attention_grad_sums",
+     .doc = "attention_grad, and the sums of dqkv over all rows in f32; made by a pass",
+     .n_in_min = 4,
+     .n_in_max = 5,
+     .n_out = 2,
+     .attrs = attention_attrs,
+     .infer = attention_grad_sums_infer,
+     .shard = attention_grad_sums_shard,
+     .cost = attention_cost,
+     .reference = attention_grad_sums_reference,
      .samples = attention_grad_samples},
     {.name = "attention_cached",
      .doc = "row pos of the caches = the new key and value, y = attention over rows 0 .. pos; y, "

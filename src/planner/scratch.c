@@ -108,7 +108,7 @@ static double on_paper(const tti_calibration *c, const tti_program *program) {
     double most = 0;
     for (int s = 0; program->graph && s < program->n_steps; s++) {
         const tti_node *node = program->steps[s];
-        if (strcmp(node->op->name, "attention_grad") == 0) most = fmax(most, squares_of(node));
+        if (strncmp(node->op->name, "attention_grad", 14) == 0) most = fmax(most, squares_of(node));
         if (tti_is_padded(c, node)) most = fmax(most, pictures_of(node));
     }
     return most;

@@ -125,6 +125,30 @@ T_CASE(a_loss_sums_for_a_head_that_is_tied) {
     for (int i = 0; i < 2; i++) tutti_graph_destroy(graphs[i]);
 }
 
+/* Queries, keys and values of n samples of 8 positions, by one layer. */
+static tutti_graph *attending(int64_t n) {
+    enum { TOKENS = 8, WIDTH = 352 };
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(n, TOKENS, WIDTH));
+    tutti_value *labels = tutti_input(g, "target", TUTTI_I32, &TUTTI_SHAPE(n * TOKENS));
+    tutti_value *qkv = tutti_linear(g, x, 3 * WIDTH, "qkv");
+    x = tutti_attention(g, qkv, NULL, &(tutti_attention_desc){.heads = 2});
+    return with_loss(g, tutti_reshape(g, x, &TUTTI_SHAPE(n * TOKENS, WIDTH)), labels, true);
+}
+
+T_CASE(attention_sums_for_the_bias_of_many_queries) {
+    T_UNUSED;
+    tutti_graph *few = attending(16), *many = attending(2048);
+    T_EQ(net_count_ops(few, "attention_grad"), 1);
+    T_EQ(net_count_ops(few, "linear_grad_w_wide"), 1);
+    T_EQ(net_count_ops(many, "attention_grad_sums"), 1);
+    T_EQ(net_count_ops(many, "linear_grad_w_wide"), 0);
+    assert_string_equal(tti_graph_output(many, "grad.qkv.bias")->node->op->name,
+                        "attention_grad_sums");
+    tutti_graph_destroy(few);
+    tutti_graph_destroy(many);
+}
+
 /* As of a layer in pieces, whose bias is added to a sum of terms. */
 T_CASE(norms_sum_for_a_bias_that_is_added) {
     T_UNUSED;
@@ -179,6 +203,7 @@ int main(void) {
         cmocka_unit_test(products_sum_what_goes_through_a_gelu),
         cmocka_unit_test(a_loss_sums_for_the_bias_of_many_classes),
         cmocka_unit_test(a_loss_sums_for_a_head_that_is_tied),
+        cmocka_unit_test(attention_sums_for_the_bias_of_many_queries),
         cmocka_unit_test(norms_sum_for_a_bias_that_is_added),
         cmocka_unit_test(sums_that_nobody_reads_are_not_made),
         cmocka_unit_test(two_layers_of_one_stream_stay),

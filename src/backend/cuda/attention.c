@@ -16,6 +16,7 @@
 #include "backend/cuda/attention_grad.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/dnn.h"
+#include "backend/cuda/gemm.h"
 #include "backend/cuda/wgmma_plan.h"
 #include "ir/graph.h"
 
@@ -353,23 +354,72 @@ static tutti_status run(void *state, const tti_kargs *args) {
     return TUTTI_OK;
 }
 
+/* ---- with the sums of dqkv's columns: by themselves, behind ---- */
+
+static tti_cuda_columns_desc columns_of(const tti_node *node) {
+    const tutti_type *dqkv = &node->in[0]->type;
+    const int64_t *d = dqkv->shape.dim;
+    return (tti_cuda_columns_desc){
+        .in = dqkv->dtype, .out = TUTTI_F32, .rows = d[0] * d[1], .n = d[2]};
+}
+
+static size_t sums_bytes(const tti_node *node, const void *state) {
+    tti_cuda_columns_desc c = columns_of(node);
+    return rounded(scratch_bytes(node, state)) + tti_cuda_column_bytes(c.in, c.rows, c.n);
+}
+
+static tutti_status run_sums(void *state, const tti_kargs *args) {
+    tti_cuda_columns_desc c = columns_of(args->node);
+    c.x = args->out[0], c.sums = args->out[1];
+    c.partials = offset(args->scratch, rounded(scratch_bytes(args->node, state)));
+    TTI_TRY(run(state, args));
+    TTI_CUDA(tti_cuda_column_sums(&c, tti_cuda_stream()));
+    return TUTTI_OK;
+}
+
+/* ---- by attention_grad.cu ---- */
+
 static size_t wgmma_bytes(const tti_node *node, const void *state) {
     tti_cuda_heads heads = heads_of(node);
     (void)state;
     return tti_cuda_attention_grad_bytes(&heads);
 }
 
+/* Its own scratch, the columns of parts, and what adding these needs. */
+static tti_cuda_columns_desc parts_of(const tti_node *node) {
+    tti_cuda_heads heads = heads_of(node);
+    tti_cuda_columns_desc c = columns_of(node);
+    c.in = TUTTI_F32, c.rows = tti_cuda_attention_grad_parts(&heads);
+    return c;
+}
+
+static size_t parts_bytes(const tti_cuda_columns_desc *c) {
+    return rounded((size_t)(c->rows * c->n) * sizeof(float));
+}
+
+static size_t wgmma_sums_bytes(const tti_node *node, const void *state) {
+    tti_cuda_columns_desc c = parts_of(node);
+    return rounded(wgmma_bytes(node, state)) + parts_bytes(&c) +
+           tti_cuda_column_bytes(c.in, c.rows, c.n);
+}
+
 static tutti_status run_wgmma(void *state, const tti_kargs *args) {
     const tti_node *node = args->node;
+    bool sums = node->op->n_out > 1;
+    char *parts = offset(args->scratch, rounded(wgmma_bytes(node, state)));
     tti_cuda_attention a = {.heads = heads_of(node),
                             .dtype = node->in[0]->type.dtype,
                             .qkv = args->in[0],
                             .y = args->in[1],
                             .lse = args->in[2],
                             .dy = args->in[3],
-                            .dqkv = args->out[0]};
-    (void)state;
+                            .dqkv = args->out[0],
+                            .columns = sums ? (float *)(void *)parts : NULL};
     TTI_CUDA(tti_cuda_attention_grad(&a, args->scratch, tti_cuda_stream()));
+    if (!sums) return TUTTI_OK;
+    tti_cuda_columns_desc c = parts_of(node);
+    c.x = parts, c.sums = args->out[1], c.partials = parts + parts_bytes(&c);
+    TTI_CUDA(tti_cuda_column_sums(&c, tti_cuda_stream()));
     return TUTTI_OK;
 }
 
@@ -427,6 +477,9 @@ const tti_kernel tti_cuda_attention_kernels[] = {
     {"attention_grad", "wgmma", wgmma_can_run, NULL, wgmma_bytes, run_wgmma, NULL},
     {"attention_grad", "cudnn", dnn_can_run, prepare_grad_dnn, scratch_bytes, run, free},
     {"attention_grad", "flash", NULL, prepare_grad_own, scratch_bytes, run, free},
+    {"attention_grad_sums", "wgmma", wgmma_can_run, NULL, wgmma_sums_bytes, run_wgmma, NULL},
+    {"attention_grad_sums", "cudnn", dnn_can_run, prepare_grad_dnn, sums_bytes, run_sums, free},
+    {"attention_grad_sums", "flash", NULL, prepare_grad_own, sums_bytes, run_sums, free},
     {"attention_cached", "own", NULL, NULL, NULL, run_cached, NULL},
     {0},
 };

@@ -28,6 +28,7 @@ typedef struct tti_cuda_attention {
     const void *dy; /* backward */
     void *delta;    /* backward: scratch, tti_cuda_attention_delta_bytes */
     void *dqkv;     /* backward */
+    float *columns; /* attention_grad.h */
 } tti_cuda_attention;
 
 #ifdef __cplusplus

@@ -8,7 +8,9 @@
  * for dQ = dS k.
  *
  * dQ is summed in f32 over the blocks of keys, in memory that belongs to the block and stays in the
- * L2 cache, each element by one thread in the order of keys: always the same bits. */
+ * L2 cache, each element by one thread in the order of keys: always the same bits.  So are the sums
+ * of dqkv's columns, a bias' gradient, where they are wanted: each warp leaves those of its rows.
+ */
 #include "backend/cuda/attention_grad.h"
 
 #include "backend/cuda/tensor_map.cuh"
@@ -34,7 +36,8 @@ struct grad_job {
     const tti_bf16 *y, *dy;
     const float *lse;
     tti_bf16 *dqkv;
-    float4 *sums;                      /* of dQ: [blocks of the grid][n_blocks][TEAMS][8][TEAM] */
+    float4 *sums;   /* of dQ: [blocks of the grid][n_blocks][TEAMS][8][TEAM] */
+    float *columns; /* [samples][TEAMS * 4 warps][3 heads DIM]: of dqkv's columns; NULL: none */
     int n_t, heads, n_tasks, n_blocks; /* n_tasks: heads of all samples; n_blocks: of queries */
     float scale;
 };
@@ -270,6 +273,24 @@ struct step_of_walk {
     int task, j, i;
 };
 
+/* The columns of a warp's 16 rows of sum times factor join those of the head's blocks before, each
+ * element by one thread.  Lane l has columns 2 l and 2 l + 1. */
+__device__ __forceinline__ void add_columns(const float (&sum)[32], float factor, bool first,
+                                            const worker &w, float *to) {
+    float total[16];
+#pragma unroll
+    for (int i = 0; i < 16; i++) total[i] = sum[i / 2 * 4 + i % 2] + sum[i / 2 * 4 + 2 + i % 2];
+    float2 two = tti_sum_columns(total, w.lane);
+    two.x *= factor, two.y *= factor;
+    to += w.lane * 2;
+    if (first)
+        *reinterpret_cast<float2 *>(to) = two;
+    else
+        asm volatile("red.relaxed.gpu.global.add.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(two.x),
+                     "f"(two.y)
+                     : "memory");
+}
+
 /* 64 rows of dqkv from this team's first of a block on, part 0: dQ, 1: dK, 2: dV. */
 __device__ __forceinline__ void store_part(const grad_job &job, int task, int part, int block,
                                            const float (&sum)[32], float factor, const worker &w) {
@@ -277,6 +298,10 @@ __device__ __forceinline__ void store_part(const grad_job &job, int task, int pa
     int width = job.heads * DIM, step = 3 * width;
     int64_t row = p.row + block * BLOCK + w.team * 64;
     store_rows(sum, factor, w, job.dqkv + row * step + (p.col + part * width), step);
+    if (!job.columns) return;
+    int at = (p.row / job.n_t * TEAMS + w.team) * (TEAM / 32) + w.warp;
+    add_columns(sum, factor, block == 0, w,
+                job.columns + (int64_t)at * step + (p.col + part * width));
 }
 
 /* dq of a step joins the sum of the blocks of keys before; the last one stores it.  Sums are
@@ -537,6 +562,7 @@ static cudaError_t launch(const tti_cuda_attention *a, void *scratch, cudaStream
     grad_job job = {};
     job.y = (const tti_bf16 *)a->y, job.dy = (const tti_bf16 *)a->dy, job.lse = a->lse;
     job.dqkv = (tti_bf16 *)a->dqkv, job.sums = (float4 *)scratch, job.scale = v->scale;
+    job.columns = a->columns;
     job.n_t = (int)v->n_t, job.heads = v->heads, job.n_tasks = (int)count_tasks(v);
     job.n_blocks = job.n_t / BLOCK;
     CUtensorMap qkv, dy;
@@ -562,6 +588,10 @@ extern "C" bool tti_cuda_attention_grad_can(tutti_dtype dtype, const tti_cuda_he
                 heads->n_t > 0 && heads->n_t % BLOCK == 0 && heads->n_t <= MAX_T;
     return fits && heads->n_batch * heads->n_t < INT32_MAX / 2 && heads->heads < 1 << 16 &&
            4 * n >= 3 * rounds * n_sms;
+}
+
+extern "C" int64_t tti_cuda_attention_grad_parts(const tti_cuda_heads *heads) {
+    return heads->n_batch * TEAMS * (TEAM / 32);
 }
 
 extern "C" size_t tti_cuda_attention_grad_bytes(const tti_cuda_heads *heads) {

@@ -462,25 +462,9 @@ __device__ __forceinline__ void join_part(uint8_t *part, uint8_t *of_x, uint32_t
     }
 }
 
-/* A step of adding over the 8 lanes that share columns: of 2 N columns this lane goes on with the
- * half that its bit says. */
-template <int N>
-__device__ __forceinline__ void add_lanes(float (&total)[16], int lane, int bit) {
-    bool upper = (lane & bit) != 0;
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        float mine = upper ? total[i + N] : total[i];
-        float other = upper ? total[i] : total[i + N];
-        total[i] = mine + __shfl_xor_sync(0xffffffffu, other, bit);
-    }
-}
-
 /* The sums of a warp's rows: of lane l, columns 2 l and 2 l + 1 of the slice. */
 __device__ __forceinline__ void leave_sums(float (&total)[16], int lane, float *to) {
-    add_lanes<8>(total, lane, 16);
-    add_lanes<4>(total, lane, 8);
-    add_lanes<2>(total, lane, 4);
-    *(float2 *)&to[lane * 2] = make_float2(total[0], total[1]);
+    *(float2 *)&to[lane * 2] = tti_sum_columns(total, lane);
 }
 
 /* Those of a slice, of both kinds, from the warps' in order. */

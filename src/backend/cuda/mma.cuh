@@ -100,4 +100,26 @@ __device__ __forceinline__ uint32_t tti_pack(float lo, float hi, tti_f16) {
     return *reinterpret_cast<uint32_t *>(&v);
 }
 
+/* A step of adding over the 8 lanes that share columns: of 2 N columns this lane goes on with the
+ * half that its bit says. */
+template <int N>
+__device__ __forceinline__ void tti_add_lanes(float (&total)[16], int lane, int bit) {
+    bool upper = (lane & bit) != 0;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        float mine = upper ? total[i + N] : total[i];
+        float other = upper ? total[i] : total[i + N];
+        total[i] = mine + __shfl_xor_sync(0xffffffffu, other, bit);
+    }
+}
+
+/* The sums over a warp of what its threads have of 64 columns, thread t columns 8 j + t % 4 * 2 + e
+ * in total[2 j + e]: lane l gets those of columns 2 l and 2 l + 1. */
+__device__ __forceinline__ float2 tti_sum_columns(float (&total)[16], int lane) {
+    tti_add_lanes<8>(total, lane, 16);
+    tti_add_lanes<4>(total, lane, 8);
+    tti_add_lanes<2>(total, lane, 4);
+    return make_float2(total[0], total[1]);
+}
+
 #endif /* TTI_MMA_CUH */

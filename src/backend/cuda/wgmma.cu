@@ -505,10 +505,7 @@ template <class W>
 __device__ __forceinline__ void leave_sums(wgmma_shared<W> &s, const worker &w,
                                            float (&total)[W::SLICE / 4]) {
     static_assert(W::SLICE == 64, "two columns of a lane");
-    add_lanes<8>(total, w.lane, 16);
-    add_lanes<4>(total, w.lane, 8);
-    add_lanes<2>(total, w.lane, 4);
-    *(float2 *)&s.sums[w.team][w.warp][w.lane * 2] = make_float2(total[0], total[1]);
+    *(float2 *)&s.sums[w.team][w.warp][w.lane * 2] = tti_sum_columns(total, w.lane);
 }
 
 /* Those of the tile, from its warps' in order. */

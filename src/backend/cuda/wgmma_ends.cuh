@@ -120,17 +120,4 @@ __device__ __forceinline__ float join_row(float x, Op op) {
     return op(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
-/* A step of adding over the 8 lanes that share columns: of 2 N columns this lane goes on with the
- * half that its bit says. */
-template <int N, int M>
-__device__ __forceinline__ void add_lanes(float (&total)[M], int lane, int bit) {
-    bool upper = (lane & bit) != 0;
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        float mine = upper ? total[i + N] : total[i];
-        float other = upper ? total[i] : total[i + N];
-        total[i] = mine + __shfl_xor_sync(0xffffffffu, other, bit);
-    }
-}
-
 #endif /* TTI_CUDA_WGMMA_ENDS_CUH */

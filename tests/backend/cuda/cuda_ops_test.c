@@ -679,6 +679,16 @@ static const struct {
      {.in = "bf16[100,128,192] bf16[100,128,64] f32[100,1,128] bf16[100,128,64]",
       .attrs = "heads=1 scale=0.3",
       .lo = -2}},
+    {"attention_grad_sums", /* of terms that do not cancel */
+     {.in = "bf16[22,256,2304] bf16[22,256,768] f32[22,12,256] bf16[22,256,768]",
+      .attrs = "heads=12 causal=1",
+      .lo = 0.1,
+      .hi = 1}},
+    {"attention_grad_sums",
+     {.in = "bf16[33,384,768] bf16[33,384,256] f32[33,4,384] bf16[33,384,256]",
+      .attrs = "heads=4",
+      .lo = 0.1,
+      .hi = 1}},
 };
 
 T_CASE(many_tiles_match_the_reference) {
