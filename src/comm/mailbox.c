@@ -32,7 +32,7 @@ struct tti_mailbox {
     int shown[TTI_MAX_RANKS]; /* what texts call rank i */
 };
 
-static size_t room_of(size_t n_bytes) {
+size_t tti_mailbox_room(size_t n_bytes) {
     return LINE + ((n_bytes + LINE - 1) & ~(size_t)(LINE - 1));
 }
 
@@ -48,7 +48,8 @@ static tutti_status lay_out(tti_mailbox *box, const tti_mail_slot *slots, size_t
             (tti_slot){.n_bytes = slots[i].n_bytes, .from = slots[i].from, .to = slots[i].to};
         offset[i] = used[slots[i].to];
         if (slots[i].n_bytes > PTRDIFF_MAX / 4 ||
-            __builtin_add_overflow(offset[i], room_of(slots[i].n_bytes), &used[slots[i].to]))
+            __builtin_add_overflow(offset[i], tti_mailbox_room(slots[i].n_bytes),
+                                   &used[slots[i].to]))
             return tti_fail(TUTTI_E_INVALID, "mailbox: %zu bytes are too many", slots[i].n_bytes);
         *most = TTI_MAX(*most, used[slots[i].to]);
     }
@@ -65,7 +66,7 @@ static tutti_status make_copies(tti_mailbox *box) {
     size_t n_bytes = 0;
     for (int i = 0; i < box->n_slots; i++)
         if (box->slots[i].from == box->comm->rank && is_far(box, box->slots[i].to))
-            n_bytes += room_of(box->slots[i].n_bytes);
+            n_bytes += tti_mailbox_room(box->slots[i].n_bytes);
     if (n_bytes == 0) return TUTTI_OK;
     box->own_bytes += n_bytes;
     char *at = box->copies = aligned_alloc(LINE, n_bytes);
@@ -74,7 +75,7 @@ static tutti_status make_copies(tti_mailbox *box) {
     for (int i = 0; i < box->n_slots; i++) {
         if (box->slots[i].from != box->comm->rank || !is_far(box, box->slots[i].to)) continue;
         box->slots[i].memory = at;
-        at += room_of(box->slots[i].n_bytes);
+        at += tti_mailbox_room(box->slots[i].n_bytes);
     }
     return TUTTI_OK;
 }

@@ -30,6 +30,9 @@ void tti_mailbox_show_as(tti_mailbox *box, const int *shown);
 /* Bytes of this rank's own slots, and of copies of those of other hosts. */
 size_t tti_mailbox_bytes(const tti_mailbox *box);
 
+/* What a slot for n_bytes takes of it. */
+size_t tti_mailbox_room(size_t n_bytes);
+
 /* Where this rank's own slots lie: what reads them may pin it; *n_bytes is filled. */
 void *tti_mailbox_memory(const tti_mailbox *box, size_t *n_bytes);
 

@@ -621,7 +621,8 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
         .grads = grad_bytes(x) + (x->wire ? flat / 2 : 0) +
                  (x->compress && !x->device ? tti_compress_bytes(&x->desc, x->n_ranks) : 0),
         .gathered = tti_lean_gathered(x->lean) * sizeof(float),
-        .arena = x->arena_bytes * (size_t)x->n_in_flight + (x->pipe ? tti_pipe_bytes(x->pipe) : 0),
+        .arena = x->arena_bytes * (size_t)x->n_in_flight,
+        .mail = x->pipe ? tti_pipe_bytes(x->pipe) : 0,
         .device_peak = n_peak};
 }
 

@@ -262,6 +262,7 @@ typedef struct tti_exec_memory {
     size_t device_peak; /* all of the device's at their most so far; 0 on the host */
     size_t ema;         /* averaged parameters */
     size_t gathered;    /* parameters of others, while they are used */
+    size_t mail;        /* of the host: places of values that other stages send */
     size_t offloaded;   /* of the host, for a device that has no state (desc.offload) */
 } tti_exec_memory;
 tti_exec_memory tti_exec_memory_use(const tti_exec *exec);

@@ -39,6 +39,13 @@ static tutti_status count_in_flight(const tti_exec_desc *desc, int n_local, int 
     return TUTTI_OK;
 }
 
+static tutti_status plan_mail(const tti_exec_desc *desc, int n_local, int n_ranks,
+                              size_t *n_bytes) {
+    int n_waves;
+    TTI_TRY(count_waves(desc, n_local, n_ranks, &n_waves));
+    return tti_pipe_slot_bytes(desc->plan, n_waves, tti_exec_n_lanes(desc, n_local), n_bytes);
+}
+
 /* Whose gradients are added to whose. */
 static tutti_status accumulation_of(const tti_exec_desc *desc, int rank, int n_ranks,
                                     tti_accumulation *acc) {
@@ -137,6 +144,8 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
     }
     if (st == TUTTI_OK && desc->zero > 1 && n_ranks > 1)
         st = plan_lean(desc, n_ranks, &acc, &share, out);
+    if (st == TUTTI_OK && plan->stages)
+        st = plan_mail(desc, tti_deal_n_of(&deal, rank), n_ranks, &out->mail);
     tti_accumulation_fini(&acc);
     tti_share_fini(&share);
     return st;

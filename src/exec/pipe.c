@@ -69,10 +69,9 @@ int tti_pipe_width(const tti_stages *s, int n_lanes, int n_local) {
 }
 
 /* Slots for a crossing: as many as waves that can be between its two ends. */
-static tutti_status depth_of(const tti_pipe *pipe, const tti_crossing *c, bool training,
+static tutti_status depth_of(const tti_stages *s, int n_waves, const tti_crossing *c, bool training,
                              int *depth) {
-    const tti_stages *s = pipe->stages;
-    int last = 2 * tti_stages_n_pieces(s) - 1, n_waves = pipe->n_waves;
+    int last = 2 * tti_stages_n_pieces(s) - 1;
     int earlier = TTI_MIN(TTI_MIN(c->from, last - c->from), TTI_MIN(c->to, last - c->to));
     tti_stages at = {.stage = tti_moment_stage(s, earlier),
                      .n_stages = s->n_stages,
@@ -82,6 +81,25 @@ static tutti_status depth_of(const tti_pipe *pipe, const tti_crossing *c, bool t
     if (training) TTI_TRY(tti_pipe_count_in_flight(&at, n_waves, depth));
     *depth = TTI_MIN(*depth, n_waves);
     return TUTTI_OK;
+}
+
+static tutti_status add_slots(const tti_stages *s, int n_waves, int n_lanes, bool training,
+                              size_t *n_bytes) {
+    const tti_crossings *crossings = training ? &s->train : &s->eval;
+    for (int i = 0; i < crossings->n; i++) {
+        const tti_crossing *c = &crossings->of[i];
+        int depth;
+        if (tti_moment_stage(s, c->to) != s->stage) continue;
+        TTI_TRY(depth_of(s, n_waves, c, training, &depth));
+        *n_bytes += tti_mailbox_room(c->n_bytes) * (size_t)(depth * n_lanes);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tti_pipe_slot_bytes(const tti_plan *plan, int n_waves, int n_lanes, size_t *n_bytes) {
+    *n_bytes = 0;
+    TTI_TRY(add_slots(plan->stages, n_waves, n_lanes, true, n_bytes));
+    return plan->eval.graph ? add_slots(plan->stages, n_waves, n_lanes, false, n_bytes) : TUTTI_OK;
 }
 
 static const tutti_value *behind_views(const tutti_value *value) {
@@ -155,7 +173,7 @@ static tutti_status build_side(tti_exec *x, tti_pipe *pipe, tti_pipe_side *side,
     for (int i = 0; i < crossings->n; i++) {
         const tti_crossing *c = &crossings->of[i];
         tti_pipe_end end = {.first_slot = pipe->n_slots, .n_bytes = c->n_bytes};
-        TTI_TRY(depth_of(pipe, c, training, &end.depth));
+        TTI_TRY(depth_of(s, pipe->n_waves, c, training, &end.depth));
         int n = end.depth * x->desc.n_lanes;
         tti_mail_slot *more = realloc(pipe->slots, (size_t)(pipe->n_slots + n) * sizeof *more);
         if (!more) return tti_fail(TUTTI_E_NOMEM, "pipeline: out of memory");

@@ -61,4 +61,7 @@ const double *tti_pipe_busy(const tti_pipe *pipe);
 /* Bytes of this stage's slots for values of others. */
 size_t tti_pipe_bytes(const tti_pipe *pipe);
 
+/* The same before there is a pipe, of workers of one host. */
+tutti_status tti_pipe_slot_bytes(const tti_plan *plan, int n_waves, int n_lanes, size_t *n_bytes);
+
 #endif /* TTI_EXEC_PIPE_H */

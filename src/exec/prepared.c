@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "exec/collective.h"
 
 typedef struct ready {
     const tti_kernel *kernel; /* NULL: none, or taken */
@@ -19,16 +20,23 @@ struct tti_prepared {
     ready *steps; /* [n_steps] */
 };
 
+static void note_scratch(tti_prepared *p, size_t n_bytes) {
+    p->scratch_bytes = TTI_MAX(p->scratch_bytes, n_bytes);
+}
+
+/* Exchanges are no backend's kernels; those of devices have memory of their own. */
 static tutti_status prepare(const tti_node *node, const tti_backend *backend, bool reference,
                             tti_prepared *p, ready *step) {
-    if (node->op->traits & TTI_COLLECTIVE) return TUTTI_OK;
+    if (node->op->traits & TTI_COLLECTIVE) {
+        if (!backend->device) note_scratch(p, tti_collective_kernel.scratch_bytes(node, NULL));
+        return TUTTI_OK;
+    }
     const tti_kernel *kernel = backend->select(node, reference);
     if (!kernel) return TUTTI_OK; /* who binds it says so */
     if (kernel->prepare) TTI_TRY(kernel->prepare(node, &step->state));
     step->kernel = kernel;
     if (!kernel->scratch_bytes) return TUTTI_OK;
-    size_t n = kernel->scratch_bytes(node, step->state);
-    p->scratch_bytes = TTI_MAX(p->scratch_bytes, n);
+    note_scratch(p, kernel->scratch_bytes(node, step->state));
     return TUTTI_OK;
 }
 

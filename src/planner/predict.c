@@ -294,6 +294,15 @@ static double longest_slot(const tti_plan *plan) {
     return (double)(longest * sizeof(float));
 }
 
+/* Each worker of a divided model makes the batches of all of its shards, to train and to evaluate;
+ * worker 0 puts together what is saved from the pieces. */
+static double bytes_of_division(const tti_blueprint *b, double batches) {
+    double longest = 0;
+    for (int i = 0; i < b->n_parts; i++)
+        longest = fmax(longest, longest_slot(tti_blueprint_plan(b, i)));
+    return longest + 2 * batches * TTI_MAX(b->n_parts - 1, 0);
+}
+
 /* Likewise of each part, where its keeper's own worker has such arrays too, but for the first.  In
  * one process both ends of a channel see them, and count. */
 static void add_channels_of_parts(tti_prediction *p, const tti_blueprint *b) {
@@ -329,6 +338,20 @@ static void add_channels(tti_prediction *p, const tti_blueprint *b, int n_worker
     p->host_bytes += all * (n_workers - 1);
 }
 
+/* Of a device's arrays the host has those that a checkpoint is written from: of the first copy of
+ * the model, or of all workers where each has parts; a gradient where it adds these; and what goes
+ * to and from a server, or into a mean. */
+static double copies_of_device(const tti_blueprint *b, const tti_calibration *c,
+                               const tti_exec_desc *desc, const tti_exec_memory *m, bool is_first) {
+    double flat = (double)desc->plan->n_flat * sizeof(float), bytes = 0;
+    bool saves = is_first || desc->zero > 0;
+    if (saves) bytes += (double)(m->params + m->states + m->ema);
+    if (b->mesh.data > 1 && goes_by_host(b, c)) bytes += flat;
+    if (tti_job_has_server(&b->config)) bytes += 2 * flat;
+    if (desc->local && !saves) bytes += flat;
+    return bytes;
+}
+
 /* Shards whose activations are there at once. */
 static int in_flight(const tti_plan *plan, const tti_exec_memory *m) {
     size_t each = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes);
@@ -356,16 +379,17 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
         double scratch = tti_scratch_bytes(c, desc.plan, wave, x->most);
         double bytes =
             tti_bytes_of_arrays(&m) + beside + scratch * tti_device_in_flight(desc.plan, w->n_own);
+        if (!c->is_device) bytes += (double)m.mail;
         p->worker_bytes = fmax(p->worker_bytes, bytes);
         if (r == 0) p->first_bytes = bytes;
         if (apart && b->n_parts > 0) give_to_keeper(&m, &h, at.data == 0);
         if (apart && b->n_parts == 0) give_to_server(&m, &h);
         if (desc.shares) give_to_all(&m, &h, (size_t)w->n_workers);
         p->host_bytes += c->is_device
-                             ? tti_bytes_of_arrays(&m)
+                             ? copies_of_device(b, c, &desc, &m, at.data == 0)
                              : tti_kept_in_pages(&m, desc.plan) +
                                    tti_used_in_pages(&m, desc.plan, loose || w->n_workers == 1);
-        p->host_bytes += (double)m.offloaded + wave->hidden_bytes * w->n_lanes +
+        p->host_bytes += (double)(m.offloaded + m.mail) + wave->hidden_bytes * w->n_lanes +
                          tti_scratch_beyond(c, b, at.stage, in_flight(desc.plan, &m), w->n_lanes);
         if (desc.zero > 2) p->host_bytes += longest_slot(b->plan); /* state, for a checkpoint */
     }
@@ -376,9 +400,10 @@ static tutti_status predict_memory(tti_prediction *p, const tti_blueprint *b, co
     if (h.has_common) p->host_bytes += tti_kept_in_pages(&h.common, b->plan);
     double batch = (double)tutti_shape_n_elems(&info->x.shape) *
                    (double)tutti_dtype_bytes(info->x.dtype) * (double)b->config.train.batch;
+    double batches = batch * (double)(b->config.data.prefetch + 1);
     double late = (double)(b->train->late_bytes + b->test->late_bytes);
-    p->host_bytes += c->base_bytes + c->code_bytes + late + longest_slot(b->plan) +
-                     batch * (double)(b->config.data.prefetch + 1);
+    p->host_bytes += c->base_bytes + c->code_bytes + late + longest_slot(b->plan) + batches +
+                     bytes_of_division(b, batches);
     return TUTTI_OK;
 }
 

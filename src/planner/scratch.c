@@ -10,12 +10,20 @@
 #include "exec/prepared.h"
 #include "train/worker_exec.h"
 
+/* On a host, where each is an array by itself, with what a shard keeps for other stages; on devices
+ * that is known without a question (tti_device_beside_bytes). */
+static double taken(const tti_exec_desc *desc, const tti_program *program, double scratch) {
+    if (desc->backend->device) return scratch;
+    return tti_in_pages(scratch, 1) + tti_in_pages((double)program->const_bytes, 1) +
+           tti_in_pages((double)program->result_bytes, 1);
+}
+
 static tutti_status want_of(const tti_blueprint *b, const tti_program *program, double *bytes) {
     tti_prepared *prepared;
     tti_exec_desc desc = tti_worker_exec_desc(b);
     if (!program->graph) return TUTTI_OK;
     TTI_TRY(tti_prepared_create(program, desc.backend, desc.reference, &prepared));
-    *bytes += (double)tti_prepared_scratch(prepared);
+    *bytes += taken(&desc, program, (double)tti_prepared_scratch(prepared));
     tti_prepared_destroy(prepared);
     return TUTTI_OK;
 }

@@ -5,7 +5,7 @@
 #include "planner/calibrate.h"
 
 /* Bytes that the kernels of plan want for a shard, on the device that the thread has open, if b
- * computes on one. */
+ * computes on one; else with what a shard keeps beside its activations. */
 tutti_status tti_scratch_want(const tti_blueprint *b, const tti_plan *plan, double *bytes);
 
 /* Asks for the parts of a divided model, and on devices, of which it opens one, for a whole one

@@ -166,6 +166,23 @@ def test_memory_is_what_is_taken():
                                                                            mib))
 
 
+def test_memory_is_predicted():
+    """Peaks of a small model, whose arrays are the least of it: messages between stages,
+    scratch of exchanges, batches of each worker."""
+    if runs.sanitized():  # which takes memory of its own
+        return
+    for layout in ((1, 2, 1), (1, 1, 2)):
+        run = layouts.name_of(layout)
+        runs.tutti("train", "run.dir=" + run, *layouts.FEW, *layouts.keys_of(layout),
+                   "model.name=lenet", "data.n_train=4000", "data.n_test=1000", "train.batch=128",
+                   "optimizer.name=adamw", "parallel.shards=4", "train.steps=12").expect(0)
+        told = runs.tutti("plan", "--check", run, "--seconds", "0.3").expect(0).out
+        percent = float(re.search(r"peak memory, MiB .*?([-+][0-9.]+)%", told).group(1))
+        print("%s: peak memory predicted within %+.1f %%" % (run, percent))
+        if abs(percent) > 8:
+            raise AssertionError(told)
+
+
 def test_refusals():
     few = ["train", "run.dir=refused", *layouts.FEW]
     runs.tutti(*few, "parallel.tensor=3", "parallel.workers=4").expect(2, "parallel.workers=3")

@@ -4,6 +4,7 @@
 
 #include "data/dataset.h"
 #include "train/small_job.h"
+#include "train/worker_exec.h"
 
 enum { CORES = 4 };
 
@@ -153,6 +154,64 @@ T_CASE(memory) {
     unmake(&one), unmake(&four);
 }
 
+/* Each worker makes the batches of its shards, to train and to evaluate; worker 0 has a piece, too,
+ * of what it puts together for a checkpoint; and stages have places for what they send. */
+T_CASE(memory_of_divided_models) {
+    T_UNUSED;
+    made pieces = predict("parallel.workers=4", "parallel.tensor=2"),
+         stages = predict("parallel.workers=2", "parallel.pipeline=2");
+    double batches = 784 * sizeof(float) * 32 * (double)(pieces.b->config.data.prefetch + 1);
+    double drawn = (double)(pieces.b->train->late_bytes + pieces.b->test->late_bytes);
+    double tensor = 8 * 784 * sizeof(float), once = 5e6 + drawn + batches + tensor;
+    double divided = once + 2 * batches + tensor / 2;
+    T_NEAR(pieces.p.host_bytes / (divided + 4 * (pieces.p.worker_bytes + 1000)), 1, 1e-9);
+    double mail = 0, arrays = 0;
+    for (int i = 0; i < 2; i++) {
+        tti_exec_memory m;
+        tti_exec_desc desc = tti_worker_exec_desc(stages.b);
+        desc.plan = tti_blueprint_plan(stages.b, i);
+        desc.n_lanes = CORES / 2;
+        T_OK(tti_exec_memory_plan(&desc, 0, 1, &m));
+        mail += (double)m.mail;
+        arrays += tti_bytes_of_arrays(&m) + 1000 * tti_exec_n_lanes(&desc, stages.b->n_shards);
+    }
+    assert_true(mail > 0);
+    T_NEAR(stages.p.host_bytes / (once + 2 * batches + tensor + arrays + mail), 1, 1e-9);
+    unmake(&pieces), unmake(&stages);
+}
+
+/* The host of devices has what is saved, of one copy of the model or of all parts of it, messages
+ * of stages, and gradients where it adds them. */
+T_CASE(memory_beside_devices) {
+    T_UNUSED;
+    static const struct {
+        const char *more[3];
+        double arrays; /* as long as a worker's parameters, of which adam has two states */
+    } rows[] = {{{"parallel.workers=1"}, 3},
+                {{"parallel.workers=2"}, 3},
+                {{"parallel.workers=2", "parallel.zero=1"}, 4},
+                {{"parallel.workers=2", "parallel.tensor=2"}, 6},
+                {{"parallel.workers=4", "parallel.tensor=2"}, 6},
+                {{"parallel.workers=8", "parallel.tensor=2"}, 14}}; /* on 4 devices */
+    for (size_t i = 0; i < TTI_COUNT(rows); i++) {
+        const char *second = rows[i].more[1] ? rows[i].more[1] : "parallel.shards=4";
+        made m = predict(rows[i].more[0], second);
+        tti_scheme scheme = tti_scheme_of(&m.b->config);
+        tti_calibration c = calibration(m.b, scheme.data);
+        tti_prediction p;
+        c.is_device = true;
+        T_OK(tti_predict(m.b, &scheme, &c, &p));
+        int n_workers = scheme.data * scheme.tensor;
+        double batches = 784 * sizeof(float) * 32 * (double)(m.b->config.data.prefetch + 1);
+        double drawn = (double)(m.b->train->late_bytes + m.b->test->late_bytes);
+        double tensor = 8 * 784 * sizeof(float), once = 5e6 + drawn + batches + tensor;
+        if (scheme.tensor > 1) once += 2 * batches + tensor / 2;
+        double flat = (double)tti_blueprint_plan(m.b, 0)->n_flat * sizeof(float);
+        T_NEAR((p.host_bytes - once - n_workers * 1000) / (rows[i].arrays * flat), 1, 0.01);
+        unmake(&m);
+    }
+}
+
 /* Large arrays are whole huge pages, and of one copy there is one for all threads. */
 T_CASE(pages_and_copies) {
     T_UNUSED;
@@ -234,6 +293,8 @@ int main(void) {
         cmocka_unit_test(what_travels),
         cmocka_unit_test(costs_stand_for_what_was_not_measured),
         cmocka_unit_test(memory),
+        cmocka_unit_test(memory_of_divided_models),
+        cmocka_unit_test(memory_beside_devices),
         cmocka_unit_test(pages_and_copies),
         cmocka_unit_test(channels_of_servers),
         cmocka_unit_test(scratch_of_pieces),
