@@ -5,6 +5,7 @@
 #include "exec/server_team.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "comm/mesh.h"
 #include "comm/progress.h"
@@ -21,6 +22,7 @@ struct tti_team {
     tti_mesh updates;               /* theirs, of one copy */
     bool wants_stop;
     bool has_parted, has_left; /* from the others of the copy; with them */
+    bool stays;                /* its failure is that of the run */
 };
 
 bool tti_server_speaks(const tti_server *s) { return !s->team || s->team->part == 0; }
@@ -91,12 +93,19 @@ static int find_ties(const tti_team *t, const tti_mesh *of_exec, tutti_comm **ti
     return n;
 }
 
-/* A failure of this worker is the copy's; that of a call is where it has broken between them. */
-static bool is_of_copy(tutti_comm *const *ties, int n, tutti_status st) {
+/* Somebody has ended the run for all (tti_comm_abort); a worker that left in good order has not. */
+static bool has_failed(tutti_comm *world) {
+    return tti_comm_check(world) != TUTTI_OK && strstr(tutti_last_error(), " failed: ");
+}
+
+/* A failure of this worker is the copy's; that of a call is where it has broken between them, and
+ * not because one of them has given up the whole. */
+static bool is_of_copy(const tti_team *t, tutti_comm *const *ties, int n, tutti_status st) {
     bool is_broken = false;
     for (int i = 0; i < n && st == TUTTI_E_PEER; i++)
         is_broken = is_broken || tti_comm_check(ties[i]) != TUTTI_OK;
-    return is_broken || st == TUTTI_E_INTERNAL || st == TUTTI_E_NOMEM || st == TUTTI_E_IO;
+    return (is_broken && !has_failed(t->mesh.world)) || st == TUTTI_E_INTERNAL ||
+           st == TUTTI_E_NOMEM || st == TUTTI_E_IO;
 }
 
 /* Who speaks says it for all of them. */
@@ -104,9 +113,10 @@ bool tti_server_leave_copy(tti_exec *x, tutti_status st, const char *why) {
     tutti_comm *ties[MOST_TIES];
     tti_server *s = x->desc.server;
     tti_team *t = s->team;
-    if (!t || t->mesh.at.data == 0 || t->has_parted) return t && t->has_left;
+    if (!t || t->mesh.at.data == 0 || t->has_parted || t->stays) return t && t->has_left;
     int n = find_ties(t, x->desc.mesh, ties);
-    if (!is_of_copy(ties, n, st)) return false;
+    t->stays = !is_of_copy(t, ties, n, st);
+    if (t->stays) return false;
     for (int i = 0; i < n; i++) tti_comm_abort(ties[i], why);
     t->has_parted = true;
     t->has_left = t->part > 0 || tti_remote_leave(s, why);
