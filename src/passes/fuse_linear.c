@@ -71,15 +71,26 @@ static const tutti_value *other_term(const tti_node *node, const tti_node *sum) 
     return sum->in[sum->in[0] == node->out[0] ? 1 : 0];
 }
 
+/* The activation that the product ends with comes before whatever is behind it. */
+static bool is_bare(const tti_node *product) {
+    return !(product->op->traits & TTI_TAKES_EPILOGUE) ||
+           tti_attr_int(product, "act") == TTI_EPILOGUE_NONE;
+}
+
+const tti_node *tti_added_by(const tti_rewrite *rw, const tti_node *product) {
+    if (!product->op->joined[TTI_JOINT_ADD] || !is_bare(product)) return NULL;
+    const tti_node *user = sole_user(rw, product->out[0]);
+    if (!user || user->op->joint != TTI_JOINT_ADD) return NULL;
+    const tutti_value *other = other_term(product, user);
+    bool fits = other->node->id <= product->id && same_type(other, product->out[0]) &&
+                same_type(user->out[0], product->out[0]);
+    return fits ? user : NULL;
+}
+
 static bool pair_add(const finder *f, const tti_node *node, pairing *out) {
-    const tti_node *user = sole_user(f->rw, node->out[0]);
-    if (!user || user->op->joint != TTI_JOINT_ADD) return false;
-    const tutti_value *other = other_term(node, user);
-    if (other->node->id > node->id || !same_type(other, node->out[0]) ||
-        !same_type(user->out[0], node->out[0]))
-        return false;
-    *out = (pairing){TTI_JOINT_ADD, {user}};
-    return true;
+    const tti_node *user = tti_added_by(f->rw, node);
+    if (user) *out = (pairing){TTI_JOINT_ADD, {user}};
+    return user != NULL;
 }
 
 /* Every output that is used goes to a cast to f32 and nowhere else. */
@@ -108,8 +119,7 @@ static pairing pair(const finder *f, const tti_node *node) {
                                                [TTI_JOINT_ADD] = pair_add,
                                                [TTI_JOINT_WIDE] = pair_wide};
     pairing found = {TTI_JOINT_NONE, {NULL}};
-    if ((node->op->traits & TTI_TAKES_EPILOGUE) && tti_attr_int(node, "act") != TTI_EPILOGUE_NONE)
-        return found;
+    if (!is_bare(node)) return found;
     for (int j = TTI_JOINT_NONE + 1; j < TTI_N_JOINTS; j++)
         if (node->op->joined[j] && ways[j](f, node, &found)) break;
     return found;

@@ -73,15 +73,12 @@ static bool is_addition(const tti_node *node) {
 
 /* ---- finding ---- */
 
-/* A product can add the other term as it ends: the norm reads one value instead of two. */
+/* A product of 16 bits can add the other term as it ends: the norm reads one value instead of two.
+ */
 static bool ends_product(const fusion *f, const tti_node *add) {
-    for (int i = 0; i < 2; i++) {
-        const tutti_value *made = add->in[i], *other = add->in[i ^ 1];
-        if (made->node->op->joined[TTI_JOINT_ADD] && f->rw.n_uses[made->id] == 1 &&
-            other->node->id < made->node->id && made->type.dtype == other->type.dtype &&
-            is_half(made->type.dtype))
+    for (int i = 0; i < 2; i++)
+        if (is_half(add->in[i]->type.dtype) && tti_added_by(&f->rw, add->in[i]->node) == add)
             return true;
-    }
     return false;
 }
 

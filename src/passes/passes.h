@@ -15,6 +15,7 @@ typedef enum tti_recompute {
 } tti_recompute;
 
 typedef struct tti_stages tti_stages;   /* passes/stages.h */
+typedef struct tti_rewrite tti_rewrite; /* passes/rewrite.h */
 typedef struct tti_weights tti_weights; /* ops/weight.h */
 
 /* How the parameters and buffers of a model are cut over a tensor axis, by name. */
@@ -121,6 +122,9 @@ tutti_status tti_fuse_norm(tutti_graph **g, const tti_target *target);
 
 /* A part of the fuse pass (fuse_linear.c): does nothing unless target->fuse_linear_grad. */
 tutti_status tti_fuse_linear(tutti_graph **g, const tti_target *target);
+
+/* The addition that would go into this product there; NULL: none. */
+const tti_node *tti_added_by(const tti_rewrite *rw, const tti_node *product);
 
 /* The same, first of all: masks of relus go from in front of a max pooling's gradient, where all
  * elements of its input are, to behind it (sink_mask.c).  Leaves dead nodes. */

@@ -7,6 +7,8 @@ static const tti_target joint = {
 static const tti_target joint_bf16 = {
     .fuse = true, .fuse_residual_norm = true, .compute_dtype = TUTTI_BF16};
 
+static bool no_product(const tti_node *product) { return product == NULL; }
+
 static tutti_value *normed(tutti_graph *g, tutti_value *x, bool has_bias, const char *name) {
     return tutti_layer_norm(g, x, &(tutti_norm_desc){.no_bias = !has_bias}, name);
 }
@@ -87,6 +89,43 @@ T_CASE(a_sum_that_is_read_before_stays) {
     tutti_graph_destroy(g);
 }
 
+/* x and a layer of it, by way of an activation or not, whose sum a norm reads. */
+static tutti_graph *residual(bool acts, bool twice, tutti_dtype dtype) {
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *x = tutti_input(g, "x", dtype, &TUTTI_SHAPE(4, 6));
+    tutti_value *w = tutti_input(g, "w", dtype, &TUTTI_SHAPE(6, 6));
+    tutti_value *y = tti_emit(g, "linear", "fc", (tutti_value *[]){x, w}, 2, NULL);
+    if (acts) y = tutti_relu(g, y);
+    if (twice) tutti_output(g, "branch", y);
+    tutti_value *to[] = {tutti_add(g, x, y), tutti_input(g, "scale", TUTTI_F32, &TUTTI_SHAPE(6))};
+    tutti_output(g, "y", tti_emit(g, "layer_norm", "ln", to, 2, NULL));
+    return g;
+}
+
+static void expect_where(tutti_graph *g, const tti_target *target, int in_product, int in_norm) {
+    T_OK(tutti_graph_check(g));
+    T_OK(tti_pass_fuse(&g, target));
+    T_EQ(net_count_ops(g, "linear_add"), in_product);
+    T_EQ(net_count_ops(g, "add_layer_norm"), in_norm);
+    T_EQ(net_count_ops(g, "add"), 0);
+    tutti_graph_destroy(g);
+}
+
+/* Wherever one of the two can take the sum, one does. */
+T_CASE(a_product_that_can_adds_before_the_norm) {
+    T_UNUSED;
+    tti_target both = joint, some;
+    both.fuse_linear_grad = true;
+    some = both;
+    some.joins_products = no_product;
+    expect_where(residual(false, false, TUTTI_BF16), &both, 1, 0);
+    expect_where(residual(false, false, TUTTI_BF16), &joint, 0, 1);
+    expect_where(residual(false, false, TUTTI_BF16), &some, 0, 1);
+    expect_where(residual(false, false, TUTTI_F32), &both, 0, 1);
+    expect_where(residual(false, true, TUTTI_BF16), &both, 0, 1);
+    expect_where(residual(true, false, TUTTI_BF16), &both, 0, 1);
+}
+
 T_CASE(without_the_wish_nothing_is_joined) {
     T_UNUSED;
     tutti_graph *g = after_fuse(stream(), &(tti_target){.fuse = true});
@@ -101,6 +140,7 @@ int main(void) {
         cmocka_unit_test(norms_take_the_additions_beside_them),
         cmocka_unit_test(casts_go_with_them),
         cmocka_unit_test(a_sum_that_is_read_before_stays),
+        cmocka_unit_test(a_product_that_can_adds_before_the_norm),
         cmocka_unit_test(without_the_wish_nothing_is_joined),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
