@@ -49,14 +49,16 @@ typedef struct row_end {
     bool right; /* the label is its first maximum */
 } row_end;
 
-/* z becomes e^(z - base); label -1: none. */
+/* z becomes e^(z - base); label -1: none.  What is infinite is no large logit but a broken one,
+ * which the loss must tell. */
 static row_end raise_row(double *z, int64_t n_classes, int64_t label) {
     double base = label < 0 ? 0 : z[label];
     row_end end = {0, label >= 0};
     for (int64_t c = 0; c < n_classes; c++) {
         if (c < label ? z[c] >= base : z[c] > base) end.right = false;
+        bool broken = z[c] == INFINITY;
         z[c] = z[c] - base > TTI_HEAD_MOST ? exp(TTI_HEAD_MOST) : exp(z[c] - base);
-        end.sum += z[c];
+        end.sum += broken ? INFINITY : z[c];
     }
     return end;
 }
@@ -151,8 +153,8 @@ static const tti_sample scale_rows_samples[] = {
 const tti_op tti_ops_head[] = {
     {.name = "cross_entropy_head",
      .doc = "e, s, loss_sum, count, correct of cross_entropy(z), z = x w^T, and its gradient "
-            "s_r e_rc: e = e^(z - z_label), at the label less the row's sum; s = dloss / sum; "
-            "inputs x, w, labels, dloss; made by a pass",
+            "s_r e_rc: e = e^(z - z_label), at most e^60, at the label less the row's sum; "
+            "s = dloss / sum; inputs x, w, labels, dloss; made by a pass",
      .n_in_min = 4,
      .n_in_max = 4,
      .n_out = 5,

@@ -108,6 +108,21 @@ def test_norms_between_exchanges():
         exchanges("joint-%d" % late, "norms with them, beside products in front")
 
 
+def test_a_head_without_logits():
+    """Where kernels do much at once, head and loss are one op and products add the residual
+    stream: the same for any number of workers, with parts of the state, and made again."""
+    text = gpt2() + ["model.dropout=0", "train.precision=bf16", "train.low_stream=true"]
+    environment = dict(os.environ, TUTTI_TEST_DEVICE="fuses=1")
+    runs.tutti("inspect", "parallel.devices=gpu", "-n", "1", *text, env=environment).expect(
+        0, "cross_entropy_head", "scale_rows", "linear_add", "linear_gelu")
+    train("one", "gpu", (1, 1, 1), *text, says="fuses=1").expect(0)
+    for run, layout, more in (("two", (2, 1, 1), []), ("parts", (2, 1, 1), ["parallel.zero=3"]),
+                              ("again", (1, 1, 1), ["train.recompute=block"])):
+        train(run, "gpu", layout, *text, *more, says="fuses=1,peers=1").expect(0)
+        runs.same_story(runs.story("one"), run)
+        runs.same_checkpoint("one", run)
+
+
 def test_stages():
     """The bits of the host, whose stages give those of one worker; chunks, replicas, a table that
     two stages have, and pieces of layers within stages; also where copies are as late or as early

@@ -49,7 +49,8 @@ __global__ void __launch_bounds__(THREADS) head_bases_kernel(tti_head_rows h, fl
 
 /* ---- behind it ---- */
 
-/* A row whose label is a class: its sum, and whether the label is its first maximum. */
+/* A row whose label is a class: its sum, infinite if a logit is, and whether the label is its first
+ * maximum. */
 __device__ __forceinline__ void end_row(const tti_head_rows &h, size_t row, int32_t label,
                                         float sum, bool right) {
     tti_bf16 *own = (tti_bf16 *)h.exps + row * h.n_classes + label;
@@ -78,7 +79,7 @@ __global__ void __launch_bounds__(THREADS / 2)
 #pragma unroll 8
     for (size_t p = 0; p < parts.n_parts; p++) {
         float best = parts.bests[p * h.n_rows + row];
-        sum += parts.sums[p * h.n_rows + row];
+        sum += best == INFINITY ? best : parts.sums[p * h.n_rows + row];
         if (p < home ? best >= z : p > home && best > z) right = false;
     }
     end_row(h, row, label, sum, right);
@@ -97,7 +98,7 @@ __global__ void __launch_bounds__(THREADS) head_whole_kernel(tti_head_rows h, co
         float above = z[c] - base, e = expf(above > most ? most : above);
         beaten |= c < (size_t)label ? above >= 0 : above > 0;
         exps[c] = tti_from_f32<tti_bf16>(e);
-        sum += e;
+        sum += z[c] == INFINITY ? z[c] : e;
     }
     sum = tti_block_sum(sum, shared);
     beaten = __syncthreads_or(beaten);

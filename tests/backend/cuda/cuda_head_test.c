@@ -157,19 +157,42 @@ static void check(const head_case *c) {
     free(z);
 }
 
+static const head_case by_tiles = {"wgmma", 1500, 2296, 72, 30, 0.01};
+static const head_case by_library = {"cublaslt", 61, 203, 24, 30, 0.01};
+
 T_CASE(the_product_raises_e) {
     T_UNUSED;
-    check(&(head_case){"wgmma", 1500, 2296, 72, 30, 0.01});
+    check(&by_tiles);
 }
 
 T_CASE(logits_are_turned) {
     T_UNUSED;
-    check(&(head_case){"cublaslt", 61, 203, 24, 30, 0.01});
+    check(&by_library);
+}
+
+/* One class has an infinite logit in every row: no row that counts has a gradient. */
+static void expect_told(const head_case *c) {
+    bench b;
+    bench_open(&b, c);
+    for (int64_t r = 0; r < c->n_rows; r++)
+        tti_store_elem(TUTTI_BF16, b.in[X], (size_t)(r * c->width), 1);
+    tti_store_elem(TUTTI_BF16, b.in[W], (size_t)(7 * c->width), INFINITY);
+    bench_run(&b, c);
+    assert_true(!isfinite(*(float *)b.out[LOSS]));
+    for (int64_t r = 0; r < c->n_rows; r++) assert_true(!(((float *)b.out[FACTORS])[r] > 0));
+    bench_close(&b);
+}
+
+T_CASE(an_infinite_logit_is_told) {
+    T_UNUSED;
+    expect_told(&by_tiles);
+    expect_told(&by_library);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_product_raises_e),
-                                       cmocka_unit_test(logits_are_turned)};
+                                       cmocka_unit_test(logits_are_turned),
+                                       cmocka_unit_test(an_infinite_logit_is_told)};
     if (tti_backend_find("cuda", &cuda) != TUTTI_OK) {
         printf("skipped: %s\n", tutti_last_error());
         return 77;

@@ -640,6 +640,8 @@ static const tti_device_ops ops = {
     .memory = memory,
 };
 
+static bool joins_head(const tti_node *logits) { return logits->n_in == 2; }
+
 static tti_backend backend = {
     .name = "cuda",
     .device = &ops,
@@ -657,6 +659,7 @@ TUTTI_API const tti_backend *tutti_backend_module(const tti_module_host *host);
 const tti_backend *tutti_backend_module(const tti_module_host *host) {
     tti_error_forward(host->fail);
     backend.fuses_training = option("fuses=", 0) != 0;
+    backend.joins_head = backend.fuses_training ? joins_head : NULL;
     backend.weights = option("weighs=", 0) ? &tti_weights_gpu : NULL;
     return &backend;
 }
