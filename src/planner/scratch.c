@@ -93,8 +93,9 @@ tutti_status tti_scratch_ask(const tti_blueprint *b, tti_calibration *c, double 
 
 /* ---- on paper ---- */
 
-/* Of an H200; and channels that a picture has in scratch where it has fewer. */
-enum { N_MULTIPROCESSORS = 132, CHANNELS = 8 };
+/* Of an H200; channels that a picture has in scratch where it has fewer; and columns of a head of
+ * which each row has two numbers. */
+enum { N_MULTIPROCESSORS = 132, CHANNELS = 8, HEAD_COLUMNS = 192 };
 
 /* The own kernel of attention's gradient is taken where heads fill the multiprocessors to three
  * quarters; the other one has a square for each head. */
@@ -112,11 +113,20 @@ static double pictures_of(const tti_node *node) {
     return bytes * (double)tutti_dtype_bytes(node->in[0]->type.dtype);
 }
 
+/* And four of the whole row. */
+static double rows_of_head(const tti_node *node) {
+    double n_rows = (double)node->in[0]->type.shape.dim[0];
+    double n_parts = ceil((double)node->in[1]->type.shape.dim[0] / HEAD_COLUMNS);
+    return (4 + 2 * n_parts) * n_rows * (double)sizeof(float);
+}
+
 static double on_paper(const tti_calibration *c, const tti_program *program) {
     double most = 0;
     for (int s = 0; program->graph && s < program->n_steps; s++) {
         const tti_node *node = program->steps[s];
-        if (strncmp(node->op->name, "attention_grad", 14) == 0) most = fmax(most, squares_of(node));
+        const char *op = node->op->name;
+        if (strncmp(op, "attention_grad", 14) == 0) most = fmax(most, squares_of(node));
+        if (strcmp(op, "cross_entropy_head") == 0) most = fmax(most, rows_of_head(node));
         if (tti_is_padded(c, node)) most = fmax(most, pictures_of(node));
     }
     return most;

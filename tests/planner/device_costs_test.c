@@ -307,6 +307,19 @@ T_CASE(squares_of_attention) {
     unmake(&m);
 }
 
+/* Two numbers of each row and 192 of 33,000 words, and four of the row. */
+T_CASE(rows_of_a_head_without_logits) {
+    T_UNUSED;
+    made m = make_of(SMALL_JOB("model.name=gpt2", "model.layers=1", "model.heads=2",
+                               "model.width=512", "data.format=random_tokens",
+                               "data.vocabulary=33000", "data.context=16", "train.precision=bf16"),
+                     1);
+    tti_calibration c = {.is_device = true, .paper_scratch = 1};
+    double n = (double)m.b->rows_per_shard * 16;
+    T_NEAR(tti_scratch_bytes(&c, m.b->plan, &(tti_wave){.cost_s = 1}, 1), (4 + 2 * 172) * n * 4, 0);
+    unmake(&m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exchanges),
@@ -322,6 +335,7 @@ int main(void) {
         cmocka_unit_test(pictures_of_few_channels),
         cmocka_unit_test(stages_are_queued),
         cmocka_unit_test(squares_of_attention),
+        cmocka_unit_test(rows_of_a_head_without_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
