@@ -11,10 +11,11 @@ enum { MOST_WAYS = 1024 };
 /* Of the parameters, that must be in pieces. */
 static const double least_share = 0.1;
 
-/* The input that is a matrix of parameters, or has the heads; -1: node is no layer. */
+/* The input that is a matrix of parameters, or has the heads; -1: node is no layer.  What adds a
+ * table or takes some of its rows is none: little depends on whether that is in pieces. */
 static int divided_input(const tti_node *node) {
-    if (node->op->traits & TTI_ELEMENTWISE) return -1;
-    for (int i = 0; i < node->n_in; i++)
+    bool may_have = (node->op->traits & (TTI_COMPUTE | TTI_STREAM)) != 0;
+    for (int i = 0; i < node->n_in && may_have; i++)
         if ((node->in[i]->node->op->traits & TTI_PARAM) && node->in[i]->type.shape.n_dims > 1)
             return i;
     return tti_attr_has(node, "heads") ? 0 : -1;

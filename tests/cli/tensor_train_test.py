@@ -97,7 +97,7 @@ def test_what_cannot_be_cut_is_said():
 
 
 UNEVEN = ("3 workers cannot divide embedding of 'transformer.wte.weight' with 16 x 32 weights, nor "
-          "6 other layers; numbers that divide all layers: 2, 4; parallel.uneven=whole leaves such "
+          "5 other layers; numbers that divide all layers: 2, 4; parallel.uneven=whole leaves such "
           "layers whole on every worker")
 
 

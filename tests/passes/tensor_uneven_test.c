@@ -49,6 +49,20 @@ T_CASE(channels) {
     tutti_graph_destroy(g);
 }
 
+/* A table of 2 x 3 that is added stays whole for four; the layers do not, so nothing is refused. */
+T_CASE(a_table_that_is_added_is_no_layer) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_init init = {.kind = TUTTI_INIT_NORMAL, .b = 0.3};
+    tutti_value *x = tutti_reshape(g, net_x(g), &TUTTI_SHAPE(NET_ROWS, 2, 3));
+    x = tutti_add(g, x, tutti_param(g, "places", &TUTTI_SHAPE(2, 3), &init, true));
+    x = tutti_reshape(g, x, &TUTTI_SHAPE(NET_ROWS, 6));
+    net_finish(g, tutti_linear(g, tutti_relu(g, tutti_linear(g, x, 8, "fc1")), NET_CLASSES, "fc2"));
+    expect(g, 4, 0, "");
+    expect(g, 7, 2, "linear 'fc1' with 8 features from 6");
+    tutti_graph_destroy(g);
+}
+
 enum { TOKENS = 4, WIDTH = 24, WORDS = 35 };
 
 /* heads, of which kv have keys of their own (0: all). */
@@ -90,6 +104,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_will_do_for_columns),
         cmocka_unit_test(channels),
+        cmocka_unit_test(a_table_that_is_added_is_no_layer),
         cmocka_unit_test(heads_and_tables),
         cmocka_unit_test(what_no_number_divides_is_not_uneven),
     };
