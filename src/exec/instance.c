@@ -26,23 +26,13 @@ typedef struct patch {
     tti_buf buf;
 } patch;
 
-enum { MOST_JOINT = 4 /* steps of a norm between exchanges */ };
-
-/* What a step of the program has to do with a norm between exchanges. */
-typedef struct joint_step {
-    tti_norm_exchange norm; /* that begins here; n_steps 0: none does */
-    int to;                 /* of a product that brings one its terms: the norm's step; else 0 */
-    int from;               /* of that norm: the product's step */
-    bool pulls;             /* of a norm: rows may come while the step behind it has begun */
-} joint_step;
-
 struct tti_instance {
     tti_instance_desc desc;
     bound_step *steps; /* [program->n_steps] */
     patch *patches;
     int n_patches;
-    joint_step *joints; /* [program->n_steps]; NULL: there is no norm between exchanges */
-    bool *waits;        /* [program->n_steps]: for exchanges beside it; NULL: there are none */
+    tti_joint_step *joints; /* [program->n_steps]; NULL: there is no norm between exchanges */
+    bool *waits;            /* [program->n_steps]: for exchanges beside it; NULL: there are none */
     void *consts, *results, *scratch;
     size_t scratch_bytes;
     int64_t exchanged_ns; /* at exchanges of the host, since that was asked for */
@@ -158,8 +148,7 @@ static tutti_status find_norms(tti_instance *it) {
         if (!tti_device_exchange_joins(it->desc.exchange, program, &joint)) continue;
         if (!it->joints) it->joints = calloc((size_t)program->n_steps + 1, sizeof *it->joints);
         if (!it->joints) return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-        TTI_ASSERT(joint.n_steps <= MOST_JOINT);
-        joint_step *at = &it->joints[s];
+        tti_joint_step *at = &it->joints[s];
         at->norm = joint;
         int product = tti_device_exchange_product(it->desc.exchange, program, s, &joint);
         if (product >= 0) it->joints[product].to = s, at->from = product;
@@ -170,38 +159,14 @@ static tutti_status find_norms(tti_instance *it) {
     return TUTTI_OK;
 }
 
-/* The step in front of which a range looks whether step t waits: norms are made as one, and what is
- * pulled begins at once. */
-static int waiting_place(const tti_instance *it, int t) {
-    for (int s = t; s >= 0 && s >= t - MOST_JOINT; s--) {
-        const joint_step *at = &it->joints[s];
-        int n = at->norm.n_steps;
-        if (n > 0 && (s + n > t || (at->pulls && s + n == t))) return s;
-    }
-    return t;
-}
-
-/* Rows may still leave this device when a product has pulled the others: see trade_waits.h. */
-static void find_overwriters(tti_instance *it) {
-    const tti_program *program = it->desc.program;
-    for (int s = 0; it->joints && s < program->n_steps; s++) {
-        const joint_step *at = &it->joints[s];
-        if (!at->pulls) continue;
-        const tutti_value *rows = at->norm.gather->out[0];
-        int t = tti_trade_overwriter(program, rows, s + at->norm.n_steps + 1);
-        if (t < program->n_steps) it->waits[waiting_place(it, t)] = true;
-    }
-}
-
 static tutti_status build(tti_instance *it) {
     const tti_program *program = it->desc.program;
     size_t n_pointers = 0;
     for (int s = 0; s < program->n_steps; s++)
         n_pointers += (size_t)(program->steps[s]->n_in + program->steps[s]->op->n_out);
     TTI_TRY(allocate(it, n_pointers));
-    if (it->waits) tti_trade_waits(program, it->waits);
     TTI_TRY(find_norms(it));
-    find_overwriters(it);
+    if (it->waits) tti_trade_waits(program, it->joints, it->waits);
     for (int s = 0; s < program->n_steps; s++) TTI_TRY(bind_step(it, s, &it->steps[s]));
     TTI_TRY(fill_consts(it));
     it->scratch = it->desc.backend->alloc(it->scratch_bytes + 64);

@@ -24,8 +24,7 @@ static bool collide(const tti_program *program, const tti_node *exchange, const 
            writes_over(program, step, exchange->out[0]);
 }
 
-void tti_trade_waits(const tti_program *program, bool *waits) {
-    for (int s = 0; s < program->n_steps; s++) waits[s] = false;
+static void wait_for_exchanges(const tti_program *program, bool *waits) {
     for (int s = 0; s < program->n_steps; s++) {
         const tti_node *node = program->steps[s];
         if (!(node->op->traits & TTI_COLLECTIVE)) continue;
@@ -38,8 +37,34 @@ void tti_trade_waits(const tti_program *program, bool *waits) {
     }
 }
 
-int tti_trade_overwriter(const tti_program *program, const tutti_value *value, int first) {
+/* The first step from first on that writes over value; n_steps: none. */
+static int overwriter(const tti_program *program, const tutti_value *value, int first) {
     for (int s = first; s < program->n_steps; s++)
         if (writes_over(program, program->steps[s], value)) return s;
     return program->n_steps;
+}
+
+/* Where it can be seen to that step t waits: norms are made as one with the steps around them, and
+ * with the product that pulls their rows. */
+static int waiting_place(const tti_joint_step *joints, int t) {
+    for (int s = t; s >= 0; s--) {
+        int n = joints[s].norm.n_steps;
+        if (n > 0) return t < s + n + joints[s].pulls ? s : t;
+    }
+    return t;
+}
+
+static void wait_for_rows(const tti_program *program, const tti_joint_step *joints, bool *waits) {
+    for (int s = 0; s < program->n_steps; s++) {
+        const tti_norm_exchange *norm = &joints[s].norm;
+        if (!joints[s].pulls) continue;
+        int t = overwriter(program, norm->gather->out[0], s + norm->n_steps + 1);
+        if (t < program->n_steps) waits[waiting_place(joints, t)] = true;
+    }
+}
+
+void tti_trade_waits(const tti_program *program, const tti_joint_step *joints, bool *waits) {
+    for (int s = 0; s < program->n_steps; s++) waits[s] = false;
+    wait_for_exchanges(program, waits);
+    if (joints) wait_for_rows(program, joints, waits);
 }

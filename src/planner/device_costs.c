@@ -39,7 +39,7 @@ tutti_status tti_beside_exchanges(const tti_calibration *c, const tti_program *p
     bool *waits = calloc((size_t)program->n_steps + 1, sizeof *waits);
     *out = (tti_beside){0};
     if (!waits) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
-    tti_trade_waits(program, waits);
+    tti_trade_waits(program, NULL, waits);
     for (int s = 0; s < program->n_steps; s++) {
         double sent = tti_exchange_bytes(program->steps[s], n);
         if (waits[s]) compute = fmax(compute, trade);

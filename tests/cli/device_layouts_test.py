@@ -102,7 +102,7 @@ def test_norms_between_exchanges():
     text = gpt2() + ["model.dropout=0", "train.precision=bf16", "train.low_stream=true"]
     train("host", "gpu", (1, 1, 2), *text, says="fuses=1").expect(0)
     exchanges("host", "by way of the host")
-    for late in (0, 3):
+    for late in range(4):
         same_as_host("host", "joint-%d" % late, (1, 1, 2), *text,
                      says="fuses=1,peers=1,late=%d" % late)
         exchanges("joint-%d" % late, "norms with them, beside products in front")

@@ -1,5 +1,5 @@
 /* trade_waits_test.c - who waits for exchanges that go on beside the program: readers of what they
- * give, and writers over what they read. */
+ * give, and writers over what they read or over rows that leave. */
 #include "exec/trade_waits.h"
 
 #include "ops/rules.h"
@@ -44,17 +44,19 @@ static void place(plan_of_places *p, int step, tti_space space, size_t offset) {
     p->bufs[p->steps[step]->out[0]->id] = (tti_buf){space, offset};
 }
 
-/* waits: a letter for each step, 'w' or '.'. */
-static void expect(plan_of_places *p, const char *text) {
+/* waits: a letter for each step, 'w' or '.'; with norms between exchanges. */
+static void expect_with(plan_of_places *p, const tti_joint_step *joints, const char *text) {
     bool waits[N_STEPS];
     char got[N_STEPS + 1] = {0};
     p->program.steps = p->steps;
     p->program.bufs = p->bufs;
-    tti_trade_waits(&p->program, waits);
+    tti_trade_waits(&p->program, joints, waits);
     for (int i = 0; i < N_STEPS; i++) got[i] = waits[i] ? 'w' : '.';
     assert_string_equal(got, text);
     tutti_graph_destroy(p->program.graph);
 }
+
+static void expect(plan_of_places *p, const char *text) { expect_with(p, NULL, text); }
 
 T_CASE(the_first_reader_waits) {
     T_UNUSED;
@@ -92,16 +94,33 @@ T_CASE(exchanges_do_not_wait_for_each_other) {
     expect(&p, ".....w");
 }
 
-T_CASE(the_first_who_writes_over_is_found) {
+/* The norm of A and the exchange, whose rows B pulls; nobody else waits before the end. */
+static tti_joint_step pulled_by_b(const plan_of_places *p) {
+    return (tti_joint_step){.norm = {.gather = p->steps[EXCHANGE], .n_steps = 2}, .pulls = true};
+}
+
+T_CASE(who_writes_over_rows_that_leave_waits) {
     T_UNUSED;
-    plan_of_places p = make();
-    place(&p, D, TTI_SPACE_ARENA, EXCHANGE * BYTES + BYTES / 2);
-    p.program.steps = p.steps;
-    p.program.bufs = p.bufs;
-    const tutti_value *given = p.steps[EXCHANGE]->out[0];
-    assert_int_equal(tti_trade_overwriter(&p.program, given, B), D);
-    assert_int_equal(tti_trade_overwriter(&p.program, given, SECOND), N_STEPS);
-    tutti_graph_destroy(p.program.graph);
+    for (int pulls = 0; pulls < 2; pulls++) {
+        plan_of_places p = make();
+        tti_joint_step joints[N_STEPS] = {[A] = pulled_by_b(&p)};
+        joints[A].pulls = pulls;
+        place(&p, SECOND, TTI_SPACE_ARENA, EXCHANGE * BYTES + BYTES / 2);
+        expect_with(&p, joints, pulls ? "....ww" : ".....w");
+    }
+}
+
+/* One that is a part of a norm, or pulls that one's rows, waits in front of the norm. */
+T_CASE(the_first_of_steps_that_are_one_waits) {
+    T_UNUSED;
+    for (int pulls = 0; pulls < 2; pulls++) {
+        plan_of_places p = make();
+        tti_joint_step joints[N_STEPS] = {[A] = pulled_by_b(&p)};
+        joints[D] = (tti_joint_step){.norm = {.gather = p.steps[D], .n_steps = 2 - pulls}};
+        joints[D].pulls = pulls;
+        place(&p, SECOND, TTI_SPACE_ARENA, EXCHANGE * BYTES + BYTES / 2);
+        expect_with(&p, joints, "...w.w");
+    }
 }
 
 int main(void) {
@@ -111,7 +130,8 @@ int main(void) {
         cmocka_unit_test(who_writes_over_a_part_of_what_is_given_waits),
         cmocka_unit_test(other_memory_at_the_same_offset_does_not_matter),
         cmocka_unit_test(exchanges_do_not_wait_for_each_other),
-        cmocka_unit_test(the_first_who_writes_over_is_found),
+        cmocka_unit_test(who_writes_over_rows_that_leave_waits),
+        cmocka_unit_test(the_first_of_steps_that_are_one_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
