@@ -4,6 +4,7 @@
  * collectives alone; an order of the queue comes to the keepers as to holders of ranges. */
 #include "exec/server_team.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,7 +109,15 @@ static bool is_of_copy(const tti_team *t, tutti_comm *const *ties, int n, tutti_
            st == TUTTI_E_NOMEM || st == TUTTI_E_IO;
 }
 
-/* Who speaks says it for all of them. */
+/* Who speaks says it for all of them; what comes from another one names it already. */
+static bool say_farewell(tti_server *s, tutti_status st, const char *why) {
+    char text[512];
+    int rank = tutti_comm_rank(s->team->mesh.world);
+    if (st == TUTTI_E_PEER) return tti_remote_leave(s, why);
+    snprintf(text, sizeof text, "rank %d failed: %s", rank, why);
+    return tti_remote_leave(s, text);
+}
+
 bool tti_server_leave_copy(tti_exec *x, tutti_status st, const char *why) {
     tutti_comm *ties[MOST_TIES];
     tti_server *s = x->desc.server;
@@ -119,7 +128,7 @@ bool tti_server_leave_copy(tti_exec *x, tutti_status st, const char *why) {
     if (t->stays) return false;
     for (int i = 0; i < n; i++) tti_comm_abort(ties[i], why);
     t->has_parted = true;
-    t->has_left = t->part > 0 || tti_remote_leave(s, why);
+    t->has_left = t->part > 0 || say_farewell(s, st, why);
     return t->has_left;
 }
 
