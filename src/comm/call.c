@@ -188,3 +188,8 @@ tutti_status tti_comm_exchange(tutti_comm *comm, tti_message *messages, int n) {
 }
 
 int tti_comm_timeout_ms(const tutti_comm *comm) { return comm->timeout_ms; }
+
+void tti_comm_set_timeout(tutti_comm *comm, int timeout_ms) {
+    comm->timeout_ms = timeout_ms;
+    if (comm->state) comm->transport->set_timeout(comm->state, timeout_ms);
+}

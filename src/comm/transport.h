@@ -110,6 +110,8 @@ struct tti_transport {
     /* For a rank that waited in vain, and called check meanwhile: adds the ranks that are stopped,
      * or of which nothing was heard for half of the timeout, ", rank 3 (pid 71), which ...". */
     void (*tell_quiet)(void *state, tti_str *out);
+    /* Of waits from now on, and of parts that are made from now on. */
+    void (*set_timeout)(void *state, int timeout_ms);
     /* Progress: call NULL: the last one is over.  phase NULL: step and phase stay. */
     void (*note_call)(void *state, const tti_call *call);
     void (*note_step)(void *state, uint64_t step, const char *phase);

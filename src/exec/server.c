@@ -80,10 +80,11 @@ static void count_arrays(tti_server *s, uint64_t workers, size_t n_arrays) {
     s->n_bytes += (int64_t)(n_far * n_arrays * s->n_own * sizeof(float));
 }
 
-/* The other ranges' part of an update whose own ended so. */
+/* The other ranges' part of an update whose own ended so.  Who was waited for in vain is not waited
+ * for again: others wait for what this comes to. */
 static tutti_status end_update(tti_server *s, tti_request *r, tutti_status st) {
     char text[512];
-    if (!s->ranges) return st;
+    if (!s->ranges || st == TUTTI_E_TIMEOUT) return st;
     snprintf(text, sizeof text, "%s", tutti_last_error());
     tutti_status others = tti_ranges_end_update(s->ranges, &r->arrival.result.params_hash);
     return st == TUTTI_OK ? others : tti_fail(st, "%s", text);

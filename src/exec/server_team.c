@@ -132,6 +132,16 @@ bool tti_server_leave_copy(tti_exec *x, tutti_status st, const char *why) {
     return t->has_left;
 }
 
+/* Channels whose waits take at most so long, where those of comm take longer. */
+static tutti_status open_within(tutti_comm *comm, int timeout_ms, const size_t *area_bytes, int n,
+                                tti_channel **channels) {
+    int whole_ms = tti_comm_timeout_ms(comm);
+    tti_comm_set_timeout(comm, timeout_ms);
+    tutti_status st = tti_channels_open(comm, 0, area_bytes, n, channels);
+    tti_comm_set_timeout(comm, whole_ms);
+    return st;
+}
+
 /* From the queue to each keeper of another part; of the first copy. */
 static tutti_status open_control(tti_server *s, tti_channel **control) {
     tti_team *t = s->team;
@@ -139,9 +149,10 @@ static tutti_status open_control(tti_server *s, tti_channel **control) {
     size_t none[] = {sizeof(double), sizeof(float)}; /* parts join and fetch otherwise */
     const tti_mesh_at size = {1, t->mesh.size.stage, t->mesh.size.tensor};
     TTI_TRY(tti_comm_split(t->mesh.model, 0, &t->keepers));
+    tti_comm_set_timeout(t->keepers, s->desc.timeout_ms); /* others wait for what they come to */
     TTI_TRY(tti_mesh_init(t->keepers, &size, &t->updates));
     s->desc.exec.mesh = &t->updates;
-    TTI_TRY(tti_channels_open(t->mesh.model, 0, none, TTI_COUNT(none), channels));
+    TTI_TRY(open_within(t->mesh.model, s->desc.timeout_ms, none, TTI_COUNT(none), channels));
     *control = channels[0];
     if (t->part > 0) return TUTTI_OK;
     s->ranges = tti_ranges_create(&s->desc, t->n_parts, channels);
@@ -156,7 +167,7 @@ static tutti_status open_data(const tti_server *s, tti_channel **channels) {
     for (int w = 0; w < s->desc.n_workers; w++) channels[w] = NULL;
     if (s->desc.n_workers == 1) return TUTTI_OK;
     tti_server_area_bytes(&s->desc, 0, areas);
-    return tti_channels_open(s->team->mesh.data, 0, areas, TTI_COUNT(areas), channels);
+    return open_within(s->team->mesh.data, s->desc.answer_ms, areas, TTI_COUNT(areas), channels);
 }
 
 static tutti_status be_queue(tti_server *s, tti_channel **channels) {
@@ -200,7 +211,7 @@ static tutti_status join(tti_server *s, tutti_comm *comm, const tti_mesh_at *siz
 /* The workers of a copy wait for each other as long as the job says.  Before that is over one that
  * waits for a keeper is to say so, and before that the server, whom it misses. */
 static void set_times(tti_server_desc *desc) {
-    int ahead_ms = TTI_MIN(desc->timeout_ms / 8, MOST_AHEAD_MS);
+    int ahead_ms = TTI_MIN(desc->timeout_ms / 4, MOST_AHEAD_MS);
     desc->answer_ms = desc->timeout_ms - ahead_ms / 2;
     desc->timeout_ms -= ahead_ms;
 }

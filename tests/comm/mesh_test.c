@@ -143,6 +143,26 @@ static const char *part_fails_rank(tutti_comm *comm, void *arg) {
     return NULL;
 }
 
+/* A part that is given less time has it from then on, and so have its parts; the whole has not. */
+static const char *part_waits_less_rank(tutti_comm *comm, void *arg) {
+    tutti_comm *part, *below;
+    (void)arg;
+    int rank = tutti_comm_rank(comm);
+    COMM_OK(tti_comm_split(comm, rank % 2, &part));
+    tti_comm_set_timeout(part, 300);
+    COMM_OK(tti_comm_split(part, 0, &below));
+    COMM_TRUE(tti_comm_timeout_ms(below) == 300 && tti_comm_timeout_ms(comm) > 300);
+    if (rank == 1)
+        COMM_FAILS(tutti_comm_barrier(below), TUTTI_E_TIMEOUT, "rank 1 waited 300 ms for rank 3");
+    if (rank == 0)
+        COMM_FAILS(tutti_comm_barrier(part), TUTTI_E_TIMEOUT, "rank 0 waited 300 ms for rank 2");
+    if (rank > 1) tti_sleep_ms(500);
+    COMM_OK(tutti_comm_barrier(comm));
+    tutti_comm_destroy(below);
+    tutti_comm_destroy(part);
+    return NULL;
+}
+
 static const char *odd_call_rank(tutti_comm *comm, void *arg) {
     tutti_comm *part;
     (void)arg;
@@ -159,6 +179,11 @@ T_CASE(parts_fail_by_themselves) {
     comm_run_with(4, false, 300, part_fails_rank, NULL);
 }
 
+T_CASE(parts_may_wait_less) {
+    T_UNUSED;
+    comm_run(4, part_waits_less_rank, NULL);
+}
+
 T_CASE(another_call_is_a_mismatch) {
     T_UNUSED;
     comm_run(3, odd_call_rank, NULL);
@@ -170,6 +195,7 @@ int main(void) {
         cmocka_unit_test(every_axis_sums),
         cmocka_unit_test(a_failure_of_the_whole_reaches_the_parts),
         cmocka_unit_test(parts_fail_by_themselves),
+        cmocka_unit_test(parts_may_wait_less),
         cmocka_unit_test(another_call_is_a_mismatch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

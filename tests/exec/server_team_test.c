@@ -9,7 +9,7 @@
 
 /* One who fails, or a copy that comes too late; what all then hear. */
 static const char *const failure_text = "it has no data";
-static const char *const late_text = "copy 0 waited 1400 ms for copy 1 (parallel.timeout_ms)";
+static const char *const late_text = "copy 0 waited 1200 ms for copy 1 (parallel.timeout_ms)";
 enum { TIMEOUT_MS = 20000, SHORT_MS = 1600, LATE_MS = 1800 };
 
 typedef struct team {

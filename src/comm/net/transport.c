@@ -186,14 +186,21 @@ static const char *tcp_refusal(const tutti_comm_desc *desc) {
     return why;
 }
 
+static void net_set_timeout(void *state, int timeout_ms) {
+    net_state *s = state;
+    s->timeout_ms = timeout_ms;
+    if (s->local) tti_transport_shm.set_timeout(s->local, timeout_ms);
+}
+
 #define NET_TRANSPORT(NAME, DOC, REFUSAL)                                                         \
     {                                                                                             \
         .name = NAME, .doc = DOC, .refusal = REFUSAL, .join = tti_net_join,                       \
         .leave = tti_net_leave, .alloc = net_alloc, .agree = net_agree, .barrier = net_barrier,   \
         .exchange = net_exchange, .view = net_view, .payload = net_payload, .fail = tti_net_fail, \
-        .check = net_check, .tell_quiet = net_tell_quiet, .note_call = net_note_call,             \
-        .note_step = net_note_step, .hosts = net_hosts, .near = net_near,                         \
-        .near_barrier = net_near_barrier, .split = tti_net_split, .stream = tti_net_stream        \
+        .check = net_check, .tell_quiet = net_tell_quiet, .set_timeout = net_set_timeout,         \
+        .note_call = net_note_call, .note_step = net_note_step, .hosts = net_hosts,               \
+        .near = net_near, .near_barrier = net_near_barrier, .split = tti_net_split,               \
+        .stream = tti_net_stream                                                                  \
     }
 
 const tti_transport tti_transport_tcp = NET_TRANSPORT(

@@ -283,6 +283,10 @@ void tti_shm_tell_stopped(void *state, const char *host, tti_str *out) {
 
 static void shm_tell_quiet(void *state, tti_str *out) { tti_shm_tell_stopped(state, NULL, out); }
 
+static void shm_set_timeout(void *state, int timeout_ms) {
+    ((shm_state *)state)->timeout_ms = timeout_ms;
+}
+
 const tti_transport tti_transport_shm = {
     .name = "shm",
     .doc = "threads and processes of one host, through shared memory without a name (memfd)",
@@ -298,6 +302,7 @@ const tti_transport tti_transport_shm = {
     .fail = shm_fail,
     .check = shm_check,
     .tell_quiet = shm_tell_quiet,
+    .set_timeout = shm_set_timeout,
     .note_call = tti_shm_note_call,
     .note_step = tti_shm_note_step,
     .split = tti_shm_split,
