@@ -153,9 +153,9 @@ def name_of(row):
 
 
 def compare(name, model, n, gpu, devices, a):
-    """One dictionary for each layout and way to predict it."""
+    """One dictionary for each layout and way to predict it.  12 heads in 8 pieces are one, too."""
     job = model.job + ["train.batch=%d" % (model.batch * (n if gpu else 1)),
-                       "parallel.devices=" + ("gpu" if gpu else "cpu")]
+                       "parallel.devices=" + ("gpu" if gpu else "cpu"), "parallel.uneven=whole"]
     wanted, found = layouts_of(gpu, n), []
     print("%s, %d worker%s" % (name, n, "" if n == 1 else "s"))
     told = {device: predict(job, n, device, wanted, a.seconds) for device in devices}
