@@ -16,10 +16,7 @@ static tutti_status eval_shards(tti_exec *x, const tti_device_set *set, bool bes
 static tutti_status record_eval(tti_exec *x, const tti_device_set *set) {
     tti_exec_device *d = x->device;
     TTI_TRY(d->ops->record_begin());
-    tutti_status st = eval_shards(x, set, true);
-    tutti_status ended = d->ops->record_end(&d->eval_recording);
-    TTI_TRY(st);
-    return ended;
+    return tti_device_end_recording(x, eval_shards(x, set, true), &d->eval_recording);
 }
 
 /* Exchanges in it make a recording of it, from the second batch on, as of a step. */

@@ -10,13 +10,16 @@
 /* Of a step of one worker.  At a tenth of what devices reach this is below a few milliseconds. */
 static const double most_flops_chained = 2e11;
 
+tutti_status tti_device_end_recording(tti_exec *x, tutti_status st, void **recording) {
+    tutti_status ended = x->device->ops->record_end(recording);
+    TTI_TRY(st);
+    return ended;
+}
+
 tutti_status tti_device_record(tti_exec *x, const tti_device_set *set, void **recording) {
     tti_exec_device *d = x->device;
     TTI_TRY(d->ops->record_begin());
-    tutti_status st = tti_device_whole_step(x, set, true);
-    tutti_status ended = d->ops->record_end(recording);
-    TTI_TRY(st);
-    return ended;
+    return tti_device_end_recording(x, tti_device_whole_step(x, set, true), recording);
 }
 
 /* ---- several steps in one ---- */
@@ -57,10 +60,7 @@ static tutti_status put_chain(tti_exec *x, int first) {
 static tutti_status record_chain(tti_exec *x, int first) {
     tti_exec_device *d = x->device;
     TTI_TRY(d->ops->record_begin());
-    tutti_status st = put_chain(x, first);
-    tutti_status ended = d->ops->record_end(&d->chains[first]);
-    TTI_TRY(st);
-    return ended;
+    return tti_device_end_recording(x, put_chain(x, first), &d->chains[first]);
 }
 
 /* ---- all that a worker plays ---- */
@@ -88,6 +88,11 @@ tutti_status tti_device_play(tti_exec *x, tti_device_set *set) {
     return d->ops->replay(set->recording);
 }
 
+static tutti_status play_marked(tti_exec *x, int which) {
+    TTI_TRY(tti_device_play(x, &x->device->sets[which]));
+    return x->device->ops->mark(TTI_QUEUE_COMPUTE, which);
+}
+
 static tutti_status play_chain(tti_exec *x, int first) {
     tti_exec_device *d = x->device;
     d->n_waiting = 0;
@@ -100,9 +105,8 @@ static tutti_status play_chain(tti_exec *x, int first) {
 static tutti_status play_waiting(tti_exec *x) {
     tti_exec_device *d = x->device;
     for (; d->n_waiting > 0; d->n_waiting--) {
-        int which = (int)((d->n_begun - (uint64_t)d->n_waiting) % (uint64_t)d->n_sets);
-        TTI_TRY(tti_device_play(x, &d->sets[which]));
-        TTI_TRY(d->ops->mark(TTI_QUEUE_COMPUTE, which));
+        uint64_t step = d->n_begun - (uint64_t)d->n_waiting;
+        TTI_TRY(play_marked(x, (int)(step % (uint64_t)d->n_sets)));
     }
     return TUTTI_OK;
 }
@@ -110,10 +114,7 @@ static tutti_status play_waiting(tti_exec *x) {
 tutti_status tti_device_chain_step(tti_exec *x, int which) {
     tti_exec_device *d = x->device;
     int first = (which + d->n_sets - d->n_waiting) % d->n_sets;
-    if (!begins_chain(d, first)) {
-        TTI_TRY(tti_device_play(x, &d->sets[which]));
-        return d->ops->mark(TTI_QUEUE_COMPUTE, which);
-    }
+    if (!begins_chain(d, first)) return play_marked(x, which);
     return ++d->n_waiting < d->n_chained ? TUTTI_OK : play_chain(x, first);
 }
 

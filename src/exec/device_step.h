@@ -135,6 +135,9 @@ tutti_status tti_device_put_begin(tti_exec *x, const tti_device_set *set);
 /* Into the queues; beside: other devices are read while shards compute. */
 tutti_status tti_device_whole_step(tti_exec *x, const tti_device_set *set, bool beside);
 
+/* device_recordings.c: the end of a recording, of which what was put into it came to st. */
+tutti_status tti_device_end_recording(tti_exec *x, tutti_status st, void **recording);
+
 /* device_recordings.c: a recording of a step with these inputs, nothing runs; and the set's own one
  * into the queue, made if it is not there. */
 tutti_status tti_device_record(tti_exec *x, const tti_device_set *set, void **recording);

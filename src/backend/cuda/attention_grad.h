@@ -19,9 +19,9 @@ size_t tti_cuda_attention_grad_bytes(const tti_cuda_heads *heads);
 /* Rows of columns [parts][3 heads D], f32, which are to be added for the sums of dqkv's columns. */
 int64_t tti_cuda_attention_grad_parts(const tti_cuda_heads *heads);
 
-/* dqkv from qkv, y, lse and dy, without lengths, and columns where they
- * are not NULL; delta is not used.  Every time the same bits.
- * scratch: aligned to 64 bytes.  Needs a device where tti_cuda_wgmma_has is true. */
+/* dqkv from qkv, y, lse and dy, without lengths, and columns where they are not NULL; delta is not
+ * used.  Every time the same bits.  scratch: aligned to 64 bytes.  Needs a device where
+ * tti_cuda_wgmma_has is true. */
 cudaError_t tti_cuda_attention_grad(const tti_cuda_attention *a, void *scratch,
                                     cudaStream_t stream);
 
