@@ -105,3 +105,19 @@ void tti_store_elem(tutti_dtype dtype, void *base, size_t i, double x) {
             break;
     }
 }
+
+/* In pieces that are looked at as a whole, so that compilers make vectors of them. */
+bool tti_all_finite(const float *x, size_t n_elems) {
+    enum { PIECE = 4096 };
+    for (size_t first = 0; first < n_elems; first += PIECE) {
+        size_t n = n_elems - first < PIECE ? n_elems - first : PIECE;
+        uint32_t n_bad = 0;
+        for (size_t i = 0; i < n; i++) {
+            uint32_t bits;
+            memcpy(&bits, x + first + i, sizeof bits);
+            n_bad += (bits & 0x7F800000u) == 0x7F800000u;
+        }
+        if (n_bad) return false;
+    }
+    return true;
+}

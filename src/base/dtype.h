@@ -44,6 +44,9 @@ static inline double tti_f64_of_bits(uint64_t bits) {
     return x;
 }
 
+/* Neither infinite nor no number, all of x [n_elems]. */
+bool tti_all_finite(const float *x, size_t n_elems);
+
 float tti_f16_to_f32(uint16_t h);
 uint16_t tti_f32_to_f16(float x);
 

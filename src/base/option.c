@@ -292,6 +292,31 @@ void tti_options_put(tti_options *o, const char *key, const char *value, const c
     TTI_ASSERT(o->problems.n == n_before || o->problems.text.failed);
 }
 
+/* ---- coming back ---- */
+
+tutti_status tti_options_keep(const tti_options *o, tti_options_kept *kept) {
+    size_t n = o->table->n_rows, n_bytes = o->table->n_config_bytes;
+    *kept = (tti_options_kept){malloc(n_bytes), calloc(n, sizeof *kept->places)};
+    if (!kept->config || !kept->places) {
+        free(kept->config);
+        free(kept->places);
+        *kept = (tti_options_kept){0};
+        return tti_fail(TUTTI_E_NOMEM, "options: out of memory");
+    }
+    memcpy(kept->config, o->config, n_bytes);
+    for (size_t i = 0; i < n; i++) kept->places[i] = o->state[i].place;
+    return TUTTI_OK;
+}
+
+void tti_options_restore(tti_options *o, tti_options_kept *kept) {
+    if (!kept->config) return;
+    memcpy(o->config, kept->config, o->table->n_config_bytes);
+    for (size_t i = 0; i < o->table->n_rows; i++) o->state[i].place = kept->places[i];
+    free(kept->config);
+    free(kept->places);
+    *kept = (tti_options_kept){0};
+}
+
 /* ---- asking ---- */
 
 void tti_options_problem(tti_options *o, const char *key, const char *format, ...) {

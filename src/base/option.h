@@ -105,6 +105,18 @@ void tti_options_assign(tti_options *o, const char *assignment, const char *orig
 /* Sets a value that the program itself worked out; one that does not fit is a bug. */
 void tti_options_put(tti_options *o, const char *key, const char *value, const char *origin);
 
+/* Every value and where it is from, for tti_options_restore. */
+typedef struct tti_options_kept {
+    void *config;
+    tti_place *places;
+} tti_options_kept;
+
+/* On success *kept is given back by tti_options_restore.  Only memory can lack. */
+tutti_status tti_options_keep(const tti_options *o, tti_options_kept *kept);
+
+/* Undoes what was set since; problems stay.  Frees *kept; nothing where that is zero. */
+void tti_options_restore(tti_options *o, tti_options_kept *kept);
+
 /* Keeps a problem with a key, placed where its value is from. */
 void tti_options_problem(tti_options *o, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -1,6 +1,10 @@
 /* dtype_test.c - every 16-bit pattern, and rounding to the nearest. */
 #include "base/dtype.h"
 
+#include <float.h>
+#include <math.h>
+
+#include "base/error.h"
 #include "base/philox.h"
 #include "t.h"
 
@@ -87,11 +91,31 @@ T_CASE(elements_of_every_dtype) {
     }
 }
 
+T_CASE(what_is_not_finite_is_found_anywhere) {
+    T_UNUSED;
+    static float x[9000];
+    const float bad[] = {INFINITY, -INFINITY, NAN, -NAN};
+    for (size_t i = 0; i < TTI_COUNT(x); i++) x[i] = i % 2 ? FLT_MAX : -FLT_TRUE_MIN;
+    assert_true(tti_all_finite(x, TTI_COUNT(x)));
+    assert_true(tti_all_finite(x, 0));
+    for (size_t i = 0; i < TTI_COUNT(x); i += 1799) {
+        float good = x[i];
+        x[i] = bad[i % TTI_COUNT(bad)];
+        assert_false(tti_all_finite(x, TTI_COUNT(x)));
+        assert_true(tti_all_finite(x, i));
+        x[i] = good;
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(table),        cmocka_unit_test(n_elems),
-        cmocka_unit_test(known_halves), cmocka_unit_test(every_half_reads_back),
-        cmocka_unit_test(nearest),      cmocka_unit_test(elements_of_every_dtype),
+        cmocka_unit_test(table),
+        cmocka_unit_test(n_elems),
+        cmocka_unit_test(known_halves),
+        cmocka_unit_test(every_half_reads_back),
+        cmocka_unit_test(nearest),
+        cmocka_unit_test(elements_of_every_dtype),
+        cmocka_unit_test(what_is_not_finite_is_found_anywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

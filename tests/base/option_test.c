@@ -239,6 +239,28 @@ T_CASE(get) {
     expect_problems(&f, "");
 }
 
+T_CASE(keep_and_restore) {
+    T_UNUSED;
+    fixture f;
+    tti_options_kept kept;
+    tti_str before = {0}, after = {0};
+    begin(&f);
+    tti_options_assign(&f.o, "a.n=3", "first");
+    tti_options_print(&f.o, true, &before);
+    T_OK(tti_options_keep(&f.o, &kept));
+    tti_options_assign(&f.o, "a.n=4", "second");
+    tti_options_assign(&f.o, "b.list=[7]", "second");
+    tti_options_put(&f.o, "a.on", "true", "second");
+    tti_options_restore(&f.o, &kept);
+    tti_options_print(&f.o, true, &after);
+    assert_string_equal(tti_str_text(&before), tti_str_text(&after));
+    tti_options_restore(&f.o, &kept); /* once */
+    assert_string_equal(tti_options_get(&f.o, "a.n"), "3");
+    tti_str_free(&before);
+    tti_str_free(&after);
+    expect_problems(&f, "");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults),
@@ -249,6 +271,7 @@ int main(void) {
         cmocka_unit_test(problems_of_the_program),
         cmocka_unit_test(thousands_of_problems),
         cmocka_unit_test(get),
+        cmocka_unit_test(keep_and_restore),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,18 @@
+/* append.h - files that grow by whole records, whatever the disk does. */
+#ifndef TTI_BASE_APPEND_H
+#define TTI_BASE_APPEND_H
+
+#include <stddef.h>
+
+#include "tutti/status.h"
+
+/* Adds a record to a file that was opened with O_APPEND, all of it or nothing.  TUTTI_E_IO: "name:
+ * No space left on device", and the file is as it was. */
+TUTTI_NODISCARD tutti_status tti_append(int fd, const char *name, const void *record,
+                                        size_t n_bytes);
+
+/* Cuts off what follows the last '\n': a machine that went down while it wrote a line leaves a part
+ * of it, which the next line would continue.  fd is open for reading too. */
+TUTTI_NODISCARD tutti_status tti_cut_torn_line(int fd, const char *name);
+
+#endif /* TTI_BASE_APPEND_H */
