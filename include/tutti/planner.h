@@ -7,6 +7,8 @@
  * state and from a calibration on this machine, and says which is the best and why the others are
  * not.
  *
+ * A job comes out of every call as it went in, so one may be planned, drawn and trained.
+ *
  * Threads: a job is used by one thread at a time; calibration uses all cores. */
 #ifndef TUTTI_PLANNER_H
 #define TUTTI_PLANNER_H
@@ -15,7 +17,7 @@
 
 /* Zero is the default of every field. */
 typedef struct tutti_plan_desc {
-    int n_workers; /* to plan for; 0: the job's */
+    int n_workers; /* to plan for, whatever layout the job has so far; 0: the job's; at most 64 */
     double
         memory_bytes; /* that all workers of a host, or one of a GPU, may take; 0: what there is */
     const char *device; /* "measured" (default): this machine; "h200", or "cpu" for a core of a host
@@ -32,6 +34,8 @@ typedef struct tutti_simulate_desc {
         *network;       /* a preset ("h200", the default, "ethernet") or a file: docs/parallel.md */
     const char *device; /* as in tutti_plan_desc */
     double step_ms;     /* of a worker alone, where it is known; 0: predicted */
+    const char *speeds; /* of the copies of the model, over again where they are more: "1,1,0.2";
+                           NULL: all are alike */
     bool json;
 } tutti_simulate_desc;
 
@@ -44,15 +48,16 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_plan_job(tutti_job *job, const tutt
                                                       char **text, char **best);
 
 /* The step time and memory that a finished run was predicted to take, beside what it took; *text is
- * freed with free().  The run's machine must be this one. */
+ * freed with free().  The run's machine must be this one.  Of desc: device, budget_s, json. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_plan_check(const char *run_dir,
                                                         const tutti_plan_desc *desc, char **text);
 
 /* Plays the step of a job on many workers, each copy of the model with the batch of the job (where
  * the job divides it, n_workers is a multiple of those who share a copy): what its plan computes,
- * when its buckets of gradients come, and how long their sums take on the links of the network.
- * *text: the scaling curve, the part of the sums that nobody could hide, and what travels on each
- * level; freed with free(). */
+ * when its buckets of gradients come, and how long their sums take on the links of the network;
+ * with a parameter server whose workers do not wait for all others, who comes when and waits for
+ * what. *text: the scaling curve, the part of the sums that nobody could hide, and what travels on
+ * each level; freed with free(). */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_simulate_job(tutti_job *job,
                                                           const tutti_simulate_desc *desc,
                                                           char **text);

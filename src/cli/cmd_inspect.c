@@ -65,14 +65,31 @@ static int print_job(const job_args *args, const wish *w) {
     return code;
 }
 
+static int refuse_checkpoint(const char *path) {
+    fprintf(stderr,
+            "tutti inspect: a layout is of a job, and %s is none; that of a run is in its folder: "
+            "RUN/job.yaml\n",
+            path);
+    return 2;
+}
+
+static int refuse_part(const char *option) {
+    fprintf(stderr, "tutti inspect: a layout is of all workers and of no pass; leave out %s\n",
+            option);
+    return 2;
+}
+
 int tutti_cmd_inspect(int argc, char **argv) {
     job_args args;
     wish w = {take_flag(&argc, argv, "--layout"), take_option(&argc, argv, "--svg")};
-    if (argc == 2 && is_checkpoint(argv[1])) return print_checkpoint(argv[1]);
+    if (argc == 2 && is_checkpoint(argv[1]))
+        return w.layout || w.svg_path ? refuse_checkpoint(argv[1]) : print_checkpoint(argv[1]);
     int code = job_args_read(argc, argv, &args);
     if (code) return code;
     if (args.help)
         fputs(usage, stdout);
+    else if ((w.layout || w.svg_path) && (args.after || args.worker))
+        code = refuse_part(args.after ? "--after" : "--worker");
     else
         code = print_job(&args, &w);
     job_args_free(&args);

@@ -12,7 +12,7 @@
 static const char usage[] =
     "usage: tutti plan [JOB.yaml] [key=value ...] [-n WORKERS] [--memory SIZE] [--out FILE]\n"
     "                  [--device measured|cpu|h200] [--seconds S] [--json] [--all]\n"
-    "       tutti plan --check RUN\n\n"
+    "       tutti plan --check RUN [--device NAME] [--seconds S] [--json]\n\n"
     "Takes every layout of the workers that this program accepts (batch, layers or channels in\n"
     "parts, the optimizer's state in parts, number of shards, what is computed twice), predicts\n"
     "the time of a step and the memory, and prints the ten best, what the others lose by, and\n"
@@ -27,17 +27,28 @@ static const char usage[] =
 typedef struct plan_options {
     tutti_plan_desc desc;
     const char *out_path, *run;
+    const char *of_plan; /* one that is given and says nothing of a run; NULL: none */
 } plan_options;
 
 /* 0, or 2 after a message. */
 static int read_options(int *argc, char **argv, plan_options *o) {
     *o = (plan_options){.out_path = take_option(argc, argv, "--out"),
                         .run = take_option(argc, argv, "--check")};
+    const char *n = take_option(argc, argv, "-n"); /* whatever layout the job has so far */
     const char *memory = take_option(argc, argv, "--memory");
     const char *seconds = take_option(argc, argv, "--seconds");
     o->desc.device = take_option(argc, argv, "--device");
     o->desc.json = take_flag(argc, argv, "--json");
     if (take_flag(argc, argv, "--all")) o->desc.max_rows = INT_MAX;
+    o->of_plan = n                  ? "-n"
+                 : o->out_path      ? "--out"
+                 : memory           ? "--memory"
+                 : o->desc.max_rows ? "--all"
+                                    : NULL;
+    if (n && !read_count(n, 1, INT_MAX, &o->desc.n_workers)) {
+        fprintf(stderr, "tutti plan: -n wants a number of workers, got '%s'\n", n);
+        return 2;
+    }
     if (memory && !read_bytes(memory, &o->desc.memory_bytes)) {
         fprintf(stderr, "tutti plan: --memory wants a size such as 80GB, got '%s'\n", memory);
         return 2;
@@ -74,8 +85,9 @@ int tutti_cmd_plan(int argc, char **argv) {
     job_args args;
     int code = read_options(&argc, argv, &options);
     if (code) return code;
-    if (options.run && argc > 1) {
-        fprintf(stderr, "tutti plan: --check wants a run alone, and there is '%s' too\n", argv[1]);
+    if (options.run && (argc > 1 || options.of_plan)) {
+        fprintf(stderr, "tutti plan: --check wants a run alone, and there is '%s' too\n",
+                argc > 1 ? argv[1] : options.of_plan);
         return 2;
     }
     if (options.run) return check(&options);

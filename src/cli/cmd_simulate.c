@@ -10,22 +10,25 @@
 
 static const char usage[] =
     "usage: tutti simulate [JOB.yaml] [key=value ...] -n WORKERS [--network FILE|h200|ethernet]\n"
-    "                      [--device measured|cpu|h200] [--step-ms MS] [--json]\n\n"
+    "                      [--device measured|cpu|h200] [--step-ms MS] [--speeds LIST] [--json]\n\n"
     "Plays a step of the job on 1, 2, 4, ... WORKERS, each with the batch of the job: what a\n"
     "worker computes (measured here in some seconds, by the figures of an H200 or of a core, or "
     "as\n"
     "--step-ms says), when each bucket of gradients comes, and how long its sum takes.  With\n"
     "parallel.pipeline and parallel.tensor several workers have each copy of the model, and the\n"
-    "bubble is told.  parallel.zero, parallel.compress and local SGD send what they send; a\n"
-    "parameter server is refused.  Prints the scaling curve, the sums and the part of them that\n"
-    "nobody could hide, and what a worker sends on each level.  A network is a YAML file with\n"
-    "the groups host, rack and spine, each with size, gb_s (1e9 bytes per second of a worker) and\n"
-    "latency_us.\n";
+    "bubble is told.  parallel.zero, parallel.compress and local SGD send what they send; workers\n"
+    "of a parameter server with parallel.staleness or backup_workers come when they come, and it\n"
+    "is told how long they wait, how busy the servers are and how many updates gradients lack.\n"
+    "--speeds 1,1,1,0.2 makes every fourth copy of the model five times slower.\n"
+    "Prints the scaling curve, the sums and the part of them that nobody could hide, and what a\n"
+    "worker, or a server, sends on each level.  A network is a YAML file with the groups host,\n"
+    "rack and spine, each with size, gb_s (1e9 bytes per second of a worker) and latency_us.\n";
 
 static int read_options(int *argc, char **argv, tutti_simulate_desc *desc) {
     const char *n = take_option(argc, argv, "-n"), *ms = take_option(argc, argv, "--step-ms");
     *desc = (tutti_simulate_desc){.network = take_option(argc, argv, "--network"),
                                   .device = take_option(argc, argv, "--device"),
+                                  .speeds = take_option(argc, argv, "--speeds"),
                                   .json = take_flag(argc, argv, "--json")};
     double workers = 64;
     if ((n && !read_positive(n, &workers)) || workers > 1 << 20 || workers != floor(workers)) {

@@ -235,6 +235,11 @@ static tutti_status no_update(void *update) {
     return tti_fail(TUTTI_E_INTERNAL, "plan: nothing runs on paper");
 }
 
+static tutti_status no_complete(void *update, int first, int n) {
+    (void)update, (void)first, (void)n;
+    return tti_fail(TUTTI_E_INTERNAL, "plan: nothing runs on paper");
+}
+
 static tutti_status no_trade(void *group, const tti_device_trade *trade, bool beside) {
     (void)group, (void)trade, (void)beside;
     return tti_fail(TUTTI_E_INTERNAL, "plan: nothing runs on paper");
@@ -273,7 +278,7 @@ static bool joins_head(const tti_node *logits) {
 
 const tti_backend *tti_paper_device(void) {
     static const tti_device_ops none = {.update_narrow = no_update,
-                                        .update_complete = no_update,
+                                        .update_complete = no_complete,
                                         .peers_trade = no_trade,
                                         .peers_put = no_put};
     static const tti_backend paper = {.name = "paper",

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "planner/mixture.h"
 #include "planner/scratch.h"
 #include "train/devices.h"
@@ -44,13 +45,26 @@ static tutti_status predict_mixture(checked *c, const tti_scheme *layout, const 
     return tti_mixture_predict(c->b, layout, &m, &c->predicted);
 }
 
+/* By the figures of a machine of the run's kind. */
+static tutti_status calibrate_on_paper(const checked *c, const char *device, tti_calibration *out) {
+    bool on_devices = c->b->devices.n > 0;
+    TTI_TRY(tti_calibration_of(device, c->b->n_workers, out));
+    if (out->is_device != on_devices)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "plan: the run was on %s, of which --device %.20s has no figures; leave it "
+                        "out",
+                        on_devices ? "GPUs" : "the host", device);
+    if (!out->is_device) out->base_bytes = tti_process_bytes(NULL);
+    return TUTTI_OK;
+}
+
 static tutti_status predict(checked *c, const tutti_plan_desc *desc) {
     tti_calibration calibration;
     tti_scheme layout = tti_scheme_of(&c->b->config);
     double spent, budget = desc->budget_s > 0 ? desc->budget_s : BUDGET_S;
     if (c->b->devices.mixed) return predict_mixture(c, &layout, desc->device, budget);
     if (!tti_is_measured(desc->device)) {
-        TTI_TRY(tti_calibration_of(desc->device, c->b->n_workers, &calibration));
+        TTI_TRY(calibrate_on_paper(c, desc->device, &calibration));
     } else {
         TTI_TRY(tti_calibrate_machine(c->b, c->b->n_workers, budget, tti_process_bytes(NULL),
                                       &calibration));
@@ -58,6 +72,39 @@ static tutti_status predict(checked *c, const tutti_plan_desc *desc) {
         TTI_TRY(tti_scratch_ask(c->b, &calibration, budget, &spent));
     }
     return tti_predict(c->b, &layout, &calibration, &c->predicted);
+}
+
+/* What the system says of a process is of all workers where these are threads of it. */
+static bool has_host_peak(const checked *c) {
+    return strcmp(c->b->config.parallel.place, "threads") == 0 && !c->b->devices.n &&
+           c->history.peak_rss > 0;
+}
+
+static double measured_step_s(const checked *c) {
+    return (double)c->b->config.train.batch / c->history.samples_per_s;
+}
+
+static void put_pair(tti_json *j, const char *name, double predicted, double measured) {
+    tti_json_object(j, name);
+    tti_json_double(j, "predicted", predicted);
+    tti_json_double(j, "measured", measured);
+    tti_json_end(j);
+}
+
+static void print_json(const checked *c, tti_str *out) {
+    const tti_prediction *p = &c->predicted;
+    tti_json j = tti_json_begin(out, 0);
+    tti_str name = {0};
+    tti_scheme_text(&p->layout, &name);
+    tti_json_object(&j, NULL);
+    tti_json_text(&j, "layout", tti_str_text(&name));
+    put_pair(&j, "step_s", p->step_s, measured_step_s(c));
+    if (has_host_peak(c)) put_pair(&j, "host_bytes", p->host_bytes, c->history.peak_rss);
+    if (c->history.peak_device > 0)
+        put_pair(&j, "first_bytes", p->first_bytes, c->history.peak_device);
+    tti_json_end(&j);
+    tti_str_add(out, "\n");
+    tti_str_free(&name);
 }
 
 static void print_memory(const char *what, double predicted, double measured, tti_str *out) {
@@ -69,8 +116,7 @@ static void print_memory(const char *what, double predicted, double measured, tt
 static void print(const checked *c, tti_str *out) {
     const tti_prediction *p = &c->predicted;
     const tti_history *h = &c->history;
-    double batch = (double)c->b->config.train.batch, step_s = batch / h->samples_per_s;
-    bool threads = strcmp(c->b->config.parallel.place, "threads") == 0 && !c->b->devices.n;
+    double step_s = measured_step_s(c);
     tti_str name = {0};
     tti_scheme_text(&p->layout, &name);
     tti_str_printf(out, "%s\n%-22s %12s %12s %8s\n", tti_str_text(&name), "", "predicted",
@@ -84,20 +130,52 @@ static void print(const checked *c, tti_str *out) {
                    "  inside shards        %12.3f\n",
                    p->compute_s * 1e3, p->add_s * 1e3, p->reduce_s * 1e3, p->update_s * 1e3,
                    p->load_s * 1e3, p->bubble_s * 1e3, p->exchange_s * 1e3);
-    if (threads && h->peak_rss > 0)
-        print_memory("peak memory, MiB", p->host_bytes, h->peak_rss, out);
+    if (has_host_peak(c)) print_memory("peak memory, MiB", p->host_bytes, h->peak_rss, out);
     if (h->peak_device > 0)
         print_memory("of worker 0's GPU, MiB", p->first_bytes, h->peak_device, out);
     tti_str_free(&name);
 }
 
+/* A number of workers that a record says: any number may stand there. */
+static int n_of(double told) { return (int)TTI_MIN(TTI_MAX(told, 1), TTI_MAX_WORKERS); }
+
+/* A run that was continued in another layout took what its job does not say. */
+static tutti_status check_layout(const char *run_dir, const checked *c) {
+    const tti_history *h = &c->history;
+    const tti_scheme of_job = tti_scheme_of(&c->b->config);
+    tti_scheme of_run = of_job;
+    tti_str text = {0};
+    of_run.tensor = n_of(h->tensor), of_run.pipeline = n_of(h->pipeline);
+    of_run.data = n_of(h->workers / ((double)of_run.tensor * of_run.pipeline));
+    of_run.zero = h->zero >= 1 ? n_of(h->zero) : 0;
+    if (of_run.data == of_job.data && of_run.tensor == of_job.tensor &&
+        of_run.pipeline == of_job.pipeline && of_run.zero == of_job.zero)
+        return TUTTI_OK;
+    tti_scheme_text(&of_run, &text);
+    tti_str_add(&text, ", and its job.yaml says ");
+    tti_scheme_text(&of_job, &text);
+    tutti_status st =
+        tti_fail(TUTTI_E_CONFIG,
+                 "plan: %s was last continued as %s; what is predicted is the layout of its job",
+                 run_dir, tti_str_text(&text));
+    tti_str_free(&text);
+    return st;
+}
+
 static tutti_status run(const char *run_dir, const tutti_plan_desc *desc, checked *c,
                         tti_str *out) {
-    if (!c->history.ended || c->history.samples_per_s <= 0)
+    if (!c->history.ended)
         return tti_fail(TUTTI_E_CONFIG, "plan: %s has not come to its end", run_dir);
+    if (c->history.samples_per_s <= 0)
+        return tti_fail(TUTTI_E_CONFIG, "plan: %s did no step after it was last continued",
+                        run_dir);
     TTI_TRY(open_run(run_dir, c));
+    TTI_TRY(check_layout(run_dir, c));
     TTI_TRY(predict(c, desc));
-    print(c, out);
+    if (desc->json)
+        print_json(c, out);
+    else
+        print(c, out);
     return out->failed ? tti_fail(TUTTI_E_NOMEM, "plan: out of memory") : TUTTI_OK;
 }
 

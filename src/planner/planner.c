@@ -51,17 +51,48 @@ static bool is_same_zero(const planner *p, int a, int b) {
     return !p->on_device || a == b || (a > 1 && b > 1);
 }
 
+static bool is_same_mesh(const tti_scheme *a, const tti_scheme *b) {
+    return a->data == b->data && a->tensor == b->tensor && a->pipeline == b->pipeline &&
+           a->chunks == b->chunks && a->shards == b->shards;
+}
+
 /* Where layouts differ in nothing else, one blueprint is enough. */
 static tti_blueprint *find_blueprint(const planner *p, int i) {
     const tti_scheme *a = &p->layouts.of[i];
     for (int k = 0; k < i; k++) {
         const tti_scheme *b = &p->layouts.of[k];
-        if (a->data == b->data && a->tensor == b->tensor && a->pipeline == b->pipeline &&
-            a->chunks == b->chunks && a->shards == b->shards &&
-            strcmp(a->recompute, b->recompute) == 0 && is_same_zero(p, a->zero, b->zero))
+        if (is_same_mesh(a, b) && strcmp(a->recompute, b->recompute) == 0 &&
+            is_same_zero(p, a->zero, b->zero))
             return p->blueprints[k];
     }
     return NULL;
+}
+
+static bool are_alike(const tti_blueprint *a, const tti_blueprint *b) {
+    for (int i = 0; i < TTI_MAX(1, a->n_parts); i++) {
+        const tti_program *x = &tti_blueprint_plan(a, i)->shard,
+                          *y = &tti_blueprint_plan(b, i)->shard;
+        if (x->n_steps != y->n_steps || x->arena_bytes != y->arena_bytes) return false;
+    }
+    return true;
+}
+
+/* Whether what layout i computes twice is nothing more than in one before it. */
+static bool is_repeated(const planner *p, int i) {
+    const tti_scheme *a = &p->layouts.of[i];
+    for (int k = 0; k < i; k++) {
+        const tti_scheme *b = &p->layouts.of[k];
+        if (is_same_mesh(a, b) && a->zero == b->zero &&
+            are_alike(p->blueprints[i], p->blueprints[k]))
+            return true;
+    }
+    return false;
+}
+
+static void drop(planner *p, int i) {
+    if (!p->is_shared[i]) tti_blueprint_destroy(p->blueprints[i]);
+    p->blueprints[i] = NULL;
+    tti_schemes_drop(&p->layouts, i);
 }
 
 static tutti_status make_blueprint(planner *p, int i) {
@@ -88,7 +119,9 @@ static tutti_status make_blueprints(planner *p) {
         return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     for (int i = 0; i < p->layouts.n;) {
         tutti_status st = make_blueprint(p, i);
-        if (st == TUTTI_OK)
+        if (st == TUTTI_OK && is_repeated(p, i))
+            drop(p, i);
+        else if (st == TUTTI_OK)
             i++;
         else if (st == TUTTI_E_CONFIG || st == TUTTI_E_INVALID || st == TUTTI_E_UNSUPPORTED)
             TTI_TRY(tti_schemes_refuse(&p->layouts, i));
@@ -373,6 +406,8 @@ static tutti_status count_workers(planner *p, int *n) {
     p->on_device = (is_on_paper(p) || devices.n > 0) && !p->is_mixed;
     *n = p->desc->n_workers > 0 ? p->desc->n_workers : (int)tti_job_given_workers(&p->job->config);
     if (*n <= 0) *n = devices.n ? devices.n : tti_cores_usable();
+    if (*n > TTI_MAX_WORKERS)
+        return tti_fail(TUTTI_E_CONFIG, "plan: of 1 to %d workers, got %d", TTI_MAX_WORKERS, *n);
     return TUTTI_OK;
 }
 
@@ -380,7 +415,7 @@ static tutti_status run(planner *p, char **text, char **best) {
     tti_str out = {0};
     int n_workers;
     TTI_TRY(tutti_job_check(p->job));
-    if (!is_measured(p)) tti_scheme_elsewhere(p->job, is_on_paper(p));
+    if (!is_measured(p)) TTI_TRY(tti_scheme_elsewhere(p->job, is_on_paper(p)));
     TTI_TRY(count_workers(p, &n_workers));
     TTI_TRY(predict_all(p, n_workers));
     if (p->desc->json)
@@ -399,9 +434,12 @@ static tutti_status run(planner *p, char **text, char **best) {
 tutti_status tutti_plan_job(tutti_job *job, const tutti_plan_desc *desc, char **text, char **best) {
     static const tutti_plan_desc defaults;
     planner p = {.job = job, .desc = desc ? desc : &defaults};
+    tti_options_kept kept;
     *text = NULL;
     if (best) *best = NULL;
+    TTI_TRY(tti_options_keep(&job->options, &kept));
     tutti_status st = run(&p, text, best);
     destroy(&p);
+    tti_options_restore(&job->options, &kept);
     return st;
 }

@@ -10,6 +10,7 @@
 #include "data/dataset.h"
 #include "exec/collective.h"
 #include "exec/compress.h"
+#include "exec/device_reduce.h"
 #include "exec/pipe.h"
 #include "exec/share.h"
 #include "planner/device_costs.h"
@@ -189,6 +190,13 @@ static double bytes_of_sums(const tti_blueprint *b, const tti_scheme *l, double 
     return (whole - back) * of_sum + back;
 }
 
+/* Fast links are known here by what a sum reaches. */
+static bool sums_behind(const tti_scheme *l, const tti_calibration *c, const tti_plan *plan) {
+    static const double FAST = 1e11;
+    bool is_plain = l->zero < 2 && l->tensor * l->pipeline == 1 && c->sum_bytes_s > FAST;
+    return is_plain && tti_device_sums_behind(plan, &tti_weights_gpu, l->zero == 1);
+}
+
 /* Devices that reach each other: gradients beside the last shard; with zero 1 and 2 parameters
  * beside the forward pass of the first one, with 3 beside all shards. */
 static double sums_beside(const tti_prediction *p, const tti_calibration *c, const tti_plan *plan,
@@ -197,7 +205,8 @@ static double sums_beside(const tti_prediction *p, const tti_calibration *c, con
     double shard_s = p->compute_s / w->n_own, n = plan->n_buckets;
     double gradients = l->zero == 0 ? sent : l->zero < 3 ? sent / 2 : sent / (1 + 2.0 * w->n_waves);
     double fetches = l->zero < 3 ? n : 2 * n * w->n_waves;
-    tti_beside sums = tti_beside_sums(c, plan, shard_s, gradients), fetched = {0};
+    double hides_s = sums_behind(l, c, plan) ? 0 : shard_s;
+    tti_beside sums = tti_beside_sums(c, plan, hides_s, gradients), fetched = {0};
     if (l->zero > 0)
         fetched = tti_beside_fetches(c, fetches, sent - gradients,
                                      l->zero < 3 ? shard_s * (1 - BACKWARD) : p->compute_s);
@@ -303,11 +312,18 @@ static double bytes_of_division(const tti_blueprint *b, double batches) {
     return longest + 2 * batches * TTI_MAX(b->n_parts - 1, 0);
 }
 
+/* Arrays of a channel that have as many elements as keys: parameters, gradient and averages; of a
+ * gradient in 16 bits half a one, and one where it is widened. */
+static double arrays_of_channel(const tti_job_config *c) {
+    bool rounds = strcmp(c->parallel.compress, "none") != 0;
+    return 2 + (c->train.ema > 0) + (rounds ? 0.5 : 0);
+}
+
 /* Likewise of each part, where its keeper's own worker has such arrays too, but for the first.  In
  * one process both ends of a channel see them, and count. */
 static void add_channels_of_parts(tti_prediction *p, const tti_blueprint *b) {
     bool processes = strcmp(b->config.parallel.place, "processes") == 0;
-    double most = 0, arrays = b->config.train.ema > 0 ? 3 : 2;
+    double most = 0, arrays = arrays_of_channel(&b->config);
     int n_far = b->mesh.data - 1;
     for (int i = 0; i < b->n_parts; i++) {
         double of = arrays * (double)(tti_blueprint_plan(b, i)->n_flat * sizeof(float));
@@ -329,7 +345,7 @@ static void add_channels(tti_prediction *p, const tti_blueprint *b, int n_worker
     for (int r = 0; r < n_holders; r++) {
         tti_range keys = tti_share_range(b->plan, r, n_holders);
         of[r] = (double)((keys.last - keys.first) * sizeof(float));
-        of[r] *= b->config.train.ema > 0 ? 3 : 2;
+        of[r] *= arrays_of_channel(&b->config);
         all += of[r];
     }
     for (int w = 0; w < n_workers; w++) most = fmax(most, all + (n_workers - 2) * of[w]);

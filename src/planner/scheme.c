@@ -77,11 +77,25 @@ tutti_status tti_scheme_job(tutti_job *job, const tti_scheme *l, tutti_job **out
     return st;
 }
 
-void tti_scheme_elsewhere(tutti_job *job, bool on_device) {
+tutti_status tti_scheme_elsewhere(tutti_job *job, bool on_device) {
+    if (on_device && strcmp(job->config.parallel.offload, "none") != 0)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "parallel.offload=%s: the update is made by the host of the GPUs, and "
+                        "--device describes GPUs alone; leave one of the two out, or measure on a "
+                        "machine that has both",
+                        job->config.parallel.offload);
     if (!on_device)
         tutti_job_set(job, "parallel.devices=cpu", "the planner");
     else if (strcmp(job->config.train.precision, "auto") == 0)
         tutti_job_set(job, "train.precision=bf16", "auto, on a device");
+    return TUTTI_OK;
+}
+
+void tti_scheme_unserved(tutti_job *job) {
+    static const char *const without[] = {"parallel.sync=all-reduce", "parallel.servers=1",
+                                          "parallel.staleness=0", "parallel.backup_workers=0",
+                                          "parallel.replay=\"\""};
+    for (size_t i = 0; i < TTI_COUNT(without); i++) tutti_job_set(job, without[i], "the planner");
 }
 
 /* ---- all of them ---- */
@@ -192,9 +206,14 @@ static tutti_status none_left(const tti_schemes *all) {
                     all->n_workers, tti_str_text(&all->refused));
 }
 
+void tti_schemes_drop(tti_schemes *all, int i) {
+    all->n--;
+    memmove(all->of + i, all->of + i + 1, (size_t)(all->n - i) * sizeof *all->of);
+}
+
 tutti_status tti_schemes_refuse(tti_schemes *all, int i) {
     note_refusal(all, &all->of[i]);
-    all->of[i] = all->of[--all->n];
+    tti_schemes_drop(all, i);
     return all->n > 0 ? TUTTI_OK : none_left(all);
 }
 

@@ -22,8 +22,11 @@ void tti_scheme_text(const tti_scheme *layout, tti_str *out);
 tutti_status tti_scheme_job(tutti_job *job, const tti_scheme *layout, tutti_job **out);
 
 /* The job on a machine that is not here, on devices or on a host: what is auto becomes what it is
- * there. */
-void tti_scheme_elsewhere(tutti_job *job, bool on_device);
+ * there.  TUTTI_E_CONFIG: what it wants of such a machine is not known. */
+tutti_status tti_scheme_elsewhere(tutti_job *job, bool on_device);
+
+/* A job with a parameter server becomes that of a worker who updates by itself. */
+void tti_scheme_unserved(tutti_job *job);
 
 typedef struct tti_schemes {
     tti_scheme *of; /* [n], owned */
@@ -36,9 +39,12 @@ typedef struct tti_schemes {
  * tti_schemes_fini, also after a failure. */
 tutti_status tti_schemes_find(tutti_job *job, int n_workers, bool on_device, tti_schemes *out);
 
-/* Layout i is none after all: the reason is this thread's last error, and the last one takes its
- * place.  TUTTI_E_CONFIG: none is left; the text has every reason. */
+/* Layout i is none after all: the reason is this thread's last error.  Those behind it move up.
+ * TUTTI_E_CONFIG: none is left; the text has every reason. */
 tutti_status tti_schemes_refuse(tti_schemes *layouts, int i);
+
+/* Layout i is another one's like: it goes without a word. */
+void tti_schemes_drop(tti_schemes *layouts, int i);
 void tti_schemes_fini(tti_schemes *layouts);
 
 #endif /* TTI_PLANNER_SCHEME_H */

@@ -65,17 +65,39 @@ static double pairs_s(const tti_network *network, const int64_t *members, double
     return s;
 }
 
-tutti_status tti_sums_check(const tti_job_config *c) {
-    if (!tti_job_has_server(c)) return TUTTI_OK;
-    return tti_fail(TUTTI_E_CONFIG,
-                    "simulate: parallel.sync=parameter-server is not played: how long its workers "
-                    "wait is up to who comes first, and to the links of a few servers; give "
-                    "parallel.sync=all-reduce, or measure it with tutti train");
+/* What goes between the servers and all others, one way.  Each host's members are added there, or
+ * read there, by one for each server's range; so a server has its host's members and one for each
+ * other host, and who speaks for a host what the servers elsewhere have. */
+static double served_s(const tti_sums *sums, const tti_network *network, const int64_t *members,
+                       double n_bytes, double *sent) {
+    double s = 0, inside = 1, n = 1;
+    for (int i = 0; i < TTI_N_LEVELS; i++) n *= (double)members[i];
+    double n_servers = fmin((double)sums->n_servers, n), range = n_bytes / n_servers;
+    for (int i = 0; i < TTI_N_LEVELS; i++) {
+        const tti_level *level = &network->levels[i];
+        double k = (double)members[i], host = (double)members[0];
+        if (members[i] < 2) continue;
+        double groups = (k - 1) * (i > 0 ? inside / host : 1);
+        double spoken = i > 0 ? ceil(fmin(n_servers, (k - 1) * inside) / host)
+                              : (k - 1) * ceil(n_servers / host);
+        s += fmax(groups, spoken) * range / (level->gb_s * 1e9) + level->latency_us * 1e-6;
+        sent[i] += groups * range;
+        inside *= k;
+    }
+    return s;
+}
+
+void tti_sums_serve(tti_sums *sums, int64_t n_servers) {
+    sums->n_servers = n_servers;
+    sums->n_fetches = 1;
 }
 
 double tti_sums_bucket_s(const tti_sums *sums, const tti_network *network, const int64_t *members,
                          double n_bytes, double *sent) {
+    double in[TTI_N_LEVELS] = {0};
     if (sums->mean_bytes > 0) return 0;
+    if (sums->n_servers > 0 && !sums->whole)
+        return served_s(sums, network, members, n_bytes * sums->of_sum, in);
     if (sums->zero > 0 && !sums->whole)
         return tti_network_half_s(network, members, n_bytes * sums->of_sum, sent);
     double s = tti_network_sum_s(network, members, n_bytes * sums->of_sum, sent);
@@ -87,7 +109,8 @@ double tti_sums_fetch_s(const tti_sums *sums, const tti_network *network, const 
                         double n_bytes, double *sent) {
     double once[TTI_N_LEVELS] = {0}, s;
     if (sums->n_fetches <= 0) return 0;
-    s = tti_network_half_s(network, members, n_bytes, once);
+    s = sums->n_servers > 0 ? served_s(sums, network, members, n_bytes, once)
+                            : tti_network_half_s(network, members, n_bytes, once);
     for (int i = 0; i < TTI_N_LEVELS; i++) sent[i] += once[i] * sums->n_fetches;
     return s * sums->n_fetches;
 }
@@ -102,6 +125,12 @@ double tti_sums_mean_s(const tti_sums *sums, const tti_network *network, const i
 }
 
 void tti_sums_text(const tti_sums *sums, tti_str *out) {
+    if (sums->n_servers > 0)
+        tti_str_printf(
+            out,
+            "%lld synchronous server%s: gradients to them, parameters back; told is what "
+            "one of them sends, as much comes to it\n",
+            (long long)sums->n_servers, sums->n_servers > 1 ? "s" : "");
     if (sums->zero > 0)
         tti_str_printf(out,
                        "zero %d: gradients to the owners of parts, parameters back, %g time%s "

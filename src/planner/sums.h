@@ -9,14 +9,12 @@ typedef struct tti_sums {
     int zero;          /* 1 .. 3: gradients go to the owners of parts, parameters come back */
     bool whole;        /* gradients to all workers, whatever zero is */
     double n_fetches;  /* times that all parameters come in a step; 0: never */
+    int64_t n_servers; /* gradients go to so many workers, parameters come back; 0: to all */
     double of_sum;     /* of the bytes of a bucket, those that are summed */
     double of_pairs;   /* likewise, what each worker sends to each of the others */
     double mean_bytes; /* what local SGD makes the mean of; 0: it is none */
     double mean_every; /* in one step of so many; 1 without */
 } tti_sums;
-
-/* TUTTI_E_CONFIG: the job has a parameter server, which is not known here. */
-tutti_status tti_sums_check(const tti_job_config *config);
 
 /* How often a step fetches the parameters of one pass with zero 3: once for each wave of shards, or
  * for all of them where they are joined on the way. */
@@ -25,8 +23,12 @@ int64_t tti_sums_n_fetched(const tti_plan *plan, int64_t n_waves);
 /* n_waves: of shards, one after the other on a worker. */
 void tti_sums_of(const tti_blueprint *b, int64_t n_waves, tti_sums *out);
 
+/* The same job with a synchronous parameter server, which is n_servers of its workers. */
+void tti_sums_serve(tti_sums *sums, int64_t n_servers);
+
 /* Seconds until a bucket of n_bytes of f32 is summed among members [TTI_N_LEVELS], on each worker
- * or its parts on their owners.  sent [TTI_N_LEVELS], bytes of a worker, is added to. */
+ * or its parts on their owners.  sent [TTI_N_LEVELS], bytes of a worker, is added to; of a server
+ * what parameters it sends, and gradients are as many that come to it. */
 double tti_sums_bucket_s(const tti_sums *sums, const tti_network *network, const int64_t *members,
                          double n_bytes, double *sent);
 

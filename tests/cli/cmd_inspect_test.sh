@@ -33,6 +33,9 @@ expect 0 "shard program of lenet"
 expect 0 "cross_entropy" job.yaml --after none
 expect 0 "_grad" job.yaml --after autodiff
 expect 0 "worker 1    shards 2..3" job.yaml -n 2 --layout
+# As a run would: a worker for each core that this program may use.
+cores=$(nproc)
+[ "$cores" -gt 4 ] || expect 0 ": $cores workers, batch 32" job.yaml parallel.workers=auto --layout
 expect 0 "bucket 0" job.yaml -n 2 --layout
 expect 0 "" job.yaml -n 2 --svg layout.svg
 grep -q "<text[^>]*>worker 1</text>" layout.svg || fail "layout.svg lacks worker 1"
@@ -99,6 +102,36 @@ drawn ">server, worker 1<" job.yaml -n 3 $loose
 expect 0 "sums go to the first 2 of the workers" job.yaml -n 3 $server parallel.place=processes \
     --layout
 
+
+# What goes past neighbours: from the last stage to the first, and a table that two stages have.
+chunks="parallel.workers=4 parallel.pipeline=4 parallel.pipeline_chunks=2"
+drawn 'stroke="#2563eb"[^>]*fill="none"' job.yaml $chunks model.hidden=[16,16,16,16,16,16,16]
+[ "$(grep -c "<path" layout.svg)" = 1 ] || fail "layout.svg: one line past neighbours"
+tied="model.name=gpt2 model.layers=1 model.heads=1 model.width=16 data.format=random_tokens"
+tied="$tied data.vocabulary=256 data.context=8 parallel.workers=4 parallel.pipeline=2"
+drawn "violet: a parameter of several stages" $tied
+[ "$(grep -c "<path[^>]*#9333ea" layout.svg)" = 2 ] || fail "layout.svg: a line for each copy"
+grep -q ">0.02</text>" layout.svg || fail "layout.svg: 256 words of 16 floats"
+
+# Who has it once, who has it elsewhere, and what all wait for inside a step.
+expect 0 "the 2 threads have one copy of parameters and state" job.yaml -n 2 --layout
+drawn "for the one copy that all threads have" job.yaml -n 2
+expect_not "one copy" job.yaml -n 2 parallel.copies=each --layout
+expect_not "averages" job.yaml -n 2 --layout
+expect 0 "averages 0.02" job.yaml -n 2 train.ema=0.9 --layout
+joined="model.plugin=$TUTTI_BUILD/tests/modules/narrow_resnet.so data.format=random_images"
+joined="$joined data.image_size=12 parallel.shards=4 -n 2 parallel.sync_batch_norm=true"
+expect 0 "joined inside a step between the 2 workers: 20 values of all shards" $joined --layout
+drawn "and what is joined inside a step" $joined
+export TUTTI_MODULE_PATH="$TUTTI_BUILD/tests/modules/device"
+expect 0 "state 0.00  gradients 0.10  activations 0.04  and at the host 0.15" job.yaml -n 2 \
+    optimizer.name=sgd parallel.devices=gpu parallel.offload=optimizer --layout
+drawn ">at the host 0.15 MiB<" job.yaml -n 2 optimizer.name=sgd parallel.devices=gpu \
+    parallel.offload=optimizer
+unset TUTTI_MODULE_PATH
+expect 2 "leave out --after" job.yaml --layout --after fuse
+expect 2 "leave out --worker" job.yaml --svg layout.svg --worker 0
+
 # On one core a wave is one shard.
 cat >one_core.py <<'PY'
 import os
@@ -130,6 +163,9 @@ expect 3 "/nowhere" job.yaml data.format=idx data.dir=/nowhere
 
 "$TUTTI_PROGRAM" train job.yaml run.dir=run -q >/dev/null || fail "train"
 expect 0 "fc1.weight" run
+expect 2 "RUN/job.yaml" run --layout
+expect 2 "RUN/job.yaml" run --svg layout.svg
+expect 0 "worker 0" run/job.yaml --layout
 expect 0 "state.fc1.weight.exp_avg" run/checkpoints/step-000000002
 expect 0 "fc1.weight" run/checkpoints/step-000000002/model.safetensors
 model=run/checkpoints/step-000000002/model.safetensors

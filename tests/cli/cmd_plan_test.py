@@ -2,6 +2,8 @@
 
 import json
 import os
+import resource
+import signal
 import sys
 
 import runs
@@ -45,6 +47,19 @@ def test_layouts():
             raise AssertionError("stages wait: %s" % r)
     if not any(r["measured"] for r in rows):
         raise AssertionError("nothing was measured")
+
+
+def test_what_is_computed_twice_for_nothing():
+    """A model that keeps nothing worth it has one row for each layout, in the table too."""
+    ended = runs.tutti("plan", "model.name=mlp", "model.hidden=[]", "data.n_train=64",
+                       "data.n_test=8", "train.batch=32", "-n", "2", "--device", "cpu", "--all")
+    if "recompute" in ended.expect(0, "data 2, 2 shards").out:
+        raise AssertionError(ended.out)
+    gpt = ["model.name=gpt2", "model.layers=2", "model.heads=2", "model.width=64",
+           "data.format=random_tokens", "data.vocabulary=256", "data.context=64",
+           "train.batch=32"]
+    runs.tutti("plan", *gpt, "-n", "2", "--device", "cpu", "--all").expect(
+        0, "data 2, 2 shards, recompute light", "data 2, 2 shards, recompute block")
 
 
 def test_stages():
@@ -95,6 +110,19 @@ def test_sizes_in_the_job_are_a_number_of_workers():
         raise AssertionError(text)
 
 
+def test_a_planned_job_is_planned_anew():
+    """-n is for what comes out, not for the layout that the job has so far; where it does not
+    divide the shards, stages and pieces may."""
+    job = [*JOB, "model.hidden=[32,32,32]", "parallel.workers=4", "parallel.pipeline=4",
+           "parallel.shards=4", "train.recompute=none", "--device", "cpu", "--json"]
+    told = json.loads(runs.tutti("plan", *job, "-n", "6").expect(0).out)
+    sizes = {(r["data"], r["tensor"], r["pipeline"]) for r in told["layouts"]}
+    if told["workers"] != 6 or not {(3, 2, 1), (3, 1, 2)} <= sizes or (6, 1, 1) in sizes:
+        raise AssertionError(told)
+    runs.tutti("plan", *JOB, "parallel.shares=3,1", "-n", "4", "--device", "cpu").expect(
+        0, "parallel.shares=3,1 is left out")
+
+
 def test_columns_stand_below_each_other():
     lines = runs.tutti("plan", *JOB, "-n", "4", "--device", "cpu", "--all").expect(0).out
     lines = lines.splitlines()[1:]
@@ -130,6 +158,40 @@ def test_the_best_runs():
         raise AssertionError(started)
     ended = runs.tutti("plan", "--check", "run", "--seconds", "0.1")
     ended.expect(0, "predicted", "step, ms", "peak memory")
+    by_figures = ["--check", "run", "--device", "cpu", "--json"]
+    told = json.loads(runs.tutti("plan", *by_figures).expect(0).out)
+    end = [r for r in runs.records("run") if r["event"] == "end"][0]
+    step, peak = told["step_s"], told["host_bytes"]
+    if abs(step["measured"] * end["samples_per_s"] / 32 - 1) > 1e-3 or step["predicted"] <= 0:
+        raise AssertionError("%s, %s" % (told, end))
+    if not 0.5 < peak["predicted"] / peak["measured"] < 2:  # the program itself is most of it
+        raise AssertionError(told)
+    runs.tutti("plan", "--check", "run", "--device", "h200").expect(2, "the run was on the host")
+
+
+def test_a_run_that_was_continued_otherwise():
+    """What another layout took is not put beside the prediction of the job's."""
+    runs.tutti("train", *JOB, "run.dir=run", "train.steps=2", "-n", "2", "parallel.shards=2",
+               "parallel.devices=cpu").expect(0)
+    for n_steps, more, told in (("3", ["-n", "1"], "data 1, 2 shards, and"),
+                                ("4", ["parallel.zero=2"], "data 2, 2 shards, zero 2, and"),
+                                ("5", ["parallel.tensor=2"], "data 1, tensor 2, 2 shards, and")):
+        runs.tutti("train", "--resume", "run", "train.steps=" + n_steps, *more).expect(0)
+        runs.tutti("plan", "--check", "run").expect(2, "last continued as " + told)
+    runs.tutti("train", "--resume", "run").expect(0)
+    runs.tutti("plan", "--check", "run").expect(2, "did no step")
+    runs.tutti("train", "--resume", "run", "train.steps=6").expect(0)
+    runs.tutti("plan", "--check", "run", "--device", "cpu").expect(0, "data 2, 2 shards")
+    with open("run/metrics.jsonl") as file:
+        records = file.read()
+    with open("run/metrics.jsonl", "w") as file:  # parts whose product is 0 in an int
+        file.write(records.replace('"workers":2', '"workers":2,"tensor":65536,"pipeline":65536'))
+    runs.tutti("plan", "--check", "run", "--device", "cpu").expect(2, "last continued as data 1, ")
+
+
+def leave_no_room():
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
 
 
 def test_memory():
@@ -139,6 +201,15 @@ def test_memory():
     ended.expect(2, "none of", "room", "the least")
     if os.path.exists("best.yaml"):
         raise AssertionError("best.yaml was written")
+    runs.tutti("plan", *JOB, "-n", "2", "--device", "cpu", "--out", "/dev/full").expect(
+        1, "cannot write /dev/full: No space left")
+    with open("best.yaml", "w") as file:
+        file.write("mine")
+    runs.tutti("plan", *JOB, "-n", "2", "--device", "cpu", "--json", "--out", "best.yaml",
+               preexec_fn=leave_no_room)
+    with open("best.yaml") as file:
+        if file.read() != "mine" or os.path.exists("best.yaml.tmp"):
+            raise AssertionError("a file was damaged by one that could not be written")
     rows = plan("-n", "2", "--device", "h200", "--memory", "1kB")["layouts"]
     if any(r["fits"] for r in rows):
         raise AssertionError(rows)
@@ -206,8 +277,16 @@ def test_bad_input():
     runs.tutti("plan", *JOB, "--seconds", "-1").expect(2, "--seconds")
     runs.tutti("plan", *JOB, "--seconds", "1x").expect(2, "--seconds")
     runs.tutti("plan", "--check", "run", "more").expect(2, "more")
+    runs.tutti("plan", "--check", "run", "-n", "2").expect(2, "there is '-n' too")
+    for n, why in (("0", "'0'"), ("-3", "'-3'"), ("2x", "'2x'"), ("65", "of 1 to 64 workers")):
+        runs.tutti("plan", *JOB, "-n", n, "--device", "cpu").expect(2, why)
+    runs.tutti("plan", "--check", "run", "--out", "best.yaml").expect(2, "there is '--out' too")
+    runs.tutti("plan", "--check", "run", "--memory", "1GB").expect(2, "there is '--memory' too")
+    runs.tutti("plan", *JOB, "--memory").expect(2, "--memory, or no value after it")
+    runs.tutti("plan", *JOB, "--device", "h200", "parallel.offload=optimizer").expect(
+        2, "parallel.offload=optimizer", "describes GPUs alone")
     runs.tutti("plan", *JOB, "--device", "abacus").expect(2, "h200")
-    runs.tutti("plan", *JOB, "-n", "2", "train.batch=1").expect(2, "batch")
+    runs.tutti("plan", *JOB, "-n", "7", "train.batch=1").expect(2, "no layout of 7", "batch")
     runs.tutti("plan", "--check", "nothing").expect(2, "nothing")
     runs.tutti("plan", "--help").expect(0, "usage: tutti plan")
 

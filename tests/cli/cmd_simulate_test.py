@@ -122,9 +122,62 @@ def test_less_on_the_wire():
         raise AssertionError(told)
 
 
-def test_a_server_is_refused():
-    runs.tutti("simulate", *JOB, "-n", "4", "--step-ms", "9", "parallel.sync=parameter-server",
-               "parallel.mode=fast", "parallel.staleness=4").expect(2, "is not played", "links")
+SERVER = ["parallel.sync=parameter-server", "parallel.mode=fast"]
+SPREAD = "host: {size: 1}\nrack: {size: 64, gb_s: %s, latency_us: 10}\n"
+
+
+def served(n, *arguments):
+    """What n workers on as many hosts are told."""
+    return points("-n", str(n), "--device", "cpu", "--network", "spread.yaml", *SERVER, *arguments)
+
+
+def test_servers_that_all_wait_for():
+    """Everything comes over the links of the servers: so many more halve and quarter it."""
+    write("spread.yaml", SPREAD % 0.001)
+    one, two, four = (served(4, "parallel.servers=%d" % n)[-1] for n in (1, 2, 4))
+    if not (abs(one["sums_s"] / two["sums_s"] - 2) < 0.01 and
+            abs(one["sums_s"] / four["sums_s"] - 4) < 0.01):
+        raise AssertionError("%s %s %s" % (one, two, four))
+    if abs(one["sent_bytes"][1] / four["sent_bytes"][1] - 4) > 0.01:
+        raise AssertionError("%s %s" % (one, four))
+    runs.tutti("simulate", *JOB, *SERVER, "-n", "4", "--device", "cpu").expect(
+        0, "1 synchronous server")
+    # Half of the gradients, and parameters come back as they are.
+    less = served(4, "parallel.compress=bf16", "parallel.place=processes")[-1]
+    if abs(less["sums_s"] / one["sums_s"] - 0.75) > 0.01:
+        raise AssertionError("%s %s" % (less, one))
+
+
+def test_servers_that_nobody_waits_for():
+    """A slow worker holds the others back where all wait, a little where it may lag, or not."""
+    write("spread.yaml", SPREAD % 100)
+    slow = ["--speeds", "1,1,1,0.2", "--step-ms", "100"]
+    rates = [served(4, *slow, *more)[-1] for more in
+             ([], ["parallel.staleness=4"], ["parallel.staleness=unbounded"])]
+    shares = [p["efficiency"] for p in rates]
+    if not (shares[0] < 0.3 and 0.8 < shares[1] < 0.97 < shares[2] < 1.03):
+        raise AssertionError(shares)
+    bound = rates[1]["server"]
+    if not 3 < bound["staleness_most"] <= 5 * 3 or abs(sum(bound["staleness"]) - 1) > 1e-9:
+        raise AssertionError(bound)
+    dropped = served(4, *slow, "parallel.backup_workers=1")[-1]["server"]["dropped"]
+    if not 0.05 < dropped < 0.1:
+        raise AssertionError(dropped)
+
+
+def test_servers_as_text():
+    ended = runs.tutti("simulate", *JOB, *SERVER, "-n", "8", "--device", "cpu",
+                       "parallel.staleness=4", "parallel.servers=2", "parallel.replay=gone",
+                       "parallel.place=processes").expect(0, "2 servers, staleness 4", "link busy",
+                                                          "updates that gradients of 8 workers")
+    if "       8 " not in ended.out:
+        raise AssertionError(ended.out)
+    runs.tutti("simulate", *JOB, *SERVER, "-n", "8", "--device", "cpu", "parallel.pipeline=2",
+               "parallel.data=2", "parallel.shards=4", "parallel.staleness=unbounded").expect(
+                   0, "2 workers with one copy", "staleness unbounded")
+    runs.tutti("simulate", *JOB, *SERVER, "-n", "8192", "--device", "cpu",
+               "parallel.staleness=4").expect(2, "one by one", "4096")
+    runs.tutti("simulate", *JOB, "-n", "4", "--speeds", "1,fast").expect(2, "speeds", "1,1,1,0.2")
 
 
 def test_buckets_as_the_network_wants_them():
@@ -171,6 +224,8 @@ def test_bad_input():
     runs.tutti("simulate", *JOB, "--step-ms", "1e999").expect(2, "--step-ms")
     runs.tutti("simulate", *JOB, "-n", "0").expect(2, "-n")
     runs.tutti("simulate", *JOB, "--step-ms", "-3").expect(2, "--step-ms")
+    runs.tutti("simulate", *JOB, "--device", "h200", "parallel.offload=optimizer").expect(
+        2, "parallel.offload=optimizer", "describes GPUs alone")
 
 
 if __name__ == "__main__":

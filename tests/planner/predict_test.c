@@ -5,6 +5,8 @@
 #include "data/dataset.h"
 #include "train/small_job.h"
 #include "train/worker_exec.h"
+#include "tutti/planner.h"
+#include "tutti/train.h"
 
 enum { CORES = 4 };
 
@@ -286,6 +288,31 @@ T_CASE(devices_that_are_not_here) {
     T_FAILS(tti_calibration_of("abacus", 8, &c), TUTTI_E_INVALID, "h200");
 }
 
+/* What is worked out for a machine that is not here, or for a drawing, is not left in the job. */
+T_CASE(a_job_stays_as_it_was) {
+    T_UNUSED;
+    tutti_job *job = SMALL_JOB("parallel.shards=auto", "parallel.workers=2",
+                               "parallel.sync=parameter-server", "train.precision=auto");
+    char *before = tutti_job_print(job, true), *text;
+    const tutti_plan_desc host = {.device = "cpu"}, device = {.device = "h200"};
+    const tutti_simulate_desc cluster = {.n_workers = 4, .device = "h200"};
+    T_OK(tutti_plan_job(job, &host, &text, NULL));
+    free(text);
+    T_OK(tutti_plan_job(job, &device, &text, NULL));
+    free(text);
+    T_OK(tutti_simulate_job(job, &cluster, &text));
+    free(text);
+    T_OK(tutti_draw_layout(job, false, &text));
+    free(text);
+    T_OK(tutti_inspect_job(job, NULL, &text));
+    free(text);
+    char *after = tutti_job_print(job, true);
+    assert_string_equal(before, after);
+    free(before);
+    free(after);
+    tutti_job_destroy(job);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(waves_and_cores),
@@ -299,6 +326,7 @@ int main(void) {
         cmocka_unit_test(channels_of_servers),
         cmocka_unit_test(scratch_of_pieces),
         cmocka_unit_test(devices_that_are_not_here),
+        cmocka_unit_test(a_job_stays_as_it_was),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,10 +83,31 @@ T_CASE(a_mean_now_and_then) {
     near(sent[0], 12e9 / 5);
 }
 
+/* One server has the gradient of each host, after its own members'; as many as workers are parts.
+ */
+T_CASE(a_few_servers) {
+    T_UNUSED;
+    tti_network n = network();
+    tti_sums sums = {.of_sum = 1, .mean_every = 1};
+    double sent[TTI_N_LEVELS] = {0}, none[TTI_N_LEVELS] = {0};
+    double one = 24e9 / 100e9 + 8e9 / 10e9, all = 6e9 / 100e9 + 1e9 / 10e9;
+    tti_sums_serve(&sums, 1);
+    near(tti_sums_bucket_s(&sums, &n, members, n_bytes, none), one);
+    near(tti_sums_fetch_s(&sums, &n, members, n_bytes, sent), one);
+    near(sent[0], 24e9);
+    near(sent[1], 8e9);
+    assert_true(none[0] == 0);
+    sums.of_sum = 0.5;
+    near(tti_sums_bucket_s(&sums, &n, members, n_bytes, none), one / 2);
+    sums.of_sum = 1;
+    tti_sums_serve(&sums, 64);
+    near(tti_sums_bucket_s(&sums, &n, members, n_bytes, sent), all);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_go_one_way_at_a_time), cmocka_unit_test(parts_of_what_is_compressed),
-        cmocka_unit_test(pairs_go_to_each), cmocka_unit_test(half_of_the_bytes),
-        cmocka_unit_test(a_mean_now_and_then)};
+        cmocka_unit_test(pairs_go_to_each),           cmocka_unit_test(half_of_the_bytes),
+        cmocka_unit_test(a_mean_now_and_then),        cmocka_unit_test(a_few_servers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

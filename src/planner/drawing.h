@@ -1,0 +1,76 @@
+/* drawing.h - what the workers of a job have and send, for those who draw it (tutti_draw_layout).
+ */
+#ifndef TTI_PLANNER_DRAWING_H
+#define TTI_PLANNER_DRAWING_H
+
+#include "exec/lanes.h"
+#include "planner/predict.h"
+#include "planner/schedule_drawing.h"
+
+typedef struct tti_drawing {
+    const tti_blueprint *b;
+    tti_exec_desc exec; /* of a worker of any part */
+    tti_scheme scheme;
+    int n_workers;
+    tti_str *out;
+} tti_drawing;
+
+/* What one worker has. */
+typedef struct tti_holding {
+    tti_mesh_at at;
+    const tti_plan *plan;
+    tti_exec_memory bytes;
+    bool is_offloaded; /* the host of its device has the state */
+    int first_shard, last_shard;
+    const char *first, *last; /* of its parameters, in the order of their gradients */
+} tti_holding;
+
+/* What one process, or one thread, of a parameter server has of the parameters. */
+typedef struct tti_kept_range {
+    tti_range keys;
+    size_t params, states; /* bytes */
+} tti_kept_range;
+
+static inline double tti_mib(size_t n_bytes) { return (double)n_bytes / 1048576.0; }
+
+/* ---- drawing.c: what there is ---- */
+
+tutti_status tti_drawing_hold(const tti_drawing *d, int rank, tti_holding *h);
+
+/* Where some workers are on devices and some are not: which of them this is, into out. */
+void tti_drawing_place(const tti_drawing *d, int rank);
+
+/* Parameters and state are beside those of the workers.  (Of workers that wait for each other the
+ * first may have the state in parts.) */
+bool tti_drawing_is_apart(const tti_drawing *d);
+
+/* Then: of a model in parts each is kept by the worker of the first copy that has it. */
+bool tti_drawing_keeps_parts(const tti_drawing *d);
+bool tti_drawing_has_no_state(const tti_drawing *d, const tti_holding *h);
+
+/* Else the server has ranges of the parameters, in processes or in threads. */
+bool tti_drawing_has_processes(const tti_drawing *d);
+int tti_drawing_n_ranges(const tti_drawing *d);
+tutti_status tti_drawing_range(const tti_drawing *d, int r, tti_kept_range *out);
+
+bool tti_drawing_is_compressed(const tti_drawing *d);
+
+/* What a worker's gradient of elements is as it travels. */
+size_t tti_drawing_message_bytes(const tti_drawing *d, const tti_plan *plan, size_t first,
+                                 size_t n_elems);
+
+/* What a worker sends to the other pieces in one shard; the number of exchanges. */
+int tti_drawing_exchanges(const tti_drawing *d, const tti_plan *plan, double *bytes);
+
+/* What the workers of one place join inside a step (batch norm), of all shards; how many values. */
+int tti_drawing_joins(const tti_drawing *d, const tti_plan *plan, double *bytes);
+
+/* As the first worker goes through its shards on this machine. */
+tti_schedule_drawing tti_drawing_schedule(const tti_drawing *d);
+
+/* ---- drawing_text.c, drawing_picture.c ---- */
+
+tutti_status tti_draw_text(const tti_drawing *d);
+tutti_status tti_draw_picture(const tti_drawing *d);
+
+#endif /* TTI_PLANNER_DRAWING_H */

@@ -1,0 +1,483 @@
+/* server_play.c - workers and servers as events in time.
+ *
+ * The idea to know: all that goes over a link at a time gets the same share of it, as connections
+ * do, so a link has a clock of its own, which stands for what each of them has had: it goes slower
+ * the more they are, and a message ends when the clock shows its need.  A server's thread is a
+ * moment from which on it is free, first come, first served.  Who may begin under the bound of
+ * staleness is told from the oldest gradient that is being computed: one worker is held back while
+ * that was begun before its own last begin but the bound. */
+#include "planner/server_play.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "base/philox.h"
+
+/* Gradients for each worker before the play is looked at, and while it is. */
+enum { MOST_ROUNDS = 40, LEAST_ROUNDS = 10, LEAST_GRADIENTS = 256, MOST_MESSAGES = 1 << 23 };
+
+static const double VARIATION = 0.05; /* of the time for a gradient, either way */
+
+/* ---- how fast workers are ---- */
+
+tutti_status tti_speeds_parse(const char *text, tti_speeds *out) {
+    *out = (tti_speeds){1, {1}};
+    if (!text) return TUTTI_OK;
+    for (out->n = 0; out->n < TTI_MAX_WORKERS; text++) {
+        char number[TTI_NUMBER_TEXT];
+        size_t n = strcspn(text, ",");
+        double *speed = &out->of[out->n++];
+        if (n >= sizeof number) break;
+        memcpy(number, text, n);
+        number[n] = '\0';
+        if (tti_parse_double(number, speed) != TTI_NUMBER_OK || *speed < 1e-3 || *speed > 1e3)
+            break;
+        text += n;
+        if (!*text) return TUTTI_OK;
+    }
+    return tti_fail(
+        TUTTI_E_CONFIG,
+        "simulate: speeds are at most %d numbers from 0.001 to 1000 with commas between "
+        "them, such as 1,1,1,0.2",
+        TTI_MAX_WORKERS);
+}
+
+static double speed_of(const tti_speeds *s, int64_t i) { return s->of[i % s->n]; }
+
+double tti_speeds_slowest(const tti_speeds *s, int64_t n) {
+    double slowest = s->of[0];
+    for (int64_t i = 1; i < n && i < s->n; i++) slowest = fmin(slowest, s->of[i]);
+    return slowest;
+}
+
+double tti_speeds_sum(const tti_speeds *s, int64_t n) {
+    double whole = 0, rest = 0;
+    for (int i = 0; i < s->n; i++) {
+        whole += s->of[i];
+        if (i < n % s->n) rest += s->of[i];
+    }
+    return whole * (double)(n / s->n) + rest;
+}
+
+/* ---- what happens when ---- */
+
+typedef enum event_kind { READY, COPIED, FETCHED, COMPUTED, ARRIVED, MOVED } event_kind;
+
+typedef struct event {
+    double at; /* seconds; of a message: by the clock of its link; of who is held back: the begin */
+    int64_t order;
+    int32_t of; /* a worker; MOVED: a link */
+    event_kind kind;
+} event;
+
+/* A heap, the first one first. */
+typedef struct agenda {
+    event *v;
+    int n, cap;
+} agenda;
+
+static bool comes_before(const event *a, const event *b) {
+    return a->at != b->at ? a->at < b->at : a->order < b->order;
+}
+
+/* False: out of memory. */
+static bool put(agenda *a, event e) {
+    if (a->n == a->cap) {
+        int cap = 2 * a->cap + 16;
+        event *v = realloc(a->v, (size_t)cap * sizeof *v);
+        if (!v) return false;
+        a->v = v, a->cap = cap;
+    }
+    int i = a->n++;
+    for (; i > 0 && comes_before(&e, &a->v[(i - 1) / 2]); i = (i - 1) / 2)
+        a->v[i] = a->v[(i - 1) / 2];
+    a->v[i] = e;
+    return true;
+}
+
+static event take(agenda *a) {
+    event first = a->v[0], last = a->v[--a->n];
+    int i = 0, next;
+    while ((next = 2 * i + 1) < a->n) {
+        if (next + 1 < a->n && comes_before(&a->v[next + 1], &a->v[next])) next++;
+        if (!comes_before(&a->v[next], &last)) break;
+        a->v[i] = a->v[next];
+        i = next;
+    }
+    a->v[i] = last;
+    return first;
+}
+
+/* ---- who is there ---- */
+
+/* One way of the link of a process. */
+typedef struct line {
+    agenda messages;
+    double clock_s, at_s; /* what each message has had by the moment at_s */
+    double busy_s;
+    int64_t next; /* its event; others of it are of no use any more */
+} line;
+
+/* Of a server. */
+typedef struct thread {
+    double free_s, busy_s;
+} thread;
+
+typedef struct worker {
+    int64_t version; /* updates that its parameters have */
+    int64_t n_begun;
+    int began;          /* its last begin, by number over all workers; NONE */
+    int bound;          /* its last but the bound of staleness, or its first; NONE */
+    int older, younger; /* of those who compute; NONE */
+    int n_under_way;    /* messages that it waits for */
+    double latency_s;
+    event_kind then; /* what comes after them */
+} worker;
+
+enum { NONE = -1 };
+
+typedef struct play {
+    const tti_server_play_desc *d;
+    agenda agenda, held; /* events to come; workers that the bound holds back */
+    line *links;         /* [2 n]: into each worker, out of it */
+    thread *threads;     /* [n_servers] */
+    worker *workers;     /* [n] */
+    int *next_begin;     /* of the same worker, by the number of a begin */
+    bool failed;         /* out of memory */
+    int oldest, youngest, n_begun;
+    int64_t n_events, n_updates;
+    int *came, n_came; /* backup workers: whose gradients of this step are there, [n] */
+    /* Since the play is looked at: */
+    double from_s, computed_s;
+    int64_t n_given, n_dropped, n_applied;
+    double stale_sum;
+    int64_t stale[TTI_STALENESS_BINS], stale_most;
+} play;
+
+static void plan_event(play *p, double at, int of, event_kind kind) {
+    if (!put(&p->agenda, (event){at, p->n_events++, of, kind})) p->failed = true;
+}
+
+/* ---- links ---- */
+
+static int level_between(const tti_server_play_desc *d, int64_t a, int64_t b) {
+    int64_t size = 1;
+    for (int level = 0; level < TTI_N_LEVELS - 1; level++) {
+        size *= d->network->levels[level].size;
+        if (a * d->apart / size == b * d->apart / size) return level;
+    }
+    return TTI_N_LEVELS - 1;
+}
+
+static double latency_s(const tti_server_play_desc *d, int64_t a, int64_t b) {
+    return a == b ? 0 : d->network->levels[level_between(d, a, b)].latency_us * 1e-6;
+}
+
+static void wind(line *l, double at) {
+    if (l->messages.n > 0) {
+        l->clock_s += (at - l->at_s) / l->messages.n;
+        l->busy_s += at - l->at_s;
+    }
+    l->at_s = at;
+}
+
+/* When the first of its messages ends, if nothing else comes or ends. */
+static void plan_link(play *p, int i) {
+    line *l = &p->links[i];
+    if (l->messages.n == 0) return;
+    l->next = p->n_events;
+    plan_event(p, l->at_s + (l->messages.v[0].at - l->clock_s) * l->messages.n, i, MOVED);
+}
+
+/* For worker w something comes to need a link, all of it, for so long. */
+static void load(play *p, int i, int w, double needs_s, double at) {
+    line *l = &p->links[i];
+    wind(l, at);
+    if (!put(&l->messages, (event){l->clock_s + needs_s, p->n_events++, w, MOVED}))
+        p->failed = true;
+    p->workers[w].n_under_way++;
+    plan_link(p, i);
+}
+
+static void end_message(play *p, int w, double at) {
+    worker *me = &p->workers[w];
+    if (--me->n_under_way == 0) plan_event(p, at + me->latency_s, w, me->then);
+}
+
+static void move(play *p, const event *e) {
+    line *l = &p->links[e->of];
+    if (l->next != e->order) return;
+    wind(l, e->at);
+    l->clock_s = l->messages.v[0].at;
+    while (l->messages.n > 0 && l->messages.v[0].at <= l->clock_s)
+        end_message(p, take(&l->messages).of, e->at);
+    plan_link(p, e->of);
+}
+
+/* A range of the keys between each server and w: to it, after its question; or from it.  Where keys
+ * are in ranges it asks the first server for its turn before, or tells it afterwards. */
+static void exchange(play *p, int w, double at, bool to_worker, event_kind then) {
+    worker *me = &p->workers[w];
+    double range = p->d->n_bytes / (double)p->d->n_servers, own_s = 0;
+    if (!to_worker) range *= p->d->of_grads;
+    me->then = then, me->n_under_way = 1;
+    me->latency_s = latency_s(p->d, 0, w) * (p->d->n_servers > 1 ? 3 : to_worker ? 2 : 1);
+    for (int r = 0; r < (int)p->d->n_servers; r++) {
+        const tti_level *level = &p->d->network->levels[level_between(p->d, r, w)];
+        double needs_s = range / (level->gb_s * 1e9);
+        if (r == w) continue;
+        load(p, 2 * r + to_worker, w, needs_s, at);
+        own_s += needs_s;
+    }
+    if (own_s > 0) load(p, 2 * w + !to_worker, w, own_s, at);
+    end_message(p, w, at); /* that none was needed, or all have begun */
+}
+
+/* All servers do the same for their range, side by side. */
+static double serve(play *p, double at, double whole_s) {
+    double end = at, each = whole_s / (double)p->d->n_servers;
+    for (int64_t r = 0; r < p->d->n_servers; r++) {
+        thread *t = &p->threads[r];
+        t->free_s = fmax(t->free_s, at) + each;
+        t->busy_s += each;
+        end = fmax(end, t->free_s);
+    }
+    return end;
+}
+
+/* ---- the bound of staleness ---- */
+
+static void join_computing(play *p, int w) {
+    worker *me = &p->workers[w];
+    me->older = p->youngest, me->younger = NONE;
+    if (p->youngest != NONE) p->workers[p->youngest].younger = w;
+    p->youngest = w;
+    if (p->oldest == NONE) p->oldest = w;
+}
+
+static void leave_computing(play *p, int w) {
+    worker *me = &p->workers[w];
+    *(me->older == NONE ? &p->oldest : &p->workers[me->older].younger) = me->younger;
+    *(me->younger == NONE ? &p->youngest : &p->workers[me->younger].older) = me->older;
+}
+
+static bool has_bound(const tti_server_play_desc *d) {
+    return d->n_backup == 0 && d->staleness != TTI_UNBOUNDED;
+}
+
+/* Who began before that begin of w would come to lack too many of its steps. */
+static bool is_held(const play *p, int w) {
+    const worker *me = &p->workers[w];
+    if (!has_bound(p->d) || me->n_begun < p->d->staleness || p->oldest == NONE) return false;
+    return p->workers[p->oldest].began < me->bound;
+}
+
+static void release(play *p, double at) {
+    while (p->held.n > 0 && !is_held(p, p->held.v[0].of))
+        plan_event(p, at, take(&p->held).of, READY);
+}
+
+static void note_begin(play *p, int w) {
+    worker *me = &p->workers[w];
+    int begins = p->n_begun++;
+    if (me->began != NONE) p->next_begin[me->began] = begins;
+    if (me->n_begun++ == 0)
+        me->bound = begins;
+    else if (me->n_begun > p->d->staleness)
+        me->bound = p->next_begin[me->bound];
+    me->began = begins;
+    me->version = p->n_updates;
+}
+
+/* ---- what workers do ---- */
+
+static void begin(play *p, int w, double at) {
+    if (is_held(p, w)) {
+        event e = {(double)p->workers[w].bound, p->n_events++, w, READY};
+        if (!put(&p->held, e)) p->failed = true;
+        return;
+    }
+    note_begin(p, w);
+    join_computing(p, w);
+    plan_event(p, serve(p, at, p->d->copy_s), w, COPIED);
+}
+
+static void fetch(play *p, int w, double at) { exchange(p, w, at, true, FETCHED); }
+
+/* Workers that were quite alike would march in step, and no real ones are. */
+static double chance(const play *p, int w) {
+    tti_philox draw = tti_philox_draw(0, (uint64_t)w, (uint64_t)p->workers[w].n_begun);
+    return 1 + VARIATION * (2 * tti_philox_unit(draw.v[0]) - 1);
+}
+
+static void compute(play *p, int w, double at) {
+    double needs_s = p->d->compute_s / speed_of(&p->d->speeds, w) * chance(p, w);
+    p->computed_s += needs_s;
+    plan_event(p, at + needs_s, w, COMPUTED);
+}
+
+static void give(play *p, int w, double at) { exchange(p, w, at, false, ARRIVED); }
+
+/* The answer to w that its gradient is applied. */
+static void answer(play *p, int w, double at) {
+    plan_event(p, at + latency_s(p->d, 0, w), w, READY);
+}
+
+/* The first server orders an update of the others, and does nothing else until all have made it. */
+static double update(play *p, double at) {
+    double there_and_back_s = 2 * latency_s(p->d, 0, p->d->n_servers - 1);
+    return serve(p, at, p->d->update_s + there_and_back_s * (double)p->d->n_servers);
+}
+
+static void apply(play *p, int w, double at) {
+    int64_t lacks = p->n_updates++ - p->workers[w].version;
+    p->n_applied++;
+    p->stale_sum += (double)lacks;
+    p->stale_most = TTI_MAX(p->stale_most, lacks);
+    p->stale[TTI_MIN(lacks, (int64_t)TTI_STALENESS_BINS - 1)]++;
+    answer(p, w, update(p, at));
+    release(p, at);
+}
+
+/* One of those that a step needs, or too late for it. */
+static void apply_step(play *p, int w, double at) {
+    if (p->workers[w].version != p->n_updates) {
+        p->n_dropped++;
+        answer(p, w, at);
+        return;
+    }
+    p->came[p->n_came++] = w;
+    if (p->n_came < TTI_MAX(p->d->n_workers - p->d->n_backup, 1)) return;
+    p->n_updates++;
+    p->n_applied++;
+    double end = update(p, at);
+    for (int i = 0; i < p->n_came; i++) answer(p, p->came[i], end);
+    p->n_came = 0;
+}
+
+static void arrive(play *p, int w, double at) {
+    leave_computing(p, w);
+    p->n_given++;
+    if (p->d->n_backup > 0)
+        apply_step(p, w, at);
+    else
+        apply(p, w, at);
+}
+
+static double step(play *p) {
+    static void (*const fns[])(play *, int, double) = {[READY] = begin,
+                                                       [COPIED] = fetch,
+                                                       [FETCHED] = compute,
+                                                       [COMPUTED] = give,
+                                                       [ARRIVED] = arrive};
+    event e = take(&p->agenda);
+    if (e.kind == MOVED)
+        move(p, &e);
+    else
+        fns[e.kind](p, e.of, e.at);
+    return e.at;
+}
+
+/* ---- the play ---- */
+
+/* Counts from now on. */
+static void look_from(play *p, double at) {
+    p->from_s = at;
+    p->computed_s = p->stale_sum = 0;
+    p->n_given = p->n_dropped = p->n_applied = p->stale_most = 0;
+    memset(p->stale, 0, sizeof p->stale);
+    for (int64_t i = 0; i < 2 * p->d->n_servers; i++) {
+        wind(&p->links[i], at);
+        p->links[i].busy_s = 0;
+    }
+    for (int64_t r = 0; r < p->d->n_servers; r++) p->threads[r].busy_s = 0;
+}
+
+/* Of the first server: parameters to each worker, and its own worker's gradient to the others. */
+static void count_bytes(const tti_server_play_desc *d, double sent[TTI_N_LEVELS]) {
+    double range = d->n_bytes / (double)d->n_servers;
+    for (int64_t w = 1; w < d->n_workers; w++)
+        sent[level_between(d, 0, w)] += w < d->n_servers ? (1 + d->of_grads) * range : range;
+}
+
+static void tell(const play *p, double end_s, tti_server_play *out) {
+    const tti_server_play_desc *d = p->d;
+    double all_s = end_s - p->from_s, n = (double)d->n_workers,
+           n_given = (double)TTI_MAX(p->n_given, 1), n_applied = (double)TTI_MAX(p->n_applied, 1);
+    *out = (tti_server_play){.stale_most = p->stale_most, .stale_mean = p->stale_sum / n_applied};
+    out->step_s = all_s / n_applied * (d->n_backup > 0 ? 1 : n);
+    out->wait_s = fmax(0, (n * all_s - p->computed_s) / n_given);
+    out->dropped = (double)p->n_dropped / n_given;
+    for (int64_t r = 0; r < d->n_servers; r++) {
+        double both_ways_s = fmax(p->links[2 * r].busy_s, p->links[2 * r + 1].busy_s);
+        out->link_busy = fmax(out->link_busy, fmin(both_ways_s / all_s, 1));
+        out->thread_busy = fmax(out->thread_busy, fmin(p->threads[r].busy_s / all_s, 1));
+    }
+    for (int i = 0; i < TTI_STALENESS_BINS; i++) out->stale[i] = (double)p->stale[i] / n_applied;
+    count_bytes(d, out->sent);
+}
+
+static int64_t gradients_of(const tti_server_play_desc *d, int n_rounds) {
+    return TTI_MAX(n_rounds * d->n_workers, (int64_t)LEAST_GRADIENTS);
+}
+
+/* Until enough gradients were given: the time of the last. */
+static double run_rounds(play *p, int n_rounds) {
+    int64_t n = gradients_of(p->d, n_rounds);
+    double at = 0;
+    while (p->n_given < n && !p->failed) at = step(p);
+    return at;
+}
+
+/* So many that the play takes some seconds at most. */
+static int rounds_of(const tti_server_play_desc *d) {
+    int64_t rounds = MOST_MESSAGES / (2 * d->n_workers * d->n_servers);
+    return (int)TTI_MIN(TTI_MAX(rounds, (int64_t)LEAST_ROUNDS), (int64_t)MOST_ROUNDS);
+}
+
+static tutti_status run_all(play *p, tti_server_play *out) {
+    int n_rounds = rounds_of(p->d), n_warm = n_rounds / 5;
+    size_t n = (size_t)p->d->n_workers, n_servers = (size_t)p->d->n_servers;
+    size_t n_begins = n + (size_t)(gradients_of(p->d, n_warm) + gradients_of(p->d, n_rounds));
+    p->links = calloc(2 * n, sizeof *p->links);
+    p->threads = calloc(n_servers, sizeof *p->threads);
+    p->workers = calloc(n, sizeof *p->workers);
+    p->next_begin = calloc(n_begins, sizeof *p->next_begin);
+    p->came = calloc(n, sizeof *p->came);
+    p->failed = !(p->links && p->threads && p->workers && p->next_begin && p->came);
+    p->oldest = p->youngest = NONE;
+    for (int w = 0; w < (int)n && !p->failed; w++) {
+        p->workers[w] = (worker){.began = NONE, .bound = NONE};
+        plan_event(p, 0, w, READY);
+    }
+    double warm_s = run_rounds(p, n_warm);
+    if (!p->failed) look_from(p, warm_s);
+    double end_s = run_rounds(p, n_rounds);
+    if (p->failed) return tti_fail(TUTTI_E_NOMEM, "simulate: out of memory");
+    tell(p, end_s, out);
+    return TUTTI_OK;
+}
+
+tutti_status tti_server_play_run(const tti_server_play_desc *desc, tti_server_play *out) {
+    tti_server_play_desc d = *desc;
+    if (d.n_workers > TTI_MAX_PLAYED)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "simulate: workers that do not wait for each other are played one by one, "
+                        "at most %d of them; give -n less, or parallel.staleness=0",
+                        TTI_MAX_PLAYED);
+    d.n_servers = TTI_MIN(d.n_servers, d.n_workers);
+    if (d.of_grads <= 0) d.of_grads = 1;
+    play p = {.d = &d};
+    tutti_status st = run_all(&p, out);
+    for (int64_t i = 0; i < 2 * d.n_workers && p.links; i++) free(p.links[i].messages.v);
+    free(p.agenda.v);
+    free(p.held.v);
+    free(p.links);
+    free(p.threads);
+    free(p.workers);
+    free(p.next_begin);
+    free(p.came);
+    return st;
+}

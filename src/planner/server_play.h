@@ -1,0 +1,61 @@
+/* server_play.h - a parameter server on paper, whose workers do not wait for all others.
+ *
+ * Played event by event: a worker takes parameters from each server, computes, gives its gradient
+ * to each, and waits until that is applied.  What is waited for: the links of servers and workers,
+ * which all that goes over them shares, the one thread of each server that copies and updates, and
+ * what the bound of staleness forbids.  A gradient takes up to 5 % more or less than is said,
+ * always the same. Synchronous servers are sums to a few owners (sums.h). */
+#ifndef TTI_PLANNER_SERVER_PLAY_H
+#define TTI_PLANNER_SERVER_PLAY_H
+
+#include <stdbool.h>
+
+#include "exec/server.h"
+#include "planner/network.h"
+
+enum { TTI_MAX_PLAYED = 1 << 12 }; /* workers whose events are played */
+
+/* How fast workers are, each beside one of speed 1: worker i as of[i % n]. */
+typedef struct tti_speeds {
+    int n;
+    double of[TTI_MAX_WORKERS]; /* [n] > 0 */
+} tti_speeds;
+
+/* Takes "1,1,0.2"; NULL: all are alike.  TUTTI_E_CONFIG: it is no list of numbers above 0. */
+tutti_status tti_speeds_parse(const char *text, tti_speeds *out);
+
+/* The slowest of the first n, and what they do together beside one of speed 1. */
+double tti_speeds_slowest(const tti_speeds *speeds, int64_t n);
+double tti_speeds_sum(const tti_speeds *speeds, int64_t n);
+
+typedef struct tti_server_play_desc {
+    const tti_network *network;
+    int64_t n_workers; /* copies of the model, 1 .. TTI_MAX_PLAYED */
+    int64_t apart;     /* workers from one copy to the next: as many keep parts of the model */
+    int64_t n_servers; /* the first so many workers, with a range of the keys each */
+    int64_t staleness; /* TTI_UNBOUNDED, or 1 and more; with backup workers it is not read */
+    int64_t n_backup;  /* workers whose gradients a step does without */
+    tti_speeds speeds;
+    double n_bytes;   /* of parameters */
+    double of_grads;  /* of these bytes, those that a gradient has on its way; 0: 1 */
+    double compute_s; /* of a gradient, at speed 1 */
+    double update_s;  /* of all parameters, by one thread */
+    double copy_s;    /* likewise, to copy them for a worker */
+} tti_server_play_desc;
+
+typedef struct tti_server_play {
+    double step_s; /* in which each worker's share of a step is applied: as many gradients as
+                      workers, with backup workers as many as a step needs */
+    double wait_s; /* of a worker for each gradient, when it does not compute */
+    double link_busy, thread_busy; /* share of the time, of the busiest server */
+    double dropped;                /* share of the gradients, which came too late */
+    double stale_mean;
+    int64_t stale_most;
+    double stale[TTI_STALENESS_BINS]; /* share of the gradients that lacked 0, 1, ... updates */
+    double sent[TTI_N_LEVELS];        /* bytes out of the first server in a step, and as many in */
+} tti_server_play;
+
+/* TUTTI_E_CONFIG: more workers than are played. */
+tutti_status tti_server_play_run(const tti_server_play_desc *desc, tti_server_play *out);
+
+#endif /* TTI_PLANNER_SERVER_PLAY_H */

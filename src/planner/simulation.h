@@ -1,0 +1,63 @@
+/* simulation.h - a job on a cluster that is only described: what is played (simulate.c), and told
+ * (simulation_text.c). */
+#ifndef TTI_PLANNER_SIMULATION_H
+#define TTI_PLANNER_SIMULATION_H
+
+#include "planner/network.h"
+#include "planner/predict.h"
+#include "planner/server_play.h"
+#include "planner/sums.h"
+#include "tutti/planner.h"
+
+enum { TTI_MAX_POINTS = 40 };
+
+/* What a worker of a stage has to be summed, and when; without stages there is one. */
+typedef struct tti_simulated_stage {
+    double end_s;    /* of its last shard, from the begin of the step */
+    double *ready_s; /* [n_buckets] likewise, owned */
+    double *n_bytes; /* [n_buckets] owned */
+    int n_buckets;
+} tti_simulated_stage;
+
+/* The step of those who have the model between them, before any other copy is there. */
+typedef struct tti_simulated_solo {
+    double compute_s, update_s, bubble, exchange_s, sent_bytes;
+    tti_simulated_stage *stages; /* [n_stages], owned */
+    int n_stages, n_workers;
+    double forward_s;  /* of the first shards: what can hide parameters that come */
+    double sums_bytes; /* of the small all-reduce at the end of a step */
+    double flat_bytes; /* parameters of a worker, the most */
+    double thread_update_s, thread_copy_s; /* of these, by one thread of a host */
+} tti_simulated_solo;
+
+/* A parameter server of the job, which the worker alone does without. */
+typedef struct tti_simulated_served {
+    int64_t n_servers; /* 0: there is none */
+    int64_t staleness, n_backup;
+    bool is_loose; /* workers do not wait for all others in each step */
+} tti_simulated_served;
+
+/* Of the curve: n workers in all. */
+typedef struct tti_simulated_point {
+    int64_t n;
+    double step_s, exposed_s, sums_s;
+    double sent[TTI_N_LEVELS]; /* bytes per worker; of a server, where there is one */
+    tti_server_play server;    /* where its workers do not wait for all others */
+} tti_simulated_point;
+
+typedef struct tti_simulation {
+    const tutti_simulate_desc *desc;
+    tti_blueprint *b;
+    tti_network network;
+    tti_sums sums;
+    tti_speeds speeds;
+    tti_simulated_served served;
+    tti_simulated_solo solo;
+    tti_simulated_point points[TTI_MAX_POINTS];
+    int n_points;
+} tti_simulation;
+
+/* The curve as a table, or as JSON where desc says so. */
+void tti_simulation_print(const tti_simulation *s, tti_str *out);
+
+#endif /* TTI_PLANNER_SIMULATION_H */
