@@ -159,10 +159,12 @@ for workload; do
         large gpt2-xl
         continue
     fi
+    tutti "$workload" "$n" > /dev/null # cards slow down as they grow warm
     tutti "$workload" 1
     tutti "$workload" 1 "parallel.devices=$((n - 1))" # cards differ, and the slowest is waited for
     tutti "$workload" "$n"
     tutti "$workload" "$n" parallel.place=processes
     tutti "$workload" "$n" parallel.mode=fast
+    [ "$workload" != gpt2 ] || tutti gpt2 "$n" parallel.zero=1
     peers "$workload"
 done

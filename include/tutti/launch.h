@@ -10,7 +10,7 @@
  * has it directly, for a progress line that redraws itself.
  *
  * SIGINT, SIGTERM and SIGHUP are forwarded once, so that workers stop at a step boundary; a second
- * one kills them at once.
+ * one kills them at once.  One that is ignored (nohup) stays ignored.
  *
  * Threads: call from the main thread of a process that has no other threads.
  */
@@ -46,7 +46,8 @@ typedef struct tutti_launch_result {
     int rank;       /* of the first cause, -1: none                                           */
     int n_restarts; /* made                                                                   */
     char text[512]; /* the first cause in one line, such as
-                       "rank 2 (pid 71) was killed by signal 9 (Killed)"; "" if all is well   */
+                       "rank 2 (pid 71) was killed by signal 9 (Killed)"; "" if all is well;
+                       and why there is no error_file, where it could not be written          */
 } tutti_launch_result;
 
 /* Runs the workers to their end.  TUTTI_OK: they ran, and *out says how it ended, be it well or

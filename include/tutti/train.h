@@ -6,8 +6,8 @@
  * not of the number of workers, their place, the all-reduce algorithm, or where the run was stopped
  * and resumed.
  *
- * Threads: one call at a time per process, from its main thread: SIGINT and SIGTERM are taken over
- * while it runs, so that a run stops at a step boundary with a checkpoint.
+ * Threads: one call at a time per process, from its main thread: SIGINT, SIGTERM and SIGHUP (as
+ * SIGTERM) are taken over while it runs, so that a run stops at a step boundary with a checkpoint.
  */
 #ifndef TUTTI_TRAIN_H
 #define TUTTI_TRAIN_H
@@ -102,8 +102,8 @@ typedef struct tutti_inspect_desc {
                                the model, and what each worker has of it */
 } tutti_inspect_desc;
 
-/* What the job would run, as text.  desc may be NULL.  *text is owned by the caller and freed with
- * free(); NULL on failure. */
+/* What the job would run, as text; the job stays as it is.  desc may be NULL.  *text is owned by
+ * the caller and freed with free(); NULL on failure. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_inspect_job(tutti_job *job,
                                                          const tutti_inspect_desc *desc,
                                                          char **text);

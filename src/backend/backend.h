@@ -231,6 +231,33 @@ typedef struct tti_device_told {
     int n_shards, first_shard, last_shard, rank, n_ranks;
 } tti_device_told;
 
+/* Gradients that travel as products of thin matrices: PowerSGD.  Slots of bucket b are first[b] ..
+ * first[b + 1] - 1.  Host memory is copied, that of the device is borrowed. */
+typedef struct tti_device_thin {
+    const tti_thin_slot *slots;
+    const int *first; /* [n_buckets + 1] */
+    int n_buckets;
+    float *grads;    /* device: a worker's own gradients, which become the sums */
+    float *residual; /* device: as gradients, what of their mean was not sent so far */
+    float *message;  /* device [n_message]: summed between the steps below */
+    float *own;      /* device [n_message]: of Q what this worker has put into the message */
+    float *scratch;  /* device: for all slots of one bucket at a time */
+    size_t n_message;
+    const tti_step_args *args; /* device */
+} tti_device_thin;
+
+/* Gradients of which the largest elements travel, as pairs: top-k.  As of tti_device_thin. */
+typedef struct tti_device_picked {
+    const tti_picked_slot *slots;
+    const int *first;    /* [n_buckets + 1] */
+    const size_t *pairs; /* [n_buckets + 1]: where those of a bucket begin, multiples of 2 */
+    int n_buckets, n_ranks;
+    float *grads, *residual;   /* device, as of tti_device_thin */
+    tti_picked_pair *own;      /* device [pairs[n_buckets]] */
+    tti_picked_pair *all;      /* device [n_ranks] of as many as the bucket has */
+    const tti_step_args *args; /* device */
+} tti_device_picked;
+
 /* The calling thread has one open device; memory, kernels and queues below are that one's.  All but
  * the calls that say "waits" only put work into a queue. */
 typedef struct tti_device_ops {
@@ -287,10 +314,11 @@ typedef struct tti_device_ops {
                          float *out);
     tutti_status (*update_create)(const tti_update_desc *desc, void **update);
     tutti_status (*update_run)(void *update);
-    /* The parameters of blocks that are not own have come: the report's hash, until then of own
-     * blocks alone, is to be of all; of a bad step it stays 0.  Where those of others are not here
-     * it is made again of the own ones.  NULL: this kind of device takes no blocks of others. */
-    tutti_status (*update_complete)(void *update);
+    /* The parameters of those of n blocks from first on that are not own have come: they are added
+     * to the report's hash, which was of own blocks alone, and narrowed into desc.low; of a bad
+     * step the hash stays 0.  Where those of others are not here it is made again of the own ones,
+     * of all blocks at once.  NULL: this kind of device takes no blocks of others. */
+    tutti_status (*update_complete)(void *update, int first, int n);
     tutti_status (*update_hash)(void *update, uint64_t *hash); /* of the parameters; waits */
     /* desc.low out of parameters that something else than the update has written.  NULL: this kind
      * of device keeps none, and desc.low is NULL. */
@@ -302,6 +330,9 @@ typedef struct tti_device_ops {
     bool mixes_ways; /* groups of several ways may add in one step: a run may go by a table */
     void (*peers_part)(void *group); /* takes NULL; waits */
     void (*peers_describe)(const void *group, tti_str *str);
+    /* Whether all ranks read each other's memory over links that are fast next to what kernels do
+     * beside them, such as NVLink.  NULL: never. */
+    bool (*peers_are_linked)(const void *group);
     /* For doctor: the library that adds where kernels cannot, with its version, or why there is
      * none.  No device need be open.  NULL: there is never one. */
     void (*peers_library)(tti_str *str);
@@ -377,6 +408,25 @@ typedef struct tti_device_ops {
      * fetches before them, in nanoseconds: about as of now, while steps are at work.  Below 0: not
      * known.  Waits for a copy alone.  NULL: never known. */
     tutti_status (*peers_waited)(void *group, int64_t *t_ns);
+    /* PowerSGD of gradients, bucket by bucket into TTI_QUEUE_COMM.  thin_create sets the message to
+     * 0, and nothing loads any more what the others need; waits.  left: residuals are added to the
+     * gradients, then P = M Q, with directions of Q that are 0 drawn anew, is to be summed; right:
+     * P made orthonormal, Q = M^T P is to be summed; end: what P and the own Q leave of M is kept
+     * as the residual, and P Q^T are the gradients.  What travels whole is summed with the P.
+     * Workers with the same message come to the same bits.  NULL: this kind of device does not. */
+    tutti_status (*thin_create)(const tti_device_thin *desc, void **thin);
+    tutti_status (*thin_left)(void *thin, int bucket);
+    tutti_status (*thin_right)(void *thin, int bucket);
+    tutti_status (*thin_end)(void *thin, int bucket);
+    void (*thin_destroy)(void *thin); /* takes NULL */
+    /* Top-k likewise.  choose: residuals are added to the gradients; of each slot the k elements
+     * that are largest without their signs, of equal ones the first, NaN being larger than any
+     * number, become its pairs with rising indices, and the rest its residual.  add: of gradients
+     * only the pairs of all are left, added in the order of the ranks. */
+    tutti_status (*pick_create)(const tti_device_picked *desc, void **picked);
+    tutti_status (*pick_choose)(void *picked, int bucket);
+    tutti_status (*pick_add)(void *picked, int bucket);
+    void (*pick_destroy)(void *picked); /* takes NULL */
     /* await, which ends when a peer is lost or does not come in time. */
     tutti_status (*peers_await)(void *group, int mark);
     /* Measures what comes from another device of this machine; waits. */

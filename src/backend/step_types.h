@@ -55,6 +55,40 @@ typedef struct tti_unpack {
     float *out; /* [n_rows][n_elems], a plane per channel */
 } tti_unpack;
 
+/* A part of the flat gradients of which a product of thin matrices travels: [rows][cols] as P
+ * [r][rows] and Q [r][cols]; with r 0 it travels whole, and is one row. */
+typedef struct tti_thin_slot {
+    uint64_t grads;       /* from this element of gradients and residuals on */
+    uint64_t left, right; /* P, or all of it; Q: from these elements of the message on */
+    uint64_t scratch;     /* from this one of scratch on, tti_thin_scratch elements */
+    uint64_t key;         /* of Philox, for directions of Q that are drawn: see exec/compress.h */
+    uint32_t rows, cols, r;
+    uint32_t reserved;
+} tti_thin_slot;
+
+/* Products of a matrix are made of tiles of so many rows and columns, and then added. */
+enum { TTI_THIN_ROWS = 128, TTI_THIN_COLS = 256 };
+
+static inline uint64_t tti_thin_scratch(const tti_thin_slot *s) {
+    uint64_t down = ((uint64_t)s->rows + TTI_THIN_ROWS - 1) / TTI_THIN_ROWS;
+    uint64_t across = ((uint64_t)s->cols + TTI_THIN_COLS - 1) / TTI_THIN_COLS;
+    uint64_t left = across * s->rows, right = down * s->cols;
+    return s->r * (left > right ? left : right);
+}
+
+/* A part of the flat gradients of which the largest elements travel. */
+typedef struct tti_picked_slot {
+    uint64_t grads; /* from this element of gradients and residuals on */
+    uint64_t pairs; /* from this one of the pairs on, of all buckets */
+    uint32_t n, k;  /* of n elements k, 1 <= k <= n */
+} tti_picked_slot;
+
+/* One of them, as it travels. */
+typedef struct tti_picked_pair {
+    uint32_t index; /* in the slot */
+    float value;
+} tti_picked_pair;
+
 enum { TTI_BAD_LOSS = 1, TTI_BAD_GRADIENT = 2 };
 
 typedef enum tti_block_kind {

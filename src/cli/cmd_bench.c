@@ -50,6 +50,13 @@ static int fail_usage(const char *what, const char *value) {
     return 2;
 }
 
+/* option: its long name, NULL: -n. */
+static int fail_value(const char *option, const char *value) {
+    fprintf(stderr, "tutti bench comm: %s%s cannot be '%s' (tutti bench comm --help)\n",
+            option ? "--" : "-n", option ? option : "", value);
+    return 2;
+}
+
 /* "64M" and the like; false if it is no size. */
 static bool parse_bytes(const char *text, size_t *out) {
     char *end;
@@ -97,7 +104,7 @@ static int parse(int argc, char **argv, options *o) {
         {NULL, 0, NULL, 0},
     };
     optind = 1;
-    for (int c; (c = getopt_long(argc, argv, "n:h", longs, NULL)) != -1;) {
+    for (int c, at = -1; (c = getopt_long(argc, argv, "n:h", longs, &at)) != -1; at = -1) {
         bool good = true;
         switch (c) {
             case 'n':
@@ -136,7 +143,7 @@ static int parse(int argc, char **argv, options *o) {
             default:
                 return 2; /* getopt has said why */
         }
-        if (!good) return fail_usage("bad value", optarg);
+        if (!good) return fail_value(at < 0 ? NULL : longs[at].name, optarg);
     }
     return optind < argc ? fail_usage("unexpected argument", argv[optind]) : 0;
 }

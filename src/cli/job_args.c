@@ -58,7 +58,8 @@ static int take_flag(job_args *args, int argc, char **argv, int *i) {
         tutti_job_set(args->job, argv[*i] + 2, "command line");
         return 0;
     }
-    fprintf(stderr, "tutti: unknown option %s\n", argv[*i]);
+    fprintf(stderr, "tutti: unknown option %s%s\n", argv[*i],
+            *i + 1 == argc ? ", or no value after it" : "");
     return 2;
 }
 

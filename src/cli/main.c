@@ -1,6 +1,8 @@
 /* main.c - the program: a table of commands, help, and a suggestion for a mistyped name.
  * Uses public headers only, so that the program proves the library's interface.
  * To add a command: write cmd_NAME.c, declare it in cmd.h, add a row here. */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,7 +45,12 @@ static const command commands[] = {
     {"version", "print the version", version},
 };
 
-enum { N_COMMANDS = sizeof commands / sizeof commands[0], NAME_MAX_BYTES = 32, EXIT_USAGE = 2 };
+enum {
+    N_COMMANDS = sizeof commands / sizeof commands[0],
+    NAME_MAX_BYTES = 32,
+    EXIT_FAILED = 1,
+    EXIT_USAGE = 2
+};
 
 static int version(int argc, char **argv) {
     (void)argc;
@@ -96,7 +103,22 @@ static int unknown(const char *typed) {
     return EXIT_USAGE;
 }
 
+/* Standard files that the caller has closed lead nowhere: else the next file that is opened,
+ * metrics or a checkpoint, would be one of them, and get what is told to people. */
+static void keep_standard_files(void) {
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) return;
+}
+
+/* Results that have not arrived are a failure. */
+static int results_have_arrived(const char *name, int code) {
+    if (fflush(stdout) == 0 && !ferror(stdout)) return code;
+    fprintf(stderr, "tutti %s: standard output: %s\n", name, strerror(errno));
+    return code ? code : EXIT_FAILED;
+}
+
 int main(int argc, char **argv) {
+    keep_standard_files();
     if (argc < 2) {
         help(stderr);
         return EXIT_USAGE;
@@ -104,10 +126,11 @@ int main(int argc, char **argv) {
     const char *name = argv[1];
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
         help(stdout);
-        return 0;
+        return results_have_arrived(name, 0);
     }
-    if (strcmp(name, "--version") == 0) return version(0, NULL);
+    if (strcmp(name, "--version") == 0) return results_have_arrived(name, version(0, NULL));
     for (int i = 0; i < N_COMMANDS; i++)
-        if (strcmp(commands[i].name, name) == 0) return commands[i].run(argc - 1, argv + 1);
+        if (strcmp(commands[i].name, name) == 0)
+            return results_have_arrived(name, commands[i].run(argc - 1, argv + 1));
     return unknown(name);
 }

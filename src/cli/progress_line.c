@@ -1,10 +1,11 @@
-/* progress_line.c - in the manner of tqdm: on stderr, redrawn on a terminal, a plain line every few
- * seconds elsewhere. */
+/* progress_line.c - in the manner of tqdm: on stderr, redrawn on a terminal and made to fit its
+ * width, a plain line every few seconds elsewhere. */
 #include "cli/progress_line.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -37,28 +38,65 @@ static const char *clock_text(double s, char *out, size_t n_bytes) {
     return out;
 }
 
-/* "  slowest: rank 3, data +12%", "" */
-static const char *slowest_text(const tutti_event *e, char *out, size_t n_bytes) {
-    out[0] = '\0';
+/* A part of the line, with its leading spaces. */
+typedef struct piece {
+    char text[64];
+    int leaves; /* 1 goes first where the terminal is too narrow; 0 stays */
+} piece;
+
+enum { N_PIECES = 9, LAST_TO_LEAVE = 7 };
+
+static void make_pieces(const tutti_event *e, piece p[N_PIECES]) {
+    static const int leaves[N_PIECES] = {0, 1, 0, 5, 6, 4, 3, 2, LAST_TO_LEAVE};
+    char eta[32];
+    double share = e->n_steps > 0 ? 100.0 * (double)e->step / (double)e->n_steps : 0;
+    for (int i = 0; i < N_PIECES; i++) p[i] = (piece){.leaves = leaves[i]};
+    enum { ROOM = sizeof p->text };
+    snprintf(p[0].text, ROOM, "%3.0f%% step %lld/%lld", share, (long long)e->step,
+             (long long)e->n_steps);
+    snprintf(p[1].text, ROOM, "  epoch %lld", (long long)e->epoch + 1);
+    snprintf(p[2].text, ROOM, "  loss %.4f", e->loss);
+    snprintf(p[3].text, ROOM, "  acc %.1f%%", 100 * e->accuracy);
+    snprintf(p[4].text, ROOM, "  %.0f samples/s", e->samples_per_s);
+    snprintf(p[5].text, ROOM, "  left %s", clock_text(e->eta_s, eta, sizeof eta));
+    snprintf(p[6].text, ROOM, "  comm %.0f%%", 100 * e->comm_share);
+    snprintf(p[7].text, ROOM, "  wait %.0f%%", 100 * e->wait_share);
     if (e->slowest_why)
-        snprintf(out, n_bytes, "  slowest: rank %d, %s +%.0f%%", e->slowest_rank, e->slowest_why,
+        snprintf(p[8].text, ROOM, "  slowest: rank %d, %s +%.0f%%", e->slowest_rank, e->slowest_why,
                  100 * e->slowest_late_share);
-    return out;
+}
+
+/* A line that is wrapped cannot be redrawn: the least telling pieces leave until it is shorter than
+ * the terminal is wide. */
+static void fit(piece p[N_PIECES], size_t width) {
+    size_t n = 0;
+    for (int i = 0; i < N_PIECES; i++) n += strlen(p[i].text);
+    for (int turn = 1; turn <= LAST_TO_LEAVE && n >= width; turn++)
+        for (int i = 0; i < N_PIECES; i++) {
+            if (p[i].leaves != turn) continue;
+            n -= strlen(p[i].text);
+            p[i].text[0] = '\0';
+        }
+}
+
+/* Of the terminal, which may change at any time; SIZE_MAX: it does not say. */
+static size_t n_columns(void) {
+    struct winsize size;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : SIZE_MAX;
 }
 
 static void show_step(progress *p, const tutti_event *e) {
+    piece pieces[N_PIECES];
     double now = now_s();
     if (!p->terminal && now - p->last_s < plain_every_s) return;
     p->last_s = now;
-    char eta[32], slowest[64];
-    double share = e->n_steps > 0 ? 100.0 * (double)e->step / (double)e->n_steps : 0;
-    fprintf(stderr,
-            "%s%3.0f%% step %lld/%lld  epoch %lld  loss %.4f  acc %.1f%%  %.0f samples/s  left %s"
-            "  comm %.0f%%  wait %.0f%%%s%s",
-            p->terminal ? "\r\033[K" : "", share, (long long)e->step, (long long)e->n_steps,
-            (long long)e->epoch + 1, e->loss, 100 * e->accuracy, e->samples_per_s,
-            clock_text(e->eta_s, eta, sizeof eta), 100 * e->comm_share, 100 * e->wait_share,
-            slowest_text(e, slowest, sizeof slowest), p->terminal ? "" : "\n");
+    make_pieces(e, pieces);
+    if (p->terminal) {
+        fit(pieces, n_columns());
+        fputs("\r\033[K", stderr);
+    }
+    for (int i = 0; i < N_PIECES; i++) fputs(pieces[i].text, stderr);
+    if (!p->terminal) fputc('\n', stderr);
     p->drawn = p->terminal;
     fflush(stderr);
 }

@@ -13,7 +13,7 @@ typedef struct progress {
     double last_s; /* when a plain line was last printed */
 } progress;
 
-/* Looks at stderr, TERM and NO_COLOR. */
+/* Looks at stderr and TERM. */
 progress progress_begin(bool quiet);
 
 /* tutti_train_desc.on_event with a progress as user. */

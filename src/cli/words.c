@@ -1,10 +1,12 @@
 /* words.c - options out of argv, and the numbers in them. */
 #include "cli/words.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 
 const char *take_option(int *argc, char **argv, const char *name) {
     for (int i = 1; i + 1 < *argc; i++) {
@@ -63,10 +65,25 @@ bool read_count(const char *text, int low, int high, int *n) {
     return true;
 }
 
-int save_text(const char *command, const char *path, const char *text) {
+/* False: errno says why. */
+static bool write_all(const char *path, const char *text) {
     FILE *file = fopen(path, "w");
     bool good = file && fputs(text, file) >= 0;
-    if (file && fclose(file) != 0) good = false;
-    if (!good) fprintf(stderr, "tutti %s: cannot write %s\n", command, path);
+    int why = errno;
+    if (file && fclose(file) != 0 && good) return false;
+    errno = why;
+    return good;
+}
+
+int save_text(const char *command, const char *path, const char *text) {
+    char beside[4096];
+    struct stat info;
+    bool is_new = lstat(path, &info) != 0 || S_ISREG(info.st_mode); /* else a link, a terminal */
+    if (snprintf(beside, sizeof beside, "%s.tmp", path) >= (int)sizeof beside) is_new = false;
+    bool good =
+        is_new ? write_all(beside, text) && rename(beside, path) == 0 : write_all(path, text);
+    int why = errno;
+    if (!good && is_new) remove(beside);
+    if (!good) fprintf(stderr, "tutti %s: cannot write %s: %s\n", command, path, strerror(why));
     return good ? 0 : 1;
 }

@@ -20,7 +20,8 @@ bool read_positive(const char *text, double *x);
 /* A whole number from low to high, with nothing behind it; false: it is none. */
 bool read_count(const char *text, int low, int high, int *n);
 
-/* Writes text to a file; 0, or 1 after a message that names the command. */
+/* Writes text to a file, which is whole or as it was; 0, or 1 after a message that names the
+ * command. */
 int save_text(const char *command, const char *path, const char *text);
 
 #endif /* TUTTI_CLI_WORDS_H */

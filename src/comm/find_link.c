@@ -49,7 +49,7 @@ static tutti_status find_module(const char *name, const tti_link **out) {
     if (!*out)
         tti_fail(TUTTI_E_UNSUPPORTED,
                  "there is no module '%s' here (built where MPI's headers are: libopenmpi-dev or "
-                 "libmpich-dev); tried:%s",
+                 "libmpich-dev; TUTTI_TRANSPORT=tcp with MASTER_ADDR needs none); tried:%s",
                  name, tti_str_text(&tried));
     tti_str_free(&tried);
     return *out ? TUTTI_OK : TUTTI_E_UNSUPPORTED;

@@ -64,11 +64,27 @@ static packing low_rank(const tti_exec_desc *desc, const tti_slot *slot) {
     return (packing){.kind = is_less ? LOW_RANK : WHOLE, .shape = {rows, cols, desc->low_rank}};
 }
 
+bool tti_compress_leaves_out(const tti_slot *slot) { return !slot->buffer && slot->rule.frozen; }
+
 static packing pack(const tti_exec_desc *desc, const tti_slot *slot) {
     if (slot->buffer) return (packing){.kind = WHOLE};
-    if (slot->rule.frozen) return (packing){.kind = FROZEN};
+    if (tti_compress_leaves_out(slot)) return (packing){.kind = FROZEN};
     if (slot->param->out[0]->type.shape.n_dims < 2) return (packing){.kind = WHOLE};
     return desc->compression == TTI_COMPRESS_TOPK ? top_k(desc, slot) : low_rank(desc, slot);
+}
+
+tti_low_rank tti_compress_shape(const tti_exec_desc *desc, const tti_slot *slot) {
+    packing p = pack(desc, slot);
+    return p.kind == LOW_RANK ? p.shape : (tti_low_rank){.rows = 1, .cols = slot->n_elems};
+}
+
+size_t tti_compress_k(const tti_exec_desc *desc, const tti_slot *slot) {
+    packing p = pack(desc, slot);
+    return p.kind == TOPK ? p.k : 0;
+}
+
+uint64_t tti_compress_key(const tti_exec_desc *desc, const tti_slot *slot) {
+    return tti_mix64(desc->seed, tti_hash_name(slot->param->name));
 }
 
 static void move_on(place *at, const packing *p, const tti_slot *slot) {
@@ -261,8 +277,7 @@ static tutti_status exchange_pairs(const work *w) {
 /* A direction that has come to nothing would stay so: another is drawn, the same for all. */
 static void redraw(const work *w, int s, float *q) {
     const packing *p = &w->c->packings[s];
-    uint64_t name = tti_hash_name(w->x->desc.plan->slots[s].param->name);
-    uint64_t key = tti_mix64(w->x->desc.seed, name);
+    uint64_t key = tti_compress_key(&w->x->desc, &w->x->desc.plan->slots[s]);
     for (int k = 0; k < p->shape.r; k++, q += p->shape.cols) {
         if (tti_low_rank_norm(q, p->shape.cols) != 0) continue;
         uint64_t hi = w->x->begun.step << 16 | (uint64_t)k;

@@ -8,6 +8,7 @@
 #define TTI_EXEC_COMPRESS_H
 
 #include "exec/exec.h"
+#include "exec/low_rank.h"
 
 typedef struct tti_compress tti_compress;
 
@@ -32,7 +33,20 @@ double tti_compress_sent(const tti_exec_desc *desc, int n_ranks);
  * messages of a step that is compressed. */
 size_t tti_compress_message_bytes(const tti_exec_desc *desc, size_t first, size_t n_elems);
 
-/* Whether gradients of the step at work are compressed. */
+/* Whether a slot does not travel at all. */
+bool tti_compress_leaves_out(const tti_slot *slot);
+
+/* With TTI_COMPRESS_POWERSGD: the matrix that a slot is; r is 0 if it travels whole. */
+tti_low_rank tti_compress_shape(const tti_exec_desc *desc, const tti_slot *slot);
+
+/* With TTI_COMPRESS_TOPK: elements of a slot that travel as pairs; 0 if it travels whole. */
+size_t tti_compress_k(const tti_exec_desc *desc, const tti_slot *slot);
+
+/* Of the numbers that are drawn for the directions of a slot: element i of direction k in a step is
+ * 2 u - 1, u of the first word of the draw at (step << 16 | k, i). */
+uint64_t tti_compress_key(const tti_exec_desc *desc, const tti_slot *slot);
+
+/* Whether gradients of the step at work are compressed, by the host. */
 bool tti_compress_is_on(const tti_exec *x);
 
 /* sum: this worker's gradient [n_elems] of the whole slots from element first of the flat arrays

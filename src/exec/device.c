@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "exec/device_compress.h"
 #include "exec/device_failure.h"
 #include "exec/device_memory.h"
 #include "exec/device_step.h"
@@ -66,12 +67,12 @@ static void find_input_bytes(tti_exec *x) {
 tutti_status tti_exec_device_prepare(tti_exec *x) {
     tti_exec_device *d = x->device;
     TTI_TRY(tti_device_pipe_create(x, &d->pipe));
+    TTI_TRY(tti_device_take(x, &d->args, sizeof *d->args));
     TTI_TRY(tti_device_meet(x));
     d->n_told = d->reduce || d->axis ? tti_device_reduce_n_told(x) : x->desc.n_shards * TTI_SUMS;
     size_t n_sums = (size_t)d->n_told;
     find_input_bytes(x);
     d->told_bytes = sizeof *d->report + n_sums * sizeof(double);
-    TTI_TRY(tti_device_take(x, &d->args, sizeof *d->args));
     TTI_TRY(tti_device_take(x, &d->report, sizeof *d->report));
     TTI_TRY(tti_device_take(x, &d->sums, n_sums * sizeof *d->sums));
     TTI_TRY(make_sync(x));
@@ -139,6 +140,7 @@ tutti_status tti_exec_device_check_memory(const tti_exec *x, size_t scratch) {
                                       tti_device_pipe_bytes(x) + tti_device_exchange_bytes(x),
                             .params = is_lean ? lean.params + lean.gathered : 0,
                             .grads = lean.grads,
+                            .residuals = tti_device_compress_bytes(&desc, x->n_ranks),
                             .scratch = scratch,
                             .n_states = x->desc.server || x->desc.offload ? 0 : plan->n_states,
                             .n_emas = !is_kept_here(x) && !x->desc.offload && x->desc.ema > 0,
@@ -188,6 +190,11 @@ tutti_status tti_exec_device_keep(tti_exec *x, const tti_kept_samples *from, int
     d->n_chained = tti_device_n_chained(x);
     *kept = true;
     return TUTTI_OK;
+}
+
+size_t tti_exec_device_compress_bytes(const tti_exec *x) {
+    const tti_device_reduce *reduce = x->device->reduce;
+    return reduce ? tti_device_reduce_compress_bytes(reduce) : 0;
 }
 
 const char *tti_exec_device_way(const tti_exec *x) { return tti_str_text(&x->device->way); }
@@ -353,7 +360,7 @@ static tutti_status tell_own(tti_exec *x) {
 
 /* Parameters that nobody else has, before they are updated again. */
 static tutti_status reread(tti_exec *x) {
-    TTI_TRY(tti_device_update_complete(x->device->update));
+    TTI_TRY(tti_device_update_complete(x->device->update, 0, x->desc.plan->n_updates));
     return tti_profile_upto(x, TTI_ROW_COMPUTE, tti_part_work("hash of own parameters"), -1);
 }
 
@@ -391,7 +398,8 @@ tutti_status tti_device_whole_step(tti_exec *x, const tti_device_set *set, bool 
     return update_and_tell(x, set);
 }
 
-/* As a recording from the second step of the worker on: the first one loads kernels. */
+/* As a recording from the second step of the worker on, or of those that compress: the first one
+ * loads kernels. */
 static tutti_status run_recorded(tti_exec *x, tti_device_set *set) {
     tti_exec_device *d = x->device;
     bool streams = tti_offload_streams(x->offload);
@@ -400,7 +408,7 @@ static tutti_status run_recorded(tti_exec *x, tti_device_set *set) {
     if (d->pipe) return tti_device_whole_step(x, set, tti_device_pipe_is_loaded(d->pipe, false));
     bool is_timed_alone = x->profile && d->n_timed == 0; /* its moments cannot be recorded */
     if (is_timed_alone) tti_profile_next_step(x);
-    if (d->n_begun == 0 || is_timed_alone) return tti_device_whole_step(x, set, false);
+    if (d->loads || is_timed_alone) return tti_device_whole_step(x, set, false);
     if (d->next_timed < d->n_timed) return d->ops->replay(d->timed[d->next_timed++]);
     return tti_device_play(x, set);
 }
@@ -472,11 +480,23 @@ static tutti_status narrow_params(tti_exec *x) {
     return tti_device_update_narrow(d->update);
 }
 
+/* The first step whose gradients are compressed comes, of parallel.compress_after. */
+static tutti_status turn(tti_exec *x, uint64_t step) {
+    tti_device_reduce *reduce = x->device->reduce;
+    x->device->loads = x->device->n_begun == 0;
+    if (!reduce || !tti_device_reduce_turns(reduce, step)) return TUTTI_OK;
+    TTI_TRY(tti_device_forget_recordings(x));
+    tti_device_reduce_turn(reduce);
+    x->device->loads = true;
+    return TUTTI_OK;
+}
+
 static tutti_status begin_step(tti_exec *x, const tti_step_desc *desc) {
     tti_exec_device *d = x->device;
     int which = (int)(d->n_begun % (uint64_t)d->n_sets);
     tti_device_set *set = &d->sets[which];
     TTI_ASSERT(!set->at_work);
+    TTI_TRY(turn(x, desc->step));
     tti_exec_note(x, desc, "compute");
     int64_t start = tti_now_ns();
     if (d->n_begun == d->n_ended) TTI_TRY(arrive(x));
@@ -608,6 +628,8 @@ static tutti_status end_step(tti_exec *x, tti_step_result *result) {
     tti_exec_add_sums(x, result);
     tti_device_note_done(x, set, result);
     result->sent_bytes = x->sent_bytes;
+    if (x->device->reduce)
+        result->sent_bytes += tti_device_reduce_sent(x->device->reduce, set->desc.step);
     if (x->offload) return end_at_host(x, set, result);
     memcpy(&report, set->told, sizeof report);
     note_exchange(x, &report, result);

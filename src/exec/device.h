@@ -44,6 +44,7 @@ tutti_status tti_exec_device_take_up(tti_exec *x);
 tutti_status tti_exec_device_keep(tti_exec *x, const tti_kept_samples *samples, int ahead,
                                   bool *kept);
 int tti_exec_device_depth(const tti_exec *x);
+size_t tti_exec_device_compress_bytes(const tti_exec *x); /* of its memory, for gradients */
 int tti_exec_device_steps_per_launch(const tti_exec *x);
 const char *tti_exec_device_way(const tti_exec *x);
 tutti_status tti_exec_device_begin(tti_exec *x, const tti_step_desc *desc);

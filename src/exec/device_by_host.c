@@ -83,6 +83,7 @@ tutti_status tti_device_by_host_create(tti_exec *x, tti_device_by_host **out) {
     TTI_TRY(take_wire(b));               /* in the order of exec.c */
     TTI_TRY(take_pieces(b));
     pin_pieces(b);
+    if (tti_compress_wanted(&x->desc, x->n_ranks)) return tti_compress_create(x, &x->compress);
     return TUTTI_OK;
 }
 

@@ -4,6 +4,7 @@
 
 #include "comm/progress.h"
 #include "comm/sum_order.h"
+#include "exec/device_compress.h"
 #include "exec/device_reduce.h"
 #include "exec/device_step.h"
 
@@ -19,7 +20,8 @@ static tutti_status meet_in_turn(tti_exec *x, tti_str *sums) {
 }
 
 bool tti_device_ends_on_host(const tti_exec *x) {
-    return x->desc.local || tti_compress_wanted(&x->desc, x->n_ranks);
+    bool compresses = tti_compress_wanted(&x->desc, x->n_ranks);
+    return x->desc.local || (compresses && !tti_device_compress_can(&x->desc, x->n_ranks));
 }
 
 /* Values of shards are joined by the host, too: in stages always. */

@@ -16,7 +16,7 @@ static size_t grads_of(const tti_device_need *n) {
 size_t tti_device_need_bytes(const tti_device_need *n) {
     size_t n_states = (size_t)n->n_states + (size_t)n->n_emas;
     return params_of(n) + n->low + grads_of(n) + n_states * n->state +
-           (size_t)n->n_arenas * n->arena + n->inputs + n->scratch;
+           (size_t)n->n_arenas * n->arena + n->inputs + n->residuals + n->scratch;
 }
 
 static void print_bytes(tti_str *str, size_t n_bytes) {
@@ -100,7 +100,7 @@ tutti_status tti_device_need_check(const tti_device_need *n, size_t n_free) {
         {": activations of a shard ", n->arena},
         {", parameters ", params_of(n) + n->low},
         {", optimizer state ", n->state * (size_t)(n->n_states + n->n_emas)},
-        {", gradients ", grads_of(n)},
+        {", gradients ", grads_of(n) + n->residuals},
         {", samples ", n->inputs},
         {", scratch of kernels ", n->scratch},
     };

@@ -14,6 +14,7 @@ typedef struct tti_device_need {
     size_t flat, low, state;
     size_t arena;         /* of one shard, and what it has beside: constants, values for others */
     size_t inputs;        /* of all shards in both sets */
+    size_t residuals;     /* of gradients, with what is sent of them */
     size_t scratch;       /* of kernels */
     size_t params, grads; /* of which the worker has parts: bytes; 0: it has whole ones */
     /* What parallel.zero=2 and 3 would leave of them; grads 0: it is so, or cannot be. */

@@ -11,9 +11,10 @@
 
 #include "exec/worker.h"
 
-/* A bucket, and the first step that reads of it. */
+/* A bucket, the first step that reads of it, and its blocks (plan->updates). */
 typedef struct turn {
     int bucket, step;
+    int first_block, n_blocks;
 } turn;
 
 struct tti_device_parts {
@@ -28,14 +29,36 @@ struct tti_device_parts {
 
 /* ---- the order ---- */
 
-static void note_reads(const tti_exec *x, turn *turns) {
-    const tti_program *program = &x->desc.plan->shard;
+/* Where a parameter that is read in 16 bits is in the flat arrays. */
+static size_t flat_of_low(const tti_plan *plan, size_t at) {
+    int i = 0;
+    while (!plan->slots[i].is_low || at - plan->slots[i].low >= plan->slots[i].n_elems) i++;
+    return plan->slots[i].first + (at - plan->slots[i].low);
+}
+
+/* The bucket of what a step reads; -1: it is no parameter. */
+static int bucket_of(const tti_plan *plan, tti_buf buf) {
+    if (buf.space == TTI_SPACE_PARAM) return tti_plan_find_bucket(plan, buf.offset / sizeof(float));
+    if (buf.space != TTI_SPACE_LOW) return -1;
+    return tti_plan_find_bucket(plan, flat_of_low(plan, buf.offset / sizeof(uint16_t)));
+}
+
+static void note_reads(const tti_plan *plan, turn *turns) {
+    const tti_program *program = &plan->shard;
     for (int s = program->n_steps - 1; s >= 0; s--)
         for (int i = 0; i < program->steps[s]->n_in; i++) {
-            tti_buf buf = program->bufs[program->steps[s]->in[i]->id];
-            if (buf.space == TTI_SPACE_PARAM)
-                turns[tti_plan_find_bucket(x->desc.plan, buf.offset / sizeof(float))].step = s;
+            int b = bucket_of(plan, program->bufs[program->steps[s]->in[i]->id]);
+            if (b >= 0) turns[b].step = s;
         }
+}
+
+/* Blocks stand in the order of the flat arrays. */
+static void note_blocks(const tti_plan *plan, turn *turns) {
+    for (int i = plan->n_updates - 1; i >= 0; i--) {
+        turn *t = &turns[tti_plan_find_bucket(plan, plan->updates[i].first)];
+        t->first_block = i;
+        t->n_blocks++;
+    }
 }
 
 static int by_step(const void *a, const void *b) {
@@ -49,10 +72,11 @@ static void find_order(tti_device_parts *p) {
     const tti_plan *plan = p->x->desc.plan;
     int latest = INT_MAX;
     for (int b = 0; b < plan->n_buckets; b++) {
-        p->turns[b] = (turn){b, INT_MAX};
+        p->turns[b] = (turn){.bucket = b, .step = INT_MAX};
         latest = TTI_MIN(latest, plan->buckets[b].ready_after);
     }
-    note_reads(p->x, p->turns);
+    note_reads(plan, p->turns);
+    note_blocks(plan, p->turns);
     for (int b = 0; b < plan->n_buckets; b++)
         p->turns[b].step = TTI_MIN(p->turns[b].step, TTI_MAX(latest, 0));
     qsort(p->turns, (size_t)plan->n_buckets, sizeof *p->turns, by_step);
@@ -90,9 +114,9 @@ static tutti_status fetch_all(tti_device_parts *p) {
     return tti_device_reduce_fetched(p->reduce, false);
 }
 
-/* The hash of the step before is of all parameters now. */
-static tutti_status complete(const tti_device_parts *p) {
-    TTI_TRY(tti_device_update_complete(*p->update));
+/* The hash of the step before takes in what has come, which is read in 16 bits from here on. */
+static tutti_status complete(const tti_device_parts *p, int first, int n) {
+    TTI_TRY(tti_device_update_complete(*p->update, first, n));
     return tti_profile_upto(p->x, TTI_ROW_COMPUTE,
                             tti_part_work("hash of the parameters of others"), -1);
 }
@@ -102,20 +126,24 @@ tutti_status tti_device_parts_begin(tti_device_parts *p, bool beside) {
     p->next = beside ? 0 : p->n_turns;
     if (beside) return tti_device_reduce_fetch_begin(p->reduce);
     TTI_TRY(fetch_all(p));
-    return complete(p);
+    return complete(p, 0, p->x->desc.plan->n_updates);
 }
 
 bool tti_device_parts_are_due(const tti_device_parts *p) {
     return p->status == TUTTI_OK && p->next < p->n_turns;
 }
 
+/* Nothing computes beside the first bucket, which has all multiprocessors. */
 static tutti_status fetch_upto(tti_device_parts *p, int step) {
-    bool is_asked = tti_device_parts_are_due(p) && p->turns[p->next].step <= step;
+    int first = p->next;
+    bool is_asked = tti_device_parts_are_due(p) && p->turns[first].step <= step;
     if (!is_asked) return TUTTI_OK;
-    while (p->next < p->n_turns && p->turns[p->next].step <= step)
-        TTI_TRY(fetch(p, p->turns[p->next++].bucket, true));
+    for (; p->next < p->n_turns && p->turns[p->next].step <= step; p->next++)
+        TTI_TRY(fetch(p, p->turns[p->next].bucket, p->next > 0));
     TTI_TRY(tti_device_reduce_fetched(p->reduce, true));
-    return p->next == p->n_turns ? complete(p) : TUTTI_OK;
+    for (int i = first; i < p->next; i++)
+        TTI_TRY(complete(p, p->turns[i].first_block, p->turns[i].n_blocks));
+    return TUTTI_OK;
 }
 
 void tti_device_parts_before(tti_device_parts *p, int step) {

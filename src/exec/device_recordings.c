@@ -44,7 +44,7 @@ static bool begins_chain(const tti_exec_device *d, int which) {
 
 bool tti_device_is_chained(const tti_exec *x, const tti_device_set *set) {
     const tti_exec_device *d = x->device;
-    return d->n_chained > 1 && set->gathers && d->n_begun > 0 && !x->profile;
+    return d->n_chained > 1 && set->gathers && !d->loads && !x->profile;
 }
 
 static tutti_status put_chain(tti_exec *x, int first) {
@@ -109,6 +109,18 @@ static tutti_status play_waiting(tti_exec *x) {
         TTI_TRY(play_marked(x, (int)(step % (uint64_t)d->n_sets)));
     }
     return TUTTI_OK;
+}
+
+tutti_status tti_device_forget_recordings(tti_exec *x) {
+    tti_exec_device *d = x->device;
+    TTI_TRY(play_waiting(x));
+    TTI_TRY(tti_device_reduce_rest(d->reduce));
+    for (int i = 0; i < TTI_MAX_AHEAD; i++) {
+        d->ops->release_recording(d->sets[i].recording);
+        d->ops->release_recording(d->chains[i]);
+        d->sets[i].recording = d->chains[i] = NULL;
+    }
+    return tti_device_reduce_arrive(d->reduce);
 }
 
 tutti_status tti_device_chain_step(tti_exec *x, int which) {

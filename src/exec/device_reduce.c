@@ -9,9 +9,11 @@
 
 #include "base/dtype.h"
 #include "comm/progress.h"
+#include "exec/device_compress.h"
 #include "exec/device_step.h"
 #include "exec/device_ways.h"
 #include "exec/worker.h"
+#include "ops/weight.h"
 
 struct tti_device_reduce {
     tti_exec *x;
@@ -19,10 +21,13 @@ struct tti_device_reduce {
     void *group;
     void *library; /* a second one, of buckets that it sums faster; NULL: none */
     void *update;  /* which makes the sums of recorded steps as well; NULL: none does */
+    tti_device_compress *compress; /* what is summed in the place of gradients; NULL: these are */
     tti_device_ways ways;
     int hosts[TTI_MAX_RANKS]; /* of each rank */
     int next_bucket;
-    bool beside, has_summed, has_spread;          /* in this step */
+    bool behind;                         /* recorded sums begin when all gradients are there */
+    bool compresses;                     /* since a step */
+    bool beside, has_summed, has_spread; /* in this step */
     tti_device_parts_of sources[TTI_MAX_SOURCES]; /* what others fetch */
     size_t *at;    /* [n_buckets][n_pieces]: where buckets are in pieces; NULL: as in flat arrays */
     int *noted;    /* [n_buckets]: where their sums are in the queue */
@@ -153,42 +158,48 @@ typedef struct meeting {
     void *with;
 } meeting;
 
-static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
-                         const meeting *how, void **group) {
+/* pieces [TTI_MAX_PIECES] is filled, and borrowed by what is returned. */
+static tti_device_peers peers_of(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
+                                 const meeting *how, float **pieces) {
     tti_exec *x = r->x;
-    float *pieces[TTI_MAX_PIECES];
     int n_pieces = n_pieces_of(x);
     bool in_parts = tti_exec_has_parts(x);
     size_t n_buckets = (size_t)x->desc.plan->n_buckets;
     for (int i = 0; i < n_pieces; i++) pieces[i] = x->buffers[x->acc.piece_buffer[i]];
     const tutti_comm *all = x->desc.mesh ? x->desc.mesh->world : x->desc.comm;
     tti_comm_get_hosts(x->desc.comm, r->hosts);
-    return r->ops->peers_meet(&(tti_device_peers){.rank = x->rank,
-                                                  .n_ranks = x->n_ranks,
-                                                  .hosts = r->hosts,
-                                                  .timeout_ms = tti_comm_timeout_ms(x->desc.comm),
-                                                  .shown = tutti_comm_rank(all),
-                                                  .terms = terms,
-                                                  .n_terms = n_terms,
-                                                  .pieces = pieces,
-                                                  .n_pieces = n_pieces,
-                                                  .n_flat = shortest_piece(x),
-                                                  .n_most = longest_bucket(x->desc.plan),
-                                                  .n_words = most_words(x),
-                                                  .bounds = in_parts ? x->share.bounds : NULL,
-                                                  .n_groups = in_parts ? n_buckets : 0,
-                                                  .sources = r->sources,
-                                                  .n_sources = find_sources(r),
-                                                  .at = r->at,
-                                                  .sums = sums_of(x),
-                                                  .with = how->with,
-                                                  .fast = x->desc.fast,
-                                                  .wire = is_rounded(x) ? x->desc.wire : TUTTI_F32,
-                                                  .way = how->way,
-                                                  .user = x,
-                                                  .all_gather = all_gather,
-                                                  .check = check},
-                              group);
+    return (tti_device_peers){.rank = x->rank,
+                              .n_ranks = x->n_ranks,
+                              .hosts = r->hosts,
+                              .timeout_ms = tti_comm_timeout_ms(x->desc.comm),
+                              .shown = tutti_comm_rank(all),
+                              .terms = terms,
+                              .n_terms = n_terms,
+                              .pieces = pieces,
+                              .n_pieces = n_pieces,
+                              .n_flat = shortest_piece(x),
+                              .n_most = longest_bucket(x->desc.plan),
+                              .n_words = most_words(x),
+                              .bounds = in_parts ? x->share.bounds : NULL,
+                              .n_groups = in_parts ? n_buckets : 0,
+                              .sources = r->sources,
+                              .n_sources = find_sources(r),
+                              .at = r->at,
+                              .sums = sums_of(x),
+                              .with = how->with,
+                              .fast = x->desc.fast,
+                              .wire = is_rounded(x) ? x->desc.wire : TUTTI_F32,
+                              .way = how->way,
+                              .user = x,
+                              .all_gather = all_gather,
+                              .check = check};
+}
+
+static tutti_status meet(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
+                         const meeting *how, void **group) {
+    float *pieces[TTI_MAX_PIECES];
+    tti_device_peers peers = peers_of(r, terms, n_terms, how, pieces);
+    return r->ops->peers_meet(&peers, group);
 }
 
 /* What the library at hand is on all ranks, is that of the table. */
@@ -222,7 +233,35 @@ static tutti_status meet_library(tti_device_reduce *r, const tti_device_term *te
     return TUTTI_OK;
 }
 
-/* Both groups; way: how, in words. */
+bool tti_device_sums_behind(const tti_plan *plan, const tti_weights *weights, bool in_parts) {
+    static const double MOSTLY = 2.0 / 3;
+    const tti_program *shard = &plan->shard;
+    if (in_parts) return true;
+    return weights && tti_share_of_operations(weights, shard->steps, shard->n_steps, true) > MOSTLY;
+}
+
+static tutti_status choose_moment(tti_device_reduce *r) {
+    tti_exec *x = r->x;
+    bool is_plain = !x->divided && !x->pipe && !x->offload && !x->lean;
+    if (!is_plain || !r->ops->peers_are_linked) return TUTTI_OK;
+    if (!tti_device_sums_behind(x->desc.plan, x->desc.backend->weights, tti_exec_has_parts(x)))
+        return TUTTI_OK; /* on all ranks: links need not be asked for */
+    r->behind = r->ops->peers_are_linked(r->group);
+    return tti_device_agree(x, &r->behind);
+}
+
+/* The group of compressed gradients beside the first one, which then adds what is small. */
+static tutti_status meet_compress(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
+                                  tti_str *way) {
+    float *pieces[TTI_MAX_PIECES];
+    meeting how = {.way = way_of(r->x->desc.alg), .with = r->group};
+    tti_device_peers peers = peers_of(r, terms, n_terms, &how, pieces);
+    TTI_TRY(tti_device_compress_create(r->x, &peers, r->group, &r->compress));
+    tti_str_add(way, ", compressed there");
+    return TUTTI_OK;
+}
+
+/* All groups; way: how, in words. */
 static tutti_status meet_all(tti_device_reduce *r, const tti_device_term *terms, int n_terms,
                              tti_str *way) {
     tti_exec *x = r->x;
@@ -230,6 +269,8 @@ static tutti_status meet_all(tti_device_reduce *r, const tti_device_term *terms,
     TTI_TRY(find_places(r));
     TTI_TRY(meet(r, terms, n_terms, &how, &r->group));
     r->ops->peers_describe(r->group, way);
+    TTI_TRY(choose_moment(r));
+    if (tti_device_compress_can(&x->desc, x->n_ranks)) return meet_compress(r, terms, n_terms, way);
     TTI_TRY(tti_device_ways_init(x, &r->ways));
     bool is_library = strcmp(tti_str_text(way), r->ways.table.library) == 0;
     if (is_library) return TUTTI_OK; /* which is all there is */
@@ -239,6 +280,7 @@ static tutti_status meet_all(tti_device_reduce *r, const tti_device_term *terms,
 }
 
 static void release(tti_device_reduce *r) {
+    tti_device_compress_destroy(r->compress);
     r->ops->peers_part(r->library);
     r->ops->peers_part(r->group);
     tti_device_ways_forget(&r->ways);
@@ -292,7 +334,7 @@ void tti_device_reduce_destroy(tti_device_reduce *r) {
 
 /* Where the queue of the kernels waits for that of the sums, it is these that wait for others. */
 tutti_status tti_device_reduce_waited(const tti_device_reduce *r, int64_t *t_ns) {
-    bool waits_itself = !r->x->lean && tti_deal_is_even(&r->x->deal);
+    bool waits_itself = !r->x->lean && !r->compress && tti_deal_is_even(&r->x->deal);
     *t_ns = -1;
     return r->ops->peers_waited && waits_itself ? r->ops->peers_waited(r->group, t_ns) : TUTTI_OK;
 }
@@ -310,7 +352,7 @@ bool tti_device_reduce_updates(const tti_device_reduce *r) { return r->beside &&
 
 /* As gradients come, and not when all are there. */
 static bool sums_at_once(const tti_device_reduce *r) {
-    return (r->beside && !r->update) || r->x->lean;
+    return (r->beside && !r->update && !r->behind) || r->x->lean;
 }
 
 bool tti_device_reduce_merges(const tti_device_reduce *r, int w) {
@@ -348,12 +390,21 @@ static tutti_status sum_rounded(tti_device_reduce *r, int i, bool beside) {
     return keep_own(r, i, x->buffers[x->acc.piece_buffer[0]] + at);
 }
 
+/* A library may connect for the second message, too: see sum_next. */
+static tutti_status sum_compressed(tti_device_reduce *r, int i, bool beside) {
+    TTI_TRY(tti_device_compress_begin(r->compress, i, beside));
+    if (!r->beside) TTI_TRY(tti_device_reduce_rest(r));
+    if (!r->beside) TTI_TRY(tti_device_reduce_arrive(r));
+    return tti_device_compress_end(r->compress, i, beside);
+}
+
 static tutti_status sum_bucket(tti_device_reduce *r, int i, bool beside) {
     const tti_bucket *b = &r->x->desc.plan->buckets[i];
     bool whole = tti_pipe_has_tied(r->x, b->first, b->n_elems); /* other stages add to it */
     if (tti_exec_has_parts(r->x) && !whole && is_rounded(r->x)) return sum_rounded(r, i, beside);
     if (tti_exec_has_parts(r->x) && !whole)
         return r->ops->peers_sum_parts(r->group, (size_t)i, beside);
+    if (r->compresses) return sum_compressed(r, i, beside);
     bool by_library = r->library && r->ways.by_library[i];
     return r->ops->peers_sum(by_library ? r->library : r->group, b->first, b->n_elems, beside);
 }
@@ -371,10 +422,10 @@ static tutti_status sum_next(tti_device_reduce *r) {
     bool is_last = r->next_bucket == r->x->desc.plan->n_buckets; /* the update waits for it */
     /* The library may take memory or connect when it is first asked for a size, which must not meet
      * a kernel that waits for a peer. */
-    bool alone = !r->beside && (r->x->lean || r->library);
+    bool alone = !r->beside && (r->x->lean || r->library || r->compress);
     if (alone) TTI_TRY(tti_device_reduce_meet(r));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
-    TTI_TRY(sum_bucket(r, r->next_bucket - 1, r->beside && !is_last));
+    TTI_TRY(sum_bucket(r, r->next_bucket - 1, r->beside && !r->behind && !is_last));
     TTI_TRY(tti_profile_upto(r->x, TTI_ROW_COMM, tti_part_grads("sum of gradients between devices"),
                              -1));
     if (alone) return tti_device_reduce_rest(r);
@@ -444,10 +495,10 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args 
                                       tti_step_report *report, double *sums) {
     TTI_TRY(r->status);
     if (tti_device_reduce_updates(r)) return TUTTI_OK;
-    if (!r->beside) {
-        TTI_TRY(tti_device_reduce_meet(r));
-        while (r->next_bucket < r->x->desc.plan->n_buckets) TTI_TRY(sum_next(r));
-    }
+    if (!r->beside) TTI_TRY(tti_device_reduce_meet(r));
+    if (r->beside && r->behind) TTI_TRY(r->ops->order(TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
+    while ((!r->beside || r->behind) && r->next_bucket < r->x->desc.plan->n_buckets)
+        TTI_TRY(sum_next(r));
     TTI_ASSERT(r->next_bucket == r->x->desc.plan->n_buckets);
     TTI_TRY(spread_sums(r, args, report, sums));
     TTI_TRY(r->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));
@@ -459,7 +510,7 @@ tutti_status tti_device_reduce_finish(tti_device_reduce *r, const tti_step_args 
 static bool has_one_sum(const tti_device_reduce *r) {
     const tti_exec *x = r->x;
     bool is_plain = !x->divided && !x->pipe && !x->offload && !x->desc.server;
-    return is_plain && !x->lean && !tti_exec_has_parts(x) && !r->library;
+    return is_plain && !x->lean && !tti_exec_has_parts(x) && !r->library && !r->compress;
 }
 
 tutti_status tti_device_reduce_join_update(tti_device_reduce *r, void *update, tti_str *way) {
@@ -515,7 +566,7 @@ tutti_status tti_device_reduce_fetch_begin(tti_device_reduce *r) {
 tutti_status tti_device_reduce_fetch(tti_device_reduce *r, int bucket, int source, float *dst,
                                      bool beside) {
     r->has_summed = true; /* spreads come behind it, too */
-    if (beside && r->has_spread) TTI_TRY(come_after(r, TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
+    if (r->beside && r->has_spread) TTI_TRY(come_after(r, TTI_QUEUE_COMM, TTI_QUEUE_COMPUTE));
     TTI_TRY(tti_profile_from(r->x, TTI_ROW_COMM));
     TTI_TRY(r->ops->peers_fetch(r->group, (size_t)bucket, source, dst, beside));
     return tti_profile_upto(r->x, TTI_ROW_COMM, tti_part_params("parameters between devices"), -1);
@@ -550,9 +601,30 @@ tutti_status tti_device_reduce_arrive(tti_device_reduce *r) {
     return tutti_comm_barrier(r->x->desc.comm);
 }
 
+/* The group that was met last looks after the others. */
 tutti_status tti_device_reduce_await(tti_device_reduce *r, int mark) {
-    return tti_device_late(r->x, r->ops->peers_await(r->library ? r->library : r->group, mark));
+    void *last = r->compress  ? tti_device_compress_group(r->compress)
+                 : r->library ? r->library
+                              : r->group;
+    return tti_device_late(r->x, r->ops->peers_await(last, mark));
 }
+
+size_t tti_device_reduce_compress_bytes(const tti_device_reduce *r) {
+    return r->compress ? tti_device_compress_bytes(&r->x->desc, r->x->n_ranks) : 0;
+}
+
+double tti_device_reduce_sent(const tti_device_reduce *r, uint64_t step) {
+    const tti_exec *x = r->x;
+    if (!r->compress) return 0;
+    if (step >= (uint64_t)x->desc.compress_after) return tti_compress_sent(&x->desc, x->n_ranks);
+    return tti_exec_reduce_bytes(x, x->desc.plan->n_flat * sizeof(float));
+}
+
+bool tti_device_reduce_turns(const tti_device_reduce *r, uint64_t step) {
+    return r->compress && !r->compresses && step >= (uint64_t)r->x->desc.compress_after;
+}
+
+void tti_device_reduce_turn(tti_device_reduce *r) { r->compresses = true; }
 
 tutti_status tti_device_reduce_rest(tti_device_reduce *r) {
     TTI_TRY(r->ops->order(TTI_QUEUE_COMPUTE, TTI_QUEUE_COMM));

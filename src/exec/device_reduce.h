@@ -1,9 +1,10 @@
 /* device_reduce.h - what workers on devices add between each other, without the host.
  *
  * Buckets of gradients are summed in a queue of their own as soon as the last shard has completed
- * them; loss sums, hashes and votes travel in one small vector.  All of it is part of the recorded
- * step.  The first step of a worker is not recorded: it sums after all shards, since a kernel that
- * waits for a peer must not meet one that is still being loaded. */
+ * them, or over fast links when it has ended (tti_device_sums_behind); loss sums, hashes and votes
+ * travel in one small vector.  All of it is part of the recorded step.  The first step of a worker
+ * is not recorded: it sums after all shards, since a kernel that waits for a peer must not meet one
+ * that is still being loaded. */
 #ifndef TTI_EXEC_DEVICE_REDUCE_H
 #define TTI_EXEC_DEVICE_REDUCE_H
 
@@ -12,6 +13,12 @@
 #include "exec/exec.h"
 
 typedef struct tti_device_reduce tti_device_reduce;
+
+/* Whether sums of gradients over fast links had better begin when the backward pass has ended.  A
+ * sum beside products costs about twice its time, since their tiles wait for the multiprocessors
+ * that it has.  Beside kernels that wait for memory it costs next to nothing; but sums in parts,
+ * which are half the bytes, are not worth even that. */
+bool tti_device_sums_behind(const tti_plan *plan, const tti_weights *weights, bool in_parts);
 
 /* What others may fetch. */
 enum { TTI_FROM_PARAMS, TTI_FROM_AVERAGES };
@@ -49,6 +56,16 @@ tutti_status tti_device_reduce_join_update(tti_device_reduce *reduce, void *upda
 bool tti_device_reduce_updates(const tti_device_reduce *reduce);
 tutti_status tti_device_reduce_update(tti_device_reduce *reduce, const tti_step_args *args,
                                       tti_step_report *report, double *sums);
+
+/* Memory of the device that gradients are compressed in; bytes that a step of this worker sends of
+ * them.  0: they are not. */
+size_t tti_device_reduce_compress_bytes(const tti_device_reduce *reduce);
+double tti_device_reduce_sent(const tti_device_reduce *reduce, uint64_t step);
+
+/* Whether gradients of this step are to be compressed and those before were not; and from now on
+ * they are.  What was recorded is of the steps before. */
+bool tti_device_reduce_turns(const tti_device_reduce *reduce, uint64_t step);
+void tti_device_reduce_turn(tti_device_reduce *reduce);
 
 /* How long the kernels of this worker have waited for other devices so far; below 0: not known. */
 tutti_status tti_device_reduce_waited(const tti_device_reduce *reduce, int64_t *t_ns);

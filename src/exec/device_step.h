@@ -65,6 +65,7 @@ struct tti_exec_device {
     int n_chained;               /* steps that the device is given at once; below 2: one */
     int n_waiting;               /* of those begun, the last ones: for the next launch */
     bool has_just_ended;         /* a step, and none was begun since */
+    bool loads;                  /* the step at hand: it does what no step has done before */
     void *chains[TTI_MAX_AHEAD]; /* recordings, by the set of the first step; NULL: not made */
     uint64_t newest, done; /* steps of the run that were begun, and that are known to be done */
     tti_str name;
@@ -99,7 +100,8 @@ uint64_t tti_device_mirrors_hash(const tti_exec *x);
 /* device_meet.c: how the workers' devices add, as far as they reach each other. */
 tutti_status tti_device_meet(tti_exec *x);
 
-/* Gradients are compressed, or parameters averaged: nothing is added between devices. */
+/* Gradients are compressed by the host, or parameters averaged: nothing is added between devices.
+ */
 bool tti_device_ends_on_host(const tti_exec *x);
 /* Or workers that divide the model join values inside a step, or have parts of its gradients: what
  * these exchange goes by way of the host.  The same on all workers. */
@@ -142,6 +144,10 @@ tutti_status tti_device_end_recording(tti_exec *x, tutti_status st, void **recor
  * into the queue, made if it is not there. */
 tutti_status tti_device_record(tti_exec *x, const tti_device_set *set, void **recording);
 tutti_status tti_device_play(tti_exec *x, tti_device_set *set);
+
+/* device_recordings.c: steps from now on differ from those that were recorded, of which all are
+ * done when this returns.  Collective. */
+tutti_status tti_device_forget_recordings(tti_exec *x);
 
 /* device_recordings.c: how many steps over kept samples the device is best given at once; whether
  * the step of this set is one of those; and such a step, marked as every step is, which waits until

@@ -33,8 +33,11 @@ tutti_status tti_exec_device_profile_begin(tti_exec *x, int n_steps) {
                         n_steps, (long long)most_moments(x));
     int n_moments = n_steps * (int)most_moments(x);
     TTI_TRY(tti_profile_zero(x, n_moments));
+    uint64_t last = d->newest + (uint64_t)n_steps - 1;
+    bool turns = d->reduce && tti_device_reduce_turns(d->reduce, last); /* in between */
     /* On all workers, some of which may have no device; or with a server, or stages. */
-    bool by_kernels = d->by_host || d->server || d->pipe || tti_offload_streams(x->offload);
+    bool by_kernels =
+        turns || d->by_host || d->server || d->pipe || tti_offload_streams(x->offload);
     if (by_kernels) return TUTTI_OK;
     bool records = tti_profile_records(x);
     TTI_TRY(tti_device_agree(x, &records));

@@ -146,11 +146,11 @@ tutti_status tti_device_update_run(tti_device_update *u) {
     if (u->desc.reduce) return tti_device_reduce_hash(u->desc.reduce, u->desc.report, u->desc.told);
     if (tti_exec_has_lean_params(u->x)) return TUTTI_OK;
     TTI_TRY(tti_device_by_host_gather(u->desc.by_host));
-    return u->ops->update_complete(u->update);
+    return tti_device_update_complete(u, 0, u->x->desc.plan->n_updates);
 }
 
-tutti_status tti_device_update_complete(tti_device_update *u) {
-    return u->ops->update_complete(u->update);
+tutti_status tti_device_update_complete(tti_device_update *u, int first, int n) {
+    return u->ops->update_complete(u->update, first, n);
 }
 
 tutti_status tti_device_update_hash(tti_device_update *u, uint64_t *hash) {

@@ -32,8 +32,9 @@ tutti_status tti_device_update_run(tti_device_update *update);
 /* Whether it adds the gradients of all workers, too, in the step at hand. */
 bool tti_device_update_sums(const tti_device_update *update);
 
-/* The parameters of others have come: completes the hash in the report. */
-tutti_status tti_device_update_complete(tti_device_update *update);
+/* The parameters of others have come, of n blocks (plan->updates) from first on: the hash in the
+ * report takes them in, and x->low has them. */
+tutti_status tti_device_update_complete(tti_device_update *update, int first, int n);
 /* Puts into the compute queue: x->low out of the parameters. */
 tutti_status tti_device_update_narrow(tti_device_update *update);
 

@@ -232,7 +232,7 @@ static tutti_status alloc_block_hashes(tti_exec *x) {
 static tutti_status alloc_low(tti_exec *x) {
     size_t n_bytes = tti_plan_low_bytes(x->desc.plan);
     if (n_bytes == 0 || x->desc.serves) return TUTTI_OK;
-    if (!x->device || !x->desc.backend->device->update_narrow || tti_exec_has_parts(x))
+    if (!x->device || !x->desc.backend->device->update_narrow || tti_exec_has_lean_params(x))
         return tti_fail(TUTTI_E_INTERNAL, "exec: nobody keeps the parameters in 16 bits");
     x->low = x->desc.backend->alloc(n_bytes + 64); /* the last ones may be written by fours */
     return x->low ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "exec: %zu bytes of parameters", n_bytes);
@@ -381,8 +381,9 @@ static tutti_status build(tti_exec *x) {
     TTI_TRY(alloc_flat(x));
     TTI_TRY(alloc_buffers(x));
     TTI_TRY(build_lanes(x));
-    if (tti_compress_wanted(&x->desc, x->n_ranks)) TTI_TRY(tti_compress_create(x, &x->compress));
     if (x->device) TTI_TRY(tti_exec_device_prepare(x));
+    if (!x->device && tti_compress_wanted(&x->desc, x->n_ranks))
+        TTI_TRY(tti_compress_create(x, &x->compress));
     if (x->device) return tti_exec_has_lean_params(x) ? tti_lean_rehash(x) : TUTTI_OK;
     if (x->lean) return tti_lean_start(x);
     return start_overlap(x);
@@ -619,7 +620,9 @@ tti_exec_memory tti_exec_memory_use(const tti_exec *x) {
         .ema = keeper(x)->ema && !x->offload ? state_bytes(x) / n_sharing : 0,
         .offloaded = x->offload ? tti_offload_bytes(x->offload) : 0,
         .grads = grad_bytes(x) + (x->wire ? flat / 2 : 0) +
-                 (x->compress && !x->device ? tti_compress_bytes(&x->desc, x->n_ranks) : 0),
+                 (x->device     ? tti_exec_device_compress_bytes(x)
+                  : x->compress ? tti_compress_bytes(&x->desc, x->n_ranks)
+                                : 0),
         .gathered = tti_lean_gathered(x->lean) * sizeof(float),
         .arena = x->arena_bytes * (size_t)x->n_in_flight,
         .mail = x->pipe ? tti_pipe_bytes(x->pipe) : 0,

@@ -4,7 +4,6 @@
  * short list of patches. */
 #include "exec/instance.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -401,17 +400,11 @@ const void *tti_instance_output(const tti_instance *it, const char *name) {
     return (const char *)it->results + buf.offset;
 }
 
-static bool all_finite(const float *x, size_t n_elems) {
-    for (size_t i = 0; i < n_elems; i++)
-        if (!isfinite(x[i])) return false;
-    return true;
-}
-
 static bool is_finite(const bound_step *step) {
     for (int k = 0; k < step->args.node->op->n_out; k++) {
         const tutti_value *out = step->args.node->out[k];
         if (out->type.dtype == TUTTI_F32 &&
-            !all_finite(step->out[k], (size_t)tti_value_n_elems(out)))
+            !tti_all_finite(step->out[k], (size_t)tti_value_n_elems(out)))
             return false;
     }
     return true;

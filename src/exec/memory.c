@@ -1,6 +1,7 @@
 /* memory.c - the bytes of a worker, before there is one. */
 #include <stdlib.h>
 
+#include "exec/device_compress.h"
 #include "exec/worker.h"
 
 static bool has_step(const tti_program *program, tti_trait trait) {
@@ -136,7 +137,8 @@ tutti_status tti_exec_memory_plan(const tti_exec_desc *desc, int rank, int n_ran
         .states = state * (size_t)plan->n_states / n_sharing,
         .ema = desc->ema > 0 ? state / n_sharing : 0,
         .grads = flat * (size_t)acc.n_buffers + wire_bytes(desc, n_ranks) +
-                 (desc->backend->device ? 0 : tti_compress_bytes(desc, n_ranks)),
+                 (desc->backend->device ? tti_device_compress_bytes(desc, n_ranks)
+                                        : tti_compress_bytes(desc, n_ranks)),
         .arena = TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes) * (size_t)n_in_flight};
     if (desc->offload) {
         out->offloaded = 2 * flat + out->states + out->ema; /* parameters and gradients too */

@@ -11,7 +11,6 @@
 
 #include "comm/transport.h"
 #include "exec/local.h"
-#include "exec/server.h"
 #include "exec/worker.h"
 
 int tti_exec_first_bad_shard(const tti_exec *x) {
@@ -20,19 +19,14 @@ int tti_exec_first_bad_shard(const tti_exec *x) {
     return -1;
 }
 
-/* Steps are left out where all workers agree on them. */
-static bool may_skip(const tti_exec *x) {
-    const tti_server *server = x->desc.server;
-    return !tti_local_is_on(x) && !(server && tti_server_is_async(server));
-}
-
 tutti_status tti_exec_bad_loss(const tti_exec *x, uint64_t step, int shard, const char *first_in) {
     return tti_fail(TUTTI_E_NUMERICS,
                     "step %" PRIu64
                     ": the loss is not finite (shard %d of %d%s%s); the parameters "
                     "are as before this step.  A lower learning rate or train.clip_norm may help%s",
                     step + 1, shard, x->desc.n_shards, *first_in ? ", first in " : "", first_in,
-                    may_skip(x) ? "; train.on_nan=skip leaves such steps out" : "");
+                    /* left out where all workers agree on it, or one makes an update alone */
+                    !tti_local_is_on(x) ? "; train.on_nan=skip leaves such steps out" : "");
 }
 
 /* ---- the layer of a loss ---- */

@@ -75,9 +75,9 @@ static uint64_t workers_of(const tti_server *s, const tti_request *r) {
 }
 
 /* Arrays that went to or came from these workers, of which the first is in this process. */
-static void count_arrays(tti_server *s, uint64_t workers, size_t n_arrays) {
+static void count_arrays(tti_server *s, uint64_t workers, size_t n_arrays, tutti_dtype of) {
     size_t n_far = s->door ? (size_t)__builtin_popcountll(workers & ~UINT64_C(1)) : 0;
-    s->n_bytes += (int64_t)(n_far * n_arrays * s->n_own * sizeof(float));
+    s->n_bytes += (int64_t)(n_far * n_arrays * s->n_own * tutti_dtype_bytes(of));
 }
 
 /* The other ranges' part of an update whose own ended so.  Who was waited for in vain is not waited
@@ -93,8 +93,9 @@ static tutti_status end_update(tti_server *s, tti_request *r, tutti_status st) {
 static tutti_status apply(tti_server *s, tti_request *r) {
     tti_exec *x = s->x;
     uint64_t workers = workers_of(s, r);
+    if (r->arrival.result.skipped) return TUTTI_OK; /* a loss was not finite */
     TTI_TRY(tti_ranges_update(s->ranges, r, workers));
-    count_arrays(s, workers, 1);
+    count_arrays(s, workers, 1, s->desc.exec.wire);
     if (r->kind == TTI_STEP) tti_lanes_run(x->lanes, s->desc.n_backup > 0 ? add_lane : sum_lane, s);
     for (int i = 0; i < x->n_in_flight; i++) x->lane[i].status = TUTTI_OK;
     x->buffers[0] = r->kind == TTI_STEP ? s->worker[first_of(s)].pieces[0] : r->grads;
@@ -105,7 +106,7 @@ static tutti_status apply(tti_server *s, tti_request *r) {
 static tutti_status copy_params(tti_server *s, tti_request *r) {
     TTI_TRY(tti_ranges_copy(s->ranges, r));
     tti_lanes_run(s->x->lanes, pull_lane, (void *[]){s, r});
-    count_arrays(s, UINT64_C(1) << r->worker, r->ema && s->x->ema ? 2 : 1);
+    count_arrays(s, UINT64_C(1) << r->worker, r->ema && s->x->ema ? 2 : 1, TUTTI_F32);
     return TUTTI_OK;
 }
 
@@ -122,6 +123,10 @@ static tutti_status tell_traffic(tti_server *s, tti_request *r) {
     return tti_ranges_traffic(s->ranges, r->bytes);
 }
 
+bool tti_server_leaves_out(const tti_server *s) {
+    return tti_server_is_async(s) && s->desc.exec.watch_gradients;
+}
+
 static void serve(tti_server *s, tti_request *r) {
     static tutti_status (*const fns[])(tti_server *, tti_request *) = {
         [TTI_PULL] = copy_params,
@@ -131,6 +136,10 @@ static void serve(tti_server *s, tti_request *r) {
         [TTI_TRAFFIC] = tell_traffic};
     int64_t start = tti_now_ns();
     r->status = fns[r->kind](s, r);
+    if (r->status == TUTTI_E_NUMERICS && r->arrival.result.skipped && tti_server_leaves_out(s)) {
+        tti_clear_error();
+        r->status = TUTTI_OK;
+    }
     r->arrival.result.update_ns = tti_now_ns() - start;
     if (r->status != TUTTI_OK) snprintf(r->error, sizeof r->error, "%s", tutti_last_error());
 }
@@ -161,7 +170,11 @@ static void note_arrival(tti_server *s, tti_request *r) {
 }
 
 static void end_step(tti_server *s) {
-    for (int w = 0; w < s->desc.n_workers; w++) s->worker[w].n_pieces = 0;
+    for (int w = 0; w < s->desc.n_workers; w++) {
+        tti_served *worker = &s->worker[w];
+        if (worker->n_pieces > 0) worker->was_left_out = s->step.arrival.result.skipped;
+        worker->n_pieces = 0;
+    }
     s->n_arrived = 0;
     s->n_steps++;
     s->n_rows = 0;

@@ -33,10 +33,10 @@ typedef struct tti_arrival {
     int64_t batch;   /* of the run, from 0                                                */
     int64_t version; /* updates that were in the parameters; staleness: step - 1 - version */
     int32_t worker;
-    int64_t n_rows; /* of the batch */
-    double lr;
+    int64_t n_rows;         /* of the batch */
+    double lr, loss_scale;  /* loss_scale: of the gradient, 1: none */
     int64_t wait_ns;        /* that the worker waited for the batch */
-    tti_step_result result; /* params_hash: after the update */
+    tti_step_result result; /* params_hash: after the update; skipped: which was left out */
 } tti_arrival;
 
 typedef struct tti_server_desc {
@@ -91,6 +91,7 @@ tutti_status tti_server_stop(tti_server *server);
 typedef struct tti_ticket {
     bool any; /* false: all batches are taken */
     int64_t batch, version;
+    double loss_scale; /* of a recorded gradient, 0: the worker's own */
 } tti_ticket;
 
 /* The next batch for the worker of x, which gets the parameters as they are now.  With backup
@@ -107,7 +108,9 @@ typedef struct tti_gift {
 } tti_gift;
 
 /* Computes the gradient of the batch that was taken, and returns when it is applied, as told; or at
- * once if it came too late: out->step is 0 then. */
+ * once if it came too late: out->step is 0 then.  With exec.watch_gradients a loss or a gradient
+ * that is not finite is an update that leaves the parameters alone (out->result.skipped), a failure
+ * else; of a step with backup workers it is one if any of those has it that came in time. */
 tutti_status tti_server_give(tti_exec *x, const tti_gift *gift, tti_arrival *out);
 
 typedef struct tti_leave {

@@ -83,10 +83,11 @@ static bool may_begin(const tti_server *s, int w, int64_t unused) {
 
 static void begin(tti_server *s, int w, tti_ticket *ticket) {
     tti_served *me = &s->worker[w];
-    *ticket = (tti_ticket){true, s->n_dealt, s->n_updates};
+    *ticket = (tti_ticket){.any = true, .batch = s->n_dealt, .version = s->n_updates};
     if (s->desc.replay) {
         const tti_arrival *a = tti_server_next_recorded(s, w);
         ticket->batch = a->batch;
+        ticket->loss_scale = a->loss_scale;
         me->next_replay = a - s->desc.replay + 1;
         s->n_to_pull[a->version - (s->desc.replay[0].step - 1)]--;
     }
@@ -262,6 +263,7 @@ static void begin_step(tti_server *s, const tti_bringing *b) {
     a->result = s->sums;
     a->batch = a->version = s->n_updates;
     a->wait_ns = b->wait_ns;
+    a->loss_scale = b->step.loss_scale;
     a->step = ++s->n_updates;
     tti_server_put(s, &s->step);
 }
@@ -274,6 +276,7 @@ static void add_sums(tti_step_result *all, const tti_step_result *own) {
     all->count += own->count;
     all->correct += own->correct;
     all->compute_ns += own->compute_ns;
+    all->skipped = all->skipped || own->skipped;
     all->bubble = waited_ns / (double)TTI_MAX(all->compute_ns, 1);
 }
 
@@ -292,18 +295,32 @@ static tutti_status bring(tti_server *s, int w, const tti_bringing *b, tti_reque
     s->n_rows += b->n_own_rows;
     r->arrival.step = me->version + 1;
     if (++s->n_arrived == s->desc.n_workers - s->desc.n_backup) begin_step(s, b);
-    return tti_server_wait_step(s, w);
+    TTI_TRY(tti_server_wait_step(s, w));
+    r->arrival.result.skipped = me->was_left_out;
+    return TUTTI_OK;
 }
 
 tutti_status tti_server_bring_for(tti_server *s, int w, const tti_bringing *b, tti_arrival *out) {
     tti_request r = {.kind = TTI_PUSH, .grads = b->pieces[0], .step = b->step};
     r.inv_count = b->result.count > 0 ? 1.0 / b->result.count : 0;
-    r.arrival = (tti_arrival){.n_rows = b->n_rows, .wait_ns = b->wait_ns, .result = b->result};
+    r.arrival = (tti_arrival){.n_rows = b->n_rows,
+                              .loss_scale = b->step.loss_scale,
+                              .wait_ns = b->wait_ns,
+                              .result = b->result};
     pthread_mutex_lock(&s->mutex);
     tutti_status st = s->desc.n_backup > 0 ? bring(s, w, b, &r) : push(s, w, b, &r);
     pthread_mutex_unlock(&s->mutex);
     *out = r.arrival;
     return st;
+}
+
+/* A loss that is not finite may be told in place of a gradient. */
+static tutti_status compute(tti_exec *x, const tti_step_desc *desc, tti_step_result *result) {
+    tutti_status st = tti_exec_gradient(x, desc, result);
+    if (st != TUTTI_E_NUMERICS || !tti_server_leaves_out(x->desc.server)) return st;
+    tti_clear_error();
+    result->skipped = true;
+    return TUTTI_OK;
 }
 
 tutti_status tti_server_give(tti_exec *x, const tti_gift *gift, tti_arrival *out) {
@@ -315,13 +332,14 @@ tutti_status tti_server_give(tti_exec *x, const tti_gift *gift, tti_arrival *out
                       .lr = gift->lr,
                       .user = gift->user};
     int64_t start_ns = tti_now_ns();
-    TTI_TRY(tti_exec_gradient(x, gift->desc, &b.result));
+    TTI_TRY(compute(x, gift->desc, &b.result));
     int64_t computed_ns = tti_now_ns();
     b.result.compute_ns = computed_ns - start_ns;
     for (int i = 0; i < b.n_pieces; i++) b.pieces[i] = tti_server_piece(x, i);
+    tti_server_round(x, b.pieces, &b.n_pieces);
     for (int i = 0; i < x->last_shard - x->first_shard; i++)
         b.n_own_rows += gift->desc->shards[i].n_rows;
-    TTI_TRY(tti_keys_bring(s, x, b.pieces, b.n_pieces));
+    if (!b.result.skipped) TTI_TRY(tti_keys_bring(s, x, b.pieces, b.n_pieces));
     TTI_TRY(tti_team_meet(s->team)); /* all have brought theirs */
     if (tti_server_speaks(s))
         TTI_TRY(s->remote ? tti_remote_give(s, x, &b, out)

@@ -9,12 +9,15 @@
 
 #include "base/thread.h"
 #include "comm/channel.h"
+#include "comm/local_sum.h"
 #include "exec/server_ranges.h"
 
 typedef struct attendant {
     tti_server *s;
     int worker;
     tti_channel *channel;
+    float *grads;   /* its gradient: widened, or the area of the channel */
+    float *widened; /* owned; NULL: gradients travel as they are */
     const atomic_bool *is_closing;
     pthread_t thread;
     bool has_thread;
@@ -47,6 +50,7 @@ static tutti_status take(attendant *a, tti_wire_message *m, unsigned *areas) {
     m->number[0] = ticket.any;
     m->number[1] = ticket.batch;
     m->number[2] = ticket.version;
+    memcpy(&m->number[3], &ticket.loss_scale, sizeof ticket.loss_scale);
     /* Of several holders each is asked for its range. */
     if (ticket.any && !in_ranges(a->s)) *areas = 1u << TTI_WIRE_PARAMS;
     return TUTTI_OK;
@@ -63,15 +67,16 @@ static tutti_status give_range(attendant *a, tti_wire_message *m, unsigned *area
 
 static tutti_status give(attendant *a, tti_wire_message *m) {
     const tti_arrival *told = &m->more.arrival;
-    tti_bringing b = {.pieces = {tti_channel_area(a->channel, TTI_WIRE_GRADS)},
+    tti_bringing b = {.pieces = {a->grads},
                       .n_pieces = 1,
-                      .step = {.loss_scale = 1, .n_rows = told->n_rows},
+                      .step = {.loss_scale = told->loss_scale, .n_rows = told->n_rows},
                       .n_rows = told->n_rows,
                       .n_own_rows = m->number[0],
                       .wait_ns = told->wait_ns,
                       .result = {.loss_sum = told->result.loss_sum,
                                  .count = told->result.count,
                                  .correct = told->result.correct,
+                                 .skipped = told->result.skipped,
                                  .bubble = told->result.bubble,
                                  .compute_ns = told->result.compute_ns}};
     m->number[0] = 0;
@@ -144,6 +149,15 @@ static tutti_status serve(attendant *a, tti_wire_message *m, unsigned *areas) {
     }
 }
 
+/* A gradient that has come with m in 16 bits. */
+static void widen(attendant *a, const tti_wire_message *m) {
+    bool comes = m->kind == TTI_WIRE_PUSH ||
+                 (m->kind == TTI_WIRE_GIVE && !in_ranges(a->s) && !m->more.arrival.result.skipped);
+    if (!a->widened || !comes) return;
+    tti_widen(a->s->desc.exec.wire, tti_channel_area(a->channel, TTI_WIRE_GRADS), a->widened,
+              a->s->n_own);
+}
+
 /* ---- the thread ---- */
 
 static void say_failure(attendant *a, tti_wire_message *m, tutti_status st, const char *text) {
@@ -183,6 +197,7 @@ static bool attend_once(attendant *a, tti_wire_message *m) {
         fail_with(a->s, m);
         return false;
     }
+    widen(a, m);
     st = serve(a, m, &areas);
     if (st != TUTTI_OK)
         say_failure(a, m, st, tutti_last_error());
@@ -205,6 +220,10 @@ static void *attend(void *arg) {
 }
 
 static tutti_status start(attendant *a) {
+    bool widens = a->s->desc.exec.wire != TUTTI_F32;
+    if (widens) a->widened = calloc(a->s->n_own + 1, sizeof *a->widened);
+    if (widens && !a->widened) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    a->grads = widens ? a->widened : tti_channel_area(a->channel, TTI_WIRE_GRADS);
     a->has_thread = tti_thread_start(&a->thread, NULL, attend, a) == 0;
     if (a->has_thread) return TUTTI_OK;
     return tti_fail(TUTTI_E_NOMEM, "parameter server: no thread for worker %d", a->worker);
@@ -245,6 +264,7 @@ void tti_door_close(tti_door *door) {
     for (int w = 1; w < door->n; w++) {
         if (door->attendants[w].has_thread) pthread_join(door->attendants[w].thread, NULL);
         tti_channel_close(door->attendants[w].channel);
+        free(door->attendants[w].widened);
     }
     free(door);
 }

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "comm/local_sum.h"
 #include "exec/server_ranges.h"
 
 /* What is there for a worker, of this process or another one. */
@@ -20,6 +21,7 @@ typedef struct seat {
     int worker;
     tti_channel *channel; /* NULL: of this process */
     float *params, *grads, *ema;
+    float *widened;   /* grads, where they come in 16 bits; owned, else NULL */
     bool has_brought; /* its gradient is here, and not applied yet */
     bool is_copied;   /* parameters are here, and not taken yet */
     int64_t version;
@@ -29,6 +31,7 @@ typedef struct seat {
 
 struct tti_holder {
     tti_server_desc desc;
+    const char *kind; /* of those who have seats, as tti_server_kind says */
     int rank;
     size_t n_keys;
     tti_channel *control;
@@ -59,8 +62,8 @@ static void copy_lane(int lane, void *arg) {
     if (p[2]) memcpy(to->ema + mine.first, h->x->ema + mine.first, n_bytes);
 }
 
-static void count(tti_holder *h, const seat *s, size_t n_arrays) {
-    if (s->channel) h->n_bytes += (int64_t)(n_arrays * h->n_keys * sizeof(float));
+static void count(tti_holder *h, const seat *s, size_t n_arrays, tutti_dtype of) {
+    if (s->channel) h->n_bytes += (int64_t)(n_arrays * h->n_keys * tutti_dtype_bytes(of));
 }
 
 static tutti_status copy(tti_holder *h, const tti_wire_message *m) {
@@ -69,7 +72,7 @@ static tutti_status copy(tti_holder *h, const tti_wire_message *m) {
     seat *s = &h->seats[m->number[0]];
     bool with_ema = m->number[2] && h->x->ema;
     tti_lanes_run(h->x->lanes, copy_lane, (void *[]){h, s, with_ema ? h : NULL});
-    count(h, s, with_ema ? 2 : 1);
+    count(h, s, with_ema ? 2 : 1, TUTTI_F32);
     pthread_mutex_lock(&h->mutex);
     s->is_copied = true;
     s->version = m->number[1];
@@ -117,7 +120,7 @@ static tutti_status apply(tti_holder *h, const tti_wire_message *m, uint64_t *ha
     tti_step_result result = {0};
     terms t;
     TTI_TRY(find_terms(h, (uint64_t)m->number[0], &t));
-    for (int i = 0; i < t.n; i++) count(h, t.of[i], 1);
+    for (int i = 0; i < t.n; i++) count(h, t.of[i], 1, h->desc.exec.wire);
     tti_lanes_run(x->lanes, add_lane, &t);
     for (int i = 0; i < x->n_in_flight; i++) x->lane[i].status = TUTTI_OK;
     x->buffers[0] = t.of[0]->grads;
@@ -247,9 +250,6 @@ static void wait_for(tti_holder *h, const bool *is_there, int64_t wait_ms) {
         if (pthread_cond_timedwait(&h->news, &h->mutex, &end) != 0 && tti_now_ns() >= end_ns) break;
 }
 
-/* What a seat is for: tti_server_kind, here told from there being ranges of one plan, or none. */
-static const char *kind_of(const tti_holder *h) { return h->desc.n_ranges > 1 ? "worker" : "copy"; }
-
 /* Until parameters of that version are in the seat: with the mutex held. */
 static tutti_status wait_copied(tti_holder *h, seat *s, int64_t version) {
     wait_for(h, &s->is_copied, tti_wire_patience_ms(&h->desc));
@@ -257,11 +257,11 @@ static tutti_status wait_copied(tti_holder *h, seat *s, int64_t version) {
         return tti_fail(TUTTI_E_PEER,
                         "parameter server: parameters of version %lld for %s %d do not come to who "
                         "holds them",
-                        (long long)version, kind_of(h), s->worker);
+                        (long long)version, h->kind, s->worker);
     if (s->version != version)
         return tti_fail(TUTTI_E_MISMATCH,
                         "parameter server: parameters of version %lld, not %lld, for %s %d",
-                        (long long)s->version, (long long)version, kind_of(h), s->worker);
+                        (long long)s->version, (long long)version, h->kind, s->worker);
     s->is_copied = false;
     return TUTTI_OK;
 }
@@ -275,6 +275,9 @@ static tutti_status give(seat *s, tti_wire_message *m, unsigned *areas) {
 }
 
 static void bring(seat *s) {
+    if (s->widened)
+        tti_widen(s->h->desc.exec.wire, tti_channel_area(s->channel, TTI_WIRE_GRADS), s->widened,
+                  s->h->n_keys);
     pthread_mutex_lock(&s->h->mutex);
     s->has_brought = true;
     pthread_mutex_unlock(&s->h->mutex);
@@ -370,8 +373,21 @@ static void init_seats(tti_holder *h, tti_channel *const *channels) {
     }
 }
 
+/* Of each worker of another process, where gradients come in 16 bits. */
+static tutti_status widen_seats(tti_holder *h) {
+    if (h->desc.exec.wire == TUTTI_F32) return TUTTI_OK;
+    for (int w = 0; w < h->desc.n_workers; w++) {
+        seat *s = &h->seats[w];
+        if (!s->channel) continue;
+        s->grads = s->widened = calloc(h->n_keys + 1, sizeof *s->widened);
+        if (!s->widened) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status start(tti_holder *h) {
     TTI_TRY(take_memory(h));
+    TTI_TRY(widen_seats(h));
     TTI_TRY(start_thread(&h->thread, run_range, h, &h->has_thread));
     pthread_mutex_lock(&h->mutex);
     while (!h->is_up) pthread_cond_wait(&h->news, &h->mutex); /* its work ends */
@@ -385,8 +401,9 @@ static tutti_status start(tti_holder *h) {
     return TUTTI_OK;
 }
 
-tutti_status tti_holder_create(const tti_server_desc *desc, int rank, tti_channel *control,
+tutti_status tti_holder_create(const tti_server *s, int rank, tti_channel *control,
                                tti_channel *const *channels, tti_holder **out) {
+    const tti_server_desc *desc = &s->desc;
     tti_holder *h = calloc(1, sizeof *h);
     *out = NULL;
     if (!h) {
@@ -396,8 +413,11 @@ tutti_status tti_holder_create(const tti_server_desc *desc, int rank, tti_channe
     }
     tti_range keys = tti_server_range(desc, rank);
     pthread_condattr_t monotonic;
-    *h = (tti_holder){
-        .desc = *desc, .rank = rank, .n_keys = keys.last - keys.first, .control = control};
+    *h = (tti_holder){.desc = *desc,
+                      .kind = tti_server_kind(s),
+                      .rank = rank,
+                      .n_keys = keys.last - keys.first,
+                      .control = control};
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&h->mutex, NULL);
@@ -432,6 +452,7 @@ void tti_holder_close(tti_holder *h, int timeout_ms) {
     for (int w = 0; w < h->desc.n_workers; w++) {
         if (h->seats[w].has_thread) pthread_join(h->seats[w].thread, NULL);
         tti_channel_close(h->seats[w].channel);
+        free(h->seats[w].widened);
     }
     tti_channel_close(h->control);
     pthread_cond_destroy(&h->news);

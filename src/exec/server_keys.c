@@ -72,13 +72,15 @@ tutti_status tti_keys_bring(tti_server *s, tti_exec *x, float *const *pieces, in
     if (s->remote) TTI_TRY(tti_remote_push(s, x, pieces, n_pieces));
     for (int r = k->first; r < k->n; r++) {
         bool is_own = !k->holder[r];
-        float *to =
-            is_own ? tti_holder_grads(s->holder) : tti_channel_area(k->holder[r], TTI_WIRE_GRADS);
-        tti_server_copy_sum(x, to, pieces, n_pieces, tti_server_range(k->desc, r));
-        if (is_own)
+        tti_range keys = tti_server_range(k->desc, r);
+        if (is_own) {
+            tti_server_copy_sum(x, tti_holder_grads(s->holder), pieces, n_pieces, keys);
             tti_holder_bring(s->holder);
-        else
+        } else {
+            void *area = tti_channel_area(k->holder[r], TTI_WIRE_GRADS);
+            tti_server_pack(x, area, pieces, n_pieces, keys);
             TTI_TRY(ask(s, r, &m, 1u << TTI_WIRE_GRADS));
+        }
     }
     for (int r = k->first; r < k->n; r++)
         if (k->holder[r]) TTI_TRY(hear(s, r, TTI_WIRE_PUSH, 0, &m));

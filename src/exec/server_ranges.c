@@ -28,7 +28,9 @@ tti_range tti_server_range(const tti_server_desc *desc, int r) {
 
 void tti_server_area_bytes(const tti_server_desc *desc, int r, size_t bytes[TTI_N_KEY_AREAS]) {
     tti_range keys = tti_server_range(desc, r);
-    bytes[TTI_WIRE_PARAMS] = bytes[TTI_WIRE_GRADS] = (keys.last - keys.first) * sizeof(float);
+    size_t n = keys.last - keys.first;
+    bytes[TTI_WIRE_PARAMS] = n * sizeof(float);
+    bytes[TTI_WIRE_GRADS] = n * tutti_dtype_bytes(desc->exec.wire);
     bytes[TTI_WIRE_EMA] = desc->exec.ema > 0 ? bytes[TTI_WIRE_PARAMS] : 0;
 }
 
@@ -267,8 +269,7 @@ static tutti_status open_data(tti_server *s, tutti_comm *comm, tti_channel **to,
 }
 
 static tutti_status start(tti_server *s, int rank, tti_channel *control, tti_channel **from) {
-    return control && rank > 0 ? tti_holder_create(&s->desc, rank, control, from, &s->holder)
-                               : TUTTI_OK;
+    return control && rank > 0 ? tti_holder_create(s, rank, control, from, &s->holder) : TUTTI_OK;
 }
 
 tutti_status tti_server_open_ranges(tti_server *s, tutti_comm *comm) {

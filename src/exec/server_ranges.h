@@ -62,9 +62,9 @@ bool tti_ranges_is_lost(const tti_ranges *ranges);
 
 /* ---- server_holder.c ---- */
 
-/* control: from the first process; channels [n_workers]: from the workers of other processes, NULL
- * for rank itself.  They become the holder's, also on failure. */
-tutti_status tti_holder_create(const tti_server_desc *desc, int rank, tti_channel *control,
+/* Of a part or a range of server.  control: from the first process; channels [n_workers]: from the
+ * workers of other processes, NULL for rank itself.  They become the holder's, also on failure. */
+tutti_status tti_holder_create(const tti_server *server, int rank, tti_channel *control,
                                tti_channel *const *channels, tti_holder **out);
 
 /* Waits until the first process ends it or itself, at most timeout_ms or TTI_NO_TIMEOUT; takes

@@ -1,7 +1,7 @@
 /* server_remote.c - the server as a worker sees it whose process is another one.
  *
  * Each call is a question and its answer.  Parameters, gradients and averages lie in the channel's
- * areas, from and to which all lanes copy. */
+ * areas (server_copies.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,43 +69,14 @@ static tutti_status ask(tti_server *s, tti_wire_message *m, unsigned areas, unsi
     return hear(s, m, kind, may_bring);
 }
 
-/* ---- copies by all lanes ---- */
-
-typedef struct copying {
-    tti_exec *x;
-    float *dst;
-    const float *const *pieces; /* the first is copied, the others are added */
-    int n_pieces;
-    tti_range range; /* of pieces, to dst on */
-} copying;
-
-static void copy_lane(int lane, void *arg) {
-    const copying *c = arg;
-    size_t n_all = c->range.last - c->range.first;
-    tti_range mine = tti_lane_range(n_all, 16, lane, c->x->desc.n_lanes);
-    if (mine.first >= mine.last) return;
-    size_t n = mine.last - mine.first, from = c->range.first + mine.first;
-    memcpy(c->dst + mine.first, c->pieces[0] + from, n * sizeof *c->dst);
-    for (int i = 1; i < c->n_pieces; i++)
-        tti_backend_cpu.accumulate(c->dst + mine.first, c->pieces[i] + from, n);
-}
-
-void tti_server_copy_sum(tti_exec *x, float *dst, float *const *pieces, int n_pieces,
-                         tti_range range) {
-    const float *from[TTI_MAX_PIECES];
-    for (int i = 0; i < n_pieces; i++) from[i] = pieces[i];
-    tti_lanes_run(x->lanes, copy_lane, &(copying){x, dst, from, n_pieces, range});
-}
-
-void tti_server_copy(tti_exec *x, float *dst, const float *from, size_t n) {
-    tti_lanes_run(x->lanes, copy_lane, &(copying){x, dst, &from, 1, {0, n}});
-}
+/* ---- copies ---- */
 
 /* The part of a flat array that the first process holds. */
 static size_t n_own(const tti_exec *x) { return x->desc.server->n_own; }
 
-static void copy_own(tti_exec *x, float *dst, float *const *pieces, int n_pieces) {
-    tti_server_copy_sum(x, dst, pieces, n_pieces, (tti_range){0, n_own(x)});
+static void pack_own(tti_exec *x, float *const *pieces, int n_pieces) {
+    void *area = tti_channel_area(x->desc.server->remote->channel, TTI_WIRE_GRADS);
+    tti_server_pack(x, area, pieces, n_pieces, (tti_range){0, n_own(x)});
 }
 
 static tutti_status copy_from(tti_exec *x, int area, float *dst) {
@@ -132,7 +103,7 @@ static tutti_status take_all(tti_exec *x, int64_t version, bool with_ema) {
 
 tutti_status tti_remote_push(tti_server *s, tti_exec *x, float *const *pieces, int n_pieces) {
     tti_wire_message m = {.kind = TTI_WIRE_PUSH};
-    copy_own(x, tti_channel_area(s->remote->channel, TTI_WIRE_GRADS), pieces, n_pieces);
+    pack_own(x, pieces, n_pieces);
     return say(s, &m, 1u << TTI_WIRE_GRADS);
 }
 
@@ -175,7 +146,8 @@ tutti_status tti_remote_take(tti_server *s, tti_exec *x, tti_ticket *ticket) {
     if (m.number[1] < 0 || m.number[2] < 0)
         return tti_fail(TUTTI_E_MISMATCH, "parameter server: batch %lld, version %lld",
                         (long long)m.number[1], (long long)m.number[2]);
-    *ticket = (tti_ticket){true, m.number[1], m.number[2]};
+    *ticket = (tti_ticket){.any = true, .batch = m.number[1], .version = m.number[2]};
+    memcpy(&ticket->loss_scale, &m.number[3], sizeof ticket->loss_scale);
     return take_all(x, ticket->version, false);
 }
 
@@ -187,12 +159,14 @@ static tti_arrival arrival_of(const tti_arrival *told) {
                          .worker = told->worker,
                          .n_rows = told->n_rows,
                          .lr = told->lr,
+                         .loss_scale = told->loss_scale,
                          .wait_ns = told->wait_ns,
                          .result = {.loss_sum = told->result.loss_sum,
                                     .count = told->result.count,
                                     .correct = told->result.correct,
                                     .grad_norm = told->result.grad_norm,
                                     .params_hash = told->result.params_hash,
+                                    .skipped = told->result.skipped,
                                     .bubble = told->result.bubble,
                                     .compute_ns = told->result.compute_ns,
                                     .update_ns = told->result.update_ns}};
@@ -200,10 +174,13 @@ static tti_arrival arrival_of(const tti_arrival *told) {
 
 tutti_status tti_remote_give(tti_server *s, tti_exec *x, const tti_bringing *b, tti_arrival *out) {
     tti_wire_message m = {.kind = TTI_WIRE_GIVE, .number = {b->n_own_rows}};
-    m.more.arrival = (tti_arrival){.n_rows = b->n_rows, .wait_ns = b->wait_ns, .result = b->result};
-    if (!s->keys)
-        copy_own(x, tti_channel_area(s->remote->channel, TTI_WIRE_GRADS), b->pieces, b->n_pieces);
-    TTI_TRY(ask(s, &m, s->keys ? 0 : 1u << TTI_WIRE_GRADS, 0));
+    bool brings = !s->keys && !b->result.skipped;
+    m.more.arrival = (tti_arrival){.n_rows = b->n_rows,
+                                   .loss_scale = b->step.loss_scale,
+                                   .wait_ns = b->wait_ns,
+                                   .result = b->result};
+    if (brings) pack_own(x, b->pieces, b->n_pieces);
+    TTI_TRY(ask(s, &m, brings ? 1u << TTI_WIRE_GRADS : 0, 0));
     *out = arrival_of(&m.more.arrival);
     return TUTTI_OK;
 }

@@ -5,6 +5,7 @@
  *   server_meet.c    where workers that are processes come together, and what becomes of dead ones
  *   server_door.c    for each of those a thread that does here what its process asks for
  *   server_remote.c  the process's side: a tti_server that asks
+ *   server_copies.c  what travels, and how: to and from the channels' areas
  *   server_ranges.h  and its files: keys that several processes hold
  *   server_team.h    workers that hold a copy of the model between them
  * Workers that are threads call the functions of server.h, which do what they say for the number of
@@ -73,6 +74,7 @@ typedef struct tti_served {
     int64_t batch, version;
     int64_t next_replay; /* index of the first of its arrivals that it has not begun, or beyond */
     bool has_left, is_dead;
+    bool was_left_out; /* with backup workers: the last step that it had a part of */
     int64_t n_dropped;
     int n_begun[TTI_MAX_RANKS]; /* steps that the others have begun since it took its batch */
 } tti_served;
@@ -144,6 +146,9 @@ tutti_status tti_server_start(tti_server *s);
 /* A piece of the gradient of a worker of this process, in memory of the host. */
 float *tti_server_piece(const tti_exec *x, int piece);
 
+/* An update with a loss or a gradient that is not finite is left out, and no failure. */
+bool tti_server_leaves_out(const tti_server *s);
+
 /* What texts call a worker of the queue, by whose number. */
 const char *tti_server_kind(const tti_server *s);
 
@@ -208,12 +213,17 @@ void tti_server_bury(tti_server *s, int w, const char *why);
 tutti_status tti_door_open(tti_server *s, tti_channel *const *channels);
 void tti_door_close(tti_door *door);
 
-/* ---- server_remote.c: by all lanes; and the calls of server.h where s->remote ---- */
+/* ---- server_copies.c: by all lanes ---- */
 
-/* The sum of elements range of the pieces; and n elements. */
+/* Where gradients travel in 16 bits: the pieces become one, the sum of them, rounded. */
+void tti_server_round(tti_exec *x, float *const *pieces, int *n_pieces);
+/* The sum of elements range of the pieces, as f32 or as it travels; and n elements. */
 void tti_server_copy_sum(tti_exec *x, float *dst, float *const *pieces, int n_pieces,
                          tti_range range);
+void tti_server_pack(tti_exec *x, void *area, float *const *pieces, int n_pieces, tti_range range);
 void tti_server_copy(tti_exec *x, float *dst, const float *from, size_t n);
+
+/* ---- server_remote.c: the calls of server.h where s->remote ---- */
 
 /* Makes s one that asks over channel, which becomes its own, also on failure. */
 tutti_status tti_remote_begin(tti_server *s, tti_channel *channel);

@@ -189,7 +189,7 @@ static tutti_status take_place(tti_server *s, tti_channel *control, tti_channel 
     bool keeps = s->team->mesh.at.data == 0;
     if (s->team->part == 0) return keeps ? be_queue(s, channels) : tti_remote_begin(s, channels[0]);
     if (!keeps) return be_follower(s, channels[0]);
-    TTI_TRY(tti_holder_create(&s->desc, 0, control, channels, &s->holder));
+    TTI_TRY(tti_holder_create(s, 0, control, channels, &s->holder));
     return be_follower(s, NULL);
 }
 

@@ -40,7 +40,8 @@ static bool makes_sense(const tti_wire_message *m) {
             return m->number[0] >= 0 && m->number[1] >= m->number[0];
         case TTI_WIRE_GIVE:
             return m->number[0] >= 0 && a->n_rows >= m->number[0] && a->result.count >= 0 &&
-                   isfinite(a->result.count) && isfinite(a->result.bubble);
+                   isfinite(a->result.count) && isfinite(a->result.bubble) &&
+                   isfinite(a->loss_scale) && a->loss_scale >= 0;
         case TTI_WIRE_MEET:
             return has_count(m);
         case TTI_WIRE_COPY:

@@ -14,7 +14,7 @@ typedef enum tti_wire_kind {
     TTI_WIRE_NONE,
     TTI_WIRE_OPEN,  /* first, last ->                                                        */
     TTI_WIRE_STOP,  /* ->                                                                    */
-    TTI_WIRE_TAKE,  /* -> any, batch, version; parameters                                    */
+    TTI_WIRE_TAKE,  /* -> any, batch, version, loss scale; parameters                        */
     TTI_WIRE_GIVE,  /* own rows; arrival: n_rows, wait_ns, result; gradient -> arrival       */
     TTI_WIRE_PULL,  /* -> updates; parameters, averages                                      */
     TTI_WIRE_LEAVE, /* text: why -> whether it may                                           */

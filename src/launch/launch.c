@@ -110,9 +110,13 @@ tutti_status tutti_launch(const tutti_launch_desc *desc, tutti_launch_result *ou
     tutti_launch_result result = {.rank = -1};
     TTI_TRY(run_with_restarts(desc, &report, &result.n_restarts));
     give_result(&report, &result);
+    /* What is told is how the workers ended, also where a full disk takes no file of it. */
+    if (desc->error_file && report.noticed_ns != 0 &&
+        tti_cause_write(&report, desc->error_file) != TUTTI_OK) {
+        size_t n = strlen(result.text);
+        snprintf(result.text + n, sizeof result.text - n, "; %s", tutti_last_error());
+    }
     *out = result;
-    if (desc->error_file && report.noticed_ns != 0)
-        return tti_cause_write(&report, desc->error_file);
     return TUTTI_OK;
 }
 

@@ -16,8 +16,8 @@ static atomic_int requested; /* the first signal, 0: none */
 static _Atomic int64_t requested_ns;
 static atomic_bool installed, supervised;
 
-static void on_signal(int sig) {
-    int none = 0;
+static void on_signal(int given) {
+    int none = 0, sig = given == SIGHUP ? SIGTERM : given;
     int64_t now_ns = tti_now_ns();
     if (atomic_compare_exchange_strong(&requested, &none, sig)) {
         atomic_store(&requested_ns, now_ns);
@@ -46,7 +46,8 @@ tutti_status tti_stop_install(tti_stop *stop) {
     atomic_store(&supervised, is_supervised());
     atomic_store(&requested_ns, INT64_MAX);
     atomic_store(&requested, 0);
-    if (take_over(SIGINT, &stop->old_int) == 0 && take_over(SIGTERM, &stop->old_term) == 0)
+    if (take_over(SIGINT, &stop->old_int) == 0 && take_over(SIGTERM, &stop->old_term) == 0 &&
+        take_over(SIGHUP, &stop->old_hup) == 0)
         return TUTTI_OK;
     atomic_store(&installed, false);
     return tti_fail(TUTTI_E_INTERNAL, "stop: sigaction: %s", strerror(errno));
@@ -55,6 +56,7 @@ tutti_status tti_stop_install(tti_stop *stop) {
 void tti_stop_remove(const tti_stop *stop) {
     sigaction(SIGINT, &stop->old_int, NULL);
     sigaction(SIGTERM, &stop->old_term, NULL);
+    sigaction(SIGHUP, &stop->old_hup, NULL);
     atomic_store(&installed, false);
 }
 

@@ -1,6 +1,7 @@
-/* stop.h - Ctrl-C and SIGTERM inside a training process.
+/* stop.h - Ctrl-C, SIGTERM and a terminal that closes (SIGHUP, taken as SIGTERM) inside a training
+ * process.
  *
- * The first SIGINT or SIGTERM sets a flag that the trainer reads at each step boundary; the second
+ * The first such signal sets a flag that the trainer reads at each step boundary; the second
  * ends the process at once with 130 or 143.  Two signals within 100 ms count as one: Slurm, systemd
  * and timeout(1) signal a process and its group.  Below a supervisor (TUTTI_SUPERVISOR_PID is the
  * parent) further signals do nothing: the supervisor decides when to kill.  Only the trainer
@@ -16,11 +17,11 @@
 #include "tutti/status.h"
 
 typedef struct tti_stop {
-    struct sigaction old_int, old_term;
+    struct sigaction old_int, old_term, old_hup;
 } tti_stop;
 
-/* Takes over SIGINT and SIGTERM and clears the flag.  A signal that was ignored (nohup, a shell's
- * background job) stays ignored.  One owner at a time: TUTTI_E_INVALID while installed. */
+/* Takes over SIGINT, SIGTERM and SIGHUP and clears the flag.  A signal that was ignored (nohup, a
+ * shell's background job) stays ignored.  One owner at a time: TUTTI_E_INVALID while installed. */
 TUTTI_NODISCARD tutti_status tti_stop_install(tti_stop *stop);
 
 /* Gives the signals back to their former handlers. */

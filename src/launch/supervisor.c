@@ -380,9 +380,21 @@ static tutti_status check(const tti_supervisor_desc *desc) {
     return TUTTI_OK;
 }
 
+/* What is ignored here stays so (nohup, a shell's background job): a signal that is blocked would
+ * be kept for whoever reads it, ignored or not. */
+static void take_signals(sigset_t *taken) {
+    static const int asked[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction now;
+    sigemptyset(taken);
+    for (size_t i = 0; i < TTI_COUNT(asked); i++)
+        if (sigaction(asked[i], NULL, &now) != 0 || now.sa_handler != SIG_IGN)
+            sigaddset(taken, asked[i]);
+    sigaddset(taken, SIGCHLD);
+    sigaddset(taken, SIGPIPE);
+}
+
 tutti_status tti_supervisor_run(const tti_supervisor_desc *desc, tti_supervisor_report *out) {
     TTI_TRY(check(desc));
-    static const int taken[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGPIPE};
     supervisor s = {.desc = desc,
                     .report = {.rank = -1, .worker_code = -1},
                     .signal_fd = -1,
@@ -393,8 +405,7 @@ tutti_status tti_supervisor_run(const tti_supervisor_desc *desc, tti_supervisor_
     sigset_t blocked, old_mask;
     /* An inherited SIG_IGN would make the kernel forget how children ended. */
     struct sigaction child = {.sa_handler = SIG_DFL}, old_child;
-    sigemptyset(&blocked);
-    for (size_t i = 0; i < TTI_COUNT(taken); i++) sigaddset(&blocked, taken[i]);
+    take_signals(&blocked);
     pthread_sigmask(SIG_BLOCK, &blocked, &old_mask);
     sigaction(SIGCHLD, &child, &old_child);
     sigdelset(&blocked, SIGPIPE); /* blocked, but write's EPIPE says it already */

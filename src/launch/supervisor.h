@@ -11,8 +11,8 @@
  * without it (tti_worker_report_needed).
  *
  * SIGINT, SIGTERM and SIGHUP are forwarded once (SIGHUP as SIGTERM), for a stop at a step boundary;
- * a second one, at least 100 ms later, kills at once.  A worker that leaves with 75, 130 or 143
- * stops in order, and the others are asked to stop too.
+ * a second one, at least 100 ms later, kills at once; what was ignored before (nohup) stays so.  A
+ * worker that leaves with 75, 130 or 143 stops in order, and the others are asked to stop too.
  *
  * Exit codes: 0 all well; the code of the worker that failed first; 5 if it was killed by a signal
  * or stopped; 128+n after a second signal n or when workers ended by the signal n we forwarded. */
@@ -58,10 +58,10 @@ typedef struct tti_supervisor_report {
 } tti_supervisor_report;
 
 /* Runs the workers to their end.  Call from the main thread: workers die with the thread that
- * started them.  For the time of the call SIGINT, SIGTERM, SIGHUP, SIGCHLD and SIGPIPE are blocked
- * on the calling thread; if the process has other threads, they must block them too.
- * TUTTI_OK: they ran, *out says how it ended.  Else nothing is left running: TUTTI_E_IO (a program
- * that cannot be run, no log folder), TUTTI_E_INVALID, TUTTI_E_NOMEM. */
+ * started them.  For the time of the call SIGINT, SIGTERM, SIGHUP (but what is ignored), SIGCHLD
+ * and SIGPIPE are blocked on the calling thread; if the process has other threads, they must block
+ * them too. TUTTI_OK: they ran, *out says how it ended.  Else nothing is left running: TUTTI_E_IO
+ * (a program that cannot be run, no log folder), TUTTI_E_INVALID, TUTTI_E_NOMEM. */
 TUTTI_NODISCARD tutti_status tti_supervisor_run(const tti_supervisor_desc *desc,
                                                 tti_supervisor_report *out);
 

@@ -1,7 +1,9 @@
 /* worker_env.c - rank and size from the environment, as a table of launchers in order of trust.
  *
  * Only reads; nothing is joined or started here.  A row counts when both its rank and its size are
- * set; a lone WORLD_SIZE, as batch scripts export it, is passed over and mentioned in the text. */
+ * set; a lone WORLD_SIZE, as batch scripts export it, is passed over and mentioned in the text.  A
+ * row that says "rank 0 of 1" is believed only if no later one says more: N processes that each
+ * take themselves for a whole job would all train the same. */
 #include "launch/worker_env.h"
 
 #include <errno.h>
@@ -120,6 +122,31 @@ static const char *launcher_name(const tti_environment *env, const launcher_row 
     return tti_env_look(env, "TORCHELASTIC_RUN_ID") ? "torchrun" : row->launcher;
 }
 
+static bool counts(const tti_environment *env, const launcher_row *row) {
+    return tti_env_look(env, row->rank) && tti_env_look(env, row->size) &&
+           (!row->applies || row->applies(env));
+}
+
+/* That no launcher below row has started this process as one of several.  What tutti itself has
+ * started is alone because somebody asked for that. */
+static tutti_status check_alone(const tti_environment *env, const launcher_row *row) {
+    if (tti_env_look(env, "TUTTI_SUPERVISOR_PID")) return TUTTI_OK;
+    const char *heard = row->launcher; /* of rows of one launcher the first that counts is it */
+    for (const launcher_row *other = row + 1; other < launchers + TTI_COUNT(launchers); other++) {
+        int n;
+        if (strcmp(other->launcher, heard) == 0 || !counts(env, other)) continue;
+        heard = other->launcher;
+        if (!parse_int(tti_env_look(env, other->size), TTI_MAX_WORLD_SIZE, &n) || n < 2) continue;
+        return tti_fail(TUTTI_E_CONFIG,
+                        "launch: %s=0 and %s=1 say that this process is a job of its own, but %s "
+                        "has started %d of them (%s=%.20s): for one job of %d ranks unset %s and "
+                        "%s; for %d jobs of one rank each unset %s",
+                        row->rank, row->size, other->launcher, n, other->rank,
+                        tti_env_look(env, other->rank), n, row->rank, row->size, n, other->rank);
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status read_row(const tti_environment *env, const launcher_row *row,
                              tti_worker_env *out) {
     tti_worker_env found = {.launcher = launcher_name(env, row)};
@@ -128,6 +155,7 @@ static tutti_status read_row(const tti_environment *env, const launcher_row *row
     if (found.rank >= found.n_ranks)
         return tti_fail(TUTTI_E_CONFIG, "launch: %s=%d must be below %s=%d", row->rank, found.rank,
                         row->size, found.n_ranks);
+    if (found.n_ranks == 1) TTI_TRY(check_alone(env, row));
     read_local(env, row, &found);
     snprintf(found.text, sizeof found.text, "rank %d of %d, by %s (%s=%d, %s=%d)", found.rank,
              found.n_ranks, found.launcher, row->rank, found.rank, row->size, found.n_ranks);
@@ -160,9 +188,7 @@ tutti_status tti_worker_env_detect(const tti_rank_flags *flags, tti_getenv_fn ge
     const tti_environment env = {get, user};
     if (flags && flags->n_ranks != 0) return read_flags(flags, out);
     for (size_t i = 0; i < TTI_COUNT(launchers); i++) {
-        const launcher_row *row = &launchers[i];
-        if (!tti_env_look(&env, row->rank) || !tti_env_look(&env, row->size)) continue;
-        if (!row->applies || row->applies(&env)) return read_row(&env, row, out);
+        if (counts(&env, &launchers[i])) return read_row(&env, &launchers[i], out);
     }
     const char *per_node = tti_env_look(&env, "PET_NPROC_PER_NODE");
     if (tti_env_look(&env, "PET_NODE_RANK") && per_node)

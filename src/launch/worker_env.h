@@ -37,7 +37,9 @@ typedef struct tti_environment {
 const char *tti_env_look(const tti_environment *env, const char *name);
 
 /* A pure function of its arguments.  A launcher's variables that are set but make no sense
- * (not a number, rank >= size) are TUTTI_E_CONFIG with the variable named.  get NULL: getenv. */
+ * (not a number, rank >= size) are TUTTI_E_CONFIG with the variable named, and so is "0 of 1" where
+ * another launcher says "one of several": N jobs of one rank, which nobody has asked for.  get
+ * NULL: getenv. */
 TUTTI_NODISCARD tutti_status tti_worker_env_detect(const tti_rank_flags *flags, tti_getenv_fn get,
                                                    void *user, tti_worker_env *out);
 

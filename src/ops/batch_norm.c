@@ -516,8 +516,9 @@ const tti_op tti_ops_batch_norm[] = {
      .join = join_sums,
      .samples = sync_samples},
     {.name = "bn_apply",
-     .doc = "y = act(gamma (x - mean) / sqrt(M2/count + eps) + beta + r); inputs x, stats, gamma, "
-            "beta, r?",
+     .doc =
+         "y = act(gamma (x - mean) / sqrt(M2/count + eps) + beta + r), of count 0 act(beta + r); "
+         "inputs x, stats, gamma, beta, r?",
      .n_in_min = 4,
      .n_in_max = 5,
      .n_out = 1,

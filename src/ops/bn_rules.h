@@ -96,8 +96,10 @@ static inline size_t rows_of(const tti_args *a, int i, size_t n) {
     return rows <= 0 ? 0 : (size_t)fmin(rows, (double)n);
 }
 
+/* Of no samples 0: what stands in a shard without any becomes beta.  1 / sqrt(eps) instead would
+ * grow from layer to layer until it is infinite, and its product with a gradient of 0 no number. */
 static inline double rstd_of(double count, double m2, double eps) {
-    return 1 / sqrt((count > 0 ? m2 / count : 0) + eps);
+    return count > 0 ? 1 / sqrt(m2 / count + eps) : 0;
 }
 
 /* {count, mean[C], M2[C]} of the first `rows` samples of x. */

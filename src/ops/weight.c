@@ -39,9 +39,17 @@ static double op_weight(const tti_weights *w, const tti_node *node, bool tf32) {
     return strncmp(node->op->name, "attention", 9) == 0 ? each * w->attention : each;
 }
 
-double tti_node_weight(const tti_weights *w, const tti_node *node, bool tf32) {
+/* Others are there already, or part of what is. */
+static bool takes_time(const tti_node *node) {
+    return (node->op->traits & (TTI_SOURCE | TTI_VIEW)) == 0;
+}
+
+typedef struct work {
+    double ops, moved;
+} work;
+
+static work work_of(const tti_weights *w, const tti_node *node, bool tf32) {
     tti_cost cost = {0};
-    if (node->op->traits & (TTI_SOURCE | TTI_VIEW)) return 0;
     if (node->op->cost)
         node->op->cost(node, &cost);
     else
@@ -49,6 +57,22 @@ double tti_node_weight(const tti_weights *w, const tti_node *node, bool tf32) {
     if (cost.bytes <= 0) cost.bytes = n_bytes_of(node);
     /* An exchange counts what goes and what comes. */
     double byte = node->op->traits & TTI_COLLECTIVE ? w->byte_between / 2 : w->byte;
-    double ops = cost.flops * op_weight(w, node, tf32), moved = cost.bytes * byte;
-    return w->kernel + (w->at_once ? fmax(ops, moved) : ops + moved);
+    return (work){cost.flops * op_weight(w, node, tf32), cost.bytes * byte};
+}
+
+double tti_node_weight(const tti_weights *w, const tti_node *node, bool tf32) {
+    if (!takes_time(node)) return 0;
+    work of = work_of(w, node, tf32);
+    return w->kernel + (w->at_once ? fmax(of.ops, of.moved) : of.ops + of.moved);
+}
+
+double tti_share_of_operations(const tti_weights *w, tti_node *const *nodes, int n, bool tf32) {
+    double all = 0, by_ops = 0;
+    for (int i = 0; i < n; i++) {
+        if (!takes_time(nodes[i])) continue;
+        work of = work_of(w, nodes[i], tf32);
+        all += fmax(of.ops, of.moved);
+        if (of.ops > of.moved) by_ops += of.ops;
+    }
+    return all > 0 ? by_ops / all : 0;
 }

@@ -26,4 +26,9 @@ extern const tti_weights tti_weights_gpu;  /* in seconds of an H200 */
 /* Of a node as it stands, without gradients.  tf32: products of f32 are made so. */
 double tti_node_weight(const tti_weights *weights, const tti_node *node, bool tf32);
 
+/* The part, 0 to 1, of the time of n nodes that those take whose operations last longer than what
+ * they move: how much of it waits for multiprocessors, and not for memory. */
+double tti_share_of_operations(const tti_weights *weights, tti_node *const *nodes, int n,
+                               bool tf32);
+
 #endif /* TTI_OPS_WEIGHT_H */

@@ -38,10 +38,13 @@ static bool same_work(const tti_node *a, const tti_node *b) {
     return memcmp(a->attrs, b->attrs, (size_t)tti_n_attrs(a->op) * sizeof *a->attrs) == 0;
 }
 
-/* An earlier node of the new graph that does the same.  The last added node is the candidate. */
+/* An earlier node of the new graph that does the same.  The last added node is the candidate.  A
+ * twin has the same inputs, so it stands behind the last of them. */
 static const tti_node *find_twin(const tutti_graph *to, const tti_node *node) {
+    int first = 0;
     if (node->op->traits & (TTI_INPUT | TTI_PARAM | TTI_BUFFER | TTI_UPDATE)) return NULL;
-    for (int i = 0; i < node->id; i++)
+    for (int i = 0; i < node->n_in; i++) first = TTI_MAX(first, node->in[i]->node->id + 1);
+    for (int i = first; i < node->id; i++)
         if (same_work(to->nodes[i], node)) return to->nodes[i];
     return NULL;
 }

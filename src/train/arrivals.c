@@ -3,20 +3,28 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/error.h"
+#include "base/number.h"
+#include "train/numerics.h"
 
 enum { MAX_LINE = 200, MAX_UPDATES = 1 << 28 };
+
+/* Each gradient has the loss scale of its worker then. */
+static bool is_scaled(const tti_blueprint *b) { return tti_numerics_is_scaled(&b->config); }
 
 static void header_of(const tti_blueprint *b, char out[MAX_LINE]) {
     int n = snprintf(out, MAX_LINE,
                      "tutti arrivals 1 workers %d batch %" PRId64 " seed %" PRId64 " shards %d",
                      b->mesh.data, b->config.train.batch, b->config.train.seed, b->n_shards);
     if (b->n_parts > 0) /* a worker is a copy of the model */
-        snprintf(out + n, (size_t)(MAX_LINE - n), " pipeline %d tensor %d", b->mesh.stage,
-                 b->mesh.tensor);
+        n += snprintf(out + n, (size_t)(MAX_LINE - n), " pipeline %d tensor %d", b->mesh.stage,
+                      b->mesh.tensor);
+    if (is_scaled(b)) snprintf(out + n, (size_t)(MAX_LINE - n), " scaled");
 }
 
 static void path_of(const char *run_dir, char out[700]) {
@@ -27,16 +35,27 @@ tutti_status tti_arrivals_open(const tti_blueprint *b, const char *run_dir, FILE
     char path[700], header[MAX_LINE];
     path_of(run_dir, path);
     header_of(b, header);
-    *out = fopen(path, "a");
+    *out = fopen(path, "a+");
     if (!*out) return tti_fail(TUTTI_E_IO, "%s: cannot be written: %s", path, strerror(errno));
+    tutti_status st = tti_cut_torn_line(fileno(*out), path);
+    if (st != TUTTI_OK) {
+        fclose(*out);
+        *out = NULL;
+        return st;
+    }
     if (fseek(*out, 0, SEEK_END) == 0 && ftell(*out) == 0) fprintf(*out, "%s\n", header);
     return TUTTI_OK;
 }
 
-tutti_status tti_arrivals_write(FILE *file, const tti_arrival *a) {
+tutti_status tti_arrivals_write(const tti_blueprint *b, FILE *file, const tti_arrival *a) {
+    char scale[TTI_NUMBER_TEXT + 1] = " ";
     if (!file) return TUTTI_OK;
-    if (fprintf(file, "%" PRId64 " %" PRId64 " %d %" PRId64 "\n", a->step, a->batch, a->worker,
-                a->version) > 0)
+    if (is_scaled(b))
+        tti_format_double(scale + 1, a->loss_scale);
+    else
+        *scale = '\0';
+    if (fprintf(file, "%" PRId64 " %" PRId64 " %d %" PRId64 "%s\n", a->step, a->batch, a->worker,
+                a->version, scale) > 0)
         return TUTTI_OK;
     return tti_fail(TUTTI_E_IO, "arrivals.txt: cannot be written: %s", strerror(errno));
 }
@@ -83,16 +102,26 @@ static tutti_status room_for(reading *r, int64_t n) {
     return TUTTI_OK;
 }
 
+/* Behind the numbers of a line. */
+static bool take_scale(const reading *r, const char *text, double *scale) {
+    *scale = 0;
+    if (!is_scaled(r->b)) return true;
+    return tti_parse_double(text, scale) == TTI_NUMBER_OK && *scale > 0 && isfinite((float)*scale);
+}
+
 static tutti_status take_line(reading *r, const char *line) {
     int64_t number[4];
+    double scale;
+    char last = is_scaled(r->b) ? ' ' : '\0'; /* behind the numbers */
     for (int i = 0; i < 4; i++) {
         char *end;
         errno = 0;
         number[i] = strtoll(line, &end, 10);
-        if (end == line || errno || number[i] < 0 || *end != (i < 3 ? ' ' : '\0'))
+        if (end == line || errno || number[i] < 0 || *end != (i < 3 ? ' ' : last))
             return refuse(r, "expected four numbers: update, batch, worker, version");
         line = end + 1;
     }
+    if (!take_scale(r, line, &scale)) return refuse(r, "expected a loss scale above 0 at the end");
     int64_t step = number[0];
     if (step < 1 || step > r->n + 1 || step > MAX_UPDATES)
         return refuse(r, "an update is missing before this one");
@@ -101,8 +130,11 @@ static tutti_status take_line(reading *r, const char *line) {
     r->n = step; /* what a run did over after a checkpoint comes again */
     if (step > r->b->n_steps) return TUTTI_OK;
     TTI_TRY(room_for(r, step));
-    r->a[step - 1] = (tti_arrival){
-        .step = step, .batch = number[1], .worker = (int32_t)number[2], .version = number[3]};
+    r->a[step - 1] = (tti_arrival){.step = step,
+                                   .batch = number[1],
+                                   .worker = (int32_t)number[2],
+                                   .version = number[3],
+                                   .loss_scale = scale};
     return TUTTI_OK;
 }
 

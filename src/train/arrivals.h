@@ -5,6 +5,7 @@
  *     1 0 0 0            update, batch, worker, updates that were in its parameters
  *     2 1 3 0
  *
+ * Where gradients are scaled the first line ends with "scaled", each other with the loss scale.
  * A run that is continued from a checkpoint appends; the last line of an update counts. */
 #ifndef TTI_TRAIN_ARRIVALS_H
 #define TTI_TRAIN_ARRIVALS_H
@@ -14,9 +15,10 @@
 #include "exec/server.h"
 #include "train/blueprint.h"
 
-/* Opens run_dir/arrivals.txt for appending; *out is closed by tti_arrivals_close. */
+/* Opens run_dir/arrivals.txt for appending, and cuts off what is left of a torn line; *out is
+ * closed by tti_arrivals_close. */
 tutti_status tti_arrivals_open(const tti_blueprint *b, const char *run_dir, FILE **out);
-tutti_status tti_arrivals_write(FILE *file, const tti_arrival *arrival);
+tutti_status tti_arrivals_write(const tti_blueprint *b, FILE *file, const tti_arrival *arrival);
 
 /* What was written is in the file.  NULL is a no-op, in all three. */
 tutti_status tti_arrivals_flush(FILE *file);

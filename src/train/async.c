@@ -1,6 +1,7 @@
 /* async.c - take a batch, give its gradient, until a stretch is over; then all come together. */
 #include "train/async.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,11 +95,26 @@ static tutti_status leave(const tti_async_desc *d, tutti_status st) {
     return TUTTI_OK;
 }
 
+/* A step that was left out is the worker's loss scale's affair, or wanted, or the run's end. */
+static tutti_status judge(const tti_async_desc *d, double scale, const tti_arrival *a) {
+    bool skipped = a->result.skipped, overflow = false;
+    if (d->scale) {
+        d->scale->scale = scale; /* a recorded one may have been another */
+        overflow = tti_loss_scale_answers(d->scale, skipped);
+    }
+    if (!skipped || overflow || strcmp(d->b->config.train.on_nan, "skip") == 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_NUMERICS,
+                    "step %lld: the loss or the gradient of batch %lld is not finite; the "
+                    "parameters are as before this step.  train.on_nan=skip leaves such steps out",
+                    (long long)a->step, (long long)a->batch);
+}
+
 /* The gradient of a batch, and what it took. */
 static tutti_status one_batch(const tti_async_desc *d, const tti_ticket *ticket) {
     tti_batch batch;
     tti_arrival arrival;
     int64_t start = tti_now_ns();
+    double scale = ticket->loss_scale > 0 ? ticket->loss_scale : d->scale ? d->scale->scale : 1;
     tti_loader_seek(d->loader, ticket->batch / d->b->steps_per_epoch,
                     ticket->batch % d->b->steps_per_epoch);
     TTI_TRY(tti_loader_next(d->loader, &batch));
@@ -108,7 +124,7 @@ static tutti_status one_batch(const tti_async_desc *d, const tti_ticket *ticket)
                           .shards = d->shards,
                           .shard_size = d->b->rows_per_shard,
                           .n_rows = batch.n_rows_global,
-                          .loss_scale = 1};
+                          .loss_scale = scale};
     tti_feeding_tell(d->loader, &step);
     tti_gift gift = {&step, batch.wait_ns, d->lr, d->user};
     TTI_TRY(tti_server_give(d->exec, &gift, &arrival));
@@ -117,7 +133,21 @@ static tutti_status one_batch(const tti_async_desc *d, const tti_ticket *ticket)
     tti_step_result *r = &arrival.result;
     r->comm_ns = spent - batch.wait_ns - r->compute_ns - r->update_ns;
     tti_times_add(d->times, r, batch.wait_ns, spent);
-    return TUTTI_OK;
+    return judge(d, scale, &arrival);
+}
+
+/* Of any worker: what its loss scale takes back is only counted. */
+static tutti_status tell_left_out(const tti_async_desc *d, const tti_arrival *a) {
+    char text[160];
+    const tti_loss_scale own = {.scale = a->loss_scale, .dynamic = d->scale && d->scale->dynamic};
+    if (!a->result.skipped) return TUTTI_OK;
+    ++*d->n_left_out;
+    bool is_wanted = strcmp(d->b->config.train.on_nan, "skip") == 0;
+    if (!is_wanted || !tti_loss_scale_is_blameless(&own)) return TUTTI_OK;
+    snprintf(text, sizeof text,
+             "step %lld: the loss or the gradient of batch %lld is not finite, and was left out",
+             (long long)a->step, (long long)a->batch);
+    return tti_reporter_skip(d->reporter, d->n_skipped, text);
 }
 
 /* Rank 0 tells of everybody's updates; shares of the time are the workers' mean. */
@@ -128,7 +158,8 @@ static tutti_status tell(const tti_async_desc *d) {
     while (tti_server_next(tti_exec_server(d->exec), &a)) {
         tti_batch batch = {.n_rows_global = a.n_rows, .wait_ns = a.wait_ns / d->b->mesh.data};
         a.result.compute_ns /= d->b->mesh.data;
-        TTI_TRY(tti_arrivals_write(d->arrivals, &a));
+        TTI_TRY(tti_reporter_go_on(d->reporter, tti_arrivals_write(d->b, d->arrivals, &a)));
+        TTI_TRY(tell_left_out(d, &a));
         TTI_TRY(tti_reporter_step(d->reporter, a.step, a.lr, &a.result, &batch));
     }
     while (tti_server_next_leave(tti_exec_server(d->exec), &left))
@@ -151,14 +182,18 @@ tutti_status tti_async_meet(tti_exec *exec, tutti_comm *comm) {
     return comm ? tutti_comm_barrier(comm) : TUTTI_OK;
 }
 
-/* Everybody has the parameters as they are now, and the same in memory. */
+/* Everybody has the parameters as they are now, and the same in memory; and goes on with the lowest
+ * loss scale of all, a power of two. */
 static tutti_status come_together(const tti_async_desc *d, int64_t *step, int64_t *wish) {
     uint64_t hash;
     TTI_TRY(max_of_all(d, wish, 1)); /* all that was taken is applied then */
     TTI_TRY(tti_server_pull(d->exec, step));
     TTI_TRY(tti_exec_whole_hash(d->exec, &hash));
-    int64_t ends[2] = {(int64_t)hash, (int64_t)~hash};
-    TTI_TRY(max_of_all(d, ends, 2));
+    bool dynamic = d->scale && d->scale->dynamic;
+    int64_t ends[4] = {(int64_t)hash, (int64_t)~hash};
+    if (dynamic) ends[2] = -ilogb(d->scale->scale), ends[3] = -d->scale->n_good;
+    TTI_TRY(max_of_all(d, ends, 4));
+    if (dynamic) d->scale->scale = ldexp(1, (int)-ends[2]), d->scale->n_good = (int)-ends[3];
     if (ends[0] == ~ends[1]) return TUTTI_OK;
     return tti_fail(TUTTI_E_MISMATCH,
                     "step %lld: the parameters that came from the server differ between workers",
@@ -217,7 +252,7 @@ static tutti_status tell_counts(const tti_async_desc *d, int64_t step) {
         return tti_reporter_dropped(d->reporter, step, dropped);
     }
     tti_server_staleness(server, bins);
-    return tti_reporter_staleness(d->reporter, step, bins);
+    return tti_reporter_staleness(d->reporter, step, bins, *d->n_left_out);
 }
 
 static tutti_status run(const tti_async_desc *d, int64_t *step, bool *stopped) {
@@ -231,7 +266,7 @@ static tutti_status run(const tti_async_desc *d, int64_t *step, bool *stopped) {
     TTI_TRY(come_together(d, step, &wish));
     *stopped = wish;
     TTI_TRY(tell(d));
-    TTI_TRY(tti_arrivals_flush(d->arrivals));
+    TTI_TRY(tti_reporter_go_on(d->reporter, tti_arrivals_flush(d->arrivals)));
     return tell_counts(d, *step);
 }
 

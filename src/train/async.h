@@ -13,6 +13,7 @@
 #include <stdio.h>
 
 #include "train/feeding.h"
+#include "train/loss_scale.h"
 #include "train/reporter.h"
 
 /* The server of a job, for the workers of this process.  TUTTI_E_CONFIG: parallel.replay cannot be
@@ -44,7 +45,11 @@ typedef struct tti_async_desc {
     tti_shard_data *shards; /* as many, for the use of this */
     tti_reporter *reporter;
     tti_times *times;
-    FILE *arrivals; /* rank 0's; NULL: on the others, and with backup workers */
+    FILE *arrivals;        /* rank 0's; NULL: on the others, and with backup workers */
+    tti_loss_scale *scale; /* this worker's own between two stops, where all take the lowest;
+                              NULL: gradients are as they are */
+    int64_t *n_skipped;    /* rank 0's: updates left out under train.on_nan=skip; and of those */
+    int64_t *n_left_out;   /* with what loss scales have left out, all */
     bool (*wants_stop)(void *user);
     double (*lr)(void *user, int64_t step); /* of the update after so many */
     void *user;

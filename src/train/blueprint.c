@@ -135,11 +135,11 @@ tutti_status tti_blueprint_graph(const tutti_job *job, const tti_blueprint *b, b
 
 /* ---- the plan ---- */
 
-/* Where a worker's device alone writes the parameters, all of them in every step. */
+/* Where all parameters are on a worker's device, which alone writes them or knows what has come. */
 static bool keeps_low(const tti_blueprint *b) {
     const tti_device_ops *device = b->devices.backend->device;
     const tti_job_config *c = &b->config;
-    return device && device->update_narrow && !b->devices.mixed && c->parallel.zero == 0 &&
+    return device && device->update_narrow && !b->devices.mixed && c->parallel.zero <= 1 &&
            strcmp(c->parallel.offload, "none") == 0 && strcmp(c->parallel.sync, "all-reduce") == 0;
 }
 

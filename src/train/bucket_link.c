@@ -16,12 +16,14 @@ static const double LATENCIES = 19;
 /* Of sums between two workers as `tutti bench comm` and `tutti doctor` measure them; hosts: ten
  * gigabits a second and more, devices of hosts: 400.  taken_s on the host is the way through the
  * overlap thread; on H200 a step of GPT-2 124M lasts 46 us longer by each bucket of 4 MiB and 90 by
- * each of 32.  Copies to the host take no multiprocessors. */
+ * each of 32.  Who compresses reads and writes gradients several times for each of two meetings.
+ * Copies to the host take no multiprocessors. */
 static const tti_bucket_link threads = {"threads of one process", 3e-6, 10e9, 20e-6, 0};
 static const tti_bucket_link processes = {"memory of one host", 4.5e-6, 9e9, 20e-6, 0};
 static const tti_bucket_link hosts = {"a network of hosts", 30e-6, 2.5e9, 20e-6, 0};
 static const tti_bucket_link devices_meet = {"devices that meet", 5.2e-6, 335e9, 80e-6, 0};
 static const tti_bucket_link devices_net = {"devices of several hosts", 30e-6, 40e9, 80e-6, 0};
+static const tti_bucket_link compress = {"devices that compress", 25e-6, 140e9, 80e-6, 0};
 static const tti_bucket_link by_host = {"devices, by their host", 60e-6, 4.1e9, 40e-6, 0};
 static const tti_bucket_link to_host = {"copies to the host", 10e-6, 50e9, 0, 0};
 
@@ -71,16 +73,28 @@ static void measured(const tti_job_config *c, const tti_devices *d, int n, tti_b
 
 /* ---- which link ---- */
 
+/* Of whole models and states, as exec/device_compress.c does. */
+static bool compresses_there(const tti_job_config *c) {
+    const char *key = tti_job_ends_on_host(c);
+    return key && strcmp(key, "parallel.compress") == 0 && c->parallel.zero == 0 &&
+           c->parallel.tensor * c->parallel.pipeline == 1;
+}
+
 static void of_devices(const tti_job_config *c, const tti_devices *d, int n_workers, int n_hosts,
                        tti_bucket_link *out) {
     int n_here = (n_workers + n_hosts - 1) / n_hosts;
     int n_copies = n_workers / (int)(c->parallel.tensor * c->parallel.pipeline);
-    bool ends_on_host = d->mixed || tti_job_ends_on_host(c) || (d->n > 0 && n_here > d->n) ||
-                        tti_job_divides_by_host(c, n_copies);
-    *out = ends_on_host ? by_host : n_hosts > 1 ? devices_net : devices_meet;
+    bool compresses = compresses_there(c);
+    bool ends_on_host = d->mixed || (tti_job_ends_on_host(c) && !compresses) ||
+                        (d->n > 0 && n_here > d->n) || tti_job_divides_by_host(c, n_copies);
+    *out = ends_on_host  ? by_host
+           : compresses  ? compress
+           : n_hosts > 1 ? devices_net
+                         : devices_meet;
     if (strcmp(c->parallel.offload, "none") != 0)
         *out = to_host;
-    else if (!ends_on_host && n_hosts == 1 && c->parallel.tensor * c->parallel.pipeline == 1)
+    else if (!ends_on_host && !compresses && n_hosts == 1 &&
+             c->parallel.tensor * c->parallel.pipeline == 1)
         measured(c, d, n_workers, out);
 }
 

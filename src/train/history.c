@@ -37,6 +37,9 @@ static void take_start(tti_history *h, const json_t *r) {
     while (h->n_times > 0 && h->times[h->n_times - 1].step > step) h->n_times--;
     h->planned_steps = number(r, "n_steps");
     h->workers = number(r, "workers");
+    h->pipeline = number(r, "pipeline");
+    h->tensor = number(r, "tensor");
+    h->zero = number(r, "zero");
     h->shards = number(r, "shards");
     h->params = number(r, "params");
     h->bytes_params = number(r, "bytes_params");

@@ -41,6 +41,7 @@ typedef struct tti_history {
     tti_note notes[TTI_HISTORY_NOTES];
     int n_notes, n_notes_left_out;
     double planned_steps, workers, shards, params;
+    double pipeline, tensor, zero; /* of the last start, as workers */
     double bytes_params, bytes_states, bytes_grads, bytes_activations, peak_rss, peak_device;
     double samples_per_s, wall_s, last_step;
     bool ended, stopped;

@@ -310,17 +310,25 @@ static tutti_status inspect(const tutti_job *job, const tti_blueprint *b,
     return desc->after_pass ? print_graph(&v, desc->after_pass, out) : print_plan(&v, out);
 }
 
-tutti_status tutti_inspect_job(tutti_job *job, const tutti_inspect_desc *desc, char **text) {
-    static const tutti_inspect_desc defaults;
-    *text = NULL;
+static tutti_status inspect_resolved(tutti_job *job, const tutti_inspect_desc *desc, tti_str *out) {
     tti_blueprint *b;
-    tti_str out = {0};
     tti_devices devices;
     TTI_TRY(tti_devices_resolve(job, &devices));
     TTI_TRY(tti_job_resolve(job, devices.n ? devices.n : tti_cores_usable()));
     TTI_TRY(tti_blueprint_create(job, &b));
-    tutti_status st = inspect(job, b, desc ? desc : &defaults, &out);
+    tutti_status st = inspect(job, b, desc, out);
     tti_blueprint_destroy(b);
+    return st;
+}
+
+tutti_status tutti_inspect_job(tutti_job *job, const tutti_inspect_desc *desc, char **text) {
+    static const tutti_inspect_desc defaults;
+    tti_str out = {0};
+    tti_options_kept kept;
+    *text = NULL;
+    TTI_TRY(tti_options_keep(&job->options, &kept));
+    tutti_status st = inspect_resolved(job, desc ? desc : &defaults, &out);
+    tti_options_restore(&job->options, &kept);
     if (st == TUTTI_OK && out.failed) st = tti_fail(TUTTI_E_NOMEM, "inspect: out of memory");
     if (st != TUTTI_OK) tti_str_free(&out);
     *text = out.text;

@@ -452,20 +452,28 @@ static void find_server_with_parts(const tti_job_config *c, char why[WHY]) {
         snprintf(why, WHY,
                  "the parameter server keeps the optimizer's state once for all workers already; "
                  "give parallel.zero=0");
-    else if (!is(c->parallel.compress, "none"))
-        snprintf(why, WHY, "the parameter server reads gradients where they are; give none");
+    else if (is_loose(c) && has_residuals(c))
+        snprintf(
+            why, WHY,
+            "%s keeps back a part of every gradient, which is of parameters that others have "
+            "changed before it comes, and is lost at each checkpoint and evaluation; give bf16 "
+            "or f16, or parallel.staleness=0 without backup workers",
+            c->parallel.compress);
+    else if (!is_loose(c) && !is_divided(c) && is(c->parallel.place, "threads") &&
+             !is(c->parallel.compress, "none"))
+        snprintf(why, WHY,
+                 "threads of a synchronous server read gradients where they are, and nothing "
+                 "travels; give none, or parallel.place=processes");
 }
 
-static void find_async_skips(const tti_job_config *c, char why[WHY]) {
-    if (!is_loose(c)) return;
-    if (is(c->train.on_nan, "skip"))
-        snprintf(why, WHY,
-                 "steps are left out where all workers agree on them, and these do not; give "
-                 "train.on_nan=stop, or parallel.staleness=0 without backup workers");
-    else if (is(c->train.precision, "f16"))
-        snprintf(why, WHY,
-                 "the loss scale of f16 follows what all workers agree on, and these do not; "
-                 "give bf16 or f32, or parallel.staleness=0 without backup workers");
+static void find_backup_scale(const tti_job_config *c, char why[WHY]) {
+    bool follows = is(c->train.precision, "f16") && c->train.loss_scale < 0;
+    if (!tti_job_has_server(c) || c->parallel.backup_workers == 0 || !follows) return;
+    snprintf(
+        why, WHY,
+        "with backup workers a step adds the gradients of whoever comes first, which must have "
+        "one loss scale, and that of f16 follows each worker's own; give one, such as "
+        "train.loss_scale=1024, or train.precision=bf16 or f32");
 }
 
 static bool is_local(const tti_job_config *c) { return is(c->parallel.sync, "local"); }
@@ -597,9 +605,11 @@ static const rule rules[] = {
     {{"parallel.servers", "parallel.tensor", "parallel.pipeline", "parallel.sync",
       "parallel.staleness", "parallel.backup_workers"},
      find_loose_parts},
-    {{"parallel.sync", "parallel.zero", "parallel.compress"}, find_server_with_parts},
-    {{"parallel.staleness", "parallel.backup_workers", "train.on_nan", "train.precision"},
-     find_async_skips},
+    {{"parallel.sync", "parallel.zero", "parallel.compress", "parallel.place", "parallel.staleness",
+      "parallel.backup_workers", "parallel.tensor", "parallel.pipeline"},
+     find_server_with_parts},
+    {{"parallel.backup_workers", "parallel.sync", "train.precision", "train.loss_scale"},
+     find_backup_scale},
     {{"parallel.backup_workers", "parallel.sync", "parallel.staleness", "parallel.mode",
       "parallel.workers", "parallel.tensor", "parallel.pipeline", "parallel.data",
       "parallel.sync_batch_norm"},

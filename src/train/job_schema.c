@@ -240,8 +240,9 @@ static const tti_option rows[] = {
      .example = "512MiB"},
     {"train.on_nan", TTI_OPTION_CHOICE, AT(train.on_nan), "stop", .choices = "stop|skip",
      .also = "nan|on_inf",
-     .help = "When the loss or a gradient is not finite: end the run, or "
-             "leave the parameters as they are for that step"},
+     .help = "When the loss is not finite, or a gradient, which skip, f16 and train.clip_norm look "
+             "at: end the run, or leave the parameters as they are for that step.  Parameters that "
+             "are not finite are never saved, and end the run"},
     {"train.eval_every", TTI_OPTION_INT, AT(train.eval_every), "1", RANGE(0, 1e6),
      .also = "eval_interval|val_every|eval_freq",
      .help = "Epochs between evaluations; 0: only at the end"},

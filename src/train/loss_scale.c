@@ -20,4 +20,10 @@ void tti_loss_scale_step(tti_loss_scale *s, bool overflow) {
     }
 }
 
+bool tti_loss_scale_answers(tti_loss_scale *s, bool skipped) {
+    bool overflow = skipped && !tti_loss_scale_is_blameless(s);
+    if (overflow || !skipped) tti_loss_scale_step(s, overflow);
+    return overflow;
+}
+
 bool tti_loss_scale_is_blameless(const tti_loss_scale *s) { return !s->dynamic || s->scale <= 1; }

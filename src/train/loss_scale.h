@@ -21,6 +21,10 @@ void tti_loss_scale_init(tti_loss_scale *s, double fixed);
  * Dynamic: halved on overflow, doubled after 2000 good steps in a row. */
 void tti_loss_scale_step(tti_loss_scale *s, bool overflow);
 
+/* The same for a step of which it is known that something was not finite: true if that is the
+ * scale's doing, and nobody has to answer for it. */
+bool tti_loss_scale_answers(tti_loss_scale *s, bool skipped);
+
 /* True when an overflow cannot be the scale's fault: it is fixed, or not above 1. */
 bool tti_loss_scale_is_blameless(const tti_loss_scale *s);
 

@@ -38,16 +38,15 @@ static void tell_checkpoint(tti_str *text, int64_t newest, int64_t saving) {
     }
 }
 
-void tti_lost_device_advise(const char *run_dir, int64_t saving, tutti_status status) {
+void tti_lost_device_advise(const char *run_dir, bool exact, int64_t saving, tutti_status status) {
     tti_str text = {0};
     if (status != TUTTI_E_DEVICE) return;
     tti_str_printf(&text, "%s.  ", tutti_last_error());
     tell_checkpoint(&text, newest_step(run_dir), saving);
     tti_str_printf(&text,
-                   ": tutti train --resume %.300s comes to the same bits.  Should the device fail "
-                   "again, name others in parallel.devices; nvidia-smi and the kernel's log (Xid) "
-                   "say what it has",
-                   run_dir);
+                   ": tutti train --resume %.300s%s.  Should the device fail again, name others in "
+                   "parallel.devices; nvidia-smi and the kernel's log (Xid) say what it has",
+                   run_dir, exact ? " comes to the same bits" : "");
     tti_fail(status, "%s", tti_str_text(&text));
     tti_str_free(&text);
 }

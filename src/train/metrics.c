@@ -1,4 +1,4 @@
-/* metrics.c - one line, one write. */
+/* metrics.c - one line, one write; of a line that a full disk has cut nothing stays. */
 #include "train/metrics.h"
 
 #include <errno.h>
@@ -8,14 +8,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/append.h"
 #include "base/error.h"
 
 tutti_status tti_metrics_open(tti_metrics *m, const char *run_dir) {
     char path[700];
     snprintf(path, sizeof path, "%s/metrics.jsonl", run_dir);
-    *m = (tti_metrics){.fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)};
+    *m = (tti_metrics){.fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666)};
     if (m->fd < 0) return tti_fail(TUTTI_E_IO, "%s: %s", path, strerror(errno));
-    return TUTTI_OK;
+    return tti_cut_torn_line(m->fd, path);
 }
 
 void tti_metrics_close(tti_metrics *m) {
@@ -38,7 +39,5 @@ tutti_status tti_metrics_end(tti_metrics *m) {
     tti_json_end(&m->json);
     tti_str_add(&m->line, "\n");
     if (m->line.failed) return tti_fail(TUTTI_E_NOMEM, "metrics.jsonl: out of memory");
-    ssize_t n = write(m->fd, m->line.text, m->line.n_bytes);
-    if (n == (ssize_t)m->line.n_bytes) return TUTTI_OK;
-    return tti_fail(TUTTI_E_IO, "metrics.jsonl: %s", n < 0 ? strerror(errno) : "short write");
+    return tti_append(m->fd, "metrics.jsonl", m->line.text, m->line.n_bytes);
 }

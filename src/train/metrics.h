@@ -15,14 +15,14 @@ typedef struct tti_metrics {
     tti_json json;
 } tti_metrics;
 
-/* Opens run_dir/metrics.jsonl for appending. */
+/* Opens run_dir/metrics.jsonl for appending, and cuts off what is left of a torn line. */
 tutti_status tti_metrics_open(tti_metrics *metrics, const char *run_dir);
 void tti_metrics_close(tti_metrics *metrics);
 
 /* Starts a record: {"event":EVENT,"time":seconds since 1970, ...}; fields go to metrics->json. */
 void tti_metrics_begin(tti_metrics *metrics, const char *event);
 
-/* Ends and writes it. */
+/* Ends and writes it.  TUTTI_E_IO: it is not there, no part of it. */
 tutti_status tti_metrics_end(tti_metrics *metrics);
 
 #endif /* TTI_TRAIN_METRICS_H */

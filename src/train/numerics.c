@@ -12,7 +12,7 @@ static tutti_dtype dtype_of(const tti_job_config *c) {
     return dtype;
 }
 
-static bool is_scaled(const tti_job_config *c) {
+bool tti_numerics_is_scaled(const tti_job_config *c) {
     if (c->train.loss_scale > 0) return dtype_of(c) != TUTTI_F32;
     return dtype_of(c) == TUTTI_F16; /* bf16 has the range of f32 */
 }
@@ -37,11 +37,13 @@ void tti_numerics_target(const tti_job_config *config, tti_target *target) {
     target->compute_dtype = dtype_of(config);
     target->tf32 = strcmp(config->train.precision, "tf32") == 0;
     target->low_stream = config->train.low_stream;
-    target->loss_scale = is_scaled(config);
+    target->loss_scale = tti_numerics_is_scaled(config);
     TTI_ASSERT(tti_numerics_recompute(config->train.recompute, target)); /* job_conflicts.c */
 }
 
 void tti_numerics_loss_scale(const tti_job_config *config, tti_loss_scale *scale) {
     bool dynamic = config->train.loss_scale < 0;
-    tti_loss_scale_init(scale, !is_scaled(config) ? 1 : dynamic ? 0 : config->train.loss_scale);
+    tti_loss_scale_init(scale, !tti_numerics_is_scaled(config) ? 1
+                               : dynamic                       ? 0
+                                                               : config->train.loss_scale);
 }

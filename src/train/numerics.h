@@ -9,7 +9,8 @@
 /* Fills in compute_dtype, loss_scale, recompute and recompute_bytes, and leaves the rest. */
 void tti_numerics_target(const tti_job_config *config, tti_target *target);
 
-/* The scale a run begins with. */
+/* Whether gradients come times a loss scale; and that of the beginning of a run. */
+bool tti_numerics_is_scaled(const tti_job_config *config);
 void tti_numerics_loss_scale(const tti_job_config *config, tti_loss_scale *scale);
 
 /* Reads "none", "light", "block" or a positive number of bytes ("512MiB") into recompute and

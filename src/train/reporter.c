@@ -46,6 +46,21 @@ static tutti_event event_at(const tti_reporter *r, tutti_event_kind kind, int64_
                          .epoch = step > 0 ? (step - 1) / r->b->steps_per_epoch : 0};
 }
 
+tutti_status tti_reporter_go_on(tti_reporter *r, tutti_status st) {
+    if (st != TUTTI_E_IO) return st;
+    if (r->n_lost++ > 0) return TUTTI_OK;
+    char text[1024];
+    snprintf(text, sizeof text, "%s/%s; training goes on without such records", r->run_dir,
+             tutti_last_error());
+    tell(r, &(tutti_event){.kind = TUTTI_EVENT_WARNING, .text = text});
+    return TUTTI_OK;
+}
+
+/* Ends a record of a run that is under way. */
+static tutti_status end_record(tti_reporter *r) {
+    return tti_reporter_go_on(r, tti_metrics_end(&r->metrics));
+}
+
 /* "threads", and how they divide the model where they do. */
 static const char *place_text(const tti_reporter *r, char *out, size_t n_bytes) {
     const tti_blueprint *b = r->b;
@@ -180,6 +195,7 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     tti_json_int(j, "workers", r->b->n_workers);
     if (r->b->n_parts > 0) tti_json_int(j, "pipeline", r->b->mesh.stage);
     if (r->b->n_parts > 0) tti_json_int(j, "tensor", r->b->mesh.tensor);
+    if (r->b->config.parallel.zero > 0) tti_json_int(j, "zero", r->b->config.parallel.zero);
     tti_json_int(j, "shards", r->b->n_shards);
     tti_json_int(j, "params", (int64_t)r->b->plan->n_params);
     tti_json_int(j, "bytes_params", (int64_t)memory.params);
@@ -238,8 +254,8 @@ static tutti_status write_curves(tti_reporter *r, const tutti_event *e) {
                                {"perf/samples_per_s", e->samples_per_s}};
     const tti_scalar eval[] = {{"test/loss", e->loss}, {"test/accuracy", e->accuracy}};
     bool is_step = e->kind == TUTTI_EVENT_STEP;
-    return tti_tfevents_write(&r->tfevents, e->step, is_step ? step : eval,
-                              is_step ? TTI_COUNT(step) : TTI_COUNT(eval));
+    return tti_reporter_go_on(r, tti_tfevents_write(&r->tfevents, e->step, is_step ? step : eval,
+                                                    is_step ? TTI_COUNT(step) : TTI_COUNT(eval)));
 }
 
 /* In the mean of the steps since the last record, and how much of the last one each stage computed.
@@ -279,7 +295,7 @@ static tutti_status write_step(tti_reporter *r, const tutti_event *e, const tti_
         tti_json_double(j, "slowest_late_share", r->slowest->late_share);
     }
     tti_json_hex64(j, "params_hash", result->params_hash);
-    return tti_metrics_end(&r->metrics);
+    return end_record(r);
 }
 
 tutti_status tti_reporter_step(tti_reporter *r, int64_t step, double lr,
@@ -353,7 +369,7 @@ tutti_status tti_reporter_eval(tti_reporter *r, int64_t step, const tti_step_res
     tti_json_int(j, "samples", n_rows);
     TTI_TRY(write_curves(r, &e));
     r->mark_ns = tti_now_ns();
-    return tti_metrics_end(&r->metrics);
+    return end_record(r);
 }
 
 tutti_status tti_reporter_times(tti_reporter *r, int64_t step, const tti_times *times) {
@@ -368,11 +384,11 @@ tutti_status tti_reporter_times(tti_reporter *r, int64_t step, const tti_times *
             tti_json_float(j, NULL, (float)times->all[rank][part]);
         tti_json_end(j);
     }
-    return tti_metrics_end(&r->metrics);
+    return end_record(r);
 }
 
 tutti_status tti_reporter_staleness(tti_reporter *r, int64_t step,
-                                    const int64_t bins[TTI_STALENESS_BINS]) {
+                                    const int64_t bins[TTI_STALENESS_BINS], int64_t n_left_out) {
     int64_t n = 0, sum = 0;
     if (!r->active) return TUTTI_OK;
     for (int i = 0; i < TTI_STALENESS_BINS; i++) {
@@ -386,10 +402,11 @@ tutti_status tti_reporter_staleness(tti_reporter *r, int64_t step,
     tti_json_int(j, "step", step);
     tti_json_double(j, "mean", r->stale_mean);
     tti_json_int(j, "max", r->stale_max);
+    if (n_left_out > 0) tti_json_int(j, "left_out", n_left_out);
     tti_json_array(j, "counts");
     for (int i = 0; i <= r->stale_max; i++) tti_json_int(j, NULL, bins[i]);
     tti_json_end(j);
-    return tti_metrics_end(&r->metrics);
+    return end_record(r);
 }
 
 tutti_status tti_reporter_holders(tti_reporter *r, int64_t step, const tti_held *held, int n) {
@@ -407,7 +424,7 @@ tutti_status tti_reporter_holders(tti_reporter *r, int64_t step, const tti_held 
         tti_json_end(j);
     }
     tti_json_end(j);
-    return tti_metrics_end(&r->metrics);
+    return end_record(r);
 }
 
 tutti_status tti_reporter_dropped(tti_reporter *r, int64_t step, const int64_t *counts) {
@@ -422,7 +439,7 @@ tutti_status tti_reporter_dropped(tti_reporter *r, int64_t step, const int64_t *
         r->n_dropped += counts[w];
     }
     tti_json_end(j);
-    return tti_metrics_end(&r->metrics);
+    return end_record(r);
 }
 
 tutti_status tti_reporter_left(tti_reporter *r, const tti_leave *left) {
@@ -437,7 +454,7 @@ tutti_status tti_reporter_left(tti_reporter *r, const tti_leave *left) {
     tti_json_int(j, "worker", left->worker);
     if (left->batch >= 0) tti_json_int(j, "batch", left->batch);
     tti_json_text(j, "text", left->why);
-    return tti_metrics_end(&r->metrics);
+    return end_record(r);
 }
 
 void tti_reporter_pause(tti_reporter *r, int64_t t_ns) { r->mark_ns += t_ns; }
@@ -452,7 +469,7 @@ tutti_status tti_reporter_checkpoint(tti_reporter *r, int64_t step) {
     tti_metrics_begin(&r->metrics, "checkpoint");
     tti_json_int(&r->metrics.json, "step", step);
     tti_json_text(&r->metrics.json, "path", path);
-    return tti_metrics_end(&r->metrics);
+    return end_record(r);
 }
 
 tutti_status tti_reporter_warn(tti_reporter *r, const char *text) {
@@ -461,7 +478,13 @@ tutti_status tti_reporter_warn(tti_reporter *r, const char *text) {
     tell(r, &e);
     tti_metrics_begin(&r->metrics, "warning");
     tti_json_text(&r->metrics.json, "text", text);
-    return tti_metrics_end(&r->metrics);
+    return end_record(r);
+}
+
+tutti_status tti_reporter_skip(tti_reporter *r, int64_t *n, const char *text) {
+    bool is_told = (*n & (*n + 1)) == 0;
+    ++*n;
+    return is_told ? tti_reporter_warn(r, text) : TUTTI_OK;
 }
 
 static void fill_result(const tti_reporter *r, int64_t step, uint64_t params_hash, int stop_signal,
@@ -491,6 +514,15 @@ static int64_t peak_rss(void) {
     return getrusage(RUSAGE_SELF, &use) == 0 ? (int64_t)use.ru_maxrss * 1024 : 0;
 }
 
+static tutti_status tell_lost(tti_reporter *r) {
+    char text[128];
+    if (r->n_lost == 0) return TUTTI_OK;
+    snprintf(text, sizeof text,
+             "%lld records of metrics.jsonl, the curves or arrivals.txt are missing",
+             (long long)r->n_lost);
+    return tti_reporter_warn(r, text);
+}
+
 /* Samples left out under data.on_error=skip: how many, and why, for the first few. */
 static tutti_status tell_skipped(tti_reporter *r, const tutti_dataset *ds, const char *split) {
     enum { REASONS = 5 };
@@ -512,6 +544,7 @@ tutti_status tti_reporter_end(tti_reporter *r, int64_t step, uint64_t params_has
     if (!r->active) return TUTTI_OK;
     TTI_TRY(tell_skipped(r, r->b->train, "training"));
     TTI_TRY(tell_skipped(r, r->b->test, "test"));
+    TTI_TRY(tell_lost(r));
     fill_result(r, step, params_hash, stop_signal, result);
     tutti_event e = event_at(r, TUTTI_EVENT_END, step);
     e.loss = result->loss;
@@ -547,7 +580,7 @@ tutti_status tti_reporter_end(tti_reporter *r, int64_t step, uint64_t params_has
         tti_json_double(j, "staleness_mean", r->stale_mean);
         tti_json_int(j, "staleness_max", r->stale_max);
     }
-    return tti_metrics_end(&r->metrics);
+    return end_record(r);
 }
 
 void tti_reporter_failed(tti_reporter *r, int64_t step, tutti_status status) {

@@ -29,7 +29,8 @@ typedef struct tti_reporter {
     int64_t first_step_ns; /* from the call to the end of the first step         */
     int64_t window_ns, window_samples, window_wait_ns, window_comm_ns; /* since the last record */
     int64_t window_compute_ns, window_update_ns;
-    bool is_due; /* a record, when the sums of a step are those of all workers */
+    int64_t n_lost; /* records that could not be written */
+    bool is_due;    /* a record, when the sums of a step are those of all workers */
     int64_t window_steps;
     double window_sent, sent_bytes; /* by this worker, since the last record; in this call */
     double eval_loss, eval_accuracy;
@@ -74,9 +75,10 @@ tutti_status tti_reporter_times(tti_reporter *r, int64_t step, const tti_times *
 /* The shards were dealt anew after a step, as deal and paces now say. */
 tutti_status tti_reporter_shares(tti_reporter *r, int64_t step);
 
-/* How many gradients so far lacked 0, 1, ... updates when they were applied. */
+/* How many gradients so far lacked 0, 1, ... updates when they were applied, and how many of these
+ * updates were left out in this call. */
 tutti_status tti_reporter_staleness(tti_reporter *r, int64_t step,
-                                    const int64_t bins[TTI_STALENESS_BINS]);
+                                    const int64_t bins[TTI_STALENESS_BINS], int64_t n_left_out);
 
 /* The processes that hold parameters, the first n, and what went between them and the others. */
 tutti_status tti_reporter_holders(tti_reporter *r, int64_t step, const tti_held *held, int n);
@@ -90,8 +92,16 @@ tutti_status tti_reporter_left(tti_reporter *r, const tti_leave *left);
 /* Time that is not training, such as a checkpoint. */
 void tti_reporter_pause(tti_reporter *r, int64_t t_ns);
 
+/* How the writing of a record of a run that is under way has ended.  A full disk costs records, not
+ * the training that is done: TUTTI_E_IO is told once and counted, in the end it is told how many
+ * are missing, and TUTTI_OK comes back; any other status as it is. */
+tutti_status tti_reporter_go_on(tti_reporter *r, tutti_status st);
+
 tutti_status tti_reporter_checkpoint(tti_reporter *r, int64_t step);
 tutti_status tti_reporter_warn(tti_reporter *r, const char *text);
+/* A step was left out under train.on_nan=skip, after *n others: warned of the first and then each
+ * time that their number has doubled. */
+tutti_status tti_reporter_skip(tti_reporter *r, int64_t *n, const char *text);
 tutti_status tti_reporter_end(tti_reporter *r, int64_t step, uint64_t params_hash, int stop_signal,
                               tutti_train_result *result);
 

@@ -3,10 +3,13 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -31,6 +34,33 @@ static tutti_status make_dirs(const char *path) {
     if (access(path, W_OK | X_OK) != 0)
         return tti_fail(TUTTI_E_IO, "run folder '%s': not writable", path);
     return TUTTI_OK;
+}
+
+tutti_status tti_run_dir_lock(const char *dir, int *lock) {
+    enum { TRIES = 100 };
+    const struct timespec pause = {.tv_nsec = 10000000};
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return tti_fail(TUTTI_E_IO, "run folder '%s': %s", dir, strerror(errno));
+    bool taken = true;
+    for (int i = 0; taken && i < TRIES; i++) {
+        if (i > 0) nanosleep(&pause, NULL);
+        taken = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    }
+    if (!taken) {
+        *lock = fd;
+        return TUTTI_OK;
+    }
+    close(fd);
+    return tti_fail(TUTTI_E_CONFIG,
+                    "run folder '%s': another process trains in it; wait for its end or stop it "
+                    "first, or choose another run.dir",
+                    dir);
+}
+
+void tti_run_dir_unlock(int lock) {
+    if (lock < 0) return;
+    flock(lock, LOCK_UN); /* also for who was forked meanwhile and has it open */
+    close(lock);
 }
 
 bool tti_run_dir_exists(const char *dir) {
@@ -98,14 +128,16 @@ static tutti_status make_next(const char *name, char *out, size_t n_bytes) {
     return tti_fail(TUTTI_E_IO, "run folder runs/%s-*: none is free", name);
 }
 
+tutti_status tti_run_dir_refuse(const char *dir) {
+    return tti_fail(TUTTI_E_CONFIG,
+                    "run.dir: '%s' already holds a run; continue it with --resume %s, or choose "
+                    "another folder",
+                    dir, dir);
+}
+
 tutti_status tti_run_dir_create(const char *dir, const char *name, char *out, size_t n_bytes) {
     if (strcmp(dir, "auto") == 0) return make_next(name, out, n_bytes);
-    if (tti_run_dir_exists(dir))
-        return tti_fail(
-            TUTTI_E_CONFIG,
-            "run.dir: '%s' already holds a run; continue it with --resume %s, or choose "
-            "another folder",
-            dir, dir);
+    if (tti_run_dir_exists(dir)) return tti_run_dir_refuse(dir);
     if (strlen(dir) >= n_bytes) return tti_fail(TUTTI_E_IO, "run folder '%s': bad path", dir);
     snprintf(out, n_bytes, "%s", dir);
     TTI_TRY(make_dirs(out));

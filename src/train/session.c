@@ -54,6 +54,7 @@ typedef struct session {
     tti_run_state state;    /* over all resumed parts */
     int64_t saved_step;     /* step of the newest checkpoint, -1: none */
     int64_t n_skipped;      /* under train.on_nan=skip, in this part of the run */
+    int64_t n_left_out;     /* asynchronous: of all workers, for a loss scale too */
     tti_times times;
     bool times_are_due;
     tti_slowest slowest;
@@ -436,9 +437,11 @@ static tutti_status save(session *s) {
         tti_worker_report_step((uint64_t)s->state.step);
         return tti_reporter_checkpoint(&s->reporter, s->state.step);
     }
-    /* The run goes on without: the last checkpoint is still there.  The final one must succeed. */
+    /* The run goes on without: the last checkpoint is still there.  The final one must succeed, and
+     * of parameters that are not finite nothing good comes. */
     bool is_final = s->state.step >= s->b->n_steps || s->stop_signal;
-    return is_final ? st : tti_reporter_warn(&s->reporter, tutti_last_error());
+    return is_final || st == TUTTI_E_NUMERICS ? st
+                                              : tti_reporter_warn(&s->reporter, tutti_last_error());
 }
 
 /* After so many steps. */
@@ -478,15 +481,12 @@ static tutti_status reread_params(session *s) {
  * the scale that was too high, and only that changes. */
 static tutti_status judge(session *s, tutti_status st) {
     bool skipped = st == TUTTI_E_NUMERICS && s->last.skipped;
-    bool overflow = skipped && s->is_scaled && !tti_loss_scale_is_blameless(&s->state.loss_scale);
-    if (s->is_scaled && (st == TUTTI_OK || overflow))
-        tti_loss_scale_step(&s->state.loss_scale, overflow);
+    bool told = st == TUTTI_OK || skipped, overflow = false;
+    if (s->is_scaled && told) overflow = tti_loss_scale_answers(&s->state.loss_scale, skipped);
     if (st == TUTTI_OK || overflow) return TUTTI_OK;
     if (!skipped || strcmp(s->c->train.on_nan, "skip") != 0) return st;
-    /* Told of the first and then each time that their number has doubled; end_skips says all. */
-    bool is_told = (s->n_skipped & (s->n_skipped + 1)) == 0;
-    s->n_skipped++;
-    return is_told ? tti_reporter_warn(&s->reporter, tutti_last_error()) : TUTTI_OK;
+    /* end_skips says all */
+    return tti_reporter_skip(&s->reporter, &s->n_skipped, tutti_last_error());
 }
 
 static tutti_status end_skips(session *s) {
@@ -645,6 +645,9 @@ static tutti_status async_stretch(session *s) {
                            .reporter = &s->reporter,
                            .times = &s->times,
                            .arrivals = s->arrivals,
+                           .scale = s->is_scaled ? &s->state.loss_scale : NULL,
+                           .n_skipped = &s->n_skipped,
+                           .n_left_out = &s->n_left_out,
                            .wants_stop = wants_stop,
                            .lr = lr_at,
                            .user = s};
@@ -719,7 +722,8 @@ tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *r
         st = TUTTI_OK;
     }
     if (st != TUTTI_OK) {
-        tti_lost_device_advise(desc->run_dir, desc->rank == 0 ? -1 : s.saved_step, st);
+        bool exact = strcmp(s.c->parallel.mode, "exact") == 0;
+        tti_lost_device_advise(desc->run_dir, exact, desc->rank == 0 ? -1 : s.saved_step, st);
         tti_reporter_failed(&s.reporter, s.state.step, st);
     }
     if (s.loader && s.exec) tti_feeding_unpin(s.loader, s.exec);

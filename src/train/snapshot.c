@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/dtype.h"
 #include "base/philox.h"
 #include "ckpt/ckpt.h"
 #include "train/optimizer.h"
@@ -32,6 +33,7 @@ typedef struct accessor {
     /* Of the parameters that were put: at those places, as the manifest's hash is, and at their
      * places here. */
     uint64_t hash_there, hash_here;
+    int64_t step; /* of what is saved */
 } accessor;
 
 /* As the update of the whole model hashes a parameter that lies there, block by block. */
@@ -87,7 +89,14 @@ static tutti_status get(void *user, const tti_ckpt_tensor *tensor, const void **
     const float *data;
     TTI_TRY(tti_exec_fetch_whole(a->exec, at->k, at->slot->param, &data));
     *bytes = data;
-    return TUTTI_OK;
+    if (at->k != TTI_STATE_PARAMS || tti_all_finite(data, at->slot->n_elems)) return TUTTI_OK;
+    return tti_fail(
+        TUTTI_E_NUMERICS,
+        "step %" PRId64
+        ": '%s' is not finite any more and is not saved; checkpoints "
+        "before this one are good.  A lower learning rate may help; with "
+        "train.clip_norm or train.on_nan=skip every gradient is looked at before the update",
+        a->step, tensor->name);
 }
 
 static tutti_status put(void *user, const tti_ckpt_tensor *tensor, const void *bytes) {
@@ -161,7 +170,7 @@ tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const cha
                                const char *job_yaml, const tti_run_state *state) {
     tensors t = {0};
     tti_str backend = {0}, order = {0}, shares = {0};
-    accessor user = {.exec = exec};
+    accessor user = {.exec = exec, .step = state->step};
     const tti_ckpt_access access = {.get = get, .user = &user};
     char identity[1024];
     print_identity(b, identity, sizeof identity);

@@ -17,7 +17,8 @@ typedef struct tti_run_state {
 } tti_run_state;
 
 /* Saves parameters, optimizer state and what the run remembers.  Called by rank 0, while the others
- * are in tti_exec_serve, which the caller ends. */
+ * are in tti_exec_serve, which the caller ends.  TUTTI_E_NUMERICS: a parameter is not finite, and
+ * nothing was saved. */
 tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const char *run_dir,
                                const char *job_yaml, const tti_run_state *state);
 

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/append.h"
 #include "base/crc32c.h"
 #include "base/dtype.h"
 #include "base/error.h"
@@ -134,9 +135,7 @@ static double now_s(void) {
 
 static tutti_status put(tti_tfevents *t) {
     if (t->line.failed) return tti_fail(TUTTI_E_NOMEM, "tfevents: out of memory");
-    ssize_t n = write(t->fd, t->line.text, t->line.n_bytes);
-    if (n == (ssize_t)t->line.n_bytes) return TUTTI_OK;
-    return tti_fail(TUTTI_E_IO, "tfevents: %s", n < 0 ? strerror(errno) : "short write");
+    return tti_append(t->fd, "tfevents", t->line.text, t->line.n_bytes);
 }
 
 /* Readers take the files of a folder in the order of their names: time first, and a number where

@@ -42,6 +42,7 @@ typedef struct trainer {
     bool on_devices;
     bool is_worker;              /* started by a supervisor: one rank of several */
     bool made_dir;               /* the run folder is new */
+    int lock;                    /* of the run folder; -1: none */
     bool continues;              /* from the last checkpoint of the folder */
     char *yaml;                  /* the resolved job */
     tti_job_server server;       /* of a job with a parameter server */
@@ -79,9 +80,10 @@ static tutti_status find_own_dir(trainer *t) {
 }
 
 /* A worker finds its folder made by the supervisor; a resumed run has one. */
-static tutti_status make_own_dir(trainer *t) {
+static tutti_status find_or_make_dir(trainer *t, bool *is_new) {
     char *dir = t->result->run_dir;
     size_t n_bytes = sizeof t->result->run_dir;
+    *is_new = false;
     if (t->desc->resume) {
         if (!tti_run_dir_exists(t->desc->resume) || strlen(t->desc->resume) >= n_bytes)
             return tti_fail(TUTTI_E_CONFIG, "--resume %s: no run there (no metrics.jsonl)",
@@ -93,7 +95,19 @@ static tutti_status make_own_dir(trainer *t) {
     if ((t->is_worker && !t->comm) || found) return find_own_dir(t);
     char name[128];
     run_name(t->job, name, sizeof name);
-    TTI_TRY(tti_run_dir_create(t->job->config.run.dir, name, dir, n_bytes));
+    *is_new = true;
+    return tti_run_dir_create(t->job->config.run.dir, name, dir, n_bytes);
+}
+
+/* Nobody else may train in it meanwhile: whoever started workers keeps it for them.  Nothing is
+ * written into a folder, nor removed from it, before it is kept. */
+static tutti_status make_own_dir(trainer *t) {
+    const char *dir = t->result->run_dir;
+    bool is_kept = t->is_worker && !t->comm, is_new;
+    TTI_TRY(find_or_make_dir(t, &is_new));
+    if (!is_kept) TTI_TRY(tti_run_dir_lock(dir, &t->lock));
+    if (!is_new) return TUTTI_OK;
+    if (tti_run_dir_exists(dir)) return tti_run_dir_refuse(dir); /* of one that was waited for */
     t->made_dir = true;
     return write_job(t);
 }
@@ -386,8 +400,11 @@ static tutti_status prepare(trainer *t) {
 tutti_status tutti_train(tutti_job *job, const tutti_train_desc *desc, tutti_train_result *result) {
     static const tutti_train_desc defaults;
     *result = (tutti_train_result){0};
-    trainer t = {
-        .job = job, .desc = desc ? desc : &defaults, .result = result, .start_ns = tti_now_ns()};
+    trainer t = {.job = job,
+                 .desc = desc ? desc : &defaults,
+                 .result = result,
+                 .lock = -1,
+                 .start_ns = tti_now_ns()};
     tutti_status st = prepare(&t);
     if (st == TUTTI_OK) st = supervises(&t) ? supervise(&t) : train_here(&t);
     if (st != TUTTI_OK && t.comm) tti_comm_abort(t.comm, tutti_last_error());
@@ -395,6 +412,7 @@ tutti_status tutti_train(tutti_job *job, const tutti_train_desc *desc, tutti_tra
     if (st != TUTTI_OK && t.made_dir) tti_run_dir_discard(result->run_dir);
     if (st != TUTTI_OK && result->exit_code == 0) result->exit_code = tutti_status_exit_code(st);
     if (st == TUTTI_OK && result->stop_signal) result->exit_code = 128 + result->stop_signal;
+    tti_run_dir_unlock(t.lock);
     free(t.yaml);
     return st;
 }

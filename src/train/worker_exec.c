@@ -153,6 +153,7 @@ tti_server_desc tti_worker_server_desc(const tti_blueprint *b, bool spans,
                             .replay = replay,
                             .n_replay = n_replay};
     desc.exec.backend = &tti_backend_cpu; /* wherever workers compute */
+    if (desc.exec.wire == TUTTI_F16) desc.exec.watch_gradients = true; /* which it may overflow */
     desc.exec.n_lanes = spans ? 1 : n_servers;
     return desc;
 }

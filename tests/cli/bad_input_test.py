@@ -184,6 +184,19 @@ def test_a_run_is_not_overwritten():
         raise AssertionError("the run has changed")
 
 
+def test_standard_files_that_are_closed():
+    """Nothing that is told gets into files that the program opens."""
+    for more in ("2>&-", "<&- 2>&-", "-n 2 <&- >&- 2>&-",
+                 "-n 2 parallel.place=processes <&- >&- 2>&-"):
+        code = subprocess.run(["sh", "-c", '"$0" "$@" ' + more, runs.PROGRAM, *runs.small("run")],
+                              timeout=60).returncode
+        if code != 0:
+            raise AssertionError("%s: exit code %d" % (more, code))
+        if runs.records("run")[-1]["event"] != "end":
+            raise AssertionError("%s: no end is recorded" % more)
+        shutil.rmtree("run")
+
+
 # ---- full disks ----
 
 def contents(folder):
@@ -211,6 +224,48 @@ def test_no_file_may_be_as_large():
     steps = [r["step"] for r in runs.records("run") if r["event"] == "step"]
     if steps[-1] != 30:
         raise AssertionError("the run did not go on: step %d" % steps[-1])
+
+
+def test_no_room_for_records():
+    """A run that is under way loses records and nothing else; no line is torn."""
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60000, 60000))
+    arguments = ["train.steps=300", "optimizer.name=sgd", "optimizer.momentum=0", "-n", "1",
+                 "model.hidden=[8]"]
+    whole = runs.tutti(*runs.small("whole", *arguments)).expect(0)
+    ended = runs.tutti(*runs.small("run", *arguments), preexec_fn=limit, restore_signals=False)
+    ended.expect(0, "run/metrics.jsonl: File too large; training goes on",
+                 "are missing")
+    if ended.err.count("training goes on") != 1:
+        raise AssertionError("told more than once: " + ended.err)
+    n_told, n_all = len(runs.records("run")), len(runs.records("whole"))
+    if not 0 < n_told < n_all:
+        raise AssertionError("%d of %d records" % (n_told, n_all))
+    runs.same_checkpoint("whole", "run")
+    with open("run/metrics.jsonl", "a") as file:
+        file.write('{"event":"st')  # as a machine that goes down leaves it
+    runs.tutti("train", "--resume", "run", "train.steps=310").expect(0)
+    if runs.records("run")[n_told]["event"] != "start":
+        raise AssertionError("the record of the start is lost")
+
+
+def test_no_room_for_an_order():
+    """An asynchronous run goes on without it, and who would repeat it hears why not."""
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))
+    arguments = ["train.steps=9000", "model.hidden=[]", "run.log_every=1000", "train.eval_every=0",
+                 "run.checkpoint_every=-1", "optimizer.name=sgd", "optimizer.momentum=0",
+                 "parallel.mode=fast", "parallel.sync=parameter-server", "parallel.staleness=2"]
+    ended = runs.tutti(*runs.small("run", *arguments, "-n", "2", "model.dropout=0"),
+                       preexec_fn=limit, restore_signals=False)
+    ended.expect(0, "run/arrivals.txt: cannot be written: File too large; training goes on",
+                 "records of metrics.jsonl, the curves or arrivals.txt are missing")
+    if not runs.checkpoints("run"):
+        raise AssertionError("what was trained is not saved")
+    runs.tutti(*runs.small("again", *arguments, "-n", "2", "model.dropout=0",
+                           "parallel.replay=run")).expect(2, "run/arrivals.txt")
 
 
 def test_full_disk():

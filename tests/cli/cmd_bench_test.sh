@@ -50,3 +50,10 @@ for bad in "-n 0" "-n 65" "--place moon" "--algorithm star" "--min 0" "--max 4X"
     [ $code -eq 2 ] || { echo "bench comm $bad: exit $code"; exit 1; }
     [ -s "$tmp/err" ] || { echo "bench comm $bad: no message"; exit 1; }
 done
+
+# The option that is wrong is named.
+for bad in "-n 65" "--max 1MiB"; do
+    # shellcheck disable=SC2086 # two words
+    "$TUTTI_PROGRAM" bench comm $bad 2>"$tmp/err" && exit 1
+    grep -q "comm: ${bad% *} cannot be '${bad#* }'" "$tmp/err" || { cat "$tmp/err"; exit 1; }
+done

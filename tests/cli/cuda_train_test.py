@@ -177,6 +177,25 @@ def test_steps_that_end_on_the_host():
         falls(wish, losses("lenet")[0])
 
 
+def test_compressed_between_devices():
+    """Where GPUs reach each other they compress in the recorded step, in threads and processes, by
+    their memory and by NCCL: near the host, since products are added in another order."""
+    if n_devices() < 2:
+        return
+    for name, job, wish in (("lenet", LENET, "powersgd"), ("gpt", GPT, "powersgd"),
+                            ("gpt_pairs", GPT + ["parallel.compress_after=3"], "topk")):
+        job = job + ["train.precision=f32", "optimizer.name=sgd", "optimizer.lr=0.05", "-n", "2",
+                     "parallel.mode=fast", "parallel.compress=" + wish, "parallel.topk=0.05"]
+        train(name, job, devices="cpu")
+        for place, algorithm in (("threads", "direct"), ("threads", "tree"),
+                                 ("processes", "direct")):
+            run = "_".join((name, place, algorithm))
+            train(run, job, "parallel.place=" + place, "parallel.algorithm=" + algorithm)
+            if not way_of_sums(run).endswith("compressed there"):
+                raise AssertionError("%s: %s" % (run, way_of_sums(run)))
+            near(run, name, 2e-2)
+
+
 def updates(run):
     with open(run + "/arrivals.txt") as file:
         return [[int(x) for x in line.split()] for line in file.readlines()[1:]]

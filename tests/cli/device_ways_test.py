@@ -170,6 +170,32 @@ def test_less_is_sent():
                 raise AssertionError("%s: %d bytes were sent, and %d" % (run, *sent))
 
 
+def test_devices_compress_as_the_host_does():
+    """Between devices that reach each other, which here compute as the host does: its bits, fed one
+    by one, recorded, or several steps in one launch; in more buckets than one; from the first step
+    on or later."""
+    powersgd, topk = "parallel.compress=powersgd", "parallel.compress=topk"
+    for i, (n, *more) in enumerate((("2", powersgd, "data.resident=no"),
+                                    ("2", powersgd, "parallel.rank=3"),
+                                    ("4", powersgd, "parallel.bucket_mb=0.002", "parallel.rank=1"),
+                                    ("2", powersgd, "parallel.compress_after=7"),
+                                    ("2", topk, "parallel.topk=0.05", "data.resident=no"),
+                                    ("2", topk, "parallel.compress_after=2", "data.resident=no"),
+                                    ("3", topk, "parallel.topk=0.1", "parallel.bucket_mb=0.002"))):
+        host, run = "host-%d" % i, "run-%d" % i
+        arguments = FAST + ["parallel.algorithm=direct", *more]
+        says = "peers=1,devices=4,late=%d" % random.choice((0, 1, 2, 3))
+        train(host, "-n", n, *arguments, devices="cpu").expect(0)
+        train(run, "-n", n, *arguments, says=says).expect(0)
+        if "compressed there" not in on_devices(run)["backend"]:
+            raise AssertionError(on_devices(run)["backend"])
+        runs.same_story(runs.story(host), run)
+        runs.same_checkpoint(host, run)
+        sent = [runs.records(r)[-1]["sent_bytes"] for r in (host, run)]
+        if sent[0] != sent[1] or sent[0] == 0:
+            raise AssertionError("%d bytes were sent, and %d" % tuple(sent))
+
+
 def test_less_is_sent_by_processes():
     for way in ("topk", "late"):
         arguments = BY_HOST[way]

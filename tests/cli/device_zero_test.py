@@ -36,8 +36,8 @@ def train(run, *arguments, devices="gpu", says="peers=1,devices=4"):
 
 
 def late():
-    """Queues of devices that are as late or as early as they may be, or neither."""
-    return "peers=1,devices=4,late=%d" % random.choice((0, 1, 2, 3))
+    """Queues of devices that are as late or as early as they may be, or neither; fast links."""
+    return "peers=1,devices=4,late=%d,linked=%d" % (random.randrange(4), random.randrange(2))
 
 
 def same_as(whole, n_workers, zero, *arguments, says=""):
@@ -61,7 +61,8 @@ def test_queues():
         for zero in ZERO:
             for late in (1, 2, 3) if shards == 2 else (random.choice((1, 2, 3)),):
                 n_workers = 2 if shards == 2 else late + 1
-                same_as(whole, n_workers, zero, *job, says="peers=1,devices=4,late=%d" % late)
+                says = "peers=1,devices=4,late=%d,linked=%d" % (late, late % 2)
+                same_as(whole, n_workers, zero, *job, says=says)
 
 
 def test_models():
@@ -70,6 +71,16 @@ def test_models():
         train(name, "-n", "1", *job).expect(0)
         for zero in zeros:
             same_as(name, n_workers, zero, *job)
+
+
+def test_parameters_in_16_bits():
+    """Own ones by the update, those of others when they have come."""
+    job = [*gpt2(), "train.precision=bf16"]
+    train("bf16", "-n", "1", *job).expect(0)
+    for n_workers in (2, 3):
+        same_as("bf16", n_workers, 1, *job)
+    train("by-host", "-n", "2", "parallel.zero=1", *job, says="devices=4").expect(0)
+    runs.same_story(runs.story("bf16"), "by-host")
 
 
 def test_joined_norms():

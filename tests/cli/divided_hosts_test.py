@@ -53,11 +53,12 @@ def test_servers_over_hosts():
 
 
 def test_a_keeper_says_nothing():
-    """Worker 1 keeps stage 1: who waits for it names it, and nobody is named for having waited."""
+    """Worker 1 keeps stage 1: who waits for it names it, and nobody is named for having waited.
+    It is alone on its host, where another rank would see that it is stopped."""
     keys = ["parallel.pipeline=2", "parallel.sync=parameter-server", "parallel.mode=fast",
             "parallel.staleness=unbounded", "parallel.timeout_ms=2400", "train.steps=1000000",
             "train.eval_every=0"]  # before one copies wait for each other, and so name each other
-    ranks = hosts.Ranks(4, runs.small("stopped", *MORE, *keys), TUTTI_TEST_HOSTS="a,b,b,c")
+    ranks = hosts.Ranks(4, runs.small("stopped", *MORE, *keys), TUTTI_TEST_HOSTS="a,b,c,c")
     runs.wait_until(lambda: runs.steps_told("stopped") > 20, 30)
     stopped, *others = [ranks.processes[r] for r in (1, 0, 2, 3)]
     stopped.send_signal(signal.SIGSTOP)

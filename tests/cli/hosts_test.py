@@ -233,6 +233,22 @@ def test_a_killed_rank_is_named_on_its_host_and_on_others():
         shutil.rmtree("long")
 
 
+def test_a_stopped_rank_is_named_by_another_of_its_host():
+    """No launcher tells them; parallel.timeout_ms is a minute."""
+    ranks = Ranks(3, long_run(), TUTTI_TEST_HOSTS="a")
+    runs.wait_until(lambda: runs.steps_told("long") > 0, what="a step")
+    start = time.monotonic()
+    os.kill(ranks.processes[1].pid, signal.SIGSTOP)
+    try:
+        for rank in (0, 2):
+            ranks.processes[rank].wait(NOTICED_S)
+        print("noticed after %.2f s" % (time.monotonic() - start))
+    finally:
+        os.kill(ranks.processes[1].pid, signal.SIGCONT)
+    for ended in ranks.finish():
+        ended.expect(5, "rank 1 (pid %d on " % ranks.processes[1].pid, "was stopped by a signal")
+
+
 def mpis():
     """(name, how to start n ranks) of each MPI that is here with its module."""
     for name, extra in (("openmpi", ["--oversubscribe"]), ("mpich", [])):
@@ -288,6 +304,15 @@ def test_an_mpi_that_does_not_fit_its_launcher():
         ended = told(mpirun(start, 2, runs.small("run"), TUTTI_TRANSPORT="mpi-" + other))
         if ended.code == 0 or "they do not fit" not in ended.out:
             raise AssertionError(ended.out)
+
+
+def test_mpirun_of_jobs_of_one_rank():
+    """Left over in a pod or a shell: each process would train the whole job."""
+    for _, start in mpis():
+        ended = told(mpirun(start, 2, runs.small("run"), RANK="0", WORLD_SIZE="1"))
+        ended.expect(2, "has started 2 of them", "unset RANK and WORLD_SIZE")
+        if os.path.exists("run"):
+            raise AssertionError("a run was made")
 
 
 def test_a_rank_killed_under_mpirun():

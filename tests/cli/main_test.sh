@@ -28,6 +28,18 @@ expect 2 "no command '--lunch'" --lunch
 long=$(printf '%0200d' 0)
 expect 2 "no command '000" "$long"
 
+# Results that do not arrive are a failure.
+if [ -w /dev/full ]; then
+    for command in models doctor --version --help; do
+        out=$("$TUTTI_PROGRAM" $command 2>&1 >/dev/full)
+        [ $? -eq 1 ] || fail "$command wrote to a full disk: $out"
+        case $out in
+        *"tutti $command: standard output: No space left"*) ;;
+        *) fail "$command: no reason: $out" ;;
+        esac
+    done
+fi
+
 # Every command is in the manual.
 commands=$("$TUTTI_PROGRAM" --help | sed -n 's/^  \([a-z]*\) .*/\1/p')
 [ "$(echo "$commands" | wc -l)" -ge 20 ] || fail "these are the commands? $commands"

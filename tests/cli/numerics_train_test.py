@@ -57,5 +57,28 @@ def test_the_dynamic_scale_goes_on_after_a_resume():
     runs.same_story(story, "run")
 
 
+def test_a_shard_without_samples_counts_nothing():
+    """The last batch of an epoch has one sample for two shards: batch norms have none in one, and
+    what they make of it must not grow from layer to layer."""
+    net = ["model.name=resnet18", "model.stem=cifar", "data.format=random_images",
+           "data.image_size=8", "data.n_train=5", "data.n_test=1", "train.batch=4",
+           "parallel.shards=2", "train.steps=4", "optimizer.lr=1e-2", "train.eval_every=0",
+           "run.checkpoint_every=-1"]
+    runs.tutti("train", *net, "run.dir=run", "-n", "1", "train.clip_norm=1e9").expect(0)
+
+
+def test_parameters_that_are_not_finite_end_the_run():
+    """By the last update, behind which no loss tells it: decay a million times too large."""
+    one_layer = ["model.hidden=[]", "model.dropout=0", "optimizer.name=sgd", "optimizer.momentum=0",
+                 "optimizer.lr=1000", "optimizer.weight_decay=1000", "train.eval_every=0"]
+    runs.tutti(*runs.small("good", *one_layer, "train.steps=6", "-n", "1")).expect(0)
+    for place in ("threads", "processes"):
+        ended = runs.tutti(*runs.small("run-" + place, *one_layer, "train.steps=7", "-n", "2",
+                                       "parallel.place=" + place))
+        ended.expect(7, "is not finite any more and is not saved", "step 7: ")
+        if runs.checkpoints("run-" + place):
+            raise AssertionError("it was saved")
+
+
 if __name__ == "__main__":
     runs.main(sys.modules[__name__])

@@ -1,17 +1,21 @@
 """progress_line_test.py - on a terminal one line that redraws itself, elsewhere plain lines."""
 
+import fcntl
 import os
 import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 
 import runs
 
 
-def on_a_terminal(*arguments, term="xterm"):
-    """What the program writes to a terminal that is its standard error."""
+def on_a_terminal(*arguments, term="xterm", columns=0):
+    """What the program writes to a terminal that is its standard error; 0: of unknown width."""
     ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     process = subprocess.Popen([runs.PROGRAM, *arguments], stdin=subprocess.DEVNULL,
                                stdout=subprocess.DEVNULL, stderr=theirs,
                                env=dict(os.environ, TERM=term))
@@ -38,7 +42,7 @@ LINE = re.compile(r"^ *\d+% step \d+/40  epoch \d  loss [\d.]+  acc [\d.]+%  \d+
 
 def check_terminal(text):
     lines = text.replace("\r\n", "\n").split("\n")
-    drawn = [d for line in lines for d in line.split("\r\033[K") if " step " in d]
+    drawn = drawn_lines(text)
     if len(drawn) != 40 or not all(LINE.match(d) for d in drawn):
         raise AssertionError("lines: %s" % drawn)
     rows = [line for line in lines if " step " in line]
@@ -48,8 +52,26 @@ def check_terminal(text):
         raise AssertionError("evaluations must stand on lines of their own: %s" % lines)
 
 
+def drawn_lines(text):
+    lines = text.replace("\r\n", "\n").split("\n")
+    return [d for line in lines for d in line.split("\r\033[K") if " step " in d]
+
+
 def test_terminal():
     check_terminal(on_a_terminal(*runs.small("run", "-n", "2")))
+    check_terminal(on_a_terminal(*runs.small("wide", "-n", "2"), columns=200))
+
+
+def test_narrow_terminals():
+    """A line is never wrapped, which could not be redrawn; what tells least is left out."""
+    for columns, there, gone in ((80, " samples/s", "epoch"), (40, "  loss ", " samples/s")):
+        drawn = drawn_lines(on_a_terminal(*runs.small("run-%d" % columns, "-n", "2"),
+                                          columns=columns))
+        if len(drawn) != 40:
+            raise AssertionError("%d lines" % len(drawn))
+        for line in drawn:
+            if len(line) >= columns or there not in line or gone in line:
+                raise AssertionError("%d columns: %r" % (columns, line))
 
 
 def test_terminal_of_processes():

@@ -57,6 +57,16 @@ def test_it_goes_on_in_other_ways():
     runs.same_checkpoint("whole", "other")
 
 
+def test_a_loss_scale_for_each_copy():
+    """The keepers of all parts leave out the same updates."""
+    f16 = [*ASYNC, "train.precision=f16", "train.steps=20"]
+    train("f16", "lenet", (2, 2, 1), *f16)
+    train("f16-again", "lenet", (2, 2, 1), *f16, PROCESSES, "parallel.replay=f16")
+    same("f16", "f16-again")
+    told = [r for r in runs.records("f16-again") if r["event"] == "staleness"][-1]
+    expect(0 < told["left_out"] < 20, told)
+
+
 def on_devices(run, *arguments):
     """Which compute with the kernels of the host (device_layouts_test.py)."""
     modules = os.path.abspath(os.environ.get("TUTTI_BUILD", "build"))

@@ -94,6 +94,39 @@ def test_ranges_on_several_hosts():
     again("here", "far")
 
 
+def test_gradients_in_16_bits():
+    """Rounded by every worker, wherever its gradient goes: the same again in any way; half of a
+    gradient's bytes travel, and parameters as they are."""
+    whole = ["parallel.servers=2", PROCESSES, "-n", "3", "train.ema=0"]
+    train("whole", *whole)
+    train("plain", *whole, "parallel.replay=whole")
+    for way in ("bf16", "f16"):
+        less = ["parallel.compress=" + way, "train.ema=0"]
+        train(way, *less, "-n", "3", "parallel.replay=whole")
+        expect(the_hash(way) != the_hash("whole"), "nothing is rounded")
+        for n in ("1", "2", "3"):
+            run = way + n
+            train(run, *less, PROCESSES, "-n", "3", "parallel.servers=" + n,
+                  "parallel.replay=" + way)
+            again(way, run)
+        for held, less in zip(ranges("plain"), ranges(way + "2")):
+            n_sent = sum(u[2] != held["worker"] for u in updates("whole"))
+            saved = held["bytes"] - less["bytes"]
+            expect(saved == 2 * held["elements"] * n_sent, (held, less, n_sent))
+
+
+def test_ranges_leave_out_what_is_not_finite():
+    """All of them the same updates, whoever has recorded them with which loss scale."""
+    f16 = [*MORE, "train.precision=f16"]
+    train("here", *f16, "-n", "3")
+    for n in ("1", "2"):
+        run = "ranges-" + n
+        train(run, *f16, PROCESSES, "-n", "3", "parallel.servers=" + n, "parallel.replay=here")
+        again("here", run)
+    told = [r for r in runs.records("ranges-2") if r["event"] == "staleness"][-1]
+    expect(told.get("left_out", 0) > 0, told)
+
+
 def test_who_holds_a_range_is_killed():
     """It is named, and all start again from the last checkpoint; one without only leaves."""
     process = runs.start(*runs.small("run", *ASYNC, *MORE, *LONG, PROCESSES, "-n", "3",

@@ -38,6 +38,10 @@ def train(run, *arguments):
     return runs.tutti("train", "run.dir=" + run, *FEW, *arguments).expect(0)
 
 
+def train_small(run, *arguments):
+    runs.tutti(*runs.small(run, *arguments)).expect(0)
+
+
 def the_hash(run):
     return [r["params_hash"] for r in runs.records(run) if r["event"] == "end"][-1]
 
@@ -69,6 +73,15 @@ def test_servers_among_processes():
                   "parallel.servers=%d" % random.randint(1, n_workers))
             runs.same_story(runs.story(model), run)
             runs.same_checkpoint(model, run)
+
+
+def test_servers_of_compressed_gradients():
+    """Synchronous ones are owners of parts: the same less travels, to the same bits."""
+    for way in ("bf16", "topk", "powersgd"):
+        fast = ["parallel.mode=fast", "parallel.compress=" + way, "parallel.place=processes"]
+        train_small(way, "-n", "3", *fast)
+        train_small(way + "-served", "-n", "3", *fast, *SERVER, "parallel.servers=2")
+        runs.same_story(runs.story(way), way + "-served")
 
 
 def test_a_server_is_killed():
@@ -257,16 +270,15 @@ def test_refusals():
     refuse(2, "at most 1", *backup, "parallel.mode=fast", "parallel.workers=2",
            "parallel.backup_workers=2")
     refuse(2, "joins all workers", *backup, "parallel.mode=fast", "parallel.sync_batch_norm=true")
-    refuse(2, "give train.on_nan=stop", *backup, "parallel.mode=fast", "train.on_nan=skip")
+    refuse(2, "one loss scale", *backup, "parallel.mode=fast", "train.precision=f16")
     refuse(2, "repeats the order", *backup, "parallel.mode=fast", "parallel.replay=x")
     refuse(2, "give parallel.sync=parameter-server", "parallel.backup_workers=1")
     refuse(2, "the first parallel.servers are the servers", *SERVER, "parallel.place=processes",
            "parallel.workers=2", "parallel.servers=3")
     refuse(2, "give parallel.zero=0", *SERVER, "parallel.zero=1")
-    refuse(2, "reads gradients where they are", *SERVER, "parallel.mode=fast",
+    refuse(2, "read gradients where they are", *SERVER, "parallel.mode=fast",
            "parallel.compress=bf16")
-    refuse(2, "give train.on_nan=stop", *ASYNC, "train.on_nan=skip")
-    refuse(2, "give bf16 or f32", *ASYNC, "train.precision=f16")
+    refuse(2, "keeps back a part of every gradient", *ASYNC, "parallel.compress=topk")
     refuse(2, "repeats the order of an asynchronous run", "parallel.replay=somewhere")
     refuse(2, "it is the folder of an asynchronous run", *ASYNC, "parallel.replay=nowhere")
     refuse(2, "parallel.staleness", *ASYNC, "parallel.staleness=some")
@@ -295,6 +307,47 @@ def test_bad_arrivals():
         refuse(2, text, *ASYNC, "-n", "2", "parallel.replay=bad")
     refuse(2, "does not fit between the stops", *ASYNC, "-n", "2", "parallel.replay=run",
            "run.checkpoint_every=7")
+
+
+def left_out(run):
+    return [r for r in runs.records(run) if r["event"] == "staleness"][-1].get("left_out", 0)
+
+
+def test_a_loss_scale_for_each_worker():
+    """The first ones are too high: such updates are left out, and only of those who made them."""
+    f16 = ["train.precision=f16"]
+    train_small("plain", "-n", "2", *f16)
+    train_small("served", "-n", "2", *SERVER, *f16)
+    expect(the_hash("plain") == the_hash("served"), "a synchronous server has other bits")
+    train_small("one", "-n", "1", *f16)
+    train_small("alone", "-n", "1", *ASYNC, *f16)
+    expect(the_hash("one") == the_hash("alone"), "a worker alone has other bits")
+    train_small("run", "-n", "3", *ASYNC, *f16)
+    with open("run/arrivals.txt") as file:
+        lines = file.read().splitlines()
+    scales = [float(line.split()[4]) for line in lines[1:]]
+    expect(lines[0].endswith(" scaled") and scales[0] == 65536 and scales[-1] < 65536, lines)
+    expect(0 < left_out("run") < 20, "%d updates are left out" % left_out("run"))
+    train_small("again", "-n", "3", *ASYNC, *f16, "parallel.replay=run")
+    expect(the_hash("run") == the_hash("again"), "the order that was recorded gives other bits")
+    expect(left_out("run") == left_out("again"), "and other updates are left out")
+    refuse(2, "is of another job", *ASYNC, "-n", "3", "parallel.replay=run")
+    with open("run/arrivals.txt", "w") as file:
+        file.write("\n".join([lines[0], lines[1].rsplit(" ", 1)[0] + " -1"]) + "\n")
+    refuse(2, "expected a loss scale", *ASYNC, *f16, "-n", "3", "parallel.replay=run")
+
+
+def test_updates_are_left_out():
+    """A scale that is given is nobody's to lower: who wants to goes on without such updates."""
+    much = ["train.precision=f16", "train.loss_scale=4294967296"]
+    loose = {"async": ASYNC, "backup": SERVER + ["parallel.mode=fast", "parallel.backup_workers=1"]}
+    for name, way in loose.items():
+        runs.tutti(*runs.small(name + "-ends", "-n", "3", *way, *much)).expect(7, "not finite")
+        ended = runs.tutti(*runs.small(name, "-n", "3", *way, *much, "train.on_nan=skip"))
+        ended.expect(0, "was left out", "40 steps were left out")
+        little = ["train.precision=f16", "train.loss_scale=128", "train.on_nan=skip"]
+        ended = runs.tutti(*runs.small(name + "-good", "-n", "3", *way, *little)).expect(0)
+        expect("left out" not in ended.out + ended.err, ended.out + ended.err)
 
 
 def test_a_gradient_that_is_not_finite_ends_it():

@@ -1,6 +1,7 @@
 """stop_test.py - Ctrl-C and SIGTERM, for threads and processes: the run stops at a step boundary
 with a checkpoint, says how to go on, exits with 130 or 143; a second one ends it at once."""
 
+import fcntl
 import os
 import re
 import signal
@@ -53,6 +54,10 @@ def test_sigterm_processes():
     stop("processes", signal.SIGTERM, 143)
 
 
+def test_a_terminal_that_closes():
+    stop("threads", signal.SIGHUP, 143)
+
+
 def test_many_ctrl_c_are_told_from_sigterm():
     """Whichever worker hears first, the exit code is that of the signal."""
     for i in range(10):
@@ -96,13 +101,44 @@ def test_second_ctrl_c_processes():
     second_ctrl_c("processes")
 
 
+def test_one_at_a_time():
+    """A run that is at work is not continued by another process, threads or processes."""
+    for place, other in (("threads", "processes"), ("processes", "threads")):
+        process = running("-n", "2", "parallel.place=" + place, run=place)
+        runs.tutti("train", "--resume", place, "-n", "2", "parallel.place=" + other).expect(
+            2, "another process trains in it")
+        process.send_signal(signal.SIGTERM)
+        runs.finish(process).expect(143)
+
+
+def test_who_comes_second_touches_nothing():
+    """A new run in the folder of another one that has not begun to train yet."""
+    os.mkdir("run")
+    with open("run/job.yaml", "w") as file:
+        file.write("of the first")
+    lock = os.open("run", os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    runs.tutti(*runs.small("run", "-n", "1")).expect(2, "another process trains in it")
+    if open("run/job.yaml").read() != "of the first":
+        raise AssertionError("the job of the first run is lost")
+    second = runs.start(*runs.small("run", "-n", "1"))
+    runs.wait_until(lambda: os.path.isdir("run/log"), what="the second one")
+    with open("run/metrics.jsonl", "w"):
+        os.close(lock)
+    runs.finish(second).expect(2, "already holds a run")
+
+
 def test_nohup_is_respected():
-    """A run whose SIGINT was ignored by its parent goes on."""
-    process = runs.start(*runs.small("run", "train.steps=400", "run.checkpoint_every=-1"),
-                         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
-    runs.wait_until(lambda: runs.steps_told("run") > 5, what="the first steps")
-    process.send_signal(signal.SIGINT)
-    runs.finish(process).expect(0)
+    """A run whose parent ignored a signal goes on, threads as processes."""
+    for place in ("threads", "processes"):
+        for sig in (signal.SIGINT, signal.SIGHUP):
+            run = "%s-%d" % (place, sig)
+            process = runs.start(*runs.small(run, "train.steps=400", "run.checkpoint_every=-1"),
+                                 "-n", "2", "parallel.place=" + place,
+                                 preexec_fn=lambda: signal.signal(sig, signal.SIG_IGN))
+            runs.wait_until(lambda: runs.steps_told(run) > 5, what="the first steps")
+            os.killpg(process.pid, sig)
+            runs.finish(process).expect(0)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@
 #include "exec/fake_peers.h"
 #include "exec/reduce_crew.h"
 #include "exec/update_crew.h"
+#include "tutti/ops.h"
 
 /* ---- devices that are the host ---- */
 
@@ -56,6 +57,13 @@ static tutti_status noted_await(void *group, int mark) {
     return is_lost ? tti_fail(TUTTI_E_PEER, "a rank is lost") : TUTTI_OK;
 }
 
+static bool linked; /* what the devices say of themselves */
+
+static bool are_linked(const void *group) {
+    (void)group;
+    return linked;
+}
+
 static const tti_device_ops fake_ops = {.open = fake_open,
                                         .close = fake_close,
                                         .copy = fake_copy,
@@ -67,6 +75,7 @@ static const tti_device_ops fake_ops = {.open = fake_open,
                                         .peers_meet = meet_on_hosts,
                                         .peers_part = fake_part,
                                         .peers_describe = fake_describe,
+                                        .peers_are_linked = are_linked,
                                         .peers_sum = fake_sum,
                                         .peers_sum_parts = fake_sum_parts,
                                         .peers_fetch = noted_fetch,
@@ -268,6 +277,53 @@ T_CASE(buckets_beside_the_shards_give_the_same) {
         }
 }
 
+/* Parts over fast links: no sum begins before all gradients are there. */
+static const char *behind(tutti_comm *comm, void *arg) {
+    reduce_rank r = {.c = arg};
+    const char *failure = reduce_make(&r, comm);
+    if (failure) return failure;
+    tti_device_reduce_begin(r.reduce, true);
+    tti_device_reduce_after(r.reduce, REDUCE_STEPS);
+    int n = tti_device_reduce_n_summed(r.reduce);
+    COMM_TRUE(n == (linked ? 0 : REDUCE_BUCKETS));
+    reduce_free(&r);
+    return beside(comm, arg);
+}
+
+T_CASE(parts_over_links_are_summed_behind_the_shards) {
+    T_UNUSED;
+    for (int bits = 0; bits < 4; bits++)
+        for (int n_ranks = 2; n_ranks <= 5; n_ranks++) {
+            reduce_crew c = {.backend = &fake,
+                             .alg = TUTTI_ALG_DIRECT,
+                             .n_shards = 16,
+                             .n_lanes = 3,
+                             .fast = bits & 1,
+                             .parts = true,
+                             .n_elems = {16, 160, 48}};
+            linked = bits & 2;
+            reduce_plan(&c);
+            comm_run(n_ranks, behind, &c);
+        }
+    linked = false;
+}
+
+/* Whole sums come behind large products, and beside what waits for memory. */
+T_CASE(whole_sums_come_behind_products) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(false);
+    tutti_value *a = tutti_input(g, "a", TUTTI_BF16, &TUTTI_SHAPE(4096, 4096));
+    tti_node *steps[] = {tutti_matmul(g, a, a)->node, tutti_add(g, a, a)->node};
+    T_OK(tutti_graph_check(g));
+    tti_plan plan = {.shard = {.steps = steps, .n_steps = 2}};
+    assert_true(tti_device_sums_behind(&plan, &tti_weights_gpu, false));
+    assert_false(tti_device_sums_behind(&plan, NULL, false));
+    plan.shard.steps = steps + 1, plan.shard.n_steps = 1;
+    assert_false(tti_device_sums_behind(&plan, &tti_weights_gpu, false));
+    assert_true(tti_device_sums_behind(&plan, NULL, true));
+    tutti_graph_destroy(g);
+}
+
 static tutti_status join(reduce_rank *r) {
     tutti_value value = {.type = {.shape = {.n_dims = 1, .dim = {6}}}};
     const tti_op op = {.name = "sync_sum"};
@@ -445,6 +501,8 @@ int main(void) {
         cmocka_unit_test(hosts_send_each_other_a_sum_and_not_the_terms_of_their_devices),
         cmocka_unit_test(hosts_are_those_of_the_communicator),
         cmocka_unit_test(buckets_beside_the_shards_give_the_same),
+        cmocka_unit_test(parts_over_links_are_summed_behind_the_shards),
+        cmocka_unit_test(whole_sums_come_behind_products),
         cmocka_unit_test(recordings_that_differ_wait_for_one_thing_at_a_time),
         cmocka_unit_test(waits_end_with_a_lost_peer),
         cmocka_unit_test(a_worker_that_is_lost_elsewhere_is_heard_of),

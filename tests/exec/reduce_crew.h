@@ -199,7 +199,8 @@ static inline const char *reduce_shards(reduce_rank *r, bool beside) {
             tti_device_reduce_after(r->reduce, s);
         if (!tti_device_reduce_merges(r->reduce, w)) tti_exec_merge(x, wave, 0, n_flat);
     }
-    for (int i = 1; x->desc.fast && !beside && i < x->acc.n_pieces; i++)
+    bool merged = tti_device_reduce_merges(r->reduce, x->acc.n_waves - 1);
+    for (int i = 1; x->desc.fast && !merged && i < x->acc.n_pieces; i++)
         r->c->backend->accumulate(tti_exec_grads(x), x->buffers[x->acc.piece_buffer[i]], n_flat);
     COMM_OK(tti_device_reduce_finish(r->reduce, r->args, r->report, r->sums));
     return r->c->parts ? reduce_fetch(r, beside) : NULL;

@@ -26,25 +26,33 @@ static int64_t every_two(const tti_blueprint *b, int64_t step) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static tti_blueprint b = {.n_workers = 2, .n_shards = 4, .n_steps = 5};
+static void read_it(const char *precision) {
+    static tti_blueprint b = {
+        .n_workers = 2, .mesh = {.data = 2, .stage = 1, .tensor = 1}, .n_shards = 4, .n_steps = 5};
     b.config.train.batch = 8;
     b.config.train.seed = 1;
+    snprintf(b.config.train.precision, sizeof b.config.train.precision, "%s", precision);
+    tti_arrival *a;
+    int64_t n, sum = 0;
+    if (tti_arrivals_read(&b, dir, every_two, &a, &n) != TUTTI_OK) return;
+    TTI_ASSERT(n == b.n_steps);
+    for (int64_t i = 0; i < n; i++) {
+        TTI_ASSERT(a[i].step == i + 1 && a[i].version <= i && a[i].version >= i / 2 * 2);
+        TTI_ASSERT(a[i].worker >= 0 && a[i].worker < b.n_workers);
+        TTI_ASSERT(*precision ? a[i].loss_scale > 0 : a[i].loss_scale == 0);
+        sum += a[i].batch;
+    }
+    TTI_ASSERT(sum == n * (n - 1) / 2);
+    free(a);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!dir[0]) make_folder();
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     TTI_ASSERT(fd >= 0);
     TTI_ASSERT(write(fd, data, size) == (ssize_t)size);
     close(fd);
-    tti_arrival *a;
-    int64_t n, sum = 0;
-    if (tti_arrivals_read(&b, dir, every_two, &a, &n) != TUTTI_OK) return 0;
-    TTI_ASSERT(n == b.n_steps);
-    for (int64_t i = 0; i < n; i++) {
-        TTI_ASSERT(a[i].step == i + 1 && a[i].version <= i && a[i].version >= i / 2 * 2);
-        TTI_ASSERT(a[i].worker >= 0 && a[i].worker < b.n_workers);
-        sum += a[i].batch;
-    }
-    TTI_ASSERT(sum == n * (n - 1) / 2);
-    free(a);
+    read_it("");
+    read_it("f16");
     return 0;
 }

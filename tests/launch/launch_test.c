@@ -139,6 +139,16 @@ T_CASE(a_death_is_told_to_the_others) {
     rmdir(dir);
 }
 
+T_CASE(the_cause_is_told_without_its_file) {
+    T_UNUSED;
+    tutti_launch_desc desc = {.n_workers = 3, .error_file = "/nowhere/error.json"};
+    tutti_launch_result result = launch(&desc, "sum", "10");
+    T_EQ(result.exit_code, 5);
+    T_EQ(result.rank, 2);
+    assert_non_null(strstr(result.text, "killed by signal 9"));
+    assert_non_null(strstr(result.text, "; /nowhere/error.json"));
+}
+
 T_CASE(a_stopped_rank_is_told_to_the_others) {
     T_UNUSED;
     tutti_launch_result result = launch(&(tutti_launch_desc){.n_workers = 3}, "stop", "3");
@@ -233,6 +243,7 @@ int main(int argc, char **argv) {
         CASE(ranks_of_others_are_met),
         CASE(workers_meet),
         CASE(a_death_is_told_to_the_others),
+        CASE(the_cause_is_told_without_its_file),
         CASE(a_stopped_rank_is_told_to_the_others),
         CASE(restarts_with_progress),
         CASE(restarts_run_out),

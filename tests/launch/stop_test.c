@@ -30,9 +30,14 @@ T_CASE(flag_and_restore) {
     sigaction(SIGTERM, NULL, &now);
     assert_true(now.sa_handler == SIG_IGN);
     signal(SIGTERM, SIG_DFL);
+    signal(SIGHUP, SIG_DFL);
     T_OK(tti_stop_install(&stop)); /* a new training starts with a clear flag */
     assert_false(tti_stop_requested());
+    raise(SIGHUP); /* the terminal has closed */
+    T_EQ(tti_stop_signal(), SIGTERM);
     tti_stop_remove(&stop);
+    sigaction(SIGHUP, NULL, &now);
+    assert_true(now.sa_handler == SIG_DFL);
 }
 
 /* The exit code of a child that raises the two signals. */

@@ -47,6 +47,20 @@ static const env_case cases[] = {
      0,
      1,
      "RANK=0"},
+    {{"RANK=0", "WORLD_SIZE=1", "OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1"},
+     0,
+     1,
+     0,
+     1,
+     "by environment"},
+    {{"RANK=0", "WORLD_SIZE=1", "TUTTI_SUPERVISOR_PID=7", "PMI_RANK=3", "PMI_SIZE=4"},
+     0,
+     1,
+     0,
+     1,
+     "by tutti"},
+    /* the shell of a batch script has not been started several times */
+    {{"RANK=0", "WORLD_SIZE=1", "SLURM_PROCID=0", "SLURM_NTASKS=8"}, 0, 1, 0, 1, "environment"},
     {{"WORLD_SIZE=2", "OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4"}, 3, 4, 0, 1, "Open MPI"},
     {{"PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2"}, 1, 2, 1, 2, "PMI"},
     {{"PMI_RANK=1", "PMI_SIZE=2", "SLURM_STEP_ID=0", "SLURM_PROCID=3", "SLURM_NTASKS=4"},
@@ -127,6 +141,39 @@ T_CASE(launchers) {
     }
 }
 
+/* What would be N jobs of one rank: a pod's own WORLD_SIZE=1 under mpirun, an MPI that does not fit
+ * srun. */
+T_CASE(a_lone_rank_among_several_is_refused) {
+    T_UNUSED;
+    static const struct {
+        const char *env[6], *say;
+    } lone[] = {
+        {{"RANK=0", "WORLD_SIZE=1", "OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4"},
+         "Open MPI has started 4 of them (OMPI_COMM_WORLD_RANK=3): for one job of 4 ranks unset "
+         "RANK and WORLD_SIZE; for 4 jobs of one rank each unset OMPI_COMM_WORLD_RANK"},
+        {{"RANK=0", "WORLD_SIZE=1", "PMI_RANK=0", "PMI_SIZE=2"}, "PMI has started 2 of them"},
+        {{"PMI_RANK=0", "PMI_SIZE=1", "SLURM_STEP_ID=0", "SLURM_PROCID=2",
+          "SLURM_STEP_NUM_TASKS=3"},
+         "PMI_RANK=0 and PMI_SIZE=1 say"},
+        {{"RANK=0", "WORLD_SIZE=1", "PET_NODE_RANK=1", "PET_NNODES=2"}, "unset PET_NODE_RANK"},
+    };
+    tti_worker_env env = {.rank = 77};
+    for (size_t i = 0; i < TTI_COUNT(lone); i++)
+        T_FAILS(tti_worker_env_detect(NULL, get_from_list, (void *)lone[i].env, &env),
+                TUTTI_E_CONFIG, lone[i].say);
+    assert_int_equal(env.rank, 77);
+    /* A step of one task in a job that has room for four. */
+    const char *const step[] = {"RANK=0",
+                                "WORLD_SIZE=1",
+                                "SLURM_STEP_ID=0",
+                                "SLURM_PROCID=0",
+                                "SLURM_STEP_NUM_TASKS=1",
+                                "SLURM_NTASKS=4",
+                                NULL};
+    T_OK(tti_worker_env_detect(NULL, get_from_list, (void *)step, &env));
+    T_EQ(env.n_ranks, 1);
+}
+
 T_CASE(nonsense_is_refused) {
     T_UNUSED;
     static const char *const bad[][3] = {
@@ -182,6 +229,7 @@ T_CASE(reads_the_real_environment) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launchers),
+        cmocka_unit_test(a_lone_rank_among_several_is_refused),
         cmocka_unit_test(nonsense_is_refused),
         cmocka_unit_test(flags_come_first),
         cmocka_unit_test(reads_the_real_environment),

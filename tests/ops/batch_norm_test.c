@@ -95,6 +95,17 @@ T_CASE(gradient_goes_through_the_statistics) {
         }
 }
 
+/* However deep a network is, nothing grows in a shard that has no samples. */
+T_CASE(of_no_samples_beta_is_left) {
+    T_UNUSED;
+    layer l = make_layer(false, 0);
+    for (size_t i = 0; i < N_X; i++) {
+        T_NEAR(t_reference_of(l.r, l.y)[i], some(i / S % C, 5), 0);
+        T_NEAR(t_reference_of(l.r, l.dx[0])[i], 0, 0);
+    }
+    free_layer(&l);
+}
+
 /* sum of dy relu(bn(x) + r) over the first rows samples, and its gradient, by one node. */
 T_CASE(gradient_goes_through_residual_and_activation) {
     T_UNUSED;
@@ -364,6 +375,7 @@ T_CASE(statistics_are_own_or_joined) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradient_goes_through_the_statistics),
+        cmocka_unit_test(of_no_samples_beta_is_left),
         cmocka_unit_test(gradient_goes_through_residual_and_activation),
         cmocka_unit_test(running_statistics_are_named_sums_of_rows),
         cmocka_unit_test(a_shard_of_padding_gives_zeros),

@@ -46,6 +46,28 @@ T_CASE(a_gpu_computes_while_it_moves) {
     T_NEAR(small / (3 * 8 * 8 * 2 * w->byte), 1, 1e-9);
 }
 
+/* Of a large product and a small one, and of an addition. */
+T_CASE(products_are_operations_where_they_are_large) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(false);
+    tti_node *large = product(g, TUTTI_BF16, SIDE)->out[0]->node;
+    tutti_value *more = tutti_add(g, large->out[0], large->out[0]);
+    T_OK(tutti_graph_check(g));
+    const tti_weights *w = &tti_weights_gpu;
+    tti_node *nodes[] = {large, more->node};
+    double ops = tti_node_weight(w, nodes[0], false) - w->kernel;
+    double moved = tti_node_weight(w, nodes[1], false) - w->kernel;
+    T_NEAR(tti_share_of_operations(w, nodes, 2, false), ops / (ops + moved), 1e-9);
+    assert_true(tti_share_of_operations(w, nodes + 1, 1, false) == 0);
+    assert_true(tti_share_of_operations(w, nodes, 1, false) == 1);
+    assert_true(tti_share_of_operations(w, nodes, 0, false) == 0);
+    tutti_graph_destroy(g);
+    g = tutti_graph_create(false);
+    nodes[0] = product(g, TUTTI_BF16, 8)->out[0]->node;
+    assert_true(tti_share_of_operations(w, nodes, 1, false) == 0);
+    tutti_graph_destroy(g);
+}
+
 T_CASE(attention_takes_longer_than_products_of_as_many_operations) {
     T_UNUSED;
     tutti_graph *g = tutti_graph_create(false);
@@ -89,6 +111,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_core_adds_what_it_computes_and_what_it_moves),
         cmocka_unit_test(a_gpu_computes_while_it_moves),
+        cmocka_unit_test(products_are_operations_where_they_are_large),
         cmocka_unit_test(attention_takes_longer_than_products_of_as_many_operations),
         cmocka_unit_test(inputs_and_other_views_take_no_time),
         cmocka_unit_test(an_exchange_goes_between_workers),

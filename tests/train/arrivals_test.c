@@ -1,6 +1,10 @@
 /* arrivals_test.c - the order of arrival, written and read back, and files that are none. */
 #include "train/arrivals.h"
 
+#include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "train/small_job.h"
 
 static int64_t every_five(const tti_blueprint *b, int64_t step) {
@@ -8,8 +12,8 @@ static int64_t every_five(const tti_blueprint *b, int64_t step) {
     return (step / 5 + 1) * 5;
 }
 
-static tti_blueprint *new_blueprint(void) {
-    tutti_job *job = SMALL_JOB("parallel.workers=3", "parallel.devices=cpu");
+static tti_blueprint *new_blueprint_in(const char *precision) {
+    tutti_job *job = SMALL_JOB("parallel.workers=3", "parallel.devices=cpu", precision);
     tti_blueprint *b;
     T_OK(tti_job_resolve(job, 2));
     T_OK(tti_blueprint_create(job, &b));
@@ -17,12 +21,15 @@ static tti_blueprint *new_blueprint(void) {
     return b;
 }
 
+static tti_blueprint *new_blueprint(void) { return new_blueprint_in("train.precision=f32"); }
+
 /* Ten updates in stretches of five, batches from the last of a stretch to the first. */
 static tti_arrival arrival(int64_t step) {
     int64_t first = (step - 1) / 5 * 5;
     return (tti_arrival){.step = step,
                          .batch = 2 * first + 5 - step,
                          .worker = (int32_t)(step % 3),
+                         .loss_scale = ldexp(1, (int)(16 - step % 5)),
                          .version = TTI_MAX(first, step - 3)};
 }
 
@@ -31,13 +38,14 @@ static void write_updates(const tti_blueprint *b, int64_t first, int64_t last) {
     T_OK(tti_arrivals_open(b, ".", &file));
     for (int64_t step = first; step <= last; step++) {
         tti_arrival a = arrival(step);
-        T_OK(tti_arrivals_write(file, &a));
+        T_OK(tti_arrivals_write(b, file, &a));
     }
     T_OK(tti_arrivals_flush(file));
     tti_arrivals_close(file);
 }
 
 static void expect_updates(const tti_blueprint *b) {
+    bool scaled = tti_blueprint_target(b).loss_scale;
     tti_arrival *got;
     int64_t n;
     T_OK(tti_arrivals_read(b, ".", every_five, &got, &n));
@@ -45,9 +53,17 @@ static void expect_updates(const tti_blueprint *b) {
     for (int64_t i = 0; i < n; i++) {
         tti_arrival a = arrival(i + 1);
         assert_true(got[i].step == a.step && got[i].batch == a.batch && got[i].worker == a.worker &&
-                    got[i].version == a.version);
+                    got[i].version == a.version &&
+                    got[i].loss_scale == (scaled ? a.loss_scale : 0));
     }
     free(got);
+}
+
+static void write_text(const char *before, const char *text) {
+    FILE *file = fopen("arrivals.txt", "w");
+    assert_non_null(file);
+    fprintf(file, "%s%s", before, text);
+    fclose(file);
 }
 
 T_CASE(written_and_read) {
@@ -55,6 +71,24 @@ T_CASE(written_and_read) {
     tti_blueprint *b = new_blueprint();
     write_updates(b, 1, 10);
     expect_updates(b);
+    tti_blueprint_destroy(b);
+}
+
+T_CASE(with_loss_scales) {
+    T_UNUSED;
+    tti_blueprint *b = new_blueprint_in("train.precision=f16"), *wide = new_blueprint();
+    tti_arrival *got;
+    int64_t n;
+    write_updates(b, 1, 10);
+    expect_updates(b);
+    T_FAILS(tti_arrivals_read(wide, ".", every_five, &got, &n), TUTTI_E_CONFIG, "another job");
+    static const char *const bad[] = {"1 0 0 0",    "1 0 0 0 ",     "1 0 0 0 0",
+                                      "1 0 0 0 -2", "1 0 0 0 1e60", "1 0 0 0 2 2"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        write_text("tutti arrivals 1 workers 3 batch 32 seed 1 shards 4 scaled\n", bad[i]);
+        T_FAILS(tti_arrivals_read(b, ".", every_five, &got, &n), TUTTI_E_CONFIG, ":2: expected");
+    }
+    tti_blueprint_destroy(wide);
     tti_blueprint_destroy(b);
 }
 
@@ -74,6 +108,22 @@ T_CASE(continued_from_a_checkpoint) {
     write_updates(b, 1, 7);
     write_updates(b, 6, 10);
     expect_updates(b);
+    tti_blueprint_destroy(b);
+}
+
+/* Killed while a buffer of lines was on its way: the last one ends anywhere. */
+T_CASE(continued_behind_a_torn_line) {
+    T_UNUSED;
+    tti_blueprint *b = new_blueprint();
+    for (int n_cut = 1; n_cut < 70; n_cut++) {
+        struct stat written;
+        remove("arrivals.txt");
+        write_updates(b, 1, 7);
+        T_EQ(stat("arrivals.txt", &written), 0);
+        T_EQ(truncate("arrivals.txt", written.st_size > n_cut ? written.st_size - n_cut : 0), 0);
+        write_updates(b, n_cut < 10 ? 6 : 1, 10);
+        expect_updates(b);
+    }
     tti_blueprint_destroy(b);
 }
 
@@ -102,13 +152,6 @@ static const struct {
     {"1 0 3 0\n", "there is no such worker", true},
     {"1 0 0 1\n", "would be newer than itself", true},
 };
-
-static void write_text(const char *before, const char *text) {
-    FILE *file = fopen("arrivals.txt", "w");
-    assert_non_null(file);
-    fprintf(file, "%s%s", before, text);
-    fclose(file);
-}
 
 static void refuse(const tti_blueprint *b, const char *message) {
     tti_arrival *got;
@@ -172,7 +215,9 @@ T_CASE(nowhere_to_write) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(written_and_read),
+        IN_FOLDER(with_loss_scales),
         IN_FOLDER(continued_from_a_checkpoint),
+        IN_FOLDER(continued_behind_a_torn_line),
         IN_FOLDER(what_is_no_such_file),
         IN_FOLDER(other_stops),
         IN_FOLDER(nowhere_to_write),

@@ -91,6 +91,10 @@ T_CASE(links_of_jobs) {
     expect(&link, "devices, by their host");
     link = link_on(&eight, 8, 1, "parallel.sync=local");
     expect(&link, "devices, by their host");
+    link = link_on(&eight, 8, 1, "parallel.compress=topk");
+    expect(&link, "devices that compress");
+    link = link_on(&eight, 9, 1, "parallel.compress=topk");
+    expect(&link, "devices, by their host");
     link = link_on(&eight, 8, 1, "parallel.offload=optimizer");
     expect(&link, "copies to the host");
 }

@@ -37,6 +37,23 @@ T_CASE(a_fixed_scale_stays) {
     assert_true(tti_loss_scale_is_blameless(&s));
 }
 
+/* Lower for what it has done itself; what it cannot help is for others to answer. */
+T_CASE(it_answers_for_itself) {
+    T_UNUSED;
+    tti_loss_scale s, fixed;
+    tti_loss_scale_init(&s, 0);
+    tti_loss_scale_init(&fixed, 8);
+    assert_false(tti_loss_scale_answers(&s, false));
+    T_EQ(s.n_good, 1);
+    assert_true(tti_loss_scale_answers(&s, true));
+    T_NEAR(s.scale, 32768, 0);
+    s.scale = 1, s.n_good = 5;
+    assert_false(tti_loss_scale_answers(&s, true));
+    assert_true(s.scale == 1 && s.n_good == 5);
+    assert_false(tti_loss_scale_answers(&fixed, true));
+    T_NEAR(fixed.scale, 8, 0);
+}
+
 T_CASE(it_stays_a_float) {
     T_UNUSED;
     tti_loss_scale s;
@@ -63,6 +80,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_dynamic_scale_is_that_of_grad_scaler),
         cmocka_unit_test(a_fixed_scale_stays),
+        cmocka_unit_test(it_answers_for_itself),
         cmocka_unit_test(it_stays_a_float),
         cmocka_unit_test(in_the_end_it_is_not_the_scale),
     };

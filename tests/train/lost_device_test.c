@@ -13,7 +13,7 @@ static const char none[] = "There is no checkpoint yet, the run begins anew: tut
 /* What the failure says after the advice. */
 static const char *advise(int64_t saving) {
     (void)tti_fail(TUTTI_E_DEVICE, "it burns");
-    tti_lost_device_advise("run", saving, TUTTI_E_DEVICE);
+    tti_lost_device_advise("run", true, saving, TUTTI_E_DEVICE);
     const char *text = tutti_last_error();
     assert_non_null(strstr(text, "it burns.  The"));
     return text;
@@ -42,8 +42,16 @@ T_CASE(which_checkpoint_is_good) {
     has(advise(8), "step 8 was still being written: the run goes on from it", true);
     has(advise(8), "else from that of step 4: tutti train --resume run", true);
     (void)tti_fail(TUTTI_E_DATA, "no samples");
-    tti_lost_device_advise("run", 8, TUTTI_E_DATA);
+    tti_lost_device_advise("run", true, 8, TUTTI_E_DATA);
     assert_string_equal(tutti_last_error(), "no samples");
+}
+
+T_CASE(the_same_bits_are_promised_in_exact_mode_alone) {
+    T_UNUSED;
+    has(advise(-1), "--resume run comes to the same bits.  Should", true);
+    (void)tti_fail(TUTTI_E_DEVICE, "it burns");
+    tti_lost_device_advise("run", false, -1, TUTTI_E_DEVICE);
+    has(tutti_last_error(), "--resume run.  Should", true);
 }
 
 /* Worker 1 loses its device in the step behind the checkpoint, which worker 0 takes long to write:
@@ -73,6 +81,7 @@ T_CASE(lost_behind_a_checkpoint_on_its_way) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {IN_FOLDER(which_checkpoint_is_good),
+                                       IN_FOLDER(the_same_bits_are_promised_in_exact_mode_alone),
                                        IN_FOLDER(lost_behind_a_checkpoint_on_its_way)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

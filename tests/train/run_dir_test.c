@@ -46,6 +46,21 @@ T_CASE(named_folders_and_their_parents) {
             "continue it with --resume a/b/c");
 }
 
+T_CASE(one_process_at_a_time) {
+    T_UNUSED;
+    int lock = -1, second = -1;
+    T_OK(tti_run_dir_lock(".", &lock));
+    T_FAILS(tti_run_dir_lock(".", &second), TUTTI_E_CONFIG, "another process trains in it");
+    T_EQ(second, -1);
+    int elsewhere = dup(lock); /* as a child that was forked has it */
+    tti_run_dir_unlock(lock);
+    T_OK(tti_run_dir_lock(".", &second));
+    tti_run_dir_unlock(second);
+    close(elsewhere);
+    tti_run_dir_unlock(-1);
+    T_FAILS(tti_run_dir_lock("nowhere", &lock), TUTTI_E_IO, "nowhere");
+}
+
 /* write_file writes "x\n". */
 T_CASE(whose_run_it_is) {
     T_UNUSED;
@@ -130,6 +145,7 @@ T_CASE(discard_takes_only_what_was_made) {
 int main(void) {
     const struct CMUnitTest tests[] = {IN_FOLDER(auto_takes_the_next_number),
                                        IN_FOLDER(named_folders_and_their_parents),
+                                       IN_FOLDER(one_process_at_a_time),
                                        IN_FOLDER(whose_run_it_is),
                                        IN_FOLDER(what_cannot_be_made_is_named),
                                        IN_FOLDER(runs_at_once_get_folders_of_their_own),

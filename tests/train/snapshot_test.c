@@ -2,6 +2,7 @@
  * not continue bit for bit is refused, with both jobs named. */
 #include "train/snapshot.h"
 
+#include <math.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
@@ -120,6 +121,23 @@ T_CASE(what_is_in_it) {
         found |= strcmp(tti_ckpt_tensor_at(ckpt, TTI_CKPT_OPTIMIZER, i)->name,
                         "state.fc1.weight.exp_avg_sq") == 0;
     assert_true(found);
+    tti_ckpt_close(ckpt);
+    end(&w);
+}
+
+T_CASE(what_is_not_finite_is_not_saved) {
+    T_UNUSED;
+    worker w;
+    tti_ckpt *ckpt;
+    begin(&w, "train.seed=5");
+    T_OK(tti_snapshot_save(w.b, w.exec, ".", "", &(tti_run_state){.step = 3}));
+    const tti_slot *slot = &w.b->plan->slots[1];
+    tti_exec_params(w.exec)[slot->first + slot->n_elems - 1] = -NAN;
+    T_FAILS(tti_snapshot_save(w.b, w.exec, ".", "", &(tti_run_state){.step = 4}), TUTTI_E_NUMERICS,
+            "is not finite any more");
+    assert_non_null(strstr(tutti_last_error(), slot->param->name));
+    T_OK(tti_ckpt_open(".", NULL, NULL, &ckpt));
+    T_EQ(tti_ckpt_get_meta(ckpt)->step, 3);
     tti_ckpt_close(ckpt);
     end(&w);
 }
@@ -316,6 +334,7 @@ T_CASE(older_ones_are_a_rescue) {
 int main(void) {
     const struct CMUnitTest tests[] = {IN_FOLDER(all_of_it_comes_back),
                                        IN_FOLDER(what_is_in_it),
+                                       IN_FOLDER(what_is_not_finite_is_not_saved),
                                        IN_FOLDER(parameters_may_have_changed_places),
                                        IN_FOLDER(other_jobs_are_refused),
                                        IN_FOLDER(free_choices_are_free),

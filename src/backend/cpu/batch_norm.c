@@ -54,8 +54,9 @@ static const float *mask_of(const tti_kargs *a) {
 /* Bodies that are compiled for each combination of their constant arguments. */
 #define BODY static inline __attribute__((always_inline)) void
 
+/* Of no samples 0, as in ops/bn_rules.h. */
 static double rstd_of(double count, double m2, double eps) {
-    return 1 / __builtin_sqrt((count > 0 ? m2 / count : 0) + eps);
+    return count > 0 ? 1 / __builtin_sqrt(m2 / count + eps) : 0;
 }
 
 /* Positions in a block: some 64 KiB of them. */

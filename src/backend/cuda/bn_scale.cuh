@@ -5,10 +5,12 @@
 
 namespace {
 
-/* 1 / sqrt(variance + eps); count NULL: m2 is the variance, else the sum of so many squares. */
+/* 1 / sqrt(variance + eps); count NULL: m2 is the variance, else the sum of so many squares, and of
+ * none it is 0, as in ops/bn_rules.h. */
 template <class A>
 __device__ __forceinline__ A rstd_of(const float *count, float m2, double eps) {
-    A variance = !count ? (A)m2 : *count > 0 ? (A)m2 / (A)*count : (A)0;
+    if (count && !(*count > 0)) return 0;
+    A variance = count ? (A)m2 / (A)*count : (A)m2;
     return (A)1 / sqrt(variance + (A)eps);
 }
 

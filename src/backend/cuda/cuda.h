@@ -88,7 +88,7 @@ tutti_status tti_cuda_join(const char *op, const float *parts, size_t n_parts, s
 /* update.c: the update program, as in tti_device_ops. */
 tutti_status tti_cuda_update_create(const tti_update_desc *desc, void **update);
 tutti_status tti_cuda_update_run(void *update);
-tutti_status tti_cuda_update_complete(void *update);
+tutti_status tti_cuda_update_complete(void *update, int first, int n);
 tutti_status tti_cuda_update_hash(void *update, uint64_t *hash);
 tutti_status tti_cuda_update_narrow(void *update);
 void tti_cuda_update_destroy(void *update);

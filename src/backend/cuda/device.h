@@ -51,6 +51,7 @@ void tti_cuda_accumulate(float *dst, const float *src, size_t n_elems);
 tutti_status tti_cuda_peers_meet(const tti_device_peers *peers, void **group);
 void tti_cuda_peers_part(void *group);
 void tti_cuda_peers_describe(const void *group, tti_str *str);
+bool tti_cuda_peers_are_linked(const void *group);
 tutti_status tti_cuda_peers_sum(void *group, size_t first, size_t n_elems, bool beside);
 tutti_status tti_cuda_peers_sum_parts(void *group, size_t which, bool beside);
 tutti_status tti_cuda_peers_fetch(void *group, size_t which, int source, float *dst, bool beside);
@@ -71,10 +72,26 @@ tutti_status tti_cuda_unfold(double *values, size_t n_values, const tti_device_l
                              const double *sums);
 tutti_status tti_cuda_peers_await(void *group, int mark);
 tutti_status tti_cuda_peers_waited(void *group, int64_t *t_ns);
+/* thin.c: PowerSGD. */
+tutti_status tti_cuda_thin_create(const tti_device_thin *desc, void **thin);
+tutti_status tti_cuda_thin_left(void *thin, int bucket);
+tutti_status tti_cuda_thin_right(void *thin, int bucket);
+tutti_status tti_cuda_thin_end(void *thin, int bucket);
+void tti_cuda_thin_destroy(void *thin);
+/* picked.c: top-k. */
+tutti_status tti_cuda_pick_create(const tti_device_picked *desc, void **picked);
+tutti_status tti_cuda_pick_choose(void *picked, int bucket);
+tutti_status tti_cuda_pick_add(void *picked, int bucket);
+void tti_cuda_pick_destroy(void *picked);
 /* peers_update.c */
 tutti_status tti_cuda_peers_can_update(const void *group, const void *update, bool *can);
 tutti_status tti_cuda_peers_update(void *group, void *update, const tti_device_told *told);
 
-tutti_status tti_cuda_link(int other, tti_device_link *out); /* link.c */
+/* link.c.  Lets the device of this thread read the memory of another one of the machine; false: it
+ * cannot.  For the rest of the process; any thread may ask, as often as it likes. */
+bool tti_cuda_reach(int there);
+/* Whether that memory is behind NVLink or the like; the device is named as cudaDeviceProp does. */
+bool tti_cuda_has_link(const unsigned char uuid[16]);
+tutti_status tti_cuda_link(int other, tti_device_link *out);
 
 #endif /* TTI_CUDA_DEVICE_H */

@@ -2,12 +2,13 @@
  *
  * Copies go by the driver's best way, over NVLink or PCIe, through the host where the devices do
  * not reach each other. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/cuda/device.h"
 
-enum { N_LONG = 4, N_SHORT = 32, CHECKED = 1 << 20 };
+enum { N_LONG = 4, N_SHORT = 32, CHECKED = 1 << 20, MOST_DEVICES = 64 };
 static const size_t long_bytes = (size_t)256 << 20;
 
 typedef struct link_test {
@@ -83,21 +84,42 @@ static void unmake(link_test *t) {
     if (cudaSetDevice(t->here) != cudaSuccess) cudaGetLastError();
 }
 
-/* As sums between devices do; not to be reached is no error. */
-static bool reach(int device) {
-    int can = 0;
-    if (cudaDeviceCanAccessPeer(&can, tti_cuda_device()->desc.index, device) != cudaSuccess)
-        can = 0;
-    if (can) cudaDeviceEnablePeerAccess(device, 0);
-    cudaGetLastError(); /* it may be enabled already */
-    return can != 0;
+/* Whether the device there was let into by the one here: asking twice would be an error of the
+ * driver's, which is harmless and yet what tools that watch it tell of. */
+static atomic_bool reached[MOST_DEVICES][MOST_DEVICES];
+
+bool tti_cuda_reach(int there) {
+    int can = 0, here = tti_cuda_device()->desc.index;
+    if (here >= MOST_DEVICES || there < 0 || there >= MOST_DEVICES) return false;
+    if (atomic_load(&reached[here][there])) return true;
+    cudaError_t error = cudaDeviceCanAccessPeer(&can, here, there);
+    if (error == cudaSuccess && can) error = cudaDeviceEnablePeerAccess(there, 0);
+    if (error == cudaErrorPeerAccessAlreadyEnabled) error = cudaSuccess;
+    cudaGetLastError();
+    bool is_open = error == cudaSuccess && can;
+    if (is_open) atomic_store(&reached[here][there], true);
+    return is_open;
+}
+
+/* Atomics of the hardware go over NVLink, and not over PCIe. */
+bool tti_cuda_has_link(const unsigned char uuid[16]) {
+    int n = 0, here = tti_cuda_device()->desc.index, has = 0;
+    struct cudaDeviceProp p;
+    cudaGetDeviceCount(&n);
+    for (int there = 0; there < n && !has; there++) {
+        if (there == here || cudaGetDeviceProperties(&p, there) != cudaSuccess) continue;
+        if (memcmp(&p.uuid, uuid, sizeof p.uuid) != 0) continue;
+        cudaDeviceGetP2PAttribute(&has, cudaDevP2PAttrNativeAtomicSupported, here, there);
+    }
+    cudaGetLastError();
+    return has != 0;
 }
 
 tutti_status tti_cuda_link(int other, tti_device_link *out) {
     link_test t = {.here = tti_cuda_device()->desc.index, .there = other};
     uint32_t *pattern = malloc(CHECKED), *got = calloc(1, CHECKED);
     tutti_status st = TUTTI_OK;
-    *out = (tti_device_link){.is_direct = reach(other)};
+    *out = (tti_device_link){.is_direct = tti_cuda_reach(other)};
     if (!pattern || !got) {
         st = tti_fail(TUTTI_E_NOMEM, "cuda: out of memory");
     } else {

@@ -92,22 +92,13 @@ static tutti_status check_devices(const group *g) {
     return TUTTI_OK;
 }
 
-static bool reach_device(int device) {
-    int can = 0;
-    cudaError_t error = cudaDeviceCanAccessPeer(&can, tti_cuda_device()->desc.index, device);
-    if (error == cudaSuccess && can) error = cudaDeviceEnablePeerAccess(device, 0);
-    if (error == cudaErrorPeerAccessAlreadyEnabled) error = cudaSuccess;
-    cudaGetLastError();
-    return error == cudaSuccess && can;
-}
-
 /* The memory of a rank as this process sees it; false: it cannot. */
 static bool open_rank(group *g, int rank, void **seen) {
     const hello *peer = &g->all[rank], *me = &g->all[g->peers.rank];
     static const cudaIpcMemHandle_t none;
     bool here = is_same_process(peer, me);
     if (!peer->is_open) return false;
-    if (here && rank != g->peers.rank && !reach_device(peer->device)) return false;
+    if (here && rank != g->peers.rank && !tti_cuda_reach(peer->device)) return false;
     for (int i = 0; i < peer->n_shared; i++) {
         seen[i] = peer->memory[i];
         if (here) continue;
@@ -548,4 +539,12 @@ void tti_cuda_peers_describe(const void *state, tti_str *str) {
     if (!g->direct) tti_nccl_describe(str);
     if (g->hosts_ms > 0)
         tti_str_printf(str, " (a trial: %.1f ms, without hosts %.1f)", g->hosts_ms, g->library_ms);
+}
+
+bool tti_cuda_peers_are_linked(const void *state) {
+    const group *g = state;
+    bool all = g->direct;
+    for (int r = 0; r < g->peers.n_ranks; r++)
+        all = all && (r == g->peers.rank || tti_cuda_has_link(g->all[r].uuid));
+    return all;
 }

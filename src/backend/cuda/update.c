@@ -186,20 +186,21 @@ const tti_update_view *tti_cuda_update_plain(const void *state) {
     return changes || looks || u->spread || u->rereads ? NULL : view;
 }
 
-tutti_status tti_cuda_update_complete(void *state) {
+tutti_status tti_cuda_update_complete(void *state, int first, int n) {
     const update *u = state;
     uint64_t *hash = &u->view.report->params_hash;
     cudaStream_t stream = tti_cuda_stream();
     if (u->rereads) TTI_CUDA(cudaMemsetAsync(hash, 0, sizeof *hash, stream));
-    tti_hash_of which = u->rereads ? TTI_HASH_GOOD : TTI_HASH_OTHERS;
-    return tti_cuda_check(tti_launch_update_hash(&u->view, hash, which, stream), "update");
+    tti_hash_job job = {u->rereads ? TTI_HASH_GOOD : TTI_HASH_OTHERS, first, n};
+    return tti_cuda_check(tti_launch_update_hash(&u->view, hash, job, stream), "update");
 }
 
 tutti_status tti_cuda_update_hash(void *state, uint64_t *hash) {
     update *u = state;
     cudaStream_t stream = tti_cuda_stream();
     TTI_CUDA(cudaMemsetAsync(u->hash, 0, sizeof *u->hash, stream));
-    TTI_CUDA(tti_launch_update_hash(&u->view, u->hash, TTI_HASH_ALL, stream));
+    tti_hash_job job = {TTI_HASH_ALL, 0, u->view.n_blocks};
+    TTI_CUDA(tti_launch_update_hash(&u->view, u->hash, job, stream));
     TTI_CUDA(cudaMemcpyAsync(hash, u->hash, sizeof *hash, cudaMemcpyDeviceToHost, stream));
     return tti_cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }

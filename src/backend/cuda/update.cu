@@ -144,17 +144,19 @@ __global__ void __launch_bounds__(THREADS) update_kernel(tti_update_view u, int 
 }
 
 __global__ void __launch_bounds__(THREADS)
-    hash_kernel(tti_update_view u, uint64_t *total, int which) {
+    hash_kernel(tti_update_view u, uint64_t *total, tti_hash_job job) {
     __shared__ tti_block_hash shared;
-    const tti_update_block b = u.blocks[blockIdx.x];
-    if (!b.is_here || (which == TTI_HASH_OTHERS && b.is_own)) return;
-    if (which != TTI_HASH_ALL && u.report->bad) return;
+    const tti_update_block b = u.blocks[job.first + (int)blockIdx.x];
+    bool has_come = job.which == TTI_HASH_OTHERS;
+    if (!b.is_here || (has_come && b.is_own)) return;
+    if (job.which != TTI_HASH_ALL && u.report->bad) return;
     tti_hash_powers(shared);
     tti_hash_begin(shared);
     uint32_t acc[4] = {0, 0, 0, 0};
     for (uint32_t i = threadIdx.x * 4; i < b.n_elems; i += STRIDE) {
         float w[4];
         tti_load<float, 4>(u.params + b.params + i, w);
+        if (has_come && b.is_low) tti_narrow_four(u, b.low + i, w);
         tti_hash_four(shared, b.n_elems, i, w, acc);
     }
     tti_hash_lanes(shared, acc);
@@ -269,8 +271,8 @@ extern "C" cudaError_t tti_launch_update_step(const tti_update_view *u, cudaStre
 }
 
 extern "C" cudaError_t tti_launch_update_hash(const tti_update_view *u, uint64_t *hash,
-                                              tti_hash_of which, cudaStream_t stream) {
-    if (u->n_blocks) hash_kernel<<<u->n_blocks, THREADS, 0, stream>>>(*u, hash, which);
+                                              tti_hash_job job, cudaStream_t stream) {
+    if (job.n) hash_kernel<<<(unsigned)job.n, THREADS, 0, stream>>>(*u, hash, job);
     return cudaGetLastError();
 }
 

@@ -87,9 +87,14 @@ cudaError_t tti_launch_update_step(const tti_update_view *view, cudaStream_t str
 /* Low blocks into low, without an update. */
 cudaError_t tti_launch_update_narrow(const tti_update_view *view, cudaStream_t stream);
 /* *hash += the hash of the parameters that are here by blocks: of all of them, of those of others
- * unless the step was bad, of all of them unless it was. */
+ * unless the step was bad, of all of them unless it was; of n blocks from first on.  Those of
+ * others have just come, so the low ones go into low, too. */
 typedef enum tti_hash_of { TTI_HASH_ALL, TTI_HASH_OTHERS, TTI_HASH_GOOD } tti_hash_of;
-cudaError_t tti_launch_update_hash(const tti_update_view *view, uint64_t *hash, tti_hash_of which,
+typedef struct tti_hash_job {
+    tti_hash_of which;
+    int first, n;
+} tti_hash_job;
+cudaError_t tti_launch_update_hash(const tti_update_view *view, uint64_t *hash, tti_hash_job job,
                                    cudaStream_t stream);
 
 /* One tensor of n elements: the optimizer ops.  state[k] and w are replaced.  norms: of lars and

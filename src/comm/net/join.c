@@ -81,7 +81,7 @@ tutti_status tti_net_join(const tutti_comm_desc *desc, void **state) {
     s->n_ranks = desc->n_ranks;
     s->timeout_ms = desc->timeout_ms;
     s->stop_fd = -1;
-    s->dead = -1;
+    s->lost = -1;
     for (int r = 0; r < s->n_ranks; r++) s->shown[r] = r;
     tutti_status st = join(s, desc);
     if (st != TUTTI_OK) {

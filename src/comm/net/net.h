@@ -43,7 +43,7 @@ typedef struct net_record {
 enum { NET_RECORD_BYTES = sizeof(tti_call) + 8 + NET_HEAD_BYTES };
 _Static_assert((int)NET_RECORD_BYTES == (int)TTI_CALL_BYTES, "see TTI_CALL_BYTES");
 
-/* A rank's side.  Used by one thread at a time, but for the watcher's three fields. */
+/* A rank's side.  Used by one thread at a time, but for the watcher's four fields. */
 typedef struct net_state {
     const tti_link *link;
     void *wire;
@@ -68,9 +68,10 @@ typedef struct net_state {
     tti_call call;            /* the current one, for texts */
     char said[TTI_CRY_BYTES]; /* the failure, once there is one; else "" */
 
-    pthread_t watcher; /* of the deaths of this host's ranks */
-    int stop_fd;       /* -1: no watcher */
-    _Atomic int dead;  /* rank that died, -1: none */
+    pthread_t watcher;    /* of this host's ranks: that they live, and that the next one runs */
+    int stop_fd;          /* -1: no watcher */
+    _Atomic int lost;     /* rank that died or was stopped, -1: none */
+    const char *how_lost; /* "died"; written before lost is */
 } net_state;
 
 /* ---- wait.c ---- */
@@ -87,8 +88,8 @@ tutti_status tti_net_wait(net_state *s);
 /* tti_transport.stream */
 tutti_status tti_net_stream(void *state, tti_message *messages, int n, int wake_fd);
 
-/* TUTTI_OK, or which rank of this host has died. */
-tutti_status tti_net_check_dead(const net_state *s);
+/* TUTTI_OK, or which rank of this host has died or was stopped. */
+tutti_status tti_net_check_lost(const net_state *s);
 
 /* ---- join.c ---- */
 
@@ -124,7 +125,8 @@ tutti_status tti_net_meet_locally(net_state *s, bool *apart);
 
 /* ---- watch.c ---- */
 
-/* Watches the other processes of this host: the death of one breaks the group at once. */
+/* Watches the other processes of this host: the death of one breaks the group at once, and that one
+ * was stopped by a signal within a second. */
 tutti_status tti_net_watch(net_state *s);
 void tti_net_unwatch(net_state *s);
 

@@ -34,7 +34,7 @@ static tutti_status make(const net_state *whole, const int *members, int n, int 
                      .timeout_ms = whole->timeout_ms,
                      .is_part = true,
                      .stop_fd = -1,
-                     .dead = -1};
+                     .lost = -1};
     s->peers = calloc((size_t)n, sizeof *s->peers);
     s->records = calloc(2 * (size_t)n, sizeof *s->records);
     *out = s;

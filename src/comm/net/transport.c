@@ -54,7 +54,7 @@ static tutti_status net_agree(void *state, const tti_offer *mine, tti_call *call
     net_state *s = state;
     tti_call local[TTI_MAX_RANKS];
     bool rest;
-    TTI_TRY(tti_net_check_dead(s));
+    TTI_TRY(tti_net_check_lost(s));
     TTI_TRY(tti_transport_shm.agree(s->local, mine, local, &s->near));
     s->n_agreed++;
     if (s->n_hosts > 1) {
@@ -135,7 +135,7 @@ static tutti_status net_alloc(void *state, size_t n_bytes, void **out) {
 
 static tutti_status net_check(void *state) {
     net_state *s = state;
-    TTI_TRY(tti_net_check_dead(s));
+    TTI_TRY(tti_net_check_lost(s));
     TTI_TRY(tti_transport_shm.check(s->local));
     return s->n_hosts > 1 ? s->link->check(s->wire, true) : TUTTI_OK;
 }

@@ -10,11 +10,11 @@
 
 enum { N_LOOKS = 60, SLICE_MS = 20 };
 
-tutti_status tti_net_check_dead(const net_state *s) {
-    int dead = atomic_load(&s->dead);
-    if (dead < 0) return TUTTI_OK;
-    return tti_fail(TUTTI_E_PEER, "comm: rank %d (pid %d on %s) died", s->shown[dead],
-                    s->peers[dead].pid, s->peers[dead].host);
+tutti_status tti_net_check_lost(const net_state *s) {
+    int lost = atomic_load(&s->lost);
+    if (lost < 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_PEER, "comm: rank %d (pid %d on %s) %s", s->shown[lost],
+                    s->peers[lost].pid, s->peers[lost].host, s->how_lost);
 }
 
 static tutti_status fail_timeout(const net_state *s, int blame) {
@@ -28,7 +28,7 @@ static tutti_status fail_timeout(const net_state *s, int blame) {
 
 /* Of this host's ranks, and for a part of the whole: its host hears of that first. */
 static tutti_status check_host(const net_state *s) {
-    TTI_TRY(tti_net_check_dead(s));
+    TTI_TRY(tti_net_check_lost(s));
     return s->is_part ? tti_shm_cause(s->local) : TUTTI_OK;
 }
 
@@ -49,10 +49,12 @@ tutti_status tti_net_wait(net_state *s) {
         if (blame < 0) return TUTTI_OK;
         TTI_TRY(check_host(s));
         if (tti_now_ns() >= deadline_ns) return fail_timeout(s, blame);
-        if (i < N_LOOKS)
+        if (i < N_LOOKS) {
             sched_yield();
-        else
-            s->link->pause(s->wire, SLICE_MS * TTI_NS_PER_MS, -1);
+            continue;
+        }
+        s->link->pause(s->wire, SLICE_MS * TTI_NS_PER_MS, -1);
+        TTI_TRY(listen_to_link(s)); /* to ranks too of which no message is due */
     }
 }
 

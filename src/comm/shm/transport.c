@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "comm/shm/shm.h"
 
 enum { SPINS = 2000, SPINS_CROWDED = 200 };
@@ -260,22 +261,12 @@ static tutti_status shm_check(void *state) {
     return TUTTI_OK;
 }
 
-/* Whether a signal has stopped a process of this machine: "71 (any name) T ...". */
-static bool is_stopped(int pid) {
-    char path[64], line[512], *end = NULL;
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *file = fopen(path, "re");
-    if (!file) return false;
-    if (fgets(line, sizeof line, file)) end = strrchr(line, ')');
-    fclose(file);
-    return end && end[1] == ' ' && (end[2] == 'T' || end[2] == 't');
-}
-
 void tti_shm_tell_stopped(void *state, const char *host, tti_str *out) {
     const shm_state *s = state;
     for (int r = 0; r < s->n_ranks; r++) {
         int pid = atomic_load(&shm_rank_of(s->header, r)->pid);
-        if (pid <= 0 || !is_stopped(pid)) continue;
+        char now = (char)(pid > 0 ? tti_process_state(pid) : 0);
+        if (now != 'T' && now != 't') continue;
         tti_str_printf(out, ", rank %d (pid %d%s%s), which a signal has stopped", s->shown[r], pid,
                        host ? " on " : "", host ? host : "");
     }

@@ -173,11 +173,7 @@ tutti_status tti_tcp_check(void *state, bool left_too) {
     for (int r = 0; r < s->desc.n_ranks; r++) {
         const tcp_peer *p = &s->peers[r];
         if (p->gone && (left_too || !p->bye) && !p->has_header && p->in_first == p->in_last)
-            return tti_fail(TUTTI_E_PEER,
-                            p->bye ? "comm: rank %d waits for rank %d, which left the "
-                                     "group"
-                                   : "comm: rank %d waits for rank %d, which died",
-                            s->shown[s->desc.rank], s->shown[r]);
+            return tti_tcp_fail_gone(s, r);
     }
     return TUTTI_OK;
 }

@@ -30,6 +30,12 @@ enum { ALIVE_PARTS = 8, ALIVE_MOST_MS = 1000 };
 
 /* ---- in ---- */
 
+/* error: of recv, 0: the stream has ended. */
+static void note_gone(tcp_peer *p, int error) {
+    p->gone = true;
+    p->error = error;
+}
+
 /* Reads what is there into the empty part of the buffer. */
 static void fill(tcp_peer *p) {
     if (p->in_first == p->in_last) p->in_first = p->in_last = 0;
@@ -44,7 +50,7 @@ static void fill(tcp_peer *p) {
         p->in_last += (size_t)n;
         p->heard_ns = tti_now_ns();
     } else if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
-        p->gone = true;
+        note_gone(p, n == 0 ? 0 : errno);
     }
 }
 
@@ -99,9 +105,14 @@ static bool is_silent(const tcp_peer *p) {
     return p->gone && !p->bye && (!p->has_header || p->in_first == p->in_last);
 }
 
-/* Of a rank that has gone.  One that fails in the middle of a message cannot say why; whom it has
- * heard of has told this rank too, and whom it has only seen go is gone here as well. */
-static tutti_status fail_gone(tcp_state *s, int rank) {
+/* Errors of a network, behind which a rank may be alive; a process that ends resets or closes. */
+static bool is_cut_off(int error) {
+    return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == ENETDOWN;
+}
+
+/* A rank that fails in the middle of a message cannot say why; whom it has heard of has told this
+ * rank too, and whom it has only seen go is gone here as well. */
+tutti_status tti_tcp_fail_gone(tcp_state *s, int rank) {
     char also[256] = "";
     size_t n = 0;
     for (int r = 0; r < s->desc.n_ranks && !s->peers[rank].bye; r++) {
@@ -113,10 +124,13 @@ static tutti_status fail_gone(tcp_state *s, int rank) {
     if (s->peers[rank].bye)
         return tti_fail(TUTTI_E_PEER, "comm: rank %d waits for rank %d, which left the group",
                         s->shown[s->desc.rank], s->shown[rank]);
+    if (is_cut_off(s->peers[rank].error))
+        return tti_fail(TUTTI_E_PEER, "comm: rank %d%s cannot be reached any more: %s",
+                        s->shown[rank], also, strerror(s->peers[rank].error));
     return tti_fail(TUTTI_E_PEER,
-                    n ? "comm: rank %d%s died: their connections ended without a word"
-                      : "comm: rank %d%s died: its connection ended without a word",
-                    s->shown[rank], also);
+                    "comm: rank %d%s died, or failed in the middle of a message: %s ended without "
+                    "a word",
+                    s->shown[rank], also, n ? "their connections" : "its connection");
 }
 
 static tutti_status fail_size(const tcp_state *s, const tti_message *m) {
@@ -142,7 +156,7 @@ static void take_data(tcp_peer *p, tti_message *m) {
         }
         ssize_t got = recv(p->fd, (char *)m->in + m->done, m->n_bytes - m->done, MSG_DONTWAIT);
         if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
-            p->gone = true;
+            note_gone(p, got == 0 ? 0 : errno);
         if (got <= 0) return;
         p->heard_ns = tti_now_ns();
         m->done += (size_t)got;
@@ -161,7 +175,7 @@ tutti_status tti_tcp_pull(tcp_state *s, tti_message *m) {
         if (p->frame_bytes != m->n_bytes) return fail_size(s, m);
         take_data(p, m);
     }
-    return m->done < m->n_bytes && p->gone ? fail_gone(s, m->peer) : TUTTI_OK;
+    return m->done < m->n_bytes && p->gone ? tti_tcp_fail_gone(s, m->peer) : TUTTI_OK;
 }
 
 /* Reads to the end of a stream whose other side has hung up: a cry, or that it said nothing. */
@@ -220,9 +234,11 @@ tutti_status tti_tcp_push(tcp_state *s, tti_message *m) {
         ssize_t n = sendmsg(p->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return TUTTI_OK;
         if (n < 0) { /* what it said before it went is the reason */
+            int error = errno;
             do TTI_TRY(tti_tcp_listen_aside(s, m->peer));
             while (!p->gone && !p->has_header && p->in_first != p->in_last);
-            return fail_gone(s, m->peer);
+            if (!p->error) p->error = error; /* of a stream it is told once, here or there */
+            return tti_tcp_fail_gone(s, m->peer);
         }
         size_t n_sent = count_alive(p, (size_t)n);
         size_t n_head = TTI_MIN(n_sent, sizeof head - p->out_header);

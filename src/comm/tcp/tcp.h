@@ -158,6 +158,7 @@ typedef struct tcp_peer {
     int64_t heard_ns;         /* when bytes of it came last; 0: never */
     bool bye;                 /* it said that it leaves */
     bool gone;                /* and its stream has ended */
+    int error;                /* with which; 0: in order */
 } tcp_peer;
 
 typedef struct tcp_state {
@@ -214,6 +215,9 @@ tutti_status tti_tcp_pull(tcp_state *s, tti_message *m);
 
 /* Reads what a peer says aside from messages: that it failed, or leaves. */
 tutti_status tti_tcp_listen_aside(tcp_state *s, int rank);
+
+/* The failure of a rank that has gone: what another says of it, else how it went. */
+tutti_status tti_tcp_fail_gone(tcp_state *s, int rank);
 
 /* While ranks meet: TUTTI_OK, or TUTTI_E_PEER or what was cried, of the first rank that has hung
  * up.  fds: [n_ranks], -1: none yet. */

@@ -498,6 +498,7 @@ static void accumulate(float *dst, const float *src, size_t n_elems) {
         tti_clear_error();
 }
 
+#include "device_picked.h"
 #include "device_update.h"
 
 /* ---- kernels: the host's, put into a queue ---- */
@@ -613,6 +614,7 @@ static const tti_device_ops ops = {
     .peers_library = describe_library,
     .peers_sum = peers_sum,
     .peers_sum_parts = peers_sum_parts,
+    .peers_are_linked = peers_are_linked,
     .peers_fetch = peers_fetch,
     .peers_spread = peers_spread,
     .peers_join = peers_join,
@@ -631,6 +633,15 @@ static const tti_device_ops ops = {
     .can_pull = can_pull,
     .peers_pull = peers_pull,
     .least_norm_grad = 8,
+    .thin_create = thin_create,
+    .thin_left = thin_left,
+    .thin_right = thin_right,
+    .thin_end = thin_end,
+    .thin_destroy = thin_destroy,
+    .pick_create = pick_create,
+    .pick_choose = pick_choose,
+    .pick_add = pick_add,
+    .pick_destroy = pick_destroy,
     .fold = fold,
     .unfold = unfold,
     .updates_beside = true,

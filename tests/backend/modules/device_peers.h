@@ -61,6 +61,11 @@ static void peers_describe(const void *group, tti_str *str) {
         tti_str_printf(str, " %d", (int)option("library=", 1));
 }
 
+static bool peers_are_linked(const void *group) {
+    (void)group;
+    return option("linked=", 0) != 0;
+}
+
 static void describe_library(tti_str *str) { tti_str_add(str, "a library of tests 1.2"); }
 
 /* As clock=1 says. */

@@ -57,13 +57,16 @@ static void train_block(const update *u, const tti_update_block *b, float scale)
     }
 }
 
+static uint64_t hash_block(const update *u, const tti_update_block *b) {
+    return tti_backend_cpu.hash(u->desc.params + b->params, b->n_elems, b->first);
+}
+
 /* others: of the blocks that are not own. */
 static uint64_t hash_of(const update *u, bool own, bool others) {
     uint64_t hash = 0;
     for (int i = 0; i < u->desc.n_blocks; i++) {
         const tti_update_block *b = &u->blocks[i];
-        if (b->is_here && (b->is_own ? own : others))
-            hash += tti_backend_cpu.hash(u->desc.params + b->params, b->n_elems, b->first);
+        if (b->is_here && (b->is_own ? own : others)) hash += hash_block(u, b);
     }
     return hash;
 }
@@ -123,12 +126,18 @@ static void run_complete(command *c) {
     bool rereads = false;
     for (int i = 0; i < u->desc.n_blocks; i++) rereads |= !u->blocks[i].is_here;
     if (u->desc.report->bad) return;
-    if (rereads) u->desc.report->params_hash = 0;
-    u->desc.report->params_hash += hash_of(u, rereads, true);
+    if (rereads) u->desc.report->params_hash = hash_of(u, true, true);
+    for (size_t i = c->first; !rereads && i < c->last; i++) {
+        const tti_update_block *b = &u->blocks[i];
+        if (b->is_own) continue;
+        u->desc.report->params_hash += hash_block(u, b);
+        for (size_t k = 0; k < b->n_elems; k++) narrow_element(u, b, k);
+    }
 }
 
-static tutti_status update_complete(void *state) {
-    return put(&(command){.run = run_complete, .state = state});
+static tutti_status update_complete(void *state, int first, int n) {
+    return put(&(command){
+        .run = run_complete, .state = state, .first = (size_t)first, .last = (size_t)(first + n)});
 }
 
 static tutti_status update_hash(void *state, uint64_t *hash) {

@@ -1,5 +1,6 @@
 /* stream_test.c - what a rank hears of others beside its messages: who is to blame, and nonsense.
  */
+#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -67,12 +68,26 @@ T_CASE(the_first_cause_is_told) {
     end(&g);
     begin(&g);
     hang_up(&g, 1);
-    T_FAILS(wait_for_rank_1(&g), TUTTI_E_PEER, "rank 1 died");
+    T_FAILS(wait_for_rank_1(&g), TUTTI_E_PEER,
+            "rank 1 died, or failed in the middle of a message: its connection ended");
     end(&g);
     begin(&g);
     assert_true(tti_tcp_say_bye(&g.there[1], 0));
     hang_up(&g, 1);
     T_FAILS(wait_for_rank_1(&g), TUTTI_E_PEER, "rank 1, which left the group");
+    end(&g);
+}
+
+/* Behind a network that is cut a rank may be alive. */
+T_CASE(a_rank_that_is_cut_off_has_not_died) {
+    T_UNUSED;
+    group g;
+    begin(&g);
+    g.here.peers[1].gone = true;
+    g.here.peers[1].error = ETIMEDOUT;
+    T_FAILS(wait_for_rank_1(&g), TUTTI_E_PEER,
+            "rank 1 cannot be reached any more: Connection timed out");
+    T_FAILS(tti_tcp_check(&g.here, false), TUTTI_E_PEER, "rank 1 cannot be reached any more");
     end(&g);
 }
 
@@ -238,6 +253,7 @@ T_CASE(what_is_no_frame) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_cause_is_told),
+        cmocka_unit_test(a_rank_that_is_cut_off_has_not_died),
         cmocka_unit_test(all_who_went_without_a_word_are_named),
         cmocka_unit_test(a_batch_that_failed_is_not_looked_at),
         cmocka_unit_test(who_waits_is_heard),

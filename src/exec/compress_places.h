@@ -1,0 +1,30 @@
+/* compress_places.h - where gradients lie in what workers on devices send each other when they
+ * compress.
+ *
+ * A bucket has two messages that are summed, one behind the other: P of each matrix and whatever
+ * travels whole, then Q, which stays there as the next step's start; and pairs that all workers
+ * get. Every vector begins at a multiple of 4 elements, as sums between devices want it. */
+#ifndef TTI_EXEC_COMPRESS_PLACES_H
+#define TTI_EXEC_COMPRESS_PLACES_H
+
+#include "backend/backend.h"
+#include "exec/exec.h"
+
+typedef struct tti_compress_places {
+    tti_thin_slot *thin;     /* all slots that are summed, bucket by bucket */
+    int *first_thin;         /* [n_buckets + 1]: of a bucket's */
+    size_t *message;         /* [2 n_buckets + 1]: where its messages begin, in elements */
+    tti_picked_slot *picked; /* all slots of which the largest elements travel */
+    int *first_picked;       /* [n_buckets + 1] */
+    size_t *pairs;           /* [n_buckets + 1]: where a bucket's pairs begin, in pairs */
+    size_t n_longest;        /* elements of the messages of a bucket, at most */
+    size_t n_scratch;        /* of a bucket's products, at most */
+    size_t n_most_pairs;     /* of a bucket, at most */
+} tti_compress_places;
+
+/* On success out is released by _fini. */
+TUTTI_NODISCARD tutti_status tti_compress_places_init(const tti_exec_desc *desc,
+                                                      tti_compress_places *out);
+void tti_compress_places_fini(tti_compress_places *places);
+
+#endif /* TTI_EXEC_COMPRESS_PLACES_H */

@@ -1,0 +1,36 @@
+/* device_compress.h - gradients that are compressed on their device, and travel from there to the
+ * others, in the recorded step.
+ *
+ * What compress.h says holds here; products of matrices are the device's, so with PowerSGD the bits
+ * are not the host's.  Messages go by a group of their own beside that of device_reduce.h. */
+#ifndef TTI_EXEC_DEVICE_COMPRESS_H
+#define TTI_EXEC_DEVICE_COMPRESS_H
+
+#include "backend/backend.h"
+#include "exec/exec.h"
+
+typedef struct tti_device_compress tti_device_compress;
+
+/* Whether gradients of such workers are compressed on their devices, if these reach each other:
+ * those of whole models and states.  Else the host does it. */
+bool tti_device_compress_can(const tti_exec_desc *desc, int n_ranks);
+
+/* Of the device: residuals, messages, pairs, scratch. */
+size_t tti_device_compress_bytes(const tti_exec_desc *desc, int n_ranks);
+
+/* peers: those that add everything else, borrowed for the call; with is their group, which parts
+ * later.  TUTTI_E_UNSUPPORTED on all of them: as of peers_meet.  Collective; on success *out is
+ * owned by the caller, and borrows x. */
+tutti_status tti_device_compress_create(tti_exec *x, const tti_device_peers *peers, void *with,
+                                        tti_device_compress **out);
+void tti_device_compress_destroy(tti_device_compress *compress); /* takes NULL */
+
+/* Both halves of a bucket, into TTI_QUEUE_COMM, of which each meets the other devices once; after
+ * the second one its gradients are the sums of what all workers sent.  beside: as of peers_sum. */
+tutti_status tti_device_compress_begin(tti_device_compress *compress, int bucket, bool beside);
+tutti_status tti_device_compress_end(tti_device_compress *compress, int bucket, bool beside);
+
+/* To be awaited in place of the group it was made with. */
+void *tti_device_compress_group(const tti_device_compress *compress);
+
+#endif /* TTI_EXEC_DEVICE_COMPRESS_H */
