@@ -165,12 +165,12 @@ static void write_log(rank_io *io, const char *bytes, size_t n_bytes) {
     }
 }
 
-/* Reads one pipe once; false when there was nothing. */
-static bool read_pipe(tti_relay *relay, int rank, int output) {
+/* Reads one pipe once; false when there was nothing.  What one turn reads was said at now_ns,
+ * however long the turn takes: lines that lay side by side in the pipes are merged. */
+static bool read_pipe(tti_relay *relay, int rank, int output, int64_t now_ns) {
     rank_io *io = &relay->ranks[rank];
     ssize_t n = read(io->fd[output], relay->buffer, sizeof relay->buffer);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-    int64_t now_ns = tti_now_ns();
     if (n <= 0) {
         close_fd(&io->fd[output]);
         tti_line_merge_end(relay->merge, rank, output, now_ns);
@@ -210,9 +210,10 @@ static void write_sink(sink *s) {
 }
 
 void tti_relay_move(tti_relay *relay) {
+    int64_t now_ns = tti_now_ns();
     for (int r = 0; r < relay->n_ranks; r++)
         for (int o = TTI_N_OUTPUTS; o-- > 0;) /* errors first: output is what stdio held back */
-            if (relay->ranks[r].fd[o] >= 0 && !is_full(relay)) read_pipe(relay, r, o);
+            if (relay->ranks[r].fd[o] >= 0 && !is_full(relay)) read_pipe(relay, r, o, now_ns);
     tti_line_merge_tick(relay->merge, tti_now_ns());
     for (int o = 0; o < TTI_N_OUTPUTS; o++) write_sink(&relay->sinks[o]);
 }
@@ -222,14 +223,14 @@ int64_t tti_relay_deadline_ns(const tti_relay *relay) {
 }
 
 void tti_relay_finish(tti_relay *relay, int timeout_ms) {
-    int64_t deadline_ns = tti_now_ns() + timeout_ms * TTI_NS_PER_MS;
+    int64_t now_ns = tti_now_ns(), deadline_ns = now_ns + timeout_ms * TTI_NS_PER_MS;
     for (int r = 0; r < relay->n_ranks; r++)
         for (int o = TTI_N_OUTPUTS; o-- > 0;) {
             /* A pipe holds at most what it held at the death: no need to wait for its end. */
             while (relay->ranks[r].fd[o] >= 0 && tti_now_ns() < deadline_ns &&
-                   read_pipe(relay, r, o))
+                   read_pipe(relay, r, o, now_ns))
                 for (int s = 0; s < TTI_N_OUTPUTS; s++) write_sink(&relay->sinks[s]);
-            tti_line_merge_end(relay->merge, r, o, tti_now_ns());
+            tti_line_merge_end(relay->merge, r, o, now_ns);
         }
     tti_line_merge_tick(relay->merge, INT64_MAX);
     for (int s = 0; s < TTI_N_OUTPUTS; s++) {

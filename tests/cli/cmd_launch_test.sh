@@ -30,10 +30,9 @@ expect 2 "5000 workers" -n 5000 true
 expect 127 "cannot run 'no-such-program-here'" -n 2 no-such-program-here
 expect 127 "cannot run './no/such'" -n 2 ./no/such
 expect 0 "" -n 4 true
-expect 0 "[rank 0-2] hello" -n 3 echo hello
 expect 0 "[rank 1] 1 of 2, 1 of 2" -n 2 -- \
     sh -c 'echo $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE'
-expect 0 "[rank 0-1] socket" -n 2 sh -c '[ -e /proc/self/fd/$TUTTI_COMM_FD ] && echo socket'
+expect 0 "] socket" -n 2 sh -c '[ -e /proc/self/fd/$TUTTI_COMM_FD ] && echo socket || exit 1'
 expect 3 "exited with code 3" -n 2 sh -c '[ $RANK = 0 ] || exit 3; sleep 10'
 expect 5 "was killed by signal 9 (Killed)" -n 2 sh -c 'kill -9 $$'
 expect 93 "3 starts without a new step" -n 1 --max-restarts 9 false
@@ -45,6 +44,29 @@ grep -q '"worker_exit_code":1' "$dir/e.json" || fail "no error file"
 expect 2 "start the run with tutti train -n 2" -n 2 "$TUTTI_PROGRAM" train "run.dir=$dir/none" \
     model.name=lenet data.n_train=96 train.steps=2 parallel.devices=cpu parallel.workers=2
 expect 1 "cannot make the log folder" -n 2 --log-dir "$dir/a/b" true
+
+# There are files of these names, in time.
+wait_for() {
+    for i in $(seq 400); do
+        for name in "$@"; do [ -e "$dir/$name" ] || break; done
+        [ -e "$dir/$name" ] && return
+        sleep 0.05
+    done
+    fail "no $name"
+}
+
+# What all say at once is one line.  On a busy machine one worker may speak later than lines wait
+# for each other, so the launcher is stopped meanwhile, and finds all of it at once.
+"$TUTTI_PROGRAM" launch -n 3 sh -c 'touch "$0/up-$RANK"; until [ -e "$0/go" ]; do sleep 0.05; done
+    echo hello; touch "$0/said-$RANK"' "$dir" >"$dir/out" 2>&1 &
+launcher=$!
+wait_for up-0 up-1 up-2
+kill -STOP $launcher
+touch "$dir/go"
+wait_for said-0 said-1 said-2
+kill -CONT $launcher
+wait $launcher || fail "exit code $? of workers that say hello: $(cat "$dir/out")"
+[ "$(cat "$dir/out")" = "[rank 0-2] hello" ] || fail "not one line: $(cat "$dir/out")"
 
 # No program outlives its launcher, even one that knows nothing of it.
 "$TUTTI_PROGRAM" launch -n 2 sh -c 'echo $$ > "$0/pid-$RANK"; exec sleep 60' "$dir" &

@@ -2,6 +2,7 @@
 #include "launch/relay.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <pty.h>
 #include <signal.h>
 #include <stdio.h>
@@ -173,6 +174,48 @@ T_CASE(logs_are_kept_and_appended) {
     close(o.write_fd);
 }
 
+/* Empties a pipe that is full, later than lines wait for each other. */
+static void *empty_late(void *arg) {
+    static char bytes[1 << 16];
+    tti_sleep_ms(250);
+    if (read(*(int *)arg, bytes, sizeof bytes) < 0) return NULL;
+    return arg;
+}
+
+/* The log of rank 0 takes its time; what the ranks have said lay in the pipes before. */
+T_CASE(one_turn_is_one_moment) {
+    T_UNUSED;
+    char dir[] = "/tmp/tutti_relay_XXXXXX", path[64];
+    outlet o = make_outlet();
+    pthread_t thread;
+    int fd[3][2], log;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/rank-0.txt", dir);
+    T_EQ(mkfifo(path, 0600), 0);
+    log = open(path, O_RDWR | O_NONBLOCK);
+    assert_true(log >= 0);
+    tti_relay *relay = make_relay(3, o.write_fd, dir);
+    while (write(log, "full", 4) > 0) continue;
+    for (int r = 0; r < 3; r++) {
+        T_OK(tti_relay_open(relay, r, fd[r]));
+        T_EQ(write(fd[r][TTI_STDOUT], "hello\n", 6), 6);
+    }
+    T_EQ(pthread_create(&thread, NULL, empty_late, &log), 0);
+    tti_relay_move(relay);
+    pthread_join(thread, NULL);
+    expect_text(o.read_fd, "[rank 0-2] hello\n");
+    tti_relay_destroy(relay);
+    for (int r = 0; r < 3; r++) close(fd[r][0]), close(fd[r][1]);
+    for (int r = 0; r < 3; r++) {
+        snprintf(path, sizeof path, "%s/rank-%d.txt", dir, r);
+        unlink(path);
+    }
+    T_EQ(rmdir(dir), 0);
+    close(log);
+    close(o.read_fd);
+    close(o.write_fd);
+}
+
 int main(void) {
     signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
@@ -180,6 +223,7 @@ int main(void) {
         cmocka_unit_test(a_slow_reader_makes_workers_wait),
         cmocka_unit_test(rank_0_has_the_terminal),
         cmocka_unit_test(logs_are_kept_and_appended),
+        cmocka_unit_test(one_turn_is_one_moment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
