@@ -9,14 +9,15 @@
 
 /* One who fails, or a copy that comes too late; what all then hear. */
 static const char *const failure_text = "it has no data";
-static const char *const late_text = "copy 0 waited 1200 ms for copy 1 (parallel.timeout_ms)";
-enum { TIMEOUT_MS = 20000, SHORT_MS = 1600, LATE_MS = 1800 };
+static const char *const late_text = "copy 0 waited 3000 ms for copy 1 (parallel.timeout_ms)";
+enum { TIMEOUT_MS = 20000, SHORT_MS = 4000 };
 
 typedef struct team {
     tti_mesh_at size;
     int n_backup;
     bool fails;   /* the last worker */
-    bool is_late; /* the last copy */
+    bool is_late; /* the last copy, until all of the first have given it up */
+    _Atomic int n_gave_up;
     const tti_arrival *replay;
     const tti_plan *whole;
     tti_plan *plans[GRID_MOST];
@@ -94,7 +95,8 @@ static tutti_status make_batches(const team *t, tti_exec *exec, int rank) {
     TTI_ASSERT(members.all == (UINT64_C(1) << t->size.data) - 1);
     TTI_TRY(tti_server_open(server, 0, BATCHES));
     if (t->fails && rank == n_ranks - 1) return tti_fail(TUTTI_E_IO, "%s", failure_text);
-    if (t->is_late && exec->desc.server_worker == t->size.data - 1) tti_sleep_ms(LATE_MS);
+    bool is_last = exec->desc.server_worker == t->size.data - 1;
+    while (t->is_late && is_last && t->n_gave_up < tti_mesh_n_model(&t->size)) tti_sleep_ms(1);
     crew_batch *batch = crew_batch_new();
     tutti_status st = play(exec, batch);
     free(batch);
@@ -115,6 +117,7 @@ static const char *work(team *t, tti_exec *exec, int rank) {
     bool heard = st != TUTTI_OK && strstr(tutti_last_error(), text);
     const char *failure = heard ? NULL : comm_text("rank %d: %s", rank, tutti_last_error());
     tti_server_abort(exec->desc.server, st, tutti_last_error());
+    t->n_gave_up++;
     return failure;
 }
 
