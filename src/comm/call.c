@@ -143,6 +143,8 @@ tutti_status tti_comm_check(tutti_comm *comm) {
     return comm->transport->check(comm->state);
 }
 
+tutti_status tti_comm_heard(tutti_comm *comm) { return comm->transport->heard(comm->state); }
+
 void tti_comm_tell_quiet(tutti_comm *comm, tti_str *out) {
     tti_str who = {0};
     if (!comm->broken && comm->transport->tell_quiet)

@@ -46,6 +46,8 @@ typedef struct tti_link {
     void (*cry)(void *state, tutti_status status, const char *text);
     /* TUTTI_OK, or why a rank has failed or died, or (too) has left in order; moves nothing. */
     tutti_status (*check)(void *state, bool left_too);
+    /* TUTTI_OK, or the failure that a rank has told (cry), as far as it is here; moves nothing. */
+    tutti_status (*heard)(void *state);
     /* quiet: [n_ranks], whether nothing was heard of a rank in the last n_ns.  Ranks are heard
      * while they wait, for a message or by calls of check, and by ranks that do the same.  NULL:
      * not known. */
@@ -59,7 +61,7 @@ extern const tti_link tti_link_tcp;
 
 /* ---- links in modules ---- */
 
-enum { TTI_LINK_ABI = 3, TTI_CRY_BYTES = 1024 };
+enum { TTI_LINK_ABI = 4, TTI_CRY_BYTES = 1024 };
 
 typedef struct tti_link_host {
     int abi;             /* TTI_LINK_ABI */

@@ -27,6 +27,10 @@ void tti_comm_note(tutti_comm *comm, uint64_t step, const char *phase);
  * no call, so that a rank that waits for something else can look. */
 TUTTI_NODISCARD tutti_status tti_comm_check(tutti_comm *comm);
 
+/* TUTTI_OK, or the failure that a rank has told the whole group, by tti_comm_abort or by a call
+ * that failed for it; a rank that has left, or died without a word, has told none. */
+TUTTI_NODISCARD tutti_status tti_comm_heard(tutti_comm *comm);
+
 /* After a wait in vain in which this rank called tti_comm_check: adds to out who keeps it, as far
  * as that is seen, "rank 3 (pid 71), which a signal has stopped, rank 4 ..."; nothing else. */
 void tti_comm_tell_quiet(tutti_comm *comm, tti_str *out);

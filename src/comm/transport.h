@@ -107,6 +107,9 @@ struct tti_transport {
     void (*fail)(void *state, tutti_status status);
     /* TUTTI_OK, or the group's failure, or TUTTI_E_PEER when a rank has left; waits for nobody. */
     tutti_status (*check)(void *state);
+    /* TUTTI_OK, or the failure that a rank has told all: of ranks that have left or died without a
+     * word nothing is said.  Waits for nobody. */
+    tutti_status (*heard)(void *state);
     /* For a rank that waited in vain, and called check meanwhile: adds the ranks that are stopped,
      * or of which nothing was heard for half of the timeout, ", rank 3 (pid 71), which ...". */
     void (*tell_quiet)(void *state, tti_str *out);

@@ -94,18 +94,13 @@ static int find_ties(const tti_team *t, const tti_mesh *of_exec, tutti_comm **ti
     return n;
 }
 
-/* Somebody has ended the run for all (tti_comm_abort); a worker that left in good order has not. */
-static bool has_failed(tutti_comm *world) {
-    return tti_comm_check(world) != TUTTI_OK && strstr(tutti_last_error(), " failed: ");
-}
-
 /* A failure of this worker is the copy's; that of a call is where it has broken between them, and
- * not because one of them has given up the whole. */
+ * not because somebody has ended the run for all. */
 static bool is_of_copy(const tti_team *t, tutti_comm *const *ties, int n, tutti_status st) {
     bool is_broken = false;
     for (int i = 0; i < n && st == TUTTI_E_PEER; i++)
         is_broken = is_broken || tti_comm_check(ties[i]) != TUTTI_OK;
-    return (is_broken && !has_failed(t->mesh.world)) || st == TUTTI_E_INTERNAL ||
+    return (is_broken && tti_comm_heard(t->mesh.world) == TUTTI_OK) || st == TUTTI_E_INTERNAL ||
            st == TUTTI_E_NOMEM || st == TUTTI_E_IO;
 }
 

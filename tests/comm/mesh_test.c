@@ -116,6 +116,10 @@ static const char *whole_fails_rank(tutti_comm *comm, void *arg) {
     } else {
         COMM_FAILS(tutti_comm_barrier(comm), TUTTI_E_PEER, "the disk is full");
     }
+    /* On its way to another host it may be behind what the part has said. */
+    for (int i = 0; i < 2000 && tti_comm_heard(comm) == TUTTI_OK; i++) tti_sleep_ms(5);
+    COMM_FAILS(tti_comm_heard(comm), TUTTI_E_PEER, "the disk is full");
+    COMM_FAILS(tti_comm_heard(part), TUTTI_E_PEER, "the disk is full");
     tutti_comm_destroy(part);
     return NULL;
 }

@@ -449,6 +449,8 @@ static tutti_status mpi_check(void *state, bool left_too) {
     return st;
 }
 
+static tutti_status mpi_heard(void *state) { return mpi_check(state, false); }
+
 static char doc[MPI_MAX_LIBRARY_VERSION_STRING]; /* "Open MPI v4.1.4" */
 
 static const tti_link mpi_link = {
@@ -461,6 +463,7 @@ static const tti_link mpi_link = {
     .pause = mpi_pause,
     .cry = mpi_cry,
     .check = mpi_check,
+    .heard = mpi_heard,
     .split = mpi_split,
 };
 

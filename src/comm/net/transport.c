@@ -140,6 +140,12 @@ static tutti_status net_check(void *state) {
     return s->n_hosts > 1 ? s->link->check(s->wire, true) : TUTTI_OK;
 }
 
+static tutti_status net_heard(void *state) {
+    net_state *s = state;
+    TTI_TRY(tti_shm_cause(s->local));
+    return s->n_hosts > 1 ? s->link->heard(s->wire) : TUTTI_OK;
+}
+
 static void net_tell_quiet(void *state, tti_str *out) {
     net_state *s = state;
     bool quiet[TTI_MAX_RANKS] = {false};
@@ -197,10 +203,10 @@ static void net_set_timeout(void *state, int timeout_ms) {
         .name = NAME, .doc = DOC, .refusal = REFUSAL, .join = tti_net_join,                       \
         .leave = tti_net_leave, .alloc = net_alloc, .agree = net_agree, .barrier = net_barrier,   \
         .exchange = net_exchange, .view = net_view, .payload = net_payload, .fail = tti_net_fail, \
-        .check = net_check, .tell_quiet = net_tell_quiet, .set_timeout = net_set_timeout,         \
-        .note_call = net_note_call, .note_step = net_note_step, .hosts = net_hosts,               \
-        .near = net_near, .near_barrier = net_near_barrier, .split = tti_net_split,               \
-        .stream = tti_net_stream                                                                  \
+        .check = net_check, .heard = net_heard, .tell_quiet = net_tell_quiet,                     \
+        .set_timeout = net_set_timeout, .note_call = net_note_call, .note_step = net_note_step,   \
+        .hosts = net_hosts, .near = net_near, .near_barrier = net_near_barrier,                   \
+        .split = tti_net_split, .stream = tti_net_stream                                          \
     }
 
 const tti_transport tti_transport_tcp = NET_TRANSPORT(

@@ -292,6 +292,7 @@ const tti_transport tti_transport_shm = {
     .payload = shm_payload,
     .fail = shm_fail,
     .check = shm_check,
+    .heard = tti_shm_cause,
     .tell_quiet = shm_tell_quiet,
     .set_timeout = shm_set_timeout,
     .note_call = tti_shm_note_call,

@@ -178,6 +178,13 @@ tutti_status tti_tcp_check(void *state, bool left_too) {
     return TUTTI_OK;
 }
 
+static tutti_status tcp_heard(void *state) {
+    tcp_state *s = state;
+    for (int r = 0; r < s->desc.n_ranks && s->cause == TUTTI_OK; r++)
+        if (tti_tcp_listen_aside(s, r) != TUTTI_OK && s->cause == TUTTI_OK) tti_clear_error();
+    return check_cause(s);
+}
+
 /* Of whom a message lies here unread, more may lie behind it. */
 static void tcp_quiet(void *state, int64_t n_ns, bool *quiet) {
     const tcp_state *s = state;
@@ -213,6 +220,7 @@ const tti_link tti_link_tcp = {
     .pause = tcp_pause,
     .cry = tcp_cry,
     .check = tti_tcp_check,
+    .heard = tcp_heard,
     .quiet = tcp_quiet,
     .split = tti_tcp_split,
 };
