@@ -30,7 +30,8 @@ typedef struct tutti_launch_desc {
     int grace_ms;           /* a worker that does not leave after a failure is killed after
                                this time; 0: 1000                                            */
     int max_restarts;       /* all workers are started again after a failure, up to so often;
-                               they continue from their last checkpoint                      */
+                               they continue from their last checkpoint.  Not after exit code
+                               2, nor when restarts make no progress (93, below)             */
     bool resume_stopped;    /* a worker stopped by a signal is continued, not a failure      */
 
     /* Called when the workers are about to be started again, with one line for people. */
@@ -41,8 +42,10 @@ typedef struct tutti_launch_desc {
 /* How it ended. */
 typedef struct tutti_launch_result {
     int exit_code;  /* for the launching program: 0; the code of the worker that failed first; 5 if
-                       it was killed or stopped by a signal; 93 if restarts made no progress three
-                       times; 130 or 143 after Ctrl-C or SIGTERM                              */
+                       it was killed or stopped by a signal; 93 if restarts made no progress:
+                       three starts without a new step, or workers of tutti train that came to
+                       the same failure in the same step twice, with exit code 3, 7 or 9; 130 or
+                       143 after Ctrl-C or SIGTERM                                            */
     int rank;       /* of the first cause, -1: none                                           */
     int n_restarts; /* made                                                                   */
     char text[512]; /* the first cause in one line, such as

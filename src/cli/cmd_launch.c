@@ -26,7 +26,8 @@ static const char usage[] =
     "  --max-restarts N    start all workers again after a failure, up to N times (0)\n"
     "  --resume-stopped    continue a worker stopped by a signal instead of failing\n\n"
     "Exit code: 0; that of the worker that failed first; 5 if it was killed by a signal;\n"
-    "93 after three starts without progress; 130 after Ctrl-C, 143 after SIGTERM.\n";
+    "93 after three starts without progress, or two of tutti train with the same failure in the\n"
+    "same step; 130 after Ctrl-C, 143 after SIGTERM.\n";
 
 static int misuse(const char *what, const char *value) {
     fprintf(stderr, "tutti launch: %s%s%s\n(tutti launch --help)\n", what, value ? " " : "",

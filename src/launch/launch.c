@@ -1,7 +1,8 @@
 /* launch.c - the public calls: a communicator group and a supervisor together, with restarts.
  *
  * Each start of the workers gets a new group, because a broken one stays broken.  Restarts know
- * progress only as "a higher step was committed": three starts without any are a crash loop. */
+ * progress only as "a higher step was committed": three starts without any are a crash loop.  What
+ * follows from job, data and parameters comes again in every start: the second time is the last. */
 #include "tutti/launch.h"
 
 #include <errno.h>
@@ -20,7 +21,14 @@
 #include "launch/supervisor.h"
 #include "launch/worker_env.h"
 
-enum { MAX_IDLE_STARTS = 3, EXIT_CONFIG = 2, EXIT_DO_NOT_REQUEUE = 93, BACK_OFF_MS = 100 };
+enum { MAX_IDLE_STARTS = 3, BACK_OFF_MS = 100 };
+enum {
+    EXIT_CONFIG = 2,
+    EXIT_DATA = 3,
+    EXIT_NUMERICS = 7,
+    EXIT_MISMATCH = 9,
+    EXIT_DO_NOT_REQUEUE = 93
+};
 
 static void break_group(void *user, int rank, const char *text) {
     tutti_comm_group_abort(user, rank, text);
@@ -81,24 +89,54 @@ static void give_result(const tti_supervisor_report *report, tutti_launch_result
     memcpy(out->text, report->text, sizeof out->text);
 }
 
+/* What is known of the starts so far. */
+typedef struct attempts {
+    uint64_t best_step;    /* that was committed */
+    int n_idle;            /* starts since then */
+    tti_told_failure told; /* the last one that would come again */
+} attempts;
+
+/* It may be a fault of memory the first time.  In the same step for the same reason once more it is
+ * in what every start begins from; a worker that was killed in between says nothing about that. */
+static bool has_come_again(const tti_supervisor_report *report, attempts *a) {
+    const tti_told_failure before = a->told, *now = &report->told;
+    int code = report->worker_code;
+    bool follows = code == EXIT_DATA || code == EXIT_NUMERICS || code == EXIT_MISMATCH;
+    if (!now->any || !follows) return false;
+    a->told = *now;
+    return before.any && before.step == now->step && before.words == now->words;
+}
+
+static bool is_idle(const tti_supervisor_report *report, attempts *a) {
+    a->n_idle = report->last_step > a->best_step ? 1 : a->n_idle + 1;
+    a->best_step = TTI_MAX(a->best_step, report->last_step);
+    return a->n_idle >= MAX_IDLE_STARTS;
+}
+
+static void give_up(tti_supervisor_report *report, const char *why) {
+    char cause[400];
+    snprintf(cause, sizeof cause, "%s", report->text);
+    snprintf(report->text, sizeof report->text, "%s, the last: %s", why, cause);
+    report->exit_code = EXIT_DO_NOT_REQUEUE;
+}
+
+/* Another start would not get further. */
+static bool is_in_vain(tti_supervisor_report *report, attempts *a) {
+    char why[128];
+    bool again = has_come_again(report, a), idle = is_idle(report, a);
+    snprintf(why, sizeof why, "%d starts without a new step", a->n_idle);
+    if (again) give_up(report, "2 starts with the same failure in the same step");
+    if (idle && !again) give_up(report, why);
+    return again || idle;
+}
+
 static tutti_status run_with_restarts(const tutti_launch_desc *desc, tti_supervisor_report *report,
                                       int *n_restarts) {
-    uint64_t best_step = 0;
-    int n_idle = 0;
+    attempts a = {0};
     for (*n_restarts = 0;; ++*n_restarts) {
         TTI_TRY(run_once(desc, *n_restarts, report));
         if (!may_restart(report)) return TUTTI_OK;
-        n_idle = report->last_step > best_step ? 1 : n_idle + 1;
-        best_step = TTI_MAX(best_step, report->last_step);
-        if (n_idle >= MAX_IDLE_STARTS) {
-            char cause[400];
-            snprintf(cause, sizeof cause, "%s", report->text);
-            snprintf(report->text, sizeof report->text,
-                     "%d starts without a new step, the last: %s", n_idle, cause);
-            report->exit_code = EXIT_DO_NOT_REQUEUE;
-            return TUTTI_OK;
-        }
-        if (*n_restarts >= desc->max_restarts) return TUTTI_OK;
+        if (is_in_vain(report, &a) || *n_restarts >= desc->max_restarts) return TUTTI_OK;
         back_off(desc, *n_restarts, report->text);
     }
 }

@@ -12,12 +12,14 @@
 
 /* What a worker writes to the control socket, one record per message. */
 typedef struct tti_control_message {
-    uint64_t magic; /* TTI_CONTROL_MAGIC, TTI_CONTROL_NEEDED */
-    uint64_t step;  /* steps committed so far; NEEDED: how many workers are */
+    uint64_t magic; /* TTI_CONTROL_MAGIC, TTI_CONTROL_NEEDED, TTI_CONTROL_FAILED */
+    uint64_t step;  /* steps committed so far; NEEDED: how many workers are; FAILED: in which */
+    uint64_t words; /* FAILED: a hash of why; else 0 */
 } tti_control_message;
 
 #define TTI_CONTROL_MAGIC UINT64_C(0x5455545449435431)  /* "TUTTICT1" */
 #define TTI_CONTROL_NEEDED UINT64_C(0x5455545449434e31) /* "TUTTICN1" */
+#define TTI_CONTROL_FAILED UINT64_C(0x5455545449434631) /* "TUTTICF1" */
 
 /* Ties this process to its supervisor: when that dies, this is killed.  Once, from the main thread,
  * before other threads start.  A process without a supervisor gets TUTTI_OK and nothing happens.
@@ -31,6 +33,10 @@ void tti_worker_report_step(uint64_t step);
 /* Tells the supervisor that from now on the others go on without a worker that a signal ends,
  * unless it is one of the first n_needed.  Likewise. */
 void tti_worker_report_needed(int n_needed);
+
+/* Tells the supervisor in which step, and why, this worker is about to end with a failure: when the
+ * next start fails alike, another one would too.  Likewise. */
+void tti_worker_report_failure(uint64_t step, const char *text);
 
 /* True if the supervisor has started the workers before, and this one is to go on where they were.
  */

@@ -39,6 +39,7 @@ typedef struct worker {
     int pidfd;   /* -1: not supported here, SIGCHLD does */
     int control; /* our end of the socket pair, -1: closed */
     bool alive;
+    tti_told_failure told;
 } worker;
 
 typedef struct supervisor {
@@ -216,6 +217,8 @@ static void read_control(supervisor *s, worker *w) {
             s->report.last_step = TTI_MAX(s->report.last_step, m.step);
         else if (n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_NEEDED)
             s->n_needed = (int)TTI_MIN(TTI_MAX(m.step, UINT64_C(1)), (uint64_t)s->n_needed);
+        else if (n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_FAILED)
+            w->told = (tti_told_failure){true, m.step, m.words};
         else if (n == 0)
             close_fd(&w->control);
         else if (n < 0)
@@ -322,6 +325,7 @@ static tutti_status start_workers(supervisor *s, const sigset_t *worker_mask) {
 }
 
 static void finish_report(supervisor *s) {
+    if (s->report.rank >= 0) s->report.told = s->workers[s->report.rank].told;
     if (s->failed_ns == INT64_MAX) s->report.exit_code = s->stop_exit_code;
     /* A worker that heard of a Ctrl-C from its peers first believes in a SIGTERM. */
     if (s->report.exit_code == 128 + SIGTERM && s->stop_ns != INT64_MAX)

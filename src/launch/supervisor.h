@@ -44,17 +44,24 @@ typedef struct tti_supervisor_desc {
     void *user;
 } tti_supervisor_desc;
 
+/* What a worker has said of its failure (tti_worker_report_failure). */
+typedef struct tti_told_failure {
+    bool any;
+    uint64_t step, words;
+} tti_told_failure;
+
 typedef struct tti_supervisor_report {
-    int exit_code;        /* of the whole, see above */
-    int rank;             /* of the first cause; -1: none */
-    pid_t pid;            /* its process */
-    int worker_code;      /* its exit code, -1 if it has none */
-    int worker_signal;    /* what killed or stopped it, 0: nothing did */
-    bool stopped_by_user; /* a signal or an orderly stop of a worker ended the run */
-    int64_t noticed_ns;   /* tti_now_ns when the first cause was seen, 0: none */
-    int64_t gone_ns;      /* tti_now_ns when no worker was left */
-    uint64_t last_step;   /* highest step reported by tti_worker_report_step */
-    char text[512];       /* "rank 2 (pid 71) was killed by signal 9 (Killed)"; "" without cause */
+    int exit_code;         /* of the whole, see above */
+    int rank;              /* of the first cause; -1: none */
+    pid_t pid;             /* its process */
+    int worker_code;       /* its exit code, -1 if it has none */
+    int worker_signal;     /* what killed or stopped it, 0: nothing did */
+    bool stopped_by_user;  /* a signal or an orderly stop of a worker ended the run */
+    int64_t noticed_ns;    /* tti_now_ns when the first cause was seen, 0: none */
+    int64_t gone_ns;       /* tti_now_ns when no worker was left */
+    uint64_t last_step;    /* highest step reported by tti_worker_report_step */
+    tti_told_failure told; /* by the rank of the first cause */
+    char text[512];        /* "rank 2 (pid 71) was killed by signal 9 (Killed)"; "" without cause */
 } tti_supervisor_report;
 
 /* Runs the workers to their end.  Call from the main thread: workers die with the thread that

@@ -534,7 +534,8 @@ static const tti_option rows[] = {
     {"run.restarts", TTI_OPTION_INT, AT(run.restarts), "0", RANGE(0, 1e6),
      .also = "max_restarts|restart|retries",
      .help = "Workers that are processes are all started again after a failure, up to so often, "
-             "and continue from the last checkpoint",
+             "and continue from the last checkpoint; a failure that comes again in the same step "
+             "is not tried a third time",
      .example = "3"},
     {"run.progress", TTI_OPTION_BOOL, AT(run.progress), "true", .also = "verbose|progress_bar|tqdm",
      .help = "Show progress on standard error"},

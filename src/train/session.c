@@ -62,6 +62,7 @@ typedef struct session {
     bool is_scaled;           /* gradients come times a loss scale */
     step_at_work at_work[TTI_MAX_AHEAD]; /* by step: begun and not yet ended */
     int64_t n_begun;                     /* steps of the run that were begun, state.step ended */
+    int64_t at_step;                     /* the one that is being begun or ended */
     int stop_signal;
     int64_t last_end_ns;   /* when the step before ended */
     int64_t first_step_ns; /* when it was done, 0: not yet */
@@ -530,6 +531,7 @@ static bool may_go_ahead(const session *s) {
 
 static tutti_status begin_step(session *s) {
     step_at_work *at = &s->at_work[s->n_begun % TTI_MAX_AHEAD];
+    s->at_step = s->n_begun;
     at->start_ns = tti_now_ns();
     at->lr = lr_of(s, s->n_begun);
     (void)TTI_FAULT_AT("train.data", s->desc->rank, s->n_begun);
@@ -608,6 +610,7 @@ static tutti_status one_step(session *s) {
     if (s->n_begun < s->state.step) s->n_begun = s->state.step; /* resumed */
     while (may_go_ahead(s)) TTI_TRY(begin_step(s));
     step_at_work *at = &s->at_work[s->state.step % TTI_MAX_AHEAD];
+    s->at_step = s->state.step;
     int64_t begun_ns = tti_now_ns();
     tutti_status st = tti_exec_end(s->exec, &s->last);
     s->exec_ns += tti_now_ns() - begun_ns;
@@ -652,6 +655,7 @@ static tutti_status async_stretch(session *s) {
                            .lr = lr_at,
                            .user = s};
     if (s->first_step_ns == 0) s->first_step_ns = tti_now_ns();
+    s->at_step = s->state.step;
     TTI_TRY(tti_async_run(&desc, &s->state.step, &stopped));
     if (stopped) s->stop_signal = tti_stop_signal() ? tti_stop_signal() : SIGTERM;
     return tell_times(s);
@@ -722,6 +726,7 @@ tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *r
         st = TUTTI_OK;
     }
     if (st != TUTTI_OK) {
+        tti_worker_report_failure((uint64_t)s.at_step, tutti_last_error());
         bool exact = strcmp(s.c->parallel.mode, "exact") == 0;
         tti_lost_device_advise(desc->run_dir, exact, desc->rank == 0 ? -1 : s.saved_step, st);
         tti_reporter_failed(&s.reporter, s.state.step, st);

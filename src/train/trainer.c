@@ -266,12 +266,16 @@ static tutti_status make_blueprint(const trainer *t, tti_blueprint **out) {
 static tutti_status train_here(trainer *t) {
     tti_blueprint *b;
     tti_stop stop;
-    TTI_TRY(make_blueprint(t, &b));
+    tutti_status st = make_blueprint(t, &b);
+    if (st != TUTTI_OK) {
+        tti_worker_report_failure(0, tutti_last_error());
+        return st;
+    }
     t->result->n_workers = b->n_workers;
     t->result->n_shards = b->n_shards;
     t->result->step_flops = tti_program_flops(&b->plan->shard) * b->n_shards;
     /* Workers that are processes share no memory: the first ones are the servers. */
-    tutti_status st = t->is_worker ? TUTTI_OK : tti_job_server_create(b, &t->server);
+    st = t->is_worker ? TUTTI_OK : tti_job_server_create(b, &t->server);
     if (st == TUTTI_OK && !t->is_worker) st = tti_worker_one_copy_create(b, &t->one_copy);
     if (st == TUTTI_OK) st = tti_stop_install(&stop);
     if (st == TUTTI_OK) {

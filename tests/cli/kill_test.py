@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 
+import cmd_predict_test
 import runs
 
 NOTICED_MS = 20000
@@ -150,6 +151,52 @@ def test_restarts():
     runs.wait_until(lambda: runs.steps_told("no") > 3, what="the first steps")
     os.kill(runs.children(process.pid)[0], signal.SIGKILL)
     runs.finish(process).expect(5, "was killed by signal 9")
+
+
+def one_restart(ended, run, code):
+    """It ended with what it had met in the same step after one restart of nine."""
+    ended.expect(93, "starting again in 100 ms (1 of 9)", "exited with code %d" % code,
+                 "2 starts with the same failure in the same step")
+    if "(2 of 9)" in ended.err:
+        raise AssertionError("it was started a third time")
+    with open(run + "/error.json") as file:
+        report = json.load(file)
+    if (report["worker_exit_code"], report["exit_code"]) != (code, 93):
+        raise AssertionError("error.json says %s" % report)
+
+
+def test_a_loss_that_is_not_finite_comes_again():
+    """Decay a million times too large: the checkpoint of the sixth step is good, the ninth is not
+    come to, and every start would compute the same."""
+    for n_workers in (2, 1):
+        run = "run-%d" % n_workers
+        arguments = ["model.hidden=[]", "model.dropout=0", "optimizer.name=sgd",
+                     "optimizer.momentum=0", "optimizer.lr=1000", "optimizer.weight_decay=1000",
+                     "train.eval_every=0", "run.checkpoint_every=3", PLACE, "--restarts", "9"]
+        ended = runs.tutti(*runs.small(run, *arguments, "-n", str(n_workers)))
+        one_restart(ended, run, 7)
+        if runs.checkpoints(run)[-1] != 6:
+            raise AssertionError("checkpoints of %s" % runs.checkpoints(run))
+
+
+def test_a_damaged_sample_comes_again():
+    """Behind some checkpoints, or at once, as the order of the samples is."""
+    for split, n in (("train", 24), ("test", 2)):
+        for kind in "ab":
+            os.makedirs("data/%s/%s" % (split, kind))
+            for i in range(n):
+                cmd_predict_test.write_png("data/%s/%s/%d.png" % (split, kind, i),
+                                           cmd_predict_test.pictures(1))
+    arguments = ["train", "model.name=mlp", "model.hidden=[4]", "data.format=images",
+                 "data.dir=data", "data.image_size=28", "train.batch=4",
+                 "parallel.shards=4", "run.checkpoint_every=1"]
+    if "PNG" in runs.tutti(*arguments, "run.dir=good", "train.steps=1", "-n", "1").err:
+        return  # built without libpng
+    with open("data/train/b/7.png", "r+b") as file:
+        file.truncate(100)
+    ended = runs.tutti(*arguments, "run.dir=run", "train.steps=60", PLACE, "-n", "2",
+                       "--restarts", "9")
+    one_restart(ended.expect(93, "b/7.png: damaged PNG"), "run", 3)
 
 
 def test_no_orphans_of_a_killed_supervisor():

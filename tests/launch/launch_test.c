@@ -43,8 +43,43 @@ static int run_flapping(const char *commits) {
     return restart < 3 ? 9 : 0;
 }
 
+/* Of a start that fails: '-' that it is killed, or the exit code, and what is told of it: nothing,
+ * or step and words, each a letter. */
+typedef struct ending {
+    int code;
+    const char *told;
+} ending;
+
+/* Commits a step in every start; the fourth comes to its end. */
+static int run_told(const ending *of) {
+    int restart = atoi(getenv("TUTTI_RESTART_COUNT"));
+    tti_worker_report_step((uint64_t)restart + 1);
+    if (restart >= 3) return 0;
+    if (of[restart].code == '-') raise(SIGKILL);
+    if (of[restart].told)
+        tti_worker_report_failure((uint64_t)of[restart].told[0], of[restart].told + 1);
+    return of[restart].code;
+}
+
+static const struct {
+    ending of[3];
+    int exit_code, n_restarts;
+} endings[] = {
+    {{{7, "1a"}, {7, "1a"}, {7, "1a"}}, 93, 1},
+    {{{3, "1a"}, {3, "1a"}, {3, "1a"}}, 93, 1},
+    {{{9, "1a"}, {'-', NULL}, {9, "1a"}}, 93, 2}, /* who was killed says nothing about it */
+    {{{7, "1a"}, {7, "2a"}, {7, "2a"}}, 93, 2},
+    {{{7, "1a"}, {7, "2a"}, {7, "1a"}}, 0, 3}, /* another step: it has come further */
+    {{{7, "1a"}, {7, "1b"}, {7, "1a"}}, 0, 3}, /* another reason */
+    {{{7, NULL}, {7, NULL}, {7, NULL}}, 0, 3}, /* of a program that says nothing */
+    {{{5, "1a"}, {6, "1a"}, {6, "1a"}}, 0, 3}, /* what comes from outside may go */
+    {{{1, "1a"}, {1, "1a"}, {10, "1a"}}, 0, 3},
+    {{{2, "1a"}, {0, NULL}, {0, NULL}}, 2, 0},
+};
+
 static int worker_main(char **argv) {
     if (strcmp(argv[0], "flap") == 0) return run_flapping(argv[1]);
+    if (strcmp(argv[0], "told") == 0) return run_told(endings[atoi(argv[1])].of);
     tutti_status st = run_worker(atoi(argv[1]), strcmp(argv[0], "stop") == 0 ? SIGSTOP : SIGKILL);
     if (st != TUTTI_OK) fprintf(stderr, "%s\n", tutti_last_error());
     return tutti_status_exit_code(st);
@@ -196,6 +231,23 @@ T_CASE(a_crash_loop_is_ended) {
     assert_non_null(strstr(result.text, "exited with code 9"));
 }
 
+T_CASE(what_comes_again_is_not_tried_a_third_time) {
+    T_UNUSED;
+    for (size_t i = 0; i < TTI_COUNT(endings); i++) {
+        char which[8];
+        snprintf(which, sizeof which, "%zu", i);
+        tutti_launch_desc desc = {.n_workers = 2, .grace_ms = 100, .max_restarts = 50};
+        tutti_launch_result result = launch(&desc, "told", which);
+        if (result.exit_code != endings[i].exit_code || result.n_restarts != endings[i].n_restarts)
+            fail_msg("case %zu: %d after %d restarts: %s", i, result.exit_code, result.n_restarts,
+                     result.text);
+        if (result.exit_code == 93)
+            assert_non_null(strstr(result.text,
+                                   "2 starts with the same failure in the same step, "
+                                   "the last: rank "));
+    }
+}
+
 T_CASE(bad_arguments) {
     T_UNUSED;
     tutti_launch_result result = {.exit_code = 77};
@@ -249,6 +301,7 @@ int main(int argc, char **argv) {
         CASE(restarts_with_progress),
         CASE(restarts_run_out),
         CASE(a_crash_loop_is_ended),
+        CASE(what_comes_again_is_not_tried_a_third_time),
         CASE(bad_arguments),
         CASE(the_place_of_a_worker),
     };
