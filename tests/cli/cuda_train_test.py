@@ -75,6 +75,20 @@ def test_as_the_host():
             raise AssertionError("auto is not bf16 on a GPU")
 
 
+def test_shards_without_samples():
+    """The last batch of an epoch has two samples for four shards: batch norms of the two others
+    have no statistics, and their gradient is nothing, also where they are joined."""
+    for name, joined in (("alone", "false"), ("joined", "true")):
+        job = JOINED + ["data.n_train=18", "data.image_size=64", "train.steps=3",
+                        "parallel.sync_batch_norm=" + joined, "train.precision=f32",
+                        "optimizer.name=sgd", "optimizer.lr=0.001"]
+        train(name + "_host", job, devices="cpu")
+        train(name, job, "-n", "1")
+        near(name, name + "_host", 2e-3)
+        train(name + "_two", job, "-n", "2")
+        runs.same_story(runs.story(name), name + "_two")
+
+
 def scale_of(run):
     with open("%s/checkpoints/step-%09d/manifest.json" % (run, 24)) as file:
         return float(json.load(file)["texts"]["loss_scale"].split()[0])

@@ -6,6 +6,7 @@
  * peers.cu; nothing is written into memory of others then.
  *
  * Slots are counted on the device, in 64 bits, so that a recording can be replayed. */
+#include "backend/cuda/load.cuh"
 #include "backend/cuda/mail.h"
 #include "backend/cuda/peers.cuh"
 
@@ -111,16 +112,7 @@ extern "C" cudaError_t tti_launch_leave(const tti_peers_view *view, int slot, in
     return cudaGetLastError();
 }
 
-template <class Kernel>
-static cudaError_t load_kernel(Kernel *kernel) {
-    cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, kernel);
-}
-
 extern "C" cudaError_t tti_launch_mail_load(void) {
-    cudaError_t errors[] = {load_kernel(put_kernel<uint4>), load_kernel(put_kernel<unsigned char>),
-                            load_kernel(take_kernel), load_kernel(leave_kernel)};
-    for (cudaError_t error : errors)
-        if (error != cudaSuccess) return error;
-    return cudaSuccess;
+    return tti_load_kernels(put_kernel<uint4>, put_kernel<unsigned char>, take_kernel,
+                            leave_kernel);
 }

@@ -7,6 +7,7 @@
  * A meeting is counted on the device, so that a recording can be replayed.  A wait ends when the
  * host says so or the time is over; the group is broken then, and its numbers are worth nothing. */
 #include "backend/cuda/join.cuh"
+#include "backend/cuda/load.cuh"
 #include "backend/cuda/peers_terms.cuh"
 
 /* BESIDE_BLOCKS: each keeps a product of matrices off its multiprocessor, also while it waits, and
@@ -276,39 +277,21 @@ static unsigned sum_blocks(tti_chunk longest, bool beside) {
     return blocks_for(longest.n_elems / 4, SUM_THREADS, beside ? (unsigned)BESIDE_BLOCKS : most);
 }
 
-template <class Kernel>
-static cudaError_t load_kernel(Kernel *kernel) {
-    cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, kernel);
-}
-
 template <class T>
 static cudaError_t load_low_kernels() {
-    cudaError_t errors[] = {
-        load_kernel(peers_sum_low_kernel<T, 0>), load_kernel(peers_sum_low_kernel<T, 2>),
-        load_kernel(peers_sum_low_kernel<T, 4>), load_kernel(peers_sum_low_kernel<T, 8>),
-        load_kernel(convert_kernel<float, T>),   load_kernel(convert_kernel<T, float>)};
-    for (cudaError_t error : errors)
-        if (error != cudaSuccess) return error;
-    return cudaSuccess;
+    return tti_load_kernels(peers_sum_low_kernel<T, 0>, peers_sum_low_kernel<T, 2>,
+                            peers_sum_low_kernel<T, 4>, peers_sum_low_kernel<T, 8>,
+                            convert_kernel<float, T>, convert_kernel<T, float>);
 }
 
 extern "C" cudaError_t tti_launch_peers_load(void) {
-    cudaError_t errors[] = {
-        load_kernel(peers_sum_kernel<0>),    load_kernel(peers_sum_kernel<2>),
-        load_kernel(peers_sum_kernel<4>),    load_kernel(peers_sum_kernel<8>),
-        load_kernel(terms_sum_kernel<0>),    load_kernel(terms_sum_kernel<2>),
-        load_kernel(terms_sum_kernel<4>),    load_kernel(terms_sum_kernel<8>),
-        load_kernel(peers_spread_kernel),    load_kernel(words_keep_kernel),
-        load_kernel(peers_fetch_kernel),     load_kernel(words_or_kernel),
-        load_kernel(peers_join_kernel),      load_kernel(peers_tell_kernel),
-        load_kernel(peers_leaves_kernel<0>), load_kernel(peers_leaves_kernel<1>),
-        load_kernel(peers_leaves_kernel<2>), load_kernel(peers_leaves_kernel<4>),
-        load_kernel(peers_leaves_kernel<8>), load_low_kernels<tti_bf16>(),
-        load_low_kernels<tti_f16>()};
-    for (cudaError_t error : errors)
-        if (error != cudaSuccess) return error;
-    return cudaSuccess;
+    cudaError_t error = tti_load_kernels(
+        peers_sum_kernel<0>, peers_sum_kernel<2>, peers_sum_kernel<4>, peers_sum_kernel<8>,
+        terms_sum_kernel<0>, terms_sum_kernel<2>, terms_sum_kernel<4>, terms_sum_kernel<8>,
+        peers_leaves_kernel<0>, peers_leaves_kernel<1>, peers_leaves_kernel<2>,
+        peers_leaves_kernel<4>, peers_leaves_kernel<8>, peers_spread_kernel, peers_fetch_kernel,
+        peers_join_kernel, peers_tell_kernel, words_keep_kernel, words_or_kernel);
+    return tti_first_error(error, load_low_kernels<tti_bf16>(), load_low_kernels<tti_f16>());
 }
 
 /* The same grid on every rank, whatever the length of its own part. */

@@ -8,6 +8,7 @@
  * The order of the additions, and the arithmetic of the update, are those of peers.cu and
  * update.cu, whose parts this is made of. */
 #include "backend/cuda/early.cuh"
+#include "backend/cuda/load.cuh"
 #include "backend/cuda/peers_terms.cuh"
 #include "backend/cuda/peers_update.h"
 #include "backend/cuda/update.cuh"
@@ -217,8 +218,7 @@ static update_kernel *kernel_of(int kind) {
 extern "C" bool tti_peers_can_update(const tti_rule *rule) { return kernel_of(rule->kind) != NULL; }
 
 extern "C" cudaError_t tti_launch_peers_update_load(const tti_rule *rule) {
-    cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, kernel_of(rule->kind));
+    return tti_load_kernel(kernel_of(rule->kind));
 }
 
 extern "C" cudaError_t tti_launch_peers_update(const tti_peers_view *v, const tti_update_view *u,

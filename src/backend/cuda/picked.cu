@@ -7,6 +7,7 @@
  * as exec/topk.c has them.  The matrix is read six times and written twice. */
 #include "backend/cuda/compress.cuh"
 #include "backend/cuda/device.cuh"
+#include "backend/cuda/load.cuh"
 #include "backend/cuda/picked.h"
 
 namespace {

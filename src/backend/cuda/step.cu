@@ -1,6 +1,7 @@
 /* step.cu - small kernels between the programs of a step, and the sum of two gradients. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/early.cuh"
+#include "backend/cuda/load.cuh"
 #include "backend/cuda/step.h"
 
 __global__ void begin_kernel(const tti_step_args *args, const tti_run *fixed, tti_run *runs,
@@ -201,10 +202,7 @@ extern "C" cudaError_t tti_launch_accumulate(float *dst, const float *src, size_
 }
 
 extern "C" cudaError_t tti_launch_step_load(void) {
-    cudaFuncAttributes unused;
-    cudaError_t error = cudaFuncGetAttributes(&unused, begin_kernel);
-    if (error == cudaSuccess) error = cudaFuncGetAttributes(&unused, nothing_kernel);
-    if (error == cudaSuccess) error = cudaFuncGetAttributes(&unused, accumulate_kernel);
+    cudaError_t error = tti_load_kernels(begin_kernel, nothing_kernel, accumulate_kernel);
     cudaGetLastError(); /* not to be told of the next launch */
     return error;
 }

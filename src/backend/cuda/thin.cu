@@ -7,6 +7,7 @@
  * each of them: by one block for a matrix, with sums in an order that no device changes. */
 #include "backend/cuda/compress.cuh"
 #include "backend/cuda/device.cuh"
+#include "backend/cuda/load.cuh"
 #include "backend/cuda/thin.h"
 #include "base/philox.h"
 

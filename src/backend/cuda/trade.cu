@@ -9,6 +9,7 @@
  *
  * Meetings are counted on the device, in 64 bits, two for each exchange: blocks that a small one
  * does not have go by the same count. */
+#include "backend/cuda/load.cuh"
 #include "backend/cuda/trade.cuh"
 
 /* BESIDE_BLOCKS: those of a sum beside products of matrices, and as many for the copy before it. */
@@ -392,42 +393,24 @@ extern "C" cudaError_t tti_launch_unfold(double *values, size_t n_values,
 
 /* ---- loading ---- */
 
-template <class Kernel>
-static cudaError_t load_kernel(Kernel *kernel) {
-    cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, kernel);
-}
-
 template <class T, int V, int N>
 static cudaError_t load_added() {
-    cudaError_t error = load_kernel(trade_sum_kernel<T, V, N>);
-    if (error == cudaSuccess) error = load_kernel(trade_sum_parts_kernel<T, V, N>);
-    return error == cudaSuccess ? load_kernel(trade_scatter_kernel<T, V, N>) : error;
+    return tti_load_kernels(trade_sum_kernel<T, V, N>, trade_sum_parts_kernel<T, V, N>,
+                            trade_scatter_kernel<T, V, N>);
 }
 
 template <class T>
 static cudaError_t load_dtype() {
     enum { V = 16 / sizeof(T) };
-    cudaError_t errors[] = {load_added<T, V, 2>(), load_added<T, V, 4>(), load_added<T, V, 8>(),
-                            load_added<T, V, 0>(), load_added<T, 1, 0>()};
-    for (cudaError_t error : errors)
-        if (error != cudaSuccess) return error;
-    return cudaSuccess;
+    return tti_first_error(load_added<T, V, 2>(), load_added<T, V, 4>(), load_added<T, V, 8>(),
+                           load_added<T, V, 0>(), load_added<T, 1, 0>());
 }
 
 extern "C" cudaError_t tti_launch_trade_load(void) {
-    cudaError_t errors[] = {load_dtype<float>(),
-                            load_dtype<double>(),
-                            load_dtype<tti_bf16>(),
-                            load_dtype<tti_f16>(),
-                            load_kernel(trade_gather_kernel<uint4>),
-                            load_kernel(trade_gather_kernel<uint2>),
-                            load_kernel(trade_gather_kernel<unsigned int>),
-                            load_kernel(trade_gather_kernel<unsigned short>),
-                            load_kernel(trade_gather_kernel<unsigned char>),
-                            load_kernel(fold_kernel),
-                            load_kernel(unfold_kernel)};
-    for (cudaError_t error : errors)
-        if (error != cudaSuccess) return error;
-    return cudaSuccess;
+    cudaError_t error =
+        tti_load_kernels(trade_gather_kernel<uint4>, trade_gather_kernel<uint2>,
+                         trade_gather_kernel<unsigned int>, trade_gather_kernel<unsigned short>,
+                         trade_gather_kernel<unsigned char>, fold_kernel, unfold_kernel);
+    return tti_first_error(error, load_dtype<float>(), load_dtype<double>(), load_dtype<tti_bf16>(),
+                           load_dtype<tti_f16>());
 }

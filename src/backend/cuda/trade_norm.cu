@@ -11,6 +11,7 @@
  *
  * A lane copies what it will read of the next row into shared memory while it works on this one,
  * and of its first row, before all have met, what is its own device's. */
+#include "backend/cuda/load.cuh"
 #include "backend/cuda/norm_row.cuh"
 #include "backend/cuda/room.h"
 #include "backend/cuda/trade.cuh"
@@ -180,8 +181,7 @@ struct norm_launch {
 template <class T, int NV, int N>
 cudaError_t launch(const norm_launch &l) {
     auto kernel = trade_norm_kernel<T, NV, N>;
-    cudaFuncAttributes attributes;
-    if (!l.norm) return cudaFuncGetAttributes(&attributes, kernel);
+    if (!l.norm) return tti_load_kernel(kernel);
     size_t n = (l.norm->n_blocks * l.norm->n_rows + MOST_WARPS - 1) / MOST_WARPS;
     unsigned grid = (unsigned)(n < TTI_TRADE_BLOCKS ? n : TTI_TRADE_BLOCKS);
     size_t n_slot = slot_of<NV, N>::SIZE * sizeof(uint4), n_warps = most_shared() / n_slot;
@@ -226,6 +226,5 @@ extern "C" cudaError_t tti_launch_trade_norm_load(void) {
         if (error == cudaSuccess) error = launch_width<tti_f16>(l, width);
         if (error != cudaSuccess) return error;
     }
-    cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, trade_brought_kernel);
+    return tti_load_kernel(trade_brought_kernel);
 }

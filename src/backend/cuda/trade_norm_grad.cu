@@ -1,6 +1,7 @@
 /* trade_norm_grad.cu - the gradient of a norm between two exchanges inside a step:
  * norm_low_grad.cuh with rows as trade_norm.cu has them.  Its dy, the sum of two terms, is nowhere
  * left. */
+#include "backend/cuda/load.cuh"
 #include "backend/cuda/norm_low_grad.cuh"
 #include "backend/cuda/trade.cuh"
 
@@ -45,19 +46,12 @@ struct traded_rows {
 
 static_assert((int)BLOCKS <= (int)TTI_TRADE_BLOCKS, "all blocks meet");
 
-template <class T, int W>
-cudaError_t load() {
-    cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, norm_low_grad<T, W, traded_rows>);
-}
-
 template <class T>
 cudaError_t load_all() {
-    cudaError_t errors[] = {load<T, 1>(), load<T, 2>(), load<T, 3>(),
-                            load<T, 4>(), load<T, 7>(), load<T, MOST_WARPS>()};
-    for (cudaError_t error : errors)
-        if (error != cudaSuccess) return error;
-    return cudaSuccess;
+    return tti_load_kernels(norm_low_grad<T, 1, traded_rows>, norm_low_grad<T, 2, traded_rows>,
+                            norm_low_grad<T, 3, traded_rows>, norm_low_grad<T, 4, traded_rows>,
+                            norm_low_grad<T, 7, traded_rows>,
+                            norm_low_grad<T, MOST_WARPS, traded_rows>);
 }
 
 }  // namespace
@@ -83,10 +77,5 @@ extern "C" cudaError_t tti_launch_trade_norm_grad(const tti_peers_view *view,
 }
 
 extern "C" cudaError_t tti_launch_trade_norm_grad_load(void) {
-    cudaFuncAttributes attributes;
-    cudaError_t errors[] = {load_all<tti_bf16>(), load_all<tti_f16>(),
-                            cudaFuncGetAttributes(&attributes, add_blocks)};
-    for (cudaError_t error : errors)
-        if (error != cudaSuccess) return error;
-    return cudaSuccess;
+    return tti_first_error(load_all<tti_bf16>(), load_all<tti_f16>(), tti_load_kernel(add_blocks));
 }
