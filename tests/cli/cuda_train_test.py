@@ -399,6 +399,10 @@ def spans_of(path):
     return rows
 
 
+def ends_of(row, name):
+    return [span["ts"] + span["dur"] for span in row if span["name"] == name]
+
+
 def test_trace():
     """Queues of each worker's GPU by its own clock, beside the host's; sums where there are two."""
     runs.tutti("profile", *LENET, "--trace", "one.json", "--steps", "4").expect(0)
@@ -413,9 +417,10 @@ def test_trace():
     for begin, copy in zip([s for s in kernels if s["name"] == "begin"], copies):
         if begin["ts"] + begin["dur"] < copy["ts"] + copy["dur"]:
             raise AssertionError("a step begins before its samples are there")
-    last = max(host, key=lambda s: s["ts"])
-    if abs(kernels[-1]["ts"] + kernels[-1]["dur"] - last["ts"] - last["dur"]) > 2000:
-        raise AssertionError("clocks of host and device are apart: %s, %s" % (kernels[-1], last))
+    reports, waits = ends_of(kernels, "report to the host"), ends_of(host, "waiting for the device")
+    lags = [heard - told for told, heard in zip(reports, waits)]
+    if not abs(min(lags, key=abs)) < 2000:  # us; a host that is busy may hear of a step later
+        raise AssertionError("clocks of host and device are apart: %s" % lags)
     runs.tutti("profile", *LENET, "--trace", "two.json", "-n", "2").expect(0)
     rows = spans_of("two.json")
     for rank in (0, 1):

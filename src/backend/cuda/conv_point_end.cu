@@ -1,5 +1,6 @@
 /* conv_point_end.cu - the sums of all tiles of a 1x1 convolution joined: a cluster for 32 channels,
  * in double, in an order that depends on the number of tiles alone. */
+#include "backend/cuda/bn_scale.cuh"
 #include "backend/cuda/cluster.cuh"
 #include "backend/cuda/conv_point.cuh"
 
@@ -41,9 +42,8 @@ __device__ __forceinline__ void put_end(const point_end &end, int col, int n_rea
     double count = n_real;
     if (col == 0) end.out[0] = (float)count;
     if (JOINS) {
-        double variance =
-            end.stats[0] > 0 ? (double)end.stats[1 + end.n + col] / (double)end.stats[0] : 0;
-        float dot = (float)(all.y / sqrt(variance + end.eps));
+        float m2 = end.stats[1 + end.n + col];
+        float dot = (float)(all.y * rstd_of<double>(end.stats, m2, end.eps));
         end.out[1 + col] = end.plain[col] = (float)all.x;
         end.out[1 + end.n + col] = end.of_x[col] = dot;
     } else {
