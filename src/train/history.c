@@ -1,10 +1,15 @@
-/* history.c - one pass over the lines; each is a record or is left out. */
+/* history.c - one pass over the lines; each is a record or is left out.
+ *
+ * A long run has millions of records of steps and a curve some hundred points: most of these lines
+ * are told by how they begin, and never parsed.  Which ones are kept follows from their number
+ * alone; whenever too many are, every second one goes. */
 #include "train/history.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "ckpt/json_read.h"
@@ -12,7 +17,14 @@
 #include "train/job.h"
 #include "train/run_dir.h"
 
-enum { MAX_FILE_BYTES = 1 << 30, MAX_TIMES = 1 << 20 };
+enum { BLOCK_BYTES = 1 << 20, MAX_POINTS = 1 << 20, LAST_BYTES = 4096 };
+
+typedef struct reading {
+    tti_history h;
+    int64_t n_steps;       /* records of steps that have come */
+    char last[LAST_BYTES]; /* the last one of them, if it was passed over */
+    size_t n_last;         /* 0: it was not */
+} reading;
 
 /* A number of a size that can be drawn, else 0. */
 static double number(const json_t *record, const char *key) {
@@ -35,6 +47,7 @@ static void take_start(tti_history *h, const json_t *r) {
     while (h->n_steps > 0 && h->steps[h->n_steps - 1].step > step) h->n_steps--;
     while (h->n_evals > 0 && h->evals[h->n_evals - 1].step > step) h->n_evals--;
     while (h->n_times > 0 && h->times[h->n_times - 1].step > step) h->n_times--;
+    h->last_step = step;
     h->planned_steps = number(r, "n_steps");
     h->workers = number(r, "workers");
     h->pipeline = number(r, "pipeline");
@@ -52,6 +65,11 @@ static void take_start(tti_history *h, const json_t *r) {
 }
 
 static void take_step(tti_history *h, const json_t *r) {
+    if (h->n_steps == TTI_HISTORY_STEPS) {
+        h->n_steps /= 2;
+        for (int i = 0; i < h->n_steps; i++) h->steps[i] = h->steps[2 * i];
+        h->steps_each *= 2;
+    }
     h->steps[h->n_steps++] = (tti_step_point){.step = number(r, "step"),
                                               .loss = number(r, "loss"),
                                               .accuracy = number(r, "accuracy"),
@@ -64,16 +82,21 @@ static void take_step(tti_history *h, const json_t *r) {
                                               .time_s = number(r, "time")};
 }
 
+/* Room for one more behind n of n_bytes each: where they are, NULL: there is none. */
+static void *more_room(tti_history *h, void *points, int n, int *max, size_t n_bytes) {
+    if (n < *max) return points;
+    int room = TTI_MAX(2 * *max, 256);
+    if (room > MAX_POINTS) return NULL; /* far beyond what a run writes */
+    void *more = realloc(points, (size_t)room * n_bytes);
+    h->no_memory |= !more;
+    if (more) *max = room;
+    return more;
+}
+
 static tti_time_point *new_time(tti_history *h) {
-    if (h->n_times == h->max_times) {
-        int room = TTI_MAX(2 * h->max_times, 256);
-        if (room > MAX_TIMES) return NULL; /* far beyond what a run writes */
-        tti_time_point *more = realloc(h->times, (size_t)room * sizeof *more);
-        h->no_memory |= !more;
-        if (!more) return NULL;
-        h->times = more;
-        h->max_times = room;
-    }
+    tti_time_point *times = more_room(h, h->times, h->n_times, &h->max_times, sizeof *times);
+    if (!times) return NULL;
+    h->times = times;
     return &h->times[h->n_times++];
 }
 
@@ -100,6 +123,9 @@ static void take_times(tti_history *h, const json_t *r) {
 }
 
 static void take_eval(tti_history *h, const json_t *r) {
+    tti_eval_point *evals = more_room(h, h->evals, h->n_evals, &h->max_evals, sizeof *evals);
+    if (!evals) return;
+    h->evals = evals;
     h->evals[h->n_evals++] =
         (tti_eval_point){number(r, "step"), number(r, "loss"), number(r, "accuracy")};
 }
@@ -135,56 +161,88 @@ static void take(tti_history *h, const json_t *r) {
 
 /* ---- lines ---- */
 
-static size_t count_lines(const char *bytes, size_t n_bytes) {
-    size_t n = 1;
-    for (size_t i = 0; i < n_bytes; i++) n += bytes[i] == '\n';
-    return n;
-}
-
-static void read_line(tti_history *h, const char *line, size_t n_bytes) {
+static bool read_record(tti_history *h, const char *line, size_t n_bytes) {
     json_t *record;
-    if (n_bytes == 0) return;
     if (tti_json_parse("metrics.jsonl", line, n_bytes, &record) != TUTTI_OK) {
         h->n_bad_lines++; /* the last line of a machine that lost power */
-        return;
+        return false;
     }
     take(h, record);
     json_decref(record);
+    return true;
 }
 
-static tutti_status read_lines(tti_history *h, const char *bytes, size_t n_bytes) {
-    size_t n_lines = count_lines(bytes, n_bytes);
-    h->steps = calloc(n_lines, sizeof *h->steps);
-    h->evals = calloc(n_lines, sizeof *h->evals);
-    if (!h->steps || !h->evals) return tti_fail(TUTTI_E_NOMEM, "metrics.jsonl: out of memory");
-    for (size_t at = 0; at < n_bytes;) {
-        const char *end = memchr(bytes + at, '\n', n_bytes - at);
-        size_t n = end ? (size_t)(end - bytes) - at : n_bytes - at;
-        read_line(h, bytes + at, n);
-        at += n + 1;
+static bool begins_as(const char *line, size_t n_bytes, const char *text) {
+    size_t n = strlen(text);
+    return n_bytes >= n && memcmp(line, text, n) == 0;
+}
+
+static void read_line(reading *r, const char *line, size_t n_bytes) {
+    if (n_bytes == 0) return;
+    bool is_step = begins_as(line, n_bytes, "{\"event\":\"step\",");
+    bool is_due = !is_step || r->n_steps++ % r->h.steps_each == 0;
+    if (is_due || line[n_bytes - 1] != '}' || n_bytes > sizeof r->last) {
+        bool is_good = read_record(&r->h, line, n_bytes);
+        if (is_good && (is_step || begins_as(line, n_bytes, "{\"event\":\"start\",")))
+            r->n_last = 0;
+        return;
     }
-    if (h->no_memory) return tti_fail(TUTTI_E_NOMEM, "metrics.jsonl: out of memory");
-    if (h->n_steps > 0) h->last_step = TTI_MAX(h->last_step, h->steps[h->n_steps - 1].step);
-    return TUTTI_OK;
+    memcpy(r->last, line, n_bytes);
+    r->n_last = n_bytes;
+}
+
+/* How many bytes of the begin of a line are left, which go to the front. */
+static size_t read_lines(reading *r, char *bytes, size_t n_bytes) {
+    size_t at = 0;
+    for (const char *end; (end = memchr(bytes + at, '\n', n_bytes - at));) {
+        read_line(r, bytes + at, (size_t)(end - bytes) - at);
+        at = (size_t)(end - bytes) + 1;
+    }
+    if (n_bytes - at == BLOCK_BYTES) { /* no record is as long */
+        r->h.n_bad_lines++;
+        return 0;
+    }
+    memmove(bytes, bytes + at, n_bytes - at);
+    return n_bytes - at;
+}
+
+static tutti_status read_blocks(reading *r, int fd, const char *path, uint64_t n_bytes) {
+    char *block = malloc(BLOCK_BYTES);
+    size_t n_held = 0;
+    tutti_status st = TUTTI_OK;
+    r->h.steps = malloc(TTI_HISTORY_STEPS * sizeof *r->h.steps);
+    if (!block || !r->h.steps) st = tti_fail(TUTTI_E_NOMEM, "metrics.jsonl: out of memory");
+    for (uint64_t at = 0; st == TUTTI_OK && at < n_bytes;) {
+        size_t n = TTI_MIN(BLOCK_BYTES - n_held, (size_t)(n_bytes - at));
+        st = tti_pread_all(fd, path, block + n_held, n, at);
+        at += n;
+        if (st == TUTTI_OK) n_held = read_lines(r, block, n_held + n);
+    }
+    if (st == TUTTI_OK) read_line(r, block, n_held);
+    if (st == TUTTI_OK && r->n_last > 0) (void)read_record(&r->h, r->last, r->n_last);
+    free(block);
+    return st;
 }
 
 tutti_status tti_history_read(const char *run_dir, tti_history *out) {
-    char path[4096], *bytes = NULL;
-    size_t n_bytes = 0;
-    tti_reader *reader;
-    tti_history h = {.backend = "", .version = ""};
+    char path[4096];
+    reading r = {.h = {.backend = "", .version = "", .steps_each = 1}};
+    tti_history *h = &r.h;
+    uint64_t n_bytes;
+    int fd;
     if (!tti_run_dir_exists(run_dir))
         return tti_fail(TUTTI_E_CONFIG, "%s: no run there (no metrics.jsonl)", run_dir);
     snprintf(path, sizeof path, "%s/metrics.jsonl", run_dir);
-    TTI_TRY(tti_reader_open(path, &reader));
-    tutti_status st = tti_reader_read_all(reader, MAX_FILE_BYTES, &bytes, &n_bytes);
-    if (st == TUTTI_OK) st = read_lines(&h, bytes, n_bytes);
-    free(bytes);
-    tti_reader_close(reader);
+    TTI_TRY(tti_open_regular(path, &fd, &n_bytes));
+    tutti_status st = read_blocks(&r, fd, path, n_bytes);
+    close(fd);
+    if (st == TUTTI_OK && h->no_memory)
+        st = tti_fail(TUTTI_E_NOMEM, "metrics.jsonl: out of memory");
+    if (h->n_steps > 0) h->last_step = TTI_MAX(h->last_step, h->steps[h->n_steps - 1].step);
     if (st == TUTTI_OK)
-        *out = h;
+        *out = *h;
     else
-        tti_history_free(&h);
+        tti_history_free(h);
     return st;
 }
 

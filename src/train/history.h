@@ -29,14 +29,15 @@ typedef struct tti_note {
     bool failed;
 } tti_note;
 
-enum { TTI_HISTORY_NOTES = 100 };
+enum { TTI_HISTORY_NOTES = 100, TTI_HISTORY_STEPS = 1 << 13 };
 
 /* Numbers that were never said are 0. */
 typedef struct tti_history {
-    tti_step_point *steps; /* in order of their steps */
+    tti_step_point *steps; /* in order of their steps: the first one, one in steps_each, the last */
     tti_eval_point *evals;
     tti_time_point *times; /* ranks 0, 1, ... of a step next to each other */
     int n_steps, n_evals, n_times;
+    int64_t steps_each;  /* 1: of every record of a step */
     int64_t n_bad_lines; /* that are no records */
     tti_note notes[TTI_HISTORY_NOTES];
     int n_notes, n_notes_left_out;
@@ -47,13 +48,14 @@ typedef struct tti_history {
     bool ended, stopped;
     const char *backend, *version; /* "" before they were said */
     tti_arena arena;               /* of the texts */
-    int max_times;                 /* room in times */
-    bool no_memory;                /* times could not be kept */
+    int max_evals, max_times;      /* room for them */
+    bool no_memory;                /* they could not be kept */
 } tti_history;
 
-/* Reads run_dir/metrics.jsonl.  A line that is no record is counted and passed over.  Where a run
- * was continued from an earlier step, what came after that step is what counts.  TUTTI_E_CONFIG if
- * there is no run.  *out must be freed, on success only. */
+/* Reads run_dir/metrics.jsonl, whatever its size, in little memory: of more than TTI_HISTORY_STEPS
+ * steps some are passed over unread.  A line that is no record is counted and left out.  Where a
+ * run was continued from an earlier step, what came after that step is what counts.  TUTTI_E_CONFIG
+ * if there is no run.  *out must be freed, on success only. */
 tutti_status tti_history_read(const char *run_dir, tti_history *out);
 void tti_history_free(tti_history *h);
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/atomic_file.h"
 #include "data/byte_reader.h"
@@ -21,7 +22,8 @@ enum {
     END_TIME_MS = 2000,
     ASKED_TIME_MS = 60000,
     END_MAX_PARAMS = 50 * 1000 * 1000,
-    MAX_JOB_BYTES = 1 << 20
+    MAX_JOB_BYTES = 1 << 20,
+    STOPPED_MAX_BYTES = 1 << 28 /* seconds, where the file lies on another host */
 };
 /* Of one shard on the host, half a second of some cores: a model that was trained on devices may
  * take them much longer. */
@@ -279,6 +281,10 @@ static void add_curves(page *p) {
     add_times_of_ranks(p);
     add_memory(p);
     tti_str_add(&p->out, "</div>\n");
+    if (p->h.steps_each > 1)
+        tti_str_printf(&p->out,
+                       "<p>The curves of training are of one in %lld of the records.</p>\n",
+                       (long long)p->h.steps_each);
 }
 
 /* ---- the rest ---- */
@@ -350,6 +356,18 @@ tutti_status tti_report_write(const char *run_dir, const tti_report_extras *extr
     tti_arena_free(&p.arena);
     tti_history_free(&p.h);
     return st;
+}
+
+tutti_status tti_report_when_stopped(const char *run_dir) {
+    char path[4096];
+    struct stat info;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run_dir);
+    if (stat(path, &info) != 0 || info.st_size <= STOPPED_MAX_BYTES)
+        return tti_report_write(run_dir, NULL);
+    return tti_fail(TUTTI_E_UNSUPPORTED,
+                    "report.html is not drawn now, since metrics.jsonl has %lld MB; tutti report "
+                    "%s draws it",
+                    (long long)(info.st_size / 1000000), run_dir);
 }
 
 /* ---- with what the model can tell ---- */

@@ -17,6 +17,10 @@ typedef struct tti_report_extras {
 /* Writes run_dir/report.html from metrics.jsonl.  extras may be NULL. */
 tutti_status tti_report_write(const char *run_dir, const tti_report_extras *extras);
 
+/* The same of a run that was asked to stop, unless reading what it has told would keep it: then
+ * TUTTI_E_UNSUPPORTED with how to get the page. */
+tutti_status tti_report_when_stopped(const char *run_dir);
+
 /* At the end of a run, by one rank: the same, with mistakes where samples are pictures, and texts
  * where the model writes some, if that costs little.  b is the run's. */
 tutti_status tti_report_at_end(const tutti_job *job, const tti_blueprint *b, const char *run_dir);

@@ -247,7 +247,7 @@ static void write_report(const trainer *t, const tti_blueprint *b) {
     const char *run_dir = t->result->run_dir;
     bool hurry = t->result->stop_signal != 0;
     tutti_status st =
-        hurry ? tti_report_write(run_dir, NULL) : tti_report_at_end(t->job, b, run_dir);
+        hurry ? tti_report_when_stopped(run_dir) : tti_report_at_end(t->job, b, run_dir);
     if (st == TUTTI_OK) return;
     tutti_event warning = {.kind = TUTTI_EVENT_WARNING, .text = tutti_last_error()};
     if (t->desc->on_event) t->desc->on_event(t->desc->user, &warning);

@@ -84,6 +84,41 @@ T_CASE(times_of_all_ranks) {
     assert_null(strstr(page, "rank 1, waiting for data"));
 }
 
+/* Steps 1 .. n, in a file that is filled up with nothing to so many bytes. */
+static void write_run(int n, off_t n_bytes) {
+    FILE *file = fopen("metrics.jsonl", "w");
+    fputs("{\"event\":\"start\",\"n_steps\":9}\n", file);
+    for (int i = 1; i <= n; i++) fprintf(file, "{\"event\":\"step\",\"step\":%d,\"loss\":1}\n", i);
+    fflush(file);
+    if (n_bytes > 0) T_EQ(ftruncate(fileno(file), n_bytes), 0);
+    fclose(file);
+}
+
+T_CASE(of_more_steps_than_are_drawn) {
+    T_UNUSED;
+    for (int i = 0; i < 2; i++) {
+        write_run(i ? 20000 : 5000, 0);
+        T_OK(tti_report_write(".", NULL));
+        const char *page = page_of("report.html");
+        assert_non_null(strstr(page, i ? "20000 / 9" : "5000 / 9"));
+        T_EQ(n_of(page, "The curves of training are of one in 4 of the records."), i);
+    }
+}
+
+/* Who is asked to stop does not read for long. */
+T_CASE(of_a_run_that_is_stopped) {
+    T_UNUSED;
+    write_run(3, 0);
+    T_OK(tti_report_when_stopped("."));
+    assert_non_null(strstr(page_of("report.html"), "3 / 9"));
+    write_run(4, (off_t)300 << 20);
+    T_FAILS(tti_report_when_stopped("."), TUTTI_E_UNSUPPORTED,
+            "metrics.jsonl has 314 MB; tutti report . draws it");
+    assert_non_null(strstr(page_of("report.html"), "3 / 9"));
+    T_OK(tti_report_write(".", NULL));
+    assert_non_null(strstr(page_of("report.html"), "4 / 9"));
+}
+
 /* The surest mistakes first, as many as fit, all of them counted. */
 T_CASE(mistakes_in_order) {
     T_UNUSED;
@@ -107,8 +142,10 @@ T_CASE(mistakes_in_order) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {IN_FOLDER(of_a_run_with_pictures),
-                                       IN_FOLDER(of_what_is_left), IN_FOLDER(of_hostile_texts),
-                                       IN_FOLDER(mistakes_in_order), IN_FOLDER(times_of_all_ranks)};
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(of_a_run_with_pictures),  IN_FOLDER(of_what_is_left),
+        IN_FOLDER(of_hostile_texts),        IN_FOLDER(mistakes_in_order),
+        IN_FOLDER(times_of_all_ranks),      IN_FOLDER(of_more_steps_than_are_drawn),
+        IN_FOLDER(of_a_run_that_is_stopped)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
