@@ -249,6 +249,26 @@ def test_a_stopped_rank_is_named_by_another_of_its_host():
         ended.expect(5, "rank 1 (pid %d on " % ranks.processes[1].pid, "was stopped by a signal")
 
 
+def test_a_stopped_rank_is_named_on_other_hosts():
+    """Rank 2 waits for the stopped one itself, often with a message before it of rank 1, who
+    knows.  No launcher tells them; parallel.timeout_ms is a minute."""
+    for more in ([], ["parallel.zero=3"],
+                 ["parallel.mode=fast", "parallel.sync=local", "parallel.average_every=3"]):
+        ranks = Ranks(3, [*long_run(), *more], TUTTI_TEST_HOSTS="a,a,b")
+        runs.wait_until(lambda: runs.steps_told("long") > 0, what="a step")
+        start = time.monotonic()
+        os.kill(ranks.processes[0].pid, signal.SIGSTOP)
+        try:
+            for rank in (1, 2):
+                ranks.processes[rank].wait(NOTICED_S)
+            print("noticed after %.2f s" % (time.monotonic() - start))
+        finally:
+            os.kill(ranks.processes[0].pid, signal.SIGCONT)
+        for ended in ranks.finish():
+            ended.expect(5, "rank 0 (pid %d on a) was stopped by a signal" % ranks.processes[0].pid)
+        shutil.rmtree("long")
+
+
 def mpis():
     """(name, how to start n ranks) of each MPI that is here with its module."""
     for name, extra in (("openmpi", ["--oversubscribe"]), ("mpich", [])):

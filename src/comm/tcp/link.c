@@ -80,6 +80,7 @@ void tti_tcp_close(void *state, bool in_order) {
         if (s->peers[r].fd < 0) continue;
         linger(s->peers[r].fd, deadline_ns);
         close(s->peers[r].fd);
+        tti_tcp_drop_ahead(&s->peers[r]);
     }
     if (s->token) explicit_bzero(s->token, strlen(s->token));
     free(s->token);
@@ -172,8 +173,8 @@ tutti_status tti_tcp_check(void *state, bool left_too) {
     for (int r = 0; r < s->desc.n_ranks; r++) TTI_TRY(tti_tcp_listen_aside(s, r));
     for (int r = 0; r < s->desc.n_ranks; r++) {
         const tcp_peer *p = &s->peers[r];
-        if (p->gone && (left_too || !p->bye) && !p->has_header && p->in_first == p->in_last)
-            return tti_tcp_fail_gone(s, r);
+        bool is_at_end = p->gone && !p->has_header && p->in_first == p->in_last;
+        if (p->cut || (is_at_end && (left_too || !p->bye))) return tti_tcp_fail_gone(s, r);
     }
     return TUTTI_OK;
 }

@@ -1,9 +1,12 @@
 /* stream.c - frames on a connection: data of messages, "I have failed", "I leave", "I live".
  *
  * A frame of data is taken when its receive is there; until then it waits in the socket.  Small
- * frames are read together into a buffer, the middle of a large one goes straight to its place. */
+ * frames are read together into a buffer, the middle of a large one goes straight to its place.
+ * Behind a frame that waits may stand that a rank has failed, and this one may wait for that very
+ * rank: what waits for long is read ahead of its receive, so that nothing hides a failure. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 
@@ -30,10 +33,43 @@ enum { ALIVE_PARTS = 8, ALIVE_MOST_MS = 1000 };
 
 /* ---- in ---- */
 
+/* n: what recv returned. */
+static bool has_ended(ssize_t n) {
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
 /* error: of recv, 0: the stream has ended. */
 static void note_gone(tcp_peer *p, int error) {
     p->gone = true;
     p->error = error;
+}
+
+static size_t n_ahead(const tcp_peer *p) { return p->ahead.last - p->ahead.first; }
+
+void tti_tcp_drop_ahead(tcp_peer *p) {
+    free(p->ahead.bytes);
+    p->ahead = (tcp_ahead){0};
+}
+
+static ssize_t receive(tcp_peer *p, void *bytes, size_t n_bytes) {
+    ssize_t n = recv(p->fd, bytes, n_bytes, MSG_DONTWAIT);
+    if (n > 0) p->heard_ns = tti_now_ns();
+    return n;
+}
+
+/* As recv, of what was read ahead and then of the socket. */
+static ssize_t read_stream(tcp_peer *p, void *bytes, size_t n_bytes) {
+    tcp_ahead *a = &p->ahead;
+    size_t n = TTI_MIN(n_ahead(p), n_bytes);
+    if (n > 0) {
+        memcpy(bytes, a->bytes + a->first, n);
+        a->first += n;
+        if (a->first == a->last && !a->ended) tti_tcp_drop_ahead(p);
+        return (ssize_t)n;
+    }
+    if (!a->ended) return receive(p, bytes, n_bytes);
+    errno = a->error;
+    return a->error ? -1 : 0;
 }
 
 /* Reads what is there into the empty part of the buffer. */
@@ -45,13 +81,11 @@ static void fill(tcp_peer *p) {
         p->in_first = 0;
     }
     if (p->gone || p->in_last == TCP_IN_BYTES) return;
-    ssize_t n = recv(p->fd, p->in + p->in_last, TCP_IN_BYTES - p->in_last, MSG_DONTWAIT);
-    if (n > 0) {
+    ssize_t n = read_stream(p, p->in + p->in_last, TCP_IN_BYTES - p->in_last);
+    if (n > 0)
         p->in_last += (size_t)n;
-        p->heard_ns = tti_now_ns();
-    } else if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
+    else if (has_ended(n))
         note_gone(p, n == 0 ? 0 : errno);
-    }
 }
 
 static bool take(tcp_peer *p, void *bytes, size_t n_bytes) {
@@ -67,42 +101,121 @@ static bool peek(const tcp_peer *p, void *bytes, size_t n_bytes) {
     return true;
 }
 
+static tutti_status check_frame(const tcp_state *s, int rank, const frame *head) {
+    if (head->magic == FRAME_MAGIC && head->kind >= FRAME_DATA && head->kind <= FRAME_ALIVE)
+        return TUTTI_OK;
+    return tti_fail(TUTTI_E_INTERNAL, "comm: rank %d sends what is no frame", s->shown[rank]);
+}
+
+/* The failure that a rank has told. */
+static tutti_status hear_cry(tcp_state *s, cry_frame *cry) {
+    cry->text[sizeof cry->text - 1] = '\0';
+    s->cause =
+        cry->status < TUTTI_N_STATUS && cry->status ? (tutti_status)cry->status : TUTTI_E_PEER;
+    memcpy(s->text, cry->text, sizeof cry->text);
+    return tti_fail(s->cause, "%s", s->text);
+}
+
 /* Takes frames until one of data is at the front or no whole one is there. */
 static tutti_status take_frames(tcp_state *s, int rank) {
     tcp_peer *p = &s->peers[rank];
     frame head;
     cry_frame cry;
     while (!p->has_header && peek(p, &head, sizeof head)) {
-        if (head.magic != FRAME_MAGIC || head.kind < FRAME_DATA || head.kind > FRAME_ALIVE)
-            return tti_fail(TUTTI_E_INTERNAL, "comm: rank %d sends what is no frame",
-                            s->shown[rank]);
-        if (head.kind == FRAME_CRY) {
-            if (!take(p, &cry, sizeof cry)) return TUTTI_OK;
-            cry.text[sizeof cry.text - 1] = '\0';
-            s->cause =
-                cry.status < TUTTI_N_STATUS && cry.status ? (tutti_status)cry.status : TUTTI_E_PEER;
-            memcpy(s->text, cry.text, sizeof cry.text);
-            return tti_fail(s->cause, "%s", s->text);
-        }
+        TTI_TRY(check_frame(s, rank, &head));
+        if (head.kind == FRAME_CRY) return take(p, &cry, sizeof cry) ? hear_cry(s, &cry) : TUTTI_OK;
         (void)take(p, &head, sizeof head);
         p->bye = p->bye || head.kind == FRAME_BYE;
         if (head.kind != FRAME_DATA) continue;
         p->has_header = true;
-        p->frame_bytes = head.n_bytes;
+        p->frame_bytes = p->frame_left = head.n_bytes;
+        p->untaken_ns = 0;
     }
     return TUTTI_OK;
 }
 
+/* ---- ahead of receives ---- */
+
+/* Room for more; false: there is none, or enough is kept. */
+static bool widen_ahead(tcp_ahead *a) {
+    if (a->first > 0) memmove(a->bytes, a->bytes + a->first, a->last - a->first);
+    a->last -= a->first;
+    a->first = 0;
+    if (a->last < a->room) return true;
+    size_t room = a->room ? 2 * a->room : 8 * (size_t)TCP_IN_BYTES;
+    unsigned char *bytes = room <= (size_t)TCP_AHEAD_BYTES ? realloc(a->bytes, room) : NULL;
+    if (!bytes) return false;
+    a->bytes = bytes;
+    a->room = room;
+    return true;
+}
+
+static void fill_ahead(tcp_peer *p) {
+    tcp_ahead *a = &p->ahead;
+    while (!p->gone && !a->ended && widen_ahead(a)) {
+        ssize_t n = receive(p, a->bytes + a->last, a->room - a->last);
+        if (has_ended(n)) {
+            a->ended = true;
+            a->error = n == 0 ? 0 : errno;
+        }
+        if (n <= 0) return;
+        a->last += (size_t)n;
+    }
+}
+
+/* n bytes, at bytes behind the first one that was not taken; false: they have not come. */
+static bool peek_at(const tcp_peer *p, uint64_t at, void *bytes, size_t n_bytes) {
+    size_t n_in = p->in_last - p->in_first, n_all = n_in + n_ahead(p);
+    if (n_all < n_bytes || at > n_all - n_bytes) return false;
+    size_t n = at < n_in ? TTI_MIN(n_in - (size_t)at, n_bytes) : 0;
+    if (n > 0) memcpy(bytes, p->in + p->in_first + at, n);
+    if (n < n_bytes)
+        memcpy((char *)bytes + n, p->ahead.bytes + p->ahead.first + (at + n - n_in), n_bytes - n);
+    return true;
+}
+
+/* Looks behind the message that waits: for a failure that was told, or a stream that breaks off.
+ * One that ends between messages is that of a rank which is through. */
+static tutti_status look_ahead(tcp_state *s, int rank) {
+    tcp_peer *p = &s->peers[rank];
+    uint64_t at = p->frame_left;
+    frame head;
+    cry_frame cry;
+    while (peek_at(p, at, &head, sizeof head)) {
+        TTI_TRY(check_frame(s, rank, &head));
+        if (head.kind == FRAME_CRY && peek_at(p, at, &cry, sizeof cry)) return hear_cry(s, &cry);
+        if (__builtin_add_overflow(at, head.n_bytes, &at) ||
+            __builtin_add_overflow(at, sizeof head, &at))
+            return TUTTI_OK;
+    }
+    size_t n_all = p->in_last - p->in_first + n_ahead(p);
+    p->cut = (p->gone || p->ahead.ended) && at != n_all;
+    return TUTTI_OK;
+}
+
+static tutti_status listen_behind(tcp_state *s, int rank) {
+    fill_ahead(&s->peers[rank]);
+    return look_ahead(s, rank);
+}
+
+/* In the first moments a message that waits is only early. */
+static bool is_early(tcp_peer *p) {
+    int64_t now = tti_now_ns();
+    if (p->untaken_ns == 0) p->untaken_ns = now;
+    return now - p->untaken_ns < TCP_AHEAD_MS * TTI_NS_PER_MS;
+}
+
 tutti_status tti_tcp_listen_aside(tcp_state *s, int rank) {
     tcp_peer *p = &s->peers[rank];
-    if (p->has_header || p->fd < 0) return TUTTI_OK;
+    if (p->fd < 0) return TUTTI_OK;
+    if (p->has_header) return is_early(p) ? TUTTI_OK : listen_behind(s, rank);
     fill(p);
     return take_frames(s, rank);
 }
 
-/* Nothing that it said is left to be taken. */
+/* Nothing that it said is left to be taken, or what is left is cut short. */
 static bool is_silent(const tcp_peer *p) {
-    return p->gone && !p->bye && (!p->has_header || p->in_first == p->in_last);
+    return p->cut || (p->gone && !p->bye && (!p->has_header || p->in_first == p->in_last));
 }
 
 /* Errors of a network, behind which a rank may be alive; a process that ends resets or closes. */
@@ -124,9 +237,10 @@ tutti_status tti_tcp_fail_gone(tcp_state *s, int rank) {
     if (s->peers[rank].bye)
         return tti_fail(TUTTI_E_PEER, "comm: rank %d waits for rank %d, which left the group",
                         s->shown[s->desc.rank], s->shown[rank]);
-    if (is_cut_off(s->peers[rank].error))
+    int error = s->peers[rank].error ? s->peers[rank].error : s->peers[rank].ahead.error;
+    if (is_cut_off(error))
         return tti_fail(TUTTI_E_PEER, "comm: rank %d%s cannot be reached any more: %s",
-                        s->shown[rank], also, strerror(s->peers[rank].error));
+                        s->shown[rank], also, strerror(error));
     return tti_fail(TUTTI_E_PEER,
                     "comm: rank %d%s died, or failed in the middle of a message: %s ended without "
                     "a word",
@@ -141,8 +255,7 @@ static tutti_status fail_size(const tcp_state *s, const tti_message *m) {
                     s->shown[s->desc.rank], m->n_bytes);
 }
 
-/* Bytes of the frame at the front go where they belong. */
-static void take_data(tcp_peer *p, tti_message *m) {
+static void move_data(tcp_peer *p, tti_message *m) {
     while (m->done < m->n_bytes) {
         size_t n = TTI_MIN(p->in_last - p->in_first, m->n_bytes - m->done);
         memcpy((char *)m->in + m->done, p->in + p->in_first, n);
@@ -154,18 +267,23 @@ static void take_data(tcp_peer *p, tti_message *m) {
             if (p->in_first == p->in_last) return;
             continue;
         }
-        ssize_t got = recv(p->fd, (char *)m->in + m->done, m->n_bytes - m->done, MSG_DONTWAIT);
-        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
-            note_gone(p, got == 0 ? 0 : errno);
+        ssize_t got = read_stream(p, (char *)m->in + m->done, m->n_bytes - m->done);
+        if (has_ended(got)) note_gone(p, got == 0 ? 0 : errno);
         if (got <= 0) return;
-        p->heard_ns = tti_now_ns();
         m->done += (size_t)got;
     }
-    p->has_header = false;
+}
+
+/* Bytes of the frame at the front go where they belong. */
+static void take_data(tcp_peer *p, tti_message *m) {
+    move_data(p, m);
+    p->frame_left = m->n_bytes - m->done;
+    p->has_header = p->frame_left > 0;
 }
 
 tutti_status tti_tcp_pull(tcp_state *s, tti_message *m) {
     tcp_peer *p = &s->peers[m->peer];
+    p->untaken_ns = 0;
     if (!p->has_header) {
         TTI_TRY(take_frames(s, m->peer));
         if (!p->has_header) fill(p);
@@ -237,6 +355,7 @@ tutti_status tti_tcp_push(tcp_state *s, tti_message *m) {
             int error = errno;
             do TTI_TRY(tti_tcp_listen_aside(s, m->peer));
             while (!p->gone && !p->has_header && p->in_first != p->in_last);
+            if (p->has_header) TTI_TRY(listen_behind(s, m->peer));
             if (!p->error) p->error = error; /* of a stream it is told once, here or there */
             return tti_tcp_fail_gone(s, m->peer);
         }

@@ -19,6 +19,8 @@ enum {
     TCP_MAC_BYTES = 32,
     TCP_TEXT_BYTES = 256,
     TCP_IN_BYTES = 8192,
+    TCP_AHEAD_MS = 100,         /* a message lies for so long before what follows it is read */
+    TCP_AHEAD_BYTES = 64 << 20, /* of one rank, at most */
     TCP_RETRY_MS = 50,
     TCP_RESOLVE_MS = 1000,
     TCP_SLACK_MS = 2000
@@ -146,6 +148,14 @@ tutti_status tti_tcp_admit(const tti_link_desc *desc, int listener, bool *wanted
 
 /* ---- meet.c ---- */
 
+/* What was read of a stream behind a message that nobody takes yet. */
+typedef struct tcp_ahead {
+    unsigned char *bytes; /* [room], owned */
+    size_t first, last, room;
+    bool ended; /* nothing comes behind it */
+    int error;  /* with which; 0: in order */
+} tcp_ahead;
+
 /* What a connection is to a rank. */
 typedef struct tcp_peer {
     int fd; /* -1: none, or closed */
@@ -155,6 +165,10 @@ typedef struct tcp_peer {
     size_t out_alive;         /* bytes of an "I live" that went in part; 0: none did */
     bool has_header;          /* of a frame of data that waits for its receive */
     uint64_t frame_bytes;     /* of that frame */
+    uint64_t frame_left;      /* of them, those that were not taken */
+    int64_t untaken_ns;       /* since when nobody asked for it; 0: somebody has just */
+    tcp_ahead ahead;          /* what follows on in[] */
+    bool cut;                 /* its stream ends in the middle of a message */
     int64_t heard_ns;         /* when bytes of it came last; 0: never */
     bool bye;                 /* it said that it leaves */
     bool gone;                /* and its stream has ended */
@@ -213,8 +227,12 @@ tutti_status tti_tcp_move(tcp_state *s, tti_message *messages, int n);
 tutti_status tti_tcp_push(tcp_state *s, tti_message *m);
 tutti_status tti_tcp_pull(tcp_state *s, tti_message *m);
 
-/* Reads what a peer says aside from messages: that it failed, or leaves. */
+/* Reads what a peer says aside from messages: that it failed, or leaves; after a while also what
+ * it said behind a message that nobody takes. */
 tutti_status tti_tcp_listen_aside(tcp_state *s, int rank);
+
+/* Forgets what was read ahead. */
+void tti_tcp_drop_ahead(tcp_peer *p);
 
 /* The failure of a rank that has gone: what another says of it, else how it went. */
 tutti_status tti_tcp_fail_gone(tcp_state *s, int rank);

@@ -44,6 +44,7 @@ static void end(group *g) {
     for (int r = 1; r < N_RANKS; r++) {
         hang_up(g, r);
         close(g->here.peers[r].fd);
+        tti_tcp_drop_ahead(&g->here.peers[r]);
         free(g->there[r].peers);
     }
     free(g->here.peers);
@@ -174,6 +175,132 @@ T_CASE(half_a_word_is_ended_first) {
     end(&g);
 }
 
+/* ---- ahead of receives ---- */
+
+/* Rank 1 has sent a message that is not asked for; what is behind it is looked at after a while. */
+static void be_early(group *g) {
+    static char bytes[100];
+    tti_message out = {.peer = 0, .out = bytes, .n_bytes = sizeof bytes};
+    T_OK(tti_tcp_push(&g->there[1], &out));
+    T_OK(tti_tcp_check(&g->here, false));
+    T_OK(tti_tcp_check(&g->here, false));
+    assert_true(g->here.peers[1].has_header && g->here.peers[1].untaken_ns > 0);
+}
+
+static void let_time_pass(group *g) {
+    g->here.peers[1].untaken_ns -= TCP_AHEAD_MS * INT64_C(1000000);
+}
+
+/* Rank 0 waits for rank 2, of whose loss it is rank 1 that knows. */
+T_CASE(a_failure_behind_a_message_is_heard) {
+    T_UNUSED;
+    group g;
+    begin(&g);
+    be_early(&g);
+    be_early(&g);
+    assert_true(tti_tcp_say_cry(&g.there[1], 0, TUTTI_E_PEER, "rank 2 was stopped by a signal"));
+    hang_up(&g, 1);
+    let_time_pass(&g);
+    T_FAILS(tti_tcp_check(&g.here, false), TUTTI_E_PEER, "rank 2 was stopped by a signal");
+    T_FAILS(tti_tcp_check(&g.here, false), TUTTI_E_PEER, "rank 2 was stopped by a signal");
+    end(&g);
+}
+
+/* The same where this rank learns by sending that rank 1 has hung up. */
+T_CASE(a_failure_behind_a_message_is_the_reason) {
+    T_UNUSED;
+    char byte = 0;
+    tti_message out = {.peer = 1, .out = &byte, .n_bytes = 1};
+    group g;
+    begin(&g);
+    be_early(&g);
+    assert_true(tti_tcp_say_cry(&g.there[1], 0, TUTTI_E_IO, "rank 1 failed: the disk is full"));
+    hang_up(&g, 1);
+    T_FAILS(tti_tcp_push(&g.here, &out), TUTTI_E_IO, "rank 1 failed: the disk is full");
+    end(&g);
+}
+
+/* Whoever is through may go while its last message waits; in the middle of one it has failed. */
+T_CASE(a_stream_that_ends_behind_a_message) {
+    T_UNUSED;
+    static const uint32_t data[4] = {0x4d465454, 1, 1000, 0};
+    for (size_t n_cut = 0; n_cut <= sizeof data; n_cut += sizeof data / 2) {
+        group g;
+        begin(&g);
+        be_early(&g);
+        T_EQ(write(g.there[1].peers[0].fd, data, n_cut), (ssize_t)n_cut);
+        hang_up(&g, 1);
+        let_time_pass(&g);
+        if (n_cut == 0) {
+            T_OK(tti_tcp_check(&g.here, true));
+            char got[100];
+            tti_message in = {.peer = 1, .in = got, .n_bytes = sizeof got};
+            T_OK(tti_tcp_pull(&g.here, &in));
+            T_EQ(in.done, in.n_bytes);
+        }
+        T_FAILS(tti_tcp_check(&g.here, true), TUTTI_E_PEER,
+                "rank 1 died, or failed in the middle of a message");
+        end(&g);
+    }
+}
+
+T_CASE(what_is_no_frame_behind_a_message) {
+    T_UNUSED;
+    static const uint32_t frames[][4] = {{0x4d465454, 5, 0, 0}, {1, 1, 0, 0}};
+    static const uint32_t endless[4] = {0x4d465454, 1, UINT32_MAX - 15, UINT32_MAX};
+    for (size_t i = 0; i < TTI_COUNT(frames); i++) {
+        group g;
+        begin(&g);
+        be_early(&g);
+        T_EQ(write(g.there[1].peers[0].fd, frames[i], 16), 16);
+        let_time_pass(&g);
+        T_FAILS(tti_tcp_check(&g.here, false), TUTTI_E_INTERNAL, "rank 1 sends what is no frame");
+        end(&g);
+    }
+    group g;
+    begin(&g);
+    be_early(&g);
+    T_EQ(write(g.there[1].peers[0].fd, endless, sizeof endless), (ssize_t)sizeof endless);
+    let_time_pass(&g);
+    T_OK(tti_tcp_check(&g.here, false)); /* which ends */
+    end(&g);
+}
+
+/* Messages that were read ahead, in whatever pieces, come as they were sent; and a rank whose
+ * socket is full gets them all out, so that it can say something behind them. */
+T_CASE(what_was_read_ahead_is_taken_later) {
+    T_UNUSED;
+    enum { N_MESSAGES = 40, LONGEST = 60000 };
+    static unsigned char sent[LONGEST + N_MESSAGES], got[LONGEST];
+    group g;
+    begin(&g);
+    for (int i = 0; i < LONGEST + N_MESSAGES; i++) sent[i] = (unsigned char)(i * 7 + i / 256);
+    int n_out = 0;
+    tti_message out = {.peer = 0};
+    for (int turn = 0; turn < 100000 && n_out < N_MESSAGES; turn++) {
+        if (out.done == out.n_bytes)
+            out = (tti_message){
+                .peer = 0, .out = sent + n_out, .n_bytes = 1 + (size_t)n_out * 20011 % LONGEST};
+        T_OK(tti_tcp_push(&g.there[1], &out));
+        n_out += out.done == out.n_bytes;
+        T_OK(tti_tcp_check(&g.here, true));
+        if (g.here.peers[1].untaken_ns) let_time_pass(&g);
+    }
+    T_EQ(n_out, N_MESSAGES);
+    assert_true(tti_tcp_say_bye(&g.there[1], 0));
+    hang_up(&g, 1);
+    T_OK(tti_tcp_check(&g.here, true));
+    for (int i = 0; i < N_MESSAGES; i++) {
+        tti_message in = {.peer = 1, .in = got, .n_bytes = 1 + (size_t)i * 20011 % LONGEST};
+        T_OK(tti_tcp_pull(&g.here, &in));
+        T_EQ(in.done, in.n_bytes);
+        assert_memory_equal(got, sent + i, in.n_bytes);
+    }
+    T_OK(tti_tcp_check(&g.here, false));
+    T_FAILS(tti_tcp_check(&g.here, true), TUTTI_E_PEER, "rank 1, which left the group");
+    end(&g);
+}
+
 /* ---- a narrow connection ---- */
 
 static int narrow(int fd) {
@@ -258,6 +385,11 @@ int main(void) {
         cmocka_unit_test(a_batch_that_failed_is_not_looked_at),
         cmocka_unit_test(who_waits_is_heard),
         cmocka_unit_test(half_a_word_is_ended_first),
+        cmocka_unit_test(a_failure_behind_a_message_is_heard),
+        cmocka_unit_test(a_failure_behind_a_message_is_the_reason),
+        cmocka_unit_test(a_stream_that_ends_behind_a_message),
+        cmocka_unit_test(what_is_no_frame_behind_a_message),
+        cmocka_unit_test(what_was_read_ahead_is_taken_later),
         cmocka_unit_test(words_in_a_full_socket_break_no_message),
         cmocka_unit_test(what_is_no_frame),
     };
