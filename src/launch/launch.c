@@ -104,7 +104,7 @@ static bool has_come_again(const tti_supervisor_report *report, attempts *a) {
     bool follows = code == EXIT_DATA || code == EXIT_NUMERICS || code == EXIT_MISMATCH;
     if (!now->any || !follows) return false;
     a->told = *now;
-    return before.any && before.step == now->step && before.words == now->words;
+    return before.any && before.step == now->step && strcmp(before.words, now->words) == 0;
 }
 
 static bool is_idle(const tti_supervisor_report *report, attempts *a) {
@@ -113,21 +113,22 @@ static bool is_idle(const tti_supervisor_report *report, attempts *a) {
     return a->n_idle >= MAX_IDLE_STARTS;
 }
 
-static void give_up(tti_supervisor_report *report, const char *why) {
-    char cause[400];
-    snprintf(cause, sizeof cause, "%s", report->text);
-    snprintf(report->text, sizeof report->text, "%s, the last: %s", why, cause);
-    report->exit_code = EXIT_DO_NOT_REQUEUE;
-}
-
 /* Another start would not get further. */
 static bool is_in_vain(tti_supervisor_report *report, attempts *a) {
-    char why[128];
+    char cause[400];
     bool again = has_come_again(report, a), idle = is_idle(report, a);
-    snprintf(why, sizeof why, "%d starts without a new step", a->n_idle);
-    if (again) give_up(report, "2 starts with the same failure in the same step");
-    if (idle && !again) give_up(report, why);
-    return again || idle;
+    if (!again && !idle) return false;
+    snprintf(cause, sizeof cause, "%s", report->text);
+    if (again)
+        snprintf(report->text, sizeof report->text,
+                 "2 starts with the same failure in the same step, the last: rank %d (pid %d) "
+                 "exited with code %d: %s",
+                 report->rank, (int)report->pid, report->worker_code, report->told.words);
+    else
+        snprintf(report->text, sizeof report->text, "%d starts without a new step, the last: %s",
+                 a->n_idle, cause);
+    report->exit_code = EXIT_DO_NOT_REQUEUE;
+    return true;
 }
 
 static tutti_status run_with_restarts(const tutti_launch_desc *desc, tti_supervisor_report *report,

@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -16,7 +17,6 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/philox.h"
 #include "base/thread.h"
 #include "tutti/launch.h"
 
@@ -92,18 +92,19 @@ tutti_status tutti_worker_exec(char *const *argv) {
     return tti_fail(TUTTI_E_IO, "launch: cannot run '%s': %s", argv[0], strerror(errno));
 }
 
-static void report(uint64_t magic, uint64_t number, uint64_t words) {
-    tti_control_message message = {magic, number, words};
+static void report(uint64_t magic, uint64_t number, const char *words) {
+    tti_control_message message = {.magic = magic, .step = number};
+    snprintf(message.words, sizeof message.words, "%s", words);
     int fd = control_fd();
     if (fd >= 0) send(fd, &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-void tti_worker_report_step(uint64_t step) { report(TTI_CONTROL_MAGIC, step, 0); }
+void tti_worker_report_step(uint64_t step) { report(TTI_CONTROL_MAGIC, step, ""); }
 
-void tti_worker_report_needed(int n_needed) { report(TTI_CONTROL_NEEDED, (uint64_t)n_needed, 0); }
+void tti_worker_report_needed(int n_needed) { report(TTI_CONTROL_NEEDED, (uint64_t)n_needed, ""); }
 
 void tti_worker_report_failure(uint64_t step, const char *text) {
-    report(TTI_CONTROL_FAILED, step, tti_hash_name(text));
+    report(TTI_CONTROL_FAILED, step, text);
 }
 
 bool tti_worker_restarted(void) { return number_of("TUTTI_RESTART_COUNT") > 0; }

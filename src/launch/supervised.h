@@ -10,11 +10,13 @@
 
 #include "tutti/status.h"
 
+enum { TTI_WORDS_BYTES = 320 };
+
 /* What a worker writes to the control socket, one record per message. */
 typedef struct tti_control_message {
     uint64_t magic; /* TTI_CONTROL_MAGIC, TTI_CONTROL_NEEDED, TTI_CONTROL_FAILED */
     uint64_t step;  /* steps committed so far; NEEDED: how many workers are; FAILED: in which */
-    uint64_t words; /* FAILED: a hash of why; else 0 */
+    char words[TTI_WORDS_BYTES]; /* FAILED: why, cut to this; else "" */
 } tti_control_message;
 
 #define TTI_CONTROL_MAGIC UINT64_C(0x5455545449435431)  /* "TUTTICT1" */

@@ -24,7 +24,6 @@
 #include "base/error.h"
 #include "launch/cause.h"
 #include "launch/relay.h"
-#include "launch/supervised.h"
 
 enum {
     MAX_WORKERS = 4096,
@@ -209,6 +208,11 @@ static bool read_signals(supervisor *s) {
     return child;
 }
 
+static void note_words(worker *w, const tti_control_message *m) {
+    w->told = (tti_told_failure){.any = true, .step = m->step};
+    memcpy(w->told.words, m->words, sizeof m->words - 1);
+}
+
 static void read_control(supervisor *s, worker *w) {
     tti_control_message m;
     while (w->control >= 0) {
@@ -218,7 +222,7 @@ static void read_control(supervisor *s, worker *w) {
         else if (n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_NEEDED)
             s->n_needed = (int)TTI_MIN(TTI_MAX(m.step, UINT64_C(1)), (uint64_t)s->n_needed);
         else if (n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_FAILED)
-            w->told = (tti_told_failure){true, m.step, m.words};
+            note_words(w, &m);
         else if (n == 0)
             close_fd(&w->control);
         else if (n < 0)

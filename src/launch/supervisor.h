@@ -25,6 +25,7 @@
 
 #include "base/str.h"
 #include "launch/spawn.h"
+#include "launch/supervised.h"
 
 typedef struct tti_supervisor_desc {
     int n_workers;     /* 1 .. 4096 */
@@ -47,7 +48,8 @@ typedef struct tti_supervisor_desc {
 /* What a worker has said of its failure (tti_worker_report_failure). */
 typedef struct tti_told_failure {
     bool any;
-    uint64_t step, words;
+    uint64_t step;
+    char words[TTI_WORDS_BYTES];
 } tti_told_failure;
 
 typedef struct tti_supervisor_report {

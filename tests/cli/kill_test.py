@@ -196,7 +196,7 @@ def test_a_damaged_sample_comes_again():
         file.truncate(100)
     ended = runs.tutti(*arguments, "run.dir=run", "train.steps=60", PLACE, "-n", "2",
                        "--restarts", "9")
-    one_restart(ended.expect(93, "b/7.png: damaged PNG"), "run", 3)
+    one_restart(ended.expect(93, "exited with code 3: loader: ", "b/7.png: damaged PNG"), "run", 3)
 
 
 def test_no_orphans_of_a_killed_supervisor():

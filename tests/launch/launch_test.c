@@ -241,10 +241,11 @@ T_CASE(what_comes_again_is_not_tried_a_third_time) {
         if (result.exit_code != endings[i].exit_code || result.n_restarts != endings[i].n_restarts)
             fail_msg("case %zu: %d after %d restarts: %s", i, result.exit_code, result.n_restarts,
                      result.text);
-        if (result.exit_code == 93)
-            assert_non_null(strstr(result.text,
-                                   "2 starts with the same failure in the same step, "
-                                   "the last: rank "));
+        if (result.exit_code != 93) continue;
+        assert_non_null(strstr(result.text,
+                               "2 starts with the same failure in the same step, the "
+                               "last: rank "));
+        assert_string_equal(strrchr(result.text, ':'), ": a"); /* in the words of the worker */
     }
 }
 
