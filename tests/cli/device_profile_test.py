@@ -47,13 +47,18 @@ def test_stages():
 
 def test_parts_by_way_of_the_host():
     """Parameters of others come to the host once a step where these are in parts, and not where
-    averages alone are fetched."""
+    averages alone are fetched.  A row has spans by the clock of the device and by that of the host,
+    which go together however long a thread is held up between looks at the two."""
     for zero, n in ((2, 0), (3, 1)):
         _, _, rows = profile_devices(2, "-n", "2", "parallel.zero=%d" % zero, "train.ema=0.9",
-                                     says="devices=4")
+                                     says="devices=4,pause=50")
         for each in rows:
             if count(each["device: kernels"], "own parameters to the host") != 2 * n:
                 raise AssertionError("zero=%d: %s" % (zero, each["device: kernels"]))
+            names = [s["name"] for s in each["sums between workers"] if "parameters" in s["name"]]
+            if n and names[:2] != ["parameters of other workers", "parameters to the device"]:
+                raise AssertionError("they come to the device before they come to the host: %s" %
+                                     names)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@
  *   fuses=1  plans are made as for kernels that do much at once
  *   weighs=1 stages of a model are cut as for a GPU
  *   slow=D   device D takes delay=N ms longer for each shard
+ *   pause=N  the first moment 0 of a device takes N ms more, half of them behind it
  *   clock=1  moments are by a clock that sums alone move on: peers take 1 us and 1 us for each KB,
  * a library in fast mode 11 us and half of that, else 100 us more library=N version of that library
  * Matrix products of a size that only a GPU would be given are left out. */
@@ -99,6 +100,7 @@ typedef struct device {
     int64_t clock_ns;
     size_t n_bytes, n_peak;
     int64_t n_fetched, n_played;
+    int n_zeros; /* moments 0 */
     int hosts[16];
 } device;
 
@@ -359,7 +361,11 @@ static tutti_status await(int number) {
 }
 
 static void run_stamp(command *c) {
+    bool pauses = c->n == 0 && current->n_zeros++ == 0;
+    int half_ms = pauses ? (int)option("pause=", 0) / 2 : 0;
+    if (half_ms > 0) tti_sleep_ms(half_ms);
     current->moments[c->n] = option("clock=", 0) ? 1 + current->clock_ns : tti_now_ns();
+    if (half_ms > 0) tti_sleep_ms(half_ms);
 }
 
 static tutti_status stamp(tti_queue queue, int moment) {
