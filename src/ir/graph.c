@@ -256,6 +256,64 @@ tti_node *tti_graph_clone_node(tutti_graph *g, const tti_node *node, tutti_value
     return copy;
 }
 
+/* ---- copies of all of it ---- */
+
+/* As it stands: nothing is inferred anew. */
+static bool copy_node(tutti_graph *to, const tti_node *node, tutti_value **map) {
+    tti_arena *arena = &to->arena;
+    tti_node *copy = tti_arena_copy(arena, node, sizeof *copy);
+    if (!copy) return false;
+    to->nodes[to->n_nodes++] = copy;
+    copy->name = tti_arena_strdup(arena, node->name);
+    copy->attrs =
+        tti_arena_copy(arena, node->attrs, (size_t)tti_n_attrs(node->op) * sizeof *copy->attrs);
+    copy->in = tti_arena_alloc(arena, (size_t)node->n_in * sizeof *copy->in);
+    for (int i = 0; copy->in && i < node->n_in; i++) copy->in[i] = map[node->in[i]->id];
+    for (int k = 0; k < node->op->n_out; k++) {
+        tutti_value *out = tti_arena_copy(arena, node->out[k], sizeof *out);
+        if (!out) return false;
+        out->node = copy;
+        copy->out[k] = map[out->id] = out;
+    }
+    return !node->n_body || clone_body(to, node, map, copy);
+}
+
+static void copy_all(const tutti_graph *g, tutti_graph *to, tutti_value **map) {
+    bool done = true;
+    for (int i = 0; done && i < g->n_nodes; i++) done = copy_node(to, g->nodes[i], map);
+    for (int i = 0; done && i < g->n_outputs; i++) {
+        const tti_output *output = &g->outputs[i];
+        const char *name = tti_arena_strdup(&to->arena, output->name);
+        to->outputs[to->n_outputs++] = (tti_output){name, map[output->value->id]};
+    }
+}
+
+tutti_status tti_graph_copy(const tutti_graph *g, tutti_graph **out) {
+    *out = NULL;
+    TTI_TRY(tutti_graph_check(g));
+    tutti_graph *to = tutti_graph_create(g->training);
+    tutti_value **map = calloc((size_t)g->n_values + 1, sizeof *map);
+    if (to) {
+        *to = (tutti_graph){.cap_nodes = g->n_nodes + 1,
+                            .n_values = g->n_values,
+                            .cap_outputs = g->n_outputs + 1,
+                            .stage = g->stage,
+                            .training = g->training,
+                            .sync_batch_norm = g->sync_batch_norm};
+        to->nodes = calloc((size_t)to->cap_nodes, sizeof *to->nodes);
+        to->outputs = calloc((size_t)to->cap_outputs, sizeof *to->outputs);
+    }
+    bool ready = to && map && to->nodes && to->outputs;
+    if (ready) copy_all(g, to, map);
+    free(map);
+    if (ready && !to->arena.failed) {
+        *out = to;
+        return TUTTI_OK;
+    }
+    tutti_graph_destroy(to);
+    return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
+}
+
 /* ---- names ---- */
 
 void tutti_output(tutti_graph *g, const char *name, tutti_value *value) {

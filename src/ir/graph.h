@@ -136,4 +136,7 @@ tutti_status tti_graph_verify(const tutti_graph *g);
  * the new outputs in map.  NULL on failure (sticky in g). */
 tti_node *tti_graph_clone_node(tutti_graph *g, const tti_node *node, tutti_value **map);
 
+/* Another graph, the same in all, ids too; owned by the caller.  Fails as g has failed. */
+tutti_status tti_graph_copy(const tutti_graph *g, tutti_graph **out);
+
 #endif /* TTI_IR_GRAPH_H */

@@ -79,6 +79,11 @@ const tti_pass *tti_pass_at(int i);
  * (NULL: run all). */
 tutti_status tti_pipeline_run(tutti_graph **g, const tti_target *target, const char *until);
 
+/* The same from the pass `from` (NULL: the first) to that before `to` (NULL: the last), on a graph
+ * behind the passes in front of it. */
+tutti_status tti_pipeline_between(tutti_graph **g, const tti_target *target, const char *from,
+                                  const char *to);
+
 /* Removes nodes that no output needs, identities, and repeated pure nodes. */
 tutti_status tti_pass_simplify(tutti_graph **g, const tti_target *target);
 

@@ -22,16 +22,34 @@ const tti_pass *tti_pass_at(int i) {
     return i >= 0 && (size_t)i < TTI_COUNT(pipeline) ? &pipeline[i] : NULL;
 }
 
+static tutti_status run_pass(size_t i, tutti_graph **g, const tti_target *target) {
+    TTI_TRY(pipeline[i].run(g, target));
+    tutti_status st = tti_graph_verify(*g);
+    if (st != TUTTI_OK) tti_fail_context("after pass %s: ", pipeline[i].name);
+    return st;
+}
+
 tutti_status tti_pipeline_run(tutti_graph **g, const tti_target *target, const char *until) {
     TTI_TRY(tti_graph_verify(*g));
     for (size_t i = 0; i < TTI_COUNT(pipeline); i++) {
-        TTI_TRY(pipeline[i].run(g, target));
-        tutti_status st = tti_graph_verify(*g);
-        if (st != TUTTI_OK) {
-            tti_fail_context("after pass %s: ", pipeline[i].name);
-            return st;
-        }
+        TTI_TRY(run_pass(i, g, target));
         if (until && strcmp(pipeline[i].name, until) == 0) return TUTTI_OK;
     }
     return until ? tti_fail(TUTTI_E_INVALID, "no pass is called '%s'", until) : TUTTI_OK;
+}
+
+/* The place of a pass in the table, that behind all where there is none of the name. */
+static size_t place_of(const char *name) {
+    size_t i = 0;
+    while (name && i < TTI_COUNT(pipeline) && strcmp(pipeline[i].name, name) != 0) i++;
+    return name ? i : TTI_COUNT(pipeline);
+}
+
+tutti_status tti_pipeline_between(tutti_graph **g, const tti_target *target, const char *from,
+                                  const char *to) {
+    size_t first = from ? place_of(from) : 0, last = place_of(to);
+    TTI_ASSERT(first < TTI_COUNT(pipeline));
+    if (first == 0) TTI_TRY(tti_graph_verify(*g));
+    for (size_t i = first; i < last; i++) TTI_TRY(run_pass(i, g, target));
+    return TUTTI_OK;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/philox.h"
+#include "passes/drafts.h"
 
 /* Sources are data and views are other names of their input: neither runs.  Nor do slices and
  * concats of what lies side by side anyway, and casts that the update makes. */
@@ -104,11 +105,17 @@ static void mark_copies(tti_plan *plan) {
     }
 }
 
+static tutti_status run_passes(const tti_plan_desc *desc, bool training, const tti_target *target,
+                               tutti_graph **g) {
+    if (!desc->drafts) return tti_pipeline_run(g, target, NULL);
+    return tti_drafts_run(desc->drafts, &(tti_draft_of){desc->number, training}, target, g);
+}
+
 static tutti_status build(tti_plan *plan, const tti_plan_desc *desc, tti_cuts *cuts) {
     tti_target target = *desc->target;
     target.cuts = cuts; /* evaluation has the same pieces of the parameters */
     TTI_TRY(make_stages(plan, &target));
-    TTI_TRY(tti_pipeline_run(&plan->shard.graph, &target, NULL));
+    TTI_TRY(run_passes(desc, true, &target, &plan->shard.graph));
     TTI_TRY(make_program(plan, &target, !desc->by_creation, &plan->shard));
     TTI_TRY(tti_plan_parts(plan->stages, &plan->shard));
     TTI_TRY(tti_plan_buckets(plan, desc));
@@ -117,8 +124,8 @@ static tutti_status build(tti_plan *plan, const tti_plan_desc *desc, tti_cuts *c
     tti_narrowed_place(plan, &target);
     TTI_TRY(tti_plan_memory(plan, &plan->shard));
     TTI_TRY(tti_plan_update(plan, desc));
-    if (!plan->eval.graph) return TUTTI_OK;
-    TTI_TRY(tti_pipeline_run(&plan->eval.graph, &target, NULL));
+    if (!plan->eval.graph && !desc->drafts) return TUTTI_OK;
+    TTI_TRY(run_passes(desc, false, &target, &plan->eval.graph));
     TTI_TRY(make_program(plan, &target, !desc->by_creation, &plan->eval));
     TTI_TRY(tti_plan_parts(plan->stages, &plan->eval));
     TTI_TRY(check_same_params(plan));

@@ -124,6 +124,10 @@ typedef struct tti_plan_desc {
     /* Changes the rule of a parameter, which holds the default; NULL: nothing to change. */
     void (*rule)(const char *name, const void *user, tti_slot_rule *rule);
     const void *rule_user;
+    /* What plans before have found on their way (passes/drafts.h); NULL: nothing.  Else number says
+     * which model the graphs are of; both are there, or, where tti_drafts_have, both NULL. */
+    struct tti_drafts *drafts;
+    int64_t number;
 } tti_plan_desc;
 
 /* Runs all passes and lays everything out.  On success *out is owned by the caller. */

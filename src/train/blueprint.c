@@ -201,14 +201,8 @@ static tutti_status check_groups(const tti_blueprint *b) {
     return st;
 }
 
-static tutti_status make_plan(const tutti_job *job, const tti_blueprint *b,
-                              const tti_target *target, tti_plan **out) {
-    const tti_job_config *c = &b->config;
-    const tti_optimizer *optimizer = tti_optimizer_find(c->optimizer.name);
-    if (!optimizer)
-        return tti_fail(TUTTI_E_CONFIG, "optimizer.name: unknown '%s'", c->optimizer.name);
-    tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
-    optimizer->attrs(c, attrs);
+/* The graphs for training and evaluation; both or none. */
+static tutti_status build_graphs(const tutti_job *job, const tti_blueprint *b, tti_plan_desc *out) {
     tutti_graph *train, *eval;
     TTI_TRY(tti_blueprint_graph(job, b, true, &train));
     tutti_status st = tti_blueprint_graph(job, b, false, &eval);
@@ -216,17 +210,56 @@ static tutti_status make_plan(const tutti_job *job, const tti_blueprint *b,
         tutti_graph_destroy(train);
         return st;
     }
-    tti_plan_desc desc = {.train = train,
-                          .eval = eval,
-                          .target = target,
-                          .optimizer = optimizer->name,
-                          .optimizer_attrs = attrs,
+    out->train = train, out->eval = eval;
+    return TUTTI_OK;
+}
+
+static tti_plan_desc plan_desc(const tti_blueprint *b, const tti_target *target) {
+    const tti_job_config *c = &b->config;
+    tti_plan_desc desc = {.target = target,
                           .weight_decay = c->optimizer.weight_decay,
                           .rule = apply_groups,
                           .rule_user = c,
                           .by_creation = b->devices.mixed};
     tti_bucket_link_apply(&b->link, c, &desc);
-    return tti_plan_create(&desc, out);
+    return desc;
+}
+
+static tutti_status make_plan(const tutti_job *job, const tti_blueprint *b, tti_plan_desc *desc,
+                              tti_plan **out) {
+    const tti_job_config *c = &b->config;
+    const tti_optimizer *optimizer = tti_optimizer_find(c->optimizer.name);
+    if (!optimizer)
+        return tti_fail(TUTTI_E_CONFIG, "optimizer.name: unknown '%s'", c->optimizer.name);
+    tti_attr_arg attrs[TTI_MAX_ATTRS + 1] = {0};
+    optimizer->attrs(c, attrs);
+    desc->optimizer = optimizer->name;
+    desc->optimizer_attrs = attrs;
+    bool has_drafts = desc->drafts && tti_drafts_have(desc->drafts, desc->number, desc->target);
+    if (!has_drafts) TTI_TRY(build_graphs(job, b, desc));
+    return tti_plan_create(desc, out);
+}
+
+/* Its own plan, or that of the shelf. */
+static tutti_status get_plan(const tutti_job *job, const tti_blueprint *b, const tti_target *target,
+                             tti_plan **out) {
+    tti_plan_desc desc = plan_desc(b, target);
+    if (!b->shelf) return make_plan(job, b, &desc, out);
+    tti_shelved of = {.backend = b->devices.backend,
+                      .n_shards = b->n_shards,
+                      .by_creation = desc.by_creation,
+                      .bucket_bytes = desc.bucket_bytes,
+                      .bucket_most = desc.bucket_most,
+                      .bucket_growth = desc.bucket_growth};
+    memcpy(&of.target, target, sizeof of.target);
+    of.target.tensor = 0; /* a piece stands for the others */
+    tutti_status st;
+    if (tti_plan_shelf_find(b->shelf, &of, out, &st)) return st;
+    desc.target = &of.target;
+    desc.drafts = tti_plan_shelf_drafts(b->shelf);
+    desc.number = b->n_shards;
+    st = make_plan(job, b, &desc, out);
+    return tti_plan_shelf_put(b->shelf, &of, st == TUTTI_OK ? *out : NULL, st);
 }
 
 /* Before anything is cut in pieces that do not come out even. */
@@ -251,14 +284,14 @@ static tutti_status make_parts(const tutti_job *job, tti_blueprint *b, int only)
     for (int i = 0; i < n; i++) {
         if (only >= 0 && i != only) continue;
         tti_target target = tti_blueprint_target_at(b, i);
-        TTI_TRY(make_plan(job, b, &target, &b->parts[i]));
+        TTI_TRY(get_plan(job, b, &target, &b->parts[i]));
     }
     return TUTTI_OK;
 }
 
 static tutti_status make_plans(const tutti_job *job, tti_blueprint *b, int rank) {
     tti_target target = tti_blueprint_target(b);
-    TTI_TRY(make_plan(job, b, &target, &b->plan));
+    TTI_TRY(get_plan(job, b, &target, &b->plan));
     TTI_TRY(check_groups(b));
     TTI_TRY(check_uneven(job, b));
     return make_parts(job, b, rank < 0 ? -1 : rank % tti_mesh_n_model(&b->mesh));
@@ -277,6 +310,7 @@ typedef struct wish {
     bool gives_logits;
     int rank, local_rank;        /* the one worker that it is for, -1: for all */
     const tti_bucket_link *link; /* NULL: that of workers on this machine */
+    tti_plan_shelf *shelf;       /* of all plans; NULL: they are the blueprint's */
 } wish;
 
 /* What workers on the host of a run that has others on devices compute on. */
@@ -321,11 +355,17 @@ static tutti_status create(const tutti_job *job, const wish *w, tti_blueprint **
     b->config = job->config;
     b->gives_logits = w->gives_logits;
     b->borrows_data = w->like != NULL;
+    b->shelf = w->shelf;
     if (w->like) b->train = w->like->train, b->test = w->like->test;
     tutti_status st = fill(job, w, b);
     bool is_for_all = w->local_rank < 0 && !w->devices;
     if (st == TUTTI_OK && b->devices.mixed && is_for_all)
-        st = create(job, &(wish){.like = b, .devices = &host_beside, .rank = -1, .local_rank = -1},
+        st = create(job,
+                    &(wish){.like = b,
+                            .devices = &host_beside,
+                            .rank = -1,
+                            .local_rank = -1,
+                            .shelf = w->shelf},
                     &b->on_host);
     if (st != TUTTI_OK) {
         tti_blueprint_destroy(b);
@@ -345,12 +385,16 @@ tutti_status tti_blueprint_create_for_rank(const tutti_job *job, int rank, int l
 }
 
 tutti_status tti_blueprint_create_like(const tutti_job *job, const tti_blueprint *like,
-                                       const tti_backend *backend, tti_blueprint **out) {
+                                       const tti_backend *backend, tti_plan_shelf *shelf,
+                                       tti_blueprint **out) {
     const tti_devices devices = {.backend = backend};
-    return create(
-        job,
-        &(wish){.like = like, .devices = backend ? &devices : NULL, .rank = -1, .local_rank = -1},
-        out);
+    return create(job,
+                  &(wish){.like = like,
+                          .devices = backend ? &devices : NULL,
+                          .rank = -1,
+                          .local_rank = -1,
+                          .shelf = shelf},
+                  out);
 }
 
 tutti_status tti_blueprint_create_linked(const tutti_job *job, const tti_backend *backend,
@@ -388,8 +432,8 @@ const tti_blueprint *tti_blueprint_of(const tti_blueprint *b, int local_rank) {
 void tti_blueprint_destroy(tti_blueprint *b) {
     if (!b) return;
     tti_blueprint_destroy(b->on_host);
-    tti_plan_destroy(b->plan);
-    for (int i = 0; i < b->n_parts; i++) tti_plan_destroy(b->parts[i]);
+    if (!b->shelf) tti_plan_destroy(b->plan);
+    for (int i = 0; i < b->n_parts && !b->shelf; i++) tti_plan_destroy(b->parts[i]);
     free(b->parts);
     if (!b->borrows_data) tutti_dataset_destroy(b->train);
     if (!b->borrows_data) tutti_dataset_destroy(b->test);

@@ -176,6 +176,43 @@ T_CASE(a_clone_is_the_same_on_other_inputs) {
     expect_failure(to, TUTTI_E_INVALID, "input 0 is missing");
 }
 
+/* In every node, name and id, and on its own: the first graph is gone when it is looked at. */
+T_CASE(a_copy_is_the_whole_graph) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true), *copy;
+    tutti_value *x = toy_feed(g, "x", 4, 3);
+    tti_node *halves = toy_add(g, "halves", "h", 1, &x);
+    halves->stage = 2;
+    tti_node *join = toy_add(g, "join", "j", 2, (tutti_value *[]){halves->out[0], halves->out[1]});
+    tutti_output(g, "sum", join->out[0]);
+    tti_str before = {0}, after = {0};
+    tti_graph_print(g, &before);
+    T_OK(tti_graph_copy(g, &copy));
+    int id = join->out[0]->id;
+    tutti_graph_destroy(g);
+    T_OK(tti_graph_verify(copy));
+    tti_graph_print(copy, &after);
+    assert_string_equal(tti_str_text(&before), tti_str_text(&after));
+    T_EQ(copy->n_values, 4);
+    T_EQ(copy->nodes[1]->stage, 2);
+    T_EQ(tti_graph_output(copy, "sum")->id, id);
+    assert_true(tutti_graph_is_training(copy));
+    assert_non_null(toy_add(copy, "halves", "more", 1, copy->nodes[0]->out)); /* it may grow */
+    T_OK(tti_graph_verify(copy));
+    tutti_graph_destroy(copy);
+    tti_str_free(&before);
+    tti_str_free(&after);
+}
+
+T_CASE(a_failed_graph_has_no_copy) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true), *copy;
+    tutti_graph_refuse(g, "net: too dark");
+    T_FAILS(tti_graph_copy(g, &copy), TUTTI_E_INVALID, "net: too dark");
+    assert_null(copy);
+    tutti_graph_destroy(g);
+}
+
 T_CASE(nothing_is_no_graph) {
     T_UNUSED;
     assert_null(toy_add(NULL, "halves", "h", 0, NULL));
@@ -197,6 +234,8 @@ int main(void) {
         cmocka_unit_test(many_nodes_keep_their_places),
         cmocka_unit_test(attributes_have_defaults),
         cmocka_unit_test(a_clone_is_the_same_on_other_inputs),
+        cmocka_unit_test(a_copy_is_the_whole_graph),
+        cmocka_unit_test(a_failed_graph_has_no_copy),
         cmocka_unit_test(nothing_is_no_graph),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,6 +27,27 @@ T_CASE(it_stops_where_it_is_told_to) {
     }
 }
 
+/* In runs of some passes each, with the verifier behind all of them too. */
+T_CASE(it_goes_on_where_it_stopped) {
+    T_UNUSED;
+    tutti_graph *whole = net_lenet(true), *g = net_lenet(true);
+    T_OK(tti_pipeline_run(&whole, &net_fast, NULL));
+    T_OK(tti_pipeline_between(&g, &net_fast, NULL, "autodiff"));
+    assert_null(tti_graph_output(g, "grad.fc1.weight"));
+    T_OK(tti_pipeline_between(&g, &net_fast, "autodiff", "fuse"));
+    assert_non_null(tti_graph_output(g, "grad.fc1.weight"));
+    assert_true(net_count_ops(g, "relu") > 0);
+    T_OK(tti_pipeline_between(&g, &net_fast, "fuse", NULL));
+    tti_str a = {0}, b = {0};
+    tti_graph_print(whole, &a);
+    tti_graph_print(g, &b);
+    assert_string_equal(tti_str_text(&a), tti_str_text(&b));
+    tti_str_free(&a);
+    tti_str_free(&b);
+    tutti_graph_destroy(whole);
+    tutti_graph_destroy(g);
+}
+
 T_CASE(an_unknown_pass_is_an_error) {
     T_UNUSED;
     tutti_graph *g = net_mlp(true);
@@ -124,6 +145,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(passes_stand_in_their_order),
         cmocka_unit_test(it_stops_where_it_is_told_to),
+        cmocka_unit_test(it_goes_on_where_it_stopped),
         cmocka_unit_test(an_unknown_pass_is_an_error),
         cmocka_unit_test(a_failed_graph_is_not_worked_on),
         cmocka_unit_test(a_refusal_is_passed_up),

@@ -19,7 +19,7 @@ typedef struct made {
 static made make_of(tutti_job *job, int n_workers) {
     made m = {.job = job};
     T_OK(tti_job_resolve(m.job, n_workers));
-    T_OK(tti_blueprint_create_like(m.job, NULL, tti_paper_device(), &m.b));
+    T_OK(tti_blueprint_create_like(m.job, NULL, tti_paper_device(), NULL, &m.b));
     return m;
 }
 

@@ -1,0 +1,214 @@
+/* drafts.c - the passes in three runs, and what is there between them.
+ *
+ * The passes of a run see a target without what only later ones may read.  So a draft can be of
+ * every target that is like its own but for that: what a pass cannot see it cannot depend on. */
+#include "passes/drafts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What only the pass, those behind it, and the plan read. */
+static void blank_from_recompute(tti_target *t) {
+    t->recompute = TTI_RECOMPUTE_NONE;
+    t->recompute_bytes = 0;
+    t->keeps_low = false;
+}
+
+static void blank_from_stages(tti_target *t) {
+    blank_from_recompute(t);
+    t->stage = 0;
+}
+
+/* In front of which passes drafts are kept, in their order. */
+static const struct {
+    const char *pass;
+    void (*blank)(tti_target *target);
+} forks[] = {{"stages", blank_from_stages}, {"recompute", blank_from_recompute}};
+
+enum { N_FORKS = TTI_COUNT(forks) };
+
+typedef struct draft {
+    tti_draft_of of;
+    int fork;
+    tti_target key; /* blank, and without what points to one plan's own */
+    tutti_graph *graph;
+    tti_stages stages; /* what is found so far */
+    tti_cuts cuts;
+    tutti_status failed;
+    char *why;
+} draft;
+
+struct tti_drafts {
+    draft *all; /* [n] */
+    int n, room;
+};
+
+static tti_target key_of(const tti_target *target, int fork) {
+    tti_target key = *target;
+    forks[fork].blank(&key);
+    key.stages = NULL;
+    key.cuts = NULL;
+    return key;
+}
+
+/* Two targets that differ in their padding alone are worked on twice; no two others are one. */
+static const draft *find(const tti_drafts *d, const tti_draft_of *of, const tti_target *target,
+                         int fork) {
+    const tti_target key = key_of(target, fork);
+    for (int i = 0; i < d->n; i++) {
+        const draft *x = &d->all[i];
+        if (x->fork == fork && x->of.number == of->number && x->of.training == of->training &&
+            memcmp(&x->key, &key, sizeof key) == 0)
+            return x;
+    }
+    return NULL;
+}
+
+/* ---- copies ---- */
+
+static tutti_status no_memory(void) { return tti_fail(TUTTI_E_NOMEM, "drafts: out of memory"); }
+
+static tutti_status copy_text(const char *from, char **to) {
+    *to = from ? strdup(from) : NULL;
+    return from && !*to ? no_memory() : TUTTI_OK;
+}
+
+static tutti_status copy_crossings(const tti_crossings *from, tti_crossings *to) {
+    free(to->of);
+    *to = (tti_crossings){0};
+    if (from->n == 0) return TUTTI_OK;
+    to->of = malloc((size_t)from->n * sizeof *to->of);
+    if (!to->of) return no_memory();
+    memcpy(to->of, from->of, (size_t)from->n * sizeof *to->of);
+    to->n = from->n;
+    return TUTTI_OK;
+}
+
+static tutti_status copy_tied(const tti_stages *from, tti_stages *to) {
+    to->tied = calloc((size_t)from->n_tied + 1, sizeof *to->tied);
+    if (!to->tied) return no_memory();
+    for (int i = 0; i < from->n_tied; i++, to->n_tied++) {
+        to->tied[i].stages = from->tied[i].stages;
+        TTI_TRY(copy_text(from->tied[i].name, &to->tied[i].name));
+    }
+    return TUTTI_OK;
+}
+
+/* Where the model is cut; whose graph it is stays. */
+static tutti_status copy_pieces(const tti_stages *from, tti_stages *to) {
+    for (int q = 0; q < TTI_MAX_PIECES_OF_MODEL; q++) {
+        to->start[q].nth = from->start[q].nth;
+        to->cost[q] = from->cost[q];
+        TTI_TRY(copy_text(from->start[q].param, &to->start[q].param));
+    }
+    to->is_cut = from->is_cut;
+    to->is_joined = from->is_joined;
+    return copy_tied(from, to);
+}
+
+/* The graph for evaluation is cut as that for training, which went before. */
+static tutti_status copy_stages(const tti_stages *from, bool training, tti_stages *to) {
+    if (training) TTI_TRY(copy_pieces(from, to));
+    to->n_forward = from->n_forward;
+    return training ? copy_crossings(&from->train, &to->train)
+                    : copy_crossings(&from->eval, &to->eval);
+}
+
+static tutti_status copy_cuts(const tti_cuts *from, tti_cuts *to) {
+    to->of = calloc((size_t)from->n + 1, sizeof *to->of);
+    if (!to->of) return no_memory();
+    for (; to->n < from->n; to->n++) {
+        to->of[to->n].cut = from->of[to->n].cut;
+        TTI_TRY(copy_text(from->of[to->n].name, &to->of[to->n].name));
+    }
+    return TUTTI_OK;
+}
+
+static void draft_fini(draft *x) {
+    tutti_graph_destroy(x->graph);
+    tti_stages_fini(&x->stages);
+    tti_cuts_fini(&x->cuts);
+    free(x->why);
+}
+
+/* ---- the ways ---- */
+
+static tutti_status fill(draft *x, const tti_target *target, const tutti_graph *g) {
+    if (x->failed != TUTTI_OK) return copy_text(tutti_last_error(), &x->why);
+    TTI_TRY(tti_graph_copy(g, &x->graph));
+    if (target->stages) TTI_TRY(copy_stages(target->stages, x->of.training, &x->stages));
+    return x->of.training ? copy_cuts(target->cuts, &x->cuts) : TUTTI_OK;
+}
+
+static tutti_status keep(tti_drafts *d, const tti_draft_of *of, const tti_target *target, int fork,
+                         const tutti_graph *g, tutti_status failed) {
+    draft x = {.of = *of, .fork = fork, .failed = failed};
+    const tti_target key = key_of(target, fork);
+    memcpy(&x.key, &key, sizeof key); /* with its padding */
+    if (d->n == d->room) {
+        int room = d->room ? 2 * d->room : 64;
+        draft *all = realloc(d->all, (size_t)room * sizeof *all);
+        if (!all) return no_memory();
+        d->all = all;
+        d->room = room;
+    }
+    tutti_status st = fill(&x, target, g);
+    if (st != TUTTI_OK)
+        draft_fini(&x);
+    else
+        d->all[d->n++] = x;
+    return st;
+}
+
+static tutti_status take(const draft *x, const tti_target *target, tutti_graph **g) {
+    if (x->failed != TUTTI_OK) return tti_fail(x->failed, "%s", x->why);
+    tutti_graph_destroy(*g);
+    TTI_TRY(tti_graph_copy(x->graph, g));
+    if (target->stages) TTI_TRY(copy_stages(&x->stages, x->of.training, target->stages));
+    return x->of.training ? copy_cuts(&x->cuts, target->cuts) : TUTTI_OK;
+}
+
+static tutti_status run_to(tti_drafts *d, const tti_draft_of *of, const tti_target *target,
+                           int fork, const char *from, tutti_graph **g) {
+    tti_target seen = *target;
+    forks[fork].blank(&seen);
+    tutti_status st = tti_pipeline_between(g, &seen, from, forks[fork].pass);
+    if (st == TUTTI_E_NOMEM) return st;
+    tutti_status kept = keep(d, of, target, fork, *g, st);
+    return st == TUTTI_OK ? kept : st;
+}
+
+tutti_status tti_drafts_run(tti_drafts *d, const tti_draft_of *of, const tti_target *target,
+                            tutti_graph **g) {
+    const char *from = NULL;
+    const draft *kept = NULL;
+    int next = N_FORKS;
+    while (!kept && next > 0) kept = find(d, of, target, --next);
+    if (kept) {
+        TTI_TRY(take(kept, target, g));
+        from = forks[next++].pass;
+    }
+    for (; next < N_FORKS; next++) {
+        TTI_TRY(run_to(d, of, target, next, from, g));
+        from = forks[next].pass;
+    }
+    return tti_pipeline_between(g, target, from, NULL);
+}
+
+bool tti_drafts_have(const tti_drafts *d, int64_t number, const tti_target *target) {
+    const draft *train = find(d, &(tti_draft_of){number, true}, target, 0);
+    return train &&
+           (train->failed != TUTTI_OK || find(d, &(tti_draft_of){number, false}, target, 0));
+}
+
+tutti_status tti_drafts_create(tti_drafts **out) {
+    *out = calloc(1, sizeof **out);
+    return *out ? TUTTI_OK : no_memory();
+}
+
+void tti_drafts_destroy(tti_drafts *d) {
+    if (!d) return;
+    for (int i = 0; i < d->n; i++) draft_fini(&d->all[i]);
+    free(d->all);
+    free(d);
+}

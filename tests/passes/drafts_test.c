@@ -1,0 +1,161 @@
+/* drafts_test.c - a plan from drafts is the plan that all passes would have made. */
+#include "passes/drafts.h"
+
+#include "passes/nets.h"
+
+enum { N_STAGES = 2 };
+
+static tutti_status make(tti_drafts *drafts, net_fn net, const tti_target *target,
+                         tti_plan **plan) {
+    static const tti_attr_arg attrs[] = {{0}};
+    bool known = drafts && tti_drafts_have(drafts, 1, target);
+    *plan = NULL;
+    return tti_plan_create(&(tti_plan_desc){.train = known ? NULL : net(true),
+                                            .eval = known ? NULL : net(false),
+                                            .target = target,
+                                            .optimizer = "sgd",
+                                            .optimizer_attrs = attrs,
+                                            .bucket_bytes = 1,
+                                            .drafts = drafts,
+                                            .number = 1},
+                           plan);
+}
+
+static void expect_same_program(const tti_program *a, const tti_program *b) {
+    tti_str of_a = {0}, of_b = {0};
+    tti_graph_print(a->graph, &of_a);
+    tti_graph_print(b->graph, &of_b);
+    assert_string_equal(tti_str_text(&of_a), tti_str_text(&of_b));
+    tti_str_free(&of_a);
+    tti_str_free(&of_b);
+    T_EQ(a->n_steps, b->n_steps);
+    T_EQ(a->arena_bytes, b->arena_bytes);
+    T_EQ(a->graph->n_values, b->graph->n_values);
+    assert_memory_equal(a->bufs, b->bufs, (size_t)a->graph->n_values * sizeof *a->bufs);
+}
+
+static void expect_same_crossings(const tti_crossings *a, const tti_crossings *b) {
+    T_EQ(a->n, b->n);
+    assert_memory_equal(a->of, b->of, (size_t)a->n * sizeof *a->of);
+}
+
+static void expect_same_stages(const tti_stages *a, const tti_stages *b) {
+    T_EQ(a != NULL, b != NULL);
+    if (!a) return;
+    T_EQ(a->stage, b->stage);
+    T_EQ(a->is_joined, b->is_joined);
+    T_EQ(a->n_tied, b->n_tied);
+    for (int i = 0; i < a->n_tied; i++) {
+        assert_string_equal(a->tied[i].name, b->tied[i].name);
+        T_EQ(a->tied[i].stages, b->tied[i].stages);
+    }
+    for (int q = 0; q < tti_stages_n_pieces(a); q++) T_NEAR(a->cost[q], b->cost[q], 0);
+    expect_same_crossings(&a->train, &b->train);
+    expect_same_crossings(&a->eval, &b->eval);
+}
+
+static void expect_same(tti_drafts *drafts, net_fn net, const tti_target *target) {
+    tti_plan *whole, *drafted;
+    T_OK(make(NULL, net, target, &whole));
+    T_OK(make(drafts, net, target, &drafted));
+    expect_same_program(&whole->shard, &drafted->shard);
+    expect_same_program(&whole->eval, &drafted->eval);
+    expect_same_stages(whole->stages, drafted->stages);
+    assert_true(tti_plan_digest(whole) == tti_plan_digest(drafted));
+    tti_plan_destroy(whole);
+    tti_plan_destroy(drafted);
+}
+
+static tutti_graph *net_tied(bool training) { return net_same_ends(training, 0.2); }
+
+static tutti_graph *net_joined(bool training) { return net_blocks(training, true); }
+
+/* Each of them after the others, so that most of it is known: stages, pieces, recomputation. */
+T_CASE(plans_are_as_without_drafts) {
+    T_UNUSED;
+    static const net_fn nets[] = {net_mlp, net_lenet, net_tied, net_joined};
+    static const tti_recompute ways[] = {TTI_RECOMPUTE_NONE, TTI_RECOMPUTE_LIGHT,
+                                         TTI_RECOMPUTE_BLOCK};
+    for (size_t i = 0; i < TTI_COUNT(nets); i++) {
+        tti_drafts *drafts;
+        T_OK(tti_drafts_create(&drafts));
+        for (int n_stages = 1; n_stages <= N_STAGES; n_stages++)
+            for (int stage = 0; stage < n_stages; stage++)
+                for (size_t k = 0; k < TTI_COUNT(ways); k++) {
+                    tti_target target = net_fast;
+                    target.n_stages = n_stages, target.stage = stage;
+                    target.recompute = ways[k];
+                    expect_same(drafts, nets[i], &target);
+                }
+        tti_drafts_destroy(drafts);
+    }
+}
+
+static tutti_graph *net_even(bool training) {
+    tutti_graph *g = tutti_graph_create(training);
+    tutti_value *x = tutti_relu(g, tutti_linear(g, net_x(g), 8, "fc1"));
+    return net_finish(g, tutti_linear(g, x, NET_CLASSES, "fc2"));
+}
+
+/* The graph for evaluation is cut as the one for training was. */
+T_CASE(pieces_of_layers_too) {
+    T_UNUSED;
+    tti_drafts *drafts;
+    T_OK(tti_drafts_create(&drafts));
+    for (int again = 0; again < 2; again++)
+        for (int tensor = 0; tensor < 2; tensor++) {
+            tti_target target = net_fast;
+            target.n_tensor = 2, target.tensor = tensor;
+            target.recompute = again ? TTI_RECOMPUTE_LIGHT : TTI_RECOMPUTE_NONE;
+            expect_same(drafts, net_even, &target);
+        }
+    tti_drafts_destroy(drafts);
+}
+
+/* What another stage needs is there without a graph, another number of stages not. */
+T_CASE(what_is_known) {
+    T_UNUSED;
+    tti_drafts *drafts;
+    tti_plan *plan;
+    tti_target target = net_fast;
+    target.n_stages = N_STAGES;
+    T_OK(tti_drafts_create(&drafts));
+    assert_false(tti_drafts_have(drafts, 1, &target));
+    T_OK(make(drafts, net_lenet, &target, &plan));
+    tti_plan_destroy(plan);
+    target.stage = 1;
+    target.recompute = TTI_RECOMPUTE_BLOCK;
+    target.keeps_low = true;
+    assert_true(tti_drafts_have(drafts, 1, &target));
+    assert_false(tti_drafts_have(drafts, 2, &target));
+    target.low_stream = true;
+    assert_false(tti_drafts_have(drafts, 1, &target));
+    target.low_stream = false, target.n_stages = 1;
+    assert_false(tti_drafts_have(drafts, 1, &target));
+    tti_drafts_destroy(drafts);
+}
+
+T_CASE(a_failure_is_kept) {
+    T_UNUSED;
+    tti_drafts *drafts;
+    tti_plan *plan;
+    tti_target target = net_fast;
+    target.n_stages = 8;
+    T_OK(tti_drafts_create(&drafts));
+    for (target.stage = 0; target.stage < 3; target.stage++) {
+        T_EQ(tti_drafts_have(drafts, 1, &target), target.stage > 0);
+        T_FAILS(make(drafts, net_mlp, &target, &plan), TUTTI_E_INVALID, "pieces at most");
+        tti_clear_error();
+    }
+    tti_drafts_destroy(drafts);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plans_are_as_without_drafts),
+        cmocka_unit_test(pieces_of_layers_too),
+        cmocka_unit_test(what_is_known),
+        cmocka_unit_test(a_failure_is_kept),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
