@@ -72,9 +72,14 @@ tti_attr_arg TTI_INTS(const char *key, int n, const int64_t *v) {
     return arg;
 }
 
+/* Asked so often that most are told apart by their first letter. */
+static bool is_named(const tti_attr_spec *attr, const char *name) {
+    return attr->name == name || (attr->name[0] == name[0] && strcmp(attr->name, name) == 0);
+}
+
 static int find_attr(const tti_op *op, const char *name) {
     for (int i = 0; op->attrs && op->attrs[i].name; i++)
-        if (strcmp(op->attrs[i].name, name) == 0) return i;
+        if (is_named(&op->attrs[i], name)) return i;
     return -1;
 }
 

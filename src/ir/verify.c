@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/philox.h"
 #include "ir/graph.h"
 
 static tutti_status broken(const tti_node *node, const char *what) {
@@ -54,11 +55,33 @@ static tutti_status verify_ids(const tutti_graph *g) {
     return guilty ? broken(guilty, "an output id is used twice") : TUTTI_OK;
 }
 
-static tutti_status verify_name(const tutti_graph *g, const tti_node *node) {
-    if (!(node->op->traits & TTI_SOURCE) || (node->op->traits & TTI_CONSTANT)) return TUTTI_OK;
-    if (!node->name[0]) return broken(node, "a source without a name");
-    if (tti_graph_find_source(g, node->name) != node) return broken(node, "the name is taken");
+/* The entry of a name in a table of so many, a power of two: its node's, or an empty one. */
+static const tti_node **entry_of(const tti_node **table, size_t n, const char *name) {
+    size_t at = (size_t)tti_hash_name(name) & (n - 1);
+    while (table[at] && strcmp(table[at]->name, name) != 0) at = (at + 1) & (n - 1);
+    return &table[at];
+}
+
+/* Constants may be called as they like. */
+static tutti_status verify_name(const tti_node **table, size_t n, const tti_node *node) {
+    bool is_constant = (node->op->traits & TTI_CONSTANT) != 0;
+    if (!(node->op->traits & TTI_SOURCE)) return TUTTI_OK;
+    if (!node->name[0]) return is_constant ? TUTTI_OK : broken(node, "a source without a name");
+    const tti_node **entry = entry_of(table, n, node->name);
+    if (*entry && !is_constant) return broken(node, "the name is taken");
+    if (!*entry) *entry = node;
     return TUTTI_OK;
+}
+
+static tutti_status verify_names(const tutti_graph *g) {
+    size_t n = 16;
+    while (n < 2 * (size_t)g->n_nodes) n *= 2;
+    const tti_node **table = calloc(n, sizeof *table);
+    if (!table) return tti_fail(TUTTI_E_NOMEM, "verify: out of memory");
+    tutti_status st = TUTTI_OK;
+    for (int i = 0; st == TUTTI_OK && i < g->n_nodes; i++) st = verify_name(table, n, g->nodes[i]);
+    free(table);
+    return st;
 }
 
 tutti_status tti_graph_verify(const tutti_graph *g) {
@@ -70,8 +93,8 @@ tutti_status tti_graph_verify(const tutti_graph *g) {
             return broken(node, "wrong number of inputs");
         TTI_TRY(verify_inputs(g, node));
         TTI_TRY(verify_outputs(g, node));
-        TTI_TRY(verify_name(g, node));
     }
+    TTI_TRY(verify_names(g));
     TTI_TRY(verify_ids(g));
     for (int i = 0; i < g->n_outputs; i++) {
         const tutti_value *value = g->outputs[i].value;

@@ -262,16 +262,27 @@ static tutti_status get_plan(const tutti_job *job, const tti_blueprint *b, const
     return tti_plan_shelf_put(b->shelf, &of, st == TUTTI_OK ? *out : NULL, st);
 }
 
-/* Before anything is cut in pieces that do not come out even. */
-static tutti_status check_uneven(const tutti_job *job, const tti_blueprint *b) {
+static tutti_status ask_whether_even(const tutti_job *job, const tti_blueprint *b) {
     tutti_graph *g;
-    if (b->mesh.tensor == 1 || b->gives_logits) return TUTTI_OK;
     TTI_TRY(tti_blueprint_graph(job, b, true, &g));
     tti_target target = tti_blueprint_target(b);
     tutti_status st = tti_pass_simplify(&g, &target);
     if (st == TUTTI_OK) st = tti_uneven_check(job, b, g);
     tutti_graph_destroy(g);
     return st;
+}
+
+/* Before anything is cut in pieces that do not come out even.  On a shelf the answer stands as a
+ * plan for no backend. */
+static tutti_status check_uneven(const tutti_job *job, const tti_blueprint *b) {
+    if (b->mesh.tensor == 1 || b->gives_logits) return TUTTI_OK;
+    tti_shelved of = {.n_shards = b->n_shards};
+    of.target.n_tensor = b->mesh.tensor;
+    tti_plan *none;
+    tutti_status st;
+    if (b->shelf && tti_plan_shelf_find(b->shelf, &of, &none, &st)) return st;
+    st = ask_whether_even(job, b);
+    return b->shelf ? tti_plan_shelf_put(b->shelf, &of, NULL, st) : st;
 }
 
 /* only: the one place of a model group whose part is wanted, -1: all of them. */

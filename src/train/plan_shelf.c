@@ -6,9 +6,9 @@
 
 typedef struct volume {
     tti_shelved of;
-    tti_plan *plan; /* NULL: there is none, */
-    tutti_status failed;
-    char *why;
+    tti_plan *plan;      /* NULL: there is none, or it was only asked whether it may be: */
+    tutti_status failed; /* with this, */
+    char *why;           /* for that reason */
 } volume;
 
 struct tti_plan_shelf {
@@ -53,7 +53,7 @@ bool tti_plan_shelf_find(const tti_plan_shelf *shelf, const tti_shelved *wanted,
         const volume *v = &shelf->all[i];
         if (!is_same(&v->of, wanted)) continue;
         if (v->plan) *out = v->plan;
-        *st = v->plan ? TUTTI_OK : tti_fail(v->failed, "%s", v->why);
+        *st = v->failed == TUTTI_OK ? TUTTI_OK : tti_fail(v->failed, "%s", v->why);
         return true;
     }
     return false;

@@ -34,8 +34,8 @@ void tti_plan_shelf_destroy(tti_plan_shelf *shelf);
 bool tti_plan_shelf_find(const tti_plan_shelf *shelf, const tti_shelved *wanted, tti_plan **out,
                          tutti_status *st);
 
-/* Puts a plan there, or, where plan is NULL, the failure to make one, told by tutti_last_error(),
- * whose status this returns.  Owns the plan from now on, also on failure. */
+/* Puts a plan there, or, where plan is NULL, with what success it was asked for, told by
+ * tutti_last_error(); returns st.  Owns the plan from now on, also on failure. */
 tutti_status tti_plan_shelf_put(tti_plan_shelf *shelf, const tti_shelved *made, tti_plan *plan,
                                 tutti_status st);
 

@@ -96,6 +96,10 @@ T_CASE(a_failure_is_told_again) {
     assert_true(tti_plan_shelf_find(shelf, &of, &plan, &st));
     T_FAILS(st, TUTTI_E_CONFIG, "no: 3 layers");
     assert_null(plan);
+    T_OK(tti_plan_shelf_put(shelf, &other, NULL, TUTTI_OK)); /* it may be, and was not made */
+    assert_true(tti_plan_shelf_find(shelf, &other, &plan, &st));
+    T_OK(st);
+    assert_null(plan);
     tti_plan_shelf_destroy(shelf);
 }
 
