@@ -318,8 +318,12 @@ T_CASE(killed_at_random_times) {
         nanosleep(&(struct timespec){wait_ns / 1000000000, wait_ns % 1000000000}, NULL);
         kill(pid, SIGKILL);
         int64_t step;
+        int64_t before = n_saves;
         while (read(fd[0], &step, sizeof step) == sizeof step) acknowledged = step, n_saves++;
         close(fd[0]);
+        /* A machine may become busy, or idle, on the way. */
+        if (n_saves == before) save_ns += save_ns / 4;
+        if (n_saves > before + 3) save_ns -= save_ns / 4;
         int status;
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_true(WIFSIGNALED(status));

@@ -303,7 +303,7 @@ T_CASE(waiting_is_limited) {
     counting how;
     tutti_dataset ds = make_dataset(1000, &how);
     how.slow_index = 5;
-    how.slow_ms = 400;
+    how.slow_ms = 2000;
     tti_loader_desc d = small_desc(&ds);
     d.sequential = true;
     d.timeout_ms = 20;

@@ -225,14 +225,14 @@ static const char *missing_rank(tutti_comm *comm, void *arg) {
     tti_comm_note(comm, 17, "loading");
     if (rank == 1) { /* stays away until the others have given up */
         pthread_barrier_wait(arg);
-        COMM_FAILS(tutti_comm_barrier(comm), TUTTI_E_TIMEOUT, "waited 400 ms for rank 1");
+        COMM_FAILS(tutti_comm_barrier(comm), TUTTI_E_TIMEOUT, "waited 2000 ms for rank 1");
         return NULL;
     }
     tutti_status st = tutti_comm_all_reduce(comm, x, x, 4, TUTTI_F32, TUTTI_SUM, TUTTI_ALG_AUTO);
     pthread_barrier_wait(arg);
     COMM_FAILS(st, TUTTI_E_TIMEOUT, "all_reduce(n_elems=4, f32, sum, auto)");
     COMM_FAILS(st, TUTTI_E_TIMEOUT,
-               "waited 400 ms for rank 1, which is in no call; its last was barrier() (step 17, "
+               "waited 2000 ms for rank 1, which is in no call; its last was barrier() (step 17, "
                "loading)");
     COMM_FAILS(tutti_comm_barrier(comm), TUTTI_E_TIMEOUT, "barrier: an earlier call failed");
     return NULL;
@@ -242,8 +242,8 @@ T_CASE(missing_rank_is_named) {
     T_UNUSED;
     pthread_barrier_t barrier;
     pthread_barrier_init(&barrier, NULL, 3);
-    comm_run_with(3, false, 400, missing_rank, &barrier);
-    comm_run_with(3, true, 400, missing_rank, &barrier);
+    comm_run_with(3, false, 2000, missing_rank, &barrier);
+    comm_run_with(3, true, 2000, missing_rank, &barrier);
     pthread_barrier_destroy(&barrier);
 }
 

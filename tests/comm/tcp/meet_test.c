@@ -125,7 +125,7 @@ static const char *wait_in_vain(int rank, int n_ranks, void *arg) {
     (void)n_ranks;
     (void)arg;
     tutti_comm *comm;
-    tutti_comm_desc desc = desc_of(rank, 4, 500);
+    tutti_comm_desc desc = desc_of(rank, 4, 2000);
     COMM_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_TIMEOUT, "for ranks 2, 3");
     COMM_FAILS(tutti_comm_create(&(tutti_comm_desc){.transport = "tcp", .n_ranks = 2}, &comm),
                TUTTI_E_UNSUPPORTED, "no address was given");
@@ -243,7 +243,7 @@ T_CASE(a_rank_that_dies_while_the_others_meet) {
 /* Rank 0 lets rank 1 in and says nothing more. */
 static const char *be_let_in_and_forgotten(int rank, int n_ranks, void *arg) {
     (void)arg;
-    tutti_comm_desc d = desc_of(rank, n_ranks, 200);
+    tutti_comm_desc d = desc_of(rank, n_ranks, 2000);
     if (rank == 1) {
         COMM_FAILS(meet_hastily(&d), TUTTI_E_TIMEOUT, "let rank 1 in, but did not say");
         return NULL;
@@ -270,20 +270,37 @@ T_CASE(a_rank_0_that_falls_silent) {
     t_ranks(2, be_let_in_and_forgotten, NULL);
 }
 
-/* The first port of the range belongs to another job, of people with another token. */
+/* Until somebody listens there. */
+static void await_listener(void) {
+    int64_t deadline_ns = tti_now_ns() + 10000 * TTI_NS_PER_MS;
+    tcp_address a;
+    tcp_place place;
+    int n, fd = -1;
+    if (tti_tcp_parse(address, &a) || tti_tcp_resolve(&a, a.first, &place, 1, &n)) return;
+    while (fd < 0 && tti_now_ns() < deadline_ns) {
+        fd = tti_tcp_connect(&place, deadline_ns);
+        if (fd < 0) usleep(1000);
+    }
+    if (fd >= 0) close(fd);
+}
+
+/* The first port of the range belongs to another job, of people with another token, who are there
+ * before the others. */
 static const char *share_a_range(int index, int n, void *arg) {
+    _Atomic bool *is_taken = arg;
     (void)n;
-    (void)arg;
     tutti_comm *comm;
     char range[80];
     int first = atoi(strrchr(address, ':') + 1);
-    tutti_comm_desc desc = desc_of(index ? index - 1 : 0, 2, index ? 10000 : 800);
+    tutti_comm_desc desc = desc_of(index ? index - 1 : 0, 2, index ? 10000 : 2000);
     if (index == 0) {
         desc.token = "another of sixteen";
         COMM_FAILS(tutti_comm_create(&desc, &comm), TUTTI_E_TIMEOUT, "its token is not");
         return NULL;
     }
-    usleep(50000 * (useconds_t)index);
+    if (index == 1) await_listener();
+    if (index == 1) *is_taken = true;
+    while (!*is_taken) usleep(1000);
     snprintf(range, sizeof range, "127.0.0.1:%d-%d", first, TTI_MIN(first + 9, 65535));
     desc.address = range;
     COMM_OK(tutti_comm_create(&desc, &comm));
@@ -293,8 +310,9 @@ static const char *share_a_range(int index, int n, void *arg) {
 
 T_CASE(a_port_of_others_in_the_range) {
     T_UNUSED;
+    _Atomic bool is_taken = false;
     choose_address();
-    t_ranks(3, share_a_range, NULL);
+    t_ranks(3, share_a_range, (void *)&is_taken);
 }
 
 T_CASE(a_taken_port) {
@@ -318,7 +336,7 @@ T_CASE(a_taken_port) {
 static const char *differ_in_token(int rank, int n_ranks, void *arg) {
     (void)arg;
     tutti_comm *comm;
-    tutti_comm_desc desc = desc_of(rank, n_ranks, 500);
+    tutti_comm_desc desc = desc_of(rank, n_ranks, 2000);
     if (rank == 1) desc.token = "another of sixteen";
     tutti_status st = tutti_comm_create(&desc, &comm);
     if (rank == 1)
