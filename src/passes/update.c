@@ -69,10 +69,15 @@ static const tti_node *get_template(tti_plan *plan, const tti_attr_arg *given,
 
 bool tti_takes_norms(const tti_op *op) { return (op->traits & TTI_NORMS) != 0; }
 
-/* The nodes of one block; a frozen one has none and is only hashed. */
+/* The nodes of one block; a frozen one has none and is only hashed.  Blocks of a slot are alike but
+ * for the last: before is the one in front, NULL for the first. */
 static tutti_status fill_step(tti_plan *plan, const tti_plan_desc *desc, const tti_slot *slot,
-                              tti_update_step *step) {
+                              const tti_update_step *before, tti_update_step *step) {
     if (slot->rule.frozen) return TUTTI_OK;
+    if (before && before->n_elems == step->n_elems) {
+        step->node = before->node, step->direction = before->direction;
+        return TUTTI_OK;
+    }
     template_key key = {desc->optimizer, step->n_elems, "decay", slot->rule.decay};
     if (slot->buffer)
         key = (template_key){"buffer_update", step->n_elems, "momentum",
@@ -97,7 +102,7 @@ static tutti_status add_slot(tti_plan *plan, const tti_plan_desc *desc, int inde
             (tti_update_step){.slot = index,
                               .first = slot->first + done,
                               .n_elems = TTI_MIN(slot->n_elems - done, (size_t)TTI_UPDATE_BLOCK)};
-        TTI_TRY(fill_step(plan, desc, slot, step));
+        TTI_TRY(fill_step(plan, desc, slot, done > 0 ? step - 1 : NULL, step));
     }
     return TUTTI_OK;
 }
