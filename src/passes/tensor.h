@@ -56,11 +56,12 @@ tutti_status tti_tensor_divide(const tutti_graph *g, int n, const tti_cuts *like
                                tti_division *out);
 void tti_tensor_division_fini(tti_division *division);
 
-/* Numbers of workers up to which messages say what would do. */
-enum { TTI_TENSOR_MOST_TRIED = 16 };
+/* Numbers of workers up to which messages say what would do: as many as there may be. */
+enum { TTI_TENSOR_MOST_TRIED = 64 };
 
-/* tensor_uneven.c: how many layers of g n workers cannot divide though other numbers could, because
- * n divides none of their heads, channels or features; *first: the first of them, or NULL. */
+/* tensor_uneven.c: how many layers of g n workers cannot divide though another number up to 16
+ * could, because n divides none of their heads, channels or features; *first: the first of them, or
+ * NULL. */
 int tti_tensor_uneven(const tutti_graph *g, int n, const tti_node **first);
 
 /* Appends the numbers of workers that have enough of g in pieces, of those for which all layers are

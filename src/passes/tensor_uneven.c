@@ -8,6 +8,9 @@
 
 enum { MOST_WAYS = 1024 };
 
+/* A layer that only a larger number cuts, as one of 17 features from 19, is whole in any case. */
+enum { MOST_OTHER = 16 };
+
 /* Of the parameters, that must be in pieces. */
 static const double least_share = 0.1;
 
@@ -44,7 +47,7 @@ static bool can_cut(const tti_node *node, int n, int i) {
 static bool is_uneven(const tti_node *node, int n) {
     int i = divided_input(node);
     if (i < 0 || can_cut(node, n, i)) return false;
-    for (int other = 2; other <= TTI_TENSOR_MOST_TRIED; other++)
+    for (int other = 2; other <= MOST_OTHER; other++)
         if (can_cut(node, other, i)) return true;
     return false;
 }
@@ -59,14 +62,19 @@ int tti_tensor_uneven(const tutti_graph *g, int n, const tti_node **first) {
     return n_found;
 }
 
+static bool divides_all(const tutti_graph *g, int n) {
+    for (int i = 0; i < g->n_nodes; i++)
+        if (is_uneven(g->nodes[i], n)) return false;
+    return true;
+}
+
 bool tti_tensor_suffices(const tti_division *division) { return division->share >= least_share; }
 
 tutti_status tti_tensor_numbers(const tutti_graph *g, bool even, tti_str *out) {
     int n_listed = 0;
     for (int n = 2; n <= TTI_TENSOR_MOST_TRIED; n++) {
         tti_division d;
-        const tti_node *first;
-        if ((tti_tensor_uneven(g, n, &first) == 0) != even) continue;
+        if (divides_all(g, n) != even) continue;
         TTI_TRY(tti_tensor_divide(g, n, NULL, &d));
         if (tti_tensor_suffices(&d)) tti_str_printf(out, "%s%d", n_listed++ ? ", " : "", n);
         tti_tensor_division_fini(&d);

@@ -89,11 +89,11 @@ def test_what_cannot_be_cut_is_said():
     ended = runs.tutti("train", "run.dir=eleven", *arguments, "parallel.tensor=11")
     ended.expect(2, "command line: error: parallel.tensor: 11 workers cannot divide linear 'fc1' "
                  "with 20 features from 784, nor 1 other layer; numbers that divide all layers: "
-                 "2, 4, 5, 10\n")
+                 "2, 4, 5, 10, 20\n")
     ended = runs.tutti("train", "run.dir=eleven", *arguments, "parallel.tensor=11",
                        "parallel.uneven=whole")
     ended.expect(2, "parallel.tensor=11: the layers of this model cannot be cut in 11",
-                 "numbers that would do: 2, 4, 5, 10; with some layers whole: 7")
+                 "numbers that would do: 2, 4, 5, 10, 20; with some layers whole: 7")
 
 
 UNEVEN = ("3 workers cannot divide embedding of 'transformer.wte.weight' with 16 x 32 weights, nor "

@@ -35,6 +35,23 @@ T_CASE(rows_will_do_for_columns) {
     tutti_graph_destroy(g);
 }
 
+/* Any number of workers may do; but no layer is uneven for what only a large one divides. */
+T_CASE(large_numbers) {
+    T_UNUSED;
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *x = tutti_relu(g, tutti_linear(g, net_x(g), 34, "fc1"));
+    net_finish(g, tutti_linear(g, x, NET_CLASSES, "fc2"));
+    expect_numbers(g, true, "2, 17, 34");
+    expect(g, 17, 0, "");
+    tutti_graph_destroy(g);
+    g = tutti_graph_create(true);
+    x = tutti_relu(g, tutti_linear(g, net_x(g), 17, "fc1"));
+    x = tutti_relu(g, tutti_linear(g, x, 19, "fc2"));
+    net_finish(g, tutti_linear(g, x, NET_CLASSES, "fc3"));
+    expect(g, 2, 1, "linear 'fc3' with 5 features from 19"); /* fc1 by its rows, fc2 by none */
+    tutti_graph_destroy(g);
+}
+
 T_CASE(channels) {
     T_UNUSED;
     tutti_graph *g = tutti_graph_create(true);
@@ -103,6 +120,7 @@ T_CASE(what_no_number_divides_is_not_uneven) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_will_do_for_columns),
+        cmocka_unit_test(large_numbers),
         cmocka_unit_test(channels),
         cmocka_unit_test(a_table_that_is_added_is_no_layer),
         cmocka_unit_test(heads_and_tables),
