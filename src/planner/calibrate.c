@@ -27,7 +27,8 @@ static const double SHARES = 20;
 /* Of tensor cores softmax between two products leaves less than of one product. */
 static double flops_of(const tti_calibration *c, const tti_node *node) {
     bool attends = c->attention > 0 && strncmp(node->op->name, "attention", 9) == 0;
-    return c->flops * (attends ? c->attention : 1);
+    bool is_wide = c->wide > 0 && node->n_in > 0 && node->in[0]->type.dtype == TUTTI_F32;
+    return c->flops * (attends ? c->attention : 1) * (is_wide ? c->wide : 1);
 }
 
 static int64_t whole_tiles(int64_t n, int64_t tile) { return (n + tile - 1) / tile * tile; }
@@ -309,6 +310,12 @@ bool tti_is_known_device(const char *device) {
         if (!tti_is_measured(device) && strcmp(device, known[i].name) == 0)
             return known[i].is_device;
     return false;
+}
+
+void tti_calibration_for(const tti_job_config *config, tti_calibration *c) {
+    const tti_weights *w = &tti_weights_gpu;
+    bool is_tf32 = strcmp(config->train.precision, "tf32") == 0;
+    if (c->is_device) c->wide = w->low_op / (is_tf32 ? w->tf32_op : w->op);
 }
 
 tutti_status tti_calibration_of(const char *device, int n_ranks, tti_calibration *out) {

@@ -40,6 +40,7 @@ typedef struct tti_way {
 typedef struct tti_calibration {
     int n_cores;          /* that compute at once; devices: how many there are */
     double flops, bytes;  /* a core's or a device's ceilings, per second */
+    double wide;          /* what operations on f32 reach of flops, as a share; 0: all */
     double kernel_s;      /* of every operation besides: to begin and to end a kernel */
     double queued_s;      /* and more of each that is not a part of a recording */
     int64_t tile;         /* channels that a product takes at a time; 0: any number */
@@ -120,5 +121,9 @@ bool tti_is_known_device(const char *device);
 /* The known figures instead, of an "h200" or of a core of a host, "cpu", for each rank.
  * TUTTI_E_INVALID: there are none of that name. */
 tutti_status tti_calibration_of(const char *device, int n_ranks, tti_calibration *out);
+
+/* The ceilings of a known device are those of 16 bits: in f32, or tf32 where the job says so, it
+ * makes fewer operations (ops/weight.h). */
+void tti_calibration_for(const tti_job_config *config, tti_calibration *c);
 
 #endif /* TTI_PLANNER_CALIBRATE_H */

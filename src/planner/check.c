@@ -49,6 +49,7 @@ static tutti_status predict_mixture(checked *c, const tti_scheme *layout, const 
 static tutti_status calibrate_on_paper(const checked *c, const char *device, tti_calibration *out) {
     bool on_devices = c->b->devices.n > 0;
     TTI_TRY(tti_calibration_of(device, c->b->n_workers, out));
+    tti_calibration_for(&c->b->config, out);
     if (out->is_device != on_devices)
         return tti_fail(TUTTI_E_CONFIG,
                         "plan: the run was on %s, of which --device %.20s has no figures; leave it "

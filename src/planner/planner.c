@@ -101,7 +101,7 @@ static tutti_status make_blueprint(planner *p, int i) {
     p->blueprints[i] = find_blueprint(p, i);
     p->is_shared[i] = p->blueprints[i] != NULL;
     if (p->is_shared[i]) return TUTTI_OK;
-    TTI_TRY(tti_scheme_job(p->job, &p->layouts.of[i], &job));
+    TTI_TRY(tti_scheme_job(p->job, &p->layouts.of[i], is_on_paper(p), &job));
     tutti_status st = tti_blueprint_create_like(job, i ? p->blueprints[0] : NULL,
                                                 is_on_paper(p) ? tti_paper_device() : NULL,
                                                 i ? p->shelf : NULL, &p->blueprints[i]);
@@ -168,6 +168,7 @@ static tutti_status calibrate_machine(planner *p, int n_workers, double budget) 
 static tutti_status calibrate(planner *p, int n_workers) {
     if (!is_measured(p)) {
         TTI_TRY(tti_calibration_of(p->desc->device, n_workers, &p->calibration));
+        tti_calibration_for(&p->job->config, &p->calibration);
         p->calibration.base_bytes = p->calibration.is_device ? 0 : p->base_bytes;
         return TUTTI_OK;
     }
@@ -228,7 +229,7 @@ static tutti_status predict(planner *p, int i) {
 }
 
 static tutti_status predict_all(planner *p, int n_workers) {
-    TTI_TRY(tti_schemes_find(p->job, n_workers, p->on_device, &p->layouts));
+    TTI_TRY(tti_schemes_find(p->job, n_workers, p->on_device, is_on_paper(p), &p->layouts));
     TTI_TRY(make_blueprints(p));
     TTI_TRY(calibrate(p, n_workers));
     for (int i = 0; i < p->layouts.n; i++) TTI_TRY(predict(p, i));
@@ -384,7 +385,7 @@ static tutti_status write_best(planner *p, char **best) {
                         "%.3g",
                         p->layouts.n, p->memory_bytes / 1e9, least_wanted(p) / 1e9);
     tutti_job *job;
-    TTI_TRY(tti_scheme_job(p->job, &p->predictions[0].layout, &job));
+    TTI_TRY(tti_scheme_job(p->job, &p->predictions[0].layout, is_on_paper(p), &job));
     *best = tutti_job_print(job, false);
     tutti_job_destroy(job);
     return *best ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
@@ -400,12 +401,20 @@ static void destroy(planner *p) {
     tti_schemes_fini(&p->layouts);
 }
 
+/* Those of this machine; on paper they need not be here. */
+static tutti_status find_devices(const planner *p, tti_devices *devices) {
+    tutti_status st = tti_devices_find(&p->job->config, devices);
+    if (st != TUTTI_E_CONFIG || !is_on_paper(p)) return st;
+    tti_clear_error();
+    return TUTTI_OK;
+}
+
 /* As many as the job says, or would take. */
 static tutti_status count_workers(planner *p, int *n) {
     tti_devices devices;
-    TTI_TRY(tti_devices_find(&p->job->config, &devices));
-    p->is_mixed = devices.mixed;
+    p->is_mixed = tti_devices_mixed_from(p->job->config.parallel.devices) > 0;
     if (p->is_mixed) TTI_TRY(tti_mixture_check_device(&p->job->config, p->desc->device));
+    TTI_TRY(find_devices(p, &devices));
     p->on_device = (is_on_paper(p) || devices.n > 0) && !p->is_mixed;
     *n = p->desc->n_workers > 0 ? p->desc->n_workers : (int)tti_job_given_workers(&p->job->config);
     if (*n <= 0) *n = devices.n ? devices.n : tti_cores_usable();

@@ -61,20 +61,30 @@ static void write_layout(tutti_job *job, const tti_scheme *l) {
         tutti_job_set(job, "parallel.shares=equal", "the planner");
 }
 
-tutti_status tti_scheme_job(tutti_job *job, const tti_scheme *l, tutti_job **out) {
+tutti_status tti_scheme_job(tutti_job *job, const tti_scheme *l, bool on_paper, tutti_job **out) {
     tti_devices devices;
     tutti_status st = copy_job(job, out);
     if (st == TUTTI_OK) {
         write_layout(*out, l);
         st = tutti_job_check(*out);
     }
-    if (st == TUTTI_OK) st = tti_devices_resolve(*out, &devices);
+    if (st == TUTTI_OK && !on_paper) st = tti_devices_resolve(*out, &devices);
     if (st == TUTTI_OK) st = tti_job_resolve(*out, tti_cores_usable());
     if (st != TUTTI_OK) {
         tutti_job_destroy(*out);
         *out = NULL;
     }
     return st;
+}
+
+/* What is planned for devices computes on some, whatever there is here. */
+static void want_devices(tutti_job *job) {
+    const char *given = job->config.parallel.devices;
+    bool is_open = strcmp(given, "auto") == 0 || strcmp(given, "cpu") == 0;
+    if (is_open && strcmp(job->config.parallel.backend, "auto") == 0)
+        tutti_job_set(job, "parallel.devices=gpu", "the planner");
+    if (strcmp(job->config.train.precision, "auto") == 0)
+        tutti_job_set(job, "train.precision=bf16", "auto, on a device");
 }
 
 tutti_status tti_scheme_elsewhere(tutti_job *job, bool on_device) {
@@ -84,10 +94,11 @@ tutti_status tti_scheme_elsewhere(tutti_job *job, bool on_device) {
                         "--device describes GPUs alone; leave one of the two out, or measure on a "
                         "machine that has both",
                         job->config.parallel.offload);
-    if (!on_device)
+    TTI_TRY(tti_devices_check(&job->config));
+    if (on_device)
+        want_devices(job);
+    else
         tutti_job_set(job, "parallel.devices=cpu", "the planner");
-    else if (strcmp(job->config.train.precision, "auto") == 0)
-        tutti_job_set(job, "train.precision=bf16", "auto, on a device");
     return TUTTI_OK;
 }
 
@@ -104,7 +115,7 @@ void tti_scheme_unserved(tutti_job *job) {
 typedef struct wishes {
     tutti_job *job;
     int n_workers;
-    bool any_shards, any_recompute, any_chunks, on_device;
+    bool any_shards, any_recompute, any_chunks, on_device, on_paper;
 } wishes;
 
 static bool is_given(tutti_job *job, const char *key) {
@@ -145,7 +156,7 @@ static tutti_status add(tti_schemes *all, const wishes *w, const tti_scheme *l) 
     tutti_job *job = NULL;
     if (all->n == MAX_LAYOUTS) return TUTTI_OK; /* more are no help to anybody */
     tutti_status st = w->on_device ? check_on_device(w->job, l) : TUTTI_OK;
-    if (st == TUTTI_OK) st = tti_scheme_job(w->job, l, &job);
+    if (st == TUTTI_OK) st = tti_scheme_job(w->job, l, w->on_paper, &job);
     tutti_job_destroy(job);
     if (st == TUTTI_E_CONFIG) {
         note_refusal(all, l);
@@ -217,13 +228,15 @@ tutti_status tti_schemes_refuse(tti_schemes *all, int i) {
     return all->n > 0 ? TUTTI_OK : none_left(all);
 }
 
-tutti_status tti_schemes_find(tutti_job *job, int n_workers, bool on_device, tti_schemes *out) {
+tutti_status tti_schemes_find(tutti_job *job, int n_workers, bool on_device, bool on_paper,
+                              tti_schemes *out) {
     wishes w = {.job = job,
                 .n_workers = n_workers,
                 .any_shards = !is_given(job, "parallel.shards"),
                 .any_recompute = !is_given(job, "train.recompute"),
                 .any_chunks = !is_given(job, "parallel.pipeline_chunks"),
-                .on_device = on_device};
+                .on_device = on_device,
+                .on_paper = on_paper};
     *out = (tti_schemes){.of = calloc(MAX_LAYOUTS, sizeof *out->of), .n_workers = n_workers};
     if (!out->of) return tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
     TTI_TRY(add_all(out, &w));

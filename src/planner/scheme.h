@@ -18,11 +18,13 @@ typedef struct tti_scheme {
 void tti_scheme_text(const tti_scheme *layout, tti_str *out);
 
 /* The job with this layout written into it and everything resolved, owned by the caller.  Fails
- * with TUTTI_E_CONFIG and the reason where this program does not accept it. */
-tutti_status tti_scheme_job(tutti_job *job, const tti_scheme *layout, tutti_job **out);
+ * with TUTTI_E_CONFIG and the reason where this program does not accept it.  on_paper: its devices
+ * are not looked for on this machine. */
+tutti_status tti_scheme_job(tutti_job *job, const tti_scheme *layout, bool on_paper,
+                            tutti_job **out);
 
 /* The job on a machine that is not here, on devices or on a host: what is auto becomes what it is
- * there.  TUTTI_E_CONFIG: what it wants of such a machine is not known. */
+ * there, and it computes there.  TUTTI_E_CONFIG: what it wants of such a machine is not known. */
 tutti_status tti_scheme_elsewhere(tutti_job *job, bool on_device);
 
 /* A job with a parameter server becomes that of a worker who updates by itself. */
@@ -35,9 +37,10 @@ typedef struct tti_schemes {
 } tti_schemes;
 
 /* Every layout of n_workers that this program accepts for the job, on the host or on devices.
- * What the job says itself of shards, recomputation and pieces of stages stays.  Free with
- * tti_schemes_fini, also after a failure. */
-tutti_status tti_schemes_find(tutti_job *job, int n_workers, bool on_device, tti_schemes *out);
+ * What the job says itself of shards, recomputation and pieces of stages stays.  on_paper as above.
+ * Free with tti_schemes_fini, also after a failure. */
+tutti_status tti_schemes_find(tutti_job *job, int n_workers, bool on_device, bool on_paper,
+                              tti_schemes *out);
 
 /* Layout i is none after all: the reason is this thread's last error.  Those behind it move up.
  * TUTTI_E_CONFIG: none is left; the text has every reason. */

@@ -57,7 +57,11 @@ static void spread(const tti_simulation *s, tti_calibration *c) {
 
 static tutti_status calibrate(tti_simulation *s, tti_calibration *c) {
     double spent;
-    if (!tti_is_measured(s->desc->device)) return tti_calibration_of(s->desc->device, 1, c);
+    if (!tti_is_measured(s->desc->device)) {
+        TTI_TRY(tti_calibration_of(s->desc->device, 1, c));
+        tti_calibration_for(&s->b->config, c);
+        return TUTTI_OK;
+    }
     TTI_TRY(tti_calibrate_machine(s->b, 1, BUDGET_S, 0, c));
     return tti_calibrate_wave(s->b, c, BUDGET_S, &spent);
 }
@@ -287,7 +291,7 @@ static tutti_status open_worker(tutti_job *job, tti_simulation *s) {
                         "simulate: %d stages of %d pieces are %d workers for each copy of the "
                         "model; give -n a multiple of it, got %d",
                         pipeline, tensor, tensor * pipeline, s->desc->n_workers);
-    TTI_TRY(tti_scheme_job(job, &one, &alone));
+    TTI_TRY(tti_scheme_job(job, &one, is_on_paper(s), &alone));
     const tti_backend *backend = is_on_paper(s) ? tti_paper_device() : NULL;
     tti_bucket_link link;
     tutti_status st = link_of(s, alone, tensor * pipeline, &link);

@@ -147,6 +147,18 @@ int tti_devices_first(const tti_devices *d) {
     return i < d->n ? d->index[i] : 0;
 }
 
+tutti_status tti_devices_check(const tti_job_config *config) {
+    const char *text = config->parallel.devices;
+    tti_devices list = {0};
+    if (strcmp(text, "cpu") == 0 || strcmp(text, "auto") == 0) return TUTTI_OK;
+    if (strcmp(text, "gpu") != 0) TTI_TRY(read_list(text, 0, &list));
+    if (strcmp(config->parallel.backend, "auto") == 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG,
+                    "parallel.devices=%.60s: parallel.backend=%s computes on the host; leave one "
+                    "of the two out",
+                    text, config->parallel.backend);
+}
+
 tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out) {
     const char *text = config->parallel.devices;
     bool is_auto = strcmp(text, "auto") == 0, all = is_auto || strcmp(text, "gpu") == 0;
@@ -155,12 +167,8 @@ tutti_status tti_devices_find(const tti_job_config *config, tti_devices *out) {
     *out = (tti_devices){.backend = &tti_backend_cpu};
     if (strcmp(text, "cpu") == 0 || (is_auto && host)) return TUTTI_OK;
     tti_devices found = *out;
-    if (!all) TTI_TRY(read_list(text, 0, &found)); /* what is no list, before anybody looks */
-    if (host)
-        return tti_fail(TUTTI_E_CONFIG,
-                        "parallel.devices=%.60s: parallel.backend=%s computes on the host; leave "
-                        "one of the two out",
-                        text, config->parallel.backend);
+    TTI_TRY(tti_devices_check(config));
+    if (!all) TTI_TRY(read_list(text, 0, &found));
     if (tti_backend_find("cuda", &cuda) != TUTTI_OK) {
         if (!is_auto)
             return tti_fail(TUTTI_E_CONFIG,

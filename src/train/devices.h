@@ -33,6 +33,10 @@ int tti_devices_first(const tti_devices *devices);
 /* Finds the devices and writes what was auto into the job: parallel.devices, train.precision. */
 tutti_status tti_devices_resolve(tutti_job *job, tti_devices *out);
 
+/* What can be said of parallel.devices on any machine: TUTTI_E_CONFIG where it is no such list, or
+ * parallel.backend computes on the host. */
+tutti_status tti_devices_check(const tti_job_config *config);
+
 /* What parallel.devices of a job stands for on this machine: "cpu", "gpu" (all there are), a list
  * of numbers, a list with cpu in it, or "auto": devices where there are some and the job asks for
  * nothing that only the host has.  TUTTI_E_CONFIG says what is not there and why. */

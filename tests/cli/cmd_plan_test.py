@@ -234,6 +234,36 @@ def test_a_device_that_is_not_here():
         raise AssertionError("a piece is as large as the whole: %s" % tensor)
 
 
+def test_devices_that_are_not_here():
+    """What the job says of GPUs that this machine does not have keeps it from none of their
+    layouts, and the job that is written computes on them."""
+    more = ["--device", "h200", "-n", "2", "parallel.shards=2", "train.recompute=none"]
+    told = [plan(*more, *given)["layouts"] for given in ([], ["parallel.devices=gpu"],
+                                                         ["parallel.devices=0,1"])]
+    if told[0] != told[1] or told[0] != told[2]:
+        raise AssertionError(told)
+    for given, written in (("auto", "gpu"), ("cpu", "gpu"), ("gpu", "gpu"), ("0,1", "0,1")):
+        runs.tutti("plan", *JOB, *more, "parallel.devices=" + given, "--out", "best.yaml").expect(0)
+        with open("best.yaml") as file:
+            text = file.read()
+        if "devices: %s\n" % written not in text.replace('"', "") or "bf16" not in text:
+            raise AssertionError("of %s\n%s" % (given, text))
+    runs.tutti("plan", *JOB, *more, "parallel.devices=some").expect(2, "neither auto, cpu, gpu")
+    runs.tutti("plan", *JOB, *more, "parallel.devices=0,cpu", "parallel.mode=fast").expect(
+        2, "leave out --device h200")
+
+
+def test_precision_of_a_device_that_is_not_here():
+    """Products of f32 take longest, those in tf32 lie between them and 16 bits."""
+    job = ["plan", "model.name=mlp", "model.hidden=[4096,4096]", "data.n_train=64",
+           "data.n_test=8", "train.batch=4096", "-n", "1", "--device", "h200", "--json",
+           "parallel.shards=1", "train.recompute=none"]
+    low, tf32, wide = (json.loads(runs.tutti(*job, "train.precision=" + given).expect(0).out)
+                       ["layouts"][0]["compute_s"] for given in ("bf16", "tf32", "f32"))
+    if not 1.5 * low < tf32 < wide / 3:
+        raise AssertionError("%g, %g, %g s" % (low, tf32, wide))
+
+
 def test_devices():
     """Measured on devices (of host memory), all of them at once; parts of a model too."""
     modules = os.path.join(os.path.abspath(os.environ.get("TUTTI_BUILD", "build")), "tests/modules")
