@@ -268,6 +268,23 @@ def test_deaths_on_several_hosts():
     ended[1].expect(5, "its process, rank 0, has ended")
 
 
+def test_stops_without_a_supervisor():
+    """Who waits for a stopped rank hears of it long before the time limit of a minute: one of the
+    same host ends it.  A worker leaves as if it were killed, the server takes all along."""
+    ranks = hosts_test.Ranks(4, runs.small("run", *ASYNC, *MORE, *LONG, "parallel.staleness=2"),
+                             TUTTI_TEST_HOSTS="a,a,b,b")
+    wait_for_updates("run", 20)
+    os.kill(ranks.processes[3].pid, signal.SIGSTOP)
+    runs.wait_until(lambda: left("run"), 30, "word of the worker that was stopped")
+    expect([r["worker"] for r in left("run")] == [3], left("run"))
+    wait_for_updates("run", 20)
+    os.kill(ranks.processes[0].pid, signal.SIGSTOP)
+    ended = ranks.finish(30)
+    expect([rank.code for rank in ended] == [-9, 5, 5, -9], [rank.code for rank in ended])
+    for rank in ended[1:3]:
+        rank.expect(5, "its process, rank 0, has ended")
+
+
 def test_the_server_is_started_again():
     process = runs.start(*runs.small("run", *ASYNC, *MORE, *LONG, PROCESSES, "-n", "3",
                                      "--restarts", "1"))

@@ -126,7 +126,7 @@ tutti_status tti_net_meet_locally(net_state *s, bool *apart);
 /* ---- watch.c ---- */
 
 /* Watches the other processes of this host: the death of one breaks the group at once, and that one
- * was stopped by a signal within a second. */
+ * was stopped by a signal within a second.  One that stays stopped is killed then. */
 tutti_status tti_net_watch(net_state *s);
 void tti_net_unwatch(net_state *s);
 

@@ -4,9 +4,12 @@
  * A rank that sleeps in shared memory hears nothing of a peer that was killed; a pidfd does, at
  * once.  A rank that has left in order before it ends is no failure.  Of a stop (SIGSTOP, a batch
  * system's, Ctrl-Z) only the parent hears, so each rank looks at the next one's state: wherever
- * some are stopped and some run, one that runs stands before one that is stopped. */
+ * some are stopped and some run, one that runs stands before one that is stopped.
+ * Whoever does not listen to the group, but waits for a stopped rank on a connection of its own
+ * (asynchronous workers), hears when that one ends: a rank that was given up is killed. */
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -22,22 +25,29 @@ enum {
     LOOK_MS = 100,    /* from look to look */
     LATE_MS = 300,    /* a look that comes so long after the last one proves nothing */
     STOPPED_MS = 500, /* a rank that is seen stopped for so long does not go on by itself */
-    NO_RANK = -1
+    GIVEN_UP_MS = 950 /* and now all who listen know of it */
 };
 
-/* At the state of one rank. */
+/* One other process of this host. */
+typedef struct watched {
+    int rank, fd; /* fd: a pidfd, -1: there is none */
+    bool is_gone;
+} watched;
+
+/* At the state of the next one. */
 typedef struct stop_look {
-    int rank;         /* NO_RANK: of nobody any more */
+    watched *at;      /* NULL: there is nobody left */
     int64_t last_ns;  /* when it was looked at */
     int64_t since_ns; /* since when it has been seen stopped, INT64_MAX: it runs */
+    bool is_told;
 } stop_look;
 
-/* Breaks the group of this host, unless the rank had left or another is named already. */
-static void note_loss(net_state *s, int rank, const char *how) {
+/* Breaks the group of this host, unless another is named already; false: the rank had left. */
+static bool note_loss(net_state *s, int rank, const char *how) {
     tti_progress page;
     char text[256];
     if (tti_comm_group_progress(s->group, s->index_of[rank], &page) == TUTTI_OK && page.left)
-        return;
+        return false;
     snprintf(text, sizeof text, "comm: rank %d (pid %d on %s) %s", rank, s->peers[rank].pid,
              s->peers[rank].host, how);
     if (atomic_load(&s->lost) < 0) {
@@ -45,68 +55,76 @@ static void note_loss(net_state *s, int rank, const char *how) {
         atomic_store(&s->lost, rank);
     }
     tutti_comm_group_abort(s->group, rank, text);
+    return true;
 }
 
-/* The descriptors that tell of each other process of this host; what cannot be had is left out. */
-static int open_watches(net_state *s, struct pollfd *watches, int *ranks) {
+/* In the circle of the ranks, from the one behind this on; what cannot be waited for is looked at
+ * all the same. */
+static int find_others(net_state *s, watched *others) {
     int n = 0;
-    for (int i = 0; i < s->n_local; i++) {
-        int rank = s->rank_of[i], pid = s->peers[rank].pid;
+    for (int i = 1; i < s->n_local; i++) {
+        int rank = s->rank_of[(s->index_of[s->rank] + i) % s->n_local], pid = s->peers[rank].pid;
         if (pid == (int)getpid()) continue;
         int fd = (int)syscall(SYS_pidfd_open, pid, 0);
-        if (fd < 0 && errno == ESRCH) note_loss(s, rank, "died"); /* it met us, and was gone */
-        if (fd < 0) continue;
-        watches[n] = (struct pollfd){.fd = fd, .events = POLLIN};
-        ranks[n++] = rank;
+        bool is_gone = fd < 0 && errno == ESRCH;
+        if (is_gone) note_loss(s, rank, "died"); /* it met us, and was gone */
+        others[n++] = (watched){rank, fd, is_gone};
     }
     return n;
 }
 
-/* The next process of this host in the circle of its ranks. */
-static int next_rank(const net_state *s) {
-    for (int i = 1; i < s->n_local; i++) {
-        int rank = s->rank_of[(s->index_of[s->rank] + i) % s->n_local];
-        if (s->peers[rank].pid != (int)getpid()) return rank;
-    }
-    return NO_RANK;
+static void look_at_next(watched *others, int n, stop_look *look) {
+    *look = (stop_look){.last_ns = tti_now_ns(), .since_ns = INT64_MAX};
+    for (int i = n - 1; i >= 0; i--)
+        if (!others[i].is_gone) look->at = &others[i];
 }
 
 /* A look that comes late is of a process that was stopped too, with all of its job: whoever goes on
  * first must not blame the others. */
-static void look(net_state *s, stop_look *at) {
+static void look(net_state *s, stop_look *l) {
     int64_t now_ns = tti_now_ns();
-    bool late = now_ns - at->last_ns > LATE_MS * TTI_NS_PER_MS;
-    at->last_ns = now_ns;
-    if (tti_process_state(s->peers[at->rank].pid) != 'T')
-        at->since_ns = INT64_MAX;
-    else if (late || at->since_ns == INT64_MAX)
-        at->since_ns = now_ns;
-    else if (now_ns - at->since_ns >= STOPPED_MS * TTI_NS_PER_MS) {
-        note_loss(s, at->rank, "was stopped by a signal");
-        at->rank = NO_RANK;
+    bool late = now_ns - l->last_ns > LATE_MS * TTI_NS_PER_MS;
+    l->last_ns = now_ns;
+    if (tti_process_state(s->peers[l->at->rank].pid) != 'T') {
+        l->since_ns = INT64_MAX;
+        l->is_told = false;
+        return;
     }
+    if (late || l->since_ns == INT64_MAX) l->since_ns = now_ns;
+    if (!l->is_told && now_ns - l->since_ns >= STOPPED_MS * TTI_NS_PER_MS)
+        l->is_told = note_loss(s, l->at->rank, "was stopped by a signal");
+    if (l->is_told && now_ns - l->since_ns >= GIVEN_UP_MS * TTI_NS_PER_MS && l->at->fd >= 0)
+        syscall(SYS_pidfd_send_signal, l->at->fd, SIGKILL, NULL, 0);
+}
+
+static void note_death(net_state *s, watched *w) {
+    note_loss(s, w->rank, "died");
+    close(w->fd);
+    w->fd = -1;
+    w->is_gone = true;
 }
 
 /* Ends with the communicator. */
 static void *watch(void *arg) {
     net_state *s = arg;
-    struct pollfd watches[TTI_MAX_RANKS + 1];
-    int ranks[TTI_MAX_RANKS], n = open_watches(s, watches, ranks);
-    stop_look next = {.rank = next_rank(s), .last_ns = tti_now_ns(), .since_ns = INT64_MAX};
-    watches[n] = (struct pollfd){.fd = s->stop_fd, .events = POLLIN};
-    while (!watches[n].revents) {
-        if (poll(watches, (nfds_t)n + 1, next.rank == NO_RANK ? -1 : LOOK_MS) < 0 && errno != EINTR)
-            break;
-        for (int i = 0; i < n; i++) {
-            if (!watches[i].revents || watches[i].fd < 0) continue;
-            note_loss(s, ranks[i], "died");
-            close(watches[i].fd);
-            watches[i].fd = -1; /* poll passes it over */
-        }
-        if (next.rank != NO_RANK) look(s, &next);
+    watched others[TTI_MAX_RANKS];
+    struct pollfd polls[TTI_MAX_RANKS + 1];
+    int n = find_others(s, others);
+    stop_look next;
+    look_at_next(others, n, &next);
+    for (;;) {
+        for (int i = 0; i < n; i++) /* poll passes over -1 */
+            polls[i] = (struct pollfd){.fd = others[i].fd, .events = POLLIN};
+        polls[n] = (struct pollfd){.fd = s->stop_fd, .events = POLLIN};
+        int n_ready = poll(polls, (nfds_t)n + 1, next.at ? LOOK_MS : -1);
+        if ((n_ready < 0 && errno != EINTR) || (n_ready > 0 && polls[n].revents)) break;
+        for (int i = 0; i < n && n_ready > 0; i++)
+            if (polls[i].revents) note_death(s, &others[i]);
+        if (next.at && next.at->is_gone) look_at_next(others, n, &next);
+        if (next.at) look(s, &next);
     }
     for (int i = 0; i < n; i++)
-        if (watches[i].fd >= 0) close(watches[i].fd);
+        if (others[i].fd >= 0) close(others[i].fd);
     return NULL;
 }
 

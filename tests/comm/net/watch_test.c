@@ -1,78 +1,156 @@
 /* watch_test.c - a rank that died before anybody watched it is noticed all the same; one that a
- * signal has stopped is, and one that goes on again is not. */
+ * signal has stopped is, and is killed when it stays so; one that goes on again, or has left, is
+ * let alone. */
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "comm/net/net.h"
+#include "comm/shm/shm.h"
 #include "t.h"
 
-/* Rank 0 is this process, rank 1 a child. */
-typedef struct pair {
-    net_hello peers[2];
-    net_state s;
-} pair;
+enum { N_CHILDREN = 2 };
 
-static void begin(pair *p, pid_t child) {
-    *p = (pair){.peers = {{.pid = (int32_t)getpid()}, {.pid = (int32_t)child, .host = "here"}},
-                .s = {.n_ranks = 2,
-                      .n_local = 2,
-                      .index_of = {0, 1},
-                      .rank_of = {0, 1},
-                      .shown = {0, 1},
-                      .stop_fd = -1,
-                      .lost = -1}};
-    p->s.peers = p->peers;
-    T_OK(tutti_comm_group_create(2, &p->s.group));
-    T_OK(tti_net_watch(&p->s));
+/* Rank 0 is this process, the others are children. */
+typedef struct family {
+    net_hello peers[1 + N_CHILDREN];
+    pid_t pids[1 + N_CHILDREN];
+    net_state s;
+} family;
+
+static pid_t start_child(void) {
+    pid_t pid = fork();
+    if (pid == 0)
+        for (;;) pause();
+    return pid;
+}
+
+static void begin(family *f, int n_ranks) {
+    *f = (family){.s = {.n_ranks = n_ranks,
+                        .n_local = n_ranks,
+                        .index_of = {0, 1, 2},
+                        .rank_of = {0, 1, 2},
+                        .shown = {0, 1, 2},
+                        .stop_fd = -1,
+                        .lost = -1}};
+    f->s.peers = f->peers;
+    f->peers[0].pid = (int32_t)getpid();
+    for (int r = 1; r < n_ranks; r++) {
+        f->pids[r] = start_child();
+        f->peers[r] = (net_hello){.pid = (int32_t)f->pids[r], .host = "here"};
+    }
+    T_OK(tutti_comm_group_create(n_ranks, &f->s.group));
 }
 
 /* Until the loss is noticed, or ms later. */
-static void wait_for_loss(const pair *p, int ms) {
+static void wait_for_loss(const family *f, int ms) {
     int64_t deadline_ns = tti_now_ns() + ms * TTI_NS_PER_MS;
-    while (tti_net_check_lost(&p->s) == TUTTI_OK && tti_now_ns() < deadline_ns) usleep(1000);
+    while (tti_net_check_lost(&f->s) == TUTTI_OK && tti_now_ns() < deadline_ns) usleep(1000);
 }
 
-static void end(pair *p) {
-    tti_net_unwatch(&p->s);
-    tutti_comm_group_destroy(p->s.group);
+/* Until the child has ended, at most ms: by which signal; 0: it has not. */
+static int wait_for_end(family *f, int rank, int ms) {
+    int64_t deadline_ns = tti_now_ns() + ms * TTI_NS_PER_MS;
+    int how = 0;
+    while (waitpid(f->pids[rank], &how, WNOHANG) == 0) {
+        if (tti_now_ns() >= deadline_ns) return 0;
+        usleep(1000);
+    }
+    f->pids[rank] = 0;
+    return WTERMSIG(how);
+}
+
+static void end(family *f) {
+    tti_net_unwatch(&f->s);
+    tutti_comm_group_destroy(f->s.group);
+    for (int r = 1; r < f->s.n_ranks; r++) {
+        if (!f->pids[r]) continue;
+        kill(f->pids[r], SIGKILL);
+        T_EQ(waitpid(f->pids[r], NULL, 0), f->pids[r]);
+    }
 }
 
 T_CASE(a_rank_that_was_gone_before) {
     T_UNUSED;
-    pair p;
-    pid_t pid = fork();
-    if (pid == 0) _exit(0);
-    T_EQ(waitpid(pid, NULL, 0), pid);
-    begin(&p, pid);
-    wait_for_loss(&p, 5000);
-    T_FAILS(tti_net_check_lost(&p.s), TUTTI_E_PEER, "on here) died");
-    end(&p);
+    family f;
+    begin(&f, 2);
+    kill(f.pids[1], SIGKILL);
+    T_EQ(wait_for_end(&f, 1, 10000), SIGKILL);
+    T_OK(tti_net_watch(&f.s));
+    wait_for_loss(&f, 5000);
+    T_FAILS(tti_net_check_lost(&f.s), TUTTI_E_PEER, "on here) died");
+    end(&f);
+}
+
+/* Such as a batch system makes while it suspends a job; the milliseconds that it took. */
+static int64_t stop_for_a_moment(family *f, int rank) {
+    int64_t start_ns = tti_now_ns();
+    kill(f->pids[rank], SIGSTOP);
+    wait_for_loss(f, 200);
+    kill(f->pids[rank], SIGCONT);
+    return (tti_now_ns() - start_ns) / TTI_NS_PER_MS;
+}
+
+T_CASE(a_rank_that_goes_on_again) {
+    T_UNUSED;
+    for (bool was_short = false; !was_short;) { /* it may not be where much else is to do */
+        family f;
+        begin(&f, 2);
+        T_OK(tti_net_watch(&f.s));
+        was_short = stop_for_a_moment(&f, 1) < 450;
+        wait_for_loss(&f, 1500);
+        if (was_short) T_OK(tti_net_check_lost(&f.s));
+        if (was_short) T_EQ(wait_for_end(&f, 1, 0), 0);
+        end(&f);
+    }
 }
 
 T_CASE(a_rank_that_is_stopped) {
     T_UNUSED;
-    pair p;
-    pid_t pid = fork();
-    if (pid == 0)
-        for (;;) pause();
-    begin(&p, pid);
-    kill(pid, SIGSTOP);
-    wait_for_loss(&p, 200); /* such as a batch system makes while it suspends a job */
-    kill(pid, SIGCONT);
-    wait_for_loss(&p, 700);
-    T_OK(tti_net_check_lost(&p.s));
-    kill(pid, SIGSTOP);
-    wait_for_loss(&p, 10000);
-    T_FAILS(tti_net_check_lost(&p.s), TUTTI_E_PEER, "on here) was stopped by a signal");
-    end(&p);
-    kill(pid, SIGKILL);
-    T_EQ(waitpid(pid, NULL, 0), pid);
+    family f;
+    begin(&f, 2);
+    T_OK(tti_net_watch(&f.s));
+    kill(f.pids[1], SIGSTOP);
+    wait_for_loss(&f, 10000);
+    T_FAILS(tti_net_check_lost(&f.s), TUTTI_E_PEER, "on here) was stopped by a signal");
+    T_EQ(wait_for_end(&f, 1, 10000), SIGKILL);
+    T_FAILS(tti_net_check_lost(&f.s), TUTTI_E_PEER, "on here) was stopped by a signal");
+    end(&f);
+}
+
+/* The one behind it in the circle is looked at then. */
+T_CASE(a_rank_that_is_stopped_after_another_has_died) {
+    T_UNUSED;
+    family f;
+    begin(&f, 3);
+    T_OK(tti_net_watch(&f.s));
+    kill(f.pids[1], SIGKILL);
+    wait_for_loss(&f, 10000);
+    T_FAILS(tti_net_check_lost(&f.s), TUTTI_E_PEER, "on here) died");
+    kill(f.pids[2], SIGSTOP);
+    T_EQ(wait_for_end(&f, 2, 10000), SIGKILL);
+    end(&f);
+}
+
+T_CASE(a_rank_that_is_stopped_when_it_has_left) {
+    T_UNUSED;
+    family f;
+    begin(&f, 2);
+    atomic_store(&shm_rank_of(f.s.group->header, 1)->left, 1);
+    T_OK(tti_net_watch(&f.s));
+    kill(f.pids[1], SIGSTOP);
+    T_EQ(wait_for_end(&f, 1, 1500), 0);
+    T_OK(tti_net_check_lost(&f.s));
+    end(&f);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_rank_that_was_gone_before),
-                                       cmocka_unit_test(a_rank_that_is_stopped)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_that_was_gone_before), cmocka_unit_test(a_rank_that_goes_on_again),
+        cmocka_unit_test(a_rank_that_is_stopped),
+        cmocka_unit_test(a_rank_that_is_stopped_after_another_has_died),
+        cmocka_unit_test(a_rank_that_is_stopped_when_it_has_left)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
