@@ -7,11 +7,13 @@
 #include "launch/worker_env.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 
@@ -50,13 +52,23 @@ static bool parse_int(const char *text, long max, int *out) {
     return true;
 }
 
-/* Batch, interactive and external steps have ids near 2^32; they are shells, not tasks. */
+static bool has_terminal(void) {
+    int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0) return false;
+    close(fd);
+    return true;
+}
+
+/* Batch, interactive and external steps have ids near 2^32; they are shells, not tasks.  So is what
+ * "srun --pty bash" starts.  Its job is named after it, but so is that of tasks which srun starts
+ * in a shell of salloc: only the shell has a terminal. */
 static bool in_slurm_step(const tti_environment *env) {
     const char *step = tti_env_look(env, "SLURM_STEP_ID"),
                *job = tti_env_look(env, "SLURM_JOB_NAME");
     int id;
     if (!step || !parse_int(step, INT_MAX, &id)) return false;
-    return !job || (strcmp(job, "bash") != 0 && strcmp(job, "interactive") != 0);
+    bool is_named_so = job && (strcmp(job, "bash") == 0 || strcmp(job, "interactive") == 0);
+    return !is_named_so || !has_terminal();
 }
 
 /* A pod is one process here; more of them per pod are torchrun's to start (it reads PET_* too). */

@@ -36,7 +36,8 @@ typedef struct tti_environment {
 /* NULL: not set, or empty; or name is NULL. */
 const char *tti_env_look(const tti_environment *env, const char *name);
 
-/* A pure function of its arguments.  A launcher's variables that are set but make no sense
+/* A function of its arguments alone, and in a step of Slurm of whether this process has a terminal,
+ * as the shell of "srun --pty bash" has.  A launcher's variables that are set but make no sense
  * (not a number, rank >= size) are TUTTI_E_CONFIG with the variable named, and so is "0 of 1" where
  * another launcher says "one of several": N jobs of one rank, which nobody has asked for.  get
  * NULL: getenv. */

@@ -1,8 +1,8 @@
 # slurm_slow_test.sh - a real Slurm of one node, started here and ended here: srun in every
-# pairing with MPI, the right ones and the silent wrong one, and without MPI.  Needs root, munge,
-# slurmctld, slurmd and srun; without them it is skipped.
+# pairing with MPI, the right ones and the silent wrong one, without MPI, and in a shell of salloc.
+# Needs root, munge, slurmctld, slurmd, srun and salloc; without them it is skipped.
 set -u
-for program in slurmctld slurmd srun munged runuser; do
+for program in slurmctld slurmd srun salloc munged runuser; do
     command -v $program > /dev/null || { echo "no $program here" && exit 77; }
 done
 [ "$(id -u)" = 0 ] || { echo "not root" && exit 77; }
@@ -40,9 +40,16 @@ export SLURM_CONF="$folder/slurm.conf" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_A
 export TUTTI_MODULE_PATH="$TUTTI_BUILD"
 
 daemons=
+# One after the other: what is left of a step tells slurmctld so, through munged, and slurmd waits
+# for it.
 stop() {
-    for pid in $daemons; do kill "$pid" 2> /dev/null; done
-    wait
+    for pid in $daemons; do
+        kill "$pid" 2> /dev/null
+        (sleep 20 && kill -9 "$pid") > /dev/null 2>&1 &
+        guard=$!
+        wait "$pid"
+        kill "$guard" 2> /dev/null
+    done
     rm -rf "$folder"
 }
 trap stop EXIT
@@ -86,6 +93,11 @@ want=$("$TUTTI_PROGRAM" train $small -n 1 -q | grep -o 'params_hash [0-9a-f]*')
 [ -n "$want" ] || fail "no run to compare with"
 train "by Slurm" -n 2 --mpi=none
 [ "$hash" = "$want" ] || fail "--mpi=none: '$hash' instead of '$want'"
+# salloc names its job after its shell, and the tasks of srun in there hear that name too.
+# shellcheck disable=SC2086  # a list of words
+out=$(echo "srun --overcommit -n 2 --mpi=none $TUTTI_PROGRAM train" $small |
+    timeout 100 salloc -n 2 --overcommit sh 2>&1)
+case $out in *"by Slurm"*"$want"*) ;; *) fail "salloc: no 2 ranks with '$want' in: $out" ;; esac
 for pair in openmpi:pmix mpich:pmi2; do
     mpi=${pair%:*} kind=${pair#*:}
     [ -e "$TUTTI_BUILD/tutti-mpi-$mpi.so" ] || continue

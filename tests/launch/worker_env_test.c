@@ -1,7 +1,11 @@
 /* worker_env_test.c - a table of environments as the launchers make them, and the traps in them. */
 #include "launch/worker_env.h"
 
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "t.h"
@@ -114,18 +118,6 @@ static const env_case cases[] = {
     /* the shells of sbatch and salloc are one process each */
     {{"SLURM_PROCID=0", "SLURM_NTASKS=8"}, 0, 1, 0, 1, "single"},
     {{"SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_STEP_ID=4294967291"}, 0, 1, 0, 1, "single"},
-    {{"SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_STEP_ID=0", "SLURM_JOB_NAME=bash"},
-     0,
-     1,
-     0,
-     1,
-     "single"},
-    {{"SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_STEP_ID=0", "SLURM_JOB_NAME=interactive"},
-     0,
-     1,
-     0,
-     1,
-     "single"},
 };
 
 T_CASE(launchers) {
@@ -139,6 +131,41 @@ T_CASE(launchers) {
             fail_msg("case %zu: %d/%d local %d/%d '%s'", i, env.rank, env.n_ranks, env.local_rank,
                      env.local_n_ranks, env.text);
     }
+}
+
+/* Number of ranks that a process in a session of its own finds, at a terminal of its own or none.
+ */
+static int ranks_in_step(const char *name, bool at_terminal) {
+    const char *const env[] = {"SLURM_STEP_ID=0", "SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=8", name,
+                               NULL};
+    int door = posix_openpt(O_RDWR | O_NOCTTY), status = 0;
+    assert_true(door >= 0 && grantpt(door) == 0 && unlockpt(door) == 0);
+    const char *terminal = ptsname(door);
+    assert_non_null(terminal);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        tti_worker_env found = {0};
+        bool is_ready = setsid() > 0 && (!at_terminal || open(terminal, O_RDWR) >= 0);
+        tutti_status st = tti_worker_env_detect(NULL, get_from_list, (void *)env, &found);
+        _exit(is_ready && st == TUTTI_OK ? found.n_ranks : 0);
+    }
+    T_EQ(waitpid(pid, &status, 0), pid);
+    close(door);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* salloc names its job after the shell that it starts, and srun in there hands the name on: its
+ * tasks would be N jobs of one rank. */
+T_CASE(a_shell_of_a_step_has_a_terminal_its_tasks_have_none) {
+    T_UNUSED;
+    static const char *const names[] = {"SLURM_JOB_NAME=bash", "SLURM_JOB_NAME=interactive"};
+    for (size_t i = 0; i < TTI_COUNT(names); i++) {
+        T_EQ(ranks_in_step(names[i], true), 1);
+        T_EQ(ranks_in_step(names[i], false), 8);
+    }
+    T_EQ(ranks_in_step("SLURM_JOB_NAME=train", true), 8);
 }
 
 /* What would be N jobs of one rank: a pod's own WORLD_SIZE=1 under mpirun, an MPI that does not fit
@@ -229,6 +256,7 @@ T_CASE(reads_the_real_environment) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launchers),
+        cmocka_unit_test(a_shell_of_a_step_has_a_terminal_its_tasks_have_none),
         cmocka_unit_test(a_lone_rank_among_several_is_refused),
         cmocka_unit_test(nonsense_is_refused),
         cmocka_unit_test(flags_come_first),
