@@ -37,7 +37,7 @@ NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc) State=UNKNOWN
 PartitionName=all Nodes=$host Default=YES State=UP OverSubscribe=FORCE:4
 CONF
 export SLURM_CONF="$folder/slurm.conf" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export TUTTI_MODULE_PATH="$TUTTI_BUILD"
+export TUTTI_MODULE_PATH="$TUTTI_BUILD" SLURM_PMIX_TMPDIR="$folder"
 
 daemons=
 # One after the other: what is left of a step tells slurmctld so, through munged, and slurmd waits
@@ -45,10 +45,7 @@ daemons=
 stop() {
     for pid in $daemons; do
         kill "$pid" 2> /dev/null
-        (sleep 20 && kill -9 "$pid") > /dev/null 2>&1 &
-        guard=$!
-        wait "$pid"
-        kill "$guard" 2> /dev/null
+        wait "$pid" 2> /dev/null
     done
     rm -rf "$folder"
 }
