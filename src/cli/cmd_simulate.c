@@ -9,9 +9,9 @@
 #include "tutti/planner.h"
 
 static const char usage[] =
-    "usage: tutti simulate [JOB.yaml] [key=value ...] -n WORKERS [--network FILE|h200|ethernet]\n"
+    "usage: tutti simulate [JOB.yaml] [key=value ...] [-n WORKERS] [--network FILE|h200|ethernet]\n"
     "                      [--device measured|cpu|h200] [--step-ms MS] [--speeds LIST] [--json]\n\n"
-    "Plays a step of the job on 1, 2, 4, ... WORKERS, each with the batch of the job: what a\n"
+    "Plays a step of the job on 1, 2, 4, ... WORKERS (64), each with the batch of the job: what a\n"
     "worker computes (measured here in some seconds, by the figures of an H200 or of a core, or "
     "as\n"
     "--step-ms says), when each bucket of gradients comes, and how long its sum takes.  With\n"

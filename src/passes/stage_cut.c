@@ -192,13 +192,23 @@ static tutti_status note_start(const cutter *c, int node, tti_piece_start *start
     return start->param ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "stages: out of memory");
 }
 
+/* A stage without a layer would have nothing to do. */
+static tutti_status too_many(const tti_stages *stages, int n_most) {
+    if (stages->n_chunks == 1)
+        return tti_fail(TUTTI_E_INVALID,
+                        "parallel.pipeline: %d stages, but the model can be cut into %d pieces at "
+                        "most; give at most parallel.pipeline=%d",
+                        stages->n_stages, n_most, n_most);
+    return tti_fail(TUTTI_E_INVALID,
+                    "parallel.pipeline: %d stages of %d chunks, but the model can be cut into %d "
+                    "pieces at most; give at most parallel.pipeline=%d, or fewer chunks",
+                    stages->n_stages, stages->n_chunks, n_most,
+                    TTI_MAX(1, n_most / stages->n_chunks));
+}
+
 static tutti_status choose(cutter *c, tti_stages *stages) {
     int n_pieces = tti_stages_n_pieces(stages);
-    if (c->n + 1 < n_pieces)
-        return tti_fail(TUTTI_E_INVALID,
-                        "parallel.pipeline: %d stages of %d chunks, but the model can be cut into "
-                        "%d pieces at most; give fewer",
-                        stages->n_stages, stages->n_chunks, c->n + 1);
+    if (c->n + 1 < n_pieces) return too_many(stages, c->n + 1);
     for (int q = 0; q < n_pieces; q++)
         for (int b = q; b <= c->n; b++)
             c->ways[(size_t)q * (size_t)(c->n + 1) + (size_t)b] = best_way(c, q, b);

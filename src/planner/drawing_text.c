@@ -89,9 +89,9 @@ static void print_buckets(const tti_drawing *d, const tti_plan *plan) {
         const tti_bucket *bucket = &plan->buckets[i];
         const tti_node *node = plan->shard.steps[bucket->ready_after];
         size_t n_bytes = tti_drawing_message_bytes(d, plan, bucket->first, bucket->n_elems);
-        tti_str_printf(d->out, "  bucket %-3d %8.3f MiB  after step %d of %d (%s %s)\n", i,
+        tti_str_printf(d->out, "  bucket %-3d %8.3f MiB  after step %d of %d (%s%s%s)\n", i,
                        tti_mib(n_bytes), bucket->ready_after, plan->shard.n_steps, node->op->name,
-                       node->name);
+                       *node->name ? " " : "", node->name);
         all += n_bytes;
     }
     if (tti_drawing_is_compressed(d))

@@ -143,7 +143,14 @@ T_CASE(names_of_crossings) {
 T_CASE(a_model_of_few_layers_has_few_stages) {
     T_UNUSED;
     tti_stages s = {.n_stages = 3, .n_chunks = 1};
-    T_FAILS(cut(net_mlp, &s), TUTTI_E_INVALID, "can be cut into 2 pieces at most");
+    T_FAILS(cut(net_mlp, &s), TUTTI_E_INVALID,
+            "3 stages, but the model can be cut into 2 pieces at most; give at most "
+            "parallel.pipeline=2");
+    tti_stages_fini(&s);
+    s = (tti_stages){.n_stages = 2, .n_chunks = 2};
+    T_FAILS(cut(net_mlp, &s), TUTTI_E_INVALID,
+            "2 stages of 2 chunks, but the model can be cut into 2 pieces at most; give "
+            "at most parallel.pipeline=1, or fewer chunks");
     tti_stages_fini(&s);
     s = (tti_stages){.n_stages = 33, .n_chunks = 2};
     T_FAILS(cut(net_mlp, &s), TUTTI_E_INVALID, "at most 64 together");
