@@ -52,7 +52,7 @@ class Ranks:
                     [*before(rank), runs.PROGRAM, *arguments, *own(rank)], stdout=out, stderr=out,
                     stdin=subprocess.DEVNULL, env=environment(**more), start_new_session=True))
 
-    def finish(self, timeout_s=60):
+    def finish(self, timeout_s=runs.HANGS_S):
         ended = []
         for rank, process in enumerate(self.processes):
             code = process.wait(timeout_s)
@@ -291,7 +291,7 @@ def mpirun(start, n_ranks, arguments, before=(), **env):
                                 env=environment(**env), start_new_session=True)
 
 
-def told(process, timeout_s=60):
+def told(process, timeout_s=runs.HANGS_S):
     code = process.wait(timeout_s)
     with open("out", errors="replace") as out:
         return runs.Ended(["mpirun"], code, out.read(), "")

@@ -82,7 +82,7 @@ def test_a_worker_that_dies_ends_the_others():
         long = ["train.steps=%d" % n_steps, "run.checkpoint_every=20"]
         dies, lives = "dies-%d" % n_steps, "lives-%d" % n_steps
         process = runs.start(*runs.small(dies, *divided, *long, "--restarts", "1"))
-        runs.wait_until(lambda: runs.checkpoints(dies) or process.poll() is not None, 60)
+        runs.wait_until(lambda: runs.checkpoints(dies) or process.poll() is not None)
         runs.kill_child(process, 1)
         ended = runs.finish(process).expect(0)
         if "starting again" in ended.out + ended.err:

@@ -17,6 +17,7 @@ import time
 PROGRAM = os.path.abspath(os.environ.get("TUTTI_PROGRAM", "build/tutti"))
 SEED = int(os.environ.get("TUTTI_TEST_SEED", "1"))
 ROOM = 4 << 30  # bytes; the largest test leaves one
+HANGS_S = 240  # ends what hangs: a busy machine takes many times as long as an idle one
 
 # A run of a tenth of a second: 40 steps of an mlp with dropout, 9 to an epoch, the last one short.
 SMALL = ["model.name=mlp", "model.hidden=[16]", "model.dropout=0.2", "data.n_train=512",
@@ -60,7 +61,7 @@ def start(*arguments, **options):
                                 stderr=err, start_new_session=True, **options)
 
 
-def finish(process, timeout_s=60):
+def finish(process, timeout_s=HANGS_S):
     try:
         code = process.wait(timeout_s)
     except subprocess.TimeoutExpired:
@@ -70,7 +71,7 @@ def finish(process, timeout_s=60):
         return Ended(process.args[1:], code, out.read(), err.read())
 
 
-def tutti(*arguments, timeout_s=60, **options):
+def tutti(*arguments, timeout_s=HANGS_S, **options):
     return finish(start(*arguments, **options), timeout_s)
 
 
@@ -80,9 +81,14 @@ def small(run, *arguments):
 
 
 def records(run):
-    """metrics.jsonl; a last line may be cut only if the machine itself had died, so never here."""
-    with open(os.path.join(run, "metrics.jsonl")) as file:
-        return [json.loads(line) for line in file]
+    """metrics.jsonl; a last line may be cut only if the machine itself had died, so never here.  Of
+    a run that is at work it may be on its way: who reads beside who writes may see half of it."""
+    end = time.monotonic() + HANGS_S
+    while True:
+        with open(os.path.join(run, "metrics.jsonl")) as file:
+            text = file.read()
+        if not text or text.endswith("\n") or time.monotonic() > end:
+            return [json.loads(line) for line in text.splitlines()]
 
 
 def steps_told(run):
@@ -123,7 +129,7 @@ def same_story(expected, run):
         raise AssertionError("%s: nothing about %s" % (run, missing))
 
 
-def wait_until(condition, timeout_s=20, what="what was waited for"):
+def wait_until(condition, timeout_s=HANGS_S, what="what was waited for"):
     end = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > end:

@@ -170,7 +170,7 @@ def killed(run, rank, *arguments):
     """A run of two copies, once a worker was killed that was in the middle of it."""
     process = runs.start("train", "run.dir=" + run, *layouts.FEW, *ASYNC, PROCESSES, *arguments,
                          "train.steps=1000000", "run.checkpoint_every=10")
-    runs.wait_until(lambda: runs.checkpoints(run) or process.poll() is not None, 60)
+    runs.wait_until(lambda: runs.checkpoints(run) or process.poll() is not None)
     os.kill(runs.children(process.pid)[rank], signal.SIGKILL)
     return process
 
@@ -194,10 +194,10 @@ def test_a_copy_leaves_as_a_whole():
                                      ("other", "lenet", (2, 2, 1), 3),
                                      ("pieces", "gpt2", (2, 1, 2), 3)):
         process = killed(run, rank, *layouts.models()[model], *layouts.keys_of(layout))
-        runs.wait_until(lambda: left(run) or process.poll() is not None, 20, "word of the copy")
+        runs.wait_until(lambda: left(run) or process.poll() is not None, what="word of the copy")
         n_steps = runs.checkpoints(run)[-1]
-        runs.wait_until(lambda: runs.checkpoints(run)[-1] > n_steps + 20, 30, "more steps")
-        runs.wait_until(lambda: len(runs.children(process.pid)) == 2, 10, "the end of the copy")
+        runs.wait_until(lambda: runs.checkpoints(run)[-1] > n_steps + 20, what="more steps")
+        runs.wait_until(lambda: len(runs.children(process.pid)) == 2, what="the end of the copy")
         process.send_signal(signal.SIGTERM)
         runs.finish(process).expect(143, "copy 1 has left", "the others go on", "rank %d" % rank)
         told = left(run)
@@ -210,7 +210,7 @@ def test_a_wish_to_end():
     """Of any worker comes to all."""
     process = runs.start("train", "run.dir=run", *layouts.FEW, *layouts.models()["lenet"], *ASYNC,
                          *layouts.keys_of((2, 1, 2)), "train.steps=1000000")
-    runs.wait_until(lambda: runs.steps_told("run") > 5 or process.poll() is not None, 60)
+    runs.wait_until(lambda: runs.steps_told("run") > 5 or process.poll() is not None)
     process.send_signal(signal.SIGTERM)
     runs.finish(process).expect(143, "continue with: tutti train --resume run")
     expect(runs.checkpoints("run"), "no checkpoint")

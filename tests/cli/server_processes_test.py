@@ -131,13 +131,13 @@ def test_who_holds_a_range_is_killed():
     """It is named, and all start again from the last checkpoint; one without only leaves."""
     process = runs.start(*runs.small("run", *ASYNC, *MORE, *LONG, PROCESSES, "-n", "3",
                                      "parallel.servers=2", "--restarts", "1"))
-    runs.wait_until(lambda: runs.checkpoints("run"), 60, "a checkpoint")
+    runs.wait_until(lambda: runs.checkpoints("run"), what="a checkpoint")
     os.kill(runs.children(process.pid)[1], signal.SIGKILL)
-    runs.wait_until(lambda: [r["event"] for r in runs.records("run")].count("start") == 2, 60,
-                    "another start")
+    runs.wait_until(lambda: [r["event"] for r in runs.records("run")].count("start") == 2,
+                    what="another start")
     wait_for_updates("run", 20)
     os.kill(runs.children(process.pid)[2], signal.SIGKILL)
-    runs.wait_until(lambda: left("run"), 60, "word of the worker that was killed")
+    runs.wait_until(lambda: left("run"), what="word of the worker that was killed")
     wait_for_updates("run", 120)  # past a checkpoint and evaluations
     holder = runs.children(process.pid)[1]
     os.kill(holder, signal.SIGKILL)
@@ -150,7 +150,7 @@ def test_ranges_are_saved_and_continued():
     """A checkpoint is of the whole model: it goes on with other holders."""
     process = runs.start(*runs.small("run", *ASYNC, *MORE, *LONG, PROCESSES, "-n", "3",
                                      "parallel.servers=3"))
-    runs.wait_until(lambda: runs.checkpoints("run"), 60, "a checkpoint")
+    runs.wait_until(lambda: runs.checkpoints("run"), what="a checkpoint")
     process.send_signal(signal.SIGTERM)
     runs.finish(process).expect(143)
     done = runs.checkpoints("run")[-1]
@@ -201,7 +201,7 @@ def test_between_networks():
 
 def wait_for_updates(run, n_more):
     n = runs.steps_told(run) + n_more
-    runs.wait_until(lambda: runs.steps_told(run) >= n, 60, "updates")
+    runs.wait_until(lambda: runs.steps_told(run) >= n, what="updates")
 
 
 def left(run):
@@ -229,7 +229,7 @@ def test_a_worker_is_killed():
     process = runs.start(*runs.small("run", *ASYNC, *MORE, *LONG, PROCESSES, "-n", "3"))
     wait_for_updates("run", 20)
     os.kill(runs.children(process.pid)[2], signal.SIGKILL)
-    runs.wait_until(lambda: left("run"), 60, "word of the worker that was killed")
+    runs.wait_until(lambda: left("run"), what="word of the worker that was killed")
     wait_for_updates("run", 120)  # past a checkpoint and evaluations
     process.send_signal(signal.SIGTERM)
     runs.finish(process).expect(143, "worker 2 has left", "the others go on")
@@ -260,7 +260,7 @@ def test_deaths_on_several_hosts():
     ranks = hosts_test.Ranks(3, runs.small("run", *ASYNC, *MORE, *LONG), TUTTI_TEST_HOSTS="a,a,b")
     wait_for_updates("run", 20)
     ranks.processes[2].kill()
-    runs.wait_until(lambda: left("run"), 60, "word of the worker that was killed")
+    runs.wait_until(lambda: left("run"), what="word of the worker that was killed")
     wait_for_updates("run", 20)
     ranks.processes[0].kill()
     ended = ranks.finish()
@@ -288,10 +288,10 @@ def test_stops_without_a_supervisor():
 def test_the_server_is_started_again():
     process = runs.start(*runs.small("run", *ASYNC, *MORE, *LONG, PROCESSES, "-n", "3",
                                      "--restarts", "1"))
-    runs.wait_until(lambda: runs.checkpoints("run"), 60, "a checkpoint")
+    runs.wait_until(lambda: runs.checkpoints("run"), what="a checkpoint")
     os.kill(runs.children(process.pid)[0], signal.SIGKILL)
-    runs.wait_until(lambda: [r["event"] for r in runs.records("run")].count("start") == 2, 60,
-                    "another start")
+    runs.wait_until(lambda: [r["event"] for r in runs.records("run")].count("start") == 2,
+                    what="another start")
     wait_for_updates("run", 20)
     process.send_signal(signal.SIGINT)
     runs.finish(process).expect(130)
@@ -304,7 +304,7 @@ def test_backup_workers():
     process = runs.start(*runs.small("run", *backup, "train.steps=1000000"))
     wait_for_updates("run", 20)
     os.kill(runs.children(process.pid)[2], signal.SIGKILL)
-    runs.wait_until(lambda: left("run"), 60, "word of the worker that was killed")
+    runs.wait_until(lambda: left("run"), what="word of the worker that was killed")
     wait_for_updates("run", 40)
     process.send_signal(signal.SIGTERM)
     runs.finish(process).expect(143, "worker 2 has left", "the others go on")

@@ -95,7 +95,7 @@ def test_a_server_is_killed():
                      "run.checkpoint_every=0"]
         process = runs.start("train", "run.dir=" + run, *FEW, "-n", "2", *SERVER, *arguments,
                              "parallel.place=processes", "--restarts", "1")
-        runs.wait_until(lambda: runs.checkpoints(run) or process.poll() is not None, 60)
+        runs.wait_until(lambda: runs.checkpoints(run) or process.poll() is not None)
         for pid in runs.children(process.pid)[:1]:
             os.kill(pid, signal.SIGKILL)
         ended = runs.finish(process).expect(0)
@@ -227,7 +227,7 @@ def test_stopped_and_continued():
     arguments = models()["lenet"] + ["train.steps=1000000", "data.n_train=960",
                                      "run.checkpoint_every=0", "run.log_every=1"]
     process = runs.start("train", "run.dir=run", *FEW, "-n", "3", *ASYNC, *arguments)
-    runs.wait_until(lambda: runs.steps_told("run") > 50, 60)
+    runs.wait_until(lambda: runs.steps_told("run") > 50)
     process.send_signal(signal.SIGTERM)
     runs.finish(process).expect(143, "continue with: tutti train --resume run")
     done = runs.checkpoints("run")[-1]
