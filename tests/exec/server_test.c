@@ -115,7 +115,8 @@ T_CASE(what_was_recorded_is_repeated) {
     T_UNUSED;
     for (int w = 2; w <= 5; w++) {
         served first, again;
-        T_OK(tti_fault_set("exec.compute:delay_ms=3@rank=1"));
+        /* Who begins first is overtaken, and later rank 1. */
+        T_OK(tti_fault_set("exec.compute:delay_ms=500@1;exec.compute:delay_ms=3@rank=1"));
         play_all(&first, w, 1, TTI_UNBOUNDED, NULL);
         assert_true(first.stale_max > 0);
         T_OK(tti_fault_set("exec.compute:delay_ms=2@rank=0")); /* now another one is slow */
