@@ -25,7 +25,7 @@ enum {
     LOOK_MS = 100,    /* from look to look */
     LATE_MS = 300,    /* a look that comes so long after the last one proves nothing */
     STOPPED_MS = 500, /* a rank that is seen stopped for so long does not go on by itself */
-    GIVEN_UP_MS = 950 /* and now all who listen know of it */
+    GIVEN_UP_MS = 800 /* and now all who listen know of it */
 };
 
 /* One other process of this host. */
