@@ -47,12 +47,12 @@ static tutti_status find_module(const char *name, const tti_link **out) {
     tti_str tried = {0};
     *out = tti_module_find(name, ask_module, &tried);
     if (!*out)
-        tti_fail(TUTTI_E_UNSUPPORTED,
+        tti_fail(TUTTI_E_CONFIG,
                  "there is no module '%s' here (built where MPI's headers are: libopenmpi-dev or "
                  "libmpich-dev; TUTTI_TRANSPORT=tcp with MASTER_ADDR needs none); tried:%s",
                  name, tti_str_text(&tried));
     tti_str_free(&tried);
-    return *out ? TUTTI_OK : TUTTI_E_UNSUPPORTED;
+    return *out ? TUTTI_OK : TUTTI_E_CONFIG;
 }
 
 tutti_status tti_link_find(const char *name, const tti_link **out) {

@@ -15,10 +15,10 @@ T_CASE(names) {
     T_FAILS(tti_link_find("mpi", &link), TUTTI_E_INVALID, "no transport \"mpi\"");
     assert_null(link);
     T_EQ(setenv("TUTTI_MODULE_PATH", "/nowhere", 1), 0);
-    T_FAILS(tti_link_find("mpi-mpich", &link), TUTTI_E_UNSUPPORTED,
+    T_FAILS(tti_link_find("mpi-mpich", &link), TUTTI_E_CONFIG,
             "/nowhere/tutti-mpi-mpich.so: not there");
     T_FAILS(tutti_comm_create(&(tutti_comm_desc){.transport = "mpi-openmpi", .n_ranks = 2}, &comm),
-            TUTTI_E_UNSUPPORTED, "libopenmpi-dev");
+            TUTTI_E_CONFIG, "libopenmpi-dev");
     assert_null(comm);
 }
 

@@ -12,12 +12,12 @@ tutti_status tti_net_check_hello(net_state *s, int rank) {
     net_hello *theirs = &s->peers[rank], *mine = &s->peers[s->rank];
     theirs->host[sizeof theirs->host - 1] = theirs->version[sizeof theirs->version - 1] = '\0';
     if (theirs->magic != mine->magic)
-        return tti_fail(TUTTI_E_MISMATCH,
+        return tti_fail(TUTTI_E_CONFIG,
                         "comm_create: rank %d is another program than rank %d, or of another byte "
                         "order",
                         rank, s->rank);
     if (theirs->wire != mine->wire || strcmp(theirs->version, mine->version) != 0)
-        return tti_fail(TUTTI_E_MISMATCH,
+        return tti_fail(TUTTI_E_CONFIG,
                         "comm_create: rank %d on %s is of tutti %s (wire %u), rank %d on %s of %s "
                         "(wire %u): install the same version on every host",
                         rank, theirs->host, theirs->version, theirs->wire, s->rank, mine->host,

@@ -35,17 +35,17 @@ T_CASE(the_same_version) {
 
 T_CASE(another_version) {
     T_UNUSED;
-    T_FAILS(meet(of_another_version), TUTTI_E_MISMATCH,
+    T_FAILS(meet(of_another_version), TUTTI_E_CONFIG,
             "rank 1 on elsewhere is of tutti 9.8.7 (wire ");
-    T_FAILS(meet(of_another_version), TUTTI_E_MISMATCH, " of " TUTTI_VERSION " (wire ");
-    T_FAILS(meet(of_another_version), TUTTI_E_MISMATCH, "install the same version on every host");
-    T_FAILS(meet(of_another_wire), TUTTI_E_MISMATCH, "rank 1 on ");
-    T_FAILS(meet(of_another_program), TUTTI_E_MISMATCH, "rank 1 is another program than rank 0");
+    T_FAILS(meet(of_another_version), TUTTI_E_CONFIG, " of " TUTTI_VERSION " (wire ");
+    T_FAILS(meet(of_another_version), TUTTI_E_CONFIG, "install the same version on every host");
+    T_FAILS(meet(of_another_wire), TUTTI_E_CONFIG, "rank 1 on ");
+    T_FAILS(meet(of_another_program), TUTTI_E_CONFIG, "rank 1 is another program than rank 0");
 }
 
 T_CASE(texts_that_do_not_end) {
     T_UNUSED;
-    T_FAILS(meet(without_an_end), TUTTI_E_MISMATCH, "rank 1 on hhhh");
+    T_FAILS(meet(without_an_end), TUTTI_E_CONFIG, "rank 1 on hhhh");
 }
 
 int main(void) {
