@@ -2,7 +2,8 @@
 # tests/launch/.
 set -u
 dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
+launcher= # one that is at work, or stopped
+trap '[ -z "$launcher" ] || kill -9 $launcher; rm -rf "$dir"' EXIT
 fail() {
     echo "cmd_launch_test: $*" >&2
     exit 1
@@ -65,7 +66,9 @@ kill -STOP $launcher
 touch "$dir/go"
 wait_for said-0 said-1 said-2
 kill -CONT $launcher
-wait $launcher || fail "exit code $? of workers that say hello: $(cat "$dir/out")"
+wait $launcher
+code=$? launcher=
+[ $code = 0 ] || fail "exit code $code of workers that say hello: $(cat "$dir/out")"
 [ "$(cat "$dir/out")" = "[rank 0-2] hello" ] || fail "not one line: $(cat "$dir/out")"
 
 # No program outlives its launcher, even one that knows nothing of it.
@@ -78,6 +81,7 @@ done
 [ -s "$dir/pid-0" ] && [ -s "$dir/pid-1" ] || fail "workers have not started"
 kill -9 $launcher
 wait $launcher 2>/dev/null
+launcher=
 for i in $(seq 400); do
     alive=
     for r in 0 1; do
