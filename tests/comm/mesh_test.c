@@ -157,13 +157,13 @@ static const char *part_waits_less_rank(tutti_comm *comm, void *arg) {
     tutti_status st = TUTTI_OK;
     int rank = tutti_comm_rank(comm);
     COMM_OK(tti_comm_split(comm, rank % 2, &part));
-    tti_comm_set_timeout(part, 300);
+    tti_comm_set_timeout(part, 1000);
     COMM_OK(tti_comm_split(part, 0, &below));
-    COMM_TRUE(tti_comm_timeout_ms(below) == 300 && tti_comm_timeout_ms(comm) > 300);
+    COMM_TRUE(tti_comm_timeout_ms(below) == 1000 && tti_comm_timeout_ms(comm) > 1000);
     if (rank < 2) st = tutti_comm_barrier(rank == 1 ? below : part);
     if (rank < 2) (*n_gave_up)++;
-    if (rank == 1) COMM_FAILS(st, TUTTI_E_TIMEOUT, "rank 1 waited 300 ms for rank 3");
-    if (rank == 0) COMM_FAILS(st, TUTTI_E_TIMEOUT, "rank 0 waited 300 ms for rank 2");
+    if (rank == 1) COMM_FAILS(st, TUTTI_E_TIMEOUT, "rank 1 waited 1000 ms for rank 3");
+    if (rank == 0) COMM_FAILS(st, TUTTI_E_TIMEOUT, "rank 0 waited 1000 ms for rank 2");
     while (*n_gave_up < 2) tti_sleep_ms(1);
     COMM_OK(tutti_comm_barrier(comm));
     tutti_comm_destroy(below);
