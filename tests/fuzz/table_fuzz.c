@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "data/csv_table.h"
@@ -50,12 +51,18 @@ static void as_tokens(const char *path) {
     tutti_dataset_destroy(ds);
 }
 
+static char path[64];
+
+static void remove_file(void) { unlink(path); }
+
+static void make_file(void) {
+    snprintf(path, sizeof path, "/tmp/tutti-fuzz-XXXXXX");
+    TTI_ASSERT(mkstemp(path) >= 0);
+    atexit(remove_file);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
-    static char path[64];
-    if (!path[0]) {
-        snprintf(path, sizeof path, "/tmp/tutti-fuzz-XXXXXX");
-        TTI_ASSERT(mkstemp(path) >= 0);
-    }
+    if (!path[0]) make_file();
     as_csv(data, n_bytes);
     FILE *file = fopen(path, "wb");
     TTI_ASSERT(file && fwrite(data, 1, n_bytes, file) == n_bytes);

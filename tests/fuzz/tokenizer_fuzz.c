@@ -76,15 +76,29 @@ static void as_file(const char *dir, const char *text, size_t n_bytes) {
     tutti_tokenizer_destroy(t);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
-    static char dir[64];
-    if (!dir[0]) {
-        snprintf(dir, sizeof dir, "/tmp/tutti-fuzz-XXXXXX");
-        TTI_ASSERT(mkdtemp(dir));
+static char folder[64];
+
+static void remove_folder(void) {
+    static const char *const names[] = {"vocab.json", "merges.txt", "t.json"};
+    for (size_t i = 0; i < TTI_COUNT(names); i++) {
+        char path[128];
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        unlink(path);
     }
+    rmdir(folder);
+}
+
+static void make_folder(void) {
+    snprintf(folder, sizeof folder, "/tmp/tutti-fuzz-XXXXXX");
+    TTI_ASSERT(mkdtemp(folder));
+    atexit(remove_folder);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
+    if (!folder[0]) make_folder();
     if (n_bytes > 0 && data[0] == '{')
-        as_file(dir, (const char *)data, n_bytes);
+        as_file(folder, (const char *)data, n_bytes);
     else
-        as_text(dir, (const char *)data, n_bytes);
+        as_text(folder, (const char *)data, n_bytes);
     return 0;
 }
