@@ -125,7 +125,7 @@ static bool is_gone(const head *h, const tti_node *node) {
 }
 
 tutti_status tti_fuse_head(tutti_graph **g, const tti_target *target) {
-    head h = {NULL};
+    head h = {0};
     bool found = false;
     tti_rewrite rw;
     if (!target->fuse_loss || !target->joins_head) return TUTTI_OK;
