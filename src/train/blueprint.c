@@ -146,21 +146,23 @@ static bool keeps_low(const tti_blueprint *b) {
 tti_target tti_blueprint_target(const tti_blueprint *b) {
     bool reference = strcmp(b->config.parallel.backend, "reference") == 0;
     const tti_backend *backend = b->devices.backend;
-    tti_target target = {.prefers_channels_last = reference ? NULL : backend->prefers_channels_last,
-                         .fuses_pool = reference ? NULL : backend->fuses_pool,
-                         .fuse = !reference,
-                         .chains_any_float = backend->fuses_training,
-                         .fuse_batch_norm = backend->fuses_training,
-                         .fuse_residual_norm = backend->fuses_training,
-                         .fuse_linear_grad = backend->fuses_training || backend->joins_products,
-                         .joins_products = backend->joins_products,
-                         .joins_exact_gelu = backend->joins_exact_gelu,
-                         .joins_gradient = backend->joins_gradient,
-                         .joins_head = backend->joins_head,
-                         .fuse_loss = backend->fuses_training,
-                         .fuse_sums = backend->fuses_training,
-                         .weights = backend->weights,
-                         .keeps_low = !reference && keeps_low(b)};
+    tti_target target;
+    memset(&target, 0, sizeof target); /* its padding too: a shelf tells targets apart by bytes */
+    target.prefers_channels_last = reference ? NULL : backend->prefers_channels_last;
+    target.fuses_pool = reference ? NULL : backend->fuses_pool;
+    target.fuse = !reference;
+    target.chains_any_float = backend->fuses_training;
+    target.fuse_batch_norm = backend->fuses_training;
+    target.fuse_residual_norm = backend->fuses_training;
+    target.fuse_linear_grad = backend->fuses_training || backend->joins_products;
+    target.joins_products = backend->joins_products;
+    target.joins_exact_gelu = backend->joins_exact_gelu;
+    target.joins_gradient = backend->joins_gradient;
+    target.joins_head = backend->joins_head;
+    target.fuse_loss = backend->fuses_training;
+    target.fuse_sums = backend->fuses_training;
+    target.weights = backend->weights;
+    target.keeps_low = !reference && keeps_low(b);
     tti_numerics_target(&b->config, &target);
     return target;
 }
