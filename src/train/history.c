@@ -161,15 +161,33 @@ static void take(tti_history *h, const json_t *r) {
 
 /* ---- lines ---- */
 
-static bool read_record(tti_history *h, const char *line, size_t n_bytes) {
+static bool is_event(const json_t *record, const char *event) {
+    const json_t *name = json_object_get(record, "event");
+    return json_is_string(name) && strcmp(json_string_value(name), event) == 0;
+}
+
+/* A step that is not due waits whether it is the last one. */
+static void pass_over(reading *r, const char *line, size_t n_bytes) {
+    memcpy(r->last, line, n_bytes);
+    r->n_last = n_bytes;
+}
+
+/* is_counted: as a step, by how it begins; a step that begins otherwise is counted here. */
+static void read_record(reading *r, const char *line, size_t n_bytes, bool is_counted) {
     json_t *record;
     if (tti_json_parse("metrics.jsonl", line, n_bytes, &record) != TUTTI_OK) {
-        h->n_bad_lines++; /* the last line of a machine that lost power */
-        return false;
+        r->h.n_bad_lines++; /* the last line of a machine that lost power */
+        return;
     }
-    take(h, record);
+    bool is_step = is_event(record, "step");
+    bool is_due = is_counted || !is_step || r->n_steps++ % r->h.steps_each == 0;
+    if (!is_due && n_bytes <= sizeof r->last) {
+        pass_over(r, line, n_bytes);
+    } else {
+        if (is_step || is_event(record, "start")) r->n_last = 0;
+        take(&r->h, record);
+    }
     json_decref(record);
-    return true;
 }
 
 static bool begins_as(const char *line, size_t n_bytes, const char *text) {
@@ -181,14 +199,10 @@ static void read_line(reading *r, const char *line, size_t n_bytes) {
     if (n_bytes == 0) return;
     bool is_step = begins_as(line, n_bytes, "{\"event\":\"step\",");
     bool is_due = !is_step || r->n_steps++ % r->h.steps_each == 0;
-    if (is_due || line[n_bytes - 1] != '}' || n_bytes > sizeof r->last) {
-        bool is_good = read_record(&r->h, line, n_bytes);
-        if (is_good && (is_step || begins_as(line, n_bytes, "{\"event\":\"start\",")))
-            r->n_last = 0;
-        return;
-    }
-    memcpy(r->last, line, n_bytes);
-    r->n_last = n_bytes;
+    if (is_due || line[n_bytes - 1] != '}' || n_bytes > sizeof r->last)
+        read_record(r, line, n_bytes, is_step);
+    else
+        pass_over(r, line, n_bytes);
 }
 
 /* How many bytes of the begin of a line are left, which go to the front. */
@@ -219,7 +233,7 @@ static tutti_status read_blocks(reading *r, int fd, const char *path, uint64_t n
         if (st == TUTTI_OK) n_held = read_lines(r, block, n_held + n);
     }
     if (st == TUTTI_OK) read_line(r, block, n_held);
-    if (st == TUTTI_OK && r->n_last > 0) (void)read_record(&r->h, r->last, r->n_last);
+    if (st == TUTTI_OK && r->n_last > 0) read_record(r, r->last, r->n_last, true);
     free(block);
     return st;
 }

@@ -152,6 +152,30 @@ T_CASE(lines_that_are_passed_over_are_not_read) {
     tti_history_free(&h);
 }
 
+/* Another program may have written the file anew: one in so many all the same, and the last one is
+ * the last. */
+T_CASE(steps_that_begin_otherwise) {
+    T_UNUSED;
+    tti_history h;
+    FILE *file = fopen("metrics.jsonl", "w");
+    for (int i = 1; i <= 20000; i++)
+        fprintf(file, "{\"step\":%d,\"loss\":%d,\"event\":\"step\"}\n", i, 2 * i);
+    write_steps(file, 20001, 30004);
+    fputs("{\"step\":30005,\"loss\":60010,\"event\":\"step\"}\n", file);
+    fclose(file);
+    T_OK(tti_history_read(".", &h));
+    check_steps(&h, 4, 30005);
+    tti_history_free(&h);
+    file = fopen("metrics.jsonl", "a");
+    fputs("{\"step\":30006,\"loss\":60012,\"event\":\"step\"}\n", file);
+    fputs("{\"step\":100,\"event\":\"start\"}\n", file);
+    fclose(file);
+    T_OK(tti_history_read(".", &h));
+    T_EQ((int)h.last_step, 100);
+    T_NEAR(h.steps[h.n_steps - 1].step, 97, 0);
+    tti_history_free(&h);
+}
+
 /* Lines that end with a block of reading, around it, and one that is longer than any record. */
 T_CASE(lines_across_blocks) {
     T_UNUSED;
@@ -202,6 +226,7 @@ int main(void) {
                                        IN_FOLDER(of_many_steps_some_are_kept),
                                        IN_FOLDER(a_long_run_that_was_continued),
                                        IN_FOLDER(lines_that_are_passed_over_are_not_read),
+                                       IN_FOLDER(steps_that_begin_otherwise),
                                        IN_FOLDER(lines_across_blocks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
