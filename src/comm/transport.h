@@ -154,6 +154,12 @@ void tti_shm_listen(void *state, tutti_status (*listen)(void *arg), void *arg);
 
 /* TUTTI_OK, or the first failure of the group of state, or of one that it is a part of. */
 tutti_status tti_shm_cause(void *state);
+/* The same of failures that a rank, or whoever started it, has told: not that one was seen to be
+ * gone (tti_shm_lose). */
+tutti_status tti_shm_told(void *state);
+
+/* As tutti_comm_group_abort, of a rank that was seen to be gone. */
+void tti_shm_lose(tutti_comm_group *group, const char *text);
 
 /* The group whose descriptor is fd in process pid of this host. */
 tutti_status tti_shm_open_group(int pid, int fd, tutti_comm_group **out);

@@ -130,5 +130,24 @@ def test_a_killed_stage_ends_them_all():
         raise AssertionError("nobody names the dead one: " + ended[0].out)
 
 
+def test_a_copy_leaves_when_one_of_its_host_is_killed():
+    """No launcher tells it: who is left of the copy sees it, and nobody has ended the run."""
+    keys = ["parallel.pipeline=2", "parallel.sync=parameter-server", "parallel.mode=fast",
+            "parallel.staleness=unbounded", "train.steps=1000000", "train.eval_every=0"]
+    for run, killed, other in (("speaker", 2, 3), ("other", 3, 2)):
+        ranks = hosts.Ranks(4, runs.small(run, *MORE, *keys), TUTTI_TEST_HOSTS="a,a,b,b")
+        runs.wait_until(lambda: runs.steps_told(run) > 20, what="steps")
+        ranks.processes[killed].kill()
+        if ranks.processes[other].wait(runs.HANGS_S) != 0:
+            raise AssertionError("the other one of the copy failed")
+        n_steps = runs.steps_told(run)
+        runs.wait_until(lambda: runs.steps_told(run) > n_steps + 20, what="more steps")
+        runs.wait_until(lambda: [r["worker"] for r in runs.records(run)
+                                 if r["event"] == "left"] == [1], what="word of the copy")
+        for rank in (0, 1):
+            ranks.processes[rank].kill()
+        ranks.finish()
+
+
 if __name__ == "__main__":
     runs.main(sys.modules[__name__])

@@ -142,7 +142,7 @@ static tutti_status net_check(void *state) {
 
 static tutti_status net_heard(void *state) {
     net_state *s = state;
-    TTI_TRY(tti_shm_cause(s->local));
+    TTI_TRY(tti_shm_told(s->local));
     return s->n_hosts > 1 ? s->link->heard(s->wire) : TUTTI_OK;
 }
 

@@ -54,7 +54,7 @@ static bool note_loss(net_state *s, int rank, const char *how) {
         s->how_lost = how;
         atomic_store(&s->lost, rank);
     }
-    tutti_comm_group_abort(s->group, rank, text);
+    tti_shm_lose(s->group, text);
     return true;
 }
 

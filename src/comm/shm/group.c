@@ -14,7 +14,7 @@
 
 #include "comm/shm/shm.h"
 
-enum { MAX_SLOT_BYTES = 16384, BOUNCE_BYTES = 28 * 1024, VERSION = 1 };
+enum { MAX_SLOT_BYTES = 16384, BOUNCE_BYTES = 28 * 1024, VERSION = 2 };
 static const uint64_t magic = 0x31697474755421ULL;
 
 static size_t round_up(size_t n_bytes, size_t unit) { return (n_bytes + unit - 1) / unit * unit; }
@@ -170,6 +170,10 @@ void tutti_comm_group_abort(tutti_comm_group *group, int rank, const char *text)
     else
         snprintf(buf, sizeof buf, "the group was aborted");
     tti_shm_set_cause(group->header, TUTTI_E_PEER, text && text[0] ? text : buf);
+}
+
+void tti_shm_lose(tutti_comm_group *group, const char *text) {
+    tti_shm_set_loss(group->header, text);
 }
 
 void tutti_comm_group_destroy(tutti_comm_group *group) {

@@ -32,6 +32,7 @@ enum {
 typedef struct shm_cause {
     _Atomic uint32_t state;
     int32_t status;
+    bool was_seen; /* a rank was seen to be gone: nobody has told it */
     char text[1024];
 } shm_cause;
 
@@ -148,6 +149,9 @@ void tti_shm_ring(shm_header *header, int from, int to);
 
 /* Sets the first failure, if there is none yet, and wakes everybody. */
 void tti_shm_set_cause(shm_header *header, tutti_status status, const char *text);
+
+/* The same of a rank that was seen to be gone. */
+void tti_shm_set_loss(shm_header *header, const char *text);
 
 /* TUTTI_OK, or the first failure with its text: of the group, then of those it is a part of. */
 tutti_status tti_shm_check_cause(const shm_state *s);

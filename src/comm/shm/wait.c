@@ -46,14 +46,23 @@ void tti_shm_ring(shm_header *header, int from, int to) {
     }
 }
 
-void tti_shm_set_cause(shm_header *header, tutti_status status, const char *text) {
+static void set_cause(shm_header *header, tutti_status status, bool was_seen, const char *text) {
     shm_cause *cause = &header->cause;
     uint32_t none = 0;
     if (!atomic_compare_exchange_strong(&cause->state, &none, 1)) return;
     cause->status = (int32_t)status;
+    cause->was_seen = was_seen;
     snprintf(cause->text, sizeof cause->text, "%s", text);
     atomic_store(&cause->state, 2);
     for (int r = 0; r < (int)header->n_ranks; r++) ring_bell(shm_rank_of(header, r));
+}
+
+void tti_shm_set_cause(shm_header *header, tutti_status status, const char *text) {
+    set_cause(header, status, false, text);
+}
+
+void tti_shm_set_loss(shm_header *header, const char *text) {
+    set_cause(header, TUTTI_E_PEER, true, text);
 }
 
 static tutti_status check_cause(const shm_cause *cause) {
@@ -67,6 +76,16 @@ static tutti_status check_cause(const shm_cause *cause) {
 
 tutti_status tti_shm_check_cause(const shm_state *s) {
     for (; s; s = s->parent) TTI_TRY(check_cause(&s->header->cause));
+    return TUTTI_OK;
+}
+
+tutti_status tti_shm_told(void *state) {
+    for (const shm_state *s = state; s; s = s->parent) {
+        const shm_cause *cause = &s->header->cause;
+        tutti_status st = check_cause(cause);
+        if (st != TUTTI_OK && (atomic_load(&cause->state) != 2 || !cause->was_seen)) return st;
+        if (st != TUTTI_OK) tti_clear_error();
+    }
     return TUTTI_OK;
 }
 
