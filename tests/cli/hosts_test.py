@@ -240,39 +240,33 @@ def expect_lost(ended, stopped, text):
             one.expect(5, text)
 
 
-def test_a_stopped_rank_is_named_by_another_of_its_host():
-    """No launcher tells them; parallel.timeout_ms is a minute."""
-    ranks = Ranks(3, long_run(), TUTTI_TEST_HOSTS="a")
+def expect_stop_noticed(ranks, stopped):
+    """No launcher tells the others of it; parallel.timeout_ms is a minute."""
     runs.wait_until(lambda: runs.steps_told("long") > 0, what="a step")
     start = time.monotonic()
-    os.kill(ranks.processes[1].pid, signal.SIGSTOP)
+    pid = ranks.processes[stopped].pid
+    os.kill(pid, signal.SIGSTOP)
     try:
-        for rank in (0, 2):
-            ranks.processes[rank].wait(NOTICED_S)
+        for rank, process in enumerate(ranks.processes):
+            if rank != stopped:
+                process.wait(NOTICED_S)
         print("noticed after %.2f s" % (time.monotonic() - start))
     finally:
-        os.kill(ranks.processes[1].pid, signal.SIGCONT)
-    lost = "rank 1 (pid %d on a) was stopped by a signal" % ranks.processes[1].pid
-    expect_lost(ranks.finish(), 1, lost)
+        os.kill(pid, signal.SIGCONT)
+    expect_lost(ranks.finish(), stopped,
+                "rank %d (pid %d on a) was stopped by a signal" % (stopped, pid))
+
+
+def test_a_stopped_rank_is_named_by_another_of_its_host():
+    expect_stop_noticed(Ranks(3, long_run(), TUTTI_TEST_HOSTS="a"), 1)
 
 
 def test_a_stopped_rank_is_named_on_other_hosts():
     """Rank 2 waits for the stopped one itself, often with a message before it of rank 1, who
-    knows.  No launcher tells them; parallel.timeout_ms is a minute."""
+    knows."""
     for more in ([], ["parallel.zero=3"],
                  ["parallel.mode=fast", "parallel.sync=local", "parallel.average_every=3"]):
-        ranks = Ranks(3, [*long_run(), *more], TUTTI_TEST_HOSTS="a,a,b")
-        runs.wait_until(lambda: runs.steps_told("long") > 0, what="a step")
-        start = time.monotonic()
-        os.kill(ranks.processes[0].pid, signal.SIGSTOP)
-        try:
-            for rank in (1, 2):
-                ranks.processes[rank].wait(NOTICED_S)
-            print("noticed after %.2f s" % (time.monotonic() - start))
-        finally:
-            os.kill(ranks.processes[0].pid, signal.SIGCONT)
-        lost = "rank 0 (pid %d on a) was stopped by a signal" % ranks.processes[0].pid
-        expect_lost(ranks.finish(), 0, lost)
+        expect_stop_noticed(Ranks(3, [*long_run(), *more], TUTTI_TEST_HOSTS="a,a,b"), 0)
         shutil.rmtree("long")
 
 
