@@ -21,14 +21,7 @@
 #include "launch/supervisor.h"
 #include "launch/worker_env.h"
 
-enum { MAX_IDLE_STARTS = 3, BACK_OFF_MS = 100 };
-enum {
-    EXIT_CONFIG = 2,
-    EXIT_DATA = 3,
-    EXIT_NUMERICS = 7,
-    EXIT_MISMATCH = 9,
-    EXIT_DO_NOT_REQUEUE = 93
-};
+enum { MAX_IDLE_STARTS = 3, BACK_OFF_MS = 100, EXIT_DO_NOT_REQUEUE = 93 };
 
 static void break_group(void *user, int rank, const char *text) {
     tutti_comm_group_abort(user, rank, text);
@@ -71,7 +64,8 @@ static tutti_status run_once(const tutti_launch_desc *desc, int restart,
 
 /* A wrong job stays wrong, and who was asked to stop must not start again. */
 static bool may_restart(const tti_supervisor_report *report) {
-    return report->exit_code != 0 && report->exit_code != EXIT_CONFIG && !report->stopped_by_user;
+    return report->exit_code != 0 && report->exit_code != tutti_status_exit_code(TUTTI_E_CONFIG) &&
+           !report->stopped_by_user;
 }
 
 static void back_off(const tutti_launch_desc *desc, int n_restarts, const char *cause) {
@@ -96,13 +90,18 @@ typedef struct attempts {
     tti_told_failure told; /* the last one that would come again */
 } attempts;
 
+/* From job, data and parameters, as far as an exit code says it. */
+static bool follows_from_job(int code) {
+    return code == tutti_status_exit_code(TUTTI_E_DATA) ||
+           code == tutti_status_exit_code(TUTTI_E_NUMERICS) ||
+           code == tutti_status_exit_code(TUTTI_E_MISMATCH);
+}
+
 /* It may be a fault of memory the first time.  In the same step for the same reason once more it is
  * in what every start begins from; a worker that was killed in between says nothing about that. */
 static bool has_come_again(const tti_supervisor_report *report, attempts *a) {
     const tti_told_failure before = a->told, *now = &report->told;
-    int code = report->worker_code;
-    bool follows = code == EXIT_DATA || code == EXIT_NUMERICS || code == EXIT_MISMATCH;
-    if (!now->any || !follows) return false;
+    if (!now->any || !follows_from_job(report->worker_code)) return false;
     a->told = *now;
     return before.any && before.step == now->step && strcmp(before.words, now->words) == 0;
 }

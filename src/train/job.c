@@ -45,6 +45,8 @@ bool tti_job_is_async(const tti_job_config *c) {
     return tti_job_has_server(c) && c->parallel.staleness != 0;
 }
 
+bool tti_job_is_exact(const tti_job_config *c) { return strcmp(c->parallel.mode, "exact") == 0; }
+
 /* ---- values in ---- */
 
 tutti_status tti_job_load_text(tutti_job *job, const char *text, size_t n_bytes,

@@ -168,6 +168,9 @@ bool tti_job_has_server(const tti_job_config *config);
 /* And each is applied as it comes: workers do not wait for each other. */
 bool tti_job_is_async(const tti_job_config *config);
 
+/* The same bits for any number of workers (parallel.mode). */
+bool tti_job_is_exact(const tti_job_config *config);
+
 /* Conflicts between keys, as problems of job->options; what is not known yet (auto) is passed
  * over. */
 void tti_job_find_conflicts(tutti_job *job);

@@ -727,8 +727,8 @@ tutti_status tti_session_run(const tti_session_desc *desc, tutti_train_result *r
     }
     if (st != TUTTI_OK) {
         tti_worker_report_failure((uint64_t)s.at_step, tutti_last_error());
-        bool exact = strcmp(s.c->parallel.mode, "exact") == 0;
-        tti_lost_device_advise(desc->run_dir, exact, desc->rank == 0 ? -1 : s.saved_step, st);
+        tti_lost_device_advise(desc->run_dir, tti_job_is_exact(s.c),
+                               desc->rank == 0 ? -1 : s.saved_step, st);
         tti_reporter_failed(&s.reporter, s.state.step, st);
     }
     if (s.loader && s.exec) tti_feeding_unpin(s.loader, s.exec);

@@ -334,14 +334,13 @@ static tutti_status choose_kernels(const trainer *t, const tti_devices *devices)
     const tti_job_config *c = &t->job->config;
     const char *run_dir = t->desc->resume ? t->desc->resume : t->continues ? c->run.dir : NULL;
     char told[1024];
-    TTI_TRY(
-        tti_agree_on_kernels(&(tti_kernel_query){.comm = t->comm,
-                                                 .devices = devices,
-                                                 .local_rank = t->core_rank,
-                                                 .n_workers = (int)c->parallel.workers,
-                                                 .exact = strcmp(c->parallel.mode, "exact") == 0,
-                                                 .run_dir = run_dir},
-                             told, sizeof told));
+    TTI_TRY(tti_agree_on_kernels(&(tti_kernel_query){.comm = t->comm,
+                                                     .devices = devices,
+                                                     .local_rank = t->core_rank,
+                                                     .n_workers = (int)c->parallel.workers,
+                                                     .exact = tti_job_is_exact(c),
+                                                     .run_dir = run_dir},
+                                 told, sizeof told));
     bool told_by_worker = supervises(t) || t->place.rank > 0;
     if (!*told || told_by_worker || !t->desc->on_event) return TUTTI_OK;
     tutti_event event = {.kind = TUTTI_EVENT_WARNING, .text = told};

@@ -67,7 +67,7 @@ tti_device_desc tti_worker_device_desc(const tti_blueprint *b, int index) {
     const tti_job_config *c = &b->config;
     return (tti_device_desc){.index = index,
                              .tf32 = strcmp(c->train.precision, "tf32") == 0,
-                             .exact = strcmp(c->parallel.mode, "exact") == 0};
+                             .exact = tti_job_is_exact(c)};
 }
 
 /* Of a core, in parts: beside a worker on the host. */
