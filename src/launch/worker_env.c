@@ -59,22 +59,36 @@ static bool has_terminal(void) {
     return true;
 }
 
+/* A shell that people type into gives each command a process group of its own; a task of srun, and
+ * what a script of it starts, is in that of its session. */
+static bool is_typed_command(void) { return getpgrp() != getsid(0) && has_terminal(); }
+
 /* Batch, interactive and external steps have ids near 2^32; they are shells, not tasks.  So is what
  * "srun --pty bash" starts.  Its job is named after it, but so is that of tasks which srun starts
- * in a shell of salloc: only the shell has a terminal. */
+ * in a shell of salloc: what is typed into the shell has its terminal, and so has the first task of
+ * "srun --pty -n 4", which is not typed. */
 static bool in_slurm_step(const tti_environment *env) {
     const char *step = tti_env_look(env, "SLURM_STEP_ID"),
                *job = tti_env_look(env, "SLURM_JOB_NAME");
     int id;
     if (!step || !parse_int(step, INT_MAX, &id)) return false;
     bool is_named_so = job && (strcmp(job, "bash") == 0 || strcmp(job, "interactive") == 0);
-    return !is_named_so || !has_terminal();
+    return !is_named_so || !is_typed_command();
 }
 
 /* A pod is one process here; more of them per pod are torchrun's to start (it reads PET_* too). */
 static bool is_trainer_pod(const tti_environment *env) {
     const char *n = tti_env_look(env, "PET_NPROC_PER_NODE");
     return !n || strcmp(n, "1") == 0;
+}
+
+/* "4" is from 4 to 4, and torchrun's "1:2" from 1 to 2. */
+static bool parse_range(const char *text, int *low, int *high) {
+    char first[16];
+    size_t n = strcspn(text, ":");
+    snprintf(first, sizeof first, "%.*s", (int)TTI_MIN(n, sizeof first - 1), text);
+    return parse_int(first, TTI_MAX_WORLD_SIZE, low) &&
+           parse_int(text[n] ? text + n + 1 : first, TTI_MAX_WORLD_SIZE, high) && *low <= *high;
 }
 
 /* Tasks on node i of a list such as "4(x2),3": 4 and 4 and 3; 0 if there is no such node. */
@@ -108,6 +122,24 @@ static tutti_status read_number(const tti_environment *env, const char *name, lo
     if (parse_int(text, max, out)) return TUTTI_OK;
     return tti_fail(TUTTI_E_CONFIG, "launch: %s=%.40s: expected a number from 0 to %ld", name, text,
                     max);
+}
+
+/* How many pods there are may be said in torchrun's words: 2:2 are 2, and of 1:2 only torchrun
+ * knows. */
+static tutti_status read_size(const tti_environment *env, const launcher_row *row, int *out) {
+    const char *text = tti_env_look(env, row->size);
+    int low, high;
+    if (row->applies != is_trainer_pod || !parse_range(text, &low, &high))
+        return read_number(env, row->size, TTI_MAX_WORLD_SIZE, out);
+    *out = low;
+    if (low == high) return TUTTI_OK;
+    return tti_fail(
+        TUTTI_E_CONFIG,
+        "launch: %s=%s lets torchrun choose from %d to %d pods as they come and go, and "
+        "without torchrun a pod must know how many there are: give their number alone "
+        "(a job without elasticPolicy), or start each pod with 'torchrun --no-python "
+        "tutti train ...'",
+        row->size, text, low, high);
 }
 
 /* 0 of 1 unless both local numbers are there and agree. */
@@ -145,10 +177,10 @@ static tutti_status check_alone(const tti_environment *env, const launcher_row *
     if (tti_env_look(env, "TUTTI_SUPERVISOR_PID")) return TUTTI_OK;
     const char *heard = row->launcher; /* of rows of one launcher the first that counts is it */
     for (const launcher_row *other = row + 1; other < launchers + TTI_COUNT(launchers); other++) {
-        int n;
+        int n, most;
         if (strcmp(other->launcher, heard) == 0 || !counts(env, other)) continue;
         heard = other->launcher;
-        if (!parse_int(tti_env_look(env, other->size), TTI_MAX_WORLD_SIZE, &n) || n < 2) continue;
+        if (!parse_range(tti_env_look(env, other->size), &n, &most) || n < 2) continue;
         return tti_fail(TUTTI_E_CONFIG,
                         "launch: %s=0 and %s=1 say that this process is a job of its own, but %s "
                         "has started %d of them (%s=%.20s): for one job of %d ranks unset %s and "
@@ -162,7 +194,7 @@ static tutti_status check_alone(const tti_environment *env, const launcher_row *
 static tutti_status read_row(const tti_environment *env, const launcher_row *row,
                              tti_worker_env *out) {
     tti_worker_env found = {.launcher = launcher_name(env, row)};
-    TTI_TRY(read_number(env, row->size, TTI_MAX_WORLD_SIZE, &found.n_ranks));
+    TTI_TRY(read_size(env, row, &found.n_ranks));
     TTI_TRY(read_number(env, row->rank, TTI_MAX_WORLD_SIZE, &found.rank));
     if (found.rank >= found.n_ranks)
         return tti_fail(TUTTI_E_CONFIG, "launch: %s=%d must be below %s=%d", row->rank, found.rank,

@@ -36,11 +36,11 @@ typedef struct tti_environment {
 /* NULL: not set, or empty; or name is NULL. */
 const char *tti_env_look(const tti_environment *env, const char *name);
 
-/* A function of its arguments alone, and in a step of Slurm of whether this process has a terminal,
- * as the shell of "srun --pty bash" has.  A launcher's variables that are set but make no sense
- * (not a number, rank >= size) are TUTTI_E_CONFIG with the variable named, and so is "0 of 1" where
- * another launcher says "one of several": N jobs of one rank, which nobody has asked for.  get
- * NULL: getenv. */
+/* A function of its arguments alone, and in a step of Slurm of whether this process was typed into
+ * a shell with a terminal, as that of "srun --pty bash".  A launcher's variables that are set but
+ * make no sense (not a number, rank >= size, a range of torchrun's) are TUTTI_E_CONFIG with the
+ * variable named, and so is "0 of 1" where another launcher says "one of several": N jobs of one
+ * rank, which nobody has asked for.  get NULL: getenv. */
 TUTTI_NODISCARD tutti_status tti_worker_env_detect(const tti_rank_flags *flags, tti_getenv_fn get,
                                                    void *user, tti_worker_env *out);
 

@@ -1,8 +1,9 @@
 # slurm_slow_test.sh - a real Slurm of one node, started here and ended here: srun in every
-# pairing with MPI, the right ones and the silent wrong one, without MPI, and in a shell of salloc.
-# Needs root, munge, slurmctld, slurmd, srun and salloc; without them it is skipped.
+# pairing with MPI, the right ones and the silent wrong one, without MPI, and in shells of salloc
+# and srun --pty.
+# Needs root, munge, slurmctld, slurmd, srun, salloc and script; without them it is skipped.
 set -u
-for program in slurmctld slurmd srun salloc munged runuser; do
+for program in slurmctld slurmd srun salloc munged runuser script; do
     command -v $program > /dev/null || { echo "no $program here" && exit 77; }
 done
 [ "$(id -u)" = 0 ] || { echo "not root" && exit 77; }
@@ -95,6 +96,19 @@ train "by Slurm" -n 2 --mpi=none
 out=$(echo "srun --overcommit -n 2 --mpi=none $TUTTI_PROGRAM train" $small |
     timeout 100 salloc -n 2 --overcommit sh 2>&1)
 case $out in *"by Slurm"*"$want"*) ;; *) fail "salloc: no 2 ranks with '$want' in: $out" ;; esac
+# With --pty the first task has a terminal, as what is typed into a shell of that name has.
+at_terminal() { # COMMAND: what it says at a terminal, where standard input is typed
+    timeout 100 script -qec "$1" /dev/null 2>&1
+}
+srun="srun --pty --overcommit -n 2 --mpi=none"
+# shellcheck disable=SC2086  # a list of words
+train=$(echo "$TUTTI_PROGRAM" train $small)
+out=$(echo "$srun $train; exit" | at_terminal "salloc -n 2 --overcommit --job-name=bash sh")
+case $out in *"rank 0 of 2, by Slurm"*"$want"*) ;; *) fail "--pty: no 2 ranks in: $out" ;; esac
+# Such a shell is a task itself, and what is typed into it is none.
+out=$(echo "$train; exit" | at_terminal "$srun --job-name=bash bash --norc -i")
+case $out in *"by Slurm"*) fail "typed into a shell, and taken for a task: $out" ;; esac
+case $out in *"$want"*) ;; *) fail "typed into a shell: no '$want' in: $out" ;; esac
 for pair in openmpi:pmix mpich:pmi2; do
     mpi=${pair%:*} kind=${pair#*:}
     [ -e "$TUTTI_BUILD/tutti-mpi-$mpi.so" ] || continue

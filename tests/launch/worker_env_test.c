@@ -29,6 +29,9 @@ static const env_case cases[] = {
     {{0}, 0, 1, 0, 1, "single process"},
     {{"PET_NODE_RANK=2", "PET_NNODES=4", "PET_NPROC_PER_NODE=1"}, 2, 4, 0, 1, "Kubeflow Trainer"},
     {{"PET_NODE_RANK=2", "PET_NNODES=4"}, 2, 4, 0, 1, "PET_NODE_RANK=2"},
+    {{"PET_NODE_RANK=1", "PET_NNODES=2:2"}, 1, 2, 0, 1, "PET_NNODES=2"},
+    /* torchrun has chosen one of the pods */
+    {{"PET_NODE_RANK=0", "PET_NNODES=1:2", "RANK=0", "WORLD_SIZE=1"}, 0, 1, 0, 1, "environment"},
     {{"PET_NODE_RANK=0", "PET_NNODES=2", "RANK=1", "WORLD_SIZE=2"}, 1, 2, 0, 1, "by environment"},
     {{"RANK=2", "WORLD_SIZE=4", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2"}, 2, 4, 0, 2, "RANK=2"},
     {{"RANK=2", "WORLD_SIZE=4"}, 2, 4, 0, 1, "by environment"},
@@ -133,9 +136,9 @@ T_CASE(launchers) {
     }
 }
 
-/* Number of ranks that a process in a session of its own finds, at a terminal of its own or none.
- */
-static int ranks_in_step(const char *name, bool at_terminal) {
+/* Number of ranks that a process finds which begins a session of its own and, at_terminal, has a
+ * terminal; is_typed: in a process group of its own, as a shell gives to each command. */
+static int ranks_in_step(const char *name, bool at_terminal, bool is_typed) {
     const char *const env[] = {"SLURM_STEP_ID=0", "SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=8", name,
                                NULL};
     int door = posix_openpt(O_RDWR | O_NOCTTY), status = 0;
@@ -147,8 +150,13 @@ static int ranks_in_step(const char *name, bool at_terminal) {
     if (pid == 0) {
         tti_worker_env found = {0};
         bool is_ready = setsid() > 0 && (!at_terminal || open(terminal, O_RDWR) >= 0);
-        tutti_status st = tti_worker_env_detect(NULL, get_from_list, (void *)env, &found);
-        _exit(is_ready && st == TUTTI_OK ? found.n_ranks : 0);
+        pid_t command = is_typed ? fork() : 0;
+        if (command == 0) {
+            is_ready = is_ready && (!is_typed || setpgid(0, 0) == 0);
+            tutti_status st = tti_worker_env_detect(NULL, get_from_list, (void *)env, &found);
+            _exit(is_ready && st == TUTTI_OK ? found.n_ranks : 0);
+        }
+        _exit(waitpid(command, &status, 0) == command ? WEXITSTATUS(status) : 0);
     }
     T_EQ(waitpid(pid, &status, 0), pid);
     close(door);
@@ -157,15 +165,16 @@ static int ranks_in_step(const char *name, bool at_terminal) {
 }
 
 /* salloc names its job after the shell that it starts, and srun in there hands the name on: its
- * tasks would be N jobs of one rank. */
-T_CASE(a_shell_of_a_step_has_a_terminal_its_tasks_have_none) {
+ * tasks would be N jobs of one rank.  With --pty the first of them has a terminal too. */
+T_CASE(what_is_typed_into_a_shell_of_a_step_is_none_of_its_tasks) {
     T_UNUSED;
     static const char *const names[] = {"SLURM_JOB_NAME=bash", "SLURM_JOB_NAME=interactive"};
     for (size_t i = 0; i < TTI_COUNT(names); i++) {
-        T_EQ(ranks_in_step(names[i], true), 1);
-        T_EQ(ranks_in_step(names[i], false), 8);
+        T_EQ(ranks_in_step(names[i], true, true), 1);
+        T_EQ(ranks_in_step(names[i], true, false), 8);
+        T_EQ(ranks_in_step(names[i], false, false), 8);
     }
-    T_EQ(ranks_in_step("SLURM_JOB_NAME=train", true), 8);
+    T_EQ(ranks_in_step("SLURM_JOB_NAME=train", true, true), 8);
 }
 
 /* What would be N jobs of one rank: a pod's own WORLD_SIZE=1 under mpirun, an MPI that does not fit
@@ -183,6 +192,7 @@ T_CASE(a_lone_rank_among_several_is_refused) {
           "SLURM_STEP_NUM_TASKS=3"},
          "PMI_RANK=0 and PMI_SIZE=1 say"},
         {{"RANK=0", "WORLD_SIZE=1", "PET_NODE_RANK=1", "PET_NNODES=2"}, "unset PET_NODE_RANK"},
+        {{"RANK=0", "WORLD_SIZE=1", "PET_NODE_RANK=1", "PET_NNODES=2:4"}, "has started 2 of them"},
     };
     tti_worker_env env = {.rank = 77};
     for (size_t i = 0; i < TTI_COUNT(lone); i++)
@@ -223,6 +233,17 @@ T_CASE(nonsense_is_refused) {
     const char *const pod[] = {"PET_NODE_RANK=0", "PET_NNODES=2", "PET_NPROC_PER_NODE=gpu", NULL};
     T_FAILS(tti_worker_env_detect(NULL, get_from_list, (void *)pod, &env), TUTTI_E_CONFIG,
             "PET_NPROC_PER_NODE=gpu asks for several processes in each pod");
+    static const char *const ranges[][2] = {
+        {"PET_NNODES=1:2", "launch: PET_NNODES=1:2 lets torchrun choose from 1 to 2 pods"},
+        {"PET_NNODES=1:2", "give their number alone"},
+        {"PET_NNODES=1:x", "PET_NNODES=1:x: expected a number"},
+        {"PET_NNODES=:2", "PET_NNODES=:2: expected a number"},
+        {"PET_NNODES=2:", "PET_NNODES=2:: expected a number"}};
+    for (size_t i = 0; i < TTI_COUNT(ranges); i++) {
+        const char *const list[] = {"PET_NODE_RANK=0", ranges[i][0], NULL};
+        T_FAILS(tti_worker_env_detect(NULL, get_from_list, (void *)list, &env), TUTTI_E_CONFIG,
+                ranges[i][1]);
+    }
     T_EQ(env.rank, 77);
 }
 
@@ -256,7 +277,7 @@ T_CASE(reads_the_real_environment) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launchers),
-        cmocka_unit_test(a_shell_of_a_step_has_a_terminal_its_tasks_have_none),
+        cmocka_unit_test(what_is_typed_into_a_shell_of_a_step_is_none_of_its_tasks),
         cmocka_unit_test(a_lone_rank_among_several_is_refused),
         cmocka_unit_test(nonsense_is_refused),
         cmocka_unit_test(flags_come_first),
