@@ -475,7 +475,7 @@ static void release_lanes(tti_exec *x) {
 
 bool tti_exec_can_redeal(const tti_exec *x) {
     bool has_way = !x->device || x->desc.mixed;
-    bool is_plain = has_way && !x->lean && !x->pipe && !x->divided && !x->desc.server;
+    bool is_plain = has_way && !x->lean && !x->pipe && !x->divided;
     return is_plain && x->n_ranks > 1 && !x->compress && !x->desc.local && !x->desc.serves;
 }
 

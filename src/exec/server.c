@@ -214,15 +214,13 @@ static tutti_status set_up(tti_server *s) {
     s->desc.exec.serves = true;
     s->desc.exec.comm = NULL;
     s->desc.exec.cores = NULL;
+    s->desc.exec.deal = NULL;
     if (s->desc.n_ranges > 1) {
         s->desc.exec.n_ranges = s->desc.n_ranges;
         s->desc.exec.join = tti_ranges_join;
         s->desc.exec.join_user = s;
     }
     TTI_TRY(tti_exec_create(&s->desc.exec, &s->x));
-    tti_deal deal;
-    tti_deal_equally(s->desc.n_workers, s->desc.exec.n_shards, &deal);
-    TTI_TRY(tti_sum_order_shards(&deal, &s->order));
     for (int i = 0; i < s->x->desc.n_lanes; i++) {
         s->scratch[i] = aligned_alloc(64, (tti_sum_scratch_bytes() + 63) & ~(size_t)63);
         if (!s->scratch[i]) return tti_fail(TUTTI_E_NOMEM, "parameter server: out of memory");
@@ -484,11 +482,25 @@ tutti_status tti_server_wait_step(tti_server *s, int w) {
     return st;
 }
 
+/* Between two steps, when the threads read no pieces, workers may have been dealt other shards. */
+static tutti_status take_deal(tti_server *s, const tti_deal *deal) {
+    tti_sum_order order;
+    if (tti_deal_same(&s->deal, deal)) return TUTTI_OK;
+    TTI_ASSERT(s->n_arrived == 0);
+    TTI_TRY(tti_deal_check(deal, s->desc.n_workers, s->desc.exec.n_shards));
+    TTI_TRY(tti_sum_order_shards(deal, &order));
+    tti_sum_order_free(&s->order);
+    s->order = order;
+    s->deal = *deal;
+    return TUTTI_OK;
+}
+
 static tutti_status arrive(tti_server *s, tti_exec *x, const tti_step_desc *desc, double inv_count,
                            tti_step_result *result) {
     int w = x->desc.server_worker;
     if (s->failed) return tti_fail(s->cause, "%s", s->error);
     TTI_ASSERT(s->worker[w].n_pieces == 0);
+    TTI_TRY(take_deal(s, &x->deal));
     for (int i = 0; i < x->acc.n_pieces; i++) s->worker[w].pieces[i] = tti_server_piece(x, i);
     s->worker[w].n_pieces = x->acc.n_pieces;
     if (++s->n_arrived == s->desc.n_workers) {

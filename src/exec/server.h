@@ -5,7 +5,8 @@
  * time, in the order of arrival: a pull copies the parameters to a worker, a push applies a whole
  * gradient; so a pull always sees all of an update or nothing of it, with any number of threads.
  *   synchronous    (staleness 0) a step is applied when every worker has brought its pieces of it,
- *                  which are added along the tree over all shards: the bits of the all-reduce
+ *                  which are added along the tree over all shards: the bits of the all-reduce,
+ *                  however the shards are dealt (exec.h), and dealt anew between steps
  *   asynchronous   each worker takes batches of its own, as they come, and every gradient of a
  *                  whole batch is an update.  What came when is told, and can be played again
  *   with backup    synchronous, but a step is applied when all but n_backup workers have brought
@@ -75,7 +76,8 @@ bool tti_server_shards(const tti_server *server, int worker, int n_shards, int *
 
 /* ---- synchronous: the update of a step whose pieces lie in the buffers of x ---- */
 
-/* Called by every worker of the step; then the parameters of x are the new ones. */
+/* Called by every worker of the step, all of one deal of the shards, which may be another one than
+ * in the step before; then the parameters of x are the new ones. */
 tutti_status tti_server_step(tti_exec *x, const tti_step_desc *desc, double inv_count,
                              tti_step_result *result);
 

@@ -101,7 +101,8 @@ struct tti_server {
     tti_team *team;      /* its worker is one of several that are one to the server; NULL: alone */
     size_t n_own;        /* elements that the first process holds: the first ones */
     int64_t n_bytes;     /* between it and workers of other processes; of the server's thread */
-    tti_sum_order order; /* of the pieces of a step over the workers */
+    tti_deal deal;       /* synchronous: who had which shards in the last step */
+    tti_sum_order order; /* of the pieces over the workers that follows from it */
     void *scratch[TTI_MAX_LANES];
     pthread_t thread;
     bool has_thread, is_up, stop;

@@ -194,11 +194,17 @@ static bool differ(const tti_devices *d) {
     return found;
 }
 
+/* Workers wait for each other in every step, and their gradients are added. */
+static bool adds_all(const tti_job_config *c) {
+    return strcmp(c->parallel.sync, "all-reduce") == 0 ||
+           (tti_job_has_server(c) && c->parallel.staleness == 0 && c->parallel.backup_workers == 0);
+}
+
 /* Where the job leaves it open, GPUs of different kinds have shares by their speed. */
 static void resolve_shares(tutti_job *job, const tti_devices *d) {
     tti_shares_kind kind = tti_shares_kind_of(&job->config);
     bool whole = job->config.parallel.tensor * job->config.parallel.pipeline == 1;
-    bool joins = strcmp(job->config.parallel.sync, "all-reduce") == 0;
+    bool joins = adds_all(&job->config);
     if (kind != TTI_SHARES_AUTO || !whole || !joins || !differ(d)) return;
     tti_options_put(&job->options, "parallel.shares", "measured",
                     d->mixed ? "auto, GPUs and the host" : "auto, GPUs of different kinds");

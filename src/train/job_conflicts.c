@@ -135,24 +135,22 @@ static void find_odd_shares(const tti_job_config *c, char why[WHY]) {
                  shares.n, workers_of_model(c), shares.n * workers_of_model(c), TTI_MAX_WORKERS);
 }
 
-/* Why workers of a parameter server have equal shares. */
+/* Why workers that do not wait for each other have equal shares; NULL: they wait. */
 static const char *equal_by_server(const tti_job_config *c) {
     if (tti_job_is_async(c))
         return "an asynchronous worker computes all shards of a batch, and a fast one makes more "
                "of the batches already; give parallel.shares=equal";
-    if (c->parallel.backup_workers > 0)
+    if (tti_job_has_server(c) && c->parallel.backup_workers > 0)
         return "a step with backup workers is complete with so many workers, whatever their part "
                "of the batch; give parallel.shares=equal";
-    return "a synchronous server takes the sums of workers with equal shares alone; give "
-           "parallel.shares=equal, or parallel.sync=all-reduce (parallel.zero=1 has the state once "
-           "too)";
+    return NULL;
 }
 
 /* Where workers have the shards of a batch otherwise, or shares cannot be told apart. */
 static void find_lost_shares(const tti_job_config *c, char why[WHY]) {
     tti_shares_kind kind = tti_shares_kind_of(c);
     if (kind == TTI_SHARES_AUTO || kind == TTI_SHARES_EQUAL) return;
-    if (tti_job_has_server(c))
+    if (equal_by_server(c))
         snprintf(why, WHY, "%s", equal_by_server(c));
     else if (is(c->parallel.sync, "local"))
         snprintf(why, WHY,

@@ -9,15 +9,20 @@ import shares_test
 
 
 def test_lenet():
-    shares_test.grid("lenet", shares_test.every_cell((0, 1, 2, 3)))
+    shares_test.grid("lenet", shares_test.every_cell((0, 1, 2, 3)) + shares_test.served_cells())
 
 
 def test_gpt_with_dropout():
     shares_test.grid("gpt2", shares_test.every_cell((0, 1, 2, 3)))
 
 
+def test_gpt_of_a_server():
+    shares_test.grid("gpt2", shares_test.served_cells())
+
+
 def test_resnet_with_joined_statistics():
-    shares_test.grid("resnet18", shares_test.every_cell((0, 1)))
+    shares_test.grid("resnet18", shares_test.every_cell((0, 1)) +
+                     shares_test.served_cells())
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import runs
 import zero_exact_test
 
 PLACES = ("threads", "processes")
+SERVED = ["parallel.sync=parameter-server"]
 SHARES = {2: ("3,1", "1,7"), 3: ("1,6,1", "2,1,1"), 4: ("5,1,1,1", "1,1,2,4")}
 
 
@@ -49,10 +50,18 @@ def every_cell(zeros):
             for place in PLACES for zero in zeros]
 
 
+def served_cells():
+    """The same shares with synchronous servers, which are threads, or the first workers."""
+    return [(shares, place, SERVED + ["parallel.servers=%d" % random.randint(1, n)])
+            for n in SHARES for shares in SHARES[n] for place in PLACES]
+
+
 def test_lenet():
     cells = every_cell((0, 1, 2, 3))
-    grid("lenet", [("3,1", "threads", []), ("5,1,1,1", "processes", ["parallel.algorithm=tree"]),
-                   ("5,1,1,1", "threads", ["parallel.copies=each"])] + random.sample(cells, 2))
+    whole = [("3,1", "threads", []), ("1,6,1", "threads", SERVED),
+             ("5,1,1,1", "processes", ["parallel.algorithm=tree"]),
+             ("5,1,1,1", "threads", ["parallel.copies=each"])]
+    grid("lenet", whole + random.sample(cells, 2) + random.sample(served_cells(), 2))
 
 
 def test_gpt_with_dropout():
@@ -129,11 +138,14 @@ def test_devices():
             ("parts", ["-n", "2", "parallel.shares=7,1", "parallel.zero=1"], ""),
             ("shared", ["-n", "4", "parallel.shares=5,1,1,1"], ""),
             ("slow", ["-n", "2", "parallel.shares=measured"], "slow=1,delay=15"),
+            ("served", ["-n", "2", "parallel.shares=measured", *SERVED], "slow=1,delay=15"),
             ("alike", ["-n", "2"], "")):
         on_devices(run, *keys, says=says).expect(0)
         runs.same_story(story, run)
-    on_devices("kinds", "-n", "2", "parallel.mode=fast", says="kind=1,slow=1,delay=15").expect(0)
-    for run in ("slow", "kinds"):
+    for run, keys in (("kinds", []), ("kinds-served", SERVED)):
+        on_devices(run, "-n", "2", "parallel.mode=fast", *keys,
+                   says="kind=1,slow=1,delay=15").expect(0)
+    for run in ("slow", "served", "kinds", "kinds-served"):
         told = told_shares(run)
         if not told["measured"] or told["wave_s"][1] < 0.015:
             raise AssertionError(told)

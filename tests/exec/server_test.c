@@ -37,6 +37,45 @@ T_CASE(synchronous_is_the_all_reduce) {
     }
 }
 
+/* Shares of another kind in every step, as workers' speeds would have it. */
+static const char *train_redealt(crew *c, tti_exec *exec, int rank) {
+    static const double weights[2][4] = {{1, 9, 1, 1}, {9, 1, 2, 1}};
+    crew_batch *batch = crew_batch_new();
+    for (int step = 0; step < c->n_steps; step++) {
+        tti_deal deal;
+        tti_deal_by_weight(weights[step % 2], c->n_ranks, CREW_SHARDS, &deal);
+        if (step > 0) COMM_OK(tti_exec_redeal(exec, &deal));
+        crew_fill(batch, step);
+        tti_step_desc desc = crew_step(batch, exec, step);
+        COMM_OK(tti_exec_step(exec, &desc, &c->result[rank][step]));
+        COMM_OK(tti_exec_eval(exec, &desc, &c->result[rank][step]));
+    }
+    free(batch);
+    return NULL;
+}
+
+T_CASE(any_deal_of_the_shards_is_the_all_reduce) {
+    T_UNUSED;
+    static const tti_deal deals[] = {{2, {0, 7, 8}}, {3, {0, 1, 6, 8}}, {4, {0, 5, 6, 7, 8}}};
+    for (size_t d = 0; d < TTI_COUNT(deals); d++) {
+        for (int anew = 0; anew < 2; anew++) {
+            crew whole = new_crew("adamw", 4), c = new_crew("adamw", deals[d].n_ranks);
+            crew *both[] = {&whole, &c};
+            for (int i = 0; i < 2; i++) {
+                both[i]->exec.clip_norm = 0.01;
+                both[i]->exec.ema = 0.9;
+                if (anew) both[i]->fn = train_redealt;
+            }
+            c.exec.deal = &deals[d];
+            crew_run(&whole);
+            serve(&c, 1 + (int)d);
+            crew_expect_same(&c, &whole);
+            crew_fini(&c);
+            crew_fini(&whole);
+        }
+    }
+}
+
 /* ---- asynchronous ---- */
 
 static const char *play_rank(tutti_comm *comm, void *arg) {
@@ -363,6 +402,7 @@ T_CASE(what_cannot_have_been_recorded) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(synchronous_is_the_all_reduce),
+        cmocka_unit_test(any_deal_of_the_shards_is_the_all_reduce),
         cmocka_unit_test(one_worker_waits_for_nobody_and_lacks_nothing),
         cmocka_unit_test(what_was_recorded_is_repeated),
         cmocka_unit_test(staleness_is_bounded),

@@ -59,9 +59,8 @@ T_CASE(what_does_not_go_with_it) {
     refuse("parallel.shares=3,1,1,1", N4, "parallel.tensor=2", "4 weights for 2 workers");
     refuse("parallel.shares=3:1", N2, "train.seed=2", "expected auto, equal, measured");
     static const char served[] = "parallel.sync=parameter-server";
-    refuse("parallel.shares=3,1", N2, served, "with equal shares alone; give");
-    refuse("parallel.shares=measured", N2, served, "with equal shares alone; give");
     refuse("parallel.shares=3,1", "parallel.staleness=4", served, "more of the batches already");
+    refuse("parallel.shares=measured", "parallel.staleness=unbounded", served, "all shards of a");
     refuse("parallel.shares=3,1", "parallel.backup_workers=1", served, "with so many workers");
     refuse("parallel.shares=measured", N4, "parallel.pipeline=2", "give weights of the copies");
     tutti_job *job = SMALL_JOB("parallel.mode=fast", "parallel.sync=local", N2);
