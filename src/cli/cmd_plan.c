@@ -20,7 +20,8 @@ static const char usage[] =
     "one on each core at once; nothing is kept of the training.\n"
     "--memory SIZE (80GB) is what all workers of a host, or each of a GPU, may take.  --out FILE\n"
     "writes the job with the best layout.  --device h200 plans for such GPUs, by their figures,\n"
-    "whether some are here or not, --device cpu for a core of a host for each worker.\n"
+    "whether some are here or not (how many: -n, or a list in parallel.devices), --device cpu for\n"
+    "a core of a host for each worker.\n"
     "The number of shards is part of the mathematics: give parallel.shards to keep it.\n"
     "--check RUN puts what a finished run took beside what it is predicted to take.\n";
 

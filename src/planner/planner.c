@@ -409,6 +409,17 @@ static tutti_status find_devices(const planner *p, tti_devices *devices) {
     return TUTTI_OK;
 }
 
+/* One for each place that computes. */
+static tutti_status count_places(const planner *p, const tti_devices *here, int *n) {
+    int listed = tti_devices_listed(p->job->config.parallel.devices);
+    *n = is_on_paper(p) && listed > 0 ? listed : here->n > 0 ? here->n : tti_cores_usable();
+    if (!is_on_paper(p) || listed > 0 || here->n > 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG,
+                    "plan: --device %s without a number of GPUs, and this machine has none to "
+                    "count; give -n, or a list such as parallel.devices=0,1",
+                    p->desc->device);
+}
+
 /* As many as the job says, or would take. */
 static tutti_status count_workers(planner *p, int *n) {
     tti_devices devices;
@@ -417,7 +428,7 @@ static tutti_status count_workers(planner *p, int *n) {
     TTI_TRY(find_devices(p, &devices));
     p->on_device = (is_on_paper(p) || devices.n > 0) && !p->is_mixed;
     *n = p->desc->n_workers > 0 ? p->desc->n_workers : (int)tti_job_given_workers(&p->job->config);
-    if (*n <= 0) *n = devices.n ? devices.n : tti_cores_usable();
+    if (*n <= 0) TTI_TRY(count_places(p, &devices, n));
     if (*n > TTI_MAX_WORKERS)
         return tti_fail(TUTTI_E_CONFIG, "plan: of 1 to %d workers, got %d", TTI_MAX_WORKERS, *n);
     return TUTTI_OK;

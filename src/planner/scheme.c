@@ -80,8 +80,7 @@ tutti_status tti_scheme_job(tutti_job *job, const tti_scheme *l, bool on_paper, 
 /* What is planned for devices computes on some, whatever there is here. */
 static void want_devices(tutti_job *job) {
     const char *given = job->config.parallel.devices;
-    bool is_open = strcmp(given, "auto") == 0 || strcmp(given, "cpu") == 0;
-    if (is_open && strcmp(job->config.parallel.backend, "auto") == 0)
+    if (strcmp(given, "auto") == 0 || strcmp(given, "cpu") == 0)
         tutti_job_set(job, "parallel.devices=gpu", "the planner");
     if (strcmp(job->config.train.precision, "auto") == 0)
         tutti_job_set(job, "train.precision=bf16", "auto, on a device");
@@ -95,6 +94,11 @@ tutti_status tti_scheme_elsewhere(tutti_job *job, bool on_device) {
                         "machine that has both",
                         job->config.parallel.offload);
     TTI_TRY(tti_devices_check(&job->config));
+    if (on_device && strcmp(job->config.parallel.backend, "auto") != 0)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "parallel.backend=%s computes on the host, and --device describes GPUs "
+                        "alone; leave parallel.backend out, or give --device cpu",
+                        job->config.parallel.backend);
     if (on_device)
         want_devices(job);
     else

@@ -81,6 +81,13 @@ static tutti_status read_list(const char *text, int n_there, tti_devices *d) {
     return d->n > 0 ? TUTTI_OK : bad_list(text);
 }
 
+int tti_devices_listed(const char *text) {
+    tti_devices list = {0};
+    if (read_list(text, 0, &list) == TUTTI_OK) return list.mixed ? 0 : list.n;
+    tti_clear_error(); /* a word, such as gpu */
+    return 0;
+}
+
 int tti_devices_place(const tti_devices *d, int local_rank) {
     if (d->n == 0 || (d->mixed && local_rank >= d->n)) return TTI_ON_HOST;
     return d->index[local_rank % d->n];

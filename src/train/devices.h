@@ -49,6 +49,10 @@ bool tti_devices_are_shared(const tti_devices *devices, int n_here, int n_device
 tutti_status tti_devices_check_sharing(const tti_job_config *config, const tti_devices *devices,
                                        int n_here, int n_devices);
 
+/* How many devices a list such as "0,1" names, whether they are here or not; 0: it is none, or has
+ * the host in it. */
+int tti_devices_listed(const char *text);
+
 /* Whether text is a list with cpu in it; then how many workers of a machine it takes until one is
  * on a device and one on the host; else 0. */
 int tti_devices_mixed_from(const char *text);

@@ -253,6 +253,31 @@ def test_devices_that_are_not_here():
         2, "leave out --device h200")
 
 
+def test_how_many_devices_that_are_not_here():
+    """As many as the job lists; the cores of this machine say nothing of them."""
+    more = ["--device", "h200", "train.recompute=none"]
+    for n, given in ((3, ["parallel.devices=0,1,4"]), (2, ["parallel.devices=0,1,4", "-n", "2"]),
+                     (5, ["parallel.devices=0,1,4", "parallel.workers=5"])):
+        told = plan(*more, *given)["workers"]
+        if told != n:
+            raise AssertionError("%s: %d workers" % (given, told))
+    nothing = dict(os.environ, CUDA_VISIBLE_DEVICES="", TUTTI_MODULE_PATH="/nowhere")
+    for given in ([], ["parallel.devices=gpu"], ["parallel.devices=cpu"]):
+        runs.tutti("plan", *JOB, *more, *given, env=nothing).expect(
+            2, "without a number of GPUs", "give -n, or a list such as parallel.devices=0,1")
+
+
+def test_a_backend_of_the_host_is_none_of_gpus():
+    for given in ([], ["parallel.devices=cpu"]):
+        for command in ("plan", "simulate"):
+            runs.tutti(command, *JOB, *given, "-n", "2", "--device", "h200",
+                       "parallel.backend=cpu").expect(
+                2, "parallel.backend=cpu computes on the host", "give --device cpu")
+    told = plan("-n", "2", "--device", "cpu", "parallel.backend=cpu", "parallel.shards=2")
+    if told["workers"] != 2:
+        raise AssertionError(told)
+
+
 def test_precision_of_a_device_that_is_not_here():
     """Products of f32 take longest, those in tf32 lie between them and 16 bits."""
     job = ["plan", "model.name=mlp", "model.hidden=[4096,4096]", "data.n_train=64",

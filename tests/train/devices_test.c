@@ -101,6 +101,15 @@ T_CASE(lists_that_are_none) {
     refuse(many, SEED, "more than 64");
 }
 
+T_CASE(devices_of_a_list_are_counted_without_them) {
+    T_UNUSED;
+    T_EQ(tti_devices_listed("0,1,7"), 3);
+    T_EQ(tti_devices_listed("3"), 1);
+    static const char *const others[] = {"auto", "cpu", "gpu", "0,cpu", "gpu,cpu", "1,1", "0,"};
+    for (size_t i = 0; i < TTI_COUNT(others); i++) T_EQ(tti_devices_listed(others[i]), 0);
+    assert_string_equal(tutti_last_error(), "");
+}
+
 /* parallel.backend names kernels of the host; devices beside it contradict. */
 T_CASE(backends_of_the_host) {
     T_UNUSED;
@@ -230,6 +239,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(without_devices),
                                        cmocka_unit_test(precisions_of_the_host),
                                        cmocka_unit_test(lists_that_are_none),
+                                       cmocka_unit_test(devices_of_a_list_are_counted_without_them),
                                        cmocka_unit_test(backends_of_the_host),
                                        cmocka_unit_test(with_devices),
                                        cmocka_unit_test(shares_of_devices_of_different_kinds),
