@@ -37,6 +37,11 @@ typedef struct tutti_launch_desc {
     /* Called when the workers are about to be started again, with one line for people. */
     void (*on_restart)(void *user, const char *text);
     void *user; /* borrowed for the call */
+
+    /* Called when a signal has ended or stopped a worker that the others of tutti train do without
+     * (asynchronous and backup workers), with one line for people; one that was stopped is killed.
+     * NULL: not told. */
+    void (*on_leave)(void *user, const char *text);
 } tutti_launch_desc;
 
 /* How it ended. */

@@ -100,7 +100,7 @@ static int launch(tutti_launch_desc *desc, int argc, char **argv) {
     worker[n++] = (char *)"--as-worker";
     for (int i = 0; i < argc; i++) worker[n++] = argv[i];
     desc->argv = worker;
-    desc->on_restart = say;
+    desc->on_restart = desc->on_leave = say;
     tutti_launch_result result;
     tutti_status st = tutti_launch(desc, &result);
     free(worker);

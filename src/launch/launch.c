@@ -23,14 +23,27 @@
 
 enum { MAX_IDLE_STARTS = 3, BACK_OFF_MS = 100, EXIT_DO_NOT_REQUEUE = 93 };
 
+/* What a supervisor's calls are about. */
+typedef struct start {
+    const tutti_launch_desc *desc;
+    tutti_comm_group *group;
+} start;
+
 static void break_group(void *user, int rank, const char *text) {
-    tutti_comm_group_abort(user, rank, text);
+    const start *s = user;
+    tutti_comm_group_abort(s->group, rank, text);
+}
+
+static void tell_leave(void *user, const char *text) {
+    const start *s = user;
+    if (s->desc->on_leave) s->desc->on_leave(s->desc->user, text);
 }
 
 /* ", 12 ms in all_reduce(...), call 7, step 40 backward". */
 static void describe_rank(void *user, int rank, tti_str *text) {
+    const start *s = user;
     tti_progress p;
-    if (tti_comm_group_progress(user, rank, &p) != TUTTI_OK || !p.joined) return;
+    if (tti_comm_group_progress(s->group, rank, &p) != TUTTI_OK || !p.joined) return;
     if (p.step > 0 || p.phase[0])
         tti_str_printf(text, ", step %llu %s", (unsigned long long)p.step, p.phase);
     if (p.n_calls == 0) return;
@@ -41,9 +54,9 @@ static void describe_rank(void *user, int rank, tti_str *text) {
 /* One start of all workers, until all have ended. */
 static tutti_status run_once(const tutti_launch_desc *desc, int restart,
                              tti_supervisor_report *out) {
-    tutti_comm_group *group;
-    TTI_TRY(tutti_comm_group_create(desc->n_workers, &group));
-    tti_spawn_fd comm = {"TUTTI_COMM_FD", tutti_comm_group_fd(group)};
+    start s = {.desc = desc};
+    TTI_TRY(tutti_comm_group_create(desc->n_workers, &s.group));
+    tti_spawn_fd comm = {"TUTTI_COMM_FD", tutti_comm_group_fd(s.group)};
     tti_supervisor_desc run = {.n_workers = desc->n_workers,
                                .argv = desc->argv,
                                .restart = restart,
@@ -56,9 +69,10 @@ static tutti_status run_once(const tutti_launch_desc *desc, int restart,
                                .resume_stopped = desc->resume_stopped,
                                .on_failure = break_group,
                                .describe = describe_rank,
-                               .user = group};
+                               .on_leave = tell_leave,
+                               .user = &s};
     tutti_status st = tti_supervisor_run(&run, out);
-    tutti_comm_group_destroy(group);
+    tutti_comm_group_destroy(s.group);
     return st;
 }
 

@@ -32,8 +32,8 @@ TUTTI_NODISCARD tutti_status tti_worker_init(void);
  * Never waits; without a supervisor nothing happens. */
 void tti_worker_report_step(uint64_t step);
 
-/* Tells the supervisor that from now on the others go on without a worker that a signal ends,
- * unless it is one of the first n_needed.  Likewise. */
+/* Tells the supervisor that from now on the others go on without a worker that a signal ends or
+ * stops, unless it is one of the first n_needed.  Likewise. */
 void tti_worker_report_needed(int n_needed);
 
 /* Tells the supervisor in which step, and why, this worker is about to end with a failure: when the

@@ -38,6 +38,7 @@ typedef struct worker {
     int pidfd;   /* -1: not supported here, SIGCHLD does */
     int control; /* our end of the socket pair, -1: closed */
     bool alive;
+    bool is_left; /* the others go on without it, and that has been said */
     tti_told_failure told;
 } worker;
 
@@ -108,6 +109,15 @@ static void note_cause(supervisor *s, int rank, const siginfo_t *info, tti_sever
     if (s->desc->on_failure) s->desc->on_failure(s->desc->user, rank, report->text);
 }
 
+/* The others go on without the worker; what has happened to it is said once. */
+static void note_leave(supervisor *s, int rank, const siginfo_t *info) {
+    tti_supervisor_report end = {0};
+    if (s->workers[rank].is_left) return;
+    s->workers[rank].is_left = true;
+    tti_cause_fill(info, rank, &end);
+    if (s->desc->on_leave) s->desc->on_leave(s->desc->user, end.text);
+}
+
 /* True if the worker ended by a signal that we sent. */
 static bool we_did_it(const supervisor *s, const siginfo_t *info) {
     if (info->si_code == CLD_EXITED || info->si_code == CLD_STOPPED) return false;
@@ -123,7 +133,10 @@ static void note_end(supervisor *s, int rank, const siginfo_t *info) {
         severity = TTI_ORDERLY;
         code = 128 + info->si_status;
     }
-    if (severity == TTI_KILLED && rank >= s->n_needed) return; /* the others go on */
+    if (severity == TTI_KILLED && rank >= s->n_needed) {
+        note_leave(s, rank, info);
+        return;
+    }
     if (severity >= TTI_VICTIM) note_cause(s, rank, info, severity);
     if (severity != TTI_ORDERLY || s->failed_ns != INT64_MAX || s->kill_sent) return;
     s->report.stopped_by_user = true;
@@ -153,7 +166,10 @@ static void note_stop(supervisor *s, int rank, const siginfo_t *info) {
         signal_worker(&s->workers[rank], SIGCONT);
         return;
     }
-    note_cause(s, rank, info, TTI_KILLED);
+    if (rank >= s->n_needed)
+        note_leave(s, rank, info);
+    else
+        note_cause(s, rank, info, TTI_KILLED);
     signal_worker(&s->workers[rank], SIGKILL); /* it cannot do anything else any more */
 }
 

@@ -7,8 +7,9 @@
  * After a failure, at time 0 on_failure is called (it breaks the communicator, so that workers can
  * say what they were doing and leave), at grace_ms/4 the rest get SIGTERM, at grace_ms SIGKILL.
  * A worker that leaves with 5, peer lost, is a victim: a better cause in that time replaces it.
- * A worker that a signal ends is no failure where rank 0 has said before that the others go on
- * without it (tti_worker_report_needed).
+ * A worker that a signal ends or stops is no failure where rank 0 has said before that the others
+ * go on without it (tti_worker_report_needed): on_leave is called, and one that is stopped is
+ * killed, since it keeps what it has at work.
  *
  * SIGINT, SIGTERM and SIGHUP are forwarded once (SIGHUP as SIGTERM), for a stop at a step boundary;
  * a second one, at least 100 ms later, kills at once; what was ignored before (nohup) stays so.  A
@@ -42,6 +43,9 @@ typedef struct tti_supervisor_desc {
     void (*on_failure)(void *user, int rank, const char *text);
     /* Adds what the rank did last, such as ", last call: all_reduce".  May be NULL. */
     void (*describe)(void *user, int rank, tti_str *text);
+    /* A worker without which the others go on was ended or stopped by a signal; text is one line.
+     * May be NULL. */
+    void (*on_leave)(void *user, const char *text);
     void *user;
 } tti_supervisor_desc;
 

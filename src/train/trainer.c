@@ -208,7 +208,7 @@ static tutti_status run_as_worker(const trainer *t, const tti_blueprint *b) {
     return st;
 }
 
-static void tell_restart(void *user, const char *text) {
+static void warn(void *user, const char *text) {
     const trainer *t = user;
     tutti_event warning = {.kind = TUTTI_EVENT_WARNING, .text = text};
     if (t->desc->on_event) t->desc->on_event(t->desc->user, &warning);
@@ -228,7 +228,8 @@ static tutti_status supervise(trainer *t) {
                                               .log_dir = log_dir,
                                               .error_file = error_file,
                                               .max_restarts = (int)t->job->config.run.restarts,
-                                              .on_restart = tell_restart,
+                                              .on_restart = warn,
+                                              .on_leave = warn,
                                               .user = t},
                          &ended));
     t->result->exit_code = ended.exit_code;

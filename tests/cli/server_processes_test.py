@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import sys
+import time
 
 import hosts_test
 import runs
@@ -243,6 +244,25 @@ def test_a_worker_is_killed():
     runs.tutti("train", "--resume", "run").expect(0)
     expect([u[0] for u in updates("run")] == list(range(1, end + 1)), "an update is missing")
     expect(len(left("run")) == 1, "another one has left")
+    expect(not runs.alive("run.dir=run"), "processes are left")
+
+
+def test_a_worker_is_stopped():
+    """It goes as one that is killed, and is named; the server takes all along."""
+    process = runs.start(*runs.small("run", *ASYNC, *MORE, *LONG, PROCESSES, "-n", "3",
+                                     "parallel.staleness=2"))
+    wait_for_updates("run", 20)
+    server, _, worker = runs.children(process.pid)
+    stopped = time.monotonic()
+    os.kill(worker, signal.SIGSTOP)
+    runs.wait_until(lambda: left("run"), 30, "word of the worker that was stopped")
+    print("a stopped worker has left after %.3f s" % (time.monotonic() - stopped))
+    wait_for_updates("run", 120)  # past a checkpoint and evaluations
+    expect([r["worker"] for r in left("run")] == [2], left("run"))
+    os.kill(server, signal.SIGSTOP)
+    ended = runs.finish(process)
+    ended.expect(5, "warning: rank 2 (pid %d) was stopped (signal 19)" % worker,
+                 "worker 2 has left", "rank 0 (pid %d) was stopped (signal 19)" % server)
     expect(not runs.alive("run.dir=run"), "processes are left")
 
 

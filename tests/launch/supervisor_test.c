@@ -115,8 +115,9 @@ static int worker_main(int rank, char **argv) {
     if (strcmp(mode, "spare") == 0) { /* the last one says who is needed, and ends */
         if (rank < 2) return 0;
         tti_worker_report_needed(atoi(argv[1]));
-        if (argv[2]) return atoi(argv[2]);
-        raise(SIGKILL);
+        if (argv[2] && strcmp(argv[2], "stop") != 0) return atoi(argv[2]);
+        raise(argv[2] ? SIGSTOP : SIGKILL);
+        return sleep_long();
     }
     if (strcmp(mode, "steps") == 0) return run_steps();
     if (strcmp(mode, "below-a-shell") == 0) /* the worker is not a child of the supervisor */
@@ -406,6 +407,42 @@ T_CASE(who_is_not_needed_may_die) {
     report = run(3, 0, ARGS("spare", "2", "7"));
     T_EQ(report.exit_code, 7);
     T_EQ(report.rank, 2);
+}
+
+typedef struct words {
+    int n;
+    char last[200];
+} words;
+
+static void note_words(void *user, const char *text) {
+    words *w = user;
+    snprintf(w->last, sizeof w->last, "%s", text);
+    w->n++;
+}
+
+/* Who is stopped goes as who is killed: once, with the first reason; else it is a failure. */
+T_CASE(who_is_not_needed_may_be_stopped) {
+    T_UNUSED;
+    static const char *const how[] = {NULL, "stop"};
+    static const char *const why[] = {"was killed by signal 9", "was stopped (signal 19)"};
+    for (int i = 0; i < 2; i++) {
+        char *argv[MAX_ARGS];
+        words told = {0};
+        tti_supervisor_desc desc = with_args(argv, 3, 0, ARGS("spare", "2", how[i]));
+        desc.on_leave = note_words;
+        desc.user = &told;
+        tti_supervisor_report report;
+        T_OK(tti_supervisor_run(&desc, &report));
+        T_EQ(report.exit_code, 0);
+        T_EQ(report.rank, -1);
+        T_EQ(told.n, 1);
+        assert_ptr_equal(strstr(told.last, "rank 2 (pid "), told.last);
+        assert_non_null(strstr(told.last, why[i]));
+    }
+    tti_supervisor_report report = run(3, 0, ARGS("spare", "3", "stop"));
+    T_EQ(report.exit_code, 5);
+    T_EQ(report.rank, 2);
+    assert_non_null(strstr(report.text, "was stopped (signal 19)"));
 }
 
 /* ---- output ---- */
@@ -715,6 +752,7 @@ int main(int argc, char **argv) {
         CASE(children_of_workers_go_too),
         CASE(progress_is_reported),
         CASE(who_is_not_needed_may_die),
+        CASE(who_is_not_needed_may_be_stopped),
         CASE(nothing_is_lost),
         CASE(logs_hold_the_raw_bytes),
         CASE(a_broken_output_is_survived),
