@@ -61,6 +61,7 @@ typedef struct supervisor {
     int64_t stop_ns;    /* when the user asked first, INT64_MAX: never */
     int stop_exit_code; /* of the first worker that stopped in order */
     int user_kill;      /* the second signal of the user, 0: none */
+    bool was_left;      /* a signal that we forwarded ended a worker, and the others know */
     int n_needed;       /* workers from this one on may die */
 } supervisor;
 
@@ -126,13 +127,21 @@ static bool we_did_it(const supervisor *s, const siginfo_t *info) {
            (sig == s->forwarded && sig != 0);
 }
 
+/* A worker had not yet taken the signal of a stop, so it never comes to the others: these must not
+ * wait for it in the communicator until their time is over. */
+static void leave_without(supervisor *s, int rank, const siginfo_t *info) {
+    tti_supervisor_report text = {0};
+    if (s->was_left) return;
+    s->was_left = true;
+    tti_cause_fill(info, rank, &text);
+    if (s->desc->on_failure) s->desc->on_failure(s->desc->user, rank, text.text);
+}
+
 static void note_end(supervisor *s, int rank, const siginfo_t *info) {
     tti_severity severity = tti_cause_severity(info);
-    int code = info->si_status;
-    if (we_did_it(s, info)) {
-        severity = TTI_ORDERLY;
-        code = 128 + info->si_status;
-    }
+    bool by_us = we_did_it(s, info);
+    int code = by_us ? 128 + info->si_status : info->si_status;
+    if (by_us || (s->was_left && severity == TTI_VICTIM)) severity = TTI_ORDERLY;
     if (severity == TTI_KILLED && rank >= s->n_needed) {
         note_leave(s, rank, info);
         return;
@@ -142,6 +151,7 @@ static void note_end(supervisor *s, int rank, const siginfo_t *info) {
     s->report.stopped_by_user = true;
     if (s->stop_exit_code == 0) s->stop_exit_code = code;
     forward(s, SIGTERM); /* the others stop too */
+    if (by_us) leave_without(s, rank, info);
 }
 
 static void close_fd(int *fd) {

@@ -13,7 +13,9 @@
  *
  * SIGINT, SIGTERM and SIGHUP are forwarded once (SIGHUP as SIGTERM), for a stop at a step boundary;
  * a second one, at least 100 ms later, kills at once; what was ignored before (nohup) stays so.  A
- * worker that leaves with 75, 130 or 143 stops in order, and the others are asked to stop too.
+ * worker that leaves with 75, 130 or 143 stops in order, and the others are asked to stop too.  One
+ * that the signal ends, since it had not taken it yet, never comes to the others: on_failure is
+ * called for it, and who leaves as its victim stops in order.
  *
  * Exit codes: 0 all well; the code of the worker that failed first; 5 if it was killed by a signal
  * or stopped; 128+n after a second signal n or when workers ended by the signal n we forwarded. */
@@ -39,7 +41,8 @@ typedef struct tti_supervisor_desc {
     int n_fds;
     bool resume_stopped; /* SIGCONT for a stopped worker instead of failing */
 
-    /* The first failure, when it is noticed; text is one line.  May be NULL. */
+    /* The first failure, when it is noticed, or the first worker that a forwarded signal ended;
+     * text is one line.  May be NULL. */
     void (*on_failure)(void *user, int rank, const char *text);
     /* Adds what the rank did last, such as ", last call: all_reduce".  May be NULL. */
     void (*describe)(void *user, int rank, tti_str *text);

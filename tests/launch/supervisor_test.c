@@ -12,6 +12,7 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -77,6 +78,15 @@ static int run_steps(void) {
     return code;
 }
 
+/* Rank 2 stops in order when rank 0 waits for rank 1, which has not taken signals over yet. */
+static int stop_early(int rank) {
+    eventfd_t n;
+    int ready = atoi(getenv("TEST_READY")), left = atoi(getenv("TEST_LEFT"));
+    if (rank == 2) return eventfd_read(ready, &n) == 0 ? 143 : 98;
+    signal(SIGTERM, SIG_IGN), alarm(10);
+    return eventfd_write(ready, 1) == 0 && eventfd_read(left, &n) == 0 ? 5 : 98;
+}
+
 static int worker_main(int rank, char **argv) {
     const char *mode = argv[0];
     if (strcmp(mode, "codes") == 0) { /* codes C0 C1 ...: exit codes by rank, "-": stay */
@@ -120,6 +130,7 @@ static int worker_main(int rank, char **argv) {
         return sleep_long();
     }
     if (strcmp(mode, "steps") == 0) return run_steps();
+    if (strcmp(mode, "early") == 0) return rank == 1 ? sleep_long() : stop_early(rank);
     if (strcmp(mode, "below-a-shell") == 0) /* the worker is not a child of the supervisor */
         return execlp("sh", "sh", "-c", "\"$0\" worker linked; true", self, (char *)NULL);
     if (strcmp(mode, "linked") == 0) {
@@ -332,6 +343,25 @@ T_CASE(hooks_are_called_once) {
     T_OK(tti_supervisor_run(&desc, &report));
     T_EQ(n_failures, 1);
     assert_non_null(strstr(report.text, ", in a test"));
+}
+
+static void tell_of_rank_1(void *user, int rank, const char *text) {
+    T_EQ(rank, 1);
+    assert_non_null(strstr(text, "was killed by signal 15"));
+    T_EQ(eventfd_write(((const tti_spawn_fd *)user)->fd, 1), 0);
+}
+
+/* Who waits for a worker that a forwarded signal ended hears of it, and is no failure. */
+T_CASE(a_stop_before_all_have_come) {
+    T_UNUSED;
+    char *argv[MAX_ARGS];
+    tti_spawn_fd fds[] = {{"TEST_READY", eventfd(0, 0)}, {"TEST_LEFT", eventfd(0, 0)}};
+    tti_supervisor_desc desc = with_args(argv, 3, 0, ARGS("early"));
+    desc.fds = fds, desc.n_fds = 2, desc.on_failure = tell_of_rank_1, desc.user = &fds[1];
+    tti_supervisor_report report;
+    T_OK(tti_supervisor_run(&desc, &report));
+    T_EQ(report.exit_code, 143);
+    for (int i = 0; i < 2; i++) close(fds[i].fd);
 }
 
 /* The lowest free descriptor, which rises when one is leaked. */
@@ -747,6 +777,7 @@ int main(int argc, char **argv) {
         CASE(a_stopped_worker_is_a_failure),
         CASE(a_stopped_worker_can_be_resumed),
         CASE(hooks_are_called_once),
+        CASE(a_stop_before_all_have_come),
         CASE(nothing_is_left_behind),
         CASE(what_cannot_start),
         CASE(children_of_workers_go_too),
