@@ -13,6 +13,7 @@
 #include "data/npy_array.h"
 #include "data/row_split.h"
 #include "data/zip_member.h"
+#include "ir/graph.h"
 
 enum { PATH_BYTES = 4096 };
 
@@ -136,20 +137,42 @@ static void npy_close(tutti_dataset *ds) {
     free(s);
 }
 
-static tutti_status count_classes(const tutti_dataset_desc *desc, npy_state *s) {
-    s->n_classes = desc->n_classes;
-    if (s->n_classes > 0) return TUTTI_OK;
-    int32_t *row = malloc(s->y.row_elems * sizeof *row);
+/* One more than the largest number, at least 1, and the smallest. */
+static tutti_status range_of(const tti_npy_array *a, int64_t *above, int32_t *least) {
+    int32_t *row = malloc(a->row_elems * sizeof *row);
     int32_t most = 0;
     if (!row) return tti_fail(TUTTI_E_NOMEM, "npy: out of memory");
     tutti_status st = TUTTI_OK;
-    for (int64_t i = 0; i < s->y.shape.dim[0] && st == TUTTI_OK; i++) {
-        st = tti_npy_read_i32(&s->y, i, row);
-        for (size_t k = 0; st == TUTTI_OK && k < s->y.row_elems; k++) most = TTI_MAX(most, row[k]);
+    *least = 0;
+    for (int64_t i = 0; i < a->shape.dim[0] && st == TUTTI_OK; i++) {
+        st = tti_npy_read_i32(a, i, row);
+        for (size_t k = 0; st == TUTTI_OK && k < a->row_elems; k++) {
+            most = TTI_MAX(most, row[k]);
+            *least = TTI_MIN(*least, row[k]);
+        }
     }
     free(row);
-    s->n_classes = (int64_t)most + 1;
+    *above = (int64_t)most + 1;
     return st;
+}
+
+static tutti_status count_classes(const tutti_dataset_desc *desc, npy_state *s) {
+    int32_t least; /* some labels may be no target; reading says which cannot be */
+    s->n_classes = desc->n_classes;
+    return s->n_classes > 0 ? TUTTI_OK : range_of(&s->y, &s->n_classes, &least);
+}
+
+/* Whole numbers are tokens.  Targets of the same shape are tokens too, of the same vocabulary. */
+static tutti_status count_tokens(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+    npy_state *s = ds->state;
+    int32_t least;
+    if (ds->stored.dtype != TUTTI_I32) return TUTTI_OK;
+    TTI_TRY(range_of(&s->x, &ds->info.n_tokens, &least));
+    if (least < 0)
+        return tti_fail(TUTTI_E_DATA, "%s: %d is no token, these are 0 or more", s->x.name, least);
+    if (desc->n_classes == 0 && tti_shape_equal(&ds->stored.shape, &ds->info.y.shape))
+        s->n_classes = ds->info.n_classes = TTI_MAX(s->n_classes, ds->info.n_tokens);
+    return TUTTI_OK;
 }
 
 static tutti_status check_arrays(const npy_state *s) {
@@ -178,7 +201,7 @@ static tutti_status describe(const tutti_dataset_desc *desc, tutti_dataset *ds) 
     ds->info.n_classes = s->n_classes;
     ds->info.y = type_of(&s->y, TUTTI_I32);
     ds->stored = type_of(&s->x, pixels ? TUTTI_U8 : s->x.kind == 'f' ? TUTTI_F32 : TUTTI_I32);
-    if (!pixels) return TUTTI_OK;
+    if (!pixels) return count_tokens(desc, ds);
     TTI_TRY(tti_normalise_create(desc->mean, desc->std, &ds->stored.shape, &ds->decode.step[0]));
     ds->decode.n = 1;
     return TUTTI_OK;

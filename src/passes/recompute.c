@@ -273,10 +273,11 @@ static tutti_status by_budget(recompute *r, size_t budget, reads *of, bool *paid
     TTI_TRY(by_block(r));
     least = TTI_MIN(least, r->peak.n_bytes);
     if (r->peak.n_bytes <= budget) return TUTTI_OK;
-    return tti_fail(TUTTI_E_INVALID,
-                    "recompute: the activations of a shard cannot be brought down to %zu bytes; "
-                    "the least is %zu",
-                    budget, least);
+    return tti_fail(
+        TUTTI_E_INVALID,
+        "train.recompute: the activations of a shard cannot be brought down to %zu bytes; "
+        "the least is %zu, give that or more",
+        budget, least);
 }
 
 /* ---- the pass ---- */

@@ -35,6 +35,11 @@ static tutti_status open_data(tti_blueprint *b) {
     return TUTTI_OK;
 }
 
+static int64_t most_tokens(const tti_blueprint *b) {
+    return TTI_MAX(tutti_dataset_get_info(b->train)->n_tokens,
+                   tutti_dataset_get_info(b->test)->n_tokens);
+}
+
 static void count_steps(tti_blueprint *b) {
     const tti_job_config *c = &b->config;
     b->n_workers = (int)c->parallel.workers;
@@ -353,6 +358,7 @@ static tutti_status fill(const tutti_job *job, const wish *w, tti_blueprint *b) 
     else
         tti_bucket_link_of(&b->config, &b->devices, b->n_workers, 1, &b->link);
     b->model_params = tti_model_params_of(&b->config, tutti_dataset_get_info(b->train));
+    TTI_TRY(tti_model_check_vocabulary(job, &b->model_params, most_tokens(b)));
     TTI_TRY(make_plans(job, b, w->rank));
     tti_str kinds = {0};
     tti_devices_kinds(&b->places, b->n_workers, &kinds);

@@ -74,7 +74,8 @@ static const tti_option rows[] = {
      .example = "1024"},
     {"model.vocabulary", TTI_OPTION_INT, AT(model.vocabulary), "0", RANGE(0, 1 << 24),
      .also = "vocab_size|vocab|n_vocab|n_tokens",
-     .help = "gpt2, bert, lstm: different tokens that the model knows; 0: as many as the data has",
+     .help = "gpt2, bert, lstm: different tokens that the model knows; 0: as many as the data has; "
+             "more than those with model.head=classify alone",
      .example = "50257"},
     {"model.head", TTI_OPTION_CHOICE, AT(model.head), "tokens", .choices = "tokens|classify",
      .also = "task|objective", .help = "bert: guesses tokens, or classifies the sample"},

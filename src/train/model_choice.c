@@ -13,6 +13,12 @@ static int64_t context_of(const tti_job_config *c, const tutti_dataset_info *inf
     return c->model.context > 0 || !tokens ? c->model.context : info->x.shape.dim[0];
 }
 
+/* A model that guesses tokens has those of its targets. */
+static int64_t vocabulary_of(const tti_job_config *c, const tutti_dataset_info *info) {
+    bool guesses = strcmp(c->model.head, "classify") != 0;
+    return c->model.vocabulary > 0 || guesses ? c->model.vocabulary : info->n_tokens;
+}
+
 tutti_model_params tti_model_params_of(const tti_job_config *c, const tutti_dataset_info *info) {
     tutti_model_params p = {.n_classes = info->n_classes,
                             .dropout = c->model.dropout,
@@ -26,7 +32,7 @@ tutti_model_params tti_model_params_of(const tti_job_config *c, const tutti_data
                             .n_heads = c->model.heads,
                             .width = c->model.width,
                             .context = context_of(c, info),
-                            .vocabulary = c->model.vocabulary,
+                            .vocabulary = vocabulary_of(c, info),
                             .classify = strcmp(c->model.head, "classify") == 0,
                             .padded = c->model.padding >= 0,
                             .pad_token = TTI_MAX(c->model.padding, 0)};
@@ -43,4 +49,33 @@ tutti_status tti_model_build(const tutti_job *job, const tutti_model_params *par
         return tti_fail(TUTTI_E_CONFIG, "model.name: no model is called '%s'", name);
     *logits = model ? model->build(g, x, params) : job->model_fn(g, x, job->model_user);
     return TUTTI_OK;
+}
+
+/* The model of a name, and it is one for tokens. */
+static bool reads_tokens(const tutti_job *job) {
+    const tutti_model *model = tutti_model_find(job->config.model.name);
+    bool own = job->model_fn || job->config.model.plugin[0];
+    return !own && model && model->input == TUTTI_MODEL_TOKENS;
+}
+
+tutti_status tti_model_check_vocabulary(const tutti_job *job, const tutti_model_params *params,
+                                        int64_t n_tokens) {
+    int64_t known = params->vocabulary > 0 ? params->vocabulary : params->n_classes;
+    if (!reads_tokens(job)) return TUTTI_OK;
+    if (!params->classify && known != params->n_classes)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "model.vocabulary: a model that guesses tokens knows those of the data, "
+                        "%lld, and %lld are asked for; leave model.vocabulary out (with tokens "
+                        "data.vocabulary makes room for more)",
+                        (long long)params->n_classes, (long long)known);
+    if (n_tokens <= known) return TUTTI_OK;
+    if (!params->classify)
+        return tti_fail(TUTTI_E_DATA,
+                        "data: token %lld of the samples is none of the targets, which are below "
+                        "%lld, so a model that guesses tokens does not know it",
+                        (long long)n_tokens - 1, (long long)known);
+    return tti_fail(TUTTI_E_CONFIG,
+                    "model.vocabulary: the model knows %lld tokens, and the data has token %lld; "
+                    "give model.vocabulary=%lld or more",
+                    (long long)known, (long long)n_tokens - 1, (long long)n_tokens);
 }

@@ -16,4 +16,9 @@ tutti_model_params tti_model_params_of(const tti_job_config *config,
 tutti_status tti_model_build(const tutti_job *job, const tutti_model_params *params, tutti_graph *g,
                              tutti_value *x, tutti_value **logits);
 
+/* The table of a model for tokens has a row for each token of the data, which are below n_tokens
+ * (0: below the number of classes); else TUTTI_E_CONFIG, or TUTTI_E_DATA where no key helps. */
+tutti_status tti_model_check_vocabulary(const tutti_job *job, const tutti_model_params *params,
+                                        int64_t n_tokens);
+
 #endif /* TTI_TRAIN_MODEL_CHOICE_H */

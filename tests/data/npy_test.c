@@ -197,10 +197,23 @@ T_CASE(arrays_in_a_folder) {
     put_npy(dir, "y_test.npy", "<u2", "(1, 2)", "\1\0\0\0", 4);
     T_OK(tutti_dataset_open(&desc, &ds));
     T_EQ(tutti_dataset_get_info(ds)->x.dtype, TUTTI_I32);
+    T_EQ(tutti_dataset_get_info(ds)->n_tokens, 3);
+    T_EQ(tutti_dataset_get_info(ds)->n_classes, 2);
     T_OK(tutti_dataset_get(ds, 0, tokens, y));
     T_EQ(tokens[1], 2);
     T_EQ(y[0], 1);
     tutti_dataset_destroy(ds);
+    /* Of targets that are tokens there are as many as of those; a label is something else. */
+    desc.n_classes = 0;
+    T_OK(tutti_dataset_open(&desc, &ds));
+    T_EQ(tutti_dataset_get_info(ds)->n_classes, 3);
+    tutti_dataset_destroy(ds);
+    put_npy(dir, "y_test.npy", "<u2", "(1,)", "\1\0", 2);
+    T_OK(tutti_dataset_open(&desc, &ds));
+    T_EQ(tutti_dataset_get_info(ds)->n_classes, 2);
+    tutti_dataset_destroy(ds);
+    put_npy(dir, "x_test.npy", "<i2", "(1, 2)", "\1\0\xFE\xFF", 4);
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "x_test.npy: -2 is no token");
     t_clear_dir(dir);
 }
 

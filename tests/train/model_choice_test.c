@@ -46,6 +46,35 @@ T_CASE(every_key_arrives) {
     tutti_job_destroy(job);
 }
 
+static void expect_vocabulary(const char *size, const char *head, int64_t n_tokens, tutti_status st,
+                              const char *words) {
+    tutti_job *job = SMALL_JOB("model.name=bert", size, head);
+    tutti_dataset_info info = texts;
+    info.n_tokens = n_tokens;
+    tutti_model_params p = tti_model_params_of(&job->config, &info);
+    if (st == TUTTI_OK)
+        T_OK(tti_model_check_vocabulary(job, &p, n_tokens));
+    else
+        T_FAILS(tti_model_check_vocabulary(job, &p, n_tokens), st, words);
+    tutti_job_destroy(job);
+}
+
+/* A token without a row in the table would be nothing, and nobody would notice. */
+T_CASE(every_token_has_a_row) {
+    T_UNUSED;
+    const char *classify = "model.head=classify", *guess = "model.head=tokens",
+               *automatic = "model.vocabulary=0";
+    expect_vocabulary(automatic, classify, 300, TUTTI_OK, NULL);
+    expect_vocabulary("model.vocabulary=400", classify, 300, TUTTI_OK, NULL);
+    expect_vocabulary("model.vocabulary=299", classify, 300, TUTTI_E_CONFIG,
+                      "has token 299; give model.vocabulary=300 or more");
+    expect_vocabulary(automatic, guess, 0, TUTTI_OK, NULL);
+    expect_vocabulary("model.vocabulary=65", guess, 65, TUTTI_OK, NULL);
+    expect_vocabulary("model.vocabulary=80", guess, 65, TUTTI_E_CONFIG,
+                      "knows those of the data, 65, and 80 are asked for; leave model.vocabulary");
+    expect_vocabulary(automatic, guess, 66, TUTTI_E_DATA, "token 65 of the samples is none of the");
+}
+
 T_CASE(choices_are_the_models) {
     T_UNUSED;
     const char *choices = NULL;
@@ -89,6 +118,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults),
         cmocka_unit_test(every_key_arrives),
+        cmocka_unit_test(every_token_has_a_row),
         cmocka_unit_test(choices_are_the_models),
         cmocka_unit_test(the_caller_is_first),
     };
