@@ -108,17 +108,21 @@ T_CASE(a_slow_worker_gives_shards_away) {
         train("run.dir=equal", "parallel.workers=2", "train.seed=1", "parallel.shares=equal");
     tutti_train_result told =
         train("run.dir=told", "parallel.workers=2", "train.seed=1", "parallel.shares=measured");
+    tutti_train_result served = train("run.dir=served", "parallel.workers=2",
+                                      "parallel.sync=parameter-server", "parallel.shares=measured");
     T_OK(tti_fault_set(NULL));
     assert_true(equal.params_hash == alone.params_hash && equal.loss == alone.loss);
     assert_true(told.params_hash == alone.params_hash && told.loss == alone.loss);
+    assert_true(served.params_hash == alone.params_hash && served.loss == alone.loss);
     expect_told("told", 2);
+    expect_told("served", 2);
     char *record = find_record("told", "shares");
     assert_true(number(record, "\"wave_s\"", 1) >= 0.02);
     print_message(
         "rank 1 sleeps 20 ms for each shard: %.0f samples/s with equal shares, %.0f with "
-        "%.0f and %.0f of 8\n",
+        "%.0f and %.0f of 8, %.0f with a parameter server\n",
         samples_per_s("equal"), samples_per_s("told"), number(record, "\"shards\"", 0),
-        number(record, "\"shards\"", 1));
+        number(record, "\"shards\"", 1), samples_per_s("served"));
     free(record);
 }
 
