@@ -24,7 +24,7 @@ static const char usage[] =
     "share of what a large matrix product was measured to reach on as\n"
     "many cores or devices (mfu).  Any key of a job may be given.\n";
 
-enum { MAX_WINDOWS = 4096, MAX_ARGS = 64 };
+enum { MAX_WINDOWS = 4096, MAX_ARGS = 128, MAX_OWN_ARGS = 7 };
 #define IS_WORKER "TUTTI_BENCH_WORKER" /* in the environment of worker processes */
 
 typedef struct windows {
@@ -115,6 +115,18 @@ static void print_line(tutti_job *job, windows *w, const tutti_train_result *r, 
     fclose(file);
 }
 
+/* Files have as many samples as there are, and drawn ones as many as are asked for. */
+static bool reads_files(int argc, char **argv) {
+    static const char key[] = "data.format=";
+    bool reads = false;
+    for (int i = 1; i < argc; i++) {
+        const char *format = argv[i] + sizeof key - 1;
+        if (strncmp(argv[i], key, sizeof key - 1) == 0)
+            reads = strcmp(format, "digits") != 0 && strncmp(format, "random_", 7) != 0;
+    }
+    return reads;
+}
+
 /* The arguments with what a measurement wants in front, so that the caller's win. */
 static int build_args(int argc, char **argv, const char *run_dir, char **out, char *assignment) {
     static char *const defaults[] = {
@@ -123,10 +135,11 @@ static int build_args(int argc, char **argv, const char *run_dir, char **out, ch
         (char *)"run.log_every=10",  (char *)"run.checkpoint_every=-1"};
     int n = 0;
     out[n++] = argv[0];
-    for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++) out[n++] = defaults[i];
+    for (size_t i = reads_files(argc, argv) ? 2 : 0; i < sizeof defaults / sizeof defaults[0]; i++)
+        out[n++] = defaults[i];
     snprintf(assignment, 600, "run.dir=%s", run_dir);
     out[n++] = assignment;
-    for (int i = 1; i < argc && n < MAX_ARGS - 1; i++) out[n++] = argv[i];
+    for (int i = 1; i < argc; i++) out[n++] = argv[i];
     return n;
 }
 
@@ -161,6 +174,10 @@ int tutti_cmd_bench_train(int argc, char **argv) {
     if (argc > 1 && argv[1][0] != '-' && !strchr(argv[1], '=')) {
         snprintf(name, sizeof name, "model.name=%s", argv[1]);
         argv[1] = name;
+    }
+    if (argc + MAX_OWN_ARGS > MAX_ARGS) {
+        fprintf(stderr, "tutti bench train: at most %d arguments\n", MAX_ARGS - MAX_OWN_ARGS - 1);
+        return 2;
     }
     if (!mkdtemp(root)) {
         perror("tutti: /tmp");

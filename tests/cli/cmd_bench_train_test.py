@@ -43,6 +43,17 @@ def test_tokens():
         raise AssertionError(ended.out)
 
 
+def test_a_short_text():
+    """Its own samples are all there is; nobody has asked for more."""
+    with open("text.txt", "w") as file:
+        file.write("one more word and then another " * 20)
+    ended = runs.tutti("bench", "train", "lstm", "model.layers=1", "model.width=4", "train.batch=4",
+                       "parallel.shards=1", "-n", "1", "data.format=text", "data.dir=text.txt",
+                       "data.context=8", "train.steps=20").expect(0)
+    if not json.loads(ended.out)["per_s"] > 0:
+        raise AssertionError(ended.out)
+
+
 def test_usage():
     runs.tutti("bench", "train", "--help").expect(0, "usage: tutti bench train")
     runs.tutti("bench", "train", "nonet").expect(2, "nonet")
