@@ -372,6 +372,7 @@ static tutti_status create(const tutti_job *job, const wish *w, tti_blueprint **
     tti_blueprint *b = calloc(1, sizeof *b);
     if (!b) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     b->config = job->config;
+    tti_model_name(job, b->model_name, sizeof b->model_name);
     b->gives_logits = w->gives_logits;
     b->borrows_data = w->like != NULL;
     b->shelf = w->shelf;

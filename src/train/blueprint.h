@@ -29,6 +29,7 @@ typedef struct tti_blueprint {
     tti_plan **parts; /* [n_parts], of the places of a model group; one of another process: NULL */
     int n_parts;      /* 0: every worker has the whole model */
     tutti_model_params model_params;
+    char model_name[128];            /* as tti_model_name has it */
     bool gives_logits, borrows_data; /* see tti_blueprint_create_for_use */
     int n_workers, n_shards;         /* n_workers: mesh.data x the ranks of a model group */
     bool has_deal;                   /* the job says who has which shards; else equal runs, */

@@ -231,7 +231,7 @@ typedef struct view {
 
 static void print_title(tti_str *out, const view *v) {
     const tti_blueprint *b = v->b;
-    tti_str_printf(out, "shard program of %s", b->config.model.name);
+    tti_str_printf(out, "shard program of %s", b->model_name);
     if (v->part >= 0) {
         tti_mesh_at at = tti_mesh_at_rank(&b->mesh, v->part);
         tti_str_printf(out, ", stage %d of %d, piece %d of %d", at.stage, b->mesh.stage, at.tensor,

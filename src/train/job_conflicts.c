@@ -227,12 +227,15 @@ static void find_mixed_tokens(const tti_job_config *c, char why[WHY]) {
                  c->data.format);
 }
 
+static void find_lost_mask_token(const tti_job_config *c, char why[WHY]) {
+    if (c->data.mask_prob > 0 || c->data.mask_token < 0) return;
+    snprintf(why, WHY, "is for masked tokens; give data.mask_prob=0.15 too");
+}
+
 /* Masking is for text, and for a model that looks at both sides of a token and guesses it. */
 static void find_lost_masks(const tti_job_config *c, char why[WHY]) {
     bool own = *c->model.plugin != 0;
-    if (c->data.mask_prob == 0 && c->data.mask_token >= 0)
-        snprintf(why, WHY, "is for masked tokens, and data.mask_prob is 0; give 0.15");
-    else if (c->data.mask_prob > 0 && !is_language(c))
+    if (c->data.mask_prob > 0 && !is_language(c))
         snprintf(why, WHY, "masks the tokens of text and tokens, and data.format is %s",
                  c->data.format);
     else if (c->data.mask_prob > 0 && !own && !is(c->model.name, "bert"))
@@ -364,11 +367,14 @@ bool tti_job_divides_by_host(const tti_job_config *c, int n_copies) {
     return c->parallel.sync_batch_norm && (several || c->parallel.pipeline > 1);
 }
 
+static void find_lost_start(const tti_job_config *c, char why[WHY]) {
+    if (has_residuals(c) || c->parallel.compress_after == 0) return;
+    snprintf(why, WHY, "is for parallel.compress=topk and powersgd; leave it out");
+}
+
 static void find_lost_residuals(const tti_job_config *c, char why[WHY]) {
-    if (!has_residuals(c)) {
-        if (c->parallel.compress_after > 0)
-            snprintf(why, WHY, "is for parallel.compress=topk and powersgd");
-    } else if (is(c->train.on_nan, "skip"))
+    if (!has_residuals(c)) return;
+    if (is(c->train.on_nan, "skip"))
         snprintf(why, WHY,
                  "a step that is left out would lose what %s has kept of the steps before; give "
                  "train.on_nan=stop, or parallel.compress=bf16",
@@ -393,11 +399,15 @@ static bool is_loose(const tti_job_config *c) {
     return tti_job_is_async(c) || (tti_job_has_server(c) && c->parallel.backup_workers > 0);
 }
 
+static void say_server_is_missing(char why[WHY]) {
+    snprintf(why, WHY, "is for a parameter server; give parallel.sync=parameter-server too");
+}
+
 static void find_lost_backup(const tti_job_config *c, char why[WHY]) {
     int64_t n = c->parallel.backup_workers, workers = workers_of_batch(c);
     if (n == 0) return;
     if (!tti_job_has_server(c))
-        snprintf(why, WHY, "is for a parameter server; give parallel.sync=parameter-server too");
+        say_server_is_missing(why);
     else if (c->parallel.staleness != 0)
         snprintf(why, WHY,
                  "asynchronous workers wait for nobody already; give parallel.staleness=0, or "
@@ -417,10 +427,12 @@ static void find_lost_backup(const tti_job_config *c, char why[WHY]) {
                  "out");
 }
 
-static void find_lost_server(const tti_job_config *c, char why[WHY]) {
-    if (tti_job_has_server(c)) return;
-    if (c->parallel.servers > 1 || c->parallel.staleness != 0)
-        snprintf(why, WHY, "is for a parameter server; give parallel.sync=parameter-server too");
+static void find_lost_staleness(const tti_job_config *c, char why[WHY]) {
+    if (!tti_job_has_server(c) && c->parallel.staleness != 0) say_server_is_missing(why);
+}
+
+static void find_lost_servers(const tti_job_config *c, char why[WHY]) {
+    if (!tti_job_has_server(c) && c->parallel.servers > 1) say_server_is_missing(why);
 }
 
 static void find_async_in_exact(const tti_job_config *c, char why[WHY]) {
@@ -488,9 +500,13 @@ static void find_backup_scale(const tti_job_config *c, char why[WHY]) {
 static bool is_local(const tti_job_config *c) { return is(c->parallel.sync, "local"); }
 
 static void find_lost_averaging(const tti_job_config *c, char why[WHY]) {
-    if (is_local(c)) return;
-    if (c->parallel.average_after > 0 || !is(c->parallel.average, "parameters"))
-        snprintf(why, WHY, "is for local SGD; give parallel.sync=local too");
+    if (is_local(c) || is(c->parallel.average, "parameters")) return;
+    snprintf(why, WHY, "is for local SGD; give parallel.sync=local too");
+}
+
+static void find_late_averaging(const tti_job_config *c, char why[WHY]) {
+    if (is_local(c) || c->parallel.average_after == 0) return;
+    snprintf(why, WHY, "is for local SGD; give parallel.sync=local too");
 }
 
 static void find_local_in_exact(const tti_job_config *c, char why[WHY]) {
@@ -604,9 +620,10 @@ static const rule rules[] = {
     {{"parallel.algorithm", "parallel.mode"}, find_ring_in_exact},
     {{"run.restarts", "parallel.place"}, find_lost_restarts},
     {{"parallel.compress", "parallel.mode", "parallel.zero"}, find_lost_compression},
-    {{"parallel.compress", "parallel.compress_after", "train.on_nan", "train.precision"},
-     find_lost_residuals},
-    {{"parallel.staleness", "parallel.servers", "parallel.sync"}, find_lost_server},
+    {{"parallel.compress_after", "parallel.compress"}, find_lost_start},
+    {{"parallel.compress", "train.on_nan", "train.precision"}, find_lost_residuals},
+    {{"parallel.staleness", "parallel.sync"}, find_lost_staleness},
+    {{"parallel.servers", "parallel.sync"}, find_lost_servers},
     {{"parallel.staleness", "parallel.mode", "parallel.sync"}, find_async_in_exact},
     {{"parallel.sync", "parallel.place", "parallel.workers", "parallel.servers", "parallel.tensor",
       "parallel.pipeline", "parallel.data"},
@@ -623,7 +640,8 @@ static const rule rules[] = {
       "parallel.workers", "parallel.tensor", "parallel.pipeline", "parallel.data",
       "parallel.sync_batch_norm"},
      find_lost_backup},
-    {{"parallel.average_after", "parallel.average", "parallel.sync"}, find_lost_averaging},
+    {{"parallel.average", "parallel.sync"}, find_lost_averaging},
+    {{"parallel.average_after", "parallel.sync"}, find_late_averaging},
     {{"parallel.sync", "parallel.mode"}, find_local_in_exact},
     {{"parallel.sync", "parallel.zero", "parallel.compress"}, find_local_with_parts},
     {{"parallel.sync", "train.on_nan", "train.precision", "parallel.sync_batch_norm"},
@@ -632,7 +650,8 @@ static const rule rules[] = {
     {{"data.format", "data.dir"}, find_missing_dir},
     {{"data.augment", "data.format"}, find_bad_augment},
     {{"data.mixup", "data.format"}, find_mixed_tokens},
-    {{"data.mask_prob", "data.mask_token", "data.format", "model.name"}, find_lost_masks},
+    {{"data.mask_token", "data.mask_prob"}, find_lost_mask_token},
+    {{"data.mask_prob", "data.format", "model.name"}, find_lost_masks},
     {{"model.head", "model.padding", "data.mask_prob", "model.name"}, find_bad_masked_model},
     {{"data.tokenizer", "data.tokenizer_dir", "data.format"}, find_missing_tokenizer},
     {{"optimizer.nesterov", "optimizer.name", "optimizer.momentum"}, find_lost_nesterov},

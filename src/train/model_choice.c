@@ -3,6 +3,7 @@
  * What is not said in the job follows from the data: classes, tokens, the length of samples. */
 #include "train/model_choice.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "train/plugin.h"
@@ -38,6 +39,18 @@ tutti_model_params tti_model_params_of(const tti_job_config *c, const tutti_data
                             .pad_token = TTI_MAX(c->model.padding, 0)};
     for (int i = 0; i < p.n_hidden; i++) p.hidden[i] = c->model.hidden.v[i];
     return p;
+}
+
+void tti_model_name(const tutti_job *job, char *out, size_t n_bytes) {
+    const char *plugin = job->config.model.plugin, *slash = strrchr(plugin, '/');
+    const char *file = slash ? slash + 1 : plugin;
+    int n = (int)strcspn(file, ".");
+    if (job->model_fn || (plugin[0] && n == 0))
+        snprintf(out, n_bytes, "model");
+    else if (plugin[0])
+        snprintf(out, n_bytes, "%.*s", n, file);
+    else
+        snprintf(out, n_bytes, "%s", job->config.model.name);
 }
 
 tutti_status tti_model_build(const tutti_job *job, const tutti_model_params *params, tutti_graph *g,

@@ -10,6 +10,10 @@
 tutti_model_params tti_model_params_of(const tti_job_config *config,
                                        const tutti_dataset_info *info);
 
+/* For people and for names of folders: model.name, the file of model.plugin without what is behind
+ * its dot, or "model", where the caller builds it. */
+void tti_model_name(const tutti_job *job, char *out, size_t n_bytes);
+
 /* *logits: those of the caller's model, of model.plugin or of model.name, in this order, for x.
  * They may be NULL when the builder failed; tutti_graph_check has its reason.  Returns
  * TUTTI_E_CONFIG for an unknown name and as tti_plugin_build. */

@@ -149,7 +149,7 @@ tutti_status tti_export_onnx(const tti_exporting *x) {
     tutti_status st = live && e.names ? add_graph(&e, x, g, live)
                                       : tti_fail(TUTTI_E_NOMEM, "export: out of memory");
     if (st == TUTTI_OK)
-        st = tti_onnx_save(&e.file, x->b->config.model.name, x->desc->out, &x->result->n_bytes);
+        st = tti_onnx_save(&e.file, x->b->model_name, x->desc->out, &x->result->n_bytes);
     x->result->n_tensors = e.n_tensors;
     x->result->n_files = 1;
     tti_onnx_free(&e.file);

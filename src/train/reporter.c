@@ -213,12 +213,12 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     if (lr.n_bytes) tti_json_text(j, "lr_scaling", tti_str_text(&lr));
     char text[1400], place[128];
     print_shares(r, &shares);
-    snprintf(
-        text, sizeof text, "%s: %zu parameters, %d worker%s (%s), %d shard%s of %lld, %s%s%s%s",
-        r->b->config.model.name, r->b->plan->n_params, r->b->n_workers,
-        r->b->n_workers == 1 ? "" : "s", place_text(r, place, sizeof place), r->b->n_shards,
-        r->b->n_shards == 1 ? "" : "s", (long long)r->b->rows_per_shard, tti_str_text(&backend),
-        lr.n_bytes ? "\n" : "", tti_str_text(&lr), tti_str_text(&shares));
+    snprintf(text, sizeof text,
+             "%s: %zu parameters, %d worker%s (%s), %d shard%s of %lld, %s%s%s%s", r->b->model_name,
+             r->b->plan->n_params, r->b->n_workers, r->b->n_workers == 1 ? "" : "s",
+             place_text(r, place, sizeof place), r->b->n_shards, r->b->n_shards == 1 ? "" : "s",
+             (long long)r->b->rows_per_shard, tti_str_text(&backend), lr.n_bytes ? "\n" : "",
+             tti_str_text(&lr), tti_str_text(&shares));
     tti_str_free(&backend);
     tti_str_free(&lr);
     tti_str_free(&shares);

@@ -25,6 +25,7 @@
 #include "train/command.h"
 #include "train/crew.h"
 #include "train/kernels.h"
+#include "train/model_choice.h"
 #include "train/report.h"
 #include "train/run_dir.h"
 #include "train/session.h"
@@ -55,9 +56,11 @@ typedef struct trainer {
 /* ---- the run folder ---- */
 
 static void run_name(const tutti_job *job, char *out, size_t n_bytes) {
-    const char *path = job->path ? job->path : job->config.model.name;
-    const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-    snprintf(out, n_bytes, "%s", base);
+    const char *base = job->path ? strrchr(job->path, '/') : NULL;
+    if (!job->path)
+        tti_model_name(job, out, n_bytes);
+    else
+        snprintf(out, n_bytes, "%s", base ? base + 1 : job->path);
     char *dot = strrchr(out, '.');
     if (dot && dot != out) *dot = '\0';
 }

@@ -94,6 +94,12 @@ static tutti_value *own_model(tutti_graph *g, tutti_value *x, const void *user) 
     return tutti_relu(g, x);
 }
 
+static void expect_name(const tutti_job *job, const char *name) {
+    char text[128];
+    tti_model_name(job, text, sizeof text);
+    assert_string_equal(text, name);
+}
+
 /* The caller's model goes before the plugin, the plugin before the name. */
 T_CASE(the_caller_is_first) {
     T_UNUSED;
@@ -103,11 +109,14 @@ T_CASE(the_caller_is_first) {
     tutti_graph *g = tutti_graph_create(true);
     tutti_value *x = tutti_input(g, "x", TUTTI_F32, &TUTTI_SHAPE(2, 3, 32, 32)), *logits = NULL;
     T_FAILS(tti_model_build(job, &p, g, x, &logits), TUTTI_E_CONFIG, "no_such.so");
+    expect_name(job, "no_such");
     tutti_job_set_model(job, own_model, &user);
+    expect_name(job, "model");
     T_OK(tti_model_build(job, &p, g, x, &logits));
     T_EQ(tutti_value_type(logits).shape.n_dims, 4);
     tutti_job_set_model(job, NULL, NULL);
     tutti_job_set(job, "model.plugin=null", "test");
+    expect_name(job, "mlp");
     T_OK(tti_model_build(job, &p, g, x, &logits));
     T_EQ(tutti_value_type(logits).shape.dim[1], 10);
     tutti_graph_destroy(g);
