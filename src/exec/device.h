@@ -82,11 +82,6 @@ tutti_status tti_exec_device_put_staging(tti_exec *x);
 /* which: 0 the parameters, 1 their averages, 2 + k state k. */
 float *tti_exec_device_mirror(tti_exec *x, int which);
 
-/* The first parameters: memory of the host to write them to, and then to the device, averages
- * alike.  The states are zero. */
-tutti_status tti_exec_device_params(tti_exec *x, float **params);
-tutti_status tti_exec_device_put_params(tti_exec *x);
-
 /* Parameters are whole, as after the last step; all workers of a data group do it. */
 tutti_status tti_exec_device_settle(tti_exec *x);
 

@@ -78,25 +78,6 @@ tutti_status tti_exec_device_put_staging(tti_exec *x) {
     return ops->sync();
 }
 
-tutti_status tti_exec_device_params(tti_exec *x, float **params) {
-    TTI_TRY(take(&x->device->mirrors[0], param_bytes(x)));
-    *params = x->device->mirrors[0];
-    return TUTTI_OK;
-}
-
-tutti_status tti_exec_device_put_params(tti_exec *x) {
-    const tti_device_ops *ops = x->desc.backend->device;
-    x->device->has_low = false;
-    TTI_TRY(ops->copy(TTI_QUEUE_COMPUTE, x->params, x->device->mirrors[0], param_bytes(x)));
-    tti_share_run run;
-    bool lean = tti_exec_has_lean_params(x);
-    if (x->ema && lean) TTI_TRY(ops->copy(TTI_QUEUE_COMPUTE, x->ema, x->params, param_bytes(x)));
-    for (int i = 0; x->ema && !lean && tti_share_next(&x->share, x->desc.plan, &i, &run);)
-        TTI_TRY(ops->copy(TTI_QUEUE_COMPUTE, x->ema + run.state, x->params + run.first,
-                          run.n_elems * sizeof(float)));
-    return ops->sync();
-}
-
 /* By the blocks of the update, as it hashes them. */
 uint64_t tti_device_mirrors_hash(const tti_exec *x) {
     uint64_t hash = 0;

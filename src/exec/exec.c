@@ -1,4 +1,4 @@
-/* exec.c - building a worker: lanes, kernels, memory, the first parameters. */
+/* exec.c - building a worker: lanes, kernels, memory. */
 #include "exec/exec.h"
 
 #include <stdio.h>
@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "exec/collective.h"
+#include "exec/first_params.h"
 #include "exec/mixed.h"
 #include "exec/worker.h"
-#include "ops/init.h"
 
 /* Who has the optimizer's state and the averages. */
 static const tti_exec *keeper(const tti_exec *x) {
@@ -130,60 +130,6 @@ static tutti_status alloc_buffers(tti_exec *x) {
     return grow_buffers(x, n);
 }
 
-/* The first parameters, dealt out to all threads of the worker in blocks of the update. */
-typedef struct first_params {
-    const tti_exec *x;
-    float *params;
-    int n_threads;
-} first_params;
-
-/* A block at its place in the parameters of this worker. */
-static void init_block(const first_params *f, int update, size_t at) {
-    const tti_plan *plan = f->x->desc.plan;
-    const tti_update_step *step = &plan->updates[update];
-    const tti_slot *slot = &plan->slots[step->slot];
-    size_t first = step->first - slot->first;
-    tti_init_param_range(slot->param, f->x->desc.seed, first, first + step->n_elems,
-                         f->params + at);
-}
-
-static void init_lane(int lane, void *arg) {
-    const first_params *f = arg;
-    const tti_plan *plan = f->x->desc.plan;
-    const tti_share *share = &f->x->share;
-    bool lean = tti_exec_has_lean_params(f->x) || tti_exec_has_range(f->x);
-    for (int i = lane; !lean && i < plan->n_updates; i += f->n_threads)
-        if (!f->x->desc.one_copy || share->is_own[i]) init_block(f, i, plan->updates[i].first);
-    for (int i = lane; lean && i < share->n_blocks; i += f->n_threads)
-        init_block(f, share->blocks[i].update, share->blocks[i].state);
-}
-
-/* Of what workers have in common: the own blocks; others may not have begun. */
-static void begin_averages(tti_exec *x) {
-    for (int i = 0; i < x->share.n_blocks; i++) {
-        const tti_update_step *step = &x->desc.plan->updates[x->share.blocks[i].update];
-        memcpy(x->ema + step->first, x->params + step->first, step->n_elems * sizeof *x->ema);
-    }
-}
-
-static tutti_status init_flat(tti_exec *x, int n_threads) {
-    first_params f = {x, x->params, n_threads};
-    tti_lanes *lanes;
-    if (x->offload) return tti_offload_put_params(x->offload);
-    if (x->device) TTI_TRY(tti_exec_device_params(x, &f.params));
-    TTI_TRY(tti_lanes_create(n_threads, NULL, NULL, &lanes));
-    tti_lanes_run(lanes, init_lane, &f);
-    tti_lanes_destroy(lanes);
-    if (x->device) return tti_exec_device_put_params(x);
-    if (x->ema && (tti_exec_has_lean_params(x) || tti_exec_has_range(x)))
-        memcpy(x->ema, x->params, x->share.n_elems * sizeof *x->ema);
-    else if (x->ema && x->desc.one_copy)
-        begin_averages(x);
-    else if (x->ema)
-        tti_exec_store(x, TTI_STATE_EMA, 0, x->desc.plan->n_flat, x->params);
-    return TUTTI_OK;
-}
-
 /* Of one array of state, of this worker or its server. */
 static size_t state_bytes(const tti_exec *x) { return x->share.n_elems * sizeof(float); }
 
@@ -254,7 +200,7 @@ static tutti_status alloc_flat(tti_exec *x) {
     x->norms = calloc(2 * (size_t)plan->n_slots + 2, sizeof *x->norms);
     if (!x->sums || !x->partials || !x->lane || !x->norms)
         return tti_fail(TUTTI_E_NOMEM, "exec: out of memory");
-    return init_flat(x, TTI_MAX(1, TTI_MIN(x->n_threads, TTI_MAX_LANES)));
+    return tti_exec_first_params(x);
 }
 
 static tutti_status reduce_bucket(int bucket, void *user) {

@@ -3,6 +3,7 @@
 #define TTI_OPS_INIT_H
 
 #include "ir/graph.h"
+#include "ops/draw.h"
 
 /* Writes the initial values of a parameter node to out, one float for each element.  The numbers
  * are a function of seed, the parameter's name, its shape and its initialisation; a piece has those
@@ -12,5 +13,10 @@ void tti_init_param(const tti_node *param, uint64_t seed, float *out);
 /* The same for elements first .. last-1, to out[0 .. last-first-1]. */
 void tti_init_param_range(const tti_node *param, uint64_t seed, size_t first, size_t last,
                           float *out);
+
+/* The same as draws, for who draws elsewhere: those of elements from *first on, as many as follow
+ * each other in the whole, at place 0; *first becomes the next one.  False where that is last. */
+bool tti_init_next(const tti_node *param, uint64_t seed, size_t *first, size_t last,
+                   tti_draws *out);
 
 #endif /* TTI_OPS_INIT_H */

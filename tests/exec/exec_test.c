@@ -1,6 +1,5 @@
-/* exec_test.c - a worker as it is made: its shards, its first parameters, its memory. */
+/* exec_test.c - a worker as it is made: its shards, its memory. */
 #include "exec/crew.h"
-#include "ops/init.h"
 
 static tti_exec *make_exec(const tti_plan *plan, int n_lanes) {
     tti_exec *exec;
@@ -11,20 +10,6 @@ static tti_exec *make_exec(const tti_plan *plan, int n_lanes) {
                                           .seed = 7},
                          &exec));
     return exec;
-}
-
-T_CASE(parameters_start_as_the_seed_says) {
-    T_UNUSED;
-    tti_plan *plan = net_plan(net_lenet, &net_fast, 1 << 20);
-    tti_exec *exec = make_exec(plan, 2);
-    float *want = calloc(plan->n_flat, sizeof *want);
-    for (int i = 0; i < plan->n_slots; i++)
-        tti_init_param(plan->slots[i].param, 7, want + plan->slots[i].first);
-    assert_memory_equal(tti_exec_params(exec), want, plan->n_flat * sizeof *want);
-    for (size_t i = 0; i < plan->n_flat; i++) T_NEAR(tti_exec_state(exec, 0)[i], 0, 0);
-    free(want);
-    tti_exec_destroy(exec);
-    tti_plan_destroy(plan);
 }
 
 T_CASE(memory_is_told) {
@@ -114,7 +99,6 @@ T_CASE(a_graph_needs_its_inputs) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parameters_start_as_the_seed_says),
         cmocka_unit_test(memory_is_told),
         cmocka_unit_test(shards_are_dealt_out),
         cmocka_unit_test(shards_must_be_a_power_of_two_and_enough),

@@ -80,6 +80,7 @@ static const tti_device_ops device_ops = {
     .begin_step = tti_cuda_begin_step,
     .gather = tti_cuda_gather,
     .unpack = tti_cuda_unpack,
+    .draw = tti_cuda_draw,
     .tell = tti_cuda_tell,
     .collect = tti_cuda_collect,
     .join = tti_cuda_join,

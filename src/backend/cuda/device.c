@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/cuda/device.h"
+#include "backend/cuda/draw.h"
 #include "backend/cuda/fit.h"
 #include "backend/cuda/step.h"
 #include "base/fault.h"
@@ -329,6 +330,18 @@ tutti_status tti_cuda_gather(const tti_gather *gather, const tti_run *fixed, tti
 
 tutti_status tti_cuda_unpack(tti_queue queue, const tti_unpack *unpack) {
     return tti_cuda_check(tti_launch_unpack(unpack, current->streams[queue]), "unpack");
+}
+
+tutti_status tti_cuda_draw(const tti_draws *draws, int n, float *params) {
+    size_t n_bytes = (size_t)n * sizeof *draws;
+    tti_draws *table = tti_backend_cuda.alloc(n_bytes);
+    if (!table) return tti_fail(TUTTI_E_NOMEM, "cuda: %zu bytes of tables", n_bytes);
+    tutti_status st = tti_cuda_copy(TTI_QUEUE_COMPUTE, table, draws, n_bytes);
+    if (st == TUTTI_OK)
+        st = tti_cuda_check(tti_launch_draw(table, n, params, tti_cuda_stream()), "draw");
+    if (st == TUTTI_OK) st = tti_cuda_sync();
+    tti_backend_cuda.release(table, n_bytes);
+    return st;
 }
 
 tutti_status tti_cuda_tell(const tti_step_report *report, const double *sums, int n_sums,

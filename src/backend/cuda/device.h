@@ -41,6 +41,7 @@ tutti_status tti_cuda_begin_step(const tti_step_args *args, const tti_run *fixed
                                  int n_runs);
 tutti_status tti_cuda_gather(const tti_gather *gather, const tti_run *fixed, tti_run *runs);
 tutti_status tti_cuda_unpack(tti_queue queue, const tti_unpack *unpack);
+tutti_status tti_cuda_draw(const tti_draws *draws, int n, float *params);
 tutti_status tti_cuda_tell(const tti_step_report *report, const double *sums, int n_sums,
                            void *told);
 tutti_status tti_cuda_collect(const float *loss_sum, const float *count, const float *correct,

@@ -435,6 +435,13 @@ static tutti_status unpack(tti_queue queue, const tti_unpack *from) {
     return put(&(command){.run = run_unpack, .queue = queue, .unpack = *from});
 }
 
+/* At once: nobody uses parameters before they are drawn. */
+static tutti_status draw(const tti_draws *draws, int n, float *params) {
+    TTI_TRY(check());
+    for (int i = 0; i < n; i++) tti_draw(&draws[i], params);
+    return TUTTI_OK;
+}
+
 static void run_gather(command *c) {
     const tti_gather *g = &c->gather;
     *g->args = *g->args_from;
@@ -604,6 +611,7 @@ static const tti_device_ops ops = {
     .begin_step = begin_step,
     .gather = gather,
     .unpack = unpack,
+    .draw = draw,
     .tell = tell,
     .collect = collect,
     .join = join,
