@@ -103,6 +103,30 @@ __device__ __forceinline__ float tti_block_max(float x, float *shared) {
     return tti_warp_max(x);
 }
 
+/* The sum over the threads of a block before this one; *all: over all of them.  As tti_block_sum.
+ */
+template <class T>
+__device__ __forceinline__ T tti_block_sum_before(T x, T *shared, T *all) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = (blockDim.x + 31) / 32;
+    T upto = x;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+        T other = __shfl_up_sync(0xffffffffu, upto, d);
+        if (lane >= d) upto += other;
+    }
+    __syncthreads();
+    if (lane == 31) shared[warp] = upto;
+    __syncthreads();
+    T own = lane < n_warps ? shared[lane] : (T)0, warps = own;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+        T other = __shfl_up_sync(0xffffffffu, warps, d);
+        if (lane >= d) warps += other;
+    }
+    *all = __shfl_sync(0xffffffffu, warps, 31);
+    return __shfl_sync(0xffffffffu, warps - own, warp) + upto - x;
+}
+
 /* ---- f64 in its own width; T's sums are in tti_acc<T>::type ---- */
 
 template <class T>

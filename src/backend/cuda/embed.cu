@@ -54,36 +54,13 @@ __global__ void __launch_bounds__(THREADS)
     if (i < n_ids && ids[i] >= 0 && (uint32_t)ids[i] < n) atomicAdd(&count[ids[i]], 1);
 }
 
-/* The sum over the threads before this one; *all: over all. shared: 33 elements. */
-__device__ __forceinline__ int32_t sum_before(int32_t x, int32_t *shared, int32_t *all) {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int32_t upto = x;
-#pragma unroll
-    for (int d = 1; d < 32; d *= 2) {
-        int32_t other = __shfl_up_sync(0xffffffffu, upto, d);
-        if (lane >= d) upto += other;
-    }
-    __syncthreads();
-    if (lane == 31) shared[warp] = upto;
-    __syncthreads();
-    int32_t total = shared[lane], before = total;
-#pragma unroll
-    for (int d = 1; d < 32; d *= 2) {
-        int32_t other = __shfl_up_sync(0xffffffffu, before, d);
-        if (lane >= d) before += other;
-    }
-    *all = __shfl_sync(0xffffffffu, before, 31);
-    int32_t warps = __shfl_sync(0xffffffffu, before - total, warp);
-    return warps + upto - x;
-}
-
 __device__ __forceinline__ int32_t runs_of(int32_t count) {
     return count > RUN ? (count + RUN - 1) / RUN : 0;
 }
 
 /* One block of SORT_THREADS; each thread has a run of rows. */
 __global__ void __launch_bounds__(SORT_THREADS) place_rows(uint32_t n, sorted s) {
-    __shared__ int32_t shared[33];
+    __shared__ int32_t shared[32];
     uint32_t each = (n + SORT_THREADS - 1) / SORT_THREADS;
     uint32_t begin = min(n, threadIdx.x * each), end = min(n, begin + each);
     int32_t count = 0, n_long = 0, n_runs = 0, all, all_long, all_runs;
@@ -92,9 +69,9 @@ __global__ void __launch_bounds__(SORT_THREADS) place_rows(uint32_t n, sorted s)
         n_long += s.left[r] > RUN;
         n_runs += runs_of(s.left[r]);
     }
-    count = sum_before(count, shared, &all);
-    n_long = sum_before(n_long, shared, &all_long);
-    n_runs = sum_before(n_runs, shared, &all_runs);
+    count = tti_block_sum_before(count, shared, &all);
+    n_long = tti_block_sum_before(n_long, shared, &all_long);
+    n_runs = tti_block_sum_before(n_runs, shared, &all_runs);
     for (uint32_t r = begin; r < end; r++) {
         int32_t here = s.left[r];
         s.first[r] = count;
@@ -137,7 +114,7 @@ __device__ __forceinline__ void order_short(int32_t *list, int32_t count, unsign
 /* A block finds the positions of one row in order. */
 __device__ __forceinline__ void order_long(const int32_t *ids, uint32_t n_ids, int32_t row,
                                            int32_t *list, int32_t count) {
-    __shared__ int32_t shared[33];
+    __shared__ int32_t shared[32];
     int32_t found = 0, here;
     for (uint32_t base = 0; base < n_ids && found < count; base += SORT_THREADS * WALK) {
         uint32_t first = base + threadIdx.x * WALK;
@@ -146,7 +123,7 @@ __device__ __forceinline__ void order_long(const int32_t *ids, uint32_t n_ids, i
 #pragma unroll
         for (int k = 0; k < WALK; k++)
             if (first + k < n_ids && ids[first + k] == row) which |= 1u << k, mine++;
-        int32_t at = found + sum_before(mine, shared, &here);
+        int32_t at = found + tti_block_sum_before(mine, shared, &here);
         for (int k = 0; k < WALK; k++)
             if (which >> k & 1) list[at++] = (int32_t)(first + k);
         found += here;

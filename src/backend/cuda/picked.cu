@@ -64,26 +64,6 @@ __global__ void __launch_bounds__(THREADS)
         if (bins[b] > 0) atomicAdd(&all[b], bins[b]);
 }
 
-/* The sum over all threads before this one.  shared [WIDE / 32]; every thread must call it. */
-__device__ __forceinline__ uint32_t sum_before(uint32_t x, uint32_t *shared, uint32_t *sum) {
-    uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32, upto = x;
-#pragma unroll
-    for (int d = 1; d < 32; d *= 2) {
-        uint32_t other = __shfl_up_sync(0xffffffffu, upto, d);
-        if (lane >= d) upto += other;
-    }
-    __syncthreads();
-    if (lane == 31) shared[warp] = upto;
-    __syncthreads();
-    uint32_t before = 0, all = 0;
-    for (uint32_t w = 0; w < n_warps; w++) {
-        before += w < warp ? shared[w] : 0;
-        all += shared[w];
-    }
-    *sum = all;
-    return before + upto - x;
-}
-
 /* The next bits of the k-th largest: a block has a slot, a thread some bins from the top. */
 template <int ROUND>
 __global__ void __launch_bounds__(THREADS)
@@ -97,7 +77,8 @@ __global__ void __launch_bounds__(THREADS)
     uint32_t n[each], mine = 0, all, top = bits::n_bins - 1 - threadIdx.x * each;
 #pragma unroll
     for (uint32_t i = 0; i < each; i++) mine += n[i] = bins[top - i];
-    uint32_t above = sum_before(mine, shared, &all); /* and all threads have read the bound */
+    uint32_t above =
+        tti_block_sum_before(mine, shared, &all); /* and all threads have read the bound */
 #pragma unroll
     for (uint32_t i = 0; i < each; i++) {
         bins[top - i] = 0;
@@ -120,8 +101,8 @@ __global__ void __launch_bounds__(THREADS)
         above += m > bound;
         equal += m == bound;
     }
-    sum_before(above, shared, &n_above);
-    sum_before(equal, shared, &n_equal);
+    tti_block_sum_before(above, shared, &n_above);
+    tti_block_sum_before(equal, shared, &n_equal);
     if (threadIdx.x == 0) v.tallies[blockIdx.x] = {n_above, n_equal};
 }
 
@@ -136,8 +117,8 @@ __global__ void __launch_bounds__(WIDE)
         tti_picked_tally own = {0, 0};
         uint32_t n_above, n_equal;
         if (i < last) own = v.tallies[i];
-        uint32_t a = above + sum_before(own.above, shared, &n_above);
-        uint32_t e = equal + sum_before(own.equal, shared, &n_equal);
+        uint32_t a = above + tti_block_sum_before(own.above, shared, &n_above);
+        uint32_t e = equal + tti_block_sum_before(own.equal, shared, &n_equal);
         if (i < last) v.tallies[i] = {a, e};
         above += n_above;
         equal += n_equal;
@@ -159,7 +140,8 @@ __global__ void __launch_bounds__(THREADS)
         float x = is_there ? v.grads[t.at + i] : 0;
         uint32_t m = magnitude(x), above = is_there && m > bound.upper;
         uint32_t equal = is_there && m == bound.upper;
-        uint32_t upto = sum_before(above | equal << 16, shared, &sum); /* at most THREADS each */
+        uint32_t upto =
+            tti_block_sum_before(above | equal << 16, shared, &sum); /* at most THREADS each */
         uint32_t n_above = before.above + (upto & 0xffffu), n_equal = before.equal + (upto >> 16);
         bool is_sent = above || (equal && n_equal < bound.n_left);
         if (is_sent) pairs[n_above + min(n_equal, bound.n_left)] = {t.first + i, x};
