@@ -133,6 +133,7 @@ static void set_default(tti_options *o, size_t i) {
     tti_str_free(&why);
     tti_arena_free(&arena);
     o->state[i].place = (tti_place){0};
+    o->state[i].is_own = false;
 }
 
 static bool is_null(const tti_yaml *node) {
@@ -169,6 +170,7 @@ static void take_value(const loader *l, size_t i, const tti_yaml *name, const tt
     const tti_yaml *culprit = NULL;
     if (tti_option_read(row, value, o->config, &why, &culprit)) {
         o->state[i].place = place_of(l, value);
+        o->state[i].is_own = false;
     } else {
         tti_place place = place_of(l, culprit);
         o->state[i].bad = true;
@@ -290,31 +292,49 @@ void tti_options_put(tti_options *o, const char *key, const char *value, const c
     snprintf(assignment, sizeof assignment, "%s=%s", key, value);
     tti_options_assign(o, assignment, origin);
     TTI_ASSERT(o->problems.n == n_before || o->problems.text.failed);
+    o->state[find_row(o->table, key)].is_own = true;
 }
 
 /* ---- coming back ---- */
 
 tutti_status tti_options_keep(const tti_options *o, tti_options_kept *kept) {
     size_t n = o->table->n_rows, n_bytes = o->table->n_config_bytes;
-    *kept = (tti_options_kept){malloc(n_bytes), calloc(n, sizeof *kept->places)};
-    if (!kept->config || !kept->places) {
+    *kept = (tti_options_kept){malloc(n_bytes), calloc(n, sizeof *kept->state)};
+    if (!kept->config || !kept->state) {
         free(kept->config);
-        free(kept->places);
+        free(kept->state);
         *kept = (tti_options_kept){0};
         return tti_fail(TUTTI_E_NOMEM, "options: out of memory");
     }
     memcpy(kept->config, o->config, n_bytes);
-    for (size_t i = 0; i < n; i++) kept->places[i] = o->state[i].place;
+    memcpy(kept->state, o->state, n * sizeof *kept->state);
     return TUTTI_OK;
 }
 
 void tti_options_restore(tti_options *o, tti_options_kept *kept) {
     if (!kept->config) return;
     memcpy(o->config, kept->config, o->table->n_config_bytes);
-    for (size_t i = 0; i < o->table->n_rows; i++) o->state[i].place = kept->places[i];
+    for (size_t i = 0; i < o->table->n_rows; i++) {
+        o->state[i].place = kept->state[i].place;
+        o->state[i].is_own = kept->state[i].is_own;
+    }
     free(kept->config);
-    free(kept->places);
+    free(kept->state);
     *kept = (tti_options_kept){0};
+}
+
+tutti_status tti_options_copy(tti_options *to, const tti_options *from) {
+    TTI_ASSERT(to->table == from->table);
+    memcpy(to->config, from->config, to->table->n_config_bytes);
+    for (size_t i = 0; i < to->table->n_rows; i++) {
+        const tti_option_state *state = &from->state[i];
+        tti_place *place = &to->state[i].place;
+        *place = state->place;
+        if (state->place.source)
+            place->source = tti_arena_strdup(&to->sources, state->place.source);
+        to->state[i].is_own = state->is_own;
+    }
+    return to->sources.failed ? tti_fail(TUTTI_E_NOMEM, "options: out of memory") : TUTTI_OK;
 }
 
 /* ---- asking ---- */

@@ -77,8 +77,9 @@ typedef struct tti_option_state {
     tti_place place; /* of the value; source NULL: the default */
     tti_place last;  /* where load number n_load named the key, to find duplicates */
     int n_load;
-    bool bad;   /* some value for it was refused */
-    char *text; /* what tti_options_get gave last; owned */
+    bool bad;    /* some value for it was refused */
+    bool is_own; /* the value is of tti_options_put: nobody gave it */
+    char *text;  /* what tti_options_get gave last; owned */
 } tti_option_state;
 
 typedef struct tti_options {
@@ -108,7 +109,7 @@ void tti_options_put(tti_options *o, const char *key, const char *value, const c
 /* Every value and where it is from, for tti_options_restore. */
 typedef struct tti_options_kept {
     void *config;
-    tti_place *places;
+    tti_option_state *state; /* of places alone */
 } tti_options_kept;
 
 /* On success *kept is given back by tti_options_restore.  Only memory can lack. */
@@ -116,6 +117,9 @@ tutti_status tti_options_keep(const tti_options *o, tti_options_kept *kept);
 
 /* Undoes what was set since; problems stay.  Frees *kept; nothing where that is zero. */
 void tti_options_restore(tti_options *o, tti_options_kept *kept);
+
+/* Gives to, of the same table and without values so far, those of from and where they are from. */
+tutti_status tti_options_copy(tti_options *to, const tti_options *from);
 
 /* Keeps a problem with a key, placed where its value is from. */
 void tti_options_problem(tti_options *o, const char *key, const char *format, ...)

@@ -36,16 +36,6 @@ static void put(tutti_job *job, const char *key, int64_t value) {
     tutti_job_set(job, text, "the planner");
 }
 
-static tutti_status copy_job(tutti_job *job, tutti_job **out) {
-    char *text = tutti_job_print(job, false);
-    *out = NULL;
-    tutti_status st = text ? tutti_job_create(out) : tti_fail(TUTTI_E_NOMEM, "plan: out of memory");
-    if (st == TUTTI_OK) st = tti_job_load_text(*out, text, strlen(text), "the job");
-    if (st == TUTTI_OK) tutti_job_set_model(*out, job->model_fn, job->model_user);
-    free(text);
-    return st;
-}
-
 static void write_layout(tutti_job *job, const tti_scheme *l) {
     char text[64];
     tutti_job_set(job, "parallel.data=auto", "the planner"); /* what the workers leave for it */
@@ -63,7 +53,7 @@ static void write_layout(tutti_job *job, const tti_scheme *l) {
 
 tutti_status tti_scheme_job(tutti_job *job, const tti_scheme *l, bool on_paper, tutti_job **out) {
     tti_devices devices;
-    tutti_status st = copy_job(job, out);
+    tutti_status st = tti_job_copy(job, out);
     if (st == TUTTI_OK) {
         write_layout(*out, l);
         st = tutti_job_check(*out);
@@ -148,7 +138,7 @@ static void note_refusal(tti_schemes *all, const tti_scheme *l) {
 /* What a job on the host may do and one on devices may not. */
 static tutti_status check_on_device(tutti_job *job, const tti_scheme *l) {
     tutti_job *there;
-    TTI_TRY(copy_job(job, &there));
+    TTI_TRY(tti_job_copy(job, &there));
     write_layout(there, l);
     tutti_job_set(there, "parallel.devices=0", "the planner");
     tutti_status st = tutti_job_check(there);

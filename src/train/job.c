@@ -30,6 +30,16 @@ tutti_status tutti_job_create(tutti_job **out) {
     return TUTTI_OK;
 }
 
+tutti_status tti_job_copy(const tutti_job *job, tutti_job **out) {
+    TTI_TRY(tutti_job_create(out));
+    tutti_job_set_model(*out, job->model_fn, job->model_user);
+    tutti_status st = tti_options_copy(&(*out)->options, &job->options);
+    if (st == TUTTI_OK) return TUTTI_OK;
+    tutti_job_destroy(*out);
+    *out = NULL;
+    return st;
+}
+
 void tutti_job_destroy(tutti_job *job) {
     if (!job) return;
     tti_options_fini(&job->options);

@@ -163,6 +163,9 @@ extern const tti_option_table tti_job_table;
 tutti_status tti_job_load_text(tutti_job *job, const char *text, size_t n_bytes,
                                const char *source);
 
+/* The same job with values of its own; *out is owned by the caller, NULL on failure. */
+tutti_status tti_job_copy(const tutti_job *job, tutti_job **out);
+
 /* Whether its gradients are added by a parameter server. */
 bool tti_job_has_server(const tti_job_config *config);
 /* And each is applied as it comes: workers do not wait for each other. */

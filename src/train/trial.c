@@ -51,19 +51,12 @@ static tutti_status make_folder(char *path, size_t n_bytes) {
 static tutti_status copy_job(const tutti_job *job, const char *run_dir, tutti_job **out) {
     static const char *const changes[] = {"train.steps=1000000000", "run.log_every=1",
                                           "parallel.place=threads"};
-    char *text = tutti_job_print((tutti_job *)(uintptr_t)job, false), dir[600];
-    if (!text) return tti_fail(TUTTI_E_NOMEM, "trial: out of memory");
-    tutti_status st = tutti_job_create(out);
-    if (st == TUTTI_OK) {
-        st = tti_job_load_text(*out, text, strlen(text), "job");
-        for (size_t i = 0; i < TTI_COUNT(changes); i++) tutti_job_set(*out, changes[i], "trial");
-        snprintf(dir, sizeof dir, "run.dir=%s", run_dir);
-        tutti_job_set(*out, dir, "trial");
-        tutti_job_set_model(*out, job->model_fn, job->model_user);
-        if (st != TUTTI_OK) tutti_job_destroy(*out);
-    }
-    free(text);
-    return st;
+    char dir[600];
+    TTI_TRY(tti_job_copy(job, out));
+    for (size_t i = 0; i < TTI_COUNT(changes); i++) tutti_job_set(*out, changes[i], "trial");
+    snprintf(dir, sizeof dir, "run.dir=%s", run_dir);
+    tutti_job_set(*out, dir, "trial");
+    return TUTTI_OK;
 }
 
 tutti_status tti_trial_run(const tutti_job *job, int ms, tti_trial *out) {

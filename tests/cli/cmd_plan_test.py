@@ -110,6 +110,15 @@ def test_sizes_in_the_job_are_a_number_of_workers():
         raise AssertionError(text)
 
 
+def test_the_schedule_is_that_of_the_job():
+    """train.steps alone is how long the run is: of the job that is written too."""
+    runs.tutti("plan", *JOB, "train.steps=7", "-n", "2", "--device", "cpu", "parallel.shards=2",
+               "--out", "best.yaml").expect(0)
+    told = runs.tutti("config", "show", "best.yaml").expect(0).out
+    if "  steps: 7" not in told.split("schedule:")[1]:
+        raise AssertionError(told)
+
+
 def test_a_planned_job_is_planned_anew():
     """-n is for what comes out, not for the layout that the job has so far; where it does not
     divide the shards, stages and pieces may."""
