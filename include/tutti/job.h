@@ -2,7 +2,9 @@
  *
  * A job starts with every default, then takes a YAML file and `key=value` assignments, later ones
  * win.  Problems are collected and reported all at once by tutti_job_check, in the form
- * "job.yaml:12:7: error: optimizer.lrr: unknown key (did you mean "lr"?)", one per line.
+ * "job.yaml:12:7: error: optimizer.lrr: unknown key (did you mean "lr"?)", one per line.  What only
+ * turns out later, beside the data, the model or the machine, has the place of its key in the same
+ * form wherever a call takes the job.
  *
  * Threads: one job is used by one thread at a time; different jobs are independent.
  */

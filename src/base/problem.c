@@ -29,6 +29,15 @@ void tti_problems_add(tti_problems *problems, const tti_place *place, const char
     tti_str_printf(&problems->text, "error: %s", line);
 }
 
+tutti_status tti_problem_place(const tti_place *place, tutti_status code) {
+    tti_str text = {0};
+    add_place(&text, place);
+    tti_str_add(&text, "error: ");
+    if (!text.failed) tti_fail_context("%s", text.text);
+    tti_str_free(&text);
+    return code;
+}
+
 tutti_status tti_problems_status(const tti_problems *problems, tutti_status code) {
     if (problems->n == 0) return TUTTI_OK;
     if (problems->text.failed) return tti_fail(TUTTI_E_NOMEM, "out of memory for error messages");

@@ -24,6 +24,10 @@ typedef struct tti_problems {
 void tti_problems_add(tti_problems *problems, const tti_place *place, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Puts "job.yaml:12:7: error: " before the text of the last failure, whose status is code; returns
+ * code. */
+tutti_status tti_problem_place(const tti_place *place, tutti_status code);
+
 /* TUTTI_OK if there are none; otherwise code, with the lines as the text of the failure. */
 tutti_status tti_problems_status(const tti_problems *problems, tutti_status code);
 

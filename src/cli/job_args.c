@@ -6,12 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Problems of a job come with their own places, "job.yaml:3:7: error: "; what another rank says of
+ * its own does not begin with one. */
+static bool is_placed(const char *text) {
+    const char *error = strstr(text, "error: "), *colon = strstr(text, ": ");
+    return error && (error == text || error == colon + 2);
+}
+
 int report_failure(tutti_status status) {
     const char *text = tutti_last_error();
-    /* Problems of a job come with their own places; anything else gets the program's name. */
-    bool placed = status == TUTTI_E_CONFIG && strstr(text, "error:") != NULL;
-    fprintf(stderr, "%s%s\n",
-            placed ? "" : "tutti: error: ", text[0] ? text : tutti_status_text(status));
+    fprintf(stderr, "%s%s\n", is_placed(text) ? "" : "tutti: error: ", /* the program's name */
+            text[0] ? text : tutti_status_text(status));
     return tutti_status_exit_code(status);
 }
 

@@ -75,7 +75,7 @@ static tutti_status find_file(const char *dir, const variant *v, const char *fil
     n = snprintf(out, MAX_PATH, "%s/%s/%s", dir, v->folder, file);
     if (n > 0 && n < MAX_PATH && access(out, F_OK) == 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_DATA,
-                    "%s: neither %s nor %s/%s is there; the folder must hold the binary version of "
+                    "%s: neither %s nor %s/%s is there; data.dir must hold the binary version of "
                     "%s (from https://www.cs.toronto.edu/~kriz/cifar.html)",
                     dir, file, v->folder, file, v->name);
 }

@@ -149,7 +149,8 @@ static tutti_status find_label(const cursor *c, const char *label, bool has_head
     }
     if (!named) return TUTTI_OK;
     if (tti_parse_int(label, &number) != TTI_NUMBER_OK || number < 0 || number >= c->n_fields)
-        return tti_fail(TUTTI_E_DATA, "%s: no column is called '%s', and it is no number below %d",
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: data.label: no column is called '%s', and it is no number below %d",
                         c->name, tti_clip(clipped, label), c->n_fields);
     *out = (int)number;
     return TUTTI_OK;

@@ -90,7 +90,7 @@ static tutti_status open_part(const tutti_dataset_desc *desc, const char *part, 
         if (access(path, F_OK) == 0) return tti_reader_open(path, out);
     }
     return tti_fail(TUTTI_E_DATA,
-                    "%s: neither %s-%s-ubyte nor %s-%s-ubyte.gz is there; the folder must hold the "
+                    "%s: neither %s-%s-ubyte nor %s-%s-ubyte.gz is there; data.dir must hold the "
                     "four files of MNIST (from "
                     "https://storage.googleapis.com/cvdf-datasets/mnist/) or of a set like it",
                     desc->dir, split, part, split, part);

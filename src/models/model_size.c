@@ -15,7 +15,7 @@ static int64_t first_set(int64_t a, int64_t b) { return a > 0 ? a : b; }
 static const tti_model_size *find_size(const char *model, const tti_model_size *sizes,
                                        const char *name, char why[WHY]) {
     if (!name || !name[0]) return sizes;
-    int n = snprintf(why, WHY, "%s: no size is called '%.40s', there are", model, name);
+    int n = snprintf(why, WHY, "%s: model.size: no size is called '%.40s', there are", model, name);
     for (const tti_model_size *s = sizes; s->name; s++) {
         if (strcmp(s->name, name) == 0) return s;
         if (n < WHY) n += snprintf(why + n, (size_t)(WHY - n), " %s", s->name);
@@ -52,8 +52,8 @@ bool tti_model_pick_size(tutti_graph *g, const char *model, const tutti_value *x
             .context = first_set(params->context, tutti_value_type(x).shape.dim[1]),
             .vocabulary = first_set(params->vocabulary, params->n_classes)};
         fine = out->width % out->n_heads == 0;
-        snprintf(why, WHY, "%s: %" PRId64 " heads do not divide a width of %" PRId64, model,
-                 out->n_heads, out->width);
+        snprintf(why, WHY, "%s: model.width, %" PRId64 ", is no multiple of model.heads, %" PRId64,
+                 model, out->width, out->n_heads);
     }
     if (!fine) (void)tutti_graph_refuse(g, why);
     return fine;

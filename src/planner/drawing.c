@@ -165,7 +165,7 @@ static tutti_status open_job(tutti_job *job, tti_blueprint **b) {
     tutti_status st = resolve(job);
     if (st == TUTTI_OK) st = tti_blueprint_create(job, b);
     tti_options_restore(&job->options, &kept);
-    return st;
+    return tti_job_say_where(job, st);
 }
 
 tutti_status tutti_draw_layout(tutti_job *job, bool picture, char **text) {

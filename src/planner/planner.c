@@ -464,5 +464,5 @@ tutti_status tutti_plan_job(tutti_job *job, const tutti_plan_desc *desc, char **
     tutti_status st = run(&p, text, best);
     destroy(&p);
     tti_options_restore(&job->options, &kept);
-    return st;
+    return tti_job_say_where(job, st);
 }

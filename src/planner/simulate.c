@@ -338,6 +338,7 @@ tutti_status tutti_simulate_job(tutti_job *job, const tutti_simulate_desc *desc,
     TTI_TRY(tti_options_keep(&job->options, &kept));
     tutti_status st = run(job, &s, &out);
     tti_options_restore(&job->options, &kept);
+    st = tti_job_say_where(job, st);
     tti_blueprint_destroy(s.b);
     for (int i = 0; i < s.solo.n_stages && s.solo.stages; i++) {
         free(s.solo.stages[i].ready_s);

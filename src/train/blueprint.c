@@ -274,7 +274,7 @@ static tutti_status ask_whether_even(const tutti_job *job, const tti_blueprint *
     TTI_TRY(tti_blueprint_graph(job, b, true, &g));
     tti_target target = tti_blueprint_target(b);
     tutti_status st = tti_pass_simplify(&g, &target);
-    if (st == TUTTI_OK) st = tti_uneven_check(job, b, g);
+    if (st == TUTTI_OK) st = tti_uneven_check(b, g);
     tutti_graph_destroy(g);
     return st;
 }

@@ -166,11 +166,11 @@ tutti_status tti_generator_write(tti_generator *g, const tti_writing *how) {
 
 /* One sample at a time: the shards of training would be computed for nothing. */
 static void take_one_row(tutti_job *job) {
-    tutti_job_set(job, "train.batch=1", "generate");
-    tutti_job_set(job, "parallel.shards=1", "generate");
-    tutti_job_set(job, "parallel.workers=1", "generate");
-    tutti_job_set(job, "parallel.tensor=1", "generate");
-    tutti_job_set(job, "parallel.pipeline=1", "generate");
+    tti_options_put(&job->options, "train.batch", "1", "generate");
+    tti_options_put(&job->options, "parallel.shards", "1", "generate");
+    tti_options_put(&job->options, "parallel.workers", "1", "generate");
+    tti_options_put(&job->options, "parallel.tensor", "1", "generate");
+    tti_options_put(&job->options, "parallel.pipeline", "1", "generate");
 }
 
 static tutti_status begin(tti_generator *g, const char *prompt) {
@@ -204,8 +204,9 @@ static tutti_status generate(const tutti_job *job, tti_predictor *p,
 tutti_status tutti_generate(tutti_job *job, const char *run_dir, const tutti_generate_desc *desc) {
     tti_predictor *p;
     take_one_row(job);
-    TTI_TRY(tti_predictor_open(job, run_dir, NULL, NULL, &p));
-    tutti_status st = generate(job, p, desc);
+    tutti_status st = tti_predictor_open(job, run_dir, NULL, NULL, &p);
+    if (st != TUTTI_OK) return tti_job_say_where(job, st);
+    st = generate(job, p, desc);
     tti_predictor_close(p);
-    return st;
+    return tti_job_say_where(job, st);
 }

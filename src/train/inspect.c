@@ -329,6 +329,7 @@ tutti_status tutti_inspect_job(tutti_job *job, const tutti_inspect_desc *desc, c
     TTI_TRY(tti_options_keep(&job->options, &kept));
     tutti_status st = inspect_resolved(job, desc ? desc : &defaults, &out);
     tti_options_restore(&job->options, &kept);
+    st = tti_job_say_where(job, st);
     if (st == TUTTI_OK && out.failed) st = tti_fail(TUTTI_E_NOMEM, "inspect: out of memory");
     if (st != TUTTI_OK) tti_str_free(&out);
     *text = out.text;

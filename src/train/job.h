@@ -190,6 +190,12 @@ bool tti_job_divides_by_host(const tti_job_config *config, int n_copies);
  * weights for each copy in parallel.shares; 0: it leaves that open. */
 int64_t tti_job_given_workers(const tti_job_config *config);
 
+/* Puts the place of the key that the text of the last failure names before it, "job.yaml:3:5:
+ * error: " or "command line: error: ", where somebody gave that key a value and the text has no
+ * place yet.  Every call of the public interface ends with it.  Returns st, the failure's status.
+ */
+tutti_status tti_job_say_where(const tutti_job *job, tutti_status st);
+
 /* Values that follow from others (auto shards, auto workers) and conflicts between keys.
  * Reports every problem at once. */
 tutti_status tti_job_resolve(tutti_job *job, int n_cores);

@@ -39,7 +39,7 @@ tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *c, tutti_data_spli
     };
 }
 
-tutti_status tutti_job_open_dataset(tutti_job *job, tutti_data_split split, tutti_dataset **out) {
+static tutti_status open_dataset(tutti_job *job, tutti_data_split split, tutti_dataset **out) {
     *out = NULL;
     TTI_TRY(tutti_job_check(job));
     tutti_dataset *train;
@@ -55,9 +55,13 @@ tutti_status tutti_job_open_dataset(tutti_job *job, tutti_data_split split, tutt
     return tutti_dataset_open(&desc, out);
 }
 
+tutti_status tutti_job_open_dataset(tutti_job *job, tutti_data_split split, tutti_dataset **out) {
+    return tti_job_say_where(job, open_dataset(job, split, out));
+}
+
 tutti_status tutti_job_pack_data(tutti_job *job, const tutti_pack_desc *how, char **report) {
     *report = NULL;
     TTI_TRY(tutti_job_check(job));
     tutti_dataset_desc desc = tti_job_dataset_desc(&job->config, TUTTI_TRAIN, 0);
-    return tutti_dataset_pack(&desc, how, report);
+    return tti_job_say_where(job, tutti_dataset_pack(&desc, how, report));
 }

@@ -213,10 +213,12 @@ static void finish(prediction_run *r) {
 tutti_status tutti_predict(tutti_job *job, const char *run_dir, const char *const *files,
                            int n_files, tutti_predict_fn fn, void *user) {
     prediction_run r = {.fn = fn, .user = user};
-    TTI_TRY(tti_predictor_open(job, run_dir, NULL, NULL, &r.p));
+    tutti_status st = tti_predictor_open(job, run_dir, NULL, NULL, &r.p);
+    if (st != TUTTI_OK) return tti_job_say_where(job, st);
     r.b = tti_predictor_blueprint(r.p);
     r.ds = r.b->test;
-    tutti_status st = prepare(&r), flushed = TUTTI_OK;
+    tutti_status flushed = TUTTI_OK;
+    st = prepare(&r);
     for (int i = 0; i < n_files && st == TUTTI_OK; i++) st = add_file(&r, files[i]);
     /* What came before a bad file is told, and then the file. */
     char text[2048];
@@ -224,7 +226,7 @@ tutti_status tutti_predict(tutti_job *job, const char *run_dir, const char *cons
     if (r.wait) flushed = flush(&r);
     if (st != TUTTI_OK) tti_fail(st, "%s", text);
     finish(&r);
-    return st != TUTTI_OK ? st : flushed;
+    return tti_job_say_where(job, st != TUTTI_OK ? st : flushed);
 }
 
 static void add_class(tti_json *j, const char *key, int64_t label, const char *name) {

@@ -195,16 +195,16 @@ static bool has_workers(const tti_job_config *c) {
 /* One copy of the model unless the job says how many workers there are. */
 static tutti_status resolve(tutti_job *job) {
     tti_devices devices;
-    char workers[64];
+    char workers[24];
     TTI_TRY(tutti_job_check(job));
     if (*job->config.parallel.replay)
         return tti_fail(TUTTI_E_CONFIG,
                         "profile: times steps as they come; leave parallel.replay out");
     bool mixed = tti_devices_mixed_from(job->config.parallel.devices) > 0;
     int n_model = (int)(job->config.parallel.tensor * job->config.parallel.pipeline);
-    snprintf(workers, sizeof workers, "parallel.workers=%d", n_model);
+    snprintf(workers, sizeof workers, "%d", n_model);
     if (!has_workers(&job->config) && !mixed)
-        tutti_job_set(job, workers, "profile, unless -n says more");
+        tti_options_put(&job->options, "parallel.workers", workers, "profile, unless -n says more");
     TTI_TRY(tti_devices_resolve(job, &devices));
     TTI_TRY(tti_job_resolve(job, mixed ? devices.n : n_model));
     return tti_devices_check_sharing(&job->config, &devices, (int)job->config.parallel.workers,
@@ -252,16 +252,16 @@ tutti_status tutti_profile(tutti_job *job, const tutti_profile_desc *desc, char 
     static const tutti_profile_desc defaults;
     profiler p = {.job = job, .desc = desc ? desc : &defaults};
     *text = NULL;
-    TTI_TRY(find_place(&p));
-    TTI_TRY(resolve(job));
+    tutti_status st = find_place(&p);
+    if (st == TUTTI_OK) st = resolve(job);
     bool processes = strcmp(job->config.parallel.place, "processes") == 0;
-    if (processes && job->config.parallel.workers > 1 && !p.is_worker) return supervise(&p, text);
-    tutti_status st = profile_here(&p, text);
+    bool supervises = processes && job->config.parallel.workers > 1 && !p.is_worker;
+    if (st == TUTTI_OK) st = supervises ? supervise(&p, text) : profile_here(&p, text);
     clean_up(&p);
-    return st;
+    return tti_job_say_where(job, st);
 }
 
-tutti_status tutti_measure_ceilings(tutti_job *job, double *flops, double *bytes) {
+static tutti_status measure_ceilings(tutti_job *job, double *flops, double *bytes) {
     tti_devices devices;
     tti_target target = {0};
     tti_ceilings ceilings;
@@ -276,4 +276,8 @@ tutti_status tutti_measure_ceilings(tutti_job *job, double *flops, double *bytes
     if (ops) ops->close();
     *flops = ceilings.flops, *bytes = ceilings.bytes;
     return st;
+}
+
+tutti_status tutti_measure_ceilings(tutti_job *job, double *flops, double *bytes) {
+    return tti_job_say_where(job, measure_ceilings(job, flops, bytes));
 }

@@ -77,7 +77,7 @@ static tutti_status find_own_dir(trainer *t) {
     snprintf(t->result->run_dir, sizeof t->result->run_dir, "%s", dir);
     if (access(dir, F_OK) == 0) return TUTTI_OK;
     return tti_fail(TUTTI_E_CONFIG,
-                    "train: there is no folder '%s': tutti launch makes none; start the run with "
+                    "run.dir: there is no folder '%s': tutti launch makes none; start the run with "
                     "tutti train -n %d parallel.place=processes, which starts its own ranks",
                     dir, t->place.n_ranks);
 }
@@ -414,6 +414,7 @@ tutti_status tutti_train(tutti_job *job, const tutti_train_desc *desc, tutti_tra
                  .start_ns = tti_now_ns()};
     tutti_status st = prepare(&t);
     if (st == TUTTI_OK) st = supervises(&t) ? supervise(&t) : train_here(&t);
+    st = tti_job_say_where(job, st);
     if (st != TUTTI_OK && t.comm) tti_comm_abort(t.comm, tutti_last_error());
     tutti_comm_destroy(t.comm);
     if (st != TUTTI_OK && t.made_dir) tti_run_dir_discard(result->run_dir);

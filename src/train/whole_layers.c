@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "base/problem.h"
 #include "passes/tensor.h"
 
 /* Says which layer, which numbers would do, and, where enough of the model is in pieces all the
@@ -26,21 +25,15 @@ static tutti_status say_uneven(const tutti_graph *g, int n, const tti_node *firs
     return TUTTI_OK;
 }
 
-tutti_status tti_uneven_check(const tutti_job *job, const tti_blueprint *b, const tutti_graph *g) {
-    const tti_option_state *key = tti_options_state(&job->options, "parallel.tensor");
+tutti_status tti_uneven_check(const tti_blueprint *b, const tutti_graph *g) {
     const tti_node *first;
     bool may_be_whole = strcmp(b->config.parallel.uneven, "whole") == 0;
     int n = b->mesh.tensor;
     int n_layers = n > 1 && !may_be_whole ? tti_tensor_uneven(g, n, &first) : 0;
     if (n_layers == 0) return TUTTI_OK;
     tti_str why = {0};
-    tti_problems problems = {0};
     tutti_status st = say_uneven(g, n, first, n_layers, &why);
-    if (st == TUTTI_OK) {
-        tti_problems_add(&problems, &key->place, "parallel.tensor: %s", tti_str_text(&why));
-        st = tti_problems_status(&problems, TUTTI_E_CONFIG);
-    }
-    tti_problems_free(&problems);
+    if (st == TUTTI_OK) st = tti_fail(TUTTI_E_CONFIG, "parallel.tensor: %s", tti_str_text(&why));
     tti_str_free(&why);
     return st;
 }

@@ -5,10 +5,10 @@
 #include "base/str.h"
 #include "train/blueprint.h"
 
-/* TUTTI_E_CONFIG, at the place of parallel.tensor in the job, if there are layers that the pieces
+/* TUTTI_E_CONFIG, of parallel.tensor, if there are layers that the pieces
  * do not divide and parallel.uneven does not leave them whole: names the first, and the numbers of
  * pieces that would do.  g: the whole model as it is trained, for b->mesh. */
-tutti_status tti_uneven_check(const tutti_job *job, const tti_blueprint *b, const tutti_graph *g);
+tutti_status tti_uneven_check(const tti_blueprint *b, const tutti_graph *g);
 
 /* Whether attention stays whole, because its heads cannot be divided over the pieces: appends why,
  * and which numbers of pieces divide them. */

@@ -122,6 +122,48 @@ def test_job_files():
         refused(CONFIG, part, arguments=["job.yaml"])
 
 
+SMALL = ["train.batch=64", "train.steps=1", "parallel.devices=cpu", "run.dir=late"]
+DRAWN = ["model.name=mlp", "model.hidden=[8]", "data.n_train=128", "data.n_test=8"]
+TOKENS = ["data.format=random_tokens", "data.n_train=128", "data.n_test=8", "data.context=8"]
+
+# What is only known once the data is there, the model is built, the machine is looked at.
+LATE = [
+    ("model: {init: /nowhere}", 15, OTHER, "model.init: /nowhere: cannot open", DRAWN),
+    ("model: {plugin: /nowhere.so}", 17, CONFIG, "model.plugin: /nowhere.so: No such file", DRAWN),
+    ("optimizer: {freeze: [nothing]}", 21, CONFIG, 'optimizer.freeze: "nothing" fits none', DRAWN),
+    ("data: {mixup: 0.2}", 15, CONFIG, "data.mixup: mixes samples of the same shard", DRAWN),
+    ("train: {precision: tf32}", 20, CONFIG, "train.precision=tf32 is a way of GPUs", DRAWN),
+    ("data: {resident: yes}", 18, CONFIG, "data.resident=yes: there is no GPU", DRAWN),
+    ("parallel.pipeline: 3", 20, CONFIG, "parallel.pipeline: 3 stages, but the model can", DRAWN),
+    ("data: {format: csv, dir: nowhere}", 26, DATA, "nowhere: csv: no file is there", []),
+    ("data: {dir: nowhere, format: idx}", 13, DATA, "nowhere: neither train-images", []),
+    ("data: {format: csv, dir: rows.csv, label: colour}", 43, DATA,
+     "rows.csv: data.label: no column is called 'colour'", []),
+    ("data: {format: text, dir: job.yaml, tokenizer: bytes, context: 4000}", 64, DATA,
+     "job.yaml: the training part has", []),
+    ("model: {name: gpt2, width: 30, heads: 4}", 28, CONFIG, "gpt2: model.width, 30", TOKENS),
+]
+
+
+def test_late_refusals_have_a_place():
+    """As those have that are seen while the job is read; where a key was typed, that is one."""
+    with open("rows.csv", "w") as file:
+        file.write("a,b,c\n1,2,0\n3,4,1\n")
+    for text, column, code, part, more in LATE:
+        with open("job.yaml", "w") as file:
+            file.write("# late\n%s\n" % text)
+        shutil.rmtree("late", ignore_errors=True)
+        n = "3" if "pipeline" in text else "1"
+        ended = runs.tutti("train", "job.yaml", *SMALL, *more, "-n", n, "parallel.shards=64")
+        ended.expect(code)
+        place = "job.yaml:2:%d: error: " % column
+        if not ended.err.startswith(place + part):
+            raise AssertionError("%s\n%s, not at %s" % (text, ended.err, place))
+    typed = runs.tutti("inspect", *SMALL, *DRAWN, "optimizer.freeze=[nothing]").expect(CONFIG).err
+    if not typed.startswith('command line: error: optimizer.freeze: "nothing"'):
+        raise AssertionError(typed)
+
+
 def test_no_device():
     """A machine without GPUs: asked for, they are missed; by auto, the host computes."""
     os.environ["TUTTI_MODULE_PATH"] = "/nowhere"

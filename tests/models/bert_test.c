@@ -97,7 +97,7 @@ T_CASE(what_does_not_fit_is_refused) {
     T_UNUSED;
     tutti_model_params params = {.n_classes = 2, .size = "124M"};
     model_expect_refusal("bert", &params, TUTTI_I32, &TUTTI_SHAPE(2, 8),
-                         "bert: no size is called '124M', there are base tiny");
+                         "bert: model.size: no size is called '124M', there are base tiny");
 }
 
 int main(void) {
