@@ -182,11 +182,21 @@ T_CASE(shares_of_workers_that_take_no_others) {
     T_UNUSED;
     use_module(TUTTI_TEST_MODULES "/fake");
     T_EQ(setenv("TUTTI_TEST_KINDS", "aab", 1), 0);
-    tutti_job *job = SMALL_JOB("parallel.devices=gpu", "parallel.sync=parameter-server");
-    T_OK(tti_devices_resolve(job, &found));
-    T_EQ(found.n, 3);
-    assert_string_equal(tutti_job_get(job, "parallel.shares"), "auto");
-    tutti_job_destroy(job);
+    static const char server[] = "parallel.sync=parameter-server";
+    static const struct {
+        const char *sync, *more, *shares;
+    } rows[] = {{server, "parallel.staleness=0", "measured"}, /* takes any run of shards */
+                {server, "parallel.staleness=2", "auto"},
+                {server, "parallel.backup_workers=1", "auto"},
+                {"parallel.sync=local", "parallel.staleness=0", "auto"}};
+    for (size_t i = 0; i < TTI_COUNT(rows); i++) {
+        tutti_job *job = SMALL_JOB("parallel.devices=gpu", "parallel.mode=fast",
+                                   "parallel.workers=3", rows[i].sync, rows[i].more);
+        T_OK(tti_devices_resolve(job, &found));
+        T_EQ(found.n, 3);
+        assert_string_equal(tutti_job_get(job, "parallel.shares"), rows[i].shares);
+        tutti_job_destroy(job);
+    }
 }
 
 /* Places of the first four workers. */
