@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ir/graph.h"
 #include "train/plugin.h"
 
 /* Positions: one for every token of a sample, unless the job wants more. */
@@ -53,6 +54,21 @@ void tti_model_name(const tutti_job *job, char *out, size_t n_bytes) {
         snprintf(out, n_bytes, "%s", job->config.model.name);
 }
 
+/* What models of tokens want they say themselves. */
+static tutti_status check_input(const tti_job_config *c, const tutti_model *model,
+                                const tutti_value *x) {
+    tutti_type type = tutti_value_type(x);
+    bool pictures = model->input == TUTTI_MODEL_IMAGES;
+    char text[64];
+    if (model->input == TUTTI_MODEL_TOKENS) return TUTTI_OK;
+    if (type.dtype == TUTTI_F32 && (!pictures || type.shape.n_dims == 4)) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG,
+                    "model.name: %s wants %s, and samples of data.format=%s are %s; give another "
+                    "model or other data",
+                    c->model.name, pictures ? "pictures, f32[N,C,H,W]" : "floats", c->data.format,
+                    tti_type_text(&type, text, sizeof text));
+}
+
 tutti_status tti_model_build(const tutti_job *job, const tutti_model_params *params, tutti_graph *g,
                              tutti_value *x, tutti_value **logits) {
     const char *plugin = job->config.model.plugin, *name = job->config.model.name;
@@ -60,6 +76,7 @@ tutti_status tti_model_build(const tutti_job *job, const tutti_model_params *par
     const tutti_model *model = job->model_fn ? NULL : tutti_model_find(name);
     if (!job->model_fn && !model)
         return tti_fail(TUTTI_E_CONFIG, "model.name: no model is called '%s'", name);
+    if (model) TTI_TRY(check_input(&job->config, model, x));
     *logits = model ? model->build(g, x, params) : job->model_fn(g, x, job->model_user);
     return TUTTI_OK;
 }

@@ -16,7 +16,8 @@ void tti_model_name(const tutti_job *job, char *out, size_t n_bytes);
 
 /* *logits: those of the caller's model, of model.plugin or of model.name, in this order, for x.
  * They may be NULL when the builder failed; tutti_graph_check has its reason.  Returns
- * TUTTI_E_CONFIG for an unknown name and as tti_plugin_build. */
+ * TUTTI_E_CONFIG for an unknown name, for an x that the model of a name cannot read, and as
+ * tti_plugin_build. */
 tutti_status tti_model_build(const tutti_job *job, const tutti_model_params *params, tutti_graph *g,
                              tutti_value *x, tutti_value **logits);
 

@@ -123,6 +123,24 @@ T_CASE(the_caller_is_first) {
     tutti_job_destroy(job);
 }
 
+/* Data that a model cannot read is refused by the names of both. */
+T_CASE(other_data) {
+    T_UNUSED;
+    tutti_job *mlp = SMALL_JOB("model.name=mlp"), *lenet = SMALL_JOB("model.name=lenet");
+    tutti_model_params p = tti_model_params_of(&mlp->config, &texts);
+    tutti_graph *g = tutti_graph_create(true);
+    tutti_value *tokens = tutti_input(g, "x", TUTTI_I32, &TUTTI_SHAPE(2, 48)), *logits = NULL;
+    tutti_value *row = tutti_input(g, "row", TUTTI_F32, &TUTTI_SHAPE(2, 48));
+    T_FAILS(tti_model_build(mlp, &p, g, tokens, &logits), TUTTI_E_CONFIG,
+            "model.name: mlp wants floats, and samples of data.format=digits are i32[2,48]");
+    T_FAILS(tti_model_build(lenet, &p, g, row, &logits), TUTTI_E_CONFIG,
+            "lenet wants pictures, f32[N,C,H,W], and samples of data.format=digits are f32[2,48]");
+    T_OK(tti_model_build(mlp, &p, g, row, &logits));
+    tutti_graph_destroy(g);
+    tutti_job_destroy(mlp);
+    tutti_job_destroy(lenet);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults),
@@ -130,6 +148,7 @@ int main(void) {
         cmocka_unit_test(every_token_has_a_row),
         cmocka_unit_test(choices_are_the_models),
         cmocka_unit_test(the_caller_is_first),
+        cmocka_unit_test(other_data),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
