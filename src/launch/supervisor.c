@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
@@ -130,11 +131,12 @@ static bool we_did_it(const supervisor *s, const siginfo_t *info) {
 /* A worker had not yet taken the signal of a stop, so it never comes to the others: these must not
  * wait for it in the communicator until their time is over. */
 static void leave_without(supervisor *s, int rank, const siginfo_t *info) {
-    tti_supervisor_report text = {0};
+    char text[128];
     if (s->was_left) return;
     s->was_left = true;
-    tti_cause_fill(info, rank, &text);
-    if (s->desc->on_failure) s->desc->on_failure(s->desc->user, rank, text.text);
+    snprintf(text, sizeof text, "stopped by signal %d (%s) before rank %d (pid %d) was ready",
+             info->si_status, strsignal(info->si_status), rank, (int)info->si_pid);
+    if (s->desc->on_failure) s->desc->on_failure(s->desc->user, rank, text);
 }
 
 static void note_end(supervisor *s, int rank, const siginfo_t *info) {
