@@ -55,9 +55,9 @@ typedef struct tutti_dataset_desc {
 typedef struct tutti_dataset_info {
     int64_t n_samples;
     int64_t n_classes;
-    int64_t n_tokens; /* tokens of x are below it; 0: below n_classes, or x has none */
     tutti_type x;     /* of one sample, without a batch axis */
     tutti_type y;     /* of one sample, i32                  */
+    int64_t n_tokens; /* tokens of x are below it; 0: below n_classes, or x has none */
 } tutti_dataset_info;
 
 TUTTI_EXTERN_C_BEGIN
