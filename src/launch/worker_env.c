@@ -86,7 +86,8 @@ static bool is_trainer_pod(const tti_environment *env) {
 static bool parse_range(const char *text, int *low, int *high) {
     char first[16];
     size_t n = strcspn(text, ":");
-    snprintf(first, sizeof first, "%.*s", (int)TTI_MIN(n, sizeof first - 1), text);
+    if (n >= sizeof first) return false;
+    snprintf(first, sizeof first, "%.*s", (int)n, text);
     return parse_int(first, TTI_MAX_WORLD_SIZE, low) &&
            parse_int(text[n] ? text + n + 1 : first, TTI_MAX_WORLD_SIZE, high) && *low <= *high;
 }

@@ -237,6 +237,7 @@ T_CASE(nonsense_is_refused) {
         {"PET_NNODES=1:2", "launch: PET_NNODES=1:2 lets torchrun choose from 1 to 2 pods"},
         {"PET_NNODES=1:2", "give their number alone"},
         {"PET_NNODES=1:x", "PET_NNODES=1:x: expected a number"},
+        {"PET_NNODES=0000000000000001:2", "PET_NNODES=0000000000000001:2: expected a number"},
         {"PET_NNODES=:2", "PET_NNODES=:2: expected a number"},
         {"PET_NNODES=2:", "PET_NNODES=2:: expected a number"}};
     for (size_t i = 0; i < TTI_COUNT(ranges); i++) {
