@@ -214,11 +214,11 @@ static void look_at_all(supervisor *s) {
 
 static void note_user(supervisor *s, int sig) {
     int64_t now_ns = tti_now_ns();
+    s->report.stopped_by_user = true;
     if (s->stop_ns == INT64_MAX) {
         s->stop_ns = now_ns;
         forward(s, sig == SIGHUP ? SIGTERM : sig);
     } else if (now_ns - s->stop_ns >= DOUBLE_MS * TTI_NS_PER_MS && !s->kill_sent) {
-        s->report.stopped_by_user = true;
         s->user_kill = sig;
         kill_all(s);
     }

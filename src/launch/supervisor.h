@@ -65,7 +65,7 @@ typedef struct tti_supervisor_report {
     pid_t pid;             /* its process */
     int worker_code;       /* its exit code, -1 if it has none */
     int worker_signal;     /* what killed or stopped it, 0: nothing did */
-    bool stopped_by_user;  /* a signal or an orderly stop of a worker ended the run */
+    bool stopped_by_user;  /* by a signal, or a worker that stopped in order; failed or not */
     int64_t noticed_ns;    /* tti_now_ns when the first cause was seen, 0: none */
     int64_t gone_ns;       /* tti_now_ns when no worker was left */
     uint64_t last_step;    /* highest step reported by tti_worker_report_step */

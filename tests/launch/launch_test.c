@@ -77,7 +77,19 @@ static const struct {
     {{{2, "1a"}, {0, NULL}, {0, NULL}}, 2, 0},
 };
 
+/* Asks its supervisor to stop, and fails when it is asked itself. */
+static int run_asking(void) {
+    sigset_t asked;
+    int sig;
+    sigemptyset(&asked);
+    sigaddset(&asked, SIGTERM);
+    sigprocmask(SIG_BLOCK, &asked, NULL);
+    kill(getppid(), SIGTERM);
+    return sigwait(&asked, &sig) == 0 ? 9 : 98;
+}
+
 static int worker_main(char **argv) {
+    if (strcmp(argv[0], "ask") == 0) return run_asking();
     if (strcmp(argv[0], "flap") == 0) return run_flapping(argv[1]);
     if (strcmp(argv[0], "told") == 0) return run_told(endings[atoi(argv[1])].of);
     tutti_status st = run_worker(atoi(argv[1]), strcmp(argv[0], "stop") == 0 ? SIGSTOP : SIGKILL);
@@ -221,6 +233,14 @@ T_CASE(restarts_run_out) {
     T_EQ(result.n_restarts, 1);
 }
 
+T_CASE(who_was_asked_to_stop_does_not_start_again) {
+    T_UNUSED;
+    tutti_launch_desc desc = {.n_workers = 1, .grace_ms = 100, .max_restarts = 1};
+    tutti_launch_result result = launch(&desc, "ask", "");
+    T_EQ(result.exit_code, 9);
+    T_EQ(result.n_restarts, 0);
+}
+
 T_CASE(a_crash_loop_is_ended) {
     T_UNUSED;
     tutti_launch_desc desc = {.n_workers = 2, .grace_ms = 100, .max_restarts = 50};
@@ -301,6 +321,7 @@ int main(int argc, char **argv) {
         CASE(a_stopped_rank_is_told_to_the_others),
         CASE(restarts_with_progress),
         CASE(restarts_run_out),
+        CASE(who_was_asked_to_stop_does_not_start_again),
         CASE(a_crash_loop_is_ended),
         CASE(what_comes_again_is_not_tried_a_third_time),
         CASE(bad_arguments),
