@@ -23,6 +23,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fault.h"
 #include "launch/cause.h"
 #include "launch/relay.h"
 
@@ -87,6 +88,45 @@ static void forward(supervisor *s, int sig) {
     signal_all(s, sig);
 }
 
+/* ---- what workers say ---- */
+
+static void close_fd(int *fd) {
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+}
+
+static void note_words(worker *w, const tti_control_message *m) {
+    w->told = (tti_told_failure){.any = true, .step = m->step};
+    memcpy(w->told.words, m->words, sizeof m->words - 1);
+}
+
+static void read_control(supervisor *s, worker *w) {
+    tti_control_message m;
+    while (w->control >= 0) {
+        ssize_t n = recv(w->control, &m, sizeof m, MSG_DONTWAIT);
+        if (n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_MAGIC)
+            s->report.last_step = TTI_MAX(s->report.last_step, m.step);
+        else if (n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_NEEDED)
+            s->n_needed = (int)TTI_MIN(TTI_MAX(m.step, UINT64_C(1)), (uint64_t)s->n_needed);
+        else if (n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_FAILED)
+            note_words(w, &m);
+        else if (n == 0)
+            close_fd(&w->control);
+        else if (n < 0)
+            return;
+    }
+}
+
+static void read_controls(supervisor *s) {
+    for (int r = 0; r < s->desc->n_workers; r++) read_control(s, &s->workers[r]);
+}
+
+/* What was said before a worker ended may have come since the last look at what was said. */
+static bool is_needed(supervisor *s, int rank) {
+    if (rank < s->n_needed && s->failed_ns == INT64_MAX) read_controls(s);
+    return rank < s->n_needed;
+}
+
 /* ---- what happened to a worker ---- */
 
 /* A worker failed: on the first one the others are told, then they get time to leave. */
@@ -144,7 +184,7 @@ static void note_end(supervisor *s, int rank, const siginfo_t *info) {
     bool by_us = we_did_it(s, info);
     int code = by_us ? 128 + info->si_status : info->si_status;
     if (by_us || (s->was_left && severity == TTI_VICTIM)) severity = TTI_ORDERLY;
-    if (severity == TTI_KILLED && rank >= s->n_needed) {
+    if (severity == TTI_KILLED && !is_needed(s, rank)) {
         note_leave(s, rank, info);
         return;
     }
@@ -154,11 +194,6 @@ static void note_end(supervisor *s, int rank, const siginfo_t *info) {
     if (s->stop_exit_code == 0) s->stop_exit_code = code;
     forward(s, SIGTERM); /* the others stop too */
     if (by_us) leave_without(s, rank, info);
-}
-
-static void close_fd(int *fd) {
-    if (*fd >= 0) close(*fd);
-    *fd = -1;
 }
 
 /* The zombie leader keeps the number of its group until it is reaped, after the kill. */
@@ -178,10 +213,10 @@ static void note_stop(supervisor *s, int rank, const siginfo_t *info) {
         signal_worker(&s->workers[rank], SIGCONT);
         return;
     }
-    if (rank >= s->n_needed)
-        note_leave(s, rank, info);
-    else
+    if (is_needed(s, rank))
         note_cause(s, rank, info, TTI_KILLED);
+    else
+        note_leave(s, rank, info);
     signal_worker(&s->workers[rank], SIGKILL); /* it cannot do anything else any more */
 }
 
@@ -189,6 +224,7 @@ static void look_at(supervisor *s, int rank) {
     worker *w = &s->workers[rank];
     siginfo_t info = {0};
     if (!w->alive) return;
+    (void)TTI_FAULT_AT("supervisor.look", rank, -1);
     int failed = waitid(P_PID, (id_t)w->pid, &info, WEXITED | WNOHANG | WNOWAIT);
     if (failed && errno == ECHILD) { /* somebody else waited for it: the code is lost */
         info = (siginfo_t){.si_code = CLD_EXITED};
@@ -236,28 +272,6 @@ static bool read_signals(supervisor *s) {
     return child;
 }
 
-static void note_words(worker *w, const tti_control_message *m) {
-    w->told = (tti_told_failure){.any = true, .step = m->step};
-    memcpy(w->told.words, m->words, sizeof m->words - 1);
-}
-
-static void read_control(supervisor *s, worker *w) {
-    tti_control_message m;
-    while (w->control >= 0) {
-        ssize_t n = recv(w->control, &m, sizeof m, MSG_DONTWAIT);
-        if (n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_MAGIC)
-            s->report.last_step = TTI_MAX(s->report.last_step, m.step);
-        else if (n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_NEEDED)
-            s->n_needed = (int)TTI_MIN(TTI_MAX(m.step, UINT64_C(1)), (uint64_t)s->n_needed);
-        else if (n == (ssize_t)sizeof m && m.magic == TTI_CONTROL_FAILED)
-            note_words(w, &m);
-        else if (n == 0)
-            close_fd(&w->control);
-        else if (n < 0)
-            return;
-    }
-}
-
 /* ---- the loop ---- */
 
 static int64_t next_deadline_ns(const supervisor *s) {
@@ -301,13 +315,12 @@ static void run_to_the_end(supervisor *s) {
     while (s->n_alive > 0) {
         bool look = wait_for_event(s);
         look |= read_signals(s);
-        /* First what was said, then who has died: who is needed was said before. */
-        for (int r = 0; r < s->desc->n_workers; r++) read_control(s, &s->workers[r]);
+        read_controls(s);
         if (look) look_at_all(s);
         tti_relay_move(s->relay);
         wind_down(s);
     }
-    for (int r = 0; r < s->desc->n_workers; r++) read_control(s, &s->workers[r]);
+    read_controls(s);
     tti_relay_finish(s->relay, DRAIN_MS);
 }
 
