@@ -50,7 +50,7 @@ T_CASE(the_same_bits_from_any_number_of_workers) {
     static const char *const algorithms[] = {"parallel.algorithm=direct",
                                              "parallel.algorithm=tree"};
     tutti_train_result one = train("run.dir=auto", workers[0], algorithms[0]);
-    assert_string_equal(one.run_dir, "runs/mlp-1");
+    assert_string_equal(one.run_dir, "runs/model-1");
     for (int w = 1; w < 4; w++)
         for (int a = 0; a < 2; a++) {
             tutti_train_result r = train("run.dir=auto", workers[w], algorithms[a]);
