@@ -120,8 +120,9 @@ static bool reads_files(int argc, char **argv) {
     static const char key[] = "data.format=";
     bool reads = false;
     for (int i = 1; i < argc; i++) {
-        const char *format = argv[i] + sizeof key - 1;
-        if (strncmp(argv[i], key, sizeof key - 1) == 0)
+        const char *assignment = argv[i] + (strncmp(argv[i], "--", 2) == 0 ? 2 : 0);
+        const char *format = assignment + sizeof key - 1;
+        if (strncmp(assignment, key, sizeof key - 1) == 0)
             reads = strcmp(format, "digits") != 0 && strncmp(format, "random_", 7) != 0;
     }
     return reads;

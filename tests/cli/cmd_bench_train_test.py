@@ -47,11 +47,12 @@ def test_a_short_text():
     """Its own samples are all there is; nobody has asked for more."""
     with open("text.txt", "w") as file:
         file.write("one more word and then another " * 20)
-    ended = runs.tutti("bench", "train", "lstm", "model.layers=1", "model.width=4", "train.batch=4",
-                       "parallel.shards=1", "-n", "1", "data.format=text", "data.dir=text.txt",
-                       "data.context=8", "train.steps=20").expect(0)
-    if not json.loads(ended.out)["per_s"] > 0:
-        raise AssertionError(ended.out)
+    for form in ("data.format=text", "--data.format=text"):
+        ended = runs.tutti("bench", "train", "lstm", "model.layers=1", "model.width=4",
+                           "train.batch=4", "parallel.shards=1", "-n", "1", form,
+                           "data.dir=text.txt", "data.context=8", "train.steps=20").expect(0)
+        if not json.loads(ended.out)["per_s"] > 0:
+            raise AssertionError(ended.out)
 
 
 def test_usage():
