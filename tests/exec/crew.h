@@ -223,6 +223,41 @@ static inline const char *crew_average(crew *c, tti_exec *exec, int rank) {
     return NULL;
 }
 
+/* Dealt anew before every step but the first, to more shards and to fewer; and evaluated. */
+static inline const char *crew_train_redealt(crew *c, tti_exec *exec, int rank) {
+    crew_batch *batch = crew_batch_new();
+    COMM_TRUE(c->n_ranks == 1 || tti_exec_can_redeal(exec));
+    for (int step = 0; step < c->n_steps; step++) {
+        tti_deal deal;
+        const double weights[2][4] = {{1, 9, 1, 1}, {9, 1, 2, 1}};
+        tti_deal_by_weight(weights[step % 2], c->n_ranks, CREW_SHARDS, &deal);
+        if (step > 0 && c->n_ranks > 1) {
+            COMM_OK(tti_exec_redeal(exec, &deal));
+            COMM_TRUE(tti_exec_first_shard(exec) == deal.first[rank]);
+            COMM_TRUE(tti_exec_last_shard(exec) == deal.first[rank + 1]);
+        }
+        crew_fill(batch, step);
+        tti_step_desc desc = crew_step(batch, exec, step);
+        COMM_OK(tti_exec_step(exec, &desc, &c->result[rank][step]));
+        COMM_OK(tti_exec_eval(exec, &desc, &c->result[rank][step]));
+    }
+    free(batch);
+    return NULL;
+}
+
+/* A worker alone, of seed 7, with averages. */
+static inline tti_exec *crew_exec(const tti_plan *plan, int n_lanes) {
+    tti_exec *exec;
+    T_OK(tti_exec_create(&(tti_exec_desc){.plan = plan,
+                                          .backend = &tti_backend_cpu,
+                                          .n_shards = CREW_SHARDS,
+                                          .n_lanes = n_lanes,
+                                          .seed = 7,
+                                          .ema = 0.5},
+                         &exec));
+    return exec;
+}
+
 /* Parameters of the whole of a divided model, in the places of its plan; others serve meanwhile. */
 static inline const char *crew_keep_whole(tti_exec *exec, const tti_plan *whole, float *params) {
     for (int i = 0; i < whole->n_slots; i++) {

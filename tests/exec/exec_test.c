@@ -1,29 +1,18 @@
 /* exec_test.c - a worker as it is made: its shards, its memory. */
 #include "exec/crew.h"
 
-static tti_exec *make_exec(const tti_plan *plan, int n_lanes) {
-    tti_exec *exec;
-    T_OK(tti_exec_create(&(tti_exec_desc){.plan = plan,
-                                          .backend = &tti_backend_cpu,
-                                          .n_shards = CREW_SHARDS,
-                                          .n_lanes = n_lanes,
-                                          .seed = 7},
-                         &exec));
-    return exec;
-}
-
 T_CASE(memory_is_told) {
     T_UNUSED;
     tti_plan *plan = net_plan(net_lenet, &net_fast, 1 << 20);
     size_t flat = plan->n_flat * sizeof(float);
-    tti_exec *exec = make_exec(plan, 2);
+    tti_exec *exec = crew_exec(plan, 2);
     tti_exec_memory use = tti_exec_memory_use(exec);
     T_EQ(use.params, flat);
     T_EQ(use.states, flat); /* sgd keeps one */
     assert_true(use.grads >= 2 * flat && use.grads <= 5 * flat);
     T_EQ(use.arena, 2 * TTI_MAX(plan->shard.arena_bytes, plan->eval.arena_bytes));
     tti_exec_destroy(exec);
-    exec = make_exec(plan, 100); /* no more lanes than shards */
+    exec = crew_exec(plan, 100); /* no more lanes than shards */
     T_EQ(tti_exec_memory_use(exec).grads, CREW_SHARDS * flat);
     tti_exec_destroy(exec);
     tti_plan_destroy(plan);

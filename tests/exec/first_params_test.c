@@ -2,18 +2,6 @@
 #include "exec/crew.h"
 #include "ops/init.h"
 
-static tti_exec *make_exec(const tti_plan *plan, int n_lanes) {
-    tti_exec *exec;
-    T_OK(tti_exec_create(&(tti_exec_desc){.plan = plan,
-                                          .backend = &tti_backend_cpu,
-                                          .n_shards = CREW_SHARDS,
-                                          .n_lanes = n_lanes,
-                                          .seed = 7,
-                                          .ema = 0.5},
-                         &exec));
-    return exec;
-}
-
 T_CASE(parameters_start_as_the_seed_says) {
     T_UNUSED;
     tti_plan *plan = net_plan(net_lenet, &net_fast, 1 << 20);
@@ -21,7 +9,7 @@ T_CASE(parameters_start_as_the_seed_says) {
     for (int i = 0; i < plan->n_slots; i++)
         tti_init_param(plan->slots[i].param, 7, want + plan->slots[i].first);
     for (int n_lanes = 1; n_lanes <= 3; n_lanes++) {
-        tti_exec *exec = make_exec(plan, n_lanes);
+        tti_exec *exec = crew_exec(plan, n_lanes);
         assert_memory_equal(tti_exec_params(exec), want, plan->n_flat * sizeof *want);
         assert_memory_equal(tti_exec_ema(exec), want, plan->n_flat * sizeof *want);
         for (size_t i = 0; i < plan->n_flat; i++) T_NEAR(tti_exec_state(exec, 0)[i], 0, 0);

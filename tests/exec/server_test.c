@@ -37,23 +37,6 @@ T_CASE(synchronous_is_the_all_reduce) {
     }
 }
 
-/* Shares of another kind in every step, as workers' speeds would have it. */
-static const char *train_redealt(crew *c, tti_exec *exec, int rank) {
-    static const double weights[2][4] = {{1, 9, 1, 1}, {9, 1, 2, 1}};
-    crew_batch *batch = crew_batch_new();
-    for (int step = 0; step < c->n_steps; step++) {
-        tti_deal deal;
-        tti_deal_by_weight(weights[step % 2], c->n_ranks, CREW_SHARDS, &deal);
-        if (step > 0) COMM_OK(tti_exec_redeal(exec, &deal));
-        crew_fill(batch, step);
-        tti_step_desc desc = crew_step(batch, exec, step);
-        COMM_OK(tti_exec_step(exec, &desc, &c->result[rank][step]));
-        COMM_OK(tti_exec_eval(exec, &desc, &c->result[rank][step]));
-    }
-    free(batch);
-    return NULL;
-}
-
 T_CASE(any_deal_of_the_shards_is_the_all_reduce) {
     T_UNUSED;
     static const tti_deal deals[] = {{2, {0, 7, 8}}, {3, {0, 1, 6, 8}}, {4, {0, 5, 6, 7, 8}}};
@@ -64,7 +47,7 @@ T_CASE(any_deal_of_the_shards_is_the_all_reduce) {
             for (int i = 0; i < 2; i++) {
                 both[i]->exec.clip_norm = 0.01;
                 both[i]->exec.ema = 0.9;
-                if (anew) both[i]->fn = train_redealt;
+                if (anew) both[i]->fn = crew_train_redealt;
             }
             c.exec.deal = &deals[d];
             crew_run(&whole);

@@ -89,28 +89,6 @@ T_CASE(one_copy_of_unequal_workers_changes_no_bit) {
     crew_fini(&alone);
 }
 
-/* Dealt anew before every step but the first, to more shards and to fewer; and evaluated. */
-static const char *train_redealt(crew *c, tti_exec *exec, int rank) {
-    crew_batch *batch = crew_batch_new();
-    COMM_TRUE(c->n_ranks == 1 || tti_exec_can_redeal(exec));
-    for (int step = 0; step < c->n_steps; step++) {
-        tti_deal deal;
-        const double weights[2][4] = {{1, 9, 1, 1}, {9, 1, 2, 1}};
-        tti_deal_by_weight(weights[step % 2], c->n_ranks, CREW_SHARDS, &deal);
-        if (step > 0 && c->n_ranks > 1) {
-            COMM_OK(tti_exec_redeal(exec, &deal));
-            COMM_TRUE(tti_exec_first_shard(exec) == deal.first[rank]);
-            COMM_TRUE(tti_exec_last_shard(exec) == deal.first[rank + 1]);
-        }
-        crew_fill(batch, step);
-        tti_step_desc desc = crew_step(batch, exec, step);
-        COMM_OK(tti_exec_step(exec, &desc, &c->result[rank][step]));
-        COMM_OK(tti_exec_eval(exec, &desc, &c->result[rank][step]));
-    }
-    free(batch);
-    return NULL;
-}
-
 T_CASE(dealt_anew_while_it_trains) {
     T_UNUSED;
     static const net_fn nets[] = {net_lenet, net_joined};
@@ -118,7 +96,7 @@ T_CASE(dealt_anew_while_it_trains) {
         crew alone = new_crew(nets[i], NULL, 2);
         alone.n_steps = 5;
         alone.exec.ema = 0.9;
-        alone.fn = train_redealt;
+        alone.fn = crew_train_redealt;
         crew_run(&alone);
         for (int n_ranks = 2; n_ranks <= 4; n_ranks += 2)
             for (int bits = 0; bits < 4; bits += 1 + 2 * i) {
@@ -128,7 +106,7 @@ T_CASE(dealt_anew_while_it_trains) {
                 c.exec.ema = 0.9;
                 c.exec.zero = bits >> 1;
                 if (c.exec.zero && n_ranks == 4) c.exec.n_owners = 2; /* as servers */
-                c.fn = train_redealt;
+                c.fn = crew_train_redealt;
                 crew_run(&c);
                 crew_expect_same(&c, &alone);
                 crew_fini(&c);
