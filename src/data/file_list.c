@@ -115,8 +115,8 @@ static void keep(tti_file_list *list, part wanted) {
     list->n = n;
 }
 
-static tutti_status choose(const tutti_dataset_desc *desc, const char *format,
-                           tti_file_list *list) {
+tutti_status tti_file_list_choose(const tutti_dataset_desc *desc, const char *format,
+                                  tti_file_list *list) {
     size_t n[3] = {0};
     for (size_t i = 0; i < list->n; i++) n[part_of(list->path[i])]++;
     if (n[PART_TEST] > 0 && n[PART_TRAIN] == 0 && n[PART_NONE] == 0)
@@ -149,7 +149,7 @@ tutti_status tti_file_list_make(const tutti_dataset_desc *desc, const char *form
         goto cleanup;
     }
     qsort(list.path, list.n, sizeof *list.path, by_name);
-    TTI_TRY_GOTO(choose(desc, format, &list), cleanup);
+    TTI_TRY_GOTO(tti_file_list_choose(desc, format, &list), cleanup);
     *out = list;
 cleanup:
     if (st != TUTTI_OK) tti_file_list_free(&list);

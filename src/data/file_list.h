@@ -20,6 +20,10 @@ typedef struct tti_file_list {
 tutti_status tti_file_list_make(const tutti_dataset_desc *desc, const char *format,
                                 const char *suffix, tti_file_list *out);
 
+/* Of a list that was made elsewhere, those of desc->split by their names, in their order. */
+tutti_status tti_file_list_choose(const tutti_dataset_desc *desc, const char *format,
+                                  tti_file_list *list);
+
 void tti_file_list_free(tti_file_list *list);
 
 /* How much of n (rows, bytes, tokens) is for training, the first; the rest, at least 1 of more than

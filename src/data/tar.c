@@ -26,8 +26,9 @@ typedef struct tar {
 
 static tutti_status find_files(const tutti_dataset_desc *desc, tti_file_list *out) {
     if (!desc->dir || !strchr(desc->dir, '{')) return tti_file_list_make(desc, "tar", ".tar", out);
-    *out = (tti_file_list){.both = true};
-    return tti_expand_braces(desc->dir, &out->path, &out->n);
+    *out = (tti_file_list){0};
+    TTI_TRY(tti_expand_braces(desc->dir, &out->path, &out->n));
+    return tti_file_list_choose(desc, "tar", out);
 }
 
 /* Drops the samples that are of the other split. */

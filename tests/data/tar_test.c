@@ -112,6 +112,32 @@ T_CASE(same_as_from_a_folder) {
     tutti_dataset_destroy(shards);
 }
 
+T_CASE(names_with_braces_decide_the_split_too) {
+    T_UNUSED;
+    char pattern[512];
+    write_shard("train-0.tar", 0, 5, false);
+    write_shard("train-1.tar", 5, 4, false);
+    write_shard("val-0.tar", 0, 3, false);
+    snprintf(pattern, sizeof pattern, "%s/{train-{0..1},val-0}.tar", root);
+    tutti_dataset *ds;
+    T_FAILS(tutti_dataset_open(&(tutti_dataset_desc){.format = "tar", .dir = pattern}, &ds),
+            TUTTI_E_INVALID, "nested");
+    snprintf(pattern, sizeof pattern, "%s/{train-0,train-1,val-0}.tar", root);
+    for (int test = 0; test < 2; test++) {
+        ds = open_set("tar", pattern, test ? TUTTI_TEST : TUTTI_TRAIN);
+        T_EQ(tutti_dataset_get_info(ds)->n_samples, test ? 3 : 9);
+        tutti_dataset_destroy(ds);
+    }
+    snprintf(pattern, sizeof pattern, "%s/train-{0..1}.tar", root); /* none says test: of all */
+    int64_t n = 0;
+    for (int test = 0; test < 2; test++) {
+        ds = open_set("tar", pattern, test ? TUTTI_TEST : TUTTI_TRAIN);
+        n += tutti_dataset_get_info(ds)->n_samples;
+        tutti_dataset_destroy(ds);
+    }
+    T_EQ(n, 9);
+}
+
 T_CASE(bad_archives_and_pictures) {
     T_UNUSED;
     char pattern[512];
@@ -215,8 +241,11 @@ T_CASE(bad_packed_files) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(by_names_and_by_hash),      IN_FOLDER(same_as_from_a_folder),
-        IN_FOLDER(bad_archives_and_pictures), IN_FOLDER(packed_as_unpacked),
+        IN_FOLDER(by_names_and_by_hash),
+        IN_FOLDER(same_as_from_a_folder),
+        IN_FOLDER(names_with_braces_decide_the_split_too),
+        IN_FOLDER(bad_archives_and_pictures),
+        IN_FOLDER(packed_as_unpacked),
         IN_FOLDER(bad_packed_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
