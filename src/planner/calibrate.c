@@ -157,7 +157,7 @@ double tti_used_in_pages(const tti_exec_memory *m, const tti_plan *plan, bool is
  * and a value of 12.6 MB to another stage 34 ms, through pinned memory and the mailbox. */
 static const double BY_HOST_S = 1 / 4.1e9;
 static const tti_way message_by_host = {60e-6, 0.4e9};
-/* docs/performance.md, attention of GPT-2: 400 of 700 TFLOP/s, forward and backward. */
+/* Of a product of the same flops: attention of GPT-2, forward and backward, on one H200. */
 static const double ATTENTION = 0.57;
 /* What a recorded kernel takes to begin and to end, and more where the host puts it into the queue
  * one by one: ResNet-50 with 256 and with 64 pictures in a shard, and in stages. */

@@ -100,7 +100,8 @@ static const tti_option rows[] = {
      .also = "type|dataset|kind|name",
      .help = "digits: drawn by the program itself; idx: MNIST's files, plain or .gz"},
     {"data.dir", TTI_OPTION_TEXT, AT(data.dir), "\"\"", .also = "path|root|folder|data_dir",
-     .help = "idx: folder of the files, relative to the current directory",
+     .help = "the files of data.format, in the current directory or from it: a folder; text, "
+             "tokens, npy, csv, tar: also a file or a pattern (docs/data.md)",
      .example = "data/mnist"},
     {"data.n_train", TTI_OPTION_INT, AT(data.n_train), "0", RANGE(0, 1e9),
      .also = "train_size|n_samples|samples",
