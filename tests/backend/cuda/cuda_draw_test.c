@@ -1,5 +1,7 @@
 /* cuda_draw_test.c - numbers that parameters start with: a device draws the host's bits, and writes
  * nothing else.  Exit code 77 without a device. */
+#include <stdio.h>
+
 #include "backend/backend.h"
 #include "t.h"
 
