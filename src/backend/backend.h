@@ -305,7 +305,7 @@ typedef struct tti_device_ops {
     tutti_status (*gather)(const tti_gather *gather, const tti_run *fixed, tti_run *runs);
     /* Bytes into floats, in that queue. */
     tutti_status (*unpack)(tti_queue queue, const tti_unpack *unpack);
-    /* Numbers that parameters start with, into the compute queue: the bits of tti_draw. */
+    /* Numbers that parameters start with, the bits of tti_draw; waits. */
     tutti_status (*draw)(const tti_draws *draws, int n, float *params);
     /* What a step has told, into pinned host memory: report, then n_sums sums. */
     tutti_status (*tell)(const tti_step_report *report, const double *sums, int n_sums, void *told);

@@ -117,11 +117,10 @@ tutti_status tutti_eval(tutti_job *job, const char *run_dir, tutti_warn_fn warn,
                         tutti_eval_result *result) {
     *result = (tutti_eval_result){0};
     evaluation e = {.result = result};
-    tutti_status st = tti_predictor_open(job, run_dir, warn, user, &e.p);
-    if (st != TUTTI_OK) return tti_job_say_where(job, st);
+    TTI_TRY(tti_predictor_open(job, run_dir, warn, user, &e.p));
     e.b = tti_predictor_blueprint(e.p);
     int64_t start_ns = tti_now_ns();
-    st = prepare_classes(&e);
+    tutti_status st = prepare_classes(&e);
     if (st == TUTTI_OK) st = tti_predictor_run_test(e.p, INT64_MAX, take, &e);
     if (st == TUTTI_OK) finish(&e);
     result->wall_s = (double)(tti_now_ns() - start_ns) * 1e-9;

@@ -144,15 +144,14 @@ tutti_status tutti_export(tutti_job *job, const char *run_dir, const tutti_expor
     *result = (tutti_export_result){0};
     if (desc->max_file_bytes < 0 || desc->format < 0 || desc->format >= TUTTI_N_EXPORT_FORMATS)
         return tti_fail(TUTTI_E_INVALID, "export: bad description");
-    tutti_status st = tti_predictor_open(job, run_dir, warn, user, &p);
-    if (st != TUTTI_OK) return tti_job_say_where(job, st);
+    TTI_TRY(tti_predictor_open(job, run_dir, warn, user, &p));
     tti_exporting e = {.job = job,
                        .b = tti_predictor_blueprint(p),
                        .predictor = p,
                        .desc = desc,
                        .result = result};
     result->step = tti_predictor_step(p);
-    st = desc->format == TUTTI_EXPORT_ONNX ? tti_export_onnx(&e) : write_folder(&e);
+    tutti_status st = desc->format == TUTTI_EXPORT_ONNX ? tti_export_onnx(&e) : write_folder(&e);
     tti_predictor_close(p);
     return tti_job_say_where(job, st);
 }

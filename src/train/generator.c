@@ -204,9 +204,8 @@ static tutti_status generate(const tutti_job *job, tti_predictor *p,
 tutti_status tutti_generate(tutti_job *job, const char *run_dir, const tutti_generate_desc *desc) {
     tti_predictor *p;
     take_one_row(job);
-    tutti_status st = tti_predictor_open(job, run_dir, NULL, NULL, &p);
-    if (st != TUTTI_OK) return tti_job_say_where(job, st);
-    st = generate(job, p, desc);
+    TTI_TRY(tti_predictor_open(job, run_dir, NULL, NULL, &p));
+    tutti_status st = generate(job, p, desc);
     tti_predictor_close(p);
     return tti_job_say_where(job, st);
 }

@@ -150,8 +150,9 @@ static const char *equal_by_server(const tti_job_config *c) {
 static void find_lost_shares(const tti_job_config *c, char why[WHY]) {
     tti_shares_kind kind = tti_shares_kind_of(c);
     if (kind == TTI_SHARES_AUTO || kind == TTI_SHARES_EQUAL) return;
-    if (equal_by_server(c))
-        snprintf(why, WHY, "%s", equal_by_server(c));
+    const char *by_server = equal_by_server(c);
+    if (by_server)
+        snprintf(why, WHY, "%s", by_server);
     else if (is(c->parallel.sync, "local"))
         snprintf(why, WHY,
                  "local SGD averages parameters, to which each worker's samples must have "
@@ -499,14 +500,16 @@ static void find_backup_scale(const tti_job_config *c, char why[WHY]) {
 
 static bool is_local(const tti_job_config *c) { return is(c->parallel.sync, "local"); }
 
-static void find_lost_averaging(const tti_job_config *c, char why[WHY]) {
-    if (is_local(c) || is(c->parallel.average, "parameters")) return;
+static void say_local_is_missing(char why[WHY]) {
     snprintf(why, WHY, "is for local SGD; give parallel.sync=local too");
 }
 
+static void find_lost_averaging(const tti_job_config *c, char why[WHY]) {
+    if (!is_local(c) && !is(c->parallel.average, "parameters")) say_local_is_missing(why);
+}
+
 static void find_late_averaging(const tti_job_config *c, char why[WHY]) {
-    if (is_local(c) || c->parallel.average_after == 0) return;
-    snprintf(why, WHY, "is for local SGD; give parallel.sync=local too");
+    if (!is_local(c) && c->parallel.average_after > 0) say_local_is_missing(why);
 }
 
 static void find_local_in_exact(const tti_job_config *c, char why[WHY]) {

@@ -213,12 +213,10 @@ static void finish(prediction_run *r) {
 tutti_status tutti_predict(tutti_job *job, const char *run_dir, const char *const *files,
                            int n_files, tutti_predict_fn fn, void *user) {
     prediction_run r = {.fn = fn, .user = user};
-    tutti_status st = tti_predictor_open(job, run_dir, NULL, NULL, &r.p);
-    if (st != TUTTI_OK) return tti_job_say_where(job, st);
+    TTI_TRY(tti_predictor_open(job, run_dir, NULL, NULL, &r.p));
     r.b = tti_predictor_blueprint(r.p);
     r.ds = r.b->test;
-    tutti_status flushed = TUTTI_OK;
-    st = prepare(&r);
+    tutti_status st = prepare(&r), flushed = TUTTI_OK;
     for (int i = 0; i < n_files && st == TUTTI_OK; i++) st = add_file(&r, files[i]);
     /* What came before a bad file is told, and then the file. */
     char text[2048];

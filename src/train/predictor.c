@@ -195,8 +195,9 @@ tutti_status tti_predictor_open(tutti_job *job, const char *run_dir, tutti_warn_
     *out = NULL;
     if (!tti_run_dir_exists(run_dir))
         return tti_fail(TUTTI_E_CONFIG, "%s: no run there (no metrics.jsonl)", run_dir);
-    TTI_TRY(tti_job_resolve(job, tti_cores_usable()));
-    return open_one(&(opening){job, NULL, run_dir, warn, user}, out);
+    tutti_status st = tti_job_resolve(job, tti_cores_usable());
+    if (st == TUTTI_OK) st = open_one(&(opening){job, NULL, run_dir, warn, user}, out);
+    return tti_job_say_where(job, st);
 }
 
 tutti_status tti_predictor_open_like(const tutti_job *job, const tti_blueprint *like,

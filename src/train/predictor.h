@@ -14,8 +14,8 @@ typedef struct tti_predictor tti_predictor;
 
 /* Opens the newest valid checkpoint of run_dir with the model of job, which is resolved here; with
  * train.ema the averaged parameters.  TUTTI_E_CONFIG if there is no run, TUTTI_E_CHECKPOINT if it
- * has no good checkpoint or one of another model.  warn is told of checkpoints that were passed
- * over; NULL: nobody is.  On success *out is owned by the caller. */
+ * has no good checkpoint or one of another model; with its place in the job.  warn is told of
+ * checkpoints that were passed over; NULL: nobody is.  On success *out is owned by the caller. */
 tutti_status tti_predictor_open(tutti_job *job, const char *run_dir, tutti_warn_fn warn, void *user,
                                 tti_predictor **out);
 

@@ -415,7 +415,7 @@ tutti_status tutti_report(tutti_job *job, const char *run_dir) {
     tti_predictor *predictor;
     tutti_status st = tti_predictor_open(job, run_dir, NULL, NULL, &predictor);
     bool no_run = st == TUTTI_E_CONFIG;
-    if (no_run) return tti_job_say_where(job, st);
+    if (no_run) return st;
     /* Without data or checkpoint the curves are still there. */
     if (st != TUTTI_OK) return tti_report_write(run_dir, NULL);
     st = write_with(job, predictor, ASKED_TIME_MS, run_dir);
