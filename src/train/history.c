@@ -122,7 +122,9 @@ static void take_times(tti_history *h, const json_t *r) {
     }
 }
 
+/* The last evaluation of a step is the one that counts. */
 static void take_eval(tti_history *h, const json_t *r) {
+    if (h->n_evals > 0 && h->evals[h->n_evals - 1].step >= number(r, "step")) h->n_evals--;
     tti_eval_point *evals = more_room(h, h->evals, h->n_evals, &h->max_evals, sizeof *evals);
     if (!evals) return;
     h->evals = evals;

@@ -19,6 +19,12 @@ typedef struct tti_metrics {
 tutti_status tti_metrics_open(tti_metrics *metrics, const char *run_dir);
 void tti_metrics_close(tti_metrics *metrics);
 
+/* Removes the records of steps after `step`, which a resumed run repeats; warnings and failures
+ * stay. evaluates_again: the run also repeats the evaluation of `step`; *had_evaluation says
+ * whether there was one.  The file is replaced as a whole: after TUTTI_E_IO it is as it was. */
+tutti_status tti_metrics_rewind(tti_metrics *metrics, const char *run_dir, int64_t step,
+                                bool evaluates_again, bool *had_evaluation);
+
 /* Starts a record: {"event":EVENT,"time":seconds since 1970, ...}; fields go to metrics->json. */
 void tti_metrics_begin(tti_metrics *metrics, const char *event);
 

@@ -15,7 +15,8 @@
 static const double ns = 1e-9;
 
 void tti_reporter_init(tti_reporter *r, int64_t call_ns) {
-    *r = (tti_reporter){.call_ns = call_ns, .metrics = {.fd = -1}, .tfevents = {.fd = -1}};
+    *r = (tti_reporter){
+        .call_ns = call_ns, .metrics = {.fd = -1}, .tfevents = {.fd = -1}, .evaluated_step = -1};
 }
 
 tutti_status tti_reporter_open(tti_reporter *r, const tutti_train_desc *train,
@@ -54,6 +55,15 @@ tutti_status tti_reporter_go_on(tti_reporter *r, tutti_status st) {
              tutti_last_error());
     tell(r, &(tutti_event){.kind = TUTTI_EVENT_WARNING, .text = text});
     return TUTTI_OK;
+}
+
+tutti_status tti_reporter_rewind(tti_reporter *r, int64_t step) {
+    bool evaluates_again = step >= r->b->n_steps, had_evaluation = false;
+    if (!r->active) return TUTTI_OK;
+    TTI_TRY(tti_reporter_go_on(
+        r, tti_metrics_rewind(&r->metrics, r->run_dir, step, evaluates_again, &had_evaluation)));
+    if (evaluates_again && had_evaluation) r->evaluated_step = step;
+    return tti_reporter_go_on(r, tti_tfevents_restart(&r->tfevents, step + 1));
 }
 
 /* Ends a record of a run that is under way. */
@@ -254,6 +264,7 @@ static tutti_status write_curves(tti_reporter *r, const tutti_event *e) {
                                {"perf/samples_per_s", e->samples_per_s}};
     const tti_scalar eval[] = {{"test/loss", e->loss}, {"test/accuracy", e->accuracy}};
     bool is_step = e->kind == TUTTI_EVENT_STEP;
+    if (!is_step && e->step == r->evaluated_step) return TUTTI_OK; /* the curve has this point */
     return tti_reporter_go_on(r, tti_tfevents_write(&r->tfevents, e->step, is_step ? step : eval,
                                                     is_step ? TTI_COUNT(step) : TTI_COUNT(eval)));
 }

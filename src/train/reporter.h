@@ -34,9 +34,10 @@ typedef struct tti_reporter {
     int64_t window_steps;
     double window_sent, sent_bytes; /* by this worker, since the last record; in this call */
     double eval_loss, eval_accuracy;
-    bool is_resident;  /* the samples stay on the device: set before the start is told */
-    int n_launched;    /* likewise: steps over them by one launch */
-    double stale_mean; /* of an asynchronous run, as was told last */
+    int64_t evaluated_step; /* whose evaluation TensorBoard has from an earlier part; -1: none */
+    bool is_resident;       /* the samples stay on the device: set before the start is told */
+    int n_launched;         /* likewise: steps over them by one launch */
+    double stale_mean;      /* of an asynchronous run, as was told last */
     int64_t stale_max;
     double expected_bubble;          /* likewise: of the stages of a pipeline; 0: there are none */
     const double *stages_busy;       /* likewise: shares of the last step; NULL: there are none */
@@ -57,6 +58,10 @@ void tti_reporter_init(tti_reporter *r, int64_t call_ns);
 tutti_status tti_reporter_open(tti_reporter *r, const tutti_train_desc *train,
                                const tti_blueprint *b, const char *run_dir, bool active);
 void tti_reporter_close(tti_reporter *r);
+
+/* The run continues after `step`: what earlier parts of it reported of later steps is discarded, in
+ * metrics.jsonl and in TensorBoard.  Call it before tti_reporter_start. */
+tutti_status tti_reporter_rewind(tti_reporter *r, int64_t step);
 
 /* Everything is ready; step: done by earlier parts of the run. */
 tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t step);

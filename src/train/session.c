@@ -254,6 +254,7 @@ static tutti_status prepare(session *s) {
     if (!d->resume) TTI_TRY(resume(s));
     TTI_TRY(tti_reporter_open(&s->reporter, d->train, s->b, d->run_dir, d->rank == 0));
     if (d->resume) TTI_TRY(resume(s));
+    if (d->resume) TTI_TRY(tti_reporter_rewind(&s->reporter, s->state.step));
     TTI_TRY(make_loader(s));
     if (s->c->parallel.staleness != 0 && s->desc->server && d->rank == 0)
         TTI_TRY(tti_arrivals_open(s->b, d->run_dir, &s->arrivals));

@@ -24,9 +24,11 @@ enum {
     EVENT_STEP = 2 << 3 | 0,
     EVENT_VERSION = 3 << 3 | 2,
     EVENT_SUMMARY = 5 << 3 | 2,
+    EVENT_SESSION_LOG = 7 << 3 | 2,
     SUMMARY_VALUE = 1 << 3 | 2,
     VALUE_TAG = 1 << 3 | 2,
-    VALUE_SIMPLE = 2 << 3 | 5
+    VALUE_SIMPLE = 2 << 3 | 5,
+    SESSION_LOG_STATUS = 1 << 3 | 0
 };
 
 /* ---- protobuf ---- */
@@ -84,6 +86,20 @@ void tti_tfevents_add_head(tti_str *out, double time_s) {
     add_double(&event, EVENT_TIME, time_s);
     add_bytes(&event, EVENT_VERSION, version, sizeof version - 1);
     add_record(out, &event);
+    tti_str_free(&event);
+}
+
+void tti_tfevents_add_restart(tti_str *out, double time_s, int64_t first_step) {
+    enum { STATUS_START = 1 };
+    tti_str event = {0}, log = {0};
+    add_double(&event, EVENT_TIME, time_s);
+    add_key(&event, EVENT_STEP);
+    add_varint(&event, (uint64_t)first_step);
+    add_key(&log, SESSION_LOG_STATUS);
+    add_varint(&log, STATUS_START);
+    add_message(&event, EVENT_SESSION_LOG, &log);
+    add_record(out, &event);
+    tti_str_free(&log);
     tti_str_free(&event);
 }
 
@@ -168,5 +184,12 @@ tutti_status tti_tfevents_write(tti_tfevents *t, int64_t step, const tti_scalar 
     if (t->fd < 0) return TUTTI_OK;
     tti_str_clear(&t->line);
     add_event(&t->line, &t->parts, now_s(), step, scalars, n_scalars);
+    return put(t);
+}
+
+tutti_status tti_tfevents_restart(tti_tfevents *t, int64_t first_step) {
+    if (t->fd < 0) return TUTTI_OK;
+    tti_str_clear(&t->line);
+    tti_tfevents_add_restart(&t->line, now_s(), first_step);
     return put(t);
 }

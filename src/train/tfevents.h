@@ -32,12 +32,17 @@ typedef struct tti_scalar {
 tutti_status tti_tfevents_open(tti_tfevents *t, const char *run_dir);
 void tti_tfevents_close(tti_tfevents *t);
 
+/* Tells TensorBoard that the run continues: it discards the values of first_step and later steps in
+ * earlier files.  Call it before the first write.  Does nothing when closed. */
+tutti_status tti_tfevents_restart(tti_tfevents *t, int64_t first_step);
+
 /* One record with the values of this moment, in one write(2).  Does nothing when closed. */
 tutti_status tti_tfevents_write(tti_tfevents *t, int64_t step, const tti_scalar *scalars,
                                 int n_scalars);
 
 /* The records alone, appended to out. */
 void tti_tfevents_add_head(tti_str *out, double time_s);
+void tti_tfevents_add_restart(tti_str *out, double time_s, int64_t first_step);
 void tti_tfevents_add(tti_str *out, double time_s, int64_t step, const tti_scalar *scalars,
                       int n_scalars);
 

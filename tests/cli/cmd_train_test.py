@@ -190,6 +190,61 @@ def test_resume_of_a_run_that_is_done():
         raise AssertionError("another end than without the stop at 40")
 
 
+def curve_steps(run):
+    """[(file, step, kind)] of the events of a run, kind "start" or "values", by the protobuf bytes."""
+    found = []
+    for name in sorted(n for n in os.listdir(run) if n.startswith("events.out")):
+        with open(os.path.join(run, name), "rb") as file:
+            data = file.read()
+        at = 0
+        while at < len(data):
+            size = int.from_bytes(data[at:at + 8], "little")
+            event = data[at + 12:at + 12 + size]
+            at += size + 16
+            if event[9] != 0x10:  # the version, which has no step
+                continue
+            step, i = event[10] & 0x7f, 10
+            while event[i] & 0x80:
+                i += 1
+                step |= (event[i] & 0x7f) << 7 * (i - 10)
+            kinds = {0x3a: "start", 0x2a: "values"}
+            found.append((name, step, kinds[event[i + 1]]))
+    return found
+
+
+def kept_by_tensorboard(events):
+    """Steps of the values that TensorBoard shows: a START discards its step and those after it."""
+    kept = []
+    for _, step, kind in events:
+        if kind == "start":
+            kept = [s for s in kept if s < step]
+        else:
+            kept.append(step)
+    return kept
+
+
+def test_a_resumed_run_shows_each_step_once():
+    """The newest checkpoint is lost: steps 37 to 40 and the last evaluation are done again."""
+    runs.tutti(*runs.small("run", "train.steps=40")).expect(0)
+    once = kept_by_tensorboard(curve_steps("run"))
+    runs.shutil.rmtree("run/checkpoints/step-000000040")
+    runs.tutti("train", "--resume", "run", "-n", "2").expect(0)
+    told = [(r["event"], r["step"]) for r in runs.records("run") if r["event"] in ("step", "eval")]
+    if len(set(told)) != len(told) or len(told) != 45:
+        raise AssertionError("repeated records: %s" % told)
+    events = curve_steps("run")
+    second = [e for e in events if e[0] == events[-1][0]]
+    if second[0][1:] != (37, "start"):
+        raise AssertionError("the second file begins with %s" % (second[0],))
+    if kept_by_tensorboard(events) != once:
+        raise AssertionError("TensorBoard shows %s" % kept_by_tensorboard(events))
+    # A finished run that is resumed evaluates again, and still has one evaluation of step 40.
+    runs.tutti("train", "--resume", "run").expect(0)
+    told = [(r["event"], r["step"]) for r in runs.records("run") if r["event"] in ("step", "eval")]
+    if len(set(told)) != len(told) or kept_by_tensorboard(curve_steps("run")) != once:
+        raise AssertionError("repeated after the end: %s" % told)
+
+
 def test_idx_is_learnt():
     """From files: what can be learnt by heart is learnt."""
     runs.write_idx("set", n_train=64, n_test=64)

@@ -62,6 +62,16 @@ def test_a_run_of_two_parts():
     check("run", 60)
 
 
+def test_a_run_that_lost_its_newest_checkpoint():
+    """Steps 37 to 40 are repeated, and TensorBoard shows each once."""
+    runs.tutti(*runs.small("run")).expect(0)
+    runs.shutil.rmtree("run/checkpoints/step-000000040")
+    runs.tutti("train", "--resume", "run").expect(0)
+    check("run", 40)
+    runs.tutti("train", "--resume", "run").expect(0)
+    check("run", 40)
+
+
 def test_damage_is_seen():
     """Only a reader that looks at the checksums says anything about the rest."""
     runs.tutti(*runs.small("run")).expect(0)

@@ -49,6 +49,43 @@ T_CASE(a_second_part_goes_on) {
     assert_true(strstr(text, "\"second\"") > strstr(text, "\"first\""));
 }
 
+static void add_record(tti_metrics *m, const char *event, int64_t step) {
+    tti_metrics_begin(m, event);
+    if (step >= 0) tti_json_int(&m->json, "step", step);
+    T_OK(tti_metrics_end(m));
+}
+
+/* Steps after the one that a run resumes from go; what has no step, and failures, stay. */
+T_CASE(a_resumed_run_repeats_no_step) {
+    T_UNUSED;
+    tti_metrics m;
+    bool had_evaluation;
+    T_OK(tti_metrics_open(&m, "."));
+    add_record(&m, "start", 0);
+    for (int64_t step = 1; step <= 3; step++) add_record(&m, "step", step);
+    add_record(&m, "eval", 2);
+    add_record(&m, "eval", 3);
+    add_record(&m, "warning", -1);
+    add_record(&m, "failed", 3);
+    T_OK(tti_metrics_rewind(&m, ".", 2, false, &had_evaluation));
+    assert_true(had_evaluation);
+    add_record(&m, "start", 2);
+    const char *text = read_all("metrics.jsonl");
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, "\"step\":3")); at++) n++;
+    T_EQ(n, 1); /* of the failure */
+    assert_non_null(strstr(text, "\"warning\""));
+    n = 0;
+    for (const char *at = text; (at = strchr(at, '\n')); at++) n++;
+    T_EQ(n, 7);
+    T_OK(tti_metrics_rewind(&m, ".", 2, true, &had_evaluation)); /* the evaluation is repeated */
+    assert_true(had_evaluation);
+    assert_null(strstr(read_all("metrics.jsonl"), "\"eval\""));
+    T_OK(tti_metrics_rewind(&m, ".", 2, true, &had_evaluation));
+    assert_false(had_evaluation);
+    tti_metrics_close(&m);
+}
+
 static const char *write_many(int rank, int n_ranks, void *arg) {
     tti_metrics m;
     (void)n_ranks;
@@ -91,6 +128,7 @@ T_CASE(failures_are_told) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(a_record_is_a_line), IN_FOLDER(a_second_part_goes_on),
-        IN_FOLDER(lines_of_many_writers_stay_whole), IN_FOLDER(failures_are_told)};
+        IN_FOLDER(a_resumed_run_repeats_no_step), IN_FOLDER(lines_of_many_writers_stay_whole),
+        IN_FOLDER(failures_are_told)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

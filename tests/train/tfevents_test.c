@@ -36,6 +36,17 @@ T_CASE(bytes_of_a_value) {
     tti_str_free(&out);
 }
 
+/* As torch.utils.tensorboard writes it for purge_step=7. */
+T_CASE(bytes_of_a_restart) {
+    T_UNUSED;
+    tti_str out = {0};
+    double time_s;
+    memcpy(&time_s, "\x00\x00\x40\x40\xfc\x54\xd9\x41", sizeof time_s);
+    tti_tfevents_add_restart(&out, time_s, 7);
+    expect_hex(&out, "0f000000000000006d532b090900004040fc54d94110073a0208010298d346");
+    tti_str_free(&out);
+}
+
 /* Steps beyond one byte of a varint, several values: lengths and checksums hold. */
 T_CASE(many_values_and_a_large_step) {
     T_UNUSED;
@@ -83,8 +94,8 @@ T_CASE(a_folder_that_is_not_there) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_of_the_head), cmocka_unit_test(bytes_of_a_value),
-        cmocka_unit_test(many_values_and_a_large_step), IN_FOLDER(a_file_for_each_part_of_a_run),
-        IN_FOLDER(a_folder_that_is_not_there)};
+        cmocka_unit_test(bytes_of_the_head),      cmocka_unit_test(bytes_of_a_value),
+        cmocka_unit_test(bytes_of_a_restart),     cmocka_unit_test(many_values_and_a_large_step),
+        IN_FOLDER(a_file_for_each_part_of_a_run), IN_FOLDER(a_folder_that_is_not_there)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
