@@ -16,7 +16,7 @@ static void relu_reference(const tti_args *a) {
 
 static void relu_grad_reference(const tti_args *a) {
     size_t n = tti_in_n(a->node, 0);
-    for (size_t i = 0; i < n; i++) a->out[0][i] = a->in[0][i] > 0 ? a->in[1][i] : 0;
+    for (size_t i = 0; i < n; i++) a->out[0][i] = a->in[0][i] <= 0 ? 0 : a->in[1][i];
 }
 
 /* dx = OP_grad(y, dy) */
@@ -311,7 +311,7 @@ static const tti_sample swiglu_grad_samples[] = {
 const tti_op tti_ops_activation[] = {
     {ACTIVATION(relu, 1, "y = max(x, 0)"), .epilogue = TTI_EPILOGUE_RELU, .infer = tti_infer_same,
      .grad = relu_grad, .shard = tti_shard_same, .cost = tti_cost_elementwise, .samples = samples},
-    {ACTIVATION(relu_grad, 2, "dx = dy where y > 0, else 0; inputs y, dy"),
+    {ACTIVATION(relu_grad, 2, "dx = 0 where y <= 0, else dy; inputs y, dy"),
      .epilogue_grad = TTI_EPILOGUE_RELU, .infer = tti_infer_same, .shard = tti_shard_grad,
      .cost = tti_cost_elementwise, .samples = grad_samples},
     {ACTIVATION(sigmoid, 1, "y = 1 / (1 + e^-x)"), .infer = tti_infer_same, .grad = sigmoid_grad,

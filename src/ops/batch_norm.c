@@ -10,7 +10,7 @@
  * shard are real; the rest is padding, which counts nothing and gets gradient 0.
  *
  * y = relu(bn(x) + r) is one node: r and act are bn_apply's and bn_eval's epilogue (passes/fuse.c).
- * The gradient ops then read y, and dy counts where y > 0; no masked dy is kept.  Without r they
+ * The gradient ops then read y, and dy counts unless y <= 0; no masked dy is kept.  Without r they
  * can do without y: it is made again from x, with gamma and beta (passes/fuse_bn.c).  Where the
  * masked dy is wanted for r as well, bn_grad_join makes it together with the sums. */
 #include <math.h>
@@ -241,7 +241,7 @@ static void bn_apply_mask_reference(const tti_args *a) {
     for (size_t i = 0; i < p.n * p.c * p.s; i++) {
         double y = pair_at(a, &p, i / p.s % p.c, i);
         a->out[0][i] = y < 0 ? 0 : y; /* NaN stays NaN */
-        if (y > 0) a->out[1][mask_byte(&p, i)] += 1 << mask_bit(&p, i);
+        if (!(y <= 0)) a->out[1][mask_byte(&p, i)] += 1 << mask_bit(&p, i);
     }
 }
 
@@ -545,8 +545,9 @@ const tti_op tti_ops_batch_norm[] = {
      .reference = bn_apply_pair_reference,
      .samples = bn_apply_pair_samples},
     {.name = "bn_apply_mask",
-     .doc = "y = relu(bn(x) + r) or relu(bn(x) + bn(r)), and where y > 0, 8 channels in a byte; "
-            "inputs x, stats, gamma, beta, r, its stats? gamma? beta?",
+     .doc =
+         "y = relu(bn(x) + r) or relu(bn(x) + bn(r)), and where not y <= 0, 8 channels in a byte; "
+         "inputs x, stats, gamma, beta, r, its stats? gamma? beta?",
      .n_in_min = 5,
      .n_in_max = 8,
      .n_out = 2,

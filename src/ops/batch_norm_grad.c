@@ -171,11 +171,11 @@ static double dy_at(const tti_args *a, size_t i, size_t c, int g) {
     const tti_node *node = a->node;
     const double *last = a->in[node->n_in - 1];
     if (!has_act(node)) return a->in[0][i];
-    if (!makes_y(node)) return last[i] > 0 ? a->in[0][i] : 0;
+    if (!makes_y(node)) return last[i] <= 0 ? 0 : a->in[0][i];
     const double *stats = a->in[2];
     double rstd = rstd_of(stats[0], stats[1 + planes_of(node).c + c], tti_attr_float(node, "eps"));
     double y = (a->in[1][i] - stats[1 + c]) * (a->in[g][c] * rstd) + last[c];
-    return y > 0 ? a->in[0][i] : 0;
+    return y <= 0 ? 0 : a->in[0][i];
 }
 
 static void bn_grad_sums_reference(const tti_args *a) {
@@ -557,7 +557,7 @@ static const tti_sample bn_grad_apply_samples[] = {
 
 const tti_op tti_ops_batch_norm_grad[] = {
     {.name = "bn_grad_sums",
-     .doc = "{count, sum dy[C], sum dy xhat[C]}, dgamma, dbeta; dy where y > 0; inputs dy, x, "
+     .doc = "{count, sum dy[C], sum dy xhat[C]}, dgamma, dbeta; dy unless y <= 0; inputs dy, x, "
             "stats, rows?, y? or gamma?, beta? that make it",
      .n_in_min = 3,
      .n_in_max = 6,
@@ -570,7 +570,7 @@ const tti_op tti_ops_batch_norm_grad[] = {
      .reference = bn_grad_sums_reference,
      .samples = bn_grad_sums_samples},
     {.name = "bn_grad_join",
-     .doc = "dz = dy + more where y > 0, and bn_grad_sums of dz; inputs dy, y or bn_apply_mask's "
+     .doc = "dz = dy + more unless y <= 0, and bn_grad_sums of dz; inputs dy, y or bn_apply_mask's "
             "mask, x, stats, rows?, more?",
      .n_in_min = 4,
      .n_in_max = 6,
@@ -597,9 +597,9 @@ const tti_op tti_ops_batch_norm_grad[] = {
      .reference = conv2d_grad_join_reference,
      .samples = conv2d_grad_join_samples},
     {.name = "conv2d_grad_sums",
-     .doc =
-         "the gradient of a 1x1 convolution, and bn_grad_sums of it where y > 0; inputs x, stats, "
-         "gamma, beta, dy[N,O,H,W], w[O,C,1,1], rows?",
+     .doc = "the gradient of a 1x1 convolution, and bn_grad_sums of it unless y <= 0; inputs x, "
+            "stats, "
+            "gamma, beta, dy[N,O,H,W], w[O,C,1,1], rows?",
      .n_in_min = 6,
      .n_in_max = 7,
      .n_out = 4,
@@ -612,7 +612,7 @@ const tti_op tti_ops_batch_norm_grad[] = {
      .reference = conv2d_grad_sums_reference,
      .samples = conv2d_grad_sums_samples},
     {.name = "bn_grad_apply",
-     .doc = "dx = gamma rstd (dy - mean dy - xhat mean(dy xhat)), dy where y > 0, 0 beyond rows; "
+     .doc = "dx = gamma rstd (dy - mean dy - xhat mean(dy xhat)), dy unless y <= 0, 0 beyond rows; "
             "inputs dy, x, stats, gamma, sums, rows?, y? or beta? that makes it",
      .n_in_min = 5,
      .n_in_max = 7,

@@ -127,7 +127,7 @@ static void one_window(const tti_args *a, const sizes *s, const int64_t at[2], c
         if (i == 0 || now > best || (isnan(now) && !isnan(best))) best = now, where = i;
     }
     a->out[0][y] = best;
-    a->out[1][y] = best > 0 ? where : NOWHERE;
+    a->out[1][y] = best <= 0 ? NOWHERE : where;
 }
 
 static void forward_reference(const tti_args *a) {

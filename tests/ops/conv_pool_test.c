@@ -48,7 +48,7 @@ T_CASE(nan_stays) {
     t_reference *r = pooled(g, (double[]){1, 0}, NAN, &y);
     for (int i = 0; i < 4; i++) {
         assert_true(isnan(t_reference_of(r, y)[i]));
-        T_NEAR(t_reference_of(r, y->node->out[1])[i], 4, 0);
+        T_NEAR(t_reference_of(r, y->node->out[1])[i], 0, 0); /* the gradient passes */
     }
     t_reference_destroy(r);
     tutti_graph_destroy(g);

@@ -45,7 +45,7 @@ static inline float silu_slope(float x) {
 }
 
 FUNCTION(relu, x < 0.0f ? 0.0f : x)
-FUNCTION(relu_grad, x > 0.0f ? dy : 0.0f)
+FUNCTION(relu_grad, x <= 0.0f ? 0.0f : dy)
 FUNCTION(sigmoid, tti_vsigmoid(x))
 FUNCTION(sigmoid_grad, dy *x *(1.0f - x))
 FUNCTION(tanh_, tti_vtanh(x))

@@ -223,7 +223,7 @@ static inline void advance(grad_in *in, size_t n) {
 static inline __attribute__((always_inline)) float masked(const float *dy, const float *y,
                                                           size_t i) {
     float d = dy[i]; /* read in any case, so that the loop vectorises */
-    return !y || y[i] > 0.0f ? d : 0.0f;
+    return y && y[i] <= 0.0f ? 0.0f : d;
 }
 
 BODY column_dots_as(grad_in in, const float *y, size_t n_rows, size_t n_cols, const float *mean,

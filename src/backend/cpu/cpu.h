@@ -17,6 +17,8 @@ typedef struct tti_cpu_isa {
     void (*accumulate)(float *dst, const float *src, size_t n_elems); /* as in tti_backend */
     /* y[j] = sum over rows of x[n_rows][n_cols], rows in order. */
     void (*sum_columns)(const float *x, size_t n_rows, size_t n_cols, float *y);
+    /* x = max(x, 0) in place; NaN stays NaN. */
+    void (*relu)(float *x, size_t n_elems);
     /* 16-bit floats to f32 and back: bf16, else f16. */
     void (*widen)(bool bf16, const uint16_t *x, float *y, size_t n_elems);
     void (*narrow)(bool bf16, const float *x, uint16_t *y, size_t n_elems);

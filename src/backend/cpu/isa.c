@@ -66,6 +66,11 @@ static void accumulate(float *dst, const float *src, size_t n) {
     for (size_t i = 0; i < n; i++) dst[i] += src[i];
 }
 
+static void relu(float *x, size_t n) {
+    TTI_IVDEP
+    for (size_t i = 0; i < n; i++) x[i] = x[i] <= 0.0f ? 0.0f : x[i];
+}
+
 static void widen(bool bf16, const uint16_t *x, float *y, size_t n) {
     for (size_t i = 0; bf16 && i < n; i++) y[i] = tti_bf16_to_f32(x[i]);
     for (size_t i = 0; !bf16 && i < n; i++) y[i] = tti_vf16_to_f32(x[i]);
@@ -96,6 +101,7 @@ const tti_cpu_isa TTI_VARIANT(tti_cpu_isa) = {
     .sum_squares = sum_squares,
     .accumulate = accumulate,
     .sum_columns = tti_sum_columns,
+    .relu = relu,
     .widen = widen,
     .narrow = narrow,
 };

@@ -24,7 +24,7 @@ extern void omp_set_num_threads(int n_threads);
 /* What a primitive is made of.  Descs that are not used are zero. */
 typedef struct recipe {
     dnnl_memory_desc_t src, weights, bias, dst;
-    bool has_bias, relu;
+    bool has_bias;
     dnnl_dims_t stride, dilation, pad; /* dilation as oneDNN counts: 0 is dense */
 } recipe;
 
@@ -56,10 +56,6 @@ static dnnl_status_t make_desc_any(dnnl_memory_desc_t *desc, int n, const int64_
 static void free_desc(dnnl_memory_desc_t *desc) {
     if (*desc) dnnl_memory_desc_destroy(*desc);
     *desc = NULL;
-}
-
-static dnnl_status_t append_relu(dnnl_post_ops_t ops) {
-    return dnnl_post_ops_append_eltwise(ops, dnnl_eltwise_relu, 0.0f, 0.0f);
 }
 
 static dnnl_status_t make_conv(dnnl_primitive_desc_t *pd, const recipe *r, dnnl_prop_kind_t prop,
@@ -111,10 +107,6 @@ static dnnl_status_t make_desc_any(dnnl_memory_desc_t *desc, int n, const int64_
 }
 
 static void free_desc(dnnl_memory_desc_t *desc) { (void)desc; }
-
-static dnnl_status_t append_relu(dnnl_post_ops_t ops) {
-    return dnnl_post_ops_append_eltwise(ops, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f);
-}
 
 static dnnl_status_t make_conv(dnnl_primitive_desc_t *pd, const recipe *r, dnnl_prop_kind_t prop,
                                dnnl_engine_t engine, const_dnnl_primitive_attr_t attr) {
@@ -176,11 +168,12 @@ typedef struct action { /* one primitive with its arguments */
 typedef struct prepared {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    dnnl_primitive_attr_t attr, plain_attr; /* of the main primitive; of reorders */
-    action before, main, after;             /* before, after: reorders of weights, or none */
+    dnnl_primitive_attr_t attr;
+    action before, main, after; /* before, after: reorders of weights, or none */
     binding bindings[MAX_BINDINGS];
     int n_bindings;
     size_t scratch_bytes;
+    bool relu;
 } prepared;
 
 #define DNNL_TRY(call)                                 \
@@ -197,7 +190,6 @@ static void release(void *state) {
     if (p->main.primitive) dnnl_primitive_destroy(p->main.primitive);
     if (p->after.primitive) dnnl_primitive_destroy(p->after.primitive);
     if (p->attr) dnnl_primitive_attr_destroy(p->attr);
-    if (p->plain_attr) dnnl_primitive_attr_destroy(p->plain_attr);
     if (p->stream) dnnl_stream_destroy(p->stream);
     if (p->engine) dnnl_engine_destroy(p->engine);
     free(p);
@@ -223,21 +215,12 @@ static dnnl_status_t limit_once(void) {
     return limit.status;
 }
 
-static dnnl_status_t start(prepared *p, bool relu) {
+static dnnl_status_t start(prepared *p) {
     DNNL_TRY(limit_once());
     DNNL_TRY(dnnl_engine_create(&p->engine, dnnl_cpu, 0));
     DNNL_TRY(dnnl_stream_create(&p->stream, p->engine, dnnl_stream_default_flags));
-    DNNL_TRY(dnnl_primitive_attr_create(&p->plain_attr));
-    DNNL_TRY(dnnl_primitive_attr_set_scratchpad_mode(p->plain_attr, dnnl_scratchpad_mode_user));
     DNNL_TRY(dnnl_primitive_attr_create(&p->attr));
-    DNNL_TRY(dnnl_primitive_attr_set_scratchpad_mode(p->attr, dnnl_scratchpad_mode_user));
-    if (!relu) return dnnl_success;
-    dnnl_post_ops_t ops;
-    DNNL_TRY(dnnl_post_ops_create(&ops));
-    dnnl_status_t st = append_relu(ops);
-    if (st == dnnl_success) st = dnnl_primitive_attr_set_post_ops(p->attr, ops);
-    dnnl_post_ops_destroy(ops);
-    return st;
+    return dnnl_primitive_attr_set_scratchpad_mode(p->attr, dnnl_scratchpad_mode_user);
 }
 
 /* Adds an argument whose memory is found at run time. */
@@ -278,7 +261,7 @@ typedef struct end {
 static dnnl_status_t make_reorder(prepared *p, action *to, end from, end into) {
     dnnl_primitive_desc_t pd;
     DNNL_TRY(dnnl_reorder_primitive_desc_create(&pd, from.desc, p->engine, into.desc, p->engine,
-                                                p->plain_attr));
+                                                p->attr));
     dnnl_status_t st = make_action(p, to, pd);
     dnnl_primitive_desc_destroy(pd);
     DNNL_TRY(st);
@@ -305,11 +288,16 @@ static dnnl_status_t execute_all(const prepared *p, const tti_kargs *args) {
     return dnnl_stream_wait(p->stream);
 }
 
+/* ReLU is a pass of our own: oneDNN's post-op turns NaN into 0, which hides a diverged run. */
 static tutti_status run(void *state, const tti_kargs *args) {
-    dnnl_status_t st = execute_all(state, args);
-    if (st == dnnl_success) return TUTTI_OK;
-    return tti_fail(TUTTI_E_INTERNAL, "%s '%s': oneDNN status %d while running",
-                    args->node->op->name, args->node->name, (int)st);
+    const prepared *p = state;
+    const tti_node *node = args->node;
+    dnnl_status_t st = execute_all(p, args);
+    if (st != dnnl_success)
+        return tti_fail(TUTTI_E_INTERNAL, "%s '%s': oneDNN status %d while running", node->op->name,
+                        node->name, (int)st);
+    if (p->relu) tti_cpu_isa_at(0)->relu(args->out[0], (size_t)tti_value_n_elems(node->out[0]));
+    return TUTTI_OK;
 }
 
 static size_t scratch_bytes(const tti_node *node, const void *state) {
@@ -362,7 +350,6 @@ static dnnl_status_t conv_recipe(const tti_node *node, conv_values v, recipe *r)
     read_pair(node, "stride", 1, 0, r->stride);
     read_pair(node, "pad", 0, 0, r->pad);
     read_pair(node, "dilation", 1, 1, r->dilation);
-    r->relu = tti_attr_has(node, "act") && tti_attr_int(node, "act") == TTI_EPILOGUE_RELU;
     r->has_bias = v.b != NULL;
     DNNL_TRY(desc_of(v.x, &r->src));
     DNNL_TRY(desc_of(v.y, &r->dst));
@@ -407,7 +394,7 @@ static dnnl_status_t finish_conv(prepared *p, const tti_node *node, const tutti_
 static dnnl_status_t build_conv(prepared *p, const tti_node *node, recipe *r) {
     const tutti_value *b = node->n_in > 2 ? node->in[2] : NULL;
     DNNL_TRY(conv_recipe(node, (conv_values){node->in[0], node->in[1], b, node->out[0]}, r));
-    DNNL_TRY(start(p, r->relu));
+    DNNL_TRY(start(p));
     dnnl_primitive_desc_t pd;
     DNNL_TRY(make_conv(&pd, r, dnnl_forward_inference, p->engine, p->attr));
     dnnl_status_t st = finish_conv(p, node, node->in[1], pd, false);
@@ -421,9 +408,9 @@ static dnnl_status_t build_conv(prepared *p, const tti_node *node, recipe *r) {
 /* The gradients name a forward primitive as a hint; only its descs count. */
 static dnnl_status_t build_conv_grad_x(prepared *p, const tti_node *node, recipe *r) {
     DNNL_TRY(conv_recipe(node, (conv_values){node->out[0], node->in[1], NULL, node->in[0]}, r));
-    DNNL_TRY(start(p, false));
+    DNNL_TRY(start(p));
     dnnl_primitive_desc_t hint, pd;
-    DNNL_TRY(make_conv(&hint, r, dnnl_forward_training, p->engine, p->plain_attr));
+    DNNL_TRY(make_conv(&hint, r, dnnl_forward_training, p->engine, p->attr));
     dnnl_status_t st = make_conv_grad_x(&pd, r, p->engine, hint, p->attr);
     dnnl_primitive_desc_destroy(hint);
     DNNL_TRY(st);
@@ -437,9 +424,9 @@ static dnnl_status_t build_conv_grad_x(prepared *p, const tti_node *node, recipe
 static dnnl_status_t build_conv_grad_w(prepared *p, const tti_node *node, recipe *r) {
     conv_values v = {node->in[1], node->out[0], node->out[1], node->in[0]};
     DNNL_TRY(conv_recipe(node, v, r));
-    DNNL_TRY(start(p, false));
+    DNNL_TRY(start(p));
     dnnl_primitive_desc_t hint, pd;
-    DNNL_TRY(make_conv(&hint, r, dnnl_forward_training, p->engine, p->plain_attr));
+    DNNL_TRY(make_conv(&hint, r, dnnl_forward_training, p->engine, p->attr));
     dnnl_status_t st = make_conv_grad_w(&pd, r, p->engine, hint, p->attr);
     dnnl_primitive_desc_destroy(hint);
     DNNL_TRY(st);
@@ -473,7 +460,7 @@ static dnnl_status_t build_product(prepared *p, const product *g, recipe *r) {
     DNNL_TRY(matrix_desc(g, g->one_w ? 1 : g->batch, g->k, g->n, g->trans_w, &r->weights));
     DNNL_TRY(matrix_desc(g, g->batch, g->m, g->n, false, &r->dst));
     if (r->has_bias) DNNL_TRY(matrix_desc(g, 1, 1, g->n, false, &r->bias));
-    DNNL_TRY(start(p, r->relu));
+    DNNL_TRY(start(p));
     dnnl_primitive_desc_t pd;
     DNNL_TRY(make_matmul(&pd, r, p->engine, p->attr));
     dnnl_status_t st = make_action(p, &p->main, pd);
@@ -513,7 +500,6 @@ static dnnl_status_t build_linear(prepared *p, const tti_node *node, recipe *r) 
     g.m = n_leading(node->in[0], 1), g.k = dim_from_end(node->in[0], 1);
     g.n = dim_from_end(node->in[1], 2);
     r->has_bias = node->n_in > 2;
-    r->relu = tti_attr_int(node, "act") == TTI_EPILOGUE_RELU;
     return build_product(p, &g, r);
 }
 
@@ -556,6 +542,7 @@ static tutti_status prepare(const tti_node *node, build_fn build, void **state) 
     prepared *p = calloc(1, sizeof *p);
     recipe r = {0};
     if (!p) return tti_fail(TUTTI_E_NOMEM, "%s '%s': no memory", node->op->name, node->name);
+    p->relu = tti_attr_has(node, "act") && tti_attr_int(node, "act") == TTI_EPILOGUE_RELU;
     dnnl_status_t st = build(p, node, &r);
     free_recipe(&r);
     if (st == dnnl_success) {

@@ -246,7 +246,7 @@ struct apply_body {
             if (V == 8 && !ONE && a.mask) {
                 unsigned bits = 0;
 #pragma unroll
-                for (int i = 0; i < V; i++) bits |= (unsigned)(widen(x[u].v[i]) > 0) << i;
+                for (int i = 0; i < V; i++) bits |= (unsigned)!(widen(x[u].v[i]) <= 0) << i;
                 a.mask[(at + u * stride) / 8] = (uint8_t)bits;
             }
         }
@@ -260,7 +260,7 @@ __global__ void mask_of(const T *y, size_t n_bytes, size_t c, size_t s, bool las
     if (i >= n_bytes) return;
     size_t first = last ? i * 8 : i / s * 8 * s + i % s, step = last ? 1 : s;
     unsigned bits = 0;
-    for (int k = 0; k < 8; k++) bits |= (unsigned)(widen(y[first + k * step]) > 0) << k;
+    for (int k = 0; k < 8; k++) bits |= (unsigned)!(widen(y[first + k * step]) <= 0) << k;
     mask[i] = (uint8_t)bits;
 }
 

@@ -4,7 +4,7 @@
 
 namespace {
 
-/* ---- sum dy and sum dy (x - mean), dy where y > 0 ---- */
+/* ---- sum dy and sum dy (x - mean), dy unless y <= 0 ---- */
 
 /* Rows whose loads are on their way together: as many as registers hold. */
 __host__ __device__ constexpr int rows_at_once(bool y, bool join) {
@@ -41,7 +41,7 @@ __device__ __forceinline__ grad_vec<T, V> grad_at(const tti_cuda_bn_grad &a, siz
     return raw;
 }
 
-/* dy (+ more, rounded as a value of its own would be) where y > 0; without y where bn(x) > 0 if
+/* dy (+ more, rounded as a value of its own would be) unless y <= 0; without y unless bn(x) <= 0 if
  * there is a beta.  f has scale and beta then. */
 template <class T, int V, bool Y, bool JOIN, class F>
 __device__ __forceinline__ typename wide<T>::type masked(const tti_cuda_bn_grad &a,
@@ -51,9 +51,9 @@ __device__ __forceinline__ typename wide<T>::type masked(const tti_cuda_bn_grad 
     A d = widen(raw.dy.v[i]);
     if (JOIN && a.more) d = widen(narrow<T, A>(d + widen(raw.more.v[i])));
     bool passes = true;
-    if (Y && a.y) passes = widen(raw.y.v[i]) > 0;
+    if (Y && a.y) passes = !(widen(raw.y.v[i]) <= 0);
     if (JOIN && a.mask) passes = raw.bits >> i & 1;
-    if (a.beta) passes = (widen(raw.x.v[i]) - f.mean) * f.scale + f.beta > 0;
+    if (a.beta) passes = !((widen(raw.x.v[i]) - f.mean) * f.scale + f.beta <= 0);
     return passes ? d : (A)0;
 }
 

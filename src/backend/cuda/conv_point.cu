@@ -418,8 +418,8 @@ template <int KIND>
 __device__ __forceinline__ uint32_t passing(const known &k, int j, int h, int lane, float2 x) {
     if constexpr (KIND == JOIN)
         return spread((j < 4 ? k.bits[h].x : k.bits[h].y) >> (j % 4 * 8 + lane % 4 * 2));
-    bool first = (x.x - k.mean[j].x) * k.scale[j].x + k.beta[j].x > 0;
-    bool second = (x.y - k.mean[j].y) * k.scale[j].y + k.beta[j].y > 0;
+    bool first = !((x.x - k.mean[j].x) * k.scale[j].x + k.beta[j].x <= 0);
+    bool second = !((x.y - k.mean[j].y) * k.scale[j].y + k.beta[j].y <= 0);
     return spread((first ? 1u : 0u) | (second ? 2u : 0u));
 }
 

@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(THREADS)
         at = wins ? e : at;
     }
     int64_t to = offset_of(out, v.o, v.p, v.q, v.y_last);
-    where[to] = best > 0 ? (uint8_t)at : (uint8_t)NOWHERE;
+    where[to] = best <= 0 ? (uint8_t)NOWHERE : (uint8_t)at;
     if (best < 0) best = 0; /* NaN stays NaN */
     tti_from_acc(y + to, best);
 }

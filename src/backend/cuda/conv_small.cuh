@@ -171,7 +171,7 @@ __device__ __forceinline__ void pick(const float (&window)[4], float &y, uint8_t
         at = wins ? i : at;
     }
     y = best < 0 ? 0.0f : best; /* NaN stays NaN */
-    where = best > 0 ? (uint8_t)at : (uint8_t)NOWHERE;
+    where = best <= 0 ? (uint8_t)NOWHERE : (uint8_t)at;
 }
 
 /* The windows of a block's rows, BORDER more on each side, spread over to[..][..] pixels STRIDE

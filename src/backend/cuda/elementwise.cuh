@@ -98,7 +98,7 @@ __device__ __forceinline__ F tti_elem(F x, F y, F alpha, F beta) {
     if constexpr (FN == TTI_ELEM_DIV) return x / y;
     if constexpr (FN == TTI_ELEM_MAXIMUM) return x != x || x > y ? x : y;
     if constexpr (FN == TTI_ELEM_MINIMUM) return x != x || x < y ? x : y;
-    if constexpr (FN == TTI_ELEM_RELU_GRAD) return x > 0 ? y : (F)0;
+    if constexpr (FN == TTI_ELEM_RELU_GRAD) return x <= 0 ? (F)0 : y;
     if constexpr (FN == TTI_ELEM_SIGMOID_GRAD) return y * x * (1 - x);
     if constexpr (FN == TTI_ELEM_TANH_GRAD) return y * (1 - x * x);
     if constexpr (FN == TTI_ELEM_GELU_GRAD) return y * tti_gelu_slope(x);

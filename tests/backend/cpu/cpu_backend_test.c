@@ -422,6 +422,59 @@ T_CASE(larger_sizes) {
     for_big_samples(check_instruction_sets);
 }
 
+/* ---- NaN, infinities, denormals and minus zero ---- */
+
+static const double special_values[] = {NAN, INFINITY, -INFINITY, 1e-40, -0.0};
+
+/* A value that is not finite is never hidden: where the reference has one, so has the kernel.  A
+ * kernel may have more of them: it multiplies by zeros of padding that the reference skips. */
+static void expect_not_hidden(const bench *b, const tti_kernel *kernel, int i, double special) {
+    for (int k = 0; k < b->node->op->n_out; k++) {
+        const tutti_value *value = b->node->out[k];
+        for (size_t e = 0; e < (size_t)tti_value_n_elems(value); e++) {
+            double got = tti_load_elem(value->type.dtype, b->out[k], e);
+            double want = tti_load_elem(value->type.dtype, b->want[k], e);
+            bool hidden = !isfinite(want) && isfinite(got);
+            bool appears = isfinite(special) && isfinite(want) && !isfinite(got);
+            if (hidden || appears)
+                fail_msg("%s: with %g in input %d, out %d[%zu] is %g, want %g", label(b, kernel),
+                         special, i, k, e, got, want);
+        }
+    }
+}
+
+/* Puts special into one element of input i. */
+static void check_special(bench *b, int i, double special) {
+    const tutti_value *value = b->node->in[i];
+    tutti_dtype dtype = value->type.dtype;
+    size_t at = ((size_t)tti_value_n_elems(value) - 1) * 2 / 3;
+    double before = tti_load_elem(dtype, b->start[i], at);
+    const tti_kernel *kernel;
+    tti_store_elem(dtype, b->start[i], at, special);
+    bench_run(b, &tti_reference_kernel, 0);
+    keep_as_wanted(b);
+    for (int k = 0; (kernel = tti_cpu_kernel_at(k)) != NULL; k++) {
+        if (kernel == &tti_reference_kernel || !fits(kernel, b->node)) continue;
+        bench_run(b, kernel, 0);
+        expect_not_hidden(b, kernel, i, special);
+    }
+    tti_store_elem(dtype, b->start[i], at, before);
+}
+
+static void check_special_values(bench *b) {
+    for (int i = 0; i < b->node->n_in; i++) {
+        const tutti_type *type = &b->node->in[i]->type;
+        if (!tti_is_float(type->dtype) || tutti_shape_n_elems(&type->shape) == 0) continue;
+        for (size_t v = 0; v < TTI_COUNT(special_values); v++)
+            check_special(b, i, special_values[v]);
+    }
+}
+
+T_CASE(values_that_are_not_finite_are_never_hidden) {
+    T_UNUSED;
+    for_samples(check_special_values);
+}
+
 /* ---- what rides along gives the bits of separate nodes ---- */
 
 static void run_selected(bench *b, const char *op, const char *in, const char *attrs, int layouts) {
@@ -618,6 +671,7 @@ int main(void) {
         cmocka_unit_test(kernels_match_the_reference),
         cmocka_unit_test(instruction_sets_give_the_same_bits),
         cmocka_unit_test(larger_sizes),
+        cmocka_unit_test(values_that_are_not_finite_are_never_hidden),
         cmocka_unit_test(batch_norm_with_residual_and_relu_is_the_chain),
         cmocka_unit_test(masked_gradients_of_batch_norm_are_the_chain),
         cmocka_unit_test(the_fastest_kernel_is_selected),

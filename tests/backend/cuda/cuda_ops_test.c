@@ -634,6 +634,84 @@ T_CASE(large_cases_match_the_reference) {
     end("large cases");
 }
 
+/* ---- NaN and infinities ---- */
+
+static const double special_values[] = {NAN, INFINITY, -INFINITY};
+
+/* A value that is not finite is never hidden: where the reference has one, so has the kernel. */
+static void expect_not_hidden(bench *b, int i, double special) {
+    for (int k = 0; k < b->node->op->n_out; k++) {
+        const tutti_value *value = b->node->out[k];
+        for (size_t e = 0; e < (size_t)tti_value_n_elems(value); e++) {
+            double got = tti_load_elem(value->type.dtype, b->got[k], e);
+            double want = tti_load_elem(value->type.dtype, b->want[k], e);
+            if (isfinite(want) || !isfinite(got)) continue;
+            char text[160];
+            snprintf(text, sizeof text, "with %g in input %d, out %d[%zu] is %g, want %g, by %s",
+                     special, i, k, e, got, want, cuda->select(b->node, false)->name);
+            tell(b, text);
+            return;
+        }
+    }
+}
+
+static void check_special(bench *b, on_device *d, int i, double special) {
+    const tutti_value *value = b->node->in[i];
+    size_t at = ((size_t)tti_value_n_elems(value) - 1) * 2 / 3;
+    double before = tti_load_elem(value->type.dtype, b->in[i], at);
+    n_tried++;
+    tti_store_elem(value->type.dtype, b->in[i], at, special);
+    run_reference(b);
+    if (device_run_once(b, d, b->got)) expect_not_hidden(b, i, special);
+    tti_store_elem(value->type.dtype, b->in[i], at, before);
+}
+
+static void check_special_values(const tti_op *op, const tti_sample *sample, variant types) {
+    bench b;
+    on_device d;
+    bool made = bench_open(&b, op, sample, types);
+    for (int which = 0; made && which < 2; which++) {
+        if (!set_layouts(b.node, which)) continue;
+        bool opened = device_open(&b, &d);
+        for (int i = 0; opened && i < b.node->n_in; i++) {
+            const tutti_type *type = &b.node->in[i]->type;
+            if (!is_float(type->dtype) || tutti_shape_n_elems(&type->shape) == 0) continue;
+            for (size_t v = 0; v < TTI_COUNT(special_values); v++)
+                check_special(&b, &d, i, special_values[v]);
+        }
+        device_close(&d);
+    }
+    bench_close(&b);
+    tti_clear_error();
+}
+
+/* Every op's samples, and the larger cases of ops that may end in a ReLU or take a maximum. */
+T_CASE(values_that_are_not_finite_are_never_hidden) {
+    T_UNUSED;
+    static const char *const with_max[] = {"conv2d", "linear", "max_pool2d", "relu", "softmax"};
+    const tti_op *op;
+    n_tried = n_failed = n_missing = 0;
+    for (int i = 0; (op = tti_op_at(i)) != NULL; i++) {
+        if (!is_kernels(op) || !is_wanted(op)) continue;
+        for (const tti_sample *sample = op->samples; sample->in; sample++) {
+            if (sample->expect != TUTTI_OK) continue;
+            check_special_values(op, sample, (variant){TUTTI_F32, 0});
+            if (!(op->traits & TTI_UPDATE))
+                check_special_values(op, sample, (variant){TUTTI_BF16, ~0u});
+        }
+    }
+    for (size_t i = 0; i < TTI_COUNT(large); i++) {
+        bool taken = false;
+        for (size_t k = 0; k < TTI_COUNT(with_max); k++)
+            taken |= strcmp(large[i].op, with_max[k]) == 0;
+        op = tti_op_find(large[i].op);
+        if (!taken || !is_wanted(op)) continue;
+        check_special_values(op, &large[i].sample, (variant){TUTTI_F32, 0});
+        check_special_values(op, &large[i].sample, (variant){TUTTI_BF16, ~0u});
+    }
+    end("values that are not finite");
+}
+
 /* Enough tiles for wgmma.cu, with edges in all directions; in exact mode it takes all gelus. Enough
  * heads for attention_grad.cu: one and two for a block, one to three blocks of keys.  As written
  * only: the reference takes seconds for each. */
@@ -763,11 +841,13 @@ T_CASE(products_in_tf32_match_the_reference) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(samples_match_the_reference),
-                                       cmocka_unit_test(large_cases_match_the_reference),
-                                       cmocka_unit_test(many_tiles_match_the_reference),
-                                       cmocka_unit_test(fast_kernels_match_the_reference),
-                                       cmocka_unit_test(products_in_tf32_match_the_reference)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(samples_match_the_reference),
+        cmocka_unit_test(large_cases_match_the_reference),
+        cmocka_unit_test(values_that_are_not_finite_are_never_hidden),
+        cmocka_unit_test(many_tiles_match_the_reference),
+        cmocka_unit_test(fast_kernels_match_the_reference),
+        cmocka_unit_test(products_in_tf32_match_the_reference)};
     if (tti_backend_find("cuda", &cuda) != TUTTI_OK) {
         printf("skipped: %s\n", tutti_last_error());
         return 77;
