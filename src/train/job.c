@@ -138,6 +138,10 @@ static bool take_given_workers(tutti_job *job) {
     return true;
 }
 
+static bool is_on_host(const tti_job_config *c) {
+    return strcmp(c->parallel.devices, "cpu") == 0 || strcmp(c->parallel.devices, "auto") == 0;
+}
+
 /* Workers: one per core, but none without a shard; a batch too small for all cores gets fewer.
  * Where the model is divided, as many copies of it as there are cores for, at least one. */
 static void resolve_workers(tutti_job *job, int n_cores) {
@@ -149,10 +153,20 @@ static void resolve_workers(tutti_job *job, int n_cores) {
     while (workers > 1 && shards_for(workers) > c->train.batch) workers--;
     workers *= each;
     char origin[64];
-    bool host = strcmp(c->parallel.devices, "cpu") == 0 || strcmp(c->parallel.devices, "auto") == 0;
-    snprintf(origin, sizeof origin, "auto, %d %s%s", n_cores, host ? "core" : "device",
+    snprintf(origin, sizeof origin, "auto, %d %s%s", n_cores, is_on_host(c) ? "core" : "device",
              n_cores == 1 ? "" : "s");
     put_int(job, "parallel.workers", workers, origin);
+}
+
+/* On the host a worker computes as many shards side by side as it has cores, so one shard per core
+ * costs nothing, and the result does not depend on the number of workers up to there.  A device
+ * computes its shards one after the other: one per worker (docs/adr/0007-default-shards.md). */
+static int64_t shards_for_copies(const tti_job_config *c, int n_cores) {
+    int64_t each = workers_of_model(c), copies = TTI_MAX(c->parallel.workers / each, 1);
+    int64_t cores = is_on_host(c) ? TTI_MIN(n_cores, TTI_MAX_WORKERS) / each : 0;
+    int64_t least = shards_for(copies), shards = shards_for(TTI_MAX(copies, cores));
+    while (shards > least && shards > c->train.batch) shards /= 2;
+    return shards;
 }
 
 /* Stages wait for each other at both ends of a step: the more shards, the less of it they are. */
@@ -163,15 +177,19 @@ static int64_t shards_for_stages(const tti_job_config *c, int64_t at_least) {
     return shards;
 }
 
-static void resolve_shards(tutti_job *job) {
+static void resolve_shards(tutti_job *job, int n_cores) {
     const tti_job_config *c = &job->config;
     if (c->parallel.shards != -1) return;
     char origin[96];
-    int64_t shards = shards_for(TTI_MAX(c->parallel.workers / workers_of_model(c), 1));
+    int64_t shards = shards_for_copies(c, n_cores);
     if (c->parallel.pipeline > 1) {
+        shards = shards_for(TTI_MAX(c->parallel.workers / workers_of_model(c), 1));
         snprintf(origin, sizeof origin, "auto, %" PRId64 " workers in %" PRId64 " stages",
                  c->parallel.workers, c->parallel.pipeline);
         shards = shards_for_stages(c, shards);
+    } else if (is_on_host(c)) {
+        snprintf(origin, sizeof origin, "auto, %d core%s, %" PRId64 " worker%s", n_cores,
+                 n_cores == 1 ? "" : "s", c->parallel.workers, c->parallel.workers == 1 ? "" : "s");
     } else {
         snprintf(origin, sizeof origin, "auto, %" PRId64 " worker%s", c->parallel.workers,
                  c->parallel.workers == 1 ? "" : "s");
@@ -186,7 +204,8 @@ static void resolve_digits(tutti_job *job) {
     if (job->config.data.n_test == 0) put_int(job, "data.n_test", 4000, "auto, digits");
 }
 
-/* train.steps alone is the length of the run; beside train.epochs it only cuts the run short. */
+/* train.steps alone is the length of the run; beside train.epochs it only cuts the run short.
+ */
 static void resolve_schedule(tutti_job *job) {
     if (job->config.schedule.steps != -1) return;
     bool has_epochs = tti_options_state(&job->options, "train.epochs")->place.source != NULL;
@@ -217,8 +236,8 @@ static void resolve_habits(tutti_job *job) {
     put_auto(job, "schedule.rise", c->schedule.rise, schedule->rise, schedule->name);
 }
 
-/* Where nobody said what devices there are, the job computes on the host.  What does not go with
- * f32 shows only now. */
+/* Where nobody said what devices there are, the job computes on the host.  What does not go
+ * with f32 shows only now. */
 static tutti_status resolve_precision(tutti_job *job) {
     if (strcmp(job->config.train.precision, "auto") != 0) return TUTTI_OK;
     tti_options_put(&job->options, "train.precision", "f32", "auto, on the host");
@@ -230,7 +249,7 @@ tutti_status tti_job_resolve(tutti_job *job, int n_cores) {
     TTI_TRY(resolve_precision(job));
     resolve_workers(job, n_cores);
     tti_options_put(&job->options, "parallel.data", "auto", "parallel.workers");
-    resolve_shards(job);
+    resolve_shards(job, n_cores);
     resolve_digits(job);
     resolve_schedule(job);
     resolve_habits(job);

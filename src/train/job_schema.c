@@ -374,7 +374,8 @@ static const tti_option rows[] = {
     {"parallel.shards", TTI_OPTION_INT, AT(parallel.shards), "auto", RANGE(1, 4096), .word = "auto",
      .also = "v|n_shards|virtual_shards|num_shards",
      .help = "Equal parts of the batch, a power of two; the result depends on it and not on the "
-             "number of workers; auto: the smallest that serves the workers",
+             "number of workers; auto: on the host as many as cores or workers, whichever is "
+             "more, on GPUs as many as workers, rounded up to a power of two",
      .example = "8"},
     {"parallel.shares", TTI_OPTION_TEXT, AT(parallel.shares), "auto", AT_LEAST(1),
      .also = "weights|balance|load_balance|worker_weights|split|uneven",

@@ -189,9 +189,23 @@ static void tell_places(tti_reporter *r) {
     tti_json_end(&r->metrics.json);
 }
 
+/* For how many workers the result is the same, and how to make it the same for more. */
+static void print_range(const tti_reporter *r, tti_str *out) {
+    const tti_job_config *c = &r->b->config;
+    int n = r->b->n_shards;
+    if (!tti_job_is_exact(c)) return;
+    const char *what = r->b->n_parts > 0 ? "copies of the model" : "workers";
+    if (n == 1)
+        tti_str_printf(out, ", no identical result with more %s", what);
+    else
+        tti_str_printf(out, ", identical results with 1 to %d %s", n, what);
+    if (n < TTI_MAX_WORKERS && 2 * (int64_t)n <= c->train.batch)
+        tti_str_printf(out, " (parallel.shards=%d: 1 to %d)", 2 * n, 2 * n);
+}
+
 tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t step) {
     if (!r->active) return TUTTI_OK;
-    tti_str backend = {0}, lr = {0}, shares = {0};
+    tti_str backend = {0}, lr = {0}, shares = {0}, range = {0};
     tti_blueprint_describe(r->b, &backend);
     print_places(r, &backend);
     if (r->way && *r->way) tti_str_printf(&backend, ", sums %s", r->way);
@@ -223,15 +237,17 @@ tutti_status tti_reporter_start(tti_reporter *r, tti_exec_memory memory, int64_t
     if (lr.n_bytes) tti_json_text(j, "lr_scaling", tti_str_text(&lr));
     char text[1400], place[128];
     print_shares(r, &shares);
-    snprintf(text, sizeof text,
-             "%s: %zu parameters, %d worker%s (%s), %d shard%s of %lld, %s%s%s%s", r->b->model_name,
-             r->b->plan->n_params, r->b->n_workers, r->b->n_workers == 1 ? "" : "s",
-             place_text(r, place, sizeof place), r->b->n_shards, r->b->n_shards == 1 ? "" : "s",
-             (long long)r->b->rows_per_shard, tti_str_text(&backend), lr.n_bytes ? "\n" : "",
-             tti_str_text(&lr), tti_str_text(&shares));
+    print_range(r, &range);
+    snprintf(
+        text, sizeof text, "%s: %zu parameters, %d worker%s (%s), %d shard%s of %lld%s, %s%s%s%s",
+        r->b->model_name, r->b->plan->n_params, r->b->n_workers, r->b->n_workers == 1 ? "" : "s",
+        place_text(r, place, sizeof place), r->b->n_shards, r->b->n_shards == 1 ? "" : "s",
+        (long long)r->b->rows_per_shard, tti_str_text(&range), tti_str_text(&backend),
+        lr.n_bytes ? "\n" : "", tti_str_text(&lr), tti_str_text(&shares));
     tti_str_free(&backend);
     tti_str_free(&lr);
     tti_str_free(&shares);
+    tti_str_free(&range);
     tutti_event event = event_at(r, TUTTI_EVENT_START, step);
     event.text = text;
     tell(r, &event);

@@ -222,6 +222,17 @@ static tutti_status tell_place(session *s) {
     return tutti_comm_all_gather(s->desc->comm, &mine, s->reporter.place, 1, TUTTI_I32);
 }
 
+static tutti_status warn_of_few_cores(session *s) {
+    int n = s->desc->local_n_ranks, n_cores = s->desc->local_n_cores;
+    char text[200];
+    if (n_cores == 0 || n <= n_cores || s->b->places.n > 0) return TUTTI_OK;
+    snprintf(text, sizeof text,
+             "%d workers share %d core%s: more workers than cores slow a run down; "
+             "parallel.workers=%d is enough",
+             n, n_cores, n_cores == 1 ? "" : "s", n_cores);
+    return tti_reporter_warn(&s->reporter, text);
+}
+
 /* Allowed, since it gives the same bits, and slow. */
 static tutti_status tell_sharing(session *s) {
     int n = s->desc->local_n_ranks, n_devices = s->desc->local_n_devices;
@@ -275,6 +286,7 @@ static tutti_status prepare(session *s) {
     /* Worker 0 has told the server what was loaded; the others may evaluate with it. */
     if (is_async(s)) TTI_TRY(tti_async_meet(s->exec, d->comm));
     TTI_TRY(tti_reporter_start(&s->reporter, tti_exec_memory_use(s->exec), s->state.step));
+    TTI_TRY(warn_of_few_cores(s));
     return tell_sharing(s);
 }
 

@@ -20,6 +20,7 @@ typedef struct tti_session_desc {
     tti_one_copy *one_copy;         /* borrowed; NULL: workers have their own parameters */
     int rank, local_rank, local_n_ranks;
     int local_n_devices; /* that the workers of this machine have together */
+    int local_n_cores;   /* that they share; 0: unknown */
     bool by_launcher;    /* of others: workers are processes, whatever parallel.place says */
     const char *run_dir;
     const char *job_yaml; /* the resolved job, kept in checkpoints */

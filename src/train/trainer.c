@@ -51,6 +51,7 @@ typedef struct trainer {
     tutti_comm *comm;            /* under another launcher: joined before anything is made */
     int core_rank, core_n_ranks; /* likewise: its part of its cores */
     int n_devices;               /* that the workers of this machine have together */
+    int n_cores;                 /* usable by this process, before its threads are pinned */
 } trainer;
 
 /* ---- the run folder ---- */
@@ -138,6 +139,7 @@ static tutti_status run_session(const trainer *t, const tti_blueprint *b, tutti_
                             .local_rank = local_rank,
                             .local_n_ranks = t->comm ? t->core_n_ranks : b->n_workers,
                             .local_n_devices = t->n_devices,
+                            .local_n_cores = t->n_cores,
                             .by_launcher = t->comm != NULL,
                             .run_dir = t->result->run_dir,
                             .job_yaml = t->yaml,
@@ -218,10 +220,11 @@ static void warn(void *user, const char *text) {
 }
 
 static tutti_status supervise(trainer *t) {
-    char run_dir[600], log_dir[600], error_file[600];
-    char *argv[TTI_MAX_ARGV], *more[] = {run_dir, NULL};
+    char run_dir[600], log_dir[600], error_file[600], shards[48];
+    char *argv[TTI_MAX_ARGV], *more[] = {run_dir, shards, NULL};
     TTI_TRY(tti_command_make("train", t->desc->worker_argv, more, argv));
     snprintf(run_dir, sizeof run_dir, "run.dir=%s", t->result->run_dir);
+    snprintf(shards, sizeof shards, "parallel.shards=%d", (int)t->job->config.parallel.shards);
     snprintf(log_dir, sizeof log_dir, "%s/log", t->result->run_dir);
     snprintf(error_file, sizeof error_file, "%s/error.json", t->result->run_dir);
     tutti_launch_result ended;
@@ -396,6 +399,7 @@ static tutti_status prepare(trainer *t) {
     if (!t->yaml) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     TTI_TRY(tti_cpu_check_levels());
     t->n_devices = devices.n;
+    t->n_cores = tti_cores_usable();
     if (foreign) TTI_TRY(meet(t, &devices));
     int n_here = foreign ? t->core_n_ranks : (int)c->parallel.workers;
     TTI_TRY(tti_devices_check_sharing(c, &devices, n_here, t->n_devices));

@@ -190,8 +190,33 @@ def test_resume_of_a_run_that_is_done():
         raise AssertionError("another end than without the stop at 40")
 
 
+def power_of_two_from(n):
+    return 1 << (n - 1).bit_length()
+
+
+def test_the_default_number_of_shards_follows_the_cores():
+    """Up to one worker per core the result does not depend on -n; the first line says so."""
+    cores = len(os.sched_getaffinity(0))
+    small = [a for a in runs.small("unused")[1:] if not a.startswith(("parallel.shards", "run.dir"))]
+    hashes, shards = set(), min(power_of_two_from(cores), 32)
+    for n in range(1, min(cores, 3) + 1):
+        run = "run-%d" % n
+        ended = runs.tutti("train", *small, "run.dir=" + run, "-n", str(n)).expect(0)
+        line = ended.err.splitlines()[0]
+        told = "1 to %d workers" % shards if shards > 1 else "no identical result"
+        if "%d shard" % shards not in line or told not in line:
+            raise AssertionError("the first line: " + line)
+        hashes.add(runs.records(run)[-1]["params_hash"])
+    if len(hashes) != 1:
+        raise AssertionError("other results with other workers: %s" % hashes)
+    n = min(2 * cores, 32)  # more workers than cores: other shards, and a warning
+    ended = runs.tutti("train", *small, "run.dir=many", "-n", str(n), "parallel.place=processes")
+    ended.expect(0, "warning: %d workers share %d core" % (n, cores), "%d shards" %
+                 power_of_two_from(n))
+
+
 def curve_steps(run):
-    """[(file, step, kind)] of the events of a run, kind "start" or "values", by the protobuf bytes."""
+    """[(file, step, "start" or "values")] of the events of a run, by the protobuf bytes."""
     found = []
     for name in sorted(n for n in os.listdir(run) if n.startswith("events.out")):
         with open(os.path.join(run, name), "rb") as file:

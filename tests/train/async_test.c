@@ -135,7 +135,7 @@ typedef struct told {
 
 static void hear(void *user, const tutti_event *event) {
     told *t = user;
-    if (event->kind != TUTTI_EVENT_WARNING) return;
+    if (event->kind != TUTTI_EVENT_WARNING || strstr(event->text, " share ")) return;
     t->n_warnings++;
     snprintf(t->warning, sizeof t->warning, "%s", event->text);
 }

@@ -164,6 +164,12 @@ static const struct {
     {"parallel.shards: 4", 16, 4, 4},
     {"parallel.shards: 8", 2, 2, 8},
     {"parallel: {shards: 8, workers: 5}", 2, 5, 8},
+    {"parallel.workers: 1", 8, 1, 8}, /* up to the cores V does not depend on workers */
+    {"parallel.workers: 3", 8, 3, 8},
+    {"parallel.workers: 16", 8, 16, 16},
+    {"parallel: {workers: 2, tensor: 2}", 8, 2, 4},
+    {"parallel: {workers: 1, devices: gpu}", 8, 1, 1},
+    {"parallel: {workers: 1}\ntrain.batch: 5", 16, 1, 4},
     {"train.batch: 3", 16, 2, 2},
     {"train.batch: 1", 16, 1, 1},
 };
