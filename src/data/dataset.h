@@ -30,6 +30,7 @@ struct tutti_dataset {
     const char *(*class_name)(const tutti_dataset *ds, int64_t label); /* NULL: no names */
     tti_masking masking;  /* of samples of tokens, by tti_dataset_read                */
     tti_skip_list *skips; /* NULL: a bad sample is a failure; owned, set by tutti_dataset_open */
+    uint32_t listing;     /* CRC-32C of the names and sizes that the format lists; 0: none */
     size_t late_bytes;    /* of memory that is taken as samples are first read */
     bool is_fixed;        /* a stored sample is the same in every epoch, and soon read */
     void (*close)(tutti_dataset *ds); /* frees state; cannot fail */

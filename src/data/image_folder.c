@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "base/problem.h"
 #include "base/str.h"
@@ -334,6 +335,7 @@ static tutti_status images_open(const tutti_dataset_desc *desc, tutti_dataset *d
         goto cleanup;
     }
     TTI_TRY_GOTO(tti_image_set_init(desc, &tti_usual_photos, ds, &f->set), cleanup);
+    ds->listing = tti_crc32c(0, tti_str_text(&f->paths), f->paths.n_bytes);
     ds->info.n_samples = f->n_samples;
     ds->info.n_classes = f->classes.n;
     ds->fetch = folder_fetch;

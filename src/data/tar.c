@@ -4,11 +4,13 @@
  * file that is opened for it, in any order.  data.dir is a folder, a file, a pattern, or a name
  * with braces: "shards/train-{000..146}.tar".  Names with train and val in them decide the split,
  * else a hash of shard and sample name. */
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "base/philox.h"
 #include "data/braces.h"
@@ -42,6 +44,14 @@ static void keep_split(const tutti_dataset_desc *desc, tti_tar_index *index) {
         if (tti_hash_splits(desc, name)) index->samples[n++] = *s;
     }
     index->n = n;
+}
+
+/* Names, places, sizes and labels of all samples. */
+static uint32_t list_samples(const tti_tar_index *index) {
+    const size_t n_bytes = offsetof(tti_tar_sample, shard) + sizeof index->samples->shard;
+    uint32_t crc = 0;
+    for (int64_t i = 0; i < index->n; i++) crc = tti_crc32c(crc, &index->samples[i], n_bytes);
+    return crc;
 }
 
 static tutti_status index_files(tar *t) {
@@ -134,6 +144,7 @@ static tutti_status tar_open(const tutti_dataset_desc *desc, tutti_dataset *ds) 
     if (t->files.both) keep_split(desc, &t->index);
     TTI_TRY_GOTO(limit(desc, &t->index), cleanup);
     TTI_TRY_GOTO(tti_image_set_init(desc, &tti_usual_photos, ds, &t->set), cleanup);
+    ds->listing = list_samples(&t->index);
     ds->info.n_samples = t->index.n;
     ds->fetch = tar_fetch;
     ds->unpack = tar_unpack;

@@ -4,11 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/affinity.h"
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "comm/progress.h"
+#include "data/fingerprint.h"
 
 enum { VERDICT_BYTES = 512, MAX_JOB_BYTES = 1 << 22 };
 
@@ -82,6 +84,88 @@ tutti_status tti_agree_on_job(tutti_comm *comm, const char *yaml) {
     free(first);
     return st;
 }
+
+/* ---- data ---- */
+
+/* What a rank reads; zeroed, since it travels. */
+typedef struct data_record {
+    char host[64], x_type[64];
+    int64_t n_classes, n_samples[TUTTI_N_SPLITS];
+    tti_fingerprint print[TUTTI_N_SPLITS];
+} data_record;
+
+static const char *const split_names[TUTTI_N_SPLITS] = {"training", "test"};
+
+static tutti_status describe_data(const tutti_dataset *const sets[TUTTI_N_SPLITS],
+                                  data_record *out) {
+    const tutti_dataset_info *info = tutti_dataset_get_info(sets[TUTTI_TRAIN]);
+    memset(out, 0, sizeof *out);
+    if (gethostname(out->host, sizeof out->host - 1) != 0) snprintf(out->host, 2, "?");
+    tti_type_text(&info->x, out->x_type, sizeof out->x_type);
+    out->n_classes = info->n_classes;
+    for (int i = 0; i < TUTTI_N_SPLITS; i++) {
+        out->n_samples[i] = tutti_dataset_get_info(sets[i])->n_samples;
+        TTI_TRY(tti_dataset_fingerprint(sets[i], &out->print[i]));
+    }
+    return TUTTI_OK;
+}
+
+static void tell_numbers(const data_record *mine, const data_record *first, const char *what,
+                         int64_t a, int64_t b, int rank, char verdict[VERDICT_BYTES]) {
+    snprintf(verdict, VERDICT_BYTES,
+             "rank %d on %s reads other data than rank 0 on %s: %lld %s, rank 0 has %lld", rank,
+             mine->host, first->host, (long long)a, what, (long long)b);
+}
+
+static void tell_prints(const data_record *mine, const data_record *first, const char *what,
+                        uint32_t a, uint32_t b, int rank, char verdict[VERDICT_BYTES]) {
+    snprintf(
+        verdict, VERDICT_BYTES,
+        "rank %d on %s reads other data than rank 0 on %s: %s have the checksum %08x, those of "
+        "rank 0 %08x; give every host the same files",
+        rank, mine->host, first->host, what, a, b);
+}
+
+/* Says where the data of two ranks differ first; "" where they do not. */
+static void compare_data(int rank, const data_record *mine, const data_record *first,
+                         char verdict[VERDICT_BYTES]) {
+    char what[64];
+    verdict[0] = '\0';
+    for (int i = 0; i < TUTTI_N_SPLITS && !verdict[0]; i++) {
+        snprintf(what, sizeof what, "%s samples", split_names[i]);
+        if (mine->n_samples[i] != first->n_samples[i])
+            tell_numbers(mine, first, what, mine->n_samples[i], first->n_samples[i], rank, verdict);
+    }
+    if (!verdict[0] && mine->n_classes != first->n_classes)
+        tell_numbers(mine, first, "classes", mine->n_classes, first->n_classes, rank, verdict);
+    if (!verdict[0] && strcmp(mine->x_type, first->x_type) != 0)
+        snprintf(verdict, VERDICT_BYTES,
+                 "rank %d on %s reads other data than rank 0 on %s: samples %s, rank 0 has %s",
+                 rank, mine->host, first->host, mine->x_type, first->x_type);
+    for (int i = 0; i < TUTTI_N_SPLITS && !verdict[0]; i++) {
+        const tti_fingerprint *a = &mine->print[i], *b = &first->print[i];
+        snprintf(what, sizeof what, "names of %s classes or files", split_names[i]);
+        if (a->names != b->names) tell_prints(mine, first, what, a->names, b->names, rank, verdict);
+        snprintf(what, sizeof what, "contents of %s samples", split_names[i]);
+        if (!verdict[0] && a->content != b->content)
+            tell_prints(mine, first, what, a->content, b->content, rank, verdict);
+    }
+}
+
+tutti_status tti_agree_on_data(tutti_comm *comm, const tutti_dataset *train,
+                               const tutti_dataset *test) {
+    const tutti_dataset *const sets[TUTTI_N_SPLITS] = {train, test};
+    char verdict[VERDICT_BYTES] = "";
+    data_record mine, first;
+    TTI_TRY(describe_data(sets, &mine));
+    first = mine;
+    TTI_TRY(tutti_comm_broadcast(comm, &first, sizeof first, TUTTI_U8, 0));
+    first.host[sizeof first.host - 1] = first.x_type[sizeof first.x_type - 1] = '\0';
+    compare_data(tutti_comm_rank(comm), &mine, &first, verdict);
+    return hear_verdicts(comm, verdict);
+}
+
+/* ---- the run folder ---- */
 
 tutti_status tti_agree_on_dir(tutti_comm *comm, tutti_status mine, char *dir, size_t n_bytes) {
     char verdict[VERDICT_BYTES] = "";

@@ -5,12 +5,18 @@
 #ifndef TTI_TRAIN_AGREEMENT_H
 #define TTI_TRAIN_AGREEMENT_H
 
+#include "data/dataset.h"
 #include "train/bucket_link.h"
 #include "tutti/comm.h"
 
 /* Collective: TUTTI_E_CONFIG on every rank, with rank and line, when a rank's job is not that of
  * rank 0.  yaml: the resolved job. */
 TUTTI_NODISCARD tutti_status tti_agree_on_job(tutti_comm *comm, const char *yaml);
+
+/* Collective: TUTTI_E_CONFIG on every rank, with both ranks, hosts and values, when what a rank
+ * reads differs from what rank 0 reads: numbers of samples and classes, type, names, contents. */
+TUTTI_NODISCARD tutti_status tti_agree_on_data(tutti_comm *comm, const tutti_dataset *train,
+                                               const tutti_dataset *test);
 
 /* Collective: every rank gets the folder of rank 0, which has made it; mine is its status there and
  * TUTTI_OK elsewhere.  dir: n_bytes, the same on every rank. */

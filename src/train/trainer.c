@@ -169,9 +169,12 @@ static tutti_status run_rank(const trainer *t, const tti_blueprint *b, tutti_com
     int n = (int)c->parallel.workers;
     tutti_comm *comm = t->comm;
     if (!comm) TTI_TRY(tti_crew_join(group, rank, n, c->parallel.timeout_ms, &comm));
-    tutti_status st = tti_job_server_is_joined(b, t->is_worker)
-                          ? run_served(t, b, comm, rank)
-                          : run_session(t, b, comm, t->server.server, rank);
+    tutti_status st = TUTTI_OK;
+    if (t->is_worker && comm) st = tti_agree_on_data(comm, b->train, b->test);
+    if (st == TUTTI_OK)
+        st = tti_job_server_is_joined(b, t->is_worker)
+                 ? run_served(t, b, comm, rank)
+                 : run_session(t, b, comm, t->server.server, rank);
     /* The others wait for this rank: they must hear why it will not come. */
     if (st != TUTTI_OK && group) tutti_comm_group_abort(group, rank, tutti_last_error());
     if (st != TUTTI_OK && t->server.server)

@@ -176,6 +176,43 @@ def test_jobs_that_differ():
         raise AssertionError("a run folder is left")
 
 
+def flip_byte(path, at):
+    with open(path, "r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
+
+
+def test_data_that_differ():
+    """Each rank reads "data" in a folder of its own, as on hosts without a common file system."""
+    changes = {"same": None, "fewer": dict(n_train=40), "fewer-tests": dict(n_test=49),
+               "classes": dict(n_classes=5), "pixels": None, "labels": None}
+    told = {"same": "", "fewer": "40 training samples, rank 0 has 200",
+            "fewer-tests": "49 test samples, rank 0 has 50", "classes": "5 classes, rank 0 has 4",
+            "pixels": "contents of training samples have the checksum ",
+            "labels": "contents of test samples have the checksum "}
+    for name, change in changes.items():
+        runs.write_idx(name + "-0/data")
+        runs.write_idx(name + "-1/data", **(change or {}))
+        if name == "pixels":
+            flip_byte(name + "-1/data/train-images-idx3-ubyte", 16 + 199 * 64)
+        if name == "labels":
+            flip_byte(name + "-1/data/t10k-labels-idx1-ubyte", 8 + 25)
+        ended = Ranks(2, ["train", "model.name=mlp", "model.hidden=[8]", "data.format=idx",
+                          "data.dir=data", "train.batch=16", "train.epochs=1", "run.dir=run",
+                          "parallel.shards=2"],
+                      before=lambda rank: ["sh", "-c", 'cd "$0" && exec "$@"',
+                                           "%s-%d" % (name, rank)]).finish()
+        for rank in ended:
+            if told[name]:
+                rank.expect(2, "rank 1 on ", "reads other data than rank 0 on ", told[name])
+            else:
+                rank.expect(0)
+        if told[name] and os.path.exists(name + "-0/run"):
+            raise AssertionError("a run folder is left")
+
+
 def test_ranks_that_are_missing_or_there_twice():
     ended = Ranks(1, runs.small("run", "parallel.timeout_ms=500"), WORLD_SIZE="3").finish()
     ended[0].expect(6, "waited 500 ms", "for ranks 1, 2")
