@@ -1,10 +1,12 @@
-/* module_file.c - where modules lie, and why one that lies there does not do.
+/* module_file.c - finds the file of a module and says why a file that it found cannot be used.
  *
  * The program links no vendor's library: one build runs on a laptop and on a machine with devices
  * or MPI, and says what is missing where. */
 #include "base/module_file.h"
 
 #include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,16 +21,24 @@
 #define TUTTI_MODULE_DIR "/usr/local/lib/tutti"
 #endif
 
-enum { MAX_PATH = 4096 };
-
-/* The folder of the file that holds this code; "" when it is not known. */
-static void own_folder(char *folder, size_t n) {
+/* The shared library that holds this code, as the loader opened it; NULL: this code is part of the
+ * program, for which the loader knows only argv[0], which can be anything. */
+static const char *own_library(void) {
     Dl_info info;
-    char path[MAX_PATH] = "";
+    void *entry = NULL;
+    if (!dladdr1((void *)(uintptr_t)tti_module_find, &info, &entry, RTLD_DL_LINKMAP)) return NULL;
+    const struct link_map *map = entry;
+    return map && map->l_name[0] ? map->l_name : NULL;
+}
+
+/* The folder of the file that holds this code, without symbolic links; "" if it is not known.
+ * readlink gives the program's path even after the file was replaced or removed. */
+static void own_folder(char *folder, size_t n) {
+    char path[PATH_MAX] = "";
+    const char *library = own_library();
     folder[0] = '\0';
-    if (dladdr((void *)(uintptr_t)tti_module_find, &info) && info.dli_fname &&
-        strchr(info.dli_fname, '/')) {
-        snprintf(path, sizeof path, "%s", info.dli_fname);
+    if (library) {
+        if (!realpath(library, path)) return;
     } else {
         ssize_t got = readlink("/proc/self/exe", path, sizeof path - 1);
         path[got > 0 ? got : 0] = '\0';
@@ -65,15 +75,20 @@ typedef struct search {
 
 /* Sets the offer if there is none yet and the folder holds a module that can be used. */
 static void try_folder(search *s, const char *folder, const char *below) {
-    char path[2 * MAX_PATH];
+    char path[2 * PATH_MAX];
     if (s->offer || !*folder) return;
     snprintf(path, sizeof path, "%s%s/tutti-%s.so", folder, below, s->name);
     s->offer = open_module(path, s->name, s->ask, s->tried);
 }
 
+const char *tti_module_file_of(const void *offer) {
+    Dl_info info;
+    return dladdr(offer, &info) && info.dli_fname ? info.dli_fname : "";
+}
+
 /* Whoever sets $TUTTI_MODULE_PATH wants the modules of that folder and no others. */
 const void *tti_module_find(const char *name, tti_module_ask ask, tti_str *tried) {
-    char own[MAX_PATH];
+    char own[PATH_MAX];
     const char *given = getenv("TUTTI_MODULE_PATH");
     search s = {.name = name, .ask = ask, .tried = tried};
     if (given && *given) {

@@ -36,7 +36,8 @@ void tti_link_describe(tti_str *out) {
         tti_str tried = {0};
         const tti_link *link = tti_module_find(modules[i], ask_module, &tried);
         if (link)
-            tti_str_printf(out, "%s: %s\n", modules[i], link->doc);
+            tti_str_printf(out, "%s: %s\n  module: %s\n", modules[i], link->doc,
+                           tti_module_file_of(link));
         else
             tti_str_printf(out, "%s: not loaded; tried:%s\n", modules[i], tti_str_text(&tried));
         tti_str_free(&tried);

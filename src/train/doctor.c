@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "base/affinity.h"
+#include "base/module_file.h"
 #include "comm/link.h"
 #include "exec/sum_table.h"
 #include "train/ceilings.h"
@@ -201,7 +202,7 @@ static void describe_module(const char *name, bool measure, tti_str *out) {
         return;
     }
     backend->describe(out);
-    tti_str_add(out, "\n");
+    tti_str_printf(out, "\n  module: %s\n", tti_module_file_of(backend));
     describe_library(backend, out);
     for (int i = 0; i < backend->device->count(); i++) describe_device(backend, i, measure, out);
     bool linked = measure && backend->device->link && backend->device->count() > 1;

@@ -4,6 +4,7 @@ A script holds functions named test_*; main() gives each a folder of its own, wh
 directory, runs them in order and fails if one raises.
 """
 
+import atexit
 import json
 import os
 import random
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 
+BUILD = os.path.abspath(os.environ.get("TUTTI_BUILD", "build"))
 PROGRAM = os.path.abspath(os.environ.get("TUTTI_PROGRAM", "build/tutti"))
 SEED = int(os.environ.get("TUTTI_TEST_SEED", "1"))
 ROOM = 4 << 30  # bytes; the largest test leaves one
@@ -25,16 +27,54 @@ SMALL = ["model.name=mlp", "model.hidden=[16]", "model.dropout=0.2", "data.n_tra
          "run.log_every=1"]
 
 # A residual network whose batch norms may be joined, of 8 thousand parameters in several buckets.
-NARROW = ["model.plugin=" + os.path.join(os.path.abspath(os.environ.get("TUTTI_BUILD", "build")),
-                                         "tests/modules/narrow_resnet.so"),
+NARROW = ["model.plugin=" + os.path.join(BUILD, "tests/modules/narrow_resnet.so"),
           "data.format=random_images", "data.image_size=12", "parallel.bucket_mb=0.004"]
+
+
+def cached(name):
+    """A variable of the build's CMakeCache.txt."""
+    with open(os.path.join(BUILD, "CMakeCache.txt")) as file:
+        for line in file:
+            if line.startswith(name + ":"):
+                return line.split("=", 1)[1].strip()
+    return ""
 
 
 def sanitized():
     """True under a sanitizer, where times mean nothing."""
-    cache = os.path.join(os.environ.get("TUTTI_BUILD", "build"), "CMakeCache.txt")
-    with open(cache) as file:
-        return any(line.startswith("TUTTI_SANITIZE:") and line.strip()[-1] != "=" for line in file)
+    return cached("TUTTI_SANITIZE") != ""
+
+
+# ---- the program with a module of the tests ----
+
+def place(source, path):
+    """The same file under another path: linked where the file system allows it, else copied."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    try:
+        os.link(source, path)
+    except OSError:
+        shutil.copy(source, path)
+
+
+def install(prefix, module=None):
+    """Places the program in prefix as `make install` does, and a module of tests/modules (fake,
+    device) as tutti-cuda.so; None: no module.  Returns the path of the program."""
+    program = os.path.join(prefix, "bin", "tutti")
+    place(os.environ.get("TUTTI_PROGRAM", "build/tutti"), program)
+    if module:
+        place(os.path.join(BUILD, "tests/modules", module, "tutti-cuda.so"),
+              os.path.join(prefix, cached("CMAKE_INSTALL_LIBDIR"), "tutti/tutti-cuda.so"))
+    return program
+
+
+def use_module(module):
+    """From now on this script runs the program from a folder of its own that has this module, or
+    none, whatever lies beside the program that was built."""
+    global PROGRAM
+    prefix = tempfile.mkdtemp(prefix="tutti-installed-")
+    atexit.register(shutil.rmtree, prefix, ignore_errors=True)
+    PROGRAM = install(prefix, module)
+    return PROGRAM
 
 
 class Ended:
