@@ -325,7 +325,7 @@ const tti_plan *tti_blueprint_plan(const tti_blueprint *b, int model_rank) {
 typedef struct wish {
     const tti_blueprint *like;  /* whose data sets are borrowed; NULL: they are opened */
     const tti_devices *devices; /* NULL: those that the job finds */
-    bool gives_logits;
+    bool gives_logits, one_row;
     int rank, local_rank;        /* the one worker that it is for, -1: for all */
     const tti_bucket_link *link; /* NULL: that of workers on this machine */
     tti_plan_shelf *shelf;       /* of all plans; NULL: they are the blueprint's */
@@ -352,7 +352,8 @@ static tutti_status fill(const tutti_job *job, const wish *w, tti_blueprint *b) 
     TTI_TRY(find_devices(b, w));
     if (!w->like) TTI_TRY(open_data(b));
     count_steps(b);
-    TTI_TRY(check_mixup(b));
+    if (w->one_row) b->rows_per_shard = 1;
+    if (!b->gives_logits) TTI_TRY(check_mixup(b));
     if (w->link)
         b->link = *w->link;
     else
@@ -427,13 +428,17 @@ tutti_status tti_blueprint_create_linked(const tutti_job *job, const tti_backend
 }
 
 tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_blueprint *like,
-                                          tti_blueprint **out) {
+                                          bool one_row, tti_blueprint **out) {
     /* What uses a model for its answers runs on the host. */
     static const tti_devices host = {.backend = &tti_backend_cpu};
-    return create(
-        job,
-        &(wish){.like = like, .devices = &host, .gives_logits = true, .rank = -1, .local_rank = -1},
-        out);
+    return create(job,
+                  &(wish){.like = like,
+                          .devices = &host,
+                          .gives_logits = true,
+                          .one_row = one_row,
+                          .rank = -1,
+                          .local_rank = -1},
+                  out);
 }
 
 void tti_blueprint_describe(const tti_blueprint *b, tti_str *out) {

@@ -71,9 +71,9 @@ tutti_status tti_blueprint_create_linked(const tutti_job *job, const tti_backend
 
 /* The same, but the evaluation program also gives the logits, f32 [targets of a shard, classes], as
  * the output "logits".  like: of the same job, its data sets are borrowed; NULL: they are opened.
- */
+ * one_row: a shard has one row instead of as many as in training. */
 tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_blueprint *like,
-                                          tti_blueprint **out);
+                                          bool one_row, tti_blueprint **out);
 void tti_blueprint_destroy(tti_blueprint *blueprint);
 
 /* The graph of one shard before any pass; owned by the caller. */

@@ -213,7 +213,7 @@ static void finish(prediction_run *r) {
 tutti_status tutti_predict(tutti_job *job, const char *run_dir, const char *const *files,
                            int n_files, tutti_predict_fn fn, void *user) {
     prediction_run r = {.fn = fn, .user = user};
-    TTI_TRY(tti_predictor_open(job, run_dir, NULL, NULL, &r.p));
+    TTI_TRY(tti_predictor_open_one_row(job, run_dir, &r.p));
     r.b = tti_predictor_blueprint(r.p);
     r.ds = r.b->test;
     tutti_status st = prepare(&r), flushed = TUTTI_OK;

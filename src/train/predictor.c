@@ -29,6 +29,7 @@ typedef struct use_lane {
 struct tti_predictor {
     tti_blueprint *b;
     tti_lanes *lanes;
+    bool one_row;
     int n_lanes;
     use_lane lane[MAX_USE_LANES];
     float *params; /* [plan->n_flat] */
@@ -143,7 +144,8 @@ static tutti_status make_lanes(tti_predictor *p) {
     const tti_program *program = &p->b->plan->eval;
     tti_core_share share;
     tti_cores_share(0, 1, &share);
-    p->n_lanes = TTI_MAX(1, TTI_MIN(TTI_MIN(share.n_threads, p->b->n_shards), MAX_USE_LANES));
+    int n_shards = p->one_row ? MAX_USE_LANES : p->b->n_shards;
+    p->n_lanes = TTI_MAX(1, TTI_MIN(TTI_MIN(share.n_threads, n_shards), MAX_USE_LANES));
     const int *cores = share.pinned ? share.cores.id : NULL;
     TTI_TRY(tti_lanes_create(p->n_lanes, cores, tti_backend_cpu.thread_init, &p->lanes));
     for (int i = 0; i < p->n_lanes; i++) {
@@ -167,12 +169,14 @@ typedef struct opening {
     const tutti_job *job;
     const tti_blueprint *like;
     const char *run_dir;
+    bool one_row;
     tutti_warn_fn warn;
     void *user;
 } opening;
 
 static tutti_status build(tti_predictor *p, const opening *o) {
-    TTI_TRY(tti_blueprint_create_for_use(o->job, o->like, &p->b));
+    p->one_row = o->one_row;
+    TTI_TRY(tti_blueprint_create_for_use(o->job, o->like, o->one_row, &p->b));
     TTI_TRY(find_places(p));
     TTI_TRY(load(p, o->run_dir, o->warn, o->user));
     return make_lanes(p);
@@ -190,20 +194,30 @@ static tutti_status open_one(const opening *o, tti_predictor **out) {
     return TUTTI_OK;
 }
 
-tutti_status tti_predictor_open(tutti_job *job, const char *run_dir, tutti_warn_fn warn, void *user,
-                                tti_predictor **out) {
+static tutti_status open_run(tutti_job *job, const opening *o, tti_predictor **out) {
+    const char *run_dir = o->run_dir;
     *out = NULL;
     if (!tti_run_dir_exists(run_dir))
         return tti_fail(TUTTI_E_CONFIG, "%s: no run there (no metrics.jsonl)", run_dir);
     tutti_status st = tti_job_resolve(job, tti_cores_usable());
-    if (st == TUTTI_OK) st = open_one(&(opening){job, NULL, run_dir, warn, user}, out);
+    if (st == TUTTI_OK) st = open_one(o, out);
     return tti_job_say_where(job, st);
+}
+
+tutti_status tti_predictor_open(tutti_job *job, const char *run_dir, tutti_warn_fn warn, void *user,
+                                tti_predictor **out) {
+    return open_run(job, &(opening){.job = job, .run_dir = run_dir, .warn = warn, .user = user},
+                    out);
+}
+
+tutti_status tti_predictor_open_one_row(tutti_job *job, const char *run_dir, tti_predictor **out) {
+    return open_run(job, &(opening){.job = job, .run_dir = run_dir, .one_row = true}, out);
 }
 
 tutti_status tti_predictor_open_like(const tutti_job *job, const tti_blueprint *like,
                                      const char *run_dir, tti_predictor **out) {
     *out = NULL;
-    return open_one(&(opening){job, like, run_dir, NULL, NULL}, out);
+    return open_one(&(opening){.job = job, .like = like, .run_dir = run_dir}, out);
 }
 
 void tti_predictor_close(tti_predictor *p) {

@@ -19,6 +19,11 @@ typedef struct tti_predictor tti_predictor;
 tutti_status tti_predictor_open(tutti_job *job, const char *run_dir, tutti_warn_fn warn, void *user,
                                 tti_predictor **out);
 
+/* The same with shards of one row.  The kernels of a larger shard may round a row differently
+ * depending on its place: only a row that is computed alone has a result that the other samples of
+ * a call cannot change. */
+tutti_status tti_predictor_open_one_row(tutti_job *job, const char *run_dir, tti_predictor **out);
+
 /* The same inside of a run that has just ended: like is its blueprint and outlives the predictor.
  */
 tutti_status tti_predictor_open_like(const tutti_job *job, const tti_blueprint *like,

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import struct
 import sys
 import zlib
@@ -58,6 +59,26 @@ def test_pictures():
     assert lines(one.expect(0))[0]["top5"] == said[2]["top5"]
     write_idx("large.idx", 2, side=56)
     assert len(lines(runs.tutti("predict", "run", "large.idx").expect(0))) == 2
+
+
+def test_alone_or_together():
+    """The other samples of a call change no bit of a prediction, whatever kernels compute it."""
+    write_idx("all.idx", 9)
+    with open("all.idx", "rb") as file:
+        pixels = file.read()[16:]
+    for i in range(9):
+        with open("%d.idx" % i, "wb") as file:
+            file.write(struct.pack(">BBBBIII", 0, 0, 8, 3, 1, 28, 28))
+            file.write(pixels[i * 784:(i + 1) * 784])
+    for model in ("mlp", "lenet"):
+        runs.tutti(*runs.small(model, "model.name=" + model, "train.steps=20",
+                               *(["data.format=digits"] if model == "lenet" else []))).expect(0)
+        for kernels in ("generic", "avx2", "avx512", "amx"):  # of these, what the machine has
+            environment = dict(os.environ, TUTTI_KERNELS=kernels)
+            together = lines(runs.tutti("predict", model, "all.idx", env=environment).expect(0))
+            for i in range(9):
+                alone = lines(runs.tutti("predict", model, "%d.idx" % i, env=environment).expect(0))
+                assert alone[0]["top5"] == together[i]["top5"], (model, kernels, i)
 
 
 def test_bad_files():
