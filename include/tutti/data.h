@@ -16,6 +16,7 @@
 #include "tutti/types.h"
 
 typedef struct tutti_dataset tutti_dataset;
+struct tti_data_spec;
 typedef struct tutti_tokenizer tutti_tokenizer;
 
 typedef enum tutti_data_split { TUTTI_TRAIN, TUTTI_TEST, TUTTI_N_SPLITS } tutti_data_split;
@@ -50,6 +51,11 @@ typedef struct tutti_dataset_desc {
     int64_t mask_token;        /* for mask_prob; -1: one more than the data has               */
     const char *label;         /* csv: name or number of a column; NULL or "": "label", "class",
                                   "target" or "y", or else the last                           */
+
+    /* Inside the library: what the training split was like (data/data_spec.h), for every other
+     * opening; NULL: made from the files.  no_files: none is opened, there are 0 samples. */
+    struct tti_data_spec *spec;
+    bool no_files;
 } tutti_dataset_desc;
 
 typedef struct tutti_dataset_info {

@@ -11,8 +11,8 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/json_read.h"
 #include "base/utf8.h"
-#include "ckpt/json_read.h"
 
 #define FORMAT "tutti-checkpoint"
 #define MAX_STEP ((int64_t)1000000000000000)

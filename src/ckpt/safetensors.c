@@ -16,7 +16,7 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/fault.h"
-#include "ckpt/json_read.h"
+#include "base/json_read.h"
 
 #define MAX_OFFSET (INT64_MAX / 2)
 

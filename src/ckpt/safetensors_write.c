@@ -10,7 +10,7 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/json.h"
-#include "ckpt/json_read.h"
+#include "base/json_read.h"
 #include "ckpt/safetensors.h"
 
 typedef struct item {

@@ -14,7 +14,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
-#include "ckpt/json_read.h"
+#include "base/json_read.h"
 
 enum { MAX_JSON = 64 << 20 };
 

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/str.h"
+#include "ir/graph.h"
 
 static const tti_format *const formats[] = {
     &tti_format_digits,        &tti_format_idx, &tti_format_text,   &tti_format_tokens,
@@ -51,24 +52,142 @@ static tutti_status check_desc(const tutti_dataset_desc *desc) {
     return TUTTI_OK;
 }
 
-tutti_status tutti_dataset_open(const tutti_dataset_desc *desc, tutti_dataset **out) {
+/* ---- the specification ---- */
+
+static bool same_pixels(const tti_pixel_spec *a, const tti_pixel_spec *b) {
+    bool same = a->n_channels == b->n_channels;
+    for (int i = 0; i < a->n_channels && same; i++)
+        same = a->mean[i] == b->mean[i] && a->std[i] == b->std[i];
+    return same; /* how an image is cut may differ: packed ones are cut already */
+}
+
+tutti_status tti_dataset_set_pixels(const tutti_dataset_desc *desc, const tti_pixel_spec *pixels,
+                                    tutti_dataset *ds) {
+    tti_pixel_spec *known = &ds->spec->pixels;
+    if (!desc->spec) *known = *pixels;
+    if (same_pixels(known, pixels)) return TUTTI_OK;
+    if (known->n_channels != pixels->n_channels)
+        return tti_fail(TUTTI_E_DATA,
+                        "data: samples of data.format=%s are %s, and the model was trained on %s",
+                        desc->format, pixels->n_channels == 3 ? "colour images" : "grey pixels",
+                        known->n_channels == 3   ? "colour images"
+                        : known->n_channels == 1 ? "grey pixels"
+                                                 : "samples that are no pixels");
+    return tti_fail(
+        TUTTI_E_INVALID,
+        "%s: the model was trained with a mean of %g and a std of %g, and %g and %g "
+        "are asked for; leave these keys as the run has them",
+        known->n_channels == 3 ? "data.channel_mean, data.channel_std" : "data.mean, data.std",
+        known->mean[0], known->std[0], pixels->mean[0], pixels->std[0]);
+}
+
+tutti_status tti_dataset_normalise(const tutti_dataset_desc *desc, tutti_dataset *ds) {
+    const tti_pixel_spec pixels = {.n_channels = 1, .mean = {desc->mean}, .std = {desc->std}};
+    TTI_TRY(tti_dataset_set_pixels(desc, &pixels, ds));
+    TTI_TRY(tti_normalise_create(desc->mean, desc->std, &ds->stored.shape, &ds->decode.step[0]));
+    ds->decode.n = 1;
+    return TUTTI_OK;
+}
+
+/* What every format has in the same way. */
+static tutti_status complete_spec(const tti_format *format, const tutti_dataset *ds) {
+    tti_data_spec *spec = ds->spec;
+    int64_t n = ds->info.n_classes;
+    spec->format = format->name;
+    spec->stored = ds->stored;
+    spec->x = ds->info.x;
+    spec->y = ds->info.y;
+    spec->n_classes = n;
+    spec->n_tokens = ds->info.n_tokens;
+    spec->tokenizer = tti_tokenizer_share(ds->tokenizer);
+    if (!ds->class_name || n > TTI_MAX_CLASS_NAMES) return TUTTI_OK;
+    spec->class_names = tti_arena_alloc(&spec->arena, ((size_t)n + 1) * sizeof(char *));
+    for (int64_t i = 0; i < n && !spec->arena.failed; i++)
+        spec->class_names[i] = tti_arena_strdup(&spec->arena, ds->class_name(ds, i));
+    return spec->arena.failed ? tti_fail(TUTTI_E_NOMEM, "data: out of memory") : TUTTI_OK;
+}
+
+static bool same_type(const tutti_type *a, const tutti_type *b) {
+    return a->dtype == b->dtype && tti_shape_equal(&a->shape, &b->shape);
+}
+
+/* The names of a format that does not take them from the specification. */
+static tutti_status check_names(const tutti_dataset_desc *desc, const tutti_dataset *ds) {
+    const char *const *names = (const char *const *)ds->spec->class_names;
+    for (int64_t i = 0; names && ds->class_name && i < ds->info.n_classes; i++)
+        if (strcmp(names[i], ds->class_name(ds, i)) != 0)
+            return tti_fail(TUTTI_E_DATA,
+                            "data: class %lld of data.format=%s is %s, and the model was trained "
+                            "with %s there",
+                            (long long)i, desc->format, ds->class_name(ds, i), names[i]);
+    return TUTTI_OK;
+}
+
+/* Samples are what the model was trained on. */
+static tutti_status check_spec(const tutti_dataset_desc *desc, const tutti_dataset *ds) {
+    const tti_data_spec *spec = ds->spec;
+    const tutti_type *pair[][2] = {
+        {&ds->info.x, &spec->x}, {&ds->info.y, &spec->y}, {&ds->stored, &spec->stored}};
+    static const char *const what[] = {"samples", "targets", "stored samples"};
+    bool pixels = spec->pixels.n_channels > 0;
+    char a[64], b[64];
+    if (!pixels && strcmp(desc->format, spec->format) != 0)
+        return tti_fail(TUTTI_E_DATA,
+                        "data.format: the model was trained on data.format=%s, and what was "
+                        "learned from that data does not fit data.format=%s",
+                        spec->format, desc->format);
+    for (size_t i = 0; i < TTI_COUNT(pair); i++)
+        if (!same_type(pair[i][0], pair[i][1]))
+            return tti_fail(TUTTI_E_DATA, "%s: %s are %s, and the model was trained on %s",
+                            desc->dir && desc->dir[0] ? desc->dir : "data", what[i],
+                            tti_type_text(pair[i][0], a, sizeof a),
+                            tti_type_text(pair[i][1], b, sizeof b));
+    if (ds->info.n_classes != spec->n_classes)
+        return tti_fail(TUTTI_E_DATA, "%s: %lld classes, and the model was trained with %lld",
+                        desc->dir && desc->dir[0] ? desc->dir : "data",
+                        (long long)ds->info.n_classes, (long long)spec->n_classes);
+    return check_names(desc, ds);
+}
+
+/* ---- opening ---- */
+
+/* Labels and tokens are those of the specification.  The mask token that is added is none of the
+ * data's. */
+static tutti_dataset_desc with_spec(const tutti_dataset_desc *desc) {
+    tutti_dataset_desc out = *desc;
+    bool adds_mask = desc->mask_prob > 0 && desc->mask_token < 0;
+    if (desc->spec) out.n_classes = desc->spec->n_classes - adds_mask;
+    return out;
+}
+
+static tutti_status finish_open(const tutti_dataset_desc *desc, const tti_format *format,
+                                tutti_dataset *ds) {
+    size_t max_bytes;
+    if (desc->mask_prob > 0 && ds->masking.prob == 0 && !desc->no_files)
+        return tti_fail(TUTTI_E_INVALID, "data: %s has no tokens to mask", desc->format);
+    TTI_TRY(tti_chain_infer(&ds->decode, &ds->stored, &ds->info.x, &max_bytes));
+    if (desc->skip_bad) TTI_TRY(tti_skip_list_create(ds->info.n_samples, &ds->skips));
+    return desc->spec ? check_spec(desc, ds) : complete_spec(format, ds);
+}
+
+tutti_status tutti_dataset_open(const tutti_dataset_desc *given, tutti_dataset **out) {
     *out = NULL;
-    const tti_format *format = NULL;
-    TTI_TRY(find_format(desc->format, &format));
-    TTI_TRY(check_desc(desc));
+    const tti_format *format = &tti_format_no_files;
+    if (!given->no_files) TTI_TRY(find_format(given->format, &format));
+    TTI_TRY(check_desc(given));
+    TTI_ASSERT(given->spec || !given->no_files);
+    const tutti_dataset_desc desc = with_spec(given);
     tutti_dataset *ds = calloc(1, sizeof *ds);
     if (!ds) return tti_fail(TUTTI_E_NOMEM, "data: out of memory");
-    tutti_status st = format->open(desc, ds);
+    ds->spec = desc.spec ? tti_data_spec_share(desc.spec) : tti_data_spec_create();
+    tutti_status st =
+        ds->spec ? format->open(&desc, ds) : tti_fail(TUTTI_E_NOMEM, "data: out of memory");
     if (st != TUTTI_OK) {
+        tti_data_spec_release(ds->spec);
         free(ds);
         return st;
     }
-    size_t max_bytes;
-    if (desc->mask_prob > 0 && ds->masking.prob == 0)
-        TTI_TRY_GOTO(tti_fail(TUTTI_E_INVALID, "data: %s has no tokens to mask", desc->format),
-                     cleanup);
-    TTI_TRY_GOTO(tti_chain_infer(&ds->decode, &ds->stored, &ds->info.x, &max_bytes), cleanup);
-    if (desc->skip_bad) TTI_TRY_GOTO(tti_skip_list_create(ds->info.n_samples, &ds->skips), cleanup);
+    TTI_TRY_GOTO(finish_open(&desc, format, ds), cleanup);
     *out = ds;
 cleanup:
     if (st != TUTTI_OK) tutti_dataset_destroy(ds);
@@ -126,8 +245,8 @@ const char *tutti_dataset_skip_reason(const tutti_dataset *ds, int64_t i) {
 }
 
 const char *tutti_dataset_class_name(const tutti_dataset *ds, int64_t label) {
-    if (!ds->class_name || label < 0 || label >= ds->info.n_classes) return NULL;
-    return ds->class_name(ds, label);
+    if (!ds->spec->class_names || label < 0 || label >= ds->info.n_classes) return NULL;
+    return ds->spec->class_names[label];
 }
 
 void tutti_dataset_destroy(tutti_dataset *ds) {
@@ -136,6 +255,7 @@ void tutti_dataset_destroy(tutti_dataset *ds) {
     tti_chain_destroy(&ds->decode);
     tti_skip_list_destroy(ds->skips);
     tutti_tokenizer_destroy(ds->tokenizer);
+    tti_data_spec_release(ds->spec);
     free(ds);
 }
 

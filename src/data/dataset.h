@@ -7,6 +7,7 @@
 #define TTI_DATA_DATASET_H
 
 #include "base/str.h"
+#include "data/data_spec.h"
 #include "data/masking.h"
 #include "data/skip_list.h"
 #include "data/transform.h"
@@ -35,14 +36,17 @@ struct tutti_dataset {
     bool is_fixed;        /* a stored sample is the same in every epoch, and soon read */
     void (*close)(tutti_dataset *ds); /* frees state; cannot fail */
     void *state;                      /* of the format            */
-    tutti_tokenizer *tokenizer;       /* owned; NULL: none        */
+    tutti_tokenizer *tokenizer;       /* shared; NULL: none       */
+    tti_data_spec *spec; /* shared; complete once the data set is open: given, or made of this */
 };
 
 /* One row of the table of formats. */
 typedef struct tti_format {
     const char *name; /* what data.format says */
     const char *doc;  /* one line              */
-    /* Fills stored, info (but info.x), decode, read, close and state of a zeroed ds.  On failure
+    /* Fills stored, info (but info.x), decode, read, close and state of a zeroed ds with a spec.
+     * desc->spec is that of ds or NULL: then what only the format knows of it is filled, too.  With
+     * a spec the format reads no file of the training split for the test split.  On failure
      * everything it took is given back. */
     tutti_status (*open)(const tutti_dataset_desc *desc, tutti_dataset *ds);
     /* Writes both splits in packed form into desc->dir, which exists, and a line per file into
@@ -69,6 +73,18 @@ extern const tti_format tti_format_random_tokens;
  * is bad, the policy is to go on without it, and x and y are undefined. */
 tutti_status tti_dataset_read(const tutti_dataset *ds, const tti_sample_key *key, tti_workspace *ws,
                               void *x, int32_t *y, bool *skipped);
+
+/* For formats: samples of u8 become what the model is fed by (pixel/255 - mean) / std.  Recorded in
+ * ds->spec where the desc has none, else TUTTI_E_INVALID if the specification says otherwise. */
+tutti_status tti_dataset_set_pixels(const tutti_dataset_desc *desc, const tti_pixel_spec *pixels,
+                                    tutti_dataset *ds);
+
+/* The same with desc->mean and desc->std for all elements of type ds->stored, and the step for it.
+ */
+tutti_status tti_dataset_normalise(const tutti_dataset_desc *desc, tutti_dataset *ds);
+
+/* The format of a data set that has no files, known from ds->spec alone (tutti_dataset_desc). */
+extern const tti_format tti_format_no_files;
 
 /* Formats in order of the table: i = 0, 1, ... until NULL. */
 const tti_format *tti_format_at(int i);

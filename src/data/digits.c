@@ -80,10 +80,7 @@ static tutti_status digits_open(const tutti_dataset_desc *desc, tutti_dataset *d
         st = tti_fail(TUTTI_E_NOMEM, "digits: out of memory for %lld digits", (long long)n);
         goto cleanup;
     }
-    TTI_TRY_GOTO(
-        tti_normalise_create(desc->mean, desc->std, &ds->stored.shape, &ds->decode.step[0]),
-        cleanup);
-    ds->decode.n = 1;
+    TTI_TRY_GOTO(tti_dataset_normalise(desc, ds), cleanup);
 cleanup:
     if (st != TUTTI_OK) digits_close(ds);
     return st;

@@ -223,10 +223,7 @@ static tutti_status idx_open(const tutti_dataset_desc *desc, tutti_dataset *ds) 
     TTI_TRY_GOTO(open_images(desc, state, &shape), cleanup);
     TTI_TRY_GOTO(open_labels(desc, state, shape.dim[0], &n_classes), cleanup);
     TTI_TRY_GOTO(fill_info(desc, &shape, n_classes, ds), cleanup);
-    TTI_TRY_GOTO(
-        tti_normalise_create(desc->mean, desc->std, &ds->stored.shape, &ds->decode.step[0]),
-        cleanup);
-    ds->decode.n = 1;
+    TTI_TRY_GOTO(tti_dataset_normalise(desc, ds), cleanup);
 cleanup:
     if (st != TUTTI_OK) idx_close(ds);
     return st;

@@ -229,9 +229,24 @@ static int64_t find_class(const names *classes, const char *name) {
     return -1;
 }
 
-/* The test folder may lack classes but has no others. */
-static tutti_status walk_classes(folder *f, const tutti_dataset_desc *split, bool own_folder) {
-    if (!own_folder) {
+/* The classes of a trained model, in its order. */
+static tutti_status take_classes(const tti_data_spec *spec, names *out) {
+    *out = (names){0};
+    if (!spec->class_names)
+        return tti_fail(TUTTI_E_DATA,
+                        "images: the model knows its classes by number only (it was trained on "
+                        "data.format=%s), so folders with names cannot be matched to them",
+                        spec->format);
+    tutti_status st = TUTTI_OK;
+    for (int64_t i = 0; st == TUTTI_OK && i < spec->n_classes; i++)
+        st = names_add(out, spec->class_names[i]);
+    if (st != TUTTI_OK) names_free(out);
+    return st;
+}
+
+/* Classes that are known already are matched by name: folders may lack some but have no others. */
+static tutti_status walk_classes(folder *f, const tutti_dataset_desc *split, bool are_known) {
+    if (!are_known) {
         for (int64_t i = 0; i < f->classes.n; i++) TTI_TRY(walk_class(f, split, i));
         return TUTTI_OK;
     }
@@ -240,9 +255,11 @@ static tutti_status walk_classes(folder *f, const tutti_dataset_desc *split, boo
     tutti_status st = TUTTI_OK;
     for (int64_t i = 0; st == TUTTI_OK && i < here.n; i++) {
         int64_t label = find_class(&f->classes, name_at(&here, i));
-        st = label >= 0 ? walk_class(f, NULL, label)
-                        : tti_fail(TUTTI_E_DATA, "%s/%s: there is no such class in train/", f->root,
-                                   name_at(&here, i));
+        st = label >= 0 ? walk_class(f, split, label)
+                        : tti_fail(TUTTI_E_DATA,
+                                   "%s/%s: there is no such class in the training data; rename or "
+                                   "remove the folder",
+                                   f->root, name_at(&here, i));
     }
     names_free(&here);
     return st;
@@ -261,13 +278,14 @@ static bool find_test_folder(const char *dir, char out[MAX_PATH]) {
 static tutti_status find_samples(const tutti_dataset_desc *desc, folder *f) {
     char train[MAX_PATH], test[MAX_PATH];
     TTI_TRY(join(train, desc->dir, "train"));
-    bool has_train = is_folder(train), has_test = has_train && find_test_folder(desc->dir, test);
+    bool has_train = is_folder(train), has_test = find_test_folder(desc->dir, test);
+    has_test &= has_train || desc->spec; /* a trained model needs no training files */
     const char *root = has_train ? train : desc->dir;
-    TTI_TRY(list_classes(root, &f->classes));
     bool own_folder = has_test && desc->split == TUTTI_TEST;
+    TTI_TRY(desc->spec ? take_classes(desc->spec, &f->classes) : list_classes(root, &f->classes));
     f->root = strdup(own_folder ? test : root);
     if (!f->root) return tti_fail(TUTTI_E_NOMEM, "images: out of memory");
-    TTI_TRY(walk_classes(f, has_test ? NULL : desc, own_folder));
+    TTI_TRY(walk_classes(f, has_test ? NULL : desc, own_folder || desc->spec));
     if (f->n_samples == 0)
         return tti_fail(TUTTI_E_DATA, "%s: no picture falls to the %s split", f->root,
                         desc->split == TUTTI_TEST ? "test" : "training");

@@ -11,13 +11,6 @@
 
 enum { TTI_MAX_IMAGE_SIZE = 4096, TTI_MAX_IMAGE_FILE = 1 << 28 };
 
-/* How a picture that is not cropped at random becomes S x S. */
-typedef enum tti_fit {
-    TTI_FIT_MIDDLE, /* shorter side to 8/7 S, then the middle */
-    TTI_FIT_SQUARE, /* shorter side to S, then the middle     */
-    TTI_FIT_FILL    /* all of it                              */
-} tti_fit;
-
 /* The first member of a format's state. */
 typedef struct tti_image_set {
     int64_t size; /* S */
@@ -35,8 +28,9 @@ typedef struct tti_image_usual {
 
 extern const tti_image_usual tti_usual_photos; /* ImageNet's */
 
-/* Reads the keys of pictures in desc, checks them and sets ds->stored, ds->decode and ds->info.y.
- * On failure ds->decode is empty. */
+/* Reads the keys of images in desc, checks them and sets ds->stored, ds->decode and ds->info.y, and
+ * ds->spec->pixels where the desc has no specification; where it has one, that decides.  On failure
+ * ds->decode is empty. */
 tutti_status tti_image_set_init(const tutti_dataset_desc *desc, const tti_image_usual *usual,
                                 tutti_dataset *ds, tti_image_set *out);
 
@@ -51,6 +45,9 @@ tutti_status tti_image_set_place(const tti_image_set *set, const tti_sample_key 
 /* n_bytes at offset of the regular file at path into ws->file, opened for this only; n_bytes 0: all
  * of it, at most TTI_MAX_IMAGE_FILE. */
 tutti_status tti_fetch_bytes(const char *path, uint64_t offset, size_t n_bytes, tti_workspace *ws);
+
+/* The same for a data set without files: as ds->spec has it. */
+tutti_status tti_image_set_init_from_spec(tutti_dataset *ds, tti_image_set *out);
 
 /* Packs both splits of a format of pictures (tti_format.pack). */
 tutti_status tti_pack_images(const tutti_dataset_desc *source, const tutti_pack_desc *desc,

@@ -202,8 +202,7 @@ static tutti_status describe(const tutti_dataset_desc *desc, tutti_dataset *ds) 
     ds->info.y = type_of(&s->y, TUTTI_I32);
     ds->stored = type_of(&s->x, pixels ? TUTTI_U8 : s->x.kind == 'f' ? TUTTI_F32 : TUTTI_I32);
     if (!pixels) return count_tokens(desc, ds);
-    TTI_TRY(tti_normalise_create(desc->mean, desc->std, &ds->stored.shape, &ds->decode.step[0]));
-    ds->decode.n = 1;
+    TTI_TRY(tti_dataset_normalise(desc, ds));
     return TUTTI_OK;
 }
 

@@ -121,7 +121,7 @@ static tutti_status packed_open(const tutti_dataset_desc *desc, tutti_dataset *d
     tti_image_usual usual = tti_usual_photos;
     usual.size = TTI_MIN((int64_t)p->about.side, usual.size);
     bool as_packed = p->about.side == (desc->image_size > 0 ? desc->image_size : usual.size);
-    if (as_packed) usual.fit = TTI_FIT_FILL;
+    if (as_packed) usual.fit = TTI_FIT_SQUARE; /* of a square all; of other images as packing did */
     TTI_TRY_GOTO(tti_image_set_init(desc, &usual, ds, &p->set), cleanup);
     ds->info.n_samples = desc->n_samples > 0 ? desc->n_samples : p->about.n_samples;
     ds->info.n_classes = p->about.n_classes;

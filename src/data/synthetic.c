@@ -90,7 +90,12 @@ static tutti_status images_open(const tutti_dataset_desc *desc, tutti_dataset *d
     random_state *state = ds->state;
     draw_bytes(state->key, state->pool, POOL * (size_t)tutti_shape_n_elems(&type.shape));
     ds->read = image_read;
-    tutti_status st = tti_to_float_create(side, byte_mean, byte_std, 0, &ds->decode.step[0]);
+    const tti_pixel_spec pixels = {.n_channels = 3,
+                                   .mean = {byte_mean[0], byte_mean[1], byte_mean[2]},
+                                   .std = {byte_std[0], byte_std[1], byte_std[2]},
+                                   .fit = TTI_FIT_FILL};
+    tutti_status st = tti_dataset_set_pixels(desc, &pixels, ds);
+    if (st == TUTTI_OK) st = tti_to_float_create(side, byte_mean, byte_std, 0, &ds->decode.step[0]);
     ds->decode.n = st == TUTTI_OK;
     if (st != TUTTI_OK) random_close(ds);
     return st;

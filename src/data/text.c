@@ -107,6 +107,10 @@ static tutti_status join_texts(const tutti_dataset_desc *desc, char **out, size_
 }
 
 static tutti_status open_tokenizer(const tutti_dataset_desc *desc, tutti_tokenizer **out) {
+    if (desc->spec && desc->spec->tokenizer) {
+        *out = tti_tokenizer_share(desc->spec->tokenizer);
+        return TUTTI_OK;
+    }
     bool has_dir = desc->tokenizer_dir && desc->tokenizer_dir[0];
     bool automatic =
         !desc->tokenizer || !desc->tokenizer[0] || strcmp(desc->tokenizer, "auto") == 0;

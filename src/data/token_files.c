@@ -116,6 +116,25 @@ static tutti_status find_tokenizer(const tutti_dataset_desc *desc, const char *f
     return st;
 }
 
+/* A trained model has its own; another one beside the files means other tokens. */
+static tutti_status choose_tokenizer(const tutti_dataset_desc *desc, const char *file,
+                                     tutti_tokenizer **out) {
+    tutti_tokenizer *known = desc->spec ? desc->spec->tokenizer : NULL;
+    tutti_dataset_desc beside = *desc;
+    if (!known) return find_tokenizer(desc, file, out);
+    beside.tokenizer_dir = NULL;
+    TTI_TRY(find_tokenizer(&beside, file, out));
+    bool same = !*out || tti_tokenizer_equal(known, *out);
+    tutti_tokenizer_destroy(*out);
+    *out = same ? tti_tokenizer_share(known) : NULL;
+    if (same) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA,
+                    "%s: the " TTI_TOKENIZER_FILE
+                    " beside it is not the tokenizer that the model "
+                    "was trained with, so its tokens mean something else",
+                    file);
+}
+
 static tutti_status set_vocabulary(const tutti_dataset_desc *desc, const tutti_tokenizer *t,
                                    tti_token_stream *stream) {
     int64_t n = t ? t->pieces.n : 0;
@@ -138,7 +157,7 @@ static tutti_status tokens_open(const tutti_dataset_desc *desc, tutti_dataset *d
     TTI_TRY(tti_file_list_make(desc, "tokens", ".bin", &list));
     tutti_status st = TUTTI_OK;
     for (size_t i = 0; i < list.n && st == TUTTI_OK; i++) st = add_file(list.path[i], &stream);
-    if (st == TUTTI_OK) st = find_tokenizer(desc, list.path[0], &tokenizer);
+    if (st == TUTTI_OK) st = choose_tokenizer(desc, list.path[0], &tokenizer);
     if (st == TUTTI_OK) st = set_vocabulary(desc, tokenizer, &stream);
     if (st == TUTTI_OK && list.both) tti_token_stream_split(&stream, desc);
     if (st == TUTTI_OK) st = tti_token_windows(desc, desc->dir, &stream, ds);

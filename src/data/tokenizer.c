@@ -88,6 +88,7 @@ tutti_status tutti_tokenizer_open(const tutti_tokenizer_desc *desc, tutti_tokeni
     *out = NULL;
     tutti_tokenizer *t = calloc(1, sizeof *t);
     if (!t) return tti_fail(TUTTI_E_NOMEM, "tokenizer: out of memory");
+    t->n_owners = 1;
     t->end = -1;
     tutti_status st = make(desc, t);
     if (st == TUTTI_OK)
@@ -97,8 +98,20 @@ tutti_status tutti_tokenizer_open(const tutti_tokenizer_desc *desc, tutti_tokeni
     return st;
 }
 
+tutti_tokenizer *tti_tokenizer_share(tutti_tokenizer *t) {
+    if (t) t->n_owners++;
+    return t;
+}
+
+bool tti_tokenizer_equal(const tutti_tokenizer *a, const tutti_tokenizer *b) {
+    const tti_pieces *p = &a->pieces, *q = &b->pieces;
+    size_t n_starts = ((size_t)p->n + 1) * sizeof *p->start;
+    return a->kind == b->kind && p->n == q->n && memcmp(p->start, q->start, n_starts) == 0 &&
+           memcmp(p->bytes, q->bytes, p->start[p->n]) == 0;
+}
+
 void tutti_tokenizer_destroy(tutti_tokenizer *t) {
-    if (!t) return;
+    if (!t || --t->n_owners > 0) return;
     if (t->kind && t->kind->close) t->kind->close(t->state);
     tti_pieces_free(&t->pieces);
     free(t);

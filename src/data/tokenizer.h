@@ -37,6 +37,7 @@ typedef struct tti_tokenizer_kind {
 struct tutti_tokenizer {
     const tti_tokenizer_kind *kind;
     tti_pieces pieces;
+    _Atomic int n_owners;
     int32_t end; /* -1: none      */
     void *state; /* of the kind   */
 };
@@ -44,6 +45,12 @@ struct tutti_tokenizer {
 extern const tti_tokenizer_kind tti_tokenizer_bytes;
 extern const tti_tokenizer_kind tti_tokenizer_chars;
 extern const tti_tokenizer_kind tti_tokenizer_gpt2;
+
+/* One more owner, who ends with tutti_tokenizer_destroy; NULL is a no-op.  Any thread. */
+tutti_tokenizer *tti_tokenizer_share(tutti_tokenizer *t);
+
+/* Whether both have the same tokens with the same numbers. */
+bool tti_tokenizer_equal(const tutti_tokenizer *a, const tutti_tokenizer *b);
 
 /* Kinds in order of the table: i = 0, 1, ... until NULL. */
 const tti_tokenizer_kind *tti_tokenizer_kind_at(int i);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/backend.h"
+#include "data/dataset.h"
 #include "data/loader.h"
 #include "data/mixup.h"
 #include "data/sampler.h"
@@ -19,20 +20,15 @@
 #include "train/shares.h"
 #include "train/whole_layers.h"
 
-static tutti_status open_split(const tti_job_config *c, tutti_data_split split, int64_t n_classes,
+static tutti_status open_split(const tti_job_config *c, tutti_data_split split, tti_data_spec *spec,
                                tutti_dataset **out) {
-    tutti_dataset_desc desc = tti_job_dataset_desc(c, split, n_classes);
+    tutti_dataset_desc desc = tti_job_dataset_desc(c, split, spec);
     return tutti_dataset_open(&desc, out);
 }
 
 static tutti_status open_data(tti_blueprint *b) {
-    TTI_TRY(open_split(&b->config, TUTTI_TRAIN, 0, &b->train));
-    int64_t n_classes = tutti_dataset_get_info(b->train)->n_classes;
-    TTI_TRY(open_split(&b->config, TUTTI_TEST, n_classes, &b->test));
-    const tutti_type *x = &tutti_dataset_get_info(b->train)->x;
-    if (!tti_shape_equal(&x->shape, &tutti_dataset_get_info(b->test)->x.shape))
-        return tti_fail(TUTTI_E_DATA, "data: training and test samples differ in shape");
-    return TUTTI_OK;
+    TTI_TRY(open_split(&b->config, TUTTI_TRAIN, NULL, &b->train));
+    return open_split(&b->config, TUTTI_TEST, b->train->spec, &b->test);
 }
 
 static int64_t most_tokens(const tti_blueprint *b) {

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "ckpt/json_read.h"
+#include "base/json_read.h"
 #include "data/byte_reader.h"
 #include "train/job.h"
 #include "train/run_dir.h"

@@ -4,22 +4,21 @@
 
 #include <string.h>
 
+#include "data/dataset.h"
+
 tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *c, tutti_data_split split,
-                                        int64_t n_classes) {
+                                        tti_data_spec *spec) {
     int64_t n = split == TUTTI_TRAIN ? c->data.n_train : c->data.n_test;
     bool digits = strcmp(c->data.format, "digits") == 0;
     bool tokens =
         strcmp(c->data.format, "tokens") == 0 || strcmp(c->data.format, "random_tokens") == 0;
-    /* The mask token that is added is none of the data's. */
-    bool adds_mask = c->data.mask_prob > 0 && c->data.mask_token < 0;
-    if (n_classes > 0 && adds_mask) n_classes--;
     if (n == 0 && digits) n = split == TUTTI_TRAIN ? 20000 : 4000;
     return (tutti_dataset_desc){
         .format = c->data.format,
         .dir = c->data.dir,
         .split = split,
         .n_samples = n,
-        .n_classes = n_classes == 0 && tokens ? c->data.vocabulary : n_classes,
+        .n_classes = tokens ? c->data.vocabulary : 0,
         .mean = c->data.mean,
         .std = c->data.std,
         .seed = (uint64_t)c->train.seed,
@@ -36,6 +35,7 @@ tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *c, tutti_data_spli
         .mask_prob = c->data.mask_prob,
         .mask_token = c->data.mask_token,
         .label = c->data.label,
+        .spec = spec,
     };
 }
 
@@ -43,16 +43,18 @@ static tutti_status open_dataset(tutti_job *job, tutti_data_split split, tutti_d
     *out = NULL;
     TTI_TRY(tutti_job_check(job));
     tutti_dataset *train;
-    tutti_dataset_desc desc = tti_job_dataset_desc(&job->config, TUTTI_TRAIN, 0);
+    tutti_dataset_desc desc = tti_job_dataset_desc(&job->config, TUTTI_TRAIN, NULL);
     TTI_TRY(tutti_dataset_open(&desc, &train));
     if (split == TUTTI_TRAIN) {
         *out = train;
         return TUTTI_OK;
     }
-    int64_t n_classes = tutti_dataset_get_info(train)->n_classes;
+    tti_data_spec *spec = tti_data_spec_share(train->spec);
     tutti_dataset_destroy(train);
-    desc = tti_job_dataset_desc(&job->config, split, n_classes);
-    return tutti_dataset_open(&desc, out);
+    desc = tti_job_dataset_desc(&job->config, split, spec);
+    tutti_status st = tutti_dataset_open(&desc, out);
+    tti_data_spec_release(spec);
+    return st;
 }
 
 tutti_status tutti_job_open_dataset(tutti_job *job, tutti_data_split split, tutti_dataset **out) {
@@ -62,6 +64,6 @@ tutti_status tutti_job_open_dataset(tutti_job *job, tutti_data_split split, tutt
 tutti_status tutti_job_pack_data(tutti_job *job, const tutti_pack_desc *how, char **report) {
     *report = NULL;
     TTI_TRY(tutti_job_check(job));
-    tutti_dataset_desc desc = tti_job_dataset_desc(&job->config, TUTTI_TRAIN, 0);
+    tutti_dataset_desc desc = tti_job_dataset_desc(&job->config, TUTTI_TRAIN, NULL);
     return tti_job_say_where(job, tutti_dataset_pack(&desc, how, report));
 }

@@ -2,12 +2,13 @@
 #ifndef TTI_TRAIN_JOB_DATA_H
 #define TTI_TRAIN_JOB_DATA_H
 
+#include "data/data_spec.h"
 #include "train/job.h"
 #include "tutti/data.h"
 
-/* The split of the job's data set.  n_classes: what the training split has, for the test split; 0
- * for the training split.  Texts are borrowed from config. */
+/* The split of the job's data set.  spec: of the training split, for the test split; NULL for the
+ * training split.  Borrows spec, and texts of config. */
 tutti_dataset_desc tti_job_dataset_desc(const tti_job_config *config, tutti_data_split split,
-                                        int64_t n_classes);
+                                        tti_data_spec *spec);
 
 #endif /* TTI_TRAIN_JOB_DATA_H */

@@ -3,8 +3,8 @@
  * Every failure is TUTTI_E_CHECKPOINT and says where: what is the name that messages begin with,
  * such as "model.safetensors: tensor 'w'".  Numbers must be integers, duplicate keys are refused,
  * nesting is at most 64 deep, text is UTF-8. */
-#ifndef TTI_CKPT_JSON_READ_H
-#define TTI_CKPT_JSON_READ_H
+#ifndef TTI_BASE_JSON_READ_H
+#define TTI_BASE_JSON_READ_H
 
 #include <jansson.h>
 
@@ -46,4 +46,4 @@ const char *tti_safetensors_dtype(tutti_dtype dtype);
 /* TUTTI_OK if name may name a tensor: 1 .. 512 bytes of UTF-8, no control characters. */
 tutti_status tti_ckpt_check_name(const char *what, const char *name);
 
-#endif /* TTI_CKPT_JSON_READ_H */
+#endif /* TTI_BASE_JSON_READ_H */

@@ -2,7 +2,7 @@
  *
  * The one idea to know: jansson recurses once per level, so the depth is counted before it is let
  * loose on the text. */
-#include "ckpt/json_read.h"
+#include "base/json_read.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -1,0 +1,346 @@
+/* data_spec.c - the data specification as JSON: printed, and read from files that may be hostile.
+ *
+ * The first line carries a CRC-32C of all that follows it, as in a checkpoint's manifest. */
+#include "data/data_spec.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/atomic_file.h"
+#include "base/crc32c.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "base/json_read.h"
+#include "base/problem.h"
+#include "data/byte_reader.h"
+#include "data/dataset.h"
+
+enum { MAX_FILE_BYTES = 64 << 20, VERSION = 1, PATH_BYTES = 4096, FIRST_LINE_BYTES = 27 };
+#define MAX_CLASSES ((int64_t)INT32_MAX)
+#define MAX_SAMPLE_BYTES ((uint64_t)1 << 32)
+
+static const char first_line[] = "{\"data_crc32c\":\"%08" PRIx32 "\",\n";
+static const char *const fit_names[TTI_N_FITS] = {"middle", "square", "fill"};
+
+tti_data_spec *tti_data_spec_create(void) {
+    tti_data_spec *spec = calloc(1, sizeof *spec);
+    if (spec) spec->n_owners = 1;
+    return spec;
+}
+
+tti_data_spec *tti_data_spec_share(tti_data_spec *spec) {
+    if (spec) spec->n_owners++;
+    return spec;
+}
+
+void tti_data_spec_release(tti_data_spec *spec) {
+    if (!spec || --spec->n_owners > 0) return;
+    tutti_tokenizer_destroy(spec->tokenizer);
+    tti_arena_free(&spec->arena);
+    free(spec);
+}
+
+/* ---- printing ---- */
+
+static void add_type(tti_json *j, const char *key, const tutti_type *type) {
+    tti_json_object(j, key);
+    tti_json_text(j, "dtype", tti_safetensors_dtype(type->dtype));
+    tti_json_array(j, "shape");
+    for (int i = 0; i < type->shape.n_dims; i++) tti_json_int(j, NULL, type->shape.dim[i]);
+    tti_json_end(j);
+    tti_json_end(j);
+}
+
+static void add_pixels(tti_json *j, const tti_pixel_spec *pixels) {
+    tti_json_object(j, "pixels");
+    tti_json_array(j, "mean");
+    for (int i = 0; i < pixels->n_channels; i++) tti_json_double(j, NULL, pixels->mean[i]);
+    tti_json_end(j);
+    tti_json_array(j, "std");
+    for (int i = 0; i < pixels->n_channels; i++) tti_json_double(j, NULL, pixels->std[i]);
+    tti_json_end(j);
+    tti_json_text(j, "fit", fit_names[pixels->fit]);
+    tti_json_end(j);
+}
+
+static void add_members(tti_json *j, const tti_data_spec *spec) {
+    tti_json_int(j, "version", VERSION);
+    tti_json_text(j, "format", spec->format);
+    add_type(j, "stored", &spec->stored);
+    add_type(j, "x", &spec->x);
+    add_type(j, "y", &spec->y);
+    tti_json_int(j, "classes", spec->n_classes);
+    tti_json_int(j, "tokens", spec->n_tokens);
+    tti_json_bool(j, "tokenizer", spec->tokenizer != NULL);
+    if (spec->class_names) tti_json_array(j, "class_names");
+    for (int64_t i = 0; spec->class_names && i < spec->n_classes; i++)
+        tti_json_text(j, NULL, spec->class_names[i]);
+    if (spec->class_names) tti_json_end(j);
+    if (spec->pixels.n_channels > 0) add_pixels(j, &spec->pixels);
+}
+
+tutti_status tti_data_spec_print(const tti_data_spec *spec, tti_str *out) {
+    tti_str body = {0};
+    tti_json j = tti_json_begin(&body, 1);
+    tti_json_object(&j, NULL);
+    add_members(&j, spec);
+    tti_json_end(&j);
+    tti_str_add(&body, "\n");
+    bool failed = body.failed;
+    if (!failed) { /* the first line stands for the "{" */
+        tti_str_printf(out, first_line, tti_crc32c(0, body.text + 1, body.n_bytes - 1));
+        tti_str_add_bytes(out, body.text + 1, body.n_bytes - 1);
+    }
+    tti_str_free(&body);
+    return failed || out->failed ? tti_fail(TUTTI_E_NOMEM, "data: out of memory") : TUTTI_OK;
+}
+
+/* ---- reading ---- */
+
+static tutti_status read_type(const char *what, const json_t *root, const char *key,
+                              tutti_type *out) {
+    json_t *json;
+    uint64_t n_bytes;
+    TTI_TRY(tti_json_member(what, root, key, JSON_OBJECT, &json));
+    TTI_TRY(tti_json_read_type(what, json, out, &n_bytes));
+    if (n_bytes > 0 && n_bytes <= MAX_SAMPLE_BYTES) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"%s\": a sample of %" PRIu64 " bytes is not possible",
+                    what, key, n_bytes);
+}
+
+static tutti_status read_names(const char *what, const json_t *root, tti_data_spec *spec) {
+    json_t *names = json_object_get(root, "class_names");
+    if (!names) return TUTTI_OK;
+    TTI_TRY(tti_json_member(what, root, "class_names", JSON_ARRAY, &names));
+    size_t n = json_array_size(names);
+    if ((int64_t)n != spec->n_classes || n > TTI_MAX_CLASS_NAMES)
+        return tti_fail(TUTTI_E_CHECKPOINT, "%s: %zu class names for %lld classes", what, n,
+                        (long long)spec->n_classes);
+    spec->class_names = tti_arena_alloc(&spec->arena, (n + 1) * sizeof *spec->class_names);
+    for (size_t i = 0; i < n && !spec->arena.failed; i++) {
+        const char *name = json_string_value(json_array_get(names, i));
+        if (!name) return tti_fail(TUTTI_E_CHECKPOINT, "%s: class name %zu is not text", what, i);
+        spec->class_names[i] = tti_arena_strdup(&spec->arena, name);
+    }
+    return spec->arena.failed ? tti_fail(TUTTI_E_NOMEM, "%s: out of memory", what) : TUTTI_OK;
+}
+
+static tutti_status read_numbers(const char *what, const json_t *pixels, const char *key,
+                                 double out[3], size_t *n) {
+    json_t *list;
+    TTI_TRY(tti_json_member(what, pixels, key, JSON_ARRAY, &list));
+    *n = json_array_size(list);
+    for (size_t i = 0; i < TTI_MIN(*n, (size_t)3); i++) {
+        const json_t *number = json_array_get(list, i);
+        out[i] = json_is_number(number) ? json_number_value(number) : NAN;
+        if (!isfinite(out[i]))
+            return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"%s\" is not a list of numbers", what, key);
+    }
+    return TUTTI_OK;
+}
+
+/* Pixels are u8, and of three channels square: what follows makes a table and planes of them. */
+static tutti_status check_pixels(const char *what, const tti_data_spec *spec) {
+    const tti_pixel_spec *p = &spec->pixels;
+    const tutti_shape *s = &spec->stored.shape;
+    bool square = s->n_dims == 3 && s->dim[0] == s->dim[1] && s->dim[2] == 3 && s->dim[0] <= 4096;
+    bool good = spec->stored.dtype == TUTTI_U8 && (p->n_channels == 1 || square);
+    for (int i = 0; i < p->n_channels; i++) good &= p->std[i] >= 0;
+    if (good) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"pixels\" does not fit \"stored\"", what);
+}
+
+static tutti_status read_pixels(const char *what, const json_t *root, tti_data_spec *spec) {
+    json_t *pixels = json_object_get(root, "pixels");
+    const char *fit;
+    size_t n_mean, n_std;
+    if (!pixels) return TUTTI_OK;
+    TTI_TRY(tti_json_member(what, root, "pixels", JSON_OBJECT, &pixels));
+    TTI_TRY(read_numbers(what, pixels, "mean", spec->pixels.mean, &n_mean));
+    TTI_TRY(read_numbers(what, pixels, "std", spec->pixels.std, &n_std));
+    TTI_TRY(tti_json_read_text(what, pixels, "fit", &fit));
+    if (n_mean != n_std || (n_mean != 1 && n_mean != 3))
+        return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"pixels\": want 1 or 3 of mean and std", what);
+    spec->pixels.n_channels = (int)n_mean;
+    for (int i = 0; i < TTI_N_FITS; i++)
+        if (strcmp(fit, fit_names[i]) == 0) {
+            spec->pixels.fit = (tti_fit)i;
+            return check_pixels(what, spec);
+        }
+    return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"fit\" is not middle, square or fill", what);
+}
+
+static tutti_status read_format(const char *what, const json_t *root, tti_data_spec *spec) {
+    const char *name;
+    TTI_TRY(tti_json_read_text(what, root, "format", &name));
+    for (int i = 0; tti_format_at(i); i++)
+        if (strcmp(name, tti_format_at(i)->name) == 0) {
+            spec->format = tti_format_at(i)->name;
+            return TUTTI_OK;
+        }
+    char shown[TTI_CLIP];
+    return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"format\": there is no data format '%s'", what,
+                    tti_clip(shown, name));
+}
+
+static tutti_status read_members(const char *what, const json_t *root, tti_data_spec *spec,
+                                 bool *has_tokenizer) {
+    int64_t version;
+    TTI_TRY(tti_json_read_int(what, root, "version", VERSION, VERSION, &version));
+    TTI_TRY(read_format(what, root, spec));
+    TTI_TRY(read_type(what, root, "stored", &spec->stored));
+    TTI_TRY(read_type(what, root, "x", &spec->x));
+    TTI_TRY(read_type(what, root, "y", &spec->y));
+    TTI_TRY(tti_json_read_int(what, root, "classes", 0, MAX_CLASSES, &spec->n_classes));
+    TTI_TRY(tti_json_read_int(what, root, "tokens", 0, MAX_CLASSES, &spec->n_tokens));
+    const json_t *tokenizer = json_object_get(root, "tokenizer");
+    if (!json_is_boolean(tokenizer))
+        return tti_fail(TUTTI_E_CHECKPOINT, "%s: \"tokenizer\" is not true or false", what);
+    *has_tokenizer = json_is_true(tokenizer);
+    TTI_TRY(read_names(what, root, spec));
+    return read_pixels(what, root, spec);
+}
+
+tutti_status tti_data_spec_parse_body(const char *what, const char *text, size_t n_bytes,
+                                      tti_data_spec **out, bool *has_tokenizer) {
+    json_t *root;
+    *out = NULL;
+    TTI_TRY(tti_json_parse(what, text, n_bytes, &root));
+    tti_data_spec *spec = tti_data_spec_create();
+    tutti_status st = spec ? read_members(what, root, spec, has_tokenizer)
+                           : tti_fail(TUTTI_E_NOMEM, "%s: out of memory", what);
+    json_decref(root);
+    if (st == TUTTI_OK)
+        *out = spec;
+    else
+        tti_data_spec_release(spec);
+    return st;
+}
+
+tutti_status tti_data_spec_parse(const char *what, const char *text, size_t n_bytes,
+                                 tti_data_spec **out, bool *has_tokenizer) {
+    char line[FIRST_LINE_BYTES + 1];
+    *out = NULL;
+    if (n_bytes < FIRST_LINE_BYTES)
+        return tti_fail(TUTTI_E_CHECKPOINT, "%s: truncated: %zu bytes", what, n_bytes);
+    uint32_t crc = tti_crc32c(0, text + FIRST_LINE_BYTES, n_bytes - FIRST_LINE_BYTES);
+    snprintf(line, sizeof line, first_line, crc);
+    if (memcmp(line, text, FIRST_LINE_BYTES) != 0)
+        return tti_fail(TUTTI_E_CHECKPOINT,
+                        "%s: damaged: the checksum in its first line is not that of its contents",
+                        what);
+    return tti_data_spec_parse_body(what, text, n_bytes, out, has_tokenizer);
+}
+
+/* ---- files ---- */
+
+static tutti_status path_of(const char *dir, const char *file, char out[PATH_BYTES]) {
+    int n = snprintf(out, PATH_BYTES, "%s/%s", dir, file);
+    if (n >= 0 && n < PATH_BYTES) return TUTTI_OK;
+    return tti_fail(TUTTI_E_INVALID, "%.80s...: the path is too long", dir);
+}
+
+tutti_status tti_data_spec_save(const tti_data_spec *spec, const char *dir) {
+    char path[PATH_BYTES];
+    tti_str text = {0};
+    TTI_TRY(path_of(dir, TTI_TOKENIZER_FILE, path));
+    if (spec->tokenizer) TTI_TRY(tutti_tokenizer_save(spec->tokenizer, path));
+    TTI_TRY(path_of(dir, TTI_DATA_SPEC_FILE, path));
+    tutti_status st = tti_data_spec_print(spec, &text);
+    if (st == TUTTI_OK) st = tti_atomic_file_save(path, text.text, text.n_bytes);
+    tti_str_free(&text);
+    return st;
+}
+
+static tutti_status read_text(const char *path, char **out, size_t *n_bytes) {
+    tti_reader *reader;
+    TTI_TRY(tti_reader_open(path, &reader));
+    tutti_status st = tti_reader_read_all(reader, MAX_FILE_BYTES, out, n_bytes);
+    tti_reader_close(reader);
+    return st;
+}
+
+/* A file of the run that cannot be read is a damaged run, not bad data. */
+static tutti_status as_damaged(tutti_status st) {
+    char text[512];
+    if (st != TUTTI_E_DATA) return st;
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    return tti_fail(TUTTI_E_CHECKPOINT, "%s", text);
+}
+
+static tutti_status load_tokenizer(const char *dir, tti_data_spec *spec) {
+    char path[PATH_BYTES];
+    TTI_TRY(path_of(dir, TTI_TOKENIZER_FILE, path));
+    return as_damaged(tutti_tokenizer_open(&(tutti_tokenizer_desc){.dir = path}, &spec->tokenizer));
+}
+
+tutti_status tti_data_spec_load(const char *dir, tti_data_spec **out) {
+    char path[PATH_BYTES], *text = NULL;
+    size_t n_bytes = 0;
+    struct stat info;
+    bool has_tokenizer;
+    *out = NULL;
+    TTI_TRY(path_of(dir, TTI_DATA_SPEC_FILE, path));
+    if (stat(path, &info) != 0)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "%s: is missing, so the run does not say how its data is read: an earlier "
+                        "version of Tutti trained it; `tutti train --resume %s` writes the file "
+                        "while the training data is there",
+                        path, dir);
+    TTI_TRY(as_damaged(read_text(path, &text, &n_bytes)));
+    tutti_status st = tti_data_spec_parse(path, text, n_bytes, out, &has_tokenizer);
+    free(text);
+    if (st == TUTTI_OK && has_tokenizer) st = load_tokenizer(dir, *out);
+    if (st == TUTTI_OK) return TUTTI_OK;
+    tti_data_spec_release(*out);
+    *out = NULL;
+    return st;
+}
+
+/* ---- comparing ---- */
+
+/* The next line of *text, without its indent and the comma at its end. */
+static bool next_line(const char **text, char out[TTI_CLIP]) {
+    const char *end = strchr(*text, '\n');
+    if (!end) return false;
+    while (**text == ' ') ++*text;
+    int n = (int)(end - *text) - (end > *text && end[-1] == ',');
+    snprintf(out, TTI_CLIP, "%.*s", n, *text);
+    *text = end + 1;
+    return true;
+}
+
+static tutti_status compare_texts(const char *was, const char *now) {
+    char a[TTI_CLIP] = "", b[TTI_CLIP] = "", group[TTI_CLIP] = "";
+    if (strcmp(was, now) == 0) return TUTTI_OK;
+    next_line(&was, a), next_line(&now, b); /* the checksums */
+    while (next_line(&was, a) && next_line(&now, b) && strcmp(a, b) == 0) {
+        const char *list = strstr(a, "\": [");
+        if (list) snprintf(group, sizeof group, "%.*s: ", (int)(list + 1 - a), a);
+    }
+    if (a[0] != '"' || strstr(a, "\":")) group[0] = '\0';
+    return tti_fail(TUTTI_E_DATA,
+                    "data: the training data is not what this run was trained on: it was %s%s, and "
+                    "now it is %s%s; give the data of the run back, or start a new run",
+                    group, a, group, b);
+}
+
+tutti_status tti_data_spec_compare(const tti_data_spec *was, const tti_data_spec *now) {
+    tti_str a = {0}, b = {0};
+    tutti_status st = tti_data_spec_print(was, &a);
+    if (st == TUTTI_OK) st = tti_data_spec_print(now, &b);
+    if (st == TUTTI_OK) st = compare_texts(a.text, b.text);
+    if (st == TUTTI_OK && was->tokenizer && !tti_tokenizer_equal(was->tokenizer, now->tokenizer))
+        st =
+            tti_fail(TUTTI_E_DATA,
+                     "data: the training data has another tokenizer than this run was trained with "
+                     "(" TTI_TOKENIZER_FILE
+                     " in the run folder); give the data of the run back, or start a new run");
+    tti_str_free(&a);
+    tti_str_free(&b);
+    return st;
+}

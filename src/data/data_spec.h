@@ -1,0 +1,78 @@
+/* data_spec.h - the data specification: everything that a data set learned from its training split
+ * and that a trained model needs in order to read new samples.
+ *
+ * The training split makes it (its format fills what only the format knows, dataset.c the rest);
+ * every other opening is given it through tutti_dataset_desc and never reads the training files. It
+ * is stored beside a run's job as data.json, with tokenizer.json beside it where there is a
+ * tokenizer.
+ *
+ * It counts its owners: data sets of both splits and whoever read it share one.  Nothing changes in
+ * it once the training split is open.  Any thread may read it. */
+#ifndef TTI_DATA_DATA_SPEC_H
+#define TTI_DATA_DATA_SPEC_H
+
+#include "base/arena.h"
+#include "base/str.h"
+#include "data/tokenizer.h"
+#include "tutti/data.h"
+
+#define TTI_DATA_SPEC_FILE "data.json"
+
+enum { TTI_MAX_CLASS_NAMES = 1 << 20 };
+
+/* How an image that is not cropped at random becomes S x S. */
+typedef enum tti_fit {
+    TTI_FIT_MIDDLE, /* shorter side to 8/7 S, then the middle */
+    TTI_FIT_SQUARE, /* shorter side to S, then the middle     */
+    TTI_FIT_FILL,   /* all of it                              */
+    TTI_N_FITS
+} tti_fit;
+
+/* How stored u8 pixels become what the model is fed: (pixel/255 - mean) / std. */
+typedef struct tti_pixel_spec {
+    int n_channels; /* 0: samples are no pixels; 1: one mean and std for all elements, whose order
+                       stays; 3: RGB, [S,S,3] becomes [3,S,S] */
+    double mean[3], std[3];
+    tti_fit fit; /* n_channels 3 */
+} tti_pixel_spec;
+
+typedef struct tti_data_spec {
+    tti_arena arena; /* of texts */
+    _Atomic int n_owners;
+    const char *format;       /* of the training data */
+    tutti_type stored, x, y;  /* of one sample, as in dataset.h */
+    int64_t n_classes;        /* labels and targets are below it */
+    int64_t n_tokens;         /* as tutti_dataset_info has it */
+    const char **class_names; /* [n_classes]; NULL: classes have numbers only */
+    tti_pixel_spec pixels;
+    tutti_tokenizer *tokenizer; /* shared; NULL: none */
+} tti_data_spec;
+
+/* An empty one, with one owner; NULL when out of memory. */
+tti_data_spec *tti_data_spec_create(void);
+
+/* One more owner, who ends with tti_data_spec_release; NULL is a no-op.  Any thread. */
+tti_data_spec *tti_data_spec_share(tti_data_spec *spec);
+void tti_data_spec_release(tti_data_spec *spec);
+
+/* Writes dir/data.json, and dir/tokenizer.json if there is a tokenizer; each appears whole. */
+tutti_status tti_data_spec_save(const tti_data_spec *spec, const char *dir);
+
+/* Reads them again; *out has one owner.  TUTTI_E_CHECKPOINT for a file that is damaged or not what
+ * tti_data_spec_save writes, TUTTI_E_CONFIG if there is no data.json. */
+tutti_status tti_data_spec_load(const char *dir, tti_data_spec **out);
+
+/* TUTTI_E_DATA that names the first difference, unless both say the same.  was: of the run. */
+tutti_status tti_data_spec_compare(const tti_data_spec *was, const tti_data_spec *now);
+
+/* The text of data.json, and that text read again; the tokenizer is not in it, *has_tokenizer says
+ * whether there is one beside it.  what is what messages begin with. */
+tutti_status tti_data_spec_print(const tti_data_spec *spec, tti_str *out);
+tutti_status tti_data_spec_parse(const char *what, const char *text, size_t n_bytes,
+                                 tti_data_spec **out, bool *has_tokenizer);
+
+/* The same without the checksum, of the object alone: what a fuzzer can get through. */
+tutti_status tti_data_spec_parse_body(const char *what, const char *text, size_t n_bytes,
+                                      tti_data_spec **out, bool *has_tokenizer);
+
+#endif /* TTI_DATA_DATA_SPEC_H */
