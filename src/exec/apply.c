@@ -103,7 +103,7 @@ static void norm_lane(int index, void *arg) {
     for (size_t i = mine.first; i < mine.last; i++) {
         const tti_own_block *own = &x->share.blocks[i];
         tutti_status st = square_block(x, &x->lane[index], own, &x->partials[2 * own->update]);
-        if (st != TUTTI_OK) tti_exec_lane_failed(&x->lane[index], st);
+        if (st != TUTTI_OK) tti_exec_lane_failed(x, &x->lane[index], st);
     }
 }
 
@@ -188,7 +188,7 @@ static void update_lane(int index, void *arg) {
     tti_range mine = tti_lane_range(n, 1, index, x->desc.n_lanes);
     for (size_t i = first + mine.first; i < first + mine.last; i++) {
         tutti_status st = update_block(x, lane, i);
-        if (st != TUTTI_OK) tti_exec_lane_failed(lane, st);
+        if (st != TUTTI_OK) tti_exec_lane_failed(x, lane, st);
     }
 }
 

@@ -517,7 +517,7 @@ static void run_action(const pipe_run *r, int index, const tti_pipe_action *acti
     if (index >= wave->n_shards || lane->status != TUTTI_OK) return;
     tutti_status st = run_part(r, &part, wave);
     if (st == TUTTI_OK) return;
-    tti_exec_lane_failed(lane, st);
+    tti_exec_lane_failed(x, lane, st);
     tti_mailbox_fail(x->pipe->box, st);
 }
 
@@ -535,7 +535,7 @@ static void join_at(const pipe_run *r, int index, int sync) {
     tti_lanes_barrier(x->lanes);
     if (index == 0) {
         tutti_status st = tti_exec_join(x, sync);
-        if (st != TUTTI_OK) tti_exec_lane_failed(&x->lane[0], st);
+        if (st != TUTTI_OK) tti_exec_lane_failed(x, &x->lane[0], st);
     }
     tti_lanes_barrier(x->lanes);
 }
@@ -600,7 +600,7 @@ static void run_fetching(const pipe_run *r, int index, const tti_pipe_action *ac
     if (index > 0) return;
     tutti_status st = tti_lean_finish(x, r->eval);
     if (st == TUTTI_OK) return;
-    tti_exec_lane_failed(&x->lane[0], st);
+    tti_exec_lane_failed(x, &x->lane[0], st);
     tti_mailbox_fail(x->pipe->box, st);
 }
 

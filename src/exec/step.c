@@ -25,10 +25,12 @@ tti_run tti_exec_shard_run(const tti_exec *x, const tti_step_desc *desc, int sha
                      .sample0 = (uint64_t)shard * (uint64_t)desc->shard_size};
 }
 
-void tti_exec_lane_failed(tti_lane *lane, tutti_status status) {
+void tti_exec_lane_failed(tti_exec *x, tti_lane *lane, tutti_status status) {
     if (lane->status != TUTTI_OK) return;
     lane->status = status;
     snprintf(lane->error, sizeof lane->error, "%s", tutti_last_error());
+    for (int i = 0; x->lane_comms && i < x->n_lane_comms; i++)
+        tti_comm_abort(x->lane_comms[i], lane->error);
 }
 
 tutti_status tti_exec_lane_status(tti_exec *x) {
@@ -155,12 +157,13 @@ void tti_exec_feed(tti_exec *x, tti_instance *instance, const tti_fed_inputs *in
 /* As faults name it. */
 static int number_of(const tti_exec *x) { return x->desc.comm ? x->rank : x->desc.server_worker; }
 
-static void pass_fault(const tti_exec *x, tti_lane *lane, uint64_t step) {
+static void pass_fault(tti_exec *x, tti_lane *lane, uint64_t step) {
     if (TTI_FAULT_AT("exec.shard", number_of(x), (int64_t)step))
-        tti_exec_lane_failed(lane, tti_fail(TUTTI_E_INTERNAL,
-                                            "exec: worker %d cannot compute a "
-                                            "shard",
-                                            number_of(x)));
+        tti_exec_lane_failed(x, lane,
+                             tti_fail(TUTTI_E_INTERNAL,
+                                      "exec: worker %d cannot compute a "
+                                      "shard",
+                                      number_of(x)));
 }
 
 /* A part of the program for one shard; the first part is fed, the last one leaves the sums. */
@@ -187,7 +190,7 @@ static void run_part(dispatch *d, tti_lane *lane, int shard, tti_range steps, bo
                                              looks ? after_step : NULL, &f);
     tti_exec_lane_waited(x, tti_instance_take_exchanged(instance));
     if (st != TUTTI_OK)
-        tti_exec_lane_failed(lane, st);
+        tti_exec_lane_failed(x, lane, st);
     else if ((int)steps.last == n_steps)
         tti_exec_keep_sums(x, instance, shard);
 }
@@ -261,7 +264,7 @@ static void train_wave(dispatch *d, const tti_wave *wave, int lane, bool overlap
         tti_lanes_barrier(x->lanes);
         if (lane == 0) {
             tutti_status st = tti_exec_join(x, p);
-            if (st != TUTTI_OK) tti_exec_lane_failed(&x->lane[0], st);
+            if (st != TUTTI_OK) tti_exec_lane_failed(x, &x->lane[0], st);
         }
         tti_lanes_barrier(x->lanes);
     }
@@ -309,7 +312,7 @@ static void run_moved_wave(dispatch *d, const tti_wave *wave, int lane, bool is_
     int64_t end = tti_now_ns();
     tti_exec_waited(x, end - start);
     tti_profile_add(x, TTI_ROW_COMPUTE, tti_part_wait("waiting for sums"), -1, start, end);
-    if (st != TUTTI_OK) tti_exec_lane_failed(&x->lane[0], st);
+    if (st != TUTTI_OK) tti_exec_lane_failed(x, &x->lane[0], st);
 }
 
 static void compute_lane(int lane, void *arg) {
@@ -331,7 +334,7 @@ static tutti_status compute(tti_exec *x, const tti_step_desc *desc, bool eval) {
     int worker = number_of(x);
     for (int i = 0; i < x->n_in_flight; i++) x->lane[i].status = TUTTI_OK;
     if (!eval && TTI_FAULT_AT("exec.compute", worker, (int64_t)desc->step))
-        tti_exec_lane_failed(&x->lane[0],
+        tti_exec_lane_failed(x, &x->lane[0],
                              tti_fail(TUTTI_E_INTERNAL, "exec: worker %d cannot compute", worker));
     x->loss_scale = desc->loss_scale > 0 ? (float)desc->loss_scale : 1.0f;
     memset(x->sums, 0, x->n_sums * sizeof *x->sums);

@@ -173,8 +173,9 @@ void tti_exec_lane_waited(tti_exec *exec, int64_t t_ns);
 /* Turns the first failure of the lanes into this thread's error. */
 tutti_status tti_exec_lane_status(tti_exec *exec);
 
-/* Notes the failure of a lane, from its own thread. */
-void tti_exec_lane_failed(tti_lane *lane, tutti_status status);
+/* Keeps the first failure of a lane, from its own thread.  Aborts the lanes' collectives: the other
+ * lanes of this worker and of its peers must not wait there for a lane that computes no more. */
+void tti_exec_lane_failed(tti_exec *exec, tti_lane *lane, tutti_status status);
 
 /* What is the same for every worker about shard s of this step. */
 tti_run tti_exec_shard_run(const tti_exec *exec, const tti_step_desc *desc, int shard);

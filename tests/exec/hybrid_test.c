@@ -99,6 +99,20 @@ T_CASE(a_copy_that_fails_keeps_no_other_waiting) {
     }
 }
 
+/* The other lanes of the failed worker, and those of its peer on the tensor axis, leave their
+ * exchanges at once. */
+T_CASE(a_lane_that_fails_keeps_no_exchange_waiting) {
+    T_UNUSED;
+    static const char *const faults[] = {"exec.compute:fail@rank=0,3", "exec.shard:fail@rank=0,5"};
+    for (size_t i = 0; i < TTI_COUNT(faults); i++)
+        for (int n_lanes = 2; n_lanes <= 3; n_lanes++) {
+            grid g = {.size = {1, 1, 2}, .n_lanes = n_lanes, .may_fail = true};
+            run_with_fault(&g, faults[i], mlp);
+            for (int r = 0; r < 2; r++) expect_failure(&g, r, "cannot compute");
+            grid_fini(&g);
+        }
+}
+
 /* A stage that could not fetch sends no values made of anything else: the other stages of its copy
  * hear why. */
 T_CASE(a_fetch_that_fails_is_told_to_other_stages) {
@@ -281,6 +295,7 @@ int main(void) {
         cmocka_unit_test(norms_are_joined_in_stages),
         cmocka_unit_test(a_stage_that_fails_keeps_nobody_waiting),
         cmocka_unit_test(a_copy_that_fails_keeps_no_other_waiting),
+        cmocka_unit_test(a_lane_that_fails_keeps_no_exchange_waiting),
         cmocka_unit_test(a_fetch_that_fails_is_told_to_other_stages),
         cmocka_unit_test(gradients_and_parameters_in_parts),
         cmocka_unit_test(joined_stages_begin_with_a_fetch),
