@@ -72,6 +72,10 @@ TUTTI_NODISCARD tutti_status tti_ckpt_open(const char *run_dir, tti_ckpt_warn_fn
  * headers are checked, which is quick. */
 TUTTI_NODISCARD tutti_status tti_ckpt_open_dir(const char *dir, bool verify, tti_ckpt **out);
 
+/* The newest generation whose manifest and headers can be read, without verifying its tensors: for
+ * what the manifest says.  TUTTI_E_CHECKPOINT if there is none. */
+TUTTI_NODISCARD tutti_status tti_ckpt_open_newest(const char *run_dir, tti_ckpt **out);
+
 /* Steps of the generations there are, good or bad, newest first; *out is freed with free() and NULL
  * if there are none.  A run without the folder has none. */
 TUTTI_NODISCARD tutti_status tti_ckpt_list(const char *run_dir, int64_t **out, size_t *n_steps);

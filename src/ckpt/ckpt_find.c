@@ -63,3 +63,20 @@ tutti_status tti_ckpt_open(const char *run_dir, tti_ckpt_warn_fn warn, void *use
     free(list);
     return st;
 }
+
+tutti_status tti_ckpt_open_newest(const char *run_dir, tti_ckpt **out) {
+    tti_generation *list;
+    tti_arena arena = {0};
+    size_t n;
+    *out = NULL;
+    TTI_TRY(tti_ckpt_scan(run_dir, &list, &n));
+    tutti_status st = tti_fail(TUTTI_E_CHECKPOINT, "%s: no checkpoint that can be read", run_dir);
+    for (size_t i = 0; i < n && st != TUTTI_OK; i++) {
+        const char *dir =
+            tti_arena_printf(&arena, "%s/" TTI_CKPT_FOLDER "/%s", run_dir, list[i].name);
+        if (dir) st = tti_ckpt_open_dir(dir, false, out);
+    }
+    tti_arena_free(&arena);
+    free(list);
+    return st;
+}

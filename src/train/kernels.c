@@ -14,8 +14,6 @@
 #include "base/error.h"
 #include "ckpt/ckpt.h"
 
-enum { PATH_BYTES = 800 };
-
 static void keep(void (*describe)(tti_str *out), char *text, size_t n_bytes) {
     tti_str str = {0};
     describe(&str);
@@ -61,18 +59,12 @@ static void tell_stack(const tti_backend *backend, tti_kernel_record *out) {
 /* The level of the newest checkpoint of a run that can be read; -1 where it was made with another
  * oneDNN, for which no level helps. */
 static int level_of_run(const char *run_dir) {
-    int64_t *steps = NULL;
-    size_t n_steps = 0;
     int level = -1;
-    tti_ckpt *ckpt = NULL;
-    if (tti_ckpt_list(run_dir, &steps, &n_steps) != TUTTI_OK) return -1;
-    for (size_t i = 0; i < n_steps && !ckpt; i++) {
-        char path[PATH_BYTES];
-        snprintf(path, sizeof path, "%s/checkpoints/step-%09lld", run_dir, (long long)steps[i]);
-        if (tti_ckpt_open_dir(path, false, &ckpt) != TUTTI_OK) ckpt = NULL;
+    tti_ckpt *ckpt;
+    if (tti_ckpt_open_newest(run_dir, &ckpt) != TUTTI_OK) {
+        tti_clear_error();
+        return -1;
     }
-    free(steps);
-    if (!ckpt) return -1;
     const char *saved = tti_ckpt_get_meta(ckpt)->backend;
     if (saved && tti_cpu_has_libraries(saved)) level = tti_cpu_level_in(saved);
     tti_ckpt_close(ckpt);

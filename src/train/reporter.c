@@ -1,10 +1,12 @@
 /* reporter.c - figures of a run, kept and told. */
 #include "train/reporter.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "train/averaging.h"
@@ -348,6 +350,7 @@ tutti_status tti_reporter_step(tti_reporter *r, int64_t step, double lr,
     r->is_due |= record_is_due(r, step);
     if (!r->is_due || result->partial) return TUTTI_OK;
     r->is_due = false;
+    TTI_TRY(tti_reporter_check_folder(r));
     double window = (double)(r->window_ns > 0 ? r->window_ns : 1);
     tutti_event e = event_at(r, TUTTI_EVENT_STEP, step);
     e.loss = result->count > 0 ? result->loss_sum / result->count : 0;
@@ -485,6 +488,22 @@ tutti_status tti_reporter_left(tti_reporter *r, const tti_leave *left) {
 }
 
 void tti_reporter_pause(tti_reporter *r, int64_t t_ns) { r->mark_ns += t_ns; }
+
+tutti_status tti_reporter_check_folder(const tti_reporter *r) {
+    struct stat here, opened;
+    char path[700];
+    if (!r->active) return TUTTI_OK;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", r->run_dir);
+    bool is_gone = stat(path, &here) != 0
+                       ? errno == ENOENT || errno == ENOTDIR
+                       : fstat(r->metrics.fd, &opened) == 0 &&
+                             (here.st_ino != opened.st_ino || here.st_dev != opened.st_dev);
+    if (!is_gone) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CHECKPOINT,
+                    "the run folder %s was removed, moved or replaced while the run was at work; "
+                    "the run ends, since nothing of it could be saved",
+                    r->run_dir);
+}
 
 tutti_status tti_reporter_checkpoint(tti_reporter *r, int64_t step) {
     if (!r->active) return TUTTI_OK;

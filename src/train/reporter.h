@@ -102,6 +102,9 @@ void tti_reporter_pause(tti_reporter *r, int64_t t_ns);
  * are missing, and TUTTI_OK comes back; any other status as it is. */
 tutti_status tti_reporter_go_on(tti_reporter *r, tutti_status st);
 
+/* TUTTI_E_CHECKPOINT if the run folder is not there any more: nothing would remain of the run. */
+tutti_status tti_reporter_check_folder(const tti_reporter *r);
+
 tutti_status tti_reporter_checkpoint(tti_reporter *r, int64_t step);
 tutti_status tti_reporter_warn(tti_reporter *r, const char *text);
 /* A step was left out under train.on_nan=skip, after *n others: warned of the first and then each

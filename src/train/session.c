@@ -53,6 +53,7 @@ typedef struct session {
     tti_reporter reporter;  /* silent on other ranks than 0 */
     tti_run_state state;    /* over all resumed parts */
     int64_t saved_step;     /* step of the newest checkpoint, -1: none */
+    int n_failed_saves;     /* in a row */
     int64_t n_skipped;      /* under train.on_nan=skip, in this part of the run */
     int64_t n_left_out;     /* asynchronous: of all workers, for a loss scale too */
     tti_times times;
@@ -436,6 +437,25 @@ static tutti_status end_serve(session *s, tutti_status saved) {
     return saved == TUTTI_OK ? saved : tti_fail(saved, "%s", text);
 }
 
+enum { MAX_FAILED_SAVES = 3 };
+
+/* The run goes on without a checkpoint, since the last one is still there, but not for long: a
+ * crash would cost all that was trained since.  The final one must succeed, and parameters that are
+ * not finite are of no use. */
+static tutti_status end_failed_save(session *s, tutti_status st) {
+    char text[2048];
+    bool is_final = s->state.step >= s->b->n_steps || s->stop_signal;
+    if (is_final || st == TUTTI_E_NUMERICS) return st;
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    TTI_TRY(tti_reporter_check_folder(&s->reporter));
+    if (++s->n_failed_saves == MAX_FAILED_SAVES)
+        return tti_fail(TUTTI_E_CHECKPOINT,
+                        "%d checkpoints in a row could not be saved; the run ends, since it could "
+                        "not be resumed from here: %s",
+                        MAX_FAILED_SAVES, text);
+    return tti_reporter_warn(&s->reporter, text);
+}
+
 static tutti_status save(session *s) {
     if (s->saved_step == s->state.step) return TUTTI_OK;
     s->saved_step = s->state.step;
@@ -448,14 +468,11 @@ static tutti_status save(session *s) {
     st = end_serve(s, st);
     tti_reporter_pause(&s->reporter, tti_now_ns() - start);
     if (st == TUTTI_OK) {
+        s->n_failed_saves = 0;
         tti_worker_report_step((uint64_t)s->state.step);
         return tti_reporter_checkpoint(&s->reporter, s->state.step);
     }
-    /* The run goes on without: the last checkpoint is still there.  The final one must succeed, and
-     * of parameters that are not finite nothing good comes. */
-    bool is_final = s->state.step >= s->b->n_steps || s->stop_signal;
-    return is_final || st == TUTTI_E_NUMERICS ? st
-                                              : tti_reporter_warn(&s->reporter, tutti_last_error());
+    return end_failed_save(s, st);
 }
 
 /* After so many steps. */

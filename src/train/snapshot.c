@@ -228,8 +228,9 @@ static tutti_status check_identity(const tti_blueprint *b, const tti_ckpt *ckpt)
     const char *saved = tti_ckpt_get_text(ckpt, "identity");
     return tti_fail(TUTTI_E_CHECKPOINT,
                     "%s was made by another job and cannot be continued bit for bit:\n"
-                    "  there: %s\n  here:  %s",
-                    tti_ckpt_dir(ckpt), saved ? saved : "(not said)", identity);
+                    "  there: %s\n  here:  %s\nResume with the same data and job, or start a new "
+                    "run with model.init=%s",
+                    tti_ckpt_dir(ckpt), saved ? saved : "(not said)", identity, tti_ckpt_dir(ckpt));
 }
 
 static tutti_status check_backend(const tti_blueprint *b, const tti_ckpt *ckpt,

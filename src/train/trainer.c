@@ -27,6 +27,7 @@
 #include "train/kernels.h"
 #include "train/model_choice.h"
 #include "train/report.h"
+#include "train/resume.h"
 #include "train/run_dir.h"
 #include "train/session.h"
 #include "train/worker_exec.h"
@@ -338,6 +339,9 @@ static bool supervises(const trainer *t) {
     return many && !t->is_worker && strcmp(c->parallel.place, "processes") == 0;
 }
 
+/* Whoever prints warnings: a supervisor leaves them to the worker of rank 0. */
+static bool tells_warnings(const trainer *t) { return !supervises(t) && t->place.rank == 0; }
+
 /* Before any kernel is prepared.  Processes of our own supervisor are of one machine: each comes to
  * the same from the checkpoint. */
 static tutti_status choose_kernels(const trainer *t, const tti_devices *devices) {
@@ -351,11 +355,25 @@ static tutti_status choose_kernels(const trainer *t, const tti_devices *devices)
                                                      .exact = tti_job_is_exact(c),
                                                      .run_dir = run_dir},
                                  told, sizeof told));
-    bool told_by_worker = supervises(t) || t->place.rank > 0;
-    if (!*told || told_by_worker || !t->desc->on_event) return TUTTI_OK;
+    if (!*told || !tells_warnings(t) || !t->desc->on_event) return TUTTI_OK;
     tutti_event event = {.kind = TUTTI_EVENT_WARNING, .text = told};
     t->desc->on_event(t->desc->user, &event);
     return TUTTI_OK;
+}
+
+/* Before anything is written: the run folder's job may have been edited or damaged. */
+static tutti_status check_resumed_job(trainer *t) {
+    tti_str notice = {0}, text = {0};
+    if (!t->desc->resume) return TUTTI_OK;
+    tutti_status st = tti_resume_check(t->job, t->desc->resume, &notice);
+    if (st == TUTTI_OK && notice.n_bytes > 0 && tells_warnings(t)) {
+        tti_str_printf(&text, "the run continues with other values than its checkpoint:%s",
+                       tti_str_text(&notice));
+        warn(t, tti_str_text(&text));
+    }
+    tti_str_free(&notice);
+    tti_str_free(&text);
+    return st;
 }
 
 /* A launcher that starts its ranks again does so with the same command: they go on with what the
@@ -407,6 +425,7 @@ static tutti_status prepare(trainer *t) {
     int n_here = foreign ? t->core_n_ranks : (int)c->parallel.workers;
     TTI_TRY(tti_devices_check_sharing(c, &devices, n_here, t->n_devices));
     if (foreign && !t->desc->resume) TTI_TRY(look_for_own_run(t));
+    TTI_TRY(check_resumed_job(t));
     TTI_TRY(choose_kernels(t, &devices));
     return make_run_dir(t);
 }

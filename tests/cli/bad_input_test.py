@@ -268,6 +268,31 @@ def test_no_file_may_be_as_large():
         raise AssertionError("the run did not go on: step %d" % steps[-1])
 
 
+def test_three_saves_that_fail_end_the_run():
+    """A file stands where the folder of the checkpoints was."""
+    for place in ("threads", "processes"):
+        process = runs.start(*runs.small(place, "train.steps=1000000", "-n", "2",
+                                         "run.checkpoint_every=50", "parallel.place=" + place))
+        runs.wait_until(lambda: runs.checkpoints(place))
+        os.rename(place + "/checkpoints", "kept-" + place)
+        with open(place + "/checkpoints", "w"):
+            pass
+        ended = runs.finish(process)
+        ended.expect(CHECKPOINT, "3 checkpoints in a row could not be saved; the run ends")
+        if ended.err.count("warning: ") != 2:
+            raise AssertionError("warnings: " + ended.err)
+
+
+def test_a_folder_that_disappears_ends_the_run():
+    """Nothing would remain of such a run."""
+    for place in ("threads", "processes"):
+        process = runs.start(*runs.small(place, "train.steps=1000000", "-n", "2",
+                                         "run.checkpoint_every=-1", "parallel.place=" + place))
+        runs.wait_until(lambda: runs.steps_told(place) > 5)
+        os.rename(place, place + "-moved")
+        runs.finish(process).expect(CHECKPOINT, "the run folder %s was removed, moved" % place)
+
+
 def test_no_room_for_records():
     """A run that is under way loses records and nothing else; no line is torn."""
     def limit():
@@ -397,15 +422,15 @@ def test_no_good_checkpoint():
 def test_checkpoint_of_another():
     runs.tutti(*runs.small("run")).expect(0)
     before = contents("run/checkpoints")
-    for arguments, part in ((["model.hidden=[17]"], "fc1"),
-                            (["model.hidden=[16, 16]"], "fc2"),
-                            (["model.name=lenet"], "conv1"),
-                            (["train.batch=64"], "train.batch=60"),
-                            (["train.seed=2"], "train.seed=1"),
-                            (["parallel.shards=4"], "parallel.shards=8"),
-                            (["optimizer.name=sgd"], "optimizer.name=adamw"),
-                            (["data.n_train=500"], "samples=512")):
-        runs.tutti("train", "--resume", "run", *arguments).expect(CHECKPOINT, part)
+    for argument, part in (("model.hidden=[17]", "[16] in the checkpoint"),
+                           ("model.hidden=[16, 16]", "[16] in the checkpoint"),
+                           ("model.name=lenet", "mlp in the checkpoint"),
+                           ("train.batch=64", "60 in the checkpoint"),
+                           ("train.seed=2", "1 in the checkpoint"),
+                           ("parallel.shards=4", "8 in the checkpoint"),
+                           ("optimizer.name=sgd", "adamw in the checkpoint")):
+        runs.tutti("train", "--resume", "run", argument).expect(CONFIG, part)
+    runs.tutti("train", "--resume", "run", "data.n_train=500").expect(CHECKPOINT, "samples=512")
     if contents("run/checkpoints") != before:
         raise AssertionError("the checkpoints were touched")
     runs.tutti("train", "--resume", "run", "train.steps=41").expect(0)

@@ -197,7 +197,7 @@ def power_of_two_from(n):
 def test_the_default_number_of_shards_follows_the_cores():
     """Up to one worker per core the result does not depend on -n; the first line says so."""
     cores = len(os.sched_getaffinity(0))
-    small = [a for a in runs.small("unused")[1:] if not a.startswith(("parallel.shards", "run.dir"))]
+    small = [a for a in runs.SMALL if not a.startswith("parallel.shards")]
     hashes, shards = set(), min(power_of_two_from(cores), 32)
     for n in range(1, min(cores, 3) + 1):
         run = "run-%d" % n
