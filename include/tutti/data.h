@@ -32,8 +32,10 @@ typedef struct tutti_dataset_desc {
     uint64_t seed;          /* digits: another seed draws other digits                     */
     double val_fraction;    /* where the files do not say what is for testing: this share   */
     bool skip_bad;          /* a damaged sample is counted and masked: x zeros, y -1        */
+    int64_t max_unpacked;   /* bytes that a gzipped file may unpack to; 0: 1 GiB            */
 
     /* Images (images, tar, packed, cifar10, cifar100). */
+    int64_t max_pixels;       /* of a picture in a file; 0: 2^27, 134 million                */
     int64_t image_size;       /* S of x [3,S,S]; 0: 224, CIFAR 32                            */
     const char *augment;      /* of the training split: "random_resized_crop, flip" (see
                                  docs/job.md); "" none; NULL or "auto": what is usual        */
@@ -61,9 +63,11 @@ typedef struct tutti_dataset_desc {
 typedef struct tutti_dataset_info {
     int64_t n_samples;
     int64_t n_classes;
-    tutti_type x;     /* of one sample, without a batch axis */
-    tutti_type y;     /* of one sample, i32                  */
-    int64_t n_tokens; /* tokens of x are below it; 0: below n_classes, or x has none */
+    tutti_type x;      /* of one sample, without a batch axis */
+    tutti_type y;      /* of one sample, i32                  */
+    int64_t n_tokens;  /* tokens of x are below it; 0: below n_classes, or x has none */
+    int64_t n_ignored; /* files and folders in data.dir that are not data: hidden files, system
+                          files, files of another kind, folders without a use */
 } tutti_dataset_info;
 
 TUTTI_EXTERN_C_BEGIN
@@ -86,6 +90,11 @@ TUTTI_API int64_t tutti_dataset_n_skipped(const tutti_dataset *ds);
 
 /* Why: text i of the first 100, NULL past the last.  Borrowed until the data set is destroyed. */
 TUTTI_API const char *tutti_dataset_skip_reason(const tutti_dataset *ds, int64_t i);
+
+/* The number of samples of each class, counts[n_classes].  TUTTI_E_UNSUPPORTED where a sample has
+ * no class: tokens, and targets that are not one number. */
+TUTTI_API TUTTI_NODISCARD tutti_status tutti_dataset_count_classes(const tutti_dataset *ds,
+                                                                   int64_t *counts);
 
 /* The name of a class, NULL where there are no names.  Borrowed until the data set is destroyed. */
 TUTTI_API const char *tutti_dataset_class_name(const tutti_dataset *ds, int64_t label);

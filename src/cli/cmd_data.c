@@ -12,7 +12,8 @@ static const char usage[] =
     "       tutti data pack JOB.yaml [key=value ...] --out DIR [--shard-tokens N]\n"
     "       tutti data info|pack --text FILE [--tokenizer NAME] [--tokenizer-dir DIR] ...\n"
     "\n"
-    "info prints how many samples, of what type, both splits have.  pack writes text as files of\n"
+    "info prints how many samples of each class, and of what type, both splits have.  pack writes "
+    "text as files of\n"
     "tokens (llm.c's .bin, with tokenizer.json), pictures decoded and of one size; the job then\n"
     "says data.format=tokens (packed) and data.dir=DIR.\n"
     "\n"
@@ -106,20 +107,73 @@ static void print_head(const tutti_dataset *ds, const char *format) {
                (long long)tutti_tokenizer_get_size(tokenizer));
 }
 
+enum { MAX_CLASS_ROWS = 100 };
+
+/* Samples of each class in both splits; NULL: the samples have no classes. */
+typedef struct class_table {
+    int64_t n;
+    int64_t *count[TUTTI_N_SPLITS];
+} class_table;
+
+static void print_class_row(const tutti_dataset *names, const class_table *table, int64_t i) {
+    const char *name = tutti_dataset_class_name(names, i);
+    printf("%8lld %12lld %12lld  %s\n", (long long)i, (long long)table->count[TUTTI_TRAIN][i],
+           (long long)table->count[TUTTI_TEST][i], name ? name : "");
+}
+
+/* Long tables are cut; classes without samples in training are named in full. */
+static void print_classes(const tutti_dataset *names, const class_table *table) {
+    const int64_t *train = table->count[TUTTI_TRAIN];
+    if (!train || !table->count[TUTTI_TEST]) return;
+    int64_t n_empty = 0;
+    printf("%8s %12s %12s  name\n", "class", "train", "test");
+    for (int64_t i = 0; i < table->n; i++) {
+        n_empty += train[i] == 0;
+        if (i < MAX_CLASS_ROWS) print_class_row(names, table, i);
+    }
+    if (table->n > MAX_CLASS_ROWS)
+        printf("     ... and %lld more classes\n", (long long)(table->n - MAX_CLASS_ROWS));
+    if (n_empty > 0) printf("warning: %lld classes have no training samples\n", (long long)n_empty);
+}
+
+static tutti_status count_split(const tutti_dataset *ds, class_table *table, int split) {
+    const tutti_dataset_info *what = tutti_dataset_get_info(ds);
+    if (split == 0) table->n = what->n_classes;
+    if (what->y.shape.n_dims > 0 || what->n_classes != table->n || what->n_classes < 1)
+        return TUTTI_OK;
+    table->count[split] = calloc((size_t)table->n, sizeof *table->count[split]);
+    if (!table->count[split]) return TUTTI_E_NOMEM;
+    return tutti_dataset_count_classes(ds, table->count[split]);
+}
+
+static void print_split(const char *name, const tutti_dataset_info *what) {
+    printf("%s\n  samples   %lld\n", name, (long long)what->n_samples);
+    print_type("x", &what->x);
+    print_type("y", &what->y);
+    if (what->n_ignored > 0)
+        printf("  ignored   %lld files or folders that are not data of this format\n",
+               (long long)what->n_ignored);
+}
+
 static int info(tutti_job *job) {
     static const char *const names[] = {"train", "test"};
-    for (int split = 0; split < TUTTI_N_SPLITS; split++) {
-        tutti_dataset *ds;
-        tutti_status st = tutti_job_open_dataset(job, (tutti_data_split)split, &ds);
-        if (st != TUTTI_OK) return report_failure(st);
-        const tutti_dataset_info *what = tutti_dataset_get_info(ds);
-        if (split == 0) print_head(ds, tutti_job_get(job, "data.format"));
-        printf("%s\n  samples   %lld\n", names[split], (long long)what->n_samples);
-        print_type("x", &what->x);
-        print_type("y", &what->y);
-        tutti_dataset_destroy(ds);
+    class_table table = {0};
+    tutti_dataset *set[TUTTI_N_SPLITS] = {0};
+    tutti_status st = TUTTI_OK;
+    for (int split = 0; st == TUTTI_OK && split < TUTTI_N_SPLITS; split++) {
+        st = tutti_job_open_dataset(job, (tutti_data_split)split, &set[split]);
+        if (st != TUTTI_OK) break;
+        if (split == 0) print_head(set[split], tutti_job_get(job, "data.format"));
+        print_split(names[split], tutti_dataset_get_info(set[split]));
+        st = count_split(set[split], &table, split);
     }
-    return 0;
+    if (st == TUTTI_OK) print_classes(set[TUTTI_TRAIN], &table);
+    int code = st == TUTTI_OK ? 0 : report_failure(st);
+    for (int split = 0; split < TUTTI_N_SPLITS; split++) {
+        tutti_dataset_destroy(set[split]);
+        free(table.count[split]);
+    }
+    return code;
 }
 
 static int pack(tutti_job *job, const tutti_pack_desc *desc) {

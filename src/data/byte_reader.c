@@ -26,19 +26,33 @@ struct tti_reader {
     uint64_t n_raw, raw;  /* bytes in the file when it was opened, bytes taken */
     bool gzip;            /* or deflated, where part */
     bool part;            /* of a file; no header tells what it is */
-    bool ended;           /* gzip: the end of the stream, with its checksum, was seen */
+    bool ended;           /* gzip: the end of the last member, with its checksum, was seen */
+    uint64_t n_unpacked, max_unpacked; /* gzip: bytes given so far, and the most that may be */
     z_stream z;
     uint8_t *buffer; /* gzip: raw bytes on their way to inflate */
 };
 
+/* Why a path could not be opened.  A link whose target is missing is named as such: that is what a
+ * folder of git-annex, DVC or Hugging Face looks like before its files were downloaded. */
+static tutti_status fail_to_open(const char *path, int error) {
+    char target[1024];
+    ssize_t n = error == ENOENT ? readlink(path, target, sizeof target - 1) : -1;
+    if (n >= 0) {
+        target[n] = '\0';
+        return tti_fail(TUTTI_E_DATA, "%s: is a symbolic link to '%s', which does not exist", path,
+                        target);
+    }
+    if (error == ELOOP)
+        return tti_fail(TUTTI_E_DATA, "%s: is part of a loop of symbolic links", path);
+    bool missing = error == ENOENT || error == ENOTDIR;
+    return tti_fail(missing ? TUTTI_E_DATA : TUTTI_E_IO, "%s: cannot open: %s", path,
+                    strerror(error));
+}
+
 tutti_status tti_open_regular(const char *path, int *out_fd, uint64_t *out_n_bytes) {
     /* O_NONBLOCK: opening a pipe must not wait for its writer. */
-    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 && errno == ELOOP)
-        return tti_fail(TUTTI_E_DATA, "%s: is a symbolic link; a regular file is expected", path);
-    if (fd < 0)
-        return tti_fail(errno == ENOENT ? TUTTI_E_DATA : TUTTI_E_IO, "%s: cannot open: %s", path,
-                        strerror(errno));
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) return fail_to_open(path, errno);
     struct stat info;
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         close(fd);
@@ -101,6 +115,7 @@ static tutti_status reader_create(tti_reader init, const char *path, tti_reader 
     }
     *r = init;
     r->path = copy;
+    r->max_unpacked = TTI_MAX_UNPACKED;
     tutti_status st = start(r);
     if (st == TUTTI_OK)
         *out = r;
@@ -150,25 +165,62 @@ static tutti_status read_plain(tti_reader *r, uint8_t *dst, size_t n_bytes, size
     return TUTTI_OK;
 }
 
+/* Gives inflate at least n_bytes of input, fewer only at the end of the file. */
+static tutti_status refill(tti_reader *r, size_t n_bytes) {
+    if (r->z.avail_in >= n_bytes) return TUTTI_OK;
+    memmove(r->buffer, r->z.next_in ? r->z.next_in : r->buffer, r->z.avail_in);
+    r->z.next_in = r->buffer;
+    for (size_t n = 1; r->z.avail_in < n_bytes && n > 0; r->z.avail_in += (uInt)n)
+        TTI_TRY(take_raw(r, r->buffer + r->z.avail_in, BUFFER_BYTES - r->z.avail_in, &n));
+    return TUTTI_OK;
+}
+
+/* At the end of a member: goes on with the next one (RFC 1952, 2.2).  Zeros between and after
+ * members are padding.  Other bytes are refused, although gzip only warns about them: they may be
+ * data whose compression is damaged. */
+static tutti_status next_member(tti_reader *r) {
+    TTI_TRY(refill(r, 1));
+    while (r->z.avail_in > 0 && *r->z.next_in == 0) {
+        r->z.next_in++;
+        r->z.avail_in--;
+        TTI_TRY(refill(r, 1));
+    }
+    TTI_TRY(refill(r, 2));
+    bool at_end = r->z.avail_in == 0;
+    bool another = r->z.avail_in >= 2 && r->z.next_in[0] == 0x1F && r->z.next_in[1] == 0x8B;
+    if (!at_end && !another)
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: byte %llu: trailing bytes after the gzip data that are "
+                        "no gzip member",
+                        r->path, (unsigned long long)(r->raw - r->z.avail_in));
+    r->ended = at_end;
+    return another && inflateReset(&r->z) != Z_OK
+               ? tti_fail(TUTTI_E_NOMEM, "%s: out of memory for decompression", r->path)
+               : TUTTI_OK;
+}
+
 /* One call of inflate, with fresh input when the old is used up. */
 static tutti_status inflate_some(tti_reader *r, bool *at_end_of_file) {
-    if (r->z.avail_in == 0) {
-        size_t n;
-        TTI_TRY(take_raw(r, r->buffer, BUFFER_BYTES, &n));
-        r->z.next_in = r->buffer;
-        r->z.avail_in = (uInt)n;
-        *at_end_of_file = n == 0;
-        if (n == 0) return TUTTI_OK;
-    }
+    TTI_TRY(refill(r, 1));
+    *at_end_of_file = r->z.avail_in == 0;
+    if (*at_end_of_file) return TUTTI_OK;
     int code = inflate(&r->z, Z_NO_FLUSH);
-    if (code == Z_STREAM_END)
+    if (code == Z_STREAM_END) {
+        if (!r->part) return next_member(r);
         r->ended = true;
-    else if (code == Z_MEM_ERROR)
+    } else if (code == Z_MEM_ERROR) {
         return tti_fail(TUTTI_E_NOMEM, "%s: out of memory for decompression", r->path);
-    else if (code != Z_OK && code != Z_BUF_ERROR)
+    } else if (code != Z_OK && code != Z_BUF_ERROR) {
         return tti_fail(TUTTI_E_DATA, "%s: damaged gzip data (%s)", r->path,
                         r->z.msg ? r->z.msg : "inflate failed");
+    }
     return TUTTI_OK;
+}
+
+static tutti_status fail_too_large(const tti_reader *r) {
+    return tti_fail(TUTTI_E_DATA,
+                    "%s: unpacks to more than %llu MiB; data.max_unpacked_mb=N allows more",
+                    r->path, (unsigned long long)(r->max_unpacked >> 20));
 }
 
 static tutti_status read_gzip(tti_reader *r, uint8_t *dst, size_t n_bytes, size_t *got) {
@@ -179,8 +231,14 @@ static tutti_status read_gzip(tti_reader *r, uint8_t *dst, size_t n_bytes, size_
         r->z.avail_out = room;
         TTI_TRY(inflate_some(r, &at_end_of_file));
         *got += room - r->z.avail_out;
+        r->n_unpacked += room - r->z.avail_out;
+        if (r->n_unpacked > r->max_unpacked) return fail_too_large(r);
     }
     return TUTTI_OK;
+}
+
+void tti_reader_allow(tti_reader *r, int64_t max_unpacked) {
+    if (max_unpacked > 0) r->max_unpacked = (uint64_t)max_unpacked;
 }
 
 tutti_status tti_reader_read(tti_reader *r, void *dst, size_t n_bytes, const char *what) {
@@ -219,6 +277,7 @@ tutti_status tti_reader_expect(const tti_reader *r, uint64_t n_bytes) {
         return tti_fail(TUTTI_E_DATA,
                         "%s: the header declares %llu bytes, more than %llu gzipped bytes can hold",
                         r->path, (unsigned long long)n_bytes, (unsigned long long)r->n_raw);
+    if (r->gzip && n_bytes > r->max_unpacked - r->n_unpacked) return fail_too_large(r);
     return TUTTI_OK;
 }
 

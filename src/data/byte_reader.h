@@ -1,7 +1,8 @@
 /* byte_reader.h - bytes of an untrusted file in order, plain or gzipped, never more than asked for.
  *
- * Whether a file is gzipped is seen from its first bytes, not from its name.  Every failure names
- * the file.  One reader is used by one thread at a time. */
+ * The first bytes of a file say whether it is gzipped, not its name.  A gzipped file may have
+ * several members, whose contents follow one another, and zeros after the last one.  Every failure
+ * names the file.  One reader is used by one thread at a time. */
 #ifndef TTI_DATA_BYTE_READER_H
 #define TTI_DATA_BYTE_READER_H
 
@@ -9,8 +10,12 @@
 
 typedef struct tti_reader tti_reader;
 
-/* Opens a regular file; a symbolic link, a folder or a device is TUTTI_E_DATA, and so is a file
- * that is missing (TUTTI_E_IO for any other reason).  *out is NULL on failure. */
+/* What a gzipped file may unpack to unless tti_reader_allow says otherwise. */
+#define TTI_MAX_UNPACKED ((uint64_t)1 << 30)
+
+/* Opens a regular file, or a symbolic link to one.  A folder, a pipe or a device is TUTTI_E_DATA,
+ * and so are a missing file, a link to one and a loop of links (TUTTI_E_IO for any other reason).
+ * *out is NULL on failure. */
 tutti_status tti_reader_open(const char *path, tti_reader **out);
 
 /* The same over n_bytes at bytes, borrowed as long as the reader; name stands for the path. */
@@ -28,6 +33,9 @@ tutti_status tti_reader_finish(tti_reader *reader);
  * from the bytes it has and the most that they can expand to.  To be called before memory is taken
  * for a size that the file itself declares. */
 tutti_status tti_reader_expect(const tti_reader *reader, uint64_t n_bytes);
+
+/* The most bytes that a gzipped file may unpack to; more is TUTTI_E_DATA.  0: TTI_MAX_UNPACKED. */
+void tti_reader_allow(tti_reader *reader, int64_t max_unpacked);
 
 const char *tti_reader_path(const tti_reader *reader);
 bool tti_reader_is_gzip(const tti_reader *reader);

@@ -244,6 +244,31 @@ const char *tutti_dataset_skip_reason(const tutti_dataset *ds, int64_t i) {
     return ds->skips ? tti_skip_list_text(ds->skips, i) : NULL;
 }
 
+/* Any sample of a format with read; x is memory for one. */
+static tutti_status read_label(const tutti_dataset *ds, int64_t index, void *x, int32_t *y) {
+    if (ds->label) return ds->label(ds, index, y);
+    tti_workspace ws = {0};
+    tutti_status st = ds->read ? ds->read(ds, index, x, y) : ds->fetch(ds, index, &ws, y);
+    tti_workspace_free(&ws);
+    return st;
+}
+
+tutti_status tutti_dataset_count_classes(const tutti_dataset *ds, int64_t *counts) {
+    if (ds->info.y.dtype != TUTTI_I32 || ds->info.y.shape.n_dims > 0 || ds->info.n_classes < 1)
+        return tti_fail(TUTTI_E_UNSUPPORTED, "data: the samples have no classes to be counted");
+    void *x = malloc(tti_type_bytes(&ds->stored) + 1);
+    if (!x) return tti_fail(TUTTI_E_NOMEM, "data: out of memory for a sample");
+    memset(counts, 0, (size_t)ds->info.n_classes * sizeof *counts);
+    tutti_status st = TUTTI_OK;
+    for (int64_t i = 0; st == TUTTI_OK && i < ds->info.n_samples; i++) {
+        int32_t y = -1;
+        st = read_label(ds, i, x, &y);
+        if (st == TUTTI_OK && y >= 0 && y < ds->info.n_classes) counts[y]++;
+    }
+    free(x);
+    return st;
+}
+
 const char *tutti_dataset_class_name(const tutti_dataset *ds, int64_t label) {
     if (!ds->spec->class_names || label < 0 || label >= ds->info.n_classes) return NULL;
     return ds->spec->class_names[label];

@@ -28,6 +28,8 @@ struct tutti_dataset {
     tutti_status (*fetch)(const tutti_dataset *ds, int64_t index, tti_workspace *ws, int32_t *y);
     tutti_status (*unpack)(const tutti_dataset *ds, const tti_sample_key *key, tti_workspace *ws,
                            void *x);
+    /* The label of a sample alone, where reading the sample takes longer; NULL: read gives it. */
+    tutti_status (*label)(const tutti_dataset *ds, int64_t index, int32_t *y);
     const char *(*class_name)(const tutti_dataset *ds, int64_t label); /* NULL: no names */
     tti_masking masking;  /* of samples of tokens, by tti_dataset_read                */
     tti_skip_list *skips; /* NULL: a bad sample is a failure; owned, set by tutti_dataset_open */

@@ -9,37 +9,31 @@
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "base/error.h"
 #include "base/problem.h"
 #include "base/str.h"
 #include "base/utf8.h"
+#include "data/file_names.h"
 
 enum { MAX_FILES = 1 << 16 };
-typedef enum part { PART_NONE, PART_TRAIN, PART_TEST } part;
 
-static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-
-/* What the first telling word of the file's own name says. */
-static part part_of(const char *path) {
-    static const char *const words[] = {"train", "training", "val", "valid", "validation", "test"};
-    const char *p = strrchr(path, '/');
-    for (p = p ? p + 1 : path; *p;) {
-        size_t n = 0;
-        while (is_letter(p[n])) n++;
-        for (size_t i = 0; i < TTI_COUNT(words); i++)
-            if (n == strlen(words[i]) && strncmp(p, words[i], n) == 0)
-                return i < 2 ? PART_TRAIN : PART_TEST;
-        p += n ? n : 1;
-    }
-    return PART_NONE;
+/* From where on in a path names tell what it is for: below the folder data.dir, and in a pattern
+ * from the first part that varies: "{train,val}/a.txt" is told by its folders. */
+static size_t telling_from(const char *dir) {
+    struct stat info;
+    if (stat(dir, &info) == 0 && S_ISDIR(info.st_mode)) return strlen(dir);
+    size_t n = strcspn(dir, "*?[{");
+    while (n > 0 && dir[n - 1] != '/') n--;
+    return n;
 }
 
 static bool ends_in(const char *name, const char *suffix) {
     size_t n = strlen(name), n_gz = strlen(".gz"), n_suffix = strlen(suffix);
     if (n > n_gz && strcmp(name + n - n_gz, ".gz") == 0) n -= n_gz;
-    return name[0] != '.' && n > n_suffix && strncmp(name + n - n_suffix, suffix, n_suffix) == 0;
+    return n > n_suffix && strncmp(name + n - n_suffix, suffix, n_suffix) == 0;
 }
 
 /* Takes path over, also on failure. */
@@ -67,18 +61,64 @@ static tutti_status add(tti_file_list *list, char *path) {
     return TUTTI_OK;
 }
 
-static tutti_status list_folder(const char *dir, const char *suffix, tti_file_list *list) {
+static bool is_folder(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* The folders of one level that divide the set: "train", "Testing". */
+typedef struct split_folders {
+    char *of[TTI_PART_TEST + 1]; /* the first of each part; owned */
+} split_folders;
+
+/* Two folders for training, or two spellings of one name, are a mistake somewhere. */
+static tutti_status note_folder(split_folders *seen, const char *dir, const char *name) {
+    tti_part part = tti_part_of_word(name, strlen(name));
+    char **first = &seen->of[part];
+    if (*first && (part == TTI_PART_TRAIN || strcasecmp(*first, name) == 0))
+        return tti_fail(TUTTI_E_DATA, "%s: the folders '%s' and '%s' are both for %s; keep one",
+                        dir, *first, name, part == TTI_PART_TRAIN ? "training" : "testing");
+    if (!*first && !(*first = strdup(name))) return tti_fail(TUTTI_E_NOMEM, "data: out of memory");
+    return TUTTI_OK;
+}
+
+static tutti_status list_folder(const char *dir, const char *suffix, bool below,
+                                tti_file_list *list);
+
+static tutti_status add_entry(const char *dir, const char *name, const char *suffix, bool below,
+                              split_folders *seen, tti_file_list *list) {
+    bool wanted = ends_in(name, suffix), is_split = tti_part_of_word(name, strlen(name));
+    if (tti_is_ignored_name(name) || (!wanted && (below || !is_split))) {
+        list->n_ignored++;
+        return TUTTI_OK;
+    }
+    tti_str path = {0};
+    tti_str_printf(&path, "%s/%s", dir, name);
+    if (wanted || path.failed) return add(list, path.failed ? NULL : path.text);
+    tutti_status st = TUTTI_OK;
+    if (!is_folder(path.text)) {
+        list->n_ignored++;
+    } else {
+        st = note_folder(seen, dir, name);
+        if (st == TUTTI_OK) st = list_folder(path.text, suffix, true, list);
+    }
+    tti_str_free(&path);
+    return st;
+}
+
+/* The files of a folder, and of its folders train/, val/ and the like. */
+static tutti_status list_folder(const char *dir, const char *suffix, bool below,
+                                tti_file_list *list) {
     DIR *folder = opendir(dir);
     if (!folder)
         return tti_fail(TUTTI_E_IO, "%s: cannot open the folder: %s", dir, strerror(errno));
     tutti_status st = TUTTI_OK;
-    for (struct dirent *entry; st == TUTTI_OK && (entry = readdir(folder));) {
-        if (!ends_in(entry->d_name, suffix)) continue;
-        tti_str path = {0};
-        tti_str_printf(&path, "%s/%s", dir, entry->d_name);
-        st = add(list, path.failed ? NULL : path.text);
-    }
+    split_folders seen = {0};
+    for (struct dirent *e; st == TUTTI_OK && (e = readdir(folder));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            st = add_entry(dir, e->d_name, suffix, below, &seen, list);
     closedir(folder);
+    for (size_t i = 0; i < TTI_COUNT(seen.of); i++) free(seen.of[i]);
     return st;
 }
 
@@ -88,15 +128,15 @@ static tutti_status list_pattern(const char *pattern, tti_file_list *list) {
     tutti_status st = TUTTI_OK;
     if (code == GLOB_NOSPACE) st = tti_fail(TUTTI_E_NOMEM, "data: out of memory");
     for (size_t i = 0; code == 0 && st == TUTTI_OK && i < found.gl_pathc; i++)
-        st = add(list, strdup(found.gl_pathv[i]));
+        st = add(list, strdup(found.gl_pathv[i])); /* glob leaves hidden names out */
     globfree(&found);
     return st;
 }
 
 static tutti_status list_all(const char *dir, const char *suffix, tti_file_list *list) {
     struct stat info;
-    if (stat(dir, &info) == 0)
-        return S_ISDIR(info.st_mode) ? list_folder(dir, suffix, list) : add(list, strdup(dir));
+    if (is_folder(dir)) return list_folder(dir, suffix, false, list);
+    if (lstat(dir, &info) == 0) return add(list, strdup(dir)); /* reading says what is wrong */
     return strpbrk(dir, "*?[") ? list_pattern(dir, list) : TUTTI_OK;
 }
 
@@ -105,31 +145,33 @@ static int by_name(const void *a, const void *b) {
 }
 
 /* Keeps the files of one part. */
-static void keep(tti_file_list *list, part wanted) {
+static void keep(tti_file_list *list, size_t from, tti_part wanted) {
     size_t n = 0;
-    for (size_t i = 0; i < list->n; i++)
-        if (part_of(list->path[i]) == wanted)
+    for (size_t i = 0; i < list->n; i++) {
+        tti_part part = tti_part_of_path(list->path[i] + from);
+        if (part == wanted) {
             list->path[n++] = list->path[i];
-        else
-            free(list->path[i]);
+            continue;
+        }
+        list->n_ignored += part == TTI_PART_NONE;
+        free(list->path[i]);
+    }
     list->n = n;
 }
 
 tutti_status tti_file_list_choose(const tutti_dataset_desc *desc, const char *format,
                                   tti_file_list *list) {
-    size_t n[3] = {0};
-    for (size_t i = 0; i < list->n; i++) n[part_of(list->path[i])]++;
-    if (n[PART_TEST] > 0 && n[PART_TRAIN] == 0 && n[PART_NONE] == 0)
+    size_t n[TTI_PART_TEST + 1] = {0}, from = telling_from(desc->dir);
+    for (size_t i = 0; i < list->n; i++) n[tti_part_of_path(list->path[i] + from)]++;
+    if (n[TTI_PART_TEST] > 0 && n[TTI_PART_TRAIN] == 0 && n[TTI_PART_NONE] == 0)
         return tti_fail(TUTTI_E_DATA,
                         "%s: %s: every file is for testing by its name (%s); one with 'train' in "
                         "its name is missing",
                         desc->dir, format, list->path[0]);
-    list->both = n[PART_TEST] == 0;
-    if (list->both && n[PART_TRAIN] > 0) keep(list, PART_TRAIN);
-    if (!list->both) {
-        part others = n[PART_TRAIN] > 0 ? PART_TRAIN : PART_NONE;
-        keep(list, desc->split == TUTTI_TRAIN ? others : PART_TEST);
-    }
+    list->both = n[TTI_PART_TEST] == 0;
+    tti_part training = n[TTI_PART_TRAIN] > 0 ? TTI_PART_TRAIN : TTI_PART_NONE;
+    bool is_test = !list->both && desc->split == TUTTI_TEST;
+    keep(list, from, is_test ? TTI_PART_TEST : training);
     return TUTTI_OK;
 }
 

@@ -1,7 +1,7 @@
 /* file_list.h - which files of a folder, a pattern or a single path make up a split.
  *
- * Names decide: a file with the word train (training) in its name is for training, one with val,
- * valid, validation or test for testing; words end where letters end, so "latest" is no test.
+ * Names decide, of files and of folders below data.dir: the first telling word (file_names.h) says
+ * whether a file is for training or for testing.
  * Where no name tells, or none is for testing, all files hold both splits. */
 #ifndef TTI_DATA_FILE_LIST_H
 #define TTI_DATA_FILE_LIST_H
@@ -10,12 +10,14 @@
 
 typedef struct tti_file_list {
     size_t n;
-    char **path; /* sorted by name; owned */
-    bool both;   /* the files hold both splits */
+    char **path;       /* sorted by name; owned */
+    bool both;         /* the files hold both splits */
+    int64_t n_ignored; /* hidden files, files of another kind, files of neither split */
 } tti_file_list;
 
 /* The files of desc->dir: a file, a pattern (with * ? or []), or a folder, of which the names that
- * end in suffix (".txt") or suffix.gz count.  At least one, or TUTTI_E_DATA.  format is for
+ * end in suffix (".txt") or suffix.gz count, there and in folders named train, val and so on.  At
+ * least one, or TUTTI_E_DATA.  format is for
  * messages. */
 tutti_status tti_file_list_make(const tutti_dataset_desc *desc, const char *format,
                                 const char *suffix, tti_file_list *out);

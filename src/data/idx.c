@@ -87,7 +87,10 @@ static tutti_status open_part(const tutti_dataset_desc *desc, const char *part, 
             snprintf(path, sizeof path, "%s/%s-%s-ubyte%s", desc->dir, split, part, suffixes[i]);
         if (n < 0 || (size_t)n >= sizeof path)
             return tti_fail(TUTTI_E_INVALID, "idx: the name of the folder is too long");
-        if (access(path, F_OK) == 0) return tti_reader_open(path, out);
+        if (access(path, F_OK) != 0) continue;
+        TTI_TRY(tti_reader_open(path, out));
+        tti_reader_allow(*out, desc->max_unpacked);
+        return TUTTI_OK;
     }
     return tti_fail(TUTTI_E_DATA,
                     "%s: neither %s-%s-ubyte nor %s-%s-ubyte.gz is there; data.dir must hold the "

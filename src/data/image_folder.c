@@ -1,9 +1,10 @@
 /* image_folder.c - the format "images": a folder per class, JPEG and PNG in any depth below it.
  *
  * Classes are the sorted names of the folders, samples their sorted paths: the numbering does not
- * depend on the file system.  With DIR/train there is DIR/val (or valid, validation, test) too;
- * without it, a hash of the path decides which split a file is in.  Nothing is opened but folders;
- * links are refused, for what they point to is outside of what was named. */
+ * depend on the file system.  With DIR/train there may be DIR/val or DIR/test (file_names.h has the
+ * other spellings); without a folder for testing, a hash of the path decides which split a file is
+ * in.  Nothing is opened but folders.  Symbolic links are followed; a link back to a folder that is
+ * being walked is refused. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +20,8 @@
 #include "base/problem.h"
 #include "base/str.h"
 #include "base/utf8.h"
+#include "data/byte_reader.h"
+#include "data/file_names.h"
 #include "data/image_set.h"
 
 enum { MAX_DEPTH = 64, MAX_PATH = 4096, MAX_CLASSES = 1 << 20 };
@@ -41,6 +44,8 @@ typedef struct folder {
     tti_str paths;
     sample *samples;
     int64_t n_samples, capacity;
+    int64_t n_ignored; /* files and folders that are neither samples nor classes */
+    bool skip_bad;
 } folder;
 
 /* ---- listing ---- */
@@ -66,31 +71,39 @@ static tutti_status join(char out[MAX_PATH], const char *a, const char *b) {
     return TUTTI_OK;
 }
 
-static bool is_picture(const char *name) {
-    static const char *const endings[] = {".jpg", ".jpeg", ".png"};
-    size_t n = strlen(name);
-    for (size_t i = 0; i < TTI_COUNT(endings); i++) {
-        size_t m = strlen(endings[i]);
-        if (n > m && strcasecmp(name + n - m, endings[i]) == 0) return true;
-    }
+static bool has_ending(const char *name, const char *const *endings, size_t n_endings) {
+    const char *dot = strrchr(name, '.');
+    for (size_t i = 0; dot && i < n_endings; i++)
+        if (strcasecmp(dot, endings[i]) == 0) return true;
     return false;
 }
 
-typedef enum kind { KIND_OTHER, KIND_FILE, KIND_FOLDER } kind;
-
-static tutti_status find_kind(const char *path, kind *out) {
-    struct stat info;
-    if (lstat(path, &info) != 0)
-        return tti_fail(TUTTI_E_IO, "%s: cannot look: %s", path, strerror(errno));
-    if (S_ISLNK(info.st_mode))
-        return tti_fail(TUTTI_E_DATA, "%s: is a symbolic link; a file or folder is expected", path);
-    *out = S_ISREG(info.st_mode) ? KIND_FILE : S_ISDIR(info.st_mode) ? KIND_FOLDER : KIND_OTHER;
-    return TUTTI_OK;
+static bool is_picture(const char *name) {
+    static const char *const endings[] = {".jpg", ".jpeg", ".jpe", ".jfif", ".png"};
+    return has_ending(name, endings, TTI_COUNT(endings));
 }
 
-static bool is_folder(const char *path) {
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+/* A picture that cannot be read: to leave it out without a word would be a smaller data set. */
+static bool is_foreign_picture(const char *name) {
+    static const char *const endings[] = {".webp", ".gif", ".bmp",  ".tif", ".tiff", ".heic",
+                                          ".heif", ".jp2", ".avif", ".ppm", ".pgm",  ".jxl"};
+    return has_ending(name, endings, TTI_COUNT(endings));
+}
+
+typedef enum kind { KIND_OTHER, KIND_FILE, KIND_FOLDER, KIND_BROKEN_LINK } kind;
+
+/* What a path is, links followed. */
+static tutti_status find_kind(const char *path, struct stat *info, kind *out) {
+    if (stat(path, info) == 0) {
+        *out = S_ISREG(info->st_mode)   ? KIND_FILE
+               : S_ISDIR(info->st_mode) ? KIND_FOLDER
+                                        : KIND_OTHER;
+        return TUTTI_OK;
+    }
+    int error = errno;
+    *out = KIND_BROKEN_LINK;
+    if (error == ENOENT || error == ELOOP) return TUTTI_OK;
+    return tti_fail(TUTTI_E_IO, "%s: cannot look: %s", path, strerror(error));
 }
 
 static int by_text(const void *a, const void *b, void *text) {
@@ -116,19 +129,36 @@ static tutti_status names_add(names *list, const char *name) {
     return list->text.failed ? tti_fail(TUTTI_E_NOMEM, "images: out of memory") : TUTTI_OK;
 }
 
-/* What the folder at path holds but hidden names, sorted. */
-static tutti_status list_folder(const char *path, names *out) {
+/* Opening it says whether it is a loop or where the link leads. */
+static tutti_status fail_broken_link(const char *path) {
+    int fd;
+    uint64_t n_bytes;
+    TTI_TRY(tti_open_regular(path, &fd, &n_bytes));
+    close(fd);
+    return tti_fail(TUTTI_E_DATA, "%s: changed while the folder was read", path);
+}
+
+static bool is_own_or_parent(const char *name) {
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+/* What the folder at path holds but ignored names, sorted. */
+static tutti_status list_folder(const char *path, names *out, int64_t *n_ignored) {
     *out = (names){0};
     DIR *dir = opendir(path);
     if (!dir)
         return tti_fail(errno == ENOENT || errno == ENOTDIR ? TUTTI_E_DATA : TUTTI_E_IO,
                         "%s: cannot open the folder: %s", path, strerror(errno));
     tutti_status st = TUTTI_OK;
-    for (struct dirent *e; st == TUTTI_OK && (e = readdir(dir));)
-        if (e->d_name[0] != '.') {
-            st = check_name(path, e->d_name);
-            if (st == TUTTI_OK) st = names_add(out, e->d_name);
+    for (struct dirent *e; st == TUTTI_OK && (e = readdir(dir));) {
+        if (is_own_or_parent(e->d_name)) continue;
+        if (tti_is_ignored_name(e->d_name)) {
+            ++*n_ignored;
+            continue;
         }
+        st = check_name(path, e->d_name);
+        if (st == TUTTI_OK) st = names_add(out, e->d_name);
+    }
     closedir(dir);
     if (st != TUTTI_OK)
         names_free(out);
@@ -152,35 +182,61 @@ static tutti_status add_sample(folder *f, const char *path, int32_t label) {
     return f->paths.failed ? tti_fail(TUTTI_E_NOMEM, "images: out of memory") : TUTTI_OK;
 }
 
+typedef struct place {
+    dev_t device;
+    ino_t number;
+} place;
+
 /* One class, or a folder below it.  split: NULL, or the desc whose hash decides. */
 typedef struct walk {
     folder *folder;
     const tutti_dataset_desc *split;
     int32_t label;
     int64_t n_seen;
+    place above[MAX_DEPTH + 1]; /* the folders that are being walked */
 } walk;
 
-static tutti_status walk_folder(walk *w, const char *below_root, int depth);
+static tutti_status walk_folder(walk *w, const char *below_root, int depth,
+                                const struct stat *info);
+
+/* What is neither a picture nor a folder. */
+static tutti_status pass_over(walk *w, const char *path, kind k) {
+    if (!w->folder->skip_bad && k == KIND_BROKEN_LINK) return fail_broken_link(path);
+    if (!w->folder->skip_bad && k == KIND_FILE && is_foreign_picture(path))
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: only JPEG and PNG can be read; convert it, or leave such files out "
+                        "with data.on_error=skip",
+                        path);
+    w->folder->n_ignored++;
+    return TUTTI_OK;
+}
 
 static tutti_status visit(walk *w, const char *below_root, int depth) {
     char path[MAX_PATH];
     kind k = KIND_OTHER;
+    struct stat info;
     TTI_TRY(join(path, w->folder->root, below_root));
-    TTI_TRY(find_kind(path, &k));
-    if (k == KIND_FOLDER) return walk_folder(w, below_root, depth + 1);
-    if (k != KIND_FILE || !is_picture(below_root)) return TUTTI_OK;
+    TTI_TRY(find_kind(path, &info, &k));
+    if (k == KIND_FOLDER) return walk_folder(w, below_root, depth + 1, &info);
+    if (k != KIND_FILE || !is_picture(below_root)) return pass_over(w, path, k);
     w->n_seen++;
     if (w->split && !tti_hash_splits(w->split, below_root)) return TUTTI_OK;
     return add_sample(w->folder, below_root, w->label);
 }
 
-static tutti_status walk_folder(walk *w, const char *below_root, int depth) {
+static tutti_status walk_folder(walk *w, const char *below_root, int depth,
+                                const struct stat *info) {
     char path[MAX_PATH];
     TTI_TRY(join(path, w->folder->root, below_root));
     if (depth > MAX_DEPTH)
         return tti_fail(TUTTI_E_DATA, "%s: folders more than %d deep", path, MAX_DEPTH);
+    for (int i = 0; i < depth; i++)
+        if (w->above[i].device == info->st_dev && w->above[i].number == info->st_ino)
+            return tti_fail(TUTTI_E_DATA, "%s: is a symbolic link to a folder above it, a loop",
+                            path);
+    w->above[depth] = (place){info->st_dev, info->st_ino};
     names list;
-    TTI_TRY(list_folder(path, &list));
+    TTI_TRY(list_folder(path, &list, &w->folder->n_ignored));
     tutti_status st = TUTTI_OK;
     for (int64_t i = 0; st == TUTTI_OK && i < list.n; i++) {
         st = join(path, below_root, name_at(&list, i));
@@ -190,33 +246,49 @@ static tutti_status walk_folder(walk *w, const char *below_root, int depth) {
     return st;
 }
 
-/* The folders in path, as classes. */
-static tutti_status list_classes(const char *path, names *out) {
+/* The folders in path, sorted; what else is there is counted. */
+static tutti_status list_folders(const char *path, names *out, int64_t *n_ignored) {
     names all;
     *out = (names){0};
-    TTI_TRY(list_folder(path, &all));
+    TTI_TRY(list_folder(path, &all, n_ignored));
     tutti_status st = TUTTI_OK;
     for (int64_t i = 0; st == TUTTI_OK && i < all.n; i++) {
         char below[MAX_PATH];
         kind k = KIND_OTHER;
+        struct stat info;
         st = join(below, path, name_at(&all, i));
-        if (st == TUTTI_OK) st = find_kind(below, &k);
+        if (st == TUTTI_OK) st = find_kind(below, &info, &k);
+        if (st == TUTTI_OK && k == KIND_BROKEN_LINK) st = fail_broken_link(below);
         if (st == TUTTI_OK && k == KIND_FOLDER) st = names_add(out, name_at(&all, i));
+        *n_ignored += k != KIND_FOLDER;
     }
     names_free(&all);
-    if (st == TUTTI_OK && (out->n == 0 || out->n > MAX_CLASSES))
-        st = tti_fail(TUTTI_E_DATA,
-                      "%s: %lld folders; the format images wants a folder per class, with JPEG and "
-                      "PNG files in it, here or in train/ and val/",
-                      path, (long long)out->n);
     if (st != TUTTI_OK) names_free(out);
+    return st;
+}
+
+/* The folders in path, as classes. */
+static tutti_status list_classes(const char *path, names *out, int64_t *n_ignored) {
+    TTI_TRY(list_folders(path, out, n_ignored));
+    if (out->n > 0 && out->n <= MAX_CLASSES) return TUTTI_OK;
+    tutti_status st = tti_fail(TUTTI_E_DATA,
+                               "%s: %lld folders; the format images wants a folder per class, with "
+                               "JPEG and PNG files in it, here or in train/ and val/",
+                               path, (long long)out->n);
+    names_free(out);
     return st;
 }
 
 static tutti_status walk_class(folder *f, const tutti_dataset_desc *split, int64_t label) {
     const char *name = name_at(&f->classes, label);
     walk w = {.folder = f, .split = split, .label = (int32_t)label};
-    TTI_TRY(walk_folder(&w, name, 0));
+    char path[MAX_PATH];
+    kind k = KIND_OTHER;
+    struct stat info;
+    TTI_TRY(join(path, f->root, name));
+    TTI_TRY(find_kind(path, &info, &k));
+    if (k != KIND_FOLDER) return tti_fail(TUTTI_E_DATA, "%s: is no folder any more", path);
+    TTI_TRY(walk_folder(&w, name, 0, &info));
     if (w.n_seen == 0)
         return tti_fail(TUTTI_E_DATA, "%s/%s: the class folder holds no .jpg, .jpeg or .png",
                         f->root, name);
@@ -251,7 +323,7 @@ static tutti_status walk_classes(folder *f, const tutti_dataset_desc *split, boo
         return TUTTI_OK;
     }
     names here;
-    TTI_TRY(list_classes(f->root, &here));
+    TTI_TRY(list_classes(f->root, &here, &f->n_ignored));
     tutti_status st = TUTTI_OK;
     for (int64_t i = 0; st == TUTTI_OK && i < here.n; i++) {
         int64_t label = find_class(&f->classes, name_at(&here, i));
@@ -267,29 +339,104 @@ static tutti_status walk_classes(folder *f, const tutti_dataset_desc *split, boo
 
 /* ---- the data set ---- */
 
-/* DIR/val and the like; false if there is none. */
-static bool find_test_folder(const char *dir, char out[MAX_PATH]) {
-    static const char *const usual[] = {"val", "valid", "validation", "test"};
-    for (size_t i = 0; i < TTI_COUNT(usual); i++)
-        if (join(out, dir, usual[i]) == TUTTI_OK && is_folder(out)) return true;
-    return false;
+/* The folders of data.dir that divide the set; "": none. */
+typedef struct division {
+    char train[MAX_PATH], val[MAX_PATH], test[MAX_PATH]; /* as they are spelled */
+} division;
+
+static bool is_test_word(const char *name) { return strncasecmp(name, "test", 4) == 0; }
+
+static tutti_status take_split_folder(const char *dir, const char *name, tti_part part,
+                                      division *out) {
+    char *to = part == TTI_PART_TRAIN ? out->train : is_test_word(name) ? out->test : out->val;
+    if (*to)
+        return tti_fail(TUTTI_E_DATA, "%s: the folders '%s' and '%s' are both for %s; keep one",
+                        dir, to, name, part == TTI_PART_TRAIN ? "training" : "testing");
+    return join(to, "", name);
+}
+
+/* Whether a folder holds pictures, as that of a class does. */
+static tutti_status holds_pictures(const char *dir, const char *name, bool *out) {
+    char path[MAX_PATH];
+    names list;
+    int64_t n_ignored = 0;
+    *out = false;
+    TTI_TRY(join(path, dir, name));
+    TTI_TRY(list_folder(path, &list, &n_ignored));
+    for (int64_t i = 0; i < list.n; i++) *out |= is_picture(name_at(&list, i));
+    names_free(&list);
+    return TUTTI_OK;
+}
+
+/* A folder of pictures beside train/ or val/ is an error, whichever of the two is meant. */
+static tutti_status check_division(const tutti_dataset_desc *desc, const names *list,
+                                   const division *d, int64_t *n_ignored) {
+    const char *dir = desc->dir;
+    const char *split = *d->train ? d->train : *d->val ? d->val : d->test;
+    for (int64_t i = 0; *split && i < list->n; i++) {
+        const char *name = name_at(list, i);
+        bool pictures = false;
+        if (tti_part_of_word(name, strlen(name)) != TTI_PART_NONE) continue;
+        TTI_TRY(holds_pictures(dir, name, &pictures));
+        if (pictures)
+            return tti_fail(TUTTI_E_DATA,
+                            "%s: '%s' divides the set, and '%s' beside it has pictures of a class; "
+                            "put the folders of all classes into %s/train",
+                            dir, split, name, dir);
+        ++*n_ignored;
+    }
+    if (!*d->train && *split && !desc->spec) /* a trained model needs no training files */
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: '%s' is for testing by its name, and there is no train/ beside it; if "
+                        "it is a class, put the folders of all classes into %s/train",
+                        dir, split, dir);
+    return TUTTI_OK;
+}
+
+static tutti_status find_division(const tutti_dataset_desc *desc, division *out,
+                                  int64_t *n_ignored) {
+    const char *dir = desc->dir;
+    names list;
+    int64_t n_others = 0;
+    *out = (division){0};
+    TTI_TRY(list_folders(dir, &list, &n_others));
+    tutti_status st = TUTTI_OK;
+    for (int64_t i = 0; st == TUTTI_OK && i < list.n; i++) {
+        const char *name = name_at(&list, i);
+        tti_part part = tti_part_of_word(name, strlen(name));
+        if (part != TTI_PART_NONE) st = take_split_folder(dir, name, part, out);
+    }
+    if (st == TUTTI_OK) st = check_division(desc, &list, out, n_ignored);
+    names_free(&list);
+    bool unused = *out->val && *out->test; /* val/ is taken then */
+    if (*out->train || *out->val || *out->test) *n_ignored += n_others + unused;
+    return st;
 }
 
 static tutti_status find_samples(const tutti_dataset_desc *desc, folder *f) {
     char train[MAX_PATH], test[MAX_PATH];
-    TTI_TRY(join(train, desc->dir, "train"));
-    bool has_train = is_folder(train), has_test = find_test_folder(desc->dir, test);
-    has_test &= has_train || desc->spec; /* a trained model needs no training files */
-    const char *root = has_train ? train : desc->dir;
-    bool own_folder = has_test && desc->split == TUTTI_TEST;
-    TTI_TRY(desc->spec ? take_classes(desc->spec, &f->classes) : list_classes(root, &f->classes));
+    division *d = malloc(sizeof *d);
+    if (!d) return tti_fail(TUTTI_E_NOMEM, "images: out of memory");
+    tutti_status st;
+    TTI_TRY_GOTO(find_division(desc, d, &f->n_ignored), cleanup);
+    TTI_TRY_GOTO(join(train, desc->dir, d->train), cleanup);
+    TTI_TRY_GOTO(join(test, desc->dir, *d->val ? d->val : d->test), cleanup);
+    bool has_test = *d->val || *d->test, own_folder = has_test && desc->split == TUTTI_TEST;
+    const char *root = *d->train ? train : desc->dir;
+    int64_t n_elsewhere = 0; /* beside the classes of training */
+    TTI_TRY_GOTO(desc->spec
+                     ? take_classes(desc->spec, &f->classes)
+                     : list_classes(root, &f->classes, own_folder ? &n_elsewhere : &f->n_ignored),
+                 cleanup);
     f->root = strdup(own_folder ? test : root);
-    if (!f->root) return tti_fail(TUTTI_E_NOMEM, "images: out of memory");
-    TTI_TRY(walk_classes(f, has_test ? NULL : desc, own_folder || desc->spec));
+    if (!f->root) TTI_TRY_GOTO(tti_fail(TUTTI_E_NOMEM, "images: out of memory"), cleanup);
+    TTI_TRY_GOTO(walk_classes(f, has_test ? NULL : desc, own_folder || desc->spec), cleanup);
     if (f->n_samples == 0)
-        return tti_fail(TUTTI_E_DATA, "%s: no picture falls to the %s split", f->root,
-                        desc->split == TUTTI_TEST ? "test" : "training");
-    return TUTTI_OK;
+        st = tti_fail(TUTTI_E_DATA, "%s: no picture falls to the %s split", f->root,
+                      desc->split == TUTTI_TEST ? "test" : "training");
+cleanup:
+    free(d);
+    return st;
 }
 
 /* n_samples of all, evenly spread, for they are sorted by class. */
@@ -325,6 +472,11 @@ static tutti_status folder_unpack(const tutti_dataset *ds, const tti_sample_key 
     return tti_image_set_unpack(&f->set, key, path, ws, x);
 }
 
+static tutti_status folder_label(const tutti_dataset *ds, int64_t index, int32_t *y) {
+    *y = ((const folder *)ds->state)->samples[index].label;
+    return TUTTI_OK;
+}
+
 static const char *folder_class_name(const tutti_dataset *ds, int64_t label) {
     return name_at(&((const folder *)ds->state)->classes, label);
 }
@@ -344,6 +496,7 @@ static tutti_status images_open(const tutti_dataset_desc *desc, tutti_dataset *d
     folder *f = calloc(1, sizeof *f);
     if (!f) return tti_fail(TUTTI_E_NOMEM, "images: out of memory");
     ds->state = f;
+    f->skip_bad = desc->skip_bad;
     tutti_status st;
     TTI_TRY_GOTO(find_samples(desc, f), cleanup);
     TTI_TRY_GOTO(thin_out(desc, f), cleanup);
@@ -356,6 +509,8 @@ static tutti_status images_open(const tutti_dataset_desc *desc, tutti_dataset *d
     ds->listing = tti_crc32c(0, tti_str_text(&f->paths), f->paths.n_bytes);
     ds->info.n_samples = f->n_samples;
     ds->info.n_classes = f->classes.n;
+    ds->info.n_ignored = f->n_ignored;
+    ds->label = folder_label;
     ds->fetch = folder_fetch;
     ds->unpack = folder_unpack;
     ds->class_name = folder_class_name;

@@ -112,6 +112,11 @@ static tutti_status tar_fetch(const tutti_dataset *ds, int64_t index, tti_worksp
     return tti_fetch_bytes(t->files.path[s->shard], s->offset, s->n_bytes, ws);
 }
 
+static tutti_status tar_label(const tutti_dataset *ds, int64_t index, int32_t *y) {
+    *y = ((const tar *)ds->state)->index.samples[index].label;
+    return TUTTI_OK;
+}
+
 /* The name in a failure's text is put there when there is one. */
 static tutti_status tar_unpack(const tutti_dataset *ds, const tti_sample_key *key,
                                tti_workspace *ws, void *x) {
@@ -146,6 +151,8 @@ static tutti_status tar_open(const tutti_dataset_desc *desc, tutti_dataset *ds) 
     TTI_TRY_GOTO(tti_image_set_init(desc, &tti_usual_photos, ds, &t->set), cleanup);
     ds->listing = list_samples(&t->index);
     ds->info.n_samples = t->index.n;
+    ds->info.n_ignored = t->files.n_ignored + t->index.n_ignored;
+    ds->label = tar_label;
     ds->fetch = tar_fetch;
     ds->unpack = tar_unpack;
     ds->close = tar_close;

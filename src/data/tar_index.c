@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "data/file_names.h"
 
 enum {
     BLOCK = 512,
@@ -282,7 +283,24 @@ static tutti_status take_picture(parser *p, const member *m) {
     return TUTTI_OK;
 }
 
+/* Whether a part of the name is one that file_names.h ignores; "./a" is the folder itself. */
+static bool is_ignored(const char *name) {
+    char part[MAX_NAME + 1];
+    for (const char *at = name; *at; at += strspn(at, "/")) {
+        size_t n = strcspn(at, "/");
+        memcpy(part, at, n);
+        part[n] = '\0';
+        if (n > 0 && strcmp(part, ".") != 0 && tti_is_ignored_name(part)) return true;
+        at += n;
+    }
+    return false;
+}
+
 static tutti_status take_file(parser *p, const member *m) {
+    if (is_ignored(m->name)) {
+        p->index->n_ignored++;
+        return TUTTI_OK;
+    }
     const char *slash = strrchr(m->name, '/'), *file = slash ? slash + 1 : m->name;
     const char *dot = strchr(file, '.');
     size_t n_key = dot ? (size_t)(dot - m->name) : strlen(m->name);
@@ -359,9 +377,9 @@ static tutti_status read_members(parser *p) {
 
 tutti_status tti_tar_index_add(tti_tar_index *index, const tti_tar_source *source, int shard) {
     parser p = {.source = source, .index = index, .shard = shard};
-    int64_t n = index->n;
+    int64_t n = index->n, n_ignored = index->n_ignored;
     tutti_status st = read_members(&p);
-    if (st != TUTTI_OK) index->n = n;
+    if (st != TUTTI_OK) index->n = n, index->n_ignored = n_ignored;
     return st;
 }
 

@@ -2,7 +2,8 @@
  *
  * WebDataset's naming: members in a row whose names are equal up to the first dot of the file name
  * are one sample; what follows the dot says what the member is.  Wanted are a picture (jpg, jpeg,
- * png) and a label (cls: a whole number as text); other members are passed over. */
+ * png) and a label (cls: a whole number as text); other members are passed over, and so are hidden
+ * and system files and folders ("._1.jpg" of macOS). */
 #ifndef TTI_DATA_TAR_INDEX_H
 #define TTI_DATA_TAR_INDEX_H
 
@@ -21,6 +22,7 @@ typedef struct tti_tar_sample {
 typedef struct tti_tar_index {
     int64_t n, capacity;
     tti_tar_sample *samples; /* owned */
+    int64_t n_ignored;       /* hidden and system files */
 } tti_tar_index;
 
 /* How the parser gets at the archive: n_bytes at offset. */

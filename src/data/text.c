@@ -14,11 +14,31 @@
 
 #define MAX_TEXT_BYTES ((size_t)1 << 36)
 
-static tutti_status read_text(const char *path, char **out, size_t *n_bytes) {
+/* A byte order mark is no text.  UTF-16 is refused: its bytes would be taken for characters. */
+static tutti_status drop_mark(const char *path, char *text, size_t *n_bytes) {
+    const uint8_t *b = (const uint8_t *)text;
+    if (*n_bytes >= 2 && ((b[0] == 0xFF && b[1] == 0xFE) || (b[0] == 0xFE && b[1] == 0xFF)))
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: is UTF-16; convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)", path);
+    if (*n_bytes < 3 || memcmp(text, "\xEF\xBB\xBF", 3) != 0) return TUTTI_OK;
+    *n_bytes -= 3;
+    memmove(text, text + 3, *n_bytes + 1); /* with the NUL */
+    return TUTTI_OK;
+}
+
+static tutti_status read_text(const tutti_dataset_desc *desc, const char *path, char **out,
+                              size_t *n_bytes) {
     tti_reader *reader;
+    char *text = NULL;
     TTI_TRY(tti_reader_open(path, &reader));
-    tutti_status st = tti_reader_read_all(reader, MAX_TEXT_BYTES, out, n_bytes);
+    tti_reader_allow(reader, desc->max_unpacked);
+    tutti_status st = tti_reader_read_all(reader, MAX_TEXT_BYTES, &text, n_bytes);
     tti_reader_close(reader);
+    if (st == TUTTI_OK) st = drop_mark(path, text, n_bytes);
+    if (st == TUTTI_OK)
+        *out = text;
+    else
+        free(text);
     return st;
 }
 
@@ -83,14 +103,14 @@ static tutti_status join_texts(const tutti_dataset_desc *desc, char **out, size_
     tutti_status st = TUTTI_OK;
     TTI_TRY(tti_file_list_make(&train, "text", ".txt", &list));
     if (list.n == 1) {
-        st = read_text(list.path[0], out, n_bytes);
+        st = read_text(desc, list.path[0], out, n_bytes);
         tti_file_list_free(&list);
         return st;
     }
     for (size_t i = 0; i < list.n && st == TUTTI_OK; i++) {
         char *text;
         size_t n;
-        st = read_text(list.path[i], &text, &n);
+        st = read_text(desc, list.path[i], &text, &n);
         if (st != TUTTI_OK) break;
         tti_str_add_bytes(&all, text, n);
         free(text);
@@ -128,19 +148,20 @@ static tutti_status open_tokenizer(const tutti_dataset_desc *desc, tutti_tokeniz
 /* ---- the data set ---- */
 
 static tutti_status load_texts(const tutti_dataset_desc *desc, const tutti_tokenizer *t,
-                               tti_token_stream *stream) {
+                               tti_token_stream *stream, int64_t *n_ignored) {
     tti_file_list list;
     TTI_TRY(tti_file_list_make(desc, "text", ".txt", &list));
     tutti_status st = TUTTI_OK;
     for (size_t i = 0; i < list.n && st == TUTTI_OK; i++) {
         char *text;
         size_t n_bytes;
-        st = read_text(list.path[i], &text, &n_bytes);
+        st = read_text(desc, list.path[i], &text, &n_bytes);
         if (st != TUTTI_OK) break;
         st = add_text(t, list.path[i], text, n_bytes, list.n > 1, stream);
         free(text);
     }
     stream->vocabulary = t->pieces.n;
+    *n_ignored = list.n_ignored;
     if (st == TUTTI_OK && list.both) tti_token_stream_split(stream, desc);
     tti_file_list_free(&list);
     if (st != TUTTI_OK) tti_token_stream_free(stream);
@@ -151,7 +172,7 @@ static tutti_status text_open(const tutti_dataset_desc *desc, tutti_dataset *ds)
     tutti_tokenizer *tokenizer;
     tti_token_stream stream = {0};
     TTI_TRY(open_tokenizer(desc, &tokenizer));
-    tutti_status st = load_texts(desc, tokenizer, &stream);
+    tutti_status st = load_texts(desc, tokenizer, &stream, &ds->info.n_ignored);
     if (st == TUTTI_OK) st = tti_token_windows(desc, desc->dir, &stream, ds);
     if (st != TUTTI_OK) {
         tutti_tokenizer_destroy(tokenizer);
@@ -166,7 +187,8 @@ static tutti_status text_open(const tutti_dataset_desc *desc, tutti_dataset *ds)
 static tutti_status pack_split(const tutti_dataset_desc *source, const tutti_pack_desc *desc,
                                const tutti_tokenizer *t, tti_str *report) {
     tti_token_stream stream = {0};
-    TTI_TRY(load_texts(source, t, &stream));
+    int64_t n_ignored;
+    TTI_TRY(load_texts(source, t, &stream, &n_ignored));
     tutti_status st = tti_token_files_write(&stream, desc, source->split, report);
     tti_token_stream_free(&stream);
     return st;

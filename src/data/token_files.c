@@ -67,6 +67,9 @@ static tutti_status look_at(const char *path, uint64_t n_file, tti_token_part *p
     uint32_t magic = load_u32(header);
     if (n_file >= HEADER_BYTES && (magic == MAGIC_16 || magic == MAGIC_32))
         return check_header(path, header, n_file, part);
+    if (n_file >= 3 && header[0] == 0x1F && header[1] == 0x8B && header[2] == 8)
+        return tti_fail(TUTTI_E_DATA,
+                        "%s: is gzipped, and tokens are read in any order; please gunzip it", path);
     if (n_file % 2 != 0)
         return tti_fail(TUTTI_E_DATA,
                         "%s: %llu bytes are no row of 2-byte tokens (nanoGPT), and llm.c's header "
@@ -161,6 +164,7 @@ static tutti_status tokens_open(const tutti_dataset_desc *desc, tutti_dataset *d
     if (st == TUTTI_OK) st = set_vocabulary(desc, tokenizer, &stream);
     if (st == TUTTI_OK && list.both) tti_token_stream_split(&stream, desc);
     if (st == TUTTI_OK) st = tti_token_windows(desc, desc->dir, &stream, ds);
+    ds->info.n_ignored = list.n_ignored;
     tti_file_list_free(&list);
     if (st != TUTTI_OK) {
         tti_token_stream_free(&stream);

@@ -40,6 +40,7 @@ typedef struct tti_job_config {
         char tokenizer_dir[TTI_TEXT_MAX];
         int64_t vocabulary;         /* tokens: how many there are; 0: as its files say */
         char label[TTI_TEXT_MAX];   /* csv: the column */
+        int64_t classes;            /* 0: as many as the labels say */
         double val_fraction;        /* for testing, where the files do not say */
         int64_t image_size;         /* pictures: side of what the model sees; 0: by format */
         char augment[TTI_TEXT_MAX]; /* "auto", or steps: data/augment.h */
@@ -48,6 +49,8 @@ typedef struct tti_job_config {
         double mask_prob;            /* text, tokens: share of tokens to guess; 0: the next one */
         int64_t mask_token;          /* that stands for them; -1: one more than the data has */
         char on_error[TTI_TEXT_MAX]; /* stop | skip */
+        int64_t max_pixels;          /* of a picture in a file */
+        int64_t max_unpacked_mb;     /* what a gzipped file may unpack to, MiB */
         int64_t threads;             /* loader threads per worker */
         int64_t prefetch;            /* batches made ahead, >= 1 */
         char resident[TTI_TEXT_MAX]; /* auto | yes | no: the samples stay on the device */

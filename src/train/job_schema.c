@@ -138,6 +138,11 @@ static const tti_option rows[] = {
      .help = "csv: name or number (from 0) of the column of labels; \"\": label, class, target "
              "or y, or else the last",
      .example = "species"},
+    {"data.classes", TTI_OPTION_INT, AT(data.classes), "0", RANGE(0, 1 << 24),
+     .also = "n_classes|num_classes|num_labels|n_labels",
+     .help = "Number of classes; labels must be below it; 0: the largest label of the training "
+             "samples + 1",
+     .example = "10"},
     {"data.val_fraction", TTI_OPTION_FLOAT, AT(data.val_fraction), "0.1", RANGE(0, 0.9),
      .also = "val_split|validation_split|test_fraction|test_size",
      .help = "Share of the samples that is kept for testing, where the files do not say"},
@@ -176,6 +181,14 @@ static const tti_option rows[] = {
     {"data.on_error", TTI_OPTION_CHOICE, AT(data.on_error), "stop", .choices = "stop|skip",
      .also = "on_bad_sample|errors|skip_errors",
      .help = "A damaged sample ends the run, or is counted, listed and left out of the loss"},
+    {"data.max_pixels", TTI_OPTION_INT, AT(data.max_pixels), "134217728", RANGE(1, 1 << 30),
+     .also = "max_image_pixels|pixel_limit|image_limit",
+     .help = "Pictures with more pixels are refused; decoding one takes 3 bytes per pixel and "
+             "loader thread, 6 when EXIF turns it",
+     .example = "300000000"},
+    {"data.max_unpacked_mb", TTI_OPTION_INT, AT(data.max_unpacked_mb), "1024", RANGE(1, 1 << 24),
+     .also = "max_uncompressed|max_gzip|unpacked_limit",
+     .help = "Gzipped files that unpack to more MiB are refused", .example = "8192"},
     {"data.threads", TTI_OPTION_INT, AT(data.threads), "1", RANGE(0, 64),
      .also = "num_workers|n_workers|n_threads|loader_threads",
      .help = "Loader threads per worker; 0: the worker loads its own batches"},

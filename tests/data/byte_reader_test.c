@@ -84,14 +84,59 @@ T_CASE(gzip_damaged) {
     packed[n - 6] ^= 1; /* checksum */
     T_FAILS(read_memory(packed, n, 2000), TUTTI_E_DATA, "mem: damaged gzip data");
     packed[n - 6] ^= 1;
-    packed[n] = 0;
-    T_FAILS(read_memory(packed, n + 1, 2000), TUTTI_E_DATA, "mem: trailing bytes after the gzip");
+    packed[n] = 1;
+    T_FAILS(read_memory(packed, n + 1, 2000), TUTTI_E_DATA, "trailing bytes after the gzip data");
     T_FAILS(read_memory(packed, n, 1999), TUTTI_E_DATA, "mem: trailing bytes after the data");
     for (size_t i = 2; i < n; i++) { /* a flip is seen, or was in a byte without a meaning */
         packed[i] ^= 0x40;
         memset(got, 0, 2000);
         if (read_memory(packed, n, 2000) == TUTTI_OK) assert_memory_equal(got, bytes, 2000);
         packed[i] ^= 0x40;
+    }
+}
+
+/* Three members, an empty one among them, in 1, 2 or more buffers of the reader; zeros after them.
+ * What is cut or followed by something else is refused. */
+T_CASE(gzip_members) {
+    T_UNUSED;
+    fill();
+    static const size_t sizes[] = {1000, 130000, 290000};
+    for (size_t k = 0; k < 3; k++) {
+        size_t first = sizes[k], n = t_gzip(bytes, first, packed), n_first = n;
+        n += t_gzip(bytes, 0, packed + n);
+        n += t_gzip(bytes + first, 500, packed + n);
+        T_OK(read_memory(packed, n, first + 500));
+        assert_memory_equal(got, bytes, first + 500);
+        memset(packed + n, 0, 1024);
+        T_OK(read_memory(packed, n + 1024, first + 500));
+        T_FAILS(read_memory(packed, n, first), TUTTI_E_DATA, "mem: trailing bytes after the data");
+        packed[n + 1023] = 'x';
+        T_FAILS(read_memory(packed, n + 1024, first + 500), TUTTI_E_DATA, "no gzip member");
+        for (size_t cut = n - 530; cut < n; cut++)
+            if (cut != n_first && cut != n_first + 23) /* between members: a shorter file */
+                T_FAILS(read_memory(packed, cut, first + 500), TUTTI_E_DATA, "mem: ");
+    }
+}
+
+T_CASE(unpacked_size_is_bounded) {
+    T_UNUSED;
+    fill();
+    size_t n = t_gzip(bytes, 2000, packed), n_text;
+    char *text;
+    for (int64_t most = 1999; most <= 2000; most++) {
+        tti_reader *reader;
+        T_OK(tti_reader_open_memory(packed, n, "mem", &reader));
+        tti_reader_allow(reader, most);
+        if (most == 2000) {
+            T_OK(tti_reader_expect(reader, 2000));
+            T_OK(tti_reader_read_all(reader, N, &text, &n_text));
+            free(text);
+        } else {
+            T_FAILS(tti_reader_expect(reader, 2000), TUTTI_E_DATA, "data.max_unpacked_mb=N");
+            T_FAILS(tti_reader_read_all(reader, N, &text, &n_text), TUTTI_E_DATA,
+                    "data.max_unpacked_mb=N");
+        }
+        tti_reader_close(reader);
     }
 }
 
@@ -144,7 +189,17 @@ T_CASE(only_regular_files) {
     T_FAILS(tti_reader_open(dir, &reader), TUTTI_E_DATA, "is not a regular file");
     t_write(path, "abc", 3);
     assert_int_equal(symlink(path, link), 0);
-    T_FAILS(tti_reader_open(link, &reader), TUTTI_E_DATA, "is a symbolic link");
+    T_OK(tti_reader_open(link, &reader)); /* the target counts */
+    T_OK(tti_reader_read(reader, got, 3, "data"));
+    assert_memory_equal(got, "abc", 3);
+    tti_reader_close(reader);
+    unlink(link);
+    assert_int_equal(symlink("blobs/none", link), 0);
+    T_FAILS(tti_reader_open(link, &reader), TUTTI_E_DATA,
+            "is a symbolic link to 'blobs/none', which does not exist");
+    unlink(link);
+    assert_int_equal(symlink(link, link), 0);
+    T_FAILS(tti_reader_open(link, &reader), TUTTI_E_DATA, "is part of a loop of symbolic links");
     unlink(link);
     assert_int_equal(mkfifo(link, 0600), 0); /* must not wait for a writer */
     T_FAILS(tti_reader_open(link, &reader), TUTTI_E_DATA, "is not a regular file");
@@ -220,6 +275,8 @@ int main(void) {
         cmocka_unit_test(plain_too_short_or_too_long),
         cmocka_unit_test(gzip_cut_anywhere),
         cmocka_unit_test(gzip_damaged),
+        cmocka_unit_test(gzip_members),
+        cmocka_unit_test(unpacked_size_is_bounded),
         cmocka_unit_test(gzip_compressed),
         cmocka_unit_test(declared_sizes_are_bounded),
         cmocka_unit_test(only_regular_files),

@@ -1,6 +1,8 @@
 /* file_list_test.c - which files are for what, by their names. */
 #include "data/file_list.h"
 
+#include <sys/stat.h>
+
 #include "data/text_files.h"
 
 typedef struct listing {
@@ -20,6 +22,10 @@ static const listing listings[] = {
      "latest.txt trainer.txt validate.txt", true},
     {"Training-1.txt", "Training-1.txt", "Training-1.txt", true},
     {"my.validation.txt my.training.txt", "my.training.txt", "my.validation.txt", false},
+    {"Train.txt Test.txt", "Train.txt", "Test.txt", false},
+    {"TRAIN.txt DEV.txt", "TRAIN.txt", "DEV.txt", false},
+    {"my-Testing.txt my-Training.txt", "my-Training.txt", "my-Testing.txt", false},
+    {"Valid.txt a.txt ._a.txt", "a.txt", "Valid.txt", false},
 };
 
 static void check(const char *dir, tutti_data_split split, const char *wanted, bool both) {
@@ -46,6 +52,7 @@ T_CASE(names_decide) {
         check(dir, TUTTI_TRAIN, listings[i].train, listings[i].both);
         check(dir, TUTTI_TEST, listings[i].test, listings[i].both);
         unlink(t_path(dir, ".d.txt"));
+        unlink(t_path(dir, "._a.txt"));
         t_clear_dir(dir);
     }
 }
@@ -62,6 +69,40 @@ T_CASE(patterns_and_single_files) {
     snprintf(path, sizeof path, "%s/s_train_1.any", dir);
     check(path, TUTTI_TEST, "s_train_1.any", true);
     t_clear_dir(dir);
+}
+
+static void put_below(const char *dir, const char *folder, const char *file) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", dir, folder);
+    mkdir(path, 0777);
+    t_put_text(path, file, "x");
+}
+
+/* Folders named like a split are looked into and tell; those of patterns tell too. */
+T_CASE(folders_decide) {
+    T_UNUSED;
+    char dir[256], path[512], command[300];
+    snprintf(dir, sizeof dir, "%s", t_make_dir());
+    put_below(dir, "Training", "a.txt");
+    put_below(dir, "Testing", "train-of-thought.txt");
+    put_below(dir, "notes", "c.txt");
+    t_put_text(dir, "README.md", "x");
+    check(dir, TUTTI_TRAIN, "a.txt", false);
+    check(dir, TUTTI_TEST, "train-of-thought.txt", false);
+    tutti_dataset_desc desc = {.dir = dir};
+    tti_file_list list;
+    T_OK(tti_file_list_make(&desc, "t", ".txt", &list));
+    T_EQ(list.n_ignored, 2); /* notes/ and README.md */
+    tti_file_list_free(&list);
+    snprintf(path, sizeof path, "%s/T*/*.txt", dir);
+    check(path, TUTTI_TRAIN, "a.txt", false);
+    snprintf(path, sizeof path, "%s/Training/*.txt", dir); /* the user chose this folder */
+    check(path, TUTTI_TEST, "a.txt", true);
+    put_below(dir, "train", "d.txt");
+    T_FAILS(tti_file_list_make(&desc, "t", ".txt", &list), TUTTI_E_DATA,
+            "are both for training; keep one");
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    T_EQ(system(command), 0);
 }
 
 T_CASE(nothing_to_find) {
@@ -94,9 +135,8 @@ T_CASE(the_cut) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_decide),
-        cmocka_unit_test(patterns_and_single_files),
-        cmocka_unit_test(nothing_to_find),
+        cmocka_unit_test(names_decide),   cmocka_unit_test(patterns_and_single_files),
+        cmocka_unit_test(folders_decide), cmocka_unit_test(nothing_to_find),
         cmocka_unit_test(the_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

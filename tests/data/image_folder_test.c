@@ -169,7 +169,8 @@ T_CASE(bad_folders) {
     make_folder("val/owl");
     add_png("val/owl/0.png", 3, 3);
     desc.split = TUTTI_TEST;
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "val/owl: there is no such class");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
+            "val/owl: there is no such class in the training data");
     desc.split = TUTTI_TRAIN;
     desc.n_classes = 3;
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "2 classes, 3 are expected");
@@ -182,19 +183,158 @@ T_CASE(bad_folders) {
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_INVALID, "std > 0");
 }
 
-T_CASE(bad_names_and_links) {
+T_CASE(bad_names) {
     T_UNUSED;
     tutti_dataset *ds;
     make_train_and_val();
     tutti_dataset_desc desc = describe(TUTTI_TRAIN);
-    assert_int_equal(symlink("/etc/passwd", below_root("train/dog/link.jpg")), 0);
-    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "link.jpg: is a symbolic link");
-    assert_int_equal(unlink(below_root("train/dog/link.jpg")), 0);
     t_write(below_root("train/dog/caf\xE9.jpg"), "x", 1);
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "is not printable UTF-8");
     assert_int_equal(unlink(below_root("train/dog/caf\xE9.jpg")), 0);
     t_write(below_root("train/dog/a\nb.jpg"), "x", 1);
     T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "is not printable UTF-8");
+}
+
+static void link_to(const char *target, const char *below) {
+    assert_int_equal(symlink(target, below_root(below)), 0);
+}
+
+/* The cache of Hugging Face: blobs without endings, and links with the names. */
+T_CASE(links_are_followed) {
+    T_UNUSED;
+    tutti_dataset *ds;
+    make_train_and_val();
+    make_folder("blobs"), make_folder("elsewhere"), make_folder("elsewhere/emus");
+    add_jpeg("blobs/0123", 30, 30, 1);
+    add_jpeg("elsewhere/emus/1.jpg", 30, 30, 1);
+    link_to("../../blobs/0123", "train/cat/link.jpg");
+    link_to("../elsewhere/emus", "train/emu");
+    tutti_dataset_desc desc = describe(TUTTI_TRAIN);
+    desc.dir = below_root("train");
+    T_OK(tutti_dataset_open(&desc, &ds));
+    int64_t counts[3];
+    T_EQ(tutti_dataset_get_info(ds)->n_classes, 3);
+    tutti_dataset_destroy(ds);
+    char dir[512];
+    snprintf(dir, sizeof dir, "%s", below_root("mirror"));
+    assert_int_equal(symlink(root, dir), 0);
+    desc.dir = dir;
+    T_OK(tutti_dataset_open(&desc, &ds));
+    T_OK(tutti_dataset_count_classes(ds, counts));
+    T_EQ(counts[0], 4), T_EQ(counts[1], 2), T_EQ(counts[2], 1);
+    static float x[3 * 24 * 24];
+    int32_t y;
+    for (int i = 0; i < 7; i++) T_OK(tutti_dataset_get(ds, i, x, &y));
+    tutti_dataset_destroy(ds);
+}
+
+T_CASE(links_that_lead_nowhere) {
+    T_UNUSED;
+    tutti_dataset *ds;
+    make_train_and_val();
+    tutti_dataset_desc desc = describe(TUTTI_TRAIN);
+    link_to("../../blobs/none", "train/cat/none.jpg");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
+            "train/cat/none.jpg: is a symbolic link to '../../blobs/none', which does not exist");
+    desc.skip_bad = true;
+    T_OK(tutti_dataset_open(&desc, &ds));
+    T_EQ(tutti_dataset_get_info(ds)->n_samples, 5);
+    tutti_dataset_destroy(ds);
+    desc.skip_bad = false;
+    assert_int_equal(unlink(below_root("train/cat/none.jpg")), 0);
+    link_to("none", "train/emu");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
+            "train/emu: is a symbolic link to 'none'");
+    assert_int_equal(unlink(below_root("train/emu")), 0);
+    link_to("..", "train/cat/deep/up");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
+            "train/cat/deep/up: is a symbolic link to a folder above it, a loop");
+    assert_int_equal(unlink(below_root("train/cat/deep/up")), 0);
+    link_to("self", "train/self");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "train/self: is part of a loop");
+}
+
+/* ---- what is there beside samples ---- */
+
+T_CASE(hidden_and_system_files_are_no_data) {
+    T_UNUSED;
+    tutti_dataset *ds;
+    make_folder("cat"), make_folder("dog");
+    make_folder("__MACOSX"), make_folder(".ipynb_checkpoints"), make_folder("dog/.thumbs");
+    add_jpeg("cat/1.jpg", 30, 30, 1), add_jpeg("dog/1.jpg", 30, 30, 1);
+    add_jpeg("cat/2.jpg", 30, 30, 1), add_jpeg("dog/2.jpg", 30, 30, 1);
+    t_write(below_root("cat/._1.jpg"), "x", 1);
+    t_write(below_root("cat/Thumbs.db"), "x", 1);
+    t_write(below_root(".DS_Store"), "x", 1);
+    t_write(below_root("__MACOSX/._2.jpg"), "x", 1);
+    tutti_dataset_desc desc = describe(TUTTI_TRAIN);
+    T_OK(tutti_dataset_open(&desc, &ds));
+    T_EQ(tutti_dataset_get_info(ds)->n_classes, 2);
+    T_EQ(tutti_dataset_get_info(ds)->n_ignored, 6);
+    tutti_dataset_destroy(ds);
+    t_write(below_root("dog/3.webp"), "x", 1);
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "dog/3.webp: only JPEG and PNG");
+    desc.skip_bad = true;
+    T_OK(tutti_dataset_open(&desc, &ds));
+    T_EQ(tutti_dataset_get_info(ds)->n_ignored, 7);
+    tutti_dataset_destroy(ds);
+}
+
+static void make_class(const char *split, const char *name) {
+    char below[64];
+    make_folder(split);
+    snprintf(below, sizeof below, "%s/%s", split, name);
+    make_folder(below);
+    snprintf(below, sizeof below, "%s/%s/1.jpg", split, name);
+    add_jpeg(below, 30, 30, 1);
+}
+
+T_CASE(folders_that_divide_the_set) {
+    T_UNUSED;
+    static const char *const pairs[][2] = {{"Training", "Testing"},
+                                           {"TRAIN", "Val"},
+                                           {"Train", "dev"},
+                                           {"train", "Validation"},
+                                           {"training", "TEST"}};
+    char command[600];
+    for (size_t i = 0; i < TTI_COUNT(pairs); i++) {
+        make_class(pairs[i][0], "train"); /* below a split this is a class */
+        make_class(pairs[i][1], "train");
+        make_folder("notes");
+        for (int split = 0; split < 2; split++) {
+            tutti_dataset *ds;
+            tutti_dataset_desc desc = describe((tutti_data_split)split);
+            T_OK(tutti_dataset_open(&desc, &ds));
+            T_EQ(tutti_dataset_get_info(ds)->n_classes, 1);
+            T_EQ(tutti_dataset_get_info(ds)->n_samples, 1);
+            T_EQ(tutti_dataset_get_info(ds)->n_ignored, 1); /* notes/ */
+            assert_string_equal(tutti_dataset_class_name(ds, 0), "train");
+            tutti_dataset_destroy(ds);
+        }
+        snprintf(command, sizeof command, "rm -rf '%s'/*", root);
+        T_EQ(system(command), 0);
+    }
+}
+
+/* A folder with the name of a split is never a class without a word. */
+T_CASE(doubtful_folders) {
+    T_UNUSED;
+    tutti_dataset *ds;
+    tutti_dataset_desc desc = describe(TUTTI_TRAIN);
+    make_class("Testing", "cat");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "there is no train/ beside it");
+    make_class("Train", "cat");
+    T_OK(tutti_dataset_open(&desc, &ds));
+    tutti_dataset_destroy(ds);
+    make_class("training", "cat");
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA, "are both for training; keep one");
+    char command[600];
+    snprintf(command, sizeof command, "rm -rf '%s/training'", root);
+    T_EQ(system(command), 0);
+    make_folder("owl");
+    add_jpeg("owl/1.jpg", 30, 30, 1);
+    T_FAILS(tutti_dataset_open(&desc, &ds), TUTTI_E_DATA,
+            "'Train' divides the set, and 'owl' beside it has pictures of a class");
 }
 
 /* ---- damaged pictures ---- */
@@ -299,7 +439,12 @@ int main(void) {
         IN_FOLDER(split_by_hash),
         IN_FOLDER(fewer_samples_are_of_all_classes),
         IN_FOLDER(bad_folders),
-        IN_FOLDER(bad_names_and_links),
+        IN_FOLDER(bad_names),
+        IN_FOLDER(links_are_followed),
+        IN_FOLDER(links_that_lead_nowhere),
+        IN_FOLDER(hidden_and_system_files_are_no_data),
+        IN_FOLDER(folders_that_divide_the_set),
+        IN_FOLDER(doubtful_folders),
         IN_FOLDER(stop_at_a_damaged_picture),
         IN_FOLDER(skip_a_damaged_picture),
         IN_FOLDER(same_for_workers_and_threads),

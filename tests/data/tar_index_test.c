@@ -67,6 +67,24 @@ T_CASE(samples) {
     tti_tar_index_free(&index);
 }
 
+/* What macOS adds is no second picture of a sample. */
+T_CASE(hidden_members) {
+    T_UNUSED;
+    add("./._s1.jpg", "resource fork");
+    add("./s1.jpg", "JPEG");
+    add("./._s1.cls", "resource fork");
+    add("./s1.cls", "4");
+    add("__MACOSX/s2.jpg", "JPEG");
+    add("a/.ipynb_checkpoints/s3.cls", "0");
+    add(".DS_Store", "x");
+    t_tar_end(&tar);
+    tti_tar_index index = {0};
+    T_OK(parse(&index));
+    T_EQ(index.n, 1);
+    T_EQ(index.n_ignored, 5);
+    tti_tar_index_free(&index);
+}
+
 T_CASE(long_names) {
     T_UNUSED;
     char name[300], record[320];
@@ -234,10 +252,9 @@ T_CASE(trailing_and_compressed) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        FRESH(samples),         FRESH(long_names),
-        FRESH(refused_members), FRESH(refused_extras),
-        FRESH(refused_numbers), FRESH(refused_samples),
-        FRESH(truncated),       FRESH(trailing_and_compressed),
+        FRESH(samples),         FRESH(long_names),     FRESH(hidden_members),
+        FRESH(refused_members), FRESH(refused_extras), FRESH(refused_numbers),
+        FRESH(refused_samples), FRESH(truncated),      FRESH(trailing_and_compressed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,22 @@
+/* file_names.h - what the names of files and folders mean, the same for every format.
+ *
+ * Case never matters: Train/, TRAIN.txt and X_train.npy are for training. */
+#ifndef TTI_DATA_FILE_NAMES_H
+#define TTI_DATA_FILE_NAMES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef enum tti_part { TTI_PART_NONE, TTI_PART_TRAIN, TTI_PART_TEST } tti_part;
+
+/* What a whole word says: train, training; val, valid, validation, dev, test, testing. */
+tti_part tti_part_of_word(const char *word, size_t n_bytes);
+
+/* What the first telling word of a path says.  Words end where letters end: "latest" is no test. */
+tti_part tti_part_of_path(const char *path);
+
+/* Whether a file or folder is never data: hidden (".DS_Store", "._1.jpg", ".ipynb_checkpoints"), or
+ * written by a system or an archiver ("Thumbs.db", "desktop.ini", "__MACOSX"). */
+bool tti_is_ignored_name(const char *name);
+
+#endif /* TTI_DATA_FILE_NAMES_H */
