@@ -1,6 +1,5 @@
 # The vector files are compiled once for each instruction set; the best one is taken at run time.
-# The bits are the same for all: no contraction (cmake/flags.cmake) but in tile_product.c, which sees to
-# it that it is the same everywhere; fixed order of sums.
+# The bits are the same for all: no contraction (cmake/flags.cmake), fixed order of sums.
 set(TUTTI_CPU_VECTOR "")
 foreach(name elementwise activation binary matmul gemm conv pool shape softmax loss reduce random
         optim norm batch_norm embed attention tile_product rotary recurrent resample
@@ -12,7 +11,6 @@ endforeach()
 # -fno-math-errno and -fno-trapping-math change no result, only what errno and fenv would say.
 set_source_files_properties(${TUTTI_CPU_VECTOR} PROPERTIES COMPILE_OPTIONS
                             "-O3;-fno-math-errno;-fno-trapping-math;-Wno-psabi;$<$<C_COMPILER_ID:Clang>:-Wno-pass-failed>")
-set_property(SOURCE ${CMAKE_SOURCE_DIR}/src/backend/cpu/tile_product.c APPEND PROPERTY COMPILE_OPTIONS -ffp-contract=fast)
 
 function(tutti_cpu_variant name)
   add_library(tutti_backend_${name} OBJECT ${TUTTI_CPU_VECTOR})

@@ -1,21 +1,37 @@
 /* tile_product.c - small matrix products in place: c[m][n] (+)= a[m][k] b[k][n], nothing packed.
  *
  * Each element of c is one sum over k in order, each step of it one fused multiply-add, so the bits
- * are those of any instruction set and of any size of the register tile.  This is the one file that
- * is compiled with contraction (flags.cmake): every product in it has one use, the addition behind
- * it.  Where the instruction set has no such operation it is computed in double, exactly. */
+ * are those of any instruction set and of any size of the register tile.  The multiply-add is asked
+ * for by name: compilers that contract products on their own leave some out (gcc 13 does, for
+ * chains of 256-bit vectors).  Where the instruction set has none it is computed in double,
+ * exactly. */
 #include "backend/cpu/simd.h"
 
-#if defined(__AVX512F__)
-enum { MR = 8, NV = 2 };
-#elif defined(__AVX2__)
-enum { MR = 4, NV = 1 };
-#else
-enum { MR = 2, NV = 1 };
+#if defined(__AVX512F__) || (defined(__AVX2__) && defined(__FMA__))
+#include <immintrin.h>
 #endif
 
-#if defined(__FP_FAST_FMAF) || defined(__FMA__)
-#define multiply_add(acc, x, row) ((acc) + (x) * (row))
+/* A register of UNIT lanes; a tile has MR rows of NV times 16 lanes. */
+#if defined(__AVX512F__)
+typedef __m512 unit;
+enum { MR = 8, NV = 2, UNIT = 16 };
+static inline __attribute__((always_inline)) unit multiply_add(unit acc, float x, unit row) {
+    return _mm512_fmadd_ps(_mm512_set1_ps(x), row, acc);
+}
+#elif defined(__AVX2__) && defined(__FMA__)
+typedef __m256 unit;
+enum { MR = 4, NV = 1, UNIT = 8 };
+static inline __attribute__((always_inline)) unit multiply_add(unit acc, float x, unit row) {
+    return _mm256_fmadd_ps(_mm256_set1_ps(x), row, acc);
+}
+#else
+typedef tti_v16 unit;
+enum { MR = 2, NV = 1, UNIT = 16 };
+
+#if defined(__FP_FAST_FMAF)
+static inline float multiply_add_one(float acc, float x, float y) {
+    return __builtin_fmaf(x, y, acc);
+}
 #else
 /* acc + x row, rounded once: the sum in double goes to the odd one of its two neighbours where it
  * is not exact, after which rounding to float is right (Boldo and Melquiond 2008). */
@@ -29,8 +45,9 @@ static inline float multiply_add_one(float acc, float x, float y) {
     memcpy(&s, &bits, sizeof s);
     return (float)s;
 }
+#endif
 
-static tti_v16 multiply_add(tti_v16 acc, float x, tti_v16 row) {
+static unit multiply_add(unit acc, float x, unit row) {
     float c[TTI_LANES], y[TTI_LANES];
     tti_store16(c, acc), tti_store16(y, row);
     for (int l = 0; l < TTI_LANES; l++) c[l] = multiply_add_one(c[l], x, y[l]);
@@ -38,31 +55,40 @@ static tti_v16 multiply_add(tti_v16 acc, float x, tti_v16 row) {
 }
 #endif
 
-/* mr rows by nv vectors of c; both are constants where this is called. */
+enum { PER = TTI_LANES / UNIT }; /* registers for 16 lanes */
+
+static inline __attribute__((always_inline)) unit load(const float *x) {
+    unit u;
+    memcpy(&u, x, sizeof u);
+    return u;
+}
+
+/* mr rows by nv times 16 lanes of c; both are constants where this is called. */
 static inline __attribute__((always_inline)) void tile(const tti_tile_product *g, const float *a,
                                                        const float *b, float *c, int mr, int nv) {
-    tti_v16 acc[MR][NV];
+    unit acc[MR][NV * PER];
 #pragma GCC unroll 8
     for (int i = 0; i < mr; i++) {
 #pragma GCC unroll 2
-        for (int v = 0; v < nv; v++)
-            acc[i][v] = g->add ? tti_load16(c + (size_t)i * g->ldc + v * TTI_LANES) : (tti_v16){0};
+        for (int u = 0; u < nv * PER; u++)
+            acc[i][u] = g->add ? load(c + (size_t)i * g->ldc + u * UNIT) : (unit){0};
     }
     for (size_t k = 0; k < g->k; k++, a += g->a_col, b += g->ldb) {
-        tti_v16 row[NV];
+        unit row[NV * PER];
 #pragma GCC unroll 2
-        for (int v = 0; v < nv; v++) row[v] = tti_load16(b + v * TTI_LANES);
+        for (int u = 0; u < nv * PER; u++) row[u] = load(b + u * UNIT);
 #pragma GCC unroll 8
         for (int i = 0; i < mr; i++) {
 #pragma GCC unroll 2
-            for (int v = 0; v < nv; v++)
-                acc[i][v] = multiply_add(acc[i][v], a[(size_t)i * g->a_row], row[v]);
+            for (int u = 0; u < nv * PER; u++)
+                acc[i][u] = multiply_add(acc[i][u], a[(size_t)i * g->a_row], row[u]);
         }
     }
 #pragma GCC unroll 8
     for (int i = 0; i < mr; i++) {
 #pragma GCC unroll 2
-        for (int v = 0; v < nv; v++) tti_store16(c + (size_t)i * g->ldc + v * TTI_LANES, acc[i][v]);
+        for (int u = 0; u < nv * PER; u++)
+            memcpy(c + (size_t)i * g->ldc + u * UNIT, &acc[i][u], sizeof(unit));
     }
 }
 

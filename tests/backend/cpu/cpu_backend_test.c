@@ -12,6 +12,7 @@
 #include "base/dtype.h"
 #include "ops/op_samples.h"
 #include "ops/op_table.h"
+#include "ops/rules.h"
 #include "t.h"
 
 static const double TOLERANCE = 1e-5;    /* f32 */
