@@ -25,7 +25,7 @@ template <class A>
 __device__ __forceinline__ moments<A> from_sums(A n, A k, A sum, A squares) {
     if (n == 0) return moments<A>{0, 0, 0};
     A mean = sum / n, m2 = squares - sum * mean;
-    return moments<A>{n, k + mean, m2 > 0 ? m2 : 0};
+    return moments<A>{n, k + mean, m2 < 0 ? 0 : m2};
 }
 
 /* One level of a tree over threadIdx.y: [blockDim.y][blockDim.x * V] of shared. */
@@ -169,7 +169,7 @@ __device__ __forceinline__ void from_totals(const float *sums, size_t c, size_t 
     double mean = count > 0 ? (double)sums[col] / count : 0;
     double m2 = (double)sums[c + col] - (double)sums[col] * mean;
     stats[1 + col] = (float)mean;
-    stats[1 + c + col] = m2 > 0 ? (float)m2 : 0;
+    stats[1 + c + col] = m2 < 0 ? 0 : (float)m2;
 }
 
 /* stats from partials, in double: sums of n d and M2 + n d^2, d = mean - k for the k of one part,
@@ -199,7 +199,7 @@ __global__ void join_stats(const float *partials, size_t c, size_t n, size_t s, 
     if (col < c) {
         double moved = count > 0 ? own.a / count : 0, m2 = own.b - own.a * moved;
         stats[1 + col] = count > 0 ? (float)(k + moved) : 0;
-        stats[1 + c + col] = m2 > 0 ? (float)m2 : 0;
+        stats[1 + c + col] = m2 < 0 ? 0 : (float)m2;
     }
     if (col == 0) stats[0] = (float)count;
 }

@@ -262,8 +262,8 @@ static bool has_aux(const tti_blas_problem *p) {
 }
 
 static bool has_bias(const tti_blas_problem *p) {
-    return p->epilogue == TTI_BLAS_BIAS || p->epilogue == TTI_BLAS_RELU_BIAS ||
-           p->epilogue == TTI_BLAS_GELU_AUX_BIAS || p->epilogue == TTI_BLAS_ROW_SUMS;
+    return p->epilogue == TTI_BLAS_BIAS || p->epilogue == TTI_BLAS_GELU_AUX_BIAS ||
+           p->epilogue == TTI_BLAS_ROW_SUMS;
 }
 
 static tutti_status set_pointers(tti_blas_plan *plan, const void *bias, const void *aux) {
@@ -278,8 +278,6 @@ static tutti_status set_epilogue(tti_blas_plan *plan) {
     static const cublasLtEpilogue_t epilogues[] = {
         [TTI_BLAS_PLAIN] = CUBLASLT_EPILOGUE_DEFAULT,
         [TTI_BLAS_BIAS] = CUBLASLT_EPILOGUE_BIAS,
-        [TTI_BLAS_RELU] = CUBLASLT_EPILOGUE_RELU,
-        [TTI_BLAS_RELU_BIAS] = CUBLASLT_EPILOGUE_RELU_BIAS,
         [TTI_BLAS_GELU_AUX] = CUBLASLT_EPILOGUE_GELU_AUX,
         [TTI_BLAS_GELU_AUX_BIAS] = CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
         [TTI_BLAS_DGELU] = CUBLASLT_EPILOGUE_DGELU,

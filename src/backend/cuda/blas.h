@@ -7,12 +7,11 @@
 
 #include "tutti/types.h"
 
-/* What is done to the product before it is stored, z = op(a) op(b) [+ c]. */
+/* The epilogue of a product z = op(a) op(b) [+ c].  ReLU is none of them: cublasLt's turns NaN into
+ * 0. */
 typedef enum tti_blas_epilogue {
     TTI_BLAS_PLAIN,         /* d = z                                                     */
     TTI_BLAS_BIAS,          /* d = z + bias[n]                                           */
-    TTI_BLAS_RELU,          /* d = max(z, 0)                                             */
-    TTI_BLAS_RELU_BIAS,     /* d = max(z + bias[n], 0)                                   */
     TTI_BLAS_GELU_AUX,      /* aux = z, d = gelu(z) by tanh                              */
     TTI_BLAS_GELU_AUX_BIAS, /* aux = z + bias[n], d = gelu(aux) by tanh                  */
     TTI_BLAS_DGELU,         /* d = z gelu'(aux) by tanh                                  */

@@ -273,8 +273,9 @@ __device__ __forceinline__ void leave_moments(const uint8_t *upper, const uint8_
     if (own < ROWS / TEAM_WARPS) part = own > 0 ? 1.0f / (float)own : 0;
     float2 d = make_float2(c.sum.x * part, c.sum.y * part);
     *(float2 *)&mean[2 * w.lane] = make_float2(c.k.x + d.x, c.k.y + d.y);
-    *(float2 *)&m2[2 * w.lane] = make_float2(fmaxf(c.squares.x - c.sum.x * d.x, 0.0f),
-                                             fmaxf(c.squares.y - c.sum.y * d.y, 0.0f));
+    float2 sum = make_float2(c.squares.x - c.sum.x * d.x, c.squares.y - c.sum.y * d.y);
+    *(float2 *)&m2[2 * w.lane] = /* NaN stays NaN */
+        make_float2(sum.x < 0 ? 0.0f : sum.x, sum.y < 0 ? 0.0f : sum.y);
 }
 
 /* Those of a column of the tile, from its warps' in order: of four alike, which spares divisions,

@@ -49,7 +49,7 @@ __device__ __forceinline__ void put_end(const point_end &end, int col, int n_rea
     } else {
         double moved = count > 0 ? all.x / count : 0, m2 = all.y - all.x * moved;
         end.out[1 + col] = count > 0 ? (float)(k + moved) : 0;
-        end.out[1 + end.n + col] = m2 > 0 ? (float)m2 : 0;
+        end.out[1 + end.n + col] = m2 < 0 ? 0 : (float)m2;
     }
 }
 

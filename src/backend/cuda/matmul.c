@@ -24,7 +24,8 @@ typedef struct product {
     bool end_sums;         /* behind all that, out 1 = the column sums of out 0, in f32 */
     bool exact_gelu;       /* of the tail: by erf, which cublasLt has not */
     tti_blas_plan *plan;   /* NULL: nothing to multiply */
-    bool fused;            /* the plan does the tail too */
+    bool fused;            /* the plan does the tail too, but for .. */
+    bool relu;             /* .. a ReLU, which is a pass of its own in any case */
     bool wide;             /* the product goes to scratch in f32, and the tail rounds it */
 } product;
 
@@ -118,8 +119,7 @@ static product linear_product(const tti_node *node, int bias) {
 static product describe_linear(const tti_node *node) {
     product made = linear_product(node, node->n_in == 3 ? 2 : -1);
     if (tti_attr_int(node, "act") == 0) return made; /* infer allows 0 and 1, which is relu */
-    made.want.epilogue = made.bias >= 0 ? TTI_BLAS_RELU_BIAS : TTI_BLAS_RELU;
-    made.has_tail = true;
+    made.relu = made.has_tail = true;
     made.tail = TTI_TAIL_RELU;
     return made;
 }
@@ -299,6 +299,7 @@ static tutti_status run_end(const product *it, const tti_kargs *a, void *aux, vo
     return TUTTI_OK;
 }
 
+/* With a fused plan the bias is there already. */
 static tutti_status run_tail(const product *it, const tti_kargs *a, void *aux, const float *wide) {
     const tti_blas_problem *p = &it->want;
     tti_cuda_tail_desc tail = {it->tail,
@@ -308,7 +309,7 @@ static tutti_status run_tail(const product *it, const tti_kargs *a, void *aux, c
                                p->n,
                                a->out[0],
                                aux,
-                               input(a, it->bias),
+                               it->fused ? NULL : input(a, it->bias),
                                wide};
     TTI_CUDA(tti_cuda_run_tail(&tail, tti_cuda_stream()));
     return TUTTI_OK;
@@ -334,7 +335,7 @@ static tutti_status run(void *state, const tti_kargs *a) {
     args.bias = it->sums ? second : (void *)(uintptr_t)input(a, it->bias);
     TTI_TRY(it->plan ? tti_blas_run(it->plan, &args) : run_empty(it, a));
     if (it->end_sums) return run_end(it, a, aux, workspace + workspace_bytes(it));
-    if (!it->has_tail || it->fused) return TUTTI_OK;
+    if (!it->has_tail || (it->fused && !it->relu)) return TUTTI_OK;
     return it->sums ? run_sums(it, a, workspace + workspace_bytes(it)) : run_tail(it, a, aux, wide);
 }
 
