@@ -286,7 +286,7 @@ tutti_status tti_data_spec_load(const char *dir, tti_data_spec **out) {
     *out = NULL;
     TTI_TRY(path_of(dir, TTI_DATA_SPEC_FILE, path));
     if (stat(path, &info) != 0)
-        return tti_fail(TUTTI_E_CONFIG,
+        return tti_fail(TUTTI_E_CHECKPOINT,
                         "%s: is missing, so the run does not say how its data is read: an earlier "
                         "version of Tutti trained it; `tutti train --resume %s` writes the file "
                         "while the training data is there",

@@ -58,8 +58,8 @@ void tti_data_spec_release(tti_data_spec *spec);
 /* Writes dir/data.json, and dir/tokenizer.json if there is a tokenizer; each appears whole. */
 tutti_status tti_data_spec_save(const tti_data_spec *spec, const char *dir);
 
-/* Reads them again; *out has one owner.  TUTTI_E_CHECKPOINT for a file that is damaged or not what
- * tti_data_spec_save writes, TUTTI_E_CONFIG if there is no data.json. */
+/* Reads them again; *out has one owner.  TUTTI_E_CHECKPOINT for a file that is missing, damaged or
+ * not what tti_data_spec_save writes. */
 tutti_status tti_data_spec_load(const char *dir, tti_data_spec **out);
 
 /* TUTTI_E_DATA that names the first difference, unless both say the same.  was: of the run. */

@@ -167,7 +167,8 @@ static tutti_status finish_open(const tutti_dataset_desc *desc, const tti_format
         return tti_fail(TUTTI_E_INVALID, "data: %s has no tokens to mask", desc->format);
     TTI_TRY(tti_chain_infer(&ds->decode, &ds->stored, &ds->info.x, &max_bytes));
     if (desc->skip_bad) TTI_TRY(tti_skip_list_create(ds->info.n_samples, &ds->skips));
-    return desc->spec ? check_spec(desc, ds) : complete_spec(format, ds);
+    if (!desc->spec) return complete_spec(format, ds);
+    return desc->no_files ? TUTTI_OK : check_spec(desc, ds);
 }
 
 tutti_status tutti_dataset_open(const tutti_dataset_desc *given, tutti_dataset **out) {

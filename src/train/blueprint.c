@@ -1,9 +1,11 @@
 /* blueprint.c - from a job to data sets, graphs and a plan. */
 #include "train/blueprint.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "backend/backend.h"
 #include "data/dataset.h"
@@ -29,6 +31,22 @@ static tutti_status open_split(const tti_job_config *c, tutti_data_split split, 
 static tutti_status open_data(tti_blueprint *b) {
     TTI_TRY(open_split(&b->config, TUTTI_TRAIN, NULL, &b->train));
     return open_split(&b->config, TUTTI_TEST, b->train->spec, &b->test);
+}
+
+/* A trained model needs no training data. */
+static tutti_status open_for_use(tti_blueprint *b, tti_data_spec *spec, bool reads_test) {
+    const char *dir = b->config.data.dir;
+    struct stat info;
+    TTI_TRY(tutti_dataset_open(&(tutti_dataset_desc){.spec = spec, .no_files = true}, &b->train));
+    b->test = b->train;
+    if (!reads_test) return TUTTI_OK;
+    b->test = NULL;
+    bool is_gone = dir[0] && !strpbrk(dir, "*?[{") && stat(dir, &info) != 0;
+    if (!is_gone) return open_split(&b->config, TUTTI_TEST, spec, &b->test);
+    return tti_fail(TUTTI_E_DATA,
+                    "data.dir: '%s' is not there (any more): %s; give the folder where the data is "
+                    "now, or other data of the same kind, as data.dir=FOLDER",
+                    dir, strerror(errno));
 }
 
 static int64_t most_tokens(const tti_blueprint *b) {
@@ -322,6 +340,8 @@ typedef struct wish {
     const tti_blueprint *like;  /* whose data sets are borrowed; NULL: they are opened */
     const tti_devices *devices; /* NULL: those that the job finds */
     bool gives_logits, one_row;
+    tti_data_spec *spec;         /* of a trained model: no training data is read; NULL: it is */
+    bool reads_test;             /* with spec: the test split is opened */
     int rank, local_rank;        /* the one worker that it is for, -1: for all */
     const tti_bucket_link *link; /* NULL: that of workers on this machine */
     tti_plan_shelf *shelf;       /* of all plans; NULL: they are the blueprint's */
@@ -346,7 +366,7 @@ static tutti_status find_devices(tti_blueprint *b, const wish *w) {
 
 static tutti_status fill(const tutti_job *job, const wish *w, tti_blueprint *b) {
     TTI_TRY(find_devices(b, w));
-    if (!w->like) TTI_TRY(open_data(b));
+    if (!w->like) TTI_TRY(w->spec ? open_for_use(b, w->spec, w->reads_test) : open_data(b));
     count_steps(b);
     if (w->one_row) b->rows_per_shard = 1;
     if (!b->gives_logits) TTI_TRY(check_mixup(b));
@@ -370,6 +390,7 @@ static tutti_status create(const tutti_job *job, const wish *w, tti_blueprint **
     if (!b) return tti_fail(TUTTI_E_NOMEM, "train: out of memory");
     b->config = job->config;
     tti_model_name(job, b->model_name, sizeof b->model_name);
+    tti_model_identity(job, b->model_identity, sizeof b->model_identity);
     b->gives_logits = w->gives_logits;
     b->borrows_data = w->like != NULL;
     b->shelf = w->shelf;
@@ -423,15 +444,17 @@ tutti_status tti_blueprint_create_linked(const tutti_job *job, const tti_backend
         out);
 }
 
-tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_blueprint *like,
-                                          bool one_row, tti_blueprint **out) {
+tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_blueprint_use *use,
+                                          tti_blueprint **out) {
     /* What uses a model for its answers runs on the host. */
     static const tti_devices host = {.backend = &tti_backend_cpu};
     return create(job,
-                  &(wish){.like = like,
+                  &(wish){.like = use->like,
                           .devices = &host,
                           .gives_logits = true,
-                          .one_row = one_row,
+                          .one_row = use->one_row,
+                          .spec = use->spec,
+                          .reads_test = use->reads_test,
                           .rank = -1,
                           .local_rank = -1},
                   out);
@@ -456,7 +479,7 @@ void tti_blueprint_destroy(tti_blueprint *b) {
     if (!b->shelf) tti_plan_destroy(b->plan);
     for (int i = 0; i < b->n_parts && !b->shelf; i++) tti_plan_destroy(b->parts[i]);
     free(b->parts);
+    if (!b->borrows_data && b->test != b->train) tutti_dataset_destroy(b->test);
     if (!b->borrows_data) tutti_dataset_destroy(b->train);
-    if (!b->borrows_data) tutti_dataset_destroy(b->test);
     free(b);
 }

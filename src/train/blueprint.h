@@ -6,6 +6,7 @@
 
 #include "comm/deal.h"
 #include "comm/mesh.h"
+#include "data/data_spec.h"
 #include "passes/plan.h"
 #include "train/bucket_link.h"
 #include "train/devices.h"
@@ -30,6 +31,7 @@ typedef struct tti_blueprint {
     int n_parts;      /* 0: every worker has the whole model */
     tutti_model_params model_params;
     char model_name[128];            /* as tti_model_name has it */
+    char model_identity[160];        /* as tti_model_identity has it */
     bool gives_logits, borrows_data; /* see tti_blueprint_create_for_use */
     int n_workers, n_shards;         /* n_workers: mesh.data x the ranks of a model group */
     bool has_deal;                   /* the job says who has which shards; else equal runs, */
@@ -69,11 +71,18 @@ tutti_status tti_blueprint_create_like(const tutti_job *job, const tti_blueprint
 tutti_status tti_blueprint_create_linked(const tutti_job *job, const tti_backend *backend,
                                          const tti_bucket_link *link, tti_blueprint **out);
 
+/* What uses a trained model: like or spec is given. */
+typedef struct tti_blueprint_use {
+    const tti_blueprint *like; /* of the same job: its data sets are borrowed */
+    tti_data_spec *spec;       /* of the run, shared: the training data is not read */
+    bool reads_test;           /* with spec: the test split is opened, else it has no samples */
+    bool one_row;              /* a shard has one row instead of as many as in training */
+} tti_blueprint_use;
+
 /* The same, but the evaluation program also gives the logits, f32 [targets of a shard, classes], as
- * the output "logits".  like: of the same job, its data sets are borrowed; NULL: they are opened.
- * one_row: a shard has one row instead of as many as in training. */
-tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_blueprint *like,
-                                          bool one_row, tti_blueprint **out);
+ * the output "logits". */
+tutti_status tti_blueprint_create_for_use(const tutti_job *job, const tti_blueprint_use *use,
+                                          tti_blueprint **out);
 void tti_blueprint_destroy(tti_blueprint *blueprint);
 
 /* The graph of one shard before any pass; owned by the caller. */

@@ -117,7 +117,7 @@ tutti_status tutti_eval(tutti_job *job, const char *run_dir, tutti_warn_fn warn,
                         tutti_eval_result *result) {
     *result = (tutti_eval_result){0};
     evaluation e = {.result = result};
-    TTI_TRY(tti_predictor_open(job, run_dir, warn, user, &e.p));
+    TTI_TRY(tti_predictor_open_with_test(job, run_dir, warn, user, &e.p));
     e.b = tti_predictor_blueprint(e.p);
     int64_t start_ns = tti_now_ns();
     tutti_status st = prepare_classes(&e);

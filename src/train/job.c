@@ -3,10 +3,13 @@
  * The keys are in job_schema.c, the rules between keys in job_conflicts.c; reading, messages and
  * printing are the option engine's (base/option.h).  Conflicts are looked for at each check and
  * forgotten after it, so that a later assignment can still mend them. */
+#include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/number.h"
 #include "base/yaml.h"
@@ -254,6 +257,33 @@ tutti_status tti_job_resolve(tutti_job *job, int n_cores) {
     resolve_schedule(job);
     resolve_habits(job);
     return tutti_job_check(job); /* the number of workers may not do */
+}
+
+/* The value keeps its place in the job: it means what it meant there. */
+static tutti_status make_absolute(const char *key, const char *here, char path[TTI_TEXT_MAX]) {
+    char full[PATH_MAX + TTI_TEXT_MAX];
+    if (!path[0] || path[0] == '/') return TUTTI_OK;
+    while (strncmp(path, "./", 2) == 0 && path[2]) memmove(path, path + 2, strlen(path + 2) + 1);
+    int n = snprintf(full, sizeof full, "%s/%s", here, path);
+    if (n < 0 || n >= TTI_TEXT_MAX)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "%s: '%s' in the current directory is a path of %d bytes, "
+                        "at most %d are possible",
+                        key, path, n, TTI_TEXT_MAX - 1);
+    memcpy(path, full, (size_t)n + 1);
+    return TUTTI_OK;
+}
+
+tutti_status tti_job_make_paths_absolute(tutti_job *job) {
+    tti_job_config *c = &job->config;
+    char here[PATH_MAX];
+    if (!getcwd(here, sizeof here))
+        return tti_fail(TUTTI_E_IO, "the current directory: %s", strerror(errno));
+    TTI_TRY(make_absolute("data.dir", here, c->data.dir));
+    TTI_TRY(make_absolute("data.tokenizer_dir", here, c->data.tokenizer_dir));
+    TTI_TRY(make_absolute("model.plugin", here, c->model.plugin));
+    TTI_TRY(make_absolute("model.init", here, c->model.init));
+    return make_absolute("parallel.replay", here, c->parallel.replay);
 }
 
 /* ---- values out ---- */

@@ -199,6 +199,10 @@ int64_t tti_job_given_workers(const tti_job_config *config);
  */
 tutti_status tti_job_say_where(const tutti_job *job, tutti_status st);
 
+/* Makes the files and folders that the job names independent of the current directory, so that its
+ * text can be used from any other.  TUTTI_E_CONFIG for a path that would be too long. */
+tutti_status tti_job_make_paths_absolute(tutti_job *job);
+
 /* Values that follow from others (auto shards, auto workers) and conflicts between keys.
  * Reports every problem at once. */
 tutti_status tti_job_resolve(tutti_job *job, int n_cores);

@@ -54,6 +54,47 @@ void tti_model_name(const tutti_job *job, char *out, size_t n_bytes) {
         snprintf(out, n_bytes, "%s", job->config.model.name);
 }
 
+void tti_model_identity(const tutti_job *job, char *out, size_t n_bytes) {
+    const char *plugin = job->config.model.plugin;
+    uint32_t crc;
+    if (job->model_fn)
+        snprintf(out, n_bytes, "caller");
+    else if (!plugin[0])
+        snprintf(out, n_bytes, "built-in %s", job->config.model.name);
+    else if (tti_plugin_checksum(plugin, &crc))
+        snprintf(out, n_bytes, "plugin %08x", (unsigned)crc);
+    else
+        snprintf(out, n_bytes, "plugin"); /* building the model says why it cannot be read */
+}
+
+/* The run's own job file says which plugin it is, not somebody who asks now. */
+static bool is_of_run(const tutti_job *job) {
+    const char *source = tti_options_state(&job->options, "model.plugin")->place.source;
+    return source && job->path && strcmp(source, job->path) == 0;
+}
+
+tutti_status tti_model_check_identity(const tutti_job *job, const char *saved) {
+    const char *plugin = job->config.model.plugin;
+    char now[64];
+    if (!saved || job->model_fn) return TUTTI_OK;
+    if (strcmp(saved, "caller") == 0 && !plugin[0])
+        return tti_fail(TUTTI_E_CONFIG,
+                        "model: a program built the model of this run in C; only a program that "
+                        "does so too (tutti_job_set_model) can use it");
+    tti_model_identity(job, now, sizeof now);
+    if (!plugin[0] || strcmp(now, saved) == 0 || !is_of_run(job)) return TUTTI_OK;
+    if (strcmp(now, "plugin") == 0)
+        return tti_fail(TUTTI_E_CONFIG,
+                        "model.plugin: %s: cannot be read any more; give the plugin that this run "
+                        "was trained with as model.plugin=FILE",
+                        plugin);
+    return tti_fail(TUTTI_E_CONFIG,
+                    "model.plugin: %s has changed since this run was trained with it, and may "
+                    "compute something else; bring the old file back, or give this one as "
+                    "model.plugin=%s",
+                    plugin, plugin);
+}
+
 /* What models of tokens want they say themselves. */
 static tutti_status check_input(const tti_job_config *c, const tutti_model *model,
                                 const tutti_value *x) {

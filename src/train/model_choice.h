@@ -14,6 +14,15 @@ tutti_model_params tti_model_params_of(const tti_job_config *config,
  * its dot, or "model", where the caller builds it. */
 void tti_model_name(const tutti_job *job, char *out, size_t n_bytes);
 
+/* Which model it is, as a checkpoint keeps it: "built-in NAME", "plugin CHECKSUM" of the file, or
+ * "caller", whose program builds it. */
+void tti_model_identity(const tutti_job *job, char *out, size_t n_bytes);
+
+/* Whether the job has the model of a checkpoint, whose identity is saved (NULL: not said):
+ * TUTTI_E_CONFIG if it was the caller's and there is none, or if the file of the run's plugin has
+ * changed or is gone.  A plugin that was given again since is taken. */
+tutti_status tti_model_check_identity(const tutti_job *job, const char *saved);
+
 /* *logits: those of the caller's model, of model.plugin or of model.name, in this order, for x.
  * They may be NULL when the builder failed; tutti_graph_check has its reason.  Returns
  * TUTTI_E_CONFIG for an unknown name, for an x that the model of a name cannot read, and as

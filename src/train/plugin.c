@@ -8,10 +8,24 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc32c.h"
 #include "base/error.h"
+
+bool tti_plugin_checksum(const char *path, uint32_t *out) {
+    char bytes[1 << 14];
+    FILE *file = fopen(path, "rb");
+    if (!file) return false;
+    *out = 0;
+    for (size_t n; (n = fread(bytes, 1, sizeof bytes, file)) > 0;)
+        *out = tti_crc32c(*out, bytes, n);
+    bool good = !ferror(file);
+    fclose(file);
+    return good;
+}
 
 tutti_status tti_plugin_build(const char *path, const tutti_model_params *params, tutti_graph *g,
                               tutti_value *x, tutti_value **logits) {

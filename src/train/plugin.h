@@ -12,4 +12,7 @@
 tutti_status tti_plugin_build(const char *path, const tutti_model_params *params, tutti_graph *g,
                               tutti_value *x, tutti_value **logits);
 
+/* The CRC-32C of the file; false if it cannot be read. */
+bool tti_plugin_checksum(const char *path, uint32_t *out);
+
 #endif /* TTI_TRAIN_PLUGIN_H */

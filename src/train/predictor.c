@@ -15,6 +15,7 @@
 #include "exec/instance.h"
 #include "exec/lanes.h"
 #include "train/feeding.h"
+#include "train/model_choice.h"
 #include "train/run_dir.h"
 
 enum { MAX_USE_LANES = 64, ERROR_BYTES = 512 };
@@ -112,17 +113,14 @@ static tutti_status read_params(tti_predictor *p, const tti_ckpt *ckpt) {
     return st;
 }
 
-static tutti_status load(tti_predictor *p, const char *run_dir, tutti_warn_fn warn, void *user) {
+static tutti_status load(tti_predictor *p, const tti_ckpt *ckpt) {
     size_t n_bytes = p->b->plan->n_flat * sizeof(float) + 64;
-    tti_ckpt *ckpt;
     p->params = tti_backend_cpu.alloc(n_bytes);
     if (!p->params) return tti_fail(TUTTI_E_NOMEM, "predictor: %zu bytes of parameters", n_bytes);
-    TTI_TRY(tti_ckpt_open(run_dir, warn, user, &ckpt));
-    tutti_status st = read_params(p, ckpt);
+    TTI_TRY(read_params(p, ckpt));
     snprintf(p->checkpoint, sizeof p->checkpoint, "%s", tti_ckpt_dir(ckpt));
     p->step = tti_ckpt_get_meta(ckpt)->step;
-    tti_ckpt_close(ckpt);
-    return st;
+    return TUTTI_OK;
 }
 
 /* ---- lanes ---- */
@@ -167,19 +165,27 @@ static tutti_status make_lanes(tti_predictor *p) {
 
 typedef struct opening {
     const tutti_job *job;
-    const tti_blueprint *like;
     const char *run_dir;
-    bool one_row;
+    tti_blueprint_use use;
     tutti_warn_fn warn;
     void *user;
 } opening;
 
-static tutti_status build(tti_predictor *p, const opening *o) {
-    p->one_row = o->one_row;
-    TTI_TRY(tti_blueprint_create_for_use(o->job, o->like, o->one_row, &p->b));
+static tutti_status build_on(tti_predictor *p, const opening *o, const tti_ckpt *ckpt) {
+    p->one_row = o->use.one_row;
+    if (!o->use.like) TTI_TRY(tti_model_check_identity(o->job, tti_ckpt_get_text(ckpt, "model")));
+    TTI_TRY(tti_blueprint_create_for_use(o->job, &o->use, &p->b));
     TTI_TRY(find_places(p));
-    TTI_TRY(load(p, o->run_dir, o->warn, o->user));
+    TTI_TRY(load(p, ckpt));
     return make_lanes(p);
+}
+
+static tutti_status build(tti_predictor *p, const opening *o) {
+    tti_ckpt *ckpt;
+    TTI_TRY(tti_ckpt_open(o->run_dir, o->warn, o->user, &ckpt));
+    tutti_status st = build_on(p, o, ckpt);
+    tti_ckpt_close(ckpt);
+    return st;
 }
 
 static tutti_status open_one(const opening *o, tti_predictor **out) {
@@ -194,30 +200,38 @@ static tutti_status open_one(const opening *o, tti_predictor **out) {
     return TUTTI_OK;
 }
 
-static tutti_status open_run(tutti_job *job, const opening *o, tti_predictor **out) {
+static tutti_status open_run(tutti_job *job, opening *o, tti_predictor **out) {
     const char *run_dir = o->run_dir;
     *out = NULL;
+    o->job = job;
     if (!tti_run_dir_exists(run_dir))
         return tti_fail(TUTTI_E_CONFIG, "%s: no run there (no metrics.jsonl)", run_dir);
     tutti_status st = tti_job_resolve(job, tti_cores_usable());
+    if (st == TUTTI_OK) st = tti_data_spec_load(run_dir, &o->use.spec);
     if (st == TUTTI_OK) st = open_one(o, out);
+    tti_data_spec_release(o->use.spec);
     return tti_job_say_where(job, st);
 }
 
 tutti_status tti_predictor_open(tutti_job *job, const char *run_dir, tutti_warn_fn warn, void *user,
                                 tti_predictor **out) {
-    return open_run(job, &(opening){.job = job, .run_dir = run_dir, .warn = warn, .user = user},
-                    out);
+    return open_run(job, &(opening){.run_dir = run_dir, .warn = warn, .user = user}, out);
+}
+
+tutti_status tti_predictor_open_with_test(tutti_job *job, const char *run_dir, tutti_warn_fn warn,
+                                          void *user, tti_predictor **out) {
+    opening o = {.run_dir = run_dir, .warn = warn, .user = user, .use.reads_test = true};
+    return open_run(job, &o, out);
 }
 
 tutti_status tti_predictor_open_one_row(tutti_job *job, const char *run_dir, tti_predictor **out) {
-    return open_run(job, &(opening){.job = job, .run_dir = run_dir, .one_row = true}, out);
+    return open_run(job, &(opening){.run_dir = run_dir, .use.one_row = true}, out);
 }
 
 tutti_status tti_predictor_open_like(const tutti_job *job, const tti_blueprint *like,
                                      const char *run_dir, tti_predictor **out) {
     *out = NULL;
-    return open_one(&(opening){.job = job, .like = like, .run_dir = run_dir}, out);
+    return open_one(&(opening){.job = job, .run_dir = run_dir, .use.like = like}, out);
 }
 
 void tti_predictor_close(tti_predictor *p) {

@@ -13,15 +13,21 @@
 typedef struct tti_predictor tti_predictor;
 
 /* Opens the newest valid checkpoint of run_dir with the model of job, which is resolved here; with
- * train.ema the averaged parameters.  TUTTI_E_CONFIG if there is no run, TUTTI_E_CHECKPOINT if it
- * has no good checkpoint or one of another model; with its place in the job.  warn is told of
- * checkpoints that were passed over; NULL: nobody is.  On success *out is owned by the caller. */
+ * train.ema the averaged parameters.  How samples are read is what the run folder says
+ * (data/data_spec.h): no data is opened, both splits have 0 samples.  TUTTI_E_CONFIG if there is no
+ * run, or a model that this job cannot build, TUTTI_E_CHECKPOINT if it has no good checkpoint or
+ * one of another model; with its place in the job.  warn is told of checkpoints that were passed
+ * over; NULL: nobody is.  On success *out is owned by the caller. */
 tutti_status tti_predictor_open(tutti_job *job, const char *run_dir, tutti_warn_fn warn, void *user,
                                 tti_predictor **out);
 
-/* The same with shards of one row.  The kernels of a larger shard may round a row differently
- * depending on its place: only a row that is computed alone has a result that the other samples of
- * a call cannot change. */
+/* The same with the test split of the job's data. */
+tutti_status tti_predictor_open_with_test(tutti_job *job, const char *run_dir, tutti_warn_fn warn,
+                                          void *user, tti_predictor **out);
+
+/* Without data, and with shards of one row.  The kernels of a larger shard may round a row
+ * differently depending on its place: only a row that is computed alone has a result that the other
+ * samples of a call cannot change. */
 tutti_status tti_predictor_open_one_row(tutti_job *job, const char *run_dir, tti_predictor **out);
 
 /* The same inside of a run that has just ended: like is its blueprint and outlives the predictor.

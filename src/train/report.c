@@ -413,7 +413,7 @@ tutti_status tti_report_at_end(const tutti_job *job, const tti_blueprint *b, con
 
 tutti_status tutti_report(tutti_job *job, const char *run_dir) {
     tti_predictor *predictor;
-    tutti_status st = tti_predictor_open(job, run_dir, NULL, NULL, &predictor);
+    tutti_status st = tti_predictor_open_with_test(job, run_dir, NULL, NULL, &predictor);
     bool no_run = st == TUTTI_E_CONFIG;
     if (no_run) return st;
     /* Without data or checkpoint the curves are still there. */

@@ -1,4 +1,5 @@
-/* run_dir.h - the folder of a run: job.yaml, metrics.jsonl, checkpoints/, log/. */
+/* run_dir.h - the folder of a run: job.yaml, data.json, tokenizer.json, metrics.jsonl,
+ * checkpoints/, log/. */
 #ifndef TTI_TRAIN_RUN_DIR_H
 #define TTI_TRAIN_RUN_DIR_H
 

@@ -183,8 +183,9 @@ tutti_status tti_snapshot_save(const tti_blueprint *b, tti_exec *exec, const cha
     char plateau[TTI_PLATEAU_TEXT], scale[64];
     tti_plateau_print(&state->plateau, plateau);
     snprintf(scale, sizeof scale, "%.17g %d", state->loss_scale.scale, state->loss_scale.n_good);
-    size_t n_texts = 4;
-    tti_ckpt_text texts[6] = {{"identity", identity},
+    size_t n_texts = 5;
+    tti_ckpt_text texts[7] = {{"identity", identity},
+                              {"model", b->model_identity},
                               {"job", job_yaml},
                               {"plateau", plateau},
                               {"order", tti_str_text(&order)}};

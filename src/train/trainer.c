@@ -17,6 +17,7 @@
 #include "base/atomic_file.h"
 #include "base/clock.h"
 #include "comm/progress.h"
+#include "data/dataset.h"
 #include "launch/meeting.h"
 #include "launch/stop.h"
 #include "launch/supervised.h"
@@ -274,11 +275,28 @@ static tutti_status make_blueprint(const trainer *t, tti_blueprint **out) {
                                          out);
 }
 
+/* Rank 0 keeps what the data taught in the run folder, before the first step; a run that goes on
+ * finds it there, and its data must teach the same. */
+static tutti_status keep_data_spec(const trainer *t, const tti_blueprint *b) {
+    const char *dir = t->result->run_dir;
+    char path[700];
+    tti_data_spec *was;
+    if (t->is_worker && t->place.rank != 0) return TUTTI_OK;
+    snprintf(path, sizeof path, "%s/" TTI_DATA_SPEC_FILE, dir);
+    if (access(path, F_OK) != 0) return tti_data_spec_save(b->train->spec, dir);
+    TTI_TRY(tti_data_spec_load(dir, &was));
+    tutti_status st = tti_data_spec_compare(was, b->train->spec);
+    tti_data_spec_release(was);
+    return st;
+}
+
 static tutti_status train_here(trainer *t) {
-    tti_blueprint *b;
+    tti_blueprint *b = NULL;
     tti_stop stop;
     tutti_status st = make_blueprint(t, &b);
+    if (st == TUTTI_OK) st = keep_data_spec(t, b);
     if (st != TUTTI_OK) {
+        tti_blueprint_destroy(b);
         tti_worker_report_failure(0, tutti_last_error());
         return st;
     }
@@ -399,6 +417,15 @@ static tutti_status take_workers_of_launcher(const trainer *t) {
     return TUTTI_OK;
 }
 
+/* The job as the run folder keeps it: usable from any directory.  Ranks of other hosts have
+ * compared it before, for they may be in another one. */
+static tutti_status print_for_folder(trainer *t) {
+    TTI_TRY(tti_job_make_paths_absolute(t->job));
+    free(t->yaml);
+    t->yaml = tutti_job_print(t->job, false);
+    return t->yaml ? TUTTI_OK : tti_fail(TUTTI_E_NOMEM, "train: out of memory");
+}
+
 static tutti_status prepare(trainer *t) {
     TTI_TRY(tutti_worker_detect(&t->place));
     bool foreign = t->place.n_ranks > 1 && t->place.comm_fd < 0;
@@ -422,6 +449,7 @@ static tutti_status prepare(trainer *t) {
     t->n_devices = devices.n;
     t->n_cores = tti_cores_usable();
     if (foreign) TTI_TRY(meet(t, &devices));
+    TTI_TRY(print_for_folder(t));
     int n_here = foreign ? t->core_n_ranks : (int)c->parallel.workers;
     TTI_TRY(tti_devices_check_sharing(c, &devices, n_here, t->n_devices));
     if (foreign && !t->desc->resume) TTI_TRY(look_for_own_run(t));

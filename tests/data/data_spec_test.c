@@ -11,7 +11,7 @@
 #include "data/root_folder.h"
 
 static void add_image(const char *below, int phase) {
-    char command[600];
+    char command[1200];
     snprintf(command, sizeof command, "mkdir -p \"$(dirname '%s')\"", below_root(below));
     assert_int_equal(system(command), 0);
     t_write_jpeg(below_root(below), 24, 24, phase);
@@ -67,7 +67,7 @@ T_CASE(classes_are_matched_by_name) {
     float x[3 * 24 * 24];
     int32_t y;
     /* The training files are gone; fewer classes in the same folder: numbers stay. */
-    char command[600];
+    char command[1200];
     snprintf(command, sizeof command, "rm -r '%s/train'", root);
     assert_int_equal(system(command), 0);
     tutti_dataset_desc desc = images(TUTTI_TEST, spec);
@@ -148,7 +148,7 @@ T_CASE(a_renamed_class_is_named_by_compare) {
     T_UNUSED;
     tutti_dataset *ds;
     tti_data_spec *spec = learn_images();
-    char command[600];
+    char command[1200];
     snprintf(command, sizeof command, "mv '%s/train/dog' '%s/train/wolf'", root, root);
     assert_int_equal(system(command), 0);
     tutti_dataset_desc desc = images(TUTTI_TRAIN, NULL);
@@ -175,7 +175,7 @@ T_CASE(every_changed_byte_is_found) {
             "d: truncated");
     tti_str_free(&text);
     tti_data_spec_release(spec);
-    T_FAILS(tti_data_spec_load("/nowhere", &again), TUTTI_E_CONFIG, "--resume /nowhere");
+    T_FAILS(tti_data_spec_load("/nowhere", &again), TUTTI_E_CHECKPOINT, "--resume /nowhere");
 }
 
 T_CASE(impossible_contents) {

@@ -39,7 +39,7 @@ T_CASE(rows_for_themselves) {
     train("train.seed=1", "train.seed=1");
     tutti_job *job = SMALL_JOB("train.seed=1");
     tti_predictor *p;
-    T_OK(tti_predictor_open(job, "run", NULL, NULL, &p));
+    T_OK(tti_predictor_open_with_test(job, "run", NULL, NULL, &p));
     T_EQ(tti_predictor_blueprint(p)->rows_per_shard, 8);
     static float x[8 * 784], other[8 * 784], first[10];
     static const int32_t y[8] = {3, -1, -1, -1, -1, -1, -1, -1};
@@ -57,7 +57,7 @@ T_CASE(rows_for_themselves) {
 static void refuse(const char *assignment, const char *dir, tutti_status status, const char *text) {
     tutti_job *job = SMALL_JOB(assignment);
     tti_predictor *p;
-    T_FAILS(tti_predictor_open(job, dir, NULL, NULL, &p), status, text);
+    T_FAILS(tti_predictor_open_with_test(job, dir, NULL, NULL, &p), status, text);
     assert_null(p);
     tutti_job_destroy(job);
 }
@@ -78,7 +78,7 @@ T_CASE(what_cannot_be_used) {
     tti_predictor *p;
     int n_warnings = 0;
     T_EQ(truncate("run/checkpoints/step-000000010/model.safetensors", 100), 0);
-    T_OK(tti_predictor_open(job, "run", count, &n_warnings, &p));
+    T_OK(tti_predictor_open_with_test(job, "run", count, &n_warnings, &p));
     T_EQ(tti_predictor_step(p), 8);
     assert_non_null(strstr(tti_predictor_checkpoint(p), "step-000000008"));
     T_EQ(n_warnings, 1);

@@ -127,7 +127,7 @@ T_CASE(mistakes_in_order) {
     tti_predictor *p;
     tti_mistakes m;
     T_OK(tutti_train(job, NULL, &r));
-    T_OK(tti_predictor_open(job, "run", NULL, NULL, &p));
+    T_OK(tti_predictor_open_with_test(job, "run", NULL, NULL, &p));
     T_OK(tti_mistakes_find(p, 60000, &m));
     T_EQ(m.n_seen, 50);
     T_EQ(m.n_wrong, 50 - (int)(r.accuracy * 50 + 0.5));

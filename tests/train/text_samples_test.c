@@ -36,7 +36,7 @@ static void check_model(const char *model) {
     T_EQ(n_of(page(), "<pre class=\"text\">"), 4);
     assert_null(strstr(page(), "<b>bold"));
     assert_null(strstr(page(), "No texts"));
-    T_OK(tti_predictor_open(job, "run", NULL, NULL, &p));
+    T_OK(tti_predictor_open_with_test(job, "run", NULL, NULL, &p));
     tti_text_samples_make(job, p, 2, 60000, &a);
     tti_text_samples_make(job, p, 2, 60000, &b);
     T_EQ(a.n, 2);
