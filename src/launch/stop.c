@@ -1,16 +1,24 @@
 /* stop.c - the stop flag, set by a signal handler that does nothing else.
- * The handler may run on any thread, so what it touches is lock-free and atomic; it calls only
- * clock_gettime() and _exit(), which are safe there. */
+ *
+ * The handler must not run on a thread that computes.  oneDNN's AVX matrix product moves the stack
+ * pointer to the start of a heap block while it works, so the kernel would write the signal frame
+ * over the heap block in front of it.  Therefore every thread of the training blocks the signals,
+ * and one thread that does nothing else takes them.
+ * What the handler touches is lock-free and atomic; it calls only clock_gettime() and _exit(),
+ * which are safe there. */
 #include "launch/stop.h"
 
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 
 static atomic_int requested; /* the first signal, 0: none */
 static _Atomic int64_t requested_ns;
@@ -32,7 +40,60 @@ static bool is_supervised(void) {
     return pid && atol(pid) == (long)getppid();
 }
 
-/* Restart, so that no read or wait of the trainer sees EINTR. */
+static const int asked[] = {SIGINT, SIGTERM, SIGHUP};
+
+static bool is_ignored(int sig) {
+    struct sigaction now;
+    return sigaction(sig, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
+/* ---- the thread that takes the signals ---- */
+
+/* It has every other signal blocked: those are for the program's own threads. */
+static void *take_signals(void *arg) {
+    tti_stop *stop = arg;
+    uint64_t n;
+    sigset_t others;
+    sigfillset(&others);
+    for (size_t i = 0; i < TTI_COUNT(asked); i++) sigdelset(&others, asked[i]);
+    pthread_sigmask(SIG_SETMASK, &others, NULL);
+    while (read(stop->end_fd, &n, sizeof n) < 0 && errno == EINTR) continue;
+    return NULL;
+}
+
+/* A blocked signal stays pending even if it is ignored, so ignored ones are not blocked. */
+static void block_signals(tti_stop *stop) {
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    for (size_t i = 0; i < TTI_COUNT(asked); i++)
+        if (!is_ignored(asked[i])) sigaddset(&blocked, asked[i]);
+    pthread_sigmask(SIG_BLOCK, &blocked, &stop->old_mask);
+}
+
+tutti_status tti_stop_shield(tti_stop *stop) {
+    stop->installed = false;
+    stop->end_fd = eventfd(0, EFD_CLOEXEC);
+    if (stop->end_fd < 0) return tti_fail(TUTTI_E_IO, "stop: eventfd: %s", strerror(errno));
+    int error = tti_thread_start(&stop->taker, NULL, take_signals, stop);
+    if (error) {
+        close(stop->end_fd);
+        return tti_fail(TUTTI_E_NOMEM, "stop: cannot start a thread: %s", strerror(error));
+    }
+    block_signals(stop);
+    return TUTTI_OK;
+}
+
+static void unshield(const tti_stop *stop) {
+    uint64_t one = 1;
+    while (write(stop->end_fd, &one, sizeof one) < 0 && errno == EINTR) continue;
+    pthread_join(stop->taker, NULL);
+    close(stop->end_fd);
+    pthread_sigmask(SIG_SETMASK, &stop->old_mask, NULL);
+}
+
+/* ---- the handlers ---- */
+
+/* Restart, so that no read or wait of the program's own threads sees EINTR. */
 static int take_over(int sig, struct sigaction *old) {
     struct sigaction act = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigemptyset(&act.sa_mask);
@@ -47,19 +108,46 @@ tutti_status tti_stop_install(tti_stop *stop) {
     atomic_store(&requested_ns, INT64_MAX);
     atomic_store(&requested, 0);
     if (take_over(SIGINT, &stop->old_int) == 0 && take_over(SIGTERM, &stop->old_term) == 0 &&
-        take_over(SIGHUP, &stop->old_hup) == 0)
+        take_over(SIGHUP, &stop->old_hup) == 0) {
+        stop->installed = true;
         return TUTTI_OK;
+    }
     atomic_store(&installed, false);
     return tti_fail(TUTTI_E_INTERNAL, "stop: sigaction: %s", strerror(errno));
 }
 
-void tti_stop_remove(const tti_stop *stop) {
-    sigaction(SIGINT, &stop->old_int, NULL);
-    sigaction(SIGTERM, &stop->old_term, NULL);
-    sigaction(SIGHUP, &stop->old_hup, NULL);
-    atomic_store(&installed, false);
+/* A signal that this thread sent to itself, with raise(), is pending for it alone: 0, or which. */
+static int take_own_signal(void) {
+    sigset_t pending, ours;
+    bool any = false;
+    sigpending(&pending);
+    sigemptyset(&ours);
+    for (size_t i = 0; i < TTI_COUNT(asked); i++)
+        if (sigismember(&pending, asked[i]) && !is_ignored(asked[i])) {
+            sigaddset(&ours, asked[i]);
+            any = true;
+        }
+    int sig = any ? sigtimedwait(&ours, NULL, &(struct timespec){0}) : 0;
+    return sig > 0 ? sig : 0;
 }
 
-int tti_stop_signal(void) { return atomic_load_explicit(&requested, memory_order_relaxed); }
+void tti_stop_remove(const tti_stop *stop) {
+    if (stop->installed) {
+        while (take_own_signal()) continue; /* it asked for a stop, and must not kill now */
+        sigaction(SIGINT, &stop->old_int, NULL);
+        sigaction(SIGTERM, &stop->old_term, NULL);
+        sigaction(SIGHUP, &stop->old_hup, NULL);
+        atomic_store(&installed, false);
+    }
+    unshield(stop);
+}
+
+int tti_stop_signal(void) {
+    int sig = atomic_load_explicit(&requested, memory_order_relaxed);
+    if (sig || !atomic_load_explicit(&installed, memory_order_relaxed)) return sig;
+    sig = take_own_signal();
+    if (sig) on_signal(sig);
+    return atomic_load_explicit(&requested, memory_order_relaxed);
+}
 
 bool tti_stop_requested(void) { return tti_stop_signal() != 0; }

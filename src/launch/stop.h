@@ -11,6 +11,7 @@
 #ifndef TTI_LAUNCH_STOP_H
 #define TTI_LAUNCH_STOP_H
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 
@@ -18,13 +19,24 @@
 
 typedef struct tti_stop {
     struct sigaction old_int, old_term, old_hup;
+    bool installed;
+    sigset_t old_mask;
+    pthread_t taker;
+    int end_fd; /* an eventfd that ends the taker */
 } tti_stop;
 
-/* Takes over SIGINT, SIGTERM and SIGHUP and clears the flag.  A signal that was ignored (nohup, a
- * shell's background job) stays ignored.  One owner at a time: TUTTI_E_INVALID while installed. */
+/* Blocks SIGINT, SIGTERM and SIGHUP on this thread, and so on every thread that it starts from now
+ * on, and starts one thread that takes them.  What a signal does stays as it was.  Signals that are
+ * ignored are not touched.  On failure nothing has changed. */
+TUTTI_NODISCARD tutti_status tti_stop_shield(tti_stop *stop);
+
+/* After tti_stop_shield: takes over the three signals and clears the flag.  A signal that was
+ * ignored (nohup, a shell's background job) stays ignored.  One owner at a time: TUTTI_E_INVALID
+ * while installed. */
 TUTTI_NODISCARD tutti_status tti_stop_install(tti_stop *stop);
 
-/* Gives the signals back to their former handlers. */
+/* Gives the signals back to their former handlers, and ends what tti_stop_shield began.  Call it on
+ * the thread that called tti_stop_shield, whether tti_stop_install succeeded or not. */
 void tti_stop_remove(const tti_stop *stop);
 
 /* Which signal asked for a stop: SIGINT, SIGTERM, or 0 for none.  Any thread, at any time. */

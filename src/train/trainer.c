@@ -293,11 +293,13 @@ static tutti_status keep_data_spec(const trainer *t, const tti_blueprint *b) {
 static tutti_status train_here(trainer *t) {
     tti_blueprint *b = NULL;
     tti_stop stop;
+    TTI_TRY(tti_stop_shield(&stop));
     tutti_status st = make_blueprint(t, &b);
     if (st == TUTTI_OK) st = keep_data_spec(t, b);
     if (st != TUTTI_OK) {
         tti_blueprint_destroy(b);
         tti_worker_report_failure(0, tutti_last_error());
+        tti_stop_remove(&stop);
         return st;
     }
     t->result->n_workers = b->n_workers;
@@ -312,8 +314,8 @@ static tutti_status train_here(trainer *t) {
             st = run_as_worker(t, b);
         else
             st = b->n_workers > 1 ? run_threads(t, b) : run_rank(t, b, NULL, 0);
-        tti_stop_remove(&stop);
     }
+    tti_stop_remove(&stop);
     tti_job_server_destroy(&t->server);
     tti_one_copy_destroy(t->one_copy);
     t->one_copy = NULL;

@@ -101,6 +101,29 @@ def test_second_ctrl_c_processes():
     second_ctrl_c("processes")
 
 
+def test_signals_do_not_touch_the_computation():
+    """oneDNN's AVX matrix product works with the stack pointer at a heap block: a signal frame on
+    that thread would overwrite the heap.  Below a supervisor further signals do nothing, so many
+    can be sent to workers that compute."""
+    process = runs.start("train", "model.name=mlp", "model.hidden=[700, 700, 700]",
+                         "data.n_train=4096", "train.batch=512", "train.steps=100000",
+                         "run.checkpoint_every=-1", "run.log_every=1", "parallel.shards=2",
+                         "-n", "2", "run.dir=run", "parallel.place=processes",
+                         env={**os.environ, "TUTTI_KERNELS": "avx2"})
+    runs.wait_until(lambda: runs.steps_told("run") > 2, what="the first steps")
+    with open("/proc/%d/task/%d/children" % (process.pid, process.pid)) as file:
+        workers = [int(pid) for pid in file.read().split()]
+    for _ in range(400):
+        for pid in workers:
+            try:
+                os.kill(pid, signal.SIGTERM)
+            except ProcessLookupError:
+                pass
+    runs.finish(process).expect(143, "continue with: tutti train --resume run")
+    last = str(end_of("run")["step"] + 1)
+    runs.tutti("train", "--resume", "run", "-n", "1", "train.steps=" + last).expect(0)
+
+
 def test_one_at_a_time():
     """A run that is at work is not continued by another process, threads or processes."""
     for place, other in (("threads", "processes"), ("processes", "threads")):

@@ -69,7 +69,7 @@ static void tell_signal(int sig) {
 /* A trainer in small: steps until asked to stop, then "saves". */
 static int run_steps(void) {
     tti_stop stop;
-    if (tti_stop_install(&stop) != TUTTI_OK) return 97;
+    if (tti_stop_shield(&stop) != TUTTI_OK || tti_stop_install(&stop) != TUTTI_OK) return 97;
     say_ready();
     for (int i = 0; i < 2000 && !tti_stop_requested(); i++) tti_sleep_ms(5);
     tti_sleep_ms(20);
