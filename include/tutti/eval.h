@@ -63,30 +63,38 @@ TUTTI_API void tutti_eval_result_free(tutti_eval_result *result);
  */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_report(tutti_job *job, const char *run_dir);
 
-/* What the model says of one picture. */
+/* What the model says of one sample, or why a file has none. */
 typedef struct tutti_prediction {
     const char *file;
-    int64_t index, n_in_file; /* picture index of the n_in_file of the file */
-    int n_top;                /* classes in top, at most TUTTI_PREDICT_TOP  */
+    int64_t index, n_in_file; /* sample index of the n_in_file of the file; a text has windows */
+    const char *error;        /* NULL; or the file cannot be read, and nothing below is set    */
+    bool is_text;             /* a language model's: tokens, and top has what may come next    */
+    int64_t n_tokens;         /* of a text: of the window, whose next token is known           */
+    double loss, perplexity;  /* of these: mean, and exp(mean); 0 where there are none         */
+    int n_top;                /* classes or tokens in top, at most TUTTI_PREDICT_TOP           */
     struct {
         int64_t label;
-        const char *name; /* NULL: the class has none */
+        const char *name; /* of the class, text of the token; NULL: it has none */
         double probability;
     } top[TUTTI_PREDICT_TOP]; /* the likeliest first */
 } tutti_prediction;
 
-/* Called for each picture in order; what it is given is borrowed for the call. */
+/* Called for each sample in order; what it is given is borrowed for the call. */
 typedef void (*tutti_predict_fn)(void *user, const tutti_prediction *prediction);
 
-/* Predicts every picture of the files: JPEG, PNG, and IDX (u8, [N,H,W]) plain or gzipped.  A
- * picture is brought to what the model was trained on as the job's data set does it for testing.
- * Stops at the first file that cannot be read (TUTTI_E_DATA); TUTTI_E_UNSUPPORTED for a model that
- * is not fed with pictures. */
+/* Predicts every sample of the files; a folder stands for the files below it that the model can
+ * read, in the order of their names.  What the model reads: of images JPEG, PNG, and IDX (u8,
+ * [N,H,W]), plain or gzipped; arrays of NumPy (.npy, .npz with x) of the shape and the numbers that
+ * it was trained on, as rows or one alone; texts (.txt) and files of tokens (.bin), in windows of
+ * its context.  Samples are prepared as the run's folder says; the training data is not read.
+ * A file that cannot be read is told with its error, and the others go on; then the call ends with
+ * TUTTI_E_DATA.  TUTTI_E_UNSUPPORTED for a model that none of these can be given to. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_predict(tutti_job *job, const char *run_dir,
                                                      const char *const *files, int n_files,
                                                      tutti_predict_fn fn, void *user);
 
-/* As one JSON object on one line: file, class, probability, top5.  Freed with free(). */
+/* As one JSON object on one line: file, class, probability, top5; of a text tokens, loss,
+ * perplexity, next; of a file that cannot be read error.  Freed with free(). */
 TUTTI_API char *tutti_prediction_print(const tutti_prediction *prediction);
 
 /* How to write on.  Zero is the default of every field except prompt. */

@@ -1,4 +1,4 @@
-/* cmd_predict.c - `tutti predict RUN FILE...`: what a trained model says of pictures. */
+/* cmd_predict.c - `tutti predict RUN FILE...`: what a trained model says of new samples. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,14 +7,29 @@
 #include "tutti/eval.h"
 
 static const char usage[] =
-    "usage: tutti predict RUN FILE... [key=value ...]\n\n"
-    "Prints one JSON object per picture and line: file, index (in a file of many), class,\n"
-    "probability, and the five likeliest classes.  Files are JPEG, PNG, or IDX of pictures, plain\n"
-    "or gzipped.  The newest valid checkpoint of run folder RUN is asked.\n\n"
+    "usage: tutti predict RUN FILE|FOLDER... [key=value ...]\n\n"
+    "Prints one JSON object per sample and line, with the newest valid checkpoint of run folder "
+    "RUN.\n"
+    "The training data is not needed.  Files are what the model was trained on:\n\n"
+    "  images    JPEG, PNG, IDX (plain or gzipped): class, probability, the five likeliest "
+    "classes\n"
+    "  arrays    NumPy's .npy, or x of an .npz: samples of the shape and type of the training "
+    "data,\n"
+    "            as rows or one alone\n"
+    "  text      .txt, or .bin files of tokens, for a language model: loss and perplexity of each\n"
+    "            window of its context, and the likeliest next tokens\n\n"
+    "A folder stands for all such files below it, in the order of their names.  A file that "
+    "cannot\n"
+    "be read is named on standard error, and the others go on.\n\n"
     "Exit code: 0; 2 wrong usage, no run there; 3 a file cannot be read; 4 no good checkpoint.\n";
 
 static void print(void *user, const tutti_prediction *prediction) {
     (void)user;
+    if (prediction->error) {
+        fflush(stdout); /* in the order of the samples where both are one stream */
+        fprintf(stderr, "tutti predict: %s\n", prediction->error);
+        return;
+    }
     char *text = tutti_prediction_print(prediction);
     if (text) fputs(text, stdout);
     free(text);

@@ -94,6 +94,13 @@ static tutti_status add_file(const char *path, tti_token_stream *stream) {
     return tti_token_stream_add(stream, part);
 }
 
+tutti_status tti_token_file_open(const char *path, tti_token_stream *stream) {
+    *stream = (tti_token_stream){0};
+    tutti_status st = add_file(path, stream);
+    if (st != TUTTI_OK) tti_token_stream_free(stream);
+    return st;
+}
+
 /* ---- the tokenizer beside the files ---- */
 
 static bool is_there(const char *path) {

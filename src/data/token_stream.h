@@ -26,6 +26,10 @@ typedef struct tti_token_stream {
 /* Appends a part and takes over what it owns, also on failure. */
 tutti_status tti_token_stream_add(tti_token_stream *stream, tti_token_part part);
 
+/* The tokens of one file (token_files.c) as a stream, which is freed by its owner; on failure it is
+ * empty. */
+tutti_status tti_token_file_open(const char *path, tti_token_stream *stream);
+
 /* n tokens from place at; both within the stream.  TUTTI_E_DATA for one outside the vocabulary,
  * with file and place. */
 tutti_status tti_token_stream_read(const tti_token_stream *stream, int64_t at, int64_t n,

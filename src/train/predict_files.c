@@ -1,44 +1,26 @@
-/* predict_files.c - tutti_predict: picture files through a trained model, in order.
+/* predict_files.c - tutti_predict: files through a trained model, in order.
  *
- * Every picture, whatever its file, becomes an RGB picture, then a sample as the job's data set
- * stores them, then what the model is fed by the data set's own chain: the way of a test sample. */
+ * What reads a file is decided by what the model was trained on and by the file's name; a file that
+ * cannot be read is reported in its place, and the others go on. */
+#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
 
 #include "base/json.h"
-#include "data/idx.h"
-#include "data/image_set.h"
-#include "train/predictor.h"
-#include "tutti/eval.h"
+#include "data/dataset.h"
+#include "train/generator.h"
+#include "train/predict.h"
 
-/* A picture that is waiting for its batch to be full. */
-typedef struct waiting {
-    const char *file;
-    int64_t index, n_in_file;
-} waiting;
+enum { MAX_DEPTH = 64 };
 
-typedef struct prediction_run {
-    tti_predictor *p;
-    const tti_blueprint *b;
-    const tutti_dataset *ds;
-    tutti_predict_fn fn;
-    void *user;
-    int64_t n_rows, n_waiting; /* rows of a batch; of them filled */
-    size_t row_bytes;
-    float *x;       /* [n_rows, ...] */
-    int32_t *y;     /* [rows of a shard, targets]: nobody knows */
-    waiting *wait;  /* [n_rows] */
-    void *chain[2]; /* of the data set's chain */
-    tti_workspace ws;
-    tti_buffer grey; /* RGB of a picture of an IDX file */
-} prediction_run;
+/* ---- what came out ---- */
 
-/* ---- a batch ---- */
-
-static void take_top(tutti_prediction *out, const float *logits, int64_t n,
-                     const tutti_dataset *ds) {
+static void take_top(const tti_predicting *r, const float *logits, int64_t n,
+                     tutti_prediction *out) {
     double most = -INFINITY, sum = 0;
     for (int64_t i = 0; i < n; i++) most = fmax(most, (double)logits[i]);
     for (int64_t i = 0; i < n; i++) sum += exp((double)logits[i] - most);
@@ -51,20 +33,64 @@ static void take_top(tutti_prediction *out, const float *logits, int64_t n,
             if (!taken && (best < 0 || logits[i] > logits[best])) best = i;
         }
         out->top[k].label = best;
-        out->top[k].name = tutti_dataset_class_name(ds, best);
+        out->top[k].name = r->is_text ? NULL : tutti_dataset_class_name(r->ds, best);
         out->top[k].probability = exp((double)logits[best] - most) / sum;
     }
 }
 
-static void tell(prediction_run *r, int64_t row, const float *logits) {
-    const waiting *w = &r->wait[row];
+/* -log of the probability of a token. */
+static double token_loss(const float *logits, int64_t n, int32_t token) {
+    double most = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < n; i++) most = fmax(most, (double)logits[i]);
+    for (int64_t i = 0; i < n; i++) sum += exp((double)logits[i] - most);
+    return log(sum) + most - (double)logits[token];
+}
+
+/* logits [context, n]. */
+static void tell_text(tti_predicting *r, const tti_predict_sample *w, const int32_t *x,
+                      const float *logits, int64_t n, tutti_prediction *out) {
+    char *text[TUTTI_PREDICT_TOP] = {NULL};
+    double loss = 0;
+    size_t n_bytes;
+    for (int64_t t = 0; t < w->n_tokens; t++) {
+        int32_t next = t + 1 < w->n_tokens ? x[t + 1] : w->next;
+        if (next < 0) break;
+        loss += token_loss(logits + t * n, n, next);
+        out->n_tokens++;
+    }
+    out->is_text = true;
+    if (out->n_tokens > 0) {
+        out->loss = loss / (double)out->n_tokens;
+        out->perplexity = exp(out->loss);
+    }
+    take_top(r, logits + (w->n_tokens - 1) * n, n, out);
+    for (int k = 0; r->ds->tokenizer && k < out->n_top; k++) {
+        int32_t token = (int32_t)out->top[k].label;
+        if (tutti_tokenizer_decode(r->ds->tokenizer, &token, 1, &text[k], &n_bytes) == TUTTI_OK)
+            out->top[k].name = text[k];
+    }
+    r->fn(r->user, out);
+    for (int k = 0; k < TUTTI_PREDICT_TOP; k++) free(text[k]);
+}
+
+static void tell(tti_predicting *r, int64_t row, const float *logits) {
+    const tti_predict_sample *w = &r->wait[row];
+    int64_t n = r->b->model_params.n_classes;
     tutti_prediction out = {.file = w->file, .index = w->index, .n_in_file = w->n_in_file};
-    take_top(&out, logits, r->b->model_params.n_classes, r->ds);
+    const char *x = (const char *)r->x + (size_t)row * r->row_bytes;
+    if (r->is_text) {
+        tell_text(r, w, (const int32_t *)x, logits, n, &out);
+        return;
+    }
+    take_top(r, logits, n, &out);
     r->fn(r->user, &out);
 }
 
-static tutti_status flush(prediction_run *r) {
+/* ---- a batch ---- */
+
+static tutti_status flush(tti_predicting *r) {
     int64_t b = r->b->rows_per_shard, n_classes = r->b->model_params.n_classes;
+    int64_t n_logits = tutti_shape_n_elems(&tutti_dataset_get_info(r->ds)->y.shape) * n_classes;
     tti_shard_data shards[TTI_MAX_WORKERS];
     tti_predicted out[TTI_MAX_WORKERS];
     int n_shards = (int)((r->n_waiting + b - 1) / b);
@@ -74,119 +100,128 @@ static tutti_status flush(prediction_run *r) {
                                      (int32_t)TTI_MIN(b, r->n_waiting - s * b)};
     TTI_TRY(tti_predictor_run(r->p, shards, n_shards, out));
     for (int64_t row = 0; row < r->n_waiting; row++)
-        tell(r, row, out[row / b].logits + row % b * n_classes);
+        tell(r, row, out[row / b].logits + row % b * n_logits);
     r->n_waiting = 0;
     return TUTTI_OK;
 }
 
-/* ---- a picture ---- */
-
-/* As a picture of one channel, of the size that the model takes. */
-static tutti_status place_grey(prediction_run *r, const tti_image *image, uint8_t *x) {
-    int64_t h = r->ds->stored.shape.dim[1], w = r->ds->stored.shape.dim[2];
-    const uint8_t *rgb = image->rgb;
-    if (image->h != h || image->w != w) {
-        tti_resize how = {{0, 0, image->h, image->w}, h, w, {0, 0, h, w}, false};
-        TTI_TRY(tti_buffer_reserve(&r->ws.file, (size_t)(h * w * 3)));
-        TTI_TRY(tti_image_resize(image, &how, &r->ws, r->ws.file.bytes));
-        rgb = r->ws.file.bytes;
-    }
-    for (int64_t i = 0; i < h * w; i++) /* as PIL converts to "L" */
-        x[i] = (uint8_t)((rgb[3 * i] * 19595 + rgb[3 * i + 1] * 38470 + rgb[3 * i + 2] * 7471 +
-                          0x8000) >>
-                         16);
-    return TUTTI_OK;
-}
-
-static bool is_grey(const tutti_dataset *ds) { return ds->stored.shape.dim[0] == 1; }
-
-static tutti_status add_picture(prediction_run *r, const tti_image *image, waiting who) {
+tutti_status tti_predict_add(tti_predicting *r, tti_predict_sample sample) {
     static const tti_sample_key key;
-    if (is_grey(r->ds))
-        TTI_TRY(place_grey(r, image, r->chain[0]));
-    else
-        TTI_TRY(tti_image_set_place(r->ds->state, &key, image, &r->ws, r->chain[0]));
-    tti_chain_apply(&r->ds->decode, &key, r->chain,
-                    (size_t)tutti_shape_n_elems(&r->ds->stored.shape),
+    tti_chain_apply(&r->ds->decode, &key, r->chain, tti_type_bytes(&r->ds->stored),
                     (char *)r->x + (size_t)r->n_waiting * r->row_bytes);
-    r->wait[r->n_waiting++] = who;
+    r->wait[r->n_waiting++] = sample;
     return r->n_waiting == r->n_rows ? flush(r) : TUTTI_OK;
 }
 
 /* ---- files ---- */
 
-static tutti_status add_idx_picture(prediction_run *r, const tti_idx_header *head,
-                                    const uint8_t *pixels, waiting who) {
-    int64_t h = head->shape.dim[1], w = head->shape.dim[2];
-    for (int64_t i = 0; i < h * w; i++) memset(r->grey.bytes + 3 * i, pixels[i], 3);
-    return add_picture(r, &(tti_image){h, w, r->grey.bytes}, who);
+/* A kind of file: its names end so; whether the model takes it. */
+typedef struct kind {
+    const char *endings; /* "|.txt|.bin|" */
+    bool (*fits)(const tti_predicting *r);
+    tutti_status (*add)(tti_predicting *r, const char *file);
+} kind;
+
+static bool takes_arrays(const tti_predicting *r) {
+    return strcmp(r->ds->spec->format, "csv") != 0;
 }
 
-static tutti_status add_idx(prediction_run *r, tti_reader *reader, const char *file) {
-    tti_idx_header head;
-    uint8_t *pixels = NULL;
-    TTI_TRY(tti_idx_read_header(reader, 3, &head));
-    int64_t h = head.shape.dim[1], w = head.shape.dim[2], n = head.shape.dim[0];
-    if (h > TTI_MAX_IMAGE_SIDE || w > TTI_MAX_IMAGE_SIDE || h * w > TTI_MAX_IMAGE_PIXELS)
-        return tti_fail(TUTTI_E_DATA, "%s: pictures of %lld x %lld are too large", file,
-                        (long long)h, (long long)w);
-    TTI_TRY(tti_buffer_reserve(&r->grey, (size_t)(h * w * 3) + TTI_IMAGE_PAD_BYTES));
-    TTI_TRY(tti_idx_read_elems(reader, &head, &pixels));
+static bool takes_text(const tti_predicting *r) { return r->is_text; }
+
+/* The last one that fits also takes files of other names. */
+static const kind kinds[] = {
+    {"|.npy|.npz|", takes_arrays, tti_predict_array},
+    {"|.txt|.txt.gz|.bin|", takes_text, tti_predict_text},
+    {"|.jpg|.jpeg|.png|.idx|.idx.gz|-ubyte|-ubyte.gz|", tti_predict_takes_images,
+     tti_predict_images},
+};
+
+static bool ends_so(const char *name, const char *endings) {
+    size_t n_name = strlen(name);
+    for (const char *at = endings + 1; *at; at = strchr(at, '|') + 1) {
+        size_t n = (size_t)(strchr(at, '|') - at);
+        if (n_name > n && strncasecmp(name + n_name - n, at, n) == 0) return true;
+    }
+    return false;
+}
+
+/* By its name; else, but not in a folder, whatever the model was trained on.  NULL: none. */
+static const kind *find_kind(const tti_predicting *r, const char *file, bool in_folder) {
+    const kind *other = NULL;
+    for (size_t i = 0; i < TTI_COUNT(kinds); i++) {
+        if (!kinds[i].fits(r)) continue;
+        if (ends_so(file, kinds[i].endings)) return &kinds[i];
+        other = &kinds[i];
+    }
+    return in_folder ? NULL : other;
+}
+
+/* What came before a bad file is told, and then the file.  Only what is wrong with the file itself
+ * lets the others go on. */
+static tutti_status add_file(tti_predicting *r, const char *file, const kind *how) {
+    char text[1024];
+    tutti_status st = how->add(r, file);
+    r->n_files++;
+    if (st != TUTTI_E_DATA && st != TUTTI_E_IO) return st;
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    TTI_TRY(flush(r));
+    r->n_bad++;
+    r->fn(r->user, &(tutti_prediction){.file = file, .error = text});
+    return TUTTI_OK;
+}
+
+static tutti_status add_path(tti_predicting *r, const char *path, int depth);
+
+static int is_shown(const struct dirent *entry) { return entry->d_name[0] != '.'; }
+
+static tutti_status add_folder(tti_predicting *r, const char *dir, int depth) {
+    struct dirent **list = NULL;
+    int n = depth < MAX_DEPTH ? scandir(dir, &list, is_shown, alphasort) : -1;
+    if (n < 0) return tti_fail(TUTTI_E_DATA, "%s: the folder cannot be read", dir);
+    size_t n_dir = strlen(dir);
     tutti_status st = TUTTI_OK;
-    for (int64_t i = 0; i < n && st == TUTTI_OK; i++)
-        st = add_idx_picture(r, &head, pixels + i * h * w, (waiting){file, i, n});
-    free(pixels);
+    for (int i = 0; i < n; i++) {
+        bool slash = n_dir > 0 && dir[n_dir - 1] == '/';
+        const char *path =
+            tti_arena_printf(&r->arena, "%s%s%s", dir, slash ? "" : "/", list[i]->d_name);
+        if (!path) st = tti_fail(TUTTI_E_NOMEM, "predict: out of memory");
+        if (st == TUTTI_OK) st = add_path(r, path, depth + 1);
+        free(list[i]);
+    }
+    free(list);
     return st;
 }
 
-static tutti_status add_encoded(prediction_run *r, const char *file) {
-    tti_image_head head;
-    tti_image image;
-    TTI_TRY(tti_fetch_bytes(file, 0, 0, &r->ws));
-    tti_blob blob = {r->ws.file.bytes, r->ws.file.n_bytes, file};
-    TTI_TRY(tti_image_read_head(&blob, &head));
-    TTI_TRY(tti_image_decode(&blob, &head, &(tti_box){0, 0, head.h, head.w}, &r->ws, &image));
-    return add_picture(r, &image, (waiting){file, 0, 1});
-}
-
-/* IDX files, plain or gzipped, begin with two zeros; no encoded picture does. */
-static tutti_status add_file(prediction_run *r, const char *file) {
-    uint8_t magic[2];
-    tti_reader *reader;
-    TTI_TRY(tti_reader_open(file, &reader));
-    tutti_status st = tti_reader_read(reader, magic, sizeof magic, "header");
-    tti_reader_close(reader);
-    TTI_TRY(st);
-    if (magic[0] != 0 || magic[1] != 0) return add_encoded(r, file);
-    TTI_TRY(tti_reader_open(file, &reader));
-    st = add_idx(r, reader, file);
-    tti_reader_close(reader);
-    return st;
+static tutti_status add_path(tti_predicting *r, const char *path, int depth) {
+    struct stat info;
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return add_folder(r, path, depth);
+    const kind *how = find_kind(r, path, depth > 0);
+    return how ? add_file(r, path, how) : TUTTI_OK;
 }
 
 /* ---- the call ---- */
 
-static tutti_status check_model(const prediction_run *r) {
-    static const char *const sets[] = {"images", "tar", "packed", "cifar10", "cifar100"};
-    const tutti_type *stored = &r->ds->stored;
-    const char *format = r->b->config.data.format;
-    bool pictures = tutti_dataset_get_info(r->ds)->y.shape.n_dims == 0 &&
-                    stored->dtype == TUTTI_U8 && stored->shape.n_dims == 3;
-    bool set = false;
-    for (size_t i = 0; i < TTI_COUNT(sets); i++) set |= strcmp(format, sets[i]) == 0;
-    if (pictures && (set || is_grey(r->ds))) return TUTTI_OK;
+static tutti_status check_model(tti_predicting *r) {
+    const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
+    const char *name = r->b->model_name, *format = r->ds->spec->format;
+    r->is_text = tti_writes_text(r->b);
+    if (info->y.shape.n_dims > 0 && !r->is_text)
+        return tti_fail(TUTTI_E_UNSUPPORTED,
+                        "predict: %s guesses several targets of a sample of data.format=%s, for "
+                        "which there is no form; `tutti eval` counts how many are right",
+                        name, format);
+    if (find_kind(r, "", false)) return TUTTI_OK;
     return tti_fail(TUTTI_E_UNSUPPORTED,
-                    "predict: a model of data.format=%s is not fed with "
-                    "pictures",
-                    format);
+                    "predict: no files can be given to a model of data.format=%s", format);
 }
 
-static tutti_status prepare(prediction_run *r) {
+static tutti_status prepare(tti_predicting *r) {
+    const tutti_dataset_info *info = tutti_dataset_get_info(r->ds);
     tutti_type type;
     size_t chain_bytes;
     TTI_TRY(check_model(r));
     TTI_TRY(tti_chain_infer(&r->ds->decode, &r->ds->stored, &type, &chain_bytes));
-    int64_t n_targets = r->b->rows_per_shard;
+    int64_t n_targets = r->b->rows_per_shard * tutti_shape_n_elems(&info->y.shape);
     r->n_rows = r->b->rows_per_shard * tti_predictor_n_lanes(r->p);
     r->row_bytes = tti_type_bytes(&type);
     r->x = calloc((size_t)r->n_rows, r->row_bytes);
@@ -199,39 +234,71 @@ static tutti_status prepare(prediction_run *r) {
     return TUTTI_OK;
 }
 
-static void finish(prediction_run *r) {
+static void finish(tti_predicting *r) {
     free(r->x);
     free(r->y);
     free(r->wait);
     free(r->chain[0]);
     free(r->chain[1]);
     tti_workspace_free(&r->ws);
-    free(r->grey.bytes);
+    free(r->rgb.bytes);
+    tti_arena_free(&r->arena);
     tti_predictor_close(r->p);
+}
+
+static tutti_status predict_all(tti_predicting *r, const char *const *files, int n_files) {
+    TTI_TRY(prepare(r));
+    for (int i = 0; i < n_files; i++) {
+        int64_t n_before = r->n_files;
+        TTI_TRY(add_path(r, files[i], 0));
+        if (r->n_files == n_before)
+            return tti_fail(TUTTI_E_DATA, "%s: the folder has no file that the model can read",
+                            files[i]);
+    }
+    TTI_TRY(flush(r));
+    if (r->n_bad == 0) return TUTTI_OK;
+    return tti_fail(TUTTI_E_DATA, "%lld of %lld files cannot be predicted", (long long)r->n_bad,
+                    (long long)r->n_files);
 }
 
 tutti_status tutti_predict(tutti_job *job, const char *run_dir, const char *const *files,
                            int n_files, tutti_predict_fn fn, void *user) {
-    prediction_run r = {.fn = fn, .user = user};
+    tti_predicting r = {.fn = fn, .user = user};
     TTI_TRY(tti_predictor_open_one_row(job, run_dir, &r.p));
     r.b = tti_predictor_blueprint(r.p);
     r.ds = r.b->test;
-    tutti_status st = prepare(&r), flushed = TUTTI_OK;
-    for (int i = 0; i < n_files && st == TUTTI_OK; i++) st = add_file(&r, files[i]);
-    /* What came before a bad file is told, and then the file. */
-    char text[2048];
-    if (st != TUTTI_OK) snprintf(text, sizeof text, "%s", tutti_last_error());
-    if (r.wait) flushed = flush(&r);
-    if (st != TUTTI_OK) tti_fail(st, "%s", text);
+    tutti_status st = predict_all(&r, files, n_files);
     finish(&r);
-    return tti_job_say_where(job, st != TUTTI_OK ? st : flushed);
+    return tti_job_say_where(job, st);
 }
 
-static void add_class(tti_json *j, const char *key, int64_t label, const char *name) {
+/* ---- as text ---- */
+
+static void add_label(tti_json *j, const char *key, int64_t label, const char *name) {
     if (name)
         tti_json_text(j, key, name);
     else
         tti_json_int(j, key, label);
+}
+
+static void add_top(tti_json *j, const char *list, const char *key, const tutti_prediction *p) {
+    tti_json_array(j, list);
+    for (int i = 0; i < p->n_top; i++) {
+        tti_json_object(j, NULL);
+        add_label(j, key, p->top[i].label, p->top[i].name);
+        tti_json_double(j, "probability", p->top[i].probability);
+        tti_json_end(j);
+    }
+    tti_json_end(j);
+}
+
+static void add_text(tti_json *j, const tutti_prediction *p) {
+    tti_json_int(j, "tokens", p->n_tokens);
+    if (p->n_tokens > 0) {
+        tti_json_double(j, "loss", p->loss);
+        tti_json_double(j, "perplexity", p->perplexity);
+    }
+    add_top(j, "next", "token", p);
 }
 
 char *tutti_prediction_print(const tutti_prediction *p) {
@@ -240,16 +307,15 @@ char *tutti_prediction_print(const tutti_prediction *p) {
     tti_json_object(&j, NULL);
     tti_json_text(&j, "file", p->file);
     if (p->n_in_file > 1) tti_json_int(&j, "index", p->index);
-    add_class(&j, "class", p->top[0].label, p->top[0].name);
-    tti_json_double(&j, "probability", p->top[0].probability);
-    tti_json_array(&j, "top5");
-    for (int i = 0; i < p->n_top; i++) {
-        tti_json_object(&j, NULL);
-        add_class(&j, "class", p->top[i].label, p->top[i].name);
-        tti_json_double(&j, "probability", p->top[i].probability);
-        tti_json_end(&j);
+    if (p->error) {
+        tti_json_text(&j, "error", p->error);
+    } else if (p->is_text) {
+        add_text(&j, p);
+    } else {
+        add_label(&j, "class", p->top[0].label, p->top[0].name);
+        tti_json_double(&j, "probability", p->top[0].probability);
+        add_top(&j, "top5", "class", p);
     }
-    tti_json_end(&j);
     tti_json_end(&j);
     tti_str_add(&out, "\n");
     if (out.failed) tti_str_free(&out);

@@ -90,11 +90,31 @@ def test_bad_files():
         file.write(whole[:-1])
     with open("empty", "wb"):
         pass
-    for bad in ("short.idx", "empty", "run/job.yaml", "nowhere.png", "."):
-        ended = runs.tutti("predict", "run", "good.idx", bad).expect(3, bad)
-        assert len(lines(ended)) == 3  # what came before is said
+    for bad in ("short.idx", "empty", "run/job.yaml", "nowhere.png"):
+        ended = runs.tutti("predict", "run", bad, "good.idx").expect(3, bad)
+        assert len(lines(ended)) == 3  # the others go on
+        assert "1 of 2 files cannot be predicted" in ended.err, ended.err
     runs.tutti("predict", "run").expect(2, "no file")
     runs.tutti("predict", "nowhere", "good.idx").expect(2, "nowhere/job.yaml")
+
+
+def test_folders():
+    runs.tutti(*runs.small("run")).expect(0)
+    os.makedirs("files/a b")
+    write_idx("files/z.idx", 1)
+    write_idx("files/a b/2.idx", 2)
+    write_idx("files/.hidden.idx", 1)
+    with open("files/notes.md", "w") as file:
+        file.write("no image")
+    said = lines(runs.tutti("predict", "run", "files").expect(0))
+    assert [p["file"] for p in said] == 2 * ["files/a b/2.idx"] + ["files/z.idx"], said
+    with open("files/b.png", "wb") as file:
+        file.write(b"no image")
+    ended = runs.tutti("predict", "run", "files").expect(3, "files/b.png")
+    assert len(lines(ended)) == 3
+    assert "1 of 3 files cannot be predicted" in ended.err, ended.err
+    os.makedirs("nothing")
+    runs.tutti("predict", "run", "nothing").expect(3, "nothing: the folder has no file")
 
 
 if __name__ == "__main__":
