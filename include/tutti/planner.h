@@ -25,6 +25,7 @@ typedef struct tutti_plan_desc {
     double budget_s;    /* for the calibration, 0: 8 */
     int max_rows;       /* of the table, 0: 10 */
     bool json;          /* one object instead of a table */
+    bool allow_plugin;  /* tutti_plan_check: as tutti_job_allow_plugin */
 } tutti_plan_desc;
 
 /* A cluster that is not there.  Zero is the default of every field but n_workers. */
@@ -48,7 +49,8 @@ TUTTI_API TUTTI_NODISCARD tutti_status tutti_plan_job(tutti_job *job, const tutt
                                                       char **text, char **best);
 
 /* The step time and memory that a finished run was predicted to take, beside what it took; *text is
- * freed with free().  The run's machine must be this one.  Of desc: device, budget_s, json. */
+ * freed with free().  The run's machine must be this one.  Of desc: device, budget_s, json,
+ * allow_plugin. */
 TUTTI_API TUTTI_NODISCARD tutti_status tutti_plan_check(const char *run_dir,
                                                         const tutti_plan_desc *desc, char **text);
 

@@ -5,6 +5,7 @@
 #include "base/cache.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,11 +60,16 @@ static bool path_of(const char *name, char *path, size_t n) {
 
 /* The whole file, NULL when it cannot be had. */
 static char *read_all(const char *path, size_t *n_bytes) {
-    FILE *file = fopen(path, "rb");
-    if (!file) return NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block */
+    FILE *file = fd >= 0 ? fdopen(fd, "rb") : NULL;
+    if (!file) {
+        if (fd >= 0) close(fd);
+        return NULL;
+    }
     struct stat info;
     char *data = NULL;
-    if (fstat(fileno(file), &info) == 0 && info.st_size > 0 && info.st_size <= MAX_BYTES)
+    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0 &&
+        info.st_size <= MAX_BYTES)
         data = malloc((size_t)info.st_size);
     *n_bytes = data ? fread(data, 1, (size_t)info.st_size, file) : 0;
     if (data && *n_bytes != (size_t)info.st_size) {

@@ -16,6 +16,9 @@
 #include "base/error.h"
 #include "base/fault.h"
 
+/* Removed generations get this prefix first, so that one half removed is none any more. */
+#define REMOVED "removed-"
+
 char *tti_ckpt_path(tti_arena *arena, const char *dir, const char *name) {
     return tti_arena_printf(arena, "%s/%s", dir, name);
 }
@@ -109,10 +112,10 @@ static void remove_folder(int parent, const char *name) {
 }
 
 void tti_ckpt_remove(const char *dir, const char *name) {
-    int parent = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int parent = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (parent < 0) return;
     char temporary[64];
-    snprintf(temporary, sizeof temporary, "removed-%.40s.tmp", name);
+    snprintf(temporary, sizeof temporary, REMOVED "%.40s.tmp", name);
     if (ends_with(name, ".tmp"))
         remove_folder(parent, name);
     else if (renameat(parent, name, parent, temporary) == 0)
@@ -120,11 +123,24 @@ void tti_ckpt_remove(const char *dir, const char *name) {
     close(parent);
 }
 
+/* A folder that a save or a removal left unfinished, under exactly the name that it was given. */
+static bool is_leftover(const char *name) {
+    char saved[64], replaced[64];
+    bool removed = strncmp(name, REMOVED, strlen(REMOVED)) == 0;
+    if (removed) name += strlen(REMOVED);
+    if (strncmp(name, "step-", 5) != 0) return false;
+    long long step = strtoll(name + 5, NULL, 10);
+    snprintf(saved, sizeof saved, "step-%09lld.tmp", step);
+    snprintf(replaced, sizeof replaced, "step-%09lld.old.tmp", step);
+    return strcmp(name, saved) == 0 || (removed && strcmp(name, replaced) == 0);
+}
+
 void tti_ckpt_remove_leftovers(const char *dir) {
-    DIR *list = opendir(dir);
-    if (!list) return;
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!list && fd >= 0) close(fd);
     const struct dirent *entry;
-    while ((entry = readdir(list)) != NULL)
-        if (ends_with(entry->d_name, ".tmp")) remove_folder(dirfd(list), entry->d_name);
-    closedir(list);
+    while (list && (entry = readdir(list)) != NULL)
+        if (is_leftover(entry->d_name)) remove_folder(dirfd(list), entry->d_name);
+    if (list) closedir(list);
 }

@@ -21,10 +21,11 @@ int64_t tti_ckpt_name_step(const char *name);
 tutti_status tti_ckpt_scan(const char *run_dir, tti_generation **out, size_t *n);
 
 /* Removes dir/name: first it loses its name in one stroke, then its files go.  What cannot be
- * removed stays, as "*.tmp". */
+ * removed stays, as "removed-NAME.tmp". */
 void tti_ckpt_remove(const char *dir, const char *name);
 
-/* Removes every "*.tmp" of dir. */
+/* Removes the folders of dir that a save ("step-N.tmp") or a removal ("removed-step-N.tmp") left
+ * unfinished, and nothing else. */
 void tti_ckpt_remove_leftovers(const char *dir);
 
 /* Joins with '/'.  NULL only when arena is out of memory. */

@@ -14,6 +14,7 @@
 #include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/plain_file.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/ckpt_dir.h"
 #include "ckpt/manifest.h"
@@ -71,8 +72,7 @@ static tutti_status open_folder(saving *s) {
     bool made = !TTI_FAULT("ckpt.mkdir") && mkdir(s->dir, 0777) == 0;
     if (!made && errno != EEXIST) return fail_errno(s->dir, "cannot make the folder");
     if (made) TTI_TRY(tti_dir_sync(s->desc->run_dir));
-    s->lock = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (s->lock < 0) return fail_errno(s->dir, "cannot open the folder");
+    TTI_TRY(tti_plain_folder_open(s->dir, &s->lock));
     if (flock(s->lock, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) /* else: no locks there */
         return tti_fail(TUTTI_E_CHECKPOINT, "%s: another process is saving into it", s->dir);
     tti_ckpt_remove_leftovers(s->dir);

@@ -12,7 +12,8 @@
 static const char usage[] =
     "usage: tutti plan [JOB.yaml] [key=value ...] [-n WORKERS] [--memory SIZE] [--out FILE]\n"
     "                  [--device measured|cpu|h200] [--seconds S] [--json] [--all]\n"
-    "       tutti plan --check RUN [--device NAME] [--seconds S] [--json]\n\n"
+    "       tutti plan --check RUN [--device NAME] [--seconds S] [--json]\n"
+    "                              [--allow-plugin]\n\n"
     "Takes every layout of the workers that this program accepts (batch, layers or channels in\n"
     "parts, the optimizer's state in parts, number of shards, what is computed twice), predicts\n"
     "the time of a step and the memory, and prints the ten best, what the others lose by, and\n"
@@ -23,7 +24,8 @@ static const char usage[] =
     "whether some are here or not (how many: -n, or a list in parallel.devices), --device cpu for\n"
     "a core of a host for each worker.\n"
     "The number of shards is part of the mathematics: give parallel.shards to keep it.\n"
-    "--check RUN puts what a finished run took beside what it is predicted to take.\n";
+    "--check RUN puts what a finished run took beside what it is predicted to take;\n"
+    "--allow-plugin lets it load the code that model.plugin of RUN names.\n";
 
 typedef struct plan_options {
     tutti_plan_desc desc;
@@ -40,6 +42,7 @@ static int read_options(int *argc, char **argv, plan_options *o) {
     const char *seconds = take_option(argc, argv, "--seconds");
     o->desc.device = take_option(argc, argv, "--device");
     o->desc.json = take_flag(argc, argv, "--json");
+    o->desc.allow_plugin = o->run && take_flag(argc, argv, "--allow-plugin");
     if (take_flag(argc, argv, "--all")) o->desc.max_rows = INT_MAX;
     o->of_plan = n                  ? "-n"
                  : o->out_path      ? "--out"

@@ -11,13 +11,14 @@
 
 static const char usage[] =
     "usage: tutti train [JOB.yaml] [key=value ...] [-n N] [--resume RUN] [--restarts N]\n"
-    "                   [--backend NAME] [-q]\n\n"
+    "                   [--allow-plugin] [--backend NAME] [-q]\n\n"
     "Trains the job on N workers (default: one per GPU or core) and leaves a run folder with\n"
     "job.yaml, metrics.jsonl and checkpoints.  Without a job file every key has its default.\n\n"
     "  -n N             parallel.workers=N\n"
     "  --backend NAME   parallel.backend=NAME: auto, cpu or reference\n"
     "  --resume RUN     continue the run in folder RUN, on any number of workers, bit for bit;\n"
     "                   its job.yaml is used if no job file is given\n"
+    "  --allow-plugin   load the code that model.plugin of RUN/job.yaml names\n"
     "  --restarts N     run.restarts=N: with parallel.place=processes all workers are started "
     "again\n"
     "                   after a failure, up to N times, and continue from the last checkpoint,\n"

@@ -74,7 +74,6 @@ static bool wants_help(const char *arg) {
 
 /* The job file first: assignments win whatever their place on the command line. */
 static int load(job_args *args, int argc, char **argv) {
-    char resumed[1024];
     for (int i = 1; i < argc; i++) {
         if (wants_help(argv[i])) args->help = true;
         if (strcmp(argv[i], "--resume") == 0 && i + 1 < argc)
@@ -87,12 +86,11 @@ static int load(job_args *args, int argc, char **argv) {
             args->path = argv[i];
     }
     if (args->help) return 0;
-    const char *path = args->path;
-    if (!path && args->resume) {
-        snprintf(resumed, sizeof resumed, "%s/job.yaml", args->resume);
-        path = resumed;
-    }
-    tutti_status st = path ? tutti_job_load(args->job, path) : TUTTI_OK;
+    tutti_status st = TUTTI_OK;
+    if (args->path)
+        st = tutti_job_load(args->job, args->path);
+    else if (args->resume)
+        st = tutti_job_load_run(args->job, args->resume);
     return st == TUTTI_OK ? 0 : report_failure(st);
 }
 
@@ -101,6 +99,8 @@ static int take(job_args *args, int argc, char **argv) {
         if (args->path && strcmp(argv[i], args->path) == 0) continue;
         if (strcmp(argv[i], "--quiet") == 0 || strcmp(argv[i], "-q") == 0) {
             args->quiet = true;
+        } else if (strcmp(argv[i], "--allow-plugin") == 0) {
+            tutti_job_allow_plugin(args->job);
         } else if (argv[i][0] == '-') {
             int code = take_flag(args, argc, argv, &i);
             if (code) return code;

@@ -64,6 +64,8 @@ static int sort_out(int argc, char **argv, const run_flag *flags, run_args *args
         const run_flag *flag = plain ? NULL : find_flag(flags, argv[i]);
         if (!plain && strcmp(argv[i], "--") == 0)
             plain = true;
+        else if (!plain && strcmp(argv[i], "--allow-plugin") == 0)
+            args->allows_plugin = true;
         else if (flag)
             code = take_flag(argv, argc, flag, &i);
         else if (!plain && argv[i][0] == '-' && argv[i][1])
@@ -76,11 +78,10 @@ static int sort_out(int argc, char **argv, const run_flag *flags, run_args *args
 }
 
 static tutti_status load_job(run_args *args) {
-    char path[4096];
     tutti_status st = tutti_job_create(&args->job);
     if (st != TUTTI_OK) return st;
-    snprintf(path, sizeof path, "%s/job.yaml", args->run_dir);
-    st = tutti_job_load(args->job, path);
+    if (args->allows_plugin) tutti_job_allow_plugin(args->job);
+    st = tutti_job_load_run(args->job, args->run_dir);
     for (int i = 0; st == TUTTI_OK && i < args->n_assignments; i++)
         tutti_job_set(args->job, args->assignments[i], "command line");
     return st == TUTTI_OK ? tutti_job_check(args->job) : st;
@@ -89,7 +90,9 @@ static tutti_status load_job(run_args *args) {
 int run_args_read(int argc, char **argv, const char *usage, const run_flag *flags, run_args *args) {
     *args = (run_args){0};
     if (wants_help(argc, argv)) {
-        fputs(usage, stdout);
+        printf(
+            "%s\n--allow-plugin lets the command load the code that model.plugin of RUN names.\n",
+            usage);
         return 0;
     }
     int code = sort_out(argc, argv, flags, args);

@@ -18,7 +18,8 @@ typedef struct run_flag {
 } run_flag;
 
 typedef struct run_args {
-    tutti_job *job; /* of RUN/job.yaml with the assignments; owned; NULL: help was asked for */
+    tutti_job *job;     /* of RUN/job.yaml with the assignments; owned; NULL: help was asked for */
+    bool allows_plugin; /* --allow-plugin, which every such command takes */
     const char *run_dir;
     const char *assignments[RUN_MAX_ASSIGNMENTS]; /* key=value, taken */
     int n_assignments;

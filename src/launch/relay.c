@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/plain_file.h"
 #include "base/str.h"
 
 enum { READ_BYTES = 64 << 10, SINK_MAX_BYTES = 1 << 20 };
@@ -54,14 +55,15 @@ static tutti_status open_logs(tti_relay *relay, const char *dir) {
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)
         return tti_fail(TUTTI_E_IO, "launch: cannot make the log folder '%s': %s", dir,
                         strerror(errno));
+    int folder;
+    TTI_TRY(tti_plain_folder_open(dir, &folder));
+    close(folder);
     for (int r = 0; r < relay->n_ranks; r++) {
         char path[PATH_MAX];
         if (snprintf(path, sizeof path, "%s/rank-%d.txt", dir, r) >= (int)sizeof path)
             return tti_fail(TUTTI_E_IO, "launch: the path of the log folder is too long");
-        int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-        if (fd < 0)
-            return tti_fail(TUTTI_E_IO, "launch: cannot open '%s': %s", path, strerror(errno));
-        relay->ranks[r].log_fd = fd;
+        TTI_TRY(tti_plain_file_open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW,
+                                    &relay->ranks[r].log_fd));
     }
     return TUTTI_OK;
 }

@@ -20,13 +20,12 @@ typedef struct checked {
 } checked;
 
 /* The run's own job: resolved, so that its layout is what it says. */
-static tutti_status open_run(const char *run_dir, checked *c) {
-    char path[4096];
+static tutti_status open_run(const char *run_dir, bool allow_plugin, checked *c) {
     tti_devices devices;
     tutti_job *job;
-    snprintf(path, sizeof path, "%s/job.yaml", run_dir);
     TTI_TRY(tutti_job_create(&job));
-    tutti_status st = tutti_job_load(job, path);
+    if (allow_plugin) tutti_job_allow_plugin(job);
+    tutti_status st = tutti_job_load_run(job, run_dir);
     if (st == TUTTI_OK) st = tutti_job_check(job);
     if (st == TUTTI_OK) st = tti_devices_resolve(job, &devices);
     if (st == TUTTI_OK) st = tti_job_resolve(job, 1);
@@ -170,7 +169,7 @@ static tutti_status run(const char *run_dir, const tutti_plan_desc *desc, checke
     if (c->history.samples_per_s <= 0)
         return tti_fail(TUTTI_E_CONFIG, "plan: %s did no step after it was last continued",
                         run_dir);
-    TTI_TRY(open_run(run_dir, c));
+    TTI_TRY(open_run(run_dir, desc->allow_plugin, c));
     TTI_TRY(check_layout(run_dir, c));
     TTI_TRY(predict(c, desc));
     if (desc->json)

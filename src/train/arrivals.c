@@ -2,14 +2,17 @@
 #include "train/arrivals.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/append.h"
 #include "base/error.h"
 #include "base/number.h"
+#include "base/plain_file.h"
 #include "train/numerics.h"
 
 enum { MAX_LINE = 200, MAX_UPDATES = 1 << 28 };
@@ -35,8 +38,14 @@ tutti_status tti_arrivals_open(const tti_blueprint *b, const char *run_dir, FILE
     char path[700], header[MAX_LINE];
     path_of(run_dir, path);
     header_of(b, header);
-    *out = fopen(path, "a+");
-    if (!*out) return tti_fail(TUTTI_E_IO, "%s: cannot be written: %s", path, strerror(errno));
+    int fd;
+    *out = NULL;
+    TTI_TRY(tti_plain_file_open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW, &fd));
+    *out = fdopen(fd, "a+");
+    if (!*out) {
+        close(fd);
+        return tti_fail(TUTTI_E_IO, "%s: cannot be written: %s", path, strerror(errno));
+    }
     tutti_status st = tti_cut_torn_line(fileno(*out), path);
     if (st != TUTTI_OK) {
         fclose(*out);
@@ -210,13 +219,15 @@ tutti_status tti_arrivals_read(const tti_blueprint *b, const char *run_dir,
     char path[700];
     path_of(run_dir, path);
     reading r = {.b = b, .path = path};
-    FILE *file = fopen(path, "r");
+    int fd = -1;
+    FILE *file = tti_plain_file_open(path, O_RDONLY, &fd) == TUTTI_OK ? fdopen(fd, "r") : NULL;
     *out = NULL;
-    if (!file)
+    if (!file) {
+        if (fd >= 0) close(fd);
         return tti_fail(TUTTI_E_CONFIG,
-                        "parallel.replay=%s: %s cannot be read: %s; it is the folder of an "
-                        "asynchronous run",
-                        run_dir, path, strerror(errno));
+                        "parallel.replay=%s: %s; it is the folder of an asynchronous run", run_dir,
+                        fd >= 0 ? strerror(errno) : tutti_last_error());
+    }
     tutti_status st = read_lines(&r, file);
     fclose(file);
     if (st == TUTTI_OK) st = check_stretches(&r, next_stop);

@@ -36,6 +36,8 @@ tutti_status tutti_job_create(tutti_job **out) {
 tutti_status tti_job_copy(const tutti_job *job, tutti_job **out) {
     TTI_TRY(tutti_job_create(out));
     tutti_job_set_model(*out, job->model_fn, job->model_user);
+    (*out)->is_of_run = job->is_of_run;
+    (*out)->allows_plugin = job->allows_plugin;
     tutti_status st = tti_options_copy(&(*out)->options, &job->options);
     if (st == TUTTI_OK) return TUTTI_OK;
     tutti_job_destroy(*out);
@@ -67,6 +69,21 @@ tutti_status tti_job_load_text(tutti_job *job, const char *text, size_t n_bytes,
     return tti_options_load(&job->options, text, n_bytes, source);
 }
 
+/* Whether the file lies beside what a run has written. */
+static bool lies_in_run(const char *path) {
+    static const char *const written[] = {"metrics.jsonl", "checkpoints"};
+    const char *slash = strrchr(path, '/');
+    int n_folder = slash ? (int)(slash - path) + 1 : 0;
+    bool found = false;
+    for (size_t i = 0; i < TTI_COUNT(written); i++) {
+        char *beside;
+        if (asprintf(&beside, "%.*s%s", n_folder, path, written[i]) < 0) return true;
+        found |= access(beside, F_OK) == 0;
+        free(beside);
+    }
+    return found;
+}
+
 tutti_status tutti_job_load(tutti_job *job, const char *path) {
     tti_arena arena = {0};
     const char *text = NULL;
@@ -79,7 +96,31 @@ tutti_status tutti_job_load(tutti_job *job, const char *path) {
     if (!copy) return tti_fail(TUTTI_E_NOMEM, "job: out of memory");
     free(job->path);
     job->path = copy;
+    job->is_of_run = lies_in_run(path);
     return TUTTI_OK;
+}
+
+tutti_status tutti_job_load_run(tutti_job *job, const char *run_dir) {
+    char *path;
+    if (asprintf(&path, "%s/job.yaml", run_dir) < 0)
+        return tti_fail(TUTTI_E_NOMEM, "job: out of memory");
+    tutti_status st = tutti_job_load(job, path);
+    job->is_of_run = true;
+    free(path);
+    return st;
+}
+
+void tutti_job_allow_plugin(tutti_job *job) { job->allows_plugin = true; }
+
+tutti_status tti_job_check_plugin(const tutti_job *job) {
+    const tti_option_state *state = tti_options_state(&job->options, "model.plugin");
+    bool is_of_file = state->place.line > 0; /* else given by the caller */
+    if (!job->is_of_run || job->allows_plugin || !is_of_file) return TUTTI_OK;
+    return tti_fail(TUTTI_E_CONFIG,
+                    "model.plugin: the run folder names the code %s, which would run with your "
+                    "rights; if you trust it, give --allow-plugin (in C: "
+                    "tutti_job_allow_plugin), or name a file of yours with model.plugin=PATH",
+                    job->config.model.plugin);
 }
 
 void tutti_job_set(tutti_job *job, const char *assignment, const char *origin) {

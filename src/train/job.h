@@ -156,11 +156,16 @@ struct tutti_job {
     tti_options options;     /* the table bound to config, with the origin of every value */
     tutti_model_fn model_fn; /* NULL: by model.name */
     const void *model_user;
-    char *path; /* of the job file, owned; NULL: none */
+    char *path;         /* of the job file, owned; NULL: none */
+    bool is_of_run;     /* the file lies in a run folder */
+    bool allows_plugin; /* of such a file, too */
 };
 
 /* The schema: every key of a job file, in the order of the reference page. */
 extern const tti_option_table tti_job_table;
+
+/* TUTTI_E_CONFIG if model.plugin comes from a run folder and nobody has allowed it. */
+tutti_status tti_job_check_plugin(const tutti_job *job);
 
 /* As tutti_job_load, from memory; source names the text in messages. */
 tutti_status tti_job_load_text(tutti_job *job, const char *text, size_t n_bytes,

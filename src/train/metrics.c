@@ -12,14 +12,15 @@
 #include "base/append.h"
 #include "base/atomic_file.h"
 #include "base/error.h"
+#include "base/plain_file.h"
 
 enum { PATH_BYTES = 700 };
 
 tutti_status tti_metrics_open(tti_metrics *m, const char *run_dir) {
     char path[PATH_BYTES];
     snprintf(path, sizeof path, "%s/metrics.jsonl", run_dir);
-    *m = (tti_metrics){.fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666)};
-    if (m->fd < 0) return tti_fail(TUTTI_E_IO, "%s: %s", path, strerror(errno));
+    *m = (tti_metrics){.fd = -1};
+    TTI_TRY(tti_plain_file_open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW, &m->fd));
     return tti_cut_torn_line(m->fd, path);
 }
 

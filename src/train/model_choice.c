@@ -113,7 +113,10 @@ static tutti_status check_input(const tti_job_config *c, const tutti_model *mode
 tutti_status tti_model_build(const tutti_job *job, const tutti_model_params *params, tutti_graph *g,
                              tutti_value *x, tutti_value **logits) {
     const char *plugin = job->config.model.plugin, *name = job->config.model.name;
-    if (!job->model_fn && plugin[0]) return tti_plugin_build(plugin, params, g, x, logits);
+    if (!job->model_fn && plugin[0]) {
+        TTI_TRY(tti_job_check_plugin(job));
+        return tti_plugin_build(plugin, params, g, x, logits);
+    }
     const tutti_model *model = job->model_fn ? NULL : tutti_model_find(name);
     if (!job->model_fn && !model)
         return tti_fail(TUTTI_E_CONFIG, "model.name: no model is called '%s'", name);

@@ -5,6 +5,7 @@
 #include "tutti/profile.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 
 #include "base/affinity.h"
 #include "base/atomic_file.h"
+#include "base/plain_file.h"
 #include "launch/supervised.h"
 #include "train/async.h"
 #include "train/command.h"
@@ -112,8 +114,13 @@ static tutti_status run_as_worker(profiler *p) {
 static tutti_status read_text(const char *path, char **text) {
     tti_str out = {0};
     char part[4096];
-    FILE *file = fopen(path, "r");
-    if (!file) return tti_fail(TUTTI_E_IO, "profile: no table in %s: %s", path, strerror(errno));
+    int fd;
+    TTI_TRY(tti_plain_file_open(path, O_RDONLY, &fd));
+    FILE *file = fdopen(fd, "r");
+    if (!file) {
+        close(fd);
+        return tti_fail(TUTTI_E_IO, "profile: no table in %s: %s", path, strerror(errno));
+    }
     for (size_t n; (n = fread(part, 1, sizeof part, file)) > 0;) tti_str_add_bytes(&out, part, n);
     bool ok = !ferror(file) && !out.failed && out.text;
     fclose(file);

@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/plain_file.h"
+#include "base/yaml.h"
 
 enum { MAX_RUNS = 100000 };
 
@@ -73,11 +75,14 @@ bool tti_run_dir_is_of(const char *dir, const char *yaml) {
     char path[700];
     size_t n = strlen(yaml);
     snprintf(path, sizeof path, "%s/job.yaml", dir);
-    FILE *file = tti_run_dir_exists(dir) ? fopen(path, "rb") : NULL;
-    char *text = file ? malloc(n + 1) : NULL;
-    bool same = text && fread(text, 1, n + 1, file) == n && memcmp(text, yaml, n) == 0;
-    free(text);
-    if (file) fclose(file);
+    tti_arena arena = {0};
+    const char *text;
+    size_t n_text = 0;
+    bool same = tti_run_dir_exists(dir) &&
+                tti_yaml_read_file(path, &arena, &text, &n_text) == TUTTI_OK && n_text == n &&
+                memcmp(text, yaml, n) == 0;
+    tti_arena_free(&arena);
+    tti_clear_error();
     return same;
 }
 
@@ -85,8 +90,11 @@ static tutti_status make_inside(const char *dir) {
     static const char *const parts[] = {"checkpoints", "log"};
     for (size_t i = 0; i < TTI_COUNT(parts); i++) {
         char path[700];
+        int fd;
         snprintf(path, sizeof path, "%s/%s", dir, parts[i]);
         TTI_TRY(make_dirs(path));
+        TTI_TRY(tti_plain_folder_open(path, &fd));
+        close(fd);
     }
     return TUTTI_OK;
 }
@@ -95,7 +103,9 @@ static tutti_status make_inside(const char *dir) {
 static void discard_logs(const char *dir) {
     char path[700];
     snprintf(path, sizeof path, "%s/log", dir);
-    DIR *log = opendir(path);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *log = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!log && fd >= 0) close(fd);
     for (struct dirent *entry; log && (entry = readdir(log));)
         if (strncmp(entry->d_name, "rank-", 5) == 0) unlinkat(dirfd(log), entry->d_name, 0);
     if (log) closedir(log);

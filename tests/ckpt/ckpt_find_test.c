@@ -81,6 +81,9 @@ T_CASE(lists_newest_first_and_only_checkpoints) {
                                          "step-x",
                                          "step-1x",
                                          "latest",
+                                         "notes.tmp",
+                                         "step-9.tmp",
+                                         "removed-x.tmp",
                                          "step-12345678901234567",
                                          "removed-step-000000001.tmp"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
@@ -93,9 +96,28 @@ T_CASE(lists_newest_first_and_only_checkpoints) {
     for (size_t i = 0; i < 4; i++) T_EQ(steps[i], ((int64_t[]){12, 3, 2, 1})[i]);
     free(steps);
     T_EQ(newest(), 3);   /* step-12 is empty */
-    T_OK(state_save(4)); /* leftovers go */
+    T_OK(state_save(4)); /* leftovers go, and what only looks like them stays */
     assert_int_not_equal(access(in_checkpoints("step-000000009.tmp"), F_OK), 0);
-    assert_int_equal(access(in_checkpoints("latest"), F_OK), 0);
+    assert_int_not_equal(access(in_checkpoints("removed-step-000000001.tmp"), F_OK), 0);
+    for (size_t i = 1; i + 1 < sizeof others / sizeof others[0]; i++)
+        assert_int_equal(access(in_checkpoints(others[i]), F_OK), 0);
+}
+
+/* A link in the place of the folder is refused, and what it points to stays as it is. */
+T_CASE(never_saves_through_a_link) {
+    T_UNUSED;
+    char folder[256], aside[256], stray[300];
+    snprintf(folder, sizeof folder, "%s/checkpoints", run_dir);
+    snprintf(aside, sizeof aside, "%s/elsewhere", run_dir);
+    snprintf(stray, sizeof stray, "%s/step-000000009.tmp", aside);
+    T_EQ(rename(folder, aside), 0);
+    T_EQ(mkdir(stray, 0777), 0);
+    T_EQ(symlink("elsewhere", folder), 0);
+    T_FAILS(state_save(4), TUTTI_E_CHECKPOINT, "checkpoints: is a symbolic link");
+    T_EQ(access(stray, F_OK), 0);
+    T_EQ(newest(), 3); /* reading may follow */
+    T_EQ(unlink(folder), 0);
+    T_OK(state_save(4));
 }
 
 T_CASE(no_checkpoint) {
@@ -117,6 +139,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(falls_back),
         CASE(reading_errors_fall_back_too),
+        CASE(never_saves_through_a_link),
         CASE(lists_newest_first_and_only_checkpoints),
         CASE(no_checkpoint),
     };

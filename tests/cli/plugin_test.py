@@ -38,6 +38,30 @@ def test_it_may_refuse():
                "train.batch=4").expect(2, "my_model: wants pictures")
 
 
+def test_a_run_folder_must_be_trusted():
+    """The plugin of a run folder is code of whoever made it.  Whoever names a job file or a plugin
+    on the command line has chosen it."""
+    build(os.path.join(EXAMPLE, "my_model.c"), "my_model.so")
+    small = SMALL + ["run.dir=run", "train.steps=2"]
+    runs.tutti("train", os.path.join(EXAMPLE, "plugin.yaml"), *small).expect(0)
+    runs.write_idx("pictures", size=28)
+    picture = "pictures/t10k-images-idx3-ubyte"
+    commands = [["eval", "run"], ["predict", "run", picture], ["report", "run"],
+                ["export", "run", "--format", "safetensors", "--out", "exported"],
+                ["train", "--resume", "run", "train.steps=4"], ["plan", "--check", "run"],
+                ["train", "run/job.yaml", "run.dir=other"]]
+    for command in commands:
+        runs.tutti(*command).expect(2, "my_model.so", "--allow-plugin", "model.plugin=PATH")
+    for command in commands:
+        seconds = ["--seconds", "0.1"] if command[0] == "plan" else []
+        runs.tutti(*command, *seconds, "--allow-plugin").expect(0)
+    runs.tutti("eval", "run", "model.plugin=./my_model.so").expect(0)
+    runs.tutti("train", os.path.join(EXAMPLE, "plugin.yaml"), "--resume", "run", *SMALL,
+               "train.steps=5").expect(0)
+    for command in ("eval", "predict", "report", "export", "generate"):
+        runs.tutti(command, "--help").expect(0, "--allow-plugin")
+
+
 def test_what_is_no_plugin():
     with open("other.c", "w") as file:
         file.write("int tutti_build_modell(void) { return 1; }\n")

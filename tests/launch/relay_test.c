@@ -182,25 +182,45 @@ static void *empty_late(void *arg) {
     return arg;
 }
 
+/* Puts a pipe in the place of the file that this process has open under path. */
+static void slow_down(const char *path, int pipe_end) {
+    char link[64], target[256];
+    for (int fd = 3; fd < 256; fd++) {
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(link, target, sizeof target - 1);
+        if (n < 0 || strncmp(target, path, (size_t)n) != 0 || path[n]) continue;
+        T_EQ(dup2(pipe_end, fd), fd);
+        return;
+    }
+    fail_msg("%s is not open", path);
+}
+
 /* The log of rank 0 takes its time; what the ranks have said lay in the pipes before. */
 T_CASE(one_turn_is_one_moment) {
     T_UNUSED;
     char dir[] = "/tmp/tutti_relay_XXXXXX", path[64];
     outlet o = make_outlet();
     pthread_t thread;
-    int fd[3][2], log;
+    int fd[3][2], log[2], flags;
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/rank-0.txt", dir);
     T_EQ(mkfifo(path, 0600), 0);
-    log = open(path, O_RDWR | O_NONBLOCK);
-    assert_true(log >= 0);
+    tti_relay *refused;
+    T_FAILS(tti_relay_create(&(tti_relay_desc){1, {1, 2}, dir}, &refused), TUTTI_E_IO,
+            "rank-0.txt: is not a regular file");
+    unlink(path);
     tti_relay *relay = make_relay(3, o.write_fd, dir);
-    while (write(log, "full", 4) > 0) continue;
+    T_EQ(pipe(log), 0);
+    flags = fcntl(log[1], F_GETFL);
+    T_EQ(fcntl(log[1], F_SETFL, flags | O_NONBLOCK), 0);
+    while (write(log[1], "full", 4) > 0) continue;
+    T_EQ(fcntl(log[1], F_SETFL, flags), 0);
+    slow_down(path, log[1]);
     for (int r = 0; r < 3; r++) {
         T_OK(tti_relay_open(relay, r, fd[r]));
         T_EQ(write(fd[r][TTI_STDOUT], "hello\n", 6), 6);
     }
-    T_EQ(pthread_create(&thread, NULL, empty_late, &log), 0);
+    T_EQ(pthread_create(&thread, NULL, empty_late, &log[0]), 0);
     tti_relay_move(relay);
     pthread_join(thread, NULL);
     expect_text(o.read_fd, "[rank 0-2] hello\n");
@@ -211,7 +231,8 @@ T_CASE(one_turn_is_one_moment) {
         unlink(path);
     }
     T_EQ(rmdir(dir), 0);
-    close(log);
+    close(log[0]);
+    close(log[1]);
     close(o.read_fd);
     close(o.write_fd);
 }

@@ -118,8 +118,15 @@ T_CASE(failures_are_told) {
     T_UNUSED;
     tti_metrics m;
     T_FAILS(tti_metrics_open(&m, "nowhere"), TUTTI_E_IO, "nowhere/metrics.jsonl: No such file");
-    if (symlink("/dev/full", "metrics.jsonl") != 0 || access("/dev/full", W_OK) != 0) skip();
+    T_EQ(symlink("elsewhere", "metrics.jsonl"), 0);
+    T_FAILS(tti_metrics_open(&m, "."), TUTTI_E_IO, "metrics.jsonl: is a symbolic link");
+    T_EQ(access("elsewhere", F_OK), -1);
+    T_EQ(unlink("metrics.jsonl"), 0);
     T_OK(tti_metrics_open(&m, "."));
+    int full = open("/dev/full", O_WRONLY);
+    if (full < 0) skip();
+    T_EQ(dup2(full, m.fd), m.fd);
+    close(full);
     tti_metrics_begin(&m, "x");
     T_FAILS(tti_metrics_end(&m), TUTTI_E_IO, "metrics.jsonl: No space left");
     tti_metrics_close(&m);
