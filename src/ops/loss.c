@@ -94,11 +94,12 @@ static double entropy_of_row(const double *x, double label, double smoothing, si
     return sum;
 }
 
-static size_t first_max(const double *x, size_t n) {
+/* True if label is the first maximum; a row whose loss is NaN has none. */
+static bool is_hit(const double *x, double label, size_t n, double loss) {
     size_t best = 0;
     for (size_t i = 1; i < n; i++)
         if (x[i] > x[best]) best = i;
-    return best;
+    return (double)best == label && !isnan(loss);
 }
 
 static void cross_entropy_reference(const tti_args *a) {
@@ -116,8 +117,9 @@ static void cross_entropy_reference(const tti_args *a) {
             continue;
         }
         sum_exponents(x, n_classes, row);
-        loss += entropy_of_row(x, label, smoothing, n_classes, row);
-        correct += (double)first_max(x, n_classes) == label;
+        double own = entropy_of_row(x, label, smoothing, n_classes, row);
+        loss += own;
+        correct += is_hit(x, label, n_classes, own);
     }
     a->out[0][0] = loss, a->out[1][0] = count, a->out[2][0] = correct;
 }
@@ -165,8 +167,10 @@ static void cross_entropy_and_grad_reference(const tti_args *a) {
             dx[c] = kept ? (exp(x[c] - row[0]) / row[1] - target) * a->in[2][0] : 0;
         }
         count += kept;
-        if (kept) loss += good ? entropy_of_row(x, label, smoothing, n_classes, row) : NAN;
-        correct += kept && good && (double)first_max(x, n_classes) == label;
+        if (!kept) continue;
+        double own = good ? entropy_of_row(x, label, smoothing, n_classes, row) : NAN;
+        loss += own;
+        correct += is_hit(x, label, n_classes, own);
     }
     a->out[1][0] = loss, a->out[2][0] = count, a->out[3][0] = correct;
 }
@@ -291,7 +295,8 @@ static const tti_sample entropy_both_samples[] = {
 const tti_op tti_ops_loss[] = {
     {.name = "cross_entropy",
      .doc = "loss_sum, count, correct, rows: sum over rows of -sum_c t_c ln softmax(x)_c, kept "
-            "rows, rows whose first maximum is the label, max and sum e^(x-max) of each row; "
+            "rows, rows whose first maximum is the label (none if NaN), max and sum e^(x-max) of "
+            "each row; "
             "t = (1-s) [c = label] + s/C",
      .n_in_min = 2,
      .n_in_max = 2,

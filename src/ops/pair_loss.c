@@ -44,7 +44,7 @@ static double kl_slope_x(double x, double t) {
     (void)x;
     return -t;
 }
-static double kl_slope_t(double x, double t) { return t > 0 ? log(t) + 1 - x : 0; }
+static double kl_slope_t(double x, double t) { return t > 0 ? log(t) + 1 - x : t == 0 ? 0 : NAN; }
 
 static const pair_loss mse = {square_term, square_slope_x, NULL, false};
 static const pair_loss bce = {bce_term, bce_slope_x, bce_slope_t, false};

@@ -62,6 +62,9 @@ tti_sample_runs tti_dropout_runs(const tti_node *node) {
                              .step = (size_t)of.n * run};
 }
 
+/* What becomes of a dropped x: 0 as x - x, so that NaN and infinities are NaN, as in PyTorch. */
+static double dropped(double x) { return x - x; }
+
 static void dropout_reference(const tti_args *a) {
     double p = tti_attr_float(a->node, "p"), scale = 1 / (1 - p);
     uint64_t key = tti_mix64(a->run->seed, (uint64_t)tti_attr_int(a->node, "key"));
@@ -72,7 +75,8 @@ static void dropout_reference(const tti_args *a) {
         size_t e = own / runs.n_elems * runs.step + runs.first + own % runs.n_elems;
         uint64_t sample = a->run->sample0 + i / per_sample;
         tti_philox r = tti_philox_draw(key, a->run->step, (sample << SAMPLE_BITS) + e / 4);
-        a->out[0][i] = tti_philox_unit(r.v[e % 4]) >= (float)p ? a->in[0][i] * scale : 0;
+        double x = a->in[0][i];
+        a->out[0][i] = tti_philox_unit(r.v[e % 4]) >= (float)p ? x * scale : dropped(x);
     }
 }
 
@@ -84,7 +88,8 @@ static void drop_path_reference(const tti_args *a) {
     for (size_t i = 0; i < n; i++) {
         uint64_t sample = a->run->sample0 + i / per_sample;
         tti_philox r = tti_philox_draw(key, a->run->step, sample << SAMPLE_BITS);
-        a->out[0][i] = tti_philox_unit(r.v[0]) >= (float)p ? a->in[0][i] * scale : 0;
+        double x = a->in[0][i];
+        a->out[0][i] = tti_philox_unit(r.v[0]) >= (float)p ? x * scale : dropped(x);
     }
 }
 

@@ -99,7 +99,11 @@ static void max_reduce_reference(const tti_args *a) {
     }
 }
 
-/* Inputs x, y, dy.  dx = dy / ties where x equals y, else 0. */
+static double max_slope(double x, double y, double share) {
+    return isnan(y) ? y : x == y ? share : 0;
+}
+
+/* Inputs x, y, dy.  dx = dy / ties where x equals y, else 0; all NaN where y is, as in PyTorch. */
 static void max_reduce_grad_reference(const tti_args *a) {
     tutti_shape kept = kept_shape(a->node, reduced_dims(a->node));
     const tutti_shape *x = tti_in_shape(a->node, 0);
@@ -110,7 +114,7 @@ static void max_reduce_grad_reference(const tti_args *a) {
             ties += tti_broadcast_index(x, &kept, i) == k && a->in[0][i] == a->in[1][k];
         for (size_t i = 0; i < n; i++)
             if (tti_broadcast_index(x, &kept, i) == k)
-                a->out[0][i] = a->in[0][i] == a->in[1][k] ? a->in[2][k] / ties : 0;
+                a->out[0][i] = max_slope(a->in[0][i], a->in[1][k], a->in[2][k] / ties);
     }
 }
 

@@ -147,7 +147,7 @@ static void entropy_join_reference(const tti_args *a) {
         double log_sum = row[ROW_MAX] + log(row[ROW_SUM]);
         loss += (1 - smoothing) * (log_sum - row[ROW_TARGET]);
         if (smoothing > 0) loss += smoothing * (log_sum - row[ROW_TOTAL] / n_classes);
-        correct += row[ROW_BEST] == label;
+        correct += row[ROW_BEST] == label && !isnan(log_sum - row[ROW_TARGET]);
         kept[0] = row[ROW_MAX], kept[1] = row[ROW_SUM];
     }
     a->out[0][0] = loss, a->out[1][0] = count, a->out[2][0] = correct;

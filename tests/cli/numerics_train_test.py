@@ -2,6 +2,11 @@
 program: runs in 16 bits that learn, that are the same for any number of workers and after a
 resume, and runs that make activations again and tell the same story as those that keep them."""
 
+import math
+import os
+import random
+import re
+import struct
 import sys
 
 import exact_test
@@ -66,6 +71,51 @@ def test_a_shard_without_samples_counts_nothing():
            "parallel.shards=2", "train.steps=4", "optimizer.lr=1e-2", "train.eval_every=0",
            "run.checkpoint_every=-1"]
     runs.tutti("train", *net, "run.dir=run", "-n", "1", "train.clip_norm=1e9").expect(0)
+
+
+def write_array(path, shape, code, values):
+    """A .npy file; code: f4 or i8."""
+    head = "{'descr': '<%s', 'fortran_order': False, 'shape': %s, }" % (code, shape)
+    head += " " * (-(len(head) + 11) % 64) + "\n"
+    with open(path, "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode())
+        file.write(struct.pack("<%d%s" % (len(values), {"f4": "f", "i8": "q"}[code]), *values))
+
+
+def write_set(folder, shape, n_train, n_test, nan_at):
+    """Random samples, the element nan_at of the training split NaN."""
+    draw = random.Random(1)
+    size = math.prod(shape)
+    os.makedirs(folder)
+    for split, n in (("train", n_train), ("test", n_test)):
+        x = [draw.gauss(0, 1) for _ in range(n * size)]
+        if split == "train":
+            x[nan_at] = math.nan
+        write_array("%s/x_%s.npy" % (folder, split), (n, *shape), "f4", x)
+        write_array("%s/y_%s.npy" % (folder, split), (n,), "i8", [i % 3 for i in range(n)])
+
+
+def test_one_nan_ends_the_run_where_it_appears():
+    """ReLU and pooling must pass it on, in whichever library and on whichever number of workers:
+    what hides it trains on with NaN weights and finite losses."""
+    write_set("table", (6,), 40, 10, 7 * 6 + 3)
+    write_set("images", (1, 28, 28), 40, 10, 7 * 784 + 400)
+    ways = (["parallel.backend=reference"], [], ["-n", "1"], ["-n", "2"],
+            ["-n", "2", "parallel.place=processes"])
+    for data, model, where in (("table", ["model.name=mlp", "model.hidden=[8]"], "linear 'fc1'"),
+                               ("images", ["model.name=lenet"], "conv2d 'conv1'")):
+        ends = set()
+        for i, way in enumerate(ways):
+            run = "%s-%d" % (data, i)
+            ended = runs.tutti("train", *model, "data.format=npy", "data.dir=" + data,
+                               "train.batch=16", "train.epochs=4", "run.dir=" + run,
+                               "run.checkpoint_every=-1", "run.log_every=1", *way)
+            ended.expect(7, where)
+            ends.add(re.search(r"step (\d+): the loss is not finite", ended.err).group(1))
+            if not all(math.isfinite(loss) for loss in losses(run)):
+                raise AssertionError("%s: a step has the losses %s" % (run, losses(run)))
+        if len(ends) != 1:
+            raise AssertionError("%s: the runs end at the steps %s" % (data, ends))
 
 
 def test_parameters_that_are_not_finite_end_the_run():

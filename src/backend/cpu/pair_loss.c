@@ -27,7 +27,7 @@ PAIR(bce_slopes_t, -a)
 /* t (ln t - x), 0 where t is 0, NaN below */
 PAIR(kl_terms, b > 0.0f ? b * (tti_vlog(b) - a) : b == 0.0f ? 0.0f : __builtin_nanf(""))
 PAIR(kl_slopes_x, -b)
-PAIR(kl_slopes_t, b > 0.0f ? tti_vlog(b) + 1.0f - a : 0.0f)
+PAIR(kl_slopes_t, b > 0.0f ? tti_vlog(b) + 1.0f - a : b == 0.0f ? 0.0f : __builtin_nanf(""))
 
 /* x and t, then labels if there are, then dloss for a gradient. */
 static bool has_labels(const tti_node *node, bool is_grad) {

@@ -98,7 +98,7 @@ static inline void max_1(const shape_2d *s, const float *x, size_t step, const s
     for (size_t i = h.lo; i < h.hi; i++)
         for (size_t j = w.lo; j < w.hi; j++) {
             float v = x[(i * s->size[1] + j) * step];
-            bool better = fresh | (v > best) | ((v != v) & (best == best));
+            bool better = fresh | tti_is_larger(v, best);
             best = better ? v : best;
             where = better ? (i - h.lo + skip_h) * s->kernel[1] + (j - w.lo + skip_w) : where;
             fresh = false;

@@ -127,7 +127,8 @@ static tutti_status path_run(void *state, const tti_kargs *a) {
         tti_philox r = tti_philox_draw(d.key, d.step, (a->run->sample0 + s) << 28);
         float factor = (r.v[0] >> 8) >= d.limit ? d.scale : 0.0f;
         TTI_IVDEP
-        for (size_t i = 0; i < n; i++) y[i] = factor == 0.0f ? 0.0f : x[i] * factor;
+        for (size_t i = 0; i < n; i++) /* dropped: 0, but NaN stays */
+            y[i] = factor == 0.0f ? x[i] - x[i] : x[i] * factor;
     }
     return TUTTI_OK;
 }

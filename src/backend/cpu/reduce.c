@@ -93,7 +93,7 @@ static tutti_status max_run(void *state, const tti_kargs *a) {
     return TUTTI_OK;
 }
 
-/* ---- argmax: the first maximum along one axis ---- */
+/* ---- argmax: the first maximum along one axis; NaN is the largest ---- */
 
 static bool argmax_can_run(const tti_node *node) {
     return node->in[0]->type.dtype == TUTTI_F32 && node->out[0]->type.dtype == TUTTI_I32 &&
@@ -114,7 +114,8 @@ static tutti_status argmax_run(void *state, const tti_kargs *a) {
     for (size_t o = 0; o < outer; o++, x += n * inner)
         for (size_t i = 0; i < inner; i++) {
             size_t best = 0;
-            for (size_t k = 1; k < n; k++) best = x[k * inner + i] > x[best * inner + i] ? k : best;
+            for (size_t k = 1; k < n; k++)
+                best = tti_is_larger(x[k * inner + i], x[best * inner + i]) ? k : best;
             *y++ = (int32_t)best;
         }
     return TUTTI_OK;

@@ -75,6 +75,11 @@ static inline float tti_sum_n(const float *x, size_t n) {
     return tti_sum_lanes(lane);
 }
 
+/* True if x comes after best in the order of a maximum: NaN is the largest, as in PyTorch. */
+static inline bool tti_is_larger(float x, float best) {
+    return (x > best) | ((x != x) & (best == best));
+}
+
 /* The largest of start and n elements; NaN if one is NaN. */
 static inline float tti_max_n(const float *x, size_t n, float start) {
     tti_v16 acc = {0};

@@ -212,9 +212,10 @@ __global__ void __launch_bounds__(THREADS, 2)
         }
         for (int i = 0; i < R; i++) {
             int query = q0 + ty * R + i;
-            for (int j = 0; j < R; j++) out[i][j] = l[i] == 0 ? (A)0 : out[i][j] / l[i];
+            for (int j = 0; j < R; j++)
+                out[i][j] = o.n_keys == 0 ? (A)0 : out[i][j] / l[i]; /* all scores -inf: NaN */
             if (tx == 0 && slice == 0 && query < o.n_t)
-                a.lse[o.lse_at + query] = l[i] == 0 ? 0.0f : (float)(m[i] + log_of(l[i]));
+                a.lse[o.lse_at + query] = o.n_keys == 0 ? 0.0f : (float)(m[i] + log_of(l[i]));
         }
         store(out, q0, o.n_t, slice, v.dim, o.y_width, (T *)a.y + (o.y - (const T *)a.y));
     }

@@ -200,9 +200,9 @@ __global__ void __launch_bounds__(THREADS, DP == 64 ? 3 : 2)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             l[i] = quad_sum(l[i]);
-            factor[i] = l[i] == 0 ? 0.0f : 1 / l[i];
+            factor[i] = o.n_keys == 0 ? 0.0f : 1 / l[i]; /* all scores -inf: NaN */
             if (threadIdx.x % 4 == 0 && row + 8 * i < o.n_t)
-                a.lse[o.lse_at + row + 8 * i] = l[i] == 0 ? 0.0f : m[i] * v.scale + logf(l[i]);
+                a.lse[o.lse_at + row + 8 * i] = o.n_keys == 0 ? 0.0f : m[i] * v.scale + logf(l[i]);
         }
         store<T, DP>(out, factor, q0 + warp * 16, o.n_t, v.dim, o.y_width, (T *)a.y + o.y_at);
     }

@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(THREADS)
     A log_sum = log(s.sum), loss = log_sum + (s.max - w.own), share = (A)e.smoothing;
     if (w.total) loss = (1 - share) * loss + share * (log_sum + (s.max - s.total / (A)e.n));
     rows[row] = rounded(s);
-    found[row] = make_float2((float)loss, s.beaten || w.own != w.own ? 0 : 1);
+    found[row] = make_float2((float)loss, s.beaten || loss != loss ? 0 : 1);
 }
 
 template <class A>
@@ -179,7 +179,7 @@ __device__ __forceinline__ A pair_slope(int kind, bool of_target, A x, A t) {
     if (kind == TTI_PAIR_MSE) return 2 * (x - t);
     if (kind == TTI_PAIR_BCE) return of_target ? -x : 1 / (1 + exp(-x)) - t;
     if (!of_target) return -t;
-    return t > 0 ? log(t) + 1 - x : (A)0;
+    return t > 0 ? log(t) + 1 - x : t == 0 ? (A)0 : (A)NAN;
 }
 
 struct pairs {

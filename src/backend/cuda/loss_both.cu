@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(STAGED_THREADS, STAGED_BLOCKS)
     if (threadIdx.x == 0) {
         float log_sum = logf(s.sum), loss = log_sum + (s.max - w.own);
         if (w.total) loss = (1 - share) * loss + share * (log_sum + (s.max - s.total / (float)e.n));
-        found[row] = make_float2(loss, s.beaten || w.own != w.own ? 0 : 1);
+        found[row] = make_float2(loss, s.beaten || loss != loss ? 0 : 1);
     }
     float scale = d / s.sum, even = d * share / (float)e.n, base = s.max * LOG2_E;
 #pragma unroll 4
@@ -212,7 +212,7 @@ __device__ __forceinline__ slope_low see_staged(const entropy &e, const walk &at
     if (threadIdx.x == 0) {
         float log_sum = logf(s.sum), loss = log_sum + (s.max - w.own);
         if (w.total) loss = (1 - share) * loss + share * (log_sum + (s.max - s.total / (float)e.n));
-        found[at.row] = make_float2(loss, s.beaten || w.own != w.own ? 0 : 1);
+        found[at.row] = make_float2(loss, s.beaten || loss != loss ? 0 : 1);
     }
     slope_low p = {s.max * LOG2_E, d / s.sum, d * share / (float)e.n, d * (1 - share)};
     return p;

@@ -42,7 +42,7 @@ __device__ __forceinline__ float2 one_row(const small_entropy &e, const float *l
         own = i == label ? row.x[i] : own;
     }
     float base = max == -INFINITY ? 0.0f : max;
-    bool beaten = own != own;
+    bool beaten = false;
 #pragma unroll
     for (int i = 0; i < MOST_CLASSES; i++) {
         if (i >= e.n) continue;
@@ -56,7 +56,7 @@ __device__ __forceinline__ float2 one_row(const small_entropy &e, const float *l
 #pragma unroll
     for (int i = 0; i < MOST_CLASSES; i++)
         if (i < e.n) dx[i] = expf(row.x[i] - max) * scale - each - (i == label ? hit : 0.0f);
-    return make_float2(loss, beaten ? 0.0f : 1.0f);
+    return make_float2(loss, beaten || loss != loss ? 0.0f : 1.0f);
 }
 
 __global__ void __launch_bounds__(MOST_ROWS)

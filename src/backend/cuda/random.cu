@@ -26,6 +26,12 @@ __device__ __forceinline__ tti_philox draw(const dropout_args &a, uint64_t sampl
     return tti_philox_draw(key, a.run->step, ((a.run->sample0 + sample) << SAMPLE_BITS) + quad);
 }
 
+/* A dropped x is 0 as x - x, so that NaN stays. */
+template <class A>
+__device__ __forceinline__ A masked(A x, uint32_t bits, uint32_t limit, A scale) {
+    return (bits >> 8) >= limit ? x * scale : x - x;
+}
+
 /* A thread has V elements of one sample, whole draws. */
 template <class T, int V, bool BY_SAMPLE>
 __global__ void __launch_bounds__(THREADS) vector_kernel(const __grid_constant__ dropout_args a) {
@@ -42,8 +48,7 @@ __global__ void __launch_bounds__(THREADS) vector_kernel(const __grid_constant__
         for (int j = 0; j < 4; j++) bits[q + j] = r.v[BY_SAMPLE ? 0 : j];
     }
 #pragma unroll
-    for (int j = 0; j < V; j++)
-        x[j] = (bits[j] >> 8) >= a.limit ? tti_to_f32(raw.v[j]) * scale : 0.0f;
+    for (int j = 0; j < V; j++) x[j] = masked(tti_to_f32(raw.v[j]), bits[j], a.limit, scale);
     tti_store((T *)a.y + i * V, x);
 }
 
@@ -64,9 +69,8 @@ __global__ void __launch_bounds__(THREADS) quad_kernel(const __grid_constant__ d
             at = (e - channel * a.pixels.by) * a.n_channels + channel;
         }
         at += sample * a.per_sample;
-        bool keep = (r.v[BY_SAMPLE ? 0 : j] >> 8) >= a.limit;
-        A x = tti_to_acc(((const T *)a.x)[at]) * (A)a.scale;
-        tti_from_acc((T *)a.y + at, keep ? x : (A)0);
+        A x = tti_to_acc(((const T *)a.x)[at]);
+        tti_from_acc((T *)a.y + at, masked(x, r.v[BY_SAMPLE ? 0 : j], a.limit, (A)a.scale));
     }
 }
 

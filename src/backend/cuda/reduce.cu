@@ -313,7 +313,7 @@ __global__ void __launch_bounds__(THREADS) spread_kernel(const __grid_constant__
         i = q;
     }
     A x = tti_to_acc(((const T *)a.x)[at[1]]), y = tti_to_acc(((const T *)a.y)[at[2]]);
-    A dx = 0;
+    A dx = y == y ? (A)0 : y; /* all NaN where the maximum is */
     if (x == y) dx = tti_to_acc(((const T *)a.dy)[at[3]]) / ((const A *)a.ties)[at[2]];
     tti_from_acc((T *)a.dx + at[0], dx);
 }

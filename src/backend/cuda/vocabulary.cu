@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(THREADS)
         double loss = (1 - r.smoothing) * (log_sum - row[ROW_TARGET]);
         if (r.smoothing > 0) loss += r.smoothing * (log_sum - row[ROW_TOTAL] / (double)r.n_classes);
         rows[i] = make_float2((float)row[ROW_MAX], (float)row[ROW_SUM]);
-        found[i] = make_double2(loss, row[ROW_BEST] == (double)label ? 1 : 0);
+        found[i] = make_double2(loss, loss == loss && row[ROW_BEST] == (double)label ? 1 : 0);
     }
 }
 
