@@ -13,7 +13,8 @@
 enum { VARINT = 0, BYTES = 2, FIXED32 = 5 };
 
 /* Fields, by message. */
-enum { MODEL_IR = 1, MODEL_PRODUCER = 2, MODEL_GRAPH = 7, MODEL_OPSET = 8, OPSET_VERSION = 2 };
+enum { MODEL_IR = 1, MODEL_PRODUCER = 2, MODEL_GRAPH = 7, MODEL_OPSET = 8 };
+enum { MODEL_METADATA = 14, OPSET_VERSION = 2, ENTRY_KEY = 1, ENTRY_VALUE = 2 };
 enum { GRAPH_NODE = 1, GRAPH_NAME = 2, GRAPH_TENSOR = 5, GRAPH_INPUT = 11, GRAPH_OUTPUT = 12 };
 enum { NODE_IN = 1, NODE_OUT = 2, NODE_OP = 4, NODE_ATTR = 5 };
 enum { ATTR_NAME = 1, ATTR_F = 2, ATTR_I = 3, ATTR_INTS = 8, ATTR_TYPE = 20 };
@@ -97,12 +98,12 @@ void tti_onnx_add_tensor(tti_onnx_file *file, const char *name, const tutti_type
 }
 
 static void add_value(tti_str *out, int field, const char *name, const tutti_type *type,
-                      bool open) {
+                      unsigned open) {
     tti_str shape = {0}, tensor = {0}, wrap = {0}, value = {0};
     for (int i = 0; i < type->shape.n_dims; i++) {
         tti_str dim = {0};
-        if (i == 0 && open)
-            add_text(&dim, DIM_PARAM, "N");
+        if (open >> i & 1)
+            add_text(&dim, DIM_PARAM, i == 0 ? "N" : "T");
         else
             add_int(&dim, DIM_VALUE, type->shape.dim[i]);
         add_message(&shape, SHAPE_DIM, &dim);
@@ -115,12 +116,21 @@ static void add_value(tti_str *out, int field, const char *name, const tutti_typ
     add_message(out, field, &value);
 }
 
-void tti_onnx_add_input(tti_onnx_file *file, const char *name, const tutti_type *type, bool open) {
+void tti_onnx_add_input(tti_onnx_file *file, const char *name, const tutti_type *type,
+                        unsigned open) {
     add_value(&file->inputs, GRAPH_INPUT, name, type, open);
 }
 
-void tti_onnx_add_output(tti_onnx_file *file, const char *name, const tutti_type *type, bool open) {
+void tti_onnx_add_output(tti_onnx_file *file, const char *name, const tutti_type *type,
+                         unsigned open) {
     add_value(&file->outputs, GRAPH_OUTPUT, name, type, open);
+}
+
+void tti_onnx_add_metadata(tti_onnx_file *file, const char *key, const char *text) {
+    tti_str entry = {0};
+    add_text(&entry, ENTRY_KEY, key);
+    add_text(&entry, ENTRY_VALUE, text);
+    add_message(&file->metadata, MODEL_METADATA, &entry);
 }
 
 tutti_status tti_onnx_save(const tti_onnx_file *file, const char *graph_name, const char *path,
@@ -138,6 +148,8 @@ tutti_status tti_onnx_save(const tti_onnx_file *file, const char *graph_name, co
     add_message(&model, MODEL_GRAPH, &graph);
     add_int(&opset, OPSET_VERSION, OPSET);
     add_message(&model, MODEL_OPSET, &opset);
+    tti_str_add_bytes(&model, tti_str_text(&file->metadata), file->metadata.n_bytes);
+    if (file->metadata.failed) model.failed = true;
     tutti_status st = TUTTI_OK;
     if (model.failed)
         st = tti_fail(TUTTI_E_NOMEM, "%s: out of memory", path);
@@ -156,4 +168,5 @@ void tti_onnx_free(tti_onnx_file *file) {
     tti_str_free(&file->tensors);
     tti_str_free(&file->inputs);
     tti_str_free(&file->outputs);
+    tti_str_free(&file->metadata);
 }

@@ -12,6 +12,7 @@
 /* Empty when all zero. */
 typedef struct tti_onnx_file {
     tti_str nodes, tensors, inputs, outputs; /* encoded fields of the graph */
+    tti_str metadata;                        /* of the model */
 } tti_onnx_file;
 
 typedef enum tti_onnx_attr_kind {
@@ -47,9 +48,14 @@ void tti_onnx_add_node(tti_onnx_file *file, const tti_onnx_node *node);
 void tti_onnx_add_tensor(tti_onnx_file *file, const char *name, const tutti_type *type,
                          const void *data);
 
-/* The first dimension is free, "N", if open. */
-void tti_onnx_add_input(tti_onnx_file *file, const char *name, const tutti_type *type, bool open);
-void tti_onnx_add_output(tti_onnx_file *file, const char *name, const tutti_type *type, bool open);
+/* Bit d of open: dimension d is free, "N" if it is the first, else "T". */
+void tti_onnx_add_input(tti_onnx_file *file, const char *name, const tutti_type *type,
+                        unsigned open);
+void tti_onnx_add_output(tti_onnx_file *file, const char *name, const tutti_type *type,
+                         unsigned open);
+
+/* A key and a text that readers show (metadata_props). */
+void tti_onnx_add_metadata(tti_onnx_file *file, const char *key, const char *text);
 
 /* Writes the file, durable and whole.  TUTTI_E_UNSUPPORTED from 2 GiB on. */
 TUTTI_NODISCARD tutti_status tti_onnx_save(const tti_onnx_file *file, const char *graph_name,

@@ -118,8 +118,8 @@ static tutti_shape with_rows(const tti_blueprint *b, const tutti_shape *sample) 
     return shape;
 }
 
-static tutti_status build_graph(const tutti_job *job, const tti_blueprint *b, tutti_graph *g) {
-    const tutti_dataset_info *info = tutti_dataset_get_info(b->train);
+static tutti_status build_graph(const tutti_job *job, const tti_blueprint *b,
+                                const tutti_dataset_info *info, tutti_graph *g) {
     tutti_shape x_shape = with_rows(b, &info->x.shape), y_shape = with_rows(b, &info->y.shape);
     bool is_mixed = g->training && b->config.data.mixup > 0;
     const tutti_shape *fed =
@@ -138,18 +138,32 @@ static tutti_status build_graph(const tutti_job *job, const tti_blueprint *b, tu
     return tutti_graph_check(g);
 }
 
-tutti_status tti_blueprint_graph(const tutti_job *job, const tti_blueprint *b, bool training,
-                                 tutti_graph **out) {
+static tutti_status make_graph(const tutti_job *job, const tti_blueprint *b,
+                               const tutti_dataset_info *info, bool training, tutti_graph **out) {
     *out = NULL;
     tutti_graph *g = tutti_graph_create(training);
     if (!g) return tti_fail(TUTTI_E_NOMEM, "graph: out of memory");
-    tutti_status st = build_graph(job, b, g);
+    tutti_status st = build_graph(job, b, info, g);
     if (st != TUTTI_OK) {
         tutti_graph_destroy(g);
         return st;
     }
     *out = g;
     return TUTTI_OK;
+}
+
+tutti_status tti_blueprint_graph(const tutti_job *job, const tti_blueprint *b, bool training,
+                                 tutti_graph **out) {
+    return make_graph(job, b, tutti_dataset_get_info(b->train), training, out);
+}
+
+tutti_status tti_blueprint_graph_for_length(const tutti_job *job, const tti_blueprint *b,
+                                            int64_t n_t, tutti_graph **out) {
+    tutti_dataset_info info = *tutti_dataset_get_info(b->train);
+    bool guesses = tti_shape_equal(&info.x.shape, &info.y.shape);
+    info.x.shape.dim[0] = n_t;
+    if (guesses) info.y.shape = info.x.shape;
+    return make_graph(job, b, &info, false, out);
 }
 
 /* ---- the plan ---- */

@@ -89,6 +89,10 @@ void tti_blueprint_destroy(tti_blueprint *blueprint);
 tutti_status tti_blueprint_graph(const tutti_job *job, const tti_blueprint *blueprint,
                                  bool training, tutti_graph **out);
 
+/* The same of a model whose samples are sequences, for evaluation of samples of n_t tokens. */
+tutti_status tti_blueprint_graph_for_length(const tutti_job *job, const tti_blueprint *blueprint,
+                                            int64_t n_t, tutti_graph **out);
+
 /* What the passes should aim at for this job where it computes: for the whole model, and for the
  * part of a place of a model group. */
 tti_target tti_blueprint_target(const tti_blueprint *blueprint);

@@ -20,14 +20,21 @@ static const double hidden = -1e9;
 
 /* ---- attention ---- */
 
+/* Of n_t x n_t: of the longest sequence, cut to the one that is there. */
 static tutti_status causal_mask(tti_onnx_emit *e, int64_t n_t, const char **out) {
-    if (!e->causal || e->causal_t != n_t) {
+    if (e->twin) n_t = e->most_t;
+    if (!e->causal) {
         float *mask = malloc((size_t)(n_t * n_t) * sizeof *mask + 1);
         if (!mask) return tti_fail(TUTTI_E_NOMEM, "export: out of memory");
         for (int64_t i = 0; i < n_t * n_t; i++) mask[i] = i % n_t > i / n_t ? (float)hidden : 0;
         e->causal = tti_onnx_floats(e, &TUTTI_SHAPE(n_t, n_t), mask);
-        e->causal_t = n_t;
         free(mask);
+        static const int64_t zeros[2] = {0, 0}, axes[2] = {0, 1};
+        tti_onnx_attr attrs[] = {TTI_ONNX_I("axis", 0), {0}};
+        if (e->twin)
+            e->causal = OP("Slice", e->causal, tti_onnx_list(e, 2, zeros),
+                           TTI_ONNX_OP(e, "Concat", attrs, e->length, e->length),
+                           tti_onnx_list(e, 2, axes));
     }
     *out = e->causal;
     return TUTTI_OK;
@@ -40,7 +47,7 @@ static const char *length_mask(tti_onnx_emit *e, const char *lengths, int64_t n_
     int64_t zero = 0, one = 1;
     const char *first = RESHAPE(tti_onnx_list(e, 1, &zero), 1), *number[3];
     number[0] = OP("Squeeze", first);
-    number[1] = OP("Squeeze", tti_onnx_list(e, 1, &n_t));
+    number[1] = OP("Squeeze", e->twin ? e->length : tti_onnx_list(e, 1, &n_t));
     number[2] = OP("Squeeze", tti_onnx_list(e, 1, &one));
     const char *keys = OP("Range", number[0], number[1], number[2]);
     const char *ends = RESHAPE(TTI_ONNX_OP(e, "Cast", to_i64, lengths), -1, 1, 1, 1, 1);
@@ -99,7 +106,7 @@ typedef struct recurrent {
 static tutti_status layer(tti_onnx_emit *e, const tti_node *node, const recurrent *r,
                           const char **out) {
     int64_t h = node->in[2]->type.shape.dim[1], in = node->in[1]->type.shape.dim[1];
-    int64_t rows = r->n_gates * h, n_t = node->in[0]->type.shape.dim[1];
+    int64_t rows = r->n_gates * h;
     tti_onnx_attr attrs[3] = {TTI_ONNX_I("hidden_size", h)};
     if (r->n_gates == 3) attrs[1] = TTI_ONNX_I("linear_before_reset", 1);
     const char *bias[2], *inputs[8] = {NULL};
@@ -115,7 +122,7 @@ static tutti_status layer(tti_onnx_emit *e, const tti_node *node, const recurren
         inputs[5 + i] = RESHAPE(IN(5 + i), 1, -1, h);
     }
     const char *y = tti_onnx_op(e, r->op, inputs, attrs); /* [T,1,N,H] */
-    *out = RESHAPE(TRANSPOSE(y, 2, 0, 1, 3), -1, n_t, h);
+    *out = RESHAPE(TRANSPOSE(y, 2, 0, 1, 3), 0, 0, h);
     return TUTTI_OK;
 }
 

@@ -92,23 +92,19 @@ RULE(constant) {
     double value = tti_attr_float(node, "value");
     if (type.dtype != TUTTI_F32) return refuse(node, "constants other than f32");
     const char *number = tti_onnx_number(e, value);
-    *out = type.shape.n_dims == 0
-               ? number
-               : OP("Expand", number, tti_onnx_list(e, type.shape.n_dims, type.shape.dim));
+    *out = type.shape.n_dims == 0 ? number : OP("Expand", number, tti_onnx_shape(e, node, 0));
     return TUTTI_OK;
 }
 
 RULE(broadcast_to) {
-    const tutti_shape *shape = &node->out[0]->type.shape;
-    *out = OP("Expand", IN(0), tti_onnx_list(e, shape->n_dims, shape->dim));
+    *out = OP("Expand", IN(0), tti_onnx_shape(e, node, 0));
     return TUTTI_OK;
 }
 
 RULE(reshape) {
     tutti_shape shape = node->out[0]->type.shape;
     if (tutti_shape_n_elems(&shape) == 0) return refuse(node, "empty values");
-    if (shape.n_dims > 0) shape.dim[0] = -1;
-    *out = tti_onnx_reshape(e, IN(0), shape.n_dims, shape.dim);
+    *out = OP("Reshape", IN(0), tti_onnx_shape(e, node, -1));
     return TUTTI_OK;
 }
 
@@ -121,7 +117,10 @@ RULE(transpose) {
 RULE(slice) {
     int64_t axis = tti_attr_int(node, "axis"), start = tti_attr_int(node, "start");
     int64_t end = start + tti_attr_int(node, "len");
-    *out = OP("Slice", IN(0), tti_onnx_list(e, 1, &start), tti_onnx_list(e, 1, &end),
+    const tti_node *twin = tti_onnx_twin(e, node);
+    int64_t twin_start = tti_attr_int(twin, "start");
+    *out = OP("Slice", IN(0), tti_onnx_place(e, start, twin_start),
+              tti_onnx_place(e, end, twin_start + tti_attr_int(twin, "len")),
               tti_onnx_list(e, 1, &axis));
     return TUTTI_OK;
 }

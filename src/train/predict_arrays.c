@@ -12,7 +12,7 @@
 #include "data/token_stream.h"
 #include "data/zip_member.h"
 #include "ir/graph.h"
-#include "train/predict.h"
+#include "train/predicting.h"
 
 #define MAX_TEXT_BYTES ((size_t)1 << 30)
 

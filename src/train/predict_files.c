@@ -13,7 +13,7 @@
 #include "base/json.h"
 #include "data/dataset.h"
 #include "train/generator.h"
-#include "train/predict.h"
+#include "train/predicting.h"
 
 enum { MAX_DEPTH = 64 };
 

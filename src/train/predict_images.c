@@ -8,7 +8,7 @@
 #include "data/dataset.h"
 #include "data/idx.h"
 #include "data/image_set.h"
-#include "train/predict.h"
+#include "train/predicting.h"
 
 /* u8 [H,W] or [1,H,W]. */
 static bool is_grey(const tutti_dataset *ds) {

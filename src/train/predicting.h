@@ -1,9 +1,10 @@
-/* predict.h - the parts of tutti_predict: files of any kind become samples, samples become batches.
+/* predicting.h - the parts of tutti_predict: files of any kind become samples, samples become
+ * batches.
  *
  * A kind of file fills a stored sample and calls tti_predict_add; what the model says of it is told
  * when the batch is full, in the order of the samples. */
-#ifndef TTI_TRAIN_PREDICT_H
-#define TTI_TRAIN_PREDICT_H
+#ifndef TTI_TRAIN_PREDICTING_H
+#define TTI_TRAIN_PREDICTING_H
 
 #include "base/arena.h"
 #include "data/image.h"
@@ -48,4 +49,4 @@ tutti_status tti_predict_images(tti_predicting *r, const char *file);
 tutti_status tti_predict_array(tti_predicting *r, const char *file);
 tutti_status tti_predict_text(tti_predicting *r, const char *file);
 
-#endif /* TTI_TRAIN_PREDICT_H */
+#endif /* TTI_TRAIN_PREDICTING_H */
