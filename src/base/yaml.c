@@ -225,6 +225,18 @@ static tutti_status read_all(int fd, const char *path, char *text, size_t *n_byt
     return TUTTI_OK;
 }
 
+/* Some editors begin a file with a byte order mark.  In UTF-8 it says nothing. */
+static tutti_status drop_mark(const char *path, const char **text, size_t *n_bytes) {
+    static const char *const wide[] = {"\xFF\xFE", "\xFE\xFF"};
+    for (size_t i = 0; i < TTI_COUNT(wide); i++)
+        if (*n_bytes >= 2 && memcmp(*text, wide[i], 2) == 0)
+            return fail_file(path, "is UTF-16; save it as UTF-8");
+    if (*n_bytes < 3 || memcmp(*text, "\xEF\xBB\xBF", 3) != 0) return TUTTI_OK;
+    *text += 3;
+    *n_bytes -= 3;
+    return TUTTI_OK;
+}
+
 tutti_status tti_yaml_read_file(const char *path, tti_arena *arena, const char **text,
                                 size_t *n_bytes) {
     struct stat info;
@@ -242,6 +254,7 @@ tutti_status tti_yaml_read_file(const char *path, tti_arena *arena, const char *
         st = read_all(fd, path, bytes, n_bytes);
     }
     close(fd);
-    if (st == TUTTI_OK) *text = bytes;
-    return st;
+    if (st != TUTTI_OK) return st;
+    *text = bytes;
+    return drop_mark(path, text, n_bytes);
 }

@@ -3,6 +3,7 @@
  * To add a command: write cmd_NAME.c, declare it in cmd.h, add a row here. */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -110,6 +111,19 @@ static void keep_standard_files(void) {
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) return;
 }
 
+static void on_file_limit(int number) { (void)number; }
+
+/* A file that reaches the limit of `ulimit -f` fails with EFBIG, which is reported like a full
+ * disk, instead of ending the process.  A handler, not SIG_IGN: programs that `tutti launch` starts
+ * have the default again. */
+static void survive_file_limit(void) {
+    struct sigaction old;
+    if (sigaction(SIGXFSZ, NULL, &old) != 0 || old.sa_handler != SIG_DFL) return;
+    struct sigaction action = {.sa_handler = on_file_limit, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGXFSZ, &action, NULL);
+}
+
 /* Results that have not arrived are a failure. */
 static int results_have_arrived(const char *name, int code) {
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;
@@ -119,6 +133,7 @@ static int results_have_arrived(const char *name, int code) {
 
 int main(int argc, char **argv) {
     keep_standard_files();
+    survive_file_limit();
     if (argc < 2) {
         help(stderr);
         return EXIT_USAGE;

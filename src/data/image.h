@@ -11,7 +11,7 @@
 
 enum {
     TTI_MAX_IMAGE_SIDE = 65535,
-    TTI_MAX_IMAGE_PIXELS = 1 << 26, /* 67 million: 192 MiB as RGB */
+    TTI_MAX_IMAGE_PIXELS = 1 << 27, /* 134 million, 384 MiB as RGB; a job may set another limit */
     TTI_IMAGE_PAD_BYTES = 64,       /* readable after the last pixel */
 };
 
@@ -30,6 +30,7 @@ typedef struct tti_blob {
     const uint8_t *bytes;
     size_t n_bytes;
     const char *name;
+    int64_t max_pixels; /* 0: TTI_MAX_IMAGE_PIXELS */
 } tti_blob;
 
 /* What a header says: the size as shown, that is after turning. */
@@ -46,21 +47,29 @@ tutti_status tti_image_read_head(const tti_blob *blob, tti_image_head *out);
 /* Decodes at least box (in the picture as shown), and little more where that is faster: *out is the
  * whole picture, pixels outside of box may be anything.  Grey becomes RGB,
  * alpha is dropped, CMYK is converted as PIL does, the picture is turned upright.  head is what
- * tti_image_read_head gave.  A damaged file is TUTTI_E_DATA. */
+ * tti_image_read_head gave.  A damaged file is TUTTI_E_DATA, wherever box lies: the file is
+ * checked to its last row. */
 tutti_status tti_image_decode(const tti_blob *blob, const tti_image_head *head, const tti_box *box,
                               tti_workspace *ws, tti_image *out);
 
-/* The orientation in the EXIF data of a JPEG, 1 where there is none or it is damaged. */
-int tti_exif_orientation(const uint8_t *bytes, size_t n_bytes);
+/* The orientation of a JPEG, 1 where there is none or it is damaged. */
+int tti_jpeg_orientation(const uint8_t *bytes, size_t n_bytes);
 
-/* The two decoders: at least the box, or rows first .. last-1, of the picture as stored, into its
- * place of rgb [H,W,3]. */
+/* The orientation in a block of EXIF data, with or without "Exif" before it, and in XMP text; 0: it
+ * has none.  EXIF goes first, as in PIL. */
+int tti_exif_orientation(const uint8_t *bytes, size_t n_bytes);
+int tti_xmp_orientation(const char *text, size_t n_bytes);
+
+/* TUTTI_E_DATA with the limit for a picture that is larger than blob allows. */
+tutti_status tti_image_check_pixels(const tti_blob *blob, int64_t h, int64_t w);
+
+/* The two decoders: at least the box, or all, of the picture as stored, into its place of rgb
+ * [H,W,3]. */
 tutti_status tti_jpeg_read_head(const tti_blob *blob, int64_t *h, int64_t *w);
 tutti_status tti_jpeg_decode(const tti_blob *blob, const tti_box *box, tti_buffer *row,
                              uint8_t *rgb);
-tutti_status tti_png_read_head(const tti_blob *blob, int64_t *h, int64_t *w);
-tutti_status tti_png_decode(const tti_blob *blob, int64_t first, int64_t last, tti_buffer *row,
-                            uint8_t *rgb);
+tutti_status tti_png_read_head(const tti_blob *blob, int64_t *h, int64_t *w, int *orientation);
+tutti_status tti_png_decode(const tti_blob *blob, uint8_t *rgb);
 
 /* The part `from` of a picture as a picture of h x w, of which the part `window` is written to out,
  * u8 [window.h, window.w, 3], mirrored if flip. */

@@ -8,6 +8,19 @@
 
 static const uint8_t png_magic[8] = {0x89, 'P', 'N', 'G', 0x0D, 0x0A, 0x1A, 0x0A};
 
+tutti_status tti_image_check_pixels(const tti_blob *blob, int64_t h, int64_t w) {
+    int64_t most = blob->max_pixels > 0 ? blob->max_pixels : TTI_MAX_IMAGE_PIXELS;
+    if (h <= TTI_MAX_IMAGE_SIDE && w <= TTI_MAX_IMAGE_SIDE && h * w <= most) return TUTTI_OK;
+    if (h > TTI_MAX_IMAGE_SIDE || w > TTI_MAX_IMAGE_SIDE)
+        return tti_fail(TUTTI_E_DATA, "%s: %lld x %lld pixels, a side may have %d at most",
+                        blob->name, (long long)w, (long long)h, TTI_MAX_IMAGE_SIDE);
+    return tti_fail(TUTTI_E_DATA,
+                    "%s: %lld x %lld pixels, %lld in all, are more than data.max_pixels=%lld "
+                    "allows (the largest possible value is %d)",
+                    blob->name, (long long)w, (long long)h, (long long)(h * w), (long long)most,
+                    1 << 30);
+}
+
 /* Orientations from 5 on exchange rows and columns. */
 static bool is_sideways(int orientation) { return orientation >= 5; }
 
@@ -19,9 +32,9 @@ tutti_status tti_image_read_head(const tti_blob *blob, tti_image_head *out) {
     if (blob->n_bytes == 0) return tti_fail(TUTTI_E_DATA, "%s: the file is empty", blob->name);
     if (!head.is_png && !is_jpeg)
         return tti_fail(TUTTI_E_DATA, "%s: neither JPEG nor PNG by its first bytes", blob->name);
-    TTI_TRY(head.is_png ? tti_png_read_head(blob, &head.h, &head.w)
+    TTI_TRY(head.is_png ? tti_png_read_head(blob, &head.h, &head.w, &head.orientation)
                         : tti_jpeg_read_head(blob, &head.h, &head.w));
-    if (is_jpeg) head.orientation = tti_exif_orientation(b, blob->n_bytes);
+    if (is_jpeg) head.orientation = tti_jpeg_orientation(b, blob->n_bytes);
     if (is_sideways(head.orientation)) {
         int64_t h = head.h;
         head.h = head.w;
@@ -62,8 +75,7 @@ tutti_status tti_image_decode(const tti_blob *blob, const tti_image_head *head, 
     const tti_box *stored = turned ? &all : box;
     size_t n_bytes = (size_t)(head->h * head->w * 3) + TTI_IMAGE_PAD_BYTES;
     TTI_TRY(tti_buffer_reserve(&ws->pixels, n_bytes));
-    TTI_TRY(head->is_png ? tti_png_decode(blob, stored->y, stored->y + stored->h, &ws->rows,
-                                          ws->pixels.bytes)
+    TTI_TRY(head->is_png ? tti_png_decode(blob, ws->pixels.bytes)
                          : tti_jpeg_decode(blob, stored, &ws->rows, ws->pixels.bytes));
     *out = (tti_image){head->h, head->w, ws->pixels.bytes};
     if (!turned) return TUTTI_OK;

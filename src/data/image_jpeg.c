@@ -1,10 +1,10 @@
 /* image_jpeg.c - JPEG files through libjpeg-turbo: only the part that is asked for.
  *
- * The one idea: a random crop needs part of the picture; rows above and columns beside it are
- * entropy-decoded but not transformed, rows below are never touched.  The pixels are those of a
- * full decode, bit for bit (tests/data/image_decode_test.c).
- * The library calls back on errors and must not get control again: error_exit jumps out.  Warnings
- * that mean lost pixels are errors here; PIL refuses such files too. */
+ * The one idea: a random crop needs part of the picture; rows above and below and columns beside it
+ * are entropy-decoded but not transformed, so a damaged file is found whatever the crop.  The
+ * pixels are those of a full decode, bit for bit (tests/data/image_decode_test.c). The library
+ * calls back on errors and must not get control again: error_exit jumps out.  Warnings that mean
+ * lost pixels are errors here; PIL refuses such files too. */
 #include "data/image.h"
 
 #if TUTTI_HAVE_JPEG
@@ -78,8 +78,10 @@ static void read_header(decoder *d, const tti_blob *blob) {
     jpeg_mem_src(&d->jpeg, blob->bytes, (unsigned long)blob->n_bytes);
     jpeg_read_header(&d->jpeg, TRUE);
     uint64_t n_pixels = (uint64_t)d->jpeg.image_width * d->jpeg.image_height;
-    if (n_pixels > TTI_MAX_IMAGE_PIXELS || n_pixels / MAX_EXPANSION > blob->n_bytes)
-        fail_with(d, "more pixels than are possible here");
+    if (n_pixels / MAX_EXPANSION > blob->n_bytes)
+        fail_with(d, "more pixels than so few bytes hold");
+    d->status = tti_image_check_pixels(blob, d->jpeg.image_height, d->jpeg.image_width);
+    if (d->status != TUTTI_OK) longjmp(d->failed, 1);
 }
 
 tutti_status tti_jpeg_read_head(const tti_blob *blob, int64_t *h, int64_t *w) {
@@ -113,12 +115,21 @@ static int64_t cut_columns(decoder *d, const tti_box *box) {
     return from;
 }
 
+/* Rows below the box.  The last one is read: to skip it is to leave the rest of the file alone. */
+static void read_to_the_end(decoder *d, uint8_t *last_row) {
+    JDIMENSION left = d->jpeg.output_height - d->jpeg.output_scanline;
+    if (left == 0) return;
+    if (left > 1) jpeg_skip_scanlines(&d->jpeg, left - 1);
+    if (jpeg_read_scanlines(&d->jpeg, &last_row, 1) != 1) fail_with(d, "rows are missing");
+}
+
 /* Called with the jump set. */
 static void read_rows(decoder *d, const tti_box *box, tti_buffer *row, uint8_t *rgb) {
     bool cmyk = d->jpeg.jpeg_color_space == JCS_CMYK || d->jpeg.jpeg_color_space == JCS_YCCK;
     d->jpeg.out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
     jpeg_start_decompress(&d->jpeg);
-    int64_t w = d->jpeg.output_width, first_column = cut_columns(d, box);
+    int64_t h = d->jpeg.output_height, w = d->jpeg.output_width;
+    int64_t first_column = cut_columns(d, box);
     if (cmyk) {
         d->status = tti_buffer_reserve(row, (size_t)w * 4);
         if (d->status != TUTTI_OK) longjmp(d->failed, 1);
@@ -130,6 +141,7 @@ static void read_rows(decoder *d, const tti_box *box, tti_buffer *row, uint8_t *
         if (jpeg_read_scanlines(&d->jpeg, &target, 1) != 1) fail_with(d, "rows are missing");
         if (cmyk) convert_cmyk(row->bytes, d->jpeg.output_width, out);
     }
+    read_to_the_end(d, cmyk ? row->bytes : rgb + ((h - 1) * w + first_column) * 3);
 }
 
 tutti_status tti_jpeg_decode(const tti_blob *blob, const tti_box *box, tti_buffer *row,

@@ -2,7 +2,7 @@
  *
  * Every kind becomes 8-bit RGB: palettes and low depths are expanded, 16 bits lose the low byte,
  * alpha and transparency are dropped, gamma and colour profiles are ignored: what PIL's
- * convert("RGB") gives.  Interlaced files need all rows, others are read only as far as asked.
+ * convert("RGB") gives.  All rows are read, so a damaged file is found whatever the crop.
  * libpng calls back on errors and must not get control again: on_error jumps out. */
 #include "data/image.h"
 
@@ -63,16 +63,86 @@ static void read_header(decoder *d) {
     d->h = png_get_image_height(d->png, d->info);
     d->w = png_get_image_width(d->png, d->info);
     d->interlaced = png_get_interlace_type(d->png, d->info) != PNG_INTERLACE_NONE;
-    if (d->h * d->w > TTI_MAX_IMAGE_PIXELS) on_error(d->png, "more pixels than are possible here");
     uint64_t n_raw = (uint64_t)png_get_rowbytes(d->png, d->info) * (uint64_t)d->h;
     if (n_raw / MAX_RATIO > d->blob.n_bytes) on_error(d->png, "more pixels than so few bytes hold");
+    d->status = tti_image_check_pixels(&d->blob, d->h, d->w);
+    if (d->status != TUTTI_OK) longjmp(d->failed, 1);
 }
 
-tutti_status tti_png_read_head(const tti_blob *blob, int64_t *h, int64_t *w) {
+/* ---- orientation ---- */
+
+/* The data of the chunk eXIf, wherever it is; NULL: there is none.  libpng gives no more than the
+ * chunks before the pixels. */
+static const uint8_t *find_exif(const tti_blob *blob, size_t *n_bytes) {
+    const uint8_t *b = blob->bytes;
+    for (size_t at = 8; blob->n_bytes - at >= 12;) {
+        size_t n =
+            (size_t)b[at] << 24 | (size_t)b[at + 1] << 16 | (size_t)b[at + 2] << 8 | b[at + 3];
+        if (n > blob->n_bytes - at - 12) break;
+        if (memcmp(b + at + 4, "eXIf", 4) == 0) {
+            *n_bytes = n;
+            return b + at + 8;
+        }
+        at += n + 12;
+    }
+    return NULL;
+}
+
+static int digit_of(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    return (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : -1;
+}
+
+/* ImageMagick's text: newline, name, newline, length, newline, then hexadecimal digits in lines. */
+static int profile_orientation(const char *text, size_t n_text) {
+    enum { MAX_PROFILE = 1 << 16 };
+    const char *end = text + n_text;
+    for (int line = 0; line < 3 && text; line++) {
+        text = memchr(text, '\n', (size_t)(end - text));
+        text = text ? text + 1 : NULL;
+    }
+    uint8_t *bytes = text ? malloc(MAX_PROFILE) : NULL;
+    size_t n = 0;
+    for (; bytes && n < 2 * MAX_PROFILE && text < end; text++) {
+        int digit = digit_of(*text);
+        if (digit < 0) continue;
+        if (n % 2 == 0) bytes[n / 2] = 0;
+        bytes[n / 2] = (uint8_t)(bytes[n / 2] << 4 | digit);
+        n++;
+    }
+    int orientation = bytes ? tti_exif_orientation(bytes, n / 2) : 0;
+    free(bytes);
+    return orientation;
+}
+
+static const png_text *find_text(const decoder *d, const char *key) {
+    png_textp text = NULL;
+    int n = 0;
+    png_get_text(d->png, d->info, &text, &n);
+    for (int i = 0; i < n; i++)
+        if (strcmp(text[i].key, key) == 0 && text[i].text) return &text[i];
+    return NULL;
+}
+
+static int read_orientation(const decoder *d) {
+    size_t n = 0;
+    const uint8_t *exif = find_exif(&d->blob, &n);
+    const png_text *profile = find_text(d, "Raw profile type exif");
+    const png_text *xmp = find_text(d, "XML:com.adobe.xmp");
+    int orientation = exif ? tti_exif_orientation(exif, n) : 0;
+    if (!exif && profile) orientation = profile_orientation(profile->text, strlen(profile->text));
+    if (orientation == 0 && xmp) orientation = tti_xmp_orientation(xmp->text, strlen(xmp->text));
+    return orientation ? orientation : 1;
+}
+
+/* ---- the two calls ---- */
+
+tutti_status tti_png_read_head(const tti_blob *blob, int64_t *h, int64_t *w, int *orientation) {
     decoder d;
     TTI_TRY(open_decoder(&d, blob));
     if (setjmp(d.failed) == 0) {
         read_header(&d);
+        *orientation = read_orientation(&d);
         *h = d.h;
         *w = d.w;
     }
@@ -93,23 +163,20 @@ static void ask_for_rgb(decoder *d) {
 }
 
 /* Called with the jump set.  Seven passes of an interlaced file complete one another. */
-static void read_rows(decoder *d, int64_t last, uint8_t *rgb) {
+static void read_rows(decoder *d, uint8_t *rgb) {
     int n_passes = d->interlaced ? PNG_INTERLACE_ADAM7_PASSES : 1;
-    int64_t end = d->interlaced ? d->h : last;
     for (int pass = 0; pass < n_passes; pass++)
-        for (int64_t y = 0; y < end; y++) png_read_row(d->png, rgb + y * d->w * 3, NULL);
-    if (end == d->h) png_read_end(d->png, NULL); /* checksum of the pixels, end of the file */
+        for (int64_t y = 0; y < d->h; y++) png_read_row(d->png, rgb + y * d->w * 3, NULL);
+    png_read_end(d->png, NULL); /* checksum of the pixels, end of the file */
 }
 
-tutti_status tti_png_decode(const tti_blob *blob, int64_t first, int64_t last, tti_buffer *row,
-                            uint8_t *rgb) {
-    (void)first, (void)row; /* each row is coded by the one above */
+tutti_status tti_png_decode(const tti_blob *blob, uint8_t *rgb) {
     decoder d;
     TTI_TRY(open_decoder(&d, blob));
     if (setjmp(d.failed) == 0) {
         read_header(&d);
         ask_for_rgb(&d);
-        read_rows(&d, last, rgb);
+        read_rows(&d, rgb);
     }
     png_destroy_read_struct(&d.png, &d.info, NULL);
     return d.status;
@@ -124,14 +191,13 @@ static tutti_status fail_without(const tti_blob *blob) {
                     blob->name);
 }
 
-tutti_status tti_png_read_head(const tti_blob *blob, int64_t *h, int64_t *w) {
-    (void)h, (void)w;
+tutti_status tti_png_read_head(const tti_blob *blob, int64_t *h, int64_t *w, int *orientation) {
+    (void)h, (void)w, (void)orientation;
     return fail_without(blob);
 }
 
-tutti_status tti_png_decode(const tti_blob *blob, int64_t first, int64_t last, tti_buffer *row,
-                            uint8_t *rgb) {
-    (void)first, (void)last, (void)row, (void)rgb;
+tutti_status tti_png_decode(const tti_blob *blob, uint8_t *rgb) {
+    (void)rgb;
     return fail_without(blob);
 }
 

@@ -56,7 +56,7 @@ tutti_status tti_image_set_init(const tutti_dataset_desc *desc, const tti_image_
                                 tutti_dataset *ds, tti_image_set *out) {
     const tti_image_usual trained = usual_of(ds, of_format, desc->spec), *usual = &trained;
     double mean[3], std[3];
-    tti_image_set set = {.fit = usual->fit};
+    tti_image_set set = {.fit = usual->fit, .max_pixels = desc->max_pixels};
     set.size = desc->image_size > 0 ? desc->image_size : usual->size;
     if (desc->image_size < 0 || set.size > TTI_MAX_IMAGE_SIZE)
         return tti_fail(TUTTI_E_INVALID, "data.image_size: want 1 .. %d, got %lld",
@@ -128,7 +128,7 @@ static tutti_status run(const tti_image *image, const tti_resize *how, tti_works
 
 tutti_status tti_image_set_unpack(const tti_image_set *set, const tti_sample_key *key,
                                   const char *name, tti_workspace *ws, uint8_t *x) {
-    tti_blob blob = {ws->file.bytes, ws->file.n_bytes, name};
+    tti_blob blob = {ws->file.bytes, ws->file.n_bytes, name, set->max_pixels};
     tti_image_head head;
     tti_image image;
     TTI_TRY(tti_image_read_head(&blob, &head));

@@ -13,7 +13,8 @@ enum { TTI_MAX_IMAGE_SIZE = 4096, TTI_MAX_IMAGE_FILE = 1 << 28 };
 
 /* The first member of a format's state. */
 typedef struct tti_image_set {
-    int64_t size; /* S */
+    int64_t size;       /* S */
+    int64_t max_pixels; /* of a picture in a file; 0: TTI_MAX_IMAGE_PIXELS */
     tti_fit fit;
     tti_augment augment;
 } tti_image_set;

@@ -77,7 +77,7 @@ static tutti_status add_encoded(tti_predicting *r, const char *file) {
     tti_image_head head;
     tti_image image;
     TTI_TRY(tti_fetch_bytes(file, 0, 0, &r->ws));
-    tti_blob blob = {r->ws.file.bytes, r->ws.file.n_bytes, file};
+    tti_blob blob = {r->ws.file.bytes, r->ws.file.n_bytes, file, r->b->config.data.max_pixels};
     TTI_TRY(tti_image_read_head(&blob, &head));
     TTI_TRY(tti_image_decode(&blob, &head, &(tti_box){0, 0, head.h, head.w}, &r->ws, &image));
     return add_image(r, &image, (tti_predict_sample){.file = file, .n_in_file = 1});

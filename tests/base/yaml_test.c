@@ -167,6 +167,22 @@ T_CASE(files) {
     T_OK(tti_yaml_read_file(path, &arena, &text, &n_bytes));
     T_EQ(n_bytes, 5);
     assert_string_equal(text, "a: 1\n");
+    rewind(f);
+    fputs(
+        "\xEF\xBB\xBF"
+        "b: 1\n",
+        f); /* as editors on Windows begin it */
+    fflush(f);
+    T_OK(tti_yaml_read_file(path, &arena, &text, &n_bytes));
+    T_EQ(n_bytes, 5);
+    assert_string_equal(text, "b: 1\n");
+    rewind(f);
+    fputs(
+        "\xFF\xFE"
+        "b",
+        f);
+    fflush(f);
+    T_FAILS(tti_yaml_read_file(path, &arena, &text, &n_bytes), TUTTI_E_CONFIG, "is UTF-16");
     T_EQ(ftruncate(fileno(f), TTI_YAML_MAX_BYTES + 1), 0);
     T_FAILS(tti_yaml_read_file(path, &arena, &text, &n_bytes), TUTTI_E_CONFIG, "larger than");
     fclose(f);

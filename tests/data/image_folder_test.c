@@ -96,7 +96,7 @@ T_CASE(evaluation_takes_the_middle) {
     tutti_dataset_destroy(ds);
     tti_workspace ws = {0}, ws_resize = {0};
     T_OK(tti_fetch_bytes(below_root("val/dog/0.jpg"), 0, 0, &ws));
-    tti_blob blob = {ws.file.bytes, ws.file.n_bytes, "test"};
+    tti_blob blob = {ws.file.bytes, ws.file.n_bytes, "test", 0};
     tti_image_head head;
     tti_image image;
     uint8_t all[11 * 8 * 3];

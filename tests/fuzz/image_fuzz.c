@@ -7,7 +7,7 @@ enum { MAX_PIXELS = 1 << 18 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    tti_blob blob = {data, size, "fuzz"};
+    tti_blob blob = {data, size, "fuzz", 0};
     tti_image_head head;
     tti_image image;
     tti_workspace ws = {0};
